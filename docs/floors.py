@@ -1,0 +1,38 @@
+"""The floors of the library, from the ground up. A module may import only from its own floor and those below.
+
+`tests/test_floors.py` holds every import to this; the documentation lists the library in this order.
+"""
+
+from typing import NamedTuple
+
+
+class Floor(NamedTuple):
+    title: str
+    what: str  # one sentence for readers
+    packages: tuple[str, ...]  # dotted names below autograd_nb; a name covers what is inside it
+
+
+FLOORS = (
+    Floor("Arrays", "The only place that knows which array library is underneath: dtypes, promotion, random numbers, memory.",
+          ("arrays",)),
+    Floor("Graph", "Nodes, edges, saved values and the engine that walks them backward.", ("graph",)),
+    Floor("Operations", "Every operation once, with its derivative beside it.", ("ops",)),
+    Floor("Tensor", "The object users hold: creation, views, printing, methods.", ("tensor",)),
+    Floor("Autograd", "What users call to get gradients, extend them and observe them.", ("autograd", "func", "utils.checkpoint")),
+    Floor("Training", "Modules, losses, optimisers and data: ordinary users of the floors below.",
+          ("nn", "optim", "amp", "utils", "distributed", "distributions")),
+    Floor("Seeing", "Graphs, tables and widgets that show the floors below at work.", ("viz", "widgets")),
+)
+FRONT_DOOR = len(FLOORS)  # autograd_nb/__init__.py, which may import from everywhere
+
+
+def floor_of(name: str) -> int | None:
+    """The floor of a module by its dotted name below autograd_nb ('graph.node'; '' is the package itself).
+
+    The longest entry that covers the name decides; None if there is none.
+    """
+    if name == "":
+        return FRONT_DOOR
+    covers = [(len(package), number) for number, floor in enumerate(FLOORS) for package in floor.packages
+              if name == package or name.startswith(package + ".")]
+    return max(covers)[1] if covers else None

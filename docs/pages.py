@@ -1,0 +1,259 @@
+"""Turn an executed notebook into a page of the documentation: what nbdev's directives mean for a reader.
+
+Hidden cells go, exported source is folded below an entry for the API reference, and `names` in prose become links.
+Everything here is read from the notebooks' text; nothing of the package is imported.
+"""
+
+import ast
+import re
+from configparser import ConfigParser
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import nbformat
+from execute import NOTEBOOKS, ROOT, directives
+from nbformat.v4 import new_markdown_cell
+
+parser = ConfigParser(delimiters=["="])
+parser.read(ROOT / "settings.ini", encoding="utf-8")
+settings = parser["DEFAULT"]
+PACKAGE = settings["lib_name"]
+HIDDEN = {"hide", "default_exp"}
+EXPORTED = {"export", "exports", "exporti"}
+Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+
+
+@dataclass
+class Notebook:
+    "What the other pages and the tables of contents need to know of a notebook."
+
+    path: Path
+    title: str
+    summary: str
+    module: str | None  # dotted name below the package that it exports to; '' for the package itself
+    definitions: dict[str, Definition] = field(default_factory=dict)  # exported, public: name -> syntax tree
+
+    @property
+    def document(self) -> str:
+        "The page's name for Sphinx: its path without the ending."
+        return self.path.relative_to(NOTEBOOKS).with_suffix("").as_posix()
+
+    @property
+    def dotted(self) -> str:
+        return f"{PACKAGE}.{self.module}" if self.module else PACKAGE
+
+
+def read(path: Path) -> Notebook:
+    "Read title, summary and exported definitions."
+    cells = nbformat.read(path, 4).cells
+    text = "\n".join(cell.source for cell in cells[:2] if cell.cell_type == "markdown")
+    title = re.search(r"^# +(.+)$", text, re.M)
+    summary = re.search(r"^> +(.+)$", text, re.M)
+    module, definitions = None, {}
+    for cell in cells:
+        if cell.cell_type != "code":
+            continue
+        found = directives(cell.source)
+        if "default_exp" in found:
+            module = re.sub(r"(^|\.)__init__$", "", found["default_exp"])
+        if EXPORTED & set(found):
+            definitions |= {node.name: node for node in definitions_in(cell.source)}
+    return Notebook(path, title[1] if title else path.stem, summary[1] if summary else "", module, definitions)
+
+
+def definitions_in(source: str) -> list[Definition]:
+    "The public functions and classes a cell defines."
+    try:
+        tree = ast.parse(source)
+    except SyntaxError:  # a cell with IPython magics defines nothing that is exported
+        return []
+    return [node for node in tree.body if isinstance(node, Definition) and not node.name.startswith("_")]
+
+
+class Names:
+    "Every public name of the package, to link from prose."
+
+    def __init__(self, notebooks: list[Notebook]):
+        self.targets: dict[str, set[str]] = {}  # a way of writing it -> the full dotted names that could be meant
+        self.notebooks = [n for n in notebooks if n.module is not None]
+        for notebook in self.notebooks:
+            for name, node in notebook.definitions.items():
+                self.add(notebook, name)
+                if isinstance(node, ast.ClassDef):
+                    for method in documented_methods(node):
+                        self.add(notebook, f"{name}.{method.name}")
+
+    def add(self, notebook: Notebook, name: str):
+        full = f"{notebook.dotted}.{name}"
+        for written in {name, full, f"{notebook.module.rpartition('.')[2]}.{name}"}:
+            self.targets.setdefault(written, set()).add(full)
+
+    def find(self, written: str, here: Notebook) -> str | None:
+        "The full name meant by `written` on the page `here`; None if no name or several could be."
+        written = re.sub(r"^(torch|autograd_nb)\.", "", written) if written not in self.targets else written
+        found = self.targets.get(written, set())
+        local = {name for name in found if name.startswith(here.dotted + ".")} if here.module is not None else set()
+        for candidates in (local, found):
+            if len(candidates) == 1:
+                return next(iter(candidates))
+        return None
+
+    def definition(self, name: str) -> tuple[Notebook, Definition] | None:
+        "Where a top-level `name` is defined, for an explicit `show_doc(name)`."
+        for notebook in self.notebooks:
+            if name in notebook.definitions:
+                return notebook, notebook.definitions[name]
+        return None
+
+
+# Prose ---------------------------------------------------------------------------------------------------------
+
+BACKTICKED = re.compile(r"(?<![`\w\]}])`([A-Za-z_][\w.]*)(\(\))?`(?!`)")
+LINK = re.compile(r"(\]\()(?![a-z]+:|#|/)([^)\s#]+)")
+
+
+def linked(text: str, names: Names, here: Notebook) -> str:
+    "Markdown with backticked names of the package turned into links; code blocks and headings stay as they are."
+    lines, in_fence = [], False
+    for line in text.splitlines():
+        if line.lstrip().startswith(("```", "~~~", ":::")):
+            in_fence ^= not line.lstrip().startswith(":::")
+        elif not in_fence and not line.startswith(("    ", "#")):
+            line = BACKTICKED.sub(lambda found: role(found, names, here), line)
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def role(found: re.Match, names: Names, here: Notebook) -> str:
+    full = names.find(found[1], here)
+    return f"{{py:obj}}`{found[1]}{found[2] or ''} <{full}>`" if full else found[0]
+
+
+def moved_links(text: str, here: Notebook) -> str:
+    "Markdown whose links to folders and to files outside of nbs/ point to the pages made for them."
+
+    def target(found: re.Match) -> str:
+        place = (here.path.parent / found[2]).resolve()
+        if place.is_dir() and NOTEBOOKS in place.parents:
+            return f"{found[1]}{found[2].rstrip('/')}/index.md"
+        if place.name in ("CONTRIBUTING.md", "CHANGELOG.md"):
+            up = "../" * here.document.count("/")
+            return f"{found[1]}{up}{place.name.lower()}"
+        if ROOT in place.parents and NOTEBOOKS not in place.parents:
+            return f"{found[1]}{settings['git_url']}/blob/{settings['branch']}/{place.relative_to(ROOT).as_posix()}"
+        return found[0]
+
+    return LINK.sub(target, text)
+
+
+# The API reference ---------------------------------------------------------------------------------------------
+
+
+def documented_methods(node: ast.ClassDef) -> list[ast.FunctionDef]:
+    return [m for m in node.body if isinstance(m, ast.FunctionDef | ast.AsyncFunctionDef)
+            and not m.name.startswith("_") and ast.get_docstring(m)]
+
+
+def decorators(node: Definition) -> set[str]:
+    return {ast.unparse(d).split("(")[0].rpartition(".")[2] for d in node.decorator_list}
+
+
+def signature(node: Definition, drop_first: bool = False) -> str:
+    "The argument list as its author wrote it."
+    arguments = node.args
+    if drop_first and (arguments.posonlyargs or arguments.args):
+        first = arguments.posonlyargs or arguments.args
+        first = first[0]
+        arguments = ast.arguments(**{name: getattr(arguments, name) for name in arguments._fields})
+        arguments.posonlyargs = [a for a in arguments.posonlyargs if a is not first]
+        arguments.args = [a for a in arguments.args if a is not first]
+    returns = f" -> {ast.unparse(node.returns)}" if node.returns else ""
+    return f"({ast.unparse(arguments)}){returns}"
+
+
+def entry(node: Definition, module: str, text_of, index: bool = True) -> str:
+    """A function or class as an object of Sphinx's Python domain, in MyST.
+
+    `text_of` turns a docstring into Markdown. With `index=False` the entry is shown but is not what links lead to.
+    """
+    options = [f":module: {module}"] + ([] if index else [":no-index:"])
+    if not isinstance(node, ast.ClassDef):
+        return directive("py:function", node.name + signature(node), options, text_of(ast.get_docstring(node) or ""), fence=8)
+    init = next((m for m in node.body if isinstance(m, ast.FunctionDef) and m.name == "__init__"), None)
+    parts = [text_of(ast.get_docstring(node) or "")]
+    for method in documented_methods(node):
+        marks = decorators(method)
+        text = text_of(ast.get_docstring(method))
+        if marks & {"property", "cached_property"}:
+            parts.append(directive("py:property", method.name, options[1:], text, fence=6))
+        else:
+            kinds = [f":{kind}:" for kind in ("classmethod", "staticmethod") if kind in marks]
+            head = method.name + signature(method, drop_first="staticmethod" not in marks)
+            parts.append(directive("py:method", head, options[1:] + kinds, text, fence=6))
+    head = node.name + (signature(init, drop_first=True) if init else "")
+    return directive("py:class", head, options, "\n\n".join(parts), fence=8)
+
+
+def directive(name: str, argument: str, options: list[str], body: str, fence: int) -> str:
+    lines = ["`" * fence + "{" + name + "} " + argument, *options, "", body, "`" * fence]
+    return "\n".join(lines)
+
+
+# Cells ---------------------------------------------------------------------------------------------------------
+
+
+def page(executed, here: Notebook, names: Names):
+    "The notebook as the site shows it. `executed` is taken over and changed."
+
+    def text_of(markdown: str) -> str:
+        return linked(moved_links(markdown, here), names, here)
+
+    cells = []
+    for cell in executed.cells:
+        if cell.cell_type == "markdown":
+            cell.source = text_of(cell.source)
+            cells.append(cell)
+        elif cell.cell_type == "code":
+            cells += shown(cell, here, names, text_of)
+        else:
+            cells.append(cell)
+    executed.cells = cells
+    return executed
+
+
+def shown(cell, here: Notebook, names: Names, text_of) -> list:
+    "What a reader sees of a code cell: nothing, the cell, or an API entry with the source folded below."
+    found = directives(cell.source)
+    if HIDDEN & set(found) or found.get("include") == "false":
+        return []
+    requested = re.fullmatch(r"\s*show_doc\(([\w.]+).*\)\s*", cell.source, re.S)
+    if requested:
+        place = names.definition(requested[1].rpartition(".")[2]) or names.definition(requested[1])
+        return [new_markdown_cell(entry(place[1], place[0].dotted, text_of, index=place[0] is not here))] if place else []
+    before = []
+    tags = set(cell.metadata.get("tags", []))
+    if EXPORTED & set(found):
+        definitions = definitions_in(cell.source)
+        if "exporti" not in found:
+            before = [new_markdown_cell(entry(node, here.dotted, text_of)) for node in definitions]
+        if imports_only(cell.source) and not cell.outputs:
+            return before
+        tags.add("hide-input")
+    if found.get("echo") == "false" or "hide_input" in found:
+        tags.add("remove-input")
+    if found.get("output") == "false" or "hide_output" in found:
+        tags.add("remove-output")
+    cell.source = re.sub(r"^\s*#\|.*\n?", "", cell.source, flags=re.M)
+    cell.source = re.sub(r"^.*#\| *hide_line *\n?", "", cell.source, flags=re.M).rstrip()
+    if not cell.source and not cell.outputs:
+        return before
+    if tags:
+        cell.metadata["tags"] = sorted(tags)
+    return [*before, cell]
+
+
+def imports_only(source: str) -> bool:
+    try:
+        return all(isinstance(node, ast.Import | ast.ImportFrom) for node in ast.parse(source).body)
+    except SyntaxError:
+        return False

@@ -1,0 +1,244 @@
+"""What tests share: the things a machine may lack, a browser, the built site, and notebooks served live."""
+
+import importlib.util
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "msedge")
+CHROMIUM_ARGUMENTS = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+                      "--disable-component-update", "--disable-sync")
+
+
+# What a machine may lack ---------------------------------------------------------------------------------------
+
+
+@cache
+def chromium() -> str | None:
+    "The path of a Chromium or a relative of it; AUTOGRAD_NB_CHROMIUM may name one."
+    named = os.environ.get("AUTOGRAD_NB_CHROMIUM")
+    places = ["/Applications/Google Chrome.app/Contents/MacOS/Google Chrome", "/Applications/Chromium.app/Contents/MacOS/Chromium",
+              r"C:\Program Files\Google\Chrome\Application\chrome.exe", r"C:\Program Files (x86)\Microsoft\Edge\Application\msedge.exe"]
+    found = [named] if named else [shutil.which(name) for name in CHROMIUM_NAMES] + places
+    return next((path for path in found if path and os.path.exists(path)), None)
+
+
+# name -> (is it here?, what is then left out, the remedy)
+NEEDS = {
+    "torch": (lambda: importlib.util.find_spec("torch"), "comparison with PyTorch", "pip install torch==2.13.0 in the environment"),
+    "browser": (lambda: chromium() and importlib.util.find_spec("playwright"), "tests in a browser", "install Chromium"),
+    "dot": (lambda: shutil.which("dot"), "tests of the `dot` program", "install Graphviz"),
+    "npm": (lambda: shutil.which("npm"), "tests of the site without a network", "install Node.js"),
+}
+
+
+def here(need: str) -> bool:
+    return bool(NEEDS[need][0]())
+
+
+def required() -> set[str]:
+    "The needs that have to be met, from AUTOGRAD_NB_REQUIRE."
+    names = {name.strip() for name in os.environ.get("AUTOGRAD_NB_REQUIRE", "").split(",")} - {""}
+    if names - set(NEEDS):
+        raise pytest.UsageError(f"AUTOGRAD_NB_REQUIRE knows {', '.join(NEEDS)}, not {', '.join(sorted(names - set(NEEDS)))}")
+    return names
+
+
+def pytest_addoption(parser):
+    parser.addoption("--slow", action="store_true", help="run the tests marked slow as well")
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "needs(name): skip where torch, browser, dot or npm is missing (fail if it is in AUTOGRAD_NB_REQUIRE)")
+    required()
+
+
+def pytest_report_header(config):
+    missing = [f"{left_out} ({need} is missing: {remedy})" for need, (_, left_out, remedy) in NEEDS.items() if not here(need)]
+    slow = [] if config.getoption("--slow") else ["slow tests (--slow runs them)"]
+    return "left out: " + "; ".join(missing + slow) if missing + slow else None
+
+
+def pytest_collection_modifyitems(config, items):
+    for item in items:
+        names = [name for mark in item.iter_markers("needs") for name in mark.args]
+        if "browser_page" in getattr(item, "fixturenames", ()):
+            names.append("browser")
+        for name in names:
+            if name not in NEEDS:
+                raise pytest.UsageError(f"{item.nodeid} needs {name!r}, but only {', '.join(NEEDS)} are known")
+            if not here(name) and name not in required():
+                item.add_marker(pytest.mark.skip(reason=f"{name} is missing: {NEEDS[name][2]}"))
+        if "browser" in names:
+            # One worker runs them all: one browser, one copy of the site.
+            item.add_marker(pytest.mark.xdist_group("browser"))
+        if item.get_closest_marker("slow") and not config.getoption("--slow"):
+            item.add_marker(pytest.mark.skip(reason="slow: run with --slow"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    "Under AUTOGRAD_NB_REQUIRE a test that needs a required thing must not skip itself in any other way either."
+    report = yield
+    names = {name for mark in item.iter_markers("needs") for name in mark.args}
+    if "browser_page" in getattr(item, "fixturenames", ()):
+        names.add("browser")
+    if report.skipped and not hasattr(report, "wasxfail") and names & required() and not item.get_closest_marker("slow"):
+        report.outcome = "failed"
+        report.longrepr = f"skipped although {', '.join(sorted(names & required()))} is required: {report.longrepr}"
+    return report
+
+
+# A browser -----------------------------------------------------------------------------------------------------
+
+
+class Page:
+    """A browser page that remembers what went wrong on it.
+
+    `page` is Playwright's page; `errors` holds console errors, uncaught exceptions and failed requests.
+    """
+
+    def __init__(self, context):
+        self.page = context.new_page()
+        self.errors = []
+        self.requests = []
+        self.page.on("console", lambda message: message.type == "error" and self.errors.append(message.text))
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.on("requestfailed", lambda request: self.errors.append(f"failed: {request.url}"))
+        self.page.on("request", lambda request: self.requests.append(request.url))
+
+    def __getattr__(self, name):
+        return getattr(self.page, name)
+
+
+@pytest.fixture(scope="session")
+def browser():
+    "Chromium, started once."
+    from playwright.sync_api import sync_playwright
+
+    assert chromium(), "no Chromium found"
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium(), args=list(CHROMIUM_ARGUMENTS))
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def browser_page(browser):
+    "A fresh `Page`, 1280 pixels wide, light."
+    context = browser.new_context(viewport={"width": 1280, "height": 1000}, color_scheme="light")
+    context.set_default_timeout(60_000)
+    yield Page(context)
+    context.close()
+
+
+# Servers -------------------------------------------------------------------------------------------------------
+
+
+def free_port() -> int:
+    with socket.socket() as trial:
+        trial.bind(("127.0.0.1", 0))
+        return trial.getsockname()[1]
+
+
+def wait_until_served(url: str, process: subprocess.Popen, log: Path, seconds: float = 90):
+    "Return when `url` answers; fail with the server's log when the process ends or time is up."
+    end = time.time() + seconds
+    while time.time() < end and process.poll() is None:
+        try:
+            urllib.request.build_opener(urllib.request.ProxyHandler({})).open(url, timeout=5).close()
+            return
+        except OSError:
+            time.sleep(0.1)
+    raise AssertionError(f"{url} did not answer:\n{log.read_text(errors='replace')[-3000:]}")
+
+
+class Server:
+    "A program that serves at `url` as long as the `with` block lasts."
+
+    def __init__(self, command: list[str], url: str, log: Path, ready: str = "", cwd: Path = ROOT, env: dict | None = None):
+        self.command, self.url, self.log, self.ready, self.cwd, self.env = command, url, log, ready, cwd, env or {}
+
+    def __enter__(self):
+        with open(self.log, "w") as log:
+            self.process = subprocess.Popen(self.command, cwd=self.cwd, env=dict(os.environ, **self.env), stdin=subprocess.DEVNULL,
+                                            stdout=log, stderr=subprocess.STDOUT)
+        try:
+            wait_until_served(self.url + self.ready, self.process, self.log)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        self.process.terminate()
+        try:
+            self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+@pytest.fixture(scope="session")
+def built_site() -> Path:
+    "The folder of the documentation site, built now (only what changed since the last time)."
+    done = subprocess.run([sys.executable, str(ROOT / "docs" / "build.py"), "--strict"], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return ROOT / "_docs"
+
+
+@pytest.fixture(scope="session")
+def site(built_site, tmp_path_factory) -> str:
+    "The address of the built site, served without a kernel anywhere."
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    command = [sys.executable, "-m", "http.server", str(port), "--bind", "127.0.0.1", "--directory", str(built_site)]
+    with Server(command, url, tmp_path_factory.mktemp("site") / "log"):
+        yield url
+
+
+@pytest.fixture
+def voila(tmp_path):
+    """Serve a notebook live: `url = voila("widgets/01_stepper.ipynb")`, a path below nbs/ or a full one.
+
+    Voilà runs the notebook in a kernel of its own for each visit.
+    """
+    servers = []
+
+    def serve(notebook: str | Path) -> str:
+        port = free_port()
+        url = f"http://127.0.0.1:{port}"
+        command = [sys.executable, "-m", "voila", "--no-browser", f"--port={port}", "--Voila.ip=127.0.0.1", str(ROOT / "nbs" / notebook)]
+        folders = {name: str(tmp_path / name) for name in ("JUPYTER_CONFIG_DIR", "JUPYTER_RUNTIME_DIR")}
+        server = Server(command, url, tmp_path / f"voila-{port}.log", ready="/voila/static/voila.js", env=folders)
+        servers.append(server.__enter__())
+        return url
+
+    yield serve
+    for server in servers:
+        server.__exit__()
+
+
+@pytest.fixture
+def lab(tmp_path):
+    "The address of a JupyterLab over a copy of nbs/, with settings of its own and no token."
+    shutil.copytree(ROOT / "nbs", tmp_path / "nbs", ignore=shutil.ignore_patterns(".ipynb_checkpoints"))
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", f"--ServerApp.port={port}", "--ServerApp.ip=127.0.0.1",
+               "--IdentityProvider.token=", "--ServerApp.disable_check_xsrf=True", "--LabApp.expose_app_in_browser=True",
+               "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate", "--LabApp.news_url=None",
+               f"--ServerApp.root_dir={tmp_path / 'nbs'}"]
+    folders = {name: str(tmp_path / name) for name in ("JUPYTER_CONFIG_DIR", "JUPYTER_RUNTIME_DIR", "JUPYTERLAB_SETTINGS_DIR",
+                                                       "JUPYTERLAB_WORKSPACES_DIR")}
+    with Server(command, url, tmp_path / "lab.log", ready="/api/status", env=folders):
+        yield url

@@ -223,7 +223,7 @@ def explain(text):
          "the disk is full: the environment needs about {:.1f} GB. Make room and try again.".format(DISK_NEEDED / 1e9)),
         (r"Name or service not known|name resolution|NameResolutionError|getaddrinfo failed|nodename nor servname|NewConnectionError"
          r"|Connection refused|ConnectTimeout|ReadTimeout|Network is unreachable|ProxyError|SSLError|CERTIFICATE_VERIFY_FAILED"
-         r"|Connection (aborted|reset|broken)|Cannot connect to proxy|IncompleteRead",
+         r"|Connection (aborted|reset|broken)|Cannot connect to proxy|IncompleteRead|requirement setuptools\S* \(from versions: none\)",
          "the package index cannot be reached: check the network connection (and proxy settings), then try again."),
         (r"Read-only file system|Permission denied|Errno 13|WinError 5\b",
          "no permission to write in {}: clone the project into a folder of your own and try again.".format(ROOT)),
@@ -608,7 +608,8 @@ def main(arguments):
     except Problem as problem:
         message = str(problem)
     except KeyboardInterrupt:
-        message = "interrupted. Starting the same command again carries on from a clean state."
+        print("\nrun.py: interrupted. Start the same command again to carry on.", file=sys.stderr)
+        return 130
     except OSError as error:
         if error.errno in (errno.ENOSPC, getattr(errno, "EDQUOT", -1)):
             message = "the disk is full: make room (the environment needs about {:.1f} GB) and try again.".format(DISK_NEEDED / 1e9)

@@ -70,7 +70,7 @@ def execute_all(paths: list[Path], jobs: int) -> dict[Path, Path]:
     print(f"{len(paths)} notebooks, {len(todo)} to run.", flush=True)
     errors = {}
     with ProcessPoolExecutor(max(1, min(jobs, len(todo)))) as pool:
-        for path, error in zip(todo, pool.map(execute_one, todo, [copies[p] for p in todo]), strict=True):
+        for path, error in zip(todo, pool.map(execute_one, todo, [copies[p] for p in todo])):
             print(f"  {'FAILED' if error else 'ran'} {path.relative_to(ROOT)}", flush=True)
             if error:
                 errors[path] = error

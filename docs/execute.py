@@ -203,7 +203,7 @@ def main() -> int:
         return 1 if options.check and unclean else 0
     failed = 0
     with ProcessPoolExecutor(min(2, len(paths))) as pool:
-        for path, error in zip(paths, pool.map(store, paths), strict=True):
+        for path, error in zip(paths, pool.map(store, paths)):
             print(f"  {'FAILED' if error else 'ran'}: {path.relative_to(ROOT)}", flush=True)
             if error:
                 failed += 1

@@ -58,7 +58,7 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    config.addinivalue_line("markers", "needs(name): skip where torch, browser, dot or npm is missing (fail if it is in AUTOGRAD_NB_REQUIRE)")
+    config.addinivalue_line("markers", "needs(name): skip where torch, browser, dot or npm is missing")
     required()
 
 

@@ -1,0 +1,108 @@
+"""An import may only point down: docs/floors.py says which package is on which floor."""
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+
+sys.path.insert(0, str(ROOT / "docs"))
+from floors import FLOORS, FRONT_DOOR, floor_of  # noqa: E402
+
+PACKAGE = "autograd_nb"
+MODULES = sorted((ROOT / PACKAGE).rglob("*.py"))
+
+
+def dotted(path: Path) -> str:
+    "'graph.node' for autograd_nb/graph/node.py; '' for the package itself."
+    parts = path.relative_to(ROOT / PACKAGE).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+KNOWN = {dotted(path) for path in MODULES}
+
+
+def imported(source: str, package: str) -> list[tuple[int, str]]:
+    """The modules of this package that `source` imports anywhere, functions included, as (line, dotted name).
+
+    `package` is the dotted name of the package the source lies in, which relative imports start from.
+    """
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names if alias.name.split(".")[0] == PACKAGE]
+        elif isinstance(node, ast.ImportFrom):
+            names = from_import(node, package)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in ("import_module", "__import__"):
+            first = node.args[0] if node.args else None
+            value = first.value if isinstance(first, ast.Constant) and isinstance(first.value, str) else ""
+            names = [value] if value.split(".")[0] == PACKAGE else []
+        else:
+            continue
+        found += [(node.lineno, name.removeprefix(PACKAGE).lstrip(".")) for name in names]
+    return found
+
+
+def from_import(node: ast.ImportFrom, package: str) -> list[str]:
+    "Full names of the modules that a `from … import …` reaches."
+    if node.level:
+        above = [PACKAGE, *package.split(".")] if package else [PACKAGE]
+        base = ".".join(above[: len(above) - node.level + 1] + ([node.module] if node.module else []))
+    else:
+        base = node.module
+    if base.split(".")[0] != PACKAGE:
+        return []
+    # `from autograd_nb import nn` reaches the module nn, `from autograd_nb.tensor import Tensor` the module tensor.
+    full = [f"{base}.{alias.name}" for alias in node.names]
+    return [name if name.removeprefix(PACKAGE + ".") in KNOWN else base for name in full]
+
+
+def upward(source: str, module: str, package: str) -> list[str]:
+    "What the module imports from a floor above its own."
+    own = floor_of(module)
+    faults = []
+    for line, target in imported(source, package):
+        floor = floor_of(target)
+        if floor is None or floor > own:
+            faults.append(f"line {line}: {module or PACKAGE} (floor {own}) imports {target or PACKAGE} (floor {floor})")
+    return faults
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_imports_point_down(path):
+    module = dotted(path)
+    if module == "_modidx":
+        return  # nbdev's table of names imports nothing
+    assert floor_of(module) is not None, f"docs/floors.py names no floor for {module}"
+    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+    faults = upward(path.read_text(encoding="utf-8"), module, package)
+    assert not faults, "\n".join(faults)
+
+
+@pytest.mark.parametrize("source", [
+    "from autograd_nb.tensor import Tensor",
+    "from ..tensor import Tensor",
+    "from .. import tensor",
+    "import autograd_nb.tensor",
+    "import autograd_nb as torch",
+    "def f():\n    from ..tensor import Tensor",
+    "import importlib\nimportlib.import_module('autograd_nb.tensor')",
+])
+def test_an_import_that_points_up_is_seen(source, monkeypatch):
+    monkeypatch.setattr(sys.modules[__name__], "KNOWN", KNOWN | {"tensor"})
+    assert upward(source, module="graph.node", package="graph")
+
+
+@pytest.mark.parametrize("source", [
+    "import numpy as np", "from .op import op", "from ..arrays import dtypes", "from autograd_nb.arrays.dtypes import promote",
+])
+def test_an_import_that_points_down_is_allowed(source):
+    assert not upward(source, module="graph.node", package="graph")
+
+
+def test_floors_are_told_apart():
+    assert floor_of("graph.engine") == 1 and floor_of("utils.checkpoint") == 4 and floor_of("utils.data") == 5
+    assert floor_of("") == FRONT_DOOR and floor_of("nowhere") is None
+    names = [package for floor in FLOORS for package in floor.packages]
+    assert len(names) == len(set(names))

@@ -41,6 +41,7 @@ toc_object_entries_show_parents = "hide"
 
 html_theme = "sphinx_book_theme"
 html_static_path = ["_static"]
+html_favicon = "_static/icon.svg"
 html_css_files = ["site.css"]
 html_js_files = [("widgets.js", {"priority": 1})]
 html_context = {"default_mode": "auto"}

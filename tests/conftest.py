@@ -32,6 +32,8 @@ def chromium() -> str | None:
     return next((path for path in found if path and os.path.exists(path)), None)
 
 
+FAULTS = pytest.StashKey[list]()
+
 # name -> (is it here?, what is then left out, the remedy)
 NEEDS = {
     "torch": (lambda: importlib.util.find_spec("torch"), "comparison with PyTorch", "pip install torch==2.13.0 in the environment"),
@@ -48,8 +50,9 @@ def here(need: str) -> bool:
 def required() -> set[str]:
     "The needs that have to be met, from AUTOGRAD_NB_REQUIRE."
     names = {name.strip() for name in os.environ.get("AUTOGRAD_NB_REQUIRE", "").split(",")} - {""}
-    if names - set(NEEDS):
-        raise pytest.UsageError(f"AUTOGRAD_NB_REQUIRE knows {', '.join(NEEDS)}, not {', '.join(sorted(names - set(NEEDS)))}")
+    known = {*NEEDS, "notebooks"}
+    if names - known:
+        raise pytest.UsageError(f"AUTOGRAD_NB_REQUIRE knows {', '.join(sorted(known))}, not {', '.join(sorted(names - known))}")
     return names
 
 
@@ -98,6 +101,30 @@ def pytest_runtest_makereport(item, call):
     return report
 
 
+def pytest_sessionfinish(session):
+    "Under AUTOGRAD_NB_REQUIRE fail when whole kinds of tests did not take place: counted in what ran, not believed."
+    if hasattr(session.config, "workerinput"):  # a worker of pytest-xdist; the main process counts
+        return
+    stats = session.config.pluginmanager.get_plugin("terminalreporter").stats
+    ran = [report.nodeid for kind in ("passed", "failed") for report in stats.get(kind, ())]
+    faults = []
+    if "notebooks" in required():
+        there = len([p for p in (ROOT / "nbs").rglob("*.ipynb") if ".ipynb_checkpoints" not in p.parts])
+        run = len({node for node in ran if "test_notebook_runs[" in node})
+        if run != there or not there:
+            faults.append(f"{run} of {there} notebooks were run")
+    if "browser" in required():
+        faults += [f"no test of {name} was run" for name in ("test_site.py", "test_lab.py") if not any(name in node for node in ran)]
+    if faults:
+        session.config.stash[FAULTS] = faults
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    for fault in config.stash.get(FAULTS, ()):
+        terminalreporter.write_line(f"REQUIRED: {fault}", red=True)
+
+
 # A browser -----------------------------------------------------------------------------------------------------
 
 
@@ -111,10 +138,14 @@ class Page:
         self.page = context.new_page()
         self.errors = []
         self.requests = []
-        self.page.on("console", lambda message: message.type == "error" and self.errors.append(message.text))
+        self.page.on("console", self.note)
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
         self.page.on("requestfailed", lambda request: self.errors.append(f"failed: {request.url}"))
         self.page.on("request", lambda request: self.requests.append(request.url))
+
+    def note(self, message):
+        if message.type == "error":
+            self.errors.append(f"{message.text} ({message.location.get('url', '')})")
 
     def __getattr__(self, name):
         return getattr(self.page, name)

@@ -19,10 +19,13 @@ from .functions import sizes_of
 from .graph.node import TensorBase, tensor_like
 from .tensor import Tensor, check_device
 
-# %% ../nbs/tensor/04_creation.ipynb #0692ebf5
+# %% ../nbs/tensor/04_creation.ipynb #920b623c
 def _finish(array, requires_grad):
     out = tensor_like(array)
-    return out.requires_grad_() if requires_grad else out
+    if not requires_grad: return out
+    if not (FROM_NUMPY[array.dtype].is_floating_point or array.dtype.kind == 'c'):
+        raise RuntimeError(f'Only Tensors of floating point and complex dtype can require gradients. This one would be {FROM_NUMPY[array.dtype]!r}: write the numbers with a point, or pass dtype=torch.float32.')
+    return out.requires_grad_()
 
 def _contains_tensor(data):
     stack = [data]

@@ -33,7 +33,7 @@ import autograd_nb.ops.indexing, autograd_nb.ops.linalg, autograd_nb.ops.nn, aut
 from .ops.linalg import matmul as _matmul
 from .ops.reduce import dims_of
 
-# %% ../nbs/tensor/02_functions.ipynb #2a8c66e0
+# %% ../nbs/tensor/02_functions.ipynb #bf44bda8
 _op = {name: op.call for name, op in REGISTRY.items()}      # the operations as the package calls them
 
 class Size(tuple):
@@ -63,7 +63,7 @@ def as_operand(value, like=None):
 
 def dim_of(dim, ndim):
     "A dimension as a non-negative number. Raises IndexError out of range."
-    n = max(ndim, 1)
+    n = builtins.max(ndim, 1)
     if not isinstance(dim, (int, np.integer)): raise TypeError(f'dim must be an int, not {type(dim).__name__}')
     if not -n <= dim < n: raise dim_error(dim, ndim)
     return int(dim) % n

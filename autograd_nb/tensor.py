@@ -153,7 +153,7 @@ def in_place(name, function):
     method.__doc__ = f'In-place version of `{name}`: writes the result into this tensor and returns it.'
     return method
 
-# %% ../nbs/tensor/03_tensor.ipynb #52c83e26
+# %% ../nbs/tensor/03_tensor.ipynb #85d0d056
 class Tensor(TensorBase):
     """A multi-dimensional array that can take part in a computation graph.
 
@@ -222,7 +222,7 @@ class Tensor(TensorBase):
         node = self._node
         if requires_grad and node is None:
             if self._array.dtype.kind not in 'fc' and self._array.dtype != bfloat16.numpy:
-                raise RuntimeError(f'only Tensors of floating point and complex dtype can require gradients, but this one is {self.dtype!r}. Convert it first, with x.float().')
+                raise RuntimeError(f'only Tensors of floating point dtype can require gradients. This one is {self.dtype!r}. Convert it first, with x.float().')
             meta = self._meta
             if meta is not None and meta.inference and not LOCAL.modes.inference:
                 raise RuntimeError('Setting requires_grad=True on inference tensor outside InferenceMode is not allowed.')

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['accumulate', 'Plan', 'Step', 'first_gradient', 'needs_grad_error', 'start', 'edges_of', 'run', 'backward', 'walk']
 
-# %% ../../nbs/graph/04_engine.ipynb #fef67815
+# %% ../../nbs/graph/04_engine.ipynb #8270bd44
 from heapq import heappop, heappush
 import numpy as np
 from numpy import add, asarray, generic, ndarray
@@ -13,7 +13,7 @@ from numpy import add, asarray, generic, ndarray
 from ..arrays.dtypes import FROM_NUMPY
 from ..arrays.numpy_backend import owns_alone
 from .modes import LOCAL
-from .node import JOURNAL, AccumulateGrad, Hooked, OutputEdge, TensorBase, check_writes, freed_error, tensor_like
+from .node import JOURNAL, AccumulateGrad, Complex, Hooked, OutputEdge, TensorBase, check_writes, freed_error, tensor_like
 from .op import REGISTRY, variant
 
 # %% ../../nbs/graph/04_engine.ipynb #ea7f9f48
@@ -78,11 +78,12 @@ def _sum(a, b):
     s = a + b
     return asarray(s) if isinstance(s, generic) else s
 
-# %% ../../nbs/graph/04_engine.ipynb #96a292b4
+# %% ../../nbs/graph/04_engine.ipynb #a3b36a2d
 def _walk(roots, keep, graph, plan, watch, found):
     """The backward pass as a generator. `roots`: pairs of edge and gradient. `keep`: leave saved values in place. `graph`: gradients are tensors and get recorded. `plan`: a `Plan`, or None if every node is to run and leaves may
     be accumulated on arrival. `watch`: yield a `Step` per node. `found`: receives the gradients of wanted tensors, by index."""
-    heap, waiting, leaves = [], {}, {}
+    heap, waiting, leaves, journal = [], {}, {}, JOURNAL
+    simple = plan is None and not watch and not graph and not Complex.seen
     extra_one, extra_many = _EXTRA
 
     def deliver(edge, g, extra):
@@ -115,65 +116,60 @@ def _walk(roots, keep, graph, plan, watch, found):
         plan.arrivals[edge] = left - 1
         return _finish_leaf(edge, leaves.pop(edge), plan, found, graph) if left == 1 and edge in leaves else ()
 
-    for edge, g in roots:
-        deliver(edge, g, extra_many + 2)
+    for edge, g in roots: deliver(edge, g, extra_many + 2)
+    del g
     if plan is not None:
-        for edge, g in roots:
+        for edge, _ in roots:
             for step in arrive(edge):
                 if watch: yield step
-    if not heap: return
-    held = waiting.pop(-heappop(heap))
-    n, g = held[0], held[1]
-    del held
+    n = None
     try:
         while True:
-            if n.hooks is not None: g = _before(n, g, graph)
-            skip = False
-            if plan is not None:
-                wanted = plan.captures.get(n)
-                if wanted is not None:
-                    for nr, i in wanted.items(): found[i] = g[nr] if g.__class__ is list else g
-                skip = plan.needed is not None and n not in plan.needed
-            if not skip:
-                if n.hooks is not None and n.hooks.pre: g = _pre(n, g, graph)
-                if JOURNAL.last > n.seq and n.fields: check_writes(n)
-                given = _complete(n, g, graph) if g.__class__ is list else g
-                if graph:
-                    r = n.run_graph(given)
-                    if not keep: n.release()
-                elif plan is not None and plan.needed is not None: r = _run_needed(n, given, keep, plan)
-                else: r = n.run(given, keep)
-                edges = n.inputs
-                if n.hooks is not None and n.hooks.post: r = _after(n, g, r, graph)
+            if n is None:
+                if not heap: break
+                n, g, _ = waiting.pop(-heappop(heap))
+                if g.__class__ is list and simple and n.hooks is None: g = _complete(n, g, graph)
+            if simple and n.hooks is None:
+                if journal.last > n.seq: check_writes(n)
+                r = n.run(g, keep)
+            else:
+                g = _before(n, g, graph)
+                if plan is not None and n in plan.captures:
+                    for nr, i in plan.captures[n].items(): found[i] = g[nr] if g.__class__ is list else g
+                if plan is not None and plan.needed is not None and n not in plan.needed:
+                    n = None
+                    continue
+                r = _run_carefully(n, g, keep, graph, plan)
                 if watch:
-                    step = _step(n, g, r)
+                    step = Step(n, list(g) if g.__class__ is list else [g], _aligned(n, r))
                     yield step
                     r = _edited(n, step, r)
-                if r.__class__ is tuple:
-                    del g, given
-                    for i in range(len(edges)):
-                        if r[i] is not None and edges[i] is not None and (plan is None or plan.needed is None or _leads(edges[i], plan)):
-                            deliver(edges[i], r[i], extra_many)
-                    del r
-                elif r is not None and edges is not None:
-                    seq = edges.seq
-                    if seq > 0 and (not heap or seq > -heap[0]) and (plan is None or plan.needed is None or _leads(edges, plan)):
-                        n, g = edges, r                                      # a chain: straight on
-                        if plan is None: continue
-                        r = None
-                        continue
-                    del g, given
-                    if plan is None or plan.needed is None or _leads(edges, plan): deliver(edges, r, extra_one)
-                    del r
-                if plan is not None:
-                    for edge in n.edges():
-                        if edge is not None and edge.seq == -1:
-                            for step in arrive(edge):
-                                if watch: yield step
-            if not heap: break
-            held = waiting.pop(-heappop(heap))
-            n, g = held[0], held[1]
-            del held
+                if plan is not None and plan.needed is not None: r = _only_needed(n, r, plan)
+            del g
+            edges, last = n.inputs, None
+            if r.__class__ is tuple:
+                for i in range(len(edges)):
+                    edge = edges[i]
+                    if edge is None or r[i] is None: continue
+                    if edge.seq > 0:
+                        if last is not None: deliver(edges[last], r[last], extra_many)
+                        last = i
+                    else: deliver(edge, r[i], extra_many)
+                if last is not None: edges, g = edges[last], r[last]
+            elif r is not None:
+                if edges.seq > 0: last, g = 0, r
+                else: deliver(edges, r, extra_one)
+            del r
+            if plan is not None:
+                for edge in n.edges():
+                    if edge is not None and edge.seq == -1:
+                        for step in arrive(edge):
+                            if watch: yield step
+            if last is None: n = None
+            elif not heap or edges.seq > -heap[0]: n = edges                # nothing else can still reach it: straight on
+            else:
+                deliver(edges, g, extra_one)
+                n = None
     except AttributeError as error:
         if error.obj is n and error.name in n.fields: raise freed_error() from None      # a slot that an earlier pass has emptied
         raise
@@ -182,7 +178,50 @@ def _walk(roots, keep, graph, plan, watch, found):
             for step in _finish_leaf(edge, leaves.pop(edge), plan, found, graph):
                 if watch: yield step
 
-# %% ../../nbs/graph/04_engine.ipynb #d059f3d0
+# %% ../../nbs/graph/04_engine.ipynb #394fcbf9
+def _run_carefully(n, g, keep, graph, plan):
+    "Run one node with everything that may be attached to it."
+    h = n.hooks
+    if h is not None and h.pre: g = _pre(n, g, graph)
+    if JOURNAL.last > n.seq: check_writes(n)
+    given = _complete(n, g, graph) if g.__class__ is list else g
+    conjugate = Complex.seen and n.op is not None and n.op.holomorphic and _is_complex(given)
+    if conjugate: given = _conjugate(given)
+    if graph:
+        r = n.run_graph(given)
+        if not keep: n.release()
+    elif plan is not None and plan.needed is not None: r = _run_needed(n, given, keep, plan)
+    else: r = n.run(given, keep)
+    if conjugate: r = tuple(map(_conjugate, r)) if r.__class__ is tuple else _conjugate(r)
+    return _after(n, g, r, graph) if h is not None and h.post else r
+
+def _is_complex(g):
+    g = g[0] if g.__class__ is list else g
+    return (g._array if isinstance(g, TensorBase) else g).dtype.kind == 'c'
+
+def _conjugate(g):
+    """The complex conjugate of a gradient, a list of them, or None.
+
+    A holomorphic function with derivative d multiplies a tangent by d and a gradient by conj(d), in PyTorch's convention (a gradient points where a real loss grows fastest). As g * conj(d) = conj(conj(g) * d), the rules can be
+    written as in the textbook, and this is the one place that knows about complex numbers."""
+    if g is None: return None
+    if g.__class__ is list: return [_conjugate(v) for v in g]
+    if isinstance(g, TensorBase): return REGISTRY['conj_physical'](g) if g._array.dtype.kind == 'c' else g
+    return g.conj() if g.dtype.kind == 'c' else g
+
+def _only_needed(n, r, plan):
+    "What a node passes on, without what leads to no wanted input."
+    if r.__class__ is tuple: return tuple(g if g is not None and e is not None and _leads(e, plan) else None for e, g in zip(n.inputs, r))
+    return r if r is not None and _leads(n.inputs, plan) else None
+
+def _ask(hook, args, graph):
+    "Call a user's hook in the grad mode of the walk."
+    modes = LOCAL.modes
+    if modes.grad == graph: return hook(*args)
+    before = modes.change(grad=graph)
+    try: return hook(*args)
+    finally: modes.change(**before)
+
 def _leads(edge, plan):
     node = edge.node if edge.__class__ is OutputEdge else edge
     return node in plan.needed or node in plan.captures
@@ -226,12 +265,13 @@ def _checked(new, old, what):
 
 def _run_hooks(hooks, g, graph):
     "Tensor hooks, in the order of their registration."
-    for hook in list(hooks.values()): g = _checked(hook(_tensors(g)), g, getattr(hook, '__name__', 'hook'))
+    for hook in list(hooks.values()): g = _checked(_ask(hook, (_tensors(g),), graph), g, getattr(hook, '__name__', 'hook'))
     return g
 
 def _before(n, g, graph):
     "Hooks on the node's output tensors, then retained gradients."
     h = n.hooks
+    if h is None: return g
     for nr in sorted(set(h.outputs) | set(h.retained)):
         value = g[nr] if g.__class__ is list else g
         if value is None: continue
@@ -247,7 +287,7 @@ def _pre(n, g, graph):
     "Node hooks before the node runs."
     for hook in list(n.hooks.pre.values()):
         grads = tuple(map(_tensors, g)) if g.__class__ is list else (_tensors(g),)
-        new = hook(grads)
+        new = _ask(hook, (grads,), graph)
         if new is None: continue
         if isinstance(new, TensorBase): new = (new,)
         if g.__class__ is list: g = [_checked(a, b, 'prehook') for a, b in zip(new, g)]
@@ -258,7 +298,7 @@ def _after(n, g, r, graph):
     "Node hooks after the node has run; they see and may replace what it passes on."
     for hook in list(n.hooks.post.values()):
         aligned = _aligned(n, r)
-        new = hook(tuple(None if a is None else _tensors(a) for a in aligned), tuple(map(_tensors, g)) if g.__class__ is list else (_tensors(g),))
+        new = _ask(hook, (tuple(None if a is None else _tensors(a) for a in aligned), tuple(map(_tensors, g)) if g.__class__ is list else (_tensors(g),)), graph)
         if new is None: continue
         if isinstance(new, TensorBase): new = (new,)
         if len(new) != len(aligned): raise RuntimeError(f'hook has returned an incorrect number of gradients: {len(new)}, expected {len(aligned)}')
@@ -275,8 +315,6 @@ def _unaligned(n, aligned, r):
     values = tuple(aligned[p] for p in n.positions)
     return values if r.__class__ is tuple else values[0]
 
-def _step(n, g, r): return Step(n, list(g) if g.__class__ is list else [g], _aligned(n, r))
-
 def _edited(n, step, r):
     "What the walk goes on with after a watcher has seen `step` and perhaps changed it."
     return _unaligned(n, [g if g is None or isinstance(g, (ndarray, TensorBase)) else asarray(g) for g in step.grads_out], r)
@@ -292,8 +330,8 @@ def _finish_leaf(leaf, g, plan, found, graph):
     if h is not None and h.pre: g = _pre(leaf, g, graph)
     accumulate(leaf, g, 1)
     if h is not None:
-        for hook in list(h.post.values()): hook((), (_tensors(g),))
-        for hook in list(h.after.values()): hook(leaf.variable)
+        for hook in list(h.post.values()): _ask(hook, ((), (_tensors(g),)), graph)
+        for hook in list(h.after.values()): _ask(hook, (leaf.variable,), graph)
     return (Step(leaf, [g], []),)
 
 # %% ../../nbs/graph/04_engine.ipynb #c9b242d3
@@ -325,7 +363,7 @@ def _calibrate():
 _EXTRA = [0, 0]
 _calibrate()
 
-# %% ../../nbs/graph/04_engine.ipynb #3a0da68f
+# %% ../../nbs/graph/04_engine.ipynb #99c2dc51
 def first_gradient(tensor, g, graph, batched=False):
     "The gradient with which the walk starts at `tensor`: `g`, checked, or 1 for a single number."
     array = tensor._array
@@ -371,7 +409,7 @@ def run(tensors, grads, keep, graph, inputs=None):
     if inputs is not None: plan = Plan([e for e, _ in roots], edges_of(inputs))
     elif Hooked.leaves or graph: plan = Plan([e for e, _ in roots])
     modes = LOCAL.modes
-    before = modes.change(grad=graph) if modes.grad != graph else None
+    before = modes.change(grad=True) if graph and not modes.grad else None
     try:
         for _ in _walk(roots, keep, graph, plan, False, found): pass
     finally:
@@ -406,7 +444,7 @@ def walk(tensors, grads=None, *, retain_graph=False, create_graph=False, inputs=
     steps = _walk(roots, retain_graph or create_graph, create_graph, plan, True, {})
     modes = LOCAL.modes
     while True:
-        before = modes.change(grad=create_graph)
+        before = modes.change(grad=create_graph)                    # not while suspended: the mode is the walk's, not the caller's
         try: step = next(steps, None)
         finally: modes.change(**before)
         if step is None: return

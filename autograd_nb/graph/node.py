@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['JOURNAL', 'TensorBase', 'Meta', 'GradBox', 'Node', 'OutputEdge', 'AccumulateGrad', 'tensor_like', 'NodeHooks',
-           'Hooked', 'hooks_of', 'Handle', 'Writes', 'Journal', 'caller', 'locate', 'freed_error', 'stale_error',
-           'check_writes']
+           'Complex', 'Hooked', 'hooks_of', 'Handle', 'Writes', 'Journal', 'caller', 'locate', 'freed_error',
+           'stale_error', 'check_writes']
 
 # %% ../../nbs/graph/02_node.ipynb #4c2a3333
 import sys
@@ -131,7 +131,7 @@ class OutputEdge:
     seq = -2
     def __init__(self, node, nr): self.node, self.nr = node, nr
 
-# %% ../../nbs/graph/02_node.ipynb #b509f487
+# %% ../../nbs/graph/02_node.ipynb #addba8fc
 class AccumulateGrad(Node):
     "The node of a leaf: adds what arrives to `grad` (None, a bare array that nobody has looked at yet, or a tensor)."
     __slots__ = ('grad', 'array', 'ref', 'buffer')
@@ -142,6 +142,9 @@ class AccumulateGrad(Node):
     def __init__(self, tensor):
         self.inputs, self.hooks, self.grad, self.buffer = (), None, None, None
         self.array, self.ref, self.shape = tensor._array, weakref.ref(tensor), tensor._array.shape
+        if self.array.dtype.kind == 'c': Complex.seen = True
+
+    def name(self): return 'torch::autograd::AccumulateGrad'
 
     @property
     def variable(self):
@@ -161,11 +164,15 @@ def tensor_like(array, node=None):
 _new = TensorBase.__new__
 _tensor_class = [TensorBase]        # the tensor floor puts its class here
 
-# %% ../../nbs/graph/02_node.ipynb #a636f6d0
+# %% ../../nbs/graph/02_node.ipynb #7359c25b
 class NodeHooks:
     "What users hung on a node: hooks before and after it runs, hooks on its outputs, retained gradients, metadata."
     __slots__ = ('pre', 'post', 'outputs', 'retained', 'after', 'metadata')
     def __init__(self): self.pre, self.post, self.outputs, self.retained, self.after, self.metadata = {}, {}, {}, {}, {}, {}
+
+class Complex:
+    "Whether complex numbers ever entered a graph: while not, the engine need not look for them."
+    seen = False
 
 class Hooked:
     "How many leaves ever had hooks: while zero, the engine need not sum a leaf's gradients before accumulating them."

@@ -7,7 +7,7 @@ __all__ = ['REGISTRY', 'symmetric', 'linear', 'multilinear', 'BACKWARD_SCOPE', '
            'unique_statics', 'node_class', 'variant', 'compile_source', 'as_array', 'undo', 'bind', 'growing',
            'operand_dtype', 'Op', 'op']
 
-# %% ../../nbs/graph/03_op.ipynb #0c0d4799
+# %% ../../nbs/graph/03_op.ipynb #665a42ed
 import inspect
 import linecache
 import sys
@@ -18,7 +18,7 @@ from ..arrays.dtypes import FROM_NUMPY, get_default_dtype, result_dtype, scalar_
 from ..arrays.numpy_backend import CONSTANTS, constant, sum_to
 from .errors import explain
 from .modes import LOCAL, SWITCH, Applied, tick
-from .node import Meta, Node, OutputEdge, TensorBase, caller, tensor_like
+from .node import Complex, Meta, Node, OutputEdge, TensorBase, caller, tensor_like
 
 # %% ../../nbs/graph/03_op.ipynb #49f7f7de
 REGISTRY = {}               # name -> Op, in order of definition
@@ -236,7 +236,7 @@ def growing(op, direct):
     _scopes.append(scope)
     return me
 
-# %% ../../nbs/graph/03_op.ipynb #2249e653
+# %% ../../nbs/graph/03_op.ipynb #31de4cea
 def operand_dtype(values, promote):
     "The dtype in which an operation computes, from its operands (tensors, arrays, numbers), as a dtype of ours."
     dims, zeros, numbers = [], [], []
@@ -256,9 +256,9 @@ class Op:
     `jvp`: how tangents go forward: 'symmetric' (elementwise: the reverse rule serves), 'linear' (the operation itself, applied to the tangents), 'multilinear' (linear in each input by itself),
     or a function `(tangents, values, out, statics)`. `batch`: the rule for many examples at once, see the shape operations.
     `node`: the node's name, or a function of the statics that returns it. `view`: the result shares the first input's memory. `variadic`: any number of inputs. `outputs`: how many results (None: any number),
-    `differentiable`: which of them have gradients."""
+    `differentiable`: which of them have gradients. `holomorphic`: the rules are written as for real numbers, and the engine conjugates around them where numbers are complex; False: the rules see to that themselves."""
 
-    def __init__(self, signature, ufunc, jvp, batch, samples, promote, keep, node, view, outputs, differentiable):
+    def __init__(self, signature, ufunc, jvp, batch, samples, promote, keep, node, view, outputs, differentiable, holomorphic):
         self.name = self.__name__ = signature.__name__
         self.__doc__, self.__module__ = signature.__doc__, signature.__module__
         self.ufunc, self.kernel = ufunc, ufunc or signature
@@ -269,7 +269,7 @@ class Op:
         self.statics = {p.name: p.default for p in ps if p.kind is p.KEYWORD_ONLY}
         self.jvp, self.batch, self.samples, self.promote, self.keep = jvp, batch, samples, promote, keep
         self.node = node or ''.join(w.title() for w in self.name.split('_')) + 'Backward0'
-        self.view, self.outputs, self.differentiable = view, outputs, differentiable
+        self.view, self.outputs, self.differentiable, self.holomorphic = view, outputs, differentiable, holomorphic
         self.elementwise = promote is not None and len(self.params) > 1 and not self.variadic
         self.rules, self.classes = {}, {}
         if outputs == 1 and not self.variadic and len(self.params) <= 4: self.call, self.direct = growing(self, False), growing(self, True)
@@ -362,6 +362,7 @@ class Op:
                 setattr(node, n, getattr(value, source[1]) if kind == 'attr' else value)
             for n in unique_statics(rules): setattr(node, n, statics[n])
             if self.elementwise: node.fix = tuple(targets[i] for i in positions)
+        if results[0].dtype.kind == 'c': Complex.seen = True
         node.seq, node.hooks = tick(), None
         node.code, node.lasti = caller()
         if self.outputs == 1:
@@ -390,6 +391,6 @@ class Op:
                 arity=property(lambda n: n.count), positions=property(lambda n: tuple(range(n.count))), aliases={_ALIASES.get(s, s): s for s in fields + options}))
         return found
 
-def op(ufunc=None, *, jvp=None, batch=None, samples=(), promote=None, keep=(), node=None, view=False, outputs=1, differentiable=None):
+def op(ufunc=None, *, jvp=None, batch=None, samples=(), promote=None, keep=(), node=None, view=False, outputs=1, differentiable=None, holomorphic=True):
     "Register an operation. The decorated function is its kernel, unless a `ufunc` is given: then it only lends its signature and docstring."
-    return lambda signature: Op(signature, ufunc, jvp, batch, samples, promote, keep, node, view, outputs, differentiable)
+    return lambda signature: Op(signature, ufunc, jvp, batch, samples, promote, keep, node, view, outputs, differentiable, holomorphic)

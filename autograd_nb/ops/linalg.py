@@ -5,16 +5,15 @@
 # %% auto #0
 __all__ = ['outer_product', 'product', 'dot', 'mv', 'mm', 'bmm', 'matmul', 'addmm', 'rows', 'linear']
 
-# %% ../../nbs/ops/04_linalg.ipynb #b5cfcb6e
+# %% ../../nbs/ops/04_linalg.ipynb #c1583178
 import numpy as np
 from ..arrays.numpy_backend import xp
 from ..graph.errors import matmul_error
 from ..graph.op import N, multilinear, op
-from .pointwise import conj
 from .reduce import sum
 from .shape import all_batched, expand, mT, reshape, sum_to_size, t, transpose, unsqueeze
 
-# %% ../../nbs/ops/04_linalg.ipynb #66f1528d
+# %% ../../nbs/ops/04_linalg.ipynb #38e945fd
 def outer_product(a, b):
     "The matrix `a[i] * b[j]`. A broadcast product: sixteen times faster than the matrix product of a column and a row."
     return reshape(a, shape=(a.shape[0], 1)) * reshape(b, shape=(1, b.shape[0]))
@@ -36,21 +35,21 @@ def dot(x, y):
     "The sum of products of two vectors."
     if x.ndim != 1 or y.ndim != 1: raise RuntimeError(f'1D tensors expected, but got {x.ndim}D and {y.ndim}D tensors')
     return xp.dot(x, y)
-dot.vjp(x=lambda g, y: g * conj(y), y=lambda g, x: g * conj(x))
+dot.vjp(x=lambda g, y: g * y, y=lambda g, x: g * x)
 
 @product([(N(3, 4), N(4))])
 def mv(x, y):
     "Matrix times vector."
     return xp.matmul(x, y)
-mv.vjp(x=lambda g, y: outer_product(g, conj(y)), y=lambda g, x: mv(conj(t(x)), g))
+mv.vjp(x=lambda g, y: outer_product(g, y), y=lambda g, x: mv(t(x), g))
 
 @product([(N(3, 4), N(4, 5))], np.matmul)
 def mm(x, y): "Matrix times matrix."
-mm.vjp(x=lambda g, y: mm(g, conj(t(y))), y=lambda g, x: mm(conj(t(x)), g))
+mm.vjp(x=lambda g, y: mm(g, t(y)), y=lambda g, x: mm(t(x), g))
 
 @product([(N(2, 3, 4), N(2, 4, 5))], np.matmul)
 def bmm(x, y): "Corresponding matrices of two stacks, multiplied."
-bmm.vjp(x=lambda g, y: bmm(g, conj(mT(y))), y=lambda g, x: bmm(conj(mT(x)), g))
+bmm.vjp(x=lambda g, y: bmm(g, mT(y)), y=lambda g, x: bmm(mT(x), g))
 
 # %% ../../nbs/ops/04_linalg.ipynb #041980bf
 def matmul(x, y):
@@ -73,7 +72,7 @@ def matmul(x, y):
     out = bmm(flat(x, a), flat(y, b))
     return out if len(lead) == 1 else reshape(out, shape=(*lead, a[-2], b[-1]))
 
-# %% ../../nbs/ops/04_linalg.ipynb #78b6c67a
+# %% ../../nbs/ops/04_linalg.ipynb #1c951cac
 def _addmm_batch(op, values, batched, statics):
     bias, x, y = all_batched(op, values, batched)
     out = bmm(x, y) * statics['alpha']
@@ -97,8 +96,8 @@ def addmm(bias, x, y, *, beta=1, alpha=1):
     if not beta: return out
     return xp.add(out, bias if beta == 1 else bias * beta, out)
 addmm.vjp(bias=lambda g, bias_shape, *, beta: sum_to_size(g, size=bias_shape) * beta if beta != 1 else sum_to_size(g, size=bias_shape),
-          x=lambda g, y, *, alpha: mm(g, conj(t(y))) * alpha if alpha != 1 else mm(g, conj(t(y))),
-          y=lambda g, x, *, alpha: mm(conj(t(x)), g) * alpha if alpha != 1 else mm(conj(t(x)), g))
+          x=lambda g, y, *, alpha: mm(g, t(y)) * alpha if alpha != 1 else mm(g, t(y)),
+          y=lambda g, x, *, alpha: mm(t(x), g) * alpha if alpha != 1 else mm(t(x), g))
 
 def rows(x):
     "All but the last dimension as one."

@@ -5,11 +5,11 @@
 # %% auto #0
 __all__ = ['away', 'eq', 'ne', 'lt', 'le', 'gt', 'ge', 'logical_and', 'logical_or', 'logical_xor', 'logical_not', 'bitwise_and',
            'bitwise_or', 'bitwise_xor', 'bitwise_not', 'isnan', 'isinf', 'isfinite', 'unary', 'binary', 'add', 'sub',
-           'rsub', 'mul', 'div', 'neg', 'conj', 'power', 'pow_rule', 'pow', 'exponent_rule', 'pow_tensor', 'rpow',
-           'exp', 'expm1', 'exp2', 'log', 'log1p', 'log2', 'log10', 'sqrt', 'rsqrt', 'reciprocal', 'square', 'sin',
-           'cos', 'tan', 'asin', 'acos', 'atan', 'sinh', 'cosh', 'tanh', 'atan2', 'sigmoid', 'relu', 'leaky_relu',
-           'elu', 'softplus_kernel', 'softplus', 'logsigmoid', 'silu', 'silu_rule', 'erf_kernel', 'erf', 'gelu_rule',
-           'gelu', 'sign', 'abs', 'sgn', 'half_at_ties', 'as_numbers', 'maximum', 'minimum', 'inside', 'clamp', 'where',
+           'rsub', 'mul', 'div', 'neg', 'power', 'pow_rule', 'pow', 'exponent_rule', 'pow_tensor', 'rpow', 'exp',
+           'expm1', 'exp2', 'log', 'log1p', 'log2', 'log10', 'sqrt', 'rsqrt', 'reciprocal', 'square', 'sin', 'cos',
+           'tan', 'asin', 'acos', 'atan', 'sinh', 'cosh', 'tanh', 'atan2', 'sigmoid', 'relu', 'leaky_relu', 'elu',
+           'softplus_kernel', 'softplus', 'logsigmoid', 'silu', 'silu_rule', 'erf_kernel', 'erf', 'gelu_rule', 'gelu',
+           'sign', 'abs', 'sgn', 'half_at_ties', 'as_numbers', 'maximum', 'minimum', 'inside', 'clamp', 'where',
            'zero_like', 'lerp', 'masked_fill', 'plain', 'floor_divide', 'remainder', 'fmod', 'clone', 'to', 'real',
            'conj_physical']
 
@@ -37,7 +37,7 @@ def binary(ufunc=None, **options):
 
 away = [(N(3, 4, low=0.5, high=2.), N(3, 4, low=0.5, high=2.)), (N(3, 4, low=0.5, high=2.), N(4, low=0.5, high=2.)), (N(low=0.5, high=2.), N(2, 1, low=0.5, high=2.))]
 
-# %% ../../nbs/ops/02_pointwise.ipynb #99dea6bd
+# %% ../../nbs/ops/02_pointwise.ipynb #9e4c4862
 @binary(np.add)
 def add(x, y): "`x + y`."
 add.vjp(x=lambda g: g, y=lambda g: g)
@@ -54,23 +54,17 @@ rsub.vjp(x=lambda g: -g, y=lambda g: g)
 
 @binary(np.multiply)
 def mul(x, y): "`x * y`."
-mul.vjp(x=lambda g, y: g * conj(y), y=lambda g, x: g * conj(x))
+mul.vjp(x=lambda g, y: g * y, y=lambda g, x: g * x)
 
 @binary(np.divide, promote='float', samples=[(N(3, 4), N(3, 4, low=0.5, high=2.)), (N(4), N(3, 4, low=0.5, high=2.)), (N(), N(2, 1, low=0.5, high=2.))])
 def div(x, y): "`x / y`; integers divide into floats."
-div.vjp(x=lambda g, y: g / conj(y), y=lambda g, x, y: -g * conj(x / y / y))
+div.vjp(x=lambda g, y: g / y, y=lambda g, x, y: -g * (x / y / y))
 
 @unary(np.negative, jvp=linear)
 def neg(x): "`-x`."
 neg.vjp(x=lambda g: -g)
 
-# %% ../../nbs/ops/02_pointwise.ipynb #2b1c75cc
-def conj(x):
-    "The complex conjugate; a real `x` is returned as it is."
-    if isinstance(x, TensorBase): return x if x._array.dtype.kind != 'c' else REGISTRY['conj_physical'](x)
-    return x.conj() if x.dtype.kind == 'c' else x
-
-# %% ../../nbs/ops/02_pointwise.ipynb #364f4b12
+# %% ../../nbs/ops/02_pointwise.ipynb #5a995a7a
 def power(x, exponent):
     "`x ** exponent` for a number `exponent`, multiplied out where that is exact and quick."
     if exponent == 2: return x * x
@@ -87,8 +81,8 @@ def pow_rule(g, x, *, exponent):
     "`g * exponent * x ** (exponent - 1)`; zero for exponent 0 even at x = 0."
     if exponent == 0: return g * 0
     if exponent == 1: return g
-    if exponent == 2: return g * (conj(x) * 2)
-    return g * (conj(pow(x, exponent=exponent - 1)) * exponent)
+    if exponent == 2: return g * (x * 2)
+    return g * (pow(x, exponent=exponent - 1) * exponent)
 
 @op(jvp=symmetric, batch=pointwise, samples=[(N(3, 4), dict(exponent=2)), (N(3, 4), dict(exponent=3)), (N(3, low=0.5, high=2.), dict(exponent=-1.5)), (N(), dict(exponent=1))])
 def pow(x, *, exponent):
@@ -112,64 +106,64 @@ def rpow(x, *, base):
     return xp.power(x.dtype.type(base), x)
 rpow.vjp(x=lambda g, out, *, base: g * (out * (math.log(base) if base > 0 else math.nan if base else 0.)))
 
-# %% ../../nbs/ops/02_pointwise.ipynb #e6224736
+# %% ../../nbs/ops/02_pointwise.ipynb #44f3d8d2
 @unary(np.exp, promote='float')
 def exp(x): "`e ** x`."
-exp.vjp(x=lambda g, out: g * conj(out))
+exp.vjp(x=lambda g, out: g * out)
 
 @unary(np.expm1, promote='float')
 def expm1(x): "`e ** x - 1`, exact near zero."
-expm1.vjp(x=lambda g, out: g * (conj(out) + 1))
+expm1.vjp(x=lambda g, out: g * (out + 1))
 
 @unary(np.exp2, promote='float')
 def exp2(x): "`2 ** x`."
-exp2.vjp(x=lambda g, out: g * (conj(out) * math.log(2)))
+exp2.vjp(x=lambda g, out: g * (out * math.log(2)))
 
 @unary(np.log, True, promote='float')
 def log(x): "The natural logarithm."
-log.vjp(x=lambda g, x: g / conj(x))
+log.vjp(x=lambda g, x: g / x)
 
 @unary(np.log1p, True, promote='float')
 def log1p(x): "`log(1 + x)`, exact near zero."
-log1p.vjp(x=lambda g, x: g / (conj(x) + 1))
+log1p.vjp(x=lambda g, x: g / (x + 1))
 
 @unary(np.log2, True, promote='float')
 def log2(x): "The logarithm to base 2."
-log2.vjp(x=lambda g, x: g / (conj(x) * math.log(2)))
+log2.vjp(x=lambda g, x: g / (x * math.log(2)))
 
 @unary(np.log10, True, promote='float')
 def log10(x): "The logarithm to base 10."
-log10.vjp(x=lambda g, x: g / (conj(x) * math.log(10)))
+log10.vjp(x=lambda g, x: g / (x * math.log(10)))
 
 @unary(np.sqrt, True, promote='float')
 def sqrt(x): "The square root."
-sqrt.vjp(x=lambda g, out: g / (conj(out) * 2))
+sqrt.vjp(x=lambda g, out: g / (out * 2))
 
 @unary(None, True, promote='float')
 def rsqrt(x):
     "`1 / sqrt(x)`."
     return xp.reciprocal(xp.sqrt(x))
-rsqrt.vjp(x=lambda g, out: g * conj(out * out * out) * -0.5)
+rsqrt.vjp(x=lambda g, out: g * (out * out * out) * -0.5)
 
 @unary(np.reciprocal, True, promote='float')
 def reciprocal(x): "`1 / x`."
-reciprocal.vjp(x=lambda g, out: -g * conj(out * out))
+reciprocal.vjp(x=lambda g, out: -g * (out * out))
 
 @unary(np.square, node='PowBackward0')
 def square(x): "`x * x`."
-square.vjp(x=lambda g, x: g * (conj(x) * 2))
+square.vjp(x=lambda g, x: g * (x * 2))
 
 @unary(np.sin, promote='float')
 def sin(x): "The sine."
-sin.vjp(x=lambda g, x: g * conj(cos(x)))
+sin.vjp(x=lambda g, x: g * cos(x))
 
 @unary(np.cos, promote='float')
 def cos(x): "The cosine."
-cos.vjp(x=lambda g, x: -g * conj(sin(x)))
+cos.vjp(x=lambda g, x: -g * sin(x))
 
 @unary(np.tan, promote='float', samples=[(N(3, 4, low=-1., high=1.),)])
 def tan(x): "The tangent."
-tan.vjp(x=lambda g, out: g * conj(out * out + 1))
+tan.vjp(x=lambda g, out: g * (out * out + 1))
 
 @unary(np.arcsin, promote='float', samples=[(N(3, 4, low=-.9, high=.9),)])
 def asin(x): "The inverse sine."
@@ -185,27 +179,27 @@ atan.vjp(x=lambda g, x: g / (x * x + 1))
 
 @unary(np.sinh, promote='float')
 def sinh(x): "The hyperbolic sine."
-sinh.vjp(x=lambda g, x: g * conj(cosh(x)))
+sinh.vjp(x=lambda g, x: g * cosh(x))
 
 @unary(np.cosh, promote='float')
 def cosh(x): "The hyperbolic cosine."
-cosh.vjp(x=lambda g, x: g * conj(sinh(x)))
+cosh.vjp(x=lambda g, x: g * sinh(x))
 
 @unary(np.tanh, promote='float')
 def tanh(x): "The hyperbolic tangent."
-tanh.vjp(x=lambda g, out: g * (1 - conj(out * out)))
+tanh.vjp(x=lambda g, out: g - g * (out * out))
 
 @binary(np.arctan2, promote='float', samples=away)
 def atan2(x, y): "The angle of the point (y, x): `atan(x / y)` in the right quadrant."
 atan2.vjp(x=lambda g, x, y: g * y / (x * x + y * y), y=lambda g, x, y: -g * x / (x * x + y * y))
 
-# %% ../../nbs/ops/02_pointwise.ipynb #962c5936
+# %% ../../nbs/ops/02_pointwise.ipynb #9e889cd7
 @unary(promote='float')
 def sigmoid(x):
     "`1 / (1 + e ** -x)`."
     half = x.dtype.type(0.5)
     return xp.tanh(x * half) * half + half
-sigmoid.vjp(x=lambda g, out: g * ((1 - conj(out)) * conj(out)))
+sigmoid.vjp(x=lambda g, out: (g - g * out) * out)
 
 @unary()
 def relu(x):
@@ -303,12 +297,12 @@ def gelu(x, *, approximate='none'):
     return _gelu(x, approximate)
 gelu.vjp(x=gelu_rule)
 
-# %% ../../nbs/ops/02_pointwise.ipynb #cfef5512
+# %% ../../nbs/ops/02_pointwise.ipynb #8c967843
 @unary(np.sign)
 def sign(x): "-1, 0 or 1."
 sign.vjp(x=lambda g: g * 0)
 
-@unary()
+@unary(holomorphic=False)
 def abs(x):
     "The absolute value."
     return xp.absolute(x)
@@ -413,7 +407,7 @@ remainder.vjp(x=lambda g: g, y=lambda g, x, y: -g * floor(x / y))
 def fmod(x, y): "The remainder of `x / y`, with the sign of `x`."
 fmod.vjp(x=lambda g: g, y=lambda g, x, y: -g * trunc(x / y))
 
-# %% ../../nbs/ops/02_pointwise.ipynb #0cc4f4b3
+# %% ../../nbs/ops/02_pointwise.ipynb #74389802
 @op(jvp=linear, batch=pointwise, samples=[(N(3, 4),), (N(),)])
 def clone(x):
     "A copy of `x`; gradients pass through."
@@ -427,14 +421,14 @@ def to(x, *, dtype):
     return x.astype(dtype)
 to.vjp(x=lambda g, x_dtype: to(g, dtype=x_dtype))
 
-@op(jvp=linear, batch=pointwise)
+@op(jvp=linear, batch=pointwise, holomorphic=False)
 def real(x):
     "The real part."
     return x.real
 real.vjp(x=lambda g, x_dtype: to(g, dtype=x_dtype))
 
-@op(jvp=linear, batch=pointwise)
+@op(jvp=linear, batch=pointwise, holomorphic=False)
 def conj_physical(x):
     "The complex conjugate."
     return x.conj()
-conj_physical.vjp(x=lambda g: conj(g))
+conj_physical.vjp(x=lambda g: conj_physical(g))

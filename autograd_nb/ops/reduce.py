@@ -8,12 +8,12 @@ __all__ = ['dims_of', 'restore', 'spread', 'count_of', 'reduction_batch', 'reduc
            'along', 'cumsum', 'cumprod_rule', 'cumprod', 'cumprod_tangent', 'extreme_rule', 'extreme_jvp', 'amax',
            'amin', 'argmax', 'argmin', 'any', 'all', 'logsumexp']
 
-# %% ../../nbs/ops/03_reduce.ipynb #3d11a220
+# %% ../../nbs/ops/03_reduce.ipynb #d29aaacd
 import numpy as np
 from ..arrays.numpy_backend import xp
 from ..graph.errors import dim_error
 from ..graph.op import N, linear, op, symmetric
-from .pointwise import as_numbers, conj, exp, where
+from .pointwise import as_numbers, exp, where
 from .shape import all_batched, cat, expand, flip, pointwise, reshape, shift, unsqueeze
 
 # %% ../../nbs/ops/03_reduce.ipynb #40bfa58f
@@ -116,7 +116,7 @@ def root_of_sum(x, *, dim=None, keepdim=False):
     return xp.sqrt(xp.add.reduce(x * x, axis=axes(x, dim), keepdims=keepdim))
 root_of_sum.vjp(x=lambda g, x, out, *, dim, keepdim: restore(g, x.shape, dim, keepdim) * direction(x, out, dim, keepdim))
 
-# %% ../../nbs/ops/03_reduce.ipynb #3b8b85b0
+# %% ../../nbs/ops/03_reduce.ipynb #fef03a97
 def shifted_products(x, dim):
     "For each element, the product of those before it along `dim` (1 for the first)."
     n = x.shape[dim]
@@ -133,7 +133,7 @@ def prod_rule(g, x, *, dim, keepdim):
     d = dim % len(x.shape)
     if not x.shape[d]: return x * 0
     before, after = shifted_products(x, d), flip(shifted_products(flip(x, dims=(d,)), d), dims=(d,))
-    return restore(g, x.shape, dim, keepdim) * conj(before * after)
+    return restore(g, x.shape, dim, keepdim) * (before * after)
 
 @reduction(jvp=lambda tangents, values, out, statics: sum(prod_rule(out * 0 + 1, values[0], **statics) * tangents[0], dim=statics['dim'], keepdim=statics['keepdim']),
            node=lambda dim, keepdim: 'ProdBackward0' if dim is None else 'ProdBackward1', samples=[(N(3, 4), dict(dim=None)), (N(3, 4), dict(dim=1)), (N(3, 4), dict(dim=0, keepdim=True))])

@@ -5,8 +5,9 @@
 # %% auto #0
 __all__ = ['rule_body', 'without_g', 'write', 'local_formula', 'is_factor', 'local_numbers', 'local_value']
 
-# %% ../../nbs/viz/04_formulas.ipynb #b522e1cb
-import ast, linecache
+# %% ../../nbs/viz/04_formulas.ipynb #2506a0a8
+import ast
+import linecache
 from functools import lru_cache
 import numpy as np
 from .style import number
@@ -28,7 +29,7 @@ def rule_body(rule):
     found = _vjp_calls(code.co_filename).get((code.co_firstlineno, rule.name))
     return found.body if found is not None and [a.arg for a in found.args.args] == list(code.co_varnames[:code.co_argcount]) else None
 
-# %% ../../nbs/viz/04_formulas.ipynb #07cfe60e
+# %% ../../nbs/viz/04_formulas.ipynb #6d01ac0f
 def _has_g(t): return any(isinstance(n, ast.Name) and n.id == 'g' for n in ast.walk(t))
 
 def without_g(t):
@@ -43,12 +44,15 @@ def without_g(t):
         if isinstance(f, ast.Constant) and f.value == 1: return other
         if isinstance(f, ast.Constant) and f.value == -1: return ast.UnaryOp(ast.USub(), other)
         return ast.BinOp(f, ast.Mult(), other)
+    if isinstance(t, ast.BinOp) and isinstance(t.op, (ast.Add, ast.Sub)) and _has_g(t.left) and _has_g(t.right):
+        a, b = without_g(t.left), without_g(t.right)
+        return None if a is None or b is None else ast.BinOp(a, t.op, b)
     if isinstance(t, ast.BinOp) and isinstance(t.op, ast.Div) and _has_g(t.left) and not _has_g(t.right):
         f = without_g(t.left)
         return None if f is None else ast.BinOp(f, ast.Div(), t.right)
     return None
 
-# %% ../../nbs/viz/04_formulas.ipynb #7ba99f22
+# %% ../../nbs/viz/04_formulas.ipynb #3a7a9c84
 _LEVEL = {ast.Add: 1, ast.Sub: 1, ast.Mult: 2, ast.Div: 2, ast.MatMult: 2, ast.Pow: 4}
 _SIGN = {ast.Add: ' + ', ast.Sub: ' − ', ast.Mult: '·', ast.Div: '/', ast.MatMult: ' @ '}
 _SUP = str.maketrans('0123456789-−', '⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁻')
@@ -64,6 +68,7 @@ def write(t, names: dict, level: int = 0) -> str:
         return f'({s})' if level > 1 else s
     if isinstance(t, ast.BinOp) and type(t.op) in _LEVEL:
         k = _LEVEL[type(t.op)]
+        if isinstance(t.op, ast.Mult) and isinstance(t.left, ast.Name) and isinstance(t.right, ast.Name) and t.left.id == t.right.id: return write(t.left, names, 5) + '²'
         if isinstance(t.op, ast.Pow): s = write(t.left, names, 5) + write(t.right, names).translate(_SUP)
         else: s = write(t.left, names, k) + _SIGN[type(t.op)] + write(t.right, names, k+1)
         return f'({s})' if k < level else s

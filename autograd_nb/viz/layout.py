@@ -5,11 +5,13 @@
 # %% auto #0
 __all__ = ['layout_dot', 'GraphvizMissing', 'run_graphviz', 'Box', 'Layout', 'layout', 'to_dot']
 
-# %% ../../nbs/viz/02_layout.ipynb #1dc8a33c
-import shlex, shutil, subprocess
+# %% ../../nbs/viz/02_layout.ipynb #fff31dcc
+import shlex
+import shutil
+import subprocess
 from dataclasses import dataclass
 from functools import lru_cache
-from .records import Graph, graph_records
+from .records import Graph
 
 # %% ../../nbs/viz/02_layout.ipynb #9ddfd3ca
 def layout_dot(boxes: dict, edges, direction: str = 'LR', ranksep: float = 34, nodesep: float = 14) -> str:
@@ -92,13 +94,13 @@ def layout(boxes: dict, edges, direction: str = 'LR', ranksep: float = 34, nodes
     "Place boxes {id: (width, height)} joined by edges (source, target). Equal questions are answered from memory."
     return _layout(tuple(boxes.items()), tuple(dict.fromkeys(edges)), direction, ranksep, nodesep)
 
-# %% ../../nbs/viz/02_layout.ipynb #5d8d8a09
+# %% ../../nbs/viz/02_layout.ipynb #376f7045
 def _q(s): return '"' + str(s).replace('\\', '\\\\').replace('"', '\\"').replace('\n', '\\n') + '"'
 
 def to_dot(g: Graph, direction: str = 'LR') -> str:
     "Labelled DOT text of a `Graph`, for use with Graphviz's own programs."
     from autograd_nb.viz.style import LIGHT, inline, shape_text
-    out = [f'digraph autograd {{', f'  rankdir={direction};', '  node [fontname="monospace" fontsize=10 shape=box style=filled];', '  edge [color="#8592a0"];']
+    out = ['digraph autograd {', f'  rankdir={direction};', '  node [fontname="monospace" fontsize=10 shape=box style=filled];', '  edge [color="#8592a0"];']
     for n in g.nodes:
         label = [t for t in (' '.join(t for t in (n.name and f'{n.name} =' if n.kind in ('op', 'output') else n.name, n.symbol) if t), shape_text(n.shape) if n.shape else '',
                              f'value {inline(n.value)}' if n.value else '', f'grad {inline(n.grad)}' if n.grad else '', n.node, *n.detail) if t]

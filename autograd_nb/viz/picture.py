@@ -5,10 +5,10 @@
 # %% auto #0
 __all__ = ['Picture', 'draw', 'tensor_html']
 
-# %% ../../nbs/viz/08_picture.ipynb #32d474b3
+# %% ../../nbs/viz/08_picture.ipynb #8174cd5b
 import pathlib
-from .style import MONO, clip, esc, inline, nbytes_text, shape_text, theme_css, val
-from .records import Graph, array, caller_names, graph_records, graph_text, is_tensor
+from .style import MONO, esc, inline, nbytes_text, shape_text, theme_css, val
+from .records import Graph, array, caller_names, graph_records, graph_text
 from .layout import to_dot
 from .svg import draw_graph
 

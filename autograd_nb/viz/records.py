@@ -7,11 +7,14 @@ __all__ = ['Saved', 'NodeRec', 'Edge', 'Graph', 'node_text', 'graph_text', 'is_t
            'saved_arrays', 'slot_values', 'exponent', 'node_source', 'walk_nodes', 'LiveGraph', 'graph_records',
            'levels', 'ordered', 'summarise']
 
-# %% ../../nbs/viz/01_records.ipynb #c0aee496
-import linecache, re, sys
+# %% ../../nbs/viz/01_records.ipynb #f3f90baa
+import linecache
+import re
+import sys
 from collections import Counter, deque
 from dataclasses import dataclass, field
 import numpy as np
+from ..graph.node import JOURNAL
 from .style import Val, val, inline, shape_text, short_name, symbol, nbytes_text
 
 # %% ../../nbs/viz/01_records.ipynb #16192db2
@@ -85,7 +88,7 @@ def graph_text(g: Graph) -> str:
     head = f"Computation graph of {len(g.nodes)} node{'s' if len(g.nodes) != 1 else ''}" + (f' standing for {g.total}' if g.total > len(g.nodes) else '')
     return '\n'.join([head + ':'] + [f"  #{n.id} {node_text(n)}" + (f" <- {', '.join(ins[n.id])}" if n.id in ins else '') for n in g.nodes] + [f'  note: {t}' for t in g.notes])
 
-# %% ../../nbs/viz/01_records.ipynb #fa1f041d
+# %% ../../nbs/viz/01_records.ipynb #7d4f162e
 def is_tensor(o) -> bool:
     "Does `o` look like a tensor that takes part in autograd?"
     return hasattr(type(o), 'grad_fn') and hasattr(type(o), 'requires_grad')
@@ -105,7 +108,6 @@ def caller_names(package: str = 'autograd_nb') -> dict:
 
 def named_tensors(names: dict):
     "Pairs (name, tensor) for the tensors in `names`, in lists, tuples and dicts in it, and for the parameters of modules."
-    seen = 0
     for k, v in names.items():
         if k.startswith('_') or k in ('In', 'Out', 'exit', 'quit', 'get_ipython'): continue
         if is_tensor(v): yield k, v
@@ -194,7 +196,7 @@ def _edge_of(t):
     if t.grad_fn is not None: return t.grad_fn, getattr(t, 'output_nr', 0)
     return None, 0
 
-# %% ../../nbs/viz/01_records.ipynb #3687e97d
+# %% ../../nbs/viz/01_records.ipynb #8988edbf
 class LiveGraph:
     "A `Graph` under construction that still knows which real node each record came from. Views that run the engine use it; pictures use `.graph`."
     def __init__(self, tensors, names=None, limit=100_000):
@@ -230,12 +232,29 @@ class LiveGraph:
             if n is None: r = self._add_leaf(t)
             else: r = self.rec(n); r.kind = 'output'; r.shape, r.value = None, None; self._set_value(r, array(t), t)
             if r.id not in g.roots: g.roots.append(r.id)
+        self._recompute(order)
         late = {r.id for rs in self._before.values() for r in rs}
         g.nodes = [m for n in g.nodes if n.id not in late for m in (*self._before.get(n.id, ()), n)]
         self.name_tensors(names or {})
         g.total = len(g.nodes)
         if cut: g.notes.append(f'the graph goes on: only the {limit:,} nodes nearest to the output were read')
 
+    def _recompute(self, order):
+        "Values of small results that nothing saved, computed again from known inputs by the operation itself, unless an input was overwritten since."
+        ins = {}
+        for e in self.graph.edges: ins.setdefault(e.dst, {})[e.slot] = e
+        by = self.graph._by_id()
+        for n in order[-2000:]:
+            r = self.rec(n); op = getattr(n, 'op', None)
+            if r.kind != 'op' or r.value is not None or op is None or getattr(op, 'variadic', True) or op.outputs != 1 or not hasattr(op, 'kernel'): continue
+            e = ins.get(r.id, {}); srcs = [by[e[k].src] if k in e and e[k].nr == 0 else None for k in range(len(op.params))]
+            if any(s is None or s.value is None or s.value.data is None or s.kind in ('op', 'output') and self.outputs(self.node_of[s.id][0]) > 1 for s in srcs): continue
+            if set(op.statics) - set(n.options) or int(np.prod(n.shape)) > 64: continue
+            if any(w is not None and w.time > n.seq for w in (JOURNAL.of(array(self.leaf_of[id(t)][0])) for t, q in list(self.leaf_of.values()) if q in srcs)): continue
+            try:
+                with np.errstate(all='ignore'): v = np.asarray(op.kernel(*[s.value.data for s in srcs], **{k: getattr(n, k) for k in op.statics}))
+            except Exception: continue
+            if v.shape == n.shape: self._set_value(r, v)
     @property
     def _const_ids(self): return {r.id for _, r in self.const_of.values()}
     def outputs(self, n):
@@ -291,7 +310,6 @@ class LiveGraph:
             if g is not None: r.grad = val(array(g))
     def name_tensors(self, names):
         "Give names, values and gradients to the records whose tensors are found in `names`."
-        by_data = {id(v): r for v, r in self.const_of.values() if isinstance(v, np.ndarray) and v.ndim}
         by_ptr = {}
         for v, r in self.const_of.values():
             if isinstance(v, np.ndarray) and v.ndim: by_ptr[(v.__array_interface__['data'][0], v.shape, v.strides)] = r

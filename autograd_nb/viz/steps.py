@@ -6,16 +6,16 @@
 __all__ = ['MAX_STEPPED', 'PHASES', 'Passed', 'StepRec', 'Recording', 'expression', 'strength', 'make_leaf', 'record_function',
            'local_text', 'record_tensor', 'Frame', 'Frames']
 
-# %% ../../nbs/viz/05_steps.ipynb #4337a691
+# %% ../../nbs/viz/05_steps.ipynb #c42e1a41
 import sys
 from dataclasses import dataclass, field
 import numpy as np
 from ..graph.engine import walk
 from ..graph.modes import enable_grad, observe
-from .style import Val, clip, esc, inline, number, shape_text, short_name, text_width, val
-from .records import Graph, LiveGraph, array, caller_names, exponent, graph_text, is_tensor, walk_nodes
+from .style import Val, clip, inline, number, shape_text, text_width, val
+from .records import Graph, LiveGraph, array, caller_names, exponent, is_tensor
 from .formulas import is_factor, local_formula, local_numbers, local_value
-from .svg import Drawing, Timeline, draw_graph, frame_css
+from .svg import Timeline, draw_graph, frame_css
 
 # %% ../../nbs/viz/05_steps.ipynb #e68aee5c
 @dataclass
@@ -49,7 +49,7 @@ class Recording:
     result: np.ndarray | None = None
     grads: dict = field(default_factory=dict)
 
-# %% ../../nbs/viz/05_steps.ipynb #6f86333d
+# %% ../../nbs/viz/05_steps.ipynb #9dd9ad0b
 _INFIX = dict(add=(' + ', 1), sub=(' − ', 1), mul=('·', 2), div=(' / ', 2), matmul=(' @ ', 2), mm=(' @ ', 2), mv=(' @ ', 2), bmm=(' @ ', 2))
 _SUP = str.maketrans('0123456789-−.', '⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁻·')
 
@@ -62,7 +62,6 @@ def expression(op: str, operands: list, power=None) -> str:
     if op in ('pow', 'square') and power is not None:
         p = number(power, 3)
         return at(0, 4) + p.translate(_SUP) if '.' not in p else f'{at(0, 4)}^{p}'
-    if op == 'mul' and len(operands) == 2 and _is_number(operands[1][0]) and not _is_number(operands[0][0]): operands = operands[::-1]
     if op in _INFIX and len(operands) == 2:
         sign, k = _INFIX[op]
         return at(0, k) + sign + at(1, k+1)
@@ -77,7 +76,7 @@ def strength(op: str) -> int:
 def _is_number(s): return s.lstrip('−')[:1].isdigit() and not any(c in s for c in ' ·(@')
 def _number_strength(s): return 1.5 if s.startswith('−') else 5
 
-# %% ../../nbs/viz/05_steps.ipynb #a8deedf7
+# %% ../../nbs/viz/05_steps.ipynb #62f7e59b
 MAX_STEPPED = 120     # nodes; beyond this an animation is no help
 
 def make_leaf(name, v):
@@ -96,9 +95,9 @@ class _Listener:
     def __init__(self): self.events, self.frames = [], []
     def __call__(self, e):
         outs = e.output if isinstance(e.output, (tuple, list)) else (e.output,)
-        self.events.append((e.op, e.node, e.inputs, e.output, [val(array(o)) for o in outs if is_tensor(o)]))
+        self.events.append((e.node, e.inputs, e.output, [val(array(o)) for o in outs if is_tensor(o)]))     # holding the output keeps its node alive
         f = sys._getframe(1)
-        while f is not None and (f.f_globals.get('__name__') or '').split('.')[0] == __name__.split('.')[0]: f = f.f_back
+        while f is not None and (f.f_globals.get('__name__') or '').split('.')[0] == 'autograd_nb': f = f.f_back
         if f is not None and not any(f is g for g in self.frames): self.frames.append(f)
 
 def _needs_scalar(out, gradient):
@@ -137,7 +136,7 @@ def _closure(f):
 
 def _enrich(live, events):
     "Add to the records what the listener heard: values of results, and constants that no node saved."
-    for op, node, inputs, output, values in events:
+    for node, inputs, _, values in events:
         if node is None or id(node) not in live.id_of: continue
         r = live.rec(node)
         if len(values) == 1: r.value, r.shape, r.dtype = values[0], values[0].shape, r.dtype or values[0].dtype
@@ -148,7 +147,7 @@ def _enrich(live, events):
                 if isinstance(a, (int, float, complex, np.ndarray, np.generic)): c.value, c.symbol = val(a), ''; c.shape = c.value.shape
     live.tidy_constants()
 
-# %% ../../nbs/viz/05_steps.ipynb #6adbc97b
+# %% ../../nbs/viz/05_steps.ipynb #f0e1bf1b
 def _operand_texts(live, r, names):
     "Operands of the record `r` in letters and in numbers: two lists of (text, strength)."
     letters, numbers = [], []
@@ -173,6 +172,7 @@ def _forward_steps(live, tl, steps):
     for node in live.forward_order():
         r = live.rec(node); t += 1; op = r.op
         letters, numbers = _operand_texts(live, r, names)
+        if op == 'mul' and len(letters) == 2 and _is_number(letters[1][0]) and not _is_number(letters[0][0]): letters, numbers = letters[::-1], numbers[::-1]     # 3·x, not x·3
         power = exponent(node); shown = (getattr(getattr(node, 'op', None), 'name', None) or op); shown = {'pow_tensor': 'pow', 'square': 'pow', 'linear': 'linear'}.get(shown, shown)
         ex = expression(shown, letters, power) if letters else shown
         nums = expression(shown, numbers, power) if numbers and all(numbers) else None
@@ -238,8 +238,8 @@ def _record(live, loss, gradient, restore, retain_graph=False, forward=True) -> 
             if r.kind == 'leaf':
                 leaf = live.leaf_of[id(node.variable)][0] if id(node.variable) in live.leaf_of else node.variable
                 total = array(leaf.grad); grad(r.id, t, total); ps = parts.get(r.id, [])
-                add = ' + '.join(inline(p) for p in ps) if len(ps) > 1 and all(p.data is not None and p.data.ndim == 0 for p in ps) else None
-                old = None if restore else next(o for (v, q), o in zip(leaves, before) if q is r)
+                add = ' + '.join(f'({inline(p)})' if inline(p).startswith('−') else inline(p) for p in ps) if len(ps) > 1 and all(p.data is not None and p.data.ndim == 0 for p in ps) else None
+                old = None if restore else next(o for (_, q), o in zip(leaves, before) if q is r)
                 into = f"{r.name or 'leaf'}.grad"
                 total_text = inline(val(total))
                 text = f'{into} = ' + (f'{inline(val(array(old)))} (already there) + ' if old is not None and old is not leaf.grad else '') + (f'{add} = ' if add else '') + (f'{inline(val(one))} = ' if old is not None and old is not leaf.grad and not add and one is not None else '') + total_text
@@ -277,8 +277,8 @@ def _backward_text(one, bits, label):
     for to, p in bits:
         who = label.get(to.id) or to.node; product = inline(p.out); a = inline(val(one)) if one is not None else ''
         if one is not None and one.ndim == 0 and _scalar(p.local):
-            v = inline(p.local); local = local_text(p)
-            s = f'incoming {a} × local {local}' + (f' gives {a} × {v}' if local != v else '') + f' = {product}'
+            local = local_text(p)
+            s = f"incoming {a} × local {f'({local})' if '=' in local or local.startswith('−') else local} = {product}"
         elif p.formula == '1' and p.factor: s = f'passed on as it is: {product}'
         elif p.formula and p.factor: s = f'incoming × local {p.formula} = {product}'
         elif p.formula: s = f'{p.formula} = {product}' + (', where g is the incoming gradient' if 'g' in p.formula else '')

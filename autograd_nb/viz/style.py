@@ -6,8 +6,10 @@
 __all__ = ['LIGHT', 'DARK', 'MONO', 'SANS', 'SMALL', 'ADVANCE', 'SYMBOLS', 'theme_css', 'number', 'Val', 'val', 'shape_text',
            'lines', 'inline', 'cells', 'text_width', 'clip', 'esc', 'nbytes_text', 'short_name', 'symbol']
 
-# %% ../../nbs/viz/00_style.ipynb #9525b45c
-import html, math, unicodedata
+# %% ../../nbs/viz/00_style.ipynb #07cb81ed
+import html
+import math
+import unicodedata
 from dataclasses import dataclass
 import numpy as np
 

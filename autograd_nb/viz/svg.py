@@ -7,11 +7,11 @@ __all__ = ['PAD', 'HEAD', 'FOOT', 'ROW', 'F_HEAD', 'F_NAME', 'F_NUM', 'F_LABEL',
            'css', 'frame_css', 'path_d', 'middle', 'points', 'free_spot', 'arrowhead', 'Timeline', 'Drawing',
            'card_svg', 'place', 'draw_graph']
 
-# %% ../../nbs/viz/03_svg.ipynb #7b93ffad
+# %% ../../nbs/viz/03_svg.ipynb #d52733fb
 from dataclasses import dataclass, field
 from functools import lru_cache
-from .style import MONO, SANS, Val, clip, esc, inline, lines, nbytes_text, shape_text, text_width, theme_css
-from .records import Edge, Graph, NodeRec, graph_records, graph_text
+from .style import MONO, clip, esc, inline, lines, nbytes_text, shape_text, text_width, theme_css
+from .records import Graph, NodeRec, graph_text
 from .layout import Box, Layout, layout
 
 # %% ../../nbs/viz/03_svg.ipynb #89a87a8d
@@ -80,7 +80,7 @@ def tooltip(n: NodeRec) -> str:
     if n.source: out.append(n.source)
     return '\n'.join(out)
 
-# %% ../../nbs/viz/03_svg.ipynb #735afaec
+# %% ../../nbs/viz/03_svg.ipynb #1fda046e
 @lru_cache(None)
 def css() -> str:
     "The style sheet shared by every view."
@@ -109,7 +109,7 @@ def css() -> str:
 def frame_css(scope: str, k: int, steps: int) -> str:
     "The few rules that show step `k` of an animation inside the element with class `scope`."
     s = f'.agnb.{scope}'
-    on = lambda p, r: ','.join(f'{s} .{p}{i}' for i in r)
+    on = lambda p, r: f"{s} :is({','.join(f'.{p}{i}' for i in r)})"
     out = f'{s} .t{{visibility:hidden}}{on("t", range(k+1))}{{visibility:visible}}'
     if k: out += f'{on("u", range(1, k+1))}{{visibility:hidden}}'
     return out + f'{s} .a{k}{{visibility:visible}}{s} tr.a{k}{{background:var(--ag-now,var(--ag-gradbg))}}'
@@ -147,7 +147,7 @@ def arrowhead(tip, before, size: float = 7) -> str:
     dx, dy = dx/d*size, dy/d*size; bx, by = tip[0]-dx, tip[1]-dy
     return ' '.join(f'{_n(x)},{_n(y)}' for x, y in (tip, (bx-dy*.45, by+dx*.45), (bx+dy*.45, by-dx*.45)))
 
-# %% ../../nbs/viz/03_svg.ipynb #cbf80717
+# %% ../../nbs/viz/03_svg.ipynb #3743f0b7
 @dataclass
 class Timeline:
     """What an animation shows at each step. `history[id]['value'|'grad']`: [(step, Val)]; `rings[step]`: [(id, 'fwd'|'bwd')];
@@ -169,7 +169,7 @@ class Drawing:
     offset: tuple = (0, 0)
 
 def _strip_svg(c, x, y, kind, label, texts):
-    h = _strip_height(texts); n = max(len(ls) for ls, *_ in texts); out = []
+    h = _strip_height(texts); out = []
     for ls, t, u in texts:
         cls = f"ag-{kind}" + (f' t t{t}' if t is not None else '') + (f' u u{u}' if u is not None else '')
         mid = y + (h - len(ls)*ROW)/2
@@ -244,7 +244,7 @@ def draw_graph(g: Graph, direction=None, values: bool = True, saved: bool = Fals
     if tl:
         for t, e in tl.feeds:
             if e in lay.curves: p = lay.curves[e]; dots.append(f'<g class="ag-in a a{t}"><path d="{path_d(p)}"/><polygon points="{arrowhead(p[-1], p[-2], 9)}"/></g>')
-        for t, e, text in tl.flows:
+        for t, e, _ in tl.flows:
             if e in lay.curves: p = lay.curves[e]; dots.append(f'<g class="ag-flow a a{t}"><path d="{path_d(p)}"/><polygon points="{arrowhead(p[0], p[1], 9)}"/></g>')
     rings = {}
     for t, who in (tl.rings.items() if tl else ()):

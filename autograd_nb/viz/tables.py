@@ -5,9 +5,9 @@
 # %% auto #0
 __all__ = ['HEADS', 'Row', 'table_rows', 'table_text', 'table_css', 'table_html', 'BackwardTable', 'backward_table']
 
-# %% ../../nbs/viz/06_tables.ipynb #35402077
+# %% ../../nbs/viz/06_tables.ipynb #54dfc491
 from dataclasses import dataclass, field
-from .style import MONO, Val, esc, inline, shape_text
+from .style import MONO, esc, inline, shape_text
 from .records import caller_names
 from .svg import css
 from .steps import Recording, local_text, record_tensor
@@ -47,7 +47,7 @@ def _last(rec, id, k):
     now = [v for t, v in rec.timeline.history.get(id, {}).get('grad', ()) if t <= k]
     return now[-1] if now else None
 
-# %% ../../nbs/viz/06_tables.ipynb #2870f2f7
+# %% ../../nbs/viz/06_tables.ipynb #ff21e086
 HEADS = ('step', 'node', 'forward value', 'incoming', 'local gradient', 'outgoing', 'into')
 
 def _cells(r): return (str(r.step), (f'{r.name} = ' if r.name and r.node != 'AccumulateGrad' else '') + r.node, r.value, r.incoming, ' ; '.join(r.local), ' ; '.join(f'{o} → {t}' for o, t in zip(r.outgoing, r.to)), r.into)
@@ -71,8 +71,8 @@ def table_html(rows: list, animated: bool = False) -> str:
     "The trace table as HTML. `animated`: rows carry the classes that `frame_css` switches."
     out = ['<table class="ag-table"><thead><tr>' + ''.join(f'<th scope="col">{h}</th>' for h in HEADS) + '</tr></thead><tbody>']
     for r in rows:
-        hide = lambda s: f'<span class="t t{r.k}">{s}</span>' if animated and s else s
-        lines = lambda items: ''.join(f'<div>{hide(i)}</div>' for i in items)
+        def hide(s, k=r.k): return f'<span class="t t{k}">{s}</span>' if animated and s else s
+        def lines(items, hide=hide): return ''.join(f'<div>{hide(i)}</div>' for i in items)
         small = f'<br><small>{esc(r.node)}</small>' if r.name or r.symbol else esc(r.node)
         who = f'{esc(r.name)}' if r.name and not r.symbol else f'{esc(r.name)} = {esc(r.symbol)}' if r.name else esc(r.symbol)
         out.append(f'<tr{f""" class="ag-row a{r.k}" """ if animated else ""}><td>{r.step}</td><td>{who}{small}</td><td class="v">{esc(r.value)}</td><td class="g">{hide(esc(r.incoming))}</td>'

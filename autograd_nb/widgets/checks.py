@@ -5,13 +5,13 @@
 # %% auto #0
 __all__ = ['kind', 'difference', 'grad_difference', 'function_difference', 'Check', 'check']
 
-# %% ../../nbs/widgets/05_checks.ipynb #2786185a
+# %% ../../nbs/widgets/05_checks.ipynb #e3db988b
 import numpy as np
-from ..viz.style import esc, number, shape_text
+from ..viz.style import number, shape_text
 from ..viz.records import array, is_tensor
 from .quizzes import markup, quiz_css
 
-# %% ../../nbs/widgets/05_checks.ipynb #40be83c7
+# %% ../../nbs/widgets/05_checks.ipynb #d3e5b8bf
 def kind(v) -> str:
     "What a value is, in the reader's words."
     if is_tensor(v): return 'a tensor'
@@ -30,9 +30,7 @@ def _numbers(v):
     if a.dtype.kind == 'O' or a.dtype.kind in 'USM': return None
     return a if a.dtype.kind in 'biufc' else a.astype(np.float64)
 
-def _article(s): return s
-
-def difference(got, want, rtol: float = 1e-4, atol: float = 1e-6, reveal: bool = False, what: str = 'the answer') -> str | None:
+def difference(got, want, rtol: float = 1e-4, atol: float = 1e-6, reveal: bool = False, what: str = 'your answer') -> str | None:
     "None if `got` agrees with `want`, else the reason why not, without telling `want` unless `reveal`."
     if isinstance(want, str):
         if not isinstance(got, str): return f'{what} should be a text in quotes; it is {kind(got)}'
@@ -85,14 +83,14 @@ def _compare(g, w, rtol, atol, reveal, what):
     near = w.size == 1 and g.dtype.kind in 'fiu' and w.dtype.kind in 'fiu' and abs(float(g)-float(w)) <= 0.02*abs(float(w))
     return f'{what}: {count}{where}' + ('; very near, but not exact enough' if near else '') + tell
 
-# %% ../../nbs/widgets/05_checks.ipynb #ee6d82f8
+# %% ../../nbs/widgets/05_checks.ipynb #cab41738
 def grad_difference(t, want, rtol=1e-4, atol=1e-6, reveal=False, name='x') -> str | None:
     "None if `t.grad` agrees with `want`, else the reason."
     if not is_tensor(t): return f'{name} should be a tensor; it is {kind(t)}'
     if not t.requires_grad: return f'{name} does not require grad: make it with requires_grad=True before computing with it'
     if t.grad is None: return f'{name}.grad is None: no backward() has reached it yet'
     d = difference(t.grad, want, rtol, atol, reveal, f'{name}.grad')
-    return d + ' Was backward() called twice without clearing the gradient in between?' if d and 'exactly twice' in d else d
+    return d + '. Was backward() called twice without clearing the gradient in between?' if d and 'exactly twice' in d else d
 
 def _fresh(a, grad):
     from autograd_nb.creation import tensor
@@ -137,7 +135,7 @@ def _short(a):
     if n is None: return repr(a)[:20]
     return number(n.item()) if n.size == 1 and n.ndim == 0 else str(n.tolist()) if n.size <= 4 else f'an array of shape {shape_text(n.shape)}'
 
-# %% ../../nbs/widgets/05_checks.ipynb #d434cc59
+# %% ../../nbs/widgets/05_checks.ipynb #15aecaa4
 class Check:
     "The verdict on an answer: true when right. `state`: 'right', 'wrong' or 'open'; `message` says why; `hints` unfold one inside the other."
     def __init__(self, state, message, hints=()): self.state, self.message, self.hints = state, message, tuple(hints)
@@ -176,9 +174,9 @@ def check(answer, expected=_nothing, *, name: str = 'your answer', rtol: float =
         try: r = test(answer)
         except Exception as e: r = f'trying it raised {type(e).__name__}: {str(e).splitlines()[0] if str(e) else ""}'
         why = None if r is None or r is True or (isinstance(r, (bool, np.bool_)) and bool(r)) else r if isinstance(r, str) else f'{name} does not pass the test'
-    if why is None: return Check('right', 'Well done.' if not hints else 'Well done.')
+    if why is None: return Check('right', 'Well done.')
     for wrong, words in mistakes:
         try: hit = bool(wrong(answer)) if callable(wrong) and not is_tensor(wrong) else difference(answer, wrong, rtol, atol) is None
         except Exception: hit = False
         if hit: return Check('wrong', words, hints)
-    return Check('wrong', (why[0].upper() + why[1:] if not why.startswith(name) or name == 'your answer' else why) + ('' if why.endswith(('.', '?', '!')) else '.'), hints)
+    return Check('wrong', (why[0].upper() + why[1:] if why.startswith(('the ', 'your ')) else why) + ('' if why.endswith(('.', '?', '!')) else '.'), hints)

@@ -5,22 +5,22 @@
 # %% auto #0
 __all__ = ['FUNCTIONS', 'ExpressionError', 'parse_expression', 'Explorer', 'explore']
 
-# %% ../../nbs/widgets/02_explorer.ipynb #95ed70be
-import ast, operator
+# %% ../../nbs/widgets/02_explorer.ipynb #b3475ac7
+import ast
+import operator
 import ipywidgets as W
-import numpy as np
 from ..viz.style import SANS, esc, inline, number, theme_css, val
 from ..viz.records import is_tensor
 from ..viz.steps import Frames, record_function
 
-# %% ../../nbs/widgets/02_explorer.ipynb #fa8cc696
+# %% ../../nbs/widgets/02_explorer.ipynb #0b955683
 FUNCTIONS = ('abs', 'cos', 'exp', 'log', 'maximum', 'mean', 'minimum', 'prod', 'relu', 'sigmoid', 'sin', 'sqrt', 'square', 'sum', 'tan', 'tanh')
 _BIN = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv, ast.Pow: operator.pow, ast.MatMult: operator.matmul}
 
 class ExpressionError(ValueError):
     "An expression that cannot be read; the message is for the reader."
 
-def parse_expression(text: str, variables) -> 'function':
+def parse_expression(text: str, variables) :
     "A function of `variables` (as keywords) that computes the arithmetic expression `text`. Raises ExpressionError."
     text = text.replace('^', '**').replace('−', '-').replace('×', '*').replace('·', '*').strip()
     if len(text) > 300: raise ExpressionError('the expression is too long (300 characters at most)')

@@ -5,11 +5,11 @@
 # %% auto #0
 __all__ = ['LivePlot']
 
-# %% ../../nbs/widgets/03_liveplots.ipynb #4b8cd00a
+# %% ../../nbs/widgets/03_liveplots.ipynb #4b016849
 import time
 import ipywidgets as W
 import numpy as np
-from ..viz.style import SANS, esc, number, theme_css
+from ..viz.style import SANS, esc, number
 from ..viz.records import array, is_tensor
 from ..viz.plots import plot_css, plot_svg, plot_text
 

@@ -1,0 +1,78 @@
+"""Helpers of the core's tests: run one program under PyTorch and under autograd_nb, and compare numbers and texts."""
+
+import contextlib
+import io
+import re
+import warnings
+
+import numpy as np
+
+NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d+\.\d*|\.\d+|\d+)(?:e[-+]?\d+)?")
+MESSAGE_START = 40  # so many characters of an error message have to be PyTorch's
+
+
+def short(error: Exception) -> str:
+    "An exception as its type and the first characters of its message."
+    return f"{type(error).__name__}: {str(error).strip()[:MESSAGE_START]}"
+
+
+def attempt(function, *args, **kwargs):
+    "Print what `function` returns or how it fails."
+    try:
+        print(function(*args, **kwargs))
+    except Exception as error:
+        print(short(error))
+
+
+def node_name(node) -> str:
+    return "None" if node is None else node.name().split("::")[-1]
+
+
+def graph(tensor) -> str:
+    "The names of all nodes behind a tensor, as an expression: Mul(Add(Leaf, None), Leaf)."
+
+    def text(node):
+        below = [text(next_node) for next_node, _ in node.next_functions] if node is not None else []
+        return node_name(node) + (f"({', '.join(below)})" if below else "")
+
+    return text(tensor.grad_fn)
+
+
+def run_program(source: str, torch) -> str:
+    "What a program prints, with its last words if it fails."
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.manual_seed(0)
+        try:
+            exec(compile(source, "<program>", "exec"), {"torch": torch, "np": np, "attempt": attempt, "graph": graph, "node_name": node_name})
+        except Exception as error:
+            print(short(error))
+    return out.getvalue()
+
+
+def same_text(a: str, b: str, tolerance: float = 2e-4) -> bool:
+    "Equal texts; numbers with a decimal point may differ by `tolerance`, relative or absolute."
+    if a == b:
+        return True
+    if NUMBER.sub("#", a) != NUMBER.sub("#", b):
+        return False
+    for x, y in zip(NUMBER.findall(a), NUMBER.findall(b)):
+        if x != y and ("." not in x or abs(float(x) - float(y)) > tolerance * max(1.0, abs(float(x)))):
+            return False
+    return True
+
+
+def to_numpy(value):
+    "A tensor of either library as a NumPy array (bfloat16 as float32)."
+    value = value.detach()
+    if str(value.dtype) == "torch.bfloat16":
+        value = value.float()
+    return np.asarray(value.numpy())
+
+
+def close(a, b, rtol=1e-4, atol=1e-5):
+    "Assert that two tensors or arrays agree in shape and numbers; NaN equals NaN."
+    a, b = (to_numpy(v) if hasattr(v, "detach") else np.asarray(v) for v in (a, b))
+    assert a.shape == b.shape, f"shapes {a.shape} and {b.shape}"
+    np.testing.assert_allclose(a, b, rtol=rtol, atol=atol)

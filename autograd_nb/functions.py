@@ -196,7 +196,7 @@ def _type_name(x):
     names = dict(float32='Float', float64='Double', int64='Long', int32='Int', int16='Short', int8='Char', uint8='Byte', bool='Bool', float16='Half', bfloat16='BFloat16', complex64='ComplexFloat', complex128='ComplexDouble')
     return names.get(FROM_NUMPY[x._array.dtype].name, FROM_NUMPY[x._array.dtype].name)
 
-# %% ../nbs/tensor/02_functions.ipynb #e854250a
+# %% ../nbs/tensor/02_functions.ipynb #073676de
 def _dims(dim, axis):
     if axis is not None: dim = axis
     return tuple(dim) if isinstance(dim, (list, tuple)) else dim
@@ -222,7 +222,10 @@ def var(input, dim=None, unbiased=None, keepdim=False, *, correction=1, axis=Non
 
 def std(input, dim=None, unbiased=None, keepdim=False, *, correction=1, axis=None, out=None):
     "The standard deviation: the root of `var`."
-    return into(out, _op['sqrt'](var(input, dim, unbiased, keepdim, correction=correction, axis=axis)))
+    need_tensor(input, 'std')
+    if isinstance(dim, builtins.bool): dim, unbiased = None, dim
+    if unbiased is not None: correction = int(unbiased)
+    return into(out, _op['std'](input, dim=_dims(dim, axis), correction=correction, keepdim=keepdim))
 
 def var_mean(input, dim=None, unbiased=None, keepdim=False, *, correction=1):
     "Variance and mean."
@@ -244,12 +247,7 @@ def _pair(name, fields=('values', 'indices')):
 
 return_max, return_min, return_sort, return_topk, return_mode, return_median, return_cummax = (_pair(n) for n in ('max', 'min', 'sort', 'topk', 'mode', 'median', 'cummax'))
 
-def _pick(input, index, dim, keepdim):
-    "The elements at `index` (which kept its dimension) along `dim`, differentiably."
-    values = _op['gather'](input, index, dim=dim)
-    return values if keepdim else _op['squeeze'](values, dim=dim)
-
-def _extreme(input, dim, keepdim, out, other, axis, name, ufunc, full, indices, kind):
+def _extreme(input, dim, keepdim, out, other, axis, name, ufunc, full, indices, kind, node):
     need_tensor(input, name)
     if axis is not None: dim = axis
     if isinstance(dim, TensorBase): dim, other = None, dim
@@ -258,15 +256,15 @@ def _extreme(input, dim, keepdim, out, other, axis, name, ufunc, full, indices, 
     d = dim_of(dim, input._array.ndim)
     if not input._array.ndim: return kind(input.clone(), tensor_like(np.zeros((), np.int64)))
     where = _op[indices](input.detach(), dim=d, keepdim=True)
-    return into(out, kind(_pick(input, where, d, keepdim), where if keepdim else where.squeeze(d)))
+    return into(out, kind(_op['picked'](input, where, dim=d, keepdim=keepdim, node=node), where if keepdim else where.squeeze(d)))
 
 def max(input, dim=None, keepdim=False, *, out=None, other=None, axis=None):
     "The largest element; with `dim`, a pair (values, indices); with another tensor, the elementwise larger."
-    return _extreme(input, dim, keepdim, out, other, axis, 'max', 'maximum', 'amax', 'argmax', return_max)
+    return _extreme(input, dim, keepdim, out, other, axis, 'max', 'maximum', 'amax', 'argmax', return_max, 'MaxBackward0')
 
 def min(input, dim=None, keepdim=False, *, out=None, other=None, axis=None):
     "The smallest element; with `dim`, a pair (values, indices); with another tensor, the elementwise smaller."
-    return _extreme(input, dim, keepdim, out, other, axis, 'min', 'minimum', 'amin', 'argmin', return_min)
+    return _extreme(input, dim, keepdim, out, other, axis, 'min', 'minimum', 'amin', 'argmin', return_min, 'MinBackward0')
 
 def aminmax(input, *, dim=None, keepdim=False):
     "Smallest and largest."
@@ -692,7 +690,7 @@ def diag_embed(input, offset=0, dim1=-2, dim2=-1):
     out = _op['diagonal_scatter'](input, shape=(*input._array.shape[:-1], n, n), offset=offset, dim1=nd - 2, dim2=nd - 1)
     return movedim(out, (-2, -1), (dim1, dim2)) if (dim1, dim2) != (-2, -1) else out
 
-# %% ../nbs/tensor/02_functions.ipynb #7ba2e571
+# %% ../nbs/tensor/02_functions.ipynb #5517ac19
 def _indices(index, shape):
     "An index as users write it, in NumPy's terms: (index tuple, is it basic). Tensors become arrays, lists become arrays, bools masks."
     index = index if isinstance(index, tuple) else (index,)
@@ -814,7 +812,7 @@ def sort(input, dim=-1, descending=False, stable=False):
     d = dim_of(dim, input._array.ndim)
     index = argsort(input, d, descending)
     if not input._array.ndim: return return_sort(input.clone(), index)
-    return return_sort(_op['gather'](input, index, dim=d), index)
+    return return_sort(_op['picked'](input, index, dim=d, keepdim=True, node='SortBackward0'), index)
 
 def argsort(input, dim=-1, descending=False, stable=False):
     "Where the elements in order are."
@@ -830,7 +828,7 @@ def topk(input, k, dim=-1, largest=True, sorted=True):
     if k > (input._array.shape[d] if input._array.ndim else 1) or k < 0: raise RuntimeError('selected index k out of range')
     if not input._array.ndim: return return_topk(input.clone(), tensor_like(np.zeros((), np.int64)))
     index = narrow(argsort(input.detach(), d, largest), d, 0, k)
-    return return_topk(_op['gather'](input, index, dim=d), index)
+    return return_topk(_op['picked'](input, index, dim=d, keepdim=True, node='TopkBackward0'), index)
 
 def median(input, dim=None, keepdim=False):
     "The middle element (the lower of two); with `dim`, a pair (values, indices)."
@@ -839,7 +837,7 @@ def median(input, dim=None, keepdim=False):
         return getitem(sort(flat).values, (flat._array.size - 1) // 2)
     d = dim_of(dim, input._array.ndim)
     index = narrow(argsort(input.detach(), d), d, (input._array.shape[d] - 1) // 2, 1)
-    return return_median(_pick(input, index, d, keepdim), index if keepdim else squeeze(index, d))
+    return return_median(_op['picked'](input, index, dim=d, keepdim=keepdim, node='MedianBackward1'), index if keepdim else squeeze(index, d))
 
 def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=None):
     "The distinct elements in order, where each element went (`return_inverse`), how often each occurs (`return_counts`)."

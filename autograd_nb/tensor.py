@@ -6,7 +6,7 @@
 __all__ = ['CPU', 'DIRECT', 'FUNCTIONS', 'SYNONYMS', 'IN_PLACE', 'OPERATORS', 'device', 'check_device', 'view_meta', 'geometry',
            'any_negative', 'renew', 'overwrite', 'renew_views', 'refuse_leaf', 'in_place', 'Tensor']
 
-# %% ../nbs/tensor/03_tensor.ipynb #bcb89aa5
+# %% ../nbs/tensor/03_tensor.ipynb #37ea092f
 import builtins
 import copy as _copy
 import weakref
@@ -16,12 +16,12 @@ import numpy as np
 from . import functions as F
 from .arrays.dtypes import DTYPES, FROM_NUMPY, bool as bool_, dtype as Dtype, get_default_dtype, int64
 from .arrays.dtypes import bfloat16, complex128, complex64, float16, float32, float64, int16, int32, int8, uint8
-from .arrays.numpy_backend import storage_of
+from .arrays.numpy_backend import CONSTANTS, constant, storage_of
 from .arrays.random import default_generator
 from .functions import Size, as_operand, cast, into
 from .graph import engine
 from .graph.modes import LOCAL, no_grad, tick
-from .graph.node import (JOURNAL, AccumulateGrad, GradBox, Handle, Meta, OutputEdge, TensorBase, Writes, _tensor_class, hooks_of, tensor_like)
+from .graph.node import (JOURNAL, AccumulateGrad, GradBox, Handle, Meta, OutputEdge, TensorBase, Writes, _tensor_class, extra, hooks_of, tensor_like)
 from .graph.op import REGISTRY, bind, operand_dtype
 from .printing import format_tensor
 
@@ -56,7 +56,7 @@ def check_device(d):
         raise RuntimeError(f'No {d.type.upper()} GPUs are available. This build computes on the CPU: leave device out, or guard it with "cuda" if torch.cuda.is_available() else "cpu".' if d.type == 'cuda'
                            else f'The device type {d.type!r} is not available. Use device="cpu".')
 
-# %% ../nbs/tensor/03_tensor.ipynb #44e171e3
+# %% ../nbs/tensor/03_tensor.ipynb #1ef5aba6
 def view_meta(x, o):
     "The `Meta` of `o`, a result of a view operation on `x`; None if it turned out to be a copy."
     if storage_of(o._array) is not storage_of(x._array): return None
@@ -64,9 +64,9 @@ def view_meta(x, o):
     base = x if mx is None or mx.base is None else mx.base
     meta = Meta(base)
     if mx is not None: meta.version, meta.inference = mx.version, mx.inference
-    if base._meta is None: base._meta = Meta()
-    views = base._meta.views
-    if views is None: views = base._meta.views = []
+    known = extra(base)
+    views = known.views
+    if views is None: views = known.views = []
     elif len(views) > 16 and len(views) & (len(views) - 1) == 0: views[:] = [r for r in views if r() is not None]     # now and then, forget the dead
     views.append(weakref.ref(o))
     return meta
@@ -86,7 +86,7 @@ def renew(view, base):
     view._node = None
     REGISTRY['as_strided'].record((base,), [base._array], [view._array], [view], [None], geometry(view._array, base._array))
 
-# %% ../nbs/tensor/03_tensor.ipynb #a60553b1
+# %% ../nbs/tensor/03_tensor.ipynb #dab83bbd
 def overwrite(x, result, name):
     "Make `x` hold the values and the history of `result`, in place. `name`: the operation, for messages."
     modes = LOCAL.modes
@@ -148,12 +148,22 @@ _RANK = {'bool': 0, 'int': 1, 'float': 2, 'complex': 3}
 
 def in_place(name, function):
     "The in-place twin `name_` of a function or method."
-    def method(self, *args, **kwargs): return overwrite(self, function(self, *args, **kwargs), name + '_')
+    ufunc = getattr(REGISTRY.get(name), 'ufunc', None) if name in ('add', 'sub', 'mul', 'div') else None
+    note = name + '_'
+    def method(self, *args, **kwargs):
+        if ufunc is not None and len(args) == 1 and not kwargs and not LOCAL.modes.grad and self._meta is None:     # the update of a training step: no history, straight into the memory
+            other, array = args[0], self._array
+            b = other._array if isinstance(other, TensorBase) else constant(other, array.dtype) if other.__class__ in (int, float) and array.dtype in CONSTANTS else None
+            if b is not None and b.dtype is array.dtype and array.dtype in CONSTANTS and (b.shape == array.shape or not b.ndim) and array.flags.writeable:
+                ufunc(array, b, array)
+                JOURNAL.note(array, note)
+                return self
+        return overwrite(self, function(self, *args, **kwargs), note)
     method.__name__ = method.__qualname__ = name + '_'
     method.__doc__ = f'In-place version of `{name}`: writes the result into this tensor and returns it.'
     return method
 
-# %% ../nbs/tensor/03_tensor.ipynb #85d0d056
+# %% ../nbs/tensor/03_tensor.ipynb #d4d30ea2
 class Tensor(TensorBase):
     """A multi-dimensional array that can take part in a computation graph.
 
@@ -231,7 +241,7 @@ class Tensor(TensorBase):
         elif not requires_grad and node is not None:
             if node.__class__ is not AccumulateGrad:
                 raise RuntimeError("you can only change requires_grad flags of leaf variables. If you want to use a computed variable in a subgraph that doesn't require differentiation use var_no_grad = var.detach().")
-            if node.grad is not None: self._extra().grad = self.grad
+            if node.grad is not None: extra(self).grad = self.grad
             self._node = None
         return self
 
@@ -274,7 +284,7 @@ class Tensor(TensorBase):
         node = self._node
         if node.__class__ is AccumulateGrad: node.grad = value
         elif self._meta is not None and self._meta.grad.__class__ is GradBox: self._meta.grad.grad = value
-        elif value is not None or self._meta is not None: self._extra().grad = value
+        elif value is not None or self._meta is not None: extra(self).grad = value
 
     @grad.deleter
     def grad(self): self.grad = None
@@ -283,7 +293,7 @@ class Tensor(TensorBase):
         "Keep this non-leaf tensor's gradient in `.grad` when a backward pass comes by."
         if self._node is None: raise RuntimeError("can't retain_grad on Tensor that has requires_grad=False")
         if self.is_leaf: return
-        meta = self._extra()
+        meta = extra(self)
         if meta.grad.__class__ is not GradBox:
             box = meta.grad = GradBox()
             hooks_of(self.grad_fn).retained[self.output_nr] = box
@@ -356,11 +366,6 @@ class Tensor(TensorBase):
         return 0 if record is None else record.count
 
     def is_inference(self): return self._meta is not None and self._meta.inference
-
-    def _extra(self):
-        meta = self._meta
-        if meta is None: meta = self._meta = Meta()
-        return meta
 
     # -- conversions
 

@@ -27,7 +27,7 @@ class Switch:
 
 SWITCH = Switch()
 
-# %% ../../nbs/graph/01_modes.ipynb #2e3835dc
+# %% ../../nbs/graph/01_modes.ipynb #7849c228
 class Modes:
     "The modes of one thread. Change them with `change`, which keeps the process-wide switch true to the facts."
     __slots__ = ('grad', 'inference', 'observers', 'special', 'counted')
@@ -38,8 +38,8 @@ class Modes:
         "Set the given modes; returns the previous values, fit to be passed to `change` again."
         before = {k: getattr(self, k) for k in values}
         for k, v in values.items(): setattr(self, k, v)
-        self.special = self.inference or bool(self.observers)
-        counted = self.special or not self.grad
+        self.special = bool(self.observers)
+        counted = self.special or self.inference or not self.grad
         if counted != self.counted:
             self.counted = counted
             SWITCH.shift(1 if counted else -1)

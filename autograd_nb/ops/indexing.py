@@ -4,15 +4,15 @@
 
 # %% auto #0
 __all__ = ['full', 'basic_index', 'place', 'separated', 'index', 'index_add_zeros', 'scatter_into', 'all_bool', 'at', 'gather',
-           'check_index', 'scatter_add_zeros', 'scatter_add', 'memory_order', 'window', 'as_strided',
+           'check_index', 'picked', 'scatter_add_zeros', 'scatter_add', 'memory_order', 'window', 'as_strided',
            'as_strided_zeros', 'as_strided_scatter', 'zeros_of', 'index_put']
 
-# %% ../../nbs/ops/05_indexing.ipynb #bdcad800
+# %% ../../nbs/ops/05_indexing.ipynb #cc542728
 import numpy as np
 from ..arrays.numpy_backend import xp
 from ..graph.node import TensorBase, tensor_like
 from ..graph.op import Fixed, N, linear, op
-from .shape import all_batched, expand, reshape, shift, stack, sum_to_size, unbind
+from .shape import all_batched, expand, reshape, shift, stack, sum_to_size, unbind, unsqueeze
 
 # %% ../../nbs/ops/05_indexing.ipynb #f7a11c28
 def full(index):
@@ -91,7 +91,7 @@ def all_bool(index):
     "True if no element can be picked twice: the only arrays in the index are masks."
     return all(not isinstance(i, (np.ndarray, list)) or np.asarray(i).dtype == bool for i in index)
 
-# %% ../../nbs/ops/05_indexing.ipynb #59c6ec7a
+# %% ../../nbs/ops/05_indexing.ipynb #889783ef
 def at(index, dim, shape=None):
     "The NumPy index that picks `index` along `dim` and stays in place elsewhere."
     grid = list(np.ogrid[tuple(slice(s) for s in index.shape)])
@@ -117,6 +117,14 @@ def check_index(x, index, dim):
         n = x.shape[dim]
         bad = index[(index < 0) | (index >= n)]
         if bad.size: raise RuntimeError(f'index {bad.flat[0]} is out of bounds for dimension {dim % x.ndim} with size {n}')
+
+@op(jvp=linear, batch=_along_batch, keep=('index',), node=lambda dim, keepdim, node: node,
+    samples=[(N(3, 4), Fixed([[0], [3], [2]]), dict(dim=1, keepdim=k, node='MaxBackward0')) for k in (True, False)])
+def picked(x, index, *, dim, keepdim, node):
+    "`gather` on behalf of an operation that found the places itself (max, sort, topk); `node` is the name of its node. Without `keepdim`, a dimension with one place is dropped."
+    out = x[at(index, dim)]
+    return out if keepdim else out.squeeze(dim)
+picked.vjp(x=lambda g, index, x_shape, *, dim, keepdim: scatter_add_zeros(g if keepdim else unsqueeze(g, dim=dim), index, shape=tuple(x_shape), dim=dim))
 
 @op(jvp=linear, batch=_along_batch, keep=('index',), node='ScatterAddBackward0', samples=[(N(3, 2), Fixed([[0, 1], [3, 3], [2, 0]]), dict(shape=(3, 4), dim=1))])
 def scatter_add_zeros(g, index, *, shape, dim):

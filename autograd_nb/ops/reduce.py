@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['dims_of', 'restore', 'spread', 'count_of', 'reduction_batch', 'reduction', 'axes', 'sum', 'mean', 'centred',
-           'var_rule', 'max_zero', 'var', 'direction', 'root_of_sum', 'shifted_products', 'pick', 'prod_rule', 'prod',
-           'along', 'cumsum', 'cumprod_rule', 'cumprod', 'cumprod_tangent', 'extreme_rule', 'extreme_jvp', 'amax',
-           'amin', 'argmax', 'argmin', 'any', 'all', 'logsumexp']
+           'var_rule', 'max_zero', 'var', 'half_inverse', 'std', 'direction', 'root_of_sum', 'shifted_products', 'pick',
+           'prod_rule', 'prod', 'along', 'cumsum', 'cumprod_rule', 'cumprod', 'cumprod_tangent', 'extreme_rule',
+           'extreme_jvp', 'amax', 'amin', 'argmax', 'argmin', 'any', 'all', 'logsumexp']
 
 # %% ../../nbs/ops/03_reduce.ipynb #d29aaacd
 import numpy as np
@@ -60,7 +60,7 @@ def reduction(**options):
     samples = options.pop('samples', [(N(3, 4), dict(dim=None)), (N(3, 4), dict(dim=1)), (N(2, 3, 4), dict(dim=(0, -1), keepdim=True)), (N(),)])
     return op(options.pop('ufunc', None), batch=options.pop('batch', reduction_batch), samples=samples, **options)
 
-# %% ../../nbs/ops/03_reduce.ipynb #bb69b60b
+# %% ../../nbs/ops/03_reduce.ipynb #01bf58a1
 def axes(x, dim):
     "What NumPy calls `axis`."
     return None if dim is None or dim == () else dims_of(dim, x.ndim)
@@ -102,6 +102,16 @@ def var(x, *, dim=None, correction=1, keepdim=False):
     c = x - xp.add.reduce(x, axis=axes(x, dim), keepdims=True) / x.dtype.type(max_zero(count_of(x.shape, dim)))
     return xp.add.reduce((c * c.conj()).real if x.dtype.kind == 'c' else c * c, axis=axes(x, dim), keepdims=keepdim) / x.dtype.type(max_zero(count_of(x.shape, dim) - correction))
 var.vjp(x=var_rule)
+
+def half_inverse(g, out):
+    "`g / (2 * out)`, the derivative of a root with result `out`; zero where that is zero."
+    return where(g / where(out * 2, 1., out != 0), 0., out != 0)
+
+@reduction(jvp=lambda tangents, values, out, statics: half_inverse(var.jvp(tangents, values, out, statics), out), samples=[(N(3, 4), dict(dim=None)), (N(3, 4), dict(dim=1, correction=0)), (N(2, 3, 4), dict(dim=(0, -1), keepdim=True))])
+def std(x, *, dim=None, correction=1, keepdim=False):
+    "The standard deviation: the root of the variance."
+    return xp.sqrt(var.kernel(x, dim=dim, correction=correction, keepdim=keepdim))
+std.vjp(x=lambda g, x, out, *, dim, correction, keepdim: var_rule(half_inverse(g, out), x, dim=dim, correction=correction, keepdim=keepdim))
 
 # %% ../../nbs/ops/03_reduce.ipynb #c6417c50
 def direction(x, out, dim, keepdim):

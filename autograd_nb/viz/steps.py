@@ -147,7 +147,7 @@ def _enrich(live, events):
                 if isinstance(a, (int, float, complex, np.ndarray, np.generic)): c.value, c.symbol = val(a), ''; c.shape = c.value.shape
     live.tidy_constants()
 
-# %% ../../nbs/viz/05_steps.ipynb #f0e1bf1b
+# %% ../../nbs/viz/05_steps.ipynb #4c34d79a
 def _operand_texts(live, r, names):
     "Operands of the record `r` in letters and in numbers: two lists of (text, strength)."
     letters, numbers = [], []
@@ -222,7 +222,7 @@ def _record(live, loss, gradient, restore, retain_graph=False, forward=True) -> 
     if restore:
         for v, _ in leaves: v.grad = None
     else:
-        for (v, r), old in zip(leaves, before):
+        for (_, r), old in zip(leaves, before):
             if old is not None: tl.history.setdefault(r.id, {})['grad'] = [(0, val(array(old)))]
     root = g.roots[0]; t += 1; rname = g[root].name or 'result'
     seed = np.ones(tuple(loss.shape), array(loss).dtype) if gradient is None else array(gradient)

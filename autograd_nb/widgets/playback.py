@@ -25,7 +25,7 @@ def caption_html(k: int, n: int, phase: str, title: str, text: str) -> str:
     return (f'<div class="agnb ag-caption" role="status" aria-label="step {k} of {n-1}">{badge}' + (f'<b>{esc(title)}</b>' if title else '') +
             (f'<br><span class="ag-says">{esc(text)}</span>' if text else '') + '</div>')
 
-# %% ../../nbs/widgets/00_playback.ipynb #84248a4e
+# %% ../../nbs/widgets/00_playback.ipynb #3ebf151c
 class Player(W.VBox):
     "Play button, slider, captions and pictures, linked in the browser. `frames` and `captions` hold what is shown, as data."
     def __init__(self, contents, captions, base='', frames=None, title=None, interval=1200, start=0):
@@ -33,7 +33,7 @@ class Player(W.VBox):
         if not n: raise ValueError('a player needs at least one frame')
         stack = W.Stack([W.HTML(c) for c in contents], selected_index=start)
         stack.layout.width = '100%'
-        slider = W.IntSlider(value=start, min=0, max=n-1, description='step', continuous_update=True, style=dict(description_width='auto'), layout=W.Layout(width='min(100%, 380px)', flex='1 1 200px'))
+        slider = W.IntSlider(value=start, min=0, max=n-1, description='step', continuous_update=True, style=dict(description_width='auto'), layout=W.Layout(width='380px', max_width='100%', flex='0 1 380px'))
         play = W.Play(value=start, min=0, max=n-1, interval=interval, show_repeat=False)
         links = [W.jslink((play, 'value'), (slider, 'value')), W.jslink((slider, 'value'), (stack, 'selected_index'))]
         head = [W.HTML(f'<div class="agnb" style="font:600 15px {SANS}"><style>{theme_css()}</style>{esc(title)}</div>')] if title else []

@@ -19,7 +19,7 @@ LIGHT = dict(ink='#1c2530', muted='#586574', line='#8592a0', card='#ffffff', edg
 DARK = dict(ink='#e6eaef', muted='#a9b5c2', line='#8390a0', card='#1d242d', edge='#56626f', leaf='#2a323d', page='#12171d',
             value='#82c3ff', valuebg='#14324f', grad='#ffb26b', gradbg='#4b2b0e', good='#82c3ff', bad='#ffb26b', third='#c8b0f2', fourth='#bac4ce')
 
-# %% ../../nbs/viz/00_style.ipynb #51e75711
+# %% ../../nbs/viz/00_style.ipynb #8b878103
 MONO = 'ui-monospace,"SFMono-Regular",Menlo,Consolas,"DejaVu Sans Mono","Liberation Mono",monospace'
 SANS = 'system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue","Noto Sans","DejaVu Sans",Arial,sans-serif'
 
@@ -31,7 +31,8 @@ def theme_css() -> str:
     return (f'.agnb{{{light}color:var(--ag-ink)}}'
             f'@media(prefers-color-scheme:dark){{.agnb{{{dark}}}}}'
             f'[data-jp-theme-light="true"] .agnb,html[data-theme="light"] .agnb,.vscode-light .agnb{{{light}}}'
-            f'[data-jp-theme-light="false"] .agnb,html[data-theme="dark"] .agnb,html[theme="dark"] .agnb,.vscode-dark .agnb{{{dark}}}')
+            f'[data-jp-theme-light="false"] .agnb,html[data-theme="dark"] .agnb,html[theme="dark"] .agnb,.vscode-dark .agnb{{{dark}}}'
+            f'.agnb.ag-heading{{font:600 15px/1.4 {SANS}}}')
 
 # %% ../../nbs/viz/00_style.ipynb #ff4dfe8f
 def number(x, digits: int = 4) -> str:

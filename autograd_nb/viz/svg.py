@@ -147,7 +147,7 @@ def arrowhead(tip, before, size: float = 7) -> str:
     dx, dy = dx/d*size, dy/d*size; bx, by = tip[0]-dx, tip[1]-dy
     return ' '.join(f'{_n(x)},{_n(y)}' for x, y in (tip, (bx-dy*.45, by+dx*.45), (bx+dy*.45, by-dx*.45)))
 
-# %% ../../nbs/viz/03_svg.ipynb #3743f0b7
+# %% ../../nbs/viz/03_svg.ipynb #8b4637d3
 @dataclass
 class Timeline:
     """What an animation shows at each step. `history[id]['value'|'grad']`: [(step, Val)]; `rings[step]`: [(id, 'fwd'|'bwd')];
@@ -200,7 +200,7 @@ def card_svg(c: Card, b, rings=()) -> str:
     for t, phase in rings: out.append(f'<rect class="ag-ring ag-{phase} a a{t}" x="{_n(x-2)}" y="{_n(y-2)}" width="{_n(c.w+4)}" height="{_n(c.h+4)}" rx="{rx+2}"/>')
     return ''.join(out) + '</g>'
 
-MIN_SCALE = .8     # a picture shrinks to this on a narrow page, and scrolls sideways beyond it
+MIN_SCALE = .75    # a picture shrinks to this on a narrow page, and scrolls sideways beyond it
 
 def place(g: Graph, cards: dict, direction=None, ranksep=None, wide: float = 1000) -> Layout:
     "Layout of the cards; direction None takes left to right unless that is wider than `wide` pixels and top to bottom is narrower."

@@ -135,7 +135,7 @@ def _short(a):
     if n is None: return repr(a)[:20]
     return number(n.item()) if n.size == 1 and n.ndim == 0 else str(n.tolist()) if n.size <= 4 else f'an array of shape {shape_text(n.shape)}'
 
-# %% ../../nbs/widgets/05_checks.ipynb #15aecaa4
+# %% ../../nbs/widgets/05_checks.ipynb #a01ef88c
 class Check:
     "The verdict on an answer: true when right. `state`: 'right', 'wrong' or 'open'; `message` says why; `hints` unfold one inside the other."
     def __init__(self, state, message, hints=()): self.state, self.message, self.hints = state, message, tuple(hints)
@@ -163,7 +163,7 @@ def check(answer, expected=_nothing, *, name: str = 'your answer', rtol: float =
     hints = (hints,) if isinstance(hints, str) else tuple(hints)
     if expected is _nothing and grad is _nothing and test is None: raise TypeError('check() needs expected=, grad= or test= to judge by')
     if callable(answer) and not is_tensor(answer) and cases is None and test is None and callable(expected): raise TypeError('check() of a function needs cases= to try it on')
-    if (answer is ... or answer is None) and expected is not None: return Check('open', 'replace the `...` by your answer and run the cell again.' if answer is ... else 'it is None so far.', hints)
+    if (answer is ... or answer is None) and expected is not None: return Check('open', 'Replace the `...` by your answer and run the cell again.' if answer is ... else 'It is `None` so far.', hints)
     why = None
     if cases is not None:
         if expected is not _nothing: why = function_difference(answer, expected, cases, grad is True, rtol, atol, reveal, name if name != 'your answer' else getattr(answer, '__name__', 'your function').replace('<lambda>', 'your function'))

@@ -57,7 +57,7 @@ def parse_expression(text: str, variables) :
     run.text = text
     return run
 
-# %% ../../nbs/widgets/02_explorer.ipynb #40443ca7
+# %% ../../nbs/widgets/02_explorer.ipynb #4054a8f2
 def _range(name, v):
     "(low, high, start) for a slider from the value given for an input."
     if isinstance(v, tuple):
@@ -80,7 +80,7 @@ class Explorer(W.VBox):
         self.f = f if callable(f) else None
         self.status, self.picture = W.HTML(), W.HTML(layout=W.Layout(max_width='100%'))
         self.result, self.grads, self.error, self.svg = None, {}, '', ''
-        head = [W.HTML(f'<div class="agnb" style="font:600 15px {SANS}"><style>{theme_css()}</style>{esc(title)}</div>')] if title else []
+        head = [W.HTML(f'<div class="agnb ag-heading"><style>{theme_css()}</style>{esc(title)}</div>')] if title else []
         super().__init__(head + ([self.box] if self.box else []) + list(self.sliders.values()) + [self.status, self.picture], layout=W.Layout(width='100%'))
         for s in self.sliders.values(): s.observe(self._changed, 'value')
         if self.box: self.box.observe(self._changed, 'value')

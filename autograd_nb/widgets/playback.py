@@ -25,7 +25,7 @@ def caption_html(k: int, n: int, phase: str, title: str, text: str) -> str:
     return (f'<div class="agnb ag-caption" role="status" aria-label="step {k} of {n-1}">{badge}' + (f'<b>{esc(title)}</b>' if title else '') +
             (f'<br><span class="ag-says">{esc(text)}</span>' if text else '') + '</div>')
 
-# %% ../../nbs/widgets/00_playback.ipynb #3ebf151c
+# %% ../../nbs/widgets/00_playback.ipynb #b46a5f0e
 class Player(W.VBox):
     "Play button, slider, captions and pictures, linked in the browser. `frames` and `captions` hold what is shown, as data."
     def __init__(self, contents, captions, base='', frames=None, title=None, interval=1200, start=0):
@@ -36,7 +36,7 @@ class Player(W.VBox):
         slider = W.IntSlider(value=start, min=0, max=n-1, description='step', continuous_update=True, style=dict(description_width='auto'), layout=W.Layout(width='380px', max_width='100%', flex='0 1 380px'))
         play = W.Play(value=start, min=0, max=n-1, interval=interval, show_repeat=False)
         links = [W.jslink((play, 'value'), (slider, 'value')), W.jslink((slider, 'value'), (stack, 'selected_index'))]
-        head = [W.HTML(f'<div class="agnb" style="font:600 15px {SANS}"><style>{theme_css()}</style>{esc(title)}</div>')] if title else []
+        head = [W.HTML(f'<div class="agnb ag-heading"><style>{theme_css()}</style>{esc(title)}</div>')] if title else []
         rows = head + [W.HBox([play, slider], layout=W.Layout(flex_flow='row wrap', align_items='center', max_width='100%')), stack] + ([W.HTML(base, layout=W.Layout(max_width='100%'))] if base else [])
         super().__init__(rows, layout=W.Layout(width='100%', max_width='100%'))
         self.stack, self.slider, self.play, self.links = stack, slider, play, links

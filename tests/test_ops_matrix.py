@@ -1,0 +1,360 @@
+"""Every registered operation against every promise that an operation makes, driven by the samples beside its definition.
+
+A case is one sample of one operation. Values are compared with PyTorch (in test_ops_values.py); derivatives with central differences in float64.
+"""
+
+import gc
+import itertools
+import weakref
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import autograd_nb as torch
+from autograd_nb.graph.node import TensorBase
+from autograd_nb.graph.op import REGISTRY, Fixed, N, unique
+
+
+class Case:
+    "One sample of an operation: `op`, `inputs` (`N` or `Fixed`), `statics`."
+
+    def __init__(self, op, number, sample):
+        self.op, self.name = op, f"{op.name}-{number}"
+        self.statics = {**op.statics, **(sample[-1] if isinstance(sample[-1], dict) else {})}
+        self.inputs = [s for s in sample if not isinstance(s, dict)]
+        self.floating = [i for i, s in enumerate(self.inputs) if isinstance(s, N)]
+        self.wanted = [i for i in self.floating if op.variadic or i in op.rules]
+
+    def draw(self, dtype=np.float64, seed=0):
+        "The inputs as arrays."
+        rng = np.random.default_rng(seed)
+        return [s(rng).astype(dtype) if isinstance(s, N) else s(rng) for s in self.inputs]
+
+    def tensors(self, arrays, grad=None):
+        "The arrays as tensors; those in `grad` (all differentiable ones) are leaves that require grad."
+        grad = self.wanted if grad is None else grad
+        return [torch.from_numpy(a.copy()).requires_grad_(i in grad) for i, a in enumerate(arrays)]
+
+    def outputs(self, *tensors):
+        "The results as a list."
+        out = self.op.general(*tensors, **self.statics)
+        return list(out) if isinstance(out, tuple) else [out]
+
+    def kernel(self, arrays):
+        "The results on bare arrays, as a list."
+        out = self.op.kernel(*arrays, **self.statics)
+        return [np.asarray(o) for o in out] if self.op.outputs != 1 else [np.asarray(out)]
+
+    def cotangents(self, outs, seed=1):
+        "Random gradients to start from, as tensors."
+        rng = np.random.default_rng(seed)
+        return [torch.from_numpy(np.asarray(rng.standard_normal(o.shape)).astype(o._array.dtype)) for o in outs]
+
+    def gradients(self, arrays, starts=None, create_graph=False):
+        "The gradients of the differentiable inputs, from the public engine."
+        xs = self.tensors(arrays)
+        outs = [o for o in self.outputs(*xs) if o.requires_grad]
+        return torch.autograd.grad(outs, [xs[i] for i in self.wanted], starts or self.cotangents(outs), create_graph=create_graph)
+
+
+def cases(choose=lambda op: True):
+    return [pytest.param(Case(op, k, sample), id=f"{op.name}-{k}") for op in REGISTRY.values() if choose(op) for k, sample in enumerate(op.samples)]
+
+
+def differentiable(op):
+    return bool(op.rules)
+
+
+def central(function, arrays, i, h=1e-6):
+    "The gradient of a number-valued function of arrays with respect to number `i`, by central differences."
+    out = np.zeros_like(arrays[i])
+    for k in np.ndindex(arrays[i].shape):
+        here = [a.copy() for a in arrays]
+        here[i][k] += h
+        above = function(here)
+        here[i][k] -= 2 * h
+        out[k] = (above - function(here)) / (2 * h)
+    return out
+
+
+def bits(a):
+    "The bytes of a tensor's or an array's numbers, in logical order."
+    return np.ascontiguousarray(getattr(a, "_array", a)).tobytes()
+
+
+def agree(a, b, tolerance=1e-6):
+    np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
+
+
+def same_bits(found, expected):
+    assert len(found) == len(expected)
+    for a, b in zip(found, expected):
+        assert a.shape == b.shape and a.dtype == b.dtype
+        assert bits(a) == bits(b)
+
+
+# Completeness --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("op", [pytest.param(op, id=op.name) for op in REGISTRY.values() if op.rules])
+def test_differentiable_operation_is_complete(op):
+    "A differentiable operation has samples, a rule for forward mode, a sentence, and a rule for every floating input."
+    assert op.samples, "no samples: no generic test looks at it"
+    assert op.jvp is not None, "no forward-mode rule"
+    assert op.__doc__, "no docstring"
+    for case in (Case(op, 0, s) for s in op.samples):
+        assert case.wanted == case.floating, "a floating input has no derivative rule"
+
+
+# Reverse mode --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("case", cases(differentiable))
+def test_gradient_is_the_derivative(case):
+    arrays = case.draw()
+    starts = case.cotangents([o for o in case.outputs(*case.tensors(arrays)) if o.requires_grad])
+
+    def total(here):
+        return sum(float((o * s._array).sum()) for o, s in zip(case.kernel(here), starts))
+
+    for i, g in zip(case.wanted, case.gradients(arrays, starts)):
+        assert g.shape == arrays[i].shape
+        agree(g._array, central(total, arrays, i))
+
+
+@pytest.mark.parametrize("case", cases(differentiable))
+def test_recorded_backward_gives_the_same_bits(case):
+    arrays = case.draw(np.float32)
+    plain, recorded = case.gradients(arrays), case.gradients(arrays, create_graph=True)
+    same_bits(recorded, plain)
+
+
+@pytest.mark.parametrize("case", cases(differentiable))
+def test_constant_gradient_without_memory_of_its_own(case):
+    "`.sum().backward()` sends a read-only gradient with zero strides."
+    arrays = case.draw()
+    xs = case.tensors(arrays)
+    total = sum(o.sum() for o in case.outputs(*xs) if o.requires_grad)
+    total.backward()
+    expected = case.gradients(arrays, [torch.ones_like(o) for o in case.outputs(*case.tensors(arrays)) if o.requires_grad])
+    for i, g in zip(case.wanted, expected):
+        agree(xs[i].grad._array, g._array, 1e-12)
+
+
+@pytest.mark.parametrize("case", cases(differentiable))
+def test_strided_inputs_make_no_difference(case):
+    arrays = case.draw()
+    strided = [np.repeat(a.T, 2, axis=0)[::2].T if a.ndim else a for a in arrays]
+    assert not any(max(a.shape[-1:], default=1) > 1 and s.flags.c_contiguous for a, s in zip(arrays, strided)), "these arrays are not strided"
+    for a, b in zip(case.kernel(arrays), case.kernel(strided)):
+        agree(a, b, 1e-12)
+    xs = [torch.from_numpy(a).requires_grad_(i in case.wanted) for i, a in enumerate(strided)]
+    outs = [o for o in case.outputs(*xs) if o.requires_grad]
+    for g, expected in zip(torch.autograd.grad(outs, [xs[i] for i in case.wanted], case.cotangents(outs)), case.gradients(arrays)):
+        agree(g._array, expected._array, 1e-12)
+
+
+@pytest.mark.parametrize("case", cases(differentiable))
+def test_second_derivative(case):
+    "The gradient of <u, gradient>, both for the inputs and for the gradient that came in."
+    arrays = case.draw()
+    xs = case.tensors(arrays)
+    outs = [o for o in case.outputs(*xs) if o.requires_grad]
+    starts = [s.requires_grad_() for s in case.cotangents(outs)]
+    first = torch.autograd.grad(outs, [xs[i] for i in case.wanted], starts, create_graph=True)
+    along = case.cotangents(first, seed=2)
+    total = sum((g * u).sum() for g, u in zip(first, along))
+    places = [xs[i] for i in case.wanted] + starts
+    second = torch.autograd.grad(total, places, materialize_grads=True)
+
+    def numeric(here):
+        values, given = here[: len(arrays)], [torch.from_numpy(a) for a in here[len(arrays) :]]
+        return sum(float((g._array * u._array).sum()) for g, u in zip(case.gradients(values, given), along))
+
+    everything = arrays + [s._array for s in starts]
+    for i, g in zip(case.wanted + list(range(len(arrays), len(everything))), second):
+        agree(g._array, central(numeric, everything, i), 1e-5)
+
+
+# Forward mode and batches --------------------------------------------------------------------------------------
+
+
+def forward(case, arrays, tangents):
+    "The tangents of the results. `tangents[i]`: the tangent of input i, or None."
+    op, statics, out = case.op, case.statics, case.kernel(arrays)
+    single = out[0] if op.outputs == 1 else out
+    if op.jvp == "symmetric":
+        total = 0
+        for i, t in enumerate(tangents):
+            if t is not None:
+                rest, keywords = op.rules[i].arguments(arrays, single, statics)
+                total = total + op.rules[i].function(np.broadcast_to(t, single.shape), *rest, **keywords)
+        return [np.broadcast_to(total, single.shape)]
+    if op.jvp == "linear":
+        at = [np.zeros_like(a) if t is None and i in case.floating else a if t is None else t for i, (a, t) in enumerate(zip(arrays, tangents))]
+        return case.kernel(at)
+    if op.jvp == "multilinear":
+        parts = [case.kernel([t if i == k else a for i, a in enumerate(arrays)])[0] for k, t in enumerate(tangents) if t is not None]
+        return [sum(parts)]
+    return [np.asarray(op.jvp(tuple(tangents), arrays, single, statics))]
+
+
+def subsets(items):
+    return [set(c) for n in range(1, len(items) + 1) for c in itertools.combinations(items, n)]
+
+
+@pytest.mark.parametrize("case", cases(differentiable))
+def test_forward_mode(case):
+    "Tangents agree with a difference quotient and with the transpose of the reverse rule, for every choice of moving inputs."
+    arrays = case.draw()
+    rng = np.random.default_rng(3)
+    full = [np.asarray(rng.standard_normal(a.shape)) for a in arrays]
+    outs = [o for o in case.outputs(*case.tensors(arrays)) if o.requires_grad]
+    starts = case.cotangents(outs)
+    back = dict(zip(case.wanted, case.gradients(arrays, starts)))
+    for moving in subsets(case.wanted):
+        tangents = [t if i in moving else None for i, t in enumerate(full)]
+        found = forward(case, arrays, tangents)
+        h = 1e-6
+        plus, minus = ([a + s * h * t if t is not None else a for a, t in zip(arrays, tangents)] for s in (1, -1))
+        for f, p, m in zip(found, case.kernel(plus), case.kernel(minus)):
+            assert f.shape == p.shape
+            agree(f, (p - m) / (2 * h), 1e-5)
+        agree(sum((f * s._array).sum() for f, s in zip(found, starts)), sum((full[i] * back[i]._array).sum() for i in moving), 1e-9)
+
+
+@pytest.mark.parametrize("case", cases(lambda op: op.batch is not None))
+def test_batch_rule_is_a_loop(case):
+    size = 3
+    draws = [case.draw(seed=k) for k in range(size)]
+    for chosen in subsets(range(len(case.inputs)) if not any(isinstance(s, Fixed) for s in case.inputs) else case.floating):
+        mixed = [[d[i] if i in chosen else draws[0][i] for i in range(len(case.inputs))] for d in draws]
+        expected = [np.stack(r) for r in zip(*(case.kernel(m) for m in mixed))]
+        values = [np.stack([d[i] for d in draws]) if i in chosen else draws[0][i] for i in range(len(case.inputs))]
+        batched = [i in chosen for i in range(len(case.inputs))]
+        found = case.op.batch(case.op, values, batched, case.statics)
+        found = list(found) if case.op.outputs != 1 else [found]
+        assert len(found) == len(expected)
+        for a, b in zip(found, expected):
+            assert np.shape(a) == b.shape
+            agree(a, b, 1e-10)
+
+
+# What a node keeps ---------------------------------------------------------------------------------------------
+
+
+def declared(case, grad):
+    "The fields that the rules for the inputs in `grad` ask for."
+    return set(unique([case.op.rules[0 if case.op.variadic else i] for i in sorted(grad)], ("out", "in")))
+
+
+@pytest.mark.parametrize("case", cases(differentiable))
+def test_node_keeps_what_its_rules_declare_and_nothing_else(case):
+    for grad in subsets(case.wanted):
+        xs = [x * 1 if x.requires_grad else x for x in case.tensors(case.draw(), grad)]
+        outs = case.outputs(*xs)
+        node = next(o.grad_fn for o in outs if o.requires_grad)
+        fields = declared(case, grad)
+        assert {name for name, _ in node.saved} == fields
+        kept = {node.links.get(name) for name in fields} if not case.op.variadic else set(range(len(xs))) if fields else set()
+        watched = [weakref.ref(t) for t in (*xs, *outs)]
+        arrays = [weakref.ref(x._array) for i, x in enumerate(xs) if i not in kept] + ([] if "out" in kept else [weakref.ref(o._array) for o in outs])
+        gc.disable()
+        try:
+            del xs, outs
+            assert all(w() is None for w in watched), "the node holds a tensor"
+            assert all(a() is None for a in arrays), "the node holds an array that no rule asks for"
+        finally:
+            gc.enable()
+        node.release()
+        assert node.saved == [] and node.freed == bool(fields)
+
+
+@pytest.mark.parametrize("case", cases(differentiable))
+def test_overwritten_saved_values_are_detected(case):
+    "Backward fails exactly if a value that the node saved was written in place after the node was made."
+    arrays = case.draw()
+
+    def run(write):
+        xs = [x * 1 if x.requires_grad else x for x in case.tensors(arrays)]
+        outs = case.outputs(*xs)
+        node = next(o.grad_fn for o in outs if o.requires_grad)
+        links = {node.links.get(f) for f, v in node.saved if hasattr(v, "shape")}
+        if case.op.variadic and node.saved:
+            links = set(range(len(xs)))
+        target = outs[0] if write == "out" else xs[write]
+        np_before = target._array.copy()
+        with torch.no_grad():
+            target.copy_(target + 1) if target.is_floating_point() else target.copy_(target.clone())
+        assert target._version == 1
+        target._array[...] = np_before  # the numbers are back, the version is not
+        starts = case.cotangents([o for o in outs if o.requires_grad])
+        try:
+            torch.autograd.backward([o for o in outs if o.requires_grad], starts)
+        except RuntimeError as error:
+            assert "modified by an inplace operation" in str(error)
+            return True, write in links or (case.op.view and write in ("out", 0) and links & {"out", 0})
+        return False, write in links
+
+    places = [i for i in range(len(arrays)) if arrays[i].flags.writeable] + ([] if case.op.view or case.op.outputs != 1 else ["out"])
+    for write in places:
+        found, expected = run(write)
+        assert found == bool(expected), f"{write}: error {found}, saved {expected}"
+
+
+# One operation, several ways to call it ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("case", cases(lambda op: op.direct != op.general))
+def test_fast_path_is_the_general_path(case):
+    "`op.direct` and `op.call`, compiled for the common case, give what `op.general` gives: bits, node names, saved fields, gradients."
+    for dtype in (np.float32, np.float64):
+        for grad in [set(), *subsets(case.wanted)]:
+            results = []
+            for path in (case.op.general, case.op.direct, case.op.call):
+                xs = case.tensors(case.draw(dtype), grad)
+                out = path(*xs, **case.statics)
+                if grad:
+                    node = out.grad_fn
+                    facts = (node.name(), [f for f, _ in node.saved], [f and f.name() for f, _ in node.next_functions], node.shape)
+                    gradients = torch.autograd.grad(out, [xs[i] for i in sorted(grad)], case.cotangents([out]))
+                else:
+                    facts, gradients = out.grad_fn, ()
+                results.append((facts, [out, *gradients]))
+            for facts, values in results[1:]:
+                assert facts == results[0][0]
+                same_bits(values, results[0][1])
+
+
+@pytest.mark.parametrize("case", cases(lambda op: op.direct != op.general))
+def test_fast_path_records_nothing_under_no_grad(case):
+    for path in (case.op.direct, case.op.call, case.op.general):
+        with torch.no_grad():
+            out = path(*case.tensors(case.draw()), **case.statics)
+        assert not out.requires_grad and out.is_leaf
+        with torch.inference_mode():
+            out = path(*case.tensors(case.draw()), **case.statics)
+        assert not out.requires_grad and out.is_inference()
+
+
+TOLERANCE = {"float32": 1e-4, "float64": 1e-12, "float16": 2e-2, "bfloat16": 1e-1}
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("case", cases(lambda op: op.rules and op.name != "to"))
+def test_dtype_is_kept(case, dtype):
+    "Results and gradients have the dtype of the inputs, and the numbers that float64 gives, as far as the dtype holds them."
+    kind = ml_dtypes.bfloat16 if dtype == "bfloat16" else np.dtype(dtype)
+    arrays = case.draw(kind)
+    wide = [a.astype(np.float64) if i in case.floating else a for i, a in enumerate(arrays)]
+    xs = case.tensors(arrays)
+    outs = case.outputs(*xs)
+    for out, expected in zip(outs, case.kernel(wide)):
+        assert out._array.dtype == kind
+        agree(out._array.astype(np.float64), expected, TOLERANCE[dtype])
+    starts = [torch.ones_like(o) for o in outs if o.requires_grad]
+    expected = case.gradients(wide, [s.double() for s in starts])
+    for i, g, e in zip(case.wanted, torch.autograd.grad([o for o in outs if o.requires_grad], [xs[i] for i in case.wanted], starts), expected):
+        assert g._array.dtype == kind and isinstance(g, TensorBase)
+        agree(g._array.astype(np.float64), e._array, 4 * TOLERANCE[dtype])

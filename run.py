@@ -61,6 +61,7 @@ VENV = ROOT / ".venv"
 STAMP = VENV / "run-stamp"  # holds the fingerprint of what is installed; absent while an installation is under way
 BEGUN = VENV / "run-begun"  # says that run.py made this environment, finished or not
 LOG = VENV / "install.log"
+SERVER_LOG = VENV / "jupyter.log"
 WINDOWS = os.name == "nt"
 BIN = VENV / ("Scripts" if WINDOWS else "bin")
 PYTHON = BIN / ("python.exe" if WINDOWS else "python")
@@ -287,13 +288,14 @@ def tutorial(options):
     link = "{}/lab/tree/{}?token={}".format(address, first_chapter(), token)
     trust_notebooks()
     command = [str(PYTHON), "-m", "jupyterlab", "--no-browser", "--ServerApp.ip=127.0.0.1", "--ServerApp.port={}".format(port),
-               "--ServerApp.port_retries=0", "--ServerApp.root_dir={}".format(ROOT / "nbs"), "--ServerApp.log_level=ERROR",
+               "--ServerApp.port_retries=0", "--ServerApp.root_dir={}".format(ROOT / "nbs"),
                "--NotebookNotary.data_dir={}".format(trust_folder())]
     if hasattr(os, "geteuid") and os.geteuid() == 0:
         command.append("--allow-root")
     # A process group of its own: Ctrl+C reaches run.py alone, which then ends the server in an orderly way.
     group = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP} if WINDOWS else {"start_new_session": True}
-    server = subprocess.Popen(command, env=environ(JUPYTER_TOKEN=token), stdin=subprocess.DEVNULL, **group)
+    with open(str(SERVER_LOG), "wb") as log:
+        server = subprocess.Popen(command, env=environ(JUPYTER_TOKEN=token), stdin=subprocess.DEVNULL, stdout=log, stderr=log, **group)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     try:
         wait_for_server(server, address)
@@ -356,8 +358,8 @@ def trust_notebooks():
 def wait_for_server(server, address, seconds=120):
     for _ in range(seconds * 5):
         if server.poll() is not None:
-            raise Problem("JupyterLab ended while starting (its own message, if any, is above): run `python run.py clean --env` "
-                          "and try again.")
+            raise Problem("JupyterLab could not start: {} (all of its output: {}). `python run.py clean --env` before another try "
+                          "makes everything anew.".format(last_line(SERVER_LOG.read_text(errors="replace")), SERVER_LOG))
         try:
             # The server answers "forbidden" to a request without the token; that it answers is what matters.
             urllib.request.build_opener(urllib.request.ProxyHandler({})).open(address + "/api", timeout=2).close()

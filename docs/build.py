@@ -51,7 +51,7 @@ def execute_one(path: Path, copy: Path) -> str | None:
     try:
         notebook = execute.run(path, widget_state=True)
     except execute.CellExecutionError as error:
-        return str(error)
+        return execute.plain(error)
     part = copy.with_suffix(".part")
     nbformat.write(notebook, part)
     part.replace(copy)

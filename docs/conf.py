@@ -20,8 +20,8 @@ exclude_patterns = ["_build"]
 # Notebooks arrive executed; see build.py.
 nb_execution_mode = "off"
 nb_merge_streams = True
-nb_code_prompt_show = "Show the source"
-nb_code_prompt_hide = "Hide the source"
+nb_code_prompt_show = "Show the code"
+nb_code_prompt_hide = "Hide the code"
 myst_enable_extensions = ["dollarmath", "amsmath", "colon_fence", "deflist", "fieldlist", "attrs_inline", "attrs_block"]
 myst_mathjax_classes = "tex2jax_process|mathjax_process|math|output_area|jupyter-widgets"
 myst_heading_anchors = 3

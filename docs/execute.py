@@ -27,7 +27,7 @@ WIDGET = "application/vnd.jupyter.widget-view+json"
 
 KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
 METADATA = {"kernelspec": KERNEL, "language_info": {"name": "python"}}
-KEPT_CELL_METADATA = ("tags", "slideshow")
+KEPT_CELL_METADATA = ("tags", "mystnb", "jupyter")  # jupyter: which cells are folded
 
 # What differs from run to run or machine to machine in outputs, and what stands in its place.
 TEMPORARY = re.escape(tempfile.gettempdir().rstrip("/\\"))
@@ -84,6 +84,11 @@ def environment():
     os.environ["SOURCE_DATE_EPOCH"] = "0"  # no date inside matplotlib's SVG
     os.environ["MATPLOTLIBRC"] = str(ROOT / "docs" / "matplotlibrc")
     os.environ["JUPYTER_PREFER_ENV_PATH"] = "1"  # this environment's kernel, whatever the user installed elsewhere
+
+
+def plain(error: CellExecutionError) -> str:
+    "The error's text; without colours where it will not be read on a terminal."
+    return str(error) if sys.stderr.isatty() else re.sub(r"\x1b\[[0-9;]*m", "", str(error))
 
 
 def run(path: Path, widget_state: bool = False):
@@ -167,7 +172,7 @@ def store(path: Path) -> str | None:
     try:
         notebook = run(path)
     except CellExecutionError as error:
-        return str(error)
+        return plain(error)
     write(path, text_of(clean(notebook)))
     return None
 

@@ -239,6 +239,10 @@ def shown(cell, here: Notebook, names: Names, text_of) -> list:
         if imports_only(cell.source) and not cell.outputs:
             return before
         tags.add("hide-input")
+        prompt(cell, "the source")
+    if "solution" in tags:
+        tags.add("hide-input")
+        prompt(cell, "the solution")
     if found.get("echo") == "false" or "hide_input" in found:
         tags.add("remove-input")
     if found.get("output") == "false" or "hide_output" in found:
@@ -250,6 +254,12 @@ def shown(cell, here: Notebook, names: Names, text_of) -> list:
     if tags:
         cell.metadata["tags"] = sorted(tags)
     return [*before, cell]
+
+
+def prompt(cell, what: str):
+    "Label the folded cell, unless its author did."
+    label = {"code_prompt_show": f"Show {what}", "code_prompt_hide": f"Hide {what}"}
+    cell.metadata["mystnb"] = label | cell.metadata.get("mystnb", {})
 
 
 def imports_only(source: str) -> bool:

@@ -39,7 +39,7 @@ NEEDS = {
     "torch": (lambda: importlib.util.find_spec("torch"), "comparison with PyTorch", "pip install torch==2.13.0 in the environment"),
     "browser": (lambda: chromium() and importlib.util.find_spec("playwright"), "tests in a browser", "install Chromium"),
     "dot": (lambda: shutil.which("dot"), "tests of the `dot` program", "install Graphviz"),
-    "npm": (lambda: shutil.which("npm"), "tests of the site without a network", "install Node.js"),
+    "npm": (lambda: shutil.which("npm"), "a site that needs no network", "install Node.js"),
 }
 
 

@@ -58,7 +58,7 @@ def as_series(series, x=None) -> dict:
         out[str(k)] = (xs, ys)
     return out
 
-# %% ../../nbs/viz/07_plots.ipynb #ba422a93
+# %% ../../nbs/viz/07_plots.ipynb #b5b14635
 DASHES = ('', '7 4', '2 3', '9 3 2 3', '4 2')
 MARKS = ('circle', 'square', 'diamond', 'triangle', 'cross')
 INKS = ('value', 'grad', 'third', 'fourth', 'muted')
@@ -92,8 +92,8 @@ def plot_svg(series: dict, title=None, xlabel='', ylabel='', logx=False, logy=Fa
         if log:
             if not 0 < lo <= hi: raise ValueError(f'limits of a logarithmic axis must be positive, got ({lo}, {hi})')
             if lo == hi: lo, hi = lo/2, hi*2
-            f = (hi/lo)**pad if given is None else 1
-            return lo/f, hi*f
+            a, b = math.log10(lo), math.log10(hi); d = (b-a)*pad if given is None else 0
+            return 10.0**max(a-d, -300), 10.0**min(b+d, 300)
         if lo == hi: lo, hi = lo - (abs(lo)*.5 or .5), hi + (abs(hi)*.5 or .5)
         d = (hi-lo)*pad if given is None else 0
         return lo-d, hi+d

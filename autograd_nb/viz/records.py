@@ -196,7 +196,7 @@ def _edge_of(t):
     if t.grad_fn is not None: return t.grad_fn, getattr(t, 'output_nr', 0)
     return None, 0
 
-# %% ../../nbs/viz/01_records.ipynb #8988edbf
+# %% ../../nbs/viz/01_records.ipynb #95da271b
 class LiveGraph:
     "A `Graph` under construction that still knows which real node each record came from. Views that run the engine use it; pictures use `.graph`."
     def __init__(self, tensors, names=None, limit=100_000):
@@ -312,7 +312,7 @@ class LiveGraph:
         "Give names, values and gradients to the records whose tensors are found in `names`."
         by_ptr = {}
         for v, r in self.const_of.values():
-            if isinstance(v, np.ndarray) and v.ndim: by_ptr[(v.__array_interface__['data'][0], v.shape, v.strides)] = r
+            if isinstance(v, np.ndarray): by_ptr[(v.__array_interface__['data'][0], v.shape, v.strides)] = r
         for k, t in named_tensors(names):
             try: n = t.grad_fn
             except Exception: continue

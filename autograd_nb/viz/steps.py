@@ -6,15 +6,15 @@
 __all__ = ['MAX_STEPPED', 'PHASES', 'Passed', 'StepRec', 'Recording', 'expression', 'strength', 'make_leaf', 'record_function',
            'local_text', 'record_tensor', 'Frame', 'Frames']
 
-# %% ../../nbs/viz/05_steps.ipynb #c42e1a41
+# %% ../../nbs/viz/05_steps.ipynb #44b582ab
 import sys
 from dataclasses import dataclass, field
 import numpy as np
 from ..graph.engine import walk
 from ..graph.modes import enable_grad, observe
 from .style import Val, clip, inline, number, shape_text, text_width, val
-from .records import Graph, LiveGraph, array, caller_names, exponent, is_tensor
-from .formulas import is_factor, local_formula, local_numbers, local_value
+from .records import Graph, LiveGraph, array, caller_names, exponent, is_tensor, named_tensors
+from .formulas import WORDS, is_factor, local_formula, local_numbers, local_value
 from .svg import Timeline, draw_graph, frame_css
 
 # %% ../../nbs/viz/05_steps.ipynb #e68aee5c
@@ -76,7 +76,7 @@ def strength(op: str) -> int:
 def _is_number(s): return s.lstrip('−')[:1].isdigit() and not any(c in s for c in ' ·(@')
 def _number_strength(s): return 1.5 if s.startswith('−') else 5
 
-# %% ../../nbs/viz/05_steps.ipynb #62f7e59b
+# %% ../../nbs/viz/05_steps.ipynb #e1962cb4
 MAX_STEPPED = 120     # nodes; beyond this an animation is no help
 
 def make_leaf(name, v):
@@ -123,7 +123,7 @@ def record_function(f, inputs: dict, gradient=None) -> Recording:
     live = LiveGraph([out], names)
     first = {id(t): i for i, t in enumerate(leaves.values())}; where = {r.id: first.get(i, len(first)) for i, (_, r) in live.leaf_of.items()}
     live.graph.nodes.sort(key=lambda n: where.get(n.id, len(first) + 1))      # the inputs, in the order they were given
-    _enrich(live, ear.events)
+    _enrich(live, ear.events, names)
     return _record(live, out, gradient, restore=True)
 
 def _closure(f):
@@ -134,7 +134,7 @@ def _closure(f):
         except ValueError: pass
     return out
 
-def _enrich(live, events):
+def _enrich(live, events, names):
     "Add to the records what the listener heard: values of results, and constants that no node saved."
     for node, inputs, _, values in events:
         if node is None or id(node) not in live.id_of: continue
@@ -144,10 +144,11 @@ def _enrich(live, events):
             c = live.graph[e.src] if e.src in live._const_ids else None
             if c is not None and c.value is None and e.slot < len(inputs):
                 v = inputs[e.slot]; a = array(v) if is_tensor(v) else v
+                if is_tensor(v) and c.name is None: c.name = next((k for k, o in named_tensors(names) if o is v), None)
                 if isinstance(a, (int, float, complex, np.ndarray, np.generic)): c.value, c.symbol = val(a), ''; c.shape = c.value.shape
     live.tidy_constants()
 
-# %% ../../nbs/viz/05_steps.ipynb #4c34d79a
+# %% ../../nbs/viz/05_steps.ipynb #b2e98b24
 def _operand_texts(live, r, names):
     "Operands of the record `r` in letters and in numbers: two lists of (text, strength)."
     letters, numbers = [], []
@@ -224,7 +225,7 @@ def _record(live, loss, gradient, restore, retain_graph=False, forward=True) -> 
     else:
         for (_, r), old in zip(leaves, before):
             if old is not None: tl.history.setdefault(r.id, {})['grad'] = [(0, val(array(old)))]
-    root = g.roots[0]; t += 1; rname = g[root].name or 'result'
+    root = g.roots[0]; t += 1; rname = g[root].name or 'f'
     seed = np.ones(tuple(loss.shape), array(loss).dtype) if gradient is None else array(gradient)
     grad(root, t, seed); tl.rings[t] = [(root, 'bwd')]
     steps.append(StepRec('backward', root, 'Start of the backward pass', f'the gradient of {rname} with respect to itself is {inline(val(seed))}' if gradient is None else f'the gradient given for {rname} is {inline(val(seed))}'))
@@ -281,7 +282,8 @@ def _backward_text(one, bits, label):
             s = f"incoming {a} × local {f'({local})' if '=' in local or local.startswith('−') else local} = {product}"
         elif p.formula == '1' and p.factor: s = f'passed on as it is: {product}'
         elif p.formula and p.factor: s = f'incoming × local {p.formula} = {product}'
-        elif p.formula: s = f'{p.formula} = {product}' + (', where g is the incoming gradient' if 'g' in p.formula else '')
+        elif p.formula in WORDS.values(): s = f'incoming gradient {p.formula}: {product}'
+        elif p.formula: s = f'{p.formula} = {product}, where g is the incoming gradient'
         else: s = f'passes on {product}'
         out.append(f'{s} → {who}')
     return ';  '.join(out) or 'nothing to pass on'

@@ -11,7 +11,7 @@ from ..viz.style import number, shape_text
 from ..viz.records import array, is_tensor
 from .quizzes import markup, quiz_css
 
-# %% ../../nbs/widgets/05_checks.ipynb #d3e5b8bf
+# %% ../../nbs/widgets/05_checks.ipynb #cfc4f464
 def kind(v) -> str:
     "What a value is, in the reader's words."
     if is_tensor(v): return 'a tensor'
@@ -65,7 +65,7 @@ _FACTORS = ((2, 'twice'), (3, 'three times'), (4, 'four times'), (10, 'ten times
 
 def _compare(g, w, rtol, atol, reveal, what):
     close = lambda a, b: a.shape == b.shape and bool(np.all(np.isclose(a, b, rtol=rtol, atol=atol, equal_nan=True)))
-    tell = f'; expected {number(w.item()) if w.size == 1 else w.tolist()}' if reveal else ''
+    tell = f'; expected {number(w.item(), 8) if w.size == 1 else w.tolist()}' if reveal else ''
     if g.shape != w.shape and not (g.size == w.size == 1):
         extra = ' The numbers are right, but transposed.' if g.ndim == w.ndim == 2 and close(g.T, w) else ' The numbers are right: only the shape differs.' if g.size == w.size and close(g.reshape(-1), w.reshape(-1)) else ''
         return f'the shape of {what} is {shape_text(g.shape)}, expected {shape_text(w.shape)}.{extra}'

@@ -25,13 +25,14 @@ def caption_html(k: int, n: int, phase: str, title: str, text: str) -> str:
     return (f'<div class="agnb ag-caption" role="status" aria-label="step {k} of {n-1}">{badge}' + (f'<b>{esc(title)}</b>' if title else '') +
             (f'<br><span class="ag-says">{esc(text)}</span>' if text else '') + '</div>')
 
-# %% ../../nbs/widgets/00_playback.ipynb #b46a5f0e
+# %% ../../nbs/widgets/00_playback.ipynb #2bfaca11
 class Player(W.VBox):
     "Play button, slider, captions and pictures, linked in the browser. `frames` and `captions` hold what is shown, as data."
     def __init__(self, contents, captions, base='', frames=None, title=None, interval=1200, start=0):
         n = len(contents)
         if not n: raise ValueError('a player needs at least one frame')
-        stack = W.Stack([W.HTML(c) for c in contents], selected_index=start)
+        look = dict(layout=W.Layout(width='100%'), style=W.HTML().style)      # one for all frames: each would otherwise bring its own
+        stack = W.Stack([W.HTML(c, **look) for c in contents], selected_index=start)
         stack.layout.width = '100%'
         slider = W.IntSlider(value=start, min=0, max=n-1, description='step', continuous_update=True, style=dict(description_width='auto'), layout=W.Layout(width='380px', max_width='100%', flex='0 1 380px'))
         play = W.Play(value=start, min=0, max=n-1, interval=interval, show_repeat=False)

@@ -19,7 +19,7 @@ from .functions import sizes_of
 from .graph.node import TensorBase, tensor_like
 from .tensor import Tensor, check_device
 
-# %% ../nbs/tensor/04_creation.ipynb #920b623c
+# %% ../nbs/tensor/04_creation.ipynb #0e4525c8
 def _finish(array, requires_grad):
     out = tensor_like(array)
     if not requires_grad: return out
@@ -46,7 +46,7 @@ def _array_of(data, dtype):
     try: array = np.array(data)
     except ValueError: raise ValueError(_ragged(data)) from None
     if array.dtype == object or array.dtype.kind in 'USMm':
-        if array.dtype.kind in 'US': raise TypeError(f"new(): invalid data type 'str'")
+        if array.dtype.kind in 'US': raise ValueError("too many dimensions 'str'") if array.ndim else TypeError("new(): invalid data type 'str'")
         if isinstance(data, (list, tuple)): raise ValueError(_ragged(data))
         raise RuntimeError(f'Could not infer dtype of {type(data).__name__}')
     if dtype is None:
@@ -59,7 +59,7 @@ def _array_of(data, dtype):
 
 def _holds_numpy(data):
     while isinstance(data, (list, tuple)) and data: data = data[0]
-    return isinstance(data, (np.ndarray, np.generic)) and not isinstance(data, float)
+    return isinstance(data, (np.ndarray, np.generic))
 
 def _ragged(data):
     "PyTorch's complaint about nested lists of unequal length."
@@ -105,17 +105,17 @@ def from_dlpack(ext):
     return from_numpy(np.from_dlpack(ext))
 
 def scalar_tensor(value, *, dtype=None, device=None, requires_grad=False):
-    "A 0-d tensor."
-    return tensor(value, dtype=dtype, requires_grad=requires_grad)
+    "A 0-d tensor, of the default dtype unless another is given."
+    return tensor(value, dtype=dtype or get_default_dtype(), requires_grad=requires_grad)
 
-# %% ../nbs/tensor/04_creation.ipynb #396b4a72
+# %% ../nbs/tensor/04_creation.ipynb #eb936b3a
 def _filled(function):
     def make(*size, out=None, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False, memory_format=None, **more):
         if 'size' in more: size = (more['size'],)
         _check(dtype, device)
         size = sizes_of(size)
         for s in size:
-            if s < 0: raise RuntimeError(f'Trying to create tensor with negative dimension {s}: {list(size)}')
+            if s < 0: raise RuntimeError(f'{function.__name__}: Dimension size must be non-negative. Got {s} in {list(size)}')
         return _finish(function(size, (dtype or get_default_dtype()).numpy), requires_grad)
     make.__name__ = make.__qualname__ = function.__name__
     make.__doc__ = f'A tensor of the given size, filled by NumPy\'s `{function.__name__}`. `dtype`: the default floating one if left out.'

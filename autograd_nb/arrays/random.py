@@ -11,7 +11,7 @@ import os
 import threading
 import numpy as np
 
-# %% ../../nbs/arrays/03_random.ipynb #9aeb76d8
+# %% ../../nbs/arrays/03_random.ipynb #dfd94a62
 class Generator:
     "A stream of random numbers. `device` is accepted for compatibility; the stream lives on the host."
     def __init__(self, device='cpu'):
@@ -74,8 +74,7 @@ class Generator:
 
     def _uniform(self, n, dtype):
         if dtype == np.float64: return self.doubles(n)
-        bits = {'f4': 24, 'f2': 11}.get(dtype.kind + str(dtype.itemsize), 8)      # bfloat16: 8
-        return ((self.words(n) & np.uint64((1 << bits) - 1)).astype(np.float32) * np.float32(1.0 / (1 << bits))).astype(dtype)
+        return ((self.words(n) & np.uint64((1 << 24) - 1)).astype(np.float32) * np.float32(1.0 / (1 << 24))).astype(dtype)
 
     # -- normal numbers
 
@@ -112,6 +111,10 @@ class Generator:
             out = np.concatenate([out, np.empty(n - len(out), work)])
             out[-16:] = transform(tail)
         return out.astype(dtype)
+
+    def exponential(self, shape):
+        "Exponentially distributed numbers of mean 1, as float64."
+        with self.lock: return -np.log1p(-self.doubles(math.prod(shape))).reshape(shape)
 
     # -- integers
 

@@ -5,8 +5,9 @@
 # %% auto #0
 __all__ = ['FunctionNode', 'Function', 'once_differentiable']
 
-# %% ../../nbs/autograd/02_function.ipynb #89305b81
+# %% ../../nbs/autograd/02_function.ipynb #93c1ae0f
 import functools
+import warnings
 import numpy as np
 
 from ..graph.modes import LOCAL, Applied, tick
@@ -14,7 +15,7 @@ from ..graph.node import JOURNAL, AccumulateGrad, Node, OutputEdge, TensorBase, 
 from ..graph.op import undo
 from ..tensor import overwrite, refuse_leaf
 
-# %% ../../nbs/autograd/02_function.ipynb #cd5e3b2b
+# %% ../../nbs/autograd/02_function.ipynb #bafb3d91
 class FunctionNode(Node):
     "The node of a custom function, and the `ctx` of its methods."
     __slots__ = ('__dict__', 'kept', 'targets', 'where', 'produced', 'differentiable')
@@ -103,7 +104,7 @@ class FunctionNode(Node):
             raise RuntimeError(f'function {self.name()} returned an incorrect number of gradients (expected {expected}, got {len(results)}). backward must return one for each input of forward, and None for those that have none.')
         for i, r in enumerate(results):
             if r is None: continue
-            if not isinstance(r, TensorBase): raise TypeError(f'expected Variable or None (got {type(r).__name__}) as gradient {i} of {self.name()}')
+            if not isinstance(r, TensorBase): raise RuntimeError(f'expected Variable or None (got {type(r).__name__})')
             if i not in self.where: raise RuntimeError(f'function {self.name()} returned a gradient different from None at position {i + 1}, but the corresponding forward input was not a Variable')
         out = []
         for i, edge, target in zip(self.where, self.inputs, self.targets):
@@ -116,7 +117,7 @@ class FunctionNode(Node):
             out.append(undo(r, target))
         return tuple(out)
 
-# %% ../../nbs/autograd/02_function.ipynb #0d9470cf
+# %% ../../nbs/autograd/02_function.ipynb #f9b3a89d
 class _Meta(type):
     "Gives each subclass of `Function` its own node class, named after it."
     def __init__(cls, name, bases, members):
@@ -128,7 +129,7 @@ class Function(metaclass=_Meta):
     Use them through `apply`."""
 
     def __init__(self, *args, **kwargs):
-        raise RuntimeError(f'{type(self)} should not be instantiated. Methods on autograd functions are all static, so you should invoke them on the class itself. Use {type(self).__name__}.apply(...).')
+        warnings.warn(f'{type(self)} should not be instantiated. Methods on autograd functions are all static, so you should invoke them on the class itself. Use {type(self).__name__}.apply(...).', DeprecationWarning, stacklevel=2)
 
     @staticmethod
     def forward(*args, **kwargs):
@@ -180,7 +181,7 @@ class Function(metaclass=_Meta):
         finished, nodes = [], {}
         if recording:
             for o in outputs:
-                if id(o) in dirty: refuse_leaf(o, None if o._meta is None else o._meta.base)
+                if id(o) in dirty: refuse_leaf(o, None if o._meta is None else o._meta.base, 'has been')
         for nr, o in enumerate(outputs):
             if not isinstance(o, TensorBase):
                 if recording and o is not None and cls is not None: pass

@@ -11,7 +11,7 @@ from ..functions import stack
 from ..graph import engine
 from ..graph.node import TensorBase, tensor_like
 
-# %% ../../nbs/autograd/01_gradient.ipynb #98fe67d1
+# %% ../../nbs/autograd/01_gradient.ipynb #67c10590
 def _tuple(value): return (value,) if isinstance(value, TensorBase) or value is None else tuple(value)
 
 def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, grad_variables=None, inputs=None):
@@ -41,9 +41,9 @@ def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=Fal
     keep = create_graph if retain_graph is None else retain_graph
     found = engine.run(outputs, starts, keep, create_graph, inputs)
     result = []
-    for x, g in zip(inputs, found):
+    for i, (x, g) in enumerate(zip(inputs, found)):
         if g is None:
-            if not allow_unused: raise RuntimeError('One of the differentiated Tensors appears to not have been used in the graph. Set allow_unused=True if this is the desired behavior.'
+            if not allow_unused: raise RuntimeError(f'The differentiated Tensor at index {i} appears to not have been used in the graph. Set allow_unused=True if this is the desired behavior.'
                                                     f' It has shape {list(x._array.shape)}; the outputs were computed without it, or from a detached or overwritten version of it.')
             g = tensor_like(np.zeros(x._array.shape, x._array.dtype)) if materialize_grads else None
         elif not isinstance(g, TensorBase): g = tensor_like(g)

@@ -50,7 +50,7 @@ def dim_error(dim, ndim):
     "PyTorch's error for a dimension out of range."
     return IndexError(f'Dimension out of range (expected to be in range of {dim_range(ndim)}, but got {dim})')
 
-# %% ../../nbs/graph/00_errors.ipynb #4dd1c23b
+# %% ../../nbs/graph/00_errors.ipynb #cf779f3c
 PRODUCTS = {'matmul', 'mm', 'mv', 'dot', 'bmm', 'addmm', 'linear'}
 
 def explain(error, op, args, statics):
@@ -59,6 +59,9 @@ def explain(error, op, args, statics):
     for a in args:
         if a is not None and not isinstance(a, (int, float, complex, ndarray)) and not hasattr(a, '_array') and not hasattr(a, 'dtype'):
             raise TypeError(f"{op.name}(): argument must be Tensor, not {type(a).__name__}. Make it a tensor first, with torch.tensor(...).") from None
+    if op.name in ('neg', 'sub') and all(getattr(getattr(a, '_array', a), 'dtype', None) == bool for a in args):
+        both = 'Negation, the `-` operator, on a bool tensor is not supported.' if op.name == 'neg' else 'Subtraction, the `-` operator, with two bool tensors is not supported. Use the `^` or `logical_xor()` operator instead.'
+        raise RuntimeError(both + ' If you are trying to invert a mask, use the `~` or `logical_not()` operator instead.') from None
     shapes = [shape_of(a) for a in args if a is not None]
     better = None
     if op.name in PRODUCTS and len(shapes) > 1: better = matmul_error(*shapes[-2:] if op.name == 'addmm' else shapes[:2])

@@ -4,18 +4,18 @@
 
 # %% auto #0
 __all__ = ['INFERENCE', 'JOURNAL', 'TensorBase', 'Meta', 'extra', 'GradBox', 'Node', 'OutputEdge', 'AccumulateGrad',
-           'tensor_like', 'NodeHooks', 'Complex', 'Hooked', 'hooks_of', 'Handle', 'Writes', 'Journal', 'caller',
-           'locate', 'freed_error', 'stale_error', 'check_writes']
+           'tensor_like', 'NodeHooks', 'Exotic', 'Hooked', 'hooks_of', 'Handle', 'Writes', 'Journal', 'caller',
+           'locate', 'freed_error', 'inference_error', 'stale_error', 'check_writes']
 
-# %% ../../nbs/graph/02_node.ipynb #4c2a3333
+# %% ../../nbs/graph/02_node.ipynb #7747425b
 import sys
 import threading
 import weakref
 
 from ..arrays.numpy_backend import storage_of
-from .modes import tick
+from .modes import SWITCH, tick
 
-# %% ../../nbs/graph/02_node.ipynb #3af12c80
+# %% ../../nbs/graph/02_node.ipynb #563e72d8
 class TensorBase:
     """What the graph knows of a tensor.
 
@@ -47,11 +47,11 @@ def extra(tensor):
     return meta
 
 class GradBox:
-    "Holds the gradient of a non-leaf tensor after `retain_grad()`. Tensor and node share it, so neither needs to know the other."
-    __slots__ = ('grad',)
+    "Holds the gradient of a non-leaf tensor after `retain_grad()`. The tensor owns it and the node knows it weakly, so that neither keeps the other alive."
+    __slots__ = ('grad', '__weakref__')
     def __init__(self): self.grad = None
 
-# %% ../../nbs/graph/02_node.ipynb #c821c280
+# %% ../../nbs/graph/02_node.ipynb #9c56114f
 class Node:
     """One recorded operation.
 
@@ -121,6 +121,7 @@ class Node:
     def unpack(self, field):
         "The saved value `field` as a tensor with the history it had; a saved number as a number."
         value, link = getattr(self, field), self.links[field]
+        if value.__class__ is list: return [tensor_like(v, OutputEdge(self, i) if self.op.differentiable is None or i in self.op.differentiable else None) for i, v in enumerate(value)]
         if value is None or not hasattr(value, 'shape'): return value
         if link == 'out': return tensor_like(value, self)
         if link not in self.positions:
@@ -143,7 +144,7 @@ class OutputEdge:
     seq = -2
     def __init__(self, node, nr): self.node, self.nr = node, nr
 
-# %% ../../nbs/graph/02_node.ipynb #addba8fc
+# %% ../../nbs/graph/02_node.ipynb #9dcb69f2
 class AccumulateGrad(Node):
     "The node of a leaf: adds what arrives to `grad` (None, a bare array that nobody has looked at yet, or a tensor)."
     __slots__ = ('grad', 'array', 'ref', 'buffer')
@@ -154,7 +155,7 @@ class AccumulateGrad(Node):
     def __init__(self, tensor):
         self.inputs, self.hooks, self.grad, self.buffer = (), None, None, None
         self.array, self.ref, self.shape = tensor._array, weakref.ref(tensor), tensor._array.shape
-        if self.array.dtype.kind == 'c': Complex.seen = True
+        if self.array.dtype.kind == 'c': Exotic.complex = True
 
     def name(self): return 'torch::autograd::AccumulateGrad'
 
@@ -169,6 +170,9 @@ class AccumulateGrad(Node):
 
 def tensor_like(array, node=None):
     "A new tensor around `array` with the edge `node`."
+    if array.dtype.kind == 'V' and not Exotic.bfloat16:
+        Exotic.bfloat16 = True
+        SWITCH.shift(1)             # from now on every operation looks closer
     out = _new(_tensor_class[0])
     out._array, out._node, out._meta = array, node, None
     return out
@@ -176,15 +180,15 @@ def tensor_like(array, node=None):
 _new = TensorBase.__new__
 _tensor_class = [TensorBase]        # the tensor floor puts its class here
 
-# %% ../../nbs/graph/02_node.ipynb #7359c25b
+# %% ../../nbs/graph/02_node.ipynb #91d4a177
 class NodeHooks:
     "What users hung on a node: hooks before and after it runs, hooks on its outputs, retained gradients, metadata."
     __slots__ = ('pre', 'post', 'outputs', 'retained', 'after', 'metadata')
     def __init__(self): self.pre, self.post, self.outputs, self.retained, self.after, self.metadata = {}, {}, {}, {}, {}, {}
 
-class Complex:
-    "Whether complex numbers ever entered a graph: while not, the engine need not look for them."
-    seen = False
+class Exotic:
+    "Whether complex numbers ever entered a graph, and whether there ever was a bfloat16 tensor: while not, nobody need look for them."
+    complex = bfloat16 = False
 
 class Hooked:
     "How many leaves ever had hooks: while zero, the engine need not sum a leaf's gradients before accumulating them."
@@ -272,12 +276,16 @@ def locate(code, lasti):
         if start <= lasti < end and number is not None: line = number
     return f'{code.co_filename}:{line}'
 
-# %% ../../nbs/graph/02_node.ipynb #eb2c80ae
+# %% ../../nbs/graph/02_node.ipynb #fa6d85cc
 def freed_error():
     "The error for asking a node for values that a backward pass has already dropped."
     return RuntimeError('Trying to backward through the graph a second time (or directly access saved tensors after they have already been freed). '
                         'Saved intermediate values of the graph are freed when you call .backward() or autograd.grad(). '
                         'Specify retain_graph=True if you need to backward through the graph a second time or if you need to access saved tensors after calling backward.')
+
+def inference_error():
+    "The error for saving an inference tensor."
+    return RuntimeError('Inference tensors cannot be saved for backward. Please do not use Tensors created in inference mode in computation tracked by autograd. To work around this, you can make a clone to get a normal tensor and use it in autograd, or use `torch.no_grad()` instead of `torch.inference_mode()`.')
 
 def stale_error(node, field, array, record):
     "The error for a saved value that was overwritten before the backward pass needed it."

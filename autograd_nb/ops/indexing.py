@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['full', 'basic_index', 'place', 'separated', 'index', 'index_add_zeros', 'scatter_into', 'all_bool', 'at', 'gather',
-           'check_index', 'picked', 'scatter_add_zeros', 'scatter_add', 'memory_order', 'window', 'as_strided',
-           'as_strided_zeros', 'as_strided_scatter', 'zeros_of', 'index_put']
+           'check_index', 'picked', 'scatter_add_zeros', 'scatter_add', 'memory_order', 'window', 'one_by_one',
+           'as_strided', 'as_strided_zeros', 'as_strided_scatter', 'zeros_of', 'index_put']
 
 # %% ../../nbs/ops/05_indexing.ipynb #cc542728
 import numpy as np
@@ -14,7 +14,7 @@ from ..graph.node import TensorBase, tensor_like
 from ..graph.op import Fixed, N, linear, op
 from .shape import all_batched, expand, reshape, shift, stack, sum_to_size, unbind, unsqueeze
 
-# %% ../../nbs/ops/05_indexing.ipynb #f7a11c28
+# %% ../../nbs/ops/05_indexing.ipynb #ded4d31a
 def full(index):
     "The index as a tuple."
     return index if isinstance(index, tuple) else (index,)
@@ -32,7 +32,7 @@ def _behind(index):
     samples=[(N(3, 4), dict(index=(1,))), (N(3, 4), dict(index=(slice(None), slice(1, None, 2)))), (N(2, 3, 4), dict(index=(Ellipsis, None, 0)))])
 def basic_index(x, *, index):
     "`x[index]` for integers, slices, None and Ellipsis: a view."
-    return x[index]
+    return x[index if Ellipsis in index else (*index, ...)]       # the Ellipsis keeps NumPy from turning a single element into a number
 basic_index.vjp(x=lambda g, x_shape, *, index: place(g, shape=tuple(x_shape), index=index))
 
 @op(jvp=linear, batch=lambda op, v, b, s: op(v[0], shape=(v[0].shape[0], *s['shape']), index=_behind(s['index'])), node='SelectBackward0_Backward',
@@ -58,10 +58,10 @@ def separated(index):
     places = [i for i, v in enumerate(index) if isinstance(v, (np.ndarray, list, int, np.integer))]
     return bool(places) and places != list(range(places[0], places[0] + len(places)))
 
-@op(jvp=linear, batch=_advanced_batch, node='IndexBackward0',
+@op(jvp=linear, batch=_advanced_batch, node=lambda index, node: node,
     samples=[(N(5, 3), dict(index=(np.array([0, 0, 2]),))), (N(3, 4), dict(index=(slice(None), np.array([3, 1])))), (N(3, 4), dict(index=(np.array([[True, False, True, False]] * 3),))),
              (N(3, 4, 5), dict(index=(np.array([0, 1]), slice(None), np.array([1, 1]))))])
-def index(x, *, index):
+def index(x, *, index, node='IndexBackward0'):
     "`x[index]` with arrays of integers or bools among the indices: a copy."
     return x[index]
 index.vjp(x=lambda g, x_shape, *, index: index_add_zeros(g, shape=tuple(x_shape), index=index))
@@ -146,7 +146,7 @@ def scatter_add(x, src, index, *, dim):
     return out
 scatter_add.vjp(x=lambda g: g, src=lambda g, index, *, dim: gather(g, index, dim=dim))
 
-# %% ../../nbs/ops/05_indexing.ipynb #1bd56adb
+# %% ../../nbs/ops/05_indexing.ipynb #746ff6d0
 def memory_order(x, layout):
     "`x` as a flat array in the order of a memory layout given by strides (in elements); a copy."
     flat = xp.zeros(x.size, x.dtype)
@@ -157,13 +157,19 @@ def window(flat, size, stride, storage_offset):
     "The part of a flat array described by size, strides (in elements) and offset, as a writable view."
     return np.lib.stride_tricks.as_strided(flat[storage_offset:], size, [s * flat.itemsize for s in stride])
 
-@op(jvp=linear, batch=None, samples=[(N(3, 4), dict(size=(3,), stride=(4,), storage_offset=1, layout=(4, 1))), (N(3, 4), dict(size=(2, 2), stride=(1, 1), storage_offset=0, layout=(4, 1)))])
+def one_by_one(op, values, batched, statics):
+    "Batching by a loop over the examples, for operations that address memory directly."
+    n = next(v.shape[0] for v, b in zip(values, batched) if b)
+    pick = lambda v, b, i: basic_index(v, index=(i,)) if b else v
+    return stack(*[op(*[pick(v, b, i) for v, b in zip(values, batched)], **statics) for i in range(n)], dim=0)
+
+@op(jvp=linear, batch=one_by_one, samples=[(N(3, 4), dict(size=(3,), stride=(4,), storage_offset=1, layout=(4, 1))), (N(3, 4), dict(size=(2, 2), stride=(1, 1), storage_offset=0, layout=(4, 1)))])
 def as_strided(x, *, size, stride, storage_offset, layout):
     "The elements of `x`'s memory at the given offset and strides."
     return window(memory_order(x, layout), size, stride, storage_offset).copy()
 as_strided.vjp(x=lambda g, x_shape, *, size, stride, storage_offset, layout: as_strided_zeros(g, shape=tuple(x_shape), size=size, stride=stride, storage_offset=storage_offset, layout=layout))
 
-@op(jvp=linear, batch=None, samples=[(N(2, 2), dict(shape=(3, 4), size=(2, 2), stride=(1, 1), storage_offset=0, layout=(4, 1)))])
+@op(jvp=linear, batch=one_by_one, samples=[(N(2, 2), dict(shape=(3, 4), size=(2, 2), stride=(1, 1), storage_offset=0, layout=(4, 1)))])
 def as_strided_zeros(g, *, shape, size, stride, storage_offset, layout):
     "Zeros of `shape` with `g` added where `as_strided` reads: its transpose."
     flat = xp.zeros(int(np.prod(shape)), g.dtype)
@@ -172,7 +178,7 @@ def as_strided_zeros(g, *, shape, size, stride, storage_offset, layout):
     return np.lib.stride_tricks.as_strided(flat, shape, [s * g.itemsize for s in layout]).copy()
 as_strided_zeros.vjp(g=lambda ct, *, size, stride, storage_offset, layout: as_strided(ct, size=size, stride=stride, storage_offset=storage_offset, layout=layout))
 
-@op(jvp=linear, batch=None, node='CopySlices', samples=[(N(3, 4), N(3), dict(size=(3,), stride=(4,), storage_offset=1, layout=(4, 1)))])
+@op(jvp=linear, batch=one_by_one, node='CopySlices', samples=[(N(3, 4), N(3), dict(size=(3,), stride=(4,), storage_offset=1, layout=(4, 1)))])
 def as_strided_scatter(x, src, *, size, stride, storage_offset, layout):
     "`x` with `src` written over the elements that `as_strided` would read."
     flat = memory_order(x, layout)
@@ -187,7 +193,7 @@ def zeros_of(like, shape):
     z = xp.zeros(tuple(shape), like._array.dtype if tensor else like.dtype)
     return tensor_like(z) if tensor else z
 
-@op(jvp=linear, promote=None, batch=None, samples=[(N(5, 3), N(2, 3), dict(index=(np.array([0, 2]),)))])
+@op(jvp=linear, promote=None, batch=one_by_one, samples=[(N(5, 3), N(2, 3), dict(index=(np.array([0, 2]),)))])
 def index_put(x, values, *, index, accumulate=False):
     "A copy of `x` with `values` (broadcast) written, or added, at `index`."
     out = x.copy()

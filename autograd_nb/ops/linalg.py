@@ -5,13 +5,13 @@
 # %% auto #0
 __all__ = ['outer_product', 'product', 'dot', 'mv', 'mm', 'bmm', 'matmul', 'addmm', 'rows', 'linear']
 
-# %% ../../nbs/ops/04_linalg.ipynb #c1583178
+# %% ../../nbs/ops/04_linalg.ipynb #57c2ded5
 import numpy as np
 from ..arrays.numpy_backend import xp
 from ..graph.errors import matmul_error
 from ..graph.op import N, multilinear, op
 from .reduce import sum
-from .shape import all_batched, expand, mT, reshape, sum_to_size, t, transpose, unsqueeze
+from .shape import all_batched, expand, mT, reshape, sum_to_size, t, transpose, unsafe_view, unsqueeze
 
 # %% ../../nbs/ops/04_linalg.ipynb #38e945fd
 def outer_product(a, b):
@@ -51,7 +51,7 @@ mm.vjp(x=lambda g, y: mm(g, t(y)), y=lambda g, x: mm(t(x), g))
 def bmm(x, y): "Corresponding matrices of two stacks, multiplied."
 bmm.vjp(x=lambda g, y: bmm(g, mT(y)), y=lambda g, x: bmm(mT(x), g))
 
-# %% ../../nbs/ops/04_linalg.ipynb #041980bf
+# %% ../../nbs/ops/04_linalg.ipynb #e8a9a7b9
 def matmul(x, y):
     "The matrix product of the last two dimensions; leading ones broadcast. Vectors count as a row on the left and as a column on the right."
     a, b = x.shape, y.shape
@@ -64,15 +64,15 @@ def matmul(x, y):
     if m == 1: return reshape(matmul(x, reshape(y, shape=(*b, 1))), shape=tuple(a[:-1]))
     wrong = matmul_error(tuple(a), tuple(b))
     if wrong is not None: raise wrong
-    if m == 2: return reshape(mm(reshape(x, shape=(-1, a[-1])), y), shape=(*a[:-1], b[-1]))
+    if m == 2: return unsafe_view(mm(reshape(x, shape=(-1, a[-1])), y), shape=(*a[:-1], b[-1]))
     lead = np.broadcast_shapes(tuple(a[:-2]), tuple(b[:-2]))
     def flat(z, s):
         if tuple(s[:-2]) != lead: z = expand(z, size=(*lead, *s[-2:]))
         return z if len(lead) == 1 else reshape(z, shape=(-1, *s[-2:]))
     out = bmm(flat(x, a), flat(y, b))
-    return out if len(lead) == 1 else reshape(out, shape=(*lead, a[-2], b[-1]))
+    return out if len(lead) == 1 else unsafe_view(out, shape=(*lead, a[-2], b[-1]))
 
-# %% ../../nbs/ops/04_linalg.ipynb #1c951cac
+# %% ../../nbs/ops/04_linalg.ipynb #1726f6c1
 def _addmm_batch(op, values, batched, statics):
     bias, x, y = all_batched(op, values, batched)
     out = bmm(x, y) * statics['alpha']
@@ -107,6 +107,9 @@ def _linear_batch(op, values, batched, statics):
     x, w = values[0], values[1]
     bias = values[2] if len(values) > 2 else None
     if not batched[1] and (bias is None or not batched[2]): return op(x, w, *([bias] if bias is not None else []))
+    if not batched[0] and not batched[1]:       # only the bias differs
+        out = op(x, w)
+        return reshape(bias, shape=(bias.shape[0],) + (1,) * (len(out.shape) - 1) + (bias.shape[-1],)) + out
     x, w = all_batched(op, values[:2], batched[:2])
     out = matmul(reshape(x, shape=(x.shape[0], -1, x.shape[-1])), mT(w))
     out = reshape(out, shape=(*x.shape[:-1], w.shape[1]))

@@ -5,20 +5,20 @@
 # %% auto #0
 __all__ = ['away', 'eq', 'ne', 'lt', 'le', 'gt', 'ge', 'logical_and', 'logical_or', 'logical_xor', 'logical_not', 'bitwise_and',
            'bitwise_or', 'bitwise_xor', 'bitwise_not', 'isnan', 'isinf', 'isfinite', 'unary', 'binary', 'add', 'sub',
-           'rsub', 'mul', 'div', 'neg', 'power', 'pow_rule', 'pow', 'exponent_rule', 'pow_tensor', 'rpow', 'exp',
-           'expm1', 'exp2', 'log', 'log1p', 'log2', 'log10', 'sqrt', 'rsqrt', 'reciprocal', 'square', 'sin', 'cos',
-           'tan', 'asin', 'acos', 'atan', 'sinh', 'cosh', 'tanh', 'atan2', 'sigmoid', 'relu', 'leaky_relu', 'elu',
-           'softplus_kernel', 'softplus', 'logsigmoid', 'silu', 'silu_rule', 'erf_kernel', 'erf', 'gelu_rule', 'gelu',
-           'sign', 'abs', 'sgn', 'half_at_ties', 'as_numbers', 'maximum', 'minimum', 'inside', 'clamp', 'where',
-           'zero_like', 'lerp', 'masked_fill', 'plain', 'floor_divide', 'remainder', 'fmod', 'clone', 'to', 'real',
-           'conj_physical']
+           'rsub', 'mul', 'div', 'neg', 'nought', 'filled', 'copied', 'np_dtype', 'power', 'pow_rule', 'pow',
+           'exponent_rule', 'pow_tensor', 'rpow', 'exp', 'expm1', 'exp2', 'log', 'log1p', 'log2', 'log10', 'sqrt',
+           'rsqrt', 'reciprocal', 'square', 'sin', 'cos', 'tan', 'asin', 'acos', 'atan', 'sinh', 'cosh', 'tanh',
+           'atan2', 'sigmoid', 'relu', 'leaky_relu', 'elu', 'softplus_kernel', 'softplus', 'logsigmoid', 'silu',
+           'silu_rule', 'erf_kernel', 'erf', 'gelu_rule', 'gelu', 'sign', 'abs', 'sgn', 'half_at_ties', 'as_numbers',
+           'clamp_min', 'clamp_max', 'maximum', 'minimum', 'inside', 'clamp', 'where', 'lerp', 'addcmul', 'addcdiv',
+           'masked_fill', 'plain', 'floor_divide', 'remainder', 'fmod', 'clone', 'to', 'real', 'conj_physical']
 
-# %% ../../nbs/ops/02_pointwise.ipynb #9017147b
+# %% ../../nbs/ops/02_pointwise.ipynb #938660f8
 import math
 import numpy as np
 from ..arrays.numpy_backend import xp
 from ..graph.node import TensorBase
-from ..graph.op import Fixed, N, REGISTRY, linear, op, symmetric
+from ..graph.op import Fixed, N, REGISTRY, Z, linear, op, symmetric, undo
 from .shape import pointwise
 
 # %% ../../nbs/ops/02_pointwise.ipynb #d4fae271
@@ -37,7 +37,7 @@ def binary(ufunc=None, **options):
 
 away = [(N(3, 4, low=0.5, high=2.), N(3, 4, low=0.5, high=2.)), (N(3, 4, low=0.5, high=2.), N(4, low=0.5, high=2.)), (N(low=0.5, high=2.), N(2, 1, low=0.5, high=2.))]
 
-# %% ../../nbs/ops/02_pointwise.ipynb #9e4c4862
+# %% ../../nbs/ops/02_pointwise.ipynb #c64ac6de
 @binary(np.add)
 def add(x, y): "`x + y`."
 add.vjp(x=lambda g: g, y=lambda g: g)
@@ -46,7 +46,7 @@ add.vjp(x=lambda g: g, y=lambda g: g)
 def sub(x, y): "`x - y`."
 sub.vjp(x=lambda g: g, y=lambda g: -g)
 
-@binary(node='RsubBackward1')
+@binary(node='RsubBackward1', arity=1)
 def rsub(x, y):
     "`y - x`."
     return xp.subtract(y, x)
@@ -64,7 +64,30 @@ div.vjp(x=lambda g, y: g / y, y=lambda g, x, y: -g * (x / y / y))
 def neg(x): "`-x`."
 neg.vjp(x=lambda g: -g)
 
-# %% ../../nbs/ops/02_pointwise.ipynb #5a995a7a
+# %% ../../nbs/ops/02_pointwise.ipynb #8d0e6682
+@unary(jvp=linear, node='ZeroBackward0')
+def nought(x):
+    "Zeros of the shape of `x`."
+    return xp.zeros_like(x)
+nought.vjp(x=lambda g: nought(g))
+
+@op(jvp=lambda tangents, values, out, statics: nought(out), batch=pointwise, node=lambda value, node: node, samples=[(N(3, 4), dict(value=2., node='FillBackward1'))])
+def filled(x, *, value, node):
+    "The number `value` in the shape of `x`; `node`: the name of the node."
+    return xp.full_like(x, value)
+filled.vjp(x=lambda g: nought(g))
+
+@op(jvp=linear, batch=pointwise, node='CopyBackwards', samples=[(N(3, 4), N(3, 4)), (N(3, 4), N(4))])
+def copied(x, src):
+    "`src` in the shape and dtype of `x`."
+    return xp.broadcast_to(src, x.shape).astype(x.dtype)
+copied.vjp(x=lambda g: nought(g), src=lambda g, src_shape, src_dtype: undo(g, (tuple(src_shape), np_dtype(src_dtype))))
+
+def np_dtype(d):
+    "NumPy's dtype of `d`, which is that already or one of ours."
+    return getattr(d, 'numpy', d)
+
+# %% ../../nbs/ops/02_pointwise.ipynb #39bddb1b
 def power(x, exponent):
     "`x ** exponent` for a number `exponent`, multiplied out where that is exact and quick."
     if exponent == 2: return x * x
@@ -79,7 +102,7 @@ def power(x, exponent):
 
 def pow_rule(g, x, *, exponent):
     "`g * exponent * x ** (exponent - 1)`; zero for exponent 0 even at x = 0."
-    if exponent == 0: return g * 0
+    if exponent == 0: return nought(g)
     if exponent == 1: return g
     if exponent == 2: return g * (x * 2)
     return g * (pow(x, exponent=exponent - 1) * exponent)
@@ -98,7 +121,7 @@ def exponent_rule(g, x, out):
 
 @binary(np.power, node='PowBackward1', samples=away)
 def pow_tensor(x, y): "`x ** y` for a tensor `y`."
-pow_tensor.vjp(x=lambda g, x, y: g * y * pow_tensor(x, y - 1), y=exponent_rule)
+pow_tensor.vjp(x=lambda g, x, y: where(g * y * pow_tensor(x, where(y - 1, 0., y != 0)), 0., y != 0), y=exponent_rule)
 
 @op(jvp=symmetric, batch=pointwise, node='PowBackward2', samples=[(N(3, 4), dict(base=2.))])
 def rpow(x, *, base):
@@ -193,12 +216,11 @@ tanh.vjp(x=lambda g, out: g - g * (out * out))
 def atan2(x, y): "The angle of the point (y, x): `atan(x / y)` in the right quadrant."
 atan2.vjp(x=lambda g, x, y: g * y / (x * x + y * y), y=lambda g, x, y: -g * x / (x * x + y * y))
 
-# %% ../../nbs/ops/02_pointwise.ipynb #9e889cd7
+# %% ../../nbs/ops/02_pointwise.ipynb #7dfea222
 @unary(promote='float')
 def sigmoid(x):
     "`1 / (1 + e ** -x)`."
-    half = x.dtype.type(0.5)
-    return xp.tanh(x * half) * half + half
+    return xp.reciprocal(xp.exp(-x) + x.dtype.type(1))
 sigmoid.vjp(x=lambda g, out: (g - g * out) * out)
 
 @unary()
@@ -217,7 +239,7 @@ leaky_relu.vjp(x=lambda g, x, *, negative_slope: where(g, g * negative_slope, x 
 def elu(x, *, alpha=1.0):
     "`x` where positive, else `alpha * (e ** x - 1)`."
     return xp.where(x > 0, x, x.dtype.type(alpha) * xp.expm1(xp.minimum(x, x.dtype.type(0))))
-elu.vjp(x=lambda g, x, *, alpha: where(g, g * (exp(minimum(x, zero_like(x))) * alpha), x > 0))
+elu.vjp(x=lambda g, x, *, alpha: where(g, g * (exp(minimum(x, nought(x))) * alpha), x > 0))
 
 def softplus_kernel(x, beta=1.0, threshold=20.0):
     z = x * x.dtype.type(beta)
@@ -297,10 +319,10 @@ def gelu(x, *, approximate='none'):
     return _gelu(x, approximate)
 gelu.vjp(x=gelu_rule)
 
-# %% ../../nbs/ops/02_pointwise.ipynb #8c967843
+# %% ../../nbs/ops/02_pointwise.ipynb #9e0c3079
 @unary(np.sign)
 def sign(x): "-1, 0 or 1."
-sign.vjp(x=lambda g: g * 0)
+sign.vjp(x=lambda g: nought(g))
 
 @unary(holomorphic=False)
 def abs(x):
@@ -315,7 +337,7 @@ def sgn(x):
 for _name, _ufunc in dict(floor=np.floor, ceil=np.ceil, trunc=np.trunc, round=np.rint).items():
     _sig = lambda x: None
     _sig.__name__, _sig.__doc__, _sig.__module__ = _name, f'{_name.capitalize()} to a whole number.' if _name != 'round' else 'The nearest whole number; halves go to the even one.', __name__
-    globals()[_name] = unary(_ufunc)(_sig).vjp(x=lambda g: g * 0)
+    globals()[_name] = unary(_ufunc)(_sig).vjp(x=lambda g: nought(g))
 
 def half_at_ties(g, x, y, wins):
     "The part of `g` that goes to the input that `wins`: half where both are equal."
@@ -324,6 +346,14 @@ def half_at_ties(g, x, y, wins):
 def as_numbers(mask, like):
     "A mask as ones and zeros in the dtype of `like`."
     return to(mask, dtype=like._array.dtype if isinstance(like, TensorBase) else like.dtype)
+
+@binary(np.maximum, node='ClampMinBackward1')
+def clamp_min(x, y): "The larger of `x` and the bound `y`; at ties the gradient goes to `x`."
+clamp_min.vjp(x=lambda g, x, y: g * as_numbers(x >= y, g), y=lambda g, x, y: g * as_numbers(x < y, g))
+
+@binary(np.minimum, node='ClampMaxBackward1')
+def clamp_max(x, y): "The smaller of `x` and the bound `y`; at ties the gradient goes to `x`."
+clamp_max.vjp(x=lambda g, x, y: g * as_numbers(x <= y, g), y=lambda g, x, y: g * as_numbers(x > y, g))
 
 @binary(np.maximum)
 def maximum(x, y): "The larger of two elements; NaN wins."
@@ -355,15 +385,23 @@ def where(x, y, condition):
     return xp.where(condition, x, y)
 where.vjp(x=lambda g, condition: where(g, 0., condition), y=lambda g, condition: where(0., g, condition))
 
-def zero_like(x):
-    "Zeros like an array or a tensor, not recorded."
-    return x * 0
-
-@op(jvp=symmetric, batch=pointwise, promote='same', samples=[(N(3, 4), N(3, 4), N()), (N(3, 4), N(4), N(3, 1))])
+@op(jvp=symmetric, batch=pointwise, promote='same', arity=2, samples=[(N(3, 4), N(3, 4), N()), (N(3, 4), N(4), N(3, 1))])
 def lerp(x, y, weight):
     "`x + weight * (y - x)`."
     return x + weight * (y - x)
 lerp.vjp(x=lambda g, weight: g * (1 - weight), y=lambda g, weight: g * weight, weight=lambda g, x, y: g * (y - x))
+
+@op(jvp=symmetric, batch=pointwise, promote='same', samples=[(N(3, 4), N(4), N(3, 1), dict(value=2.))])
+def addcmul(x, y, z, *, value=1):
+    "`x + value * y * z`."
+    return x + y * z * x.dtype.type(value)
+addcmul.vjp(x=lambda g: g, y=lambda g, z, *, value: g * z * value, z=lambda g, y, *, value: g * y * value)
+
+@op(jvp=symmetric, batch=pointwise, promote='float', samples=[(N(3, 4), N(4), N(3, 1, low=.5, high=2.), dict(value=2.))])
+def addcdiv(x, y, z, *, value=1):
+    "`x + value * y / z`."
+    return x + y / z * x.dtype.type(value)
+addcdiv.vjp(x=lambda g: g, y=lambda g, z, *, value: g / z * value, z=lambda g, y, z, *, value: -g * (y / z / z) * value)
 
 @op(jvp=symmetric, batch=pointwise, keep=('mask',), samples=[(N(3, 4), Fixed([True, False, True, False]), dict(value=2.))])
 def masked_fill(x, mask, *, value):
@@ -371,7 +409,7 @@ def masked_fill(x, mask, *, value):
     return xp.where(mask, x.dtype.type(value), x)
 masked_fill.vjp(x=lambda g, mask: masked_fill(g, mask, value=0.))
 
-# %% ../../nbs/ops/02_pointwise.ipynb #4e96d55a
+# %% ../../nbs/ops/02_pointwise.ipynb #d5ea1b35
 def plain(name, ufunc, doc, n=2):
     "Define an operation without derivative from a ufunc."
     sig = (lambda x, y: None) if n == 2 else (lambda x: None)
@@ -399,15 +437,15 @@ isfinite = plain('isfinite', np.isfinite, 'Is neither infinite nor NaN.', 1)
 @binary(np.floor_divide, samples=[])
 def floor_divide(x, y): "`x / y` rounded down."
 
-@binary(np.remainder, samples=[(N(3, 4), N(3, 4, low=0.5, high=2.))])
+@binary(np.remainder, arity=1, samples=[(N(3, 4), N(3, 4, low=0.5, high=2.))])
 def remainder(x, y): "`x` modulo `y`, with the sign of `y`."
 remainder.vjp(x=lambda g: g, y=lambda g, x, y: -g * floor(x / y))
 
-@binary(np.fmod, samples=[(N(3, 4), N(3, 4, low=0.5, high=2.))])
+@binary(np.fmod, arity=1, samples=[(N(3, 4), N(3, 4, low=0.5, high=2.))])
 def fmod(x, y): "The remainder of `x / y`, with the sign of `x`."
 fmod.vjp(x=lambda g: g, y=lambda g, x, y: -g * trunc(x / y))
 
-# %% ../../nbs/ops/02_pointwise.ipynb #74389802
+# %% ../../nbs/ops/02_pointwise.ipynb #04001646
 @op(jvp=linear, batch=pointwise, samples=[(N(3, 4),), (N(),)])
 def clone(x):
     "A copy of `x`; gradients pass through."
@@ -421,13 +459,13 @@ def to(x, *, dtype):
     return x.astype(dtype)
 to.vjp(x=lambda g, x_dtype: to(g, dtype=x_dtype))
 
-@op(jvp=linear, batch=pointwise, holomorphic=False)
+@op(jvp=linear, batch=pointwise, holomorphic=False, samples=[(Z(3, 4),)])
 def real(x):
     "The real part."
     return x.real
 real.vjp(x=lambda g, x_dtype: to(g, dtype=x_dtype))
 
-@op(jvp=linear, batch=pointwise, holomorphic=False)
+@op(jvp=linear, batch=pointwise, holomorphic=False, samples=[(Z(3, 4),)])
 def conj_physical(x):
     "The complex conjugate."
     return x.conj()

@@ -6,7 +6,7 @@
 __all__ = ['dims_of', 'restore', 'spread', 'count_of', 'reduction_batch', 'reduction', 'axes', 'sum', 'mean', 'centred',
            'var_rule', 'max_zero', 'var', 'half_inverse', 'std', 'direction', 'root_of_sum', 'shifted_products', 'pick',
            'prod_rule', 'prod', 'along', 'cumsum', 'cumprod_rule', 'cumprod', 'cumprod_tangent', 'extreme_rule',
-           'extreme_jvp', 'amax', 'amin', 'argmax', 'argmin', 'any', 'all', 'logsumexp']
+           'extreme_jvp', 'amax', 'amin', 'median', 'argmax', 'argmin', 'any', 'all', 'logsumexp']
 
 # %% ../../nbs/ops/03_reduce.ipynb #d29aaacd
 import numpy as np
@@ -195,7 +195,7 @@ def cumprod_tangent(t, x, out, dim):
         parts.append(carry)
     return cat(*parts, dim=d)
 
-# %% ../../nbs/ops/03_reduce.ipynb #0cd3dd10
+# %% ../../nbs/ops/03_reduce.ipynb #ce46558c
 def extreme_rule(g, x, out, *, dim, keepdim):
     hit = as_numbers(x == restore(out, x.shape, dim, keepdim), g)
     return restore(g, x.shape, dim, keepdim) * (hit / sum(hit, dim=dim, keepdim=True))
@@ -224,6 +224,18 @@ def amin(x, *, dim=None, keepdim=False):
     _nonempty(x, dim, 'amin')
     return xp.minimum.reduce(x, axis=axes(x, dim), keepdims=keepdim)
 amin.vjp(x=extreme_rule)
+
+@reduction(jvp=extreme_jvp, node='MedianBackward0', samples=[(N(3, 5), dict(dim=None)), (N(4), dict(dim=None))])
+def median(x, *, dim=None, keepdim=False):
+    "The middle one of all elements, or of those along the given dimensions (the lower of two); NaN if there is one."
+    dims = dims_of(dim, x.ndim)
+    rest = tuple(i for i in range(x.ndim) if i not in dims)
+    if not x.size: return x.dtype.type(np.nan)
+    rows = xp.sort(x.transpose(*rest, *dims).reshape([x.shape[i] for i in rest] + [-1]), -1)
+    out = rows[..., (rows.shape[-1] - 1) // 2]
+    if x.dtype.kind == 'f': out = xp.where(np.isnan(rows[..., -1]), rows[..., -1], out)
+    return out.reshape([1 if i in dims else s for i, s in enumerate(x.shape)]) if keepdim else out
+median.vjp(x=extreme_rule)
 
 def _index_of(x, dim, keepdim, function, name):
     _nonempty(x, dim, name)

@@ -13,13 +13,13 @@ __all__ = ['away', 'eq', 'ne', 'lt', 'le', 'gt', 'ge', 'logical_and', 'logical_o
            'clamp_min', 'clamp_max', 'maximum', 'minimum', 'inside', 'clamp', 'where', 'lerp', 'addcmul', 'addcdiv',
            'masked_fill', 'plain', 'floor_divide', 'remainder', 'fmod', 'clone', 'to', 'real', 'conj_physical']
 
-# %% ../../nbs/ops/02_pointwise.ipynb #938660f8
+# %% ../../nbs/ops/02_pointwise.ipynb #5daa9137
 import math
 import numpy as np
 from ..arrays.numpy_backend import xp
 from ..graph.node import TensorBase
 from ..graph.op import Fixed, N, REGISTRY, Z, linear, op, symmetric, undo
-from .shape import pointwise
+from .shape import all_batched, pointwise
 
 # %% ../../nbs/ops/02_pointwise.ipynb #d4fae271
 def unary(ufunc=None, positive=False, **options):
@@ -64,7 +64,7 @@ div.vjp(x=lambda g, y: g / y, y=lambda g, x, y: -g * (x / y / y))
 def neg(x): "`-x`."
 neg.vjp(x=lambda g: -g)
 
-# %% ../../nbs/ops/02_pointwise.ipynb #8d0e6682
+# %% ../../nbs/ops/02_pointwise.ipynb #cfe76b2b
 @unary(jvp=linear, node='ZeroBackward0')
 def nought(x):
     "Zeros of the shape of `x`."
@@ -77,7 +77,7 @@ def filled(x, *, value, node):
     return xp.full_like(x, value)
 filled.vjp(x=lambda g: nought(g))
 
-@op(jvp=linear, batch=pointwise, node='CopyBackwards', samples=[(N(3, 4), N(3, 4)), (N(3, 4), N(4))])
+@op(jvp=linear, batch=lambda op, v, b, s: pointwise(op, all_batched(op, v, b), (True, True), s), node='CopyBackwards', samples=[(N(3, 4), N(3, 4)), (N(3, 4), N(4))])
 def copied(x, src):
     "`src` in the shape and dtype of `x`."
     return xp.broadcast_to(src, x.shape).astype(x.dtype)

@@ -1,6 +1,7 @@
 """The package and README.md are what the notebooks say, and notebooks hold nothing that differs between machines."""
 
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -86,6 +87,11 @@ def test_cleaning_removes_what_differs_between_runs():
     assert notebook.cells[0].execution_count is None and notebook.cells[0].metadata == {"tags": ["hide-input"]}
     assert [o.get("data", {}).get("text/plain") for o in notebook.cells[0].outputs] == ["<Node object>"]
     assert "widgets" not in notebook.metadata
+
+
+def test_exported_code_and_tests_are_in_style():
+    done = subprocess.run([sys.executable, "-m", "ruff", "check", "--output-format", "concise", str(ROOT)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
 
 
 def test_readme_shows_what_running_the_index_gives():

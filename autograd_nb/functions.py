@@ -18,14 +18,14 @@ __all__ = ['sum', 'mean', 'prod', 'amax', 'amin', 'any', 'all', 'argmax', 'argmi
            'topk', 'median', 'unique', 'bincount', 'one_hot', 'equal', 'isclose', 'allclose', 'numel',
            'is_floating_point', 'is_complex', 'result_type', 'meshgrid']
 
-# %% ../nbs/tensor/02_functions.ipynb #a43342d0
+# %% ../nbs/tensor/02_functions.ipynb #6b063a48
 import builtins
 import math
 from collections import namedtuple
 import numpy as np
 
 from .arrays.dtypes import FROM_NUMPY, bool as bool_, get_default_dtype, int64, result_dtype, scalar_dtype
-from .graph.errors import dim_error
+from .graph.errors import broadcast_error, dim_error
 from .graph.modes import LOCAL
 from .graph.node import TensorBase, tensor_like
 from .graph.op import REGISTRY
@@ -314,7 +314,7 @@ def count_nonzero(input, dim=None):
     "How many elements are not zero."
     return sum(input != 0, dim)
 
-# %% ../nbs/tensor/02_functions.ipynb #ec6c59be
+# %% ../nbs/tensor/02_functions.ipynb #ee619d52
 def _same_dtype(a, b, name):
     need_tensor(a, name); need_tensor(b, name, 'other', 2)
     if a._array.dtype != b._array.dtype:
@@ -383,8 +383,8 @@ def einsum(equation, *operands):
     else:
         flat = ''.join(terms)
         right = dots + ''.join(sorted(c for c in set(flat) - set(dots) if flat.count(c) == 1))
-    operands = [_diagonals(t, x) for t, x in zip(terms, operands)]
-    terms = [''.join(dict.fromkeys(t)) for t in terms]
+    terms, operands = zip(*[_diagonals(t, x) for t, x in zip(terms, operands)])
+    terms, operands = list(terms), list(operands)
     while len(operands) > 1:
         keep = set(right) | set(''.join(terms[2:]))
         term, value = _contract(terms[0], operands[0], terms[1], operands[1], keep)
@@ -396,13 +396,13 @@ def einsum(equation, *operands):
     return permute(x, [term.index(c) for c in right]) if term != list(right) else x
 
 def _diagonals(term, x):
-    "Repeated letters in one term mean a diagonal."
+    "Repeated letters in one term mean a diagonal. Returns the term without repeats, and the tensor."
     for c in dict.fromkeys(term):
         while term.count(c) > 1:
             i, j = [k for k, d in enumerate(term) if d == c][:2]
             x = diagonal(x, 0, i, j)
             term = ''.join(d for k, d in enumerate(term) if k not in (i, j)) + c
-    return x if term == ''.join(dict.fromkeys(term)) else x
+    return term, x
 
 def _contract(a, x, b, y, keep):
     "The product of two terms, summed over the letters that nobody needs any more, as one batched matrix product."
@@ -433,7 +433,7 @@ def trace(input):
     "The sum of the main diagonal."
     return sum(diagonal(input))
 
-# %% ../nbs/tensor/02_functions.ipynb #16cac4b4
+# %% ../nbs/tensor/02_functions.ipynb #0f441ff8
 def reshape(input, *shape):
     "The same numbers in another shape; one size may be -1."
     need_tensor(input, 'reshape')
@@ -546,7 +546,11 @@ def broadcast_to(input, size):
 
 def broadcast_tensors(*tensors):
     "All tensors expanded to their common shape."
-    shape = np.broadcast_shapes(*[x._array.shape for x in tensors])
+    shape = ()
+    for x in tensors:
+        wrong = broadcast_error(shape, x._array.shape)
+        if wrong is not None: raise wrong
+        shape = np.broadcast_shapes(shape, x._array.shape)
     return tuple(expand(x, shape) for x in tensors)
 
 def repeat(input, *sizes):
@@ -639,6 +643,7 @@ def unbind(input, dim=0):
 
 def narrow(input, dim, start, length):
     "`length` elements from `start` along `dim`."
+    if not input._array.ndim: raise RuntimeError('narrow() cannot be applied to a 0-dim tensor.')
     d = dim_of(dim, input._array.ndim)
     n = input._array.shape[d]
     if start < 0: start += n
@@ -693,9 +698,11 @@ def diag_embed(input, offset=0, dim1=-2, dim2=-1):
     out = _op['diagonal_scatter'](input, shape=(*input._array.shape[:-1], n, n), offset=offset, dim1=nd - 2, dim2=nd - 1)
     return movedim(out, (-2, -1), (dim1, dim2)) if (dim1, dim2) != (-2, -1) else out
 
-# %% ../nbs/tensor/02_functions.ipynb #19c540db
+# %% ../nbs/tensor/02_functions.ipynb #23557376
 def _indices(index, shape):
     "An index as users write it, in NumPy's terms: (index tuple, is it basic). Tensors become arrays, lists become arrays, bools masks."
+    if isinstance(index, list) and len(index) < 32 and builtins.any(i is None or i is Ellipsis or isinstance(i, (list, tuple, slice, TensorBase, np.ndarray)) for i in index):
+        index = tuple(index)            # x[[[0, 1]]] has always meant x[[0, 1]]
     index = index if isinstance(index, tuple) else (index,)
     out, basic = [], True
     for i in index:
@@ -753,8 +760,27 @@ def getitem(input, index):
         if -n <= index < n: return _op['basic_index'](input, index=(index,))
     index, basic = _indices(index, input._array.shape)
     if basic and len(index) > 1 and input._node is not None and LOCAL.modes.grad: return _one_at_a_time(input, index)
+    if not basic:
+        first, index = _basic_first(index)
+        if first is not None: input = getitem(input, first)
     try: return _op['basic_index' if basic else 'index'](input, index=index)
     except (IndexError, ValueError) as error: raise _index_error(error, index, input._array.shape) from None
+
+def _basic_first(index):
+    """A mixed index as two steps: the integers, slices and None (None if there is nothing to do), and then the arrays.
+
+    PyTorch picks with integers before it looks at tensors; NumPy would broadcast them together with the tensors and move dimensions to the front."""
+    first, then, work = [], [], False
+    for i in index:
+        if i.__class__ is np.ndarray:
+            first += [slice(None)] * (i.ndim if i.dtype == bool else 1)
+            then.append(i)
+            continue
+        first.append(i)
+        if i is Ellipsis: then.append(i)
+        elif i.__class__ is not int: then.append(slice(None))
+        work = work or i is None or i.__class__ is int or i.__class__ is slice and i != slice(None)
+    return (tuple(first) if work else None), tuple(then)
 
 def _one_at_a_time(input, index):
     "A basic index applied entry by entry, each a node of its own as in PyTorch."
@@ -857,6 +883,7 @@ def median(input, dim=None, keepdim=False):
     if dim is None:
         return _op['median'](input)
     d = dim_of(dim, input._array.ndim)
+    if not input._array.ndim: return return_median(input.clone(), tensor_like(np.zeros((), np.int64)))
     index = narrow(argsort(input.detach(), d), d, (input._array.shape[d] - 1) // 2, 1)
     return return_median(_op['picked'](input, index, dim=d, keepdim=keepdim, node='MedianBackward1'), index if keepdim else squeeze(index, d))
 

@@ -232,7 +232,7 @@ def in_place(name, function):
     method.__doc__ = f'In-place version of `{name}`: writes the result into this tensor and returns it.'
     return method
 
-# %% ../nbs/tensor/03_tensor.ipynb #037dc2c4
+# %% ../nbs/tensor/03_tensor.ipynb #5a397045
 class Tensor(TensorBase):
     """A multi-dimensional array that can take part in a computation graph.
 
@@ -521,9 +521,11 @@ class Tensor(TensorBase):
 
     def clone(self, *, memory_format=None):
         "A copy; gradients pass through."
-        return REGISTRY['clone'].direct(self)
+        return REGISTRY['clone'].call(self, order='C' if str(memory_format).endswith('contiguous_format') else 'K')
 
-    def contiguous(self, memory_format=None): return self if self._array.flags.c_contiguous else self.clone()
+    def contiguous(self, memory_format=None):
+        "This tensor if its elements lie in the usual order in memory, else a copy that does."
+        return self if self._array.flags.c_contiguous else REGISTRY['clone'].call(self, order='C')
 
     def __deepcopy__(self, memo):
         if not self.is_leaf: raise RuntimeError('Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the moment.  If you were attempting to deepcopy a module, this may be because of a torch.nn.utils.weight_norm usage, see https://github.com/pytorch/pytorch/pull/103001')
@@ -572,9 +574,12 @@ class Tensor(TensorBase):
     def __setitem__(self, index, value):
         index, basic = F._indices(index, self._array.shape)
         value = as_operand(value, self)
-        try: part = self._array[index]
+        try:
+            if basic: shape = np.shape(self._array[index])
+            else:
+                first, rest = F._basic_first(index)
+                shape = np.shape((self._array if first is None else self._array[first])[rest])
         except (IndexError, ValueError) as error: raise F._index_error(error, index, self._array.shape) from None
-        shape = np.shape(part)
         have = value._array.shape
         while len(have) > len(shape) and have[0] == 1: have = have[1:]
         try: fits = np.broadcast_shapes(have, shape) == shape
@@ -587,7 +592,10 @@ class Tensor(TensorBase):
         if basic:
             view = REGISTRY['basic_index'].call(self, index=index)
             overwrite(view, REGISTRY['copied'].call(view, value), 'copy_')
-        else: overwrite(self, REGISTRY['index_put'].general(self, cast(value, self.dtype), index=index), 'index_put_')
+        else:
+            first, index = F._basic_first(index)
+            target = self if first is None else REGISTRY['basic_index'].call(self, index=first)
+            overwrite(target, REGISTRY['index_put'].general(target, cast(value, self.dtype), index=index), 'index_put_')
 
     # -- operators
 

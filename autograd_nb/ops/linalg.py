@@ -5,7 +5,8 @@
 # %% auto #0
 __all__ = ['outer_product', 'product', 'dot', 'mv', 'mm', 'bmm', 'matmul', 'addmm', 'rows', 'linear']
 
-# %% ../../nbs/ops/04_linalg.ipynb #57c2ded5
+# %% ../../nbs/ops/04_linalg.ipynb #752db0dd
+import math
 import numpy as np
 from ..arrays.numpy_backend import xp
 from ..graph.errors import matmul_error
@@ -51,7 +52,7 @@ mm.vjp(x=lambda g, y: mm(g, t(y)), y=lambda g, x: mm(t(x), g))
 def bmm(x, y): "Corresponding matrices of two stacks, multiplied."
 bmm.vjp(x=lambda g, y: bmm(g, mT(y)), y=lambda g, x: bmm(mT(x), g))
 
-# %% ../../nbs/ops/04_linalg.ipynb #e8a9a7b9
+# %% ../../nbs/ops/04_linalg.ipynb #a9134b7a
 def matmul(x, y):
     "The matrix product of the last two dimensions; leading ones broadcast. Vectors count as a row on the left and as a column on the right."
     a, b = x.shape, y.shape
@@ -64,15 +65,15 @@ def matmul(x, y):
     if m == 1: return reshape(matmul(x, reshape(y, shape=(*b, 1))), shape=tuple(a[:-1]))
     wrong = matmul_error(tuple(a), tuple(b))
     if wrong is not None: raise wrong
-    if m == 2: return unsafe_view(mm(reshape(x, shape=(-1, a[-1])), y), shape=(*a[:-1], b[-1]))
+    if m == 2: return unsafe_view(mm(reshape(x, shape=(math.prod(a[:-1]), a[-1])), y), shape=(*a[:-1], b[-1]))
     lead = np.broadcast_shapes(tuple(a[:-2]), tuple(b[:-2]))
     def flat(z, s):
         if tuple(s[:-2]) != lead: z = expand(z, size=(*lead, *s[-2:]))
-        return z if len(lead) == 1 else reshape(z, shape=(-1, *s[-2:]))
+        return z if len(lead) == 1 else reshape(z, shape=(math.prod(lead), *s[-2:]))
     out = bmm(flat(x, a), flat(y, b))
     return out if len(lead) == 1 else unsafe_view(out, shape=(*lead, a[-2], b[-1]))
 
-# %% ../../nbs/ops/04_linalg.ipynb #1726f6c1
+# %% ../../nbs/ops/04_linalg.ipynb #6d9d42c5
 def _addmm_batch(op, values, batched, statics):
     bias, x, y = all_batched(op, values, batched)
     out = bmm(x, y) * statics['alpha']
@@ -101,7 +102,7 @@ addmm.vjp(bias=lambda g, bias_shape, *, beta: sum_to_size(g, size=bias_shape) * 
 
 def rows(x):
     "All but the last dimension as one."
-    return x if len(x.shape) == 2 else reshape(x, shape=(-1, x.shape[-1]))
+    return x if len(x.shape) == 2 else reshape(x, shape=(math.prod(x.shape[:-1]), x.shape[-1]))
 
 def _linear_batch(op, values, batched, statics):
     x, w = values[0], values[1]

@@ -445,11 +445,11 @@ remainder.vjp(x=lambda g: g, y=lambda g, x, y: -g * floor(x / y))
 def fmod(x, y): "The remainder of `x / y`, with the sign of `x`."
 fmod.vjp(x=lambda g: g, y=lambda g, x, y: -g * trunc(x / y))
 
-# %% ../../nbs/ops/02_pointwise.ipynb #04001646
-@op(jvp=linear, batch=pointwise, samples=[(N(3, 4),), (N(),)])
-def clone(x):
-    "A copy of `x`; gradients pass through."
-    return x.copy()
+# %% ../../nbs/ops/02_pointwise.ipynb #1523c3dd
+@op(jvp=linear, batch=pointwise, samples=[(N(3, 4),), (N(),), (N(3, 4), dict(order='C'))])
+def clone(x, *, order='K'):
+    "A copy of `x`, in the same memory layout or (`order='C'`) in the usual one; gradients pass through."
+    return x.copy(order)
 clone.vjp(x=lambda g: g)
 
 @op(jvp=linear, batch=pointwise, node='ToCopyBackward0', samples=[(N(3, 4), dict(dtype=np.dtype('f8')))])

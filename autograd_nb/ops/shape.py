@@ -91,7 +91,7 @@ def sum_to_size(x, *, size):
     return xp.sum_to(x, size)
 sum_to_size.vjp(x=lambda g, x_shape: expand(g, size=x_shape))
 
-# %% ../../nbs/ops/01_shape.ipynb #e35da602
+# %% ../../nbs/ops/01_shape.ipynb #10784bf8
 def inverse_permutation(dims):
     "The permutation that undoes `dims`."
     n = len(dims)
@@ -127,7 +127,7 @@ def mT(x):
 @op(jvp=linear, batch=shifted('dims'), samples=[(N(2, 3), dict(dims=(0,))), (N(2, 3), dict(dims=(0, -1)))])
 def flip(x, *, dims):
     "The order of elements reversed along `dims`."
-    return np.flip(x, dims)
+    return np.flip(x, dims) if x.ndim else x
 flip.vjp(x=lambda g, *, dims: flip(g, dims=dims))
 
 def _roll_batch(op, values, batched, statics):

@@ -1,0 +1,234 @@
+"""What each operation computes: PyTorch's numbers on every sample, and at the places where formulas break (zeros, infinities, NaN, ties, large and tiny numbers)."""
+
+import numpy as np
+import pytest
+from _compare import close
+from test_ops_matrix import cases
+
+import autograd_nb as ours
+from autograd_nb.graph.op import REGISTRY
+
+pytestmark = pytest.mark.needs("torch")
+
+
+def lib():
+    import torch
+
+    return torch
+
+
+def functional(name):
+    return lambda *a, **k: getattr(lib().nn.functional, name)(*a, **k)
+
+
+def index_with(x, index):
+    return x[tuple(lib().from_numpy(i) if isinstance(i, np.ndarray) else i for i in index)]
+
+
+def written(like, shape, write):
+    out = lib().zeros(shape, dtype=like.dtype)
+    write(out)
+    return out
+
+
+def strided(x, size, stride, storage_offset, layout):
+    return lib().as_strided(x, size, stride, storage_offset)
+
+
+def strided_zeros(g, shape, size, stride, storage_offset, layout):
+    x = lib().zeros(shape, dtype=g.dtype, requires_grad=True)
+    return lib().autograd.grad(lib().as_strided(x, size, stride, storage_offset), x, g)[0]
+
+
+def transpose_of_nll(g, target, shape, weight, ignore_index, reduction):
+    x = lib().zeros(shape, dtype=g.dtype, requires_grad=True)
+    return lib().autograd.grad(nll(x, target, weight, ignore_index, reduction), x, g)[0]
+
+
+def nll(x, target, weight, ignore_index, reduction):
+    weight = None if weight is None else lib().from_numpy(weight)
+    return lib().nn.functional.nll_loss(x, target, weight, ignore_index=ignore_index, reduction=reduction)
+
+
+def take(x, index, dim, keepdim, node=None):
+    out = x.gather(dim, index)
+    return out if keepdim else out.squeeze(dim)
+
+
+def dim_or_all(name, **fixed):
+    "A reduction whose PyTorch form takes no dim for 'all'."
+    return lambda x, dim, keepdim, **k: getattr(x, name)(**k) if dim is None and not keepdim else getattr(x, name)(dim=dim, keepdim=keepdim, **k)
+
+
+# Operations that PyTorch has under another name or signature. The others are torch.<name>(*inputs, **statics).
+REFERENCE = {
+    "unsafe_view": lambda x, shape: x.reshape(shape),
+    "expand": lambda x, size: x.expand(size),
+    "repeat": lambda x, sizes: x.repeat(sizes),
+    "sum_to_size": lambda x, size: x.sum_to_size(size),
+    "squeeze": lambda x, dim: x.squeeze() if dim is None else x.squeeze(dim),
+    "pad_dim": lambda x, dim, before, after: lib().nn.functional.pad(x.transpose(dim, -1), (before, after)).transpose(dim, -1),
+    "cat": lambda *xs, dim: lib().cat(xs, dim),
+    "stack": lambda *xs, dim: lib().stack(xs, dim),
+    "split": lambda x, sizes, dim: x.split(sizes, dim),
+    "diagonal_scatter": lambda g, shape, **k: lib().zeros(shape, dtype=g.dtype).diagonal_scatter(g, **k),
+    "basic_index": lambda x, index: index_with(x, index),
+    "index": lambda x, index, node=None: index_with(x, index),
+    "place": lambda g, shape, index: written(g, shape, lambda out: out.__setitem__(index, g)),
+    "index_add_zeros": lambda g, shape, index: written(g, shape, lambda out: out.index_put_(tuple(lib().from_numpy(i) for i in index), g, accumulate=True)),
+    "gather": lambda x, index, dim: x.gather(dim, index),
+    "picked": take,
+    "scatter_add_zeros": lambda g, index, shape, dim: written(g, shape, lambda out: out.scatter_add_(dim, index, g)),
+    "scatter_add": lambda x, src, index, dim: x.scatter_add(dim, index, src),
+    "as_strided": strided,
+    "as_strided_zeros": strided_zeros,
+    "as_strided_scatter": lambda x, src, size, stride, storage_offset, layout: lib().as_strided_scatter(x, src, size, stride, storage_offset),
+    "index_put": lambda x, values, index, accumulate: x.index_put(tuple(lib().from_numpy(i) for i in index), values, accumulate),
+    "rsub": lambda x, y: y - x,
+    "pow": lambda x, exponent: x**exponent,
+    "pow_tensor": lambda x, y: x**y,
+    "rpow": lambda x, base: base**x,
+    "nought": lambda x: x * 0,
+    "filled": lambda x, value, node: lib().full_like(x, value),
+    "copied": lambda x, src: src.expand(x.shape).to(x.dtype),
+    "where": lambda x, y, condition: lib().where(condition, x, y),
+    "to": lambda x, dtype: x.to(getattr(lib(), str(dtype))),
+    "sum": dim_or_all("sum"),
+    "mean": dim_or_all("mean"),
+    "var": lambda x, dim, correction, keepdim: x.var(dim, correction=correction, keepdim=keepdim),
+    "std": lambda x, dim, correction, keepdim: x.std(dim, correction=correction, keepdim=keepdim),
+    "root_of_sum": lambda x, dim, keepdim: lib().linalg.vector_norm(x, 2, dim, keepdim),
+    "amax": lambda x, dim, keepdim: x.max() if dim is None else x.amax(dim, keepdim),
+    "amin": lambda x, dim, keepdim: x.min() if dim is None else x.amin(dim, keepdim),
+    "median": lambda x, dim, keepdim: x.median() if dim is None else x.median(dim, keepdim).values,
+    "prod": dim_or_all("prod"),
+    "cumsum": lambda x, dim: x.cumsum(dim),
+    "cumprod": lambda x, dim: x.cumprod(dim),
+    "mv": lambda x, y: x.mv(y),
+    "addmm": lambda bias, x, y, beta, alpha: lib().addmm(bias, x, y, beta=beta, alpha=alpha),
+    "logsigmoid": functional("logsigmoid"),
+    "nll_loss": nll,
+    "nll_spread": transpose_of_nll,
+    **{name: functional(name) for name in ("leaky_relu", "elu", "softplus", "silu", "gelu", "linear", "mse_loss")},
+}
+
+
+@pytest.mark.parametrize("case", cases())
+def test_value(case):
+    arrays = case.draw()
+    expected = REFERENCE.get(case.op.name, getattr(lib(), case.op.name, None))(*map(lib().from_numpy, arrays), **case.statics)
+    for e, found in zip(expected if isinstance(expected, tuple) else [expected], case.kernel(arrays), strict=True):
+        assert e.shape == found.shape
+        close(e, found, rtol=1e-10, atol=1e-12)
+
+
+# Places where formulas break -----------------------------------------------------------------------------------
+
+GRADIENT_ATOL = 1e-7
+INF, NAN = float("inf"), float("nan")
+HARD = [-INF, -1e30, -100.0, -30.0, -17.0, -2.5, -1.0, -0.5, -1e-8, -0.0, 0.0, 1e-8, 1e-30, 0.5, 1.0, 1.5, 2.5, 17.0, 30.0, 88.0, 100.0, 1e30, INF, NAN]
+UNARY = [op.name for op in REGISTRY.values() if op.params == ("x",) and op.samples and not op.statics and len(op.samples[0]) == 1 and op.jvp in ("symmetric",) and op.name != "nought"]
+WITH_STATICS = [("leaky_relu", dict(negative_slope=0.1)), ("elu", dict(alpha=1.5)), ("softplus", dict(beta=1.0, threshold=20.0)), ("softplus", dict(beta=2.0, threshold=20.0)),
+                ("gelu", dict(approximate="none")), ("gelu", dict(approximate="tanh")), ("clamp", dict(min=-0.5, max=1.0)), ("clamp", dict(min=None, max=0.5)), ("clamp", dict(min=1.0, max=None)),
+                *[("pow", dict(exponent=e)) for e in (0, 1, 2, 3, 4, -1, -2, -3, 1.5, 2.0, 7, 1 / 3)], *[("rpow", dict(base=b)) for b in (1.0, 2.0, 0.5)]]
+
+
+def derivatives(torch, function, arrays, order=2):
+    "Value, first and (summed) second gradients."
+    leaves = [torch.tensor(a).requires_grad_() for a in arrays]
+    out = function(*leaves)
+    first = torch.autograd.grad(out.sum(), leaves, create_graph=True, materialize_grads=True)
+    if order == 1:
+        return [out, *first]
+    total = sum(g.sum() for g in first)
+    second = torch.autograd.grad(total, leaves, materialize_grads=True) if total.requires_grad else [torch.zeros_like(x) for x in leaves]
+    return [out, *first, *second]
+
+
+def compare(name, statics, arrays, rtol, atol, order):
+    "Compare `name` at the points in `arrays`."
+    reference = REFERENCE.get(name) or getattr(lib(), name)
+    expected = derivatives(lib(), lambda *x: reference(*x, **statics), arrays, order)
+    found = derivatives(ours, lambda *x: REGISTRY[name].general(*x, **statics), arrays, order)
+    for what, e, f in zip(("value", *["gradient"] * len(arrays), *["second gradient"] * len(arrays)), expected, found):
+        e, f = e.detach().double().numpy(force=True), f.detach().double().numpy()
+        wrong = ~np.isclose(f, e, rtol=rtol, atol=atol if what == "value" else GRADIENT_ATOL, equal_nan=True)
+        if what != "value":
+            wrong &= ~sum(np.isnan(a) for a in arrays).astype(bool)  # a slope at NaN means nothing
+        points = [tuple(a[k].item() for a in arrays) for k in np.flatnonzero(wrong)]
+        assert not wrong.any(), f"{what} of {name} at {points}: ours {f[wrong]}, PyTorch {e[wrong]}"
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name, statics", [*[(n, {}) for n in UNARY], *WITH_STATICS], ids=lambda v: v if isinstance(v, str) else ",".join(f"{k}={w}" for k, w in v.items()) or "plain")
+def test_hard_places_of_functions_of_one_number(name, statics, dtype):
+    places = HARD[1:-2] + HARD[-1:] if name == "gelu" else HARD  # PyTorch gives NaN for gelu(inf)
+    compare(name, statics, [np.array(places, dtype)], *((2e-5, 1e-30) if dtype == "float32" else (1e-9, 1e-300)), order=1)
+
+
+@pytest.mark.parametrize("name", UNARY)
+def test_second_derivative_at_zero_and_nearby(name):
+    compare(name, {}, [np.array([-1.5, -0.5, 0.0, 0.25, 0.5, 2.0])], 1e-7, 1e-12, order=2)
+
+
+PAIRS = ["add", "sub", "mul", "div", "pow_tensor", "maximum", "minimum", "atan2", "fmod", "remainder"]
+FINITE = [-2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0, 3.0]
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_hard_places_of_functions_of_two_numbers(name):
+    x, y = (a.ravel() for a in np.meshgrid(FINITE, FINITE))
+    compare(name, {}, [x, y], 1e-9, 1e-12, order=1)
+
+
+@pytest.mark.parametrize("name", ["add", "sub", "mul", "div", "maximum", "minimum", "atan2", "pow_tensor"])
+def test_infinities_and_nan_in_functions_of_two_numbers(name):
+    x, y = (a.ravel() for a in np.meshgrid([-INF, -1.0, 0.0, 2.0, INF, NAN], [-INF, -1.0, 0.0, 2.0, INF, NAN]))
+    expected = REFERENCE.get(name, getattr(lib(), name, None))(lib().from_numpy(x), lib().from_numpy(y))
+    close(expected, REGISTRY[name].kernel(x, y), rtol=1e-12, atol=0)
+
+
+INTEGERS = np.array([-7, -3, -1, 0, 1, 2, 5, 100])
+EXACT = ["eq", "ne", "lt", "le", "gt", "ge", "add", "sub", "mul", "maximum", "minimum", "bitwise_and", "bitwise_or", "bitwise_xor", "logical_and", "logical_or", "logical_xor", "remainder", "fmod", "floor_divide"]
+
+
+@pytest.mark.parametrize("name", EXACT)
+@pytest.mark.parametrize("dtype", ["int64", "int32", "uint8", "bool"])
+def test_integers(name, dtype):
+    if dtype == "bool" and name in ("sub", "remainder", "fmod", "floor_divide"):
+        pytest.skip("not defined for bools")
+    x, y = (a.ravel() for a in np.meshgrid(INTEGERS, INTEGERS[INTEGERS != 0]))
+    x, y = (np.abs(a) if dtype == "uint8" else a for a in (x, y))
+    x, y = x.astype(dtype), y.astype(dtype)
+    e, f = getattr(lib(), name)(lib().from_numpy(x), lib().from_numpy(y)), REGISTRY[name].general(ours.from_numpy(x), ours.from_numpy(y))
+    assert str(e.dtype) == str(f.dtype) and e.tolist() == f.tolist()
+
+
+@pytest.mark.parametrize("name", ["neg", "abs", "sign", "square", "exp", "sqrt", "sin", "sigmoid", "floor", "round", "logical_not", "bitwise_not", "isnan", "reciprocal", "relu", "tanh", "rsqrt", "isfinite"])
+@pytest.mark.parametrize("dtype", ["int64", "int32", "uint8", "bool"])
+def test_functions_of_integers(name, dtype):
+    x = np.array([0, 1, 2, 5]).astype(dtype)
+    try:
+        e = getattr(lib(), name)(lib().from_numpy(x))
+    except Exception:
+        with pytest.raises((RuntimeError, TypeError)):
+            getattr(ours, name)(ours.from_numpy(x))
+        return
+    f = getattr(ours, name)(ours.from_numpy(x))
+    assert str(e.dtype) == str(f.dtype)
+    close(e, f)
+
+
+@pytest.mark.parametrize("name", ["amax", "amin", "argmax", "argmin", "max", "min", "sum", "mean", "logsumexp", "softmax", "log_softmax", "cumsum", "sort", "std", "norm", "any", "all", "median"])
+@pytest.mark.parametrize("row", [[1.0, NAN, 2.0], [INF, 1.0, 2.0], [-INF, -INF, -INF], [INF, -INF, 0.0], [2.0, 2.0, 2.0], [-0.0, 0.0, 0.0], [1e30, 1e30, -1e30], [1000.0, 0.0, -1000.0]], ids=str)
+def test_reductions_of_hard_rows(name, row):
+    def run(torch):
+        x = torch.tensor([row], dtype=torch.float64, requires_grad=True)
+        out = torch.norm(x, dim=1) if name == "norm" else getattr(torch, name)(x, 1)
+        out = out[0] if isinstance(out, tuple) else out
+        if out.requires_grad:
+            out.sum().backward()
+        return [out] + ([x.grad] if x.grad is not None else [])
+
+    for e, f in zip(run(lib()), run(ours), strict=True):
+        close(e, f, rtol=1e-9, atol=1e-12)

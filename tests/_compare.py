@@ -8,7 +8,7 @@ import warnings
 import numpy as np
 
 NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d+\.\d*|\.\d+|\d+)(?:e[-+]?\d+)?")
-MESSAGE_START = 40  # so many characters of an error message have to be PyTorch's
+MESSAGE_START = 36  # so many characters of an error message have to be PyTorch's
 
 
 def short(error: Exception) -> str:

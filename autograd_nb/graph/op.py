@@ -94,7 +94,7 @@ def node_class(op, name):
     rules = list(op.rules.values())
     fields, options = unique(rules, ('out', 'in')), unique(rules, ('attr',)) + unique_statics(rules)
     links = {n: 'out' if s[0] == 'out' else s[1] for r in rules for n, s in r.needs.items() if s[0] in ('out', 'in')}
-    members = dict(__slots__=tuple('fix' if s == 'fix' else s for s in fields + options + (('fix',) if op.elementwise else ())), __module__=__name__, op=op, fields=fields, options=options, links=links,
+    members = dict(__slots__=fields + options + (('fix',) if op.elementwise else ()), __module__=__name__, op=op, fields=fields, options=options, links=links,
                    arity=op.arity or len(rules), positions=tuple(sorted(op.rules)), aliases=aliases_of(fields + options))
     return type(name, (Node,), members)
 

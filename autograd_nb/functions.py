@@ -885,6 +885,9 @@ def median(input, dim=None, keepdim=False):
     d = dim_of(dim, input._array.ndim)
     if not input._array.ndim: return return_median(input.clone(), tensor_like(np.zeros((), np.int64)))
     index = narrow(argsort(input.detach(), d), d, (input._array.shape[d] - 1) // 2, 1)
+    if input._array.dtype.kind == 'f':
+        lost = np.isnan(input._array)
+        index = tensor_like(np.where(lost.any(d, keepdims=True), lost.argmax(d, keepdims=True), index._array))
     return return_median(_op['picked'](input, index, dim=d, keepdim=keepdim, node='MedianBackward1'), index if keepdim else squeeze(index, d))
 
 def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=None):

@@ -5,15 +5,15 @@
 # %% auto #0
 __all__ = []
 
-# %% ../../nbs/nn/00_package.ipynb #1111c7ad
-from . import functional, init, utils
+# %% ../../nbs/nn/00_package.ipynb #6ec41582
+from . import functional, init, modules, parameter, utils
 from .parameter import Buffer, Parameter
-from .module import Module
-from .containers import ModuleDict, ModuleList, ParameterDict, ParameterList, Sequential
-from .layers import (BatchNorm1d, BatchNorm2d, Bilinear, CosineSimilarity, Dropout, Dropout1d, Dropout2d, Dropout3d, Embedding, Flatten, Identity, LayerNorm, Linear, PairwiseDistance, RMSNorm, Unflatten)
-from .activations import (CELU, ELU, GELU, GLU, Hardshrink, Hardsigmoid, Hardswish, Hardtanh, LeakyReLU, LogSigmoid, LogSoftmax, Mish, PReLU, ReLU, ReLU6, SELU, SiLU, Sigmoid, Softmax, Softmin, Softplus,
+from .modules.module import Module
+from .modules.container import ModuleDict, ModuleList, ParameterDict, ParameterList, Sequential
+from .modules.layers import (BatchNorm1d, BatchNorm2d, Bilinear, CosineSimilarity, Dropout, Dropout1d, Dropout2d, Dropout3d, Embedding, Flatten, Identity, LayerNorm, Linear, PairwiseDistance, RMSNorm, Unflatten)
+from .modules.activation import (CELU, ELU, GELU, GLU, Hardshrink, Hardsigmoid, Hardswish, Hardtanh, LeakyReLU, LogSigmoid, LogSoftmax, Mish, PReLU, ReLU, ReLU6, SELU, SiLU, Sigmoid, Softmax, Softmin, Softplus,
                                         Softshrink, Softsign, Tanh, Tanhshrink, Threshold)
-from .losses import (BCELoss, BCEWithLogitsLoss, CosineEmbeddingLoss, CrossEntropyLoss, GaussianNLLLoss, HingeEmbeddingLoss, HuberLoss, KLDivLoss, L1Loss, MarginRankingLoss, MSELoss, MultiLabelSoftMarginLoss,
+from .modules.loss import (BCELoss, BCEWithLogitsLoss, CosineEmbeddingLoss, CrossEntropyLoss, GaussianNLLLoss, HingeEmbeddingLoss, HuberLoss, KLDivLoss, L1Loss, MarginRankingLoss, MSELoss, MultiLabelSoftMarginLoss,
                                    NLLLoss, PoissonNLLLoss, SmoothL1Loss, SoftMarginLoss, TripletMarginLoss)
 
 # %% ../../nbs/nn/00_package.ipynb #98d6b8af

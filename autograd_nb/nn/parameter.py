@@ -10,7 +10,7 @@ from ..functions import is_tensor
 from ..graph.node import AccumulateGrad, TensorBase
 from ..tensor import Tensor
 
-# %% ../../nbs/nn/01_parameter.ipynb #bc6c92d4
+# %% ../../nbs/nn/01_parameter.ipynb #dcac0969
 def around(cls, data):
     "A leaf of class `cls` that shares the memory of `data`."
     self = TensorBase.__new__(cls)
@@ -25,7 +25,9 @@ class Parameter(Tensor):
 
     def __new__(cls, data=None, requires_grad=True):
         self = around(cls, Tensor() if data is None else need_tensor(data, 'Parameter'))
-        if requires_grad: self.requires_grad_()
+        if requires_grad:
+            if not (self.is_floating_point() or self.is_complex()): raise RuntimeError(f'Only Tensors of floating point and complex dtype can require gradients. This one is {self.dtype!r}: convert it first, with x.float(), or pass requires_grad=False.')
+            self.requires_grad_()
         return self
 
     def __deepcopy__(self, memo):

@@ -6,7 +6,7 @@
 __all__ = ['SMALL', 'BLOCK', 'required', 'GLOBAL_HOOKS', 'note_writes', 'real_parts', 'Run', 'register_optimizer_step_pre_hook',
            'register_optimizer_step_post_hook', 'Optimizer', 'Elementwise']
 
-# %% ../../nbs/optim/01_optimizer.ipynb #b4f96508
+# %% ../../nbs/optim/01_optimizer.ipynb #4a652c2a
 import copy
 import functools
 import operator
@@ -18,7 +18,7 @@ import numpy as np
 
 from ..graph.modes import enable_grad, tick
 from ..graph.node import JOURNAL, AccumulateGrad, Handle, TensorBase, caller, storage_of, tensor_like
-from ..nn.module import clear_grad, foreign, typename
+from ..nn.modules.module import clear_grad, foreign, typename
 
 # %% ../../nbs/optim/01_optimizer.ipynb #282baa57
 SMALL = 1 << 14         # parameters up to this many numbers are updated side by side

@@ -90,6 +90,7 @@ REFERENCE = {
     "rpow": lambda x, base: base**x,
     "nought": lambda x: x * 0,
     "filled": lambda x, value, node: lib().full_like(x, value),
+    "clone": lambda x, **layout: x.clone(),
     "copied": lambda x, src: src.expand(x.shape).to(x.dtype),
     "where": lambda x, y, condition: lib().where(condition, x, y),
     "to": lambda x, dtype: x.to(getattr(lib(), str(dtype))),
@@ -210,10 +211,8 @@ def test_functions_of_integers(name, dtype):
     x = np.array([0, 1, 2, 5]).astype(dtype)
     try:
         e = getattr(lib(), name)(lib().from_numpy(x))
-    except Exception:
-        with pytest.raises((RuntimeError, TypeError)):
-            getattr(ours, name)(ours.from_numpy(x))
-        return
+    except (RuntimeError, NotImplementedError):
+        return  # ours may know an answer
     f = getattr(ours, name)(ours.from_numpy(x))
     assert str(e.dtype) == str(f.dtype)
     close(e, f)

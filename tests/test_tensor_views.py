@@ -1,0 +1,262 @@
+"""Views, versions and in-place writes: memory is shared, history is kept right, and forbidden writes are refused."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+
+import autograd_nb as torch
+from autograd_nb.autograd import grad
+
+
+def grid():
+    return torch.tensor(np.arange(12.0).reshape(3, 4))
+
+
+# name -> view of a (3, 4) tensor
+VIEWS = {
+    "row": lambda t: t[1],
+    "element": lambda t: t[1, 2],
+    "slice": lambda t: t[1:, ::2],
+    "negative": lambda t: t[-1, -2:],
+    "column": lambda t: t[:, 1],
+    "ellipsis": lambda t: t[..., 0],
+    "none": lambda t: t[None, 1:],
+    "zero-d of a row": lambda t: t[2][3],
+    "select": lambda t: t.select(1, 2),
+    "narrow": lambda t: t.narrow(0, 1, 2),
+    "view": lambda t: t.view(2, 6),
+    "reshape": lambda t: t.reshape(-1),
+    "flatten": lambda t: t.flatten(),
+    "transpose": lambda t: t.transpose(0, 1),
+    "T": lambda t: t.T,
+    "mT": lambda t: t.mT,
+    "t()": lambda t: t.t(),
+    "permute": lambda t: t.permute(1, 0),
+    "unsqueeze": lambda t: t.unsqueeze(1),
+    "squeeze": lambda t: t[:1].squeeze(),
+    "diagonal": lambda t: t.diagonal(),
+    "unflatten": lambda t: t.unflatten(1, (2, 2)),
+    "movedim": lambda t: t.movedim(0, 1),
+    "view of a view of a view": lambda t: t.T[1:].T[0],
+}
+SEVERAL = {
+    "unbind": lambda t: t.unbind(1)[2],
+    "split": lambda t: t.split(2, 1)[1],
+    "chunk": lambda t: t.chunk(2)[0],
+    "iteration": lambda t: list(t)[1],
+}
+
+
+@pytest.mark.parametrize("view", [*VIEWS.values(), *SEVERAL.values()], ids=[*VIEWS, *SEVERAL])
+def test_a_view_shares_memory(view):
+    t = grid()
+    v = view(t)
+    assert v._base is t and v._is_view() and np.shares_memory(v.numpy(), t.numpy())
+    places = view(grid())
+    v.mul_(-1)
+    assert t._version == v._version == 1
+    assert sorted(t.numpy()[t.numpy() < 0]) == sorted(-places.numpy().ravel()[places.numpy().ravel() > 0])
+    t.fill_(5)
+    assert (v.numpy() == 5).all() and v._version == 2
+
+
+@pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
+def test_history_of_a_write_through_a_view(view):
+    "`v *= 3` through a view of x * 1: the result is that of masked multiplication."
+    mask = torch.ones(3, 4, dtype=torch.float64)
+    view(mask).mul_(3)
+    x = grid().requires_grad_()
+    y = x * 1
+    view(y).mul_(3)
+    assert torch.equal(y.detach(), x.detach() * mask) and y.grad_fn.name() == "CopySlices"
+    (y * y).sum().backward()
+    assert np.array_equal(x.grad.numpy(), (2 * x.detach() * mask * mask).numpy())
+
+
+@pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
+def test_history_of_a_view_after_a_write_to_its_base(view):
+    x = grid().requires_grad_()
+    y = x * 1
+    v = view(y)
+    y.mul_(2)
+    view(y).add_(v.detach() * 0)
+    (g,) = grad(v.sum(), x)
+    expected = torch.zeros(3, 4, dtype=torch.float64)
+    view(expected).fill_(2)
+    assert np.array_equal(g.numpy(), expected.numpy())
+
+
+@pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
+def test_second_derivative_through_a_write(view):
+    x = (grid() + 1).requires_grad_()
+    y = x * x
+    view(y).mul_(view(x))
+    (g,) = grad(y.sum(), x, create_graph=True)
+    (h,) = grad(g.sum(), x)
+    expected = torch.full((3, 4), 2.0, dtype=torch.float64)
+    view(expected).copy_(6 * view(x.detach()))
+    assert np.allclose(h.numpy(), expected.numpy())
+
+
+@pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
+def test_writes_to_leaves_and_their_views_are_refused(view):
+    x = grid().requires_grad_()
+    for write in (lambda: x.add_(1), lambda: view(x).mul_(2), lambda: x.__setitem__(0, 1.0), lambda: view(x).fill_(3)):
+        with pytest.raises(RuntimeError, match="leaf Variable that requires grad is being used in an in-place operation"):
+            write()
+    assert x._version == 0 and torch.equal(x.detach(), grid())
+    with torch.no_grad():
+        x.add_(1)
+        x[0] = 7
+    assert x.is_leaf and x.requires_grad and x[0, 0].item() == 7
+
+
+def test_value_written_is_differentiated():
+    x, v = grid().requires_grad_(), torch.ones(4, dtype=torch.float64, requires_grad=True)
+    y = x * 1
+    y[1] = v * 5
+    y[:, 0] = v[0] * 2
+    y[[0, 2], [3, 3]] = v[:2]
+    y[y > 1e9] = 0
+    y.sum().backward()
+    assert v.grad.numpy().tolist() == [3 * 2 + 1, 5 + 1, 5, 5]
+    expected = np.ones((3, 4))
+    expected[1], expected[:, 0], expected[[0, 2], 3] = 0, 0, 0
+    assert np.array_equal(x.grad.numpy(), expected)
+
+
+def test_write_into_a_tensor_without_history():
+    out = torch.zeros(3)
+    w = torch.tensor(2.0, requires_grad=True)
+    for i in range(3):
+        out[i] = w**i
+    assert out.requires_grad and not out.is_leaf
+    out.sum().backward()
+    assert w.grad.item() == 0 + 1 + 4
+
+
+def test_copy_keeps_the_source_apart():
+    x = torch.ones(2, requires_grad=True)
+    y = torch.zeros(2)
+    y.copy_(x)
+    assert not y.is_leaf and y.grad_fn is not None and y.requires_grad
+    y.mul_(3)
+    y.sum().backward()
+    assert x.grad.numpy().tolist() == [3, 3] and x.detach().numpy().tolist() == [1, 1]
+
+
+def test_versions():
+    t = torch.zeros(3)
+    d, c = t.detach(), t.clone()
+    apart = t.data
+    t.add_(1)
+    t[0] = 5
+    d.mul_(2)
+    assert t._version == d._version == 3 and c._version == 0
+    apart.add_(1)
+    assert apart._version == 1 and t._version == 3 and t[1].item() == 3
+    t += 1
+    assert t._version == 4
+    t = t + 1
+    assert t._version == 0
+
+
+def test_data_hides_writes_and_detach_does_not():
+    for hide, fails in ((lambda t: t.data, False), (lambda t: t.detach(), True)):
+        x = torch.ones(2, requires_grad=True)
+        y = (x * x).sum()
+        hide(x).mul_(10)
+        if fails:
+            with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+                y.backward()
+        else:
+            y.backward()
+            assert x.grad.numpy().tolist() == [20, 20]
+
+
+def test_in_place_write_that_uses_its_own_old_value():
+    x = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    y = x * 1
+    y[0] = y[1].clone() * y[2].clone()
+    y[1:] += y[:2].clone()
+    (g,) = grad((y * y).sum(), x)
+    assert y.detach().numpy().tolist() == [6, 8, 5]
+    assert g.numpy().tolist() == [0, 2 * (6 * 3 + 8 * 4 + 5), 2 * (6 * 2 + 8 * 2 + 5)]
+
+
+def test_hooks_belong_to_the_value_before_a_write():
+    x = torch.ones(2, requires_grad=True)
+    y = x * 1
+    seen = []
+    y.register_hook(lambda g: seen.append(g[0].item()))
+    y.mul_(3)
+    y.sum().backward()
+    assert seen == [3.0]
+
+
+def test_swap_needs_no_clone_of_the_graph():
+    x = torch.arange(4.0, requires_grad=True)
+    y = x * 1
+    y[0], y[3] = y[3].clone(), y[0].clone()
+    (y * torch.tensor([1.0, 2.0, 3.0, 4.0])).sum().backward()
+    assert x.grad.numpy().tolist() == [4, 2, 3, 1]
+
+
+def test_numpy_shares_memory_and_is_refused_with_grad():
+    t = torch.zeros(3)
+    t.numpy()[1] = 4
+    assert t[1].item() == 4
+    a = np.zeros(2)
+    s = torch.from_numpy(a)
+    s.add_(1)
+    assert a.tolist() == [1, 1] and torch.tensor(a).numpy() is not a
+    with pytest.raises(RuntimeError, match="Can't call numpy\\(\\) on Tensor that requires grad"):
+        t.requires_grad_().numpy()
+
+
+def test_copies_are_copies():
+    x = torch.tensor([1.0, 2.0], requires_grad=True)
+    (x * 3).sum().backward()
+    for y in (copy.deepcopy(x), pickle.loads(pickle.dumps(x))):
+        assert y.requires_grad and y.is_leaf and not np.shares_memory(y.detach().numpy(), x.detach().numpy())
+    assert copy.deepcopy(x).grad.numpy().tolist() == [3, 3]
+
+
+def test_inference_tensors():
+    with torch.inference_mode():
+        y = torch.ones(2) * 2
+        y.add_(1)
+        assert y.is_inference() and not y.requires_grad
+    x = torch.ones(2, requires_grad=True)
+    with pytest.raises(RuntimeError, match="Inplace update to inference tensor outside InferenceMode is not allowed"):
+        y.add_(1)
+    with pytest.raises(RuntimeError, match="Inference tensors cannot be saved for backward"):
+        y * x
+    with pytest.raises(RuntimeError, match="Setting requires_grad=True on inference tensor outside InferenceMode is not allowed"):
+        y.requires_grad_()
+    with pytest.raises(RuntimeError, match="Inference tensors do not track version counter"):
+        y._version
+    assert (y + x).requires_grad and not y.clone().is_inference()
+
+
+def test_integers_cannot_require_grad():
+    for make in (lambda: torch.tensor([1, 2], requires_grad=True), lambda: torch.arange(3).requires_grad_(), lambda: torch.zeros(2, dtype=torch.bool, requires_grad=True)):
+        with pytest.raises(RuntimeError, match="nly Tensors of floating point"):
+            make()
+    x = torch.ones(2, requires_grad=True)
+    for t in (x.long(), x > 0, x.argmax(), x.to(torch.int32), x.bool(), x.sort().indices):
+        assert not t.requires_grad and t.grad_fn is None
+
+
+def test_a_leaf_that_is_a_view_is_still_a_leaf():
+    for write in (lambda x: x.add_(1), lambda x: x[0].mul_(2), lambda x: x.__setitem__(0, 1.0), lambda x: x.view(-1).zero_()):
+        x = torch.arange(4.0).reshape(2, 2).requires_grad_()
+        with pytest.raises(RuntimeError, match="leaf Variable that requires grad is being used in an in-place operation"):
+            write(x)
+        with torch.no_grad():
+            write(x)
+        assert x.is_leaf
+        (x * 3).sum().backward()
+        assert x.grad.numpy().tolist() == [[3, 3], [3, 3]]

@@ -260,3 +260,14 @@ def test_a_leaf_that_is_a_view_is_still_a_leaf():
         assert x.is_leaf
         (x * 3).sum().backward()
         assert x.grad.numpy().tolist() == [[3, 3], [3, 3]]
+
+
+def test_retained_gradient_follows_an_in_place_write_and_hooks_do_not():
+    x = torch.ones(2, requires_grad=True)
+    y = x * 2
+    seen = []
+    y.retain_grad()
+    y.register_hook(lambda g: seen.append(g[0].item()))
+    y.mul_(3)
+    y.sum().backward()
+    assert y.grad.numpy().tolist() == [1, 1] and seen == [3] and y.retains_grad

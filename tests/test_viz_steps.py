@@ -229,3 +229,66 @@ def test_drawing_right_after_recording_is_unharmed():
     out = (3 * x + 2) ** 2
     record_tensor(out, dict(x=x), restore=True)
     assert inline(val(draw(out).records.named("x").value)) == number(1.0)
+
+
+def in_place(x):
+    y = x * 2
+    y += 1
+    y[0] = y[1] * 3
+    return y.sum()
+
+
+class Square(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx, g):
+        x, = ctx.saved_tensors
+        return g * 2 * x
+
+
+@pytest.mark.parametrize(("f", "inputs"), [
+    (in_place, dict(x=[1.0, 2.0])),
+    (lambda x: Square.apply(x) + x, dict(x=3.0)),
+    (lambda x: x, dict(x=1.0)),
+    (lambda x: x.detach() * x, dict(x=3.0)),
+    (lambda a, b: torch.cat([a, b]).max(), dict(a=[1.0, 2.0], b=[3.0])),
+    (lambda x, n: x ** n, dict(x=2.0, n=3.0)),
+])
+def test_unusual_graphs(f, inputs):
+    rec = record_function(f, inputs)
+    result, grads = plain_gradients(f, inputs)
+    assert rec.result == np.float32(result) and all(np.array_equal(rec.grads[k], grads[k]) for k in inputs)
+    frames = Frames(rec)
+    for k in range(len(frames)):
+        ET.fromstring(frames.svg(k))
+
+
+def test_complex_numbers():
+    rec = record_function(lambda x: (x * torch.tensor(1 + 2j)).abs(), dict(x=1.0))
+    assert np.allclose(rec.grads["x"], 5 ** 0.5) and any("(1+2j)·x" in s.text for s in rec.steps)
+
+
+def test_a_gradient_that_was_there_is_named():
+    x = torch.tensor(1.0, requires_grad=True)
+    (x * 4).backward()
+    held = x.grad
+    rec = record_tensor(x * 3, dict(x=x))
+    last = next(s for s in rec.steps if s.title == "AccumulateGrad")
+    assert last.text == "x.grad = 4 (already there) + 3 = 7" and held.item() == 7
+
+
+def test_a_whole_network_is_shown_by_its_shapes():
+    model = torch.nn.Sequential(torch.nn.Linear(20, 16), torch.nn.ReLU(), torch.nn.Linear(16, 10))
+    X, y = torch.randn(8, 20), torch.arange(8)
+    loss = torch.nn.functional.cross_entropy(model(X), y)
+    rec = record_tensor(loss, dict(model=model, X=X), restore=True)
+    assert {"model.0.weight", "model.0.bias", "model.2.weight", "model.2.bias"} == set(rec.grads)
+    assert all(p.grad is None for p in model.parameters())
+    loss.backward()
+    for k, p in model.named_parameters():
+        assert np.array_equal(rec.grads[f"model.{k}"], p.grad.numpy())
+    assert rec.graph.named("X").kind == "const" and rec.graph.named("model.0.weight").shape == (16, 20)

@@ -52,7 +52,7 @@ def without_g(t):
         return None if f is None else ast.BinOp(f, ast.Div(), t.right)
     return None
 
-# %% ../../nbs/viz/04_formulas.ipynb #3a7a9c84
+# %% ../../nbs/viz/04_formulas.ipynb #e1597862
 _LEVEL = {ast.Add: 1, ast.Sub: 1, ast.Mult: 2, ast.Div: 2, ast.MatMult: 2, ast.Pow: 4}
 _SIGN = {ast.Add: ' + ', ast.Sub: ' − ', ast.Mult: '·', ast.Div: '/', ast.MatMult: ' @ '}
 _SUP = str.maketrans('0123456789-−', '⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁻')
@@ -72,6 +72,9 @@ def write(t, names: dict, level: int = 0) -> str:
         if isinstance(t.op, ast.Pow): s = write(t.left, names, 5) + write(t.right, names).translate(_SUP)
         else: s = write(t.left, names, k) + _SIGN[type(t.op)] + write(t.right, names, k+1)
         return f'({s})' if k < level else s
+    if isinstance(t, ast.Compare) and len(t.ops) == 1:
+        sign = {ast.Gt: '>', ast.Lt: '<', ast.GtE: '≥', ast.LtE: '≤', ast.Eq: '=', ast.NotEq: '≠'}.get(type(t.ops[0]))
+        if sign: return f'[{write(t.left, names, 1)} {sign} {write(t.comparators[0], names, 1)}]'      # 1 where it holds, else 0
     if isinstance(t, ast.Call) and isinstance(t.func, ast.Name) and not t.keywords:
         a = t.args
         if t.func.id == 'conj': return write(a[0], names, level)
@@ -80,7 +83,7 @@ def write(t, names: dict, level: int = 0) -> str:
         return f"{t.func.id}({', '.join(write(i, names) for i in a)})"
     return ast.unparse(t)
 
-# %% ../../nbs/viz/04_formulas.ipynb #27c26d4d
+# %% ../../nbs/viz/04_formulas.ipynb #f1fe5aff
 def _rule(node, slot):
     op = getattr(node, 'op', None)
     return None if op is None or getattr(op, 'variadic', False) else op.rules.get(slot)
@@ -156,6 +159,7 @@ def local_value(node) -> dict:
     if op is None or not hasattr(node, 'run') or getattr(node, 'freed', False) or not isinstance(shape, tuple) or any(isinstance(d, tuple) for d in shape): return {}
     size = int(np.prod(shape)); elementwise = getattr(getattr(op, 'batch', None), '__name__', '') == 'pointwise'
     if size != 1 and not (elementwise and size <= 4096): return {}
+    if any(getattr(v, 'dtype', None) is not None and array(v).dtype.kind == 'c' for _, v in saved_arrays(node)): return {}      # a complex gradient is no plain product
     dtype = next((v.dtype for _, v in saved_arrays(node) if isinstance(v, np.ndarray) and v.dtype.kind in 'fc'), np.dtype(np.float32))
     try:
         with np.errstate(all='ignore'): r = node.run(np.ones(shape, dtype), True)

@@ -118,7 +118,7 @@ def named_tensors(names: dict):
             try: yield from ((f'{k}.{i}', o) for i, o in v.named_parameters())
             except Exception: continue
 
-# %% ../../nbs/viz/01_records.ipynb #71626c54
+# %% ../../nbs/viz/01_records.ipynb #1f6e925b
 _SLOTS = dict(self=0, other=1, result=-1)
 _SLOTS_OF = {'MmBackward0': dict(self=0, mat2=1), 'BmmBackward0': dict(self=0, mat2=1), 'AddmmBackward0': dict(mat1=1, mat2=2), 'MvBackward0': dict(self=0, vec=1),
              'DotBackward0': dict(self=0, tensor=1)}
@@ -135,9 +135,11 @@ def saved_arrays(node) -> list:
             if is_tensor(v) or (isinstance(v, (int, float)) and not isinstance(v, bool)): out.append((k[7:], v))
     return out
 
-def _saved_recs(pairs):
+def _saved_recs(node, pairs):
+    names = {v: k for k, v in getattr(node, 'aliases', {}).items()}        # a field is shown under the name by which `_saved_…` reads it
     out = []
     for k, v in pairs:
+        k = names.get(k, k)
         if is_tensor(v): v = array(v)
         if isinstance(v, np.ndarray): out.append(Saved(k, v.shape, str(v.dtype), v.nbytes))
     return tuple(out)
@@ -199,7 +201,7 @@ def _edge_of(t):
     if t.grad_fn is not None: return t.grad_fn, getattr(t, 'output_nr', 0)
     return None, 0
 
-# %% ../../nbs/viz/01_records.ipynb #21d69779
+# %% ../../nbs/viz/01_records.ipynb #deaaaae2
 class LiveGraph:
     "A `Graph` under construction that still knows which real node each record came from. Views that run the engine use it; pictures use `.graph`."
     def __init__(self, tensors, names=None, limit=100_000):
@@ -207,14 +209,14 @@ class LiveGraph:
         for t in self.tensors:
             if not is_tensor(t): raise TypeError(f'expected a tensor with a graph behind it, got {type(t).__name__}; pass the tensor that the computation returned')
         order, near, cut = walk_nodes([_edge_of(t) for t in self.tensors], limit)
-        self.id_of, self.node_of, self.leaf_of, self.const_of, self.final, self.many = {}, {}, {}, {}, {}, {}
+        self.id_of, self.node_of, self.leaf_of, self.const_of, self.many = {}, {}, {}, {}, {}
         self.graph = g = Graph([], [], [])
         self._next, self._before = 0, {}                          # _before: constants, to be listed before their first user
         for n in order: self._add_node(n, id(n) in near)
         values = {}                                               # (id(node), output number) -> value found in some node's saved fields
         for n in order:
             pairs = saved_arrays(n) if id(n) in near else (); r = self.rec(n)
-            r.saved, r.freed = _saved_recs(pairs), id(n) in near and bool(getattr(n, 'freed', False))
+            r.saved, r.freed = _saved_recs(n, pairs), id(n) in near and bool(getattr(n, 'freed', False))
             known = slot_values(n, pairs); nexts = n.next_functions
             power = exponent(n, pairs) if id(n) in near else None
             if power is not None: r.symbol = symbol(r.node, power)
@@ -276,7 +278,10 @@ class LiveGraph:
         g = self.graph; ids = self._const_ids
         drop = {n.id for n in g.nodes if n.id in ids and n.value is None and n.name is None}
         g.nodes = [n for n in g.nodes if n.id not in drop]; g.edges = [e for e in g.edges if e.src not in drop]
-    def rec(self, node): return self.node_of[self.id_of[id(node)]][1]
+    def rec(self, node):
+        "The record of a real node."
+        i = self.id_of.get(id(node))
+        return self.node_of[i][1] if i is not None else self.leaf_of[id(node.variable)][1]      # a leaf that is itself the result
     def _new(self, **k):
         r = NodeRec(self._next, **k); self._next += 1; self.graph.nodes.append(r); return r
     def _add_node(self, n, full=True):

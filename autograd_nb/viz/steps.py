@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['MAX_STEPPED', 'PHASES', 'Passed', 'StepRec', 'Recording', 'expression', 'strength', 'make_leaf', 'record_function',
-           'local_text', 'record_tensor', 'Frame', 'Frames']
+           'Recorder', 'local_text', 'record_tensor', 'Frame', 'Frames']
 
 # %% ../../nbs/viz/05_steps.ipynb #44b582ab
 import sys
@@ -49,7 +49,7 @@ class Recording:
     result: np.ndarray | None = None
     grads: dict = field(default_factory=dict)
 
-# %% ../../nbs/viz/05_steps.ipynb #9dd9ad0b
+# %% ../../nbs/viz/05_steps.ipynb #3f0bfa45
 _INFIX = dict(add=(' + ', 1), sub=(' − ', 1), mul=('·', 2), div=(' / ', 2), matmul=(' @ ', 2), mm=(' @ ', 2), mv=(' @ ', 2), bmm=(' @ ', 2))
 _SUP = str.maketrans('0123456789-−.', '⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁻·')
 
@@ -62,6 +62,7 @@ def expression(op: str, operands: list, power=None) -> str:
     if op in ('pow', 'square') and power is not None:
         p = number(power, 3)
         return at(0, 4) + p.translate(_SUP) if '.' not in p else f'{at(0, 4)}^{p}'
+    if op == 'pow' and len(operands) == 2: return f'{at(0, 4)}^{at(1, 4)}'
     if op in _INFIX and len(operands) == 2:
         sign, k = _INFIX[op]
         return at(0, k) + sign + at(1, k+1)
@@ -74,9 +75,9 @@ def strength(op: str) -> int:
     return _INFIX[op][1] if op in _INFIX else dict(rsub=1, neg=1.5, pow=3.5, square=3.5).get(op, 5)
 
 def _is_number(s): return s.lstrip('−')[:1].isdigit() and not any(c in s for c in ' ·(@')
-def _number_strength(s): return 1.5 if s.startswith('−') else 5
+def _number_strength(s): return 1 if s.endswith('j') else 1.5 if s.startswith('−') else 5
 
-# %% ../../nbs/viz/05_steps.ipynb #e1962cb4
+# %% ../../nbs/viz/05_steps.ipynb #37fb6ac3
 MAX_STEPPED = 120     # nodes; beyond this an animation is no help
 
 def make_leaf(name, v):
@@ -116,9 +117,9 @@ def record_function(f, inputs: dict, gradient=None) -> Recording:
     with enable_grad(), observe(ear): out = f(**leaves)
     _needs_scalar(out, gradient)
     names = {**caller_names(), **getattr(f, '__globals__', {}), **_closure(f)}
-    for fr in ear.frames:
-        if fr.f_code is getattr(f, '__code__', None): names = {**names, **fr.f_locals}
-    del fr
+    for frame in ear.frames:
+        if frame.f_code is getattr(f, '__code__', None): names = {**names, **frame.f_locals}
+    frame = ear.frames = None
     names = {**leaves, **{k: v for k, v in names.items() if k not in leaves}}
     live = LiveGraph([out], names)
     first = {id(t): i for i, t in enumerate(leaves.values())}; where = {r.id: first.get(i, len(first)) for i, (_, r) in live.leaf_of.items()}
@@ -148,33 +149,33 @@ def _enrich(live, events, names):
                 if isinstance(a, (int, float, complex, np.ndarray, np.generic)): c.value, c.symbol = val(a), ''; c.shape = c.value.shape
     live.tidy_constants()
 
-# %% ../../nbs/viz/05_steps.ipynb #b2e98b24
+# %% ../../nbs/viz/05_steps.ipynb #832a6751
 def _operand_texts(live, r, names):
     "Operands of the record `r` in letters and in numbers: two lists of (text, strength)."
     letters, numbers = [], []
     by = live.graph._by_id()
     for e in sorted((e for e in live.graph.edges if e.dst == r.id), key=lambda e: e.slot):
-        s = by[e.src]; v = inline(s.value) if s.value is not None and s.value.data is not None and (s.value.data.ndim == 0) else None
+        s = by[e.src]; v = inline(s.value) if _scalar(s.value) else None
         letters.append(names.get(s.id) or ((v, _number_strength(v)) if v else ('…', 5)))
         numbers.append((v, _number_strength(v)) if v else None)
     return letters, numbers
 
 def _forward_steps(live, tl, steps):
-    "Steps, values and highlights of the forward pass."
+    "Steps, values and highlights of the forward pass. Returns how each record is written in an expression, and the last step."
     g = live.graph; names = {}; t = 0
     for n in g.nodes:
-        if n.kind in ('leaf', 'const'):
-            if n.kind == 'leaf': tl.history.setdefault(n.id, {})['value'] = [(0, n.value)]
-            s = n.name or (inline(n.value) if n.value is not None and n.value.data is not None and n.value.data.ndim == 0 else None)
-            if s: names[n.id] = (s, _number_strength(s))
+        if n.kind == 'leaf': tl.history.setdefault(n.id, {})['value'] = [(0, n.value)]
+        s = n.name or (inline(n.value) if _scalar(n.value) else None)
+        if s and n.kind in ('leaf', 'const'): names[n.id] = (s, _number_strength(s))
     leaves = [n for n in g.nodes if n.kind == 'leaf']
     what = ', '.join(f"{n.name or 'leaf'} = {inline(n.value)}" for n in leaves[:4]) + (f' and {len(leaves)-4} more' if len(leaves) > 4 else '')
     steps.append(StepRec('start', None, 'The inputs', what))
     for node in live.forward_order():
         r = live.rec(node); t += 1; op = r.op
         letters, numbers = _operand_texts(live, r, names)
-        if op == 'mul' and len(letters) == 2 and _is_number(letters[1][0]) and not _is_number(letters[0][0]): letters, numbers = letters[::-1], numbers[::-1]     # 3·x, not x·3
-        power = exponent(node); shown = (getattr(getattr(node, 'op', None), 'name', None) or op); shown = {'pow_tensor': 'pow', 'square': 'pow', 'linear': 'linear'}.get(shown, shown)
+        if op == 'mul' and len(letters) == 2 and _is_number(letters[1][0]) and not _is_number(letters[0][0]):
+            letters, numbers = letters[::-1], numbers[::-1]                        # 3·x, not x·3
+        power = exponent(node); shown = 'linear' if getattr(getattr(node, 'op', None), 'name', '') == 'linear' else op
         ex = expression(shown, letters, power) if letters else shown
         nums = expression(shown, numbers, power) if numbers and all(numbers) else None
         v = inline(r.value) if r.value is not None else f'a tensor of shape {shape_text(r.shape)}' if r.shape is not None else '…'
@@ -205,88 +206,121 @@ def _skip_forward(tl, steps):
 
 def _plain(a): return array(a) if is_tensor(a) else a
 
-def _record(live, loss, gradient, restore, retain_graph=False, forward=True) -> Recording:
-    if len(live.graph.nodes) > MAX_STEPPED:
-        raise ValueError(f'this graph has {len(live.graph.nodes)} nodes; stepping through more than {MAX_STEPPED} helps nobody. Use draw(), which summarises, or step through a smaller input or fewer layers')
-    g = live.graph; tl = Timeline(0); steps = []
-    names, t = _forward_steps(live, tl, steps)
-    if not forward: t = _skip_forward(tl, steps)
-    leaves = [(v, r) for v, r in live.leaf_of.values() if r.kind == 'leaf']
-    before = [v.grad for v, _ in leaves]
-    label = {r.id: r.name or (names.get(r.id, ('',))[0] if r.kind != 'op' else '') for r in g.nodes}
-    sums, parts = {}, {}
-    def grad(i, when, a):
-        "Note that the gradient of record `i` is `a` from step `when` on."
-        h = tl.history.setdefault(i, {}).setdefault('grad', [])
-        if h and h[-1][0] == when: h.pop()
-        h.append((when, val(a)))
-    if restore:
-        for v, _ in leaves: v.grad = None
-    else:
-        for (_, r), old in zip(leaves, before):
-            if old is not None: tl.history.setdefault(r.id, {})['grad'] = [(0, val(array(old)))]
-    root = g.roots[0]; t += 1; rname = g[root].name or 'f'
-    seed = np.ones(tuple(loss.shape), array(loss).dtype) if gradient is None else array(gradient)
-    grad(root, t, seed); tl.rings[t] = [(root, 'bwd')]
-    steps.append(StepRec('backward', root, 'Start of the backward pass', f'the gradient of {rname} with respect to itself is {inline(val(seed))}' if gradient is None else f'the gradient given for {rname} is {inline(val(seed))}'))
-    try:
-        known = {id(n): _known(live, n, names) for n in live.ops()}
-        for step in walk([loss], None if gradient is None else [gradient], retain_graph=retain_graph):
-            node, t = step.node, t + 1
-            r = live.rec(node); tl.rings[t] = [(r.id, 'bwd')]
-            gin = [None if a is None else np.array(_plain(a)) for a in step.grads_in]
-            one = gin[0] if len(gin) == 1 else None
-            if r.kind == 'leaf':
-                leaf = live.leaf_of[id(node.variable)][0] if id(node.variable) in live.leaf_of else node.variable
-                total = array(leaf.grad); grad(r.id, t, total); ps = parts.get(r.id, [])
-                add = ' + '.join(f'({inline(p)})' if inline(p).startswith('−') else inline(p) for p in ps) if len(ps) > 1 and all(p.data is not None and p.data.ndim == 0 for p in ps) else None
-                old = None if restore else next(o for (_, q), o in zip(leaves, before) if q is r)
-                into = f"{r.name or 'leaf'}.grad"
-                total_text = inline(val(total))
-                text = f'{into} = ' + (f'{inline(val(array(old)))} (already there) + ' if old is not None and old is not leaf.grad else '') + (f'{add} = ' if add else '') + (f'{inline(val(one))} = ' if old is not None and old is not leaf.grad and not add and one is not None else '') + total_text
-                steps.append(StepRec('backward', r.id, 'AccumulateGrad', text, val(one), [], into)); continue
-            passed, bits = [], []
-            local, forms = known[id(node)]
-            for s, ((m, nr), out) in enumerate(zip(node.next_functions, step.grads_out)):
-                if m is None or out is None or id(m) not in live.id_of: continue
-                out = np.array(_plain(out)); to = live.rec(m)
-                p = Passed(to.id, s, val(local.get(s)), *forms.get(s, (None, None, False)), val(out)); passed.append(p)
-                parts.setdefault(to.id, []).append(p.out)
-                sums[to.id, nr] = out if (to.id, nr) not in sums else sums[to.id, nr] + out
-                if to.kind != 'leaf' or restore or before[[q.id for _, q in leaves].index(to.id)] is None: grad(to.id, t, sums[to.id, nr])
-                text = inline(p.out); tl.flows.append((t, (to.id, r.id), text if p.out.data is not None and p.out.data.ndim == 0 and len(text) <= 8 else ''))
-                bits.append((to, p))
-            steps.append(StepRec('backward', r.id, r.node, _backward_text(one, bits, label), val(one) if one is not None else None, passed))
-    finally:
-        if restore:
-            for (v, _), old in zip(leaves, before): grads_now = v.grad; v.grad = old; _keep(live, v, grads_now)
-    got = {r.name or f'leaf {i}': (live.final.get(id(v)) if restore else (array(v.grad).copy() if v.grad is not None else None)) for i, (v, r) in enumerate(leaves)}
-    t += 1; tl.steps = t + 1
-    end = ', '.join(f'd{clip(rname, 12)}/d{k} = {inline(val(a))}' for k, a in list(got.items())[:4] if a is not None)
-    steps.append(StepRec('end', None, 'Done', end or 'no leaf received a gradient'))
-    return Recording(g, steps, tl, array(loss).copy(), {k: v for k, v in got.items() if v is not None})
+# %% ../../nbs/viz/05_steps.ipynb #a80c22c6
+class Recorder:
+    "Writes down a backward pass of `loss` as the engine runs it: steps, the timeline of the pictures, and the gradients."
+    def __init__(self, live: LiveGraph, loss, restore: bool):
+        if len(live.graph.nodes) > MAX_STEPPED:
+            raise ValueError(f'this graph has {len(live.graph.nodes)} nodes; stepping through more than {MAX_STEPPED} helps nobody. '
+                             'Use draw(), which summarises, or step through a smaller input or fewer layers')
+        self.live, self.loss, self.restore = live, loss, restore
+        self.timeline, self.steps, self.t = Timeline(0), [], 0
+        self.leaves = {r.id: v for v, r in live.leaf_of.values() if r.kind == 'leaf'}
+        self.held = {i: v.grad for i, v in self.leaves.items()}                     # what the leaves held before
+        self.before = {i: None if g is None or restore else val(array(g)) for i, g in self.held.items()}
+        self.sums, self.parts = {}, {}                                             # gradients that have arrived so far: their sum, and each
 
-def _keep(live, v, grad): live.final[id(v)] = None if grad is None else array(grad).copy()
+    def forward(self, shown: bool):
+        "The forward steps; with `shown` False all values are there from the first step."
+        self.names, self.t = _forward_steps(self.live, self.timeline, self.steps)
+        if not shown: self.t = _skip_forward(self.timeline, self.steps)
+        g = self.live.graph
+        self.label = {r.id: r.name or (self.names.get(r.id, ('',))[0] if r.kind != 'op' else '') for r in g.nodes}
+        self.root = g.roots[0]; self.root_name = g[self.root].name or 'f'
+        for i, v in self.before.items():
+            if v is not None: self.note_grad(i, 0, v)
+
+    def note_grad(self, i, t, a):
+        "The gradient of record `i` is `a` from step `t` on."
+        history = self.timeline.history.setdefault(i, {}).setdefault('grad', [])
+        if history and history[-1][0] == t: history.pop()
+        history.append((t, val(a)))
+
+    def next_step(self, phase, i, title, text, **more):
+        if i is not None: self.timeline.rings[self.t] = [(i, 'bwd')]
+        self.steps.append(StepRec(phase, i, title, text, **more))
+
+    def backward(self, gradient, retain_graph):
+        "Run the engine and record each node."
+        self.t += 1
+        seed = val(np.ones(tuple(self.loss.shape), array(self.loss).dtype) if gradient is None else array(gradient))
+        what = f'the gradient of {self.root_name} with respect to itself is' if gradient is None else f'the gradient given for {self.root_name} is'
+        self.note_grad(self.root, self.t, seed)
+        self.next_step('backward', self.root, 'Start of the backward pass', f'{what} {inline(seed)}')
+        known = {id(n): _known(self.live, n, self.names) for n in self.live.ops()}
+        if self.restore:
+            for v in self.leaves.values(): v.grad = None
+        try:
+            for step in walk([self.loss], None if gradient is None else [gradient], retain_graph=retain_graph):
+                self.t += 1
+                r = self.live.rec(step.node)
+                incoming = val(_plain(step.grads_in[0])) if len(step.grads_in) == 1 else None
+                if r.kind == 'leaf': self.accumulated(r, incoming)
+                else: self.passed(r, step, incoming, *known[id(step.node)])
+            self.grads = {i: array(v.grad).copy() for i, v in self.leaves.items() if v.grad is not None}
+        finally:
+            if self.restore:
+                for i, v in self.leaves.items(): v.grad = self.held[i]
+
+    def passed(self, r, step, incoming, local, forms):
+        "An operation has run: note what it passes on, and to whom."
+        out = []
+        for slot, ((node, nr), g) in enumerate(zip(step.node.next_functions, step.grads_out)):
+            if node is None or g is None or id(node) not in self.live.id_of: continue
+            g = np.array(_plain(g)); to = self.live.rec(node); key = to.id, nr
+            p = Passed(to.id, slot, val(local.get(slot)), *forms.get(slot, (None, None, False)), val(g))
+            out.append(p)
+            self.parts.setdefault(to.id, []).append(p.out)
+            self.sums[key] = self.sums[key] + g if key in self.sums else g
+            if self.before.get(to.id) is None: self.note_grad(to.id, self.t, self.sums[key])
+            text = inline(p.out)
+            self.timeline.flows.append((self.t, (to.id, r.id), text if _scalar(p.out) and len(text) <= 8 else ''))
+        text = ';  '.join(_sentence(incoming, p, self.label.get(p.to) or self.live.graph[p.to].node) for p in out) or 'nothing to pass on'
+        self.next_step('backward', r.id, r.node, text, incoming=incoming, passed=out)
+
+    def accumulated(self, r, incoming):
+        "A leaf has taken its gradient: spell the sum out."
+        total = val(array(self.leaves[r.id].grad)); old = self.before[r.id]
+        self.note_grad(r.id, self.t, total)
+        parts = self.parts.get(r.id, [])
+        terms = parts if len(parts) > 1 and all(map(_scalar, parts)) else [incoming] if old is not None else []
+        texts = [f'({s})' if s.startswith('−') else s for s in map(inline, terms)]
+        if old is not None: texts = [f'{inline(old)} (already there)', *texts]
+        into = f"{r.name or 'leaf'}.grad"
+        self.next_step('backward', r.id, 'AccumulateGrad', ' = '.join([into] + ([' + '.join(texts)] if texts else []) + [inline(total)]), incoming=incoming, into=into)
+
+    def finish(self) -> Recording:
+        self.t += 1; self.timeline.steps = self.t + 1
+        g = self.live.graph; names = {i: g[i].name or f'leaf {k}' for k, i in enumerate(self.leaves)}
+        grads = {names[i]: a for i, a in self.grads.items()}
+        said = ', '.join(f'd{clip(self.root_name, 12)}/d{k} = {inline(val(a))}' for k, a in list(grads.items())[:4])
+        self.next_step('end', None, 'Done', said or 'no leaf received a gradient')
+        return Recording(g, self.steps, self.timeline, array(self.loss).copy(), grads)
+
+def _record(live, loss, gradient, restore, retain_graph=False, forward=True) -> Recording:
+    recorder = Recorder(live, loss, restore)
+    recorder.forward(forward)
+    recorder.backward(gradient, retain_graph)
+    return recorder.finish()
 
 def local_text(p: Passed) -> str:
     "The local derivative in letters, in numbers and as a value: '2·h = 2·5 = 10'; whatever of these is known and differs."
-    v = inline(p.local) if p.local is not None else None
+    v = inline(p.local) if p.local is not None and p.local.data is not None else None
     return ' = '.join(dict.fromkeys(t for t in (p.formula if p.factor or v is None else None, p.numbers, v) if t))
 
-def _backward_text(one, bits, label):
-    out = []
-    for to, p in bits:
-        who = label.get(to.id) or to.node; product = inline(p.out); a = inline(val(one)) if one is not None else ''
-        if one is not None and one.ndim == 0 and _scalar(p.local):
-            local = local_text(p)
-            s = f"incoming {a} × local {f'({local})' if '=' in local or local.startswith('−') else local} = {product}"
-        elif p.formula == '1' and p.factor: s = f'passed on as it is: {product}'
-        elif p.formula and p.factor: s = f'incoming × local {p.formula} = {product}'
-        elif p.formula in WORDS.values(): s = f'incoming gradient {p.formula}: {product}'
-        elif p.formula: s = f'{p.formula} = {product}, where g is the incoming gradient'
-        else: s = f'passes on {product}'
-        out.append(f'{s} → {who}')
-    return ';  '.join(out) or 'nothing to pass on'
+def _sentence(incoming, p: Passed, to: str) -> str:
+    "What an operation did to the gradient on its way to one input."
+    product = inline(p.out)
+    if _scalar(incoming) and _scalar(p.local):
+        local = local_text(p)
+        if '=' in local or local.startswith('−'): local = f'({local})'
+        s = f'incoming {inline(incoming)} × local {local} = {product}'
+    elif p.formula == '1' and p.factor: s = f'passed on as it is: {product}'
+    elif p.formula and p.factor: s = f'incoming × local {p.formula} = {product}'
+    elif p.formula in WORDS.values(): s = f'incoming gradient {p.formula}: {product}'
+    elif p.formula: s = f'{p.formula} = {product}, where g is the incoming gradient'
+    else: s = f'passes on {product}'
+    return f'{s} → {to}'
 
 def record_tensor(loss, names=None, gradient=None, retain_graph=False, restore=False, forward=True) -> Recording:
     """Record the backward pass of an existing tensor. With `restore` the graph is kept and the leaves' `.grad` stay as they were; otherwise

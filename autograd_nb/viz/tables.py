@@ -47,10 +47,10 @@ def _last(rec, id, k):
     now = [v for t, v in rec.timeline.history.get(id, {}).get('grad', ()) if t <= k]
     return now[-1] if now else None
 
-# %% ../../nbs/viz/06_tables.ipynb #ff21e086
+# %% ../../nbs/viz/06_tables.ipynb #73ef9b06
 HEADS = ('step', 'node', 'forward value', 'incoming', 'local gradient', 'outgoing', 'into')
 
-def _cells(r): return (str(r.step), (f'{r.name} = ' if r.name and r.node != 'AccumulateGrad' else '') + r.node, r.value, r.incoming, ' ; '.join(r.local), ' ; '.join(f'{o} → {t}' for o, t in zip(r.outgoing, r.to)), r.into)
+def _cells(r): return (str(r.step), (f'{r.name} = ' if r.name and r.node != 'AccumulateGrad' else '') + r.node, r.value, r.incoming, ' ; '.join(s or '–' for s in r.local), ' ; '.join(f'{o} → {t}' for o, t in zip(r.outgoing, r.to)), r.into)
 
 def table_text(rows: list) -> str:
     "The trace table as aligned text."

@@ -5,10 +5,11 @@
 # %% auto #0
 __all__ = ['FUNCTIONS', 'ExpressionError', 'parse_expression', 'Explorer', 'explore']
 
-# %% ../../nbs/widgets/02_explorer.ipynb #b3475ac7
+# %% ../../nbs/widgets/02_explorer.ipynb #d5215b5c
 import ast
 import operator
 import ipywidgets as W
+import numpy as np
 from ..viz.style import SANS, esc, inline, number, theme_css, val
 from ..viz.records import is_tensor
 from ..viz.steps import Frames, record_function
@@ -57,7 +58,7 @@ def parse_expression(text: str, variables) :
     run.text = text
     return run
 
-# %% ../../nbs/widgets/02_explorer.ipynb #4054a8f2
+# %% ../../nbs/widgets/02_explorer.ipynb #50f9fb8d
 def _range(name, v):
     "(low, high, start) for a slider from the value given for an input."
     if isinstance(v, tuple):
@@ -90,7 +91,7 @@ class Explorer(W.VBox):
         "Compute anew from the sliders and the box."
         try:
             f = self.f or parse_expression(self.box.value, [*self.sliders, *self.fixed])
-            rec = record_function(f, {**{k: s.value for k, s in self.sliders.items()}, **self.fixed})
+            with np.errstate(all='ignore'): rec = record_function(f, {**{k: s.value for k, s in self.sliders.items()}, **self.fixed})
             self.svg = Frames(rec, min_width=104).base
         except Exception as e: self.error = str(e).splitlines()[0] if str(e) else type(e).__name__
         else:

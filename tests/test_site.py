@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, here
+from conftest import ROOT, required
 
 sys.path.insert(0, str(ROOT / "docs"))
 from execute import notebook_paths  # noqa: E402
@@ -98,7 +98,7 @@ def test_every_page_opens_without_errors(built_site, site, browser_page, width, 
     browser_page.emulate_media(color_scheme=scheme)
     browser_page.set_viewport_size({"width": width, "height": 900})
     offline = (built_site / "_static" / "embed-amd.js").exists()
-    assert offline or not here("npm"), "npm is here, and yet its files are not in the site"
+    assert offline or "npm" not in required(), "the JavaScript that npm fetches is not in the site"
     faults = []
     for path in pages(built_site):
         name = path.relative_to(built_site).as_posix()
@@ -106,7 +106,8 @@ def test_every_page_opens_without_errors(built_site, site, browser_page, width, 
         browser_page.requests.clear()
         browser_page.goto(f"{site}/{name}", wait_until="load")
         browser_page.wait_for_timeout(400 if browser_page.locator("script[type*='widget-view']").count() else 50)
-        faults += [f"{name}: {error}" for error in browser_page.errors]
+        # Without npm's files pages ask for public copies, which this machine may not be able to reach.
+        faults += [f"{name}: {error}" for error in browser_page.errors if offline or site in error]
         if browser_page.evaluate("document.documentElement.dataset.theme") != scheme:
             faults.append(f"{name}: is not {scheme}")
         faults += [f"{name}: contrast {text}" for text in browser_page.evaluate(CONTRAST)]
@@ -118,8 +119,11 @@ def test_every_page_opens_without_errors(built_site, site, browser_page, width, 
     assert not faults, "\n".join(faults)
 
 
+@pytest.mark.needs("npm")
 def test_players_replay_without_a_kernel(built_site, site, browser_page):
     "On every page with a player: the slider and the Play button change what is shown."
+    if not (built_site / "_static" / "embed-amd.js").exists() and "npm" not in required():
+        pytest.skip("npm could not fetch what draws widgets")
     with_player = [path for path in pages(built_site) if '"PlayModel"' in path.read_text(encoding="utf-8")]
     if not with_player:
         pytest.skip("no page has a player")

@@ -8,6 +8,7 @@ __all__ = []
 # %% ../../nbs/autograd/00_package.ipynb #6febe601
 from . import graph
 from .function import Function
+from .gradcheck import gradcheck, gradgradcheck
 from .gradient import backward, grad
 from ..graph.modes import enable_grad, inference_mode, no_grad, set_grad_enabled
 from ..graph.node import TensorBase as Variable

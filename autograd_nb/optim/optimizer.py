@@ -20,7 +20,7 @@ from ..graph.modes import enable_grad, tick
 from ..graph.node import JOURNAL, AccumulateGrad, Handle, TensorBase, caller, storage_of, tensor_like
 from ..nn.modules.module import clear_grad, foreign, typename
 
-# %% ../../nbs/optim/01_optimizer.ipynb #282baa57
+# %% ../../nbs/optim/01_optimizer.ipynb #92cb0dae
 SMALL = 1 << 14         # parameters up to this many numbers are updated side by side
 BLOCK = 1 << 14         # how many numbers are worked on at a time
 
@@ -63,7 +63,7 @@ class Run:
             flat = np.zeros(self.size, real)
             self.states.append(flat)
             for p, (a, b), shape, kept in zip(params, cuts, self.shapes, self.kept): self._adopt(state[p], name, self._shaped(flat[a:b], shape), kept)
-        if 'step' in state[params[0]]:
+        if 'step' in state.get(params[0], ()):
             self.steps = np.zeros(len(params), np.float32)
             for i, (p, kept) in enumerate(zip(params, self.kept)): self._adopt(state[p], 'step', self.steps[i:i + 1].reshape(()), kept)
         n = min(self.size, BLOCK)
@@ -89,7 +89,7 @@ class Run:
         for p, shape, kept in zip(self.params, self.shapes, self.kept):
             a = p._array
             if a.shape != shape or a.dtype is not self.dtype and a.dtype != self.dtype: return False
-            held = state[p]
+            held = state[p] if kept else None
             for name, t, array in kept:
                 if held.get(name) is not t or t._array is not array: return False
         return True
@@ -314,7 +314,7 @@ def _taken_over(value, p, key=None):
     if t is not None: return tensor_like(t._array.astype(t._array.dtype if key == 'step' or not p.is_floating_point() else p._array.dtype))
     return type(value)(_taken_over(v, p) for v in value) if isinstance(value, (list, tuple)) else copy.deepcopy(value)
 
-# %% ../../nbs/optim/01_optimizer.ipynb #8fec5923
+# %% ../../nbs/optim/01_optimizer.ipynb #f0fd5229
 class Elementwise(Optimizer):
     "The base of optimisers that treat every number of a parameter by itself."
 
@@ -373,13 +373,12 @@ class Elementwise(Optimizer):
 
     def _sorted(self, group, active):
         if group.get('differentiable'): raise RuntimeError(f'{type(self).__name__}: differentiable=True is not supported, steps are not recorded. Write the update as ordinary tensor operations to differentiate through it.')
-        together = {}
+        together, names = {}, self.remembered(group)
         for i, p in enumerate(active):
-            held = self.state[p]
+            held = self.state[p] if names or self.counts_steps else {}
             if self.counts_steps and 'step' not in held: held['step'] = tensor_like(np.zeros((), np.float32))
             if len(held) <= self.counts_steps: self.begin(group, p, held)
             step = held['step'] if self.counts_steps else 0
             key = (p._array.dtype, self.is_fresh(held), float(step.item() if isinstance(step, TensorBase) else step), i if p._array.size > SMALL else -1)
             together.setdefault(key, []).append(i)
-        names = self.remembered(group)
         return [Run([active[i] for i in where], where, names, self.state, key[1]) for key, where in together.items()]

@@ -64,7 +64,7 @@ class SGD(Elementwise):
             g = add(multiply(buffer, momentum, t), g, t) if group['nesterov'] else buffer
         subtract(p, multiply(g, lr, t), p)
 
-# %% ../../nbs/optim/02_rules.ipynb #483773f0
+# %% ../../nbs/optim/02_rules.ipynb #6503622e
 class Adam(Elementwise):
     "Adam (Kingma and Ba, 2015). `amsgrad`: divide by the largest average of squares so far. `decoupled_weight_decay`: shrink the parameters themselves, as `AdamW` does."
 
@@ -95,7 +95,7 @@ class Adam(Elementwise):
         multiply(squares, b2, squares)
         multiply(multiply(g, g, t), new2, t)
         add(squares, t, squares)
-        if group['amsgrad']: squares = maximum(states[2], squares, states[2])
+        if group['amsgrad']: squares = maximum(states[2], squares, out=states[2])
         divide(sqrt(squares, t), root, t)
         add(t, eps, t)
         multiply(divide(average, t, t), size, t)

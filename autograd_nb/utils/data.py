@@ -167,7 +167,7 @@ class BatchSampler(Sampler):
 
     def __len__(self): return len(self.sampler) // self.batch_size if self.drop_last else -(-len(self.sampler) // self.batch_size)
 
-# %% ../../nbs/utils/01_data.ipynb #f479aa9d
+# %% ../../nbs/utils/01_data.ipynb #19df3ad6
 def default_collate(batch):
     "One batch from a list of examples of the same structure. Raises TypeError for examples it cannot put together, RuntimeError for sequences of unequal length."
     first = batch[0]
@@ -190,7 +190,7 @@ def default_collate(batch):
     if isinstance(first, tuple) and hasattr(first, '_fields'): return kind(*(default_collate(column) for column in zip(*batch)))
     if isinstance(first, Sequence):
         if any(len(b) != len(first) for b in batch): raise RuntimeError('each element in list of batch should be of equal size')
-        columns = [default_collate(column) for column in map(list, zip(*batch))]
+        columns = [default_collate(column) for column in zip(*batch)]
         if isinstance(first, (tuple, list)): return columns
         try: return kind(columns)
         except TypeError: return columns

@@ -1,0 +1,159 @@
+"""Data sets, samplers and the loader: PyTorch's order of examples and random numbers, batches and errors."""
+
+import numpy as np
+import pytest
+from _compare import run_program, same_text
+from hypothesis import given
+from hypothesis import strategies as st
+
+import autograd_nb
+from autograd_nb.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, SequentialSampler, Subset, TensorDataset, default_collate, random_split
+
+PROGRAMS = r'''
+### shuffled batches
+D = torch.utils.data; ds = D.TensorDataset(torch.arange(10.), torch.arange(10) * 2)
+for epoch in range(2):
+    for x, y in D.DataLoader(ds, batch_size=3, shuffle=True): print(x, y)
+print(torch.rand(2))
+
+### a generator
+D = torch.utils.data; g = torch.Generator().manual_seed(7); loader = D.DataLoader(list(range(11)), batch_size=4, shuffle=True, generator=g, drop_last=True)
+print([b.tolist() for b in loader], [b.tolist() for b in loader], len(loader), torch.rand(1))
+
+### in order
+D = torch.utils.data
+print([b.tolist() for b in D.DataLoader(range(5), batch_size=2)], [b.tolist() for b in D.DataLoader(range(5), batch_size=2, drop_last=True)], [b for b in D.DataLoader(range(3), batch_size=None)], torch.rand(1))
+
+### splits
+D = torch.utils.data; ds = D.TensorDataset(torch.arange(10.))
+a, b = D.random_split(ds, [7, 3]); print(a.indices, b.indices, len(a), a[0], a[[0, 1]])
+a, b, c = D.random_split(range(10), [0.5, 0.25, 0.25], generator=torch.Generator().manual_seed(1)); print(list(a), list(b), list(c))
+for batch in D.DataLoader(a, batch_size=2, shuffle=True): print(batch)
+attempt(lambda: D.random_split(ds, [1, 2])); attempt(lambda: D.random_split(ds, [0.5, -0.5, 1.0]))
+
+### samplers
+D = torch.utils.data
+print(list(D.RandomSampler(range(8))), list(D.RandomSampler(range(4), replacement=True, num_samples=40)), list(D.RandomSampler(range(4), num_samples=10)), list(D.SequentialSampler(range(3))), list(D.SubsetRandomSampler([3, 5, 9])))
+print(list(D.BatchSampler(D.SequentialSampler(range(7)), 3, False)), len(D.BatchSampler(D.SequentialSampler(range(7)), 3, True)))
+print([b.tolist() for b in D.DataLoader(range(6), batch_sampler=D.BatchSampler(D.RandomSampler(range(6)), 2, False))], [b.tolist() for b in D.DataLoader(range(6), sampler=D.SubsetRandomSampler([1, 3, 5]), batch_size=2)])
+
+### collating
+D = torch.utils.data; c = D.default_collate
+from collections import namedtuple
+P = namedtuple('P', 'a b')
+print(c([1, 2]), c([1., 2.]), c([True, False]), c(['a', 'b']), c([torch.ones(2), torch.zeros(2)]), c([np.ones(2), np.zeros(2)]), c([np.float32(1), np.float32(2)]))
+print(c([(1, 2.), (3, 4.)]), c([[1, 2], [3, 4]]), c([{'a': 1, 'b': torch.ones(1)}, {'a': 2, 'b': torch.zeros(1)}]), c([P(1, 2.), P(3, 4.)]), c([((1, 2), 'x'), ((3, 4), 'y')]), c([torch.tensor(1), torch.tensor(2)]))
+attempt(lambda: c([object(), object()])); attempt(lambda: c([torch.ones(1), torch.ones(2)])); attempt(lambda: c([[1], [1, 2]]))
+
+### a data set of one's own
+D = torch.utils.data
+class Squares(D.Dataset):
+    def __len__(self): return 6
+    def __getitem__(self, i): return torch.tensor([float(i)]), i * i
+for x, y in D.DataLoader(Squares(), batch_size=4): print(x, y)
+both = Squares() + Squares(); print(len(both), both[7], both[-1]); attempt(lambda: both[-99])
+print(next(iter(D.DataLoader(Squares(), batch_size=3, collate_fn=lambda batch: len(batch)))), D.Subset(Squares(), [4, 2])[1])
+class Stream(D.IterableDataset):
+    def __iter__(self): return iter(range(5))
+print([b.tolist() for b in D.DataLoader(Stream(), batch_size=2)], [b.tolist() for b in D.DataLoader(Stream(), batch_size=2, drop_last=True)])
+
+### bad arguments
+D = torch.utils.data; r = range(4)
+for f in (lambda: D.DataLoader(r, batch_size=0), lambda: D.DataLoader(r, batch_size=2.5), lambda: D.DataLoader(r, shuffle=True, sampler=D.SequentialSampler(r)), lambda: D.DataLoader(r, batch_size=2, batch_sampler=D.BatchSampler(D.SequentialSampler(r), 2, False)),
+          lambda: D.DataLoader(r, num_workers=-1), lambda: D.DataLoader(r, batch_size=None, drop_last=True), lambda: D.RandomSampler(r, replacement=1), lambda: D.RandomSampler(r, num_samples=0), lambda: D.DataLoader([], shuffle=True),
+          lambda: D.TensorDataset(torch.ones(2), torch.ones(3)), lambda: D.Dataset()[0], lambda: D.BatchSampler(D.SequentialSampler(r), 2, 1)): attempt(f)
+
+### a whole training run
+D = torch.utils.data; x = torch.randn(50, 4); y = (x.sum(1) > 0).long(); train, test = D.random_split(D.TensorDataset(x, y), [40, 10])
+net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Dropout(0.1), torch.nn.Linear(8, 2)); opt = torch.optim.AdamW(net.parameters(), lr=0.02); sched = torch.optim.lr_scheduler.OneCycleLR(opt, 0.05, epochs=4, steps_per_epoch=5)
+for epoch in range(4):
+    total = 0.
+    for xb, yb in D.DataLoader(train, batch_size=8, shuffle=True):
+        opt.zero_grad(); loss = torch.nn.functional.cross_entropy(net(xb), yb); loss.backward(); opt.step(); sched.step(); total += loss.item()
+    print(total)
+net.eval()
+with torch.no_grad(): print(sum((net(xb).argmax(1) == yb).sum().item() for xb, yb in D.DataLoader(test, batch_size=4)) / len(test))
+'''
+
+
+def programs(text):
+    for part in text.split("### ")[1:]:
+        name, _, source = part.partition("\n")
+        yield pytest.param(source, id=name.replace(" ", "-"))
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize("source", list(programs(PROGRAMS)))
+def test_program_prints_the_same(source):
+    import torch
+    import torch.utils.data  # noqa: F401
+
+    expected, found = run_program(source, torch), run_program(source, autograd_nb)
+    assert same_text(found, expected), f"PyTorch:\n{expected}\nautograd_nb:\n{found}"
+
+
+@given(st.integers(1, 40), st.integers(1, 12), st.booleans(), st.booleans())
+def test_every_example_comes_once(n, size, shuffle, drop_last):
+    loader = DataLoader(range(n), batch_size=size, shuffle=shuffle, drop_last=drop_last)
+    batches = [b.tolist() for b in loader]
+    assert len(batches) == len(loader)
+    seen = [i for b in batches for i in b]
+    assert len(seen) == len(set(seen)) == (n // size * size if drop_last else n)
+    assert all(len(b) == size for b in batches[:-1])
+
+
+@given(st.integers(1, 30), st.integers(1, 7), st.integers(0, 9))
+def test_cutting_batches_at_once_changes_nothing(n, size, seed):
+    "A set of tensors is cut by index lists; any other set example by example. Both give the same batches."
+
+    class Slow(Dataset):
+        def __init__(self, inner):
+            self.inner = inner
+
+        def __len__(self):
+            return len(self.inner)
+
+        def __getitem__(self, i):
+            return self.inner[i]
+
+    tensors = TensorDataset(autograd_nb.arange(2.0 * n).reshape(n, 2), autograd_nb.arange(n))
+    for ds in (tensors, Subset(tensors, list(range(n))[::-1])):
+        runs = []
+        for source in (ds, Slow(ds)):
+            autograd_nb.manual_seed(seed)
+            runs.append([[t.tolist() for t in batch] for batch in DataLoader(source, batch_size=size, shuffle=True)])
+        assert runs[0] == runs[1]
+
+
+@given(st.lists(st.integers(0, 6), min_size=1, max_size=5), st.integers(0, 9))
+def test_split_is_a_partition(lengths, seed):
+    n = sum(lengths)
+    parts = random_split(range(n), lengths, generator=autograd_nb.Generator().manual_seed(seed))
+    assert [len(p) for p in parts] == lengths
+    assert sorted(i for p in parts for i in p) == list(range(n))
+
+
+def test_batches_do_not_share_memory_with_the_data():
+    x = autograd_nb.zeros(4, 2)
+    batch = next(iter(DataLoader(TensorDataset(x), batch_size=4)))[0]
+    batch += 1
+    assert not x.any()
+
+
+def test_workers_are_accepted():
+    loader = DataLoader(range(4), batch_size=2, num_workers=2, pin_memory=False, persistent_workers=True, prefetch_factor=2)
+    assert [b.tolist() for b in loader] == [[0, 1], [2, 3]]
+
+
+def test_imports_as_in_pytorch():
+    from autograd_nb import nn, optim  # noqa: F401
+    from autograd_nb.optim.lr_scheduler import StepLR  # noqa: F401
+
+
+def test_samplers_have_lengths():
+    assert len(RandomSampler(range(5))) == len(SequentialSampler(range(5))) == 5
+    assert len(BatchSampler(SequentialSampler(range(5)), 2, True)) == 2
+
+
+def test_collating_arrays_keeps_their_dtype():
+    assert default_collate([np.ones(2, np.float32)] * 3).dtype is autograd_nb.float32

@@ -1,0 +1,439 @@
+"""Optimisers and schedules go where PyTorch's go, step by step, and keep the same state."""
+
+import copy
+import math
+import warnings
+
+import numpy as np
+import pytest
+from _compare import run_program, same_text
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import autograd_nb
+from autograd_nb.optim.optimizer import BLOCK, SMALL
+
+needs_torch = pytest.mark.needs("torch")
+
+RULES = r"""
+SGD(params, lr=0.1)
+SGD(params, lr=0.1, momentum=0.9)
+SGD(params, lr=0.1, momentum=0.9, dampening=0.3, weight_decay=0.01)
+SGD(params, lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.01)
+SGD(params, lr=0.1, maximize=True, weight_decay=0.1)
+SGD(params, lr=torch.tensor(0.1), momentum=0.5, maximize=True)
+Adam(params, lr=0.01)
+Adam(params, lr=0.01, betas=(0.8, 0.95), eps=1e-3, weight_decay=0.1)
+Adam(params, lr=0.01, amsgrad=True, maximize=True)
+Adam(params, lr=0.01, decoupled_weight_decay=True, weight_decay=0.1)
+AdamW(params, lr=0.01)
+AdamW(params, lr=0.01, weight_decay=0.2, amsgrad=True)
+RMSprop(params, lr=0.01)
+RMSprop(params, lr=0.01, alpha=0.9, momentum=0.8, centered=True, weight_decay=0.1)
+RMSprop(params, lr=0.01, centered=True, maximize=True)
+Adagrad(params, lr=0.1)
+Adagrad(params, lr=0.1, lr_decay=0.1, weight_decay=0.1, initial_accumulator_value=0.5)
+"""
+
+
+def lines(text):
+    return [line for line in text.strip().splitlines() if line]
+
+
+def trained(t, make, sizes=((4, 5), (5,), (), (SMALL + 3,)), steps=20, dtype="float32", unused=None):
+    "Parameters after `steps` steps on a bumpy function, the loss at each, and the optimiser."
+    rng = np.random.default_rng(0)
+    dtype = getattr(t, dtype)
+    params = [t.tensor(rng.standard_normal(s).tolist(), dtype=dtype, requires_grad=True) for s in sizes]
+    factors = [t.tensor(rng.standard_normal(s).tolist(), dtype=dtype) for s in sizes]
+    optimizer = eval(make, {"params": params, "torch": t, **vars(t.optim)})
+    losses = []
+    for step in range(steps):
+        optimizer.zero_grad()
+        loss = sum(((p * f).sin() + p * p * 0.1).mean() for i, (p, f) in enumerate(zip(params, factors)) if i != unused or step >= 5)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return params, losses, optimizer
+
+
+def arrays(params):
+    return [np.asarray(p.detach().numpy(), np.float64) for p in params]
+
+
+def agree(a, b, rtol=1e-5, atol=1e-6):
+    for x, y in zip(a, b, strict=True):
+        np.testing.assert_allclose(x, y, rtol=rtol, atol=atol)
+
+
+@needs_torch
+@pytest.mark.parametrize("make", lines(RULES))
+def test_twenty_steps(make):
+    import torch
+
+    theirs, their_losses, their_optimizer = trained(torch, make)
+    ours, our_losses, our_optimizer = trained(autograd_nb, make)
+    np.testing.assert_allclose(our_losses, their_losses, rtol=1e-5, atol=1e-6)
+    agree(arrays(ours), arrays(theirs), rtol=2e-5, atol=2e-6)
+    expected, found = their_optimizer.state_dict(), our_optimizer.state_dict()
+    assert found["param_groups"] == expected["param_groups"] or "tensor" in make
+    assert {k: list(v) for k, v in found["state"].items()} == {k: list(v) for k, v in expected["state"].items()}
+    for k, held in expected["state"].items():
+        for name, value in held.items():
+            np.testing.assert_allclose(found["state"][k][name].numpy(), value.numpy(), rtol=1e-4, atol=1e-6)
+
+
+@needs_torch
+@pytest.mark.parametrize("make", lines(RULES))
+def test_float64_and_a_parameter_that_joins_later(make):
+    import torch
+
+    theirs, _, _ = trained(torch, make, dtype="float64", unused=1, sizes=((3,), (2, 2), (5,)))
+    ours, _, optimizer = trained(autograd_nb, make, dtype="float64", unused=1, sizes=((3,), (2, 2), (5,)))
+    agree(arrays(ours), arrays(theirs), rtol=1e-10, atol=1e-12)
+
+
+@needs_torch
+@pytest.mark.parametrize("make", lines(RULES))
+def test_printed(make):
+    import torch
+
+    assert repr(trained(autograd_nb, make, sizes=((2,),), steps=1)[2]) == repr(trained(torch, make, sizes=((2,),), steps=1)[2])
+
+
+@needs_torch
+@pytest.mark.parametrize("make", [m for m in lines(RULES) if "tensor" not in m])
+def test_state_travels_both_ways(make):
+    "Five steps in one library, the rest in the other, are as good as all in one."
+    import torch
+
+    whole = arrays(trained(torch, make, sizes=((3, 2), (4,)))[0])
+    for first, second in ((torch, autograd_nb), (autograd_nb, torch)):
+        params, _, optimizer = trained(first, make, sizes=((3, 2), (4,)), steps=5)
+        moved = [second.tensor(a.tolist(), requires_grad=True) for a in arrays(params)]
+        successor = eval(make, {"params": moved, "torch": second, **vars(second.optim)})
+        state = optimizer.state_dict()
+        if second is torch:
+            state = {"param_groups": state["param_groups"], "state": {k: {n: torch.tensor(v.tolist()) for n, v in held.items()} for k, held in state["state"].items()}}
+        successor.load_state_dict(state)
+        rng = np.random.default_rng(0)
+        for s in ((3, 2), (4,)):
+            rng.standard_normal(s)
+        factors = [second.tensor(rng.standard_normal(s).tolist()) for s in ((3, 2), (4,))]
+        for _ in range(15):
+            successor.zero_grad()
+            sum(((p * f).sin() + p * p * 0.1).mean() for p, f in zip(moved, factors)).backward()
+            successor.step()
+        agree(arrays(moved), whole, rtol=2e-5, atol=2e-6)
+
+
+PROGRAMS = r'''
+### groups
+w = torch.nn.Parameter(torch.ones(2)); b = torch.nn.Parameter(torch.zeros(1)); frozen = torch.zeros(1)
+opt = torch.optim.SGD([{'params': [w], 'lr': 0.5}, {'params': b, 'momentum': 0.9}], lr=0.1)
+print(opt)
+for _ in range(3):
+    opt.zero_grad(); ((w * 2).sum() + (b - 1) ** 2).backward(); opt.step()
+print(w, b, opt.state_dict())
+opt.add_param_group({'params': [torch.nn.Parameter(torch.ones(1))], 'lr': 3.}); print(len(opt.param_groups), opt.param_groups[2]['lr'])
+attempt(lambda: opt.add_param_group({'params': [w]})); attempt(lambda: opt.add_param_group([w]))
+
+### named parameters
+net = torch.nn.Linear(2, 1); opt = torch.optim.Adam(net.named_parameters(), lr=0.1); print(opt.param_groups[0]['param_names'], opt.state_dict()['param_groups'])
+
+### zero_grad
+w = torch.nn.Parameter(torch.ones(2)); opt = torch.optim.SGD([w], lr=0.1); w.sum().backward(); opt.zero_grad(); print(w.grad); w.sum().backward(); opt.zero_grad(set_to_none=False); print(w.grad); opt.step(); print(w)
+
+### closures
+w = torch.nn.Parameter(torch.tensor([3.])); opt = torch.optim.SGD([w], lr=0.1)
+def closure():
+    opt.zero_grad(); loss = (w ** 2).sum(); loss.backward(); return loss
+print([round(opt.step(closure).item(), 4) for _ in range(4)])
+with torch.no_grad(): print(opt.step(closure))
+
+### bad arguments
+w = torch.nn.Parameter(torch.ones(1))
+for f in (lambda: torch.optim.SGD([], lr=1), lambda: torch.optim.SGD(w, lr=1), lambda: torch.optim.SGD([w], lr=-1), lambda: torch.optim.SGD([w], lr=1, momentum=-1), lambda: torch.optim.SGD([w], lr=1, nesterov=True), lambda: torch.optim.SGD([w * 2], lr=1),
+          lambda: torch.optim.SGD([3.], lr=1), lambda: torch.optim.Adam([w], betas=(1., .9)), lambda: torch.optim.Adam([w], eps=-1), lambda: torch.optim.SGD([w], lr=1, weight_decay=-1), lambda: torch.optim.SGD({w}, lr=1),
+          lambda: torch.optim.Adam([w]).load_state_dict({'state': {}, 'param_groups': []}), lambda: torch.optim.RMSprop([w], alpha=-1), lambda: torch.optim.Adagrad([w], lr_decay=-1), lambda: torch.optim.Optimizer([w], {}).step(),
+          lambda: torch.optim.Adam([w]).load_state_dict({'state': {}, 'param_groups': [{'params': [0, 1]}]})): attempt(f)
+
+### an optimiser of one's own
+class Halver(torch.optim.Optimizer):
+    def __init__(self, params, factor=0.5): super().__init__(params, dict(factor=factor))
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for p in group['params']:
+                if p.grad is None: continue
+                state = self.state[p]; state['count'] = state.get('count', 0) + 1
+                p.mul_(group['factor'])
+w = torch.nn.Parameter(torch.ones(2)); opt = Halver([w]); w.sum().backward(); opt.step(); opt.step(); print(w, opt.state_dict(), opt)
+sched = torch.optim.lr_scheduler.LambdaLR(torch.optim.SGD([w], lr=1.), lambda e: 0.5 ** e); print(sched.get_last_lr())
+
+### step hooks
+w = torch.nn.Parameter(torch.ones(1)); opt = torch.optim.SGD([w], lr=1.); w.sum().backward()
+a = opt.register_step_pre_hook(lambda o, args, kwargs: print('before', type(o).__name__)); b = opt.register_step_post_hook(lambda o, args, kwargs: print('after', w.item())); opt.step(); a.remove(); opt.step()
+
+### accumulating gradients
+net = torch.nn.Linear(3, 1); opt = torch.optim.AdamW(net.parameters(), lr=0.1)
+x = torch.randn(8, 3); y = torch.randn(8, 1)
+for _ in range(3):
+    opt.zero_grad()
+    for part in range(4): (torch.nn.functional.mse_loss(net(x[part * 2:part * 2 + 2]), y[part * 2:part * 2 + 2]) / 4).backward()
+    torch.nn.utils.clip_grad_norm_(net.parameters(), 0.5); opt.step()
+print(net.weight, net.bias)
+
+### frozen and unfrozen
+net = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 1)); net[0].requires_grad_(False); opt = torch.optim.Adam(net.parameters(), lr=0.1)
+for i in range(6):
+    if i == 3: net[0].requires_grad_(True)
+    opt.zero_grad(); net(torch.ones(1, 2)).sum().backward(); opt.step()
+print(net[0].weight, net[1].weight, [s['step'].item() for s in opt.state.values()])
+
+### changing options and state between steps
+w = torch.nn.Parameter(torch.tensor([1., 2.])); opt = torch.optim.Adam([w], lr=0.1)
+for i in range(6):
+    opt.zero_grad(); (w ** 2).sum().backward(); opt.step()
+    if i == 1: opt.param_groups[0]['lr'] = 0.5
+    if i == 2: opt.state[w]['exp_avg'].zero_()
+    if i == 3: opt.state[w]['exp_avg_sq'] = torch.ones(2)
+    if i == 4: opt.param_groups[0]['weight_decay'] = 0.1
+    print(w)
+
+### version counters
+w = torch.nn.Parameter(torch.ones(2)); opt = torch.optim.SGD([w], lr=0.1); v = w._version; y = (w * w).sum(); y.backward(); opt.step(); print(w._version > v)
+y = (w * w).sum(); (w * 1).sum().backward(); opt.step(); attempt(y.backward)
+
+### views of parameters see the step
+w = torch.nn.Parameter(torch.zeros(2, 3)); u = torch.nn.Parameter(torch.zeros(3)); seen = w.detach()[0]; opt = torch.optim.SGD([w, u], lr=1.); (w.sum() + u.sum()).backward(); opt.step(); print(seen, w.data_ptr() == seen.data_ptr())
+
+### half precision and complex
+for dtype in (torch.float16, torch.complex64):
+    w = torch.nn.Parameter(torch.tensor([1., 2.]).to(dtype)); u = torch.nn.Parameter(torch.ones(2, 2).to(dtype)); opt = torch.optim.Adam([w, u], lr=0.1)
+    for _ in range(3): opt.zero_grad(); ((w * w.conj()).real.sum() + (u * u.conj()).real.sum()).backward(); opt.step()
+    print(w, u)
+
+### warnings of schedules
+import warnings
+w = torch.nn.Parameter(torch.ones(1)); opt = torch.optim.SGD([w], lr=1.); s = torch.optim.lr_scheduler.StepLR(opt, 2)
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter('always'); s.step()
+print([str(c.message)[:60] for c in caught])
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter('always'); s.get_lr()
+print([str(c.message)[:60] for c in caught])
+
+### schedules saved and loaded
+w = torch.nn.Parameter(torch.ones(1)); opt = torch.optim.SGD([w], lr=1.); s = torch.optim.lr_scheduler.CosineAnnealingLR(opt, 10)
+for _ in range(4): opt.step(); s.step()
+t = torch.optim.lr_scheduler.CosineAnnealingLR(torch.optim.SGD([w], lr=1.), 10); t.load_state_dict(s.state_dict()); t.optimizer.load_state_dict(opt.state_dict()); t.optimizer.step(); t.step(); opt.step(); s.step(); print(t.get_last_lr(), s.get_last_lr(), s.state_dict()['last_epoch'], s.base_lrs)
+attempt(lambda: torch.optim.lr_scheduler.StepLR(3, 2)); attempt(lambda: torch.optim.lr_scheduler.LinearLR(opt, start_factor=0)); attempt(lambda: torch.optim.lr_scheduler.OneCycleLR(opt, 1.)); attempt(lambda: torch.optim.lr_scheduler.ReduceLROnPlateau(opt, factor=2.)); attempt(lambda: torch.optim.lr_scheduler.LambdaLR(opt, [1, 2])); attempt(lambda: torch.optim.lr_scheduler.ReduceLROnPlateau(opt, mode='best'))
+'''
+
+
+def programs(text):
+    for part in text.split("### ")[1:]:
+        name, _, source = part.partition("\n")
+        yield pytest.param(source, id=name.replace(" ", "-"))
+
+
+@needs_torch
+@pytest.mark.parametrize("source", list(programs(PROGRAMS)))
+def test_program_prints_the_same(source):
+    import torch
+
+    expected, found = run_program(source, torch), run_program(source, autograd_nb)
+    assert same_text(found, expected), f"PyTorch:\n{expected}\nautograd_nb:\n{found}"
+
+
+# Schedules ------------------------------------------------------------------------------------------------------
+
+SCHEDULES = r"""
+StepLR(opt, 3)
+StepLR(opt, 2, gamma=0.5)
+MultiStepLR(opt, [2, 5, 5, 9], gamma=0.3)
+ExponentialLR(opt, 0.9)
+CosineAnnealingLR(opt, 7)
+CosineAnnealingLR(opt, 5, eta_min=0.01)
+CosineAnnealingWarmRestarts(opt, 4, T_mult=2, eta_min=0.01)
+LambdaLR(opt, lambda e: 0.95 ** e)
+LambdaLR(opt, [lambda e: 1 / (1 + e), lambda e: 0.5 ** e])
+MultiplicativeLR(opt, lambda e: 0.9 + 0.01 * e)
+LinearLR(opt)
+LinearLR(opt, start_factor=0.1, end_factor=0.7, total_iters=8)
+ConstantLR(opt, 0.5, 4)
+PolynomialLR(opt, 8, power=2.0)
+OneCycleLR(opt, max_lr=1.0, total_steps=20)
+OneCycleLR(opt, max_lr=[1.0, 2.0], epochs=4, steps_per_epoch=5, anneal_strategy='linear', three_phase=True, div_factor=10.)
+SequentialLR(opt, [LinearLR(opt, 0.25, total_iters=4), CosineAnnealingLR(opt, 12)], [4])
+SequentialLR(opt, [ConstantLR(opt, 0.1, 3), ExponentialLR(opt, 0.8), StepLR(opt, 2)], [3, 8])
+"""
+
+
+@needs_torch
+@pytest.mark.parametrize("make", lines(SCHEDULES))
+@pytest.mark.parametrize("kind", ["SGD", "Adam"])
+def test_schedule(make, kind):
+    import torch
+
+    runs = []
+    for t in (torch, autograd_nb):
+        w, b = (t.nn.Parameter(t.zeros(1)) for _ in range(2))
+        opt = getattr(t.optim, kind)([{"params": [w]}, {"params": [b], "lr": 0.3}], lr=0.1, **({"momentum": 0.9} if kind == "SGD" else {}))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            schedule = eval(make, {"opt": opt, **vars(t.optim.lr_scheduler)})
+            found = []
+            for _ in range(18):
+                found.append([*schedule.get_last_lr(), *[g.get("momentum", g.get("betas", (0,))[0]) for g in opt.param_groups]])
+                opt.step()
+                schedule.step()
+        runs.append(found)
+    np.testing.assert_allclose(runs[1], runs[0], rtol=1e-9, atol=1e-15)
+
+
+@needs_torch
+@pytest.mark.parametrize("options", [{}, {"mode": "max"}, {"threshold_mode": "abs", "threshold": 0.2}, {"cooldown": 2, "patience": 1, "min_lr": 0.005}])
+def test_reduce_on_plateau(options):
+    import torch
+
+    losses = [5, 4, 4.01, 4.0, 3.9999, 4, 4, 4, 4, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3]
+    runs = []
+    for t in (torch, autograd_nb):
+        opt = t.optim.SGD([t.nn.Parameter(t.zeros(1))], lr=0.1)
+        schedule = t.optim.lr_scheduler.ReduceLROnPlateau(opt, **{"patience": 2, **options})
+        found = []
+        for v in losses:
+            schedule.step(t.tensor(float(v)))
+            found.append((opt.param_groups[0]["lr"], schedule.num_bad_epochs, schedule.best))
+        runs.append(found)
+    np.testing.assert_allclose(runs[1], runs[0], rtol=1e-12)
+
+
+# Memory layout must not matter ----------------------------------------------------------------------------------
+
+
+def reference_adam(p, grads, lr=0.01, b1=0.9, b2=0.999, eps=1e-8):
+    m, v = np.zeros_like(p), np.zeros_like(p)
+    for t, g in enumerate(grads, 1):
+        m = b1 * m + (1 - b1) * g
+        v = b2 * v + (1 - b2) * g * g
+        p = p - lr / (1 - b1**t) * m / (np.sqrt(v) / math.sqrt(1 - b2**t) + eps)
+    return p
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.sampled_from([0, 1, 2, 7, 100, SMALL - 1, SMALL, SMALL + 1, 2 * BLOCK, 2 * BLOCK + 5]), min_size=1, max_size=6), st.booleans(), st.integers(0, 99))
+def test_adam_is_the_textbooks_for_any_sizes(sizes, turned, seed):
+    "Side by side, alone, in blocks, transposed: every number takes the same step."
+    rng = np.random.default_rng(seed)
+    start = [rng.standard_normal(n if n < 100 else (1, n)) for n in sizes]
+    params = [autograd_nb.from_numpy((a.T.copy().T if turned else a.copy())).requires_grad_() for a in start]
+    steps = [[rng.standard_normal(a.shape) for a in start] for _ in range(3)]
+    optimizer = autograd_nb.optim.Adam(params, lr=0.01)
+    for grads in steps:
+        for p, g in zip(params, grads):
+            p.grad = autograd_nb.from_numpy(np.asfortranarray(g) if turned else g.copy())
+        optimizer.step()
+    for i, (p, a) in enumerate(zip(params, start)):
+        np.testing.assert_allclose(p.detach().numpy(), reference_adam(a, [s[i] for s in steps]), rtol=1e-9, atol=1e-12)
+
+
+def test_non_contiguous_parameter():
+    base = np.arange(12.0).reshape(3, 4)
+    for size in (1, 2):
+        params = [autograd_nb.from_numpy(base.copy().T).requires_grad_() for _ in range(size)]
+        optimizer = autograd_nb.optim.SGD(params, lr=1.0)
+        for p in params:
+            p.grad = autograd_nb.from_numpy(np.ascontiguousarray(base.T))
+        optimizer.step()
+        for p in params:
+            assert not p.detach().numpy().any() and not p.detach().numpy().flags.c_contiguous
+
+
+def test_gradients_are_left_as_they_are():
+    for kind in ("SGD", "Adam", "AdamW", "RMSprop", "Adagrad"):
+        for sizes in ((3, 4), (SMALL + 1,)):
+            params = [autograd_nb.ones(n, requires_grad=True) for n in sizes]
+            for p in params:
+                p.grad = autograd_nb.ones(p.shape) * 2
+            options = {"weight_decay": 0.1, "maximize": True}
+            getattr(autograd_nb.optim, kind)(params, lr=0.1, **options).step()
+            assert all((p.grad == 2).all() for p in params)
+
+
+def test_two_optimisers_share_parameters():
+    w = autograd_nb.tensor([1.0, 2.0], requires_grad=True)
+    first, second = autograd_nb.optim.SGD([w], lr=0.1), autograd_nb.optim.Adam([w], lr=0.1)
+    for optimizer in (first, second, first):
+        optimizer.zero_grad()
+        (w * w).sum().backward()
+        optimizer.step()
+    v = np.array([1.0, 2.0])
+    v = v - 0.2 * v
+    v = v - 0.1 * np.sign(v)
+    v = v - 0.2 * v
+    np.testing.assert_allclose(w.tolist(), v, rtol=1e-5)
+
+
+def test_data_and_dtype_replaced_between_steps():
+    net = autograd_nb.nn.Linear(2, 2)
+    optimizer = autograd_nb.optim.Adam(net.parameters(), lr=0.1)
+    x = autograd_nb.ones(1, 2)
+    net(x).sum().backward()
+    optimizer.step()
+    net.weight.data = autograd_nb.zeros(2, 2)
+    optimizer.zero_grad()
+    net(x).sum().backward()
+    optimizer.step()
+    np.testing.assert_allclose(net.weight.detach().numpy(), -0.1 * np.ones((2, 2)), rtol=1e-4)
+
+
+def test_optimiser_can_be_copied():
+    w = autograd_nb.tensor([1.0], requires_grad=True)
+    optimizer = autograd_nb.optim.Adam([w], lr=0.1)
+    (w * w).sum().backward()
+    optimizer.step()
+    w2, optimizer2 = copy.deepcopy((w, optimizer))
+    for p, o in ((w, optimizer), (w2, optimizer2)):
+        o.zero_grad()
+        (p * p).sum().backward()
+        o.step()
+    assert w.item() == w2.item() and optimizer2.param_groups[0]["params"][0] is w2
+
+
+def test_nothing_is_left_behind():
+    "A finished optimiser is freed without the garbage collector."
+    import gc
+    import weakref
+
+    w = autograd_nb.ones(4, requires_grad=True)
+    optimizer = autograd_nb.optim.Adam([w], lr=0.1)
+    w.sum().backward()
+    optimizer.step()
+    gone = weakref.ref(optimizer)
+    gc.disable()
+    try:
+        del optimizer
+        assert gone() is None
+    finally:
+        gc.enable()
+
+
+def test_step_written_down_for_saved_values():
+    "A step between forward and backward is noticed, with the place where it happened."
+    w = autograd_nb.ones(2, requires_grad=True)
+    optimizer = autograd_nb.optim.SGD([w], lr=0.1)
+    loss = (w * w).sum()
+    w.grad = autograd_nb.ones(2)
+    optimizer.step()
+    with pytest.raises(RuntimeError, match=r"modified by an inplace operation.*test_optim_parity\.py"):
+        loss.backward()
+
+
+def test_differentiable_is_refused():
+    w = autograd_nb.ones(2, requires_grad=True)
+    w.grad = autograd_nb.ones(2)
+    with pytest.raises(RuntimeError, match="differentiable=True is not supported"):
+        autograd_nb.optim.SGD([w], lr=0.1, differentiable=True).step()

@@ -6,7 +6,7 @@
 __all__ = []
 
 # %% ../../nbs/autograd/00_package.ipynb #6febe601
-from . import graph
+from . import functional, graph
 from .function import Function
 from .gradcheck import gradcheck, gradgradcheck
 from .gradient import backward, grad

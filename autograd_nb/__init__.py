@@ -57,9 +57,13 @@ def _legacy(dtype_):
 _int = type(1)
 FloatTensor, DoubleTensor, LongTensor, IntTensor, BoolTensor, HalfTensor, ByteTensor = map(_legacy, (float32, float64, int64, int32, bool, float16, uint8))
 
+# %% ../nbs/00_package.ipynb #32927005
+from . import more as _more
+_more.install(Tensor, globals())
+
 # %% ../nbs/00_package.ipynb #2276c4ac
 def __getattr__(name):
-    if name in ('viz', 'widgets', 'nn', 'optim', 'utils', 'linalg', 'cuda', 'func', 'amp'):
+    if name in ('viz', 'widgets', 'nn', 'optim', 'utils', 'linalg', 'special', 'fft', 'cuda', 'func', 'amp'):
         import importlib
         try: return importlib.import_module(f'{__name__}.{name}')
         except ModuleNotFoundError as error:

@@ -5,12 +5,12 @@
 # %% auto #0
 __all__ = ['return_inv_ex', 'return_solve_ex', 'return_cholesky_ex', 'return_slogdet', 'return_logabsdet', 'return_qr',
            'return_svd', 'return_eigh', 'return_eig', 'return_lu', 'return_lu_factor', 'return_lu_factor_ex',
-           'return_lstsq', 'need_matrix', 'need_floating', 'mirrored', 'inv', 'infos', 'inv_ex', 'solve', 'solve_ex',
-           'solve_triangular', 'lstsq', 'pinv', 'det', 'slogdet', 'logdet', 'cholesky', 'cholesky_ex', 'adjoint', 'qr',
-           'lu', 'lu_factor_ex', 'lu_factor', 'permutation', 'lu_solve', 'lu_unpack', 'householder_product', 'eigh',
-           'eigvalsh', 'eig', 'eigvals', 'svd', 'svdvals', 'vector_norm', 'matrix_norm', 'norm', 'cond', 'matrix_rank',
-           'matrix_exp', 'matrix_power', 'multi_dot', 'cross', 'vecdot', 'diagonal', 'vander', 'tensorinv',
-           'tensorsolve']
+           'return_lu_unpack', 'return_lstsq', 'need_matrix', 'need_floating', 'mirrored', 'inv', 'infos', 'inv_ex',
+           'solve', 'solve_ex', 'solve_triangular', 'lstsq', 'pinv', 'det', 'slogdet', 'logdet', 'cholesky',
+           'cholesky_ex', 'adjoint', 'qr', 'lu', 'lu_factor_ex', 'lu_factor', 'permutation', 'lu_solve', 'lu_unpack',
+           'householder_product', 'eigh', 'eigvalsh', 'eig', 'eigvals', 'svd', 'svdvals', 'vector_norm', 'matrix_norm',
+           'norm', 'cond', 'matrix_rank', 'matrix_exp', 'matrix_power', 'multi_dot', 'cross', 'vecdot', 'diagonal',
+           'vander', 'tensorinv', 'tensorsolve']
 
 # %% ../nbs/tensor/05_linalg.ipynb #4c88cc67
 import builtins
@@ -52,11 +52,12 @@ def mirrored(A, upper=False):
     if a.dtype.kind == 'c': full[..., np.arange(n), np.arange(n)] = full[..., np.arange(n), np.arange(n)].real
     return A + tensor_like(full - a)
 
-# %% ../nbs/tensor/05_linalg.ipynb #30ef9881
+# %% ../nbs/tensor/05_linalg.ipynb #018a96c3
 return_inv_ex, return_solve_ex, return_cholesky_ex = _pair('linalg_inv_ex', ('inverse', 'info')), _pair('linalg_solve_ex', ('result', 'info')), _pair('linalg_cholesky_ex', ('L', 'info'))
 return_slogdet, return_logabsdet = _pair('linalg_slogdet', ('sign', 'logabsdet')), _pair('slogdet', ('sign', 'logabsdet'))
 return_qr, return_svd, return_eigh, return_eig = _pair('linalg_qr', ('Q', 'R')), _pair('linalg_svd', ('U', 'S', 'Vh')), _pair('linalg_eigh', ('eigenvalues', 'eigenvectors')), _pair('linalg_eig', ('eigenvalues', 'eigenvectors'))
 return_lu, return_lu_factor, return_lu_factor_ex = _pair('linalg_lu', ('P', 'L', 'U')), _pair('linalg_lu_factor', ('LU', 'pivots')), _pair('linalg_lu_factor_ex', ('LU', 'pivots', 'info'))
+return_lu_unpack = _pair('lu_unpack', ('P', 'L', 'U'))
 return_lstsq = _pair('linalg_lstsq', ('solution', 'residuals', 'rank', 'singular_values'))
 
 def inv(A, *, out=None):
@@ -134,7 +135,7 @@ def pinv(A, rcond=None, hermitian=False, *, atol=None, rtol=None, out=None):
     rtol, atol = (v.item() if isinstance(v, TensorBase) else v for v in (rcond if rtol is None else rtol, atol))
     return into(out, _op['pinv'](mirrored(A) if hermitian else A, rtol=rtol, atol=atol or 0.))
 
-# %% ../nbs/tensor/05_linalg.ipynb #e556d3cd
+# %% ../nbs/tensor/05_linalg.ipynb #0b427f1c
 def det(A, *, out=None):
     "The determinant of square matrices; its gradient exists for singular ones too."
     need_matrix(A, 'linalg.det', True)
@@ -163,7 +164,7 @@ def cholesky_ex(A, *, upper=False, check_errors=False, out=None):
     need_matrix(A, 'linalg.cholesky_ex', True)
     info = np.zeros(A._array.shape[:-2], np.int32)
     try: L = cholesky(A, upper=upper)
-    except LinAlgError as error:
+    except LinAlgError:
         if check_errors: raise
         for i in np.ndindex(info.shape):
             m = mirrored(tensor_like(A._array[i]), upper)._array
@@ -253,7 +254,7 @@ def lu_unpack(LU_data, LU_pivots, unpack_data=True, unpack_pivots=True):
     k = builtins.min(m, n)
     P = tensor_like(permutation(LU_pivots, m).astype(LU_data._array.dtype))
     L = F.tril(F.narrow(LU_data, -1, 0, k), -1) + tensor_like(np.eye(m, k, dtype=LU_data._array.dtype))
-    return _pair('lu_unpack', ('P', 'L', 'U'))(P, L, F.triu(F.narrow(LU_data, -2, 0, k)))
+    return return_lu_unpack(P, L, F.triu(F.narrow(LU_data, -2, 0, k)))
 
 def householder_product(A, tau, *, out=None):
     "The first columns of a product of Householder reflections, given by the columns of A below the diagonal and by `tau`."

@@ -13,12 +13,12 @@ __all__ = ['LinAlgError', 'array_of', 'conj', 'mH', 'diag_of', 'as_diag', 'eye_l
            'eigvals_rule', 'skew', 'svd_rule', 'svd', 'svdvals_rule', 'svdvals', 'lu_arrays', 'plu', 'expm_arrays',
            'direction', 'matrix_exp', 'cross', 'pinv', 'norm_slope', 'vector_norm']
 
-# %% ../../nbs/ops/09_decompositions.ipynb #f4be9290
+# %% ../../nbs/ops/09_decompositions.ipynb #e6820c3a
 import math
 import numpy as np
 from ..arrays.numpy_backend import xp
 from ..graph.node import TensorBase, tensor_like
-from ..graph.op import N, linear, op
+from ..graph.op import N, op
 from .linalg import matmul
 from .pointwise import abs, as_numbers, conj_physical, pow, real, to, where
 from .reduce import axes, count_of, reduction_batch, restore, sum

@@ -14,14 +14,14 @@ __all__ = ['SELU_ALPHA', 'SELU_SCALE', 'heaviside', 'gcd', 'lcm', 'bitwise_left_
            'hardshrink', 'threshold', 'prelu', 'halves', 'glu_rule', 'glu', 'nan_to_num', 'is_number', 'C', 'imag',
            'complex_of', 'view_as_real', 'view_as_complex', 'is_complex', 'sgn_rule', 'sgn', 'angle_rule', 'angle']
 
-# %% ../../nbs/ops/08_special.ipynb #e9f43cf7
+# %% ../../nbs/ops/08_special.ipynb #28e10021
 import math
 import numpy as np
 from ..arrays.numpy_backend import xp
-from ..graph.op import Fixed, N, linear, op, symmetric
-from .pointwise import (_ERF_A, _ERF_B, _ERF_C, _ERF_D, _ERF_P, _ERF_Q, _poly, abs, as_numbers, atan2, away, binary, conj_physical, cos, erf_kernel, exp, log, plain, real, reciprocal, rsqrt, sigmoid, sign, sin, softplus, sqrt, tanh, to,
+from ..graph.op import Fixed, N, linear, op
+from .pointwise import (_ERF_A, _ERF_B, _ERF_C, _ERF_D, _ERF_P, _ERF_Q, _poly, abs, away, binary, conj_physical, cos, erf_kernel, exp, log, plain, real, reciprocal, rsqrt, sigmoid, sign, sin, softplus, tanh,
                                        unary, where)
-from .shape import cat, narrow, pointwise, reshape, shift
+from .shape import cat, narrow, pointwise, shift
 from .reduce import dims_of
 
 # %% ../../nbs/ops/08_special.ipynb #89cd7902

@@ -229,10 +229,12 @@ def std(input, dim=None, unbiased=None, keepdim=False, *, correction=1, axis=Non
 
 def var_mean(input, dim=None, unbiased=None, keepdim=False, *, correction=1):
     "Variance and mean."
+    if isinstance(dim, builtins.bool): dim, unbiased = None, dim
     return var(input, dim, unbiased, keepdim, correction=correction), mean(input, dim, keepdim)
 
 def std_mean(input, dim=None, unbiased=None, keepdim=False, *, correction=1):
     "Standard deviation and mean."
+    if isinstance(dim, builtins.bool): dim, unbiased = None, dim
     return std(input, dim, unbiased, keepdim, correction=correction), mean(input, dim, keepdim)
 
 def logsumexp(input, dim, keepdim=False, *, out=None):
@@ -480,6 +482,8 @@ def unflatten(input, dim, sizes):
     "One dimension as several."
     s, d = input._array.shape, dim_of(dim, input._array.ndim)
     rest = math.prod(x for x in sizes if x != -1)
+    if rest != s[d] if -1 not in sizes else not rest or s[d] % rest:
+        raise RuntimeError(f"unflatten: Provided sizes {list(sizes)} don't multiply up to the size of dim {d} ({s[d]}) in the input tensor")
     return reshape(input, (*s[:d], *(s[d] // rest if x == -1 else x for x in sizes), *s[d + 1:]))
 
 def permute(input, *dims):
@@ -657,8 +661,9 @@ def select(input, dim, index):
     if not -size <= index < size: raise IndexError(f'select(): index {index} out of range for tensor of size {list(input._array.shape)} at dimension {d}')
     return _op['basic_index'](input, index=(slice(None),) * d + (int(index),))
 
-def flip(input, *dims):
+def flip(input, *dims, **given):
     "Elements in reversed order along `dims`."
+    if given: dims = (given['dims'],)
     n = input._array.ndim
     return _op['flip'](input, dims=tuple(dim_of(d, n) for d in sizes_of(dims)))
 

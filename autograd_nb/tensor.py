@@ -62,7 +62,7 @@ def view_meta(x, o):
     "The `Meta` of `o`, a result of a view operation on `x`; None if it turned out to be a copy."
     if storage_of(o._array) is not storage_of(x._array): return None
     mx = x._meta
-    base = x if mx is None or mx.base is None else mx.base
+    base = x if mx is None or mx.base is None or x._node.__class__ is AccumulateGrad else mx.base
     meta = Meta(base)
     if mx is not None: meta.version, meta.inference = mx.version, mx.inference
     if not LOCAL.modes.grad: meta.view = 'no_grad'
@@ -124,6 +124,10 @@ def overwrite(x, result, name):
     array[...] = new
     JOURNAL.note(array, name, None if meta is None else meta.version)
     if not modes.grad: return x
+    box = None if meta is None else meta.grad
+    if box.__class__ is GradBox and x._node is not None:       # a retained gradient is that of the present value
+        hooks_of(x.grad_fn).retained.pop(x.output_nr, None)
+    else: box = None
     if node is not None and node.seq > 0:
         for field, value in node.saved:
             if value is new: setattr(node, field, array)
@@ -136,6 +140,7 @@ def overwrite(x, result, name):
     elif base is None and (node is not None or x._node is not None):
         x._node = node
         renew_views(x)
+    if box is not None and x._node is not None: hooks_of(x.grad_fn).retained[x.output_nr] = weakref.ref(box)
     return x
 
 class CopySlices(Node):
@@ -672,7 +677,7 @@ class Tensor(TensorBase):
         return self._draw(chances(p._array if isinstance(p, TensorBase) else p, self._array.shape, generator), 'bernoulli_')
     def random_(self, low=0, high=None, *, generator=None):
         "Fill with integers from `low` to `high` (excluded)."
-        if high is None: low, high = 0, low or 1 << 24
+        if high is None: low, high = 0, low or (1 << 63 if self._array.dtype == np.int64 else 1 << 24)
         return self._draw((generator or default_generator).integers(low, high, self._array.shape), 'random_')
     def bernoulli(self, p=None, *, generator=None):
         "Ones with the probabilities in this tensor, zeros otherwise."

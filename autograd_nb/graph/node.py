@@ -258,15 +258,19 @@ JOURNAL = Journal()
 _getframe = sys._getframe
 _package = __name__.rpartition('.graph')[0]
 
+_ours = {}          # id of a code object known to be inside this package -> the code object
+
 def caller():
     "The code object and instruction offset of the nearest frame outside this package."
     frame = _getframe(1)
-    while frame is not None and _inside(frame): frame = frame.f_back
-    return (None, None) if frame is None else (frame.f_code, frame.f_lasti)
-
-def _inside(frame):
-    name = frame.f_globals.get('__name__', '')
-    return name == _package or name.startswith(_package + '.')
+    while frame is not None:
+        code = frame.f_code
+        if id(code) not in _ours:
+            name = frame.f_globals.get('__name__', '')
+            if name != _package and not name.startswith(_package + '.'): return code, frame.f_lasti
+            _ours[id(code)] = code
+        frame = frame.f_back
+    return None, None
 
 def locate(code, lasti):
     "'file.py:12' for a code object and an instruction offset, or None."

@@ -94,6 +94,7 @@ def all_bool(index):
 # %% ../../nbs/ops/05_indexing.ipynb #889783ef
 def at(index, dim, shape=None):
     "The NumPy index that picks `index` along `dim` and stays in place elsewhere."
+    if not index.ndim: return (index,)
     grid = list(np.ogrid[tuple(slice(s) for s in index.shape)])
     grid[dim] = index
     return tuple(grid)
@@ -130,7 +131,8 @@ picked.vjp(x=lambda g, index, x_shape, *, dim, keepdim: scatter_add_zeros(g if k
 def scatter_add_zeros(g, index, *, shape, dim):
     "Zeros of `shape` with `g` added at `index` along `dim`: the transpose of `gather`."
     out = xp.zeros(shape, g.dtype)
-    np.add.at(out, at(index, dim), g) if out.ndim else out.reshape(1)[index].__iadd__(g)
+    if out.ndim: np.add.at(out, at(index, dim), g)
+    else: out[...] = g.sum()
     return out
 scatter_add_zeros.vjp(g=lambda ct, index, *, dim: gather(ct, index, dim=dim))
 

@@ -41,7 +41,9 @@ log_softmax.vjp(x=lambda g, out, *, dim: g - exp(out) * sum(g, dim=dim, keepdim=
 
 # %% ../../nbs/ops/06_nn.ipynb #634d4b2f
 def row_factors(target, classes, weight, ignore_index, reduction, dtype):
-    "The factor of each row in the negative log-likelihood, and the targets with ignored ones replaced by a harmless 0."
+    "The factor of each row in the negative log-likelihood (one number if all are equal), and the targets with ignored ones replaced by a harmless 0."
+    if weight is None and target.size and not 0 <= ignore_index < classes and target.min() >= 0 and target.max() < classes:      # the usual case
+        return dtype.type(1 / target.size if reduction == 'mean' else 1), target
     keep = target != ignore_index
     safe = xp.where(keep, target, 0)
     if safe.size and (safe.min() < 0 or safe.max() >= classes):
@@ -63,7 +65,7 @@ def weights_of(target, classes, statics, like):
     "For each example the sum of its rows' factors, as a column in the dtype of `like`."
     like, target = (getattr(v, '_array', v) for v in (like, target))
     factor, _ = row_factors(target.reshape(-1), classes, statics['weight'], statics['ignore_index'], 'none', like.dtype)
-    return factor.reshape(target.shape).sum(1, keepdims=True)
+    return np.broadcast_to(factor, target.size).reshape(target.shape).sum(1, keepdims=True)
 
 def _each_spread(op, values, batched, statics):
     g, target = all_batched(op, values, batched)

@@ -83,7 +83,7 @@ def write(t, names: dict, level: int = 0) -> str:
         return f"{t.func.id}({', '.join(write(i, names) for i in a)})"
     return ast.unparse(t)
 
-# %% ../../nbs/viz/04_formulas.ipynb #f1fe5aff
+# %% ../../nbs/viz/04_formulas.ipynb #b76814ee
 def _rule(node, slot):
     op = getattr(node, 'op', None)
     return None if op is None or getattr(op, 'variadic', False) else op.rules.get(slot)
@@ -120,14 +120,15 @@ def local_formula(node, slot: int = 0, labels=None) -> str | None:
     return s if len(s) <= 40 else None
 
 # Rules that move numbers about rather than multiply them, in words.
-WORDS = dict(sum='copied to every entry', mean='divided by the number of entries and copied to each', view='reshaped', reshape='reshaped', flatten='reshaped', squeeze='reshaped', unsqueeze='reshaped',
-             transpose='transposed', permute='transposed', select='put back in its place, zeros elsewhere', index='put back in its place, zeros elsewhere', slice='put back in its place, zeros elsewhere',
-             cat='cut apart', stack='cut apart', expand='summed over the copies', unbind='put together')
+WORDS = dict(sum='copied to every entry', mean='divided by the number of entries and copied to each', expand='summed over the copies', unbind='put together',
+             **dict.fromkeys(('view', 'reshape', 'flatten', 'squeeze', 'unsqueeze'), 'reshaped'), **dict.fromkeys(('transpose', 'permute', 't'), 'transposed'),
+             **dict.fromkeys(('basic_index', 'advanced_index', 'narrow'), 'put back in its place, zeros elsewhere'), **dict.fromkeys(('cat', 'stack'), 'cut apart'))
+_PRODUCTS = {'t', 'mT', 'mm', 'mv', 'bmm', 'matmul', 'dot', 'conj'}
 
 def _readable(body, params):
     "Only `g`, the op's inputs and products of them: a rule that can be shown as it stands."
     names = {n.id for n in ast.walk(body) if isinstance(n, ast.Name)}
-    return names <= {'g', 'out', *params, 't', 'mT', 'mm', 'mv', 'bmm', 'matmul', 'dot', 'conj'} and not any(isinstance(n, (ast.Subscript, ast.Attribute)) for n in ast.walk(body))
+    return names <= {'g', 'out', *params, *_PRODUCTS} and not any(isinstance(n, (ast.Subscript, ast.Attribute)) for n in ast.walk(body))
 
 def is_factor(node, slot: int = 0) -> bool:
     "Is the rule of this input 'g times something', so that there is a local derivative to name?"

@@ -5,14 +5,14 @@
 # %% auto #0
 __all__ = ['Picture', 'draw', 'tensor_html']
 
-# %% ../../nbs/viz/08_picture.ipynb #8174cd5b
+# %% ../../nbs/viz/08_picture.ipynb #0a3ebfac
 import pathlib
-from .style import MONO, esc, inline, nbytes_text, shape_text, theme_css, val
+from .style import MONO, esc, inline, nbytes_text, rules, shape_text, theme_css, val
 from .records import Graph, array, caller_names, graph_records, graph_text
 from .layout import to_dot
 from .svg import draw_graph
 
-# %% ../../nbs/viz/08_picture.ipynb #8d2af7ba
+# %% ../../nbs/viz/08_picture.ipynb #3f643ff8
 class Picture:
     "A drawn graph: `svg`, `dot`, `text`, `records`; `save` writes it to a file; a notebook shows it."
     def __init__(self, records: Graph, direction=None, values: bool = True, saved: bool = False, title=None):
@@ -26,8 +26,10 @@ class Picture:
     @property
     def text(self): return graph_text(self.records)
     @property
-    def html(self): return f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1"><title>Computation graph</title>' \
-                           f'<style>html{{color-scheme:light dark}}body{{margin:1rem;overflow-x:auto}}</style></head><body>{self.svg}</body></html>'
+    def html(self):
+        return ('<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
+                '<title>Computation graph</title><style>html{color-scheme:light dark}body{margin:1rem;overflow-x:auto}</style></head>'
+                f'<body>{self.svg}</body></html>')
     def __str__(self): return self.text
     def __repr__(self): return self.text
     def _repr_html_(self): return f'<div style="overflow-x:auto;padding:2px">{self.svg}</div>'
@@ -48,7 +50,7 @@ def draw(*tensors, names=None, direction=None, values: bool = True, saved: bool 
     if not tensors: raise TypeError('draw() needs at least one tensor')
     return Picture(graph_records(tensors, caller_names() if names is None else names, max_nodes=max_nodes), direction, values, saved, title)
 
-# %% ../../nbs/viz/08_picture.ipynb #c2d2d1a2
+# %% ../../nbs/viz/08_picture.ipynb #c91ceb4f
 def tensor_html(t) -> str:
     "HTML for a tensor: its printed form, then shape, dtype, device, origin and memory."
     a = array(t); bits = [f'shape {shape_text(tuple(a.shape))}', str(t.dtype).removeprefix('torch.'), str(t.device)]
@@ -56,5 +58,8 @@ def tensor_html(t) -> str:
     elif t.requires_grad: bits.append('leaf, requires grad')
     if t.is_leaf and t.grad is not None: bits.append(f'grad {inline(val(array(t.grad)))}')
     bits.append(nbytes_text(a.nbytes) + (' (view)' if getattr(t, '_base', None) is not None else ''))
-    return (f'<div class="agnb"><style>{theme_css()}.agnb pre.ag-tensor{{font-family:{MONO};margin:0;background:none;border:0;padding:0;color:inherit;white-space:pre-wrap}}.agnb .ag-cap{{font-size:.82em;color:var(--ag-muted)}}</style>'
+    style = theme_css() + rules('.agnb', {
+        'pre.ag-tensor': f'font-family:{MONO};margin:0;background:none;border:0;padding:0;color:inherit;white-space:pre-wrap',
+        '.ag-cap': 'font-size:.82em;color:var(--ag-muted)'})
+    return (f'<div class="agnb"><style>{style}</style>'
             f'<pre class="ag-tensor">{esc(repr(t))}</pre><div class="ag-cap">{esc(" · ".join(bits))}</div></div>')

@@ -201,7 +201,7 @@ def _edge_of(t):
     if t.grad_fn is not None: return t.grad_fn, getattr(t, 'output_nr', 0)
     return None, 0
 
-# %% ../../nbs/viz/01_records.ipynb #deaaaae2
+# %% ../../nbs/viz/01_records.ipynb #11570c69
 class LiveGraph:
     "A `Graph` under construction that still knows which real node each record came from. Views that run the engine use it; pictures use `.graph`."
     def __init__(self, tensors, names=None, limit=100_000):
@@ -290,7 +290,8 @@ class LiveGraph:
             r = self._add_leaf(n.variable, 'AccumulateGrad')
         else:
             sh = getattr(n, 'shape', None)
-            r = self._new(kind='op', node=name, symbol=symbol(name), shape=tuple(sh) if sh is not None and not any(isinstance(d, tuple) for d in sh) else None, source=node_source(n) if full else None)
+            if sh is not None: sh = None if any(isinstance(d, tuple) for d in sh) else tuple(sh)      # several outputs: no one shape
+            r = self._new(kind='op', node=name, symbol=symbol(name), shape=sh, source=node_source(n) if full else None)
         self.id_of[id(n)] = r.id; self.node_of[r.id] = (n, r)
     def _add_leaf(self, t, node=''):
         if id(t) in self.leaf_of: return self.leaf_of[id(t)][1]
@@ -349,7 +350,7 @@ def graph_records(tensors, names=None, *, limit: int = 100_000, max_nodes: int =
     g = LiveGraph([tensors] if is_tensor(tensors) else tensors, names, limit).graph
     return summarise(g, max_nodes) if len(g.nodes) > max_nodes else g
 
-# %% ../../nbs/viz/01_records.ipynb #a3d6f423
+# %% ../../nbs/viz/01_records.ipynb #9e1773a7
 def levels(g: Graph) -> dict:
     "Length of the longest path from any input to each node, {id: level}. Nodes must be in order, inputs first."
     ins, lv = {}, {}
@@ -414,7 +415,9 @@ def summarise(g: Graph, max_nodes: int = 250, shown: int = 40, keep: int = 6) ->
         ids = members[piece[n.id]]
         if len(ids) == 1: rep[n.id] = n.id; out.nodes.append(n); continue
         ops = Counter(by_id[i].node for i in ids if by_id[i].kind not in ('leaf', 'const', 'more')); nl = sum(by_id[i].kind == 'leaf' for i in ids)
-        detail = [f'{c} × {k}' for k, c in ops.most_common(3)] + ([f'{len(ops)-3} other kinds'] if len(ops) > 3 else []) + ([f"{nl} lea{'f' if nl == 1 else 'ves'}"] if nl else [])
+        detail = [f'{c} × {k}' for k, c in ops.most_common(3)]
+        if len(ops) > 3: detail.append(f'{len(ops)-3} other kinds')
+        if nl: detail.append('1 leaf' if nl == 1 else f'{nl} leaves')
         nops = sum(ops.values())
         out.nodes.append(NodeRec(fresh, 'group', '', f'{nops or len(ids)} ops' if nops else f'{len(ids)} inputs', count=len(ids), detail=tuple(detail),
                                  saved=(Saved('all', (), '', sum(s.nbytes for i in ids for s in by_id[i].saved)),) if any(by_id[i].saved for i in ids) else ()))

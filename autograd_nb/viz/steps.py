@@ -77,7 +77,7 @@ def strength(op: str) -> int:
 def _is_number(s): return s.lstrip('−')[:1].isdigit() and not any(c in s for c in ' ·(@')
 def _number_strength(s): return 1 if s.endswith('j') else 1.5 if s.startswith('−') else 5
 
-# %% ../../nbs/viz/05_steps.ipynb #37fb6ac3
+# %% ../../nbs/viz/05_steps.ipynb #16ac300e
 MAX_STEPPED = 120     # nodes; beyond this an animation is no help
 
 def make_leaf(name, v):
@@ -103,9 +103,11 @@ class _Listener:
 
 def _needs_scalar(out, gradient):
     if not is_tensor(out): raise TypeError(f'the function must return a tensor computed from its inputs, got {type(out).__name__}')
-    if not out.requires_grad: raise RuntimeError('element 0 of tensors does not require grad and does not have a grad_fn: the result does not depend on an input that requires grad')
+    if not out.requires_grad:
+        raise RuntimeError('element 0 of tensors does not require grad and does not have a grad_fn: the result does not depend on an input that requires grad')
     if gradient is None and int(np.prod(tuple(out.shape))) != 1:
-        raise RuntimeError(f'grad can be implicitly created only for scalar outputs: the result has shape {shape_text(tuple(out.shape))}. Reduce it to one number (for example with .sum()) or pass gradient=')
+        raise RuntimeError(f'grad can be implicitly created only for scalar outputs: the result has shape {shape_text(tuple(out.shape))}. '
+                           'Reduce it to one number (for example with .sum()) or pass gradient=')
 
 def record_function(f, inputs: dict, gradient=None) -> Recording:
     """Run `f(**inputs)` forward and backward and record both.

@@ -7,14 +7,14 @@ __all__ = ['PAD', 'HEAD', 'FOOT', 'ROW', 'F_HEAD', 'F_NAME', 'F_NUM', 'F_LABEL',
            'css', 'frame_css', 'path_d', 'middle', 'points', 'free_spot', 'arrowhead', 'Timeline', 'Drawing',
            'card_svg', 'place', 'draw_graph']
 
-# %% ../../nbs/viz/03_svg.ipynb #d52733fb
+# %% ../../nbs/viz/03_svg.ipynb #aa3731f2
 from dataclasses import dataclass, field
 from functools import lru_cache
-from .style import MONO, clip, esc, inline, lines, nbytes_text, shape_text, text_width, theme_css
+from .style import MONO, clip, esc, inline, lines, nbytes_text, rules, shape_text, text_width, theme_css
 from .records import Graph, NodeRec, graph_text
 from .layout import Box, Layout, layout
 
-# %% ../../nbs/viz/03_svg.ipynb #89a87a8d
+# %% ../../nbs/viz/03_svg.ipynb #c874a981
 PAD, HEAD, FOOT, ROW = 9, 23, 15, 15
 F_HEAD, F_NAME, F_NUM, F_LABEL, F_FOOT = 15, 13, 12, 9, 9
 
@@ -44,7 +44,8 @@ def card(n: NodeRec, values: bool = True, saved: bool = False, history=None) -> 
         elif v and values: c.body = tuple(v)
         elif not c.name: c.body = (n.symbol or 'constant',)
     else:
-        c.head, c.name, c.foot = ('' if n.kind == 'leaf' else n.symbol), clip(n.name or ('leaf' if n.kind == 'leaf' else ''), 22), n.node or ('no graph' if n.kind == 'leaf' else '')
+        leaf = n.kind == 'leaf'
+        c.head, c.name, c.foot = '' if leaf else n.symbol, clip(n.name or ('leaf' if leaf else ''), 22), n.node or ('no graph' if leaf else '')
         if history is not None:
             for kind in ('value', 'grad'):
                 h = history.get(kind) or ()
@@ -61,7 +62,8 @@ def card(n: NodeRec, values: bool = True, saved: bool = False, history=None) -> 
     w += [text_width(b, 11) for b in c.body]
     w += [text_width(label, F_LABEL) + (7 if label else 0) + max(text_width(s, F_NUM) for ls, *_ in texts for s in ls) for _, label, texts in c.strips]
     c.w = max(max(w) + 2*PAD, 26 if small else 54)
-    c.h = (HEAD if c.head or c.name else 6) + sum(_strip_height(t) for *_, t in c.strips) + len(c.body)*14 + (5 if c.body else 0) + (FOOT if c.foot else 3 if c.strips or not c.body else 0)
+    head, foot = HEAD if c.head or c.name else 6, FOOT if c.foot else 3 if c.strips or not c.body else 0
+    c.h = head + sum(_strip_height(t) for *_, t in c.strips) + len(c.body)*14 + (5 if c.body else 0) + foot
     c.w, c.h = float(round(c.w)), float(round(c.h))
     return c
 
@@ -80,11 +82,11 @@ def tooltip(n: NodeRec) -> str:
     if n.source: out.append(n.source)
     return '\n'.join(out)
 
-# %% ../../nbs/viz/03_svg.ipynb #1fda046e
+# %% ../../nbs/viz/03_svg.ipynb #421ab576
 @lru_cache(None)
 def css() -> str:
     "The style sheet shared by every view."
-    return theme_css() + ''.join(f'.agnb {k}{{{v}}}' for k, v in {
+    return theme_css() + rules('.agnb', {
         'text': f'font-family:{MONO};fill:var(--ag-ink);stroke:none',
         '.ag-card': 'fill:var(--ag-card);stroke:var(--ag-edge);stroke-width:1.2',
         '.ag-leaf .ag-card': 'fill:var(--ag-leaf);stroke:var(--ag-line);stroke-width:1.5',
@@ -104,7 +106,7 @@ def css() -> str:
         '.ag-flow path': 'fill:none;stroke:var(--ag-grad);stroke-width:2.6', '.ag-flow polygon': 'fill:var(--ag-grad)',
         '.ag-pill rect': 'fill:var(--ag-gradbg);stroke:var(--ag-grad);stroke-width:.8', '.ag-pill text': 'font-size:10px;font-weight:600;fill:var(--ag-grad)',
         '.ag-in path': 'fill:none;stroke:var(--ag-value);stroke-width:2.6', '.ag-in polygon': 'fill:var(--ag-value)',
-        '.u,.agnb .a': 'visibility:hidden'}.items())
+        '.u,.agnb .a': 'visibility:hidden'})
 
 def frame_css(scope: str, k: int, steps: int) -> str:
     "The few rules that show step `k` of an animation inside the element with class `scope`."
@@ -147,7 +149,7 @@ def arrowhead(tip, before, size: float = 7) -> str:
     dx, dy = dx/d*size, dy/d*size; bx, by = tip[0]-dx, tip[1]-dy
     return ' '.join(f'{_n(x)},{_n(y)}' for x, y in (tip, (bx-dy*.45, by+dx*.45), (bx+dy*.45, by-dx*.45)))
 
-# %% ../../nbs/viz/03_svg.ipynb #8b4637d3
+# %% ../../nbs/viz/03_svg.ipynb #84cdc17a
 @dataclass
 class Timeline:
     """What an animation shows at each step. `history[id]['value'|'grad']`: [(step, Val)]; `rings[step]`: [(id, 'fwd'|'bwd')];
@@ -188,7 +190,8 @@ def card_svg(c: Card, b, rings=()) -> str:
     ty = y
     if c.head or c.name:
         if c.head and c.name:
-            out.append(f'<text class="ag-name" x="{_n(x+PAD)}" y="{_n(y+16)}">{esc(c.name)}</text><text class="ag-head" text-anchor="end" x="{_n(x+c.w-PAD)}" y="{_n(y+16.5)}">{esc(c.head)}</text>')
+            out.append(f'<text class="ag-name" x="{_n(x+PAD)}" y="{_n(y+16)}">{esc(c.name)}</text>'
+                       f'<text class="ag-head" text-anchor="end" x="{_n(x+c.w-PAD)}" y="{_n(y+16.5)}">{esc(c.head)}</text>')
         else: out.append(f'<text class="{"ag-name" if c.name else "ag-head"}" text-anchor="middle" x="{_n(b.x)}" y="{_n(y+16.5)}">{esc(c.name or c.head)}</text>')
         ty += HEAD
     else: ty += 6
@@ -213,54 +216,65 @@ def place(g: Graph, cards: dict, direction=None, ranksep=None, wide: float = 100
     t = tb()
     return t if t.width < l.width else l
 
-def draw_graph(g: Graph, direction=None, values: bool = True, saved: bool = False, title: str | None = None, timeline: Timeline | None = None, desc: str | None = None, min_width: float = 0) -> Drawing:
-    "Draw a `Graph` as SVG. With a `timeline` the drawing contains every step; `frame_css` picks one."
-    tl = timeline
-    cards = {n.id: card(n, values, saved, tl.history.get(n.id, {}) if tl and n.kind in ('leaf', 'op', 'output') else None) for n in g.nodes}
+def _edges_svg(g, lay, still):
+    "Curves with their arrowheads, and the labels to be drawn over the cards."
+    together, lines, labels = {}, [], []
+    for e in g.edges: together.setdefault((e.src, e.dst), []).append(e)
+    for e, same in together.items():
+        pts = lay.curves.get(e)
+        if not pts: continue
+        many = ' style="stroke-width:2.6"' if any(k.count > 1 for k in same) else ''      # many edges between two groups: one thick line
+        lines.append(f'<path class="ag-edge"{many} d="{path_d(pts)}"/><polygon class="ag-tip" points="{arrowhead(pts[-1], pts[-2])}"/>')
+        text = f'×{len(same)}' if len(same) > 1 else f'output {same[0].nr}' if same[0].nr else ''
+        if text and still:
+            x, y = middle(pts); w = text_width(text, 10)
+            labels.append(f'<rect class="ag-halo" x="{_n(x-w/2-2)}" y="{_n(y-7)}" width="{_n(w+4)}" height="14" rx="3"/>'
+                          f'<text class="ag-elabel" text-anchor="middle" x="{_n(x)}" y="{_n(y+3.5)}">{esc(text)}</text>')
+    return lines, labels
+
+def _moves_svg(tl, lay):
+    "What runs along the edges in an animation: values forward, gradients backward, and the gradients' numbers."
+    paths, pills, taken = [], [], list(lay.boxes.values())
+    for t, e in tl.feeds:
+        p = lay.curves.get(e)
+        if p: paths.append(f'<g class="ag-in a a{t}"><path d="{path_d(p)}"/><polygon points="{arrowhead(p[-1], p[-2], 9)}"/></g>')
+    for t, e, text in tl.flows:
+        p = lay.curves.get(e)
+        if not p: continue
+        paths.append(f'<g class="ag-flow a a{t}"><path d="{path_d(p)}"/><polygon points="{arrowhead(p[0], p[1], 9)}"/></g>')
+        if text:
+            w = text_width(text, 10) + 8; spot = free_spot(p, w, 16, taken); taken.append(spot)
+            pills.append(f'<g class="ag-pill t t{t}"><rect x="{_n(spot.x-w/2)}" y="{_n(spot.y-8)}" width="{_n(w)}" height="16" rx="8"/>'
+                         f'<text text-anchor="middle" x="{_n(spot.x)}" y="{_n(spot.y+3.5)}">{esc(text)}</text></g>')
+    return paths, pills
+
+def draw_graph(g: Graph, direction=None, values: bool = True, saved: bool = False, title: str | None = None, timeline: Timeline | None = None,
+               desc: str | None = None, min_width: float = 0) -> Drawing:
+    "Draw a `Graph` as SVG. With a `timeline` the drawing contains every step; `frame_css` picks one. `min_width`: least width of a card."
+    tl = timeline or Timeline(0)
+    lively = ('leaf', 'op', 'output')
+    cards = {n.id: card(n, values, saved, tl.history.get(n.id, {}) if timeline and n.kind in lively else None) for n in g.nodes}
     for c in cards.values():
-        if c.rec.kind in ('leaf', 'op', 'output'): c.w = max(c.w, min_width)
-    flow_w = max((text_width(t, 10) for *_, t in tl.flows), default=0) if tl else 0
-    lay = place(g, cards, direction, max(36, flow_w + 28))
+        if c.rec.kind in lively: c.w = max(c.w, min_width)
+    lay = place(g, cards, direction, max(36, 28 + max((text_width(t, 10) for *_, t in tl.flows), default=0)))
     notes = [clip(t, 110) for t in g.notes]
     top, m = (26 if title else 4), 4
     W = max(lay.width + 2*m, text_width(title or '', 13) + 2*m, *(text_width(t, 11) + 2*m for t in notes), 40)
     H = top + lay.height + m + 16*len(notes) + (6 if notes else 0)
     ox, oy = m + max((W - lay.width - 2*m)/2 if title or notes else 0, 0), top
-    dots = []
-    if title: dots.append(f'<text class="ag-title" x="{m}" y="16">{esc(title)}</text>')
-    dots.append(f'<g transform="translate({_n(ox)} {_n(oy)})">')
-    labels, together = [], {}
-    for k in g.edges: together.setdefault((k.src, k.dst), []).append(k)
-    for e in dict.fromkeys((e.src, e.dst) for e in g.edges):
-        pts = lay.curves.get(e)
-        if not pts: continue
-        same = together[e]
-        many = ' style="stroke-width:2.6"' if any(k.count > 1 for k in same) else ''      # many edges between two groups: one thick line
-        dots.append(f'<path class="ag-edge"{many} d="{path_d(pts)}"/><polygon class="ag-tip" points="{arrowhead(pts[-1], pts[-2])}"/>')
-        text = f'×{len(same)}' if len(same) > 1 else f'output {same[0].nr}' if same[0].nr else ''
-        if text and not tl:
-            x, y = middle(pts); w = text_width(text, 10)
-            labels.append(f'<rect class="ag-halo" x="{_n(x-w/2-2)}" y="{_n(y-7)}" width="{_n(w+4)}" height="14" rx="3"/><text class="ag-elabel" text-anchor="middle" x="{_n(x)}" y="{_n(y+3.5)}">{esc(text)}</text>')
-    if tl:
-        for t, e in tl.feeds:
-            if e in lay.curves: p = lay.curves[e]; dots.append(f'<g class="ag-in a a{t}"><path d="{path_d(p)}"/><polygon points="{arrowhead(p[-1], p[-2], 9)}"/></g>')
-        for t, e, _ in tl.flows:
-            if e in lay.curves: p = lay.curves[e]; dots.append(f'<g class="ag-flow a a{t}"><path d="{path_d(p)}"/><polygon points="{arrowhead(p[0], p[1], 9)}"/></g>')
     rings = {}
-    for t, who in (tl.rings.items() if tl else ()):
+    for t, who in tl.rings.items():
         for i, phase in who: rings.setdefault(i, []).append((t, phase))
-    dots += [card_svg(cards[n.id], lay.boxes[n.id], rings.get(n.id, ())) for n in g.nodes]
-    dots += labels
-    if tl:
-        taken = list(lay.boxes.values())
-        for t, e, text in tl.flows:
-            if not text or e not in lay.curves: continue
-            w = text_width(text, 10) + 8; spot = free_spot(lay.curves[e], w, 16, taken); taken.append(spot)
-            dots.append(f'<g class="ag-pill t t{t}"><rect x="{_n(spot.x-w/2)}" y="{_n(spot.y-8)}" width="{_n(w)}" height="16" rx="8"/><text text-anchor="middle" x="{_n(spot.x)}" y="{_n(spot.y+3.5)}">{esc(text)}</text></g>')
-    dots.append('</g>')
-    for i, t in enumerate(notes): dots.append(f'<text class="ag-note" x="{m}" y="{_n(top+lay.height+m+18+16*i)}">{esc(t)}</text>')
-    short = title or f"Computation graph{' of ' + g[g.roots[0]].name if g.roots and g[g.roots[0]].name else ''}"
+    lines, labels = _edges_svg(g, lay, still=timeline is None)
+    paths, pills = _moves_svg(tl, lay)
+    boxes = [card_svg(cards[n.id], lay.boxes[n.id], rings.get(n.id, ())) for n in g.nodes]
+    out = [f'<text class="ag-title" x="{m}" y="16">{esc(title)}</text>'] if title else []
+    out += [f'<g transform="translate({_n(ox)} {_n(oy)})">', *lines, *paths, *boxes, *labels, *pills, '</g>']
+    out += [f'<text class="ag-note" x="{m}" y="{_n(top+lay.height+m+18+16*i)}">{esc(t)}</text>' for i, t in enumerate(notes)]
+    root = g[g.roots[0]].name if g.roots else None
+    short = title or ('Computation graph' + (f' of {root}' if root else ''))
+    words = desc if desc is not None else graph_text(g) if len(g.nodes) <= 60 else short
     svg = (f'<svg xmlns="http://www.w3.org/2000/svg" class="agnb" role="img" aria-label="{esc(short)}" viewBox="0 0 {_n(W)} {_n(H)}" width="{_n(W)}" height="{_n(H)}" '
-           f'style="max-width:100%;min-width:{_n(W*MIN_SCALE)}px;height:auto"><title>{esc(short)}</title><desc>{esc(desc if desc is not None else graph_text(g) if len(g.nodes) <= 60 else short)}</desc>'
-           f'<style>{css()}</style>{"".join(dots)}</svg>')
+           f'style="max-width:100%;min-width:{_n(W*MIN_SCALE)}px;height:auto"><title>{esc(short)}</title><desc>{esc(words)}</desc>'
+           f'<style>{css()}</style>{"".join(out)}</svg>')
     return Drawing(svg, W, H, cards, lay, (ox, oy))

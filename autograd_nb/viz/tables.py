@@ -5,14 +5,14 @@
 # %% auto #0
 __all__ = ['HEADS', 'Row', 'table_rows', 'table_text', 'table_css', 'table_html', 'BackwardTable', 'backward_table']
 
-# %% ../../nbs/viz/06_tables.ipynb #54dfc491
+# %% ../../nbs/viz/06_tables.ipynb #37a0e803
 from dataclasses import dataclass, field
-from .style import MONO, esc, inline, shape_text
+from .style import MONO, esc, inline, rules, shape_text
 from .records import caller_names
 from .svg import css
 from .steps import Recording, local_text, record_tensor
 
-# %% ../../nbs/viz/06_tables.ipynb #2e5a117c
+# %% ../../nbs/viz/06_tables.ipynb #87a5ec2f
 @dataclass
 class Row:
     """One executed node. `step` counts from 1 in the engine's order and `k` is the step of the animation. `local` and `outgoing` have one entry
@@ -34,7 +34,8 @@ def table_rows(rec: Recording) -> list:
     out, by = [], rec.graph._by_id()
     for k, s in enumerate(rec.steps):
         if s.phase != 'backward' or s.title.startswith('Start'): continue
-        n = by[s.id]; r = Row(len(out)+1, k, n.node, n.name, n.symbol, inline(n.value) if n.value is not None else shape_text(n.shape), inline(s.incoming) if s.incoming is not None else '')
+        n = by[s.id]; value = inline(n.value) if n.value is not None else shape_text(n.shape)
+        r = Row(len(out)+1, k, n.node, n.name, n.symbol, value, inline(s.incoming) if s.incoming is not None else '')
         for p in s.passed:
             to = by[p.to]
             r.local.append(local_text(p))
@@ -47,10 +48,12 @@ def _last(rec, id, k):
     now = [v for t, v in rec.timeline.history.get(id, {}).get('grad', ()) if t <= k]
     return now[-1] if now else None
 
-# %% ../../nbs/viz/06_tables.ipynb #73ef9b06
+# %% ../../nbs/viz/06_tables.ipynb #0391cc9b
 HEADS = ('step', 'node', 'forward value', 'incoming', 'local gradient', 'outgoing', 'into')
 
-def _cells(r): return (str(r.step), (f'{r.name} = ' if r.name and r.node != 'AccumulateGrad' else '') + r.node, r.value, r.incoming, ' ; '.join(s or '–' for s in r.local), ' ; '.join(f'{o} → {t}' for o, t in zip(r.outgoing, r.to)), r.into)
+def _cells(r):
+    node = f'{r.name} = {r.node}' if r.name and r.node != 'AccumulateGrad' else r.node
+    return (str(r.step), node, r.value, r.incoming, ' ; '.join(s or '–' for s in r.local), ' ; '.join(f'{o} → {t}' for o, t in zip(r.outgoing, r.to)), r.into)
 
 def table_text(rows: list) -> str:
     "The trace table as aligned text."
@@ -60,12 +63,13 @@ def table_text(rows: list) -> str:
 
 def table_css() -> str:
     "Rules for trace tables, to be used beside `css`."
-    return ''.join(f'.agnb {k}{{{v}}}' for k, v in {
+    return rules('.agnb', {
         'table.ag-table': f'border-collapse:collapse;font:12px/1.35 {MONO};margin:8px 0;color:var(--ag-ink);background:none;border:0;width:auto;display:table',
-        '.ag-table th': 'font-weight:600;text-align:left;color:var(--ag-muted);border:0;border-bottom:1.5px solid var(--ag-line);padding:4px 10px;background:none;white-space:nowrap;font-size:11px',
-        '.ag-table td': 'text-align:left;vertical-align:top;border:0;border-bottom:1px solid var(--ag-edge);padding:4px 10px;background:none;white-space:nowrap;color:inherit',
+        '.ag-table th,.agnb .ag-table td': 'text-align:left;border:0;padding:4px 10px;background:none;white-space:nowrap',
+        '.ag-table th': 'font-weight:600;color:var(--ag-muted);border-bottom:1.5px solid var(--ag-line);font-size:11px',
+        '.ag-table td': 'vertical-align:top;border-bottom:1px solid var(--ag-edge);color:inherit',
         '.ag-table tbody tr': 'background:none', '.ag-table td.v': 'color:var(--ag-value);font-weight:600', '.ag-table td.g': 'color:var(--ag-grad);font-weight:600',
-        '.ag-table td small': 'color:var(--ag-muted);font-weight:400;font-size:11px', '.ag-table td div': 'min-height:1.35em'}.items())
+        '.ag-table td small': 'color:var(--ag-muted);font-weight:400;font-size:11px', '.ag-table td div': 'min-height:1.35em'})
 
 def table_html(rows: list, animated: bool = False) -> str:
     "The trace table as HTML. `animated`: rows carry the classes that `frame_css` switches."
@@ -73,10 +77,12 @@ def table_html(rows: list, animated: bool = False) -> str:
     for r in rows:
         def hide(s, k=r.k): return f'<span class="t t{k}">{s}</span>' if animated and s else s
         def lines(items, hide=hide): return ''.join(f'<div>{hide(i)}</div>' for i in items)
-        small = f'<br><small>{esc(r.node)}</small>' if r.name or r.symbol else esc(r.node)
-        who = f'{esc(r.name)}' if r.name and not r.symbol else f'{esc(r.name)} = {esc(r.symbol)}' if r.name else esc(r.symbol)
-        out.append(f'<tr{f""" class="ag-row a{r.k}" """ if animated else ""}><td>{r.step}</td><td>{who}{small}</td><td class="v">{esc(r.value)}</td><td class="g">{hide(esc(r.incoming))}</td>'
-                   f'<td>{lines(map(esc, r.local))}</td><td class="g">{lines(f"{esc(o)} <small>→ {esc(t)}</small>" for o, t in zip(r.outgoing, r.to))}</td><td class="g">{hide(esc(r.into))}</td></tr>')
+        who = ' = '.join(esc(s) for s in (r.name, r.symbol) if s)
+        node = f'{who}<br><small>{esc(r.node)}</small>' if who else esc(r.node)
+        passed = (f'{esc(o)} <small>→ {esc(t)}</small>' for o, t in zip(r.outgoing, r.to))
+        row = f' class="ag-row a{r.k}"' if animated else ''
+        out.append(f'<tr{row}><td>{r.step}</td><td>{node}</td><td class="v">{esc(r.value)}</td><td class="g">{hide(esc(r.incoming))}</td>'
+                   f'<td>{lines(map(esc, r.local))}</td><td class="g">{lines(passed)}</td><td class="g">{hide(esc(r.into))}</td></tr>')
     return ''.join(out) + '</tbody></table>'
 
 class BackwardTable:

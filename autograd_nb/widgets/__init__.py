@@ -9,8 +9,9 @@ __all__ = []
 from .checks import Check, check
 from .quizzes import Quiz, quiz
 
-# %% ../../nbs/widgets/06_package.ipynb #887beb92
-_LATER = dict(Player='playback', player='playback', stepper='steppers', trace='steppers', Explorer='explorer', ExpressionError='explorer', explore='explorer', LivePlot='liveplots')
+# %% ../../nbs/widgets/06_package.ipynb #d25324e6
+_LATER = dict(Player='playback', player='playback', stepper='steppers', trace='steppers',
+              Explorer='explorer', ExpressionError='explorer', explore='explorer', LivePlot='liveplots')
 
 def __getattr__(name):
     if name not in _LATER: raise AttributeError(f'module {__name__!r} has no attribute {name!r}')

@@ -5,16 +5,16 @@
 # %% auto #0
 __all__ = ['FUNCTIONS', 'ExpressionError', 'parse_expression', 'Explorer', 'explore']
 
-# %% ../../nbs/widgets/02_explorer.ipynb #d5215b5c
+# %% ../../nbs/widgets/02_explorer.ipynb #b3fc7a09
 import ast
 import operator
 import ipywidgets as W
 import numpy as np
-from ..viz.style import SANS, esc, inline, number, theme_css, val
+from ..viz.style import SANS, esc, inline, number, rules, theme_css, val
 from ..viz.records import is_tensor
 from ..viz.steps import Frames, record_function
 
-# %% ../../nbs/widgets/02_explorer.ipynb #0b955683
+# %% ../../nbs/widgets/02_explorer.ipynb #6545f959
 FUNCTIONS = ('abs', 'cos', 'exp', 'log', 'maximum', 'mean', 'minimum', 'prod', 'relu', 'sigmoid', 'sin', 'sqrt', 'square', 'sum', 'tan', 'tanh')
 _BIN = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv, ast.Pow: operator.pow, ast.MatMult: operator.matmul}
 
@@ -26,7 +26,8 @@ def parse_expression(text: str, variables) :
     text = text.replace('^', '**').replace('−', '-').replace('×', '*').replace('·', '*').strip()
     if len(text) > 300: raise ExpressionError('the expression is too long (300 characters at most)')
     try: tree = ast.parse(text, mode='eval').body
-    except (SyntaxError, ValueError, MemoryError, RecursionError): raise ExpressionError(f'{text!r} is not a complete expression' if text else 'write an expression, for example (3*x + 2)**2') from None
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
+        raise ExpressionError(f'{text!r} is not a complete expression' if text else 'write an expression, for example (3*x + 2)**2') from None
     variables = tuple(variables)
     def check(n):
         if isinstance(n, ast.Constant) and type(n.value) in (int, float): return
@@ -58,7 +59,7 @@ def parse_expression(text: str, variables) :
     run.text = text
     return run
 
-# %% ../../nbs/widgets/02_explorer.ipynb #50f9fb8d
+# %% ../../nbs/widgets/02_explorer.ipynb #a70f4cea
 def _range(name, v):
     "(low, high, start) for a slider from the value given for an input."
     if isinstance(v, tuple):
@@ -68,6 +69,8 @@ def _range(name, v):
     if not lo < hi: raise ValueError(f'input {name!r}: the low end {number(lo)} must be below the high end {number(hi)}')
     return lo, hi, min(max(at, lo), hi)
 
+def _look(): return dict(style=dict(description_width='auto'), layout=W.Layout(width='380px', max_width='100%'))
+
 class Explorer(W.VBox):
     "Sliders (and a box for the expression) above a graph that recomputes. `result` and `grads` hold the present state, `error` the message shown, if any."
     def __init__(self, f, inputs, title=None):
@@ -76,8 +79,8 @@ class Explorer(W.VBox):
         for k, v in inputs.items():
             if k in self.fixed: continue
             lo, hi, at = _range(k, v)
-            self.sliders[k] = W.FloatSlider(value=at, min=lo, max=hi, step=(hi-lo)/200, description=k, readout_format='.3g', style=dict(description_width='auto'), layout=W.Layout(width='min(100%, 380px)'))
-        self.box = W.Text(value=f, description='f =', continuous_update=False, style=dict(description_width='auto'), layout=W.Layout(width='min(100%, 380px)')) if isinstance(f, str) else None
+            self.sliders[k] = W.FloatSlider(value=at, min=lo, max=hi, step=(hi-lo)/200, description=k, readout_format='.3g', **_look())
+        self.box = W.Text(value=f, description='f =', continuous_update=False, **_look()) if isinstance(f, str) else None
         self.f = f if callable(f) else None
         self.status, self.picture = W.HTML(), W.HTML(layout=W.Layout(max_width='100%'))
         self.result, self.grads, self.error, self.svg = None, {}, '', ''
@@ -99,10 +102,13 @@ class Explorer(W.VBox):
             self.picture.value = f'<div style="overflow-x:auto;padding:2px 0">{self.svg}</div>'
         self.status.value = self._say()
     def _say(self):
-        style = f'<style>{theme_css()}.agnb.ag-line{{font:14px/1.5 {SANS}}}.agnb .ag-v{{color:var(--ag-value);font-weight:600}}.agnb .ag-g{{color:var(--ag-grad);font-weight:600}}.agnb .ag-dim{{color:var(--ag-muted);font-size:12px}}</style>'
-        if self.error: return f'{style}<div class="agnb ag-line" role="status"><span class="ag-g">Not understood:</span> {esc(self.error)}. The picture shows the last expression that worked.</div>'
+        style = theme_css() + f'.agnb.ag-line{{font:14px/1.5 {SANS}}}' + rules('.agnb', {
+            '.ag-v': 'color:var(--ag-value);font-weight:600', '.ag-g': 'color:var(--ag-grad);font-weight:600', '.ag-dim': 'color:var(--ag-muted);font-size:12px'})
+        start = f'<style>{style}</style><div class="agnb ag-line" role="status">'
+        if self.error: return f'{start}<span class="ag-g">Not understood:</span> {esc(self.error)}. The picture shows the last expression that worked.</div>'
         grads = ' '.join(f'<span class="ag-g">d/d{esc(k)} = {esc(inline(val(g)))}</span>' for k, g in self.grads.items())
-        return f'{style}<div class="agnb ag-line" role="status"><span class="ag-v">f = {esc(inline(val(self.result)))}</span> &nbsp; {grads}<br><span class="ag-dim">The sliders compute while a kernel is running.</span></div>'
+        return (f'{start}<span class="ag-v">f = {esc(inline(val(self.result)))}</span> &nbsp; {grads}<br>'
+                '<span class="ag-dim">The sliders compute while a kernel is running.</span></div>')
     def __str__(self): return f'f = {inline(val(self.result))}, ' + ', '.join(f'd/d{k} = {inline(val(g))}' for k, g in self.grads.items())
     def __repr__(self): return f'Explorer({self})'
     def _repr_keys(self): return iter(())

@@ -5,23 +5,25 @@
 # %% auto #0
 __all__ = ['LivePlot']
 
-# %% ../../nbs/widgets/03_liveplots.ipynb #4b016849
+# %% ../../nbs/widgets/03_liveplots.ipynb #5dfcfa5e
 import time
 import ipywidgets as W
 import numpy as np
-from ..viz.style import SANS, esc, number
+from ..viz.style import SANS, esc, number, rules
 from ..viz.records import array, is_tensor
 from ..viz.plots import plot_css, plot_svg, plot_text
 
-# %% ../../nbs/widgets/03_liveplots.ipynb #e915ab9d
+# %% ../../nbs/widgets/03_liveplots.ipynb #e92ed1b3
 class LivePlot(W.VBox):
     """A live line chart, with a progress bar if `total` is given.
 
     `add(loss=0.3)` or `add(step, loss=0.3)` appends a point; the page is updated at most every `pause` seconds, and always by `draw()` and at the end of a `with` block."""
     def __init__(self, *, title=None, xlabel='step', ylabel='loss', logy=False, total=None, pause=0.05, width=640, height=280):
         self._picture, self._line = W.HTML(layout=W.Layout(max_width='100%')), W.HTML()
-        style = W.HTML(f'<style>{plot_css()}.agnb.ag-prog{{font:13px/1.4 {SANS};color:var(--ag-ink);max-width:{width}px;font-variant-numeric:tabular-nums}}.agnb .ag-bar{{height:8px;border-radius:4px;background:var(--ag-valuebg);overflow:hidden;margin:3px 0}}'
-                       '.agnb .ag-fill{height:100%;background:var(--ag-value);border-radius:4px}.agnb .ag-dim{color:var(--ag-muted)}</style>', layout=W.Layout(height='0', margin='0'))
+        look = f'.agnb.ag-prog{{font:13px/1.4 {SANS};color:var(--ag-ink);max-width:{width}px;font-variant-numeric:tabular-nums}}' + rules('.agnb', {
+            '.ag-bar': 'height:8px;border-radius:4px;background:var(--ag-valuebg);overflow:hidden;margin:3px 0',
+            '.ag-fill': 'height:100%;background:var(--ag-value);border-radius:4px'})
+        style = W.HTML(f'<style>{plot_css()}{look}</style>', layout=W.Layout(height='0', margin='0'))
         super().__init__([style, self._picture, self._line], layout=W.Layout(width='100%'))
         self.total, self.pause, self._opts = total, pause, dict(title=title, xlabel=xlabel, ylabel=ylabel, logy=logy, width=width, height=height, markers=False)
         self._data, self._n, self._said, self._begun, self._next, self._took = {}, 0, '', None, 0.0, None
@@ -48,11 +50,13 @@ class LivePlot(W.VBox):
         data = self.series
         o = dict(self._opts)
         if o['logy'] and not any((y > 0).any() for _, y in data.values()): o['logy'] = False
-        self._picture.value = plot_svg(data, xlim=(0, self.total) if self.total and self._n <= self.total else None, style=False, describe=plot_text(data, o['title'], o['xlabel'], o['ylabel'], o['logy'] and False, o['logy']), **o)
+        xlim = (0, self.total) if self.total and self._n <= self.total else None
+        self._picture.value = plot_svg(data, xlim=xlim, style=False, describe=str(self), **o)
         bits = [f'{self._n:,} of {self.total:,}' if self.total else f'{self._n:,} steps'] + [f'{k} {number(y[-1])}' for k, (_, y) in data.items() if len(y)]
         if self._took is not None: bits.append(f'{self._took:.1f} s')
         part = min(self._n/self.total, 1) if self.total else 0
-        bar = f'<div class="ag-bar" role="progressbar" aria-valuemin="0" aria-valuemax="{self.total}" aria-valuenow="{min(self._n, self.total)}" aria-label="progress"><div class="ag-fill" style="width:{part*100:.1f}%"></div></div>' if self.total else ''
+        bar = (f'<div class="ag-bar" role="progressbar" aria-valuemin="0" aria-valuemax="{self.total}" aria-valuenow="{min(self._n, self.total)}" aria-label="progress">'
+               f'<div class="ag-fill" style="width:{part*100:.1f}%"></div></div>') if self.total else ''
         self._line.value = f'<div class="agnb ag-prog">{bar}{esc(" · ".join(bits))}' + (f'<br><b>{esc(self._said)}</b>' if self._said else '') + '</div>'
     def __enter__(self):
         if self._begun is None: self._begun = time.monotonic()

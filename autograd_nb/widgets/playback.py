@@ -5,19 +5,21 @@
 # %% auto #0
 __all__ = ['caption_css', 'caption_html', 'Player', 'player']
 
-# %% ../../nbs/widgets/00_playback.ipynb #9e4b8b86
+# %% ../../nbs/widgets/00_playback.ipynb #7996ad90
 import ipywidgets as W
-from ..viz.style import SANS, esc, theme_css
+from ..viz.style import SANS, esc, rules, theme_css
 from ..viz.steps import PHASES
 
-# %% ../../nbs/widgets/00_playback.ipynb #c2f4bcff
+# %% ../../nbs/widgets/00_playback.ipynb #6ba0079d
 def caption_css() -> str:
     "Rules for the captions of a player."
-    return ''.join(f'.agnb {k}{{{v}}}' for k, v in {
+    return rules('.agnb', {
         '.ag-caption,.agnb.ag-caption': f'font:14px/1.45 {SANS};color:var(--ag-ink);min-height:3.1em;padding:2px 0 4px;overflow-wrap:anywhere',
-        '.ag-badge': 'display:inline-block;font-size:11px;font-weight:700;letter-spacing:.03em;text-transform:uppercase;padding:1px 8px;border-radius:9px;margin-right:8px;border:1px solid var(--ag-line);color:var(--ag-muted)',
-        '.ag-badge.forward': 'background:var(--ag-valuebg);color:var(--ag-value);border-color:var(--ag-value)', '.ag-badge.backward': 'background:var(--ag-gradbg);color:var(--ag-grad);border-color:var(--ag-grad)',
-        '.ag-says': 'font-variant-numeric:tabular-nums'}.items())
+        '.ag-badge': 'display:inline-block;font-size:11px;font-weight:700;letter-spacing:.03em;text-transform:uppercase;'
+                     'padding:1px 8px;border-radius:9px;margin-right:8px;border:1px solid var(--ag-line);color:var(--ag-muted)',
+        '.ag-badge.forward': 'background:var(--ag-valuebg);color:var(--ag-value);border-color:var(--ag-value)',
+        '.ag-badge.backward': 'background:var(--ag-gradbg);color:var(--ag-grad);border-color:var(--ag-grad)',
+        '.ag-says': 'font-variant-numeric:tabular-nums'})
 
 def caption_html(k: int, n: int, phase: str, title: str, text: str) -> str:
     "The caption of frame `k` of `n`."
@@ -25,7 +27,7 @@ def caption_html(k: int, n: int, phase: str, title: str, text: str) -> str:
     return (f'<div class="agnb ag-caption" role="status" aria-label="step {k} of {n-1}">{badge}' + (f'<b>{esc(title)}</b>' if title else '') +
             (f'<br><span class="ag-says">{esc(text)}</span>' if text else '') + '</div>')
 
-# %% ../../nbs/widgets/00_playback.ipynb #2bfaca11
+# %% ../../nbs/widgets/00_playback.ipynb #12b167ac
 class Player(W.VBox):
     "Play button, slider, captions and pictures, linked in the browser. `frames` and `captions` hold what is shown, as data."
     def __init__(self, contents, captions, base='', frames=None, title=None, interval=1200, start=0):
@@ -34,12 +36,14 @@ class Player(W.VBox):
         look = dict(layout=W.Layout(width='100%'), style=W.HTML().style)      # one for all frames: each would otherwise bring its own
         stack = W.Stack([W.HTML(c, **look) for c in contents], selected_index=start)
         stack.layout.width = '100%'
-        slider = W.IntSlider(value=start, min=0, max=n-1, description='step', continuous_update=True, style=dict(description_width='auto'), layout=W.Layout(width='380px', max_width='100%', flex='0 1 380px'))
+        slider = W.IntSlider(value=start, min=0, max=n-1, description='step', style=dict(description_width='auto'),
+                             layout=W.Layout(width='380px', max_width='100%', flex='0 1 380px'))
         play = W.Play(value=start, min=0, max=n-1, interval=interval, show_repeat=False)
         links = [W.jslink((play, 'value'), (slider, 'value')), W.jslink((slider, 'value'), (stack, 'selected_index'))]
         head = [W.HTML(f'<div class="agnb ag-heading"><style>{theme_css()}</style>{esc(title)}</div>')] if title else []
-        rows = head + [W.HBox([play, slider], layout=W.Layout(flex_flow='row wrap', align_items='center', max_width='100%')), stack] + ([W.HTML(base, layout=W.Layout(max_width='100%'))] if base else [])
-        super().__init__(rows, layout=W.Layout(width='100%', max_width='100%'))
+        controls = W.HBox([play, slider], layout=W.Layout(flex_flow='row wrap', align_items='center', max_width='100%'))
+        drawing = [W.HTML(base, layout=W.Layout(max_width='100%'))] if base else []
+        super().__init__([*head, controls, stack, *drawing], layout=W.Layout(width='100%', max_width='100%'))
         self.stack, self.slider, self.play, self.links = stack, slider, play, links
         self.frames, self.captions = frames if frames is not None else list(contents), list(captions)
     def __str__(self): return '\n'.join(f'{k:3}  {c}' for k, c in enumerate(self.captions))

@@ -5,11 +5,11 @@
 # %% auto #0
 __all__ = ['markup', 'quiz_css', 'Quiz', 'quiz']
 
-# %% ../../nbs/widgets/04_quizzes.ipynb #4e836db0
+# %% ../../nbs/widgets/04_quizzes.ipynb #8aa62f1f
 import re
-from ..viz.style import SANS, esc, theme_css
+from ..viz.style import SANS, esc, rules, theme_css
 
-# %% ../../nbs/widgets/04_quizzes.ipynb #6ca03818
+# %% ../../nbs/widgets/04_quizzes.ipynb #5605992d
 def markup(text: str) -> str:
     "`code`, **bold**, *italic* and $math$ in `text` as HTML; all else escaped."
     out = []
@@ -21,13 +21,16 @@ def markup(text: str) -> str:
 
 def quiz_css() -> str:
     "Rules for quizzes and checks; both are complete without them, where a front end removes styles."
-    return theme_css() + ''.join(f'.agnb.ag-quiz {k}{{{v}}}' for k, v in {
-        'details': 'border:1px solid var(--ag-edge);border-radius:6px;margin:6px 0;padding:0;background:none;box-shadow:none', 'summary': 'cursor:pointer;padding:7px 12px;margin:0;background:none;font-weight:400;color:inherit;list-style-position:inside',
-        'details[open]>summary': 'border-bottom:1px solid var(--ag-edge)', 'details>div': 'padding:8px 12px 9px 14px;border-left:4px solid var(--ag-line)', 'details>div.ag-yes': 'border-left-color:var(--ag-value)',
-        'details>div.ag-no': 'border-left-color:var(--ag-grad)', '.ag-yes>b': 'color:var(--ag-value)', '.ag-no>b': 'color:var(--ag-grad)', '.ag-q': 'font-weight:600;margin:0 0 8px',
-        'code': 'font-size:.92em'}.items()) + f'.agnb.ag-quiz{{font:15px/1.5 {SANS};max-width:46em;margin:4px 0 10px}}'
+    return theme_css() + f'.agnb.ag-quiz{{font:15px/1.5 {SANS};max-width:46em;margin:4px 0 10px}}' + rules('.agnb.ag-quiz', {
+        'details': 'border:1px solid var(--ag-edge);border-radius:6px;margin:6px 0;padding:0;background:none;box-shadow:none',
+        'summary': 'cursor:pointer;padding:7px 12px;margin:0;background:none;font-weight:400;color:inherit;list-style-position:inside',
+        'details[open]>summary': 'border-bottom:1px solid var(--ag-edge)',
+        'details>div': 'padding:8px 12px 9px 14px;border-left:4px solid var(--ag-line)',
+        'details>div.ag-yes': 'border-left-color:var(--ag-value)', 'details>div.ag-no': 'border-left-color:var(--ag-grad)',
+        '.ag-yes>b': 'color:var(--ag-value)', '.ag-no>b': 'color:var(--ag-grad)',
+        '.ag-q': 'font-weight:600;margin:0 0 8px', 'code': 'font-size:.92em'})
 
-# %% ../../nbs/widgets/04_quizzes.ipynb #a39452b2
+# %% ../../nbs/widgets/04_quizzes.ipynb #dd8dfb55
 class Quiz:
     "A question with options; shown in notebooks, printed with the answers at the end."
     def __init__(self, question, options, answer):
@@ -41,7 +44,8 @@ class Quiz:
         out = [f'<div class="agnb ag-quiz"><style>{quiz_css()}</style><p class="ag-q">{markup(self.question)}{several}</p>']
         for letter, (o, why) in zip('ABCDEFGHIJKLMNOPQRSTUVWXYZ', self.options.items()):
             yes = o in self.answers
-            out.append(f'<details><summary>{letter}. {markup(o)}</summary><div class="{"ag-yes" if yes else "ag-no"}"><b>{"✓ Right." if yes else "✗ Not this one."}</b> {markup(why)}</div></details>')
+            mark, verdict = ('ag-yes', '✓ Right.') if yes else ('ag-no', '✗ Not this one.')
+            out.append(f'<details><summary>{letter}. {markup(o)}</summary><div class="{mark}"><b>{verdict}</b> {markup(why)}</div></details>')
         return ''.join(out) + '</div>'
     def __str__(self):
         letters = dict(zip(self.options, 'ABCDEFGHIJKLMNOPQRSTUVWXYZ'))

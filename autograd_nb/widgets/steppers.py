@@ -12,15 +12,16 @@ from ..viz.steps import Frames, record_function, record_tensor
 from ..viz.tables import BackwardTable, table_css, table_html
 from .playback import Player, caption_css, caption_html
 
-# %% ../../nbs/widgets/01_steppers.ipynb #6a24bf4c
+# %% ../../nbs/widgets/01_steppers.ipynb #bfaa489d
 class FramesPlayer(Player):
     "A player over the `Frames` of a recording. `result` and `grads` are NumPy arrays, `table` is the trace."
     def __init__(self, frames: Frames, title=None, interval=1200, table=False):
         n, self.movie = len(frames), frames
         rec = frames.rec; t = BackwardTable(rec)
         contents = [f'<style>{frames.style(k)}</style>' + caption_html(k, n, f.phase, f.title, f.text) for k, f in enumerate(frames.frames)]
-        base = (f'<div class="agnb {frames.scope}"><style>{css()}{caption_css()}{table_css() if table else ""}</style>'
-                f'<div style="overflow-x:auto;padding:2px 0 6px">{frames.base}</div>' + (f'<div style="overflow-x:auto">{table_html(t.rows, animated=True)}</div>' if table else '') + '</div>')
+        style = css() + caption_css() + (table_css() if table else '')
+        below = f'<div style="overflow-x:auto">{table_html(t.rows, animated=True)}</div>' if table else ''
+        base = f'<div class="agnb {frames.scope}"><style>{style}</style><div style="overflow-x:auto;padding:2px 0 6px">{frames.base}</div>{below}</div>'
         super().__init__(contents, [f'{f.phase}: {f.caption}' for f in frames.frames], base, frames.frames, title, interval)
         self.table, self.result, self.grads = t, rec.result, rec.grads
 

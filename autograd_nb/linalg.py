@@ -52,7 +52,7 @@ def mirrored(A, upper=False):
     if a.dtype.kind == 'c': full[..., np.arange(n), np.arange(n)] = full[..., np.arange(n), np.arange(n)].real
     return A + tensor_like(full - a)
 
-# %% ../nbs/tensor/05_linalg.ipynb #018a96c3
+# %% ../nbs/tensor/05_linalg.ipynb #416b97f7
 return_inv_ex, return_solve_ex, return_cholesky_ex = _pair('linalg_inv_ex', ('inverse', 'info')), _pair('linalg_solve_ex', ('result', 'info')), _pair('linalg_cholesky_ex', ('L', 'info'))
 return_slogdet, return_logabsdet = _pair('linalg_slogdet', ('sign', 'logabsdet')), _pair('slogdet', ('sign', 'logabsdet'))
 return_qr, return_svd, return_eigh, return_eig = _pair('linalg_qr', ('Q', 'R')), _pair('linalg_svd', ('U', 'S', 'Vh')), _pair('linalg_eigh', ('eigenvalues', 'eigenvectors')), _pair('linalg_eig', ('eigenvalues', 'eigenvectors'))
@@ -123,7 +123,7 @@ def lstsq(A, B, rcond=None, *, driver=None):
     s = np.linalg.svd(A._array, compute_uv=False)
     rank = (s > limit * s[..., :1]).sum(-1) if s.size else np.zeros(A._array.shape[:-2], np.int64)
     rest = tensor_like(np.zeros(0, s.dtype))
-    if m > n and np.all(rank == n):
+    if driver in ('gels', 'gelsd', 'gelss') and m > n and np.all(rank == n):
         d = (matmul(A, x) - b).detach()._array
         rest = tensor_like(np.asarray((np.abs(d) ** 2).sum(-2)))
     return return_lstsq(F.squeeze(x, -1) if vector else x, rest, tensor_like(np.asarray(rank)), tensor_like(s if driver in ('gelsd', 'gelss') else np.zeros(0, s.dtype)))
@@ -366,7 +366,7 @@ def matrix_rank(A, tol=None, hermitian=False, *, atol=None, rtol=None, out=None)
     limit = np.maximum(np.asarray(value(atol) or 0.) if not isinstance(value(atol), np.ndarray) else value(atol), np.asarray(value(rtol)) * s.max(-1, initial=0))
     return into(out, tensor_like(np.asarray((s > limit[..., None]).sum(-1))))
 
-# %% ../nbs/tensor/05_linalg.ipynb #9de11abd
+# %% ../nbs/tensor/05_linalg.ipynb #58ee389d
 def matrix_exp(A):
     "The matrix exponential."
     need_matrix(A, 'linalg.matrix_exp', True)
@@ -378,12 +378,12 @@ def matrix_power(A, n, *, out=None):
     if A._array.shape[-1] != A._array.shape[-2]: raise RuntimeError(f'linalg.matrix_power: A must be batches of square matrices, but they are {A._array.shape[-2]} by {A._array.shape[-1]} matrices')
     if n < 0: A, n = inv(A), -n
     if n == 0: return into(out, tensor_like(np.broadcast_to(np.eye(A._array.shape[-1], dtype=A._array.dtype), A._array.shape).copy()))
-    result = None
+    result, times = None, n
     while n:
         if n & 1: result = A if result is None else matmul(result, A)
         n >>= 1
         if n: A = matmul(A, A)
-    return into(out, result.clone() if result is A and not n else result)
+    return into(out, result.clone() if times == 1 else result)
 
 def multi_dot(tensors, *, out=None):
     "The product of a chain of matrices, in the order that costs least."

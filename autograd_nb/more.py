@@ -165,7 +165,7 @@ def isin(elements, test_elements, *, assume_unique=False, invert=False):
     a, b = (v._array if isinstance(v, TensorBase) else np.asarray(v) for v in (elements, test_elements))
     return tensor_like(np.isin(a, b, invert=invert))
 
-# %% ../nbs/tensor/07_more.ipynb #cd703667
+# %% ../nbs/tensor/07_more.ipynb #fc8a43b4
 def adjoint(input):
     "The matrices in the last two dimensions, transposed and conjugated."
     if input._array.ndim < 2: raise RuntimeError(f'tensor.adjoint() is only supported on matrices or batches of matrices. Got {input._array.ndim}-D tensor.')
@@ -241,7 +241,7 @@ def broadcast_shapes(*shapes):
     out = []
     for sizes in itertools.zip_longest(*[s[::-1] for s in shapes], fillvalue=1):
         sizes = [s for s in sizes if s != 1]
-        if builtins.any(s != sizes[0] for s in sizes): raise RuntimeError('Shape mismatch: objects cannot be broadcast to a single shape')
+        if builtins.any(s != sizes[0] for s in sizes): raise RuntimeError(f'Attempting to broadcast a dimension of length {sizes[-1]} at {-1 - len(out)}! The shapes are {", ".join(map(str, shapes))}: aligned at the right, each pair of sizes must be equal or contain a 1.')
         out.append(sizes[0] if sizes else 1)
     return Size(out[::-1])
 
@@ -443,7 +443,7 @@ def fill_diagonal_(input, fill_value, wrap=False):
     np.fill_diagonal(mask, True, wrap)
     return input.masked_fill_(tensor_like(mask), fill_value)
 
-# %% ../nbs/tensor/07_more.ipynb #e0ca05da
+# %% ../nbs/tensor/07_more.ipynb #aa5d910f
 def kthvalue(input, k, dim=-1, keepdim=False, *, out=None):
     "The k-th smallest element along `dim` (k starts at 1), and where it is."
     d = dim_of(dim, input._array.ndim)
@@ -516,14 +516,14 @@ def searchsorted(sorted_sequence, input, *, out_int32=False, right=False, side=N
 
 def bucketize(input, boundaries, *, out_int32=False, right=False, out=None):
     "The number of the bucket, between sorted `boundaries`, into which each element falls."
-    if boundaries._array.ndim != 1: raise RuntimeError(f'bucketize(): boundaries tensor must be 1 dimension, but got dim({boundaries._array.ndim})')
+    if boundaries._array.ndim != 1: raise RuntimeError(f'boundaries tensor must be 1 dimension, but got dim({boundaries._array.ndim})')
     return searchsorted(boundaries, input, out_int32=out_int32, right=right, out=out)
 
 def histc(input, bins=100, min=0, max=0, *, out=None):
     "How many elements fall into each of `bins` equal intervals from `min` to `max` (the data's range if both are 0)."
     a = input._array.reshape(-1)
-    if bins <= 0: raise RuntimeError('bins must be > 0')
-    if max < min: raise RuntimeError('max must be larger than min')
+    if bins <= 0: raise RuntimeError(f'torch.histogram(): bins must be > 0, but got {bins} for dimension 0')
+    if max < min: raise RuntimeError('torch.histc: max must be larger than min')
     if min == max == 0 and a.size: min, max = float(a.min()), float(a.max())
     if min == max: min, max = min - 1, max + 1
     return into(out, tensor_like(np.histogram(a, bins, (min, max))[0].astype(input._array.dtype)))
@@ -566,7 +566,7 @@ def _quantile(input, q, dim, keepdim, interpolation, ignore, name, out):
     qs = q._array if isinstance(q, TensorBase) else np.asarray(q, input._array.dtype)
     if qs.ndim > 1: raise RuntimeError(f'{name}() q must be a scalar or 1D tensor')
     if isinstance(q, TensorBase) and qs.dtype != input._array.dtype: raise RuntimeError(f'{name}() q tensor must be same dtype as the input tensor')
-    if qs.size and not (qs.min() >= 0 and qs.max() <= 1): raise RuntimeError(f'{name}() q values must be in the range [0, 1]')
+    if qs.size and not (qs.min() >= 0 and qs.max() <= 1): raise RuntimeError(f'{name}() q must be in the range [0, 1] but got {qs.item()}' if not qs.ndim else f'{name}() q values must be in the range [0, 1]')
     n0 = input._array.ndim
     x = reshape(input, -1) if dim is None else input if n0 else reshape(input, 1)
     d = 0 if dim is None else dim_of(dim, n0)
@@ -666,7 +666,7 @@ def cumulative_trapezoid(y, x=None, *, dx=None, dim=-1):
     pieces, d = _pieces(y, x, 1 if dx is None else dx, dim)
     return F.cumsum(pieces, d)
 
-# %% ../nbs/tensor/07_more.ipynb #e30a884e
+# %% ../nbs/tensor/07_more.ipynb #e5e13722
 def tensordot(a, b, dims=2, out=None):
     "The sum of products over pairs of dimensions: the last `dims` of `a` with the first of `b`, or two lists."
     if isinstance(dims, TensorBase): dims = dims.tolist()
@@ -705,6 +705,8 @@ def kron(input, other, *, out=None):
 
 def addr(input, vec1, vec2, *, beta=1, alpha=1, out=None):
     "`beta * input + alpha * outer(vec1, vec2)`."
+    for x, name in ((vec1, 'vec1'), (vec2, 'vec2')):
+        if x._array.ndim != 1: raise RuntimeError(f'addr: Expected 1-D argument {name}, but got {x._array.ndim}-D')
     x = F.outer(vec1, vec2)
     if alpha != 1: x = x * alpha
     return into(out, x if beta == 0 else (input if beta == 1 else input * beta) + x)

@@ -630,7 +630,7 @@ def cross(x, y, *, dim=-1):
     return np.cross(x, y, axis=dim)
 cross.vjp(x=lambda g, y, *, dim: cross(y, g, dim=dim), y=lambda g, x, *, dim: cross(g, x, dim=dim))
 
-# %% ../../nbs/ops/09_decompositions.ipynb #33568059
+# %% ../../nbs/ops/09_decompositions.ipynb #8b99f4c7
 def _pinv_rule(g, x, out):
     p, ph, gh = out, mH(out), mH(g)
     a = matmul(ph, p)                       # all three parts avoid forming an identity matrix
@@ -644,7 +644,7 @@ def _pinv_jvp(tangents, values, out, statics):
     left, right = matmul(p, matmul(ph, th)), matmul(th, matmul(ph, p))
     return left - matmul(left, matmul(x, p)) + right - matmul(p, matmul(x, right)) - matmul(p, matmul(t, p))
 
-@op(batch=batch_of_matrices, jvp=_pinv_jvp, holomorphic=False, node='PinverseBackward0', samples=[(N(3, 2), dict()), (N(2, 2, 3), dict()), (ComplexMatrix(3, 2), dict())])
+@op(batch=batch_of_matrices, jvp=_pinv_jvp, holomorphic=False, node='LinalgPinvBackward0', samples=[(N(3, 2), dict()), (N(2, 2, 3), dict()), (ComplexMatrix(3, 2), dict())])
 def pinv(x, *, rtol=None, atol=0.):
     "The pseudoinverse. Singular values below the larger of `atol` and `rtol` times the largest count as zero."
     need_matrices(x, 'linalg.pinv', square=False)

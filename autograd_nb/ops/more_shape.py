@@ -58,7 +58,7 @@ def strided_view(x, *, size, stride, start, layout):
     return np.lib.stride_tricks.as_strided(flat[start:], size, [s * x.itemsize for s in stride])
 strided_view.vjp(x=lambda g, x_shape, *, size, stride, start, layout: as_strided_zeros(g, shape=tuple(x_shape), size=size, stride=stride, storage_offset=start, layout=layout))
 
-# %% ../../nbs/ops/10_more_shape.ipynb #a0aafb65
+# %% ../../nbs/ops/10_more_shape.ipynb #721ab99d
 def places(n, before, after, mode):
     "Which of `n` elements each place along a padded dimension shows."
     i = np.arange(-before, n + after)
@@ -109,7 +109,7 @@ def pad_constant(x, *, pad, value=0):
     "`x` with `value` around it; negative widths cut elements off."
     dims = padded_dims(pad, x.ndim)
     shape = [n + a + b for n, (a, b) in zip(x.shape, dims)]
-    if min(shape, default=0) < 0: raise RuntimeError(f'The input size {list(x.shape)}, plus negative padding {list(pad)}, resulted in a negative output size, which is invalid.')
+    if min(shape, default=0) < 0: raise RuntimeError(f'narrow(): length must be non-negative. The input size {list(x.shape)}, plus negative padding {list(pad)}, resulted in a negative output size, which is invalid.')
     out = np.full(shape, x.dtype.type(value), x.dtype)
     out[tuple(slice(max(a, 0), s - max(b, 0)) for s, (a, b) in zip(shape, dims))] = x[tuple(slice(max(-a, 0), n - max(-b, 0)) for n, (a, b) in zip(x.shape, dims))]
     return out
@@ -226,7 +226,7 @@ def scatter_extreme(x, src, index, *, dim, reduce, include_self=True):
 scatter_extreme.vjp(x=lambda g, x, src, out, index, *, include_self, dim: g * extreme_parts(x, src, out, index, include_self, dim)[0],
                     src=lambda g, x, src, out, index, *, include_self, dim: covered(gather(g, index, dim=dim) * extreme_parts(x, src, out, index, include_self, dim)[1], src.shape, dim))
 
-# %% ../../nbs/ops/10_more_shape.ipynb #4c19c1ca
+# %% ../../nbs/ops/10_more_shape.ipynb #f952bb8d
 def product_parts(x, src, index, include_self, dim):
     "What each result of `scatter_product` is multiplied by from the point of view of: (the old values, each source)."
     s = first(src, index)
@@ -272,7 +272,7 @@ def masked_scatter(x, source, mask):
     out = np.broadcast_to(x, np.broadcast_shapes(x.shape, mask.shape)).copy()
     m = np.broadcast_to(mask, out.shape)
     count = int(m.sum())
-    if count > source.size: raise RuntimeError('masked_scatter: expected self and source to have same dtypes and number of elements in source >= number of ones in mask')
+    if count > source.size: raise RuntimeError('Number of elements of source < number of ones in mask')
     out[m] = source.reshape(-1)[:count]
     return out
 masked_scatter.vjp(x=lambda g, mask, x_shape: sum_to(where(0., g, mask), x_shape), source=lambda g, mask, source_shape: masked_gather(g, mask, shape=tuple(source_shape)))

@@ -809,7 +809,7 @@ x = torch.tensor(2.5, requires_grad=True); print(x.item(), float(x), int(x), x.t
 ### loss lists
 losses = []; w = torch.tensor(1., requires_grad=True)
 for i in range(3):
-    loss = (w - i) ** 2; losses.append(loss); 
+    loss = (w - i) ** 2; losses.append(loss);
 total = sum(losses); total.backward(); print(total, w.grad, torch.stack(losses).mean(), torch.tensor(losses).mean(), torch.tensor([l.item() for l in losses]))
 
 ### weight decay and momentum by hand

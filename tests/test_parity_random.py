@@ -8,7 +8,10 @@ from hypothesis import strategies as st
 
 import autograd_nb as ours
 
-torch = pytest.importorskip("torch") if __import__("importlib").util.find_spec("torch") else None
+try:
+    import torch
+except ImportError:
+    torch = None
 pytestmark = pytest.mark.needs("torch")
 
 QUICK = settings(max_examples=60, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))

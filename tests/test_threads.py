@@ -205,7 +205,7 @@ def test_custom_functions_and_hooks_in_threads():
     def work(k):
         x = torch.ones(2, requires_grad=True)
         seen = []
-        for i in range(100):
+        for _ in range(100):
             y = Scale.apply(x, float(k))
             y.register_hook(lambda g: seen.append(g[0].item()))
             y.sum().backward()

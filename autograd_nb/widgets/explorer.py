@@ -5,16 +5,17 @@
 # %% auto #0
 __all__ = ['FUNCTIONS', 'ExpressionError', 'parse_expression', 'Explorer', 'explore']
 
-# %% ../../nbs/widgets/02_explorer.ipynb #b3fc7a09
+# %% ../../nbs/widgets/02_explorer.ipynb #96881632
 import ast
 import operator
 import ipywidgets as W
 import numpy as np
+from ..creation import tensor
 from ..viz.style import SANS, esc, inline, number, rules, theme_css, val
 from ..viz.records import is_tensor
 from ..viz.steps import Frames, record_function
 
-# %% ../../nbs/widgets/02_explorer.ipynb #6545f959
+# %% ../../nbs/widgets/02_explorer.ipynb #5843d8ae
 FUNCTIONS = ('abs', 'cos', 'exp', 'log', 'maximum', 'mean', 'minimum', 'prod', 'relu', 'sigmoid', 'sin', 'sqrt', 'square', 'sum', 'tan', 'tanh')
 _BIN = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv, ast.Pow: operator.pow, ast.MatMult: operator.matmul}
 
@@ -44,14 +45,13 @@ def parse_expression(text: str, variables) :
         raise ExpressionError('only numbers, variables, + − * / ** @, parentheses and functions such as sin(x) are understood')
     check(tree)
     def run(**vars):
-        import autograd_nb as torch
         def go(n):
             if isinstance(n, ast.Constant): return float(n.value)
             if isinstance(n, ast.Name): return vars[n.id]
             if isinstance(n, ast.UnaryOp): v = go(n.operand); return -v if isinstance(n.op, ast.USub) else v
             if isinstance(n, ast.Call):
-                a = [v if is_tensor(v) else torch.tensor(v) for v in map(go, n.args)]
-                return getattr(torch, n.func.id)(*a)
+                first, *rest = [v if is_tensor(v) else tensor(v) for v in map(go, n.args)]
+                return getattr(first, n.func.id)(*rest)
             try: return _BIN[type(n.op)](go(n.left), go(n.right))
             except OverflowError: raise ExpressionError('a number in this expression is too large') from None
             except ZeroDivisionError: raise ExpressionError('this expression divides a number by zero') from None

@@ -374,6 +374,6 @@ def test_dtype_is_kept(case, dtype):
         agree(out._array.astype(np.float64), expected, TOLERANCE[dtype])
     starts = [torch.ones_like(o) for o in outs if o.requires_grad]
     expected = case.gradients(wide, [s.double() for s in starts])
-    for i, g, e in zip(case.wanted, torch.autograd.grad([o for o in outs if o.requires_grad], [xs[i] for i in case.wanted], starts), expected):
+    for g, e in zip(torch.autograd.grad([o for o in outs if o.requires_grad], [xs[i] for i in case.wanted], starts), expected):
         assert g._array.dtype == kind and isinstance(g, TensorBase)
         agree(g._array.astype(np.float64), e._array, 4 * TOLERANCE[dtype])

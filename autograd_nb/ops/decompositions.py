@@ -25,7 +25,7 @@ from .reduce import axes, count_of, reduction_batch, restore, sum
 from .shape import all_batched, diagonal, diagonal_scatter, mT, narrow, pad_dim, reshape, sum_to_size, tril, triu, unsqueeze
 from .special import imag, is_complex, sgn
 
-# %% ../../nbs/ops/09_decompositions.ipynb #acf77eb6
+# %% ../../nbs/ops/09_decompositions.ipynb #966c3b86
 def array_of(x):
     "The bare array of a tensor or an array."
     return x._array if isinstance(x, TensorBase) else x
@@ -73,8 +73,8 @@ def need_matrices(x, name, square=True, floating=True):
     "Raise PyTorch's errors unless `x` is a stack of (square) matrices of floating or complex numbers."
     if x.ndim < 2: raise RuntimeError(f'{name}: The input tensor A must have at least 2 dimensions.')
     if square and x.shape[-1] != x.shape[-2]: raise RuntimeError(f'{name}: A must be batches of square matrices, but they are {x.shape[-2]} by {x.shape[-1]} matrices')
-    if floating and x.dtype.itemsize == 2 and x.dtype.kind in 'fV': raise RuntimeError(f'{name}: Low precision dtypes not supported. Got {"Half" if x.dtype.kind == "f" else "BFloat16"}. Convert first, with A.float().')
-    if floating and x.dtype.kind not in 'fc':
+    if floating and x.dtype == np.float16: raise RuntimeError(f'{name}: Low precision dtypes not supported. Got Half. Convert first, with A.float().')
+    if floating and x.dtype.kind not in 'fcV':
         names = dict(int64='Long', int32='Int', int16='Short', int8='Char', uint8='Byte', bool='Bool')
         raise RuntimeError(f'{name}: Expected a floating point or complex tensor as input. Got {names.get(x.dtype.name, x.dtype.name)}. Convert first, with A.float().')
 

@@ -21,8 +21,8 @@ from .arrays.numpy_backend import CONSTANTS, constant, storage_of
 from .arrays.random import default_generator
 from .functions import Size, as_operand, cast, into
 from .graph import engine
-from .graph.modes import LOCAL, no_grad, tick
-from .graph.node import (JOURNAL, AccumulateGrad, GradBox, Handle, Meta, Node, OutputEdge, TensorBase, Writes, _tensor_class, caller, extra, freed_error, hooks_of, tensor_like)
+from .graph.modes import LOCAL, SWITCH, no_grad, tick
+from .graph.node import (JOURNAL, AccumulateGrad, GradBox, Handle, Meta, Node, OutputEdge, TensorBase, Writes, _tensor_class, caller, extra, freed_error, hooks_of, remember, tensor_like)
 from .graph.op import REGISTRY, bind, operand_dtype
 from .printing import format_tensor
 
@@ -155,6 +155,7 @@ class CopySlices(Node):
         edges = () if fn is None else fn.edges()
         self.inputs = (base._node, *(edges[1:] if self.first else edges))
         self.code, self.lasti = caller()
+        if SWITCH.anomaly: remember(self)
 
     arity = property(lambda self: 1 + (0 if self.fn is None else max(self.fn.arity - 1, len(self.inputs) - 1)))
     positions = property(lambda self: tuple(range(len(self.inputs))))
@@ -223,7 +224,8 @@ def in_place(name, function):
     ufunc = getattr(REGISTRY.get(name), 'ufunc', None) if name in ('add', 'sub', 'mul', 'div') else None
     note = name + '_'
     def method(self, *args, **kwargs):
-        if ufunc is not None and len(args) == 1 and not kwargs and not LOCAL.modes.grad and self._meta is None:     # the update of a training step: no history, straight into the memory
+        modes = LOCAL.modes
+        if ufunc is not None and len(args) == 1 and not kwargs and not modes.grad and self._meta is None:     # the update of a training step: no history, straight into the memory
             other, array = args[0], self._array
             b = other._array if isinstance(other, TensorBase) else constant(other, array.dtype) if other.__class__ in (int, float) and array.dtype in CONSTANTS else None
             if b is not None and b.dtype is array.dtype and array.dtype in CONSTANTS and (b.shape == array.shape or not b.ndim) and array.flags.writeable:
@@ -232,7 +234,11 @@ def in_place(name, function):
                 return self
         for a in args:
             if isinstance(a, TensorBase) and a is not self and a._array is not self._array: refuse_overlap(self._array, a._array)
-        return overwrite(self, function(self, *args, **kwargs), note)
+        if modes.saving is None: return overwrite(self, function(self, *args, **kwargs), note)
+        before = modes.change(writing=self._array)      # what hooks are given to keep must outlast the write
+        try: result = function(self, *args, **kwargs)
+        finally: modes.change(**before)
+        return overwrite(self, result, note)
     method.__name__ = method.__qualname__ = name + '_'
     method.__doc__ = f'In-place version of `{name}`: writes the result into this tensor and returns it.'
     return method

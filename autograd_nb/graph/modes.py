@@ -14,10 +14,10 @@ from itertools import count
 
 # %% ../../nbs/graph/01_modes.ipynb #01a51df8
 class Switch:
-    "`plain` is True while every thread is in the default modes."
-    __slots__ = ('plain', 'busy', 'lock')
+    "`plain` is True while every thread is in the default modes. `anomaly`: new nodes remember the stack of their making, in all threads; `check_nan`: gradients are searched for NaN as well."
+    __slots__ = ('plain', 'busy', 'lock', 'anomaly', 'check_nan')
 
-    def __init__(self): self.plain, self.busy, self.lock = True, 0, threading.Lock()
+    def __init__(self): self.plain, self.busy, self.lock, self.anomaly, self.check_nan = True, 0, threading.Lock(), False, True
 
     def shift(self, by):
         "Count one more (`by=1`) or one fewer (`by=-1`) thread that is not in the default modes."
@@ -25,20 +25,30 @@ class Switch:
             self.busy += by
             self.plain = self.busy == 0
 
+    def watch(self, anomaly, check_nan=True):
+        "Turn anomaly detection on or off."
+        before, self.anomaly, self.check_nan = self.anomaly, bool(anomaly), bool(check_nan)
+        if before != self.anomaly: self.shift(1 if anomaly else -1)
+
 SWITCH = Switch()
 
 # %% ../../nbs/graph/01_modes.ipynb #7849c228
 class Modes:
-    "The modes of one thread. Change them with `change`, which keeps the process-wide switch true to the facts."
-    __slots__ = ('grad', 'inference', 'observers', 'special', 'counted')
+    """The modes of one thread. Change them with `change`, which keeps the process-wide switch true to the facts.
 
-    def __init__(self): self.grad, self.inference, self.observers, self.special, self.counted = True, False, (), False, False
+    `grad`: operations are recorded. `inference`: inside `inference_mode`. `observers`: called after each operation. `saving`: the pair of functions that pack and unpack saved values, or None; `refusal`: the message with which
+    such a pair is refused, or None; `writing`: the array that the present operation is about to overwrite, or None. `task`: the backward pass that this thread is in, or None; `running`: the node that it is running, noted under anomaly detection."""
+    __slots__ = ('grad', 'inference', 'observers', 'saving', 'refusal', 'writing', 'task', 'running', 'special', 'counted')
+
+    def __init__(self):
+        self.grad, self.inference, self.observers, self.special, self.counted = True, False, (), False, False
+        self.saving = self.refusal = self.writing = self.task = self.running = None
 
     def change(self, **values):
         "Set the given modes; returns the previous values, fit to be passed to `change` again."
         before = {k: getattr(self, k) for k in values}
         for k, v in values.items(): setattr(self, k, v)
-        self.special = bool(self.observers)
+        self.special = bool(self.observers) or self.saving is not None
         counted = self.special or self.inference or not self.grad
         if counted != self.counted:
             self.counted = counted

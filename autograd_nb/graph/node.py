@@ -5,15 +5,17 @@
 # %% auto #0
 __all__ = ['INFERENCE', 'JOURNAL', 'TensorBase', 'Meta', 'extra', 'GradBox', 'Node', 'OutputEdge', 'AccumulateGrad',
            'tensor_like', 'NodeHooks', 'Exotic', 'Hooked', 'hooks_of', 'Handle', 'Writes', 'Journal', 'caller',
-           'locate', 'freed_error', 'inference_error', 'stale_error', 'check_writes']
+           'locate', 'Packed', 'restored', 'packed_class', 'SavedTensor', 'remember', 'freed_error', 'inference_error',
+           'stale_error', 'check_writes']
 
 # %% ../../nbs/graph/02_node.ipynb #7747425b
 import sys
 import threading
+import traceback
 import weakref
 
 from ..arrays.numpy_backend import storage_of
-from .modes import SWITCH, tick
+from .modes import LOCAL, SWITCH, tick
 
 # %% ../../nbs/graph/02_node.ipynb #563e72d8
 class TensorBase:
@@ -65,6 +67,7 @@ class Node:
     options = ()            # slots holding static arguments and shapes: never freed, they hold no memory to speak of
     links = {}              # field -> the input it is, or 'out'
     aliases = {}            # PyTorch's field names -> slots
+    packed = False          # some saved values are in the hands of hooks
     outputs = 1
 
     def name(self):
@@ -110,6 +113,9 @@ class Node:
         return locate(getattr(self, 'code', None), getattr(self, 'lasti', None))
 
     def __getattr__(self, name):        # only reached by names that are no attributes: PyTorch's `_saved_...`
+        if name.startswith('_raw_saved_'):
+            field = self.aliases.get(name[11:], name[11:])
+            if field in self.fields: return SavedTensor(self, field)
         if name.startswith('_saved_'):
             field = self.aliases.get(name[7:], name[7:])
             if field in self.fields:
@@ -118,9 +124,10 @@ class Node:
             if field in self.options: return getattr(self, field)
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
 
-    def unpack(self, field):
-        "The saved value `field` as a tensor with the history it had; a saved number as a number."
-        value, link = getattr(self, field), self.links[field]
+    def unpack(self, field, value=None):
+        "The saved value `field` (or `value` in its place) as a tensor with the history it had; a saved number as a number."
+        if value is None: value = getattr(self, field)
+        link = self.links[field]
         if value.__class__ is list: return [tensor_like(v, OutputEdge(self, i) if self.op.differentiable is None or i in self.op.differentiable else None) for i, v in enumerate(value)]
         if value is None or not hasattr(value, 'shape'): return value
         if link == 'out': return tensor_like(value, self)
@@ -279,6 +286,90 @@ def locate(code, lasti):
     for start, end, number in code.co_lines():
         if start <= lasti < end and number is not None: line = number
     return f'{code.co_filename}:{line}'
+
+# %% ../../nbs/graph/02_node.ipynb #f2669d1a
+class Packed:
+    "A saved value in the hands of hooks: `value` is what `pack(tensor)` returned, `hook` turns it back."
+    __slots__ = ('value', 'hook')
+
+    def __init__(self, tensor, hooks):
+        pack, self.hook = hooks
+        modes, now = LOCAL.modes, tick()
+        before = modes.change(grad=False, saving=None)      # what the hook computes is not part of the graph
+        try: self.value = pack(tensor)
+        finally: modes.change(**before)
+        record = JOURNAL.of(tensor._array) if tensor._meta is None or tensor._meta.version is None else tensor._meta.version
+        if record is not None and record.time > now:
+            raise RuntimeError('A saved tensor pack hook is modifying its input in place. Tensors provided as input to pack hook can not be modified by in-place operations as this can lead to unexpected side-effects. Work on a clone().')
+
+    def unpack(self):
+        "The array, from what the unpack hook returns."
+        tensor = self.hook(self.value)
+        if not isinstance(tensor, TensorBase): raise TypeError(f'Output of saved tensor unpack_hook expected to be a Tensor but got result of type {type(tensor).__name__}')
+        return tensor._array
+
+def restored(value):
+    "A saved value with whatever hooks hold of it unpacked."
+    if value.__class__ is list: return [restored(v) for v in value]
+    return value.unpack() if value.__class__ is Packed else value
+
+def _held(value): return value.__class__ is Packed or value.__class__ is list and any(v.__class__ is Packed for v in value)
+
+def packed_class(cls):
+    "The class that a node of class `cls` takes on when hooks hold saved values of it."
+    if cls.packed: return cls
+    found = _packed_classes.get(cls)
+    if found is None:
+        slots = [s for c in cls.__mro__ for s in getattr(c, '__slots__', ()) if s not in ('__weakref__', '__dict__')]
+        def run(n, g, keep):
+            twin = cls.__new__(cls)                 # an ordinary node, with the same values in place
+            before = LOCAL.modes.change(grad=False)
+            try:
+                for s in slots:
+                    if s in cls.fields: setattr(twin, s, restored(getattr(n, s)))
+                    elif hasattr(n, s): setattr(twin, s, getattr(n, s))
+            finally: LOCAL.modes.change(**before)
+            if not keep: n.release()
+            return twin.run(g, True)
+        def unpack(n, field, value=None): return cls.unpack(n, field, restored(getattr(n, field) if value is None else value))
+        found = _packed_classes[cls] = type(cls.__name__, (cls,), dict(__slots__=(), __module__=cls.__module__, packed=True, run=run, unpack=unpack,
+                                                                       saved=property(lambda n: [(f, v) for f, v in cls.saved.fget(n) if not _held(v)])))
+    return found
+
+_packed_classes = {}
+
+class SavedTensor:
+    "One saved value of a node, as `node._raw_saved_...` gives it: a place to register hooks for this value alone."
+    def __init__(self, node, field): self.node, self.field = node, field
+
+    @property
+    def value(self): return getattr(self.node, self.field)
+    @property
+    def freed(self): return not hasattr(self.node, self.field)
+    def tensor(self): return self.node.unpack(self.field)
+    def put(self, value):
+        setattr(self.node, self.field, value)
+        self.node.__class__ = packed_class(type(self.node))
+
+    def register_hooks(self, pack_hook, unpack_hook):
+        "Replace the value by `pack_hook(tensor)`, and have `unpack_hook` turn that back when it is needed."
+        if not callable(pack_hook) or not callable(unpack_hook): raise TypeError('register_hooks(): incompatible function arguments. It takes two functions, pack_hook and unpack_hook')
+        if self.freed: raise RuntimeError('Calling register_hooks on a saved tensor after it has been freed. ' + freed_error().args[0].partition('freed). ')[2])
+        if self.value is None: raise RuntimeError('Calling register_hooks on a saved tensor with value None is forbidden')
+        if _held(self.value): raise RuntimeError('Calling register_hooks on a saved tensor whose hooks have already been set. Hint: only one pair of hooks is allowed at a time.')
+        hooks, saved = (pack_hook, unpack_hook), self.tensor()
+        self.put([Packed(t, hooks) for t in saved] if saved.__class__ is list else Packed(saved, hooks) if isinstance(saved, TensorBase) else saved)
+
+# %% ../../nbs/graph/02_node.ipynb #22fc374e
+def remember(node):
+    "Note in `node.metadata` where it is being made: 'traceback_', a list of lines, and 'parent_', the node that is running, if any."
+    frame = _getframe(1)
+    while frame is not None and (frame.f_globals.get('__name__', '') + '.').startswith(_package + '.'): frame = frame.f_back
+    stack = traceback.extract_stack(frame)
+    machinery = [i for i, f in enumerate(stack) if f.filename.replace(chr(92), '/').endswith('IPython/core/interactiveshell.py')]
+    metadata = hooks_of(node).metadata
+    metadata['traceback_'] = traceback.format_list(stack[machinery[-1] + 1:] if machinery else stack)
+    if LOCAL.modes.running is not None: metadata['parent_'] = LOCAL.modes.running
 
 # %% ../../nbs/graph/02_node.ipynb #fa6d85cc
 def freed_error():

@@ -15,10 +15,10 @@ from types import FunctionType
 from numpy import asarray, generic, ndarray
 
 from ..arrays.dtypes import FROM_NUMPY, bfloat16, get_default_dtype, result_dtype, scalar_dtype
-from ..arrays.numpy_backend import CONSTANTS, constant, sum_to
+from ..arrays.numpy_backend import CONSTANTS, constant, storage_of, sum_to
 from .errors import explain
 from .modes import LOCAL, SWITCH, Applied, tick
-from .node import INFERENCE, Exotic, Node, OutputEdge, TensorBase, caller, inference_error, tensor_like
+from .node import INFERENCE, Exotic, Node, OutputEdge, Packed, TensorBase, caller, inference_error, packed_class, remember, tensor_like
 
 # %% ../../nbs/graph/03_op.ipynb #fe8cbe40
 SYMBOLS = dict(add='+', sub='-', rsub='-', mul='*', div='/', floor_divide='//', remainder='%', lt='<', le='<=', gt='>', ge='>=', bitwise_and='&', bitwise_or='|', bitwise_xor='^')
@@ -194,7 +194,7 @@ def _function(op, direct):
         else: L += _lines(1, *read)
     if op.elementwise and k > 2:
         L += _lines(1, 's0 = a0.shape', f'fix = None if {" and ".join(f"s0 == a{i}.shape" for i in range(1, k))} else ({", ".join(f"(a{i}.shape, None)" for i in range(k))})')
-    L += _lines(1, 'if SWITCH.plain: grad = True', 'else:') + _lines(2, 'm = LOCAL.modes', f'if m.special or Exotic.bfloat16 and a0.dtype is BF16: {slow}', 'grad = m.grad')
+    L += _lines(1, 'if SWITCH.plain: grad = True', 'else:') + _lines(2, 'm = LOCAL.modes', f'if m.special or SWITCH.anomaly or Exotic.bfloat16 and a0.dtype is BF16: {slow}', 'grad = m.grad')
     if diff: L += _lines(1, f'if {" and ".join(f"e{i} is None" for i in diff)}: grad = False')
     if op.promote == 'float': L += _lines(1, f'if not grad and a0.dtype is not f4 and a0.dtype is not f8: {slow}')
     kernel_args = ', '.join([f'a{i}' for i in range(k)] + [f'{s}={s}' for s in op.statics])
@@ -424,7 +424,23 @@ class Op:
             chosen = range(len(outs)) if self.differentiable is None else self.differentiable
             node.shape = tuple(r.shape for r in results)
             for i in chosen: outs[i]._node = OutputEdge(node, i)
+        if SWITCH.anomaly: remember(node)
+        if LOCAL.modes.saving is not None: self._pack(node, args, outs, LOCAL.modes)
         return node
+
+    def _pack(self, node, args, outs, modes):
+        "Hand the saved arrays of a new node to the pack function of the mode."
+        def packed(value, source):
+            if not isinstance(value, ndarray) or not isinstance(source, (TensorBase, ndarray)): return value      # a number, or None
+            edge = getattr(source, '_node', None)
+            if modes.writing is not None and storage_of(value) is storage_of(modes.writing): source = tensor_like(value.copy(), edge)
+            elif isinstance(source, ndarray) or source._array is not value: source = tensor_like(value, edge)
+            return Packed(source, modes.saving)
+        for field in node.fields:
+            value, link = getattr(node, field), node.links[field]
+            source = (outs if self.outputs != 1 else outs[0]) if link == 'out' else args if self.variadic else args[link]
+            setattr(node, field, list(map(packed, value, source)) if value.__class__ is list else packed(value, source))
+        node.__class__ = packed_class(type(node))
 
     def _variadic_class(self, name):
         found = self.classes.get(name)

@@ -110,6 +110,14 @@ def test_explorer_recomputes():
     assert e.result == 64 and e.grads["x"] == 48 and e.picture.value != before and "48" in e.picture.value
 
 
+@pytest.mark.parametrize("given", [1.0, 0.5, -7.0, (0, 1), (-3, 3, 1), (0, 1, 1 / 3), (-1e-6, 1e-6, 3e-7), (0, 1e6)])
+def test_sliders_can_stand_at_the_start(given):
+    from autograd_nb.widgets.explorer import slider_range
+    low, high, step, start = slider_range("x", given)
+    assert low < high and low <= start <= high and 50 <= (high - low) / step <= 250
+    assert (start - low) / step == pytest.approx(round((start - low) / step), abs=1e-6)
+
+
 def test_explorer_keeps_the_picture_when_the_text_is_wrong():
     e = explore("sin(exp(x**2))", x=0.5)
     before = e.picture.value

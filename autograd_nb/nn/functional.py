@@ -13,18 +13,17 @@ __all__ = ['dropout1d', 'dropout2d', 'dropout3d', 'relu', 'silu', 'linear', 'bil
            'gaussian_nll_loss', 'margin_ranking_loss', 'hinge_embedding_loss', 'cosine_embedding_loss',
            'triplet_margin_loss', 'soft_margin_loss', 'multilabel_soft_margin_loss']
 
-# %% ../../nbs/nn/03_functional.ipynb #cb90efd1
+# %% ../../nbs/nn/03_functional.ipynb #3829b34f
 import builtins
 import math
 import warnings
 import numpy as np
 
-import autograd_nb.ops.training
+import autograd_nb.ops.training  # noqa: F401  (registers its operations)
 from .. import functions as F
-from ..arrays.dtypes import FROM_NUMPY
 from ..arrays.random import default_generator
-from ..functions import need_tensor, one_hot
-from ..graph.modes import LOCAL, no_grad
+from ..functions import need_tensor, one_hot  # noqa: F401
+from ..graph.modes import no_grad
 from ..graph.node import JOURNAL, TensorBase, tensor_like
 from ..graph.op import REGISTRY
 from ..tensor import overwrite
@@ -375,7 +374,7 @@ def kl_div(input, target, size_average=None, reduce=None, reduction='mean', log_
     out = summarise(values, reduction)
     return out / input.shape[0] if by_rows and input.dim() else out
 
-# %% ../../nbs/nn/03_functional.ipynb #ae28e03c
+# %% ../../nbs/nn/03_functional.ipynb #0bbeaae3
 def _check_weight(weight, classes, prefix=''):
     if weight is not None and weight._array.shape != (classes,):
         raise RuntimeError(f'{prefix}weight tensor should be defined either for all {classes} classes or no classes but got weight tensor of shape: {list(weight._array.shape)}')
@@ -404,12 +403,17 @@ def nll_loss(input, target, weight=None, size_average=None, ignore_index=-100, r
     out = _op['nll_loss'](F.reshape(F.movedim(input, 1, -1), -1, classes), F.reshape(target, -1), **statics)
     return F.reshape(out, *places) if reduction == 'none' else out
 
+_INT64 = np.dtype(np.int64)
+
 def cross_entropy(input, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction='mean', label_smoothing=0.0):
     """The cross-entropy of `softmax(input)` and the targets: class numbers, or probabilities of the shape of `input`.
 
     `input`: logits of shape (rows, classes), (rows, classes, …) or (classes,). `weight`: factor of each class. `ignore_index`: targets of this number do not count. `label_smoothing`: the part of each target that is spread over all classes."""
     need_tensor(input, 'cross_entropy_loss')
     need_tensor(target, 'cross_entropy_loss', 'target', 2)
+    shape, places = input._array.shape, target._array
+    if weight is None and not label_smoothing and len(shape) == 2 and places.shape == shape[:1] and places.dtype is _INT64 and reduction in ('mean', 'sum') and size_average is None and reduce is None:
+        return _op['nll_loss'](_op['log_softmax'](input, dim=1), target, ignore_index=ignore_index, reduction=reduction)        # what nearly every call is
     reduction = reduction_of(reduction, size_average, reduce)
     if not 0 <= label_smoothing <= 1: raise RuntimeError(f'label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing}')
     dim = 0 if input.dim() == 1 else 1

@@ -5,9 +5,8 @@
 # %% auto #0
 __all__ = ['around', 'Parameter', 'need_tensor', 'Buffer']
 
-# %% ../../nbs/nn/01_parameter.ipynb #874df113
-from ..functions import is_tensor
-from ..graph.node import AccumulateGrad, TensorBase
+# %% ../../nbs/nn/01_parameter.ipynb #14feabd2
+from ..graph.node import TensorBase
 from ..tensor import Tensor
 
 # %% ../../nbs/nn/01_parameter.ipynb #dcac0969

@@ -8,12 +8,12 @@ __all__ = ['check_rows', 'embedding', 'row_sums', 'column', 'normalised', 'throu
            'batch_norm_rule', 'summarised', 'shared', 'loss_op', 'smooth_l1_loss', 'huber_loss', 'weighted',
            'binary_cross_entropy', 'binary_cross_entropy_with_logits']
 
-# %% ../../nbs/ops/07_training.ipynb #c227f8bd
+# %% ../../nbs/ops/07_training.ipynb #24896113
 import numpy as np
 from ..arrays.numpy_backend import xp
 from ..graph.node import TensorBase
 from ..graph.op import Fixed, N, linear, op
-from .pointwise import abs, as_numbers, clamp, log, log1p, maximum, rsqrt, sigmoid, softplus, where
+from .pointwise import as_numbers, clamp, log, maximum, rsqrt, sigmoid, softplus
 from .reduce import centred, count_of, mean, sum
 from .shape import reshape, sum_to_size
 

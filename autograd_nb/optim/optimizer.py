@@ -20,7 +20,7 @@ from ..graph.modes import enable_grad, tick
 from ..graph.node import JOURNAL, AccumulateGrad, Handle, TensorBase, caller, storage_of, tensor_like
 from ..nn.modules.module import clear_grad, foreign, typename
 
-# %% ../../nbs/optim/01_optimizer.ipynb #92cb0dae
+# %% ../../nbs/optim/01_optimizer.ipynb #a5dc4d4d
 SMALL = 1 << 14         # parameters up to this many numbers are updated side by side
 BLOCK = 1 << 14         # how many numbers are worked on at a time
 
@@ -68,7 +68,8 @@ class Run:
             for i, (p, kept) in enumerate(zip(params, self.kept)): self._adopt(state[p], 'step', self.steps[i:i + 1].reshape(()), kept)
         n = min(self.size, BLOCK)
         self.work = [np.empty(n, real), np.empty(n, real)]
-        self.numbers = np.empty(16, np.float64), np.empty(16, real)
+        numbers = np.empty(16, real)
+        self.numbers = numbers, [numbers[i:i + 1].reshape(()) for i in range(16)]
         self.blocks = None if self.size <= BLOCK else [slice(i, min(i + BLOCK, self.size)) for i in range(0, self.size, BLOCK)]
 
     def _shaped(self, flat, shape): return (flat.view(self.dtype) if self.dtype.kind == 'c' else flat).reshape(shape)
@@ -99,11 +100,8 @@ class Run:
         arrays = [p._array for p in self.params]
         if self.steps is not None: np.add(self.steps, 1, self.steps)
         given = optimizer.numbers(group, self.steps.item(0) if self.steps is not None else None)
-        raw, cast = self.numbers
-        k = len(given)
-        raw[:k] = given
-        cast[:k] = raw[:k]
-        numbers = [cast[i:i + 1] for i in range(k)]
+        held, numbers = self.numbers
+        held[:len(given)] = given
         if self.direct:
             a, g = arrays[0], grads[self.where[0]]
             copied = not a.flags.c_contiguous
@@ -314,7 +312,7 @@ def _taken_over(value, p, key=None):
     if t is not None: return tensor_like(t._array.astype(t._array.dtype if key == 'step' or not p.is_floating_point() else p._array.dtype))
     return type(value)(_taken_over(v, p) for v in value) if isinstance(value, (list, tuple)) else copy.deepcopy(value)
 
-# %% ../../nbs/optim/01_optimizer.ipynb #f0fd5229
+# %% ../../nbs/optim/01_optimizer.ipynb #cba21a1b
 class Elementwise(Optimizer):
     "The base of optimisers that treat every number of a parameter by itself."
 
@@ -336,7 +334,7 @@ class Elementwise(Optimizer):
         raise NotImplementedError
 
     def update(self, group, n, p, g, states, t, u, fresh):
-        "Update the flat arrays `p` and `states` in place from the gradients `g` (to be left as they are). `n`: the numbers, each as an array of one; `t` and `u`: two arrays to work in."
+        "Update the flat arrays `p` and `states` in place from the gradients `g` (to be left as they are). `n`: the numbers, each as a 0-d array (and unused ones after them); `t` and `u`: two arrays to work in."
         raise NotImplementedError
 
     def step(self, closure=None):

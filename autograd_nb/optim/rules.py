@@ -35,7 +35,7 @@ def number(value):
     "An option as a Python number."
     return value.item() if isinstance(value, TensorBase) else value
 
-# %% ../../nbs/optim/02_rules.ipynb #2dd50f80
+# %% ../../nbs/optim/02_rules.ipynb #300ff096
 class SGD(Elementwise):
     "Gradient descent: `p -= lr * g`, with optional `momentum`, `dampening`, `nesterov` and `weight_decay`."
     counts_steps = False
@@ -53,7 +53,7 @@ class SGD(Elementwise):
     def numbers(self, group, step): return number(group['lr']), group['momentum'], 1 - group['dampening'], number(group['weight_decay'])
 
     def update(self, group, n, p, g, states, t, u, fresh):
-        lr, momentum, kept, decay = n
+        lr, momentum, kept, decay = n[:4]
         g = adjusted(group, decay if group['weight_decay'] else None, p, g, u)
         if states:
             buffer, = states
@@ -64,7 +64,7 @@ class SGD(Elementwise):
             g = add(multiply(buffer, momentum, t), g, t) if group['nesterov'] else buffer
         subtract(p, multiply(g, lr, t), p)
 
-# %% ../../nbs/optim/02_rules.ipynb #6503622e
+# %% ../../nbs/optim/02_rules.ipynb #dec95b6e
 class Adam(Elementwise):
     "Adam (Kingma and Ba, 2015). `amsgrad`: divide by the largest average of squares so far. `decoupled_weight_decay`: shrink the parameters themselves, as `AdamW` does."
 
@@ -84,7 +84,7 @@ class Adam(Elementwise):
         return lr / (1 - b1 ** step), (1 - b2 ** step) ** 0.5, 1 - b1, b2, 1 - b2, group['eps'], 1 - lr * decay if group['decoupled_weight_decay'] else decay
 
     def update(self, group, n, p, g, states, t, u, fresh):
-        size, root, new1, b2, new2, eps, decay = n
+        size, root, new1, b2, new2, eps, decay = n[:7]
         average, squares = states[:2]
         if group['weight_decay'] and group['decoupled_weight_decay']:
             multiply(p, decay, p)
@@ -111,7 +111,7 @@ class AdamW(Adam):
         super().__setstate__(state)
         for group in self.param_groups: group['decoupled_weight_decay'] = True
 
-# %% ../../nbs/optim/02_rules.ipynb #c539aed1
+# %% ../../nbs/optim/02_rules.ipynb #2908a333
 class RMSprop(Elementwise):
     "RMSprop (Hinton, 2012). `centered`: divide by the standard deviation instead of the root of the mean square."
 
@@ -125,7 +125,7 @@ class RMSprop(Elementwise):
     def numbers(self, group, step): return number(group['lr']), group['alpha'], 1 - group['alpha'], group['eps'], group['momentum'], group['weight_decay']
 
     def update(self, group, n, p, g, states, t, u, fresh):
-        lr, alpha, new, eps, momentum, decay = n
+        lr, alpha, new, eps, momentum, decay = n[:6]
         squares = states[0]
         g = adjusted(group, decay if group['weight_decay'] else None, p, g, u)
         multiply(squares, alpha, squares)
@@ -166,7 +166,7 @@ class Adagrad(Elementwise):
     def numbers(self, group, step): return number(group['lr']) / (1 + (step - 1) * group['lr_decay']), group['eps'], group['weight_decay']
 
     def update(self, group, n, p, g, states, t, u, fresh):
-        lr, eps, decay = n
+        lr, eps, decay = n[:3]
         total, = states
         g = adjusted(group, decay if group['weight_decay'] else None, p, g, u)
         add(total, multiply(g, g, t), total)

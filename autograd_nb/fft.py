@@ -6,7 +6,7 @@
 __all__ = ['as_complex', 'resized', 'fft', 'ifft', 'fft2', 'ifft2', 'fftn', 'ifftn', 'rfftn', 'hermitian', 'irfftn', 'rfft',
            'irfft', 'rfft2', 'irfft2', 'hfft', 'ihfft', 'fftfreq', 'rfftfreq', 'fftshift', 'ifftshift']
 
-# %% ../nbs/tensor/08_fft.ipynb #32fa6c92
+# %% ../nbs/tensor/08_fft.ipynb #fc5c0d24
 import numpy as np
 
 from . import functions as F
@@ -14,7 +14,8 @@ from .arrays.dtypes import FROM_NUMPY, get_default_dtype
 from .functions import cast, cat, dim_of, flip, into, narrow
 from .graph.node import tensor_like
 from .graph.op import REGISTRY
-import autograd_nb.ops.more_shape, autograd_nb.ops.special      # register the operations
+import autograd_nb.ops.more_shape
+import autograd_nb.ops.special      # noqa: F401  (registers its operations)
 
 # %% ../nbs/tensor/08_fft.ipynb #67569a99
 def as_complex(x):

@@ -12,7 +12,7 @@ __all__ = ['return_inv_ex', 'return_solve_ex', 'return_cholesky_ex', 'return_slo
            'norm', 'cond', 'matrix_rank', 'matrix_exp', 'matrix_power', 'multi_dot', 'cross', 'vecdot', 'diagonal',
            'vander', 'tensorinv', 'tensorsolve']
 
-# %% ../nbs/tensor/05_linalg.ipynb #4c88cc67
+# %% ../nbs/tensor/05_linalg.ipynb #0cf9c7f4
 import builtins
 import math
 import numpy as np
@@ -22,7 +22,7 @@ from .arrays.dtypes import FROM_NUMPY
 from .functions import _pair, cast, dim_of, into, matmul, need_tensor
 from .graph.node import TensorBase, tensor_like
 from .graph.op import REGISTRY
-import autograd_nb.ops.decompositions
+import autograd_nb.ops.decompositions      # noqa: F401  (registers its operations)
 from .ops.decompositions import LinAlgError, pivot
 
 # %% ../nbs/tensor/05_linalg.ipynb #06d17a99

@@ -23,7 +23,7 @@ __all__ = ['atleast_1d', 'atleast_2d', 'atleast_3d', 'COPIES', 'cummax', 'cummin
            'frobenius_norm', 'nuclear_norm', 'inclusive_range', 'frombuffer', 'poisson', 'binomial', 'fill',
            'get_num_threads', 'set_num_threads', 'exponential_', 'geometric_', 'cauchy_', 'log_normal_', 'install']
 
-# %% ../nbs/tensor/07_more.ipynb #10613a72
+# %% ../nbs/tensor/07_more.ipynb #4f6008bc
 import builtins
 import functools
 import itertools
@@ -37,7 +37,9 @@ from .arrays.random import default_generator
 from .functions import (Size, as_operand, cast, cat, dim_of, expand, flip, gather, index_select, into, matmul, movedim, narrow, permute, reshape, sizes_of, squeeze, stack, transpose, unsqueeze, where)
 from .graph.node import TensorBase, tensor_like
 from .graph.op import REGISTRY
-import autograd_nb.ops.decompositions, autograd_nb.ops.more_shape, autograd_nb.ops.special
+import autograd_nb.ops.decompositions
+import autograd_nb.ops.more_shape
+import autograd_nb.ops.special      # noqa: F401  (registers its operations)
 
 # %% ../nbs/tensor/07_more.ipynb #bfb05290
 _op = {name: op.call for name, op in REGISTRY.items()}
@@ -597,7 +599,7 @@ def nanquantile(input, q, dim=None, keepdim=False, *, interpolation='linear', ou
     "`quantile` of all that is not NaN."
     return _quantile(input, q, dim, keepdim, interpolation, True, 'nanquantile', out)
 
-# %% ../nbs/tensor/07_more.ipynb #f6524906
+# %% ../nbs/tensor/07_more.ipynb #bd38d3f9
 def diff(input, n=1, dim=-1, prepend=None, append=None, *, out=None):
     "Differences of neighbours along `dim`, taken `n` times."
     d = dim_of(dim, input._array.ndim)
@@ -622,11 +624,11 @@ def gradient(input, *, spacing=1, dim=None, edge_order=1):
     for d, h in zip(dims, spaces):
         size = input._array.shape[d]
         if size < edge_order + 1: raise RuntimeError('torch.gradient expected each dimension size to be at least edge_order+1')
-        at = lambda i, k: narrow(input, d, i if i >= 0 else size + i, k)
+        at = lambda i, k, d=d, size=size: narrow(input, d, i if i >= 0 else size + i, k)
         if isinstance(h, TensorBase) and h._array.ndim:
             steps = np.diff(h._array.astype(np.float64))
             shape = [-1 if k == d else 1 for k in range(n)]
-            c = lambda v: tensor_like(np.asarray(v).reshape(shape).astype(input._array.dtype))
+            c = lambda v, shape=shape: tensor_like(np.asarray(v).reshape(shape).astype(input._array.dtype))
             a, b = steps[:-1], steps[1:]
             middle = at(0, size - 2) * c(-b / (a * (a + b))) + at(1, size - 2) * c((b - a) / (a * b)) + at(2, size - 2) * c(a / (b * (a + b)))
             if edge_order == 1: first, last = (at(1, 1) - at(0, 1)) / float(steps[0]), (at(-1, 1) - at(-2, 1)) / float(steps[-1])
@@ -666,7 +668,7 @@ def cumulative_trapezoid(y, x=None, *, dx=None, dim=-1):
     pieces, d = _pieces(y, x, 1 if dx is None else dx, dim)
     return F.cumsum(pieces, d)
 
-# %% ../nbs/tensor/07_more.ipynb #e5e13722
+# %% ../nbs/tensor/07_more.ipynb #4cb40e88
 def tensordot(a, b, dims=2, out=None):
     "The sum of products over pairs of dimensions: the last `dims` of `a` with the first of `b`, or two lists."
     if isinstance(dims, TensorBase): dims = dims.tolist()
@@ -800,7 +802,7 @@ def cov(input, *, correction=1, fweights=None, aweights=None):
     elif aweights is None or correction == 0: norm = total - correction
     else: norm = total - correction * F.sum(w * aweights) / total
     c = x - mean
-    out = matmul(c, adjoint(c if w is None else c * w)) 
+    out = matmul(c, adjoint(c if w is None else c * w))
     out = out / norm if isinstance(norm, TensorBase) else out / float(norm) if norm else out * math.inf
     return squeeze(out) if input._array.ndim < 2 or len(x._array) == 1 else out
 

@@ -11,15 +11,15 @@ __all__ = ['erf', 'erfc', 'erfcx', 'erfinv', 'exp2', 'expm1', 'log1p', 'digamma'
            'hermite_polynomial_h', 'hermite_polynomial_he', 'laguerre_polynomial_l', 'legendre_polynomial_p', 'either',
            'polygamma', 'multigammaln', 'logit', 'round', 'polynomial']
 
-# %% ../nbs/tensor/06_special.ipynb #75d77e39
+# %% ../nbs/tensor/06_special.ipynb #a4ec976f
 import numpy as np
 
 from . import functions as F
 from .arrays.dtypes import get_default_dtype
-from .functions import as_operand, cast, into, log_softmax, logsumexp, need_tensor, softmax      # some only for users of torch.special
+from .functions import as_operand, cast, into, log_softmax, logsumexp, need_tensor, softmax      # noqa: F401  (some only for users of torch.special)
 from .graph.node import TensorBase, tensor_like
 from .graph.op import REGISTRY
-import autograd_nb.ops.special
+import autograd_nb.ops.special      # noqa: F401  (registers its operations)
 
 # %% ../nbs/tensor/06_special.ipynb #37184d42
 _direct = {name: REGISTRY[name].direct for name in ('erf', 'erfc', 'erfcx', 'erfinv', 'exp2', 'expm1', 'log1p', 'digamma', 'entr', 'i0', 'i0e', 'i1', 'i1e', 'log_ndtr', 'ndtr', 'ndtri', 'sinc')}

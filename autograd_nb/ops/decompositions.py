@@ -5,20 +5,20 @@
 # %% auto #0
 __all__ = ['LinAlgError', 'array_of', 'conj', 'mH', 'diag_of', 'as_diag', 'eye_like', 'constant_like', 'symmetric_part',
            'hermitian', 'batch_of_matrices', 'need_matrices', 'pivot', 'singular', 'Square', 'Positive',
-           'ComplexSquare', 'ComplexMatrix', 'inv', 'solve_arrays', 'to_shape', 'solve', 'det_rule', 'det',
-           'products_but_one', 'cofactor_arrays', 'cofactor', 'imag_times', 'slogdet', 'triangle', 'gradient_triangle',
-           'triangular_solve', 'half', 'cholesky_rule', 'Hermitian', 'cholesky', 'minor', 'hermitian_from_lower',
-           'qr_tall_rule', 'columns', 'qr_rule', 'qr', 'gaps', 'off_diagonal', 'constant_mask', 'eigh_rule',
-           'Symmetric', 'eigh', 'eigvalsh', 'eigvalsh_rule', 'Spread', 'eig_rule', 'real_of', 'eig', 'eigvals',
-           'eigvals_rule', 'skew', 'svd_rule', 'svd', 'svdvals_rule', 'svdvals', 'lu_arrays', 'plu', 'expm_arrays',
-           'direction', 'matrix_exp', 'cross', 'pinv', 'norm_slope', 'vector_norm']
+           'ComplexSquare', 'inv', 'solve_arrays', 'to_shape', 'solve', 'det_rule', 'det', 'products_but_one',
+           'cofactor_arrays', 'cofactor', 'imag_times', 'slogdet', 'triangle', 'gradient_triangle', 'triangular_solve',
+           'half', 'cholesky_rule', 'cholesky', 'minor', 'hermitian_from_lower', 'qr_tall_rule', 'columns', 'qr_rule',
+           'qr', 'gaps', 'off_diagonal', 'constant_mask', 'eigh_rule', 'Symmetric', 'eigh', 'eigvalsh', 'eigvalsh_rule',
+           'Spread', 'eig_rule', 'real_of', 'eig', 'eigvals', 'eigvals_rule', 'skew', 'svd_rule', 'svd', 'svdvals_rule',
+           'svdvals', 'lu_arrays', 'plu', 'expm_arrays', 'direction', 'matrix_exp', 'cross', 'pinv', 'norm_slope',
+           'vector_norm']
 
-# %% ../../nbs/ops/09_decompositions.ipynb #e6820c3a
+# %% ../../nbs/ops/09_decompositions.ipynb #9c38d6a2
 import math
 import numpy as np
 from ..arrays.numpy_backend import xp
 from ..graph.node import TensorBase, tensor_like
-from ..graph.op import N, op
+from ..graph.op import N, Z, op
 from .linalg import matmul
 from .pointwise import abs, as_numbers, conj_physical, pow, real, to, where
 from .reduce import axes, count_of, reduction_batch, restore, sum
@@ -98,7 +98,7 @@ def singular(x, name, what='The solver failed because the input matrix is singul
     if 'diagonal' in what: what = what.format(k)
     return LinAlgError(f'{name}: {where_}{what}')
 
-# %% ../../nbs/ops/09_decompositions.ipynb #6fa6877b
+# %% ../../nbs/ops/09_decompositions.ipynb #11534fc4
 class Square(N):
     "A sample: well-conditioned square matrices."
     def __call__(self, rng):
@@ -114,10 +114,6 @@ class Positive(N):
 class ComplexSquare(N):
     "A sample: well-conditioned complex square matrices."
     def __call__(self, rng): return rng.standard_normal(self.shape) + 1j * rng.standard_normal(self.shape) + 3 * np.eye(self.shape[-1])
-
-class ComplexMatrix(N):
-    "A sample: complex matrices."
-    def __call__(self, rng): return rng.standard_normal(self.shape) + 1j * rng.standard_normal(self.shape)
 
 _square = [(Square(3, 3),), (Square(2, 2, 2),), (ComplexSquare(2, 2),)]
 
@@ -152,7 +148,7 @@ def _solve_batch(op, values, batched, statics):
         return reshape(v, shape=(v.shape[0],) + (1,) * (max(na, nb) - ndim) + tuple(v.shape[1:])) if is_batched and ndim < max(na, nb) else v
     return op(pad(a, batched[0], na), pad(b, batched[1], nb))
 
-@op(batch=_solve_batch, jvp=_solve_jvp, node='LinalgSolveExBackward0', samples=[(Square(3, 3), N(3, 2)), (Square(2, 3, 3), N(3, 1)), (Square(3, 3), N(2, 3, 2)), (ComplexSquare(2, 2), ComplexMatrix(2, 2))])
+@op(batch=_solve_batch, jvp=_solve_jvp, node='LinalgSolveExBackward0', samples=[(Square(3, 3), N(3, 2)), (Square(2, 3, 3), N(3, 1)), (Square(3, 3), N(2, 3, 2)), (ComplexSquare(2, 2), Z(2, 2))])
 def solve(a, b):
     "The solution `x` of `a @ x = b`; `b` is a matrix (or a stack of them)."
     need_matrices(a, 'linalg.solve')
@@ -271,7 +267,7 @@ triangular_solve.vjp(
     a=lambda g, a, out, a_shape, *, upper, unitriangular: gradient_triangle(to_shape(-matmul(triangular_solve(mT(a), g, upper=not upper, unitriangular=unitriangular), mT(out)), a_shape), upper, unitriangular),
     b=lambda g, a, b_shape, *, upper, unitriangular: to_shape(triangular_solve(mT(a), g, upper=not upper, unitriangular=unitriangular), b_shape))
 
-# %% ../../nbs/ops/09_decompositions.ipynb #aa4759ca
+# %% ../../nbs/ops/09_decompositions.ipynb #7ede119f
 def half(x):
     "The lower triangle with half of its diagonal."
     return tril(x, diagonal=0) - as_diag(diag_of(x)) * .5
@@ -284,12 +280,6 @@ def cholesky_rule(g, out):
 def _cholesky_jvp(tangents, values, out, statics):
     y = inv(out)
     return matmul(out, half(matmul(y, matmul(symmetric_part(tangents[0]), mH(y)))))
-
-class Hermitian(N):
-    "A sample: complex Hermitian positive definite matrices."
-    def __call__(self, rng):
-        a = rng.standard_normal(self.shape) + 1j * rng.standard_normal(self.shape)
-        return a @ a.conj().swapaxes(-1, -2) / 2 + np.eye(self.shape[-1])
 
 @op(batch=batch_of_matrices, jvp=_cholesky_jvp, holomorphic=False, node='LinalgCholeskyExBackward0', samples=[(Positive(3, 3),), (Positive(2, 2, 2),)])
 def cholesky(x):
@@ -310,7 +300,7 @@ def minor(x):
     return 'The factorization could not be completed because the input is not positive-definite.'
 cholesky.vjp(x=cholesky_rule)
 
-# %% ../../nbs/ops/09_decompositions.ipynb #4323f233
+# %% ../../nbs/ops/09_decompositions.ipynb #7468121e
 def hermitian_from_lower(m):
     "The Hermitian matrix with the strict lower triangle of `m` and the real part of its diagonal."
     low = tril(m, diagonal=-1)
@@ -327,8 +317,8 @@ def qr_tall_rule(gq, gr, q, r):
 def columns(x, start, length):
     return narrow(x, dim=len(x.shape) - 1, start=start, length=length)
 
-def qr_rule(g, x, mode):
-    q, r = qr(x, mode=mode)
+def qr_rule(g, x, out, mode):
+    q, r = out
     gq, gr = g
     m, n = x.shape[-2:]
     if mode == 'complete' and m > n: raise RuntimeError("The QR decomposition is not differentiable when mode='complete' and nrows > ncols")
@@ -355,7 +345,7 @@ def _qr_jvp(tangents, values, out, statics):
     if wide: dr = pad_dim(dr, dim=len(r.shape) - 1, before=0, after=n - m) + pad_dim(matmul(mH(dq), columns(values[0], m, n - m)) + matmul(mH(q), columns(t, m, n - m)), dim=len(r.shape) - 1, before=m, after=0)
     return dq, dr
 
-@op(batch=batch_of_matrices, jvp=_qr_jvp, outputs=2, holomorphic=False, node='LinalgQrBackward0', samples=[(N(3, 3), dict(mode='reduced')), (N(4, 2), dict(mode='reduced')), (N(2, 2, 4), dict(mode='reduced')), (ComplexMatrix(3, 2), dict(mode='reduced'))])
+@op(batch=batch_of_matrices, jvp=_qr_jvp, outputs=2, holomorphic=False, node='LinalgQrBackward0', samples=[(N(3, 3), dict(mode='reduced')), (N(4, 2), dict(mode='reduced')), (N(2, 2, 4), dict(mode='reduced')), (Z(3, 2), dict(mode='reduced'))])
 def qr(x, *, mode='reduced'):
     "The orthonormal `Q` and upper triangular `R` with `Q @ R = x`. Differentiable where the first min(rows, columns) columns are independent."
     need_matrices(x, 'linalg.qr', square=False)
@@ -363,9 +353,9 @@ def qr(x, *, mode='reduced'):
     if mode == 'r': return np.empty(0, x.dtype), np.linalg.qr(x, 'r')
     q, r = np.linalg.qr(x, mode)
     return q, r
-qr.vjp(x=lambda g, x, *, mode: qr_rule(g, x, mode))
+qr.vjp(x=lambda g, x, out, *, mode: qr_rule(g, x, out, mode))
 
-# %% ../../nbs/ops/09_decompositions.ipynb #65e3a7ee
+# %% ../../nbs/ops/09_decompositions.ipynb #850da701
 def gaps(w):
     "`w[j] - w[i]` at (i, j), with ones on the diagonal."
     n = len(w.shape)
@@ -380,9 +370,9 @@ def constant_mask(x):
     m = ~np.eye(x.shape[-1], dtype=bool)
     return tensor_like(m) if isinstance(x, TensorBase) else m
 
-def eigh_rule(g, x):
+def eigh_rule(g, out):
     gw, gv = g
-    w, v = eigh(x)
+    w, v = out
     inner = matmul(mH(v), gv)
     core = off_diagonal(inner / gaps(w)) + as_diag(gw)
     return matmul(v, matmul(symmetric_part(core), mH(v)))
@@ -407,7 +397,7 @@ def eigh(x):
     need_matrices(x, 'linalg.eigh')
     w, v = np.linalg.eigh(hermitian(x))
     return w, v
-eigh.vjp(x=lambda g, x: eigh_rule(g, x))
+eigh.vjp(x=eigh_rule)
 
 @op(batch=batch_of_matrices, jvp=lambda tangents, values, out, statics: _eigh_jvp(tangents, values, eigh(values[0]), statics)[0], holomorphic=False, node='LinalgEighBackward0', samples=[(Symmetric(3, 3),), (Symmetric(2, 2),)])
 def eigvalsh(x):
@@ -426,14 +416,14 @@ class Spread(N):
         p = rng.standard_normal(self.shape) + 3 * np.eye(self.shape[-1])
         return p @ np.diag(np.arange(self.shape[-1]) * 2. + 1) @ np.linalg.inv(p)
 
-def eig_rule(g, x):
+def eig_rule(g, x_dtype, out):
     gw, gv = g
-    w, v = eig(x)
+    w, v = out
     inner = matmul(mH(v), gv)
     inner = inner - matmul(mH(v), v * real_of(diag_of(inner)))      # eigenvectors keep unit length
     core = off_diagonal(inner / conj(gaps(w))) + as_diag(gw)
     out = solve(mH(v), matmul(core, mH(v)))
-    return out if is_complex(x) else real(out)
+    return out if x_dtype.kind == 'c' else real(out)
 
 def real_of(d):
     "The real part as a row, in the complex dtype of `d`."
@@ -455,7 +445,7 @@ def eig(x):
     w, v = np.linalg.eig(x)
     kind = np.result_type(x.dtype, np.complex64)
     return np.asarray(w).astype(kind), np.asarray(v).astype(kind)
-eig.vjp(x=lambda g, x: eig_rule(g, x))
+eig.vjp(x=eig_rule)
 
 @op(batch=batch_of_matrices, jvp=lambda tangents, values, out, statics: _eig_jvp(tangents, values, eig(values[0]), statics)[0], holomorphic=False, node='LinalgEigvalsBackward0', samples=[(Spread(3, 3),), (ComplexSquare(2, 2),)])
 def eigvals(x):
@@ -468,15 +458,15 @@ def eigvals_rule(g, x):
     out = solve(mH(v), matmul(as_diag(g), mH(v)))
     return out if is_complex(x) else real(out)
 
-# %% ../../nbs/ops/09_decompositions.ipynb #8a5e3ab2
+# %% ../../nbs/ops/09_decompositions.ipynb #978f3763
 def skew(x):
     "`x - x.mH`."
     return x - mH(x)
 
-def svd_rule(g, x, full_matrices):
-    u, s, vh = svd(x, full_matrices=full_matrices)
+def svd_rule(g, x_shape, out, full_matrices):
+    u, s, vh = out
     gu, gs, gvh = g
-    m, n = x.shape[-2:]
+    m, n = x_shape[-2:]
     k = min(m, n)
     if full_matrices and m != n: raise RuntimeError('svd_backward: the SVD with full_matrices=True is not differentiable for a matrix that is not square. Use full_matrices=False.')
     row = unsqueeze(s, dim=len(s.shape) - 1)
@@ -484,7 +474,7 @@ def svd_rule(g, x, full_matrices):
     gv, v = mH(gvh), mH(vh)
     turn_u, turn_v = skew(matmul(mH(u), gu)), skew(matmul(mH(v), gv))
     core = off_diagonal((turn_u / e) * row) + off_diagonal(mT(row) * (turn_v / e)) + as_diag(gs)
-    if is_complex(x):
+    if is_complex(u):
         d = diag_of(turn_u)
         core = core + as_diag(d / (s * 2))
     out = matmul(u, matmul(core, vh))
@@ -526,20 +516,20 @@ def svd(x, *, full_matrices=True):
     need_matrices(x, 'linalg.svd', square=False)
     u, s, vh = np.linalg.svd(x, full_matrices)
     return u, s, vh
-svd.vjp(x=lambda g, x, *, full_matrices: svd_rule(g, x, full_matrices))
+svd.vjp(x=lambda g, x_shape, out, *, full_matrices: svd_rule(g, x_shape, out, full_matrices))
 
 def svdvals_rule(g, x):
     u, _, vh = svd(x, full_matrices=False)
     return matmul(u, matmul(as_diag(g), vh)) if not is_complex(x) else matmul(u * unsqueeze(g, dim=len(g.shape) - 1), vh)
 
-@op(batch=batch_of_matrices, jvp=lambda tangents, values, out, statics: _svd_jvp(tangents, values, svd(values[0], full_matrices=False), statics)[1], holomorphic=False, node='LinalgSvdBackward0', samples=[(N(3, 3),), (N(2, 4, 3),), (ComplexMatrix(2, 3),)])
+@op(batch=batch_of_matrices, jvp=lambda tangents, values, out, statics: _svd_jvp(tangents, values, svd(values[0], full_matrices=False), statics)[1], holomorphic=False, node='LinalgSvdBackward0', samples=[(N(3, 3),), (N(2, 4, 3),), (Z(2, 3),)])
 def svdvals(x):
     "The singular values of matrices, falling."
     need_matrices(x, 'linalg.svdvals', square=False)
     return np.linalg.svd(x, compute_uv=False)
 svdvals.vjp(x=svdvals_rule)
 
-# %% ../../nbs/ops/09_decompositions.ipynb #f9bc37da
+# %% ../../nbs/ops/09_decompositions.ipynb #dd4eb087
 def lu_arrays(x):
     "Partial pivoting: (row order, L, U) of a stack of matrices."
     lead, (m, n) = x.shape[:-2], x.shape[-2:]
@@ -558,10 +548,10 @@ def lu_arrays(x):
     low = np.tril(a[:, :, :k], -1) + np.eye(m, k, dtype=a.dtype)
     return order.reshape(*lead, m), low.reshape(*lead, m, k), np.triu(a[:, :k, :]).reshape(*lead, k, n)
 
-def _lu_rule(g, x):
-    p, l, u = plu(x)
+def _lu_rule(g, x_shape, out):
+    p, l, u = out
     _, gl, gu = g
-    m, n = x.shape[-2:]
+    m, n = x_shape[-2:]
     if m != n: raise NotImplementedError('the derivative of lu is implemented for square matrices')
     core = tril(matmul(mH(l), gl), diagonal=-1) + triu(matmul(gu, mH(u)), diagonal=0)
     return matmul(p, mH(triangular_solve(u, mH(triangular_solve(mH(l), core, upper=True, unitriangular=True)), upper=True)))
@@ -630,7 +620,7 @@ def cross(x, y, *, dim=-1):
     return np.cross(x, y, axis=dim)
 cross.vjp(x=lambda g, y, *, dim: cross(y, g, dim=dim), y=lambda g, x, *, dim: cross(g, x, dim=dim))
 
-# %% ../../nbs/ops/09_decompositions.ipynb #8b99f4c7
+# %% ../../nbs/ops/09_decompositions.ipynb #250a3a5e
 def _pinv_rule(g, x, out):
     p, ph, gh = out, mH(out), mH(g)
     a = matmul(ph, p)                       # all three parts avoid forming an identity matrix
@@ -644,7 +634,7 @@ def _pinv_jvp(tangents, values, out, statics):
     left, right = matmul(p, matmul(ph, th)), matmul(th, matmul(ph, p))
     return left - matmul(left, matmul(x, p)) + right - matmul(p, matmul(x, right)) - matmul(p, matmul(t, p))
 
-@op(batch=batch_of_matrices, jvp=_pinv_jvp, holomorphic=False, node='LinalgPinvBackward0', samples=[(N(3, 2), dict()), (N(2, 2, 3), dict()), (ComplexMatrix(3, 2), dict())])
+@op(batch=batch_of_matrices, jvp=_pinv_jvp, holomorphic=False, node='LinalgPinvBackward0', samples=[(N(3, 2), dict()), (N(2, 2, 3), dict()), (Z(3, 2), dict())])
 def pinv(x, *, rtol=None, atol=0.):
     "The pseudoinverse. Singular values below the larger of `atol` and `rtol` times the largest count as zero."
     need_matrices(x, 'linalg.pinv', square=False)

@@ -6,13 +6,13 @@
 __all__ = ['windows', 'unfold', 'fold', 'strided_view', 'places', 'padded_dims', 'pad_copies', 'pad_collect', 'pad_constant',
            'running_index', 'recurrence', 'delayed', 'damping', 'backward_recurrence', 'logcumsumexp_rule',
            'logcumsumexp', 'first_part', 'covered', 'scatter', 'first', 'extreme_parts', 'scatter_extreme',
-           'product_parts', 'scatter_product', 'one_by_one', 'masked_scatter', 'sum_to', 'masked_gather', 'Complex',
-           'transform', 'fft']
+           'product_parts', 'scatter_product', 'one_by_one', 'masked_scatter', 'sum_to', 'masked_gather', 'transform',
+           'fft']
 
-# %% ../../nbs/ops/10_more_shape.ipynb #bde214af
+# %% ../../nbs/ops/10_more_shape.ipynb #469df13c
 import numpy as np
 from ..arrays.numpy_backend import xp
-from ..graph.op import Fixed, N, linear, op
+from ..graph.op import Fixed, N, Z, linear, op
 from .indexing import as_strided_zeros, at, gather, scatter_add_zeros, zeros_of
 from .pointwise import as_numbers, exp, where
 from .reduce import along, dims_of, pick
@@ -226,13 +226,13 @@ def scatter_extreme(x, src, index, *, dim, reduce, include_self=True):
 scatter_extreme.vjp(x=lambda g, x, src, out, index, *, include_self, dim: g * extreme_parts(x, src, out, index, include_self, dim)[0],
                     src=lambda g, x, src, out, index, *, include_self, dim: covered(gather(g, index, dim=dim) * extreme_parts(x, src, out, index, include_self, dim)[1], src.shape, dim))
 
-# %% ../../nbs/ops/10_more_shape.ipynb #f952bb8d
+# %% ../../nbs/ops/10_more_shape.ipynb #c0e1b2f3
 def product_parts(x, src, index, include_self, dim):
     "What each result of `scatter_product` is multiplied by from the point of view of: (the old values, each source)."
     s = first(src, index)
     shape = tuple(x.shape)
     touched = scatter_add_zeros(as_numbers(s == s, x) * 0 + 1, index, shape=shape, dim=dim) != 0
-    old = x if include_self else where(x, 1., touched == False)
+    old = x if include_self else where(1., x, touched)
     zero_x, zero_s = as_numbers(old == 0, x), as_numbers(s == 0, x)
     zeros = zero_x + scatter_add_zeros(zero_s, index, shape=shape, dim=dim)
     safe_x, safe_s = where(1., old, old == 0), where(1., s, s == 0)
@@ -288,11 +288,7 @@ def masked_gather(g, mask, *, shape):
     return out
 masked_gather.vjp(g=lambda ct, mask, g_shape: masked_scatter(zeros_of(ct, g_shape), ct, mask))
 
-# %% ../../nbs/ops/10_more_shape.ipynb #f00c9c66
-class Complex(N):
-    "A sample: complex numbers."
-    def __call__(self, rng): return rng.standard_normal(self.shape) + 1j * rng.standard_normal(self.shape)
-
+# %% ../../nbs/ops/10_more_shape.ipynb #0c4d017d
 def transform(x, dims, forward, norm):
     "The discrete Fourier transform over `dims`, or its inverse, in the precision of `x`."
     out = (np.fft.fftn if forward else np.fft.ifftn)(x, axes=dims, norm=norm)
@@ -302,7 +298,7 @@ _opposite = dict(backward='forward', forward='backward', ortho='ortho')
 
 def _fft_batch(op, values, batched, statics): return op(values[0], **{**statics, **{k: shift(statics[k], len(values[0].shape) - 1) for k in ('dims', 'dim') if k in statics}})
 
-@op(jvp=linear, batch=_fft_batch, holomorphic=False, node='FftC2CBackward0', samples=[(Complex(4), dict(dims=(0,))), (Complex(2, 3), dict(dims=(0, 1), norm='ortho')), (Complex(5), dict(dims=(-1,), forward=False))])
+@op(jvp=linear, batch=_fft_batch, holomorphic=False, node='FftC2CBackward0', samples=[(Z(4), dict(dims=(0,))), (Z(2, 3), dict(dims=(0, 1), norm='ortho')), (Z(5), dict(dims=(-1,), forward=False))])
 def fft(x, *, dims, forward=True, norm='backward'):
     "The discrete Fourier transform of complex numbers over `dims`; `forward=False` for the inverse."
     return transform(x, dims, forward, norm)

@@ -6,7 +6,8 @@
 __all__ = []
 
 # %% ../../nbs/autograd/00_package.ipynb #6febe601
-from . import functional, graph
+from . import anomaly_mode, functional, graph
+from .anomaly_mode import detect_anomaly, set_detect_anomaly
 from .function import Function
 from .gradcheck import gradcheck, gradgradcheck
 from .gradient import backward, grad

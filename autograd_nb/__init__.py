@@ -70,5 +70,12 @@ def __getattr__(name):
             if error.name != f'{__name__}.{name}': raise
     raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
 
+def _repr_html_(self):
+    "A notebook shows a tensor as PyTorch prints it, with a line about what it is and where it comes from."
+    from autograd_nb.viz import tensor_html
+    return tensor_html(self)
+
+Tensor._repr_html_ = _repr_html_
+
 # %% ../nbs/00_package.ipynb #98d6b8af
 __all__ = [name for name in dir() if not name.startswith('_')]

@@ -26,7 +26,10 @@ def readable(cell):
         cell.source = RELATIVE.sub(lambda m: m[1] + posixpath.normpath("nbs/" + m[2]), cell.source)
     elif cell.cell_type == "code":
         cell.source = re.sub(r"^#\|.*\n?", "", cell.source, flags=re.M)
-        cell.outputs = [o for o in cell.outputs if o.output_type == "stream" or set(o.get("data", {})) == {"text/plain"}]
+        cell.outputs = [o for o in cell.outputs if o.output_type == "stream" or "text/plain" in o.get("data", {})]
+        for output in cell.outputs:
+            if "data" in output:  # a tensor's rich form repeats its text
+                output.data = {"text/plain": output.data["text/plain"]}
     return cell
 
 

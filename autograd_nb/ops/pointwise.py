@@ -116,9 +116,10 @@ def pow(x, *, exponent):
     return power(x, exponent)
 pow.vjp(x=pow_rule)
 
-def exponent_rule(g, x, out):
-    "`g * out * log(x)`, and zero where `x` is 0 and the power is 0 too, as the limit is."
-    return g * where(out * log(where(x, 1., x != 0)), 0., x != 0)
+def exponent_rule(g, x, y, out):
+    "`g * out * log(x)`, and zero where `x` is 0 and the exponent is not negative, as the limit is."
+    defined = (x != 0) | (y < 0)
+    return g * where(out * log(where(x, 1., defined)), 0., defined)
 
 @binary(np.power, node='PowBackward1', samples=away)
 def pow_tensor(x, y): "`x ** y` for a tensor `y`."
@@ -173,8 +174,10 @@ rsqrt.vjp(x=lambda g, out: g * (out * out * out) * -0.5)
 def reciprocal(x): "`1 / x`."
 reciprocal.vjp(x=lambda g, out: -g * (out * out))
 
-@unary(np.square, node='PowBackward0')
-def square(x): "`x * x`."
+@unary(node='PowBackward0')
+def square(x):
+    "`x * x`."
+    return xp.square(x if x.dtype != bool else x.astype(np.int64))
 square.vjp(x=lambda g, x: g * (x * 2))
 
 @unary(np.sin, promote='float')
@@ -329,7 +332,8 @@ gelu.vjp(x=gelu_rule)
 @unary()
 def sign(x):
     "-1, 0 or 1."
-    return x if x.dtype == bool else xp.sign(x)
+    if x.dtype.kind != 'f': return x if x.dtype == bool else xp.sign(x)
+    return xp.subtract(x > 0, x < 0, dtype=x.dtype)         # NaN has no sign: 0
 sign.vjp(x=lambda g: nought(g))
 
 @unary(holomorphic=False)

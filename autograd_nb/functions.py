@@ -29,7 +29,7 @@ from .graph.errors import broadcast_error, dim_error
 from .graph.modes import LOCAL
 from .graph.node import TensorBase, tensor_like
 from .graph.op import REGISTRY
-import autograd_nb.ops.indexing, autograd_nb.ops.linalg, autograd_nb.ops.nn, autograd_nb.ops.pointwise, autograd_nb.ops.reduce, autograd_nb.ops.shape
+import autograd_nb.ops.indexing, autograd_nb.ops.linalg, autograd_nb.ops.nn, autograd_nb.ops.pointwise, autograd_nb.ops.reduce, autograd_nb.ops.shape, autograd_nb.ops.training
 from .ops.linalg import matmul as _matmul
 from .ops.reduce import dims_of
 

@@ -417,3 +417,16 @@ def test_programs_print_the_same(program):
     ours, theirs = run_program(SETUP + program, torch), run_program(SETUP + program, reference)
     assert theirs
     assert same_text(ours, theirs), f"\n{ours}\n{theirs}"
+
+
+def test_edges_stand_for_tensors():
+    x = leaf(3)
+    y = x * 2
+    parts = torch.stack([y, y * 3]).unbind()
+    z = (parts[0] * parts[1]).sum()
+    for t in (x, y, *parts):
+        np.testing.assert_allclose(grad(z, get_gradient_edge(t), retain_graph=True)[0].numpy(), grad(z, t, retain_graph=True)[0].numpy())
+    start = torch.ones(3, dtype=torch.float64)
+    np.testing.assert_allclose(grad(get_gradient_edge(y), x, start, retain_graph=True)[0].numpy(), 2 * np.ones(3))
+    torch.autograd.backward(get_gradient_edge(parts[1]), start, inputs=get_gradient_edge(x))
+    np.testing.assert_allclose(x.grad.numpy(), 6 * np.ones(3))

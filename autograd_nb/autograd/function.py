@@ -11,9 +11,9 @@ import warnings
 import numpy as np
 
 from ..graph.modes import LOCAL, SWITCH, Applied, tick
-from ..graph.node import JOURNAL, AccumulateGrad, Node, OutputEdge, Packed, SavedTensor, TensorBase, caller, freed_error, remember, restored, stale_error, storage_of, tensor_like
+from ..graph.node import JOURNAL, Node, OutputEdge, Packed, SavedTensor, TensorBase, caller, freed_error, remember, restored, stale_error, tensor_like
 from ..graph.op import undo
-from ..tensor import overwrite, refuse_leaf
+from ..tensor import refuse_leaf
 
 # %% ../../nbs/autograd/02_function.ipynb #bafb3d91
 class SavedItem(SavedTensor):
@@ -215,7 +215,7 @@ class Function(metaclass=_Meta):
             finished.append(o)
         ctx.seq = tick()
         ctx.code, ctx.lasti = caller()
-        ctx.kept = [] 
+        ctx.kept = []
         for t in ctx._to_save:
             if t is None: ctx.kept.append(None)
             elif id(t) in nodes and id(t) not in inputs or id(t) in dirty: ctx.kept.append((t._array, nodes.get(id(t))))

@@ -9,10 +9,24 @@ __all__ = ['backward', 'grad']
 import numpy as np
 from ..functions import stack
 from ..graph import engine
-from ..graph.node import TensorBase, tensor_like
+from ..graph.node import OutputEdge, TensorBase, tensor_like
 
 # %% ../../nbs/autograd/01_gradient.ipynb #67c10590
-def _tuple(value): return (value,) if isinstance(value, TensorBase) or value is None else tuple(value)
+def _is_edge(value): return isinstance(value, tuple) and hasattr(value, 'output_nr')      # a `GradientEdge`
+
+def _tuple(value): return (value,) if isinstance(value, TensorBase) or _is_edge(value) or value is None else tuple(value)
+
+def _tensors(values, grads=None):
+    "Tensors as they are; for each `GradientEdge` a tensor that stands for it (with the dtype of its gradient in `grads`, if given)."
+    out = []
+    for i, v in enumerate(values):
+        if _is_edge(v):
+            several = isinstance(v.node.shape, tuple) and len(v.node.shape) > 0 and isinstance(v.node.shape[0], tuple)
+            start = None if grads is None else grads[i]
+            shape, dtype = v.node.shape[v.output_nr] if several else v.node.shape, np.float32 if start is None else start._array.dtype
+            v = tensor_like(np.broadcast_to(np.zeros((), dtype), shape), OutputEdge(v.node, v.output_nr) if several else v.node)
+        out.append(v)
+    return tuple(out)
 
 def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, grad_variables=None, inputs=None):
     """Add the gradients of `tensors` (one or several) to the `.grad` of the leaves of their graph.
@@ -21,7 +35,7 @@ def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, 
     tensors = _tuple(tensors)
     grads = (None,) * len(tensors) if grad_tensors is None else _tuple(grad_tensors)
     if len(grads) != len(tensors): raise RuntimeError(f'got {len(tensors)} tensors and {len(grads)} gradients')
-    engine.backward(tensors, grads, retain_graph, create_graph, inputs)
+    engine.backward(_tensors(tensors, grads), grads, retain_graph, create_graph, None if inputs is None else _tensors(_tuple(inputs)))
 
 def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=False, only_inputs=True, allow_unused=None, is_grads_batched=False, materialize_grads=False):
     """The gradients of `outputs` with respect to `inputs`, as a tuple; no `.grad` is touched.
@@ -32,6 +46,7 @@ def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=Fal
     Raises RuntimeError if an input does not require grad, or is not used and neither flag allows it."""
     outputs, inputs = _tuple(outputs), _tuple(inputs)
     starts = (None,) * len(outputs) if grad_outputs is None else _tuple(grad_outputs)
+    outputs, inputs = _tensors(outputs, starts), _tensors(inputs)
     if allow_unused is None: allow_unused = materialize_grads
     if materialize_grads and not allow_unused: raise ValueError('Expected allow_unused to be True or not passed when materialize_grads=True, but got: allow_unused=False.')
     if is_grads_batched:

@@ -13,7 +13,7 @@ from collections import namedtuple
 from contextlib import contextmanager
 
 from ..graph.modes import LOCAL, Mode
-from ..graph.node import Handle as RemovableHandle, JOURNAL, Node, OutputEdge, TensorBase
+from ..graph.node import Handle as RemovableHandle, JOURNAL, Node as Node, OutputEdge, TensorBase
 
 # %% ../../nbs/autograd/03_graph.ipynb #85ed97aa
 GradientEdge = namedtuple('GradientEdge', 'node output_nr ownership_token', defaults=(None,))

@@ -52,7 +52,7 @@ def mirrored(A, upper=False):
     if a.dtype.kind == 'c': full[..., np.arange(n), np.arange(n)] = full[..., np.arange(n), np.arange(n)].real
     return A + tensor_like(full - a)
 
-# %% ../nbs/tensor/05_linalg.ipynb #416b97f7
+# %% ../nbs/tensor/05_linalg.ipynb #cd798ed4
 return_inv_ex, return_solve_ex, return_cholesky_ex = _pair('linalg_inv_ex', ('inverse', 'info')), _pair('linalg_solve_ex', ('result', 'info')), _pair('linalg_cholesky_ex', ('L', 'info'))
 return_slogdet, return_logabsdet = _pair('linalg_slogdet', ('sign', 'logabsdet')), _pair('slogdet', ('sign', 'logabsdet'))
 return_qr, return_svd, return_eigh, return_eig = _pair('linalg_qr', ('Q', 'R')), _pair('linalg_svd', ('U', 'S', 'Vh')), _pair('linalg_eigh', ('eigenvalues', 'eigenvectors')), _pair('linalg_eig', ('eigenvalues', 'eigenvectors'))
@@ -67,7 +67,7 @@ def inv(A, *, out=None):
 
 def infos(x):
     "For each matrix the place (from 1) of the first zero pivot, or 0."
-    flat = x.reshape(-1, *x.shape[-2:])
+    flat = x.reshape(math.prod(x.shape[:-2]), *x.shape[-2:])
     return np.array([pivot(m) for m in flat], np.int32).reshape(x.shape[:-2])
 
 def inv_ex(A, *, check_errors=False, out=None):
@@ -126,14 +126,17 @@ def lstsq(A, B, rcond=None, *, driver=None):
     if driver in ('gels', 'gelsd', 'gelss') and m > n and np.all(rank == n):
         d = (matmul(A, x) - b).detach()._array
         rest = tensor_like(np.asarray((np.abs(d) ** 2).sum(-2)))
-    return return_lstsq(F.squeeze(x, -1) if vector else x, rest, tensor_like(np.asarray(rank)), tensor_like(s if driver in ('gelsd', 'gelss') else np.zeros(0, s.dtype)))
+    return return_lstsq(F.squeeze(x, -1) if vector else x, rest, tensor_like(np.zeros(0, np.int64) if driver == 'gels' else np.asarray(rank)), tensor_like(s if driver in ('gelsd', 'gelss') else np.zeros(0, s.dtype)))
 
 def pinv(A, rcond=None, hermitian=False, *, atol=None, rtol=None, out=None):
     "The pseudoinverse; singular values below the larger of `atol` and `rtol` times the largest count as zero."
     if A._array.ndim < 2: raise RuntimeError(f'linalg.pinv({F._type_name(A)}{{{list(A._array.shape)}}}): expected a tensor with 2 or more dimensions of float, double, cfloat or cdouble types')
     need_matrix(A, 'linalg.pinv')
     rtol, atol = (v.item() if isinstance(v, TensorBase) else v for v in (rcond if rtol is None else rtol, atol))
-    return into(out, _op['pinv'](mirrored(A) if hermitian else A, rtol=rtol, atol=atol or 0.))
+    if hermitian:
+        A = mirrored(A)
+        A = (A + adjoint(A)) / 2             # the gradient is symmetric too
+    return into(out, _op['pinv'](A, rtol=rtol, atol=atol or 0.))
 
 # %% ../nbs/tensor/05_linalg.ipynb #0b427f1c
 def det(A, *, out=None):
@@ -366,7 +369,7 @@ def matrix_rank(A, tol=None, hermitian=False, *, atol=None, rtol=None, out=None)
     limit = np.maximum(np.asarray(value(atol) or 0.) if not isinstance(value(atol), np.ndarray) else value(atol), np.asarray(value(rtol)) * s.max(-1, initial=0))
     return into(out, tensor_like(np.asarray((s > limit[..., None]).sum(-1))))
 
-# %% ../nbs/tensor/05_linalg.ipynb #58ee389d
+# %% ../nbs/tensor/05_linalg.ipynb #d34aeafb
 def matrix_exp(A):
     "The matrix exponential."
     need_matrix(A, 'linalg.matrix_exp', True)
@@ -377,7 +380,7 @@ def matrix_power(A, n, *, out=None):
     if A._array.ndim < 2: raise RuntimeError('linalg.matrix_power: The input tensor A must have at least 2 dimensions.')
     if A._array.shape[-1] != A._array.shape[-2]: raise RuntimeError(f'linalg.matrix_power: A must be batches of square matrices, but they are {A._array.shape[-2]} by {A._array.shape[-1]} matrices')
     if n < 0: A, n = inv(A), -n
-    if n == 0: return into(out, tensor_like(np.broadcast_to(np.eye(A._array.shape[-1], dtype=A._array.dtype), A._array.shape).copy()))
+    if n == 0: return into(out, F.masked_fill(A, tensor_like(np.ones((), bool)), 0) + tensor_like(np.eye(A._array.shape[-1], dtype=A._array.dtype)))
     result, times = None, n
     while n:
         if n & 1: result = A if result is None else matmul(result, A)
@@ -422,6 +425,7 @@ def diagonal(A, *, offset=0, dim1=-2, dim2=-1):
 
 def vander(x, N=None):
     "Powers 0 to N-1 of the entries, as columns."
+    if not x._array.ndim: x = F.reshape(x, 1)
     n = x._array.shape[-1] if N is None else N
     if N is not None and N <= 1: raise RuntimeError('N must be greater than 1.')
     ones = tensor_like(np.ones((*x._array.shape, 1), x._array.dtype))

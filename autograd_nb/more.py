@@ -53,7 +53,7 @@ def _name(function, name, doc):
     function.__doc__ = doc
     return function
 
-# %% ../nbs/tensor/07_more.ipynb #d8aa25de
+# %% ../nbs/tensor/07_more.ipynb #c3b9f6a4
 def float_power(input, exponent, *, out=None):
     "`input ** exponent`, computed in float64 (or complex128)."
     def wide(v): return cast(v, DTYPES['complex128' if v._array.dtype.kind == 'c' else 'float64']) if isinstance(v, TensorBase) else v
@@ -75,7 +75,7 @@ def prelu(input, weight):
         channels = input._array.shape[1] if input._array.ndim > 1 else 1
         if channels != weight._array.size: raise RuntimeError(f'Mismatch of parameter numbers and input channel size. Found parameter numbers = {weight._array.size} and channel size = {channels}.')
         weight = reshape(weight, [-1 if i == 1 else 1 for i in range(input._array.ndim)])
-    return _op['prelu'](input, reshape(weight, [1] * input._array.ndim) if weight._array.size == 1 else weight)
+    return _op['prelu'](input, reshape(weight, (1,) * input._array.ndim) if weight._array.size == 1 else weight)
 
 def threshold(input, threshold, value):
     "`input` where it exceeds `threshold`, else `value`."
@@ -327,7 +327,7 @@ def as_strided(input, size, stride, storage_offset=None):
     if need > a.size: raise RuntimeError(f'setStorage: sizes {list(size)}, strides {list(stride)}, storage offset {offset}, and itemsize {item} requiring a storage size of {(own + need) * item} are out of bounds for storage of size {(own + a.size) * item}')
     return _op['strided_view'](input, size=size, stride=stride, start=offset - own, layout=tuple(s // item for s in a.strides))
 
-# %% ../nbs/tensor/07_more.ipynb #2592d04a
+# %% ../nbs/tensor/07_more.ipynb #00622911
 def _axis(input, dim, index):
     return (slice(None),) * dim_of(dim, input._array.ndim) + (index,)
 
@@ -338,6 +338,7 @@ def _index_of(index, name):
 
 def index_fill(input, dim, index, value):
     "A copy with `value` in the slices along `dim` named by `index`."
+    if not input._array.ndim: return reshape(index_fill(reshape(input, 1), dim, index, value), ())
     i = _index_of(index, 'index_fill')
     mask = np.zeros([s if d == dim_of(dim, input._array.ndim) else 1 for d, s in enumerate(input._array.shape)], bool)
     try: mask[_axis(input, dim, i)] = True
@@ -346,6 +347,7 @@ def index_fill(input, dim, index, value):
 
 def index_copy(input, dim, index, source):
     "A copy with the slices of `source` in the places along `dim` named by `index`."
+    if not input._array.ndim: return reshape(index_copy(reshape(input, 1), dim, index, reshape(source, -1)), ())
     i, d = _index_of(index, 'index_copy'), dim_of(dim, input._array.ndim)
     if input._array.dtype != source._array.dtype: raise RuntimeError(f'index_copy_(): self and source expected to have the same dtype, but got (self) {F._type_name(input)} and (source) {F._type_name(source)}')
     if source._array.ndim and len(i) != source._array.shape[d]: raise IndexError(f'index_copy_(): Number of indices ({len(i)}) should be equal to source.size(dim) ({source._array.shape[d]})')
@@ -424,11 +426,11 @@ def as_strided_scatter(input, src, size, stride, storage_offset=None):
 
 def argwhere(input):
     "The indices of elements that are not zero, one row each."
-    return F.nonzero(input)
+    return tensor_like(np.argwhere(input._array))
 
 def nonzero_static(input, *, size, fill_value=-1):
     "`nonzero` with exactly `size` rows: cut off, or filled up with `fill_value`."
-    found = F.nonzero(input)._array[:size]
+    found = np.argwhere(input._array)[:size]
     return tensor_like(np.concatenate([found, np.full((size - len(found), found.shape[1]), fill_value, np.int64)]))
 
 def unravel_index(indices, shape):
@@ -445,7 +447,7 @@ def fill_diagonal_(input, fill_value, wrap=False):
     np.fill_diagonal(mask, True, wrap)
     return input.masked_fill_(tensor_like(mask), fill_value)
 
-# %% ../nbs/tensor/07_more.ipynb #aa5d910f
+# %% ../nbs/tensor/07_more.ipynb #32635b64
 def kthvalue(input, k, dim=-1, keepdim=False, *, out=None):
     "The k-th smallest element along `dim` (k starts at 1), and where it is."
     d = dim_of(dim, input._array.ndim)
@@ -495,7 +497,7 @@ def unique_consecutive(input, return_inverse=False, return_counts=False, dim=Non
     "Elements that differ from the one before; where each element went; how long each run is."
     a = input._array.reshape(-1) if dim is None else np.moveaxis(input._array, dim_of(dim, input._array.ndim), 0)
     new = np.ones(len(a), bool)
-    new[1:] = (a[1:] != a[:-1]).reshape(builtins.max(len(a) - 1, 0), -1).any(1) if len(a) else new[1:]
+    new[1:] = (a[1:] != a[:-1]).any(tuple(np.arange(1, a.ndim)))
     values, inverse = a[new], np.cumsum(new) - 1
     counts = np.diff(np.append(np.flatnonzero(new), len(a)))
     out = [tensor_like(values if dim is None else np.ascontiguousarray(np.moveaxis(values, 0, dim)))]
@@ -599,12 +601,13 @@ def nanquantile(input, q, dim=None, keepdim=False, *, interpolation='linear', ou
     "`quantile` of all that is not NaN."
     return _quantile(input, q, dim, keepdim, interpolation, True, 'nanquantile', out)
 
-# %% ../nbs/tensor/07_more.ipynb #bd38d3f9
+# %% ../nbs/tensor/07_more.ipynb #137dd91c
 def diff(input, n=1, dim=-1, prepend=None, append=None, *, out=None):
     "Differences of neighbours along `dim`, taken `n` times."
     d = dim_of(dim, input._array.ndim)
     if not input._array.ndim: raise RuntimeError('diff expects input to be at least one-dimensional')
     if n < 0: raise RuntimeError(f'order must be non-negative but got {n}')
+    if not n: return into(out, input)
     if prepend is not None or append is not None: input = cat([x for x in (prepend, input, append) if x is not None], d)
     for _ in range(builtins.min(n, input._array.shape[d])):
         k = input._array.shape[d] - 1
@@ -615,6 +618,7 @@ def diff(input, n=1, dim=-1, prepend=None, append=None, *, out=None):
 def gradient(input, *, spacing=1, dim=None, edge_order=1):
     "Estimates of the partial derivatives by central differences; at the borders by one-sided ones of order `edge_order`. `spacing`: a distance, one per dimension, or coordinates."
     n = input._array.ndim
+    if spacing is None: spacing = 1
     dims = tuple(range(n)) if dim is None else tuple(dim_of(d, n) for d in (dim if isinstance(dim, (tuple, list)) else (dim,)))
     spaces = list(spacing) if isinstance(spacing, (tuple, list)) else [spacing] * len(dims)
     if len(spaces) != len(dims): raise RuntimeError(f'torch.gradient expected spacing to be unspecified, a scalar or a list of length equal to \'self.dim() = {n}\', but got a list of length {len(spaces)}')
@@ -668,7 +672,7 @@ def cumulative_trapezoid(y, x=None, *, dx=None, dim=-1):
     pieces, d = _pieces(y, x, 1 if dx is None else dx, dim)
     return F.cumsum(pieces, d)
 
-# %% ../nbs/tensor/07_more.ipynb #4cb40e88
+# %% ../nbs/tensor/07_more.ipynb #12df50ce
 def tensordot(a, b, dims=2, out=None):
     "The sum of products over pairs of dimensions: the last `dims` of `a` with the first of `b`, or two lists."
     if isinstance(dims, TensorBase): dims = dims.tolist()
@@ -680,6 +684,8 @@ def tensordot(a, b, dims=2, out=None):
     if len(da) != len(db): raise RuntimeError('both dimension lists should have same length')
     da, db = [dim_of(d, a._array.ndim) for d in da], [dim_of(d, b._array.ndim) for d in db]
     for i, j in zip(da, db):
+        if a._array.shape[i] == 1: b = F.sum(b, j, True)
+        elif b._array.shape[j] == 1: a = F.sum(a, i, True)
         if a._array.shape[i] != b._array.shape[j]: raise RuntimeError(f'contracted dimensions need to match, but first has size {a._array.shape[i]} in dim {i} and second has size {b._array.shape[j]} in dim {j}')
     ra, rb = [d for d in range(a._array.ndim) if d not in da], [d for d in range(b._array.ndim) if d not in db]
     inner = math.prod(a._array.shape[d] for d in da)
@@ -872,7 +878,7 @@ def nuclear_norm(input, dim=(-2, -1), keepdim=False):
     "The sum of the singular values."
     return L.matrix_norm(input, 'nuc', dim, keepdim)
 
-# %% ../nbs/tensor/07_more.ipynb #30dd608e
+# %% ../nbs/tensor/07_more.ipynb #406ea3d4
 def _window(name, formula, doc):
     def window(window_length, periodic=True, *args, dtype=None, requires_grad=False, **more):
         if window_length < 0: raise RuntimeError(f'{name}: window_length must be non-negative, got {window_length}')
@@ -914,8 +920,7 @@ def binomial(count, prob, generator=None):
 
 def fill(input, value):
     "A tensor of the shape of `input`, filled with one number."
-    v = value if isinstance(value, TensorBase) else tensor_like(np.full((), value, input._array.dtype))
-    return expand(cast(v, FROM_NUMPY[input._array.dtype]), input._array.shape).clone()
+    return F.masked_fill(input, tensor_like(np.ones((), bool)), value)
 
 def get_num_threads():
     "The number of threads used by matrix products, as far as it was set here."
@@ -951,7 +956,7 @@ def log_normal_(self, mean=1, std=2, *, generator=None):
     if std <= 0: raise RuntimeError(f'log_normal_ expects std > 0.0, but found std={std}')
     return self._draw(np.exp((generator or default_generator).normal(self._array.shape, np.dtype('f8')) * std + mean), 'log_normal_')
 
-# %% ../nbs/tensor/07_more.ipynb #79a5ef4a
+# %% ../nbs/tensor/07_more.ipynb #db20793e
 DIRECT = ('asinh acosh atanh deg2rad rad2deg frac sinc hypot copysign fmax fmin logaddexp logaddexp2 erfc erfinv lgamma digamma i0 igamma igammac sgn angle heaviside gcd lcm bitwise_left_shift bitwise_right_shift nextafter '
           'signbit isposinf isneginf conj_physical matrix_exp').split()
 FUNCTIONS = ('float_power ldexp frexp prelu nan_to_num clamp_min clamp_max positive isreal is_nonzero is_same_size is_signed is_inference is_conj is_neg resolve_conj resolve_neg hardshrink adjoint ravel hsplit vsplit dsplit fliplr flipud rot90 '
@@ -1038,6 +1043,9 @@ def install(Tensor, namespace):
         if not hasattr(Tensor, name): setattr(Tensor, name, function)
     for name in IN_PLACE:
         if not hasattr(Tensor, name + '_') and hasattr(Tensor, name): setattr(Tensor, name + '_', in_place(name, getattr(Tensor, name)))
+    Tensor.fill_diagonal_ = fill_diagonal_              # these two know more arguments than the ones they replace
+    Tensor.round, Tensor.round_ = S.round, in_place('round', S.round)
+    namespace['round'], namespace['round_'] = S.round, Tensor.round_
     _properties(Tensor)
     for name, of in FUNCTION_SYNONYMS.items(): functions[name] = find(of)
     for name, function in functions.items(): namespace.setdefault(name, function)

@@ -63,13 +63,13 @@ def round(input, *, decimals=0, out=None):
     x = REGISTRY['round'].call(input * scale) / scale if decimals > 0 else REGISTRY['round'].call(input / scale) * scale
     return into(out, x)
 
-# %% ../nbs/tensor/06_special.ipynb #493f1ddb
+# %% ../nbs/tensor/06_special.ipynb #9587feb4
 def polynomial(name, start, step, doc):
     "A family of polynomials: `start(x)` gives number 1, `step(k, x, p, q)` number k+1 from numbers k (`p`) and k-1 (`q`)."
     def function(input, n, *, out=None):
         x = input if isinstance(input, TensorBase) else as_operand(float(input), n)
         if x._array.dtype.kind in 'biu': x = cast(x, get_default_dtype())
-        degrees = n._array if isinstance(n, TensorBase) else np.asarray(n)
+        degrees = (n._array if isinstance(n, TensorBase) else np.asarray(n)).astype(np.int64)
         top = int(degrees.max(initial=0))
         shape = np.broadcast_shapes(x._array.shape, degrees.shape)
         one = tensor_like(np.ones(shape, x._array.dtype))

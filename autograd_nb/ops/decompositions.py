@@ -10,8 +10,8 @@ __all__ = ['LinAlgError', 'array_of', 'conj', 'mH', 'diag_of', 'as_diag', 'eye_l
            'half', 'cholesky_rule', 'cholesky', 'minor', 'hermitian_from_lower', 'qr_tall_rule', 'columns', 'qr_rule',
            'qr', 'gaps', 'off_diagonal', 'constant_mask', 'eigh_rule', 'Symmetric', 'eigh', 'eigvalsh', 'eigvalsh_rule',
            'Spread', 'eig_rule', 'real_of', 'eig', 'eigvals', 'eigvals_rule', 'skew', 'svd_rule', 'svd', 'svdvals_rule',
-           'svdvals', 'lu_arrays', 'plu', 'expm_arrays', 'direction', 'matrix_exp', 'cross', 'pinv', 'norm_slope',
-           'vector_norm']
+           'svdvals', 'lu_arrays', 'rows', 'right_divided', 'right_divided_by_adjoint', 'plu', 'expm_arrays',
+           'direction', 'matrix_exp', 'cross', 'pinv', 'norm_slope', 'vector_norm']
 
 # %% ../../nbs/ops/09_decompositions.ipynb #9c38d6a2
 import math
@@ -529,17 +529,17 @@ def svdvals(x):
     return np.linalg.svd(x, compute_uv=False)
 svdvals.vjp(x=svdvals_rule)
 
-# %% ../../nbs/ops/09_decompositions.ipynb #dd4eb087
+# %% ../../nbs/ops/09_decompositions.ipynb #44415266
 def lu_arrays(x):
     "Partial pivoting: (row order, L, U) of a stack of matrices."
     lead, (m, n) = x.shape[:-2], x.shape[-2:]
-    a = np.array(x).reshape(-1, m, n)
-    k, count = min(m, n), len(a)
+    count = math.prod(lead)
+    a, k = np.array(x).reshape(count, m, n), min(m, n)
     order = np.tile(np.arange(m), (count, 1))
     rows = np.arange(count)
     with np.errstate(all='ignore'):
         for j in range(k):
-            p = np.argmax(np.abs(a[:, j:, j]), 1) + j
+            p = np.argmax(np.abs(a[:, j:, j].real) + np.abs(a[:, j:, j].imag), 1) + j          # LAPACK's measure
             for z in (a, order): z[rows, j], z[rows, p] = z[rows, p].copy(), z[rows, j].copy()
             pivot_ = a[:, j, j]
             factor = np.where(pivot_[:, None] == 0, 0, a[:, j + 1:, j] / np.where(pivot_ == 0, 1, pivot_)[:, None])
@@ -548,23 +548,56 @@ def lu_arrays(x):
     low = np.tril(a[:, :, :k], -1) + np.eye(m, k, dtype=a.dtype)
     return order.reshape(*lead, m), low.reshape(*lead, m, k), np.triu(a[:, :k, :]).reshape(*lead, k, n)
 
+def rows(x, start, length):
+    return narrow(x, dim=len(x.shape) - 2, start=start, length=length)
+
+def right_divided(x, u):
+    "`x @ inv(u)` for upper triangular `u`."
+    return mT(triangular_solve(mT(u), mT(x), upper=False))
+
 def _lu_rule(g, x_shape, out):
+    # A wide matrix has U = [U1 U2] with U2 = inv(L) P.mT A2, a tall one L = [L1; L2] with L2 = (P.mT A)2 inv(U): the rest is a square factorisation
     p, l, u = out
     _, gl, gu = g
     m, n = x_shape[-2:]
-    if m != n: raise NotImplementedError('the derivative of lu is implemented for square matrices')
-    core = tril(matmul(mH(l), gl), diagonal=-1) + triu(matmul(gu, mH(u)), diagonal=0)
-    return matmul(p, mH(triangular_solve(u, mH(triangular_solve(mH(l), core, upper=True, unitriangular=True)), upper=True)))
+    k = min(m, n)
+    l1, u1, g1, h1, rest = rows(l, 0, k), columns(u, 0, k), rows(gl, 0, k), columns(gu, 0, k), None
+    if n > k:
+        rest = triangular_solve(mH(l1), columns(gu, k, n - k), upper=True, unitriangular=True)
+        g1 = g1 - matmul(rest, mH(columns(u, k, n - k)))
+    if m > k:
+        rest = right_divided_by_adjoint(rows(gl, k, m - k), u1)
+        h1 = h1 - matmul(mH(rows(l, k, m - k)), rest)
+    core = tril(matmul(mH(l1), g1), diagonal=-1) + triu(matmul(h1, mH(u1)), diagonal=0)
+    whole = right_divided_by_adjoint(triangular_solve(mH(l1), core, upper=True, unitriangular=True), u1)
+    d = len(x_shape)
+    if n > k: whole = pad_dim(whole, dim=d - 1, before=0, after=n - k) + pad_dim(rest, dim=d - 1, before=k, after=0)
+    if m > k: whole = pad_dim(whole, dim=d - 2, before=0, after=m - k) + pad_dim(rest, dim=d - 2, before=k, after=0)
+    return matmul(p, whole)
+
+def right_divided_by_adjoint(x, u):
+    "`x @ inv(u).mH` for upper triangular `u`."
+    return mH(triangular_solve(u, mH(x), upper=True))
 
 def _lu_jvp(tangents, values, out, statics):
     p, l, u = out
-    d = triangular_solve(l, matmul(mT(p), tangents[0]), upper=False, unitriangular=True)
-    d = mT(triangular_solve(mT(u), mT(d), upper=False))
-    return p * 0, matmul(l, tril(d, diagonal=-1)), matmul(triu(d, diagonal=0), u)
+    m, n = values[0].shape[-2:]
+    k, d = min(m, n), len(values[0].shape)
+    t = matmul(mT(p), tangents[0])
+    l1, u1 = rows(l, 0, k), columns(u, 0, k)
+    core = right_divided(triangular_solve(l1, columns(rows(t, 0, k), 0, k), upper=False, unitriangular=True), u1)
+    dl, du = matmul(l1, tril(core, diagonal=-1)), matmul(triu(core, diagonal=0), u1)
+    if n > k:
+        right = triangular_solve(l1, columns(t, k, n - k) - matmul(dl, columns(u, k, n - k)), upper=False, unitriangular=True)
+        du = pad_dim(du, dim=d - 1, before=0, after=n - k) + pad_dim(right, dim=d - 1, before=k, after=0)
+    if m > k:
+        lower = right_divided(rows(t, k, m - k) - matmul(rows(l, k, m - k), du), u1)
+        dl = pad_dim(dl, dim=d - 2, before=0, after=m - k) + pad_dim(lower, dim=d - 2, before=k, after=0)
+    return p * 0, dl, du
 
-@op(batch=batch_of_matrices, jvp=_lu_jvp, outputs=3, differentiable=(1, 2), holomorphic=False, node='LinalgLuBackward0', samples=[(Square(3, 3),), (Square(2, 2, 2),)])
+@op(batch=batch_of_matrices, jvp=_lu_jvp, outputs=3, differentiable=(1, 2), holomorphic=False, node='LinalgLuBackward0', samples=[(Square(3, 3),), (Square(2, 2, 2),), (N(2, 4),), (N(4, 2),)])
 def plu(x):
-    "Permutation `P`, unit lower triangular `L` and upper triangular `U` with `P @ L @ U = x`. Differentiable for square matrices."
+    "Permutation `P`, unit lower triangular `L` and upper triangular `U` with `P @ L @ U = x`."
     need_matrices(x, 'linalg.lu', square=False)
     order, l, u = lu_arrays(x)
     p = np.zeros((*x.shape[:-1], x.shape[-2]), x.dtype)

@@ -9,13 +9,14 @@ __all__ = ['windows', 'unfold', 'fold', 'strided_view', 'places', 'padded_dims',
            'product_parts', 'scatter_product', 'one_by_one', 'masked_scatter', 'sum_to', 'masked_gather', 'transform',
            'fft']
 
-# %% ../../nbs/ops/10_more_shape.ipynb #469df13c
+# %% ../../nbs/ops/10_more_shape.ipynb #58930420
 import numpy as np
 from ..arrays.numpy_backend import xp
 from ..graph.op import Fixed, N, Z, linear, op
 from .indexing import as_strided_zeros, at, gather, scatter_add_zeros, zeros_of
 from .pointwise import as_numbers, exp, where
 from .reduce import along, dims_of, pick
+from .special import log_of_sum
 from .shape import all_batched, cat, flip, shift, stack, sum_to_size, unbind
 
 # %% ../../nbs/ops/10_more_shape.ipynb #24b155b6
@@ -115,7 +116,7 @@ def pad_constant(x, *, pad, value=0):
     return out
 pad_constant.vjp(x=lambda g, *, pad: pad_constant(g, pad=tuple(-p for p in pad), value=0))
 
-# %% ../../nbs/ops/10_more_shape.ipynb #e3028942
+# %% ../../nbs/ops/10_more_shape.ipynb #6172141f
 def running_index(x, dim, better):
     "Where the best element so far is, along `dim`; ties go to the later place and NaN wins, as in PyTorch."
     y = np.moveaxis(x, dim, -1)
@@ -162,11 +163,14 @@ def _logcumsumexp_jvp(tangents, values, out, statics):
     if not len(values[0].shape): return tangents[0]
     return recurrence(damping(out, dim), tangents[0] * exp(values[0] - out), dim=dim)
 
-@op(jvp=_logcumsumexp_jvp, batch=along, samples=[(N(3, 4), dict(dim=1)), (N(4), dict(dim=0))])
+@op(jvp=_logcumsumexp_jvp, batch=along, samples=[(N(3, 4), dict(dim=1)), (N(4), dict(dim=0)), (Z(2, 3), dict(dim=1))])
 def logcumsumexp(x, *, dim):
     "`log(cumsum(exp(x)))` along `dim`, without overflow."
     dims_of(dim, x.ndim)
-    return np.logaddexp.accumulate(x, dim, dtype=x.dtype) if x.ndim else x + 0
+    if x.dtype.kind != 'c': return np.logaddexp.accumulate(x, dim, dtype=x.dtype) if x.ndim else x + 0
+    out, d = x.copy(), dim % max(x.ndim, 1)
+    for i in range(1, x.shape[d] if x.ndim else 0): out[_step(out, d, i)] = log_of_sum(out[_step(out, d, i - 1)], x[_step(x, d, i)])
+    return out
 logcumsumexp.vjp(x=logcumsumexp_rule)
 
 # %% ../../nbs/ops/10_more_shape.ipynb #45694610

@@ -5,14 +5,15 @@
 # %% auto #0
 __all__ = ['SELU_ALPHA', 'SELU_SCALE', 'heaviside', 'gcd', 'lcm', 'bitwise_left_shift', 'bitwise_right_shift', 'nextafter',
            'signbit', 'isposinf', 'isneginf', 'in_double', 'asinh', 'acosh', 'atanh', 'deg2rad', 'rad2deg', 'frac',
-           'sinc_rule', 'sinc', 'hypot', 'copysign', 'fmax', 'fmin', 'logaddexp', 'logaddexp2', 'xlogy', 'xlog1py',
-           'entr', 'limited', 'logit_rule', 'logit', 'scaled_tail', 'gaussian', 'erfc_of', 'erfcx_of', 'erfc', 'erfcx',
-           'quantile_of_tail', 'refined', 'erfinv_of', 'ndtri_of', 'erfinv', 'ndtri', 'ndtr_of', 'ndtr', 'log_ndtr_of',
-           'log_ndtr', 'lgamma_of', 'digamma_of', 'zeta_of', 'polygamma_of', 'lgamma', 'digamma', 'polygamma', 'zeta',
-           'mvlgamma', 'mvlgamma_rule', 'gamma_parts', 'igamma', 'igammac', 'bessel_scaled', 'i0', 'i1', 'i0e', 'i1e',
-           'hardtanh', 'hardsigmoid', 'hardswish', 'mish_rule', 'mish', 'below', 'selu', 'celu', 'softshrink',
-           'hardshrink', 'threshold', 'prelu', 'halves', 'glu_rule', 'glu', 'nan_to_num', 'is_number', 'imag',
-           'complex_of', 'view_as_real', 'view_as_complex', 'is_complex', 'sgn_rule', 'sgn', 'angle_rule', 'angle']
+           'sinc_rule', 'sinc', 'hypot', 'copysign', 'fmax', 'fmin', 'log_of_sum', 'logaddexp', 'logaddexp2', 'xlogy',
+           'xlog1py', 'entr', 'limited', 'logit_rule', 'logit', 'scaled_tail', 'gaussian', 'erfc_of', 'erfcx_of',
+           'erfc', 'erfcx', 'quantile_of_tail', 'refined', 'erfinv_of', 'ndtri_of', 'erfinv', 'ndtri', 'ndtr_of',
+           'ndtr', 'log_ndtr_of', 'log_ndtr', 'lgamma_of', 'digamma_of', 'zeta_of', 'polygamma_of', 'lgamma', 'digamma',
+           'polygamma', 'zeta', 'mvlgamma', 'mvlgamma_rule', 'gamma_parts', 'igamma', 'igammac', 'bessel_scaled', 'i0',
+           'i1', 'i0e', 'i1e', 'hardtanh', 'hardsigmoid', 'hardswish', 'mish_rule', 'mish', 'below', 'selu', 'celu',
+           'softshrink', 'hardshrink', 'threshold', 'prelu', 'halves', 'glu_rule', 'glu', 'nan_to_num', 'is_number',
+           'imag', 'complex_of', 'view_as_real', 'view_as_complex', 'is_complex', 'sgn_rule', 'sgn', 'angle_rule',
+           'angle']
 
 # %% ../../nbs/ops/08_special.ipynb #87ecec97
 import math
@@ -92,8 +93,14 @@ fmax.vjp(x=lambda g, x, y: where(g, 0., (x >= y) | (y != y)), y=lambda g, x, y: 
 def fmin(x, y): "The smaller of two elements; a number wins over NaN."
 fmin.vjp(x=lambda g, x, y: where(g, 0., (x <= y) | (y != y)), y=lambda g, x, y: where(0., g, (x <= y) | (y != y)))
 
-# %% ../../nbs/ops/08_special.ipynb #935fe246
-@binary(np.logaddexp, promote='float')
+# %% ../../nbs/ops/08_special.ipynb #88c14c7e
+def log_of_sum(x, y):
+    "`log(e**x + e**y)` of arrays, which NumPy has for real numbers only."
+    if x.dtype.kind != 'c': return np.logaddexp(x, y)
+    top = np.where(x.real >= y.real, x, y)
+    return top + np.log(np.exp(x - top) + np.exp(y - top))
+
+@binary(log_of_sum, promote='float', samples=[(N(3, 4), N(3, 4)), (N(3, 4), N(4)), (N(), N(2, 1)), (Z(3), Z(3))])
 def logaddexp(x, y): "`log(e**x + e**y)`, without overflow."
 logaddexp.vjp(x=lambda g, x, y: g * sigmoid(x - y), y=lambda g, x, y: g * sigmoid(y - x))
 
@@ -217,7 +224,7 @@ def log_ndtr_of(x):
 def log_ndtr(x): "The logarithm of `ndtr`, exact in the lower tail."
 log_ndtr.vjp(x=lambda g, x: g * (reciprocal(erfcx(x * -math.sqrt(.5))) * math.sqrt(2 / math.pi)))
 
-# %% ../../nbs/ops/08_special.ipynb #c460f586
+# %% ../../nbs/ops/08_special.ipynb #b7a0037b
 _STIRLING = (8.11614167470508450300e-4, -5.95061904284301438324e-4, 7.93650340457716943945e-4, -2.77777777730099687205e-3, 8.33333333333331927722e-2)
 _LGAM_B = (-1.37825152569120859100e3, -3.88016315134637840924e4, -3.31612992738871184744e5, -1.16237097492762307383e6, -1.72173700820839662146e6, -8.53555664245765465627e5)
 _LGAM_C = (1., -3.51815701436523470549e2, -1.70642106651881159223e4, -2.20528590553854454839e5, -1.13933444367982507207e6, -2.53252307177582951285e6, -2.01889141433532773231e6)
@@ -273,8 +280,7 @@ def zeta_of(s, q):
     for k, b in enumerate(_BERNOULLI):      # factor: s (s+1) ... (s+2k) / (2k+2)! * a**(-s-2k-1)
         total = total + b * factor
         factor = factor * (s + 2 * k + 1) * (s + 2 * k + 2) / (a * a * (2 * k + 3) * (2 * k + 4))
-    s0, pole = np.where(ok, s, np.nan), (q <= 0) & (q == np.floor(q))
-    return np.where(ok, total, np.where(np.isnan(q) | np.isnan(s0) & ~pole & (given != 1), np.nan, np.inf))
+    return np.where(ok, total, np.where(~np.isnan(q) & ((given == 1) | (given > 1) & (q <= 0) & (q == np.floor(q))), np.inf, np.nan))
 
 def polygamma_of(x, n):
     if n == 0: return digamma_of(x)
@@ -578,8 +584,8 @@ def angle(x):
     return xp.where(np.isnan(x), x, xp.where(x < 0, x.dtype.type(math.pi), x.dtype.type(0)))
 angle.vjp(x=angle_rule)
 
-# %% ../../nbs/ops/08_special.ipynb #170c867d
-heaviside = plain('heaviside', np.heaviside, '0 where `x` is negative, 1 where positive, `y` where zero.')
+# %% ../../nbs/ops/08_special.ipynb #d8efefb1
+heaviside = plain('heaviside', lambda x, y: np.where(np.isnan(x), x, np.where(x == 0, y, x > 0)).astype(x.dtype), '0 where `x` is negative, 1 where positive, `y` where zero.')
 gcd = plain('gcd', np.gcd, 'The greatest common divisor.')
 lcm = plain('lcm', np.lcm, 'The least common multiple.')
 bitwise_left_shift = plain('bitwise_left_shift', np.left_shift, '`x` with its bits moved up by `y` places.')

@@ -218,6 +218,7 @@ def var(input, dim=None, unbiased=None, keepdim=False, *, correction=1, axis=Non
     need_tensor(input, 'var')
     if isinstance(dim, builtins.bool): dim, unbiased = None, dim
     if unbiased is not None: correction = int(unbiased)
+    if correction is None: correction = 1
     return into(out, _op['var'](input, dim=_dims(dim, axis), correction=correction, keepdim=keepdim))
 
 def std(input, dim=None, unbiased=None, keepdim=False, *, correction=1, axis=None, out=None):
@@ -225,6 +226,7 @@ def std(input, dim=None, unbiased=None, keepdim=False, *, correction=1, axis=Non
     need_tensor(input, 'std')
     if isinstance(dim, builtins.bool): dim, unbiased = None, dim
     if unbiased is not None: correction = int(unbiased)
+    if correction is None: correction = 1
     return into(out, _op['std'](input, dim=_dims(dim, axis), correction=correction, keepdim=keepdim))
 
 def var_mean(input, dim=None, unbiased=None, keepdim=False, *, correction=1):
@@ -239,6 +241,7 @@ def std_mean(input, dim=None, unbiased=None, keepdim=False, *, correction=1):
 
 def logsumexp(input, dim, keepdim=False, *, out=None):
     "`log(sum(exp(input)))` over `dim`, without overflow."
+    if input._array.dtype.kind in 'biu': input = cast(input, get_default_dtype())
     return into(out, _op['logsumexp'](input, dim=_dims(dim, None), keepdim=keepdim))
 
 def _pair(name, fields=('values', 'indices')):
@@ -368,6 +371,7 @@ def baddbmm(input, batch1, batch2, *, beta=1, alpha=1):
 
 def einsum(equation, *operands):
     "Sums of products in Einstein's notation, as in `einsum('bij,bjk->bik', x, y)`. Products of two operands at a time become matrix products."
+    if isinstance(equation, TensorBase): equation, operands = _spelled(equation, *operands)
     if len(operands) == 1 and isinstance(operands[0], (list, tuple)): operands = operands[0]
     equation = equation.replace(' ', '')
     left, arrow, right = equation.partition('->')
@@ -396,6 +400,14 @@ def einsum(equation, *operands):
     if gone: x = sum(x, gone)
     term = [c for c in term if c in right]
     return permute(x, [term.index(c) for c in right]) if term != list(right) else x
+
+def _spelled(*given):
+    "The equation and operands of `einsum(x, [0, 1], y, [1, 2], [0, 2])`, where dimensions are named by numbers."
+    letters = 'abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ'
+    spell = lambda numbers: ''.join('...' if n is Ellipsis else letters[n] for n in numbers)
+    equation = ','.join(spell(n) for n in given[1::2])
+    if len(given) % 2: equation = ','.join(spell(n) for n in given[1:-1:2]) + '->' + spell(given[-1])
+    return equation, given[:-1:2] if len(given) % 2 else given[::2]
 
 def _diagonals(term, x):
     "Repeated letters in one term mean a diagonal. Returns the term without repeats, and the tensor."
@@ -568,7 +580,7 @@ def tile(input, *dims):
     dims = sizes_of(dims)
     return repeat(input, (1,) * (input._array.ndim - len(dims)) + dims)
 
-def repeat_interleave(input, repeats, dim=None):
+def repeat_interleave(input, repeats, dim=None, *, output_size=None):
     "Each element repeated `repeats` times (a number, or one number per element) along `dim`."
     if dim is None: input, dim = reshape(input, -1), 0
     n = input._array.shape[dim]
@@ -633,6 +645,7 @@ def chunk(input, chunks, dim=0):
 def tensor_split(input, indices_or_sections, dim=0):
     "Pieces along `dim`: so many of nearly equal size, or parted at the given indices."
     n = input._array.shape[dim_of(dim, input._array.ndim)]
+    if isinstance(indices_or_sections, TensorBase): indices_or_sections = indices_or_sections.tolist()
     if isinstance(indices_or_sections, int):
         k = indices_or_sections
         sizes = [n // k + (i < n % k) for i in range(k)]
@@ -814,6 +827,7 @@ def take_along_dim(input, indices, dim=None):
     if dim is None: return gather(reshape(input, -1), 0, reshape(indices, -1))
     d, n = dim_of(dim, input._array.ndim), input._array.ndim
     a, b = list(input._array.shape), list(indices._array.shape)
+    if indices._array.size and indices._array.min() < 0: indices = tensor_like(np.where(indices._array < 0, indices._array + a[d], indices._array))
     shape = [1 if i == d else builtins.max(x, y) for i, (x, y) in enumerate(zip(a, b))]
     return gather(expand(input, [a[d] if i == d else s for i, s in enumerate(shape)]), d, expand(indices, [b[d] if i == d else s for i, s in enumerate(shape)]))
 
@@ -822,12 +836,16 @@ def index_select(input, dim, index):
     d = dim_of(dim, input._array.ndim)
     size = input._array.shape[d] if input._array.ndim else 1
     a = index._array.reshape(-1)
+    if not input._array.ndim:
+        if a.size != 1: raise RuntimeError(f'index_select(): Index to scalar can have only 1 value, got {a.size} value(s)')
+        return reshape(input, ())
     if a.size and (a.min() < 0 or a.max() >= size): raise IndexError('index out of range in self')
     return _op['index'](input, index=(slice(None),) * d + (a,), node='IndexSelectBackward0')
 
 def masked_select(input, mask):
     "The elements where `mask` holds, as a vector."
     if mask._array.dtype != bool: raise RuntimeError('masked_select: expected BoolTensor for mask')
+    if not input._array.ndim and not mask._array.ndim: input, mask = reshape(input, 1), reshape(mask, 1)
     x, m = (input, mask) if input._array.shape == mask._array.shape else broadcast_tensors(input, mask)
     return _op['index'](x, index=(np.ascontiguousarray(m._array),), node='MaskedSelectBackward0')
 
@@ -853,12 +871,16 @@ def scatter(input, dim, index, src=None, *, value=None, reduce=None):
 def index_add(input, dim, index, source, *, alpha=1):
     "A copy with the slices of `source` added at `index` along `dim`."
     d = dim_of(dim, input._array.ndim)
+    if not input._array.ndim: return input + sum(_scaled(source, alpha))
     return input + _op['index_add_zeros'](_scaled(source, alpha), shape=input._array.shape, index=(slice(None),) * d + (index._array,))
 
 def nonzero(input, *, as_tuple=False):
     "The indices of elements that are not zero: one row each, or one tensor per dimension."
+    if not input._array.ndim:
+        hits = int(builtins.bool(input._array))
+        return (tensor_like(np.zeros(hits, np.int64)),) if as_tuple else tensor_like(np.zeros((hits, 0), np.int64))
     found = np.nonzero(input._array)
-    return tuple(tensor_like(f) for f in found) if as_tuple else tensor_like(np.stack(found, 1) if found else np.zeros((int(builtins.bool(input._array)), 0), np.int64))
+    return tuple(tensor_like(f) for f in found) if as_tuple else tensor_like(np.stack(found, 1))
 
 def sort(input, dim=-1, descending=False, stable=False):
     "Elements in order along `dim`, and where they were."

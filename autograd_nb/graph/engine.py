@@ -203,7 +203,8 @@ def _run_carefully(n, g, keep, graph, plan):
     elif plan is not None and plan.needed is not None: r = _run_needed(n, given, keep, plan)
     else: r = n.run(given, keep)
     if conjugate: r = tuple(map(_conjugate, r)) if r.__class__ is tuple else _conjugate(r)
-    if Exotic.bfloat16 and given.__class__ is ndarray and given.dtype is BF16 and n.op is not None and n.op.name != 'to' and not n.op.elementwise:
+    first = given[0] if given.__class__ is list else given
+    if Exotic.bfloat16 and first.__class__ is ndarray and first.dtype is BF16 and n.op is not None and n.op.name != 'to' and not n.op.elementwise:
         r = tuple(map(_rounded, r)) if r.__class__ is tuple else _rounded(r)
     return _after(n, g, r, graph) if h is not None and h.post else r
 

@@ -285,7 +285,7 @@ class Op:
         self.node = node or ''.join(w.title() for w in self.name.split('_')) + 'Backward0'
         self.view, self.outputs, self.differentiable, self.holomorphic = view, outputs, differentiable, holomorphic
         self.elementwise = promote is not None and len(self.params) > 1 and not self.variadic
-        self.rules, self.classes, self.arity = {}, {}, arity
+        self.rules, self.classes, self.arity, self.half = {}, {}, arity, True
         taken = set(self.statics) & {'n', 'd', 'o', 'f', 'g', 'c', 'm', 'me', 'op', 'grad', 'fix', 'out', *(f'{v}{i}' for v in 'aers' for i in range(4))}
         if taken: raise TypeError(f'op {self.name!r}: the generated code uses the names {sorted(taken)} itself; call the static arguments something else')
         if outputs == 1 and not self.variadic and len(self.params) <= 4: self.call, self.direct = growing(self, False), growing(self, True)
@@ -365,7 +365,8 @@ class Op:
         return out
 
     def _in_float32(self, arrays, statics):
-        "Compute bfloat16 as hardware does: in float32, rounding the result."
+        "Compute bfloat16 as hardware does: in float32, rounding the result. Operations with `half` False refuse it, as LAPACK and PyTorch do."
+        if not self.half: raise RuntimeError(f'linalg.{self.name}: Low precision dtypes not supported. Got BFloat16. Convert first, with A.float().')
         result = self.kernel(*[a.astype(F32) if isinstance(a, ndarray) and a.dtype is BF16 else a for a in arrays], **{**self.statics, **statics})
         if self.name == 'to': return result
         rounded = lambda r: asarray(r).astype(BF16) if asarray(r).dtype == F32 else r

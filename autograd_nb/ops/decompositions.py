@@ -710,3 +710,6 @@ def vector_norm(x, *, ord=2, dim=None, keepdim=False):
     if ord == 2: return xp.sqrt(xp.add.reduce(a * a, axis=axis, keepdims=keepdim))
     return xp.add.reduce(a ** a.dtype.type(ord), axis=axis, keepdims=keepdim) ** a.dtype.type(1 / ord)
 vector_norm.vjp(x=lambda g, x, out, *, ord, dim, keepdim: norm_slope(x, out, ord, dim, keepdim) * restore(g, x.shape, dim, keepdim))
+
+# %% ../../nbs/ops/09_decompositions.ipynb #halfprec2
+for _op in (inv, solve, det, cofactor, slogdet, triangular_solve, cholesky, qr, eigh, eigvalsh, eig, eigvals, svd, svdvals, plu, matrix_exp, pinv): _op.half = False

@@ -107,11 +107,13 @@ def _along_batch(op, values, batched, statics):
 def gather(x, index, *, dim):
     "`out[i, j] = x[i, index[i, j]]` for dim=1, and so on for any `dim`."
     check_index(x, index, dim)
+    if not index.size: return xp.zeros(index.shape, x.dtype)
     return x[at(index, dim)] if x.ndim else x.reshape(1)[index]
 gather.vjp(x=lambda g, index, x_shape, *, dim: scatter_add_zeros(g, index, shape=tuple(x_shape), dim=dim))
 
 def check_index(x, index, dim):
     "Raise PyTorch's errors for a wrong index of gather and scatter."
+    if not index.size: return
     if index.dtype.kind not in 'iu': raise RuntimeError('gather(): Expected dtype int32/int64 for index')
     if index.ndim != x.ndim and x.ndim: raise RuntimeError('Index tensor must have the same number of dimensions as input tensor')
     if index.size and x.ndim:
@@ -131,6 +133,7 @@ picked.vjp(x=lambda g, index, x_shape, *, dim, keepdim: scatter_add_zeros(g if k
 def scatter_add_zeros(g, index, *, shape, dim):
     "Zeros of `shape` with `g` added at `index` along `dim`: the transpose of `gather`."
     out = xp.zeros(shape, g.dtype)
+    if not index.size: return out
     if out.ndim: np.add.at(out, at(index, dim), g)
     else: out[...] = g.sum()
     return out
@@ -144,6 +147,7 @@ def scatter_add(x, src, index, *, dim):
     "A copy of `x` with `src` added at `index` along `dim`."
     check_index(x, index, dim)
     out = x.copy()
+    if not x.ndim: return out + src.sum()
     np.add.at(out, at(index, dim), src[tuple(slice(s) for s in index.shape)])
     return out
 scatter_add.vjp(x=lambda g: g, src=lambda g, index, *, dim: gather(g, index, dim=dim))

@@ -17,6 +17,7 @@ from .shape import all_batched, expand, pointwise, reshape, unsqueeze
 # %% ../../nbs/ops/06_nn.ipynb #54d89773
 def _softmax(x, dim):
     if not x.ndim: return xp.ones_like(x)
+    if not x.size: return x.copy()
     e = xp.exp(x - xp.maximum.reduce(x, axis=dim, keepdims=True))
     e /= xp.add.reduce(e, axis=dim, keepdims=True)
     return e
@@ -29,6 +30,7 @@ softmax.vjp(x=lambda g, out, *, dim: out * (g - sum(g * out, dim=dim, keepdim=Tr
 
 def _log_softmax(x, dim):
     if not x.ndim: return xp.zeros_like(x)
+    if not x.size: return x.copy()
     s = x - xp.maximum.reduce(x, axis=dim, keepdims=True)
     return s - xp.log(xp.add.reduce(xp.exp(s), axis=dim, keepdims=True))
 

@@ -344,7 +344,7 @@ abs.vjp(x=lambda g, x: g * sgn(x))
 
 def sgn(x):
     "`x / abs(x)`, and zero at zero, of an array or a tensor."
-    return sign(x)
+    return REGISTRY['sgn'](x) if (x._array if isinstance(x, TensorBase) else x).dtype.kind == 'c' else sign(x)
 
 def rounding(name, ufunc, doc):
     "Define an operation that rounds; whole numbers stay as they are, and the gradient is zero."

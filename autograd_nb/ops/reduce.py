@@ -100,7 +100,8 @@ def max_zero(n):
 def var(x, *, dim=None, correction=1, keepdim=False):
     "The variance; `correction` is subtracted from the count (1: the unbiased estimate)."
     c = x - xp.add.reduce(x, axis=axes(x, dim), keepdims=True) / x.dtype.type(max_zero(count_of(x.shape, dim)))
-    return xp.add.reduce((c * c.conj()).real if x.dtype.kind == 'c' else c * c, axis=axes(x, dim), keepdims=keepdim) / x.dtype.type(max_zero(count_of(x.shape, dim) - correction))
+    squares = (c * c.conj()).real if x.dtype.kind == 'c' else c * c
+    return xp.add.reduce(squares, axis=axes(x, dim), keepdims=keepdim) / squares.dtype.type(max_zero(count_of(x.shape, dim) - correction))
 var.vjp(x=var_rule)
 
 def half_inverse(g, out):
@@ -171,6 +172,7 @@ def cumprod_rule(g, x, out, *, dim):
     if not len(x.shape): return g
     d, parts = dim % len(x.shape), []
     n = x.shape[d]
+    if not n: return g
     before = shifted_products(x, d)
     for j in range(n):      # over positions along one dimension, not over elements
         rest = pick(x, d, j + 1, n)

@@ -69,12 +69,14 @@ CONTRAST = """() => {
   const channels = text => (text.match(/[\\d.]+/g) || []).map(Number);
   const luminance = rgb => rgb.slice(0, 3).map(c => c / 255).map(c => c <= .04045 ? c / 12.92 : ((c + .055) / 1.055) ** 2.4)
       .reduce((sum, c, i) => sum + c * [.2126, .7152, .0722][i], 0);
-  const behind = element => {
+  const behind = element => {  // layers of half-transparent grounds, down to the first solid one
+    const layers = [];
     for (let e = element; e; e = e.parentElement) {
-      const c = channels(getComputedStyle(e).backgroundColor);
-      if (c.length === 3 || c[3] > .5) return c;
+      const [r, g, b, a = 1] = channels(getComputedStyle(e).backgroundColor);
+      layers.push([r, g, b, a]);
+      if (a === 1) break;
     }
-    return [255, 255, 255];
+    return layers.reduceRight((under, [r, g, b, a]) => [r, g, b].map((c, i) => a * c + (1 - a) * under[i]), [255, 255, 255]);
   };
   const found = [];
   const walker = document.createTreeWalker(document.querySelector('.bd-article') || document.body, NodeFilter.SHOW_TEXT);

@@ -4,16 +4,13 @@
 
 # %% auto #0
 __all__ = ['rsub', 'pi', 'e', 'inf', 'nan', 'newaxis', 'strided', 'FloatTensor', 'DoubleTensor', 'LongTensor', 'IntTensor',
-           'BoolTensor', 'HalfTensor', 'ByteTensor', 'manual_seed', 'typename']
+           'BoolTensor', 'HalfTensor', 'ByteTensor', 'typename']
 
 # %% ../nbs/00_package.ipynb #aafd38cf
-__version__ = "0.1.0"
-
 import math as _math
 import warnings as _warnings
 
-# %% ../nbs/00_package.ipynb #43c54b95
-_warnings.filterwarnings('ignore', category=RuntimeWarning, module=r'autograd_nb(\..*)?$')
+__version__ = "0.1.0"
 
 # %% ../nbs/00_package.ipynb #d608afb3
 from .arrays.dtypes import (bfloat16, bool, cdouble, cfloat, complex64, complex128, double, dtype, finfo, float, float16, float32, float64, get_default_dtype, half, iinfo, int, int8, int16, int32, int64, long,
@@ -24,10 +21,17 @@ from .graph.modes import enable_grad, inference_mode, is_grad_enabled, is_infere
 from .tensor import Tensor, device
 from . import functions as _functions
 from .tensor import DIRECT as _DIRECT, FUNCTIONS as _FUNCTIONS, SYNONYMS as _SYNONYMS
-from .creation import *
+from .creation import (arange, as_tensor, asarray, bernoulli, complex, empty, empty_like, eye, from_dlpack, from_numpy, full, full_like,
+                                  get_rng_state, initial_seed, linspace, logspace, manual_seed, multinomial, normal, ones, ones_like, rand, rand_like, randint,
+                                  randint_like, randn, randn_like, randperm, scalar_tensor, seed, set_rng_state, tensor, tril_indices, triu_indices,
+                                  zeros, zeros_like)
 from .functions import (Size, addcdiv, addcmul, addmm, addmv, baddbmm, allclose, argsort, bincount, bmm, broadcast_tensors, broadcast_to, cat, concat, concatenate, diag_embed, dot, einsum, equal, hstack, is_complex, is_floating_point,
                                    is_tensor, isclose, meshgrid, movedim, moveaxis, numel, outer, result_type, stack, std_mean, topk, unique, var_mean, vstack, where)
+from . import more as _more
 from . import autograd
+
+# %% ../nbs/00_package.ipynb #43c54b95
+_warnings.filterwarnings('ignore', category=RuntimeWarning, module=r'autograd_nb(\..*)?$')
 
 # %% ../nbs/00_package.ipynb #f3abd34a
 for _name in _FUNCTIONS: globals()[_name] = getattr(_functions, _name)
@@ -38,10 +42,6 @@ rsub = _functions.rsub
 
 pi, e, inf, nan, newaxis = _math.pi, _math.e, _math.inf, _math.nan, None
 strided = 'torch.strided'
-
-def manual_seed(seed):
-    "Seed the default generator; the numbers that follow are PyTorch's. Returns the generator."
-    return default_generator.manual_seed(seed)
 
 def typename(obj):
     "The name of an object's type, a tensor's as 'torch.FloatTensor'."
@@ -58,7 +58,6 @@ _int = type(1)
 FloatTensor, DoubleTensor, LongTensor, IntTensor, BoolTensor, HalfTensor, ByteTensor = map(_legacy, (float32, float64, int64, int32, bool, float16, uint8))
 
 # %% ../nbs/00_package.ipynb #32927005
-from . import more as _more
 _more.install(Tensor, globals())
 
 # %% ../nbs/00_package.ipynb #2276c4ac

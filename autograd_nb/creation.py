@@ -13,11 +13,11 @@ __all__ = ['asarray', 'zeros', 'ones', 'empty', 'zeros_like', 'ones_like', 'empt
 import builtins
 import numpy as np
 
-from .arrays.dtypes import FROM_NUMPY, dtype as Dtype, float64, from_numpy_dtype, get_default_dtype, int64, result_dtype, scalar_dtype
+from .arrays.dtypes import FROM_NUMPY, dtype as Dtype, float64, from_numpy_dtype, get_default_dtype, int64, scalar_dtype
 from .arrays.random import default_generator
 from .functions import sizes_of
 from .graph.node import TensorBase, tensor_like
-from .tensor import Tensor, check_device
+from .tensor import check_device
 
 # %% ../nbs/tensor/04_creation.ipynb #0e4525c8
 def _finish(array, requires_grad):
@@ -66,7 +66,7 @@ def _ragged(data):
     dim = 0
     while isinstance(data, (list, tuple)) and data:
         sizes = [len(d) if isinstance(d, (list, tuple)) else 0 for d in data]
-        for i, s in enumerate(sizes):
+        for s in sizes:
             if s != sizes[0]: return f'expected sequence of length {sizes[0]} at dim {dim + 1} (got {s})'
         data, dim = data[0], dim + 1
     return f'could not make a tensor of {type(data).__name__}'

@@ -24,14 +24,16 @@ import math
 from collections import namedtuple
 import numpy as np
 
-from .arrays.dtypes import FROM_NUMPY, bool as bool_, get_default_dtype, int64, result_dtype, scalar_dtype
+from .arrays.dtypes import FROM_NUMPY, get_default_dtype, result_dtype, scalar_dtype
 from .graph.errors import broadcast_error, dim_error
 from .graph.modes import LOCAL
 from .graph.node import TensorBase, tensor_like
 from .graph.op import REGISTRY
-import autograd_nb.ops.indexing, autograd_nb.ops.linalg, autograd_nb.ops.nn, autograd_nb.ops.pointwise, autograd_nb.ops.reduce, autograd_nb.ops.shape, autograd_nb.ops.training
+import autograd_nb.ops.indexing  # noqa: F401 (these four register their operations)
+import autograd_nb.ops.nn  # noqa: F401
+import autograd_nb.ops.pointwise  # noqa: F401
+import autograd_nb.ops.training  # noqa: F401
 from .ops.linalg import matmul as _matmul
-from .ops.reduce import dims_of
 
 # %% ../nbs/tensor/02_functions.ipynb #067b5ee6
 _op = {name: op.call for name, op in REGISTRY.items()}      # the operations as the package calls them
@@ -361,7 +363,7 @@ def addmm(input, mat1, mat2, *, beta=1, alpha=1, out=None):
     "`beta * input + alpha * (mat1 @ mat2)`."
     return into(out, _op['addmm'](input, mat1, mat2, beta=beta, alpha=alpha))
 
-def addmv(input, mat, vec, *, beta=1, alpha=1): 
+def addmv(input, mat, vec, *, beta=1, alpha=1):
     "`beta * input + alpha * (mat @ vec)`."
     return input * beta + mv(mat, vec) * alpha
 
@@ -474,7 +476,7 @@ def view(input, *shape):
         raise RuntimeError("view size is not compatible with input tensor's size and stride (at least one dimension spans across two contiguous subspaces). Use .reshape(...) instead.")
     return out
 
-def view_as(input, other): 
+def view_as(input, other):
     "`view` with the shape of `other`."
     return view(input, other._array.shape)
 
@@ -617,7 +619,7 @@ def stack(tensors, dim=0, *, out=None):
     tensors = _sequence(tensors, 'stack')
     return into(out, _op['stack'](*tensors, dim=dim_of(dim, tensors[0]._array.ndim + 1)))
 
-def vstack(tensors): 
+def vstack(tensors):
     "Tensors joined as rows."
     return cat([x if x._array.ndim > 1 else reshape(x, (1, -1)) for x in tensors])
 
@@ -825,7 +827,7 @@ def gather(input, dim, index, *, out=None):
 def take_along_dim(input, indices, dim=None):
     "`gather` with broadcasting; over all elements if `dim` is None."
     if dim is None: return gather(reshape(input, -1), 0, reshape(indices, -1))
-    d, n = dim_of(dim, input._array.ndim), input._array.ndim
+    d = dim_of(dim, input._array.ndim)
     a, b = list(input._array.shape), list(indices._array.shape)
     if indices._array.size and indices._array.min() < 0: indices = tensor_like(np.where(indices._array < 0, indices._array + a[d], indices._array))
     shape = [1 if i == d else builtins.max(x, y) for i, (x, y) in enumerate(zip(a, b))]

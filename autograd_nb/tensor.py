@@ -21,9 +21,9 @@ from .arrays.numpy_backend import CONSTANTS, constant, storage_of
 from .arrays.random import default_generator
 from .functions import Size, as_operand, cast, into
 from .graph import engine
-from .graph.modes import LOCAL, SWITCH, no_grad, tick
+from .graph.modes import LOCAL, SWITCH, tick
 from .graph.node import (JOURNAL, AccumulateGrad, GradBox, Handle, Meta, Node, OutputEdge, TensorBase, Writes, _tensor_class, caller, extra, freed_error, hooks_of, remember, tensor_like)
-from .graph.op import REGISTRY, bind, operand_dtype
+from .graph.op import REGISTRY, bind
 from .printing import format_tensor
 
 # %% ../nbs/tensor/03_tensor.ipynb #c0e8c7bc

@@ -7,7 +7,6 @@ __all__ = ['CONSTANTS', 'xp', 'constant', 'owns_alone', 'storage_of', 'sum_to', 
 
 # %% ../../nbs/arrays/02_numpy.ipynb #f7a01127
 import sys
-import weakref
 import numpy as np
 from numpy import ndarray
 

@@ -59,7 +59,7 @@ def explain(error, op, args, statics):
     for a in args:
         if a is not None and not isinstance(a, (int, float, complex, ndarray)) and not hasattr(a, '_array') and not hasattr(a, 'dtype'):
             raise TypeError(f"{op.name}(): argument must be Tensor, not {type(a).__name__}. Make it a tensor first, with torch.tensor(...).") from None
-    if op.name in ('neg', 'sub') and all(getattr(getattr(a, '_array', a), 'dtype', None) == bool for a in args):
+    if op.name in ('neg', 'sub') and all(getattr(getattr(a, '_array', a), 'dtype', None) in ('bool',) for a in args):
         both = 'Negation, the `-` operator, on a bool tensor is not supported.' if op.name == 'neg' else 'Subtraction, the `-` operator, with two bool tensors is not supported. Use the `^` or `logical_xor()` operator instead.'
         raise RuntimeError(both + ' If you are trying to invert a mask, use the `~` or `logical_not()` operator instead.') from None
     shapes = [shape_of(a) for a in args if a is not None]

@@ -224,8 +224,8 @@ def bind(**values):
     for scope in _scopes: scope.update(values)
 
 def _stub(*args, **kwargs):
-    become()
-    out = me(*args, **kwargs)
+    become()  # noqa: F821 (it runs in the globals of the operation, which hold `become` and `me`)
+    out = me(*args, **kwargs)  # noqa: F821
     node = getattr(out, '_node', None)
     if node is not None and node.seq > 0: node.code, node.lasti = caller()
     return out

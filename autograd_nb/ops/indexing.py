@@ -12,7 +12,7 @@ import numpy as np
 from ..arrays.numpy_backend import xp
 from ..graph.node import TensorBase, tensor_like
 from ..graph.op import Fixed, N, linear, op
-from .shape import all_batched, expand, reshape, shift, stack, sum_to_size, unbind, unsqueeze
+from .shape import all_batched, shift, stack, sum_to_size, unbind, unsqueeze
 
 # %% ../../nbs/ops/05_indexing.ipynb #ded4d31a
 def full(index):

@@ -12,7 +12,7 @@ from ..arrays.numpy_backend import xp
 from ..graph.errors import matmul_error
 from ..graph.op import N, multilinear, op
 from .reduce import sum
-from .shape import all_batched, expand, mT, reshape, sum_to_size, t, transpose, unsafe_view, unsqueeze
+from .shape import all_batched, expand, mT, reshape, sum_to_size, t, unsafe_view, unsqueeze
 
 # %% ../../nbs/ops/04_linalg.ipynb #38e945fd
 def outer_product(a, b):

@@ -9,10 +9,9 @@ __all__ = ['softmax', 'log_softmax', 'row_factors', 'weights_of', 'nll_loss', 'n
 import numpy as np
 from ..arrays.numpy_backend import xp
 from ..graph.op import Fixed, N, linear, op, symmetric
-from .indexing import gather, scatter_add_zeros
-from .pointwise import exp, where
-from .reduce import along, count_of, restore, spread, sum
-from .shape import all_batched, expand, pointwise, reshape, unsqueeze
+from .pointwise import exp
+from .reduce import along, count_of, sum
+from .shape import all_batched, expand, pointwise, reshape
 
 # %% ../../nbs/ops/06_nn.ipynb #54d89773
 def _softmax(x, dim):

@@ -12,9 +12,9 @@ __all__ = ['dims_of', 'restore', 'spread', 'count_of', 'reduction_batch', 'reduc
 import numpy as np
 from ..arrays.numpy_backend import xp
 from ..graph.errors import dim_error
-from ..graph.op import N, linear, op, symmetric
+from ..graph.op import N, linear, op
 from .pointwise import as_numbers, exp, where
-from .shape import all_batched, cat, expand, flip, pointwise, reshape, shift, unsqueeze
+from .shape import cat, expand, flip, reshape, shift
 
 # %% ../../nbs/ops/03_reduce.ipynb #40bfa58f
 def dims_of(dim, ndim):

@@ -6,7 +6,7 @@
 __all__ = ['INFERENCE', 'JOURNAL', 'TensorBase', 'Meta', 'extra', 'GradBox', 'Node', 'OutputEdge', 'AccumulateGrad',
            'tensor_like', 'NodeHooks', 'Exotic', 'Hooked', 'hooks_of', 'Handle', 'Writes', 'Journal', 'caller',
            'locate', 'Packed', 'restored', 'packed_class', 'SavedTensor', 'remember', 'freed_error', 'inference_error',
-           'stale_error', 'check_writes']
+           'role', 'stale_error', 'check_writes']
 
 # %% ../../nbs/graph/02_node.ipynb #7747425b
 import sys
@@ -382,6 +382,12 @@ def inference_error():
     "The error for saving an inference tensor."
     return RuntimeError('Inference tensors cannot be saved for backward. Please do not use Tensors created in inference mode in computation tracked by autograd. To work around this, you can make a clone to get a normal tensor and use it in autograd, or use `torch.no_grad()` instead of `torch.inference_mode()`.')
 
+def role(node, field):
+    "What a saved value is to the node, in PyTorch's words: its result, or one of its inputs."
+    if field not in node.links: return 'one of its ' + field
+    if node.links[field] == 'out': return 'its result'
+    return 'its input ' + repr(next((alias for alias, slot in node.aliases.items() if slot == field), field))
+
 def stale_error(node, field, array, record):
     "The error for a saved value that was overwritten before the backward pass needed it."
     from autograd_nb.arrays.dtypes import from_numpy_dtype
@@ -391,7 +397,7 @@ def stale_error(node, field, array, record):
     return RuntimeError(
         f'one of the variables needed for gradient computation has been modified by an inplace operation: [torch.{kind} {list(array.shape)}] '
         f'is at version {record.count}; expected version {max(record.count - 1, 0)} instead. '
-        f'{node.name()} saved it as {field!r}' + (f' ({saved_at})' if saved_at else '') +
+        f'{node.name()} saved it as {role(node, field)}' + (f' ({saved_at})' if saved_at else '') +
         f', and {record.op or "an in-place operation"} overwrote it later' + (f' ({written_at})' if written_at else '') +
         '. Hint: compute the new value out of place (x = x + 1 instead of x += 1), or write into a clone().')
 

@@ -164,7 +164,7 @@ def along(op, values, batched, statics):
 def cumsum(x, *, dim):
     "Running sums along `dim`."
     dims_of(dim, x.ndim)
-    return xp.cumsum(x, dim, dtype=np.int64 if x.dtype.kind in 'biu' else None) if x.ndim else x + 0
+    return xp.add.accumulate(x, dim, dtype=np.int64 if x.dtype.kind in 'biu' else None) if x.ndim else x + 0
 cumsum.vjp(x=lambda g, *, dim: flip(cumsum(flip(g, dims=(dim,)), dim=dim), dims=(dim,)) if len(g.shape) else g)
 
 def cumprod_rule(g, x, out, *, dim):
@@ -185,7 +185,7 @@ def cumprod_rule(g, x, out, *, dim):
 def cumprod(x, *, dim):
     "Running products along `dim`."
     dims_of(dim, x.ndim)
-    return xp.cumprod(x, dim, dtype=np.int64 if x.dtype.kind in 'biu' else None) if x.ndim else x + 0
+    return xp.multiply.accumulate(x, dim, dtype=np.int64 if x.dtype.kind in 'biu' else None) if x.ndim else x + 0
 cumprod.vjp(x=cumprod_rule)
 
 def cumprod_tangent(t, x, out, dim):

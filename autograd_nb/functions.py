@@ -283,12 +283,15 @@ def norm(input, p='fro', dim=None, keepdim=False, *, dtype=None):
     need_tensor(input, 'norm')
     input = cast(input, dtype)
     dim = _dims(dim, None)
+    if p == 'nuc':
+        from autograd_nb.linalg import matrix_norm
+        return matrix_norm(input, 'nuc', dim=(-2, -1) if dim is None else dim, keepdim=keepdim)
     p = 2.0 if p in ('fro', None) else float(p)
     x = _op['abs'](input) if p != 2 or input._array.dtype.kind == 'c' else input
     if p == math.inf: return amax(x, dim, keepdim)
     if p == -math.inf: return amin(x, dim, keepdim)
     if p == 1: return sum(x, dim, keepdim)
-    if p == 0: return sum((x != 0).to(FROM_NUMPY[x._array.dtype]), dim, keepdim)
+    if p == 0: return sum(_op['nought'](x) + (x != 0), dim, keepdim)        # a count: its gradient is zero, not missing
     if p == 2: return _op['root_of_sum'](x, dim=dim, keepdim=keepdim)
     return sum(x ** p, dim, keepdim) ** (1 / p)
 

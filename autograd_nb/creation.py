@@ -123,9 +123,6 @@ def _filled(function):
 
 zeros, ones, empty = _filled(np.zeros), _filled(np.ones), _filled(np.empty)
 
-def _value_dtype(value):
-    return scalar_dtype(value)
-
 def full(size, fill_value, *, out=None, dtype=None, layout=None, device=None, requires_grad=False):
     "A tensor of the given size filled with one number, whose kind decides the dtype if none is given."
     _check(dtype, device)

@@ -15,7 +15,7 @@ import warnings
 import numpy as np
 
 from . import functions as F
-from .arrays.dtypes import DTYPES, FROM_NUMPY, bool as bool_, dtype as Dtype, get_default_dtype, int64
+from .arrays.dtypes import DTYPES, FROM_NUMPY, RANK, bool as bool_, dtype as Dtype, get_default_dtype, int64
 from .arrays.dtypes import bfloat16, complex128, complex64, float16, float32, float64, int16, int32, int8, uint8
 from .arrays.numpy_backend import CONSTANTS, constant, storage_of
 from .arrays.random import default_generator
@@ -110,7 +110,7 @@ def overwrite(x, result, name):
     if new.shape != array.shape:
         raise RuntimeError(f"output with shape {list(array.shape)} doesn't match the broadcast shape {list(new.shape)}")
     have, want = FROM_NUMPY[new.dtype], FROM_NUMPY[array.dtype]
-    if have is not want and _RANK[have.category] > _RANK[want.category]:
+    if have is not want and RANK[have.category] > RANK[want.category]:
         raise RuntimeError(f"result type {F._type_name(result)} can't be cast to the desired output type {F._type_name(x)}")
     if not array.flags.writeable or 0 in array.strides and array.size > 1 and builtins.any(s == 0 and n > 1 for s, n in zip(array.strides, array.shape)):
         raise RuntimeError('unsupported operation: more than one element of the written-to tensor refers to a single memory location. Please clone() the tensor before performing the operation.')
@@ -217,7 +217,6 @@ def reshaped(name):
     method.__doc__ = f'In-place version of `{name}`: changes the shape of this tensor and returns it.'
     return method
 
-_RANK = {'bool': 0, 'int': 1, 'float': 2, 'complex': 3}
 
 def in_place(name, function):
     "The in-place twin `name_` of a function or method."

@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['bool', 'uint8', 'uint16', 'uint32', 'uint64', 'int8', 'int16', 'int32', 'int64', 'float16', 'float32', 'float64',
            'bfloat16', 'complex64', 'complex128', 'half', 'float', 'double', 'short', 'int', 'long', 'cfloat',
-           'cdouble', 'DTYPES', 'FROM_NUMPY', 'builtin_bool', 'builtin_int', 'builtin_float', 'dtype', 'by_name',
-           'from_numpy_dtype', 'get_default_dtype', 'set_default_dtype', 'scalar_dtype', 'promote_types',
+           'cdouble', 'DTYPES', 'FROM_NUMPY', 'builtin_bool', 'builtin_int', 'builtin_float', 'RANK', 'dtype',
+           'by_name', 'from_numpy_dtype', 'get_default_dtype', 'set_default_dtype', 'scalar_dtype', 'promote_types',
            'result_dtype', 'finfo', 'iinfo']
 
 # %% ../../nbs/arrays/01_dtypes.ipynb #c4dff534
@@ -86,12 +86,12 @@ def scalar_dtype(value):
 builtin_bool, builtin_int, builtin_float = type(True), type(1), type(1.0)
 
 # %% ../../nbs/arrays/01_dtypes.ipynb #ef5282ce
-_RANK = {'bool': 0, 'int': 1, 'float': 2, 'complex': 3}
+RANK = {'bool': 0, 'int': 1, 'float': 2, 'complex': 3}
 
 def promote_types(a, b):
     "The smallest dtype that both `a` and `b` promote to."
     if a is b: return a
-    if _RANK[a.category] < _RANK[b.category]: a, b = b, a
+    if RANK[a.category] < RANK[b.category]: a, b = b, a
     if a.category == b.category:
         if {a, b} == {float16, bfloat16}: return float32      # neither holds the other
         if a.category == 'int' and {a, b} & {uint16, uint32, uint64}:
@@ -104,7 +104,7 @@ def promote_types(a, b):
 def _combine(strong, weak):
     "The dtype of a strong and a weak group of operands (either may be None: absent)."
     if strong is None or weak is None: return strong or weak
-    if _RANK[weak.category] <= _RANK[strong.category]: return strong
+    if RANK[weak.category] <= RANK[strong.category]: return strong
     if weak.is_complex and strong.is_floating_point: return strong.to_complex()
     return weak
 

@@ -415,7 +415,7 @@ _EXTRA = [0, 0]
 _calibrate()
 
 # %% ../../nbs/graph/04_engine.ipynb #15e45fd9
-def first_gradient(tensor, g, graph, batched=False):
+def first_gradient(tensor, g, graph):
     "The gradient with which the walk starts at `tensor`: `g`, checked, or 1 for a single number."
     array = tensor._array
     if g is None:

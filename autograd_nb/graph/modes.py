@@ -10,14 +10,15 @@ __all__ = ['SWITCH', 'LOCAL', 'tick', 'Switch', 'Modes', 'modes', 'Mode', 'no_gr
 import functools
 import inspect
 import threading
+import warnings
 from itertools import count
 
 # %% ../../nbs/graph/01_modes.ipynb #01a51df8
 class Switch:
-    "`plain` is True while every thread is in the default modes. `anomaly`: new nodes remember the stack of their making, in all threads; `check_nan`: gradients are searched for NaN as well."
-    __slots__ = ('plain', 'busy', 'lock', 'anomaly', 'check_nan')
+    "`plain` is True while every thread is in the default modes. `anomaly`: new nodes remember the stack of their making, in all threads; `check_nan`: gradients are searched for NaN as well; `odd`: anomaly detection or bfloat16 has been seen, so that operations must look for them."
+    __slots__ = ('plain', 'busy', 'lock', 'anomaly', 'check_nan', 'odd')
 
-    def __init__(self): self.plain, self.busy, self.lock, self.anomaly, self.check_nan = True, 0, threading.Lock(), False, True
+    def __init__(self): self.plain, self.busy, self.lock, self.anomaly, self.check_nan, self.odd = True, 0, threading.Lock(), False, True, False
 
     def shift(self, by):
         "Count one more (`by=1`) or one fewer (`by=-1`) thread that is not in the default modes."
@@ -28,6 +29,7 @@ class Switch:
     def watch(self, anomaly, check_nan=True):
         "Turn anomaly detection on or off."
         before, self.anomaly, self.check_nan = self.anomaly, bool(anomaly), bool(check_nan)
+        if self.anomaly: self.odd = True
         if before != self.anomaly: self.shift(1 if anomaly else -1)
 
 SWITCH = Switch()
@@ -37,19 +39,21 @@ class Modes:
     """The modes of one thread. Change them with `change`, which keeps the process-wide switch true to the facts.
 
     `grad`: operations are recorded. `inference`: inside `inference_mode`. `observers`: called after each operation. `saving`: the pair of functions that pack and unpack saved values, or None; `refusal`: the message with which
-    such a pair is refused, or None; `writing`: the array that the present operation is about to overwrite, or None. `task`: the backward pass that this thread is in, or None; `running`: the node that it is running, noted under anomaly detection."""
-    __slots__ = ('grad', 'inference', 'observers', 'saving', 'refusal', 'writing', 'task', 'running', 'special', 'counted')
+    such a pair is refused, or None; `writing`: the array that the present operation is about to overwrite, or None. `task`: the backward pass that this thread is in, or None; `running`: the node that it is running, noted under anomaly detection. `transforms`: the function transforms that are at work, the innermost last. Two follow from the others: `special`: operations take their general path; `quiet`: they record nothing."""
+    __slots__ = ('grad', 'inference', 'observers', 'saving', 'refusal', 'writing', 'task', 'running', 'transforms', 'special', 'quiet', 'counted')
 
     def __init__(self):
-        self.grad, self.inference, self.observers, self.special, self.counted = True, False, (), False, False
+        self.grad, self.inference, self.observers, self.special, self.quiet, self.counted = True, False, (), False, False, False
         self.saving = self.refusal = self.writing = self.task = self.running = None
+        self.transforms = ()
 
     def change(self, **values):
         "Set the given modes; returns the previous values, fit to be passed to `change` again."
         before = {k: getattr(self, k) for k in values}
         for k, v in values.items(): setattr(self, k, v)
-        self.special = bool(self.observers) or self.saving is not None
-        counted = self.special or self.inference or not self.grad
+        self.special = bool(self.observers) or self.saving is not None or bool(self.transforms)
+        self.quiet = self.inference or not self.grad
+        counted = self.special or self.quiet
         if counted != self.counted:
             self.counted = counted
             SWITCH.shift(1 if counted else -1)
@@ -82,7 +86,10 @@ class Mode:
 
     def __call__(self, function):
         if inspect.isclass(function):
-            raise TypeError(f'{type(self).__name__} cannot decorate a class: decorate its methods, or its __init__ to cover only the construction')
+            warnings.warn('Decorating classes is deprecated and will be disabled in future versions. You should only decorate functions or methods. To preserve the current behavior of class decoration, you can directly decorate '
+                          f'the `__init__` method and nothing else. What you get here is a function that makes objects of {function.__name__} with the mode set, not a class.', FutureWarning, stacklevel=2)
+            make = function
+            def function(*args, **kwargs): return make(*args, **kwargs)
         if inspect.isgeneratorfunction(function): return self._generator(function)
         @functools.wraps(function)
         def wrapped(*args, **kwargs):
@@ -129,12 +136,17 @@ class enable_grad(_GradMode):
 class set_grad_enabled(Mode):
     "Switch recording on or off at once; used as a context manager, the former mode returns at the end. Used as a decorator, only the calls are affected."
     def __init__(self, mode):
-        super().__init__(grad=bool(mode))
-        self.stack.append(LOCAL.modes.change(**self.values))
+        if not isinstance(mode, bool): raise TypeError(f"set_grad_enabled(): argument 'enabled' (position 1) must be bool, not {type(mode).__name__}")
+        super().__init__(grad=mode)
+        self.mode, self.prev = mode, LOCAL.modes.change(grad=mode)
 
-    def __enter__(self): pass
+    def __enter__(self): LOCAL.modes.change(grad=self.mode)
 
-    def clone(self): return Mode(**self.values)
+    def __exit__(self, *exc): LOCAL.modes.change(**self.prev)
+
+    def __repr__(self): return f'{type(self).__module__}.{type(self).__qualname__}(mode={self.mode})'
+
+    def clone(self): return set_grad_enabled(self.mode)
 
     def __call__(self, function):
         self.__exit__()         # as a decorator it acts during calls only
@@ -155,8 +167,9 @@ class inference_mode(Mode):
 
     def __init__(self, mode=True):
         super().__init__(grad=not mode, inference=bool(mode))
+        self.mode = bool(mode)
 
-    def clone(self): return inference_mode(self.values['inference'])
+    def clone(self): return inference_mode(self.mode)
 
 def is_inference_mode_enabled():
     "True inside `inference_mode`."

@@ -178,7 +178,7 @@ class AccumulateGrad(Node):
 def tensor_like(array, node=None):
     "A new tensor around `array` with the edge `node`."
     if array.dtype.kind == 'V' and not Exotic.bfloat16:
-        Exotic.bfloat16 = True
+        Exotic.bfloat16 = SWITCH.odd = True
         SWITCH.shift(1)             # from now on every operation looks closer
     out = _new(_tensor_class[0])
     out._array, out._node, out._meta = array, node, None
@@ -258,6 +258,17 @@ class Journal:
         now = record.time = tick()
         if private is None: self.last = now
         return record
+
+    def note_all(self, arrays, op=None):
+        "Note one write into each of the arrays, all by the operation called `op` and from the same place in the user's program."
+        table, (code, lasti), now = self.by_storage, caller(), tick()
+        for a in arrays:
+            record = table.get(id(a if a.base is None else storage_of(a)))
+            if record is None: record = self.note(a, op)
+            else:
+                record.count += 1
+                record.op, record.code, record.lasti, record.time = op, code, lasti, now
+        if self.last < now: self.last = now
 
 JOURNAL = Journal()
 

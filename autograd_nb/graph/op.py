@@ -12,7 +12,7 @@ import inspect
 import linecache
 import sys
 from types import FunctionType
-from numpy import asarray, generic, ndarray
+from numpy import add, asarray, generic, ndarray, ufunc as npufunc
 
 from ..arrays.dtypes import FROM_NUMPY, bfloat16, get_default_dtype, result_dtype, scalar_dtype
 from ..arrays.numpy_backend import CONSTANTS, constant, storage_of, sum_to
@@ -120,9 +120,10 @@ def _run_source(op, rules, saved, options):
     for k, r in enumerate(rules):
         calls.append(f'    r{k} = rule{k}({", ".join(["g", *r.positional, *(f"{s}={s}" for s in r.statics)])})')
         if op.elementwise: calls.append(f'    if f is not None: r{k} = undo(r{k}, f[{k}])')
-        arrays.append(f'    if r{k}.__class__ is not ndarray: r{k} = as_array(r{k})')
+        arrays.append(f'    if r{k}.__class__ is not ndarray and r{k} is not None: r{k} = asarray(r{k})')
     result = ['    return ' + ', '.join(f'r{k}' for k in range(len(rules)))]
     free = [f'    if not keep: del {", ".join("n." + s for s in saved)}'] if saved else []
+    if saved and op.pointwise: free.append('    if not n.shape: g = g[()]; ' + '; '.join(f'{s} = {s}[()]' for s in saved))     # arithmetic on NumPy's scalars costs a fifth of that on its 0-d arrays
     return '\n'.join(['def run(n, g, keep):', *(f'    {s} = n.{s}' for s in saved), *read, *free, *calls, *arrays, *result, '',
                       'def run_graph(n, g):', *(f'    {s} = n.unpack({s!r})' for s in saved), *read, *calls, *result, ''])
 
@@ -150,7 +151,7 @@ def undo(g, target):
         g = g.astype(dtype)
     return sum_to(asarray(g), shape)
 
-BACKWARD_SCOPE = dict(__name__=__name__, ndarray=ndarray, as_array=as_array, undo=undo)
+BACKWARD_SCOPE = dict(__name__=__name__, ndarray=ndarray, asarray=asarray, undo=undo)
 
 # %% ../../nbs/graph/03_op.ipynb #b9791b13
 def _lines(depth, *lines): return ['    ' * depth + l for l in lines]
@@ -163,7 +164,8 @@ def _make_node(op, names, positions, depth):
     for name in unique(rules, ('out', 'in', 'attr')):
         kind, *source = next(r.needs[name] for r in rules if name in r.needs)
         if kind == 'in' and source[0] in op.rules and source[0] not in positions:      # saved, but not differentiated: perhaps an inference tensor
-            L.append(f"if getattr({names[source[0]]}, '_meta', None) is INFERENCE: raise inference_error()")
+            number = 'c is not float and c is not int and ' if op.elementwise and source[0] == 1 and len(names) == 2 else f'{names[source[0]]} is not None and ' if op.params[source[0]] in op.optional else ''
+            L.append(f"if {number}{names[source[0]]}._meta is INFERENCE: raise inference_error()")
         value = 'd' if kind == 'out' or source[0] == 'out' else f'a{source[0]}'
         L.append(f'n.{name} = {value}' + (f'.{source[1]}' if kind == 'attr' else ''))
     L += [f'n.{s} = {s}' for s in unique_statics(rules)]
@@ -189,27 +191,35 @@ def _function(op, direct):
         if op.params[i] in op.optional: L += _lines(1, f'if {n} is None: a{i} = e{i} = None', 'else:') + _lines(2, *read)
         elif op.elementwise and k == 2:
             L += _lines(1, f'c = {n}.__class__', 'if c is float or c is int:')
-            L += _lines(2, 'd = a0.dtype', f'if d is f4: a1 = constants4.get({n})', f'elif d is f8: a1 = constants8.get({n})', f'else: {slow}', f'if a1 is None or not {n}: a1 = constant({n}, d)', 'e1 = fix = None')
-            L += _lines(1, 'else:') + _lines(2, *read, 's0 = a0.shape; s1 = a1.shape', 'fix = None if s0 == s1 else ((s0, None), (s1, None))')
+            L += _lines(2, 'd = a0.dtype', f'if d is f4: a1 = constants4.get({n})', f'elif d is f8: a1 = constants8.get({n})', f'else: {slow}', f'if a1 is None or not {n}: a1 = constant({n}, d)', 'e1 = None')
+            L += _lines(1, 'else:') + _lines(2, *read)
         else: L += _lines(1, *read)
-    if op.elementwise and k > 2:
-        L += _lines(1, 's0 = a0.shape', f'fix = None if {" and ".join(f"s0 == a{i}.shape" for i in range(1, k))} else ({", ".join(f"(a{i}.shape, None)" for i in range(k))})')
-    L += _lines(1, 'if SWITCH.plain: grad = True', 'else:') + _lines(2, 'm = LOCAL.modes', f'if m.special or SWITCH.anomaly or Exotic.bfloat16 and a0.dtype is BF16: {slow}', 'grad = m.grad')
-    if diff: L += _lines(1, f'if {" and ".join(f"e{i} is None" for i in diff)}: grad = False')
-    if op.promote == 'float': L += _lines(1, f'if not grad and a0.dtype is not f4 and a0.dtype is not f8: {slow}')
+    unrecorded = ' and '.join(f'e{i} is None' for i in diff) or 'True'
+    L += _lines(1, f'if SWITCH.plain: quiet = {unrecorded}; meta = None', 'else:')
+    L += _lines(2, 'm = LOCAL.modes', f'if m.special or SWITCH.odd and (SWITCH.anomaly or a0.dtype is BF16): {slow}', f'quiet = m.quiet or {unrecorded}; meta = INFERENCE if m.inference else None')
     kernel_args = ', '.join([f'a{i}' for i in range(k)] + [f'{s}={s}' for s in op.statics])
-    L += _lines(1, f'try: d = kernel({kernel_args})', f'except Exception as error: explain(error, op, ({", ".join(names)},), dict({", ".join(f"{s}={s}" for s in op.statics)}))',
-                'if d.__class__ is not ndarray: d = as_array(d)', 'o = new_tensor(Tensor); o._array = d', 'o._meta = None')
-    if op.view: L += _lines(1, 'if SWITCH.plain or not m.inference: o._meta = view_meta(%s, o)' % names[0])
-    if not diff: return L + _lines(1, 'o._node = None', 'if not SWITCH.plain and m.inference: o._meta = INFERENCE', 'return o')
-    L += _lines(1, 'if not grad:') + _lines(2, 'o._node = None', 'if not SWITCH.plain and m.inference: o._meta = INFERENCE', 'return o')
+    compute = [f'try: d = kernel({kernel_args})', f'except Exception as error: explain(error, op, ({", ".join(names)},), dict({", ".join(f"{s}={s}" for s in op.statics)}))', 'if d.__class__ is not ndarray: d = asarray(d)', 'o = new_tensor(Tensor); o._array = d']
+    bare = ([f'if a0.dtype is not f4 and a0.dtype is not f8: {slow}'] if op.promote == 'float' else []) + compute
+    bare += ['o._node = None', 'o._meta = ' + (f'view_meta({names[0]}, o) if meta is None else meta' if op.view else 'meta'), 'return o']
+    if not diff: return L + _lines(1, *bare)
+    L += _lines(1, 'if quiet:') + _lines(2, *bare)
+    shape = 'd.shape'
+    if op.pointwise and op.ufunc and ARRAYS_OUT:      # `out=...` asks for a 0-d array, where a ufunc would give a scalar
+        L += _lines(1, 's0 = a0.shape')
+        compute = [compute[0].replace(f'd = kernel({kernel_args})', f'd = kernel({kernel_args}) if s0 else kernel({kernel_args}, out=...)'), compute[1], compute[3]]
+        shape = 's0 if fix is None else d.shape' if op.elementwise else 's0'
+    elif op.elementwise: L += _lines(1, 's0 = a0.shape')
+    L += _lines(1, *compute, 'o._meta = ' + (f'view_meta({names[0]}, o)' if op.view else 'None'))
+    if op.elementwise:      # what `undo` will need, if anything: the shapes of the operands, where they differ
+        if k == 2: L += _lines(1, 'if c is float or c is int: fix = None', 'else:') + _lines(2, 's1 = a1.shape', 'fix = None if s0 == s1 else ((s0, None), (s1, None))')
+        else: L += _lines(1, f'fix = None if {" and ".join(f"s0 == a{i}.shape" for i in range(1, k))} else ({", ".join(f"(a{i}.shape, None)" for i in range(k))})')
     masks = sorted(range(1, 1 << len(diff)), key=lambda m: bin(m).count('1'))
     for mask in masks:
         positions = tuple(p for bit, p in enumerate(diff) if mask >> bit & 1)
         absent = [f'e{p} is None' for p in diff if p not in positions]
         if len(masks) == 1: L += _make_node(op, names, positions, 1)
         else: L += _lines(1, ('el' if mask != masks[0] else '') + f'if {" and ".join(absent)}:' if absent else 'else:') + _make_node(op, names, positions, 2)
-    L += _lines(1, 'n.shape = d.shape', 'f = getframe(1); n.code = f.f_code; n.lasti = f.f_lasti' if direct else 'n.code, n.lasti = caller()')
+    L += _lines(1, f'n.shape = {shape}', 'f = getframe(1); n.code = f.f_code; n.lasti = f.f_lasti' if direct else 'n.code, n.lasti = caller()')
     return L + _lines(1, 'o._node = n', 'return o')
 
 # %% ../../nbs/graph/03_op.ipynb #7677268b
@@ -217,6 +227,8 @@ BOUND = {'Tensor': TensorBase, 'view_meta': None, 'into': None}     # what floor
 _scopes = []
 F4, F8 = CONSTANTS        # the dtypes that the fast path knows
 BF16, F32 = bfloat16.numpy, F4
+try: ARRAYS_OUT = add(1.0, 1.0, out=...).ndim == 0      # NumPy 2.3 and later
+except TypeError: ARRAYS_OUT = False
 
 def bind(**values):
     "Tell the generated code of all operations about a class or function of a floor above."
@@ -233,7 +245,7 @@ def _stub(*args, **kwargs):
 def growing(op, direct):
     "A function of `op` that compiles itself at its first call."
     scope = dict(BOUND, __name__=__name__, ndarray=ndarray, TensorBase=TensorBase, general=op.from_user if direct else op.general, kernel=op.ufunc or op.kernel, op=op, f4=F4, f8=F8, constants4=CONSTANTS[F4], constants8=CONSTANTS[F8], constant=constant,
-                 SWITCH=SWITCH, LOCAL=LOCAL, explain=explain, as_array=as_array, new_tensor=TensorBase.__new__, new_node=Node.__new__, tick=tick, variant=variant, getframe=sys._getframe, caller=caller, INFERENCE=INFERENCE, inference_error=inference_error, Exotic=Exotic, BF16=BF16)
+                 SWITCH=SWITCH, LOCAL=LOCAL, explain=explain, as_array=as_array, new_tensor=TensorBase.__new__, new_node=Node.__new__, tick=tick, variant=variant, getframe=sys._getframe, caller=caller, INFERENCE=INFERENCE, inference_error=inference_error, asarray=asarray, BF16=BF16)
     me = FunctionType(_stub.__code__, scope, op.name)
     def become():
         source = '\n'.join(_function(op, direct))
@@ -285,8 +297,9 @@ class Op:
         self.node = node or ''.join(w.title() for w in self.name.split('_')) + 'Backward0'
         self.view, self.outputs, self.differentiable, self.holomorphic = view, outputs, differentiable, holomorphic
         self.elementwise = promote is not None and len(self.params) > 1 and not self.variadic
+        self.pointwise = isinstance(ufunc, npufunc) and ufunc.signature is None and len(self.params) < 3
         self.rules, self.classes, self.arity, self.half = {}, {}, arity, True
-        taken = set(self.statics) & {'n', 'd', 'o', 'f', 'g', 'c', 'm', 'me', 'op', 'grad', 'fix', 'out', *(f'{v}{i}' for v in 'aers' for i in range(4))}
+        taken = set(self.statics) & {'n', 'd', 'o', 'f', 'g', 'c', 'm', 'me', 'op', 'quiet', 'meta', 'fix', 'out', *(f'{v}{i}' for v in 'aers' for i in range(4))}
         if taken: raise TypeError(f'op {self.name!r}: the generated code uses the names {sorted(taken)} itself; call the static arguments something else')
         if outputs == 1 and not self.variadic and len(self.params) <= 4: self.call, self.direct = growing(self, False), growing(self, True)
         else: self.call = self.direct = self.general
@@ -359,7 +372,7 @@ class Op:
             for o in outs:
                 o._meta = BOUND['view_meta'](args[0], o)
                 if several and o._meta is not None: o._meta.view = 'multi'
-        node = self.record(args, arrays, results, outs, targets, {**self.statics, **statics}) if modes.grad else None
+        node = self.record(args, arrays, results, outs, targets, {**self.statics, **statics}) if not modes.quiet else None
         out = tuple(outs) if several else outs[0]
         for callback in modes.observers: callback(Applied(self.name, node, args, out))
         return out

@@ -21,15 +21,18 @@ __all__ = ['sum', 'mean', 'prod', 'amax', 'amin', 'any', 'all', 'argmax', 'argmi
 # %% ../nbs/tensor/02_functions.ipynb #6b063a48
 import builtins
 import math
+import warnings
 from collections import namedtuple
 import numpy as np
 
-from .arrays.dtypes import FROM_NUMPY, get_default_dtype, result_dtype, scalar_dtype
+from .arrays.dtypes import DTYPES, FROM_NUMPY, get_default_dtype, result_dtype, scalar_dtype, type_name
 from .graph.errors import broadcast_error, dim_error
+from .graph.levels import WRAPPERS, Facade, dynamic_error
 from .graph.modes import LOCAL
 from .graph.node import TensorBase, tensor_like
 from .graph.op import REGISTRY
-import autograd_nb.ops.indexing  # noqa: F401 (these four register their operations)
+import autograd_nb.ops.indexing  # noqa: F401 (these register their operations)
+import autograd_nb.ops.more_shape  # noqa: F401
 import autograd_nb.ops.nn  # noqa: F401
 import autograd_nb.ops.pointwise  # noqa: F401
 import autograd_nb.ops.training  # noqa: F401
@@ -166,6 +169,9 @@ def where(condition, input=None, other=None, *, out=None):
     "`input` where `condition` holds, else `other`; with only a condition, the indices where it holds (one tensor per dimension)."
     if input is None and other is None: return nonzero(condition, as_tuple=True)
     need_tensor(condition, 'where', 'condition')
+    if condition._array.dtype == np.uint8:
+        warnings.warn('where received a uint8 condition tensor. This behavior is deprecated and will be removed in a future version of PyTorch. Use a boolean condition instead.', UserWarning, stacklevel=2)
+        condition = cast(condition, DTYPES['bool'])
     if condition._array.dtype != bool: raise RuntimeError(f'where expected condition to be a boolean tensor, but got a tensor with dtype {_type_name(condition)}')
     if not isinstance(input, TensorBase) and not isinstance(other, TensorBase):
         d = result_dtype(numbers=[scalar_dtype(input), scalar_dtype(other)])
@@ -194,9 +200,7 @@ def masked_fill(input, mask, value):
     shape = np.broadcast_shapes(input._array.shape, mask._array.shape)
     return _op['masked_fill'](input if shape == input._array.shape else expand(input, shape), mask, value=value)
 
-def _type_name(x):
-    names = dict(float32='Float', float64='Double', int64='Long', int32='Int', int16='Short', int8='Char', uint8='Byte', bool='Bool', float16='Half', bfloat16='BFloat16', complex64='ComplexFloat', complex128='ComplexDouble')
-    return names.get(FROM_NUMPY[x._array.dtype].name, FROM_NUMPY[x._array.dtype].name)
+def _type_name(x): return type_name(x._array)
 
 # %% ../nbs/tensor/02_functions.ipynb #7fc3eece
 def _dims(dim, axis):
@@ -364,13 +368,19 @@ def addmm(input, mat1, mat2, *, beta=1, alpha=1, out=None):
     "`beta * input + alpha * (mat1 @ mat2)`."
     return into(out, _op['addmm'](input, mat1, mat2, beta=beta, alpha=alpha))
 
+def _scaled_sum(input, beta, product, alpha):
+    "`beta * input + alpha * product`; an input times zero is left out, whatever it holds."
+    if product._array.dtype.kind in 'biu': alpha, beta = int(alpha), int(beta)
+    if alpha != 1: product = product * alpha
+    return product if beta == 0 else (input if beta == 1 else input * beta) + product
+
 def addmv(input, mat, vec, *, beta=1, alpha=1):
     "`beta * input + alpha * (mat @ vec)`."
-    return input * beta + mv(mat, vec) * alpha
+    return _scaled_sum(input, beta, mv(mat, vec), alpha)
 
 def baddbmm(input, batch1, batch2, *, beta=1, alpha=1):
     "`beta * input + alpha * bmm(batch1, batch2)`."
-    return input * beta + bmm(batch1, batch2) * alpha
+    return _scaled_sum(input, beta, bmm(batch1, batch2), alpha)
 
 def einsum(equation, *operands):
     "Sums of products in Einstein's notation, as in `einsum('bij,bjk->bik', x, y)`. Products of two operands at a time become matrix products."
@@ -473,7 +483,7 @@ def view(input, *shape):
     "Like `reshape`, but always shares memory: refused where that is impossible. `view(dtype)` reads the same bytes as another dtype."
     if len(shape) == 1 and hasattr(shape[0], 'numpy') and hasattr(shape[0], 'category'): return tensor_like(input._array.view(shape[0].numpy))
     out = reshape(input, *shape)
-    if input._array.size and not np.may_share_memory(out._array, input._array):
+    if input._array.size and input.__class__ not in WRAPPERS and not np.may_share_memory(out._array, input._array):
         raise RuntimeError("view size is not compatible with input tensor's size and stride (at least one dimension spans across two contiguous subspaces). Use .reshape(...) instead.")
     return out
 
@@ -731,7 +741,7 @@ def _indices(index, shape):
             a = i._array
             if a.dtype.kind not in 'biu': raise IndexError(f'tensors used as indices must be long, int, byte or bool tensors, but got {FROM_NUMPY[a.dtype]!r}')
             if a.dtype == np.uint8: a = a.astype(bool)
-            if not a.ndim and a.dtype.kind in 'iu': out.append(int(a))
+            if not a.ndim and a.dtype.kind in 'iu' and a.__class__ is np.ndarray: out.append(int(a))
             else: out.append(a); basic = False
         elif isinstance(i, (np.ndarray, list, tuple, range)):
             a = np.asarray([v._array if isinstance(v, TensorBase) else v for v in i] if isinstance(i, (list, tuple)) else i)
@@ -793,7 +803,7 @@ def _basic_first(index):
     PyTorch picks with integers before it looks at tensors; NumPy would broadcast them together with the tensors and move dimensions to the front."""
     first, then, work = [], [], False
     for i in index:
-        if i.__class__ is np.ndarray:
+        if i.__class__ is np.ndarray or i.__class__ is Facade:
             first += [slice(None)] * (i.ndim if i.dtype == bool else 1)
             then.append(i)
             continue
@@ -866,10 +876,8 @@ def scatter(input, dim, index, src=None, *, value=None, reduce=None):
     d = dim_of(dim, input._array.ndim)
     if reduce == 'add': return scatter_add(input, d, index, as_operand(src, input) if isinstance(src, TensorBase) else tensor_like(np.full(index._array.shape, src, input._array.dtype)))
     if not isinstance(src, TensorBase): src = tensor_like(np.full(index._array.shape, src, input._array.dtype))
-    hit = _op['scatter_add_zeros'](tensor_like(np.ones(index._array.shape, input._array.dtype)), index, shape=input._array.shape, dim=d)
-    n = index._array.shape
-    part = src if src._array.shape == n else getitem(src, tuple(slice(s) for s in n))
-    return masked_fill(input, tensor_like(hit._array > 0), 0) + _op['scatter_add_zeros'](part, index, shape=input._array.shape, dim=d)
+    elif src._array.dtype != input._array.dtype: raise RuntimeError('scatter(): Expected self.dtype to be equal to src.dtype')
+    return _op['scatter'](input, src, index, dim=d)
 
 def index_add(input, dim, index, source, *, alpha=1):
     "A copy with the slices of `source` added at `index` along `dim`."

@@ -4,12 +4,13 @@
 
 # %% auto #0
 __all__ = ['CPU', 'DIRECT', 'FUNCTIONS', 'SYNONYMS', 'IN_PLACE', 'OPERATORS', 'UFUNCS', 'device', 'check_device', 'view_meta',
-           'geometry', 'any_negative', 'renew', 'overwrite', 'CopySlices', 'renew_views', 'refuse_leaf',
-           'refuse_overlap', 'reshaped', 'in_place', 'Tensor', 'chances']
+           'geometry', 'any_negative', 'view_error', 'StaleView', 'renew', 'released_box', 'retain_in', 'overwrite',
+           'CopySlices', 'renew_views', 'refuse_write', 'refuse_overlap', 'reshaped', 'in_place', 'Tensor', 'chances']
 
 # %% ../nbs/tensor/03_tensor.ipynb #b3a3b858
 import builtins
 import copy as _copy
+import re
 import weakref
 import warnings
 import numpy as np
@@ -21,8 +22,9 @@ from .arrays.numpy_backend import CONSTANTS, constant, storage_of
 from .arrays.random import default_generator
 from .functions import Size, as_operand, cast, into
 from .graph import engine
+from .graph.levels import FUNCTION, WRAPPERS, Plain, adopt, at_captured, captured_error, refused, transforming, write
 from .graph.modes import LOCAL, SWITCH, tick
-from .graph.node import (JOURNAL, AccumulateGrad, GradBox, Handle, Meta, Node, OutputEdge, TensorBase, Writes, _tensor_class, caller, extra, freed_error, hooks_of, remember, tensor_like)
+from .graph.node import (INFERENCE, JOURNAL, AccumulateGrad, Exotic, GradBox, Meta, Node, OutputEdge, TensorBase, Writes, _tensor_class, attach, caller, extra, freed_error, hooks_of, remember, tensor_like, tensor_of)
 from .graph.op import REGISTRY, bind
 from .printing import format_tensor
 
@@ -59,13 +61,14 @@ def check_device(d):
 
 # %% ../nbs/tensor/03_tensor.ipynb #d4e95501
 def view_meta(x, o):
-    "The `Meta` of `o`, a result of a view operation on `x`; None if it turned out to be a copy."
-    if storage_of(o._array) is not storage_of(x._array): return None
-    mx = x._meta
+    "The `Meta` of `o`, a result of a view operation on `x`; None if it turned out to be a copy; `INFERENCE` for an inference tensor."
+    modes, mx = LOCAL.modes, x._meta
+    if storage_of(o._array) is not storage_of(x._array): return INFERENCE if modes.inference else None
+    if mx is not None and mx.inference: return INFERENCE
     base = x if mx is None or mx.base is None or x._node.__class__ is AccumulateGrad else mx.base
     meta = Meta(base)
-    if mx is not None: meta.version, meta.inference = mx.version, mx.inference
-    if not LOCAL.modes.grad: meta.view = 'no_grad'
+    if mx is not None: meta.version, meta.view = mx.version, mx.view
+    if modes.quiet: meta.view = 'inference' if modes.inference else 'no_grad'
     known = extra(base)
     views = known.views
     if views is None: views = known.views = []
@@ -83,28 +86,66 @@ def geometry(view, base):
 
 def any_negative(a): return builtins.any(s < 0 for s in a.strides)
 
+_VIEWS = dict(       # kind of view -> why it cannot be written to, or have a history once its base was
+    no_grad=" Given that this use case is ambiguous and error-prone, it is forbidden. You can clarify your code by moving both the view and the inplace either both inside the no_grad block "
+            "(if you don't want the inplace to be tracked) or both outside (if you want the inplace to be tracked).",
+    multi=' This view is the output of a function that returns multiple views. Such functions do not allow the output views to be modified inplace. You should replace the inplace operation by an out-of-place one.',
+    custom=' This view was created inside a custom Function (or because an input was returned as-is) and the autograd logic to handle view+inplace would override the custom backward associated with the custom Function, '
+           'leading to incorrect gradients. This behavior is forbidden. You can fix this by cloning the output of the custom Function.')
+_VIEWS['inference'] = _VIEWS['no_grad'].replace('no_grad', 'inference_mode')
+
+def view_error(kind, edge, happened):
+    "PyTorch's error for a view of this kind (see `Meta`) with the edge `edge`: it, or its base, was written to."
+    if kind in ('no_grad', 'inference'): return RuntimeError(f'A view was created in {kind} mode and {happened} {"with grad mode enabled" if kind == "no_grad" else "in normal mode"}.{_VIEWS[kind]}')
+    node, nr = (edge.node, edge.nr) if edge.__class__ is OutputEdge else (edge, 0)
+    return RuntimeError(f'Output {nr} of {re.sub("Backward[0-9]*$", "", node.name()) if node is not None else "Unbind"} is a view and {happened}.{_VIEWS[kind]}')
+
+class StaleView(Node):
+    "In place of the node of a view that has no history any more: its base was written to, and it was made where that cannot be followed. `error` says so, to whoever asks."
+    __slots__ = ('error',)
+    arity, positions = 0, ()
+
+    def __init__(self, view):
+        self.inputs, self.hooks, self.shape, self.seq = (), None, view._array.shape, tick()
+        self.error = view_error(view._meta.view, view._node, 'its base or another view of its base has been modified inplace')
+
+    def name(self): return 'Invalid'
+    def run(self, g, keep): raise self.error
+    def run_graph(self, g): raise self.error
+
 def renew(view, base):
     "Give `view` a history that starts from the present history of `base`."
+    if view._meta.view is not None:
+        if view._node.__class__ is not StaleView: view._node = StaleView(view)
+        return
+    box = released_box(view)
     view._node = None
     REGISTRY['as_strided'].record((base,), [base._array], [view._array], [view], [None], geometry(view._array, base._array))
+    retain_in(view, box)
+
+def released_box(x):
+    "Where the gradient of `x` is retained (None: nowhere), withdrawn from its node: an in-place operation is about to give `x` another node, and a retained gradient is that of the present value."
+    box = None if x._meta is None else x._meta.grad
+    if box.__class__ is not GradBox or x.grad_fn is None: return None
+    hooks_of(x.grad_fn).retained.pop(x.output_nr, None)
+    return box
+
+def retain_in(x, box):
+    "Have the gradient of `x` retained in `box`, from its present node on."
+    if box is not None and x.grad_fn is not None: hooks_of(x.grad_fn).retained[x.output_nr] = weakref.ref(box)
 
 # %% ../nbs/tensor/03_tensor.ipynb #0784f44e
 def overwrite(x, result, name):
     "Make `x` hold the values and the history of `result`, in place. `name`: the operation, for messages."
     modes = LOCAL.modes
+    if modes.transforms:
+        if x.__class__ in WRAPPERS or result.__class__ in WRAPPERS: return write(x, result, name, overwrite)
+        for level in modes.transforms:
+            if level.__class__ is Plain and result._node is not None and at_captured(x, level): raise captured_error(name)
     meta = x._meta
     base = None if meta is None else meta.base
     tracked = modes.grad and (result._node is not None or x._node is not None or base is not None and base._node is not None)
-    if tracked: refuse_leaf(x, base)
-    if meta is not None:
-        if meta.inference and not modes.inference:
-            raise RuntimeError('Inplace update to inference tensor outside InferenceMode is not allowed.You can make a clone to get a normal tensor before doing inplace update.')
-        if meta.view == 'no_grad' and tracked:
-            raise RuntimeError('A view was created in no_grad mode and is being modified inplace with grad mode enabled. Given that this use case is ambiguous and error-prone, it is forbidden. '
-                               'You can clarify your code by moving both the view and the inplace either both inside the no_grad block (if you don\'t want the inplace to be tracked) or both outside (if you want the inplace to be tracked).')
-        if meta.view == 'multi' and tracked:
-            raise RuntimeError(f'Output 0 of {x.grad_fn.name() if x._node is not None else "UnbindBackward0"} is a view and is being modified inplace. This view is the output of a function that returns multiple views. '
-                               'Such functions do not allow the output views to be modified inplace. You should replace the inplace operation by an out-of-place one.')
+    refuse_write(x, tracked)
     if result is x: return x
     array, new = x._array, result._array
     if new.shape != array.shape:
@@ -124,23 +165,22 @@ def overwrite(x, result, name):
     array[...] = new
     JOURNAL.note(array, name, None if meta is None else meta.version)
     if not modes.grad: return x
-    box = None if meta is None else meta.grad
-    if box.__class__ is GradBox and x._node is not None:       # a retained gradient is that of the present value
-        hooks_of(x.grad_fn).retained.pop(x.output_nr, None)
-    else: box = None
+    box = released_box(x)
     if node is not None and node.seq > 0:
         for field, value in node.saved:
             if value is new: setattr(node, field, array)
         node.seq = tick()                        # made after the write
     if base is not None and (node is not None or base._node is not None):
+        of_base = released_box(base)
         if node is None or node.seq > 0 and node.edges()[0] is x._node and node.positions[0] == 0 or x._node is None and node.seq > 0 and 0 not in node.positions:
             base._node = CopySlices(base, node, geometry(array, base._array))
         else: REGISTRY['as_strided_scatter'].record((base, result), [base._array, array], [base._array], [base], [None, None], geometry(array, base._array))
+        retain_in(base, of_base)
         renew_views(base)
     elif base is None and (node is not None or x._node is not None):
         x._node = node
         renew_views(x)
-    if box is not None and x._node is not None: hooks_of(x.grad_fn).retained[x.output_nr] = weakref.ref(box)
+    retain_in(x, box)
     return x
 
 class CopySlices(Node):
@@ -191,12 +231,17 @@ def renew_views(base):
         view = ref()
         if view is not None: renew(view, base)
 
-def refuse_leaf(x, base, was='is being'):
-    "Raise PyTorch's error if an in-place write would change a leaf that requires grad, or a view of one."
+def refuse_write(x, tracked, was='is being'):
+    "Raise PyTorch's error if `x` may not be written to. `tracked`: the write would be recorded; a leaf that requires grad, a view of one, and a view whose making was not recorded in full, allow that no more than inference tensors do in any case."
+    meta = x._meta
+    if meta is not None and meta.inference and not LOCAL.modes.inference:
+        raise RuntimeError('Inplace update to inference tensor outside InferenceMode is not allowed.You can make a clone to get a normal tensor before doing inplace update.')
+    if not tracked: return
+    if meta is not None and meta.view is not None: raise view_error(meta.view, x._node, 'is being modified inplace')
     if x._node.__class__ is AccumulateGrad:
         raise RuntimeError(f'a leaf Variable that requires grad {was} used in an in-place operation. Wrap the update in torch.no_grad(), or compute a new tensor instead.')
-    if base is not None and base._node.__class__ is AccumulateGrad:
-        raise RuntimeError(f'a view of a leaf Variable that requires grad {was} used in an in-place operation. Wrap the update in torch.no_grad(), or work on a clone().')
+    if meta is not None and meta.base is not None and meta.base._node.__class__ is AccumulateGrad:
+        raise RuntimeError('a view of a leaf Variable that requires grad is being used in an in-place operation. Wrap the update in torch.no_grad(), or work on a clone().')
 
 def refuse_overlap(array, other):
     "Raise PyTorch's error if `other`, an input, shares part of the memory that is to be written."
@@ -208,10 +253,14 @@ def reshaped(name):
     "The in-place twin `name_` of a function that changes a tensor's shape: the tensor itself becomes the view."
     function = getattr(F, name)
     def method(self, *args, **kwargs):
-        refuse_leaf(self, None) if LOCAL.modes.grad else None
+        refuse_write(self, LOCAL.modes.grad)
         view = function(self, *args, **kwargs)
+        if self.__class__ in WRAPPERS:
+            self.__dict__.update(view.__dict__)
+            return self
         self._array = view._array
         if LOCAL.modes.grad: self._node = view._node
+        elif self._node.__class__ is AccumulateGrad: self._node.array, self._node.shape = view._array, view._array.shape
         return self
     method.__name__ = method.__qualname__ = name + '_'
     method.__doc__ = f'In-place version of `{name}`: changes the shape of this tensor and returns it.'
@@ -224,7 +273,7 @@ def in_place(name, function):
     note = name + '_'
     def method(self, *args, **kwargs):
         modes = LOCAL.modes
-        if ufunc is not None and len(args) == 1 and not kwargs and not modes.grad and self._meta is None:     # the update of a training step: no history, straight into the memory
+        if ufunc is not None and len(args) == 1 and not kwargs and not modes.grad and self._meta is None and not modes.transforms:     # the update of a training step: no history, straight into the memory
             other, array = args[0], self._array
             b = other._array if isinstance(other, TensorBase) else constant(other, array.dtype) if other.__class__ in (int, float) and array.dtype in CONSTANTS else None
             if b is not None and b.dtype is array.dtype and array.dtype in CONSTANTS and (b.shape == array.shape or not b.ndim) and array.flags.writeable:
@@ -255,7 +304,7 @@ class Tensor(TensorBase):
         elif len(args) == 1 and not isinstance(args[0], (int, np.integer)): array = np.array(args[0], get_default_dtype().numpy)
         else: array = np.zeros([int(a) for a in args] or 0, get_default_dtype().numpy)
         self = TensorBase.__new__(cls)
-        self._array, self._node, self._meta = array, None, None
+        self._array, self._node, self._meta = array, None, INFERENCE if LOCAL.modes.inference else None
         if requires_grad: self.requires_grad_()
         return self
 
@@ -301,25 +350,34 @@ class Tensor(TensorBase):
     # -- autograd
 
     @property
-    def requires_grad(self): return self._node is not None
+    def requires_grad(self):
+        if self._node is not None: return True
+        meta = self._meta
+        return meta is not None and meta.base is not None and meta.base._node is not None        # a view of a tensor that does, made under no_grad
     @requires_grad.setter
     def requires_grad(self, value): self.requires_grad_(value)
 
     def requires_grad_(self, requires_grad=True):
         "Start or stop recording operations on this leaf; returns it."
         node = self._node
+        if LOCAL.modes.transforms and transforming(): raise refused('requires_grad_')
         if requires_grad and node is None:
             if self._array.dtype.kind not in 'fc' and self._array.dtype != bfloat16.numpy:
                 raise RuntimeError(f'only Tensors of floating point dtype can require gradients. This one is {self.dtype!r}. Convert it first, with x.float().')
             meta = self._meta
             if meta is not None and meta.inference and not LOCAL.modes.inference:
                 raise RuntimeError('Setting requires_grad=True on inference tensor outside InferenceMode is not allowed.')
+            if meta is not None and meta.inference and not Exotic.inference:
+                Exotic.inference = SWITCH.odd = True
+                SWITCH.shift(1)             # from now on every operation looks closer
             self._node = leaf = AccumulateGrad(self)
             if meta is not None and meta.grad is not None: leaf.grad, meta.grad = meta.grad, None
+            if meta is not None: leaf.hooks, meta.hooks = meta.hooks, None
         elif not requires_grad and node is not None:
             if node.__class__ is not AccumulateGrad:
                 raise RuntimeError("you can only change requires_grad flags of leaf variables. If you want to use a computed variable in a subgraph that doesn't require differentiation use var_no_grad = var.detach().")
             if node.grad is not None: extra(self).grad = self.grad
+            if node.hooks is not None: extra(self).hooks = node.hooks
             self._node = None
         return self
 
@@ -332,6 +390,7 @@ class Tensor(TensorBase):
     def grad_fn(self):
         node = self._node
         if node is None or node.__class__ is AccumulateGrad: return None
+        if node.__class__ is StaleView: raise node.error
         return node.node if node.__class__ is OutputEdge else node
 
     @property
@@ -342,7 +401,7 @@ class Tensor(TensorBase):
         node = self._node
         if node.__class__ is AccumulateGrad:
             g = node.grad
-            if g.__class__ is np.ndarray: g = node.grad = tensor_like(g)        # looked at for the first time
+            if g.__class__ is np.ndarray: g = node.grad = tensor_of(g)        # looked at for the first time
             return g
         meta = self._meta
         held = None if meta is None else meta.grad
@@ -369,6 +428,7 @@ class Tensor(TensorBase):
 
     def retain_grad(self):
         "Keep this non-leaf tensor's gradient in `.grad` when a backward pass comes by."
+        if LOCAL.modes.transforms and transforming(): raise refused('retain_grad')
         if self._node is None: raise RuntimeError("can't retain_grad on Tensor that has requires_grad=False")
         if self.is_leaf: return
         meta = extra(self)
@@ -391,25 +451,40 @@ class Tensor(TensorBase):
         if self._node is None: raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
         node = self._node
         owner, nr = (node.node, node.nr) if node.__class__ is OutputEdge else (node, 0)
-        return Handle(hooks_of(owner).outputs.setdefault(nr, {}), hook)
+        return attach(hooks_of(owner).on(nr), hook)
 
     def register_post_accumulate_grad_hook(self, hook):
         "Call `hook(tensor)` after a gradient has been added to this leaf's `.grad`. Returns a handle with `remove()`."
         if self._node is None: raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
         if not self.is_leaf: raise RuntimeError('post accumulate grad hooks cannot be registered on non-leaf tensors')
-        return Handle(hooks_of(self._node).after, hook)
+        return attach(hooks_of(self._node).after, hook)
+
+    @property
+    def _backward_hooks(self):
+        "The hooks of `register_hook`, an ordered dictionary, or None if there never were any."
+        owner = self._node.node if self._node.__class__ is OutputEdge else self._node
+        return None if owner is None or owner.hooks is None else owner.hooks.outputs.get(self.output_nr)
+
+    @property
+    def _post_accumulate_grad_hooks(self):
+        "The hooks of `register_post_accumulate_grad_hook`, an ordered dictionary, or None if there never were any."
+        node = self._node
+        return node.hooks.after if node.__class__ is AccumulateGrad and node.hooks is not None and node.hooks.after else None
 
     def detach(self):
         "The same memory, outside the graph. Writes into one are seen, and noted, by the other."
-        out = tensor_like(self._array)
+        out = tensor_of(self._array)
         meta = self._meta
-        if meta is not None and (meta.version is not None or meta.inference):
-            out._meta = m = Meta()
-            m.version, m.inference = meta.version, meta.inference
+        if meta is None: return out
+        if meta.inference: out._meta = INFERENCE
+        elif meta.version is not None:
+            out._meta = Meta()
+            out._meta.version = meta.version
         return out
 
     def detach_(self):
         "Leave the graph, in place."
+        refuse_write(self, False)
         if self._meta is not None and self._meta.base is not None:
             raise RuntimeError("Can't detach views in-place. Use detach() instead. If you are using DistributedDataParallel (DDP) for training, and gradient_as_bucket_view is set as True, gradients are views of DDP buckets, and hence detach_() cannot be called on these gradients.")
         self._node = None
@@ -418,15 +493,19 @@ class Tensor(TensorBase):
     @property
     def data(self):
         "The same memory outside the graph, with its own version count: writes through it are *not* noticed by the graph. Prefer `detach()`."
-        out = tensor_like(self._array)
-        out._meta = meta = Meta()
-        meta.version = Writes()
+        out = tensor_of(self._array)
+        if self.is_inference(): out._meta = INFERENCE
+        else:
+            out._meta = meta = Meta()
+            meta.version = Writes()
         return out
 
     @data.setter
     def data(self, value):
         if not isinstance(value, TensorBase): raise TypeError(f'Variable data has to be a tensor, but got {type(value).__name__}')
+        if LOCAL.modes.transforms and transforming(): raise RuntimeError('mutating directly with `.data` inside functorch transform is not allowed.')
         self._array = value._array
+        if value.is_inference(): self._meta = INFERENCE
         if self._node.__class__ is AccumulateGrad: self._node.array, self._node.shape = value._array, value._array.shape
 
     @property
@@ -541,7 +620,7 @@ class Tensor(TensorBase):
         if not self.is_leaf: raise RuntimeError('Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the moment.  If you were attempting to deepcopy a module, this may be because of a torch.nn.utils.weight_norm usage, see https://github.com/pytorch/pytorch/pull/103001')
         if id(self) in memo: return memo[id(self)]
         out = memo[id(self)] = TensorBase.__new__(type(self))
-        out._array, out._node, out._meta = self._array.copy(), None, None
+        out._array, out._node, out._meta = self._array.copy(), None, INFERENCE if LOCAL.modes.inference else None
         if self._node is not None:
             out.requires_grad_()
             if self._node.grad is not None: out.grad = _copy.deepcopy(self.grad, memo)
@@ -663,6 +742,7 @@ class Tensor(TensorBase):
         except ValueError: raise RuntimeError(f'The size of tensor a ({self._array.shape[-1] if self._array.ndim else 1}) must match the size of tensor b ({src._array.shape[-1] if src._array.ndim else 1}) at non-singleton dimension {max(self._array.ndim, 1) - 1}') from None
         return overwrite(self, result, 'copy_')
     def set_(self, source):
+        refuse_write(self, False)
         self.data = source
         return self
 
@@ -710,7 +790,7 @@ def chances(p, shape, generator):
 
 def _rebuild(cls, array, requires_grad, attributes):
     out = TensorBase.__new__(cls)
-    out._array, out._node, out._meta = array, None, None
+    out._array, out._node, out._meta = array, None, INFERENCE if LOCAL.modes.inference else None
     if requires_grad: out.requires_grad_()
     if attributes: out.__dict__.update(attributes)
     return out
@@ -741,3 +821,5 @@ Tensor.__itruediv__, Tensor.__ifloordiv__ = Tensor.div_, Tensor.floor_divide_
 Tensor.__hash__ = TensorBase.__hash__
 _tensor_class[0] = Tensor
 bind(Tensor=Tensor, view_meta=view_meta, into=into)
+FUNCTION['geometry'] = geometry
+adopt(Tensor)

@@ -5,9 +5,9 @@
 # %% auto #0
 __all__ = ['bool', 'uint8', 'uint16', 'uint32', 'uint64', 'int8', 'int16', 'int32', 'int64', 'float16', 'float32', 'float64',
            'bfloat16', 'complex64', 'complex128', 'half', 'float', 'double', 'short', 'int', 'long', 'cfloat',
-           'cdouble', 'DTYPES', 'FROM_NUMPY', 'builtin_bool', 'builtin_int', 'builtin_float', 'RANK', 'dtype',
-           'by_name', 'from_numpy_dtype', 'get_default_dtype', 'set_default_dtype', 'scalar_dtype', 'promote_types',
-           'result_dtype', 'finfo', 'iinfo']
+           'cdouble', 'DTYPES', 'FROM_NUMPY', 'builtin_bool', 'builtin_int', 'builtin_float', 'TYPE_NAMES', 'RANK',
+           'dtype', 'by_name', 'from_numpy_dtype', 'get_default_dtype', 'set_default_dtype', 'scalar_dtype',
+           'type_name', 'promote_types', 'result_dtype', 'finfo', 'iinfo']
 
 # %% ../../nbs/arrays/01_dtypes.ipynb #c4dff534
 import ml_dtypes
@@ -84,6 +84,13 @@ def scalar_dtype(value):
     raise TypeError(f'expected a number, got {kind.__name__}')
 
 builtin_bool, builtin_int, builtin_float = type(True), type(1), type(1.0)
+
+TYPE_NAMES = dict(float32='Float', float64='Double', int64='Long', int32='Int', int16='Short', int8='Char', uint8='Byte', bool='Bool', float16='Half', bfloat16='BFloat16', complex64='ComplexFloat', complex128='ComplexDouble')
+
+def type_name(array):
+    "The old name of an array's dtype, which error messages use: 'Float' as in `torch.FloatTensor`."
+    name = FROM_NUMPY[array.dtype].name
+    return TYPE_NAMES.get(name, name)
 
 # %% ../../nbs/arrays/01_dtypes.ipynb #ef5282ce
 RANK = {'bool': 0, 'int': 1, 'float': 2, 'complex': 3}

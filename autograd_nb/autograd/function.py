@@ -31,6 +31,7 @@ class FunctionNode(Node):
     "The node of a custom function, and the `ctx` of its methods."
     __slots__ = ('__dict__', 'kept', 'targets', 'where', 'produced', 'differentiable')
     function = None
+    takes_none = True
 
     def __init__(self):
         self.hooks, self.kept = None, []
@@ -222,7 +223,7 @@ class Function(metaclass=_Meta):
             else: ctx.kept.append((t._array, t._node))
         if SWITCH.anomaly and recording: remember(ctx)
         if modes.saving is not None and recording:
-            ctx.kept = [item if item is None else (Packed(t, modes.saving), item[1]) for item, t in zip(ctx.kept, ctx._to_save)]
+            ctx.kept = [item if item is None else (Packed(t, modes.saving, ctx), item[1]) for item, t in zip(ctx.kept, ctx._to_save)]
         ctx._to_save = ctx._dirty = ctx._non_differentiable = ()
         return tuple(finished)
 

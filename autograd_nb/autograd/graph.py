@@ -13,7 +13,7 @@ from collections import namedtuple
 from contextlib import contextmanager
 
 from ..graph.modes import LOCAL, Mode
-from ..graph.node import Handle as RemovableHandle, JOURNAL, Node as Node, OutputEdge, TensorBase
+from ..graph.node import JOURNAL, Node as Node, OutputEdge, RemovableHandle, TensorBase
 
 # %% ../../nbs/autograd/03_graph.ipynb #85ed97aa
 GradientEdge = namedtuple('GradientEdge', 'node output_nr ownership_token', defaults=(None,))
@@ -26,7 +26,10 @@ def get_gradient_edge(tensor):
 
 def increment_version(tensor):
     "Note that the memory of `tensor` (or of each tensor in a collection) was changed by means that the engine cannot see."
-    for t in (tensor,) if isinstance(tensor, TensorBase) else tensor: JOURNAL.note(t._array, 'increment_version', None if t._meta is None else t._meta.version)
+    try: tensors = (tensor,) if isinstance(tensor, TensorBase) else tuple(tensor)
+    except TypeError: raise RuntimeError('increment_version expect a Iterable[Tensor] as input') from None
+    if not all(isinstance(t, TensorBase) for t in tensors): raise RuntimeError('increment_version expects each element of the iterable to be a tensor')
+    for t in tensors: JOURNAL.note(t._array, 'increment_version', None if t._meta is None else t._meta.version)
 
 # %% ../../nbs/autograd/03_graph.ipynb #1ea2fa44
 class saved_tensors_hooks(Mode):
@@ -84,11 +87,14 @@ def allow_mutation_on_saved_tensors():
         made.clear()
 
 # %% ../../nbs/autograd/03_graph.ipynb #85216699
-class _Handles(RemovableHandle):
+class _MultiHandle(RemovableHandle):
+    "Several handles as one."
     __slots__ = ('handles',)
-    def __init__(self, handles): self.handles = handles
+    def __init__(self, handles): self.handles = tuple(handles)
     def remove(self):
         for handle in self.handles: handle.remove()
+    def __getstate__(self): return self.handles
+    def __setstate__(self, state): self.handles = state
 
 def register_multi_grad_hook(tensors, fn, *, mode='all'):
     """Call `fn` once in each backward pass. With `mode='all'`: `fn(grads)` when the gradients of all `tensors` that the pass reaches are there, with None for the others; with `mode='any'`: `fn(grad)` at the first of them.
@@ -102,8 +108,9 @@ def register_multi_grad_hook(tensors, fn, *, mode='all'):
                 if LOCAL.modes.task in passes: return
                 passes[LOCAL.modes.task] = True
             fn(g)
-        return _Handles([t.register_hook(hook) for t in tensors if t.requires_grad])
+        return _MultiHandle(t.register_hook(hook) for t in tensors if t.requires_grad)
     tensors = tuple(tensors)
+    assert all(t.requires_grad for t in tensors), 'Expected gradient function to be set: a tensor that does not require grad never gets one'
     edges = [get_gradient_edge(t).node for t in tensors]
     def at(i):
         def hook(g):
@@ -117,4 +124,4 @@ def register_multi_grad_hook(tensors, fn, *, mode='all'):
                 if done: del passes[task]
             if done: fn(state[1])
         return hook
-    return _Handles([t.register_hook(at(i)) for i, t in enumerate(tensors)])
+    return _MultiHandle(t.register_hook(at(i)) for i, t in enumerate(tensors))

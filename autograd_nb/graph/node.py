@@ -4,16 +4,18 @@
 
 # %% auto #0
 __all__ = ['INFERENCE', 'JOURNAL', 'TensorBase', 'Meta', 'extra', 'GradBox', 'Node', 'OutputEdge', 'AccumulateGrad',
-           'tensor_like', 'NodeHooks', 'Exotic', 'Hooked', 'hooks_of', 'Handle', 'Writes', 'Journal', 'caller',
-           'locate', 'Packed', 'restored', 'packed_class', 'SavedTensor', 'remember', 'freed_error', 'inference_error',
-           'role', 'stale_error', 'check_writes']
+           'tensor_like', 'tensor_of', 'NodeHooks', 'Exotic', 'Hooked', 'LeafHooks', 'hooks_of', 'RemovableHandle',
+           'attach', 'Handle', 'Writes', 'Journal', 'caller', 'locate', 'Packed', 'restored', 'packed_class',
+           'SavedTensor', 'remember', 'freed_error', 'inference_error', 'role', 'stale_error', 'check_writes']
 
 # %% ../../nbs/graph/02_node.ipynb #7747425b
 import sys
 import threading
 import traceback
 import weakref
+from collections import OrderedDict
 
+from ..arrays.dtypes import type_name
 from ..arrays.numpy_backend import storage_of
 from .modes import LOCAL, SWITCH, tick
 
@@ -25,9 +27,11 @@ class TensorBase:
     `_meta`: None, or a `Meta` with what few tensors have."""
     __slots__ = ('_array', '_node', '_meta', '__dict__', '__weakref__')
 
+TensorBase._bare = TensorBase.__dict__['_array']        # the same slot under a second name, for who wants nothing but bare numbers: tensors wrapped by transforms answer to `_array`, but not to this
+
 class Meta:
     "The rarely needed part of a tensor."
-    __slots__ = ('base', 'view', 'version', 'grad', 'inference', 'views')
+    __slots__ = ('base', 'view', 'version', 'grad', 'inference', 'views', 'hooks')
     def __init__(self, base=None):
         self.base = base            # the tensor this one is a view of
         self.view = None            # reserved for what a view must remember to be made again
@@ -35,6 +39,7 @@ class Meta:
         self.grad = None            # a `GradBox` once `retain_grad()` was called, or a gradient assigned to a tensor that does not require grad
         self.inference = False      # made in inference mode
         self.views = None           # weak references to views of this tensor
+        self.hooks = None           # the hooks of a leaf while it does not require grad
 
 INFERENCE = Meta()          # shared by all results of inference mode; whoever wants to write into a tensor's `Meta` goes through `extra`
 INFERENCE.inference = True
@@ -69,6 +74,8 @@ class Node:
     aliases = {}            # PyTorch's field names -> slots
     packed = False          # some saved values are in the hands of hooks
     outputs = 1
+    takes_none = False      # runs even if no gradient at all arrives
+    requires_grad = True
 
     def name(self):
         "The node's class as PyTorch names it, such as 'MulBackward0'."
@@ -136,12 +143,22 @@ class Node:
         return tensor_like(value, self.edges()[self.positions.index(link)])
 
     def register_hook(self, hook):
-        "Call `hook(grad_inputs, grad_outputs)` after this node has run; a tuple it returns replaces `grad_inputs`. Returns a handle with `remove()`."
-        return Handle(hooks_of(self).post, hook)
+        "Call `hook(grad_inputs, grad_outputs)` after this node has run; a tuple it returns replaces `grad_inputs`. A gradient that is missing is None. Returns a handle with `remove()`."
+        return attach(hooks_of(self).post, hook)
 
     def register_prehook(self, hook):
         "Call `hook(grad_outputs)` before this node runs; a tuple it returns replaces them. Returns a handle with `remove()`."
-        return Handle(hooks_of(self).pre, hook)
+        return attach(hooks_of(self).pre, hook)
+
+    def __call__(self, *grads, **kwargs):
+        "What this node makes of the given gradients, one for each of its outputs: a tensor, or a tuple with one entry for each entry of `next_functions`. Nothing is freed or accumulated, and no hooks run."
+        from autograd_nb.graph.engine import call_node
+        if kwargs: raise TypeError('keyword arguments are not supported')
+        return call_node(self, grads)
+
+    def _sequence_nr(self): return self.seq if self.seq > 0 else (1 << 64) - 1
+
+    def __dir__(self): return sorted({*super().__dir__(), *('_saved_' + a for a, s in self.aliases.items() if s in self.fields or s in self.options), *('_raw_saved_' + a for a, s in self.aliases.items() if s in self.fields)})
 
     def __repr__(self): return f'<{type(self).__name__} object at {hex(id(self))}>'
 
@@ -171,7 +188,7 @@ class AccumulateGrad(Node):
         "The leaf tensor."
         found = self.ref()
         if found is None:
-            found = tensor_like(self.array, self)
+            found = tensor_of(self.array, self)
             self.ref = weakref.ref(found)
         return found
 
@@ -181,7 +198,13 @@ def tensor_like(array, node=None):
         Exotic.bfloat16 = SWITCH.odd = True
         SWITCH.shift(1)             # from now on every operation looks closer
     out = _new(_tensor_class[0])
-    out._array, out._node, out._meta = array, node, None
+    out._array, out._node, out._meta = array, node, None if SWITCH.plain or not LOCAL.modes.inference else INFERENCE
+    return out
+
+def tensor_of(array, node=None):
+    "`tensor_like` for numbers that were there before: an ordinary tensor even in inference mode."
+    out = tensor_like(array, node)
+    out._meta = None
     return out
 
 _new = TensorBase.__new__
@@ -189,39 +212,78 @@ _tensor_class = [TensorBase]        # the tensor floor puts its class here
 
 # %% ../../nbs/graph/02_node.ipynb #91d4a177
 class NodeHooks:
-    "What users hung on a node: hooks before and after it runs, hooks on its outputs, retained gradients, metadata."
-    __slots__ = ('pre', 'post', 'outputs', 'retained', 'after', 'metadata')
-    def __init__(self): self.pre, self.post, self.outputs, self.retained, self.after, self.metadata = {}, {}, {}, {}, {}, {}
+    """What users hung on a node: hooks before (`pre`) and after (`post`) it runs, `outputs`: {number of an output: hooks on that tensor}, `retained`: {number of an output: weak reference to a `GradBox`},
+    hooks `after` a leaf has accumulated, `metadata`."""
+    __slots__ = ('pre', 'post', 'outputs', 'retained', 'after', 'metadata', '__weakref__')
+    def __init__(self): self.pre, self.post, self.outputs, self.retained, self.after, self.metadata = OrderedDict(), OrderedDict(), {}, {}, OrderedDict(), {}
+
+    def on(self, nr):
+        "The hooks on output `nr`."
+        found = self.outputs.get(nr)
+        if found is None: found = self.outputs[nr] = OrderedDict()
+        return found
 
 class Exotic:
-    "Whether complex numbers ever entered a graph, and whether there ever was a bfloat16 tensor: while not, nobody need look for them."
-    complex = bfloat16 = False
+    "Whether complex numbers ever entered a graph, and whether there ever was a bfloat16 tensor, or an inference tensor that requires grad: while not, nobody need look for them."
+    complex = bfloat16 = inference = False
 
 class Hooked:
-    "How many leaves ever had hooks: while zero, the engine need not sum a leaf's gradients before accumulating them."
-    leaves = 0
+    "The ids of the hooks of all leaves that have any: while there are none, the engine need not sum a leaf's gradients before accumulating them."
+    leaves = set()
+
+class LeafHooks(NodeHooks):
+    "The hooks of a leaf, counted in `Hooked` as long as they live."
+    __slots__ = ()
+    def __init__(self):
+        super().__init__()
+        Hooked.leaves.add(id(self))
+    def __del__(self): Hooked.leaves.discard(id(self))
 
 def hooks_of(node):
     "The node's `NodeHooks`, made on first use."
     hooks = node.hooks
     if hooks is None:
-        hooks = node.hooks = NodeHooks()
-        if node.seq == -1: Hooked.leaves += 1
+        hooks = node.hooks = LeafHooks() if node.seq == -1 else NodeHooks()
     return hooks
 
-class Handle:
-    "Removes a hook: `handle.remove()`, or leave the `with` block. Removing twice does no harm."
-    __slots__ = ('hooks', 'id', '__weakref__')
+class RemovableHandle:
+    """Removes what was registered in `hooks_dict` under `id`: `handle.remove()`, or leave the `with` block. Removing twice does no harm. It keeps nothing alive.
 
-    def __init__(self, hooks, hook, id=None):
-        self.hooks, self.id = hooks, tick() if id is None else id
-        hooks[self.id] = hook
+    `hooks_dict`: an `OrderedDict`. `extra_dict`: one or several more, of which the same key is removed."""
+    __slots__ = ('id', 'hooks_dict_ref', 'extra_dict_ref', '__weakref__')
 
-    def remove(self): self.hooks.pop(self.id, None)
+    def __init__(self, hooks_dict, *, extra_dict=None):
+        self._refer(hooks_dict, (extra_dict,) if isinstance(extra_dict, dict) else extra_dict or ())
+        self.id = tick()
+        while self.id in hooks_dict: self.id = tick()       # it may have been unpickled, with keys of another process
+
+    def _refer(self, *dicts): self.hooks_dict_ref, self.extra_dict_ref = weakref.ref(dicts[0]), tuple(map(weakref.ref, dicts[1]))
+
+    def remove(self):
+        "Remove the hook."
+        for ref in (self.hooks_dict_ref, *self.extra_dict_ref):
+            hooks = ref()
+            if hooks is not None: hooks.pop(self.id, None)
+
+    def __getstate__(self): return self.id, self.hooks_dict_ref(), [ref() for ref in self.extra_dict_ref]
+
+    def __setstate__(self, state):
+        self.id, hooks, extra = state
+        self._refer(OrderedDict() if hooks is None else hooks, [d for d in extra if d is not None])
 
     def __enter__(self): return self
 
     def __exit__(self, *exc): self.remove()
+
+def attach(hooks, hook, prepend=False, extra=()):
+    "Put `hook` last (or first) into the ordered dictionary `hooks`, and its key into the dictionaries `extra`; returns its handle."
+    handle = RemovableHandle(hooks, extra_dict=extra)
+    hooks[handle.id] = hook
+    for d in extra: d[handle.id] = True
+    if prepend: hooks.move_to_end(handle.id, last=False)
+    return handle
+
+def Handle(hooks, hook): return attach(hooks, hook)
 
 # %% ../../nbs/graph/02_node.ipynb #8ed0a422
 class Writes:
@@ -303,15 +365,16 @@ class Packed:
     "A saved value in the hands of hooks: `value` is what `pack(tensor)` returned, `hook` turns it back."
     __slots__ = ('value', 'hook')
 
-    def __init__(self, tensor, hooks):
+    def __init__(self, tensor, hooks, node=None):
         pack, self.hook = hooks
+        if hooks.__class__ is not tuple: hooks.node = node      # a checkpoint wants to know who saves
         modes, now = LOCAL.modes, tick()
         before = modes.change(grad=False, saving=None)      # what the hook computes is not part of the graph
         try: self.value = pack(tensor)
         finally: modes.change(**before)
         record = JOURNAL.of(tensor._array) if tensor._meta is None or tensor._meta.version is None else tensor._meta.version
         if record is not None and record.time > now:
-            raise RuntimeError('A saved tensor pack hook is modifying its input in place. Tensors provided as input to pack hook can not be modified by in-place operations as this can lead to unexpected side-effects. Work on a clone().')
+            raise RuntimeError('A saved tensor pack hook is modifying its input in place. Tensors provided as input to pack hook cannot be modified by in-place operations as this can lead to unexpected side-effects. Work on a clone().')
 
     def unpack(self):
         "The array, from what the unpack hook returns."
@@ -362,13 +425,13 @@ class SavedTensor:
         setattr(self.node, self.field, value)
         self.node.__class__ = packed_class(type(self.node))
 
-    def register_hooks(self, pack_hook, unpack_hook):
-        "Replace the value by `pack_hook(tensor)`, and have `unpack_hook` turn that back when it is needed."
-        if not callable(pack_hook) or not callable(unpack_hook): raise TypeError('register_hooks(): incompatible function arguments. It takes two functions, pack_hook and unpack_hook')
-        if self.freed: raise RuntimeError('Calling register_hooks on a saved tensor after it has been freed. ' + freed_error().args[0].partition('freed). ')[2])
+    def register_hooks(self, *hooks):
+        "`register_hooks(pack_hook, unpack_hook)`: replace the value by `pack_hook(tensor)`, and have `unpack_hook` turn that back when it is needed."
+        if len(hooks) != 2 or not all(map(callable, hooks)): raise TypeError('register_hooks(): incompatible function arguments. It takes two functions, pack_hook and unpack_hook')
+        if self.freed: raise RuntimeError('Calling register_hooks on a saved tensor after it has been freed. ' + freed_error().args[0].partition('freed). ')[2].replace('saved tensors after', 'saved variables after'))
         if self.value is None: raise RuntimeError('Calling register_hooks on a saved tensor with value None is forbidden')
         if _held(self.value): raise RuntimeError('Calling register_hooks on a saved tensor whose hooks have already been set. Hint: only one pair of hooks is allowed at a time.')
-        hooks, saved = (pack_hook, unpack_hook), self.tensor()
+        saved = self.tensor()
         self.put([Packed(t, hooks) for t in saved] if saved.__class__ is list else Packed(saved, hooks) if isinstance(saved, TensorBase) else saved)
 
 # %% ../../nbs/graph/02_node.ipynb #22fc374e
@@ -401,9 +464,7 @@ def role(node, field):
 
 def stale_error(node, field, array, record):
     "The error for a saved value that was overwritten before the backward pass needed it."
-    from autograd_nb.arrays.dtypes import from_numpy_dtype
-    kind = {'float32': 'FloatTensor', 'float64': 'DoubleTensor', 'float16': 'HalfTensor', 'bfloat16': 'BFloat16Tensor', 'int64': 'LongTensor'}.get(
-        from_numpy_dtype(array.dtype).name, 'Tensor')
+    kind = type_name(array) + 'Tensor'
     saved_at, written_at = node.source, record.source
     return RuntimeError(
         f'one of the variables needed for gradient computation has been modified by an inplace operation: [torch.{kind} {list(array.shape)}] '

@@ -29,7 +29,13 @@ class Case:
     def draw(self, dtype=np.float64, seed=0):
         "The inputs as arrays."
         rng = np.random.default_rng(seed)
-        return [s(rng).astype(dtype) if isinstance(s, N) else s(rng) for s in self.inputs]
+        drawn = [s(rng) for s in self.inputs]
+        wide = np.result_type(dtype, np.complex64) if dtype != ml_dtypes.bfloat16 else np.complex64
+        return [a if isinstance(s, Fixed) else np.asarray(a, wide if np.iscomplexobj(a) else dtype) for s, a in zip(self.inputs, drawn)]
+
+    def examples(self, count=3):
+        "Several draws: other numbers, and the given inputs (indices, masks) in another order."
+        return [[np.roll(a, k) if isinstance(s, Fixed) else a for s, a in zip(self.inputs, self.draw(seed=k))] for k in range(count)]
 
     def tensors(self, arrays, grad=None):
         "The arrays as tensors; those in `grad` (all differentiable ones) are leaves that require grad."
@@ -72,9 +78,9 @@ class Case:
         return torch.autograd.grad(outs, [xs[i] for i in self.wanted], starts or self.cotangents(outs), create_graph=create_graph)
 
 
-def cases(choose=lambda op: True):
+def cases(choose=lambda op: True, complex_too=False):
     every = [Case(op, k, sample) for op in REGISTRY.values() if choose(op) for k, sample in enumerate(op.samples)]
-    return [pytest.param(case, id=case.name) for case in every if not case.is_complex]
+    return [pytest.param(case, id=case.name) for case in every if complex_too or not case.is_complex]
 
 
 def differentiable(op):
@@ -195,65 +201,108 @@ def test_second_derivative(case):
 # Forward mode and batches --------------------------------------------------------------------------------------
 
 
-def forward(case, arrays, tangents):
-    "The tangents of the results. `tangents[i]`: the tangent of input i, or None."
-    op, statics, out = case.op, case.statics, case.kernel(arrays)
-    single = out[0] if op.outputs == 1 else op.kernel(*arrays, **statics)
-    if op.jvp == "symmetric":
-        total = 0
-        for i, t in enumerate(tangents):
-            if t is not None:
-                rest, keywords = op.rules[i].arguments(arrays, single, statics)
-                total = total + op.rules[i].function(np.broadcast_to(t, single.shape), *rest, **keywords)
-        return [np.broadcast_to(total, single.shape)]
-    if op.jvp == "linear":
-        at = [np.zeros_like(a) if t is None and i in case.floating else a if t is None else t for i, (a, t) in enumerate(zip(arrays, tangents))]
-        return case.kernel(at)
-    if op.jvp == "multilinear":
-        parts = [case.kernel([t if i == k else a for i, a in enumerate(arrays)])[0] for k, t in enumerate(tangents) if t is not None]
-        return [sum(parts)]
-    return case.with_gradients(op.jvp(tuple(tangents), arrays, single, statics))
-
-
 def subsets(items):
     return [set(c) for n in range(1, len(items) + 1) for c in itertools.combinations(items, n)]
 
 
-@pytest.mark.parametrize("case", cases(differentiable))
+def several(out):
+    return list(out) if isinstance(out, (tuple, list)) else [out]
+
+
+def tangents_of(case, arrays, tangents):
+    "The tangents of the results that have gradients, from arrays or from tensors; `tangents[i]`: the tangent of input i, or None."
+    out = case.op.general(*arrays, **case.statics)
+    return case.op.tangent(tuple(tangents), tuple(arrays), out, case.statics)
+
+
+def moving_inputs(case, seed=3):
+    "For every choice of inputs that move: (arrays, tangents)."
+    arrays = case.draw()
+    rng = np.random.default_rng(seed)
+    full = [np.asarray(rng.standard_normal(a.shape) + (1j * rng.standard_normal(a.shape) if np.iscomplexobj(a) else 0)) for a in arrays]
+    return arrays, [[t if i in chosen else None for i, t in enumerate(full)] for chosen in subsets(case.wanted)]
+
+
+def inner(a, b):
+    "The real inner product of arrays."
+    return float(np.real(np.conj(a) * b).sum())
+
+
+@pytest.mark.parametrize("case", cases(differentiable, complex_too=True))
 def test_forward_mode(case):
     "Tangents agree with a difference quotient and with the transpose of the reverse rule, for every choice of moving inputs."
-    arrays = case.draw()
-    rng = np.random.default_rng(3)
-    full = [np.asarray(rng.standard_normal(a.shape)) for a in arrays]
+    arrays, choices = moving_inputs(case)
     outs = [o for o in case.outputs(*case.tensors(arrays)) if o.requires_grad]
-    starts = case.cotangents(outs)
+    rng = np.random.default_rng(1)
+    starts = [torch.from_numpy(np.asarray(rng.standard_normal(o.shape) * (1 + 1j if o.is_complex() else 1))) for o in outs]
     back = dict(zip(case.wanted, case.gradients(arrays, starts)))
-    for moving in subsets(case.wanted):
-        tangents = [t if i in moving else None for i, t in enumerate(full)]
-        found = forward(case, arrays, tangents)
+    for tangents in choices:
+        found = case.with_gradients(tangents_of(case, arrays, tangents))
         h = 1e-6
         plus, minus = ([a + s * h * t if t is not None else a for a, t in zip(arrays, tangents)] for s in (1, -1))
         for f, p, m in zip(found, case.kernel(plus), case.kernel(minus)):
-            assert f.shape == p.shape
+            assert f.shape == p.shape and np.iscomplexobj(f) == np.iscomplexobj(p)
             agree(f, (p - m) / (2 * h), 1e-5)
-        agree(sum((f * s._array).sum() for f, s in zip(found, starts)), sum((full[i] * back[i]._array).sum() for i in moving), 1e-9)
+        moved = sum(inner(s._array, f) for f, s in zip(found, starts))
+        agree(moved, sum(inner(back[i]._array, t) for i, t in enumerate(tangents) if t is not None), 1e-9)
 
 
-@pytest.mark.parametrize("case", cases(lambda op: op.batch is not None))
+@pytest.mark.parametrize("case", cases(differentiable))
+def test_forward_rule_differentiates(case):
+    "The gradient of <u, tangent>, for the inputs and for the tangents that came in: reverse mode over forward mode."
+    arrays, choices = moving_inputs(case)
+    tangents = choices[-1]
+    moving = [i for i, t in enumerate(tangents) if t is not None]
+
+    def outputs(values, given):
+        every = iter(given)
+        found = several(tangents_of(case, values, [next(every) if i in moving else None for i in range(len(values))]))
+        return [f for i, f in enumerate(found) if case.op.outputs == 1 or case.op.differentiable is None or i in case.op.differentiable]
+
+    xs, ts = case.tensors(arrays), [torch.from_numpy(tangents[i].copy()).requires_grad_() for i in moving]
+    found = outputs(xs, ts)
+    along = case.cotangents(found, seed=2)
+    total = sum((f * u).sum() for f, u in zip(found, along))
+    places = [xs[i] for i in case.wanted] + ts
+    gradients = torch.autograd.grad(total, places, materialize_grads=True) if total.requires_grad else [torch.zeros_like(p) for p in places]
+
+    def numeric(here):
+        return sum(float((np.asarray(f) * u._array).sum()) for f, u in zip(outputs(here[: len(arrays)], here[len(arrays) :]), along))
+
+    everything = arrays + [tangents[i] for i in moving]
+    for i, g in zip(case.wanted + list(range(len(arrays), len(everything))), gradients):
+        agree(g._array, central(numeric, everything, i), 1e-5)
+
+
+@pytest.mark.parametrize("op", [pytest.param(op, id=op.name) for op in REGISTRY.values()])
+def test_operation_has_a_batching_rule(op):
+    assert op.batch is not None
+
+
+@pytest.mark.parametrize("case", cases(complex_too=True))
 def test_batch_rule_is_a_loop(case):
-    size = 3
-    draws = [case.draw(seed=k) for k in range(size)]
-    for chosen in subsets(range(len(case.inputs)) if not any(isinstance(s, Fixed) for s in case.inputs) else case.floating):
+    "For every choice of batched inputs: values, and gradients through the rule."
+    draws = case.examples()
+    for chosen in subsets(range(len(case.inputs))):
         mixed = [[d[i] if i in chosen else draws[0][i] for i in range(len(case.inputs))] for d in draws]
         expected = [np.stack(r) for r in zip(*(case.kernel(m) for m in mixed))]
         values = [np.stack([d[i] for d in draws]) if i in chosen else draws[0][i] for i in range(len(case.inputs))]
         batched = [i in chosen for i in range(len(case.inputs))]
-        found = case.op.batch(case.op, values, batched, case.statics)
-        found = case.with_gradients(found)
+        found = case.with_gradients(case.op.batched(values, batched, case.statics))
         assert len(found) == len(expected)
         for a, b in zip(found, expected):
-            assert np.shape(a) == b.shape
+            assert np.shape(a) == b.shape and a.dtype == b.dtype
             agree(a, b, 1e-10)
+        if not case.wanted:
+            continue
+        xs = case.tensors(values)
+        outs = [o for o in several(case.op.batched(xs, batched, case.statics)) if o.requires_grad]
+        starts = case.cotangents(outs)
+        gradients = torch.autograd.grad(outs, [xs[i] for i in case.wanted], starts, materialize_grads=True)
+        singly = [case.gradients(m, [s[k] for s in starts]) for k, m in enumerate(mixed)]
+        for n, (i, g) in enumerate(zip(case.wanted, gradients)):
+            each = [one[n]._array for one in singly]
+            agree(g._array, np.stack(each) if i in chosen else sum(each), 1e-9)
 
 
 # What a node keeps ---------------------------------------------------------------------------------------------

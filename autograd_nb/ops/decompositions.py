@@ -20,10 +20,10 @@ from ..arrays.numpy_backend import xp
 from ..graph.node import TensorBase, tensor_like
 from ..graph.op import N, Z, op
 from .linalg import matmul
-from .pointwise import abs, as_numbers, conj_physical, pow, real, to, where
+from .pointwise import abs, as_numbers, conj_physical, is_complex, pow, real, sgn, to, where
 from .reduce import axes, count_of, reduction_batch, restore, sum
 from .shape import all_batched, diagonal, diagonal_scatter, mT, narrow, pad_dim, reshape, sum_to_size, tril, triu, unsqueeze
-from .special import imag, is_complex, sgn
+from .special import imag
 
 # %% ../../nbs/ops/09_decompositions.ipynb #966c3b86
 def array_of(x):

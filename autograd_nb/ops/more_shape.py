@@ -6,18 +6,19 @@
 __all__ = ['windows', 'unfold', 'fold', 'strided_view', 'places', 'padded_dims', 'pad_copies', 'pad_collect', 'pad_constant',
            'running_index', 'recurrence', 'delayed', 'damping', 'backward_recurrence', 'logcumsumexp_rule',
            'logcumsumexp', 'first_part', 'covered', 'scatter', 'first', 'extreme_parts', 'scatter_extreme',
-           'product_parts', 'scatter_product', 'one_by_one', 'masked_scatter', 'sum_to', 'masked_gather', 'transform',
-           'fft']
+           'product_parts', 'scatter_product', 'as_row', 'rank_in', 'masked_scatter', 'sum_to', 'masked_gather',
+           'transform', 'fft']
 
 # %% ../../nbs/ops/10_more_shape.ipynb #58930420
+import math
 import numpy as np
 from ..arrays.numpy_backend import xp
 from ..graph.op import Fixed, N, Z, linear, op
-from .indexing import as_strided_zeros, at, gather, scatter_add_zeros, zeros_of
+from .indexing import as_strided, as_strided_zeros, at, gather, scatter_add_zeros, zeros_of
 from .pointwise import as_numbers, exp, where
-from .reduce import along, dims_of, pick
+from .reduce import along, cumsum, dims_of, pick
 from .special import log_of_sum
-from .shape import all_batched, cat, flip, shift, stack, sum_to_size, unbind
+from .shape import all_batched, cat, expand, flip, reshape, shift, sum_to_size
 
 # %% ../../nbs/ops/10_more_shape.ipynb #24b155b6
 def windows(x, dim, size, step):
@@ -52,7 +53,12 @@ def fold(g, *, shape, dim, size, step):
 fold.vjp(g=lambda ct, *, dim, size, step: unfold(ct, dim=dim, size=size, step=step))
 
 # %% ../../nbs/ops/10_more_shape.ipynb #9167a710
-@op(jvp=linear, view=True, batch=None, node='AsStridedBackward0', samples=[(N(3, 4), dict(size=(3,), stride=(4,), start=1, layout=(4, 1))), (N(3, 4), dict(size=(2, 3), stride=(1, 1), start=2, layout=(4, 1)))])
+def _strided_batch(op, values, batched, statics):
+    s = {**statics, 'storage_offset': statics['start']}
+    del s['start']
+    return as_strided.batched(values, batched, s)
+
+@op(jvp=linear, view=True, batch=_strided_batch, node='AsStridedBackward0', samples=[(N(3, 4), dict(size=(3,), stride=(4,), start=1, layout=(4, 1))), (N(3, 4), dict(size=(2, 3), stride=(1, 1), start=2, layout=(4, 1)))])
 def strided_view(x, *, size, stride, start, layout):
     "A view of the memory of `x`, which lies there without gaps in the order of the strides `layout`, from its element `start` with other strides (all in elements)."
     flat = x.transpose(sorted(range(x.ndim), key=lambda d: -layout[d])).reshape(-1)
@@ -264,13 +270,20 @@ def scatter_product(x, src, index, *, dim, include_self=True):
 scatter_product.vjp(x=lambda g, x, src, index, *, include_self, dim: g * product_parts(x, src, index, include_self, dim)[0],
                     src=lambda g, x, src, index, *, include_self, dim: covered(gather(g, index, dim=dim) * product_parts(x, src, index, include_self, dim)[1], src.shape, dim))
 
-def one_by_one(op, values, batched, statics):
-    "Batching by a loop over the examples, for operations whose work depends on a mask's contents."
-    parts = [unbind(v, dim=0) if b else v for v, b in zip(values, batched)]
-    count = next(v.shape[0] for v, b in zip(values, batched) if b)
-    return stack(*[op(*[p[k] if b else p for p, b in zip(parts, batched)], **statics) for k in range(count)], dim=0)
+def as_row(x): return reshape(x, shape=(x.shape[0], math.prod(x.shape[1:])))
 
-@op(jvp=linear, batch=one_by_one, keep=('mask',), samples=[(N(2, 3), N(4), Fixed([[True, False, True], [False, True, False]]))])
+def rank_in(mask):
+    "For each place of (batched, flattened) masks where it holds, how many such places come before; 0 elsewhere."
+    return (cumsum(mask, dim=1) - 1) * mask
+
+def _masked_scatter_batch(op, values, batched, statics):
+    x, source, mask = all_batched(op, values, batched)
+    shape = np.broadcast_shapes(tuple(x.shape[1:]), tuple(mask.shape[1:]))
+    x, mask = (expand(reshape(v, shape=(v.shape[0], *(1,) * (len(shape) + 1 - len(v.shape)), *v.shape[1:])), size=(v.shape[0], *shape)) for v in (x, mask))
+    if not math.prod(source.shape[1:]): return x
+    return where(reshape(gather(as_row(source), rank_in(as_row(mask)), dim=1), shape=x.shape), x, mask)
+
+@op(jvp=linear, batch=_masked_scatter_batch, keep=('mask',), samples=[(N(2, 3), N(4), Fixed([[True, False, True], [False, True, False]]))])
 def masked_scatter(x, source, mask):
     "A copy of `x` with the elements of `source`, in order, where `mask` holds."
     out = np.broadcast_to(x, np.broadcast_shapes(x.shape, mask.shape)).copy()
@@ -283,7 +296,15 @@ masked_scatter.vjp(x=lambda g, mask, x_shape: sum_to(where(0., g, mask), x_shape
 
 def sum_to(g, shape): return sum_to_size(g, size=tuple(shape)) if tuple(g.shape) != tuple(shape) else g
 
-@op(jvp=linear, batch=one_by_one, keep=('mask',), node='MaskedScatterBackward0', samples=[(N(2, 3), Fixed([[True, False, True], [False, True, False]]), dict(shape=(4,)))])
+def _masked_gather_batch(op, values, batched, statics):
+    g, mask = all_batched(op, values, batched)
+    mask = expand(reshape(mask, shape=(mask.shape[0], *(1,) * (len(g.shape) - len(mask.shape)), *mask.shape[1:])), size=g.shape)
+    shape = statics['shape']
+    if not math.prod(shape): return zeros_of(g, (g.shape[0], *shape))
+    out = scatter_add_zeros(as_row(where(g, 0., mask)), rank_in(as_row(mask)), shape=(g.shape[0], math.prod(shape)), dim=1)
+    return reshape(out, shape=(g.shape[0], *shape))
+
+@op(jvp=linear, batch=_masked_gather_batch, keep=('mask',), node='MaskedScatterBackward0', samples=[(N(2, 3), Fixed([[True, False, True], [False, True, False]]), dict(shape=(4,)))])
 def masked_gather(g, mask, *, shape):
     "The elements where `mask` holds, in order, at the front of zeros of `shape`."
     out = xp.zeros(shape, g.dtype)

@@ -10,7 +10,7 @@ import numpy as np
 from ..arrays.numpy_backend import xp
 from ..graph.op import Fixed, N, linear, op, symmetric
 from .pointwise import exp
-from .reduce import along, count_of, sum
+from .reduce import along, count_of, per_example, sum
 from .shape import all_batched, expand, pointwise, reshape
 
 # %% ../../nbs/ops/06_nn.ipynb #54d89773
@@ -97,10 +97,7 @@ nll_spread.vjp(g=lambda ct, target, *, weight, ignore_index, reduction: nll_loss
 
 # %% ../../nbs/ops/06_nn.ipynb #db0ca5c2
 def _each_mse(op, values, batched, statics):
-    each = pointwise(op, values, batched, {'reduction': 'none'})
-    if statics['reduction'] == 'none': return each
-    total = sum(each, dim=tuple(range(1, len(each.shape)))) if len(each.shape) > 1 else each
-    return total / max(count_of(each.shape[1:], None), 1) if statics['reduction'] == 'mean' else total
+    return per_example(pointwise(op, values, batched, {'reduction': 'none'}), statics['reduction'])
 
 @op(promote='same', batch=_each_mse, node='MseLossBackward0', samples=[(N(3, 4), N(3, 4), dict(reduction=r)) for r in ('mean', 'sum', 'none')],
     jvp=lambda tangents, values, out, statics: _mse_jvp(tangents, values, statics['reduction']))

@@ -10,16 +10,16 @@ __all__ = ['away', 'floor', 'ceil', 'trunc', 'round', 'eq', 'ne', 'lt', 'le', 'g
            'log1p', 'log2', 'log10', 'sqrt', 'rsqrt', 'reciprocal', 'square', 'sin', 'cos', 'tan', 'asin', 'acos',
            'atan', 'sinh', 'cosh', 'tanh', 'square_radius', 'atan2', 'sigmoid', 'relu', 'leaky_relu', 'elu',
            'softplus_kernel', 'softplus', 'logsigmoid', 'silu', 'silu_rule', 'erf_kernel', 'erf', 'gelu_rule', 'gelu',
-           'sign', 'abs', 'sgn', 'rounding', 'half_at_ties', 'as_numbers', 'clamp_min', 'clamp_max', 'maximum',
-           'minimum', 'inside', 'clamp', 'where', 'lerp', 'addcmul', 'addcdiv', 'masked_fill', 'plain', 'floor_divide',
-           'remainder', 'fmod', 'clone', 'to', 'real', 'conj_physical']
+           'sign', 'abs', 'is_complex', 'sgn_rule', 'sgn', 'rounding', 'half_at_ties', 'as_numbers', 'clamp_min',
+           'clamp_max', 'maximum', 'minimum', 'inside', 'clamp', 'where', 'lerp', 'addcmul', 'addcdiv', 'masked_fill',
+           'plain', 'floor_divide', 'remainder', 'fmod', 'clone', 'to', 'real', 'conj_physical']
 
 # %% ../../nbs/ops/02_pointwise.ipynb #5daa9137
 import math
 import numpy as np
 from ..arrays.numpy_backend import xp
 from ..graph.node import TensorBase
-from ..graph.op import Fixed, N, REGISTRY, Z, linear, op, symmetric, undo
+from ..graph.op import Fixed, N, Z, linear, op, symmetric, undo
 from .shape import all_batched, pointwise
 
 # %% ../../nbs/ops/02_pointwise.ipynb #d4fae271
@@ -342,9 +342,22 @@ def abs(x):
     return xp.absolute(x)
 abs.vjp(x=lambda g, x: g * sgn(x))
 
+def is_complex(x):
+    "Whether an array or tensor holds complex numbers."
+    return getattr(x, '_array', x).dtype.kind == 'c'
+
+def sgn_rule(g, x, out):
+    if not is_complex(x): return nought(g)
+    size = where(abs(x), 1., x != 0)
+    return where((g - out * real(g * conj_physical(out))) / size, 0., x != 0)
+
+@unary(holomorphic=False, samples=[(N(3, 4),), (Z(3, 4),), (Z(),)], jvp=lambda tangents, values, out, statics: sgn_rule(tangents[0], values[0], out))
 def sgn(x):
-    "`x / abs(x)`, and zero at zero, of an array or a tensor."
-    return REGISTRY['sgn'](x) if (x._array if isinstance(x, TensorBase) else x).dtype.kind == 'c' else sign(x)
+    "`x / abs(x)`, and zero at zero; of real numbers their sign."
+    if x.dtype.kind != 'c': return sign.kernel(x)
+    size = xp.absolute(x)
+    return xp.where(size == 0, x, x / xp.where(size == 0, size.dtype.type(1), size))
+sgn.vjp(x=sgn_rule)
 
 def rounding(name, ufunc, doc):
     "Define an operation that rounds; whole numbers stay as they are, and the gradient is zero."
@@ -421,11 +434,11 @@ def addcdiv(x, y, z, *, value=1):
     return x + y / z * x.dtype.type(value)
 addcdiv.vjp(x=lambda g: g, y=lambda g, z, *, value: g / z * value, z=lambda g, y, z, *, value: -g * (y / z / z) * value)
 
-@op(jvp=symmetric, batch=pointwise, keep=('mask',), samples=[(N(3, 4), Fixed([True, False, True, False]), dict(value=2.))])
+@op(jvp=lambda tangents, values, out, statics: masked_fill(tangents[0], values[1], value=0.), batch=pointwise, keep=('mask',), samples=[(N(3, 4), Fixed([True, False, True, False]), dict(value=2.)), (N(4), Fixed([[True], [False]]), dict(value=2.))])
 def masked_fill(x, mask, *, value):
     "`x` with `value` where `mask` holds."
     return xp.where(mask, x.dtype.type(value), x)
-masked_fill.vjp(x=lambda g, mask: masked_fill(g, mask, value=0.))
+masked_fill.vjp(x=lambda g, mask, x_shape: undo(masked_fill(g, mask, value=0.), (tuple(x_shape), None)))
 
 # %% ../../nbs/ops/02_pointwise.ipynb #d5ea1b35
 def plain(name, ufunc, doc, n=2):

@@ -12,15 +12,14 @@ __all__ = ['SELU_ALPHA', 'SELU_SCALE', 'heaviside', 'gcd', 'lcm', 'bitwise_left_
            'polygamma', 'zeta', 'mvlgamma', 'mvlgamma_rule', 'gamma_parts', 'igamma', 'igammac', 'bessel_scaled', 'i0',
            'i1', 'i0e', 'i1e', 'hardtanh', 'hardsigmoid', 'hardswish', 'mish_rule', 'mish', 'below', 'selu', 'celu',
            'softshrink', 'hardshrink', 'threshold', 'prelu', 'halves', 'glu_rule', 'glu', 'nan_to_num', 'is_number',
-           'imag', 'complex_of', 'view_as_real', 'view_as_complex', 'is_complex', 'sgn_rule', 'sgn', 'angle_rule',
-           'angle']
+           'imag', 'complex_of', 'view_as_real', 'view_as_complex', 'angle_rule', 'angle']
 
 # %% ../../nbs/ops/08_special.ipynb #87ecec97
 import math
 import numpy as np
 from ..arrays.numpy_backend import xp
 from ..graph.op import Fixed, N, Z, linear, op
-from .pointwise import (_ERF_A, _ERF_B, _ERF_C, _ERF_D, _ERF_P, _ERF_Q, _poly, abs, away, binary, conj_physical, cos, erf_kernel, exp, log, plain, real, reciprocal, rsqrt, sigmoid, sign, sin, softplus, tanh,
+from .pointwise import (_ERF_A, _ERF_B, _ERF_C, _ERF_D, _ERF_P, _ERF_Q, _poly, abs, away, binary, conj_physical, cos, erf_kernel, exp, is_complex, log, plain, real, reciprocal, rsqrt, sigmoid, sign, sin, softplus, tanh,
                                        unary, where)
 from .shape import cat, narrow, pointwise, shift
 from .reduce import dims_of
@@ -548,23 +547,6 @@ def view_as_complex(x):
     if x.shape[-1] != 2: raise RuntimeError('Tensor must have a last dimension of size 2')
     return (x[..., 0] + x.dtype.type(1) * 1j * x[..., 1]).astype(np.result_type(x.dtype, np.complex64))
 view_as_complex.vjp(x=lambda g: view_as_real(g))
-
-def is_complex(x):
-    "Whether an array or tensor holds complex numbers."
-    return getattr(x, '_array', x).dtype.kind == 'c'
-
-def sgn_rule(g, x, out):
-    if not is_complex(x): return where(g, 0., False)
-    size = where(abs(x), 1., x != 0)
-    return where((g - out * real(g * conj_physical(out))) / size, 0., x != 0)
-
-@unary(holomorphic=False, samples=[(Z(3, 4),), (Z(),)], jvp=lambda tangents, values, out, statics: sgn_rule(tangents[0], values[0], out))
-def sgn(x):
-    "`x / abs(x)`, and zero at zero."
-    if x.dtype.kind != 'c': return xp.sign(x)
-    size = xp.absolute(x)
-    return xp.where(size == 0, x, x / xp.where(size == 0, size.dtype.type(1), size))
-sgn.vjp(x=sgn_rule)
 
 def angle_rule(g, x):
     if not is_complex(x): return where(g, 0., False)

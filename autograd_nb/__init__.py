@@ -29,6 +29,7 @@ from .functions import (Size, addcdiv, addcmul, addmm, addmv, baddbmm, allclose,
                                    is_tensor, isclose, meshgrid, movedim, moveaxis, numel, outer, result_type, stack, std_mean, topk, unique, var_mean, vstack, where)
 from . import more as _more
 from . import autograd
+from .func import vmap
 from .autograd.anomaly_mode import is_anomaly_check_nan_enabled, is_anomaly_enabled, set_anomaly_enabled
 
 # %% ../nbs/00_package.ipynb #43c54b95

@@ -902,11 +902,7 @@ def sort(input, dim=-1, descending=False, stable=False):
 
 def argsort(input, dim=-1, descending=False, stable=False):
     "Where the elements in order are."
-    a, d = input._array, dim_of(dim, input._array.ndim)
-    if not a.ndim: return tensor_like(np.zeros((), np.int64))
-    if not descending: return tensor_like(np.argsort(a, d, kind='stable'))
-    flipped = np.flip(np.argsort(np.flip(a, d), d, kind='stable'), d)
-    return tensor_like(np.ascontiguousarray(a.shape[d] - 1 - flipped))
+    return _op['argsort'](input, dim=dim_of(dim, input._array.ndim), descending=builtins.bool(descending))
 
 def topk(input, k, dim=-1, largest=True, sorted=True):
     "The `k` largest (or smallest) elements along `dim`, and where they are."
@@ -924,8 +920,8 @@ def median(input, dim=None, keepdim=False):
     if not input._array.ndim: return return_median(input.clone(), tensor_like(np.zeros((), np.int64)))
     index = narrow(argsort(input.detach(), d), d, (input._array.shape[d] - 1) // 2, 1)
     if input._array.dtype.kind == 'f':
-        lost = np.isnan(input._array)
-        index = tensor_like(np.where(lost.any(d, keepdims=True), lost.argmax(d, keepdims=True), index._array))
+        lost = _op['isnan'](input)
+        index = where(_op['any'](lost, dim=d, keepdim=True), _op['argmax'](lost, dim=d, keepdim=True), index)
     return return_median(_op['picked'](input, index, dim=d, keepdim=keepdim, node='MedianBackward1'), index if keepdim else squeeze(index, d))
 
 def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=None):
@@ -941,9 +937,10 @@ def bincount(input, weights=None, minlength=0):
 def one_hot(input, num_classes=-1):
     "Vectors of zeros with a one at the class index."
     if input._array.dtype != np.int64: raise RuntimeError('one_hot is only applicable to index tensor of type LongTensor.')
+    known = input.__class__ not in WRAPPERS
     n = int(input._array.max()) + 1 if num_classes == -1 else num_classes
-    if input._array.size and (input._array.min() < 0 or input._array.max() >= n): raise RuntimeError('Class values must be smaller than num_classes.')
-    return tensor_like((input._array[..., None] == np.arange(n)).astype(np.int64))
+    if known and input._array.size and (input._array.min() < 0 or input._array.max() >= n): raise RuntimeError('Class values must be smaller than num_classes.')
+    return cast(unsqueeze(input, -1) == tensor_like(np.arange(n)), DTYPES['int64'])
 
 # %% ../nbs/tensor/02_functions.ipynb #11deefcb
 def equal(input, other):
@@ -952,6 +949,9 @@ def equal(input, other):
 
 def isclose(input, other, rtol=1e-5, atol=1e-8, equal_nan=False):
     "Elementwise: `|input - other| <= atol + rtol * |other|`."
+    if input.__class__ in WRAPPERS or other.__class__ in WRAPPERS:
+        near = (_op['abs'](input - other) <= _op['abs'](other) * rtol + atol) & _op['isfinite'](other) | (input == other)
+        return near | ((input != input) & (other != other)) if equal_nan else near
     return tensor_like(np.isclose(input._array, other._array, rtol, atol, equal_nan))
 
 def allclose(input, other, rtol=1e-5, atol=1e-8, equal_nan=False):

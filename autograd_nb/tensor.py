@@ -5,7 +5,8 @@
 # %% auto #0
 __all__ = ['CPU', 'DIRECT', 'FUNCTIONS', 'SYNONYMS', 'IN_PLACE', 'OPERATORS', 'UFUNCS', 'device', 'check_device', 'view_meta',
            'geometry', 'any_negative', 'view_error', 'StaleView', 'renew', 'released_box', 'retain_in', 'overwrite',
-           'CopySlices', 'renew_views', 'refuse_write', 'refuse_overlap', 'reshaped', 'in_place', 'Tensor', 'chances']
+           'CopySlices', 'rebase', 'renew_views', 'refuse_write', 'refuse_overlap', 'reshaped', 'in_place', 'Tensor',
+           'chances']
 
 # %% ../nbs/tensor/03_tensor.ipynb #b3a3b858
 import builtins
@@ -22,9 +23,10 @@ from .arrays.numpy_backend import CONSTANTS, constant, storage_of
 from .arrays.random import default_generator
 from .functions import Size, as_operand, cast, into
 from .graph import engine
+from .graph.errors import (assigned_error, called, device_error, fits_error, freed_error, item_error, leaf_error, no_gpu_error, not_float_error, not_recorded, numpy_error, own_copy, result_type_error, teach)
 from .graph.levels import FUNCTION, WRAPPERS, Plain, adopt, at_captured, captured_error, refused, transforming, write
 from .graph.modes import LOCAL, SWITCH, tick
-from .graph.node import (INFERENCE, JOURNAL, AccumulateGrad, Exotic, GradBox, Meta, Node, OutputEdge, TensorBase, Writes, _tensor_class, attach, caller, extra, freed_error, hooks_of, remember, tensor_like, tensor_of)
+from .graph.node import (INFERENCE, JOURNAL, AccumulateGrad, Exotic, GradBox, Meta, Node, OutputEdge, TensorBase, Writes, _tensor_class, attach, caller, extra, hooks_of, remember, tensor_like, tensor_of)
 from .graph.op import REGISTRY, bind
 from .printing import format_tensor
 
@@ -40,7 +42,7 @@ class device:
             type, _, number = type.partition(':')
             index = int(number)
         if type not in ('cpu', 'cuda', 'mps', 'meta', 'xpu'):
-            raise RuntimeError(f'Expected one of cpu, cuda, ipu, xpu, mkldnn, opengl, opencl, ideep, hip, ve, fpga, maia, xla, lazy, vulkan, mps, meta, hpu, mtia, privateuseone device type at start of device string: {type}')
+            raise device_error(type)
         self.type, self.index = type, index
 
     def __repr__(self): return f"device(type='{self.type}')" if self.index is None else f"device(type='{self.type}', index={self.index})"
@@ -56,8 +58,7 @@ def check_device(d):
     if d is None: return
     d = device(d) if not isinstance(d, device) else d
     if d.type != 'cpu':
-        raise RuntimeError(f'No {d.type.upper()} GPUs are available. This build computes on the CPU: leave device out, or guard it with "cuda" if torch.cuda.is_available() else "cpu".' if d.type == 'cuda'
-                           else f'The device type {d.type!r} is not available. Use device="cpu".')
+        raise no_gpu_error(d.type)
 
 # %% ../nbs/tensor/03_tensor.ipynb #d4e95501
 def view_meta(x, o):
@@ -145,16 +146,16 @@ def overwrite(x, result, name):
     meta = x._meta
     base = None if meta is None else meta.base
     tracked = modes.grad and (result._node is not None or x._node is not None or base is not None and base._node is not None)
-    refuse_write(x, tracked)
+    refuse_write(x, tracked, name)
     if result is x: return x
     array, new = x._array, result._array
     if new.shape != array.shape:
-        raise RuntimeError(f"output with shape {list(array.shape)} doesn't match the broadcast shape {list(new.shape)}")
+        raise fits_error(x, new.shape)
     have, want = FROM_NUMPY[new.dtype], FROM_NUMPY[array.dtype]
     if have is not want and RANK[have.category] > RANK[want.category]:
-        raise RuntimeError(f"result type {F._type_name(result)} can't be cast to the desired output type {F._type_name(x)}")
+        raise result_type_error(x, F._type_name(result), F._type_name(x))
     if not array.flags.writeable or 0 in array.strides and array.size > 1 and builtins.any(s == 0 and n > 1 for s, n in zip(array.strides, array.shape)):
-        raise RuntimeError('unsupported operation: more than one element of the written-to tensor refers to a single memory location. Please clone() the tensor before performing the operation.')
+        raise own_copy(x, 'more than one element of the written-to tensor refers to a single memory location')
     node = result._node
     if node is not None and node.seq > 0:
         if have is not want:
@@ -187,21 +188,23 @@ class CopySlices(Node):
     """The node of a base after a write through one of its views: the write's own node `fn`, applied to the part of the gradient that the view shows.
 
     The gradient of the old base is the incoming one with that part replaced by what `fn` makes of it (zero if the old value was overwritten); the gradients of `fn`'s other inputs pass on."""
-    __slots__ = ('fn', 'window', 'first')
+    __slots__ = ('fn', 'window', 'own')
 
-    def __init__(self, base, fn, window):
+    def __init__(self, base, fn, window, own=None):
         self.fn, self.window, self.hooks, self.shape, self.seq = fn, window, None, base._array.shape, tick()
-        self.first = fn is not None and fn.positions[:1] == (0,)       # whether `fn` differentiates the old value of the view
-        edges = () if fn is None else fn.edges()
-        self.inputs = (base._node, *(edges[1:] if self.first else edges))
+        self.own = 0 if own is None and fn is not None and fn.positions[:1] == (0,) else own       # which edge of `fn` leads to the old value of the view, if any
+        self.inputs = (base._node, *self._others(() if fn is None else fn.edges()))
         self.code, self.lasti = caller()
         if SWITCH.anomaly: remember(self)
+
+    def _others(self, values): return values if self.own is None else values[:self.own] + values[self.own + 1:]
 
     arity = property(lambda self: 1 + (0 if self.fn is None else max(self.fn.arity - 1, len(self.inputs) - 1)))
     positions = property(lambda self: tuple(range(len(self.inputs))))
     fields = property(lambda self: () if self.fn is None else self.fn.fields)
     saved = property(lambda self: [] if self.fn is None else self.fn.saved)
     freed = property(lambda self: self.fn is not None and self.fn.freed)
+    verified = property(lambda self: self.fn is None or self.fn.verified)
     def release(self): self.fn is None or self.fn.release()
 
     def run(self, g, keep):
@@ -210,7 +213,7 @@ class CopySlices(Node):
         if self.fn is not None:
             try: outs = self.fn.run(part, keep)
             except AttributeError as error:
-                if error.obj is self.fn and error.name in self.fn.fields: raise freed_error() from None
+                if error.obj is self.fn and error.name in self.fn.fields: raise freed_error(self.fn) from None
                 raise
         return self._joined(g, outs, np.zeros(part.shape, g.dtype))
 
@@ -221,8 +224,21 @@ class CopySlices(Node):
 
     def _joined(self, g, outs, nothing):
         outs = outs if outs.__class__ is tuple else (outs,)
-        mine = outs[0] if self.first and outs[0] is not None else nothing
-        return (REGISTRY['as_strided_scatter'](g, mine, **self.window), *(outs[1:] if self.first else outs))
+        mine = nothing if self.own is None or outs[self.own] is None else outs[self.own]
+        return (REGISTRY['as_strided_scatter'](g, mine, **self.window), *self._others(outs))
+
+def rebase(x, node, own):
+    "Give `x`, which was written to, the history of the present value: the node `node`, whose edge number `own` leads to the old one."
+    base, box = x._base, released_box(x)
+    if base is None:
+        x._node = node
+        renew_views(x)
+    else:
+        of_base = released_box(base)
+        base._node = CopySlices(base, node, geometry(x._array, base._array), own)
+        retain_in(base, of_base)
+        renew_views(base)
+    retain_in(x, box)
 
 def renew_views(base):
     "Renew the histories of all living views of `base`."
@@ -231,17 +247,17 @@ def renew_views(base):
         view = ref()
         if view is not None: renew(view, base)
 
-def refuse_write(x, tracked, was='is being'):
+def refuse_write(x, tracked, op=None, was='is being'):
     "Raise PyTorch's error if `x` may not be written to. `tracked`: the write would be recorded; a leaf that requires grad, a view of one, and a view whose making was not recorded in full, allow that no more than inference tensors do in any case."
     meta = x._meta
     if meta is not None and meta.inference and not LOCAL.modes.inference:
-        raise RuntimeError('Inplace update to inference tensor outside InferenceMode is not allowed.You can make a clone to get a normal tensor before doing inplace update.')
+        raise teach(RuntimeError('Inplace update to inference tensor outside InferenceMode is not allowed.You can make a clone to get a normal tensor before doing inplace update.'), x, instead='no_grad() instead of inference_mode() where it is made, or write into a clone()')
     if not tracked: return
     if meta is not None and meta.view is not None: raise view_error(meta.view, x._node, 'is being modified inplace')
     if x._node.__class__ is AccumulateGrad:
-        raise RuntimeError(f'a leaf Variable that requires grad {was} used in an in-place operation. Wrap the update in torch.no_grad(), or compute a new tensor instead.')
+        raise leaf_error(x, x, op, was)
     if meta is not None and meta.base is not None and meta.base._node.__class__ is AccumulateGrad:
-        raise RuntimeError('a view of a leaf Variable that requires grad is being used in an in-place operation. Wrap the update in torch.no_grad(), or work on a clone().')
+        raise leaf_error(x, meta.base, op)
 
 def refuse_overlap(array, other):
     "Raise PyTorch's error if `other`, an input, shares part of the memory that is to be written."
@@ -253,7 +269,7 @@ def reshaped(name):
     "The in-place twin `name_` of a function that changes a tensor's shape: the tensor itself becomes the view."
     function = getattr(F, name)
     def method(self, *args, **kwargs):
-        refuse_write(self, LOCAL.modes.grad)
+        refuse_write(self, LOCAL.modes.grad, name + '_')
         view = function(self, *args, **kwargs)
         if self.__class__ in WRAPPERS:
             self.__dict__.update(view.__dict__)
@@ -363,7 +379,7 @@ class Tensor(TensorBase):
         if LOCAL.modes.transforms and transforming(): raise refused('requires_grad_')
         if requires_grad and node is None:
             if self._array.dtype.kind not in 'fc' and self._array.dtype != bfloat16.numpy:
-                raise RuntimeError(f'only Tensors of floating point dtype can require gradients. This one is {self.dtype!r}. Convert it first, with x.float().')
+                raise not_float_error(self)
             meta = self._meta
             if meta is not None and meta.inference and not LOCAL.modes.inference:
                 raise RuntimeError('Setting requires_grad=True on inference tensor outside InferenceMode is not allowed.')
@@ -375,7 +391,7 @@ class Tensor(TensorBase):
             if meta is not None: leaf.hooks, meta.hooks = meta.hooks, None
         elif not requires_grad and node is not None:
             if node.__class__ is not AccumulateGrad:
-                raise RuntimeError("you can only change requires_grad flags of leaf variables. If you want to use a computed variable in a subgraph that doesn't require differentiation use var_no_grad = var.detach().")
+                raise teach(RuntimeError("you can only change requires_grad flags of leaf variables. If you want to use a computed variable in a subgraph that doesn't require differentiation use var_no_grad = var.detach()."), self, instead=f'{called(self)}.detach()')
             if node.grad is not None: extra(self).grad = self.grad
             if node.hooks is not None: extra(self).hooks = node.hooks
             self._node = None
@@ -429,7 +445,7 @@ class Tensor(TensorBase):
     def retain_grad(self):
         "Keep this non-leaf tensor's gradient in `.grad` when a backward pass comes by."
         if LOCAL.modes.transforms and transforming(): raise refused('retain_grad')
-        if self._node is None: raise RuntimeError("can't retain_grad on Tensor that has requires_grad=False")
+        if self._node is None: raise not_recorded(self, "can't retain_grad on Tensor that has requires_grad=False")
         if self.is_leaf: return
         meta = extra(self)
         if meta.grad.__class__ is not GradBox:
@@ -448,14 +464,14 @@ class Tensor(TensorBase):
 
     def register_hook(self, hook):
         "Call `hook(grad)` whenever a gradient of this tensor is computed; a tensor it returns replaces the gradient. Returns a handle with `remove()`."
-        if self._node is None: raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
+        if self._node is None: raise not_recorded(self, "cannot register a hook on a tensor that doesn't require gradient")
         node = self._node
         owner, nr = (node.node, node.nr) if node.__class__ is OutputEdge else (node, 0)
         return attach(hooks_of(owner).on(nr), hook)
 
     def register_post_accumulate_grad_hook(self, hook):
         "Call `hook(tensor)` after a gradient has been added to this leaf's `.grad`. Returns a handle with `remove()`."
-        if self._node is None: raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
+        if self._node is None: raise not_recorded(self, "cannot register a hook on a tensor that doesn't require gradient")
         if not self.is_leaf: raise RuntimeError('post accumulate grad hooks cannot be registered on non-leaf tensors')
         return attach(hooks_of(self._node).after, hook)
 
@@ -528,7 +544,7 @@ class Tensor(TensorBase):
 
     def item(self):
         "The only element as a Python number."
-        if self._array.size != 1: raise RuntimeError(f'a Tensor with {self._array.size} elements cannot be converted to Scalar')
+        if self._array.size != 1: raise item_error(self)
         return self._array.item() if self._array.dtype.kind != 'V' else float(self._array.reshape(()))
 
     def tolist(self):
@@ -538,7 +554,7 @@ class Tensor(TensorBase):
     def numpy(self, *, force=False):
         "The same memory as a NumPy array; refused while the tensor requires grad."
         if self._node is not None and not force:
-            raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
+            raise numpy_error(self)
         return self._array
 
     def __array__(self, dtype=None, copy=None):
@@ -563,7 +579,7 @@ class Tensor(TensorBase):
 
     def __bool__(self):
         if self._array.size == 0: raise RuntimeError('Boolean value of Tensor with no values is ambiguous')
-        if self._array.size > 1: raise RuntimeError('Boolean value of Tensor with more than one value is ambiguous. Use .any() or .all(), or compare elements one by one.')
+        if self._array.size > 1: raise teach(RuntimeError('Boolean value of Tensor with more than one value is ambiguous'), self, instead='.any() or .all() of the condition; torch.where(condition, a, b) chooses element by element')
         return builtins.bool(self._array.reshape(-1)[0])
 
     def _single(self):
@@ -617,7 +633,7 @@ class Tensor(TensorBase):
         return self if self._array.flags.c_contiguous else REGISTRY['clone'].call(self, order='C')
 
     def __deepcopy__(self, memo):
-        if not self.is_leaf: raise RuntimeError('Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the moment.  If you were attempting to deepcopy a module, this may be because of a torch.nn.utils.weight_norm usage, see https://github.com/pytorch/pytorch/pull/103001')
+        if not self.is_leaf: raise teach(RuntimeError('Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the moment.  If you were attempting to deepcopy a module, this may be because of a torch.nn.utils.weight_norm usage, see https://github.com/pytorch/pytorch/pull/103001'), self, instead=f'{called(self)}.detach().clone() for the numbers, {called(self)}.clone() for a copy with its history')
         if id(self) in memo: return memo[id(self)]
         out = memo[id(self)] = TensorBase.__new__(type(self))
         out._array, out._node, out._meta = self._array.copy(), None, INFERENCE if LOCAL.modes.inference else None
@@ -628,7 +644,7 @@ class Tensor(TensorBase):
         return out
 
     def __reduce_ex__(self, protocol):
-        if not self.is_leaf: raise RuntimeError('cannot pickle a tensor with a history: detach() it first')
+        if not self.is_leaf: raise teach(RuntimeError('cannot pickle a tensor with a history: detach() it first'), self, instead=f'{called(self)}.detach()')
         return _rebuild, (type(self), self._array, self.requires_grad, self.__dict__ or None)
 
     # -- making others of the same kind
@@ -674,9 +690,7 @@ class Tensor(TensorBase):
         try: fits = np.broadcast_shapes(have, shape) == shape
         except ValueError: fits = False
         if not fits:
-            if basic: raise RuntimeError(next((f'The expanded size of the tensor ({w}) must match the existing size ({h}) at non-singleton dimension {len(shape) - k}.  Target sizes: {list(shape)}.  Tensor sizes: {list(have)}'
-                                               for k, (h, w) in enumerate(zip(have[::-1], shape[::-1]), 1) if h not in (1, w)), f'shape mismatch: value tensor of shape {list(have)} cannot be broadcast to indexing result of shape {list(shape)}'))
-            raise RuntimeError(f'shape mismatch: value tensor of shape {list(have)} cannot be broadcast to indexing result of shape {list(shape)}')
+            raise assigned_error(self, have, shape, basic)
         if have != value._array.shape: value = F.reshape(value, have)
         if basic:
             view = REGISTRY['basic_index'].call(self, index=index)

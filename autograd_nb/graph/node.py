@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['INFERENCE', 'JOURNAL', 'TensorBase', 'Meta', 'extra', 'GradBox', 'Node', 'OutputEdge', 'AccumulateGrad',
            'tensor_like', 'tensor_of', 'NodeHooks', 'Exotic', 'Hooked', 'LeafHooks', 'hooks_of', 'RemovableHandle',
-           'attach', 'Handle', 'Writes', 'Journal', 'caller', 'locate', 'Packed', 'restored', 'packed_class',
-           'SavedTensor', 'remember', 'freed_error', 'inference_error', 'role', 'stale_error', 'check_writes']
+           'attach', 'Writes', 'Journal', 'caller', 'locate', 'Packed', 'restored', 'packed_class', 'SavedTensor',
+           'remember', 'check_writes']
 
 # %% ../../nbs/graph/02_node.ipynb #7747425b
 import sys
@@ -15,8 +15,8 @@ import traceback
 import weakref
 from collections import OrderedDict
 
-from ..arrays.dtypes import type_name
 from ..arrays.numpy_backend import storage_of
+from .errors import freed_error, stale_error
 from .modes import LOCAL, SWITCH, tick
 
 # %% ../../nbs/graph/02_node.ipynb #563e72d8
@@ -74,6 +74,7 @@ class Node:
     aliases = {}            # PyTorch's field names -> slots
     packed = False          # some saved values are in the hands of hooks
     outputs = 1
+    verified = False        # looks for writes into its saved values by itself
     takes_none = False      # runs even if no gradient at all arrives
     requires_grad = True
 
@@ -126,7 +127,7 @@ class Node:
         if name.startswith('_saved_'):
             field = self.aliases.get(name[7:], name[7:])
             if field in self.fields:
-                if not hasattr(self, field): raise freed_error()
+                if not hasattr(self, field): raise freed_error(self)
                 return self.unpack(field)
             if field in self.options: return getattr(self, field)
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
@@ -282,8 +283,6 @@ def attach(hooks, hook, prepend=False, extra=()):
     for d in extra: d[handle.id] = True
     if prepend: hooks.move_to_end(handle.id, last=False)
     return handle
-
-def Handle(hooks, hook): return attach(hooks, hook)
 
 # %% ../../nbs/graph/02_node.ipynb #8ed0a422
 class Writes:
@@ -446,35 +445,9 @@ def remember(node):
     if LOCAL.modes.running is not None: metadata['parent_'] = LOCAL.modes.running
 
 # %% ../../nbs/graph/02_node.ipynb #fa6d85cc
-def freed_error():
-    "The error for asking a node for values that a backward pass has already dropped."
-    return RuntimeError('Trying to backward through the graph a second time (or directly access saved tensors after they have already been freed). '
-                        'Saved intermediate values of the graph are freed when you call .backward() or autograd.grad(). '
-                        'Specify retain_graph=True if you need to backward through the graph a second time or if you need to access saved tensors after calling backward.')
-
-def inference_error():
-    "The error for saving an inference tensor."
-    return RuntimeError('Inference tensors cannot be saved for backward. Please do not use Tensors created in inference mode in computation tracked by autograd. To work around this, you can make a clone to get a normal tensor and use it in autograd, or use `torch.no_grad()` instead of `torch.inference_mode()`.')
-
-def role(node, field):
-    "What a saved value is to the node, in PyTorch's words: its result, or one of its inputs."
-    if field not in node.links: return 'one of its ' + field
-    if node.links[field] == 'out': return 'its result'
-    return 'its input ' + repr(next((alias for alias, slot in node.aliases.items() if slot == field), field))
-
-def stale_error(node, field, array, record):
-    "The error for a saved value that was overwritten before the backward pass needed it."
-    kind = type_name(array) + 'Tensor'
-    saved_at, written_at = node.source, record.source
-    return RuntimeError(
-        f'one of the variables needed for gradient computation has been modified by an inplace operation: [torch.{kind} {list(array.shape)}] '
-        f'is at version {record.count}; expected version {max(record.count - 1, 0)} instead. '
-        f'{node.name()} saved it as {role(node, field)}' + (f' ({saved_at})' if saved_at else '') +
-        f', and {record.op or "an in-place operation"} overwrote it later' + (f' ({written_at})' if written_at else '') +
-        '. Hint: compute the new value out of place (x = x + 1 instead of x += 1), or write into a clone().')
-
 def check_writes(node):
     "Raise if a saved value of `node` was overwritten after the node was made."
+    if node.verified: return
     table = JOURNAL.by_storage
     for field, value in node.saved:
         if not hasattr(value, 'base'): continue

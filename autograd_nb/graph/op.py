@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['SYMBOLS', 'REGISTRY', 'symmetric', 'linear', 'multilinear', 'BACKWARD_SCOPE', 'BOUND', 'F4', 'F8', 'BF16', 'F32', 'N',
            'Z', 'Fixed', 'Rule', 'unique', 'unique_statics', 'aliases_of', 'node_class', 'variant', 'compile_source',
-           'as_array', 'undo', 'bind', 'growing', 'operand_dtype', 'Op', 'op']
+           'inferred', 'as_array', 'undo', 'bind', 'growing', 'operand_dtype', 'Op', 'op']
 
 # %% ../../nbs/graph/03_op.ipynb #9a5a60bd
 import inspect
@@ -16,9 +16,9 @@ from numpy import add, asarray, generic, ndarray, ufunc as npufunc
 
 from ..arrays.dtypes import FROM_NUMPY, bfloat16, get_default_dtype, result_dtype, scalar_dtype
 from ..arrays.numpy_backend import CONSTANTS, constant, storage_of, sum_to
-from .errors import explain
+from .errors import explain, inference_error
 from .modes import LOCAL, SWITCH, Applied, tick
-from .node import INFERENCE, Exotic, Node, OutputEdge, Packed, TensorBase, caller, inference_error, packed_class, remember, tensor_like
+from .node import INFERENCE, Exotic, Node, OutputEdge, Packed, TensorBase, caller, packed_class, remember, tensor_like
 
 # %% ../../nbs/graph/03_op.ipynb #fe8cbe40
 SYMBOLS = dict(add='+', sub='-', rsub='-', mul='*', div='/', floor_divide='//', remainder='%', lt='<', le='<=', gt='>', ge='>=', bitwise_and='&', bitwise_or='|', bitwise_xor='^')
@@ -133,6 +133,10 @@ def compile_source(source, title, scope):
     linecache.cache[filename] = len(source), None, source.splitlines(True), filename
     exec(compile(source, filename, 'exec'), scope)
 
+def inferred(*args):
+    "Whether there is an inference tensor among the inputs."
+    return any(isinstance(a, TensorBase) and a._meta is not None and a._meta.inference for a in args)
+
 def as_array(r):
     "A kernel's or rule's result as an array: arithmetic on 0-d arrays gives NumPy scalars. None ('no gradient') stays."
     return asarray(r) if isinstance(r, generic) else r
@@ -165,7 +169,7 @@ def _make_node(op, names, positions, depth):
         kind, *source = next(r.needs[name] for r in rules if name in r.needs)
         if kind == 'in' and source[0] in op.rules and source[0] not in positions:      # saved, but not differentiated: perhaps an inference tensor
             number = 'c is not float and c is not int and ' if op.elementwise and source[0] == 1 and len(names) == 2 else f'{names[source[0]]} is not None and ' if op.params[source[0]] in op.optional else ''
-            L.append(f"if {number}{names[source[0]]}._meta is INFERENCE: raise inference_error()")
+            L.append(f"if {number}{names[source[0]]}._meta is INFERENCE: raise inference_error({names[source[0]]}, {op.name!r})")
         value = 'd' if kind == 'out' or source[0] == 'out' else f'a{source[0]}'
         L.append(f'n.{name} = {value}' + (f'.{source[1]}' if kind == 'attr' else ''))
     L += [f'n.{s} = {s}' for s in unique_statics(rules)]
@@ -184,9 +188,9 @@ def _function(op, direct):
     else:
         arrays = [f'{names[0]}.__class__ is ndarray'] + [f'not isinstance({n}, TensorBase)' for n in names[1:]]
         L += _lines(1, f'if {" and ".join(arrays)}: return kernel({given})')
-    L += _lines(1, f'try: a0 = {names[0]}._array', f'except AttributeError: {slow}', f'e0 = {names[0]}._node')
+    L += _lines(1, f'try: a0 = {names[0]}._bare', f'except AttributeError: {slow}', f'e0 = {names[0]}._node')
     for i, n in list(enumerate(names))[1:]:
-        read = [f'try: a{i} = {n}._array', f'except AttributeError: {slow}', f'e{i} = {n}._node']
+        read = [f'try: a{i} = {n}._bare', f'except AttributeError: {slow}', f'e{i} = {n}._node']
         if op.params[i] not in op.keep: read.append(f'if a{i}.dtype is not a0.dtype: {slow}')
         if op.params[i] in op.optional: L += _lines(1, f'if {n} is None: a{i} = e{i} = None', 'else:') + _lines(2, *read)
         elif op.elementwise and k == 2:
@@ -196,11 +200,11 @@ def _function(op, direct):
         else: L += _lines(1, *read)
     unrecorded = ' and '.join(f'e{i} is None' for i in diff) or 'True'
     L += _lines(1, f'if SWITCH.plain: quiet = {unrecorded}; meta = None', 'else:')
-    L += _lines(2, 'm = LOCAL.modes', f'if m.special or SWITCH.odd and (SWITCH.anomaly or a0.dtype is BF16): {slow}', f'quiet = m.quiet or {unrecorded}; meta = INFERENCE if m.inference else None')
+    L += _lines(2, 'm = LOCAL.modes', f'if m.special or SWITCH.odd and (SWITCH.anomaly or a0.dtype is BF16 or inferred({", ".join(names)})): {slow}', f'quiet = m.quiet or {unrecorded}; meta = INFERENCE if m.inference else None')
     kernel_args = ', '.join([f'a{i}' for i in range(k)] + [f'{s}={s}' for s in op.statics])
     compute = [f'try: d = kernel({kernel_args})', f'except Exception as error: explain(error, op, ({", ".join(names)},), dict({", ".join(f"{s}={s}" for s in op.statics)}))', 'if d.__class__ is not ndarray: d = asarray(d)', 'o = new_tensor(Tensor); o._array = d']
     bare = ([f'if a0.dtype is not f4 and a0.dtype is not f8: {slow}'] if op.promote == 'float' else []) + compute
-    bare += ['o._node = None', 'o._meta = ' + (f'view_meta({names[0]}, o) if meta is None else meta' if op.view else 'meta'), 'return o']
+    bare += ['o._node = None', 'o._meta = ' + (f'view_meta({names[0]}, o)' if op.view else 'meta'), 'return o']
     if not diff: return L + _lines(1, *bare)
     L += _lines(1, 'if quiet:') + _lines(2, *bare)
     shape = 'd.shape'
@@ -223,7 +227,7 @@ def _function(op, direct):
     return L + _lines(1, 'o._node = n', 'return o')
 
 # %% ../../nbs/graph/03_op.ipynb #7677268b
-BOUND = {'Tensor': TensorBase, 'view_meta': None, 'into': None}     # what floors above provide to the generated code; see `bind`
+BOUND = {'Tensor': TensorBase, 'view_meta': None, 'into': None, 'dispatch': None}     # what floors above provide to the generated code; see `bind`
 _scopes = []
 F4, F8 = CONSTANTS        # the dtypes that the fast path knows
 BF16, F32 = bfloat16.numpy, F4
@@ -245,7 +249,7 @@ def _stub(*args, **kwargs):
 def growing(op, direct):
     "A function of `op` that compiles itself at its first call."
     scope = dict(BOUND, __name__=__name__, ndarray=ndarray, TensorBase=TensorBase, general=op.from_user if direct else op.general, kernel=op.ufunc or op.kernel, op=op, f4=F4, f8=F8, constants4=CONSTANTS[F4], constants8=CONSTANTS[F8], constant=constant,
-                 SWITCH=SWITCH, LOCAL=LOCAL, explain=explain, as_array=as_array, new_tensor=TensorBase.__new__, new_node=Node.__new__, tick=tick, variant=variant, getframe=sys._getframe, caller=caller, INFERENCE=INFERENCE, inference_error=inference_error, asarray=asarray, BF16=BF16)
+                 SWITCH=SWITCH, LOCAL=LOCAL, explain=explain, as_array=as_array, new_tensor=TensorBase.__new__, new_node=Node.__new__, tick=tick, variant=variant, getframe=sys._getframe, caller=caller, INFERENCE=INFERENCE, inference_error=inference_error, inferred=inferred, asarray=asarray, BF16=BF16)
     me = FunctionType(_stub.__code__, scope, op.name)
     def become():
         source = '\n'.join(_function(op, direct))
@@ -358,24 +362,41 @@ class Op:
         if not any(isinstance(a, TensorBase) for a in args): return self.kernel(*args, **{**self.statics, **statics})
         if self.optional and len(args) < len(self.params): args = (*args, *[None] * (len(self.params) - len(args)))
         modes = LOCAL.modes
+        if modes.transforms:
+            out = BOUND['dispatch'](self, args, statics)
+            if out is not NotImplemented: return out
         try:
             arrays, targets = self._operands(args)
-            if Exotic.bfloat16 and any(isinstance(a, ndarray) and a.dtype is BF16 for a in arrays): result = self._in_float32(arrays, statics)
-            else: result = self.kernel(*arrays, **{**self.statics, **statics})
+            if modes.saving is not None and modes.saving.__class__ is not tuple and not modes.quiet: modes.saving.foresee(self, args, arrays)
+            if modes.computing is not None: result = modes.computing(self, args, arrays, statics)
+            else: result = self.compute(arrays, statics)
         except Exception as error: explain(error, self, args, statics)
         several = self.outputs != 1
         results = [as_array(r) for r in result] if several else [as_array(result)]
         outs = [tensor_like(r) for r in results]
-        if modes.inference:
-            for o in outs: o._meta = INFERENCE
-        elif self.view:
+        if self.view:
             for o in outs:
                 o._meta = BOUND['view_meta'](args[0], o)
-                if several and o._meta is not None: o._meta.view = 'multi'
+                if several and not modes.quiet and o._meta is not None and o._meta is not INFERENCE: o._meta.view = 'multi'
         node = self.record(args, arrays, results, outs, targets, {**self.statics, **statics}) if not modes.quiet else None
         out = tuple(outs) if several else outs[0]
         for callback in modes.observers: callback(Applied(self.name, node, args, out))
         return out
+
+    def compute(self, arrays, statics):
+        "The kernel's result for bare arrays."
+        if Exotic.bfloat16 and any(isinstance(a, ndarray) and a.dtype is BF16 for a in arrays): return self._in_float32(arrays, statics)
+        return self.kernel(*arrays, **{**self.statics, **statics})
+
+    def inputs_saved(self, args, arrays):
+        "Pairs (array, argument) of what a node of this application will save, in the order in which it is packed; None if its result is among them. For whoever wants to know before it is computed."
+        if self.variadic: positions = (0,) if self.rules and any(isinstance(a, TensorBase) and a._node is not None for a in args) else ()
+        else: positions = [i for i in sorted(self.rules) if i < len(args) and isinstance(args[i], TensorBase) and args[i]._node is not None]
+        rules = [self.rules[i] for i in positions]
+        sources = [next(r.needs[n] for r in rules if n in r.needs) for n in unique(rules, ('out', 'in'))]
+        if ('out',) in sources: return None
+        pairs = list(zip(arrays, args)) * len(sources) if self.variadic else [(arrays[i], args[i]) for _, i in sources]
+        return [(a, s) for a, s in pairs if isinstance(a, ndarray) and isinstance(s, (TensorBase, ndarray))]
 
     def _in_float32(self, arrays, statics):
         "Compute bfloat16 as hardware does: in float32, rounding the result. Operations with `half` False refuse it, as LAPACK and PyTorch do."
@@ -401,7 +422,8 @@ class Op:
         return arrays, targets
 
     def record(self, args, arrays, results, outs, targets, statics):
-        "Make the node of one application and give it to the outputs `outs`; None if no differentiable input has an edge."
+        "Make the node of one application and give it to the outputs `outs`; None if no differentiable input has an edge, or all inputs are inference tensors."
+        if Exotic.inference and all(inferred(a) for a in args if isinstance(a, TensorBase)): return None
         edges = [a._node if isinstance(a, TensorBase) else None for a in args]
         if self.variadic:
             if not self.rules or all(e is None for e in edges): return None
@@ -422,7 +444,7 @@ class Op:
             rules = [self.rules[i] for i in positions]
             for n in unique(rules, ('out', 'in', 'attr')):
                 kind, *source = next(r.needs[n] for r in rules if n in r.needs)
-                if kind == 'in' and isinstance(args[source[0]], TensorBase) and args[source[0]]._meta is not None and args[source[0]]._meta.inference: raise inference_error()
+                if kind == 'in' and isinstance(args[source[0]], TensorBase) and args[source[0]]._meta is not None and args[source[0]]._meta.inference: raise inference_error(args[source[0]], self.name)
                 if kind == 'out': value = results[0] if self.outputs == 1 else results
                 else: value = arrays[source[0]] if source[0] != 'out' else results[0]
                 setattr(node, n, getattr(value, source[1]) if kind == 'attr' else value)
@@ -449,7 +471,7 @@ class Op:
             edge = getattr(source, '_node', None)
             if modes.writing is not None and storage_of(value) is storage_of(modes.writing): source = tensor_like(value.copy(), edge)
             elif isinstance(source, ndarray) or source._array is not value: source = tensor_like(value, edge)
-            return Packed(source, modes.saving)
+            return Packed(source, modes.saving, node)
         for field in node.fields:
             value, link = getattr(node, field), node.links[field]
             source = (outs if self.outputs != 1 else outs[0]) if link == 'out' else args if self.variadic else args[link]

@@ -6,9 +6,11 @@
 __all__ = []
 
 # %% ../../nbs/optim/00_package.ipynb #dbbefe54
-from . import lr_scheduler, optimizer
+from . import lr_scheduler, optimizer, swa_utils
+from .lbfgs import LBFGS
+from .matrices import Adafactor, Muon
 from .optimizer import Optimizer
-from .rules import SGD, Adagrad, Adam, AdamW, RMSprop
+from .rules import ASGD, SGD, Adadelta, Adagrad, Adam, Adamax, AdamW, NAdam, RAdam, RMSprop, Rprop
 
 # %% ../../nbs/optim/00_package.ipynb #98d6b8af
 __all__ = [name for name in dir() if not name.startswith('_')]

@@ -4,10 +4,11 @@
 
 # %% auto #0
 __all__ = ['LRScheduler', 'LambdaLR', 'MultiplicativeLR', 'StepLR', 'MultiStepLR', 'ExponentialLR', 'ConstantLR', 'LinearLR',
-           'PolynomialLR', 'CosineAnnealingLR', 'CosineAnnealingWarmRestarts', 'OneCycleLR', 'SequentialLR',
-           'ReduceLROnPlateau']
+           'PolynomialLR', 'CosineAnnealingLR', 'CosineAnnealingWarmRestarts', 'OneCycleLR', 'CyclicLR', 'SequentialLR',
+           'ChainedScheduler', 'ReduceLROnPlateau']
 
 # %% ../../nbs/optim/03_schedules.ipynb #8f46b997
+import functools
 import math
 import warnings
 from bisect import bisect_right
@@ -29,27 +30,43 @@ def _per_group(name, optimizer, value):
     if len(value) != n: raise ValueError(f'{name} must have the same length as optimizer.param_groups. {name} has {len(value)} values, param_groups has {n}.')
     return list(value)
 
+def _watch(optimizer):
+    "Have a `step` that somebody has put into this one optimiser note that it was called, and remember which it is."
+    own = optimizer.__dict__.get('step')
+    if own is not None and not hasattr(own, 'watched'):
+        @functools.wraps(own)
+        def step(*args, **kwargs):
+            optimizer._opt_called = True
+            return own(*args, **kwargs)
+        step.watched, optimizer.step = True, step
+    optimizer._watched = optimizer.__dict__.get('step')
+
+def _warn_of_epoch(level):
+    warnings.warn('The epoch parameter in `scheduler.step()` was not necessary and is being deprecated where possible. Please use `scheduler.step()` to step the scheduler. During the deprecation, if epoch is different from None, '
+                  'the closed form is used instead of the new chainable form, where available. Please open an issue if you are unable to replicate your use case: https://github.com/pytorch/pytorch/issues/new/choose.', UserWarning, stacklevel=level)
+
 class LRScheduler:
     """The base of schedules. Subclasses define `get_lr()`, the list of the groups' rates at `self.last_epoch`.
 
     `last_epoch`: -1 to start, or the number of the last epoch to resume from."""
-    _initial = False
-    _stepping = False
+    _is_initial = False
+    _get_lr_called_within_step = False
 
     def __init__(self, optimizer, last_epoch=-1):
         if not isinstance(optimizer, Optimizer): raise TypeError(f'{type(optimizer).__name__} is not an Optimizer')
         self.optimizer = optimizer
         for i, group in enumerate(optimizer.param_groups):
             if last_epoch == -1: group.setdefault('initial_lr', _copied(group['lr']))
-            elif 'initial_lr' not in group: raise KeyError(f"param 'initial_lr' is not specified in param_groups[{i}] when resuming scheduler with last_epoch >= 0. Load the optimiser's state first.")
+            elif 'initial_lr' not in group: raise KeyError(f"param 'initial_lr' is not specified in param_groups[{i}] when resuming scheduler with last_epoch >= 0.\nThis typically happens when:\n1. You're trying to resume training from a checkpoint but haven't properly loaded the optimizer state\n2. You're using last_epoch >= 0 for a fresh training run (not recommended)")
         self.base_lrs, self.last_epoch = [_copied(group['initial_lr']) for group in optimizer.param_groups], last_epoch
+        _watch(optimizer)
         self._initial_step()
 
     def _initial_step(self):
         self._step_count = 0
-        self._initial = True
+        self._is_initial = True
         try: self.step()
-        finally: del self._initial
+        finally: del self._is_initial
 
     def state_dict(self):
         "Everything but the optimiser."
@@ -69,19 +86,21 @@ class LRScheduler:
 
     def step(self, epoch=None):
         "Set the rates of the next epoch. Call it after the optimiser's step."
-        if self._step_count == 1 and not self.optimizer._opt_called:
+        if self._step_count == 1 and self.optimizer.__dict__.get('step') is not self.optimizer._watched:
+            warnings.warn('Seems like `optimizer.step()` has been overridden after learning rate scheduler initialization. Please, make sure to call `optimizer.step()` before `lr_scheduler.step()`. '
+                          'See more details at https://pytorch.org/docs/stable/optim.html#how-to-adjust-learning-rate', UserWarning, stacklevel=2)
+        elif self._step_count == 1 and not self.optimizer._opt_called:
             warnings.warn('Detected call of `lr_scheduler.step()` before `optimizer.step()`. In PyTorch 1.1.0 and later, you should call them in the opposite order: `optimizer.step()` before `lr_scheduler.step()`.  '
                           'Failure to do this will result in PyTorch skipping the first value of the learning rate schedule. See more details at https://pytorch.org/docs/stable/optim.html#how-to-adjust-learning-rate', UserWarning, stacklevel=2)
         self._step_count += 1
-        if epoch is not None:
-            warnings.warn('The epoch parameter in `scheduler.step()` was not necessary and is being deprecated where possible. Please use `scheduler.step()` to step the scheduler.', UserWarning, stacklevel=2)
+        if epoch is not None: _warn_of_epoch(3)
         self._update_lr(epoch)
 
     def _update_lr(self, epoch=None):
         self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
-        self._stepping = True
+        self._get_lr_called_within_step = True
         try: rates = self._get_closed_form_lr() if epoch is not None and hasattr(self, '_get_closed_form_lr') else self.get_lr()
-        finally: del self._stepping
+        finally: del self._get_lr_called_within_step
         for group, lr in zip(self.optimizer.param_groups, rates): _set(group, 'lr', lr)
         self._note_rates()
 
@@ -89,7 +108,7 @@ class LRScheduler:
 
     def _now(self):
         "The present rates; and PyTorch's warning if `get_lr` was called by hand."
-        if not self._stepping: warnings.warn('To get the last learning rate computed by the scheduler, please use `get_last_lr()`.', UserWarning, stacklevel=3)
+        if not self._get_lr_called_within_step: warnings.warn('To get the last learning rate computed by the scheduler, please use `get_last_lr()`.', UserWarning, stacklevel=3)
         return [_copied(group['lr']) for group in self.optimizer.param_groups]
 
 _LRScheduler = LRScheduler
@@ -124,7 +143,7 @@ class MultiplicativeLR(LambdaLR):
     "The present rate times `lr_lambda(epoch)`."
     def get_lr(self):
         now = self._now()
-        return now if self._initial else [lr * f(self.last_epoch) for lr, f in zip(now, self.lr_lambdas)]
+        return now if self._is_initial else [lr * f(self.last_epoch) for lr, f in zip(now, self.lr_lambdas)]
 
 class StepLR(LRScheduler):
     "The rate times `gamma` every `step_size` epochs."
@@ -134,7 +153,7 @@ class StepLR(LRScheduler):
 
     def get_lr(self):
         now = self._now()
-        return now if self._initial or self.last_epoch % self.step_size else [lr * self.gamma for lr in now]
+        return now if self.last_epoch == 0 or self.last_epoch % self.step_size else [lr * self.gamma for lr in now]
 
     def _get_closed_form_lr(self): return [lr * self.gamma ** (self.last_epoch // self.step_size) for lr in self.base_lrs]
 
@@ -146,7 +165,7 @@ class MultiStepLR(LRScheduler):
 
     def get_lr(self):
         now = self._now()
-        return now if self._initial or self.last_epoch not in self.milestones else [lr * self.gamma ** self.milestones[self.last_epoch] for lr in now]
+        return now if self.last_epoch not in self.milestones else [lr * self.gamma ** self.milestones[self.last_epoch] for lr in now]
 
     def _get_closed_form_lr(self): return [lr * self.gamma ** bisect_right(sorted(self.milestones.elements()), self.last_epoch) for lr in self.base_lrs]
 
@@ -158,7 +177,7 @@ class ExponentialLR(LRScheduler):
 
     def get_lr(self):
         now = self._now()
-        return now if self._initial else [lr * self.gamma for lr in now]
+        return now if self._is_initial else [lr * self.gamma for lr in now]
 
     def _get_closed_form_lr(self): return [lr * self.gamma ** self.last_epoch for lr in self.base_lrs]
 
@@ -187,7 +206,7 @@ class LinearLR(LRScheduler):
     def get_lr(self):
         now, rise = self._now(), self.end_factor - self.start_factor
         if self.last_epoch == 0: return [lr * self.start_factor for lr in now]
-        if self._initial or self.last_epoch > self.total_iters: return now
+        if self._is_initial or self.last_epoch > self.total_iters: return now
         return [lr * (1.0 + rise / (self.total_iters * self.start_factor + (self.last_epoch - 1) * rise)) for lr in now]
 
     def _get_closed_form_lr(self):
@@ -201,7 +220,7 @@ class PolynomialLR(LRScheduler):
 
     def get_lr(self):
         now = self._now()
-        if self._initial or self.last_epoch > self.total_iters: return now
+        if self._is_initial or self.last_epoch > self.total_iters: return now
         return [lr * ((1.0 - self.last_epoch / self.total_iters) / (1.0 - (self.last_epoch - 1) / self.total_iters)) ** self.power for lr in now]
 
     def _get_closed_form_lr(self): return [lr * (1.0 - min(self.total_iters, self.last_epoch) / self.total_iters) ** self.power for lr in self.base_lrs]
@@ -214,7 +233,7 @@ class CosineAnnealingLR(LRScheduler):
 
     def get_lr(self):
         now, e, T, low = self._now(), self.last_epoch, self.T_max, self.eta_min
-        if self._initial: return now
+        if self._is_initial: return now
         if self._step_count == 1 and e > 0: return self._get_closed_form_lr()
         if (e - 1 - T) % (2 * T) == 0: return [lr + (base - low) * (1 - math.cos(math.pi / T)) / 2 for base, lr in zip(self.base_lrs, now)]
         return [(1 + math.cos(math.pi * e / T)) / (1 + math.cos(math.pi * (e - 1) / T)) * (lr - low) + low for lr in now]
@@ -254,6 +273,19 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         self.last_epoch = whole - 1
         self._update_lr()
 
+def _cycles_beta(optimizer):
+    "Whether the optimiser's momentum is the first of its betas."
+    if 'momentum' not in optimizer.defaults and 'betas' not in optimizer.defaults: raise ValueError('optimizer must support momentum or beta1 with `cycle_momentum` option enabled')
+    return 'betas' in optimizer.defaults
+
+def _set_momentum(schedule, group, value):
+    if schedule.use_beta1: group['betas'] = (value, *group['betas'][1:])
+    else: group['momentum'] = value
+
+def _begin_momentum(schedule, group, high, low):
+    group['max_momentum'], group['base_momentum'] = high, low
+    _set_momentum(schedule, group, high)
+
 class OneCycleLR(LRScheduler):
     "Up to `max_lr` and down again to nearly nothing, over `total_steps` batches (or `epochs` times `steps_per_epoch`), with the momentum going the other way (Smith, 2018)."
     def __init__(self, optimizer, max_lr, total_steps=None, epochs=None, steps_per_epoch=None, pct_start=0.3, anneal_strategy='cos', cycle_momentum=True, base_momentum=0.85, max_momentum=0.95, div_factor=25.0,
@@ -275,20 +307,13 @@ class OneCycleLR(LRScheduler):
             if three_phase else [rise, phase(last, 'max_lr', 'min_lr', 'base_momentum', 'max_momentum')]
         self.cycle_momentum = cycle_momentum
         if cycle_momentum:
-            if 'momentum' not in optimizer.defaults and 'betas' not in optimizer.defaults: raise ValueError('optimizer must support momentum or beta1 with `cycle_momentum` option enabled')
-            self.use_beta1 = 'betas' in optimizer.defaults
+            self.use_beta1 = _cycles_beta(optimizer)
         if last_epoch == -1:
             for group, top, high, low in zip(optimizer.param_groups, *(_per_group(n, optimizer, v) for n, v in (('max_lr', max_lr), ('max_momentum', max_momentum), ('base_momentum', base_momentum)))):
                 group['initial_lr'], group['max_lr'] = top / div_factor, top
                 group['min_lr'] = group['initial_lr'] / final_div_factor
-                if cycle_momentum:
-                    group['max_momentum'], group['base_momentum'] = high, low
-                    self._set_momentum(group, high)
+                if cycle_momentum: _begin_momentum(self, group, high, low)
         super().__init__(optimizer, last_epoch)
-
-    def _set_momentum(self, group, value):
-        if self.use_beta1: group['betas'] = (value, *group['betas'][1:])
-        else: group['momentum'] = value
 
     def _between(self, start, end, part):
         return end + (start - end) / 2.0 * (math.cos(math.pi * part) + 1) if self._anneal_func_type == 'cos' else (end - start) * part + start
@@ -304,40 +329,74 @@ class OneCycleLR(LRScheduler):
         part = (step - start) / (phase['end_step'] - start)
         for group in self.optimizer.param_groups:
             out.append(self._between(group[phase['start_lr']], group[phase['end_lr']], part))
-            if self.cycle_momentum: self._set_momentum(group, self._between(group[phase['start_momentum']], group[phase['end_momentum']], part))
+            if self.cycle_momentum: _set_momentum(self, group, self._between(group[phase['start_momentum']], group[phase['end_momentum']], part))
         return out
 
+# %% ../../nbs/optim/03_schedules.ipynb #36cf8fdd
+class CyclicLR(LRScheduler):
+    """Up from `base_lr` to `max_lr` in `step_size_up` batches, down again in `step_size_down`, and so on, with the momentum going the other way (Smith, 2017).
+
+    `mode`: 'triangular', 'triangular2' (half as high in each cycle) or 'exp_range' (`gamma ** batch` as high). `scale_fn`: a function of your own for the height, of the number of the cycle or of the batch, as `scale_mode` ('cycle' or 'iterations') says."""
+    def __init__(self, optimizer, base_lr, max_lr, step_size_up=2000, step_size_down=None, mode='triangular', gamma=1.0, scale_fn=None, scale_mode='cycle', cycle_momentum=True, base_momentum=0.8, max_momentum=0.9, last_epoch=-1):
+        if not isinstance(optimizer, Optimizer): raise TypeError(f'{type(optimizer).__name__} is not an Optimizer')
+        lows = _per_group('base_lr', optimizer, base_lr)
+        if last_epoch == -1:
+            for group, lr in zip(optimizer.param_groups, lows): _set(group, 'lr', lr)
+        self.max_lrs = _per_group('max_lr', optimizer, max_lr)
+        up = float(step_size_up)
+        self.total_size = up + (float(step_size_down) if step_size_down is not None else up)
+        self.step_ratio = up / self.total_size
+        if mode not in ('triangular', 'triangular2', 'exp_range') and scale_fn is None: raise ValueError('mode is invalid and scale_fn is None')
+        self.mode, self.gamma, self._scale_fn_custom = mode, gamma, scale_fn
+        self.scale_mode = scale_mode if scale_fn is not None else 'iterations' if mode == 'exp_range' else 'cycle'
+        self.cycle_momentum = cycle_momentum
+        if cycle_momentum:
+            self.use_beta1 = _cycles_beta(optimizer)
+            self.base_momentums, self.max_momentums = _per_group('base_momentum', optimizer, base_momentum), _per_group('max_momentum', optimizer, max_momentum)
+            if last_epoch == -1:
+                for group, high, low in zip(optimizer.param_groups, self.max_momentums, self.base_momentums): _begin_momentum(self, group, high, low)
+        super().__init__(optimizer, last_epoch)
+        self.base_lrs = lows
+
+    def scale_fn(self, x):
+        "The height of the cycle (or at the batch) `x`, relative to the first."
+        if self._scale_fn_custom is not None: return self._scale_fn_custom(x)
+        return {'triangular': lambda: 1.0, 'triangular2': lambda: 1 / 2.0 ** (x - 1), 'exp_range': lambda: self.gamma ** x}[self.mode]()
+
+    def get_lr(self):
+        self._now()
+        cycle = math.floor(1 + self.last_epoch / self.total_size)
+        x = 1.0 + self.last_epoch / self.total_size - cycle
+        part = x / self.step_ratio if x <= self.step_ratio else (x - 1) / (self.step_ratio - 1)
+        height = self.scale_fn(cycle if self.scale_mode == 'cycle' else self.last_epoch)
+        if self.cycle_momentum:
+            for group, low, high in zip(self.optimizer.param_groups, self.base_momentums, self.max_momentums): _set_momentum(self, group, high - (high - low) * part * height)
+        return [low + (high - low) * part * height for low, high in zip(self.base_lrs, self.max_lrs)]
+
+    def state_dict(self):
+        "Everything but the optimiser and a plain function; of a callable object, its attributes."
+        out = super().state_dict()
+        f = out.pop('_scale_fn_custom')
+        out['_scale_fn_custom'] = None if f is None or hasattr(f, '__code__') else dict(f.__dict__)
+        return out
+
+    def load_state_dict(self, state_dict):
+        "Continue from what `state_dict()` returned."
+        state = dict(state_dict)
+        held = state.pop('_scale_fn_custom')
+        if held is not None: self._scale_fn_custom.__dict__.update(held)
+        self.__dict__.update(state)
+
 # %% ../../nbs/optim/03_schedules.ipynb #f4afb337
-class SequentialLR(LRScheduler):
-    "Several schedules, each from its milestone on."
-    def __init__(self, optimizer, schedulers, milestones, last_epoch=-1):
-        if not schedulers: raise ValueError('SequentialLR expects at least one scheduler, but got no scheduler.')
+class _Several(LRScheduler):
+    "What schedules made of schedules share."
+    def _take(self, schedulers, optimizer):
+        name = type(self).__name__
         for i, s in enumerate(schedulers):
-            if isinstance(s, ReduceLROnPlateau): raise ValueError(f'SequentialLR does not support `ReduceLROnPlateau` scheduler as it requires additional kwargs to be specified when calling `step`, but got one at index {i} in the given schedulers sequence.')
-            if s.optimizer is not optimizer: raise ValueError(f'SequentialLR expects all schedulers to belong to the same optimizer, but got scheduler {type(s).__name__} at index {i} has {s.optimizer}, which is different from {type(optimizer).__name__}.')
-        if len(milestones) != len(schedulers) - 1:
-            raise ValueError(f'Sequential Schedulers expects number of schedulers provided to be one more than the number of milestone points, but got number of schedulers {len(schedulers)} and the number of milestones to be equal to {len(milestones)}')
-        self._schedulers, self._milestones, self.last_epoch, self.optimizer = schedulers, milestones, last_epoch + 1, optimizer
-        for group in optimizer.param_groups: _set(group, 'lr', group['initial_lr'])
-        self._undo(self)
-        first = schedulers[bisect_right(milestones, 0)]
-        first._initial_step()
-        self._last_lr = first.get_last_lr()
-
-    def _undo(self, schedule):
-        "Take back the step that each schedule made when it was created."
-        if hasattr(schedule, '_schedulers'):
-            for s in schedule._schedulers: self._undo(s)
-        else: schedule.last_epoch -= 1
-
-    def step(self):
-        "Set the rates of the next epoch."
-        self.last_epoch += 1
-        i = bisect_right(self._milestones, self.last_epoch)
-        now = self._schedulers[i]
-        if i and self._milestones[i - 1] == self.last_epoch: now._update_lr(0)
-        else: now.step()
-        self._last_lr = now.get_last_lr()
+            if not hasattr(s, 'optimizer'): raise TypeError(f'{name} at index {i} should have `optimizer` as its attribute.')
+            if isinstance(s, ReduceLROnPlateau): raise ValueError(f'{name} does not support `ReduceLROnPlateau` scheduler as it requires additional kwargs to be specified when calling `step`, but got one at index {i} in the given schedulers sequence.')
+            if s.optimizer is not optimizer: raise ValueError(f'{name} expects all schedulers to belong to the same optimizer, but got scheduler {type(s).__name__} at index {i} has {s.optimizer}, which is different from {type(optimizer).__name__}.')
+        self._schedulers, self.optimizer = schedulers, optimizer
 
     def state_dict(self):
         "Everything but the optimiser, with the state of each schedule."
@@ -350,6 +409,47 @@ class SequentialLR(LRScheduler):
         state = dict(state_dict)
         for s, held in zip(self._schedulers, state.pop('_schedulers')): s.load_state_dict(held)
         self.__dict__.update(state)
+
+class SequentialLR(_Several):
+    "Several schedules, each from its milestone on."
+    def __init__(self, optimizer, schedulers, milestones, last_epoch=-1):
+        if not schedulers: raise ValueError('SequentialLR expects at least one scheduler, but got no scheduler.')
+        self._take(schedulers, optimizer)
+        if len(milestones) != len(schedulers) - 1:
+            raise ValueError(f'Sequential Schedulers expects number of schedulers provided to be one more than the number of milestone points, but got number of schedulers {len(schedulers)} and the number of milestones to be equal to {len(milestones)}')
+        self._milestones, self.last_epoch = milestones, last_epoch + 1
+        for group in optimizer.param_groups: _set(group, 'lr', group['initial_lr'])
+        self._undo(self)
+        first = schedulers[bisect_right(milestones, 0)]
+        first._initial_step()
+        self._last_lr = first.get_last_lr()
+
+    def _undo(self, schedule):
+        "Take back the step that each schedule made when it was created."
+        if hasattr(schedule, '_schedulers'):
+            for s in schedule._schedulers: self._undo(s)
+        elif hasattr(schedule, 'last_epoch'): schedule.last_epoch -= 1
+
+    def step(self):
+        "Set the rates of the next epoch."
+        self.last_epoch += 1
+        i = bisect_right(self._milestones, self.last_epoch)
+        now = self._schedulers[i]
+        if i and self._milestones[i - 1] == self.last_epoch: now._update_lr(0)
+        else: now.step()
+        self._last_lr = now.get_last_lr()
+
+class ChainedScheduler(_Several):
+    "Several schedules at once: each changes what the one before it has made of the rates."
+    def __init__(self, schedulers, optimizer=None):
+        if len(schedulers) < 1: raise ValueError('ChainedScheduler expects at least one scheduler to be chained, but got no scheduler.')
+        self._take(schedulers, optimizer or schedulers[0].optimizer)
+        self._note_rates()
+
+    def step(self):
+        "Let each schedule set the rates of the next epoch."
+        for s in self._schedulers: s.step()
+        self._note_rates()
 
 class ReduceLROnPlateau(LRScheduler):
     "The rate times `factor` when the measure given to `step` has not improved for more than `patience` epochs."
@@ -370,6 +470,7 @@ class ReduceLROnPlateau(LRScheduler):
     def step(self, metrics, epoch=None):
         "Take note of the measure `metrics` of one more epoch, and lower the rates if it is time."
         value = float(metrics)
+        if epoch is not None: _warn_of_epoch(3)
         self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
         if self._is_better(value, self.best): self.best, self.num_bad_epochs = value, 0
         else: self.num_bad_epochs += 1

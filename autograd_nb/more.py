@@ -35,8 +35,10 @@ from .arrays.dtypes import DTYPES, FROM_NUMPY, get_default_dtype
 from .arrays.numpy_backend import storage_of
 from .arrays.random import default_generator
 from .functions import (Size, as_operand, cast, cat, dim_of, expand, flip, gather, index_select, into, matmul, movedim, narrow, permute, reshape, sizes_of, squeeze, stack, transpose, unsqueeze, where)
+from .graph.levels import WRAPPERS
 from .graph.node import TensorBase, tensor_like
 from .graph.op import REGISTRY
+from .ops.indexing import check_index
 import autograd_nb.ops.decompositions
 import autograd_nb.ops.more_shape
 import autograd_nb.ops.special      # noqa: F401  (registers its operations)
@@ -164,8 +166,10 @@ def can_cast(from_, to):
 
 def isin(elements, test_elements, *, assume_unique=False, invert=False):
     "Where `elements` occur among `test_elements`."
-    a, b = (v._array if isinstance(v, TensorBase) else np.asarray(v) for v in (elements, test_elements))
-    return tensor_like(np.isin(a, b, invert=invert))
+    a, b = (v if isinstance(v, TensorBase) else tensor_like(np.asarray(v)) for v in (elements, test_elements))
+    if a.__class__ not in WRAPPERS and b.__class__ not in WRAPPERS: return tensor_like(np.isin(a._array, b._array, invert=invert))
+    found = _op['any'](unsqueeze(a, -1) == reshape(b, -1), dim=-1)
+    return ~found if invert else found
 
 # %% ../nbs/tensor/07_more.ipynb #fc8a43b4
 def adjoint(input):
@@ -334,16 +338,20 @@ def _axis(input, dim, index):
 def _index_of(index, name):
     if index._array.dtype.kind not in 'iu': raise IndexError(f'{name}(): Expected dtype int64 for index.')
     if index._array.ndim > 1: raise IndexError(f'{name}(): Index is supposed to be a vector, but got dim: {index._array.ndim}')
-    return index._array.reshape(-1)
+    return index._array if index._array.ndim else index._array.reshape(1)
 
 def index_fill(input, dim, index, value):
     "A copy with `value` in the slices along `dim` named by `index`."
     if not input._array.ndim: return reshape(index_fill(reshape(input, 1), dim, index, value), ())
     i = _index_of(index, 'index_fill')
-    mask = np.zeros([s if d == dim_of(dim, input._array.ndim) else 1 for d, s in enumerate(input._array.shape)], bool)
-    try: mask[_axis(input, dim, i)] = True
-    except IndexError: raise IndexError('index out of range in self') from None
-    return F.masked_fill(input, tensor_like(mask), value)
+    d, n = dim_of(dim, input._array.ndim), input._array.shape
+    if index.__class__ in WRAPPERS: mask = _op['any'](unsqueeze(index, 0) == tensor_like(np.arange(n[d])[:, None]), dim=1)
+    else:
+        mask = np.zeros(n[d], bool)
+        try: mask[i] = True
+        except IndexError: raise IndexError('index out of range in self') from None
+        mask = tensor_like(mask)
+    return F.masked_fill(input, reshape(mask, [s if k == d else 1 for k, s in enumerate(n)]), value)
 
 def index_copy(input, dim, index, source):
     "A copy with the slices of `source` in the places along `dim` named by `index`."
@@ -351,7 +359,7 @@ def index_copy(input, dim, index, source):
     i, d = _index_of(index, 'index_copy'), dim_of(dim, input._array.ndim)
     if input._array.dtype != source._array.dtype: raise RuntimeError(f'index_copy_(): self and source expected to have the same dtype, but got (self) {F._type_name(input)} and (source) {F._type_name(source)}')
     if source._array.ndim and len(i) != source._array.shape[d]: raise IndexError(f'index_copy_(): Number of indices ({len(i)}) should be equal to source.size(dim) ({source._array.shape[d]})')
-    if i.size and (i.max() >= input._array.shape[d] or i.min() < 0): raise IndexError(f'index_copy_(): index {i[(i < 0) | (i >= input._array.shape[d])][0]} is out of bounds for dimension {d} with size {input._array.shape[d]}')
+    if index.__class__ not in WRAPPERS and i.size and (i.max() >= input._array.shape[d] or i.min() < 0): raise IndexError(f'index_copy_(): index {i[(i < 0) | (i >= input._array.shape[d])][0]} is out of bounds for dimension {d} with size {input._array.shape[d]}')
     return REGISTRY['index_put'].general(input, source, index=_axis(input, dim, i))
 
 def index_put(input, indices, values, accumulate=False):
@@ -379,14 +387,12 @@ def scatter_reduce(input, dim, index, src, reduce, *, include_self=True, out=Non
     if not input._array.ndim: return reshape(scatter_reduce(reshape(input, 1), 0, reshape(index, -1), reshape(src, -1), reduce, include_self=include_self), ())
     if reduce in ('amax', 'amin'): return into(out, _op['scatter_extreme'](input, src, index, dim=d, reduce=reduce, include_self=include_self))
     if reduce == 'prod': return into(out, _op['scatter_product'](input, src, index, dim=d, include_self=include_self))
-    count = np.zeros(input._array.shape, np.int64)
-    from autograd_nb.ops.indexing import at, check_index
-    check_index(input._array, index._array, d)
-    np.add.at(count, at(index._array, d), 1)
-    x = input if include_self else F.masked_fill(input, tensor_like(count > 0), 0)
+    if index.__class__ not in WRAPPERS: check_index(input._array, index._array, d)
+    count = _op['scatter_add_zeros'](_op['filled'](index, value=1, node=''), index, shape=input._array.shape, dim=d)
+    x = input if include_self else F.masked_fill(input, count > 0, 0)
     total = _op['scatter_add'](x, src, index, dim=d)
     if reduce == 'mean':
-        n = tensor_like(np.maximum(count + include_self, 1).astype(input._array.dtype))
+        n = cast(F.clamp(count + int(include_self), 1), FROM_NUMPY[input._array.dtype])
         total = total / n if input._array.dtype.kind not in 'iu' else F.floor_divide(total, n)
     return into(out, total)
 
@@ -461,16 +467,7 @@ def mode(input, dim=-1, keepdim=False, *, out=None):
     "The most frequent element along `dim` (the smallest of several), and where it last occurs."
     d = dim_of(dim, input._array.ndim)
     if not input._array.ndim: return F.return_mode(input.clone(), tensor_like(np.zeros((), np.int64)))
-    y = np.moveaxis(input._array, d, -1)
-    lead, n = y.shape[:-1], y.shape[-1]
-    if not n: raise IndexError(f'mode(): Expected reduction dim {d} to have non-zero size.')
-    rows = np.sort(y.reshape(-1, n), 1)
-    first = np.concatenate([np.ones((len(rows), 1), bool), rows[:, 1:] != rows[:, :-1]], 1)
-    run = np.cumsum(first, 1) - 1 + np.arange(len(rows))[:, None] * n
-    count = np.bincount(run.reshape(-1), minlength=rows.size)[run]
-    best = rows[np.arange(len(rows)), np.argmax(count, 1)]
-    index = n - 1 - np.argmax((y.reshape(-1, n) == best[:, None])[:, ::-1], 1)
-    index = tensor_like(np.ascontiguousarray(np.moveaxis(index.reshape(*lead, 1), -1, d)))
+    index = _op['place_of_mode'](input, dim=d)
     return into(out, F.return_mode(_op['picked'](input, index, dim=d, keepdim=keepdim, node='ModeBackward0'), index if keepdim else squeeze(index, d)))
 
 def msort(input, *, out=None):
@@ -482,8 +479,7 @@ def _running(name):
         d = dim_of(dim, input._array.ndim)
         kind = _pair(name)
         if not input._array.ndim: return kind(input.clone(), tensor_like(np.zeros((), np.int64)))
-        from autograd_nb.ops.more_shape import running_index
-        index = tensor_like(running_index(input._array, d, name[3:]))
+        index = _op['running_place'](input, dim=d, better=name[3:])
         return into(out, kind(_op['picked'](input, index, dim=d, keepdim=True, node=f'{name.title()}Backward0'), index))
     return _name(running, name, f'The {"largest" if name == "cummax" else "smallest"} element so far along `dim`, and where it is.')
 
@@ -509,14 +505,11 @@ def searchsorted(sorted_sequence, input, *, out_int32=False, right=False, side=N
     "Where to insert `input` so that the (rows of the) sorted sequence stay sorted; `right`: behind equal elements."
     if side is not None and side not in ('left', 'right'): raise RuntimeError(f"torch.searchsorted(): side can only be 'left' or 'right' but got {side}")
     side = side or ('right' if right else 'left')
-    seq = sorted_sequence._array
-    if sorter is not None: seq = np.take_along_axis(seq, sorter._array, -1)
-    v = input._array if isinstance(input, TensorBase) else np.asarray(input)
-    if seq.ndim == 1: found = np.searchsorted(seq, v, side)
-    else:
-        if seq.shape[:-1] != v.shape[:-1]: raise RuntimeError(f'torch.searchsorted(): boundaries tensor should be 1 dimension or the first N-1 dimensions of boundaries tensor and input value tensor must match, but we got boundaries tensor {list(seq.shape)} and input value tensor {list(v.shape)}')
-        found = np.stack([np.searchsorted(s, x, side) for s, x in zip(seq.reshape(-1, seq.shape[-1]), v.reshape(-1, v.shape[-1]))]).reshape(v.shape)     # row by row
-    return into(out, tensor_like(np.asarray(found).astype(np.int32 if out_int32 else np.int64)))
+    seq = sorted_sequence if sorter is None else gather(sorted_sequence, -1, sorter)
+    v = input if isinstance(input, TensorBase) else tensor_like(np.asarray(input))
+    s, n = seq._array.shape, v._array.shape
+    if len(s) != 1 and s[:-1] != n[:-1]: raise RuntimeError(f'torch.searchsorted(): boundaries tensor should be 1 dimension or the first N-1 dimensions of boundaries tensor and input value tensor must match, but we got boundaries tensor {list(s)} and input value tensor {list(n)}')
+    return into(out, cast(_op['searchsorted'](seq.detach(), v.detach(), side=side), DTYPES['int32' if out_int32 else 'int64']))
 
 def bucketize(input, boundaries, *, out_int32=False, right=False, out=None):
     "The number of the bucket, between sorted `boundaries`, into which each element falls."
@@ -560,8 +553,8 @@ def nanmedian(input, dim=None, keepdim=False, *, out=None):
         return into(out, nanmedian(flat, 0).values if flat._array.size else tensor_like(np.full((), np.nan, flat._array.dtype)))
     d = dim_of(dim, input._array.ndim)
     if not input._array.ndim: return _pair('nanmedian')(input.clone(), tensor_like(np.zeros((), np.int64)))
-    count = (~np.isnan(input._array)).sum(d, keepdims=True) if input._array.dtype.kind == 'f' else np.full([1 if i == d else s for i, s in enumerate(input._array.shape)], input._array.shape[d])
-    index = tensor_like(np.take_along_axis(F.argsort(input.detach(), d)._array, np.maximum(count - 1, 0) // 2, d))
+    count = F.sum(input == input, d, keepdim=True)
+    index = gather(F.argsort(input.detach(), d), d, F.clamp(count - 1, 0) // 2)
     return into(out, _pair('nanmedian')(_op['picked'](input, index, dim=d, keepdim=keepdim, node='NanmedianBackward0'), index if keepdim else squeeze(index, d)))
 
 def _quantile(input, q, dim, keepdim, interpolation, ignore, name, out):
@@ -721,9 +714,7 @@ def addr(input, vec1, vec2, *, beta=1, alpha=1, out=None):
 
 def addbmm(input, batch1, batch2, *, beta=1, alpha=1, out=None):
     "`beta * input + alpha *` the sum of the products of corresponding matrices."
-    x = F.sum(F.bmm(batch1, batch2), 0)
-    if alpha != 1: x = x * alpha
-    return into(out, x if beta == 0 else (input if beta == 1 else input * beta) + x)
+    return into(out, F._scaled_sum(input, beta, F.sum(F.bmm(batch1, batch2), 0), alpha))
 
 def chain_matmul(*matrices, out=None):
     "The product of a chain of matrices."

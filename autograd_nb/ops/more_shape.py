@@ -7,14 +7,14 @@ __all__ = ['windows', 'unfold', 'fold', 'strided_view', 'places', 'padded_dims',
            'running_index', 'recurrence', 'delayed', 'damping', 'backward_recurrence', 'logcumsumexp_rule',
            'logcumsumexp', 'first_part', 'covered', 'scatter', 'first', 'extreme_parts', 'scatter_extreme',
            'product_parts', 'scatter_product', 'as_row', 'rank_in', 'masked_scatter', 'sum_to', 'masked_gather',
-           'transform', 'fft']
+           'transform', 'fft', 'argsort', 'running_place', 'place_of_mode', 'searchsorted']
 
 # %% ../../nbs/ops/10_more_shape.ipynb #58930420
 import math
 import numpy as np
 from ..arrays.numpy_backend import xp
 from ..graph.op import Fixed, N, Z, linear, op
-from .indexing import as_strided, as_strided_zeros, at, gather, scatter_add_zeros, zeros_of
+from .indexing import as_strided, as_strided_zeros, at, check_index, gather, scatter_add_zeros, zeros_of
 from .pointwise import as_numbers, exp, where
 from .reduce import along, cumsum, dims_of, pick
 from .special import log_of_sum
@@ -200,7 +200,10 @@ _scatter_samples = [(N(3, 4), N(3, 2), Fixed([[0, 1], [3, 2], [2, 0]]), dict(dim
 def scatter(x, src, index, *, dim):
     "A copy of `x` with `src` written at `index` along `dim`. Where several fall on one place the last wins; its gradient is only right if none do."
     out = x.copy()
-    out[at(index, dim)] = first_part(src, index)
+    check_index(x, index, dim)
+    if not index.size: return out
+    if x.ndim: out[at(index, dim)] = first_part(src, index)
+    else: out.reshape(1)[index.reshape(-1)] = src.reshape(-1)[:index.size]
     return out
 scatter.vjp(x=lambda g, index, *, dim: scatter(g, as_numbers(index != index, g), index, dim=dim), src=lambda g, index, src_shape, *, dim: covered(gather(g, index, dim=dim), src_shape, dim))
 
@@ -328,3 +331,44 @@ def fft(x, *, dims, forward=True, norm='backward'):
     "The discrete Fourier transform of complex numbers over `dims`; `forward=False` for the inverse."
     return transform(x, dims, forward, norm)
 fft.vjp(x=lambda g, *, dims, forward, norm: fft(g, dims=dims, forward=not forward, norm=_opposite[norm]))
+
+# %% ../../nbs/ops/10_more_shape.ipynb #89ee0fce
+@op(batch=along, samples=[(N(3, 4), dict(dim=1)), (N(3, 4), dict(dim=0, descending=True)), (N(4), dict(dim=0))])
+def argsort(x, *, dim, descending=False):
+    "Where the elements in order are, along `dim`; equal ones stay in their order."
+    if not x.ndim: return np.zeros((), np.int64)
+    if not descending: return np.argsort(x, dim, kind='stable')
+    return np.ascontiguousarray(x.shape[dim] - 1 - np.flip(np.argsort(np.flip(x, dim), dim, kind='stable'), dim))
+
+@op(batch=along, samples=[(N(3, 4), dict(dim=1, better='max')), (N(4), dict(dim=0, better='min'))])
+def running_place(x, *, dim, better):
+    "Where the largest (`better='max'`) or smallest element so far is, along `dim`."
+    return running_index(x, dim, better)
+
+@op(batch=along, samples=[(N(3, 4), dict(dim=1)), (Fixed([[1., 2., 2., 3.], [1., 1., 2., 2.]]), dict(dim=1)), (N(4), dict(dim=0))])
+def place_of_mode(x, *, dim):
+    "Where the most frequent element along `dim` (the smallest of several) last occurs; the dimension stays, with size one."
+    y = np.moveaxis(x, dim, -1)
+    lead, n = y.shape[:-1], y.shape[-1]
+    if not n: raise IndexError(f'mode(): Expected reduction dim {dim} to have non-zero size.')
+    rows = np.sort(y.reshape(-1, n), 1)
+    first = np.concatenate([np.ones((len(rows), 1), bool), rows[:, 1:] != rows[:, :-1]], 1)
+    run = np.cumsum(first, 1) - 1 + np.arange(len(rows))[:, None] * n
+    count = np.bincount(run.reshape(-1), minlength=rows.size)[run]
+    best = rows[np.arange(len(rows)), np.argmax(count, 1)]
+    index = n - 1 - np.argmax((y.reshape(-1, n) == best[:, None])[:, ::-1], 1)
+    return np.ascontiguousarray(np.moveaxis(index.reshape(*lead, 1), -1, dim))
+
+def _search_batch(op, values, batched, statics):
+    seq, x = values
+    if not batched[0] and len(seq.shape) == 1: return op(seq, x, **statics)
+    seq, x = all_batched(op, values, batched)
+    if len(seq.shape) > 2: return op(seq, x, **statics)
+    return reshape(op(seq, as_row(x), **statics), shape=x.shape)
+
+@op(batch=_search_batch, samples=[(Fixed([-1., 0., 0., 2.]), N(2, 3)), (Fixed([[-1., 0., .5], [0., .5, 3.]]), N(2, 4), dict(side='right'))])
+def searchsorted(seq, x, *, side='left'):
+    "Where to insert the elements of `x` into the sorted sequence `seq`, or into the row of `seq` that belongs to each row of `x`."
+    if seq.ndim == 1: return np.asarray(np.searchsorted(seq, x, side))
+    if not x.size: return np.zeros(x.shape, np.int64)
+    return np.stack([np.searchsorted(s, v, side) for s, v in zip(seq.reshape(-1, seq.shape[-1]), x.reshape(-1, x.shape[-1]))]).reshape(x.shape)

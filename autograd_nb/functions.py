@@ -26,7 +26,7 @@ from collections import namedtuple
 import numpy as np
 
 from .arrays.dtypes import DTYPES, FROM_NUMPY, get_default_dtype, result_dtype, scalar_dtype, type_name
-from .graph.errors import broadcast_error, dim_error
+from .graph.errors import broadcast_error, count_error, dim_error, dtypes_error, expand_error, join_error, kind_error, range_error, row_error, view_size_error
 from .graph.levels import WRAPPERS, Facade, dynamic_error
 from .graph.modes import LOCAL
 from .graph.node import TensorBase, tensor_like
@@ -331,8 +331,8 @@ def _same_dtype(a, b, name):
     need_tensor(a, name); need_tensor(b, name, 'other', 2)
     if a._array.dtype != b._array.dtype:
         short = lambda x: dict(float32='float', float64='double', int64='long', float16='c10::Half', bfloat16='c10::BFloat16', int32='int').get(FROM_NUMPY[x._array.dtype].name, FROM_NUMPY[x._array.dtype].name)
-        if name == 'dot': raise RuntimeError(f'dot : expected both vectors to have same dtype, but found {_type_name(a)} and {_type_name(b)}')
-        raise RuntimeError(f'expected m1 and m2 to have the same dtype, but got: {short(a)} != {short(b)}. Convert one of them, with .to({FROM_NUMPY[a._array.dtype]!r}) for example.')
+        if name == 'dot': raise dtypes_error(f'dot : expected both vectors to have same dtype, but found {_type_name(a)} and {_type_name(b)}', a, b)
+        raise dtypes_error(f'expected m1 and m2 to have the same dtype, but got: {short(a)} != {short(b)}', a, b)
 
 def matmul(input, other, *, out=None):
     "The matrix product of the last two dimensions; leading ones broadcast. Vectors count as a row on the left and as a column on the right."
@@ -477,14 +477,14 @@ def _resolved(input, shape):
     elif math.prod(shape) == n and builtins.all(s >= 0 for s in shape): return shape
     for s in shape:
         if s < -1: raise RuntimeError(f'invalid shape dimension {s}')
-    raise RuntimeError(f"shape '{list(shape)}' is invalid for input of size {n}. The product of the sizes must equal the number of elements.")
+    raise count_error(input, shape)
 
 def view(input, *shape):
     "Like `reshape`, but always shares memory: refused where that is impossible. `view(dtype)` reads the same bytes as another dtype."
     if len(shape) == 1 and hasattr(shape[0], 'numpy') and hasattr(shape[0], 'category'): return tensor_like(input._array.view(shape[0].numpy))
     out = reshape(input, *shape)
     if input._array.size and input.__class__ not in WRAPPERS and not np.may_share_memory(out._array, input._array):
-        raise RuntimeError("view size is not compatible with input tensor's size and stride (at least one dimension spans across two contiguous subspaces). Use .reshape(...) instead.")
+        raise view_size_error(input)
     return out
 
 def view_as(input, other):
@@ -562,7 +562,7 @@ def expand(input, *sizes):
     full = tuple(s[i - lead] if z == -1 and i >= lead else z for i, z in enumerate(sizes))
     for i, (have, want) in enumerate(zip(s, full[lead:])):
         if have != want and have != 1:
-            raise RuntimeError(f'The expanded size of the tensor ({want}) must match the existing size ({have}) at non-singleton dimension {i + lead}.  Target sizes: {list(full)}.  Tensor sizes: {list(s)}')
+            raise expand_error(input, f'The expanded size of the tensor ({want}) must match the existing size ({have}) at non-singleton dimension {i + lead}.  Target sizes: {list(full)}.  Tensor sizes: {list(s)}')
     return _op['expand'](input, size=full)
 
 def expand_as(input, other):
@@ -610,9 +610,9 @@ def cat(tensors, dim=0, *, out=None, axis=None):
     for i, x in enumerate(tensors):
         s = x._array.shape
         if s == (0,): continue
-        if len(s) != len(first): raise RuntimeError(f'Tensors must have same number of dimensions: got {len(first)} and {len(s)}')
+        if len(s) != len(first): raise join_error(tensors, dim, i, f'Tensors must have same number of dimensions: got {len(first)} and {len(s)}')
         for k in range(len(s)):
-            if k != dim and s[k] != first[k]: raise RuntimeError(f'Sizes of tensors must match except in dimension {dim}. Expected size {first[k]} but got size {s[k]} for tensor number {i} in the list.')
+            if k != dim and s[k] != first[k]: raise join_error(tensors, dim, i, f'Sizes of tensors must match except in dimension {dim}. Expected size {first[k]} but got size {s[k]} for tensor number {i} in the list.')
     return into(out, _op['cat'](*tensors, dim=dim))
 
 concat = concatenate = cat
@@ -739,7 +739,7 @@ def _indices(index, shape):
     for i in index:
         if isinstance(i, TensorBase):
             a = i._array
-            if a.dtype.kind not in 'biu': raise IndexError(f'tensors used as indices must be long, int, byte or bool tensors, but got {FROM_NUMPY[a.dtype]!r}')
+            if a.dtype.kind not in 'biu': raise kind_error(IndexError('tensors used as indices must be long, int, byte or bool tensors'), i)
             if a.dtype == np.uint8: a = a.astype(bool)
             if not a.ndim and a.dtype.kind in 'iu' and a.__class__ is np.ndarray: out.append(int(a))
             else: out.append(a); basic = False
@@ -768,7 +768,7 @@ def _index_error(error, index, shape):
         if a is Ellipsis: d += len(shape) - used; continue
         if a is None: continue
         size = shape[d]
-        if isinstance(a, int) and not -size <= a < size: return IndexError(f'index {a} is out of bounds for dimension {d} with size {size}')
+        if isinstance(a, int) and not -size <= a < size: return range_error(IndexError(f'index {a} is out of bounds for dimension {d} with size {size}'), size)
         if isinstance(a, np.ndarray):
             if a.dtype == bool:
                 if a.shape != shape[d:d + a.ndim]:
@@ -852,7 +852,7 @@ def index_select(input, dim, index):
     if not input._array.ndim:
         if a.size != 1: raise RuntimeError(f'index_select(): Index to scalar can have only 1 value, got {a.size} value(s)')
         return reshape(input, ())
-    if a.size and (a.min() < 0 or a.max() >= size): raise IndexError('index out of range in self')
+    if a.size and (a.min() < 0 or a.max() >= size): raise row_error(input, index, a[(a < 0) | (a >= size)][0], d)
     return _op['index'](input, index=(slice(None),) * d + (a,), node='IndexSelectBackward0')
 
 def masked_select(input, mask):

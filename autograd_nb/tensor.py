@@ -23,7 +23,7 @@ from .arrays.numpy_backend import CONSTANTS, constant, storage_of
 from .arrays.random import default_generator
 from .functions import Size, as_operand, cast, into
 from .graph import engine
-from .graph.errors import (assigned_error, called, device_error, fits_error, freed_error, item_error, leaf_error, no_gpu_error, not_float_error, not_recorded, numpy_error, own_copy, result_type_error, teach)
+from .graph.errors import (assigned_error, called, device_error, fits_error, freed_error, item_error, leaf_error, no_gpu_error, not_float_error, not_recorded, numpy_error, own_copy, result_type_error, statement, teach)
 from .graph.levels import FUNCTION, WRAPPERS, Plain, adopt, at_captured, captured_error, refused, transforming, write
 from .graph.modes import LOCAL, SWITCH, tick
 from .graph.node import (INFERENCE, JOURNAL, AccumulateGrad, Exotic, GradBox, Meta, Node, OutputEdge, TensorBase, Writes, _tensor_class, attach, caller, extra, hooks_of, remember, tensor_like, tensor_of)
@@ -163,6 +163,7 @@ def overwrite(x, result, name):
             node = result._node
         for field, value in node.saved:          # what the new node saved is about to be overwritten
             if value.__class__ is np.ndarray and value is not new and storage_of(value) is storage_of(array): setattr(node, field, value.copy())
+    if modes.guard is not None: modes.guard(array)
     array[...] = new
     JOURNAL.note(array, name, None if meta is None else meta.version)
     if not modes.grad: return x
@@ -253,7 +254,7 @@ def refuse_write(x, tracked, op=None, was='is being'):
     if meta is not None and meta.inference and not LOCAL.modes.inference:
         raise teach(RuntimeError('Inplace update to inference tensor outside InferenceMode is not allowed.You can make a clone to get a normal tensor before doing inplace update.'), x, instead='no_grad() instead of inference_mode() where it is made, or write into a clone()')
     if not tracked: return
-    if meta is not None and meta.view is not None: raise view_error(meta.view, x._node, 'is being modified inplace')
+    if meta is not None and meta.view is not None: raise teach(view_error(meta.view, x._node, 'is being modified inplace'), x, instead=statement())
     if x._node.__class__ is AccumulateGrad:
         raise leaf_error(x, x, op, was)
     if meta is not None and meta.base is not None and meta.base._node.__class__ is AccumulateGrad:

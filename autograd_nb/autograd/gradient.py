@@ -6,61 +6,68 @@
 __all__ = ['backward', 'grad']
 
 # %% ../../nbs/autograd/01_gradient.ipynb #af96f9ff
+import warnings
 import numpy as np
-from ..functions import stack
+from ..func.batching import vmap
 from ..graph import engine
-from ..graph.node import OutputEdge, TensorBase, tensor_like
+from ..graph.errors import unused_error
+from ..graph.node import TensorBase, tensor_of
 
 # %% ../../nbs/autograd/01_gradient.ipynb #67c10590
-def _is_edge(value): return isinstance(value, tuple) and hasattr(value, 'output_nr')      # a `GradientEdge`
-
-def _tuple(value): return (value,) if isinstance(value, TensorBase) or _is_edge(value) or value is None else tuple(value)
-
-def _tensors(values, grads=None):
-    "Tensors as they are; for each `GradientEdge` a tensor that stands for it (with the dtype of its gradient in `grads`, if given)."
-    out = []
-    for i, v in enumerate(values):
-        if _is_edge(v):
-            several = isinstance(v.node.shape, tuple) and len(v.node.shape) > 0 and isinstance(v.node.shape[0], tuple)
-            start = None if grads is None else grads[i]
-            shape, dtype = v.node.shape[v.output_nr] if several else v.node.shape, np.float32 if start is None else start._array.dtype
-            v = tensor_like(np.broadcast_to(np.zeros((), dtype), shape), OutputEdge(v.node, v.output_nr) if several else v.node)
-        out.append(v)
-    return tuple(out)
-
 def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, grad_variables=None, inputs=None):
     """Add the gradients of `tensors` (one or several) to the `.grad` of the leaves of their graph.
 
-    `grad_tensors`: the gradient to start from for each of them, of its shape; may be None for single numbers. `inputs`: accumulate into these tensors only. See `Tensor.backward` for the rest."""
-    tensors = _tuple(tensors)
-    grads = (None,) * len(tensors) if grad_tensors is None else _tuple(grad_tensors)
-    if len(grads) != len(tensors): raise RuntimeError(f'got {len(tensors)} tensors and {len(grads)} gradients')
-    engine.backward(_tensors(tensors, grads), grads, retain_graph, create_graph, None if inputs is None else _tensors(_tuple(inputs)))
+    `grad_tensors`: the gradient to start from for each of them, of its shape; may be None for single numbers. `retain_graph`: keep what the graph saved, for another pass. `create_graph`: make the gradients differentiable.
+    `inputs`: accumulate into these tensors only (one, several, or a dictionary)."""
+    if grad_variables is not None:
+        warnings.warn('`grad_variables` is deprecated. Use `grad_tensors` instead.', FutureWarning, stacklevel=2)
+        if grad_tensors is not None: raise RuntimeError('`grad_tensors` and `grad_variables` (deprecated) arguments both passed to `backward()`. Please only use `grad_tensors`.')
+        grad_tensors = grad_variables
+    engine.backward(tensors, grad_tensors, retain_graph, create_graph, inputs)
 
+# %% ../../nbs/autograd/01_gradient.ipynb #c94f2a01
 def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=False, only_inputs=True, allow_unused=None, is_grads_batched=False, materialize_grads=False):
-    """The gradients of `outputs` with respect to `inputs`, as a tuple; no `.grad` is touched.
+    """The gradients of `outputs` with respect to `inputs`, as a tuple (a dictionary, if `inputs` is one); no `.grad` is touched.
 
-    `grad_outputs`: the gradient to start from for each output (None for single numbers). `create_graph`: make the results differentiable. `allow_unused`: return None for inputs that the outputs do not depend on instead of raising,
-    `materialize_grads`: return zeros for them. `is_grads_batched`: `grad_outputs` has an extra first dimension of several starting gradients, and so have the results.
+    `grad_outputs`: the gradient to start from for each output (None for single numbers). `retain_graph`: keep what the graph saved, for another pass. `create_graph`: make the results differentiable. `allow_unused`: return None for inputs
+    that the outputs do not depend on instead of raising, `materialize_grads`: return zeros for them. `is_grads_batched`: `grad_outputs` has an extra first dimension of several starting gradients, and so have the results.
 
     Raises RuntimeError if an input does not require grad, or is not used and neither flag allows it."""
-    outputs, inputs = _tuple(outputs), _tuple(inputs)
-    starts = (None,) * len(outputs) if grad_outputs is None else _tuple(grad_outputs)
-    outputs, inputs = _tensors(outputs, starts), _tensors(inputs)
-    if allow_unused is None: allow_unused = materialize_grads
-    if materialize_grads and not allow_unused: raise ValueError('Expected allow_unused to be True or not passed when materialize_grads=True, but got: allow_unused=False.')
-    if is_grads_batched:
-        n = len(starts[0])
-        rows = [grad(outputs, inputs, [None if s is None else s[i] for s in starts], True if i < n - 1 else retain_graph, create_graph, allow_unused=allow_unused, materialize_grads=materialize_grads) for i in range(n)]
-        return tuple(None if column[0] is None else stack(column) for column in zip(*rows))
-    keep = create_graph if retain_graph is None else retain_graph
-    found = engine.run(outputs, starts, keep, create_graph, inputs)
-    result = []
-    for i, (x, g) in enumerate(zip(inputs, found)):
-        if g is None:
-            if not allow_unused: raise RuntimeError(f'The differentiated Tensor at index {i} appears to not have been used in the graph. Set allow_unused=True if this is the desired behavior.'
-                                                    f' It has shape {list(x._array.shape)}; the outputs were computed without it, or from a detached or overwritten version of it.')
-            g = tensor_like(np.zeros(x._array.shape, x._array.dtype)) if materialize_grads else None
-        elif not isinstance(g, TensorBase): g = tensor_like(g)
-        result.append(g)
-    return tuple(result)
+    if materialize_grads and allow_unused is False: raise ValueError('Expected allow_unused to be True or not passed when materialize_grads=True, but got: allow_unused=False.')
+    if not only_inputs:
+        warnings.warn('only_inputs argument is deprecated and is ignored now (defaults to True). To accumulate gradient for other parts of the graph, please use torch.autograd.backward.', FutureWarning, stacklevel=2)
+    wanted = engine.chosen(inputs, 'grad')
+    tensors, starts = engine.starting(outputs, grad_outputs)
+    keep, allow_unused = create_graph if retain_graph is None else retain_graph, materialize_grads if allow_unused is None else allow_unused
+    if is_grads_batched: found = _batched(tensors, starts, keep, create_graph, wanted)
+    else: found = engine.run(tensors, starts, keep, create_graph, wanted)
+    if not allow_unused:
+        for i, (x, g) in enumerate(zip(wanted, found)):
+            if g is None: raise unused_error(i, x, tensors)
+    if materialize_grads: found = [_zeros(x, given, create_graph) if g is None else g for x, given, g in zip(wanted, _given(inputs), found)]
+    found = tuple(tensor_of(g) if isinstance(g, np.ndarray) else g for g in found)
+    return dict(zip(inputs, found)) if type(inputs) is dict else found
+
+def _given(inputs): return tuple(inputs.values()) if type(inputs) is dict else engine.listed(inputs)
+
+def _zeros(x, given, create_graph):
+    if given is not x: raise RuntimeError('materialize_grads cannot be used when the given input is a GradientEdge')
+    zeros = tensor_of(np.zeros(x._array.shape, x._array.dtype))
+    return zeros.requires_grad_() if create_graph else zeros
+
+def _batched(tensors, starts, keep, create_graph, wanted):
+    "The gradients of `wanted` for each of the starting gradients along the first dimension of `starts`."
+    for i, (t, s) in enumerate(zip(tensors, starts)):
+        if not isinstance(s, TensorBase) or not s.ndim: continue
+        if s.shape[1:] != t.shape:
+            raise RuntimeError('If `is_grads_batched=True`, we interpret the first dimension of each grad_output as the batch dimension. The sizes of the remaining dimensions are expected to match the shape of corresponding output, but a '
+                               f'mismatch was detected: grad_output[{i}] has a shape of {s.shape[1:]} and output[{i}] has a shape of {t.shape}. If you only want some tensors in `grad_output` to be considered batched, consider using vmap.')
+    starts = tuple(engine.first_gradient(t, None, True) if s is None else s for t, s in zip(tensors, starts))
+    places = []
+    def vjp(*starts):
+        found = engine.run(tensors, starts, keep, create_graph, wanted)
+        places.extend(i for i, g in enumerate(found) if g is not None)
+        return tuple(found[i] for i in places)
+    found = [None] * len(wanted)
+    for i, g in zip(places, vmap(vjp)(*starts)): found[i] = g
+    return found

@@ -16,7 +16,7 @@ from numpy import add, asarray, generic, ndarray, ufunc as npufunc
 
 from ..arrays.dtypes import FROM_NUMPY, bfloat16, get_default_dtype, result_dtype, scalar_dtype
 from ..arrays.numpy_backend import CONSTANTS, constant, storage_of, sum_to
-from .errors import explain, inference_error
+from .errors import NO_MASKS, better_error, explain, inference_error
 from .modes import LOCAL, SWITCH, Applied, tick
 from .node import INFERENCE, Exotic, Node, OutputEdge, Packed, TensorBase, caller, packed_class, remember, tensor_like
 
@@ -71,7 +71,8 @@ class Rule:
         def take(source):
             if source[0] == 'out': return out
             if source[0] == 'in': return values[source[1]]
-            return getattr(out if source[1] == 'out' else values[source[1]], source[2])
+            value = out if source[1] == 'out' else values[source[1]]
+            return getattr(value._array if isinstance(value, TensorBase) else value, source[2])
         return [take(self.needs[n]) for n in self.positional], {n: statics[n] for n in self.statics}
 
 def unique(rules, kinds):
@@ -411,6 +412,7 @@ class Op:
         arrays = [a._array if isinstance(a, TensorBase) else a for a in args]
         if self.promote is None: return arrays, [None] * len(args)
         chosen = [i for i in range(len(args)) if args[i] is not None and (self.variadic or self.params[i] not in self.keep)]
+        if self.name in NO_MASKS and any(isinstance(a, ndarray) and a.dtype == bool for a in arrays): raise better_error(None, self, args, {})
         dtype = operand_dtype([args[i] for i in chosen], self.promote).numpy
         targets = [None] * len(args)
         for i in chosen:

@@ -63,6 +63,23 @@ def same_text(a: str, b: str, tolerance: float = 2e-4) -> bool:
     return True
 
 
+def assert_same_output(source: str) -> str:
+    "Assert that a program prints the same under PyTorch and under autograd_nb; returns what it prints."
+    import torch
+
+    import autograd_nb
+
+    expected, found = run_program(source, torch), run_program(source, autograd_nb)
+    assert same_text(expected, found), f"\nPyTorch:\n{expected}\nautograd_nb:\n{found}"
+    return expected
+
+
+def programs(text: str) -> dict:
+    "The programs in a text in which each is headed by a line '### name': {name: source}. What stands before the first is put before each."
+    setup, *parts = re.split(r"^### (.*)\n", text, flags=re.M)
+    return {name: setup + source for name, source in zip(parts[::2], parts[1::2])}
+
+
 def to_numpy(value):
     "A tensor of either library as a NumPy array (bfloat16 as float32)."
     value = value.detach()

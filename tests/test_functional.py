@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from _compare import close, run_program, same_text
+from _compare import assert_same_output, close
 
 import autograd_nb as torch
 from autograd_nb.autograd import functional
@@ -181,11 +181,8 @@ FAULTS = {
 @pytest.mark.needs("torch")
 @pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
 def test_programs_print_the_same(program):
-    import torch as reference
-
-    ours, theirs = run_program(SETUP + program, torch), run_program(SETUP + program, reference)
-    assert theirs and "Error" not in theirs
-    assert same_text(ours, theirs), f"\n{ours}\n{theirs}"
+    printed = assert_same_output(SETUP + program)
+    assert printed and "Error" not in printed
 
 
 @pytest.mark.needs("torch")

@@ -28,7 +28,7 @@ from .. import functions as F
 from ..arrays.random import default_generator
 from ..functions import need_tensor, one_hot  # noqa: F401
 from ..graph.errors import dtypes_error, kind_error
-from ..graph.modes import no_grad
+from ..graph.modes import LOCAL, castable, no_grad
 from ..graph.node import JOURNAL, TensorBase, tensor_like
 from ..graph.op import REGISTRY
 from ..more import cdist, cosine_similarity, pairwise_distance, pdist  # noqa: F401
@@ -49,7 +49,7 @@ def linear(input, weight, bias=None):
     "`input @ weight.T + bias` over the last dimension of `input`; `weight` has shape (outputs, inputs)."
     need_tensor(input, 'linear')
     a, w = input._array, weight._array
-    if a.dtype is not w.dtype and a.dtype != w.dtype: raise dtypes_error(f'mat1 and mat2 must have the same dtype, but got {F._type_name(input)} and {F._type_name(weight)}', input, weight)
+    if a.dtype is not w.dtype and a.dtype != w.dtype and LOCAL.modes.casting is None: raise dtypes_error(f'mat1 and mat2 must have the same dtype, but got {F._type_name(input)} and {F._type_name(weight)}', input, weight)
     return _op['linear'](input, weight, bias)
 
 def bilinear(input1, input2, weight, bias=None):
@@ -150,7 +150,7 @@ def _masked(input, shape, p, training, inplace=False):
     need_tensor(input, 'dropout')
     if p == 0 or not training or not input._array.size: return input
     dtype = input._array.dtype
-    noise = tensor_like(np.zeros(shape, dtype) if p == 1 else (_bernoulli(shape, 1 - p, input._array).astype(dtype) / dtype.type(1 - p)).astype(dtype))
+    noise = draw(lambda shape: np.zeros(shape, dtype) if p == 1 else (_bernoulli(shape, 1 - p, None if LOCAL.modes.transforms else input._array).astype(dtype) / dtype.type(1 - p)).astype(dtype), shape)
     return input.mul_(noise) if inplace else _op['mul'](input, noise)
 
 def _alpha_masked(input, shape, p, training, inplace):
@@ -700,3 +700,7 @@ def multilabel_soft_margin_loss(input, target, weight=None, size_average=None, r
     out = -(target * logsigmoid(input) + (1 - target) * logsigmoid(-input))
     if weight is not None: out = out * weight
     return summarise(F.mean(out, -1), reduction_of(reduction, size_average, reduce))
+
+# %% ../../nbs/nn/03_functional.ipynb #9086f9a6
+for _loss in ('cross_entropy', 'nll_loss', 'l1_loss', 'kl_div', 'poisson_nll_loss', 'cosine_embedding_loss', 'hinge_embedding_loss', 'margin_ranking_loss', 'soft_margin_loss', 'triplet_margin_loss', 'multi_margin_loss', 'multilabel_margin_loss'):
+    if _loss in globals(): globals()[_loss] = castable(globals()[_loss])

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['ReLU', 'ReLU6', 'LeakyReLU', 'ELU', 'SELU', 'CELU', 'GELU', 'SiLU', 'Mish', 'Sigmoid', 'Tanh', 'Softsign',
            'Tanhshrink', 'LogSigmoid', 'Hardsigmoid', 'Hardswish', 'Hardtanh', 'Threshold', 'Softplus', 'Softshrink',
-           'Hardshrink', 'GLU', 'Softmax', 'Softmin', 'LogSoftmax', 'activation', 'PReLU']
+           'Hardshrink', 'GLU', 'Softmax', 'Softmin', 'LogSoftmax', 'activation', 'Softmax2d', 'RReLU', 'PReLU']
 
 # %% ../../../nbs/nn/modules/04_activation.ipynb #5ff939aa
 from ...creation import empty
@@ -68,6 +68,21 @@ def _along(function):
 Softmax = activation('Softmax', _along(F.softmax), '`exp(input)`, scaled to sum to one along `dim`.', dim=None)
 Softmin = activation('Softmin', _along(F.softmin), '`softmax(-input)`.', dim=None)
 LogSoftmax = activation('LogSoftmax', _along(F.log_softmax), 'The logarithm of softmax, with all its digits.', dim=None)
+
+class Softmax2d(Module):
+    "`Softmax` over the channels of (examples, channels, height, width)."
+    def forward(self, input):
+        if input.dim() not in (3, 4): raise ValueError(f'Softmax2d: expected input to be 3D or 4D, got {input.dim()}D instead')
+        return F.softmax(input, -3)
+
+class RReLU(Module):
+    "As `LeakyReLU`, with slopes drawn at random from `lower` to `upper` in training, and their mean otherwise."
+    def __init__(self, lower=1. / 8, upper=1. / 3, inplace=False):
+        super().__init__()
+        self.lower, self.upper, self.inplace = lower, upper, inplace
+
+    def forward(self, input): return F.rrelu(input, self.lower, self.upper, self.training, self.inplace)
+    def extra_repr(self): return f'lower={self.lower}, upper={self.upper}' + (', inplace=True' if self.inplace else '')
 
 class PReLU(Module):
     "As `LeakyReLU`, with slopes that are learnt: one, or one per channel (`num_parameters`), starting at `init`."

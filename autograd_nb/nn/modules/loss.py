@@ -5,10 +5,17 @@
 # %% auto #0
 __all__ = ['MSELoss', 'L1Loss', 'SmoothL1Loss', 'HuberLoss', 'CrossEntropyLoss', 'NLLLoss', 'BCELoss', 'BCEWithLogitsLoss',
            'KLDivLoss', 'PoissonNLLLoss', 'GaussianNLLLoss', 'MarginRankingLoss', 'HingeEmbeddingLoss',
-           'CosineEmbeddingLoss', 'TripletMarginLoss', 'SoftMarginLoss', 'MultiLabelSoftMarginLoss']
+           'CosineEmbeddingLoss', 'TripletMarginLoss', 'SoftMarginLoss', 'MultiLabelSoftMarginLoss', 'MultiMarginLoss',
+           'MultiLabelMarginLoss', 'TripletMarginWithDistanceLoss', 'CTCLoss', 'NLLLoss2d',
+           'AdaptiveLogSoftmaxWithLoss']
 
 # %% ../../../nbs/nn/modules/05_loss.ipynb #ba35399d
+from collections import namedtuple
+
+from ...functions import cat
 from .. import functional as F
+from .container import ModuleList, Sequential
+from .layers import Linear
 from .module import Module
 
 # %% ../../../nbs/nn/modules/05_loss.ipynb #476a6a73
@@ -140,3 +147,93 @@ class SoftMarginLoss(_Loss):
 class MultiLabelSoftMarginLoss(_WeightedLoss):
     "The binary cross-entropy of each label's logit, averaged over the labels."
     def forward(self, input, target): return F.multilabel_soft_margin_loss(input, target, weight=self.weight, reduction=self.reduction)
+
+class MultiMarginLoss(_WeightedLoss):
+    "Asks that the right class be ahead of all others by a margin."
+    def __init__(self, p=1, margin=1.0, weight=None, size_average=None, reduce=None, reduction='mean'):
+        super().__init__(weight, size_average, reduce, reduction)
+        if p not in (1, 2): raise ValueError('only p == 1 and p == 2 supported')
+        if weight is not None and weight.dim() != 1: raise ValueError(f'MultiMarginLoss: expected weight to be None or 1D tensor, got {weight.dim()}D instead')
+        self.p, self.margin = p, margin
+
+    def forward(self, input, target): return F.multi_margin_loss(input, target, p=self.p, margin=self.margin, weight=self.weight, reduction=self.reduction)
+
+class MultiLabelMarginLoss(_Loss):
+    "Asks that every label of a row be ahead of all other classes by 1."
+    def forward(self, input, target): return F.multilabel_margin_loss(input, target, reduction=self.reduction)
+
+class TripletMarginWithDistanceLoss(_Loss):
+    "`TripletMarginLoss` with any distance."
+    def __init__(self, *, distance_function=None, margin=1.0, swap=False, reduction='mean'):
+        super().__init__(reduction=reduction)
+        if margin <= 0: raise ValueError(f'TripletMarginWithDistanceLoss: expected margin to be greater than 0, got {margin} instead')
+        self.distance_function = distance_function if distance_function is not None else F.pairwise_distance
+        self.margin, self.swap = margin, swap
+
+    def forward(self, anchor, positive, negative):
+        return F.triplet_margin_with_distance_loss(anchor, positive, negative, distance_function=self.distance_function, margin=self.margin, swap=self.swap, reduction=self.reduction)
+
+class CTCLoss(_Loss):
+    "The loss of sequences without alignment. See `ctc_loss`."
+    def __init__(self, blank=0, reduction='mean', zero_infinity=False):
+        super().__init__(reduction=reduction)
+        self.blank, self.zero_infinity = blank, zero_infinity
+
+    def forward(self, log_probs, targets, input_lengths, target_lengths):
+        return F.ctc_loss(log_probs, targets, input_lengths, target_lengths, self.blank, self.reduction, self.zero_infinity)
+
+class NLLLoss2d(NLLLoss):
+    "The former name of `NLLLoss` for images."
+
+class AdaptiveLogSoftmaxWithLoss(Module):
+    """A softmax over very many classes, sorted by frequency: frequent ones (the first `cutoffs[0]`) directly, rare ones by way of their cluster, with smaller and smaller vectors (divided by `div_value`)."""
+    def __init__(self, in_features, n_classes, cutoffs, div_value=4.0, head_bias=False, device=None, dtype=None):
+        super().__init__()
+        cutoffs = list(cutoffs)
+        if not cutoffs: raise ValueError('cutoffs should be a sequence of length larger than 0')
+        if cutoffs != sorted(cutoffs) or min(cutoffs) <= 0 or max(cutoffs) > n_classes - 1 or len(set(cutoffs)) != len(cutoffs) or any(int(c) != c for c in cutoffs):
+            raise ValueError('cutoffs should be a sequence of unique, positive integers sorted in an increasing order, where each value is between 1 and n_classes-1')
+        self.in_features, self.n_classes, self.cutoffs, self.div_value, self.head_bias = in_features, n_classes, cutoffs + [n_classes], div_value, head_bias
+        self.shortlist_size, self.n_clusters = cutoffs[0], len(self.cutoffs) - 1
+        self.head_size = self.shortlist_size + self.n_clusters
+        self.head = Linear(in_features, self.head_size, bias=head_bias, device=device, dtype=dtype)
+        self.tail = ModuleList()
+        for i in range(self.n_clusters):
+            width, size = int(in_features // div_value ** (i + 1)), self.cutoffs[i + 1] - self.cutoffs[i]
+            self.tail.append(Sequential(Linear(in_features, width, bias=False, device=device, dtype=dtype), Linear(width, size, bias=False, device=device, dtype=dtype)))
+
+    def reset_parameters(self):
+        "Draw the first values anew."
+        self.head.reset_parameters()
+        for first, second in self.tail:
+            first.reset_parameters()
+            second.reset_parameters()
+
+    def forward(self, input, target):
+        single = target.dim() == 0
+        x, t = (input.unsqueeze(0), target.unsqueeze(0)) if single else (input, target)
+        if not single:
+            if target.dim() != 1: raise RuntimeError('0D or 1D target tensor expected, multi-target not supported')
+            if input.shape[0] != target.shape[0]: raise RuntimeError('Input and target should have the same size in the batch dimension.')
+        if len(t) and (int(t.min()) < 0 or int(t.max()) >= self.n_classes):
+            raise RuntimeError(f'Target values should be in [0, {self.n_classes - 1}], but values in range [{int(t.min())}, {int(t.max())}] were found. ')
+        logs = self._get_full_log_prob(x, self.head(x))
+        output = logs.gather(1, t.unsqueeze(1)).squeeze(1)
+        loss = (-output).mean()
+        return _ASM(output.squeeze(0) if single else output, loss)
+
+    def _get_full_log_prob(self, input, head_output):
+        head = F.log_softmax(head_output, 1)
+        parts = [head[:, :self.shortlist_size]]
+        for i, tail in enumerate(self.tail): parts.append(F.log_softmax(tail(input), 1) + head[:, self.shortlist_size + i].unsqueeze(1))
+        return cat(parts, 1)
+
+    def log_prob(self, input):
+        "The log-probabilities of all classes."
+        return self._get_full_log_prob(input, self.head(input))
+
+    def predict(self, input):
+        "The most probable class of each row."
+        return self.log_prob(input).argmax(1)
+
+_ASM = namedtuple('_ASMoutput', ['output', 'loss'])

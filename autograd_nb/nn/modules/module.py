@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from ...arrays.dtypes import dtype as Dtype
 from ...autograd.function import Function
 from ...graph.modes import LOCAL, no_grad
-from ...graph.node import Handle, TensorBase
+from ...graph.node import TensorBase, attach
 from ..parameter import Buffer, Parameter
 from ...tensor import check_device, device as Device
 
@@ -111,7 +111,7 @@ EVERYWHERE = Everywhere()
 
 def register_module_forward_pre_hook(hook):
     "Call `hook(module, args)` before the forward of every module. Returns a handle with `remove()`."
-    return Handle(EVERYWHERE._forward_pre_hooks, hook)
+    return attach(EVERYWHERE._forward_pre_hooks, hook)
 
 def register_module_forward_hook(hook, *, with_kwargs=False, always_call=False):
     "Call `hook(module, args, output)` after the forward of every module. Returns a handle with `remove()`."
@@ -119,18 +119,15 @@ def register_module_forward_hook(hook, *, with_kwargs=False, always_call=False):
 
 def register_module_full_backward_pre_hook(hook):
     "Call `hook(module, grad_output)` before the backward of every module. Returns a handle with `remove()`."
-    return Handle(EVERYWHERE._backward_pre_hooks, hook)
+    return attach(EVERYWHERE._backward_pre_hooks, hook)
 
 def register_module_full_backward_hook(hook):
     "Call `hook(module, grad_input, grad_output)` when the gradients of every module's inputs are known. Returns a handle with `remove()`."
-    return Handle(EVERYWHERE._backward_hooks, hook)
+    return attach(EVERYWHERE._backward_hooks, hook)
 
 def _with_options(owner, hook, prepend, with_kwargs, always_call):
-    handle = Handle(owner._forward_hooks, hook)
-    if with_kwargs: owner._forward_hooks_with_kwargs[handle.id] = True
-    if always_call: owner._forward_hooks_always_called[handle.id] = True
-    if prepend: owner._forward_hooks.move_to_end(handle.id, last=False)
-    return handle
+    extra = [owner._forward_hooks_with_kwargs] * with_kwargs + [owner._forward_hooks_always_called] * always_call
+    return attach(owner._forward_hooks, hook, prepend, extra)
 
 # %% ../../../nbs/nn/modules/01_module.ipynb #a6f4c498
 class _IncompatibleKeys(namedtuple('IncompatibleKeys', ['missing_keys', 'unexpected_keys'])):
@@ -178,6 +175,11 @@ class Module:
         place['training'], place['_non_persistent_buffers_set'] = True, set()
         for name in self._DICTS: place[name] = OrderedDict() if 'hooks' in name else {}
         if self.call_super_init: super().__init__(*args, **kwargs)
+
+    def __setstate__(self, state):
+        self.__dict__.update(state)
+        for name in self._DICTS: self.__dict__.setdefault(name, OrderedDict() if 'hooks' in name else {})
+        self.__dict__.setdefault('_non_persistent_buffers_set', set())
 
     def forward(self, *args, **kwargs):
         raise NotImplementedError(f'Module [{type(self).__name__}] is missing the required "forward" function')
@@ -232,10 +234,7 @@ class Module:
 
     def register_forward_pre_hook(self, hook, *, prepend=False, with_kwargs=False):
         "Call `hook(module, args)` before `forward`; what it returns replaces the arguments. `with_kwargs`: `hook(module, args, kwargs)`, returning a pair. Returns a handle with `remove()`."
-        handle = Handle(self._forward_pre_hooks, hook)
-        if with_kwargs: self._forward_pre_hooks_with_kwargs[handle.id] = True
-        if prepend: self._forward_pre_hooks.move_to_end(handle.id, last=False)
-        return handle
+        return attach(self._forward_pre_hooks, hook, prepend, [self._forward_pre_hooks_with_kwargs] * with_kwargs)
 
     def register_forward_hook(self, hook, *, prepend=False, with_kwargs=False, always_call=False):
         "Call `hook(module, args, output)` after `forward`; what it returns replaces the output. `with_kwargs`: `hook(module, args, kwargs, output)`. `always_call`: also when `forward` raises."
@@ -243,15 +242,11 @@ class Module:
 
     def register_full_backward_pre_hook(self, hook, prepend=False):
         "Call `hook(module, grad_output)` before the module's backward; what it returns replaces the gradients of the outputs."
-        handle = Handle(self._backward_pre_hooks, hook)
-        if prepend: self._backward_pre_hooks.move_to_end(handle.id, last=False)
-        return handle
+        return attach(self._backward_pre_hooks, hook, prepend)
 
     def register_full_backward_hook(self, hook, prepend=False):
         "Call `hook(module, grad_input, grad_output)` when the gradients of the module's inputs are known; what it returns replaces them."
-        handle = Handle(self._backward_hooks, hook)
-        if prepend: self._backward_hooks.move_to_end(handle.id, last=False)
-        return handle
+        return attach(self._backward_hooks, hook, prepend)
 
     register_backward_hook = register_full_backward_hook
 
@@ -521,24 +516,24 @@ class Module:
 
     def register_state_dict_pre_hook(self, hook):
         "Call `hook(module, prefix, keep_vars)` before the state is collected."
-        return Handle(self._state_dict_pre_hooks, hook)
+        return attach(self._state_dict_pre_hooks, hook)
 
     def register_state_dict_post_hook(self, hook):
         "Call `hook(module, state_dict, prefix, local_metadata)` after the state was collected."
-        return Handle(self._state_dict_hooks, hook)
+        return attach(self._state_dict_hooks, hook)
 
     _register_state_dict_hook = register_state_dict_post_hook
 
     def register_load_state_dict_pre_hook(self, hook):
         "Call `hook(module, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)` before state is loaded."
-        return Handle(self._load_state_dict_pre_hooks, lambda *args: hook(self, *args))
+        return attach(self._load_state_dict_pre_hooks, lambda *args: hook(self, *args))
 
     def _register_load_state_dict_pre_hook(self, hook, with_module=False):
-        return self.register_load_state_dict_pre_hook(hook) if with_module else Handle(self._load_state_dict_pre_hooks, hook)
+        return self.register_load_state_dict_pre_hook(hook) if with_module else attach(self._load_state_dict_pre_hooks, hook)
 
     def register_load_state_dict_post_hook(self, hook):
         "Call `hook(module, incompatible_keys)` after state was loaded."
-        return Handle(self._load_state_dict_post_hooks, hook)
+        return attach(self._load_state_dict_post_hooks, hook)
 
     def load_state_dict(self, state_dict, strict=True, assign=False):
         """Copy values from a dictionary as `state_dict()` gives it; returns the keys that were missing and those that were not expected.

@@ -6,7 +6,7 @@
 __all__ = []
 
 # %% ../../../nbs/nn/utils/00_package.ipynb #a4aac0b8
-from . import clip_grad, convert_parameters
+from . import clip_grad, convert_parameters, stateless
 from .clip_grad import clip_grad_norm_, clip_grad_value_, clip_grads_with_norm_, get_total_norm
 from .convert_parameters import parameters_to_vector, vector_to_parameters
 

@@ -14,13 +14,13 @@ from .playback import Player, caption_css, caption_html
 
 # %% ../../nbs/widgets/01_steppers.ipynb #bfaa489d
 class FramesPlayer(Player):
-    "A player over the `Frames` of a recording. `result` and `grads` are NumPy arrays, `table` is the trace."
-    def __init__(self, frames: Frames, title=None, interval=1200, table=False):
+    "A player over the `Frames` of a recording, with its trace table if `table`, and the HTML `below`. `result` and `grads` are NumPy arrays, `table` is the trace."
+    def __init__(self, frames: Frames, title=None, interval=1200, table=False, below=''):
         n, self.movie = len(frames), frames
         rec = frames.rec; t = BackwardTable(rec)
         contents = [f'<style>{frames.style(k)}</style>' + caption_html(k, n, f.phase, f.title, f.text) for k, f in enumerate(frames.frames)]
         style = css() + caption_css() + (table_css() if table else '')
-        below = f'<div style="overflow-x:auto">{table_html(t.rows, animated=True)}</div>' if table else ''
+        if table: below = f'<div style="overflow-x:auto">{table_html(t.rows, animated=True)}</div>' + below
         base = f'<div class="agnb {frames.scope}"><style>{style}</style><div style="overflow-x:auto;padding:2px 0 6px">{frames.base}</div>{below}</div>'
         super().__init__(contents, [f'{f.phase}: {f.caption}' for f in frames.frames], base, frames.frames, title, interval)
         self.table, self.result, self.grads = t, rec.result, rec.grads

@@ -121,7 +121,7 @@ def race_scenes(f, start: float = 0.0, lr: float = 0.1, steps: int = 20) -> list
         out.append(Scene(plot_svg(series, xlabel='step', ylabel='w', xlim=(0, steps), ylim=(low - room, high + room), height=260, markers=True, style=False, describe=text), text))
     return out
 
-# %% ../../nbs/viz/10_lessons.ipynb #1cf29fd6
+# %% ../../nbs/viz/10_lessons.ipynb #c1004a1d
 def chain_links(f, name: str, x: float):
     "The operations of the chain `f` at `x`, as (expression, value, local derivative as text, its value), the result, and df/dx. Raises ValueError where the graph is no chain."
     rec = record_function(f, {name: x}); by = rec.graph._by_id()
@@ -157,7 +157,7 @@ def chain_scene(f, name: str, x: float, curve=None, limits=(None, None)) -> Scen
         mids.append((at, at + w)); at += w + gap
     product, arriving = 1.0, []
     for *_, d in reversed(links): arriving.append(product); product *= d
-    for i, ((_, right), (left, _), (*_, d)) in enumerate(zip(mids, mids[1:], links)):
+    for (_, right), (left, _), (*_, d) in zip(mids, mids[1:], links):
         mid = (right + left)/2
         out.append(f'<path class="ag-there" d="M{right+2:.0f} 56H{left-10:.0f}"/><path class="ag-tipv" d="M{left-2:.0f} 56l-9 -4.5v9z"/>'
                    f'<path class="ag-back" d="M{left-2:.0f} 86H{right+10:.0f}"/><path class="ag-tipg" d="M{right+2:.0f} 86l9 -4.5v9z"/>'

@@ -29,7 +29,7 @@ from .arrays.dtypes import DTYPES, FROM_NUMPY, get_default_dtype, result_dtype, 
 from .graph.errors import broadcast_error, count_error, dim_error, dtypes_error, expand_error, join_error, kind_error, range_error, row_error, view_size_error
 from .graph.levels import WRAPPERS, Facade, dynamic_error
 from .graph.modes import LOCAL
-from .graph.node import TensorBase, tensor_like
+from .graph.node import JOURNAL, TensorBase, announce, tensor_like
 from .graph.op import REGISTRY
 import autograd_nb.ops.indexing  # noqa: F401 (these register their operations)
 import autograd_nb.ops.more_shape  # noqa: F401
@@ -86,7 +86,9 @@ def into(out, result):
     if out._node is not None or result._node is not None:
         if LOCAL.modes.grad: raise RuntimeError("out=: functions with out=... arguments don't support automatic differentiation, but one of the arguments requires grad.")
     if out._array.shape != result._array.shape: out._array = np.empty(result._array.shape, out._array.dtype)
+    announce(out._array)
     out._array[...] = result._array
+    JOURNAL.note(out._array, 'out=', None if out._meta is None else out._meta.version)
     return out
 
 def cast(x, dtype):
@@ -329,7 +331,7 @@ def count_nonzero(input, dim=None):
 # %% ../nbs/tensor/02_functions.ipynb #ee619d52
 def _same_dtype(a, b, name):
     need_tensor(a, name); need_tensor(b, name, 'other', 2)
-    if a._array.dtype != b._array.dtype:
+    if a._array.dtype != b._array.dtype and LOCAL.modes.casting is None:
         short = lambda x: dict(float32='float', float64='double', int64='long', float16='c10::Half', bfloat16='c10::BFloat16', int32='int').get(FROM_NUMPY[x._array.dtype].name, FROM_NUMPY[x._array.dtype].name)
         if name == 'dot': raise dtypes_error(f'dot : expected both vectors to have same dtype, but found {_type_name(a)} and {_type_name(b)}', a, b)
         raise dtypes_error(f'expected m1 and m2 to have the same dtype, but got: {short(a)} != {short(b)}', a, b)

@@ -6,7 +6,7 @@
 __all__ = ['CPU', 'DIRECT', 'FUNCTIONS', 'SYNONYMS', 'IN_PLACE', 'OPERATORS', 'UFUNCS', 'device', 'check_device', 'view_meta',
            'geometry', 'any_negative', 'view_error', 'StaleView', 'renew', 'released_box', 'retain_in', 'overwrite',
            'CopySlices', 'rebase', 'renew_views', 'refuse_write', 'refuse_overlap', 'reshaped', 'in_place', 'Tensor',
-           'chances']
+           'chances', 'InputMetadata']
 
 # %% ../nbs/tensor/03_tensor.ipynb #b3a3b858
 import builtins
@@ -24,7 +24,7 @@ from .arrays.random import default_generator
 from .functions import Size, as_operand, cast, into
 from .graph import engine
 from .graph.errors import (assigned_error, called, device_error, fits_error, freed_error, item_error, leaf_error, no_gpu_error, not_float_error, not_recorded, numpy_error, own_copy, result_type_error, statement, teach)
-from .graph.levels import FUNCTION, WRAPPERS, Plain, adopt, at_captured, captured_error, refused, transforming, write
+from .graph.levels import FUNCTION, WRAPPERS, Facade, Plain, adopt, at_captured, captured_error, chance, draw, like, may_fill, ready, refused, transforming, write
 from .graph.modes import LOCAL, SWITCH, tick
 from .graph.node import (INFERENCE, JOURNAL, AccumulateGrad, Exotic, GradBox, Meta, Node, OutputEdge, TensorBase, Writes, _tensor_class, attach, caller, extra, hooks_of, remember, tensor_like, tensor_of)
 from .graph.op import REGISTRY, bind
@@ -290,7 +290,7 @@ def in_place(name, function):
     note = name + '_'
     def method(self, *args, **kwargs):
         modes = LOCAL.modes
-        if ufunc is not None and len(args) == 1 and not kwargs and not modes.grad and self._meta is None and not modes.transforms:     # the update of a training step: no history, straight into the memory
+        if ufunc is not None and len(args) == 1 and not kwargs and not modes.grad and self._meta is None and not modes.transforms and modes.guard is None:     # the update of a training step: no history, straight into the memory
             other, array = args[0], self._array
             b = other._array if isinstance(other, TensorBase) else constant(other, array.dtype) if other.__class__ in (int, float) and array.dtype in CONSTANTS else None
             if b is not None and b.dtype is array.dtype and array.dtype in CONSTANTS and (b.shape == array.shape or not b.ndim) and array.flags.writeable:
@@ -372,10 +372,13 @@ class Tensor(TensorBase):
         meta = self._meta
         return meta is not None and meta.base is not None and meta.base._node is not None        # a view of a tensor that does, made under no_grad
     @requires_grad.setter
-    def requires_grad(self, value): self.requires_grad_(value)
+    def requires_grad(self, value):
+        if not isinstance(value, builtins.bool): raise RuntimeError('requires_grad must be a bool')
+        self.requires_grad_(value)
 
     def requires_grad_(self, requires_grad=True):
         "Start or stop recording operations on this leaf; returns it."
+        if not isinstance(requires_grad, builtins.bool): raise TypeError(f"requires_grad_(): argument 'requires_grad' (position 1) must be bool, not {type(requires_grad).__name__}")
         node = self._node
         if LOCAL.modes.transforms and transforming(): raise refused('requires_grad_')
         if requires_grad and node is None:
@@ -654,7 +657,7 @@ class Tensor(TensorBase):
         out = tensor_like(np.array(data._array if isinstance(data, TensorBase) else data, (dtype or self.dtype).numpy))
         return out.requires_grad_() if requires_grad else out
     def _new(self, function, size, dtype, requires_grad):
-        out = tensor_like(function(F.sizes_of(size), (dtype or self.dtype).numpy))
+        out = like(self, lambda shape, own: function(shape, (dtype or self.dtype).numpy), F.sizes_of(size))
         return out.requires_grad_() if requires_grad else out
     def new_zeros(self, *size, dtype=None, device=None, requires_grad=False): return self._new(np.zeros, size, dtype, requires_grad)
     def new_ones(self, *size, dtype=None, device=None, requires_grad=False): return self._new(np.ones, size, dtype, requires_grad)
@@ -680,11 +683,17 @@ class Tensor(TensorBase):
     def __setitem__(self, index, value):
         index, basic = F._indices(index, self._array.shape)
         value = as_operand(value, self)
+        if LOCAL.modes.transforms: ready(self, value)
+        array = self._array
+        if LOCAL.modes.transforms:           # shapes alone, where there are no numbers
+            array = np.broadcast_to(np.zeros((), bool), array.shape)
+            place = tuple(np.zeros(i.shape, np.int64) if i.__class__ is Facade else i for i in index)
+        else: place = index
         try:
-            if basic: shape = np.shape(self._array[index])
+            if basic: shape = np.shape(array[place])
             else:
-                first, rest = F._basic_first(index)
-                shape = np.shape((self._array if first is None else self._array[first])[rest])
+                first, rest = F._basic_first(place)
+                shape = np.shape((array if first is None else array[first])[rest])
         except (IndexError, ValueError) as error: raise F._index_error(error, index, self._array.shape) from None
         have = value._array.shape
         while len(have) > len(shape) and have[0] == 1: have = have[1:]
@@ -762,6 +771,7 @@ class Tensor(TensorBase):
         return self
 
     def _draw(self, values, name):
+        if LOCAL.modes.transforms: may_fill(self)
         return overwrite(self, tensor_like(np.asarray(values, self._array.dtype).reshape(self._array.shape)), name)
     def normal_(self, mean=0, std=1, *, generator=None):
         "Fill with normal numbers of the given mean and standard deviation."
@@ -781,6 +791,7 @@ class Tensor(TensorBase):
         return self._draw((generator or default_generator).integers(low, high, self._array.shape), 'random_')
     def bernoulli(self, p=None, *, generator=None):
         "Ones with the probabilities in this tensor, zeros otherwise."
+        if LOCAL.modes.transforms and chance() is not None: return (draw(lambda shape: (generator or default_generator).uniform(shape, np.dtype('f8')), self.shape) < (self.detach() if p is None else p)).to(self.dtype)
         return tensor_like(chances(self._array if p is None else p, self._array.shape, generator).astype(self._array.dtype))
     def multinomial(self, num_samples, replacement=False, *, generator=None):
         "Indices drawn with probabilities proportional to the entries (of each row)."
@@ -838,3 +849,28 @@ _tensor_class[0] = Tensor
 bind(Tensor=Tensor, view_meta=view_meta, into=into)
 FUNCTION['geometry'] = geometry
 adopt(Tensor)
+
+# %% ../nbs/tensor/03_tensor.ipynb #29dc0bae
+class InputMetadata:
+    "The `shape`, `dtype` and `device` of a gradient that a node takes."
+    is_nested_tensor = is_cpp_nested_tensor = is_tensor_subclass = False
+    def __init__(self, shape, dtype): self.shape, self.dtype, self.device = Size(shape), dtype, CPU
+
+def _output_dtype(node):
+    while True:
+        if node.seq == -1: return FROM_NUMPY[node.array.dtype]
+        if node.op is not None and node.op.name == 'to': return FROM_NUMPY[node.dtype]
+        for _, value in node.saved:
+            if value.__class__ is np.ndarray and value.dtype.kind in 'fcV': return FROM_NUMPY[value.dtype]
+        edge = next((e for e in node.edges() if e is not None), None)
+        if edge is None: return get_default_dtype()
+        node = edge.node if edge.__class__ is OutputEdge else edge
+
+def _input_metadata(node):
+    "One `InputMetadata` for each output of the operation."
+    produced = getattr(node, 'produced', None)
+    if produced: return [InputMetadata(shape, None if dtype is None else FROM_NUMPY[dtype]) for shape, dtype, _ in produced]
+    shapes = node.shape if node.shape and node.shape[0].__class__ is tuple else (node.shape,)
+    return [InputMetadata(shape, _output_dtype(node)) for shape in shapes]
+
+Node._input_metadata = property(_input_metadata)

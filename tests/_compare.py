@@ -4,6 +4,7 @@ import contextlib
 import io
 import re
 import warnings
+from pathlib import Path
 
 import numpy as np
 
@@ -74,10 +75,10 @@ def assert_same_output(source: str) -> str:
     return expected
 
 
-def programs(text: str) -> dict:
-    "The programs in a text in which each is headed by a line '### name': {name: source}. What stands before the first is put before each."
-    setup, *parts = re.split(r"^### (.*)\n", text, flags=re.M)
-    return {name: setup + source for name, source in zip(parts[::2], parts[1::2])}
+def programs(name: str) -> dict:
+    "The programs in the file programs/`name`.txt, each headed by a line '### title': {title: source}. What stands before the first is put before each."
+    setup, *parts = re.split(r"^### (.*)\n", (Path(__file__).parent / "programs" / f"{name}.txt").read_text(), flags=re.M)
+    return {title: setup + source for title, source in zip(parts[::2], parts[1::2])}
 
 
 def to_numpy(value):

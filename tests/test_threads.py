@@ -1,10 +1,16 @@
-"""Several threads at once: each with its modes, on graphs of its own or on shared leaves, without lost gradients."""
+"""Several threads at once, each with its modes, on graphs of its own or on shared leaves, without lost gradients; and backward passes within backward passes."""
 
+import contextlib
+import contextvars
+import gc
 import sys
 import threading
+import traceback
+import weakref
 
 import numpy as np
 import pytest
+from _compare import assert_same_output, programs
 
 import autograd_nb as torch
 from autograd_nb.autograd import grad
@@ -228,3 +234,185 @@ def test_failures_stay_in_their_thread():
             assert torch.is_grad_enabled()
 
     together(work)
+
+
+def test_hooks_of_a_shared_leaf_run_for_every_pass():
+    w = torch.ones(2, dtype=torch.float64, requires_grad=True)
+    seen, after = [], []
+    w.register_hook(lambda g: seen.append(threading.get_ident()))
+    w.register_post_accumulate_grad_hook(lambda t: after.append(threading.get_ident()))
+    idents = together(lambda k: ([(w * 2).sum().backward() for _ in range(100)], threading.get_ident())[1])
+    assert sorted(seen) == sorted(after) == sorted(100 * idents)
+    assert w.grad.numpy().tolist() == [800.0, 800.0]
+
+
+def test_hooks_come_and_go_while_others_run():
+    w = torch.ones(2, dtype=torch.float64, requires_grad=True)
+
+    def work(k):
+        for _ in range(200):
+            if k % 2:
+                with w.register_hook(lambda g: g * 1):
+                    pass
+            else:
+                (w * 1).sum().backward()
+
+    together(work)
+    assert w.grad.numpy().tolist() == [400.0, 400.0]
+
+
+def test_accumulating_with_create_graph_from_several_threads():
+    w = torch.ones(2, dtype=torch.float64, requires_grad=True)
+
+    @torch.no_grad()
+    def clear():
+        w.grad = None
+
+    together(lambda k: [(w * w).sum().backward(create_graph=True) for _ in range(50)])
+    assert w.grad.detach().numpy().tolist() == [400.0, 400.0]
+    clear()
+
+
+def test_threads_within_backward():
+    "A thread started by a custom function's backward runs passes of its own, also over leaves of the outer pass."
+    w = torch.ones(2, dtype=torch.float64, requires_grad=True)
+
+    class Starts(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, g):
+            assert not torch.is_grad_enabled()
+            together(lambda k: (w * 3).sum().backward(), 2)
+            return g
+
+    Starts.apply(w * 1).sum().backward()
+    assert w.grad.numpy().tolist() == [7.0, 7.0]
+
+
+def test_anomaly_detection_is_seen_by_all_threads():
+    x = torch.zeros(2, requires_grad=True)
+
+    def work(k):
+        y = (x.sqrt() * 0).sum()
+        with pytest.warns(UserWarning) if k == 0 else contextlib.nullcontext(), pytest.raises(RuntimeError, match="returned nan values in its 0th output"):
+            y.backward()
+
+    with np.errstate(all="ignore"), torch.autograd.set_detect_anomaly(True):
+        together(work, 1)
+
+
+def test_an_error_keeps_the_line_that_raised_it():
+    class Fails(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, g):
+            raise ValueError("something")
+
+    def work(k):
+        try:
+            Fails.apply(torch.ones(2, requires_grad=True)).sum().backward()
+        except ValueError:
+            return traceback.format_exc()
+
+    assert all('raise ValueError("something")' in text for text in together(work))
+
+
+# Backward within backward --------------------------------------------------------------------------------------
+
+
+class Deeper(torch.autograd.Function):
+    """The identity; its backward pass runs another one, and so on, as many as the number says."""
+
+    at_the_bottom = staticmethod(lambda: None)
+
+    @staticmethod
+    def forward(ctx, x):
+        with torch.enable_grad():
+            ctx.x = x.detach().requires_grad_() - 1
+        return ctx.x.detach()
+
+    @staticmethod
+    def backward(ctx, g):
+        if ctx.x < 0:
+            Deeper.at_the_bottom()
+            return g
+        with torch.enable_grad():
+            Deeper.apply(ctx.x).sum().backward()
+        return g
+
+
+@pytest.mark.parametrize("depth", [1000, 5000])
+def test_deep_nesting_does_not_exhaust_the_stack(depth):
+    limit, threads = sys.getrecursionlimit(), threading.active_count()
+    for n in (depth, depth / 10):
+        x = torch.tensor(float(n), requires_grad=True)
+        Deeper.apply(x).backward()
+        assert x.grad.item() == 1
+    assert sys.getrecursionlimit() == limit and threading.active_count() == threads
+
+
+def test_an_error_comes_up_from_the_depth(monkeypatch):
+    def fail():
+        raise KeyError("from below")
+
+    monkeypatch.setattr(Deeper, "at_the_bottom", staticmethod(fail))
+    x = torch.tensor(600.0, requires_grad=True)
+    with pytest.raises(KeyError, match="from below") as caught:
+        Deeper.apply(x).backward()
+    assert x.grad is None and torch.is_grad_enabled()
+    assert any(line.name == "fail" for line in caught.traceback)
+    (x * 2).backward()
+    assert x.grad.item() == 2
+
+
+def test_the_depth_has_the_modes_and_context_of_the_surface(monkeypatch):
+    seen, variable = [], contextvars.ContextVar("variable", default="default")
+    monkeypatch.setattr(Deeper, "at_the_bottom", staticmethod(lambda: seen.append((threading.get_ident(), torch.is_grad_enabled(), variable.get(), (leaf * 2).requires_grad))))
+    leaf, packed = torch.ones(1, requires_grad=True), []
+    token = variable.set("set")
+    try:
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: (packed.append(1), t)[1], lambda t: t):
+            Deeper.apply(torch.tensor(500.0, requires_grad=True)).backward()
+            leaf.exp()
+    finally:
+        variable.reset(token)
+    assert seen[0][1:] == (False, "set", False) and seen[0][0] != threading.get_ident()
+    assert packed and torch.is_grad_enabled()
+
+
+def test_deep_nesting_in_several_threads():
+    def work(k):
+        x = torch.tensor(300.0 + k, requires_grad=True)
+        Deeper.apply(x).backward()
+        return x.grad.item()
+
+    assert together(work) == [1.0] * 4
+
+
+def test_deep_nesting_leaves_nothing_behind():
+    gc.collect()
+    gc.disable()
+    try:
+        x = torch.tensor(300.0, requires_grad=True)
+        y = Deeper.apply(x)
+        ends = [weakref.ref(y.grad_fn), weakref.ref(y.grad_fn.x), weakref.ref(x)]
+        y.backward()
+        del x, y
+        assert [end() for end in ends] == [None] * 3
+    finally:
+        gc.enable()
+
+
+NESTED = programs("nested_backward")
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize("program", NESTED.values(), ids=NESTED)
+def test_nested_programs_print_the_same(program):
+    assert assert_same_output(program)

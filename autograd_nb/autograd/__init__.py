@@ -6,13 +6,16 @@
 __all__ = []
 
 # %% ../../nbs/autograd/00_package.ipynb #6febe601
-from . import anomaly_mode, functional, graph
+from . import anomaly_mode, forward_ad, functional, graph
 from .anomaly_mode import detect_anomaly, set_detect_anomaly
-from .function import Function
+from .function import Function, NestedIOFunction
 from .gradcheck import gradcheck, gradgradcheck
 from .gradient import backward, grad
-from ..graph.modes import enable_grad, inference_mode, no_grad, set_grad_enabled
-from ..graph.node import TensorBase as Variable
+from .grad_mode import (_force_original_view_tracking as _force_original_view_tracking, _unsafe_preserve_version_counter as _unsafe_preserve_version_counter, enable_grad, enforce_grad_layout_policy,
+                                            inference_mode, is_view_replay_enabled, no_grad, set_grad_enabled)
+from ..graph.modes import tick as _get_sequence_nr
+from ..graph.node import SavedTensor
+from .variable import Variable, is_multithreading_enabled, set_multithreading_enabled, variable
 
 # %% ../../nbs/autograd/00_package.ipynb #98d6b8af
 __all__ = [name for name in dir() if not name.startswith('_')]

@@ -8,12 +8,13 @@ __all__ = ['GradientEdge', 'get_gradient_edge', 'increment_version', 'saved_tens
 
 # %% ../../nbs/autograd/03_graph.ipynb #9f69b9ed
 import threading
-import weakref
 from collections import namedtuple
 from contextlib import contextmanager
+from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary
 
+from ..arrays.numpy_backend import storage_of
 from ..graph.modes import LOCAL, Mode
-from ..graph.node import JOURNAL, Node as Node, OutputEdge, RemovableHandle, TensorBase
+from ..graph.node import JOURNAL, Node as Node, OutputEdge, RemovableHandle, TensorBase, tensor_like
 
 # %% ../../nbs/autograd/03_graph.ipynb #85ed97aa
 GradientEdge = namedtuple('GradientEdge', 'node output_nr ownership_token', defaults=(None,))
@@ -64,26 +65,47 @@ def disable_saved_tensors_hooks(error_message):
     try: yield
     finally: modes.change(**before)
 
-class _SavedCopies:
-    "What `allow_mutation_on_saved_tensors` returns: how many copies it made."
-    def __init__(self): self.copies = 0
-    def clear(self): self.copies = 0
+class _Handle: "Stands for a saved tensor in the graph; when the graph lets it go, so do the dictionaries below."
 
-_mutable = threading.local()
+class _AllowMutationOnSavedContext:
+    "What the graph has saved so far: `original`, tensors as they were given, and `cloned`, copies of those that were about to be overwritten. Both are dictionaries {handle: tensor}."
+    def __init__(self): self.original, self.cloned, self._at, self._in = WeakKeyDictionary(), WeakKeyDictionary(), WeakValueDictionary(), {}
+
+    def pack(self, tensor):
+        array, record = tensor._array, JOURNAL.of(tensor._array)
+        key = id(array), record and record.count
+        handle = self._at.get(key)
+        if handle is None or handle not in self.original:       # the same tensor may be saved many times
+            handle = self._at[key] = _Handle()
+            self.original[handle] = tensor_like(array)
+            self._in.setdefault(id(storage_of(array)), WeakSet()).add(handle)
+        return handle
+
+    def unpack(self, handle):
+        found = self.cloned.get(handle, self.original.get(handle)) if LOCAL.modes.guard is not None else None
+        assert found is not None, "Trying to backward outside of the 'allow_mutation_on_saved_tensors' context in which the graph was originally recorded."
+        return found
+
+    def guard(self, array):
+        "Copy what was saved in the memory of `array`, which is about to be overwritten."
+        for handle in tuple(self._in.pop(id(storage_of(array)), ())):
+            saved = self.original.get(handle)
+            if saved is None: continue
+            if storage_of(saved._array) is storage_of(array): self.cloned[handle] = tensor_like(self.original.pop(handle)._array.copy())
+
+    def clear(self):
+        for d in (self.original, self.cloned, self._at, self._in): d.clear()
 
 @contextmanager
 def allow_mutation_on_saved_tensors():
-    "Inside, tensors may be written in place after they were saved for backward: the graph keeps copies. Raises RuntimeError if nested."
-    if getattr(_mutable, 'on', False): raise RuntimeError('allow_mutation_on_saved_tensors contexts cannot be nested')
-    made = _SavedCopies()
-    def pack(t):
-        made.copies += 1
-        return t.detach().clone()
-    _mutable.on = True
+    "Inside, tensors may be written in place after they were saved for backward, and the backward pass, which belongs inside as well, finds them as they were. Raises RuntimeError if nested."
+    if LOCAL.modes.guard is not None: raise RuntimeError('allow_mutation_on_saved_tensors contexts cannot be nested')
+    made = _AllowMutationOnSavedContext()
+    before = LOCAL.modes.change(guard=made.guard)
     try:
-        with saved_tensors_hooks(pack, lambda packed: packed): yield made
+        with saved_tensors_hooks(made.pack, made.unpack): yield made
     finally:
-        _mutable.on = False
+        LOCAL.modes.change(**before)
         made.clear()
 
 # %% ../../nbs/autograd/03_graph.ipynb #85216699
@@ -101,7 +123,7 @@ def register_multi_grad_hook(tensors, fn, *, mode='all'):
 
     Returns a handle with `remove()`. What `fn` returns is ignored. Raises ValueError for another mode."""
     if mode not in ('all', 'any'): raise ValueError(f"Expects mode to be one of ('all', 'any') but got {mode}")
-    lock, passes = threading.Lock(), weakref.WeakKeyDictionary()        # pass -> [gradients still to come, gradients so far]
+    lock, passes = threading.Lock(), WeakKeyDictionary()        # pass -> [gradients still to come, gradients so far]
     if mode == 'any':
         def hook(g):
             with lock:

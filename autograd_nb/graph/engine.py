@@ -4,13 +4,14 @@
 
 # %% auto #0
 __all__ = ['BF16', 'accumulate', 'reachable', 'Plan', 'Step', 'tell_origin', 'first_gradient', 'call_node', 'Task', 'start',
-           'edges_of', 'queue_callback', 'run', 'backward', 'walk']
+           'edges_of', 'queue_callback', 'listed', 'chosen', 'standing', 'starting', 'run', 'backward', 'walk']
 
 # %% ../../nbs/graph/04_engine.ipynb #3f49ca31
 import contextvars
 import sys
 import threading
 import warnings
+from collections.abc import Mapping
 from heapq import heappop, heappush
 import numpy as np
 from numpy import add, asarray, generic, ndarray
@@ -18,6 +19,7 @@ from numpy import add, asarray, generic, ndarray
 from ..arrays.dtypes import FROM_NUMPY, bfloat16, type_name
 from ..arrays.numpy_backend import owns_alone
 from .errors import Taught, follow, freed_error, needs_grad_error, not_recorded_error, scalar_error, start_shape_error
+from .levels import WRAPPERS, transforming
 from .modes import LOCAL, SWITCH
 from .node import JOURNAL, AccumulateGrad, Exotic, Hooked, OutputEdge, TensorBase, caller, check_writes, locate, tensor_like
 from .op import REGISTRY, variant
@@ -132,8 +134,8 @@ def _walk(roots, keep, graph, plan, watch, found):
         plan.arrivals[edge] = left - 1
         return _finish_leaf(edge, leaves.pop(edge), plan, found, graph) if left == 1 and edge in leaves else ()
 
-    for edge, g in roots: deliver(edge, g, extra_many + 2)
-    del g
+    for edge, g in roots: deliver(edge, g, 0)
+    g = None
     if plan is not None:
         for edge, _ in roots:
             for step in arrive(edge):
@@ -541,19 +543,56 @@ def queue_callback(callback):
     if task is None: raise RuntimeError('Final callbacks can only be installed during backward pass.')
     task.callbacks.append(callback)
 
+def _is_edge(value): return isinstance(value, tuple) and hasattr(value, 'output_nr')      # a `GradientEdge`
+
+def listed(values):
+    "One tensor or edge, or several, as a tuple."
+    return (values,) if isinstance(values, TensorBase) or _is_edge(values) else tuple(values)
+
+def chosen(inputs, name):
+    "The `inputs` that the function `name` was given, one, several or a dictionary of them, as a tuple. Raises TypeError or RuntimeError where they are none."
+    if type(inputs) is dict: inputs = inputs.values()
+    elif isinstance(inputs, Mapping): raise TypeError(f'`inputs` argument to `{name}()` must be a dict, not {type(inputs).__name__}. Other Mapping types are not supported.')
+    inputs = listed(inputs)
+    if not inputs: raise RuntimeError(f'`inputs` argument to `{name}()` cannot be empty.')
+    for x in inputs:
+        if not isinstance(x, TensorBase) and not _is_edge(x): raise RuntimeError(f'all inputs have to be Tensors or GradientEdges, but got {type(x).__name__}')
+    return standing(inputs)
+
+def standing(values, grads=None):
+    "Tensors as they are; for each `GradientEdge` a tensor that stands for it (with the dtype of its gradient in `grads`, if given)."
+    out = []
+    for i, v in enumerate(values):
+        if _is_edge(v):
+            several = bool(v.node.shape) and v.node.shape[0].__class__ is tuple
+            start = None if grads is None else grads[i]
+            shape, dtype = v.node.shape[v.output_nr] if several else v.node.shape, np.float32 if not isinstance(start, TensorBase) else start._array.dtype
+            v = tensor_like(np.broadcast_to(np.zeros((), dtype), shape), OutputEdge(v.node, v.output_nr) if several else v.node)
+        elif not isinstance(v, TensorBase): raise AssertionError(f'Expected output to be a torch.Tensor, but got {type(v).__name__}')
+        out.append(v)
+    return tuple(out)
+
+def starting(outputs, grads):
+    "Tensors to start from, and the gradients given for them (None: none), from what a user passed. Gradients beyond the last output are ignored."
+    outputs = listed(outputs)
+    grads = (None,) * len(outputs) if grads is None else (grads,) if isinstance(grads, (TensorBase, int, float)) else tuple(grads)[:len(outputs)]
+    if len(grads) != len(outputs): raise RuntimeError(f'got {len(outputs)} tensors and {len(grads)} gradients')
+    return standing(outputs, grads), grads
+
 def run(tensors, grads, keep, graph, inputs=None, accumulate=False):
     """Run a backward pass. With `inputs`, no `.grad` changes and the gradients of these tensors are returned in a list (None where there is no path);
     with `accumulate` as well, these gradients, and no others, are accumulated."""
-    roots = start(tensors, grads, graph)
+    wrapped = any(g.__class__ in WRAPPERS for g in grads)       # gradients that belong to a function transform have no array to compute with
+    roots = start(tensors, grads, graph or wrapped)
     found, plan = {}, None
     if inputs is not None: plan = Plan([e for e, _ in roots], edges_of(inputs), accumulate)
-    elif Hooked.leaves or graph: plan = Plan([e for e, _ in roots])
+    elif Hooked.leaves or graph or wrapped: plan = Plan([e for e, _ in roots])
     modes = LOCAL.modes
     outer, grad, saving = modes.task, modes.grad, modes.saving
     task = modes.task = Task(roots, plan)
     try:
-        if graph and not grad: modes.change(grad=True)
-        steps = _walk(roots, keep, graph, plan, False, found)
+        if graph is not grad and (graph or wrapped): modes.change(grad=graph)
+        steps = _walk(roots, keep, graph or wrapped, plan, False, found)
         if outer is None or not _deep(): _exhaust(steps)
         else: _on_fresh_stack(_exhaust, steps)
         for callback in task.callbacks: callback()              # one may add others
@@ -569,16 +608,15 @@ def run(tensors, grads, keep, graph, inputs=None, accumulate=False):
 def backward(tensors, grads=None, retain_graph=None, create_graph=False, inputs=None):
     "Accumulate the gradients of `tensors` into the leaves of their graph, or into `inputs` only."
     keep = create_graph if retain_graph is None else retain_graph
+    if transforming():
+        raise RuntimeError('backward() called inside a functorch transform. This is not supported, please use functorch.grad or functorch.vjp instead or call backward() outside of functorch transforms.')
+    tensors, grads = starting(tensors, grads)
+    if inputs is not None: inputs = chosen(inputs, 'backward')
     if create_graph:
         warnings.warn('Using backward() with create_graph=True will create a reference cycle between the parameter and its gradient which can cause a memory leak. We recommend using autograd.grad when creating the graph to avoid this. '
                       'If you have to use this function, make sure to reset the .grad fields of your parameters to None after use to break the cycle and avoid the leak.', UserWarning, stacklevel=3)
-    if inputs is None:
-        run(tensors, grads or (None,) * len(tensors), keep, create_graph)
-        return
-    inputs = (inputs,) if isinstance(inputs, TensorBase) else tuple(inputs)
-    if not inputs: raise RuntimeError('`inputs` argument to `backward()` cannot be empty.')
-    for t in inputs: t.retain_grad()
-    run(tensors, grads or (None,) * len(tensors), keep, create_graph, inputs, True)
+    for t in inputs or (): t.retain_grad()
+    run(tensors, grads, keep, create_graph, inputs, inputs is not None)
 
 def walk(tensors, grads=None, *, retain_graph=False, create_graph=False, inputs=None):
     """The backward pass of `tensors` (one or several), node by node: a generator of `Step`. Run to its end it does what `backward()` does.

@@ -206,7 +206,7 @@ class Taught:
     def __reduce__(self): return next(c for c in type(self).__mro__ if not issubclass(c, Taught)), self.args
 
     def _picture(self):
-        return None if self.draw is None or len(self.trail) < 2 else type(self).draw(self)
+        return None if Taught.draw is None or len(self.trail) < 2 else Taught.draw(self)
 
     def _repr_html_(self):
         picture = self._picture()

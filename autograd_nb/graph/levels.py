@@ -6,8 +6,9 @@
 __all__ = ['KINDS', 'WRAPPERS', 'INDICES', 'FUNCTION', 'TANGENTS', 'Level', 'Below', 'Plain', 'wrapping', 'transforming',
            'saved_hooks_error', 'refused', 'Facade', 'item_error', 'control_flow_error', 'dynamic_error',
            'escaped_error', 'Wrapper', 'BatchedKind', 'DualKind', 'RecordedKind', 'adopt', 'batched', 'dual',
-           'recorded', 'at', 'settled', 'innermost', 'dispatch', 'Batch', 'Tangents', 'LevelNode', 'arrays_of',
-           'Record', 'write', 'at_captured', 'captured_error', 'promote', 'demote', 'watch_index']
+           'recorded', 'at', 'settled', 'innermost', 'relate', 'dispatch', 'Batch', 'Tangents', 'LevelNode',
+           'arrays_of', 'Record', 'write', 'at_captured', 'captured_error', 'promote', 'demote', 'watch_index', 'like',
+           'chance', 'draw', 'may_fill', 'ready']
 
 # %% ../../nbs/graph/05_levels.ipynb #4e28063d
 import warnings
@@ -84,7 +85,7 @@ def refused(method):
     return RuntimeError(f'You are attempting to call Tensor.{method}() (or perhaps using torch.autograd.functional.* APIs) inside of a function being transformed by a functorch transform. This is unsupported, please attempt to use the '
                         f'functorch transforms (e.g. grad, vjp, jacrev, jacfwd, hessian) or call {method}() outside of a function being transformed instead.')
 
-# %% ../../nbs/graph/05_levels.ipynb #93438736
+# %% ../../nbs/graph/05_levels.ipynb #eb59d476
 class Facade:
     "What a batched tensor shows where an array is expected: the shape and dtype of one example, and no numbers."
     __slots__ = ('tensor',)
@@ -144,9 +145,9 @@ def dynamic_error(name):
                         '(Each example could give a result of another size.)')
 
 def escaped_error():
-    return RuntimeError('a batched Tensor escaped from its vmap: it was kept in a variable outside of the function (a list, a global, an attribute), and the vmap that gave it its batch dimension has ended. Return it from the function instead.')
+    return RuntimeError('Either your tensor may have escaped from inside a function being vmapped and this is a user error (see https://pytorch.org/functorch/stable/ux_limitations.html). It was kept in a variable outside of the function (a list, a global, an attribute), and the vmap that gave it its batch dimension has ended. Return it from the function instead. Functions given to transforms should have no side effects.')
 
-# %% ../../nbs/graph/05_levels.ipynb #d614e2c4
+# %% ../../nbs/graph/05_levels.ipynb #ba0fef85
 class Wrapper:
     "What all wrapped tensors have in common. `_value`: what is inside; `_level`: whose layer this is."
     __slots__ = ()
@@ -294,16 +295,25 @@ def innermost(args, statics):
             if a.__class__ in WRAPPERS and a._level.alive and (found is None or a._level.depth > found.depth): found = a._level
     return found
 
+def relate(out, op, args, statics):
+    "Remember of a wrapped view what it is a view of, and how."
+    if op.view and out.__class__ in WRAPPERS and args[0].__class__ in WRAPPERS and args[0]._level is out._level:
+        base, steps = args[0].__dict__.get('_view') or (args[0], ())
+        out._view = base, (*steps, (op, statics, tuple(args[0].shape)))
+        base.__dict__.setdefault('_views', []).append(weakref.ref(out))
+    return out
+
 INDICES = ('index',)        # static arguments that may hold tensors
 
 def dispatch(op, args, statics):
     "Apply `op` where some argument may be wrapped; NotImplemented if none is."
     level = innermost(args, statics)
-    if any(a.__class__ in WRAPPERS and not a._level.alive for a in args): args = [settled(a) for a in args]
+    dead = any(a.__class__ in WRAPPERS and not a._level.alive for a in args)
+    if dead: args = [settled(a) for a in args]
     if level is not None: return level.process(op, args, statics)
-    return op.general(*args, **statics) if any(isinstance(a, TensorBase) for a in args) else NotImplemented
+    return op.general(*args, **statics) if dead else NotImplemented
 
-# %% ../../nbs/graph/05_levels.ipynb #6fde3f98
+# %% ../../nbs/graph/05_levels.ipynb #03f936d6
 class Batch(Level):
     "The level of one `vmap` over `size` examples. `randomness`: 'error', 'same' or 'different'."
     title = 'vmap'
@@ -318,7 +328,7 @@ class Batch(Level):
         if any(self._holds(i) for name in INDICES for i in statics.get(name) or ()): return self._indexed(op, values, flags, statics)
         if op.promote is not None and not op.variadic: values = self._one_dtype(op, args, values)
         if op.batch is None: return self._loop(op, values, flags, statics)
-        return self._wrapped(op.batched(values, flags, {k: v for k, v in statics.items()}))
+        return relate(self._wrapped(op.batched(values, flags, statics)), op, args, statics)
 
     def _wrapped(self, out):
         return tuple(batched(o, self) for o in out) if isinstance(out, (tuple, list)) else batched(out, self)
@@ -411,7 +421,7 @@ def _with_numbers(op, values, flags, statics, index, arrays, entries, number, ra
         return call('permute', op.general(call('permute', whole(x, flags[0]), dims=to_front), v, **{**statics, 'index': given}), dims=tuple(home))
     raise NotImplementedError(f'vmap: {name} with an index that differs between examples')
 
-# %% ../../nbs/graph/05_levels.ipynb #9d76afad
+# %% ../../nbs/graph/05_levels.ipynb #99110a43
 class Tangents(Level):
     "The level of one `jvp`, or of a `dual_level` (then `strict` is False)."
     title = 'jvp'
@@ -429,8 +439,8 @@ class Tangents(Level):
         if all(t is None for t in tangents): return out
         several = isinstance(out, tuple)
         if op.promote is not None: primals = _promoted(op, primals)
-        t = op.tangent(tangents, primals, out, {k: v for k, v in statics.items()})
-        if not several: return self._dual(out, t, op, tangents)
+        t = op.tangent(tangents, primals, out, statics)
+        if not several: return relate(self._dual(out, t, op, tangents), op, args, statics)
         chosen = range(len(out)) if op.differentiable is None else op.differentiable
         return tuple(self._dual(o, t[i], op, tangents) if i in chosen and t[i] is not None else o for i, o in enumerate(out))
 
@@ -464,7 +474,7 @@ def _promoted(op, primals):
     dtype = operand_dtype([primals[i] for i in chosen], op.promote).numpy
     return [REGISTRY['to'].call(v, dtype=dtype) if i in chosen and isinstance(v, TensorBase) and v._array.dtype != dtype else v for i, v in enumerate(primals)]
 
-# %% ../../nbs/graph/05_levels.ipynb #f3064181
+# %% ../../nbs/graph/05_levels.ipynb #8cc6571c
 class LevelNode(Node):
     "A node of a `Recorded` value. `plan`: for each differentiated input its rule, the rule's arguments (values of the level below), where they came from, its static arguments, and the (shape, dtype) that the gradient must have."
     __slots__ = ('op', 'plan', 'where', 'level', 'title')
@@ -554,21 +564,13 @@ class Record(Level):
         node.seq = tick()
         node.code, node.lasti = caller()
         node.shape = tuple(tuple(o.shape) for o in outs) if several else tuple(outs[0].shape)
-        if not several: return self._related(recorded(out, node, self), op, args, statics)
+        if not several: return relate(recorded(out, node, self), op, args, statics)
         chosen = range(len(outs)) if op.differentiable is None else op.differentiable
         return tuple(recorded(o, OutputEdge(node, i), self) if i in chosen and o._array.dtype.kind not in 'biu' else o for i, o in enumerate(outs))
 
-    def _related(self, out, op, args, statics):
-        "Remember of a view what it is a view of."
-        if op.view and at(args[0], self):
-            base, steps = args[0].__dict__.get('_view') or (args[0], ())
-            out._view = base, (*steps, (op, statics, tuple(args[0].shape)))
-            base.__dict__.setdefault('_views', []).append(weakref.ref(out))
-        return out
-
     def custom(self, cls, args, kwargs): return FUNCTION['apply_recorded'](cls, args, kwargs, self)
 
-# %% ../../nbs/graph/05_levels.ipynb #02d9410e
+# %% ../../nbs/graph/05_levels.ipynb #eeb3a98b
 def write(x, result, name, overwrite):
     "Put `result` into `x` in place, one of them being wrapped; `overwrite` is the tensor floor's way of doing so."
     x_level = x._level if x.__class__ in WRAPPERS and x._level.alive else None
@@ -586,7 +588,7 @@ def write(x, result, name, overwrite):
         return x
     if x_level is not level:
         if at_captured(x, level): raise captured_error(name)
-        promote(x, level)
+        promote(x, level, result)
     if level.__class__ is Tangents:
         _same_shape(x, result)
         p, t = (result._value, result._tangent) if at(result, level) else (result, None)
@@ -672,30 +674,35 @@ def _look(base, view, level):
     steps = view._view[1]
     return _closure_node(level, 'AsStridedBackward0', (base._edge,), lambda g: (_back(steps, g),), tuple(view.shape))
 
-def promote(x, level):
-    "Make `x`, and the base and views it shares memory with, wrappers of `level` that hold what they were."
-    base = x._meta.base if x.__class__ not in WRAPPERS and x._meta is not None and x._meta.base is not None else x
-    views = [v for v in (r() for r in (base._meta.views or ())) if v is not None and v is not base] if base.__class__ not in WRAPPERS and base._meta is not None else []
-    geometry = FUNCTION['geometry']
-    strided = REGISTRY['as_strided']
-    placed = [(v, geometry(v._array, base._array)) for v in views]
-    _become(base, level, None if level.__class__ is Record else _zeros(base))
-    if placed: base._value._meta.views = []
-    for v, where in placed:
-        if level.__class__ is Record:
-            _become(v, level, None)
-            v._view = base, ((strided, where, tuple(base.shape)),)
-            base.__dict__.setdefault('_views', []).append(weakref.ref(v))
-        else: _become(v, level, _part(base._tangent, where))
-        v._value._meta.base = base._value
-        base._value._meta.views.append(weakref.ref(v._value))
+def promote(x, level, result):
+    "Make `x`, and the base and views it shares memory with, wrappers of `level` that hold what they were. `result`: what will be written."
+    if x.__class__ in WRAPPERS:
+        base = x._view[0] if '_view' in x.__dict__ else x
+        refs = base.__dict__.get('_views', [])
+        family = [(v, v._view[1]) for v in (r() for r in refs) if v is not None]
+    else:
+        base, geometry, strided = x if x._meta is None or x._meta.base is None else x._meta.base, FUNCTION['geometry'], REGISTRY['as_strided']
+        refs = None if base._meta is None else base._meta.views
+        family = [(v, ((strided, geometry(v._array, base._array), tuple(base.shape)),)) for v in (r() for r in refs or ()) if v is not None and v is not base]
+    plain = base.__class__ not in WRAPPERS
+    _become(base, level, None if level.__class__ is Record else like(result._tangent, _zeros, tuple(base.shape)))
+    base._views = [weakref.ref(v) for v, _ in family]
+    if plain and family: base._value._meta.views = []
+    for v, steps in family:
+        _become(v, level, None if level.__class__ is Record else _part(base._tangent, steps[0][1]) if plain else _forth(steps, base._tangent))
+        v._view = base, steps
+        if plain:
+            v._value._meta.base = base._value
+            base._value._meta.views.append(weakref.ref(v._value))
 
-def _zeros(x):
-    array = x._array
-    return tensor_like(zeros(array.shape, array.dtype)) if array.__class__ is ndarray else REGISTRY['nought'].call(x.detach())
+def _zeros(shape, dtype): return zeros(shape, dtype)
 
 def _part(tangent, where):
-    "The part of a contiguous tangent that lies where a view lies in its base."
+    "The part of a contiguous tangent that lies where a view lies in its base; in a batch, of each."
+    if tangent.__class__ in WRAPPERS:
+        inner, n = tangent._value, 1
+        for k in inner.shape[1:]: n *= k
+        return batched(_part(inner, {**where, 'size': (inner.shape[0], *where['size']), 'stride': (n, *where['stride'])}), tangent._level)
     flat = tangent._array.reshape(-1)
     return tensor_like(as_strided(flat[where['storage_offset']:], where['size'], [s * flat.itemsize for s in where['stride']]))
 
@@ -736,3 +743,63 @@ def watch_index(op):
     fast, general = op.call, op.general
     def call(*args, **statics): return general(*args, **statics) if LOCAL.modes.transforms else fast(*args, **statics)
     op.call = op.direct = call
+
+# %% ../../nbs/graph/05_levels.ipynb #a58942c2
+def like(x, function, shape=None):
+    "A tensor of the given shape (that of `x`, if none is given) with the batches of `x` and nothing else of it, from `function(shape, dtype)`, which returns an array."
+    levels, shape = [], tuple(x.shape) if shape is None else shape
+    while x.__class__ in WRAPPERS and x._level.alive:
+        if x.__class__ is KINDS['Batched']: levels.append(x._level)
+        x = x._value
+    out = tensor_like(function((*(l.size for l in reversed(levels)), *shape), x._array.dtype))
+    for level in reversed(levels): out = batched(out, level)
+    return out
+
+def chance(batch=None):
+    "The innermost `vmap` at work, or None. Raises RuntimeError if it refuses random operations."
+    for level in reversed(LOCAL.modes.transforms):
+        if level.__class__ is Batch:
+            if level.randomness == 'error':
+                raise RuntimeError("vmap: called random operation while in randomness error mode. Please either use the 'same' or 'different' randomness flags on vmap or perform the randomness operation out of vmap")
+            return level
+    return None
+
+def draw(function, shape):
+    "Random numbers as a tensor: `function(shape)` draws an array. Inside `vmap` the same for all examples, or different ones."
+    level = chance() if LOCAL.modes.transforms else None
+    if level is None: return tensor_like(function(tuple(shape)))
+    with level.below():
+        if level.randomness == 'same': return draw(function, shape)
+        return batched(draw(function, (level.size, *shape)), level)
+
+def may_fill(x):
+    "Raise PyTorch's error if a random method must not fill `x`, which is not batched, in place."
+    level = chance()
+    if level is not None and level.randomness == 'different':
+        raise RuntimeError('vmap: Cannot ask for different inplace randomness on an unbatched tensor. This will appear like same randomness. If this is necessary for your usage, please file an issue with functorch.')
+
+def _fill(name):
+    def method(self, *args, **kwargs):
+        level = chance()
+        if level is None: getattr(self._value, name)(*args, **kwargs)
+        elif level.randomness == 'same':
+            with level.below(): drawn = getattr(tensor_like(zeros(tuple(self.shape), self._array.dtype)), name)(*args, **kwargs)
+            self.copy_(drawn)
+        elif at(self, level):
+            with level.below(): getattr(self._value, name)(*[a._value if at(a, level) else a for a in args], **kwargs)
+        else: may_fill(self)
+        return self
+    method.__name__ = name
+    return method
+
+for _name in 'normal_ uniform_ bernoulli_ random_ exponential_ geometric_ cauchy_ log_normal_'.split(): setattr(BatchedKind, _name, _fill(_name))
+
+# %% ../../nbs/graph/05_levels.ipynb #5df9a872
+def ready(x, value):
+    "Before a part of `x` is overwritten by `value`: if that is wrapped at a level of which `x` knows nothing, let `x` be wrapped too, so that its part is."
+    level = innermost((value,), {})
+    if level is None or level.__class__ is Batch or at(x, level): return
+    mine = innermost((x,), {})
+    if mine is not None and mine.depth > level.depth: return
+    if at_captured(x, level): raise captured_error('copy_')
+    promote(x, level, value)

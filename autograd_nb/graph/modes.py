@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['SWITCH', 'LOCAL', 'tick', 'Switch', 'Modes', 'modes', 'Mode', 'no_grad', 'enable_grad', 'set_grad_enabled',
-           'is_grad_enabled', 'inference_mode', 'is_inference_mode_enabled', 'Applied', 'observe']
+           'is_grad_enabled', 'inference_mode', 'is_inference_mode_enabled', 'Applied', 'observe', 'castable']
 
 # %% ../../nbs/graph/01_modes.ipynb #bd325822
 import functools
@@ -39,19 +39,19 @@ class Modes:
     """The modes of one thread. Change them with `change`, which keeps the process-wide switch true to the facts.
 
     `grad`: operations are recorded. `inference`: inside `inference_mode`. `observers`: called after each operation. `saving`: the pair of functions that pack and unpack saved values, or None; `refusal`: the message with which
-    such a pair is refused, or None; `writing`: the array that the present operation is about to overwrite, or None; `guard`: called with each array that is about to be overwritten, or None. `task`: the backward pass that this thread is in, or None; `running`: the node that it is running, noted under anomaly detection. `transforms`: the function transforms that are at work, the innermost last; `computing`: what is asked to compute operations in their kernels' place (selective checkpoints keep results with it), or None. Two follow from the others: `special`: operations take their general path; `quiet`: they record nothing."""
-    __slots__ = ('grad', 'inference', 'observers', 'saving', 'refusal', 'writing', 'guard', 'task', 'running', 'transforms', 'computing', 'special', 'quiet', 'counted')
+    such a pair is refused, or None; `writing`: the array that the present operation is about to overwrite, or None; `guard`: called with each array that is about to be overwritten, or None. `task`: the backward pass that this thread is in, or None; `running`: the node that it is running, noted under anomaly detection. `transforms`: the function transforms that are at work, the innermost last; `computing`: what is asked to compute operations in their kernels' place (selective checkpoints keep results with it), or None; `casting`: what brings inputs to another dtype first (autocast), or None. Two follow from the others: `special`: operations take their general path; `quiet`: they record nothing."""
+    __slots__ = ('grad', 'inference', 'observers', 'saving', 'refusal', 'writing', 'guard', 'task', 'running', 'transforms', 'computing', 'casting', 'special', 'quiet', 'counted')
 
     def __init__(self):
         self.grad, self.inference, self.observers, self.special, self.quiet, self.counted = True, False, (), False, False, False
-        self.saving = self.refusal = self.writing = self.guard = self.task = self.running = self.computing = None
+        self.saving = self.refusal = self.writing = self.guard = self.task = self.running = self.computing = self.casting = None
         self.transforms = ()
 
     def change(self, **values):
         "Set the given modes; returns the previous values, fit to be passed to `change` again."
         before = {k: getattr(self, k) for k in values}
         for k, v in values.items(): setattr(self, k, v)
-        self.special = bool(self.observers) or self.saving is not None or self.computing is not None
+        self.special = bool(self.observers) or self.saving is not None or self.computing is not None or self.casting is not None
         self.quiet = self.inference or not self.grad
         counted = self.special or self.quiet
         if counted != self.counted:
@@ -193,6 +193,20 @@ class observe(Mode):
     def __enter__(self): self.stack.append(LOCAL.modes.change(observers=LOCAL.modes.observers + (self.callback,)))
 
     def clone(self): return observe(self.callback)
+
+# %% ../../nbs/graph/01_modes.ipynb #7ca26de1
+def castable(function):
+    "`function`, whose inputs autocast may cast: it is looked up by its name, and what it is made of is then left alone."
+    name = function.__name__
+    @functools.wraps(function)
+    def cast(*args, **kwargs):
+        if SWITCH.plain or LOCAL.modes.casting is None: return function(*args, **kwargs)
+        modes = LOCAL.modes
+        args, values = modes.casting(name, args), modes.casting(name, tuple(kwargs.values()))
+        before = modes.change(casting=None)
+        try: return function(*args, **dict(zip(kwargs, values)))
+        finally: modes.change(**before)
+    return cast
 
 # %% ../../nbs/graph/01_modes.ipynb #ade14ae4
 tick = count(1).__next__        # atomic: `count` is implemented in C and runs under the interpreter's lock

@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['INFERENCE', 'JOURNAL', 'TensorBase', 'Meta', 'extra', 'GradBox', 'Node', 'OutputEdge', 'AccumulateGrad',
            'tensor_like', 'tensor_of', 'NodeHooks', 'Exotic', 'Hooked', 'LeafHooks', 'hooks_of', 'RemovableHandle',
-           'attach', 'Writes', 'Journal', 'caller', 'locate', 'Packed', 'restored', 'packed_class', 'SavedTensor',
-           'remember', 'check_writes']
+           'attach', 'Writes', 'Journal', 'announce', 'caller', 'locate', 'Packed', 'restored', 'packed_class',
+           'SavedTensor', 'remember', 'check_writes']
 
 # %% ../../nbs/graph/02_node.ipynb #7747425b
 import sys
@@ -180,6 +180,7 @@ class AccumulateGrad(Node):
     def __init__(self, tensor):
         self.inputs, self.hooks, self.grad, self.buffer = (), None, None, None
         self.array, self.ref, self.shape = tensor._array, weakref.ref(tensor), tensor._array.shape
+        self.code, self.lasti = caller()
         if self.array.dtype.kind == 'c': Exotic.complex = True
 
     def name(self): return 'torch::autograd::AccumulateGrad'
@@ -332,6 +333,12 @@ class Journal:
         if self.last < now: self.last = now
 
 JOURNAL = Journal()
+
+def announce(*arrays):
+    "To be called before `arrays` are overwritten: whoever keeps them for later may want copies."
+    guard = LOCAL.modes.guard
+    if guard is not None:
+        for a in arrays: guard(a)
 
 # %% ../../nbs/graph/02_node.ipynb #64821f0c
 _getframe = sys._getframe

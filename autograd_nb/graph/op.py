@@ -363,6 +363,7 @@ class Op:
         if not any(isinstance(a, TensorBase) for a in args): return self.kernel(*args, **{**self.statics, **statics})
         if self.optional and len(args) < len(self.params): args = (*args, *[None] * (len(self.params) - len(args)))
         modes = LOCAL.modes
+        if modes.casting is not None: args = modes.casting(self.name, args)
         if modes.transforms:
             out = BOUND['dispatch'](self, args, statics)
             if out is not NotImplemented: return out
@@ -425,7 +426,7 @@ class Op:
 
     def record(self, args, arrays, results, outs, targets, statics):
         "Make the node of one application and give it to the outputs `outs`; None if no differentiable input has an edge, or all inputs are inference tensors."
-        if Exotic.inference and all(inferred(a) for a in args if isinstance(a, TensorBase)): return None
+        if Exotic.inference and self.name != 'clone' and all(inferred(a) for a in args if isinstance(a, TensorBase)): return None
         edges = [a._node if isinstance(a, TensorBase) else None for a in args]
         if self.variadic:
             if not self.rules or all(e is None for e in edges): return None

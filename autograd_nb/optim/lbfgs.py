@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from ..graph.modes import enable_grad
-from ..graph.node import JOURNAL, TensorBase, tensor_like
+from ..graph.node import JOURNAL, TensorBase, announce, tensor_like
 from .optimizer import Optimizer, number, real_parts
 
 # %% ../../nbs/optim/05_lbfgs.ipynb #261ff924
@@ -107,6 +107,7 @@ class LBFGS(Optimizer):
     def _move(self, starts, t, d):
         "Set the parameters to `starts` plus `t` times the direction."
         place = 0
+        announce(*[p._array for p in self._params])
         for p, start in zip(self._params, starts):
             a = p._array
             n = a.size * (2 if a.dtype.kind == 'c' else 1)

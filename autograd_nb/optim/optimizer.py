@@ -20,7 +20,7 @@ import numpy as np
 
 from ..arrays.dtypes import get_default_dtype
 from ..graph.modes import enable_grad
-from ..graph.node import JOURNAL, AccumulateGrad, TensorBase, attach, tensor_like
+from ..graph.node import JOURNAL, AccumulateGrad, TensorBase, announce, attach, tensor_like
 from ..creation import full_like, zeros_like
 from ..functions import where
 from ..more import view_as_complex, view_as_real
@@ -400,6 +400,7 @@ class Elementwise(Optimizer):
                 grads.append(g if g.__class__ is np.ndarray else g._array)
             if not active: continue
             if group.get('capturable'): raise AssertionError("If capturable=True, params and state_steps must be on supported devices: ['cuda', 'xpu', 'hpu', 'privateuseone', 'xla']. Leave capturable out: there are no GPU graphs to capture here.")
+            announce(*[p._array for p in active])
             if group.get('differentiable'): self._record(group, active)
             else:
                 for run in self._runs(group, active): written += run.go(self, group, grads)

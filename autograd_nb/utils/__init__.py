@@ -6,7 +6,7 @@
 __all__ = []
 
 # %% ../../nbs/utils/00_package.ipynb #e3f158aa
-from . import data
+from . import checkpoint, data, hooks
 
 # %% ../../nbs/utils/00_package.ipynb #98d6b8af
 __all__ = [name for name in dir() if not name.startswith('_')]

@@ -17,6 +17,7 @@ from .arrays.dtypes import (bfloat16, bool, cdouble, cfloat, complex64, complex1
                                        promote_types, set_default_dtype, short, uint8, uint16, uint32, uint64)
 from .arrays.random import Generator, default_generator
 from .printing import set_printoptions
+from .graph.errors import Taught as _Taught
 from .graph.modes import enable_grad, inference_mode, is_grad_enabled, is_inference_mode_enabled, no_grad, set_grad_enabled
 from .tensor import Tensor, device
 from . import functions as _functions
@@ -30,12 +31,17 @@ from .functions import (Size, addcdiv, addcmul, addmm, addmv, baddbmm, allclose,
 from . import more as _more
 from . import autograd
 from .func import vmap
+from . import amp, cpu, cuda
+from .amp import autocast
+from .amp.autocast_mode import (autocast_decrement_nesting, autocast_increment_nesting, clear_autocast_cache, get_autocast_cpu_dtype, get_autocast_dtype, get_autocast_gpu_dtype, is_autocast_cache_enabled,
+                                           is_autocast_cpu_enabled, is_autocast_enabled, set_autocast_cache_enabled, set_autocast_cpu_dtype, set_autocast_cpu_enabled, set_autocast_dtype, set_autocast_enabled, set_autocast_gpu_dtype)
 from .autograd.anomaly_mode import is_anomaly_check_nan_enabled, is_anomaly_enabled, set_anomaly_enabled
 
 # %% ../nbs/00_package.ipynb #43c54b95
 _warnings.filterwarnings('ignore', category=RuntimeWarning, module=r'autograd_nb(\..*)?$')
 
 # %% ../nbs/00_package.ipynb #f3abd34a
+cpu.amp, cuda.amp = amp._cpu, amp._cuda
 for _name in _FUNCTIONS: globals()[_name] = getattr(_functions, _name)
 for _name in _DIRECT: globals()[_name] = getattr(Tensor, _name)
 for _name in _SYNONYMS: globals()[_name] = getattr(Tensor, _name)
@@ -77,6 +83,13 @@ def _repr_html_(self):
     return tensor_html(self)
 
 Tensor._repr_html_ = _repr_html_
+
+def _draw(error):
+    "A notebook shows the way to the node that failed, above the traceback."
+    from autograd_nb.viz.errors import TrailPicture
+    return TrailPicture(error)
+
+_Taught.draw = staticmethod(_draw)
 
 # %% ../nbs/00_package.ipynb #98d6b8af
 __all__ = [name for name in dir() if not name.startswith('_')]

@@ -157,13 +157,14 @@ def write_source(notebooks: list[pages.Notebook], copies: dict[Path, Path]):
                  "up; an import only ever points down. Each page holds the reasons, the code and the API entries together; "
                  "the {ref}`index <genindex>` lists every name.\n\n"
                  f"{contents(['/' + name for name, _ in floors], hidden=False)}")
+    source.write("mistakes.md", subprocess.run([sys.executable, str(DOCS / "mistakes.py")], stdout=subprocess.PIPE, encoding="utf-8", check=True).stdout)
     for name in ("CONTRIBUTING.md", "CHANGELOG.md"):
         source.write(name.lower(), (ROOT / name).read_text(encoding="utf-8"))
 
     for notebook in notebooks:
         page = pages.page(nbformat.read(copies[notebook.path], 4), notebook, names)
         if notebook.document == "index":
-            toc = contents(["book/index", "library/index", "contributing", "changelog"])
+            toc = contents(["book/index", "library/index", "mistakes", "contributing", "changelog"])
             page.cells.append(nbformat.v4.new_markdown_cell(toc, id="contents"))
         source.write(notebook.document + ".ipynb", nbformat.writes(page))
     for path in NOTEBOOKS.rglob("*"):

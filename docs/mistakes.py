@@ -7,6 +7,7 @@ Each mistake is one entry of `MISTAKES`: a program, in which `#!` marks the line
 those of the present moment; PyTorch's come from the file, so that the page can be built where PyTorch is not installed.
 """
 
+import argparse
 import json
 import linecache
 import re
@@ -15,6 +16,7 @@ import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
+ROOT = Path(__file__).resolve().parent.parent
 STORE = Path(__file__).with_suffix(".json")
 
 
@@ -436,7 +438,94 @@ def message(library, mistake: Mistake) -> tuple[str, str]:
 
 
 def reveals(mistake: Mistake, text: str) -> dict[str, bool]:
-    "What a message tells: the lines to blame, what went wrong there by name, and what to write instead."
-    def named(word):
+    "What a message tells: the lines to blame, what went wrong there by name, and what to write instead. A mistake without marked lines has happened where the traceback ends."
+
+    def named(word: str) -> bool:
         return any(re.search(rf"(?<!\w){re.escape(w)}(?!\w)" if w.isidentifier() else re.escape(w), text) for w in word.split("|"))
+
     return {"line": all(f"mistake.py:{n}" in text for n in mistake.culprits), "name": all(map(named, mistake.ops)), "remedy": bool(re.search(mistake.remedy, text))}
+
+
+# What PyTorch says, and the page ----------------------------------------------------------------------------------
+
+
+def stored() -> dict:
+    "PyTorch's messages as they were when they were last collected: `torch` (the version) and `messages`: title -> program, type, text."
+    return json.loads(STORE.read_text(encoding="utf-8"))
+
+
+def collected(torch) -> dict:
+    "The same, collected now."
+    rows = {}
+    for mistake in MISTAKES:
+        kind, text = message(torch, mistake)
+        rows[mistake.title] = {"program": mistake.program, "type": kind, "text": text}
+    return {"torch": torch.__version__, "messages": rows}
+
+
+def slug(title: str) -> str:
+    return "mistake-" + re.sub(r"[\W_]+", "-", title.lower()).strip("-")
+
+
+def fenced(text: str, language: str = "text", options: str = "") -> str:
+    return f"```{{code-block}} {language}\n{options}\n{text}\n```\n"
+
+
+INTRODUCTION = """# Mistakes, and what the messages reveal
+
+{number} small programs that go wrong, each run under PyTorch {version} and under autograd_nb. A message helps when it says three things: on which *line* the cause lies (the traceback
+ends where the trouble came to light, which is often another line), what it was, by *name* (the operation, the variable, the number), and what to write instead, the *remedy*.
+The ticks below are set by a program that looks for these facts in the messages; the tests hold autograd_nb to every one of them.
+
+{totals}
+
+In a notebook, an error of a backward pass also shows the way from the loss to the node that failed, as a picture. The lines are known because every node notes where it was made; what that costs is measured by
+`benchmarks/source_lines.py`.
+"""
+
+
+def page(library) -> str:
+    "The whole page as Markdown. `library`: autograd_nb."
+    store = stored()
+    rows, sections, counts = [], [], {"torch": [0, 0, 0], "ours": [0, 0, 0]}
+    for mistake in MISTAKES:
+        theirs = store["messages"][mistake.title]
+        kind, text = message(library, mistake)
+        told = {"torch": reveals(mistake, theirs["text"]), "ours": reveals(mistake, text)}
+        marks = []
+        for who in ("torch", "ours"):
+            for k, fact in enumerate(("line", "name", "remedy")):
+                known = told[who][fact] and (fact != "line" or bool(mistake.culprits))
+                counts[who][k] += known
+                marks.append("✓" if known else "(here)" if fact == "line" and not mistake.culprits else "no")
+        rows.append(f"| [{mistake.title}](#{slug(mistake.title)}) | " + " | ".join(marks) + " |")
+        blame = f":emphasize-lines: {','.join(map(str, mistake.culprits))}\n" if mistake.culprits else ""
+        sections.append(f"({slug(mistake.title)})=\n### {mistake.title}\n\n" + fenced(mistake.program, "python", ":linenos:\n" + blame)
+                        + "\nPyTorch:\n\n" + fenced(f"{theirs['type']}: {theirs['text']}") + "\nautograd_nb:\n\n" + fenced(f"{kind}: {text}"))
+    lines = sum(bool(m.culprits) for m in MISTAKES)
+    head = "| | line | name | remedy |\n|---|---|---|---|\n"
+    totals = head + "".join(f"| {name} | {c[0]} of {lines} | {c[1]} of {len(MISTAKES)} | {c[2]} of {len(MISTAKES)} |\n"
+                            for name, c in (("PyTorch", counts["torch"]), ("autograd_nb", counts["ours"])))
+    table = ("| mistake | PyTorch: line | name | remedy | autograd_nb: line | name | remedy |\n|---|---|---|---|---|---|---|\n" + "\n".join(rows)
+             + "\n\n*(here)*: the cause is on the line where the traceback ends.\n")
+    return "\n".join([INTRODUCTION.format(number=len(MISTAKES), version=store["torch"].partition("+")[0], totals=totals), "## All at a glance\n", table, "## One by one\n", *sections])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--write", action="store_true", help="collect PyTorch's messages")
+    options = parser.parse_args()
+    sys.path.insert(0, str(ROOT))
+    if options.write:
+        import torch
+
+        STORE.write_text(json.dumps(collected(torch), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        return 0
+    import autograd_nb
+
+    print(page(autograd_nb))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -860,6 +860,9 @@ def index_select(input, dim, index):
 def masked_select(input, mask):
     "The elements where `mask` holds, as a vector."
     if mask._array.dtype != bool: raise RuntimeError('masked_select: expected BoolTensor for mask')
+    if mask._array.__class__ is Facade:
+        raise RuntimeError('vmap: Attempted to vmap over `mask` in torch.masked_select(self, mask) We cannot support this because for each batch this would return a differently shaped Tensor. Please file an issue at https://github.com/pytorch/pytorch/issues '
+                           'if you need this feature. (torch.where(mask, x, 0) keeps the shape.)')
     if not input._array.ndim and not mask._array.ndim: input, mask = reshape(input, 1), reshape(mask, 1)
     x, m = (input, mask) if input._array.shape == mask._array.shape else broadcast_tensors(input, mask)
     return _op['index'](x, index=(np.ascontiguousarray(m._array),), node='MaskedSelectBackward0')
@@ -889,6 +892,7 @@ def index_add(input, dim, index, source, *, alpha=1):
 
 def nonzero(input, *, as_tuple=False):
     "The indices of elements that are not zero: one row each, or one tensor per dimension."
+    if input._array.__class__ is Facade: raise dynamic_error('where' if as_tuple else 'nonzero')
     if not input._array.ndim:
         hits = int(builtins.bool(input._array))
         return (tensor_like(np.zeros(hits, np.int64)),) if as_tuple else tensor_like(np.zeros((hits, 0), np.int64))

@@ -20,6 +20,7 @@ import numpy as np
 from . import functions as F
 from .arrays.dtypes import FROM_NUMPY
 from .functions import _pair, cast, dim_of, into, matmul, need_tensor
+from .graph.modes import LOCAL
 from .graph.node import TensorBase, tensor_like
 from .graph.op import REGISTRY
 import autograd_nb.ops.decompositions      # noqa: F401  (registers its operations)
@@ -33,7 +34,7 @@ def need_matrix(A, name, square=False):
     need_tensor(A, name.split('.')[-1], 'A' if '.' in name else 'input')
     if A._array.ndim < 2: raise RuntimeError(f'{name}: The input tensor A must have at least 2 dimensions.')
     if square and A._array.shape[-1] != A._array.shape[-2]: raise RuntimeError(f'{name}: A must be batches of square matrices, but they are {A._array.shape[-2]} by {A._array.shape[-1]} matrices')
-    if A._array.dtype.itemsize == 2 and FROM_NUMPY[A._array.dtype].is_floating_point: raise RuntimeError(f'{name}: Low precision dtypes not supported. Got {F._type_name(A)}. Convert first, with A.float().')
+    if A._array.dtype.itemsize == 2 and FROM_NUMPY[A._array.dtype].is_floating_point and LOCAL.modes.casting is None: raise RuntimeError(f'{name}: Low precision dtypes not supported. Got {F._type_name(A)}. Convert first, with A.float().')
     need_floating(A, name)
 
 def need_floating(A, name):

@@ -84,11 +84,19 @@ def unique_statics(rules):
     return tuple(dict.fromkeys(n for r in rules for n in r.statics))
 
 # %% ../../nbs/graph/03_op.ipynb #eb10d5bb
-_ALIASES = {'x': ('self',), 'y': ('other', 'tensor', 'mat2', 'vec'), 'out': ('result',), 'x_shape': ('self_sym_sizes',)}      # our field names -> PyTorch's
+_ALIASES = {'x': 'self', 'y': 'other', 'out': 'result', 'x_shape': 'self_sym_sizes'}      # our field names -> PyTorch's
+_PRODUCT, _PICK, _TERMS, _LOSS = dict(y='mat2'), dict(index='indices'), dict(y='tensor1', z='tensor2'), dict(y='target')
+_ALIASES_OF = dict(                                                                      # the same where a node has names of its own
+    MmBackward0=_PRODUCT, BmmBackward0=_PRODUCT, MvBackward0=dict(y='vec'), DotBackward0=dict(y='tensor'), AddmmBackward0=dict(x='mat1', y='mat2', weight='mat2'), AddcmulBackward0=_TERMS, AddcdivBackward0=_TERMS,
+    MaxBackward0=_PICK, MinBackward0=_PICK, SortBackward0=_PICK, TopkBackward0=_PICK, MedianBackward1=_PICK, ModeBackward0=_PICK, KthvalueBackward0=_PICK, CummaxBackward0=_PICK, CumminBackward0=_PICK,
+    MseLossBackward0=_LOSS, SmoothL1LossBackward0=_LOSS, HuberLossBackward0=_LOSS, BinaryCrossEntropyBackward0=_LOSS, BinaryCrossEntropyWithLogitsBackward0=_LOSS, PowBackward1=dict(y='exponent'), PowBackward2=dict(base='self'),
+    LerpBackward1=dict(y='end'), PolygammaBackward0=dict(order='n'), UnfoldBackward0=dict(dim='dimension'), RepeatBackward0=dict(sizes='repeats'), MaskedScatterBackward0=dict(source_shape='source_sym_sizes'),
+    NativeLayerNormBackward0=dict(x='input'), NativeBatchNormBackward0=dict(x='input'), ConvolutionBackward0=dict(x='input'), LinalgCholeskyExBackward0=dict(out='L'), LinalgInvExBackward0=dict(out='inverse'))
 
-def aliases_of(slots):
-    "PyTorch's names of the given slots -> the slots."
-    return {alias: s for s in slots for alias in _ALIASES.get(s, (s,))}
+def aliases_of(slots, node):
+    "PyTorch's names of the given slots of the nodes called `node` -> the slots."
+    names = {**_ALIASES, **_ALIASES_OF.get(node, {})}
+    return {names.get(s, s): s for s in slots}
 
 def node_class(op, name):
     "The node class called `name` of an op: one slot per value that any of its rules needs."
@@ -96,7 +104,7 @@ def node_class(op, name):
     fields, options = unique(rules, ('out', 'in')), unique(rules, ('attr',)) + unique_statics(rules)
     links = {n: 'out' if s[0] == 'out' else s[1] for r in rules for n, s in r.needs.items() if s[0] in ('out', 'in')}
     members = dict(__slots__=fields + options + (('fix',) if op.elementwise else ()), __module__=__name__, op=op, fields=fields, options=options, links=links,
-                   arity=op.arity or len(rules), positions=tuple(sorted(op.rules)), aliases=aliases_of(fields + options))
+                   arity=op.arity or len(rules), positions=tuple(sorted(op.rules)), aliases=aliases_of(fields + options, name))
     return type(name, (Node,), members)
 
 def variant(op, name, positions):
@@ -495,7 +503,7 @@ class Op:
             links = {n: 'out' for n in fields if n == 'out'}
             found = self.classes[name] = type(name, (Node,), dict(
                 __slots__=fields + options + ('fix', 'count'), __module__=__name__, op=self, fields=fields, options=options, links=links, run=run, run_graph=run_graph,
-                arity=property(lambda n: n.count), positions=property(lambda n: tuple(range(n.count))), aliases=aliases_of(fields + options)))
+                arity=property(lambda n: n.count), positions=property(lambda n: tuple(range(n.count))), aliases=aliases_of(fields + options, name)))
         return found
 
 def op(ufunc=None, *, jvp=None, batch=None, samples=(), promote=None, keep=(), node=None, view=False, outputs=1, differentiable=None, holomorphic=True, arity=None):

@@ -28,6 +28,7 @@ from .. import functions as F
 from ..arrays.random import default_generator
 from ..functions import need_tensor, one_hot  # noqa: F401
 from ..graph.errors import dtypes_error, kind_error
+from ..graph.levels import draw
 from ..graph.modes import LOCAL, castable, no_grad
 from ..graph.node import JOURNAL, TensorBase, tensor_like
 from ..graph.op import REGISTRY
@@ -160,8 +161,8 @@ def _alpha_masked(input, shape, p, training, inplace):
     if p == 1: return input.mul_(0.) if inplace else input * 0.
     low = 1.7580993408473766            # SELU ends at minus this on the left
     a = 1 / math.sqrt((low * low * p + 1) * (1 - p))
-    kept = _bernoulli(shape, 1 - p, input._array)
-    noise, shift = tensor_like((kept * a).astype(dtype)), tensor_like(((kept - 1. + p) * (low * a)).astype(dtype))
+    kept = draw(lambda shape: _bernoulli(shape, 1 - p, None if LOCAL.modes.transforms else input._array).astype(dtype), shape)
+    noise, shift = kept * a, (kept - 1. + p) * (low * a)
     return input.mul_(noise).add_(shift) if inplace else input * noise + shift
 
 def alpha_dropout(input, p=0.5, training=False, inplace=False):

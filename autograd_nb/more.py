@@ -1009,7 +1009,7 @@ def _as_subclass(self, cls):
 def _resize_(self, *size, memory_format=None):
     "Give the tensor another size, in place; new elements are zero."
     size = sizes_of(size)
-    if self.requires_grad: raise RuntimeError('cannot resize variables that require grad')
+    if self.requires_grad and not LOCAL.modes.inference: raise RuntimeError('cannot resize variables that require grad')
     a, n = self._array.reshape(-1), math.prod(size)
     self._array = a[:n].reshape(size) if n <= a.size else np.concatenate([a, np.zeros(n - a.size, a.dtype)]).reshape(size)
     return self

@@ -102,7 +102,9 @@ def format_array(array, indent=0):
 
 def format_tensor(tensor):
     "The text of `repr(tensor)`."
-    array, node = tensor._array, tensor.grad_fn
+    array, name = tensor._array, ''
+    try: name = '' if tensor.grad_fn is None else tensor.grad_fn.name()
+    except RuntimeError: name = 'Invalid'
     dtype, default = FROM_NUMPY[array.dtype], get_default_dtype()
     notes = []
     if tensor.device.type != 'cpu': notes.append(f"device='{tensor.device}'")
@@ -114,7 +116,7 @@ def format_tensor(tensor):
     else:
         text = format_array(array, len('tensor('))
         if not usual: notes.append(f'dtype={dtype}')
-    if node is not None: notes.append(f'grad_fn=<{node.name()}>')
+    if name: notes.append(f'grad_fn=<{name}>')
     elif tensor.requires_grad: notes.append('requires_grad=True')
     out = ['tensor(' + text]
     length = len(out[0]) - out[0].rfind('\n') + 1

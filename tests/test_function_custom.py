@@ -239,7 +239,7 @@ def test_trailing_none_is_forgiven_and_other_gradients_for_non_tensors_are_not()
     x = leaf(1.0)
     function(lambda ctx, x: x * 2, lambda ctx, g: (g * 2, None, None)).apply(x).sum().backward()
     assert x.grad.item() == 2
-    with pytest.raises(RuntimeError, match="returned a gradient different from None at position 2"):
+    with pytest.raises(RuntimeError, match="returned a gradient different than None at position 2"):
         function(lambda ctx, x, k: x * k, lambda ctx, g: (g, g)).apply(x, 2.0).sum().backward()
 
 

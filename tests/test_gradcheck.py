@@ -259,6 +259,150 @@ def test_shape_that_depends_on_the_values():
         gradcheck(lambda x: x[x > 0], x)
 
 
+# Forward mode --------------------------------------------------------------------------------------------------
+
+
+class Doubled(torch.autograd.Function):
+    "Twice the input, with rules that can be made to fail; counts how often the forward rule runs."
+    calls = 0
+
+    @staticmethod
+    def forward(ctx, x, forward_fails, backward_fails):
+        ctx.forward_fails, ctx.backward_fails = forward_fails, backward_fails
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        if ctx.backward_fails:
+            raise RuntimeError("FAIL BWD")
+        return g * 2, None, None
+
+    @staticmethod
+    def jvp(ctx, t, *_):
+        Doubled.calls += 1
+        if ctx.forward_fails:
+            raise RuntimeError("FAIL FWD")
+        return t * 2
+
+
+@pytest.mark.parametrize("fast", [False, True])
+@pytest.mark.parametrize("function", [f for name, f in GOOD.items()], ids=list(GOOD))
+def test_right_tangents_pass(function, fast):
+    assert gradcheck(function, draw(2, 2), check_forward_ad=True, check_batched_forward_grad=True, check_batched_grad=True, fast_mode=fast)
+
+
+@pytest.mark.parametrize("fast", [False, True])
+def test_forward_mode_with_complex_numbers(fast):
+    z, w = draw(2, dtype=torch.complex128), draw(2, dtype=torch.complex128, seed=1)
+    assert gradcheck(lambda z, w: (z * w.conj(), z.abs()), (z, w), check_forward_ad=True, fast_mode=fast)
+    assert gradcheck(lambda z, x: z * x, (z, draw(2)), check_forward_ad=True, fast_mode=fast)
+    assert gradcheck(lambda x: x * 1j, draw(2), check_forward_ad=True, fast_mode=fast)
+
+
+@pytest.mark.parametrize("fast", [False, True])
+def test_wrong_tangents_are_found(fast):
+    forward_ad = torch.autograd.forward_ad
+
+    def bad(x, y):
+        if forward_ad._current_level >= 0:
+            primal, tangent = forward_ad.unpack_dual(y)
+            y = forward_ad.make_dual(primal, tangent * 1.1)
+        return x + y, y
+
+    with pytest.raises(GradcheckError, match="Jacobian computed with forward mode mismatch for output 0 with respect to input 1") as caught:
+        gradcheck(bad, (draw(2), draw(2)), check_forward_ad=True, fast_mode=fast)
+    assert caught.value.comparison.forward and "according to forward mode" in str(caught.value)
+    with pytest.raises(GradcheckError, match="While considering the imaginary part of complex inputs only, Jacobian computed with forward mode mismatch for output 0 with respect to input 1"):
+        gradcheck(bad, (draw(2, dtype=torch.complex128), draw(2, dtype=torch.complex128)), check_forward_ad=True, fast_mode=fast)
+
+
+@pytest.mark.parametrize("fast", [False, True])
+@pytest.mark.parametrize("backward_fails", [False, True])
+@pytest.mark.parametrize("forward_fails", [False, True])
+@pytest.mark.parametrize("modes", [(True, True), (True, False), (False, True)])
+def test_only_the_chosen_mode_is_checked(modes, forward_fails, backward_fails, fast):
+    forward, backward = modes
+    check = dict(check_forward_ad=forward, check_backward_ad=backward, check_undefined_grad=backward, check_batched_grad=backward, fast_mode=fast)
+    expected = "FAIL BWD" if backward and backward_fails else "FAIL FWD" if forward and forward_fails else None
+    if expected is None:
+        assert gradcheck(Doubled.apply, (draw(2), forward_fails, backward_fails), **check)
+    else:
+        with pytest.raises(RuntimeError, match=expected):
+            gradcheck(Doubled.apply, (draw(2), forward_fails, backward_fails), **check)
+
+
+def test_how_often_the_forward_rule_runs():
+    class Both(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, y):
+            assert not (torch.autograd.forward_ad._current_level >= 0 and (x.requires_grad or y.requires_grad)), "forward mode gets detached inputs"
+            return x.clone(), y.clone()
+
+        @staticmethod
+        def jvp(ctx, s, t):
+            counted.append(1)
+            return s, t
+
+    only_forward = dict(check_forward_ad=True, check_backward_ad=False)
+    for y, expected in ((draw(1), (2, 6, 12)), (draw(1).detach(), (1, 2, 5))):
+        for more, times in zip((dict(check_undefined_grad=False), {}, dict(check_batched_forward_grad=True)), expected):
+            counted = []
+            assert gradcheck(Both.apply, (draw(1), y), **only_forward, **more)
+            assert len(counted) == times
+
+
+def test_batches_of_tangents():
+    assert gradcheck(lambda a, n: (a.clone(), a + n), (draw(2), 1), check_forward_ad=True, check_backward_ad=False, check_batched_forward_grad=True)
+    assert gradcheck(lambda a, c: a.clone(), (draw(2), draw(2)), check_forward_ad=True, check_backward_ad=False, check_batched_forward_grad=True)
+
+    class Random(Doubled):
+        @staticmethod
+        def jvp(ctx, t, *_):
+            torch.randn_like(t)
+            return t * 2
+
+    with pytest.raises(RuntimeError, match="vmap: We do not yet support calling random operations inside of vmap"):
+        gradcheck(Random.apply, (draw(2), False, False), check_forward_ad=True, check_batched_forward_grad=True)
+
+
+@pytest.mark.parametrize("fast", [False, True])
+def test_second_derivatives_by_forward_mode(fast):
+    check = dict(check_fwd_over_rev=True, fast_mode=fast)
+    assert gradgradcheck(lambda x, y: ((x * y).sin(), x.exp()), (draw(2), draw(2, seed=1)), **check)
+    assert gradgradcheck(lambda x: x @ x, draw(2, 2), check_rev_over_rev=False, check_undefined_grad=False, **check)
+    assert gradgradcheck(lambda z: z * z * z.conj(), draw(2, dtype=torch.complex128), **check)
+    assert gradgradcheck(lambda x, y: x * 2, (draw(2), draw(2)), **check), "a gradient that is missing"
+
+
+def test_missing_gradients_are_announced():
+    def needs_a_gradient(g, x):
+        if g is None:
+            raise RuntimeError("no gradient")
+        return g * 2
+
+    with pytest.warns(UserWarning, match="Backwards compatibility: New undefined gradient support checking feature"):
+        with pytest.raises(GradcheckError, match="Expected backward function to handle undefined output grads"):
+            gradcheck(rule(lambda x: x * 2, needs_a_gradient, materialize=False), draw(3))
+
+
+def test_retired_functions():
+    from autograd_nb.autograd.gradcheck import get_analytical_jacobian, get_numerical_jacobian
+
+    a, b = draw(2, 2), draw(2, 2, seed=1)
+
+    def fn(xs):
+        return 2 * xs[0] + xs[1], xs[0] + 2 * xs[1]
+
+    with pytest.warns(FutureWarning, match="`get_numerical_jacobian` was part of PyTorch's private API"):
+        [measured] = get_numerical_jacobian(fn, (a, b), target=a, eps=1e-6)
+    assert np.allclose(measured.numpy(), 2 * np.eye(4))
+    with pytest.warns(FutureWarning, match="`get_analytical_jacobian` was part of PyTorch's private API"):
+        jacobians, *good = get_analytical_jacobian((a, b), fn((a, b))[0])
+    assert good == [True, True, True] and np.allclose(jacobians[1].numpy(), np.eye(4))
+    with pytest.warns(FutureWarning), pytest.raises(ValueError, match="Expected grad_out to be 1.0"):
+        get_numerical_jacobian(fn, (a, b), grad_out=2.0)
+
+
 # PyTorch's verdicts --------------------------------------------------------------------------------------------
 
 # name -> (make the function, given the library; shape; arguments of gradcheck)
@@ -273,7 +417,10 @@ VERDICTS = {
     "ignores g": (lambda lib: rule(lambda x: x.sum(), lambda g, x: lib.ones_like(x), lib), {}),
     "constant": (lambda lib: lambda x: x.detach() * 2, {}),
     "wrong shape": (lambda lib: rule(lambda x: x.sum(), lambda g, x: g, lib), {}),
-    "not an input": (lambda lib: lambda x: x * 2, dict(check_backward_ad=False)),
+    "nothing to check": (lambda lib: lambda x: x * 2, dict(check_backward_ad=False)),
+    "forward mode": (lambda lib: lambda x: x.sin(), dict(check_forward_ad=True, check_batched_forward_grad=True)),
+    "forward mode, without a rule": (lambda lib: rule(lambda x: x * 2, lambda g, x: g * 2, lib), dict(check_forward_ad=True)),
+    "batches of a mode that is not checked": (lambda lib: lambda x: x * 2, dict(check_batched_forward_grad=True)),
 }
 
 

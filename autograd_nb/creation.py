@@ -16,6 +16,7 @@ import numpy as np
 from .arrays.dtypes import FROM_NUMPY, dtype as Dtype, float64, from_numpy_dtype, get_default_dtype, int64, scalar_dtype
 from .arrays.random import default_generator
 from .functions import sizes_of
+from .graph.levels import WRAPPERS, draw, like
 from .graph.node import TensorBase, tensor_like
 from .tensor import check_device
 
@@ -132,6 +133,7 @@ def full(size, fill_value, *, out=None, dtype=None, layout=None, device=None, re
 def _like(function):
     def make(input, *, dtype=None, layout=None, device=None, requires_grad=False, memory_format=None):
         _check(dtype, device)
+        if input.__class__ in WRAPPERS: return like(input, lambda shape, own: function(shape, dtype.numpy if dtype else own))
         return _finish(function(input._array.shape, (dtype or FROM_NUMPY[input._array.dtype]).numpy), requires_grad)
     make.__name__ = make.__qualname__ = function.__name__ + '_like'
     make.__doc__ = f'`{function.__name__}` with the shape and dtype of `input`.'
@@ -141,6 +143,7 @@ zeros_like, ones_like, empty_like = _like(np.zeros), _like(np.ones), _like(np.em
 
 def full_like(input, fill_value, *, dtype=None, device=None, requires_grad=False, memory_format=None):
     "One number repeated, with the shape and dtype of `input`."
+    if input.__class__ in WRAPPERS: return like(input, lambda shape, own: np.full(shape, fill_value, dtype.numpy if dtype else own))
     return full(input._array.shape, fill_value, dtype=dtype or FROM_NUMPY[input._array.dtype], device=device, requires_grad=requires_grad)
 
 def eye(n, m=None, *, out=None, dtype=None, device=None, requires_grad=False):
@@ -212,7 +215,8 @@ def _random(kind, doc):
     def make(*size, generator=None, out=None, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False, **more):
         if 'size' in more: size = (more['size'],)
         _check(dtype, device)
-        return _finish(getattr(generator or default_generator, kind)(sizes_of(size), (dtype or get_default_dtype()).numpy), requires_grad)
+        out = draw(lambda shape: getattr(generator or default_generator, kind)(shape, (dtype or get_default_dtype()).numpy), sizes_of(size))
+        return out.requires_grad_() if requires_grad else out
     make.__doc__ = doc
     return make
 
@@ -237,7 +241,7 @@ def randint(low, high=None, size=None, *, generator=None, out=None, dtype=int64,
     elif high is None: low, high = 0, low
     _check(dtype, device)
     if low >= high: raise RuntimeError(f'random_ expects \'from\' to be less than \'to\', but got from={low} >= to={high}')
-    return _finish((generator or default_generator).integers(low, high, sizes_of((size,))).astype(dtype.numpy), requires_grad)
+    return draw(lambda shape: (generator or default_generator).integers(low, high, shape).astype(dtype.numpy), sizes_of((size,)))
 
 def randint_like(input, low, high=None, *, dtype=None, device=None, requires_grad=False):
     "`randint` with the shape and dtype of `input`."
@@ -245,14 +249,14 @@ def randint_like(input, low, high=None, *, dtype=None, device=None, requires_gra
 
 def randperm(n, *, generator=None, out=None, dtype=int64, device=None, requires_grad=False):
     "The numbers 0 to n-1 in random order."
-    return _finish((generator or default_generator).permutation(n).astype(dtype.numpy), requires_grad)
+    def permutations(shape): return np.stack([permutations(shape[1:]) for _ in range(shape[0])]) if shape else (generator or default_generator).permutation(n).astype(dtype.numpy)
+    return draw(permutations, ())
 
 def normal(mean, std=1.0, size=None, *, generator=None, out=None):
     "Normal numbers of the given means and standard deviations (numbers or tensors)."
     shape = sizes_of((size,)) if size is not None else np.broadcast_shapes(*[v._array.shape for v in (mean, std) if isinstance(v, TensorBase)])
-    z = (generator or default_generator).normal(shape, get_default_dtype().numpy)
-    m, s = (v._array if isinstance(v, TensorBase) else z.dtype.type(v) for v in (mean, std))
-    return tensor_like(z * s + m)
+    z = draw(lambda shape: (generator or default_generator).normal(shape, get_default_dtype().numpy), shape)
+    return z * (std.detach() if isinstance(std, TensorBase) else std) + (mean.detach() if isinstance(mean, TensorBase) else mean)
 
 def bernoulli(input, *, generator=None):
     "Ones with the probabilities in `input`, zeros otherwise."

@@ -14,6 +14,7 @@ from ..graph.node import TensorBase
 from ..graph.op import REGISTRY
 
 # %% ../../nbs/autograd/08_forward_ad.ipynb #3ad17e67
+_current_level = -1     # the number of the innermost level, where PyTorch has it
 _levels = []            # those entered and not yet left; their place in the list is their number
 
 class UnpackedDualTensor(namedtuple('UnpackedDualTensor', ['primal', 'tangent'])):
@@ -21,15 +22,19 @@ class UnpackedDualTensor(namedtuple('UnpackedDualTensor', ['primal', 'tangent'])
 
 def enter_dual_level():
     "Begin a level of forward mode and return its number. Levels may be nested: `make_dual` then uses the innermost unless told otherwise. Prefer `with dual_level():`, which also ends it."
+    global _current_level
     _levels.append(Tangents(strict=False).__enter__())
-    return len(_levels) - 1
+    _current_level = len(_levels) - 1
+    return _current_level
 
 def exit_dual_level(*, level=None):
     "End the innermost level (or the one called `level`, which must be that): its dual tensors lose their tangents."
     if level is None: level = len(_levels) - 1
     if not _levels or level < 0: raise RuntimeError('Trying to exit a forward AD level but no level exists, make sure to enter_dual_level() first.' if level >= 0 else 'Dual level must be a positive number.')
     if level != len(_levels) - 1: raise RuntimeError('Trying to exit a forward AD level that was not the last one that was created. This is not supported.')
+    global _current_level
     _levels.pop().__exit__(None, None, None)
+    _current_level = len(_levels) - 1
 
 class dual_level:
     "A context manager, or a decorator, inside which dual tensors can be made. Gives the level's number."

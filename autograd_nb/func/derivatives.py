@@ -19,7 +19,7 @@ from ..graph.node import AccumulateGrad, OutputEdge, TensorBase, tensor_like
 from ..graph.op import REGISTRY
 from ..graph.pytree import tree_flatten, tree_map, tree_unflatten
 
-# %% ../../nbs/func/02_derivatives.ipynb #8e313e5d
+# %% ../../nbs/func/02_derivatives.ipynb #5ae27c71
 def _zeros(x):
     "Zeros like `x`, without history."
     array = x._array
@@ -40,13 +40,13 @@ def _foreign(edges, own):
     return False
 
 def _enclosed(func):
-    "What a function holds in its closure: in-place writes to these are refused."
-    found = {}
+    "The tensors that a function finds outside of itself, by id: those in its closure and among its globals. In-place writes to these are refused."
+    values, code = [], getattr(func, '__code__', None)
     for cell in getattr(func, '__closure__', None) or ():
-        try: value = cell.cell_contents
-        except ValueError: continue
-        if isinstance(value, TensorBase): found[id(value)] = value
-    return found
+        try: values.append(cell.cell_contents)
+        except ValueError: pass             # a name that is not assigned yet
+    if code is not None: values += [func.__globals__[n] for n in code.co_names if n in func.__globals__]
+    return {id(v): v for v in values if isinstance(v, TensorBase)}
 
 class Trace:
     """One run of a function whose derivative is wanted. `outs`: the tensors it returned, in the level's own form; `pull(cotangents)`: the gradients of the inputs.

@@ -474,7 +474,7 @@ def _promoted(op, primals):
     dtype = operand_dtype([primals[i] for i in chosen], op.promote).numpy
     return [REGISTRY['to'].call(v, dtype=dtype) if i in chosen and isinstance(v, TensorBase) and v._array.dtype != dtype else v for i, v in enumerate(primals)]
 
-# %% ../../nbs/graph/05_levels.ipynb #8cc6571c
+# %% ../../nbs/graph/05_levels.ipynb #bbac3b62
 class LevelNode(Node):
     "A node of a `Recorded` value. `plan`: for each differentiated input its rule, the rule's arguments (values of the level below), where they came from, its static arguments, and the (shape, dtype) that the gradient must have."
     __slots__ = ('op', 'plan', 'where', 'level', 'title')
@@ -540,7 +540,7 @@ class Record(Level):
         if not recording: return out
         edges = [a._edge if at(a, self) else None for a in args]
         where = tuple(range(len(args))) if op.variadic and op.rules and any(e is not None for e in edges) else tuple(i for i in sorted(op.rules) if i < len(edges) and edges[i] is not None) if not op.variadic else ()
-        if not where: return out
+        if not where: return relate(recorded(out, None, self), op, args, statics) if op.view and op.outputs == 1 and at(args[0], self) else out
         several = isinstance(out, tuple)
         outs = list(out) if several else [out]
         statics = {**op.statics, **statics}

@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['dims_of', 'restore', 'spread', 'count_of', 'reduction_batch', 'per_example', 'reduction', 'axes', 'sum', 'mean',
-           'centred', 'var_rule', 'max_zero', 'var', 'half_inverse', 'std', 'direction', 'root_of_sum',
-           'shifted_products', 'pick', 'prod_rule', 'prod', 'along', 'cumsum', 'cumprod_rule', 'cumprod',
-           'cumprod_tangent', 'extreme_rule', 'extreme_jvp', 'amax', 'amin', 'median', 'argmax', 'argmin', 'any', 'all',
-           'logsumexp']
+           'centred', 'var_rule', 'max_zero', 'var', 'half_inverse', 'std', 'with_mean', 'var_mean', 'std_mean',
+           'direction', 'root_of_sum', 'shifted_products', 'pick', 'prod_rule', 'prod', 'along', 'cumsum',
+           'cumprod_rule', 'cumprod', 'cumprod_tangent', 'extreme_rule', 'extreme_jvp', 'amax', 'amin', 'median',
+           'argmax', 'argmin', 'any', 'all', 'logsumexp']
 
 # %% ../../nbs/ops/03_reduce.ipynb #d29aaacd
 import numpy as np
@@ -119,6 +119,22 @@ def std(x, *, dim=None, correction=1, keepdim=False):
     "The standard deviation: the root of the variance."
     return xp.sqrt(var.kernel(x, dim=dim, correction=correction, keepdim=keepdim))
 std.vjp(x=lambda g, x, out, *, dim, correction, keepdim: var_rule(half_inverse(g, out), x, dim=dim, correction=correction, keepdim=keepdim))
+
+def with_mean(dispersion):
+    "The forward-mode rule of `dispersion` and mean, two results of one operation."
+    return lambda tangents, values, out, statics: (dispersion.jvp(tangents, values, out[0], statics), mean(tangents[0], dim=statics['dim'], keepdim=statics['keepdim']))
+
+@reduction(jvp=with_mean(var), outputs=2, node='VarMeanBackward0', samples=var.samples)
+def var_mean(x, *, dim=None, correction=1, keepdim=False):
+    "Variance and mean."
+    return var.kernel(x, dim=dim, correction=correction, keepdim=keepdim), mean.kernel(x, dim=dim, keepdim=keepdim)
+var_mean.vjp(x=lambda g, x, *, dim, correction, keepdim: var_rule(g[0], x, dim=dim, correction=correction, keepdim=keepdim) + spread(g[1] / count_of(x.shape, dim), x.shape, dim, keepdim))
+
+@reduction(jvp=with_mean(std), outputs=2, node='StdMeanBackward0', samples=var.samples)
+def std_mean(x, *, dim=None, correction=1, keepdim=False):
+    "Standard deviation and mean."
+    return std.kernel(x, dim=dim, correction=correction, keepdim=keepdim), mean.kernel(x, dim=dim, keepdim=keepdim)
+std_mean.vjp(x=lambda g, x, out, *, dim, correction, keepdim: var_rule(half_inverse(g[0], out[0]), x, dim=dim, correction=correction, keepdim=keepdim) + spread(g[1] / count_of(x.shape, dim), x.shape, dim, keepdim))
 
 # %% ../../nbs/ops/03_reduce.ipynb #c6417c50
 def direction(x, out, dim, keepdim):

@@ -31,8 +31,9 @@ from .functions import (Size, addcdiv, addcmul, addmm, addmv, baddbmm, allclose,
 from . import more as _more
 from . import autograd
 from .func import vmap
-from . import amp, cpu, cuda
+from . import amp, cpu, cuda, serialization
 from .amp import autocast
+from .serialization import load, save
 from .amp.autocast_mode import (autocast_decrement_nesting, autocast_increment_nesting, clear_autocast_cache, get_autocast_cpu_dtype, get_autocast_dtype, get_autocast_gpu_dtype, is_autocast_cache_enabled,
                                            is_autocast_cpu_enabled, is_autocast_enabled, set_autocast_cache_enabled, set_autocast_cpu_dtype, set_autocast_cpu_enabled, set_autocast_dtype, set_autocast_enabled, set_autocast_gpu_dtype)
 from .autograd.anomaly_mode import is_anomaly_check_nan_enabled, is_anomaly_enabled, set_anomaly_enabled
@@ -70,11 +71,16 @@ _more.install(Tensor, globals())
 
 # %% ../nbs/00_package.ipynb #2276c4ac
 def __getattr__(name):
-    if name in ('viz', 'widgets', 'nn', 'optim', 'utils', 'linalg', 'special', 'fft', 'cuda', 'cpu', 'func', 'amp'):
+    if name in ('viz', 'widgets', 'nn', 'optim', 'utils', 'linalg', 'special', 'fft', 'cuda', 'cpu', 'func', 'amp', 'testing'):
         import importlib
         try: return importlib.import_module(f'{__name__}.{name}')
         except ModuleNotFoundError as error:
             if error.name != f'{__name__}.{name}': raise
+    if not name.startswith('_'):                    # functions of layers that PyTorch also has here, such as `conv2d`
+        from autograd_nb.nn import flat
+        if name in flat.__all__:
+            globals()[name] = getattr(flat, name)
+            return globals()[name]
     raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
 
 def _repr_html_(self):

@@ -60,7 +60,7 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
     if attn_mask is not None:
         if attn_mask._array.dtype != bool and attn_mask._array.dtype != query._array.dtype and attn_mask._array.dtype.name != 'float32':
             raise RuntimeError(f'Expected attn_mask dtype to be bool or float or to match query dtype, but got attn_mask.dtype: {_name(attn_mask)} and  query.dtype: {_name(query)} instead.')
-        if is_causal: raise RuntimeError('Explicit attn_mask should not be set when is_causal=True')
+        if is_causal: raise RuntimeError('_scaled_dot_product_attention: Explicit attn_mask should not be set when is_causal=True')
     if not 0 <= dropout_p <= 1: raise RuntimeError(f'dropout probability has to be between 0 and 1, but got {dropout_p:g}')
     if query.shape[-1] != key.shape[-1]: raise RuntimeError(f'Expected query and key to have the same last dimension, but got {query.shape[-1]} and {key.shape[-1]}')
     if enable_gqa:
@@ -163,7 +163,8 @@ def multi_head_attention_forward(query, key, value, embed_dim_to_check, num_head
         attn_mask, key_padding_mask = widen(attn_mask, 1), widen(key_padding_mask, 1)
     keys = k.shape[1]
     if key_padding_mask is not None:
-        if tuple(key_padding_mask.shape) != (n, keys): raise AssertionError(f'expecting key_padding_mask shape of {(n, keys)}, but got {key_padding_mask.shape}')
+        if key_padding_mask.shape[0] != n: raise AssertionError(f'Expected key_padded_mask.shape[0] to be {n}, but got {key_padding_mask.shape[0]}')
+        if key_padding_mask.shape[1] != keys: raise AssertionError(f'Expected key_padded_mask.shape[1] to be {keys}, but got {key_padding_mask.shape[1]}')
         spread = F.reshape(F.expand(key_padding_mask.reshape(n, 1, 1, keys), -1, num_heads, -1, -1), n * num_heads, 1, keys)
         attn_mask = spread if attn_mask is None else attn_mask + spread
     if not training: dropout_p = 0.0

@@ -506,7 +506,7 @@ def binary_cross_entropy(input, target, weight=None, size_average=None, reduce=N
     reduction = reduction_of(reduction, size_average, reduce)
     if target.shape != input.shape: raise ValueError(f'Using a target size ({target.shape}) that is different to the input size ({input.shape}) is deprecated. Please ensure they have the same size.')
     t = target._array
-    if t.size and not (t.min() >= 0 and t.max() <= 1): raise RuntimeError('all elements of target should be between 0 and 1')
+    if t.__class__ is np.ndarray and t.size and not (t.min() >= 0 and t.max() <= 1): raise RuntimeError('all elements of target should be between 0 and 1')
     return _op['binary_cross_entropy'](input, target, weight=_static(weight), reduction=reduction)
 
 def binary_cross_entropy_with_logits(input, target, weight=None, size_average=None, reduce=None, reduction='mean', pos_weight=None):
@@ -661,7 +661,7 @@ def multi_margin_loss(input, target, p=1, margin=1.0, weight=None, size_average=
     single = input.dim() < 2
     x, t = (input.reshape(1, -1), target.reshape(-1)) if single else (input, target)
     if x.dim() != 2 or not x.shape[1]: raise RuntimeError(f'Expected non-empty vector or matrix with optional 0-dim batch size, but got: {list(input.shape)}')
-    if t.dim() != 1 or t.shape[0] != x.shape[0]: raise RuntimeError(f'inconsistent target size, expected {x.shape[0]} but got {list(target.shape)}')
+    if t.dim() != 1 or t.shape[0] != x.shape[0]: raise RuntimeError(f'multi_margin_loss: target tensor should be 1-D with size equal to the number of input samples (batch size). Expected target size [{x.shape[0]}], but got {list(target.shape)}. Input has shape {list(input.shape)}.')
     n, classes = x.shape
     if weight is not None and weight.numel() != classes: raise RuntimeError(f'inconsistent weight size, expected {classes} but got {list(weight.shape)}')
     if t._array.size and (t._array.min() < 0 or t._array.max() >= classes): raise RuntimeError('target out of range')

@@ -291,7 +291,7 @@ lp_pool1d, lp_pool2d, lp_pool3d = map(_lp_pool, (1, 2, 3))
 
 def local_response_norm(input, size, alpha=1e-4, beta=0.75, k=1.0):
     "Each number divided by `(k + alpha * mean) ** beta`, where the mean is of the squares of `size` neighbouring channels."
-    if input.dim() < 3: raise ValueError(f'Expected 3D or higher dimensionality input (got {input.dim()} dimensions)')
+    if input.dim() < 3: raise ValueError(f'Expected 3D or higher dimensionality                          input (got {input.dim()} dimensions)')
     if not input.numel(): return input
     squares = (input * input).reshape(input.shape[0], 1, input.shape[1], -1)
     squares = pad(squares, (0, 0, size // 2, (size - 1) // 2))

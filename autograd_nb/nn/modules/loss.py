@@ -217,8 +217,16 @@ class AdaptiveLogSoftmaxWithLoss(Module):
             if input.shape[0] != target.shape[0]: raise RuntimeError('Input and target should have the same size in the batch dimension.')
         if len(t) and (int(t.min()) < 0 or int(t.max()) >= self.n_classes):
             raise RuntimeError(f'Target values should be in [0, {self.n_classes - 1}], but values in range [{int(t.min())}, {int(t.max())}] were found. ')
-        logs = self._get_full_log_prob(x, self.head(x))
-        output = logs.gather(1, t.unsqueeze(1)).squeeze(1)
+        heads, edges = F.log_softmax(self.head(x), 1), [0, *self.cutoffs]
+        rows, parts = [], []
+        for i, (low, high) in enumerate(zip(edges, edges[1:])):             # each cluster computes the rows that belong to it
+            mine = ((t >= low) & (t < high)).nonzero(as_tuple=True)[0]
+            if not len(mine): continue
+            own, place = heads[mine], (t[mine] - low).unsqueeze(1)
+            rows.append(mine)
+            if not i: parts.append(own.gather(1, place).squeeze(1))
+            else: parts.append(F.log_softmax(self.tail[i - 1](x[mine]), 1).gather(1, place).squeeze(1) + own[:, self.shortlist_size + i - 1])
+        output = cat(parts)[cat(rows).argsort()]
         loss = (-output).mean()
         return _ASM(output.squeeze(0) if single else output, loss)
 

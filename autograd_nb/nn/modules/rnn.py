@@ -80,8 +80,8 @@ class RNNCellBase(Module):
         if hx is None: states = tuple(x.new_zeros((x.shape[0], self.hidden_size)) for _ in names)
         else: states = tuple(h.unsqueeze(0) if h.dim() == 1 else h for h in states)
         for name, h in zip(names, states):
-            if h.shape[0] != x.shape[0]: raise RuntimeError(f"Input batch size {x.shape[0]} doesn't match hidden{'' if name == 'hidden' else name} batch size {h.shape[0]}")
-            if h.shape[1] != self.hidden_size: raise RuntimeError(f"hidden{'' if name == 'hidden' else name} has inconsistent hidden_size: got {h.shape[1]}, expected {self.hidden_size}")
+            if h.shape[0] != x.shape[0]: raise RuntimeError(f"Input batch size {x.shape[0]} doesn't match hidden{'0' if name == 'hidden' else name} batch size {h.shape[0]}")
+            if h.shape[1] != self.hidden_size: raise RuntimeError(f"hidden{'0' if name == 'hidden' else name} has inconsistent hidden_size: got {h.shape[1]}, expected {self.hidden_size}")
         return x, states, single
 
 def _undone(h, single): return h.squeeze(0) if single else h

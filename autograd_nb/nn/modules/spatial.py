@@ -151,7 +151,7 @@ def _module(name, function, doc, names, defaults, shown=None, check=None, calls=
             value = values.get(key, defaults.get(key))
             object.__setattr__(self, key, value) if not isinstance(value, Module) else setattr(self, key, value)
         if check: check(self)
-    def forward(self, *inputs): return calls(self, *inputs) if calls else function(*inputs, *[getattr(self, key) for key in names])
+    def forward(self, *inputs, **kwargs): return calls(self, *inputs, **kwargs) if calls else function(*inputs, *[getattr(self, key) for key in names])
     def extra_repr(self): return shown(self) if callable(shown) else (shown or '').format(self)
     members = dict(__init__=__init__, forward=forward, extra_repr=extra_repr, __doc__=doc, __module__=__name__, __constants__=names)
     return type(name, (Module,), members)
@@ -377,7 +377,7 @@ class GroupNorm(Module):
         if self.bias is not None: init.zeros_(self.bias)
 
     def forward(self, input): return F.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
-    def extra_repr(self): return f'{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}'
+    def extra_repr(self): return f'{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}, bias={self.bias is not None}'
 
 # %% ../../../nbs/nn/modules/06_spatial.ipynb #5764d715
 class _LazyMixin:

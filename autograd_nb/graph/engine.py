@@ -512,8 +512,9 @@ def edges_of(tensors):
         if t._node is None: raise not_recorded_error(t)
     return [t._node for t in tensors]
 
-def _exhaust(steps):
-    for _ in steps: pass
+def _exhaust(steps, watchers=()):
+    for step in steps:
+        for callback in watchers: callback(step)
 
 def _deep():
     "Whether the stack of this thread is a good part of what Python allows."
@@ -586,15 +587,15 @@ def run(tensors, grads, keep, graph, inputs=None, accumulate=False):
     roots = start(tensors, grads, graph or wrapped)
     found, plan = {}, None
     if inputs is not None: plan = Plan([e for e, _ in roots], edges_of(inputs), accumulate)
-    elif Hooked.leaves or graph or wrapped: plan = Plan([e for e, _ in roots])
     modes = LOCAL.modes
+    if plan is None and (Hooked.leaves or graph or wrapped or modes.watchers): plan = Plan([e for e, _ in roots])
     outer, grad, saving = modes.task, modes.grad, modes.saving
     task = modes.task = Task(roots, plan)
     try:
         if graph is not grad and (graph or wrapped): modes.change(grad=graph)
-        steps = _walk(roots, keep, graph or wrapped, plan, False, found)
-        if outer is None or not _deep(): _exhaust(steps)
-        else: _on_fresh_stack(_exhaust, steps)
+        steps = _walk(roots, keep, graph or wrapped, plan, bool(modes.watchers), found)
+        if outer is None or not _deep(): _exhaust(steps, modes.watchers)
+        else: _on_fresh_stack(_exhaust, steps, modes.watchers)
         for callback in task.callbacks: callback()              # one may add others
     except RuntimeError as error:
         if isinstance(error.__cause__, StopIteration): raise error.__cause__ from None      # a hook raised it, and the generator of steps disguised it

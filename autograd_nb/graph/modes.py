@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['SWITCH', 'LOCAL', 'tick', 'Switch', 'Modes', 'modes', 'Mode', 'no_grad', 'enable_grad', 'set_grad_enabled',
-           'is_grad_enabled', 'inference_mode', 'is_inference_mode_enabled', 'Applied', 'observe', 'castable']
+           'is_grad_enabled', 'inference_mode', 'is_inference_mode_enabled', 'Applied', 'observe', 'observe_backward',
+           'castable']
 
 # %% ../../nbs/graph/01_modes.ipynb #bd325822
 import functools
@@ -39,13 +40,13 @@ class Modes:
     """The modes of one thread. Change them with `change`, which keeps the process-wide switch true to the facts.
 
     `grad`: operations are recorded. `inference`: inside `inference_mode`. `observers`: called after each operation. `saving`: the pair of functions that pack and unpack saved values, or None; `refusal`: the message with which
-    such a pair is refused, or None; `writing`: the array that the present operation is about to overwrite, or None; `guard`: called with each array that is about to be overwritten, or None. `task`: the backward pass that this thread is in, or None; `running`: the node that it is running, noted under anomaly detection. `transforms`: the function transforms that are at work, the innermost last; `computing`: what is asked to compute operations in their kernels' place (selective checkpoints keep results with it), or None; `casting`: what brings inputs to another dtype first (autocast), or None. Two follow from the others: `special`: operations take their general path; `quiet`: they record nothing."""
-    __slots__ = ('grad', 'inference', 'observers', 'saving', 'refusal', 'writing', 'guard', 'task', 'running', 'transforms', 'computing', 'casting', 'special', 'quiet', 'counted')
+    such a pair is refused, or None; `writing`: the array that the present operation is about to overwrite, or None; `guard`: called with each array that is about to be overwritten, or None. `watchers`: called after each node that a backward pass has run. `task`: the backward pass that this thread is in, or None; `running`: the node that it is running, noted under anomaly detection. `transforms`: the function transforms that are at work, the innermost last; `computing`: what is asked to compute operations in their kernels' place (selective checkpoints keep results with it), or None; `casting`: what brings inputs to another dtype first (autocast), or None. Two follow from the others: `special`: operations take their general path; `quiet`: they record nothing."""
+    __slots__ = ('grad', 'inference', 'observers', 'saving', 'refusal', 'writing', 'guard', 'watchers', 'task', 'running', 'transforms', 'computing', 'casting', 'special', 'quiet', 'counted')
 
     def __init__(self):
         self.grad, self.inference, self.observers, self.special, self.quiet, self.counted = True, False, (), False, False, False
         self.saving = self.refusal = self.writing = self.guard = self.task = self.running = self.computing = self.casting = None
-        self.transforms = ()
+        self.transforms = self.watchers = ()
 
     def change(self, **values):
         "Set the given modes; returns the previous values, fit to be passed to `change` again."
@@ -193,6 +194,16 @@ class observe(Mode):
     def __enter__(self): self.stack.append(LOCAL.modes.change(observers=LOCAL.modes.observers + (self.callback,)))
 
     def clone(self): return observe(self.callback)
+
+class observe_backward(Mode):
+    "Inside, `callback(step)` is called for each node that a backward pass of this thread has run, with a `Step`, before its gradients travel on."
+    def __init__(self, callback):
+        super().__init__()
+        self.callback = callback
+
+    def __enter__(self): self.stack.append(LOCAL.modes.change(watchers=LOCAL.modes.watchers + (self.callback,)))
+
+    def clone(self): return observe_backward(self.callback)
 
 # %% ../../nbs/graph/01_modes.ipynb #7ca26de1
 def castable(function):

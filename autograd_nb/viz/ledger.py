@@ -53,7 +53,7 @@ def _user_line():
 
 def _copy(t): return None if t is None else np.array(array(t))
 
-# %% ../../nbs/viz/13_ledger.ipynb #1fdebdb9
+# %% ../../nbs/viz/13_ledger.ipynb #947ce0be
 class Ledger:
     """A context manager that writes down every contribution to the `.grad` of every leaf, for all `backward()` calls of this thread inside it.
 
@@ -82,7 +82,9 @@ class Ledger:
         if hasattr(step.node, 'variable'):
             p = self._posting(step.node)
             p.received, p.after = _copy(step.grads_in[0]), _copy(step.node.variable.grad)
-            if not p.entries: p.entries.append(Entry('backward()', None, p.received))       # the leaf was differentiated itself
+            if not p.entries:                   # the leaf was differentiated itself, and has its gradient already
+                p.entries.append(Entry('backward()', None, p.received))
+                p.before = None if np.array_equal(p.after, p.received, equal_nan=True) else p.after - p.received
             return
         needed = task.plan.needed           # None: every leaf takes what comes; otherwise only these do (`inputs=`, or none at all in `grad()`)
         for (node, _), g in zip(step.node.next_functions, step.grads_out):
@@ -106,15 +108,15 @@ class Ledger:
         "One tuple per line of each account: (leaf, call, from, source, contribution, `.grad` so far); what was there before, and resets, have lines of their own."
         called = {id(t): k for k, t in named_tensors(self.names or {})}
         out = []
-        for i, (leaf, postings) in self.accounts.items():
+        for i, (_, postings) in self.accounts.items():
             name, last = called.get(i, 'leaf'), None
             for p in postings:
                 if last is not None and (p.before is None or not np.array_equal(last, p.before, equal_nan=True)):
                     out.append((name, '', 'changed in between', '', '', 'None' if p.before is None else inline(val(p.before))))
                 elif last is None and p.before is not None: out.append((name, '', 'already there', '', '', inline(val(p.before))))
-                running = p.before
-                for k, e in enumerate(p.entries):
-                    part = e.value if k == 0 else part + e.value
+                part = None
+                for e in p.entries:
+                    part = e.value if part is None else part + e.value
                     running = part if p.before is None else p.before + part
                     out.append((name, str(p.call), e.node, e.source or p.where or '', inline(val(e.value)), inline(val(running))))
                 if p.hooked: out.append((name, str(p.call), 'hooks', '', f'made it {inline(val(p.received))}', inline(val(p.after))))

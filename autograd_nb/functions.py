@@ -94,7 +94,7 @@ def into(out, result):
 def cast(x, dtype):
     "`x` in a dtype of ours, recorded."
     if dtype is None or x._array.dtype == dtype.numpy: return x
-    if dtype.category in ('bool', 'int') and x._node is not None: x = tensor_like(x._array)        # whole numbers have no gradient
+    if dtype.category in ('bool', 'int') and x._node is not None: x = x.detach()        # whole numbers have no gradient
     return _op['to'](x, dtype=dtype.numpy)
 
 # %% ../nbs/tensor/02_functions.ipynb #97318df6

@@ -21,6 +21,7 @@ from . import functions as F
 from .arrays.dtypes import FROM_NUMPY
 from .functions import _pair, cast, dim_of, into, matmul, need_tensor
 from .graph.modes import LOCAL
+from .graph.levels import WRAPPERS, looped
 from .graph.node import TensorBase, tensor_like
 from .graph.op import REGISTRY
 import autograd_nb.ops.decompositions      # noqa: F401  (registers its operations)
@@ -44,6 +45,9 @@ def need_floating(A, name):
 def mirrored(A, upper=False):
     "`A` if it is symmetric (Hermitian), else `A` plus the constant that makes it so from one triangle; gradients pass as if it had been symmetric all along."
     a = A._array
+    if A.__class__ in WRAPPERS:
+        t, strict = (F.triu(A), F.triu(A, 1)) if upper else (F.tril(A), F.tril(A, -1))
+        return A + (t + adjoint(strict) - A).detach()
     if np.array_equal(a, a.swapaxes(-1, -2).conj(), equal_nan=True): return A
     t = np.triu(a) if upper else np.tril(a)
     other = t.swapaxes(-1, -2).conj().copy()
@@ -121,13 +125,19 @@ def lstsq(A, B, rcond=None, *, driver=None):
     if b._array.shape[-2] != m: raise RuntimeError(f'torch.linalg.lstsq: input.size(-2) should match other.size(-2), but they are {m} and {b._array.shape[-2]}')
     limit = np.finfo(A._array.dtype).eps * builtins.max(m, n) if rcond is None else rcond
     x = matmul(_op['pinv'](A, rtol=limit), b)
+    return return_lstsq(F.squeeze(x, -1) if vector else x, *_fit(A, x, b, limit, driver))
+
+@looped
+def _fit(A, x, b, limit, driver):
+    "How well a least-squares solution fits: (residuals, rank, singular values), those that the driver computes."
+    m, n = A._array.shape[-2:]
     s = np.linalg.svd(A._array, compute_uv=False)
     rank = (s > limit * s[..., :1]).sum(-1) if s.size else np.zeros(A._array.shape[:-2], np.int64)
     rest = tensor_like(np.zeros(0, s.dtype))
     if driver in ('gels', 'gelsd', 'gelss') and m > n and np.all(rank == n):
         d = (matmul(A, x) - b).detach()._array
         rest = tensor_like(np.asarray((np.abs(d) ** 2).sum(-2)))
-    return return_lstsq(F.squeeze(x, -1) if vector else x, rest, tensor_like(np.zeros(0, np.int64) if driver == 'gels' else np.asarray(rank)), tensor_like(s if driver in ('gelsd', 'gelss') else np.zeros(0, s.dtype)))
+    return rest, tensor_like(np.zeros(0, np.int64) if driver == 'gels' else np.asarray(rank)), tensor_like(s if driver in ('gelsd', 'gelss') else np.zeros(0, s.dtype))
 
 def pinv(A, rcond=None, hermitian=False, *, atol=None, rtol=None, out=None):
     "The pseudoinverse; singular values below the larger of `atol` and `rtol` times the largest count as zero."
@@ -155,7 +165,7 @@ def logdet(input):
     need_matrix(input, 'linalg.slogdet', True)
     s, l = _op['slogdet'](input)
     if s._array.dtype.kind == 'c': return l + REGISTRY['log'].call(s)
-    return F.where(tensor_like(s._array < 0), tensor_like(np.full((), np.nan, l._array.dtype)), l)
+    return F.where(s < 0, tensor_like(np.full((), np.nan, l._array.dtype)), l)
 
 def cholesky(A, *, upper=False, out=None):
     "The lower (or `upper`) triangular factor of symmetric positive definite matrices. Raises LinAlgError for others."
@@ -360,6 +370,7 @@ def cond(A, p=None, *, out=None):
     if info._array.any(): return into(out, tensor_like(np.where(info._array != 0, np.inf, 0).astype(A._array.real.dtype)))
     return into(out, matrix_norm(A, p) * matrix_norm(inverse, p))
 
+@looped
 def matrix_rank(A, tol=None, hermitian=False, *, atol=None, rtol=None, out=None):
     "The number of singular values above the larger of `atol` and `rtol` times the largest."
     need_matrix(A, 'linalg.matrix_rank')

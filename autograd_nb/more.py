@@ -35,7 +35,7 @@ from .arrays.dtypes import DTYPES, FROM_NUMPY, get_default_dtype
 from .arrays.numpy_backend import storage_of
 from .arrays.random import default_generator
 from .functions import (Size, as_operand, cast, cat, dim_of, expand, flip, gather, index_select, into, matmul, movedim, narrow, permute, reshape, sizes_of, squeeze, stack, transpose, unsqueeze, where)
-from .graph.levels import WRAPPERS
+from .graph.levels import WRAPPERS, Facade, looped
 from .graph.node import TensorBase, tensor_like
 from .graph.op import REGISTRY
 from .ops.indexing import check_index
@@ -318,6 +318,9 @@ def block_diag(*tensors):
 def as_strided(input, size, stride, storage_offset=None):
     "A view of the tensor's memory with the given size, strides and offset, counted in elements."
     size, stride, a = tuple(size), tuple(stride), input._array
+    if a.__class__ is Facade:          # examples have no memory of their own: read as if they were contiguous
+        places = np.lib.stride_tricks.as_strided(np.arange(a.size)[storage_offset or 0:], size, [8 * s for s in stride])
+        return F.take(reshape(input, -1), tensor_like(places.copy()))
     item = a.itemsize
     own = input.storage_offset()
     offset = own if storage_offset is None else storage_offset
@@ -411,7 +414,7 @@ def select_scatter(input, src, dim, index):
 def slice_scatter(input, src, dim=0, start=None, end=None, step=1):
     "A copy with `src` as the slice from `start` to `end` along `dim`."
     part = slice(start, end, step)
-    want = input._array[_axis(input, dim, part)].shape
+    want = np.broadcast_to(np.zeros(()), input._array.shape)[_axis(input, dim, part)].shape
     if src._array.shape != want: raise RuntimeError(f'expected src to have a size equal to the slice of self. src size = {list(src._array.shape)}, slice size = {list(want)}')
     return REGISTRY['index_put'].general(input, src, index=_axis(input, dim, part))
 
@@ -419,7 +422,7 @@ def diagonal_scatter(input, src, offset=0, dim1=0, dim2=1):
     "A copy with `src` on the diagonals."
     n, shape = input._array.ndim, input._array.shape
     kw = dict(offset=offset, dim1=dim_of(dim1, n), dim2=dim_of(dim2, n))
-    want = np.diagonal(input._array, offset, kw['dim1'], kw['dim2']).shape
+    want = np.diagonal(np.broadcast_to(np.zeros(()), shape), offset, kw['dim1'], kw['dim2']).shape
     if src._array.shape != want: raise RuntimeError(f'expected src to have a size equal to the slice of self. src size = {list(src._array.shape)}, slice size = {list(want)}')
     mask = REGISTRY['diagonal_scatter'].kernel(np.ones(want, bool), shape=shape, **kw)
     return where(tensor_like(mask), _op['diagonal_scatter'](src, shape=shape, **kw), input)
@@ -516,6 +519,7 @@ def bucketize(input, boundaries, *, out_int32=False, right=False, out=None):
     if boundaries._array.ndim != 1: raise RuntimeError(f'boundaries tensor must be 1 dimension, but got dim({boundaries._array.ndim})')
     return searchsorted(boundaries, input, out_int32=out_int32, right=right, out=out)
 
+@looped
 def histc(input, bins=100, min=0, max=0, *, out=None):
     "How many elements fall into each of `bins` equal intervals from `min` to `max` (the data's range if both are 0)."
     a = input._array.reshape(-1)
@@ -525,6 +529,7 @@ def histc(input, bins=100, min=0, max=0, *, out=None):
     if min == max: min, max = min - 1, max + 1
     return into(out, tensor_like(np.histogram(a, bins, (min, max))[0].astype(input._array.dtype)))
 
+@looped
 def histogram(input, bins, *, range=None, weight=None, density=False, out=None):
     "Counts (or sums of weights, or a density) per interval, and the borders."
     a = input._array.reshape(-1)
@@ -532,7 +537,7 @@ def histogram(input, bins, *, range=None, weight=None, density=False, out=None):
     h, e = np.histogram(a, edges, range, density, None if weight is None else weight._array.reshape(-1))
     return into(out, _pair('histogram', ('hist', 'bin_edges'))(tensor_like(h.astype(a.dtype)), tensor_like(np.asarray(e).astype(a.dtype))))
 
-def _missing(input): return tensor_like(np.isnan(input._array)) if input._array.dtype.kind in 'fcV' else None
+def _missing(input): return _op['isnan'](input) if input._array.dtype.kind in 'fcV' else None
 
 def nansum(input, dim=None, keepdim=False, *, dtype=None, out=None):
     "The sum of all that is not NaN."
@@ -543,7 +548,7 @@ def nanmean(input, dim=None, keepdim=False, *, dtype=None, out=None):
     "The mean of all that is not NaN."
     bad = _missing(input)
     if bad is None: raise RuntimeError(f'nanmean(): expected input to have floating point or complex dtype but got {F._type_name(input)}')
-    count = F.sum(tensor_like((~bad._array).astype(input._array.dtype)), _tuple(dim), keepdim)
+    count = F.sum(cast(_op['logical_not'](bad), input.dtype), _tuple(dim), keepdim)
     return into(out, nansum(input, dim, keepdim, dtype=dtype) / count)
 
 def nanmedian(input, dim=None, keepdim=False, *, out=None):
@@ -569,7 +574,8 @@ def _quantile(input, q, dim, keepdim, interpolation, ignore, name, out):
     d = 0 if dim is None else dim_of(dim, n0)
     if not x._array.shape[d]: raise RuntimeError(f'{name}() input tensor must be non-empty')
     x = F.sort(movedim(x, d, -1), -1).values
-    nan = np.isnan(x._array)
+    if ignore or x._array.__class__ is not Facade: nan = np.isnan(x._array)
+    else: nan = None
     top = (~nan).sum(-1, keepdims=True) - 1 if ignore else np.full((*x._array.shape[:-1], 1), x._array.shape[-1] - 1)
     rank = np.maximum(qs.reshape(-1).astype(np.float64) * top, 0)
     if interpolation == 'nearest': rank = np.round(rank)
@@ -580,7 +586,8 @@ def _quantile(input, q, dim, keepdim, interpolation, ignore, name, out):
     a, b = gather(x, -1, tensor_like(low)), gather(x, -1, tensor_like(high))
     share = np.where(low == high, 0, .5 if interpolation == 'midpoint' else rank - np.floor(rank)).astype(input._array.dtype)
     y = _op['lerp'](a, b, tensor_like(share))
-    if not ignore and nan.any(): y = F.masked_fill(y, tensor_like(nan.any(-1, keepdims=True)), math.nan)
+    if nan is None: y = F.masked_fill(y, _op['any'](_op['isnan'](x), dim=-1, keepdim=True), math.nan)
+    elif not ignore and nan.any(): y = F.masked_fill(y, tensor_like(nan.any(-1, keepdims=True)), math.nan)
     y = movedim(y, -1, 0)                                    # one row per q, then the remaining dimensions
     if keepdim: y = reshape(y, (len(y), *([1] * n0))) if dim is None else unsqueeze(y, d + 1) if n0 else y
     if dim is not None and not n0 and not keepdim: y = reshape(y, len(y))
@@ -590,6 +597,7 @@ def quantile(input, q, dim=None, keepdim=False, *, interpolation='linear', out=N
     "The value below which the part `q` of the elements lies; NaN if there is one among them."
     return _quantile(input, q, dim, keepdim, interpolation, False, 'quantile', out)
 
+@looped
 def nanquantile(input, q, dim=None, keepdim=False, *, interpolation='linear', out=None):
     "`quantile` of all that is not NaN."
     return _quantile(input, q, dim, keepdim, interpolation, True, 'nanquantile', out)

@@ -8,9 +8,10 @@ __all__ = ['KINDS', 'WRAPPERS', 'INDICES', 'FUNCTION', 'TANGENTS', 'Level', 'Bel
            'escaped_error', 'Wrapper', 'BatchedKind', 'DualKind', 'RecordedKind', 'adopt', 'batched', 'dual',
            'recorded', 'at', 'settled', 'innermost', 'relate', 'dispatch', 'Batch', 'Tangents', 'LevelNode',
            'arrays_of', 'Record', 'write', 'at_captured', 'captured_error', 'promote', 'demote', 'watch_index', 'like',
-           'chance', 'draw', 'may_fill', 'ready']
+           'chance', 'draw', 'may_fill', 'ready', 'looped', 'slow_warning']
 
-# %% ../../nbs/graph/05_levels.ipynb #4e28063d
+# %% ../../nbs/graph/05_levels.ipynb #8c06ec01
+import functools
 import warnings
 import weakref
 from copy import copy
@@ -20,7 +21,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from ..arrays.numpy_backend import storage_of
 from .modes import LOCAL, tick
-from .node import AccumulateGrad, Node, OutputEdge, TensorBase, caller, tensor_like
+from .node import AccumulateGrad, Exotic, Node, OutputEdge, TensorBase, caller, tensor_like
 from .op import REGISTRY, bind, operand_dtype, undo
 
 # %% ../../nbs/graph/05_levels.ipynb #d1187c53
@@ -313,7 +314,7 @@ def dispatch(op, args, statics):
     if level is not None: return level.process(op, args, statics)
     return op.general(*args, **statics) if dead else NotImplemented
 
-# %% ../../nbs/graph/05_levels.ipynb #03f936d6
+# %% ../../nbs/graph/05_levels.ipynb #07d78308
 class Batch(Level):
     "The level of one `vmap` over `size` examples. `randomness`: 'error', 'same' or 'different'."
     title = 'vmap'
@@ -343,7 +344,7 @@ class Batch(Level):
 
     def _loop(self, op, values, flags, statics):
         "For an operation that has no batching rule: one example after the other."
-        warnings.warn(f'There is a performance drop because we have not yet implemented the batching rule for aten::{op.name}. Please file us an issue on GitHub so that we can prioritize its implementation.', UserWarning, stacklevel=3)
+        slow_warning(op.name)
         columns = [REGISTRY['unbind'].call(v, dim=0) if f else [v] * self.size for v, f in zip(values, flags)]
         rows = [op.call(*row, **statics) for row in zip(*columns)]
         if not isinstance(rows[0], tuple): return batched(REGISTRY['stack'].call(*rows, dim=0), self)
@@ -356,7 +357,7 @@ class Batch(Level):
     def _indexed(self, op, values, flags, statics):
         "Reading or adding with an index that differs between examples: the number of the example becomes one more index."
         index = statics['index']
-        arrays = [k for k, i in enumerate(index) if not isinstance(i, slice)]
+        arrays = [k for k, i in enumerate(index) if not isinstance(i, slice) and i is not Ellipsis]
         rank = max(len(i.shape) for i in (_tensor(index[k]) for k in arrays) if True) if arrays else 0
         entries = []
         for k in arrays:
@@ -386,8 +387,9 @@ def _with_numbers(op, values, flags, statics, index, arrays, entries, number, ra
     name = op.name
     x = values[0]
     shape = tuple(statics['shape']) if 'shape' in statics else tuple(x.shape[1:] if flags[0] else x.shape)
-    if Ellipsis in index:
-        k, missing = index.index(Ellipsis), len(shape) - (len(index) - 1)
+    dots = [k for k, i in enumerate(index) if i is Ellipsis]
+    if dots:
+        k, missing = dots[0], len(shape) - (len(index) - 1)
         index = (*index[:k], *(slice(None),) * missing, *index[k + 1:])
         arrays = [k for k, i in enumerate(index) if not isinstance(i, slice)]
     rest = [d for d in range(len(shape)) if d not in arrays]
@@ -474,7 +476,7 @@ def _promoted(op, primals):
     dtype = operand_dtype([primals[i] for i in chosen], op.promote).numpy
     return [REGISTRY['to'].call(v, dtype=dtype) if i in chosen and isinstance(v, TensorBase) and v._array.dtype != dtype else v for i, v in enumerate(primals)]
 
-# %% ../../nbs/graph/05_levels.ipynb #bbac3b62
+# %% ../../nbs/graph/05_levels.ipynb #7ca8d8a4
 class LevelNode(Node):
     "A node of a `Recorded` value. `plan`: for each differentiated input its rule, the rule's arguments (values of the level below), where they came from, its static arguments, and the (shape, dtype) that the gradient must have."
     __slots__ = ('op', 'plan', 'where', 'level', 'title')
@@ -561,6 +563,7 @@ class Record(Level):
             positional, keywords = rule.arguments(given, out, statics)
             origin = [None if rule.needs[n][0] == 'attr' else LevelNode if n == 'out' and not several else edges[rule.needs[n][1]] if rule.needs[n][0] == 'in' else None for n in rule.positional]
             node.plan.append((rule.function, positional, origin, keywords, targets[i]))
+        if outs[0]._array.dtype.kind == 'c': Exotic.complex = True
         node.seq = tick()
         node.code, node.lasti = caller()
         node.shape = tuple(tuple(o.shape) for o in outs) if several else tuple(outs[0].shape)
@@ -803,3 +806,24 @@ def ready(x, value):
     if mine is not None and mine.depth > level.depth: return
     if at_captured(x, level): raise captured_error('copy_')
     promote(x, level, value)
+
+# %% ../../nbs/graph/05_levels.ipynb #735b07a7
+def looped(function):
+    "Decorator for a function of tensors that looks at their numbers: under `vmap` it runs for one example after the other, with PyTorch's warning about the time that takes."
+    @functools.wraps(function)
+    def wrapped(*args, **kwargs):
+        level = innermost([a for a in (*args, *kwargs.values()) if isinstance(a, TensorBase)], {}) if LOCAL.modes.transforms else None
+        if level is None: return function(*args, **kwargs)
+        if level.__class__ is not Batch:          # what is counted or looked up here has no derivative
+            return wrapped(*[a._value if at(a, level) else a for a in args], **{k: a._value if at(a, level) else a for k, a in kwargs.items()})
+        slow_warning(function.__name__)
+        def one(a, i): return REGISTRY['basic_index'].call(a._value, index=(i,)) if at(a, level) else a
+        rows = [function(*[one(a, i) for a in args], **{k: one(a, i) for k, a in kwargs.items()}) for i in range(level.size)]
+        def stacked(column): return batched(REGISTRY['stack'].call(*column, dim=0), level)
+        if isinstance(rows[0], TensorBase): return stacked(rows)
+        columns = [stacked(c) for c in zip(*rows)]
+        return type(rows[0])(*columns) if hasattr(rows[0], '_fields') else tuple(columns)
+    return wrapped
+
+def slow_warning(name):
+    warnings.warn(f'There is a performance drop because we have not yet implemented the batching rule for aten::{name}. Please file us an issue on GitHub so that we can prioritize its implementation.', UserWarning, stacklevel=4)

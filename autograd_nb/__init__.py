@@ -13,7 +13,7 @@ import warnings as _warnings
 __version__ = "0.1.0"
 
 # %% ../nbs/00_package.ipynb #d608afb3
-from .arrays.dtypes import (bfloat16, bool, cdouble, cfloat, complex64, complex128, double, dtype, finfo, float, float16, float32, float64, get_default_dtype, half, iinfo, int, int8, int16, int32, int64, long,
+from .arrays.dtypes import (bfloat16, bool, cdouble, cfloat, channels_last, channels_last_3d, complex64, complex128, contiguous_format, double, dtype, finfo, float, float16, float32, float64, get_default_dtype, half, iinfo, int, int8, int16, int32, int64, long, memory_format, preserve_format,
                                        promote_types, set_default_dtype, short, uint8, uint16, uint32, uint64)
 from .arrays.random import Generator, default_generator
 from .printing import set_printoptions

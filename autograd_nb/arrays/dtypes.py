@@ -6,8 +6,9 @@
 __all__ = ['bool', 'uint8', 'uint16', 'uint32', 'uint64', 'int8', 'int16', 'int32', 'int64', 'float16', 'float32', 'float64',
            'bfloat16', 'complex64', 'complex128', 'half', 'float', 'double', 'short', 'int', 'long', 'cfloat',
            'cdouble', 'DTYPES', 'FROM_NUMPY', 'builtin_bool', 'builtin_int', 'builtin_float', 'TYPE_NAMES', 'RANK',
-           'dtype', 'by_name', 'from_numpy_dtype', 'get_default_dtype', 'set_default_dtype', 'scalar_dtype',
-           'type_name', 'promote_types', 'result_dtype', 'finfo', 'iinfo']
+           'contiguous_format', 'preserve_format', 'channels_last', 'channels_last_3d', 'dtype', 'by_name',
+           'from_numpy_dtype', 'get_default_dtype', 'set_default_dtype', 'scalar_dtype', 'type_name', 'promote_types',
+           'result_dtype', 'finfo', 'iinfo', 'memory_format']
 
 # %% ../../nbs/arrays/01_dtypes.ipynb #c4dff534
 import ml_dtypes
@@ -146,3 +147,13 @@ class iinfo:
         self.bits, self.min, self.max, self.dtype = info.bits, builtin_int(info.min), builtin_int(info.max), type.name
 
     def __repr__(self): return f'iinfo(min={self.min}, max={self.max}, dtype={self.dtype})'
+
+# %% ../../nbs/arrays/01_dtypes.ipynb #3b39cfdd
+class memory_format:
+    "How a tensor lies in memory."
+    __slots__ = ('name',)
+    def __init__(self, name): self.name = name
+    def __repr__(self): return f'torch.{self.name}'
+    def __reduce__(self): return self.name
+
+contiguous_format, preserve_format, channels_last, channels_last_3d = map(memory_format, ('contiguous_format', 'preserve_format', 'channels_last', 'channels_last_3d'))

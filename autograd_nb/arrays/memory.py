@@ -32,7 +32,7 @@ def _kind(frame):
         kind = _kinds[code] = _THROUGH if top in ('numpy', 'scipy', 'ml_dtypes') else _OURS if top == _package else _FOREIGN
     return kind
 
-# %% ../../nbs/arrays/04_memory.ipynb #19f30021
+# %% ../../nbs/arrays/04_memory.ipynb #ea939ad9
 Site = namedtuple('Site', 'op code lasti module phase')
 Site.__doc__ = "Where memory was allocated: the operation (or node, in backward), the user's line as a code object and offset, the names of the modules that were running, outermost first, and 'forward', 'backward' or 'recompute'."
 
@@ -63,7 +63,7 @@ def _site(frame, names):
             elif name == 'FunctionNode._call':
                 node, phase = node or frame.f_locals['self'], 'backward' if phase == 'forward' else phase
                 op = op or node.name()
-            elif name in ('accumulate', '_sum', '_finish_leaf', '_walk'): op, phase = op or 'accumulating gradients', 'backward' if phase == 'forward' else phase
+            elif frame.f_globals['__name__'] == _package + '.graph.engine': op, phase = op or ('first gradient' if name == 'first_gradient' else 'accumulating gradients'), 'backward' if phase == 'forward' else phase
             elif name == '_Region.recompute': op, phase = op or 'checkpoint', 'recompute'
             elif name in ('Module.__call__', 'Module._call_impl'):
                 module = frame.f_locals['self']

@@ -20,9 +20,18 @@ from ..graph.errors import line_of, place
 from ..graph.modes import tick
 from ..graph.node import AccumulateGrad, GradBox, Meta, Node, NodeHooks, OutputEdge, Packed, TensorBase
 
-# %% ../../nbs/autograd/10_memory.ipynb #3d13a61a
+# %% ../../nbs/autograd/10_memory.ipynb #ff0c634d
 Storage = namedtuple('Storage', 'bytes kind holder shape dtype line')
 Storage.__doc__ = "One piece of memory: its bytes, what it is ('leaf', 'gradient', 'saved', 'tensor' or 'other'), its holder in words, shape and dtype, and the line that made its holder."
+
+def _at(filename, line):
+    "A place in the program, for people: 'train.py:12', or the cell of a notebook."
+    return place(filename, line)[0]
+
+def _made(node):
+    "Where a node was made, or None."
+    code = getattr(node, 'code', None)
+    return None if code is None else _at(code.co_filename, line_of(code, node.lasti))
 
 _RANK = {'leaf': 0, 'gradient': 1, 'saved': 2, 'tensor': 3, 'other': 4}
 
@@ -142,16 +151,7 @@ def _variable(name, module):
     if name == 'Out' or name[:1] == '_' and (not name.strip('_') or name[1:].isdigit()): return f"IPython's output history ({name})"
     return f'`{name}`, a variable of ' + ('this program' if module == '__main__' else f'module {module}')
 
-# %% ../../nbs/autograd/10_memory.ipynb #25498d5a
-def _at(filename, line):
-    "A place in the program, for people: 'train.py:12', or the cell of a notebook."
-    return place(filename, line)[0]
-
-def _made(node):
-    "Where a node was made, or None."
-    code = getattr(node, 'code', None)
-    return None if code is None else _at(code.co_filename, line_of(code, node.lasti))
-
+# %% ../../nbs/autograd/10_memory.ipynb #607a7b5b
 def _name(value):
     "An object in words."
     if isinstance(value, TensorBase):

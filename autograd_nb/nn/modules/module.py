@@ -10,12 +10,12 @@ __all__ = ['EVERYWHERE', 'BackwardHookFunction', 'BackwardHook', 'Everywhere', '
 # %% ../../../nbs/nn/modules/01_module.ipynb #f02bad80
 import itertools
 import warnings
-from collections import OrderedDict, namedtuple
+from collections import OrderedDict, deque, namedtuple
 from collections.abc import Mapping
 
 from ...arrays.dtypes import dtype as Dtype
 from ...autograd.function import Function
-from ...graph.modes import LOCAL, no_grad
+from ...graph.modes import LOCAL, no_grad, tick
 from ...graph.node import TensorBase, attach
 from ..parameter import Buffer, Parameter
 from ...tensor import check_device, device as Device
@@ -163,6 +163,7 @@ class Module:
     _version = 1
     training = True
     call_super_init = False
+    _spans = None           # the clock's readings before and after the latest calls: a node whose `seq` lies between was made inside
 
     _DICTS = ('_parameters', '_buffers', '_backward_pre_hooks', '_backward_hooks', '_forward_hooks', '_forward_hooks_with_kwargs', '_forward_hooks_always_called', '_forward_pre_hooks',
               '_forward_pre_hooks_with_kwargs', '_state_dict_hooks', '_state_dict_pre_hooks', '_load_state_dict_pre_hooks', '_load_state_dict_post_hooks', '_modules')
@@ -176,6 +177,8 @@ class Module:
         for name in self._DICTS: place[name] = OrderedDict() if 'hooks' in name else {}
         if self.call_super_init: super().__init__(*args, **kwargs)
 
+    def __getstate__(self): return {k: v for k, v in self.__dict__.items() if k != '_spans'}        # a copy has made no nodes
+
     def __setstate__(self, state):
         self.__dict__.update(state)
         for name in self._DICTS: self.__dict__.setdefault(name, OrderedDict() if 'hooks' in name else {})
@@ -187,8 +190,13 @@ class Module:
     # -- calling
 
     def __call__(self, *args, **kwargs):
-        if self._forward_hooks or self._forward_pre_hooks or self._backward_hooks or self._backward_pre_hooks or EVERYWHERE: return self._call_with_hooks(args, kwargs)
-        return self.forward(*args, **kwargs)
+        begun = tick()
+        if self._forward_hooks or self._forward_pre_hooks or self._backward_hooks or self._backward_pre_hooks or EVERYWHERE: out = self._call_with_hooks(args, kwargs)
+        else: out = self.forward(*args, **kwargs)
+        spans = self._spans
+        if spans is None: spans = self.__dict__['_spans'] = deque(maxlen=64)
+        spans.append((begun, tick()))
+        return out
 
     def _call_with_hooks(self, args, kwargs):
         done, result = set(), None

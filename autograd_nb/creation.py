@@ -16,7 +16,8 @@ import numpy as np
 from .arrays.dtypes import FROM_NUMPY, dtype as Dtype, float64, from_numpy_dtype, get_default_dtype, int64, scalar_dtype
 from .arrays.random import default_generator
 from .functions import sizes_of
-from .graph.levels import WRAPPERS, draw, like
+from .graph.levels import WRAPPERS, chance, draw, like
+from .graph.modes import LOCAL
 from .graph.node import TensorBase, tensor_like
 from .tensor import check_device
 
@@ -214,6 +215,8 @@ def set_rng_state(new_state):
 def _random(kind, doc):
     def make(*size, generator=None, out=None, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False, **more):
         if 'size' in more: size = (more['size'],)
+        profiler = LOCAL.modes.profiler
+        if profiler is not None and not profiler.take(make): return profiler.creation(make, size, dict(generator=generator, dtype=dtype, device=device, requires_grad=requires_grad))
         _check(dtype, device)
         out = draw(lambda shape: getattr(generator or default_generator, kind)(shape, (dtype or get_default_dtype()).numpy), sizes_of(size))
         return out.requires_grad_() if requires_grad else out
@@ -255,6 +258,7 @@ def randperm(n, *, generator=None, out=None, dtype=int64, device=None, requires_
 def normal(mean, std=1.0, size=None, *, generator=None, out=None):
     "Normal numbers of the given means and standard deviations (numbers or tensors)."
     shape = sizes_of((size,)) if size is not None else np.broadcast_shapes(*[v._array.shape for v in (mean, std) if isinstance(v, TensorBase)])
+    if LOCAL.modes.transforms: chance(mean, std)
     z = draw(lambda shape: (generator or default_generator).normal(shape, get_default_dtype().numpy), shape)
     return z * (std.detach() if isinstance(std, TensorBase) else std) + (mean.detach() if isinstance(mean, TensorBase) else mean)
 

@@ -27,7 +27,7 @@ import numpy as np
 
 from .arrays.dtypes import DTYPES, FROM_NUMPY, get_default_dtype, result_dtype, scalar_dtype, type_name
 from .graph.errors import broadcast_error, count_error, dim_error, dtypes_error, expand_error, join_error, kind_error, range_error, row_error, view_size_error
-from .graph.levels import WRAPPERS, Facade, dynamic_error
+from .graph.levels import KINDS, WRAPPERS, Facade, dynamic_error
 from .graph.modes import LOCAL
 from .graph.node import JOURNAL, TensorBase, announce, tensor_like
 from .graph.op import REGISTRY
@@ -83,6 +83,9 @@ def into(out, result):
     if out is None: return result
     if isinstance(result, tuple):
         return type(result)(*[into(o, r) for o, r in zip(out, result)])
+    if LOCAL.modes.transforms and (out.__class__ in WRAPPERS or result.__class__ in WRAPPERS):
+        if KINDS['Dual'] in (out.__class__, result.__class__): raise NotImplementedError('Trying to use forward AD with an operation that does not support it because it is an out= function')
+        return out.copy_(result)
     if out._node is not None or result._node is not None:
         if LOCAL.modes.grad: raise RuntimeError("out=: functions with out=... arguments don't support automatic differentiation, but one of the arguments requires grad.")
     if out._array.shape != result._array.shape: out._array = np.empty(result._array.shape, out._array.dtype)

@@ -100,8 +100,8 @@ def format_array(array, indent=0):
     formatter = (ComplexFormatter if array.dtype.kind == 'c' else Formatter)(shown)
     return _nested(array, indent, abridge, formatter)
 
-def format_tensor(tensor):
-    "The text of `repr(tensor)`."
+def format_tensor(tensor, tangent=None):
+    "The text of `repr(tensor)`; with its `tangent`, if it has one."
     array, name = tensor._array, ''
     try: name = '' if tensor.grad_fn is None else tensor.grad_fn.name()
     except RuntimeError: name = 'Invalid'
@@ -118,6 +118,7 @@ def format_tensor(tensor):
         if not usual: notes.append(f'dtype={dtype}')
     if name: notes.append(f'grad_fn=<{name}>')
     elif tensor.requires_grad: notes.append('requires_grad=True')
+    if tangent is not None: notes.append(f'tangent={tangent}')
     out = ['tensor(' + text]
     length = len(out[0]) - out[0].rfind('\n') + 1
     for note in notes:

@@ -24,7 +24,7 @@ from .arrays.random import default_generator
 from .functions import Size, as_operand, cast, into
 from .graph import engine
 from .graph.errors import (assigned_error, called, device_error, fits_error, freed_error, item_error, leaf_error, no_gpu_error, not_float_error, not_recorded, numpy_error, own_copy, result_type_error, statement, teach)
-from .graph.levels import FUNCTION, WRAPPERS, Facade, Plain, adopt, at_captured, captured_error, chance, draw, like, may_fill, ready, refused, transforming, write
+from .graph.levels import FUNCTION, WRAPPERS, Facade, Plain, adopt, at_captured, captured_error, like, may_fill, ready, refused, sample, tracked, transforming, write
 from .graph.modes import LOCAL, SWITCH, tick
 from .graph.node import (INFERENCE, JOURNAL, AccumulateGrad, Exotic, GradBox, Meta, Node, OutputEdge, TensorBase, Writes, _tensor_class, attach, caller, extra, hooks_of, remember, tensor_like, tensor_of)
 from .graph.op import REGISTRY, bind
@@ -290,6 +290,7 @@ def in_place(name, function):
     note = name + '_'
     def method(self, *args, **kwargs):
         modes = LOCAL.modes
+        if modes.profiler is not None and not modes.profiler.take(method): return modes.profiler.call('aten::' + note, method, method, (self, *args), kwargs)
         if ufunc is not None and len(args) == 1 and not kwargs and not modes.grad and self._meta is None and not modes.transforms and modes.guard is None:     # the update of a training step: no history, straight into the memory
             other, array = args[0], self._array
             b = other._array if isinstance(other, TensorBase) else constant(other, array.dtype) if other.__class__ in (int, float) and array.dtype in CONSTANTS else None
@@ -437,7 +438,10 @@ class Tensor(TensorBase):
             if value is self: raise RuntimeError("can't assign Variable as its own grad")
             if value._array.shape != self._array.shape:
                 raise RuntimeError(f"attempting to assign a gradient of size '{list(value._array.shape)}' to a tensor of size '{list(self._array.shape)}'. Please ensure that the gradient and the tensor are the same size")
-            if value._array.dtype != self._array.dtype: raise RuntimeError(f"attempting to assign a gradient with dtype '{value.dtype!r}' to a tensor with grad_dtype '{self.dtype!r}'. The gradient must match the tensor's dtype")
+            want = self.grad_dtype if self.is_leaf else self.dtype
+            if want not in (None, value.dtype):
+                raise RuntimeError(f"attempting to assign a gradient with dtype '{value.dtype!r}' to a tensor with grad_dtype '{want!r}'. The gradient must match the tensor's grad_dtype (defaults to the tensor's dtype). "
+                                   "You can set the tensor's grad_dtype attribute with a specific dtype, or None to allow any dtype. Set grad_dtype with caution: diverging the dtypes of a tensor and its gradient may break downstream code that assumes they match.")
         node = self._node
         if node.__class__ is AccumulateGrad: node.grad = value
         elif self._meta is not None and self._meta.grad.__class__ is GradBox: self._meta.grad.grad = value
@@ -445,6 +449,23 @@ class Tensor(TensorBase):
 
     @grad.deleter
     def grad(self): self.grad = None
+
+    @property
+    def grad_dtype(self):
+        "The dtype in which gradients accumulate in this leaf: its own, unless it was set to another, or to None for whatever comes."
+        if not self.is_leaf: raise RuntimeError('grad_dtype can only be accessed on leaf tensors.')
+        dtype = self._node.dtype if self._node is not None else self._array.dtype
+        return None if dtype is None else FROM_NUMPY[dtype]
+
+    @grad_dtype.setter
+    def grad_dtype(self, value):
+        if not self.is_leaf: raise RuntimeError('grad_dtype can only be set on leaf tensors.')
+        if value is not None and not isinstance(value, Dtype): raise RuntimeError(f'grad_dtype must be a torch.dtype or None, but got {type(value).__name__}')
+        if self._node is None: raise RuntimeError('grad_dtype can only be set on a tensor that requires grad. Call requires_grad_() first.')
+        held = self._node.grad
+        if held is not None and value is not None and FROM_NUMPY[getattr(held, '_array', held).dtype] is not value:
+            raise RuntimeError(f"Cannot set grad_dtype to '{value!r}' because there is already a gradient with dtype '{self.grad.dtype!r}'. Please clear the gradient (.grad = None) before changing grad_dtype, or ensure the new grad_dtype matches the existing gradient's dtype.")
+        self._node.dtype = None if value is None else value.numpy
 
     def retain_grad(self):
         "Keep this non-leaf tensor's gradient in `.grad` when a backward pass comes by."
@@ -526,7 +547,11 @@ class Tensor(TensorBase):
         if LOCAL.modes.transforms and transforming(): raise RuntimeError('mutating directly with `.data` inside functorch transform is not allowed.')
         self._array = value._array
         if value.is_inference(): self._meta = INFERENCE
-        if self._node.__class__ is AccumulateGrad: self._node.array, self._node.shape = value._array, value._array.shape
+        leaf = self._node
+        if leaf.__class__ is AccumulateGrad:
+            if value.dtype.category not in ('float', 'complex'): raise RuntimeError('data set to a tensor that requires gradients must be floating point or complex dtype')
+            if leaf.dtype == leaf.array.dtype: leaf.dtype = value._array.dtype
+            leaf.array, leaf.shape = value._array, value._array.shape
 
     @property
     def _base(self): return None if self._meta is None else self._meta.base
@@ -666,8 +691,8 @@ class Tensor(TensorBase):
 
     # -- printing
 
-    def __repr__(self): return format_tensor(self)
-    def __str__(self): return format_tensor(self)
+    def __repr__(self): return tracked(self, format_tensor) if LOCAL.modes.transforms else format_tensor(self)
+    def __str__(self): return self.__repr__()
     def __format__(self, spec): return object.__format__(self, spec) if self._array.ndim else self.item().__format__(spec)
 
     # -- identity, iteration, indexing
@@ -752,7 +777,7 @@ class Tensor(TensorBase):
         "Fill with one number (or a 0-d tensor)."
         if isinstance(value, TensorBase):
             if value._array.ndim: raise RuntimeError(f'fill_ only supports 0-dimension value tensor but got tensor with {value._array.ndim} dimensions.')
-            return overwrite(self, REGISTRY['filled'].call(self, value=value.item(), node='FillBackward2') if value._node is None else REGISTRY['copied'].call(self, value), 'fill_')
+            return overwrite(self, REGISTRY['filled'].call(self, value=value.item(), node='FillBackward2') if value._node is None and value.__class__ not in WRAPPERS else REGISTRY['copied'].call(self, value), 'fill_')
         return overwrite(self, REGISTRY['filled'].call(self, value=value, node='FillBackward1'), 'fill_')
     def fill_diagonal_(self, value):
         "Fill the main diagonal with one number."
@@ -791,10 +816,15 @@ class Tensor(TensorBase):
         return self._draw((generator or default_generator).integers(low, high, self._array.shape), 'random_')
     def bernoulli(self, p=None, *, generator=None):
         "Ones with the probabilities in this tensor, zeros otherwise."
-        if LOCAL.modes.transforms and chance() is not None: return (draw(lambda shape: (generator or default_generator).uniform(shape, np.dtype('f8')), self.shape) < (self.detach() if p is None else p)).to(self.dtype)
+        if LOCAL.modes.transforms:
+            out = sample(self, 'bernoulli', p, generator=generator)
+            if out is not NotImplemented: return out
         return tensor_like(chances(self._array if p is None else p, self._array.shape, generator).astype(self._array.dtype))
     def multinomial(self, num_samples, replacement=False, *, generator=None):
         "Indices drawn with probabilities proportional to the entries (of each row)."
+        if LOCAL.modes.transforms:
+            out = sample(self, 'multinomial', num_samples, replacement, generator=generator)
+            if out is not NotImplemented: return out
         w, draw = np.atleast_2d(self._array.astype(np.float64)), generator or default_generator
         if (w < 0).any() or not np.isfinite(w).all(): raise RuntimeError('probability tensor contains either `inf`, `nan` or element < 0')
         if not replacement and num_samples > w.shape[1]: raise RuntimeError('cannot sample n_sample > prob_dist.size(-1) samples without replacement')
@@ -847,7 +877,7 @@ Tensor.__itruediv__, Tensor.__ifloordiv__ = Tensor.div_, Tensor.floor_divide_
 Tensor.__hash__ = TensorBase.__hash__
 _tensor_class[0] = Tensor
 bind(Tensor=Tensor, view_meta=view_meta, into=into)
-FUNCTION['geometry'] = geometry
+FUNCTION.update(geometry=geometry, format=format_tensor)
 adopt(Tensor)
 
 # %% ../nbs/tensor/03_tensor.ipynb #29dc0bae

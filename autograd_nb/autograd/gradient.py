@@ -11,6 +11,7 @@ import numpy as np
 from ..func.batching import vmap
 from ..graph import engine
 from ..graph.errors import unused_error
+from ..graph.levels import KINDS, at, dual
 from ..graph.node import TensorBase, tensor_of
 
 # %% ../../nbs/autograd/01_gradient.ipynb #67c10590
@@ -39,7 +40,8 @@ def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=Fal
     wanted = engine.chosen(inputs, 'grad')
     tensors, starts = engine.starting(outputs, grad_outputs)
     keep, allow_unused = create_graph if retain_graph is None else retain_graph, materialize_grads if allow_unused is None else allow_unused
-    if is_grads_batched: found = _batched(tensors, starts, keep, create_graph, wanted)
+    if any(t.__class__ is KINDS['Dual'] and t._level.alive for t in tensors): found = _with_tangents(tensors, starts, keep, create_graph, wanted)
+    elif is_grads_batched: found = _batched(tensors, starts, keep, create_graph, wanted)
     else: found = engine.run(tensors, starts, keep, create_graph, wanted)
     if not allow_unused:
         for i, (x, g) in enumerate(zip(wanted, found)):
@@ -54,6 +56,19 @@ def _zeros(x, given, create_graph):
     if given is not x: raise RuntimeError('materialize_grads cannot be used when the given input is a GradientEdge')
     zeros = tensor_of(np.zeros(x._array.shape, x._array.dtype))
     return zeros.requires_grad_() if create_graph else zeros
+
+def _with_tangents(tensors, starts, keep, create_graph, wanted):
+    """The gradients of dual tensors, which are dual themselves: forward over reverse.
+
+    How a gradient moves along the tangents is the gradient of how the output moves along them, as second derivatives do not mind the order: so it is asked of the outputs' tangents."""
+    level = max((t._level for t in tensors if t.__class__ is KINDS['Dual'] and t._level.alive), key=lambda l: l.depth)
+    parts = lambda t: (t._value, t._tangent) if at(t, level) else (t, None)
+    outs, ins = [parts(t) for t in tensors], [parts(t)[0] for t in wanted]
+    starts = [engine.first_gradient(t, None, True) if s is None else s for (t, _), s in zip(outs, starts)]
+    firsts = grad([t for t, _ in outs], ins, [parts(s)[0] for s in starts], True, create_graph, allow_unused=True)
+    pairs = [(t, parts(s)[0]) for (_, t), s in zip(outs, starts) if t is not None and t.requires_grad] + [(t, parts(s)[1]) for (t, _), s in zip(outs, starts) if parts(s)[1] is not None]
+    seconds = grad([t for t, _ in pairs], ins, [s for _, s in pairs], keep, create_graph, allow_unused=True) if pairs else [None] * len(ins)
+    return [g if g is None or t is None else dual(g, t, level) for g, t in zip(firsts, seconds)]
 
 def _batched(tensors, starts, keep, create_graph, wanted):
     "The gradients of `wanted` for each of the starting gradients along the first dimension of `starts`."

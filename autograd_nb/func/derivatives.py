@@ -19,7 +19,7 @@ from ..graph.node import AccumulateGrad, OutputEdge, TensorBase, tensor_like
 from ..graph.op import REGISTRY
 from ..graph.pytree import tree_flatten, tree_map, tree_unflatten
 
-# %% ../../nbs/func/02_derivatives.ipynb #5ae27c71
+# %% ../../nbs/func/02_derivatives.ipynb #62e3fa76
 def _zeros(x):
     "Zeros like `x`, without history."
     array = x._array
@@ -82,7 +82,7 @@ class Trace:
                 else: REGISTRY['reshape'].record((x,), [x._array], [x._array], [inside], [None], dict(shape=x._array.shape))
                 self.ins.append(inside)
         self.edges = [x._edge if not self.ordinary else x._node for x in self.ins]
-        if self.ordinary: self.level.inputs = {id(x) for x in self.ins}
+        if self.ordinary: self.level.inputs, self.level.edges = {id(x) for x in self.ins}, self.edges
         return self.ins
 
     def leave(self, tree):
@@ -232,7 +232,7 @@ def grad(func, argnums=0, has_aux=False):
         return (result, value[1]) if has_aux else result
     return _wraps(func, wrapped)
 
-# %% ../../nbs/func/02_derivatives.ipynb #4a32d266
+# %% ../../nbs/func/02_derivatives.ipynb #6a4029d8
 _JVP = 'jvp(f, primals, tangents)'
 
 def _jvp(func, args, positions, tangents, strict, has_aux):
@@ -246,6 +246,7 @@ def _jvp(func, args, positions, tangents, strict, has_aux):
         for v in values:
             if not isinstance(v, TensorBase): raise RuntimeError(f'{_JVP}: Expected {what} to only contain Tensors, got {type(v)}')
     before, TANGENTS.on = TANGENTS.on, True
+    inference = LOCAL.modes.change(inference=False)
     try:
         with Tangents() as level:
             level.captured = {**_enclosed(func), **{id(x): x for i, a in enumerate(args) if i not in positions for x in tree_flatten(a)[0] if isinstance(x, TensorBase)}}
@@ -260,7 +261,9 @@ def _jvp(func, args, positions, tangents, strict, has_aux):
             primal = [o._value if m else o for o, m in zip(outs, mine)]
             tangent = [o._tangent if m else _zeros(o) for o, m in zip(outs, mine)]
             aux = tree_map(lambda x: x._value if x.__class__ is KINDS['Dual'] and x._level is level else x, aux)
-    finally: TANGENTS.on = before
+    finally:
+        TANGENTS.on = before
+        LOCAL.modes.change(**inference)
     return tree_unflatten(primal, out_spec), tree_unflatten(tangent, out_spec), aux
 
 def _checked_dual(x, t, level):

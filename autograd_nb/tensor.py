@@ -198,6 +198,15 @@ class CopySlices(Node):
         self.code, self.lasti = caller()
         if SWITCH.anomaly: remember(self)
 
+    def narrowed(self, live, narrow):
+        "See `engine.narrow`."
+        if self.fn is None: return self
+        of_fn = list(live[1:])
+        if self.own is not None: of_fn.insert(self.own, live[0])
+        twin = CopySlices.__new__(CopySlices)
+        twin.fn, twin.window, twin.own = narrow(self.fn, of_fn), self.window, self.own
+        return twin
+
     def _others(self, values): return values if self.own is None else values[:self.own] + values[self.own + 1:]
 
     arity = property(lambda self: 1 + (0 if self.fn is None else max(self.fn.arity - 1, len(self.inputs) - 1)))
@@ -545,11 +554,11 @@ class Tensor(TensorBase):
     def data(self, value):
         if not isinstance(value, TensorBase): raise TypeError(f'Variable data has to be a tensor, but got {type(value).__name__}')
         if LOCAL.modes.transforms and transforming(): raise RuntimeError('mutating directly with `.data` inside functorch transform is not allowed.')
+        leaf = self._node
+        if leaf is not None and value.dtype.category not in ('float', 'complex'): raise RuntimeError('data set to a tensor that requires gradients must be floating point or complex dtype')
         self._array = value._array
         if value.is_inference(): self._meta = INFERENCE
-        leaf = self._node
         if leaf.__class__ is AccumulateGrad:
-            if value.dtype.category not in ('float', 'complex'): raise RuntimeError('data set to a tensor that requires gradients must be floating point or complex dtype')
             if leaf.dtype == leaf.array.dtype: leaf.dtype = value._array.dtype
             leaf.array, leaf.shape = value._array, value._array.shape
 

@@ -11,6 +11,8 @@ from .anomaly_mode import detect_anomaly, set_detect_anomaly
 from .function import Function, NestedIOFunction
 from .gradcheck import gradcheck, gradgradcheck
 from .gradient import backward, grad
+from . import profiler, profiler_util
+from .profiler import DeviceType, ProfilerActivity, _profiler_enabled, kineto_available
 from .grad_mode import (_force_original_view_tracking as _force_original_view_tracking, _unsafe_preserve_version_counter as _unsafe_preserve_version_counter, enable_grad, enforce_grad_layout_policy,
                                             inference_mode, is_view_replay_enabled, no_grad, set_grad_enabled)
 from ..graph.modes import tick as _get_sequence_nr

@@ -299,6 +299,7 @@ class Function(_SingleLevelFunction):
             bound.apply_defaults()
             args, kwargs = bound.args, bound.kwargs
         modes = LOCAL.modes
+        if modes.profiler is not None and not modes.profiler.take(cls): return modes.profiler.call(cls.__name__, cls, cls.apply, args, kwargs)
         if modes.transforms:
             if transforming() and not _is_setup_context_defined(cls.setup_context): raise setup_error()
             result = modes.transforms[-1].custom_function(cls, args, kwargs)
@@ -346,7 +347,7 @@ def wire(ctx, args, output):
     for o in written: JOURNAL.note(o._array, cls.__name__, None if o._meta is None else o._meta.version)
     for o in written:
         base = o._base
-        if recording and id(o) not in fixed: refuse_write(o, o._node is not None or base is not None and base._node is not None, cls.__name__, 'has been')
+        if not modes.quiet and id(o) not in fixed: refuse_write(o, o.requires_grad, cls.__name__, 'has been')
         if recording and id(o) not in inputs: warnings.warn('Only input Tensors should be given to ctx.mark_dirty(). If a Tensor is not an input, there is no need to pass it to mark_dirty().', UserWarning, stacklevel=3)
         if recording and base is not None and id(o) in inputs and len(outputs) > 1:
             raise RuntimeError('If your Function modifies inplace an input that is a view of another Tensor, your Function cannot return more than one Tensor. This is not supported by the current autograd engine. '

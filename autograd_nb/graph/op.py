@@ -368,6 +368,11 @@ class Op:
 
     def general(self, *args, **statics):
         "Apply the operation to any mixture of tensors, arrays and numbers, in any mode."
+        profiler = LOCAL.modes.profiler
+        return self.apply(*args, **statics) if profiler is None else profiler.operation(self, args, statics)
+
+    def apply(self, *args, **statics):
+        "`general`, without a profiler's ear."
         if not any(isinstance(a, TensorBase) for a in args): return self.kernel(*args, **{**self.statics, **statics})
         if self.optional and len(args) < len(self.params): args = (*args, *[None] * (len(self.params) - len(args)))
         modes = LOCAL.modes

@@ -33,9 +33,11 @@ from .graph.node import JOURNAL, TensorBase, announce, tensor_like
 from .graph.op import REGISTRY
 import autograd_nb.ops.indexing  # noqa: F401 (these register their operations)
 import autograd_nb.ops.more_shape  # noqa: F401
-import autograd_nb.ops.nn  # noqa: F401
-import autograd_nb.ops.pointwise  # noqa: F401
-import autograd_nb.ops.training  # noqa: F401
+import autograd_nb.ops.nn
+import autograd_nb.ops.normalisation
+import autograd_nb.ops.pointwise
+import autograd_nb.ops.pooling
+import autograd_nb.ops.training     # noqa: F401  (these register their operations)
 from .ops.linalg import matmul as _matmul
 
 # %% ../nbs/tensor/02_functions.ipynb #067b5ee6
@@ -212,10 +214,18 @@ def _dims(dim, axis):
     if axis is not None: dim = axis
     return tuple(dim) if isinstance(dim, (list, tuple)) else dim
 
+class _Every:
+    "The default of `dim`: all dimensions."
+    def __repr__(self): return 'None'
+
+_every = _Every()
+
 def _reduce(name):
     op = _op[name]
-    def reduce(input, dim=None, keepdim=False, *, dtype=None, out=None, axis=None, keepdims=None):
+    def reduce(input, dim=_every, keepdim=False, *, dtype=None, out=None, axis=None, keepdims=None):
         need_tensor(input, name)
+        if dim is _every: dim = None
+        elif dim is None and name in ('sum', 'mean'): dim = ()      # the same numbers; but PyTorch's overload for dims made the node
         if dtype is not None: input = cast(input, dtype)
         return into(out, op(input, dim=_dims(dim, axis), keepdim=keepdim if keepdims is None else keepdims))
     reduce.__name__ = reduce.__qualname__ = name

@@ -13,7 +13,6 @@ import warnings
 from contextlib import contextmanager
 import numpy as np
 
-import autograd_nb.ops.attention    # noqa: F401  (registers its operation)
 from .. import functions as F
 from ..arrays.random import default_generator
 from ..graph.modes import castable

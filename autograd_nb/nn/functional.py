@@ -21,9 +21,6 @@ import math
 import warnings
 import numpy as np
 
-import autograd_nb.ops.attention
-import autograd_nb.ops.normalisation
-import autograd_nb.ops.training  # noqa: F401  (these three register their operations)
 from .. import functions as F
 from ..arrays.random import default_generator
 from ..functions import need_tensor, one_hot  # noqa: F401

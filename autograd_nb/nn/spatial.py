@@ -18,14 +18,13 @@ import math
 import warnings
 import numpy as np
 
-import autograd_nb.ops.convolution
-import autograd_nb.ops.pooling      # noqa: F401  (these two register their operations)
 from .. import functions as F
 from ..graph.modes import castable
 from ..graph.node import TensorBase, tensor_like
 from ..graph.op import REGISTRY
 from ..more import pad
-from ..ops.pooling import area_matrix, cubic_matrix, linear_matrix, smooth_matrix
+from ..ops.convolution import out_sizes
+from ..ops.pooling import area_matrix, cubic_matrix, linear_matrix, pool_sizes, smooth_matrix
 
 _op = {name: op.call for name, op in REGISTRY.items()}
 
@@ -125,7 +124,7 @@ def unfold(input, kernel_size, dilation=1, padding=0, stride=1):
     s = dict(window=spread(kernel_size, 2), stride=spread(stride, 2), padding=spread(padding, 2), dilation=spread(dilation, 2))
     _positive(s)
     x, single = as_batch(input, 2)
-    outs = autograd_nb.ops.convolution.out_sizes(x.shape[2:], *s.values())
+    outs = out_sizes(x.shape[2:], *s.values())
     if builtins.min(outs) < 1:
         raise RuntimeError(f'Given input with spatial size ({", ".join(map(str, x.shape[2:]))}), kernel_size={_tuple(s["window"])}, dilation={_tuple(s["dilation"])}, padding={_tuple(s["padding"])}, calculated shape of the array of sliding blocks as {_tuple(outs)}, but its components must be at least one.')
     return _undone(_op['im2col'](x, **s), single)
@@ -145,7 +144,7 @@ def fold(input, output_size, kernel_size, dilation=1, padding=0, stride=1):
     size, x, single = spread(output_size, 2), *as_batch(input, 1)
     entries = math.prod(s['window'])
     if x.shape[1] % entries: raise RuntimeError(f'Expected size of input\'s dimension 1 to be divisible by the product of kernel_size, but got input.size(1)={x.shape[1]} and kernel_size={_tuple(s["window"])}.')
-    outs = autograd_nb.ops.convolution.out_sizes(size, *s.values())
+    outs = out_sizes(size, *s.values())
     if x.shape[2] != math.prod(outs):
         raise RuntimeError(f'Given output_size={_tuple(size)}, kernel_size={_tuple(s["window"])}, dilation={_tuple(s["dilation"])}, padding={_tuple(s["padding"])}, stride={_tuple(s["stride"])}, '
                            f'expected size of input\'s dimension 2 to match the calculated number of sliding blocks {" * ".join(map(str, outs))} = {math.prod(outs)}, but got input.size(2)={x.shape[2]}.')
@@ -189,7 +188,7 @@ def _max_pool(dims):
     def max_pool(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
         x, single = _pool_input(name, input, dims)
         window, stride, padding, dilation = _pool_window(name, dims, kernel_size, stride, padding, dilation)
-        _check_outs(name, x, autograd_nb.ops.pooling.pool_sizes(x.shape[2:], window, stride, padding, dilation, ceil_mode))
+        _check_outs(name, x, pool_sizes(x.shape[2:], window, stride, padding, dilation, ceil_mode))
         out, index = _op['max_pool'](x, window=window, stride=stride, padding=padding, dilation=dilation, ceil_mode=bool(ceil_mode))
         return (_undone(out, single), _undone(index, single)) if return_indices else _undone(out, single)
     max_pool.__name__ = max_pool.__qualname__ = name
@@ -208,7 +207,7 @@ def _avg_pool(dims):
         x, single = _pool_input(name, input, dims)
         if divisor_override == 0: raise RuntimeError('divisor must be not zero')
         window, stride, padding, dilation = _pool_window(name, dims, kernel_size, stride, padding)
-        _check_outs(name, x, autograd_nb.ops.pooling.pool_sizes(x.shape[2:], window, stride, padding, dilation, ceil_mode))
+        _check_outs(name, x, pool_sizes(x.shape[2:], window, stride, padding, dilation, ceil_mode))
         return _undone(_op['avg_pool'](x, window=window, stride=stride, padding=padding, ceil_mode=bool(ceil_mode), include=bool(count_include_pad), divisor=divisor_override), single)
     if dims == 1:
         def avg_pool(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True): return pool(input, kernel_size, stride, padding, ceil_mode, count_include_pad, None)

@@ -9,8 +9,8 @@ __all__ = ['aten']
 from ..graph.op import REGISTRY as _REGISTRY
 
 # %% ../../nbs/ops/00_package.ipynb #6ea6e958
-_ATEN = dict(_softmax='softmax', _log_softmax='log_softmax', native_layer_norm='layer_norm', _to_copy='to', convolution='conv2d', t='permute', _unsafe_view='reshape', view='reshape',
-             scaled_dot_product_attention='attention', _scaled_dot_product_flash_attention_for_cpu='attention')      # where PyTorch's name is not ours
+_ATEN = dict(_softmax='softmax', _log_softmax='log_softmax', native_layer_norm='normalise', _to_copy='to', t='permute', _unsafe_view='reshape', view='reshape',
+             scaled_dot_product_attention='attention_weights', _scaled_dot_product_flash_attention_for_cpu='attention_weights')      # where PyTorch's name is not ours
 
 class _Overloads:
     "An operation's overloads: `default`, `Tensor`, `dim_IntList` and the rest are the same operation."

@@ -6,7 +6,6 @@
 __all__ = ['SAFE', 'weights_arrays', 'through_weights', 'attention_weights']
 
 # %% ../../nbs/ops/14_attention.ipynb #ae82191c
-import math
 import numpy as np
 from ..arrays.numpy_backend import xp
 from ..graph.op import Fixed, N, op

@@ -6,7 +6,6 @@
 __all__ = ['ones_vector', 'centred_rows', 'inverse_deviation', 'row_means', 'through_normalised', 'normalise', 'affine']
 
 # %% ../../nbs/ops/13_normalisation.ipynb #8b26b7f0
-import math
 import numpy as np
 from ..arrays.numpy_backend import xp
 from ..graph.node import TensorBase

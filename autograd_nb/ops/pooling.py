@@ -14,7 +14,7 @@ from itertools import product
 import numpy as np
 from ..arrays.numpy_backend import xp
 from ..graph.op import Fixed, N, linear, op
-from .convolution import apart, merged, padded, seen_by
+from .convolution import apart, merged, seen_by
 from .shape import all_batched
 
 # %% ../../nbs/ops/12_pooling.ipynb #1576a28c
@@ -39,7 +39,7 @@ def bordered(x, outs, window, stride, padding, dilation, value):
 
 def max_arrays(x, window, stride, padding, dilation, ceil_mode):
     "The largest of each window, and where in its plane it stands (the first, if there are several; a NaN counts as largest)."
-    lead, sizes = x.ndim - len(window), x.shape[x.ndim - len(window):]
+    sizes = x.shape[x.ndim - len(window):]
     outs = pool_sizes(sizes, window, stride, padding, dilation, ceil_mode)
     low = -np.inf if x.dtype.kind == 'f' else np.iinfo(x.dtype).min if x.dtype.kind in 'iu' else np.array(-np.inf, x.dtype)
     x = bordered(x, outs, window, stride, padding, dilation, low)
@@ -134,7 +134,7 @@ def adaptive_windows(size, count):
 def _adaptive_max(x, size):
     dims, lead = len(size), x.ndim - len(size)
     sizes = x.shape[lead:]
-    best, index = xp.empty((*x.shape[:lead], *size), x.dtype), xp.empty((*x.shape[:lead], *size), np.int64)
+    index = xp.empty((*x.shape[:lead], *size), np.int64)
     for place in product(*(enumerate(adaptive_windows(n, o)) for n, o in zip(sizes, size))):
         at = tuple(i for i, _ in place)
         window = x[(..., *(slice(a, b) for _, (a, b) in place))]

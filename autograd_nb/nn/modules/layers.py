@@ -10,7 +10,7 @@ __all__ = ['Identity', 'Linear', 'LazyLinear', 'Bilinear', 'Flatten', 'Unflatten
 # %% ../../../nbs/nn/modules/03_layers.ipynb #8754b225
 import math
 
-from ...creation import empty, ones, tensor, zeros
+from ...creation import empty
 from ...graph.modes import no_grad
 from .. import functional as F, init
 from .module import Module

@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from ...graph.modes import no_grad
 from ...graph.node import TensorBase
 from ..modules.container import ModuleDict, ModuleList
-from ..modules.module import Module
 from ..parameter import Parameter
 
 # %% ../../../nbs/nn/utils/04_parametrize.ipynb #c4601927
@@ -159,7 +158,7 @@ def remove_parametrizations(module, tensor_name, leave_parametrized=True):
         if not leave_parametrized: raise ValueError('Cannot leave unparametrized (`leave_parametrized=False`) a tensor that is parametrized in terms of a sequence of tensors.')
         with no_grad(): value = getattr(module, tensor_name)
         needs = any(getattr(parametrizations, f'original{i}').requires_grad for i in range(parametrizations.ntensors))
-        first = getattr(parametrizations, 'original0')
+        first = parametrizations.original0
         original = Parameter(value.detach(), needs) if isinstance(first, Parameter) else value
     delattr(type(module), tensor_name)
     del module.parametrizations[tensor_name]

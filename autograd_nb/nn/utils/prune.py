@@ -88,13 +88,13 @@ class BasePruningMethod(ABC):
 def _amount(amount, size):
     "How many of `size` things are meant by a number or a fraction."
     if isinstance(amount, bool) or not isinstance(amount, (int, float)): raise TypeError('amount must be a number')
-    if isinstance(amount, float) and not 0.0 <= amount <= 1.0 or isinstance(amount, int) and amount < 0: raise ValueError(f'amount={amount} should either be a float in the range [0.0, 1.0] or a non-negative integer')
+    if isinstance(amount, float) and not 0.0 <= amount <= 1.0 or isinstance(amount, int) and amount < 0: raise ValueError(f'amount={amount} should either be a float in the range [0, 1] or a non-negative integer')
     if isinstance(amount, int) and amount > size: raise ValueError(f'amount={amount} should be smaller than the number of parameters to prune={size}')
     return amount if isinstance(amount, int) else round(amount * size)
 
 def _check(amount):
     if isinstance(amount, bool) or not isinstance(amount, (int, float)): raise TypeError(f'Invalid type for amount: {amount}. Must be int or float.')
-    if isinstance(amount, int) and amount < 0 or isinstance(amount, float) and not 0.0 <= amount <= 1.0: raise ValueError(f'amount={amount} should either be a float in the range [0.0, 1.0] or a non-negative integer')
+    if isinstance(amount, int) and amount < 0 or isinstance(amount, float) and not 0.0 <= amount <= 1.0: raise ValueError(f'amount={amount} should either be a float in the range [0, 1] or a non-negative integer')
 
 class PruningContainer(BasePruningMethod):
     "Several methods, one after the other."
@@ -150,7 +150,7 @@ class RandomUnstructured(BasePruningMethod):
     def compute_mask(self, t, default_mask):
         n = _amount(self.amount, t.numel())
         mask = default_mask.clone()
-        if n: mask._array.reshape(-1)[_lowest(_uniform(t), n)] = 0
+        if n: mask._array.reshape(-1)[_lowest(-_uniform(t), n)] = 0
         return mask
 
 class L1Unstructured(BasePruningMethod):

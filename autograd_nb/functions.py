@@ -31,8 +31,10 @@ from .graph.levels import KINDS, WRAPPERS, Facade, dynamic_error
 from .graph.modes import LOCAL
 from .graph.node import JOURNAL, TensorBase, announce, tensor_like
 from .graph.op import REGISTRY
-import autograd_nb.ops.indexing  # noqa: F401 (these register their operations)
-import autograd_nb.ops.more_shape  # noqa: F401
+import autograd_nb.ops.attention
+import autograd_nb.ops.convolution
+import autograd_nb.ops.indexing
+import autograd_nb.ops.more_shape
 import autograd_nb.ops.nn
 import autograd_nb.ops.normalisation
 import autograd_nb.ops.pointwise

@@ -1,0 +1,320 @@
+"""Distributions: draws, probabilities, moments, gradients, words and shapes of PyTorch's."""
+
+import numpy as np
+import pytest
+
+import autograd_nb
+
+pytestmark = pytest.mark.needs("torch")
+
+FAMILIES = r"""
+Normal(0., 1.)
+Normal(a, b)
+Normal(torch.zeros(3), 2.)
+Laplace(a, b)
+Cauchy(a, b)
+Uniform(a, a + b)
+Uniform(-1., 2.)
+Exponential(b)
+Exponential(0.5)
+Poisson(b * 3)
+Bernoulli(0.3)
+Bernoulli(probs=p)
+Bernoulli(logits=a)
+Geometric(probs=p)
+Geometric(logits=a)
+Categorical(probs=m)
+Categorical(logits=l)
+Categorical(torch.tensor([1., 1., 2.]))
+OneHotCategorical(probs=m)
+OneHotCategorical(logits=l)
+OneHotCategoricalStraightThrough(logits=l)
+Multinomial(5, probs=m)
+Multinomial(3, logits=l)
+Independent(Normal(a, b), 1)
+Independent(Bernoulli(p), 2)
+MultivariateNormal(v, covariance_matrix=c)
+MultivariateNormal(v, precision_matrix=c)
+MultivariateNormal(torch.zeros(4, 3), scale_tril=torch.linalg.cholesky(c))
+LogNormal(a, b)
+HalfNormal(b)
+Gumbel(a, b)
+TransformedDistribution(Normal(a, b), [AffineTransform(1., 2.), SigmoidTransform()])
+TransformedDistribution(Normal(a, b), [TanhTransform()])
+TransformedDistribution(Uniform(torch.zeros(2, 3), torch.ones(2, 3)), [SigmoidTransform().inv, AffineTransform(a, b)])
+TransformedDistribution(Exponential(b), [PowerTransform(torch.tensor(0.5)), SoftplusTransform().inv])
+TransformedDistribution(Independent(Normal(a, b), 1), AffineTransform(0., 3., event_dim=1))
+"""
+
+
+def lines(text):
+    return [line.strip() for line in text.strip().splitlines() if line.strip()]
+
+
+def setting(t, grad=False):
+    t.manual_seed(0)
+    numbers = dict(a=t.randn(2, 3), b=t.rand(2, 3) + 0.5, p=t.rand(2, 3) * 0.8 + 0.1, l=t.randn(2, 4), v=t.randn(3))
+    numbers["m"] = t.softmax(t.randn(2, 4), -1)
+    f = t.randn(3, 3)
+    numbers["c"] = f @ f.T + t.eye(3)
+    if grad:
+        for x in numbers.values():
+            x.requires_grad_()
+    return {**vars(t.distributions), "torch": t, **numbers}
+
+
+def both():
+    import torch
+
+    return torch, autograd_nb
+
+
+def same(found, expected, rtol=2e-4, atol=2e-5):
+    assert tuple(found.shape) == tuple(expected.shape) and str(found.dtype) == str(expected.dtype)
+    np.testing.assert_allclose(found.detach().numpy(), expected.detach().numpy(), rtol=rtol, atol=atol)
+
+
+@pytest.mark.parametrize("make", lines(FAMILIES))
+def test_draws(make):
+    "The same numbers under the same seed."
+    drawn = []
+    for t in both():
+        d = eval(make, setting(t))
+        t.manual_seed(3)
+        draws = [d.sample(), d.sample((4,)), d.sample(t.Size([2, 3]))]
+        if d.has_rsample:
+            draws += [d.rsample(), d.rsample((5,))]
+        drawn.append((draws, d.has_rsample, repr(d), d.batch_shape, d.event_shape))
+    theirs, ours = drawn
+    assert ours[1:] == theirs[1:]
+    for x, y in zip(ours[0], theirs[0]):
+        if make.startswith("Poisson"):  # drawn by another method
+            assert x.shape == y.shape and abs(ours[0][2].mean().item() - theirs[0][2].mean().item()) < 1.5
+        else:
+            same(x, y)
+
+
+@pytest.mark.parametrize("make", lines(FAMILIES))
+def test_probabilities_and_moments(make):
+    import torch
+
+    theirs, ours = eval(make, setting(torch)), eval(make, setting(autograd_nb))
+    torch.manual_seed(1)
+    x = theirs.sample((6,))
+    y = autograd_nb.tensor(x.tolist(), dtype=getattr(autograd_nb, str(x.dtype).split(".")[1]))
+    same(ours.log_prob(y), theirs.log_prob(x))
+    for what in ("mean", "variance", "stddev", "mode"):
+        try:
+            expected = getattr(theirs, what)
+        except NotImplementedError:
+            with pytest.raises(NotImplementedError):
+                getattr(ours, what)
+        else:
+            same(getattr(ours, what), expected)
+    for what in ("entropy", "perplexity"):
+        try:
+            expected = getattr(theirs, what)()
+        except NotImplementedError:
+            with pytest.raises(NotImplementedError):
+                getattr(ours, what)()
+        else:
+            same(getattr(ours, what)(), expected)
+    u = torch.rand(6, *theirs.batch_shape, *theirs.event_shape)
+    for what, at in (("cdf", x), ("icdf", u)):
+        try:
+            expected = getattr(theirs, what)(at)
+        except NotImplementedError:
+            with pytest.raises(NotImplementedError):
+                getattr(ours, what)(autograd_nb.tensor(at.tolist()))
+        else:
+            same(getattr(ours, what)(autograd_nb.tensor(at.tolist())), expected, rtol=1e-3)
+    assert repr(ours.support) == repr(theirs.support) and ours.support.event_dim == theirs.support.event_dim and ours.support.is_discrete == theirs.support.is_discrete
+    assert ours.has_enumerate_support == theirs.has_enumerate_support
+    if theirs.has_enumerate_support:
+        for expand in (True, False):
+            try:
+                expected = theirs.enumerate_support(expand)
+            except NotImplementedError:
+                with pytest.raises(NotImplementedError):
+                    ours.enumerate_support(expand)
+            else:
+                same(ours.enumerate_support(expand), expected)
+
+
+@pytest.mark.parametrize("make", lines(FAMILIES))
+def test_expand(make):
+    for t in both():
+        d = eval(make, setting(t))
+        shape = t.Size([5, *d.batch_shape])
+        e = d.expand(shape)
+        assert e.batch_shape == shape and e.event_shape == d.event_shape and type(e) is type(d)
+        x = e.sample()
+        assert x.shape == shape + d.event_shape
+        np.testing.assert_allclose(e.log_prob(x).detach().numpy(), d.log_prob(x).detach().numpy(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("make", [m for m in lines(FAMILIES) if any(n in m for n in ("a", "b", "p", "m)", "l)"))])
+def test_gradients(make):
+    found = []
+    for t in both():
+        names = setting(t, grad=True)
+        d = eval(make, names)
+        t.manual_seed(2)
+        x = d.sample((3,))
+        if make.startswith("Poisson"):  # drawn by another method
+            x = t.ones(3, 2, 3)
+        leaves = [names[k] for k in "abplvmc"]
+        total = d.log_prob(x).sum()
+        if d.has_rsample:
+            t.manual_seed(2)
+            total = total + (d.rsample((3,)) ** 2).sum() * 0.1
+        try:
+            total = total + d.entropy().sum()
+        except NotImplementedError:
+            pass
+        if not total.requires_grad:
+            found.append(None)
+            continue
+        found.append([None if g is None else g.numpy() for g in t.autograd.grad(total, leaves, allow_unused=True)])
+    if found[0] is None:
+        assert found[1] is None
+        return
+    for x, y in zip(*found):
+        assert (x is None) == (y is None)
+        if x is not None:
+            np.testing.assert_allclose(y, x, rtol=2e-3, atol=2e-4)
+
+
+PAIRS = r"""
+Normal(a, b); Normal(b, b + 1)
+Laplace(a, b); Laplace(b, b + 1)
+Exponential(b); Exponential(b + 1)
+Poisson(b); Poisson(b + 1)
+Uniform(a, a + b); Uniform(a - 1, a + b + 1)
+Uniform(a, a + b); Uniform(a, a + b / 2)
+Uniform(a, a + b); Normal(a, b)
+Bernoulli(p); Bernoulli(logits=a)
+Bernoulli(torch.tensor([0., 1., 0.5])); Bernoulli(torch.tensor([0.5, 0.5, 1.]))
+Geometric(p); Geometric(p / 2)
+Categorical(m); Categorical(logits=l)
+Categorical(torch.tensor([0., 0.5, 0.5])); Categorical(torch.tensor([0.5, 0.5, 0.]))
+OneHotCategorical(m); OneHotCategorical(logits=l)
+Independent(Normal(a, b), 1); Independent(Normal(b, b), 1)
+MultivariateNormal(v, c); MultivariateNormal(v + 1, c * 2)
+MultivariateNormal(v, c); MultivariateNormal(torch.zeros(2, 3), c + torch.eye(3))
+LogNormal(a, b); LogNormal(b, b)
+HalfNormal(b); HalfNormal(b + 1)
+TransformedDistribution(Normal(a, b), [ExpTransform()]); TransformedDistribution(Normal(b, b), [ExpTransform()])
+"""
+
+
+@pytest.mark.parametrize("pair", lines(PAIRS))
+def test_divergences(pair):
+    found = []
+    for t in both():
+        names = setting(t)
+        p, q = (eval(part, names) for part in pair.split(";"))
+        found.append(t.distributions.kl_divergence(p, q))
+    same(found[1], found[0])
+
+
+REFUSED = r"""
+Normal(0., -1.)
+Normal(torch.tensor([0., float('nan')]), 1.)
+Normal(a, 'wide')
+Normal(a, b).log_prob(3.)
+Normal(a, b).log_prob(torch.ones(5))
+Normal(a, b).log_prob(torch.tensor(float('nan')))
+Uniform(1., 0.)
+Uniform(0., 1.).log_prob(torch.tensor(2.))
+Bernoulli(0.5, 0.5)
+Bernoulli()
+Bernoulli(1.5)
+Bernoulli(p).log_prob(torch.tensor(0.5))
+Categorical()
+Categorical(torch.tensor(1.))
+Categorical(torch.tensor([-1., 2.]))
+Categorical(m).log_prob(torch.tensor(4))
+Categorical(m).log_prob(torch.tensor(0.5))
+Exponential(0.)
+Exponential(b).log_prob(torch.tensor(-1.))
+Geometric(torch.tensor([0.5, 0.]))
+Multinomial(torch.ones(2), m)
+Multinomial(2, m).log_prob(torch.ones(4))
+OneHotCategorical(m).log_prob(torch.ones(4))
+Independent(Normal(a, b), 3)
+Independent(Bernoulli(p), 1).enumerate_support()
+Independent(Normal(a, b), 1).log_prob(torch.ones(2))
+MultivariateNormal(v)
+MultivariateNormal(torch.tensor(1.), c)
+MultivariateNormal(v, torch.ones(3))
+MultivariateNormal(v, -c)
+MultivariateNormal(v, scale_tril=torch.ones(3, 3))
+LogNormal(a, b).log_prob(torch.tensor(-1.))
+TransformedDistribution(Normal(a, b), 3)
+TransformedDistribution(Normal(a, b), [3])
+kl_divergence(Normal(a, b), Categorical(m))
+ExpTransform(cache_size=3)
+"""
+
+
+@pytest.mark.parametrize("line", lines(REFUSED))
+def test_refused(line):
+    said = []
+    for t in both():
+        try:
+            eval(line, setting(t))
+        except Exception as error:
+            said.append((type(error).__name__, str(error)))
+        else:
+            said.append(None)
+    assert said[0] is not None and said[1] == said[0]
+
+
+def test_checks_can_be_switched_off():
+    d = autograd_nb.distributions
+    t = autograd_nb
+    d.Normal(0.0, -1.0, validate_args=False)
+    assert d.Uniform(0.0, 1.0, validate_args=False).log_prob(t.tensor(2.0)).item() == -float("inf")
+    d.Distribution.set_default_validate_args(False)
+    try:
+        d.Normal(0.0, -1.0)
+    finally:
+        d.Distribution.set_default_validate_args(True)
+    with pytest.raises(ValueError):
+        d.Distribution.set_default_validate_args(3)
+
+
+def test_families_of_ones_own():
+    "A subclass with its own constructor says so when it is expanded; a rule for it may be registered."
+    t, d = autograd_nb, autograd_nb.distributions
+
+    class Coin(d.Bernoulli):
+        def __init__(self):
+            super().__init__(0.5)
+
+    with pytest.raises(NotImplementedError, match="Subclass Coin of Bernoulli that defines a custom __init__ method must also define a custom .expand"):
+        Coin().expand((2,))
+    assert d.kl_divergence(Coin(), d.Bernoulli(0.25)).item() == pytest.approx(d.kl_divergence(d.Bernoulli(0.5), d.Bernoulli(0.25)).item())
+
+    @d.register_kl(Coin, Coin)
+    def always_nothing(p, q):
+        return t.tensor(0.0)
+
+    assert d.kl_divergence(Coin(), Coin()).item() == 0
+
+
+def test_policy_gradient():
+    "The gradient of `log_prob` teaches a policy to choose what pays."
+    t, d = autograd_nb, autograd_nb.distributions
+    t.manual_seed(0)
+    logits = t.zeros(3, requires_grad=True)
+    optimizer = t.optim.Adam([logits], lr=0.1)
+    for _ in range(150):
+        policy = d.Categorical(logits=logits)
+        choice = policy.sample((16,))
+        reward = (choice == 2).float()
+        optimizer.zero_grad()
+        (-(policy.log_prob(choice) * (reward - reward.mean())).mean()).backward()
+        optimizer.step()
+    assert d.Categorical(logits=logits).probs[2].item() > 0.95

@@ -8,10 +8,11 @@ __all__ = []
 # %% ../../nbs/viz/09_package.ipynb #25525cfe
 from .jacobians import Jacobians, jacobians
 from .ledger import Ledger, ledger
+from .modules import Folded, fold
 from .picture import Picture, draw, tensor_html
 from .plots import Plot, plot
 from .records import graph_records
 from .tables import BackwardTable, backward_table
 
 # %% ../../nbs/viz/09_package.ipynb #902b1f41
-__all__ = ['BackwardTable', 'Jacobians', 'Ledger', 'Picture', 'Plot', 'backward_table', 'draw', 'graph_records', 'jacobians', 'ledger', 'plot', 'tensor_html']
+__all__ = ['BackwardTable', 'Folded', 'Jacobians', 'Ledger', 'Picture', 'Plot', 'backward_table', 'draw', 'fold', 'graph_records', 'jacobians', 'ledger', 'plot', 'tensor_html']

@@ -35,8 +35,8 @@ def _strip_height(texts): return max(len(ls) for ls, *_ in texts)*ROW + 4
 def card(n: NodeRec, values: bool = True, saved: bool = False, history=None) -> Card:
     "The card of one node. `history`: {'value'|'grad': [(step, Val), …]} for an animation; without it the record's own value and gradient."
     c = Card(n)
-    if n.kind == 'more': c.head = '…'
-    elif n.kind == 'group': c.head, c.body = n.symbol, tuple(clip(d, 28) for d in n.detail)
+    if n.kind == 'more': c.head = n.symbol
+    elif n.kind == 'group': c.head, c.name, c.body = n.symbol, clip(n.name or '', 28), tuple(clip(d, 28) for d in n.detail)
     elif n.kind == 'const':
         c.name = clip(n.name or '', 18)
         v = lines(n.value)
@@ -70,8 +70,8 @@ def card(n: NodeRec, values: bool = True, saved: bool = False, history=None) -> 
 # %% ../../nbs/viz/03_svg.ipynb #6e85cff5
 def tooltip(n: NodeRec) -> str:
     "Text shown when the pointer rests on a node."
-    if n.kind == 'group': return f"{n.count} nodes\n" + '\n'.join(n.detail) + (f'\nsaved for backward: {nbytes_text(n.saved[0].nbytes)}' if n.saved else '')
-    if n.kind == 'more': return 'the graph goes on here'
+    if n.kind == 'group': return f"{n.name + ': ' if n.name else ''}{n.count} nodes\n" + '\n'.join(n.detail) + (f'\nsaved for backward: {nbytes_text(n.saved[0].nbytes)}' if n.saved else '')
+    if n.kind == 'more': return f'the graph goes on here: {n.count:,} more nodes ({", ".join(n.detail)})' if n.detail else 'the graph goes on here'
     out = [' = '.join(t for t in (n.name, n.node or dict(const='constant').get(n.kind, '')) if t) or n.symbol]
     if n.kind == 'const': out.append('needs no gradient')
     if n.shape is not None: out.append(f"shape {shape_text(n.shape)}" + (f', {n.dtype}' if n.dtype else ''))

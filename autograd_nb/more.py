@@ -67,8 +67,8 @@ def ldexp(input, other, *, out=None):
 
 def frexp(input):
     "Mantissa and exponent: `input == mantissa * 2 ** exponent`, the mantissa's size between 1/2 and 1."
-    _, e = np.frexp(input._array)
-    return _pair('frexp', ('mantissa', 'exponent'))(input * tensor_like(np.exp2(-e.astype(np.float64)).astype(input._array.dtype)), tensor_like(np.asarray(e, np.int32)))
+    e = _op['binary_exponent'](input)
+    return _pair('frexp', ('mantissa', 'exponent'))(input * cast(_op['exp2'](-cast(e, DTYPES['float64'])), FROM_NUMPY[input._array.dtype]), e)
 
 def prelu(input, weight):
     "`input` where positive, else `weight * input`; one weight, or one per channel (dimension 1)."
@@ -139,7 +139,7 @@ def view_as_complex(input):
 
 def isreal(input):
     "Where the imaginary part is zero."
-    return tensor_like(np.isreal(input._array))
+    return imag(input) == 0 if input._array.dtype.kind == 'c' else (input == input) | (input != input)
 
 def is_nonzero(input):
     "The truth of a tensor with one element."
@@ -373,14 +373,16 @@ def index_put(input, indices, values, accumulate=False):
 def put(input, index, source, accumulate=False):
     "A copy with `source` written (or added) at places counted in the flattened tensor."
     if index._array.size != source._array.size: raise IndexError(f'put_(): Expected source and index to have the same number of elements, but got source.numel() = {source._array.size}, index.numel() = {index._array.size}')
-    return reshape(REGISTRY['index_put'].general(reshape(input, -1), reshape(source, -1), index=(index._array.reshape(-1),), accumulate=accumulate), input._array.shape)
+    return reshape(REGISTRY['index_put'].general(reshape(input, -1), reshape(source, -1), index=(reshape(index, -1)._array,), accumulate=accumulate), input._array.shape)
 
 def index_reduce(input, dim, index, source, reduce, *, include_self=True):
     "A copy with the slices of `source` combined ('prod', 'mean', 'amax' or 'amin') into the places along `dim` named by `index`."
     if reduce not in ('prod', 'mean', 'amax', 'amin'): raise RuntimeError(f'index_reduce(): Expected reduce to be one of prod, mean, amax or amin but got {reduce}.')
     d = dim_of(dim, input._array.ndim)
-    i = _index_of(index, 'index_reduce').reshape([-1 if k == d else 1 for k in range(input._array.ndim)])
-    return scatter_reduce(input, d, tensor_like(np.broadcast_to(i, source._array.shape).copy()), source, reduce, include_self=include_self)
+    _index_of(index, 'index_reduce')
+    if not input._array.ndim: return reshape(index_reduce(reshape(input, 1), 0, index, reshape(source, -1), reduce, include_self=include_self), ())
+    i = reshape(index, [-1 if k == d else 1 for k in range(input._array.ndim)])
+    return scatter_reduce(input, d, expand(i, source._array.shape), source, reduce, include_self=include_self)
 
 def scatter_reduce(input, dim, index, src, reduce, *, include_self=True, out=None):
     "A copy with `src` combined ('sum', 'prod', 'mean', 'amax' or 'amin') into the places at `index` along `dim`; `include_self`: with what is there."

@@ -413,30 +413,16 @@ def gradgradcheck(func, inputs, grad_outputs=None, *, eps=1e-6, atol=1e-5, rtol=
     assert not (check_undefined_grad and not check_rev_over_rev), 'Setting check_undefined_grad=True requires check_rev_over_rev to be True'
     assert not (check_batched_grad and not check_rev_over_rev), 'Setting check_batched_grad=True requires check_rev_over_rev to be True'
     inputs = _tuple(inputs)
-    all_outputs = _tuple(func(*inputs))
-    outputs = _differentiable(all_outputs)
-    if grad_outputs is None: starts = tuple(_random_start(y, gen_non_contig_grad_outputs) for y in outputs)
+    if grad_outputs is None: starts = tuple(_random_start(y, gen_non_contig_grad_outputs) for y in _differentiable(func(*inputs)))
     else: starts = _tuple(grad_outputs)
-    wanted, count = _wanted(inputs), len(starts)
-    kept = [k for k, y in enumerate(all_outputs) if any(y is z for z in outputs)]
-    used = [g is not None for g in grad(outputs, [inputs[i] for i in wanted], [zeros_like(y) for y in outputs], allow_unused=True)]
+    everything, count = inputs + starts, len(starts)
+    wanted, differentiated = _wanted(inputs), _wanted(everything)
     def gradients(*args):
-        xs, gs = args[:-count], args[-count:]
-        if any(x.requires_grad for x in (xs[i] for i in wanted)): found = grad(_differentiable(func(*xs)), [xs[i] for i in wanted], gs, create_graph=True, allow_unused=True)
-        else: found = _pulled_back(func, xs, wanted, kept, gs)
-        return tuple(g for g, u in zip(found, used) if u)
-    return gradcheck(gradients, inputs + starts, eps=eps, atol=atol, rtol=rtol, raise_exception=raise_exception, nondet_tol=nondet_tol, check_undefined_grad=check_undefined_grad,
+        for i in differentiated: args[i].requires_grad_()        # forward mode passes detached values
+        found = grad(_differentiable(func(*args[:-count])), [args[i] for i in wanted], args[-count:], create_graph=True, allow_unused=True)
+        return tuple(g for g in found if g is not None)
+    return gradcheck(gradients, everything, eps=eps, atol=atol, rtol=rtol, raise_exception=raise_exception, nondet_tol=nondet_tol, check_undefined_grad=check_undefined_grad,
                      check_grad_dtypes=check_grad_dtypes, check_batched_grad=check_batched_grad, check_forward_ad=check_fwd_over_rev, check_backward_ad=check_rev_over_rev, fast_mode=fast_mode, masked=masked)
-
-def _pulled_back(func, xs, wanted, kept, gs):
-    "The gradients of the wanted inputs as a function that forward mode can follow."
-    from autograd_nb.func import vjp
-    def chosen(*ws):
-        args = list(xs)
-        for i, w in zip(wanted, ws): args[i] = w
-        outputs = _tuple(func(*args))
-        return tuple(outputs[k] for k in kept)
-    return vjp(chosen, *[xs[i] for i in wanted])[1](tuple(gs))
 
 def _random_start(y, with_gaps):
     "A starting gradient for `y`: uniform in [-1, 1], requiring grad."

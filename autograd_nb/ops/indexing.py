@@ -108,6 +108,9 @@ def at(index, dim, shape=None):
     return tuple(grid)
 
 def _along_batch(op, values, batched, statics):
+    if not len(values[0].shape) - batched[0] and len(values[1].shape) - batched[1] and not len(statics.get('shape', ())):      # a 0-d example read with a vector of indices counts as a vector
+        x, index = all_batched(op, values, batched)
+        return op(reshape(x, shape=(x.shape[0], 1)), index, **{**statics, 'dim': 1})
     return op(*all_batched(op, values, batched), **{**statics, 'dim': shift(statics['dim'], len(values[0].shape) - batched[0]),
                                                    **({'shape': (next(v.shape[0] for v, b in zip(values, batched) if b), *statics['shape'])} if 'shape' in statics else {})})
 

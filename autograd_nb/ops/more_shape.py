@@ -16,7 +16,7 @@ from ..arrays.numpy_backend import xp
 from ..graph.op import Fixed, N, Z, linear, op
 from .indexing import as_strided, as_strided_zeros, at, check_index, gather, scatter_add_zeros, zeros_of
 from .pointwise import as_numbers, exp, where
-from .reduce import along, cumsum, dims_of, pick
+from .reduce import along, cumsum, dims_of, pick, sum
 from .special import log_of_sum
 from .shape import all_batched, cat, expand, flip, reshape, shift, sum_to_size
 
@@ -28,7 +28,12 @@ def windows(x, dim, size, step):
     shape[dim], strides[dim] = count, strides[dim] * step
     return np.lib.stride_tricks.as_strided(x, (*shape, size), (*strides, x.strides[dim]))
 
-@op(jvp=linear, view=True, batch=lambda op, v, b, s: op(v[0], **{**s, 'dim': shift(s['dim'], len(v[0].shape) - 1)}), samples=[(N(5), dict(dim=0, size=3, step=1)), (N(2, 7), dict(dim=-1, size=2, step=2)), (N(5, 2), dict(dim=0, size=2, step=3))])
+def _unfold_batch(op, values, batched, statics):
+    x = values[0]
+    if len(x.shape) == 1: return reshape(x, shape=(x.shape[0], 1))[:, :statics['size']]
+    return op(x, **{**statics, 'dim': shift(statics['dim'], len(x.shape) - 1)})
+
+@op(jvp=linear, view=True, batch=_unfold_batch, samples=[(N(5), dict(dim=0, size=3, step=1)), (N(2, 7), dict(dim=-1, size=2, step=2)), (N(5, 2), dict(dim=0, size=2, step=3)), (N(), dict(dim=0, size=1, step=1))])
 def unfold(x, *, dim, size, step):
     "All windows of `size` elements along `dim`, `step` apart; their contents are a new last dimension."
     if not x.ndim: return x.reshape(1)[:size]
@@ -39,7 +44,12 @@ def unfold(x, *, dim, size, step):
     return windows(x, dim % x.ndim, size, step)
 unfold.vjp(x=lambda g, x_shape, *, dim, size, step: fold(g, shape=tuple(x_shape), dim=dim, size=size, step=step))
 
-@op(jvp=linear, batch=lambda op, v, b, s: op(v[0], **{**s, 'dim': shift(s['dim'], len(s['shape'])), 'shape': (v[0].shape[0], *s['shape'])}), node='UnfoldBackward0', samples=[(N(3, 3), dict(shape=(5,), dim=0, size=3, step=1))])
+def _fold_batch(op, values, batched, statics):
+    g, shape = values[0], statics['shape']
+    if not len(shape): return sum(g, dim=1)
+    return op(g, **{**statics, 'dim': shift(statics['dim'], len(shape)), 'shape': (g.shape[0], *shape)})
+
+@op(jvp=linear, batch=_fold_batch, node='UnfoldBackward0', samples=[(N(3, 3), dict(shape=(5,), dim=0, size=3, step=1))])
 def fold(g, *, shape, dim, size, step):
     "Zeros of `shape` with every window added in its place: the transpose of `unfold`."
     out = xp.zeros(shape, g.dtype)

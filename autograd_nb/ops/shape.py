@@ -108,7 +108,11 @@ def permute(x, *, dims):
     return x.transpose(dims)
 permute.vjp(x=lambda g, *, dims: permute(g, dims=inverse_permutation(dims)))
 
-@op(jvp=linear, batch=shifted('dim0', 'dim1'), view=True, samples=[(N(2, 3, 4), dict(dim0=0, dim1=-1))])
+def _transpose_batch(op, values, batched, statics):
+    n = len(values[0].shape) - 1
+    return op(values[0], dim0=shift(statics['dim0'], n), dim1=shift(statics['dim1'], n)) if n else values[0]
+
+@op(jvp=linear, batch=_transpose_batch, view=True, samples=[(N(2, 3, 4), dict(dim0=0, dim1=-1)), (N(), dict(dim0=0, dim1=0))])
 def transpose(x, *, dim0, dim1):
     "Exchange two dimensions."
     return x.swapaxes(dim0, dim1) if x.ndim else x.reshape(())
@@ -144,11 +148,12 @@ roll.vjp(x=lambda g, *, shifts, dims: roll(g, shifts=tuple(-s for s in shifts), 
 # %% ../../nbs/ops/01_shape.ipynb #d3bae25d
 def _squeeze_batch(op, values, batched, statics):
     x, dim = values[0], statics['dim']
+    if x.ndim == 1: return x
     dims = tuple(i for i, s in enumerate(x.shape) if i and s == 1) if dim is None else shift(dim, x.ndim - 1)
     return op(x, dim=dims)
 
 @op(jvp=linear, batch=_squeeze_batch, view=True, node=lambda dim: 'SqueezeBackward0' if dim is None else 'SqueezeBackward1' if isinstance(dim, int) else 'SqueezeBackward2',
-    samples=[(N(1, 3, 1),), (N(1, 3, 1), dict(dim=-1)), (N(1, 3, 1), dict(dim=(0, 1)))])
+    samples=[(N(1, 3, 1),), (N(1, 3, 1), dict(dim=-1)), (N(1, 3, 1), dict(dim=(0, 1))), (N(), dict(dim=(0,)))])
 def squeeze(x, *, dim=None):
     "Drop dimensions of size one: all, or those in `dim`; others are left alone."
     if dim is None: return x.squeeze()

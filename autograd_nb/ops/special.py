@@ -4,15 +4,15 @@
 
 # %% auto #0
 __all__ = ['SELU_ALPHA', 'SELU_SCALE', 'heaviside', 'gcd', 'lcm', 'bitwise_left_shift', 'bitwise_right_shift', 'nextafter',
-           'signbit', 'isposinf', 'isneginf', 'in_double', 'asinh', 'acosh', 'atanh', 'deg2rad', 'rad2deg', 'frac',
-           'sinc_rule', 'sinc', 'hypot', 'copysign', 'fmax', 'fmin', 'log_of_sum', 'logaddexp', 'logaddexp2', 'xlogy',
-           'xlog1py', 'entr', 'limited', 'logit_rule', 'logit', 'scaled_tail', 'gaussian', 'erfc_of', 'erfcx_of',
-           'erfc', 'erfcx', 'quantile_of_tail', 'refined', 'erfinv_of', 'ndtri_of', 'erfinv', 'ndtri', 'ndtr_of',
-           'ndtr', 'log_ndtr_of', 'log_ndtr', 'lgamma_of', 'digamma_of', 'zeta_of', 'polygamma_of', 'lgamma', 'digamma',
-           'polygamma', 'zeta', 'mvlgamma', 'mvlgamma_rule', 'gamma_parts', 'igamma', 'igammac', 'bessel_scaled', 'i0',
-           'i1', 'i0e', 'i1e', 'hardtanh', 'hardsigmoid', 'hardswish', 'mish_rule', 'mish', 'below', 'selu', 'celu',
-           'softshrink', 'hardshrink', 'threshold', 'prelu', 'halves', 'glu_rule', 'glu', 'nan_to_num', 'is_number',
-           'imag', 'complex_of', 'view_as_real', 'view_as_complex', 'angle_rule', 'angle']
+           'binary_exponent', 'signbit', 'isposinf', 'isneginf', 'in_double', 'asinh', 'acosh', 'atanh', 'deg2rad',
+           'rad2deg', 'frac', 'sinc_rule', 'sinc', 'hypot', 'copysign', 'fmax', 'fmin', 'log_of_sum', 'logaddexp',
+           'logaddexp2', 'xlogy', 'xlog1py', 'entr', 'limited', 'logit_rule', 'logit', 'scaled_tail', 'gaussian',
+           'erfc_of', 'erfcx_of', 'erfc', 'erfcx', 'quantile_of_tail', 'refined', 'erfinv_of', 'ndtri_of', 'erfinv',
+           'ndtri', 'ndtr_of', 'ndtr', 'log_ndtr_of', 'log_ndtr', 'lgamma_of', 'digamma_of', 'zeta_of', 'polygamma_of',
+           'lgamma', 'digamma', 'polygamma', 'zeta', 'mvlgamma', 'mvlgamma_rule', 'gamma_parts', 'igamma', 'igammac',
+           'bessel_scaled', 'i0', 'i1', 'i0e', 'i1e', 'hardtanh', 'hardsigmoid', 'hardswish', 'mish_rule', 'mish',
+           'below', 'selu', 'celu', 'softshrink', 'hardshrink', 'threshold', 'prelu', 'halves', 'glu_rule', 'glu',
+           'nan_to_num', 'is_number', 'imag', 'complex_of', 'view_as_real', 'view_as_complex', 'angle_rule', 'angle']
 
 # %% ../../nbs/ops/08_special.ipynb #87ecec97
 import math
@@ -573,6 +573,7 @@ lcm = plain('lcm', np.lcm, 'The least common multiple.')
 bitwise_left_shift = plain('bitwise_left_shift', np.left_shift, '`x` with its bits moved up by `y` places.')
 bitwise_right_shift = plain('bitwise_right_shift', np.right_shift, '`x` with its bits moved down by `y` places.')
 nextafter = plain('nextafter', np.nextafter, 'The next number after `x` in the direction of `y`.')
+binary_exponent = plain('binary_exponent', lambda x: np.asarray(np.frexp(x)[1], np.int32), 'The power of two just above the size of `x`.', 1)
 signbit = plain('signbit', np.signbit, 'Is the sign negative (that of zero included)?', 1)
 isposinf = plain('isposinf', np.isposinf, 'Is plus infinity.', 1)
 isneginf = plain('isneginf', np.isneginf, 'Is minus infinity.', 1)

@@ -10,7 +10,7 @@ __all__ = ['tree_iter', 'register_pytree_node', 'tree_is_leaf', 'TreeSpec', 'Lea
 # %% ../../nbs/graph/06_pytree.ipynb #b29a21e7
 from collections import OrderedDict, defaultdict, deque, namedtuple
 
-# %% ../../nbs/graph/06_pytree.ipynb #1be51d5f
+# %% ../../nbs/graph/06_pytree.ipynb #6373282a
 _Container = namedtuple('_Container', 'flatten unflatten')
 _CONTAINERS = {}        # class -> how to take it apart: flatten(x) -> (children, context), unflatten(children, context) -> x
 
@@ -66,26 +66,28 @@ _LEAF = LeafSpec()
 def tree_flatten(tree, is_leaf=None):
     "The leaves of `tree` in order, and its `TreeSpec`."
     leaves = []
-    def walk(t):
-        if tree_is_leaf(t, is_leaf):
-            leaves.append(t)
-            return _LEAF
-        kind = _kind(t)
-        children, context = _CONTAINERS[kind].flatten(t)
-        return TreeSpec(kind, context, [walk(c) for c in children])
-    spec = walk(tree)
-    return leaves, spec
+    return leaves, _collect(tree, leaves, is_leaf)
+
+def _collect(tree, leaves, is_leaf):
+    kind = type(tree)
+    found = _CONTAINERS.get(kind)
+    if found is None and _is_namedtuple(tree): kind, found = namedtuple, _CONTAINERS[namedtuple]
+    if found is None or is_leaf is not None and is_leaf(tree):
+        leaves.append(tree)
+        return _LEAF
+    children, context = found.flatten(tree)
+    return TreeSpec(kind, context, [_collect(c, leaves, is_leaf) for c in children])
 
 def tree_unflatten(leaves, treespec):
     "The tree of shape `treespec` with the given leaves. Raises ValueError for a wrong number."
     leaves = list(leaves)
     if len(leaves) != treespec.num_leaves:
         raise ValueError(f'tree_unflatten(leaves, treespec): `leaves` has length {len(leaves)} but the spec refers to a pytree that holds {treespec.num_leaves} items ({treespec}).')
-    rest = iter(leaves)
-    def build(spec):
-        if spec.is_leaf(): return next(rest)
-        return _CONTAINERS[spec.type].unflatten([build(c) for c in spec.children_specs], spec.context)
-    return build(treespec)
+    return _build(iter(leaves), treespec)
+
+def _build(rest, spec):
+    if spec.type is None: return next(rest)
+    return _CONTAINERS[spec.type].unflatten([_build(rest, c) for c in spec.children_specs], spec.context)
 
 def tree_leaves(tree, is_leaf=None):
     "The leaves of `tree`."

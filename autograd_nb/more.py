@@ -327,9 +327,10 @@ def as_strided(input, size, stride, storage_offset=None):
     order = sorted(range(a.ndim), key=lambda d: -a.strides[d])
     flat = a.transpose(order)
     if not flat.flags.c_contiguous or offset < own:
-        if input.requires_grad: raise RuntimeError('as_strided: the tensor has gaps in memory; make it contiguous() first to differentiate')
-        root = storage_of(a)
-        return tensor_like(np.lib.stride_tricks.as_strided(root.reshape(-1)[offset:], size, [s * item for s in stride]))
+        need = offset + builtins.sum((n - 1) * s for n, s in zip(size, stride)) + 1 if builtins.all(size) else 0
+        have = storage_of(a).size
+        if need > have: raise RuntimeError(f'setStorage: sizes {list(size)}, strides {list(stride)}, storage offset {offset}, and itemsize {item} requiring a storage size of {need * item} are out of bounds for storage of size {have * item}')
+        return _op['strided_view'](input, size=size, stride=stride, start=offset, layout=tuple(s // item for s in a.strides), own=own)
     need = offset - own + builtins.sum((n - 1) * s for n, s in zip(size, stride)) + 1 if builtins.all(size) else 0
     if need > a.size: raise RuntimeError(f'setStorage: sizes {list(size)}, strides {list(stride)}, storage offset {offset}, and itemsize {item} requiring a storage size of {(own + need) * item} are out of bounds for storage of size {(own + a.size) * item}')
     return _op['strided_view'](input, size=size, stride=stride, start=offset - own, layout=tuple(s // item for s in a.strides))
@@ -928,9 +929,12 @@ def get_num_threads():
     return _threads[0]
 
 def set_num_threads(number):
-    "Noted, and returned by `get_num_threads`; NumPy's own settings decide."
+    "Let matrix products use so many threads. This needs the package threadpoolctl, which comes with scikit-learn; without it the number is only noted, and NumPy's own settings decide."
     if number <= 0: raise RuntimeError('set_num_threads expects a positive integer')
     _threads[0] = number
+    try: from threadpoolctl import threadpool_limits
+    except ImportError: return
+    threadpool_limits(number)
 
 _threads = [1]
 

@@ -426,3 +426,22 @@ def test_dtype_is_kept(case, dtype):
     for g, e in zip(torch.autograd.grad([o for o in outs if o.requires_grad], [xs[i] for i in case.wanted], starts), expected):
         assert g._array.dtype == kind and isinstance(g, TensorBase)
         agree(g._array.astype(np.float64), e._array, 4 * TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("part", [lambda x: x[2:8], lambda x: x[::2], lambda x: x[3].expand(4), lambda x: x.view(4, 3).T[1:]], ids=["slice", "step", "expanded", "transposed"])
+@pytest.mark.parametrize("order", [((2, 2), (1, 2), 3), ((3,), (2,), 2), ((2, 2), (1, 1), 3)])
+def test_views_of_memory_around_a_view(part, order):
+    "`as_strided` of a tensor that is only a part of its memory: reads all of the memory, and passes gradients to the part."
+    size, stride, start = order
+    x = torch.arange(12.0, dtype=torch.float64).requires_grad_()
+    y = part(x * 1)
+    out = torch.as_strided(y, size, stride, start)
+    assert out.tolist() == np.lib.stride_tricks.as_strided(np.arange(12.0)[start:], size, [8 * s for s in stride]).tolist()
+    inside = np.zeros(12)
+    np.put(inside, np.asarray(part(torch.arange(12)).tolist()), 1)
+    read = np.zeros(12)
+    np.add.at(read, np.asarray(torch.as_strided(torch.arange(12), size, stride, start).tolist()), 1)
+    (g,) = torch.autograd.grad(out.sum(), x)
+    assert g.tolist() == (inside * read).tolist()
+    _, t = torch.func.jvp(lambda x: torch.as_strided(part(x * 1), size, stride, start), (x.detach(),), (torch.ones(12, dtype=torch.float64),))
+    assert t.tolist() == inside[np.asarray(torch.as_strided(torch.arange(12), size, stride, start).tolist())].tolist()

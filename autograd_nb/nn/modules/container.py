@@ -168,7 +168,7 @@ def _pairs(given, name):
     if hasattr(given, 'items'): return list(given.items())
     pairs = list(given)
     for j, p in enumerate(pairs):
-        if not isinstance(p, Iterable): raise TypeError(f'{name} update sequence element #{j} should be Iterable; is {type(p).__name__}')
+        if not isinstance(p, Iterable): raise TypeError(f'{name} update sequence element #{j} should be Iterable; is{type(p).__name__}')
         if len(p) != 2: raise ValueError(f'{name} update sequence element #{j} has length {len(p)}; 2 is required')
     return pairs
 
@@ -227,7 +227,6 @@ class ParameterDict(Module):
     def __getitem__(self, key): return getattr(self, self._name(key))
     def _name(self, key):
         if not isinstance(key, str): raise TypeError(f"Index given to ParameterDict cannot be used as a key as it is not a string (type is '{type(key).__name__}').")
-        if key not in self._keys: raise KeyError(key)
         return key
     def __setitem__(self, key, value):
         self._keys[key] = None

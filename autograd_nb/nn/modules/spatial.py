@@ -219,6 +219,7 @@ def _upsample_shown(self):
     return out + f', mode={self.mode!r}'
 
 def _upsample_check(self):
+    self.name = type(self).__name__
     if isinstance(self.scale_factor, tuple): self.scale_factor = tuple(float(f) for f in self.scale_factor)
     elif self.scale_factor: self.scale_factor = float(self.scale_factor)
     else: self.scale_factor = None

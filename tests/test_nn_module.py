@@ -1,0 +1,201 @@
+"""`nn.Module`, containers, state, hooks, first values and helpers: the same program prints the same under both libraries."""
+
+import pytest
+from _compare import assert_same_output
+
+pytestmark = pytest.mark.needs("torch")
+
+PROGRAMS = r"""
+# state dict errors
+torch.manual_seed(0)
+m=nn.Sequential(nn.Linear(2,3),nn.BatchNorm1d(3),nn.Linear(3,1))
+sd=m.state_dict(); print(list(sd), sd._metadata)
+attempt(m.load_state_dict,{})
+sd2=dict(sd); sd2['foo']=torch.ones(1); attempt(m.load_state_dict,sd2); print(m.load_state_dict(sd2,strict=False))
+sd3=dict(sd); del sd3['0.weight']; sd3['2.bias']=torch.ones(4); attempt(m.load_state_dict,sd3); attempt(m.load_state_dict,sd3,strict=False)
+print(m.load_state_dict(sd)); attempt(m.load_state_dict,3); sd4=dict(sd); sd4['0.weight']=3; attempt(m.load_state_dict,sd4)
+
+---
+
+# assign
+m=nn.Linear(2,2); sd={'weight':torch.ones(2,2,dtype=torch.float64),'bias':nn.Parameter(torch.zeros(2))}
+print(m.load_state_dict(sd,assign=True), m.weight.dtype, type(m.weight).__name__, m.bias is sd['bias'], m.weight.requires_grad)
+
+---
+
+# registering errors
+m=nn.Module(); attempt(m.register_parameter,'a.b',None); attempt(m.register_parameter,'',None); attempt(m.register_parameter,3,None); attempt(m.register_parameter,'x',torch.ones(1)); attempt(m.register_buffer,'a.b',None); attempt(m.register_buffer,'x',3); attempt(m.register_buffer,5,None)
+attempt(m.add_module,'a.b',nn.Linear(1,1)); attempt(m.add_module,'',nn.Linear(1,1)); attempt(m.add_module,'x',3); attempt(m.add_module,3,nn.Linear(1,1)); m.x=1; attempt(m.register_buffer,'x',torch.ones(1)); attempt(m.register_parameter,'x',None); attempt(m.add_module,'x',nn.Linear(1,1))
+p=nn.Parameter(torch.ones(1)); attempt(m.register_parameter,'y',(p*2)); m.p=p; attempt(setattr,m,'p',3); attempt(setattr,m,'p',torch.ones(1)); m.p=None; print(m.p); m.q=nn.Linear(1,1); attempt(setattr,m,'q',3); m.q=None; print(m.q)
+m.register_buffer('b',torch.ones(1)); attempt(setattr,m,'b',3); m.b=torch.zeros(2); print(m.b, list(m._buffers)); attempt(getattr,m,'zz'); attempt(delattr,m,'zz'); del m.b; print(list(m._buffers))
+
+---
+
+# no super init
+class M(nn.Module):
+    def __init__(self): self.l=nn.Linear(1,1)
+attempt(M)
+class M(nn.Module):
+    def __init__(self): self.p=nn.Parameter(torch.ones(1))
+attempt(M)
+class M(nn.Module):
+    def __init__(self): self.register_buffer('p',torch.ones(1))
+attempt(M)
+class M(nn.Module): pass
+attempt(M(),1); attempt(nn.Module,3); attempt(nn.Module,x=3)
+
+---
+
+# named stuff
+l=nn.Linear(1,1); m=nn.Sequential(l,nn.Sequential(l,nn.ReLU()),nn.BatchNorm1d(1))
+print([n for n,_ in m.named_modules()],[n for n,_ in m.named_modules(remove_duplicate=False)],[n for n,_ in m.named_parameters()],[n for n,_ in m.named_parameters(remove_duplicate=False)],[n for n,_ in m.named_buffers(prefix='z')],[n for n,_ in m.named_children()],[n for n,_ in m.named_parameters('pre',recurse=False)], list(m.state_dict()), len(list(m.modules())))
+attempt(m.get_submodule,'1.1'); attempt(m.get_submodule,'1.7'); attempt(m.get_submodule,'0.weight'); attempt(m.get_parameter,'0.weight'); attempt(m.get_parameter,'0.foo'); attempt(m.get_parameter,'2.running_mean'); attempt(m.get_buffer,'2.running_mean'); attempt(m.get_buffer,'0.weight'); attempt(m.get_submodule,'')
+
+---
+
+# repr
+class M(nn.Module):
+    def __init__(self):
+        super().__init__(); self.a=nn.Linear(1,2); self.b=nn.ModuleList([nn.Linear(1,1),nn.Linear(1,1),nn.ReLU()]); self.c=nn.ModuleDict({'x':nn.Tanh()}); self.d=nn.ParameterList([torch.ones(2),torch.ones(1,3)]); self.e=nn.ParameterDict({'k':torch.ones(2)}); self.f=nn.Sequential()
+    def extra_repr(self): return 'hello\nworld'
+print(M()); print(nn.Parameter(torch.ones(2))); print([nn.Parameter(torch.ones(1))]); print(nn.ModuleList([nn.ModuleList([nn.ReLU()]*3)]*2)); print(nn.Buffer(torch.ones(2)), isinstance(nn.Buffer(torch.ones(1)),nn.Buffer), isinstance(torch.ones(1),nn.Buffer), isinstance(nn.Parameter(torch.ones(1)),nn.Parameter), isinstance(torch.ones(1),nn.Parameter))
+
+---
+
+# Sequential list methods
+a,b,c=nn.Linear(1,1),nn.ReLU(),nn.Tanh()
+s=nn.Sequential(a,b); s.append(c); print(len(s), s[-1], s[0:2], s[1:]); s.insert(1,nn.Sigmoid()); print(s); del s[0]; print(s); print(s.pop(0)); print(s); s[0]=nn.ELU(); print(s); attempt(s.__getitem__,7); attempt(s.__setitem__,9,a); attempt(s.__delitem__,9); s+=nn.Sequential(a); print(s, s*2, 2*s); attempt(lambda: s*0); attempt(lambda: s*'a'); attempt(lambda: s+3); s.extend([b,c]); print(s); del s[1:3]; print(s); attempt(s.insert,20,a); attempt(s.append,3); attempt(nn.Sequential,3)
+from collections import OrderedDict
+s=nn.Sequential(OrderedDict(x=a,y=b)); print(s, s.x is a, s[0:1]); s.append(c); print(s); print(a in s, len(list(s)), s==s); del s[0]; print(s)
+
+---
+
+# ModuleList
+a,b,c=nn.Linear(1,1),nn.ReLU(),nn.Tanh()
+l=nn.ModuleList([a,b]); l.append(c); l+= [a]; print(l, len(l), l[-1] is a, l[1:3], c in l); l.insert(0,c); print(l); l.extend(nn.ModuleList([b])); del l[0]; print(l); print(l.pop(1)); print(l+[c]); attempt(l.extend,3); attempt(l.__getitem__,50); attempt(l,1); attempt(l.append,3); l[0]=c; print(l); del l[1:]; print(l)
+
+---
+
+# ModuleDict
+d=nn.ModuleDict({'a':nn.ReLU(),'b':nn.Tanh()}); d['c']=nn.ELU(); print(d, len(d), list(d.keys()), 'a' in d, list(d), [k for k,v in d.items()], d.pop('a')); attempt(d.__getitem__,'zz'); d.update([('x',nn.ReLU())]); d.update({'y':nn.ReLU()}); print(d); attempt(d.update,3); attempt(d.update,[3]); attempt(d.update,[(1,)]); attempt(d.__setitem__,3,nn.ReLU()); attempt(d.__setitem__,'k',3); d.clear(); print(d); attempt(nn.ModuleDict,{'keys':nn.ReLU()}); del_d=nn.ModuleDict({'a':nn.ReLU()}); del del_d['a']; print(del_d)
+
+---
+
+# ParameterList / Dict
+p=nn.ParameterList([torch.ones(1),nn.Parameter(torch.ones(2))]); p.append(torch.zeros(3)); p+= [torch.ones(4)]; print(p, len(p), type(p[0]).__name__, p[1:3], p[-1].shape); attempt(p.__getitem__,9); attempt(p); p.append('str'); print(p); print([n for n,_ in p.named_parameters()], list(p.state_dict())); p[0]=torch.ones(7); print(p[0].shape); attempt(p.extend,3); print(p.pop() if hasattr(p,'pop') else None)
+d=nn.ParameterDict({'b':torch.ones(1),'a':nn.Parameter(torch.ones(2))}); d['z']=torch.zeros(3); print(d, list(d), list(d.keys()), d.get('q'), d.get('q',3), 'a' in d, len(d), d.pop('a').shape, d.popitem()[0], d.setdefault('n',torch.ones(1)).shape); print(d | {'u':torch.ones(1)}, d.copy(), d.fromkeys(['x','y'],1)); attempt(d.__getitem__,'zz'); d.update([('m',torch.ones(1))]); print(list(reversed(d))); d.clear(); print(d)
+
+---
+
+# to, half, double, type, requires_grad_
+m=nn.Sequential(nn.Linear(2,2),nn.BatchNorm1d(2)); print([p.dtype for p in m.double().state_dict().values()],[p.dtype for p in m.half().state_dict().values()],[p.dtype for p in m.bfloat16().state_dict().values()],[p.dtype for p in m.to(torch.float64).state_dict().values()],[p.dtype for p in m.float().state_dict().values()]); attempt(m.to,torch.int64); attempt(m.to,'foo'); print(m.to('cpu') is m, m.requires_grad_(False) is m, [p.requires_grad for p in m.parameters()]); attempt(m.requires_grad_,3); print(m.train().training, m.eval().training, m[0].training, m.train(False)[0].training); attempt(m.train,'x'); print([p.dtype for p in m.type(torch.float64).parameters()]); attempt(m.cuda) if not torch.cuda.is_available() and False else None
+
+---
+
+# extra state, hooks of state
+class M(nn.Module):
+    def __init__(self): super().__init__(); self.w=nn.Parameter(torch.ones(1)); self.k=3
+    def get_extra_state(self): return {'k':self.k}
+    def set_extra_state(self,s): self.k=s['k']
+m=M(); print(m.state_dict()); n=M(); n.k=7; m.load_state_dict(n.state_dict()); print(m.k); sd=n.state_dict(); del sd['_extra_state']; attempt(m.load_state_dict,sd); l=nn.Linear(1,1); sd=l.state_dict(); sd['_extra_state']=3; attempt(l.load_state_dict,sd)
+l=nn.Linear(1,1); h=l.register_state_dict_post_hook(lambda m,sd,p,lm: sd.update(new=1)); print(list(l.state_dict())); h.remove(); print(list(l.state_dict())); l.register_state_dict_pre_hook(lambda m,p,k: print('pre',p,k)); l.state_dict(prefix='a.'); l.register_load_state_dict_pre_hook(lambda m,sd,p,lm,s,mk,uk,e: print('loadpre',p,s)); l.register_load_state_dict_post_hook(lambda m,ik: ik.missing_keys.clear()); print(l.load_state_dict({'weight':torch.ones(1,1)}))
+
+---
+
+# non persistent buffers
+m=nn.Module(); m.register_buffer('a',torch.ones(1),persistent=False); m.register_buffer('b',torch.ones(1)); print(list(m.state_dict()),[n for n,_ in m.named_buffers()], m._non_persistent_buffers_set); m.c=nn.Buffer(torch.ones(2),persistent=False); print(list(m.state_dict())); m.a=torch.zeros(3); print(list(m.state_dict()), m.a)
+
+---
+
+# apply, deepcopy, pickle
+import copy, pickle
+torch.manual_seed(0)
+m=nn.Sequential(nn.Linear(2,2),nn.ReLU(),nn.LSTM(2,2)); order=[]; m.apply(lambda x: order.append(type(x).__name__)); print(order)
+c=copy.deepcopy(m); print(c[0].weight is m[0].weight, torch.equal(c[0].weight,m[0].weight), repr(c)==repr(m)); c2=pickle.loads(pickle.dumps(m)); print(torch.equal(c2[0].weight,m[0].weight), c2[0].weight.requires_grad, type(c2[0].weight).__name__); c3=copy.copy(m[0]); print(c3.weight is m[0].weight)
+l=nn.Linear(1,1); m=nn.Sequential(l,l); c=copy.deepcopy(m); print(c[0] is c[1]); p=nn.Parameter(torch.ones(2)); q=copy.deepcopy(p); print(type(q).__name__, q.requires_grad, q is p); m[0].weight.grad=torch.ones(1,1); print(copy.deepcopy(m)[0].weight.grad)
+
+---
+
+# zero_grad
+m=nn.Linear(1,1); m(torch.ones(1,1)).sum().backward(); m.zero_grad(set_to_none=False); print(m.weight.grad); m.zero_grad(); print(m.weight.grad)
+
+---
+
+# hooks
+m=nn.Linear(1,1); m.weight.data.fill_(2.); m.bias.data.fill_(0.); x=torch.ones(1,1,requires_grad=True)
+hs=[m.register_forward_pre_hook(lambda m,a: (a[0]*2,)), m.register_forward_hook(lambda m,a,o: o+1), m.register_full_backward_hook(lambda m,gi,go: print('bw',gi,go)), m.register_full_backward_pre_hook(lambda m,go: print('pre',go))]
+y=m(x); print(y); y.sum().backward(); print(x.grad); [h.remove() for h in hs]; print(m(x)); print(m._forward_hooks, m._backward_hooks)
+m.register_forward_hook(lambda m,a,k,o: print(a,k), with_kwargs=True); m.register_forward_pre_hook(lambda m,a,k: (a,{}), with_kwargs=True); m(x); m(input=x) if False else None
+
+---
+
+# embedding padding, from_pretrained
+torch.manual_seed(0)
+e=nn.Embedding(4,3,padding_idx=1); print(e, e.weight[1]); e(torch.tensor([0,1,1])).sum().backward(); print(e.weight.grad); attempt(nn.Embedding,4,3,padding_idx=4); attempt(nn.Embedding,4,3,padding_idx=-5); print(nn.Embedding(4,3,padding_idx=-1).padding_idx); f=nn.Embedding.from_pretrained(torch.eye(3)); print(f, f.weight.requires_grad); attempt(nn.Embedding.from_pretrained,torch.ones(3)); attempt(e,torch.tensor([1.])); print(nn.Embedding(4,3,max_norm=1.,norm_type=1.,scale_grad_by_freq=True,sparse=False))
+
+---
+
+# weight tying
+m=nn.Module(); m.e=nn.Embedding(3,2); m.h=nn.Linear(2,3,bias=False); m.h.weight=m.e.weight; print(len(list(m.parameters())), list(m.state_dict())); o=torch.optim.SGD(m.parameters(),.1); print(len(o.param_groups[0]['params']))
+
+---
+
+# Parameter
+attempt(nn.Parameter,torch.ones(1).long()); print(nn.Parameter(torch.ones(1).long(),requires_grad=False)); p=nn.Parameter(torch.ones(2)); print(type(p+1).__name__, type(p.data).__name__, type(p.detach()).__name__, p.is_leaf, isinstance(p,torch.Tensor)); print(nn.Parameter()); q=nn.Parameter(p); print(type(q).__name__); print(type(p.clone()).__name__, p.clone().requires_grad)
+
+---
+
+# module attrs
+l=nn.Linear(3,4); print(l.in_features,l.out_features,l.weight.shape,l.bias.shape, l.training, l.__class__.__name__); c=nn.Conv2d(3,4,3,padding='same'); print(c.kernel_size,c.stride,c.padding,c.dilation,c.groups,c.transposed,c.output_padding,c.padding_mode,c._reversed_padding_repeated_twice, c.weight.shape); b=nn.BatchNorm2d(3); print(b.num_features,b.eps,b.momentum,b.affine,b.track_running_stats,b.running_mean,b.num_batches_tracked, b.num_batches_tracked.dtype); p=nn.MaxPool2d(2); print(p.kernel_size,p.stride,p.padding,p.dilation,p.return_indices,p.ceil_mode); r=nn.LSTM(2,3,2,bidirectional=True); print(r.mode,r.input_size,r.hidden_size,r.num_layers,r.bias,r.batch_first,r.dropout,r.bidirectional,r.proj_size, [len(w) for w in r.all_weights], len(r._flat_weights)); m=nn.MultiheadAttention(4,2); print(m.embed_dim,m.num_heads,m.head_dim,m.kdim,m.vdim,m.batch_first,m._qkv_same_embed_dim,m.dropout,m.bias_k,m.in_proj_weight.shape); d=nn.Dropout(.3); print(d.p,d.inplace); e=nn.CrossEntropyLoss(); print(e.weight,e.ignore_index,e.reduction,e.label_smoothing); u=nn.Upsample(scale_factor=2); print(u.size,u.scale_factor,u.mode,u.align_corners,u.name)
+
+---
+
+# lazy
+m=nn.LazyLinear(3); print(m, m.weight, m.has_uninitialized_params()); attempt(lambda: m.weight.shape); print(m(torch.ones(2,5)).shape, m, type(m).__name__, m.has_uninitialized_params() if hasattr(m,'has_uninitialized_params') else None); c=nn.LazyConv2d(4,3); print(c); c(torch.ones(1,2,5,5)); print(c); b=nn.LazyBatchNorm1d(); print(b); b(torch.ones(3,2)); print(b)
+
+---
+
+# parametrize
+P=nn.utils.parametrize
+class S(nn.Module):
+    def forward(self,x): return x.triu()+x.triu(1).T
+m=nn.Linear(3,3); P.register_parametrization(m,'weight',S()); print(m, type(m).__name__, list(m.state_dict()), P.is_parametrized(m), P.is_parametrized(m,'bias'), P.type_before_parametrizations(m).__name__); attempt(P.register_parametrization,m,'foo',S()); attempt(setattr,m,'weight',torch.ones(3,3)); P.remove_parametrizations(m,'weight'); print(m, type(m).__name__); attempt(P.remove_parametrizations,m,'weight'); attempt(P.register_parametrization,nn.Linear(2,3),'weight',S())
+with P.cached(): pass
+
+---
+
+# prune
+pr=nn.utils.prune
+torch.manual_seed(0); m=nn.Linear(3,2); pr.l1_unstructured(m,'weight',2); print(list(m.state_dict()), m.weight_mask, pr.is_pruned(m), [n for n,_ in m.named_parameters()]); pr.ln_structured(m,'weight',1,2,1); print(m.weight_mask, [type(h).__name__ for h in m._forward_pre_hooks.values()]); pr.remove(m,'weight'); print(list(m.state_dict()), m.weight); attempt(pr.remove,m,'weight'); m2=nn.Sequential(nn.Linear(3,3),nn.Linear(3,3)); pr.global_unstructured([(m2[0],'weight'),(m2[1],'weight')],pr.L1Unstructured,amount=.5); print(m2[0].weight_mask, m2[1].weight_mask); pr.random_structured(m,'weight',1,0); print(m.weight_mask); pr.custom_from_mask(m,'bias',torch.tensor([1.,0.])); print(m.bias)
+
+---
+
+# clip
+p=nn.Parameter(torch.ones(3)); p.grad=torch.tensor([3.,4.,0.]); print(nn.utils.clip_grad_norm_([p],1.), p.grad); print(nn.utils.clip_grad_norm_(p,10.,norm_type=1), nn.utils.clip_grad_norm_(p,10.,norm_type=float('inf'))); p.grad=torch.tensor([float('nan'),4.,0.]); attempt(nn.utils.clip_grad_norm_,[p],1.,error_if_nonfinite=True); print(nn.utils.clip_grad_norm_([],1.)); p.grad=torch.tensor([3.,-4.,0.]); nn.utils.clip_grad_value_([p],2.); print(p.grad, nn.utils.get_total_norm([p.grad])); nn.utils.clip_grads_with_norm_([p],1.,torch.tensor(5.)); print(p.grad); print(nn.utils.clip_grad_norm_(iter([p]),1.))
+v=nn.utils.parameters_to_vector([p]); print(v); nn.utils.vector_to_parameters(torch.arange(3.),[p]); print(p); attempt(nn.utils.vector_to_parameters,[1.],[p])
+
+---
+
+# init
+torch.manual_seed(0)
+w=torch.empty(3,4); 
+for f,k in ((nn.init.uniform_,{}),(nn.init.normal_,dict(std=.1)),(nn.init.constant_,dict(val=2.)),(nn.init.ones_,{}),(nn.init.zeros_,{}),(nn.init.eye_,{}),(nn.init.xavier_uniform_,dict(gain=2.)),(nn.init.xavier_normal_,{}),(nn.init.kaiming_uniform_,dict(a=.1)),(nn.init.kaiming_normal_,dict(mode='fan_out',nonlinearity='relu')),(nn.init.trunc_normal_,dict(std=.5)),(nn.init.orthogonal_,dict(gain=.5)),(nn.init.sparse_,dict(sparsity=.5))): print(f.__name__, f(w,**k))
+print(nn.init.dirac_(torch.empty(2,2,3)), nn.init.calculate_gain('leaky_relu',.2), nn.init.calculate_gain('tanh'), nn.init.calculate_gain('relu'))
+attempt(nn.init.calculate_gain,'foo'); attempt(nn.init.eye_,torch.ones(2)); attempt(nn.init.xavier_uniform_,torch.ones(2)); attempt(nn.init.dirac_,torch.ones(2)); attempt(nn.init.kaiming_normal_,torch.ones(2,2),mode='x'); attempt(nn.init.orthogonal_,torch.ones(2)); attempt(nn.init.sparse_,torch.ones(2),.1)
+
+---
+
+# rnn utils
+U=nn.utils.rnn
+p=U.pack_sequence([torch.arange(4.),torch.arange(2.)]); print(p, p.data, p.batch_sizes, U.pad_packed_sequence(p), U.unpack_sequence(p)); print(p.to(torch.float64).data.dtype, p.is_cuda, p.double().data.dtype); attempt(U.pad_packed_sequence,p,total_length=1); attempt(U.pad_sequence,[]); attempt(U.pack_sequence,[torch.ones(1),torch.ones(2)]); print(U.pad_sequence([torch.ones(2,2),torch.ones(3,2)]).shape)
+"""
+
+CASES = {program.strip().splitlines()[0].lstrip("# "): program for program in PROGRAMS.split("\n---\n")}
+
+
+@pytest.mark.parametrize("title", CASES)
+def test_prints_the_same(title):
+    import torch.nn.utils.prune  # PyTorch imports it on demand only
+
+    assert torch.nn.utils.prune
+    assert_same_output("nn, F = torch.nn, torch.nn.functional\n" + CASES[title])

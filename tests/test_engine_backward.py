@@ -4,6 +4,7 @@ import linecache
 
 import numpy as np
 import pytest
+from _compare import assert_same_output, programs
 
 import autograd_nb as torch
 from autograd_nb.autograd import grad
@@ -652,3 +653,88 @@ def test_overwritten_value_error_names_both_lines():
     file, _, line = here.rpartition(":")
     words = str(error.value)
     assert f"{file}:{line}" in words and f"{file}:{int(line) + 2}" in words and "ExpBackward0" in words and "mul_" in words
+
+
+# Only what is wanted ---------------------------------------------------------------------------------------------
+
+
+def test_a_gradient_that_the_user_passes_stays_the_users():
+    w, g = leaf(1, 1), torch.ones(2, dtype=torch.float64)
+    w.backward(g)
+    g.add_(1)
+    assert values(w.grad) == [1, 1]
+
+
+def test_second_derivatives_reach_inputs_whose_own_first_derivative_was_not_asked_for():
+    x, w = leaf(1, 1, 1), leaf(2, 2, 2)
+    for y in (x * w, (x.reshape(1, 3) * w.reshape(3, 1)).sum(0), x.clone().mul_(w)):
+        (g,) = grad((y * y).sum(), x, create_graph=True)
+        assert grad(g.sum(), w, retain_graph=True)[0].abs().sum() > 0
+        (both, _) = grad((y * y).sum(), (x, w), create_graph=True)
+        assert torch.equal(grad(g.sum(), w, retain_graph=True)[0], grad(both.sum(), w)[0])
+
+
+def test_saved_values_that_no_wanted_input_needs_are_not_unpacked():
+    unpacked = []
+    x, w = leaf(1, 2), leaf(3, 4)
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: unpacked.append(values(t)) or t):
+        y = x * w
+        z = x.clone()
+        z[:1].mul_(w[:1])
+    assert values(grad(y.sum(), x, retain_graph=True)[0]) == [3, 4] and unpacked == [[3, 4]]
+    unpacked.clear()
+    assert values(grad(z.sum(), x)[0]) == [3, 1] and unpacked == [[3]]
+
+
+def test_a_part_of_a_freed_node_says_so():
+    x, w = leaf(1, 2), leaf(3, 4)
+    y = x * w
+    grad(y.sum(), x)
+    with pytest.raises(RuntimeError, match="Trying to backward through the graph a second time"):
+        grad(y.sum(), w)
+
+
+def test_gradients_in_another_dtype():
+    x = leaf(1, 2, dtype=torch.float32)
+    x.grad_dtype = torch.float64
+    (x * 2).sum().backward()
+    assert x.grad.dtype == torch.float64 and x.grad_dtype == torch.float64
+    with pytest.raises(RuntimeError, match="there is already a gradient with dtype"):
+        x.grad_dtype = torch.float32
+    x.grad = None
+    x.grad_dtype = None
+    x.grad = torch.ones(2, dtype=torch.float16)
+    with pytest.raises(RuntimeError, match="can only be accessed on leaf tensors"):
+        (x * 2).grad_dtype
+    y = leaf(1, 2)
+    with pytest.raises(RuntimeError, match="attempting to assign a gradient with dtype"):
+        y.grad = torch.ones(2)
+
+
+def test_batched_gradients_go_through_the_graph_once():
+    passes = []
+
+    class Watched(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, g):
+            passes.append(tuple(g.shape))
+            return g * 2
+
+    x = leaf(1, 2, 3)
+    (jacobian,) = grad(Watched.apply(x) * x, x, torch.eye(3, dtype=torch.float64), is_grads_batched=True)
+    assert passes == [(3,)] and values(jacobian) == [[4, 0, 0], [0, 8, 0], [0, 0, 12]]
+
+
+# The same programs under PyTorch ---------------------------------------------------------------------------------
+
+PROGRAMS = programs("gradients")
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
+def test_gradients_do_what_pytorch_does(program):
+    assert_same_output(program)

@@ -5,6 +5,7 @@ import weakref
 
 import numpy as np
 import pytest
+from _compare import assert_same_output, programs
 
 import autograd_nb as torch
 from autograd_nb.autograd import Function, grad
@@ -384,3 +385,168 @@ def test_apply_of_nested_functions():
     x = leaf(1.0)
     Outer.apply(x).sum().backward()
     assert x.grad.item() == 1
+
+
+# ctx -------------------------------------------------------------------------------------------------------------
+
+
+def test_attributes_may_have_any_name():
+    names = [n for n in dir(type(Cube.apply(leaf(1.0)).grad_fn)) if not n.startswith("__")] + ["anything"]
+    names = [n for n in names if n not in ("saved_tensors", "save_for_backward", "needs_input_grad", "_materialize_non_diff_grads")]
+
+    def forward(ctx, x):
+        for name in names:
+            setattr(ctx, name, "mine " + name)
+        ctx.save_for_backward(x)
+        return x**2
+
+    def backward(ctx, g):
+        assert all(getattr(ctx, name) == "mine " + name for name in names)
+        (x,) = ctx.saved_tensors
+        return 2 * x * g
+
+    x = leaf(1.0, 2.0)
+    y = function(forward, backward).apply(x)
+    assert y.grad_fn.anything == "mine anything" and y.grad_fn.name() == "CustomBackward"
+    y.sum().backward()
+    assert x.grad.tolist() == [2.0, 4.0]
+
+
+def test_ctx_is_the_same_object_while_someone_holds_it():
+    seen = []
+
+    def forward(ctx, x):
+        seen.append(ctx)
+        assert isinstance(ctx, torch.autograd.function.FunctionCtx) and isinstance(ctx, torch.autograd.function.BackwardCFunction)
+        return x * 2
+
+    def backward(ctx, g):
+        seen.append(ctx)
+        return g * 2
+
+    y = function(forward, backward).apply(leaf(1.0))
+    y.sum().backward()
+    assert seen[0] is seen[1]
+
+
+def test_saved_inputs_come_back_as_the_objects_they_are():
+    x = leaf(1.0)
+    p = torch.nn.Parameter(torch.ones(1))
+    seen = []
+
+    def backward(ctx, g):
+        seen.extend(ctx.saved_tensors)
+        return g, g
+
+    def forward(ctx, x, p):
+        ctx.save_for_backward(x, p)
+        return x * p
+
+    function(forward, backward).apply(x, p).sum().backward()
+    assert seen[0] is x and seen[1] is p
+
+
+# Leaks -----------------------------------------------------------------------------------------------------------
+
+
+def in_place(ctx, x):
+    ctx.mark_dirty(x)
+    ctx.save_for_backward(x)
+    return x.mul_(2)
+
+
+def of_a_view(ctx, x):
+    return x[:1]
+
+
+LEAKS = {
+    "saves input and output": (lambda ctx, x: (lambda y: (ctx.save_for_backward(x, y), y)[1])(x * 2), lambda y: y.sum().backward()),
+    "saves an intermediate": (lambda ctx, x: (lambda t: (ctx.save_for_backward(t), t * 2)[1])(x.sin()), lambda y: y.sum().backward()),
+    "never run": (lambda ctx, x: x * 2, lambda y: None),
+    "fails": (lambda ctx, x: x * 2, lambda y: pytest.raises(RuntimeError, y.backward, torch.ones(7))),
+    "second order": (save_input, lambda y: grad(y.sum(), y, create_graph=True)),
+    "in place": (in_place, lambda y: y.sum().backward()),
+    "a view": (of_a_view, lambda y: y.sum().backward()),
+    "hooked": (lambda ctx, x: x * 2, lambda y: (y.register_hook(lambda g: g * 2), y.retain_grad(), y.sum().backward())),
+    "several outputs": (lambda ctx, x: x * 2, lambda y: y.grad_fn.saved_tensors),
+}
+
+
+@pytest.mark.parametrize("forward, use", LEAKS.values(), ids=LEAKS)
+def test_nothing_is_kept_alive(forward, use):
+    class Thing:
+        pass
+
+    watched = []
+
+    def remembering(ctx, x):
+        ctx.thing = Thing()
+        watched.append(weakref.ref(ctx.thing))
+        return forward(ctx, x)
+
+    f = function(remembering, lambda ctx, g: g.sum() * torch.ones(2, dtype=torch.float64))
+    gc.collect()
+    gc.disable()
+    try:
+        y = f.apply(leaf(1.0, 2.0).clone())
+        watched += [weakref.ref(y), weakref.ref(y.grad_fn)]
+        use(y)
+        del y
+        assert [w() for w in watched] == [None] * len(watched)
+    finally:
+        gc.enable()
+
+
+class Square(Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x):
+        return x * x
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+        ctx.save_for_forward(*inputs)
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return 2 * x * g
+
+    @staticmethod
+    def jvp(ctx, t):
+        (x,) = ctx.saved_tensors
+        return 2 * x * t
+
+
+@pytest.mark.parametrize("use", [
+    lambda x: torch.func.vmap(Square.apply)(x),
+    lambda x: torch.func.vmap(torch.func.grad(lambda v: Square.apply(v).sum()))(x),
+    lambda x: torch.func.jvp(Square.apply, (x,), (torch.ones_like(x),))[1],
+    lambda x: torch.func.jacrev(Square.apply)(x[0]),
+    lambda x: torch.func.hessian(lambda v: Square.apply(v).sum())(x[0]),
+], ids=["vmap", "vmap grad", "jvp", "jacrev", "hessian"])
+def test_transforms_of_functions_keep_nothing_alive(use):
+    use(torch.ones(3, 2))
+    gc.collect()
+    gc.disable()
+    try:
+        x = torch.ones(3, 2)
+        out = use(x)
+        watched = [weakref.ref(x), weakref.ref(out)]
+        del x, out
+        assert [w() for w in watched] == [None, None]
+    finally:
+        gc.enable()
+
+
+# The same programs under PyTorch ---------------------------------------------------------------------------------
+
+PROGRAMS = programs("functions")
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
+def test_custom_functions_do_what_pytorch_does(program):
+    assert_same_output(program)

@@ -338,21 +338,21 @@ class Part:
     "Some of the rules of a node, those of the inputs that are `live`; the others' results are None."
     def __init__(self, n, live):
         if n.freed: raise freed_error(n)
-        cls = variant(n.op, n.name(), tuple(p for p, l in zip(n.positions, live) if l))
-        self.live, part = live, cls.__new__(cls)
-        for field in cls.fields: setattr(part, field, restored(getattr(n, field)))
-        for field in cls.options: setattr(part, field, getattr(n, field))
-        part.inputs = tuple(e for e, l in zip(n.inputs, live) if l) if len(cls.positions) > 1 else n.inputs[live.index(True)]
-        part.seq, part.hooks, part.shape = n.seq, None, n.shape
-        if n.op.elementwise: part.fix = n.fix and tuple(f for f, l in zip(n.fix, live) if l)
-        self.node = part
+        self.node, self.live, self.cls = n, live, variant(n.op, n.name(), tuple(p for p, l in zip(n.positions, live) if l))
+        if n.op.elementwise: self.fix = n.fix and tuple(f for f, l in zip(n.fix, live) if l)
+
+    def __getattr__(self, name): return restored(getattr(self.node, name))
 
     def _spread(self, r):
         results = iter(r if r.__class__ is tuple else (r,))
         return tuple(next(results) if l else None for l in self.live)
 
-    def run(self, g, keep): return self._spread(self.node.run(g, True))
-    def run_graph(self, g): return self._spread(self.node.run_graph(g))
+    def run(self, g, keep):
+        before = LOCAL.modes.change(grad=False)         # what hooks compute that unpack saved values is not part of a graph
+        try: return self._spread(self.cls.run(self, g, True))
+        finally: LOCAL.modes.change(**before)
+
+    def run_graph(self, g): return self._spread(self.cls.run_graph(self, g))
 
 def _tensors(g): return tensor_like(g) if g.__class__ is ndarray else g
 

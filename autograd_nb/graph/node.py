@@ -171,15 +171,15 @@ class OutputEdge:
 
 # %% ../../nbs/graph/02_node.ipynb #9dcb69f2
 class AccumulateGrad(Node):
-    "The node of a leaf: adds what arrives to `grad` (None, a bare array that nobody has looked at yet, or a tensor)."
-    __slots__ = ('grad', 'array', 'ref', 'buffer')
+    "The node of a leaf: adds what arrives to `grad` (None, a bare array that nobody has looked at yet, or a tensor), in `dtype` (None: as it comes)."
+    __slots__ = ('grad', 'array', 'ref', 'buffer', 'dtype')
     seq = -1
     arity, positions = 0, ()
     lock = threading.Lock()     # taken for the moment of adding: two threads may share a leaf
 
     def __init__(self, tensor):
         self.inputs, self.hooks, self.grad, self.buffer = (), None, None, None
-        self.array, self.ref, self.shape = tensor._array, weakref.ref(tensor), tensor._array.shape
+        self.array, self.ref, self.shape, self.dtype = tensor._array, weakref.ref(tensor), tensor._array.shape, tensor._array.dtype
         self.code, self.lasti = caller()
         if self.array.dtype.kind == 'c': Exotic.complex = True
 

@@ -8,11 +8,13 @@ __all__ = []
 # %% ../../nbs/viz/09_package.ipynb #25525cfe
 from .jacobians import Jacobians, jacobians
 from .ledger import Ledger, ledger
+from .memory import memory_curve, memory_plot
 from .modules import Folded, fold
+from .dot import make_dot, make_dot_from_trace
 from .picture import Picture, draw, tensor_html
 from .plots import Plot, plot
 from .records import graph_records
 from .tables import BackwardTable, backward_table
 
 # %% ../../nbs/viz/09_package.ipynb #902b1f41
-__all__ = ['BackwardTable', 'Folded', 'Jacobians', 'Ledger', 'Picture', 'Plot', 'backward_table', 'draw', 'fold', 'graph_records', 'jacobians', 'ledger', 'plot', 'tensor_html']
+__all__ = ['BackwardTable', 'Folded', 'Jacobians', 'Ledger', 'Picture', 'Plot', 'backward_table', 'draw', 'fold', 'graph_records', 'jacobians', 'ledger', 'make_dot', 'make_dot_from_trace', 'memory_curve', 'memory_plot', 'plot', 'tensor_html']

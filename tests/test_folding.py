@@ -77,13 +77,13 @@ def test_opening_calls_by_name_and_by_button():
     model = transformer(2)
     loss = model(torch.randn(2, 4, 8)).mean()
     u = unfold(loss, names={"model": model, "loss": loss}, ahead=1)
-    u.open("1.layers.1")
+    u.look("1.layers.1")
     shown = u.stack.children[u.stack.selected_index].value
     assert "self_attn" in shown and "from layers.0" in shown.replace("1.layers", "layers")
     assert [b.description for b in u.buttons.children][:2] == ["▴ out", "▸ self_attn"]
     u.buttons.children[0].click()
     assert "layers.0" in u.stack.children[u.stack.selected_index].value or "0" in [b.description[2:] for b in u.buttons.children]
     with pytest.raises(KeyError, match="there are model"):
-        u.open("nowhere")
+        u.look("nowhere")
     with pytest.raises(TypeError):
         unfold("no tensor")

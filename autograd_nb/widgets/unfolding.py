@@ -11,9 +11,9 @@ from ..viz.modules import Folded
 from ..viz.records import caller_names
 from ..viz.style import esc, nbytes_text, theme_css
 
-# %% ../../nbs/widgets/08_unfolding.ipynb #d5e941d9
+# %% ../../nbs/widgets/08_unfolding.ipynb #855d5396
 class Unfolding(W.VBox):
-    "A menu of module calls above the picture of the chosen one. `folded` holds the facts; `open(number)` shows a call (None: the whole graph)."
+    "A menu of module calls above the picture of the chosen one. `folded` holds the facts; `look(number)` shows a call (None: the whole graph)."
     def __init__(self, folded: Folded, ahead: int = 8, title=None):
         self.folded = folded
         calls = [(None, 0, 'the whole graph', '', folded.live.graph.total, 0), *((i, d + 1, *rest) for i, d, *rest in folded.tree if folded.inside(i) or rest[2] > 1)]
@@ -41,14 +41,14 @@ class Unfolding(W.VBox):
         here, buttons = self.numbers[k], []
         if here is not None:
             up = W.Button(description='▴ out', tooltip='show what is around this call', layout=W.Layout(width='auto'))
-            up.on_click(lambda _: self.open(self.folded.calls.outer[here])); buttons.append(up)
+            up.on_click(lambda _: self.look(self.folded.calls.outer[here])); buttons.append(up)
         for i, _, name, kind, *_ in self.folded.inside(here):
             if i not in self.numbers: continue
             b = W.Button(description=f'▸ {name.rpartition(".")[2] or name}', tooltip=f'look into {name} ({kind})', layout=W.Layout(width='auto'))
-            b.on_click(lambda _, i=i: self.open(i)); buttons.append(b)
+            b.on_click(lambda _, i=i: self.look(i)); buttons.append(b)
         self.buttons.children = buttons
 
-    def open(self, number=None):
+    def look(self, number=None):
         "Show the inside of a call by its number in `folded.tree`, or by its module's qualified name; None: the whole graph. Raises KeyError for a call that is not there."
         if isinstance(number, str): number = next((i for i, _, name, *_ in self.folded.tree if name == number), number)
         if number not in self.numbers: raise KeyError(f'no call {number!r}; there are {", ".join(name for _, _, name, *_ in self.folded.tree[:12])}')

@@ -36,7 +36,7 @@ def jacobian_css() -> str:
         '.c': 'stroke:var(--ag-edge);stroke-width:.6', '.u': 'fill:var(--ag-page)', '.p': 'fill:var(--ag-value)', '.m': 'fill:var(--ag-grad)',
         '.x': 'stroke:var(--ag-ink);stroke-width:1.6;fill:none', '.w': 'stroke:var(--ag-ink);stroke-width:2.5;fill:none'})
 
-def _panel(title, values, strength, marked, c, rows, columns, worst):
+def _panel(title, values, strength, marked, c, rows, columns, worst, says_of=lambda v, wrong: number(v, 3)):
     "One panel as a figure. `values`: numbers in the cells; `strength`: from -1 to 1; `marked`: cells with a cross."
     roomy = len(columns) <= 8
     w, h, left, top = (58, 24, 34, 18) if roomy else (14, 14, 34, 18)
@@ -50,7 +50,7 @@ def _panel(title, values, strength, marked, c, rows, columns, worst):
             says = f'd {_place("output", c.output_shape, k)} / d {_place("input", c.input_shape, i)}: measured {number(c.numerical[i, k].item())}, claimed {number(c.analytical[i, k].item())}'
             out.append(f'<g><title>{esc(says)}</title><rect class="c u" x="{x}" y="{y}" width="{w}" height="{h}"/>')
             if s: out.append(f'<rect class="{"p" if s > 0 else "m"}" fill-opacity="{.08 + .42 * min(abs(s), 1):.2f}" x="{x}" y="{y}" width="{w}" height="{h}"/>')
-            if roomy: out.append(f'<text x="{x + w / 2:.1f}" y="{y + h / 2 + .5:.1f}">{esc(number(values[i, k].item(), 3))}</text>')
+            if roomy: out.append(f'<text x="{x + w / 2:.1f}" y="{y + h / 2 + .5:.1f}">{esc(says_of(values[i, k].item(), marked[i, k]))}</text>')
             if marked[i, k]:
                 r, at = (3, x + 8) if roomy else (4, x + w / 2)
                 out.append(f'<path class="x" d="M{at - r:.1f} {y + h / 2 - r:.1f}l{2 * r} {2 * r}m0 {-2 * r}l{-2 * r} {2 * r}"/>')
@@ -85,7 +85,7 @@ def jacobian_html(c, rtol=1e-3, atol=1e-5, style=True) -> str:
     with np.errstate(all='ignore'): apart = c.analytical - c.numerical
     shown = np.where(marked, -np.minimum(1, .3 + np.log10(np.maximum(off, 1)) / 4), 0)
     panels = [_panel('Measured', c.numerical, sign(c.numerical), none, c, rows, columns, frame), _panel(claimed, c.analytical, sign(c.analytical), none, c, rows, columns, frame),
-              _panel('Difference', apart, shown, marked, c, rows, columns, frame)]
+              _panel('Difference', apart, shown, marked, c, rows, columns, frame, lambda v, wrong: number(v, 3) if wrong else '≈ 0' if v else '0')]
     return f'{sheet}<div class="agnb ag-jac">{said}{"".join(panels)}</div>'
 
 class Jacobians:

@@ -418,10 +418,12 @@ def docs(options):
 
 def bench(options):
     environment()
-    script = ROOT / "benchmarks" / "run.py"
-    if not script.exists():
-        raise Problem("{} is missing: the clone is incomplete.".format(script))
-    return python(script, *options.arguments)
+    arguments = list(options.arguments)
+    scripts = {path.stem: path for path in (ROOT / "benchmarks").glob("*.py")}
+    name = arguments.pop(0) if arguments and arguments[0] in scripts else "run"
+    if name not in scripts:
+        raise Problem("{} is missing: the clone is incomplete.".format(ROOT / "benchmarks" / "run.py"))
+    return python(scripts[name], *arguments)
 
 
 def lint(options):
@@ -577,7 +579,7 @@ def parse(arguments):
     command(test, "Pass every test. All arguments go to pytest.", passes_on=True)
     sub = command(docs, "Build the documentation site in _docs. Further arguments go to docs/build.py.")
     sub.add_argument("--open", action="store_true", help="open it in the browser when it is built")
-    command(bench, "Measure speed. All arguments go to benchmarks/run.py.", passes_on=True)
+    command(bench, "Measure speed. All arguments go to benchmarks/run.py; a first one such as 'scale' names another script there.", passes_on=True)
     sub = command(export, "Write the package and README.md from the notebooks.")
     sub.add_argument("--check", action="store_true", help="change nothing; fail if something is not fresh")
     sub = command(notebooks, "Run notebooks in place (default: all) and store clean outputs.")

@@ -267,7 +267,7 @@ def test_a_million_nodes_neither_recurse_nor_hang():
     begun = time.perf_counter()
     picture = draw(h, names=dict(x=x))
     assert time.perf_counter() - begun < 60
-    assert any("only the 100,000 nodes" in t for t in picture.records.notes) and len(picture.records.nodes) <= 60
+    assert any("only the 50,000 nodes" in t for t in picture.records.notes) and len(picture.records.nodes) <= 60
     assert any(n.kind == "more" for n in picture.records.nodes)
 
 

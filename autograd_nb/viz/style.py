@@ -11,6 +11,7 @@ import html
 import math
 import unicodedata
 from dataclasses import dataclass
+from functools import lru_cache
 import numpy as np
 
 # %% ../../nbs/viz/00_style.ipynb #e36098f8
@@ -141,6 +142,7 @@ SYMBOLS = dict(add='+', sub='−', rsub='−', mul='×', div='÷', neg='−x', p
     maximum='max', minimum='min', max='max', min='min', where='where', accumulategrad='leaf')
 _SUPERSCRIPT = str.maketrans('0123456789-.', '⁰¹²³⁴⁵⁶⁷⁸⁹⁻·')
 
+@lru_cache(1024)
 def short_name(node_name: str) -> str:
     "`'MulBackward0'` -> `'mul'`: PyTorch's node name without its ending, in lower case with underscores."
     s = node_name.split('::')[-1]
@@ -149,6 +151,7 @@ def short_name(node_name: str) -> str:
     out = ''.join(('_' + c if k and c.isupper() and not s[k-1].isupper() and s[k-1] != '_' else c).lower() for k, c in enumerate(s))
     return out
 
+@lru_cache(1024)
 def symbol(node_name: str, exponent=None) -> str:
     "The sign drawn for a node: `×` for MulBackward0, `x²` for PowBackward0 with exponent 2, else the operation's name."
     op = short_name(node_name)

@@ -39,6 +39,7 @@ import autograd_nb.ops.nn
 import autograd_nb.ops.normalisation
 import autograd_nb.ops.pointwise
 import autograd_nb.ops.pooling
+import autograd_nb.ops.recurrent
 import autograd_nb.ops.training     # noqa: F401  (these register their operations)
 from .ops.linalg import matmul as _matmul
 

@@ -178,7 +178,7 @@ v=nn.utils.parameters_to_vector([p]); print(v); nn.utils.vector_to_parameters(to
 
 # init
 torch.manual_seed(0)
-w=torch.empty(3,4); 
+w=torch.empty(3,4);
 for f,k in ((nn.init.uniform_,{}),(nn.init.normal_,dict(std=.1)),(nn.init.constant_,dict(val=2.)),(nn.init.ones_,{}),(nn.init.zeros_,{}),(nn.init.eye_,{}),(nn.init.xavier_uniform_,dict(gain=2.)),(nn.init.xavier_normal_,{}),(nn.init.kaiming_uniform_,dict(a=.1)),(nn.init.kaiming_normal_,dict(mode='fan_out',nonlinearity='relu')),(nn.init.trunc_normal_,dict(std=.5)),(nn.init.orthogonal_,dict(gain=.5)),(nn.init.sparse_,dict(sparsity=.5))): print(f.__name__, f(w,**k))
 print(nn.init.dirac_(torch.empty(2,2,3)), nn.init.calculate_gain('leaky_relu',.2), nn.init.calculate_gain('tanh'), nn.init.calculate_gain('relu'))
 attempt(nn.init.calculate_gain,'foo'); attempt(nn.init.eye_,torch.ones(2)); attempt(nn.init.xavier_uniform_,torch.ones(2)); attempt(nn.init.dirac_,torch.ones(2)); attempt(nn.init.kaiming_normal_,torch.ones(2,2),mode='x'); attempt(nn.init.orthogonal_,torch.ones(2)); attempt(nn.init.sparse_,torch.ones(2),.1)

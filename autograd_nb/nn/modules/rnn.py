@@ -19,18 +19,16 @@ from .module import Module
 from ..parameter import Parameter
 from ..utils.rnn import PackedSequence
 
-_linear, _sigmoid, _tanh, _relu = (REGISTRY[name].call for name in ('linear', 'sigmoid', 'tanh', 'relu'))
+_addmm, _linear, _lstm_cell, _sigmoid, _tanh, _relu = (REGISTRY[name].call for name in ('addmm', 'linear', 'lstm_cell', 'sigmoid', 'tanh', 'relu'))
 
 # %% ../../../nbs/nn/modules/07_rnn.ipynb #d5971511
-def rnn_step(gates_x, h, w_hh, b_hh, nonlinearity):
-    "The next memory of a plain cell, given `W_i x + b_i`."
-    return nonlinearity(gates_x + _linear(h, w_hh, b_hh))
+def rnn_step(sums, nonlinearity):
+    "The next memory of a plain cell, given both products."
+    return nonlinearity(sums)
 
-def lstm_step(gates_x, h, c, w_hh, b_hh, w_hr=None):
-    "The next pair of memories of an LSTM, given `W_i x + b_i`. `w_hr` projects `h`."
-    i, f, g, o = F.chunk(gates_x + _linear(h, w_hh, b_hh), 4, -1)
-    c = _sigmoid(f) * c + _sigmoid(i) * _tanh(g)
-    h = _sigmoid(o) * _tanh(c)
+def lstm_step(sums, c, w_hr=None):
+    "The next pair of memories of an LSTM, given both products and the second memory. `w_hr` projects `h`."
+    h, c, _ = _lstm_cell(sums, c)
     return (h if w_hr is None else _linear(h, w_hr)), c
 
 def gru_step(gates_x, h, w_hh, b_hh):
@@ -97,7 +95,7 @@ class RNNCell(RNNCellBase):
     def forward(self, input, hx=None):
         if self.nonlinearity not in ('tanh', 'relu'): raise RuntimeError(f'Unknown nonlinearity: {self.nonlinearity}')
         x, (h,), single = self._prepare(input, hx)
-        return _undone(rnn_step(_linear(x, self.weight_ih, self.bias_ih), h, self.weight_hh, self.bias_hh, _tanh if self.nonlinearity == 'tanh' else _relu), single)
+        return _undone(rnn_step(_linear(x, self.weight_ih, self.bias_ih) + _linear(h, self.weight_hh, self.bias_hh), _tanh if self.nonlinearity == 'tanh' else _relu), single)
 
 class LSTMCell(RNNCellBase):
     "One step of an LSTM: `h, c = cell(x, (h, c))`."
@@ -105,7 +103,7 @@ class LSTMCell(RNNCellBase):
 
     def forward(self, input, hx=None):
         x, (h, c), single = self._prepare(input, hx, ('0', '1'))
-        h, c = lstm_step(_linear(x, self.weight_ih, self.bias_ih), h, c, self.weight_hh, self.bias_hh)
+        h, c = lstm_step(_linear(x, self.weight_ih, self.bias_ih) + _linear(h, self.weight_hh, self.bias_hh), c)
         return _undone(h, single), _undone(c, single)
 
 class GRUCell(RNNCellBase):
@@ -119,15 +117,18 @@ class GRUCell(RNNCellBase):
 # %% ../../../nbs/nn/modules/07_rnn.ipynb #596e4adc
 def _step_function(mode, weights):
     w_hh, b_hh, w_hr = weights[1], weights[3], weights[4]
-    if mode == 'LSTM': return lambda gates, state: lstm_step(gates, *state, w_hh, b_hh, w_hr)
     if mode == 'GRU': return lambda gates, state: (gru_step(gates, *state, w_hh, b_hh),)
+    across = F.t(w_hh)
+    if mode == 'LSTM': return lambda gates, state: lstm_step(_addmm(gates, state[0], across), state[1], w_hr)
     nonlinearity = _tanh if mode == 'RNN_TANH' else _relu
-    return lambda gates, state: (rnn_step(gates, *state, w_hh, b_hh, nonlinearity),)
+    return lambda gates, state: (rnn_step(_addmm(gates, state[0], across), nonlinearity),)
 
 def run_layer(mode, x, state, weights, reverse, batch_sizes=None):
     "One direction of one layer over `x` (steps, batch, features), or packed (rows, features) with `batch_sizes`: what it says at each step, and its last memories."
     step = _step_function(mode, weights)
-    gates = _linear(x, weights[0], weights[2])
+    bias = weights[2]
+    if mode != 'GRU' and bias is not None: bias = bias + weights[3]         # for the others the two biases act as one
+    gates = _linear(x, weights[0], bias)
     if batch_sizes is None:
         gates = F.unbind(gates, 0)
         said = []

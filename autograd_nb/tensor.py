@@ -24,7 +24,7 @@ from .arrays.random import default_generator
 from .functions import Size, as_operand, cast, into
 from .graph import engine
 from .graph.errors import (assigned_error, called, device_error, fits_error, freed_error, item_error, leaf_error, no_gpu_error, not_float_error, not_recorded, numpy_error, own_copy, result_type_error, statement, teach)
-from .graph.levels import FUNCTION, WRAPPERS, Facade, Plain, adopt, at_captured, captured_error, like, may_fill, ready, refused, sample, tracked, transforming, write
+from .graph.levels import FUNCTION, WRAPPERS, Facade, Plain, adopt, at_captured, captured_error, like, may_fill, ready, refused, sample, shielded, tracked, transforming, write
 from .graph.modes import LOCAL, SWITCH, tick
 from .graph.node import (INFERENCE, JOURNAL, AccumulateGrad, Exotic, GradBox, Meta, Node, OutputEdge, TensorBase, Writes, _tensor_class, attach, caller, extra, hooks_of, remember, tensor_like, tensor_of)
 from .graph.op import REGISTRY, bind
@@ -275,11 +275,11 @@ def refuse_overlap(array, other):
     if array.strides == other.strides and array.shape == other.shape and array.__array_interface__['data'] == other.__array_interface__['data']: return
     raise RuntimeError('unsupported operation: some elements of the input tensor and the written-to tensor refer to a single memory location. Please clone() the tensor before performing the operation.')
 
-def reshaped(name):
+def reshaped(name, function=None):
     "The in-place twin `name_` of a function that changes a tensor's shape: the tensor itself becomes the view."
-    function = getattr(F, name)
+    function = function or getattr(F, name)
     def method(self, *args, **kwargs):
-        refuse_write(self, LOCAL.modes.grad, name + '_')
+        refuse_write(self, LOCAL.modes.grad and self.requires_grad, name + '_')
         view = function(self, *args, **kwargs)
         if self.__class__ in WRAPPERS:
             self.__dict__.update(view.__dict__)
@@ -309,7 +309,7 @@ def in_place(name, function):
                 return self
         for a in args:
             if isinstance(a, TensorBase) and a is not self and a._array is not self._array: refuse_overlap(self._array, a._array)
-        if modes.saving is None: return overwrite(self, function(self, *args, **kwargs), note)
+        if modes.saving is None: return overwrite(self, function(shielded(self, args) if modes.transforms else self, *args, **kwargs), note)
         before = modes.change(writing=self._array)      # what hooks are given to keep must outlast the write
         try: result = function(self, *args, **kwargs)
         finally: modes.change(**before)
@@ -806,7 +806,8 @@ class Tensor(TensorBase):
 
     def _draw(self, values, name):
         if LOCAL.modes.transforms: may_fill(self)
-        return overwrite(self, tensor_like(np.asarray(values, self._array.dtype).reshape(self._array.shape)), name)
+        values = tensor_like(np.asarray(values, self._array.dtype).reshape(self._array.shape))
+        return overwrite(self, values if self._node is None else REGISTRY['copied'].call(self, values), name)
     def normal_(self, mean=0, std=1, *, generator=None):
         "Fill with normal numbers of the given mean and standard deviation."
         a = (generator or default_generator).normal(self._array.shape, self._array.dtype)

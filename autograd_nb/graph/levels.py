@@ -7,8 +7,8 @@ __all__ = ['SAVED_HOOKS', 'KINDS', 'WRAPPERS', 'FUNCTION', 'TANGENTS', 'Level', 
            'refused', 'Facade', 'item_error', 'control_flow_error', 'dynamic_error', 'escaped_error', 'Wrapper',
            'BatchedKind', 'DualKind', 'RecordedKind', 'adopt', 'batched', 'dual', 'recorded', 'at', 'settled',
            'innermost', 'relate', 'dispatch', 'Batch', 'Tangents', 'LevelNode', 'arrays_of', 'Record', 'write',
-           'at_captured', 'captured_error', 'promote', 'demote', 'watch_index', 'like', 'chance', 'draw', 'sample',
-           'may_fill', 'ready', 'looped', 'slow_warning', 'tracked']
+           'shielded', 'at_captured', 'captured_error', 'promote', 'demote', 'watch_index', 'like', 'chance', 'draw',
+           'sample', 'may_fill', 'ready', 'looped', 'slow_warning', 'tracked']
 
 # %% ../../nbs/graph/05_levels.ipynb #8c06ec01
 import functools
@@ -312,7 +312,7 @@ def dispatch(op, args, statics):
         return NotImplemented if level is None else level.process(op, args, statics)
     return op.general(*args, **statics) if level is None else level.process(op, args, statics)
 
-# %% ../../nbs/graph/05_levels.ipynb #6df60b90
+# %% ../../nbs/graph/05_levels.ipynb #8e27633e
 class Batch(Level):
     "The level of one `vmap` over `size` examples. `randomness`: 'error', 'same' or 'different'."
     title = 'vmap'
@@ -324,6 +324,8 @@ class Batch(Level):
             mine = a.__class__ is kind and a._level is self
             values.append(a._value if mine else a)
             flags.append(mine)
+        while values[-1] is None:               # optional inputs that are not there
+            del values[-1], flags[-1]
         if 'index' in statics and any(self._holds(i) for i in statics['index']): return self._indexed(op, values, flags, statics)
         if op.promote is not None and not op.variadic and len(args) > 1: values = self._one_dtype(op, args, values)
         if op.batch is None: return self._loop(op, values, flags, statics)
@@ -582,7 +584,7 @@ class Record(Level):
 
     def custom(self, cls, args, kwargs): return FUNCTION['apply_recorded'](cls, args, kwargs, self)
 
-# %% ../../nbs/graph/05_levels.ipynb #6c4f97e6
+# %% ../../nbs/graph/05_levels.ipynb #426e07f2
 def write(x, result, name, overwrite):
     "Put `result` into `x` in place, one of them being wrapped; `overwrite` is the tensor floor's way of doing so."
     x_level = x._level if x.__class__ in WRAPPERS and x._level.alive else None
@@ -609,6 +611,11 @@ def write(x, result, name, overwrite):
         if t is not x._tangent: overwrite(x._tangent, t, name)
         return x
     return _write_recorded(x, result, name, overwrite, level)
+
+def shielded(x, args):
+    "What an in-place operation on `x` should compute with: a copy, if nodes of the levels below will save it, which is about to be overwritten."
+    if x.__class__ not in WRAPPERS or not LOCAL.modes.grad: return x
+    return REGISTRY['clone'].call(x, order='K') if any(isinstance(a, TensorBase) and a._node is not None for a in (x, *args)) else x
 
 def _same_shape(x, result):
     if tuple(x.shape) != tuple(result.shape): raise RuntimeError(f"output with shape {list(x.shape)} doesn't match the broadcast shape {list(result.shape)}")

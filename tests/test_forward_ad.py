@@ -1,0 +1,179 @@
+"""Forward mode: dual tensors beside PyTorch's, nested levels, and every operation's rule against differences."""
+
+import pytest
+from _transforms import check, programs
+
+import autograd_nb as torch
+from autograd_nb.autograd import forward_ad as fw
+
+PROGRAMS = programs("""
+def run():
+    x=R(2); t=R(2,seed=1)
+    with fw.dual_level():
+        d=fw.make_dual(x,t); y=d.sin()*2
+        return fw.unpack_dual(y)
+p,t=run(); r=p,t
+
+with fw.dual_level() as l: r=l
+
+r=fw.make_dual(R(2),R(2))
+
+x=R(2)
+with fw.dual_level():
+    d=fw.make_dual(x,R(2,seed=1)); x.add_(1); r=(fw.unpack_dual(d)[0]==x).all(), fw.unpack_dual(d)[1] is not None
+
+foo,bar=R(2),R(2,seed=1)
+with fw.dual_level():
+    d=fw.make_dual(foo,bar); d*=2; r=(fw.unpack_dual(foo)[1],bar,fw.unpack_dual(d)[1],foo)
+
+foo,bar=R(2),R(2,seed=1)
+with fw.dual_level():
+    d=fw.make_dual(foo,bar); v=d.narrow(0,0,1); v*=2; r=fw.unpack_dual(foo)[1],fw.unpack_dual(d)[1],fw.unpack_dual(v)[1]
+
+with fw.dual_level():
+    d=fw.make_dual(R(2),R(2,seed=1)); baz=R(2,seed=3); baz+=d; r=fw.unpack_dual(baz)[1]
+
+baz=R(2,seed=3)
+with fw.dual_level():
+    d=fw.make_dual(R(2),R(2,seed=1)); baz[0]=d[0]; r=fw.unpack_dual(baz)[1]
+r=r,baz
+
+baz=R(2,seed=3)
+with fw.dual_level():
+    d=fw.make_dual(R(2),R(2,seed=1)); v=baz.detach(); v+=d; r=fw.unpack_dual(baz)[1],fw.unpack_dual(v)[1]
+
+foo,bar=R(2).requires_grad_(),R(2,seed=1).requires_grad_()
+with fw.dual_level():
+    d=fw.make_dual(foo,bar); p,t=fw.unpack_dual(d)
+    r=torch.autograd.grad(p.sum(),(foo,bar),retain_graph=True,allow_unused=True),torch.autograd.grad(t.sum(),(foo,bar),retain_graph=True,allow_unused=True)
+
+foo,bar=R(2).requires_grad_(),R(2,seed=1).requires_grad_()
+with fw.dual_level():
+    d=fw.make_dual(foo,bar); p,t=fw.unpack_dual(d.detach()); r=p,t
+
+foo,bar=R(2).requires_grad_(),R(2,seed=1).requires_grad_()
+with fw.dual_level():
+    d=fw.make_dual(foo,bar)
+    with torch.no_grad(): o=d*3
+    p,t=fw.unpack_dual(o); r=p,t
+
+foo,bar=R(2).requires_grad_(),R(2,seed=1)
+with fw.dual_level():
+    d=fw.make_dual(foo,bar); y=(d**3).sum(); g,=torch.autograd.grad(y,d); r=fw.unpack_dual(g)
+
+foo,bar=R(2).requires_grad_(),R(2,seed=1)
+with fw.dual_level():
+    d=fw.make_dual(foo,bar); y=(d**3).sum(); g,=torch.autograd.grad(y,foo,create_graph=True); r=fw.unpack_dual(g)
+
+foo,bar=R(2).requires_grad_(),R(2,seed=1)
+with fw.dual_level():
+    d=fw.make_dual(foo,bar); y=(d**3).sum(); y.backward(); r=fw.unpack_dual(foo.grad)
+
+foo=R(2)
+with fw.dual_level():
+    d=fw.make_dual(foo,R(2,seed=1)); g=grad(lambda x:(x**3).sum())(d); r=fw.unpack_dual(g)
+
+with fw.dual_level():
+    d=fw.make_dual(R(2),R(2,seed=1)); r=fw.unpack_dual(torch.stack([d,d*2]).sum(0))
+
+with fw.dual_level():
+    d=fw.make_dual(R(2),R(2,seed=1)); y=d.long(); r=fw.unpack_dual(y)[1], fw.unpack_dual(d>0)[1]
+
+with fw.dual_level():
+    x=R(2); d=fw.make_dual(x,R(2,seed=1)); print(d, d*2); r=str(d)
+
+with fw.dual_level():
+    d=fw.make_dual(R(2),R(2,seed=1))
+    with fw._set_fwd_grad_enabled(False): y=d*2
+    r=fw.unpack_dual(y)[1], fw.unpack_dual(d*2)[1]
+
+fw.enter_dual_level(); d=fw.make_dual(R(2),R(2,seed=1)); fw.exit_dual_level(); r=fw.unpack_dual(d)
+
+with fw.dual_level(): r=fw.make_dual(R(2),R(3))
+
+with fw.dual_level(): r=fw.make_dual(R(2).long(),R(2))
+
+with fw.dual_level(): r=fw.make_dual(fw.make_dual(R(2),R(2)),R(2))
+
+with fw.dual_level(): r=fw.make_dual(R(2),fw.make_dual(R(2),R(2)))
+
+r=fw.exit_dual_level()
+
+with fw.dual_level():
+    d=fw.make_dual(R(2,2),R(2,2,seed=1)); r=[fw.unpack_dual(q) for q in (d.view(-1),d.T,d[0],d.unsqueeze(0),d.clone(),d.sum(),d.max(),d@d, torch.linalg.det(d), d.reshape(4), d.expand(2,2,2))]
+
+with fw.dual_level():
+    d=fw.make_dual(R(3),R(3,seed=1)); r=fw.unpack_dual(torch.nn.functional.linear(d,R(2,3))), fw.unpack_dual(d.sort()[0]), fw.unpack_dual(torch.where(d>0,d,0.))
+
+with fw.dual_level():
+    d=fw.make_dual(R(3),R(3,seed=1)); a,b=d.split([1,2]); r=fw.unpack_dual(b)
+
+m=torch.nn.Linear(3,2).double()
+with torch.no_grad():
+    for q in m.parameters(): q.fill_(.5)
+with fw.dual_level():
+    for n,q in list(m.named_parameters()):
+        delattr(m,n); setattr(m,n,fw.make_dual(q,torch.ones_like(q)))
+    r=fw.unpack_dual(m(R(3)))
+
+with fw.dual_level():
+    d=fw.make_dual(R(3).float(),R(3,seed=1).float()); r=fw.unpack_dual(d.double()), fw.unpack_dual(d+R(3))
+
+with fw.dual_level():
+    c=torch.complex(R(2),R(2,seed=1)); d=fw.make_dual(c,torch.complex(R(2,seed=2),R(2,seed=3))); r=[fw.unpack_dual(q) for q in (d*d,d.abs(),d.real,d.conj().resolve_conj(),d.exp())]
+
+with torch.inference_mode():
+    with fw.dual_level():
+        d=fw.make_dual(R(3),R(3,seed=1)); r=fw.unpack_dual(d.sin()); r=(r[0].clone()==0).any().item(), r[1] is None
+""")
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_same_as_pytorch(program):
+    check(program)
+
+
+def test_levels_nest():
+    "The tangent of a tangent: the second derivative of x ** 3 at 2."
+    x, one = torch.tensor(2.0), torch.tensor(1.0)
+    with fw.dual_level() as outer:
+        a = fw.make_dual(x, one)
+        with fw.dual_level() as inner:
+            y = fw.make_dual(a, one) ** 3
+            first = fw.unpack_dual(y).tangent
+        assert (outer, inner) == (0, 1)
+        assert fw.unpack_dual(first).tangent.item() == 12.0
+        assert fw.unpack_dual(first).primal.item() == 12.0
+
+
+def test_a_tensor_written_into_is_itself_again_after_the_level():
+    x = torch.zeros(3)
+    view = x[1:]
+    with fw.dual_level():
+        x[0] = fw.make_dual(torch.tensor(1.0), torch.tensor(5.0))
+        view.mul_(2)
+        view[0] = fw.make_dual(torch.tensor(2.0), torch.tensor(7.0))
+        assert fw.unpack_dual(x).tangent.tolist() == [5.0, 7.0, 0.0]
+        assert fw.unpack_dual(view).tangent.tolist() == [7.0, 0.0]
+    assert type(x) is torch.Tensor and type(view) is torch.Tensor
+    assert x.tolist() == [1.0, 2.0, 0.0] and view.tolist() == [2.0, 0.0]
+    x.add_(1)
+    assert view.tolist() == [3.0, 1.0]
+
+
+def test_a_dual_tensor_outlives_its_level_without_its_tangent():
+    with fw.dual_level():
+        d = fw.make_dual(torch.ones(2), torch.ones(2)) * 3
+    assert (d + 1).tolist() == [4.0, 4.0]
+    assert repr(d) == repr(torch.full((2,), 3.0))
+    with fw.dual_level():
+        assert fw.unpack_dual(d).tangent is None
+
+
+def test_forward_over_reverse():
+    x, v = torch.tensor([1.0, 2.0], requires_grad=True), torch.tensor([1.0, -1.0])
+    with fw.dual_level():
+        d = fw.make_dual(x, v)
+        (g,) = torch.autograd.grad((d**3).sum(), x)
+        assert fw.unpack_dual(g).tangent.tolist() == [6.0, -12.0]

@@ -1,0 +1,457 @@
+"""Function transforms: programs beside PyTorch, compositions against each other, and every operation's second derivative, forward over reverse."""
+
+import numpy as np
+import pytest
+from _transforms import check, programs
+from test_vmap import DIFFERENTIABLE, pulled
+
+import autograd_nb as torch
+from autograd_nb.func import functional_call, grad, hessian, jacfwd, jacrev, jvp, linearize, vjp, vmap
+
+PROGRAMS = programs("""
+x=R(); r=grad(torch.sin)(x)
+
+x=R(); r=grad(grad(torch.sin))(x)
+
+r=grad(lambda d: d['a'].sum()*d['b'][0].sin().sum())({'a':R(2),'b':(R(3),)})
+
+r=grad(lambda x,y:(x*y).sum(),argnums=(0,1))(R(3),R(3,seed=1))
+
+r=grad(lambda x,y:(x*y).sum(),argnums=-1)(R(3),R(3,seed=1))
+
+r=grad(lambda x:(x.sum(),{'a':x.sin()}),has_aux=True)(R(3))
+
+r=grad_and_value(lambda x:(x.sum(),{'a':x.sin()}),has_aux=True)(R(3))
+
+x=R(3).requires_grad_(); r=grad(lambda x:(x**2).sum())(x)
+
+x=R(3).requires_grad_(); r=torch.autograd.grad(grad(lambda x:(x**3).sum())(x).sum(),x)
+
+x=R().requires_grad_()
+with torch.no_grad(): r=grad(torch.sin)(x)
+
+def f(x):
+    with torch.no_grad(): shift=x**2
+    return x**2-shift
+x=R(); r=(grad(f)(x),grad(grad(f))(x)); x=R().requires_grad_(); y=grad(f)(x); r=r+(torch.autograd.grad(y,x)[0],)
+
+def f(x):
+    with torch.no_grad(): shift=x**2
+    return x**2-shift
+x=R().requires_grad_()
+with torch.no_grad(): r=grad(f)(x)
+
+def h(x):
+    with torch.no_grad(): shift=grad(lambda x:0.25*x**4)(x)
+    return x**3-shift
+x=torch.tensor(1.5,requires_grad=True); y=grad(h)(x); r=(y,torch.autograd.grad(y,x)[0])
+
+def f(x):
+    with torch.no_grad(): shift=x**3
+    return x**3-shift
+def g(x):
+    r1=grad(f)(x)
+    with torch.no_grad(): shift=grad(f)(x)
+    return r1-shift
+x=R().requires_grad_(); y=grad(g)(x); r=(y,torch.autograd.grad(y,x)[0])
+
+def h(x):
+    with torch.no_grad(): gv,v=grad_and_value(lambda x:x**3)(x)
+    return x**3-v
+x=torch.tensor(1.6,requires_grad=True); y=grad(h)(x); r=(y,torch.autograd.grad(y,x)[0])
+
+x=torch.tensor(2.,requires_grad=True)
+with torch.no_grad():
+    out,vf=vjp(lambda x:x**2,x); y,=vf(torch.tensor(1.))
+r=(y,out)
+
+x=torch.tensor(3.14,requires_grad=True); out,vf=vjp(lambda x:x**2,x)
+with torch.no_grad(): y,=vf(torch.tensor(1.))
+r=(y,out,torch.autograd.grad(out,x)[0])
+
+x=torch.tensor(3.14,requires_grad=True)
+with torch.no_grad(): out,vf=vjp(lambda x:x**2,x)
+y,=vf(torch.tensor(1.)); r=(y,out,torch.autograd.grad(y,x)[0])
+
+x=R(3); r=vjp(lambda x:x,x)[1](R(3,seed=2))
+
+x=R(3); out,vf=vjp(lambda x:(x,x.sin()),x); r=vf((R(3,seed=2),R(3,seed=3)))
+
+out,vf=vjp(lambda x:{'a':x.sin(),'b':[x]},R(3)); r=vf({'a':R(3,seed=1),'b':[R(3,seed=2)]}),out
+
+out,vf,aux=vjp(lambda x:(x.sin(),x.cos()),R(3),has_aux=True); r=out,aux,vf(R(3,seed=1))
+
+r=jvp(torch.sin,(R(3),),(R(3,seed=1),))
+
+r=jvp(lambda x,y:(x*y,{'z':y.exp()}),(R(3),R(3,seed=2)),(R(3,seed=1),R(3,seed=3)))
+
+r=jvp(lambda x:torch.ones(2),(R(3),),(R(3),))
+
+r=jvp(lambda x:torch.ones(2),(R(3),),(R(3),),strict=True)
+
+r=jvp(lambda x:(x.sin(),x.cos()),(R(3),),(R(3),),has_aux=True)
+
+r=jacrev(lambda x:x.sin())(R(3))
+
+r=jacfwd(lambda x:x.sin())(R(3))
+
+r=jacrev(lambda x,y:(x*y.sum(),{'k':x.outer(y)}),argnums=(0,1))(R(3),R(2))
+
+r=jacfwd(lambda x,y:(x*y.sum(),{'k':x.outer(y)}),argnums=(1,0))(R(3),R(2))
+
+r=jacrev(lambda x:(x.sin(),x),has_aux=True)(R(3))
+
+r=jacfwd(lambda x:(x.sin(),x),has_aux=True)(R(3))
+
+r=jacrev(lambda x:x.sin(),chunk_size=2)(R(5)), jacrev(lambda x:x.sin(),chunk_size=1)(R(5))
+
+r=jacrev(lambda d:d['a']*d['b'])({'a':R(3),'b':R(3,seed=1)})
+
+r=hessian(lambda x:(x**3).sum()*x[0])(R(4))
+
+r=hessian(lambda x,y:(x*y).sin().sum(),argnums=(0,1))(R(3),R(3,seed=1))
+
+r=vmap(hessian(lambda x:(x**3).sum()*x[0]))(R(2,4))
+
+r=vmap(jacrev(lambda x:x.sin()*x.sum()))(R(2,4))
+
+r=jacrev(vmap(lambda x:x.sin()*x.sum()))(R(2,4))
+
+r=jacfwd(jacfwd(lambda x:x.sin()*x.sum()))(R(3)),jacrev(jacrev(lambda x:x.sin()*x.sum()))(R(3)),jacrev(jacfwd(lambda x:x.sin()*x.sum()))(R(3))
+
+r=jvp(grad(lambda x:(x**3).sum()),(R(3),),(R(3,seed=1),))
+
+r=jvp(lambda x:jvp(lambda y:y**3*x,(x,),(torch.ones(3,dtype=torch.float64),))[1],(R(3),),(R(3,seed=1),))
+
+r=grad(lambda x:jvp(torch.sin,(x,),(x,))[1].sum())(R(3))
+
+r=grad(lambda x:vmap(lambda v:v.sin()*x.sum())(x).sum())(R(3))
+
+r=vmap(grad(lambda w,x:(x@w).sin().sum()),in_dims=(None,0))(R(3,2),R(4,3))
+
+x=R(3).requires_grad_(); r=jvp(torch.sin,(x,),(R(3),)); r=r+torch.autograd.grad(r[1].sum(),x)
+
+def f(x):
+    y=x.clone(); y[0]=1.; y[1:].mul_(x[1:]); return y
+r=vmap(f)(R(2,3)), grad(lambda x:f(x).sum())(R(3)), jvp(f,(R(3),),(R(3,seed=1),)), vmap(grad(lambda x:f(x).sum()))(R(2,3)), jacrev(f)(R(3)), jacfwd(f)(R(3)), hessian(lambda x:(f(x)**2).sum())(R(3))
+
+def f(x):
+    y=x.clone(); y0=y[0]; y0.sin_(); return y.sum()
+r=grad(f)(R(3)), vmap(grad(f))(R(2,3)), jacfwd(grad(f))(R(3))
+
+def f(x):
+    y=x.clone(); y0=y[0]; y.sin_(); return y0
+r=grad(f)(R(3)), vmap(grad(f))(R(2,3)), jvp(grad(f),(R(3),),(R(3,seed=1),))
+
+c=R(3)
+def f(x):
+    c.copy_(x); return (x*c).sum()
+r=grad(f)(R(3,seed=1))
+
+c=R(3)
+def f(x):
+    c.copy_(x); return (x*c).sum()
+r=jvp(f,(R(3,seed=1),),(R(3),))
+
+def f(x):
+    y=torch.zeros(3,dtype=x.dtype); y[0]=x[0]; y[1:]=x[1:]*2; return (y*x).sum()
+r=grad(f)(R(3)), jvp(f,(R(3),),(R(3,seed=1),)), hessian(f)(R(3))
+
+def f(x):
+    y=torch.zeros_like(x); y[0]=x[0]; y[1:]=x[1:]*2; return (y*x).sum()
+r=vmap(f)(R(2,3)), vmap(grad(f))(R(2,3)), jacrev(jacfwd(f))(R(3))
+
+r=grad(lambda x: x.sin_().sum())(R(3))
+
+r=vmap(lambda x: x.requires_grad_())(R(3))
+
+r=grad(lambda x: x.data.sum())(R(3))
+
+r=grad(lambda x:x)(R(3))
+
+r=grad(lambda x:2.)(R(3))
+
+r=grad(lambda x:x.sum())(torch.arange(3))
+
+e=[]
+def f(x):
+    y=x.sin(); e.append(y); return y.sum()
+vmap(grad(f))(R(2,3)); r=e[0]+1
+
+class M(torch.autograd.Function):
+    generate_vmap_rule=True
+    @staticmethod
+    def forward(x): return x**3
+    @staticmethod
+    def setup_context(ctx,i,o): ctx.save_for_backward(i[0]); ctx.save_for_forward(i[0])
+    @staticmethod
+    def backward(ctx,g):
+        x,=ctx.saved_tensors; return g*3*x**2
+    @staticmethod
+    def jvp(ctx,t):
+        x,=ctx.saved_tensors; return t*3*x**2
+f=lambda x:M.apply(x).sum()
+r=vmap(M.apply)(R(3)),vmap(grad(M.apply))(R(3)),grad(lambda x:vmap(M.apply)(x).sum())(R(3)),jacrev(M.apply)(R(3)),jacfwd(M.apply)(R(3)),hessian(f)(R(3)),jvp(grad(f),(R(3),),(R(3),)),vmap(vmap(M.apply))(R(2,3)),vmap(hessian(f))(R(2,3))
+
+class M(torch.autograd.Function):
+    @staticmethod
+    def forward(x,y): return x*y,x+y
+    @staticmethod
+    def setup_context(ctx,i,o): ctx.save_for_backward(*i)
+    @staticmethod
+    def backward(ctx,g,h):
+        x,y=ctx.saved_tensors; return g*y+h,g*x+h
+    @staticmethod
+    def vmap(info,in_dims,x,y):
+        print(info.batch_size,info.randomness,in_dims)
+        return M.apply(x if in_dims[0] is not None else x.expand(info.batch_size,*x.shape),y if in_dims[1] is not None else y.expand(info.batch_size,*y.shape)),(0,0)
+r=vmap(M.apply,in_dims=(0,None))(R(3,2),R(2)),vmap(lambda x,y:M.apply(x,y)[0],in_dims=(None,0))(R(2),R(3,2)),vmap(grad(lambda x,y:(M.apply(x,y)[0]).sum(),argnums=(0,1)))(R(3,2),R(3,2))
+
+class M(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx,x): return x**3
+    @staticmethod
+    def backward(ctx,g): return g
+r=grad(M.apply)(R())
+
+class M(torch.autograd.Function):
+    @staticmethod
+    def forward(x): return x**3
+    @staticmethod
+    def setup_context(ctx,i,o): pass
+    @staticmethod
+    def backward(ctx,g): return g
+r=vmap(M.apply)(R(3))
+
+x=R(3).requires_grad_(); y=x**3; r=torch.autograd.grad(y,x,torch.eye(3,dtype=torch.float64),is_grads_batched=True)
+
+x=R(3).requires_grad_(); y=x**3; r=vmap(lambda v:torch.autograd.grad(y,x,v)[0])(torch.eye(3,dtype=torch.float64))
+
+x=R(3).requires_grad_(); y=x**3; r=vmap(lambda v:torch.autograd.grad(y,x,v,create_graph=True)[0])(torch.eye(3,dtype=torch.float64)); r=r,torch.autograd.grad(r.sum(),x)
+
+def f(x):
+    y=torch.autograd.functional.jacobian(lambda x:x.sin().sum(),x); return y
+r=vmap(f)(R(2,3))
+
+def f(x):
+    y=torch.autograd.functional.jacobian(lambda x:x.sin().sum(),x); return y
+r=grad(f)(R())
+
+with torch.autograd.graph.save_on_cpu(): r=grad(torch.sin)(R())
+
+def f(x):
+    with torch.autograd.graph.save_on_cpu(): return torch.sin(x)
+r=grad(f)(R())
+
+m=torch.nn.Linear(2,3).double(); p=dict(m.named_parameters())
+with torch.no_grad():
+    for q in p.values(): q.fill_(.3)
+r=functional_call(m,p,(R(2),)),grad(lambda p:functional_call(m,p,(R(2),)).sum())({k:v.detach() for k,v in p.items()})
+
+m=torch.nn.Sequential(torch.nn.Linear(2,3),torch.nn.ReLU(),torch.nn.Linear(3,1)).double()
+with torch.no_grad():
+    for i,q in enumerate(m.parameters()): q.fill_(.3+i)
+p={k:v.detach() for k,v in m.named_parameters()}
+def loss(p,x,y): return ((functional_call(m,p,(x,))-y)**2).mean()
+r=vmap(grad(loss),in_dims=(None,0,0))(p,R(5,2),R(5,1)), vmap(grad_and_value(loss),in_dims=(None,0,0))(p,R(5,2),R(5,1))
+
+ms=[torch.nn.Linear(2,3).double() for _ in range(3)]
+with torch.no_grad():
+    for i,m in enumerate(ms):
+        for q in m.parameters(): q.fill_(.3+i)
+p,b=stack_module_state(ms); import copy; base=copy.deepcopy(ms[0])
+r=vmap(lambda p,b,x:functional_call(base,(p,b),(x,)),in_dims=(0,0,None))(p,b,R(4,2)), {k:v for k,v in p.items()}, b
+
+r=functional_call(torch.nn.Linear(2,3),{'weight':torch.ones(3,2)},(torch.ones(2),),strict=True)
+
+r=functional_call(torch.nn.Linear(2,3),({'weight':torch.ones(3,2)},{'weight':torch.ones(3,2)}),(torch.ones(2),))
+
+r=functional_call(torch.nn.Linear(2,3),3,(torch.ones(2),))
+
+r=stack_module_state([])
+
+m=torch.nn.BatchNorm1d(3,track_running_stats=False).double(); x=R(4,3); r=vmap(m)(R(2,4,3)), jacrev(m)(x).shape
+
+grad(lambda x:(print(x),x.sum())[1])(R(2)); r=0
+
+vmap(grad(lambda x:(print(x),x.sum())[1]))(R(2,2)); r=0
+
+r=linearize(torch.sin,R(3))[1](R(3,seed=1))
+
+r=linearize(lambda x,y:{'a':x*y},R(3),R(3))[1](R(3,seed=1),R(3,seed=2))
+
+out,l=linearize(torch.sin,R(3)); r=out,vmap(l)(torch.eye(3,dtype=torch.float64))
+
+r=linearize(torch.sin,R(3))[1](R(2))
+
+r=hessian(lambda x: x.prod())(R(4))
+
+r=jacfwd(lambda x: torch.randn(2).double()+x[:2],randomness='same')(R(4))
+
+r=jacrev(lambda x:torch.complex(x,x))(R(2))
+
+r=jacrev(lambda x:x,argnums=2)(R(2))
+
+r=jacfwd(lambda x:x.sin(),argnums=(0,0))(R(2))
+
+grad(grad(lambda x:(print(x),x.sum())[1]))(R()); r=0
+
+from collections import namedtuple
+P=namedtuple('P','a b')
+r=grad(lambda p:(p.a*p.b).sum())(P(R(2),R(2,seed=1))), vmap(lambda p:P(p.b,p.a))(P(R(2),R(2,seed=1)))
+
+r=jacrev(lambda w:w[torch.tensor([0,0,1])].sum(0))(R(2,3)), vmap(grad(lambda w,i:(w[i]**2).sum()),in_dims=(None,0))(R(5,2),torch.tensor([[3,1],[3,3]]))
+
+def f(x):
+    y=x.clone(); y.unsqueeze_(0); y.transpose_(0,1); return y
+r=vmap(f)(R(2,3)), grad(lambda x:f(x).sum())(R(3))
+""")
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_same_as_pytorch(program):
+    check(program)
+
+
+def draw(*shape, seed=0):
+    return torch.tensor(np.random.default_rng(seed).standard_normal(shape).tolist(), dtype=torch.float64)
+
+
+def close(a, b, tolerance=1e-6):
+    np.testing.assert_allclose(a.detach().numpy(), b.detach().numpy(), rtol=tolerance, atol=tolerance)
+
+
+# Every operation ------------------------------------------------------------------------------------------------
+
+
+def moves(case, function, chosen, seed=9):
+    "The tangents of `function` along random directions, and the same by central differences."
+    xs = case.example(0, (True,) * len(case.inputs))
+    rng = np.random.default_rng(seed)
+    along = [torch.from_numpy(np.asarray(rng.standard_normal(xs[i].shape) + (1j * rng.standard_normal(xs[i].shape) if xs[i].dtype.is_complex else 0))) for i in chosen]
+
+    def at(h):
+        here = list(xs)
+        for i, v in zip(chosen, along):
+            here[i] = xs[i] + v * h
+        return function(*here)
+
+    def some(*given):
+        here = list(xs)
+        for i, x in zip(chosen, given):
+            here[i] = x
+        return function(*here)
+
+    tangents = jvp(some, tuple(xs[i] for i in chosen), tuple(along))[1]
+    step = 1e-6
+    return tangents, [(p - m) / (2 * step) for p, m in zip(at(step), at(-step))]
+
+
+@pytest.mark.parametrize("case", DIFFERENTIABLE, ids=lambda c: c.id)
+def test_tangent(case):
+    for found, expected in zip(*moves(case, case.differentiable, case.floating)):
+        close(found, expected, 1e-5)
+
+
+@pytest.mark.parametrize("case", DIFFERENTIABLE, ids=lambda c: c.id)
+def test_tangent_of_the_gradient(case):
+    for found, expected in zip(*moves(case, pulled(case), case.floating)):
+        close(found, expected, 1e-4)
+
+
+# Compositions ---------------------------------------------------------------------------------------------------
+
+
+def bumpy(x):
+    y = torch.zeros(3, dtype=x.dtype)
+    y[0] = x[0] * x[1]
+    y[1:] = x[1:].sin() * x[0]
+    z = y.clone()
+    z[1:].mul_(x[:2])
+    return (z * torch.softmax(x, 0)).cumsum(0)
+
+
+ROUTES = {
+    "forward of reverse": lambda f: jacfwd(jacrev(f)), "reverse of forward": lambda f: jacrev(jacfwd(f)), "reverse twice": lambda f: jacrev(jacrev(f)), "forward twice": lambda f: jacfwd(jacfwd(f)),
+    "gradients of the Jacobian's entries": lambda f: lambda x: torch.stack([grad(lambda v, k=k: jacrev(f)(v).reshape(-1)[k])(x) for k in range(9)]).reshape(3, 3, 3),
+    "tangents of tangents": lambda f: lambda x: vmap(lambda a: vmap(lambda b: jvp(lambda v: jvp(f, (v,), (a,))[1], (x,), (b,))[1])(torch.eye(3, dtype=x.dtype)))(torch.eye(3, dtype=x.dtype)).permute(2, 0, 1),
+}
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_all_ways_to_the_second_derivative(route):
+    x, step = draw(3), 1e-5
+    expected = torch.stack([(jacrev(bumpy)(x + step * e) - jacrev(bumpy)(x - step * e)) / (2 * step) for e in torch.eye(3, dtype=x.dtype)], -1)
+    close(ROUTES[route](bumpy)(x), expected, 1e-5)
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_second_derivatives_of_a_batch(route):
+    def smooth(x):
+        return (x * x.roll(1)).sin() * torch.softmax(x, 0)
+
+    xs = draw(2, 3)
+    close(vmap(ROUTES[route](smooth))(xs), torch.stack([jacrev(jacrev(smooth))(x) for x in xs]))
+
+
+def test_perturbations_stay_apart():
+    "d/dx of x * (d/dy of (x + y) at y=1) is 1, not 2: the inner derivative must not see the outer variable move."
+    for inner in (lambda f, v: grad(f)(v), lambda f, v: jvp(f, (v,), (torch.tensor(1.0),))[1]):
+        for outer in (lambda f, v: grad(f)(v), lambda f, v: jvp(f, (v,), (torch.tensor(1.0),))[1]):
+            assert outer(lambda x, inner=inner: x * inner(lambda y: x + y, torch.tensor(1.0)), torch.tensor(1.0)).item() == 1.0
+
+
+def test_third_derivative_of_a_batch_of_functions():
+    f = lambda x, a: (x**4 * a).sum()  # noqa: E731
+    x, a = draw(2), draw(5)
+    found = vmap(lambda k: jvp(grad(grad(lambda s: f(x * s, k))), (torch.tensor(1.0, dtype=x.dtype),), (torch.tensor(1.0, dtype=x.dtype),))[1])(a)
+    close(found, 24 * (x**4).sum() * a)
+
+
+def test_gradients_of_captured_tensors_go_on():
+    w = draw(3).requires_grad_()
+    total = vmap(grad(lambda x: (w * x**2).sum()))(draw(4, 3)).sum()
+    total.backward()
+    close(w.grad, 2 * draw(4, 3).sum(0))
+
+
+def test_hessian_of_a_network():
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1)).double()
+    params = {k: v.detach() for k, v in net.named_parameters()}
+    x, y = draw(5, 3), draw(5, 1, seed=1)
+    loss = lambda p: ((functional_call(net, p, (x,)) - y) ** 2).mean()  # noqa: E731
+    found = hessian(loss)(params)
+    flat = torch.cat([v.reshape(-1) for v in params.values()])
+
+    def unflat(v):
+        parts = torch.split(v, [p.numel() for p in params.values()])
+        return {k: part.reshape(p.shape) for (k, p), part in zip(params.items(), parts)}
+
+    whole = jacrev(jacrev(lambda v: loss(unflat(v))))(flat)
+    joined = torch.cat([torch.cat([found[a][b].reshape(params[a].numel(), -1) for b in params], 1) for a in params])
+    close(joined, whole)
+    close(whole, whole.T)
+
+
+def test_linearize_runs_the_function_once():
+    calls = []
+
+    def f(x):
+        calls.append(1)
+        return x.sin() * x
+
+    x = draw(4)
+    out, push = linearize(f, x)
+    pushed = vmap(push)(torch.eye(4, dtype=x.dtype))
+    assert len(calls) == 1 and not pushed.requires_grad
+    close(out, f(x))
+    close(pushed, jacrev(f)(x).T)
+
+
+def test_pulling_back_twice_and_later():
+    out, pull = vjp(lambda x: x.exp(), draw(3))
+    assert not out.requires_grad
+    close(pull(torch.ones(3, dtype=out.dtype))[0], out)
+    close(pull(torch.ones(3, dtype=out.dtype) * 2)[0], out * 2)

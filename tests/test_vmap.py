@@ -1,0 +1,306 @@
+"""vmap: programs beside PyTorch, and every registered operation batched in every way against a loop over the examples."""
+
+import numpy as np
+import pytest
+from _transforms import check, programs
+
+import autograd_nb as torch
+from autograd_nb.func import grad, vjp, vmap
+from autograd_nb.graph.modes import observe
+from autograd_nb.graph.op import REGISTRY, N
+
+PROGRAMS = programs("""
+r=vmap(lambda x:vmap(lambda y:x*y)(R(3)))(R(2))
+
+r=vmap(torch.mul,in_dims=(0,None),out_dims=1)(R(3),R(2))
+
+r=vmap(torch.sum,in_dims=-1)(R(3,2)), vmap(torch.sum,in_dims=1)(R(3,2))
+
+r=vmap(lambda x:(x,x.sum()),out_dims=(1,0))(R(3,2))
+
+r=vmap(lambda x:(x,x.sum()),out_dims=-1)(R(3,2))
+
+r=vmap(lambda d:d['a']+d['b'],in_dims=({'a':0,'b':None},))({'a':R(3),'b':R()})
+
+r=vmap(lambda x,s:x*s,in_dims=(0,None))(R(3),2.)
+
+r=vmap(lambda x:torch.ones(2))(R(3))
+
+r=vmap(lambda x,*,k:x*k)(R(3),k=3.)
+
+r=vmap(torch.sin,chunk_size=2)(R(5,2)), vmap(lambda x:(x,x.sum()),chunk_size=2,out_dims=(1,0))(R(5,2))
+
+r=vmap(lambda x: x.sum())(R(0,3))
+
+r=vmap(lambda x,y: x)(R(2,3),R(3,3))
+
+r=vmap(lambda: 1)()
+
+r=vmap(lambda x:x)(1)
+
+r=vmap(lambda x:x,in_dims=(None,))(R(3))
+
+x=R(3,2); vmap(lambda x:x.add_(1))(x); r=x
+
+x=R(3,2); vmap(lambda x:x.mul_(2),in_dims=1)(x); r=x
+
+c=R(3)
+def f(x):
+    c.copy_(x); return (x*c).sum()
+r=vmap(f)(R(2,3))
+
+r=vmap(lambda x: x.item())(R(3))
+
+r=vmap(lambda x: x if x>0 else -x)(R(3))
+
+r=vmap(lambda x: float(x))(R(3))
+
+r=vmap(lambda x: torch.nonzero(x))(R(3,2))
+
+r=vmap(lambda x: x[x>0])(R(3,2))
+
+r=vmap(lambda x: torch.masked_select(x,x>0))(R(3,2))
+
+r=vmap(lambda x: torch.unique(x))(R(3,2))
+
+r=vmap(lambda x: torch.allclose(x,x))(R(3,2))
+
+r=vmap(lambda x: x.tolist())(R(3,2))
+
+r=vmap(lambda x: x.numpy())(R(3,2))
+
+r=vmap(lambda x: x.data)(R(3,2))
+
+r=vmap(lambda x: torch.rand(2))(R(3))
+
+r=vmap(lambda x:x+torch.randn(2,dtype=torch.float64),randomness='same')(R(3,2)).shape
+
+torch.manual_seed(0); r=vmap(lambda x:torch.randn(2),randomness='different')(R(3))
+
+torch.manual_seed(0); r=vmap(lambda x:torch.rand(2,3),randomness='same')(R(3))
+
+torch.manual_seed(0); r=vmap(lambda x:x.normal_(),randomness='different')(R(3,2))
+
+torch.manual_seed(0); r=vmap(lambda x:x.normal_(),randomness='same')(R(3,2))
+
+torch.manual_seed(0); r=vmap(lambda x:torch.zeros(2).uniform_(),randomness='different')(R(3,2))
+
+torch.manual_seed(0); r=vmap(lambda x:torch.zeros(2).uniform_(),randomness='error')(R(3,2))
+
+torch.manual_seed(0); r=vmap(lambda x:F.dropout(x),randomness='different')(torch.ones(3,20))
+
+torch.manual_seed(0); r=vmap(lambda x:F.dropout(x),randomness='same')(torch.ones(3,20))
+
+torch.manual_seed(0); r=vmap(lambda x:F.dropout(x),randomness='error')(torch.ones(3,20))
+
+torch.manual_seed(0); r=vmap(lambda x:torch.bernoulli(x),randomness='different')(torch.full((3,20),.5))
+
+torch.manual_seed(0); r=vmap(lambda x:torch.randint(0,10,(5,)),randomness='different')(torch.ones(3,20))
+
+torch.manual_seed(0); r=vmap(lambda x:torch.randperm(5),randomness='different')(torch.ones(3,20))
+
+torch.manual_seed(0); r=vmap(lambda x:torch.rand_like(x),randomness='different')(torch.ones(3,20))
+
+torch.manual_seed(0); r=vmap(lambda x:torch.normal(x,1.),randomness='different')(torch.ones(3,20))
+
+torch.manual_seed(0); r=vmap(lambda x:torch.multinomial(x,3),randomness='different')(torch.ones(3,20)).shape
+
+r=vmap(lambda x:x.sum() if x.shape==(2,) and x.ndim==1 and x.dtype==torch.float64 and x.dim()==1 and x.size(0)==2 and len(x)==2 and x.numel()==2 and x.is_floating_point() else None)(R(3,2))
+
+r=vmap(lambda x: torch.stack([a*2 for a in x]))(R(3,2))
+
+a,b=None,None
+def f(x):
+    a,b=x; return a+b
+r=vmap(f)(R(3,2))
+
+r=vmap(lambda x,y: torch.where(x>0,x,y))(R(3,2),R(3,2,seed=1))
+
+r=vmap(lambda x: x.__repr__())(R(3))
+
+print(vmap(lambda x:(print(x),x)[1])(R(2,2))); r=0
+
+r=torch.vmap(torch.sin)(R(3))
+
+r=vmap(lambda x,y:x@y)(R(3,2,2),R(3,2)),vmap(lambda x,y:x@y,in_dims=(0,None))(R(3,2,2),R(2)),vmap(lambda x,y:x@y,in_dims=(None,0))(R(2,2),R(3,2)),vmap(torch.mm,in_dims=(None,0))(R(2,2),R(3,2,2))
+
+torch.manual_seed(0); r=vmap(lambda x:torch.bernoulli(x),randomness='same')(torch.full((3,20),.5))
+
+torch.manual_seed(0); r=vmap(lambda x:torch.normal(x,1.),randomness='same')(torch.ones(3,20))
+
+torch.manual_seed(0); r=vmap(lambda x:torch.bernoulli(torch.full((20,),.5)),randomness='different')(torch.full((3,20),.5))
+
+r=vmap(lambda x: F.cross_entropy(x,torch.tensor(1)))(R(3,4)), vmap(lambda x,y: F.cross_entropy(x,y))(R(3,4),torch.tensor([0,1,3]))
+
+r=vmap(lambda x: x.mean().sqrt() if False else x.var())(R(3,4)), vmap(lambda w,i:w[i],in_dims=(None,0))(R(5,2),torch.tensor([3,1]))
+
+r=vmap(lambda x,y: x.masked_fill(y,0.))(R(2,3),R(2,3)>0), vmap(lambda x,i:x.index_fill(0,i,1.))(R(2,3),torch.tensor([[0],[1]]))
+
+def f(x,y):
+    x[y>0]=0; return x
+r=vmap(f)(R(2,3),R(2,3))
+
+r=vmap(lambda x,i: x.scatter_(0,i,1.))(R(2,3),torch.tensor([[0],[1]])), vmap(lambda x: x.fill_(2))(R(2,3)),vmap(lambda x: x.zero_())(R(2,3)),vmap(lambda x,y: x.copy_(y))(R(2,3),R(2,1)), vmap(lambda x,y: x.fill_(y))(R(2,3),R(2))
+
+r=vmap(torch.nn.functional.layer_norm,in_dims=(0,None))(R(2,3,4),(4,))
+
+r=vmap(vmap(vmap(lambda x,y:x*y,in_dims=(0,None)),in_dims=(None,0)))(R(2,3),R(2,4))
+
+r=vmap(lambda x: torch.tensor(1.)*x)(R(3)), vmap(lambda x: torch.arange(3)*x)(R(3)), vmap(lambda x: [x, {'a':x}])(R(3))
+
+r=vmap(lambda x: None)(R(3))
+
+r=vmap(lambda x: 'a')(R(3))
+
+r=vmap(lambda x: x, out_dims=3)(R(3))
+
+r=vmap(lambda x: (x,x), out_dims=(0,))(R(3))
+
+r=vmap(lambda x: x, in_dims=5)(R(3))
+
+r=vmap(lambda x,y: x, in_dims=[0,0])(R(3),R(3))
+
+r=vmap(lambda x: x, in_dims=-2)(R(3))
+
+r=vmap(lambda x: x, in_dims=-1)(R(3,2))
+
+r=vmap(lambda x: x.sum(-1).shape[0]*x)(R(3,2,4))
+
+x=R(3,4); r=vmap(lambda a: a.T@a)(R(2,3,4)), torch.func.vmap(lambda a:a.to(torch.float32))(x), vmap(lambda a: a.type(torch.float32))(x), vmap(lambda a:a.cpu())(x), vmap(lambda a:a.contiguous())(x)
+""")
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_same_as_pytorch(program):
+    check(program)
+
+
+# Every operation ------------------------------------------------------------------------------------------------
+
+
+class Case:
+    "One sample of an operation, drawn for three examples."
+
+    def __init__(self, op, number, sample):
+        self.op, self.id = op, f"{op.name}-{number}"
+        self.statics = {**op.statics, **(sample[-1] if isinstance(sample[-1], dict) else {})}
+        self.inputs = [s for s in sample if not isinstance(s, dict)]
+        self.rows = [[s(rng) for s in self.inputs] for rng in map(np.random.default_rng, range(3))]
+        self.floating = [i for i, s in enumerate(self.inputs) if isinstance(s, N) and (op.variadic or i in op.rules)]
+
+    def outputs(self, *tensors):
+        "The results with gradients first in mind: a tuple."
+        out = self.op.general(*tensors, **self.statics)
+        return out if isinstance(out, tuple) else (out,)
+
+    def differentiable(self, *tensors):
+        chosen = self.op.differentiable
+        return tuple(o for i, o in enumerate(self.outputs(*tensors)) if (chosen is None or i in chosen) and o.dtype.category in ("float", "complex"))
+
+    def masks(self):
+        "Which inputs are batched: all of them, or one alone."
+        n = len(self.inputs)
+        return [(True,) * n] + [tuple(i == j for i in range(n)) for j in range(n) if n > 1]
+
+    def batch(self, mask):
+        return [torch.from_numpy(np.stack([r[i] for r in self.rows]) if m else np.array(self.rows[0][i])) for i, m in enumerate(mask)]
+
+    def example(self, k, mask):
+        return [torch.from_numpy(np.array(self.rows[k if m else 0][i])) for i, m in enumerate(mask)]
+
+
+CASES = [Case(op, k, s) for op in REGISTRY.values() for k, s in enumerate(op.samples)]
+DIFFERENTIABLE = [c for c in CASES if c.floating and c.op.rules]
+
+
+def agree(found, expected):
+    "A batched result and a list of single ones."
+    np.testing.assert_allclose(found.detach().numpy(), np.stack([e.detach().numpy() for e in expected]), rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.id)
+def test_operation_over_a_batch_is_a_loop(case):
+    for mask in case.masks():
+        found = vmap(case.outputs, in_dims=tuple(0 if m else None for m in mask))(*case.batch(mask))
+        expected = [case.outputs(*case.example(k, mask)) for k in range(3)]
+        for j, f in enumerate(found):
+            agree(f, [e[j] for e in expected])
+
+
+def pulled(case):
+    "The gradients of all floating inputs, as a function of all inputs."
+
+    def gradients(*tensors):
+        def chosen(*some):
+            everything = list(tensors)
+            for i, x in zip(case.floating, some):
+                everything[i] = x
+            return case.differentiable(*everything)
+
+        outs, pull = vjp(chosen, *[tensors[i] for i in case.floating])
+        return pull(tuple(torch.ones_like(o) * 1.5 for o in outs))
+
+    return gradients
+
+
+@pytest.mark.parametrize("case", DIFFERENTIABLE, ids=lambda c: c.id)
+def test_gradient_of_each_example(case):
+    mask = case.masks()[0]
+    found = vmap(pulled(case))(*case.batch(mask))
+    expected = [pulled(case)(*case.example(k, mask)) for k in range(3)]
+    for j, f in enumerate(found):
+        agree(f, [e[j] for e in expected])
+
+
+@pytest.mark.parametrize("case", DIFFERENTIABLE, ids=lambda c: c.id)
+def test_several_starting_gradients_at_once(case):
+    xs = case.example(0, case.masks()[0])
+    outs, pull = vjp(lambda *some: case.differentiable(*[some[case.floating.index(i)] if i in case.floating else x for i, x in enumerate(xs)]), *[xs[i] for i in case.floating])
+    starts = tuple(torch.ones_like(o) for o in outs)
+    found = vmap(lambda *s: pull(s))(*[torch.stack([s, s * 2]) for s in starts])
+    expected = [pull(starts), pull(tuple(s * 2 for s in starts))]
+    for j, f in enumerate(found):
+        agree(f, [e[j] for e in expected])
+
+
+# Ours alone -----------------------------------------------------------------------------------------------------
+
+
+def test_an_escaped_example_explains_itself():
+    kept = []
+    vmap(lambda x: kept.append(x) or x)(torch.ones(2))
+    with pytest.raises(RuntimeError, match="may have escaped from inside a function being vmapped.*Return it from the function"):
+        kept[0] + 1
+
+
+def test_a_function_that_looks_at_numbers_runs_example_by_example_and_says_so():
+    x = torch.tensor([[1.0, 2.0, 2.0], [0.0, 0.0, 3.0]])
+    with pytest.warns(UserWarning, match="performance drop"):
+        found = vmap(lambda v: torch.histc(v, 3, 0, 3))(x)
+    assert found.tolist() == [[0.0, 1.0, 2.0], [2.0, 0.0, 1.0]]
+
+
+def test_shared_weights_stay_unbatched_going_forward():
+    "A product of each example with one matrix is one matrix product."
+    seen, w, x = [], torch.ones(4, 3), torch.ones(5, 3)
+    with observe(lambda applied: seen.append([tuple(t.shape) for t in applied.inputs if t is not None])):
+        vmap(lambda v: torch.nn.functional.linear(v, w))(x)
+    assert [(5, 3), (4, 3)] in seen
+
+
+def test_memory_returns_without_the_garbage_collector():
+    import gc
+    import weakref
+
+    gc.collect()
+    gc.disable()
+    try:
+        x = torch.ones(3, 4)
+        ref = weakref.ref(x)
+        grad(lambda v: vmap(lambda r: (r * r).sum())(v).sum())(x)
+        vmap(grad(lambda r: (r * r).sum()))(x)
+        del x
+        assert ref() is None
+    finally:
+        gc.enable()

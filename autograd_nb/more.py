@@ -21,7 +21,8 @@ __all__ = ['atleast_1d', 'atleast_2d', 'atleast_3d', 'COPIES', 'cummax', 'cummin
            'pairwise_distance', 'cosine_similarity', 'renorm', 'cov', 'corrcoef', 'cholesky', 'cholesky_solve',
            'cholesky_inverse', 'qr', 'svd', 'triangular_solve', 'lu', 'lu_solve', 'slogdet', 'pinverse',
            'frobenius_norm', 'nuclear_norm', 'inclusive_range', 'frombuffer', 'poisson', 'binomial', 'fill',
-           'get_num_threads', 'set_num_threads', 'exponential_', 'geometric_', 'cauchy_', 'log_normal_', 'install']
+           'get_num_threads', 'set_num_threads', 'exponential_', 'geometric_', 'cauchy_', 'log_normal_', 'stft',
+           'istft', 'install']
 
 # %% ../nbs/tensor/07_more.ipynb #4f6008bc
 import builtins
@@ -30,7 +31,7 @@ import itertools
 import math
 import numpy as np
 
-from . import functions as F, linalg as L, special as S
+from . import fft as T, functions as F, linalg as L, special as S
 from .arrays.dtypes import DTYPES, FROM_NUMPY, get_default_dtype
 from .arrays.numpy_backend import storage_of
 from .arrays.random import default_generator
@@ -783,6 +784,7 @@ def pairwise_distance(x1, x2, p=2.0, eps=1e-6, keepdim=False):
 
 def cosine_similarity(x1, x2, dim=1, eps=1e-8):
     "The cosine of the angle between vectors along `dim`; `eps` keeps their lengths away from zero."
+    x1, x2 = F.broadcast_tensors(x1, x2)
     def length(x): return clamp_min(_op['vector_norm'](x, ord=2., dim=dim_of(dim, x._array.ndim), keepdim=True), eps)
     return F.sum((x1 / length(x1)) * (x2 / length(x2)), dim)
 
@@ -961,13 +963,98 @@ def log_normal_(self, mean=1, std=2, *, generator=None):
     if std <= 0: raise RuntimeError(f'log_normal_ expects std > 0.0, but found std={std}')
     return self._draw(np.exp((generator or default_generator).normal(self._array.shape, np.dtype('f8')) * std + mean), 'log_normal_')
 
+# %% ../nbs/tensor/07_more.ipynb #e5b1374a
+def _call(name, input, n_fft, hop_length, win_length, window, **more):
+    "A call as PyTorch's errors begin."
+    kind = lambda t: f'torch.{F._type_name(t)}' if isinstance(t, TensorBase) else t
+    first = f'torch.{F._type_name(input)}' if name == 'stft' else f'CPU{F._type_name(input).replace("Tensor", "")}Type'
+    shown = dict(n_fft=n_fft, hop_length=hop_length, win_length=win_length, window=None if window is None else f'{kind(window)}{{{list(window._array.shape)}}}', **more)
+    return f'{name}({first}{list(input._array.shape)}, ' + ', '.join(f'{k}={int(v) if isinstance(v, builtins.bool) else v}' for k, v in shown.items()) + ')'
+
+def _centred_window(window, n_fft, win_length, like, said):
+    "The window function, centred in `n_fft` samples."
+    if window is None: w = tensor_like(np.ones(win_length, like._array.real.dtype))
+    else:
+        w = window
+        if w._array.ndim != 1 or w._array.shape[0] != win_length: raise RuntimeError(said + (f' : expected a 1D window tensor of size equal to win_length={win_length}, but got window with size {list(w._array.shape)}' if said[0] == 's' else ' : Invalid window shape. window has to be 1D and length of `win_length`'))
+    left = (n_fft - win_length) // 2
+    return w if win_length == n_fft else pad(w, (left, n_fft - win_length - left))
+
+def _frame_sizes(n_fft, hop_length, win_length):
+    return n_fft // 4 if hop_length is None else hop_length, n_fft if win_length is None else win_length
+
+def stft(input, n_fft, hop_length=None, win_length=None, window=None, center=True, pad_mode='reflect', normalized=False, onesided=None, return_complex=None, align_to_window=None):
+    """The Fourier transforms of overlapping parts of a signal (or of each row of a batch): complex numbers of shape (…, frequencies, frames).
+
+    `n_fft`: samples per transform; `hop_length`: from one frame to the next (a quarter of `n_fft` if None); `window`: a function of `win_length` samples to multiply each frame with. `center`: pad the signal (by `pad_mode`) so that frame t
+    is centred at sample `t * hop_length`; otherwise it begins there. `normalized`: divide by the root of `n_fft`. `onesided`: only the frequencies that a real signal has. `return_complex=False` gives real and imaginary parts as a last
+    dimension. Raises RuntimeError for sizes that do not fit."""
+    a = input._array
+    hop, length = _frame_sizes(n_fft, hop_length, win_length)
+    said = lambda t: _call('stft', t, n_fft, hop, length, window, normalized=normalized, onesided=onesided, return_complex=return_complex, align_to_window=align_to_window)
+    if a.dtype.kind not in 'fc': raise RuntimeError(f'{said(input)} : expected a tensor of floating point or complex values')
+    if a.ndim not in (1, 2): raise RuntimeError(f'{said(input)} : expected a 1D or 2D tensor')
+    hard = a.dtype.kind == 'c' or window is not None and window.is_complex()
+    if return_complex is None:
+        if not hard: raise RuntimeError('stft requires the return_complex parameter be given for real inputs, and will further require that return_complex=True in a future PyTorch release.')
+        return_complex = True
+    if align_to_window is not None and center: raise RuntimeError('stft only supports align_to_window for center = False.')
+    x = input if a.ndim == 2 else unsqueeze(input, 0)
+    if center: x = pad(x, (n_fft // 2, n_fft // 2), pad_mode)
+    n = x._array.shape[-1]
+    if not 0 < n_fft <= n: raise RuntimeError(f'{said(x if a.ndim == 2 else x[0])} : expected 0 < n_fft < {n}, but got n_fft={n_fft}')
+    if hop <= 0: raise RuntimeError(f'{said(x if a.ndim == 2 else x[0])} : expected hop_length > 0, but got hop_length={hop}')
+    if not 0 < length <= n_fft: raise RuntimeError(f'{said(x if a.ndim == 2 else x[0])} : expected 0 < win_length <= n_fft, but got win_length={length}')
+    frames = unfold(x, -1, n_fft, hop) * _centred_window(window, n_fft, length, input, said(x if a.ndim == 2 else x[0]))
+    if onesided is None: onesided = not hard
+    elif onesided and hard: raise RuntimeError('Cannot have onesided output if window or input is complex')
+    out = (T.rfft if onesided else T.fft)(frames, norm='ortho' if normalized else None)
+    out = transpose(out, -1, -2)
+    if a.ndim == 1: out = squeeze(out, 0)
+    return out if return_complex else view_as_real(out)
+
+def istft(input, n_fft, hop_length=None, win_length=None, window=None, center=True, normalized=False, onesided=None, length=None, return_complex=False):
+    """The signal whose `stft` is `input`, or comes nearest to it; the arguments are those of `stft`. `length`: how many samples to return.
+
+    Raises RuntimeError if the windows leave out a sample."""
+    a = input._array
+    if a.dtype.kind != 'c': raise RuntimeError('istft requires a complex-valued input tensor matching the output from stft with return_complex=True.')
+    hop, size = _frame_sizes(n_fft, hop_length, win_length)
+    said = _call('istft', input, n_fft, hop, size, window, center=center, normalized=normalized, onesided=onesided, length=length, return_complex=return_complex)
+    if a.ndim not in (2, 3): raise RuntimeError(f'{said} : expected a tensor with 3 or 4 dimensions, but got {a.ndim + 1}')
+    if not a.size: raise RuntimeError('istft input tensor cannot be empty.')
+    x = input if a.ndim == 3 else unsqueeze(input, 0)
+    bins, frames = x._array.shape[1:]
+    if onesided is None: onesided = bins != n_fft
+    if onesided and bins != n_fft // 2 + 1: raise RuntimeError(f'{said} : expected the frequency dimension (3rd to the last) of the input tensor to match n_fft / 2 + 1 when onesided=True, but got {bins}')
+    if not onesided and bins != n_fft: raise RuntimeError(f'{said} : expected the frequency dimension (3rd to the last) of the input tensor to match n_fft when onesided=False, but got {bins}')
+    if not 0 < hop <= size: raise RuntimeError(f'{said} : expected 0 < hop_length <= win_length')
+    if not 0 < size <= n_fft: raise RuntimeError(f'{said} : expected 0 < win_length <= n_fft')
+    if onesided and (return_complex or window is not None and window.is_complex()): raise RuntimeError('Cannot have onesided output if window or input is complex')
+    w = _centred_window(window, n_fft, size, input, said)
+    x = transpose(x, -1, -2)
+    norm = 'ortho' if normalized else None
+    if return_complex: parts = T.ifft(x, norm=norm)
+    else: parts = T.irfft(x if onesided else narrow(x, -1, 0, n_fft // 2 + 1), n_fft, norm=norm)
+    total = n_fft + hop * (frames - 1)
+    back = lambda p: REGISTRY['fold'].call(p, shape=(*p._array.shape[:-2], total), dim=-1, size=n_fft, step=hop)
+    y, weight = back(parts * w), back(expand(unsqueeze(w * w, 0), (frames, n_fft)))
+    start = n_fft // 2 if center else 0
+    end = start + length if length is not None else total - (n_fft // 2 if center else 0)
+    have = builtins.min(end, total) - start
+    y, weight = narrow(y, -1, start, have), narrow(weight, -1, start, have)
+    if weight.__class__ not in WRAPPERS and np.abs(weight._array).min() <= 1e-11: raise RuntimeError(f'{said} window overlap add min: 1. The windows leave out samples: take a smaller hop_length or another window.')
+    y = y / weight
+    if end > total: y = pad(y, (0, end - total))
+    return squeeze(y, 0) if a.ndim == 2 else y
+
 # %% ../nbs/tensor/07_more.ipynb #db20793e
 DIRECT = ('asinh acosh atanh deg2rad rad2deg frac sinc hypot copysign fmax fmin logaddexp logaddexp2 erfc erfinv lgamma digamma i0 igamma igammac sgn angle heaviside gcd lcm bitwise_left_shift bitwise_right_shift nextafter '
           'signbit isposinf isneginf conj_physical matrix_exp').split()
 FUNCTIONS = ('float_power ldexp frexp prelu nan_to_num clamp_min clamp_max positive isreal is_nonzero is_same_size is_signed is_inference is_conj is_neg resolve_conj resolve_neg hardshrink adjoint ravel hsplit vsplit dsplit fliplr flipud rot90 '
              'diagflat split_with_sizes narrow_copy as_strided index_fill index_copy index_put put index_reduce scatter_reduce masked_scatter select_scatter slice_scatter diagonal_scatter as_strided_scatter argwhere nonzero_static '
              'kthvalue mode msort cummax cummin logcumsumexp unique_consecutive histc histogram nansum nanmean nanmedian quantile nanquantile diff inner vdot kron addr addbmm cross dist renorm cov corrcoef cholesky cholesky_inverse qr svd '
-             'triangular_solve lu lu_solve slogdet pinverse conj').split()
+             'triangular_solve lu lu_solve slogdet pinverse conj stft istft').split()
 ONLY_FUNCTIONS = ('threshold celu selu real imag polar complex view_as_real view_as_complex can_cast isin atleast_1d atleast_2d atleast_3d column_stack dstack broadcast_shapes constant_pad_nd block_diag unravel_index searchsorted bucketize '
                   'gradient trapezoid cumulative_trapezoid tensordot chain_matmul cartesian_prod combinations vander cdist pdist pairwise_distance cosine_similarity frobenius_norm nuclear_norm hann_window hamming_window blackman_window '
                   'bartlett_window kaiser_window frombuffer poisson binomial fill get_num_threads set_num_threads').split()
@@ -1030,7 +1117,8 @@ def _resize_(self, *size, memory_format=None):
 
 def install(Tensor, namespace):
     "Hang the methods of this notebook on the class `Tensor` and put the functions into `namespace`, the package's globals. What is there already stays."
-    from autograd_nb.tensor import in_place
+    from autograd_nb.tensor import in_place, reshaped
+    Tensor.as_strided_ = reshaped('as_strided', as_strided)
     here = globals()
     find = lambda name: here.get(name) or getattr(S, name, None) or getattr(L, name, None) or getattr(F, name, None)
     functions, methods = {}, {}

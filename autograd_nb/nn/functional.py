@@ -59,8 +59,9 @@ def bilinear(input1, input2, weight, bias=None):
         if x.shape[-1] != weight.shape[n]: raise RuntimeError(f'bilinear(): input{n} size does not match weight size: got {x.shape[-1]} but expected {weight.shape[n]}')
     if bias is not None and bias.shape[0] != weight.shape[0]: raise RuntimeError(f'bilinear(): bias size does not match weight size: got {bias.shape[0]} but expected {weight.shape[0]}')
     lead = input1.shape[:-1]
-    a, b = input1.reshape(-1, input1.shape[-1]), input2.reshape(-1, input2.shape[-1])
-    out = F.sum(_op['linear'](a, F.reshape(F.permute(weight, 0, 2, 1), -1, weight.shape[1])).reshape(len(a), weight.shape[0], -1) * F.unsqueeze(b, 1), -1).reshape(*lead, weight.shape[0])
+    a, b = (x.reshape(math.prod(lead), x.shape[-1]) for x in (input1, input2))
+    outputs, m, n = weight.shape
+    out = F.sum(_op['linear'](a, F.reshape(F.permute(weight, 0, 2, 1), outputs * n, m)).reshape(len(a), outputs, n) * F.unsqueeze(b, 1), -1).reshape(*lead, outputs)
     return out if bias is None else out + bias
 
 def embedding(input, weight, padding_idx=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, sparse=False):

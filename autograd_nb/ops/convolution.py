@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['CHUNK', 'out_sizes', 'padded', 'seen_by', 'columns', 'from_columns', 'chunks', 'forward_arrays', 'transpose_arrays',
-           'weight_arrays', 'merged', 'apart', 'bias_sum', 'convolution', 'conv_transpose', 'conv_weight', 'im2col',
-           'col2im']
+           'weight_arrays', 'merged', 'apart', 'bias_sum', 'convolution', 'conv_transpose', 'conv_weight',
+           'first_places', 'im2col', 'col2im']
 
 # %% ../../nbs/ops/11_convolution.ipynb #7f352562
 import math
@@ -14,7 +14,7 @@ import numpy as np
 from ..arrays.numpy_backend import xp
 from ..graph.op import N, op
 from .reduce import sum
-from .shape import all_batched, reshape, transpose
+from .shape import all_batched, narrow, reshape, transpose
 
 # %% ../../nbs/ops/11_convolution.ipynb #932623fd
 def out_sizes(sizes, window, stride, padding, dilation):
@@ -33,18 +33,18 @@ def seen_by(entry, outs, stride, dilation):
     "The index of what one entry of the window sees at all places."
     return (..., *(slice(e * d, e * d + (o - 1) * s + 1, s) for e, o, s, d in zip(entry, outs, stride, dilation)))
 
-def columns(x, window, stride, padding, dilation):
-    "What each entry of the window sees: (examples, channels, entries of the window, places)."
-    outs = out_sizes(x.shape[2:], window, stride, padding, dilation)
+def columns(x, window, stride, padding, dilation, outs=None):
+    "What each entry of the window sees: (examples, channels, entries of the window, places). `outs`: how many places, if fewer than fit."
+    if outs is None: outs = out_sizes(x.shape[2:], window, stride, padding, dilation)
     x = padded(x, padding)
-    if math.prod(window) == 1 and set(stride) == {1}: return x.reshape(*x.shape[:2], 1, -1)
+    if math.prod(window) == 1 and outs == x.shape[2:]: return x.reshape(*x.shape[:2], 1, -1)
     out = xp.empty((*x.shape[:2], math.prod(window), *outs), x.dtype)
     for k, entry in enumerate(product(*map(range, window))): out[:, :, k] = x[seen_by(entry, outs, stride, dilation)]
     return out.reshape(*x.shape[:2], len(out[0, 0]) if out.size else math.prod(window), math.prod(outs))
 
-def from_columns(cols, sizes, window, stride, padding, dilation):
+def from_columns(cols, sizes, window, stride, padding, dilation, outs=None):
     "The transpose of `columns`: entries of columns added up where they came from, in an array with last dimensions `sizes`."
-    outs = out_sizes(sizes, window, stride, padding, dilation)
+    if outs is None: outs = out_sizes(sizes, window, stride, padding, dilation)
     cols = cols.reshape(*cols.shape[:2], math.prod(window), *outs)
     out = xp.zeros((*cols.shape[:2], *(n + 2 * p for n, p in zip(sizes, padding))), cols.dtype)
     for k, entry in enumerate(product(*map(range, window))): out[seen_by(entry, outs, stride, dilation)] += cols[:, :, k]
@@ -78,16 +78,16 @@ def transpose_arrays(g, weight, size, stride, padding, dilation, groups):
     places, entries = math.prod(g.shape[2:]), math.prod(window)
     for part in chunks(n, out.shape[1] * entries * places):
         cols = xp.matmul(w, g[part].reshape(-1, groups, o // groups, places))
-        out[part] = from_columns(cols.reshape(len(cols), out.shape[1], entries, places), size, window, stride, padding, dilation)
+        out[part] = from_columns(cols.reshape(len(cols), out.shape[1], entries, places), size, window, stride, padding, dilation, g.shape[2:])
     return out
 
 def weight_arrays(g, x, window, stride, padding, dilation, groups):
     (n, o), c = g.shape[:2], x.shape[1]
-    places = math.prod(g.shape[2:])
+    outs, places = g.shape[2:], math.prod(g.shape[2:])
     g = g.reshape(n, groups, o // groups, places)
     total = xp.zeros((groups, o // groups, c // groups * math.prod(window)), np.result_type(g, x))
     for part in chunks(n, c * math.prod(window) * places):
-        cols = columns(x[part], window, stride, padding, dilation)
+        cols = columns(x[part], window, stride, padding, dilation, outs)
         total += xp.add.reduce(xp.matmul(g[part], cols.reshape(len(cols), groups, -1, places).swapaxes(2, 3)), axis=0)
     return total.reshape(o, c // groups, *window)
 
@@ -142,7 +142,7 @@ def convolution(x, weight, bias=None, *, stride=(1, 1), padding=(0, 0), dilation
     return forward_arrays(x, weight, bias, stride, padding, dilation, groups)
 
 @op(jvp=lambda t, v, out, s: _linear_parts(t, v, out, s, conv_transpose), batch=_spatial_batch, node='ConvolutionBackward0', arity=3,
-    samples=[(N(2, 4, 4), N(4, 3, 2), N(3), dict(size=(5,), **_ONE)), (N(2, 4, 2, 3), N(4, 1, 3, 2), N(2), dict(size=(4, 5), **_TWO)), (N(1, 2, 3), N(2, 2, 3), dict(size=(8,), stride=(2,), padding=(0,), dilation=(1,), groups=1))])
+    samples=[(N(2, 4, 4), N(4, 3, 2), N(3), dict(size=(5,), **_ONE)), (N(2, 4, 2, 3), N(4, 1, 3, 2), N(2), dict(size=(4, 5), **_TWO)), (N(1, 2, 3), N(2, 2, 3), dict(size=(8,), stride=(2,), padding=(0,), dilation=(1,), groups=1)), (N(1, 2, 2), N(2, 1, 3), dict(size=(8,), stride=(1,), padding=(0,), dilation=(3,), groups=1)), (N(1, 1, 2), N(1, 1, 2), dict(size=(6,), stride=(1,), padding=(0,), dilation=(3,), groups=1))])
 def conv_transpose(x, weight, bias=None, *, size=(), stride=(1, 1), padding=(0, 0), dilation=(1, 1), groups=1):
     "The transpose of `convolution`: each number of `x` (examples, filters, places …) spreads its filter over the result (examples, channels, *size), plus `bias` (channels)."
     out = transpose_arrays(x, weight, size, stride, padding, dilation, groups)
@@ -156,16 +156,22 @@ def conv_weight(x, y, *, window, stride, padding, dilation, groups):
     return weight_arrays(x, y, window, stride, padding, dilation, groups)
 
 # %% ../../nbs/ops/11_convolution.ipynb #f272e149
+def first_places(x, shape):
+    "The first places along each dimension: a result made larger by `output_padding` has room for more windows than it came from."
+    for d in range(2, len(shape)):
+        if x.shape[d] != shape[d]: x = narrow(x, dim=d, start=0, length=shape[d])
+    return x
+
 convolution.vjp(
     x=lambda g, weight, x_shape, *, stride, padding, dilation, groups: conv_transpose(g, weight, size=tuple(x_shape[2:]), stride=stride, padding=padding, dilation=dilation, groups=groups),
     weight=lambda g, x, weight_shape, *, stride, padding, dilation, groups: conv_weight(g, x, window=tuple(weight_shape[2:]), stride=stride, padding=padding, dilation=dilation, groups=groups),
     bias=lambda g: bias_sum(g))
 conv_transpose.vjp(
-    x=lambda g, weight, *, stride, padding, dilation, groups: convolution(g, weight, stride=stride, padding=padding, dilation=dilation, groups=groups),
+    x=lambda g, weight, x_shape, *, stride, padding, dilation, groups: first_places(convolution(g, weight, stride=stride, padding=padding, dilation=dilation, groups=groups), x_shape),
     weight=lambda g, x, weight_shape, *, stride, padding, dilation, groups: conv_weight(x, g, window=tuple(weight_shape[2:]), stride=stride, padding=padding, dilation=dilation, groups=groups),
     bias=lambda g: bias_sum(g))
 conv_weight.vjp(
-    x=lambda g, y, *, stride, padding, dilation, groups: convolution(y, g, stride=stride, padding=padding, dilation=dilation, groups=groups),
+    x=lambda g, y, x_shape, *, stride, padding, dilation, groups: first_places(convolution(y, g, stride=stride, padding=padding, dilation=dilation, groups=groups), x_shape),
     y=lambda g, x, y_shape, *, stride, padding, dilation, groups: conv_transpose(x, g, size=tuple(y_shape[2:]), stride=stride, padding=padding, dilation=dilation, groups=groups))
 
 # %% ../../nbs/ops/11_convolution.ipynb #40cbe697

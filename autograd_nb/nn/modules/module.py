@@ -8,6 +8,7 @@ __all__ = ['EVERYWHERE', 'BackwardHookFunction', 'BackwardHook', 'Everywhere', '
            'register_module_full_backward_hook', 'typename', 'indent', 'foreign', 'Module', 'clear_grad']
 
 # %% ../../../nbs/nn/modules/01_module.ipynb #f02bad80
+import functools
 import itertools
 import warnings
 from collections import OrderedDict, deque, namedtuple
@@ -25,7 +26,6 @@ class BackwardHookFunction(Function):
     "The identity, as a place in the graph to listen at."
     @staticmethod
     def forward(ctx, *tensors):
-        ctx.set_materialize_grads(False)
         ctx.mark_non_differentiable(*[t for t in tensors if not t.requires_grad])
         return tensors
 
@@ -163,6 +163,7 @@ class Module:
     _version = 1
     training = True
     call_super_init = False
+    _is_full_backward_hook = None       # which of the two kinds of backward hooks is in use
     _spans = None           # the clock's readings before and after the latest calls: a node whose `seq` lies between was made inside
 
     _DICTS = ('_parameters', '_buffers', '_backward_pre_hooks', '_backward_hooks', '_forward_hooks', '_forward_hooks_with_kwargs', '_forward_hooks_always_called', '_forward_pre_hooks',
@@ -212,6 +213,8 @@ class Module:
                     if changed is not None: args = changed if isinstance(changed, tuple) else (changed,)
             listener = None
             backward, before = ([*getattr(EVERYWHERE, kind).values(), *getattr(self, kind).values()] for kind in ('_backward_hooks', '_backward_pre_hooks'))
+            old = [*self._backward_hooks.values()] if self._is_full_backward_hook is False else ()
+            if old: backward = [*EVERYWHERE._backward_hooks.values()]
             if backward or before:
                 listener = BackwardHook(self, backward, before)
                 args = listener.at_inputs(args)
@@ -224,6 +227,11 @@ class Module:
                 if not isinstance(result, (TensorBase, tuple)):
                     warnings.warn(f'For backward hooks to be called, module output should be a Tensor or a tuple of Tensors but received {type(result)}', stacklevel=2)
                 result = listener.at_outputs(result)
+            if old:
+                last = result
+                while not isinstance(last, TensorBase): last = next(v for v in last.values() if isinstance(v, TensorBase)) if isinstance(last, dict) else last[0]
+                if last.grad_fn is not None:
+                    for hook in old: last.grad_fn.register_hook(functools.partial(hook, self))
             return result
         except Exception:
             for id, hook, owner in self._all_forward_hooks():
@@ -254,9 +262,17 @@ class Module:
 
     def register_full_backward_hook(self, hook, prepend=False):
         "Call `hook(module, grad_input, grad_output)` when the gradients of the module's inputs are known; what it returns replaces them."
+        self._choose_backward_hooks(True)
         return attach(self._backward_hooks, hook, prepend)
 
-    register_backward_hook = register_full_backward_hook
+    def register_backward_hook(self, hook):
+        "The old kind of hook: `hook(module, grad_input, grad_output)` with the gradients of the last operation of the module. Use `register_full_backward_hook`."
+        self._choose_backward_hooks(False)
+        return attach(self._backward_hooks, hook)
+
+    def _choose_backward_hooks(self, full):
+        if self._is_full_backward_hook is (not full): raise RuntimeError('Cannot use both regular backward hooks and full backward hooks on a single Module. Please use only one of them.')
+        self.__dict__['_is_full_backward_hook'] = full
 
     # -- attributes
 

@@ -1,4 +1,4 @@
-"""Hooks on tensors and nodes, hooks that take charge of saved values, hooks for several tensors, edges; in the end the same programs under PyTorch."""
+"""Hooks on tensors, nodes and modules, hooks that take charge of saved values, hooks for several tensors, edges; in the end the same programs under PyTorch."""
 
 import gc
 import threading
@@ -406,7 +406,7 @@ PROGRAMS = {
     "raw saved twice": "y = x.exp(); r = y.grad_fn._raw_saved_result; r.register_hooks(lambda t: t * 2, lambda t: t); attempt(lambda: r.register_hooks(lambda t: t, lambda t: t))",
     "raw saved, freed": "y = x.exp(); r = y.grad_fn._raw_saved_result; y.sum().backward(); attempt(lambda: r.register_hooks(lambda t: t, lambda t: t))",
 }
-PROGRAMS = {name: SETUP + program for name, program in PROGRAMS.items()} | programs("hooks") | programs("saved_tensors") | programs("mutation")
+PROGRAMS = {name: SETUP + program for name, program in PROGRAMS.items()} | programs("hooks") | programs("saved_tensors") | programs("mutation") | programs("module_hooks")
 
 
 @pytest.mark.needs("torch")

@@ -175,7 +175,7 @@ class AccumulateGrad(Node):
     __slots__ = ('grad', 'array', 'ref', 'buffer', 'dtype')
     seq = -1
     arity, positions = 0, ()
-    lock = threading.Lock()     # taken for the moment of adding: two threads may share a leaf
+    lock = threading.RLock()    # taken for the moment of adding: two threads may share a leaf. Re-entrant, as a sum may call observers, and these the engine
 
     def __init__(self, tensor):
         self.inputs, self.hooks, self.grad, self.buffer = (), None, None, None
@@ -373,7 +373,10 @@ class Packed:
 
     def __init__(self, tensor, hooks, node=None):
         pack, self.hook = hooks
-        if hooks.__class__ is not tuple: hooks.node = node      # a checkpoint wants to know who saves
+        if hooks.__class__ is not tuple:        # a checkpoint: it wants to know who saves, and computes nothing
+            hooks.node = node
+            self.value = pack(tensor)
+            return
         modes, now = LOCAL.modes, tick()
         before = modes.change(grad=False, saving=None)      # what the hook computes is not part of the graph
         try: self.value = pack(tensor)

@@ -23,11 +23,12 @@ import builtins
 import math
 import warnings
 from collections import namedtuple
+import sys
 import numpy as np
 
 from .arrays.dtypes import DTYPES, FROM_NUMPY, get_default_dtype, result_dtype, scalar_dtype, type_name
 from .graph.errors import broadcast_error, count_error, dim_error, dtypes_error, expand_error, join_error, kind_error, range_error, row_error, view_size_error
-from .graph.levels import KINDS, WRAPPERS, Facade, dynamic_error
+from .graph.levels import KINDS, WRAPPERS, Facade, dynamic_error, looped
 from .graph.modes import LOCAL
 from .graph.node import JOURNAL, TensorBase, announce, tensor_like
 from .graph.op import REGISTRY
@@ -92,7 +93,7 @@ def into(out, result):
         if KINDS['Dual'] in (out.__class__, result.__class__): raise NotImplementedError('Trying to use forward AD with an operation that does not support it because it is an out= function')
         return out.copy_(result)
     if out._node is not None or result._node is not None:
-        if LOCAL.modes.grad: raise RuntimeError("out=: functions with out=... arguments don't support automatic differentiation, but one of the arguments requires grad.")
+        if LOCAL.modes.grad: raise RuntimeError(f"{sys._getframe(1).f_code.co_name}(): functions with out=... arguments don't support automatic differentiation, but one of the arguments requires grad.")
     if out._array.shape != result._array.shape: out._array = np.empty(result._array.shape, out._array.dtype)
     announce(out._array)
     out._array[...] = result._array
@@ -947,9 +948,9 @@ def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=No
     out = [tensor_like(values)] + ([tensor_like(inverse.reshape(input._array.shape if dim is None else -1))] if return_inverse else []) + ([tensor_like(counts)] if return_counts else [])
     return out[0] if len(out) == 1 else tuple(out)
 
+@looped
 def bincount(input, weights=None, minlength=0):
     "How often each non-negative integer occurs, or the sum of its weights."
-    if input._array.__class__ is Facade: raise dynamic_error('bincount')
     return tensor_like(np.bincount(input._array, None if weights is None else weights._array, minlength))
 
 def one_hot(input, num_classes=-1):

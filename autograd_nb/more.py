@@ -966,8 +966,8 @@ def log_normal_(self, mean=1, std=2, *, generator=None):
 # %% ../nbs/tensor/07_more.ipynb #e5b1374a
 def _call(name, input, n_fft, hop_length, win_length, window, **more):
     "A call as PyTorch's errors begin."
-    kind = lambda t: f'torch.{F._type_name(t)}' if isinstance(t, TensorBase) else t
-    first = f'torch.{F._type_name(input)}' if name == 'stft' else f'CPU{F._type_name(input).replace("Tensor", "")}Type'
+    kind = lambda t: f'torch.{F._type_name(t)}Tensor'
+    first = kind(input) if name == 'stft' else f'CPU{F._type_name(input)}Type'
     shown = dict(n_fft=n_fft, hop_length=hop_length, win_length=win_length, window=None if window is None else f'{kind(window)}{{{list(window._array.shape)}}}', **more)
     return f'{name}({first}{list(input._array.shape)}, ' + ', '.join(f'{k}={int(v) if isinstance(v, builtins.bool) else v}' for k, v in shown.items()) + ')'
 

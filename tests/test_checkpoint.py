@@ -804,3 +804,24 @@ def test_an_exception_in_the_second_run_leaves_no_half_state():
     assert torch.is_grad_enabled() and torch.equal(state, torch.get_rng_state())
     (x.exp() * 2).sum().backward()
     assert torch.allclose(x.grad, 2 * x.detach().exp())
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_autocast_is_as_it_was(reentrant):
+    "The second run computes in the dtypes of the first, though the backward pass runs outside of autocast."
+    lin, seen = nn.Linear(4, 4), []
+
+    def fn(t):
+        out = lin(t)
+        seen.append(out.dtype)
+        return out.float().exp()
+
+    x = torch.ones(2, 4, requires_grad=True)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        out = checkpoint(fn, x, use_reentrant=reentrant, **({} if reentrant else {"early_stop": False})).sum()
+        plain = fn(x).sum()
+    out.backward()
+    got = lin.weight.grad.clone()
+    lin.weight.grad = None
+    plain.backward()
+    assert seen == [torch.bfloat16] * 3 and torch.equal(got, lin.weight.grad)

@@ -14,6 +14,8 @@ __all__ = ['SHORT', 'LONG', 'WIDEST', 'is_autocast_available', 'is_autocast_enab
 import functools
 import threading
 import warnings
+from contextlib import contextmanager
+from functools import partial
 from collections.abc import Iterable, Mapping
 
 import numpy as np
@@ -79,6 +81,18 @@ def _casting(name, args):
 
 def _refresh():
     LOCAL.modes.change(casting=_casting if any(_STATE.enabled.values()) else None)
+
+@contextmanager
+def _again(enabled, dtype, caching):
+    before = _STATE.enabled, _STATE.dtype, _STATE.caching, _STATE.cache
+    _STATE.enabled, _STATE.dtype, _STATE.caching, _STATE.cache = dict(enabled), dict(dtype), caching, {}
+    _refresh()
+    try: yield
+    finally:
+        _STATE.enabled, _STATE.dtype, _STATE.caching, _STATE.cache = before
+        _refresh()
+
+_casting.as_now = lambda: partial(_again, dict(_STATE.enabled), dict(_STATE.dtype), _STATE.caching)      # for checkpoints: makes contexts in which autocast is as it is now
 
 # %% ../../nbs/amp/01_autocast.ipynb #6c0e8da2
 def _known(device_type):

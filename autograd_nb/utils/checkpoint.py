@@ -25,7 +25,7 @@ from ..graph.modes import LOCAL, Mode, enable_grad, no_grad, observe, tick
 from ..graph.node import JOURNAL, AccumulateGrad, Packed, TensorBase, caller, locate, stale_error, tensor_like
 from ..graph.op import REGISTRY, Op
 
-# %% ../../nbs/utils/02_checkpoint.ipynb #08538ad7
+# %% ../../nbs/utils/02_checkpoint.ipynb #b44df635
 class CheckpointError(RuntimeError):
     "The second run of a checkpointed function did not match the first."
 
@@ -42,7 +42,7 @@ class _Key:
 
 Saved = namedtuple('Saved', 'shape dtype device node code lasti')       # what is known of a saved value: its metadata, who saved it and where that was called
 
-def _saved(tensor, by): return Saved(tensor._array.shape, tensor._array.dtype, str(tensor.device), *by)
+def _saved(tensor, by): return Saved(tensor._array.shape, tensor._array.dtype, tensor.device, *by)
 
 class _Charge(tuple):
     "A pair of hooks whose `watcher` learns who saves (`by`: a node's name and where it was called), and may look ahead before an operation computes. It refers to the watcher, never the other way, and nobody to a node: so nothing here makes a cycle."
@@ -96,7 +96,7 @@ _TIP = '''
 Tip: To see a more detailed error message, either pass `debug=True` to `torch.utils.checkpoint.checkpoint(...)` or wrap the code block with `with torch.utils.checkpoint.set_checkpoint_debug_enabled(True):` to enable checkpoint-debug mode globally.
 '''
 
-# %% ../../nbs/utils/02_checkpoint.ipynb #e7416bcf
+# %% ../../nbs/utils/02_checkpoint.ipynb #f1a489ff
 class _Input:
     "A tensor argument of a region, kept for the second run. Leaves stay themselves, other tensors keep their history; in a region inside another, the outer one has the value."
     def __init__(self, tensor, region):
@@ -195,7 +195,7 @@ class _Region:
         return f'The first difference is at position {i}: in the forward pass {tell(self.facts)}; in the recomputation {tell(seen)}. The function of the checkpoint at {self.source} must do the same each time it runs: look for state that it changes, and for conditions that changed meanwhile.\n'
 
 def _metadata(saved):
-    return f"{{'shape': torch.Size({list(saved.shape)}), 'dtype': torch.{saved.dtype.name}, 'device': device(type={saved.device!r})}}"
+    return f"{{'shape': torch.Size({list(saved.shape)}), 'dtype': torch.{saved.dtype.name}, 'device': device(type={str(saved.device)!r})}}"
 
 def _short(saved): return f'{saved.dtype.name}{list(saved.shape)}'
 
@@ -255,7 +255,7 @@ def _debugging():
                               f'This can happen if different operators were ran in the original forward and in the recomputation. Compare the two logs above, and find the line that called the first operation in which they differ.\n\n{error}') from error
     return lambda: (logging(logs[0]), logging(logs[1])), complain
 
-# %% ../../nbs/utils/02_checkpoint.ipynb #ca0c1418
+# %% ../../nbs/utils/02_checkpoint.ipynb #1ee80d01
 _CHECKS = {'default': True, 'none': False}
 
 def checkpoint(function, *args, use_reentrant=None, context_fn=noop_context_fn, determinism_check='default', debug=False, early_stop=True, **kwargs):
@@ -294,16 +294,12 @@ def checkpoint(function, *args, use_reentrant=None, context_fn=noop_context_fn, 
 
 def _as_now(second, preserve):
     "A function that returns a context in which random numbers and modes are as they are now, and `second` is entered."
-    state, modes = default_generator.get_state().tobytes() if preserve else None, {k: getattr(LOCAL.modes, k) for k in _KEPT}
+    state, casting = default_generator.get_state().tobytes() if preserve else None, LOCAL.modes.casting
+    autocast = casting.as_now() if casting is not None else lambda: Mode(casting=None)
     @contextmanager
     def again():
-        before = LOCAL.modes.change(**modes)
-        try:
-            with _same_dice(state), second: yield
-        finally: LOCAL.modes.change(**before)
+        with _same_dice(state), autocast(), second: yield
     return again
-
-_KEPT = tuple(k for k in ('autocast',) if hasattr(LOCAL.modes, k))
 
 class GraphExecGroup:
     """Backward passes inside share what a region recomputes: each region runs at most once more, however many passes reach it. No two of them may need the same saved value. Groups cannot be nested."""

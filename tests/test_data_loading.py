@@ -155,3 +155,200 @@ def test_samplers_have_lengths():
 
 def test_collating_arrays_keeps_their_dtype():
     assert default_collate([np.ones(2, np.float32)] * 3).dtype is autograd_nb.float32
+
+
+class Numbers(autograd_nb.utils.data.Dataset):
+    "Example i knows its worker and draws a random number there."
+
+    def __init__(self, n=10, fail=None):
+        self.n, self.fail = n, fail
+
+    def __len__(self):
+        return self.n
+
+    def __getitem__(self, i):
+        if i == self.fail:
+            raise ValueError(f"example {i} is broken")
+        info = autograd_nb.utils.data.get_worker_info()
+        return i, -1 if info is None else info.id, autograd_nb.rand(1).item()
+
+
+class Stream(autograd_nb.utils.data.IterableDataset):
+    "Divides its numbers among the workers."
+
+    def __init__(self, n=10):
+        self.n = n
+
+    def __iter__(self):
+        info = autograd_nb.utils.data.get_worker_info()
+        return iter(range(self.n)) if info is None else iter(range(info.id, self.n, info.num_workers))
+
+
+def loaded(*args, **options):
+    return list(autograd_nb.utils.data.DataLoader(*args, **options))
+
+
+def test_workers_load_the_same_batches():
+    for options in (dict(batch_size=3), dict(batch_size=3, shuffle=True), dict(batch_size=4, drop_last=True), dict(batch_size=None)):
+        autograd_nb.manual_seed(5)
+        alone = loaded(Numbers(), **options)
+        autograd_nb.manual_seed(5)
+        together = loaded(Numbers(), num_workers=2, **options)
+        first = [np.asarray(b[0]).tolist() for b in alone]
+        assert [np.asarray(b[0]).tolist() for b in together] == first
+        assert {w for b in together for w in np.atleast_1d(np.asarray(b[1])).tolist()} == {0, 1}
+
+
+def test_workers_have_seeds_of_their_own():
+    autograd_nb.manual_seed(1)
+    a = loaded(Numbers(4), num_workers=2)
+    autograd_nb.manual_seed(1)
+    b = loaded(Numbers(4), num_workers=2)
+    drawn = [x[2].item() for x in a]
+    assert drawn == [x[2].item() for x in b] and len(set(drawn)) == 4
+
+
+@pytest.mark.needs("torch")
+def test_workers_draw_what_pytorchs_draw():
+    "The seeds of the workers are PyTorch's, too."
+    import torch
+
+    class Draw(torch.utils.data.Dataset):
+        def __len__(self):
+            return 4
+
+        def __getitem__(self, i):
+            return torch.rand(1).item()
+
+    torch.manual_seed(7)
+    theirs = [b.item() for b in torch.utils.data.DataLoader(Draw(), num_workers=2)]
+    autograd_nb.manual_seed(7)
+    assert [b[2].item() for b in loaded(Numbers(4), num_workers=2)] == theirs
+
+
+def test_streams_are_shared_out():
+    assert sorted(x for b in loaded(Stream(), batch_size=2, num_workers=2) for x in b.tolist()) == list(range(10))
+    assert [b.tolist() for b in loaded(Stream(5), batch_size=2)] == [[0, 1], [2, 3], [4]]
+    d = autograd_nb.utils.data
+    both = Stream(2) + Stream(3)
+    assert isinstance(both, d.ChainDataset) and [x.item() for x in loaded(both)] == [0, 1, 0, 1, 2]
+
+
+def test_persistent_and_unordered_workers():
+    loader = autograd_nb.utils.data.DataLoader(Numbers(7), batch_size=2, num_workers=2, persistent_workers=True, prefetch_factor=1)
+    epochs = [[b[0].tolist() for b in loader] for _ in range(3)]
+    assert epochs == [[[0, 1], [2, 3], [4, 5], [6]]] * 3
+    assert len(loader._workers.processes) == 2
+    found = loaded(Numbers(9), batch_size=2, num_workers=3, in_order=False)
+    assert sorted(x for b in found for x in b[0].tolist()) == list(range(9))
+    iterator = iter(autograd_nb.utils.data.DataLoader(Numbers(50), num_workers=2))
+    next(iterator)  # an epoch may be broken off
+    processes = iterator.processes
+    del iterator
+    assert not any(p.is_alive() for p in processes)
+
+
+def test_workers_errors_are_told():
+    with pytest.raises(ValueError, match=r"(?s)Caught ValueError in DataLoader worker process \d\.\nOriginal Traceback.*example 3 is broken"):
+        loaded(Numbers(fail=3), num_workers=2)
+
+    def init(number):
+        raise KeyError("no such file")
+
+    with pytest.raises(KeyError, match="Caught KeyError in DataLoader worker process"):
+        loaded(Numbers(), num_workers=1, worker_init_fn=init)
+
+    class Gone(Numbers):
+        def __getitem__(self, i):
+            import os
+
+            os._exit(3)
+
+    with pytest.raises(RuntimeError, match=r"DataLoader worker \(pid\(s\) \d+\) exited unexpectedly"):
+        loaded(Gone(), num_workers=1)
+
+    class Slow(Numbers):
+        def __getitem__(self, i):
+            import time
+
+            time.sleep(30)
+
+    with pytest.raises(RuntimeError, match="DataLoader timed out after 1 seconds"):
+        loaded(Slow(), num_workers=1, timeout=1)
+
+
+@pytest.mark.needs("torch")
+def test_loaders_options_are_checked():
+    import torch
+
+    lines = """
+        DataLoader([1], num_workers=-1)
+        DataLoader([1], timeout=-1)
+        DataLoader([1], prefetch_factor=2)
+        DataLoader([1], persistent_workers=True)
+        DataLoader([1], num_workers=1, prefetch_factor=-1)
+        DataLoader([1], multiprocessing_context='fork')
+        DataLoader([1], num_workers=1, multiprocessing_context='x')
+        DataLoader([1], num_workers=1, multiprocessing_context=3)
+        DataLoader([1], sampler=[0], shuffle=True)
+        DataLoader([1], batch_sampler=[[0]], batch_size=2)
+        DataLoader([1], batch_size=None, drop_last=True)
+        DataLoader([1], batch_size=0)
+        DataLoader([], shuffle=True)
+        DataLoader(ChainDataset([]), shuffle=True)
+        DataLoader(ChainDataset([]), sampler=[1])
+        setattr(DataLoader([1]), 'batch_size', 3)
+        list(ChainDataset([[1]]))
+        ConcatDataset([])
+        ConcatDataset([ChainDataset([])])
+        StackDataset()
+        StackDataset([1], [1, 2])
+        StackDataset([1], a=[1])
+        TensorDataset(torch.ones(2), torch.ones(3))
+        random_split([1, 2], [3])
+        random_split([1, 2], [0.5, 0.7])
+        BatchSampler([1], 0, False)
+        BatchSampler([1], 1, 0)
+        RandomSampler([1], replacement=0)
+        RandomSampler([1], num_samples=-1)
+        WeightedRandomSampler([1.], 0)
+        WeightedRandomSampler([[1.]], 1)
+        DistributedSampler([1, 2], 2, 3)
+        default_collate([object()])
+        default_collate([[1], [1, 2]])
+        Dataset()[0]
+    """
+    for line in filter(None, map(str.strip, lines.splitlines())):
+        said = []
+        for t in (torch, autograd_nb):
+            try:
+                eval(line, {"torch": t, **vars(t.utils.data)})
+            except Exception as error:
+                said.append((type(error).__name__, str(error)))
+            else:
+                said.append(None)
+        assert (said[0] is None) == (said[1] is None), line
+        if said[0]:
+            assert said[1][0] == said[0][0] and said[1][1][:40] == said[0][1][:40], (line, said)
+
+
+@pytest.mark.needs("torch")
+def test_shares_of_processes_that_train_together():
+    import torch
+
+    for options in (dict(), dict(shuffle=False), dict(drop_last=True), dict(seed=4)):
+        for n in (10, 3, 1):
+            for rank in range(3):
+                found = []
+                for t in (torch, autograd_nb):
+                    sampler = t.utils.data.DistributedSampler(range(n), num_replicas=3, rank=rank, **options)
+                    sampler.set_epoch(2)
+                    found.append((list(sampler), len(sampler)))
+                assert found[0] == found[1]
+
+
+def test_examples_one_by_one_become_tensors():
+    d = autograd_nb.utils.data
+    one = loaded([{"a": np.ones(2), "b": ("x", np.float32(3))}], batch_size=None)[0]
+    assert isinstance(one["a"], autograd_nb.Tensor) and one["b"][0] == "x" and isinstance(one["b"][1], autograd_nb.Tensor)
+    assert d.default_convert([np.arange(2), "text", 3])[1:] == ["text", 3]

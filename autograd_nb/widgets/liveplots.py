@@ -17,14 +17,17 @@ from ..viz.plots import plot_css, plot_svg, plot_text
 class LivePlot(W.VBox):
     """A live line chart, with a progress bar if `total` is given.
 
-    `add(loss=0.3)` or `add(step, loss=0.3)` appends a point; the page is updated at most every `pause` seconds, and always by `draw()` and at the end of a `with` block."""
-    def __init__(self, *, title=None, xlabel='step', ylabel='loss', logy=False, total=None, pause=0.05, width=640, height=280):
+    `add(loss=0.3)` or `add(step, loss=0.3)` appends a point; the page is updated at most every `pause` seconds, and always by `draw()` and at the end of a `with` block.
+    `stop=True` adds a button that sets `stopped`; loops over `until_stopped(...)` then end. Interrupting the kernel inside the `with` block does the same, in front ends where a button has to wait for the cell."""
+    def __init__(self, *, title=None, xlabel='step', ylabel='loss', logy=False, total=None, pause=0.05, width=640, height=280, stop=False):
         self._picture, self._line = W.HTML(layout=W.Layout(max_width='100%')), W.HTML()
         look = f'.agnb.ag-prog{{font:13px/1.4 {SANS};color:var(--ag-ink);max-width:{width}px;font-variant-numeric:tabular-nums}}' + rules('.agnb', {
             '.ag-bar': 'height:8px;border-radius:4px;background:var(--ag-valuebg);overflow:hidden;margin:3px 0',
             '.ag-fill': 'height:100%;background:var(--ag-value);border-radius:4px'})
         style = W.HTML(f'<style>{plot_css()}{look}</style>', layout=W.Layout(height='0', margin='0'))
-        super().__init__([style, self._picture, self._line], layout=W.Layout(width='100%'))
+        self.stopped, self._button = False, W.Button(description='Stop', icon='stop', tooltip='End the run after the present step') if stop else None
+        if stop: self._button.on_click(lambda _: self._stop())
+        super().__init__([style, self._picture, self._line] + [self._button] * stop, layout=W.Layout(width='100%'))
         self.total, self.pause, self._opts = total, pause, dict(title=title, xlabel=xlabel, ylabel=ylabel, logy=logy, width=width, height=height, markers=False)
         self._data, self._n, self._said, self._begun, self._next, self._took = {}, 0, '', None, 0.0, None
         self.draw()
@@ -42,6 +45,13 @@ class LivePlot(W.VBox):
             xs, ys = self._data.setdefault(k, ([], [])); xs.append(float(at)); ys.append(v)
         self._n = at + 1 if step is not None else self._n + 1
         if now >= self._next: self.draw(); self._next = time.monotonic() + self.pause
+    def until_stopped(self, items):
+        "The items, until somebody presses the button."
+        for item in items:
+            if self.stopped: return
+            yield item
+    def _stop(self):
+        self.stopped, self._button.disabled, self._button.description = True, True, 'Stopped'
     def text(self, message):
         "Show a line of text under the chart."
         self._said = str(message); self.draw()
@@ -63,6 +73,10 @@ class LivePlot(W.VBox):
         return self
     def __exit__(self, *exc):
         self._took = time.monotonic() - self._begun; self.draw()
+        if self._button is None: return None
+        if exc[0] is KeyboardInterrupt: self._stop()
+        if not self.stopped: self._button.disabled = True
+        return exc[0] is KeyboardInterrupt
     def __str__(self): return plot_text(self.series, self._opts['title'], self._opts['xlabel'], self._opts['ylabel'], False, self._opts['logy'])
     def __repr__(self): return f'LivePlot({self._n} steps)'
     def _repr_keys(self): return iter(())

@@ -37,6 +37,7 @@ from .arrays.numpy_backend import storage_of
 from .arrays.random import default_generator
 from .functions import (Size, as_operand, cast, cat, dim_of, expand, flip, gather, index_select, into, matmul, movedim, narrow, permute, reshape, sizes_of, squeeze, stack, transpose, unsqueeze, where)
 from .graph.levels import WRAPPERS, Facade, looped
+from .graph.modes import LOCAL
 from .graph.node import TensorBase, tensor_like
 from .graph.op import REGISTRY
 from .ops.indexing import check_index
@@ -967,7 +968,7 @@ def log_normal_(self, mean=1, std=2, *, generator=None):
 def _call(name, input, n_fft, hop_length, win_length, window, **more):
     "A call as PyTorch's errors begin."
     kind = lambda t: f'torch.{F._type_name(t)}Tensor'
-    first = kind(input) if name == 'stft' else f'CPU{F._type_name(input)}Type'
+    first = f'CPU{F._type_name(input)}Type' if input.is_complex() else kind(input)
     shown = dict(n_fft=n_fft, hop_length=hop_length, win_length=win_length, window=None if window is None else f'{kind(window)}{{{list(window._array.shape)}}}', **more)
     return f'{name}({first}{list(input._array.shape)}, ' + ', '.join(f'{k}={int(v) if isinstance(v, builtins.bool) else v}' for k, v in shown.items()) + ')'
 

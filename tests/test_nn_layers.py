@@ -144,6 +144,15 @@ F.affine_grid(torch.randn(2,3,4,requires_grad=True),[2,3,6,6,2],align_corners=Tr
 """
 
 OTHERS = r"""
+nn.FractionalMaxPool2d(2,output_size=3) >> m(x2)
+nn.FractionalMaxPool2d((2,3),output_ratio=.5,return_indices=True) >> m(x2)
+nn.FractionalMaxPool3d(2,output_size=(2,3,3)) >> m(x3)
+nn.FractionalMaxPool2d(2) >> m(x2)
+nn.FractionalMaxPool2d(2,output_ratio=2) >> m(x2)
+nn.FractionalMaxPool2d(4,output_size=7) >> m(x2)
+nn.LinearCrossEntropyLoss(4,5) >> m(v,c)
+nn.LinearCrossEntropyLoss(4,5,bias=True,label_smoothing=.1) >> m(v,c)
+F.linear_cross_entropy(v,torch.ones(5,4),c)
 nn.RNN(4,5) >> m(r)
 nn.RNN(4,5,2,nonlinearity='relu',bidirectional=True) >> m(r, torch.ones(4,3,5))
 nn.LSTM(4,5) >> m(r)

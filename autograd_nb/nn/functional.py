@@ -13,7 +13,7 @@ __all__ = ['dropout1d', 'dropout2d', 'dropout3d', 'relu', 'silu', 'relu_', 'leak
            'binary_cross_entropy_with_logits', 'kl_div', 'nll_loss', 'cross_entropy', 'poisson_nll_loss',
            'gaussian_nll_loss', 'margin_ranking_loss', 'hinge_embedding_loss', 'cosine_embedding_loss',
            'triplet_margin_loss', 'triplet_margin_with_distance_loss', 'multi_margin_loss', 'multilabel_margin_loss',
-           'soft_margin_loss', 'multilabel_soft_margin_loss']
+           'soft_margin_loss', 'multilabel_soft_margin_loss', 'linear_cross_entropy']
 
 # %% ../../nbs/nn/03_functional.ipynb #3829b34f
 import builtins
@@ -25,7 +25,7 @@ from .. import functions as F
 from ..arrays.random import default_generator
 from ..functions import need_tensor, one_hot  # noqa: F401
 from ..graph.errors import dtypes_error, kind_error
-from ..graph.levels import draw
+from ..graph.levels import Facade, draw
 from ..graph.modes import LOCAL, castable, no_grad
 from ..graph.node import JOURNAL, TensorBase, tensor_like
 from ..graph.op import REGISTRY
@@ -35,7 +35,7 @@ from .attention import multi_head_attention_forward, scaled_dot_product_attentio
 from .ctc import ctc_loss  # noqa: F401
 from .spatial import (adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d, adaptive_max_pool1d, adaptive_max_pool1d_with_indices, adaptive_max_pool2d, adaptive_max_pool2d_with_indices,  # noqa: F401
                                     adaptive_max_pool3d, adaptive_max_pool3d_with_indices, affine_grid, avg_pool1d, avg_pool2d, avg_pool3d, channel_shuffle, conv1d, conv2d, conv3d, conv_transpose1d, conv_transpose2d,
-                                    conv_transpose3d, fold, grid_sample, interpolate, local_response_norm, lp_pool1d, lp_pool2d, lp_pool3d, max_pool1d, max_pool1d_with_indices, max_pool2d, max_pool2d_with_indices, max_pool3d,
+                                    conv_transpose3d, fold, fractional_max_pool2d, fractional_max_pool2d_with_indices, fractional_max_pool3d, fractional_max_pool3d_with_indices, grid_sample, interpolate, local_response_norm, lp_pool1d, lp_pool2d, lp_pool3d, max_pool1d, max_pool1d_with_indices, max_pool2d, max_pool2d_with_indices, max_pool3d,
                                     max_pool3d_with_indices, max_unpool1d, max_unpool2d, max_unpool3d, native_channel_shuffle, pad, pixel_shuffle, pixel_unshuffle, unfold, upsample, upsample_bilinear, upsample_nearest)
 from .spatial import _SCALAR
 from ..tensor import overwrite
@@ -261,12 +261,21 @@ def batch_norm(input, running_mean, running_var, weight=None, bias=None, trainin
         out = (input - F.reshape(running_mean, *layout).to(input.dtype)) * r
     else:
         out = _op['normalise'](input, dim=dims, eps=eps, node='NativeBatchNormBackward0')
-        if running_mean is not None or running_var is not None:
+        if a.__class__ is Facade: _track_batch(input.detach(), running_mean, running_var, dims, momentum)
+        elif running_mean is not None or running_var is not None:
             average = np.add.reduce(a, dims) / a.dtype.type(count)
             away = a - average.reshape(layout)
             if running_mean is not None: _track(running_mean, average, momentum)
             if running_var is not None: _track(running_var, np.add.reduce(away * away, dims) / a.dtype.type(count - 1), momentum)
     return _scaled(out, weight, bias, layout, 'NativeBatchNormBackward0')
+
+def _track_batch(input, running_mean, running_var, dims, momentum):
+    "The running statistics under `vmap`, where each example has its own."
+    if any(t is not None and t._array.__class__ is not Facade for t in (running_mean, running_var)):
+        raise RuntimeError('Batch norm got a batched tensor as input while the running_mean or running_var, which will be updated in place, were not batched.\nIf you are using a module and do not need eval mode, please set `track_running_stats` to be False.'
+                           'If you are using a prebuilt module and do not need eval mode, please see the functorch website for resources on how to patch your module to work with vmap')
+    if running_mean is not None: running_mean.lerp_(F.mean(input, dims), momentum)
+    if running_var is not None: running_var.lerp_(F.var(input, dims), momentum)
 
 def instance_norm(input, running_mean=None, running_var=None, weight=None, bias=None, use_input_stats=True, momentum=0.1, eps=1e-5):
     "Each channel of each example normalised by itself (or, without `use_input_stats`, by the running statistics); then times `weight` plus `bias` per channel."
@@ -703,3 +712,11 @@ def multilabel_soft_margin_loss(input, target, weight=None, size_average=None, r
 # %% ../../nbs/nn/03_functional.ipynb #9086f9a6
 for _loss in ('cross_entropy', 'nll_loss', 'l1_loss', 'kl_div', 'poisson_nll_loss', 'cosine_embedding_loss', 'hinge_embedding_loss', 'margin_ranking_loss', 'soft_margin_loss', 'triplet_margin_loss', 'multi_margin_loss', 'multilabel_margin_loss'):
     if _loss in globals(): globals()[_loss] = castable(globals()[_loss])
+
+# %% ../../nbs/nn/03_functional.ipynb #5f4d45e7
+def linear_cross_entropy(input, linear_weight, target, *, linear_bias=None, weight=None, reduction='mean', ignore_index=None, label_smoothing=0.0, options=None):
+    "`cross_entropy(linear(input, linear_weight, linear_bias), target)`. Classes may be further dimensions of the weight: (classes, …, features). `options` are accepted; they choose among PyTorch's implementations."
+    places = linear_weight.shape[1:-1]
+    logits = linear(input, linear_weight.reshape(-1, linear_weight.shape[-1]), None if linear_bias is None else linear_bias.reshape(-1))
+    if places: logits = logits.reshape(*logits.shape[:-1], linear_weight.shape[0], *places)
+    return cross_entropy(logits, target, weight, ignore_index=-100 if ignore_index is None else ignore_index, reduction=reduction, label_smoothing=label_smoothing)

@@ -20,6 +20,7 @@ import numpy as np
 
 from .. import functions as F
 from ..graph.modes import castable
+from ..arrays.random import default_generator
 from ..graph.node import TensorBase, tensor_like
 from ..graph.op import REGISTRY
 from ..more import pad
@@ -468,3 +469,41 @@ def grid_sample(input, grid, mode='bilinear', padding_mode='zeros', align_corner
 
 # %% ../../nbs/nn/04_spatial.ipynb #cd2283a6
 for _name in ('conv1d', 'conv2d', 'conv3d', 'conv_transpose1d', 'conv_transpose2d', 'conv_transpose3d'): globals()[_name] = castable(globals()[_name])
+
+# %% ../../nbs/nn/04_spatial.ipynb #3daad72a
+def _fractional(dims):
+    name = f'fractional_max_pool{dims}d'
+    def starts(sample, old, new, window):
+        "Where the windows of each plane begin along one dimension: (planes, new)."
+        step = (old - window) / (new - 1) if new > 1 else 0.
+        places = ((np.arange(new - 1) + sample[:, None]) * step).astype(np.int64) - (sample[:, None] * step).astype(np.int64)
+        return np.concatenate([places, np.full((len(sample), 1), old - window)], 1)
+    def pool(input, kernel_size, output_size=None, output_ratio=None, return_indices=False, _random_samples=None):
+        if output_size is None and output_ratio is None: raise ValueError(f'{name} requires specifying either an output_size or an output_ratio')
+        x, single = as_batch(input, dims)
+        window, old = spread(kernel_size, dims), x.shape[2:]
+        if output_size is None:
+            ratio = output_ratio if isinstance(output_ratio, (tuple, list)) else (output_ratio,) * dims
+            output_size = tuple(int(n * r) for n, r in zip(old, ratio))
+        size, (n, c) = spread(output_size, dims), x.shape[:2]
+        for k, o, m, axis in zip(window, size, old, ('time', 'height', 'width')[3 - dims:]):
+            if o + k - 1 > m: raise RuntimeError(f'{name}(): pool {axis} {k} too large relative to input {axis} {m}')
+        if _random_samples is None: samples = default_generator.uniform((n, c, dims), x._array.dtype)
+        else: samples = _random_samples._array
+        samples = samples.reshape(-1, dims)[:n * c]
+        if dims == 2: samples = samples[:, ::-1]                    # in two dimensions PyTorch's first number is for the width
+        index = 0
+        for d in range(dims):
+            at = starts(samples[:, d].astype(np.float64), old[d], size[d], window[d])[..., None] + np.arange(window[d])           # (planes, new, window)
+            index = index * old[d] + at.reshape(len(at), *(1,) * (2 * d), *at.shape[1:], *(1,) * (2 * (dims - d - 1)))
+        index = index.transpose(0, *range(1, 2 * dims, 2), *range(2, 2 * dims + 1, 2)).reshape(n * c, math.prod(size), math.prod(window))
+        seen = np.take_along_axis(x._array.reshape(n * c, 1, -1), index, 2)
+        place = tensor_like(np.take_along_axis(index, seen.argmax(2)[..., None], 2).reshape(n, c, *size))
+        out = _op['gather_planes'](x, place, dims=dims)
+        return (_undone(out, single), _undone(place, single)) if return_indices else _undone(out, single)
+    def with_indices(input, kernel_size, output_size=None, output_ratio=None, return_indices=False, _random_samples=None): return pool(input, kernel_size, output_size, output_ratio, True, _random_samples)
+    pool.__name__, with_indices.__name__ = name, name + '_with_indices'
+    pool.__doc__, with_indices.__doc__ = 'The largest number in each of `output_size` windows (or the fraction `output_ratio` of the input) at random places.', f'`{name}` with `return_indices=True`.'
+    return pool, with_indices
+
+(fractional_max_pool2d, fractional_max_pool2d_with_indices), (fractional_max_pool3d, fractional_max_pool3d_with_indices) = map(_fractional, (2, 3))

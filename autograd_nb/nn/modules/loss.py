@@ -6,11 +6,12 @@
 __all__ = ['MSELoss', 'L1Loss', 'SmoothL1Loss', 'HuberLoss', 'CrossEntropyLoss', 'NLLLoss', 'BCELoss', 'BCEWithLogitsLoss',
            'KLDivLoss', 'PoissonNLLLoss', 'GaussianNLLLoss', 'MarginRankingLoss', 'HingeEmbeddingLoss',
            'CosineEmbeddingLoss', 'TripletMarginLoss', 'SoftMarginLoss', 'MultiLabelSoftMarginLoss', 'MultiMarginLoss',
-           'MultiLabelMarginLoss', 'TripletMarginWithDistanceLoss', 'CTCLoss', 'NLLLoss2d',
-           'AdaptiveLogSoftmaxWithLoss']
+           'MultiLabelMarginLoss', 'TripletMarginWithDistanceLoss', 'CTCLoss', 'LinearCrossEntropyOptions',
+           'LinearCrossEntropyLoss', 'NLLLoss2d', 'AdaptiveLogSoftmaxWithLoss']
 
 # %% ../../../nbs/nn/modules/05_loss.ipynb #ba35399d
 from collections import namedtuple
+from math import prod
 
 from ...functions import cat
 from .. import functional as F
@@ -181,6 +182,31 @@ class CTCLoss(_Loss):
 
     def forward(self, log_probs, targets, input_lengths, target_lengths):
         return F.ctc_loss(log_probs, targets, input_lengths, target_lengths, self.blank, self.reduction, self.zero_infinity)
+
+class LinearCrossEntropyOptions:
+    "Accepted by `LinearCrossEntropyLoss`: choices among PyTorch's implementations, of which there is one here."
+    def __init__(self, allow_retain_graph=False, batch_chunk_size=None, chunking_method='auto', acc_policy='auto', acc_dtype=None):
+        self.allow_retain_graph, self.batch_chunk_size, self.chunking_method, self.acc_policy, self.acc_dtype = allow_retain_graph, batch_chunk_size, chunking_method, acc_policy, acc_dtype
+
+class LinearCrossEntropyLoss(Module):
+    "A classifier's last linear layer and its cross-entropy: takes features instead of logits."
+    def __init__(self, in_features, num_classes, *, out_features=(), bias=False, device=None, dtype=None, reduction='mean', weight=None, ignore_index=None, label_smoothing=0.0, options=None):
+        super().__init__()
+        self.in_features, self.num_classes, self.out_features, self.bias = in_features, num_classes, tuple(out_features), bias
+        self.linear = Linear(in_features, num_classes * prod(self.out_features), bias=bias, device=device, dtype=dtype)
+        self.reduction, self.ignore_index, self.label_smoothing, self.options = reduction, ignore_index, label_smoothing, options
+        self.register_buffer('weight', weight)
+
+    def forward(self, input, target):
+        weight, bias = self.linear.weight, self.linear.bias
+        if self.out_features:
+            weight = weight.reshape(self.num_classes, *self.out_features, self.in_features)
+            bias = None if bias is None else bias.reshape(self.num_classes, *self.out_features)
+        return F.linear_cross_entropy(input, weight, target, linear_bias=bias, weight=self.weight, reduction=self.reduction, ignore_index=self.ignore_index, label_smoothing=self.label_smoothing, options=self.options)
+
+    def extra_repr(self):
+        return (f'in_features={self.in_features}, num_classes={self.num_classes}, out_features={self.out_features}, bias={self.bias}, reduction={self.reduction}, ignore_index={self.ignore_index}, '
+                f'label_smoothing={self.label_smoothing}, options={self.options}')
 
 class NLLLoss2d(NLLLoss):
     "The former name of `NLLLoss` for images."

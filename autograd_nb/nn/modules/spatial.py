@@ -12,9 +12,9 @@ __all__ = ['MaxPool1d', 'MaxPool2d', 'MaxPool3d', 'AvgPool1d', 'AvgPool2d', 'Avg
            'ChannelShuffle', 'Fold', 'Unfold', 'LocalResponseNorm', 'LazyConv1d', 'LazyConv2d', 'LazyConv3d',
            'LazyConvTranspose1d', 'LazyConvTranspose2d', 'LazyConvTranspose3d', 'LazyBatchNorm1d', 'LazyBatchNorm2d',
            'LazyBatchNorm3d', 'LazyInstanceNorm1d', 'LazyInstanceNorm2d', 'LazyInstanceNorm3d', 'Conv1d', 'Conv2d',
-           'Conv3d', 'ConvTranspose1d', 'ConvTranspose2d', 'ConvTranspose3d', 'UpsamplingNearest2d',
-           'UpsamplingBilinear2d', 'BatchNorm1d', 'BatchNorm2d', 'BatchNorm3d', 'SyncBatchNorm', 'InstanceNorm1d',
-           'InstanceNorm2d', 'InstanceNorm3d', 'GroupNorm']
+           'Conv3d', 'ConvTranspose1d', 'ConvTranspose2d', 'ConvTranspose3d', 'FractionalMaxPool2d',
+           'FractionalMaxPool3d', 'UpsamplingNearest2d', 'UpsamplingBilinear2d', 'BatchNorm1d', 'BatchNorm2d',
+           'BatchNorm3d', 'SyncBatchNorm', 'InstanceNorm1d', 'InstanceNorm2d', 'InstanceNorm3d', 'GroupNorm']
 
 # %% ../../../nbs/nn/modules/06_spatial.ipynb #069de475
 import math
@@ -193,6 +193,29 @@ AdaptiveMaxPool1d, AdaptiveMaxPool2d, AdaptiveMaxPool3d = (
 LPPool1d, LPPool2d, LPPool3d = (
     _module(f'LPPool{n}d', getattr(F, f'lp_pool{n}d'), 'The `norm_type`-norm of each window.', 'norm_type kernel_size stride ceil_mode', dict(stride=None, ceil_mode=False),
             'norm_type={0.norm_type}, kernel_size={0.kernel_size}, stride={0.stride}, ceil_mode={0.ceil_mode}', None, lambda self, x, n=n: getattr(F, f'lp_pool{n}d')(x, float(self.norm_type), self.kernel_size, self.stride, self.ceil_mode)) for n in (1, 2, 3))
+
+# %% ../../../nbs/nn/modules/06_spatial.ipynb #6cc8f7c5
+class _FractionalMaxPool(Module):
+    def __init__(self, kernel_size, output_size=None, output_ratio=None, return_indices=False, _random_samples=None):
+        super().__init__()
+        self.kernel_size, self.return_indices = spread(kernel_size, self.dims), return_indices
+        self.register_buffer('_random_samples', _random_samples)
+        self.output_size = None if output_size is None else spread(output_size, self.dims)
+        self.output_ratio = None if output_ratio is None else output_ratio if isinstance(output_ratio, (tuple, list)) else (output_ratio,) * self.dims
+        name = type(self).__name__
+        if output_size is None and output_ratio is None: raise ValueError(f'{name} requires specifying either an output size, or a pooling ratio')
+        if output_size is not None and output_ratio is not None: raise ValueError('only one of output_size and output_ratio may be specified')
+        if self.output_ratio is not None and not all(0 < r < 1 for r in self.output_ratio): raise ValueError(f'output_ratio must be between 0 and 1 (got {output_ratio})')
+
+    def forward(self, input): return self.function(input, self.kernel_size, self.output_size, self.output_ratio, self.return_indices, self._random_samples)
+
+class FractionalMaxPool2d(_FractionalMaxPool):
+    "The largest numbers in windows at random places, as many as `output_size` says (or `output_ratio`, a fraction of the input)."
+    dims, function = 2, staticmethod(F.fractional_max_pool2d)
+
+class FractionalMaxPool3d(_FractionalMaxPool):
+    "As `FractionalMaxPool2d`, in three dimensions."
+    dims, function = 3, staticmethod(F.fractional_max_pool3d)
 
 # %% ../../../nbs/nn/modules/06_spatial.ipynb #6e7ed171
 def _pad_module(name, n, mode, doc):

@@ -74,7 +74,7 @@ class _HookMixin:
     __slots__ = ()
 
 class BackwardCFunction(Node, _HookMixin):
-    "The node of a custom function. Each subclass of `Function` has a subclass of its own, called `_backward_cls`. `attributes`: what users put on `ctx`; they can be read and set here too, as far as the node has no use for their names."
+    "The node of a custom function. Each subclass of `Function` has a subclass of its own, called `_backward_cls`. `attributes`: what users put on `ctx`; it can be read here too, as far as the node has no use for the names."
     __slots__ = ('attributes', 'kept', 'targets', 'where', 'produced', 'phase', 'ctx_ref', 'level', 'mine')
     _forward_cls = _context_cls = None
     takes_none = verified = True
@@ -87,9 +87,12 @@ class BackwardCFunction(Node, _HookMixin):
         if name != 'attributes' and name in self.attributes: return self.attributes[name]
         return super().__getattr__(name)
 
-    def __setattr__(self, name, value):
-        if name in _SLOTS: object.__setattr__(self, name, value)
-        else: self.attributes[name] = value
+    @property
+    def needs_input_grad(self):
+        "For each input of `forward`, whether it requires grad."
+        return self.attributes['needs_input_grad']
+    @needs_input_grad.setter
+    def needs_input_grad(self, value): self.attributes['needs_input_grad'] = value
 
     @property
     def ctx(self):
@@ -217,7 +220,6 @@ class BackwardCFunction(Node, _HookMixin):
             raise RuntimeError(f'Expected isFloatingType(grad.scalar_type()) || (input_is_complex == grad_is_complex) to be true, but got false. {self.name()} returned a complex gradient at index {i} for a real input: take its real part.')
         return undo(r, target)
 
-_SLOTS = {s for c in BackwardCFunction.__mro__ for s in getattr(c, '__slots__', ())}
 FunctionNode = BackwardCFunction
 
 def _nothing(): return None
@@ -295,7 +297,7 @@ class Function(_SingleLevelFunction):
     def apply(cls, *args, **kwargs):
         "Run `forward` on the inputs and, if any of them requires grad, put a node into the graph whose derivative is `backward`."
         if _is_setup_context_defined(cls.setup_context):
-            bound = inspect.signature(cls.forward).bind(*args, **kwargs)
+            bound = _signature(cls.forward).bind(*args, **kwargs)
             bound.apply_defaults()
             args, kwargs = bound.args, bound.kwargs
         modes = LOCAL.modes
@@ -310,6 +312,16 @@ class Function(_SingleLevelFunction):
         for callback in modes.observers: callback(Applied(cls.__name__, ctx if ctx.phase == 'done' else None, args, result))
         return result
 
+_signatures = weakref.WeakKeyDictionary()
+
+def _signature(function):
+    try: return _signatures[function]
+    except (KeyError, TypeError):
+        found = inspect.signature(function)
+        try: _signatures[function] = found
+        except TypeError: pass              # something callable that cannot be referred to weakly
+        return found
+
 def _is_setup_context_defined(method): return method is not _SingleLevelFunction.setup_context
 
 def new_context(cls, args):
@@ -318,7 +330,7 @@ def new_context(cls, args):
     ctx.where = tuple(i for i, a in enumerate(args) if isinstance(a, TensorBase))
     ctx.inputs = tuple(args[i]._node for i in ctx.where)
     ctx.targets = tuple((args[i]._array.shape, args[i]._array.dtype) for i in ctx.where)
-    ctx.needs_input_grad = tuple(isinstance(a, TensorBase) and a._node is not None for a in args)
+    ctx.attributes['needs_input_grad'] = tuple(isinstance(a, TensorBase) and a._node is not None for a in args)
     return ctx
 
 def call_forward(cls, ctx, args, kwargs):
@@ -591,7 +603,7 @@ def apply_recorded(cls, args, kwargs, level):
     if not recording: return output
     ctx = new_context(cls, args)
     ctx.level, ctx.mine, ctx.inputs = level, False, tuple(args[i]._edge if at(args[i], level) else None for i in ctx.where)
-    ctx.needs_input_grad = tuple(at(a, level) and a._edge is not None for a in args)
+    ctx.attributes['needs_input_grad'] = tuple(at(a, level) and a._edge is not None for a in args)
     outputs, owners = output if isinstance(output, tuple) else (output,), {id(v): a for v, a in zip(inside, args) if at(a, level)}
     wrapped = [owners.get(id(o)) or recorded(o, None, level) if isinstance(o, TensorBase) else o for o in outputs]
     before = modes.change(grad=False)

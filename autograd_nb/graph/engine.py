@@ -14,6 +14,7 @@ import threading
 import warnings
 from collections.abc import Mapping
 from heapq import heappop, heappush
+from itertools import count
 import numpy as np
 from numpy import add, asarray, generic, ndarray
 
@@ -102,6 +103,7 @@ def _walk(roots, keep, graph, plan, watch, found):
     heap, waiting, leaves, journal = [], {}, {}, JOURNAL
     simple = plan is None and not watch and not graph and not Exotic.complex and not Exotic.bfloat16 and not SWITCH.anomaly and LOCAL.modes.profiler is None
     extra_one, extra_many = _EXTRA
+    at = None           # the leaf whose hooks are running
 
     def deliver(edge, g, extra):
         "Bring one gradient to a place that is not simply next in a chain."
@@ -134,7 +136,12 @@ def _walk(roots, keep, graph, plan, watch, found):
         left = plan.arrivals.get(edge)
         if left is None: return ()
         plan.arrivals[edge] = left - 1
-        return _finish_leaf(edge, leaves.pop(edge), plan, found, graph) if left == 1 and edge in leaves else ()
+        if left != 1 or edge not in leaves: return ()
+        nonlocal at
+        at = edge
+        steps = _finish_leaf(edge, leaves.pop(edge), plan, found, graph)
+        at = None
+        return steps
 
     for edge, g in roots: deliver(edge, g, 0)
     g = None
@@ -204,7 +211,7 @@ def _walk(roots, keep, graph, plan, watch, found):
         freed = error.__class__ is AttributeError and error.obj is n and error.name in n.fields      # a slot that an earlier pass has emptied
         if freed: error = freed_error(n, [e for e, _ in roots])
         elif n is not None and isinstance(error, Taught) and error.trail: follow(error, [e for e, _ in roots], n)
-        if SWITCH.anomaly and n is not None: tell_origin(n, error)
+        if SWITCH.anomaly and (n is not None or at is not None): tell_origin(n if at is None else at, error)
         if freed: raise error from None
         raise
     if plan is not None:
@@ -516,8 +523,30 @@ def call_node(n, grads):
     return results if len(results) > 1 else results[0]
 
 class Task:
-    "One backward pass, for whoever must know which one a hook was called in. `callbacks`: functions to call when it is done."
-    def __init__(self, roots, plan): self.roots, self.plan, self.nodes, self.callbacks = [e for e, _ in roots], plan, None, []
+    "One backward pass, for whoever must know which one a hook was called in. `number`: 0 for the first of all, and so on. `callbacks`: functions to call when it is done."
+    next_number = count().__next__
+    def __init__(self, roots, plan): self.roots, self.plan, self.nodes, self.number, self.callbacks = [e for e, _ in roots], plan, None, Task.next_number(), []
+
+    def runs(self, node):
+        "Whether this pass runs `node` (one whose gradient it only captures does not run)."
+        return self.reaches(node) if self.plan is None or self.plan.needed is None else node in self.plan.needed
+
+    def order(self):
+        "All nodes that this pass visits, in the order in which it does."
+        found, missing, out = reachable(self.roots), {}, []
+        for edges in [self.roots, *(edges for n, edges in found.items() if self.runs(n))]:
+            for e in edges:
+                if e.seq == -1: missing[e] = missing.get(e, 0) + 1
+        def arrive(edges):
+            for e in edges:
+                if e.seq == -1:
+                    missing[e] -= 1
+                    if not missing[e] and self.reaches(e): out.append(e)
+        arrive(self.roots)
+        for n in sorted(found, key=lambda n: -n.seq):
+            if n.seq > 0 and self.reaches(n): out.append(n)
+            if n.seq > 0 and self.runs(n): arrive(found[n])
+        return out
 
     def reaches(self, edge):
         "Whether this pass computes the gradient that belongs to `edge`."

@@ -129,10 +129,12 @@ class Trace:
             out.append(_zeros(x) if g is None else g if isinstance(g, TensorBase) else tensor_like(g))
         return out
 
-# %% ../../nbs/func/02_derivatives.ipynb #eb4fd2b9
+# %% ../../nbs/func/02_derivatives.ipynb #26f7b1ea
 def _output_and_aux(result, api):
     if not (isinstance(result, tuple) and len(result) == 2):
         raise RuntimeError(f'{api}: output of function f should be a tuple: (output, aux) if has_aux is True')
+    for x in tree_flatten(result[1])[0]:
+        if not isinstance(x, TensorBase): raise RuntimeError(f'Expected tensors, got unsupported type {type(x)}')
     return result
 
 def _tensors_only(outs, api):

@@ -85,7 +85,7 @@ def refused(method):
     return RuntimeError(f'You are attempting to call Tensor.{method}() (or perhaps using torch.autograd.functional.* APIs) inside of a function being transformed by a functorch transform. This is unsupported, please attempt to use the '
                         f'functorch transforms (e.g. grad, vjp, jacrev, jacfwd, hessian) or call {method}() outside of a function being transformed instead.')
 
-# %% ../../nbs/graph/05_levels.ipynb #eb59d476
+# %% ../../nbs/graph/05_levels.ipynb #31478597
 class Facade:
     "What a batched tensor shows where an array is expected: the shape and dtype of one example, and no numbers."
     __slots__ = ('tensor',)
@@ -117,7 +117,7 @@ class Facade:
 
     def _refuse(self, *args, **kwargs):
         raise RuntimeError("Cannot access data pointer of Tensor that doesn't have storage. A value under vmap stands for many examples at once and has no numbers to look at. Use operations on tensors instead, or do this outside of vmap.")
-    __array__ = __array_ufunc__ = __array_function__ = __getitem__ = __setitem__ = __iter__ = tolist = view = reshape = copy = astype = any = all = min = max = sum = argsort = __array_interface__ = _refuse
+    __array__ = __array_ufunc__ = __array_function__ = __getitem__ = __setitem__ = __iter__ = tolist = view = reshape = copy = astype = any = all = min = max = sum = argsort = _refuse
     for _name in 'add sub mul truediv floordiv mod pow matmul and or xor eq ne lt le gt ge radd rsub rmul'.split(): locals()[f'__{_name}__'] = _refuse
     __hash__ = object.__hash__
     def __bool__(self): raise control_flow_error()
@@ -147,7 +147,7 @@ def dynamic_error(name):
 def escaped_error():
     return RuntimeError('Either your tensor may have escaped from inside a function being vmapped and this is a user error (see https://pytorch.org/functorch/stable/ux_limitations.html). It was kept in a variable outside of the function (a list, a global, an attribute), and the vmap that gave it its batch dimension has ended. Return it from the function instead. Functions given to transforms should have no side effects.')
 
-# %% ../../nbs/graph/05_levels.ipynb #3ce35976
+# %% ../../nbs/graph/05_levels.ipynb #223ed105
 class Wrapper:
     "What all wrapped tensors have in common. `_value`: what is inside; `_level`: whose layer this is."
     __slots__ = ()
@@ -183,8 +183,6 @@ class Wrapper:
     def detach_(self): raise refused('detach_')
     @property
     def _version(self): return self._value._version
-    @property
-    def __array_interface__(self): return self._array.__array_interface__
 
     def __repr__(self):
         inner = repr(self._value).replace('\n', '\n    ')
@@ -205,6 +203,7 @@ class BatchedKind(Wrapper):
     _single = item
     def __bool__(self): raise control_flow_error()
     def tolist(self): self._array._refuse()
+    def __array__(self, dtype=None, copy=None): self._array._refuse()
     def numpy(self, *, force=False): self._array._refuse()
     def data_ptr(self): self._array._refuse()
     def detach(self): return batched(self._value.detach(), self._level)
@@ -584,7 +583,7 @@ class Record(Level):
 
     def custom(self, cls, args, kwargs): return FUNCTION['apply_recorded'](cls, args, kwargs, self)
 
-# %% ../../nbs/graph/05_levels.ipynb #426e07f2
+# %% ../../nbs/graph/05_levels.ipynb #82b6af4b
 def write(x, result, name, overwrite):
     "Put `result` into `x` in place, one of them being wrapped; `overwrite` is the tensor floor's way of doing so."
     x_level = x._level if x.__class__ in WRAPPERS and x._level.alive else None
@@ -754,7 +753,7 @@ def demote(x):
         x._array, x._node = inner._array, inner._node
 
 
-bind(dispatch=dispatch)
+if __name__ != '__main__': bind(dispatch=dispatch)        # in this notebook, operations go on using the exported module
 
 # %% ../../nbs/graph/05_levels.ipynb #1ce2a8e7
 def watch_index(op):

@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = []
 
-# %% ../../nbs/utils/05_pytree.ipynb #82a910f3
-from ..graph.pytree import (LeafSpec, TreeSpec, _broadcast_to_and_flatten, register_pytree_node, tree_all, tree_all_only, tree_any, tree_any_only, tree_flatten, tree_is_leaf, tree_iter, tree_leaves,
+# %% ../../nbs/utils/05_pytree.ipynb #8f3b9544
+from ..graph.pytree import (LeafSpec, TreeSpec, _broadcast_to_and_flatten, register_pytree_node, tree_all, tree_all_only, tree_any, tree_any_only, tree_flatten, tree_is_leaf, tree_iter, tree_leaves,  # noqa: F401
                                       tree_map, tree_map_, tree_map_only, tree_structure, tree_unflatten)
 
 # %% ../../nbs/utils/05_pytree.ipynb #b6ed1296

@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['as_complex', 'resized', 'fft', 'ifft', 'fft2', 'ifft2', 'fftn', 'ifftn', 'rfftn', 'hermitian', 'irfftn', 'rfft',
-           'irfft', 'rfft2', 'irfft2', 'hfft', 'ihfft', 'fftfreq', 'rfftfreq', 'fftshift', 'ifftshift']
+           'irfft', 'rfft2', 'irfft2', 'hfft', 'ihfft', 'hfftn', 'ihfftn', 'hfft2', 'ihfft2', 'fftfreq', 'rfftfreq',
+           'fftshift', 'ifftshift']
 
 # %% ../nbs/tensor/08_fft.ipynb #fc5c0d24
 import numpy as np
@@ -142,6 +143,25 @@ def ihfft(input, n=None, dim=-1, norm=None, *, out=None):
     _need_real(input, 'ihfft')
     _norm(norm)
     return into(out, rfft(input, n, dim, _reverse[norm]).conj())
+
+def hfftn(input, s=None, dim=None, norm=None, *, out=None):
+    "The real transform over several dimensions of a signal with Hermitian symmetry, of which the first half along the last dimension is given."
+    _norm(norm)
+    return irfftn(as_complex(input).conj(), s, dim, _reverse[norm], out=out)
+
+def ihfftn(input, s=None, dim=None, norm=None, *, out=None):
+    "The inverse of `hfftn`."
+    _need_real(input, 'ihfftn')
+    _norm(norm)
+    return into(out, rfftn(input, s, dim, _reverse[norm]).conj())
+
+def hfft2(input, s=None, dim=(-2, -1), norm=None, *, out=None):
+    "`hfftn` over two dimensions."
+    return hfftn(input, s, dim, norm, out=out)
+
+def ihfft2(input, s=None, dim=(-2, -1), norm=None, *, out=None):
+    "`ihfftn` over two dimensions."
+    return ihfftn(input, s, dim, norm, out=out)
 
 # %% ../nbs/tensor/08_fft.ipynb #6dd2126a
 def fftfreq(n, d=1.0, *, dtype=None, requires_grad=False, **kwargs):

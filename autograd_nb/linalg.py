@@ -5,12 +5,13 @@
 # %% auto #0
 __all__ = ['return_inv_ex', 'return_solve_ex', 'return_cholesky_ex', 'return_slogdet', 'return_logabsdet', 'return_qr',
            'return_svd', 'return_eigh', 'return_eig', 'return_lu', 'return_lu_factor', 'return_lu_factor_ex',
-           'return_lu_unpack', 'return_lstsq', 'need_matrix', 'need_floating', 'mirrored', 'inv', 'infos', 'inv_ex',
-           'solve', 'solve_ex', 'solve_triangular', 'lstsq', 'pinv', 'det', 'slogdet', 'logdet', 'cholesky',
-           'cholesky_ex', 'adjoint', 'qr', 'lu', 'lu_factor_ex', 'lu_factor', 'permutation', 'lu_solve', 'lu_unpack',
-           'householder_product', 'eigh', 'eigvalsh', 'eig', 'eigvals', 'svd', 'svdvals', 'vector_norm', 'matrix_norm',
-           'norm', 'cond', 'matrix_rank', 'matrix_exp', 'matrix_power', 'multi_dot', 'cross', 'vecdot', 'diagonal',
-           'vander', 'tensorinv', 'tensorsolve']
+           'return_lu_unpack', 'return_lstsq', 'return_ldl_factor', 'return_ldl_factor_ex', 'need_matrix',
+           'need_floating', 'mirrored', 'inv', 'infos', 'inv_ex', 'solve', 'solve_ex', 'solve_triangular', 'lstsq',
+           'pinv', 'det', 'slogdet', 'logdet', 'cholesky', 'cholesky_ex', 'adjoint', 'qr', 'lu', 'lu_factor_ex',
+           'lu_factor', 'permutation', 'lu_solve', 'lu_unpack', 'householder_product', 'ldl_factor_ex', 'ldl_factor',
+           'ldl_solve', 'eigh', 'eigvalsh', 'eig', 'eigvals', 'svd', 'svdvals', 'vector_norm', 'matrix_norm', 'norm',
+           'cond', 'matrix_rank', 'matrix_exp', 'matrix_power', 'multi_dot', 'cross', 'vecdot', 'diagonal', 'vander',
+           'tensorinv', 'tensorsolve']
 
 # %% ../nbs/tensor/05_linalg.ipynb #0cf9c7f4
 import builtins
@@ -282,6 +283,98 @@ def householder_product(A, tau, *, out=None):
         v = F.unsqueeze(v, -1)
         Q = Q - v * F.unsqueeze(F.unsqueeze(F.select(tau, -1, i), -1), -1) * matmul(adjoint(v), Q)
     return into(out, Q)
+
+# %% ../nbs/tensor/05_linalg.ipynb #43d80a89
+return_ldl_factor, return_ldl_factor_ex = _pair('linalg_ldl_factor', ('LD', 'pivots')), _pair('linalg_ldl_factor_ex', ('LD', 'pivots', 'info'))
+_ALPHA = (1 + math.sqrt(17)) / 8            # keeps the growth of entries smallest
+
+def _size(z): return np.abs(z.real) + np.abs(z.imag) if z.dtype.kind == 'c' else np.abs(z)
+
+def _bunch_kaufman(a, hermitian):
+    "Factor one matrix in place, from its lower triangle: (pivots, the number of the first zero block or 0)."
+    n, k, info = len(a), 0, 0
+    pivots = np.zeros(n, np.int32)
+    star = np.conj if hermitian else lambda z: z
+    while k < n:
+        step, place = 1, k
+        own = abs(a[k, k].real) if hermitian else _size(a[k, k])
+        column = _size(a[k + 1:, k])
+        top = column.max(initial=0)
+        if max(own, top) == 0 or np.isnan(own):
+            info = info or k + 1
+            if hermitian: a[k, k] = a[k, k].real
+        else:
+            if own < _ALPHA * top:
+                i = k + 1 + int(column.argmax())
+                row = max(_size(a[i, k:i]).max(initial=0), _size(a[i + 1:, i]).max(initial=0))
+                if own < _ALPHA * top * (top / row):
+                    place = i
+                    if (abs(a[i, i].real) if hermitian else _size(a[i, i])) < _ALPHA * row: step = 2
+            j = k + step - 1
+            if place != j:
+                a[place + 1:, [j, place]] = a[place + 1:, [place, j]]
+                middle = a[j + 1:place, j].copy()
+                a[j + 1:place, j], a[place, j + 1:place] = star(a[place, j + 1:place]), star(middle)
+                a[place, j] = star(a[place, j])
+                a[j, j], a[place, place] = a[place, place], a[j, j]
+                if step == 2: a[k + 1, k], a[place, k] = a[place, k], a[k + 1, k]
+            if hermitian:
+                for d in range(k, k + step): a[d, d] = a[d, d].real
+            rest, block = a[k + step:, k:k + step].copy(), np.tril(a[k:k + step, k:k + step])
+            if len(rest):
+                block = block + star(np.tril(block, -1)).T
+                factor = rest @ np.linalg.inv(block) if step == 2 else rest / block
+                a[k + step:, k + step:] -= np.tril(factor @ star(rest).T)
+                a[k + step:, k:k + step] = factor
+        pivots[k:k + step] = place + 1 if step == 1 else -(place + 1)
+        k += step
+    return pivots, info
+
+def ldl_factor_ex(A, *, hermitian=False, check_errors=False, out=None):
+    "The packed factors and pivots of symmetric (or Hermitian) matrices, and per matrix zero or the number of the first block that is zero."
+    need_matrix(A, 'linalg.ldl_factor_ex', True)
+    a = A._array
+    hermitian = hermitian and a.dtype.kind == 'c'
+    ld = np.tril(a)
+    pivots, info = np.zeros(a.shape[:-1], np.int32), np.zeros(a.shape[:-2], np.int32)
+    for i in np.ndindex(info.shape): pivots[i], info[i] = _bunch_kaufman(ld[i], hermitian)
+    if check_errors and info.any(): raise LinAlgError(f'torch.linalg.ldl_factor_ex: U[{info.max()},{info.max()}] is zero and using it on ldl_solve would result in a division by zero. If you are using this as part of an algorithm, treat the matrix as singular.')
+    return into(out, return_ldl_factor_ex(tensor_like(ld), tensor_like(pivots), tensor_like(info)))
+
+def ldl_factor(A, *, hermitian=False, out=None):
+    "The packed factors of `A = P L D L.mT P.mT`, for symmetric (or Hermitian) matrices, and their pivots. No derivative."
+    need_matrix(A, 'linalg.ldl_factor', True)
+    return into(out, return_ldl_factor(*ldl_factor_ex(A, hermitian=hermitian, check_errors=True)[:2]))
+
+def _block_solve(ld, pivots, b, hermitian):
+    "Solve for one matrix, in place in `b`."
+    n, k, steps = len(ld), 0, []
+    star = np.conj if hermitian else lambda z: z
+    while k < n:
+        step = 1 if pivots[k] > 0 else 2
+        j, place = k + step - 1, abs(int(pivots[k])) - 1
+        if place != j: b[[j, place]] = b[[place, j]]
+        b[k + step:] -= ld[k + step:, k:k + step] @ b[k:k + step]
+        block = np.tril(ld[k:k + step, k:k + step])
+        b[k:k + step] = np.linalg.solve(block + star(np.tril(block, -1)).T, b[k:k + step])
+        steps.append((k, step, j, place))
+        k += step
+    for k, step, j, place in reversed(steps):
+        b[k:k + step] -= star(ld[k + step:, k:k + step]).T @ b[k + step:]
+        if place != j: b[[j, place]] = b[[place, j]]
+
+def ldl_solve(LD, pivots, B, *, hermitian=False, out=None):
+    "The solution of `A X = B` from the factors that `ldl_factor` has made of `A`. No derivative."
+    need_matrix(LD, 'torch.linalg.ldl_solve', True)
+    if B._array.ndim < 2: raise RuntimeError(f'torch.linalg.ldl_solve: Expected B to have at least 2 dimensions, but it has {B._array.ndim} dimensions instead')
+    if pivots._array.dtype.kind not in 'iu': raise RuntimeError(f'torch.linalg.ldl_solve: Expected pivots to be integers. Got {F._type_name(pivots)}')
+    if LD._array.dtype != B._array.dtype: raise RuntimeError(f'torch.linalg.ldl_solve: LD dtype {F._type_name(LD)} does not match b dtype {F._type_name(B)}')
+    if LD._array.shape[-1] != B._array.shape[-2]: raise RuntimeError(f'torch.linalg.ldl_solve: Incompatible shapes of A and B for the equation AX = B ({LD._array.shape[-2]}x{LD._array.shape[-1]} and {B._array.shape[-2]}x{B._array.shape[-1]})')
+    lead = np.broadcast_shapes(LD._array.shape[:-2], B._array.shape[:-2])
+    ld, p = np.broadcast_to(LD._array, (*lead, *LD._array.shape[-2:])), np.broadcast_to(pivots._array, (*lead, pivots._array.shape[-1]))
+    x = np.broadcast_to(B._array, (*lead, *B._array.shape[-2:])).copy()
+    for i in np.ndindex(lead): _block_solve(ld[i], p[i], x[i], hermitian and ld.dtype.kind == 'c')
+    return into(out, tensor_like(x))
 
 # %% ../nbs/tensor/05_linalg.ipynb #c6d63648
 def _uplo(A, UPLO):

@@ -1,0 +1,375 @@
+"""Small training programs of the kinds that tutorials teach, run in both libraries: same first weights, same losses step by step."""
+
+import numpy as np
+import pytest
+
+import autograd_nb
+
+PROGRAMS = r'''
+### digits with convolutions and dropout
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv1, self.conv2 = nn.Conv2d(1, 8, 3, 1), nn.Conv2d(8, 16, 3, 1)
+        self.dropout1, self.dropout2 = nn.Dropout(0.25), nn.Dropout(0.5)
+        self.fc1, self.fc2 = nn.Linear(16 * 5 * 5, 32), nn.Linear(32, 10)
+    def forward(self, x):
+        x = F.relu(self.conv1(x))
+        x = F.relu(self.conv2(x))
+        x = self.dropout1(F.max_pool2d(x, 2))
+        x = self.dropout2(F.relu(self.fc1(torch.flatten(x, 1))))
+        return F.log_softmax(self.fc2(x), dim=1)
+model = Net()
+optimizer = optim.Adadelta(model.parameters(), lr=1.0)
+scheduler = lr_scheduler.StepLR(optimizer, step_size=5, gamma=0.7)
+loader = data.DataLoader(data.TensorDataset(torch.randn(80, 1, 14, 14), torch.randint(0, 10, (80,))), batch_size=16, shuffle=True)
+for epoch in range(4):
+    for x, target in loader:
+        optimizer.zero_grad()
+        loss = F.nll_loss(model(x), target)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    scheduler.step()
+
+### a polynomial for the sine
+x = torch.linspace(-math.pi, math.pi, 200)
+y = torch.sin(x)
+a, b, c, d = (torch.randn((), requires_grad=True) for _ in range(4))
+for t in range(20):
+    loss = (a + b * x + c * x ** 2 + d * x ** 3 - y).pow(2).sum()
+    losses.append(loss.item())
+    loss.backward()
+    with torch.no_grad():
+        for p in (a, b, c, d):
+            p -= 1e-6 * p.grad
+            p.grad = None
+model = a
+
+### a variational autoencoder
+class VAE(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc1, self.fc21, self.fc22, self.fc3, self.fc4 = nn.Linear(64, 40), nn.Linear(40, 5), nn.Linear(40, 5), nn.Linear(5, 40), nn.Linear(40, 64)
+    def forward(self, x):
+        h = F.relu(self.fc1(x.view(-1, 64)))
+        mu, logvar = self.fc21(h), self.fc22(h)
+        std = torch.exp(0.5 * logvar)
+        z = mu + torch.randn_like(std) * std
+        return torch.sigmoid(self.fc4(F.relu(self.fc3(z)))), mu, logvar
+model = VAE()
+optimizer = optim.Adam(model.parameters(), lr=1e-3)
+x = torch.rand(32, 1, 8, 8)
+for _ in range(20):
+    optimizer.zero_grad()
+    recon, mu, logvar = model(x)
+    loss = F.binary_cross_entropy(recon, x.view(-1, 64), reduction='sum') - 0.5 * torch.sum(1 + logvar - mu.pow(2) - logvar.exp())
+    loss.backward()
+    optimizer.step()
+    losses.append(loss.item())
+
+### a generator and its critic
+def weights_init(m):
+    name = m.__class__.__name__
+    if name.find('Conv') != -1: nn.init.normal_(m.weight, 0.0, 0.02)
+    elif name.find('BatchNorm') != -1:
+        nn.init.normal_(m.weight, 1.0, 0.02)
+        nn.init.zeros_(m.bias)
+G = nn.Sequential(nn.ConvTranspose2d(10, 16, 4, 1, 0, bias=False), nn.BatchNorm2d(16), nn.ReLU(True), nn.ConvTranspose2d(16, 1, 4, 2, 1, bias=False), nn.Tanh())
+D = nn.Sequential(nn.Conv2d(1, 16, 4, 2, 1, bias=False), nn.LeakyReLU(0.2, inplace=True), nn.Conv2d(16, 16, 3, 1, 1, bias=False), nn.BatchNorm2d(16), nn.LeakyReLU(0.2, inplace=True), nn.Conv2d(16, 1, 4, 1, 0, bias=False), nn.Sigmoid())
+G.apply(weights_init); D.apply(weights_init)
+model = nn.ModuleList([G, D])
+criterion = nn.BCELoss()
+optD, optG = (optim.Adam(m.parameters(), lr=2e-4, betas=(0.5, 0.999)) for m in (D, G))
+for i in range(10):
+    real = torch.rand(8, 1, 8, 8) * 2 - 1
+    label = torch.full((8,), 1.0)
+    D.zero_grad()
+    errD_real = criterion(D(real).view(-1), label)
+    errD_real.backward()
+    fake = G(torch.randn(8, 10, 1, 1))
+    label.fill_(0.0)
+    errD_fake = criterion(D(fake.detach()).view(-1), label)
+    errD_fake.backward()
+    optD.step()
+    G.zero_grad()
+    label.fill_(1.0)
+    errG = criterion(D(fake).view(-1), label)
+    errG.backward()
+    optG.step()
+    losses += [(errD_real + errD_fake).item(), errG.item()]
+
+### waves with LSTM cells and L-BFGS
+class Sequence(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lstm1, self.lstm2, self.linear = nn.LSTMCell(1, 8), nn.LSTMCell(8, 8), nn.Linear(8, 1)
+    def forward(self, input):
+        outputs = []
+        h_t, c_t, h_t2, c_t2 = (torch.zeros(input.size(0), 8, dtype=torch.double) for _ in range(4))
+        for input_t in input.split(1, dim=1):
+            h_t, c_t = self.lstm1(input_t, (h_t, c_t))
+            h_t2, c_t2 = self.lstm2(h_t, (h_t2, c_t2))
+            outputs += [self.linear(h_t2)]
+        return torch.cat(outputs, dim=1)
+model = Sequence().double()
+wave = torch.sin(torch.arange(20).double() / 2 + torch.arange(4).double()[:, None])
+optimizer = optim.LBFGS(model.parameters(), lr=0.8)
+for i in range(2):
+    def closure():
+        optimizer.zero_grad()
+        loss = nn.MSELoss()(model(wave[:, :-1]), wave[:, 1:])
+        losses.append(loss.item())
+        loss.backward()
+        return loss
+    optimizer.step(closure)
+
+### words with an LSTM
+class RNNModel(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.drop, self.encoder = nn.Dropout(0.2), nn.Embedding(20, 12)
+        self.rnn = nn.LSTM(12, 12, 2, dropout=0.2)
+        self.decoder = nn.Linear(12, 20)
+        self.decoder.weight = self.encoder.weight
+        nn.init.uniform_(self.encoder.weight, -0.1, 0.1)
+        nn.init.zeros_(self.decoder.bias)
+    def forward(self, input, hidden):
+        output, hidden = self.rnn(self.drop(self.encoder(input)), hidden)
+        return F.log_softmax(self.decoder(self.drop(output)).view(-1, 20), dim=1), hidden
+model = RNNModel()
+text = torch.randint(0, 20, (8 * 21, 4))
+hidden = (torch.zeros(2, 4, 12), torch.zeros(2, 4, 12))
+for i in range(0, 160, 8):
+    model.zero_grad()
+    hidden = tuple(h.detach() for h in hidden)
+    output, hidden = model(text[i:i + 8], hidden)
+    loss = nn.NLLLoss()(output, text[i + 1:i + 9].view(-1))
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 0.25)
+    for p in model.parameters(): p.data.add_(p.grad, alpha=-20)
+    losses.append(loss.item())
+
+### a small language model
+class Head(nn.Module):
+    def __init__(self, n, size, block):
+        super().__init__()
+        self.key, self.query, self.value = (nn.Linear(n, size, bias=False) for _ in range(3))
+        self.register_buffer('tril', torch.tril(torch.ones(block, block)))
+        self.dropout = nn.Dropout(0.1)
+    def forward(self, x):
+        B, T, C = x.shape
+        wei = self.query(x) @ self.key(x).transpose(-2, -1) * C ** -0.5
+        wei = wei.masked_fill(self.tril[:T, :T] == 0, float('-inf'))
+        return self.dropout(F.softmax(wei, dim=-1)) @ self.value(x)
+class Block(nn.Module):
+    def __init__(self, n=16, heads=2, block=8):
+        super().__init__()
+        self.heads = nn.ModuleList([Head(n, n // heads, block) for _ in range(heads)])
+        self.proj, self.dropout = nn.Linear(n, n), nn.Dropout(0.1)
+        self.ffwd = nn.Sequential(nn.Linear(n, 4 * n), nn.ReLU(), nn.Linear(4 * n, n), nn.Dropout(0.1))
+        self.ln1, self.ln2 = nn.LayerNorm(n), nn.LayerNorm(n)
+    def forward(self, x):
+        x = x + self.dropout(self.proj(torch.cat([h(self.ln1(x)) for h in self.heads], dim=-1)))
+        return x + self.ffwd(self.ln2(x))
+class GPT(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.tok, self.pos = nn.Embedding(30, 16), nn.Embedding(8, 16)
+        self.blocks, self.ln_f, self.lm_head = nn.Sequential(*[Block() for _ in range(2)]), nn.LayerNorm(16), nn.Linear(16, 30)
+        self.apply(self._init_weights)
+    def _init_weights(self, module):
+        if isinstance(module, nn.Linear):
+            torch.nn.init.normal_(module.weight, mean=0.0, std=0.02)
+            if module.bias is not None: torch.nn.init.zeros_(module.bias)
+        elif isinstance(module, nn.Embedding): torch.nn.init.normal_(module.weight, mean=0.0, std=0.02)
+    def forward(self, idx, targets):
+        B, T = idx.shape
+        logits = self.lm_head(self.ln_f(self.blocks(self.tok(idx) + self.pos(torch.arange(T)))))
+        B, T, C = logits.shape
+        return F.cross_entropy(logits.view(B * T, C), targets.view(B * T))
+model = GPT()
+decay = [p for p in model.parameters() if p.dim() >= 2]; rest = [p for p in model.parameters() if p.dim() < 2]
+optimizer = optim.AdamW([{'params': decay, 'weight_decay': 0.1}, {'params': rest, 'weight_decay': 0.0}], lr=1e-3, betas=(0.9, 0.95))
+scheduler = lr_scheduler.SequentialLR(optimizer, [lr_scheduler.LinearLR(optimizer, 0.1, total_iters=5), lr_scheduler.CosineAnnealingLR(optimizer, 15)], [5])
+text = torch.randint(30, (500,))
+for _ in range(20):
+    ix = torch.randint(len(text) - 8, (4,))
+    xb, yb = torch.stack([text[i:i + 8] for i in ix]), torch.stack([text[i + 1:i + 9] for i in ix])
+    loss = model(xb, yb)
+    optimizer.zero_grad(set_to_none=True)
+    loss.backward()
+    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step(); scheduler.step()
+    losses.append(loss.item())
+
+### an encoder of nn's own layers
+class Classifier(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(30, 16)
+        layer = nn.TransformerEncoderLayer(d_model=16, nhead=2, dim_feedforward=32, dropout=0.1, batch_first=True)
+        self.encoder = nn.TransformerEncoder(layer, num_layers=2)
+        self.out = nn.Linear(16, 3)
+    def forward(self, x): return self.out(self.encoder(self.embed(x) * math.sqrt(16)).mean(1))
+model = Classifier()
+optimizer = optim.SGD(model.parameters(), lr=0.1, momentum=0.9, nesterov=True)
+x, y = torch.randint(0, 30, (16, 7)), torch.randint(0, 3, (16,))
+for _ in range(20):
+    optimizer.zero_grad()
+    loss = nn.CrossEntropyLoss(label_smoothing=0.1)(model(x), y)
+    loss.backward()
+    optimizer.step()
+    losses.append(loss.item())
+
+### an actor and a critic
+class Policy(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.affine1, self.action_head, self.value_head = nn.Linear(4, 16), nn.Linear(16, 2), nn.Linear(16, 1)
+    def forward(self, x):
+        x = F.relu(self.affine1(x))
+        return F.softmax(self.action_head(x), dim=-1), self.value_head(x)
+model = Policy()
+optimizer = optim.Adam(model.parameters(), lr=3e-2)
+for episode in range(10):
+    saved, rewards, state = [], [], torch.randn(4)
+    for t in range(10):
+        probs, value = model(state)
+        m = torch.distributions.Categorical(probs)
+        action = m.sample()
+        saved.append((m.log_prob(action), value))
+        rewards.append(1.0 if action.item() == 1 else 0.1)
+        state = state * 0.9 + torch.randn(4) * 0.1
+    R, returns = 0, []
+    for r in rewards[::-1]:
+        R = r + 0.99 * R
+        returns.insert(0, R)
+    returns = torch.tensor(returns)
+    returns = (returns - returns.mean()) / (returns.std() + 1e-6)
+    policy_losses = [-lp * (R - v.item()) for (lp, v), R in zip(saved, returns)]
+    value_losses = [F.smooth_l1_loss(v, torch.tensor([R])) for (lp, v), R in zip(saved, returns)]
+    optimizer.zero_grad()
+    loss = torch.stack(policy_losses).sum() + torch.stack(value_losses).sum()
+    loss.backward()
+    optimizer.step()
+    losses.append(loss.item())
+
+### sharper images
+class Net(nn.Module):
+    def __init__(self, upscale):
+        super().__init__()
+        self.conv1, self.conv2, self.conv3 = nn.Conv2d(1, 8, (5, 5), (1, 1), (2, 2)), nn.Conv2d(8, 8, (3, 3), (1, 1), (1, 1)), nn.Conv2d(8, upscale ** 2, (3, 3), (1, 1), (1, 1))
+        self.pixel_shuffle = nn.PixelShuffle(upscale)
+    def forward(self, x): return self.pixel_shuffle(self.conv3(F.relu(self.conv2(F.relu(self.conv1(x))))))
+model = Net(2)
+optimizer = optim.RMSprop(model.parameters(), lr=0.001, alpha=0.9)
+x, y = torch.rand(4, 1, 6, 6), torch.rand(4, 1, 12, 12)
+for _ in range(20):
+    optimizer.zero_grad()
+    loss = nn.MSELoss()(model(x), y)
+    loss.backward()
+    optimizer.step()
+    losses.append(loss.item())
+
+### a residual network
+class Basic(nn.Module):
+    def __init__(self, i, o, stride=1):
+        super().__init__()
+        self.conv1, self.bn1 = nn.Conv2d(i, o, 3, stride, 1, bias=False), nn.BatchNorm2d(o)
+        self.conv2, self.bn2 = nn.Conv2d(o, o, 3, 1, 1, bias=False), nn.BatchNorm2d(o)
+        self.short = nn.Sequential() if stride == 1 and i == o else nn.Sequential(nn.Conv2d(i, o, 1, stride, bias=False), nn.BatchNorm2d(o))
+    def forward(self, x): return F.relu(self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x))))) + self.short(x))
+model = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8), nn.ReLU(inplace=True), Basic(8, 8), Basic(8, 16, 2), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 4))
+for m in model.modules():
+    if isinstance(m, nn.Conv2d): nn.init.kaiming_normal_(m.weight, mode='fan_out', nonlinearity='relu')
+optimizer = optim.SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=5e-4)
+scheduler = lr_scheduler.CosineAnnealingLR(optimizer, T_max=20)
+x, y = torch.randn(8, 3, 8, 8), torch.randint(0, 4, (8,))
+for _ in range(20):
+    loss = F.cross_entropy(model(x), y)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    scheduler.step()
+    losses.append(loss.item())
+
+### learning to learn
+model = nn.Sequential(nn.Linear(1, 16), nn.Tanh(), nn.Linear(16, 1))
+meta = optim.Adam(model.parameters(), lr=1e-2)
+for _ in range(10):
+    meta.zero_grad()
+    total = 0.0
+    for task in range(3):
+        amplitude, phase = torch.rand(1) * 4 + 0.1, torch.rand(1) * math.pi
+        x, x2 = torch.rand(10, 1) * 10 - 5, torch.rand(10, 1) * 10 - 5
+        y, y2 = amplitude * torch.sin(x + phase), amplitude * torch.sin(x2 + phase)
+        params = dict(model.named_parameters())
+        inner = F.mse_loss(torch.func.functional_call(model, params, (x,)), y)
+        grads = torch.autograd.grad(inner, tuple(params.values()), create_graph=True)
+        fast = {k: p - 0.01 * g for (k, p), g in zip(params.items(), grads)}
+        outer = F.mse_loss(torch.func.functional_call(model, fast, (x2,)), y2)
+        outer.backward()
+        total += outer.item()
+    meta.step()
+    losses.append(total)
+
+### translation with attention
+class Encoder(nn.Module):
+    def __init__(self): super().__init__(); self.embedding, self.gru = nn.Embedding(12, 8), nn.GRU(8, 8, batch_first=True)
+    def forward(self, x): return self.gru(self.embedding(x))
+class Decoder(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding, self.Wa, self.Ua, self.Va = nn.Embedding(12, 8), nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 1)
+        self.gru, self.out = nn.GRU(16, 8, batch_first=True), nn.Linear(8, 12)
+    def forward(self, outs, hidden, target):
+        step, outputs = torch.zeros(outs.size(0), 1, dtype=torch.long), []
+        for i in range(target.size(1)):
+            scores = self.Va(torch.tanh(self.Wa(hidden.permute(1, 0, 2)) + self.Ua(outs))).squeeze(2).unsqueeze(1)
+            context = torch.bmm(F.softmax(scores, dim=-1), outs)
+            o, hidden = self.gru(torch.cat((self.embedding(step), context), dim=2), hidden)
+            outputs.append(self.out(o))
+            step = target[:, i].unsqueeze(1)
+        return F.log_softmax(torch.cat(outputs, dim=1), dim=-1)
+encoder, decoder = Encoder(), Decoder()
+model = nn.ModuleList([encoder, decoder])
+optimizer = optim.Adam(model.parameters(), lr=0.01)
+source, target = torch.randint(0, 12, (6, 5)), torch.randint(0, 12, (6, 5))
+for _ in range(20):
+    optimizer.zero_grad()
+    outs, hidden = encoder(source)
+    loss = nn.NLLLoss()(decoder(outs, hidden, target).view(-1, 12), target.view(-1))
+    loss.backward()
+    optimizer.step()
+    losses.append(loss.item())
+'''
+
+
+def programs():
+    return {part.split("\n", 1)[0]: part.split("\n", 1)[1] for part in PROGRAMS.strip().removeprefix("### ").split("\n### ")}
+
+
+def run(t, source):
+    import importlib
+    import math
+
+    t.manual_seed(42)
+    names = dict(torch=t, nn=t.nn, F=t.nn.functional, optim=t.optim, lr_scheduler=t.optim.lr_scheduler, data=t.utils.data, math=math, losses=[])
+    importlib.import_module(f"{t.__name__}.distributions")
+    exec(source, names)
+    return names["losses"], names["model"]
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize("name", programs())
+def test_same_losses(name):
+    import torch
+
+    expected, theirs = run(torch, programs()[name])
+    found, ours = run(autograd_nb, programs()[name])
+    assert len(found) == len(expected) >= 10
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+    if hasattr(ours, "state_dict"):
+        assert list(ours.state_dict()) == list(theirs.state_dict())
+    assert repr(ours) == repr(theirs) or not hasattr(ours, "state_dict")

@@ -97,7 +97,7 @@ def main(argv=None):
     parser.add_argument('--cpu-time', action='store_true', help='compare processor time instead of elapsed time, for machines that are busy with other things')
     parser.add_argument('--json', metavar='FILE', help='also write the figures there')
     options = parser.parse_args(argv)
-    width, batch, length = (options.width or 64, 4, 32) if options.quick else (options.width or 256, 8, 64)
+    width, batch, length = (options.width or 64, 4, 32) if options.quick else (options.width or 256, 8, 128)
     rounds = options.rounds or (3 if options.quick else 15)
     blocks = transformer(options.layers, width)
     x = torch.randn(batch, length, width)

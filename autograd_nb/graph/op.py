@@ -119,7 +119,8 @@ def variant(op, name, positions):
         title = f'{name}[{", ".join(op.params[i] for i in positions)}]'
         compile_source(_run_source(op, rules, saved, options), title, scope)
         found = op.classes[name, positions] = type(name, (base,), dict(
-            __slots__=(), __module__=__name__, positions=positions, arity=max(base.arity, positions[-1] + 1), fields=saved, options=options, run=scope['run'], run_graph=scope['run_graph']))
+            __slots__=(), __module__=__name__, positions=positions, arity=max(base.arity, positions[-1] + 1), fields=saved, options=options, run=scope['run'], run_graph=scope['run_graph'],
+            needs=tuple((n, *next(r.needs[n] for r in rules if n in r.needs)) for n in saved + unique(rules, ('attr',))), asked=unique_statics(rules)))
     return found
 
 def _run_source(op, rules, saved, options):
@@ -457,14 +458,12 @@ class Op:
             name = self.node(*[statics[s] for s in self.statics]) if callable(self.node) else self.node
             node = Node.__new__(variant(self, name, positions))
             node.inputs = edges[positions[0]] if len(positions) == 1 else tuple(edges[i] for i in positions)
-            rules = [self.rules[i] for i in positions]
-            for n in unique(rules, ('out', 'in', 'attr')):
-                kind, *source = next(r.needs[n] for r in rules if n in r.needs)
+            for n, kind, *source in node.needs:
                 if kind == 'in' and isinstance(args[source[0]], TensorBase) and args[source[0]]._meta is not None and args[source[0]]._meta.inference: raise inference_error(args[source[0]], self.name)
                 if kind == 'out': value = results[0] if self.outputs == 1 else results
                 else: value = arrays[source[0]] if source[0] != 'out' else results[0]
                 setattr(node, n, getattr(value, source[1]) if kind == 'attr' else value)
-            for n in unique_statics(rules): setattr(node, n, statics[n])
+            for n in node.asked: setattr(node, n, statics[n])
             if self.elementwise: node.fix = tuple(targets[i] for i in positions)
         if results[0].dtype.kind == 'c': Exotic.complex = True
         node.seq, node.hooks = tick(), None

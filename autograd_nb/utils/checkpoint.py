@@ -61,7 +61,7 @@ class _Hooks(saved_tensors_hooks):
     "Puts a `_Charge` in charge of saved values."
     def __init__(self, charge): Mode.__init__(self, saving=charge)
 
-# %% ../../nbs/utils/02_checkpoint.ipynb #b29fa97b
+# %% ../../nbs/utils/02_checkpoint.ipynb #31e4fbfe
 class _Collect:
     "What watches a second run."
     def __init__(self, region, key): self.region, self.key, self.count, self.seen, self.by = region, key, 0, [], None
@@ -85,7 +85,7 @@ class _Collect:
         return value
 
     def foresee(self, charge, op, args, arrays):
-        if not self.region.early_stop: return
+        if not self.region.early_stop or len(self.region.holders) - self.count > 8: return       # not near the end
         pairs = op.inputs_saved(args, arrays)
         if pairs and self.count + len(pairs) == len(self.region.holders):
             for array, source in pairs: Packed(source if isinstance(source, TensorBase) and source._array is array else tensor_like(array), charge, op)

@@ -501,7 +501,7 @@ def page(library) -> str:
         rows.append(f"| [{mistake.title}](#{slug(mistake.title)}) | " + " | ".join(marks) + " |")
         blame = f":emphasize-lines: {','.join(map(str, mistake.culprits))}\n" if mistake.culprits else ""
         sections.append(f"({slug(mistake.title)})=\n### {mistake.title}\n\n" + fenced(mistake.program, "python", ":linenos:\n" + blame)
-                        + "\nPyTorch:\n\n" + fenced(f"{theirs['type']}: {theirs['text']}") + "\nautograd_nb:\n\n" + fenced(f"{kind}: {text}"))
+                        + "\nPyTorch:\n\n" + fenced(f"{theirs['type']}: {theirs['text']}", options=":class: wrapped\n") + "\nautograd_nb:\n\n" + fenced(f"{kind}: {text}", options=":class: wrapped\n"))
     lines = sum(bool(m.culprits) for m in MISTAKES)
     head = "| | line | name | remedy |\n|---|---|---|---|\n"
     totals = head + "".join(f"| {name} | {c[0]} of {lines} | {c[1]} of {len(MISTAKES)} | {c[2]} of {len(MISTAKES)} |\n"

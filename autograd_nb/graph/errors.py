@@ -200,7 +200,7 @@ def called(tensor, fallback='x'):
 class Taught:
     "An error that says more. `words`: PyTorch's. `lines`: pairs (label, text). `instead`: the remedy. `trail`: the way from the loss to the culprit, as dictionaries with `name`, `where`, `text` and `role`."
     draw = None         # trail -> something that a notebook can show; set by a floor above
-    words, lines, instead, trail = '', (), None, ()
+    words, lines, instead, trail, title = '', (), None, (), 'The backward pass came this way, and could not go on'
 
     def compose(self):
         "Write the message anew."
@@ -412,39 +412,43 @@ def _cut_in(value, around):
     return None
 
 def severed(tensor, depth=12):
-    "Why a tensor has no history, as far as the program's text tells: (lines for a message, remedy)."
+    "Why a tensor has no history, as far as the program's text tells: (lines for a message, remedy, trail through the statements)."
     name, frame = found(tensor)
     if frame is None:
         frame = next(user_frames(), None)
-        if frame is None: return [], None
+        if frame is None: return [], None, ()
         start = _names_at(frame)
     else: start = [name]
-    queue, seen, sources = [(n, frame.f_lineno) for n in start], set(), []
+    queue, seen, sources = [(n, frame.f_lineno, ()) for n in start], set(), []
     while queue and depth:
-        name, before = queue.pop(0)
+        name, before, way = queue.pop(0)
         if name in seen: continue
         seen.add(name)
         filename, b = bound(name, frame, before)
         if b is None: continue
         depth -= 1
+        where, text = place(filename, b.line)
+        way = (*way, dict(name=name, where=where, text=text, role='op', shape=None))
         cut = _cut_in(b.value, b.around)
         told = [(name, 'made ' + spot(filename, b.line))]
         if cut is not None:
             what, why, remedy, block = cut
             if what == 'tensor' and '.item(' not in ast.unparse(b.value) and not any(isinstance(n, ast.Name) and hasattr(variables(frame).get(n.id), '_array') for n in ast.walk(b.value)) and len(seen) > 1:
-                sources.append((name, filename, b.line))
+                sources.append((name, filename, b.line, way))
                 continue
             if block is not None: told.append(('mode', spot(filename, block)))
             told.append(('cut off', why))
-            return _headed(tensor, start, told), f'{remedy}'
+            return _headed(tensor, start, told), remedy, _ended(way)
         inner = [n.id for n in ast.walk(b.value) if isinstance(n, ast.Name)] if b.value is not None else []
         inner = [n for n in dict.fromkeys(inner) if _matters(frame, n)]
-        if inner: queue += [(n, b.line) for n in inner]
-        else: sources.append((name, filename, b.line))
-    if not sources: return _headed(tensor, start, []), 'set requires_grad=True on what is to be learnt, before the computation'
-    name, filename, line = sources[0]
-    told = [(name, 'made ' + spot(filename, line)) for name, filename, line in sources[:4]]
-    return _headed(tensor, start, [*told, ('cut off', 'nothing that it was computed from requires grad')]), f'{name}.requires_grad_() before the computation, or requires_grad=True where {name} is made'
+        if inner: queue += [(n, b.line, way) for n in inner]
+        else: sources.append((name, filename, b.line, way))
+    if not sources: return _headed(tensor, start, []), 'set requires_grad=True on what is to be learnt, before the computation', ()
+    name = sources[0][0]
+    told = [(name, 'made ' + spot(filename, line)) for name, filename, line, _ in sources[:4]]
+    return _headed(tensor, start, [*told, ('cut off', 'nothing that it was computed from requires grad')]), f'{name}.requires_grad_() before the computation, or requires_grad=True where {name} is made', _ended(sources[0][3])
+
+def _ended(way): return [*way[:-1], {**way[-1], 'role': 'culprit'}]
 
 def _headed(tensor, start, told):
     "The lines with one about the tensor itself in front."
@@ -468,8 +472,12 @@ def needs_grad_error(i, tensor=None):
     "PyTorch's error for starting backward at a tensor without history."
     error = RuntimeError(f'element {i} of tensors does not require grad and does not have a grad_fn')
     if tensor is None: return error
-    lines, instead = severed(tensor)
-    return teach(error, lines=lines, instead=instead)
+    return _severed_error(error, *severed(tensor))
+
+def _severed_error(error, lines, instead, trail):
+    out = teach(error, lines=lines, instead=instead)
+    out.trail, out.title = trail, 'Back through the statements, to where the history begins or is cut off'
+    return out.compose()
 
 def not_recorded_error(tensor):
     "PyTorch's error for asking for the gradient of a tensor that does not require grad."
@@ -560,8 +568,8 @@ def not_recorded(tensor, words):
     "PyTorch's error, in its `words`, for asking something of a tensor that only one that requires grad can do."
     name = called(tensor)
     if node_of(tensor) is None:
-        lines, instead = severed(tensor)
-        if lines: return teach(RuntimeError(words), lines=lines if lines[0][0] == name else [portrait(tensor), *lines], instead=instead)
+        lines, instead, trail = severed(tensor)
+        if lines: return _severed_error(RuntimeError(words), lines if lines[0][0] == name else [portrait(tensor), *lines], instead, trail)
     return teach(RuntimeError(words), tensor, instead=f'{name}.requires_grad_() first')
 
 def item_error(tensor):
@@ -685,7 +693,7 @@ def range_error(error, size, tensor=None):
 
 def class_error(target, classes, words):
     "PyTorch's error, in its `words`, for a class number that is too large."
-    return teach(IndexError(words), target, lines=[('in range', f'the class numbers of {classes} classes are 0 to {classes - 1}')], instead=f'as many scores as there are classes, or class numbers that begin at 0')
+    return teach(IndexError(words), target, lines=[('in range', f'the class numbers of {classes} classes are 0 to {classes - 1}')], instead='as many scores as there are classes, or class numbers that begin at 0')
 
 def row_error(weight, index, bad, dim=0):
     "PyTorch's error for an index outside a table, such as a word outside an embedding's vocabulary."

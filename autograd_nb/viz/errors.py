@@ -57,8 +57,8 @@ def trail_svg(trail, title=''):
 
 class TrailPicture:
     "The way to an error, as a notebook shows it; as text, one line."
-    def __init__(self, error): self.trail, self.message = [dict(s) for s in error.trail], str(error)
+    def __init__(self, error): self.trail, self.title, self.message = [dict(s) for s in error.trail], error.title, str(error)
     @property
-    def svg(self): return trail_svg(self.trail, 'The backward pass came this way, and could not go on')
+    def svg(self): return trail_svg(self.trail, self.title)
     def __repr__(self): return 'the way to the error: ' + ' → '.join(s['name'] for s in shortened([s for s in self.trail if s['role'] != 'write']))
     def _repr_html_(self): return f'<div style="overflow-x:auto;padding:2px">{self.svg}</div>'

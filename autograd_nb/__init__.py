@@ -71,7 +71,7 @@ _more.install(Tensor, globals())
 
 # %% ../nbs/00_package.ipynb #2276c4ac
 def __getattr__(name):
-    if name in ('viz', 'widgets', 'nn', 'optim', 'distributions', 'utils', 'linalg', 'special', 'fft', 'cuda', 'cpu', 'func', 'amp', 'testing', 'profiler'):
+    if name in ('_C', 'viz', 'widgets', 'nn', 'optim', 'distributions', 'utils', 'linalg', 'special', 'fft', 'cuda', 'cpu', 'func', 'amp', 'testing', 'profiler'):
         import importlib
         try: return importlib.import_module(f'{__name__}.{name}')
         except ModuleNotFoundError as error:

@@ -409,10 +409,10 @@ def test_deep_nesting_leaves_nothing_behind():
         gc.enable()
 
 
-NESTED = programs("nested_backward")
+PROGRAMS = programs("nested_backward") | programs("engine_state") | programs("threads_and_leaks")
 
 
 @pytest.mark.needs("torch")
-@pytest.mark.parametrize("program", NESTED.values(), ids=NESTED)
-def test_nested_programs_print_the_same(program):
+@pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
+def test_programs_print_the_same(program):
     assert assert_same_output(program)

@@ -18,6 +18,6 @@ def unserializable_hook(f):
 
 def warn_if_has_hooks(tensor):
     "Warn about the hooks of `tensor` that will not be saved with it, unless they are marked by `unserializable_hook`."
-    for k, hook in (tensor._backward_hooks or {}).items():
+    for hook in (tensor._backward_hooks or {}).values():
         if not hasattr(hook, '__torch_unserializable__'):
             warnings.warn(f'backward hook {hook!r} on tensor will not be serialized.  If this is expected, you can decorate the function with @torch.utils.hooks.unserializable_hook to suppress this warning', stacklevel=2)

@@ -9,6 +9,7 @@ __all__ = []
 import sys
 from types import SimpleNamespace
 
+from .autograd.function import DelayedError as _DelayedError
 from .autograd.variable import is_multithreading_enabled as _is_multithreading_enabled
 from .graph import engine
 from .graph.modes import LOCAL
@@ -16,6 +17,7 @@ from .graph.node import Node, SavedTensor
 
 # %% ../nbs/04_core.ipynb #182f69a8
 _autograd = SimpleNamespace(SavedTensor=SavedTensor, Node=Node)
+_functions = SimpleNamespace(DelayedError=_DelayedError)
 
 def _current_graph_task_id():
     "The number of the backward pass that this thread is in, or -1."

@@ -10,7 +10,7 @@ from . import anomaly_mode, forward_ad, functional, graph
 from .anomaly_mode import detect_anomaly, set_detect_anomaly
 from .function import Function, NestedIOFunction
 from .gradcheck import gradcheck, gradgradcheck
-from .gradient import backward, grad
+from .gradient import _calculate_shape as _calculate_shape, backward, grad
 from . import profiler, profiler_util
 from .profiler import DeviceType, ProfilerActivity, _profiler_enabled, kineto_available
 from .grad_mode import (_force_original_view_tracking as _force_original_view_tracking, _unsafe_preserve_version_counter as _unsafe_preserve_version_counter, enable_grad, enforce_grad_layout_policy,

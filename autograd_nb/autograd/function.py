@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['FunctionNode', 'VmapInfo', 'FunctionCtx', 'SavedItem', 'BackwardCFunction', 'FunctionMeta', 'Function', 'new_context',
-           'call_forward', 'wire', 'once_differentiable', 'Error', 'apply_dual', 'vmap_rule', 'check_vmap_output',
-           'setup_error', 'apply_batched', 'apply_recorded', 'InplaceFunction', 'NestedIOFunction']
+           'call_forward', 'wire', 'once_differentiable', 'Error', 'DelayedError', 'apply_dual', 'vmap_rule',
+           'check_vmap_output', 'setup_error', 'apply_batched', 'apply_recorded', 'InplaceFunction', 'NestedIOFunction']
 
 # %% ../../nbs/autograd/02_function.ipynb #93c1ae0f
 import functools
@@ -425,11 +425,15 @@ def once_differentiable(backward):
 class Error(Node):
     "A node that raises RuntimeError with the message `words`."
     __slots__ = ('words',)
-    arity, positions = 1, (0,)
 
-    def __init__(self, words, shape):
-        self.words, self.shape, self.inputs, self.hooks, self.seq = words, shape, (None,), None, tick()
+    def __init__(self, words, shape, inputs):
+        self.words, self.shape, self.inputs, self.hooks, self.seq = words, shape, inputs, None, tick()
         self.code, self.lasti = caller()
+
+    @property
+    def arity(self): return len(self.inputs)
+    @property
+    def positions(self): return tuple(range(len(self.inputs)))
 
     def name(self): return 'torch::autograd::Error'
     def run(self, g, keep): raise RuntimeError(self.words)
@@ -437,7 +441,18 @@ class Error(Node):
 
 def _refusing(result):
     if result is None: return None
-    return tensor_of(result._array, Error('trying to differentiate twice a function that was marked with @once_differentiable', result._array.shape))
+    return tensor_of(result._array, Error('trying to differentiate twice a function that was marked with @once_differentiable', result._array.shape, (None,)))
+
+class DelayedError:
+    "`DelayedError(message, number)(*tensors)`: the same tensors, through which a backward pass fails with `message`."
+    def __init__(self, message, number): self.message = message.decode() if isinstance(message, bytes) else message
+
+    def __call__(self, *tensors):
+        edges = tuple(t._node for t in tensors)
+        if all(e is None for e in edges) or not LOCAL.modes.grad: return tensors if len(tensors) > 1 else tensors[0]
+        node = Error(self.message, tuple(t._array.shape for t in tensors) if len(tensors) > 1 else tensors[0]._array.shape, edges)
+        outs = tuple(tensor_of(t._array, OutputEdge(node, i) if len(tensors) > 1 else node) for i, t in enumerate(tensors))
+        return outs if len(outs) > 1 else outs[0]
 
 # %% ../../nbs/autograd/02_function.ipynb #c0d5e101
 VmapInfo = namedtuple('VmapInfo', 'batch_size randomness')

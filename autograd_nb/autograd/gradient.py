@@ -50,6 +50,11 @@ def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=Fal
     found = tuple(tensor_of(g) if isinstance(g, np.ndarray) else g for g in found)
     return dict(zip(inputs, found)) if type(inputs) is dict else found
 
+def _calculate_shape(output, grad, is_grads_batched):
+    "The shapes of an output (or an edge) and of a gradient for it, without the dimension of several gradients: what has to agree."
+    if is_grads_batched and not isinstance(output, TensorBase): raise RuntimeError('Batched grads are not supported with GradientEdge')
+    return engine.standing((output,))[0].shape, grad.shape[1:] if is_grads_batched else grad.shape
+
 def _given(inputs): return tuple(inputs.values()) if type(inputs) is dict else engine.listed(inputs)
 
 def _zeros(x, given, create_graph):

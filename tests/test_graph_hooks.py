@@ -406,7 +406,7 @@ PROGRAMS = {
     "raw saved twice": "y = x.exp(); r = y.grad_fn._raw_saved_result; r.register_hooks(lambda t: t * 2, lambda t: t); attempt(lambda: r.register_hooks(lambda t: t, lambda t: t))",
     "raw saved, freed": "y = x.exp(); r = y.grad_fn._raw_saved_result; y.sum().backward(); attempt(lambda: r.register_hooks(lambda t: t, lambda t: t))",
 }
-PROGRAMS = {name: SETUP + program for name, program in PROGRAMS.items()} | programs("hooks") | programs("saved_tensors") | programs("mutation") | programs("module_hooks")
+PROGRAMS = {name: SETUP + program for name, program in PROGRAMS.items()} | programs("hooks") | programs("gradients_and_hooks") | programs("saved_tensors") | programs("mutation") | programs("module_hooks")
 
 
 @pytest.mark.needs("torch")

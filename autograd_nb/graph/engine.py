@@ -368,12 +368,12 @@ def _checked(new, old, hook, graph):
     if new is None: return None
     what = getattr(hook, '__name__', '<unknown>')
     if not isinstance(new, TensorBase): raise TypeError(f"expected Variable, but hook returned '{type(new).__name__}'. The hook {what} must return a tensor or None")
-    if old is not None:
-        array, given = old if old.__class__ is ndarray else old._array, new._array
-        if given.dtype != array.dtype:
-            raise RuntimeError(f'hook \'{what}\' has changed the type of value (was torch.{type_name(array)}Tensor got torch.{type_name(given)}Tensor). Bring it back, with g.to(dtype).')
-        if given.shape != array.shape:
-            raise RuntimeError(f'hook \'{what}\' has changed the size of value: the gradient has shape {list(array.shape)}, the hook returned {list(given.shape)}')
+    if old is None: raise RuntimeError(f"can't replace a None gradient with a non-None value. The hook {what} was called with None: no gradient arrived, and it may return nothing else")
+    array, given = old if old.__class__ is ndarray else old._array, new._array
+    if given.dtype != array.dtype:
+        raise RuntimeError(f'hook \'{what}\' has changed the type of value (was torch.{type_name(array)}Tensor got torch.{type_name(given)}Tensor). Bring it back, with g.to(dtype).')
+    if given.shape != array.shape:
+        raise RuntimeError(f'hook \'{what}\' has changed the size of value: the gradient has shape {list(array.shape)}, the hook returned {list(given.shape)}')
     return new if graph else new._array
 
 def _several(new, old, hook, graph):
@@ -403,7 +403,7 @@ def _before(n, g, graph):
     for nr, ref in list(h.retained.items()):
         value, box = g[nr] if several else g, ref()
         if value is None or box is None: continue
-        if box.grad is None: box.grad = tensor_like(value.copy()) if value.__class__ is ndarray else value
+        if box.grad is None: box.grad = tensor_like(value.copy()) if value.__class__ is ndarray else REGISTRY['clone'](value, order='K')
         else: box.grad = REGISTRY['add'](box.grad, _tensors(value))
     return g
 
@@ -514,6 +514,7 @@ def call_node(n, grads):
     for i, g in enumerate(grads):
         if g is not None and not isinstance(g, TensorBase): raise TypeError(f'argument {i} is not a Variable')
     if n.seq == -1: return accumulate(n, grads[0]._array) if grads[0] is not None else None
+    if n.freed: raise freed_error(n)
     graph = LOCAL.modes.grad
     given = [g if graph or g is None else g._array for g in grads]
     given = _complete(n, given, graph) if n.shape is shapes else given[0]
@@ -642,7 +643,7 @@ def starting(outputs, grads):
 def run(tensors, grads, keep, graph, inputs=None, accumulate=False):
     """Run a backward pass. With `inputs`, no `.grad` changes and the gradients of these tensors are returned in a list (None where there is no path);
     with `accumulate` as well, these gradients, and no others, are accumulated."""
-    wrapped = any(g.__class__ in WRAPPERS for g in grads)       # gradients that belong to a function transform have no array to compute with
+    wrapped = any(g.__class__ in WRAPPERS for g in (*grads, *tensors))       # gradients that belong to a function transform have no array to compute with
     roots = start(tensors, grads, graph or wrapped)
     found, plan = {}, None
     if inputs is not None: plan = Plan([e for e, _ in roots], edges_of(inputs), accumulate)

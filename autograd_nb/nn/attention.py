@@ -108,7 +108,7 @@ def multi_head_attention_forward(query, key, value, embed_dim_to_check, num_head
 
     `query`, `key`, `value`: (length, batch, features), or without the batch dimension. `key_padding_mask` (batch, keys): True for keys that do not count. `attn_mask` (queries, keys) or (batch × heads, queries, keys): True for what may *not* be seen, or numbers to be added. `average_attn_weights`: the mean over the heads instead of each head's."""
     batched = _check_shapes(query, key, value, key_padding_mask, attn_mask, num_heads)
-    if is_causal and attn_mask is None: raise RuntimeError('Need attn_mask if specifying the is_causal hint.')
+    if is_causal and attn_mask is None: raise RuntimeError('Need attn_mask if specifying the is_causal hint. You may use the Transformer module method `generate_square_subsequent_mask` to create this mask.')
     if not batched:
         same = query is key, key is value
         query = F.unsqueeze(query, 1)

@@ -95,7 +95,7 @@ def embedding_bag(input, weight, offsets=None, max_norm=None, norm_type=2, scale
         warnings.warn('Argument order of nn.functional.embedding_bag was changed. Usage `embedding_bag(weight, input, ...)` is deprecated, and should now be `embedding_bag(input, weight, ...)`.', stacklevel=2)
         input, weight = weight, input
     if per_sample_weights is not None and input.shape != per_sample_weights.shape:
-        raise ValueError(f'embedding_bag: If per_sample_weights ({list(per_sample_weights.shape)}) is not None, then it must have the same shape as the input ({list(input.shape)})')
+        raise ValueError(f'embedding_bag: If per_sample_weights ({per_sample_weights.shape}) is not None, then it must have the same shape as the input ({input.shape})')
     if not weight.dim() == 2: raise ValueError(f'weight has to be a 2D Tensor, but got Tensor of dimension {weight.dim()}')
     if input.dim() == 2:
         if offsets is not None: raise ValueError(f'if input is 2D, then offsets has to be None, as input is treated is a mini-batch of fixed length sequences. However, found offsets of type {type(offsets)}')
@@ -117,6 +117,8 @@ def embedding_bag(input, weight, offsets=None, max_norm=None, norm_type=2, scale
     if mode == 'max' and sparse: raise ValueError('max mode does not support sparse weights')
     if per_sample_weights is not None and mode != 'sum': raise NotImplementedError(f"embedding_bag: per_sample_weights was not None. per_sample_weights is only supported for mode='sum' (got mode='{mode}'). Please open a feature request on GitHub.")
     if padding_idx is not None and not -weight.shape[0] <= padding_idx < weight.shape[0]: raise RuntimeError(f'padding_idx must be within the number of embeddings, {-weight.shape[0]} through {weight.shape[0] - 1} but got {padding_idx}')
+    wrong = np.flatnonzero((input._array < 0) | (input._array >= weight.shape[0]))
+    if len(wrong): raise RuntimeError(f'Index {wrong[0]} of input takes value {input._array[wrong[0]]} which is not in the valid range [0, {weight.shape[0]})')
     vectors = embedding(input, weight, None, max_norm, norm_type, scale_grad_by_freq)
     bags = np.repeat(np.arange(len(sizes)), sizes)
     used = np.ones(len(bags), bool) if padding_idx is None else input._array != padding_idx % weight.shape[0]
@@ -227,7 +229,7 @@ def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5):
     for name, t in (('weight', weight), ('bias', bias)):
         if t is not None and tuple(t.shape) != (c,): raise RuntimeError(f'Expected {name} to be a vector of size equal to the number of channels in input, but got {name} of shape {list(t.shape)} and input of shape {list(input.shape)}')
     count = input._array.size // builtins.max(n * num_groups, 1)
-    if count <= 1 and n * c // builtins.max(num_groups, 1) == 1: raise ValueError(f'Expected more than 1 value per channel when training, got input size {input.shape}')
+    if count <= 1 and n * c // builtins.max(num_groups, 1) == 1: raise ValueError(f'Expected more than 1 value per channel when training, got input size {list(input.shape)}')
     out = _op['normalise'](F.reshape(input, n, num_groups, count), dim=(-1,), eps=eps, node='NativeGroupNormBackward0')
     return _scaled(F.reshape(out, *input.shape), weight, bias, (1, c, *(1,) * (input.dim() - 2)), 'NativeGroupNormBackward0')
 
@@ -252,7 +254,7 @@ def batch_norm(input, running_mean, running_var, weight=None, bias=None, trainin
     else:
         if eps < 0: raise ValueError(f'batch_norm eps must be non-negative, but got {eps}')
         for name, t in (('running_mean', running_mean), ('running_var', running_var)):
-            if t is None: raise RuntimeError(f'Expected {name} to be defined when training=False')
+            if t is None: raise RuntimeError(f'{name} must be defined in evaluation mode')
     for name, t in dict(running_mean=running_mean, running_var=running_var, weight=weight, bias=bias).items():
         if t is not None and t._array.size != channels: raise RuntimeError(f'{name} should contain {channels} elements not {t._array.size}')
     dims, layout = (0, *range(2, a.ndim)), (1, channels, *(1,) * (a.ndim - 2))
@@ -299,6 +301,7 @@ def normalize(input, p=2.0, dim=1, eps=1e-12, out=None):
 def _unary(name, doc):
     op, in_place = _op[name], name + '_'
     def function(input, inplace=False):
+        need_tensor(input, name)
         return overwrite(input, op(input), in_place) if inplace else op(input)
     function.__name__, function.__doc__ = name, doc
     return function
@@ -328,6 +331,7 @@ def leaky_relu(input, negative_slope=0.01, inplace=False):
 
 def prelu(input, weight):
     "As `leaky_relu`, with a slope to be learnt: one for all channels, or one per channel (dimension 1)."
+    if weight.dim() > 1: raise RuntimeError(f'prelu: Expected `weight` to be a scalar or 1D tensor, but got: ndim = {weight.dim()}')
     return _prelu(input, weight)
 
 def elu(input, alpha=1.0, inplace=False):
@@ -392,7 +396,7 @@ def tanhshrink(input):
 
 def softshrink(input, lambd=0.5):
     "The input moved towards zero by `lambd`, and zero if it is nearer than that."
-    if lambd < 0: raise RuntimeError(f'lambda must be greater or equal to 0, but found to be {lambd:g}.')
+    if lambd < 0: raise RuntimeError(f'lambda must be in range [0, {np.finfo(input._array.dtype).max:g}] for input dtype {_SCALAR.get(input._array.dtype.name)}, but found {lambd:g}')
     return _op['softshrink'](input, lambd=lambd)
 
 def hardshrink(input, lambd=0.5):
@@ -405,7 +409,7 @@ def threshold(input, threshold, value, inplace=False):
 
 def glu(input, dim=-1):
     "The first half of the input along `dim`, times the sigmoid of the second half."
-    if not input.dim(): raise RuntimeError('glu does not support 0-dimensional tensors')
+    if not input.dim(): raise RuntimeError('glu does not support scalars because halving size must be even')
     if input.shape[dim] % 2: raise RuntimeError(f'Halving dimension must be even, but dimension {dim % input.dim()} is size {input.shape[dim]}')
     return _op['glu'](input, dim=dim)
 
@@ -545,6 +549,7 @@ def nll_loss(input, target, weight=None, size_average=None, ignore_index=-100, r
     need_tensor(target, 'nll_loss_nd', 'target', 2)
     reduction = reduction_of(reduction, size_average, reduce)
     shape, places = input._array.shape, target._array.shape
+    if len(shape) == 2 and len(places) > 1 and shape[0] == places[0]: raise RuntimeError('0D or 1D target tensor expected, multi-target not supported')
     if target._array.dtype != np.int64 and target._array.dtype != np.uint8: raise kind_error(RuntimeError(f'expected target dtype to be Long or Byte, but got {F._type_name(target)}'), target)
     if not shape: raise RuntimeError('input.dim(): expected 1 or more dims, but got a single number')
     classes = shape[0] if len(shape) == 1 else shape[1]
@@ -575,7 +580,7 @@ def cross_entropy(input, target, weight=None, size_average=None, ignore_index=-1
     if weight is None and not label_smoothing and len(shape) == 2 and places.shape == shape[:1] and places.dtype is _INT64 and reduction in ('mean', 'sum') and size_average is None and reduce is None:
         return _op['nll_loss'](_op['log_softmax'](input, dim=1), target, ignore_index=ignore_index, reduction=reduction)        # what nearly every call is
     reduction = reduction_of(reduction, size_average, reduce)
-    if not 0 <= label_smoothing <= 1: raise RuntimeError(f'label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing}')
+    if not 0 <= label_smoothing <= 1: raise RuntimeError(f'label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing:g}')
     dim = 0 if input.dim() == 1 else 1
     if input._array.shape == target._array.shape: return _soft_cross_entropy(input, target, weight, ignore_index, reduction, label_smoothing, dim)
     if input._array.ndim == 0: raise RuntimeError('cross_entropy needs logits of at least one dimension')
@@ -616,6 +621,7 @@ def gaussian_nll_loss(input, target, var, full=False, eps=1e-6, reduction='mean'
     "The negative log-likelihood of the targets under normal distributions with mean `input` and variance `var` (at least `eps`)."
     if not isinstance(var, TensorBase): var = input.new_full(input.shape, float(var))
     elif var.shape != input.shape and var.shape == input.shape[:-1]: var = var.unsqueeze(-1)
+    if var.shape != input.shape and (var.dim() != input.dim() or tuple(var.shape) != (*input.shape[:-1], 1)): raise ValueError('var is of incorrect size')
     if (var._array < 0).any(): raise ValueError('var has negative entry/entries')
     with no_grad(): low = tensor_like(np.maximum(np.asarray(eps, var._array.dtype) - var._array, 0))
     var = var + low             # limited from below without cutting its gradient

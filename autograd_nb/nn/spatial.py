@@ -21,6 +21,7 @@ import numpy as np
 from .. import functions as F
 from ..graph.modes import castable
 from ..arrays.random import default_generator
+from ..graph.errors import dim_error
 from ..graph.node import TensorBase, tensor_like
 from ..graph.op import REGISTRY
 from ..more import pad
@@ -121,7 +122,8 @@ conv_transpose1d, conv_transpose2d, conv_transpose3d = (_conv_transpose(f'conv_t
 
 def unfold(input, kernel_size, dilation=1, padding=0, stride=1):
     "What a sliding window sees at each of its places, as columns: (examples, channels × window, places)."
-    if input.dim() not in (3, 4): raise RuntimeError(f'Input Error: Only unbatched (3D) or batched (4D) image-like tensors supported, got {input.dim()}-D')
+    if input.dim() < 3: raise dim_error(2, input.dim())
+    if input.dim() not in (3, 4): raise RuntimeError(f'Expected 3D or 4D (batch mode) tensor with possibly 0 batch size and other non-zero dimensions for input, but got: {list(input.shape)}')
     s = dict(window=spread(kernel_size, 2), stride=spread(stride, 2), padding=spread(padding, 2), dilation=spread(dilation, 2))
     _positive(s)
     x, single = as_batch(input, 2)
@@ -134,12 +136,14 @@ def _tuple(values): return '(' + ', '.join(map(str, values)) + ')'
 
 def _positive(s):
     for name, key in (('kernel size', 'window'), ('stride', 'stride'), ('dilation', 'dilation')):
-        if builtins.min(s[key]) <= 0: raise RuntimeError(f'{name} should be greater than zero, but got {name.replace(" ", "_")}={list(s[key])}')
+        if builtins.min(s[key]) <= 0:
+            word = name.split()[0]
+            raise RuntimeError(f'{name} should be greater than zero, but got {word}_height: {s[key][0]} {word}_width: {s[key][1]}')
     if builtins.min(s['padding']) < 0: raise RuntimeError(f'padding should be non-negative, but got padding={list(s["padding"])}')
 
 def fold(input, output_size, kernel_size, dilation=1, padding=0, stride=1):
     "The transpose of `unfold`: columns added up where they came from, in images of size `output_size`."
-    if input.dim() not in (2, 3): raise RuntimeError(f'Input Error: Only unbatched (2D) or batched (3D) image-like tensors supported, got {input.dim()}-D')
+    if input.dim() not in (2, 3): raise RuntimeError(f'Expected 2D or 3D (batch mode) tensor for input with possibly 0 batch size and non-zero dimensions for input, but got: {list(input.shape)}')
     s = dict(window=spread(kernel_size, 2), stride=spread(stride, 2), padding=spread(padding, 2), dilation=spread(dilation, 2))
     _positive(s)
     size, x, single = spread(output_size, 2), *as_batch(input, 1)
@@ -223,9 +227,9 @@ avg_pool1d, avg_pool2d, avg_pool3d = map(_avg_pool, (1, 2, 3))
 def _adaptive_size(output_size, input, dims):
     if not isinstance(output_size, (tuple, list)): output_size = (output_size,) * dims
     elif len(output_size) == 1 and dims == 1: output_size = tuple(output_size)
-    elif len(output_size) != dims: raise RuntimeError(f'adaptive pooling: output_size must be {dims}') if len(output_size) < input.dim() else ValueError('Input dimension should be at least ' + str(len(output_size) + 1))
+    elif len(output_size) != dims: raise RuntimeError(f'adaptive_avg_pool{dims}d: output_size must be {dims}') if len(output_size) < input.dim() else ValueError('Input dimension should be at least ' + str(len(output_size) + 1))
     size = tuple(n if s is None else int(s) for s, n in zip(output_size, input.shape[-dims:]))
-    if builtins.min(size) < 0: raise RuntimeError(f'elements of output_size must be greater than or equal to 0 but received {list(size)}')
+    if builtins.min(size) < 0: raise RuntimeError(f'adaptive_avg_pool{dims}d: elements of output_size must be greater than or equal to 0 but received {{{", ".join(map(str, size))}}}')
     return size
 
 def _adaptive(dims):
@@ -267,7 +271,7 @@ def _unpool(dims):
             if len(size) != dims: raise ValueError(f'output_size should be a sequence containing {dims} or {dims + 2} elements, but it has a length of \'{len(output_size)}\'')
             for d in range(dims):
                 low, high = usual[d] - stride[d], usual[d] + stride[d]
-                if not low < size[d] < high: raise ValueError(f'invalid output_size "{list(size)}" (dim {d} must be between {low} and {high})')
+                if not low < size[d] < high: raise ValueError(f'invalid output_size "{tuple(size)}" (dim {d} must be between {low} and {high})')
         index = indices if not single else F.unsqueeze(indices, 0)
         bad = index._array[(index._array < 0) | (index._array >= math.prod(size))]
         if bad.size: raise RuntimeError(f'Found an invalid max index: {bad.flat[0]} (output volumes are of size {"x".join(map(str, size))})')
@@ -331,7 +335,7 @@ def interpolate(input, size=None, scale_factor=None, mode='nearest', align_corne
     if antialias and not (mode in ('bilinear', 'bicubic') and input.dim() == 4): raise ValueError('Anti-alias option is restricted to bilinear and bicubic modes and requires a 4-D tensor as input')
     size = tuple(int(s) for s in size)
     old = input.shape[2:]
-    if builtins.min(size, default=1) <= 0 or builtins.min(old, default=1) <= 0: raise RuntimeError(f'Input and output sizes should be greater than 0, but got input ({" ".join(f"{a}: {n}" for a, n in zip("DHW"[-dims:], old))}) output ({" ".join(f"{a}: {n}" for a, n in zip("DHW"[-dims:], size))})')
+    if builtins.min(size, default=1) <= 0 or builtins.min(old, default=1) <= 0: raise RuntimeError(f'Input and output sizes should be greater than 0, but got input ({", ".join(f"{a}: {n}" for a, n in zip("DHW"[-dims:], old))}) output ({", ".join(f"{a}: {n}" for a, n in zip("DHW"[-dims:], size))})')
     given = scales or [None] * dims
     if dims in (1, 2, 3) and mode in ('nearest', 'nearest-exact'):
         return _op['nearest'](input, indices=tuple(_nearest_index(n, s, f, mode != 'nearest') for n, s, f in zip(old, size, given)))
@@ -403,9 +407,9 @@ def affine_grid(theta, size, align_corners=None):
     if not theta.is_floating_point(): raise ValueError(f'Expected theta to have floating point type, but got {theta.dtype}')
     dims = len(size) - 2
     if dims not in (1, 2, 3) or theta.dim() != 3 or tuple(theta.shape[-2:]) != (dims, dims + 1):
-        if dims in (2, 3): raise ValueError(f'Expected a batch of {dims}D affine matrices of shape Nx{dims}x{dims + 1} for size {tuple(size)}. Got {theta.shape}.')
+        if dims in (2, 3): raise ValueError(f'Expected a batch of {dims}D affine matrices of shape Nx{dims}x{dims + 1} for size {list(size)}. Got {theta.shape}.')
         raise NotImplementedError('affine_grid only supports 4D and 5D sizes, for 2D and 3D affine transforms, respectively. Got size ' + str(tuple(size)) + '.')
-    if builtins.min(size) <= 0: raise ValueError(f'Expected non-zero, positive output size. Got {tuple(size)}')
+    if builtins.min(size) <= 0: raise ValueError(f'Expected non-zero, positive output size. Got {list(size)}')
     places = [np.linspace(-1, 1, n) if align_corners and n > 1 else np.zeros(1) if align_corners else (np.arange(n) * 2 + 1) / n - 1 for n in size[2:]]
     grid = np.stack([*np.meshgrid(*places, indexing='ij')[::-1], np.ones(tuple(size[2:]))], -1).astype(theta._array.dtype)
     flat = tensor_like(grid.reshape(1, -1, dims + 1))

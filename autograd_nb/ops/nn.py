@@ -81,6 +81,7 @@ def _each_spread(op, values, batched, statics):
     samples=[(N(3, 4), Fixed([1, 0, 3]), dict(reduction=r)) for r in ('mean', 'sum', 'none')] + [(N(3, 4), Fixed([1, -100, 3]), dict(weight=np.array([1., 2., .5, 1.])))])
 def nll_loss(x, target, *, weight=None, ignore_index=-100, reduction='mean'):
     "Minus the entry of each row of `x` (rows, classes) at `target` (rows), weighted by class and averaged, summed or left."
+    if not target.size and reduction == 'mean': return x.dtype.type(np.nan)
     factor, safe = row_factors(target, x.shape[1], weight, ignore_index, reduction, x.dtype)
     picked = x[xp.arange(len(x)), safe] * factor
     return -picked if reduction == 'none' else -picked.sum()
@@ -105,7 +106,8 @@ def mse_loss(x, y, *, reduction='mean'):
     "The squared differences, averaged, summed or left."
     d = x - y
     d = d * d
-    return d if reduction == 'none' else xp.add.reduce(d, axis=None) / d.dtype.type(max(d.size, 1) if reduction == 'mean' else 1)
+    if not d.size and reduction == 'mean': return d.dtype.type(np.nan)
+    return d if reduction == 'none' else xp.add.reduce(d, axis=None) / d.dtype.type(d.size if reduction == 'mean' else 1)
 
 def mse_rule(g, x, y, reduction):
     d = (x - y) * 2.

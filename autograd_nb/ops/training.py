@@ -87,7 +87,8 @@ def in_dtype(v, x):
 def summarised(values, reduction):
     "An array of losses, averaged, summed or left."
     if reduction == 'none': return values
-    return xp.add.reduce(values, axis=None) / values.dtype.type(max(values.size, 1) if reduction == 'mean' else 1)
+    if not values.size and reduction == 'mean': return values.dtype.type(np.nan)
+    return xp.add.reduce(values, axis=None) / values.dtype.type(values.size if reduction == 'mean' else 1)
 
 def shared(slope, g, reduction):
     "Each element's gradient, from its slope and the gradient of the loss."

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['ReLU', 'ReLU6', 'LeakyReLU', 'ELU', 'SELU', 'CELU', 'GELU', 'SiLU', 'Mish', 'Sigmoid', 'Tanh', 'Softsign',
-           'Tanhshrink', 'LogSigmoid', 'Hardsigmoid', 'Hardswish', 'Hardtanh', 'Threshold', 'Softplus', 'Softshrink',
-           'Hardshrink', 'GLU', 'Softmax', 'Softmin', 'LogSoftmax', 'activation', 'Softmax2d', 'RReLU', 'PReLU']
+           'Tanhshrink', 'LogSigmoid', 'Hardsigmoid', 'Hardswish', 'Threshold', 'Softplus', 'Softshrink', 'Hardshrink',
+           'GLU', 'Softmax', 'Softmin', 'LogSoftmax', 'activation', 'Hardtanh', 'Softmax2d', 'RReLU', 'PReLU']
 
 # %% ../../../nbs/nn/modules/04_activation.ipynb #5ff939aa
 from ...creation import empty
@@ -55,7 +55,7 @@ Tanhshrink = activation('Tanhshrink', F.tanhshrink, '`input - tanh(input)`.')
 LogSigmoid = activation('LogSigmoid', F.logsigmoid, '`log(sigmoid(input))`, exact for large negative inputs.')
 Hardsigmoid = activation('Hardsigmoid', F.hardsigmoid, '`input / 6 + 1 / 2`, limited to the range from 0 to 1.', shown=(), inplace=False)
 Hardswish = activation('Hardswish', F.hardswish, '`input * hardsigmoid(input)`.', shown=(), inplace=False)
-Hardtanh = activation('Hardtanh', F.hardtanh, 'The input limited to the range from `min_val` to `max_val`.', min_val=-1.0, max_val=1.0, inplace=False)
+_Hardtanh = activation('Hardtanh', F.hardtanh, 'The input limited to the range from `min_val` to `max_val`.', min_val=-1.0, max_val=1.0, inplace=False)
 Threshold = activation('Threshold', F.threshold, 'The input where it exceeds `threshold`, else `value`.', threshold=None, value=None, inplace=False)
 Softplus = activation('Softplus', F.softplus, '`log(1 + e ** (beta * input)) / beta`.', beta=1.0, threshold=20.0)
 Softshrink = activation('Softshrink', F.softshrink, 'The input moved towards zero by `lambd`.', form='{0.lambd}', lambd=0.5)
@@ -68,6 +68,14 @@ def _along(function):
 Softmax = activation('Softmax', _along(F.softmax), '`exp(input)`, scaled to sum to one along `dim`.', dim=None)
 Softmin = activation('Softmin', _along(F.softmin), '`softmax(-input)`.', dim=None)
 LogSoftmax = activation('LogSoftmax', _along(F.log_softmax), 'The logarithm of softmax, with all its digits.', dim=None)
+
+class Hardtanh(_Hardtanh):
+    "The input limited to the range from `min_val` to `max_val`."
+    def __init__(self, min_val=-1.0, max_val=1.0, inplace=False, min_value=None, max_value=None):
+        if min_value is not None: min_val = min_value
+        if max_value is not None: max_val = max_value
+        super().__init__(min_val, max_val, inplace)
+        if max_val <= min_val: raise AssertionError(f'max_val ({max_val}) must be greater than min_val ({min_val})')
 
 class Softmax2d(Module):
     "`Softmax` over the channels of (examples, channels, height, width)."

@@ -485,6 +485,7 @@ class Module:
             if isinstance(a, Dtype): dtype = a
             elif isinstance(a, TensorBase): dtype, device = a.dtype, a.device
             elif isinstance(a, (str, Device)): device = a
+            elif a is not None and not isinstance(a, bool): raise TypeError(f'to() received an invalid combination of arguments - got ({type(a).__name__}), but expected a dtype, a device or a tensor')
         if device is not None: check_device(device)
         if dtype is None: return self
         if not (dtype.is_floating_point or dtype.is_complex): raise TypeError(f'nn.Module.to only accepts floating point or complex dtypes, but got desired dtype={dtype}')
@@ -499,6 +500,12 @@ class Module:
     def cpu(self): return self
     def cuda(self, device=None): return self._apply(lambda t: t.cuda(device))
     def share_memory(self): return self
+    def compile(self, *args, **kwargs): "Accepted for programs that call it: operations are compiled when they are first used."
+
+    def to_empty(self, *, device, recurse=True):
+        "Parameters and buffers with arbitrary numbers, on `device`."
+        check_device(device)
+        return self._apply(lambda t: t.new_empty(t.shape), recurse=recurse)
 
     # -- state
 

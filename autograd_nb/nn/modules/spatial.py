@@ -389,7 +389,6 @@ class GroupNorm(Module):
 
     def __init__(self, num_groups, num_channels, eps=1e-5, affine=True, device=None, dtype=None, *, bias=True):
         super().__init__()
-        if num_groups <= 0: raise ValueError(f'num_groups must be positive, but got {num_groups}')
         if num_channels % num_groups: raise ValueError(f'num_channels ({num_channels}) must be divisible by num_groups ({num_groups})')
         self.num_groups, self.num_channels, self.eps, self.affine = num_groups, num_channels, eps, affine
         for name, wanted in (('weight', affine), ('bias', affine and bias)): self.register_parameter(name, Parameter(empty(num_channels, dtype=dtype, device=device)) if wanted else None)

@@ -7,7 +7,6 @@ __all__ = ['Type', 'Resize']
 
 # %% ../../nbs/autograd/12_functions.ipynb #18f2d9c3
 from .function import Function
-from ..tensor import Tensor
 
 # %% ../../nbs/autograd/12_functions.ipynb #8c906e40
 class Type(Function):

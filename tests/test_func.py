@@ -305,6 +305,305 @@ r=jacrev(lambda w:w[torch.tensor([0,0,1])].sum(0))(R(2,3)), vmap(grad(lambda w,i
 def f(x):
     y=x.clone(); y.unsqueeze_(0); y.transpose_(0,1); return y
 r=vmap(f)(R(2,3)), grad(lambda x:f(x).sum())(R(3))
+
+r=jacrev(lambda x,y:())(R(2),R(2))
+
+r=jacfwd(lambda x,y:())(R(2),R(2))
+
+r=jacfwd(lambda x:{'a':(x,[x.sum()])})(R(2)), jacrev(lambda x:{'a':(x,[x.sum()])})(R(2))
+
+r=jacrev(lambda x:torch.ones(2,dtype=torch.float64))(R(2)), jacfwd(lambda x:torch.ones(2,dtype=torch.float64))(R(2))
+
+r=jacrev(lambda x,y:x)(R(2),R(2)), jacrev(lambda x,y:x,argnums=1)(R(2),R(3)), jacfwd(lambda x,y:x,argnums=1)(R(2),R(3))
+
+r=jacrev(lambda x:(x,1.))(R(2))
+
+r=jacrev(lambda x:(x,(x.sin(),3)),has_aux=True)(R(2))
+
+r=jacrev(lambda x:x.sin(),argnums=())(R(2))
+
+r=jacrev(lambda x:x.sin(),argnums=0.)(R(2))
+
+r=jacrev(lambda x:x.sin(),argnums=-1)(R(2)), jacrev(lambda x:x.sin(),argnums=(-1,))(R(2))
+
+r=jacfwd(lambda x:x.sin(),argnums=-2)(R(2))
+
+r=jacrev(lambda x:x.float())(R(2)), jacfwd(lambda x:x.float())(R(2))
+
+r=jacrev(lambda x,y:(x*y).sum(0))(R(2,3),R(3)), jacrev(lambda x:x*x.mean())(R(2,3)).shape
+
+r=jacrev(lambda x: x.long())(R(2))
+
+r=jacrev(lambda x: x.sin())(torch.arange(3))
+
+r=jacfwd(lambda x: x.sin())(torch.arange(3))
+
+r=jacrev(lambda x: x.sin())(3.)
+
+r=grad(lambda x: x.sin())(3.)
+
+r=vjp(lambda x: x.sin(), 3.)
+
+r=hessian(lambda x,y: (x*y.sum()).sum(),argnums=(0,1))(R(2),R(3))
+
+r=hessian(lambda d: (d['a']*d['b']).sum())({'a':R(2),'b':R(2,seed=1)})
+
+def f(x): return vjp(torch.sin,x)[1](torch.ones_like(x))[0]
+r=grad(lambda x:f(x).sum())(R(3)), vmap(f)(R(2,3)), jacrev(f)(R(3)), jvp(f,(R(3),),(R(3),))
+
+r=grad(lambda x: x.sum(), argnums=0)(R(3), ), grad(lambda x,*,k: (x*k).sum())(R(3),k=2.)
+
+r=grad(lambda x,y: x.sum())(R(3),R(3)), grad(lambda x,y: x.sum(),argnums=1)(R(3),R(3))
+
+r=grad(lambda x: torch.tensor(1.))(R(3))
+
+r=grad(lambda x: (x.sum(), x, x))(R(3))
+
+r=grad_and_value(lambda x: x.sum())(R(3)), grad_and_value(lambda x,y: (x*y).sum(),argnums=(0,1))(R(3),R(3))
+
+r=grad(lambda x: x.abs().sum())(torch.complex(R(2),R(2,seed=1))), vjp(lambda x:x*x,torch.complex(R(2),R(2,seed=1)))[1](torch.complex(R(2),R(2,seed=3)))
+
+x=R(3); y=R(3,seed=1); r=vmap(lambda a: grad(lambda b: (a*b*x).sum())(y).sum())(R(4))
+
+r=vmap(lambda v: torch.autograd.functional.vjp(torch.sin,R(3),v)[1] if False else v)(R(2,3))
+
+F_=torch.autograd.functional; a,b=R(2,3),R(3); f=lambda a,b:(a*b,a.sum(0),b.exp().sum()); r=F_.jacobian(f,(a,b),vectorize=True), F_.jacobian(f,(a,b),vectorize=True,strategy='forward-mode')
+
+F_=torch.autograd.functional; r=F_.jacobian(lambda x:x.sin(),R(3),strategy='forward-mode')
+
+F_=torch.autograd.functional; r=F_.jacobian(lambda x:x.sin(),R(3),strategy='foo')
+
+F_=torch.autograd.functional; r=F_.jacobian(lambda x:torch.zeros(2),R(3),vectorize=True), F_.jacobian(lambda x:(x,torch.zeros(2)),R(3),vectorize=True)
+
+F_=torch.autograd.functional; x=R(3).requires_grad_(); r=F_.jacobian(lambda x:x.sin(),x,create_graph=True,vectorize=True); r=(r,torch.autograd.grad(r.sum(),x))
+
+F_=torch.autograd.functional; r=F_.jacobian(lambda x:(x.float(),x.double()),R(3),vectorize=True)
+
+r=vmap(grad(lambda w,x: F.conv2d(x,w).pow(2).sum()),in_dims=(None,0))(R(4,3,3,3),R(2,1,3,5,5))
+
+m=torch.nn.Sequential(torch.nn.Conv2d(1,2,3),torch.nn.ReLU(),torch.nn.MaxPool2d(2),torch.nn.Flatten(),torch.nn.Linear(2,3)).double()
+with torch.no_grad():
+    for i,q in enumerate(m.parameters()): q.copy_(R(*q.shape,seed=i))
+p={k:v.detach() for k,v in m.named_parameters()}
+def loss(p,x,y): return F.cross_entropy(functional_call(m,p,(x[None],)),y[None])
+r=vmap(grad(loss),in_dims=(None,0,0))(p,R(4,1,4,4),torch.tensor([0,1,2,0]))
+
+m=torch.nn.BatchNorm1d(3).double().eval(); r=vmap(lambda x: m(x))(R(2,4,3)), jacrev(lambda x:m(x).sum())(R(4,3))
+
+def f(x):
+    for i in range(3): x=x*x.sin()
+    return x
+r=vmap(jacfwd(f))(R(2,3)) , vmap(jacrev(jacfwd(lambda x:f(x).sum())))(R(2,3))
+
+w=R(3).requires_grad_(); y=grad(lambda x:(x*w).pow(2).sum())(R(3,seed=1)); r=y,torch.autograd.grad(y.sum(),w)
+
+w=R(3).requires_grad_(); y=jvp(lambda x:(x*w).sin(),(R(3,seed=1),),(R(3,seed=2),))[1]; r=y,torch.autograd.grad(y.sum(),w)
+
+w=R(3).requires_grad_(); y=vmap(lambda x:(x*w).sin())(R(4,3,seed=1)); r=y,torch.autograd.grad(y.sum(),w)
+
+w=R(3).requires_grad_(); y=vmap(grad(lambda x:(x*w).sin().sum()))(R(4,3,seed=1)); r=y,torch.autograd.grad(y.sum(),w)
+
+w=R(3).requires_grad_(); out,f=vjp(lambda x:(x*w).sin(),R(3)); r=out,f(R(3)),torch.autograd.grad(out.sum(),w)
+
+w=R(3).requires_grad_()
+with torch.no_grad(): y=vmap(grad(lambda x:(x*w).sin().sum()))(R(4,3,seed=1))
+r=y
+
+x=R(3).requires_grad_(); r=vjp(torch.sin,x)[0], vjp(torch.sin,x.detach())[0]
+
+x=R(3).requires_grad_(); r=jacrev(torch.sin)(x), jacfwd(torch.sin)(x), hessian(lambda x:x.prod())(x), vmap(torch.sin)(x)
+
+def f(x):
+    y=x.detach()*x; return y.sum()
+r=grad(f)(R(3)),grad(lambda x:grad(f)(x).sum())(R(3)),jvp(f,(R(3),),(R(3),)),vmap(grad(lambda x:f(x*torch.ones(2))))(R(3))
+
+r=vmap(lambda x: x.clone().requires_grad_(False))(R(3))
+
+print(vmap(lambda x: print(x.shape,x.ndim,x.dtype,x.device,x.requires_grad,x.is_leaf) or x)(R(2,3)).shape)
+
+def f(x,y):
+    x=x.clone(); x.clamp_(min=0); x.masked_fill_(y>0,2.); x.addcmul_(y,y); x.lerp_(y,.5); x.sub_(y).mul_(y); return x
+r=vmap(f)(R(2,3),R(2,3,seed=1)),vmap(grad(lambda x,y:f(x,y).sum(),argnums=(0,1)))(R(2,3),R(2,3,seed=1)),jvp(f,(R(3),R(3,seed=1)),(R(3),R(3)))
+
+def f(x):
+    y=torch.zeros(3,3,dtype=x.dtype); y.diagonal().copy_(x); y[0]+=x; y[:,1]=x*x; return y@x
+r=grad(lambda x:f(x).sum())(R(3)),jacfwd(f)(R(3)),jacrev(f)(R(3)),hessian(lambda x:f(x).sum())(R(3)),jacfwd(jacfwd(f))(R(3))
+
+ms=[torch.nn.BatchNorm1d(3).double() for _ in range(2)]; p,b=stack_module_state(ms); r=vmap(lambda p,b,x:functional_call(ms[0],(p,b),(x,)))(p,b,R(2,4,3)).detach(), b['running_mean'], b['running_var']
+
+r=grad(lambda x: (x.sum(), 1), has_aux=True)(R(3))
+
+r=jacrev(lambda x:(x,(x.sin(),3)),has_aux=True)(R(2))
+
+r=jvp(lambda x:(x,(x.sin(),3)),(R(2),),(R(2),),has_aux=True)
+
+r=vjp(lambda x:(x,[x.sin(),'a']),R(2),has_aux=True)
+
+r=grad(lambda x: x.numpy().sum())(R(2))
+
+r=vmap(lambda x: x.backward())(R(2).requires_grad_())
+
+x=R(3); r=grad(lambda y: (y*x).sum())(x), x.requires_grad
+
+r=grad(lambda x: torch.utils.checkpoint.checkpoint(lambda a: a.sin().sum(), x, use_reentrant=False))(R(2))
+
+def f(x):
+    x.register_hook(lambda g: g*2); return (x*x).sum()
+r=grad(f)(R(3))
+
+r=jacrev(lambda x: x.sin())(R(2,2)[0]), jacfwd(lambda x: x.sin())(R(2,2).t()[0]), vmap(lambda x:x.sin())(R(2,3).t())
+
+r=functional_call(torch.nn.Linear(2,3).double(),{},(R(2),)).shape
+
+m=torch.nn.Linear(2,3).double(); w=m.weight; functional_call(m,{'weight':torch.ones(3,2).double()},(R(2),)); r=m.weight is w
+
+class T(torch.nn.Module):
+    def __init__(s):
+        super().__init__(); s.a=torch.nn.Linear(2,2).double(); s.b=s.a
+    def forward(s,x): return s.b(s.a(x))
+m=T(); r=functional_call(m,{'a.weight':torch.eye(2).double()*2,'a.bias':torch.zeros(2).double()},(R(2),)), functional_call(m,{'a.weight':torch.eye(2).double()*2,'a.bias':torch.zeros(2).double(),'b.weight':torch.eye(2).double()},(R(2),))
+
+m=torch.nn.BatchNorm1d(2).double(); d={k:v.clone() for k,v in m.named_buffers()}; functional_call(m,d,(R(4,2),)); r=d, {k:v for k,v in m.named_buffers()}
+
+class T(torch.nn.Module):
+    def __init__(s):
+        super().__init__(); s.register_buffer('n',torch.zeros(1).double())
+    def forward(s,x):
+        s.n=s.n+1; return x+s.n
+m=T(); d={'n':torch.zeros(1).double()}; o=functional_call(m,d,(R(2),)); r=o,d,m.n
+
+def f(x,y): x.copy_(y); return x
+x,xt,y,yt=R(3,2),R(3,2,seed=1),R(3,2,seed=2),R(3,2,seed=3)
+r=vmap(lambda x,xt,y,yt: jvp(f,(x,y),(xt,yt)),in_dims=1)(x,xt,y,yt), x, xt
+
+def f(x,y): x.copy_(y); return x
+x,xt,y,yt=R(3,2),R(3,2,seed=1),R(3,3,seed=2)[:,1],R(6,seed=3)[::2]
+r=vmap(lambda x,xt,y,yt: jvp(f,(x,y),(xt,yt)),in_dims=(1,1,None,None))(x,xt,y,yt), x, xt
+
+def f(x,y):
+    view=x[:,::2]; view.copy_(y); return view,x
+x,xt,y,yt=R(2,6,2),R(2,6,2,seed=1),R(2,2,3,seed=2),R(2,2,3,seed=3)
+r=vmap(lambda x,xt,y,yt: jvp(f,(x,y),(xt,yt)),in_dims=(2,2,0,0))(x,xt,y,yt), x, xt
+
+def f(x,y):
+    view=x[0,::2]; x.copy_(y); return x,view
+x,xt,y,yt=R(2,6,2),R(2,6,2,seed=1),R(2,2,6,seed=2),R(2,2,6,seed=3)
+r=vmap(lambda x,xt,y,yt: jvp(f,(x,y),(xt,yt)),in_dims=(2,2,0,0))(x,xt,y,yt), x, xt
+
+def f(x,y):
+    x=x.clone(); view=x[0]; view.copy_(y); return view,x
+r=vmap(lambda x,y,yt: jvp(partial(f,x),(y,),(yt,)),in_dims=(1,1,1))(R(2,2,3),R(3,2,seed=1),R(3,2,seed=2))
+
+def f(x,y):
+    x=x.clone(); view=x[0]; view.copy_(y); return view,x
+r=jvp(partial(f,R(2,3)),(R(3),),(R(3,seed=2),))
+
+def f(x,y):
+    x=x.clone(); view=x[0,::2]; x.copy_(y); return view,x
+r=vmap(lambda x,y,yt: jvp(partial(f,x),(y,),(yt,)),in_dims=(1,2,2))(R(2,2,6),R(2,6,2,seed=1),R(2,6,2,seed=2))
+
+def f(x,y):
+    x=x.clone(); view=x[0,::2]; x.copy_(y); return view,x
+r=vmap(grad(lambda x,y: sum(o.pow(2).sum() for o in f(x,y)),argnums=(0,1)),in_dims=(1,2))(R(2,2,6),R(2,6,2,seed=1))
+
+def f(x):
+    y=x.clone(); a,b=y.unbind(0); return (a*b).sum()
+r=vmap(grad(f))(R(2,2,3)), jacfwd(jacrev(f))(R(2,3))
+
+def f(x):
+    y=x.clone(); v=y.view(-1); v[0]=5.; w=y.t(); w[1].mul_(2); return y.prod()
+r=vmap(grad(f))(R(2,2,3)), jacfwd(jacrev(f))(R(2,3)), grad(f)(R(2,3)), jvp(grad(f),(R(2,3),),(R(2,3),))
+
+def f(x):
+    out=torch.zeros(2,dtype=x.dtype)
+    for i in range(2): out[i]=x[i]*x[1-i]
+    return out
+r=jacrev(f)(R(2)),jacfwd(f)(R(2)),jacfwd(jacrev(f))(R(2)),jacrev(jacfwd(f))(R(2)),jacrev(jacrev(f))(R(2)),jacfwd(jacfwd(f))(R(2))
+
+def f(x):
+    out=x.new_zeros(2)
+    for i in range(2): out[i]=x[i]*x[1-i]
+    return out
+r=vmap(f)(R(3,2)),vmap(jacrev(f))(R(3,2)),vmap(jacfwd(f))(R(3,2)),vmap(hessian(lambda x:f(x).prod()))(R(3,2)),vmap(vmap(jacrev(f)))(R(2,3,2))
+
+def lj(r): return 4*((1/r)**12-(1/r)**6)
+r=jacrev(lambda x: lj(x.norm(dim=-1)).sum())(R(3,3)), vmap(jacfwd(lambda r: lj(r.norm())))(R(4,3)), vmap(jacrev(lambda r: lj(torch.linalg.norm(r))))(R(4,3))
+
+def net(p,x):
+    w1,b1,w2,b2=p; return F.linear(F.relu(F.linear(x,w1,b1)),w2,b2)
+p=[R(5,1),R(5,seed=1),R(1,5,seed=2),R(1,seed=3)]
+def inner(x1,y1,x2,y2):
+    loss=lambda p:F.mse_loss(net(p,x1),y1)
+    g=grad(loss)(p); q=[a-.1*b for a,b in zip(p,g)]
+    return F.mse_loss(net(q,x2),y2)
+xs=R(4,3,1); r=vmap(inner)(xs,xs*2,xs+1,xs*3)
+
+def net(p,x):
+    w1,b1,w2,b2=p; return F.linear(F.relu(F.linear(x,w1,b1)),w2,b2)
+p=[R(5,1).requires_grad_(),R(5,seed=1).requires_grad_(),R(1,5,seed=2).requires_grad_(),R(1,seed=3).requires_grad_()]
+def inner(x1,y1,x2,y2):
+    loss=lambda p:F.mse_loss(net(p,x1),y1)
+    g=grad(loss)(p); q=[a-.1*b for a,b in zip(p,g)]
+    return F.mse_loss(net(q,x2),y2)
+xs=R(4,3,1); l=vmap(inner)(xs,xs*2,xs+1,xs*3).sum(); r=l,torch.autograd.grad(l,p)
+
+def f(x): return torch.autograd.grad(x.sin().sum(),x,create_graph=True)[0]
+r=grad(lambda x:f(x).sum())(R(3))
+
+def f(x): return torch.autograd.grad(x.sin().sum(),x)[0]
+r=jvp(f,(R(3),),(R(3),))
+
+def f(x): return torch.autograd.grad((x**3).sum(),x,create_graph=True)[0]
+r=vmap(grad(lambda x:f(x).sum()))(R(2,3))
+
+r=grad(lambda x: torch.tensor(x.tolist(),dtype=torch.float64).sum()+x.sum())(R(3))
+
+r=grad(lambda x: x.item()*x)(R()), grad(lambda x: x*2 if x>0 else x*3)(R()), grad(lambda x: float(x)*x)(R())
+
+def f(x):
+    assert x.requires_grad
+    y=x.sin(); assert y.requires_grad;
+    with torch.no_grad(): assert not x.sin().requires_grad
+    return y.sum()
+r=grad(f)(R(3)), vmap(grad(f))(R(2,3))
+
+r=jvp(lambda x: torch.tensor(1.)*x.detach(),(R(3),),(R(3),))
+
+r=jvp(torch.sin,(R(3),),(R(3).float(),))
+
+r=jvp(torch.sin,[R(3)],[R(3)])
+
+r=jvp(torch.sin,(R(3),),R(3))
+
+r=jvp(lambda x,y:x*y,(R(3),1.),(R(3),1.))
+
+r=jvp(lambda x:[x,{'a':x}],(R(3),),(R(3),))
+
+r=jvp(lambda x:None,(R(3),),(R(3),))
+
+r=vjp(lambda x:None,R(3))
+
+r=vjp(lambda x:[],R(3))
+
+r=vjp(lambda x:x>0,R(3))
+
+r=vjp(lambda x:x.sum(),R(3))[1](torch.tensor(1.)),
+
+r=vjp(lambda x:(x,x),R(3))[1]((R(3),))
+
+def f(x): return torch.autograd.grad((x**3).sum(),x,create_graph=True)[0]
+r=vmap(grad(lambda x:f(x).sum()))(R(2,3))
+
+def f(x): return torch.autograd.grad((x**3).sum(),x)[0]
+r=vmap(grad(lambda x:(f(x)*x).sum()))(R(2,3)), jvp(grad(lambda x:(f(x)*x).sum()),(R(3),),(R(3),))
+
+def f(x):
+    y=x*1; z=y[0]; y.add_(x); z.mul_(2); y[1]=z; return y.prod()
+r=vmap(grad(f))(R(2,2,3)), jacfwd(jacrev(f))(R(2,3)), grad(f)(R(2,3)), jvp(grad(f),(R(2,3),),(R(2,3),)), vmap(jacfwd(f))(R(2,2,3)), grad(grad(lambda x: f(torch.stack([x,x*2]))))(R())
+
+def f(x):
+    y=x*1; z=y[0]; y.add_(x); z.mul_(2); y[1]=z; return y.prod()
+r= grad(grad(lambda x: f(torch.stack([x,x*2]))))(R())
 """)
 
 

@@ -167,6 +167,87 @@ r=vmap(lambda x: x, in_dims=-1)(R(3,2))
 r=vmap(lambda x: x.sum(-1).shape[0]*x)(R(3,2,4))
 
 x=R(3,4); r=vmap(lambda a: a.T@a)(R(2,3,4)), torch.func.vmap(lambda a:a.to(torch.float32))(x), vmap(lambda a: a.type(torch.float32))(x), vmap(lambda a:a.cpu())(x), vmap(lambda a:a.contiguous())(x)
+
+r=vmap(vjp(torch.sin,R(3))[1])(R(2,3))
+
+x=R(3,2); r=vmap(lambda a:a.stride())(x) if False else vmap(lambda a: a.new_empty(2).zero_())(x), vmap(lambda a: a.new_zeros(2,3))(x), vmap(lambda a: a.new_tensor([1.,2.]))(x)
+
+r=vmap(lambda x: x.unfold(0,2,1))(R(3,4)), vmap(lambda x:x.diag_embed())(R(2,3)), vmap(lambda x: torch.trace(x))(R(2,3,3)), vmap(torch.slogdet)(R(2,3,3))
+
+r=vmap(lambda x: x.ravel())(R(2,3,4)), vmap(lambda x:x.T)(R(2,3,4)), vmap(lambda x: x.numpy_T if False else x.mT)(R(2,3,4))
+
+r=vmap(lambda x: x.tensor_split(2))(R(2,5)), vmap(lambda x: x.split([2,3]))(R(2,5)), vmap(lambda x:x.chunk(3,-1))(R(2,5)), vmap(lambda x: x.unbind())(R(2,3))
+
+r=vmap(torch.stack)( (R(2,3),R(2,3)) ), vmap(lambda *x: torch.cat(x))(R(2,3),R(2,4)), vmap(lambda x,y: torch.cat([x,y]),in_dims=(0,None))(R(2,3),R(4))
+
+r=vmap(lambda x: x.sum(()).shape == () and x.mean([0,1]))(R(2,3,4)), vmap(lambda x: x.argmax(-1))(R(2,3,4)), vmap(lambda x:x.logsumexp(-1))(R(2,3,4))
+
+r=vmap(lambda x: x.expand(3,*x.shape))(R(2,3)), vmap(lambda x,y: x.expand_as(y))(R(2,1),R(2,3)), vmap(lambda x,y:x.view_as(y))(R(2,4),R(2,2,2)), vmap(lambda x,y:x.reshape_as(y))(R(2,4),R(2,2,2))
+
+r=vmap(lambda x: torch.full_like(x,2.))(R(2,3)), vmap(lambda x: torch.empty_like(x).fill_(1))(R(2,3)), vmap(lambda x: torch.ones(x.shape,dtype=x.dtype)*x)(R(2,3))
+
+r=vmap(torch.nn.functional.conv2d,in_dims=(0,None))(R(2,1,3,5,5),R(4,3,3,3)), vmap(torch.nn.functional.conv2d,in_dims=(None,0))(R(1,3,5,5),R(2,4,3,3,3)), vmap(lambda x,w,b: F.conv2d(x,w,b,padding=1,stride=2))(R(2,1,3,5,5),R(2,4,3,3,3),R(2,4))
+
+r=vmap(lambda x: F.max_pool2d(x,2))(R(2,1,3,4,4)), vmap(lambda x: F.avg_pool2d(x,2))(R(2,1,3,4,4)), vmap(lambda x:F.adaptive_avg_pool2d(x,1))(R(2,1,3,4,4))
+
+m=torch.nn.BatchNorm1d(3).double(); r=vmap(lambda x: m(x))(R(2,4,3))
+
+from collections import OrderedDict
+r=vmap(lambda d: OrderedDict((k,v*2) for k,v in d.items()))(OrderedDict(a=R(2),b=R(2)))
+
+r=vmap(lambda x: [x,(x,{'a':x})], out_dims=[0,(0,{'a':-1})])(R(2,3))
+
+r=vmap(lambda x: (x,[x,x]), out_dims=(0,1))(R(2,3))
+
+r=vmap(lambda x,y: x+y, in_dims=(0,0), chunk_size=3)(R(7,2),R(7,2)), vmap(lambda x,y: x+y, in_dims=(1,None), out_dims=1, chunk_size=2)(R(2,5),R(2))
+
+r=vmap(torch.sin, in_dims=0, out_dims=0, randomness='nope')(R(2))
+
+r=vmap(lambda x: x[0], in_dims=(0,))([R(2)])
+
+r=vmap(lambda x: x[0], in_dims=([0],))([R(2)])
+
+r=vmap(lambda x,y: x, in_dims=(0,'a'))(R(2),R(2))
+
+m=torch.nn.BatchNorm1d(3).double(); r=vmap(lambda x: m(x))(R(2,4,3))
+
+r=vmap(lambda x: torch.histc(x,3,0.,1.))(torch.rand(2,5).double()*0+.5)
+
+r=vmap(lambda x: x.cummax(0)[0])(R(2,4)), vmap(lambda x: x.renorm(2,0,1.))(R(2,3,4)), vmap(lambda x:x.index_copy(0,torch.tensor([1]),x[:1]))(R(2,3))
+
+r=vmap(torch.outer)(R(2,3),R(2,4)), vmap(torch.addr)(R(2,3,4),R(2,3),R(2,4)), vmap(torch.cross)(R(2,3),R(2,3)), vmap(torch.kron)(R(2,2),R(2,3))
+
+r=vmap(lambda x,y: torch.equal(x,y))(R(2,3),R(2,3))
+
+r=vmap(lambda x: int(x))(R(2))
+
+r=vmap(lambda x: x.sum().tolist())(R(2,3))
+
+r=vmap(lambda x: 1 if x else 2)(R(2))
+
+r=vmap(lambda x: x in [1,2])(R(2))
+
+r=vmap(lambda x: torch.tensor([x,x]))(R(2))
+
+r=vmap(lambda x: torch.arange(x))(torch.tensor([1,2]))
+
+r=vmap(lambda x: range(x))(torch.tensor([1,2]))
+
+r=vmap(lambda x,y: x[:y])(R(2,3),torch.tensor([1,2]))
+
+r=vmap(lambda x: np.sin(x))(R(2))
+
+r=vmap(lambda x: np.asarray(x))(R(2))
+
+r=[t.shape for t in vmap(lambda x: list(x))(R(2,3))], vmap(lambda x: sum(x))(R(2,3)), vmap(lambda x: x.tolist if False else x+len(x))(R(2,3))
+
+r=vmap(lambda x: torch.as_tensor(x))(R(2)), vmap(lambda x: x.new_tensor(3.))(R(2)), vmap(lambda x: torch.scalar_tensor(2.)*x)(R(2))
+
+r=torch.func.vmap(lambda x,y: (x,y), in_dims=(0,None), out_dims=(0,None))(R(2),R(2))
+
+x=torch.arange(6.).reshape(2,3); r=vmap(lambda a: a.sum(), in_dims=1)(x), torch.vmap(lambda a: a*2, 1, 1)(x)
+
+r=vmap(lambda a: a.half().float())(R(2).float()), vmap(lambda a: torch.sin(a.bfloat16()).float())(R(2,3).float())
 """)
 
 

@@ -129,7 +129,7 @@ class Trace:
             out.append(_zeros(x) if g is None else g if isinstance(g, TensorBase) else tensor_like(g))
         return out
 
-# %% ../../nbs/func/02_derivatives.ipynb #26f7b1ea
+# %% ../../nbs/func/02_derivatives.ipynb #887aa9bf
 def _output_and_aux(result, api):
     if not (isinstance(result, tuple) and len(result) == 2):
         raise RuntimeError(f'{api}: output of function f should be a tuple: (output, aux) if has_aux is True')
@@ -159,14 +159,14 @@ def _vjp(func, args, positions, has_aux):
             if o.dtype.category not in ('float', 'complex'): raise RuntimeError(f'vjp(f, ...): All outputs of f must be floating-point or complex Tensors, got Tensor with dtype {o.dtype!r}')
         trace.ends(outs)
     result, aux = trace.leave(result), trace.leave(aux)
-    def pull(cotangents):
+    def pull(cotangents, retain_graph=True, create_graph=None):
         given, given_spec = tree_flatten(cotangents)
         if given_spec != out_spec:
             raise RuntimeError(f'Expected pytree structure of cotangents to be the same as pytree structure of outputs to the function. cotangents: {_picture(given_spec)}, primal output: {_picture(out_spec)}')
         for i, (c, (shape, dtype)) in enumerate(zip(given, trace.kinds)):
             if tuple(c.shape) != shape: raise RuntimeError(f'Mismatch in shape: grad_output[{i}] has a shape of torch.Size({list(c.shape)}) and output[{i}] has a shape of torch.Size({list(shape)}).')
             if c._array.dtype != dtype: given[i] = REGISTRY['to'].call(c, dtype=dtype)
-        return tree_unflatten(trace.pull(given), spec)
+        return tree_unflatten(trace.pull(given, retain_graph), spec)
     return result, pull, aux
 
 def _picture(spec):

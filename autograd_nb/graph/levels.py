@@ -10,8 +10,9 @@ __all__ = ['SAVED_HOOKS', 'KINDS', 'WRAPPERS', 'FUNCTION', 'TANGENTS', 'Level', 
            'shielded', 'at_captured', 'captured_error', 'promote', 'demote', 'watch_index', 'like', 'chance', 'draw',
            'sample', 'may_fill', 'ready', 'looped', 'slow_warning', 'tracked']
 
-# %% ../../nbs/graph/05_levels.ipynb #8c06ec01
+# %% ../../nbs/graph/05_levels.ipynb #97ec8f6d
 import functools
+import threading
 import warnings
 import weakref
 from copy import copy
@@ -427,7 +428,7 @@ def _with_numbers(op, values, flags, statics, index, arrays, entries, number, ra
         return call('permute', op.general(call('permute', whole(x, flags[0]), dims=to_front), v, **{**statics, 'index': given}), dims=tuple(home))
     raise NotImplementedError(f'vmap: {name} with an index that differs between examples')
 
-# %% ../../nbs/graph/05_levels.ipynb #b7681980
+# %% ../../nbs/graph/05_levels.ipynb #87d2d406
 class Tangents(Level):
     "The level of one `jvp`, or of a `dual_level` (then `strict` is False)."
     title, captured = 'jvp', ()
@@ -464,9 +465,10 @@ class Tangents(Level):
         wrap = lambda o, t: o if t is None or not isinstance(o, TensorBase) else dual(o, t, self)
         return tuple(map(wrap, out, tangents)) if isinstance(out, tuple) else wrap(out, tangents)
 
-class _Switch:
+class _Switch(threading.local):
     def __init__(self): self.on = True
-TANGENTS = _Switch()        # off: operations forget tangents
+
+TANGENTS = _Switch()        # `on`: whether operations of this thread pass tangents on
 
 def _repeats(t):
     array = t._array
@@ -481,7 +483,7 @@ def _promoted(op, primals):
     dtype = operand_dtype([primals[i] for i in chosen], op.promote).numpy
     return [REGISTRY['to'].call(v, dtype=dtype) if i in chosen and isinstance(v, TensorBase) and v._array.dtype != dtype else v for i, v in enumerate(primals)]
 
-# %% ../../nbs/graph/05_levels.ipynb #e71ff368
+# %% ../../nbs/graph/05_levels.ipynb #f5f538af
 class LevelNode(Node):
     "A node of a `Recorded` value. `plan`: for each differentiated input its rule, the rule's arguments (values of the level below), where they came from, its static arguments, and the (shape, dtype) that the gradient must have."
     __slots__ = ('op', 'plan', 'where', 'level', 'title')
@@ -498,7 +500,7 @@ class LevelNode(Node):
 
     def run_graph(self, g):
         plan, out = self.plan, []
-        mine = any(at(v, self.level) for v in (g if g.__class__ is list else [g]))
+        mine = self.level.alive and LOCAL.modes.grad        # `create_graph` inside the level: what the rules do is recorded there
         for rule, args, sources, keywords, target in plan:
             if mine: args = [self._again(a, s) for a, s in zip(args, sources)]
             r = rule(g, *args, **keywords)

@@ -10,8 +10,12 @@ __all__ = ['KEEPS_FREED', 'CONSTANTS', 'xp', 'keep_freed_memory', 'constant', 'o
 import ctypes
 import os
 import sys
+import warnings
 import numpy as np
 from numpy import ndarray
+
+# %% ../../nbs/arrays/02_numpy.ipynb #5d0b8e13
+warnings.filterwarnings('ignore', '(divide by zero|overflow|underflow|invalid value) encountered', RuntimeWarning, r'autograd_nb(\.|$)')
 
 # %% ../../nbs/arrays/02_numpy.ipynb #8d02d526
 def keep_freed_memory(largest=2**30, idle=2**31 - 1):

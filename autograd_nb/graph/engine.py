@@ -256,7 +256,8 @@ def _run_suspiciously(n, g, keep, graph, plan):
     "Run one node under anomaly detection: nodes that are made meanwhile know it as their parent, and its results are searched for NaN."
     modes = LOCAL.modes
     outer, modes.running = modes.running, n
-    try: r = _run_carefully(n, g, keep, graph, plan)
+    try:
+        with np.errstate(all='ignore'): r = _run_carefully(n, g, keep, graph, plan)       # what NumPy would warn of is told better below
     finally: modes.running = outer
     if SWITCH.check_nan:
         for i, value in enumerate(_aligned(n, r)):

@@ -150,6 +150,7 @@ def full_like(input, fill_value, *, dtype=None, device=None, requires_grad=False
 def eye(n, m=None, *, out=None, dtype=None, device=None, requires_grad=False):
     "Ones on the diagonal, zeros elsewhere."
     _check(dtype, device)
+    if n < 0 or m is not None and m < 0: raise RuntimeError(f'{"n" if n < 0 else "m"} must be greater or equal to 0, got {n if n < 0 else m}')
     return _finish(np.eye(n, m, dtype=(dtype or get_default_dtype()).numpy), requires_grad)
 
 def arange(start, end=None, step=1, *, out=None, dtype=None, layout=None, device=None, requires_grad=False):
@@ -252,6 +253,7 @@ def randint_like(input, low, high=None, *, dtype=None, device=None, requires_gra
 
 def randperm(n, *, generator=None, out=None, dtype=int64, device=None, requires_grad=False):
     "The numbers 0 to n-1 in random order."
+    if n < 0: raise RuntimeError(f'Trying to create tensor with negative dimension {n}: [{n}]')
     def permutations(shape): return np.stack([permutations(shape[1:]) for _ in range(shape[0])]) if shape else (generator or default_generator).permutation(n).astype(dtype.numpy)
     return draw(permutations, ())
 
@@ -259,6 +261,7 @@ def normal(mean, std=1.0, size=None, *, generator=None, out=None):
     "Normal numbers of the given means and standard deviations (numbers or tensors)."
     shape = sizes_of((size,)) if size is not None else np.broadcast_shapes(*[v._array.shape for v in (mean, std) if isinstance(v, TensorBase)])
     if LOCAL.modes.transforms: chance(mean, std)
+    if not isinstance(std, TensorBase) and std < 0: raise RuntimeError(f'normal expects std >= 0.0, but found std {std:g}')
     z = draw(lambda shape: (generator or default_generator).normal(shape, get_default_dtype().numpy), shape)
     return z * (std.detach() if isinstance(std, TensorBase) else std) + (mean.detach() if isinstance(mean, TensorBase) else mean)
 

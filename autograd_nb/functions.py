@@ -278,6 +278,7 @@ def _extreme(input, dim, keepdim, out, other, axis, name, ufunc, full, indices, 
         return into(out, _op[full](input))
     d = dim_of(dim, input._array.ndim)
     if not input._array.ndim: return kind(input.clone(), tensor_like(np.zeros((), np.int64)))
+    if not input._array.shape[d]: raise IndexError(f'{name}(): Expected reduction dim {d} to have non-zero size.')
     where = _op[indices](input.detach(), dim=d, keepdim=True)
     return into(out, kind(_op['picked'](input, where, dim=d, keepdim=keepdim, node=node), where if keepdim else where.squeeze(d)))
 

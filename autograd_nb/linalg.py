@@ -6,12 +6,12 @@
 __all__ = ['return_inv_ex', 'return_solve_ex', 'return_cholesky_ex', 'return_slogdet', 'return_logabsdet', 'return_qr',
            'return_svd', 'return_eigh', 'return_eig', 'return_lu', 'return_lu_factor', 'return_lu_factor_ex',
            'return_lu_unpack', 'return_lstsq', 'return_ldl_factor', 'return_ldl_factor_ex', 'need_matrix',
-           'need_floating', 'mirrored', 'inv', 'infos', 'inv_ex', 'solve', 'solve_ex', 'solve_triangular', 'lstsq',
-           'pinv', 'det', 'slogdet', 'logdet', 'cholesky', 'cholesky_ex', 'adjoint', 'qr', 'lu', 'lu_factor_ex',
-           'lu_factor', 'permutation', 'lu_solve', 'lu_unpack', 'householder_product', 'ldl_factor_ex', 'ldl_factor',
-           'ldl_solve', 'eigh', 'eigvalsh', 'eig', 'eigvals', 'svd', 'svdvals', 'vector_norm', 'matrix_norm', 'norm',
-           'cond', 'matrix_rank', 'matrix_exp', 'matrix_power', 'multi_dot', 'cross', 'vecdot', 'diagonal', 'vander',
-           'tensorinv', 'tensorsolve']
+           'need_floating', 'mirrored', 'inv', 'inv_ex', 'solve', 'solve_ex', 'solve_triangular', 'lstsq', 'pinv',
+           'det', 'slogdet', 'logdet', 'cholesky', 'cholesky_ex', 'adjoint', 'qr', 'lu', 'lu_factor_ex', 'lu_factor',
+           'lu_solve', 'lu_unpack', 'householder_product', 'ldl_factor_ex', 'ldl_factor', 'ldl_solve', 'eigh',
+           'eigvalsh', 'eig', 'eigvals', 'svd', 'svdvals', 'vector_norm', 'matrix_norm', 'norm', 'cond', 'matrix_rank',
+           'matrix_exp', 'matrix_power', 'multi_dot', 'cross', 'vecdot', 'diagonal', 'vander', 'tensorinv',
+           'tensorsolve']
 
 # %% ../nbs/tensor/05_linalg.ipynb #0cf9c7f4
 import builtins
@@ -26,7 +26,7 @@ from .graph.levels import WRAPPERS, looped
 from .graph.node import TensorBase, tensor_like
 from .graph.op import REGISTRY
 import autograd_nb.ops.decompositions      # noqa: F401  (registers its operations)
-from .ops.decompositions import LinAlgError, pivot
+from .ops.decompositions import LinAlgError
 
 # %% ../nbs/tensor/05_linalg.ipynb #06d17a99
 _op = {n: op.call for n, op in REGISTRY.items() if op.__module__.endswith('.decompositions')}
@@ -71,17 +71,12 @@ def inv(A, *, out=None):
     need_matrix(A, 'linalg.inv', True)
     return into(out, _op['inv'](A))
 
-def infos(x):
-    "For each matrix the place (from 1) of the first zero pivot, or 0."
-    flat = x.reshape(math.prod(x.shape[:-2]), *x.shape[-2:])
-    return np.array([pivot(m) for m in flat], np.int32).reshape(x.shape[:-2])
-
 def inv_ex(A, *, check_errors=False, out=None):
     "The inverse, and per matrix zero or the place of the zero pivot that prevents it."
     need_matrix(A, 'linalg.inv_ex', True)
-    info = infos(A._array)
-    if check_errors or not info.any(): return into(out, return_inv_ex(inv(A), tensor_like(info)))
-    return into(out, return_inv_ex(tensor_like(np.full_like(A._array, np.nan)), tensor_like(info)))
+    info = _op['first_zero_pivot'](A.detach())
+    if check_errors or info.__class__ in WRAPPERS or not info._array.any(): return into(out, return_inv_ex(inv(A), info))
+    return into(out, return_inv_ex(tensor_like(np.full_like(A._array, np.nan)), info))
 
 def _is_vector(A, B):
     "Whether PyTorch takes `B` as one vector per matrix of `A` rather than as matrices."
@@ -105,9 +100,9 @@ def solve(A, B, *, left=True, out=None):
 def solve_ex(A, B, *, left=True, check_errors=False, out=None):
     "The solution, and per matrix zero or the place of the zero pivot that prevents it."
     need_matrix(A, 'linalg.solve_ex', True)
-    info = infos(A._array)
-    if check_errors or not info.any(): return into(out, return_solve_ex(solve(A, B, left=left), tensor_like(info)))
-    return into(out, return_solve_ex(tensor_like(np.full_like(B._array, np.nan)), tensor_like(info)))
+    info = _op['first_zero_pivot'](A.detach())
+    if check_errors or info.__class__ in WRAPPERS or not info._array.any(): return into(out, return_solve_ex(solve(A, B, left=left), info))
+    return into(out, return_solve_ex(tensor_like(np.full_like(B._array, np.nan)), info))
 
 def solve_triangular(A, B, *, upper, left=True, unitriangular=False, out=None):
     "The solution X of `A @ X = B` (of `X @ A = B` with left=False) for a triangular A, of which only the triangle is read."
@@ -206,19 +201,6 @@ def lu(A, *, pivot=True, out=None):
     if not pivot: raise RuntimeError('linalg.lu: LU without pivoting is not implemented on the CPU')
     return into(out, return_lu(*_op['plu'](A)))
 
-def _pivots(P):
-    "LAPACK's row exchanges (from 1) of permutation matrices."
-    order = np.argmax(P, -2)
-    m = order.shape[-1]
-    at = np.broadcast_to(np.arange(m), order.shape).copy().reshape(-1, m)
-    flat, out = order.reshape(-1, m), np.zeros((math.prod(order.shape[:-1]), m), np.int32)
-    rows = np.arange(len(flat))
-    for j in range(m):
-        k = np.argmax(at == flat[:, j, None], 1)
-        out[:, j] = k + 1
-        at[rows, j], at[rows, k] = at[rows, k].copy(), at[rows, j].copy()
-    return out.reshape(order.shape)
-
 def lu_factor_ex(A, *, pivot=True, check_errors=False, out=None):
     "Both factors in one matrix, the row exchanges, and the places of zero pivots."
     need_matrix(A, 'linalg.lu_factor_ex')
@@ -228,30 +210,18 @@ def lu_factor_ex(A, *, pivot=True, check_errors=False, out=None):
     low = F.tril(L, -1)
     packed = F.cat([F.narrow(low, -1, 0, k), tensor_like(np.zeros((*A._array.shape[:-1], n - k), A._array.dtype))], -1) if n > k else low
     top = F.cat([U, tensor_like(np.zeros((*A._array.shape[:-2], m - k, n), A._array.dtype))], -2) if m > k else U
-    zero = np.diagonal(U._array, 0, -2, -1) == 0
-    info = np.where(zero.any(-1), zero.argmax(-1) + 1, 0).astype(np.int32) if k else np.zeros(A._array.shape[:-2], np.int32)
-    if check_errors and info.any(): raise LinAlgError(f'torch.linalg.lu_factor_ex: U[{info.max()},{info.max()}] is zero and using it on lu_solve would result in a division by zero.')
-    return into(out, return_lu_factor_ex(packed + top, tensor_like(_pivots(P._array)[..., :k]), tensor_like(np.asarray(info))))
+    info = _op['first_zero'](U.detach())
+    if check_errors and info._array.any(): raise LinAlgError(f'torch.linalg.lu_factor_ex: U[{info._array.max()},{info._array.max()}] is zero and using it on lu_solve would result in a division by zero.')
+    return into(out, return_lu_factor_ex(packed + top, F.narrow(_op['exchanges'](P.detach()), -1, 0, k), info))
 
 def lu_factor(A, *, pivot=True, out=None):
     "Both factors in one matrix, and the row exchanges: input of `lu_solve`."
     need_matrix(A, 'linalg.lu_factor')
     return into(out, return_lu_factor(*lu_factor_ex(A, pivot=pivot)[:2]))
 
-def permutation(pivots, m):
-    "Permutation matrices from LAPACK's row exchanges."
-    p = pivots._array
-    flat = p.reshape(-1, p.shape[-1]) - 1
-    order = np.tile(np.arange(m), (len(flat), 1))
-    rows = np.arange(len(flat))
-    for j in range(p.shape[-1]): order[rows, j], order[rows, flat[:, j]] = order[rows, flat[:, j]].copy(), order[rows, j].copy()
-    P = np.zeros((len(flat), m, m))
-    np.put_along_axis(P, order[:, None, :], 1, 1)
-    return P.reshape(*p.shape[:-1], m, m)
-
 def lu_solve(LU, pivots, B, *, left=True, adjoint=False, out=None):
     "The solution of `A @ X = B`, given the factors of A."
-    P = tensor_like(permutation(pivots, LU._array.shape[-1]).astype(LU._array.dtype))
+    P = cast(_op['exchanged'](pivots, count=LU._array.shape[-1]), FROM_NUMPY[LU._array.dtype])
     if not left: return into(out, F.transpose(_lu_transposed(LU, P, F.transpose(B, -2, -1)) if not adjoint else lu_solve(LU.conj(), pivots, F.transpose(B, -2, -1)), -2, -1))
     if adjoint: return into(out, _lu_transposed(LU.conj(), P, B))
     y = _op['triangular_solve'](LU, matmul(F.transpose(P, -2, -1), B), upper=False, unitriangular=True)
@@ -267,7 +237,7 @@ def lu_unpack(LU_data, LU_pivots, unpack_data=True, unpack_pivots=True):
     "P, L and U from the compact form of `lu_factor`."
     m, n = LU_data._array.shape[-2:]
     k = builtins.min(m, n)
-    P = tensor_like(permutation(LU_pivots, m).astype(LU_data._array.dtype))
+    P = cast(_op['exchanged'](LU_pivots, count=m), FROM_NUMPY[LU_data._array.dtype])
     L = F.tril(F.narrow(LU_data, -1, 0, k), -1) + tensor_like(np.eye(m, k, dtype=LU_data._array.dtype))
     return return_lu_unpack(P, L, F.triu(F.narrow(LU_data, -2, 0, k)))
 
@@ -286,82 +256,17 @@ def householder_product(A, tau, *, out=None):
 
 # %% ../nbs/tensor/05_linalg.ipynb #43d80a89
 return_ldl_factor, return_ldl_factor_ex = _pair('linalg_ldl_factor', ('LD', 'pivots')), _pair('linalg_ldl_factor_ex', ('LD', 'pivots', 'info'))
-_ALPHA = (1 + math.sqrt(17)) / 8            # keeps the growth of entries smallest
-
-def _size(z): return np.abs(z.real) + np.abs(z.imag) if z.dtype.kind == 'c' else np.abs(z)
-
-def _bunch_kaufman(a, hermitian):
-    "Factor one matrix in place, from its lower triangle: (pivots, the number of the first zero block or 0)."
-    n, k, info = len(a), 0, 0
-    pivots = np.zeros(n, np.int32)
-    star = np.conj if hermitian else lambda z: z
-    while k < n:
-        step, place = 1, k
-        own = abs(a[k, k].real) if hermitian else _size(a[k, k])
-        column = _size(a[k + 1:, k])
-        top = column.max(initial=0)
-        if max(own, top) == 0 or np.isnan(own):
-            info = info or k + 1
-            if hermitian: a[k, k] = a[k, k].real
-        else:
-            if own < _ALPHA * top:
-                i = k + 1 + int(column.argmax())
-                row = max(_size(a[i, k:i]).max(initial=0), _size(a[i + 1:, i]).max(initial=0))
-                if own < _ALPHA * top * (top / row):
-                    place = i
-                    if (abs(a[i, i].real) if hermitian else _size(a[i, i])) < _ALPHA * row: step = 2
-            j = k + step - 1
-            if place != j:
-                a[place + 1:, [j, place]] = a[place + 1:, [place, j]]
-                middle = a[j + 1:place, j].copy()
-                a[j + 1:place, j], a[place, j + 1:place] = star(a[place, j + 1:place]), star(middle)
-                a[place, j] = star(a[place, j])
-                a[j, j], a[place, place] = a[place, place], a[j, j]
-                if step == 2: a[k + 1, k], a[place, k] = a[place, k], a[k + 1, k]
-            if hermitian:
-                for d in range(k, k + step): a[d, d] = a[d, d].real
-            rest, block = a[k + step:, k:k + step].copy(), np.tril(a[k:k + step, k:k + step])
-            if len(rest):
-                block = block + star(np.tril(block, -1)).T
-                factor = rest @ np.linalg.inv(block) if step == 2 else rest / block
-                a[k + step:, k + step:] -= np.tril(factor @ star(rest).T)
-                a[k + step:, k:k + step] = factor
-        pivots[k:k + step] = place + 1 if step == 1 else -(place + 1)
-        k += step
-    return pivots, info
-
 def ldl_factor_ex(A, *, hermitian=False, check_errors=False, out=None):
     "The packed factors and pivots of symmetric (or Hermitian) matrices, and per matrix zero or the number of the first block that is zero."
     need_matrix(A, 'linalg.ldl_factor_ex', True)
-    a = A._array
-    hermitian = hermitian and a.dtype.kind == 'c'
-    ld = np.tril(a)
-    pivots, info = np.zeros(a.shape[:-1], np.int32), np.zeros(a.shape[:-2], np.int32)
-    for i in np.ndindex(info.shape): pivots[i], info[i] = _bunch_kaufman(ld[i], hermitian)
-    if check_errors and info.any(): raise LinAlgError(f'torch.linalg.ldl_factor_ex: U[{info.max()},{info.max()}] is zero and using it on ldl_solve would result in a division by zero. If you are using this as part of an algorithm, treat the matrix as singular.')
-    return into(out, return_ldl_factor_ex(tensor_like(ld), tensor_like(pivots), tensor_like(info)))
+    ld, pivots, info = _op['ldl'](A.detach(), hermitian=hermitian and A.is_complex())
+    if check_errors and info._array.any(): raise LinAlgError(f'torch.linalg.ldl_factor_ex: U[{info._array.max()},{info._array.max()}] is zero and using it on ldl_solve would result in a division by zero. If you are using this as part of an algorithm, treat the matrix as singular.')
+    return into(out, return_ldl_factor_ex(ld, pivots, info))
 
 def ldl_factor(A, *, hermitian=False, out=None):
     "The packed factors of `A = P L D L.mT P.mT`, for symmetric (or Hermitian) matrices, and their pivots. No derivative."
     need_matrix(A, 'linalg.ldl_factor', True)
-    return into(out, return_ldl_factor(*ldl_factor_ex(A, hermitian=hermitian, check_errors=True)[:2]))
-
-def _block_solve(ld, pivots, b, hermitian):
-    "Solve for one matrix, in place in `b`."
-    n, k, steps = len(ld), 0, []
-    star = np.conj if hermitian else lambda z: z
-    while k < n:
-        step = 1 if pivots[k] > 0 else 2
-        j, place = k + step - 1, abs(int(pivots[k])) - 1
-        if place != j: b[[j, place]] = b[[place, j]]
-        b[k + step:] -= ld[k + step:, k:k + step] @ b[k:k + step]
-        block = np.tril(ld[k:k + step, k:k + step])
-        b[k:k + step] = np.linalg.solve(block + star(np.tril(block, -1)).T, b[k:k + step])
-        steps.append((k, step, j, place))
-        k += step
-    for k, step, j, place in reversed(steps):
-        b[k:k + step] -= star(ld[k + step:, k:k + step]).T @ b[k + step:]
-        if place != j: b[[j, place]] = b[[place, j]]
+    return into(out, return_ldl_factor(*ldl_factor_ex(A, hermitian=hermitian, check_errors=A.__class__ not in WRAPPERS)[:2]))
 
 def ldl_solve(LD, pivots, B, *, hermitian=False, out=None):
     "The solution of `A X = B` from the factors that `ldl_factor` has made of `A`. No derivative."
@@ -370,11 +275,7 @@ def ldl_solve(LD, pivots, B, *, hermitian=False, out=None):
     if pivots._array.dtype.kind not in 'iu': raise RuntimeError(f'torch.linalg.ldl_solve: Expected pivots to be integers. Got {F._type_name(pivots)}')
     if LD._array.dtype != B._array.dtype: raise RuntimeError(f'torch.linalg.ldl_solve: LD dtype {F._type_name(LD)} does not match b dtype {F._type_name(B)}')
     if LD._array.shape[-1] != B._array.shape[-2]: raise RuntimeError(f'torch.linalg.ldl_solve: Incompatible shapes of A and B for the equation AX = B ({LD._array.shape[-2]}x{LD._array.shape[-1]} and {B._array.shape[-2]}x{B._array.shape[-1]})')
-    lead = np.broadcast_shapes(LD._array.shape[:-2], B._array.shape[:-2])
-    ld, p = np.broadcast_to(LD._array, (*lead, *LD._array.shape[-2:])), np.broadcast_to(pivots._array, (*lead, pivots._array.shape[-1]))
-    x = np.broadcast_to(B._array, (*lead, *B._array.shape[-2:])).copy()
-    for i in np.ndindex(lead): _block_solve(ld[i], p[i], x[i], hermitian and ld.dtype.kind == 'c')
-    return into(out, tensor_like(x))
+    return into(out, _op['ldl_solved'](LD.detach(), pivots, B.detach(), hermitian=hermitian and B.is_complex()))
 
 # %% ../nbs/tensor/05_linalg.ipynb #c6d63648
 def _uplo(A, UPLO):

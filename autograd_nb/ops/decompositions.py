@@ -11,14 +11,15 @@ __all__ = ['LinAlgError', 'array_of', 'conj', 'mH', 'diag_of', 'as_diag', 'eye_l
            'qr', 'gaps', 'off_diagonal', 'constant_mask', 'eigh_rule', 'Symmetric', 'eigh', 'eigvalsh', 'eigvalsh_rule',
            'Spread', 'eig_rule', 'real_of', 'eig', 'eigvals', 'eigvals_rule', 'skew', 'svd_rule', 'svd', 'svdvals_rule',
            'svdvals', 'lu_arrays', 'rows', 'right_divided', 'right_divided_by_adjoint', 'plu', 'expm_arrays',
-           'direction', 'matrix_exp', 'cross', 'pinv', 'norm_slope', 'vector_norm']
+           'direction', 'matrix_exp', 'cross', 'pinv', 'norm_slope', 'vector_norm', 'stacked_matrices',
+           'first_zero_pivot', 'first_zero', 'exchanges', 'exchanged', 'ldl', 'ldl_solved']
 
 # %% ../../nbs/ops/09_decompositions.ipynb #9c38d6a2
 import math
 import numpy as np
 from ..arrays.numpy_backend import xp
 from ..graph.node import TensorBase, tensor_like
-from ..graph.op import N, Z, op
+from ..graph.op import Fixed, N, Z, op
 from .linalg import matmul
 from .pointwise import abs, as_numbers, conj_physical, is_complex, pow, real, sgn, to, where
 from .reduce import axes, count_of, reduction_batch, restore, sum
@@ -713,3 +714,129 @@ vector_norm.vjp(x=lambda g, x, out, *, ord, dim, keepdim: norm_slope(x, out, ord
 
 # %% ../../nbs/ops/09_decompositions.ipynb #halfprec2
 for _op in (inv, solve, det, cofactor, slogdet, triangular_solve, cholesky, qr, eigh, eigvalsh, eig, eigvals, svd, svdvals, plu, matrix_exp, pinv): _op.half = False
+
+# %% ../../nbs/ops/09_decompositions.ipynb #760401bf
+def stacked_matrices(*cores):
+    "A batching rule for operations on stacks whose examples have the given numbers of dimensions of their own: those in front of them broadcast."
+    def rule(op, values, batched, statics):
+        lead = max(len(v.shape) - b - c for v, b, c in zip(values, batched, cores))
+        return op(*[reshape(v, shape=(v.shape[0], *(1,) * (lead + c + 1 - len(v.shape)), *v.shape[1:])) if b else v for v, b, c in zip(values, batched, cores)], **statics)
+    return rule
+
+def _first(wrong): return np.where(wrong.any(-1), wrong.argmax(-1) + 1, 0).astype(np.int32) if wrong.shape[-1] else np.zeros(wrong.shape[:-1], np.int32)
+
+@op(batch=stacked_matrices(2), samples=[(N(2, 3, 3),)])
+def first_zero_pivot(x):
+    "For each matrix the place (from 1) of the first pivot that is zero, or 0."
+    flat = x.reshape(math.prod(x.shape[:-2]), *x.shape[-2:])
+    return np.array([pivot(m) for m in flat], np.int32).reshape(x.shape[:-2])
+
+@op(batch=stacked_matrices(2), samples=[(N(2, 3, 3),)])
+def first_zero(x):
+    "For each matrix the place (from 1) of the first zero on its diagonal, or 0."
+    return _first(np.diagonal(x, 0, -2, -1) == 0)
+
+@op(batch=stacked_matrices(2), samples=[(Fixed(np.eye(3)[[2, 0, 1]]),)])
+def exchanges(p):
+    "LAPACK's row exchanges (from 1) of permutation matrices."
+    order = np.argmax(p, -2)
+    m = order.shape[-1]
+    at = np.broadcast_to(np.arange(m), order.shape).copy().reshape(-1, m)
+    flat, out = order.reshape(-1, m), np.zeros((math.prod(order.shape[:-1]), m), np.int32)
+    rows = np.arange(len(flat))
+    for j in range(m):
+        k = np.argmax(at == flat[:, j, None], 1)
+        out[:, j] = k + 1
+        at[rows, j], at[rows, k] = at[rows, k].copy(), at[rows, j].copy()
+    return out.reshape(order.shape)
+
+@op(batch=stacked_matrices(1), samples=[(Fixed([[2, 2, 3], [3, 3, 3]]), dict(count=3))])
+def exchanged(pivots, *, count):
+    "Permutation matrices of `count` rows from LAPACK's row exchanges."
+    p, m = pivots, count
+    flat = p.reshape(math.prod(p.shape[:-1]), p.shape[-1]) - 1
+    order = np.tile(np.arange(m), (len(flat), 1))
+    rows = np.arange(len(flat))
+    for j in range(p.shape[-1]): order[rows, j], order[rows, flat[:, j]] = order[rows, flat[:, j]].copy(), order[rows, j].copy()
+    P = np.zeros((len(flat), m, m))
+    np.put_along_axis(P, order[:, None, :], 1, 1)
+    return P.reshape(*p.shape[:-1], m, m)
+
+# %% ../../nbs/ops/09_decompositions.ipynb #fe18ca49
+_ALPHA = (1 + math.sqrt(17)) / 8            # keeps the growth of entries smallest
+
+def _size(z): return np.abs(z.real) + np.abs(z.imag) if z.dtype.kind == 'c' else np.abs(z)
+
+def _bunch_kaufman(a, hermitian):
+    "Factor one matrix in place, from its lower triangle: (pivots, the number of the first zero block or 0)."
+    n, k, info = len(a), 0, 0
+    pivots = np.zeros(n, np.int32)
+    star = np.conj if hermitian else lambda z: z
+    while k < n:
+        step, place = 1, k
+        own = np.abs(a[k, k].real) if hermitian else _size(a[k, k])
+        column = _size(a[k + 1:, k])
+        top = column.max(initial=0)
+        if max(own, top) == 0 or np.isnan(own):
+            info = info or k + 1
+            if hermitian: a[k, k] = a[k, k].real
+        else:
+            if own < _ALPHA * top:
+                i = k + 1 + int(column.argmax())
+                row = max(_size(a[i, k:i]).max(initial=0), _size(a[i + 1:, i]).max(initial=0))
+                if own < _ALPHA * top * (top / row):
+                    place = i
+                    if (np.abs(a[i, i].real) if hermitian else _size(a[i, i])) < _ALPHA * row: step = 2
+            j = k + step - 1
+            if place != j:
+                a[place + 1:, [j, place]] = a[place + 1:, [place, j]]
+                middle = a[j + 1:place, j].copy()
+                a[j + 1:place, j], a[place, j + 1:place] = star(a[place, j + 1:place]), star(middle)
+                a[place, j] = star(a[place, j])
+                a[j, j], a[place, place] = a[place, place], a[j, j]
+                if step == 2: a[k + 1, k], a[place, k] = a[place, k], a[k + 1, k]
+            if hermitian:
+                for d in range(k, k + step): a[d, d] = a[d, d].real
+            rest, block = a[k + step:, k:k + step].copy(), np.tril(a[k:k + step, k:k + step])
+            if len(rest):
+                block = block + star(np.tril(block, -1)).T
+                factor = rest @ np.linalg.inv(block) if step == 2 else rest / block
+                a[k + step:, k + step:] -= np.tril(factor @ star(rest).T)
+                a[k + step:, k:k + step] = factor
+        pivots[k:k + step] = place + 1 if step == 1 else -(place + 1)
+        k += step
+    return pivots, info
+
+@op(batch=stacked_matrices(2), outputs=3, differentiable=(), samples=[(Symmetric(3, 3), dict(hermitian=False)), (Symmetric(2, 4, 4), dict(hermitian=False))])
+def ldl(x, *, hermitian=False):
+    "The packed factors and pivots of symmetric (or Hermitian) matrices, and per matrix zero or the number of the first block that is zero."
+    out = np.tril(x)
+    pivots, info = np.zeros(x.shape[:-1], np.int32), np.zeros(x.shape[:-2], np.int32)
+    for i in np.ndindex(info.shape): pivots[i], info[i] = _bunch_kaufman(out[i], hermitian)
+    return out, pivots, info
+
+def _block_solve(ld, pivots, b, hermitian):
+    "Solve for one matrix, in place in `b`."
+    n, k, steps = len(ld), 0, []
+    star = np.conj if hermitian else lambda z: z
+    while k < n:
+        step = 1 if pivots[k] > 0 else 2
+        j, place = k + step - 1, int(np.abs(pivots[k])) - 1
+        if place != j: b[[j, place]] = b[[place, j]]
+        b[k + step:] -= ld[k + step:, k:k + step] @ b[k:k + step]
+        block = np.tril(ld[k:k + step, k:k + step])
+        b[k:k + step] = np.linalg.solve(block + star(np.tril(block, -1)).T, b[k:k + step])
+        steps.append((k, step, j, place))
+        k += step
+    for k, step, j, place in reversed(steps):
+        b[k:k + step] -= star(ld[k + step:, k:k + step]).T @ b[k + step:]
+        if place != j: b[[j, place]] = b[[place, j]]
+
+@op(batch=stacked_matrices(2, 1, 2), samples=[(Fixed([[2., 1.], [.5, 1.]]), Fixed([1, 2]), N(2, 3), dict(hermitian=False))])
+def ldl_solved(ld, pivots, b, *, hermitian=False):
+    "The solution of equations whose matrix `ldl` has factored."
+    lead = np.broadcast_shapes(ld.shape[:-2], pivots.shape[:-1], b.shape[:-2])
+    ld, p = np.broadcast_to(ld, (*lead, *ld.shape[-2:])), np.broadcast_to(pivots, (*lead, pivots.shape[-1]))
+    x = np.broadcast_to(b, (*lead, *b.shape[-2:])).copy()
+    for i in np.ndindex(lead): _block_solve(ld[i], p[i], x[i], hermitian)
+    return x

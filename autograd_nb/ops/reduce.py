@@ -182,7 +182,7 @@ def along(op, values, batched, statics):
     if len(x.shape) == 1: return reshape(op(reshape(x, shape=(x.shape[0], 1)), **{**statics, 'dim': 1}), shape=x.shape)
     return op(x, **{**statics, 'dim': shift(statics['dim'], len(x.shape) - 1)})
 
-@op(jvp=linear, batch=along, samples=[(N(3, 4), dict(dim=1)), (N(3), dict(dim=0))])
+@op(jvp=linear, batch=along, samples=[(N(3, 4), dict(dim=1)), (N(3), dict(dim=0)), (N(), dict(dim=0))])
 def cumsum(x, *, dim):
     "Running sums along `dim`."
     dims_of(dim, x.ndim)
@@ -203,7 +203,7 @@ def cumprod_rule(g, x, out, *, dim):
         parts.append(pick(before, d, j, j + 1) * sum(pick(g, d, j, n) * tails, dim=d, keepdim=True))
     return cat(*parts, dim=d)
 
-@op(jvp=lambda tangents, values, out, statics: cumprod_tangent(tangents[0], values[0], out, statics['dim']), batch=along, samples=[(N(3, 4), dict(dim=1)), (N(4), dict(dim=0))])
+@op(jvp=lambda tangents, values, out, statics: cumprod_tangent(tangents[0], values[0], out, statics['dim']), batch=along, samples=[(N(3, 4), dict(dim=1)), (N(4), dict(dim=0)), (N(), dict(dim=0))])
 def cumprod(x, *, dim):
     "Running products along `dim`."
     dims_of(dim, x.ndim)
@@ -212,6 +212,7 @@ cumprod.vjp(x=cumprod_rule)
 
 def cumprod_tangent(t, x, out, dim):
     "The tangent of the running product: a linear recurrence along `dim`."
+    if not len(x.shape): return t
     d, parts, carry = dim % len(x.shape), [], None
     for i in range(x.shape[d]):
         xi, ti = pick(x, d, i, i + 1), pick(t, d, i, i + 1)

@@ -19,7 +19,7 @@ import math
 import numpy as np
 from ..arrays.numpy_backend import xp
 from ..graph.op import Fixed, N, Z, linear, op
-from .pointwise import (_ERF_A, _ERF_B, _ERF_C, _ERF_D, _ERF_P, _ERF_Q, _poly, abs, away, binary, conj_physical, cos, erf_kernel, exp, is_complex, log, plain, real, reciprocal, rsqrt, sigmoid, sign, sin, softplus, tanh,
+from .pointwise import (_ERF_A, _ERF_B, _ERF_C, _ERF_D, _ERF_P, _ERF_Q, _poly, away, binary, conj_physical, cos, erf_kernel, exp, is_complex, log, plain, real, reciprocal, rsqrt, sigmoid, sign, sin, softplus, tanh,
                                        unary, where)
 from .shape import cat, narrow, pointwise, shift
 from .reduce import dims_of

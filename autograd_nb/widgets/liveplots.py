@@ -26,7 +26,9 @@ class LivePlot(W.VBox):
             '.ag-fill': 'height:100%;background:var(--ag-value);border-radius:4px'})
         style = W.HTML(f'<style>{plot_css()}{look}</style>', layout=W.Layout(height='0', margin='0'))
         self.stopped, self._button = False, W.Button(description='Stop', icon='stop', tooltip='End the run after the present step') if stop else None
-        if stop: self._button.on_click(lambda _: self._stop())
+        if stop:
+            self._button.on_click(lambda _: self._stop())
+            self._listen()
         super().__init__([style, self._picture, self._line] + [self._button] * stop, layout=W.Layout(width='100%'))
         self.total, self.pause, self._opts = total, pause, dict(title=title, xlabel=xlabel, ylabel=ylabel, logy=logy, width=width, height=height, markers=False)
         self._data, self._n, self._said, self._begun, self._next, self._took = {}, 0, '', None, 0.0, None
@@ -50,6 +52,15 @@ class LivePlot(W.VBox):
         for item in items:
             if self.stopped: return
             yield item
+    def _listen(self):
+        "Hear the button while a cell is busy: IPython's kernel takes messages in on a thread of its own and asks the comm where they belong, long before it runs them."
+        comm = self._button.comm
+        route = getattr(comm, '_reply_subshell_for', None)
+        if route is None: return
+        def heard(data, default):
+            if ((data or {}).get('content') or {}).get('event') == 'click': self.stopped = True
+            return route(data, default)
+        comm._reply_subshell_for = heard
     def _stop(self):
         self.stopped, self._button.disabled, self._button.description = True, True, 'Stopped'
     def text(self, message):

@@ -307,7 +307,8 @@ def test_a_kernel_shows_the_way_as_a_picture(tmp_path):
     client.NotebookClient(book, timeout=120, kernel_name="python3", allow_errors=True, resources={"metadata": {"path": str(ROOT)}}).execute()
     outputs = book.cells[-1].outputs
     error = next(o for o in outputs if o.output_type == "error")
-    picture = next(o for o in outputs if o.output_type == "display_data")
+    (picture,) = (o for o in outputs if o.output_type == "display_data")
+    assert [o.output_type for o in outputs] == ["display_data", "error"]
     assert error.ename == "RuntimeError" and "Cell In[3], line 1: y = x.exp()" in error.evalue and "Cell In[3], line 2: y += 1" in error.evalue
     assert "<svg" in picture.data["text/html"] and "ExpBackward0" in picture.data["text/html"] and picture.data["text/plain"]
 

@@ -214,7 +214,8 @@ def called(tensor, fallback='x'):
 # %% ../../nbs/graph/00_errors.ipynb #b9b85c76
 class Taught:
     "An error that says more. `words`: PyTorch's. `lines`: pairs (label, text). `instead`: the remedy. `trail`: the way from the loss to the culprit, as dictionaries with `name`, `where`, `text` and `role`."
-    draw = None         # trail -> something that a notebook can show; set by a floor above
+    draw = None         # error -> something that a notebook can show; set by a floor above
+    shown = False
     words, lines, instead, trail, title = '', (), None, (), 'The backward pass came this way, and could not go on'
 
     def compose(self):
@@ -240,8 +241,10 @@ class Taught:
         "IPython asks for the traceback's text; where a picture can be shown, it is shown first."
         shell = sys.modules['IPython'].get_ipython()
         try:
-            picture = self._picture()
-            if picture is not None and getattr(shell, 'kernel', None) is not None: sys.modules['IPython'].display.display(picture)
+            picture = None if self.shown else self._picture()
+            if picture is not None and getattr(shell, 'kernel', None) is not None:
+                self.shown = True               # IPython asks again, for its history
+                sys.modules['IPython'].display.display(picture)
         except Exception: pass                  # a picture is a courtesy; the message must come through
         stack = self.__traceback__
         return shell.InteractiveTB.structured_traceback(type(self), self, stack, tb_offset=1)

@@ -3,18 +3,22 @@
 Usage: python benchmarks/transforms.py [--quick] [--rounds N] [--json FILE]
 
 `per-sample gradients`: the gradient of a network's loss for each of 64 examples, by `vmap(grad(loss))` and by a loop over the examples. `Hessian`: of a function of 50 variables, by `hessian` and by a loop of `grad` over the
-entries of the gradient. Both ways take turns, round after round. `times faster` is the ratio of the shortest times of each, which a busy machine disturbs least, and beside it the median of the rounds' ratios.
+entries of the gradient. Both ways take turns, round after round, with one thread. `times faster` is the ratio of the shortest times of each, which a busy machine disturbs least, and beside it the median of the rounds' ratios.
 """
 import argparse
 import json
+import os
 import statistics
 import sys
 import time
 
-import autograd_nb as torch
-from autograd_nb import nn
-from autograd_nb.func import functional_call, grad, hessian, vmap
-from autograd_nb.nn import functional as F
+for _name in ('OPENBLAS_NUM_THREADS', 'MKL_NUM_THREADS'):      # matrices are small here: on a busy machine one would measure how threads wait for each other
+    os.environ.setdefault(_name, '1')
+
+import autograd_nb as torch  # noqa: E402
+from autograd_nb import nn  # noqa: E402
+from autograd_nb.func import functional_call, grad, hessian, vmap  # noqa: E402
+from autograd_nb.nn import functional as F  # noqa: E402
 
 
 def per_sample(widths, batch=64):

@@ -1,5 +1,10 @@
 """Function transforms: programs beside PyTorch, compositions against each other, and every operation's second derivative, forward over reverse."""
 
+import json
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 from _transforms import check, programs
@@ -747,6 +752,15 @@ def test_linearize_runs_the_function_once():
     assert len(calls) == 1 and not pushed.requires_grad
     close(out, f(x))
     close(pushed, jacrev(f)(x).T)
+
+
+@pytest.mark.slow
+def test_transforms_beat_the_loops_they_replace(tmp_path):
+    "Ten times for per-sample gradients, five times for Hessians, by the shortest of many runs."
+    script, figures = Path(__file__).parents[1] / "benchmarks" / "transforms.py", tmp_path / "figures.json"
+    subprocess.run([sys.executable, str(script), "--rounds", "41", "--json", str(figures)], check=True, timeout=300)
+    for name, row in json.loads(figures.read_text()).items():
+        assert row["ratio"] >= (10 if "per-sample" in name else 5), (name, row)
 
 
 def test_pulling_back_twice_and_later():

@@ -604,7 +604,8 @@ def apply_batched(cls, args, kwargs, level):
     marks = [at(a, level) for a in args]
     with level.below():
         output, dims = check_vmap_output(vmap_rule(cls)(VmapInfo(level.size, level.randomness), tuple(0 if m else None for m in marks), *[a._value if m else a for a, m in zip(args, marks)], **kwargs), cls.__name__)
-    wrap = lambda o, d: o if d is None or not isinstance(o, TensorBase) else batched(o.movedim(d, 0) if d else o, level)
+    owners = {id(a._value): a for a, m in zip(args, marks) if m}
+    wrap = lambda o, d: owners[id(o)] if id(o) in owners and d == 0 else o if d is None or not isinstance(o, TensorBase) else batched(o.movedim(d, 0) if d else o, level)
     return tuple(map(wrap, output, dims)) if isinstance(output, tuple) else wrap(output, dims)
 
 def apply_recorded(cls, args, kwargs, level):

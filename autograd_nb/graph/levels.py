@@ -462,7 +462,8 @@ class Tangents(Level):
         apply_dual = FUNCTION['apply_dual']
         primals = [a._value if at(a, self) else a for a in args]
         out, tangents = apply_dual(cls, primals, kwargs, [a._tangent if at(a, self) else None for a in args])
-        wrap = lambda o, t: o if t is None or not isinstance(o, TensorBase) else dual(o, t, self)
+        owners = {id(p): a for p, a in zip(primals, args) if at(a, self)}         # inputs that were changed in place come out as the tensors they are
+        wrap = lambda o, t: owners[id(o)] if id(o) in owners else o if t is None or not isinstance(o, TensorBase) else dual(o, t, self)
         return tuple(map(wrap, out, tangents)) if isinstance(out, tuple) else wrap(out, tangents)
 
 class _Switch(threading.local):

@@ -6,7 +6,8 @@
 __all__ = []
 
 # %% ../../nbs/nn/00_package.ipynb #6ec41582
-from . import attention, functional, init, modules, parameter, utils
+from . import attention, functional, grad, init, modules, parallel, parameter, utils
+from .parallel import DataParallel
 from .parameter import Buffer, Parameter, UninitializedBuffer, UninitializedParameter
 from .modules.module import Module
 from .modules.container import ModuleDict, ModuleList, ParameterDict, ParameterList, Sequential

@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['GradientEdge', 'get_gradient_edge', 'increment_version', 'saved_tensors_hooks', 'save_on_cpu',
-           'disable_saved_tensors_hooks', 'allow_mutation_on_saved_tensors', 'register_multi_grad_hook']
+           'disable_saved_tensors_hooks', 'allow_mutation_on_saved_tensors', 'register_multi_grad_hook', 'Node',
+           'RemovableHandle']
 
 # %% ../../nbs/autograd/03_graph.ipynb #9f69b9ed
 import threading
@@ -17,6 +18,7 @@ from ..graph.modes import LOCAL, Mode
 from ..graph.node import JOURNAL, Node as Node, OutputEdge, RemovableHandle, TensorBase, tensor_like
 
 # %% ../../nbs/autograd/03_graph.ipynb #85ed97aa
+_all_ = ['Node', 'RemovableHandle']
 GradientEdge = namedtuple('GradientEdge', 'node output_nr ownership_token', defaults=(None,))
 
 def get_gradient_edge(tensor):

@@ -76,6 +76,9 @@ class Node:
     outputs = 1
     verified = False        # looks for writes into its saved values by itself
     takes_none = False      # runs even if no gradient at all arrives
+
+    def __init__(self):
+        if type(self) is Node: raise TypeError("Can't instantiate abstract class Node: operations make nodes")
     requires_grad = True
 
     def name(self):

@@ -196,6 +196,25 @@ def test_a_parameter_frozen_by_mistake_is_named():
     assert "requires_grad" in str(caught.value)
 
 
+def test_a_function_that_works_under_no_grad_is_pointed_at():
+    @torch.no_grad()
+    def evaluate(model, x):
+        return model(x).sum()
+
+    model = torch.nn.Linear(2, 2)
+    loss = evaluate(model, torch.ones(1, 2)); made = here()
+    with pytest.raises(RuntimeError, match="model requires grad, but what this line makes of it does not") as caught:
+        loss.backward()
+    assert made in str(caught.value) and "no_grad()" in str(caught.value)
+
+
+def test_a_loss_without_a_name_is_explained_by_its_line():
+    x = torch.ones(2, requires_grad=True)
+    with pytest.raises(RuntimeError, match=r"cut off: detach\(\) took it out of the graph") as caught:
+        (x.detach() ** 2).sum().backward()
+    assert here(-1) in str(caught.value)
+
+
 def test_in_threads_the_lines_are_those_of_the_thread():
     found = []
 

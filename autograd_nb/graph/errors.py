@@ -438,7 +438,10 @@ def severed(tensor, depth=12):
     if frame is None:
         frame = next(user_frames(), None)
         if frame is None: return [], None, ()
-        start = _names_at(frame)
+        statement = _statement_at(frame)
+        cut = None if statement is None else _cut_in(statement, ())
+        if cut is not None: return _headed(tensor, [], [('cut off', f'{cut[1]}, {spot(frame.f_code.co_filename, frame.f_lineno)}')]), cut[2], ()
+        start = [] if statement is None else _names_in(statement, frame)
     else: start = [name]
     queue, seen, sources = [(n, frame.f_lineno, ()) for n in start], set(), []
     while queue and depth:
@@ -460,8 +463,11 @@ def severed(tensor, depth=12):
             if block is not None: told.append(('mode', spot(filename, block)))
             told.append(('cut off', why))
             return _headed(tensor, start, told), remedy, _ended(way)
-        inner = [n.id for n in ast.walk(b.value) if isinstance(n, ast.Name)] if b.value is not None else []
-        inner = [n for n in dict.fromkeys(inner) if _matters(frame, n)]
+        inner = _names_in(b.value, frame) if b.value is not None else []
+        live = next((n for n in inner if n not in seen and _live(_value(frame, n))), None)
+        if live is not None:
+            told.append(('cut off', f'{live} requires grad, but what this line makes of it does not: a call in it works under no_grad(), detaches, or leaves torch; or requires_grad was set later'))
+            return _headed(tensor, start, told), 'look into the calls of that line for no_grad(), detach(), item() and NumPy', _ended(way)
         if inner: queue += [(n, b.line, way) for n in inner]
         else: sources.append((name, filename, b.line, way))
     if not sources: return _headed(tensor, start, []), 'set requires_grad=True on what is to be learnt, before the computation', ()
@@ -477,16 +483,24 @@ def _headed(tensor, start, told):
     name, text = portrait(tensor)
     return [(name, text), *[t for t in told if t[0] != name]]
 
-def _names_at(frame):
-    "The variables in the statement that a frame is at."
-    line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
-    try: tree = ast.parse(line.rstrip(':'))
-    except SyntaxError: return []
-    return [n for n in dict.fromkeys(n.id for n in ast.walk(tree) if isinstance(n, ast.Name)) if _matters(frame, n)]
+def _statement_at(frame):
+    "The syntax tree of the line that a frame is at, or None."
+    try: return ast.parse(linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip().rstrip(':'))
+    except SyntaxError: return None
 
-def _matters(frame, name):
-    "Whether a variable can carry values: not a module or function."
-    value = variables(frame).get(name, frame.f_globals.get(name))
+def _names_in(tree, frame):
+    "The variables in an expression that can carry values."
+    return [n for n in dict.fromkeys(n.id for n in ast.walk(tree) if isinstance(n, ast.Name)) if _matters(_value(frame, n))]
+
+def _value(frame, name): return variables(frame).get(name, frame.f_globals.get(name))
+
+def _live(value):
+    "Whether gradients can reach a value: a tensor that requires grad, or a module with such a parameter."
+    if hasattr(value, '_array'): return value._node is not None
+    return callable(getattr(value, 'parameters', None)) and any(p._node is not None for p in value.parameters())
+
+def _matters(value):
+    "Whether a value is neither a module of Python nor a function."
     return value is not None and not isinstance(value, type) and type(value).__name__ not in ('module', 'function', 'builtin_function_or_method', 'type')
 
 def needs_grad_error(i, tensor=None):

@@ -22,7 +22,7 @@ __all__ = ['atleast_1d', 'atleast_2d', 'atleast_3d', 'COPIES', 'cummax', 'cummin
            'cholesky_inverse', 'qr', 'svd', 'triangular_solve', 'lu', 'lu_solve', 'slogdet', 'pinverse',
            'frobenius_norm', 'nuclear_norm', 'inclusive_range', 'frombuffer', 'poisson', 'binomial', 'fill',
            'get_num_threads', 'set_num_threads', 'exponential_', 'geometric_', 'cauchy_', 'log_normal_', 'stft',
-           'istft', 'install']
+           'istft', 'lobpcg', 'install']
 
 # %% ../nbs/tensor/07_more.ipynb #4f6008bc
 import builtins
@@ -579,20 +579,17 @@ def _quantile(input, q, dim, keepdim, interpolation, ignore, name, out):
     d = 0 if dim is None else dim_of(dim, n0)
     if not x._array.shape[d]: raise RuntimeError(f'{name}() input tensor must be non-empty')
     x = F.sort(movedim(x, d, -1), -1).values
-    if ignore or x._array.__class__ is not Facade: nan = np.isnan(x._array)
-    else: nan = None
-    top = (~nan).sum(-1, keepdims=True) - 1 if ignore else np.full((*x._array.shape[:-1], 1), x._array.shape[-1] - 1)
-    rank = np.maximum(qs.reshape(-1).astype(np.float64) * top, 0)
-    if interpolation == 'nearest': rank = np.round(rank)
-    low = np.floor(rank).astype(np.int64)
-    high = np.minimum(np.ceil(rank).astype(np.int64), np.maximum(top, 0))
-    if interpolation == 'lower': high = low
-    if interpolation == 'higher': low = high
-    a, b = gather(x, -1, tensor_like(low)), gather(x, -1, tensor_like(high))
-    share = np.where(low == high, 0, .5 if interpolation == 'midpoint' else rank - np.floor(rank)).astype(input._array.dtype)
-    y = _op['lerp'](a, b, tensor_like(share))
-    if nan is None: y = F.masked_fill(y, _op['any'](_op['isnan'](x), dim=-1, keepdim=True), math.nan)
-    elif not ignore and nan.any(): y = F.masked_fill(y, tensor_like(nan.any(-1, keepdims=True)), math.nan)
+    nan = _op['isnan'](x)
+    top = F.sum(~nan, -1, keepdim=True) - 1 if ignore else tensor_like(np.full((*x._array.shape[:-1], 1), x._array.shape[-1] - 1))
+    rank = F.clamp(tensor_like(qs.reshape(-1).astype(np.float64)) * top, 0)
+    if interpolation == 'nearest': rank = _op['round'](rank)
+    below, above = _op['floor'](rank), _op['minimum'](_op['ceil'](rank), F.clamp(cast(top, DTYPES['float64']), 0))
+    if interpolation == 'lower': above = below
+    if interpolation == 'higher': below = above
+    a, b = (gather(x, -1, cast(v, DTYPES['int64'])) for v in (below, above))
+    share = where(below == above, 0., rank * 0 + .5 if interpolation == 'midpoint' else rank - below)
+    y = _op['lerp'](a, b, cast(share, FROM_NUMPY[input._array.dtype]))
+    if not ignore and (nan.__class__ in WRAPPERS or nan._array.any()): y = F.masked_fill(y, _op['any'](nan, dim=-1, keepdim=True), math.nan)
     y = movedim(y, -1, 0)                                    # one row per q, then the remaining dimensions
     if keepdim: y = reshape(y, (len(y), *([1] * n0))) if dim is None else unsqueeze(y, d + 1) if n0 else y
     if dim is not None and not n0 and not keepdim: y = reshape(y, len(y))
@@ -602,7 +599,6 @@ def quantile(input, q, dim=None, keepdim=False, *, interpolation='linear', out=N
     "The value below which the part `q` of the elements lies; NaN if there is one among them."
     return _quantile(input, q, dim, keepdim, interpolation, False, 'quantile', out)
 
-@looped
 def nanquantile(input, q, dim=None, keepdim=False, *, interpolation='linear', out=None):
     "`quantile` of all that is not NaN."
     return _quantile(input, q, dim, keepdim, interpolation, True, 'nanquantile', out)
@@ -1049,6 +1045,26 @@ def istft(input, n_fft, hop_length=None, win_length=None, window=None, center=Tr
     if end > total: y = pad(y, (0, end - total))
     return squeeze(y, 0) if a.ndim == 2 else y
 
+# %% ../nbs/tensor/07_more.ipynb #99ef78ac
+def lobpcg(A, k=None, B=None, X=None, n=None, iK=None, niter=None, tol=None, largest=None, method=None, tracker=None, ortho_iparams=None, ortho_fparams=None, ortho_bparams=None):
+    """The `k` largest (`largest=False`: smallest) eigenvalues of `A x = e B x`, for symmetric `A` and positive definite `B` (None: the identity), and their eigenvectors.
+
+    `A` is dense here, so a full decomposition finds them to all digits: the arguments that steer PyTorch's iteration (`X`, `n`, `iK`, `niter`, `tol`, `method`, …) change nothing, except that `X` can say how many there are.
+    Raises ValueError if `A` has fewer than 3 k rows."""
+    L.need_matrix(A, 'lobpcg', True)
+    count = k if k is not None else X._array.shape[-1] if X is not None else 1
+    rows = A._array.shape[-1]
+    if rows < 3 * (count if n is None else n):
+        raise ValueError(f'LOBPCG algorithm is not applicable when the number of A rows (={rows}) is smaller than 3 x the number of requested eigenpairs (={count if n is None else n})')
+    if B is None: values, vectors = L.eigh((A + L.adjoint(A)) / 2)
+    else:
+        low = L.cholesky(B)
+        half = L.solve_triangular(low, A, upper=False)
+        values, vectors = L.eigh(L.solve_triangular(low, L.adjoint(half), upper=False))
+        vectors = L.solve_triangular(L.adjoint(low), vectors, upper=True)
+    if largest is None or largest: return flip(narrow(values, -1, rows - count, count), -1), flip(narrow(vectors, -1, rows - count, count), -1)
+    return narrow(values, -1, 0, count), narrow(vectors, -1, 0, count)
+
 # %% ../nbs/tensor/07_more.ipynb #db20793e
 DIRECT = ('asinh acosh atanh deg2rad rad2deg frac sinc hypot copysign fmax fmin logaddexp logaddexp2 erfc erfinv lgamma digamma i0 igamma igammac sgn angle heaviside gcd lcm bitwise_left_shift bitwise_right_shift nextafter '
           'signbit isposinf isneginf conj_physical matrix_exp').split()
@@ -1058,7 +1074,7 @@ FUNCTIONS = ('float_power ldexp frexp prelu nan_to_num clamp_min clamp_max posit
              'triangular_solve lu lu_solve slogdet pinverse conj stft istft').split()
 ONLY_FUNCTIONS = ('threshold celu selu real imag polar complex view_as_real view_as_complex can_cast isin atleast_1d atleast_2d atleast_3d column_stack dstack broadcast_shapes constant_pad_nd block_diag unravel_index searchsorted bucketize '
                   'gradient trapezoid cumulative_trapezoid tensordot chain_matmul cartesian_prod combinations vander cdist pdist pairwise_distance cosine_similarity frobenius_norm nuclear_norm hann_window hamming_window blackman_window '
-                  'bartlett_window kaiser_window frombuffer poisson binomial fill get_num_threads set_num_threads').split()
+                  'bartlett_window kaiser_window lobpcg frombuffer poisson binomial fill get_num_threads set_num_threads').split()
 ONLY_METHODS = 'sum_to_size unfold fill_diagonal_ exponential_ geometric_ cauchy_ log_normal_'.split()
 SPECIAL = 'polygamma logit xlogy'.split()                   # from `special`
 LINALG = 'det logdet matrix_power'.split()                  # from `linalg`

@@ -212,7 +212,7 @@ cumprod.vjp(x=cumprod_rule)
 
 def cumprod_tangent(t, x, out, dim):
     "The tangent of the running product: a linear recurrence along `dim`."
-    if not len(x.shape): return t
+    if not len(x.shape) or not x.shape[dim]: return t
     d, parts, carry = dim % len(x.shape), [], None
     for i in range(x.shape[d]):
         xi, ti = pick(x, d, i, i + 1), pick(t, d, i, i + 1)

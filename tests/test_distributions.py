@@ -318,3 +318,60 @@ def test_policy_gradient():
         (-(policy.log_prob(choice) * (reward - reward.mean())).mean()).backward()
         optimizer.step()
     assert d.Categorical(logits=logits).probs[2].item() > 0.95
+
+
+GAMMAS = r"""
+Gamma(b * 2, b)
+Gamma(0.3, 2.)
+Chi2(b * 4)
+Beta(b, b + 1)
+Beta(0.5, 2.)
+Dirichlet(torch.exp(l))
+Dirichlet(torch.tensor([0.5, 0.5, 0.2]))
+StudentT(b * 6)
+StudentT(torch.tensor([0.5, 1.5, 3.]), 1., 2.)
+"""
+
+
+@pytest.mark.parametrize("make", lines(GAMMAS))
+def test_gamma_family(make):
+    import torch
+
+    theirs, ours = eval(make, setting(torch)), eval(make, setting(autograd_nb))
+    torch.manual_seed(1)
+    x = theirs.sample((6,))
+    same(ours.log_prob(autograd_nb.tensor(x.tolist())), theirs.log_prob(x))
+    for what in ("mean", "variance", "mode"):
+        same(getattr(ours, what), getattr(theirs, what))
+    same(ours.entropy(), theirs.entropy())
+    assert repr(ours) == repr(theirs) and repr(ours.support) == repr(theirs.support) and ours.batch_shape == theirs.batch_shape and ours.event_shape == theirs.event_shape
+    wide = ours.expand((3, *ours.batch_shape))
+    assert type(wide) is type(ours) and wide.sample((2,)).shape == (2, 3, *ours.batch_shape, *ours.event_shape)
+    if "StudentT" not in make:  # the draws come from another method, so their averages are compared
+        autograd_nb.manual_seed(0)
+        draws = ours.sample((20000,)).numpy()
+        assert (np.abs(draws.mean(0) - theirs.mean.numpy()) < 5 * np.sqrt(theirs.variance.numpy() / 20000) + 1e-6).all()
+        np.testing.assert_allclose(draws.var(0), theirs.variance.numpy(), rtol=0.15)
+
+
+@pytest.mark.parametrize("pair", ["Gamma(b, b); Gamma(b + 1, b * 2)", "Beta(b, b); Beta(b + 1, b * 2)", "Dirichlet(torch.exp(l)); Dirichlet(torch.exp(-l))", "Chi2(b); Chi2(b + 1)"])
+def test_gamma_divergences(pair):
+    test_divergences(pair)
+
+
+def test_slope_of_gamma_draws():
+    import torch
+
+    from autograd_nb.distributions.gamma import draw_gamma, gamma_slope
+
+    autograd_nb.manual_seed(0)
+    a = np.repeat([0.05, 0.3, 1.0, 2.5, 10.0, 200.0], 50)
+    z = draw_gamma(a)
+    expected = torch._standard_gamma_grad(torch.tensor(a), torch.tensor(z)).numpy()
+    np.testing.assert_allclose(gamma_slope(a, z), expected, rtol=2e-3, atol=1e-7)
+    c = autograd_nb.tensor([0.7, 1.5, 3.0], requires_grad=True)
+    p = autograd_nb.distributions.Dirichlet(c).rsample((30000,))
+    p[:, 0].mean().backward()
+    total = c.detach().sum()
+    wanted = (autograd_nb.tensor([1.0, 0.0, 0.0]) * total - c.detach()[0]) / total**2
+    np.testing.assert_allclose(c.grad.numpy(), wanted.numpy(), atol=0.01)

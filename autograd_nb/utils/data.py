@@ -14,6 +14,7 @@ import multiprocessing
 import multiprocessing.context
 import queue
 import random
+import sys
 import traceback
 import warnings
 import weakref
@@ -486,3 +487,6 @@ def _places(dataset, indices):
         indices = [dataset.indices[i] for i in indices]
         dataset = dataset.dataset
     return indices
+
+# %% ../../nbs/utils/01_data.ipynb #0cdf5442
+for _part in ('dataset', 'sampler', 'dataloader', 'distributed'): sys.modules[f'{__name__}.{_part}'] = globals()[_part] = sys.modules[__name__]       # PyTorch's names of its files

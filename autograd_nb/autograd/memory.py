@@ -73,7 +73,7 @@ def memory_report():
         out.append(Storage(owner.nbytes, kind, words, array.shape, str(array.dtype), line))
     return sorted(out, key=lambda s: (-s.bytes, s.kind, s.holder))
 
-# %% ../../nbs/autograd/10_memory.ipynb #31e784a8
+# %% ../../nbs/autograd/10_memory.ipynb #5f1f7df1
 class _Index:
     "Who refers to whom, at one moment."
     def __init__(self, depth):
@@ -97,6 +97,7 @@ class _Index:
         f = here = top = None            # a frame that refers to itself would outlive this call
         frames.clear()
         self.modules = {id(m.__dict__): name for name, m in list(sys.modules.items()) if isinstance(m, types.ModuleType)}
+        self.modules[id(sys.modules['__main__'].__dict__)] = '__main__'      # it may have a second name
         self.parents, seen = {}, set()
         everything = gc.get_objects()
         self.own |= {id(everything), id(self.parents), id(self.locals), id(self.__dict__), id(self)}

@@ -5,14 +5,14 @@
 # %% auto #0
 __all__ = ['WAYS', 'MemoryCurve', 'memory_curve', 'checkpoint_curves', 'memory_plot', 'checkpoint_caption', 'alive_svg']
 
-# %% ../../nbs/viz/17_memory.ipynb #2907581c
+# %% ../../nbs/viz/17_memory.ipynb #42200fbf
 import math
 from dataclasses import dataclass
 
-from ..arrays.memory import track_memory
+from ..arrays.memory import size, track_memory
 from ..utils.checkpoint import checkpoint, checkpoint_sequential
 from .plots import Plot, plot
-from .style import SANS, clip, esc, nbytes_text, rules, text_width, theme_css
+from .style import SANS, clip, esc, rules, text_width, theme_css
 
 # %% ../../nbs/viz/17_memory.ipynb #33071f67
 @dataclass(frozen=True)
@@ -49,19 +49,19 @@ def checkpoint_curves(blocks, x) -> list:
     def evenly(x): return checkpoint_sequential(blocks, max(1, round(math.sqrt(len(blocks)))), x, use_reentrant=False)
     return [memory_curve(lambda run=run: run(x).sum().backward(), label) for run, label in zip((plain, each, evenly), WAYS)]
 
-# %% ../../nbs/viz/17_memory.ipynb #c209db56
+# %% ../../nbs/viz/17_memory.ipynb #4dc8ed77
 def memory_plot(curves, title=None, top=None, width=680, height=320) -> Plot:
     "`MemoryCurve`s as lines over the events of the step. `top`: the highest value of the axis in bytes, where several pictures shall share it."
     high = top or max(c.peak for c in curves)
     unit, name = next(((u, n) for u, n in ((2**20, 'MiB'), (2**10, 'KiB')) if high >= u), (1, 'bytes'))
     lines = {c.label: (list(range(len(c.bytes))), [b / unit for b in c.bytes]) for c in curves}
-    words = (f'{title}. ' if title else '') + f'Memory above the start, in {name}, after each allocation and release of one training step. ' + '; '.join(f'{c.label}: peak {nbytes_text(c.peak)}, way back from event {c.turn} of {len(c.bytes)-1}' for c in curves) + '.'
+    words = (f'{title}. ' if title else '') + f'Memory above the start, in {name}, after each allocation and release of one training step. ' + '; '.join(f'{c.label}: peak {size(c.peak)}, way back from event {c.turn} of {len(c.bytes)-1}' for c in curves) + '.'
     return plot(lines, title=title, xlabel='allocations and releases, in order', ylabel=name, ylim=(0, high / unit * 1.04), markers=False, width=width, height=height, describe=words)
 
 def checkpoint_caption(curves) -> str:
     "The peaks in words, as shares of the first."
     first, *rest = curves
-    return f'{first.label}: peak {nbytes_text(first.peak)}; ' + '; '.join(f'{c.label}: {nbytes_text(c.peak)}, {1 - c.peak/first.peak:.0%} less' for c in rest)
+    return f'{first.label}: peak {size(first.peak)}; ' + '; '.join(f'{c.label}: {size(c.peak)}, {1 - c.peak/first.peak:.0%} less' for c in rest)
 
 # %% ../../nbs/viz/17_memory.ipynb #94f02dd0
 def _alive_css():

@@ -26,7 +26,7 @@ from ..graph.node import TensorBase, tensor_like
 from ..graph.op import REGISTRY
 from ..more import pad
 from ..ops.convolution import out_sizes
-from ..ops.pooling import area_matrix, cubic_matrix, linear_matrix, pool_sizes, smooth_matrix
+from ..ops.pooling import SMOOTH, area_matrix, cubic_matrix, linear_matrix, pool_sizes, smooth_matrix
 
 _op = {name: op.call for name, op in REGISTRY.items()}
 
@@ -332,7 +332,7 @@ def interpolate(input, size=None, scale_factor=None, mode='nearest', align_corne
         if recompute_scale_factor: scales = None
     else: raise ValueError('either size or scale_factor should be defined')
     if recompute_scale_factor and scale_factor is None: raise ValueError('recompute_scale_factor is not meaningful with an explicit size.')
-    if antialias and not (mode in ('bilinear', 'bicubic') and input.dim() == 4): raise ValueError('Anti-alias option is restricted to bilinear and bicubic modes and requires a 4-D tensor as input')
+    if antialias and not (mode in SMOOTH and input.dim() == 4): raise ValueError('Anti-alias option is restricted to bilinear, bicubic, and lanczos modes and requires a 4-D tensor as input')
     size = tuple(int(s) for s in size)
     old = input.shape[2:]
     if builtins.min(size, default=1) <= 0 or builtins.min(old, default=1) <= 0: raise RuntimeError(f'Input and output sizes should be greater than 0, but got input ({", ".join(f"{a}: {n}" for a, n in zip("DHW"[-dims:], old))}) output ({", ".join(f"{a}: {n}" for a, n in zip("DHW"[-dims:], size))})')
@@ -340,13 +340,16 @@ def interpolate(input, size=None, scale_factor=None, mode='nearest', align_corne
     if dims in (1, 2, 3) and mode in ('nearest', 'nearest-exact'):
         return _op['nearest'](input, indices=tuple(_nearest_index(n, s, f, mode != 'nearest') for n, s, f in zip(old, size, given)))
     if dims in (1, 2, 3) and mode == 'area': return (adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d)[dims - 1](input, size)
-    named = {(1, 'linear'): linear_matrix, (2, 'bilinear'): linear_matrix, (3, 'trilinear'): linear_matrix, (2, 'bicubic'): cubic_matrix}.get((dims, mode))
+    if mode == 'lanczos':
+        if align_corners: raise ValueError('Lanczos mode does not support align_corners=True')
+        if not antialias: raise ValueError('Lanczos mode requires antialias=True')
+    named = {(2, 'lanczos'): smooth_matrix, (1, 'linear'): linear_matrix, (2, 'bilinear'): linear_matrix, (3, 'trilinear'): linear_matrix, (2, 'bicubic'): cubic_matrix}.get((dims, mode))
     if named is None:
         wants = dict(linear=3, bilinear=4, trilinear=5, bicubic=4)
         if mode in wants and dims in (1, 2, 3): raise NotImplementedError(f'Got {dims + 2}D input, but {mode} mode needs {wants[mode]}D input')
-        raise NotImplementedError(f'Input Error: Only 3D, 4D and 5D input Tensors supported (got {dims + 2}D) for the modes: nearest | linear | bilinear | bicubic | trilinear | area | nearest-exact (got {mode})')
+        raise NotImplementedError(f'Input Error: Only 3D, 4D and 5D input Tensors supported (got {dims + 2}D) for the modes: nearest | linear | bilinear | bicubic | trilinear | lanczos | area | nearest-exact (got {mode})')
     def step(n, s, f): return 1 / f if f else n / s
-    if antialias: matrices = [smooth_matrix(n, s, step(n, s, f), align_corners, mode == 'bicubic') for n, s, f in zip(old, size, given)]
+    if antialias: matrices = [smooth_matrix(n, s, step(n, s, f), align_corners, mode) for n, s, f in zip(old, size, given)]
     else: matrices = [None if n == s and not f else named(n, s, step(n, s, f), align_corners) for n, s, f in zip(old, size, given)]
     return _op['resample'](input, matrices=tuple(matrices), node=f'Upsample{mode.capitalize()}{dims}D{"Aa" if antialias else ""}Backward0')
 

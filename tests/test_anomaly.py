@@ -1,5 +1,7 @@
 """Anomaly detection: which errors carry which stacks, what is searched for NaN, and that nothing remains of it when it is off."""
 
+import subprocess
+import sys
 import threading
 import warnings
 
@@ -256,3 +258,11 @@ PROGRAMS = {name: SETUP + program for name, program in PROGRAMS.items()} | progr
 @pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
 def test_programs_tell_the_same(program):
     assert assert_same_output(program)
+
+
+def test_infinity_is_no_reason_to_warn():
+    "PyTorch passes infinity and NaN on in silence; NumPy's warnings about a user's own arrays stay."
+    program = "import numpy as np, autograd_nb as torch\nx = torch.zeros(2, requires_grad=True)\n(x.sqrt() + 1 / x + (x + 1000).exp() * 0).sum().backward()\nprint(x.grad)\nnp.log(np.zeros(1))"
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    assert run.returncode == 0 and run.stdout.startswith("tensor([")
+    assert run.stderr.count("RuntimeWarning") == 1 and "encountered in log" in run.stderr

@@ -230,16 +230,16 @@ def test_asking_is_cheap_enough():
     x = torch.zeros(64, 64)
 
     def work():
-        began = time.perf_counter()
+        began = time.process_time()
         for _ in range(2000):
             x + x
-        return time.perf_counter() - began
+        return time.process_time() - began
 
     work()
     plain = min(work() for _ in range(3))
     with track_memory():
         counted = min(work() for _ in range(3))
-    assert counted - plain < 2000 * 60e-6
+    assert counted - plain < 2000 * 150e-6
 
 
 def test_cpu_answers_what_programs_ask():

@@ -23,8 +23,31 @@ def functional(name):
     return lambda *a, **k: getattr(lib().nn.functional, name)(*a, **k)
 
 
+def places(index):
+    return tuple(lib().from_numpy(i) if isinstance(i, np.ndarray) else i for i in index)
+
+
 def index_with(x, index):
-    return x[tuple(lib().from_numpy(i) if isinstance(i, np.ndarray) else i for i in index)]
+    return x[places(index)]
+
+
+def put(x, values, index, accumulate):
+    "`index_put`, whose indices may also be slices here."
+    where = lib().arange(x.numel()).reshape(x.shape)[places(index)]
+    return x.put(where, values.expand(where.shape), accumulate)
+
+
+def convolution(x, weight, bias=None, *, stride, padding, dilation, groups):
+    return lib().convolution(x, weight, bias, stride, padding, dilation, False, (0,) * len(stride), groups)
+
+
+def lstm_cell(x, c):
+    "PyTorch's cell multiplies by weights first: by the identity, and by nothing for the state."
+    n = c.shape[-1]
+    rows, memory, one = x.reshape(-1, 4 * n), c.reshape(-1, n), lib().eye(4 * n, dtype=x.dtype)
+    h, new = lib().lstm_cell(rows, (lib().zeros_like(memory), memory), one, lib().zeros_like(one[:, :n]))
+    gates = lib().cat([p.tanh() if k == 2 else p.sigmoid() for k, p in enumerate(x.split(n, -1))], -1)
+    return h.reshape(c.shape), new.reshape(c.shape), gates
 
 
 def written(like, shape, write):
@@ -77,7 +100,7 @@ REFERENCE = {
     "basic_index": lambda x, index: index_with(x, index),
     "index": lambda x, index, node=None: index_with(x, index),
     "place": lambda g, shape, index: written(g, shape, lambda out: out.__setitem__(index, g)),
-    "index_add_zeros": lambda g, shape, index: written(g, shape, lambda out: out.index_put_(tuple(lib().from_numpy(i) for i in index), g, accumulate=True)),
+    "index_add_zeros": lambda g, shape, index: put(lib().zeros(shape, dtype=g.dtype), g, index, True),
     "gather": lambda x, index, dim: x.gather(dim, index),
     "picked": take,
     "scatter_add_zeros": lambda g, index, shape, dim: written(g, shape, lambda out: out.scatter_add_(dim, index, g)),
@@ -85,7 +108,7 @@ REFERENCE = {
     "as_strided": strided,
     "as_strided_zeros": strided_zeros,
     "as_strided_scatter": lambda x, src, size, stride, storage_offset, layout: lib().as_strided_scatter(x, src, size, stride, storage_offset),
-    "index_put": lambda x, values, index, accumulate: x.index_put(tuple(lib().from_numpy(i) for i in index), values, accumulate),
+    "index_put": put,
     "rsub": lambda x, y: y - x,
     "pow": lambda x, exponent: x**exponent,
     "pow_tensor": lambda x, y: x**y,
@@ -122,6 +145,8 @@ REFERENCE = {
     "masked_scatter": lambda x, source, mask: x.masked_scatter(mask.expand(x.shape), source),
     "nll_loss": nll,
     "nll_spread": transpose_of_nll,
+    "convolution": convolution,
+    "lstm_cell": lstm_cell,
     # operations whose arguments come in another order than those of PyTorch's function: tests/test_nn_parity.py compares them
     **dict.fromkeys(("embedding", "binary_cross_entropy", "binary_cross_entropy_with_logits")),
     **{name: functional(name) for name in ("leaky_relu", "elu", "softplus", "silu", "gelu", "linear", "mse_loss")},

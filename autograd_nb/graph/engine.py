@@ -19,7 +19,8 @@ import numpy as np
 from numpy import add, asarray, generic, ndarray
 
 from ..arrays.dtypes import FROM_NUMPY, bfloat16, type_name
-from ..arrays.numpy_backend import owns_alone
+from ..arrays.cupy_backend import Device, is_far
+from ..arrays.numpy_backend import is_array, owns_alone
 from .errors import Taught, follow, freed_error, needs_grad_error, not_recorded_error, scalar_error, start_shape_error
 from .levels import WRAPPERS, transforming
 from .modes import LOCAL, SWITCH
@@ -30,19 +31,21 @@ from .op import REGISTRY, variant
 def accumulate(leaf, g, extra=0):
     "Add the gradient `g` (array or tensor) to `leaf.grad`. `extra`: references to `g` that the caller holds besides the argument."
     want = leaf.dtype
-    if want is not None and want != (g if g.__class__ is ndarray else g._array).dtype: g = g.astype(want) if g.__class__ is ndarray else REGISTRY['to'](g, dtype=want)
+    if want is not None and want != (g if g.__class__ is ndarray or is_far(g) else g._array).dtype: g = g.astype(want) if is_array(g) else REGISTRY['to'](g, dtype=want)
     with leaf.lock:
         held = leaf.grad
         if held is None:
-            if g.__class__ is ndarray: leaf.grad = g if owns_alone(g, extra + 1) else g.copy()
+            if g.__class__ is ndarray or is_far(g): leaf.grad = g if owns_alone(g, extra + 1) else g.copy()
             else: leaf.grad = REGISTRY['copied'](tensor_like(g._array), g)
         elif held.__class__ is ndarray and g.__class__ is ndarray: add(held, g, held)
-        elif g.__class__ is ndarray and held._node is None:
-            add(held._array, g, held._array)
+        elif is_far(held) and is_far(g): held += g
+        elif is_array(g) and not is_array(held) and held._node is None:
+            array = held._array
+            array += g
             JOURNAL.note(held._array, 'the accumulation of a gradient')     # the user has seen this tensor and may have used it
         else:
-            if held.__class__ is ndarray: held = tensor_like(held)
-            if g.__class__ is ndarray: g = tensor_like(g)
+            if is_array(held): held = tensor_like(held)
+            if is_array(g): g = tensor_like(g)
             leaf.grad = REGISTRY['add'](held, g)
 
 # %% ../../nbs/graph/04_engine.ipynb #95f765f9
@@ -114,7 +117,7 @@ def _walk(roots, keep, graph, plan, watch, found):
                 waiting[seq] = [edge, g, False]
                 heappush(heap, -seq)
             elif g is None: pass
-            elif held[2]: add(held[1], g, held[1])                         # a sum made here: nobody else has it
+            elif held[2]: held[1] += g                         # a sum made here: nobody else has it
             elif held[1] is None: held[1] = g
             else: held[1], held[2] = _sum(held[1], g), not graph
         elif seq == -1:
@@ -238,7 +241,7 @@ def _run_carefully(n, g, keep, graph, plan):
     else: r = n.run(given, keep)
     if conjugate: r = tuple(map(_conjugate, r)) if r.__class__ is tuple else _conjugate(r)
     first = given[0] if given.__class__ is list else given
-    if Exotic.bfloat16 and first.__class__ is ndarray and first.dtype is BF16 and n.op is not None and n.op.name != 'to' and not n.op.elementwise:
+    if Exotic.bfloat16 and is_array(first) and first.dtype is BF16 and n.op is not None and n.op.name != 'to' and not n.op.elementwise:
         r = tuple(map(_rounded, r)) if r.__class__ is tuple else _rounded(r)
     return _after(n, g, r, graph) if h is not None and h.post else r
 
@@ -324,7 +327,7 @@ def _complete(n, grads, graph):
     some = next(g for g in grads if g is not None)
     dtype = (some._array if graph else some).dtype
     def zeros(shape):
-        z = np.zeros(shape, dtype)
+        z = np.zeros(shape, dtype, like=some._array if graph else some)
         return tensor_like(z) if graph else z
     return [zeros(s) if g is None else g for g, s in zip(grads, n.shape)]
 
@@ -346,7 +349,7 @@ class Part:
     "Some of the rules of a node, those of the inputs that are `live`; the others' results are None."
     def __init__(self, n, live):
         if n.freed: raise freed_error(n)
-        self.node, self.live, self.cls = n, live, variant(n.op, n.name(), tuple(p for p, l in zip(n.positions, live) if l))
+        self.node, self.live, self.cls = n, live, variant(n.op, n.name(), tuple(p for p, l in zip(n.positions, live) if l), n.far)
         if n.op.elementwise: self.fix = n.fix and tuple(f for f, l in zip(n.fix, live) if l)
 
     def __getattr__(self, name): return restored(getattr(self.node, name))
@@ -362,7 +365,7 @@ class Part:
 
     def run_graph(self, g): return self._spread(self.cls.run_graph(self, g))
 
-def _tensors(g): return tensor_like(g) if g.__class__ is ndarray else g
+def _tensors(g): return tensor_like(g) if is_array(g) else g
 
 def _checked(new, old, hook, graph):
     "A gradient that a hook returned in place of `old`, in the form the walk uses."
@@ -370,7 +373,7 @@ def _checked(new, old, hook, graph):
     what = getattr(hook, '__name__', '<unknown>')
     if not isinstance(new, TensorBase): raise TypeError(f"expected Variable, but hook returned '{type(new).__name__}'. The hook {what} must return a tensor or None")
     if old is None: raise RuntimeError(f"can't replace a None gradient with a non-None value. The hook {what} was called with None: no gradient arrived, and it may return nothing else")
-    array, given = old if old.__class__ is ndarray else old._array, new._array
+    array, given = old if is_array(old) else old._array, new._array
     if given.dtype != array.dtype:
         raise RuntimeError(f'hook \'{what}\' has changed the type of value (was torch.{type_name(array)}Tensor got torch.{type_name(given)}Tensor). Bring it back, with g.to(dtype).')
     if given.shape != array.shape:
@@ -404,7 +407,7 @@ def _before(n, g, graph):
     for nr, ref in list(h.retained.items()):
         value, box = g[nr] if several else g, ref()
         if value is None or box is None: continue
-        if box.grad is None: box.grad = tensor_like(value.copy()) if value.__class__ is ndarray else REGISTRY['clone'](value, order='K')
+        if box.grad is None: box.grad = tensor_like(value.copy()) if is_array(value) else REGISTRY['clone'](value, order='K')
         else: box.grad = REGISTRY['add'](box.grad, _tensors(value))
     return g
 
@@ -438,7 +441,7 @@ def _unaligned(n, aligned, r):
 
 def _edited(n, step, r):
     "What the walk goes on with after a watcher has seen `step` and perhaps changed it."
-    return _unaligned(n, [g if g is None or isinstance(g, (ndarray, TensorBase)) else asarray(g) for g in step.grads_out], r)
+    return _unaligned(n, [g if g is None or isinstance(g, TensorBase) or is_array(g) else asarray(g) for g in step.grads_out], r)
 
 def _finish_leaf(leaf, g, plan, found, graph):
     "A leaf's complete gradient: hooks, then capture or accumulation, then hooks after it."
@@ -498,13 +501,14 @@ def first_gradient(tensor, g, graph):
     if g is None:
         if array.size != 1: raise scalar_error(tensor)
         if array.dtype.kind == 'c': raise RuntimeError(f'grad can be implicitly created only for real scalar outputs but got {FROM_NUMPY[array.dtype]!r}')
-        g = np.ones(array.shape, array.dtype)
+        g = np.ones(array.shape, array.dtype) if array.__class__ is ndarray or not is_far(array) else np.ones(array.shape, array.dtype, like=array)
         return tensor_like(g) if graph else g
     if not isinstance(g, TensorBase): raise TypeError(f'gradients can be either Tensors or None, but got {type(g).__name__}')
     if g._array.shape != array.shape:
         raise start_shape_error(tensor, g)
     if (array.dtype.kind == 'c') != (g._array.dtype.kind == 'c'):
         raise RuntimeError(f'For complex Tensors, both grad_output and output are required to have the same dtype. Mismatch in dtype: grad_output[0] has a dtype of {FROM_NUMPY[g._array.dtype]!r} and output[0] has a dtype of {FROM_NUMPY[array.dtype]!r}.')
+    if g._array.__class__ is not array.__class__ and is_far(array) != is_far(g._array): raise RuntimeError(f'invalid gradient at index 0 - expected device {tensor.device} but got {g.device}')
     if graph: return g
     return g._array if g._array.dtype == array.dtype else g._array.astype(array.dtype)
 
@@ -629,7 +633,7 @@ def standing(values, grads=None):
             several = bool(v.node.shape) and v.node.shape[0].__class__ is tuple
             start = None if grads is None else grads[i]
             shape, dtype = v.node.shape[v.output_nr] if several else v.node.shape, np.float32 if not isinstance(start, TensorBase) else start._array.dtype
-            v = tensor_like(np.broadcast_to(np.zeros((), dtype), shape), OutputEdge(v.node, v.output_nr) if several else v.node)
+            v = tensor_like(np.broadcast_to(np.zeros((), dtype, like=Device.library.empty(0)) if v.node.far else np.zeros((), dtype), shape), OutputEdge(v.node, v.output_nr) if several else v.node)
         elif not isinstance(v, TensorBase): raise AssertionError(f'Expected output to be a torch.Tensor, but got {type(v).__name__}')
         out.append(v)
     return tuple(out)

@@ -8,10 +8,10 @@ __all__ = ['NO_MASKS', 'REMEDIES', 'PRODUCTS', 'user_frames', 'variables', 'line
            'call_tensors', 'teach', 'route', 'step_of', 'follow', 'role', 'out_of_place', 'stale_error', 'freed_error',
            'severed', 'needs_grad_error', 'not_recorded_error', 'unused_error', 'scalar_error', 'start_shape_error',
            'leaf_error', 'inference_error', 'not_float_error', 'numpy_error', 'assigned_error', 'fits_error',
-           'result_type_error', 'statement', 'own_copy', 'not_recorded', 'item_error', 'device_error', 'no_gpu_error',
-           'fits', 'broadcast_error', 'matmul_error', 'linear_error', 'join_error', 'dim_range', 'dim_error',
-           'count_error', 'view_size_error', 'expand_error', 'dtypes_error', 'kind_error', 'range_error', 'class_error',
-           'row_error', 'better_error', 'explain']
+           'result_type_error', 'statement', 'own_copy', 'not_recorded', 'item_error', 'device_error',
+           'mixed_devices_error', 'no_gpu_error', 'fits', 'broadcast_error', 'matmul_error', 'linear_error',
+           'join_error', 'dim_range', 'dim_error', 'count_error', 'view_size_error', 'expand_error', 'dtypes_error',
+           'kind_error', 'range_error', 'class_error', 'row_error', 'better_error', 'explain']
 
 # %% ../../nbs/graph/00_errors.ipynb #75cd43f4
 import ast
@@ -616,9 +616,20 @@ def device_error(name):
     "PyTorch's error for a device that does not exist."
     return teach(RuntimeError(f'Expected one of cpu, cuda, ipu, xpu, mkldnn, opengl, opencl, ideep, hip, ve, fpga, maia, xla, lazy, vulkan, mps, meta, hpu, mtia, privateuseone device type at start of device string: {name}'), instead='device="cpu", or device="cuda" for a GPU')
 
-def no_gpu_error(kind):
-    "The error for a device that is not there."
-    if kind == 'cuda': return teach(RuntimeError('No CUDA GPUs are available'), instead='device = "cuda" if torch.cuda.is_available() else "cpu"; this build computes on the CPU, so device may be left out')
+def mixed_devices_error(op, args):
+    "PyTorch's error for tensors on several devices in one operation."
+    names = list(dict.fromkeys(_place(a) for a in args if hasattr(getattr(a, '_array', a), 'dtype')))
+    stray = next((a for a in args if hasattr(a, '_array') and _place(a) == 'cpu'), None)
+    return teach(RuntimeError(f'Expected all tensors to be on the same device, but found at least two devices, {names[0]} and {names[-1]}!'), *[a for a in args if hasattr(a, '_array')],
+                 instead=None if stray is None else f'{called(stray)}.to("{next(n for n in names if n != "cpu")}")')
+
+def _place(a):
+    device = getattr(getattr(a, '_array', a), 'device', 'cpu')
+    return 'cpu' if isinstance(device, str) else f'cuda:{device.id}'
+
+def no_gpu_error(kind, why=None):
+    "The error for a device that is not there. `why`: what is missing, and what to install."
+    if kind == 'cuda': return teach(RuntimeError('No CUDA GPUs are available'), lines=[('why', why)] if why else (), instead='device = "cuda" if torch.cuda.is_available() else "cpu", which runs everywhere')
     return teach(RuntimeError(f'The device type {kind!r} is not available.'), instead='device="cpu"')
 
 # %% ../../nbs/graph/00_errors.ipynb #5b9e131a

@@ -72,6 +72,7 @@ class Node:
     options = ()            # slots holding static arguments and shapes: never freed, they hold no memory to speak of
     links = {}              # field -> the input it is, or 'out'
     aliases = {}            # PyTorch's field names -> slots
+    far = False             # its rules compute on a device's arrays
     packed = False          # some saved values are in the hands of hooks
     outputs = 1
     verified = False        # looks for writes into its saved values by itself

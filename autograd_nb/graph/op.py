@@ -5,7 +5,8 @@
 # %% auto #0
 __all__ = ['SYMBOLS', 'REGISTRY', 'symmetric', 'linear', 'multilinear', 'BACKWARD_SCOPE', 'BOUND', 'F4', 'F8', 'BF16', 'F32', 'N',
            'Z', 'Fixed', 'Rule', 'unique', 'unique_statics', 'aliases_of', 'node_class', 'variant', 'compile_source',
-           'inferred', 'as_array', 'undo', 'bind', 'growing', 'operand_dtype', 'Op', 'op']
+           'inferred', 'as_array', 'undo', 'Twin', 'far_rule', 'on_one_device', 'bind', 'growing', 'operand_dtype',
+           'Op', 'op']
 
 # %% ../../nbs/graph/03_op.ipynb #9a5a60bd
 import inspect
@@ -15,8 +16,9 @@ from types import FunctionType
 from numpy import add, asarray, generic, ndarray, ufunc as npufunc
 
 from ..arrays.dtypes import FROM_NUMPY, bfloat16, get_default_dtype, result_dtype, scalar_dtype
-from ..arrays.numpy_backend import CONSTANTS, constant, storage_of, sum_to
-from .errors import NO_MASKS, better_error, explain, inference_error
+from ..arrays.cupy_backend import FUSED, FUSED_RULES, Device, device_array, on, sent, twin
+from ..arrays.numpy_backend import CONSTANTS, constant, is_array, storage_of, sum_to
+from .errors import NO_MASKS, better_error, explain, inference_error, mixed_devices_error
 from .modes import LOCAL, SWITCH, Applied, tick
 from .node import INFERENCE, Exotic, Node, OutputEdge, Packed, TensorBase, caller, packed_class, remember, tensor_like
 
@@ -107,25 +109,29 @@ def node_class(op, name):
                    arity=op.arity or len(rules), positions=tuple(sorted(op.rules)), aliases=aliases_of(fields + options, name))
     return type(name, (Node,), members)
 
-def variant(op, name, positions):
-    "The node class for this op, node name and differentiated input positions; made on first use."
-    found = op.classes.get((name, positions))
+def variant(op, name, positions, far=False):
+    "The node class for this op, node name and differentiated input positions; made on first use. `far`: the one whose rules compute on a device's arrays."
+    key = (name, positions, True) if far else (name, positions)
+    found = op.classes.get(key)
     if found is None:
         base = op.classes.get(name)
         if base is None: base = op.classes[name] = node_class(op, name)
         rules = [op.rules[i] for i in positions]
         saved, options = unique(rules, ('out', 'in')), unique(rules, ('attr',)) + unique_statics(rules)
-        scope = dict(BACKWARD_SCOPE, **{f'rule{k}': r.function for k, r in enumerate(rules)})
+        scope = dict(BACKWARD_SCOPE, **{f'rule{k}': far_rule(r) if far else r.function for k, r in enumerate(rules)})
+        if far: scope.update(ndarray=Device.array, asarray=_number_there, undo=twin(undo), there=sent)
         title = f'{name}[{", ".join(op.params[i] for i in positions)}]'
-        compile_source(_run_source(op, rules, saved, options), title, scope)
-        found = op.classes[name, positions] = type(name, (base,), dict(
-            __slots__=(), __module__=__name__, positions=positions, arity=max(base.arity, positions[-1] + 1), fields=saved, options=options, run=scope['run'], run_graph=scope['run_graph'],
+        compile_source(_run_source(op, rules, saved, options, far), title, scope)
+        if far and Device.count > 1: scope['run'] = _run_there(scope['run'])
+        found = op.classes[key] = type(name, (base,), dict(
+            __slots__=(), __module__=__name__, far=far, positions=positions, arity=max(base.arity, positions[-1] + 1), fields=saved, options=options, run=scope['run'], run_graph=scope['run_graph'],
             needs=tuple((n, *next(r.needs[n] for r in rules if n in r.needs)) for n in saved + unique(rules, ('attr',))), asked=unique_statics(rules)))
     return found
 
-def _run_source(op, rules, saved, options):
+def _run_source(op, rules, saved, options, far=False):
     "Source of `run` and `run_graph` for a node that differentiates by `rules`."
-    read = [f'    {s} = n.{s}' for s in options] + (['    f = n.fix'] if op.elementwise else [])
+    statics = unique_statics(rules) if far else ()
+    read = [f'    {s} = there(n.{s})' if s in statics else f'    {s} = n.{s}' for s in options] + (['    f = n.fix'] if op.elementwise else [])
     calls, arrays = [], []
     for k, r in enumerate(rules):
         calls.append(f'    r{k} = rule{k}({", ".join(["g", *r.positional, *(f"{s}={s}" for s in r.statics)])})')
@@ -166,6 +172,80 @@ def undo(g, target):
     return sum_to(asarray(g), shape)
 
 BACKWARD_SCOPE = dict(__name__=__name__, ndarray=ndarray, asarray=asarray, undo=undo)
+
+# On a device, the same code runs with other names in its scope.
+
+class Twin:
+    "An operation as kernels and rules for a device's arrays know it: `kernel` computes on these, and called with tensors it is the operation."
+    def __init__(self, op): self.op, self.made = op, None
+
+    @property
+    def kernel(self):
+        if self.made is None: self.made = _far_kernel(self.op)
+        return self.made
+
+    def __call__(self, *args, **statics):
+        for a in args:
+            if isinstance(a, TensorBase): return self.op.call(*args, **statics)
+        r = self.kernel(*args, **{**self.op.statics, **statics})
+        return _number_there(r) if self.op.outputs == 1 else r
+
+    def __getattr__(self, name): return getattr(self.op, name)
+
+def _far_kernel(op):
+    "The kernel of `op` for a device's arrays: a fused one where there is one, else the twin of its own. Static arrays are sent along."
+    plain, quick = twin(op.kernel), FUSED.get(op.name) if Device.fused else None
+    plain = getattr(plain, 'ufunc', plain)
+    if quick is not None:
+        def kernel(*arrays, **statics):
+            r = quick(*arrays, **statics)
+            return plain(*arrays, **statics) if r is NotImplemented else r
+    elif op.statics:
+        def kernel(*arrays, **statics): return plain(*arrays, **{k: sent(v) for k, v in statics.items()})
+    else: kernel = plain
+    return kernel
+
+def far_rule(rule):
+    "A rule for a device's arrays."
+    plain, quick = twin(rule.function), FUSED_RULES.get((rule.op.name, rule.name)) if Device.fused else None
+    if quick is None: return plain
+    def function(g, *args, **statics):
+        r = quick(g, *args, **statics)
+        return plain(g, *args, **statics) if r is NotImplemented else r
+    return function
+
+def _number_there(r):
+    "What a kernel or a rule on a device returned: an array, or a number, which becomes one."
+    return device_array(r) if isinstance(r, (generic, int, float, complex)) else r
+
+def _run_there(run):
+    "`run` with the device of the gradient as the current one."
+    def run_there(n, g, keep):
+        first = next((v for v in g if v is not None), None) if g.__class__ is list else g
+        with on(first.device.id if first.__class__ is Device.array else None): return run(n, g, keep)
+    return run_there
+
+def _forget():
+    for op in REGISTRY.values():
+        op.far = None
+        for key in [k for k in op.classes if k[-1] is True or k.__class__ is str and op.variadic]: del op.classes[key]
+
+Device.changed.append(_forget)
+
+def on_one_device(op, args):
+    "The arguments of an operation, on one device: tensors without dimensions follow the others from the CPU, and for any other mixture there is PyTorch's error."
+    far = next((a for a in args if a.__class__ is Device.array or isinstance(a, TensorBase) and a._array.__class__ is Device.array), None)
+    if far is None: return args
+    index = getattr(far, '_array', far).device.id
+    out = list(args)
+    for i, a in enumerate(args):
+        array = a._array if isinstance(a, TensorBase) else a
+        if array.__class__ is Device.array:
+            if array.device.id != index: raise mixed_devices_error(op, args)
+        elif isinstance(array, ndarray):
+            if array.ndim or op.promote is None: raise mixed_devices_error(op, args)
+            out[i] = REGISTRY['moved'](a, index=index, back=None)
+    return out
 
 # %% ../../nbs/graph/03_op.ipynb #b9791b13
 def _lines(depth, *lines): return ['    ' * depth + l for l in lines]
@@ -209,8 +289,9 @@ def _function(op, direct):
             L += _lines(1, 'else:') + _lines(2, *read)
         else: L += _lines(1, *read)
     unrecorded = ' and '.join(f'e{i} is None' for i in diff) or 'True'
+    elsewhere = ' or '.join(f'a{i}.__class__ is not ndarray' + (f' and a{i} is not None' if op.params[i] in op.optional else '') for i in range(k))
     L += _lines(1, f'if SWITCH.plain: quiet = {unrecorded}; meta = None', 'else:')
-    L += _lines(2, 'm = LOCAL.modes', f'if m.special or SWITCH.odd and (SWITCH.anomaly or a0.dtype is BF16 or inferred({", ".join(names)})): {slow}', f'quiet = m.quiet or {unrecorded}; meta = INFERENCE if m.inference else None')
+    L += _lines(2, 'm = LOCAL.modes', f'if m.special or SWITCH.odd and (SWITCH.anomaly or a0.dtype is BF16 or {elsewhere} or inferred({", ".join(names)})): {slow}', f'quiet = m.quiet or {unrecorded}; meta = INFERENCE if m.inference else None')
     kernel_args = ', '.join([f'a{i}' for i in range(k)] + [f'{s}={s}' for s in op.statics])
     compute = [f'try: d = kernel({kernel_args})', f'except Exception as error: explain(error, op, ({", ".join(names)},), dict({", ".join(f"{s}={s}" for s in op.statics)}))', 'if d.__class__ is not ndarray: d = asarray(d)', 'o = new_tensor(Tensor); o._array = d']
     bare = ([f'if a0.dtype is not f4 and a0.dtype is not f8: {slow}'] if op.promote == 'float' else []) + compute
@@ -282,7 +363,7 @@ def operand_dtype(values, promote):
     dims, zeros, numbers = [], [], []
     for v in values:
         if isinstance(v, TensorBase): (dims if v._array.ndim else zeros).append(FROM_NUMPY[v._array.dtype])
-        elif isinstance(v, ndarray): (dims if v.ndim else zeros).append(FROM_NUMPY[v.dtype])
+        elif is_array(v): (dims if v.ndim else zeros).append(FROM_NUMPY[v.dtype])
         else: numbers.append(scalar_dtype(v))
     found = result_dtype(dims, zeros, numbers)
     if promote == 'float' and found.category in ('bool', 'int'): found = get_default_dtype()
@@ -312,7 +393,7 @@ class Op:
         self.view, self.outputs, self.differentiable, self.holomorphic = view, outputs, differentiable, holomorphic
         self.elementwise = promote is not None and len(self.params) > 1 and not self.variadic
         self.pointwise = isinstance(ufunc, npufunc) and ufunc.signature is None and len(self.params) < 3
-        self.rules, self.classes, self.arity, self.half = {}, {}, arity, True
+        self.rules, self.classes, self.arity, self.half, self.far = {}, {}, arity, True, None
         taken = set(self.statics) & {'n', 'd', 'o', 'f', 'g', 'c', 'm', 'me', 'op', 'quiet', 'meta', 'fix', 'out', *(f'{v}{i}' for v in 'aers' for i in range(4))}
         if taken: raise TypeError(f'op {self.name!r}: the generated code uses the names {sorted(taken)} itself; call the static arguments something else')
         if outputs == 1 and not self.variadic and len(self.params) <= 4: self.call, self.direct = growing(self, False), growing(self, True)
@@ -322,6 +403,15 @@ class Op:
     def __repr__(self): return f'<op {self.name}>'
 
     def __call__(self, *args, **statics): return self.call(*args, **statics)
+
+    def __twin__(self):
+        "The operation on a device; see `Twin`."
+        if self.far is None: self.far = Twin(self)
+        return self.far
+
+    def kernel_of(self, arrays):
+        "The kernel for these arrays and numbers."
+        return self.__twin__().kernel if Device.array is not None and any(a.__class__ is Device.array for a in arrays) else self.kernel
 
     def vjp(self, **rules):
         "Give the derivative rules: for each named input a function of the incoming gradient `g` and of whatever its further parameter names ask for."
@@ -361,7 +451,7 @@ class Op:
     def from_user(self, *args, **statics):
         "`general`, after a check of what a user has passed."
         for i, a in enumerate(args):
-            if isinstance(a, TensorBase) or i and isinstance(a, (int, float, complex, ndarray, generic)) or a is None and self.params[i] in self.optional: continue
+            if isinstance(a, TensorBase) or i and (isinstance(a, (int, float, complex, ndarray, generic)) or is_array(a)) or a is None and self.params[i] in self.optional: continue
             if i == 0: raise TypeError(f"{self.name}(): argument 'input' (position 1) must be Tensor, not {type(a).__name__}. Make it one first, with torch.tensor(...).")
             if self.name in ('eq', 'ne'): return NotImplemented
             raise TypeError(f"unsupported operand type(s) for {SYMBOLS.get(self.name, self.name)}: 'Tensor' and '{type(a).__name__}'")
@@ -374,7 +464,7 @@ class Op:
 
     def apply(self, *args, **statics):
         "`general`, without a profiler's ear."
-        if not any(isinstance(a, TensorBase) for a in args): return self.kernel(*args, **{**self.statics, **statics})
+        if not any(isinstance(a, TensorBase) for a in args): return self.kernel_of(args)(*args, **{**self.statics, **statics})
         if self.optional and len(args) < len(self.params): args = (*args, *[None] * (len(self.params) - len(args)))
         modes = LOCAL.modes
         if modes.casting is not None: args = modes.casting(self.name, args)
@@ -382,13 +472,15 @@ class Op:
             out = BOUND['dispatch'](self, args, statics)
             if out is not NotImplemented: return out
         try:
+            if Device.array is not None: args = on_one_device(self, args)
             arrays, targets = self._operands(args)
             if modes.saving is not None and modes.saving.__class__ is not tuple and not modes.quiet: modes.saving.foresee(self, args, arrays)
             if modes.computing is not None: result = modes.computing(self, args, arrays, statics)
             else: result = self.compute(arrays, statics)
         except Exception as error: explain(error, self, args, statics)
         several = self.outputs != 1
-        results = [as_array(r) for r in result] if several else [as_array(result)]
+        settle = _number_there if Device.array is not None and any(a.__class__ is Device.array for a in arrays) else as_array
+        results = [settle(r) for r in result] if several else [settle(result)]
         outs = [tensor_like(r) for r in results]
         if self.view:
             for o in outs:
@@ -401,8 +493,14 @@ class Op:
 
     def compute(self, arrays, statics):
         "The kernel's result for bare arrays."
-        if Exotic.bfloat16 and any(isinstance(a, ndarray) and a.dtype is BF16 for a in arrays): return self._in_float32(arrays, statics)
-        return self.kernel(*arrays, **{**self.statics, **statics})
+        if Device.count > 1:
+            far = next((a for a in arrays if a.__class__ is Device.array), None)
+            with on(None if far is None else far.device.id): return self._compute(arrays, statics)
+        return self._compute(arrays, statics)
+
+    def _compute(self, arrays, statics):
+        if Exotic.bfloat16 and any(is_array(a) and a.dtype is BF16 for a in arrays): return self._in_float32(arrays, statics)
+        return self.kernel_of(arrays)(*arrays, **{**self.statics, **statics})
 
     def inputs_saved(self, args, arrays):
         "Pairs (array, argument) of what a node of this application will save, in the order in which it is packed; None if its result is among them. For whoever wants to know before it is computed."
@@ -412,14 +510,17 @@ class Op:
         sources = [next(r.needs[n] for r in rules if n in r.needs) for n in unique(rules, ('out', 'in'))]
         if ('out',) in sources: return None
         pairs = list(zip(arrays, args)) * len(sources) if self.variadic else [(arrays[i], args[i]) for _, i in sources]
-        return [(a, s) for a, s in pairs if isinstance(a, ndarray) and isinstance(s, (TensorBase, ndarray))]
+        return [(a, s) for a, s in pairs if is_array(a) and (isinstance(s, TensorBase) or is_array(s))]
 
     def _in_float32(self, arrays, statics):
         "Compute bfloat16 as hardware does: in float32, rounding the result. Operations with `half` False refuse it, as LAPACK and PyTorch do."
         if not self.half: raise RuntimeError(f'linalg.{self.name}: Low precision dtypes not supported. Got BFloat16. Convert first, with A.float().')
-        result = self.kernel(*[a.astype(F32) if isinstance(a, ndarray) and a.dtype is BF16 else a for a in arrays], **{**self.statics, **statics})
+        wide = [a.astype(F32) if isinstance(a, generic) and a.dtype == BF16 or is_array(a) and a.dtype is BF16 else a for a in arrays]
+        result = self.kernel_of(wide)(*wide, **{**self.statics, **statics})
         if self.name == 'to': return result
-        rounded = lambda r: asarray(r).astype(BF16) if asarray(r).dtype == F32 else r
+        def rounded(r):
+            r = r if is_array(r) else asarray(r)
+            return r.astype(BF16) if r.dtype == F32 else r
         return [rounded(r) for r in result] if self.outputs != 1 else rounded(result)
 
     def _operands(self, args):
@@ -427,12 +528,12 @@ class Op:
         arrays = [a._array if isinstance(a, TensorBase) else a for a in args]
         if self.promote is None: return arrays, [None] * len(args)
         chosen = [i for i in range(len(args)) if args[i] is not None and (self.variadic or self.params[i] not in self.keep)]
-        if self.name in NO_MASKS and any(isinstance(a, ndarray) and a.dtype == bool for a in arrays): raise better_error(None, self, args, {})
+        if self.name in NO_MASKS and any(is_array(a) and a.dtype == bool for a in arrays): raise better_error(None, self, args, {})
         dtype = operand_dtype([args[i] for i in chosen], self.promote).numpy
         targets = [None] * len(args)
         for i in chosen:
             a = arrays[i]
-            if not isinstance(a, ndarray): arrays[i] = constant(a, dtype)
+            if not is_array(a): arrays[i] = constant(a, dtype) if Device.array is None or not any(v.__class__ is Device.array for v in arrays) else dtype.type(a)
             else:
                 targets[i] = a.shape, a.dtype
                 if a.dtype != dtype: arrays[i] = a.astype(dtype)
@@ -456,7 +557,7 @@ class Op:
             positions = tuple(i for i in sorted(self.rules) if i < len(edges) and edges[i] is not None)
             if not positions: return None
             name = self.node(*[statics[s] for s in self.statics]) if callable(self.node) else self.node
-            node = Node.__new__(variant(self, name, positions))
+            node = Node.__new__(variant(self, name, positions, Device.array is not None and any(a.__class__ is Device.array for a in (*arrays, *results))))
             node.inputs = edges[positions[0]] if len(positions) == 1 else tuple(edges[i] for i in positions)
             for n, kind, *source in node.needs:
                 if kind == 'in' and isinstance(args[source[0]], TensorBase) and args[source[0]]._meta is not None and args[source[0]]._meta.inference: raise inference_error(args[source[0]], self.name)
@@ -482,10 +583,10 @@ class Op:
     def _pack(self, node, args, outs, modes):
         "Hand the saved arrays of a new node to the pack function of the mode."
         def packed(value, source):
-            if not isinstance(value, ndarray) or not isinstance(source, (TensorBase, ndarray)): return value      # a number, or None
+            if not is_array(value) or not isinstance(source, TensorBase) and not is_array(source): return value      # a number, or None
             edge = getattr(source, '_node', None)
             if modes.writing is not None and storage_of(value) is storage_of(modes.writing): source = tensor_like(value.copy(), edge)
-            elif isinstance(source, ndarray) or source._array is not value: source = tensor_like(value, edge)
+            elif is_array(source) or source._array is not value: source = tensor_like(value, edge)
             return Packed(source, modes.saving, node)
         for field in node.fields:
             value, link = getattr(node, field), node.links[field]
@@ -501,6 +602,7 @@ class Op:
             def run(n, g, keep):
                 given = [getattr(n, s) for s in rule.positional]
                 if not keep: n.release()
+                if g.__class__ is Device.array: return tuple(map(twin(undo), map(_number_there, far_rule(rule)(g, *given, **{s: sent(getattr(n, s)) for s in rule.statics})), n.fix))
                 return tuple(undo(as_array(r), t) for r, t in zip(rule.function(g, *given, **{s: getattr(n, s) for s in rule.statics}), n.fix))
             def run_graph(n, g):
                 return tuple(undo(r, t) for r, t in zip(rule.function(g, *[n.unpack(s) if s in fields else getattr(n, s) for s in rule.positional], **{s: getattr(n, s) for s in rule.statics}), n.fix))

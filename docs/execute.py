@@ -23,6 +23,7 @@ from nbclient.exceptions import CellExecutionError
 ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = ROOT / "nbs"
 TIMEOUT = 600  # seconds for one cell
+ATTEMPTS = 3  # to get a kernel that lives
 WIDGET = "application/vnd.jupyter.widget-view+json"
 
 KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
@@ -81,6 +82,8 @@ def environment():
     "Settings under which every run gives the same outputs."
     os.environ["PYTHONHASHSEED"] = "0"
     os.environ["PYDEVD_DISABLE_FILE_VALIDATION"] = "1"
+    for library in ("OPENBLAS", "OMP", "MKL"):
+        os.environ.setdefault(f"{library}_NUM_THREADS", "1")  # the same last digits everywhere, and no cores held by spinning threads
     os.environ["SOURCE_DATE_EPOCH"] = "0"  # no date inside matplotlib's SVG
     os.environ["MATPLOTLIBRC"] = str(ROOT / "docs" / "matplotlibrc")
     os.environ["JUPYTER_PREFER_ENV_PATH"] = "1"  # this environment's kernel, whatever the user installed elsewhere
@@ -94,14 +97,20 @@ def plain(error: CellExecutionError) -> str:
 def run(path: Path, widget_state: bool = False):
     "The notebook at `path` with fresh outputs. Raises `CellExecutionError` where a cell fails."
     environment()
-    notebook = nbformat.read(path, 4)
-    for cell in notebook.cells:
-        if cell.cell_type == "code":
-            cell.outputs = []
-    notebook.metadata.pop("widgets", None)
-    client = Client(notebook, timeout=TIMEOUT, kernel_name="python3", store_widget_state=widget_state, record_timing=False,
-                    extra_arguments=["--log-level=ERROR"], resources={"metadata": {"path": str(path.parent)}})
-    client.execute()
+    for attempt in range(1, ATTEMPTS + 1):
+        notebook = nbformat.read(path, 4)
+        for cell in notebook.cells:
+            if cell.cell_type == "code":
+                cell.outputs = []
+        notebook.metadata.pop("widgets", None)
+        client = Client(notebook, timeout=TIMEOUT, kernel_name="python3", store_widget_state=widget_state, record_timing=False,
+                        extra_arguments=["--log-level=ERROR"], resources={"metadata": {"path": str(path.parent)}})
+        try:
+            client.execute()
+            break
+        except RuntimeError:  # the kernel, not a cell: most often another program was quicker to take its port
+            if attempt == ATTEMPTS:
+                raise
     for cell in notebook.cells:
         if cell.cell_type == "code":
             cell.execution_count = None

@@ -13,6 +13,11 @@ from pathlib import Path
 
 import pytest
 
+# Workers of pytest-xdist share the cores: threads of the BLAS that wait for each other by spinning would hold all of them up.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    for library in ("OPENBLAS", "OMP", "MKL"):
+        os.environ.setdefault(f"{library}_NUM_THREADS", "1")
+
 ROOT = Path(__file__).resolve().parent.parent
 CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "msedge")
 CHROMIUM_ARGUMENTS = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",

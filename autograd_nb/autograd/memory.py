@@ -366,6 +366,7 @@ def find_leaks(step=None, steps=3):
     gc.collect()
     found = [t for t in _with_graphs() if id(t) not in known]
     del seen
+    if not found: return Leaks()
     index, groups = _Index(2), {}
     index.own |= {id(found), id(groups)}
     for t in found:

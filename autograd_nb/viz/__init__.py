@@ -7,6 +7,7 @@ __all__ = []
 
 # %% ../../nbs/viz/09_package.ipynb #25525cfe
 from .debugger import Debugger
+from .doctor import Diagnosis, doctor
 from .jacobians import Jacobians, jacobians
 from .ledger import Ledger, ledger
 from .memory import memory_curve, memory_plot
@@ -18,4 +19,4 @@ from .records import graph_records
 from .tables import BackwardTable, backward_table
 
 # %% ../../nbs/viz/09_package.ipynb #902b1f41
-__all__ = ['BackwardTable', 'Debugger', 'Folded', 'Jacobians', 'Ledger', 'Picture', 'Plot', 'backward_table', 'draw', 'fold', 'graph_records', 'jacobians', 'ledger', 'make_dot', 'make_dot_from_trace', 'memory_curve', 'memory_plot', 'plot', 'tensor_html']
+__all__ = ['BackwardTable', 'Debugger', 'Diagnosis', 'Folded', 'Jacobians', 'Ledger', 'Picture', 'Plot', 'backward_table', 'doctor', 'draw', 'fold', 'graph_records', 'jacobians', 'ledger', 'make_dot', 'make_dot_from_trace', 'memory_curve', 'memory_plot', 'plot', 'tensor_html']

@@ -13,17 +13,20 @@ __all__ = ['asarray', 'zeros', 'ones', 'empty', 'zeros_like', 'ones_like', 'empt
 import builtins
 import numpy as np
 
+from .arrays.cupy_backend import Device, generator_of, is_far, there
+
 from .arrays.dtypes import FROM_NUMPY, dtype as Dtype, float64, from_numpy_dtype, get_default_dtype, int64, scalar_dtype
 from .arrays.random import default_generator
 from .functions import sizes_of
 from .graph.levels import WRAPPERS, chance, draw, like
 from .graph.modes import LOCAL
 from .graph.node import TensorBase, tensor_like
-from .tensor import check_device
+from .tensor import chance_of, index_like, index_of, placed
 
 # %% ../nbs/tensor/04_creation.ipynb #0e4525c8
-def _finish(array, requires_grad):
+def _finish(array, requires_grad, index=None):
     out = tensor_like(array)
+    if index is not None: out = placed(out, index)
     if not requires_grad: return out
     if not (FROM_NUMPY[array.dtype].is_floating_point or array.dtype.kind == 'c'):
         raise RuntimeError(f'Only Tensors of floating point and complex dtype can require gradients. This one would be {FROM_NUMPY[array.dtype]!r}: write the numbers with a point, or pass dtype=torch.float32.')
@@ -41,7 +44,8 @@ def _plain(data): return [_plain(d) for d in data] if isinstance(data, (list, tu
 
 def _array_of(data, dtype):
     "A new array of `data`, in `dtype` (ours) or the one it stands for."
-    if isinstance(data, TensorBase): return np.array(data._array, dtype.numpy if dtype else None)
+    if isinstance(data, TensorBase): data = data._array
+    if is_far(data): return data.astype(dtype.numpy if dtype else data.dtype)
     if isinstance(data, (np.ndarray, np.generic)):
         return np.array(data, dtype.numpy if dtype else from_numpy_dtype(data.dtype).numpy)
     if _contains_tensor(data): data = _plain(data)
@@ -75,23 +79,31 @@ def _ragged(data):
 
 def _check(dtype, device):
     if dtype is not None and not isinstance(dtype, Dtype): raise TypeError(f"argument 'dtype' must be torch.dtype, not {type(dtype).__name__}")
-    check_device(device)
+    return index_of(device)
+
+def _library(index):
+    "Where to find the functions that make arrays for GPU number `index` (None: the CPU)."
+    return np if index is None else there
 
 def tensor(data, *, dtype=None, device=None, requires_grad=False, pin_memory=False):
     """A new tensor holding a copy of `data`: a number, (nested) lists, a NumPy array or a tensor.
 
     Raises ValueError for lists of unequal length, TypeError for data that are not numbers."""
-    _check(dtype, device)
-    return _finish(_array_of(data, dtype), requires_grad)
+    index = _check(dtype, device)
+    array = _array_of(data, dtype)
+    out = tensor_like(array)
+    if pin_memory: out = out.pin_memory()
+    return _finish(out._array, requires_grad, index_like(array) if device is None else index)
 
 def as_tensor(data, dtype=None, device=None):
     "`data` as a tensor, without a copy where that is possible."
-    _check(dtype, device)
-    if isinstance(data, TensorBase): return data if dtype is None else data.to(dtype)
-    if isinstance(data, np.ndarray):
-        out = from_numpy(data)
-        return out if dtype is None else out.to(dtype)
-    return tensor(data, dtype=dtype)
+    index = _check(dtype, device)
+    if isinstance(data, np.ndarray): data = from_numpy(data)
+    elif is_far(data): data = tensor_like(data)
+    if isinstance(data, TensorBase):
+        if device is not None: data = placed(data, index)
+        return data if dtype is None else data.to(dtype)
+    return tensor(data, dtype=dtype, device=device)
 
 asarray = as_tensor
 
@@ -104,21 +116,27 @@ def from_numpy(array):
 
 def from_dlpack(ext):
     "A tensor that shares the memory of any object speaking the DLPack protocol."
+    if isinstance(ext, TensorBase): return tensor_like(ext.detach()._array)
+    if hasattr(ext, '__dlpack_device__') and int(ext.__dlpack_device__()[0]) == 2:      # memory of a GPU
+        index_of('cuda')
+        return tensor_like(Device.library.from_dlpack(ext))
     return from_numpy(np.from_dlpack(ext))
 
 def scalar_tensor(value, *, dtype=None, device=None, requires_grad=False):
     "A 0-d tensor, of the default dtype unless another is given."
-    return tensor(value, dtype=dtype or get_default_dtype(), requires_grad=requires_grad)
+    return tensor(value, dtype=dtype or get_default_dtype(), device=device, requires_grad=requires_grad)
 
 # %% ../nbs/tensor/04_creation.ipynb #eb936b3a
 def _filled(function):
     def make(*size, out=None, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False, memory_format=None, **more):
         if 'size' in more: size = (more['size'],)
-        _check(dtype, device)
+        index = _check(dtype, device)
         size = sizes_of(size)
         for s in size:
             if s < 0: raise RuntimeError(f'{function.__name__}: Dimension size must be non-negative. Got {s} in {list(size)}')
-        return _finish(function(size, (dtype or get_default_dtype()).numpy), requires_grad)
+        make = function if index is None else getattr(there, function.__name__)
+        out = _finish(make(size, (dtype or get_default_dtype()).numpy), requires_grad, index)
+        return out.pin_memory() if pin_memory else out
     make.__name__ = make.__qualname__ = function.__name__
     make.__doc__ = f'A tensor of the given size, filled by NumPy\'s `{function.__name__}`. `dtype`: the default floating one if left out.'
     return make
@@ -127,15 +145,17 @@ zeros, ones, empty = _filled(np.zeros), _filled(np.ones), _filled(np.empty)
 
 def full(size, fill_value, *, out=None, dtype=None, layout=None, device=None, requires_grad=False):
     "A tensor of the given size filled with one number, whose kind decides the dtype if none is given."
-    _check(dtype, device)
+    index = _check(dtype, device)
     if isinstance(fill_value, TensorBase): fill_value = fill_value.item()
-    return _finish(np.full(sizes_of((size,)), fill_value, (dtype or scalar_dtype(fill_value)).numpy), requires_grad)
+    return _finish(_library(index).full(sizes_of((size,)), fill_value, (dtype or scalar_dtype(fill_value)).numpy), requires_grad, index)
 
 def _like(function):
     def make(input, *, dtype=None, layout=None, device=None, requires_grad=False, memory_format=None):
-        _check(dtype, device)
+        index = _check(dtype, device)
         if input.__class__ in WRAPPERS: return like(input, lambda shape, own: function(shape, dtype.numpy if dtype else own))
-        return _finish(function(input._array.shape, (dtype or FROM_NUMPY[input._array.dtype]).numpy), requires_grad)
+        if device is None: index = index_like(input._array)
+        make = function if index is None else getattr(there, function.__name__)
+        return _finish(make(input._array.shape, (dtype or FROM_NUMPY[input._array.dtype]).numpy), requires_grad, index)
     make.__name__ = make.__qualname__ = function.__name__ + '_like'
     make.__doc__ = f'`{function.__name__}` with the shape and dtype of `input`.'
     return make
@@ -145,48 +165,50 @@ zeros_like, ones_like, empty_like = _like(np.zeros), _like(np.ones), _like(np.em
 def full_like(input, fill_value, *, dtype=None, device=None, requires_grad=False, memory_format=None):
     "One number repeated, with the shape and dtype of `input`."
     if input.__class__ in WRAPPERS: return like(input, lambda shape, own: np.full(shape, fill_value, dtype.numpy if dtype else own))
-    return full(input._array.shape, fill_value, dtype=dtype or FROM_NUMPY[input._array.dtype], device=device, requires_grad=requires_grad)
+    return full(input._array.shape, fill_value, dtype=dtype or FROM_NUMPY[input._array.dtype], device=device or input.device, requires_grad=requires_grad)
 
 def eye(n, m=None, *, out=None, dtype=None, device=None, requires_grad=False):
     "Ones on the diagonal, zeros elsewhere."
-    _check(dtype, device)
+    index = _check(dtype, device)
     if n < 0 or m is not None and m < 0: raise RuntimeError(f'{"n" if n < 0 else "m"} must be greater or equal to 0, got {n if n < 0 else m}')
-    return _finish(np.eye(n, m, dtype=(dtype or get_default_dtype()).numpy), requires_grad)
+    return _finish(_library(index).eye(n, m, dtype=(dtype or get_default_dtype()).numpy), requires_grad, index)
 
 def arange(start, end=None, step=1, *, out=None, dtype=None, layout=None, device=None, requires_grad=False):
     "Numbers from `start` (0 if only an end is given) to `end` (excluded) in steps of `step`."
-    _check(dtype, device)
+    index = _check(dtype, device)
     if end is None: start, end = 0, start
     start, end, step = (v.item() if isinstance(v, TensorBase) else v for v in (start, end, step))
     if step == 0: raise RuntimeError('step must be nonzero')
     if (end - start) * step < 0: raise RuntimeError('upper bound and lower bound inconsistent with step sign')
     if dtype is None: dtype = int64 if builtins.all(isinstance(v, (int, np.integer)) for v in (start, end, step)) else get_default_dtype()
     n = int(np.ceil((end - start) / step))
-    if dtype.category == 'int': values = np.arange(n, dtype=np.int64) * int(step) + int(start)
-    else: values = start + np.arange(n, dtype=np.float64) * step
-    return _finish(values.astype(dtype.numpy), requires_grad)
+    count = _library(index).arange
+    if dtype.category == 'int': values = count(n, dtype=np.int64) * int(step) + int(start)
+    else: values = start + count(n, dtype=np.float64) * step
+    return _finish(values.astype(dtype.numpy), requires_grad, index)
 
 def linspace(start, end, steps, *, out=None, dtype=None, device=None, requires_grad=False):
     "`steps` numbers at equal distances from `start` to `end`, both included."
-    _check(dtype, device)
+    index = _check(dtype, device)
     start, end = (v.item() if isinstance(v, TensorBase) else v for v in (start, end))
     d = (dtype or get_default_dtype()).numpy
     if steps < 0: raise RuntimeError('number of steps must be non-negative')
-    if steps == 1: return _finish(np.full(1, start, d), requires_grad)
-    gap, i = (end - start) / max(steps - 1, 1), np.arange(steps)
-    return _finish(np.where(i < steps // 2, start + gap * i, end - gap * (steps - 1 - i)).astype(d), requires_grad)      # symmetric about the middle
+    lib = _library(index)
+    if steps == 1: return _finish(lib.full(1, start, d), requires_grad, index)
+    gap, i = (end - start) / max(steps - 1, 1), lib.arange(steps)
+    return _finish(lib.where(i < steps // 2, start + gap * i, end - gap * (steps - 1 - i)).astype(d), requires_grad, index)      # symmetric about the middle
 
 def logspace(start, end, steps, base=10.0, *, dtype=None, device=None, requires_grad=False):
     "`base` to the powers `linspace(start, end, steps)`."
-    return _finish((base ** linspace(start, end, steps, dtype=float64)._array).astype((dtype or get_default_dtype()).numpy), requires_grad)
+    return _finish((base ** linspace(start, end, steps, dtype=float64, device=device)._array).astype((dtype or get_default_dtype()).numpy), requires_grad)
 
 def tril_indices(row, col, offset=0, *, dtype=int64, device=None):
     "Row and column numbers of the lower triangle."
-    return tensor_like(np.stack(np.tril_indices(row, offset, col)).astype(dtype.numpy))
+    return placed(tensor_like(np.stack(np.tril_indices(row, offset, col)).astype(dtype.numpy)), index_of(device))
 
 def triu_indices(row, col, offset=0, *, dtype=int64, device=None):
     "Row and column numbers of the upper triangle."
-    return tensor_like(np.stack(np.triu_indices(row, offset, col)).astype(dtype.numpy))
+    return placed(tensor_like(np.stack(np.triu_indices(row, offset, col)).astype(dtype.numpy)), index_of(device))
 
 def complex(real, imag):
     "Complex numbers from their parts."
@@ -195,6 +217,8 @@ def complex(real, imag):
 # %% ../nbs/tensor/04_creation.ipynb #e006dd35
 def manual_seed(seed):
     "Seed the default generator; the numbers that follow are PyTorch's. Returns the generator."
+    if Device.library is not None:
+        for i in range(Device.count): generator_of(i).manual_seed(seed)
     return default_generator.manual_seed(seed)
 
 def seed():
@@ -213,13 +237,20 @@ def set_rng_state(new_state):
     "Continue from a state of `get_rng_state`."
     default_generator.set_state(new_state._array)
 
+def _chance(generator, index):
+    "What to draw from on GPU number `index` (None: the CPU)."
+    if generator is None: return default_generator if index is None else generator_of(index)
+    have, want = str(generator.device).partition(':')[0], 'cpu' if index is None else 'cuda'
+    if have != want: raise RuntimeError(f"Expected a '{want}' device type for generator but found '{have}'")
+    return generator
+
 def _random(kind, doc):
     def make(*size, generator=None, out=None, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False, **more):
         if 'size' in more: size = (more['size'],)
         profiler = LOCAL.modes.profiler
         if profiler is not None and not profiler.take(make): return profiler.creation(make, size, dict(generator=generator, dtype=dtype, device=device, requires_grad=requires_grad))
-        _check(dtype, device)
-        out = draw(lambda shape: getattr(generator or default_generator, kind)(shape, (dtype or get_default_dtype()).numpy), sizes_of(size))
+        index = _check(dtype, device)
+        out = draw(lambda shape: getattr(_chance(generator, index), kind)(shape, (dtype or get_default_dtype()).numpy), sizes_of(size))
         return out.requires_grad_() if requires_grad else out
     make.__doc__ = doc
     return make
@@ -233,28 +264,30 @@ randn = _named('randn', _random('normal', 'Standard-normal numbers.'))
 
 def rand_like(input, *, dtype=None, device=None, requires_grad=False, generator=None, memory_format=None):
     "`rand` with the shape and dtype of `input`."
-    return rand(input._array.shape, dtype=dtype or FROM_NUMPY[input._array.dtype], requires_grad=requires_grad, generator=generator)
+    return rand(input._array.shape, dtype=dtype or FROM_NUMPY[input._array.dtype], device=device or input.device, requires_grad=requires_grad, generator=generator)
 
 def randn_like(input, *, dtype=None, device=None, requires_grad=False, generator=None, memory_format=None):
     "`randn` with the shape and dtype of `input`."
-    return randn(input._array.shape, dtype=dtype or FROM_NUMPY[input._array.dtype], requires_grad=requires_grad, generator=generator)
+    return randn(input._array.shape, dtype=dtype or FROM_NUMPY[input._array.dtype], device=device or input.device, requires_grad=requires_grad, generator=generator)
 
 def randint(low, high=None, size=None, *, generator=None, out=None, dtype=int64, device=None, requires_grad=False):
     "Integers from `low` (0 if only one bound is given) to `high` (excluded)."
     if size is None and isinstance(high, (tuple, list)): low, high, size = 0, low, high
     elif high is None: low, high = 0, low
-    _check(dtype, device)
+    index = _check(dtype, device)
     if low >= high: raise RuntimeError(f'random_ expects \'from\' to be less than \'to\', but got from={low} >= to={high}')
-    return draw(lambda shape: (generator or default_generator).integers(low, high, shape).astype(dtype.numpy), sizes_of((size,)))
+    return draw(lambda shape: _chance(generator, index).integers(low, high, shape).astype(dtype.numpy), sizes_of((size,)))
 
 def randint_like(input, low, high=None, *, dtype=None, device=None, requires_grad=False):
     "`randint` with the shape and dtype of `input`."
-    return randint(low, high, input._array.shape, dtype=dtype or FROM_NUMPY[input._array.dtype]) if high is not None else randint(0, low, input._array.shape, dtype=dtype or FROM_NUMPY[input._array.dtype])
+    if high is None: low, high = 0, low
+    return randint(low, high, input._array.shape, dtype=dtype or FROM_NUMPY[input._array.dtype], device=device or input.device)
 
 def randperm(n, *, generator=None, out=None, dtype=int64, device=None, requires_grad=False):
     "The numbers 0 to n-1 in random order."
     if n < 0: raise RuntimeError(f'Trying to create tensor with negative dimension {n}: [{n}]')
-    def permutations(shape): return np.stack([permutations(shape[1:]) for _ in range(shape[0])]) if shape else (generator or default_generator).permutation(n).astype(dtype.numpy)
+    index = index_of(device)
+    def permutations(shape): return _library(index).stack([permutations(shape[1:]) for _ in range(shape[0])]) if shape else _chance(generator, index).permutation(n).astype(dtype.numpy)
     return draw(permutations, ())
 
 def normal(mean, std=1.0, size=None, *, generator=None, out=None):
@@ -262,7 +295,8 @@ def normal(mean, std=1.0, size=None, *, generator=None, out=None):
     shape = sizes_of((size,)) if size is not None else np.broadcast_shapes(*[v._array.shape for v in (mean, std) if isinstance(v, TensorBase)])
     if LOCAL.modes.transforms: chance(mean, std)
     if not isinstance(std, TensorBase) and std < 0: raise RuntimeError(f'normal expects std >= 0.0, but found std {std:g}')
-    z = draw(lambda shape: (generator or default_generator).normal(shape, get_default_dtype().numpy), shape)
+    near = next((v._array for v in (mean, std) if isinstance(v, TensorBase)), None)
+    z = draw(lambda shape: (generator or chance_of(near)).normal(shape, get_default_dtype().numpy), shape)
     return z * (std.detach() if isinstance(std, TensorBase) else std) + (mean.detach() if isinstance(mean, TensorBase) else mean)
 
 def bernoulli(input, *, generator=None):

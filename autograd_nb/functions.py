@@ -26,7 +26,9 @@ from collections import namedtuple
 import sys
 import numpy as np
 
+from .arrays.cupy_backend import is_far
 from .arrays.dtypes import DTYPES, FROM_NUMPY, get_default_dtype, result_dtype, scalar_dtype, type_name
+from .arrays.numpy_backend import is_array
 from .graph.errors import broadcast_error, count_error, dim_error, dtypes_error, expand_error, join_error, kind_error, range_error, row_error, view_size_error
 from .graph.levels import KINDS, WRAPPERS, Facade, dynamic_error, looped
 from .graph.modes import LOCAL
@@ -67,7 +69,7 @@ def need_tensor(value, function, name='input', position=1):
 def as_operand(value, like=None):
     "`value` as a tensor: tensors stay, numbers and arrays are wrapped (numbers in the dtype that promotion gives them beside `like`)."
     if isinstance(value, TensorBase): return value
-    if isinstance(value, np.ndarray): return tensor_like(value)
+    if is_array(value): return tensor_like(value)
     dtype = scalar_dtype(value)
     if like is not None: dtype = result_dtype([FROM_NUMPY[like._array.dtype]], numbers=[dtype])
     return tensor_like(np.array(value, dtype.numpy))
@@ -94,7 +96,7 @@ def into(out, result):
         return out.copy_(result)
     if out._node is not None or result._node is not None:
         if LOCAL.modes.grad: raise RuntimeError(f"{sys._getframe(1).f_code.co_name}(): functions with out=... arguments don't support automatic differentiation, but one of the arguments requires grad.")
-    if out._array.shape != result._array.shape: out._array = np.empty(result._array.shape, out._array.dtype)
+    if out._array.shape != result._array.shape: out._array = np.empty(result._array.shape, out._array.dtype, like=out._array)
     announce(out._array)
     out._array[...] = result._array
     JOURNAL.note(out._array, 'out=', None if out._meta is None else out._meta.version)
@@ -157,7 +159,7 @@ def pow(input, exponent, *, out=None):
         return into(out, _op['rpow'](cast(exponent, _common(exponent, input)), base=input))
     need_tensor(input, 'pow')
     if isinstance(exponent, np.generic): exponent = exponent.item()
-    if isinstance(exponent, np.ndarray): return into(out, _op['pow_tensor'](input, tensor_like(exponent)))
+    if is_array(exponent): return into(out, _op['pow_tensor'](input, tensor_like(exponent)))
     if input._array.dtype.kind in 'biu': input = cast(input, _common(input, exponent))
     return into(out, _op['pow'](input, exponent=exponent))
 
@@ -753,10 +755,10 @@ def _indices(index, shape):
             a = i._array
             if a.dtype.kind not in 'biu': raise kind_error(IndexError('tensors used as indices must be long, int, byte or bool tensors'), i)
             if a.dtype == np.uint8: a = a.astype(bool)
-            if not a.ndim and a.dtype.kind in 'iu' and a.__class__ is np.ndarray: out.append(int(a))
+            if not a.ndim and a.dtype.kind in 'iu' and is_array(a): out.append(int(a))
             else: out.append(a); basic = False
-        elif isinstance(i, (np.ndarray, list, tuple, range)):
-            a = np.asarray([v._array if isinstance(v, TensorBase) else v for v in i] if isinstance(i, (list, tuple)) else i)
+        elif is_array(i) or isinstance(i, (list, tuple, range)):
+            a = i if is_array(i) else np.asarray([(v.item() if is_far(v._array) else v._array) if isinstance(v, TensorBase) else v for v in i] if isinstance(i, (list, tuple)) else i)
             if not a.size and a.dtype.kind == 'f': a = a.astype(np.int64)
             out.append(a); basic = False
         elif isinstance(i, builtins.bool) or isinstance(i, np.bool_): out.append(np.array(builtins.bool(i))); basic = False
@@ -773,7 +775,7 @@ def _indices(index, shape):
 def _index_error(error, index, shape):
     "PyTorch's words for a failed index."
     if not shape: return IndexError('invalid index of a 0-dim tensor. Use `tensor.item()` in Python or `tensor.item<T>()` in C++ to convert a 0-dim tensor to a number')
-    used = builtins.sum((a.ndim if isinstance(a, np.ndarray) and a.dtype == bool else 1) for a in index if a is not None and a is not Ellipsis)
+    used = builtins.sum((a.ndim if is_array(a) and a.dtype == bool else 1) for a in index if a is not None and a is not Ellipsis)
     if used > len(shape): return IndexError(f'too many indices for tensor of dimension {len(shape)}')
     d = 0
     for a in index:
@@ -781,7 +783,7 @@ def _index_error(error, index, shape):
         if a is None: continue
         size = shape[d]
         if isinstance(a, int) and not -size <= a < size: return range_error(IndexError(f'index {a} is out of bounds for dimension {d} with size {size}'), size)
-        if isinstance(a, np.ndarray):
+        if is_array(a):
             if a.dtype == bool:
                 if a.shape != shape[d:d + a.ndim]:
                     k = next((k for k in range(a.ndim) if a.shape[k] != shape[d + k]), 0)
@@ -792,7 +794,7 @@ def _index_error(error, index, shape):
                 bad = a[(a < -size) | (a >= size)].flat[0]
                 return IndexError(f'index {bad} is out of bounds for dimension {d} with size {size}')
         d += 1
-    arrays = [a.shape for a in index if isinstance(a, np.ndarray) and a.dtype != bool]
+    arrays = [a.shape for a in index if is_array(a) and a.dtype != bool]
     if len(arrays) > 1: return IndexError('shape mismatch: indexing tensors could not be broadcast together with shapes ' + ', '.join(str(list(s)) for s in arrays))
     return IndexError(str(error))
 
@@ -815,7 +817,7 @@ def _basic_first(index):
     PyTorch picks with integers before it looks at tensors; NumPy would broadcast them together with the tensors and move dimensions to the front."""
     first, then, work = [], [], False
     for i in index:
-        if i.__class__ is np.ndarray or i.__class__ is Facade:
+        if is_array(i) or i.__class__ is Facade:
             first += [slice(None)] * (i.ndim if i.dtype == bool else 1)
             then.append(i)
             continue

@@ -8,6 +8,7 @@ __all__ = ['OPTIONS', 'Options', 'set_printoptions', 'Formatter', 'ComplexFormat
 # %% ../nbs/tensor/01_printing.ipynb #aefe2062
 import math
 import numpy as np
+from .arrays.cupy_backend import fetch, is_far, sent
 from .arrays.dtypes import FROM_NUMPY, get_default_dtype, bool as bool_, int64
 
 # %% ../nbs/tensor/01_printing.ipynb #c82dfab8
@@ -92,10 +93,19 @@ def _ends(array):
             array = array[tuple(index)]
     return array
 
+def _shown_here(array, abridge):
+    "A device's array as one of NumPy's in which the part that is shown is filled in."
+    if not abridge: return fetch(array)
+    k, out = OPTIONS.edgeitems, np.zeros(array.shape, array.dtype)
+    place = np.ix_(*[np.r_[0:k, n - k:n] if n > 2 * k else np.arange(n) for n in array.shape])
+    out[place] = fetch(array[sent(place)])
+    return out
+
 def format_array(array, indent=0):
     "The numbers of an array as PyTorch writes them."
     if array.dtype.kind == 'V': array = array.astype(np.float32)      # bfloat16
     abridge = array.size > OPTIONS.threshold
+    if is_far(array): array = _shown_here(array, abridge)
     shown = _ends(array) if abridge else array
     formatter = (ComplexFormatter if array.dtype.kind == 'c' else Formatter)(shown)
     return _nested(array, indent, abridge, formatter)

@@ -540,18 +540,26 @@ class DeviceGenerator:
             return ((w[:n] << np.uint64(21)) ^ w[n:]).astype(np.float64) * 2.0**-53
         return (self.words(n) >> np.uint64(8)).astype(np.float32) * np.float32(2.0**-24)
 
-    def uniform(self, shape, dtype=np.dtype('f4')):
-        "Uniform numbers in [0, 1)."
-        return self._uniform(math.prod(shape), dtype).astype(dtype, copy=False).reshape(shape)
+    def uniform(self, shape, dtype=np.dtype('f4'), low=0, high=1):
+        "Uniform numbers from `low` (included) to `high` (excluded)."
+        u = self._uniform(math.prod(shape), dtype)
+        if low or high != 1: u = u * u.dtype.type(high - low) + u.dtype.type(low)
+        return u.astype(dtype, copy=False).reshape(shape)
 
-    def normal(self, shape, dtype=np.dtype('f4')):
-        "Standard-normal numbers, by the transform of Box and Muller."
+    def normal(self, shape, dtype=np.dtype('f4'), mean=0, std=1):
+        "Normal numbers, by the transform of Box and Muller."
         lib, n, wide = Device.library, math.prod(shape), np.dtype('f8') if np.dtype(dtype) == np.float64 else np.dtype('f4')
         half = -(-n // 2)
         u = self._uniform(2 * half, wide)
         with on(self.index):
             r, angle = lib.sqrt(wide.type(-2) * lib.log1p(-u[:half])), u[half:] * wide.type(2 * math.pi)
-            return lib.concatenate([r * lib.cos(angle), r * lib.sin(angle)])[:n].astype(dtype, copy=False).reshape(shape)
+            z = lib.concatenate([r * lib.cos(angle), r * lib.sin(angle)])[:n]
+            if (mean, std) != (0, 1): z = z * wide.type(std) + wide.type(mean)
+            return z.astype(dtype, copy=False).reshape(shape)
+
+    def singles(self, shape):
+        "Standard-normal numbers as float64."
+        return self.normal(shape, np.float64)
 
     def exponential(self, shape):
         "Exponentially distributed numbers of mean 1, as float64."

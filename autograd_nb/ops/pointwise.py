@@ -12,11 +12,12 @@ __all__ = ['away', 'floor', 'ceil', 'trunc', 'round', 'eq', 'ne', 'lt', 'le', 'g
            'softplus_kernel', 'softplus', 'logsigmoid', 'silu', 'silu_rule', 'erf_kernel', 'erf', 'gelu_rule', 'gelu',
            'sign', 'abs', 'is_complex', 'sgn_rule', 'sgn', 'rounding', 'half_at_ties', 'as_numbers', 'clamp_min',
            'clamp_max', 'maximum', 'minimum', 'inside', 'clamp', 'where', 'lerp', 'addcmul', 'addcdiv', 'masked_fill',
-           'plain', 'floor_divide', 'remainder', 'fmod', 'clone', 'to', 'real', 'conj_physical']
+           'plain', 'floor_divide', 'remainder', 'fmod', 'clone', 'to', 'moved', 'real', 'conj_physical']
 
 # %% ../../nbs/ops/02_pointwise.ipynb #5daa9137
 import math
 import numpy as np
+from ..arrays.cupy_backend import fetch, is_far, send, transfer
 from ..arrays.numpy_backend import xp
 from ..graph.node import TensorBase
 from ..graph.op import Fixed, N, Z, linear, op, symmetric, undo
@@ -513,6 +514,13 @@ def to(x, *, dtype):
     if x.dtype.kind == 'c' and dtype.kind not in 'cb': x = x.real
     return x.astype(dtype)
 to.vjp(x=lambda g, x_dtype: to(g, dtype=x_dtype))
+
+@op(jvp=linear, batch=pointwise, node='ToCopyBackward0', samples=[(N(3, 4), dict(index=None, back=None))])
+def moved(x, *, index, back, non_blocking=False):
+    "A copy of `x` on device number `index` (None: the CPU); its gradient goes back to device `back`."
+    if is_far(x): return fetch(x, non_blocking) if index is None else transfer(x, index)
+    return x.copy() if index is None else send(x, index, non_blocking)
+moved.vjp(x=lambda g, *, index, back: moved(g, index=back, back=index))
 
 @op(jvp=linear, batch=pointwise, holomorphic=False, samples=[(Z(3, 4),)])
 def real(x):

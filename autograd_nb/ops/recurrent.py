@@ -7,7 +7,7 @@ __all__ = ['into_memory', 'through_gates', 'lstm_cell']
 
 # %% ../../nbs/ops/15_recurrent.ipynb #d6be1ecb
 import numpy as np
-from ..arrays.numpy_backend import xp
+from ..arrays.numpy_backend import is_array, xp
 from ..graph.op import N, op
 from .pointwise import tanh
 from .shape import all_batched, cat, narrow
@@ -15,7 +15,7 @@ from .shape import all_batched, cat, narrow
 # %% ../../nbs/ops/15_recurrent.ipynb #23c3c069
 def _parts(gates):
     n, d = gates.shape[-1] // 4, len(gates.shape) - 1
-    if gates.__class__ is np.ndarray: return [gates[..., k * n:(k + 1) * n] for k in range(4)]
+    if is_array(gates): return [gates[..., k * n:(k + 1) * n] for k in range(4)]
     return [narrow(gates, dim=d, start=k * n, length=n) for k in range(4)]
 
 def into_memory(g, out):

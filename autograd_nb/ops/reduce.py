@@ -39,7 +39,8 @@ def restore(g, shape, dim, keepdim):
 
 def spread(g, shape, dim, keepdim):
     "`g` repeated over the reduced dimensions: the transpose of a sum."
-    return expand(restore(g, shape, dim, keepdim), size=tuple(shape))
+    if len(g.shape): g = restore(g, shape, dim, keepdim)
+    return expand(g, size=tuple(shape))
 
 def count_of(shape, dim):
     "How many elements each result of a reduction comes from."

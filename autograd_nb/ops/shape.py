@@ -10,7 +10,7 @@ __all__ = ['pointwise', 'shift', 'shifted', 'all_batched', 'reshape', 'unsafe_vi
 
 # %% ../../nbs/ops/01_shape.ipynb #a8daa111
 import numpy as np
-from ..arrays.numpy_backend import xp
+from ..arrays.numpy_backend import is_array, xp
 from ..graph.op import N, linear, op
 
 # %% ../../nbs/ops/01_shape.ipynb #a047c263
@@ -126,7 +126,7 @@ t.vjp(x=lambda g: t(g))
 
 def mT(x):
     "The matrices in the last two dimensions, transposed."
-    return x.swapaxes(-1, -2) if x.__class__ is np.ndarray else transpose(x, dim0=-2, dim1=-1)
+    return x.swapaxes(-1, -2) if x.__class__ is np.ndarray or is_array(x) else transpose(x, dim0=-2, dim1=-1)
 
 @op(jvp=linear, batch=shifted('dims'), samples=[(N(2, 3), dict(dims=(0,))), (N(2, 3), dict(dims=(0, -1)))])
 def flip(x, *, dims):

@@ -480,7 +480,7 @@ def _dead_end(node):
             return node_source(Here)
     return None
 
-# %% ../../nbs/viz/18_doctor.ipynb #4de3ede1
+# %% ../../nbs/viz/18_doctor.ipynb #c146980e
 DEAD = 0.5          # a layer with more dead units than this share is ill
 RATIO = 1e4         # gradients of the first and the last weights may differ by this factor
 STEEP = 1e4         # a gradient longer than this many times its parameter explodes
@@ -643,7 +643,7 @@ def _kept(leak):
     chain = leak.example.chains[0] if leak.example.chains else []
     lines = ['  ' * i + (f'{how} → ' if how else '') + what for i, (how, what) in enumerate(chain)]
     who = re.match(r'`[^`]*`', chain[0].what) if chain else None
-    return Finding('kept', f'{_of(leak.count, "tensor")} with {"its graph" if leak.count == 1 else "their graphs"}, {size(leak.bytes)} in all, stayed in memory from step to step' + (f', held by {who[0]}' if who else '') + '. With every step it becomes more.',
+    return Finding('kept', f'{_of(leak.count, "tensor")} with {"its graph" if leak.count == 1 else "their graphs"}, {size(leak.bytes)} in all, stayed in memory from step to step' + (f', held by {who[0]}' if who else '') + '. Every step adds to it.',
                    leak.advice or 'keep numbers (loss.item()) or detached tensors (loss.detach()).', [], [*lines, *([leak.example.note] if leak.example.note else [])])
 
 # %% ../../nbs/viz/18_doctor.ipynb #843bb4f0

@@ -50,7 +50,7 @@ class Fixed:
 class Rule:
     "A derivative rule. `needs` maps each of its parameters to its source: ('out',), ('in', i) or ('attr', i or 'out', attribute); `statics` are its keyword-only parameters."
     def __init__(self, op, name, function):
-        self.function, self.op, self.name = function, op, name
+        self.function, self.op, self.name, self.quick = function, op, name, None
         ps = list(inspect.signature(function).parameters.values())
         self.positional = tuple(p.name for p in ps[1:] if p.kind is not p.KEYWORD_ONLY)
         self.statics = tuple(p.name for p in ps if p.kind is p.KEYWORD_ONLY)
@@ -105,7 +105,7 @@ def node_class(op, name):
     rules = list(op.rules.values())
     fields, options = unique(rules, ('out', 'in')), unique(rules, ('attr',)) + unique_statics(rules)
     links = {n: 'out' if s[0] == 'out' else s[1] for r in rules for n, s in r.needs.items() if s[0] in ('out', 'in')}
-    members = dict(__slots__=fields + options + (('fix',) if op.elementwise else ()), __module__=__name__, op=op, fields=fields, options=options, links=links,
+    members = dict(__slots__=fields + options + (('fix',) if op.elementwise else ()), __module__=__name__, op=op, fields=fields, options=options, held=tuple(s for s in options if s in op.held), links=links,
                    arity=op.arity or len(rules), positions=tuple(sorted(op.rules)), aliases=aliases_of(fields + options, name))
     return type(name, (Node,), members)
 
@@ -118,13 +118,14 @@ def variant(op, name, positions, far=False):
         if base is None: base = op.classes[name] = node_class(op, name)
         rules = [op.rules[i] for i in positions]
         saved, options = unique(rules, ('out', 'in')), unique(rules, ('attr',)) + unique_statics(rules)
-        scope = dict(BACKWARD_SCOPE, **{f'rule{k}': far_rule(r) if far else r.function for k, r in enumerate(rules)})
+        scope = dict(BACKWARD_SCOPE)
+        for k, r in enumerate(rules): scope[f'rule{k}'], scope[f'quick{k}'] = (far_rule(r),) * 2 if far else (r.function, r.quick or r.function)
         if far: scope.update(ndarray=Device.array, asarray=_number_there, undo=twin(undo), there=sent)
         title = f'{name}[{", ".join(op.params[i] for i in positions)}]'
         compile_source(_run_source(op, rules, saved, options, far), title, scope)
         if far and Device.count > 1: scope['run'] = _run_there(scope['run'])
         found = op.classes[key] = type(name, (base,), dict(
-            __slots__=(), __module__=__name__, far=far, positions=positions, arity=max(base.arity, positions[-1] + 1), fields=saved, options=options, run=scope['run'], run_graph=scope['run_graph'],
+            __slots__=(), __module__=__name__, far=far, positions=positions, arity=max(base.arity, positions[-1] + 1), fields=saved, options=options, held=tuple(s for s in options if s in op.held), run=scope['run'], run_graph=scope['run_graph'],
             needs=tuple((n, *next(r.needs[n] for r in rules if n in r.needs)) for n in saved + unique(rules, ('attr',))), asked=unique_statics(rules)))
     return found
 
@@ -132,15 +133,18 @@ def _run_source(op, rules, saved, options, far=False):
     "Source of `run` and `run_graph` for a node that differentiates by `rules`."
     statics = unique_statics(rules) if far else ()
     read = [f'    {s} = there(n.{s})' if s in statics else f'    {s} = n.{s}' for s in options] + (['    f = n.fix'] if op.elementwise else [])
-    calls, arrays = [], []
+    calls, quick, arrays = [], [], []
     for k, r in enumerate(rules):
-        calls.append(f'    r{k} = rule{k}({", ".join(["g", *r.positional, *(f"{s}={s}" for s in r.statics)])})')
-        if op.elementwise: calls.append(f'    if f is not None: r{k} = undo(r{k}, f[{k}])')
+        call = f'({", ".join(["g", *r.positional, *(f"{s}={s}" for s in r.statics)])})'
+        for lines, rule in ((calls, 'rule'), (quick, 'quick')):
+            lines.append(f'    r{k} = {rule}{k}{call}')
+            if op.elementwise: lines.append(f'    if f is not None: r{k} = undo(r{k}, f[{k}])')
         arrays.append(f'    if r{k}.__class__ is not ndarray and r{k} is not None: r{k} = asarray(r{k})')
     result = ['    return ' + ', '.join(f'r{k}' for k in range(len(rules)))]
-    free = [f'    if not keep: del {", ".join("n." + s for s in saved)}'] if saved else []
+    freed = saved + tuple(s for s in options if s in op.held)
+    free = [f'    if not keep: del {", ".join("n." + s for s in freed)}'] if freed else []
     if saved and op.pointwise: free.append('    if not n.shape: g = g[()]; ' + '; '.join(f'{s} = {s}[()]' for s in saved))     # arithmetic on NumPy's scalars costs a fifth of that on its 0-d arrays
-    return '\n'.join(['def run(n, g, keep):', *(f'    {s} = n.{s}' for s in saved), *read, *free, *calls, *arrays, *result, '',
+    return '\n'.join(['def run(n, g, keep):', *(f'    {s} = n.{s}' for s in saved), *read, *free, *quick, *arrays, *result, '',
                       'def run_graph(n, g):', *(f'    {s} = n.unpack({s!r})' for s in saved), *read, *calls, *result, ''])
 
 def compile_source(source, title, scope):
@@ -194,7 +198,7 @@ class Twin:
 
 def _far_kernel(op):
     "The kernel of `op` for a device's arrays: a fused one where there is one, else the twin of its own. Static arrays are sent along."
-    plain, quick = twin(op.kernel), FUSED.get(op.name) if Device.fused else None
+    plain, quick = twin(op.definition), FUSED.get(op.name) if Device.fused else None
     plain = getattr(plain, 'ufunc', plain)
     if quick is not None:
         def kernel(*arrays, **statics):
@@ -377,12 +381,13 @@ class Op:
     `jvp`: how tangents go forward: 'symmetric' (elementwise: the reverse rule serves), 'linear' (the operation itself, applied to the tangents), 'multilinear' (linear in each input by itself),
     or a function `(tangents, values, out, statics)`. `batch`: the rule for many examples at once, see the shape operations.
     `node`: the node's name, or a function of the statics that returns it. `view`: the result shares the first input's memory. `variadic`: any number of inputs. `outputs`: how many results (None: any number),
-    `differentiable`: which of them have gradients. `arity`: how many entries its node's `next_functions` has, if not one per rule. `holomorphic`: the rules are written as for real numbers, and the engine conjugates around them where numbers are complex; False: the rules see to that themselves."""
+    `differentiable`: which of them have gradients. `held`: static arguments that hold memory, such as index arrays, and are freed with the saved values. `arity`: how many entries its node's `next_functions` has, if not one per rule. `holomorphic`: the rules are written as for real numbers, and the engine conjugates around them where numbers are complex; False: the rules see to that themselves."""
 
-    def __init__(self, signature, ufunc, jvp, batch, samples, promote, keep, node, view, outputs, differentiable, holomorphic, arity):
+    def __init__(self, signature, ufunc, jvp, batch, samples, promote, keep, node, view, outputs, differentiable, holomorphic, arity, held):
         self.name = self.__name__ = signature.__name__
         self.__doc__, self.__module__ = signature.__doc__, signature.__module__
         self.ufunc, self.kernel = ufunc, ufunc or signature
+        self.definition = self.kernel
         ps = inspect.signature(signature).parameters.values()
         self.variadic = any(p.kind is p.VAR_POSITIONAL for p in ps)
         self.params = tuple(p.name for p in ps if p.kind is not p.KEYWORD_ONLY)
@@ -393,7 +398,7 @@ class Op:
         self.view, self.outputs, self.differentiable, self.holomorphic = view, outputs, differentiable, holomorphic
         self.elementwise = promote is not None and len(self.params) > 1 and not self.variadic
         self.pointwise = isinstance(ufunc, npufunc) and ufunc.signature is None and len(self.params) < 3
-        self.rules, self.classes, self.arity, self.half, self.far = {}, {}, arity, True, None
+        self.rules, self.classes, self.arity, self.half, self.far, self.held = {}, {}, arity, True, None, held
         taken = set(self.statics) & {'n', 'd', 'o', 'f', 'g', 'c', 'm', 'me', 'op', 'quiet', 'meta', 'fix', 'out', *(f'{v}{i}' for v in 'aers' for i in range(4))}
         if taken: raise TypeError(f'op {self.name!r}: the generated code uses the names {sorted(taken)} itself; call the static arguments something else')
         if outputs == 1 and not self.variadic and len(self.params) <= 4: self.call, self.direct = growing(self, False), growing(self, True)
@@ -416,6 +421,14 @@ class Op:
     def vjp(self, **rules):
         "Give the derivative rules: for each named input a function of the incoming gradient `g` and of whatever its further parameter names ask for."
         for name, rule in rules.items(): self.rules[self.params.index(name)] = Rule(self, name, rule)
+        return self
+
+    def quicker(self, kernel=None, **rules):
+        "Register faster functions for bare arrays beside the definitions, which remain what they are tested against: a kernel, and for named inputs a rule with the same parameters."
+        if kernel is not None:
+            self.kernel = kernel
+            for f in {self.call, self.direct} - {self.general}: f.__globals__['kernel'] = kernel
+        for name, rule in rules.items(): self.rules[self.params.index(name)].quick = rule
         return self
 
     @property
@@ -499,7 +512,7 @@ class Op:
         return self._compute(arrays, statics)
 
     def _compute(self, arrays, statics):
-        if Exotic.bfloat16 and any(is_array(a) and a.dtype is BF16 for a in arrays): return self._in_float32(arrays, statics)
+        if Exotic.bfloat16 and not self.view and any(is_array(a) and a.dtype is BF16 for a in arrays): return self._in_float32(arrays, statics)
         return self.kernel_of(arrays)(*arrays, **{**self.statics, **statics})
 
     def inputs_saved(self, args, arrays):
@@ -612,6 +625,6 @@ class Op:
                 arity=property(lambda n: n.count), positions=property(lambda n: tuple(range(n.count))), aliases=aliases_of(fields + options, name)))
         return found
 
-def op(ufunc=None, *, jvp=None, batch=None, samples=(), promote=None, keep=(), node=None, view=False, outputs=1, differentiable=None, holomorphic=True, arity=None):
+def op(ufunc=None, *, jvp=None, batch=None, samples=(), promote=None, keep=(), node=None, view=False, outputs=1, differentiable=None, holomorphic=True, arity=None, held=()):
     "Register an operation. The decorated function is its kernel, unless a `ufunc` is given: then it only lends its signature and docstring."
-    return lambda signature: Op(signature, ufunc, jvp, batch, samples, promote, keep, node, view, outputs, differentiable, holomorphic, arity)
+    return lambda signature: Op(signature, ufunc, jvp, batch, samples, promote, keep, node, view, outputs, differentiable, holomorphic, arity, held)

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['rsub', 'pi', 'e', 'inf', 'nan', 'newaxis', 'strided', 'FloatTensor', 'DoubleTensor', 'LongTensor', 'IntTensor',
-           'BoolTensor', 'HalfTensor', 'ByteTensor', 'typename']
+           'ShortTensor', 'CharTensor', 'ByteTensor', 'BoolTensor', 'HalfTensor', 'BFloat16Tensor', 'typename']
 
 # %% ../nbs/00_package.ipynb #aafd38cf
 import math as _math
@@ -31,8 +31,9 @@ from .functions import (Size, addcdiv, addcmul, addmm, addmv, baddbmm, allclose,
 from . import more as _more
 from . import autograd
 from .func import vmap
-from . import amp, cpu, cuda, serialization
-from .amp import autocast
+from . import amp, cpu, cuda, random, serialization
+from .amp import GradScaler, autocast
+from .settings import *
 from .serialization import load, save
 from .amp.autocast_mode import (autocast_decrement_nesting, autocast_increment_nesting, clear_autocast_cache, get_autocast_cpu_dtype, get_autocast_dtype, get_autocast_gpu_dtype, is_autocast_cache_enabled,
                                            is_autocast_cpu_enabled, is_autocast_enabled, set_autocast_cache_enabled, set_autocast_cpu_dtype, set_autocast_cpu_enabled, set_autocast_dtype, set_autocast_enabled, set_autocast_gpu_dtype)
@@ -56,22 +57,25 @@ def typename(obj):
     "The name of an object's type, a tensor's as 'torch.FloatTensor'."
     return obj.type() if isinstance(obj, Tensor) else f'{type(obj).__module__}.{type(obj).__qualname__}'
 
-def _legacy(dtype_):
-    "The old constructors: `FloatTensor([1, 2])`, `LongTensor(2, 3)`."
-    def make(*args):
-        if len(args) == 1 and not isinstance(args[0], _int): return tensor(args[0], dtype=dtype_)
-        return zeros(*args, dtype=dtype_)
-    return make
+class _LegacyType(type):
+    "The old tensor types: `FloatTensor([1, 2])`, `LongTensor(2, 3)`, `isinstance(x, FloatTensor)`, `x.type(DoubleTensor)`."
+    def __call__(cls, *args):
+        if len(args) == 1 and not isinstance(args[0], (_int, Size)): return tensor(args[0], dtype=cls.dtype)
+        return zeros(*args, dtype=cls.dtype)
+
+    def __instancecheck__(cls, value): return isinstance(value, Tensor) and value.dtype is cls.dtype
 
 _int = type(1)
-FloatTensor, DoubleTensor, LongTensor, IntTensor, BoolTensor, HalfTensor, ByteTensor = map(_legacy, (float32, float64, int64, int32, bool, float16, uint8))
+_LEGACY = dict(Float=float32, Double=float64, Long=int64, Int=int32, Short=int16, Char=int8, Byte=uint8, Bool=bool, Half=float16, BFloat16=bfloat16)
+FloatTensor, DoubleTensor, LongTensor, IntTensor, ShortTensor, CharTensor, ByteTensor, BoolTensor, HalfTensor, BFloat16Tensor = (
+    _LegacyType(name + 'Tensor', (), dict(dtype=dtype_, __module__='torch')) for name, dtype_ in _LEGACY.items())
 
 # %% ../nbs/00_package.ipynb #32927005
 _more.install(Tensor, globals())
 
 # %% ../nbs/00_package.ipynb #2276c4ac
 def __getattr__(name):
-    if name in ('_C', 'viz', 'widgets', 'nn', 'optim', 'distributions', 'utils', 'linalg', 'special', 'fft', 'cuda', 'cpu', 'func', 'amp', 'testing', 'profiler'):
+    if name in ('_C', 'viz', 'widgets', 'nn', 'optim', 'distributions', 'utils', 'linalg', 'special', 'fft', 'cuda', 'cpu', 'func', 'amp', 'testing', 'profiler', 'backends', 'accelerator'):
         import importlib
         try: return importlib.import_module(f'{__name__}.{name}')
         except ModuleNotFoundError as error:

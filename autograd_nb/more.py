@@ -948,7 +948,7 @@ def exponential_(self, lambd=1, *, generator=None):
 def geometric_(self, p, *, generator=None):
     "Fill with numbers of trials until a success of probability `p`."
     if not 0 < p < 1: raise RuntimeError(f'geometric_ expects p to be in (0, 1), but got p={p}')
-    return self._draw(np.ceil(np.log1p(-_uniform(self, generator)) / math.log1p(-p)).clip(1), 'geometric_')
+    return self._draw(np.ceil(np.log(_uniform(self, generator)) / math.log1p(-p)).clip(1), 'geometric_')
 
 def cauchy_(self, median=0, sigma=1, *, generator=None):
     "Fill with Cauchy-distributed numbers."
@@ -958,7 +958,7 @@ def cauchy_(self, median=0, sigma=1, *, generator=None):
 def log_normal_(self, mean=1, std=2, *, generator=None):
     "Fill with numbers whose logarithms are normal."
     if std <= 0: raise RuntimeError(f'log_normal_ expects std > 0.0, but found std={std}')
-    return self._draw(np.exp((generator or default_generator).normal(self._array.shape, np.dtype('f8')) * std + mean), 'log_normal_')
+    return self._draw(np.exp((generator or default_generator).singles(self._array.shape) * std + mean), 'log_normal_')
 
 # %% ../nbs/tensor/07_more.ipynb #e5b1374a
 def _call(name, input, n_fft, hop_length, win_length, window, **more):
@@ -1107,7 +1107,7 @@ def _properties(Tensor):
     put('is_set_to', lambda self, other: self._array.__array_interface__['data'] == other._array.__array_interface__['data'] and self._array.shape == other._array.shape and self._array.strides == other._array.strides)
     put('dim_order', lambda self: tuple(sorted(builtins.range(self._array.ndim), key=lambda d: -self._array.strides[d])))
     put('where', lambda self, condition, other: where(condition, self, other))
-    put('new', lambda self, *args: self.new_tensor(args[0]) if len(args) == 1 and not isinstance(args[0], int) else self.new_empty(*args))
+    put('new', lambda self, *args: self.new_tensor(args[0]) if len(args) == 1 and not isinstance(args[0], (int, F.Size)) else self.new_empty(*args))
     put('new_empty_strided', lambda self, size, stride, dtype=None, **kwargs: tensor_like(np.lib.stride_tricks.as_strided(np.empty(1 + builtins.sum((n - 1) * s for n, s in zip(size, stride)), (dtype or self.dtype).numpy), size,
                                                                                                                   [s * (dtype or self.dtype).numpy.itemsize for s in stride])))
     put('as_subclass', lambda self, cls: _as_subclass(self, cls))

@@ -441,11 +441,13 @@ class DataLoader:
         return len(self.batch_sampler if self.batch_sampler is not None else self.sampler)
 
     def __iter__(self):
+        if self._workers is not None:
+            self._workers.begin()
+            return self._workers
         seed = _seed(self.generator)            # for the workers; drawn without them too, as PyTorch does
         if not self.num_workers: return self._walk() if isinstance(self.dataset, IterableDataset) else self._batches()
         if not self.persistent_workers: return _Workers(self, seed)
-        if self._workers is None: self._workers = _Workers(self, seed)
-        else: self._workers.begin()
+        self._workers = _Workers(self, seed)
         return self._workers
 
     def _fetcher(self):

@@ -10,14 +10,15 @@ import sys
 from types import SimpleNamespace
 
 from .autograd.function import DelayedError as _DelayedError
+from .autograd.function import UndefinedGrad as _UndefinedGrad
 from .autograd.variable import is_multithreading_enabled as _is_multithreading_enabled
 from .graph import engine
 from .graph.modes import LOCAL
-from .graph.node import Node, SavedTensor
+from .graph.node import AccumulateGrad, Node, SavedTensor
 
 # %% ../nbs/04_core.ipynb #182f69a8
 _autograd = SimpleNamespace(SavedTensor=SavedTensor, Node=Node)
-_functions = SimpleNamespace(DelayedError=_DelayedError)
+_functions = SimpleNamespace(AccumulateGrad=AccumulateGrad, DelayedError=_DelayedError, UndefinedGrad=_UndefinedGrad)
 
 def _current_graph_task_id():
     "The number of the backward pass that this thread is in, or -1."

@@ -4,8 +4,9 @@
 
 # %% auto #0
 __all__ = ['FunctionNode', 'VmapInfo', 'FunctionCtx', 'SavedItem', 'BackwardCFunction', 'FunctionMeta', 'Function', 'new_context',
-           'call_forward', 'wire', 'once_differentiable', 'Error', 'DelayedError', 'apply_dual', 'vmap_rule',
-           'check_vmap_output', 'setup_error', 'apply_batched', 'apply_recorded', 'InplaceFunction', 'NestedIOFunction']
+           'call_forward', 'wire', 'once_differentiable', 'Identity', 'Error', 'DelayedError', 'UndefinedGradBackward',
+           'UndefinedGrad', 'apply_dual', 'vmap_rule', 'check_vmap_output', 'setup_error', 'apply_batched',
+           'apply_recorded', 'InplaceFunction', 'NestedIOFunction']
 
 # %% ../../nbs/autograd/02_function.ipynb #93c1ae0f
 import functools
@@ -168,7 +169,10 @@ class BackwardCFunction(Node, _HookMixin):
         try: results = self.run_graph(g)
         finally: LOCAL.modes.change(**before)
         if not keep: self.release()
-        return tuple(None if r is None else r._array for r in results)
+        arrays = [None if r is None else r._array for r in results]
+        for i, edge in enumerate(self.inputs):      # of a gradient that goes to several leaves, one of them can keep the array
+            if edge is not None and edge.seq == -1 and any(arrays[i] is a for a in arrays[:i]): arrays[i] = arrays[i].copy()
+        return tuple(arrays)
 
     def run_graph(self, g):
         grads = list(g) if g.__class__ is list else [g]
@@ -419,40 +423,60 @@ def once_differentiable(backward):
         try: results = backward(ctx, *grads)
         finally: LOCAL.modes.change(**before)
         if not graph or not any(isinstance(g, TensorBase) and g._node is not None for g in grads): return results
-        return tuple(map(_refusing, results)) if isinstance(results, tuple) else _refusing(results)
+        refuse = DelayedError('trying to differentiate twice a function that was marked with @once_differentiable', 1)
+        before = LOCAL.modes.change(grad=True)
+        try: return refuse(*[None if r is None else r.detach().requires_grad_() for r in (results if isinstance(results, tuple) else (results,))])
+        finally: LOCAL.modes.change(**before)
     return wrapped
 
-class Error(Node):
-    "A node that raises RuntimeError with the message `words`."
-    __slots__ = ('words',)
-
-    def __init__(self, words, shape, inputs):
-        self.words, self.shape, self.inputs, self.hooks, self.seq = words, shape, inputs, None, tick()
+class Identity(Node):
+    "A node between tensors and themselves, for what is to happen on the way back."
+    __slots__ = ()
+    def __init__(self, shape, inputs):
+        self.shape, self.inputs, self.hooks, self.seq = shape, inputs, None, tick()
         self.code, self.lasti = caller()
+
+    @classmethod
+    def on(cls, tensors, *args):
+        "The tensors, behind a node of this class; None stays None."
+        edges = tuple(None if t is None else t._node for t in tensors)
+        if all(e is None for e in edges) or not LOCAL.modes.grad: return tensors if len(tensors) > 1 else tensors[0]
+        shapes = tuple(() if t is None else t._array.shape for t in tensors)
+        node = cls(*args, shapes if len(tensors) > 1 else shapes[0], edges)
+        outs = tuple(None if t is None else tensor_of(t._array, OutputEdge(node, i) if len(tensors) > 1 else node) for i, t in enumerate(tensors))
+        return outs if len(outs) > 1 else outs[0]
 
     @property
     def arity(self): return len(self.inputs)
     @property
     def positions(self): return tuple(range(len(self.inputs)))
 
+class Error(Identity):
+    "A node that raises RuntimeError with the message `words`."
+    __slots__ = ('words',)
+    def __init__(self, words, *rest):
+        super().__init__(*rest)
+        self.words = words
+
     def name(self): return 'torch::autograd::Error'
     def run(self, g, keep): raise RuntimeError(self.words)
     def run_graph(self, g): raise RuntimeError(self.words)
-
-def _refusing(result):
-    if result is None: return None
-    return tensor_of(result._array, Error('trying to differentiate twice a function that was marked with @once_differentiable', result._array.shape, (None,)))
 
 class DelayedError:
     "`DelayedError(message, number)(*tensors)`: the same tensors, through which a backward pass fails with `message`."
     def __init__(self, message, number): self.message = message.decode() if isinstance(message, bytes) else message
 
-    def __call__(self, *tensors):
-        edges = tuple(t._node for t in tensors)
-        if all(e is None for e in edges) or not LOCAL.modes.grad: return tensors if len(tensors) > 1 else tensors[0]
-        node = Error(self.message, tuple(t._array.shape for t in tensors) if len(tensors) > 1 else tensors[0]._array.shape, edges)
-        outs = tuple(tensor_of(t._array, OutputEdge(node, i) if len(tensors) > 1 else node) for i, t in enumerate(tensors))
-        return outs if len(outs) > 1 else outs[0]
+    def __call__(self, *tensors): return Error.on(tensors, self.message)
+
+class UndefinedGradBackward(Identity):
+    "A node that lets no gradient through."
+    __slots__ = ()
+    def run(self, g, keep): return (None,) * len(self.inputs)
+    def run_graph(self, g): return self.run(g, True)
+
+class UndefinedGrad:
+    "`UndefinedGrad()(*tensors)`: the same tensors, for which no gradient goes further back."
+    def __call__(self, *tensors): return UndefinedGradBackward.on(tensors)
 
 # %% ../../nbs/autograd/02_function.ipynb #c0d5e101
 VmapInfo = namedtuple('VmapInfo', 'batch_size randomness')

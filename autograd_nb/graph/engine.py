@@ -211,7 +211,7 @@ def _walk(roots, keep, graph, plan, watch, found):
                 deliver(edges, g, extra_one)
                 n = None
     except Exception as error:
-        freed = error.__class__ is AttributeError and error.obj is n and error.name in n.fields      # a slot that an earlier pass has emptied
+        freed = error.__class__ is AttributeError and error.obj is n and error.name in n.fields + n.held      # a slot that an earlier pass has emptied
         if freed: error = freed_error(n, [e for e, _ in roots])
         elif n is not None and isinstance(error, Taught) and error.trail: follow(error, [e for e, _ in roots], n)
         if SWITCH.anomaly and (n is not None or at is not None): tell_origin(n if at is None else at, error)

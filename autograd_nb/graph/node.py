@@ -69,7 +69,8 @@ class Node:
     arity = 1               # how many differentiable inputs the operation has
     positions = (0,)        # which of them have an edge here
     fields = ()             # slots holding saved values
-    options = ()            # slots holding static arguments and shapes: never freed, they hold no memory to speak of
+    options = ()            # slots holding static arguments and shapes: they hold no memory to speak of, and are not freed
+    held = ()               # options that do hold memory: index arrays, freed with the saved values
     links = {}              # field -> the input it is, or 'out'
     aliases = {}            # PyTorch's field names -> slots
     far = False             # its rules compute on a device's arrays
@@ -112,11 +113,11 @@ class Node:
     @property
     def freed(self):
         "True once a backward pass has dropped the saved values."
-        return any(not hasattr(self, f) for f in self.fields)
+        return any(not hasattr(self, f) for f in self.fields + self.held)
 
     def release(self):
         "Drop the saved values."
-        for f in self.fields:
+        for f in self.fields + self.held:
             if hasattr(self, f): delattr(self, f)
 
     @property
@@ -133,7 +134,9 @@ class Node:
             if field in self.fields:
                 if not hasattr(self, field): raise freed_error(self)
                 return self.unpack(field)
-            if field in self.options: return getattr(self, field)
+            if field in self.options:
+                if field in self.held and not hasattr(self, field): raise freed_error(self)
+                return getattr(self, field)
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
 
     def unpack(self, field, value=None):
@@ -145,7 +148,11 @@ class Node:
         if link == 'out': return tensor_like(value, self)
         if link not in self.positions:
             return value.item() if not value.ndim and not value.flags.writeable else tensor_like(value)
-        return tensor_like(value, self.edges()[self.positions.index(link)])
+        edge = self.edges()[self.positions.index(link)]
+        if edge.seq == -1:
+            leaf = edge.ref()
+            if leaf is not None and leaf._array is value: return leaf
+        return tensor_like(value, edge)
 
     def register_hook(self, hook):
         "Call `hook(grad_inputs, grad_outputs)` after this node has run; a tuple it returns replaces `grad_inputs`. A gradient that is missing is None. Returns a handle with `remove()`."
@@ -308,6 +315,11 @@ class Journal:
         "The `Writes` of the array's storage, or None if it was never written in place."
         return self.by_storage.get(id(storage_of(array)))
 
+    def _forgotten_with(self, storage):
+        "What a record holds on to, so that it is forgotten when the storage goes."
+        try: return weakref.ref(storage, lambda _, key=id(storage), table=self.by_storage: table.pop(key, None))
+        except TypeError: return storage        # foreign memory without weak references: kept, so that its id stays its own
+
     def note(self, array, op=None, private=None):
         "Note a write into `array` by the operation called `op`. A tensor with a `private` record keeps its writes to itself."
         record = private
@@ -316,14 +328,20 @@ class Journal:
             record = self.by_storage.get(id(storage))
             if record is None:
                 record = self.by_storage[id(storage)] = Writes()
-                try: record.anchor = weakref.ref(storage, lambda _, key=id(storage), table=self.by_storage: table.pop(key, None))
-                except TypeError: record.anchor = storage       # foreign memory without weak references: kept, so that its id stays its own
+                record.anchor = self._forgotten_with(storage)
         record.count += 1
         record.op = op
         record.code, record.lasti = caller()
         now = record.time = tick()
         if private is None: self.last = now
         return record
+
+    def share(self, old, new):
+        "Have the storage of `new`, if it was never written, keep one record together with that of `old`: one tensor holds the one after the other."
+        record, storage = self.of(old), storage_of(new)
+        if record is None or id(storage) in self.by_storage: return
+        self.by_storage[id(storage)] = record
+        record.anchor = record.anchor, self._forgotten_with(storage)
 
     def note_all(self, arrays, op=None):
         "Note one write into each of the arrays, all by the operation called `op` and from the same place in the user's program."

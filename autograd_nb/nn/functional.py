@@ -203,7 +203,9 @@ def _scaled(out, weight, bias, layout, node):
     "Normalised values times `weight` plus `bias`, laid along them."
     dtype = out._array.dtype
     weight, bias = (t.to(out.dtype) if t is not None and t._array.dtype != dtype else t for t in (weight, bias))
-    if weight is None: return out if bias is None else out + F.reshape(bias, *layout)
+    if weight is None:
+        if bias is not None: return out + F.reshape(bias, *layout)
+        return out.clone() if out.requires_grad else out        # `out` is saved for backward, and the next layer may work in place
     return _op['affine'](out, weight, bias, layout=layout, node=node)
 
 def _fits(input, normalized_shape):

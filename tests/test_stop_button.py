@@ -20,7 +20,7 @@ START = """async () => {
 
 @pytest.mark.needs("browser")
 def test_a_run_is_stopped(lab, browser_page, tmp_path):
-    meta = nbformat.read(ROOT / "nbs" / "book" / "05_train_digits.ipynb", 4).metadata
+    meta = nbformat.read(ROOT / "nbs" / "book" / "05_accumulation.ipynb", 4).metadata
     nbformat.write(new_notebook(cells=[new_code_cell(SHOW), new_code_cell(LOOP)], metadata=meta), tmp_path / "nbs" / "stop.ipynb")
     browser_page.set_default_timeout(120_000)
     browser_page.goto(f"{lab}/lab/tree/stop.ipynb?reset")

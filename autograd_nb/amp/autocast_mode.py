@@ -20,6 +20,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
+from ..arrays.cupy_backend import is_far
 from ..arrays.dtypes import bfloat16, float16, float32, float64
 from ..graph.modes import LOCAL
 from ..graph.node import AccumulateGrad, TensorBase
@@ -46,7 +47,7 @@ class _State(threading.local):
 
 _STATE = _State()
 
-def _device_of(t): return 'cpu' if isinstance(t._array, np.ndarray) else 'cuda'
+def _device_of(t): return 'cuda' if is_far(t._array) else 'cpu'
 
 def _eligible(t, device, state): return isinstance(t, TensorBase) and t.dtype.is_floating_point and t.dtype is not float64 and _device_of(t) == device
 

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['KEEPS_FREED', 'CONSTANTS', 'xp', 'ARRAYS', 'keep_freed_memory', 'constant', 'owns_alone', 'storage_of', 'sum_to',
-           'expand', 'Namespace', 'is_array', 'address', 'writable']
+           'expand', 'diagonal', 'Namespace', 'is_array', 'address', 'writable']
 
 # %% ../../nbs/arrays/02_numpy.ipynb #f7a01127
 import ctypes
@@ -86,6 +86,12 @@ def expand(array, shape):
     return ndarray(shape, array.dtype, array, 0, (0,) * lead + tuple(0 if have == 1 != want else s for have, want, s in zip(array.shape, shape[lead:], array.strides)))
 
 # %% ../../nbs/arrays/02_numpy.ipynb #35fd3a7e
+def diagonal(array, offset, dim1, dim2):
+    "The diagonals of two dimensions, as a view that may be written to if `array` may. (NumPy hands out one that may not.)"
+    out = np.diagonal(array, offset, dim1, dim2)
+    if array.flags.writeable: out.flags.writeable = True
+    return out
+
 class Namespace:
     "Array functions by name: ours first, NumPy's otherwise. A name is looked up once and then kept as an attribute."
     def __getattr__(self, name):
@@ -94,8 +100,9 @@ class Namespace:
         return value
 
 xp = Namespace()
+xp.chunk = 1 << 19          # how many numbers a kernel that works in pieces should take at a time: what stays in the cache
 xp.on_host = True           # kernels ask before they look at numbers: on a device that would wait for its work to be done
-xp.constant, xp.sum_to, xp.expand, xp.storage_of, xp.owns_alone = constant, sum_to, expand, storage_of, owns_alone
+xp.constant, xp.sum_to, xp.expand, xp.storage_of, xp.owns_alone, xp.diagonal = constant, sum_to, expand, storage_of, owns_alone, diagonal
 
 ARRAYS = {ndarray}          # the classes of arrays; the device library adds its own when there is one
 
@@ -109,4 +116,4 @@ def address(array):
 
 def writable(array):
     "Whether an array may be written to; those of a device always may."
-    return array.flags.writeable if isinstance(array, ndarray) else True
+    return array.flags.writeable if isinstance(array, (ndarray, np.generic)) else True

@@ -16,6 +16,7 @@ import weakref
 from collections import namedtuple
 import numpy as np
 
+from ..arrays.numpy_backend import is_array
 from ..graph.errors import freed_error, inference_error, stale_error
 from ..graph.levels import FUNCTION, Batch, at, batched, recorded, transforming
 from ..graph.modes import LOCAL, SWITCH, Applied, tick
@@ -157,7 +158,7 @@ class BackwardCFunction(Node, _HookMixin):
     @property
     def saved(self):
         kept = self.kept if self.kept.__class__ is list else ()
-        return [(f'saved_tensors[{i}]', item[0]) for i, item in enumerate(kept) if item is not None and isinstance(item[0], np.ndarray)]
+        return [(f'saved_tensors[{i}]', item[0]) for i, item in enumerate(kept) if item is not None and is_array(item[0])]
     @property
     def freed(self): return self.kept is None
     def release(self): self.kept = None
@@ -492,7 +493,7 @@ def apply_dual(cls, args, kwargs, tangents):
     places = {id(a): i for i, a in enumerate(args) if isinstance(a, TensorBase)}
     shared = [_sharing(o, args) if isinstance(o, TensorBase) and id(o) not in dirty else None for o in outputs]
     given = [np.zeros(a._array.shape, a._array.dtype) if t is None and ctx.wish('materialize_grads') and isinstance(a, TensorBase) and a._array.dtype.kind not in 'biu' else t for a, t in zip(args, tangents)]
-    given = [tensor_of(t) if isinstance(t, np.ndarray) else t for t in given]
+    given = [tensor_of(t) if is_array(t) else t for t in given]
     ctx.phase = 'jvp'
     try: results = ctx.apply_jvp(*given)
     finally: ctx.phase = 'forward'

@@ -8,6 +8,7 @@ __all__ = ['backward', 'grad']
 # %% ../../nbs/autograd/01_gradient.ipynb #af96f9ff
 import warnings
 import numpy as np
+from ..arrays.numpy_backend import is_array
 from ..func.batching import vmap
 from ..graph import engine
 from ..graph.errors import unused_error
@@ -47,7 +48,7 @@ def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=Fal
         for i, (x, g) in enumerate(zip(wanted, found)):
             if g is None: raise unused_error(i, x, tensors)
     if materialize_grads: found = [_zeros(x, given, create_graph) if g is None else g for x, given, g in zip(wanted, _given(inputs), found)]
-    found = tuple(tensor_of(g) if isinstance(g, np.ndarray) else g for g in found)
+    found = tuple(tensor_of(g) if is_array(g) else g for g in found)
     return dict(zip(inputs, found)) if type(inputs) is dict else found
 
 def _calculate_shape(output, grad, is_grads_batched):
@@ -59,7 +60,7 @@ def _given(inputs): return tuple(inputs.values()) if type(inputs) is dict else e
 
 def _zeros(x, given, create_graph):
     if given is not x: raise RuntimeError('materialize_grads cannot be used when the given input is a GradientEdge')
-    zeros = tensor_of(np.zeros(x._array.shape, x._array.dtype))
+    zeros = tensor_of(np.zeros(x._array.shape, x._array.dtype, like=x._array))
     return zeros.requires_grad_() if create_graph else zeros
 
 def _with_tangents(tensors, starts, keep, create_graph, wanted):

@@ -10,6 +10,7 @@ __all__ = ['Trace', 'vjp', 'grad_and_value', 'grad', 'jvp', 'linearize', 'jacrev
 import functools
 import numpy as np
 
+from ..arrays.numpy_backend import is_array
 from ..functions import movedim, reshape, stack
 from .batching import vmap
 from ..graph.engine import Plan, Task, _walk
@@ -23,7 +24,7 @@ from ..graph.pytree import tree_flatten, tree_map, tree_unflatten
 def _zeros(x):
     "Zeros like `x`, without history."
     array = x._array
-    return tensor_like(np.zeros(array.shape, array.dtype)) if array.__class__ is np.ndarray else REGISTRY['nought'].call(x.detach())
+    return tensor_like(np.zeros(array.shape, array.dtype, like=array)) if is_array(array) else REGISTRY['nought'].call(x.detach())
 
 def _foreign(edges, own):
     "True if gradients from `edges` could reach a leaf that is not in `own`."

@@ -15,7 +15,7 @@ import traceback
 import weakref
 from collections import OrderedDict
 
-from ..arrays.numpy_backend import storage_of
+from ..arrays.numpy_backend import storage_of, writable
 from .errors import freed_error, stale_error
 from .modes import LOCAL, SWITCH, tick
 
@@ -147,7 +147,7 @@ class Node:
         if value is None or not hasattr(value, 'shape'): return value
         if link == 'out': return tensor_like(value, self)
         if link not in self.positions:
-            return value.item() if not value.ndim and not value.flags.writeable else tensor_like(value)
+            return value.item() if not value.ndim and not writable(value) else tensor_like(value)
         edge = self.edges()[self.positions.index(link)]
         if edge.seq == -1:
             leaf = edge.ref()

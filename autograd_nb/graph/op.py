@@ -16,7 +16,7 @@ from types import FunctionType
 from numpy import add, asarray, generic, ndarray, ufunc as npufunc
 
 from ..arrays.dtypes import FROM_NUMPY, bfloat16, get_default_dtype, result_dtype, scalar_dtype
-from ..arrays.cupy_backend import FUSED, FUSED_RULES, Device, device_array, on, sent, twin
+from ..arrays.cupy_backend import FUSED, FUSED_RULES, HOSTED, Device, device_array, hosted, on, sent, special, twin
 from ..arrays.numpy_backend import CONSTANTS, constant, is_array, storage_of, sum_to
 from .errors import NO_MASKS, better_error, explain, inference_error, mixed_devices_error
 from .modes import LOCAL, SWITCH, Applied, tick
@@ -198,7 +198,8 @@ class Twin:
 
 def _far_kernel(op):
     "The kernel of `op` for a device's arrays: a fused one where there is one, else the twin of its own. Static arrays are sent along."
-    plain, quick = twin(op.definition), FUSED.get(op.name) if Device.fused else None
+    if op.name in HOSTED: return hosted(op.definition)
+    plain, quick = twin(op.definition), (FUSED.get(op.name) or special(op.name)) if Device.fused else None
     plain = getattr(plain, 'ufunc', plain)
     if quick is not None:
         def kernel(*arrays, **statics):
@@ -230,10 +231,16 @@ def _run_there(run):
     return run_there
 
 def _forget():
+    away = Device.array is not None
+    if away != _away[0]:
+        _away[0] = away
+        SWITCH.odd = True
+        SWITCH.shift(1 if away else -1)         # while there is a device, every operation looks closer
     for op in REGISTRY.values():
         op.far = None
         for key in [k for k in op.classes if k[-1] is True or k.__class__ is str and op.variadic]: del op.classes[key]
 
+_away = [False]
 Device.changed.append(_forget)
 
 def on_one_device(op, args):

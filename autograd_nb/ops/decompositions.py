@@ -613,7 +613,7 @@ def expm_arrays(x):
     "The exponential of stacks of matrices, all scaled alike."
     work = x.astype(np.result_type(x.dtype, np.float64))
     n = x.shape[-1]
-    norm = np.abs(work).sum(-2).max(initial=0) if x.size else 0
+    norm = float(np.abs(work).sum(-2).max()) if x.size else 0
     steps = max(0, math.ceil(math.log2(norm / 5.371920351148152))) if norm > 5.371920351148152 and np.isfinite(norm) else 0
     a = work / 2. ** steps
     eye, b = np.eye(n, dtype=work.dtype), _PADE

@@ -43,11 +43,11 @@ log_softmax.vjp(x=lambda g, out, *, dim: g - exp(out) * sum(g, dim=dim, keepdim=
 # %% ../../nbs/ops/06_nn.ipynb #634d4b2f
 def row_factors(target, classes, weight, ignore_index, reduction, dtype):
     "The factor of each row in the negative log-likelihood (one number if all are equal), and the targets with ignored ones replaced by a harmless 0."
-    if weight is None and target.size and not 0 <= ignore_index < classes and target.min() >= 0 and target.max() < classes:      # the usual case
+    if weight is None and xp.on_host and target.size and not 0 <= ignore_index < classes and target.min() >= 0 and target.max() < classes:      # the usual case
         return dtype.type(1 / target.size if reduction == 'mean' else 1), target
     keep = target != ignore_index
     safe = xp.where(keep, target, 0)
-    if safe.size and (safe.min() < 0 or safe.max() >= classes):
+    if xp.on_host and safe.size and (safe.min() < 0 or safe.max() >= classes):
         bad = safe[(safe < 0) | (safe >= classes)].flat[0]
         raise IndexError(f'Target {bad} is out of bounds. The targets must be class indices from 0 to {classes - 1}.')
     factor = (keep if weight is None else keep * weight[safe]).astype(dtype)

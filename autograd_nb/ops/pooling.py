@@ -47,7 +47,7 @@ def max_arrays(x, window, stride, padding, dilation, ceil_mode):
     best = x[seen_by(entries[0], outs, stride, dilation)].copy()
     which = xp.zeros(best.shape, np.int16 if len(entries) < 1 << 15 else np.int64)
     first_inside = any(padding)
-    nan = x.dtype.kind == 'f' and bool(np.isnan(best).any())
+    nan = x.dtype.kind == 'f' and (not xp.on_host or bool(np.isnan(best).any()))
     for k, entry in enumerate(entries[1:], 1):
         seen = x[seen_by(entry, outs, stride, dilation)]
         larger = xp.greater(seen, best)
@@ -61,7 +61,7 @@ def max_arrays(x, window, stride, padding, dilation, ceil_mode):
     corner = np.zeros(outs, np.int64)
     for i, (o, s, p, step) in enumerate(zip(outs, stride, padding, steps)): corner += ((np.arange(o) * s - p) * step).reshape(-1, *(1,) * (len(outs) - 1 - i))
     index = offsets[which] + corner
-    if first_inside and (best == low).any():             # nothing larger than the border: point at the first place inside
+    if first_inside and (not xp.on_host or (best == low).any()):             # nothing larger than the border: point at the first place inside
         inside = [np.maximum(-(-(p - np.arange(o) * s) // d), 0) * d for o, s, p, d in zip(outs, stride, padding, dilation)]
         first = corner.copy()
         for i, (v, step) in enumerate(zip(inside, steps)): first += (v * step).reshape(-1, *(1,) * (len(outs) - 1 - i))

@@ -6,7 +6,6 @@
 __all__ = ['into_memory', 'through_gates', 'lstm_cell']
 
 # %% ../../nbs/ops/15_recurrent.ipynb #d6be1ecb
-import numpy as np
 from ..arrays.numpy_backend import is_array, xp
 from ..graph.op import N, op
 from .pointwise import tanh

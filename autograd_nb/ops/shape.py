@@ -270,9 +270,7 @@ triu.vjp(x=lambda g, *, diagonal: triu(g, diagonal=diagonal))
 @op(jvp=linear, batch=shifted('dim1', 'dim2'), view=True, samples=[(N(3, 4), dict(offset=0, dim1=0, dim2=1)), (N(2, 3, 3), dict(offset=1, dim1=-2, dim2=-1))])
 def diagonal(x, *, offset=0, dim1=0, dim2=1):
     "The diagonals of the matrices in two dimensions, as a new last dimension."
-    out = np.diagonal(x, offset, dim1, dim2)
-    if x.flags.writeable: out.flags.writeable = True        # NumPy hands it out read-only
-    return out
+    return xp.diagonal(x, offset, dim1, dim2)
 diagonal.vjp(x=lambda g, x_shape, *, offset, dim1, dim2: diagonal_scatter(g, shape=x_shape, offset=offset, dim1=dim1, dim2=dim2))
 
 @op(jvp=linear, node='DiagEmbedBackward0', batch=lambda op, v, b, s: op(v[0], shape=(v[0].shape[0], *s['shape']), offset=s['offset'], dim1=shift(s['dim1'], len(s['shape'])), dim2=shift(s['dim2'], len(s['shape']))),
@@ -280,8 +278,6 @@ diagonal.vjp(x=lambda g, x_shape, *, offset, dim1, dim2: diagonal_scatter(g, sha
 def diagonal_scatter(g, *, shape, offset, dim1, dim2):
     "Zeros of `shape` with `g` on the diagonals: the transpose of `diagonal`."
     out = xp.zeros(shape, g.dtype)
-    view = np.diagonal(out, offset, dim1, dim2)
-    view.flags.writeable = True
-    view[...] = g
+    xp.diagonal(out, offset, dim1, dim2)[...] = g
     return out
 diagonal_scatter.vjp(g=lambda ct, *, offset, dim1, dim2: diagonal(ct, offset=offset, dim1=dim1, dim2=dim2))

@@ -18,7 +18,7 @@ from .shape import all_batched, pointwise, reshape
 # %% ../../nbs/ops/07_training.ipynb #622e6556
 def check_rows(indices, rows):
     if indices.dtype.kind not in 'iu': raise RuntimeError(f'Expected tensor for argument #1 \'indices\' to have one of the following scalar types: Long, Int; but got {indices.dtype} instead (while checking arguments for embedding)')
-    if indices.size and (indices.min() < 0 or indices.max() >= rows):
+    if xp.on_host and indices.size and (indices.min() < 0 or indices.max() >= rows):
         bad = indices[(indices < 0) | (indices >= rows)].flat[0]
         raise IndexError(f'index out of range in self: {bad} is not a row of a table with {rows} rows (0 to {rows - 1}).')
 
@@ -134,7 +134,7 @@ def _bce_slope_y(x, y, s): return weighted(clamp(log(1 - x), min=-100.) - clamp(
 @loss_op(_bce_slope, _bce_slope_y, node='BinaryCrossEntropyBackward0', samples=_samples(dict(weight=None), dict(weight=np.array([1., 2., .5, 1.])), x=lambda: N(3, 4, low=.1, high=.9), y=lambda: N(3, 4, low=0., high=1.)))
 def binary_cross_entropy(x, y, *, weight=None, reduction='mean'):
     "`-(y log x + (1 - y) log(1 - x))`, times `weight`, for probabilities `x`."
-    if x.size and not (x.min() >= 0 and x.max() <= 1): raise RuntimeError('all elements of input should be between 0 and 1. Apply sigmoid() first, or use binary_cross_entropy_with_logits.')
+    if xp.on_host and x.size and not (x.min() >= 0 and x.max() <= 1): raise RuntimeError('all elements of input should be between 0 and 1. Apply sigmoid() first, or use binary_cross_entropy_with_logits.')
     floor = x.dtype.type(-100)
     return summarised(weighted(-(y * xp.maximum(xp.log(x), floor) + (1 - y) * xp.maximum(xp.log1p(-x), floor)), weight), reduction)
 binary_cross_entropy.vjp(x=lambda g, x, y, *, weight, reduction: shared(_bce_slope(x, y, dict(weight=weight)), g, reduction), y=lambda g, x, y, *, weight, reduction: shared(_bce_slope_y(x, y, dict(weight=weight)), g, reduction))

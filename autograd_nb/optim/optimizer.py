@@ -18,6 +18,7 @@ from types import FunctionType
 
 import numpy as np
 
+from ..arrays.cupy_backend import is_far
 from ..arrays.dtypes import get_default_dtype
 from ..graph.modes import enable_grad
 from ..graph.node import JOURNAL, AccumulateGrad, TensorBase, announce, attach, tensor_like
@@ -397,7 +398,7 @@ class Elementwise(Optimizer):
                 g = node.grad if node.__class__ is AccumulateGrad else p.grad
                 if g is None: continue
                 active.append(p)
-                grads.append(g if g.__class__ is np.ndarray else g._array)
+                grads.append(g if g.__class__ is np.ndarray or is_far(g) else g._array)
             if not active: continue
             if group.get('capturable'): raise AssertionError("If capturable=True, params and state_steps must be on supported devices: ['cuda', 'xpu', 'hpu', 'privateuseone', 'xla']. Leave capturable out: there are no GPU graphs to capture here.")
             announce(*[p._array for p in active])

@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 import numpy as np
 
+from ..arrays.numpy_backend import is_array
 from ..graph.node import TensorBase, tensor_of
 
 # %% ../../nbs/testing/01_comparison.ipynb #5d2efa34
@@ -63,7 +64,7 @@ def _compare(a, e, options, allow_subclasses):
 
 def _alike(a, e, allow_subclasses):
     "Whether both can be made tensors, and one is of the other's kind."
-    if not all(isinstance(v, (TensorBase, np.ndarray)) for v in (a, e)): return False
+    if not all(isinstance(v, TensorBase) or is_array(v) for v in (a, e)): return False
     return isinstance(a, type(e)) or isinstance(e, type(a)) if allow_subclasses else type(a) is type(e)
 
 def _tensor(value): return value if isinstance(value, TensorBase) else tensor_of(value)

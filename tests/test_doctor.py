@@ -237,6 +237,16 @@ def test_vanishing_gradients():
     assert told.kinds == ["vanishing"] and "0.weight" in told["vanishing"].seen and told.layers[0].rms < told.layers[-1].rms
 
 
+def test_weak_weights_let_the_signal_fade_although_all_weights_get_equal_gradients():
+    torch.manual_seed(0)
+    model = nn.Sequential(*[m for _ in range(20) for m in (nn.Linear(32, 32, bias=False), nn.ReLU())], nn.Linear(32, 1))
+    with torch.no_grad():
+        for p in model.parameters():
+            nn.init.normal_(p, std=0.5 / 32**0.5) if p.ndim > 1 else p.zero_()
+    x = torch.randn(32, 32)
+    assert doctor(model, trained(model, lambda m: F.mse_loss(m(x), Y))).kinds == ["vanishing"]
+
+
 def test_exploding_gradients():
     torch.manual_seed(0)
     model = nn.Sequential(*[nn.Linear(8, 8) for _ in range(10)], nn.Linear(8, 1))

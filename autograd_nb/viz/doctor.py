@@ -154,8 +154,9 @@ class _Before:
 def _living(kinds): return [o for o in gc.get_objects() if isinstance(o, kinds)]
 def _held(optimizer): return [p for group in optimizer.param_groups for p in group['params']]
 
-# %% ../../nbs/viz/18_doctor.ipynb #062cdff0
+# %% ../../nbs/viz/18_doctor.ipynb #93b2696b
 _LOSSES = {'mse_loss', 'smooth_l1_loss', 'huber_loss', 'binary_cross_entropy', 'binary_cross_entropy_with_logits', 'sub', 'mul', 'kl_div'}
+_PRODUCTS = {'linear', 'addmm', 'mm', 'matmul', 'convolution'}
 _CUTS = re.compile(r'\.detach\(|\.detach_\(|\.data\b|\.item\(|\.numpy\(|\.tolist\(|no_grad|inference_mode|torch\.tensor\(|\bargmax\(|\.round\(|\.long\(|\.int\(|\.bool\(')
 
 def _here():
@@ -199,6 +200,7 @@ class _Use:
     nodes: list = field(default_factory=list)       # this step's nodes right after it
     norms: list = field(default_factory=list)       # of its gradient, by step
     rms: list = field(default_factory=list)
+    signals: list = field(default_factory=list)     # the root mean square of the gradients that arrive where it is used
     used: list = field(default_factory=list)        # the norm of what an optimiser was given
     updates: list = field(default_factory=list)
     bad: int = 0                    # steps with a gradient that is not finite
@@ -232,7 +234,7 @@ class _Watch:
 
     def forget(self):
         "Let go of everything that belongs to one step."
-        self.stack, self.scalars, self.troubles, self.task, self.kept, self.step_bad, self.this_backward = [], {}, {}, None, [], None, 0
+        self.stack, self.scalars, self.troubles, self.layers, self.task, self.kept, self.step_bad, self.this_backward = [], {}, {}, {}, None, [], None, 0
         for u in self.uses.values(): u.nodes, u.total = [], None
 
     # -- after each operation
@@ -251,6 +253,7 @@ class _Watch:
                 u.recorded = True
                 u.line = u.line or _here()
                 u.nodes.append(a.node)
+                if a.op in _PRODUCTS: self.layers[id(a.node)] = u
             elif quiet and a.op not in ('copied', 'filled', 'nought') and not self.this_backward:
                 self.quiet_ops += 1
                 u.quiet = u.quiet or _here()
@@ -332,6 +335,8 @@ class _Watch:
         if any(g is not None and not _finite(g) for g in grads_out) and all(g is None or _finite(g) for g in grads_in) and self.step_bad is None and self.bad_loss is None:
             known = self.troubles.get(id(step.node))
             self.step_bad = step.node.name(), getattr(getattr(step.node, 'op', None), 'name', ''), node_source(step.node), 'NaN' if any(g is not None and _nan(g) for g in grads_out) else 'infinity', None if known is None else known[1].what
+        u = self.layers.get(id(step.node))
+        if u is not None and grads_in[0] is not None and _finite(grads_in[0]): u.signals.append(_rms(grads_in[0]))
         if step.node.__class__ is AccumulateGrad:
             if grads_in[0] is not None: self.arrived(step.node.variable, grads_in[0])
             return
@@ -480,7 +485,7 @@ def _dead_end(node):
             return node_source(Here)
     return None
 
-# %% ../../nbs/viz/18_doctor.ipynb #c146980e
+# %% ../../nbs/viz/18_doctor.ipynb #fc147a01
 DEAD = 0.5          # a layer with more dead units than this share is ill
 RATIO = 1e4         # gradients of the first and the last weights may differ by this factor
 STEEP = 1e4         # a gradient longer than this many times its parameter explodes
@@ -622,14 +627,17 @@ def _depth(w, uses):
     last = max(r)
     silent = [u for u, x in zip(ways, r) if not any(u.rms)]
     if silent and last > 0 and not any(not alive.any() for *_, alive, _ in w.relus.values()): return Finding('vanishing', f'The gradient of {_names(silent)} is exactly zero in every step.', 'something saturates or multiplies by zero between these layers and the loss: look at the activations there.')
-    if last == 0: return None
-    first, end = r[0], r[-1]
-    told = [f'{u.name}: {number(x, 2)} per entry' for u, x in zip(ways, r)]
-    told = told if len(told) < 7 else [*told[:3], '…', *told[-3:]]
-    if first > 0 and end / first > RATIO and first <= min(x for x in r if x > 0) * 100:
-        return Finding('vanishing', f'On the way back from {ways[-1].name} to {ways[0].name} the gradients shrink by a factor of {end / first:.0e}. The first layers hardly learn.',
-                       'use ReLU or GELU in place of sigmoid and tanh, an initialisation that fits them (nn.init.kaiming_normal_, xavier_normal_), normalisation layers, or shortcuts around the layers.', [], told)
-    if end > 0 and first / end > RATIO: return Finding('exploding', f'On the way back from {ways[-1].name} to {ways[0].name} the gradients grow by a factor of {first / end:.0e}.', 'use a smaller initialisation (nn.init.kaiming_normal_, xavier_normal_) or normalisation layers; nn.utils.clip_grad_norm_(model.parameters(), 1.0) limits the damage.', [], told)
+    signals = [(u.name, _median(u.signals)) for u in ways if any(u.signals)]       # what arrives at the layers, and what their weights make of it
+    for what, sizes in ('gradients that arrive', signals), ('gradients of the weights', [(u.name, x) for u, x in zip(ways, r) if x]):
+        if len(sizes) < 2: continue
+        (top, first), (bottom, end) = sizes[0], sizes[-1]
+        if max(first / end, end / first) <= RATIO: continue
+        told = [f'{name}: {number(x, 2)} per entry' for name, x in sizes]
+        told = told if len(told) < 7 else [*told[:3], '…', *told[-3:]]
+        if end > first and first <= 100 * min(x for _, x in sizes):
+            return Finding('vanishing', f'On the way back from {bottom} to {top} the {what} shrink by a factor of {end / first:.0e}. The first layers hardly learn.',
+                           'use ReLU or GELU in place of sigmoid and tanh, an initialisation that fits them (nn.init.kaiming_normal_, xavier_normal_), normalisation layers, or shortcuts around the layers.', [], told)
+        if first > end: return Finding('exploding', f'On the way back from {bottom} to {top} the {what} grow by a factor of {first / end:.0e}.', 'use a smaller initialisation (nn.init.kaiming_normal_, xavier_normal_) or normalisation layers; nn.utils.clip_grad_norm_(model.parameters(), 1.0) limits the damage.', [], told)
 
 def _steep(w, uses):
     long = [(max(u.used or u.norms), u) for u in uses if u.norms and u.tensor._array.ndim >= 2]        # as the optimiser sees it: unscaled and clipped

@@ -207,8 +207,44 @@ def test_saving(tmp_path, ending):
 
 
 def test_saving_names_the_possible_endings(tmp_path):
-    with pytest.raises(ValueError, match=r"\.svg, \.dot, \.html or \.txt"):
+    with pytest.raises(ValueError, match=r"\.svg, \.dot, \.html, \.txt, \.png or \.pdf"):
+        draw(torch.tensor(1.0, requires_grad=True) * 2).save(tmp_path / "graph.jpeg")
+
+
+@pytest.mark.needs("dot")
+def test_saving_pixels(tmp_path):
+    picture = draw(torch.tensor(1.0, requires_grad=True) * 2)
+    assert picture.save(tmp_path / "graph.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    assert picture.save(tmp_path / "graph.pdf").read_bytes()[:5] == b"%PDF-"
+
+
+def test_pixels_without_dot_name_the_remedy(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(RuntimeError, match="not installed here: install Graphviz"):
         draw(torch.tensor(1.0, requires_grad=True) * 2).save(tmp_path / "graph.png")
+    assert not (tmp_path / "graph.png").exists()
+
+
+# Both directions -----------------------------------------------------------------------------------------------
+
+
+def test_gradients_come_back_along_every_edge_they_take():
+    x, w = torch.tensor([1.0, 2.0], requires_grad=True), torch.tensor([3.0, 4.0])
+    h = x * w
+    out = h.sum()
+    assert "ag-ret" not in draw(out).svg.split("</style>")[1]
+    picture = draw(out, gradients=True, saved=True, source=True)
+    body = picture.svg.split("</style>")[1]
+    assert body.count("ag-ret\"") == body.count("ag-go\"") == 2, "to h and to x, and not to the constant w"
+    assert x.grad is None and picture.records.named("x").grad.data.tolist() == [3, 4] and picture.records.named("h").grad.data.tolist() == [1, 1]
+    assert "8 B" in body and "h = x * w" in body
+    out.backward()
+
+
+def test_gradients_need_one_number():
+    x = torch.ones(2, requires_grad=True)
+    with pytest.raises(RuntimeError, match="grad can be implicitly created only for scalar outputs"):
+        draw(x * 2, gradients=True)
 
 
 # Large graphs --------------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from .picture import Picture, draw, tensor_html
 from .plots import Plot, plot
 from .records import graph_records
 from .tables import BackwardTable, backward_table
+from .unfolding import Unfolding, unfold
 
 # %% ../../nbs/viz/09_package.ipynb #902b1f41
-__all__ = ['BackwardTable', 'Debugger', 'Diagnosis', 'Folded', 'Jacobians', 'Ledger', 'Picture', 'Plot', 'backward_table', 'doctor', 'draw', 'fold', 'graph_records', 'jacobians', 'ledger', 'make_dot', 'make_dot_from_trace', 'memory_curve', 'memory_plot', 'plot', 'tensor_html']
+__all__ = ['BackwardTable', 'Debugger', 'Diagnosis', 'Folded', 'Jacobians', 'Ledger', 'Picture', 'Plot', 'Unfolding', 'backward_table', 'doctor', 'draw', 'fold', 'graph_records', 'jacobians', 'ledger', 'make_dot', 'make_dot_from_trace', 'memory_curve', 'memory_plot', 'plot', 'tensor_html', 'unfold']

@@ -56,7 +56,7 @@ class Folded:
     """The graph behind `tensors`, folded by module call. `view(focus)` is the graph inside the call `focus` (None: the whole) with inner calls as single cards; `tree` lists all calls that made nodes as
     (number, depth, qualified name, class name, nodes inside, bytes saved inside)."""
     def __init__(self, tensors, names: dict, limit: int = 100_000):
-        self.live = LiveGraph([tensors] if is_tensor(tensors) else tensors, names, limit)
+        self.live = tensors if isinstance(tensors, LiveGraph) else LiveGraph([tensors] if is_tensor(tensors) else tensors, names, limit)
         self.calls = Calls(names)
         g = self.live.graph
         self.users = {}
@@ -88,7 +88,7 @@ class Folded:
             if len(path) == len(at): home[n.id] = n.id; out.nodes.append(n); continue
             call = path[len(at)]
             if call not in groups:
-                groups[call] = NodeRec(fresh, 'group', '', self.calls.calls[call][3], self.calls.calls[call][2].rpartition('.')[2] or self.calls.calls[call][2], count=0); fresh += 1
+                groups[call] = NodeRec(fresh, 'group', '', self.calls.calls[call][3], self.calls.calls[call][2].rpartition('.')[2] or self.calls.calls[call][2], count=0, call=call); fresh += 1
                 out.nodes.append(groups[call])
             home[n.id] = groups[call].id
         for i, _, _, _, nodes, held in self.tree:
@@ -121,10 +121,14 @@ class Folded:
         while i is not None: path.append(i); i = self.calls.outer[i]
         return tuple(path[::-1])
 
-    def picture(self, focus=None, direction=None) -> Picture:
-        "One level as a picture."
+    def picture(self, focus=None, direction=None, **look) -> Picture:
+        "One level as a picture; `look`: what else a `Picture` is told."
         title = None if focus is None else '{2} ({3})'.format(*self.calls.calls[focus])
-        return Picture(self.view(focus), direction, title=title)
+        return Picture(self.view(focus), direction, **dict(title=title) | look)
+
+    def opens(self, number) -> bool:
+        "Is there anything to see inside the call: calls, or more than one node?"
+        return bool(self.inside(number)) or any(row[0] == number and row[4] > 1 for row in self.tree)
 
 def fold(*tensors, names=None, limit: int = 100_000) -> Folded:
     "The graph behind tensors, folded by the modules that `names` (None: the caller's variables) contain. Raises TypeError for anything but tensors."

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
 import numpy as np
+from ..graph.engine import walk
 from ..graph.node import JOURNAL
 from .style import Val, val, inline, shape_text, short_name, symbol, nbytes_text
 
@@ -46,6 +47,7 @@ class NodeRec:
     source: str | None = None      # 'notebook cell or file:line'
     count: int = 1                 # how many nodes a group stands for
     detail: tuple = ()             # what a group contains: ('240 × MulBackward0', …)
+    call: int | None = None        # which module call a group stands for
     @property
     def op(self): return short_name(self.node)
 
@@ -294,6 +296,16 @@ class LiveGraph:
     def forward_order(self):
         "The real nodes in the order in which they were made."
         return sorted(self.ops(), key=lambda n: getattr(n, 'seq', 0))
+    def fill_gradients(self):
+        "Run the backward pass for its gradients alone: every record gets the one that arrives there, the graph is kept, and the leaves' `.grad` is as before. Raises what `backward()` raises."
+        leaves = [(t, t.grad) for t, r in self.leaf_of.values() if r.kind == 'leaf']
+        try:
+            for t, _ in leaves: t.grad = None
+            for step in walk(self.tensors, retain_graph=True):
+                known = [g for g in step.grads_in if g is not None]
+                if len(known) == 1 and (id(step.node) in self.id_of or id(getattr(step.node, 'variable', None)) in self.leaf_of): self.rec(step.node).grad = val(array(known[0]))
+        finally:
+            for t, g in leaves: t.grad = g
     def tidy_constants(self):
         "Drop constants of which nothing is known, not even a value, where a node has other inputs."
         g = self.graph; ids = self._const_ids
@@ -363,14 +375,15 @@ class LiveGraph:
                 a = array(t); r = by_ptr.get((a.__array_interface__['data'][0], a.shape, a.strides))
                 if r is not None and r.name is None: r.name = k
 
-def graph_records(tensors, names=None, *, limit: int = LIMIT, max_nodes: int = 250) -> Graph:
+def graph_records(tensors, names=None, *, limit: int = LIMIT, max_nodes: int = 250, gradients: bool = False) -> Graph:
     """The graph behind one tensor or several, as plain records.
 
     `names`: a dict of variables to take names, values and gradients from; None means the variables of the caller.
-    Graphs of more than `max_nodes` nodes are summarised; at most `limit` nodes are read. Raises TypeError for anything but tensors."""
-    if names is None: names = caller_names()
-    g = LiveGraph([tensors] if is_tensor(tensors) else tensors, names, limit).graph
-    return summarise(g, max_nodes) if len(g.nodes) > max_nodes else g
+    Graphs of more than `max_nodes` nodes are summarised; at most `limit` nodes are read. `gradients=True` runs the backward pass for the gradients at all nodes, and changes nothing by it.
+    Raises TypeError for anything but tensors."""
+    live = LiveGraph([tensors] if is_tensor(tensors) else tensors, caller_names() if names is None else names, limit)
+    if gradients: live.fill_gradients()
+    return summarise(live.graph, max_nodes) if len(live.graph.nodes) > max_nodes else live.graph
 
 # %% ../../nbs/viz/01_records.ipynb #9e1773a7
 def levels(g: Graph) -> dict:

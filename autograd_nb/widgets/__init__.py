@@ -12,12 +12,12 @@ from .quizzes import Quiz, quiz
 # %% ../../nbs/widgets/06_package.ipynb #d25324e6
 _LATER = dict(gradcheck_view='gradchecks', Player='playback', player='playback', stepper='steppers', trace='steppers',
               Explorer='explorer', ExpressionError='explorer', explore='explorer', LivePlot='liveplots',
-              bucket='lessons', chain_slider='lessons', checkpoint_memory='memory', grow='lessons', playground='lessons', scalar_engine='lessons', switches='lessons', debug='debugging', unfold='unfolding', zero_grad_race='lessons')
+              bucket='lessons', chain_slider='lessons', checkpoint_memory='memory', grow='lessons', playground='lessons', scalar_engine='lessons', switches='lessons', debug='debugging', unfold='..viz.unfolding', zero_grad_race='lessons')
 
 def __getattr__(name):
     if name not in _LATER: raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
     import importlib
-    value = getattr(importlib.import_module(f'{__name__}.{_LATER[name]}'), name)
+    value = getattr(importlib.import_module(_LATER[name] if _LATER[name][0] == '.' else f'.{_LATER[name]}', __name__), name)
     globals()[name] = value
     return value
 

@@ -68,6 +68,7 @@ class DebuggerPanel(W.VBox):
         d = self.debugger
         slots = [] if d.at is None or d.done else [(f'input {k}', k) for k, g in enumerate(d.at.outgoing) if g is not None]
         self.slot.options = slots or [('–', None)]
+        self.slot.value = self.slot.options[0][1]            # a menu does not always take the first option by itself
         for name in ('step', 'run', 'finish', 'abandon'): self.buttons[name].disabled = d.done
         self.buttons['back'].disabled = not d.stops or d.done and not d.retain_graph
         self.apply.disabled = not slots

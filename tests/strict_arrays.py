@@ -9,6 +9,7 @@ Its arrays hold NumPy's, but are none: there is no way from one to the other tha
 import ctypes
 import functools
 import json
+import math
 import operator
 import shutil
 import subprocess
@@ -495,15 +496,20 @@ class ElementwiseKernel:
         reads = " ".join(f"const {_C[t]} {n} = {n}_[i];" for t, n in self.ins) + " ".join(f" {_C[t]}& {n} = {n}_[i];" for t, n in self.outs)
         self.source = f'extern "C" void run(long count, {pointers}) {{ for (long i = 0; i < count; i++) {{ {reads} {operation} }} }}'
 
-    def __call__(self, *arrays):
-        assert len(arrays) == len(self.ins)
-        for a, (t, _) in zip(arrays, self.ins):
-            assert a.__class__ is ndarray and a.dtype == t, f"{a.dtype} given for {t}"
+    def __call__(self, *args):
+        given, outs = args[: len(self.ins)], args[len(self.ins) :]
+        assert len(given) == len(self.ins) and len(outs) in (0, len(self.outs))
+        for a, (t, _) in zip(args, self.ins + self.outs):
+            assert a.__class__ is ndarray and a.dtype == t or isinstance(a, np.generic), f"{a!r} given for {t}"
         c = lambda t: {"float": np.float32, "double": np.float64}[_C[t]]
-        values = np.broadcast_arrays(*map(bare, arrays))
-        values = [np.ascontiguousarray(v, c(t)) for v, (t, _) in zip(values, self.ins)]
-        results = [np.empty(values[0].shape, c(t)) for t, _ in self.outs]
-        build(self.source)(ctypes.c_long(values[0].size), *[ctypes.c_void_p(v.ctypes.data) for v in values + results])
+        shape = np.broadcast_shapes(*[np.shape(bare(a)) for a in args])
+        values = [np.ascontiguousarray(np.broadcast_to(bare(a), shape), c(t)) for a, (t, _) in zip(given, self.ins)]
+        results = [np.array(bare(o), c(t)) for o, (t, _) in zip(outs, self.outs)] or [np.empty(shape, c(t)) for t, _ in self.outs]
+        build(self.source)(ctypes.c_long(math.prod(shape)), *[ctypes.c_void_p(v.ctypes.data) for v in values + results])
+        if outs:
+            for o, r in zip(outs, results):
+                o._a[...] = r
+            return outs[0] if len(outs) == 1 else outs
         made = [ndarray(r.astype(t)) for r, (t, _) in zip(results, self.outs)]
         return made[0] if len(made) == 1 else tuple(made)
 

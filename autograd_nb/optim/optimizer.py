@@ -18,7 +18,7 @@ from types import FunctionType
 
 import numpy as np
 
-from ..arrays.cupy_backend import is_far
+from ..arrays.cupy_backend import FUSED_STEPS, Device, is_far, there, twin
 from ..arrays.dtypes import get_default_dtype
 from ..graph.modes import enable_grad
 from ..graph.node import JOURNAL, AccumulateGrad, TensorBase, announce, attach, tensor_like
@@ -43,7 +43,7 @@ class Run:
     """Some parameters of one dtype that take their steps together.
 
     `kept`: for each parameter, the name, tensor and array of each part of its state, to see whether somebody has replaced one."""
-    __slots__ = ('params', 'where', 'shapes', 'dtype', 'size', 'values', 'grads', 'pieces', 'states', 'counts', 'kept', 'work', 'numbers', 'fresh', 'direct', 'blocks')
+    __slots__ = ('params', 'where', 'shapes', 'dtype', 'size', 'values', 'grads', 'pieces', 'states', 'counts', 'kept', 'work', 'numbers', 'fresh', 'direct', 'blocks', 'far')
 
     def __init__(self, params, where, names, counters, state, fresh):
         first = params[0]._array
@@ -53,14 +53,15 @@ class Run:
         counts = [p._array.size * (2 if first.dtype.kind == 'c' else 1) for p in params]
         ends = np.cumsum(counts).tolist()
         self.size, cuts = ends[-1], list(zip([0, *ends[:-1]], ends))
-        self.direct = len(params) == 1
+        self.direct, self.far = len(params) == 1, is_far(first)          # parameters on a device go one by one
+        lib = there if self.far else np
         self.values = self.grads = self.pieces = None
         if not self.direct:
             self.values, self.grads = np.empty(self.size, real), np.empty(self.size, real)
             self.pieces = [self._shaped(self.values[a:b], s) for (a, b), s in zip(cuts, self.shapes)]
         self.states, self.kept = [], [[] for _ in params]
         for name in names:
-            flat = np.zeros(self.size, real)
+            flat = lib.zeros(self.size, real)
             self.states.append(flat)
             for p, (a, b), shape, kept in zip(params, cuts, self.shapes, self.kept): self._adopt(state[p], name, self._shaped(flat[a:b], shape), kept)
         self.counts = []
@@ -69,10 +70,11 @@ class Run:
             self.counts.append(counts)
             for i, (p, kept) in enumerate(zip(params, self.kept)): self._adopt(state[p], name, counts[i:i + 1].reshape(()), kept)
         n = min(self.size, BLOCK)
-        self.work = [np.empty(n, real), np.empty(n, real)]
+        if self.far: n = self.size
+        self.work = [lib.empty(n, real), lib.empty(n, real)]
         numbers = np.empty(16, real)
         self.numbers = numbers, [numbers[i:i + 1].reshape(()) for i in range(16)]
-        self.blocks = None if self.size <= BLOCK else [slice(i, min(i + BLOCK, self.size)) for i in range(0, self.size, BLOCK)]
+        self.blocks = None if self.far or self.size <= BLOCK else [slice(i, min(i + BLOCK, self.size)) for i in range(0, self.size, BLOCK)]
 
     def _shaped(self, flat, shape): return (flat.view(self.dtype) if self.dtype.kind == 'c' else flat).reshape(shape)
 
@@ -82,7 +84,7 @@ class Run:
         t = held.get(name)
         if t is None: t = held[name] = tensor_like(array)
         else:
-            array[...] = t._array if isinstance(t, TensorBase) else t
+            array[...] = (t._array if is_far(t._array) == is_far(array) else t.cpu()._array if not is_far(array) else t.cuda()._array) if isinstance(t, TensorBase) else t
             if isinstance(t, TensorBase): t._array = array
             else: t = held[name] = tensor_like(array)
         kept.append((name, t, array))
@@ -97,10 +99,23 @@ class Run:
                 if held.get(name) is not t or t._array is not array: return False
         return True
 
+    def _go_there(self, optimizer, group, g, given):
+        "One step of a parameter on a device: by a fused kernel, or by the twin of `update`."
+        a = self.params[0]._array
+        values = a if a.flags.c_contiguous else there.ascontiguousarray(a)
+        flat, g = real_parts(values), real_parts(there.ascontiguousarray(g))
+        numbers = [flat.dtype.type(v) for v in given]
+        quick = FUSED_STEPS.get(type(optimizer).__name__) if Device.fused else None
+        if quick is None or quick(group, numbers, flat, g, self.states) is NotImplemented:
+            twin(type(optimizer).update)(optimizer, group, numbers + [None] * (16 - len(numbers)), flat, g, self.states, *self.work, self.fresh)
+        if values is not a: a[...] = values
+        return [a]
+
     def go(self, optimizer, group, grads):
         "Take one step. `grads`: the gradients (arrays) of all the group's active parameters."
         arrays = [p._array for p in self.params]
         given = optimizer.next_numbers(group, self.counts)
+        if self.far: return self._go_there(optimizer, group, grads[self.where[0]], given)
         held, numbers = self.numbers
         held[:len(given)] = given
         if self.direct:
@@ -114,7 +129,8 @@ class Run:
             chosen = [grads[i] for i in self.where]
             np.concatenate([real_parts(np.ascontiguousarray(c)) for c in chosen] if self.dtype.kind == 'c' else chosen, None, g)
         t, u = self.work
-        if self.blocks is None: optimizer.update(group, numbers, values, g, self.states, t, u, self.fresh)
+        if optimizer.at_once(group, numbers, values, g, self.states): pass
+        elif self.blocks is None: optimizer.update(group, numbers, values, g, self.states, t, u, self.fresh)
         else:
             for b in self.blocks:
                 part = values[b]
@@ -381,6 +397,10 @@ class Elementwise(Optimizer):
         "The numbers that `update` needs, as a tuple. `step`: how many steps this one makes (None without a step count); `counts`: an array with equal entries for each further counter, to be brought up to date."
         raise NotImplementedError
 
+    def at_once(self, group, n, p, g, states):
+        "`update` by a compiled loop, if there is one for these arrays; returns whether there was."
+        return False
+
     def update(self, group, n, p, g, states, t, u, fresh):
         "Update the flat arrays `p` and `states` in place from the gradients `g` (to be left as they are). `n`: the numbers, each as a 0-d array (and unused ones after them); `t` and `u`: two arrays to work in."
         raise NotImplementedError
@@ -426,7 +446,7 @@ class Elementwise(Optimizer):
         for i, p in enumerate(active):
             held = self._ready(group, p, names)
             counts = [held[c] for c in self.counters]
-            key = (p._array.dtype, self.is_fresh(held), *(float(c.item() if isinstance(c, TensorBase) else c) for c in counts), i if p._array.size > SMALL else -1)
+            key = (p._array.dtype, self.is_fresh(held), *(float(c.item() if isinstance(c, TensorBase) else c) for c in counts), i if p._array.size > SMALL or is_far(p._array) else -1)
             together.setdefault(key, []).append(i)
         return [Run([active[i] for i in where], where, names, self.counters, self.state, key[1]) for key, where in together.items()]
 

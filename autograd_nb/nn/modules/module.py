@@ -486,7 +486,9 @@ class Module:
             elif isinstance(a, TensorBase): dtype, device = a.dtype, a.device
             elif isinstance(a, (str, Device)): device = a
             elif a is not None and not isinstance(a, bool): raise TypeError(f'to() received an invalid combination of arguments - got ({type(a).__name__}), but expected a dtype, a device or a tensor')
-        if device is not None: check_device(device)
+        if device is not None:
+            check_device(device)
+            self._apply(lambda t: t.to(device, non_blocking=bool(kwargs.get('non_blocking'))))
         if dtype is None: return self
         if not (dtype.is_floating_point or dtype.is_complex): raise TypeError(f'nn.Module.to only accepts floating point or complex dtypes, but got desired dtype={dtype}')
         return self._apply(lambda t: t.to(dtype) if t.is_floating_point() or t.is_complex() else t)
@@ -497,7 +499,7 @@ class Module:
     def half(self): return self._floats('half')
     def bfloat16(self): return self._floats('bfloat16')
     def type(self, dst_type): return self._apply(lambda t: t.type(dst_type))
-    def cpu(self): return self
+    def cpu(self): return self._apply(lambda t: t.cpu())
     def cuda(self, device=None): return self._apply(lambda t: t.cuda(device))
     def share_memory(self): return self
     def compile(self, *args, **kwargs): "Accepted for programs that call it: operations are compiled when they are first used."
@@ -505,7 +507,7 @@ class Module:
     def to_empty(self, *, device, recurse=True):
         "Parameters and buffers with arbitrary numbers, on `device`."
         check_device(device)
-        return self._apply(lambda t: t.new_empty(t.shape), recurse=recurse)
+        return self._apply(lambda t: t.new_empty(t.shape, device=device), recurse=recurse)
 
     # -- state
 

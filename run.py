@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """One command for everything a reader or a contributor of this project does.
 
-    python run.py tutorial      open the book in JupyterLab
+    python run.py tutorial      open the book in JupyterLab, or any notebook: tutorial book/03_chain_rule.ipynb
     python run.py test          pass every test
     python run.py docs          build the documentation site
     python run.py bench         measure speed beside other libraries
@@ -281,11 +281,12 @@ def python(*arguments, **options):
 
 
 def tutorial(options):
+    notebook = chosen_notebook(options.notebook)
     environment()
     port = choose_port(options.port)
     token = secrets.token_hex(16)
     address = "http://127.0.0.1:{}".format(port)
-    link = "{}/lab/tree/{}?token={}".format(address, first_chapter(), token)
+    link = "{}/lab/tree/{}?token={}".format(address, notebook or first_chapter(), token)
     trust_notebooks()
     command = [str(PYTHON), "-m", "jupyterlab", "--no-browser", "--ServerApp.ip=127.0.0.1", "--ServerApp.port={}".format(port),
                "--ServerApp.port_retries=0", "--ServerApp.root_dir={}".format(ROOT / "nbs"),
@@ -338,6 +339,18 @@ def choose_port(wanted):
 def first_chapter():
     chapters = sorted((ROOT / "nbs" / "book").glob("[!._]*.ipynb"))
     return "book/" + chapters[0].name if chapters else "index.ipynb"
+
+
+def chosen_notebook(name):
+    "The notebook asked for, from nbs/ on; None if none was. It may be named from nbs/, from the clone, or by its file name alone."
+    if name is None:
+        return None
+    nbs = ROOT / "nbs"
+    found = [path for path in (nbs / name, ROOT / name, Path(name).resolve()) if path.is_file() and nbs in path.resolve().parents]
+    found = found or [path for path in notebook_paths() if Path(name).name in (path.name, path.stem)]
+    if not found:
+        raise Problem("there is no notebook {} in nbs/: the chapters are in nbs/book.".format(name))
+    return found[0].resolve().relative_to(nbs).as_posix()
 
 
 def trust_folder():
@@ -574,6 +587,7 @@ def parse(arguments):
         return sub
 
     sub = command(tutorial, "Open the book in JupyterLab.")
+    sub.add_argument("notebook", nargs="?", help="the notebook to open (default: the first chapter)")
     sub.add_argument("--no-browser", action="store_true", help="print the address instead of opening it")
     sub.add_argument("--port", type=int, help="serve at this port (default: the first free one from 8888 up)")
     command(test, "Pass every test. All arguments go to pytest.", passes_on=True)

@@ -22,25 +22,27 @@ PACKAGES = {
     },
     "mathjax@3.2.2": {"es5/tex-svg.js": ["."]},
 }
+MISSED = "without it widgets and formulas on the site need a network connection, and some tests are left out."
+CHECKER = {"axe-core@4.10.3": {"axe.min.js": ["."]}}  # what the tests look for barriers with
 
 
-def fetch(cache: Path) -> Path | None:
-    "The folder with the files of `PACKAGES`, filled on the first call; None where npm cannot fill it."
-    folder = cache / hashlib.sha256(repr(PACKAGES).encode()).hexdigest()[:12]
+def fetch(cache: Path, packages: dict = PACKAGES) -> Path | None:
+    "The folder with the files of `packages`, filled on the first call; None where npm cannot fill it. `cache` is for these packages alone."
+    folder = cache / hashlib.sha256(repr(packages).encode()).hexdigest()[:12]
     if (folder / "complete").exists():
         return folder
     npm = shutil.which("npm")
     if npm is None:
-        print("npm is not installed: widgets and formulas on the site will need a network connection.")
+        print(f"npm is not installed: {MISSED}")
         return None
     shutil.rmtree(cache, ignore_errors=True)
     folder.mkdir(parents=True)
-    for package, files in PACKAGES.items():
+    for package, files in packages.items():
         with tempfile.TemporaryDirectory() as work:
             done = subprocess.run([npm, "pack", package, "--silent"], cwd=work, capture_output=True, text=True)
             archives = list(Path(work).glob("*.tgz"))
             if done.returncode or not archives:
-                print(f"npm could not fetch {package}: widgets and formulas on the site will need a network connection.")
+                print(f"npm could not fetch {package}: {MISSED}")
                 return None
             with tarfile.open(archives[0]) as archive:
                 for member in archive:

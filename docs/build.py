@@ -18,6 +18,9 @@ import assets
 import execute
 import nbformat
 import pages
+import reference
+import social
+import speed
 from execute import NOTEBOOKS, ROOT
 from floors import FLOORS, FRONT_DOOR, floor_of
 
@@ -111,7 +114,7 @@ def book_and_library(notebooks: list[pages.Notebook]):
     chapters = [n for n in notebooks if n.document.startswith("book/")]
     library: dict[int, list[pages.Notebook]] = {}
     for notebook in notebooks:
-        if notebook in chapters or notebook.document == "index":
+        if notebook in chapters or notebook.document in ALONE:
             continue
         place = notebook.module if notebook.module is not None else notebook.document.rpartition("/")[0].replace("/", ".")
         floor = floor_of(place)
@@ -121,9 +124,20 @@ def book_and_library(notebooks: list[pages.Notebook]):
     return chapters, dict(sorted(library.items()))
 
 
-def contents(documents: list[str], hidden: bool = True) -> str:
+ALONE = ("index", "gallery")  # notebooks outside of the folders that have a place of their own
+LIFTED = ("ops/99_table",)  # of the library, but listed beside the reference
+SIDEBAR = {
+    "Learn": ["book/index", "gallery", "mistakes", "glossary"],
+    "Look up": ["reference/index", "cheatsheet", "ops/99_table", "benchmarks"],
+    "Inside": ["library/index", "contributing", "changelog"],
+}
+
+
+def contents(documents: list[str], hidden: bool = True, caption: str = "") -> str:
     "A table of contents for Sphinx."
     options = ":hidden:\n" if hidden else ":maxdepth: 1\n"
+    if caption:
+        options += f":caption: {caption}\n"
     return "```{toctree}\n" + options + "\n" + "\n".join(documents) + "\n```\n"
 
 
@@ -138,8 +152,20 @@ def floor_page(number: int, notebooks: list[pages.Notebook]) -> tuple[str, str]:
         title, what = "The package", "What `import autograd_nb as torch` brings in, from all floors."
     else:
         title, what, _ = FLOORS[number]
-    text = f"# {title}\n\n{what}\n\n{listing(notebooks)}\n{contents(['/' + n.document for n in notebooks])}"
+    text = f"# {title}\n\n{what}\n\n{listing(notebooks)}\n{contents(['/' + n.document for n in notebooks if n.document not in LIFTED])}"
     return f"library/{title.lower().replace(' ', '-')}", text
+
+
+def book_page(chapters: list[pages.Notebook]) -> str:
+    "The list of chapters: those with a number in reading order, then what stands beside them."
+    numbered = [n for n in chapters if n.path.name[0].isdigit()]
+    beside = [n for n in chapters if n not in numbered]
+    text = ("# The book\n\nEach chapter starts from a question, asks for your prediction, runs the smallest experiment that decides it, and ends with something new you can do. "
+            "Read in order, or begin where your question is.\n\n"
+            "{.chapters}\n" + listing(numbered))
+    if beside:
+        text += "\n## Beside the chapters\n\n" + listing(beside)
+    return text + "\n" + contents(["/" + n.document for n in numbered + beside])
 
 
 def write_source(notebooks: list[pages.Notebook], copies: dict[Path, Path]):
@@ -150,28 +176,33 @@ def write_source(notebooks: list[pages.Notebook], copies: dict[Path, Path]):
     floors = [floor_page(number, members) for number, members in library.items()]
     for name, text in floors:
         source.write(name + ".md", text)
-    source.write("book/index.md", "# The book\n\nEach chapter starts from a question, asks for your prediction, runs the smallest "
-                 "experiment that decides it, and ends with something new you can do.\n\n"
-                 f"{listing(chapters)}\n{contents(['/' + n.document for n in chapters])}")
+    source.write("book/index.md", book_page(chapters))
     source.write("library/index.md", "# The library\n\nThe notebooks below are the source of the package, floor by floor from the ground "
                  "up; an import only ever points down. Each page holds the reasons, the code and the API entries together; "
                  "the {ref}`index <genindex>` lists every name.\n\n"
                  f"{contents(['/' + name for name, _ in floors], hidden=False)}")
     source.write("mistakes.md", subprocess.run([sys.executable, str(DOCS / "mistakes.py")], stdout=subprocess.PIPE, encoding="utf-8", check=True).stdout)
+    source.write("benchmarks.md", speed.page())
+    for name in ("cheatsheet.md", "glossary.md"):
+        source.write(name, (DOCS / name).read_bytes())
+    for name, text in reference.Reference(names.full).pages().items():
+        source.write(name + ".md", text)
     for name in ("CONTRIBUTING.md", "CHANGELOG.md"):
         source.write(name.lower(), (ROOT / name).read_text(encoding="utf-8"))
 
     for notebook in notebooks:
         page = pages.page(nbformat.read(copies[notebook.path], 4), notebook, names)
         if notebook.document == "index":
-            toc = contents(["book/index", "library/index", "mistakes", "contributing", "changelog"])
+            toc = "\n".join(contents(documents, caption=caption) for caption, documents in SIDEBAR.items())
             page.cells.append(nbformat.v4.new_markdown_cell(toc, id="contents"))
         source.write(notebook.document + ".ipynb", nbformat.writes(page))
+        source.write(f"extra/notebooks/{notebook.document}.ipynb", notebook.path.read_bytes())
     for path in NOTEBOOKS.rglob("*"):
         if path.suffix in (".svg", ".png", ".jpg", ".gif", ".csv") and ".ipynb_checkpoints" not in path.parts:
             source.write(path.relative_to(NOTEBOOKS).as_posix(), path.read_bytes())
 
     source.write("conf.py", (DOCS / "conf.py").read_bytes())
+    source.write("_static/social.png", social.picture())
     for folder in (DOCS / "_static", assets.fetch(CACHE / "npm")):
         for path in folder.rglob("*") if folder else ():
             if path.is_file() and path.name != "complete":

@@ -1,8 +1,12 @@
 """Sphinx configuration. Facts about the package come from settings.ini."""
 
+import html
 import os
+import re
 from configparser import ConfigParser
 from pathlib import Path
+
+from docutils import nodes
 
 parser = ConfigParser(delimiters=["="])
 parser.read(Path(os.environ["AUTOGRAD_NB_ROOT"]) / "settings.ini", encoding="utf-8")
@@ -15,7 +19,7 @@ copyright = settings["copyright"]
 release = settings["version"]
 
 extensions = ["myst_nb", "sphinx_copybutton"]
-exclude_patterns = ["_build"]
+exclude_patterns = ["_build", "extra"]
 
 # Notebooks arrive executed; see build.py.
 nb_execution_mode = "off"
@@ -23,7 +27,7 @@ nb_merge_streams = True
 nb_code_prompt_show = "Show the code"
 nb_code_prompt_hide = "Hide the code"
 myst_enable_extensions = ["dollarmath", "amsmath", "colon_fence", "deflist", "fieldlist", "attrs_inline", "attrs_block"]
-myst_mathjax_classes = "tex2jax_process|mathjax_process|math|output_area|jupyter-widgets"
+myst_mathjax_classes = "tex2jax_process|mathjax_process|math|output_area|jupyter-widgets|ag-quiz"
 myst_heading_anchors = 3
 suppress_warnings = ["mystnb.unknown_mime_type"]
 
@@ -32,7 +36,8 @@ if (here / "_static" / "embed-amd.js").exists():
     nb_ipywidgets_js = {"require.js": {}, "embed-amd.js": {}}
 if (here / "_static" / "tex-svg.js").exists():
     mathjax_path = "tex-svg.js"
-    mathjax3_config = {"options": {"enableMenu": False}}
+# Formulas in quizzes stand between dollar signs, as in notebooks; everywhere else Sphinx marks them.
+mathjax3_config = {"options": {"enableMenu": False}, "tex": {"inlineMath": [["\\(", "\\)"], ["$", "$"]]}}
 
 # Names are shown short; links still use the full ones.
 add_module_names = False
@@ -43,19 +48,43 @@ html_theme = "sphinx_book_theme"
 html_static_path = ["_static"]
 html_favicon = "_static/icon.svg"
 html_css_files = ["site.css"]
-html_js_files = [("widgets.js", {"priority": 1})]
+html_js_files = [("widgets.js", {"priority": 1}), "access.js"]
 html_context = {"default_mode": "auto"}
-html_show_sourcelink = False
+html_show_sourcelink = html_copy_source = False
+html_baseurl = settings["doc_host"] + settings["doc_baseurl"] + "/"
+html_extra_path = ["extra"]  # the notebooks, to take along
 html_theme_options = {
     "repository_url": settings["git_url"],
     "repository_branch": settings["branch"],
     "path_to_docs": settings["nbs_path"],
     "use_repository_button": True,
-    "use_download_button": True,
+    "use_download_button": False,
     "home_page_in_toc": True,
     "show_navbar_depth": 1,
     "show_toc_level": 2,
     "navbar_persistent": [],  # the sidebar has the search field
     "footer_content_items": ["copyright"],
-    "launch_buttons": {"binderhub_url": "https://mybinder.org", "notebook_interface": "jupyterlab"},
 }
+
+
+def finish_page(app, name, template, context, doctree):
+    "What links to a page show elsewhere, and the scripts that only some pages need."
+    body = context.get("body", "")
+    if 'class="player"' in body:
+        app.add_js_file("player.js")
+    if "ag-quiz" in body:
+        app.add_js_file(app.config.mathjax_path, loading_method="defer")
+    title = project if name == "index" else re.sub("<[^>]+>", "", context.get("title", "")) + " – " + project
+    first = next((p for p in doctree.findall(nodes.paragraph) if len(p.astext()) > 40), None) if doctree else None
+    words = " ".join(first.astext().split()) if first and name != "index" else settings["description"]
+    words = words if len(words) <= 200 else words[:197].rpartition(" ")[0] + " …"
+    image = html_baseurl + "_static/social.png"
+    tags = {"og:type": "website", "og:site_name": project, "og:title": html.unescape(title), "og:description": words, "og:url": f"{html_baseurl}{name}.html", "og:image": image,
+            "og:image:width": "1200", "og:image:height": "630", "og:image:alt": "The graph of (3x + 2) squared with values going forward and gradients going back"}
+    lines = [f'<meta property="{key}" content="{html.escape(value)}" />' for key, value in tags.items()]
+    lines += [f'<meta name="description" content="{html.escape(words)}" />', '<meta name="twitter:card" content="summary_large_image" />']
+    context["metatags"] = context.get("metatags", "") + "\n".join(lines)
+
+
+def setup(app):
+    app.connect("html-page-context", finish_page)

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import nbformat
+import players
+import speed
 from execute import NOTEBOOKS, ROOT, directives
 from nbformat.v4 import new_markdown_cell
 
@@ -18,6 +20,9 @@ parser = ConfigParser(delimiters=["="])
 parser.read(ROOT / "settings.ini", encoding="utf-8")
 settings = parser["DEFAULT"]
 PACKAGE = settings["lib_name"]
+REPOSITORY, BRANCH = settings["git_url"], settings["branch"]
+GLOSSARY = ROOT / "docs" / "glossary.md"
+PLURALS = {"leaf": ("leaves",), "Hessian": ("Hessian matrix", "Hessian matrices"), "activation memory": ()}
 HIDDEN = {"hide", "default_exp"}
 EXPORTED = {"export", "exports", "exporti"}
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
@@ -58,7 +63,14 @@ def read(path: Path) -> Notebook:
             module = re.sub(r"(^|\.)__init__$", "", found["default_exp"])
         if EXPORTED & set(found):
             definitions |= {node.name: node for node in definitions_in(cell.source)}
-    return Notebook(path, title[1] if title else path.stem, summary[1] if summary else "", module, definitions)
+    return Notebook(path, title[1] if title else path.stem, summary[1] if summary else promise(text), module, definitions)
+
+
+def promise(text: str) -> str:
+    "The first sentence below the title, for a notebook without a summary."
+    paragraphs = [part for part in re.split(r"\n\s*\n", text) if part.strip() and not part.lstrip().startswith(("#", ">", "-", "|", "!", "<", "`"))]
+    found = re.match(r".+?[.!?](?=\s|$)", " ".join(paragraphs[0].split())) if paragraphs else None
+    return found[0] if found and found[0].count("`") % 2 == found[0].count("$") % 2 == 0 else ""
 
 
 def definitions_in(source: str) -> list[Definition]:
@@ -75,6 +87,7 @@ class Names:
 
     def __init__(self, notebooks: list[Notebook]):
         self.targets: dict[str, set[str]] = {}  # a way of writing it -> the full dotted names that could be meant
+        self.full: set[str] = set()
         self.notebooks = [n for n in notebooks if n.module is not None]
         for notebook in self.notebooks:
             for name, node in notebook.definitions.items():
@@ -85,6 +98,7 @@ class Names:
 
     def add(self, notebook: Notebook, name: str):
         full = f"{notebook.dotted}.{name}"
+        self.full.add(full)
         for written in {name, full, f"{notebook.module.rpartition('.')[2]}.{name}"}:
             self.targets.setdefault(written, set()).add(full)
 
@@ -108,18 +122,57 @@ class Names:
 
 # Prose ---------------------------------------------------------------------------------------------------------
 
+# Where no term is looked for: code, formulas, links, roles, HTML.
+PROTECTED = re.compile(r"(`[^`]*`|\$[^$]*\$|!?\[[^\]]*\]\([^)]*\)|\{[^}]*\}|<[^>]*>)")
+
+
+def terms() -> dict[str, str]:
+    "What the glossary explains: each way of writing it, in small letters -> the term."
+    found = {}
+    inside = False
+    for line in GLOSSARY.read_text(encoding="utf-8").splitlines():
+        if line.startswith("```"):
+            inside = line.startswith("```{glossary}")
+        elif inside and line and not line.startswith((" ", ":")):
+            for written in (line, line + "s", *PLURALS.get(line, ())):
+                found[written.lower()] = line
+    return found
+
+
+def explained(line: str, unexplained: dict[str, str]) -> str:
+    "The line with the first mention of each term made a link to the glossary; `unexplained` shrinks by those terms."
+    parts = PROTECTED.split(line)
+    for number in range(0, len(parts), 2):
+        if not unexplained:
+            break
+        pattern = re.compile(r"(?<![\w-])(" + "|".join(map(re.escape, sorted(unexplained, key=len, reverse=True))) + r")(?![\w-])", re.I)
+
+        def link(found: re.Match) -> str:
+            term = unexplained.get(found[1].lower())
+            if term is None:  # linked a moment ago
+                return found[1]
+            for written in [w for w, t in unexplained.items() if t == term]:
+                del unexplained[written]
+            return f"{{term}}`{found[1]} <{term}>`"
+
+        parts[number] = pattern.sub(link, parts[number])
+    return "".join(parts)
+
 BACKTICKED = re.compile(r"(?<![`\w\]}])`([A-Za-z_][\w.]*)(\(\))?`(?!`)")
 LINK = re.compile(r"(\]\()(?![a-z]+:|#|/)([^)\s#]+)")
 
 
-def linked(text: str, names: Names, here: Notebook) -> str:
-    "Markdown with backticked names of the package turned into links; code blocks and headings stay as they are."
-    lines, in_fence = [], False
+def linked(text: str, names: Names, here: Notebook, unexplained: dict[str, str] | None = None) -> str:
+    "Markdown with backticked names of the package, and terms of the glossary, turned into links; code blocks, formulas and headings stay as they are."
+    lines, in_fence, in_formula = [], False, False
     for line in text.splitlines():
         if line.lstrip().startswith(("```", "~~~", ":::")):
             in_fence ^= not line.lstrip().startswith(":::")
         elif not in_fence and not line.startswith(("    ", "#")):
             line = BACKTICKED.sub(lambda found: role(found, names, here), line)
+            if unexplained and not in_formula and "$$" not in line and not line.lstrip().startswith("<"):
+                line = explained(line, unexplained)
+        in_formula ^= not in_fence and line.count("$$") % 2
         lines.append(line)
     return "\n".join(lines)
 
@@ -140,7 +193,7 @@ def moved_links(text: str, here: Notebook) -> str:
             up = "../" * here.document.count("/")
             return f"{found[1]}{up}{place.name.lower()}"
         if ROOT in place.parents and NOTEBOOKS not in place.parents:
-            return f"{found[1]}{settings['git_url']}/blob/{settings['branch']}/{place.relative_to(ROOT).as_posix()}"
+            return f"{found[1]}{REPOSITORY}/blob/{BRANCH}/{place.relative_to(ROOT).as_posix()}"
         return found[0]
 
     return LINK.sub(target, text)
@@ -205,11 +258,22 @@ def directive(name: str, argument: str, options: list[str], body: str, fence: in
 def page(executed, here: Notebook, names: Names):
     "The notebook as the site shows it. `executed` is taken over and changed."
 
-    def text_of(markdown: str) -> str:
-        return linked(moved_links(markdown, here), names, here)
+    unexplained = terms() if here.document.startswith("book/") else {}
 
+    def text_of(markdown: str) -> str:
+        return linked(moved_links(markdown, here), names, here, unexplained)
+
+    if "widgets" in executed.metadata:
+        slim(executed.metadata.widgets)
+    style = hoisted(executed)
     cells = []
-    for cell in executed.cells:
+    for number, cell in enumerate(executed.cells):
+        if "readme" in cell.metadata.get("tags", ()):
+            continue
+        if here.document == "index":
+            cell = of_start_page(cell, executed.metadata)
+        elif number == 0 and cell.cell_type == "markdown":
+            cell.source = TITLE.sub(lambda found: f"{found[0]}\n\n{live_links(here)}\n", cell.source, count=1)
         if cell.cell_type == "markdown":
             cell.source = text_of(cell.source)
             cells.append(cell)
@@ -218,7 +282,74 @@ def page(executed, here: Notebook, names: Names):
         else:
             cells.append(cell)
     executed.cells = cells
+    if style:
+        cells.insert(1, new_markdown_cell(f"```{{raw}} html\n{style}\n```"))  # before all rules of single pictures, which it must not overrule
+    for number, cell in enumerate(cells):
+        cell.id = f"cell-{number}"  # new cells get random ones, and a page that seems to have changed is built again
+    if here.document == "index":
+        executed.metadata.pop("widgets", None)  # nothing is left that needs it
     return executed
+
+
+TITLE = re.compile(r"\A# .+(\n+> .+)*")
+
+
+def live_links(here: Notebook) -> str:
+    "How to run the notebook: in JupyterLab, on Binder, in Colab, or by taking the file along."
+    place = here.path.relative_to(ROOT).as_posix()
+    repository = REPOSITORY.removeprefix("https://github.com/")
+    up = "../" * here.document.count("/")
+    command = f"python run.py tutorial {here.path.relative_to(NOTEBOOKS).as_posix()}"
+    return ("```{raw} html\n"
+            '<div class="open-live"><span>Run it:</span>'
+            f'<details><summary>JupyterLab</summary><div>In a clone of the project:<pre>{command}</pre></div></details>'
+            f'<a href="https://mybinder.org/v2/gh/{repository}/{BRANCH}?urlpath=lab/tree/{place}">Binder</a>'
+            f'<details><summary>Colab</summary><div><a href="https://colab.research.google.com/github/{repository}/blob/{BRANCH}/{place}">Open in Colab</a> and run this first:'
+            f"<pre>%pip install git+{REPOSITORY}@{BRANCH}</pre></div></details>"
+            f'<a href="{up}notebooks/{here.document}.ipynb" download>Download</a></div>\n```')
+
+
+def of_start_page(cell, metadata):
+    "The cell with the benchmarks' figures in place of their mark, and with players that are there at once."
+    if cell.cell_type == "markdown":
+        cell.source = cell.source.replace(speed.MARK, speed.summary() + "\n\n[All figures](/benchmarks.md)")
+    for output in cell.get("outputs", ()):
+        view = output.get("data", {}).pop(players.WIDGET, None)
+        if view:
+            output.data["text/html"] = players.static(view["model_id"], metadata.widgets[STATE]["state"])
+    return cell
+
+
+STATE = "application/vnd.jupyter.widget-state+json"
+
+
+def slim(widgets):
+    "Leave out of the widgets' state what says nothing: layouts and styles carry dozens of empty settings each."
+    for model in widgets[STATE]["state"].values():
+        if model["model_name"] == "LayoutModel" or model["model_name"].endswith("StyleModel"):
+            model["state"] = {key: value for key, value in model["state"].items() if value is not None and not key.startswith(("_model", "_view"))}
+
+
+THEME = re.compile(r"<style>\.agnb\{--ag-ink.*?</style>", re.S)
+
+
+def hoisted(executed) -> str:
+    "Our pictures and players each bring the same rules for colours along; take them out of `executed`, and return them to be written once."
+    found = {}
+
+    def without(text: str) -> str:
+        for style in THEME.findall(text):
+            found.setdefault(style)
+        return THEME.sub("", text)
+
+    for cell in executed.cells:
+        for output in cell.get("outputs", ()):
+            if isinstance(output.get("data", {}).get("text/html"), str):
+                output.data["text/html"] = without(output.data["text/html"])
+    for model in executed.metadata.get("widgets", {}).get(STATE, {}).get("state", {}).values():
+        if model["model_name"] == "HTMLModel":
+            model["state"]["value"] = without(model["state"].get("value", ""))
+    return "".join(found)
 
 
 def shown(cell, here: Notebook, names: Names, text_of) -> list:

@@ -1,4 +1,4 @@
-"""Write README.md from nbs/index.ipynb with the outputs stored there.
+"""Write README.md from nbs/index.ipynb with the outputs stored there, and the figures of the stored benchmark results.
 
     python docs/readme.py README.md
 """
@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import nbformat
+import speed
 from nbconvert import MarkdownExporter
 
 # The target of a Markdown link or image that is neither absolute nor a place on the same page.
@@ -16,14 +17,14 @@ RELATIVE = re.compile(r"(\]\()(?![a-z]+:|#|/)([^)\s]+)")
 
 
 def visible(cell) -> bool:
-    "Whether readers should see the cell: it is not marked `#| hide`."
-    return not (cell.cell_type == "code" and re.match(r"#\| *(hide|default_exp)\b", cell.source))
+    "Whether readers should see the cell: it is not marked `#| hide`, nor meant for the site alone."
+    return "site" not in cell.metadata.get("tags", ()) and not (cell.cell_type == "code" and re.match(r"#\| *(hide|default_exp)\b", cell.source))
 
 
 def readable(cell):
     "The cell as it should look on a plain page: no directives, no picture files, links from the top folder."
     if cell.cell_type == "markdown":
-        cell.source = RELATIVE.sub(lambda m: m[1] + posixpath.normpath("nbs/" + m[2]), cell.source)
+        cell.source = RELATIVE.sub(lambda m: m[1] + posixpath.normpath("nbs/" + m[2]), cell.source).replace(speed.MARK, speed.summary())
     elif cell.cell_type == "code":
         cell.source = re.sub(r"^#\|.*\n?", "", cell.source, flags=re.M)
         cell.outputs = [o for o in cell.outputs if o.output_type == "stream" or "text/plain" in o.get("data", {})]

@@ -102,11 +102,12 @@ def view_meta(x, o):
 
 def geometry(view, base):
     "Where the array `view` lies in the memory of the array `base`, as arguments of `as_strided`."
-    item = base.itemsize
+    turned = base.dtype.kind != view.dtype.kind and base.dtype.kind + view.dtype.kind in 'cfc'       # real numbers that are parts of complex ones, or the reverse
+    item = view.itemsize if turned else base.itemsize
     start = address(base)
     lowest = start + builtins.sum(builtins.min(0, (n - 1) * s) for n, s in zip(base.shape, base.strides))
     if any_negative(base) or any_negative(view): raise RuntimeError('in-place writes through reversed views are not supported; write into a clone()')
-    return dict(size=view.shape, stride=tuple(s // item for s in view.strides), storage_offset=(address(view) - lowest) // item, layout=tuple(s // item for s in base.strides))
+    return dict(size=view.shape, stride=tuple(s // item for s in view.strides), storage_offset=(address(view) - lowest) // item, layout=tuple(s // base.itemsize for s in base.strides), turned=turned)
 
 def any_negative(a): return builtins.any(s < 0 for s in a.strides)
 
@@ -244,16 +245,23 @@ class CopySlices(Node):
         w, outs = self.window, ()
         part = REGISTRY['as_strided'](g, **w)
         if self.fn is not None:
-            try: outs = self.fn.run(part, keep)
+            try: outs = self._of_fn(part, lambda g: self.fn.run(g, keep))
             except AttributeError as error:
                 if error.obj is self.fn and error.name in self.fn.fields: raise freed_error(self.fn) from None
                 raise
-        return self._joined(g, outs, np.zeros(part.shape, g.dtype, like=g))
+        return self._joined(g, outs, np.zeros(part.shape, part.dtype, like=g))
 
     def run_graph(self, g):
         part = REGISTRY['as_strided'](g, **self.window)
-        outs = () if self.fn is None else self.fn.run_graph(part)
-        return self._joined(g, outs, tensor_like(np.zeros(part._array.shape, g._array.dtype, like=g._array)))
+        outs = () if self.fn is None else self._of_fn(part, self.fn.run_graph)
+        return self._joined(g, outs, tensor_like(np.zeros(part._array.shape, part._array.dtype, like=g._array)))
+
+    def _of_fn(self, part, run):
+        "What `run`, of the write's node, makes of `part`; complex rules are written as for real numbers, see `engine`."
+        dtype = part._array.dtype if isinstance(part, TensorBase) else part.dtype
+        if dtype.kind != 'c' or self.fn.op is None or not self.fn.op.holomorphic: return run(part)
+        outs = run(engine._conjugate(part))
+        return tuple(map(engine._conjugate, outs)) if outs.__class__ is tuple else engine._conjugate(outs)
 
     def _joined(self, g, outs, nothing):
         outs = outs if outs.__class__ is tuple else (outs,)

@@ -66,9 +66,11 @@ def owns_alone(array, extra=0):
 def storage_of(array):
     "The object that owns `array`'s memory: the same object for all arrays that share it."
     base = array.base
-    while base is not None and base.__class__ is ndarray:
+    while base is not None and (base.__class__ is ndarray or base.__class__ is _Strided):
         array, base = base, base.base
     return array if base is None else base
+
+_Strided = type(np.lib.stride_tricks.as_strided(np.zeros(1), (1,)).base)       # what `as_strided` puts between its result and the array
 
 # %% ../../nbs/arrays/02_numpy.ipynb #2eebd9df
 def sum_to(array, shape):

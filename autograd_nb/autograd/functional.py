@@ -8,6 +8,7 @@ __all__ = ['vjp', 'jvp', 'jacobian', 'hessian', 'vhp', 'hvp']
 # %% ../../nbs/autograd/05_functional.ipynb #eda0c382
 import numpy as np
 
+from ..arrays.cupy_backend import library_of
 from .gradient import grad
 from ..creation import zeros_like
 from ..functions import stack
@@ -125,8 +126,8 @@ def _basis(tensors):
     "For each tensor one starting gradient per entry of all of them, stacked: rows of the unit matrix in the tensors' shapes."
     total, start, found = sum(t.numel() for t in tensors), 0, []
     for t in tensors:
-        array = np.zeros((total, t.numel()), t._array.dtype)
-        array[start:start + t.numel()] = np.eye(t.numel())
+        array = library_of(t._array).zeros((total, t.numel()), t._array.dtype)
+        array[start:start + t.numel()] = library_of(t._array).eye(t.numel())
         start += t.numel()
         found.append(tensor_like(array.reshape(total, *t._array.shape)))
     return found
@@ -137,7 +138,7 @@ def _rows(outputs, inputs, create_graph, strict):
     for i, out in enumerate(outputs):
         columns = [[] for _ in inputs]
         for position in np.ndindex(out._array.shape):
-            start = np.zeros(out._array.shape, out._array.dtype)
+            start = library_of(out._array).zeros(out._array.shape, out._array.dtype)
             start[position] = 1
             grads = _grads((out,), inputs, (tensor_like(start),), create_graph, retain_graph=True)
             for k, (column, g, x) in enumerate(zip(columns, grads, inputs)):

@@ -17,7 +17,7 @@ import warnings
 import weakref
 from copy import copy
 
-from numpy import arange, broadcast_shapes, ndarray, zeros
+from numpy import arange, broadcast_shapes, complex64, ndarray, result_type, zeros
 from numpy.lib.stride_tricks import as_strided
 
 from ..arrays.numpy_backend import storage_of
@@ -669,7 +669,8 @@ def _forth(steps, v):
 def _back(steps, g):
     for op, statics, shape in reversed(steps):
         rule = op.rules[0]
-        g = rule.function(g, *[shape if rule.needs[n][2] == 'shape' else len(shape) for n in rule.positional], **{s: {**op.statics, **statics}[s] for s in rule.statics})
+        known = dict(shape=shape, ndim=len(shape), dtype=result_type(g.dtype.numpy, complex64))       # of views, only `real` asks for a dtype
+        g = rule.function(g, *[known[rule.needs[n][2]] for n in rule.positional], **{s: {**op.statics, **statics}[s] for s in rule.statics})
     return g
 
 def _closure_node(level, title, inputs, run, shape):
@@ -723,8 +724,10 @@ def _part(tangent, where):
     if tangent.__class__ in WRAPPERS:
         inner, n = tangent._value, 1
         for k in inner.shape[1:]: n *= k
+        if where.get('turned'): n = n * 2 if inner.is_complex() else n // 2
         return batched(_part(inner, {**where, 'size': (inner.shape[0], *where['size']), 'stride': (n, *where['stride'])}), tangent._level)
     flat = tangent._array.reshape(-1)
+    if where.get('turned'): flat = flat.view(f'f{flat.itemsize // 2}' if flat.dtype.kind == 'c' else f'c{flat.itemsize * 2}')
     return tensor_like(as_strided(flat[where['storage_offset']:], where['size'], [s * flat.itemsize for s in where['stride']]))
 
 def _become(x, level, tangent):

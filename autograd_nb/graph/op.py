@@ -255,7 +255,7 @@ def on_one_device(op, args):
             if array.device.id != index: raise mixed_devices_error(op, args)
         elif isinstance(array, ndarray):
             if array.ndim or op.promote is None: raise mixed_devices_error(op, args)
-            out[i] = REGISTRY['moved'](a, index=index, back=None)
+            out[i] = REGISTRY['moved'].general(a, index=index, back=None)
     return out
 
 # %% ../../nbs/graph/03_op.ipynb #b9791b13

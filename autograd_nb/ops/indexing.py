@@ -5,15 +5,16 @@
 # %% auto #0
 __all__ = ['indexed', 'full', 'basic_index', 'place', 'moved_batch', 'is_mask', 'front_dims', 'separated', 'index',
            'index_add_zeros', 'scatter_into', 'all_bool', 'at', 'gather', 'check_index', 'picked', 'scatter_add_zeros',
-           'scatter_add', 'memory_order', 'window', 'as_strided', 'as_strided_zeros', 'as_strided_scatter', 'zeros_of',
-           'index_put']
+           'scatter_add', 'memory_order', 'turned_dtype', 'window', 'as_strided', 'as_strided_zeros',
+           'as_strided_scatter', 'zeros_of', 'index_put']
 
 # %% ../../nbs/ops/05_indexing.ipynb #cc542728
 import numpy as np
 from ..arrays.numpy_backend import is_array, xp
 from ..graph.levels import watch_index
 from ..graph.node import TensorBase, tensor_like
-from ..graph.op import Fixed, N, linear, op
+from ..graph.op import Fixed, N, Z, linear, op
+from .pointwise import is_complex
 from .shape import all_batched, expand, permute, reshape, shift, sum_to_size, unsqueeze
 
 # %% ../../nbs/ops/05_indexing.ipynb #ded4d31a
@@ -176,6 +177,12 @@ def memory_order(x, layout):
     np.lib.stride_tricks.as_strided(flat, x.shape, [s * x.itemsize for s in layout])[...] = x
     return flat
 
+def turned_dtype(dtype):
+    "The complex dtype whose parts are of the real `dtype`, or the reverse."
+    return np.dtype(f'f{dtype.itemsize // 2}' if dtype.kind == 'c' else f'c{dtype.itemsize * 2}')
+
+def _turned(flat, turned): return flat.view(turned_dtype(flat.dtype)) if turned else flat
+
 def window(flat, size, stride, storage_offset):
     "The part of a flat array described by size, strides (in elements) and offset, as a writable view."
     return np.lib.stride_tricks.as_strided(flat[storage_offset:], size, [s * flat.itemsize for s in stride])
@@ -185,32 +192,35 @@ def _strided_batch(op, values, batched, statics):
     values = all_batched(op, values, batched)
     count, shape = values[0].shape[0], statics['shape'] if 'shape' in statics else values[0].shape[1:]
     size = int(np.prod(shape))
+    step = size if not statics.get('turned') else size * 2 if is_complex(values[0]) != ('shape' in statics) else size // 2
     if 'shape' in statics: statics = {**statics, 'shape': (count, *shape)}
-    return op(*values, **{**statics, 'size': (count, *statics['size']), 'stride': (size, *statics['stride']), 'layout': (size, *statics['layout'])})
+    return op(*values, **{**statics, 'size': (count, *statics['size']), 'stride': (step, *statics['stride']), 'layout': (size, *statics['layout'])})
 
-@op(jvp=linear, batch=_strided_batch, samples=[(N(3, 4), dict(size=(3,), stride=(4,), storage_offset=1, layout=(4, 1))), (N(3, 4), dict(size=(2, 2), stride=(1, 1), storage_offset=0, layout=(4, 1)))])
-def as_strided(x, *, size, stride, storage_offset, layout):
-    "The elements of `x`'s memory at the given offset and strides."
-    return window(memory_order(x, layout), size, stride, storage_offset).copy()
-as_strided.vjp(x=lambda g, x_shape, *, size, stride, storage_offset, layout: as_strided_zeros(g, shape=tuple(x_shape), size=size, stride=stride, storage_offset=storage_offset, layout=layout))
+@op(jvp=linear, batch=_strided_batch, holomorphic=False, samples=[(N(3, 4), dict(size=(3,), stride=(4,), storage_offset=1, layout=(4, 1))), (N(3, 4), dict(size=(2, 2), stride=(1, 1), storage_offset=0, layout=(4, 1))),
+    (Z(3), dict(size=(3,), stride=(2,), storage_offset=1, layout=(1,), turned=True))])
+def as_strided(x, *, size, stride, storage_offset, layout, turned=False):
+    "The elements of `x`'s memory at the given offset and strides. `turned`: complex numbers are seen as pairs of real ones, or pairs of real ones as complex; offset and strides count what is seen."
+    return window(_turned(memory_order(x, layout), turned), size, stride, storage_offset).copy()
+as_strided.vjp(x=lambda g, x_shape, *, size, stride, storage_offset, layout, turned: as_strided_zeros(g, shape=tuple(x_shape), size=size, stride=stride, storage_offset=storage_offset, layout=layout, turned=turned))
 
-@op(jvp=linear, batch=_strided_batch, samples=[(N(2, 2), dict(shape=(3, 4), size=(2, 2), stride=(1, 1), storage_offset=0, layout=(4, 1)))])
-def as_strided_zeros(g, *, shape, size, stride, storage_offset, layout):
+@op(jvp=linear, batch=_strided_batch, holomorphic=False, samples=[(N(2, 2), dict(shape=(3, 4), size=(2, 2), stride=(1, 1), storage_offset=0, layout=(4, 1)))])
+def as_strided_zeros(g, *, shape, size, stride, storage_offset, layout, turned=False):
     "Zeros of `shape` with `g` added where `as_strided` reads: its transpose."
-    flat = xp.zeros(int(np.prod(shape)), g.dtype)
+    whole = xp.zeros(int(np.prod(shape)), turned_dtype(g.dtype) if turned else g.dtype)
+    flat = _turned(whole, turned)
     places = window(xp.arange(flat.size), size, stride, storage_offset)
     np.add.at(flat, places, g)
-    return np.lib.stride_tricks.as_strided(flat, shape, [s * g.itemsize for s in layout]).copy()
-as_strided_zeros.vjp(g=lambda ct, *, size, stride, storage_offset, layout: as_strided(ct, size=size, stride=stride, storage_offset=storage_offset, layout=layout))
+    return np.lib.stride_tricks.as_strided(whole, shape, [s * whole.itemsize for s in layout]).copy()
+as_strided_zeros.vjp(g=lambda ct, *, size, stride, storage_offset, layout, turned: as_strided(ct, size=size, stride=stride, storage_offset=storage_offset, layout=layout, turned=turned))
 
-@op(jvp=linear, batch=_strided_batch, node='CopySlices', samples=[(N(3, 4), N(3), dict(size=(3,), stride=(4,), storage_offset=1, layout=(4, 1)))])
-def as_strided_scatter(x, src, *, size, stride, storage_offset, layout):
+@op(jvp=linear, batch=_strided_batch, holomorphic=False, node='CopySlices', samples=[(N(3, 4), N(3), dict(size=(3,), stride=(4,), storage_offset=1, layout=(4, 1)))])
+def as_strided_scatter(x, src, *, size, stride, storage_offset, layout, turned=False):
     "`x` with `src` written over the elements that `as_strided` would read."
     flat = memory_order(x, layout)
-    window(flat, size, stride, storage_offset)[...] = src
+    window(_turned(flat, turned), size, stride, storage_offset)[...] = src
     return np.lib.stride_tricks.as_strided(flat, x.shape, [s * x.itemsize for s in layout])
-as_strided_scatter.vjp(x=lambda g, src_shape, *, size, stride, storage_offset, layout: as_strided_scatter(g, zeros_of(g, src_shape), size=size, stride=stride, storage_offset=storage_offset, layout=layout),
-                       src=lambda g, *, size, stride, storage_offset, layout: as_strided(g, size=size, stride=stride, storage_offset=storage_offset, layout=layout))
+as_strided_scatter.vjp(x=lambda g, src_shape, *, size, stride, storage_offset, layout, turned: as_strided_scatter(g, zeros_of(g, src_shape).real if turned else zeros_of(g, src_shape), size=size, stride=stride, storage_offset=storage_offset, layout=layout, turned=turned),
+                       src=lambda g, *, size, stride, storage_offset, layout, turned: as_strided(g, size=size, stride=stride, storage_offset=storage_offset, layout=layout, turned=turned))
 
 def zeros_of(like, shape):
     "Zeros of `shape` in the dtype and kind (array or tensor) of `like`."

@@ -514,7 +514,7 @@ def is_number(x):
     return (x - x) == 0
 
 # %% ../../nbs/ops/08_special.ipynb #2c6830d5
-@op(jvp=linear, batch=pointwise, holomorphic=False, samples=[(Z(3, 4),), (Z(),)])
+@op(jvp=linear, batch=pointwise, view=True, holomorphic=False, samples=[(Z(3, 4),), (Z(),)])
 def imag(x):
     "The imaginary part."
     return x.imag
@@ -532,20 +532,22 @@ def _both(values, batched):
     from autograd_nb.ops.shape import all_batched
     return all_batched(None, values, batched)
 
-@op(jvp=linear, batch=lambda op, v, b, s: op(v[0]), holomorphic=False, samples=[(Z(3, 4),), (Z(),)])
+@op(jvp=linear, batch=lambda op, v, b, s: op(v[0]), view=True, holomorphic=False, samples=[(Z(3, 4),), (Z(),)])
 def view_as_real(x):
     "Real and imaginary parts as a new last dimension of size two."
     if x.dtype.kind != 'c': raise RuntimeError('view_as_real is only supported for complex tensors')
-    return xp.stack([x.real, x.imag], -1)
+    x = np.asarray(x)       # a NumPy scalar's parts have memory of their own
+    return np.lib.stride_tricks.as_strided(x.real, (*x.shape, 2), (*x.strides, x.itemsize // 2))
 view_as_real.vjp(x=lambda g: view_as_complex(g))
 
-@op(jvp=linear, batch=lambda op, v, b, s: op(v[0]), holomorphic=False, samples=[(N(3, 2),)])
+@op(jvp=linear, batch=lambda op, v, b, s: op(v[0]), view=True, holomorphic=False, samples=[(N(3, 2),)])
 def view_as_complex(x):
     "The complex numbers whose parts lie along the last dimension."
     if x.dtype.kind != 'f' or x.dtype.itemsize < 4: raise RuntimeError('view_as_complex is only supported for floating point tensors, but got a tensor of another dtype')
     if not x.ndim: raise RuntimeError('Input tensor must have one or more dimensions')
     if x.shape[-1] != 2: raise RuntimeError('Tensor must have a last dimension of size 2')
-    return (x[..., 0] + x.dtype.type(1) * 1j * x[..., 1]).astype(np.result_type(x.dtype, np.complex64))
+    if x.strides[-1] != x.itemsize: x = np.ascontiguousarray(x)
+    return x.view(np.result_type(x.dtype, np.complex64))[..., 0]
 view_as_complex.vjp(x=lambda g: view_as_real(g))
 
 def angle_rule(g, x):

@@ -32,6 +32,7 @@ import math
 import numpy as np
 
 from . import fft as T, functions as F, linalg as L, special as S
+from .arrays.cupy_backend import library_of
 from .arrays.dtypes import DTYPES, FROM_NUMPY, get_default_dtype
 from .arrays.numpy_backend import storage_of
 from .arrays.random import default_generator
@@ -40,6 +41,7 @@ from .graph.levels import WRAPPERS, Facade, looped
 from .graph.modes import LOCAL
 from .graph.node import TensorBase, tensor_like
 from .graph.op import REGISTRY
+from .ops.compiled import crew
 from .ops.indexing import check_index
 import autograd_nb.ops.decompositions
 import autograd_nb.ops.more_shape
@@ -50,7 +52,7 @@ _op = {name: op.call for name, op in REGISTRY.items()}
 
 _pair = functools.cache(F._pair)          # named tuples such as (values, indices), one class per name
 
-def _zeros(shape, x): return tensor_like(np.zeros(shape, x._array.dtype))
+def _zeros(shape, x): return tensor_like(library_of(x._array).zeros(shape, x._array.dtype))
 def _tuple(dim): return tuple(dim) if isinstance(dim, (tuple, list)) else dim
 def _name(function, name, doc):
     function.__name__ = function.__qualname__ = name
@@ -353,7 +355,7 @@ def index_fill(input, dim, index, value):
     d, n = dim_of(dim, input._array.ndim), input._array.shape
     if index.__class__ in WRAPPERS: mask = _op['any'](unsqueeze(index, 0) == tensor_like(np.arange(n[d])[:, None]), dim=1)
     else:
-        mask = np.zeros(n[d], bool)
+        mask = library_of(input._array).zeros(n[d], bool)
         try: mask[i] = True
         except IndexError: raise IndexError('index out of range in self') from None
         mask = tensor_like(mask)
@@ -570,7 +572,7 @@ def nanmedian(input, dim=None, keepdim=False, *, out=None):
 def _quantile(input, q, dim, keepdim, interpolation, ignore, name, out):
     if input._array.dtype.kind != 'f': raise RuntimeError(f'{name}() input tensor must be either float or double dtype')
     if interpolation not in ('linear', 'lower', 'higher', 'midpoint', 'nearest'): raise RuntimeError(f"{name}() interpolation must be one of linear, lower, higher, midpoint or nearest, but got {interpolation}")
-    qs = q._array if isinstance(q, TensorBase) else np.asarray(q, input._array.dtype)
+    qs = q._array if isinstance(q, TensorBase) else library_of(input._array).asarray(q, input._array.dtype)
     if qs.ndim > 1: raise RuntimeError(f'{name}() q must be a scalar or 1D tensor')
     if isinstance(q, TensorBase) and qs.dtype != input._array.dtype: raise RuntimeError(f'{name}() q tensor must be same dtype as the input tensor')
     if qs.size and not (qs.min() >= 0 and qs.max() <= 1): raise RuntimeError(f'{name}() q must be in the range [0, 1] but got {qs.item()}' if not qs.ndim else f'{name}() q values must be in the range [0, 1]')
@@ -580,7 +582,7 @@ def _quantile(input, q, dim, keepdim, interpolation, ignore, name, out):
     if not x._array.shape[d]: raise RuntimeError(f'{name}() input tensor must be non-empty')
     x = F.sort(movedim(x, d, -1), -1).values
     nan = _op['isnan'](x)
-    top = F.sum(~nan, -1, keepdim=True) - 1 if ignore else tensor_like(np.full((*x._array.shape[:-1], 1), x._array.shape[-1] - 1))
+    top = F.sum(~nan, -1, keepdim=True) - 1 if ignore else tensor_like(library_of(x._array).full((*x._array.shape[:-1], 1), x._array.shape[-1] - 1))
     rank = F.clamp(tensor_like(qs.reshape(-1).astype(np.float64)) * top, 0)
     if interpolation == 'nearest': rank = _op['round'](rank)
     below, above = _op['floor'](rank), _op['minimum'](_op['ceil'](rank), F.clamp(cast(top, DTYPES['float64']), 0))
@@ -754,7 +756,7 @@ def vander(x, N=None, increasing=False):
     "Powers of a vector's elements as columns, falling (or `increasing`)."
     n = x._array.size if N is None else N
     if n == 0: return _zeros((x._array.size, 0), x)
-    ones = tensor_like(np.ones((x._array.size, 1), x._array.dtype if x._array.dtype.kind != 'b' else np.int64))
+    ones = tensor_like(library_of(x._array).ones((x._array.size, 1), x._array.dtype if x._array.dtype.kind != 'b' else np.int64))
     rising = cat([ones, F.cumprod(expand(unsqueeze(x, 1), -1, n - 1), 1)], 1) if n > 1 else ones
     return rising if increasing else flip(rising, 1)
 
@@ -792,7 +794,7 @@ def renorm(input, p, dim, maxnorm, *, out=None):
     if n < 2: raise RuntimeError(f'renorm: input needs at least 2 dimensions, got {n} dimensions')
     d = dim_of(dim, n)
     size = _op['vector_norm'](input, ord=float(p), dim=tuple(i for i in range(n) if i != d), keepdim=True)
-    factor = where(size > maxnorm, maxnorm / (size + 1e-7), tensor_like(np.ones((), size._array.dtype)))
+    factor = where(size > maxnorm, maxnorm / (size + 1e-7), tensor_like(library_of(size._array).ones((), size._array.dtype)))
     return into(out, input * factor)
 
 def cov(input, *, correction=1, fweights=None, aweights=None):
@@ -921,21 +923,19 @@ def binomial(count, prob, generator=None):
 
 def fill(input, value):
     "A tensor of the shape of `input`, filled with one number."
-    return F.masked_fill(input, tensor_like(np.ones((), bool)), value)
+    return F.masked_fill(input, tensor_like(library_of(input._array).ones((), bool)), value)
 
 def get_num_threads():
-    "The number of threads used by matrix products, as far as it was set here."
-    return _threads[0]
+    "The number of threads that an operation uses."
+    return crew.size
 
 def set_num_threads(number):
-    "Let matrix products use so many threads. This needs the package threadpoolctl, which comes with scikit-learn; without it the number is only noted, and NumPy's own settings decide."
+    "Let operations use so many threads. For matrix products this needs the package threadpoolctl, which comes with scikit-learn; without it NumPy's own settings decide."
     if number <= 0: raise RuntimeError('set_num_threads expects a positive integer')
-    _threads[0] = number
+    crew.size = number
     try: from threadpoolctl import threadpool_limits
     except ImportError: return
     threadpool_limits(number)
-
-_threads = [1]
 
 # %% ../nbs/tensor/07_more.ipynb #e25129c6
 def _uniform(x, generator): return (generator or default_generator).uniform(x._array.shape, np.dtype('f8'))

@@ -11,6 +11,7 @@ import numpy as np
 from numpy import absolute, add, copyto, divide, maximum, minimum, multiply, negative, sign, sqrt, subtract, where
 
 from ..graph.node import TensorBase, tensor_like
+from ..ops.compiled import adam
 from .optimizer import Elementwise, counting_dtype, number
 
 # %% ../../nbs/optim/02_rules.ipynb #5046e827
@@ -99,6 +100,11 @@ class Adam(Elementwise):
     def numbers(self, group, step):
         lr, b1, b2, decay = number(group['lr']), number(group['betas'][0]), number(group['betas'][1]), number(group['weight_decay'])
         return lr / (1 - b1 ** step), (1 - b2 ** step) ** 0.5, 1 - b1, b2, 1 - b2, group['eps'], 1 - lr * decay if group['decoupled_weight_decay'] else decay
+
+    def at_once(self, group, n, p, g, states):
+        if group['amsgrad'] or group['maximize']: return False
+        decayed = group['weight_decay'] != 0
+        return adam(p, g, *states, n[:6], **({'shrink' if group['decoupled_weight_decay'] else 'decay': n[6]} if decayed else {}))
 
     def update(self, group, n, p, g, states, t, u, fresh):
         size, root, new1, b2, new2, eps, decay = n[:7]

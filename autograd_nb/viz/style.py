@@ -153,8 +153,9 @@ def short_name(node_name: str) -> str:
 
 @lru_cache(1024)
 def symbol(node_name: str, exponent=None) -> str:
-    "The sign drawn for a node: `×` for MulBackward0, `x²` for PowBackward0 with exponent 2, else the operation's name."
+    "The sign drawn for a node: `×` for MulBackward0, `x²` for PowBackward0 with exponent 2, else the operation's name. A `Function` of the reader's own (its node ends in 'Backward', without a number) keeps its name."
     op = short_name(node_name)
+    if node_name.endswith('Backward'): return node_name.split('::')[-1].removesuffix('Backward') or op
     if op == 'pow' and exponent is not None:
         n = number(float(exponent), 3).replace('−', '-')
         if len(n) <= 4: return 'x' + n.translate(_SUPERSCRIPT)

@@ -65,24 +65,31 @@ def table_css() -> str:
     "Rules for trace tables, to be used beside `css`."
     return rules('.agnb', {
         'table.ag-table': f'border-collapse:collapse;font:12px/1.35 {MONO};margin:8px 0;color:var(--ag-ink);background:none;border:0;width:auto;display:table',
-        '.ag-table th,.agnb .ag-table td': 'text-align:left;border:0;padding:4px 10px;background:none;white-space:nowrap',
+        '.ag-table th,.agnb .ag-table td': 'text-align:left;border:0;padding:4px 8px;background:none;white-space:nowrap',
         '.ag-table th': 'font-weight:600;color:var(--ag-muted);border-bottom:1.5px solid var(--ag-line);font-size:11px',
         '.ag-table td': 'vertical-align:top;border-bottom:1px solid var(--ag-edge);color:inherit',
         '.ag-table tbody tr': 'background:none', '.ag-table td.v': 'color:var(--ag-value);font-weight:600', '.ag-table td.g': 'color:var(--ag-grad);font-weight:600',
-        '.ag-table td small': 'color:var(--ag-muted);font-weight:400;font-size:11px', '.ag-table td div': 'min-height:1.35em'})
+        '.ag-table td small': 'color:var(--ag-muted);font-weight:400;font-size:11px', '.ag-table td div': 'min-height:1.35em', '.ag-table td div.two': 'min-height:2.7em'})
+
+def _two_lines(s, after=''):
+    "A text as HTML: the norm of a large array, where there is one, goes below its shape, so that the table stays narrow. `after`: HTML that stays on the first line."
+    head, mark, rest = esc(s).partition(' (norm ')
+    norm, _, tail = rest.partition(')')
+    return f'{head}{tail}{after}<br><small>norm {norm}</small>' if mark else head + after
 
 def table_html(rows: list, animated: bool = False) -> str:
     "The trace table as HTML. `animated`: rows carry the classes that `frame_css` switches."
     out = ['<table class="ag-table"><thead><tr>' + ''.join(f'<th scope="col">{h}</th>' for h in HEADS) + '</tr></thead><tbody>']
     for r in rows:
         def hide(s, k=r.k): return f'<span class="t t{k}">{s}</span>' if animated and s else s
-        def lines(items, hide=hide): return ''.join(f'<div>{hide(i)}</div>' for i in items)
+        tall = ['<br>' in _two_lines(a) + _two_lines(b) for a, b in zip(r.local, r.outgoing)]
+        def lines(items, hide=hide, tall=tall): return ''.join(f'<div{" class=two" if t else ""}>{hide(i)}</div>' for i, t in zip(items, tall))
         who = ' = '.join(esc(s) for s in (r.name, r.symbol) if s)
         node = f'{who}<br><small>{esc(r.node)}</small>' if who else esc(r.node)
-        passed = (f'{esc(o)} <small>→ {esc(t)}</small>' for o, t in zip(r.outgoing, r.to))
+        passed = (_two_lines(o, f' <small>→ {esc(t)}</small>') for o, t in zip(r.outgoing, r.to))
         row = f' class="ag-row a{r.k}"' if animated else ''
-        out.append(f'<tr{row}><td>{r.step}</td><td>{node}</td><td class="v">{esc(r.value)}</td><td class="g">{hide(esc(r.incoming))}</td>'
-                   f'<td>{lines(map(esc, r.local))}</td><td class="g">{lines(passed)}</td><td class="g">{hide(esc(r.into))}</td></tr>')
+        out.append(f'<tr{row}><td>{r.step}</td><td>{node}</td><td class="v">{_two_lines(r.value)}</td><td class="g">{hide(_two_lines(r.incoming))}</td>'
+                   f'<td>{lines(map(_two_lines, r.local))}</td><td class="g">{lines(passed)}</td><td class="g">{hide(_two_lines(r.into))}</td></tr>')
     return ''.join(out) + '</tbody></table>'
 
 class BackwardTable:

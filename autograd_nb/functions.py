@@ -26,7 +26,7 @@ from collections import namedtuple
 import sys
 import numpy as np
 
-from .arrays.cupy_backend import is_far
+from .arrays.cupy_backend import is_far, library_of
 from .arrays.dtypes import DTYPES, FROM_NUMPY, get_default_dtype, result_dtype, scalar_dtype, type_name
 from .arrays.numpy_backend import is_array
 from .graph.errors import broadcast_error, count_error, dim_error, dtypes_error, expand_error, join_error, kind_error, range_error, row_error, view_size_error
@@ -279,7 +279,7 @@ def _extreme(input, dim, keepdim, out, other, axis, name, ufunc, full, indices, 
         if not input._array.size: raise RuntimeError(f"{name}(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim with the 'dim' argument.")
         return into(out, _op[full](input))
     d = dim_of(dim, input._array.ndim)
-    if not input._array.ndim: return kind(input.clone(), tensor_like(np.zeros((), np.int64)))
+    if not input._array.ndim: return kind(input.clone(), tensor_like(library_of(input._array).zeros((), np.int64)))
     if not input._array.shape[d]: raise IndexError(f'{name}(): Expected reduction dim {d} to have non-zero size.')
     where = _op[indices](input.detach(), dim=d, keepdim=True)
     return into(out, kind(_op['picked'](input, where, dim=d, keepdim=keepdim, node=node), where if keepdim else where.squeeze(d)))
@@ -893,8 +893,8 @@ def scatter(input, dim, index, src=None, *, value=None, reduce=None):
     "A copy with `src` (a tensor or a number) put at `index` along `dim`."
     if value is not None: src = value
     d = dim_of(dim, input._array.ndim)
-    if reduce == 'add': return scatter_add(input, d, index, as_operand(src, input) if isinstance(src, TensorBase) else tensor_like(np.full(index._array.shape, src, input._array.dtype)))
-    if not isinstance(src, TensorBase): src = tensor_like(np.full(index._array.shape, src, input._array.dtype))
+    if reduce == 'add': return scatter_add(input, d, index, as_operand(src, input) if isinstance(src, TensorBase) else tensor_like(library_of(input._array).full(index._array.shape, src, input._array.dtype)))
+    if not isinstance(src, TensorBase): src = tensor_like(library_of(input._array).full(index._array.shape, src, input._array.dtype))
     elif src._array.dtype != input._array.dtype: raise RuntimeError('scatter(): Expected self.dtype to be equal to src.dtype')
     return _op['scatter'](input, src, index, dim=d)
 
@@ -928,7 +928,7 @@ def topk(input, k, dim=-1, largest=True, sorted=True):
     "The `k` largest (or smallest) elements along `dim`, and where they are."
     d = dim_of(dim, input._array.ndim)
     if k > (input._array.shape[d] if input._array.ndim else 1) or k < 0: raise RuntimeError('selected index k out of range')
-    if not input._array.ndim: return return_topk(input.clone(), tensor_like(np.zeros((), np.int64)))
+    if not input._array.ndim: return return_topk(input.clone(), tensor_like(library_of(input._array).zeros((), np.int64)))
     index = narrow(argsort(input.detach(), d, largest), d, 0, k)
     return return_topk(_op['picked'](input, index, dim=d, keepdim=True, node='TopkBackward0'), index)
 
@@ -937,7 +937,7 @@ def median(input, dim=None, keepdim=False):
     if dim is None:
         return _op['median'](input)
     d = dim_of(dim, input._array.ndim)
-    if not input._array.ndim: return return_median(input.clone(), tensor_like(np.zeros((), np.int64)))
+    if not input._array.ndim: return return_median(input.clone(), tensor_like(library_of(input._array).zeros((), np.int64)))
     index = narrow(argsort(input.detach(), d), d, (input._array.shape[d] - 1) // 2, 1)
     if input._array.dtype.kind == 'f':
         lost = _op['isnan'](input)
@@ -962,7 +962,7 @@ def one_hot(input, num_classes=-1):
     known = input.__class__ not in WRAPPERS
     n = int(input._array.max()) + 1 if num_classes == -1 else num_classes
     if known and input._array.size and (input._array.min() < 0 or input._array.max() >= n): raise RuntimeError('Class values must be smaller than num_classes.')
-    return cast(unsqueeze(input, -1) == tensor_like(np.arange(n)), DTYPES['int64'])
+    return cast(unsqueeze(input, -1) == tensor_like(library_of(input._array).arange(n)), DTYPES['int64'])
 
 # %% ../nbs/tensor/02_functions.ipynb #11deefcb
 def equal(input, other):

@@ -19,6 +19,7 @@ import math
 import numpy as np
 
 from . import functions as F
+from .arrays.cupy_backend import library_of
 from .arrays.dtypes import FROM_NUMPY
 from .functions import _pair, cast, dim_of, into, matmul, need_tensor
 from .graph.modes import LOCAL
@@ -76,7 +77,7 @@ def inv_ex(A, *, check_errors=False, out=None):
     need_matrix(A, 'linalg.inv_ex', True)
     info = _op['first_zero_pivot'](A.detach())
     if check_errors or info.__class__ in WRAPPERS or not info._array.any(): return into(out, return_inv_ex(inv(A), info))
-    return into(out, return_inv_ex(tensor_like(np.full_like(A._array, np.nan)), info))
+    return into(out, return_inv_ex(tensor_like(library_of(A._array).full_like(A._array, np.nan)), info))
 
 def _is_vector(A, B):
     "Whether PyTorch takes `B` as one vector per matrix of `A` rather than as matrices."
@@ -102,7 +103,7 @@ def solve_ex(A, B, *, left=True, check_errors=False, out=None):
     need_matrix(A, 'linalg.solve_ex', True)
     info = _op['first_zero_pivot'](A.detach())
     if check_errors or info.__class__ in WRAPPERS or not info._array.any(): return into(out, return_solve_ex(solve(A, B, left=left), info))
-    return into(out, return_solve_ex(tensor_like(np.full_like(B._array, np.nan)), info))
+    return into(out, return_solve_ex(tensor_like(library_of(B._array).full_like(B._array, np.nan)), info))
 
 def solve_triangular(A, B, *, upper, left=True, unitriangular=False, out=None):
     "The solution X of `A @ X = B` (of `X @ A = B` with left=False) for a triangular A, of which only the triangle is read."
@@ -161,7 +162,7 @@ def logdet(input):
     need_matrix(input, 'linalg.slogdet', True)
     s, l = _op['slogdet'](input)
     if s._array.dtype.kind == 'c': return l + REGISTRY['log'].call(s)
-    return F.where(s < 0, tensor_like(np.full((), np.nan, l._array.dtype)), l)
+    return F.where(s < 0, tensor_like(library_of(l._array).full((), np.nan, l._array.dtype)), l)
 
 def cholesky(A, *, upper=False, out=None):
     "The lower (or `upper`) triangular factor of symmetric positive definite matrices. Raises LinAlgError for others."
@@ -183,7 +184,7 @@ def cholesky_ex(A, *, upper=False, check_errors=False, out=None):
                 except np.linalg.LinAlgError:
                     info[i] = k
                     break
-        L = tensor_like(np.full_like(A._array, np.nan))
+        L = tensor_like(library_of(A._array).full_like(A._array, np.nan))
     return into(out, return_cholesky_ex(L, tensor_like(info)))
 
 def adjoint(A):
@@ -208,8 +209,8 @@ def lu_factor_ex(A, *, pivot=True, check_errors=False, out=None):
     m, n = A._array.shape[-2:]
     k = builtins.min(m, n)
     low = F.tril(L, -1)
-    packed = F.cat([F.narrow(low, -1, 0, k), tensor_like(np.zeros((*A._array.shape[:-1], n - k), A._array.dtype))], -1) if n > k else low
-    top = F.cat([U, tensor_like(np.zeros((*A._array.shape[:-2], m - k, n), A._array.dtype))], -2) if m > k else U
+    packed = F.cat([F.narrow(low, -1, 0, k), tensor_like(library_of(A._array).zeros((*A._array.shape[:-1], n - k), A._array.dtype))], -1) if n > k else low
+    top = F.cat([U, tensor_like(library_of(A._array).zeros((*A._array.shape[:-2], m - k, n), A._array.dtype))], -2) if m > k else U
     info = _op['first_zero'](U.detach())
     if check_errors and info._array.any(): raise LinAlgError(f'torch.linalg.lu_factor_ex: U[{info._array.max()},{info._array.max()}] is zero and using it on lu_solve would result in a division by zero.')
     return into(out, return_lu_factor_ex(packed + top, F.narrow(_op['exchanges'](P.detach()), -1, 0, k), info))
@@ -238,7 +239,7 @@ def lu_unpack(LU_data, LU_pivots, unpack_data=True, unpack_pivots=True):
     m, n = LU_data._array.shape[-2:]
     k = builtins.min(m, n)
     P = cast(_op['exchanged'](LU_pivots, count=m), FROM_NUMPY[LU_data._array.dtype])
-    L = F.tril(F.narrow(LU_data, -1, 0, k), -1) + tensor_like(np.eye(m, k, dtype=LU_data._array.dtype))
+    L = F.tril(F.narrow(LU_data, -1, 0, k), -1) + tensor_like(library_of(LU_data._array).eye(m, k, dtype=LU_data._array.dtype))
     return return_lu_unpack(P, L, F.triu(F.narrow(LU_data, -2, 0, k)))
 
 def householder_product(A, tau, *, out=None):
@@ -434,7 +435,7 @@ def vander(x, N=None):
     if not x._array.ndim: x = F.reshape(x, 1)
     n = x._array.shape[-1] if N is None else N
     if N is not None and N <= 1: raise RuntimeError('N must be greater than 1.')
-    ones = tensor_like(np.ones((*x._array.shape, 1), x._array.dtype))
+    ones = tensor_like(library_of(x._array).ones((*x._array.shape, 1), x._array.dtype))
     return F.cat([ones, F.cumprod(F.expand(F.unsqueeze(x, -1), *x._array.shape, n - 1), -1)], -1) if n > 1 else ones
 
 def tensorinv(A, ind=2, *, out=None):

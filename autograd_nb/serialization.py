@@ -19,6 +19,7 @@ import numpy as np
 from .arrays.dtypes import dtype as Dtype
 from .arrays import dtypes as _dtypes
 from .arrays.numpy_backend import storage_of
+from .cuda import is_available
 from .functions import Size
 from .graph.node import TensorBase, tensor_like
 from .nn.parameter import Buffer, Parameter
@@ -97,7 +98,8 @@ class _Writer:
             if id(x) in self.seen: return {'!': 'same', 'name': self.seen[id(x)]}
             more = {'kind': 'Parameter'} if isinstance(x, Parameter) else {'kind': 'Buffer'} if isinstance(x, Buffer) else {}
             if x.requires_grad != isinstance(x, Parameter): more['requires_grad'] = x.requires_grad
-            out = self.tensor(x._array, path, **more)
+            if x.is_cuda: more['device'] = str(x.device)
+            out = self.tensor(x.numpy(force=True) if x.is_cuda else x._array, path, **more)
             self.seen[id(x)] = out['name']
             return out
         if isinstance(x, np.ndarray): return self.tensor(x, path, kind='array')
@@ -212,7 +214,7 @@ def _load(file, map_location, path):
         kind = x.get('kind')
         if kind == 'array': return a
         if kind == 'number': return a[()]
-        t = _placed(tensor_like(a), map_location)
+        t = _placed(tensor_like(a), map_location, x.get('device', 'cpu'))
         if kind == 'Parameter': t = Parameter(t, requires_grad=x.get('requires_grad', True))
         elif kind == 'Buffer': t = Buffer(t)
         elif x.get('requires_grad'): t.requires_grad_()
@@ -220,11 +222,14 @@ def _load(file, map_location, path):
         return t
     return _decode(about['shape'], tensor)
 
-def _placed(t, map_location):
-    "`t` on the device that `map_location` asks for."
-    if map_location is None: return t
+def _placed(t, map_location, location='cpu'):
+    "`t`, which was saved on the device `location`, on the one that `map_location` asks for."
     if callable(map_location) and not isinstance(map_location, Device):
-        moved = map_location(t, 'cpu')
-        return t if moved is None else moved
-    if isinstance(map_location, Mapping): map_location = map_location.get('cpu', 'cpu')
-    return t.to(map_location)
+        moved = map_location(t, location)
+        if moved is not None: return moved
+        map_location = None
+    if isinstance(map_location, Mapping): map_location = map_location.get(location, location)
+    if map_location is None: map_location = location
+    if location != 'cpu' and str(map_location) == location and not is_available():
+        raise RuntimeError("Attempting to deserialize object on a CUDA device but torch.cuda.is_available() is False. If you are running on a CPU-only machine, please use torch.load with map_location=torch.device('cpu') to map your storages to the CPU.")
+    return t if str(map_location) == 'cpu' else t.to(map_location)

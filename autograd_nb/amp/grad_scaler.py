@@ -14,6 +14,7 @@ from enum import Enum
 import numpy as np
 
 from .. import cuda
+from ..arrays.cupy_backend import is_far, there
 from ..arrays.dtypes import float16, float32, int32
 from ..creation import full
 from ..graph.node import JOURNAL, TensorBase
@@ -71,9 +72,16 @@ class GradScaler:
                 if p.grad is None: continue
                 if not allow_fp16 and p.grad.dtype is float16: raise ValueError('Attempting to unscale FP16 gradients.')
                 grads.append(p.grad._array)
+        found = None                    # on a device: asked once, at the end
         for g in grads:
+            if is_far(g):
+                bad = (~there.isfinite(g)).any()
+                found = bad if found is None else found | bad
+                if factor != 1.0: g *= g.dtype.type(factor)
+                continue
             if not np.isfinite(np.add.reduce(g, axis=None, dtype=None if g.dtype.itemsize > 2 else np.float32)) and not np.isfinite(g).all(): found_inf.fill_(1.0)      # a finite sum is proof enough
             if factor != 1.0: np.multiply(g, g.dtype.type(factor), out=g)
+        if found is not None and bool(found): found_inf.fill_(1.0)
         if factor != 1.0: JOURNAL.note_all(grads, 'GradScaler.unscale_')
         return {found_inf.device: found_inf} if grads else {}
 

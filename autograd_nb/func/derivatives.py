@@ -10,6 +10,7 @@ __all__ = ['Trace', 'vjp', 'grad_and_value', 'grad', 'jvp', 'linearize', 'jacrev
 import functools
 import numpy as np
 
+from ..arrays.cupy_backend import library_of
 from ..arrays.numpy_backend import is_array
 from ..functions import movedim, reshape, stack
 from .batching import vmap
@@ -296,7 +297,7 @@ def linearize(func, *primals):
     if ordinary:
         out, pull, _ = _vjp(func, primals, tuple(range(len(primals))), False)
         outs, out_spec = tree_flatten(out)
-        placeholders = tuple(tensor_like(np.zeros(o._array.shape, o._array.dtype)) for o in outs)
+        placeholders = tuple(tensor_like(library_of(o._array).zeros(o._array.shape, o._array.dtype)) for o in outs)
         _, again, _ = _vjp(lambda *u: pull(tree_unflatten(u, out_spec)), placeholders, tuple(range(len(placeholders))), False)
     else: out = func(*primals)
     def push(*tangents):
@@ -320,8 +321,9 @@ def _unit(leaves):
     total, start, out = sum(x.numel() for x in leaves), 0, []
     for x in leaves:
         n = x.numel()
-        rows = np.zeros((total, n), x._array.dtype)
-        rows[np.arange(start, start + n), np.arange(n)] = 1
+        lib = library_of(x._array)
+        rows = lib.zeros((total, n), x._array.dtype)
+        rows[start:start + n] = lib.eye(n, dtype=x._array.dtype)
         out.append(tensor_like(rows.reshape(total, *x.shape)))
         start += n
     return out, [x.numel() for x in leaves]

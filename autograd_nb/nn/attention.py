@@ -14,7 +14,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from .. import functions as F
-from ..arrays.random import default_generator
+from ..tensor import chance_of
 from ..graph.modes import castable
 from ..graph.levels import draw
 from ..graph.node import TensorBase, tensor_like
@@ -31,7 +31,7 @@ def _dropped(weights, p):
     "Dropout of attention weights, with a mask drawn as PyTorch draws it."
     if p == 1: return weights * 0.
     a = weights._array
-    return weights * draw(lambda shape: (default_generator.uniform(shape, np.dtype('f8')) < 1 - p).astype(a.dtype) / a.dtype.type(1 - p), a.shape)
+    return weights * draw(lambda shape: (chance_of(a).uniform(shape, np.dtype('f8')) < 1 - p).astype(a.dtype) / a.dtype.type(1 - p), a.shape)
 
 def weigh(query, key, attn_mask, dropout_p, is_causal, scale):
     "The weights of a query's keys."

@@ -22,8 +22,10 @@ import warnings
 import numpy as np
 
 from .. import functions as F
+from ..arrays.cupy_backend import library_of
 from ..arrays.random import default_generator
 from ..functions import need_tensor, one_hot  # noqa: F401
+from ..tensor import chance_of
 from ..graph.errors import dtypes_error, kind_error
 from ..graph.levels import Facade, draw
 from ..graph.modes import LOCAL, castable, no_grad
@@ -144,14 +146,15 @@ def dropout(input, p=0.5, training=True, inplace=False):
 def _bernoulli(shape, p, like=None):
     "True with probability `p`. Numbers are drawn in the order of `like`'s memory, as PyTorch does."
     order = None if like is None or like.flags.c_contiguous or like.shape != tuple(shape) else np.argsort([-s for s in like.strides], kind='stable')
-    if order is None: return default_generator.uniform(shape, np.dtype('f8')) < p
-    return (default_generator.uniform(tuple(shape[i] for i in order), np.dtype('f8')) < p).transpose(np.argsort(order))
+    chance = chance_of(like)
+    if order is None: return chance.uniform(shape, np.dtype('f8')) < p
+    return (chance.uniform(tuple(shape[i] for i in order), np.dtype('f8')) < p).transpose(np.argsort(order))
 
 def _masked(input, shape, p, training, inplace=False):
     need_tensor(input, 'dropout')
     if p == 0 or not training or not input._array.size: return input
     dtype = input._array.dtype
-    noise = draw(lambda shape: np.zeros(shape, dtype) if p == 1 else (_bernoulli(shape, 1 - p, None if LOCAL.modes.transforms else input._array).astype(dtype) / dtype.type(1 - p)).astype(dtype), shape)
+    noise = draw(lambda shape: library_of(input._array).zeros(shape, dtype) if p == 1 else (_bernoulli(shape, 1 - p, None if LOCAL.modes.transforms else input._array).astype(dtype) / dtype.type(1 - p)).astype(dtype), shape)
     return input.mul_(noise) if inplace else _op['mul'](input, noise)
 
 def _alpha_masked(input, shape, p, training, inplace):
@@ -267,10 +270,11 @@ def batch_norm(input, running_mean, running_var, weight=None, bias=None, trainin
         out = _op['normalise'](input, dim=dims, eps=eps, node='NativeBatchNormBackward0')
         if a.__class__ is Facade: _track_batch(input.detach(), running_mean, running_var, dims, momentum)
         elif running_mean is not None or running_var is not None:
-            average = np.add.reduce(a, dims) / a.dtype.type(count)
+            add = library_of(a).add
+            average = add.reduce(a, dims) / a.dtype.type(count)
             away = a - average.reshape(layout)
             if running_mean is not None: _track(running_mean, average, momentum)
-            if running_var is not None: _track(running_var, np.add.reduce(away * away, dims) / a.dtype.type(count - 1), momentum)
+            if running_var is not None: _track(running_var, add.reduce(away * away, dims) / a.dtype.type(count - 1), momentum)
     return _scaled(out, weight, bias, layout, 'NativeBatchNormBackward0')
 
 def _track_batch(input, running_mean, running_var, dims, momentum):
@@ -383,9 +387,9 @@ def rrelu(input, lower=1. / 8, upper=1. / 3, training=False, inplace=False):
     "As `leaky_relu`, with slopes drawn at random from `lower` to `upper` for each element in training, and their mean otherwise."
     if not training: return leaky_relu(input, (lower + upper) / 2, inplace)
     a = input._array
-    drawn = np.ones(a.shape, a.dtype)
+    drawn = library_of(a).ones(a.shape, a.dtype)
     below = a <= 0
-    drawn[below] = (default_generator.uniform((int(below.sum()),), np.dtype('f8')) * (upper - lower) + lower).astype(a.dtype)
+    drawn[below] = (chance_of(a).uniform((int(below.sum()),), np.dtype('f8')) * (upper - lower) + lower).astype(a.dtype)
     return _finish(input, input * tensor_like(drawn), inplace, 'rrelu_')
 
 def softsign(input):
@@ -684,8 +688,9 @@ def multi_margin_loss(input, target, p=1, margin=1.0, weight=None, size_average=
     out = (margin - right + x).clamp(min=0)
     if p == 2: out = out * out
     if weight is not None: out = out * weight[t].unsqueeze(1)
-    others = np.ones((n, classes), x._array.dtype)
-    others[np.arange(n), t._array] = 0
+    lib = library_of(x._array)
+    others = lib.ones((n, classes), x._array.dtype)
+    others[lib.arange(n), t._array] = 0
     out = F.sum(out * tensor_like(others), 1) / classes
     return summarise(out.reshape(()) if single and reduction == 'none' and not target.dim() else out, reduction)
 
@@ -698,7 +703,7 @@ def multilabel_margin_loss(input, target, size_average=None, reduce=None, reduct
     n, classes = x.shape
     if t.size and (t.max() >= classes or t.min() < -1): raise RuntimeError('target out of range' if t.max() >= classes else 'Target has values smaller than -1')
     counted = np.cumsum(t < 0, 1) == 0
-    is_label = np.zeros((n, classes), bool)
+    is_label = library_of(t).zeros((n, classes), bool)
     rows, places = np.nonzero(counted)
     is_label[rows, t[rows, places]] = True
     dtype = x._array.dtype

@@ -130,7 +130,7 @@ pow_tensor.vjp(x=lambda g, x, y: where(g * y * pow_tensor(x, where(y - 1, 0., y 
 def rpow(x, *, base):
     "`base ** x` for a number `base`."
     return xp.power(x.dtype.type(base), x)
-rpow.vjp(x=lambda g, out, *, base: g * (out * (math.log(base) if base > 0 else math.nan if base else 0.)))
+rpow.vjp(x=lambda g, out, *, base: g * (out * (math.log(base) if base > 0 else math.nan)) if base else where(g * -out, 0., out > 1))       # 0**x is infinite below 0
 
 # %% ../../nbs/ops/02_pointwise.ipynb #44f3d8d2
 @unary(np.exp, promote='float')

@@ -10,6 +10,7 @@ import math
 
 import numpy as np
 
+from ..arrays.cupy_backend import library_of
 from ..graph.modes import enable_grad
 from ..graph.node import JOURNAL, TensorBase, announce, tensor_like
 from .optimizer import Optimizer, number, real_parts
@@ -102,7 +103,8 @@ class LBFGS(Optimizer):
 
     def _gradient(self):
         "All gradients side by side, zeros where there is none."
-        return np.concatenate([real_parts(np.ascontiguousarray((p if p.grad is None else p.grad)._array)) * (p.grad is not None) for p in self._params])
+        lib = library_of(self._params[0]._array)
+        return lib.concatenate([real_parts(lib.ascontiguousarray((p if p.grad is None else p.grad)._array)) * (p.grad is not None) for p in self._params])
 
     def _move(self, starts, t, d):
         "Set the parameters to `starts` plus `t` times the direction."

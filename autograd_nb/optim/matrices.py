@@ -52,8 +52,8 @@ class Adafactor(ByTensors):
         if not held:
             held['step'] = zeros(())
             if p.dim() > 1:
-                held['row_var'] = zeros((*p.shape[:-1], 1), dtype=p.dtype)
-                held['col_var'] = zeros((*p.shape[:-2], 1, p.shape[-1]), dtype=p.dtype)
+                held['row_var'] = p.new_zeros((*p.shape[:-1], 1))
+                held['col_var'] = p.new_zeros((*p.shape[:-2], 1, p.shape[-1]))
             else: held['variance'] = zeros_like(p)
         held['step'] += 1
         step, lr, (eps1, eps2) = held['step'].item(), number(group['lr']), group['eps']

@@ -10,6 +10,7 @@ import math
 import warnings
 import numpy as np
 
+from ...arrays.cupy_backend import is_far, library_of, there
 from ...graph.node import JOURNAL, TensorBase, tensor_like
 
 # %% ../../../nbs/nn/utils/01_clip.ipynb #9006f089
@@ -22,6 +23,7 @@ def get_total_norm(tensors, norm_type=2.0, error_if_nonfinite=False, foreach=Non
     tensors, kind = [tensors] if isinstance(tensors, TensorBase) else list(tensors), float(norm_type)
     arrays = [t._array for t in tensors]
     dtype = arrays[0].dtype if arrays else np.dtype('f4')
+    if any(map(is_far, arrays)): return _norm_there(arrays, kind, error_if_nonfinite)
     if not arrays: total = 0.0
     elif kind == math.inf: total = max(np.abs(a).max(initial=0) for a in arrays)
     elif kind == 2: total = math.sqrt(sum(float(np.vdot(a, a).real) for a in arrays))
@@ -31,8 +33,26 @@ def get_total_norm(tensors, norm_type=2.0, error_if_nonfinite=False, foreach=Non
         raise RuntimeError(f'The total norm of order {kind} for gradients from `parameters` is non-finite, so it cannot be clipped. To disable this error and scale the gradients by the non-finite norm anyway, set `error_if_nonfinite=False`')
     return tensor_like(np.array(total, dtype))
 
+def _norm_there(arrays, kind, error_if_nonfinite):
+    "The norm of arrays on a device, computed there, without waiting for it."
+    flat = [abs(a).reshape(-1) for a in arrays]
+    if kind == math.inf: each, join = [a.max() for a in flat], lambda v: v.max()
+    elif kind == 2: each, join = [a @ a for a in flat], lambda v: v.sum() ** 0.5
+    elif kind == 0: each, join = [(a != 0).sum().astype(a.dtype) for a in flat], lambda v: v.sum()
+    else: each, join = [(a ** kind).sum() for a in flat], lambda v: v.sum() ** (1 / kind)
+    total = join(there.stack([v.reshape(()) for v in each]))
+    if error_if_nonfinite and not bool(there.isfinite(total)): raise RuntimeError(f'The total norm of order {kind} for gradients from `parameters` is non-finite, so it cannot be clipped. To disable this error and scale the gradients by the non-finite norm anyway, set `error_if_nonfinite=False`')
+    return tensor_like(total)
+
 def clip_grads_with_norm_(parameters, max_norm, total_norm, foreach=None):
     "Scale the gradients, whose norm is `total_norm`, down to the norm `max_norm` (never up)."
+    if is_far(total_norm._array):
+        factor = there.minimum(float(max_norm) / (total_norm._array + 1e-6), 1.0)
+        for g in _grads(parameters):
+            array = g._array
+            array *= factor.astype(array.dtype)
+            JOURNAL.note(array, 'clip_grad_norm_')
+        return
     factor = float(max_norm) / (total_norm.item() + 1e-6)
     if factor >= 1: return
     for g in _grads(parameters):
@@ -55,5 +75,5 @@ def clip_grad_value_(parameters, clip_value, foreach=None):
     "Limit each entry of the gradients to the range from `-clip_value` to `clip_value`, in place."
     bound = float(clip_value)
     for g in _grads(parameters):
-        np.clip(g._array, -bound, bound, out=g._array)
+        library_of(g._array).clip(g._array, -bound, bound, out=g._array)
         JOURNAL.note(g._array, 'clip_grad_value_')

@@ -34,7 +34,7 @@ setuptools.setup(
     packages=setuptools.find_packages(include=[settings["lib_path"], settings["lib_path"] + ".*"]),
     python_requires=">=" + settings["min_python"],
     install_requires=settings["requirements"].split(),
-    extras_require={"dev": settings["dev_requirements"].split()},
+    extras_require={key.removesuffix("_requirements"): value.split() for key, value in settings.items() if key.endswith("_requirements")},
     entry_points={"nbdev": ["{0}={0}._modidx:d".format(settings["lib_path"])]},
     include_package_data=True,
     zip_safe=False,

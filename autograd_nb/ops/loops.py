@@ -196,7 +196,7 @@ def column_products(lo, hi, g, x, out):
         a, b, o = g[i, lo:hi], x[i, lo:hi], out[lo:hi]
         for j in range(o.size): o[j] += a[j] * b[j]
 
-# %% ../../nbs/ops/17_loops.ipynb #1f79616c
+# %% ../../nbs/ops/17_loops.ipynb #e1ba1fe3
 @njit(**FAST)
 def columns(lo, hi, x, window_h, window_w, stride_h, stride_w, pad_h, pad_w, step_h, step_w, out):
     "(examples, channels, entries of the window, rows, places in a row), zeros outside the image."
@@ -261,7 +261,7 @@ def filters(lo, hi, x, weight, bias, pad_h, pad_w, out):
 
 @njit(**FAST)
 def max_pool(lo, hi, x, window_h, window_w, stride_h, stride_w, pad_h, pad_w, out, index):
-    "(planes, rows, places): the largest number in each window and where in its plane it stands, the first of several; NaN counts as largest."
+    "(planes, rows, places): the largest number in each window and where in its plane it stands, the first of several; NaN counts as largest, the last of several NaNs."
     H, W = x.shape[1:]
     rows, places = out.shape[1:]
     for p in range(lo, hi):
@@ -274,7 +274,7 @@ def max_pool(lo, hi, x, window_h, window_w, stride_h, stride_w, pad_h, pad_w, ou
                 for r in range(top, bottom):
                     for c in range(left, right):
                         v = image[r, c]
-                        if v > best or (v != v and best == best): best, at = v, r * W + c
+                        if v > best or v != v: best, at = v, r * W + c
                 out[p, i, j] = best
                 index[p, i, j] = at
 

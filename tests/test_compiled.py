@@ -1,0 +1,196 @@
+"""Compiled loops give what the definitions beside them give: on large arrays of many shapes, at the places where formulas break, in whole training steps, from several threads."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import autograd_nb as torch
+from autograd_nb.graph.op import REGISTRY
+from autograd_nb.ops import compiled
+
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("numba") is None, reason="numba is not installed")
+QUICK = settings(max_examples=25, deadline=None)
+
+
+def quick(name, rule=None):
+    return REGISTRY[name].kernel if rule is None else compiled.BESIDE[name][rule]
+
+
+def agree(a, b, rtol=2e-5, atol=2e-6):
+    if isinstance(a, tuple):
+        for x, y in zip(a, b, strict=True):
+            agree(x, y, rtol, atol)
+    else:
+        assert a.dtype == b.dtype and a.shape == b.shape
+        np.testing.assert_allclose(a, b, rtol=rtol, atol=atol * max(1, np.nanmax(np.abs(b[np.isfinite(b)]), initial=0)))
+
+
+@pytest.mark.parametrize("k", range(len(list(compiled.examples()))), ids=[f"{name}-{rule or 'value'}-{k}" for k, (name, rule, *_) in enumerate(compiled.examples())])
+def test_examples(k):
+    name, rule, args, statics = list(compiled.examples())[k]
+    kept = [np.copy(a) if isinstance(a, np.ndarray) else a for a in args]
+    agree(quick(name, rule)(*args, **statics), compiled.definition(name, rule)(*args, **statics))
+    assert all(not isinstance(a, np.ndarray) or np.array_equal(a, b) for a, b in zip(args, kept)), "an input was written"
+
+
+def test_every_function_beside_a_definition_has_an_example():
+    covered = {(name, rule or "kernel") for name, rule, *_ in compiled.examples()}
+    assert covered == {(name, key) for name, functions in compiled.BESIDE.items() for key in functions}
+
+
+def test_warm_up_compiles_all():
+    assert compiled.warm_up()
+    from numba.core.registry import CPUDispatcher
+    loops = [v for v in vars(compiled.loops()).values() if isinstance(v, CPUDispatcher) and v.py_func.__name__ != "normal_cdf"]
+    assert len(loops) > 15 and all(v.signatures for v in loops)
+
+
+HARD = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-30, -1e-30, 88.0, 89.0, -87.0, -88.0, -104.0, 1e30, -1e30, 5.0, -5.0, 12.0, -12.0], np.float32)
+
+
+def test_hard_numbers():
+    x = np.tile(HARD, 300)
+    g = np.ones_like(x)
+    with np.errstate(all="ignore"):
+        agree(compiled.gelu(x), compiled.definition("gelu")(x))
+        agree(compiled.gelu_back(g, x, approximate="none"), compiled.definition("gelu", "x")(g, x, approximate="none"))
+        agree(compiled.relu_back(g, np.maximum(x, 0)), compiled.definition("relu", "x")(g, np.maximum(x, 0)))
+        agree(compiled.relu_back(x, np.maximum(x, 0)), compiled.definition("relu", "x")(x, np.maximum(x, 0)))
+
+
+@pytest.mark.parametrize("name", ["softmax", "log_softmax"])
+@pytest.mark.parametrize("row", [[1.0, np.nan, 2.0], [np.inf, 1.0, 2.0], [-np.inf, 0.0, 1.0], [-np.inf] * 3, [200.0, 0.0, -200.0], [-1e30, 1e30, 0.0]], ids=str)
+def test_hard_rows(name, row):
+    x = np.tile(np.array(row, np.float32), (2000, 1))
+    with np.errstate(all="ignore"):
+        agree(quick(name)(x, dim=1), compiled.definition(name)(x, dim=1))
+
+
+@QUICK
+@given(st.integers(1, 3), st.integers(1, 5), st.integers(1, 6), st.tuples(st.integers(9, 14), st.integers(9, 40)), st.tuples(*[st.integers(1, 4)] * 2), st.tuples(*[st.integers(1, 3)] * 2),
+       st.tuples(*[st.integers(0, 4)] * 2), st.tuples(*[st.integers(1, 2)] * 2), st.booleans())
+def test_convolutions(n, channels, filters, size, window, stride, padding, dilation, bias):
+    draw = np.random.default_rng(0)
+    n *= 1 + compiled.SMALL // (n * channels * size[0] * size[1])
+    x, w = draw.standard_normal((n, channels, *size), np.float32), draw.standard_normal((filters, channels, *window), np.float32)
+    s = dict(stride=stride, padding=padding, dilation=dilation, groups=1)
+    b = draw.standard_normal(filters, np.float32) if bias else None
+    expected = compiled.convolution_plain(x, w, b, **s)
+    agree(compiled.convolution(x, w, b, **s), expected)
+    agree(compiled.conv_weight(expected, x, window=window, **s), compiled.weight_plain(expected, x, window=window, **s), atol=1e-4)
+    agree(compiled.conv_transpose(expected, w, None, size=size, **s), compiled.transpose_plain(expected, w, None, size=size, **s))
+
+
+@QUICK
+@given(st.tuples(st.integers(8, 14), st.integers(9, 40)), st.tuples(*[st.integers(2, 4)] * 2), st.tuples(*[st.integers(1, 4)] * 2), st.tuples(*[st.integers(0, 1)] * 2), st.booleans(), st.booleans())
+def test_pools(size, window, stride, padding, ceil_mode, holes):
+    draw = np.random.default_rng(0)
+    x = np.round(draw.standard_normal((9, 8, *size), np.float32) * 2)       # with ties
+    if holes:
+        x[draw.random(x.shape) < .05] = np.nan
+        x[draw.random(x.shape) < .3] = -np.inf
+    s = dict(window=window, stride=stride, padding=padding, dilation=(1, 1), ceil_mode=ceil_mode)
+    out, index = compiled.max_pool(x, **s)
+    expected, places = compiled.pool_plain(x, **s)
+    np.testing.assert_array_equal(out, expected)
+    np.testing.assert_array_equal(index, places)
+    g = draw.standard_normal(out.shape, np.float32)
+    agree(compiled.scatter_planes(g, index, size=size, unique=False), compiled.scatter_plain(g, index, size=size, unique=False))
+
+
+@pytest.mark.parametrize("options", [{}, dict(weight_decay=.1), dict(weight_decay=.1, betas=(.5, .9), eps=1e-3)], ids=str)
+@pytest.mark.parametrize("kind", ["Adam", "AdamW"])
+def test_adam(kind, options):
+    def trained():
+        torch.manual_seed(0)
+        p = [torch.nn.Parameter(torch.randn(90, 70)), torch.nn.Parameter(torch.randn(70))]
+        optimizer = getattr(torch.optim, kind)(p, lr=.01, **options)
+        for _ in range(5):
+            optimizer.zero_grad()
+            (p[0] @ p[1]).sin().sum().backward()
+            optimizer.step()
+        return [q.detach().numpy().copy() for q in p]
+
+    fast = trained()
+    with compiled.plain():
+        slow = trained()
+    for a, b in zip(fast, slow):
+        agree(a, b, rtol=1e-4, atol=1e-5)
+
+
+def model_step():
+    torch.manual_seed(0)
+    F = torch.nn.functional
+    conv, norm, out = torch.nn.Conv2d(1, 8, 3, padding=1), torch.nn.LayerNorm(14), torch.nn.Linear(8 * 14 * 14, 10)
+    x, y = torch.randn(16, 1, 28, 28), torch.randint(0, 10, (16,))
+    h = F.gelu(norm(F.max_pool2d(F.relu(conv(x)), 2)))
+    loss = F.cross_entropy(out(h.flatten(1)), y)
+    loss.backward()
+    return [loss.detach().numpy(), *(p.grad.numpy() for m in (conv, norm, out) for p in m.parameters())]
+
+
+def test_whole_step_and_switch():
+    fast = model_step()
+    with compiled.plain():
+        slow = model_step()
+    for a, b in zip(fast, slow):
+        agree(a, b, rtol=1e-3, atol=1e-4)
+
+
+def test_higher_order_and_transforms_use_the_rules():
+    x = torch.randn(70, 70, requires_grad=True)
+    first, = torch.autograd.grad(torch.nn.functional.gelu(x).sum(), x, create_graph=True)
+    second, = torch.autograd.grad(first.sum(), x)
+    h = 1e-2
+    with torch.no_grad():
+        slope = lambda v: torch.func.grad(lambda t: torch.nn.functional.gelu(t).sum())(v)
+        numeric = (slope(x + h) - slope(x - h)) / (2 * h)
+    assert (second - numeric).abs().max() < 1e-3
+
+
+def test_threads_share_and_agree(monkeypatch):
+    "Several threads at once: each is right, whether it was helped or not."
+    monkeypatch.setattr(compiled.crew, "size", 3)
+    x = np.random.default_rng(0).standard_normal((512, 512), np.float32)
+    expected, wrong = compiled.definition("softmax")(x, dim=1), []
+
+    def work():
+        for _ in range(10):
+            if not np.allclose(compiled.softmax(x, dim=1), expected, rtol=1e-4, atol=1e-6):
+                wrong.append(1)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong
+
+
+def test_errors_of_helpers_arrive(monkeypatch):
+    monkeypatch.setattr(compiled.crew, "size", 2)
+
+    def loop(lo, hi):
+        if lo:
+            raise ValueError("from a helper")
+
+    with pytest.raises(ValueError, match="from a helper"):
+        compiled.crew.run(loop, 10, compiled.SHARED)
+    compiled.crew.run(lambda lo, hi: None, 10, compiled.SHARED)
+
+
+def test_nothing_is_imported_before_it_is_needed():
+    code = "import sys, autograd_nb as t; x = t.randn(8, 8); t.nn.functional.gelu(x); assert 'numba' not in sys.modules; t.nn.functional.gelu(t.randn(100, 100)); assert 'numba' in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+def test_switched_off_by_the_environment():
+    code = "import sys, autograd_nb as t; t.nn.functional.gelu(t.randn(100, 100)); assert 'numba' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120, env=dict(os.environ, AUTOGRAD_NB_NUMBA="0"))

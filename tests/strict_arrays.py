@@ -101,7 +101,7 @@ def bare(v):
 def wrapped(r, *sources):
     "A result as CuPy gives it: arrays, also where NumPy gives numbers. `sources`: arrays that it may be a view of."
     if isinstance(r, np.ndarray):
-        if not r.flags.writeable and not any(s == 0 for s in r.strides):
+        if not any(s == 0 for s in r.strides) and not r.flags.writeable:
             r = r.copy()
         owner = root(r)
         for s in sources:
@@ -300,13 +300,13 @@ def place(index):
     return bare(index)
 
 
-def _operator(name, function):
+def _operator(function, reflected=False):
     def method(self, other):
         if not isinstance(other, (bool, int, float, complex, np.generic, ndarray)):
             if isinstance(other, np.ndarray):
                 raise TypeError(f"Unsupported type {type(other)}")
             return NotImplemented
-        return wrapped(function(self._a, bare(other)) if not name.startswith("__r") else function(bare(other), self._a))
+        return wrapped(function(bare(other), bare(self)) if reflected else function(bare(self), bare(other)))
 
     return method
 
@@ -321,12 +321,12 @@ def _in_place(function):
 
 for _name in "add sub mul truediv floordiv mod pow matmul and or xor lshift rshift".split():
     _f = getattr(operator, f"__{_name}__")
-    setattr(ndarray, f"__{_name}__", _operator(f"__{_name}__", _f))
-    setattr(ndarray, f"__r{_name}__", _operator(f"__r{_name}__", _f))
+    setattr(ndarray, f"__{_name}__", _operator(_f))
+    setattr(ndarray, f"__r{_name}__", _operator(_f, True))
     if _name != "matmul":
         setattr(ndarray, f"__i{_name}__", _in_place(getattr(operator, f"__i{_name}__")))
 for _name in "eq ne lt le gt ge".split():
-    setattr(ndarray, f"__{_name}__", _operator(f"__{_name}__", getattr(operator, f"__{_name}__")))
+    setattr(ndarray, f"__{_name}__", _operator(getattr(operator, f"__{_name}__")))
 for _name in "neg pos abs invert".split():
     setattr(ndarray, f"__{_name}__", lambda s, f=getattr(operator, f"__{_name}__"): wrapped(f(s._a)))
 

@@ -658,7 +658,6 @@ def largest(count=3):
     found = {}
     for o in gc.get_objects():
         kind = type(o)
-        if kind.__module__.partition('.')[0] != _package and not any(b.__module__.startswith(_package + '.graph') for b in kind.__mro__): continue
         try:
             if hasattr(kind, '_bare'): held = [(o._array, 'a tensor')]
             elif hasattr(kind, 'fields') and hasattr(kind, 'next_functions'): held = [(v, f'saved by {o.name()}' + (f' of {o.source}' if o.source else '')) for _, v in o.saved] + ([(o.grad, 'a gradient')] if getattr(o, 'grad', None) is not None else [])

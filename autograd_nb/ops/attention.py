@@ -22,8 +22,8 @@ def weights_arrays(x, mask, scale, causal):
     if causal: hidden = np.triu(np.ones(x.shape[-2:], bool), 1)
     if mask is not None: hidden = ~mask if hidden is None else hidden | ~mask
     if not e.size: return e
-    high, low = e.max(), e.min()
-    if high - low <= SAFE:
+    if xp.on_host: high, low = e.max(), e.min()
+    if xp.on_host and high - low <= SAFE:
         e -= high
         xp.exp(e, e)
         if hidden is not None: e *= ~hidden

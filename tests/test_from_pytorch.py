@@ -1,0 +1,45 @@
+"The page 'From PyTorch to here': the stored names are PyTorch's own, and every missing one belongs to an area with a reason."
+
+import importlib.util
+import re
+from pathlib import Path
+
+import nbformat
+import pytest
+
+import autograd_nb
+
+ROOT = Path(__file__).parent.parent
+spec = importlib.util.spec_from_file_location("torch_names", ROOT / "docs" / "torch_names.py")
+torch_names = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(torch_names)
+
+
+def test_the_store_is_fresh():
+    pytorch = pytest.importorskip("torch")
+    store = torch_names.stored()
+    if pytorch.__version__.split("+")[0] != store["torch"].split("+")[0]:
+        pytest.skip(f"the names are stored for {store['torch']}")
+    now = torch_names.collected()["names"]
+    late = {"torch": {"onnx", "testing", "distributed", "utils"}}  # modules that are there once somebody has imported them
+    for place, names in store["names"].items():
+        assert set(now[place]) ^ set(names) <= late.get(place, set()), "run: python docs/torch_names.py --write"
+
+
+def test_missing_names_are_those_the_library_lacks():
+    missing = torch_names.missing()
+    assert "sparse_coo_tensor" in missing["torch"] and "matmul" not in missing["torch"]
+    assert missing["torch.autograd"] == [] and missing["torch.nn.init"] == []
+    for place, names in missing.items():
+        here = torch_names.found(place, "autograd_nb")
+        assert all(not hasattr(here, n) for n in names)
+    assert autograd_nb.__name__ == "autograd_nb"
+
+
+def test_every_missing_name_belongs_to_an_area():
+    cells = nbformat.read(ROOT / "nbs" / "book" / "from_pytorch.ipynb", 4).cells
+    (source,) = [c.source for c in cells if c.source.startswith("AREAS = ")]
+    scope = {"re": re, "tool": None, "HTML": str}
+    exec(source, scope)
+    strays = [f"{place}.{name}" for place, names in torch_names.missing().items() for name in names if scope["area_of"](place, name) == "Other names"]
+    assert not strays, "give them an area in nbs/book/from_pytorch.ipynb, or add them to the library"

@@ -432,7 +432,7 @@ def docs(options):
 def bench(options):
     environment()
     arguments = list(options.arguments)
-    scripts = {path.stem: path for path in (ROOT / "benchmarks").glob("*.py")}
+    scripts = {path.stem: path for path in (ROOT / "benchmarks").glob("*.py") if path.stem != "workloads"}
     name = arguments.pop(0) if arguments and arguments[0] in scripts else "run"
     if name not in scripts:
         raise Problem("{} is missing: the clone is incomplete.".format(ROOT / "benchmarks" / "run.py"))

@@ -33,20 +33,20 @@ def seconds(step, times):
 
 
 def measure(steps, rounds, budget):
-    """Seconds of each step in each round: {engine: [seconds or None, ...]}, interleaved in alternating order. A step too slow for the budget sits most rounds out."""
-    times, every = {}, {}
+    """Seconds of each step in each round: {engine: [seconds, ...]}, interleaved in alternating order. A step too slow for the budget takes part in the first rounds only, in three at least."""
+    times, limit = {}, {}
     for name, step in steps.items():
         for _ in range(2):                                  # warm up: caches, lazily compiled operations
             step()
-        one = seconds(step, 1)
-        times[name] = max(1, int(budget / rounds / max(one, 1e-7)))
-        every[name] = min(max(1, round(one * rounds / budget)), max(1, rounds // 3))
+        one = max(seconds(step, 1), 1e-7)
+        times[name] = max(1, int(budget / rounds / one))
+        limit[name] = min(rounds, max(3, int(budget / one)))
     order, taken = list(steps), {name: [] for name in steps}
     gc.collect()
     for k in range(rounds):
         for name in order:
-            due = k % min(every[name], every.get(BASE, every[name]) if name == BASE else every[name]) == 0
-            taken[name].append(seconds(steps[name], times[name]) if due else None)
+            if k < limit[name]:
+                taken[name].append(seconds(steps[name], times[name]))
         order.reverse()
     return taken
 
@@ -60,8 +60,8 @@ def summary(taken, base=BASE):
     """Median milliseconds (`ms`) and `ratio` to `base` of every engine, with the middle half of the rounds (`low` to `high`)."""
     out = {}
     for name, values in taken.items():
-        row = {'ms': round(statistics.median(v for v in values if v is not None) * 1e3, 4)}
-        ratios = [a / b for a, b in zip(values, taken.get(base, [])) if a is not None and b is not None]
+        row = {'ms': round(statistics.median(values) * 1e3, 4)}
+        ratios = [a / b for a, b in zip(values, taken.get(base, []))]
         if ratios:
             row.update(zip(('low', 'ratio', 'high'), (round(q, 3) for q in quartiles(ratios))))
         out[name] = row
@@ -182,7 +182,13 @@ def main(argv=None):
     for name, module in PEERS.items():
         if not installed(module):
             print(f'left out, because it is not installed: {name} ({module})')
-    engines = {name: engine(name, options.threads) for name in names}
+    engines = {}
+    for name in list(names):
+        try:
+            engines[name] = engine(name, options.threads)
+        except Exception as error:  # a peer that is installed and cannot start here
+            print(f'left out, because it does not start: {name} ({error})')
+            names.remove(name)
     rounds, budget = (11, 1.0) if options.quick else (21, 8.0)
     try:
         from tqdm import tqdm as progress
@@ -194,8 +200,14 @@ def main(argv=None):
         steps = {}
         for name, e in engines.items():
             step = chosen[workload](e)
-            if step is not None:
-                steps[name] = step
+            try:
+                if step is not None:
+                    step()
+                    steps[name] = step
+            except Exception as error:
+                if name == OURS:
+                    raise
+                print(f'{name} cannot run {workload}: {error}')
         large = workload in SLOW
         results[workload] = summary(measure(steps, 7 if large else rounds, 4 * budget / len(steps) if large else budget / len(steps)))
         del steps

@@ -5,6 +5,9 @@ import json
 import pathlib
 import subprocess
 import sys
+import time
+
+import pytest
 
 ROOT = pathlib.Path(__file__).parents[1]
 SCRIPT = ROOT / "benchmarks" / "run.py"
@@ -12,33 +15,75 @@ SCRIPT = ROOT / "benchmarks" / "run.py"
 
 def load():
     "The benchmark as a module."
-    spec = importlib.util.spec_from_file_location("benchmark", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    sys.path.insert(0, str(SCRIPT.parent))
+    try:
+        spec = importlib.util.spec_from_file_location("benchmark", SCRIPT)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+    finally:
+        sys.path.remove(str(SCRIPT.parent))
 
 
-def test_a_quick_run_writes_its_figures(tmp_path):
+def run(*options, timeout=300):
+    return subprocess.run([sys.executable, SCRIPT, *map(str, options)], capture_output=True, text=True, timeout=timeout)
+
+
+def test_a_quick_run_writes_figures_and_compares_them(tmp_path):
     file = tmp_path / "figures.json"
-    run = subprocess.run([sys.executable, SCRIPT, "--quick", "--only", "shape ()", "--json", file], capture_output=True, text=True, timeout=300)
-    assert run.returncode == 0, run.stderr
+    found = run("--quick", "--only", "shape ()", "--threads", 1, "--json", file)
+    assert found.returncode == 0, found.stderr
     figures = json.loads(file.read_text(encoding="utf-8"))
-    (rows,) = figures["results"].values()
-    assert rows["autograd_nb"]["milliseconds"] > 0
-    assert figures["machine"]["versions"]["numpy"]
-    assert "autograd_nb" in run.stdout
+    (rows,) = figures["workloads"].values()
+    assert rows["autograd_nb"]["ms"] > 0 and figures["engines"][0] == "autograd_nb"
+    assert figures["machine"]["versions"]["numpy"] and figures["machine"]["threads"] == 1
+    assert "autograd_nb" in found.stdout
+    if "PyTorch" in figures["engines"]:
+        again = run("--quick", "--only", "shape ()", "--threads", 1, "--compare", file)
+        assert "->" in again.stdout, again.stderr
+
+
+@pytest.mark.needs("torch")
+def test_small_operations_stay_ahead_of_pytorch(tmp_path):
+    "Measured at a third of PyTorch's time; the bound leaves room for any machine."
+    file = tmp_path / "figures.json"
+    found = run("--quick", "--only", "shape (8,)", "MLP 64", "--threads", 1, "--json", file)
+    assert found.returncode == 0, found.stderr
+    for name, rows in json.loads(file.read_text(encoding="utf-8"))["workloads"].items():
+        assert rows["autograd_nb"]["ratio"] < 0.9, (name, rows)
+
+
+def test_peak_memory_is_measured_in_a_process_of_its_own():
+    benchmark = load()
+    peak = benchmark.peak("ten pointwise ops on 10^6", "autograd_nb", 1)
+    assert peak is None or 20 < peak < 400          # ten results of 4 MB each are alive at once
+
+
+def test_every_workload_runs_on_pytorch_like_engines():
+    "The small ones; the large ones are the same models with larger numbers."
+    benchmark = load()
+    ours = benchmark.engine("autograd_nb", 1)
+    for name, workload in benchmark.WORKLOADS.items():
+        if name not in benchmark.SLOW:
+            workload(ours)()
 
 
 def test_an_unknown_workload_is_refused():
-    run = subprocess.run([sys.executable, SCRIPT, "--only", "nonsense"], capture_output=True, text=True, timeout=120)
-    assert run.returncode == 2 and "no workload contains" in run.stderr
+    found = run("--only", "nonsense")
+    assert found.returncode == 2 and "no workload contains" in found.stderr
 
 
 def test_rounds_are_interleaved_and_ratios_are_taken_within_a_round():
     benchmark, order = load(), []
-    taken = benchmark.measure({"a": lambda: order.append("a"), "b": lambda: order.append("b")}, rounds=4, budget=1e-6)
+    taken = benchmark.measure({"a": lambda: order.append("a"), "b": lambda: order.append("b")}, rounds=4, budget=1e-2)
     assert [len(v) for v in taken.values()] == [4, 4]
-    changes = sum(x != y for x, y in zip(order, order[1:]))
-    assert changes >= 4
+    assert sum(x != y for x, y in zip(order, order[1:])) >= 4
     rows = benchmark.summary({"a": [2.0, 4.0, 6.0], "b": [1.0, 2.0, 3.0]}, "b")
     assert rows["a"]["ratio"] == 2.0 and rows["b"]["ratio"] == 1.0
+
+
+def test_a_slow_engine_takes_part_in_fewer_rounds():
+    benchmark = load()
+    taken = benchmark.measure({"slow": lambda: time.sleep(.02), "quick": lambda: None}, rounds=9, budget=.08)
+    assert 3 <= len(taken["slow"]) < 9 and len(taken["quick"]) == 9
+    assert set(benchmark.summary(taken, "quick")["slow"]) == {"ms", "ratio", "low", "high"}

@@ -1,5 +1,10 @@
 """The documentation site: every page is there, every link leads somewhere, and a browser shows it without a kernel or a network."""
 
+import functools
+import html
+import json
+import re
+import subprocess
 import sys
 import urllib.parse
 from html.parser import HTMLParser
@@ -9,6 +14,11 @@ import pytest
 from conftest import ROOT, required
 
 sys.path.insert(0, str(ROOT / "docs"))
+import assets  # noqa: E402
+import pages as site_pages  # noqa: E402
+import players  # noqa: E402
+import reference  # noqa: E402
+import speed  # noqa: E402
 from execute import notebook_paths  # noqa: E402
 
 pytestmark = pytest.mark.xdist_group("browser")  # one worker builds the site, and shows it
@@ -32,6 +42,11 @@ class Links(HTMLParser):
 
 def pages(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*.html") if "_static" not in path.parts)
+
+
+@functools.cache
+def text_of(page: Path) -> str:
+    return page.read_text(encoding="utf-8")
 
 
 def test_every_notebook_has_its_page(built_site):
@@ -143,10 +158,10 @@ def test_players_replay_without_a_kernel(built_site, site, browser_page):
         if handle.count():
             handle.focus()
             handle.press("ArrowRight")
-            browser_page.wait_for_function(changes, arg=[element, before], timeout=10_000)
+            browser_page.wait_for_function(changes, arg=[element, before], timeout=60_000)
             before = element.evaluate(state)
         output.locator(".widget-play button").first.click()
-        browser_page.wait_for_function(changes, arg=[element, before], timeout=10_000)
+        browser_page.wait_for_function(changes, arg=[element, before], timeout=60_000)
         assert not browser_page.errors, f"{name}: {browser_page.errors}"
 
 
@@ -154,3 +169,279 @@ def test_search_finds_pages(site, browser_page):
     browser_page.goto(f"{site}/search.html?q=gradient")
     browser_page.locator("#search-results li a").first.wait_for()
     assert browser_page.locator("#search-results li a").count() >= 1
+
+
+# What belongs to the whole site ----------------------------------------------------------------------------------
+
+
+def test_no_page_is_heavy(built_site):
+    "At most 1.5 MB with its pictures; scripts and styles are shared by all pages."
+    heavy = {}
+    for page in pages(built_site):
+        pictures = {(page.parent / target).resolve() for target in re.findall(r'<img[^>]*src="([^":]+)"', text_of(page))}
+        size = page.stat().st_size + sum(path.stat().st_size for path in pictures if path.is_file())
+        if size > 1.5e6:
+            heavy[page.relative_to(built_site).as_posix()] = size
+    assert not heavy
+
+
+def test_chapters_are_listed_in_reading_order(built_site):
+    "Whatever chapters there are; nobody lists them by hand."
+    chapters = [path.stem for path in notebook_paths() if path.parent.name == "book"]
+    listed = re.findall(r'class="chapters.*?</ul>', text_of(built_site / "book" / "index.html"), re.S)
+    numbered = [name for name in chapters if name[0].isdigit()]
+    assert re.findall(r'href="(\w+)\.html"', listed[0]) == sorted(numbered)
+    for name, following in zip(numbered, numbered[1:]):
+        assert re.search(rf'class="right-next"\s+href="{following}\.html"', text_of(built_site / "book" / f"{name}.html")), f"{name} does not lead on to {following}"
+    for name in set(chapters) - set(numbered):
+        assert f'href="{name}.html"' in text_of(built_site / "book" / "index.html")
+
+
+def test_every_notebook_can_be_opened_live(built_site):
+    "With the repository's address of settings.ini and nothing else; the file to take along is the notebook itself."
+    repository = site_pages.settings["git_url"].removeprefix("https://github.com/")
+    for path in notebook_paths():
+        name = path.relative_to(ROOT / "nbs")
+        text = text_of(built_site / name.with_suffix(".html"))
+        assert (built_site / "notebooks" / name).read_bytes() == path.read_bytes()
+        if name.as_posix() == "index.ipynb":
+            continue
+        branch = site_pages.settings["branch"]
+        assert f"https://mybinder.org/v2/gh/{repository}/{branch}?urlpath=lab/tree/nbs/{name.as_posix()}" in text
+        assert f"https://colab.research.google.com/github/{repository}/blob/{branch}/nbs/{name.as_posix()}" in text
+        assert f"python run.py tutorial {name.as_posix()}" in text
+
+
+def test_links_look_well_elsewhere(built_site):
+    "Every page has a title, a description and a picture for other places to show."
+    address = site_pages.settings["doc_host"] + site_pages.settings["doc_baseurl"] + "/"
+    for page in pages(built_site):
+        found = dict(re.findall(r'<meta property="og:([\w:]+)" content="([^"]*)"', text_of(page)))
+        name = page.relative_to(built_site).as_posix()
+        assert found["title"] and found["description"] and found["url"] == address + name, name
+        assert found["image"] == address + "_static/social.png"
+    picture = (built_site / "_static" / "social.png").read_bytes()
+    assert picture[:8] == b"\x89PNG\r\n\x1a\n" and (int.from_bytes(picture[16:20]), int.from_bytes(picture[20:24])) == (1200, 630)
+
+
+def test_the_reference_lists_every_public_name(built_site):
+    import autograd_nb as torch
+
+    shown = html.unescape(re.sub("<[^>]+>", " ", text_of(built_site / "reference" / "torch.html")))
+    assert not [name for name in reference.public("") if not re.search(rf"\b{name}\b", shown)]
+    shown = html.unescape(re.sub("<[^>]+>", " ", text_of(built_site / "reference" / "tensor.html")))
+    assert not [name for name in dir(torch.Tensor) if not name.startswith("_") and not re.search(rf"\b{name}\b", shown)]
+    links = [target for name in reference.PAGES for target in Links(built_site / "reference" / f"{name}.html").targets if "#autograd_nb." in target]
+    assert len(links) > 500
+
+
+def test_terms_lead_to_the_glossary(built_site):
+    "In every chapter, and each term once."
+    for path in notebook_paths():
+        if path.parent.name == "book":
+            found = re.findall(r'href="\.\./glossary\.html(#term-[\w-]+)"><span class="xref std std-term"', text_of(built_site / "book" / f"{path.stem}.html"))
+            assert found and len(found) == len(set(found)), path.stem
+
+
+def test_terms_are_found_in_prose_alone():
+    left = site_pages.terms()
+    line = site_pages.explained("Every leaf, `leaf`, $leaf$ and [leaf](x.md) but not cloverleaf; leaves again.", left)
+    assert line == "Every {term}`leaf <leaf>`, `leaf`, $leaf$ and [leaf](x.md) but not cloverleaf; leaves again."
+    assert "leaf" not in left and "node" in left
+
+
+def test_the_gallery_holds_every_demo(built_site):
+    "All of the widgets that a reader can call, with what each teaches and the chapter it belongs to."
+    from autograd_nb import widgets
+
+    source = (ROOT / "nbs" / "gallery.ipynb").read_text(encoding="utf-8")
+    demos = {name for name in widgets.__all__ if name[0].islower()} - {"check", "quiz", "player"}
+    assert not [name for name in demos if not re.search(rf"\b{name}\(", source)]
+    cells = json.loads(source)["cells"]
+    lessons = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown"][1:]
+    assert all(re.fullmatch(r"## .+\n\n.+\*Chapter:\* \[.+\]\(book/.+\.ipynb\)\.", text, re.S) for text in lessons), "a demo without a chapter"
+    assert len(lessons) == sum(cell["cell_type"] == "code" for cell in cells) - 1 >= 15
+
+
+# Speed -----------------------------------------------------------------------------------------------------------
+
+
+def row(ms: float, ratio: float) -> dict:
+    return {"ms": ms, "ratio": ratio, "low": ratio * 0.9, "high": ratio * 1.2}
+
+
+@pytest.fixture
+def figures(tmp_path, monkeypatch):
+    "Results of a made-up benchmark, in the form that benchmarks/run.py stores."
+    results = {"machine": {"processor": "Abacus 3000", "cores": 2, "threads": 2, "python": "3.11.7", "system": "Linux", "versions": {"numpy": "2.1"}}, "engines": ["autograd_nb", "PyTorch", "Other"],
+               "workloads": {"small <things>": {"autograd_nb": row(1, 0.5), "PyTorch": row(2, 1), "Other": row(4, 2)}, "large things": {"autograd_nb": row(30, 3) | {"mib": 5.}, "PyTorch": row(10, 1)}}}
+    monkeypatch.setattr(speed, "RESULTS", tmp_path / "results.json")
+    speed.RESULTS.write_text(json.dumps(results))
+    return results
+
+
+def test_benchmarks_are_told_as_they_are(figures):
+    "Machine, every workload, where we lose as well as where we win, and a plot that says the same in words."
+    text = speed.page()
+    assert "Abacus 3000, 2 cores" in text and "| small <things> | 1 ms · **0.50** | 2 ms | 4 ms · 2.00 |" in text and "| large things | 30 ms · **3.00** | 10 ms | – |" in text
+    assert "faster than PyTorch in 1 of 2" in text and "*large things*, where PyTorch is 3.0 times as fast" in text and "1.2 times as slow as PyTorch (2 workloads) and 4.0 times as fast as Other (1 workload)" in text
+    assert "small &lt;things&gt;: autograd_nb 0.50, Other 2.00; large things: autograd_nb 3.00." in text and text.count('class="spread"') == 3 and "| large things | 5 MiB |" in text
+    assert "Abacus 3000" in speed.summary() and "**3.00**" in speed.summary()
+
+
+def test_without_results_the_page_says_how_to_get_them(tmp_path, monkeypatch):
+    monkeypatch.setattr(speed, "RESULTS", tmp_path / "none.json")
+    assert speed.COMMAND in speed.page() and speed.COMMAND in speed.summary()
+
+
+def test_page_and_readme_show_the_stored_results(built_site):
+    "One file holds the figures."
+    readme, results = (ROOT / "README.md").read_text(encoding="utf-8"), speed.load()
+    assert speed.MARK not in readme and speed.summary() in readme
+    if results:
+        shown = html.unescape(re.sub("<[^>]+>", "", text_of(built_site / "benchmarks.html")))
+        for name, rows in results["workloads"].items():
+            assert name in shown and speed.milliseconds(rows["autograd_nb"]["ms"]) in shown
+        assert results["machine"]["processor"] in shown
+    assert "](nbs/images/" in readme[:900], "no picture on README's first screen"
+
+
+# Start page, cheat sheet, quizzes: in the browser ----------------------------------------------------------------
+
+
+def test_a_player_becomes_plain_html():
+    def html_model(value):
+        return {"model_name": "HTMLModel", "state": {"value": value}}
+
+    state = {"box": {"model_name": "VBoxModel", "state": {"children": ["IPY_MODEL_play", "IPY_MODEL_stack", "IPY_MODEL_base"]}}, "play": {"model_name": "PlayModel", "state": {"interval": 700}},
+             "stack": {"model_name": "StackModel", "state": {"children": ["IPY_MODEL_a", "IPY_MODEL_b"], "selected_index": 1}},
+             "a": html_model("<p>first</p>"), "b": html_model("<p>second</p>"), "base": html_model("<svg></svg>")}
+    text = players.static("box", state)
+    assert text.count("<template>") == 2 and '<div class="player-frame"><p>second</p></div>' in text and 'data-interval="700"' in text and "<svg></svg>" in text
+    assert players.static("a", state) is None
+
+
+@pytest.mark.parametrize("width, scheme", [(1440, "light"), (390, "dark")])
+def test_the_start_page_shows_what_this_is(built_site, browser_page, width, scheme):
+    "From a file, without a server or a network: the graph is on the first screen and steps, and the commands and what to read next are there."
+    browser_page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+    browser_page.set_viewport_size({"width": width, "height": 900})
+    browser_page.goto((built_site / "index.html").as_uri(), wait_until="load")
+    assert "embed-amd" not in browser_page.content(), "the start page waits for the widgets' library"
+    player = browser_page.locator(".player")
+    box = player.locator(".player-drawing svg").bounding_box()
+    assert box["y"] + box["height"] <= 900, "the graph is below the first screen"
+    said = [player.locator(".player-frame").inner_text()]
+    for _ in range(9):
+        player.locator(".player-on").click()
+        said.append(player.locator(".player-frame").inner_text())
+    assert len(set(said)) == 10 and "48" in "".join(said[-2:])
+    player.locator(".player-slider").focus()
+    browser_page.keyboard.press("Home")
+    assert player.locator(".player-frame").inner_text() == said[0]
+    player.locator(".player-play").click()
+    browser_page.wait_for_function("before => document.querySelector('.player-frame').innerText !== before", arg=said[0], timeout=60_000)
+    assert browser_page.locator("ul.cards > li").count() == 3 and browser_page.get_by_text("python run.py tutorial").count() == 1
+    assert not browser_page.errors
+
+
+@pytest.mark.needs("npm")
+def test_pages_work_from_files(built_site, browser_page):
+    "No server, no network: widgets draw and move, formulas are set, search finds."
+    if not (built_site / "_static" / "embed-amd.js").exists() and "npm" not in required():
+        pytest.skip("npm could not fetch what draws widgets")
+    browser_page.context.set_offline(True)
+    browser_page.goto((built_site / "book" / "03_chain_rule.html").as_uri(), wait_until="load")
+    browser_page.locator(".widget-play").first.wait_for()
+    browser_page.locator("mjx-container").first.wait_for()
+    assert not browser_page.errors
+    browser_page.goto((built_site / "search.html").as_uri() + "?q=gradient", wait_until="load")
+    browser_page.locator("#search-results li a").first.wait_for()
+
+
+@pytest.mark.needs("npm")
+def test_formulas_in_quizzes_are_set(built_site, site, browser_page):
+    if not (built_site / "_static" / "tex-svg.js").exists() and "npm" not in required():
+        pytest.skip("npm could not fetch what sets formulas")
+    with_formula = [page for page in pages(built_site) if re.search(r'ag-quiz"><style>[^$]*?<p class="ag-q">[^<]*\$|class="agnb ag-quiz">.*?\$[^$<]+\$', text_of(page), re.S)]
+    assert with_formula
+    for page in with_formula:
+        browser_page.goto(f"{site}/{page.relative_to(built_site).as_posix()}", wait_until="load")
+        browser_page.wait_for_function("window.MathJax?.startup?.promise", timeout=30_000)
+        browser_page.evaluate("MathJax.startup.promise")
+        left = browser_page.evaluate("""[...document.querySelectorAll('.ag-quiz')].map(quiz => {
+            const copy = quiz.cloneNode(true);
+            copy.querySelectorAll('code, mjx-container, style').forEach(e => e.remove());
+            return copy.textContent; }).filter(text => /\\$[^$]+\\$/.test(text))""")
+        assert not left, f"{page.name}: {left[0][:300]}"
+
+
+def cheat_sheet_programs() -> str:
+    return "\n".join(re.findall(r"^```python\n(.*?)^```", (ROOT / "docs" / "cheatsheet.md").read_text(encoding="utf-8"), re.S | re.M))
+
+
+def test_the_cheat_sheet_is_true():
+    "Its lines run, from top to bottom, and what they claim holds."
+    program = "import autograd_nb as torch\n" + cheat_sheet_programs() + "\nassert torch.equal(gg, 6 * x) and torch.autograd.gradcheck(Cube.apply, d)"
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("paper", ["A4", "Letter"])
+def test_the_cheat_sheet_is_one_page_of_paper(built_site, browser_page, paper):
+    browser_page.goto((built_site / "cheatsheet.html").as_uri(), wait_until="load")
+    printed = browser_page.pdf(format=paper, prefer_css_page_size=False)
+    assert len(re.findall(rb"/Type\s*/Page\b", printed)) == 1
+
+
+# Barriers --------------------------------------------------------------------------------------------------------
+
+# The checker looks at every element for long. One code token of each class and a few formulas say as much as thousands.
+THIN_OUT = """() => {
+  const seen = new Set();
+  for (const span of document.querySelectorAll('.highlight pre span')) {
+    const kind = span.className + (span.closest('.cell_input, .cell_output, details, .literal-block-wrapper')?.className || '');
+    if (seen.has(kind) && !span.querySelector('a')) span.replaceWith(...span.childNodes); else seen.add(kind);
+  }
+  for (const pre of document.querySelectorAll('.highlight pre')) pre.normalize();
+  for (const formula of [...document.querySelectorAll('mjx-container')].slice(5)) formula.remove();
+}"""
+BARRIERS = """rules => axe.run(document, { resultTypes: ['violations'], runOnly: rules }).then(found => found.violations
+  .filter(each => ['serious', 'critical'].includes(each.impact)).map(each => `${each.id} (${each.impact}): ${each.nodes.length} times, such as ${each.nodes[0].html.slice(0, 150)}`))"""
+EVERYTHING = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"]
+ONE_OF_EACH_KIND = ("index", "gallery", "cheatsheet", "glossary", "benchmarks", "mistakes", "book/index", "book/03_chain_rule", "reference/index", "reference/functional", "library/index",
+                    "ops/99_table", "graph/04_engine", "contributing", "search")
+
+
+def look_for_barriers(built_site, site, page, names):
+    "axe-core on the pages, in light with all rules and again in dark with those about colours."
+    folder = assets.fetch(ROOT / ".cache" / "axe", assets.CHECKER)
+    if folder is None and "npm" not in required():
+        pytest.skip("npm could not fetch axe-core")
+    checker = (folder / "axe.min.js").read_text(encoding="utf-8")
+    faults = []
+    page.set_default_timeout(180_000)
+    for name in names:
+        page.emulate_media(color_scheme="light", reduced_motion="reduce")
+        page.goto(f"{site}/{name}.html", wait_until="load")
+        page.wait_for_timeout(800 if page.locator("script[type*='widget-view']").count() else 200)
+        page.evaluate(THIN_OUT)
+        page.evaluate(checker + ";undefined")
+        faults += [f"{name}: {fault}" for fault in page.evaluate(BARRIERS, EVERYTHING)]
+        page.emulate_media(color_scheme="dark")
+        page.wait_for_function("document.documentElement.dataset.theme === 'dark'")
+        page.wait_for_timeout(400)  # colours fade over
+        faults += [f"{name} in the dark: {fault}" for fault in page.evaluate(BARRIERS, ["cat.color"])]
+    assert not faults, "\n".join(faults)
+
+
+@pytest.mark.needs("npm")
+def test_a_page_of_each_kind_has_no_barrier(built_site, site, browser_page):
+    look_for_barriers(built_site, site, browser_page, ONE_OF_EACH_KIND)
+
+
+@pytest.mark.slow
+@pytest.mark.needs("npm")
+def test_no_page_has_a_barrier(built_site, site, browser_page):
+    names = [page.relative_to(built_site).with_suffix("").as_posix() for page in pages(built_site)]
+    look_for_barriers(built_site, site, browser_page, [name for name in names if name not in ONE_OF_EACH_KIND])

@@ -113,9 +113,9 @@ def test_a_chain_of_a_hundred_thousand_nodes_takes_seconds():
         n = n.next_functions[0][0]
     ref = weakref.ref(n)
     del n
-    began = time.perf_counter()
+    began = time.process_time()
     answer = why_alive(ref())
-    assert time.perf_counter() - began < 20 and len(answer.chains[0]) < 12 and "99,99" in str(answer)
+    assert time.process_time() - began < 20 and len(answer.chains[0]) < 12 and "99,99" in str(answer)
 
 
 def test_attributes_closures_generators_and_class_attributes():

@@ -14,10 +14,17 @@ from .autograd.function import UndefinedGrad as _UndefinedGrad
 from .autograd.variable import is_multithreading_enabled as _is_multithreading_enabled
 from .graph import engine
 from .graph.modes import LOCAL
-from .graph.node import AccumulateGrad, Node, SavedTensor
+from .graph.node import JOURNAL, AccumulateGrad, Node, SavedTensor
 
 # %% ../nbs/04_core.ipynb #182f69a8
-_autograd = SimpleNamespace(SavedTensor=SavedTensor, Node=Node)
+def _set_versions(tensors, versions):
+    if len(tensors) != len(versions): raise RuntimeError('tensors and versions must have the same length')
+    if any(v < 0 for v in versions): raise RuntimeError(f'Cannot set a version_counter to a value below 0: {list(versions)}')
+    for t, version in zip(tensors, versions):
+        record = JOURNAL.of(t._array) or JOURNAL.note(t._array)
+        record.count, record.time = version, 0          # what was written so far is forgotten
+
+_autograd = SimpleNamespace(SavedTensor=SavedTensor, Node=Node, _saved_tensors_hooks_is_enabled=lambda: LOCAL.modes.refusal is None, _unsafe_set_version_counter=_set_versions)
 _functions = SimpleNamespace(AccumulateGrad=AccumulateGrad, DelayedError=_DelayedError, UndefinedGrad=_UndefinedGrad)
 
 def _current_graph_task_id():

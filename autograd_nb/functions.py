@@ -27,7 +27,7 @@ import sys
 import numpy as np
 
 from .arrays.cupy_backend import is_far, library_of
-from .arrays.dtypes import DTYPES, FROM_NUMPY, get_default_dtype, result_dtype, scalar_dtype, type_name
+from .arrays.dtypes import DTYPES, FROM_NUMPY, RANK, get_default_dtype, result_dtype, scalar_dtype, type_name
 from .arrays.numpy_backend import is_array
 from .graph.errors import broadcast_error, count_error, dim_error, dtypes_error, expand_error, join_error, kind_error, range_error, row_error, view_size_error
 from .graph.levels import KINDS, WRAPPERS, Facade, dynamic_error, looped
@@ -96,6 +96,8 @@ def into(out, result):
         return out.copy_(result)
     if out._node is not None or result._node is not None:
         if LOCAL.modes.grad: raise RuntimeError(f"{sys._getframe(1).f_code.co_name}(): functions with out=... arguments don't support automatic differentiation, but one of the arguments requires grad.")
+    if out._meta is not None and out._meta.inference and not LOCAL.modes.inference: raise RuntimeError('Inplace update to inference tensor outside InferenceMode is not allowed.You can make a clone to get a normal tensor before doing inplace update.')
+    if out._array.dtype is not result._array.dtype and RANK[result.dtype.category] > RANK[out.dtype.category]: raise RuntimeError(f"result type {_type_name(result)} can't be cast to the desired output type {_type_name(out)}")
     if out._array.shape != result._array.shape: out._array = np.empty(result._array.shape, out._array.dtype, like=out._array)
     announce(out._array)
     out._array[...] = result._array

@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['CPU', 'DIRECT', 'FUNCTIONS', 'SYNONYMS', 'IN_PLACE', 'OPERATORS', 'UFUNCS', 'device', 'index_of', 'check_device',
            'index_like', 'device_of', 'placed', 'view_meta', 'geometry', 'any_negative', 'view_error', 'StaleView',
-           'renew', 'released_box', 'retain_in', 'overwrite', 'CopySlices', 'rebase', 'renew_views', 'refuse_write',
-           'refuse_overlap', 'reshaped', 'in_place', 'Tensor', 'chance_of', 'chances', 'InputMetadata']
+           'renew', 'released_box', 'retain_in', 'overwrite', 'CopySlices', 'rebase', 'renew_views', 'lose_views',
+           'refuse_write', 'refuse_overlap', 'reshaped', 'in_place', 'Tensor', 'chance_of', 'chances', 'InputMetadata']
 
 # %% ../nbs/tensor/03_tensor.ipynb #b3a3b858
 import builtins
@@ -190,7 +190,9 @@ def overwrite(x, result, name):
     if modes.guard is not None: modes.guard(array)
     array[...] = new
     JOURNAL.note(array, name, None if meta is None else meta.version)
-    if not modes.grad: return x
+    if not modes.grad:
+        if meta is not None and base is None and meta.views is not None or base is not None: lose_views(x if base is None else base)
+        return x
     box = released_box(x)
     if node is not None and node.seq > 0:
         for field, value in node.saved:
@@ -288,6 +290,13 @@ def renew_views(base):
         view = ref()
         if view is not None: renew(view, base)
 
+def lose_views(base, kinds=('multi', 'custom')):
+    "After a change that their histories do not tell: views of the given kinds (see `Meta`), which cannot be made again, have no history any more."
+    if base._node is None: return
+    for ref in base._meta.views or ():
+        view = ref()
+        if view is not None and view._meta.view in kinds: renew(view, base)
+
 def _undeletable(name): raise RuntimeError(f'{name} of a tensor cannot be deleted')
 
 def refuse_write(x, tracked, op=None, was='is being'):
@@ -318,7 +327,9 @@ def reshaped(name, function=None):
             self.__dict__.update(view.__dict__)
             return self
         self._array = view._array
-        if LOCAL.modes.grad: self._node = view._node
+        if LOCAL.modes.grad:
+            self._node = view._node
+            if self._meta is not None and self._meta.views is not None: lose_views(self, ('no_grad', 'inference', 'multi', 'custom'))
         elif self._node.__class__ is AccumulateGrad: self._node.array, self._node.shape = view._array, view._array.shape
         return self
     method.__name__ = method.__qualname__ = name + '_'

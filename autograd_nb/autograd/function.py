@@ -512,7 +512,8 @@ def apply_dual(cls, args, kwargs, tangents):
             raise RuntimeError('An inplace custom Function is not modifying the forward mode gradients inplace. If the forward is modifying an input inplace, then the jvp function must modify the corresponding gradient inplace.')
         source = shared[i]
         if source is not None and tangents[source] is not None and (t is given[source] or not np.may_share_memory(t._array, given[source]._array)):
-            raise RuntimeError('A custom Function\'s forward is returning a view (or an input as-is) but the jvp is not returning a view.')
+            if t._base is None: raise RuntimeError('A custom Function\'s forward is returning a view (or an input as-is) but the jvp is not returning a view.')
+            raise RuntimeError(f'A custom Function is returning a view but the jvp is not returning a view of the {"given" if given[source]._base is None else "same base as the given"} grad input.')
         checked.append(t)
     return wire(ctx, args, output), checked[0] if single else tuple(checked)
 

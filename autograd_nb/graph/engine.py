@@ -19,7 +19,7 @@ import numpy as np
 from numpy import add, asarray, generic, ndarray
 
 from ..arrays.dtypes import FROM_NUMPY, bfloat16, type_name
-from ..arrays.cupy_backend import Device, is_far, library_of
+from ..arrays.cupy_backend import Device, is_far, library_of, on
 from ..arrays.numpy_backend import is_array, owns_alone
 from .errors import Taught, follow, freed_error, needs_grad_error, not_recorded_error, scalar_error, start_shape_error
 from .levels import WRAPPERS, transforming
@@ -501,7 +501,7 @@ def first_gradient(tensor, g, graph):
     if g is None:
         if array.size != 1: raise scalar_error(tensor)
         if array.dtype.kind == 'c': raise RuntimeError(f'grad can be implicitly created only for real scalar outputs but got {FROM_NUMPY[array.dtype]!r}')
-        g = library_of(array).ones(array.shape, array.dtype)
+        with on(array.device.id if is_far(array) else None): g = library_of(array).ones(array.shape, array.dtype)
         return tensor_like(g) if graph else g
     if not isinstance(g, TensorBase): raise TypeError(f'gradients can be either Tensors or None, but got {type(g).__name__}')
     if g._array.shape != array.shape:
@@ -558,7 +558,8 @@ class Task:
         "Whether this pass computes the gradient that belongs to `edge`."
         if self.nodes is None:
             needed = None if self.plan is None else self.plan.needed
-            self.nodes = reachable(self.roots) if needed is None else needed | set(self.plan.captures)
+            self.nodes = reachable(self.roots)
+            if needed is not None: self.nodes = (needed | set(self.plan.captures)) & self.nodes.keys()
         return (edge.node if edge.__class__ is OutputEdge else edge) in self.nodes
 
 def start(tensors, grads, graph):

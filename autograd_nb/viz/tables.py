@@ -65,7 +65,7 @@ def table_css() -> str:
     "Rules for trace tables, to be used beside `css`."
     return rules('.agnb', {
         'table.ag-table': f'border-collapse:collapse;font:12px/1.35 {MONO};margin:8px 0;color:var(--ag-ink);background:none;border:0;width:auto;display:table',
-        '.ag-table th,.agnb .ag-table td': 'text-align:left;border:0;padding:4px 8px;background:none;white-space:nowrap',
+        '.ag-table th,.agnb .ag-table td': 'text-align:left;border:0;padding:4px 7px;background:none;white-space:nowrap',
         '.ag-table th': 'font-weight:600;color:var(--ag-muted);border-bottom:1.5px solid var(--ag-line);font-size:11px',
         '.ag-table td': 'vertical-align:top;border-bottom:1px solid var(--ag-edge);color:inherit',
         '.ag-table tbody tr': 'background:none', '.ag-table td.v': 'color:var(--ag-value);font-weight:600', '.ag-table td.g': 'color:var(--ag-grad);font-weight:600',

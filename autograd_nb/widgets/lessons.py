@@ -123,7 +123,7 @@ class Switches(W.VBox):
     def __init__(self, title=None):
         keys = [(i, j, k) for i in (False, True) for j in (False, True) for k in (False, True)]
         self.scenes = {key: switch_scene(*key) for key in keys}
-        self.toggles = [W.ToggleButtons(options=['off', 'on'], description=name, tooltips=['', code], style=dict(description_width='130px', button_width='60px')) for name, code in SWITCHES]
+        self.toggles = [W.ToggleButtons(options=['off', 'on'], description=name, tooltips=['', code], style=dict(description_width='150px', button_width='60px')) for name, code in SWITCHES]
         self.links = []
         def stack(children, toggle):
             s = W.Stack(children, selected_index=0, layout=W.Layout(width='100%'))

@@ -8,16 +8,17 @@ __all__ = []
 # %% ../../nbs/distributions/00_package.ipynb #eb5561f2
 import sys as _sys
 
-from . import constraints, distribution, families, gamma, kl, transforms
+from . import constraints, distribution, families, gamma, kl, mixtures, transforms
 from .distribution import Distribution, ExponentialFamily
 from .families import (Bernoulli, Categorical, Cauchy, Exponential, Geometric, Independent, Laplace, Multinomial, MultivariateNormal, Normal, OneHotCategorical, OneHotCategoricalStraightThrough,
                                                 Poisson, Uniform)
 from .gamma import Beta, Chi2, Dirichlet, Gamma, StudentT
+from .mixtures import Binomial, HalfCauchy, MixtureSameFamily, RelaxedBernoulli, RelaxedOneHotCategorical
 from .kl import kl_divergence, register_kl
 from .transforms import (AbsTransform, AffineTransform, ComposeTransform, ExpTransform, Gumbel, HalfNormal, LogNormal, PowerTransform, SigmoidTransform, SoftplusTransform, TanhTransform, Transform,
                                                   TransformedDistribution, identity_transform)
 
-for _module, _files in ((families, 'normal laplace cauchy uniform exponential poisson bernoulli geometric categorical one_hot_categorical multinomial independent multivariate_normal'), (gamma, 'beta chi2 dirichlet studentT'),
+for _module, _files in ((families, 'normal laplace cauchy uniform exponential poisson bernoulli geometric categorical one_hot_categorical multinomial independent multivariate_normal'), (gamma, 'beta chi2 dirichlet studentT'), (mixtures, 'binomial half_cauchy mixture_same_family relaxed_bernoulli relaxed_categorical'),
                         (transforms, 'transformed_distribution log_normal half_normal gumbel'), (distribution, 'utils exp_family')):
     for _file in _files.split(): _sys.modules[f'{__name__}.{_file}'] = globals()[_file] = _module        # PyTorch's names of its files
 

@@ -632,7 +632,12 @@ def apply_batched(cls, args, kwargs, level):
         output, dims = check_vmap_output(vmap_rule(cls)(VmapInfo(level.size, level.randomness), tuple(0 if m else None for m in marks), *[a._value if m else a for a, m in zip(args, marks)], **kwargs), cls.__name__)
     owners = {id(a._value): a for a, m in zip(args, marks) if m}
     wrap = lambda o, d: owners[id(o)] if id(o) in owners and d == 0 else o if d is None or not isinstance(o, TensorBase) else batched(o.movedim(d, 0) if d else o, level)
-    return tuple(map(wrap, output, dims)) if isinstance(output, tuple) else wrap(output, dims)
+    if not isinstance(output, tuple) and not isinstance(dims, tuple): return wrap(output, dims)
+    if not isinstance(dims, tuple): dims = (dims,) * len(output)
+    if not isinstance(output, tuple) or len(output) != len(dims):
+        raise RuntimeError(f"The autograd.Function's vmap staticmethod returned an incompatible (output, out_dims) tuple. Expected out_dims={dims} to be compatible with the structure of `output`. "
+                           f'out_dims has {len(dims)} entries but output {f"has {len(output)}" if isinstance(output, tuple) else "is one value"} (from {cls.__name__}.vmap).')
+    return tuple(map(wrap, output, dims))
 
 def apply_recorded(cls, args, kwargs, level):
     "`cls.apply(*args, **kwargs)`, some of `args` being recorded at `level`: applied to the values inside, with one more node around."

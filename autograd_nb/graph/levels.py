@@ -118,7 +118,10 @@ class Facade:
 
     def _refuse(self, *args, **kwargs):
         raise RuntimeError("Cannot access data pointer of Tensor that doesn't have storage. A value under vmap stands for many examples at once and has no numbers to look at. Use operations on tensors instead, or do this outside of vmap.")
-    __array__ = __array_ufunc__ = __array_function__ = __getitem__ = __setitem__ = __iter__ = tolist = view = reshape = copy = astype = any = all = min = max = sum = argsort = _refuse
+    def __array_function__(self, function, types, args, kwargs):
+        if function.__name__ not in ('zeros', 'empty'): self._refuse()
+        return function(*args, **kwargs, like=self.tensor._value._array)       # a new array where the examples live
+    __array__ = __array_ufunc__ = __getitem__ = __setitem__ = __iter__ = tolist = view = reshape = copy = astype = any = all = min = max = sum = argsort = _refuse
     for _name in 'add sub mul truediv floordiv mod pow matmul and or xor eq ne lt le gt ge radd rsub rmul'.split(): locals()[f'__{_name}__'] = _refuse
     __hash__ = object.__hash__
     def __bool__(self): raise control_flow_error()

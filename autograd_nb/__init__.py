@@ -35,9 +35,11 @@ from . import amp, cpu, cuda, random, serialization
 from .amp import GradScaler, autocast
 from .settings import (are_deterministic_algorithms_enabled, compile, get_default_device, get_deterministic_debug_mode, get_float32_matmul_precision, get_num_interop_threads, is_deterministic_algorithms_warn_only_enabled,
                                   is_warn_always_enabled, set_default_device, set_default_tensor_type, set_deterministic_debug_mode, set_float32_matmul_precision, set_flush_denormal, set_num_interop_threads, set_warn_always, use_deterministic_algorithms)
+from .cuda import OutOfMemoryError
 from .serialization import load, save
 from .amp.autocast_mode import (autocast_decrement_nesting, autocast_increment_nesting, clear_autocast_cache, get_autocast_cpu_dtype, get_autocast_dtype, get_autocast_gpu_dtype, is_autocast_cache_enabled,
                                            is_autocast_cpu_enabled, is_autocast_enabled, set_autocast_cache_enabled, set_autocast_cpu_dtype, set_autocast_cpu_enabled, set_autocast_dtype, set_autocast_enabled, set_autocast_gpu_dtype)
+from .ops import compiled as _compiled     # compiled loops, where numba is installed
 from .autograd.anomaly_mode import is_anomaly_check_nan_enabled, is_anomaly_enabled, set_anomaly_enabled
 
 # %% ../nbs/00_package.ipynb #43c54b95

@@ -10,6 +10,8 @@ import contextlib
 import sys
 import types
 
+from .arrays.cupy_backend import find, get_precision, set_precision
+
 # %% ../nbs/05_backends.ipynb #1e0dd77e
 class _Backend(types.ModuleType):
     "A module of switches: settings are attributes; those that nobody has defined are refused, so that a typing error is heard."
@@ -59,9 +61,15 @@ def _capability():
     return 'AVX512' if found.get('AVX512_SKX') else 'AVX2' if found.get('AVX2') and found.get('FMA3') else 'DEFAULT'
 
 # %% ../nbs/05_backends.ipynb #bf199967
-_matmul = types.SimpleNamespace(allow_tf32=False, allow_fp16_reduced_precision_reduction=True, allow_bf16_reduced_precision_reduction=True, allow_fp16_accumulation=False, fp32_precision='none')
+class _Matmul(types.SimpleNamespace):
+    "Products of matrices on a GPU. `allow_tf32`: those of float32 may use TensorFloat-32."
+    allow_tf32 = property(lambda self: get_precision() != 'highest', lambda self, on: set_precision('high' if on else 'highest'))
+
+def _gpu(): return find() is None
+
+_matmul = _Matmul(allow_fp16_reduced_precision_reduction=True, allow_bf16_reduced_precision_reduction=True, allow_fp16_accumulation=False, fp32_precision='none')
 cudnn = _Backend('cudnn', "NVIDIA's library for networks: not used.", enabled=True, benchmark=False, deterministic=False, allow_tf32=True, benchmark_limit=None, is_available=_no, version=_none)
-cuda = _Backend('cuda', "How a GPU multiplies and attends.", matmul=_matmul, is_built=_no, cufft_plan_cache=types.SimpleNamespace(size=0, max_size=0, clear=_none), preferred_linalg_library=lambda backend=None: backend, **_kernels())
+cuda = _Backend('cuda', "How a GPU multiplies and attends.", matmul=_matmul, is_built=_gpu, cufft_plan_cache=types.SimpleNamespace(size=0, max_size=0, clear=_none), preferred_linalg_library=lambda backend=None: backend, **_kernels())
 mps = _Backend('mps', "Apple's GPUs: not used.", is_available=_no, is_built=_no)
 mkl = _Backend('mkl', "Intel's library for linear algebra: NumPy chooses its own.", is_available=_no)
 mkldnn = _Backend('mkldnn', "Intel's library for networks: not used.", enabled=True, deterministic=False, allow_tf32=False, is_available=_no)

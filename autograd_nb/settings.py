@@ -13,11 +13,12 @@ __all__ = ['set_default_device', 'get_default_device', 'set_default_tensor_type'
 __all__ = ['are_deterministic_algorithms_enabled', 'compile', 'get_default_device', 'get_deterministic_debug_mode', 'get_float32_matmul_precision', 'get_num_interop_threads', 'is_deterministic_algorithms_warn_only_enabled',
            'is_warn_always_enabled', 'set_default_device', 'set_default_tensor_type', 'set_deterministic_debug_mode', 'set_float32_matmul_precision', 'set_flush_denormal', 'set_num_interop_threads', 'set_warn_always', 'use_deterministic_algorithms']
 
+from .arrays.cupy_backend import get_precision, set_precision
 from .arrays.dtypes import dtype, float32, float64, set_default_dtype
 from .creation import empty
 from .tensor import device as Device
 
-_CHOSEN = dict(device=Device('cpu'), precision='highest', deterministic=False, warn_only=False, warn_always=False, interop=1)
+_CHOSEN = dict(device=Device('cpu'), deterministic=False, warn_only=False, warn_always=False, interop=1)
 
 # %% ../nbs/07_settings.ipynb #58350f9c
 def set_default_device(device):
@@ -41,13 +42,12 @@ def set_default_tensor_type(t):
 
 # %% ../nbs/07_settings.ipynb #bb76bc64
 def set_float32_matmul_precision(precision):
-    "'highest', 'high' or 'medium': how exactly a GPU multiplies matrices. Here it is always the highest."
-    if precision not in ('highest', 'high', 'medium'): raise RuntimeError(f"{precision} is not one of 'highest', 'high', or 'medium'; the current setFloat32MatmulPrecision call has no effect.")
-    _CHOSEN['precision'] = precision
+    "How exactly a GPU multiplies float32 matrices: 'highest', or 'high' or 'medium' for TensorFloat-32. On the CPU it is always the highest."
+    set_precision(precision)
 
 def get_float32_matmul_precision():
     "The precision that was asked for."
-    return _CHOSEN['precision']
+    return get_precision()
 
 def use_deterministic_algorithms(mode, *, warn_only=False):
     "Ask for results that repeat exactly. They do in any case."

@@ -451,7 +451,7 @@ def test_out_of_memory(device):
     kept = held.exp()
     strict.pool.set_limit(strict.pool.used + 1_000_000)
     try:
-        with pytest.raises(torch.cuda.OutOfMemoryError) as caught:
+        with pytest.raises(torch.OutOfMemoryError) as caught:
             torch.zeros(1_000_000, device=device)
     finally:
         strict.pool.set_limit(None)
@@ -540,11 +540,15 @@ def test_half_precision_products(device, monkeypatch):
 
 
 def test_precision_setting():
-    with pytest.raises(RuntimeError, match="'highest', 'high' or 'medium'"):
-        backend.set_precision("low")
-    backend.set_precision("high")
-    assert backend.get_precision() == "high"
-    backend.set_precision("highest")
+    torch.backends.cuda.matmul.allow_tf32 = True
+    assert torch.get_float32_matmul_precision() == "high"
+    torch.backends.cuda.matmul.allow_tf32 = False
+    assert torch.get_float32_matmul_precision() == "highest"
+    with pytest.raises(RuntimeError, match="low is not one of 'highest', 'high', or 'medium'"):
+        torch.set_float32_matmul_precision("low")
+    torch.set_float32_matmul_precision("high")
+    assert torch.get_float32_matmul_precision() == "high"
+    torch.set_float32_matmul_precision("highest")
 
 
 # Without a GPU -----------------------------------------------------------------------------------------------

@@ -355,7 +355,7 @@ _precision = ['highest']
 
 def set_precision(name):
     "How precise products of float32 matrices are on the GPU: 'highest' (float32), 'high' or 'medium' (TensorFloat-32, ten bits of mantissa, several times faster)."
-    if name not in PRECISIONS: raise RuntimeError(f"float32 matmul precision must be one of 'highest', 'high' or 'medium', got {name!r}")
+    if name not in PRECISIONS: raise RuntimeError(f"{name} is not one of 'highest', 'high', or 'medium'; the current setFloat32MatmulPrecision call has no effect.")
     _precision[0] = name
     if Device.library is not None: _apply_precision()
 

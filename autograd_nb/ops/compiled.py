@@ -176,15 +176,17 @@ def affine_weight_back(g, x, weight_shape, *, layout):
     loops().column_products(0, out.size, in_rows(g), in_rows(x), out)
     return out.reshape(weight_shape)
 
-# %% ../../nbs/ops/16_compiled.ipynb #b9d5570e
-THIN = 32       # entries of all windows together: below this a matrix product is too thin to be worth its columns
+# %% ../../nbs/ops/16_compiled.ipynb #e947723a
+THIN = 32       # entries of all windows together: from this size on one large product beats one for each example
 
 def numbers_of(window, stride, padding, dilation): return *window, *stride, *padding, *dilation
 
-def quick_columns(x, window, stride, padding, dilation, outs):
-    out = np.empty((*x.shape[:2], math.prod(window), *outs), np.float32)
-    crew.run(loops().columns, len(x), out.size, x, *numbers_of(window, stride, padding, dilation), out)
-    return out
+def quick_columns(x, window, stride, padding, dilation, outs, across=False):
+    "The columns of each example (examples, entries, places), or of all together (entries, examples * places)."
+    entries = x.shape[1] * math.prod(window)
+    out = np.empty((x.shape[1], math.prod(window), len(x), *outs) if across else (*x.shape[:2], math.prod(window), *outs), np.float32)
+    crew.run(loops().columns_across if across else loops().columns, len(x), out.size, x, *numbers_of(window, stride, padding, dilation), out)
+    return out.reshape(entries, -1) if across else out.reshape(len(x), entries, -1)
 
 convolution_plain, transpose_plain, weight_plain = definition('convolution'), definition('conv_transpose'), definition('conv_weight')
 
@@ -193,11 +195,8 @@ def convolution(x, weight, bias=None, *, stride=(1, 1), padding=(0, 0), dilation
     window, (n, o) = weight.shape[2:], (len(x), weight.shape[0])
     outs = out_sizes(x.shape[2:], window, stride, padding, dilation)
     out = np.empty((n, o, *outs), np.float32)
-    if weight[0].size <= THIN and stride == dilation == (1, 1):
-        crew.run(loops().filters, n, out.size * weight[0].size, x, np.ascontiguousarray(weight), np.zeros(o, np.float32) if bias is None else bias, *padding, out)
-        return out
     w, places = weight.reshape(o, -1), math.prod(outs)
-    for part in chunks(n, w.shape[1] * places): np.matmul(w, quick_columns(x[part], window, stride, padding, dilation, outs).reshape(-1, w.shape[1], places), out[part].reshape(-1, o, places))
+    for part in chunks(n, w.shape[1] * places): np.matmul(w, quick_columns(x[part], window, stride, padding, dilation, outs), out[part].reshape(-1, o, places))
     if bias is not None: out += bias.reshape(-1, 1, 1)
     return out
 
@@ -218,8 +217,8 @@ def conv_weight(x, y, *, window, stride, padding, dilation, groups):
     total = np.zeros((o, y.shape[1] * math.prod(window)), np.float32)
     g = x.reshape(-1, o, places)
     for part in chunks(len(y), total.shape[1] * places):
-        cols = quick_columns(y[part], window, stride, padding, dilation, outs).reshape(-1, total.shape[1], places)
-        for a, b in zip(g[part], cols): total += a @ b.T
+        if total.shape[1] >= THIN: total += np.ascontiguousarray(g[part].transpose(1, 0, 2)).reshape(o, -1) @ quick_columns(y[part], window, stride, padding, dilation, outs, across=True).T
+        else: total += np.add.reduce(np.matmul(g[part], quick_columns(y[part], window, stride, padding, dilation, outs).swapaxes(1, 2)), axis=0)
     return total.reshape(o, y.shape[1], *window)
 
 pool_plain, scatter_plain = definition('max_pool'), definition('scatter_planes')

@@ -7,7 +7,8 @@ __all__ = ['f', 'INV_LN2', 'LN2_HIGH', 'LN2_LOW', 'ROUND', 'E6', 'E5', 'E4', 'E3
            'ZERO', 'KEEP', 'SUMS', 'FAST', 'SUMMING', 'ROOT_HALF', 'BELL', 'T0', 'T1', 'T2', 'T3', 'T4', 'T5', 'T6',
            'T7', 'T8', 'T9', 'from_bits', 'exp', 'normal_cdf', 'gelu', 'gelu_back', 'relu_back', 'softmax',
            'softmax_back', 'log_softmax', 'log_softmax_back', 'causal_weights', 'normalise', 'normalise_back', 'affine',
-           'column_products', 'columns', 'from_columns', 'filters', 'max_pool', 'scatter', 'add_rows', 'adam']
+           'column_products', 'one_columns', 'columns', 'columns_across', 'from_columns', 'max_pool', 'scatter',
+           'add_rows', 'adam']
 
 # %% ../../nbs/ops/17_loops.ipynb #95826730
 import math
@@ -196,29 +197,40 @@ def column_products(lo, hi, g, x, out):
         a, b, o = g[i, lo:hi], x[i, lo:hi], out[lo:hi]
         for j in range(o.size): o[j] += a[j] * b[j]
 
-# %% ../../nbs/ops/17_loops.ipynb #e1ba1fe3
+# %% ../../nbs/ops/17_loops.ipynb #e61e2473
+@njit(fastmath=KEEP, error_model='numpy', inline='always')
+def one_columns(image, window_w, stride_h, stride_w, pad_h, pad_w, step_h, step_w, e, out):
+    "What entry `e` of the window sees of one channel of one image: (rows, places in a row), zeros outside the image."
+    H, W = image.shape
+    rows, places = out.shape
+    up, left = e // window_w * step_h - pad_h, e % window_w * step_w - pad_w
+    start = min(places, max(0, (-left + stride_w - 1) // stride_w))
+    stop = min(places, max(start, (W - left + stride_w - 1) // stride_w))
+    for i in range(rows):
+        r = i * stride_h + up
+        if r < 0 or r >= H:
+            for j in range(places): out[uintp(i), uintp(j)] = ZERO
+        else:
+            for j in range(start): out[uintp(i), uintp(j)] = ZERO
+            if stride_w == 1:
+                for j in range(start, stop): out[uintp(i), uintp(j)] = image[uintp(r), uintp(j + left)]
+            else:
+                for j in range(start, stop): out[uintp(i), uintp(j)] = image[uintp(r), uintp(j * stride_w + left)]
+            for j in range(stop, places): out[uintp(i), uintp(j)] = ZERO
+
 @njit(**FAST)
 def columns(lo, hi, x, window_h, window_w, stride_h, stride_w, pad_h, pad_w, step_h, step_w, out):
-    "(examples, channels, entries of the window, rows, places in a row), zeros outside the image."
-    C, H, W = x.shape[1:]
-    rows, places = out.shape[3:]
+    "(examples, channels, entries of the window, rows, places in a row)"
     for b in range(lo, hi):
-        for c in range(C):
-            for e in range(window_h * window_w):
-                up, left = e // window_w * step_h - pad_h, e % window_w * step_w - pad_w
-                start = min(places, max(0, (-left + stride_w - 1) // stride_w))
-                stop = min(places, max(start, (W - left + stride_w - 1) // stride_w))
-                for i in range(rows):
-                    r = i * stride_h + up
-                    if r < 0 or r >= H:
-                        for j in range(places): out[b, c, e, i, uintp(j)] = ZERO
-                    else:
-                        for j in range(start): out[b, c, e, i, uintp(j)] = ZERO
-                        if stride_w == 1:
-                            for j in range(start, stop): out[b, c, e, i, uintp(j)] = x[b, c, r, uintp(j + left)]
-                        else:
-                            for j in range(start, stop): out[b, c, e, i, uintp(j)] = x[b, c, r, uintp(j * stride_w + left)]
-                        for j in range(stop, places): out[b, c, e, i, uintp(j)] = ZERO
+        for c in range(x.shape[1]):
+            for e in range(window_h * window_w): one_columns(x[b, c], window_w, stride_h, stride_w, pad_h, pad_w, step_h, step_w, e, out[b, c, e])
+
+@njit(**FAST)
+def columns_across(lo, hi, x, window_h, window_w, stride_h, stride_w, pad_h, pad_w, step_h, step_w, out):
+    "(channels, entries of the window, examples, rows, places in a row): the columns of all examples as one matrix."
+    for b in range(lo, hi):
+        for c in range(x.shape[1]):
+            for e in range(window_h * window_w): one_columns(x[b, c], window_w, stride_h, stride_w, pad_h, pad_w, step_h, step_w, e, out[c, e, b])
 
 @njit(**FAST)
 def from_columns(lo, hi, x, window_h, window_w, stride_h, stride_w, pad_h, pad_w, step_h, step_w, out):
@@ -239,25 +251,6 @@ def from_columns(lo, hi, x, window_h, window_w, stride_h, stride_w, pad_h, pad_w
                             for j in range(start, stop): out[b, c, r, uintp(j + left)] += x[b, c, e, i, uintp(j)]
                         else:
                             for j in range(start, stop): out[b, c, r, uintp(j * stride_w + left)] += x[b, c, e, i, uintp(j)]
-
-@njit(**FAST)
-def filters(lo, hi, x, weight, bias, pad_h, pad_w, out):
-    "A convolution of stride 1 with few channels: each filter's entries times the shifted rows of the image."
-    C, H, W = x.shape[1:]
-    O, _, window_h, window_w = weight.shape
-    rows, places = out.shape[2:]
-    for b in range(lo, hi):
-        for o in range(O):
-            for i in range(rows):
-                for j in range(places): out[b, o, i, uintp(j)] = bias[o]
-                for c in range(C):
-                    for u in range(window_h):
-                        r = i + u - pad_h
-                        if 0 <= r < H:
-                            for v in range(window_w):
-                                left = v - pad_w
-                                w, start, stop = weight[o, c, u, v], max(0, -left), min(places, W - left)
-                                for j in range(start, stop): out[b, o, i, uintp(j)] += w * x[b, c, r, uintp(j + left)]
 
 @njit(**FAST)
 def max_pool(lo, hi, x, window_h, window_w, stride_h, stride_w, pad_h, pad_w, out, index):

@@ -289,7 +289,7 @@ def settled(value):
 def innermost(args, statics=()):
     "The innermost level among tensors in `args` and in the index of `statics`; None if there is none."
     found = None
-    for a in (*args, *statics['index']) if 'index' in statics else args:
+    for a in (*args, *statics['index']) if 'index' in statics and statics['index'].__class__ is tuple else args:
         if a.__class__ is Facade: a = a.tensor
         if a.__class__ in WRAPPERS:
             level = a._level

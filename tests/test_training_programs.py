@@ -1,5 +1,8 @@
 """Small training programs of the kinds that tutorials teach, run in both libraries: same first weights, same losses step by step."""
 
+import platform
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -343,6 +346,293 @@ for _ in range(20):
     loss.backward()
     optimizer.step()
     losses.append(loss.item())
+
+### tags of a sentence with a conditional random field
+class Tagger(nn.Module):
+    def __init__(self, words, tags, width=12):
+        super().__init__()
+        self.words = nn.Embedding(words, 8)
+        self.lstm = nn.LSTM(8, width // 2, bidirectional=True)
+        self.scores = nn.Linear(width, tags)
+        self.transitions = nn.Parameter(torch.randn(tags, tags))
+    def features(self, sentence):
+        return self.scores(self.lstm(self.words(sentence).unsqueeze(1))[0].squeeze(1))
+    def loss(self, sentence, tags):
+        features = self.features(sentence)
+        alpha = features[0]
+        for f in features[1:]:
+            alpha = torch.logsumexp(alpha.view(1, -1) + self.transitions + f.view(-1, 1), dim=1)
+        path = features[range(len(tags)), tags].sum() + self.transitions[tags[1:], tags[:-1]].sum()
+        return alpha.logsumexp(0) - path
+    def best(self, sentence):
+        features, back = self.features(sentence), []
+        best = features[0]
+        for f in features[1:]:
+            best, chosen = (best + self.transitions).max(dim=1)
+            back.append(chosen)
+            best = best + f
+        path = [int(best.argmax())]
+        for chosen in reversed(back): path.append(chosen[path[-1]].item())
+        return path[::-1]
+model = Tagger(30, 5)
+start(model)
+optimizer = optim.SGD(model.parameters(), lr=0.05, weight_decay=1e-4)
+sentences = [(torch.randint(30, (n,)), torch.randint(5, (n,))) for n in (7, 4, 9, 5)]
+for _ in range(5):
+    for words, tags in sentences:
+        model.zero_grad()
+        loss = model.loss(words, tags)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+with torch.no_grad(): losses += [1 + t for words, _ in sentences for t in model.best(words)]
+
+### sentences of different lengths
+class Sentences(data.Dataset):
+    def __init__(self, n): self.items = [(torch.randint(1, 20, (int(torch.randint(2, 9, (1,))),)), i % 3) for i in range(n)]
+    def __len__(self): return len(self.items)
+    def __getitem__(self, i): return self.items[i]
+def collate(batch):
+    texts, labels = zip(*batch)
+    return rnn.pad_sequence(texts, batch_first=True), torch.tensor([len(t) for t in texts]), torch.tensor(labels)
+class Reader(nn.Module):
+    def __init__(self, kind):
+        super().__init__()
+        self.embedding = nn.Embedding(20, 6, padding_idx=0)
+        self.recurrent = getattr(nn, kind)(6, 10, num_layers=2, batch_first=True, bidirectional=True, dropout=0.2)
+        self.head = nn.Linear(20, 3)
+    def forward(self, x, lengths):
+        packed = rnn.pack_padded_sequence(self.embedding(x), lengths, batch_first=True, enforce_sorted=False)
+        out, state = self.recurrent(packed)
+        state = state[0] if isinstance(state, tuple) else state
+        out, lengths = rnn.pad_packed_sequence(out, batch_first=True, total_length=10)
+        return self.head(torch.cat([state[-2], state[-1]], dim=1)) + self.head(out.sum(1) / lengths.unsqueeze(1))
+items = Sentences(36)
+for kind in ('RNN', 'GRU', 'LSTM'):
+    model = Reader(kind)
+    start(model)
+    optimizer = optim.Adagrad(model.parameters(), lr=0.05)
+    for order in (dict(shuffle=True), dict(sampler=data.WeightedRandomSampler([1.0 + i % 4 for i in range(36)], 36))):
+        for x, lengths, labels in data.DataLoader(items, batch_size=8, collate_fn=collate, drop_last=True, **order):
+            loss = F.cross_entropy(model(x, lengths), labels)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+
+### several answers to one question
+class Densities(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.hidden, self.weight, self.mean, self.spread = nn.Linear(1, 20), nn.Linear(20, 4), nn.Linear(20, 4), nn.Linear(20, 4)
+    def forward(self, x):
+        h = torch.tanh(self.hidden(x))
+        return distributions.MixtureSameFamily(distributions.Categorical(logits=self.weight(h)), distributions.Normal(self.mean(h), self.spread(h).exp()))
+model = Densities()
+start(model)
+optimizer = optim.Adam(model.parameters(), lr=0.01)
+x = torch.linspace(-2, 2, 60)
+y = 2 * torch.sin(3 * x) + 0.1 * torch.randn(60)
+for _ in range(20):
+    loss = -model(y.unsqueeze(1)).log_prob(x).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    losses.append(loss.item())
+with torch.no_grad(): losses += [3 + v.abs() for v in model(y.unsqueeze(1)).sample()]
+
+### a flow from noise to a banana
+class Coupling(nn.Module):
+    def __init__(self, first):
+        super().__init__()
+        self.register_buffer('mask', torch.tensor([1.0, 0.0] if first else [0.0, 1.0]))
+        self.net = nn.Sequential(nn.Linear(2, 16), nn.LeakyReLU(), nn.Linear(16, 4))
+    def forward(self, x):
+        scale, shift = self.net(x * self.mask).chunk(2, dim=-1)
+        scale, shift = torch.tanh(scale) * (1 - self.mask), shift * (1 - self.mask)
+        return x * scale.exp() + shift, scale.sum(-1)
+model = nn.ModuleList([Coupling(i % 2) for i in range(4)])
+start(model)
+base = distributions.MultivariateNormal(torch.zeros(2), torch.eye(2))
+optimizer = optim.Adam(model.parameters(), lr=5e-3)
+for _ in range(20):
+    z = torch.randn(64, 2)
+    z, volume = torch.stack([z[:, 0], z[:, 1] + z[:, 0] ** 2], dim=1), 0
+    for layer in model:
+        z, change = layer(z)
+        volume = volume + change
+    loss = -(base.log_prob(z) + volume).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    losses.append(loss.item())
+
+### learning to learn, by functions
+model = nn.Sequential(nn.Linear(1, 20), nn.Tanh(), nn.Linear(20, 1))
+start(model)
+weights = {k: v.detach().clone().requires_grad_() for k, v in model.named_parameters()}
+optimizer = optim.Adam(weights.values(), lr=1e-2)
+def error(w, x, y): return F.mse_loss(torch.func.functional_call(model, w, (x,)), y)
+def after_one_step(phase, x, other):
+    slope = torch.func.grad(error)(weights, x, torch.sin(x + phase))
+    return error({k: weights[k] - 0.1 * slope[k] for k in weights}, other, torch.sin(other + phase))
+for _ in range(20):
+    loss = torch.func.vmap(after_one_step)(torch.rand(5) * 3, torch.randn(5, 8, 1), torch.randn(5, 8, 1)).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    losses.append(loss.item())
+
+### a helper that stays
+loader = data.DataLoader(data.TensorDataset(torch.randn(40, 6), torch.randint(3, (40,))), batch_size=8, shuffle=True, num_workers=1, persistent_workers=True)
+model = nn.Linear(6, 3)
+start(model)
+optimizer = optim.Adamax(model.parameters(), lr=0.01)
+for epoch in range(4):
+    for x, y in loader:
+        loss = F.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+
+### a critic with bounded weights
+model = nn.Sequential(nn.utils.spectral_norm(nn.Linear(16, 24)), nn.LeakyReLU(0.1), nn.utils.parametrizations.spectral_norm(nn.Linear(24, 16)), nn.ReLU(), nn.utils.parametrizations.weight_norm(nn.Linear(16, 1)))
+optimizer = optim.Adam(model.parameters(), lr=2e-3, betas=(0.0, 0.9))
+for _ in range(20):
+    real, fake = torch.randn(10, 16), torch.rand(10, 16)
+    loss = F.relu(1 - model(real)).mean() + F.relu(1 + model(fake)).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    losses.append(loss.item())
+
+### down and up again
+def twice(i, o): return nn.Sequential(nn.Conv2d(i, o, 3, padding=1, bias=False), nn.BatchNorm2d(o), nn.ReLU(inplace=True), nn.Conv2d(o, o, 3, padding=1), nn.GroupNorm(2, o), nn.SiLU())
+class Segmenter(nn.Module):
+    def __init__(self, smooth):
+        super().__init__()
+        self.inside, self.down, self.bottom, self.joined, self.last = twice(3, 8), nn.MaxPool2d(2), twice(8, 16), twice(16, 8), nn.Conv2d(8, 2, 1)
+        self.up = nn.Sequential(nn.Upsample(scale_factor=2, mode='bilinear', align_corners=True), nn.Conv2d(16, 8, 1)) if smooth else nn.ConvTranspose2d(16, 8, 2, stride=2)
+    def forward(self, x):
+        wide = self.inside(x)
+        up = self.up(self.bottom(self.down(wide)))
+        h, w = wide.shape[2] - up.shape[2], wide.shape[3] - up.shape[3]
+        return self.last(self.joined(torch.cat([wide, F.pad(up, [w // 2, w - w // 2, h // 2, h - h // 2])], dim=1)))
+for smooth in (True, False):
+    model = Segmenter(smooth).to(memory_format=torch.channels_last)
+    start(model)
+    optimizer = optim.RMSprop(model.parameters(), lr=1e-3, momentum=0.9, weight_decay=1e-8)
+    scheduler = lr_scheduler.ReduceLROnPlateau(optimizer, 'max', patience=2)
+    for _ in range(10):
+        x, y = torch.rand(2, 3, 15, 18), torch.randint(0, 2, (2, 15, 18))
+        out = model(x)
+        both, truth = out.softmax(1), F.one_hot(y, 2).permute(0, 3, 1, 2).float()
+        loss = F.cross_entropy(out, y) + 1 - 2 * (both * truth).sum() / (both.sum() + truth.sum())
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        scheduler.step(loss)
+        losses.append(loss.item())
+
+### what the teacher knows
+teacher = nn.Sequential(nn.Linear(12, 40), nn.Hardswish(), nn.Linear(40, 6)).eval().requires_grad_(False)
+model = nn.Sequential(nn.Linear(12, 8), nn.ELU(), nn.Dropout(0.1), nn.Linear(8, 6))
+start(teacher, model)
+optimizer = optim.AdamW(model.parameters(), lr=5e-3, amsgrad=True)
+averaged = optim.swa_utils.AveragedModel(model, multi_avg_fn=optim.swa_utils.get_ema_multi_avg_fn(0.9))
+for _ in range(20):
+    x, y = torch.randn(32, 12), torch.randint(6, (32,))
+    out = model(x)
+    soft = nn.KLDivLoss(reduction='batchmean')(F.log_softmax(out / 2, dim=-1), F.softmax(teacher(x) / 2, dim=-1)) * 4
+    loss = 0.7 * soft + 0.3 * F.cross_entropy(out, y, label_smoothing=0.1)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    averaged.update_parameters(model)
+    losses.append(loss.item())
+with torch.no_grad(): losses.append(averaged.eval()(x).abs().sum().item())
+
+### learning rates of all kinds
+schedules = (lambda o: lr_scheduler.SequentialLR(o, [lr_scheduler.LinearLR(o, 0.1, total_iters=4), lr_scheduler.CosineAnnealingLR(o, 12)], milestones=[4]),
+             lambda o: lr_scheduler.ChainedScheduler([lr_scheduler.ConstantLR(o, 0.5, 3), lr_scheduler.ExponentialLR(o, 0.9)]),
+             lambda o: lr_scheduler.CyclicLR(o, 1e-3, 1e-1, 4, mode='triangular2'), lambda o: lr_scheduler.CosineAnnealingWarmRestarts(o, 5, 2),
+             lambda o: lr_scheduler.OneCycleLR(o, 0.1, epochs=2, steps_per_epoch=10, three_phase=True), lambda o: lr_scheduler.LambdaLR(o, [lambda e: 0.9 ** e, lambda e: 1 / (1 + e)]))
+for make in schedules:
+    model = nn.Sequential(nn.Linear(5, 8), nn.Mish(), nn.Linear(8, 2))
+    start(model)
+    optimizer = optim.SGD([{'params': model[0].parameters()}, {'params': model[2].parameters(), 'lr': 0.02}], lr=0.05, momentum=0.9)
+    scheduler = make(optimizer)
+    for _ in range(20):
+        loss = F.huber_loss(model(torch.randn(7, 5)), torch.ones(7, 2))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        scheduler.step()
+        losses += [loss.item(), *scheduler.get_last_lr()]
+
+### pictures in patches
+class Layer(nn.Module):
+    def __init__(self, width, drop):
+        super().__init__()
+        self.drop, self.norm1, self.norm2 = drop, nn.LayerNorm(width, eps=1e-6), nn.LayerNorm(width, eps=1e-6)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.think = nn.Sequential(nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
+    def skip(self, x):
+        keep = x.new_empty((x.shape[0], 1, 1)).bernoulli_(1 - self.drop) / (1 - self.drop)
+        return x * keep if self.training else x
+    def forward(self, x):
+        b, n, c = x.shape
+        q, k, v = self.qkv(self.norm1(x)).reshape(b, n, 3, 4, c // 4).permute(2, 0, 3, 1, 4)
+        mixed = ((q @ k.transpose(-2, -1)) / math.sqrt(c // 4)).softmax(-1) @ v
+        x = x + self.skip(self.out(mixed.transpose(1, 2).reshape(b, n, c)))
+        return x + self.skip(self.think(self.norm2(x)))
+class Vision(nn.Module):
+    def __init__(self, width=24):
+        super().__init__()
+        self.patches, self.first = nn.Conv2d(3, width, 4, stride=4), nn.Parameter(torch.zeros(1, 1, width))
+        self.places = nn.Parameter(torch.zeros(1, 17, width))
+        self.layers, self.norm, self.head = nn.Sequential(*[Layer(width, d.item()) for d in torch.linspace(0, 0.2, 3)]), nn.LayerNorm(width), nn.Linear(width, 10)
+        self.apply(self.begin)
+        for p in (self.first, self.places): nn.init.trunc_normal_(p, std=0.02)
+    def begin(self, m):
+        if isinstance(m, nn.Linear):
+            nn.init.trunc_normal_(m.weight, std=0.02)
+            nn.init.zeros_(m.bias)
+    def forward(self, x):
+        x = self.patches(x).flatten(2).transpose(1, 2)
+        x = torch.cat([self.first.expand(len(x), -1, -1), x], dim=1) + self.places
+        return self.head(self.norm(self.layers(x))[:, 0])
+model = Vision()
+start(model)
+optimizer = optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.05)
+x, y = torch.randn(12, 3, 16, 16), torch.randint(10, (12,))
+for _ in range(20):
+    order, share = torch.randperm(12), 0.7
+    soft = share * F.one_hot(y, 10).float() + (1 - share) * F.one_hot(y[order], 10).float()
+    loss = F.cross_entropy(model(share * x + (1 - share) * x[order]), soft)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    losses.append(loss.item())
+
+### half precision with a scaled loss
+model = nn.Sequential(nn.Linear(8, 24), nn.ReLU(), nn.Linear(24, 4))
+start(model)
+optimizer, scaler = optim.SGD(model.parameters(), lr=0.01), amp.GradScaler('cpu', init_scale=2.0 ** 12, growth_interval=3)
+for step in range(20):
+    with torch.autocast('cpu', dtype=torch.bfloat16):
+        out = model(torch.randn(6, 8))
+        loss = F.mse_loss(out, torch.ones(6, 4, dtype=torch.bfloat16))
+    assert out.dtype is torch.bfloat16 and loss.dtype is torch.float32
+    optimizer.zero_grad()
+    scaler.scale(loss * (math.inf if step in (5, 11) else 1)).backward()
+    scaler.unscale_(optimizer)
+    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    scaler.step(optimizer)
+    scaler.update()
+    losses += [round(loss.item(), 1), scaler.get_scale()]
 '''
 
 
@@ -355,10 +645,20 @@ def run(t, source):
     import math
 
     t.manual_seed(42)
-    names = dict(torch=t, nn=t.nn, F=t.nn.functional, optim=t.optim, lr_scheduler=t.optim.lr_scheduler, data=t.utils.data, math=math, losses=[])
-    importlib.import_module(f"{t.__name__}.distributions")
+    for module in ("distributions", "optim.swa_utils", "func"):
+        importlib.import_module(f"{t.__name__}.{module}")
+    first = []
+
+    def start(*models):
+        first.extend((k, v.numpy().copy()) for m in models for k, v in m.state_dict().items())
+
+    names = dict(torch=t, nn=t.nn, F=t.nn.functional, rnn=t.nn.utils.rnn, optim=t.optim, lr_scheduler=t.optim.lr_scheduler, data=t.utils.data, amp=t.amp, distributions=t.distributions, math=math, losses=[], start=start)
     exec(source, names)
-    return names["losses"], names["model"]
+    return names["losses"], names["model"], first
+
+
+# PyTorch computes logarithms and sines by other polynomials on other processors.
+compare = np.testing.assert_array_equal if platform.machine() in ("x86_64", "AMD64") else partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.needs("torch")
@@ -366,8 +666,11 @@ def run(t, source):
 def test_same_losses(name):
     import torch
 
-    expected, theirs = run(torch, programs()[name])
-    found, ours = run(autograd_nb, programs()[name])
+    expected, theirs, their_first = run(torch, programs()[name])
+    found, ours, our_first = run(autograd_nb, programs()[name])
+    assert [key for key, _ in our_first] == [key for key, _ in their_first]
+    for (key, mine), (_, other) in zip(our_first, their_first, strict=True):
+        compare(mine, other, err_msg=key)
     assert len(found) == len(expected) >= 10
     np.testing.assert_allclose(found, expected, rtol=1e-4)
     if hasattr(ours, "state_dict"):

@@ -106,7 +106,7 @@ def _times(n): return f'{n} run{"" if n == 1 else "s"} of the step'
 
 _LOOKED = ('Looked for: ' + ', '.join(v for k, v in ILLNESSES.items() if k not in ('error', 'order')) + '. That is no proof that it will learn well, only that none of these stands in its way.')
 
-# %% ../../nbs/viz/18_doctor.ipynb #127331ed
+# %% ../../nbs/viz/18_doctor.ipynb #5e2ec734
 class _Before:
     "Parameters, buffers, gradients, modes, optimisers and random numbers as they are now; `restore` puts them back."
     def __init__(self, model, tensors):
@@ -151,7 +151,7 @@ class _Before:
         for s, state in self.scalers:
             if state: s.load_state_dict(state)
 
-def _living(kinds): return [o for o in gc.get_objects() if isinstance(o, kinds)]
+def _living(kinds): return [o for o in gc.get_objects() if issubclass(type(o), kinds)]        # not isinstance: it would wake proxies up
 def _held(optimizer): return [p for group in optimizer.param_groups for p in group['params']]
 
 # %% ../../nbs/viz/18_doctor.ipynb #93b2696b
@@ -686,7 +686,7 @@ def _layers(w):
     uses = sorted(w.uses.values(), key=lambda u: (u.order is None, u.order or 0))
     return [Layer(u.name, u.tensor._array.shape, _norm(w.before.tensors[id(u.tensor)][2]), _median(u.norms), _median(u.rms), _median(u.updates)) for u in uses]
 
-# %% ../../nbs/viz/18_doctor.ipynb #3b8aaba3
+# %% ../../nbs/viz/18_doctor.ipynb #f24970be
 def _css():
     return theme_css() + rules('.agnb.ag-doctor', {
         '.ag-card': 'border:1px solid var(--ag-edge);border-radius:8px;padding:10px 14px;margin:8px 0;background:var(--ag-card)', '.ag-ill': 'border-left:5px solid var(--ag-bad)', '.ag-well': 'border-left:5px solid var(--ag-good)',
@@ -695,10 +695,14 @@ def _css():
         'summary': f'font:600 13px/1.6 {SANS};cursor:pointer;color:var(--ag-ink)', 'table': f'border-collapse:collapse;font:12px/1.4 {MONO};color:var(--ag-ink);background:none;border:0;margin:6px 0;width:auto;display:table', 'th': 'text-align:right;font-size:11px;color:var(--ag-muted);border:0;border-bottom:1.5px solid var(--ag-line);padding:3px 10px;font-weight:600',
         'td': 'text-align:right;padding:2px 10px;border:0;white-space:nowrap;background:none', 'tr': 'background:none', 'th:first-child': 'text-align:left', 'td:first-child': 'text-align:left', '.ag-bar': 'text-align:left;min-width:110px', '.ag-bar i': 'display:inline-block;height:9px;border-radius:2px;background:var(--ag-grad);vertical-align:middle'})
 
+def _marked(text):
+    "A sentence as HTML, with its `code` marked up."
+    return ''.join(f'<code>{esc(p)}</code>' if i % 2 else esc(p) for i, p in enumerate(text.split('`')))
+
 def _card(f):
     where = '<ul class="ag-where">' + ''.join(f'<li>{esc(w)}</li>' for w in f.where) + '</ul>' if f.where else ''
     details = '<ul>' + ''.join(f'<li>{esc(d)}</li>' for d in f.details) + '</ul>' if f.details else ''
-    return f'<section class="ag-card ag-ill"><h4>{esc(f.title)}</h4><p>{esc(f.seen)}</p>{where}{details}<p><b>What to change:</b> {esc(f.remedy[:1].upper() + f.remedy[1:])}</p></section>'
+    return f'<section class="ag-card ag-ill"><h4>{esc(f.title)}</h4><p>{_marked(f.seen)}</p>{where}{details}<p><b>What to change:</b> {_marked(f.remedy[:1].upper() + f.remedy[1:])}</p></section>'
 
 def _table(layers):
     known = [l.rms for l in layers if l.rms]

@@ -286,10 +286,15 @@ def settled(value):
         value = value._value
     return value
 
+def _indices(statics):
+    "The parts of an index among static arguments; nothing if `index` is something else there, such as the number of a device."
+    index = statics['index']
+    return index if index.__class__ is tuple else ()
+
 def innermost(args, statics=()):
     "The innermost level among tensors in `args` and in the index of `statics`; None if there is none."
     found = None
-    for a in (*args, *statics['index']) if 'index' in statics and statics['index'].__class__ is tuple else args:
+    for a in (*args, *_indices(statics)) if 'index' in statics else args:
         if a.__class__ is Facade: a = a.tensor
         if a.__class__ in WRAPPERS:
             level = a._level
@@ -329,7 +334,7 @@ class Batch(Level):
             flags.append(mine)
         while values[-1] is None:               # optional inputs that are not there
             del values[-1], flags[-1]
-        if 'index' in statics and any(self._holds(i) for i in statics['index']): return self._indexed(op, values, flags, statics)
+        if 'index' in statics and any(self._holds(i) for i in _indices(statics)): return self._indexed(op, values, flags, statics)
         if op.promote is not None and not op.variadic and len(args) > 1: values = self._one_dtype(op, args, values)
         if op.batch is None: return self._loop(op, values, flags, statics)
         out = op.batch(op, values, flags, {**op.statics, **statics})

@@ -8,6 +8,7 @@
 import argparse
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -141,9 +142,9 @@ def contents(documents: list[str], hidden: bool = True, caption: str = "") -> st
     return "```{toctree}\n" + options + "\n" + "\n".join(documents) + "\n```\n"
 
 
-def listing(notebooks: list[pages.Notebook]) -> str:
+def listing(notebooks: list[pages.Notebook], between: str = ": ") -> str:
     "The notebooks as a list with their summaries."
-    return "\n".join(f"- [{n.title}](/{n.document}.ipynb)" + (f": {n.summary}" if n.summary else "") for n in notebooks) + "\n"
+    return "\n".join(f"- [{n.title}](/{n.document}.ipynb)" + (between + re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", n.summary) if n.summary else "") for n in notebooks) + "\n"
 
 
 def floor_page(number: int, notebooks: list[pages.Notebook]) -> tuple[str, str]:
@@ -162,9 +163,9 @@ def book_page(chapters: list[pages.Notebook]) -> str:
     beside = [n for n in chapters if n not in numbered]
     text = ("# The book\n\nEach chapter starts from a question, asks for your prediction, runs the smallest experiment that decides it, and ends with something new you can do. "
             "Read in order, or begin where your question is.\n\n"
-            "{.chapters}\n" + listing(numbered))
+            "{.chapters}\n" + listing(numbered, " "))
     if beside:
-        text += "\n## Beside the chapters\n\n" + listing(beside)
+        text += "\n## Beside the chapters\n\n{.chapters}\n" + listing(beside, " ")
     return text + "\n" + contents(["/" + n.document for n in numbered + beside])
 
 

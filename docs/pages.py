@@ -67,10 +67,14 @@ def read(path: Path) -> Notebook:
 
 
 def promise(text: str) -> str:
-    "The first sentence below the title, for a notebook without a summary."
-    paragraphs = [part for part in re.split(r"\n\s*\n", text) if part.strip() and not part.lstrip().startswith(("#", ">", "-", "|", "!", "<", "`"))]
-    found = re.match(r".+?[.!?](?=\s|$)", " ".join(paragraphs[0].split())) if paragraphs else None
-    return found[0] if found and found[0].count("`") % 2 == found[0].count("$") % 2 == 0 else ""
+    "The first sentences below the title, some 160 letters of them, for a notebook without a summary."
+    paragraphs = [part for part in re.split(r"\n\s*\n", text) if part.strip() and not re.match(r"\s*([#>|!<-]|```)", part)]
+    shown = ""
+    for sentence in re.split(r"(?<=[.!?]) +", " ".join(paragraphs[0].split())) if paragraphs else ():
+        shown = f"{shown} {sentence}".strip()
+        if len(shown) > 110 and shown.count("`") % 2 == shown.count("$") % 2 == shown.count("**") % 2 == 0:
+            break
+    return shown
 
 
 def definitions_in(source: str) -> list[Definition]:

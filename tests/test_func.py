@@ -773,3 +773,26 @@ def test_pulling_back_twice_and_later():
     assert not out.requires_grad
     close(pull(torch.ones(3, dtype=out.dtype))[0], out)
     close(pull(torch.ones(3, dtype=out.dtype) * 2)[0], out * 2)
+
+
+PATTERNS = [
+    ("a b c -> c b a", {}), ("a b c -> (a b) c", {}), ("(x a) b c -> x a (b c)", dict(a=1)), ("a b c -> a 1 b c", {}), ("... c -> c ...", {}), ("a ... -> (a ...)", {}),
+    ("a b (c d) -> (c a) d b", dict(d=2)), ("... -> ...", {}), ("a b c -> b (...) a c", {}), ("a b c -> a b", {}), ("a b -> b a", {}), ("(a b) c d -> a b c d", {}),
+    ("(a b) c d -> a b c d", dict(a=3)), ("a a c -> c a a", {}), ("a b c", {}), ("a b c -> (a (b c))", {}), ("a b c -> b a c", dict(z=3)), ("a b 4 -> a b 4", {}), ("(...) -> ...", {}),
+]
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize("pattern, sizes", PATTERNS)
+def test_rearranges_as_pytorch(pattern, sizes):
+    import torch as reference
+    from torch.func import rearrange as theirs
+
+    def outcome(library, rearrange):
+        try:
+            out = rearrange(library.arange(24.0).reshape(2, 3, 4), pattern, **sizes)
+        except Exception as error:
+            return type(error).__name__, str(error)[:12]
+        return tuple(out.shape), out.flatten().tolist()
+
+    assert outcome(torch, torch.func.rearrange) == outcome(reference, theirs)

@@ -34,7 +34,7 @@ def lesson_css() -> str:
         'text.ag-l,.agnb .ag-l text': f'font-family:{MONO};fill:var(--ag-ink);font-size:12px', '.ag-l .ag-dim': 'fill:var(--ag-muted);font-size:11px', '.ag-l .ag-big': 'font-size:15px;font-weight:700',
         '.ag-l .ag-v': 'fill:var(--ag-value);font-weight:600', '.ag-l .ag-g': 'fill:var(--ag-grad);font-weight:600', '.ag-wall': 'fill:none;stroke:var(--ag-line);stroke-width:2.5;stroke-linecap:round;stroke-linejoin:round',
         '.ag-layer': 'fill:var(--ag-gradbg);stroke:var(--ag-grad);stroke-width:1.2', '.ag-layer.ag-new': 'stroke-width:3', '.ag-box': 'fill:var(--ag-card);stroke:var(--ag-edge);stroke-width:1.3',
-        '.ag-there': 'fill:none;stroke:var(--ag-value);stroke-width:1.8', '.ag-back': 'fill:none;stroke:var(--ag-grad);stroke-width:1.8', '.ag-tipv': 'fill:var(--ag-value)', '.ag-tipg': 'fill:var(--ag-grad)'})
+        '.ag-there': 'fill:none;stroke:var(--ag-value);stroke-width:1.8', '.ag-back': 'fill:none;stroke:var(--ag-grad);stroke-width:1.8', '.ag-tipv': 'fill:var(--ag-value)', '.ag-tipg': 'fill:var(--ag-grad)'}) + '.ag-scene>svg{display:block}'
 
 def sketch(width, height, label, body, words):
     "An SVG picture in the colours and type of all views, from the text of its contents."

@@ -69,7 +69,12 @@ def table_css() -> str:
         '.ag-table th': 'font-weight:600;color:var(--ag-muted);border-bottom:1.5px solid var(--ag-line);font-size:11px',
         '.ag-table td': 'vertical-align:top;border-bottom:1px solid var(--ag-edge);color:inherit',
         '.ag-table tbody tr': 'background:none', '.ag-table td.v': 'color:var(--ag-value);font-weight:600', '.ag-table td.g': 'color:var(--ag-grad);font-weight:600',
-        '.ag-table td small': 'color:var(--ag-muted);font-weight:400;font-size:11px', '.ag-table td div': 'min-height:1.35em', '.ag-table td div.two': 'min-height:2.7em'})
+        '.ag-table td small': 'color:var(--ag-muted);font-weight:400;font-size:11px', '.ag-table td div': 'min-height:1.35em', '.ag-table td div.two': 'min-height:2.7em'}) + (
+        '@media(max-width:640px){' + rules('.agnb', {                     # on a phone each row is a small list, with the names of its columns
+            'table.ag-table': 'display:block;width:100%;margin:8px 0', '.ag-table tbody': 'display:block', '.ag-table thead': 'position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%)',
+            '.ag-table tbody tr': 'display:grid;grid-template-columns:minmax(0,1fr) minmax(0,1fr);padding:4px 0;border-bottom:1px solid var(--ag-edge)',
+            '.ag-table tbody td': 'border:0;padding:2px 6px;white-space:normal;overflow-wrap:anywhere', '.ag-table tbody td::before': 'content:attr(data-head);display:block;font-weight:400;font-size:10px;color:var(--ag-muted)',
+            '.ag-table tbody td:empty': 'display:none'}) + '}')
 
 def _two_lines(s, after=''):
     "A text as HTML: the norm of a large array, where there is one, goes below its shape, so that the table stays narrow. `after`: HTML that stays on the first line."
@@ -88,8 +93,9 @@ def table_html(rows: list, animated: bool = False) -> str:
         node = f'{who}<br><small>{esc(r.node)}</small>' if who else esc(r.node)
         passed = (_two_lines(o, f' <small>→ {esc(t)}</small>') for o, t in zip(r.outgoing, r.to))
         row = f' class="ag-row a{r.k}"' if animated else ''
-        out.append(f'<tr{row}><td>{r.step}</td><td>{node}</td><td class="v">{_two_lines(r.value)}</td><td class="g">{hide(_two_lines(r.incoming))}</td>'
-                   f'<td>{lines(map(_two_lines, r.local))}</td><td class="g">{lines(passed)}</td><td class="g">{hide(_two_lines(r.into))}</td></tr>')
+        cell = iter([f' data-head="{h}"' for h in HEADS])
+        out.append(f'<tr{row}><td{next(cell)}>{r.step}</td><td{next(cell)}>{node}</td><td class="v"{next(cell)}>{_two_lines(r.value)}</td><td class="g"{next(cell)}>{hide(_two_lines(r.incoming))}</td>'
+                   f'<td{next(cell)}>{lines(map(_two_lines, r.local))}</td><td class="g"{next(cell)}>{lines(passed)}</td><td class="g"{next(cell)}>{hide(_two_lines(r.into))}</td></tr>')
     return ''.join(out) + '</tbody></table>'
 
 class BackwardTable:

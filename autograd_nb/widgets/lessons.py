@@ -21,7 +21,7 @@ from .playback import Player, caption_css, caption_html
 
 # %% ../../nbs/widgets/07_lessons.ipynb #6ed9022b
 def _scene_html(k, n, scene):
-    return caption_html(k, n, '', '', scene.text) + f'<div style="overflow-x:auto">{scene.svg}</div>'
+    return caption_html(k, n, '', '', scene.text) + f'<div class="ag-scene" style="overflow-x:auto">{scene.svg}</div>'
 
 def scenes_player(scenes, title=None, label='step', interval=1200, start=0) -> Player:
     "A player over scenes; `label` names its slider."
@@ -35,11 +35,12 @@ class Experiment(W.VBox):
     "Buttons above a player. `machine.press(action)` does something and returns the scene after it, `actions` are the buttons' texts by action, `story` what is pressed beforehand."
     def __init__(self, machine, actions, story, title=None):
         self.machine = machine
-        self.player = scenes_player([machine.scene(), *(machine.press(a) for a in story)], title, start=len(story))
+        self.player = scenes_player([machine.scene(), *(machine.press(a) for a in story)], start=len(story))
         self.buttons = {a: W.Button(description=text, tooltip=f'do this now: {text}', layout=W.Layout(width='auto'), style=dict(font_family='monospace')) for a, text in actions.items()}
         for a, b in self.buttons.items(): b.on_click(lambda _, a=a: self.press(a))
         self.note = W.HTML(_NOTE)
-        super().__init__([W.HBox(list(self.buttons.values()), layout=W.Layout(flex_flow='row wrap')), self.player, self.note], layout=W.Layout(width='100%'))
+        head = [W.HTML(f'<div class="agnb ag-heading"><style>{theme_css()}</style>{esc(title)}</div>')] if title else []
+        super().__init__([*head, W.HBox(list(self.buttons.values()), layout=W.Layout(flex_flow='row wrap')), self.player, self.note], layout=W.Layout(width='100%'))
 
     def press(self, action):
         "Do one of the actions and show what it did; what cannot be done is said below."
@@ -59,7 +60,7 @@ class Experiment(W.VBox):
     def __repr__(self): return f'Experiment({len(self.player.frames)} scenes)'
     def _repr_keys(self): return iter(())
 
-_NOTE = '<div class="agnb" style="font-size:12px;color:var(--ag-muted)">The slider replays what has happened; the buttons do more of it while a kernel is running.</div>'
+_NOTE = '<div class="agnb ag-aside">The slider replays what has happened; the buttons do more of it while a kernel is running.</div>'
 
 def bucket(f=None, *, story=('backward', 'backward', 'backward', 'zero', 'backward'), title=None, **inputs) -> Experiment:
     """Press `backward()` again and again and see `.grad` pile up.

@@ -38,7 +38,7 @@ class Player(W.VBox):
         stack.layout.width = '100%'
         slider = W.IntSlider(value=start, min=0, max=n-1, description='step', style=dict(description_width='auto'),
                              layout=W.Layout(width='380px', max_width='100%', flex='0 1 380px'))
-        play = W.Play(value=start, min=0, max=n-1, interval=interval, show_repeat=False)
+        play = W.Play(value=start, min=0, max=n-1, interval=interval, show_repeat=False, tooltip='Play the steps, and stop; the slider does the same by hand')
         links = [W.jslink((play, 'value'), (slider, 'value')), W.jslink((slider, 'value'), (stack, 'selected_index'))]
         head = [W.HTML(f'<div class="agnb ag-heading"><style>{theme_css()}</style>{esc(title)}</div>')] if title else []
         controls = W.HBox([play, slider], layout=W.Layout(flex_flow='row wrap', align_items='center', max_width='100%'))

@@ -260,7 +260,7 @@ def test_the_gallery_holds_every_demo(built_site):
     cells = json.loads(source)["cells"]
     lessons = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown"][1:]
     assert all(re.fullmatch(r"## .+\n\n.+\*Chapter:\* \[.+\]\(book/.+\.ipynb\)\.", text, re.S) for text in lessons), "a demo without a chapter"
-    assert len(lessons) == sum(cell["cell_type"] == "code" for cell in cells) - 1 >= 15
+    assert len(lessons) >= 15
 
 
 # Speed -----------------------------------------------------------------------------------------------------------

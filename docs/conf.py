@@ -1,6 +1,7 @@
 """Sphinx configuration. Facts about the package come from settings.ini."""
 
 import html
+import json
 import os
 import re
 from configparser import ConfigParser
@@ -73,6 +74,7 @@ def finish_page(app, name, template, context, doctree):
     if 'class="player"' in body:
         app.add_js_file("player.js")
     if "ag-quiz" in body:
+        app.add_js_file(None, body=f"window.MathJax = {json.dumps(app.config.mathjax3_config)}")  # Sphinx gives it to pages with formulas of their own
         app.add_js_file(app.config.mathjax_path, loading_method="defer")
     title = project if name == "index" else re.sub("<[^>]+>", "", context.get("title", "")) + " – " + project
     first = next((p for p in doctree.findall(nodes.paragraph) if len(p.astext()) > 40), None) if doctree else None

@@ -155,7 +155,7 @@ def described(page):
 
 
 def test_every_demo_replays_without_a_kernel(site, browser_page):
-    browser_page.goto(f"{site}/widgets/13_gallery.html")
+    browser_page.goto(f"{site}/widgets/13_demos.html")
     browser_page.locator(".widget-play").last.wait_for()
     replays(browser_page)
     described(browser_page)
@@ -166,7 +166,7 @@ def test_every_demo_replays_without_a_kernel(site, browser_page):
 
 def test_every_demo_works_live(voila, browser_page):
     browser_page.set_default_timeout(120_000)
-    browser_page.goto(voila("widgets/13_gallery.ipynb"))
+    browser_page.goto(voila("widgets/13_demos.ipynb"))
     browser_page.locator(".ag-quiz").last.wait_for()
     browser_page.set_default_timeout(30_000)
     replays(browser_page)

@@ -1,5 +1,6 @@
 "Every illness, injected by hand, is found and named with its line; sound trainings of many kinds are healthy; everything is put back."
 
+import copy
 import random
 
 import numpy as np
@@ -573,11 +574,94 @@ def _hidden_state():
     return nn.ModuleList([rnn, head]), step
 
 
+class Autoencoder(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.read, self.mean, self.spread, self.write = nn.Linear(4, 16), nn.Linear(16, 2), nn.Linear(16, 2), nn.Linear(2, 4)
+
+    def forward(self, x):
+        h = self.read(x).relu()
+        q = torch.distributions.Normal(self.mean(h), self.spread(h).exp())
+        return self.write(q.rsample()), q
+
+
+def _variational():
+    model = Autoencoder()
+
+    def loss(model):
+        out, q = model(X)
+        prior = torch.distributions.Normal(torch.zeros(32, 2), torch.ones(32, 2))
+        return F.mse_loss(out, X) + torch.distributions.kl_divergence(q, prior).sum(1).mean()
+
+    return model, trained(model, loss, torch.optim.Adam)
+
+
+def _target_network():
+    model = mlp(3, nn.ReLU)
+    slow, actions = copy.deepcopy(model), LABELS[:, None]
+
+    def loss(model):
+        with torch.no_grad():
+            goal = Y[:, 0] + 0.9 * slow(X).max(1).values
+        return F.smooth_l1_loss(model(X).gather(1, actions)[:, 0], goal)
+
+    sound = trained(model, loss, torch.optim.RMSprop)
+
+    def step():
+        sound()
+        with torch.no_grad():
+            for a, b in zip(slow.parameters(), model.parameters()):
+                a.lerp_(b, 0.01)
+
+    return model, step
+
+
+def _all_pairs():
+    "Distances of every point to every centre, as many of the one as of the other: broadcasting that is meant."
+    centres, weights, at = nn.Parameter(torch.linspace(-1, 1, 32)), nn.Parameter(torch.zeros(32)), torch.linspace(-1, 1, 32)
+    optimizer = torch.optim.Adam([centres, weights])
+
+    def step():
+        optimizer.zero_grad()
+        near = (-((at[:, None] - centres[None, :]) ** 2) * 10).exp()
+        ((near @ weights - at.sin()) ** 2).mean().backward()
+        optimizer.step()
+
+    return {"centres": centres, "weights": weights}, step
+
+
+def _meta_learning():
+    model = nn.Sequential(nn.Linear(1, 8), nn.Tanh(), nn.Linear(8, 1))
+
+    def loss(model):
+        values, x = dict(model.named_parameters()), torch.rand(16, 1)
+        grads = torch.autograd.grad(F.mse_loss(torch.func.functional_call(model, values, (x,)), x.sin()), list(values.values()), create_graph=True)
+        fast = {name: p - 0.1 * g for (name, p), g in zip(values.items(), grads)}
+        return F.mse_loss(torch.func.functional_call(model, fast, (x,)), x.sin())
+
+    return model, trained(model, loss, torch.optim.Adam)
+
+
+def _accumulation_across_steps():
+    model, calls = nn.Linear(4, 1), []
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+
+    def step():
+        calls.append(1)
+        (mse(model) / 2).backward()
+        if len(calls) % 2 == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+
+    return model, step
+
+
 HEALTHY = {
     "mlp": lambda: (m := mlp(), trained(m, mse)), "relu": lambda: (m := mlp(3, nn.ReLU), trained(m, lambda m: F.cross_entropy(m(X), LABELS))), "one weight": lambda: (m := nn.Linear(4, 1), trained(m, mse)),
     "rnn": lambda: _recurrent(nn.RNN), "lstm": lambda: _recurrent(nn.LSTM), "gru": lambda: _recurrent(nn.GRU), "transformer": _transformer, "convolution": _convolution, "gan": _gan, "accumulation": _accumulation,
     "by hand": _by_hand, "autograd.grad": _functional, "func.grad": _transforms, "gradient penalty": _penalty, "checkpoint": _checkpointed, "mixed precision": _mixed_precision, "closure": _closure, "tied weights": _tied,
-    "evaluation": _evaluating, "deep": _deep, "adapter": _adapter, "hidden state": _hidden_state}
+    "evaluation": _evaluating, "deep": _deep, "adapter": _adapter, "hidden state": _hidden_state,
+    "variational": _variational, "target network": _target_network, "all pairs": _all_pairs, "meta-learning": _meta_learning, "accumulation across steps": _accumulation_across_steps}
 
 
 @pytest.mark.parametrize("kind", HEALTHY)

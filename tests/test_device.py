@@ -114,8 +114,10 @@ def test_operation(case, create_graph, device):
     if starts:
         gradients = torch.autograd.grad([o for o in found if o.requires_grad], [ys[i] for i in case.wanted], begun, create_graph=create_graph)
     copies = strict.transfers["to_host"]
-    for a, b in zip(outs, found, strict=True):
-        same(a, b)
+    slow = case.op.slowly(*ys, **case.statics)
+    for a, b, c in zip(outs, found, slow if isinstance(slow, tuple) else (slow,), strict=True):
+        same(a, b), same(a, c)
+        assert (b.grad_fn and b.grad_fn.name()) == (c.grad_fn and c.grad_fn.name()) == (a.grad_fn and a.grad_fn.name())
     if starts:
         for a, b in zip(torch.autograd.grad([o for o in outs if o.requires_grad], [xs[i] for i in case.wanted], starts), gradients, strict=True):
             same(a, b)

@@ -16,7 +16,7 @@ from types import FunctionType
 from numpy import add, asarray, generic, ndarray, ufunc as npufunc
 
 from ..arrays.dtypes import FROM_NUMPY, bfloat16, get_default_dtype, result_dtype, scalar_dtype
-from ..arrays.cupy_backend import FUSED, FUSED_RULES, HOSTED, Device, device_array, hosted, on, sent, special, twin
+from ..arrays.cupy_backend import FUSED, FUSED_RULES, HOSTED, Device, device_array, hosted, on, sent, special, there, twin
 from ..arrays.numpy_backend import CONSTANTS, constant, is_array, storage_of, sum_to
 from .errors import NO_MASKS, better_error, explain, inference_error, mixed_devices_error
 from .modes import LOCAL, SWITCH, Applied, tick
@@ -181,7 +181,13 @@ BACKWARD_SCOPE = dict(__name__=__name__, ndarray=ndarray, asarray=asarray, undo=
 
 class Twin:
     "An operation as kernels and rules for a device's arrays know it: `kernel` computes on these, and called with tensors it is the operation."
-    def __init__(self, op): self.op, self.made = op, None
+    def __init__(self, op): self.op, self.made, self.compiled = op, None, None
+
+    @property
+    def fast(self):
+        "The operation on tensors, compiled for the common case."
+        if self.compiled is None: self.compiled = _far_function(self.op)
+        return self.compiled
 
     @property
     def kernel(self):
@@ -300,7 +306,7 @@ def _function(op, direct):
             L += _lines(1, 'else:') + _lines(2, *read)
         else: L += _lines(1, *read)
     unrecorded = ' and '.join(f'e{i} is None' for i in diff) or 'True'
-    elsewhere = ' or '.join(f'a{i}.__class__ is not ndarray' + (f' and a{i} is not None' if op.params[i] in op.optional else '') for i in range(k))
+    elsewhere = ' or '.join(f'a{i}.__class__ is not ndarray' + (f' and a{i} is not None' if op.params[i] in op.optional else ' and c is not float and c is not int' if i and op.elementwise and k == 2 else '') for i in range(k))
     L += _lines(1, f'if SWITCH.plain: quiet = {unrecorded}; meta = None', 'else:')
     L += _lines(2, 'm = LOCAL.modes', f'if m.special or SWITCH.odd and (SWITCH.anomaly or a0.dtype is BF16 or {elsewhere} or inferred({", ".join(names)})): {slow}', f'quiet = m.quiet or {unrecorded}; meta = INFERENCE if m.inference else None')
     kernel_args = ', '.join([f'a{i}' for i in range(k)] + [f'{s}={s}' for s in op.statics])
@@ -368,6 +374,22 @@ def growing(op, direct):
     _scopes.append(scope)
     return me
 
+def _far_function(op):
+    "The fast path of `op` for tensors on a device: the same source, in a scope whose names mean the device's."
+    kernel = op.__twin__().kernel
+    if op.pointwise and op.ufunc:
+        plain = kernel
+        def kernel(*arrays, out=None): return plain(*arrays)
+    def there_variant(op, name, positions): return variant(op, name, positions, True)
+    scope = dict(op.scope, ndarray=Device.array, general=op.checked, kernel=kernel, constants4={}, constants8={}, constant=there.constant, asarray=_number_there, variant=there_variant)
+    if not callable(op.node):
+        diff = tuple(sorted(op.rules))
+        for mask in range(1, 1 << len(diff)):
+            positions = tuple(p for bit, p in enumerate(diff) if mask >> bit & 1)
+            scope['C' + ''.join(map(str, positions))] = variant(op, op.node, positions, True)
+    compile_source('\n'.join(_function(op, False)), f'{op.name} (on a device)', scope)
+    return scope.pop(op.name)
+
 # %% ../../nbs/graph/03_op.ipynb #d514f74e
 def operand_dtype(values, promote):
     "The dtype in which an operation computes, from its operands (tensors, arrays, numbers), as a dtype of ours."
@@ -408,8 +430,10 @@ class Op:
         self.rules, self.classes, self.arity, self.half, self.far, self.held = {}, {}, arity, True, None, held
         taken = set(self.statics) & {'n', 'd', 'o', 'f', 'g', 'c', 'm', 'me', 'op', 'quiet', 'meta', 'fix', 'out', *(f'{v}{i}' for v in 'aers' for i in range(4))}
         if taken: raise TypeError(f'op {self.name!r}: the generated code uses the names {sorted(taken)} itself; call the static arguments something else')
-        if outputs == 1 and not self.variadic and len(self.params) <= 4: self.call, self.direct = growing(self, False), growing(self, True)
-        else: self.call = self.direct = self.general
+        if outputs == 1 and not self.variadic and len(self.params) <= 4:
+            self.call, self.direct = growing(self, False), growing(self, True)
+            self.scope = self.call.__globals__
+        else: self.call, self.direct, self.scope = self.general, self.general, None
         REGISTRY[self.name] = self
 
     def __repr__(self): return f'<op {self.name}>'
@@ -470,15 +494,28 @@ class Op:
 
     def from_user(self, *args, **statics):
         "`general`, after a check of what a user has passed."
+        return self.__twin__().fast(*args, **statics) if Device.count == 1 and self._is_quick(args) else self.checked(*args, **statics)
+
+    def _is_quick(self, args):
+        "Whether there is a fast path for these arguments: tensors on a device."
+        try: return args[0]._bare.__class__ is Device.array and self.scope is not None
+        except (AttributeError, IndexError): return False
+
+    def checked(self, *args, **statics):
+        "`slowly`, after a check of what a user has passed."
         for i, a in enumerate(args):
             if isinstance(a, TensorBase) or i and (isinstance(a, (int, float, complex, ndarray, generic)) or is_array(a)) or a is None and self.params[i] in self.optional: continue
             if i == 0: raise TypeError(f"{self.name}(): argument 'input' (position 1) must be Tensor, not {type(a).__name__}. Make it one first, with torch.tensor(...).")
             if self.name in ('eq', 'ne'): return NotImplemented
             raise TypeError(f"unsupported operand type(s) for {SYMBOLS.get(self.name, self.name)}: 'Tensor' and '{type(a).__name__}'")
-        return self.general(*args, **statics)
+        return self.slowly(*args, **statics)
 
     def general(self, *args, **statics):
         "Apply the operation to any mixture of tensors, arrays and numbers, in any mode."
+        return self.__twin__().fast(*args, **statics) if Device.count == 1 and self._is_quick(args) else self.slowly(*args, **statics)
+
+    def slowly(self, *args, **statics):
+        "`general`, without a look for a faster way."
         profiler = LOCAL.modes.profiler
         return self.apply(*args, **statics) if profiler is None else profiler.operation(self, args, statics)
 

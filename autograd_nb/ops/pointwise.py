@@ -521,7 +521,7 @@ def moved(x, *, index, back, non_blocking=False):
     if is_far(x): return fetch(x, non_blocking) if index is None else transfer(x, index)
     return x.copy() if index is None else send(x, index, non_blocking)
 moved.vjp(x=lambda g, *, index, back: moved(g, index=back, back=index))
-moved.call = moved.direct = moved.general       # its result is of another library than its input, which the generated code does not expect
+moved.call, moved.direct, moved.scope = moved.general, moved.general, None       # its result is of another library than its input, which the generated code does not expect
 
 @op(jvp=linear, batch=pointwise, view=True, holomorphic=False, samples=[(Z(3, 4),)])
 def real(x):

@@ -13,11 +13,12 @@ from pathlib import Path
 import pytest
 from conftest import ROOT, required
 
-sys.path.insert(0, str(ROOT / "docs"))
+sys.path[:0] = [str(ROOT), str(ROOT / "docs")]
 import assets  # noqa: E402
 import pages as site_pages  # noqa: E402
 import players  # noqa: E402
 import reference  # noqa: E402
+import run  # noqa: E402
 import speed  # noqa: E402
 from execute import notebook_paths  # noqa: E402
 
@@ -209,7 +210,10 @@ def test_every_notebook_can_be_opened_live(built_site):
         branch = site_pages.settings["branch"]
         assert f"https://mybinder.org/v2/gh/{repository}/{branch}?urlpath=lab/tree/nbs/{name.as_posix()}" in text
         assert f"https://colab.research.google.com/github/{repository}/blob/{branch}/nbs/{name.as_posix()}" in text
-        assert f"python run.py tutorial {name.as_posix()}" in text
+        assert f"python run.py tutorial {name.as_posix()}" in text and run.chosen_notebook(name.as_posix()) == name.as_posix()
+    assert run.chosen_notebook("03_chain_rule") == run.chosen_notebook("nbs/book/03_chain_rule.ipynb") == "book/03_chain_rule.ipynb" and run.chosen_notebook(None) is None
+    with pytest.raises(run.Problem, match="no notebook nowhere"):
+        run.chosen_notebook("nowhere")
 
 
 def test_links_look_well_elsewhere(built_site):

@@ -31,7 +31,7 @@ from .arrays.dtypes import DTYPES, FROM_NUMPY, RANK, get_default_dtype, result_d
 from .arrays.numpy_backend import is_array
 from .graph.errors import broadcast_error, count_error, dim_error, dtypes_error, expand_error, join_error, kind_error, range_error, row_error, view_size_error
 from .graph.levels import KINDS, WRAPPERS, Facade, dynamic_error, looped
-from .graph.modes import LOCAL
+from .graph.modes import LOCAL, castable
 from .graph.node import JOURNAL, TensorBase, announce, tensor_like
 from .graph.op import REGISTRY
 import autograd_nb.ops.attention
@@ -394,6 +394,7 @@ def addmv(input, mat, vec, *, beta=1, alpha=1):
     "`beta * input + alpha * (mat @ vec)`."
     return _scaled_sum(input, beta, mv(mat, vec), alpha)
 
+@castable
 def baddbmm(input, batch1, batch2, *, beta=1, alpha=1):
     "`beta * input + alpha * bmm(batch1, batch2)`."
     return _scaled_sum(input, beta, bmm(batch1, batch2), alpha)

@@ -38,7 +38,7 @@ from .arrays.numpy_backend import storage_of
 from .arrays.random import default_generator
 from .functions import (Size, as_operand, cast, cat, dim_of, expand, flip, gather, index_select, into, matmul, movedim, narrow, permute, reshape, sizes_of, squeeze, stack, transpose, unsqueeze, where)
 from .graph.levels import WRAPPERS, Facade, looped
-from .graph.modes import LOCAL
+from .graph.modes import LOCAL, castable
 from .graph.node import TensorBase, tensor_like
 from .graph.op import REGISTRY
 from .ops.compiled import crew
@@ -723,6 +723,7 @@ def addr(input, vec1, vec2, *, beta=1, alpha=1, out=None):
     if alpha != 1: x = x * alpha
     return into(out, x if beta == 0 else (input if beta == 1 else input * beta) + x)
 
+@castable
 def addbmm(input, batch1, batch2, *, beta=1, alpha=1, out=None):
     "`beta * input + alpha *` the sum of the products of corresponding matrices."
     return into(out, F._scaled_sum(input, beta, F.sum(F.bmm(batch1, batch2), 0), alpha))
@@ -764,6 +765,7 @@ def dist(input, other, p=2):
     "The p-norm of the difference."
     return _op['vector_norm'](input - other, ord=float(p))
 
+@castable
 def cdist(x1, x2, p=2.0, compute_mode='use_mm_for_euclid_dist_if_necessary'):
     "All p-norm distances between the rows of `x1` and the rows of `x2`."
     if x1._array.ndim < 2 or x2._array.ndim < 2: raise RuntimeError(f'cdist only supports at least 2D tensors, X1 got: {x1._array.ndim}D' if x1._array.ndim < 2 else f'cdist only supports at least 2D tensors, X2 got: {x2._array.ndim}D')

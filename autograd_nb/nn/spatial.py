@@ -475,7 +475,7 @@ def grid_sample(input, grid, mode='bilinear', padding_mode='zeros', align_corner
     return total
 
 # %% ../../nbs/nn/04_spatial.ipynb #cd2283a6
-for _name in ('conv1d', 'conv2d', 'conv3d', 'conv_transpose1d', 'conv_transpose2d', 'conv_transpose3d'): globals()[_name] = castable(globals()[_name])
+for _name in ('conv1d', 'conv2d', 'conv3d', 'conv_transpose1d', 'conv_transpose2d', 'conv_transpose3d', 'grid_sample'): globals()[_name] = castable(globals()[_name])
 
 # %% ../../nbs/nn/04_spatial.ipynb #3daad72a
 def _fractional(dims):

@@ -122,16 +122,23 @@ _VIEWS['inference'] = _VIEWS['no_grad'].replace('no_grad', 'inference_mode')
 def view_error(kind, edge, happened):
     "PyTorch's error for a view of this kind (see `Meta`) with the edge `edge`: it, or its base, was written to."
     if kind in ('no_grad', 'inference'): return RuntimeError(f'A view was created in {kind} mode and {happened} {"with grad mode enabled" if kind == "no_grad" else "in normal mode"}.{_VIEWS[kind]}')
-    node, nr = (edge.node, edge.nr) if edge.__class__ is OutputEdge else (edge, 0)
-    return RuntimeError(f'Output {nr} of {re.sub("Backward[0-9]*$", "", node.name()) if node is not None else "Unbind"} is a view and {happened}.{_VIEWS[kind]}')
+    name, nr = _origin(edge)
+    return RuntimeError(f'Output {nr} of {re.sub("Backward[0-9]*$", "", name)} is a view and {happened}.{_VIEWS[kind]}')
+
+def _origin(edge):
+    "The name of the node that an edge leads to, and the number of the output."
+    if edge.__class__ is StaleView: return edge.origin
+    if edge.__class__ is OutputEdge: return edge.node.name(), edge.nr
+    return 'Unbind' if edge is None else edge.name(), 0
 
 class StaleView(Node):
-    "In place of the node of a view that has no history any more: its base was written to, and it was made where that cannot be followed. `error` says so, to whoever asks."
-    __slots__ = ('error',)
+    "In place of the node of a view that has no history any more: its base was written to, and it was made where that cannot be followed. `error` says so, to whoever asks; `origin`: the name of the node that was there, and the number of its output."
+    __slots__ = ('error', 'origin')
     arity, positions = 0, ()
 
     def __init__(self, view):
         self.inputs, self.hooks, self.shape, self.seq = (), None, view._array.shape, tick()
+        self.origin = _origin(view._node)
         self.error = view_error(view._meta.view, view._node, 'its base or another view of its base has been modified inplace')
 
     def name(self): return 'Invalid'

@@ -141,7 +141,8 @@ class Node:
 
     def unpack(self, field, value=None):
         "The saved value `field` (or `value` in its place) as a tensor with the history it had; a saved number as a number."
-        if value is None: value = getattr(self, field)
+        direct = value is None
+        if direct: value = getattr(self, field)
         link = self.links[field]
         if value.__class__ is list: return [tensor_like(v, OutputEdge(self, i) if self.op.differentiable is None or i in self.op.differentiable else None) for i, v in enumerate(value)]
         if value is None or not hasattr(value, 'shape'): return value
@@ -149,7 +150,7 @@ class Node:
         if link not in self.positions:
             return value.item() if not value.ndim and not writable(value) else tensor_like(value)
         edge = self.edges()[self.positions.index(link)]
-        if edge.seq == -1:
+        if direct and edge.seq == -1:
             leaf = edge.ref()
             if leaf is not None and leaf._array is value: return leaf
         return tensor_like(value, edge)

@@ -334,11 +334,11 @@ def slim(widgets):
             model["state"] = {key: value for key, value in model["state"].items() if value is not None and not key.startswith(("_model", "_view"))}
 
 
-THEME = re.compile(r"<style>\.agnb\{--ag-ink.*?</style>", re.S)
+THEME = re.compile(r"<style>\.agnb(?:\{--ag-ink| \.ag-caption).*?</style>", re.S)  # never the rules of a single frame
 
 
 def hoisted(executed) -> str:
-    "Our pictures and players each bring the same rules for colours along; take them out of `executed`, and return them to be written once."
+    "Our pictures and players each bring the same rules for colours and captions along; take them out of `executed`, and return them to be written once."
     found = {}
 
     def without(text: str) -> str:

@@ -61,6 +61,10 @@ x.double() @ w.double()
 torch.arange(4).reshape(2, 2) @ torch.arange(4).reshape(2, 2)
 net(x)
 torch.nn.functional.embedding(y, w)
+torch.baddbmm(torch.zeros(2, 3, 3), b, b.transpose(1, 2))
+torch.addbmm(torch.zeros(3, 3), b, b.transpose(1, 2))
+torch.cdist(half, 2 * half)
+F.grid_sample(image.bfloat16(), torch.zeros(len(image), 2, 2, 2).bfloat16(), align_corners=False)
 """
 
 

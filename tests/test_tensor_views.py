@@ -271,3 +271,14 @@ def test_retained_gradient_follows_an_in_place_write_and_hooks_do_not():
     y.mul_(3)
     y.sum().backward()
     assert y.grad.numpy().tolist() == [1, 1] and seen == [3] and y.retains_grad
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.int64, torch.complex64])
+def test_views_share_memory_in_every_dtype(dtype):
+    t = torch.ones(4, 6).to(dtype)
+    for view in (t[1:, ::2], t.split(3, dim=1)[1], t.unbind(0)[2], t.chunk(2, 1)[0], t.transpose(0, 1), t[:, None].expand(4, 2, 6)):
+        assert view.data_ptr() >= t.data_ptr() and view._base is t
+    part = t.split(3, dim=1)[0]
+    assert part.stride() == (6, 1)
+    part.zero_()
+    assert t.abs().sum().item() == 12

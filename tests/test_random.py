@@ -1,0 +1,64 @@
+"""Random numbers are PyTorch's, to the last bit on the processors on which PyTorch computes them alike."""
+
+import platform
+
+import numpy as np
+import pytest
+
+import autograd_nb
+
+DRAWS = """
+rand(100)
+rand(1000, dtype=t.bfloat16)
+randn(7)
+randn(1000)
+randn(17, dtype=t.bfloat16)
+randn(33, dtype=t.float16)
+randn(100, dtype=t.float64)
+normal(1.0, 2.0, (50,))
+empty(203).uniform_(-0.1, 0.3)
+empty(203).normal_(0.1, 0.02)
+empty(9).normal_(0.1, 0.02)
+empty(50).exponential_(2)
+empty(50).geometric_(0.3)
+empty(50).log_normal_()
+empty(50).cauchy_()
+bernoulli(t.rand(500))
+multinomial(t.rand(5, 9), 4)
+randperm(30)
+nn.functional.dropout(t.ones(500), 0.3)
+nn.init.trunc_normal_(t.empty(30, 20), std=0.02)
+nn.init.kaiming_normal_(t.empty(30, 20))
+nn.Linear(30, 20).weight.detach()
+nn.Linear(30, 20, dtype=t.bfloat16).weight.detach()
+nn.LSTM(30, 20).weight_hh_l0.detach()
+nn.Embedding(30, 20).weight.detach()
+nn.Conv2d(3, 8, 5).weight.detach()
+nn.MultiheadAttention(16, 2).in_proj_weight.detach()
+"""
+
+
+def draw(t, expression):
+    t.manual_seed(7)
+    return eval("t." + expression, {"t": t}).double().numpy(), t.rand(1).item()
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize("expression", DRAWS.strip().splitlines())
+def test_the_same_numbers_and_the_same_place_in_the_stream(expression):
+    import torch
+
+    expected, then = draw(torch, expression)
+    found, now = draw(autograd_nb, expression)
+    assert now == then
+    exact = platform.machine() in ("x86_64", "AMD64") and "float64" not in expression
+    np.testing.assert_allclose(found, expected, rtol=0 if exact else 1e-5, atol=0 if exact else 1e-6)
+
+
+def test_a_fork_leaves_the_stream_where_it_was():
+    autograd_nb.manual_seed(0)
+    first = autograd_nb.rand(3)
+    autograd_nb.manual_seed(0)
+    with autograd_nb.random.fork_rng():
+        autograd_nb.randn(40)
+    assert autograd_nb.equal(autograd_nb.rand(3), first)

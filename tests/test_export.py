@@ -53,7 +53,7 @@ def test_two_notebooks_for_one_module_are_refused(tmp_path, monkeypatch):
 
 def test_a_stale_module_is_noticed_and_mended(tmp_path, monkeypatch, capsys):
     "On a small project of its own: a changed, a missing and an orphaned module."
-    for name in ("settings.ini", "docs/readme.py", "nbs/index.ipynb"):
+    for name in ("settings.ini", "docs/readme.py", "docs/speed.py", "docs/execute.py", "nbs/index.ipynb"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes((ROOT / name).read_bytes())
     cells = [nbformat.v4.new_markdown_cell("# A\n\n> One function."), nbformat.v4.new_code_cell("#| default_exp a"),

@@ -72,7 +72,7 @@ def test_watching_keeps_to_its_budget(capsys):
     net, x = model_and_data(200)
     opt = optim.Adam(net.parameters())
     with watch(net, opt, total=10**6, show=False) as run:
-        for batch in run(range(10**6)):
+        for _ in run(range(10**6)):
             loss = (net(x) - x[:, :1]).square().mean()
             opt.zero_grad()
             loss.backward()

@@ -60,7 +60,7 @@ def use(library, fused=True):
     with _lock:
         if Device.array is not None: ARRAYS.discard(Device.array)
         Device.library, Device.array, Device.fused, Device.count = library, getattr(library, 'ndarray', None), fused and library is not None, 0
-        for cache in (_twins, _scopes, _numbers, _generators, _kernels): cache.clear()
+        for cache in (_twins, _scopes, _generators, _kernels): cache.clear()
         there.renew()
         if library is not None:
             ARRAYS.add(Device.array)
@@ -682,5 +682,3 @@ def full(n):
     lines += [f'    {size(b):>10}  {what}' for b, what in rows]
     lines.append('  Try smaller batches, no_grad() or checkpoint() around what need not be kept, and del for what is not needed any more.')
     return OutOfMemoryError('\n'.join(lines))
-
-_numbers = {}

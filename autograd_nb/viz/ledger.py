@@ -148,5 +148,5 @@ class Ledger:
 HEADINGS = ('leaf', 'call', 'from', 'line', 'contribution', '.grad so far')
 
 def ledger(names=None) -> Ledger:
-    "Explain every `.grad` that is accumulated inside the `with` block as the sum of its contributions. `names`: variables to take names from; None means the caller's."
+    "Explain every `.grad` that is accumulated inside the block `with ledger() as book:` as the sum of its contributions. `names`: variables to take names from; None means the caller's."
     return Ledger(names)

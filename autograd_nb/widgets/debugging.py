@@ -81,7 +81,7 @@ class DebuggerPanel(W.VBox):
     def _repr_keys(self): return iter(())
 
 def debug(loss, *breakpoints, gradient=None, retain_graph: bool = False, names=None, title=None) -> DebuggerPanel:
-    """Debug the backward pass of `loss`: step, step back, run to a breakpoint, change a gradient and go on. Finished without changes it has done what `loss.backward()` does.
+    """Debug the backward pass of `loss`, as in `debug(loss, 'norm > 10')`: step, step back, run to a breakpoint, change a gradient and go on. Finished without changes it has done what `loss.backward()` does.
 
     `breakpoints`: node names, operations, modules, conditions such as 'norm > 10' or 'not finite', nodes, or functions of a `Stop`. Raises what `backward()` raises, TypeError for anything but a tensor, ValueError for a breakpoint that cannot be read."""
     return DebuggerPanel(Debugger(loss, gradient, retain_graph, caller_names() if names is None else names).stop_at(*breakpoints), title)

@@ -121,7 +121,7 @@ class Explorer(W.VBox):
     def _repr_keys(self): return iter(())
 
 def explore(f, *, title=None, **inputs) -> Explorer:
-    """Sliders for the inputs of `f`, and its graph with values and gradients, recomputed as they move (with a live kernel).
+    """Sliders for the inputs of `f`, and its graph with values and gradients, recomputed as they move (with a live kernel): `explore('sin(x)*exp(x)', x=(-1, 1))`.
 
     `f`: a function, or the text of an expression, which the reader may then change. Inputs: a start value, (low, high) or (low, high, start); arrays and tensors stay fixed.
     Raises ExpressionError for a text that cannot be read, and what `f` raises, at the start; later errors are shown in place."""

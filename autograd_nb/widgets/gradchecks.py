@@ -15,7 +15,7 @@ from .playback import Player, caption_css, caption_html
 STEPS = tuple(10.0 ** -k for k in range(1, 13))
 
 def gradcheck_view(func, inputs, *, output=0, input=0, steps=STEPS, rtol=1e-3, atol=1e-5, forward=False) -> Player:
-    """A player over step sizes: the measured Jacobian of one output of `func(*inputs)` by one input, beside the claimed one and their difference.
+    """A player over step sizes, as in `gradcheck_view(torch.sin, (x,))`: the measured Jacobian of one output of `func(*inputs)` by one input, beside the claimed one and their difference.
 
     `output`, `input`: which, counted among those that require grad. `steps`: the sizes, one for each frame. `forward`: what forward mode claims instead of backward. Raises IndexError if there is no such pair."""
     found = []

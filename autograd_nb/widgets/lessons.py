@@ -63,7 +63,7 @@ class Experiment(W.VBox):
 _NOTE = '<div class="agnb ag-aside">The slider replays what has happened; the buttons do more of it while a kernel is running.</div>'
 
 def bucket(f=None, *, story=('backward', 'backward', 'backward', 'zero', 'backward'), title=None, **inputs) -> Experiment:
-    """Press `backward()` again and again and see `.grad` pile up.
+    """Press `backward()` again and again and see `.grad` pile up: `bucket(lambda x: (3*x + 2)**2, x=1.0)`.
 
     `f(**inputs)`: a function of numbers that returns a scalar; None: `(3x + 2)²` at x = 1. `story`: actions done beforehand, which replay without a kernel. Raises ValueError for an input that is not one number."""
     if f is None: f, inputs = (lambda x: (3*x + 2)**2), dict(x=1.0)
@@ -71,17 +71,17 @@ def bucket(f=None, *, story=('backward', 'backward', 'backward', 'zero', 'backwa
 
 # %% ../../nbs/widgets/07_lessons.ipynb #402585ee
 def zero_grad_race(f=None, *, start: float = 0.0, lr: float = 0.1, steps: int = 20, title=None) -> Player:
-    "Gradient descent on `f` (None: `(w − 3)²`) from `start`, twice: once with `zero_grad()` before each backward, once without."
+    "Gradient descent on `f` (None: `(w − 3)²`) from `start`, twice, once with `zero_grad()` before each backward and once without: `zero_grad_race(lambda w: w**2, start=2.0)`."
     return scenes_player(race_scenes(f or (lambda w: (w - 3)**2), start, lr, steps), title, start=steps, interval=400)
 
 # %% ../../nbs/widgets/07_lessons.ipynb #34d2d56e
 def grow(x: float = 2.0, *, story=('× 3', '+ 2', 'square', 'backward()'), title=None) -> Experiment:
-    "Add operations one at a time to a leaf `x` and see the graph grow, with its values; then go backward. `story`: actions done beforehand, which replay without a kernel."
+    "Add operations one at a time to a leaf `x` and see the graph grow, with its values; then go backward: `grow(2.0)`. `story`: actions done beforehand, which replay without a kernel."
     return Experiment(Growing(x), Growing.ACTIONS, story, title)
 
 # %% ../../nbs/widgets/07_lessons.ipynb #58e49e56
 def chain_slider(f=None, *, positions: int = 41, title=None, **inputs) -> Player:
-    """Move the input of a chain of operations and watch the local derivatives multiply.
+    """Move the input of a chain of operations and watch the local derivatives multiply: `chain_slider(lambda x: (3*x + 2)**2, x=(-2, 2))`.
 
     `f(x)` must be a chain: one input, each intermediate result used once; None: `sin(exp(x²))`. The input is given as `x=(low, high)`. Raises ValueError for a function that is no chain."""
     if f is None: f, inputs = (lambda x: (x**2).exp().sin()), inputs or dict(x=(-1.2, 1.2))
@@ -112,7 +112,7 @@ class Chooser(W.VBox):
     def _repr_keys(self): return iter(())
 
 def playground(functions: dict | None = None, *, x=(-3.0, 3.0), positions: int = 25, title=None) -> Chooser:
-    """Functions of one number, each with its curve and the curve of the gradient that the engine returns.
+    """Functions of one number, each with its curve and the curve of the gradient that the engine returns: `playground({'my op': MyFunction.apply})`.
 
     `functions`: {name: f}, for example {'my op': MyFunction.apply}; None: ReLU, clamp, round and straight-through round. `x`: the range walked."""
     functions = functions or {'ReLU': relu, 'clamp(−1, 1)': lambda x: clamp(x, -1, 1), 'round': rounded, 'round, straight through': StraightThrough.apply}
@@ -140,12 +140,12 @@ class Switches(W.VBox):
     def _repr_keys(self): return iter(())
 
 def switches(title=None) -> Switches:
-    "Toggle `no_grad`, `detach` and `retain_graph` on the chain x → a → b → c and see what two calls of `backward()` do."
+    "Toggle `no_grad`, `detach` and `retain_graph` on the chain x → a → b → c and see what two calls of `backward()` do: `switches()`."
     return Switches(title)
 
 # %% ../../nbs/widgets/07_lessons.ipynb #66c7dbee
 def scalar_engine(f=None, *, title=None, interval: int = 1400, **inputs) -> FramesPlayer:
-    """Step through the `Value` engine on `f(**inputs)`: forward, the topological order, backward, with the lines of its source that are at work.
+    """Step through the `Value` engine on `f(**inputs)`, as in `scalar_engine(lambda x: x*x + 2, x=3.0)`: forward, the topological order, backward, with the lines of its source that are at work.
 
     `f` computes with Values: `+ − * / **`, `exp`, `log`, `sin`, `tanh`, `relu`; None: `(3x + 2)²` at x = 1. Raises what `f` raises, TypeError if it returns no Value."""
     if f is None: f, inputs = (lambda x: (3*x + 2)**2), inputs or dict(x=1.0)

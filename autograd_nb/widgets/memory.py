@@ -11,7 +11,7 @@ from .playback import Player, caption_css, caption_html
 
 # %% ../../nbs/widgets/11_memory.ipynb #d4c2e033
 def checkpoint_memory(make_block, x, depths=(2, 4, 6, 9, 12, 16), *, start=None, title='Memory of one training step') -> Player:
-    """A player with one picture per depth: memory over the events of a step through that many blocks, without checkpoints, with one per block, and with evenly placed ones.
+    """A player with one picture per depth, as in `checkpoint_memory(lambda: Block(), x)`: memory over the events of a step through that many blocks, without checkpoints, with one per block, and with evenly placed ones.
 
     `make_block()`: returns a fresh block, a function or module of one tensor; `x`: the input. `start`: the depth that is shown first. All figures are measured when the player is made; it replays without a kernel, and `player.curves` holds them, by depth."""
     measured = {n: checkpoint_curves([make_block() for _ in range(n)], x) for n in depths}

@@ -53,7 +53,7 @@ class Quiz:
     def __repr__(self): return str(self)
 
 def quiz(question: str, options: dict, answer) -> Quiz:
-    """A question whose options unfold to a verdict and an explanation, without a kernel.
+    """A question whose options unfold to a verdict and an explanation, without a kernel: `quiz('2 + 2?', {'4': 'Yes.', '5': 'Count again.'}, answer='4')`.
 
     `options`: {text of the option: explanation}. `answer`: the text of the right option, or a set of several. Raises ValueError if the answer is no option."""
     return Quiz(question, options, answer)

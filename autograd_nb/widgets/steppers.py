@@ -27,7 +27,7 @@ class FramesPlayer(Player):
 
 # %% ../../nbs/widgets/01_steppers.ipynb #1ee51b0f
 def stepper(f, *, gradient=None, title=None, interval: int = 1200, direction=None, **inputs) -> Player:
-    """Step through `f(**inputs)` forward and backward.
+    """Step through `f(**inputs)` forward and backward: `stepper(lambda x: (3*x + 2)**2, x=1.0)`.
 
     Numbers, lists and arrays become leaves that require grad; tensors are copied, with their own `requires_grad`. `f` must return a scalar, or `gradient` must be given.
     `f` may also be an existing tensor (then no inputs): its graph is kept and the `.grad` of its leaves is left as it was.
@@ -41,7 +41,7 @@ def stepper(f, *, gradient=None, title=None, interval: int = 1200, direction=Non
 
 # %% ../../nbs/widgets/01_steppers.ipynb #557c07c4
 def trace(loss, gradient=None, *, retain_graph: bool = False, names=None, title=None, interval: int = 1200, direction=None) -> Player:
-    """Run the backward pass of `loss`, exactly as `loss.backward(gradient, retain_graph)`, and replay it beside its table.
+    """Run the backward pass of `loss`, exactly as `loss.backward(gradient, retain_graph)`, and replay it beside its table: `trace(loss)`.
 
     It fills the leaves' `.grad` and frees the graph unless `retain_graph`. `names`: variables to take names from; None means the caller's. `table` holds the trace table."""
     rec = record_tensor(loss, caller_names() if names is None else names, gradient, retain_graph, restore=False, forward=False)

@@ -164,13 +164,21 @@ def _here():
     class Here: source = locate(*caller())
     return node_source(Here)
 
+def _host(a):
+    "An array of the processor; one of another device is copied."
+    return a if isinstance(a, np.ndarray) or not hasattr(a, 'get') else a.get()
+
 def _finite(a):
+    a = _host(a)
     if a.dtype.kind not in 'fc' and a.dtype.kind != 'V': return True
     return bool(np.isfinite(a if a.dtype.kind != 'V' else a.astype(np.float32)).all())
 
-def _nan(a): return bool(np.isnan(a if a.dtype.kind != 'V' else a.astype(np.float32)).any())
+def _nan(a):
+    a = _host(a)
+    return bool(np.isnan(a if a.dtype.kind != 'V' else a.astype(np.float32)).any())
 
 def _norm(a):
+    a = _host(a)
     a = np.abs(a.astype(np.float64 if a.dtype.kind != 'c' else np.complex128))
     top = a.max(initial=0.0)
     return float(top * np.sqrt(np.square(a / top).sum())) if 0 < top < math.inf else float(top)
@@ -261,7 +269,7 @@ class _Watch:
             key = a.op, _here()
             self.cuts[key] = self.cuts.get(key, 0) + 1
         out = outs[0]
-        if a.node is not None and out._array.size == 1: self.scalars[id(a.node)] = a.node, float(np.real(out._array.reshape(())))
+        if a.node is not None and out._array.size == 1: self.scalars[id(a.node)] = a.node, float(np.real(_host(out._array).reshape(())))
         if any(not _finite(o._array) for o in outs): self.trouble(a, inputs, outs)
         if a.op == 'relu': self.relu(inputs[0], out)
         if a.op in _LOSSES and len(inputs) == 2: self.broadcast(a, inputs, out)
@@ -286,7 +294,7 @@ class _Watch:
             self.troubles[id(a.node)] = a.node, told
 
     def relu(self, x, out):
-        y = out._array
+        y = _host(out._array)
         if y.ndim < 2 or y.shape[0] * self.steps_planned < 16: return
         made = x._node.node if x._node.__class__ is OutputEdge else x._node
         first = y.ndim > 3 or made is not None and made.name() in ('ConvolutionBackward0', 'NativeBatchNormBackward0')
@@ -352,7 +360,7 @@ class _Watch:
             if isinstance(p, Parameter): self.strangers[id(p)] = p
         else: u.total = g.copy() if u.total is None else u.total + g
         after, old = p._node.grad, self.consumed.get(id(p))
-        after = getattr(after, '_array', after)
+        after = _values(after)
         self.dirty.discard(id(p))
         if old is None or after is None or old.shape != after.shape or not _finite(after): return
         was = _norm(old)
@@ -400,7 +408,7 @@ class _Watch:
             self.run(step)
 
     def run(self, step):
-        old = {i: u.tensor._array.copy() for i, u in self.uses.items()}
+        old = {i: _host(u.tensor._array).copy() for i, u in self.uses.items()}
         self.steps += 1
         hooks = [register_module_forward_pre_hook(self.enter), register_module_forward_hook(self.leave), register_optimizer_step_pre_hook(self.update)]
         try:
@@ -424,7 +432,7 @@ class _Watch:
     def after(self, old):
         changed = False
         for i, u in self.uses.items():
-            a = u.tensor._array
+            a = _host(u.tensor._array)
             if u.total is not None:
                 g = _values(u.total)
                 if _finite(g): u.norms.append(_norm(g)); u.rms.append(_rms(g))
@@ -443,18 +451,19 @@ class _Watch:
 
 def _print(a):
     "A fingerprint of an array's bytes."
-    return zlib.crc32(np.ascontiguousarray(a).view(np.uint8).data) if a.size else 0
+    return zlib.crc32(np.ascontiguousarray(_host(a)).view(np.uint8).data) if a.size else 0
 
-def _values(g): return g if g is None or isinstance(g, np.ndarray) else getattr(g, '_array', g)
+def _values(g): return g if g is None or isinstance(g, np.ndarray) else _host(getattr(g, '_array', g))
 
 def _number(result):
     "A step's result as a number, or None."
     if isinstance(result, (list, tuple)) and result: result = result[0]
     if isinstance(result, dict): result = result.get('loss')
-    if isinstance(result, TensorBase): return float(np.real(result._array.reshape(()))) if result._array.size == 1 else None
+    if isinstance(result, TensorBase): return float(np.real(_host(result._array).reshape(()))) if result._array.size == 1 else None
     return float(result) if isinstance(result, (int, float)) and not isinstance(result, bool) else None
 
 def _range(a):
+    a = _host(a)
     if not a.size or a.dtype.kind not in 'fiuc': return f'{shape_text(a.shape)}'
     a = np.abs(a) if a.dtype.kind == 'c' else a
     with np.errstate(all='ignore'): low, high = a.min(), a.max()

@@ -5,6 +5,7 @@ Everything here is read from the notebooks' text; nothing of the package is impo
 """
 
 import ast
+import json
 import re
 from configparser import ConfigParser
 from dataclasses import dataclass, field
@@ -288,6 +289,8 @@ def page(executed, here: Notebook, names: Names):
     executed.cells = cells
     if style:
         cells.insert(1, new_markdown_cell(f"```{{raw}} html\n{style}\n```"))  # before all rules of single pictures, which it must not overrule
+    if "widgets" in executed.metadata:
+        forget_unseen(executed)
     for number, cell in enumerate(cells):
         cell.id = f"cell-{number}"  # new cells get random ones, and a page that seems to have changed is built again
     if here.document == "index":
@@ -334,6 +337,23 @@ def slim(widgets):
             model["state"] = {key: value for key, value in model["state"].items() if value is not None and not key.startswith(("_model", "_view"))}
 
 
+def forget_unseen(page):
+    "Drop the state of widgets that no cell of the page shows, and of links to them."
+    state = page.metadata.widgets[STATE]["state"]
+    views = [output.get("data", {}).get(players.WIDGET) for cell in page.cells for output in cell.get("outputs", ())]
+    todo, seen = [view["model_id"] for view in views if view], set()
+    while todo:
+        model = todo.pop()
+        if model in state and model not in seen:
+            seen.add(model)
+            todo += REFERENCE.findall(json.dumps(state[model]["state"]))
+    for model in [m for m in state if m not in seen]:
+        ends = REFERENCE.findall(json.dumps(state[model]["state"]))
+        if "Link" not in state[model]["model_name"] or not seen.issuperset(ends):
+            del state[model]
+
+
+REFERENCE = re.compile(r"IPY_MODEL_(\w+)")
 THEME = re.compile(r"<style>\.agnb(?:\{--ag-ink| \.ag-caption).*?</style>", re.S)  # never the rules of a single frame
 
 

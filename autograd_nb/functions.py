@@ -882,7 +882,7 @@ def masked_select(input, mask):
                            'if you need this feature. (torch.where(mask, x, 0) keeps the shape.)')
     if not input._array.ndim and not mask._array.ndim: input, mask = reshape(input, 1), reshape(mask, 1)
     x, m = (input, mask) if input._array.shape == mask._array.shape else broadcast_tensors(input, mask)
-    return _op['index'](x, index=(np.ascontiguousarray(m._array),), node='MaskedSelectBackward0')
+    return _op['index'](x, index=(library_of(m._array).ascontiguousarray(m._array),), node='MaskedSelectBackward0')
 
 def take(input, index):
     "Elements by their place in the flattened tensor."

@@ -972,7 +972,7 @@ def _call(name, input, n_fft, hop_length, win_length, window, **more):
 
 def _centred_window(window, n_fft, win_length, like, said):
     "The window function, centred in `n_fft` samples."
-    if window is None: w = tensor_like(np.ones(win_length, np.zeros((), like._array.dtype).real.dtype))
+    if window is None: w = tensor_like(library_of(like._array).ones(win_length, np.zeros((), like._array.dtype).real.dtype))
     else:
         w = window
         if w._array.ndim != 1 or w._array.shape[0] != win_length: raise RuntimeError(said + (f' : expected a 1D window tensor of size equal to win_length={win_length}, but got window with size {list(w._array.shape)}' if said[0] == 's' else ' : Invalid window shape. window has to be 1D and length of `win_length`'))

@@ -46,9 +46,9 @@ def sum_rightmost(value, dim):
     if dim == 0 or not isinstance(value, TensorBase): return value
     return value.reshape(*value.shape[:-dim], -1).sum(-1)
 
-def standard_normal(shape, dtype):
+def standard_normal(shape, dtype, device=None):
     "Standard normal numbers that `torch.normal` would draw."
-    return normal(zeros(shape, dtype=dtype), ones(shape, dtype=dtype))
+    return normal(zeros(shape, dtype=dtype, device=device), ones(shape, dtype=dtype, device=device))
 
 class lazy_property:
     "A property that is computed once, with gradients."

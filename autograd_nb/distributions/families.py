@@ -44,7 +44,7 @@ class Normal(_LocScale, ExponentialFamily):
         shape = self._extended_shape(sample_shape)
         with no_grad(): return normal(self.loc.expand(shape), self.scale.expand(shape))
 
-    def rsample(self, sample_shape=()): return self.loc + standard_normal(self._extended_shape(sample_shape), self.loc.dtype) * self.scale
+    def rsample(self, sample_shape=()): return self.loc + standard_normal(self._extended_shape(sample_shape), self.loc.dtype, self.loc.device) * self.scale
 
     def log_prob(self, value):
         if self._validate_args: self._validate_sample(value)

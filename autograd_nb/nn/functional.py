@@ -448,17 +448,17 @@ def log_softmax(input, dim=None, _stacklevel=3, dtype=None):
 
 def gumbel_softmax(logits, tau=1, hard=False, eps=1e-10, dim=-1):
     "A sample of a softened one-hot vector; with `hard` an exact one whose gradient is the soft one's."
-    noise = tensor_like(-np.log(exponential(logits._array.shape, logits._array.dtype)))
+    noise = tensor_like(-np.log(exponential(logits._array.shape, logits._array.dtype, chance_of(logits._array))))
     soft = F.softmax((logits + noise) / tau, dim)
     if not hard: return soft
     index = soft.argmax(dim, keepdim=True)
     sharp = tensor_like(np.zeros_like(soft._array))
-    np.put_along_axis(sharp._array, index._array, 1, dim)
+    library_of(soft._array).put_along_axis(sharp._array, index._array, 1, dim)
     return sharp - soft.detach() + soft
 
-def exponential(shape, dtype):
+def exponential(shape, dtype, chance=default_generator):
     "Exponentially distributed numbers."
-    return -np.log1p(-default_generator.uniform(shape, np.dtype('f8'))).astype(dtype)
+    return -np.log1p(-chance.uniform(shape, np.dtype('f8'))).astype(dtype)
 
 # %% ../../nbs/nn/03_functional.ipynb #a1412422
 def reduction_of(reduction, size_average=None, reduce=None):

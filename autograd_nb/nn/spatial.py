@@ -415,7 +415,7 @@ def affine_grid(theta, size, align_corners=None):
     if builtins.min(size) <= 0: raise ValueError(f'Expected non-zero, positive output size. Got {list(size)}')
     places = [np.linspace(-1, 1, n) if align_corners and n > 1 else np.zeros(1) if align_corners else (np.arange(n) * 2 + 1) / n - 1 for n in size[2:]]
     grid = np.stack([*np.meshgrid(*places, indexing='ij')[::-1], np.ones(tuple(size[2:]))], -1).astype(theta._array.dtype)
-    flat = tensor_like(grid.reshape(1, -1, dims + 1))
+    flat = tensor_like(grid.reshape(1, -1, dims + 1)).to(theta.device)
     return F.matmul(flat, theta.transpose(1, 2)).reshape(size[0], *size[2:], dims)
 
 def _unnormalised(at, n, align_corners): return (at + 1) * ((n - 1) / 2) if align_corners else ((at + 1) * n - 1) / 2

@@ -13,7 +13,7 @@ __all__ = ['SMALL', 'SHARED', 'crew', 'F32', 'MODULE', 'gelu_plain', 'gelu_rule'
            'affine', 'affine_weight_back', 'numbers_of', 'quick_columns', 'convolution', 'conv_transpose',
            'conv_weight', 'max_pool', 'scatter_planes', 'row_sums', 'adam', 'examples', 'warm_up']
 
-# %% ../../nbs/ops/16_compiled.ipynb #2636bdc5
+# %% ../../nbs/ops/16_compiled.ipynb #800b89f6
 import importlib
 import importlib.util
 import math
@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from queue import SimpleQueue
 import numpy as np
 from ..graph.op import REGISTRY
-from . import attention, convolution, normalisation, nn, pooling, pointwise, training  # noqa: F401 (they register the operations)
+from . import attention, nn, normalisation, pointwise, training  # noqa: F401 (they register the operations)
 from .convolution import chunks, out_sizes
 from .pooling import pool_sizes
 

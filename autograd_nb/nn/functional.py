@@ -207,8 +207,10 @@ def _scaled(out, weight, bias, layout, node):
     dtype = out._array.dtype
     weight, bias = (t.to(out.dtype) if t is not None and t._array.dtype != dtype else t for t in (weight, bias))
     if weight is None:
-        if bias is not None: return out + F.reshape(bias, *layout)
-        return out.clone() if out.requires_grad else out        # `out` is saved for backward, and the next layer may work in place
+        if bias is None and not out.requires_grad: return out
+        layout_of_one = (1,) * out.dim()
+        if bias is None: return _op['affine'](out, out.new_ones(1), None, layout=layout_of_one, node=node)        # a copy by its layer's name: `out` is saved for backward, and the next layer may work in place
+        return out + F.reshape(bias, *layout)
     return _op['affine'](out, weight, bias, layout=layout, node=node)
 
 def _fits(input, normalized_shape):

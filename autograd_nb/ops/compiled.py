@@ -27,7 +27,7 @@ from . import attention, nn, normalisation, pointwise, training  # noqa: F401 (t
 from .convolution import chunks, out_sizes
 from .pooling import pool_sizes
 
-# %% ../../nbs/ops/16_compiled.ipynb #d9418fe6
+# %% ../../nbs/ops/16_compiled.ipynb #b9105f54
 SMALL = 4096            # numbers: below this, calling a compiled loop costs more than it saves
 SHARED = 1 << 16        # numbers for which it is worth waking a second thread
 
@@ -43,9 +43,11 @@ class Crew:
     def help(self):
         while True:
             loop, lo, hi, arguments = self.work.get()
-            try: error = loop(lo, hi, *arguments)
+            error = None
+            try: loop(lo, hi, *arguments)
             except BaseException as e: error = e
             self.done.put(error)
+            del loop, arguments, error          # nothing is kept alive while waiting
 
     def run(self, loop, n, numbers, *arguments):
         "Run `loop(lo, hi, *arguments)` over 0 to `n`, in parts if there are enough `numbers` for that."

@@ -6,10 +6,12 @@ import time
 import tracemalloc
 
 import numpy as np
+import psutil
 import pytest
 
 import autograd_nb as torch
 from autograd_nb import cpu, nn
+from autograd_nb.arrays import memory
 from autograd_nb.arrays.memory import METER, Row, census, held, size, stop_memory_stats, track_memory
 from autograd_nb.autograd.memory import memory_report
 from autograd_nb.utils.checkpoint import checkpoint
@@ -248,3 +250,43 @@ def test_cpu_answers_what_programs_ask():
     with cpu.stream(cpu.Stream()):
         assert cpu.current_stream() is not None
     assert torch.cuda.memory_allocated() == 0 == torch.cuda.max_memory_allocated()
+
+
+def test_exceptions_survive_arrays_that_die_on_the_way():
+    "A block freed while an exception passes through the interpreter must not lose it."
+
+    def fails():
+        raise ValueError("the real reason")
+
+    with track_memory() as trace:
+        for expression in (lambda: [torch.ones(100), fails()], lambda: torch.ones(1000) + fails(), lambda: (torch.ones(3), torch.ones(5).exp(), fails()), lambda: max(torch.ones(7), key=lambda _: fails())):
+            with pytest.raises(ValueError, match="the real reason"):
+                expression()
+    assert sum(n for _, n, _ in trace.events) == 0
+
+
+def test_counting_survives_collections_threads_and_many_switches():
+    "What is written down about dead blocks is no list of objects: the collector must not see it, and every block comes back."
+    assert memory._hooks()["bins"], "the ordinary function is in use; CPython should do better"
+
+    def work():
+        for k in range(300):
+            a = torch.ones(k % 50 + 1)
+            b = (a * 2 + a).sum()
+            del a, b
+            if k % 50 == 0:
+                gc.collect()
+
+    resident = []
+    for _turn in range(6):
+        with track_memory() as trace:
+            threads = [threading.Thread(target=work) for _ in range(3)]
+            for t in threads:
+                t.start()
+            for t in threads:
+                t.join()
+            for _ in range(20):
+                torch.ones(1 << 20)
+        assert sum(n for _, n, site in trace.events if site is not None) == 0 and not METER.on
+        resident.append(psutil.Process().memory_info().rss)
+    assert resident[-1] - resident[1] < 40 << 20, "blocks that died were not given back"

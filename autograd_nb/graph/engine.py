@@ -325,9 +325,9 @@ def _complete(n, grads, graph):
     chosen = n.op.differentiable
     if chosen is not None and len(chosen) == 1: return grads[chosen[0]]
     some = next(g for g in grads if g is not None)
-    dtype = (some._array if graph else some).dtype
+    array = some._array if graph else some
     def zeros(shape):
-        z = np.zeros(shape, dtype, like=some._array if graph else some)
+        z = np.zeros(shape, array.dtype) if isinstance(array, (np.ndarray, np.generic)) else np.zeros(shape, array.dtype, like=array)
         return tensor_like(z) if graph else z
     return [zeros(s) if g is None else g for g, s in zip(grads, n.shape)]
 

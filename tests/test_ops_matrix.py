@@ -357,6 +357,8 @@ def test_overwritten_saved_values_are_detected(case):
         try:
             torch.autograd.backward([o for o in outs if o.requires_grad], starts)
         except RuntimeError as error:
+            if case.op.view and case.op.outputs != 1 and "a function that returns multiple views" in str(error):
+                return True, write == 0
             assert "modified by an inplace operation" in str(error)
             return True, write in links or (case.op.view and write in ("out", 0) and links & {"out", 0})
         return False, write in links

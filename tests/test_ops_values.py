@@ -56,13 +56,25 @@ def written(like, shape, write):
     return out
 
 
-def strided(x, size, stride, storage_offset, layout):
+def turn(x):
+    "Complex numbers as pairs of real ones, pairs of real ones as complex: what `turned=True` sees."
+    return lib().view_as_real(x).flatten() if x.is_complex() else lib().view_as_complex(x.reshape(-1, 2))
+
+
+def strided(x, size, stride, storage_offset, layout, turned=False):
+    x = turn(x) if turned else x
     return lib().as_strided(x, size, stride, storage_offset)
 
 
-def strided_zeros(g, shape, size, stride, storage_offset, layout):
+def strided_zeros(g, shape, size, stride, storage_offset, layout, turned=False):
+    assert not turned  # no sample turns it
     x = lib().zeros(shape, dtype=g.dtype, requires_grad=True)
     return lib().autograd.grad(lib().as_strided(x, size, stride, storage_offset), x, g)[0]
+
+
+def strided_scatter(x, src, size, stride, storage_offset, layout, turned=False):
+    assert not turned  # no sample turns it
+    return lib().as_strided_scatter(x, src, size, stride, storage_offset)
 
 
 def transpose_of_nll(g, target, shape, weight, ignore_index, reduction):
@@ -107,7 +119,7 @@ REFERENCE = {
     "scatter_add": lambda x, src, index, dim: x.scatter_add(dim, index, src),
     "as_strided": strided,
     "as_strided_zeros": strided_zeros,
-    "as_strided_scatter": lambda x, src, size, stride, storage_offset, layout: lib().as_strided_scatter(x, src, size, stride, storage_offset),
+    "as_strided_scatter": strided_scatter,
     "index_put": put,
     "rsub": lambda x, y: y - x,
     "pow": lambda x, exponent: x**exponent,

@@ -24,6 +24,9 @@ PACKAGE = settings["lib_name"]
 REPOSITORY, BRANCH = settings["git_url"], settings["branch"]
 GLOSSARY = ROOT / "docs" / "glossary.md"
 PLURALS = {"leaf": ("leaves",), "Hessian": ("Hessian matrix", "Hessian matrices"), "activation memory": ()}
+# Words that everyday English uses as well ("that leaves", "sharp edges", "another view"): what has to stand on the line for them to be the term.
+COMPANIONS = {"leaves": r"\b(?:the|its|of|to|all|are|no|two|four) leaves\b",
+              **dict.fromkeys(("edge", "edges"), r"\bnodes?\b"), **dict.fromkeys(("view", "views"), r"\b(?:storage|memory)\b")}
 HIDDEN = {"hide", "default_exp"}
 EXPORTED = {"export", "exports", "exporti"}
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
@@ -154,7 +157,8 @@ def explained(line: str, unexplained: dict[str, str]) -> str:
 
         def link(found: re.Match) -> str:
             term = unexplained.get(found[1].lower())
-            if term is None:  # linked a moment ago
+            companion = COMPANIONS.get(found[1].lower())
+            if term is None or companion and not re.search(companion, line, re.I):  # linked a moment ago, or an everyday word
                 return found[1]
             for written in [w for w, t in unexplained.items() if t == term]:
                 del unexplained[written]

@@ -253,6 +253,8 @@ def test_terms_are_found_in_prose_alone():
     line = site_pages.explained("Every leaf, `leaf`, $leaf$ and [leaf](x.md) but not cloverleaf; leaves again.", left)
     assert line == "Every {term}`leaf <leaf>`, `leaf`, $leaf$ and [leaf](x.md) but not cloverleaf; leaves again."
     assert "leaf" not in left and "node" in left
+    everyday = "It leaves the sharp edges out of view."
+    assert site_pages.explained(everyday, site_pages.terms()) == everyday
 
 
 def test_the_gallery_holds_every_demo(built_site):

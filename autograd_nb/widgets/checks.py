@@ -6,6 +6,10 @@
 __all__ = ['NOT_GIVEN', 'kind', 'difference', 'grad_difference', 'function_difference', 'Check', 'check']
 
 # %% ../../nbs/widgets/05_checks.ipynb #add20dcf
+import functools
+import linecache
+import traceback
+import types
 import numpy as np
 from ..viz.style import number, rules, shape_text
 from ..viz.records import array, is_tensor
@@ -68,6 +72,9 @@ _FACTORS = ((2, 'twice'), (3, 'three times'), (4, 'four times'), (10, 'ten times
 def _compare(g, w, rtol, atol, reveal, what):
     close = lambda a, b: a.shape == b.shape and bool(np.all(np.isclose(a, b, rtol=rtol, atol=atol, equal_nan=True)))
     tell = f'; expected {number(w.item(), 8) if w.size == 1 else w.tolist()}' if reveal else ''
+    if w.size == 1 and g.size > 1: return f'{what} should be one number; it has the shape {shape_text(g.shape)}'
+    if w.ndim == 1 and g.ndim <= 1 and g.shape != w.shape:
+        return f'{what} should be {w.size} number{"s" if w.size > 1 else ""}; {f"here are {g.size}" if g.ndim else "here is a single one"}'
     if g.shape != w.shape and not (g.size == w.size == 1):
         extra = ''
         if g.ndim == w.ndim == 2 and close(g.T, w): extra = ' The numbers are right, but transposed.'
@@ -77,7 +84,7 @@ def _compare(g, w, rtol, atol, reveal, what):
     if close(g, w): return None
     with np.errstate(all='ignore'):
         bad = ~np.isclose(g, w, rtol=rtol, atol=atol, equal_nan=True)
-        if not np.isfinite(g[bad]).all() and np.isfinite(w).all(): return f"{what} contains {number(g[bad][~np.isfinite(g[bad])][0])}{tell}"
+        if not np.isfinite(g[bad]).all() and np.isfinite(w).all(): return f"{what} contains {number(g[bad][~np.isfinite(g[bad])][0])}{tell}" if w.size > 1 else f'{what} is {number(g.item())}{tell}'
         first = tuple(np.argwhere(bad)[0].tolist())
         where = '' if w.size == 1 else f' (first at index {first if w.ndim > 1 else first[0]}, where it is {number(g[bad][0])})'
         if w.size > 1 and w.ndim == 2 and w.shape[0] == w.shape[1] and close(g.T, w): return f'{what} has the right numbers, but transposed{tell}'
@@ -140,6 +147,34 @@ def _short(a):
     if n is None: return repr(a)[:20]
     return number(n.item()) if n.size == 1 and n.ndim == 0 else str(n.tolist()) if n.size <= 4 else f'an array of shape {shape_text(n.shape)}'
 
+# %% ../../nbs/widgets/05_checks.ipynb #4c0ffee1
+class _Unanswered(BaseException): "The reader's function returned the three dots; no `except Exception` of a test is to swallow it."
+
+def _watched(answer):
+    "`answer`, if it is a function, so that `_Unanswered` is raised when it returns `...`."
+    if not isinstance(answer, types.FunctionType): return answer
+    @functools.wraps(answer)
+    def watched(*args, **kwargs):
+        out = answer(*args, **kwargs)
+        if out is ... or isinstance(out, (tuple, list)) and any(e is ... for e in out): raise _Unanswered
+        return out
+    return watched
+
+def _codes(answer):
+    "Code objects of a function, of a class's methods, or of several answers."
+    if isinstance(answer, (tuple, list)): return [c for a in answer for c in _codes(a)]
+    found = vars(answer).values() if isinstance(answer, type) else [answer]
+    return [f.__code__ for f in (getattr(v, '__func__', v) for v in found) if hasattr(f, '__code__')]
+
+def _raised(error, answer, name):
+    "What happened when an answer was tried, with the line of it that failed."
+    if isinstance(error, TypeError) and 'object is not callable' in str(error) and not (callable(answer) or isinstance(answer, (tuple, list, dict))):
+        return f'{name} should be a function; it is {kind(answer)}'
+    said = f'{type(error).__name__}: {str(error).splitlines()[0].rstrip(".")}' if str(error) else type(error).__name__
+    own = {c.co_filename for c in _codes(answer)}
+    lines = [linecache.getline(f.f_code.co_filename, n).strip() for f, n in traceback.walk_tb(error.__traceback__) if f.f_code.co_filename in own]
+    return f'trying it raised {said}' + (f', at `{lines[-1]}`' if lines and lines[-1] else '')
+
 # %% ../../nbs/widgets/05_checks.ipynb #1595f22c
 class Check:
     "The verdict on an answer: true when right. `state`: 'right', 'wrong' or 'open'; `message` says why; `hints` unfold one inside the other."
@@ -171,11 +206,12 @@ def check(answer, expected=NOT_GIVEN, *, name: str = 'your answer', rtol: float 
 
     `expected`: the right value; for functions, a reference function or the list of results on `cases` (each an argument or a tuple of arguments). `grad`: the expected `answer.grad`, or True to compare a function's gradients
     too. `test`: a function of the answer that returns None or True if it is right, else False or the reason. `mistakes`: pairs (value or predicate, explanation) for wrong answers that deserve one.
-    `...` and None count as not answered yet. The result is true when right."""
+    `...` and None count as not answered yet, and so does a function that returns `...` when `test` calls it. The result is true when right."""
     hints = (hints,) if isinstance(hints, str) else tuple(hints)
     if expected is NOT_GIVEN and grad is NOT_GIVEN and test is None: raise TypeError('check() needs expected=, grad= or test= to judge by')
     if callable(answer) and not is_tensor(answer) and cases is None and test is None and callable(expected): raise TypeError('check() of a function needs cases= to try it on')
-    if answer is ...: return Check('open', 'Replace the `...` by your answer and run the cell again.', hints)
+    dots = 'Replace the `...` by your answer and run the cell again.'
+    if answer is ... or isinstance(answer, (tuple, list)) and any(a is ... for a in answer): return Check('open', dots, hints)
     if answer is None and expected is not None: return Check('open', 'It is `None` so far.', hints)
     why = None
     if cases is not None:
@@ -185,8 +221,9 @@ def check(answer, expected=NOT_GIVEN, *, name: str = 'your answer', rtol: float 
         if expected is not NOT_GIVEN: why = difference(answer, expected, rtol, atol, reveal, name)
         if why is None and grad is not NOT_GIVEN and grad is not True: why = grad_difference(answer, grad, rtol, atol, reveal, 'x' if name == 'your answer' else name)
     if why is None and test is not None:
-        try: r = test(answer)
-        except Exception as e: r = f'trying it raised {type(e).__name__}: {str(e).splitlines()[0] if str(e) else ""}'
+        try: r = test(tuple(map(_watched, answer)) if type(answer) is tuple else _watched(answer))
+        except _Unanswered: return Check('open', dots, hints)
+        except Exception as e: r = _raised(e, answer, name)
         why = None if r is None or r is True or (isinstance(r, (bool, np.bool_)) and bool(r)) else r if isinstance(r, str) else f'{name} does not pass the test'
     if why is None: return Check('right', 'Well done.')
     for wrong, words in mistakes:

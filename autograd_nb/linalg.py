@@ -19,7 +19,7 @@ import math
 import numpy as np
 
 from . import functions as F
-from .arrays.cupy_backend import library_of
+from .arrays.cupy_backend import anywhere, beside, is_far, library_of
 from .arrays.dtypes import FROM_NUMPY
 from .functions import _pair, cast, dim_of, into, matmul, need_tensor
 from .graph.modes import LOCAL
@@ -120,18 +120,22 @@ def lstsq(A, B, rcond=None, *, driver=None):
     b = F.unsqueeze(B, -1) if vector else B
     m, n = A._array.shape[-2:]
     if b._array.shape[-2] != m: raise RuntimeError(f'torch.linalg.lstsq: input.size(-2) should match other.size(-2), but they are {m} and {b._array.shape[-2]}')
+    if is_far(A._array):
+        if driver not in (None, 'gels'): raise RuntimeError('torch.linalg.lstsq: `driver` other than `gels` is not supported on CUDA')
+        driver = 'gels'
     limit = np.finfo(A._array.dtype).eps * builtins.max(m, n) if rcond is None else rcond
     x = matmul(_op['pinv'](A, rtol=limit), b)
     return return_lstsq(F.squeeze(x, -1) if vector else x, *_fit(A, x, b, limit, driver))
 
 @looped
+@anywhere
 def _fit(A, x, b, limit, driver):
     "How well a least-squares solution fits: (residuals, rank, singular values), those that the driver computes."
     m, n = A._array.shape[-2:]
     s = np.linalg.svd(A._array, compute_uv=False)
     rank = (s > limit * s[..., :1]).sum(-1) if s.size else np.zeros(A._array.shape[:-2], np.int64)
     rest = tensor_like(np.zeros(0, s.dtype))
-    if driver in ('gels', 'gelsd', 'gelss') and m > n and np.all(rank == n):
+    if driver in ('gels', 'gelsd', 'gelss') and m > n and (rank == n).all():
         d = (matmul(A, x) - b).detach()._array
         rest = tensor_like(np.asarray((np.abs(d) ** 2).sum(-2)))
     return rest, tensor_like(np.zeros(0, np.int64) if driver == 'gels' else np.asarray(rank)), tensor_like(s if driver in ('gelsd', 'gelss') else np.zeros(0, s.dtype))
@@ -178,14 +182,14 @@ def cholesky_ex(A, *, upper=False, check_errors=False, out=None):
     except LinAlgError:
         if check_errors: raise
         for i in np.ndindex(info.shape):
-            m = mirrored(tensor_like(A._array[i]), upper)._array
+            m = mirrored(tensor_like(A._array[i]), upper).cpu()._array
             for k in range(1, len(m) + 1):
                 try: np.linalg.cholesky(m[:k, :k])
                 except np.linalg.LinAlgError:
                     info[i] = k
                     break
         L = tensor_like(library_of(A._array).full_like(A._array, np.nan))
-    return into(out, return_cholesky_ex(L, tensor_like(info)))
+    return into(out, return_cholesky_ex(L, tensor_like(beside(info, A._array))))
 
 def adjoint(A):
     "The matrices transposed and conjugated."
@@ -242,6 +246,7 @@ def lu_unpack(LU_data, LU_pivots, unpack_data=True, unpack_pivots=True):
     L = F.tril(F.narrow(LU_data, -1, 0, k), -1) + tensor_like(library_of(LU_data._array).eye(m, k, dtype=LU_data._array.dtype))
     return return_lu_unpack(P, L, F.triu(F.narrow(LU_data, -2, 0, k)))
 
+@anywhere
 def householder_product(A, tau, *, out=None):
     "The first columns of a product of Householder reflections, given by the columns of A below the diagonal and by `tau`."
     need_matrix(A, 'linalg.householder_product')
@@ -362,18 +367,19 @@ def cond(A, p=None, *, out=None):
         top, low = F.select(s, -1, 0), F.select(s, -1, -1)
         return into(out, low / top if p == -2 else top / low)
     inverse, info = inv_ex(A)
-    if info._array.any(): return into(out, tensor_like(np.where(info._array != 0, np.inf, 0).astype(A._array.real.dtype)))
+    if info._array.any(): return into(out, tensor_like(library_of(A._array).where(info._array != 0, np.inf, 0).astype(A._array.real.dtype)))
     return into(out, matrix_norm(A, p) * matrix_norm(inverse, p))
 
 @looped
+@anywhere
 def matrix_rank(A, tol=None, hermitian=False, *, atol=None, rtol=None, out=None):
     "The number of singular values above the larger of `atol` and `rtol` times the largest."
     need_matrix(A, 'linalg.matrix_rank')
     s = np.abs(np.linalg.eigvalsh(A._array)) if hermitian else np.linalg.svd(A._array, compute_uv=False)
-    value = lambda v: v._array if isinstance(v, TensorBase) else v
+    def value(v): return v._array if isinstance(v, TensorBase) else np.asarray(0. if v is None else v)
     if tol is not None: atol, rtol = tol, 0.
-    if rtol is None: rtol = np.finfo(A._array.dtype).eps * builtins.max(A._array.shape[-2:]) if atol is None or not np.any(value(atol) > 0) else 0.
-    limit = np.maximum(np.asarray(value(atol) or 0.) if not isinstance(value(atol), np.ndarray) else value(atol), np.asarray(value(rtol)) * s.max(-1, initial=0))
+    if rtol is None: rtol = np.finfo(A._array.dtype).eps * builtins.max(A._array.shape[-2:]) if atol is None or not (value(atol) > 0).any() else 0.
+    limit = np.maximum(value(atol), value(rtol) * np.max(s, -1, initial=0))
     return into(out, tensor_like(np.asarray((s > limit[..., None]).sum(-1))))
 
 # %% ../nbs/tensor/05_linalg.ipynb #d34aeafb

@@ -15,6 +15,7 @@ __all__ = ['erf', 'erfc', 'erfcx', 'erfinv', 'exp2', 'expm1', 'log1p', 'digamma'
 import numpy as np
 
 from . import functions as F
+from .arrays.cupy_backend import anywhere
 from .arrays.dtypes import get_default_dtype
 from .functions import as_operand, cast, into, log_softmax, logsumexp, need_tensor, softmax      # noqa: F401  (some only for users of torch.special)
 from .graph.node import TensorBase, tensor_like
@@ -66,11 +67,12 @@ def round(input, *, decimals=0, out=None):
 # %% ../nbs/tensor/06_special.ipynb #9587feb4
 def polynomial(name, start, step, doc):
     "A family of polynomials: `start(x)` gives number 1, `step(k, x, p, q)` number k+1 from numbers k (`p`) and k-1 (`q`)."
+    @anywhere
     def function(input, n, *, out=None):
         x = input if isinstance(input, TensorBase) else as_operand(float(input), n)
         if x._array.dtype.kind in 'biu': x = cast(x, get_default_dtype())
         degrees = (n._array if isinstance(n, TensorBase) else np.asarray(n)).astype(np.int64)
-        top = int(degrees.max(initial=0))
+        top = int(np.max(degrees, initial=0))
         shape = np.broadcast_shapes(x._array.shape, degrees.shape)
         one = tensor_like(np.ones(shape, x._array.dtype))
         result = F.where(tensor_like(np.broadcast_to(degrees < 0, shape).copy()), tensor_like(np.zeros((), x._array.dtype)), one)

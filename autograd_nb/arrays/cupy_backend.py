@@ -5,9 +5,9 @@
 # %% auto #0
 __all__ = ['there', 'LARGE', 'PRECISIONS', 'FUSED', 'FUSED_RULES', 'FUSED_STEPS', 'HOSTED', 'SPECIAL', 'Device', 'find', 'use',
            'is_far', 'library_of', 'send', 'fetch', 'transfer', 'on', 'current', 'pinned', 'is_pinned', 'Ufunc',
-           'There', 'names_of', 'twin', 'sent', 'device_array', 'product', 'set_precision', 'get_precision', 'hosted',
-           'special', 'fused', 'elementwise', 'reduction', 'philox', 'DeviceGenerator', 'generator_of',
-           'OutOfMemoryError', 'Pool', 'largest', 'full']
+           'There', 'names_of', 'twin', 'anywhere', 'beside', 'sent', 'device_array', 'product', 'set_precision',
+           'get_precision', 'hosted', 'special', 'fused', 'elementwise', 'reduction', 'philox', 'DeviceGenerator',
+           'chance_of', 'generator_of', 'OutOfMemoryError', 'Pool', 'largest', 'full']
 
 # %% ../../nbs/arrays/05_cupy.ipynb #9a491f07
 import contextlib
@@ -265,7 +265,7 @@ _twins, _scopes = {}, {}        # function -> its twin; module name -> the scope
 
 def _ours(function):
     module = function.__module__ or ''
-    return module.startswith((_package + '.ops.', _package + '.optim.')) or module == _package + '.arrays.numpy_backend' or module.startswith(_package + '.graph.op') and function.__name__ in ('undo', 'as_array') or getattr(function, 'on_arrays', False)
+    return module.startswith((_package + '.ops.', _package + '.optim.')) or module == _package + '.arrays.numpy_backend' or module.startswith(_package + '.graph.op') and function.__name__ in ('undo', 'as_array')
 
 def names_of(code):
     "The names that a code object and those inside it may look up."
@@ -320,6 +320,27 @@ def _twin_of(function):
         try: new.cell_contents = twin(old.cell_contents)
         except ValueError: pass                 # an empty cell
     return made
+
+def anywhere(function):
+    "For functions of tensors that also work on bare arrays: `function`, with `np` and `xp` meaning the library on whose arrays it is called. Operations, and functions that it calls, choose for themselves."
+    away = []
+    @functools.wraps(function)
+    def placed(*args, **kwargs):
+        if Device.array is None: return function(*args, **kwargs)
+        for value in (*args, *kwargs.values()):
+            array = getattr(value, '_array', value)
+            if array.__class__ is Device.array:
+                if not away:
+                    scope = {k: there if v is np or v is xp else v for k, v in function.__globals__.items()}
+                    away.append(FunctionType(function.__code__, scope, function.__name__, function.__defaults__, function.__closure__))
+                    away[0].__kwdefaults__ = function.__kwdefaults__
+                with on(array.device.id): return away[0](*args, **kwargs)
+        return function(*args, **kwargs)
+    return placed
+
+def beside(array, other):
+    "The NumPy array `array` where `other` lives."
+    return send(array, other.device.id) if is_far(other) else array
 
 def sent(value):
     "A static argument for the device: arrays inside it, however deep in tuples and lists, are sent there; anything else stays."
@@ -612,12 +633,119 @@ class DeviceGenerator:
         w = self.words(2 * n)
         with on(self.index): return (((w[:n] << np.uint64(32)) | w[n:]) % np.uint64(span)).astype(np.int64).reshape(shape) + low
 
+    def _rejected(self, parameters, candidate, result=None):
+        """Numbers by rejection: `candidate(uniform, normal, *parameters)` gives candidates for arrays of parameters, and which of them to take; those that were not taken are drawn again.
+
+        `uniform()` and `normal()` draw one float64 per candidate. How many are left is asked after each round, which waits for the device."""
+        lib = Device.library
+        left, out = lib.arange(parameters[0].size), lib.empty(parameters[0].size, np.float64)
+        while left.size:
+            shape = left.shape
+            numbers, fits = candidate(lambda n=shape[0]: 1 - self._uniform(n, np.float64), lambda shape=shape: self.normal(shape, np.float64), *(p[left] for p in parameters))
+            out[left[fits]] = numbers[fits]
+            left = left[~fits]
+        return out
+
+    def gamma(self, a):
+        "Standard gamma numbers for an array of parameters, as float64 (Marsaglia and Tsang, 2000)."
+        lib = Device.library
+        with on(self.index):
+            flat = a.astype(np.float64).reshape(-1)
+            less = flat < 1
+            d = lib.where(less, flat + 1, flat) - 1 / 3
+            def candidate(uniform, normal, d):
+                x, u = normal(), uniform()
+                v = (1 + x / lib.sqrt(9 * d)) ** 3
+                good = lib.maximum(v, 1e-300)
+                return d * v, (v > 0) & (lib.log(u) < 0.5 * x * x + d * (1 - v + lib.log(good)))
+            out = self._rejected((d,), candidate)
+            u = 1 - self._uniform(flat.size, np.float64)
+            return lib.where(flat == 0, 0, out * lib.where(less, u ** (1 / lib.where(less & (flat > 0), flat, 1)), 1)).reshape(a.shape)
+
+    def poisson(self, rate):
+        "Poisson numbers for an array of rates, as float64: small ones by the waiting times between events, large ones by transformed rejection (Hörmann, 1993)."
+        lib = Device.library
+        with on(self.index):
+            flat = rate.astype(np.float64).reshape(-1)
+            small = flat < 10
+            few = lib.where(small, flat, 0)
+            count, product, end = lib.zeros_like(flat), 1 - self._uniform(flat.size, np.float64), lib.exp(-few)
+            going = small & (product > end)
+            while bool(going.any()):
+                count += going
+                product = product * (1 - self._uniform(flat.size, np.float64))
+                going = going & (product > end)
+            large = lib.flatnonzero(~small)
+            if not large.size: return count.reshape(rate.shape)
+            mean = flat[large]
+            slope = 0.931 + 2.53 * lib.sqrt(mean)
+            a = -0.059 + 0.02483 * slope
+            def candidate(uniform, normal, mean, slope, a):
+                u, v = uniform() - 0.5, uniform()
+                edge = lib.maximum(0.5 - abs(u), 1e-300)
+                k = lib.floor((2 * a / edge + slope) * u + mean + 0.43)
+                sure = (edge >= 0.07) & (v <= 0.9277 - 3.6224 / (slope - 2))
+                likely = lib.log(v) + lib.log(1.1239 + 1.1328 / (slope - 3.4)) - lib.log(a / (edge * edge) + slope) <= -mean + k * lib.log(mean) - self._log_factorial(lib.maximum(k, 0))
+                return k, sure | (k >= 0) & ((edge >= 0.013) | (v <= edge)) & likely
+            count[large] = self._rejected((mean, slope, a), candidate)
+            return count.reshape(rate.shape)
+
+    @staticmethod
+    def _log_factorial(k):
+        "log(k!) of whole numbers from 0 on, by Stirling's series of (k + 8)! divided by its last eight factors."
+        lib = Device.library
+        x, factors = k + 9, 1.0
+        for i in range(1, 9): factors = factors * (k + i)
+        square = x * x
+        return (x - 0.5) * lib.log(x) - x + 0.5 * math.log(2 * math.pi) + (1 / 12 - (1 / 360 - (1 / 1260 - 1 / 1680 / square) / square) / square) / x - lib.log(factors)
+
+    def binomial(self, count, p):
+        "Binomial numbers for arrays of counts and probabilities of one shape, as float64: small ones by the distances between successes, large ones by transformed rejection (Hörmann, 1993)."
+        lib = Device.library
+        with on(self.index):
+            n, chance = (v.astype(np.float64).reshape(-1) for v in (count, p))
+            turned = chance > 0.5
+            q = lib.where(turned, 1 - chance, chance)
+            none = (n <= 0) | (q <= 0)
+            small = ~none & (n * q < 10)
+            rate = lib.log1p(-lib.where(small, q, 0.5))
+            found, places, going = lib.zeros_like(n), lib.zeros_like(n), small
+            while bool(going.any()):
+                places = places + lib.ceil(lib.log(1 - self._uniform(n.size, np.float64)) / rate).clip(1, None)
+                going = going & (places <= n)
+                found += going
+            large = lib.flatnonzero(~none & ~small & ~lib.isnan(q))
+            if large.size:
+                m, r = n[large], q[large]
+                spread = lib.sqrt(m * r * (1 - r))
+                def candidate(uniform, normal, m, r, spread):
+                    b = 1.15 + 2.53 * spread
+                    a = -0.0873 + 0.0248 * b + 0.01 * r
+                    u, v = uniform() - 0.5, uniform()
+                    edge = lib.maximum(0.5 - abs(u), 1e-300)
+                    k = lib.floor((2 * a / edge + b) * u + m * r + 0.5)
+                    sure = (edge >= 0.07) & (v <= 0.92 - 4.2 / b)
+                    inside = (k >= 0) & (k <= m)
+                    k = lib.clip(k, 0, m)
+                    top = lib.floor((m + 1) * r)
+                    f = self._log_factorial
+                    likely = lib.log(v * (2.83 + 5.1 / b) * spread / (a / (edge * edge) + b)) <= f(top) + f(m - top) - f(k) - f(m - k) + (k - top) * lib.log(r / (1 - r))
+                    return k, inside & (sure | likely)
+                found[large] = self._rejected((m, r, spread), candidate)
+            return lib.where(lib.isnan(chance), chance, lib.where(turned, lib.maximum(n, 0) - found, found)).reshape(count.shape)
+
     def permutation(self, n):
         "The numbers 0 to n-1 in random order."
         u = self._uniform(n, np.float64)
         with on(self.index): return Device.library.argsort(u).astype(np.int64)
 
 _generators = {}        # device number -> its generator
+
+def chance_of(array):
+    "What to draw from where `array` lives."
+    if is_far(array): return generator_of(array.device.id)
+    from autograd_nb.arrays.random import default_generator
+    return default_generator
 
 def generator_of(index=None):
     "The generator of a device (None: the current one)."

@@ -13,11 +13,12 @@ import warnings
 from collections import namedtuple
 import numpy as np
 
+from ..arrays.cupy_backend import beside, fetch, is_far
 from ..arrays.dtypes import FROM_NUMPY, float64
 from .forward_ad import dual_level, make_dual, unpack_dual
 from .function import Function
 from .gradient import grad
-from ..creation import rand, randn_like, zeros, zeros_like
+from ..creation import rand, randn_like, zeros_like
 from ..functions import Size, allclose, stack
 from ..graph.levels import Batch, at, batched
 from ..graph.node import TensorBase, tensor_like
@@ -34,11 +35,13 @@ def _imag(z): return REGISTRY['real'](z * -1j) if z.is_complex() else z
 
 def _numbers(outputs): return [o for o in _tuple(outputs) if isinstance(o, TensorBase) and (o.is_floating_point() or o.is_complex())]
 
-def _values(function, inputs): return [np.array(o._array) for o in _numbers(function(*inputs))]      # copies: an output may share the memory that is nudged
+def _here(t): return fetch(t._array) if is_far(t._array) else t._array           # numbers are compared on the host, wherever they were computed
+
+def _values(function, inputs): return [np.array(_here(o)) for o in _numbers(function(*inputs))]      # copies: an output may share the memory that is nudged
 
 def _slopes(function, inputs, array, step, eps, where=''):
     "The change of each output per `eps` when `array`, the memory of an input, moves by `step` (an array of its shape); `where`: its position in words."
-    home = array.copy()
+    home, step = array.copy(), beside(step, array)
     try:
         array[...] = home + step
         plus = _values(function, inputs)
@@ -91,7 +94,7 @@ def _backward_passes(output, wanted, starts, nondet_tol, check_grad_dtypes):
 def _start(output, position):
     s = np.zeros(output._array.shape, output._array.dtype)
     s[position] = 1
-    return tensor_like(s)
+    return tensor_like(beside(s, output._array))
 
 def analytical_jacobians(output, wanted, nondet_tol=0.0, check_grad_dtypes=False):
     "The Jacobians of one (real) output according to backward, one per wanted input, in the form of `numerical_jacobians`."
@@ -100,7 +103,7 @@ def analytical_jacobians(output, wanted, nondet_tol=0.0, check_grad_dtypes=False
     for i, x in enumerate(wanted):
         jacobian = np.zeros((x._array.size, output._array.size), complex if x.is_complex() else float)
         for k, column in enumerate(columns):
-            if column[i] is not None: jacobian[:, k] = column[i]._array.reshape(-1)
+            if column[i] is not None: jacobian[:, k] = _here(column[i]).reshape(-1)
         found.append(jacobian)
     return found
 
@@ -114,7 +117,7 @@ def _outputs_along(function, inputs, tangents):
             if not isinstance(x, TensorBase) or not x.requires_grad: moved.append(x)
             else:
                 t = next(given)
-                moved.append(x.detach() if t is None else make_dual(x.detach(), tensor_like(np.asarray(t, x._array.dtype))))
+                moved.append(x.detach() if t is None else make_dual(x.detach(), tensor_like(beside(np.asarray(t, x._array.dtype), x._array))))
         return [unpack_dual(o) for o in _numbers(function(*moved))]
 
 def _forward_rows(function, inputs, tangents, check_grad_dtypes):
@@ -122,7 +125,7 @@ def _forward_rows(function, inputs, tangents, check_grad_dtypes):
     rows = []
     for value, t in _outputs_along(function, inputs, tangents):
         if check_grad_dtypes and t is not None and t.is_complex() != value.is_complex(): raise GradcheckError('Forward AD gradient has dtype mismatch.')
-        rows.append(np.zeros(value.numel(), value._array.dtype) if t is None else np.array(t._array).reshape(-1))
+        rows.append(np.zeros(value.numel(), value._array.dtype) if t is None else np.array(_here(t)).reshape(-1))
     return rows
 
 def forward_jacobians(function, inputs, check_grad_dtypes=False):
@@ -286,9 +289,9 @@ def _check_fast(function, inputs, eps, atol, rtol, forward, check_grad_dtypes, n
         return
     v, imaginary = [direction(outputs[k]) for k in kept], [direction(inputs[i]) if inputs[i].is_complex() else None for i in indices]
     for o, k in enumerate(kept):
-        claims, = _backward_passes(outputs[k], [inputs[i] for i in indices], [tensor_like(v[o].astype(outputs[k]._array.dtype))], nondet_tol, check_grad_dtypes)
+        claims, = _backward_passes(outputs[k], [inputs[i] for i in indices], [tensor_like(beside(v[o].astype(outputs[k]._array.dtype), outputs[k]._array))], nondet_tol, check_grad_dtypes)
         for j, (i, g) in enumerate(zip(indices, claims)):
-            g = np.zeros(u[j].shape) if g is None else g._array
+            g = np.zeros(u[j].shape) if g is None else _here(g)
             n, a, size = (v[o] * along(i, u[j])[o]).sum(), (g.real * u[j]).sum(), u[j].sum()
             if imaginary[j] is not None:
                 n, a, size = n + 1j * (v[o] * along(i, imaginary[j] * 1j)[o]).sum(), a + 1j * (g.imag * imaginary[j]).sum(), size + imaginary[j].sum()
@@ -356,7 +359,7 @@ def _check_batched_forward(func, inputs):
         def along(tangent, i=i):
             with dual_level():
                 outputs = _numbers(func(*[make_dual(x, tangent) if k == i else x for k, x in enumerate(plain)]))
-                return tuple(zeros((), dtype=value.dtype).expand(value.shape) if t is None else t for value, t in map(unpack_dual, outputs))
+                return tuple(zeros_like(value) if t is None else t for value, t in map(unpack_dual, outputs))
         tangents = [randn_like(plain[i]) for _ in range(2)]
         expected = [stack(list(ts)) for ts in zip(*map(along, tangents))]
         try: found = _at_once(along, stack(tangents))
@@ -426,9 +429,9 @@ def gradgradcheck(func, inputs, grad_outputs=None, *, eps=1e-6, atol=1e-5, rtol=
 
 def _random_start(y, with_gaps):
     "A starting gradient for `y`: uniform in [-1, 1], requiring grad."
-    array = rand(*y.shape, dtype=float64)._array * 2 - 1
-    if y.is_complex(): array = array + 1j * (rand(*y.shape, dtype=float64)._array * 2 - 1)
-    array = np.asarray(array).astype(y._array.dtype)
+    start = rand(*y.shape, dtype=float64, device=y.device) * 2 - 1
+    if y.is_complex(): start = start + 1j * (rand(*y.shape, dtype=float64, device=y.device) * 2 - 1)
+    array = start._array.astype(y._array.dtype)
     if with_gaps and array.size > 1: array = np.repeat(array, 2, axis=-1)[..., ::2]
     return tensor_like(array).requires_grad_()
 

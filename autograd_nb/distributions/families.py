@@ -117,7 +117,7 @@ class Uniform(Distribution):
     @constraints.dependent_property(is_discrete=False, event_dim=0)
     def support(self): return constraints.interval(self.low, self.high)
 
-    def rsample(self, sample_shape=()): return self.low + rand(self._extended_shape(sample_shape), dtype=self.low.dtype) * (self.high - self.low)
+    def rsample(self, sample_shape=()): return self.low + rand(self._extended_shape(sample_shape), dtype=self.low.dtype, device=self.low.device) * (self.high - self.low)
 
     def log_prob(self, value):
         if self._validate_args: self._validate_sample(value)
@@ -224,7 +224,7 @@ class Bernoulli(_Binary, ExponentialFamily):
     def entropy(self): return binary_cross_entropy_with_logits(self.logits, self.probs, reduction='none')
 
     def enumerate_support(self, expand=True):
-        values = arange(2, dtype=self._param.dtype).reshape((2,) + (1,) * len(self._batch_shape))
+        values = arange(2, dtype=self._param.dtype, device=self._param.device).reshape((2,) + (1,) * len(self._batch_shape))
         return values.expand((2, *self._batch_shape)) if expand else values
 
 class Geometric(_Binary):
@@ -299,7 +299,7 @@ class Categorical(Distribution):
     def entropy(self): return -(self.logits.clamp(min=finfo(self.logits.dtype).min) * self.probs).sum(-1)
 
     def enumerate_support(self, expand=True):
-        values = arange(self._num_events).reshape((-1,) + (1,) * len(self._batch_shape))
+        values = arange(self._num_events, device=self._param.device).reshape((-1,) + (1,) * len(self._batch_shape))
         return values.expand((-1, *self._batch_shape)) if expand else values
 
 class _FromCategorical(Distribution):
@@ -330,7 +330,7 @@ class OneHotCategorical(_FromCategorical):
 
     def enumerate_support(self, expand=True):
         n = self.event_shape[0]
-        values = eye(n, dtype=self._param.dtype).reshape((n,) + (1,) * len(self._batch_shape) + (n,))
+        values = eye(n, dtype=self._param.dtype, device=self._param.device).reshape((n,) + (1,) * len(self._batch_shape) + (n,))
         return values.expand((n, *self._batch_shape, n)) if expand else values
 
 class OneHotCategoricalStraightThrough(OneHotCategorical):
@@ -363,7 +363,7 @@ class Multinomial(_FromCategorical):
         return (value.sum(-1) + 1).lgamma() - (value + 1).lgamma().sum(-1) + (logits * value).sum(-1)
 
     def entropy(self):
-        n, counts = self.total_count, arange(1, self.total_count + 1, dtype=self.probs.dtype).reshape((-1,) + (1,) * self.probs.dim())
+        n, counts = self.total_count, arange(1, self.total_count + 1, dtype=self.probs.dtype, device=self.probs.device).reshape((-1,) + (1,) * self.probs.dim())
         p = self.probs.clamp(min=finfo(self.probs.dtype).tiny, max=1 - finfo(self.probs.dtype).eps)
         times = math.lgamma(n + 1) - (counts + 1).lgamma() - (n - counts + 1).lgamma() + counts * p.log() + (n - counts) * (-p).log1p()
         return n * self._categorical.entropy() - math.lgamma(n + 1) + (times.exp() * (counts + 1).lgamma()).sum((0, -1))
@@ -429,7 +429,7 @@ class MultivariateNormal(Distribution):
     @staticmethod
     def _inverse_factor(precision):
         turned = cholesky(precision.flip((-2, -1))).flip((-2, -1)).mT         # lower triangular again: the inverse of the factor looked for
-        return solve_triangular(turned, eye(turned.shape[-1], dtype=turned.dtype).expand(turned.shape), upper=False)
+        return solve_triangular(turned, eye(turned.shape[-1], dtype=turned.dtype, device=turned.device).expand(turned.shape), upper=False)
 
     @lazy_property
     def scale_tril(self): return self._factor
@@ -442,7 +442,7 @@ class MultivariateNormal(Distribution):
     mean = mode = property(lambda self: self.loc)
     variance = property(lambda self: self._factor.pow(2).sum(-1))
 
-    def rsample(self, sample_shape=()): return self.loc + (self._factor @ standard_normal(self._extended_shape(sample_shape), self.loc.dtype).unsqueeze(-1)).squeeze(-1)
+    def rsample(self, sample_shape=()): return self.loc + (self._factor @ standard_normal(self._extended_shape(sample_shape), self.loc.dtype, self.loc.device).unsqueeze(-1)).squeeze(-1)
 
     def _half_log_det(self): return self._factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
 

@@ -90,7 +90,7 @@ class LogitRelaxedBernoulli(_Binary):
 
     def rsample(self, sample_shape=()):
         shape = self._extended_shape(sample_shape)
-        probs, u = clamp_probs(self.probs.expand(shape)), clamp_probs(rand(shape, dtype=self.probs.dtype))
+        probs, u = clamp_probs(self.probs.expand(shape)), clamp_probs(rand(shape, dtype=self.probs.dtype, device=self.probs.device))
         return (u.log() - (-u).log1p() + probs.log() - (-probs).log1p()) / self.temperature
 
     def log_prob(self, value):
@@ -111,7 +111,7 @@ class ExpRelaxedCategorical(Categorical):
 
     def rsample(self, sample_shape=()):
         shape = self._extended_shape(sample_shape)
-        gumbels = -((-(clamp_probs(rand(shape, dtype=self.logits.dtype)).log())).log())
+        gumbels = -((-(clamp_probs(rand(shape, dtype=self.logits.dtype, device=self.logits.device)).log())).log())
         scores = (self.logits + gumbels) / self.temperature
         return scores - scores.logsumexp(dim=-1, keepdim=True)
 
@@ -176,7 +176,7 @@ class Binomial(_Binary):
     def _values(self):
         n = int(self.total_count.max())
         if not self.total_count.min() == n: raise NotImplementedError('Inhomogeneous total count not supported by `enumerate_support`.')
-        return arange(1 + n, dtype=self._param.dtype).reshape((-1,) + (1,) * len(self._batch_shape))
+        return arange(1 + n, dtype=self._param.dtype, device=self._param.device).reshape((-1,) + (1,) * len(self._batch_shape))
 
     def enumerate_support(self, expand=True):
         values = self._values()

@@ -9,16 +9,24 @@ __all__ = ['LOW', 'ctc_loss']
 import numpy as np
 
 from .. import functions as F
+from ..arrays.cupy_backend import anywhere
 from ..graph.node import TensorBase, tensor_like
 
 # %% ../../nbs/nn/06_ctc.ipynb #588d1e0e
 LOW = -1e30         # the logarithm of (almost) zero: a number, so that no infinity minus infinity can arise
 
 def _checked(lengths, name, count):
-    values = np.asarray(lengths._array if isinstance(lengths, TensorBase) else lengths).astype(np.int64).reshape(-1)
+    "Lengths as an array on the host, wherever they are: they decide how much there is to do."
+    if isinstance(lengths, TensorBase): lengths = lengths.detach().cpu()._array
+    values = np.asarray(lengths).astype(np.int64).reshape(-1)
     if len(values) != count: raise RuntimeError(f'{name} must be of size batch_size')
     return values
 
+def _ends(letters): return [0, *np.cumsum(letters).tolist()]
+
+def _to_count(letters, dtype): return np.maximum(letters, 1).astype(dtype)
+
+@anywhere
 def ctc_loss(log_probs, targets, input_lengths, target_lengths, blank=0, reduction='mean', zero_infinity=False):
     """Minus the log-probability of each target, for log-probabilities (frames, batch, classes) or (frames, classes).
 
@@ -40,7 +48,7 @@ def ctc_loss(log_probs, targets, input_lengths, target_lengths, blank=0, reducti
     words, t = np.full((n, most), blank, np.int64), targets._array
     if t.ndim == 1:
         if len(t) < letters.sum(): raise RuntimeError(f'Expected targets to have at least {letters.sum()} elements, but got {len(t)}')
-        starts = np.concatenate([[0], np.cumsum(letters)])
+        starts = _ends(letters)
         for b in range(n): words[b, :letters[b]] = t[starts[b]:starts[b + 1]]
     else:
         if t.shape[0] != n or t.shape[1] < most: raise RuntimeError(f'Expected tensor to have size at least {most} at dimension 1, but got size {t.shape[-1]} for argument #2 \'targets\' (while checking arguments for ctc_loss_cpu)')
@@ -74,11 +82,11 @@ def ctc_loss(log_probs, targets, input_lengths, target_lengths, blank=0, reducti
             last = F.logsumexp(alpha[end - 1:end + 1], 0) if end else alpha[0]
         losses.append(-last)
     loss = F.stack(losses)
-    counted = tensor_like((np.arange(frames)[:, None, None] < long[:, None]).astype(dtype))
+    counted = tensor_like((np.arange(frames)[:, None, None] < np.asarray(long)[:, None]).astype(dtype))
     mass = F.sum(log_probs.exp() * counted, (0, 2))
     loss = loss + (mass - mass.detach())                # adds nothing but a gradient, which vanishes behind a softmax; PyTorch's has it too
     far = loss._array > -LOW / 2
     if far.any(): loss = F.masked_fill(loss, tensor_like(far), 0. if zero_infinity else np.inf)
     if reduction == 'none': return F.squeeze(loss, 0) if single else loss
     if reduction == 'sum': return F.sum(loss)
-    return F.mean(loss / tensor_like(np.maximum(letters, 1).astype(dtype)))
+    return F.mean(loss / tensor_like(np.asarray(_to_count(letters, dtype))))

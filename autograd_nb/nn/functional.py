@@ -22,13 +22,14 @@ import warnings
 import numpy as np
 
 from .. import functions as F
-from ..arrays.cupy_backend import library_of
+from ..arrays.cupy_backend import anywhere, library_of
+from ..arrays.numpy_backend import xp
 from ..arrays.random import default_generator
 from ..functions import need_tensor, one_hot  # noqa: F401
 from ..tensor import chance_of
 from ..graph.errors import dtypes_error, kind_error
 from ..graph.levels import Facade, draw
-from ..graph.modes import LOCAL, castable, no_grad
+from ..graph.modes import LOCAL, castable, no_grad, whole
 from ..graph.node import JOURNAL, TensorBase, tensor_like
 from ..graph.op import REGISTRY
 from ..more import cdist, cosine_similarity, pairwise_distance, pdist  # noqa: F401
@@ -78,19 +79,21 @@ def embedding(input, weight, padding_idx=None, max_norm=None, norm_type=2.0, sca
     if max_norm is not None: _shorten_rows(weight, input, max_norm, norm_type)
     out = _op['embedding'](weight, input, padding_idx=padding_idx)
     if scale_grad_by_freq and out.requires_grad:
-        counts = np.bincount(input._array.reshape(-1), minlength=rows)[input._array]
+        counts = np.bincount(input._array.reshape(-1), None, rows)[input._array]
         out.register_hook(lambda g: g / tensor_like(counts[..., None].astype(g._array.dtype)))
     return out
 
+@anywhere
 def _shorten_rows(weight, indices, max_norm, norm_type):
     rows = np.unique(indices._array)
     table = weight._array
-    norms = np.linalg.norm(table[rows], norm_type, axis=1)
+    norms = (np.abs(table[rows]) ** norm_type).sum(1) ** (1 / norm_type) if math.isfinite(norm_type) else np.abs(table[rows]).max(1)
     far = norms > max_norm
     if not far.any(): return
     table[rows[far]] *= (max_norm / (norms[far] + 1e-7)).astype(table.dtype)[:, None]
     JOURNAL.note(table, 'embedding_renorm_')
 
+@anywhere
 def embedding_bag(input, weight, offsets=None, max_norm=None, norm_type=2, scale_grad_by_freq=False, mode='mean', sparse=False, per_sample_weights=None, include_last_offset=False, padding_idx=None):
     "For each bag of indices the sum, mean or maximum (`mode`) of the rows of `weight`. Bags are the rows of a 2-d `input`, or pieces of a 1-d one that begin at `offsets`."
     if weight.dtype.numpy.kind in 'iu' and input.is_floating_point():
@@ -102,7 +105,7 @@ def embedding_bag(input, weight, offsets=None, max_norm=None, norm_type=2, scale
     if input.dim() == 2:
         if offsets is not None: raise ValueError(f'if input is 2D, then offsets has to be None, as input is treated is a mini-batch of fixed length sequences. However, found offsets of type {type(offsets)}')
         starts = np.arange(input.shape[0]) * input.shape[1]
-        sizes = np.full(input.shape[0], input.shape[1])
+        count = input.shape[0]
         input = input.reshape(-1)
         if per_sample_weights is not None: per_sample_weights = per_sample_weights.reshape(-1)
     elif input.dim() == 1:
@@ -110,32 +113,34 @@ def embedding_bag(input, weight, offsets=None, max_norm=None, norm_type=2, scale
         if offsets.dim() != 1: raise ValueError('offsets has to be a 1D Tensor')
         starts = offsets._array
         if include_last_offset and not len(starts): raise RuntimeError('include_last_offset: number of offset should be at least 1')
-        if len(starts) and starts[0] != 0: raise RuntimeError(f'offsets[0] has to be 0, i.e., the first sequence in the mini-batch has to start from position 0. However, got {starts[0]}')
-        if len(starts) and starts[-1] > input.shape[0]: raise RuntimeError(f'offsets[-1] can not be greater than input\'s length {input.shape[0]} but got offsets[-1] of {starts[-1]}')
-        sizes = np.diff(starts if include_last_offset else np.append(starts, input.shape[0]))
+        if xp.on_host and len(starts) and starts[0] != 0: raise RuntimeError(f'offsets[0] has to be 0, i.e., the first sequence in the mini-batch has to start from position 0. However, got {starts[0]}')
+        if xp.on_host and len(starts) and starts[-1] > input.shape[0]: raise RuntimeError(f'offsets[-1] can not be greater than input\'s length {input.shape[0]} but got offsets[-1] of {starts[-1]}')
+        count = len(starts) - include_last_offset
     else: raise ValueError(f'input has to be 1D or 2D Tensor, but got Tensor of dimension {input.dim()}')
     if mode not in ('sum', 'mean', 'max'): raise ValueError('mode has to be one of sum, mean or max')
     if mode == 'max' and scale_grad_by_freq: raise ValueError('max mode does not support scaling the gradient by the frequency')
     if mode == 'max' and sparse: raise ValueError('max mode does not support sparse weights')
     if per_sample_weights is not None and mode != 'sum': raise NotImplementedError(f"embedding_bag: per_sample_weights was not None. per_sample_weights is only supported for mode='sum' (got mode='{mode}'). Please open a feature request on GitHub.")
     if padding_idx is not None and not -weight.shape[0] <= padding_idx < weight.shape[0]: raise RuntimeError(f'padding_idx must be within the number of embeddings, {-weight.shape[0]} through {weight.shape[0] - 1} but got {padding_idx}')
-    wrong = np.flatnonzero((input._array < 0) | (input._array >= weight.shape[0]))
-    if len(wrong): raise RuntimeError(f'Index {wrong[0]} of input takes value {input._array[wrong[0]]} which is not in the valid range [0, {weight.shape[0]})')
+    if xp.on_host:                  # a look at the numbers of a device would wait for it
+        wrong = np.flatnonzero((input._array < 0) | (input._array >= weight.shape[0]))
+        if len(wrong): raise RuntimeError(f'Index {wrong[0]} of input takes value {input._array[wrong[0]]} which is not in the valid range [0, {weight.shape[0]})')
     vectors = embedding(input, weight, None, max_norm, norm_type, scale_grad_by_freq)
-    bags = np.repeat(np.arange(len(sizes)), sizes)
+    bags = np.searchsorted(starts[:count], np.arange(input.shape[0]), side='right') - 1
     used = np.ones(len(bags), bool) if padding_idx is None else input._array != padding_idx % weight.shape[0]
+    if include_last_offset: used = used & (np.arange(len(bags)) < starts[-1])
     dtype = weight._array.dtype
     if mode == 'max':
         out = []
-        for b in range(len(sizes)):
+        for b in range(count):
             mine = np.flatnonzero((bags == b) & used)
             out.append(F.max(vectors[tensor_like(mine)], 0).values if len(mine) else vectors.new_zeros(weight.shape[1]))
         return F.stack(out) if out else vectors.new_zeros((0, weight.shape[1]))
     if per_sample_weights is not None: vectors = vectors * per_sample_weights.unsqueeze(1)
-    if not used.all(): vectors = vectors * tensor_like(used[:, None].astype(dtype))
-    out = _op['row_sums'](vectors, tensor_like(bags.astype(np.int64)), rows=len(sizes))
+    if padding_idx is not None or include_last_offset: vectors = vectors * tensor_like(used[:, None].astype(dtype))
+    out = _op['row_sums'](vectors, tensor_like(bags.astype(np.int64)), rows=count)
     if mode == 'sum': return out
-    counts = np.maximum(np.bincount(bags, used, len(sizes)), 1)
+    counts = np.maximum(np.bincount(bags, used, count), 1)
     return out / tensor_like(counts[:, None].astype(dtype))
 
 def dropout(input, p=0.5, training=True, inplace=False):
@@ -246,6 +251,16 @@ def _track(running, new, momentum):
     kept[...] = kept * kept.dtype.type(1 - momentum) + new * kept.dtype.type(momentum)
     JOURNAL.note(kept, 'batch_norm')
 
+@whole
+def _track_channels(input, running_mean, running_var, dims, layout, momentum):
+    "The running statistics of the channels of a batch."
+    a = input._array
+    add, count = library_of(a).add, a.size // builtins.max(a.shape[1], 1)
+    average = add.reduce(a, dims) / a.dtype.type(count)
+    away = a - average.reshape(layout)
+    if running_mean is not None: _track(running_mean, average, momentum)
+    if running_var is not None: _track(running_var, add.reduce(away * away, dims) / a.dtype.type(count - 1), momentum)
+
 def batch_norm(input, running_mean, running_var, weight=None, bias=None, training=False, momentum=0.1, eps=1e-5):
     "Each channel (dimension 1) normalised: in training by the batch's own statistics, of which the running ones keep a moving average; otherwise by the running ones. Then times `weight` plus `bias`."
     a = input._array
@@ -271,12 +286,7 @@ def batch_norm(input, running_mean, running_var, weight=None, bias=None, trainin
     else:
         out = _op['normalise'](input, dim=dims, eps=eps, node='NativeBatchNormBackward0')
         if a.__class__ is Facade: _track_batch(input.detach(), running_mean, running_var, dims, momentum)
-        elif running_mean is not None or running_var is not None:
-            add = library_of(a).add
-            average = add.reduce(a, dims) / a.dtype.type(count)
-            away = a - average.reshape(layout)
-            if running_mean is not None: _track(running_mean, average, momentum)
-            if running_var is not None: _track(running_var, add.reduce(away * away, dims) / a.dtype.type(count - 1), momentum)
+        elif running_mean is not None or running_var is not None: _track_channels(input, running_mean, running_var, dims, layout, momentum)
     return _scaled(out, weight, bias, layout, 'NativeBatchNormBackward0')
 
 def _track_batch(input, running_mean, running_var, dims, momentum):
@@ -287,6 +297,12 @@ def _track_batch(input, running_mean, running_var, dims, momentum):
     if running_mean is not None: running_mean.lerp_(F.mean(input, dims), momentum)
     if running_var is not None: running_var.lerp_(F.var(input, dims), momentum)
 
+@whole
+def _track_examples(input, running_mean, running_var, dims, momentum):
+    "The running statistics of the channels of each example, averaged over the examples."
+    if running_mean is not None: _track(running_mean, input._array.mean(dims).mean(0), momentum)
+    if running_var is not None: _track(running_var, input._array.var(dims, ddof=1).mean(0), momentum)
+
 def instance_norm(input, running_mean=None, running_var=None, weight=None, bias=None, use_input_stats=True, momentum=0.1, eps=1e-5):
     "Each channel of each example normalised by itself (or, without `use_input_stats`, by the running statistics); then times `weight` plus `bias` per channel."
     if not use_input_stats and (running_mean is None or running_var is None): raise RuntimeError('Expected running_mean and running_var to be defined when use_input_stats is false')
@@ -295,9 +311,8 @@ def instance_norm(input, running_mean=None, running_var=None, weight=None, bias=
     for name, t in dict(running_mean=running_mean, running_var=running_var, weight=weight, bias=bias).items():
         if t is not None and t._array.size != c: raise RuntimeError(f'{name} should contain {c} elements not {t._array.size}')
     if not use_input_stats: return batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
-    a, dims = input._array, tuple(range(2, input.dim()))
-    if running_mean is not None: _track(running_mean, a.mean(dims).mean(0), momentum)
-    if running_var is not None: _track(running_var, a.var(dims, ddof=1).mean(0), momentum)
+    dims = tuple(range(2, input.dim()))
+    _track_examples(input, running_mean, running_var, dims, momentum)
     out = _op['normalise'](input, dim=dims, eps=eps, node='NativeBatchNormBackward0')
     return _scaled(out, weight, bias, (1, c, *(1,) * len(dims)), 'NativeBatchNormBackward0')
 
@@ -631,7 +646,7 @@ def gaussian_nll_loss(input, target, var, full=False, eps=1e-6, reduction='mean'
     elif var.shape != input.shape and var.shape == input.shape[:-1]: var = var.unsqueeze(-1)
     if var.shape != input.shape and (var.dim() != input.dim() or tuple(var.shape) != (*input.shape[:-1], 1)): raise ValueError('var is of incorrect size')
     if (var._array < 0).any(): raise ValueError('var has negative entry/entries')
-    with no_grad(): low = tensor_like(np.maximum(np.asarray(eps, var._array.dtype) - var._array, 0))
+    with no_grad(): low = F.clamp(eps - var, min=0)
     var = var + low             # limited from below without cutting its gradient
     out = 0.5 * (var.log() + (input - target) ** 2 / var)
     if full: out = out + 0.5 * math.log(2 * math.pi)

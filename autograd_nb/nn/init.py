@@ -11,11 +11,11 @@ __all__ = ['uniform', 'normal', 'constant', 'eye', 'dirac', 'xavier_uniform', 'x
 # %% ../../nbs/nn/02_init.ipynb #f1c3d8cd
 import math
 import warnings
-import numpy as np
 
 from ..creation import empty_like
 from ..functions import where
 from ..graph.modes import no_grad
+from ..linalg import qr
 
 # %% ../../nbs/nn/02_init.ipynb #927e1053
 def calculate_gain(nonlinearity, param=None):
@@ -115,11 +115,11 @@ def orthogonal_(tensor, gain=1, generator=None):
     if tensor.dim() < 2: raise ValueError('Only tensors with 2 or more dimensions are supported')
     if not tensor.numel(): return tensor
     rows, cols = tensor.shape[0], tensor.numel() // tensor.shape[0]
-    flat = tensor.new_empty((rows, cols)).normal_(0, 1, generator=generator).numpy()
-    q, r = np.linalg.qr(flat.T if rows < cols else flat)
-    q = q * np.sign(np.diag(r))                 # makes the decomposition unique, and the matrix uniformly distributed
+    flat = tensor.new_empty((rows, cols)).normal_(0, 1, generator=generator)
     with no_grad():
-        tensor.copy_(tensor.new_tensor((q.T if rows < cols else q).reshape(tensor.shape)))
+        q, r = qr(flat.T if rows < cols else flat)
+        q = q * r.diagonal().sign()             # makes the decomposition unique, and the matrix uniformly distributed
+        tensor.copy_((q.T if rows < cols else q).reshape(tensor.shape))
         return tensor.mul_(gain)
 
 def sparse_(tensor, sparsity, std=0.01, generator=None):
@@ -129,7 +129,7 @@ def sparse_(tensor, sparsity, std=0.01, generator=None):
     rows, cols = tensor.shape
     with no_grad():
         tensor.normal_(0, std, generator=generator)
-        for c in range(cols): tensor[randperm(rows)[:math.ceil(sparsity * rows)], c] = 0
+        for c in range(cols): tensor[randperm(rows, device=tensor.device)[:math.ceil(sparsity * rows)], c] = 0
     return tensor
 
 # %% ../../nbs/nn/02_init.ipynb #6ab4d757

@@ -64,7 +64,7 @@ class _Uninitialized:
     "What parameters and buffers without a shape have in common."
     def materialize(self, shape, device=None, dtype=None):
         "Give the tensor its shape; its numbers are arbitrary."
-        made = zeros(tuple(shape), dtype=dtype or self.dtype)
+        made = zeros(tuple(shape), dtype=dtype or self.dtype, device=device or self.device)
         self._array = made._array
         self.__class__ = self.cls_to_become
 
@@ -81,12 +81,12 @@ class UninitializedParameter(_Uninitialized, Parameter):
     cls_to_become = Parameter
 
     def __new__(cls, requires_grad=True, device=None, dtype=None):
-        self = around(cls, zeros(0, dtype=dtype))
+        self = around(cls, zeros(0, dtype=dtype, device=device))
         if requires_grad: self.requires_grad_()
         return self
 
     def __deepcopy__(self, memo):
-        if id(self) not in memo: memo[id(self)] = type(self)(self.requires_grad, dtype=self.dtype)
+        if id(self) not in memo: memo[id(self)] = type(self)(self.requires_grad, self.device, self.dtype)
         return memo[id(self)]
 
 class UninitializedBuffer(_Uninitialized, Tensor):
@@ -94,9 +94,20 @@ class UninitializedBuffer(_Uninitialized, Tensor):
     cls_to_become = Tensor
 
     def __new__(cls, requires_grad=False, device=None, dtype=None, persistent=True):
-        self = around(cls, zeros(0, dtype=dtype))
+        self = around(cls, zeros(0, dtype=dtype, device=device))
         self.persistent, self._is_buffer = persistent, True
         return self
+
+    def _moved(name):
+        def method(self, *args, **kwargs):
+            out = getattr(super(UninitializedBuffer, self), name)(*args, **kwargs)
+            if out is self: return self
+            moved = around(type(self), out)
+            moved.persistent, moved._is_buffer = self.persistent, True
+            return moved
+        return method
+
+    to, cpu, cuda, type, half, float, double, bfloat16 = map(_moved, ('to', 'cpu', 'cuda', 'type', 'half', 'float', 'double', 'bfloat16'))
 
 def is_lazy(param):
     "True for a parameter or buffer whose shape is not known yet."

@@ -20,11 +20,12 @@ import numpy as np
 
 from .. import functions as F
 from ..graph.modes import castable
-from ..arrays.random import default_generator
+from ..arrays.cupy_backend import anywhere
 from ..graph.errors import dim_error
 from ..graph.node import TensorBase, tensor_like
 from ..graph.op import REGISTRY
 from ..more import pad
+from ..tensor import chance_of
 from ..ops.convolution import out_sizes
 from ..ops.pooling import SMOOTH, area_matrix, cubic_matrix, linear_matrix, pool_sizes, smooth_matrix
 
@@ -427,6 +428,7 @@ def _reflected(at, low, high):
     flips, extra = (at / span).floor(), at.fmod(span)
     return F.where(flips % 2 == 0, extra + low / 2, span - extra + low / 2)
 
+@anywhere
 def grid_sample(input, grid, mode='bilinear', padding_mode='zeros', align_corners=None):
     "`input` (examples, channels, height, width) read at the places `grid` (examples, height', width', 2), which are pairs (x, y) from -1 to 1; likewise in three dimensions. `padding_mode`: what lies outside ('zeros', 'border', 'reflection')."
     if mode not in ('bilinear', 'nearest', 'bicubic'): raise ValueError(f"nn.functional.grid_sample(): expected mode to be 'bilinear', 'nearest' or 'bicubic', but got: '{mode}'")
@@ -480,11 +482,13 @@ for _name in ('conv1d', 'conv2d', 'conv3d', 'conv_transpose1d', 'conv_transpose2
 # %% ../../nbs/nn/04_spatial.ipynb #3daad72a
 def _fractional(dims):
     name = f'fractional_max_pool{dims}d'
+    @anywhere
     def starts(sample, old, new, window):
         "Where the windows of each plane begin along one dimension: (planes, new)."
         step = (old - window) / (new - 1) if new > 1 else 0.
         places = ((np.arange(new - 1) + sample[:, None]) * step).astype(np.int64) - (sample[:, None] * step).astype(np.int64)
         return np.concatenate([places, np.full((len(sample), 1), old - window)], 1)
+    @anywhere
     def pool(input, kernel_size, output_size=None, output_ratio=None, return_indices=False, _random_samples=None):
         if output_size is None and output_ratio is None: raise ValueError(f'{name} requires specifying either an output_size or an output_ratio')
         x, single = as_batch(input, dims)
@@ -495,7 +499,7 @@ def _fractional(dims):
         size, (n, c) = spread(output_size, dims), x.shape[:2]
         for k, o, m, axis in zip(window, size, old, ('time', 'height', 'width')[3 - dims:]):
             if o + k - 1 > m: raise RuntimeError(f'{name}(): pool {axis} {k} too large relative to input {axis} {m}')
-        if _random_samples is None: samples = default_generator.uniform((n, c, dims), x._array.dtype)
+        if _random_samples is None: samples = chance_of(x._array).uniform((n, c, dims), x._array.dtype)
         else: samples = _random_samples._array
         samples = samples.reshape(-1, dims)[:n * c]
         if dims == 2: samples = samples[:, ::-1]                    # in two dimensions PyTorch's first number is for the width

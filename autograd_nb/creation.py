@@ -11,6 +11,7 @@ __all__ = ['asarray', 'zeros', 'ones', 'empty', 'zeros_like', 'ones_like', 'empt
 
 # %% ../nbs/tensor/04_creation.ipynb #ac80d3e3
 import builtins
+import warnings
 import numpy as np
 
 from .arrays.cupy_backend import Device, generator_of, is_far, there
@@ -19,7 +20,7 @@ from .arrays.dtypes import FROM_NUMPY, dtype as Dtype, float64, from_numpy_dtype
 from .arrays.random import default_generator
 from .functions import sizes_of
 from .graph.levels import WRAPPERS, chance, draw, like
-from .graph.modes import LOCAL
+from .graph.modes import LOCAL, SWITCH
 from .graph.node import TensorBase, tensor_like
 from .tensor import chance_of, index_like, index_of, placed
 
@@ -27,6 +28,7 @@ from .tensor import chance_of, index_like, index_of, placed
 def _finish(array, requires_grad, index=None):
     out = tensor_like(array)
     if index is not None: out = placed(out, index)
+    if not SWITCH.plain and LOCAL.modes.tape is not None: LOCAL.modes.tape.made(out)
     if not requires_grad: return out
     if not (FROM_NUMPY[array.dtype].is_floating_point or array.dtype.kind == 'c'):
         raise RuntimeError(f'Only Tensors of floating point and complex dtype can require gradients. This one would be {FROM_NUMPY[array.dtype]!r}: write the numbers with a point, or pass dtype=torch.float32.')
@@ -89,6 +91,8 @@ def tensor(data, *, dtype=None, device=None, requires_grad=False, pin_memory=Fal
     """A new tensor holding a copy of `data`: a number, (nested) lists, a NumPy array or a tensor.
 
     Raises ValueError for lists of unequal length, TypeError for data that are not numbers."""
+    if isinstance(data, TensorBase):
+        warnings.warn('To copy construct from a tensor, it is recommended to use sourceTensor.detach().clone() or sourceTensor.detach().clone().requires_grad_(True), rather than torch.tensor(sourceTensor).', UserWarning, stacklevel=2)
     index = _check(dtype, device)
     array = _array_of(data, dtype)
     out = tensor_like(array)

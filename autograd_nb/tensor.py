@@ -6,7 +6,7 @@
 __all__ = ['CPU', 'DIRECT', 'FUNCTIONS', 'SYNONYMS', 'IN_PLACE', 'OPERATORS', 'UFUNCS', 'device', 'index_of', 'check_device',
            'index_like', 'device_of', 'placed', 'view_meta', 'geometry', 'any_negative', 'view_error', 'StaleView',
            'renew', 'released_box', 'retain_in', 'overwrite', 'CopySlices', 'rebase', 'renew_views', 'lose_views',
-           'refuse_write', 'refuse_overlap', 'reshaped', 'in_place', 'Tensor', 'chance_of', 'chances', 'InputMetadata']
+           'refuse_write', 'refuse_overlap', 'reshaped', 'in_place', 'looked_at', 'Tensor', 'chances', 'InputMetadata']
 
 # %% ../nbs/tensor/03_tensor.ipynb #b3a3b858
 import builtins
@@ -19,7 +19,7 @@ import numpy as np
 from . import functions as F
 from .arrays.dtypes import DTYPES, FROM_NUMPY, RANK, bool as bool_, dtype as Dtype, get_default_dtype, int64
 from .arrays.dtypes import bfloat16, complex128, complex64, float16, float32, float64, int16, int32, int8, uint8
-from .arrays.cupy_backend import Device, current, fetch, find, generator_of, is_far, is_pinned, pinned, send, there
+from .arrays.cupy_backend import Device, chance_of, current, fetch, find, is_far, is_pinned, pinned, send, there
 from .arrays.numpy_backend import CONSTANTS, address, constant, is_array, storage_of, writable
 from .arrays.random import default_generator
 from .functions import Size, as_operand, cast, into
@@ -27,7 +27,7 @@ from .graph import engine
 from .graph.errors import (assigned_error, called, device_error, fits_error, freed_error, item_error, leaf_error, no_gpu_error, not_float_error, not_recorded, numpy_error, own_copy, result_type_error, statement, teach)
 from .graph.levels import FUNCTION, WRAPPERS, Facade, Plain, adopt, at_captured, captured_error, like, may_fill, ready, refused, sample, shielded, tracked, transforming, write
 from .graph.modes import LOCAL, SWITCH, tick
-from .graph.node import (INFERENCE, JOURNAL, AccumulateGrad, Exotic, GradBox, Meta, Node, OutputEdge, TensorBase, Writes, _tensor_class, attach, caller, extra, hooks_of, remember, tensor_like, tensor_of)
+from .graph.node import (INFERENCE, JOURNAL, AccumulateGrad, Exotic, GradBox, Meta, Node, OutputEdge, TensorBase, Writes, _tensor_class, attach, caller, extra, hooks_of, remember, tensor_like, tensor_of, watch_stale)
 from .graph.op import REGISTRY, bind
 from .printing import format_tensor
 
@@ -91,7 +91,7 @@ def view_meta(x, o):
     if mx is not None and mx.inference: return INFERENCE
     base = x if mx is None or mx.base is None or x._node.__class__ is AccumulateGrad else mx.base
     meta = Meta(base)
-    if mx is not None: meta.version, meta.view = mx.version, mx.view
+    if mx is not None: meta.version, meta.view = mx.version, mx.view if mx.view.__class__ is str else None
     if modes.quiet: meta.view = 'inference' if modes.inference else 'no_grad'
     known = extra(base)
     views = known.views
@@ -121,7 +121,7 @@ _VIEWS['inference'] = _VIEWS['no_grad'].replace('no_grad', 'inference_mode')
 
 def view_error(kind, edge, happened):
     "PyTorch's error for a view of this kind (see `Meta`) with the edge `edge`: it, or its base, was written to."
-    if kind in ('no_grad', 'inference'): return RuntimeError(f'A view was created in {kind} mode and {happened} {"with grad mode enabled" if kind == "no_grad" else "in normal mode"}.{_VIEWS[kind]}')
+    if edge is None: return RuntimeError(f'A view was created in {"inference mode and {} in normal mode" if kind == "inference" else "no_grad mode and {} with grad mode enabled"}.'.format(happened) + _VIEWS[kind])
     name, nr = _origin(edge)
     return RuntimeError(f'Output {nr} of {re.sub("Backward[0-9]*$", "", name)} is a view and {happened}.{_VIEWS[kind]}')
 
@@ -129,7 +129,7 @@ def _origin(edge):
     "The name of the node that an edge leads to, and the number of the output."
     if edge.__class__ is StaleView: return edge.origin
     if edge.__class__ is OutputEdge: return edge.node.name(), edge.nr
-    return 'Unbind' if edge is None else edge.name(), 0
+    return edge.name(), 0
 
 class StaleView(Node):
     "In place of the node of a view that has no history any more: its base was written to, and it was made where that cannot be followed. `error` says so, to whoever asks; `origin`: the name of the node that was there, and the number of its output."
@@ -138,8 +138,9 @@ class StaleView(Node):
 
     def __init__(self, view):
         self.inputs, self.hooks, self.shape, self.seq = (), None, view._array.shape, tick()
-        self.origin = _origin(view._node)
+        self.origin = None if view._node is None else _origin(view._node)
         self.error = view_error(view._meta.view, view._node, 'its base or another view of its base has been modified inplace')
+        if view._node is not None: watch_stale(self)
 
     def name(self): return 'Invalid'
     def run(self, g, keep): raise self.error
@@ -147,12 +148,14 @@ class StaleView(Node):
 
 def renew(view, base):
     "Give `view` a history that starts from the present history of `base`."
-    if view._meta.view is not None:
+    kind = view._meta.view
+    if kind.__class__ is str:
         if view._node.__class__ is not StaleView: view._node = StaleView(view)
         return
     box = released_box(view)
     view._node = None
-    REGISTRY['as_strided'].record((base,), [base._array], [view._array], [view], [None], geometry(view._array, base._array))
+    if kind is not None: view._node = kind(base)._node
+    else: REGISTRY['as_strided'].record((base,), [base._array], [view._array], [view], [None], geometry(view._array, base._array))
     retain_in(view, box)
 
 def released_box(x):
@@ -193,8 +196,11 @@ def overwrite(x, result, name):
             result = cast(result, want)
             node = result._node
         for field, value in node.saved:          # what the new node saved is about to be overwritten
-            if is_array(value) and value is not new and storage_of(value) is storage_of(array): setattr(node, field, value.copy())
-    if modes.guard is not None: modes.guard(array)
+            if is_array(value) and value is not new and storage_of(value) is storage_of(array):
+                kept = value.copy()
+                if modes.tape is not None: modes.tape.copied(kept, value)
+                setattr(node, field, kept)
+    if modes.guard is not None: modes.guard(array, new)
     array[...] = new
     JOURNAL.note(array, name, None if meta is None else meta.version)
     if not modes.grad:
@@ -297,12 +303,12 @@ def renew_views(base):
         view = ref()
         if view is not None: renew(view, base)
 
-def lose_views(base, kinds=('multi', 'custom')):
-    "After a change that their histories do not tell: views of the given kinds (see `Meta`), which cannot be made again, have no history any more."
+def lose_views(base):
+    "After a change that their histories do not tell: views that cannot be made again have no history any more."
     if base._node is None: return
     for ref in base._meta.views or ():
         view = ref()
-        if view is not None and view._meta.view in kinds: renew(view, base)
+        if view is not None and view._meta.view.__class__ is str: renew(view, base)
 
 def _undeletable(name): raise RuntimeError(f'{name} of a tensor cannot be deleted')
 
@@ -312,7 +318,7 @@ def refuse_write(x, tracked, op=None, was='is being'):
     if meta is not None and meta.inference and not LOCAL.modes.inference:
         raise teach(RuntimeError('Inplace update to inference tensor outside InferenceMode is not allowed.You can make a clone to get a normal tensor before doing inplace update.'), x, instead='no_grad() instead of inference_mode() where it is made, or write into a clone()')
     if not tracked: return
-    if meta is not None and meta.view is not None: raise teach(view_error(meta.view, x._node, 'is being modified inplace'), x, instead=statement())
+    if meta is not None and meta.view.__class__ is str: raise teach(view_error(meta.view, x._node, 'is being modified inplace'), x, instead=statement())
     if x._node.__class__ is AccumulateGrad:
         raise leaf_error(x, x, op, was)
     if meta is not None and meta.base is not None and meta.base._node.__class__ is AccumulateGrad:
@@ -336,7 +342,7 @@ def reshaped(name, function=None):
         self._array = view._array
         if LOCAL.modes.grad:
             self._node = view._node
-            if self._meta is not None and self._meta.views is not None: lose_views(self, ('no_grad', 'inference', 'multi', 'custom'))
+            if self._meta is not None and self._meta.views is not None: lose_views(self)
         elif self._node.__class__ is AccumulateGrad: self._node.array, self._node.shape = view._array, view._array.shape
         return self
     method.__name__ = method.__qualname__ = name + '_'
@@ -370,6 +376,10 @@ def in_place(name, function):
     return method
 
 # %% ../nbs/tensor/03_tensor.ipynb #5a397045
+def looked_at(x, how):
+    "The numbers of a tensor are about to leave for Python, which a step that is being captured cannot repeat."
+    if LOCAL.modes.tape is not None: LOCAL.modes.tape.looked_at(x, how)
+
 class Tensor(TensorBase):
     """A multi-dimensional array that can take part in a computation graph.
 
@@ -468,6 +478,7 @@ class Tensor(TensorBase):
     @property
     def is_leaf(self):
         node = self._node
+        if node.__class__ is StaleView: raise node.error
         return node is None or node.__class__ is AccumulateGrad
 
     @property
@@ -506,6 +517,7 @@ class Tensor(TensorBase):
             if want not in (None, value.dtype):
                 raise RuntimeError(f"attempting to assign a gradient with dtype '{value.dtype!r}' to a tensor with grad_dtype '{want!r}'. The gradient must match the tensor's grad_dtype (defaults to the tensor's dtype). "
                                    "You can set the tensor's grad_dtype attribute with a specific dtype, or None to allow any dtype. Set grad_dtype with caution: diverging the dtypes of a tensor and its gradient may break downstream code that assumes they match.")
+        if not SWITCH.plain and LOCAL.modes.tape is not None: return LOCAL.modes.tape.call(Tensor.grad.fset, (self, value), {})
         node = self._node
         if node.__class__ is AccumulateGrad: node.grad = value
         elif self._meta is not None and self._meta.grad.__class__ is GradBox: self._meta.grad.grad = value
@@ -599,6 +611,7 @@ class Tensor(TensorBase):
         refuse_write(self, False)
         if self._meta is not None and self._meta.base is not None:
             raise RuntimeError("Can't detach views in-place. Use detach() instead. If you are using DistributedDataParallel (DDP) for training, and gradient_as_bucket_view is set as True, gradients are views of DDP buckets, and hence detach_() cannot be called on these gradients.")
+        if self._node is not None and not self.is_leaf: JOURNAL.cut(self._node)
         self._node = None
         return self
 
@@ -618,6 +631,7 @@ class Tensor(TensorBase):
     @data.setter
     def data(self, value):
         if not isinstance(value, TensorBase): raise TypeError(f'Variable data has to be a tensor, but got {type(value).__name__}')
+        if not SWITCH.plain and LOCAL.modes.tape is not None: return LOCAL.modes.tape.call(Tensor.data.fset, (self, value), {})
         if LOCAL.modes.transforms and transforming(): raise RuntimeError('mutating directly with `.data` inside functorch transform is not allowed.')
         leaf = self._node
         if leaf is not None and value.dtype.category not in ('float', 'complex'): raise RuntimeError('data set to a tensor that requires gradients must be floating point or complex dtype')
@@ -632,6 +646,14 @@ class Tensor(TensorBase):
     def _base(self): return None if self._meta is None else self._meta.base
 
     def _is_view(self): return self._base is not None
+
+    def _view_func(self, new_base):
+        "This view, of another base of the same shape: the result shows of `new_base` what this tensor shows of its own base."
+        base = self._base
+        if base is None or new_base._array.shape != base._array.shape: raise RuntimeError('_view_func() takes a tensor of the shape of the base, and is a method of views')
+        return REGISTRY['as_strided'].call(new_base, **geometry(self._array, base._array))
+
+    _view_func_unsafe = _view_func
 
     @property
     def _version(self):
@@ -648,17 +670,20 @@ class Tensor(TensorBase):
 
     def item(self):
         "The only element as a Python number."
+        if not SWITCH.plain: looked_at(self, 'item()')
         if self._array.size != 1: raise item_error(self)
         return self._array.item() if self._array.dtype.kind != 'V' else float(self._array.reshape(()))
 
     def tolist(self):
         "The elements as (nested lists of) Python numbers."
+        if not SWITCH.plain: looked_at(self, 'tolist()')
         return (self._array if self._array.dtype.kind != 'V' else self._array.astype(np.float32)).tolist()
 
     def numpy(self, *, force=False):
         "The same memory as a NumPy array; refused while the tensor requires grad."
-        if self._node is not None and not force:
+        if self._node is not None and not force and LOCAL.modes.grad:
             raise numpy_error(self)
+        if not SWITCH.plain: looked_at(self, 'numpy()')
         if is_far(self._array):
             if not force: raise teach(TypeError(f"can't convert {self.device} device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory first."), self, instead=f'{called(self)}.cpu()')
             return fetch(self._array)
@@ -687,16 +712,21 @@ class Tensor(TensorBase):
     def __bool__(self):
         if self._array.size == 0: raise RuntimeError('Boolean value of Tensor with no values is ambiguous')
         if self._array.size > 1: raise teach(RuntimeError('Boolean value of Tensor with more than one value is ambiguous'), self, instead='.any() or .all() of the condition; torch.where(condition, a, b) chooses element by element')
+        if not SWITCH.plain: looked_at(self, 'its truth')
         return builtins.bool(self._array.reshape(-1)[0])
 
     def _single(self):
         if self._array.size != 1: raise ValueError('only one element tensors can be converted to Python scalars')
+        if self._node is not None and LOCAL.modes.grad and not _SAID:        # once, as PyTorch does
+            _SAID.append(True)
+            warnings.warn('Converting a tensor with requires_grad=True to a scalar may lead to unexpected behavior.\nConsider using tensor.detach() first.', UserWarning, stacklevel=3)
         return self.item()
     def __float__(self): return float(self._single())
     def __int__(self): return int(self._single())
     def __complex__(self): return complex(self._single())
     def __index__(self):
         if self._array.dtype.kind not in 'biu' or self._array.size != 1: raise TypeError('only integer tensors of a single element can be converted to an index')
+        if not SWITCH.plain: looked_at(self, 'int()')
         return int(self._array.item())
 
     def to(self, *args, dtype=None, device=None, non_blocking=False, copy=False, memory_format=None):
@@ -781,6 +811,8 @@ class Tensor(TensorBase):
     # -- making others of the same kind
 
     def new_tensor(self, data, *, dtype=None, device=None, requires_grad=False):
+        if isinstance(data, TensorBase):
+            warnings.warn('To copy construct from a tensor, it is recommended to use sourceTensor.detach().clone() or sourceTensor.detach().clone().requires_grad_(True), rather than tensor.new_tensor(sourceTensor).', UserWarning, stacklevel=2)
         data = data._array if isinstance(data, TensorBase) else data
         out = tensor_like(data.astype((dtype or self.dtype).numpy) if is_far(data) else np.array(data, (dtype or self.dtype).numpy))
         out = placed(out, index_like(self._array) if device is None else index_of(device))
@@ -952,14 +984,12 @@ class Tensor(TensorBase):
         self._array[...] = np.vectorize(function)(self._array)
         return self
 
-def chance_of(array):
-    "The generator of the device on which `array` lives."
-    return generator_of(array.device.id) if is_far(array) else default_generator
-
 def chances(p, shape, generator):
     "True with probability `p`: drawn in double precision for a number, in its own dtype for an array."
     draw = generator or default_generator
     return draw.uniform(shape, p.dtype if is_array(p) and p.dtype.kind == 'f' else np.dtype('f8')) < p
+
+_SAID = []          # warnings that come once
 
 def _rebuild(cls, array, requires_grad, attributes, index=None):
     out = TensorBase.__new__(cls)

@@ -18,10 +18,10 @@ import numpy as np
 
 from ..arrays.numpy_backend import is_array
 from ..graph.errors import freed_error, inference_error, stale_error
-from ..graph.levels import FUNCTION, Batch, at, batched, recorded, transforming
+from ..graph.levels import FUNCTION, WRAPPERS, Batch, at, batched, recorded, transforming
 from ..graph.modes import LOCAL, SWITCH, Applied, tick
-from ..graph.node import JOURNAL, Node, OutputEdge, Packed, SavedTensor, TensorBase, caller, remember, restored, tensor_like, tensor_of
-from ..graph.op import undo
+from ..graph.node import JOURNAL, Exotic, Node, OutputEdge, Packed, SavedTensor, TensorBase, caller, refuse_stale, remember, restored, tensor_like, tensor_of
+from ..graph.op import REGISTRY, undo
 from ..tensor import rebase, refuse_write, view_meta
 
 # %% ../../nbs/autograd/02_function.ipynb #8c353881
@@ -334,6 +334,7 @@ def new_context(cls, args):
     ctx = cls._backward_cls()
     ctx.where = tuple(i for i, a in enumerate(args) if isinstance(a, TensorBase))
     ctx.inputs = tuple(args[i]._node for i in ctx.where)
+    if Exotic.watched: refuse_stale(ctx.inputs)
     ctx.targets = tuple((args[i]._array.shape, args[i]._array.dtype) for i in ctx.where)
     ctx.attributes['needs_input_grad'] = tuple(isinstance(a, TensorBase) and a._node is not None for a in args)
     return ctx
@@ -373,6 +374,7 @@ def wire(ctx, args, output):
     ctx.seq = tick()
     ctx.code, ctx.lasti = caller()
     finished, numbers = [], {}
+    kind = _replay(ctx, args, outputs) if ctx.attributes.get('_is_pure_view') else 'multi' if several else 'custom'
     for nr, (o, (_, dtype, differentiable)) in enumerate(zip(outputs, ctx.produced)):
         given = o
         if dtype is None: finished.append(o); continue
@@ -382,13 +384,22 @@ def wire(ctx, args, output):
             numbers[id(given)] = nr
             edge = (OutputEdge(ctx, nr) if len(outputs) > 1 else ctx) if differentiable else None
             if id(given) in dirty and differentiable: rebase(o, edge, [id(args[i]) for i in ctx.where].index(id(o)) if id(o) in inputs else None)
-            elif o._base is not None and differentiable: o._node, o._meta.view = edge, 'multi' if several else 'custom'
             else: o._node = edge
+        if o._base is not None and id(given) not in dirty and (differentiable or not recording): o._meta.view = kind
         finished.append(o)
     if recording: _keep(ctx, inputs, dirty, numbers)
     ctx.phase = 'done' if recording else 'constant'
     for name in _TENSORS: ctx.attributes.pop(name, None)
     return tuple(finished) if isinstance(output, tuple) else finished[0]
+
+def _replay(ctx, args, outputs):
+    "What makes the view that a pure view function returned again, of another base."
+    if len(ctx.where) != 1 or len(outputs) != 1: raise RuntimeError('Pure view custom Function can only have one input Tensor and one output Tensor. Open an issue if you need to support more.')
+    cls, at, x = ctx._forward_cls, ctx.where[0], args[ctx.where[0]]
+    before, after, base = args[:at], args[at + 1:], x._base
+    if outputs[0]._base is not (x if base is None else base): return 'custom'
+    window = None if base is None else FUNCTION['geometry'](x._array, base._array)
+    return lambda new: cls.apply(*before, new if window is None else REGISTRY['as_strided'].call(new, **window), *after)
 
 def _identities(tensors, words):
     for i, t in enumerate(tensors):
@@ -494,6 +505,7 @@ def apply_dual(cls, args, kwargs, tangents):
     shared = [_sharing(o, args) if isinstance(o, TensorBase) and id(o) not in dirty else None for o in outputs]
     given = [np.zeros(a._array.shape, a._array.dtype) if t is None and ctx.wish('materialize_grads') and isinstance(a, TensorBase) and a._array.dtype.kind not in 'biu' else t for a, t in zip(args, tangents)]
     given = [tensor_of(t) if is_array(t) else t for t in given]
+    versions = [t._version if isinstance(t, TensorBase) and t.__class__ not in WRAPPERS and not t.is_inference() else None for t in given]
     ctx.phase = 'jvp'
     try: results = ctx.apply_jvp(*given)
     finally: ctx.phase = 'forward'
@@ -508,7 +520,7 @@ def apply_dual(cls, args, kwargs, tangents):
         if not smooth or t is None: checked.append(None); continue
         if t._array.shape != o._array.shape:
             raise RuntimeError(f'Trying to set a forward gradient that has a different size than that of the original Tensor, this is not supported. Tensor is of size {list(o._array.shape)} while the given forward gradient is of size {list(t._array.shape)}.')
-        if id(o) in dirty and id(o) in places and given[places[id(o)]] is not t:
+        if id(o) in dirty and id(o) in places and (given[places[id(o)]] is not t or versions[places[id(o)]] == t._version):
             raise RuntimeError('An inplace custom Function is not modifying the forward mode gradients inplace. If the forward is modifying an input inplace, then the jvp function must modify the corresponding gradient inplace.')
         source = shared[i]
         if source is not None and tangents[source] is not None and (t is given[source] or not np.may_share_memory(t._array, given[source]._array)):

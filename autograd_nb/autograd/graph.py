@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary
 
 from ..arrays.numpy_backend import storage_of
+from .function import BackwardCFunction
 from ..graph.modes import LOCAL, Mode
 from ..graph.node import JOURNAL, Node as Node, OutputEdge, RemovableHandle, TensorBase, tensor_like
 
@@ -24,8 +25,8 @@ GradientEdge = namedtuple('GradientEdge', 'node output_nr ownership_token', defa
 def get_gradient_edge(tensor):
     "The node that a gradient of `tensor` arrives at, and the number of the node's output that the tensor is."
     if tensor._node is None: raise RuntimeError('It is not possible to get the gradient edge for a Tensor that does not require gradients')
-    node = tensor._node
-    return GradientEdge(node.node, node.nr) if node.__class__ is OutputEdge else GradientEdge(node, 0)
+    node, nr = (tensor._node.node, tensor._node.nr) if tensor._node.__class__ is OutputEdge else (tensor._node, 0)
+    return GradientEdge(node, nr, node if isinstance(node, BackwardCFunction) else None)
 
 def increment_version(tensor):
     "Note that the memory of `tensor` (or of each tensor in a collection) was changed by means that the engine cannot see."

@@ -227,6 +227,7 @@ def _run_carefully(n, g, keep, graph, plan):
     "Run one node with everything that may be attached to it."
     h = n.hooks
     if h is not None and h.pre: g = _pre(n, g, graph)
+    if LOCAL.modes.tape is not None: LOCAL.modes.tape.enters(n, g)
     given = _complete(n, g, graph) if g.__class__ is list else g
     if given is None and not n.takes_none:
         r = (None,) * len(n.edges()) if n.inputs.__class__ is tuple else None
@@ -508,7 +509,7 @@ def first_gradient(tensor, g, graph):
         raise start_shape_error(tensor, g)
     if (array.dtype.kind == 'c') != (g._array.dtype.kind == 'c'):
         raise RuntimeError(f'For complex Tensors, both grad_output and output are required to have the same dtype. Mismatch in dtype: grad_output[0] has a dtype of {FROM_NUMPY[g._array.dtype]!r} and output[0] has a dtype of {FROM_NUMPY[array.dtype]!r}.')
-    if g._array.__class__ is not array.__class__ and is_far(array) != is_far(g._array): raise RuntimeError(f'invalid gradient at index 0 - expected device {tensor.device} but got {g.device}')
+    if g._array.__class__ is not array.__class__ and is_far(array) != is_far(g._array) and is_array(g._array) and is_array(array): raise RuntimeError(f'invalid gradient at index 0 - expected device {tensor.device} but got {g.device}')
     if graph: return g
     return g._array if g._array.dtype == array.dtype else g._array.astype(array.dtype)
 
@@ -633,7 +634,7 @@ def standing(values, grads=None):
         if _is_edge(v):
             several = bool(v.node.shape) and v.node.shape[0].__class__ is tuple
             start = None if grads is None else grads[i]
-            shape, dtype = v.node.shape[v.output_nr] if several else v.node.shape, np.float32 if not isinstance(start, TensorBase) else start._array.dtype
+            shape, dtype = v.node.shape[v.output_nr] if several else v.node.shape, start._array.dtype if isinstance(start, TensorBase) else v.node._input_metadata[v.output_nr].dtype.numpy
             v = tensor_like(np.broadcast_to(np.zeros((), dtype, like=Device.library.empty(0)) if v.node.far else np.zeros((), dtype), shape), OutputEdge(v.node, v.output_nr) if several else v.node)
         elif not isinstance(v, TensorBase): raise AssertionError(f'Expected output to be a torch.Tensor, but got {type(v).__name__}')
         out.append(v)
@@ -657,12 +658,14 @@ def run(tensors, grads, keep, graph, inputs=None, accumulate=False):
     if plan is None and (Hooked.leaves or graph or wrapped or modes.watchers or modes.profiler is not None): plan = Plan([e for e, _ in roots])
     outer, grad, saving = modes.task, modes.grad, modes.saving
     task = modes.task = Task(roots, plan)
+    if modes.tape is not None: modes.tape.walks(roots, plan, graph or wrapped, accumulate)
     try:
         if graph is not grad and (graph or wrapped): modes.change(grad=graph)
         steps = _walk(roots, keep, graph or wrapped, plan, bool(modes.watchers), found)
         if outer is None or not _deep(): _exhaust(steps, modes.watchers)
         else: _on_fresh_stack(_exhaust, steps, modes.watchers)
         for callback in task.callbacks: callback()              # one may add others
+        if modes.tape is not None: modes.tape.walked(found)
     except RuntimeError as error:
         if isinstance(error.__cause__, StopIteration): raise error.__cause__ from None      # a hook raised it, and the generator of steps disguised it
         raise

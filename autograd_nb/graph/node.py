@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['INFERENCE', 'JOURNAL', 'TensorBase', 'Meta', 'extra', 'GradBox', 'Node', 'OutputEdge', 'AccumulateGrad',
-           'tensor_like', 'tensor_of', 'NodeHooks', 'Exotic', 'Hooked', 'LeafHooks', 'hooks_of', 'RemovableHandle',
-           'attach', 'Writes', 'Journal', 'announce', 'caller', 'locate', 'Packed', 'restored', 'packed_class',
-           'SavedTensor', 'remember', 'check_writes']
+           'tensor_like', 'tensor_of', 'NodeHooks', 'Exotic', 'watch_stale', 'refuse_stale', 'Hooked', 'LeafHooks',
+           'hooks_of', 'RemovableHandle', 'attach', 'Writes', 'Journal', 'announce', 'caller', 'locate', 'Packed',
+           'restored', 'packed_class', 'SavedTensor', 'remember', 'check_writes']
 
 # %% ../../nbs/graph/02_node.ipynb #7747425b
 import sys
@@ -239,7 +239,23 @@ class NodeHooks:
 
 class Exotic:
     "Whether complex numbers ever entered a graph, and whether there ever was a bfloat16 tensor, or an inference tensor that requires grad: while not, nobody need look for them."
-    complex = bfloat16 = inference = False
+    complex = bfloat16 = inference = watched = False
+    stale = weakref.WeakSet()       # nodes of views that lost their history and must not be used: `watched` says that there may be some
+
+def watch_stale(node):
+    "From now on, operations refuse inputs that come from `node`, with its `error`."
+    Exotic.stale.add(node)
+    if not Exotic.watched:
+        Exotic.watched = SWITCH.odd = True
+        SWITCH.shift(1)             # every operation looks closer, until all such nodes are gone
+
+def refuse_stale(edges):
+    "Raise the error of a stale view among those that `edges` lead to."
+    for e in edges:
+        if e in Exotic.stale: raise e.error
+    if not Exotic.stale:
+        Exotic.watched = False
+        SWITCH.shift(-1)
 
 class Hooked:
     "The ids of the hooks of all leaves that have any: while there are none, the engine need not sum a leaf's gradients before accumulating them."
@@ -310,7 +326,12 @@ class Writes:
 
 class Journal:
     "All noted writes. `last` is the time of the latest: the engine compares one number per node and looks closer only when it must."
-    def __init__(self): self.last, self.by_storage = 0, {}
+    def __init__(self): self.last, self.by_storage, self.detached = 0, {}, weakref.WeakSet()
+
+    def cut(self, edge):
+        "Note that the tensor with this edge was detached in place: nodes that saved it must not run any more."
+        self.detached.add(edge)
+        self.last = tick()
 
     def of(self, array):
         "The `Writes` of the array's storage, or None if it was never written in place."
@@ -446,7 +467,9 @@ _packed_classes = {}
 
 class SavedTensor:
     "One saved value of a node, as `node._raw_saved_...` gives it: a place to register hooks for this value alone."
-    def __init__(self, node, field): self.node, self.field = node, field
+    def __init__(self, *of):
+        if not of: raise RuntimeError('Trying to create a SavedTensor object from Python is forbidden.')
+        self.node, self.field = of
 
     @property
     def value(self): return getattr(self.node, self.field)
@@ -486,3 +509,5 @@ def check_writes(node):
         if not hasattr(value, 'base'): continue
         record = table.get(id(storage_of(value)))
         if record is not None and record.time > node.seq: raise stale_error(node, field, value, record)
+        if JOURNAL.detached and node.links.get(field) in node.positions and node.edges()[node.positions.index(node.links[field])] in JOURNAL.detached:
+            raise RuntimeError('Trying to use a saved tensor that has been detached in-place, i.e. with .detach_(). This is not supported, please use out-of-place `.detach()` instead')

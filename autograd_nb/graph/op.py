@@ -20,7 +20,7 @@ from ..arrays.cupy_backend import FUSED, FUSED_RULES, HOSTED, Device, device_arr
 from ..arrays.numpy_backend import CONSTANTS, constant, is_array, storage_of, sum_to
 from .errors import NO_MASKS, better_error, explain, inference_error, mixed_devices_error
 from .modes import LOCAL, SWITCH, Applied, tick
-from .node import INFERENCE, Exotic, Node, OutputEdge, Packed, TensorBase, caller, packed_class, remember, tensor_like
+from .node import INFERENCE, Exotic, Node, OutputEdge, Packed, TensorBase, caller, packed_class, refuse_stale, remember, tensor_like
 
 # %% ../../nbs/graph/03_op.ipynb #fe8cbe40
 SYMBOLS = dict(add='+', sub='-', rsub='-', mul='*', div='/', floor_divide='//', remainder='%', lt='<', le='<=', gt='>', ge='>=', bitwise_and='&', bitwise_or='|', bitwise_xor='^')
@@ -308,7 +308,7 @@ def _function(op, direct):
     unrecorded = ' and '.join(f'e{i} is None' for i in diff) or 'True'
     elsewhere = ' or '.join(f'a{i}.__class__ is not ndarray' + (f' and a{i} is not None' if op.params[i] in op.optional else ' and c is not float and c is not int' if i and op.elementwise and k == 2 else '') for i in range(k))
     L += _lines(1, f'if SWITCH.plain: quiet = {unrecorded}; meta = None', 'else:')
-    L += _lines(2, 'm = LOCAL.modes', f'if m.special or SWITCH.odd and (SWITCH.anomaly or a0.dtype is BF16 or {elsewhere} or inferred({", ".join(names)})): {slow}', f'quiet = m.quiet or {unrecorded}; meta = INFERENCE if m.inference else None')
+    L += _lines(2, 'm = LOCAL.modes', f'if m.special or SWITCH.odd and (SWITCH.anomaly or Exotic.watched or a0.dtype is BF16 or {elsewhere} or inferred({", ".join(names)})): {slow}', f'quiet = m.quiet or {unrecorded}; meta = INFERENCE if m.inference else None')
     kernel_args = ', '.join([f'a{i}' for i in range(k)] + [f'{s}={s}' for s in op.statics])
     compute = [f'try: d = kernel({kernel_args})', f'except Exception as error: explain(error, op, ({", ".join(names)},), dict({", ".join(f"{s}={s}" for s in op.statics)}))', 'if d.__class__ is not ndarray: d = asarray(d)', 'o = new_tensor(Tensor); o._array = d']
     bare = ([f'if a0.dtype is not f4 and a0.dtype is not f8: {slow}'] if op.promote == 'float' else []) + compute
@@ -357,7 +357,7 @@ def _stub(*args, **kwargs):
 def growing(op, direct):
     "A function of `op` that compiles itself at its first call."
     scope = dict(BOUND, __name__=__name__, ndarray=ndarray, TensorBase=TensorBase, general=op.from_user if direct else op.general, kernel=op.ufunc or op.kernel, op=op, f4=F4, f8=F8, constants4=CONSTANTS[F4], constants8=CONSTANTS[F8], constant=constant,
-                 SWITCH=SWITCH, LOCAL=LOCAL, explain=explain, as_array=as_array, new_tensor=TensorBase.__new__, new_node=Node.__new__, tick=tick, variant=variant, getframe=sys._getframe, caller=caller, INFERENCE=INFERENCE, inference_error=inference_error, inferred=inferred, asarray=asarray, BF16=BF16)
+                 SWITCH=SWITCH, LOCAL=LOCAL, Exotic=Exotic, explain=explain, as_array=as_array, new_tensor=TensorBase.__new__, new_node=Node.__new__, tick=tick, variant=variant, getframe=sys._getframe, caller=caller, INFERENCE=INFERENCE, inference_error=inference_error, inferred=inferred, asarray=asarray, BF16=BF16)
     me = FunctionType(_stub.__code__, scope, op.name)
     def become():
         source = '\n'.join(_function(op, direct))
@@ -600,6 +600,7 @@ class Op:
         "Make the node of one application and give it to the outputs `outs`; None if no differentiable input has an edge, or all inputs are inference tensors."
         if Exotic.inference and self.name != 'clone' and all(inferred(a) for a in args if isinstance(a, TensorBase)): return None
         edges = [a._node if isinstance(a, TensorBase) else None for a in args]
+        if Exotic.watched: refuse_stale(edges)
         if self.variadic:
             if not self.rules or all(e is None for e in edges): return None
             positions, name = tuple(range(len(args))), self.node

@@ -32,10 +32,10 @@ import math
 import numpy as np
 
 from . import fft as T, functions as F, linalg as L, special as S
-from .arrays.cupy_backend import library_of
+from .arrays.cupy_backend import anywhere, beside, chance_of, library_of
 from .arrays.dtypes import DTYPES, FROM_NUMPY, get_default_dtype
 from .arrays.numpy_backend import storage_of
-from .arrays.random import default_generator
+from .arrays import random as draws
 from .functions import (Size, as_operand, cast, cat, dim_of, expand, flip, gather, index_select, into, matmul, movedim, narrow, permute, reshape, sizes_of, squeeze, stack, transpose, unsqueeze, where)
 from .graph.levels import WRAPPERS, Facade, looped
 from .graph.modes import LOCAL, castable
@@ -168,6 +168,7 @@ def can_cast(from_, to):
     if from_.category == 'int' and to.category == 'int' and to.name.startswith('u') and not from_.name.startswith('u'): return False
     return rank[from_.category] <= rank[to.category]
 
+@anywhere
 def isin(elements, test_elements, *, assume_unique=False, invert=False):
     "Where `elements` occur among `test_elements`."
     a, b = (v if isinstance(v, TensorBase) else tensor_like(np.asarray(v)) for v in (elements, test_elements))
@@ -432,7 +433,7 @@ def diagonal_scatter(input, src, offset=0, dim1=0, dim2=1):
     want = np.diagonal(np.broadcast_to(np.zeros(()), shape), offset, kw['dim1'], kw['dim2']).shape
     if src._array.shape != want: raise RuntimeError(f'expected src to have a size equal to the slice of self. src size = {list(src._array.shape)}, slice size = {list(want)}')
     mask = REGISTRY['diagonal_scatter'].kernel(np.ones(want, bool), shape=shape, **kw)
-    return where(tensor_like(mask), _op['diagonal_scatter'](src, shape=shape, **kw), input)
+    return where(tensor_like(beside(mask, input._array)), _op['diagonal_scatter'](src, shape=shape, **kw), input)
 
 def as_strided_scatter(input, src, size, stride, storage_offset=None):
     "A copy with `src` written where `as_strided` would read."
@@ -444,11 +445,13 @@ def argwhere(input):
     "The indices of elements that are not zero, one row each."
     return tensor_like(np.argwhere(input._array))
 
+@anywhere
 def nonzero_static(input, *, size, fill_value=-1):
     "`nonzero` with exactly `size` rows: cut off, or filled up with `fill_value`."
     found = np.argwhere(input._array)[:size]
     return tensor_like(np.concatenate([found, np.full((size - len(found), found.shape[1]), fill_value, np.int64)]))
 
+@anywhere
 def unravel_index(indices, shape):
     "Places counted in a flattened tensor, as one index per dimension."
     shape = (shape,) if isinstance(shape, int) else tuple(shape)
@@ -461,7 +464,7 @@ def fill_diagonal_(input, fill_value, wrap=False):
     if a.ndim > 2 and len(set(a.shape)) > 1: raise RuntimeError('all dimensions of input must be of equal length')
     mask = np.zeros(a.shape, bool)
     np.fill_diagonal(mask, True, wrap)
-    return input.masked_fill_(tensor_like(mask), fill_value)
+    return input.masked_fill_(tensor_like(beside(mask, a)), fill_value)
 
 # %% ../nbs/tensor/07_more.ipynb #32635b64
 def kthvalue(input, k, dim=-1, keepdim=False, *, out=None):
@@ -499,13 +502,15 @@ def logcumsumexp(input, dim, *, out=None):
     "`log(cumsum(exp(input)))` along `dim`, without overflow."
     return into(out, _op['logcumsumexp'](input, dim=dim_of(dim, input._array.ndim)))
 
+@anywhere
 def unique_consecutive(input, return_inverse=False, return_counts=False, dim=None):
     "Elements that differ from the one before; where each element went; how long each run is."
     a = input._array.reshape(-1) if dim is None else np.moveaxis(input._array, dim_of(dim, input._array.ndim), 0)
     new = np.ones(len(a), bool)
-    new[1:] = (a[1:] != a[:-1]).any(tuple(np.arange(1, a.ndim)))
+    new[1:] = (a[1:] != a[:-1]).any(tuple(range(1, a.ndim)))
     values, inverse = a[new], np.cumsum(new) - 1
-    counts = np.diff(np.append(np.flatnonzero(new), len(a)))
+    starts = np.flatnonzero(new)
+    counts = np.concatenate([starts[1:], np.full(min(len(a), 1), len(a))]) - starts
     out = [tensor_like(values if dim is None else np.ascontiguousarray(np.moveaxis(values, 0, dim)))]
     if return_inverse: out.append(tensor_like(inverse.reshape(input._array.shape) if dim is None else inverse))
     if return_counts: out.append(tensor_like(counts))
@@ -537,6 +542,7 @@ def histc(input, bins=100, min=0, max=0, *, out=None):
     return into(out, tensor_like(np.histogram(a, bins, (min, max))[0].astype(input._array.dtype)))
 
 @looped
+@anywhere
 def histogram(input, bins, *, range=None, weight=None, density=False, out=None):
     "Counts (or sums of weights, or a density) per interval, and the borders."
     a = input._array.reshape(-1)
@@ -634,9 +640,9 @@ def gradient(input, *, spacing=1, dim=None, edge_order=1):
         if size < edge_order + 1: raise RuntimeError('torch.gradient expected each dimension size to be at least edge_order+1')
         at = lambda i, k, d=d, size=size: narrow(input, d, i if i >= 0 else size + i, k)
         if isinstance(h, TensorBase) and h._array.ndim:
-            steps = np.diff(h._array.astype(np.float64))
+            steps = np.diff(h.detach().cpu()._array.astype(np.float64))          # a few numbers, of which slopes at the ends want single ones
             shape = [-1 if k == d else 1 for k in range(n)]
-            c = lambda v, shape=shape: tensor_like(np.asarray(v).reshape(shape).astype(input._array.dtype))
+            c = lambda v, shape=shape: tensor_like(beside(np.asarray(v).reshape(shape).astype(input._array.dtype), input._array))
             a, b = steps[:-1], steps[1:]
             middle = at(0, size - 2) * c(-b / (a * (a + b))) + at(1, size - 2) * c((b - a) / (a * b)) + at(2, size - 2) * c(a / (b * (a + b)))
             if edge_order == 1: first, last = (at(1, 1) - at(0, 1)) / float(steps[0]), (at(-1, 1) - at(-2, 1)) / float(steps[-1])
@@ -838,7 +844,8 @@ def cholesky_solve(B, L_, upper=False, *, out=None):
 
 def cholesky_inverse(L_, upper=False, *, out=None):
     "The inverse of A, given its Cholesky factor."
-    return into(out, cholesky_solve(tensor_like(np.broadcast_to(np.eye(L_._array.shape[-1], dtype=L_._array.dtype), L_._array.shape).copy()), L_, upper))
+    lib = library_of(L_._array)
+    return into(out, cholesky_solve(tensor_like(lib.broadcast_to(lib.eye(L_._array.shape[-1], dtype=L_._array.dtype), L_._array.shape).copy()), L_, upper))
 
 def qr(input, some=True, *, out=None):
     "Q and R."
@@ -915,13 +922,19 @@ def frombuffer(buffer, *, dtype, count=-1, offset=0, requires_grad=False):
 
 def poisson(input, generator=None):
     "Poisson-distributed numbers with the rates in `input`."
-    rng = np.random.default_rng(int((generator or default_generator).integers(0, 1 << 31, (1,))[0]))
-    return tensor_like(rng.poisson(input._array).astype(input._array.dtype))
+    if not input.is_floating_point(): raise NotImplementedError(f'"poisson_cpu" not implemented for \'{F._type_name(input)}\'')
+    if not (input._array >= 0).all(): raise RuntimeError('invalid Poisson rate, expected rate to be non-negative')
+    return _counts(draws.poisson, generator, input)
 
 def binomial(count, prob, generator=None):
     "Binomially distributed numbers."
-    rng = np.random.default_rng(int((generator or default_generator).integers(0, 1 << 31, (1,))[0]))
-    return tensor_like(np.asarray(rng.binomial(count._array.astype(np.int64), prob._array)).astype(count._array.dtype))
+    if not count.is_floating_point(): raise ValueError(f'binomial only supports floating-point dtypes for count, got: {F._type_name(count)}')
+    if not prob.is_floating_point(): raise ValueError(f'binomial only supports floating-point dtypes for prob, got: {F._type_name(prob)}')
+    return _counts(draws.binomial, generator, *F.broadcast_tensors(count, prob))
+
+def _counts(draw, generator, *inputs):
+    first = inputs[0]._array
+    return tensor_like(draw(*(t._array for t in inputs), generator or chance_of(first)).astype(first.dtype))
 
 def fill(input, value):
     "A tensor of the shape of `input`, filled with one number."
@@ -940,7 +953,7 @@ def set_num_threads(number):
     threadpool_limits(number)
 
 # %% ../nbs/tensor/07_more.ipynb #e25129c6
-def _uniform(x, generator): return (generator or default_generator).uniform(x._array.shape, np.dtype('f8'))
+def _uniform(x, generator): return (generator or chance_of(x._array)).uniform(x._array.shape, np.dtype('f8'))
 
 def exponential_(self, lambd=1, *, generator=None):
     "Fill with exponentially distributed numbers of rate `lambd`."
@@ -960,7 +973,7 @@ def cauchy_(self, median=0, sigma=1, *, generator=None):
 def log_normal_(self, mean=1, std=2, *, generator=None):
     "Fill with numbers whose logarithms are normal."
     if std <= 0: raise RuntimeError(f'log_normal_ expects std > 0.0, but found std={std}')
-    return self._draw(np.exp((generator or default_generator).singles(self._array.shape) * std + mean), 'log_normal_')
+    return self._draw(np.exp((generator or chance_of(self._array)).singles(self._array.shape) * std + mean), 'log_normal_')
 
 # %% ../nbs/tensor/07_more.ipynb #e5b1374a
 def _call(name, input, n_fft, hop_length, win_length, window, **more):

@@ -15,11 +15,17 @@ from .families import (Bernoulli, Categorical, Cauchy, Exponential, Geometric, I
 from .gamma import Beta, Chi2, Dirichlet, Gamma, StudentT
 from .mixtures import Binomial, HalfCauchy, MixtureSameFamily, RelaxedBernoulli, RelaxedOneHotCategorical
 from .kl import kl_divergence, register_kl
-from .transforms import (AbsTransform, AffineTransform, ComposeTransform, ExpTransform, Gumbel, HalfNormal, LogNormal, PowerTransform, SigmoidTransform, SoftplusTransform, TanhTransform, Transform,
-                                                  TransformedDistribution, identity_transform)
+from .transforms import (AbsTransform, AffineTransform, CatTransform, ComposeTransform, CorrCholeskyTransform, CumulativeDistributionTransform, ExpTransform, Gumbel, HalfNormal, IndependentTransform,
+                                                  LogNormal, LowerCholeskyTransform, PositiveDefiniteTransform, PowerTransform, ReshapeTransform, SigmoidTransform, SoftmaxTransform, SoftplusTransform, StackTransform,
+                                                  StickBreakingTransform, TanhTransform, Transform, TransformedDistribution, identity_transform)
+from . import constraint_registry, matrices, pairs, shapes
+from .constraint_registry import biject_to, transform_to
+from .matrices import LKJCholesky, LogisticNormal, LowRankMultivariateNormal, Wishart
+from .shapes import ContinuousBernoulli, FisherSnedecor, GeneralizedPareto, InverseGamma, Kumaraswamy, NegativeBinomial, Pareto, VonMises, Weibull
 
 for _module, _files in ((families, 'normal laplace cauchy uniform exponential poisson bernoulli geometric categorical one_hot_categorical multinomial independent multivariate_normal'), (gamma, 'beta chi2 dirichlet studentT'), (mixtures, 'binomial half_cauchy mixture_same_family relaxed_bernoulli relaxed_categorical'),
-                        (transforms, 'transformed_distribution log_normal half_normal gumbel'), (distribution, 'utils exp_family')):
+                        (shapes, 'continuous_bernoulli fishersnedecor generalized_pareto inverse_gamma kumaraswamy negative_binomial pareto von_mises weibull'),
+                        (matrices, 'lkj_cholesky logistic_normal lowrank_multivariate_normal wishart'), (transforms, 'transformed_distribution log_normal half_normal gumbel'), (distribution, 'utils exp_family')):
     for _file in _files.split(): _sys.modules[f'{__name__}.{_file}'] = globals()[_file] = _module        # PyTorch's names of its files
 
 # %% ../../nbs/distributions/00_package.ipynb #98d6b8af

@@ -6,13 +6,13 @@
 __all__ = ['boolean', 'one_hot', 'real', 'simplex', 'square', 'symmetric', 'lower_triangular', 'lower_cholesky',
            'positive_semidefinite', 'positive_definite', 'greater_than', 'greater_than_eq', 'less_than', 'interval',
            'half_open_interval', 'integer_interval', 'multinomial', 'positive', 'nonnegative', 'unit_interval',
-           'nonnegative_integer', 'positive_integer', 'independent', 'real_vector', 'dependent', 'dependent_property',
-           'Constraint', 'is_dependent']
+           'nonnegative_integer', 'positive_integer', 'corr_cholesky', 'cat', 'stack', 'independent', 'real_vector',
+           'dependent', 'dependent_property', 'Constraint', 'MixtureSameFamilyConstraint', 'is_dependent']
 
 # %% ../../nbs/distributions/01_constraints.ipynb #5a5ffed2
-from ..arrays.dtypes import bool as bool_dtype
+from ..arrays.dtypes import bool as bool_dtype, finfo
 from ..creation import full
-from ..functions import isclose
+from ..functions import cat as cat_tensors, isclose, stack as stack_tensors
 from ..linalg import cholesky_ex, eigvalsh
 
 # %% ../../nbs/distributions/01_constraints.ipynb #ffbf6395
@@ -72,6 +72,37 @@ multinomial = _Multinomial
 positive, nonnegative, unit_interval = greater_than(0.0), greater_than_eq(0.0), interval(0.0, 1.0)
 nonnegative_integer, positive_integer = _IntegerGreaterThan(0), _IntegerGreaterThan(1)
 
+def _unit_rows(v):
+    "Whether the rows have length one, to the precision of their dtype."
+    return ((v.norm(dim=-1) - 1).abs() < finfo(v.dtype).eps * v.shape[-1] * 10).all(dim=-1)
+
+corr_cholesky = _constraint('_CorrCholesky', lambda v: lower_cholesky.check(v) & _unit_rows(v), 2)()
+
+class _Several(Constraint):
+    "What constraints on the parts of a tensor along `dim` share."
+    is_discrete = property(lambda self: any(c.is_discrete for c in self.cseq))
+    event_dim = property(lambda self: max(c.event_dim for c in self.cseq))
+
+    def _set(self, cseq, dim):
+        if not all(isinstance(c, Constraint) for c in cseq): raise AssertionError('All elements of cseq must be Constraint instances')
+        self.cseq, self.dim = list(cseq), dim
+
+class _Cat(_Several):
+    "A constraint for each of the parts, of `lengths` (1 each if None), of a tensor along `dim`."
+    def __init__(self, cseq, dim=0, lengths=None):
+        self._set(cseq, dim)
+        self.lengths = list(lengths) if lengths is not None else [1] * len(self.cseq)
+        if len(self.lengths) != len(self.cseq): raise AssertionError(f'lengths must have {len(self.cseq)} elements, got {len(self.lengths)}')
+
+    def check(self, value): return cat_tensors([c.check(v) for c, v in zip(self.cseq, value.split(self.lengths, self.dim), strict=True)], self.dim)
+
+class _Stack(_Several):
+    "A constraint for each of the parts that were stacked along `dim`."
+    def __init__(self, cseq, dim=0): self._set(cseq, dim)
+    def check(self, value): return stack_tensors([c.check(v) for c, v in zip(self.cseq, value.unbind(self.dim), strict=True)], self.dim)
+
+cat, stack = _Cat, _Stack
+
 class _IndependentConstraint(Constraint):
     "Another constraint, met by an event only if all its parts meet it."
     def __init__(self, base_constraint, reinterpreted_batch_ndims):
@@ -85,6 +116,21 @@ class _IndependentConstraint(Constraint):
         return fits.reshape(*fits.shape[:fits.dim() - n], -1).all(-1)
 
     def __repr__(self): return f'IndependentConstraint({self.base_constraint!r}, {self.reinterpreted_batch_ndims})'
+
+class MixtureSameFamilyConstraint(Constraint):
+    "What the components of a mixture have to fit, for values without the dimension of the components."
+    def __init__(self, base_constraint): self.base_constraint = base_constraint
+    is_discrete, event_dim = property(lambda self: self.base_constraint.is_discrete), property(lambda self: self.base_constraint.event_dim)
+
+    def check(self, value):
+        dims = self.event_dim
+        if value.dim() < dims: raise ValueError(f'Expected value.dim() >= {dims} but got {value.dim()}')
+        fits = self.base_constraint.check(value.unsqueeze(-1 - dims))
+        joined = value.dim() - dims
+        if fits.dim() < joined: raise ValueError(f'Expected value.dim() >= {dims} but got {value.dim()}')
+        return fits.reshape(fits.shape[:joined] + (-1,)).all(-1)
+
+    def __repr__(self): return f'MixtureSameFamilyConstraint({self.base_constraint!r})'
 
 independent = _IndependentConstraint
 real_vector = independent(real, 1)

@@ -4,21 +4,24 @@
 
 # %% auto #0
 __all__ = ['identity_transform', 'Transform', 'ExpTransform', 'SigmoidTransform', 'TanhTransform', 'SoftplusTransform',
-           'AbsTransform', 'AffineTransform', 'PowerTransform', 'ComposeTransform', 'TransformedDistribution',
-           'LogNormal', 'HalfNormal', 'Gumbel']
+           'AbsTransform', 'AffineTransform', 'PowerTransform', 'ComposeTransform', 'IndependentTransform',
+           'ReshapeTransform', 'CumulativeDistributionTransform', 'SoftmaxTransform', 'StickBreakingTransform',
+           'LowerCholeskyTransform', 'PositiveDefiniteTransform', 'CorrCholeskyTransform', 'CatTransform',
+           'StackTransform', 'TransformedDistribution', 'LogNormal', 'HalfNormal', 'Gumbel']
 
 # %% ../../nbs/distributions/04_transforms.ipynb #46c8044c
 import math
 from numbers import Number
 
 from ..arrays.dtypes import finfo
-from ..creation import full_like, zeros_like
+from ..creation import eye, full_like, zeros_like
 from . import constraints
-from .distribution import Distribution, broadcast_all, sum_rightmost
+from .distribution import Distribution, broadcast_all, sum_rightmost, tril_matrix_to_vec, vec_to_tril_matrix
 from .families import Independent, Normal, Uniform
-from ..functions import Size
+from ..functions import Size, cat, stack
 from ..graph.modes import no_grad
-from ..nn.functional import softplus
+from ..linalg import cholesky
+from ..nn.functional import logsigmoid, pad, softplus
 
 # %% ../../nbs/distributions/04_transforms.ipynb #0be2ddaa
 class Transform:
@@ -27,13 +30,13 @@ class Transform:
 
     def __init__(self, cache_size=0):
         if cache_size not in (0, 1): raise ValueError('cache_size must be 0 or 1')
-        self._cache_size, self._last, self._inverse = cache_size, (None, None), None
+        self._cache_size, self._last, self._inv = cache_size, (None, None), None
 
     @property
     def inv(self):
         "The transform back."
-        if self._inverse is None: self._inverse = _Inverse(self)
-        return self._inverse
+        if self._inv is None: self._inv = _InverseTransform(self)
+        return self._inv
 
     @property
     def sign(self): raise NotImplementedError
@@ -47,7 +50,7 @@ class Transform:
 
     def _back(self, y):
         if self._cache_size and y is self._last[1]: return self._last[0]
-        x = self._undo(y)
+        x = self._inverse(y)
         if self._cache_size: self._last = x, y
         return x
 
@@ -62,23 +65,33 @@ class Transform:
         "The shape of the input for a result of this shape."
         return Size(shape)
 
+    def _call(self, x): raise NotImplementedError
+    def _inverse(self, y): raise NotImplementedError
+
+    def with_cache(self, cache_size=1):
+        "The transform with another `cache_size`."
+        if self._cache_size == cache_size: return self
+        if type(self).__init__ is not Transform.__init__: raise NotImplementedError(f'{type(self)}.with_cache is not implemented')
+        return type(self)(cache_size=cache_size)
+
     def __repr__(self): return type(self).__name__ + '()'
     def __eq__(self, other): return self is other
     __hash__ = object.__hash__
 
-class _Inverse(Transform):
+class _InverseTransform(Transform):
     def __init__(self, forward):
         super().__init__()
         self._forward = forward
 
     inv = property(lambda self: self._forward)
+    def with_cache(self, cache_size=1): return self._forward.with_cache(cache_size).inv
     domain, codomain = property(lambda self: self._forward.codomain), property(lambda self: self._forward.domain)
     sign, bijective = property(lambda self: self._forward.sign), property(lambda self: self._forward.bijective)
     def __call__(self, y): return self._forward._back(y)
     def log_abs_det_jacobian(self, x, y): return -self._forward.log_abs_det_jacobian(y, x)
     def forward_shape(self, shape): return self._forward.inverse_shape(shape)
     def inverse_shape(self, shape): return self._forward.forward_shape(shape)
-    def __eq__(self, other): return isinstance(other, _Inverse) and self._forward == other._forward
+    def __eq__(self, other): return isinstance(other, _InverseTransform) and self._forward == other._forward
     __hash__ = object.__hash__
     def __repr__(self): return f'_InverseTransform({self._forward!r})'
 
@@ -92,16 +105,18 @@ class ExpTransform(_Simple):
     "y = exp(x)"
     domain, codomain = constraints.real, constraints.positive
     def _call(self, x): return x.exp()
-    def _undo(self, y): return y.log()
+    def _inverse(self, y): return y.log()
     def log_abs_det_jacobian(self, x, y): return x
+
+def _clipped_sigmoid(x):
+    f = finfo(x.dtype)
+    return x.sigmoid().clamp(min=f.tiny, max=1.0 - f.eps)
 
 class SigmoidTransform(_Simple):
     "y = 1 / (1 + exp(-x))"
     domain, codomain = constraints.real, constraints.unit_interval
-    def _call(self, x):
-        f = finfo(x.dtype)
-        return x.sigmoid().clamp(min=f.tiny, max=1.0 - f.eps)
-    def _undo(self, y):
+    def _call(self, x): return _clipped_sigmoid(x)
+    def _inverse(self, y):
         f = finfo(y.dtype)
         y = y.clamp(min=f.tiny, max=1.0 - f.eps)
         return y.log() - (-y).log1p()
@@ -111,21 +126,21 @@ class TanhTransform(_Simple):
     "y = tanh(x)"
     domain, codomain = constraints.real, constraints.interval(-1.0, 1.0)
     def _call(self, x): return x.tanh()
-    def _undo(self, y): return y.atanh()
+    def _inverse(self, y): return y.atanh()
     def log_abs_det_jacobian(self, x, y): return 2.0 * (math.log(2.0) - x - softplus(-2.0 * x))
 
 class SoftplusTransform(_Simple):
     "y = log(1 + exp(x))"
     domain, codomain = constraints.real, constraints.positive
     def _call(self, x): return softplus(x)
-    def _undo(self, y): return (-y).expm1().neg().log() + y
+    def _inverse(self, y): return (-y).expm1().neg().log() + y
     def log_abs_det_jacobian(self, x, y): return -softplus(-x)
 
 class AbsTransform(Transform):
     "y = |x|; the way back chooses the positive value."
     domain, codomain = constraints.real, constraints.positive
     def _call(self, x): return x.abs()
-    def _undo(self, y): return y
+    def _inverse(self, y): return y
     def __eq__(self, other): return isinstance(other, AbsTransform)
     __hash__ = object.__hash__
 
@@ -137,10 +152,11 @@ class AffineTransform(Transform):
         super().__init__(cache_size)
         self.loc, self.scale, self.event_dim = loc, scale, event_dim
 
+    def with_cache(self, cache_size=1): return self if self._cache_size == cache_size else AffineTransform(self.loc, self.scale, self.event_dim, cache_size)
     domain = codomain = property(lambda self: constraints.independent(constraints.real, self.event_dim) if self.event_dim else constraints.real)
     sign = property(lambda self: (self.scale > 0) - (self.scale < 0) if isinstance(self.scale, Number) else self.scale.sign())
     def _call(self, x): return self.loc + self.scale * x
-    def _undo(self, y): return (y - self.loc) / self.scale
+    def _inverse(self, y): return (y - self.loc) / self.scale
     def log_abs_det_jacobian(self, x, y): return sum_rightmost(full_like(x, math.log(abs(self.scale))) if isinstance(self.scale, Number) else self.scale.abs().log().expand(x.shape), self.event_dim)
     def forward_shape(self, shape): return _joint(shape, self.loc, self.scale)
     inverse_shape = forward_shape
@@ -157,9 +173,10 @@ class PowerTransform(Transform):
         super().__init__(cache_size)
         self.exponent, = broadcast_all(exponent)
 
+    def with_cache(self, cache_size=1): return self if self._cache_size == cache_size else PowerTransform(self.exponent, cache_size)
     sign = property(lambda self: self.exponent.sign())
     def _call(self, x): return x.pow(self.exponent)
-    def _undo(self, y): return y.pow(1 / self.exponent)
+    def _inverse(self, y): return y.pow(1 / self.exponent)
     def log_abs_det_jacobian(self, x, y): return (self.exponent * y / x).abs().log()
     def forward_shape(self, shape): return _joint(shape, self.exponent)
     inverse_shape = forward_shape
@@ -173,11 +190,25 @@ def _joint(shape, *values):
 class ComposeTransform(Transform):
     "Several transforms, one after the other."
     def __init__(self, parts, cache_size=0):
+        if cache_size: parts = [p.with_cache(cache_size) for p in parts]
         super().__init__(cache_size)
         self.parts = list(parts)
 
-    domain = property(lambda self: self.parts[0].domain if self.parts else constraints.real)
-    codomain = property(lambda self: self.parts[-1].codomain if self.parts else constraints.real)
+    def with_cache(self, cache_size=1): return self if self._cache_size == cache_size else ComposeTransform(self.parts, cache_size)
+    @property
+    def domain(self):
+        if not self.parts: return constraints.real
+        found, dims = self.parts[0].domain, self.parts[-1].codomain.event_dim
+        for p in reversed(self.parts): dims = max(dims + p.domain.event_dim - p.codomain.event_dim, p.domain.event_dim)
+        return constraints.independent(found, dims - found.event_dim) if dims > found.event_dim else found
+
+    @property
+    def codomain(self):
+        if not self.parts: return constraints.real
+        found, dims = self.parts[-1].codomain, self.parts[0].domain.event_dim
+        for p in self.parts: dims = max(dims + p.codomain.event_dim - p.domain.event_dim, p.codomain.event_dim)
+        return constraints.independent(found, dims - found.event_dim) if dims > found.event_dim else found
+
     bijective = property(lambda self: all(p.bijective for p in self.parts))
     sign = property(lambda self: math.prod(p.sign for p in self.parts) if all(isinstance(p.sign, int) for p in self.parts) else _product(p.sign for p in self.parts))
 
@@ -185,7 +216,7 @@ class ComposeTransform(Transform):
         for p in self.parts: x = p(x)
         return x
 
-    def _undo(self, y):
+    def _inverse(self, y):
         for p in reversed(self.parts): y = p.inv(y)
         return y
 
@@ -209,6 +240,202 @@ class ComposeTransform(Transform):
     def __eq__(self, other): return isinstance(other, ComposeTransform) and self.parts == other.parts
     __hash__ = object.__hash__
     def __repr__(self): return 'ComposeTransform(\n    ' + ',\n    '.join(map(repr, self.parts)) + '\n)'
+
+class IndependentTransform(Transform):
+    "Another transform, with its last `reinterpreted_batch_ndims` dimensions more taken as part of the event."
+    def __init__(self, base_transform, reinterpreted_batch_ndims, cache_size=0):
+        super().__init__(cache_size)
+        self.base_transform, self.reinterpreted_batch_ndims = base_transform.with_cache(cache_size), reinterpreted_batch_ndims
+
+    def with_cache(self, cache_size=1): return self if self._cache_size == cache_size else IndependentTransform(self.base_transform, self.reinterpreted_batch_ndims, cache_size)
+    domain, codomain = (property(lambda self, name=name: constraints.independent(getattr(self.base_transform, name), self.reinterpreted_batch_ndims)) for name in ('domain', 'codomain'))
+    bijective, sign = property(lambda self: self.base_transform.bijective), property(lambda self: self.base_transform.sign)
+
+    def _call(self, x):
+        if x.dim() < self.domain.event_dim: raise ValueError('Too few dimensions on input')
+        return self.base_transform(x)
+
+    def _inverse(self, y):
+        if y.dim() < self.codomain.event_dim: raise ValueError('Too few dimensions on input')
+        return self.base_transform.inv(y)
+
+    def log_abs_det_jacobian(self, x, y): return sum_rightmost(self.base_transform.log_abs_det_jacobian(x, y), self.reinterpreted_batch_ndims)
+    def forward_shape(self, shape): return self.base_transform.forward_shape(shape)
+    def inverse_shape(self, shape): return self.base_transform.inverse_shape(shape)
+    def __repr__(self): return f'IndependentTransform({self.base_transform!r}, {self.reinterpreted_batch_ndims})'
+
+class ReshapeTransform(Transform):
+    "Events of shape `in_shape` as events of shape `out_shape`."
+    bijective = True
+
+    def __init__(self, in_shape, out_shape, cache_size=0):
+        self.in_shape, self.out_shape = Size(in_shape), Size(out_shape)
+        if self.in_shape.numel() != self.out_shape.numel(): raise ValueError('in_shape, out_shape have different numbers of elements')
+        super().__init__(cache_size)
+
+    def with_cache(self, cache_size=1): return self if self._cache_size == cache_size else ReshapeTransform(self.in_shape, self.out_shape, cache_size)
+    domain, codomain = (property(lambda self, name=name: constraints.independent(constraints.real, len(getattr(self, name)))) for name in ('in_shape', 'out_shape'))
+    def _call(self, x): return x.reshape(x.shape[:x.dim() - len(self.in_shape)] + self.out_shape)
+    def _inverse(self, y): return y.reshape(y.shape[:y.dim() - len(self.out_shape)] + self.in_shape)
+    def log_abs_det_jacobian(self, x, y): return x.new_zeros(x.shape[:x.dim() - len(self.in_shape)])
+
+    @staticmethod
+    def _exchanged(shape, old, new):
+        cut = len(shape) - len(old)
+        if cut < 0: raise ValueError('Too few dimensions on input')
+        if tuple(shape[cut:]) != tuple(old): raise ValueError(f'Shape mismatch: expected {Size(shape[cut:])} but got {old}')
+        return Size((*shape[:cut], *new))
+
+    def forward_shape(self, shape): return self._exchanged(shape, self.in_shape, self.out_shape)
+    def inverse_shape(self, shape): return self._exchanged(shape, self.out_shape, self.in_shape)
+
+class CumulativeDistributionTransform(Transform):
+    "y = the probability of values up to x under `distribution`."
+    bijective, codomain, sign = True, constraints.unit_interval, 1
+
+    def __init__(self, distribution, cache_size=0):
+        super().__init__(cache_size)
+        self.distribution = distribution
+
+    domain = property(lambda self: self.distribution.support)
+    def _call(self, x): return self.distribution.cdf(x)
+    def _inverse(self, y): return self.distribution.icdf(y)
+    def log_abs_det_jacobian(self, x, y): return self.distribution.log_prob(x)
+    def with_cache(self, cache_size=1): return self if self._cache_size == cache_size else CumulativeDistributionTransform(self.distribution, cache_size)
+
+class _OfVectors(_Simple):
+    "A transform of vectors or matrices that changes their size by `extra` entries."
+    extra, sign = 0, property(Transform.sign.fget)
+
+    def _resized(self, shape, change):
+        if len(shape) < 1: raise ValueError('Too few dimensions on input')
+        return Size((*shape[:-1], shape[-1] + change))
+
+    def forward_shape(self, shape): return self._resized(shape, self.extra)
+    def inverse_shape(self, shape): return self._resized(shape, -self.extra)
+
+class SoftmaxTransform(_OfVectors):
+    "y = softmax(x): not one to one, since adding a constant to x changes nothing."
+    bijective, domain, codomain = False, constraints.real_vector, constraints.simplex
+    def _call(self, x):
+        weights = (x - x.max(-1, True)[0]).exp()
+        return weights / weights.sum(-1, True)
+    def _inverse(self, y): return y.log()
+
+class StickBreakingTransform(_OfVectors):
+    "n numbers to n + 1 probabilities: each number says, by its sigmoid, how much of what is left of a stick of length one to break off."
+    domain, codomain, extra = constraints.real_vector, constraints.simplex, 1
+
+    @staticmethod
+    def _pieces(x): return (x.shape[-1] + 1 - x.new_ones(x.shape[-1]).cumsum(-1)).log()         # so that zeros give equal parts
+
+    def _call(self, x):
+        z = _clipped_sigmoid(x - self._pieces(x))
+        return pad(z, [0, 1], value=1) * pad((1 - z).cumprod(-1), [1, 0], value=1)
+
+    def _inverse(self, y):
+        broken = y[..., :-1]
+        left = (1 - broken.cumsum(-1)).clamp(min=finfo(y.dtype).tiny)
+        return broken.log() - left.log() + self._pieces(broken)
+
+    def log_abs_det_jacobian(self, x, y):
+        x = x - self._pieces(x)
+        return (-x + logsigmoid(x) + y[..., :-1].log()).sum(-1)
+
+class LowerCholeskyTransform(_OfVectors):
+    "The lower triangle of a matrix, with the exponential of its diagonal."
+    bijective = False           # what stands above the diagonal is lost
+    domain, codomain = constraints.independent(constraints.real, 2), constraints.lower_cholesky
+    def _call(self, x): return x.tril(-1) + x.diagonal(dim1=-2, dim2=-1).exp().diag_embed()
+    def _inverse(self, y): return y.tril(-1) + y.diagonal(dim1=-2, dim2=-1).log().diag_embed()
+
+class PositiveDefiniteTransform(_OfVectors):
+    "A positive definite matrix, from what `LowerCholeskyTransform` makes its Cholesky factor of."
+    bijective = False
+    domain, codomain = constraints.independent(constraints.real, 2), constraints.positive_definite
+    def _call(self, x):
+        factor = LowerCholeskyTransform()(x)
+        return factor @ factor.mT
+    def _inverse(self, y): return LowerCholeskyTransform().inv(cholesky(y))
+
+class CorrCholeskyTransform(Transform):
+    "n (n - 1) / 2 numbers to the Cholesky factor of an n by n correlation matrix: each row is broken off a circle as `StickBreakingTransform` breaks a stick."
+    bijective, domain, codomain = True, constraints.real_vector, constraints.corr_cholesky
+
+    def _call(self, x):
+        x = x.tanh()
+        eps = finfo(x.dtype).eps
+        r = vec_to_tril_matrix(x.clamp(min=-1 + eps, max=1 - eps), diag=-1)
+        left = (1 - r.pow(2)).sqrt().cumprod(-1)
+        return (r + eye(r.shape[-1], dtype=r.dtype, device=r.device)) * pad(left[..., :-1], [1, 0], value=1)
+
+    def _inverse(self, y):
+        left = pad((1 - (y * y).cumsum(-1))[..., :-1], [1, 0], value=1)
+        t = tril_matrix_to_vec(y, diag=-1) / tril_matrix_to_vec(left, diag=-1).sqrt()
+        return (t.log1p() - (-t).log1p()) / 2
+
+    def log_abs_det_jacobian(self, x, y, intermediates=None):
+        left = tril_matrix_to_vec(1 - (y * y).cumsum(-1), diag=-2)
+        return 0.5 * left.log().sum(-1) - 2 * (x + softplus(-2 * x) - math.log(2.0)).sum(-1)
+
+    def forward_shape(self, shape):
+        if len(shape) < 1: raise ValueError('Too few dimensions on input')
+        n = round((0.25 + 2 * shape[-1]) ** 0.5 + 0.5)
+        if n * (n - 1) // 2 != shape[-1]: raise ValueError('Input is not a flattened lower-diagonal number')
+        return Size((*shape[:-1], n, n))
+
+    def inverse_shape(self, shape):
+        if len(shape) < 2: raise ValueError('Too few dimensions on input')
+        if shape[-2] != shape[-1]: raise ValueError('Input is not square')
+        return Size((*shape[:-2], shape[-1] * (shape[-1] - 1) // 2))
+
+class _Several(Transform):
+    "What transforms of the parts of a tensor along `dim` share."
+    def __init__(self, tseq, dim=0, cache_size=0):
+        if not all(isinstance(t, Transform) for t in tseq): raise AssertionError('All elements of tseq must be Transform instances')
+        if cache_size: tseq = [t.with_cache(cache_size) for t in tseq]
+        super().__init__(cache_size)
+        self.transforms, self.dim = list(tseq), dim
+
+    bijective = property(lambda self: all(t.bijective for t in self.transforms))
+    def _apply(self, function, *values): return self._join([function(t, *parts) for t, *parts in zip(self.transforms, *map(self._parts, values), strict=True)])
+    def _call(self, x): return self._apply(lambda t, x: t(x), x)
+    def _inverse(self, y): return self._apply(lambda t, y: t.inv(y), y)
+
+class CatTransform(_Several):
+    "A transform for each of the parts, of `lengths` (1 each if None), of a tensor along `dim`."
+    def __init__(self, tseq, dim=0, lengths=None, cache_size=0):
+        super().__init__(tseq, dim, cache_size)
+        self.lengths = list(lengths) if lengths is not None else [1] * len(self.transforms)
+        if len(self.lengths) != len(self.transforms): raise AssertionError(f'lengths must have {len(self.transforms)} elements, got {len(self.lengths)}')
+
+    length = property(lambda self: sum(self.lengths))
+    event_dim = property(lambda self: max(t.domain.event_dim for t in self.transforms))
+    domain, codomain = (property(lambda self, name=name: constraints.cat([getattr(t, name) for t in self.transforms], self.dim, self.lengths)) for name in ('domain', 'codomain'))
+    def with_cache(self, cache_size=1): return self if self._cache_size == cache_size else CatTransform(self.transforms, self.dim, self.lengths, cache_size)
+
+    def _parts(self, x):
+        if not -x.dim() <= self.dim < x.dim() or x.size(self.dim) != self.length: raise AssertionError(f'a tensor of size {self.length} along dimension {self.dim} is needed, not one of shape {tuple(x.shape)}')
+        return x.split(self.lengths, self.dim)
+
+    def _join(self, parts): return cat(parts, dim=self.dim)
+
+    def log_abs_det_jacobian(self, x, y):
+        dims, dim = self.event_dim, self.dim if self.dim < 0 else self.dim - x.dim()
+        found = [sum_rightmost(t.log_abs_det_jacobian(a, b), dims - t.domain.event_dim) for t, a, b in zip(self.transforms, self._parts(x), self._parts(y), strict=True)]
+        return cat(found, dim=dim + dims) if dim + dims < 0 else sum(found[1:], found[0])
+
+class StackTransform(_Several):
+    "A transform for each of the parts that `stack` along `dim` has put together."
+    domain, codomain = (property(lambda self, name=name: constraints.stack([getattr(t, name) for t in self.transforms], self.dim)) for name in ('domain', 'codomain'))
+    def with_cache(self, cache_size=1): return self if self._cache_size == cache_size else StackTransform(self.transforms, self.dim, cache_size)
+
+    def _parts(self, x):
+        if not -x.dim() <= self.dim < x.dim() or x.size(self.dim) != len(self.transforms): raise AssertionError(f'a tensor of size {len(self.transforms)} along dimension {self.dim} is needed, not one of shape {tuple(x.shape)}')
+        return x.unbind(self.dim)
+
+    def _join(self, parts): return stack(parts, dim=self.dim)
+    def log_abs_det_jacobian(self, x, y): return self._apply(lambda t, a, b: t.log_abs_det_jacobian(a, b), x, y)
 
 def _product(values):
     out = 1

@@ -194,3 +194,19 @@ def test_nothing_is_imported_before_it_is_needed():
 def test_switched_off_by_the_environment():
     code = "import sys, autograd_nb as t; t.nn.functional.gelu(t.randn(100, 100)); assert 'numba' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120, env=dict(os.environ, AUTOGRAD_NB_NUMBA="0"))
+
+
+@pytest.mark.parametrize("n", [1, 16, 17, 4096, 70003])
+def test_random_numbers_to_the_bit(n):
+    "Loops and definitions draw the same numbers, whole and in parts of several threads."
+    compiled.warm_up()
+
+    def draws():
+        torch.manual_seed(n)
+        return torch.randn(n), torch.empty(n).normal_(0.3, 0.02), torch.randperm(n), torch.randn(n, dtype=torch.float16)
+
+    found = draws()
+    with compiled.plain():
+        expected = draws()
+    for x, y in zip(found, expected):
+        assert x.dtype == y.dtype and np.array_equal(x.numpy(), y.numpy())

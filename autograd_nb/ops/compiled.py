@@ -11,7 +11,8 @@ __all__ = ['SMALL', 'SHARED', 'crew', 'F32', 'MODULE', 'gelu_plain', 'gelu_rule'
            'gelu', 'gelu_back', 'relu_back', 'row_loop', 'along_rows', 'softmax', 'softmax_back', 'log_softmax',
            'log_softmax_back', 'attention_weights', 'attention_weights_back', 'last', 'normalise', 'normalise_back',
            'affine', 'affine_weight_back', 'numbers_of', 'quick_columns', 'convolution', 'conv_transpose',
-           'conv_weight', 'max_pool', 'scatter_planes', 'row_sums', 'adam', 'examples', 'warm_up']
+           'conv_weight', 'max_pool', 'scatter_planes', 'row_sums', 'normal_numbers', 'shuffled', 'adam', 'examples',
+           'warm_up']
 
 # %% ../../nbs/ops/16_compiled.ipynb #800b89f6
 import importlib
@@ -22,6 +23,7 @@ import threading
 from contextlib import contextmanager
 from queue import SimpleQueue
 import numpy as np
+from ..arrays import random
 from ..graph.op import REGISTRY
 from . import attention, nn, normalisation, pointwise, training  # noqa: F401 (they register the operations)
 from .convolution import chunks, out_sizes
@@ -259,6 +261,20 @@ AVAILABLE = importlib.util.find_spec('numba') is not None and os.environ.get('AU
 if AVAILABLE:
     for name, functions in BESIDE.items(): REGISTRY[name].quicker(**functions)
 
+def normal_numbers(words, mean, std):
+    if not Switch.on or words.size < SMALL and _loops is None: return random.normal_numbers(words, mean, std)
+    out = np.empty(words.size, np.float32)
+    crew.run(loops().normal, out.size // 16, out.size, 8, words, np.float32(mean), np.float32(std), out)
+    return out
+
+def shuffled(n, words):
+    if not Switch.on or n < SMALL and _loops is None: return random.shuffled(n, words)
+    out = np.empty(n, np.int64)
+    loops().shuffle(words, out)
+    return out
+
+if AVAILABLE: random.Beside.normal, random.Beside.shuffled = normal_numbers, shuffled
+
 def adam(p, g, average, squares, numbers, decay=0, shrink=1):
     "One step of Adam on flat arrays, if a compiled loop can take it; returns whether it could. `numbers`: see `Adam.numbers`; `decay` adds so much of the parameters to the gradients, `shrink` multiplies the parameters first."
     if not AVAILABLE or not fits(p, g, average, squares): return False
@@ -301,4 +317,6 @@ def warm_up():
     "Compile every loop now (half a minute the first time on a machine; the results are kept) instead of at first use. Returns whether there is something to compile with."
     if not AVAILABLE: return False
     for name, rule, args, statics in examples(): (REGISTRY[name].kernel if rule is None else BESIDE[name][rule])(*args, **statics)
+    words = np.arange(SMALL, dtype=np.uint64)
+    normal_numbers(words, 0, 1), shuffled(SMALL, words[1:])
     return adam(*np.ones((4, SMALL), np.float32), (.1, 1, .1, .9, .1, 1e-8))

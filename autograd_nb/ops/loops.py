@@ -5,10 +5,12 @@
 # %% auto #0
 __all__ = ['f', 'INV_LN2', 'LN2_HIGH', 'LN2_LOW', 'ROUND', 'E6', 'E5', 'E4', 'E3', 'E2', 'E1', 'LOWEST', 'HIGHEST', 'ONE', 'HALF',
            'ZERO', 'KEEP', 'SUMS', 'FAST', 'SUMMING', 'ROOT_HALF', 'BELL', 'T0', 'T1', 'T2', 'T3', 'T4', 'T5', 'T6',
-           'T7', 'T8', 'T9', 'from_bits', 'exp', 'normal_cdf', 'gelu', 'gelu_back', 'relu_back', 'softmax',
-           'softmax_back', 'log_softmax', 'log_softmax_back', 'causal_weights', 'normalise', 'normalise_back', 'affine',
-           'column_products', 'one_columns', 'columns', 'columns_across', 'from_columns', 'max_pool', 'scatter',
-           'add_rows', 'adam']
+           'T7', 'T8', 'T9', 'STRICT', 'MANTISSA', 'OCTANTS', 'TURN', 'FRACTION', 'L0', 'L1', 'L2', 'L3', 'L4', 'L5',
+           'L6', 'L7', 'L8', 'LN2_REST', 'LN2_MOST', 'MINUS_HALF', 'S0', 'S1', 'S2', 'C0', 'C1', 'C2', 'Q0', 'Q1', 'Q2',
+           'from_bits', 'exp', 'normal_cdf', 'gelu', 'gelu_back', 'relu_back', 'softmax', 'softmax_back', 'log_softmax',
+           'log_softmax_back', 'causal_weights', 'normalise', 'normalise_back', 'affine', 'column_products',
+           'one_columns', 'columns', 'columns_across', 'from_columns', 'max_pool', 'scatter', 'fma', 'to_bits', 'log',
+           'normal', 'shuffle', 'add_rows', 'adam']
 
 # %% ../../nbs/ops/17_loops.ipynb #95826730
 import math
@@ -278,6 +280,76 @@ def scatter(lo, hi, g, index, out):
         o, a, at = out[p], g[p], index[p]
         o[:] = ZERO
         for j in range(a.size): o[at[j]] += a[j]
+
+# %% ../../nbs/ops/17_loops.ipynb #66018486
+@intrinsic
+def fma(context, x, y, z):
+    "x * y + z, rounded once."
+    def generate(context, builder, signature, arguments): return builder.fma(*arguments)
+    return types.float32(types.float32, types.float32, types.float32), generate
+
+@intrinsic
+def to_bits(context, x):
+    "The bits of a float32."
+    def generate(context, builder, signature, arguments): return builder.bitcast(arguments[0], ir.IntType(32))
+    return types.int32(types.float32), generate
+
+STRICT = dict(error_model='numpy', cache=True, nogil=True)
+MANTISSA, OCTANTS, TURN, FRACTION = np.uint64((1 << 24) - 1), f(4 / math.pi), f(2 * math.pi), f(1 / (1 << 24))
+L0, L1, L2, L3, L4, L5, L6, L7, L8 = map(f, (7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1, -1.6668057665e-1, 2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1))
+LN2_REST, LN2_MOST, MINUS_HALF = f(-2.12194440e-4), f(0.693359375), f(-.5)
+S0, S1, S2, C0, C1, C2 = map(f, (-1.9515295891e-4, 8.3321608736e-3, -1.6666654611e-1, 2.443315711809948e-5, -1.388731625493765e-3, 4.166664568298827e-2))
+Q0, Q1, Q2 = map(f, (-0.78515625, -2.4187564849853515625e-4, -3.77489497744594108e-8))
+
+@njit(error_model='numpy', inline='always')
+def log(x):
+    "The logarithm of a positive normal float32."
+    b = to_bits(x)
+    m = from_bits(int32((b & 0x7fffff) | 0x3f000000))
+    small = m < ROOT_HALF
+    e = f((b >> 23) - 127 if small else (b >> 23) - 126)
+    m = (m + m if small else m) - ONE
+    s = m * m
+    y = fma(m, L0, L1)
+    y = fma(m, y, L2)
+    y = fma(m, y, L3)
+    y = fma(m, y, L4)
+    y = fma(m, y, L5)
+    y = fma(m, y, L6)
+    y = fma(m, y, L7)
+    y = fma(m, y, L8)
+    y = fma(y * m, s, e * LN2_REST)
+    return fma(e, LN2_MOST, m + fma(s, MINUS_HALF, y))
+
+@njit(**STRICT)
+def normal(lo, hi, half, words, mean, std, out):
+    "Normal numbers from the random words of blocks `lo` to `hi`, of twice `half` (8) words each. A `half` that the compiler does not know lets it compute several numbers at once."
+    for k in range(lo, hi):
+        at = 2 * half * k
+        first, second, one, two = words[at:at + half], words[at + half:at + 2 * half], out[at:at + half], out[at + half:at + 2 * half]
+        for i in range(half):
+            r = np.sqrt(f(-2) * log(ONE - f(int32(first[i] & MANTISSA)) * FRACTION))
+            x = TURN * (f(int32(second[i] & MANTISSA)) * FRACTION)
+            octant = (int32(x * OCTANTS) + int32(1)) & int32(-2)
+            q = f(octant)
+            x = fma(q, Q2, fma(q, Q1, fma(q, Q0, x)))
+            s = x * x
+            sine = fma(fma(s, fma(s, S0, S1), S2) * s, x, x)
+            cosine = fma(fma(s, fma(s, C0, C1), C2) * s, s, s * MINUS_HALF) + ONE
+            swap = octant & 2 != 0
+            y, z = (cosine if swap else sine), (sine if swap else cosine)
+            y = -y if octant & 4 != 0 else y
+            z = -z if (octant + 2) & 4 != 0 else z
+            one[i], two[i] = fma(r * z, std, mean), fma(r * y, std, mean)
+
+@njit(**STRICT)
+def shuffle(words, out):
+    "Fills `out` with its indices, each exchanged with one behind it that the next random word names."
+    n = out.size
+    for i in range(n): out[i] = i
+    for i in range(words.size):
+        j = i + np.int64(words[i] % np.uint64(n - i))
+        out[i], out[j] = out[j], out[i]
 
 # %% ../../nbs/ops/17_loops.ipynb #8ca7252c
 @njit(**FAST)

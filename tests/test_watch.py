@@ -125,14 +125,14 @@ def test_stopping_and_failing(capsys):
 def test_the_page_and_its_replay():
     flow = Flow([(i, 2.0**-i) for i in range(30)], [(i, {f"layer{k}": (10.0**-k, 1.0, 1e-3) for k in range(8)}) for i in range(0, 30, 3)], total=40, seconds=3.0)
     page = flow_html(flow, title="A run")
-    assert page.count("<svg") == 3 and page.count("<tr>") == 9 and 'aria-valuenow="30"' in page
+    assert page.count("ag-broad\"") == page.count("ag-slim\"") == 3 and page.count("<tr>") == 9 and 'aria-valuenow="30"' in page
     assert flow.shown() == ["layer0", "layer2", "layer4", "layer5", "layer7"]
     series = flow.series("ratio", ["layer3"])["layer3"]
     assert np.allclose(series[1], 1e-3) and series[0].tolist() == list(range(0, 30, 3))
     player = replay(flow, 6)
     assert [p.steps for p in player.frames][-1] == 30 and len(player.frames) == 6
     sizes = {w.value.count("<svg") for w in player.stack.children}
-    assert sizes == {3}, "the same charts in every frame"
+    assert sizes == {6}, "the same charts in every frame, each for broad and for narrow pages"
 
 
 def test_layers_of_deep_models_are_put_together():

@@ -9,7 +9,7 @@ __all__ = ['ROWS', 'LINES', 'layer_groups', 'Flow', 'flow_css', 'flow_html']
 import math
 from dataclasses import dataclass, field
 import numpy as np
-from .plots import plot_css, plot_svg, thin
+from .plots import plot_css, plot_html, thin
 from .style import SANS, esc, number, rules
 
 # %% ../../nbs/viz/21_flow.ipynb #cb4f14e0
@@ -119,7 +119,7 @@ def flow_html(flow: Flow, title=None, style: bool = True, logy: bool = False, fu
             lo, hi = float(ys.min()), float(ys.max())
             ylim = (lo/1.3, hi*1.3) if log else (lo - .05*((hi - lo) or abs(lo) or 1), hi + .05*((hi - lo) or abs(hi) or 1))
         data = {k: thin(np.asarray(x, float), np.asarray(y, float), 160) for k, (x, y) in series.items()}
-        return plot_svg(data, title=title, ylabel=ylabel, xlabel='step', logy=log, xlim=(0, span), ylim=ylim, markers=False, height=height, style=False)
+        return plot_html(data, title=title, ylabel=ylabel, xlabel='step', logy=log, xlim=(0, span), ylim=ylim, markers=False, height=height, style=False)
     pick = full.shown()
     loss = lambda f: {'loss': (np.array([s for s, _ in f.losses], float), np.array([v for _, v in f.losses], float))}
     out = [chart(loss(flow), loss(full), title, 'loss', logy and all(v > 0 for _, v in full.losses), 230)]

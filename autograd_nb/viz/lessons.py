@@ -13,7 +13,7 @@ from functools import lru_cache
 import numpy as np
 from ..autograd.gradient import grad
 from ..graph.modes import enable_grad, no_grad
-from .plots import plot_css, plot_svg
+from .plots import plot_css, plot_html
 from .style import MONO, clip, esc, number, rules, text_width
 from .records import array
 from .steps import make_leaf, record_function
@@ -119,7 +119,7 @@ def race_scenes(f, start: float = 0.0, lr: float = 0.1, steps: int = 20) -> list
     for k in range(steps + 1):
         text = f'After step {k}: with zero_grad() w = {number(good[k])}, without it w = {number(bad[k])}'
         series = {'with zero_grad()': (np.arange(k + 1.), np.array(good[:k+1])), 'without': (np.arange(k + 1.), np.array(bad[:k+1]))}
-        out.append(Scene(plot_svg(series, xlabel='step', ylabel='w', xlim=(0, steps), ylim=(low - room, high + room), height=260, markers=True, style=False, describe=text), text))
+        out.append(Scene(plot_html(series, xlabel='step', ylabel='w', xlim=(0, steps), ylim=(low - room, high + room), height=260, markers=True, style=False, describe=text), text))
     return out
 
 # %% ../../nbs/viz/10_lessons.ipynb #a5dd506b
@@ -224,7 +224,7 @@ def chain_scene(f, name: str, x: float, curve=None, limits=(None, None)) -> Scen
     if curve is not None:
         xs, ys = curve; reach = (limits[0][1] - limits[0][0])*.18; near = np.linspace(x - reach, x + reach, 31)
         series = {'y': (xs, ys), 'tangent': (near, y + slope*(near - x)), 'here': (np.array([x]), np.array([y]))}
-        svg += plot_svg(series, xlabel=name, xlim=limits[0], ylim=limits[1], height=230, style=False, describe=text)
+        svg += plot_html(series, xlabel=name, xlim=limits[0], ylim=limits[1], height=230, style=False, describe=text)
     return Scene(svg, text)
 
 def positions(low: float, high: float, count: int) -> list:
@@ -260,8 +260,8 @@ def playground_scenes(f, title: str, low: float = -3.0, high: float = 3.0, count
     for x in positions(low, high, count):
         y, g = measured(f, x)
         text = f'{title}: f({number(x)}) = {number(y)}, and backward() multiplies the incoming gradient by {number(g)}'
-        upper = plot_svg({'f(x)': (fine, both[:, 0]), '': (np.array([x]), np.array([y]))}, ylabel='f(x)', xlim=(low, high), ylim=limits[0], height=210, style=False, describe=text)
-        lower = plot_svg({'gradient': (fine, both[:, 1]), '': (np.array([x]), np.array([g]))}, xlabel='x', ylabel='gradient', xlim=(low, high), ylim=limits[1], height=210, style=False, describe=f'the gradient there is {number(g)}')
+        upper = plot_html({'f(x)': (fine, both[:, 0]), '': (np.array([x]), np.array([y]))}, ylabel='f(x)', xlim=(low, high), ylim=limits[0], height=210, style=False, describe=text)
+        lower = plot_html({'gradient': (fine, both[:, 1]), '': (np.array([x]), np.array([g]))}, xlabel='x', ylabel='gradient', xlim=(low, high), ylim=limits[1], height=210, style=False, describe=f'the gradient there is {number(g)}')
         out.append(Scene(upper + lower, text))
     return out
 

@@ -11,7 +11,7 @@ import ipywidgets as W
 import numpy as np
 from ..viz.style import SANS, esc, number, rules
 from ..viz.records import array, is_tensor
-from ..viz.plots import plot_css, plot_svg, plot_text
+from ..viz.plots import plot_css, plot_html, plot_text
 
 # %% ../../nbs/widgets/03_liveplots.ipynb #e92ed1b3
 class StopButton(W.Button):
@@ -75,7 +75,7 @@ class LivePlot(W.VBox):
         o = dict(self._opts)
         if o['logy'] and not any((y > 0).any() for _, y in data.values()): o['logy'] = False
         xlim = (0, self.total) if self.total and self._n <= self.total else None
-        self._picture.value = plot_svg(data, xlim=xlim, style=False, describe=str(self), **o)
+        self._picture.value = plot_html(data, xlim=xlim, style=False, describe=str(self), **o)
         bits = [f'{self._n:,} of {self.total:,}' if self.total else f'{self._n:,} steps'] + [f'{k} {number(y[-1])}' for k, (_, y) in data.items() if len(y)]
         if self._took is not None: bits.append(f'{self._took:.1f} s')
         part = min(self._n/self.total, 1) if self.total else 0

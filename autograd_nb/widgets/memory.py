@@ -20,7 +20,7 @@ def checkpoint_memory(make_block, x, depths=(2, 4, 6, 9, 12, 16), *, start=None,
     contents = []
     for k, (n, curves) in enumerate(measured.items()):
         says = checkpoint_caption(curves)
-        contents.append(f'<style>{caption_css()}</style>' + caption_html(k, len(measured), '', f'{n} blocks', says) + memory_plot(curves, top=top).svg)
+        contents.append(f'<style>{caption_css()}</style>' + caption_html(k, len(measured), '', f'{n} blocks', says) + memory_plot(curves, top=top).html)
     depths = list(measured)
     out = Player(contents, captions, frames=contents, title=title, interval=1500, start=depths.index(start) if start in depths else 0)
     out.slider.description, out.slider.readout = 'depth', False          # the picture names the number of blocks

@@ -166,7 +166,7 @@ def test_live_plot_keeps_every_point_and_draws_the_last():
     assert len(xs) == 100 and ys[-1] == pytest.approx(0.01) and "100 of 100" in live._line.value and 'aria-valuenow="100"' in live._line.value
     live.text("done <b>")
     assert "done &lt;b&gt;" in live._line.value
-    ET.fromstring(live._picture.value)
+    ET.fromstring(f"<div>{live._picture.value}</div>")
 
 
 def test_live_plot_costs_little():
@@ -222,8 +222,8 @@ def test_right_answers(answer, expected):
     assert verdict and "Right" in str(verdict) and "✓" in verdict._repr_html_()
 
 
-WRONG = [(31, 30.0, "31 is not it"), ("30", 30.0, "is a text"), (len, 30.0, "is a function"), (-30, 30.0, "wrong sign"), (60, 30.0, "exactly twice"), (15, 30.0, "exactly half"), (float("inf"), 30.0, "contains ∞"),
-         ([1, 2], [1, 2, 3], "shape"), (np.ones((2, 3)), np.ones((3, 2)), "transposed"), (np.arange(4).reshape(2, 2).T, np.arange(4).reshape(2, 2), "transposed"),
+WRONG = [(31, 30.0, "31 is not it"), ("30", 30.0, "is a text"), (len, 30.0, "is a function"), (-30, 30.0, "wrong sign"), (60, 30.0, "exactly twice"), (15, 30.0, "exactly half"), (float("inf"), 30.0, "is ∞"),
+         ([1, 2], [1, 2, 3], "3 numbers"), (np.ones((2, 3)), np.ones((3, 2)), "transposed"), (np.arange(4).reshape(2, 2).T, np.arange(4).reshape(2, 2), "transposed"),
          ([1, 2, 4], [1, 2, 3], "at index 2"), (30, "thirty", "should be a text"), ("mulBackward0", "MulBackward0", "capital"), (1, True, "True or False"), (True, 1.0, "should be a number"),
          ({1}, {1, 2}, "missing"), ({1, 5}, {1, 2}, "does not belong"), ({"b": 1}, {"a": 1}, "keys"), (29.9, 30.0, "very near"), ([1], "x", "should be a text"), (object(), 3.0, "should hold numbers"),
          ([("a", 1)], [("a", 1), ("b", 2)], "entries")]

@@ -3,9 +3,13 @@
 Its arrays hold NumPy's, but are none: there is no way from one to the other that is not asked for by name, and those that are get counted in `transfers`. What exists, and with which arguments, was read from CuPy itself
 (`cupy14.json`): code that passes here names nothing that CuPy 14 lacks, mixes no arrays of two libraries, and copies nothing to the host behind anyone's back.
 
+Where CuPy behaves otherwise than NumPy the stand-in does, too: functions that look at numbers to know the size of their result (`nonzero`, masks, `bincount`) are counted as copies to the host, since they wait for the
+device; `add.at` and its relatives refuse the dtypes that CUDA has no atomic operation for; ufuncs compute on the dtypes that CuPy's have; factorisations that fail return NaN unless `strictx.errstate(linalg="raise")` says otherwise.
+
 `devices` devices are pretended; as in CuPy, arrays are computed with on the device they live on, and that must be the current one.
 """
 
+import contextlib
 import ctypes
 import functools
 import json
@@ -96,6 +100,15 @@ def bare(v):
     if v is None or v is Ellipsis or isinstance(v, (bool, int, float, complex, str, np.generic, np.dtype, type)) or hasattr(v, "__index__") and not hasattr(v, "_array"):
         return v
     raise TypeError(f"Unsupported type {type(v)}")
+
+
+def waits():
+    "Called where CuPy looks at a number on the device to go on, and waits for it."
+    transfers["to_host"] += 1
+
+
+def has_mask(index):
+    return any(i.__class__ is ndarray and i.dtype.kind == "b" for i in (index if isinstance(index, tuple) else (index,)))
 
 
 def wrapped(r, *sources):
@@ -248,9 +261,13 @@ class ndarray:
         return iter([self[i] for i in range(len(self._a))])
 
     def __getitem__(self, index):
+        if has_mask(index):
+            waits()
         return wrapped(self._a[place(index)], self)
 
     def __setitem__(self, index, value):
+        if has_mask(index) and getattr(value, "ndim", 0):
+            waits()
         self._a[place(index)] = bare(value)
 
     def __repr__(self):
@@ -373,10 +390,24 @@ for _name, _parameters in FACTS["methods"].items():
 class ufunc:
     "A ufunc with the methods that CuPy's has."
     _REDUCE = {"add", "multiply"}
-    _AT = {"add", "subtract", "maximum", "minimum", "bitwise_and", "bitwise_or", "bitwise_xor"}
+    _WIDE = "int32 int64 uint32 uint64"
+    _AT = {"add": _WIDE + " float16 float32 float64", "subtract": "int32 uint32", "maximum": _WIDE + " float32 float64", "minimum": _WIDE + " float32 float64", **dict.fromkeys(("bitwise_and", "bitwise_or", "bitwise_xor"), _WIDE)}
 
-    def __init__(self, of):
+    def __init__(self, of, types):
         self.of, self.name, self.nin, self.nout = of, "cupy_" + of.__name__, of.nin, of.nout
+        self.types = [[tuple(map(dtype_of, side)) for side in t.split("->")] for t in types]
+
+    def _loop(self, args, result):
+        "Refuse what CuPy has no loop for, and results of another dtype than its own."
+        kinds = [a.dtype if isinstance(a, (np.ndarray, np.generic)) else type(a) for a in args]
+        if any(kind in (bool, int, float, complex) for kind in kinds) or any(k.kind in "OUSmM" for k in kinds):
+            return
+        for ins, outs in self.types:
+            if all(np.can_cast(k, t) for k, t in zip(kinds, ins)):
+                found = [r.dtype for r in (result if isinstance(result, tuple) else (result,))]
+                assert found == list(outs), f"{self.name} of {kinds} gives {outs} in CuPy, {found} in NumPy"
+                return
+        raise TypeError(f"Wrong type ({kinds}) of arguments for {self.name}")
 
     def __call__(self, *args, out=None, dtype=None, casting="same_kind"):
         args, outs = list(args), out
@@ -385,7 +416,10 @@ class ufunc:
         given = {} if outs is None else {"out": bare(outs)}
         if dtype is not None:
             given["dtype"] = dtype
-        r = self.of(*map(bare, args), **given)
+        args = list(map(bare, args))
+        r = self.of(*args, **given)
+        if not given:
+            self._loop(args, r)
         return outs if outs is not None else wrapped(r)
 
     def _only(self, names, method):
@@ -402,6 +436,8 @@ class ufunc:
 
     def at(self, a, indices, b=None):
         self._only(self._AT, "at")
+        if a.dtype.name not in self._AT[self.of.__name__].split():
+            raise TypeError(f"cupy.{self.of.__name__}.at only supports {', '.join(self._AT[self.of.__name__].split())} as data type")
         self.of.at(bare(a), place(indices), bare(b))
 
     def reduceat(self, array, indices, axis=0, dtype=None, out=None):
@@ -409,10 +445,23 @@ class ufunc:
         return wrapped(self.of.reduceat(bare(array), bare(indices), axis))
 
 
+_WAITING = {"nonzero", "flatnonzero", "argwhere", "unique", "unique_values", "bincount", "unravel_index", "histogram", "extract", "compress", "trim_zeros", "digitize", "isin", "in1d", "intersect1d", "setdiff1d", "union1d"}
+
+
 def _function(name, of, parameters):
+    def refuse(args):
+        first = args[0] if args else None
+        if name in ("nonzero", "flatnonzero", "argwhere", "sort", "argsort") and first.__class__ is ndarray and not first.ndim and name != "argsort":
+            raise ValueError(f"{name} of arrays without dimensions is not allowed")
+        if name == "repeat" and len(args) > 1 and args[1].__class__ is ndarray:
+            raise TypeError("`repeats` should be int or sequence")
+        if name in _WAITING or name == "where" and len(args) == 1:
+            waits()
+
     def call(*args, **kwargs):
         out = kwargs.pop("out", None)
         flat = [v for a in args for v in (a if isinstance(a, (list, tuple)) else (a,))]
+        refuse(args)
         r = wrapped(of(*map(bare, args), **{k: bare(v) for k, v in kwargs.items()}), *flat)
         if out is not None:
             out._a[...] = r._a
@@ -532,13 +581,22 @@ library = ModuleType("strict")
 _OWN = dict(diagonal=diagonal, asarray=asarray, array=asarray_copy, asnumpy=asnumpy, array_equal=array_equal, allclose=allclose, may_share_memory=may_share_memory, ascontiguousarray=ascontiguousarray, from_dlpack=from_dlpack)
 
 
+def dtype_of(char):
+    "The dtype that a letter means among a ufunc's types; `E` is bfloat16."
+    if char == "E":
+        import ml_dtypes
+
+        return np.dtype(ml_dtypes.bfloat16)
+    return np.dtype(char)
+
+
 def _fill(module, facts, of, prefix=""):
     for name, parameters in facts.items():
         if name in _OWN and not prefix:
             setattr(module, name, _OWN[name])
         elif hasattr(of, name):
             found = getattr(of, name)
-            setattr(module, name, ufunc(found) if isinstance(found, np.ufunc) and parameters == "ufunc" else _function(prefix + name, found, None if parameters == "ufunc" else parameters))
+            setattr(module, name, ufunc(found, FACTS["types"][name]) if isinstance(found, np.ufunc) and parameters == "ufunc" else _function(prefix + name, found, None if parameters == "ufunc" else parameters))
 
 
 _fill(library, FACTS["functions"], np)
@@ -547,6 +605,62 @@ for _part in ("linalg", "fft"):
     _fill(_module, FACTS[_part], getattr(np, _part), _part + ".")
     setattr(library, _part, _module)
 library.linalg.LinAlgError = np.linalg.LinAlgError
+
+
+# Factorisations: CuPy does not look at whether they succeeded, since that would wait, unless it is told to.
+
+extras = ModuleType("strictx")
+_linalg = ["ignore"]
+
+
+@contextlib.contextmanager
+def _errstate(*, divide=None, over=None, under=None, invalid=None, linalg=None):
+    before, _linalg[0] = _linalg[0], linalg or _linalg[0]
+    try:
+        yield
+    finally:
+        _linalg[0] = before
+
+
+extras.errstate = _errstate
+
+
+def _failing(name, of):
+    def call(*args, **kwargs):
+        if _linalg[0] == "raise":
+            waits()
+        try:
+            return of(*args, **kwargs)
+        except np.linalg.LinAlgError:
+            if _linalg[0] == "raise":
+                raise
+        nothing = lambda shape: ndarray(np.full(shape, np.nan, args[0].dtype))
+        a = args[0]
+        return {"cholesky": lambda: nothing(a.shape), "inv": lambda: nothing(a.shape), "solve": lambda: nothing(args[1].shape), "eigvalsh": lambda: nothing(a.shape[:-1]), "eigh": lambda: (nothing(a.shape[:-1]), nothing(a.shape)), "svd": lambda: nothing(a.shape)}[name]()
+
+    return call
+
+
+for _name in ("cholesky", "inv", "solve", "eigh", "eigvalsh", "svd"):
+    setattr(library.linalg, _name, _failing(_name, getattr(library.linalg, _name)))
+
+
+def _solve(a, b, of=library.linalg.solve):
+    if a.shape[:-1] != b.shape[: a.ndim - 1] or a.ndim != b.ndim and b.ndim != 1:
+        raise ValueError("a must have (..., M, M) shape and b must have (..., M, K) for multidimensional b")
+    return of(a, b)
+
+
+library.linalg.solve = _solve
+for _name in ("eig", "eigvals"):  # complex, always
+
+    def _complex(a, of=getattr(library.linalg, _name)):
+        widened = lambda r: r if r.dtype.kind == "c" else r.astype(np.result_type(r.dtype, np.complex64))
+        out = of(a)
+        return tuple(map(widened, out)) if isinstance(out, tuple) else widened(out)
+
+    setattr(library.linalg, _name, _complex)
+sys.modules.setdefault("strictx", extras)
 library.lib = SimpleNamespace(stride_tricks=SimpleNamespace(as_strided=as_strided))
 library.r_ = SimpleNamespace()
 library.ogrid = type("ogrid", (), {"__getitem__": lambda s, i: wrapped(np.ogrid[i])})()

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['KEEPS_FREED', 'CONSTANTS', 'xp', 'ARRAYS', 'keep_freed_memory', 'constant', 'owns_alone', 'storage_of', 'sum_to',
-           'expand', 'diagonal', 'Namespace', 'is_array', 'address', 'writable']
+           'expand', 'diagonal', 'counted', 'Namespace', 'is_array', 'address', 'writable']
 
 # %% ../../nbs/arrays/02_numpy.ipynb #f7a01127
 import ctypes
@@ -94,6 +94,10 @@ def diagonal(array, offset, dim1, dim2):
     if array.flags.writeable: out.flags.writeable = True
     return out
 
+def counted(places, count, weights=None):
+    "How often each of the numbers 0 to `count` - 1 occurs among `places`, or the sum of its `weights` (float64)."
+    return np.bincount(places.reshape(-1), None if weights is None else weights.reshape(-1), count)
+
 class Namespace:
     "Array functions by name: ours first, NumPy's otherwise. A name is looked up once and then kept as an attribute."
     def __getattr__(self, name):
@@ -104,7 +108,7 @@ class Namespace:
 xp = Namespace()
 xp.chunk = 1 << 19          # how many numbers a kernel that works in pieces should take at a time: what stays in the cache
 xp.on_host = True           # kernels ask before they look at numbers: on a device that would wait for its work to be done
-xp.constant, xp.sum_to, xp.expand, xp.storage_of, xp.owns_alone, xp.diagonal = constant, sum_to, expand, storage_of, owns_alone, diagonal
+xp.constant, xp.sum_to, xp.expand, xp.storage_of, xp.owns_alone, xp.diagonal, xp.counted = constant, sum_to, expand, storage_of, owns_alone, diagonal, counted
 
 ARRAYS = {ndarray}          # the classes of arrays; the device library adds its own when there is one
 

@@ -22,7 +22,7 @@ import warnings
 import numpy as np
 
 from .. import functions as F
-from ..arrays.cupy_backend import anywhere, library_of
+from ..arrays.cupy_backend import anywhere, is_far, library_of
 from ..arrays.numpy_backend import xp
 from ..arrays.random import default_generator
 from ..functions import need_tensor, one_hot  # noqa: F401
@@ -67,6 +67,7 @@ def bilinear(input1, input2, weight, bias=None):
     out = F.sum(_op['linear'](a, F.reshape(F.permute(weight, 0, 2, 1), outputs * n, m)).reshape(len(a), outputs, n) * F.unsqueeze(b, 1), -1).reshape(*lead, outputs)
     return out if bias is None else out + bias
 
+@anywhere
 def embedding(input, weight, padding_idx=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, sparse=False):
     "The rows of `weight` at the indices in `input`. `padding_idx`: this row gets no gradient. `max_norm`: rows longer than this are first scaled down, in place."
     need_tensor(input, 'embedding', 'indices', 2)
@@ -79,7 +80,7 @@ def embedding(input, weight, padding_idx=None, max_norm=None, norm_type=2.0, sca
     if max_norm is not None: _shorten_rows(weight, input, max_norm, norm_type)
     out = _op['embedding'](weight, input, padding_idx=padding_idx)
     if scale_grad_by_freq and out.requires_grad:
-        counts = np.bincount(input._array.reshape(-1), None, rows)[input._array]
+        counts = xp.counted(input._array, rows)[input._array]
         out.register_hook(lambda g: g / tensor_like(counts[..., None].astype(g._array.dtype)))
     return out
 
@@ -140,7 +141,7 @@ def embedding_bag(input, weight, offsets=None, max_norm=None, norm_type=2, scale
     if padding_idx is not None or include_last_offset: vectors = vectors * tensor_like(used[:, None].astype(dtype))
     out = _op['row_sums'](vectors, tensor_like(bags.astype(np.int64)), rows=count)
     if mode == 'sum': return out
-    counts = np.maximum(np.bincount(bags, used, count), 1)
+    counts = np.maximum(xp.counted(bags, count, used), 1)
     return out / tensor_like(counts[:, None].astype(dtype))
 
 def dropout(input, p=0.5, training=True, inplace=False):
@@ -148,18 +149,19 @@ def dropout(input, p=0.5, training=True, inplace=False):
     if p < 0.0 or p > 1.0: raise ValueError(f'dropout probability has to be between 0 and 1, but got {p}')
     return _masked(input, input._array.shape, p, training, inplace)
 
-def _bernoulli(shape, p, like=None):
-    "True with probability `p`. Numbers are drawn in the order of `like`'s memory, as PyTorch does."
-    order = None if like is None or like.flags.c_contiguous or like.shape != tuple(shape) else np.argsort([-s for s in like.strides], kind='stable')
+def _coins(input, shape, p):
+    "A function of a shape that draws True with probability `p`, on the device of `input`. Numbers are drawn in the order of its memory, as PyTorch does, if it has this `shape`."
+    like = None if LOCAL.modes.transforms else input._array
+    order = None if like is None or like.flags.c_contiguous or like.shape != tuple(shape) else tuple(np.argsort([-s for s in like.strides], kind='stable').tolist())
     chance = chance_of(like)
-    if order is None: return chance.uniform(shape, np.dtype('f8')) < p
-    return (chance.uniform(tuple(shape[i] for i in order), np.dtype('f8')) < p).transpose(np.argsort(order))
+    if order is None: return lambda shape: chance.uniform(shape, np.dtype('f8')) < p
+    return lambda shape: (chance.uniform(tuple(shape[i] for i in order), np.dtype('f8')) < p).transpose(np.argsort(order))
 
 def _masked(input, shape, p, training, inplace=False):
     need_tensor(input, 'dropout')
     if p == 0 or not training or not input._array.size: return input
-    dtype = input._array.dtype
-    noise = draw(lambda shape: library_of(input._array).zeros(shape, dtype) if p == 1 else (_bernoulli(shape, 1 - p, None if LOCAL.modes.transforms else input._array).astype(dtype) / dtype.type(1 - p)).astype(dtype), shape)
+    dtype, library, coins = input._array.dtype, library_of(input._array), _coins(input, shape, 1 - p)
+    noise = draw(lambda shape: library.zeros(shape, dtype) if p == 1 else (coins(shape).astype(dtype) / dtype.type(1 - p)).astype(dtype), shape)
     return input.mul_(noise) if inplace else _op['mul'](input, noise)
 
 def _alpha_masked(input, shape, p, training, inplace):
@@ -169,7 +171,8 @@ def _alpha_masked(input, shape, p, training, inplace):
     if p == 1: return input.mul_(0.) if inplace else input * 0.
     low = 1.7580993408473766            # SELU ends at minus this on the left
     a = 1 / math.sqrt((low * low * p + 1) * (1 - p))
-    kept = draw(lambda shape: _bernoulli(shape, 1 - p, None if LOCAL.modes.transforms else input._array).astype(dtype), shape)
+    coins = _coins(input, shape, 1 - p)
+    kept = draw(lambda shape: coins(shape).astype(dtype), shape)
     noise, shift = kept * a, (kept - 1. + p) * (low * a)
     return input.mul_(noise).add_(shift) if inplace else input * noise + shift
 
@@ -404,8 +407,11 @@ def rrelu(input, lower=1. / 8, upper=1. / 3, training=False, inplace=False):
     "As `leaky_relu`, with slopes drawn at random from `lower` to `upper` for each element in training, and their mean otherwise."
     if not training: return leaky_relu(input, (lower + upper) / 2, inplace)
     a = input._array
-    drawn = library_of(a).ones(a.shape, a.dtype)
     below = a <= 0
+    if is_far(a):               # how many are below would have to be asked
+        drawn = library_of(a).where(below, (chance_of(a).uniform(a.shape, np.dtype('f8')) * (upper - lower) + lower).astype(a.dtype), a.dtype.type(1))
+        return _finish(input, input * tensor_like(drawn), inplace, 'rrelu_')
+    drawn = np.ones(a.shape, a.dtype)
     drawn[below] = (chance_of(a).uniform((int(below.sum()),), np.dtype('f8')) * (upper - lower) + lower).astype(a.dtype)
     return _finish(input, input * tensor_like(drawn), inplace, 'rrelu_')
 
@@ -617,7 +623,10 @@ def cross_entropy(input, target, weight=None, size_average=None, ignore_index=-1
     spread = spread * tensor_like(kept.astype(spread._array.dtype))
     if reduction != 'none':
         spread = F.sum(spread)
-        if reduction == 'mean': spread = spread / (kept.sum() if weight is None else weight._array[np.where(kept, target._array, 0)][kept].sum()).item()
+        if reduction == 'mean':
+            lib = library_of(kept)
+            count = kept.sum() if weight is None else (weight._array[lib.where(kept, target._array, 0)] * kept).sum()
+            spread = spread / (count.item() if lib is np else tensor_like(count))
     return loss * (1 - label_smoothing) + spread * (label_smoothing / classes)
 
 def _soft_cross_entropy(input, target, weight, ignore_index, reduction, label_smoothing, dim):
@@ -700,7 +709,7 @@ def multi_margin_loss(input, target, p=1, margin=1.0, weight=None, size_average=
     if t.dim() != 1 or t.shape[0] != x.shape[0]: raise RuntimeError(f'multi_margin_loss: target tensor should be 1-D with size equal to the number of input samples (batch size). Expected target size [{x.shape[0]}], but got {list(target.shape)}. Input has shape {list(input.shape)}.')
     n, classes = x.shape
     if weight is not None and weight.numel() != classes: raise RuntimeError(f'inconsistent weight size, expected {classes} but got {list(weight.shape)}')
-    if t._array.size and (t._array.min() < 0 or t._array.max() >= classes): raise RuntimeError('target out of range')
+    if t._array.__class__ is np.ndarray and t._array.size and (t._array.min() < 0 or t._array.max() >= classes): raise RuntimeError('target out of range')
     right = F.gather(x, 1, t.unsqueeze(1))
     out = (margin - right + x).clamp(min=0)
     if p == 2: out = out * out
@@ -711,6 +720,7 @@ def multi_margin_loss(input, target, p=1, margin=1.0, weight=None, size_average=
     out = F.sum(out * tensor_like(others), 1) / classes
     return summarise(out.reshape(()) if single and reduction == 'none' and not target.dim() else out, reduction)
 
+@anywhere
 def multilabel_margin_loss(input, target, size_average=None, reduce=None, reduction='mean'):
     "For rows of labels that end at the first -1: the mean over pairs of a label and another class of `max(0, 1 - (x[label] - x[other]))`."
     reduction = reduction_of(reduction, size_average, reduce)
@@ -718,11 +728,9 @@ def multilabel_margin_loss(input, target, size_average=None, reduce=None, reduct
     single = input.dim() < 2
     x, t = input.reshape(-1, input.shape[-1] if input.dim() else 1), target._array.reshape(-1, target.shape[-1] if target.dim() else 1)
     n, classes = x.shape
-    if t.size and (t.max() >= classes or t.min() < -1): raise RuntimeError('target out of range' if t.max() >= classes else 'Target has values smaller than -1')
+    if xp.on_host and t.size and (t.max() >= classes or t.min() < -1): raise RuntimeError('target out of range' if t.max() >= classes else 'Target has values smaller than -1')
     counted = np.cumsum(t < 0, 1) == 0
-    is_label = library_of(t).zeros((n, classes), bool)
-    rows, places = np.nonzero(counted)
-    is_label[rows, t[rows, places]] = True
+    is_label = xp.counted(np.where(counted, t, 0) + np.arange(n)[:, None] * classes, n * classes, counted).reshape(n, classes) > 0
     dtype = x._array.dtype
     labels = F.gather(x, 1, tensor_like(np.where(counted, t, 0)))
     pairs = (1 - (labels.unsqueeze(2) - x.unsqueeze(1))).clamp(min=0) * tensor_like((counted[:, :, None] & ~is_label[:, None, :]).astype(dtype))

@@ -20,7 +20,7 @@ import numpy as np
 
 from .. import functions as F
 from ..graph.modes import castable
-from ..arrays.cupy_backend import anywhere
+from ..arrays.cupy_backend import anywhere, is_far
 from ..graph.errors import dim_error
 from ..graph.node import TensorBase, tensor_like
 from ..graph.op import REGISTRY
@@ -274,8 +274,8 @@ def _unpool(dims):
                 low, high = usual[d] - stride[d], usual[d] + stride[d]
                 if not low < size[d] < high: raise ValueError(f'invalid output_size "{tuple(size)}" (dim {d} must be between {low} and {high})')
         index = indices if not single else F.unsqueeze(indices, 0)
-        bad = index._array[(index._array < 0) | (index._array >= math.prod(size))]
-        if bad.size: raise RuntimeError(f'Found an invalid max index: {bad.flat[0]} (output volumes are of size {"x".join(map(str, size))})')
+        bad = None if is_far(index._array) else index._array[(index._array < 0) | (index._array >= math.prod(size))]
+        if bad is not None and bad.size: raise RuntimeError(f'Found an invalid max index: {bad.flat[0]} (output volumes are of size {"x".join(map(str, size))})')
         return _undone(_op['scatter_planes'](x, index, size=tuple(map(int, size))), single)
     max_unpool.__name__ = max_unpool.__qualname__ = f'max_unpool{dims}d'
     max_unpool.__doc__ = 'Each number back at the place that `max_pool` found it, zeros elsewhere.'

@@ -90,7 +90,7 @@ index_add_zeros.vjp(g=lambda ct, *, index: indexed(ct, index=index))
 def scatter_into(out, where, values):
     "Add `values` to `out` at `where`, repeats included. Rows picked by one integer array are summed by sorting, which is much faster than `np.add.at`."
     first = where[0] if where else None
-    if len(where) == 1 and is_array(first) and first.dtype.kind in 'iu' and out.ndim > 1 and first.size > 32:
+    if xp.on_host and len(where) == 1 and is_array(first) and first.dtype.kind in 'iu' and out.ndim > 1 and first.size > 32:
         rows, v = first.reshape(-1) % out.shape[0], values.reshape(first.size, -1)
         order = np.argsort(rows, kind='stable')
         rows = rows[order]
@@ -134,7 +134,7 @@ def check_index(x, index, dim):
     if not index.size: return
     if index.dtype.kind not in 'iu': raise RuntimeError('gather(): Expected dtype int32/int64 for index')
     if index.ndim != x.ndim and x.ndim: raise RuntimeError('Index tensor must have the same number of dimensions as input tensor')
-    if index.size and x.ndim:
+    if xp.on_host and index.size and x.ndim:
         n = x.shape[dim]
         bad = index[(index < 0) | (index >= n)]
         if bad.size: raise RuntimeError(f'index {bad.flat[0]} is out of bounds for dimension {dim % x.ndim} with size {n}')

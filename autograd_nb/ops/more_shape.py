@@ -388,7 +388,7 @@ def place_of_mode(x, *, dim):
     rows = np.sort(y.reshape(-1, n), 1)
     first = np.concatenate([np.ones((len(rows), 1), bool), rows[:, 1:] != rows[:, :-1]], 1)
     run = np.cumsum(first, 1) - 1 + np.arange(len(rows))[:, None] * n
-    count = np.bincount(run.reshape(-1), minlength=rows.size)[run]
+    count = xp.counted(run, rows.size)[run]
     best = rows[np.arange(len(rows)), np.argmax(count, 1)]
     index = n - 1 - np.argmax((y.reshape(-1, n) == best[:, None])[:, ::-1], 1)
     return np.ascontiguousarray(np.moveaxis(index.reshape(*lead, 1), -1, dim))

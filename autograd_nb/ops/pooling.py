@@ -5,10 +5,11 @@
 # %% auto #0
 __all__ = ['SMOOTH', 'pool_sizes', 'bordered', 'max_arrays', 'planes', 'scatter_arrays', 'gather_arrays', 'scatter_planes',
            'gather_planes', 'disjoint', 'max_pool', 'adaptive_windows', 'adaptive_max_pool', 'pool_counts', 'avg_pool',
-           'avg_pool_spread', 'resample', 'source_places', 'mix', 'linear_matrix', 'cubic_matrix', 'smooth_matrix',
-           'area_matrix', 'one_hot_rows', 'nearest']
+           'avg_pool_spread', 'resample', 'source_places', 'known', 'mix', 'linear_matrix', 'cubic_matrix',
+           'smooth_matrix', 'area_matrix', 'one_hot_rows', 'nearest']
 
 # %% ../../nbs/ops/12_pooling.ipynb #db63d594
+import functools
 import math
 from itertools import product
 import numpy as np
@@ -79,7 +80,7 @@ def scatter_arrays(g, index, size, unique):
     if not g.size: return out
     places = (planes(index, len(size)) + np.arange(math.prod(g.shape[:lead]))[:, None] * count).reshape(-1)
     if unique: out.reshape(-1)[places] = g.reshape(-1)
-    elif g.dtype.kind == 'c': np.add.at(out.reshape(-1), places, g.reshape(-1))
+    elif g.dtype.kind == 'c' or not xp.on_host: np.add.at(out.reshape(-1), places, g.reshape(-1))
     else: out.reshape(-1)[...] = np.bincount(places, g.reshape(-1), out.size)
     return out
 
@@ -220,12 +221,22 @@ def source_places(old, new, scale, align_corners):
     if align_corners: return np.arange(new) * ((old - 1) / (new - 1) if new > 1 else 0.)
     return (np.arange(new) + .5) * scale - .5
 
+def known(matrix):
+    "A function that returns a matrix, as one that returns the same matrix again for the same arguments; it is not to be written to, so that a device may keep a copy."
+    @functools.lru_cache(64)
+    def made(*args):
+        out = matrix(*args)
+        out.flags.writeable = False
+        return out
+    return functools.wraps(matrix)(made)
+
 def mix(old, new, taps):
     "The matrix with weight `w[i]` at input `j[i]` for output i, summed over the pairs (j, w) in `taps`; inputs outside count as the nearest one."
     out = np.zeros((new, old))
     for j, w in taps: np.add.at(out, (np.arange(new), np.clip(j, 0, old - 1)), w)
     return out
 
+@known
 def linear_matrix(old, new, scale, align_corners):
     "Interpolation between the two nearest inputs."
     at = np.maximum(source_places(old, new, scale, align_corners), 0)
@@ -238,6 +249,7 @@ def _keys(d, a):
     d = np.abs(d)
     return np.where(d <= 1, ((a + 2) * d - (a + 3)) * d * d + 1, np.where(d < 2, ((d - 5) * d + 8) * d * a - 4 * a, 0))
 
+@known
 def cubic_matrix(old, new, scale, align_corners):
     "Cubic interpolation between the four nearest inputs."
     at = source_places(old, new, scale, align_corners)
@@ -246,6 +258,7 @@ def cubic_matrix(old, new, scale, align_corners):
 
 SMOOTH = {'bilinear': (1, lambda d: np.maximum(1 - np.abs(d), 0)), 'bicubic': (2, lambda d: _keys(d, -.5)), 'lanczos': (3, lambda d: np.where(np.abs(d) < 3, np.sinc(d) * np.sinc(d / 3), 0))}      # reach and shape of the weights
 
+@known
 def smooth_matrix(old, new, scale, align_corners, mode):
     "Interpolation that, when it makes an image smaller, averages over all it leaves out (`antialias`)."
     scale = (old - 1) / (new - 1) if align_corners and new > 1 else 0. if align_corners else scale
@@ -260,6 +273,7 @@ def smooth_matrix(old, new, scale, align_corners, mode):
         out[i, lo:hi] = w / w.sum()
     return out
 
+@known
 def area_matrix(old, new):
     "Averages over adaptive windows."
     out = np.zeros((new, old))

@@ -53,6 +53,10 @@ embedding.vjp(weight=lambda g, indices, weight_shape, *, padding_idx: row_sums(g
 def row_sums(g, indices, *, rows, padding_idx=None):
     "Row i of the result is the sum of the vectors in `g` whose index is i: the transpose of `embedding`."
     flat, g = indices.reshape(-1), g.reshape(-1, g.shape[-1])
+    if not xp.on_host:          # CUDA adds in place
+        out = xp.zeros((rows, g.shape[-1]), g.dtype)
+        xp.add.at(out, flat, g if padding_idx is None else g * xp.asarray(unpadded(flat, padding_idx))[:, None])
+        return out
     if padding_idx is not None:
         kept = flat != padding_idx if isinstance(padding_idx, int) else ~np.isin(flat, padding_idx)
         flat, g = flat[kept], g[kept]

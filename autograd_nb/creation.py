@@ -18,7 +18,7 @@ from .arrays.cupy_backend import Device, generator_of, is_far, there
 
 from .arrays.dtypes import FROM_NUMPY, dtype as Dtype, float64, from_numpy_dtype, get_default_dtype, int64, scalar_dtype
 from .arrays.random import default_generator
-from .functions import sizes_of
+from .functions import into, sizes_of
 from .graph.levels import WRAPPERS, chance, draw, like
 from .graph.modes import LOCAL, SWITCH
 from .graph.node import TensorBase, tensor_like
@@ -131,16 +131,23 @@ def scalar_tensor(value, *, dtype=None, device=None, requires_grad=False):
     return tensor(value, dtype=dtype or get_default_dtype(), device=device, requires_grad=requires_grad)
 
 # %% ../nbs/tensor/04_creation.ipynb #eb936b3a
+def _size_in(name, size, more):
+    "The size, which may have been passed as `size=`. Raises TypeError for other keywords."
+    for keyword in more:
+        if keyword != 'size': raise TypeError(f"{name}() got an unexpected keyword argument '{keyword}'")
+    return sizes_of((more['size'],) if more else size)
+
+def _kind_of(dtype, out): return dtype or (get_default_dtype() if out is None else out.dtype)
+
 def _filled(function):
     def make(*size, out=None, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False, memory_format=None, **more):
-        if 'size' in more: size = (more['size'],)
         index = _check(dtype, device)
-        size = sizes_of(size)
+        size = _size_in(function.__name__, size, more)
         for s in size:
             if s < 0: raise RuntimeError(f'{function.__name__}: Dimension size must be non-negative. Got {s} in {list(size)}')
         make = function if index is None else getattr(there, function.__name__)
-        out = _finish(make(size, (dtype or get_default_dtype()).numpy), requires_grad, index)
-        return out.pin_memory() if pin_memory else out
+        made = _finish(make(size, _kind_of(dtype, out).numpy), requires_grad, index)
+        return into(out, made.pin_memory() if pin_memory else made)
     make.__name__ = make.__qualname__ = function.__name__
     make.__doc__ = f'A tensor of the given size, filled by NumPy\'s `{function.__name__}`. `dtype`: the default floating one if left out.'
     return make
@@ -151,7 +158,7 @@ def full(size, fill_value, *, out=None, dtype=None, layout=None, device=None, re
     "A tensor of the given size filled with one number, whose kind decides the dtype if none is given."
     index = _check(dtype, device)
     if isinstance(fill_value, TensorBase): fill_value = fill_value.item()
-    return _finish(_library(index).full(sizes_of((size,)), fill_value, (dtype or scalar_dtype(fill_value)).numpy), requires_grad, index)
+    return into(out, _finish(_library(index).full(sizes_of((size,)), fill_value, (dtype or (scalar_dtype(fill_value) if out is None else out.dtype)).numpy), requires_grad, index))
 
 def _like(function):
     def make(input, *, dtype=None, layout=None, device=None, requires_grad=False, memory_format=None):
@@ -175,7 +182,7 @@ def eye(n, m=None, *, out=None, dtype=None, device=None, requires_grad=False):
     "Ones on the diagonal, zeros elsewhere."
     index = _check(dtype, device)
     if n < 0 or m is not None and m < 0: raise RuntimeError(f'{"n" if n < 0 else "m"} must be greater or equal to 0, got {n if n < 0 else m}')
-    return _finish(_library(index).eye(n, m, dtype=(dtype or get_default_dtype()).numpy), requires_grad, index)
+    return into(out, _finish(_library(index).eye(n, m, dtype=_kind_of(dtype, out).numpy), requires_grad, index))
 
 def arange(start, end=None, step=1, *, out=None, dtype=None, layout=None, device=None, requires_grad=False):
     "Numbers from `start` (0 if only an end is given) to `end` (excluded) in steps of `step`."
@@ -184,23 +191,24 @@ def arange(start, end=None, step=1, *, out=None, dtype=None, layout=None, device
     start, end, step = (v.item() if isinstance(v, TensorBase) else v for v in (start, end, step))
     if step == 0: raise RuntimeError('step must be nonzero')
     if (end - start) * step < 0: raise RuntimeError('upper bound and lower bound inconsistent with step sign')
+    if dtype is None and out is not None: dtype = out.dtype
     if dtype is None: dtype = int64 if builtins.all(isinstance(v, (int, np.integer)) for v in (start, end, step)) else get_default_dtype()
     n = int(np.ceil((end - start) / step))
     count = _library(index).arange
     if dtype.category == 'int': values = count(n, dtype=np.int64) * int(step) + int(start)
     else: values = start + count(n, dtype=np.float64) * step
-    return _finish(values.astype(dtype.numpy), requires_grad, index)
+    return into(out, _finish(values.astype(dtype.numpy), requires_grad, index))
 
 def linspace(start, end, steps, *, out=None, dtype=None, device=None, requires_grad=False):
     "`steps` numbers at equal distances from `start` to `end`, both included."
     index = _check(dtype, device)
     start, end = (v.item() if isinstance(v, TensorBase) else v for v in (start, end))
-    d = (dtype or get_default_dtype()).numpy
+    d = _kind_of(dtype, out).numpy
     if steps < 0: raise RuntimeError('number of steps must be non-negative')
     lib = _library(index)
-    if steps == 1: return _finish(lib.full(1, start, d), requires_grad, index)
+    if steps == 1: return into(out, _finish(lib.full(1, start, d), requires_grad, index))
     gap, i = (end - start) / max(steps - 1, 1), lib.arange(steps)
-    return _finish(lib.where(i < steps // 2, start + gap * i, end - gap * (steps - 1 - i)).astype(d), requires_grad, index)      # symmetric about the middle
+    return into(out, _finish(lib.where(i < steps // 2, start + gap * i, end - gap * (steps - 1 - i)).astype(d), requires_grad, index))      # symmetric about the middle
 
 def logspace(start, end, steps, base=10.0, *, dtype=None, device=None, requires_grad=False):
     "`base` to the powers `linspace(start, end, steps)`."
@@ -250,12 +258,12 @@ def _chance(generator, index):
 
 def _random(kind, doc):
     def make(*size, generator=None, out=None, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False, **more):
-        if 'size' in more: size = (more['size'],)
+        size = _size_in(make.__name__, size, more)
         profiler = LOCAL.modes.profiler
         if profiler is not None and not profiler.take(make): return profiler.creation(make, size, dict(generator=generator, dtype=dtype, device=device, requires_grad=requires_grad))
         index = _check(dtype, device)
-        out = draw(lambda shape: getattr(_chance(generator, index), kind)(shape, (dtype or get_default_dtype()).numpy), sizes_of(size))
-        return out.requires_grad_() if requires_grad else out
+        made = draw(lambda shape: getattr(_chance(generator, index), kind)(shape, _kind_of(dtype, out).numpy), size)
+        return into(out, made.requires_grad_() if requires_grad else made)
     make.__doc__ = doc
     return make
 
@@ -280,7 +288,8 @@ def randint(low, high=None, size=None, *, generator=None, out=None, dtype=int64,
     elif high is None: low, high = 0, low
     index = _check(dtype, device)
     if low >= high: raise RuntimeError(f'random_ expects \'from\' to be less than \'to\', but got from={low} >= to={high}')
-    return draw(lambda shape: _chance(generator, index).integers(low, high, shape).astype(dtype.numpy), sizes_of((size,)))
+    made = draw(lambda shape: _chance(generator, index).integers(low, high, shape).astype(dtype.numpy), sizes_of((size,)))
+    return into(out, made.requires_grad_() if requires_grad else made)
 
 def randint_like(input, low, high=None, *, dtype=None, device=None, requires_grad=False):
     "`randint` with the shape and dtype of `input`."
@@ -292,7 +301,7 @@ def randperm(n, *, generator=None, out=None, dtype=int64, device=None, requires_
     if n < 0: raise RuntimeError(f'Trying to create tensor with negative dimension {n}: [{n}]')
     index = index_of(device)
     def permutations(shape): return _library(index).stack([permutations(shape[1:]) for _ in range(shape[0])]) if shape else _chance(generator, index).permutation(n).astype(dtype.numpy)
-    return draw(permutations, ())
+    return into(out, draw(permutations, ()))
 
 def normal(mean, std=1.0, size=None, *, generator=None, out=None):
     "Normal numbers of the given means and standard deviations (numbers or tensors)."
@@ -301,7 +310,7 @@ def normal(mean, std=1.0, size=None, *, generator=None, out=None):
     if not isinstance(std, TensorBase) and std < 0: raise RuntimeError(f'normal expects std >= 0.0, but found std {std:g}')
     near = next((v._array for v in (mean, std) if isinstance(v, TensorBase)), None)
     z = draw(lambda shape: (generator or chance_of(near)).normal(shape, get_default_dtype().numpy), shape)
-    return z * (std.detach() if isinstance(std, TensorBase) else std) + (mean.detach() if isinstance(mean, TensorBase) else mean)
+    return into(out, z * (std.detach() if isinstance(std, TensorBase) else std) + (mean.detach() if isinstance(mean, TensorBase) else mean))
 
 def bernoulli(input, *, generator=None):
     "Ones with the probabilities in `input`, zeros otherwise."

@@ -19,7 +19,7 @@ import numpy as np
 from . import functions as F
 from .arrays.dtypes import DTYPES, FROM_NUMPY, RANK, bool as bool_, dtype as Dtype, get_default_dtype, int64
 from .arrays.dtypes import bfloat16, complex128, complex64, float16, float32, float64, int16, int32, int8, uint8
-from .arrays.cupy_backend import Device, chance_of, current, fetch, find, is_far, is_pinned, pinned, send, there
+from .arrays.cupy_backend import Device, chance_of, current, fetch, find, is_far, sent, is_pinned, pinned, send, there
 from .arrays.numpy_backend import CONSTANTS, address, constant, is_array, storage_of, writable
 from .arrays.random import default_generator
 from .functions import Size, as_operand, cast, into
@@ -121,7 +121,7 @@ _VIEWS['inference'] = _VIEWS['no_grad'].replace('no_grad', 'inference_mode')
 
 def view_error(kind, edge, happened):
     "PyTorch's error for a view of this kind (see `Meta`) with the edge `edge`: it, or its base, was written to."
-    if edge is None: return RuntimeError(f'A view was created in {"inference mode and {} in normal mode" if kind == "inference" else "no_grad mode and {} with grad mode enabled"}.'.format(happened) + _VIEWS[kind])
+    if edge is None or edge.__class__ is StaleView and edge.origin is None: return RuntimeError(f'A view was created in {"inference mode and {} in normal mode" if kind == "inference" else "no_grad mode and {} with grad mode enabled"}.'.format(happened) + _VIEWS[kind])
     name, nr = _origin(edge)
     return RuntimeError(f'Output {nr} of {re.sub("Backward[0-9]*$", "", name)} is a view and {happened}.{_VIEWS[kind]}')
 
@@ -631,7 +631,7 @@ class Tensor(TensorBase):
     @data.setter
     def data(self, value):
         if not isinstance(value, TensorBase): raise TypeError(f'Variable data has to be a tensor, but got {type(value).__name__}')
-        if not SWITCH.plain and LOCAL.modes.tape is not None: return LOCAL.modes.tape.call(Tensor.data.fset, (self, value), {})
+        if not SWITCH.plain and LOCAL.modes.tape is not None and value._array is not self._array: return LOCAL.modes.tape.call(Tensor.data.fset, (self, value), {})
         if LOCAL.modes.transforms and transforming(): raise RuntimeError('mutating directly with `.data` inside functorch transform is not allowed.')
         leaf = self._node
         if leaf is not None and value.dtype.category not in ('float', 'complex'): raise RuntimeError('data set to a tensor that requires gradients must be floating point or complex dtype')
@@ -651,7 +651,10 @@ class Tensor(TensorBase):
         "This view, of another base of the same shape: the result shows of `new_base` what this tensor shows of its own base."
         base = self._base
         if base is None or new_base._array.shape != base._array.shape: raise RuntimeError('_view_func() takes a tensor of the shape of the base, and is a method of views')
-        return REGISTRY['as_strided'].call(new_base, **geometry(self._array, base._array))
+        seen, own, there = self._array.itemsize, address(self._array) - address(base._array), new_base.storage_offset() * new_base._array.itemsize
+        turned = self._array.dtype.kind + base._array.dtype.kind
+        if turned in ('fc', 'cf'): new_base = REGISTRY['view_as_real' if turned == 'fc' else 'view_as_complex'].call(new_base)
+        return new_base.as_strided(self._array.shape, self.stride(), (there + own) // seen)
 
     _view_func_unsafe = _view_func
 
@@ -821,6 +824,7 @@ class Tensor(TensorBase):
         index = index_like(self._array) if device is None and self.__class__ not in WRAPPERS else index_of(device)
         make = function if index is None else getattr(there, function.__name__)
         out = like(self, lambda shape, own: make(shape, (dtype or self.dtype).numpy), F.sizes_of(size))
+        if not SWITCH.plain and LOCAL.modes.tape is not None: LOCAL.modes.tape.made(out)
         return out.requires_grad_() if requires_grad else out
     def new_zeros(self, *size, dtype=None, device=None, requires_grad=False): return self._new(np.zeros, size, dtype, requires_grad, device)
     def new_ones(self, *size, dtype=None, device=None, requires_grad=False): return self._new(np.ones, size, dtype, requires_grad, device)
@@ -848,6 +852,7 @@ class Tensor(TensorBase):
 
     def __setitem__(self, index, value):
         index, basic = F._indices(index, self._array.shape)
+        if not basic and is_far(self._array): index = sent(index)
         value = as_operand(value, self)
         if LOCAL.modes.transforms: ready(self, value)
         elif Device.array is not None: value = placed(value, index_like(self._array))

@@ -170,10 +170,13 @@ def test_a_view_whose_making_was_not_recorded_cannot_be_written_to_or_followed(m
     y = x.clone()
     with mode():
         view = y.view(2, 2)
+        assert view.is_leaf and view.grad_fn is None
         view.mul_(3)
-    assert y.tolist() == [3.0] * 4 and not view.is_inference() and view.requires_grad and view.is_leaf
+    assert y.tolist() == [3.0] * 4 and not view.is_inference() and view.requires_grad
     with pytest.raises(RuntimeError, match=words + " and is being modified inplace"):
         view.add_(1)
+    with pytest.raises(RuntimeError, match=words + " and its base or another view of its base has been modified inplace"):
+        view.is_leaf
     y.add_(1)
     with pytest.raises(RuntimeError, match=words + " and its base or another view of its base has been modified inplace"):
         view.grad_fn

@@ -89,7 +89,7 @@ class _AllowMutationOnSavedContext:
         assert found is not None, "Trying to backward outside of the 'allow_mutation_on_saved_tensors' context in which the graph was originally recorded."
         return found
 
-    def guard(self, array):
+    def guard(self, array, new=None):
         "Copy what was saved in the memory of `array`, which is about to be overwritten."
         for handle in tuple(self._in.pop(id(storage_of(array)), ())):
             saved = self.original.get(handle)

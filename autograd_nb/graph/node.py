@@ -15,7 +15,7 @@ import traceback
 import weakref
 from collections import OrderedDict
 
-from ..arrays.numpy_backend import storage_of, writable
+from ..arrays.numpy_backend import storage_of, sum_to, writable
 from .errors import freed_error, stale_error
 from .modes import LOCAL, SWITCH, tick
 
@@ -73,6 +73,7 @@ class Node:
     held = ()               # options that do hold memory: index arrays, freed with the saved values
     links = {}              # field -> the input it is, or 'out'
     aliases = {}            # PyTorch's field names -> slots
+    derived = {}            # PyTorch's field names -> functions of the node, where no slot corresponds
     far = False             # its rules compute on a device's arrays
     packed = False          # some saved values are in the hands of hooks
     outputs = 1
@@ -130,6 +131,7 @@ class Node:
             field = self.aliases.get(name[11:], name[11:])
             if field in self.fields: return SavedTensor(self, field)
         if name.startswith('_saved_'):
+            if name[7:] in self.derived: return self.derived[name[7:]](self)
             field = self.aliases.get(name[7:], name[7:])
             if field in self.fields:
                 if not hasattr(self, field): raise freed_error(self)
@@ -171,7 +173,7 @@ class Node:
 
     def _sequence_nr(self): return self.seq if self.seq > 0 else (1 << 64) - 1
 
-    def __dir__(self): return sorted({*super().__dir__(), *('_saved_' + a for a, s in self.aliases.items() if s in self.fields or s in self.options), *('_raw_saved_' + a for a, s in self.aliases.items() if s in self.fields)})
+    def __dir__(self): return sorted({*super().__dir__(), *('_saved_' + a for a, s in self.aliases.items() if s in self.fields or s in self.options), *('_saved_' + a for a in self.derived), *('_raw_saved_' + a for a, s in self.aliases.items() if s in self.fields)})
 
     def __repr__(self): return f'<{type(self).__name__} object at {hex(id(self))}>'
 
@@ -442,6 +444,12 @@ def restored(value):
 
 def _held(value): return value.__class__ is Packed or value.__class__ is list and any(v.__class__ is Packed for v in value)
 
+def _of_shape(g, edge):
+    "The gradient `g` in the shape of what `edge` leads to: hooks may have given back a value of another shape."
+    if edge is None or not hasattr(g, 'shape'): return g
+    shape = edge.node.shape[edge.nr] if edge.__class__ is OutputEdge else edge.shape
+    return g if g.shape == shape else sum_to(g, shape)
+
 def packed_class(cls):
     "The class that a node of class `cls` takes on when hooks hold saved values of it."
     if cls.packed: return cls
@@ -457,7 +465,8 @@ def packed_class(cls):
                     elif hasattr(n, s): setattr(twin, s, getattr(n, s))
             finally: LOCAL.modes.change(**before)
             if not keep: n.release()
-            return twin.run(g, True)
+            found, edges = twin.run(g, True), n.edges()
+            return tuple(map(_of_shape, found, edges)) if found.__class__ is tuple and len(found) == len(edges) else _of_shape(found, edges[0])
         def unpack(n, field, value=None): return cls.unpack(n, field, restored(getattr(n, field) if value is None else value))
         found = _packed_classes[cls] = type(cls.__name__, (cls,), dict(__slots__=(), __module__=cls.__module__, packed=True, run=run, unpack=unpack,
                                                                        saved=property(lambda n: [(f, v) for f, v in cls.saved.fget(n) if not _held(v)])))

@@ -11,9 +11,10 @@ __all__ = ['SYMBOLS', 'REGISTRY', 'symmetric', 'linear', 'multilinear', 'BACKWAR
 # %% ../../nbs/graph/03_op.ipynb #9a5a60bd
 import inspect
 import linecache
+import math
 import sys
 from types import FunctionType
-from numpy import add, asarray, generic, ndarray, ufunc as npufunc
+from numpy import add, asarray, generic, integer, ndarray, ufunc as npufunc
 
 from ..arrays.dtypes import FROM_NUMPY, bfloat16, get_default_dtype, result_dtype, scalar_dtype
 from ..arrays.cupy_backend import FUSED, FUSED_RULES, HOSTED, Device, device_array, hosted, on, sent, special, there, twin
@@ -95,6 +96,28 @@ _ALIASES_OF = dict(                                                             
     LerpBackward1=dict(y='end'), PolygammaBackward0=dict(order='n'), UnfoldBackward0=dict(dim='dimension'), RepeatBackward0=dict(sizes='repeats'), MaskedScatterBackward0=dict(source_shape='source_sym_sizes'),
     NativeLayerNormBackward0=dict(x='input'), NativeBatchNormBackward0=dict(x='input'), ConvolutionBackward0=dict(x='input'), LinalgCholeskyExBackward0=dict(out='L'), LinalgInvExBackward0=dict(out='inverse'))
 
+def _last_step(n, kind):
+    "The last entry of the class `kind` that picks something in the index of a node, and the dimension it is applied to, as if the entries were applied one after another."
+    index, dim, found = n.index, 0, None
+    for i in index:
+        if i is Ellipsis: dim += len(n.x_shape) - sum(j is not None and j is not Ellipsis for j in index)
+        else:
+            if isinstance(i, kind) and i != slice(None): found = i, dim
+            if i is None or isinstance(i, slice): dim += 1
+    return found
+
+def _sliced(attribute, default): return lambda n: default if getattr(_last_step(n, slice)[0], attribute) is None else getattr(_last_step(n, slice)[0], attribute)
+
+def _index_arrays(n): return tuple(tensor_like(i) if is_array(i) else None for i in n._saved_index)
+
+_DERIVED = {        # operation and node -> see `Node.derived`
+    'basic_index SelectBackward0': dict(dim=lambda n: _last_step(n, (int, integer))[1], index=lambda n: int(_last_step(n, (int, integer))[0])),
+    'basic_index SliceBackward0': dict(dim=lambda n: _last_step(n, slice)[1], start=_sliced('start', 0), end=_sliced('stop', (1 << 63) - 1), step=_sliced('step', 1)),
+    'narrow SliceBackward0': dict(end=lambda n: n.start + n.length, step=lambda n: 1),
+    'index IndexBackward0': dict(indices=_index_arrays), 'index_put IndexPutBackward0': dict(indices=_index_arrays), 'index MaskedSelectBackward0': dict(mask=lambda n: _index_arrays(n)[0]),
+    **{f'mean MeanBackward{i}': dict(self_sym_numel=lambda n: math.prod(n.x_shape)) for i in (0, 1)},
+    'im2col Im2ColBackward0': {f'self_sym_argsize_minus_{i}': lambda n, i=i: n.x_shape[-i] for i in (1, 2)}}
+
 def aliases_of(slots, node):
     "PyTorch's names of the given slots of the nodes called `node` -> the slots."
     names = {**_ALIASES, **_ALIASES_OF.get(node, {})}
@@ -106,7 +129,7 @@ def node_class(op, name):
     fields, options = unique(rules, ('out', 'in')), unique(rules, ('attr',)) + unique_statics(rules)
     links = {n: 'out' if s[0] == 'out' else s[1] for r in rules for n, s in r.needs.items() if s[0] in ('out', 'in')}
     members = dict(__slots__=fields + options + (('fix',) if op.elementwise else ()), __module__=__name__, op=op, fields=fields, options=options, held=tuple(s for s in options if s in op.held), links=links,
-                   arity=op.arity or len(rules), positions=tuple(sorted(op.rules)), aliases=aliases_of(fields + options, name))
+                   arity=op.arity or len(rules), positions=tuple(sorted(op.rules)), aliases=aliases_of(fields + options, name), derived=_DERIVED.get(f'{op.name} {name}', {}))
     return type(name, (Node,), members)
 
 def variant(op, name, positions, far=False):

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['pointwise', 'shift', 'shifted', 'all_batched', 'reshape', 'unsafe_view', 'expand', 'repeat', 'sum_to_size',
            'inverse_permutation', 'permute', 'transpose', 't', 'mT', 'flip', 'roll', 'squeeze', 'unsqueeze',
-           'narrow_all', 'narrow', 'pad_dim', 'cat', 'stack', 'unbind', 'split', 'tril', 'triu', 'diagonal',
+           'narrow_all', 'narrow', 'pad_dim', 'cat', 'cat_rule', 'stack', 'unbind', 'split', 'tril', 'triu', 'diagonal',
            'diagonal_scatter']
 
 # %% ../../nbs/ops/01_shape.ipynb #a8daa111
@@ -219,7 +219,13 @@ def cat(*xs, dim=0):
     "Tensors joined along an existing dimension."
     xs = [x for x in xs if x.shape != (0,)] or list(xs[:1])      # legacy: empty vectors join with anything
     return np.concatenate(xs, dim)
-cat.vjp(xs=lambda g, xs_shape, *, dim: narrow_all(g, [0 if s == (0,) and len(g.shape) > 1 else s[dim] for s in xs_shape], dim))
+
+def cat_rule(g, xs_shape, *, dim):
+    "The piece of `g` that each input became; nothing, in its own shape, for an empty vector among inputs of more dimensions."
+    parts = narrow_all(g, [0 if s == (0,) and len(g.shape) > 1 else s[dim] for s in xs_shape], dim)
+    return [reshape(p, shape=s) if len(s) != len(g.shape) else p for p, s in zip(parts, xs_shape)]
+
+cat.vjp(xs=cat_rule)
 
 @op(jvp=linear, batch=_join_batch, promote='same', samples=[(N(2, 3), N(2, 3), dict(dim=1)), (N(), N(), dict(dim=0))])
 def stack(*xs, dim=0):

@@ -11,15 +11,16 @@ __all__ = ['SELU_ALPHA', 'SELU_SCALE', 'heaviside', 'gcd', 'lcm', 'bitwise_left_
            'ndtri', 'ndtr_of', 'ndtr', 'log_ndtr_of', 'log_ndtr', 'lgamma_of', 'digamma_of', 'zeta_of', 'polygamma_of',
            'lgamma', 'digamma', 'polygamma', 'zeta', 'mvlgamma', 'mvlgamma_rule', 'gamma_parts', 'igamma', 'igammac',
            'bessel_scaled', 'i0', 'i1', 'i0e', 'i1e', 'hardtanh', 'hardsigmoid', 'hardswish', 'mish_rule', 'mish',
-           'below', 'selu', 'celu', 'softshrink', 'hardshrink', 'threshold', 'prelu', 'halves', 'glu_rule', 'glu',
-           'nan_to_num', 'is_number', 'imag', 'complex_of', 'view_as_real', 'view_as_complex', 'angle_rule', 'angle']
+           'below', 'selu', 'celu', 'softshrink', 'hardshrink', 'threshold', 'threshold_back', 'prelu', 'halves',
+           'glu_rule', 'glu', 'nan_to_num', 'is_number', 'imag', 'complex_of', 'view_as_real', 'view_as_complex',
+           'angle_rule', 'angle']
 
 # %% ../../nbs/ops/08_special.ipynb #87ecec97
 import math
 import numpy as np
 from ..arrays.numpy_backend import xp
 from ..graph.op import Fixed, N, Z, linear, op
-from .pointwise import (_ERF_A, _ERF_B, _ERF_C, _ERF_D, _ERF_P, _ERF_Q, _poly, away, binary, conj_physical, cos, erf_kernel, exp, is_complex, log, plain, real, reciprocal, rsqrt, sigmoid, sign, sin, softplus, tanh,
+from .pointwise import (_ERF_A, _ERF_B, _ERF_C, _ERF_D, _ERF_P, _ERF_Q, _poly, away, binary, conj_physical, cos, erf_kernel, exp, is_complex, log, nought, plain, real, reciprocal, rsqrt, sigmoid, sign, sin, softplus, tanh,
                                        unary, where)
 from .shape import cat, narrow, pointwise, shift
 from .reduce import dims_of
@@ -64,8 +65,9 @@ frac.vjp(x=lambda g: g)
 
 def sinc_rule(g, x):
     "The derivative of `sin(t) / t`, `t = pi * x`; zero at zero."
-    t = where(x, 1., x != 0) * math.pi
-    return where(g * ((cos(t) * t - sin(t)) / (t * t) * math.pi), 0., x != 0)
+    ordinary = x * x * math.pi != 0         # so small a number's square is 0
+    t = where(x, 1., ordinary) * math.pi
+    return where(g * ((cos(t) * t - sin(t)) / (t * t) * math.pi), 0., ordinary)
 
 @unary(promote='float')
 def sinc(x):
@@ -463,7 +465,13 @@ hardshrink.vjp(x=lambda g, x, *, lambd: where(0., g, (x >= -lambd) & (x <= lambd
 def threshold(x, *, threshold, value):
     "`x` where it exceeds `threshold`, else `value`."
     return xp.where(x <= threshold, x.dtype.type(value), x)
-threshold.vjp(x=lambda g, x, *, threshold: where(0., g, x <= threshold))
+threshold.vjp(x=lambda g, x, *, threshold: threshold_back(g, x, threshold=threshold))
+
+@binary(node='ThresholdBackwardBackward0', samples=[(N(3, 4), N(3, 4), dict(threshold=.1))])
+def threshold_back(g, x, *, threshold):
+    "`g` where `x` exceeds `threshold`, else 0."
+    return xp.where(x <= threshold, g.dtype.type(0), g)
+threshold_back.vjp(g=lambda ct, x, *, threshold: threshold_back(ct, x, threshold=threshold), x=lambda ct: nought(ct))
 
 @binary(node='PreluKernelBackward0', promote='same')
 def prelu(x, weight):

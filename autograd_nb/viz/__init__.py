@@ -7,6 +7,7 @@ __all__ = []
 
 # %% ../../nbs/viz/09_package.ipynb #25525cfe
 from .debugger import Debugger
+from .derivation import Derivation, derivation
 from .doctor import Diagnosis, doctor
 from .flow import Flow
 from .jacobians import Jacobians, jacobians
@@ -21,4 +22,4 @@ from .tables import BackwardTable, backward_table
 from .unfolding import Unfolding, unfold
 
 # %% ../../nbs/viz/09_package.ipynb #902b1f41
-__all__ = ['BackwardTable', 'Debugger', 'Diagnosis', 'Flow', 'Folded', 'Jacobians', 'Ledger', 'Picture', 'Plot', 'Unfolding', 'backward_table', 'doctor', 'draw', 'fold', 'graph_records', 'jacobians', 'ledger', 'make_dot', 'make_dot_from_trace', 'memory_curve', 'memory_plot', 'plot', 'tensor_html', 'unfold']
+__all__ = ['BackwardTable', 'Debugger', 'Derivation', 'Diagnosis', 'Flow', 'Folded', 'Jacobians', 'Ledger', 'Picture', 'Plot', 'Unfolding', 'backward_table', 'derivation', 'doctor', 'draw', 'fold', 'graph_records', 'jacobians', 'ledger', 'make_dot', 'make_dot_from_trace', 'memory_curve', 'memory_plot', 'plot', 'tensor_html', 'unfold']

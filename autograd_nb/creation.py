@@ -22,7 +22,7 @@ from .functions import into, sizes_of
 from .graph.levels import WRAPPERS, chance, draw, like
 from .graph.modes import LOCAL, SWITCH
 from .graph.node import TensorBase, tensor_like
-from .tensor import chance_of, index_like, index_of, placed
+from .tensor import chance_of, device_or_default, index_like, index_of, placed
 
 # %% ../nbs/tensor/04_creation.ipynb #0e4525c8
 def _finish(array, requires_grad, index=None):
@@ -81,7 +81,7 @@ def _ragged(data):
 
 def _check(dtype, device):
     if dtype is not None and not isinstance(dtype, Dtype): raise TypeError(f"argument 'dtype' must be torch.dtype, not {type(dtype).__name__}")
-    return index_of(device)
+    return index_of(device_or_default(device))
 
 def _library(index):
     "Where to find the functions that make arrays for GPU number `index` (None: the CPU)."
@@ -97,7 +97,7 @@ def tensor(data, *, dtype=None, device=None, requires_grad=False, pin_memory=Fal
     array = _array_of(data, dtype)
     out = tensor_like(array)
     if pin_memory: out = out.pin_memory()
-    return _finish(out._array, requires_grad, index_like(array) if device is None else index)
+    return _finish(out._array, requires_grad, index_like(array) if device_or_default(device) is None else index)
 
 def as_tensor(data, dtype=None, device=None):
     "`data` as a tensor, without a copy where that is possible."
@@ -105,7 +105,7 @@ def as_tensor(data, dtype=None, device=None):
     if isinstance(data, np.ndarray): data = from_numpy(data)
     elif is_far(data): data = tensor_like(data)
     if isinstance(data, TensorBase):
-        if device is not None: data = placed(data, index)
+        if device_or_default(device) is not None: data = placed(data, index)
         return data if dtype is None else data.to(dtype)
     return tensor(data, dtype=dtype, device=device)
 
@@ -216,11 +216,11 @@ def logspace(start, end, steps, base=10.0, *, dtype=None, device=None, requires_
 
 def tril_indices(row, col, offset=0, *, dtype=int64, device=None):
     "Row and column numbers of the lower triangle."
-    return placed(tensor_like(np.stack(np.tril_indices(row, offset, col)).astype(dtype.numpy)), index_of(device))
+    return placed(tensor_like(np.stack(np.tril_indices(row, offset, col)).astype(dtype.numpy)), _check(dtype, device))
 
 def triu_indices(row, col, offset=0, *, dtype=int64, device=None):
     "Row and column numbers of the upper triangle."
-    return placed(tensor_like(np.stack(np.triu_indices(row, offset, col)).astype(dtype.numpy)), index_of(device))
+    return placed(tensor_like(np.stack(np.triu_indices(row, offset, col)).astype(dtype.numpy)), _check(dtype, device))
 
 def complex(real, imag):
     "Complex numbers from their parts."
@@ -299,7 +299,7 @@ def randint_like(input, low, high=None, *, dtype=None, device=None, requires_gra
 def randperm(n, *, generator=None, out=None, dtype=int64, device=None, requires_grad=False):
     "The numbers 0 to n-1 in random order."
     if n < 0: raise RuntimeError(f'Trying to create tensor with negative dimension {n}: [{n}]')
-    index = index_of(device)
+    index = _check(dtype, device)
     def permutations(shape): return _library(index).stack([permutations(shape[1:]) for _ in range(shape[0])]) if shape else _chance(generator, index).permutation(n).astype(dtype.numpy)
     return into(out, draw(permutations, ()))
 

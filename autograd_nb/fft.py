@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['as_complex', 'resized', 'fft', 'ifft', 'fft2', 'ifft2', 'fftn', 'ifftn', 'rfftn', 'hermitian', 'irfftn', 'rfft',
-           'irfft', 'rfft2', 'irfft2', 'hfft', 'ihfft', 'hfftn', 'ihfftn', 'hfft2', 'ihfft2', 'fftfreq', 'rfftfreq',
-           'fftshift', 'ifftshift']
+           'irfft', 'rfft2', 'irfft2', 'hfft', 'ihfft', 'hfftn', 'ihfftn', 'hfft2', 'ihfft2', 'made', 'fftfreq',
+           'rfftfreq', 'fftshift', 'ifftshift']
 
 # %% ../nbs/tensor/08_fft.ipynb #fc5c0d24
 import numpy as np
@@ -164,15 +164,18 @@ def ihfft2(input, s=None, dim=(-2, -1), norm=None, *, out=None):
     return ihfftn(input, s, dim, norm, out=out)
 
 # %% ../nbs/tensor/08_fft.ipynb #6dd2126a
-def fftfreq(n, d=1.0, *, dtype=None, requires_grad=False, **kwargs):
-    "The frequencies of the bins of `fft`, for samples `d` apart."
-    out = tensor_like(np.fft.fftfreq(n, d).astype((dtype or get_default_dtype()).numpy))
-    return out.requires_grad_() if requires_grad else out
+def made(array, dtype, device, requires_grad):
+    "The numbers of a NumPy array as a tensor, in the default dtype and on the default device unless others are given."
+    from autograd_nb.creation import tensor
+    return tensor(array, dtype=dtype or get_default_dtype(), device=device, requires_grad=requires_grad)
 
-def rfftfreq(n, d=1.0, *, dtype=None, requires_grad=False, **kwargs):
+def fftfreq(n, d=1.0, *, dtype=None, device=None, requires_grad=False, **kwargs):
+    "The frequencies of the bins of `fft`, for samples `d` apart."
+    return made(np.fft.fftfreq(n, d), dtype, device, requires_grad)
+
+def rfftfreq(n, d=1.0, *, dtype=None, device=None, requires_grad=False, **kwargs):
     "The frequencies of the bins of `rfft`, for samples `d` apart."
-    out = tensor_like(np.fft.rfftfreq(n, d).astype((dtype or get_default_dtype()).numpy))
-    return out.requires_grad_() if requires_grad else out
+    return made(np.fft.rfftfreq(n, d), dtype, device, requires_grad)
 
 def fftshift(input, dim=None):
     "The zero frequency moved to the middle."

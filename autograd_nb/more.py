@@ -892,14 +892,12 @@ def nuclear_norm(input, dim=(-2, -1), keepdim=False):
 
 # %% ../nbs/tensor/07_more.ipynb #406ea3d4
 def _window(name, formula, doc):
-    def window(window_length, periodic=True, *args, dtype=None, requires_grad=False, **more):
+    def window(window_length, periodic=True, *args, dtype=None, device=None, requires_grad=False, **more):
         if window_length < 0: raise RuntimeError(f'{name}: window_length must be non-negative, got {window_length}')
-        d = dtype or get_default_dtype()
         n = window_length + 1 if periodic and window_length > 1 else window_length
         k = np.arange(n) / builtins.max(n - 1, 1)
-        w = np.ones(window_length) if window_length < 2 else formula(k, *args, **{a: v for a, v in more.items() if a not in ('device', 'layout', 'pin_memory')})[:window_length]
-        out = tensor_like(w.astype(d.numpy))
-        return out.requires_grad_() if requires_grad else out
+        w = np.ones(window_length) if window_length < 2 else formula(k, *args, **{a: v for a, v in more.items() if a not in ('layout', 'pin_memory')})[:window_length]
+        return T.made(w, dtype, device, requires_grad)
     return _name(window, name, doc + ' `periodic`: for use with the Fourier transform, else symmetric.')
 
 hann_window = _window('hann_window', lambda k: .5 - .5 * np.cos(2 * math.pi * k), 'A raised cosine.')
@@ -908,12 +906,11 @@ blackman_window = _window('blackman_window', lambda k: .42 - .5 * np.cos(2 * mat
 bartlett_window = _window('bartlett_window', lambda k: 1 - np.abs(2 * k - 1), 'A triangle.')
 kaiser_window = _window('kaiser_window', lambda k, beta=12.: np.i0(beta * np.sqrt(1 - (2 * k - 1) ** 2)) / np.i0(beta), "Kaiser's window with parameter `beta`.")
 
-def inclusive_range(start, end=None, step=1, *, dtype=None, requires_grad=False):
+def inclusive_range(start, end=None, step=1, *, dtype=None, device=None, requires_grad=False):
     "Numbers from `start` to `end`, which is included. Prefer `arange`."
     if end is None: start, end = 0, start
     a = start + np.arange(int(math.floor((end - start) / step)) + 1) * step
-    out = tensor_like(a.astype((dtype or get_default_dtype()).numpy))
-    return out.requires_grad_() if requires_grad else out
+    return T.made(a, dtype, device, requires_grad)
 
 def frombuffer(buffer, *, dtype, count=-1, offset=0, requires_grad=False):
     "A tensor that shares the memory of a buffer."

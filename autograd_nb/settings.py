@@ -16,22 +16,19 @@ __all__ = ['are_deterministic_algorithms_enabled', 'compile', 'get_default_devic
 from .arrays.cupy_backend import get_precision, set_precision
 from .arrays.dtypes import dtype, float32, float64, set_default_dtype
 from .creation import empty
-from .tensor import device as Device
+from .tensor import DEFAULT, device as Device
 
-_CHOSEN = dict(device=Device('cpu'), deterministic=False, warn_only=False, warn_always=False, interop=1)
+_CHOSEN = dict(deterministic=False, warn_only=False, warn_always=False, interop=1)
 
 # %% ../nbs/07_settings.ipynb #58350f9c
 def set_default_device(device):
-    "Make new tensors on `device` when they do not say where. Only the CPU can be the default; None means the CPU."
-    device = Device('cpu' if device is None else device)
-    if device.type != 'cpu':
-        empty(0, device=device)
-        raise NotImplementedError(f"set_default_device: tensors are made on the CPU unless they say otherwise. Pass device={str(device)!r} where a tensor is made, or move models with .to({str(device)!r}).")
-    _CHOSEN['device'] = device
+    "Make new tensors on `device` when they do not say where, in this thread; None means the CPU."
+    if device is not None: empty(0, device=Device(device))          # refuses one that cannot be used
+    DEFAULT.base = None if device is None else Device(device)
 
 def get_default_device():
     "Where new tensors are made."
-    return _CHOSEN['device']
+    return empty(0).device
 
 def set_default_tensor_type(t):
     "The old way to say `set_default_dtype`: 'torch.DoubleTensor', or the constructor itself."

@@ -157,6 +157,7 @@ def _watched(answer):
     def watched(*args, **kwargs):
         out = answer(*args, **kwargs)
         if out is ... or isinstance(out, (tuple, list)) and any(e is ... for e in out): raise _Unanswered
+        watched.last = out
         return out
     return watched
 
@@ -166,13 +167,15 @@ def _codes(answer):
     found = vars(answer).values() if isinstance(answer, type) else [answer]
     return [f.__code__ for f in (getattr(v, '__func__', v) for v in found) if hasattr(f, '__code__')]
 
-def _raised(error, answer, name):
+def _raised(error, answer, tried, name):
     "What happened when an answer was tried, with the line of it that failed."
     if isinstance(error, TypeError) and 'object is not callable' in str(error) and not (callable(answer) or isinstance(answer, (tuple, list, dict))):
         return f'{name} should be a function; it is {kind(answer)}'
     said = f'{type(error).__name__}: {str(error).splitlines()[0].rstrip(".")}' if str(error) else type(error).__name__
     own = {c.co_filename for c in _codes(answer)}
     lines = [linecache.getline(f.f_code.co_filename, n).strip() for f, n in traceback.walk_tb(error.__traceback__) if f.f_code.co_filename in own]
+    if not lines and hasattr(tried, 'last'):      # the answer ran through, and what it returned was of no use to the test
+        return 'nothing came back. Is there a `return`?' if tried.last is None else f'{name} returned {kind(tried.last)}, and that is not what was asked for'
     return f'trying it raised {said}' + (f', at `{lines[-1]}`' if lines and lines[-1] else '')
 
 # %% ../../nbs/widgets/05_checks.ipynb #1595f22c
@@ -205,13 +208,14 @@ def check(answer, expected=NOT_GIVEN, *, name: str = 'your answer', rtol: float 
     """Judge an answer, and explain.
 
     `expected`: the right value; for functions, a reference function or the list of results on `cases` (each an argument or a tuple of arguments). `grad`: the expected `answer.grad`, or True to compare a function's gradients
-    too. `test`: a function of the answer that returns None or True if it is right, else False or the reason. `mistakes`: pairs (value or predicate, explanation) for wrong answers that deserve one.
+    too. `test`: a function of the answer that returns None or True if it is right, `...` if it is not answered yet, else False or the reason. `mistakes`: pairs (value or predicate, explanation) for wrong answers that deserve one.
     `...` and None count as not answered yet, and so does a function that returns `...` when `test` calls it. The result is true when right."""
     hints = (hints,) if isinstance(hints, str) else tuple(hints)
     if expected is NOT_GIVEN and grad is NOT_GIVEN and test is None: raise TypeError('check() needs expected=, grad= or test= to judge by')
     if callable(answer) and not is_tensor(answer) and cases is None and test is None and callable(expected): raise TypeError('check() of a function needs cases= to try it on')
     dots = 'Replace the `...` by your answer and run the cell again.'
     if answer is ... or isinstance(answer, (tuple, list)) and any(a is ... for a in answer): return Check('open', dots, hints)
+    if isinstance(answer, dict) and any(a is ... for a in answer.values()): return Check('open', f'Still without an answer: {", ".join(str(k) for k, a in answer.items() if a is ...)}.', hints)
     if answer is None and expected is not None: return Check('open', 'It is `None` so far.', hints)
     why = None
     if cases is not None:
@@ -221,13 +225,15 @@ def check(answer, expected=NOT_GIVEN, *, name: str = 'your answer', rtol: float 
         if expected is not NOT_GIVEN: why = difference(answer, expected, rtol, atol, reveal, name)
         if why is None and grad is not NOT_GIVEN and grad is not True: why = grad_difference(answer, grad, rtol, atol, reveal, 'x' if name == 'your answer' else name)
     if why is None and test is not None:
-        try: r = test(tuple(map(_watched, answer)) if type(answer) is tuple else _watched(answer))
+        tried = tuple(map(_watched, answer)) if type(answer) is tuple else _watched(answer)
+        try: r = test(tried)
         except _Unanswered: return Check('open', dots, hints)
-        except Exception as e: r = _raised(e, answer, name)
+        except Exception as e: r = _raised(e, answer, tried, name)
+        if r is ...: return Check('open', dots, hints)
         why = None if r is None or r is True or (isinstance(r, (bool, np.bool_)) and bool(r)) else r if isinstance(r, str) else f'{name} does not pass the test'
     if why is None: return Check('right', 'Well done.')
-    for wrong, words in mistakes:
+    for wrong, words in () if isinstance(answer, bool) else mistakes:
         try: hit = bool(wrong(answer)) if callable(wrong) and not is_tensor(wrong) else difference(answer, wrong, rtol, atol) is None
         except Exception: hit = False
         if hit: return Check('wrong', words, hints)
-    return Check('wrong', (why[0].upper() + why[1:] if why.startswith(('the ', 'your ')) else why) + ('' if why.endswith(('.', '?', '!')) else '.'), hints)
+    return Check('wrong', (why[0].upper() + why[1:] if why.startswith(('the ', 'your ', 'nothing ', 'trying ')) else why) + ('' if why.endswith(('.', '?', '!')) else '.'), hints)

@@ -24,7 +24,7 @@ def fold_css() -> str:
         '.ag-trail small': 'color:var(--ag-muted);font-size:12px', '>small': 'color:var(--ag-muted);font-size:12px',
         '.ag-wide': 'overflow-x:auto;padding:2px 0 6px', '.ag-canvas': 'position:relative', '.ag-canvas>svg': 'display:block;width:100%',
         '.ag-canvas>label': 'position:absolute;display:block;margin:0;cursor:pointer;border-radius:6px',
-        '.ag-canvas>label::after': 'content:"+";position:absolute;right:5px;bottom:4px;width:15px;height:15px;border-radius:8px;background:var(--ag-value);color:var(--ag-card);font:700 13px/15px sans-serif;text-align:center',
+        '.ag-canvas>label::after': 'content:"+";position:absolute;right:-3px;bottom:-7px;width:15px;height:15px;border-radius:8px;background:var(--ag-value);color:var(--ag-card);font:700 13px/15px sans-serif;text-align:center',
         '.ag-canvas>label:hover': 'outline:2px solid var(--ag-value);outline-offset:1px',
         '.ag-canvas>label>span': 'position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%)'})
 

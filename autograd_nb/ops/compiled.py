@@ -11,8 +11,8 @@ __all__ = ['SMALL', 'SHARED', 'crew', 'F32', 'MODULE', 'gelu_plain', 'gelu_rule'
            'gelu', 'gelu_back', 'relu_back', 'row_loop', 'along_rows', 'softmax', 'softmax_back', 'log_softmax',
            'log_softmax_back', 'attention_weights', 'attention_weights_back', 'last', 'normalise', 'normalise_back',
            'affine', 'affine_weight_back', 'numbers_of', 'quick_columns', 'convolution', 'conv_transpose',
-           'conv_weight', 'max_pool', 'scatter_planes', 'row_sums', 'normal_numbers', 'shuffled', 'adam', 'examples',
-           'warm_up']
+           'conv_weight', 'max_pool', 'scatter_planes', 'row_sums', 'normal_numbers', 'shuffled', 'step', 'adam',
+           'examples', 'steps', 'warm_up']
 
 # %% ../../nbs/ops/16_compiled.ipynb #800b89f6
 import importlib
@@ -25,7 +25,7 @@ from queue import SimpleQueue
 import numpy as np
 from ..arrays import random
 from ..graph.op import REGISTRY
-from . import attention, nn, normalisation, pointwise, training  # noqa: F401 (they register the operations)
+from . import attention, nn, normalisation, pointwise, recurrent, training  # noqa: F401 (they register the operations)
 from .convolution import chunks, out_sizes
 from .pooling import pool_sizes
 
@@ -275,6 +275,12 @@ def shuffled(n, words):
 
 if AVAILABLE: random.Beside.normal, random.Beside.shuffled = normal_numbers, shuffled
 
+def step(name, like):
+    "The step of a recurrent layer: a compiled loop for single precision, unless the layer is small and the loops are not loaded yet."
+    return getattr(loops(), name) if Switch.on and like.dtype is F32 and (_loops is not None or like.size >= SMALL) else recurrent.STEPS[name]
+
+if AVAILABLE: recurrent.Beside.step = staticmethod(step)
+
 def adam(p, g, average, squares, numbers, decay=0, shrink=1):
     "One step of Adam on flat arrays, if a compiled loop can take it; returns whether it could. `numbers`: see `Adam.numbers`; `decay` adds so much of the parameters to the gradients, `shrink` multiplies the parameters first."
     if not AVAILABLE or not fits(p, g, average, squares): return False
@@ -313,10 +319,21 @@ def examples():
     yield 'scatter_planes', None, (pooled, index), dict(size=(16, 32), unique=False)
     yield 'row_sums', None, (x, draw.integers(0, 11, (2, 40))), dict(rows=11)
 
+def steps(batch=8, n=70):
+    "For every step of a recurrent layer beside its definition a call that takes the compiled path."
+    draw = np.random.default_rng(1)
+    def N(k): return draw.standard_normal((batch, k * n), np.float32)
+    def S(k): return 1 / (1 + np.exp(-N(k)))
+    yield 'lstm_step', (3 * N(4), N(4), N(1), N(1), N(1), N(1))
+    yield 'lstm_step_back', (N(1), N(1), N(1), S(4), N(1), np.tanh(N(1)), N(4))
+    yield 'gru_step', (3 * N(3), N(3), N(3)[0], N(1), N(1), N(1))
+    yield 'gru_step_back', (N(1), N(1), N(1), S(3), N(1), N(1), N(3), N(3))
+
 def warm_up():
     "Compile every loop now (half a minute the first time on a machine; the results are kept) instead of at first use. Returns whether there is something to compile with."
     if not AVAILABLE: return False
     for name, rule, args, statics in examples(): (REGISTRY[name].kernel if rule is None else BESIDE[name][rule])(*args, **statics)
     words = np.arange(SMALL, dtype=np.uint64)
     normal_numbers(words, 0, 1), shuffled(SMALL, words[1:])
+    for name, args in steps(): step(name, args[0])(*args)
     return adam(*np.ones((4, SMALL), np.float32), (.1, 1, .1, .9, .1, 1e-8))

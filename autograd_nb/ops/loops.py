@@ -4,13 +4,15 @@
 
 # %% auto #0
 __all__ = ['f', 'INV_LN2', 'LN2_HIGH', 'LN2_LOW', 'ROUND', 'E6', 'E5', 'E4', 'E3', 'E2', 'E1', 'LOWEST', 'HIGHEST', 'ONE', 'HALF',
-           'ZERO', 'KEEP', 'SUMS', 'FAST', 'SUMMING', 'ROOT_HALF', 'BELL', 'T0', 'T1', 'T2', 'T3', 'T4', 'T5', 'T6',
+           'ZERO', 'ROOT_HALF', 'KEEP', 'SUMS', 'FAST', 'SUMMING', 'BELL', 'T0', 'T1', 'T2', 'T3', 'T4', 'T5', 'T6',
            'T7', 'T8', 'T9', 'STRICT', 'MANTISSA', 'OCTANTS', 'TURN', 'FRACTION', 'L0', 'L1', 'L2', 'L3', 'L4', 'L5',
            'L6', 'L7', 'L8', 'LN2_REST', 'LN2_MOST', 'MINUS_HALF', 'S0', 'S1', 'S2', 'C0', 'C1', 'C2', 'Q0', 'Q1', 'Q2',
-           'from_bits', 'exp', 'normal_cdf', 'gelu', 'gelu_back', 'relu_back', 'softmax', 'softmax_back', 'log_softmax',
-           'log_softmax_back', 'causal_weights', 'normalise', 'normalise_back', 'affine', 'column_products',
-           'one_columns', 'columns', 'columns_across', 'from_columns', 'max_pool', 'scatter', 'fma', 'to_bits', 'log',
-           'normal', 'shuffle', 'add_rows', 'adam']
+           'H6', 'H5', 'H4', 'H3', 'H2', 'TWO', 'BEND', 'WIDE', 'OVERFLOWING', 'G1', 'G2', 'G3', 'G4', 'G5', 'G6', 'G7',
+           'G8', 'G9', 'TINY', 'LIFT', 'INFINITY', 'from_bits', 'exp', 'normal_cdf', 'gelu', 'gelu_back', 'relu_back',
+           'softmax', 'softmax_back', 'log_softmax', 'log_softmax_back', 'causal_weights', 'normalise',
+           'normalise_back', 'affine', 'column_products', 'one_columns', 'columns', 'columns_across', 'from_columns',
+           'max_pool', 'scatter', 'fma', 'to_bits', 'log', 'normal', 'shuffle', 'add_rows', 'adam', 'tanh', 'any_exp',
+           'ln', 'sigmoid', 'lstm_step', 'lstm_step_back', 'gru_step', 'gru_step_back']
 
 # %% ../../nbs/ops/17_loops.ipynb #95826730
 import math
@@ -29,7 +31,7 @@ def from_bits(context, x):
 f = np.float32
 INV_LN2, LN2_HIGH, LN2_LOW, ROUND = f(1.4426950408889634), f(0.693359375), f(-2.12194440e-4), f(12582912.0)       # adding 1.5 * 2**23 rounds to whole numbers
 E6, E5, E4, E3, E2, E1 = f(1.9875691500e-4), f(1.3981999507e-3), f(8.3334519073e-3), f(4.1665795894e-2), f(1.6666665459e-1), f(5.0000001201e-1)
-LOWEST, HIGHEST, ONE, HALF, ZERO = f(-87.3), f(88.0), f(1), f(.5), f(0)
+LOWEST, HIGHEST, ONE, HALF, ZERO, ROOT_HALF = f(-87.3), f(88.0), f(1), f(.5), f(0), f(math.sqrt(.5))
 KEEP = {'contract', 'nsz', 'arcp'}         # what the compiler may do and still keep NaN and infinity
 SUMS = KEEP | {'reassoc'}                  # and reorder sums
 FAST = dict(fastmath=KEEP, error_model='numpy', cache=True, nogil=True)
@@ -54,7 +56,7 @@ def exp(x):
     return out if x == x else x
 
 # %% ../../nbs/ops/17_loops.ipynb #9f66db1b
-ROOT_HALF, BELL = f(math.sqrt(.5)), f(1 / math.sqrt(2 * math.pi))
+BELL = f(1 / math.sqrt(2 * math.pi))
 T0, T1, T2, T3, T4, T5, T6, T7, T8, T9 = map(f, (-1.26551223, 1.00002368, .37409196, .09678418, -.18628806, .27886807, -1.13520398, 1.48851587, -.82215223, .17087277))
 
 @njit(fastmath={'contract', 'nsz'}, error_model='numpy', inline='always')
@@ -369,3 +371,135 @@ def adam(lo, hi, p, g, average, squares, size, root, new1, b2, new2, eps, decay,
         v = squares[i] * b2 + d * d * new2
         average[i], squares[i] = m, v
         p[i] = p[i] * shrink - m / (f(math.sqrt(v)) / root + eps) * size
+
+# %% ../../nbs/ops/17_loops.ipynb #f81bbfd3
+H6, H5, H4, H3, H2 = map(f, (-5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1, -3.33332819422e-1))
+TWO, BEND, WIDE = f(2), f(.625), f(9)
+
+@njit(float32(float32), fastmath={'contract', 'nsz'}, error_model='numpy', cache=True)
+def tanh(x):
+    "The hyperbolic tangent: a polynomial near zero, by the exponential further out; NaN stays NaN."
+    s = x * x
+    p = H6
+    p = p * s + H5
+    p = p * s + H4
+    p = p * s + H3
+    p = p * s + H2
+    near = p * s * x + x
+    far = ONE - TWO / (exp(TWO * min(abs(x), WIDE)) + ONE)
+    far = -far if x < ZERO else far
+    return near if not abs(x) >= BEND else far
+
+# %% ../../nbs/ops/17_loops.ipynb #25460a8c
+OVERFLOWING = f(88.8)
+
+@njit(float32(float32), fastmath={'contract', 'nsz'}, error_model='numpy', cache=True)
+def any_exp(x):
+    "eˣ for any x: infinity beyond the range, 0 below -87.3; NaN stays NaN."
+    z = min(max(x, LOWEST), OVERFLOWING)
+    n = (z * INV_LN2 + ROUND) - ROUND
+    r = z - n * LN2_HIGH
+    r = r - n * LN2_LOW
+    p = E6
+    p = p * r + E5
+    p = p * r + E4
+    p = p * r + E3
+    p = p * r + E2
+    p = p * r + E1
+    p = p * (r * r) + r + ONE
+    out = p * from_bits(int32((int32(n) + int32(126)) << int32(23))) * TWO
+    out = out if x >= LOWEST else ZERO
+    return out if x == x else x
+
+G1, G2, G3, G4, G5, G6, G7, G8, G9 = map(f, (7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1, -1.6668057665e-1, 2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1))
+TINY, LIFT, INFINITY = f(1.17549435e-38), f(33554432), f(math.inf)
+
+@njit(float32(float32), fastmath={'contract', 'nsz'}, error_model='numpy', cache=True)
+def ln(x):
+    "The natural logarithm of any float32: -inf at 0, NaN below; infinity and NaN stay."
+    small = x < TINY
+    b = to_bits(x * LIFT if small else x)
+    e = f((b >> int32(23)) - int32(126)) - (f(25) if small else ZERO)
+    m = from_bits((b & int32(0x7fffff)) | int32(0x3f000000))              # in [1/2, 1)
+    low = m < ROOT_HALF
+    e = e - ONE if low else e
+    m = m + m - ONE if low else m - ONE
+    z = m * m
+    p = G1
+    p = p * m + G2
+    p = p * m + G3
+    p = p * m + G4
+    p = p * m + G5
+    p = p * m + G6
+    p = p * m + G7
+    p = p * m + G8
+    p = p * m + G9
+    p = p * m * z + e * LN2_LOW - HALF * z
+    out = m + p + e * LN2_HIGH
+    out = out if x > ZERO else -INFINITY
+    out = out if x >= ZERO else INFINITY - INFINITY
+    return out if x < INFINITY else x
+
+# %% ../../nbs/ops/17_loops.ipynb #32d5d092
+@njit(fastmath={'contract', 'nsz'}, error_model='numpy', inline='always')
+def sigmoid(x): return HALF * tanh(HALF * x) + HALF
+
+@njit(**FAST)
+def lstm_step(a, r, before, c, t, h):
+    n = before.shape[1]
+    for k in range(a.shape[0]):
+        i, fo, ne, o = a[k, :n], a[k, n:2 * n], a[k, 2 * n:3 * n], a[k, 3 * n:]
+        ri, rf, rn, ro, old, ck, tk, hk = r[k, :n], r[k, n:2 * n], r[k, 2 * n:3 * n], r[k, 3 * n:], before[k], c[k], t[k], h[k]
+        for j in range(n):
+            i[j], fo[j], ne[j], o[j] = sigmoid(i[j] + ri[j]), sigmoid(fo[j] + rf[j]), tanh(ne[j] + rn[j]), sigmoid(o[j] + ro[j])
+        for j in range(n):
+            v = fo[j] * old[j] + i[j] * ne[j]
+            ck[j] = v
+            tk[j] = tanh(v)
+            hk[j] = o[j] * tk[j]
+
+@njit(**FAST)
+def lstm_step_back(g, m, dc, a, before, t, out):
+    n = t.shape[1]
+    for k in range(a.shape[0]):
+        i, fo, ne, o, old, tk, dk, gk, mk = a[k, :n], a[k, n:2 * n], a[k, 2 * n:3 * n], a[k, 3 * n:], before[k], t[k], dc[k], g[k], m[k]
+        oi, of, on, oo = out[k, :n], out[k, n:2 * n], out[k, 2 * n:3 * n], out[k, 3 * n:]
+        for j in range(n):
+            d = gk[j] + mk[j]
+            v = dk[j] + d * o[j] * (ONE - tk[j] * tk[j])
+            oi[j] = v * ne[j] * i[j] * (ONE - i[j])
+            of[j] = v * old[j] * fo[j] * (ONE - fo[j])
+            on[j] = v * i[j] * (ONE - ne[j] * ne[j])
+            oo[j] = d * tk[j] * o[j] * (ONE - o[j])
+            dk[j] = v * fo[j]
+
+@njit(**FAST)
+def gru_step(a, r, b, before, kept, h):
+    n = before.shape[1]
+    for k in range(a.shape[0]):
+        ar, az, an, rr, rz, rn, old, ke, hk = a[k, :n], a[k, n:2 * n], a[k, 2 * n:], r[k, :n], r[k, n:2 * n], r[k, 2 * n:], before[k], kept[k], h[k]
+        br, bz, bn = b[:n], b[n:2 * n], b[2 * n:]
+        for j in range(n):
+            ke[j] = rn[j] + bn[j]
+            ar[j], az[j] = sigmoid(ar[j] + rr[j] + br[j]), sigmoid(az[j] + rz[j] + bz[j])
+            an[j] = tanh(an[j] + ar[j] * ke[j])
+            hk[j] = an[j] + az[j] * (old[j] - an[j])
+
+@njit(**FAST)
+def gru_step_back(g, d, m, a, kept, before, dx, dr):
+    n = before.shape[1]
+    for k in range(a.shape[0]):
+        r, z, ne, ke, old, gk, dk, mk = a[k, :n], a[k, n:2 * n], a[k, 2 * n:], kept[k], before[k], g[k], d[k], m[k]
+        xr, xz, xn, hr, hz, hn = dx[k, :n], dx[k, n:2 * n], dx[k, 2 * n:], dr[k, :n], dr[k, n:2 * n], dr[k, 2 * n:]
+        for j in range(n):
+            v = gk[j] + dk[j] + mk[j]
+            w = v * (ONE - z[j]) * (ONE - ne[j] * ne[j])
+            xn[j] = w
+            hn[j] = w * r[j]
+            w = w * ke[j] * r[j] * (ONE - r[j])
+            xr[j] = w
+            hr[j] = w
+            w = v * (old[j] - ne[j]) * z[j] * (ONE - z[j])
+            xz[j] = w
+            hz[j] = w
+            dk[j] = v * z[j]

@@ -5,10 +5,13 @@
 # %% auto #0
 __all__ = ['current_device_idx', 'set_device_idx', 'is_available', 'device_count', 'current_accelerator', 'current_device_index',
            'set_device_index', 'current_stream', 'synchronize', 'empty_cache', 'memory_allocated',
-           'max_memory_allocated', 'reset_peak_memory_stats', 'memory_stats']
+           'max_memory_allocated', 'memory_reserved', 'max_memory_reserved', 'get_memory_info', 'set_stream',
+           'get_device_capability', 'device_index', 'reset_accumulated_memory_stats', 'reset_peak_memory_stats',
+           'memory_stats']
 
 # %% ../nbs/06_accelerator.ipynb #e6b83f0f
 from . import cuda
+from .arrays.dtypes import DTYPES
 from .tensor import device
 
 # %% ../nbs/06_accelerator.ipynb #cb0e9be1
@@ -55,6 +58,37 @@ def memory_allocated(device=None, /):
 def max_memory_allocated(device=None, /):
     "The most bytes that were in use at once."
     return _cuda().max_memory_allocated(device)
+
+def memory_reserved(device=None, /):
+    "Bytes that the pool holds, in use or free."
+    return _cuda().memory_reserved(device)
+
+def max_memory_reserved(device=None, /):
+    "The most bytes that the pool held."
+    return _cuda().max_memory_reserved(device)
+
+def get_memory_info(device=None, /):
+    "Free and total bytes, whoever uses them."
+    return _cuda().mem_get_info(device)
+
+def set_stream(stream, /):
+    "Select the stream into which work goes."
+    _cuda().set_stream(stream)
+
+def get_device_capability(device=None, /):
+    "What the accelerator can compute on: `{'supported_dtypes': set of dtypes}`."
+    _cuda()
+    return {'supported_dtypes': set(DTYPES.values())}
+
+class device_index:
+    "Inside `with device_index(1):`, that accelerator is the current one; None: nothing changes."
+    def __init__(self, device, /): self.device = cuda.device(device)
+    def __enter__(self): self.device.__enter__()
+    def __exit__(self, *exc): self.device.__exit__(*exc)
+
+def reset_accumulated_memory_stats(device=None, /):
+    "Let the count of allocations start again."
+    _cuda().reset_accumulated_memory_stats(device)
 
 def reset_peak_memory_stats(device=None, /):
     "Let the peak start again from what is in use now."

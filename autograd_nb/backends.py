@@ -67,9 +67,37 @@ class _Matmul(types.SimpleNamespace):
 
 def _gpu(): return find() is None
 
+class _Cudnn(_Backend):
+    def is_acceptable(self, tensor): return False
+    def set_flags(self, _enabled=None, _benchmark=None, _benchmark_limit=None, _deterministic=None, _allow_tf32=None, _fp32_precision='none'):
+        "Set several switches. Returns what they were."
+        given = dict(enabled=_enabled, benchmark=_benchmark, benchmark_limit=_benchmark_limit, deterministic=_deterministic, allow_tf32=_allow_tf32)
+        before = tuple(getattr(self, name) for name in given)
+        for name, value in given.items():
+            if value is not None: setattr(self, name, value)
+        return before
+
+def _chosen(default):
+    "A setting that is read by calling it without, and set by calling it with an argument."
+    kept = [default]
+    def preferred(backend=None):
+        if backend is not None: kept[0] = backend
+        return kept[0]
+    return preferred
+
+def _cannot(params=None, debug=False):
+    "Whether one of PyTorch's fused kernels for attention would be used: it is not there."
+    return False
+
+_reduction = [False]
+def _allow_reduction(enabled): _reduction[0] = bool(enabled)
+def _reduction_allowed(): return _reduction[0]
+
 _matmul = _Matmul(allow_fp16_reduced_precision_reduction=True, allow_bf16_reduced_precision_reduction=True, allow_fp16_accumulation=False, fp32_precision='none')
-cudnn = _Backend('cudnn', "NVIDIA's library for networks: not used.", enabled=True, benchmark=False, deterministic=False, allow_tf32=True, benchmark_limit=None, is_available=_no, version=_none)
-cuda = _Backend('cuda', "How a GPU multiplies and attends.", matmul=_matmul, is_built=_gpu, cufft_plan_cache=types.SimpleNamespace(size=0, max_size=0, clear=_none), preferred_linalg_library=lambda backend=None: backend, **_kernels())
+cudnn = _Cudnn('cudnn', "NVIDIA's library for networks: not used.", conv=types.SimpleNamespace(fp32_precision='tf32'), rnn=types.SimpleNamespace(fp32_precision='tf32'), fp32_precision='none', enabled=True, benchmark=False, deterministic=False, allow_tf32=True, benchmark_limit=None, is_available=_no, version=_none)
+cuda = _Backend('cuda', "How a GPU multiplies and attends.", matmul=_matmul, is_built=_gpu, cufft_plan_cache=types.SimpleNamespace(size=0, max_size=0, clear=_none), preferred_linalg_library=_chosen('default'), preferred_blas_library=_chosen('cublas'),
+                is_flash_attention_available=_no, can_use_flash_attention=_cannot, can_use_efficient_attention=_cannot, can_use_cudnn_attention=_cannot, allow_fp16_bf16_reduction_math_sdp=_allow_reduction,
+                fp16_bf16_reduction_math_sdp_allowed=_reduction_allowed, **_kernels())
 mps = _Backend('mps', "Apple's GPUs: not used.", is_available=_no, is_built=_no)
 mkl = _Backend('mkl', "Intel's library for linear algebra: NumPy chooses its own.", is_available=_no)
 mkldnn = _Backend('mkldnn', "Intel's library for networks: not used.", enabled=True, deterministic=False, allow_tf32=False, is_available=_no)

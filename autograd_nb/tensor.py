@@ -22,9 +22,9 @@ import numpy as np
 from . import functions as F
 from .arrays.dtypes import DTYPES, FROM_NUMPY, RANK, bool as bool_, dtype as Dtype, get_default_dtype, int64
 from .arrays.dtypes import bfloat16, complex128, complex64, float16, float32, float64, int16, int32, int8, uint8
-from .arrays.cupy_backend import Device, chance_of, current, fetch, find, is_far, sent, is_pinned, pinned, send, there
+from .arrays.cupy_backend import Device, DeviceGenerator, Pool, chance_of, current, fetch, find, is_far, is_pinned, pinned, send, sent, there
 from .arrays.numpy_backend import CONSTANTS, address, constant, is_array, storage_of, writable
-from .arrays.random import default_generator
+from .arrays.random import Generator, default_generator
 from .functions import Size, as_operand, cast, into
 from .graph import engine
 from .graph.errors import (assigned_error, called, device_error, fits_error, freed_error, item_error, leaf_error, no_gpu_error, not_float_error, not_recorded, numpy_error, own_copy, result_type_error, statement, teach)
@@ -70,6 +70,8 @@ class device:
         return there
 
 CPU = device('cpu')
+Generator.device = property(lambda self: device(self.place))
+DeviceGenerator.device = property(lambda self: device('cuda', self.index))
 
 class _Default(threading.local):
     "Where tensors are made that do not say where, in this thread: `base` is set by `set_default_device`, `inner` by `with device(...):` blocks."
@@ -116,10 +118,12 @@ def view_meta(x, o):
     modes, mx = LOCAL.modes, x._meta
     if storage_of(o._array) is not storage_of(x._array): return INFERENCE if modes.inference else None
     if mx is not None and mx.inference: return INFERENCE
-    base = x if mx is None or mx.base is None or x._node.__class__ is AccumulateGrad else mx.base
+    base = x if mx is None or mx.base is None or x._node.__class__ is AccumulateGrad and mx.view.__class__ is not str else mx.base
     meta = Meta(base)
     if mx is not None: meta.version, meta.view = mx.version, mx.view if mx.view.__class__ is str else None
-    if modes.quiet: meta.view = 'inference' if modes.inference else 'no_grad'
+    if modes.quiet:
+        meta.view = 'inference' if modes.inference else 'no_grad'
+        if base._node is not None: o._node = AccumulateGrad(o)       # to whatever is recorded later, a leaf
     known = extra(base)
     views = known.views
     if views is None: views = known.views = []
@@ -148,12 +152,13 @@ _VIEWS['inference'] = _VIEWS['no_grad'].replace('no_grad', 'inference_mode')
 
 def view_error(kind, edge, happened):
     "PyTorch's error for a view of this kind (see `Meta`) with the edge `edge`: it, or its base, was written to."
-    if edge is None or edge.__class__ is StaleView and edge.origin is None: return RuntimeError(f'A view was created in {"inference mode and {} in normal mode" if kind == "inference" else "no_grad mode and {} with grad mode enabled"}.'.format(happened) + _VIEWS[kind])
+    if _origin(edge) is None: return RuntimeError(f'A view was created in {"inference mode and {} in normal mode" if kind == "inference" else "no_grad mode and {} with grad mode enabled"}.'.format(happened) + _VIEWS[kind])
     name, nr = _origin(edge)
     return RuntimeError(f'Output {nr} of {re.sub("Backward[0-9]*$", "", name)} is a view and {happened}.{_VIEWS[kind]}')
 
 def _origin(edge):
-    "The name of the node that an edge leads to, and the number of the output."
+    "The name of the node that an edge leads to, and the number of the output; None where there is no history."
+    if edge is None or edge.seq == -1: return None
     if edge.__class__ is StaleView: return edge.origin
     if edge.__class__ is OutputEdge: return edge.node.name(), edge.nr
     return edge.name(), 0
@@ -165,9 +170,9 @@ class StaleView(Node):
 
     def __init__(self, view):
         self.inputs, self.hooks, self.shape, self.seq = (), None, view._array.shape, tick()
-        self.origin = None if view._node is None else _origin(view._node)
+        self.origin = _origin(view._node)
         self.error = view_error(view._meta.view, view._node, 'its base or another view of its base has been modified inplace')
-        if view._node is not None: watch_stale(self)
+        if self.origin is not None: watch_stale(self)
 
     def name(self): return 'Invalid'
     def run(self, g, keep): raise self.error
@@ -805,7 +810,7 @@ class Tensor(TensorBase):
         if is_far(self._array): raise RuntimeError(f"cannot pin 'torch.cuda.{F._type_name(self)}Tensor' only dense CPU tensors can be pinned")
         if is_pinned(self._array): return self
         why = find()
-        if why: raise no_gpu_error('cuda', why)
+        if why: raise RuntimeError(f'Cannot access accelerator device when none is available.\n  only a GPU reads pinned memory\n  why: {why}')
         out = pinned(self._array.shape, self._array.dtype)
         out[...] = self._array
         return tensor_of(out)
@@ -813,7 +818,9 @@ class Tensor(TensorBase):
         "Whether the tensor lies in page-locked memory."
         return is_pinned(self._array)
     def record_stream(self, stream):
-        "Nothing to do: memory returns to its pool stream by stream."
+        "Tell the pool that work of `stream` reads or writes this tensor: once it is gone, its memory is used again only after that work."
+        if not is_far(self._array): raise NotImplementedError("Could not run 'aten::record_stream' with arguments from the 'CPU' backend: only tensors on a GPU are used by its streams.")
+        Pool.share(self._array, stream.stream)
 
     def clone(self, *, memory_format=None):
         "A copy; gradients pass through."

@@ -14,10 +14,10 @@ class Floor(NamedTuple):
 
 FLOORS = (
     Floor("Arrays", "The only place that knows which array library is underneath: dtypes, promotion, random numbers, memory.",
-          ("arrays", "cuda", "cpu")),
+          ("arrays", "cpu")),
     Floor("Graph", "Nodes, edges, saved values and the engine that walks them backward.", ("graph",)),
     Floor("Operations", "Every operation once, with its derivative beside it.", ("ops",)),
-    Floor("Tensor", "The object users hold: creation, views, printing, methods.", ("tensor", "printing", "functions", "creation", "linalg", "special", "more", "fft", "backends", "accelerator", "random", "settings")),
+    Floor("Tensor", "The object users hold: creation, views, printing, methods.", ("tensor", "printing", "functions", "creation", "linalg", "special", "more", "fft", "cuda", "backends", "accelerator", "random", "settings")),
     Floor("Autograd", "What users call to get gradients, extend them and observe them.", ("autograd", "_C", "profiler", "func", "testing", "utils.checkpoint")),
     Floor("Training", "Modules, losses, optimisers and data: ordinary users of the floors below.",
           ("nn", "optim", "amp", "utils", "distributed", "distributions", "serialization")),

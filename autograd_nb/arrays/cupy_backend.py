@@ -629,13 +629,12 @@ def philox(key, counter, lib):
     return c0, c1, c2, c3
 
 class DeviceGenerator:
-    "A stream of random numbers on device `index`, with the methods of `arrays.random.Generator`."
+    "A stream of random numbers on device `index` (a number, or 'cuda:1'), with the methods of `arrays.random.Generator`."
     def __init__(self, index=0):
+        if not isinstance(index, int): index = int(str(index).partition(':')[2] or current())
         from autograd_nb.arrays.random import default_generator
         self.index, self.lock = index, threading.Lock()
         self.manual_seed(default_generator.initial_seed())
-
-    device = property(lambda self: f'cuda:{self.index}')
 
     def manual_seed(self, seed):
         "Start the stream of `seed`. Returns the generator."
@@ -838,15 +837,17 @@ class OutOfMemoryError(RuntimeError):
 class Pool:
     "Our allocator, and the peak of each device: `peak[index]`; `reserved[index]`, that of what the pool holds."
     peak, reserved, count = {}, {}, {}
+    shared = []             # of memory that streams beside its own use: [memory, streams, None or the events to wait for once nothing else holds it]
 
     @classmethod
     def install(cls):
-        cls.peak, cls.reserved, cls.count = {}, {}, {}
+        cls.peak, cls.reserved, cls.count, cls.shared = {}, {}, {}, []
         Device.library.cuda.set_allocator(cls.allocate)
 
     @classmethod
     def allocate(cls, n):
         pool = Device.library.get_default_memory_pool()
+        if cls.shared: cls.settle()
         try: block = pool.malloc(n)
         except Exception as error:
             if type(error).__name__ != 'OutOfMemoryError': raise
@@ -857,6 +858,21 @@ class Pool:
         if held > cls.reserved.get(index, 0): cls.reserved[index] = held
         cls.count[index] = cls.count.get(index, 0) + 1
         return block
+
+    @classmethod
+    def share(cls, array, stream):
+        "Keep the memory of `array` from being used again before the work of `stream` is done."
+        memory = array.data.mem
+        entry = next((e for e in cls.shared if e[0] is memory and e[2] is None), None)
+        if entry is None: cls.shared.append([memory, [stream], None])
+        elif stream not in entry[1]: entry[1].append(stream)
+
+    @classmethod
+    def settle(cls):
+        "Give back the memory that nobody holds any more and whose streams have finished."
+        for entry in list(cls.shared):
+            if entry[2] is None and sys.getrefcount(entry[0]) <= 2: entry[2] = [stream.record() for stream in entry[1]]
+            if entry[2] is not None and all(event.done for event in entry[2]): cls.shared.remove(entry)
 
 def largest(count=3):
     "What holds most of the device's memory: (bytes, description), the largest first. Looks at every tensor and at every value that a graph has saved."

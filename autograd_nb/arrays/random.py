@@ -83,8 +83,16 @@ class Beside:
 
 class Generator:
     "A stream of random numbers. `device` is accepted for compatibility; the stream lives on the host."
+    def __new__(cls, device='cpu'):
+        "A generator of numbers on the host, or on the GPU that `device` names."
+        if not str(device).startswith('cuda'): return super().__new__(cls)
+        from autograd_nb.arrays.cupy_backend import DeviceGenerator, find
+        why = find()
+        if why: raise RuntimeError(f'Cannot get CUDA generator: {why}')
+        return DeviceGenerator(device)
+
     def __init__(self, device='cpu'):
-        self.device, self.lock = device, threading.Lock()
+        self.place, self.lock = device, threading.Lock()
         self.manual_seed(67280421310721)
 
     def manual_seed(self, seed):

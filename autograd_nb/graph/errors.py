@@ -9,7 +9,7 @@ __all__ = ['NO_MASKS', 'REMEDIES', 'PRODUCTS', 'user_frames', 'variables', 'line
            'severed', 'needs_grad_error', 'not_recorded_error', 'unused_error', 'scalar_error', 'start_shape_error',
            'leaf_error', 'inference_error', 'not_float_error', 'numpy_error', 'assigned_error', 'fits_error',
            'result_type_error', 'statement', 'own_copy', 'not_recorded', 'item_error', 'device_error',
-           'mixed_devices_error', 'no_gpu_error', 'fits', 'broadcast_error', 'matmul_error', 'linear_error',
+           'mixed_devices_error', 'NoGPU', 'no_gpu_error', 'fits', 'broadcast_error', 'matmul_error', 'linear_error',
            'join_error', 'dim_range', 'dim_error', 'count_error', 'view_size_error', 'expand_error', 'dtypes_error',
            'kind_error', 'range_error', 'class_error', 'row_error', 'better_error', 'explain']
 
@@ -627,9 +627,13 @@ def _place(a):
     device = getattr(getattr(a, '_array', a), 'device', 'cpu')
     return 'cpu' if isinstance(device, str) else f'cuda:{device.id}'
 
+class NoGPU(AssertionError, RuntimeError):
+    "There is no GPU. Of both classes, since PyTorch's builds without CUDA raise the one and its builds with CUDA the other."
+NoGPU.__name__ = 'RuntimeError'
+
 def no_gpu_error(kind, why=None):
     "The error for a device that is not there. `why`: what is missing, and what to install."
-    if kind == 'cuda': return teach(RuntimeError('No CUDA GPUs are available'), lines=[('why', why)] if why else (), instead='device = "cuda" if torch.cuda.is_available() else "cpu", which runs everywhere')
+    if kind == 'cuda': return teach(NoGPU('Torch not compiled with CUDA enabled'), lines=[('found', 'No CUDA GPUs are available'), *([('why', why)] if why else [])], instead='device = "cuda" if torch.cuda.is_available() else "cpu", which runs everywhere')
     return teach(RuntimeError(f'The device type {kind!r} is not available.'), instead='device="cpu"')
 
 # %% ../../nbs/graph/00_errors.ipynb #5b9e131a

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['ACTIONS', 'GROWTH', 'JOINED', 'SWITCHES', 'Scene', 'lesson_css', 'sketch', 'signed', 'Buckets', 'descent',
            'race_scenes', 'Growing', 'chain_links', 'letters', 'chain_scene', 'positions', 'chain_scenes', 'measured',
-           'playground_scenes', 'switch_scene']
+           'broken', 'playground_scenes', 'switch_scene']
 
 # %% ../../nbs/viz/10_lessons.ipynb #6a3d1476
 from dataclasses import dataclass
@@ -249,6 +249,12 @@ def measured(f, x: float) -> tuple:
     g = grad(y, leaf, allow_unused=True)[0] if y.requires_grad else None
     return y.item(), 0.0 if g is None else g.item()
 
+def broken(xs, ys, slopes):
+    "The curve with a gap wherever it jumps: where it moves by far more than its neighbours and the claimed slopes can account for."
+    jump = np.abs(np.diff(ys)); usual = np.median(jump)
+    at = np.flatnonzero((jump > .3) & (jump > 6*usual + 4*np.abs(np.diff(xs))*np.maximum(np.abs(slopes[1:]), np.abs(slopes[:-1]))))
+    return np.insert(xs, at + 1, (xs[at] + xs[at + 1])/2), np.insert(ys, at + 1, np.nan)
+
 def playground_scenes(f, title: str, low: float = -3.0, high: float = 3.0, count: int = 25) -> list:
     "The curve of `f` and the curve of its gradient with a point on each, at `count` positions."
     fine = np.linspace(low, high, 121); both = np.array([measured(f, v) for v in fine])
@@ -260,8 +266,8 @@ def playground_scenes(f, title: str, low: float = -3.0, high: float = 3.0, count
     for x in positions(low, high, count):
         y, g = measured(f, x)
         text = f'{title}: f({number(x)}) = {number(y)}, and backward() multiplies the incoming gradient by {number(g)}'
-        upper = plot_html({'f(x)': (fine, both[:, 0]), '': (np.array([x]), np.array([y]))}, ylabel='f(x)', xlim=(low, high), ylim=limits[0], height=210, style=False, describe=text)
-        lower = plot_html({'gradient': (fine, both[:, 1]), '': (np.array([x]), np.array([g]))}, xlabel='x', ylabel='gradient', xlim=(low, high), ylim=limits[1], height=210, style=False, describe=f'the gradient there is {number(g)}')
+        upper = plot_html({'f(x)': broken(fine, both[:, 0], both[:, 1]), '': (np.array([x]), np.array([y]))}, ylabel='f(x)', xlim=(low, high), ylim=limits[0], height=210, style=False, describe=text, margins=(64, 78))
+        lower = plot_html({'gradient': broken(fine, both[:, 1], 0*fine), '': (np.array([x]), np.array([g]))}, xlabel='x', ylabel='gradient', xlim=(low, high), ylim=limits[1], height=210, style=False, describe=f'the gradient there is {number(g)}', margins=(64, 78))
         out.append(Scene(upper + lower, text))
     return out
 

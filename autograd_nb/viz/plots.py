@@ -145,9 +145,10 @@ def _labels(ends, x, low):
     for k, e in enumerate(reversed(ends)): e[0] = min(e[0], low - 15*k)
     return ''.join(f'<text class="ag-t{c}" x="{x:.1f}" y="{y+4:.1f}">{esc(name)}</text>' for y, name, c in ends)
 
-def plot_svg(series: dict, title=None, xlabel='', ylabel='', logx=False, logy=False, xlim=None, ylim=None, markers=None, width=640, height=340, describe=None, style=True, slim=None) -> str:
+def plot_svg(series: dict, title=None, xlabel='', ylabel='', logx=False, logy=False, xlim=None, ylim=None, markers=None, width=640, height=340, describe=None, style=True, slim=None, margins=(0, 0)) -> str:
     """The chart as SVG text; `series` as `as_series` returns it. `style=False` leaves the style sheet out, where the page has it already.
-    `slim`: True for a phone, with the names of the lines above them; True and False are shown on narrow and on broad pages only, None on all."""
+    `slim`: True for a phone, with the names of the lines above them; True and False are shown on narrow and on broad pages only, None on all.
+    `margins`: how wide the margins on the left and on the right are at least, so that charts below each other can share an axis."""
     if slim: width, height = 360, min(height, 270)
     data = {k: clean(xs, ys, logx, logy) for k, (xs, ys) in series.items()}
     allx, ally = (np.concatenate([d[i] for d in data.values()] or [np.zeros(0)]) for i in (0, 1))
@@ -158,6 +159,7 @@ def plot_svg(series: dict, title=None, xlabel='', ylabel='', logx=False, logy=Fa
     legend = _wrapped(names, width - 40, 13.5, ' '*7) if slim else []
     left = 14 + max([_tw(tick_text(t, logy), 11) for t in yt] + [0]) + (18 if ylabel else 0)
     right = min(18 + 1.1*max(map(_tw, names)), width*.42) if names and not slim else 14
+    left, right = max(left, margins[0]), right if slim else max(right, margins[1])
     top, bottom = 12 + 18*len(heading) + 18*len(legend), 28 + (18 if xlabel else 0)
     height += top - 30 if slim and top > 30 else 0
     W, H = width - left - right, height - top - bottom

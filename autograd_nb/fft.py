@@ -11,9 +11,9 @@ __all__ = ['as_complex', 'resized', 'fft', 'ifft', 'fft2', 'ifft2', 'fftn', 'iff
 import numpy as np
 
 from . import functions as F
-from .arrays.dtypes import FROM_NUMPY, get_default_dtype
+from .arrays.dtypes import FROM_NUMPY, float32, get_default_dtype
 from .functions import cast, cat, dim_of, flip, into, narrow
-from .graph.node import tensor_like
+from .graph.modes import LOCAL
 from .graph.op import REGISTRY
 import autograd_nb.ops.more_shape
 import autograd_nb.ops.special      # noqa: F401  (registers its operations)
@@ -24,6 +24,7 @@ def as_complex(x):
     d = FROM_NUMPY[x._array.dtype]
     if d.is_complex: return x
     if d.category in ('bool', 'int'): d = get_default_dtype()
+    if d.name in ('float16', 'bfloat16') and LOCAL.modes.casting is not None: d = float32          # autocast takes transforms in single precision
     if d.name in ('float16', 'bfloat16'): raise RuntimeError(f'Unsupported dtype {"Half" if d.name == "float16" else "BFloat16"}')
     return cast(x, d.to_complex())
 

@@ -5,14 +5,14 @@
 # %% auto #0
 __all__ = ['sum', 'mean', 'prod', 'amax', 'amin', 'any', 'all', 'argmax', 'argmin', 'var', 'std', 'var_mean', 'std_mean',
            'return_aminmax', 'return_max', 'return_min', 'return_sort', 'return_topk', 'return_mode', 'return_median',
-           'return_cummax', 'cumsum', 'cumprod', 'mm', 'mv', 'bmm', 'swapaxes', 'swapdims', 'moveaxis', 'concat',
+           'return_cummax', 'cumsum', 'cumprod', 'mm', 'mv', 'bmm', 'dot', 'swapaxes', 'swapdims', 'moveaxis', 'concat',
            'concatenate', 'tril', 'triu', 'Size', 'is_tensor', 'need_tensor', 'as_operand', 'dim_of', 'sizes_of',
            'into', 'cast', 'add', 'sub', 'div', 'is_differentiable', 'floor_divide', 'rsub', 'rdiv', 'pow', 'rpow',
            'clamp', 'where', 'lerp', 'addcmul', 'addcdiv', 'masked_fill', 'logsumexp', 'max', 'min', 'aminmax', 'norm',
-           'softmax', 'log_softmax', 'count_nonzero', 'matmul', 'dot', 'outer', 'addmm', 'addmv', 'baddbmm', 'einsum',
-           'trace', 'reshape', 'view', 'view_as', 'reshape_as', 'flatten', 'unflatten', 'permute', 'transpose', 't',
-           'movedim', 'squeeze', 'unsqueeze', 'expand', 'expand_as', 'broadcast_to', 'broadcast_tensors', 'repeat',
-           'tile', 'repeat_interleave', 'cat', 'stack', 'vstack', 'hstack', 'split', 'chunk', 'tensor_split', 'unbind',
+           'softmax', 'log_softmax', 'count_nonzero', 'matmul', 'outer', 'addmm', 'addmv', 'baddbmm', 'einsum', 'trace',
+           'reshape', 'view', 'view_as', 'reshape_as', 'flatten', 'unflatten', 'permute', 'transpose', 't', 'movedim',
+           'squeeze', 'unsqueeze', 'expand', 'expand_as', 'broadcast_to', 'broadcast_tensors', 'repeat', 'tile',
+           'repeat_interleave', 'cat', 'stack', 'vstack', 'hstack', 'split', 'chunk', 'tensor_split', 'unbind',
            'narrow', 'select', 'flip', 'roll', 'diagonal', 'diag', 'diag_embed', 'getitem', 'gather', 'take_along_dim',
            'index_select', 'masked_select', 'take', 'scatter_add', 'scatter', 'index_add', 'nonzero', 'sort', 'argsort',
            'topk', 'median', 'unique', 'bincount', 'one_hot', 'equal', 'isclose', 'allclose', 'numel',
@@ -34,6 +34,7 @@ from .graph.levels import KINDS, WRAPPERS, Facade, dynamic_error, looped
 from .graph.modes import LOCAL, castable
 from .graph.node import JOURNAL, TensorBase, announce, tensor_like
 from .graph.op import REGISTRY
+from .graph.pytree import SequenceKey, register_pytree_node
 import autograd_nb.ops.attention
 import autograd_nb.ops.convolution
 import autograd_nb.ops.indexing
@@ -56,6 +57,8 @@ class Size(tuple):
     def __repr__(self): return f'torch.Size({list(self)})'
     def __getitem__(self, i): return Size(tuple.__getitem__(self, i)) if isinstance(i, slice) else tuple.__getitem__(self, i)
     def __add__(self, other): return Size(tuple.__add__(self, tuple(other)))
+
+register_pytree_node(Size, lambda t: (list(t), None), lambda v, c: tuple(v), serialized_type_name='torch.Size', flatten_with_keys_fn=lambda t: ([(SequenceKey(i), v) for i, v in enumerate(t)], None))
 
 def is_tensor(obj):
     "True for tensors."
@@ -374,6 +377,8 @@ def dot(input, tensor, *, out=None):
     _same_dtype(input, tensor, 'dot')
     return into(out, _op['dot'](input, tensor))
 
+mv, dot = castable(mv, 'torch.mv'), castable(dot, 'torch.dot')         # autocast casts products of vectors for `@` only
+
 def outer(input, vec2, *, out=None):
     "The matrix of all products of an element of `input` and one of `vec2`."
     for x in (input, vec2):
@@ -473,6 +478,7 @@ def _contract(a, x, b, y, keep):
     out = _op['bmm'](X, Y) if batch else unsqueeze(_op['mm'](squeeze(X, 0), squeeze(Y, 0)), 0)
     return ''.join(batch + mine + yours), reshape(out, [size[c] for c in batch + mine + yours])
 
+@castable
 def trace(input):
     "The sum of the main diagonal."
     return sum(diagonal(input))

@@ -22,7 +22,7 @@ from . import functions as F
 from .arrays.cupy_backend import anywhere, beside, is_far, library_of
 from .arrays.dtypes import FROM_NUMPY
 from .functions import _pair, cast, dim_of, into, matmul, need_tensor
-from .graph.modes import LOCAL
+from .graph.modes import LOCAL, castable
 from .graph.levels import WRAPPERS, looped
 from .graph.node import TensorBase, tensor_like
 from .graph.op import REGISTRY
@@ -112,6 +112,7 @@ def solve_triangular(A, B, *, upper, left=True, unitriangular=False, out=None):
     if left: return into(out, _op['triangular_solve'](A, B, upper=upper, unitriangular=unitriangular))
     return into(out, F.transpose(_op['triangular_solve'](F.transpose(A, -2, -1), F.transpose(B, -2, -1), upper=not upper, unitriangular=unitriangular), -2, -1))
 
+@castable
 def lstsq(A, B, rcond=None, *, driver=None):
     "The least-squares solution of `A @ X = B`: (solution, residuals, rank, singular_values)."
     if A._array.ndim < 2: raise RuntimeError('torch.linalg.lstsq: input must have at least 2 dimensions.')
@@ -428,6 +429,7 @@ def cross(input, other, *, dim=-1, out=None):
     if input._array.shape[d] != 3 or other._array.shape[d] != 3: raise RuntimeError(f'linalg.cross: inputs dimension {dim} must have length 3. Got {input._array.shape[d]} and {other._array.shape[d]}')
     return into(out, REGISTRY['cross'].call(input, other, dim=d))
 
+@castable
 def vecdot(x, y, *, dim=-1, out=None):
     "The inner products of vectors along `dim` (the first one conjugated)."
     return into(out, F.sum(x.conj() * y, dim))

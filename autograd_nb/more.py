@@ -11,16 +11,16 @@ __all__ = ['atleast_1d', 'atleast_2d', 'atleast_3d', 'COPIES', 'cummax', 'cummin
            'view_as_complex', 'isreal', 'is_nonzero', 'is_same_size', 'is_signed', 'is_inference', 'is_conj', 'is_neg',
            'resolve_conj', 'resolve_neg', 'can_cast', 'isin', 'adjoint', 'ravel', 'column_stack', 'dstack', 'hsplit',
            'vsplit', 'dsplit', 'fliplr', 'flipud', 'rot90', 'broadcast_shapes', 'diagflat', 'sum_to_size', 'unfold',
-           'split_with_sizes', 'narrow_copy', 'pad', 'constant_pad_nd', 'block_diag', 'as_strided', 'index_fill',
-           'index_copy', 'index_put', 'put', 'index_reduce', 'scatter_reduce', 'masked_scatter', 'select_scatter',
-           'slice_scatter', 'diagonal_scatter', 'as_strided_scatter', 'argwhere', 'nonzero_static', 'unravel_index',
-           'fill_diagonal_', 'kthvalue', 'mode', 'msort', 'logcumsumexp', 'unique_consecutive', 'searchsorted',
-           'bucketize', 'histc', 'histogram', 'nansum', 'nanmean', 'nanmedian', 'quantile', 'nanquantile', 'diff',
-           'gradient', 'trapezoid', 'cumulative_trapezoid', 'tensordot', 'inner', 'vdot', 'kron', 'addr', 'addbmm',
-           'chain_matmul', 'cross', 'cartesian_prod', 'combinations', 'vander', 'dist', 'cdist', 'pdist',
-           'pairwise_distance', 'cosine_similarity', 'renorm', 'cov', 'corrcoef', 'cholesky', 'cholesky_solve',
-           'cholesky_inverse', 'qr', 'svd', 'triangular_solve', 'lu', 'lu_solve', 'slogdet', 'pinverse',
-           'frobenius_norm', 'nuclear_norm', 'inclusive_range', 'frombuffer', 'poisson', 'binomial', 'fill',
+           'split_with_sizes', 'narrow_copy', 'pad', 'replication_pad', 'reflection_pad', 'constant_pad_nd',
+           'block_diag', 'as_strided', 'index_fill', 'index_copy', 'index_put', 'put', 'index_reduce', 'scatter_reduce',
+           'masked_scatter', 'select_scatter', 'slice_scatter', 'diagonal_scatter', 'as_strided_scatter', 'argwhere',
+           'nonzero_static', 'unravel_index', 'fill_diagonal_', 'kthvalue', 'mode', 'msort', 'logcumsumexp',
+           'unique_consecutive', 'searchsorted', 'bucketize', 'histc', 'histogram', 'nansum', 'nanmean', 'nanmedian',
+           'quantile', 'nanquantile', 'diff', 'gradient', 'trapezoid', 'cumulative_trapezoid', 'tensordot', 'inner',
+           'vdot', 'kron', 'addr', 'addbmm', 'chain_matmul', 'cross', 'cartesian_prod', 'combinations', 'vander',
+           'dist', 'cdist', 'pdist', 'pairwise_distance', 'cosine_similarity', 'renorm', 'cov', 'corrcoef', 'cholesky',
+           'cholesky_solve', 'cholesky_inverse', 'qr', 'svd', 'triangular_solve', 'lu', 'lu_solve', 'slogdet',
+           'pinverse', 'frobenius_norm', 'nuclear_norm', 'inclusive_range', 'frombuffer', 'poisson', 'binomial', 'fill',
            'get_num_threads', 'set_num_threads', 'exponential_', 'geometric_', 'cauchy_', 'log_normal_', 'stft',
            'istft', 'lobpcg', 'install']
 
@@ -303,7 +303,12 @@ def pad(input, pad, mode='constant', value=None):
         for p in pad[2 * k:2 * k + 2]:
             if mode == 'reflect' and p >= size: raise RuntimeError(f'Argument #4: Padding size should be less than the corresponding input dimension, but got: padding ({pad[2 * k]}, {pad[2 * k + 1]}) at dimension {n - 1 - k} of input {list(input._array.shape)}')
             if mode == 'circular' and p > size: raise RuntimeError('Padding value causes wrapping around more than once.')
-    return _op['pad_copies'](input, pad=pad, mode=mode)
+    return (replication_pad if mode == 'replicate' else reflection_pad if mode == 'reflect' and len(pad) < 6 else _op['pad_copies'])(input, pad=pad, mode=mode)
+
+@castable
+def replication_pad(input, pad, mode): return _op['pad_copies'](input, pad=pad, mode=mode)
+@castable
+def reflection_pad(input, pad, mode): return _op['pad_copies'](input, pad=pad, mode=mode)
 
 def constant_pad_nd(input, pad, value=0):
     "`input` with `value` around it."
@@ -603,10 +608,12 @@ def _quantile(input, q, dim, keepdim, interpolation, ignore, name, out):
     if dim is not None and not n0 and not keepdim: y = reshape(y, len(y))
     return into(out, y if qs.ndim else F.select(y, 0, 0))
 
+@castable
 def quantile(input, q, dim=None, keepdim=False, *, interpolation='linear', out=None):
     "The value below which the part `q` of the elements lies; NaN if there is one among them."
     return _quantile(input, q, dim, keepdim, interpolation, False, 'quantile', out)
 
+@castable
 def nanquantile(input, q, dim=None, keepdim=False, *, interpolation='linear', out=None):
     "`quantile` of all that is not NaN."
     return _quantile(input, q, dim, keepdim, interpolation, True, 'nanquantile', out)
@@ -708,7 +715,7 @@ def inner(input, other, *, out=None):
     "Sums of products over the last dimensions."
     if not input._array.ndim or not other._array.ndim: return into(out, input * other)
     if input._array.shape[-1] != other._array.shape[-1]: raise RuntimeError(f'inner() the last dimension must match on both input tensors but got shapes {list(input._array.shape)} and {list(other._array.shape)}')
-    return into(out, tensordot(input, other, ([-1], [-1])))
+    return F.dot(input, other, out=out) if input._array.ndim == other._array.ndim == 1 else into(out, tensordot(input, other, ([-1], [-1])))
 
 def vdot(input, other, *, out=None):
     "The sum of products of two vectors, the first one conjugated."

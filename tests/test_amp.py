@@ -92,6 +92,309 @@ def test_dtypes_and_values(expression, dtype):
     np.testing.assert_allclose(out[1][1], out[0][1], rtol=0.03, atol=0.03)
 
 
+DTYPES = r"""
+torch.mv(w, v)
+w @ v
+v @ w
+v @ v
+torch.dot(v, v)
+torch.vdot(v, v)
+torch.inner(v, v)
+torch.inner(x, w)
+torch.outer(v, v)
+torch.ger(v, v)
+torch.matmul(v, v)
+torch.matmul(b, v)
+torch.matmul(b, b.mT)
+torch.addmv(v, w, v)
+torch.addr(w, v, v)
+torch.addmm(w, w, w)
+torch.addbmm(w[:3,:3], b, b.mT)
+torch.baddbmm(torch.zeros(2,3,3), b, b.mT)
+torch.einsum('i,i->', v, v)
+torch.einsum('ij,j->i', w, v)
+torch.einsum('bij,bkj->bik', b, b)
+torch.einsum('ij,ij->i', w, w)
+torch.tensordot(w, w, 1)
+torch.chain_matmul(w, w, w)
+torch.linalg.multi_dot([w, w, w])
+torch.linalg.multi_dot([w, w])
+torch.linalg.matmul(w, w)
+torch.linalg.vecdot(w, w)
+torch.matrix_power(w, 3)
+torch.linalg.matrix_power(w, 2)
+torch.matrix_exp(w)
+torch.kron(w, w)
+torch.bilinear(x, x, torch.randn(5, 4, 4), None)
+F.bilinear(x, x, torch.randn(5, 4, 4), None)
+F.linear(x, w)
+F.linear(x, w, v)
+F.linear(v, w)
+F.conv1d(image[0], torch.randn(4, 5, 3))
+F.conv3d(image[:, None], torch.randn(4, 1, 2, 2, 2))
+F.conv_transpose1d(image[0], torch.randn(5, 4, 3))
+F.prelu(x, torch.ones(1))
+F.prelu(half, torch.ones(1))
+F.avg_pool2d(image, 2)
+F.avg_pool2d(himage, 2)
+F.avg_pool3d(himage, 2)
+F.adaptive_avg_pool2d(himage, 2)
+F.adaptive_avg_pool3d(himage, 2)
+F.adaptive_max_pool2d(himage, 2)
+F.max_pool2d(himage, 2)
+F.avg_pool1d(himage[0], 2)
+F.interpolate(himage, scale_factor=2)
+F.interpolate(himage, scale_factor=2, mode='bilinear')
+F.interpolate(himage, scale_factor=2, mode='bicubic')
+F.pad(himage, (1, 1, 1, 1), mode='replicate')
+F.pixel_shuffle(torch.randn(1, 4, 2, 2).to(half.dtype), 2)
+F.unfold(himage, 2)
+F.fold(F.unfold(himage, 2), (5, 5), 2)
+F.grid_sample(himage, torch.zeros(2, 2, 2, 2), align_corners=False)
+F.batch_norm(himage, torch.zeros(3), torch.ones(3), training=True)
+F.batch_norm(image, torch.zeros(3), torch.ones(3), training=True)
+F.group_norm(himage, 3)
+F.group_norm(himage, 3, torch.ones(3), torch.zeros(3))
+F.instance_norm(himage)
+F.layer_norm(half, (4,))
+F.layer_norm(half, (4,), v, v)
+F.rms_norm(half, (4,))
+F.rms_norm(half, (4,), v)
+F.local_response_norm(himage, 2)
+F.normalize(half)
+F.cosine_similarity(half, half)
+F.pairwise_distance(half, half)
+torch.cdist(x, x)
+torch.cdist(half, half)
+F.embedding(y, w)
+F.embedding_bag(y[None], w)
+F.dropout(half, .5)
+F.relu(half)
+F.silu(half)
+F.elu(half)
+F.softplus(half)
+F.softmax(half, 0)
+F.softmin(half, 0)
+F.log_softmax(half, 0)
+F.gumbel_softmax(half)
+F.logsigmoid(half)
+F.hardswish(half)
+F.mish(half)
+F.glu(half)
+F.tanhshrink(half)
+torch.exp(half)
+torch.log(half.abs())
+torch.pow(half, 2)
+half ** 2
+2 ** half
+torch.sqrt(half.abs())
+torch.rsqrt(half.abs())
+torch.erfinv(half)
+torch.tan(half)
+torch.acos(half)
+torch.cumsum(half, 0)
+torch.cumprod(half, 0)
+torch.sum(half)
+torch.mean(half)
+torch.var(half)
+torch.std(half)
+torch.norm(half)
+torch.linalg.norm(half)
+torch.linalg.vector_norm(half)
+torch.linalg.matrix_norm(half)
+torch.logsumexp(half, 0)
+torch.logcumsumexp(half, 0)
+torch.prod(half)
+torch.median(half)
+torch.quantile(half, .5)
+torch.nanquantile(half, .5)
+torch.dist(half, half)
+torch.renorm(half, 2, 0, 1.)
+torch.trace(half)
+torch.addcmul(x, half, half)
+torch.addcdiv(x, half, half)
+torch.lerp(half, half, .5)
+torch.hstack([x, half])
+torch.vstack([x, half])
+torch.index_copy(x, 0, torch.tensor([0]), x[:1])
+torch.scatter_add(x, 0, torch.zeros(3, 4).long(), x)
+torch.cross(half[:, :3], half[:, :3], dim=1)
+torch.atan2(half, x)
+torch.where(x > 0, x, half)
+torch.maximum(half, x)
+torch.bmm(b.to(half.dtype), b.mT)
+F.multi_head_attention_forward(b, b, b, 4, 1, torch.randn(12, 4), torch.randn(12), None, None, False, 0., torch.randn(4, 4), torch.randn(4))[0]
+torch.nn.MultiheadAttention(4, 2)(b, b, b)[0]
+torch.nn.TransformerEncoderLayer(4, 2, 8)(b)
+torch.nn.GRU(4, 5)(b)[0]
+torch.nn.RNN(4, 5)(b)[0]
+torch.nn.LSTMCell(4, 5)(x)[0]
+torch.nn.GRUCell(4, 5)(x)
+torch.nn.RNNCell(4, 5)(x)
+torch.nn.Bilinear(4, 4, 3)(x, x)
+torch.nn.BatchNorm1d(4)(half)
+torch.nn.LayerNorm(4)(half)
+F.nll_loss(half, y)
+F.mse_loss(half, half)
+F.l1_loss(half, half)
+F.kl_div(half, half)
+F.binary_cross_entropy_with_logits(half, half)
+F.binary_cross_entropy(half.sigmoid(), half.sigmoid())
+F.poisson_nll_loss(half, half)
+F.gaussian_nll_loss(half, half, half.abs())
+F.hinge_embedding_loss(half, torch.ones(3, 4))
+F.soft_margin_loss(half, torch.ones(3, 4))
+F.triplet_margin_loss(half, half, half)
+F.triplet_margin_with_distance_loss(half, half, half)
+F.multi_margin_loss(half, y)
+F.multilabel_margin_loss(half, torch.zeros(3, 4).long())
+F.multilabel_soft_margin_loss(half, torch.ones(3, 4))
+F.ctc_loss(torch.randn(4, 2, 5).to(half.dtype).log_softmax(-1), torch.ones(2, 2).long(), torch.tensor([4, 4]), torch.tensor([2, 2]))
+torch.linalg.inv(w)
+torch.linalg.solve(w, w)
+torch.linalg.cholesky(w @ w.T + torch.eye(4))
+torch.linalg.det(w)
+torch.linalg.slogdet(w)[1]
+torch.linalg.eigvalsh(w)
+torch.linalg.svd(w)[0]
+torch.linalg.qr(w)[0]
+torch.linalg.lstsq(w, w)[0]
+torch.linalg.matrix_rank(w)
+torch.linalg.cond(w)
+torch.fft.fft(v)
+torch.fft.rfft(v)
+torch.stft(torch.randn(40), 8, return_complex=True, window=torch.ones(8))
+torch.cholesky_solve(w, w.abs() + 5 * torch.eye(4))
+torch.triangular_solve(w, w)[0]
+torch.special.erf(half)
+torch.cov(half)
+torch.corrcoef(half)
+torch.softmax(half, 0)
+half + x
+half * x
+half - 1
+half / 2
+x * 2
+x.sum()
+torch.polar(v, v)
+torch.complex(v, v)
+torch.view_as_complex(w[:, :2].contiguous())
+torch.tril(half)
+torch.masked_fill(half, half > 0, 0.)
+torch.mean(image)
+torch.mm(w, w.to(half.dtype))
+torch.mm(w.double(), w.double())
+torch.rrelu(half)
+torch.celu(half)
+torch.histc(x)
+torch.bucketize(x, v.sort().values)
+torch.nn.functional.linear(x.double(), w.double())
+torch.special.logsumexp(half, 0)
+F.pad(himage, (1, 1, 1, 1), mode='reflect')
+F.pad(himage[:, None], (1,)*6, mode='reflect')
+F.pad(himage[0], (1, 1), mode='replicate')
+F.pad(himage[:, None], (1,)*6, mode='replicate')
+F.pad(himage, (1, 1, 1, 1), mode='circular')
+F.pad(himage, (1, 1, 1, 1))
+F.interpolate(himage[0], scale_factor=2)
+F.interpolate(himage[0], scale_factor=2, mode='linear')
+F.interpolate(himage[:, None], scale_factor=2)
+F.interpolate(himage[:, None], scale_factor=2, mode='trilinear')
+F.adaptive_avg_pool1d(himage[0], 2)
+F.max_pool3d(himage[:, None], 2)
+F.max_pool1d(himage[0], 2)
+F.max_pool1d(himage[0], 2, return_indices=True)[0]
+F.adaptive_max_pool3d(himage, 2)
+F.adaptive_max_pool1d(himage[0], 2)
+F.fractional_max_pool2d(himage, 2, output_size=2)
+F.lp_pool2d(himage, 2, 2)
+F.softshrink(half)
+F.hardtanh(half)
+F.one_hot(y)
+F.channel_shuffle(himage[:, :2], 2)
+F.feature_alpha_dropout(himage, .5)
+torch.logaddexp(half, half)
+torch.xlogy(half, half)
+torch.hypot(half, half)
+torch.lgamma(half)
+torch.digamma(half)
+torch.fft.ifft(torch.fft.fft(half))
+torch.fft.fft2(half)
+torch.fft.rfft2(half)
+torch.fft.irfft(torch.fft.rfft(v))
+torch.istft(torch.stft(torch.randn(40), 8, return_complex=True, window=torch.ones(8)), 8, window=torch.ones(8))
+torch.histogram(x.flatten(), 3)[0]
+torch.linalg.householder_product(w, v)
+torch.linalg.ldl_factor(w)[0]
+torch.linalg.eig(w)[0]
+torch.linalg.eigvals(w)
+torch.linalg.eigh(w)[0]
+torch.linalg.svdvals(w)
+torch.linalg.solve_triangular(w, w, upper=True)
+torch.linalg.lu(w)[1]
+torch.linalg.lu_factor(w)[0]
+torch.linalg.tensorinv(torch.eye(4).reshape(2,2,2,2))
+torch.linalg.tensorsolve(torch.eye(4), v)
+torch.linalg.inv_ex(w)[0]
+torch.linalg.matrix_exp(w)
+torch.linalg.cholesky_ex(w)[0]
+torch.linalg.solve_ex(w, w)[0]
+torch.lu_solve(w, *torch.linalg.lu_factor(w))
+torch.cholesky_inverse(w.abs() + 5 * torch.eye(4))
+torch.nn.RMSNorm(4)(half)
+torch.nn.PReLU()(x)
+torch.nn.CosineSimilarity()(half, half)
+torch.nn.PairwiseDistance()(half, half)
+torch.nn.GroupNorm(1, 3)(himage)
+torch.nn.Softmax2d()(himage)
+torch.nn.AdaptiveLogSoftmaxWithLoss(4, 5, [2])(half, y)[0]
+torch.nn.Transformer(4, 2, 1, 1, 8)(b, b)
+torch.nn.TransformerDecoderLayer(4, 2, 8)(b, b)
+torch.nn.TransformerEncoder(torch.nn.TransformerEncoderLayer(4, 2, 8, batch_first=True), 1).eval()(b)
+torch.nn.MultiheadAttention(4, 2, batch_first=True).eval()(b, b, b)[0]
+torch.nn.MultiheadAttention(4, 2, batch_first=True)(b, b, b, need_weights=False)[0]
+torch.nn.MultiheadAttention(4, 2)(b, b, b)[1]
+torch.nn.EmbeddingBag(4, 4)(y[None])
+torch.nn.Linear(4, 4)(x).softmax(-1)
+torch.nn.Linear(4, 4)(x).sum()
+torch.nn.Linear(4, 4)(x).pow(2).mean()
+torch.nn.Conv2d(3, 4, 3)(image).relu().mean((2, 3))
+torch.nn.BatchNorm2d(4)(torch.nn.Conv2d(3, 4, 3)(image))
+torch.nn.LayerNorm(4)(torch.nn.Linear(4, 4)(x))
+torch.nn.Linear(4, 4)(x) + x
+torch.scatter_reduce(x, 0, torch.zeros(3, 4).long(), x, 'sum')
+torch.masked_scatter(x, x > 0, half)
+torch.mean(half, dtype=torch.float32)
+torch.sum(half, 0, dtype=torch.float32)
+torch.special.entr(half.abs())
+torch.special.i0(half)
+torch.special.xlog1py(half, half)
+"""
+
+
+@needs_torch
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_dtypes_of_everything_else(dtype):
+    "Which operations compute in short numbers, which in long ones, and which take what they are given."
+    import torch
+
+    different = {}
+    for expression in DTYPES.strip().splitlines():
+        found = []
+        for t in (torch, autograd_nb):
+            names = setting(t)
+            names["half"], names["himage"] = (names[k].to(getattr(t, dtype)) for k in ("x", "image"))
+            with t.autocast("cpu", dtype=getattr(t, dtype)), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                try:
+                    found.append(str(eval(expression, names).dtype))
+                except (RuntimeError, NotImplementedError) as error:
+                    found.append(type(error).__name__)
+        if found[0] != found[1]:
+            different[expression] = found
+    assert not different
+
+
 @needs_torch
 def test_training_in_mixed_precision():
     "Twenty steps of a small classifier stay near PyTorch's; parameters and gradients are float32."

@@ -28,13 +28,14 @@ from ..graph.op import REGISTRY
 from .. import cuda
 
 # %% ../../nbs/amp/01_autocast.ipynb #f0b5779f
-_PRODUCTS = frozenset('mm mv bmm addmm baddbmm addbmm linear matmul convolution conv_transpose conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d scaled_dot_product_attention'.split())
+_PRODUCTS = frozenset('mm mv dot vecdot bmm addmm baddbmm addbmm linear matmul convolution conv_transpose conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d scaled_dot_product_attention'.split())
 _LOSSES = frozenset('mse_loss nll_loss l1_loss smooth_l1_loss huber_loss cross_entropy kl_div poisson_nll_loss cosine_embedding_loss hinge_embedding_loss margin_ranking_loss soft_margin_loss triplet_margin_loss multi_margin_loss '
                     'multilabel_margin_loss binary_cross_entropy_with_logits'.split())
 _DECOMPOSITIONS = frozenset('inv solve cholesky qr eigh eigvalsh eig eigvals svd svdvals plu pinv triangular_solve fft'.split())
 
-SHORT = {'cpu': _PRODUCTS, 'cuda': _PRODUCTS | {'addmv', 'prelu'}}
-LONG = {'cpu': _LOSSES | _DECOMPOSITIONS | {'binary_cross_entropy', 'prod', 'quantile', 'nanquantile', 'cdist', 'trace', 'grid_sample', 'view_as_complex', 'complex_of'},
+SHORT = {'cpu': _PRODUCTS | {'prelu'}, 'cuda': _PRODUCTS | {'addmv', 'prelu'}}
+LONG = {'cpu': _LOSSES | _DECOMPOSITIONS | {'binary_cross_entropy', 'prod', 'quantile', 'nanquantile', 'cdist', 'trace', 'grid_sample', 'view_as_complex', 'complex_of', 'ctc_loss', 'lstsq', 'local_response_norm', 'replication_pad', 'reflection_pad',
+                                              *(f'{kind}3d{more}' for kind in ('avg_pool', 'max_pool', 'adaptive_avg_pool', 'adaptive_max_pool') for more in ('', '_with_indices')), *(f'fractional_max_pool{n}d{more}' for n in (2, 3) for more in ('', '_with_indices'))},
         'cuda': _LOSSES | _DECOMPOSITIONS | frozenset('acos asin cosh sinh tan erfinv exp expm1 log log10 log2 log1p reciprocal rsqrt pow pow_tensor rpow softplus layer_norm root_of_sum vector_norm cosine_similarity cdist logsumexp prod softmax log_softmax '
                                                       'cumprod cumsum logcumsumexp sum mean'.split())}
 WIDEST = {'cpu': frozenset(('cat', 'stack', 'index_copy')), 'cuda': frozenset(('cat', 'stack', 'addcdiv', 'addcmul', 'atan2', 'cross', 'dot', 'index_put', 'scatter_add', 'grid_sample'))}

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['SWITCH', 'LOCAL', 'tick', 'Switch', 'Modes', 'modes', 'Mode', 'no_grad', 'enable_grad', 'set_grad_enabled',
            'is_grad_enabled', 'inference_mode', 'is_inference_mode_enabled', 'Applied', 'observe', 'observe_backward',
-           'castable']
+           'castable', 'whole']
 
 # %% ../../nbs/graph/01_modes.ipynb #bd325822
 import functools
@@ -40,12 +40,12 @@ class Modes:
     """The modes of one thread. Change them with `change`, which keeps the process-wide switch true to the facts.
 
     `grad`: operations are recorded. `inference`: inside `inference_mode`. `observers`: called after each operation. `saving`: the pair of functions that pack and unpack saved values, or None; `refusal`: the message with which
-    such a pair is refused, or None; `writing`: the array that the present operation is about to overwrite, or None; `guard`: called with each array that is about to be overwritten, or None. `watchers`: called after each node that a backward pass has run. `task`: the backward pass that this thread is in, or None; `running`: the node that it is running, noted under anomaly detection; `profiler`: what times operations and nodes, or None. `transforms`: the function transforms that are at work, the innermost last; `computing`: what is asked to compute operations in their kernels' place (selective checkpoints keep results with it), or None; `casting`: what brings inputs to another dtype first (autocast), or None. Two follow from the others: `special`: operations take their general path; `quiet`: they record nothing."""
-    __slots__ = ('grad', 'inference', 'observers', 'saving', 'refusal', 'writing', 'guard', 'watchers', 'task', 'running', 'profiler', 'transforms', 'computing', 'casting', 'special', 'quiet', 'counted')
+    such a pair is refused, or None; `writing`: the array that the present operation is about to overwrite, or None; `guard`: called with each array that is about to be overwritten, and what with if that is known, or None. `watchers`: called after each node that a backward pass has run. `task`: the backward pass that this thread is in, or None; `running`: the node that it is running, noted under anomaly detection; `profiler`: what times operations and nodes, or None. `transforms`: the function transforms that are at work, the innermost last; `computing`: what is asked to compute operations in their kernels' place (selective checkpoints keep results with it), or None; `tape`: what records a step to be replayed (see `capture`), or None; `casting`: what brings inputs to another dtype first (autocast), or None. Two follow from the others: `special`: operations take their general path; `quiet`: they record nothing."""
+    __slots__ = ('grad', 'inference', 'observers', 'saving', 'refusal', 'writing', 'guard', 'watchers', 'task', 'running', 'profiler', 'transforms', 'computing', 'tape', 'casting', 'special', 'quiet', 'counted')
 
     def __init__(self):
         self.grad, self.inference, self.observers, self.special, self.quiet, self.counted = True, False, (), False, False, False
-        self.profiler = self.saving = self.refusal = self.writing = self.guard = self.task = self.running = self.computing = self.casting = None
+        self.profiler = self.saving = self.refusal = self.writing = self.guard = self.task = self.running = self.computing = self.tape = self.casting = None
         self.transforms = self.watchers = ()
 
     def change(self, **values):
@@ -206,9 +206,9 @@ class observe_backward(Mode):
     def clone(self): return observe_backward(self.callback)
 
 # %% ../../nbs/graph/01_modes.ipynb #7ca26de1
-def castable(function):
-    "`function`, whose inputs autocast may cast: it is looked up by its name, and what it is made of is then left alone."
-    name = function.__name__
+def castable(function, name=None):
+    "`function`, whose inputs autocast may cast: it is looked up by its name (or another one), and what it is made of is then left alone."
+    name = name or function.__name__
     @functools.wraps(function)
     def cast(*args, **kwargs):
         if SWITCH.plain or LOCAL.modes.casting is None: return function(*args, **kwargs)
@@ -221,3 +221,12 @@ def castable(function):
 
 # %% ../../nbs/graph/01_modes.ipynb #ade14ae4
 tick = count(1).__next__        # atomic: `count` is implemented in C and runs under the interpreter's lock
+
+# %% ../../nbs/graph/01_modes.ipynb #37ff8cdf
+def whole(function):
+    "`function`, which a captured step calls again as it is, because not all that it does is operations."
+    @functools.wraps(function)
+    def called(*args, **kwargs):
+        if SWITCH.plain or LOCAL.modes.tape is None: return function(*args, **kwargs)
+        return LOCAL.modes.tape.call(function, args, kwargs)
+    return called

@@ -11,6 +11,7 @@ import numpy as np
 from .. import functions as F
 from ..arrays.cupy_backend import anywhere
 from ..arrays.numpy_backend import xp
+from ..graph.modes import castable
 from ..graph.node import TensorBase, tensor_like
 
 # %% ../../nbs/nn/06_ctc.ipynb #588d1e0e
@@ -27,6 +28,7 @@ def _ends(letters): return [0, *np.cumsum(letters).tolist()]
 
 def _to_count(letters, dtype): return np.maximum(letters, 1).astype(dtype)
 
+@castable
 @anywhere
 def ctc_loss(log_probs, targets, input_lengths, target_lengths, blank=0, reduction='mean', zero_infinity=False):
     """Minus the log-probability of each target, for log-probabilities (frames, batch, classes) or (frames, classes).

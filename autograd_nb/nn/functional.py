@@ -23,6 +23,7 @@ import numpy as np
 
 from .. import functions as F
 from ..arrays.cupy_backend import anywhere, is_far, library_of
+from ..arrays.dtypes import bfloat16, finfo, float16
 from ..arrays.numpy_backend import xp
 from ..arrays.random import default_generator
 from ..functions import need_tensor, one_hot  # noqa: F401
@@ -231,9 +232,11 @@ def _fits(input, normalized_shape):
 def rms_norm(input, normalized_shape, weight=None, eps=None):
     "Each example divided by the root of the mean of its squares over the last dimensions; then times `weight`."
     dims = tuple(range(-len(_fits(input, normalized_shape)), 0))
-    if eps is None: eps = float(np.finfo(input._array.dtype).eps) if input._array.dtype.kind == 'f' else 0.0078125
-    out = input * F.mean(input * input, dims, True).add(eps).rsqrt()
-    return out if weight is None else out * weight
+    dtype = input.dtype
+    x = input.float() if dtype in (float16, bfloat16) else input
+    if eps is None: eps = finfo(x.dtype).eps
+    out = x * F.mean(x * x, dims, True).add(eps).rsqrt()
+    return (out if weight is None else out * weight).to(dtype)
 
 def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5):
     "The channels of each example cut into groups, each normalised by itself; then times `weight` plus `bias` per channel."
@@ -748,7 +751,7 @@ def multilabel_soft_margin_loss(input, target, weight=None, size_average=None, r
     return summarise(F.mean(out, -1), reduction_of(reduction, size_average, reduce))
 
 # %% ../../nbs/nn/03_functional.ipynb #9086f9a6
-for _loss in ('cross_entropy', 'nll_loss', 'l1_loss', 'kl_div', 'poisson_nll_loss', 'cosine_embedding_loss', 'hinge_embedding_loss', 'margin_ranking_loss', 'soft_margin_loss', 'triplet_margin_loss', 'multi_margin_loss', 'multilabel_margin_loss'):
+for _loss in ('cross_entropy', 'nll_loss', 'l1_loss', 'kl_div', 'poisson_nll_loss', 'cosine_embedding_loss', 'hinge_embedding_loss', 'margin_ranking_loss', 'soft_margin_loss', 'triplet_margin_loss', 'multi_margin_loss', 'multilabel_margin_loss', 'local_response_norm', 'prelu'):
     if _loss in globals(): globals()[_loss] = castable(globals()[_loss])
 
 # %% ../../nbs/nn/03_functional.ipynb #5f4d45e7

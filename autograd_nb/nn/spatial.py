@@ -477,7 +477,7 @@ def grid_sample(input, grid, mode='bilinear', padding_mode='zeros', align_corner
     return total
 
 # %% ../../nbs/nn/04_spatial.ipynb #cd2283a6
-for _name in ('conv1d', 'conv2d', 'conv3d', 'conv_transpose1d', 'conv_transpose2d', 'conv_transpose3d', 'grid_sample'): globals()[_name] = castable(globals()[_name])
+for _name in ('conv1d', 'conv2d', 'conv3d', 'conv_transpose1d', 'conv_transpose2d', 'conv_transpose3d', 'grid_sample', *(f'{kind}3d{more}' for kind in ('avg_pool', 'max_pool', 'adaptive_avg_pool', 'adaptive_max_pool') for more in ('', '_with_indices') if 'max' in kind or not more)): globals()[_name] = castable(globals()[_name])
 
 # %% ../../nbs/nn/04_spatial.ipynb #3daad72a
 def _fractional(dims):
@@ -515,6 +515,6 @@ def _fractional(dims):
     def with_indices(input, kernel_size, output_size=None, output_ratio=None, return_indices=False, _random_samples=None): return pool(input, kernel_size, output_size, output_ratio, True, _random_samples)
     pool.__name__, with_indices.__name__ = name, name + '_with_indices'
     pool.__doc__, with_indices.__doc__ = 'The largest number in each of `output_size` windows (or the fraction `output_ratio` of the input) at random places.', f'`{name}` with `return_indices=True`.'
-    return pool, with_indices
+    return castable(pool), castable(with_indices)
 
 (fractional_max_pool2d, fractional_max_pool2d_with_indices), (fractional_max_pool3d, fractional_max_pool3d_with_indices) = map(_fractional, (2, 3))

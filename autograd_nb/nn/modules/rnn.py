@@ -111,7 +111,8 @@ class LSTMCell(RNNCellBase):
 
     def forward(self, input, hx=None):
         x, (h, c), single = self._prepare(input, hx, ('0', '1'))
-        h, c = lstm_step(_linear(x, self.weight_ih, self.bias_ih) + _linear(h, self.weight_hh, self.bias_hh), c)
+        sums = _linear(x, self.weight_ih, self.bias_ih) + _linear(h, self.weight_hh, self.bias_hh)
+        h, c = lstm_step(sums if sums.dtype is c.dtype else sums.to(c.dtype), c)            # autocast shortens the products only
         return _undone(h, single), _undone(c, single)
 
 class GRUCell(RNNCellBase):

@@ -6,8 +6,8 @@
 __all__ = ['CPU', 'DEFAULT', 'DIRECT', 'FUNCTIONS', 'SYNONYMS', 'IN_PLACE', 'OPERATORS', 'UFUNCS', 'device', 'device_or_default',
            'index_of', 'check_device', 'index_like', 'device_of', 'placed', 'view_meta', 'geometry', 'any_negative',
            'view_error', 'StaleView', 'renew', 'released_box', 'retain_in', 'overwrite', 'CopySlices', 'rebase',
-           'renew_views', 'lose_views', 'refuse_write', 'refuse_overlap', 'reshaped', 'in_place', 'looked_at', 'Tensor',
-           'chances', 'InputMetadata']
+           'renew_views', 'lose_views', 'refuse_write', 'refuse_overlap', 'reshaped', 'in_place', 'looked_at',
+           'UntypedStorage', 'TypedStorage', 'Tensor', 'chances', 'InputMetadata']
 
 # %% ../nbs/tensor/03_tensor.ipynb #b3a3b858
 import builtins
@@ -118,9 +118,9 @@ def view_meta(x, o):
     modes, mx = LOCAL.modes, x._meta
     if storage_of(o._array) is not storage_of(x._array): return INFERENCE if modes.inference else None
     if mx is not None and mx.inference: return INFERENCE
-    base = x if mx is None or mx.base is None or x._node.__class__ is AccumulateGrad and mx.view.__class__ is not str else mx.base
+    base = x if mx is None or mx.base is None or x._node.__class__ is AccumulateGrad and mx.view is None else mx.base
     meta = Meta(base)
-    if mx is not None: meta.version, meta.view = mx.version, mx.view if mx.view.__class__ is str else None
+    if mx is not None: meta.version, meta.view = mx.version, mx.view
     if modes.quiet:
         meta.view = 'inference' if modes.inference else 'no_grad'
         if base._node is not None: o._node = AccumulateGrad(o)       # to whatever is recorded later, a leaf
@@ -180,14 +180,12 @@ class StaleView(Node):
 
 def renew(view, base):
     "Give `view` a history that starts from the present history of `base`."
-    kind = view._meta.view
-    if kind.__class__ is str:
+    if view._meta.view is not None:
         if view._node.__class__ is not StaleView: view._node = StaleView(view)
         return
     box = released_box(view)
     view._node = None
-    if kind is not None: view._node = kind(base)._node
-    else: REGISTRY['as_strided'].record((base,), [base._array], [view._array], [view], [None], geometry(view._array, base._array))
+    REGISTRY['as_strided'].record((base,), [base._array], [view._array], [view], [None], geometry(view._array, base._array))
     retain_in(view, box)
 
 def released_box(x):
@@ -340,7 +338,7 @@ def lose_views(base):
     if base._node is None: return
     for ref in base._meta.views or ():
         view = ref()
-        if view is not None and view._meta.view.__class__ is str: renew(view, base)
+        if view is not None and view._meta.view is not None: renew(view, base)
 
 def _undeletable(name): raise RuntimeError(f'{name} of a tensor cannot be deleted')
 
@@ -350,7 +348,7 @@ def refuse_write(x, tracked, op=None, was='is being'):
     if meta is not None and meta.inference and not LOCAL.modes.inference:
         raise teach(RuntimeError('Inplace update to inference tensor outside InferenceMode is not allowed.You can make a clone to get a normal tensor before doing inplace update.'), x, instead='no_grad() instead of inference_mode() where it is made, or write into a clone()')
     if not tracked: return
-    if meta is not None and meta.view.__class__ is str: raise teach(view_error(meta.view, x._node, 'is being modified inplace'), x, instead=statement())
+    if meta is not None and meta.view is not None: raise teach(view_error(meta.view, x._node, 'is being modified inplace'), x, instead=statement())
     if x._node.__class__ is AccumulateGrad:
         raise leaf_error(x, x, op, was)
     if meta is not None and meta.base is not None and meta.base._node.__class__ is AccumulateGrad:
@@ -412,6 +410,33 @@ def looked_at(x, how):
     "The numbers of a tensor are about to leave for Python, which a step that is being captured cannot repeat."
     if LOCAL.modes.tape is not None: LOCAL.modes.tape.looked_at(x, how)
 
+class UntypedStorage:
+    "The memory that a tensor lives in, counted in bytes."
+    def __init__(self, array): self._owner, self._array = storage_of(array), array
+
+    def _memory(self): return self._owner if is_array(self._owner) else self._array
+    def nbytes(self): return self._memory().nbytes
+    def size(self): return self.nbytes()
+    def __len__(self): return self.size()
+    def element_size(self): return 1
+    def data_ptr(self): return address(self._memory())
+    @property
+    def device(self): return device_of(self._array)
+    def __eq__(self, other): return isinstance(other, UntypedStorage) and self._owner is other._owner
+    def __hash__(self): return id(self._owner)
+
+class TypedStorage(UntypedStorage):
+    "The memory that a tensor lives in, as numbers of its dtype."
+    @property
+    def dtype(self): return FROM_NUMPY[self._array.dtype]
+    def size(self): return self.nbytes() // self._array.itemsize
+    def element_size(self): return self._array.itemsize
+    def untyped(self): return UntypedStorage(self._array)
+    def tolist(self): return self._memory().ravel(order='K').view(self._array.dtype).tolist()
+    def __getitem__(self, i): return self.tolist()[i]
+    def __iter__(self): return iter(self.tolist())
+    def __repr__(self): return '\n'.join(f' {v}' for v in self.tolist()) + f'\n[torch.storage.TypedStorage(dtype={self.dtype!r}, device={self.device}) of size {self.size()}]'
+
 class Tensor(TensorBase):
     """A multi-dimensional array that can take part in a computation graph.
 
@@ -462,6 +487,12 @@ class Tensor(TensorBase):
         owner = storage_of(self._array)
         return (address(self._array) - address(owner)) // self._array.itemsize if is_array(owner) else 0
     def data_ptr(self): return address(self._array)
+    def untyped_storage(self):
+        "The memory of this tensor and of all that share it, counted in bytes."
+        return UntypedStorage(self._array)
+    def storage(self):
+        "The memory of this tensor and of all that share it, as numbers."
+        return TypedStorage(self._array)
     def is_contiguous(self): return self._array.flags.c_contiguous
     def get_device(self): return self._array.device.id if is_far(self._array) else -1
     def __len__(self):

@@ -17,6 +17,7 @@ from .. import cuda
 from ..arrays.cupy_backend import is_far, there
 from ..arrays.dtypes import float16, float32, int32
 from ..creation import full
+from ..graph.modes import whole
 from ..graph.node import JOURNAL, TensorBase
 
 # %% ../../nbs/amp/02_grad_scaler.ipynb #e0acc2bd
@@ -85,6 +86,7 @@ class GradScaler:
         if factor != 1.0: JOURNAL.note_all(grads, 'GradScaler.unscale_')
         return {found_inf.device: found_inf} if grads else {}
 
+    @whole
     def unscale_(self, optimizer):
         "Divide the gradients of the optimiser's parameters by the scale, once per step, to look at them or to clip them before `step`."
         if not self._enabled: return
@@ -98,6 +100,7 @@ class GradScaler:
     def _maybe_opt_step(self, optimizer, optimizer_state, *args, **kwargs):
         if not sum(v.item() for v in optimizer_state['found_inf_per_device'].values()): return optimizer.step(*args, **kwargs)
 
+    @whole
     def step(self, optimizer, *args, **kwargs):
         "Divide the gradients by the scale, unless that has been done, and take the optimiser's step, unless one of them is infinite or NaN. Returns what the step returns."
         if not self._enabled: return optimizer.step(*args, **kwargs)
@@ -111,6 +114,7 @@ class GradScaler:
         state['stage'] = OptState.STEPPED
         return out
 
+    @whole
     def update(self, new_scale=None):
         "Adapt the scale to what has been found since the last call, or set it to `new_scale`."
         if not self._enabled: return

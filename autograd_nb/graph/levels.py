@@ -21,7 +21,7 @@ from numpy import arange, broadcast_shapes, complex64, ndarray, result_type, zer
 from numpy.lib.stride_tricks import as_strided
 
 from ..arrays.numpy_backend import storage_of
-from .modes import LOCAL, tick
+from .modes import LOCAL, tick, whole
 from .node import AccumulateGrad, Exotic, Node, OutputEdge, TensorBase, caller, tensor_like
 from .op import REGISTRY, bind, operand_dtype, undo
 
@@ -595,6 +595,8 @@ class Record(Level):
     def custom(self, cls, args, kwargs): return FUNCTION['apply_recorded'](cls, args, kwargs, self)
 
 # %% ../../nbs/graph/05_levels.ipynb #82b6af4b
+_ARITHMETIC = 'add_', 'sub_', 'mul_', 'div_', 'copy_', 'masked_fill_', 'zero_'        # what PyTorch calls so in its message
+
 def write(x, result, name, overwrite):
     "Put `result` into `x` in place, one of them being wrapped; `overwrite` is the tensor floor's way of doing so."
     x_level = x._level if x.__class__ in WRAPPERS and x._level.alive else None
@@ -602,7 +604,8 @@ def write(x, result, name, overwrite):
     if level is None: return overwrite(settled(x), settled(result), name)
     if level.__class__ is Batch:
         if x_level is not level:
-            raise RuntimeError('vmap: inplace arithmetic(self, *extra_args) is not possible because there exists a Tensor `other` in extra_args that has more elements than `self`. This happened due to `other` being vmapped over but `self` not being '
+            called = 'inplace arithmetic' if name in _ARITHMETIC else name if name in ('index_put_', 'index_add_', 'fill_') else f'aten::{name}'
+            raise RuntimeError(f'vmap: {called}(self, *extra_args) is not possible because there exists a Tensor `other` in extra_args that has more elements than `self`. This happened due to `other` being vmapped over but `self` not being '
                                'vmapped over in a vmap. Please try to use out-of-place operators instead of inplace arithmetic. If said operator is being called inside the PyTorch framework, please file a bug report instead. '
                                f'({name} would have to write one value per example into a tensor that all examples share.)')
         if at(result, level): new = result._value
@@ -797,10 +800,13 @@ def chance(*given):
             return level
     return None
 
+@whole
+def _drawn(function, shape): return tensor_like(function(shape))
+
 def draw(function, shape):
     "Random numbers as a tensor: `function(shape)` draws an array. Inside `vmap` the same for all examples, or different ones."
     level = chance() if LOCAL.modes.transforms else None
-    if level is None: return tensor_like(function(tuple(shape)))
+    if level is None: return _drawn(function, tuple(shape))
     with level.below():
         if level.randomness == 'same': return draw(function, shape)
         return batched(draw(function, (level.size, *shape)), level)

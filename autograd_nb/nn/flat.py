@@ -95,7 +95,7 @@ def native_dropout(input, p, train):
     "Dropout, and the mask of what was kept."
     if not train: return input.clone(), _functions.eq(input, input)
     a = input._array
-    kept = _F._bernoulli(a.shape, 1 - p, a)
+    kept = _F._coins(input, a.shape, 1 - p)(a.shape)
     scale = 0. if p == 1 else 1 / (1 - p)
     return input * _tensor_like(kept.astype(a.dtype)) * scale, _tensor_like(kept)
 

@@ -14,6 +14,7 @@ import warnings
 from bisect import bisect_right
 from collections import Counter
 
+from ..graph.modes import whole
 from ..graph.node import TensorBase
 from .optimizer import Optimizer
 
@@ -84,6 +85,7 @@ class LRScheduler:
         "The rates at `self.last_epoch`, one per group."
         raise NotImplementedError
 
+    @whole
     def step(self, epoch=None):
         "Set the rates of the next epoch. Call it after the optimiser's step."
         if self._step_count == 1 and self.optimizer.__dict__.get('step') is not self.optimizer._watched:
@@ -253,6 +255,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         self._now()
         return [self.eta_min + (lr - self.eta_min) * (1 + math.cos(math.pi * self.T_cur / self.T_i)) / 2 for lr in self.base_lrs]
 
+    @whole
     def step(self, epoch=None):
         "Set the rates of the next epoch, or of `epoch`, which may be a fraction."
         if epoch is None and self.last_epoch < 0: epoch = 0
@@ -430,6 +433,7 @@ class SequentialLR(_Several):
             for s in schedule._schedulers: self._undo(s)
         elif hasattr(schedule, 'last_epoch'): schedule.last_epoch -= 1
 
+    @whole
     def step(self):
         "Set the rates of the next epoch."
         self.last_epoch += 1
@@ -446,6 +450,7 @@ class ChainedScheduler(_Several):
         self._take(schedulers, optimizer or schedulers[0].optimizer)
         self._note_rates()
 
+    @whole
     def step(self):
         "Let each schedule set the rates of the next epoch."
         for s in self._schedulers: s.step()
@@ -467,6 +472,7 @@ class ReduceLROnPlateau(LRScheduler):
         self.last_epoch, self.best, self.cooldown_counter, self.num_bad_epochs = 0, self.mode_worse, 0, 0
         self._note_rates()
 
+    @whole
     def step(self, metrics, epoch=None):
         "Take note of the measure `metrics` of one more epoch, and lower the rates if it is time."
         value = float(metrics)

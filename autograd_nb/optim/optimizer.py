@@ -20,7 +20,7 @@ import numpy as np
 
 from ..arrays.cupy_backend import FUSED_STEPS, Device, is_far, there, twin
 from ..arrays.dtypes import get_default_dtype
-from ..graph.modes import enable_grad
+from ..graph.modes import enable_grad, whole
 from ..graph.node import JOURNAL, AccumulateGrad, TensorBase, announce, attach, tensor_like
 from ..creation import full_like, zeros_like
 from ..functions import where
@@ -185,7 +185,7 @@ class Optimizer:
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
         step = cls.__dict__.get('step')
-        if step is not None and not hasattr(step, 'hooked'): cls.step = _with_hooks(step)
+        if step is not None and not hasattr(step, 'hooked'): cls.step = whole(_with_hooks(step))
 
     def __init__(self, params, defaults):
         self.defaults = defaults
@@ -242,6 +242,7 @@ class Optimizer:
             if not set(params).isdisjoint(group['params']): raise ValueError('some parameters appear in more than one parameter group')
         self.param_groups.append(param_group)
 
+    @whole
     def zero_grad(self, set_to_none=True):
         "Forget the gradients of all parameters; with `set_to_none=False`, set them to zero instead."
         for group in self.param_groups:

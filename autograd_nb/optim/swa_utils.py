@@ -13,7 +13,7 @@ from itertools import chain
 
 from ..creation import tensor
 from ..arrays.dtypes import int64
-from ..graph.modes import no_grad
+from ..graph.modes import no_grad, whole
 from ..nn.modules.module import Module
 from .lr_scheduler import LRScheduler, _per_group
 
@@ -64,6 +64,7 @@ class AveragedModel(Module):
 
     def forward(self, *args, **kwargs): return self.module(*args, **kwargs)
 
+    @whole
     def update_parameters(self, model):
         "Take the present parameters of `model` into the average."
         def of(m): return [t.detach() for t in (chain(m.parameters(), m.buffers()) if self.use_buffers else m.parameters())]

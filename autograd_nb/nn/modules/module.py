@@ -16,7 +16,7 @@ from collections.abc import Mapping
 
 from ...arrays.dtypes import dtype as Dtype
 from ...autograd.function import Function
-from ...graph.modes import LOCAL, no_grad, tick
+from ...graph.modes import LOCAL, no_grad, tick, whole
 from ...graph.node import TensorBase, attach
 from ..parameter import Buffer, Parameter
 from ...tensor import check_device, device as Device
@@ -641,6 +641,7 @@ class Module:
         if len(extra) == 1 and not below: return f'{self._get_name()}({extra[0]})'
         return f'{self._get_name()}(\n  ' + '\n  '.join(extra + below) + '\n)'
 
+@whole
 def clear_grad(p, set_to_none=True):
     "Forget the gradient of one tensor, or set it to zero."
     if set_to_none: p.grad = None

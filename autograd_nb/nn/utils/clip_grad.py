@@ -11,6 +11,7 @@ import warnings
 import numpy as np
 
 from ...arrays.cupy_backend import is_far, library_of, there
+from ...graph.modes import whole
 from ...graph.node import JOURNAL, TensorBase, tensor_like
 
 # %% ../../../nbs/nn/utils/01_clip.ipynb #9006f089
@@ -18,6 +19,7 @@ def _grads(parameters):
     parameters = [parameters] if isinstance(parameters, TensorBase) else list(parameters)
     return [p.grad for p in parameters if p.grad is not None]
 
+@whole
 def get_total_norm(tensors, norm_type=2.0, error_if_nonfinite=False, foreach=None):
     "The `norm_type`-norm of all tensors taken as one vector (inf: the largest absolute value), as a 0-d tensor."
     tensors, kind = [tensors] if isinstance(tensors, TensorBase) else list(tensors), float(norm_type)
@@ -44,6 +46,7 @@ def _norm_there(arrays, kind, error_if_nonfinite):
     if error_if_nonfinite and not bool(there.isfinite(total)): raise RuntimeError(f'The total norm of order {kind} for gradients from `parameters` is non-finite, so it cannot be clipped. To disable this error and scale the gradients by the non-finite norm anyway, set `error_if_nonfinite=False`')
     return tensor_like(total)
 
+@whole
 def clip_grads_with_norm_(parameters, max_norm, total_norm, foreach=None):
     "Scale the gradients, whose norm is `total_norm`, down to the norm `max_norm` (never up)."
     if is_far(total_norm._array):
@@ -59,6 +62,7 @@ def clip_grads_with_norm_(parameters, max_norm, total_norm, foreach=None):
         np.multiply(g._array, g._array.dtype.type(factor), g._array)
         JOURNAL.note(g._array, 'clip_grad_norm_')
 
+@whole
 def clip_grad_norm_(parameters, max_norm, norm_type=2.0, error_if_nonfinite=False, foreach=None):
     "Scale the gradients of `parameters` in place so that their total norm is at most `max_norm`; returns the norm they had. `error_if_nonfinite`: raise if it is infinite or NaN."
     parameters = [parameters] if isinstance(parameters, TensorBase) else list(parameters)
@@ -71,6 +75,7 @@ def clip_grad_norm(parameters, max_norm, norm_type=2.0, error_if_nonfinite=False
     warnings.warn('`torch.nn.utils.clip_grad_norm` is now deprecated in favor of `torch.nn.utils.clip_grad_norm_`.', FutureWarning, stacklevel=2)
     return clip_grad_norm_(parameters, max_norm, norm_type, error_if_nonfinite, foreach)
 
+@whole
 def clip_grad_value_(parameters, clip_value, foreach=None):
     "Limit each entry of the gradients to the range from `-clip_value` to `clip_value`, in place."
     bound = float(clip_value)

@@ -1,0 +1,547 @@
+"""A captured step does, to the bit, what the step does; and where it could not, it says so."""
+
+import copy
+
+import pytest
+
+import autograd_nb as torch
+import autograd_nb.nn.functional as F
+from autograd_nb import nn
+from autograd_nb.graph.modes import observe
+from autograd_nb.graph.pytree import tree_leaves
+from autograd_nb.ops import compiled
+from autograd_nb.utils.capture import CaptureError, capture
+
+STEPS = 7
+
+
+def mlp():
+    return nn.Sequential(nn.Linear(12, 16), nn.ReLU(), nn.Linear(16, 16), nn.GELU(), nn.Linear(16, 4))
+
+
+def pairs(batch=8, features=12, classes=4, seed=3):
+    torch.manual_seed(seed)
+    return [(torch.randn(batch, features), torch.randint(0, classes, (batch,))) for _ in range(STEPS)]
+
+
+def classifier(make=mlp, optimizer=lambda ps: torch.optim.Adam(ps, 1e-2), loss=F.cross_entropy, data=pairs, after=None):
+    "A program: returns a step, the batches, and what holds its state."
+    def build():
+        model = make()
+        opt = optimizer(list(model.parameters()))
+        extra = after(model, opt) if after else None
+
+        def step(x, y):
+            opt.zero_grad()
+            out = loss(model(x), y)
+            out.backward()
+            if extra: extra()
+            opt.step()
+            return out
+        return step, data(), model
+    return build
+
+
+PROGRAMS = {
+    "adam": classifier(),
+    "sgd with momentum": classifier(optimizer=lambda ps: torch.optim.SGD(ps, 0.1, momentum=0.9, weight_decay=1e-3, nesterov=True)),
+    "adamw, clipped": classifier(optimizer=lambda ps: torch.optim.AdamW(ps, 1e-2), after=lambda model, opt: lambda: nn.utils.clip_grad_norm_(model.parameters(), 0.3)),
+    "rmsprop, clipped values": classifier(optimizer=torch.optim.RMSprop, after=lambda model, opt: lambda: nn.utils.clip_grad_value_(model.parameters(), 0.01)),
+    "mean squared error": classifier(loss=lambda out, y: F.mse_loss(out[:, 0], y.float())),
+    "soft functions": classifier(lambda: nn.Sequential(nn.Linear(12, 16), nn.Tanh(), nn.Linear(16, 16), nn.SiLU(), nn.Linear(16, 16), nn.Softplus(), nn.Linear(16, 16), nn.ELU(), nn.LayerNorm(16), nn.Linear(16, 4), nn.Sigmoid())),
+    "dropout": classifier(lambda: nn.Sequential(nn.Linear(12, 64), nn.ReLU(), nn.Dropout(0.4), nn.Linear(64, 4))),
+    "batch norm": classifier(lambda: nn.Sequential(nn.Linear(12, 16), nn.BatchNorm1d(16), nn.LeakyReLU(0.1), nn.Linear(16, 4))),
+    "convolutions": classifier(lambda: nn.Sequential(nn.Unflatten(1, (1, 12)), nn.Conv1d(1, 4, 3, padding=1), nn.BatchNorm1d(4), nn.ReLU(), nn.MaxPool1d(2), nn.Flatten(), nn.Linear(24, 4))),
+    "double precision": classifier(lambda: mlp().double(), data=lambda: [(x.double(), y) for x, y in pairs()]),
+    "large": classifier(lambda: nn.Sequential(nn.Linear(12, 700), nn.Tanh(), nn.Linear(700, 4)), data=lambda: pairs(64)),
+}
+
+
+def program(build):
+    PROGRAMS[build.__name__.replace("_", " ")] = build
+    return build
+
+
+@program
+def lines_in_a_row():
+    w = torch.randn(300, 300, requires_grad=True)
+
+    def step(x):
+        w.grad = None
+        y = (w * x + 1).tanh() * 0.5 - x
+        y = (y.exp() - w).sin() * y / (x * x + 2)
+        loss = torch.where(y > 0, y, -y * 0.1).sum() + (w ** 2).mean()
+        loss.backward()
+        with torch.no_grad():
+            w.sub_(w.grad * 1e-2)
+        return loss, y.mean()
+    return step, [(torch.randn(300, 300),) for _ in range(STEPS)], w
+
+
+@program
+def schedule_inside():
+    model = mlp()
+    opt = torch.optim.SGD(model.parameters(), 0.1)
+    schedule = torch.optim.lr_scheduler.ExponentialLR(opt, 0.7)
+
+    def step(x, y):
+        opt.zero_grad(set_to_none=False)
+        loss = F.cross_entropy(model(x), y)
+        loss.backward()
+        opt.step()
+        schedule.step()
+        return loss
+    return step, pairs(), model
+
+
+@program
+def by_hand():
+    "The training loop of many a first lesson."
+    torch.manual_seed(2)
+    w, b = torch.randn(12, 1, requires_grad=True), torch.zeros(1, requires_grad=True)
+
+    def step(x, y):
+        loss = ((x @ w + b - y.float()[:, None]) ** 2).mean()
+        loss.backward()
+        with torch.no_grad():
+            w.data -= 0.1 * w.grad
+            b.sub_(0.1 * b.grad)
+            w.grad.zero_()
+            b.grad = None
+        return loss
+    return step, pairs(), [w, b]
+
+
+@program
+def accumulation_of_parts():
+    model = mlp()
+    opt = torch.optim.Adam(model.parameters(), 1e-2)
+
+    def step(x, y):
+        total = 0
+        for a, b in zip(x.chunk(4), y.chunk(4)):
+            loss = F.cross_entropy(model(a), b) / 4
+            loss.backward()
+            total = total + loss.detach()
+        opt.step()
+        opt.zero_grad()
+        return {"loss": total}
+    return step, pairs(), model
+
+
+@program
+def gradient_penalty():
+    critic = nn.Sequential(nn.Linear(12, 16), nn.Tanh(), nn.Linear(16, 1))
+    opt = torch.optim.Adam(critic.parameters(), 1e-2)
+
+    def step(x, y):
+        opt.zero_grad()
+        x = (x * 1.5).requires_grad_()
+        out = critic(x)
+        g, = torch.autograd.grad(out.sum(), x, create_graph=True)
+        loss = out.mean() + ((g.norm(2, dim=1) - 1) ** 2).mean()
+        loss.backward()
+        opt.step()
+        return loss, g
+    return step, pairs(), critic
+
+
+@program
+def two_networks():
+    "A small generative adversarial network."
+    torch.manual_seed(4)
+    G, D = nn.Sequential(nn.Linear(3, 16), nn.ReLU(), nn.Linear(16, 12)), nn.Sequential(nn.Linear(12, 16), nn.LeakyReLU(0.2), nn.Linear(16, 1))
+    of_g, of_d = torch.optim.Adam(G.parameters(), 1e-2), torch.optim.Adam(D.parameters(), 1e-2)
+
+    def step(x, y):
+        fake = G(torch.randn(8, 3))
+        of_d.zero_grad()
+        d = F.binary_cross_entropy_with_logits(D(x), torch.ones(8, 1)) + F.binary_cross_entropy_with_logits(D(fake.detach()), torch.zeros(8, 1))
+        d.backward()
+        of_d.step()
+        of_g.zero_grad()
+        g = F.binary_cross_entropy_with_logits(D(fake), torch.ones(8, 1))
+        g.backward()
+        of_g.step()
+        return d, g
+    return step, pairs(), nn.ModuleList([G, D])
+
+
+@program
+def recurrent():
+    torch.manual_seed(6)
+    model = nn.ModuleDict(dict(table=nn.Embedding(4, 8), cell=nn.LSTM(8, 8, batch_first=True), head=nn.Linear(8, 4)))
+    opt = torch.optim.Adam(model.parameters(), 1e-2)
+
+    def step(x, y):
+        opt.zero_grad()
+        h, _ = model["cell"](model["table"](y.reshape(2, 4)))
+        loss = F.cross_entropy(model["head"](h).reshape(-1, 4), y)
+        loss.backward()
+        opt.step()
+        return loss
+    return step, pairs(), model
+
+
+@program
+def transformer():
+    torch.manual_seed(7)
+
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.n1, self.n2, self.qkv, self.out = nn.LayerNorm(16), nn.LayerNorm(16), nn.Linear(16, 48), nn.Linear(16, 16)
+            self.mlp = nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.Linear(32, 16))
+
+        def forward(self, x):
+            q, k, v = self.qkv(self.n1(x)).split(16, -1)
+            q, k, v = (t.view(2, 4, 2, 8).transpose(1, 2) for t in (q, k, v))
+            x = x + self.out(F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(2, 4, 16))
+            return x + self.mlp(self.n2(x))
+
+    model = nn.ModuleDict(dict(words=nn.Embedding(4, 16), places=nn.Embedding(4, 16), one=Block(), two=Block(), head=nn.Linear(16, 4)))
+    opt = torch.optim.AdamW(model.parameters(), 1e-2)
+
+    def step(x, y):
+        y = y.reshape(2, 4)
+        h = model["words"](y) + model["places"](torch.arange(4))
+        loss = F.cross_entropy(model["head"](model["two"](model["one"](h))).reshape(-1, 4), y.reshape(-1))
+        opt.zero_grad(set_to_none=True)
+        loss.backward()
+        opt.step()
+        return loss
+    return step, pairs(), model
+
+
+@program
+def views_written_in_place():
+    w = torch.randn(8, 12, requires_grad=True)
+
+    def step(x, y):
+        w.grad = None
+        out = torch.zeros(8, 12)
+        for i in range(3):
+            out = torch.cat([out[:, 4:], torch.sigmoid(x[:, 4 * i:4 * i + 4] * w[:, 4 * i:4 * i + 4])], 1)
+        h = out * 2
+        h.mul_(w)
+        h.relu_()
+        loss = h.sum() + out[:, y % 3].mean()
+        loss.backward()
+        with torch.no_grad():
+            w.add_(w.grad, alpha=-0.1)
+            w[0].clamp_(-1, 1)
+        return loss
+    return step, pairs(), w
+
+
+@program
+def own_function():
+    class Cube(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * x * x
+
+        @staticmethod
+        def backward(ctx, g):
+            x, = ctx.saved_tensors
+            return g * 3 * x * x
+
+    model = nn.Linear(12, 4)
+    opt = torch.optim.SGD(model.parameters(), 1e-3)
+
+    def step(x, y):
+        opt.zero_grad()
+        h = model(x)
+        loss = F.cross_entropy(Cube.apply(h) + h, y)
+        loss.backward()
+        opt.step()
+        return loss
+    return step, pairs(), model
+
+
+@program
+def half_precision():
+    model = mlp()
+    opt = torch.optim.Adam(model.parameters(), 1e-2)
+
+    def step(x, y):
+        opt.zero_grad()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            out = model(x)
+        loss = F.cross_entropy(out.float(), y)
+        loss.backward()
+        opt.step()
+        return loss
+    return step, pairs(), model
+
+
+@program
+def moving_average_of_weights():
+    model = mlp()
+    target = copy.deepcopy(model).requires_grad_(False)
+    opt = torch.optim.Adam(model.parameters(), 1e-2)
+
+    def step(x, y):
+        with torch.no_grad():
+            goal = target(x)
+        loss = F.mse_loss(model(x), goal + y[:, None])
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+        with torch.no_grad():
+            for p, q in zip(model.parameters(), target.parameters()):
+                q.mul_(0.9).add_(p, alpha=0.1)
+        return loss
+    return step, pairs(), nn.ModuleList([model, target])
+
+
+@program
+def inference_only():
+    model = mlp().eval()
+
+    def step(x, y):
+        with torch.no_grad():
+            return model(x).softmax(-1), {"best": model(x).argmax(-1)}
+    return step, pairs(), model
+
+
+def numbers(tree):
+    "All numbers in a tree of tensors, modules and optimisers' parameters, as bytes."
+    if isinstance(tree, nn.Module):
+        return [numbers(v) for v in tree.state_dict().values()]
+    if isinstance(tree, (list, tuple)):
+        return [numbers(v) for v in tree]
+    if isinstance(tree, dict):
+        return [numbers(v) for v in tree.values()]
+    return tree.detach().numpy().tobytes() if isinstance(tree, torch.Tensor) else tree
+
+
+def run(build, wrap):
+    "What the steps of a program return, its state after them, and the next random numbers."
+    torch.manual_seed(1)
+    step, data, state = build()
+    step = wrap(step)
+    torch.manual_seed(9)
+    results = [step(*batch) for batch in data]
+    if wrap is capture:
+        assert step.program is not None, "it was never replayed"
+    return results, state, torch.rand(3).tolist()
+
+
+def watched(step):
+    "The step without the fast paths that recording does not take either."
+    def under_observation(*batch):
+        with observe(lambda applied: None):
+            return step(*batch)
+    return under_observation
+
+
+@pytest.mark.parametrize("build", PROGRAMS.values(), ids=PROGRAMS)
+def test_same_bits(build):
+    "Results, parameters and buffers are those of the step itself, and so is the stream of random numbers."
+    with compiled.plain():
+        expected, found = run(build, watched), run(build, capture)
+    assert [numbers(v) for v in expected] == [numbers(v) for v in found]
+
+
+@pytest.mark.skipif(not compiled.AVAILABLE, reason="numba is not installed")
+@pytest.mark.parametrize("build", PROGRAMS.values(), ids=PROGRAMS)
+def test_same_numbers_by_compiled_loops(build):
+    expected, found = run(build, watched), run(build, capture)
+    for a, b in zip(tree_leaves(expected[0]), tree_leaves(found[0])):
+        torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4)
+    assert expected[2] == found[2]
+
+
+# What cannot be replayed ------------------------------------------------------------------------------------------
+
+
+def refused(step, *batches, **options):
+    "The message with which a step is refused at one of these batches."
+    captured = capture(step, **options)
+    with pytest.raises(CaptureError) as caught:
+        for batch in batches:
+            captured(*batch)
+    return str(caught.value)
+
+
+X = (torch.ones(3, 4),)
+
+
+def test_looking_at_numbers():
+    w = torch.ones(4, requires_grad=True)
+    for look in (lambda t: t.item(), float, bool, lambda t: t.tolist(), lambda t: t.detach().numpy(), lambda t: range(t.long())):
+        def step(x, look=look):
+            loss = (x * w).sum()
+            look(loss)
+            return loss
+        message = refused(step, X)
+        assert "looks at the numbers" in message and "test_capture.py" in message and "torch.where" in message
+
+
+def test_another_way_the_second_time():
+    count = []
+
+    def step(x):
+        count.append(1)
+        return x * 2 if len(count) % 2 else x + 3
+    message = refused(step, X, X)
+    assert "does not do the same every time" in message and "mul" in message and "add" in message
+
+
+def test_numbers_of_python_that_change():
+    rate = [0.1]
+
+    def step(x):
+        rate[0] *= 0.9
+        return x * rate[0]
+    assert "0.09" in refused(step, X, X)
+
+
+def test_longer_the_second_time():
+    length = []
+
+    def step(x):
+        length.append(1)
+        for _ in length:
+            x = x.tanh()
+        return x
+    assert "it went on to" in refused(step, X, X)
+
+
+def test_other_shapes():
+    message = refused(lambda x: x * 2, X, X, X, (torch.ones(5, 4),))
+    assert "[3, 4]" in message and "[5, 4]" in message and "dynamic=True" in message
+
+
+def test_each_shape_by_itself():
+    step = capture(dynamic=True)(lambda x, scale=1.: (x * scale).tanh())
+    for n in (2, 5, 2, 5, 2, 5, 7):
+        x = torch.randn(n, 3)
+        for scale in (1., 2.):
+            assert torch.equal(step(x, scale=scale), (x * scale).tanh())
+    assert repr(step).count("calls") == 4
+
+
+def test_hooks_are_python():
+    w = torch.ones(4, requires_grad=True)
+    w.register_hook(lambda g: print("seen"))
+
+    def step(x):
+        (x * w).sum().backward()
+    assert "hook" in refused(step, X)
+
+
+def test_shapes_that_depend_on_numbers():
+    assert "depends on the numbers" in refused(lambda x: x[x > 0].mean(), X)
+    assert "made anew" in refused(lambda x: x * torch.nonzero(x).sum(), X, X)
+
+
+def test_arrays_that_python_makes_anew():
+    import numpy as np
+    assert "anew" in refused(lambda x: x * torch.from_numpy(np.random.rand(4).astype("float32")), X, X)
+
+
+def test_checkpoints():
+    from autograd_nb.utils.checkpoint import checkpoint
+    w = torch.ones(4, requires_grad=True)
+
+    def step(x):
+        checkpoint(lambda v: (v * w).exp().sin(), x, use_reentrant=False).sum().backward()
+    assert "checkpoint" in refused(step, X, X)
+
+
+def test_gradients_with_a_history():
+    w = torch.ones(4, requires_grad=True)
+
+    def step(x):
+        (x * w).exp().sum().backward(create_graph=True)
+    with pytest.warns(UserWarning):
+        assert "create_graph" in refused(step, X)
+
+
+# Around it --------------------------------------------------------------------------------------------------------
+
+
+def test_results_are_the_callers():
+    "A later replay does not write to what an earlier one returned."
+    step = capture(lambda x: (x * 2 + 1).tanh())
+    kept = [(x, step(x)) for x in (torch.randn(64, 64) for _ in range(6))]
+    for x, y in kept:
+        torch.testing.assert_close(y, (x * 2 + 1).tanh())
+
+
+def test_parameters_that_were_replaced():
+    model = nn.Linear(4, 2)
+    step = capture(lambda x: model(x).sum())
+    for _ in range(4):
+        step(*X)
+    model.weight.data = torch.zeros(2, 4)
+    model.bias.data = torch.ones(2)
+    assert step(*X).item() == 6
+    model.load_state_dict({"weight": torch.ones(2, 4), "bias": torch.zeros(2)})
+    assert step(*X).item() == 24
+
+
+def test_gradients_that_were_there_before():
+    w = torch.ones(4, requires_grad=True)
+
+    def step(x):
+        (x * w).sum().backward()
+    captured = capture(step)
+    for i in range(6):
+        captured(*X)
+        assert w.grad.tolist() == [3. * (i + 1)] * 4
+    w.grad = None
+    captured(*X)
+    assert w.grad.tolist() == [3.] * 4
+
+
+def test_gradient_of_an_argument():
+    step = capture(lambda x: (x * x).sum().backward())
+    for i in range(5):
+        x = torch.full((3,), float(i), requires_grad=True)
+        step(x)
+        assert x.grad.tolist() == [2. * i] * 3
+
+
+def test_watchers_see_the_step_itself():
+    step, seen = capture(lambda x: (x * 2).tanh()), []
+    for _ in range(3):
+        step(*X)
+    with observe(lambda applied: seen.append(applied.op)):
+        step(*X)
+    assert seen == ["mul", "tanh"]
+
+
+def test_threads_share_a_captured_step():
+    import threading
+    step = capture(lambda x: (x * 2 + 1).tanh().sum())
+    x = [torch.randn(50, 50) for _ in range(4)]
+    step(x[0]), step(x[0])
+    wrong = []
+
+    def work(v):
+        expected = (v * 2 + 1).tanh().sum().item()
+        wrong.extend(1 for _ in range(50) if abs(step(v).item() - expected) > 1e-2)
+    threads = [threading.Thread(target=work, args=(v,)) for v in x]
+    [t.start() for t in threads], [t.join() for t in threads]
+    assert not wrong
+
+
+def test_the_program_names_operations_and_lines():
+    step = capture(lambda x: (x @ x.T).relu().sum())
+    for _ in range(2):
+        step(*X)
+    assert step.program.startswith("def replay(") and "relu" in step.program and "test_capture.py" in step.program
+    step.renew()
+    assert step.program is None
+
+
+def test_an_error_in_a_step_leaves_nothing_behind():
+    step = capture(lambda x: x.reshape(7))
+    for _ in range(3):
+        with pytest.raises(RuntimeError, match="invalid for input of size"):
+            step(*X)
+    assert (torch.ones(3) * 2).tolist() == [2, 2, 2]

@@ -10,7 +10,7 @@ import contextlib
 import sys
 import types
 
-from .arrays.cupy_backend import find, get_precision, set_precision
+from .arrays.cupy_backend import BLAS, find, get_precision, prefer, set_precision
 
 # %% ../nbs/05_backends.ipynb #1e0dd77e
 class _Backend(types.ModuleType):
@@ -85,6 +85,11 @@ def _chosen(default):
         return kept[0]
     return preferred
 
+def _blas(backend=None):
+    "The library for products of matrices, 'cublas' or 'cublaslt'; with an argument, choose it (the latter needs nvmath-python)."
+    if backend is not None: prefer(backend)
+    return BLAS[0]
+
 def _cannot(params=None, debug=False):
     "Whether one of PyTorch's fused kernels for attention would be used: it is not there."
     return False
@@ -95,7 +100,7 @@ def _reduction_allowed(): return _reduction[0]
 
 _matmul = _Matmul(allow_fp16_reduced_precision_reduction=True, allow_bf16_reduced_precision_reduction=True, allow_fp16_accumulation=False, fp32_precision='none')
 cudnn = _Cudnn('cudnn', "NVIDIA's library for networks: not used.", conv=types.SimpleNamespace(fp32_precision='tf32'), rnn=types.SimpleNamespace(fp32_precision='tf32'), fp32_precision='none', enabled=True, benchmark=False, deterministic=False, allow_tf32=True, benchmark_limit=None, is_available=_no, version=_none)
-cuda = _Backend('cuda', "How a GPU multiplies and attends.", matmul=_matmul, is_built=_gpu, cufft_plan_cache=types.SimpleNamespace(size=0, max_size=0, clear=_none), preferred_linalg_library=_chosen('default'), preferred_blas_library=_chosen('cublas'),
+cuda = _Backend('cuda', "How a GPU multiplies and attends.", matmul=_matmul, is_built=_gpu, cufft_plan_cache=types.SimpleNamespace(size=0, max_size=0, clear=_none), preferred_linalg_library=_chosen('default'), preferred_blas_library=_blas,
                 is_flash_attention_available=_no, can_use_flash_attention=_cannot, can_use_efficient_attention=_cannot, can_use_cudnn_attention=_cannot, allow_fp16_bf16_reduction_math_sdp=_allow_reduction,
                 fp16_bf16_reduction_math_sdp_allowed=_reduction_allowed, **_kernels())
 mps = _Backend('mps', "Apple's GPUs: not used.", is_available=_no, is_built=_no)

@@ -183,7 +183,7 @@ class ndarray:
     real, imag = (property(lambda s, n=n: wrapped(getattr(s._a, n), s), lambda s, v, n=n: setattr(s._a, n, bare(v))) for n in ("real", "imag"))
     flags = property(lambda s: Flags(s._a))
     device = property(lambda s: Device(s._device))
-    data = property(lambda s: SimpleNamespace(ptr=s._a.__array_interface__["data"][0], mem=s._block))
+    data = property(lambda s: SimpleNamespace(ptr=s._a.__array_interface__["data"][0], mem=(s if s.base is None else s.base)._block))
     flat = property(lambda s: wrapped(s._a.reshape(-1).copy()))
     __cuda_array_interface__ = property(lambda s: s._a.__array_interface__)
 

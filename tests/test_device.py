@@ -486,6 +486,352 @@ def test_dlpack(device):
     assert x.tolist() == [2.0, 2.0]
 
 
+# Functions above the operations ------------------------------------------------------------------------------
+
+
+def f64(*shape, seed=0):
+    return torch.from_numpy(np.random.default_rng(seed).standard_normal(shape))
+
+
+def places(*rows):
+    return torch.tensor(rows[0] if len(rows) == 1 else rows)
+
+
+# name -> (function of a device's tensors, the tensors it is given); those in double precision are differentiated.
+PROGRAMS = {
+    **{f"grid_sample {mode} {pad}": (lambda x, g, mode=mode, pad=pad: F.grid_sample(x, g, mode, pad, align_corners=False), lambda: (f64(2, 2, 4, 5), f64(2, 3, 3, 2, seed=1) / 2)) for mode in ("bilinear", "nearest", "bicubic") for pad in ("zeros", "border", "reflection")},
+    "grid_sample of volumes": (lambda x, g: F.grid_sample(x, g, align_corners=True), lambda: (f64(1, 2, 3, 4, 3), f64(1, 2, 2, 2, 3, seed=1) / 2)),
+    **{f"ctc_loss {r}": (lambda x, t, r=r: F.ctc_loss(x.log_softmax(2), t, (6, 5), torch.tensor([3, 2]), reduction=r, zero_infinity=True), lambda: (f64(6, 2, 4), places([1, 2, 2], [3, 1, 0]))) for r in ("none", "mean", "sum")},
+    "ctc_loss of targets in a row": (lambda x, t: F.ctc_loss(x.log_softmax(2), t, (6, 5), (3, 2)), lambda: (f64(6, 2, 4), places([1, 2, 2, 3, 1]))),
+    **{f"embedding_bag {mode}": (lambda i, w, o, mode=mode: F.embedding_bag(i, w, o, mode=mode), lambda: (places([1, 0, 2, 2, 4]), f64(5, 3), places([0, 2, 2]))) for mode in ("sum", "mean", "max")},
+    "embedding_bag padded": (lambda i, w: F.embedding_bag(i, w, mode="mean", padding_idx=2), lambda: (places([1, 2], [2, 2]), f64(5, 3))),
+    "embedding_bag weighed": (lambda i, w, o, s: F.embedding_bag(i, w, o, mode="sum", per_sample_weights=s, include_last_offset=True), lambda: (places([1, 0, 2, 2]), f64(5, 3), places([0, 1, 4]), f64(4, seed=1))),
+    "embedding, by frequency": (lambda i, w: F.embedding(i, w, scale_grad_by_freq=True, padding_idx=0), lambda: (places([1, 0, 2, 2]), f64(5, 3))),
+    "lstsq": (lambda a, b: torch.linalg.lstsq(a, b, driver="gels"), lambda: (f64(5, 3), f64(5, 2, seed=1))),
+    "matrix_rank": (lambda a: torch.linalg.matrix_rank(torch.cat([a, a])), lambda: (f64(2, 4),)),
+    "solve, broadcast": (lambda a, b: torch.linalg.solve(a + 4 * torch.eye(3, device=a.device), b), lambda: (f64(3, 3), f64(2, 3, 2, seed=1))),
+    "solve_triangular": (lambda a, b: torch.linalg.solve_triangular(a + 4 * torch.eye(3, device=a.device), b, upper=True), lambda: (f64(2, 3, 3), f64(3, 2, seed=1))),
+    "householder_product": (torch.linalg.householder_product, lambda: (f64(4, 3), f64(3, seed=1))),
+    "cholesky_inverse": (lambda a: torch.cholesky_inverse(a.tril() + 2 * torch.eye(3, device=a.device)), lambda: (f64(3, 3),)),
+    "fractional pooling": (lambda x, u: F.fractional_max_pool2d(x, 2, output_size=3, _random_samples=u), lambda: (f64(2, 2, 6, 6), torch.tensor([[[0.1, 0.7], [0.4, 0.9]], [[0.2, 0.5], [0.6, 0.3]]], dtype=torch.float64))),
+    "unpooling": (lambda x: F.max_unpool2d(*F.max_pool2d(x, 2, return_indices=True), 2), lambda: (f64(1, 2, 4, 4),)),
+    "adaptive pooling": (lambda x: F.adaptive_max_pool2d(x, 3), lambda: (f64(2, 2, 5, 7),)),
+    "upsampling": (lambda x: F.interpolate(x, scale_factor=2, mode="bicubic") + F.interpolate(x, scale_factor=2, mode="bilinear", align_corners=True), lambda: (f64(1, 2, 3, 4),)),
+    "margins": (lambda x, t: F.multilabel_margin_loss(x, t), lambda: (f64(2, 4), places([3, 0, -1, 1], [1, -1, 0, 0]))),
+    "smoothed, ignoring": (lambda x, t: F.cross_entropy(x, t, ignore_index=1, label_smoothing=0.2), lambda: (f64(4, 3), places([0, 1, 2, 1]))),
+    "smoothed, weighed": (lambda x, t, w: F.cross_entropy(x, t, w.abs(), label_smoothing=0.2), lambda: (f64(4, 3), places([0, 1, 2, 1]), torch.tensor([1.0, 2.0, 0.5], dtype=torch.float64))),
+    "gaussian": (lambda x, t, v: F.gaussian_nll_loss(x, t, v.abs()), lambda: (f64(3, 2), f64(3, 2, seed=1), f64(3, 2, seed=2))),
+    "polynomials": (lambda x, n: torch.special.chebyshev_polynomial_t(x, n) + torch.special.hermite_polynomial_h(x, n) + torch.special.legendre_polynomial_p(x, n), lambda: (f64(4), places([0, 1, 2, 3]))),
+    "isin": (torch.isin, lambda: (places([1, 2, 3, 4]), places([2, 4]))),
+    "runs": (lambda t: torch.unique_consecutive(t, return_inverse=True, return_counts=True), lambda: (places([1, 1, 2, 3, 3, 3, 1]),)),
+    "places": (lambda t: (*torch.unravel_index(t, (2, 3)), torch.nonzero_static(t, size=5), torch.bincount(t)), lambda: (places([0, 5, 2, 2]),)),
+    "histograms": (lambda x: (torch.histc(x, 4, -2, 2), *torch.histogram(x, 4, range=(-2.0, 2.0))), lambda: (torch.linspace(-1.9, 1.9, 9),)),
+    "slopes": (lambda x, t: torch.gradient(x, spacing=(t,), dim=(0,))[0], lambda: (f64(5, 2), torch.tensor([0.0, 1.0, 3.0, 4.0, 7.0], dtype=torch.float64))),
+    "diagonals": (lambda x, d: torch.diagonal_scatter(x, d) + x.clone().fill_diagonal_(2.0), lambda: (f64(3, 3), f64(3, seed=1))),
+    "quantiles": (lambda x: torch.quantile(x, torch.tensor([0.2, 0.5], dtype=torch.float64, device=x.device), dim=1), lambda: (f64(3, 5),)),
+    "complex sums": (lambda x, i: torch.zeros(3, 2, dtype=torch.complex128, device=x.device).index_add(0, i, x), lambda: (torch.complex(f64(4, 2), f64(4, 2, seed=1)), places([0, 2, 0, 2]))),
+    "extremes in half precision": (lambda x, i: torch.zeros(3, device=x.device, dtype=x.dtype).scatter_reduce(0, i, x, "amax"), lambda: (torch.tensor([1.0, 3.0, 2.0], dtype=torch.float16), places([0, 0, 2]))),
+    "sums of small integers": (lambda x, i: torch.zeros(3, device=x.device, dtype=x.dtype).scatter_add(0, i, x), lambda: (torch.tensor([1, 3, 2], dtype=torch.int8), places([0, 0, 2]))),
+    "modes": (lambda x: torch.mode(x, 1), lambda: (torch.tensor([[1.0, 2.0, 2.0], [3.0, 3.0, 1.0]]),)),
+    "spectra": (lambda x: torch.stft(x, 8, return_complex=True, window=torch.hann_window(8, device=x.device, dtype=x.dtype)), lambda: (f64(32),)),
+}  # fmt: skip
+
+
+def compared(name, place, near):
+    "Runs a program on the CPU and on `place`; `near(a, b)` compares the results and, for inputs in double precision, the gradients."
+    function, make = PROGRAMS[name]
+
+    def run(place):
+        xs = [x.to(place).requires_grad_(x.dtype in (torch.float64, torch.complex128)) for x in make()]
+        out = function(*xs)
+        outs = [o for o in (out if isinstance(out, tuple) else (out,))]
+        ends = [o for o in outs if o.requires_grad]
+        return outs, torch.autograd.grad(ends, [x for x in xs if x.requires_grad], [torch.ones_like(o) for o in ends], materialize_grads=True) if ends else ()
+
+    (outs, gradients), (found, claimed) = run("cpu"), run(place)
+    sized = [(a, b) for a, b in zip(outs, found, strict=True) if a.numel() or b.numel()]
+    for a, b in [*sized, *zip(gradients, claimed, strict=True)]:
+        near(a, b)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_program(name, device):
+    compared(name, device, lambda a, b: same(a, b, 1e-7))
+
+
+def test_lstsq_knows_one_driver(device):
+    with pytest.raises(RuntimeError, match="`driver` other than `gels` is not supported on CUDA"):
+        torch.linalg.lstsq(torch.ones(3, 2, device=device), torch.ones(3, 1, device=device), driver="gelsd")
+
+
+def test_failed_factorisations_raise(device):
+    "CuPy does not look; we do, and say which matrix it was."
+    wrong = torch.stack([torch.eye(2), torch.zeros(2, 2)]).to(device)
+    for f, words in ((torch.linalg.inv, r"Batch element 1\): The diagonal element 1 is zero"), (torch.linalg.cholesky, "leading minor of order 1 is not positive-definite"), (lambda a: torch.linalg.solve(a, a), "input matrix is singular")):
+        with pytest.raises(torch.linalg.LinAlgError, match=words):
+            f(wrong)
+    assert torch.linalg.inv_ex(wrong).info.tolist() == [0, 1] and torch.linalg.cholesky_ex(wrong).info.tolist() == [0, 1]
+
+
+def test_orthogonal_and_lazy(device):
+    w = nn.init.orthogonal_(torch.empty(4, 6, device=device))
+    np.testing.assert_allclose(host(w) @ host(w).T, np.eye(4), atol=1e-6)
+    model = nn.Sequential(nn.LazyConv2d(3, 2), nn.LazyBatchNorm2d()).to(device)
+    model(torch.randn(2, 3, 5, 5, device=device)).sum().backward()
+    assert all(t.is_cuda for t in (*model.parameters(), *model.buffers())) and model[0].weight.grad.is_cuda
+
+
+def test_gradcheck_on_the_device(device):
+    x = torch.randn(3, device=device, dtype=torch.float64, requires_grad=True)
+    z = torch.randn(2, device=device, dtype=torch.complex128, requires_grad=True)
+    for fast in (False, True):
+        assert torch.autograd.gradcheck(lambda x: x.sin() * x, x, fast_mode=fast, check_forward_ad=True, check_batched_grad=True, check_batched_forward_grad=True)
+        assert torch.autograd.gradcheck(lambda z: z.abs().square(), z, fast_mode=fast) and torch.autograd.gradgradcheck(lambda x: x**3, x, fast_mode=fast)
+    wrong = type("Wrong", (torch.autograd.Function,), dict(forward=staticmethod(lambda ctx, x: x * 2), backward=staticmethod(lambda ctx, g: g * 3)))
+    with pytest.raises(torch.autograd.gradcheck.GradcheckError if hasattr(torch.autograd.gradcheck, "GradcheckError") else RuntimeError, match="Jacobian mismatch"):
+        torch.autograd.gradcheck(wrong.apply, x)
+
+
+D = torch.distributions
+DRAWS = {  # name -> (distribution, from its parameters' device)
+    "Normal": lambda p: D.Normal(torch.tensor(1.0, device=p), 2.0), "Uniform": lambda p: D.Uniform(torch.tensor(-1.0, device=p), 3.0), "Exponential": lambda p: D.Exponential(torch.tensor(2.0, device=p)),
+    "Gamma": lambda p: D.Gamma(torch.tensor(3.0, device=p), 2.0), "small Gamma": lambda p: D.Gamma(torch.tensor(0.4, device=p), 1.0), "Beta": lambda p: D.Beta(torch.tensor(2.0, device=p), 3.0), "Chi2": lambda p: D.Chi2(torch.tensor(3.0, device=p)),
+    "StudentT": lambda p: D.StudentT(torch.tensor(9.0, device=p)), "Poisson": lambda p: D.Poisson(torch.tensor(3.0, device=p)), "large Poisson": lambda p: D.Poisson(torch.tensor(40.0, device=p)), "Binomial": lambda p: D.Binomial(9, torch.tensor(0.3, device=p)),
+    "large Binomial": lambda p: D.Binomial(200, torch.tensor(0.7, device=p)), "Bernoulli": lambda p: D.Bernoulli(torch.tensor(0.3, device=p)), "Geometric": lambda p: D.Geometric(torch.tensor(0.3, device=p)), "Laplace": lambda p: D.Laplace(torch.tensor(1.0, device=p), 0.5),
+    "Gumbel": lambda p: D.Gumbel(torch.tensor(1.0, device=p), 0.5), "HalfNormal": lambda p: D.HalfNormal(torch.tensor(1.5, device=p)), "LogNormal": lambda p: D.LogNormal(torch.tensor(0.0, device=p), 0.3),
+}  # fmt: skip
+
+
+def draws_are_right(name, place):
+    "The mean and the variance of many draws are those of the distribution; draws and log-probabilities live on the device."
+    torch.manual_seed(5)
+    d = DRAWS[name](place)
+    x, n = d.sample((4000,)), 4000
+    assert x.is_cuda and d.log_prob(x).is_cuda and (not d.has_rsample or d.rsample((2,)).is_cuda)
+    mean, variance = d.mean.item(), d.variance.item()
+    x = x.cpu().double()
+    assert abs(x.mean().item() - mean) < 6 * (variance / n) ** 0.5, (x.mean(), mean)
+    assert abs(x.var().item() / variance - 1) < 0.35, (x.var(), variance)
+
+
+@pytest.mark.parametrize("name", DRAWS)
+def test_draws(name, device):
+    draws_are_right(name, device)
+
+
+def test_log_factorial(device):
+    import math
+
+    k = np.arange(0.0, 60.0)
+    found = backend.DeviceGenerator._log_factorial(strict.library.asarray(k.tolist()))
+    np.testing.assert_allclose(found._a, [math.lgamma(v + 1) for v in k], rtol=1e-11, atol=1e-11)
+
+
+def test_draws_of_matrices(device):
+    d = D.MultivariateNormal(torch.zeros(2, device=device), torch.tensor([[2.0, 0.5], [0.5, 1.0]], device=device))
+    assert d.rsample((3,)).is_cuda and d.log_prob(d.sample()).is_cuda and D.Dirichlet(torch.ones(3, device=device)).sample().is_cuda and D.Multinomial(5, torch.ones(3, device=device) / 3).sample().is_cuda
+    assert D.Categorical(torch.ones(3, device=device)).sample((4,)).is_cuda and D.RelaxedBernoulli(torch.tensor(0.5, device=device), torch.tensor(0.3, device=device)).rsample().is_cuda
+
+
+def test_generator_of_a_device(device):
+    g = torch.Generator(device=device).manual_seed(3)
+    assert g.device == torch.device("cuda", 0) and torch.Generator().device == torch.device("cpu")
+    first = torch.randn(4, device=device, generator=g)
+    assert torch.equal(first, torch.randn(4, device=device, generator=g.manual_seed(3))) and torch.equal(torch.zeros(4, device=device).normal_(generator=g.manual_seed(3)), first)
+    states = torch.cuda.get_rng_state_all()
+    first = torch.rand(3, device=device)
+    torch.cuda.set_rng_state_all(states)
+    assert torch.equal(first, torch.rand(3, device=device)) and states[0].dtype is torch.uint8 and not states[0].is_cuda
+
+
+# Where tensors are made --------------------------------------------------------------------------------------
+
+
+def test_default_device(device):
+    def made():
+        return torch.zeros(1), torch.tensor([1.0]), torch.as_tensor([1]), torch.randn(2), torch.randperm(3), torch.arange(3), torch.full((1,), 2.0), torch.eye(2), torch.linspace(0, 1, 2), torch.tril_indices(2, 2), torch.hann_window(3), torch.fft.fftfreq(3), nn.Linear(2, 2).weight, torch.asarray([1.0])
+
+    torch.set_default_device(device)
+    try:
+        assert torch.get_default_device() == torch.device("cuda", 0) and all(t.is_cuda for t in made()) and not torch.ones(1, device="cpu").is_cuda
+        with torch.device("cpu"):
+            assert not any(t.is_cuda for t in made()) and torch.get_default_device() == torch.device("cpu")
+        assert not torch.from_numpy(np.ones(1)).is_cuda and not torch.zeros_like(torch.ones(1, device="cpu")).is_cuda
+    finally:
+        torch.set_default_device(None)
+    assert torch.get_default_device() == torch.device("cpu") and not any(t.is_cuda for t in made())
+    with torch.device("cuda"):
+        assert all(t.is_cuda for t in made())
+    assert torch.device("cuda")(made)()[0].is_cuda and not torch.zeros(1).is_cuda
+
+
+def test_default_device_belongs_to_the_thread(device):
+    import threading
+
+    seen = []
+    torch.set_default_device(device)
+    try:
+        thread = threading.Thread(target=lambda: seen.append(torch.zeros(1).is_cuda))
+        thread.start(), thread.join()
+    finally:
+        torch.set_default_device(None)
+    assert seen == [False]
+
+
+def test_memory_order_survives_the_trip(device):
+    x = torch.arange(24.0).reshape(2, 3, 4).permute(2, 0, 1)
+    y = x.to(device)
+    assert y.stride() == x.stride() == y.cpu().stride() and torch.equal(y.cpu(), x) and x[::2].to(device).is_contiguous()
+
+
+def test_record_stream(device):
+    "Memory that another stream uses is given back once that stream is done."
+    torch.cuda.empty_cache()
+    before, side = torch.cuda.memory_allocated(), torch.cuda.Stream()
+    x = torch.ones(1000, device=device)
+    x.record_stream(side), x[10:].record_stream(side)
+    assert len(backend.Pool.shared) == 1
+    side.stream.record = lambda event=None: busy
+    busy = strict.Event()
+    busy.done = False
+    del x
+    torch.zeros(1, device=device)
+    assert torch.cuda.memory_allocated() == before + 4000  # the stream has not finished
+    busy.done = True
+    torch.cuda.empty_cache()
+    assert torch.cuda.memory_allocated() == before and not backend.Pool.shared
+    with pytest.raises(NotImplementedError, match="record_stream"):
+        torch.ones(1).record_stream(side)
+
+
+def test_loader_pins(device):
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.arange(6.0).reshape(3, 2), torch.arange(3)), 2, pin_memory=True)
+    for x, y in loader:
+        assert x.is_pinned() and y.is_pinned() and x.to(device, non_blocking=True).is_cuda
+
+
+def test_constant_matrices_are_sent_once(device):
+    x, layer = torch.randn(1, 1, 4, 4, device=device, requires_grad=True), nn.AdaptiveAvgPool2d(3)
+    layer(x).sum().backward()
+    strict.transfers.clear()
+    layer(x).sum().backward()
+    assert strict.transfers["to_device"] == 0
+
+
+def test_cuda_has_what_programs_ask(device):
+    assert torch.cuda.is_tf32_supported() and torch.cuda.get_arch_list() == ["sm_90"] and torch.cuda.get_gencode_flags() == "-gencode compute=compute_90,code=sm_90"
+    torch.cuda.set_per_process_memory_fraction(0.5)
+    assert torch.cuda.get_per_process_memory_fraction() == 0.5
+    strict.pool.set_limit(None)
+    nested = torch.cuda.memory_stats_as_nested_dict()
+    assert nested["allocated_bytes"]["all"]["current"] == torch.cuda.memory_allocated() == torch.cuda.memory.memory_allocated()
+    assert list(torch.cuda.memory_stats()) == sorted(torch.cuda.memory_stats())
+    with pytest.warns(FutureWarning, match="memory_reserved"):
+        assert torch.cuda.memory_cached() == torch.cuda.memory_reserved()
+    assert torch.cuda.random.get_rng_state is torch.cuda.get_rng_state and torch.cuda.current_stream().device == torch.device("cuda", 0)
+    with pytest.raises(AttributeError, match="torch.cuda.CUDAGraph is not supported here"):
+        torch.cuda.CUDAGraph
+    assert len(torch.cuda.default_generators) == 1
+
+
+def test_marks(device, monkeypatch):
+    "`nvtx` calls CuPy's side of NVTX: ranges nest."
+    import sys
+    from types import SimpleNamespace
+
+    calls = []
+    monkeypatch.setitem(sys.modules, "strict.cuda", SimpleNamespace(__path__=[]))
+    monkeypatch.setitem(sys.modules, "strict.cuda.nvtx", SimpleNamespace(RangePush=lambda m: calls.append(m), RangePop=lambda: calls.append("pop"), Mark=lambda m: calls.append("!" + m)))
+    with torch.cuda.nvtx.range("step {}", 3):
+        torch.cuda.nvtx.mark("here")
+    assert calls == ["step 3", "!here", "pop"]
+
+
+# The stand-in is as strict as CuPy ----------------------------------------------------------------------------
+
+
+def test_stand_in_behaves_as_cupy_where_numpy_does_not(device):
+    lib = strict.library
+    a, i = lib.asarray([1.0, 2.0, 3.0]), lib.asarray([0, 2])
+    for waiting in (lambda: lib.nonzero(a), lambda: a[a > 1], lambda: lib.bincount(i), lambda: lib.unravel_index(i, (2, 2)), lambda: lib.unique(a), lambda: lib.where(a > 1)):
+        strict.transfers.clear()
+        waiting()
+        assert strict.transfers["to_host"] == 1
+    for name, dtype in (("add", np.complex128), ("add", np.int8), ("maximum", np.float16), ("subtract", np.float32)):
+        with pytest.raises(TypeError, match="only supports"):
+            getattr(lib, name).at(lib.zeros(3, dtype), i, lib.ones(2, dtype))
+    assert np.isnan(lib.linalg.inv(lib.zeros((2, 2)))._a).all()
+    with strict.extras.errstate(linalg="raise"), pytest.raises(np.linalg.LinAlgError):
+        lib.linalg.inv(lib.zeros((2, 2)))
+    with pytest.raises(ValueError, match="multidimensional b"):
+        lib.linalg.solve(lib.eye(2), lib.ones((3, 2, 1)))
+    with pytest.raises(TypeError, match="repeats"):
+        lib.repeat(a, i)
+    with pytest.raises(ValueError, match="not allowed"):
+        lib.nonzero(lib.asarray(1.0))
+
+
+def test_the_stand_in_knows_what_cupy_has():
+    "Where CuPy is installed, with or without a GPU, it must still have every function that the stand-in offers, with these arguments and on these dtypes."
+    cupy = pytest.importorskip("cupy", reason="CuPy is not installed; it can be imported without a GPU")
+    import cupy_facts
+
+    now = cupy_facts.facts()
+    if cupy.__version__ == strict.FACTS["version"]:
+        assert now == strict.FACTS
+    for group in ("functions", "linalg", "fft", "methods", "types"):
+        for name, known in strict.FACTS[group].items():
+            assert name in now[group], f"CuPy {cupy.__version__} has no {group} {name}"
+            assert not isinstance(known, list) or now[group][name] is None or set(known) <= set(now[group][name]), f"{name} has lost {set(known) - set(now[group][name])}"
+    import cupyx
+    from cupyx.scipy import special
+
+    assert all(hasattr(special, name) for name in backend.SPECIAL.values()) and hasattr(cupyx, "errstate")
+    cuda = cupy.cuda
+    for name in "Device Stream ExternalStream Event set_allocator get_current_stream get_elapsed_time alloc_pinned_memory get_cublas_handle".split():
+        assert hasattr(cuda, name), name
+    for name in "getDeviceCount getDevice setDevice getDeviceProperties deviceCanAccessPeer".split():
+        assert hasattr(cuda.runtime, name), name
+    assert all(hasattr(cuda.MemoryPool, name) for name in "malloc used_bytes total_bytes free_bytes free_all_blocks set_limit".split())
+    assert all(hasattr(cuda.Stream, name) for name in "synchronize done record wait_event use null".split()) and cuda.Stream.null.ptr == 0
+
+
+def test_every_name_of_ours_exists(stand_in):
+    "What the code of the backend looks up in the device library exists in CuPy."
+    import ast
+    import inspect
+
+    names = set()
+    for node in ast.walk(ast.parse(inspect.getsource(backend))):
+        if isinstance(node, ast.Attribute) and (isinstance(node.value, ast.Name) and node.value.id == "lib" or isinstance(node.value, ast.Attribute) and node.value.attr == "library"):
+            names.add(node.attr)
+    known = {*strict.FACTS["functions"], "cuda", "linalg", "ndarray", "ElementwiseKernel", "ReductionKernel", "__name__"} | {"unchecked"}
+    assert len(names) > 30 and names - known <= {"errstate", "solve"}, names - known
+
+
+def test_large_stacks_by_cublaslt(device, monkeypatch):
+    "With nvmath chosen, a stack of large half-precision matrices is one call to its `matmul`, of two contiguous stacks."
+    import sys
+    from types import ModuleType
+
+    calls, module = [], ModuleType("nvmath.linalg.advanced")
+    module.matmul = lambda a, b: calls.append((a.shape, b.shape, a.flags.c_contiguous, b.flags.c_contiguous)) or strict.library.matmul(a, b)
+    for name in ("nvmath", "nvmath.linalg"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    monkeypatch.setitem(sys.modules, "nvmath.linalg.advanced", module)
+    monkeypatch.setattr(backend, "LARGE", 10)
+    a, b = torch.randn(2, 1, 4, 3).half(), torch.randn(3, 3, 4).half()
+    torch.backends.cuda.preferred_blas_library("cublaslt")
+    try:
+        out = a.to(device) @ b.to(device)
+    finally:
+        torch.backends.cuda.preferred_blas_library("cublas")
+    assert calls == [((6, 4, 3), (6, 3, 4), True, True)]
+    same(a @ b, out, 1e-2)
+    with pytest.raises(RuntimeError, match="Choose from"):
+        torch.backends.cuda.preferred_blas_library("mine")
+
+
 # Fused kernels -----------------------------------------------------------------------------------------------
 
 compiler = pytest.mark.skipif(strict.COMPILER is None, reason="no C++ compiler to build the kernels for the CPU")

@@ -6,7 +6,7 @@
 __all__ = ['Dataset', 'IterableDataset', 'ChainDataset', 'TensorDataset', 'StackDataset', 'ConcatDataset', 'Subset',
            'random_split', 'Sampler', 'SequentialSampler', 'RandomSampler', 'SubsetRandomSampler',
            'WeightedRandomSampler', 'DistributedSampler', 'BatchSampler', 'default_collate', 'default_convert',
-           'WorkerInfo', 'get_worker_info', 'DataLoader']
+           'WorkerInfo', 'get_worker_info', 'pinned', 'DataLoader']
 
 # %% ../../nbs/utils/01_data.ipynb #e0d83cb8
 import math
@@ -24,6 +24,7 @@ from itertools import repeat
 
 import numpy as np
 
+from ..arrays.cupy_backend import find
 from ..arrays.dtypes import float64
 from ..arrays.random import Generator, default_generator
 from ..creation import as_tensor, randint, randperm, tensor
@@ -112,7 +113,7 @@ def random_split(dataset, lengths, generator=default_generator):
             if n == 0: warnings.warn(f'Length of split at index {i} is 0. This might result in an empty dataset.', stacklevel=2)
         lengths = sizes
     if sum(lengths) != len(dataset): raise ValueError('Sum of input lengths does not equal the length of the input dataset!')
-    order = randperm(sum(lengths), generator=generator).tolist()
+    order = randperm(sum(lengths), generator=generator, device='cpu').tolist()
     ends = np.cumsum(lengths).tolist()
     return [Subset(dataset, order[end - n:end]) for end, n in zip(ends, lengths)]
 
@@ -151,15 +152,15 @@ class RandomSampler(Sampler):
         if self.replacement:
             for start in range(0, wanted, 32): yield from randint(0, n, (min(32, wanted - start),), generator=generator).tolist()
             return
-        for _ in range(wanted // n): yield from randperm(n, generator=generator).tolist()
-        yield from randperm(n, generator=generator).tolist()[:wanted % n]
+        for _ in range(wanted // n): yield from randperm(n, generator=generator, device='cpu').tolist()
+        yield from randperm(n, generator=generator, device='cpu').tolist()[:wanted % n]
 
     def __len__(self): return self.num_samples
 
 class SubsetRandomSampler(Sampler):
     "The given indices in random order."
     def __init__(self, indices, generator=None): self.indices, self.generator = indices, generator
-    def __iter__(self): return (self.indices[i] for i in randperm(len(self.indices), generator=self.generator).tolist())
+    def __iter__(self): return (self.indices[i] for i in randperm(len(self.indices), generator=self.generator, device='cpu').tolist())
     def __len__(self): return len(self.indices)
 
 class WeightedRandomSampler(Sampler):
@@ -185,7 +186,7 @@ class DistributedSampler(Sampler):
 
     def __iter__(self):
         n = len(self.dataset)
-        indices = randperm(n, generator=Generator().manual_seed(self.seed + self.epoch)).tolist() if self.shuffle else list(range(n))
+        indices = randperm(n, generator=Generator().manual_seed(self.seed + self.epoch), device='cpu').tolist() if self.shuffle else list(range(n))
         return iter([indices[i % n] for i in range(self.rank, self.total_size, self.num_replicas)])         # the first ones once more, to make shares of equal size
 
     def __len__(self): return self.num_samples
@@ -380,12 +381,19 @@ def _end(processes, tasks):
         if p.is_alive(): p.terminate()
 
 # %% ../../nbs/utils/01_data.ipynb #aa437656
+def pinned(batch):
+    "A batch with its tensors in page-locked memory: tensors, and whatever has a method `pin_memory`, in dictionaries, lists and tuples however deep."
+    if hasattr(batch, 'pin_memory'): return batch.pin_memory()
+    if isinstance(batch, Mapping): return type(batch)({k: pinned(v) for k, v in batch.items()}) if type(batch) is not dict else {k: pinned(v) for k, v in batch.items()}
+    if isinstance(batch, tuple) and hasattr(batch, '_fields'): return type(batch)(*map(pinned, batch))
+    return type(batch)(map(pinned, batch)) if type(batch) in (tuple, list) else batch
+
 class DataLoader:
     """Walks through a data set in batches.
 
     `shuffle`: a fresh random order each time, from `generator` or the default one. `drop_last`: leave out an incomplete last batch. `collate_fn`: makes a batch from a list of examples. `sampler` or `batch_sampler`: an order of your own.
     `batch_size=None`: single examples. `num_workers`: how many processes load ahead, each `prefetch_factor` batches (2); `worker_init_fn(number)` is called first in each, `timeout` is how many seconds a batch may take, `persistent_workers` keeps them for
-    the next epoch, and `in_order=False` hands out batches as they come. `pin_memory` has no effect."""
+    the next epoch, and `in_order=False` hands out batches as they come. `pin_memory`: where there is a GPU, batches come in memory that it can read by itself (see `Tensor.pin_memory`)."""
 
     _initialized = False
 
@@ -441,6 +449,12 @@ class DataLoader:
         return len(self.batch_sampler if self.batch_sampler is not None else self.sampler)
 
     def __iter__(self):
+        if not self.pin_memory: return self._iterator()
+        if find() is None: return map(pinned, self._iterator())
+        warnings.warn("'pin_memory' argument is set as true but no accelerator is found, then device pinned memory won't be used.", UserWarning, stacklevel=2)
+        return self._iterator()
+
+    def _iterator(self):
         if self._workers is not None:
             self._workers.begin()
             return self._workers

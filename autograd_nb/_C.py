@@ -13,6 +13,7 @@ from .autograd.function import DelayedError as _DelayedError
 from .autograd.function import UndefinedGrad as _UndefinedGrad
 from .autograd.variable import is_multithreading_enabled as _is_multithreading_enabled
 from .graph import engine
+from .graph.levels import TANGENTS
 from .graph.modes import LOCAL, is_grad_enabled as is_grad_enabled, is_inference_mode_enabled as is_inference_mode_enabled
 from .graph.node import JOURNAL, AccumulateGrad, Node, SavedTensor
 from .tensor import CopySlices
@@ -27,6 +28,14 @@ def _set_versions(tensors, versions):
 
 _autograd = SimpleNamespace(SavedTensor=SavedTensor, Node=Node, _saved_tensors_hooks_is_enabled=lambda: LOCAL.modes.refusal is None, _unsafe_set_version_counter=_set_versions)
 _functions = SimpleNamespace(AccumulateGrad=AccumulateGrad, CopySlices=CopySlices, DelayedError=_DelayedError, UndefinedGrad=_UndefinedGrad)
+def _set_fwd_grad_enabled(mode):
+    "Switch the passing on of tangents on or off."
+    TANGENTS.on = bool(mode)
+
+def _is_fwd_grad_enabled():
+    "True where operations pass tangents on."
+    return TANGENTS.on
+
 has_lapack = True           # NumPy brings its own
 
 def _current_graph_task_id():

@@ -19,7 +19,7 @@ from .arrays.random import Generator, default_generator
 from .printing import set_printoptions
 from .graph.errors import Taught as _Taught
 from .graph.modes import enable_grad, inference_mode, is_grad_enabled, is_inference_mode_enabled, no_grad, set_grad_enabled
-from .tensor import Tensor, device
+from .tensor import Tensor, TypedStorage, UntypedStorage, device
 from . import functions as _functions
 from .tensor import DIRECT as _DIRECT, FUNCTIONS as _FUNCTIONS, SYNONYMS as _SYNONYMS
 from .creation import (arange, as_tensor, asarray, bernoulli, complex, empty, empty_like, eye, from_dlpack, from_numpy, full, full_like,
@@ -83,6 +83,10 @@ def __getattr__(name):
         try: return importlib.import_module(f'{__name__}.{name}')
         except ModuleNotFoundError as error:
             if error.name != f'{__name__}.{name}': raise
+    if name == 'capture':
+        from autograd_nb.utils.capture import capture
+        globals()[name] = capture
+        return capture
     if not name.startswith('_'):                    # functions of layers that PyTorch also has here, such as `conv2d`
         from autograd_nb.nn import flat
         if name in flat.__all__:

@@ -234,7 +234,7 @@ def test_hidden_writes_are_not_noticed():
 
 # The same programs under PyTorch ---------------------------------------------------------------------------------
 
-PROGRAMS = programs("modes")
+PROGRAMS = programs("modes") | programs("lost_views")
 
 
 @pytest.mark.needs("torch")

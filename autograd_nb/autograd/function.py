@@ -21,7 +21,7 @@ from ..graph.errors import freed_error, inference_error, stale_error
 from ..graph.levels import FUNCTION, WRAPPERS, Batch, at, batched, recorded, transforming
 from ..graph.modes import LOCAL, SWITCH, Applied, tick
 from ..graph.node import JOURNAL, Exotic, Node, OutputEdge, Packed, SavedTensor, TensorBase, caller, refuse_stale, remember, restored, tensor_like, tensor_of
-from ..graph.op import REGISTRY, undo
+from ..graph.op import undo
 from ..tensor import rebase, refuse_write, view_meta
 
 # %% ../../nbs/autograd/02_function.ipynb #8c353881
@@ -374,7 +374,11 @@ def wire(ctx, args, output):
     ctx.seq = tick()
     ctx.code, ctx.lasti = caller()
     finished, numbers = [], {}
-    kind = _replay(ctx, args, outputs) if ctx.attributes.get('_is_pure_view') else 'multi' if several else 'custom'
+    kind = 'multi' if several else 'custom'
+    if ctx.attributes.get('_is_pure_view'):         # may be written to, and then looks at its base as any view does
+        if len(ctx.where) != 1 or len(outputs) != 1: raise RuntimeError('Pure view custom Function can only have one input Tensor and one output Tensor. Open an issue if you need to support more.')
+        x = args[ctx.where[0]]
+        if outputs[0]._base is x or outputs[0]._base is x._base: kind = None
     for nr, (o, (_, dtype, differentiable)) in enumerate(zip(outputs, ctx.produced)):
         given = o
         if dtype is None: finished.append(o); continue
@@ -391,15 +395,6 @@ def wire(ctx, args, output):
     ctx.phase = 'done' if recording else 'constant'
     for name in _TENSORS: ctx.attributes.pop(name, None)
     return tuple(finished) if isinstance(output, tuple) else finished[0]
-
-def _replay(ctx, args, outputs):
-    "What makes the view that a pure view function returned again, of another base."
-    if len(ctx.where) != 1 or len(outputs) != 1: raise RuntimeError('Pure view custom Function can only have one input Tensor and one output Tensor. Open an issue if you need to support more.')
-    cls, at, x = ctx._forward_cls, ctx.where[0], args[ctx.where[0]]
-    before, after, base = args[:at], args[at + 1:], x._base
-    if outputs[0]._base is not (x if base is None else base): return 'custom'
-    window = None if base is None else FUNCTION['geometry'](x._array, base._array)
-    return lambda new: cls.apply(*before, new if window is None else REGISTRY['as_strided'].call(new, **window), *after)
 
 def _identities(tensors, words):
     for i, t in enumerate(tensors):

@@ -122,6 +122,10 @@ def jvp(func, inputs, v=None, create_graph=False, strict=False):
     return _leave(many_out, outputs, create_graph), _leave(many_out, result, create_graph)
 
 # %% ../../nbs/autograd/05_functional.ipynb #9d0b196d
+def _construct_standard_basis_for(tensors, tensor_numels):
+    "The unit vectors of all elements of `tensors` together, one row each, in a tuple of parts: the columns of one tensor."
+    return tuple(b.reshape(sum(tensor_numels), n) for b, n in zip(_basis(tensors), tensor_numels))
+
 def _basis(tensors):
     "For each tensor one starting gradient per entry of all of them, stacked: rows of the unit matrix in the tensors' shapes."
     total, start, found = sum(t.numel() for t in tensors), 0, []

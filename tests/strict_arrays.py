@@ -52,7 +52,7 @@ class MemoryPool:
     limit = None
 
     def malloc(self, size):
-        if self.limit is not None and self.used + size > self.limit:
+        if self.used + size > (self.limit or 1 << 34):
             raise OutOfMemoryError(f"Out of memory allocating {size} bytes")
         return Block(size)
 
@@ -462,7 +462,13 @@ def _function(name, of, parameters):
         out = kwargs.pop("out", None)
         flat = [v for a in args for v in (a if isinstance(a, (list, tuple)) else (a,))]
         refuse(args)
-        r = wrapped(of(*map(bare, args), **{k: bare(v) for k, v in kwargs.items()}), *flat)
+        try:
+            r = wrapped(of(*map(bare, args), **{k: bare(v) for k, v in kwargs.items()}), *flat)
+        except OutOfMemoryError:
+            raise
+        except MemoryError:  # NumPy has no room for what the device has none for either
+            _allocator[0](1 << 44)
+            raise
         if out is not None:
             out._a[...] = r._a
             return out
@@ -623,6 +629,17 @@ def _errstate(*, divide=None, over=None, under=None, invalid=None, linalg=None):
 
 
 extras.errstate = _errstate
+
+
+@contextlib.contextmanager
+def _allow_synchronize(allow):
+    before = transfers["to_host"]
+    yield
+    if not allow and transfers["to_host"] > before:
+        raise RuntimeError("the device was waited for")
+
+
+extras.allow_synchronize = _allow_synchronize
 
 
 def _failing(name, of):

@@ -4,6 +4,7 @@ Tests marked `gpu`, at the end, run the same programs on the real thing where th
 """
 
 import copy
+import importlib
 import io
 import os
 import pickle
@@ -131,21 +132,41 @@ def test_operation(case, create_graph, device):
         assert copies == 0, f"{copies} copies to the host"
 
 
-@pytest.mark.parametrize("case", [c for c in CASES if c.values[0].op.rules and c.values[0].op.name not in WAITS])
+def second_derivatives(case, place):
+    "The derivative of the gradient along random directions."
+    xs = [x.detach().to(place).requires_grad_(x.requires_grad) for x in case.tensors(case.draw())]
+    outs = [o for o in case.outputs(*xs) if o.requires_grad]
+    first = torch.autograd.grad(outs, [xs[i] for i in case.wanted], [s.to(place) for s in case.cotangents(outs)], create_graph=True)
+    along = [u.to(place) for u in case.cotangents(first, seed=2)]
+    total = sum((g * u).sum() for g, u in zip(first, along))
+    total = total.real if total.is_complex() else total
+    return torch.autograd.grad(total, [xs[i] for i in case.wanted], materialize_grads=True) if total.requires_grad else ()
+
+
+TWICE = [c for c in CASES if c.values[0].op.rules and c.values[0].op.name not in WAITS]
+
+
+@pytest.mark.parametrize("case", TWICE)
 def test_second_derivative(case, device):
-    "The derivative of the gradient, along random directions, is that of the CPU."
-
-    def second(place):
-        xs = [x.detach().to(place).requires_grad_(x.requires_grad) for x in case.tensors(case.draw())]
-        outs = [o for o in case.outputs(*xs) if o.requires_grad]
-        first = torch.autograd.grad(outs, [xs[i] for i in case.wanted], [s.to(place) for s in case.cotangents(outs)], create_graph=True)
-        along = [u.to(place) for u in case.cotangents(first, seed=2)]
-        total = sum((g * u).sum() for g, u in zip(first, along))
-        total = total.real if total.is_complex() else total
-        return torch.autograd.grad(total, [xs[i] for i in case.wanted], materialize_grads=True) if total.requires_grad else ()
-
-    for a, b in zip(second("cpu"), second(device), strict=True):
+    for a, b in zip(second_derivatives(case, "cpu"), second_derivatives(case, device), strict=True):
         same(a, b)
+
+
+def in_single(case, place):
+    "An operation and its gradients, computed on `place` in single precision."
+    single = {torch.float64: torch.float32, torch.complex128: torch.complex64}
+    xs = [x.detach().to(single.get(x.dtype, x.dtype)).to(place).requires_grad_(x.requires_grad) for x in case.tensors(case.draw())]
+    outs = case.outputs(*xs)
+    ends = [o for o in outs if o.requires_grad]
+    starts = [s.to(e.dtype).to(place) for s, e in zip(case.cotangents(ends), ends)]
+    return (*outs, *(torch.autograd.grad(ends, [xs[i] for i in case.wanted], starts) if ends else ()))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_operation_in_single_precision(case, device):
+    "Dtypes are those of the CPU: nothing becomes double on the way, forward or backward."
+    for a, b in zip(in_single(case, "cpu"), in_single(case, device), strict=True):
+        same(a, b, 2e-2)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.int64, torch.complex64], ids=str)
@@ -200,6 +221,10 @@ LOSSES = {
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_loss(name, device):
+    loss_agrees(name, device, lambda a, b: same(a, b, 1e-5))
+
+
+def loss_agrees(name, device, near):
     loss, kind = LOSSES[name]
     torch.manual_seed(0)
     x = torch.randn(4, 3)
@@ -207,7 +232,7 @@ def test_loss(name, device):
     a, b = x.clone().requires_grad_(), x.to(device).requires_grad_()
     here, there = loss(a, y), loss(b, y.to(device))
     here.backward(), there.backward()
-    same(here, there, 1e-5), same(a.grad, b.grad, 1e-5)
+    near(here, there), near(a.grad, b.grad)
 
 
 STEPS = {name: (lambda ps, kind=getattr(torch.optim, name): kind(ps, lr=0.01)) for name in ("SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "Adadelta", "Adamax", "NAdam", "RAdam", "ASGD", "Rprop", "LBFGS", "Adafactor")}
@@ -928,7 +953,10 @@ def test_errors_without_a_gpu(monkeypatch):
 
 @pytest.fixture(scope="module")
 def gpu():
-    "The real device; CuPy must be installed, and find a GPU."
+    "The real device; CuPy must be installed, and find a GPU. (With AUTOGRAD_NB_REHEARSE_GPU these tests are rehearsed on the stand-in, which proves nothing about a GPU, but that the tests themselves are sound.)"
+    if os.environ.get("AUTOGRAD_NB_REHEARSE_GPU"):
+        use(strict.library, False, 1)
+        return "cuda"
     why = backend.find() if backend.Device.library is not strict.library else "the stand-in is in its place"
     if why:
         pytest.skip(why if not os.environ.get("AUTOGRAD_NB_NEEDS_GPU") else pytest.fail(why))
@@ -983,3 +1011,134 @@ def test_memory_and_time_on_gpu(gpu):
     (x + 1).sum()
     end.record(), end.synchronize()
     assert start.elapsed_time(end) > 0 and torch.cuda.get_device_name()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("case", TWICE)
+def test_second_derivative_on_gpu(case, gpu):
+    for a, b in zip(second_derivatives(case, "cpu"), second_derivatives(case, gpu), strict=True):
+        torch.testing.assert_close(b.detach().cpu(), a.detach(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("case", CASES)
+def test_operation_in_single_precision_on_gpu(case, gpu):
+    for a, b in zip(in_single(case, "cpu"), in_single(case, gpu), strict=True):
+        torch.testing.assert_close(b.detach().cpu(), a.detach(), rtol=2e-2, atol=2e-2)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_program_on_gpu(name, gpu):
+    compared(name, gpu, lambda a, b: torch.testing.assert_close(b.detach().cpu(), a.detach(), rtol=1e-5, atol=1e-6))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", DRAWS)
+def test_draws_on_gpu(name, gpu):
+    draws_are_right(name, gpu)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", LOSSES)
+def test_loss_on_gpu(name, gpu):
+    loss_agrees(name, gpu, lambda a, b: torch.testing.assert_close(b.detach().cpu(), a.detach(), rtol=1e-4, atol=1e-5))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.int64, torch.int32, torch.uint8, torch.bool], ids=str)
+def test_dtypes_on_gpu(dtype, gpu):
+    x = torch.tensor([[1, 0, 3], [4, 5, 1]]).to(dtype)
+    for f in (lambda t: t + t, lambda t: t * 2, lambda t: t == 1, lambda t: t.sum(0), lambda t: t.float() if not t.is_complex() else t, lambda t: torch.cat([t, t]), lambda t: t[:, [0, 2]], lambda t: t.to(torch.complex64), lambda t: torch.where(t == 1, t, t * 0 + 1)):
+        a, b = f(x), f(x.to(gpu))
+        assert a.dtype is b.dtype
+        torch.testing.assert_close(b.cpu(), a, rtol=1e-2, atol=1e-2)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ["perceptron", "convolutions", "transformer", "recurrent"])
+def test_training_does_not_wait_on_gpu(name, gpu):
+    "A training step queues its work and returns: CuPy, told to refuse waiting, does not complain."
+    cupyx = importlib.import_module(backend.Device.library.__name__ + "x")
+    model, shape = {
+        "perceptron": (nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Dropout(0.1), nn.Linear(16, 4)), (5, 8)),
+        "convolutions": (nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(36, 4)), (5, 1, 8, 8)),
+        "transformer": (nn.Sequential(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), nn.Flatten(), nn.Linear(24, 4)), (5, 3, 8)),
+        "recurrent": (Last(), (5, 3, 8)),
+    }[name]
+    model, x, y = model.to(gpu), torch.randn(*shape, device=gpu), torch.tensor([0, 1, 2, 3, 0], device=gpu)
+    optimizer = torch.optim.Adam(model.parameters())
+
+    def step():
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    first = step().item()
+    with cupyx.allow_synchronize(False):
+        for _ in range(20):
+            loss = step()
+    assert loss.item() < first
+
+
+class Last(nn.Module):
+    "A classifier that reads a sequence."
+
+    def __init__(self):
+        super().__init__()
+        self.lstm, self.head = nn.LSTM(8, 8, batch_first=True), nn.Linear(8, 4)
+
+    def forward(self, x):
+        return self.head(self.lstm(x)[0][:, -1])
+
+
+@pytest.mark.gpu
+def test_mixed_precision_on_gpu(gpu):
+    model, scaler = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 4)).to(gpu), torch.amp.GradScaler()
+    optimizer, x, y = torch.optim.AdamW(model.parameters(), lr=0.01), torch.randn(32, 64, device=gpu), torch.randint(0, 4, (32,), device=gpu)
+    losses = []
+    for _ in range(40):
+        with torch.autocast("cuda"):
+            loss = F.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer), scaler.update()
+        losses.append(loss.item())
+    assert losses[-1] < losses[0] / 2
+
+
+@pytest.mark.gpu
+def test_running_out_of_memory_on_gpu(gpu):
+    with pytest.raises(torch.OutOfMemoryError, match="Tried to allocate"):
+        torch.empty(1 << 44, device=gpu)
+    assert torch.ones(2, device=gpu).sum().item() == 2.0
+
+
+@pytest.mark.gpu
+def test_streams_on_gpu(gpu):
+    side, x = torch.cuda.Stream(), torch.randn(512, 512, device=gpu)
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        y = x @ x
+        y.record_stream(side)
+    torch.cuda.current_stream().wait_stream(side)
+    torch.testing.assert_close(y.cpu(), x.cpu() @ x.cpu(), rtol=1e-3, atol=1e-3)
+    p = torch.arange(4.0).pin_memory()
+    assert torch.equal(p.to(gpu, non_blocking=True).cpu(), torch.arange(4.0)) and p.is_pinned()
+
+
+@pytest.mark.gpu
+def test_precision_on_gpu(gpu):
+    "TensorFloat-32, where the GPU has it, is asked for, and is off otherwise."
+    a, b = torch.randn(256, 256), torch.randn(256, 256)
+    exact = a.double() @ b.double()
+    error = lambda: ((a.to(gpu) @ b.to(gpu)).cpu().double() - exact).abs().max().item()
+    plain = error()
+    torch.set_float32_matmul_precision("high")
+    try:
+        fast = error()
+    finally:
+        torch.set_float32_matmul_precision("highest")
+    assert plain < 1e-3 and fast < 0.5 and (fast > plain or not torch.cuda.is_tf32_supported() or backend.Device.library is strict.library)

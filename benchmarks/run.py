@@ -1,6 +1,6 @@
 """Times autograd_nb beside whichever engines are installed, in one run.
 
-Usage: python benchmarks/run.py [--quick] [--only WORD ...] [--without ENGINE ...] [--threads N] [--no-memory] [--json FILE] [--compare FILE]
+Usage: python benchmarks/run.py [--device cuda] [--quick] [--only WORD ...] [--without ENGINE ...] [--threads N] [--no-memory] [--json FILE] [--compare FILE]
 
 Every workload is run by all engines in turn, round after round, in alternating order, so that a slow moment of the machine hits all of them. A figure is the
 median over the rounds of (engine's time / PyTorch's time in the same round); below 1 is faster than PyTorch. The spread is the middle half of the rounds. Peak memory is what a
@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 
-from workloads import PEERS, SLOW, WORKLOADS, engine, installed
+from workloads import CAPTURED, PEERS, SLOW, STEPS, WORKLOADS, engine, installed
 
 OURS, BASE = 'autograd_nb', 'PyTorch'
 
@@ -32,13 +32,28 @@ def seconds(step, times):
     return (time.perf_counter() - start) / times
 
 
-def measure(steps, rounds, budget):
-    """Seconds of each step in each round: {engine: [seconds, ...]}, interleaved in alternating order. A step too slow for the budget takes part in the first rounds only, in three at least."""
+def seconds_on_gpu(torch):
+    """As `seconds`, for work on a GPU: the time between two events in the stream, which the GPU itself stamps."""
+    def clock(step, times):
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        torch.cuda.synchronize()
+        start.record()
+        for _ in range(times):
+            step()
+        end.record()
+        end.synchronize()
+        return start.elapsed_time(end) / 1e3 / times
+    return clock
+
+
+def measure(steps, rounds, budget, clocks=None):
+    """Seconds of each step in each round: {engine: [seconds, ...]}, interleaved in alternating order. A step too slow for the budget takes part in the first rounds only, in three at least. `clocks`: how to time an engine, where not by `seconds`."""
+    clocks = clocks or {}
     times, limit = {}, {}
     for name, step in steps.items():
         for _ in range(2):                                  # warm up: caches, lazily compiled operations
             step()
-        one = max(seconds(step, 1), 1e-7)
+        one = max(clocks.get(name, seconds)(step, 1), 1e-7)
         times[name] = max(1, int(budget / rounds / one))
         limit[name] = min(rounds, max(3, int(budget / one)))
     order, taken = list(steps), {name: [] for name in steps}
@@ -46,7 +61,7 @@ def measure(steps, rounds, budget):
     for k in range(rounds):
         for name in order:
             if k < limit[name]:
-                taken[name].append(seconds(steps[name], times[name]))
+                taken[name].append(clocks.get(name, seconds)(steps[name], times[name]))
         order.reverse()
     return taken
 
@@ -85,7 +100,7 @@ def peak_here(workload, name, threads):
     before = resident('VmRSS')
     if before is None:
         return None
-    step = WORKLOADS[workload](e)
+    step = e.ready(WORKLOADS[workload](e))
     for _ in range(1 if workload in SLOW else 3):
         step()
     return max(0, resident('VmHWM') - before)
@@ -98,6 +113,16 @@ def peak(workload, name, threads):
     command = [sys.executable, __file__, '--threads', str(threads), '--peak', workload, name]
     found = subprocess.run(command, capture_output=True, text=True, timeout=600)
     return round(float(found.stdout.split()[-1]), 1) if found.returncode == 0 else None
+
+
+def peak_on_gpu(torch, step):
+    """Peak MiB that three steps need on the GPU, beyond what was held before them."""
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    for _ in range(3):
+        step()
+    torch.cuda.synchronize()
+    return round((torch.cuda.max_memory_allocated() - before) / 2**20, 1)
 
 
 # ---------------------------------------------------------------- reports
@@ -159,6 +184,7 @@ def compared(results, before):
 def main(argv=None):
     """Run the benchmark; returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
+    parser.add_argument('--device', choices=('cpu', 'cuda'), default='cpu', help='cuda: autograd_nb and PyTorch on the same GPU, timed by events')
     parser.add_argument('--quick', action='store_true', help='a rough answer in about a minute, without the large workloads')
     parser.add_argument('--only', nargs='+', metavar='WORD', default=[], help='workloads whose name contains one of these words')
     parser.add_argument('--without', nargs='+', metavar='ENGINE', default=[], help='engines to leave out')
@@ -174,21 +200,32 @@ def main(argv=None):
         print(peak_here(*options.peak, options.threads))
         return 0
 
-    chosen = {k: w for k, w in WORKLOADS.items() if not (options.quick and k in SLOW) and (not options.only or any(word in k for word in options.only))}
+    on_gpu = options.device == 'cuda'
+    if on_gpu:
+        from autograd_nb.arrays.cupy_backend import find
+        if why := find():
+            print(f'--device cuda: {why}', file=sys.stderr)
+            return 2
+    chosen = {k: w for k, w in (WORKLOADS | (ON_GPU if on_gpu else {})).items() if not (options.quick and k in SLOW) and (not options.only or any(word in k for word in options.only))}
     if not chosen:
         print(f'no workload contains {options.only}. There are: ' + '; '.join(WORKLOADS), file=sys.stderr)
         return 2
-    names = [OURS] + [name for name, module in PEERS.items() if installed(module) and name not in options.without]
+    names = [OURS] + [BASE] * (installed(PEERS[BASE]) and BASE not in options.without) if on_gpu else [OURS] + [CAPTURED] * (CAPTURED not in options.without) + [name for name, module in PEERS.items() if installed(module) and name not in options.without]
     for name, module in PEERS.items():
-        if not installed(module):
+        if not installed(module) and not on_gpu:
             print(f'left out, because it is not installed: {name} ({module})')
     engines = {}
     for name in list(names):
         try:
-            engines[name] = engine(name, options.threads)
+            made = engine(name, options.threads)
+            why = made.place('cuda') if on_gpu else None
+            if why is not None:
+                raise RuntimeError(why)
+            engines[name] = made
         except Exception as error:  # a peer that is installed and cannot start here
             print(f'left out, because it does not start: {name} ({error})')
             names.remove(name)
+    clocks = {name: seconds_on_gpu(e.torch) for name, e in engines.items()} if on_gpu else {}
     rounds, budget = (11, 1.0) if options.quick else (21, 8.0)
     try:
         from tqdm import tqdm as progress
@@ -199,9 +236,12 @@ def main(argv=None):
     for workload in progress(chosen, desc='benchmark', disable=not sys.stderr.isatty()):
         steps = {}
         for name, e in engines.items():
+            if name == CAPTURED and workload not in STEPS:
+                continue
             step = chosen[workload](e)
             try:
                 if step is not None:
+                    step = e.ready(step)
                     step()
                     steps[name] = step
             except Exception as error:
@@ -209,23 +249,34 @@ def main(argv=None):
                     raise
                 print(f'{name} cannot run {workload}: {error}')
         large = workload in SLOW
-        results[workload] = summary(measure(steps, 7 if large else rounds, 4 * budget / len(steps) if large else budget / len(steps)))
+        results[workload] = summary(measure(steps, 7 if large else rounds, 4 * budget / len(steps) if large else budget / len(steps), clocks))
+        if on_gpu:
+            for name, step in steps.items():
+                results[workload][name]['mib'] = peak_on_gpu(engines[name].torch, step)
         del steps
-        if not (options.quick or options.no_memory):
+        if on_gpu:
+            gc.collect()
+            for e in engines.values():
+                e.torch.cuda.empty_cache()
+        if not (options.quick or options.no_memory or on_gpu):
             for name, row in results[workload].items():
                 row['mib'] = peak(workload, name, options.threads)
     print('median time of one step; beside it the time relative to PyTorch in the same round, with the middle half of the rounds; peak memory\n')
     print(table(results, names))
     print()
-    for name in names[1:]:
-        if (ratio := mean_ratio(results, name)) is not None:
+    for name in names:
+        if name not in (OURS, CAPTURED) and (ratio := mean_ratio(results, name)) is not None:
             print(f'{OURS} takes {ratio:.2f} times as long as {name} (geometric mean over what both ran)')
+    if (ratio := mean_ratio({k: rows for k, rows in results.items() if CAPTURED in rows}, BASE, CAPTURED)) is not None:
+        print(f'with its steps captured it takes {ratio:.2f} times as long as {BASE} (geometric mean over what can be captured)')
+    if on_gpu:
+        print('on', engines[OURS].torch.cuda.get_device_name())
     if options.compare:
         with open(options.compare, encoding='utf-8') as file:
             print(f'\nratio to PyTorch, then and now:\n{compared(results, json.load(file))}')
     if options.json:
         with open(options.json, 'w', encoding='utf-8') as file:
-            json.dump({'machine': machine(options.threads), 'engines': names, 'workloads': results}, file, indent=1)
+            json.dump({'machine': machine(options.threads) | ({'gpu': engines[OURS].torch.cuda.get_device_name()} if on_gpu else {}), 'engines': names, 'workloads': results}, file, indent=1)
             file.write('\n')
         print(f'\nwritten to {options.json}')
     return 0

@@ -16,6 +16,16 @@ class Torch:
     def __init__(self, name, module):
         self.name, self.torch = name, module
 
+    def place(self, device):
+        """Make tensors on `device` from now on. Returns why that cannot be, or None."""
+        if device == 'cuda' and not self.torch.cuda.is_available():
+            return 'it finds no GPU'
+        self.torch.set_default_device(device)
+
+    def ready(self, step):
+        """The step as this engine runs it."""
+        return step
+
     def array(self, values, grad=False):
         return self.torch.tensor(values, requires_grad=grad)
 
@@ -30,10 +40,19 @@ class Torch:
     sum = staticmethod(lambda x: x.sum())
 
 
+class Captured(Torch):
+    """autograd_nb with each step captured: recorded, and then replayed."""
+
+    def ready(self, step):
+        from autograd_nb.utils.capture import capture
+        return capture(step)
+
+
 class Arrays:
     """An engine of array functions. Its adapters give: array, gradient, train, and the functions of `self.np`."""
 
     functions = ('tanh', 'exp', 'log', 'sqrt', 'sin', 'matmul', 'maximum', 'reshape', 'transpose')
+    ready = Torch.ready
 
     def __init__(self, np):
         for name in self.functions:
@@ -243,15 +262,16 @@ def installed(module):
     return importlib.util.find_spec(module) is not None
 
 
+CAPTURED = 'autograd_nb, captured'
 PEERS = {'PyTorch': 'torch', 'HIPS autograd': 'autograd', 'MyGrad': 'mygrad', 'tinygrad': 'tinygrad', 'jax.jit': 'jax'}
 ADAPTERS = {'HIPS autograd': Hips, 'MyGrad': MyGrad, 'tinygrad': Tinygrad, 'jax.jit': Jax}
 
 
 def engine(name, threads):
     """The engine called `name`, on so many threads."""
-    if name == 'autograd_nb':
+    if name in ('autograd_nb', CAPTURED):
         import autograd_nb
-        return Torch(name, autograd_nb)
+        return (Torch if name == 'autograd_nb' else Captured)(name, autograd_nb)
     if name == 'PyTorch':
         import torch
         torch.set_num_threads(threads)
@@ -581,3 +601,4 @@ WORKLOADS = {
     'transformer of 12 layers, d=128, checkpointed': gpt(12, 128, 64, 8, checkpointed=True),
 }
 SLOW = {'MLP 1024-2048-2048-1024-10, batch 256, Adam', 'GPT 4 layers, d=256, T=128, B=8, AdamW', 'ten pointwise ops on 10^7', 'chain of 10^6 ops', 'transformer of 12 layers, d=128', 'transformer of 12 layers, d=128, checkpointed'}
+STEPS = {name for name in WORKLOADS if name.startswith(('MLP', 'GPT', 'CNN', 'ten', 'chain of 200', 'transformer')) and 'checkpointed' not in name}       # what can be captured

@@ -31,7 +31,7 @@ PAGES = {
     "distributions": ("torch.distributions", "Probability distributions that can be differentiated through.",
                       ["distributions", "distributions.constraints", "distributions.transforms"]),
     "devices": ("torch.amp, cuda, cpu", "Mixed precision, devices, and how much memory is in use.", ["amp", "cuda", "cpu"]),
-    "utils": ("torch.utils", "Data loading, checkpointing and the memory planner.", ["utils.data", "utils.checkpoint", "utils.planner"]),
+    "utils": ("torch.utils", "Data loading, checkpointing, the memory planner and captured steps.", ["utils.data", "utils.checkpoint", "utils.planner", "utils.capture"]),
     "seeing": ("viz and widgets", "What PyTorch does not have: graphs, tables, steppers, quizzes and checks.", ["viz", "widgets"]),
     "testing": ("torch.testing", "Comparing tensors in tests.", ["testing"]),
 }

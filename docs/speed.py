@@ -11,7 +11,7 @@ from statistics import geometric_mean
 from execute import ROOT
 
 RESULTS = ROOT / "benchmarks" / "results.json"
-OURS, BASE = "autograd_nb", "PyTorch"
+OURS, CAPTURED, BASE = "autograd_nb", "autograd_nb, captured", "PyTorch"
 COMMAND = "python run.py bench --json benchmarks/results.json"
 MARK = "<!-- figures of the benchmarks -->"  # where README and start page show the summary
 
@@ -28,9 +28,9 @@ def times(ratio: float) -> str:
     return f"{ratio:.1f} times as slow as" if ratio > 1 else f"{1 / ratio:.1f} times as fast as"
 
 
-def compared(workloads: dict, name: str) -> tuple[float, int] | None:
+def compared(workloads: dict, name: str, ours: str = OURS) -> tuple[float, int] | None:
     "How long autograd_nb takes relative to another engine: geometric mean over the workloads that both ran, and their number."
-    both = [rows[OURS]["ms"] / rows[name]["ms"] for rows in workloads.values() if OURS in rows and name in rows]
+    both = [rows[ours]["ms"] / rows[name]["ms"] for rows in workloads.values() if ours in rows and name in rows]
     return (geometric_mean(both), len(both)) if both else None
 
 
@@ -54,7 +54,7 @@ def ranked(workloads: dict) -> list[tuple[str, float]]:
 def verdict(results: dict) -> str:
     "Two or three sentences: how we do beside each engine, and where we lose."
     workloads, sentences = results["workloads"], []
-    found = {name: compared(workloads, name) for name in results["engines"] if name != OURS}
+    found = {name: compared(workloads, name) for name in results["engines"] if name not in (OURS, CAPTURED)}
     means = [f"{times(mean)} {name} ({count} workload{'s' if count != 1 else ''})" for name, (mean, count) in ((n, f) for n, f in found.items() if f)]
     if means:
         sentences.append("Over the workloads that both can run (geometric mean), autograd_nb is " + ", ".join(means[:-1]) + (" and " if means[:-1] else "") + means[-1] + ".")
@@ -67,6 +67,9 @@ def verdict(results: dict) -> str:
             sentences.append(f"The best for us is *{best}* ({low:.2f} of PyTorch's time).")
         if high > 1.05:
             sentences.append(f"The worst for us is *{worst}*, where PyTorch is {high:.1f} times as fast.")
+    captured = compared(workloads, BASE, CAPTURED)
+    if captured:
+        sentences.append(f"With their steps captured (recorded, and then replayed), the {captured[1]} workloads that allow it are {times(captured[0])} {BASE}.")
     return " ".join(sentences)
 
 
@@ -85,7 +88,7 @@ def figure(row: dict | None, engine: str) -> str:
         return "–"
     text = milliseconds(row["ms"])
     if engine != BASE and "ratio" in row:
-        bold = "**" if engine == OURS else ""
+        bold = "**" if engine in (OURS, CAPTURED) else ""
         text += f" · {bold}{row['ratio']:.2f}{bold}"
     return text
 

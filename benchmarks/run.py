@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 
-from workloads import CAPTURED, PEERS, SLOW, STEPS, WORKLOADS, engine, installed
+from workloads import CAPTURED, ON_GPU, PEERS, SLOW, STEPS, WORKLOADS, engine, installed
 
 OURS, BASE = 'autograd_nb', 'PyTorch'
 
@@ -122,7 +122,7 @@ def peak_on_gpu(torch, step):
     for _ in range(3):
         step()
     torch.cuda.synchronize()
-    return round((torch.cuda.max_memory_allocated() - before) / 2**20, 1)
+    return round((torch.cuda.max_memory_allocated() - before) / 2**20, 3)
 
 
 # ---------------------------------------------------------------- reports

@@ -87,3 +87,36 @@ def test_a_slow_engine_takes_part_in_fewer_rounds():
     taken = benchmark.measure({"slow": lambda: time.sleep(.02), "quick": lambda: None}, rounds=9, budget=.08)
     assert 3 <= len(taken["slow"]) < 9 and len(taken["quick"]) == 9
     assert set(benchmark.summary(taken, "quick")["slow"]) == {"ms", "ratio", "low", "high"}
+
+
+def test_a_gpu_that_is_not_there_is_refused():
+    found = run("--device", "cuda", "--quick")
+    if found.returncode == 0:
+        pytest.skip("there is a GPU")
+    assert found.returncode == 2 and "--device cuda: CuPy" in found.stderr and "install" in found.stderr and "Traceback" not in found.stderr
+
+
+def test_device_workloads_on_the_stand_in(tmp_path, capsys, monkeypatch):
+    "Everything that a GPU is timed with, except the GPU: tensors live on the device, times come from events, memory from the pool."
+    import strict_arrays as strict
+
+    import autograd_nb as torch
+    from autograd_nb.arrays import cupy_backend as backend
+    from autograd_nb.graph.modes import SWITCH
+
+    benchmark, file, odd, found = load(), tmp_path / "figures.json", SWITCH.odd, list(backend._found)
+    for library in ("OMP", "OPENBLAS", "MKL", "NUMBA", "VECLIB"):  # the benchmark sets them; afterwards they are as they were
+        monkeypatch.setenv(f"{library}_NUM_THREADS", "1")
+    strict.devices = 1
+    backend.use(strict.library, fused=False)
+    try:
+        assert benchmark.main(["--device", "cuda", "--quick", "--only", "shape (8,)", "MLP 64", "--without", "PyTorch", "--json", str(file)]) == 0
+    finally:
+        torch.set_default_device(None)
+        backend.use(None)
+        backend._found[:] = found
+        SWITCH.odd = odd
+    figures = json.loads(file.read_text(encoding="utf-8"))
+    assert figures["machine"]["gpu"] == "Strict stand-in" and "on Strict stand-in" in capsys.readouterr().out
+    rows = figures["workloads"]["MLP 64-64-10, batch 32, Adam"]["autograd_nb"]
+    assert rows["ms"] > 0 and 0 < rows["mib"] < 10

@@ -22,6 +22,7 @@ import warnings
 import numpy as np
 
 from .. import functions as F
+from ..autograd.function import DelayedError
 from ..arrays.cupy_backend import anywhere, is_far, library_of
 from ..arrays.dtypes import bfloat16, finfo, float16
 from ..arrays.numpy_backend import xp
@@ -32,7 +33,7 @@ from ..graph.errors import dtypes_error, kind_error
 from ..graph.levels import Facade, draw
 from ..graph.modes import LOCAL, castable, no_grad, whole
 from ..graph.node import JOURNAL, TensorBase, tensor_like
-from ..graph.op import REGISTRY
+from ..graph.op import REGISTRY, as_array
 from ..more import cdist, cosine_similarity, pairwise_distance, pdist  # noqa: F401
 from ..more import celu as _celu, prelu as _prelu
 from .attention import multi_head_attention_forward, scaled_dot_product_attention  # noqa: F401
@@ -354,9 +355,14 @@ def logsigmoid(input):
     "`log(sigmoid(input))`, exact for large negative inputs."
     return _op['logsigmoid'](input)
 
+def _refusing(out, wrong, name):
+    "`out`; if something is `wrong`, its backward pass fails, as PyTorch's does."
+    if not wrong or out._node is None: return out
+    return DelayedError(f'In-place {name} backward calculation is triggered with a negative slope which is not supported. This is caused by calling in-place forward function with a negative slope, please call out-of-place version instead.', 1)(out)
+
 def leaky_relu(input, negative_slope=0.01, inplace=False):
     "The input where positive, else `negative_slope` times it."
-    return _finish(input, _op['leaky_relu'](input, negative_slope=negative_slope), inplace, 'leaky_relu_')
+    return _finish(input, _refusing(_op['leaky_relu'](input, negative_slope=negative_slope), inplace and negative_slope < 0, 'leakyReLu'), inplace, 'leaky_relu_')
 
 def prelu(input, weight):
     "As `leaky_relu`, with a slope to be learnt: one for all channels, or one per channel (dimension 1)."
@@ -365,7 +371,7 @@ def prelu(input, weight):
 
 def elu(input, alpha=1.0, inplace=False):
     "The input where positive, else `alpha * (e ** input - 1)`."
-    return _finish(input, _op['elu'](input, alpha=alpha), inplace, 'elu_')
+    return _finish(input, _refusing(_op['elu'](input, alpha=alpha), inplace and alpha < 0, 'elu'), inplace, 'elu_')
 
 def selu(input, inplace=False):
     "`elu` scaled so that activations keep mean 0 and variance 1."
@@ -373,7 +379,7 @@ def selu(input, inplace=False):
 
 def celu(input, alpha=1.0, inplace=False):
     "`max(0, x) + min(0, alpha * (e ** (x / alpha) - 1))`: a smooth `elu` for every alpha."
-    return _finish(input, _celu(input, alpha), inplace, 'celu_')
+    return _finish(input, _refusing(_celu(input, alpha), inplace and alpha < 0, 'elu'), inplace, 'celu_')
 
 def gelu(input, approximate='none'):
     "The input times the normal distribution function of it; `approximate='tanh'` for the common approximation."
@@ -474,13 +480,12 @@ def log_softmax(input, dim=None, _stacklevel=3, dtype=None):
 
 def gumbel_softmax(logits, tau=1, hard=False, eps=1e-10, dim=-1):
     "A sample of a softened one-hot vector; with `hard` an exact one whose gradient is the soft one's."
-    noise = tensor_like(-np.log(exponential(logits._array.shape, logits._array.dtype, chance_of(logits._array))))
+    dtype, chance = logits._array.dtype, chance_of(logits._array)
+    noise = draw(lambda shape: -np.log(exponential(shape, dtype, chance)), logits._array.shape)
     soft = F.softmax((logits + noise) / tau, dim)
     if not hard: return soft
     index = soft.argmax(dim, keepdim=True)
-    sharp = tensor_like(np.zeros_like(soft._array))
-    library_of(soft._array).put_along_axis(sharp._array, index._array, 1, dim)
-    return sharp - soft.detach() + soft
+    return zeros_like(soft).scatter(dim, index, 1.) - soft.detach() + soft
 
 def exponential(shape, dtype, chance=default_generator):
     "Exponentially distributed numbers."
@@ -620,17 +625,25 @@ def cross_entropy(input, target, weight=None, size_average=None, ignore_index=-1
     loss = nll_loss(logs, target, weight, ignore_index=ignore_index, reduction=reduction)
     if not label_smoothing: return loss
     classes = input._array.shape[dim]
-    kept = target._array != ignore_index
     factors = None if weight is None else weight.view(-1, *[1] * (input.dim() - dim - 1))
     spread = -F.sum(logs if factors is None else logs * factors, dim)
-    spread = spread * tensor_like(kept.astype(spread._array.dtype))
+    spread = spread * _counting(target, ignore_index, spread._array.dtype)
     if reduction != 'none':
         spread = F.sum(spread)
-        if reduction == 'mean':
-            lib = library_of(kept)
-            count = kept.sum() if weight is None else (weight._array[lib.where(kept, target._array, 0)] * kept).sum()
-            spread = spread / (count.item() if lib is np else tensor_like(count))
+        if reduction == 'mean': spread = spread / _total_weight(target, weight, ignore_index, spread._array.dtype)
     return loss * (1 - label_smoothing) + spread * (label_smoothing / classes)
+
+@whole
+def _counting(target, ignore_index, dtype):
+    "Ones for the targets that count, zeros for those that are ignored."
+    return tensor_like((target._array != ignore_index).astype(dtype))
+
+@whole
+def _total_weight(target, weight, ignore_index, dtype):
+    "The sum of the weights of the targets that count."
+    kept = target._array != ignore_index
+    total = kept.sum() if weight is None else (weight._array[library_of(kept).where(kept, target._array, 0)] * kept).sum()
+    return tensor_like(as_array(total.astype(dtype)))
 
 def _soft_cross_entropy(input, target, weight, ignore_index, reduction, label_smoothing, dim):
     if target._array.dtype.kind in 'biu': raise RuntimeError(f'Expected floating point type for target with class probabilities, got {F._type_name(target)}')

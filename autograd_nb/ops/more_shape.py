@@ -14,6 +14,8 @@ import builtins
 import math
 import numpy as np
 from ..arrays.numpy_backend import storage_of, xp
+from ..graph.modes import LOCAL
+from ..graph.node import TensorBase
 from ..graph.op import Fixed, N, Z, linear, op
 from .indexing import as_strided, as_strided_zeros, at, check_index, gather, scatter_add_zeros, zeros_of
 from .pointwise import as_numbers, exp, where
@@ -274,7 +276,7 @@ scatter_extreme.vjp(x=lambda g, x, src, out, index, *, include_self, dim: g * ex
                     src=lambda g, x, src, out, index, *, include_self, dim: covered(gather(g, index, dim=dim) * extreme_parts(x, src, out, index, include_self, dim)[1], src.shape, dim))
 
 # %% ../../nbs/ops/10_more_shape.ipynb #c0e1b2f3
-def product_parts(x, src, index, include_self, dim):
+def product_parts(x, src, index, include_self, dim, recorded=False):
     "What each result of `scatter_product` is multiplied by from the point of view of: (the old values, each source)."
     s = first(src, index)
     shape = tuple(x.shape)
@@ -285,6 +287,8 @@ def product_parts(x, src, index, include_self, dim):
     safe_x, safe_s = where(1., old, old == 0), where(1., s, s == 0)
     whole = scatter_product(safe_x, safe_s, index, dim=dim)         # the product of what is not zero
     others_x = where(whole / safe_x, 0., zeros - zero_x == 0)
+    if recorded and ((gather(zeros, index, dim=dim) > 1) & (s == 0)).any():
+        raise RuntimeError('Double backward is unsupported for src when >1 zeros in src are scattered to the same position in self. The gradient itself is right: ask for it without create_graph=True.')
     others_s = where(gather(whole, index, dim=dim) / safe_s, 0., gather(zeros, index, dim=dim) - zero_s == 0)
     if not include_self: others_x = where(0., others_x, touched)
     return others_x, others_s
@@ -305,7 +309,7 @@ def scatter_product(x, src, index, *, dim, include_self=True):
     np.multiply.at(out, at(index, dim), first_part(src, index))
     return out
 scatter_product.vjp(x=lambda g, x, src, index, *, include_self, dim: g * product_parts(x, src, index, include_self, dim)[0],
-                    src=lambda g, x, src, index, *, include_self, dim: covered(gather(g, index, dim=dim) * product_parts(x, src, index, include_self, dim)[1], src.shape, dim))
+                    src=lambda g, x, src, index, *, include_self, dim: covered(gather(g, index, dim=dim) * product_parts(x, src, index, include_self, dim, isinstance(g, TensorBase) and LOCAL.modes.grad)[1], src.shape, dim))
 
 def as_row(x): return reshape(x, shape=(x.shape[0], math.prod(x.shape[1:])))
 

@@ -15,6 +15,7 @@ __all__ = ['away', 'floor', 'ceil', 'trunc', 'round', 'eq', 'ne', 'lt', 'le', 'g
            'plain', 'floor_divide', 'remainder', 'fmod', 'clone', 'to', 'moved', 'real', 'conj_physical']
 
 # %% ../../nbs/ops/02_pointwise.ipynb #5daa9137
+import cmath
 import math
 import numpy as np
 from ..arrays.cupy_backend import fetch, is_far, send, transfer
@@ -119,6 +120,7 @@ pow.vjp(x=pow_rule)
 
 def exponent_rule(g, x, y, out):
     "`g * out * log(x)`, and zero where `x` is 0 and the exponent is not negative, as the limit is."
+    if is_complex(y) or is_complex(x): return g * where(out * log(where(x + 0j, 1., x != 0)), 0., x != 0)
     defined = (x != 0) | (y < 0)
     return g * where(out * log(where(x, 1., defined)), 0., defined)
 
@@ -130,7 +132,7 @@ pow_tensor.vjp(x=lambda g, x, y: where(g * y * pow_tensor(x, where(y - 1, 0., y 
 def rpow(x, *, base):
     "`base ** x` for a number `base`."
     return xp.power(x.dtype.type(base), x)
-rpow.vjp(x=lambda g, out, *, base: g * (out * (math.log(base) if base > 0 else math.nan)) if base else where(g * -out, 0., out > 1))       # 0**x is infinite below 0
+rpow.vjp(x=lambda g, out, *, base: g * (out * (math.log(base) if not isinstance(base, complex) and base > 0 else cmath.log(base) if is_complex(out) else math.nan)) if base else where(g * -out, 0., out > 1))       # 0**x is infinite below 0
 
 # %% ../../nbs/ops/02_pointwise.ipynb #44f3d8d2
 @unary(np.exp, promote='float')

@@ -157,7 +157,7 @@ class Derivation:
     @property
     def latex(self) -> str:
         "All of it as one `aligned` block, without dollar signs."
-        rows = [(r'\textbf{forward}', '', '')] + self.forward + [(r'\textbf{backward}', '', '')] + self.backward
+        rows = [('', '', r'\textbf{forward}'), *self.forward, ('', '', r'\textbf{backward}'), *self.backward]
         return '\\begin{aligned}\n' + ' \\\\[3pt]\n'.join(f'{left} &' + (f'= {right} {value}' if right else f' {value}' if value else '') for left, right, value in rows) + '\n\\end{aligned}'
     def _repr_latex_(self): return f'$\\displaystyle {self.latex}$'
     def __str__(self): return self.latex

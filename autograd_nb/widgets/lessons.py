@@ -27,6 +27,7 @@ def scenes_player(scenes, title=None, label='step', interval=1200, start=0) -> P
     "A player over scenes; `label` names its slider."
     scenes = list(scenes)
     p = Player([_scene_html(k, len(scenes), s) for k, s in enumerate(scenes)], [s.text for s in scenes], title=title, frames=scenes, interval=interval, start=start)
+    p.slider.readout = label == 'step'             # the number of a position is not the position, which the caption tells
     p.slider.description = label
     p.children = (W.HTML(f'<style>{lesson_css()}{caption_css()}</style>', layout=W.Layout(height='0', margin='0')), *p.children)      # once for all scenes
     return p

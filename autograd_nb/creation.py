@@ -17,10 +17,10 @@ import numpy as np
 from .arrays.cupy_backend import Device, generator_of, is_far, there
 
 from .arrays.dtypes import FROM_NUMPY, dtype as Dtype, float64, from_numpy_dtype, get_default_dtype, int64, scalar_dtype
-from .arrays.random import default_generator
+from .arrays.random import default_generator, fma
 from .functions import into, sizes_of
 from .graph.levels import WRAPPERS, chance, draw, like
-from .graph.modes import LOCAL, SWITCH
+from .graph.modes import LOCAL, SWITCH, from_python, whole
 from .graph.node import TensorBase, tensor_like
 from .tensor import chance_of, device_or_default, index_like, index_of, placed
 
@@ -28,7 +28,7 @@ from .tensor import chance_of, device_or_default, index_like, index_of, placed
 def _finish(array, requires_grad, index=None):
     out = tensor_like(array)
     if index is not None: out = placed(out, index)
-    if not SWITCH.plain and LOCAL.modes.tape is not None: LOCAL.modes.tape.made(out)
+    from_python(out)
     if not requires_grad: return out
     if not (FROM_NUMPY[array.dtype].is_floating_point or array.dtype.kind == 'c'):
         raise RuntimeError(f'Only Tensors of floating point and complex dtype can require gradients. This one would be {FROM_NUMPY[array.dtype]!r}: write the numbers with a point, or pass dtype=torch.float32.')
@@ -152,7 +152,12 @@ def _filled(function):
     make.__doc__ = f'A tensor of the given size, filled by NumPy\'s `{function.__name__}`. `dtype`: the default floating one if left out.'
     return make
 
-zeros, ones, empty = _filled(np.zeros), _filled(np.ones), _filled(np.empty)
+def _blank(shape, dtype):
+    "An array whose contents do not matter; zeros while a step is captured, which must find the same each time."
+    return (np.empty if SWITCH.plain or LOCAL.modes.tape is None else np.zeros)(shape, dtype)
+_blank.__name__ = 'empty'
+
+zeros, ones, empty = _filled(np.zeros), _filled(np.ones), _filled(_blank)
 
 def full(size, fill_value, *, out=None, dtype=None, layout=None, device=None, requires_grad=False):
     "A tensor of the given size filled with one number, whose kind decides the dtype if none is given."
@@ -171,7 +176,7 @@ def _like(function):
     make.__doc__ = f'`{function.__name__}` with the shape and dtype of `input`.'
     return make
 
-zeros_like, ones_like, empty_like = _like(np.zeros), _like(np.ones), _like(np.empty)
+zeros_like, ones_like, empty_like = _like(np.zeros), _like(np.ones), _like(_blank)
 
 def full_like(input, fill_value, *, dtype=None, device=None, requires_grad=False, memory_format=None):
     "One number repeated, with the shape and dtype of `input`."
@@ -207,6 +212,10 @@ def linspace(start, end, steps, *, out=None, dtype=None, device=None, requires_g
     if steps < 0: raise RuntimeError('number of steps must be non-negative')
     lib = _library(index)
     if steps == 1: return into(out, _finish(lib.full(1, start, d), requires_grad, index))
+    if d.name in ('float32', 'float64') and lib is np:           # with PyTorch's roundings: the step in the dtype, each product and sum rounded once
+        first, last, i = d.type(start), d.type(end), np.arange(steps).astype(d)
+        gap = (last - first) / d.type(max(steps - 1, 1))
+        return into(out, _finish(np.where(i < steps // 2, fma(i, gap, first), fma(i[::-1], -gap, last)), requires_grad, index))
     gap, i = (end - start) / max(steps - 1, 1), lib.arange(steps)
     return into(out, _finish(lib.where(i < steps // 2, start + gap * i, end - gap * (steps - 1 - i)).astype(d), requires_grad, index))      # symmetric about the middle
 
@@ -303,6 +312,7 @@ def randperm(n, *, generator=None, out=None, dtype=int64, device=None, requires_
     def permutations(shape): return _library(index).stack([permutations(shape[1:]) for _ in range(shape[0])]) if shape else _chance(generator, index).permutation(n).astype(dtype.numpy)
     return into(out, draw(permutations, ()))
 
+@whole
 def normal(mean, std=1.0, size=None, *, generator=None, out=None):
     "Normal numbers of the given means and standard deviations (numbers or tensors)."
     shape = sizes_of((size,)) if size is not None else np.broadcast_shapes(*[v._array.shape for v in (mean, std) if isinstance(v, TensorBase)])

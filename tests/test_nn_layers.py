@@ -3,6 +3,7 @@
 A case is an expression, or a module `>>` an expression of that module `m`. It is evaluated with `torch` and with `autograd_nb as torch`, from the same seed.
 """
 
+import platform
 import warnings
 
 import numpy as np
@@ -495,3 +496,34 @@ def test_same_as_pytorch(case):
         for name in expected:
             assert found[name].shape == expected[name].shape and found[name].dtype == expected[name].dtype
             np.testing.assert_allclose(found[name], expected[name], rtol=2e-4, atol=2e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("align_corners", [True, False])
+def test_images_read_at_their_own_pixels(align_corners):
+    "Where nothing is moved, every place is a kink; the side on which the gradient is taken is PyTorch's."
+    import torch
+
+    for size in ((2, 1, 7, 9), (1, 3, 28, 28), (1, 1, 5, 33)):
+        found = []
+        image = np.random.default_rng(0).standard_normal(size).astype(np.float32)
+        for t in (torch, autograd_nb):
+            theta = t.eye(3)[:2].repeat(size[0], 1, 1).requires_grad_()
+            grid = t.nn.functional.affine_grid(theta, size, align_corners=align_corners)
+            out = t.nn.functional.grid_sample(t.tensor(image), grid, align_corners=align_corners)
+            found.append((grid.detach().numpy(), *(g.numpy() for g in t.autograd.grad(out.sum(), (grid, theta)))))
+        np.testing.assert_array_equal(found[1][0], found[0][0])
+        for ours, theirs in zip(found[1][1:], found[0][1:]):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4)
+
+
+def test_linspace_to_the_bit():
+    import torch
+
+    for n in (1, 2, 5, 28, 100, 1001):
+        for ends in ((-1, 1), (0, 0.3), (5.0, -2.0)):
+            for dtype in ("float32", "float64"):
+                theirs, ours = (t.linspace(*ends, n, dtype=getattr(t, dtype)).numpy() for t in (torch, autograd_nb))
+                if platform.machine() in ("x86_64", "AMD64"):
+                    np.testing.assert_array_equal(ours, theirs)
+                else:
+                    np.testing.assert_allclose(ours, theirs, rtol=1e-6, atol=1e-7)

@@ -633,6 +633,35 @@ for step in range(20):
     scaler.step(optimizer)
     scaler.update()
     losses += [round(loss.item(), 1), scaler.get_scale()]
+
+### a network that straightens its pictures
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.look = nn.Sequential(nn.Conv2d(1, 8, 7), nn.MaxPool2d(2), nn.ReLU(True), nn.Conv2d(8, 10, 5), nn.MaxPool2d(2), nn.ReLU(True))
+        self.place = nn.Sequential(nn.Linear(10 * 3 * 3, 32), nn.ReLU(True), nn.Linear(32, 6))
+        self.place[2].weight.data.zero_()
+        self.place[2].bias.data.copy_(torch.tensor([1, 0, 0, 0, 1, 0], dtype=torch.float))
+        self.conv1, self.conv2, self.drop = nn.Conv2d(3, 10, 5), nn.Conv2d(10, 20, 5), nn.Dropout2d()
+        self.fc1, self.fc2 = nn.Linear(320, 50), nn.Linear(50, 10)
+    def forward(self, x):
+        theta = self.place(self.look(x).view(-1, 10 * 3 * 3)).view(-1, 2, 3)
+        x = F.grid_sample(x, F.affine_grid(theta, x.size(), align_corners=False), align_corners=False)
+        down, across = torch.meshgrid(torch.linspace(-1, 1, 28), torch.linspace(-1, 1, 28), indexing='ij')
+        x = torch.cat([x, across.expand(len(x), 1, -1, -1), down.expand(len(x), 1, -1, -1)], 1)
+        x = F.relu(F.max_pool2d(self.conv1(x), 2))
+        x = F.relu(F.max_pool2d(self.drop(self.conv2(x)), 2)).view(-1, 320)
+        return F.log_softmax(self.fc2(F.dropout(F.relu(self.fc1(x)), training=self.training)), dim=1)
+model = Net()
+start(model)
+optimizer = optim.SGD(model.parameters(), lr=0.05)
+for _ in range(12):
+    x, y = torch.randn(8, 1, 28, 28), torch.randint(10, (8,))
+    optimizer.zero_grad()
+    loss = F.nll_loss(model(x), y)
+    loss.backward()
+    optimizer.step()
+    losses.append(loss.item())
 '''
 
 

@@ -19,6 +19,8 @@ import warnings
 import numpy as np
 
 from .. import functions as F
+from ..arrays.dtypes import float32
+from ..creation import linspace
 from ..graph.modes import castable
 from ..arrays.cupy_backend import anywhere, is_far
 from ..graph.errors import dim_error
@@ -414,12 +416,21 @@ def affine_grid(theta, size, align_corners=None):
         if dims in (2, 3): raise ValueError(f'Expected a batch of {dims}D affine matrices of shape Nx{dims}x{dims + 1} for size {list(size)}. Got {theta.shape}.')
         raise NotImplementedError('affine_grid only supports 4D and 5D sizes, for 2D and 3D affine transforms, respectively. Got size ' + str(tuple(size)) + '.')
     if builtins.min(size) <= 0: raise ValueError(f'Expected non-zero, positive output size. Got {list(size)}')
-    places = [np.linspace(-1, 1, n) if align_corners and n > 1 else np.zeros(1) if align_corners else (np.arange(n) * 2 + 1) / n - 1 for n in size[2:]]
+    places = [_places(n, theta.dtype, align_corners) for n in size[2:]]
     grid = np.stack([*np.meshgrid(*places, indexing='ij')[::-1], np.ones(tuple(size[2:]))], -1).astype(theta._array.dtype)
     flat = tensor_like(grid.reshape(1, -1, dims + 1)).to(theta.device)
     return F.matmul(flat, theta.transpose(1, 2)).reshape(size[0], *size[2:], dims)
 
-def _unnormalised(at, n, align_corners): return (at + 1) * ((n - 1) / 2) if align_corners else ((at + 1) * n - 1) / 2
+def _places(n, dtype, align_corners):
+    "`n` coordinates from -1 to 1, or the middles of as many equal parts, with PyTorch's roundings: read at these very places, an image has a kink there, and the gradient depends on the side."
+    if n == 1: return np.zeros(1)
+    ends = linspace(-1, 1, n, dtype=dtype)
+    return (ends if align_corners else ends * (n - 1) / n)._array
+
+def _unnormalised(at, n, align_corners):
+    if align_corners: return (at + 1) * ((n - 1) / 2)
+    if at.dtype is not float32: return (at + 1) * (n / 2) - 0.5
+    return ((at + 1).double() * (n / 2) - 0.5).float()         # product and difference rounded once, as PyTorch's kernel does it
 
 def _reflected(at, low, high):
     if low == high: return at * 0

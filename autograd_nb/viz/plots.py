@@ -127,12 +127,22 @@ def clean(xs, ys, logx: bool = False, logy: bool = False):
     xs, ys = xs[ok], ys[ok]
     return thin(xs, np.where(np.isfinite(ys) & ((ys > 0) if logy else True), ys, np.nan))
 
+def _straight(points):
+    "The points of a path without those that lie on the straight line between their neighbours, to a twentieth of a pixel."
+    out = points[:1]
+    for (x, y), (u, v) in zip(points[1:-1], points[2:]):
+        a, b = out[-1]; dx, dy = u - a, v - b
+        if abs((x - a)*dy - (y - b)*dx) > .05*math.hypot(dx, dy) or (x - a)*dx + (y - b)*dy < 0 or (u - x)*dx + (v - y)*dy < 0: out.append((x, y))
+    return out + points[1:][-1:]
+
 def _line(i, px, py, inside, marks):
     "One line: a path with gaps where a point is missing, and marks at its points."
-    c, d, pen = i % len(INKS), [], False
-    for x, y, ok in zip(px.tolist(), py.tolist(), inside.tolist()):
-        if ok: d.append(f'{"L" if pen else "M"}{x:.1f} {y:.1f}')
-        pen = ok
+    c, d, run = i % len(INKS), [], []
+    for x, y, ok in zip([*px.tolist(), 0], [*py.tolist(), 0], [*inside.tolist(), False]):
+        if ok: run.append((x, y))
+        elif run:
+            d += [f'{"L" if k else "M"}{x:.1f} {y:.1f}' for k, (x, y) in enumerate(run if marks else _straight(run))]
+            run = []
     dash = f' stroke-dasharray="{DASHES[c]}"' if DASHES[c] else ''
     out = f'<path class="ag-s{c}" d="{"".join(d) or "M0 0"}"{dash}/>'
     if marks: out += f'<g class="ag-m{c}">' + ''.join(_mark(MARKS[c], x, y) for x, y, ok in zip(px.tolist(), py.tolist(), inside.tolist()) if ok) + '</g>'

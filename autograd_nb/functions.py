@@ -13,10 +13,10 @@ __all__ = ['sum', 'mean', 'prod', 'amax', 'amin', 'any', 'all', 'argmax', 'argmi
            'reshape', 'view', 'view_as', 'reshape_as', 'flatten', 'unflatten', 'permute', 'transpose', 't', 'movedim',
            'squeeze', 'unsqueeze', 'expand', 'expand_as', 'broadcast_to', 'broadcast_tensors', 'repeat', 'tile',
            'repeat_interleave', 'cat', 'stack', 'vstack', 'hstack', 'split', 'chunk', 'tensor_split', 'unbind',
-           'narrow', 'select', 'flip', 'roll', 'diagonal', 'diag', 'diag_embed', 'getitem', 'gather', 'take_along_dim',
-           'index_select', 'masked_select', 'take', 'scatter_add', 'scatter', 'index_add', 'nonzero', 'sort', 'argsort',
-           'topk', 'median', 'unique', 'bincount', 'one_hot', 'equal', 'isclose', 'allclose', 'numel',
-           'is_floating_point', 'is_complex', 'result_type', 'meshgrid']
+           'narrow', 'select', 'flip', 'roll', 'diagonal', 'diag', 'diag_embed', 'refuse_far', 'getitem', 'gather',
+           'take_along_dim', 'index_select', 'masked_select', 'take', 'scatter_add', 'scatter', 'index_add', 'nonzero',
+           'sort', 'argsort', 'topk', 'median', 'unique', 'bincount', 'one_hot', 'equal', 'isclose', 'allclose',
+           'numel', 'is_floating_point', 'is_complex', 'result_type', 'meshgrid']
 
 # %% ../nbs/tensor/02_functions.ipynb #6b063a48
 import builtins
@@ -31,7 +31,7 @@ from .arrays.dtypes import DTYPES, FROM_NUMPY, RANK, get_default_dtype, result_d
 from .arrays.numpy_backend import is_array
 from .graph.errors import broadcast_error, count_error, dim_error, dtypes_error, expand_error, join_error, kind_error, range_error, row_error, view_size_error
 from .graph.levels import KINDS, WRAPPERS, Facade, dynamic_error, looped
-from .graph.modes import LOCAL, castable
+from .graph.modes import LOCAL, castable, from_python
 from .graph.node import JOURNAL, TensorBase, announce, tensor_like
 from .graph.op import REGISTRY
 from .graph.pytree import SequenceKey, register_pytree_node
@@ -75,7 +75,7 @@ def as_operand(value, like=None):
     if is_array(value): return tensor_like(value)
     dtype = scalar_dtype(value)
     if like is not None: dtype = result_dtype([FROM_NUMPY[like._array.dtype]], numbers=[dtype])
-    return tensor_like(np.array(value, dtype.numpy))
+    return from_python(tensor_like(np.array(value, dtype.numpy)))
 
 def dim_of(dim, ndim):
     "A dimension as a non-negative number. Raises IndexError out of range."
@@ -781,6 +781,10 @@ def _indices(index, shape):
         else: raise IndexError(f"only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables are valid indices (got {type(i).__name__})")
     return tuple(out), basic
 
+def refuse_far(x, index):
+    "Raise PyTorch's error if `x`, on the CPU, is indexed with tensors of a GPU."
+    if x._array.__class__ is np.ndarray and builtins.any(map(is_far, index)): raise RuntimeError('indices should be either on cpu or on the same device as the indexed tensor (cpu)')
+
 def _index_error(error, index, shape):
     "PyTorch's words for a failed index."
     if not shape: return IndexError('invalid index of a 0-dim tensor. Use `tensor.item()` in Python or `tensor.item<T>()` in C++ to convert a 0-dim tensor to a number')
@@ -813,6 +817,7 @@ def getitem(input, index):
         n = input._array.shape[0] if input._array.ndim else 0
         if -n <= index < n: return _op['basic_index'](input, index=(index,))
     index, basic = _indices(index, input._array.shape)
+    if not basic: refuse_far(input, index)
     if basic and len(index) > 1 and input._node is not None and LOCAL.modes.grad: return _one_at_a_time(input, index)
     if not basic:
         first, index = _basic_first(index)
@@ -969,9 +974,10 @@ def one_hot(input, num_classes=-1):
     "Vectors of zeros with a one at the class index."
     if input._array.dtype != np.int64: raise RuntimeError('one_hot is only applicable to index tensor of type LongTensor.')
     known = input.__class__ not in WRAPPERS
+    if num_classes == -1 and LOCAL.modes.tape is not None: LOCAL.modes.tape.looked_at(input, 'its largest class (name num_classes)')
     n = int(input._array.max()) + 1 if num_classes == -1 else num_classes
     if known and input._array.size and (input._array.min() < 0 or input._array.max() >= n): raise RuntimeError('Class values must be smaller than num_classes.')
-    return cast(unsqueeze(input, -1) == tensor_like(library_of(input._array).arange(n)), DTYPES['int64'])
+    return cast(unsqueeze(input, -1) == from_python(tensor_like(library_of(input._array).arange(n))), DTYPES['int64'])
 
 # %% ../nbs/tensor/02_functions.ipynb #11deefcb
 def equal(input, other):

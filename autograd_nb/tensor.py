@@ -29,7 +29,7 @@ from .functions import Size, as_operand, cast, into
 from .graph import engine
 from .graph.errors import (assigned_error, called, device_error, fits_error, freed_error, item_error, leaf_error, no_gpu_error, not_float_error, not_recorded, numpy_error, own_copy, result_type_error, statement, teach)
 from .graph.levels import FUNCTION, WRAPPERS, Facade, Plain, adopt, at_captured, captured_error, like, may_fill, ready, refused, sample, shielded, tracked, transforming, write
-from .graph.modes import LOCAL, SWITCH, tick
+from .graph.modes import LOCAL, SWITCH, from_python, tick, whole
 from .graph.node import (INFERENCE, JOURNAL, AccumulateGrad, Exotic, GradBox, Meta, Node, OutputEdge, TensorBase, Writes, _tensor_class, attach, caller, extra, hooks_of, remember, tensor_like, tensor_of, watch_stale)
 from .graph.op import REGISTRY, bind
 from .printing import format_tensor
@@ -299,7 +299,7 @@ class CopySlices(Node):
     def run_graph(self, g):
         part = REGISTRY['as_strided'](g, **self.window)
         outs = () if self.fn is None else self._of_fn(part, self.fn.run_graph)
-        return self._joined(g, outs, tensor_like(np.zeros(part._array.shape, part._array.dtype, like=g._array)))
+        return self._joined(g, outs, from_python(tensor_like(np.zeros(part._array.shape, part._array.dtype, like=g._array))))
 
     def _of_fn(self, part, run):
         "What `run`, of the write's node, makes of `part`; complex rules are written as for real numbers, see `engine`."
@@ -811,11 +811,15 @@ class Tensor(TensorBase):
 
     def type(self, dtype=None, non_blocking=False):
         "Without argument the type's name ('torch.FloatTensor'), otherwise the tensor in that dtype."
-        if dtype is None: return f'torch.{F._type_name(self)}Tensor'
-        if isinstance(dtype, str): dtype = {v: k for k, v in ((d, f'torch.{F._type_name(tensor_like(np.empty(0, d.numpy)))}Tensor') for d in DTYPES.values())}[dtype]
+        if dtype is None: return f'torch.{"cuda." if is_far(self._array) else ""}{F._type_name(self)}Tensor'
+        if isinstance(dtype, str):
+            known, name = {f'torch.{F._type_name(tensor_like(np.empty(0, d.numpy)))}Tensor': d for d in DTYPES.values()}, dtype.replace('.cuda.', '.')
+            if name not in known: raise ValueError(f'invalid type: {dtype!r}')
+            away = dtype != name
+            return (self if away == is_far(self._array) else self.cuda() if away else self.cpu()).to(known[name])
         return self.to(getattr(dtype, 'dtype', dtype))       # an old type such as DoubleTensor knows its dtype
 
-    def type_as(self, other): return self.to(other.dtype)
+    def type_as(self, other): return self.to(other.dtype) if Device.array is None else self.to(other.device, other.dtype)
     def float(self, memory_format=None): return self.to(float32)
     def double(self, memory_format=None): return self.to(float64)
     def half(self, memory_format=None): return self.to(float16)
@@ -845,6 +849,12 @@ class Tensor(TensorBase):
         out = pinned(self._array.shape, self._array.dtype)
         out[...] = self._array
         return tensor_of(out)
+    @property
+    def __cuda_array_interface__(self):
+        "How other libraries of the GPU find this tensor's memory."
+        if not is_far(self._array): raise AttributeError(f"Can't get __cuda_array_interface__ on non-CUDA tensor type: {self.type()} If CUDA data is required use tensor.cuda() to copy tensor to device memory.")
+        if self.requires_grad: raise RuntimeError("Can't get __cuda_array_interface__ on Variable that requires grad. If gradients aren't required, use var.detach() to get Variable that doesn't require grad.")
+        return self._array.__cuda_array_interface__
     def is_pinned(self, device=None):
         "Whether the tensor lies in page-locked memory."
         return is_pinned(self._array)
@@ -889,7 +899,7 @@ class Tensor(TensorBase):
         index = index_like(self._array) if device is None and self.__class__ not in WRAPPERS else index_of(device)
         make = function if index is None else getattr(there, function.__name__)
         out = like(self, lambda shape, own: make(shape, (dtype or self.dtype).numpy), F.sizes_of(size))
-        if not SWITCH.plain and LOCAL.modes.tape is not None: LOCAL.modes.tape.made(out)
+        from_python(out)
         return out.requires_grad_() if requires_grad else out
     def new_zeros(self, *size, dtype=None, device=None, requires_grad=False): return self._new(np.zeros, size, dtype, requires_grad, device)
     def new_ones(self, *size, dtype=None, device=None, requires_grad=False): return self._new(np.ones, size, dtype, requires_grad, device)
@@ -917,7 +927,9 @@ class Tensor(TensorBase):
 
     def __setitem__(self, index, value):
         index, basic = F._indices(index, self._array.shape)
-        if not basic and is_far(self._array): index = sent(index)
+        if not basic:
+            F.refuse_far(self, index)
+            if is_far(self._array): index = sent(index)
         value = as_operand(value, self)
         if LOCAL.modes.transforms: ready(self, value)
         elif Device.array is not None: value = placed(value, index_like(self._array))
@@ -1015,26 +1027,32 @@ class Tensor(TensorBase):
         if LOCAL.modes.transforms: may_fill(self)
         values = tensor_like(values.astype(self._array.dtype, copy=False).reshape(self._array.shape))
         return overwrite(self, values if self._node is None else REGISTRY['copied'].call(self, values), name)
+    @whole
     def normal_(self, mean=0, std=1, *, generator=None):
         "Fill with normal numbers of the given mean and standard deviation."
         return self._draw((generator or chance_of(self._array)).normal(self._array.shape, self._array.dtype, mean, std), 'normal_')
+    @whole
     def uniform_(self, a=0, b=1, *, generator=None):
         "Fill with uniform numbers from `a` to `b`."
         if a > b: raise RuntimeError(f'uniform_ expects to return a [from, to) range, but found from={a} > to={b}')
         return self._draw((generator or chance_of(self._array)).uniform(self._array.shape, self._array.dtype, a, b), 'uniform_')
+    @whole
     def bernoulli_(self, p=0.5, *, generator=None):
         "Fill with ones of probability `p`, zeros otherwise."
         return self._draw(chances(p._array if isinstance(p, TensorBase) else p, self._array.shape, generator or chance_of(self._array)), 'bernoulli_')
+    @whole
     def random_(self, low=0, high=None, *, generator=None):
         "Fill with integers from `low` to `high` (excluded)."
         if high is None: low, high = 0, low or (1 << 63 if self._array.dtype == np.int64 else 1 << 24)
         return self._draw((generator or chance_of(self._array)).integers(low, high, self._array.shape), 'random_')
+    @whole
     def bernoulli(self, p=None, *, generator=None):
         "Ones with the probabilities in this tensor, zeros otherwise."
         if LOCAL.modes.transforms:
             out = sample(self, 'bernoulli', p, generator=generator)
             if out is not NotImplemented: return out
         return tensor_like(chances(self._array if p is None else p, self._array.shape, generator or chance_of(self._array)).astype(self._array.dtype))
+    @whole
     def multinomial(self, num_samples, replacement=False, *, generator=None):
         "Indices drawn with probabilities proportional to the entries (of each row)."
         if LOCAL.modes.transforms:

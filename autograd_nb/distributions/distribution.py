@@ -15,7 +15,7 @@ from ..arrays.dtypes import finfo, get_default_dtype
 from ..creation import normal, ones, tensor, tril_indices, zeros
 from . import constraints
 from ..functions import Size, broadcast_tensors
-from ..graph.modes import enable_grad, no_grad
+from ..graph.modes import LOCAL, enable_grad, no_grad
 from ..graph.node import TensorBase
 
 # %% ../../nbs/distributions/02_distribution.ipynb #2f63bfaa
@@ -97,7 +97,7 @@ class Distribution:
     def __init__(self, batch_shape=(), event_shape=(), validate_args=None):
         self._batch_shape, self._event_shape = Size(batch_shape), Size(event_shape)
         if validate_args is not None: self._validate_args = validate_args
-        if not self._validate_args: return
+        if not self._validate_args or LOCAL.modes.tape is not None: return           # a captured step cannot look at numbers
         try: checks = self.arg_constraints
         except NotImplementedError:
             warnings.warn(f'{type(self)} does not define `arg_constraints`. Please set `arg_constraints = {{}}` or initialize the distribution with `validate_args=False` to turn off validation.', stacklevel=2)
@@ -213,6 +213,7 @@ class Distribution:
         shape, wanted = value.shape, self._batch_shape + self._event_shape
         if tuple(shape[len(shape) - len(self._event_shape):]) != tuple(self._event_shape): raise ValueError(f'The right-most size of value must match event_shape: {shape} vs {self._event_shape}.')
         if any(i != 1 and j != 1 and i != j for i, j in zip(reversed(shape), reversed(wanted))): raise ValueError(f'Value is not broadcastable with batch_shape+event_shape: {shape} vs {Size(wanted)}.')
+        if LOCAL.modes.tape is not None: return
         try: support = self.support
         except NotImplementedError:
             warnings.warn(f'{type(self)} does not define `support` to enable sample validation. Please initialize the distribution with `validate_args=False` to turn off validation.', stacklevel=2)

@@ -16,7 +16,7 @@ from ..functions import movedim, reshape, stack
 from .batching import vmap
 from ..graph.engine import Plan, Task, _walk
 from ..graph.levels import KINDS, WRAPPERS, Plain, Record, TANGENTS, Tangents, dual, wrapping
-from ..graph.modes import LOCAL
+from ..graph.modes import LOCAL, from_python
 from ..graph.node import AccumulateGrad, OutputEdge, TensorBase, tensor_like
 from ..graph.op import REGISTRY
 from ..graph.pytree import tree_flatten, tree_map, tree_unflatten
@@ -220,7 +220,7 @@ def grad_and_value(func, argnums=0, has_aux=False):
             if not isinstance(out, TensorBase): raise RuntimeError(f'{api}: Expected f(*args) to return a Tensor, got {type(out)}')
             if out.ndim: raise RuntimeError(f'{api}: Expected f(*args) to return a scalar Tensor, got tensor with {out.ndim} dims. Maybe you wanted to use the vjp or jacrev APIs instead?')
             trace.ends([out])
-        one = tensor_like(np.ones((), trace.kinds[0][1]))
+        one = from_python(tensor_like(np.ones((), trace.kinds[0][1])))
         grads = tree_unflatten(trace.pull([one], keep=trace.ordinary and trace.shared), spec)
         value = trace.leave(out)
         return (grads if isinstance(argnums, tuple) else grads[0]), ((value, trace.leave(aux)) if has_aux else value)

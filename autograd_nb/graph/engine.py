@@ -239,7 +239,7 @@ def _run_carefully(n, g, keep, graph, plan):
     elif graph:
         r = n.run_graph(given)
         if not keep: n.release()
-    else: r = n.run(given, keep)
+    else: r = n.run(given, keep) if LOCAL.modes.tape is None else LOCAL.modes.tape.run(n, given, keep)
     if conjugate: r = tuple(map(_conjugate, r)) if r.__class__ is tuple else _conjugate(r)
     first = given[0] if given.__class__ is list else given
     if Exotic.bfloat16 and is_array(first) and first.dtype is BF16 and n.op is not None and n.op.name != 'to' and not n.op.elementwise:

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['SWITCH', 'LOCAL', 'tick', 'Switch', 'Modes', 'modes', 'Mode', 'no_grad', 'enable_grad', 'set_grad_enabled',
            'is_grad_enabled', 'inference_mode', 'is_inference_mode_enabled', 'Applied', 'observe', 'observe_backward',
-           'castable', 'whole']
+           'castable', 'from_python', 'whole']
 
 # %% ../../nbs/graph/01_modes.ipynb #bd325822
 import functools
@@ -223,6 +223,11 @@ def castable(function, name=None):
 tick = count(1).__next__        # atomic: `count` is implemented in C and runs under the interpreter's lock
 
 # %% ../../nbs/graph/01_modes.ipynb #37ff8cdf
+def from_python(tensor):
+    "`tensor`, whose numbers came from Python and not from other tensors: a captured step may make it again."
+    if not SWITCH.plain and LOCAL.modes.tape is not None: LOCAL.modes.tape.made(tensor)
+    return tensor
+
 def whole(function):
     "`function`, which a captured step calls again as it is, because not all that it does is operations."
     @functools.wraps(function)

@@ -31,6 +31,7 @@ from ..functions import need_tensor, one_hot  # noqa: F401
 from ..tensor import chance_of
 from ..graph.errors import dtypes_error, kind_error
 from ..graph.levels import Facade, draw
+from ..creation import zeros_like
 from ..graph.modes import LOCAL, castable, no_grad, whole
 from ..graph.node import JOURNAL, TensorBase, tensor_like
 from ..graph.op import REGISTRY, as_array
@@ -80,6 +81,7 @@ def embedding(input, weight, padding_idx=None, max_norm=None, norm_type=2.0, sca
         if not -rows <= padding_idx < rows: raise AssertionError('Padding_idx must be within num_embeddings')
         padding_idx %= rows
     if max_norm is not None: _shorten_rows(weight, input, max_norm, norm_type)
+    if sparse: weight.grad_in_rows = True            # for `optim.SparseAdam`
     out = _op['embedding'](weight, input, padding_idx=padding_idx)
     if scale_grad_by_freq and out.requires_grad:
         counts = xp.counted(input._array, rows)[input._array]
@@ -105,6 +107,7 @@ def embedding_bag(input, weight, offsets=None, max_norm=None, norm_type=2, scale
     if per_sample_weights is not None and input.shape != per_sample_weights.shape:
         raise ValueError(f'embedding_bag: If per_sample_weights ({per_sample_weights.shape}) is not None, then it must have the same shape as the input ({input.shape})')
     if not weight.dim() == 2: raise ValueError(f'weight has to be a 2D Tensor, but got Tensor of dimension {weight.dim()}')
+    if sparse: weight.grad_in_rows = True
     if input.dim() == 2:
         if offsets is not None: raise ValueError(f'if input is 2D, then offsets has to be None, as input is treated is a mini-batch of fixed length sequences. However, found offsets of type {type(offsets)}')
         starts = np.arange(input.shape[0]) * input.shape[1]

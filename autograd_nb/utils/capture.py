@@ -123,7 +123,7 @@ class Tape:
 
     def __init__(self, arguments):
         self.program, self.names, self.kept, self.walk, self.problem, self.pending, self.leaves, self.wrote = Program(), {}, [], None, None, None, {}, False
-        self.seen, self.guards, self.own_leaves = JOURNAL.last, {}, {}
+        self.seen, self.guards, self.own_leaves, self.makers, self.fixed = JOURNAL.last, {}, {}, {}, {}
         self.arguments = [self.bind(a._array, f'x{i}') for i, a in enumerate(arguments)]
         self.leaf_arguments = {id(a._node): i for i, a in enumerate(arguments) if a._node.__class__ is AccumulateGrad}
 
@@ -268,6 +268,7 @@ class Tape:
         if new is None:
             self.refuse('a tensor is written to by a function that a captured step cannot follow', 'leave this call outside the captured step')
             return
+        self.makers.pop(id(storage_of(array)), None)
         uses = set()
         args = [self.expression(array, uses), self.expression(new, uses)]
         self.program.lines.append(Line([], self.program.constant(_overwrite), args, uses, f'write  {_line_of()}', kind='write'))
@@ -278,8 +279,23 @@ class Tape:
         self.call_line([copy], np.ndarray.copy, [self.expression(array, set())], note='copy, for what is saved')
 
     def made(self, tensor):
-        "A tensor was made from Python's values: zeros, a range, a list of numbers."
-        self.bind(tensor._array, self.program.constant(tensor._array, 'equal'))
+        "A tensor was made from Python's values: zeros, a range, a list of numbers. It is made again by copying, unless nobody writes to it."
+        array = tensor._array
+        name = self.call_line([array], np.ndarray.copy, [self.program.constant(array.copy(), 'equal')], set(), 'made')
+        self.makers[id(storage_of(array))] = name
+
+    def finish(self):
+        "What was made and never written to need not be made again."
+        fixed = {name: l.args[0] for l in self.program.lines if l.note == 'made' for name in l.outs if name in self.makers.values()}
+        if not fixed: return
+        self.program.lines = [l for l in self.program.lines if not (l.outs and l.outs[0] in fixed)]
+        for l in self.program.lines:
+            if l.uses & fixed.keys():
+                l.args = [_NAMES.sub(lambda m: fixed.get(m[0], m[0]), a) for a in l.args]
+                l.uses -= fixed.keys()
+        for name, constant in fixed.items():
+            for facts in (self.program.shapes, self.program.dtypes, self.program.orderly): facts[constant] = facts[name]
+        self.fixed = fixed
 
     def looked_at(self, tensor, how):
         self.refuse(f'the step looks at the numbers of a tensor, by {how}; what Python does with them cannot be replayed', 'return the tensor from the step and look at it outside; for choices, torch.where')
@@ -304,14 +320,15 @@ class Tape:
         else: self.program.lines.append(Line([], self.program.constant(function), texts, uses, f'{function.__name__}  {_line_of()}', kind='effect'))
         return result
 
-    def _sees_arrays(self, value):
-        "Whether a function holds arrays or tensors that the step has made or was given."
-        if value.__class__ is not FunctionType: return False
-        return any(is_array(v) or isinstance(v, TensorBase) or self._sees_arrays(v) for v in _closure(value))
+    def _sees_arrays(self, value, seen=()):
+        "Whether a function holds arrays or tensors."
+        if value.__class__ is not FunctionType or value in seen: return False
+        return any(is_array(v) or isinstance(v, TensorBase) or self._sees_arrays(v, (*seen, value)) for v in _closure(value))
 
     def _whole(self, value, uses):
         "Source text for an argument of a function that is called as a whole."
         if isinstance(value, TensorBase):
+            self.makers.pop(id(storage_of(value._array)), None)
             name = self.names.get(id(value._array))
             if name is None or name[0] == 'c': return self.program.constant(value)
             uses.add(name)
@@ -456,6 +473,15 @@ class Tape:
             names.append(name)
         return names
 
+    def run(self, n, given, keep):
+        "Run a node. One that computes by operations, if it is asked with tensors, is asked with tensors, and so writes its own lines."
+        if n.op is not None or not hasattr(n, 'narrowed') or not is_array(given): return n.run(given, keep)
+        before = LOCAL.modes.change(grad=False)
+        try: r = n.run_graph(tensor_like(given))
+        finally: LOCAL.modes.change(**before)
+        if not keep: n.release()
+        return tuple(v._array if isinstance(v, TensorBase) else v for v in r) if r.__class__ is tuple else r._array
+
     def walked(self, found):
         "A backward pass is over. `found`: the gradients that were asked for."
         walk, self.walk = self.walk, None
@@ -589,12 +615,12 @@ def _choose(condition, a, b, out):
     np.copyto(out, np.where(condition, a, b))
 
 # %% ../../nbs/utils/08_capture.ipynb #a8c8434c
-def _equal(a, b):
-    "Whether two constants are the same, as far as a program can tell."
+def _equal(a, b, seen=()):
+    "Whether two constants are the same, as far as a program can tell. `seen`: functions that are being compared already."
     if a is b: return True
     if a.__class__ is not b.__class__: return False
     if isinstance(a, np.ndarray): return a.shape == b.shape and a.dtype == b.dtype and bool(np.array_equal(a, b, equal_nan=a.dtype.kind in 'fc'))
-    if isinstance(a, FunctionType): return a.__code__ is b.__code__ and _equal(a.__defaults__, b.__defaults__) and _equal(_closure(a), _closure(b))
+    if isinstance(a, FunctionType): return a in seen or a.__code__ is b.__code__ and _equal(a.__defaults__, b.__defaults__) and all(_equal(v, w, (*seen, a)) for v, w in zip(_closure(a), _closure(b)))
     if isinstance(a, (tuple, list)): return len(a) == len(b) and all(map(_equal, a, b))
     if isinstance(a, dict): return a.keys() == b.keys() and all(_equal(a[k], b[k]) for k in a)
     if isinstance(a, SimpleNamespace): return _equal(vars(a), vars(b))
@@ -613,12 +639,14 @@ class Recording:
         try: self.result = step(*args, **kwargs)
         finally: modes.change(**before)
         tape.check_writes()
+        tape.finish()
         if any(t._node is not None and t._node.__class__ is not AccumulateGrad for t in leaves if isinstance(t, TensorBase)):
             tape.refuse('an argument has a history of its own, which gradients would have to go on through', 'pass x.detach()')
         values, self.spec = tree_flatten(self.result)
         uses, texts = set(), []
         for v in values: texts.append(f'fresh({tape.expression(v._array, uses, v)})' if isinstance(v, TensorBase) else tape.program.constant(v, 'equal'))
-        self.uses, self.returned = {u for u in uses if u[0] != 'c'}, texts
+        texts = [_NAMES.sub(lambda m: tape.fixed.get(m[0], m[0]), t) for t in texts]
+        self.uses, self.returned = {u for u in uses if u[0] != 'c' and u not in tape.fixed}, texts
         self.problem, self.program, self.guards, self.arguments = tape.problem, tape.program, list(tape.guards.values()), tape.arguments
 
     def differs(self, other):

@@ -135,8 +135,8 @@ def _straight(points):
         if abs((x - a)*dy - (y - b)*dx) > .05*math.hypot(dx, dy) or (x - a)*dx + (y - b)*dy < 0 or (u - x)*dx + (v - y)*dy < 0: out.append((x, y))
     return out + points[1:][-1:]
 
-def _line(i, px, py, inside, marks):
-    "One line: a path with gaps where a point is missing, and marks at its points."
+def _line(i, px, py, inside, marks, scattered=False):
+    "One line: a path with gaps where a point is missing, and marks at its points; only the marks if they are `scattered`."
     c, d, run = i % len(INKS), [], []
     for x, y, ok in zip([*px.tolist(), 0], [*py.tolist(), 0], [*inside.tolist(), False]):
         if ok: run.append((x, y))
@@ -144,8 +144,8 @@ def _line(i, px, py, inside, marks):
             d += [f'{"L" if k else "M"}{x:.1f} {y:.1f}' for k, (x, y) in enumerate(run if marks else _straight(run))]
             run = []
     dash = f' stroke-dasharray="{DASHES[c]}"' if DASHES[c] else ''
-    out = f'<path class="ag-s{c}" d="{"".join(d) or "M0 0"}"{dash}/>'
-    if marks: out += f'<g class="ag-m{c}">' + ''.join(_mark(MARKS[c], x, y) for x, y, ok in zip(px.tolist(), py.tolist(), inside.tolist()) if ok) + '</g>'
+    out = '' if scattered else f'<path class="ag-s{c}" d="{"".join(d) or "M0 0"}"{dash}/>'
+    if marks or scattered: out += f'<g class="ag-m{c}">' + ''.join(_mark(MARKS[c], x, y) for x, y, ok in zip(px.tolist(), py.tolist(), inside.tolist()) if ok) + '</g>'
     return out
 
 def _labels(ends, x, low):
@@ -155,10 +155,10 @@ def _labels(ends, x, low):
     for k, e in enumerate(reversed(ends)): e[0] = min(e[0], low - 15*k)
     return ''.join(f'<text class="ag-t{c}" x="{x:.1f}" y="{y+4:.1f}">{esc(name)}</text>' for y, name, c in ends)
 
-def plot_svg(series: dict, title=None, xlabel='', ylabel='', logx=False, logy=False, xlim=None, ylim=None, markers=None, width=640, height=340, describe=None, style=True, slim=None, margins=(0, 0)) -> str:
+def plot_svg(series: dict, title=None, xlabel='', ylabel='', logx=False, logy=False, xlim=None, ylim=None, markers=None, width=640, height=340, describe=None, style=True, slim=None, margins=(0, 0), points=()) -> str:
     """The chart as SVG text; `series` as `as_series` returns it. `style=False` leaves the style sheet out, where the page has it already.
     `slim`: True for a phone, with the names of the lines above them; True and False are shown on narrow and on broad pages only, None on all.
-    `margins`: how wide the margins on the left and on the right are at least, so that charts below each other can share an axis."""
+    `margins`: how wide the margins on the left and on the right are at least, so that charts below each other can share an axis. `points`: names of series that are points, not joined by a line."""
     if slim: width, height = 360, min(height, 270)
     data = {k: clean(xs, ys, logx, logy) for k, (xs, ys) in series.items()}
     allx, ally = (np.concatenate([d[i] for d in data.values()] or [np.zeros(0)]) for i in (0, 1))
@@ -186,7 +186,7 @@ def plot_svg(series: dict, title=None, xlabel='', ylabel='', logx=False, logy=Fa
         px, py = X(xs), Y(ys)
         inside = np.isfinite(py) & (px >= left-.5) & (px <= left+W+.5)
         if ylim is not None: inside &= (py >= top-.5) & (py <= top+H+.5)
-        out.append(_line(i, px, py, inside, len(xs) <= 30 if markers is None else markers))
+        out.append(_line(i, px, py, inside, len(xs) <= 30 if markers is None else markers, k in points))
         if k and not slim and inside.any(): ends.append([float(py[np.flatnonzero(inside)[-1]]), k, i % len(INKS)])
     out.append(_labels(ends, left + W + 8, top + H))
     for row, line in enumerate(heading): out.append(f'<text class="ag-pt" x="{8 if slim else left:.1f}" y="{18 + 18*row}">{esc(line)}</text>')
@@ -195,7 +195,7 @@ def plot_svg(series: dict, title=None, xlabel='', ylabel='', logx=False, logy=Fa
         for name in line:
             c = list(data).index(name) % len(INKS)
             dash = f' stroke-dasharray="{DASHES[c]}"' if DASHES[c] else ''
-            out.append(f'<path class="ag-s{c}" d="M{x:.1f} {y-4}h22"{dash}/><text class="ag-t{c}" x="{x+27:.1f}" y="{y}">{esc(name)}</text>')
+            out.append((f'<g class="ag-m{c}">{_mark(MARKS[c], x + 11, y - 4)}</g>' if name in points else f'<path class="ag-s{c}" d="M{x:.1f} {y-4}h22"{dash}/>') + f'<text class="ag-t{c}" x="{x+27:.1f}" y="{y}">{esc(name)}</text>')
             x += 27 + _tw(name, 13.5) + 14
     if xlabel: out.append(f'<text text-anchor="middle" x="{left+W/2:.1f}" y="{height-7}">{esc(xlabel)}</text>')
     if ylabel: out.append(f'<text text-anchor="middle" transform="translate(13 {top+H/2:.1f}) rotate(-90)">{esc(ylabel)}</text>')
@@ -226,9 +226,9 @@ class Plot:
     "A chart: `svg`, `text` (in words), and `html`, which is what notebooks show: the chart for broad pages and the chart for phones."
     svg: str
     text: str
-    how: tuple = field(default=(), repr=False, compare=False)
+    how: dict = field(default_factory=dict, repr=False, compare=False)
     @property
-    def html(self): return plot_html(*self.how) if self.how else self.svg
+    def html(self): return plot_html(**self.how) if self.how else self.svg
     def __str__(self): return self.text
     def __repr__(self): return self.text
     def _repr_html_(self): return self.html
@@ -236,12 +236,12 @@ class Plot:
         "Write the SVG to `path`."
         with open(path, 'w', encoding='utf-8') as f: f.write(self.svg)
 
-def plot(series, *, x=None, title=None, xlabel='', ylabel='', logx=False, logy=False, xlim=None, ylim=None, markers=None, width=640, height=340, describe=None) -> Plot:
+def plot(series, *, x=None, title=None, xlabel='', ylabel='', logx=False, logy=False, xlim=None, ylim=None, markers=None, width=640, height=340, describe=None, points=()) -> Plot:
     """A line chart of a list, of {label: ys}, or of {label: (xs, ys)}.
 
-    Values that are not finite leave a gap; non-positive ones are left out on a logarithmic axis. `markers` None marks the points of short series.
+    Values that are not finite leave a gap; non-positive ones are left out on a logarithmic axis. `markers` None marks the points of short series. `points`: labels of series that are points, such as measurements, not joined by a line.
     `describe`: words for screen readers; None describes the numbers. Raises ValueError if x and y differ in length."""
     s = as_series(series, x)
     said = describe or plot_text(s, title, xlabel, ylabel, logx, logy)
-    how = (s, title, xlabel, ylabel, logx, logy, xlim, ylim, markers, width, height, said)
-    return Plot(plot_svg(*how), said, how)
+    how = dict(series=s, title=title, xlabel=xlabel, ylabel=ylabel, logx=logx, logy=logy, xlim=xlim, ylim=ylim, markers=markers, width=width, height=height, describe=said, points=points)
+    return Plot(plot_svg(**how), said, how)

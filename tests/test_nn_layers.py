@@ -527,3 +527,29 @@ def test_linspace_to_the_bit():
                     np.testing.assert_array_equal(ours, theirs)
                 else:
                     np.testing.assert_allclose(ours, theirs, rtol=1e-6, atol=1e-7)
+
+
+def test_names_of_pytorchs_files():
+    "Base classes and helpers are found where programs import them from."
+    import importlib
+
+    for module, names in {
+        "conv": "_ConvNd Conv2d LazyConv1d", "batchnorm": "_BatchNorm _NormBase BatchNorm1d SyncBatchNorm", "instancenorm": "_InstanceNorm InstanceNorm2d", "linear": "Linear Identity Bilinear", "sparse": "Embedding EmbeddingBag",
+        "dropout": "Dropout Dropout2d", "normalization": "LayerNorm GroupNorm RMSNorm LocalResponseNorm CrossMapLRN2d", "pooling": "MaxPool2d AdaptiveAvgPool2d", "padding": "ReflectionPad2d ZeroPad2d", "upsampling": "Upsample",
+        "flatten": "Flatten Unflatten", "fold": "Fold Unfold", "distance": "CosineSimilarity", "pixelshuffle": "PixelShuffle", "adaptive": "AdaptiveLogSoftmaxWithLoss", "loss": "_Loss _WeightedLoss MSELoss",
+        "utils": "_single _pair _triple _quadruple _ntuple consume_prefix_in_state_dict_if_present", "module": "Module", "container": "Sequential", "rnn": "RNNBase LSTM", "activation": "ReLU", "transformer": "Transformer",
+    }.items():  # fmt: skip
+        found = importlib.import_module(f"autograd_nb.nn.modules.{module}")
+        assert all(hasattr(found, name) for name in names.split()), module
+
+
+@pytest.mark.parametrize("size", [3, 4, 5])
+def test_cross_map_norm(size):
+    "PyTorch's values; the gradient is that of the values, which PyTorch's is not."
+    import torch
+
+    x = np.random.default_rng(0).standard_normal((2, 7, 3, 2))
+    theirs, ours = (t.nn.CrossMapLRN2d(size, alpha=0.5, k=2) for t in (torch, autograd_nb))
+    np.testing.assert_allclose(ours(autograd_nb.tensor(x)).numpy(), theirs(torch.tensor(x)).numpy(), rtol=1e-10)
+    assert repr(ours) == repr(theirs)
+    assert autograd_nb.autograd.gradcheck(ours, autograd_nb.tensor(x[:1, :, :1], requires_grad=True))

@@ -663,3 +663,38 @@ def test_refused_options():
                 eval(line, {"w": t.ones(2, requires_grad=True), "torch": t, **vars(t.optim)})
             said.append((type(caught.value).__name__, str(caught.value)))
         assert said[1][0] == said[0][0] and said[1][1].startswith(said[0][1]), line
+
+
+@pytest.mark.needs("torch")
+def test_sparse_adam():
+    "Rows that were not looked up stay where they are, and so do their averages; other gradients are refused."
+    import torch
+
+    import autograd_nb
+
+    curves, states = [], []
+    for t in (torch, autograd_nb):
+        t.manual_seed(0)
+        table, bags = t.nn.Embedding(12, 3, sparse=True), t.nn.EmbeddingBag(12, 3, mode="sum", sparse=True)
+        optimizer = t.optim.SparseAdam([*table.parameters(), *bags.parameters()], lr=0.1)
+        curve = []
+        for _ in range(20):
+            x = t.randint(0, 9, (4,))
+            optimizer.zero_grad()
+            loss = table(x).pow(2).sum() + bags(x[None]).pow(2).sum() + table(x + 1).sum()
+            loss.backward()
+            optimizer.step()
+            curve.append(loss.item())
+        curves.append(curve)
+        states.append([optimizer.state_dict()["state"][0]["step"], optimizer.state_dict()["state"][0]["exp_avg_sq"].numpy(), bags.weight.detach().numpy()])
+        p = t.nn.Parameter(t.ones(2, 2))
+        refusing = t.optim.SparseAdam([p], maximize=True)
+        p.sum().backward()
+        with pytest.raises(RuntimeError, match="SparseAdam does not support dense gradients, please consider Adam instead"):
+            refusing.step()
+        for wrong in (dict(lr=0), dict(eps=0), dict(betas=(1.0, 0.9))):
+            with pytest.raises(ValueError, match="Invalid"):
+                t.optim.SparseAdam([p], **wrong)
+    np.testing.assert_allclose(curves[1], curves[0], rtol=1e-5)
+    for ours, theirs in zip(states[1], states[0]):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-6)

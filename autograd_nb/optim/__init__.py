@@ -10,7 +10,7 @@ import sys as _sys
 
 from . import lr_scheduler, optimizer, rules, swa_utils
 from .lbfgs import LBFGS
-from .matrices import Adafactor, Muon
+from .matrices import Adafactor, Muon, SparseAdam
 from .optimizer import Optimizer
 from .rules import ASGD, SGD, Adadelta, Adagrad, Adam, Adamax, AdamW, NAdam, RAdam, RMSprop, Rprop
 

@@ -13,14 +13,16 @@ __all__ = ['MaxPool1d', 'MaxPool2d', 'MaxPool3d', 'AvgPool1d', 'AvgPool2d', 'Avg
            'LazyConvTranspose1d', 'LazyConvTranspose2d', 'LazyConvTranspose3d', 'LazyBatchNorm1d', 'LazyBatchNorm2d',
            'LazyBatchNorm3d', 'LazyInstanceNorm1d', 'LazyInstanceNorm2d', 'LazyInstanceNorm3d', 'Conv1d', 'Conv2d',
            'Conv3d', 'ConvTranspose1d', 'ConvTranspose2d', 'ConvTranspose3d', 'FractionalMaxPool2d',
-           'FractionalMaxPool3d', 'UpsamplingNearest2d', 'UpsamplingBilinear2d', 'BatchNorm1d', 'BatchNorm2d',
-           'BatchNorm3d', 'SyncBatchNorm', 'InstanceNorm1d', 'InstanceNorm2d', 'InstanceNorm3d', 'GroupNorm']
+           'FractionalMaxPool3d', 'UpsamplingNearest2d', 'UpsamplingBilinear2d', 'CrossMapLRN2d', 'BatchNorm1d',
+           'BatchNorm2d', 'BatchNorm3d', 'SyncBatchNorm', 'InstanceNorm1d', 'InstanceNorm2d', 'InstanceNorm3d',
+           'GroupNorm']
 
 # %% ../../../nbs/nn/modules/06_spatial.ipynb #069de475
 import math
 
-from ...creation import empty, ones, tensor, zeros
+from ...creation import arange, empty, ones, tensor, zeros
 from .. import functional as F, init
+from .layers import LayerNorm, RMSNorm  # noqa: F401 (`nn.modules.normalization` has all norms)
 from .module import Module
 from ..parameter import Parameter, UninitializedBuffer, UninitializedParameter
 from ..spatial import spread
@@ -266,6 +268,22 @@ Fold = _module('Fold', F.fold, 'The transpose of `Unfold`.', 'output_size kernel
                'output_size={0.output_size}, kernel_size={0.kernel_size}, dilation={0.dilation}, padding={0.padding}, stride={0.stride}')
 Unfold = _module('Unfold', F.unfold, 'What a sliding window sees at each of its places, as columns.', 'kernel_size dilation padding stride', dict(dilation=1, padding=0, stride=1),
                  'kernel_size={0.kernel_size}, dilation={0.dilation}, padding={0.padding}, stride={0.stride}')
+class CrossMapLRN2d(Module):
+    "Each number divided by a norm over `size` neighbouring channels and the first one, which PyTorch's kernel counts everywhere: `input * (k + alpha / size * squares) ** -beta`. Prefer `LocalResponseNorm`."
+    def __init__(self, size, alpha=0.0001, beta=0.75, k=1):
+        super().__init__()
+        self.size, self.alpha, self.beta, self.k = size, alpha, beta, k
+
+    def forward(self, input):
+        if input.dim() != 4: raise RuntimeError('CrossMapLRN2d: Expected input to be 4D, got ' + str(input.dim()) + 'D instead.')
+        reach, channels = (self.size - 1) // 2, input.shape[1]
+        squares = F.pad(input.pow(2), (0, 0, 0, 0, reach, reach))
+        total = sum(squares.narrow(1, i, channels) for i in range(2 * reach + 1))
+        total = total + (arange(channels) > reach).to(total.dtype).reshape(-1, 1, 1) * input[:, :1].pow(2)
+        return input * (self.k + self.alpha / self.size * total).pow(-self.beta)
+
+    def extra_repr(self): return f'{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}'
+
 LocalResponseNorm = _module('LocalResponseNorm', F.local_response_norm, 'Each number divided by a norm over neighbouring channels.', 'size alpha beta k', dict(alpha=1e-4, beta=0.75, k=1.0), '{0.size}, alpha={0.alpha}, beta={0.beta}, k={0.k}')
 
 # %% ../../../nbs/nn/modules/06_spatial.ipynb #7458d5e1

@@ -395,6 +395,7 @@ def index_copy(input, dim, index, source):
 def index_put(input, indices, values, accumulate=False):
     "A copy with `values` written (or added) at `indices`, a tuple of index tensors."
     index, _ = F._indices(tuple(indices), input._array.shape)
+    F.refuse_far(input, index)
     return REGISTRY['index_put'].general(input, cast(values, FROM_NUMPY[input._array.dtype]), index=index, accumulate=accumulate)
 
 def put(input, index, source, accumulate=False):

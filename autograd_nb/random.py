@@ -8,7 +8,9 @@ __all__ = ['fork_rng']
 # %% ../nbs/08_random.ipynb #9ded39c1
 import contextlib
 
+from .arrays.cupy_backend import chance_states, restore_chance
 from .arrays.random import default_generator
+from .tensor import index_of
 from .creation import get_rng_state, initial_seed, manual_seed, seed, set_rng_state
 
 __all__ = ['set_rng_state', 'get_rng_state', 'manual_seed', 'seed', 'initial_seed', 'fork_rng', 'default_generator']
@@ -20,6 +22,8 @@ def fork_rng(devices=None, enabled=True, _caller='fork_rng', _devices_kw='device
     if not enabled:
         yield
         return
-    state = get_rng_state()
+    states = chance_states()
     try: yield
-    finally: set_rng_state(state)
+    finally:
+        kept = None if devices is None else {None, *map(index_of, devices)}
+        restore_chance({i: state for i, state in states.items() if kept is None or i in kept})

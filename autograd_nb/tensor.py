@@ -20,7 +20,7 @@ import warnings
 import numpy as np
 
 from . import functions as F
-from .arrays.dtypes import DTYPES, FROM_NUMPY, RANK, bool as bool_, dtype as Dtype, get_default_dtype, int64
+from .arrays.dtypes import DTYPES, FROM_NUMPY, RANK, TYPE_NAMES, bool as bool_, dtype as Dtype, get_default_dtype, int64
 from .arrays.dtypes import bfloat16, complex128, complex64, float16, float32, float64, int16, int32, int8, uint8
 from .arrays.cupy_backend import Device, DeviceGenerator, Pool, chance_of, current, fetch, find, is_far, is_pinned, pinned, send, sent, there
 from .arrays.numpy_backend import CONSTANTS, address, constant, is_array, storage_of, writable
@@ -813,7 +813,7 @@ class Tensor(TensorBase):
         "Without argument the type's name ('torch.FloatTensor'), otherwise the tensor in that dtype."
         if dtype is None: return f'torch.{"cuda." if is_far(self._array) else ""}{F._type_name(self)}Tensor'
         if isinstance(dtype, str):
-            known, name = {f'torch.{F._type_name(tensor_like(np.empty(0, d.numpy)))}Tensor': d for d in DTYPES.values()}, dtype.replace('.cuda.', '.')
+            known, name = {f'torch.{TYPE_NAMES.get(d.name, d.name)}Tensor': d for d in DTYPES.values()}, dtype.replace('.cuda.', '.')
             if name not in known: raise ValueError(f'invalid type: {dtype!r}')
             away = dtype != name
             return (self if away == is_far(self._array) else self.cuda() if away else self.cpu()).to(known[name])

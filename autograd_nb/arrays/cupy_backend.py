@@ -7,8 +7,8 @@ __all__ = ['ATOMIC', 'there', 'LARGE', 'BLAS', 'PRECISIONS', 'FUSED', 'FUSED_RUL
            'find', 'use', 'is_far', 'library_of', 'send', 'fetch', 'transfer', 'on', 'current', 'pinned', 'is_pinned',
            'Ufunc', 'There', 'Factorisations', 'names_of', 'twin', 'anywhere', 'beside', 'sent', 'device_array',
            'product', 'prefer', 'set_precision', 'get_precision', 'hosted', 'special', 'fused', 'elementwise',
-           'reduction', 'philox', 'DeviceGenerator', 'chance_of', 'generator_of', 'OutOfMemoryError', 'Pool', 'largest',
-           'full']
+           'reduction', 'philox', 'DeviceGenerator', 'chance_of', 'chance_states', 'restore_chance', 'generator_of',
+           'OutOfMemoryError', 'Pool', 'largest', 'full']
 
 # %% ../../nbs/arrays/05_cupy.ipynb #9a491f07
 import contextlib
@@ -835,6 +835,16 @@ def chance_of(array):
     if is_far(array): return generator_of(array.device.id)
     from autograd_nb.arrays.random import default_generator
     return default_generator
+
+def chance_states():
+    "The states of the generators of the host (None) and of every device, by number: for `restore_chance`. Nothing waits: they are kept on the host."
+    from autograd_nb.arrays.random import default_generator
+    return {None: default_generator.get_state().copy(), **{i: generator_of(i).get_state() for i in range(Device.count)}}
+
+def restore_chance(states):
+    "Let all generators go on from states that `chance_states` returned."
+    from autograd_nb.arrays.random import default_generator
+    for index, state in states.items(): (default_generator if index is None else generator_of(index)).set_state(state)
 
 def generator_of(index=None):
     "The generator of a device (None: the current one)."

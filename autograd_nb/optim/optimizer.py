@@ -421,7 +421,7 @@ class Elementwise(Optimizer):
                 active.append(p)
                 grads.append(g if g.__class__ is np.ndarray or is_far(g) else g._array)
             if not active: continue
-            if group.get('capturable'): raise AssertionError("If capturable=True, params and state_steps must be on supported devices: ['cuda', 'xpu', 'hpu', 'privateuseone', 'xla']. Leave capturable out: there are no GPU graphs to capture here.")
+            if group.get('capturable') and not all(is_far(p._array) for p in active): raise AssertionError("If capturable=True, params and state_steps must be on supported devices: ['cuda', 'xpu', 'hpu', 'privateuseone', 'xla']. Leave capturable out: tensors on the CPU have nothing to capture.")
             announce(*[p._array for p in active])
             if group.get('differentiable'): self._record(group, active)
             else:

@@ -15,9 +15,8 @@ import warnings
 import weakref
 from collections import defaultdict, namedtuple
 from contextlib import contextmanager, nullcontext
-import numpy as np
 
-from ..arrays.random import default_generator
+from ..arrays.cupy_backend import chance_states, generator_of, restore_chance
 from ..autograd.function import Function
 from ..autograd.graph import saved_tensors_hooks
 from ..graph.engine import backward
@@ -202,14 +201,14 @@ def _short(saved): return f'{saved.dtype.name}{list(saved.shape)}'
 # %% ../../nbs/utils/02_checkpoint.ipynb #01135abf
 @contextmanager
 def _same_dice(state):
-    "Inside, random numbers come from `state` on; afterwards the generator goes on as if nothing had happened. None: leave it alone."
+    "Inside, random numbers come from the states `state` on, on every device; afterwards the generators go on as if nothing had happened. None: leave them alone."
     if state is None:
         yield
         return
-    before = default_generator.get_state()
-    default_generator.set_state(np.frombuffer(state, np.uint8))
+    before = chance_states()
+    restore_chance(state)
     try: yield
-    finally: default_generator.set_state(before)
+    finally: restore_chance(before)
 
 def noop_context_fn():
     "Two contexts that do nothing."
@@ -294,7 +293,7 @@ def checkpoint(function, *args, use_reentrant=None, context_fn=noop_context_fn, 
 
 def _as_now(second, preserve):
     "A function that returns a context in which random numbers and modes are as they are now, and `second` is entered."
-    state, casting = default_generator.get_state().tobytes() if preserve else None, LOCAL.modes.casting
+    state, casting = chance_states() if preserve else None, LOCAL.modes.casting
     autocast = casting.as_now() if casting is not None else lambda: Mode(casting=None)
     @contextmanager
     def again():
@@ -478,7 +477,9 @@ def _infer_device_type(*args):
 
 def get_device_states(*args):
     "The generators of the devices, other than the CPU, on which the tensors in `args` live: a list of device numbers and a list of states."
-    return [t.get_device() for t in _tensors(args) if t.device.type not in ('cpu', 'meta')], []
+    numbers = list(dict.fromkeys(t.get_device() for t in _tensors(args) if t.device.type not in ('cpu', 'meta')))
+    return numbers, [tensor_like(generator_of(i).get_state()) for i in numbers]
 
 def set_device_states(devices, states, *, device_type=None):
     "Put back what `get_device_states` returned."
+    for index, state in zip(devices, states): generator_of(index).set_state(state._array)

@@ -10,7 +10,7 @@ import time
 from collections import namedtuple
 
 from ..arrays.memory import size, track_memory
-from ..arrays.random import default_generator
+from ..arrays.cupy_backend import chance_states, restore_chance
 from ..graph.engine import backward, reachable
 from ..graph.modes import enable_grad
 from ..graph.node import AccumulateGrad, tensor_like
@@ -117,13 +117,13 @@ def plan_checkpoints(functions, x, budget):
     """A `Plan` for running `functions` one after another on `x` within `budget`: bytes, or a fraction (up to 1.) of the peak without checkpoints.
 
     The functions are measured on `x` first, which takes about five training steps; modules that change state in forward (such as running statistics) see these steps. Raises ValueError if no choice fits, with the smallest peak there is."""
-    functions, state = list(functions), default_generator.get_state()
+    functions, state = list(functions), chance_states()
     try:
         costs, value = [], x
         for f in functions:
             cost, value = measure(f, value)
             costs.append(cost)
-    finally: default_generator.set_state(state)
+    finally: restore_chance(state)
     if isinstance(budget, float) and budget <= 1: budget = int(budget * choose_nothing(costs))
     found = choose(costs, int(budget))
     if found is None:

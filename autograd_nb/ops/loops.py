@@ -9,10 +9,10 @@ __all__ = ['f', 'INV_LN2', 'LN2_HIGH', 'LN2_LOW', 'ROUND', 'E6', 'E5', 'E4', 'E3
            'L6', 'L7', 'L8', 'LN2_REST', 'LN2_MOST', 'MINUS_HALF', 'S0', 'S1', 'S2', 'C0', 'C1', 'C2', 'Q0', 'Q1', 'Q2',
            'H6', 'H5', 'H4', 'H3', 'H2', 'TWO', 'BEND', 'WIDE', 'OVERFLOWING', 'G1', 'G2', 'G3', 'G4', 'G5', 'G6', 'G7',
            'G8', 'G9', 'TINY', 'LIFT', 'INFINITY', 'from_bits', 'exp', 'normal_cdf', 'gelu', 'gelu_back', 'relu_back',
-           'softmax', 'softmax_back', 'log_softmax', 'log_softmax_back', 'causal_weights', 'normalise',
-           'normalise_back', 'affine', 'column_products', 'one_columns', 'columns', 'columns_across', 'from_columns',
-           'max_pool', 'scatter', 'fma', 'to_bits', 'log', 'normal', 'shuffle', 'add_rows', 'adam', 'tanh', 'any_exp',
-           'ln', 'sigmoid', 'lstm_step', 'lstm_step_back', 'gru_step', 'gru_step_back']
+           'softmax', 'nll', 'nll_spread', 'softmax_back', 'log_softmax', 'log_softmax_back', 'causal_weights',
+           'normalise', 'normalise_back', 'affine', 'column_products', 'one_columns', 'columns', 'columns_across',
+           'from_columns', 'max_pool', 'scatter', 'fma', 'to_bits', 'log', 'normal', 'shuffle', 'add_rows', 'adam',
+           'tanh', 'any_exp', 'ln', 'sigmoid', 'lstm_step', 'lstm_step_back', 'gru_step', 'gru_step_back']
 
 # %% ../../nbs/ops/17_loops.ipynb #95826730
 import math
@@ -109,6 +109,32 @@ def softmax(lo, hi, x, out):
             total += e
         k = ONE / total
         for j in range(a.size): o[j] *= k
+
+@njit(**dict(error_model='numpy', cache=True, nogil=True))
+def nll(x, target, ignored):
+    "Minus the sum of the entries at the targets, and their number; a number below 0 if a target is not a class."
+    total, count = 0., 0
+    for i in range(target.size):
+        t = target[i]
+        if t == ignored: continue
+        if t < 0 or t >= x.shape[1]: return 0., -1
+        total -= x[i, t]
+        count += 1
+    return total, count
+
+@njit(**dict(error_model='numpy', cache=True, nogil=True))
+def nll_spread(g, target, ignored, mean, out):
+    "Minus the gradient of each entry at a target, into an array of zeros; returns what `nll` returns as the number."
+    count = 0
+    for i in range(target.size):
+        t = target[i]
+        if t == ignored: continue
+        if t < 0 or t >= out.shape[1]: return -1
+        count += 1
+    v = -g / f(count) if mean else -g
+    for i in range(target.size):
+        if target[i] != ignored: out[i, target[i]] = v
+    return count
 
 @njit(**SUMMING)
 def softmax_back(lo, hi, g, y, scale, out):

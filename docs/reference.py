@@ -41,11 +41,11 @@ GROUPS = {
     "Tensors, dtypes and questions about them": """Tensor Size Generator dtype device finfo iinfo memory_format is_tensor numel is_floating_point is_complex is_nonzero is_same_size is_signed
         is_inference is_conj is_neg isreal result_type can_cast promote_types get_default_dtype set_default_dtype set_printoptions typename save load get_num_threads set_num_threads
         default_generator size dim ndimension nelement element_size stride storage_offset dim_order data_ptr get_device is_contiguous is_shared is_pinned is_set_to is_coalesced
-        is_distributed type""",
+        is_distributed type storage untyped_storage TypedStorage UntypedStorage""",
     "Gradients": "backward requires_grad retain_grad detach register_hook register_post_accumulate_grad_hook",
     "Conversion": """to item tolist numpy cpu cuda type_as contiguous bfloat16 bool byte cdouble cfloat chalf char double float half int long short dequantize to_dense share_memory pin_memory
         as_subclass BoolTensor ByteTensor DoubleTensor FloatTensor HalfTensor IntTensor LongTensor""",
-    "Making tensors": """frombuffer meshgrid hann_window hamming_window blackman_window bartlett_window kaiser_window complex polar cartesian_prod combinations vander block_diag
+    "Making tensors": """frombuffer empty_strided meshgrid hann_window hamming_window blackman_window bartlett_window kaiser_window complex polar cartesian_prod combinations vander block_diag
         diagflat diag_embed fill range new new_empty new_empty_strided new_full new_ones new_tensor new_zeros""",
     "Random numbers": """poisson binomial bernoulli multinomial normal rand rand_like randn randn_like randint randint_like randperm manual_seed seed initial_seed get_rng_state
         set_rng_state dropout cauchy exponential geometric log_normal random uniform""",

@@ -347,3 +347,11 @@ def test_source_lines_cost_at_most_five_percent():
         if costs[-1] <= bench.LIMIT:
             return
     raise AssertionError(f"the recording of source lines costs {min(costs):.1%} of a chain of small operations")
+
+
+def test_second_time_names_the_variable_of_the_statement_not_of_the_line():
+    w, h = torch.ones(2, requires_grad=True), torch.zeros(2)
+    with pytest.raises(RuntimeError, match="second time") as caught:
+        for _ in range(3):
+            k, scale = 2, 1; h = torch.tanh(h * w); loss = (h * scale + k).sum(); loss.backward()  # noqa: E702
+    assert "h = h.detach()" in str(caught.value)

@@ -19,6 +19,7 @@ import inspect
 import linecache
 import sys
 from functools import lru_cache, wraps
+from itertools import islice
 from numpy import ndarray
 
 from ..arrays.dtypes import type_name
@@ -385,11 +386,16 @@ def freed_error(node=None, roots=()):
 
 def _target(code, lasti):
     "The variable that the statement at an instruction binds."
-    line = line_of(code, lasti)
-    for known in _scopes(''.join(linecache.getlines(code.co_filename))).values():
-        for b in known:
-            if b.line == line: return min((n for n in b.names if '.' not in n), default=None)
-    return None
+    line, _, column, _ = next(islice(code.co_positions(), lasti // 2, None), (None,) * 4)
+    if column is None: return None
+    try: tree = ast.parse(''.join(linecache.getlines(code.co_filename)))
+    except SyntaxError: return None
+    at = line, column
+    around = [s for s in ast.walk(tree) if isinstance(s, (ast.Assign, ast.AnnAssign, ast.AugAssign)) and (s.lineno, s.col_offset) <= at < (s.end_lineno, s.end_col_offset)]
+    if not around: return None
+    statement = max(around, key=lambda s: (s.lineno, s.col_offset))         # the innermost
+    bound = (n.id for t in (statement.targets if isinstance(statement, ast.Assign) else [statement.target]) for n in ast.walk(t) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
+    return next(bound, None)
 
 # %% ../../nbs/graph/00_errors.ipynb #70becf4d
 _CUTS = {

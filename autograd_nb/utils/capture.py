@@ -79,7 +79,7 @@ class Line:
 
 class Program:
     "Lines, and the constants that they name."
-    def __init__(self): self.lines, self.constants, self.kinds, self.by_id, self.count, self.shapes, self.dtypes, self.orderly = [], [], [], {}, 0, {}, {}, {}
+    def __init__(self): self.lines, self.constants, self.kinds, self.by_id, self.count, self.shapes, self.dtypes, self.orderly, self.even = [], [], [], {}, 0, {}, {}, {}, set()
 
     def variable(self):
         self.count += 1
@@ -135,7 +135,8 @@ class Tape:
         self.names[id(array)] = name
         self.program.shapes.setdefault(name, array.shape)
         self.program.dtypes.setdefault(name, array.dtype)
-        self.program.orderly.setdefault(name, array.flags.c_contiguous)
+        if array.size > 1 and not any(array.strides): self.program.even.add(name)
+        self.program.orderly.setdefault(name, array.flags.c_contiguous or name in self.program.even)
         return name
 
     def refuse(self, reason, instead):
@@ -524,17 +525,19 @@ def _several(rule, fixes, g, *args, **statics): return [undo(as_array(r), t) for
 def _pick(values, k): return values[k]
 
 # %% ../../nbs/utils/08_capture.ipynb #e3360bde
-BLOCK = 1 << 15         # numbers worked on at a time: a few such pieces fit a core's cache
+BLOCK = 1 << 16         # numbers worked on at a time: a few such pieces fit a core's cache
 LARGE = 1 << 17         # numbers from which on array code computes a chain piece by piece
 WORTH = 1 << 10         # numbers from which on a compiled loop beats single calls
-STREAMS = 9             # arrays that one compiled loop reads and writes; with more of them it is no longer vectorised
+HEAVY = 1 << 15         # the same where NumPy's own functions are faster than ours as long as the arrays stay in the cache
+STREAMS = 12            # arrays that one compiled loop reads and writes; with more of them it is no longer vectorised
 
 class Chain:
     "Elementwise lines of one shape that are computed together, piece by piece. `inputs`, `outs`: names of variables."
     def __init__(self, lines, later, constants, program):
-        self.lines, made, self.shapes = lines, {l.outs[0] for l in lines}, program.shapes
+        self.lines, made = lines, {l.outs[0] for l in lines}
         self.shape, self.size = lines[0].shape, math.prod(lines[0].shape)
         self.inputs = list(dict.fromkeys(a for l in lines for a in l.args if a not in made and _arrayish(a, constants)))
+        self.many = [program.shapes.get(n, ()) != () and n not in program.even for n in self.inputs]         # the others are one number, if of a shape
         self.outs = [l.outs[0] for l in lines if l.outs[0] in later]
         self.dtypes = {l.outs[0]: l.dtype for l in lines}
         inside = {}
@@ -558,8 +561,9 @@ class Chain:
 
     def __call__(self, *arrays):
         "Compute `outs` from `inputs`, all given as arrays."
-        flat = [a.reshape(-1) if a.ndim else a for a in arrays]
-        compiled.crew.run(self.part, -(-self.size // BLOCK), self.size * len(self.steps) // 4, flat)
+        compiled.crew.run(self.part, -(-self.size // BLOCK), self.size * len(self.steps) // 4, self.flat(arrays))
+
+    def flat(self, arrays): return [a.reshape(-1) if m else a.flat[:1] for a, m in zip(arrays, self.many)] + [a.reshape(-1) for a in arrays[len(self.many):]]
 
     def part(self, lo, hi, flat):
         "Compute the pieces from number `lo` up to `hi`."
@@ -568,7 +572,7 @@ class Chain:
         for k in range(lo, hi):
             cut = slice(k * BLOCK, min((k + 1) * BLOCK, self.size))
             n = cut.stop - cut.start
-            views = [a[cut] if a.ndim else a for a in flat]
+            views = [a[cut] if a.size > 1 else a for a in flat]
             places = dict(piece=[w[:n] for w in work], out=views[count:])
             places['in'] = views[:count]
             for ufunc, operands, (kind, i) in self.steps: ufunc(*[v if kind_ == 'constant' else places[kind_][v] for kind_, v in operands], out=places[kind][i])
@@ -583,9 +587,8 @@ class Loop(Chain):
     def __init__(self, lines, later, constants, program):
         super().__init__(lines, later, constants, program)
         local = {n: f'a{i}' for i, n in enumerate(self.inputs)}
-        many = [self.shapes.get(n, ()) != () for n in self.inputs]
-        head = [f'    A{i} = A{i}[lo:hi]' if m else f'    a{i} = A{i}[0]' for i, m in enumerate(many)] + [f'    B{i} = B{i}[lo:hi]' for i in range(len(self.outs))]
-        body = [f'        a{i} = A{i}[i]' for i, m in enumerate(many) if m]
+        head = [f'    A{i} = A{i}[lo:hi]' if m else f'    a{i} = A{i}[0]' for i, m in enumerate(self.many)] + [f'    B{i} = B{i}[lo:hi]' for i in range(len(self.outs))]
+        body = [f'        a{i} = A{i}[i]' for i, m in enumerate(self.many) if m]
         for k, l in enumerate(lines):
             local.setdefault(l.outs[0], f't{k}')
             operands = [local[a] if a in local else f'f({float(constants[int(a[1:])])!r})' for a in l.args]
@@ -601,11 +604,11 @@ class Loop(Chain):
             found = _loops_made[text] = loops.njit(fastmath={'contract', 'nsz'}, error_model='numpy', nogil=True)(scope['loop'])
         self.loop = found
 
-    def __call__(self, *arrays): compiled.crew.run(self.loop, self.size, self.size * len(self.steps), *[a.reshape(-1) for a in arrays])
+    def __call__(self, *arrays): compiled.crew.run(self.loop, self.size, self.size * len(self.steps), *self.flat(arrays))
 
 def compilable(lines, constants):
     "Whether numba can make one loop of these lines."
-    return (compiled.AVAILABLE and compiled.Switch.on and math.prod(lines[0].shape) >= WORTH and
+    return (compiled.AVAILABLE and compiled.Switch.on and math.prod(lines[0].shape) >= (HEAVY if any(l.ufunc in (np.exp, np.tanh, np.log) for l in lines) else WORTH) and
             all(l.ufunc in _PYTHON and (l.dtype == np.float32 or l.dtype == bool) and all(_arrayish(a, constants) or isinstance(constants[int(a[1:])], (int, float, np.generic)) for a in l.args) for l in lines))
 
 def _arrayish(name, constants): return name[0] in 'vx' or name.endswith('._array') or isinstance(constants[int(name[1:])], np.ndarray)

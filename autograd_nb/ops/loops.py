@@ -8,11 +8,12 @@ __all__ = ['f', 'INV_LN2', 'LN2_HIGH', 'LN2_LOW', 'ROUND', 'E6', 'E5', 'E4', 'E3
            'T7', 'T8', 'T9', 'STRICT', 'MANTISSA', 'OCTANTS', 'TURN', 'FRACTION', 'L0', 'L1', 'L2', 'L3', 'L4', 'L5',
            'L6', 'L7', 'L8', 'LN2_REST', 'LN2_MOST', 'MINUS_HALF', 'S0', 'S1', 'S2', 'C0', 'C1', 'C2', 'Q0', 'Q1', 'Q2',
            'H6', 'H5', 'H4', 'H3', 'H2', 'TWO', 'BEND', 'WIDE', 'OVERFLOWING', 'G1', 'G2', 'G3', 'G4', 'G5', 'G6', 'G7',
-           'G8', 'G9', 'TINY', 'LIFT', 'INFINITY', 'from_bits', 'exp', 'normal_cdf', 'gelu', 'gelu_back', 'relu_back',
-           'softmax', 'nll', 'nll_spread', 'softmax_back', 'log_softmax', 'log_softmax_back', 'causal_weights',
-           'normalise', 'normalise_back', 'affine', 'column_products', 'one_columns', 'columns', 'columns_across',
-           'from_columns', 'max_pool', 'scatter', 'fma', 'to_bits', 'log', 'normal', 'shuffle', 'add_rows', 'adam',
-           'tanh', 'any_exp', 'ln', 'sigmoid', 'lstm_step', 'lstm_step_back', 'gru_step', 'gru_step_back']
+           'G8', 'G9', 'TINY', 'LIFT', 'INFINITY', 'from_bits', 'scaled', 'exp', 'normal_cdf', 'gelu', 'gelu_back',
+           'relu_back', 'softmax', 'nll', 'nll_spread', 'softmax_back', 'log_softmax', 'log_softmax_back',
+           'causal_weights', 'normalise', 'normalise_back', 'affine', 'column_products', 'one_columns', 'columns',
+           'columns_across', 'from_columns', 'max_pool', 'scatter', 'fma', 'to_bits', 'log', 'normal', 'shuffle',
+           'add_rows', 'adam', 'tanh', 'any_exp', 'ln', 'sigmoid', 'lstm_step', 'lstm_step_back', 'gru_step',
+           'gru_step_back']
 
 # %% ../../nbs/ops/17_loops.ipynb #95826730
 import math
@@ -37,10 +38,9 @@ SUMS = KEEP | {'reassoc'}                  # and reorder sums
 FAST = dict(fastmath=KEEP, error_model='numpy', cache=True, nogil=True)
 SUMMING = dict(FAST, fastmath=SUMS)
 
-@njit(float32(float32), fastmath={'contract', 'nsz'}, error_model='numpy', cache=True)
-def exp(x):
-    "eˣ for x up to 88, 0 below -87.3; NaN stays NaN."
-    z = min(max(x, LOWEST), HIGHEST)
+@njit(fastmath={'contract', 'nsz'}, error_model='numpy', inline='always')
+def scaled(z):
+    "eᶻ as a number near 1 and the power of two it is multiplied by."
     n = (z * INV_LN2 + ROUND) - ROUND
     r = z - n * LN2_HIGH
     r = r - n * LN2_LOW
@@ -50,8 +50,13 @@ def exp(x):
     p = p * r + E3
     p = p * r + E2
     p = p * r + E1
-    p = p * (r * r) + r + ONE
-    out = p * from_bits(int32((int32(n) + int32(127)) << int32(23)))
+    return p * (r * r) + r + ONE, int32(n)
+
+@njit(float32(float32), fastmath={'contract', 'nsz'}, error_model='numpy', cache=True)
+def exp(x):
+    "eˣ for x up to 88, 0 below -87.3; NaN stays NaN."
+    p, n = scaled(min(max(x, LOWEST), HIGHEST))
+    out = p * from_bits(int32((n + int32(127)) << int32(23)))
     out = out if x >= LOWEST else ZERO
     return out if x == x else x
 
@@ -422,18 +427,8 @@ OVERFLOWING = f(88.8)
 @njit(float32(float32), fastmath={'contract', 'nsz'}, error_model='numpy', cache=True)
 def any_exp(x):
     "eˣ for any x: infinity beyond the range, 0 below -87.3; NaN stays NaN."
-    z = min(max(x, LOWEST), OVERFLOWING)
-    n = (z * INV_LN2 + ROUND) - ROUND
-    r = z - n * LN2_HIGH
-    r = r - n * LN2_LOW
-    p = E6
-    p = p * r + E5
-    p = p * r + E4
-    p = p * r + E3
-    p = p * r + E2
-    p = p * r + E1
-    p = p * (r * r) + r + ONE
-    out = p * from_bits(int32((int32(n) + int32(126)) << int32(23))) * TWO
+    p, n = scaled(min(max(x, LOWEST), OVERFLOWING))
+    out = p * from_bits(int32((n + int32(126)) << int32(23))) * TWO
     out = out if x >= LOWEST else ZERO
     return out if x == x else x
 

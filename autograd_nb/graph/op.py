@@ -118,6 +118,18 @@ _DERIVED = {        # operation and node -> see `Node.derived`
     **{f'mean MeanBackward{i}': dict(self_sym_numel=lambda n: math.prod(n.x_shape)) for i in (0, 1)},
     'im2col Im2ColBackward0': {f'self_sym_argsize_minus_{i}': lambda n, i=i: n.x_shape[-i] for i in (1, 2)}}
 
+def _upsampled(op, dims):
+    found = {'scales' if dims == 1 else f'scales_{"dhw"[i - dims]}': lambda n, i=i: None if n.how is None else n.how[1][i] for i in range(dims)}
+    found['output_size'] = lambda n: tuple(n.shape[2:])
+    if op == 'resample':
+        found['align_corners'] = lambda n: None if n.how is None else n.how[0]
+        found['self_sym_sizes'] = lambda n: (*n.shape[:2], *(s if m is None else m.shape[1] for m, s in zip(n.matrices, n.shape[2:])))
+    return found
+
+for _name, _dims in dict(Linear=1, Bilinear=2, Bicubic=2, Trilinear=3).items():
+    for _aa in ('', 'Aa'): _DERIVED[f'resample Upsample{_name}{_dims}D{_aa}Backward0'] = _upsampled('resample', _dims)
+for _dims in (1, 2, 3): _DERIVED[f'nearest UpsampleNearest{_dims}DBackward0'] = _upsampled('nearest', _dims)
+
 def aliases_of(slots, node):
     "PyTorch's names of the given slots of the nodes called `node` -> the slots."
     names = {**_ALIASES, **_ALIASES_OF.get(node, {})}

@@ -341,7 +341,7 @@ def interpolate(input, size=None, scale_factor=None, mode='nearest', align_corne
     if builtins.min(size, default=1) <= 0 or builtins.min(old, default=1) <= 0: raise RuntimeError(f'Input and output sizes should be greater than 0, but got input ({", ".join(f"{a}: {n}" for a, n in zip("DHW"[-dims:], old))}) output ({", ".join(f"{a}: {n}" for a, n in zip("DHW"[-dims:], size))})')
     given = scales or [None] * dims
     if dims in (1, 2, 3) and mode in ('nearest', 'nearest-exact'):
-        return _op['nearest'](input, indices=tuple(_nearest_index(n, s, f, mode != 'nearest') for n, s, f in zip(old, size, given)))
+        return _op['nearest'](input, indices=tuple(_nearest_index(n, s, f, mode != 'nearest') for n, s, f in zip(old, size, given)), how=(None, tuple(given)))
     if dims in (1, 2, 3) and mode == 'area': return (adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d)[dims - 1](input, size)
     if mode == 'lanczos':
         if align_corners: raise ValueError('Lanczos mode does not support align_corners=True')
@@ -354,7 +354,7 @@ def interpolate(input, size=None, scale_factor=None, mode='nearest', align_corne
     def step(n, s, f): return 1 / f if f else n / s
     if antialias: matrices = [smooth_matrix(n, s, step(n, s, f), align_corners, mode) for n, s, f in zip(old, size, given)]
     else: matrices = [None if n == s and not f else named(n, s, step(n, s, f), align_corners) for n, s, f in zip(old, size, given)]
-    return _op['resample'](input, matrices=tuple(matrices), node=f'Upsample{mode.capitalize()}{dims}D{"Aa" if antialias else ""}Backward0')
+    return _op['resample'](input, matrices=tuple(matrices), node=f'Upsample{mode.capitalize()}{dims}D{"Aa" if antialias else ""}Backward0', how=(align_corners, tuple(given)))
 
 def upsample(input, size=None, scale_factor=None, mode='nearest', align_corners=None):
     "The former name of `interpolate`."

@@ -210,11 +210,11 @@ def _transposed(matrices): return tuple(None if m is None else m.T for m in matr
 
 _mix = np.array([[1., 0., 0.], [.5, .5, 0.], [0., .5, .5], [0., 0., 1.]])
 
-@op(jvp=linear, batch=_fold_in, node=lambda matrices, node: node, samples=[(N(2, 1, 3, 2), dict(matrices=(_mix, None))), (N(1, 2, 4, 3), dict(matrices=(_mix.T, _mix)))])
-def resample(x, *, matrices, node='UpsampleBackward0'):
-    "The last dimensions of `x` each multiplied by a matrix (new size, old size); None leaves one alone."
+@op(jvp=linear, batch=_fold_in, node=lambda matrices, node, how: node, samples=[(N(2, 1, 3, 2), dict(matrices=(_mix, None))), (N(1, 2, 4, 3), dict(matrices=(_mix.T, _mix)))])
+def resample(x, *, matrices, node='UpsampleBackward0', how=None):
+    "The last dimensions of `x` each multiplied by a matrix (new size, old size); None leaves one alone. `how`: what the matrices came from, for whoever asks the node."
     return _along_each(x, matrices)
-resample.vjp(x=lambda g, *, matrices: resample(g, matrices=_transposed(matrices)))
+resample.vjp(x=lambda g, *, matrices, how: resample(g, matrices=_transposed(matrices)))
 
 def source_places(old, new, scale, align_corners):
     "Where in the old coordinates the new places lie. `scale`: the old length of one new step, if it is given rather than old / new."
@@ -287,9 +287,9 @@ def one_hot_rows(index, old):
     out[np.arange(len(index)), index] = 1
     return out
 
-@op(jvp=linear, batch=_fold_in, node=lambda indices: f'UpsampleNearest{len(indices)}DBackward0', samples=[(N(2, 1, 3, 2), dict(indices=(np.array([0, 0, 1, 2, 2]), np.array([1, 0, 1])))), (N(1, 2, 4), dict(indices=(np.array([0, 2]),)))])
-def nearest(x, *, indices):
+@op(jvp=linear, batch=_fold_in, node=lambda indices, how: f'UpsampleNearest{len(indices)}DBackward0', samples=[(N(2, 1, 3, 2), dict(indices=(np.array([0, 0, 1, 2, 2]), np.array([1, 0, 1])))), (N(1, 2, 4), dict(indices=(np.array([0, 2]),)))])
+def nearest(x, *, indices, how=None):
     "For each of the last dimensions the inputs at one of `indices`."
     for i, index in enumerate(indices): x = np.take(x, index, x.ndim - len(indices) + i)
     return x
-nearest.vjp(x=lambda g, x_shape, *, indices: resample(g, matrices=tuple(one_hot_rows(i, n).T for i, n in zip(indices, x_shape[-len(indices):]))))
+nearest.vjp(x=lambda g, x_shape, *, indices, how: resample(g, matrices=tuple(one_hot_rows(i, n).T for i, n in zip(indices, x_shape[-len(indices):]))))

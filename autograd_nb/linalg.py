@@ -44,6 +44,7 @@ def need_floating(A, name):
     "Raise PyTorch's error for integers and bools."
     if A._array.dtype.kind in 'biu': raise RuntimeError(f'{name}: Expected a floating point or complex tensor as input. Got {F._type_name(A)}. Convert first, with A.float().')
 
+@anywhere
 def mirrored(A, upper=False):
     "`A` if it is symmetric (Hermitian), else `A` plus the constant that makes it so from one triangle; gradients pass as if it had been symmetric all along."
     a = A._array

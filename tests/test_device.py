@@ -524,6 +524,20 @@ def places(*rows):
     return torch.tensor(rows[0] if len(rows) == 1 else rows)
 
 
+def causal(x):
+    "A transformer that recognises a causal mask by looking at it."
+    torch.manual_seed(0)
+    encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True), 2).double().to(x.device)
+    return encoder(x, mask=nn.Transformer.generate_square_subsequent_mask(5, dtype=torch.float64).to(x.device))
+
+
+def orthogonal(x):
+    layer = nn.Linear(4, 4, bias=False, dtype=torch.float64)
+    with torch.no_grad():
+        layer.weight.copy_(f64(4, 4, seed=3))
+    return nn.utils.parametrizations.orthogonal(layer.to(x.device))(x)
+
+
 # name -> (function of a device's tensors, the tensors it is given); those in double precision are differentiated.
 PROGRAMS = {
     **{f"grid_sample {mode} {pad}": (lambda x, g, mode=mode, pad=pad: F.grid_sample(x, g, mode, pad, align_corners=False), lambda: (f64(2, 2, 4, 5), f64(2, 3, 3, 2, seed=1) / 2)) for mode in ("bilinear", "nearest", "bicubic") for pad in ("zeros", "border", "reflection")},
@@ -560,6 +574,10 @@ PROGRAMS = {
     "extremes in half precision": (lambda x, i: torch.zeros(3, device=x.device, dtype=x.dtype).scatter_reduce(0, i, x, "amax"), lambda: (torch.tensor([1.0, 3.0, 2.0], dtype=torch.float16), places([0, 0, 2]))),
     "sums of small integers": (lambda x, i: torch.zeros(3, device=x.device, dtype=x.dtype).scatter_add(0, i, x), lambda: (torch.tensor([1, 3, 2], dtype=torch.int8), places([0, 0, 2]))),
     "modes": (lambda x: torch.mode(x, 1), lambda: (torch.tensor([[1.0, 2.0, 2.0], [3.0, 3.0, 1.0]]),)),
+    "triangles of Hermitian matrices": (lambda z: torch.linalg.cholesky(z @ z.mH + torch.eye(3, device=z.device) + z.triu(1) * 1e-3), lambda: (torch.complex(f64(3, 3), f64(3, 3, seed=1)),)),
+    "packed sequences": (lambda x: nn.utils.rnn.pad_packed_sequence(nn.utils.rnn.pack_padded_sequence(x, [3, 5], batch_first=True, enforce_sorted=False), batch_first=True)[0], lambda: (f64(2, 5, 3),)),
+    "causal masks": (lambda x: causal(x), lambda: (f64(2, 5, 8),)),
+    "orthogonal parameters": (lambda x: orthogonal(x), lambda: (f64(2, 4),)),
     "spectra": (lambda x: torch.stft(x, 8, return_complex=True, window=torch.hann_window(8, device=x.device, dtype=x.dtype)), lambda: (f64(32),)),
 }  # fmt: skip
 
@@ -584,6 +602,11 @@ def compared(name, place, near):
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_program(name, device):
     compared(name, device, lambda a, b: same(a, b, 1e-7))
+
+
+def test_lengths_are_on_the_cpu(device):
+    with pytest.raises(RuntimeError, match="'lengths' argument should be a 1D CPU int64 tensor, but got 1D cuda:0 Long tensor"):
+        nn.utils.rnn.pack_padded_sequence(torch.ones(2, 5, 3, device=device), torch.tensor([5, 3], device=device), batch_first=True)
 
 
 def test_lstsq_knows_one_driver(device):

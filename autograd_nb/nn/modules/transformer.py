@@ -99,7 +99,7 @@ def causal_mask(size, dtype=None, device=None):
 def _is_causal(mask, is_causal, size):
     "Whether the mask is the causal one: as the caller says, or, for None, by looking."
     if mask is None or is_causal is not None: return bool(is_causal)
-    return tuple(mask.shape) == (size, size) and bool((mask == causal_mask(size, mask.dtype)).all())
+    return tuple(mask.shape) == (size, size) and bool((mask == causal_mask(size, mask.dtype).to(mask.device)).all())
 
 class TransformerEncoderLayer(Module):
     """Self-attention and two linear layers, each with its residual connection and layer norm.

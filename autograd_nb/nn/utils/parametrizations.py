@@ -12,6 +12,7 @@ import numpy as np
 
 
 from ... import functions as F, linalg as LA
+from ...arrays.cupy_backend import beside
 from ...creation import eye
 from ...graph.modes import no_grad
 from ...graph.node import tensor_like
@@ -106,7 +107,7 @@ class _Orthogonal(Module):
             a = x - (x.mH if x.is_complex() else x.mT)
             if self.orthogonal_map == 'matrix_exp': q = LA.matrix_exp(a)
             else:
-                one = eye(n, dtype=a.dtype)
+                one = eye(n, dtype=a.dtype, device=a.device)
                 q = LA.solve(one - a * 0.5, one + a * 0.5)
             if n != k: q = q[..., :k]
         else:
@@ -130,20 +131,20 @@ class _Orthogonal(Module):
             rest = full.new_empty(*full.shape[:-2], n, n - k).normal_()
             base = _projected(F.cat([full, rest], -1))
         self.base = base
-        start = tensor_like(np.broadcast_to(-np.eye(n, k, dtype=full._array.dtype), full.shape).copy())        # all three maps send this to the identity
+        start = tensor_like(beside(np.broadcast_to(-np.eye(n, k, dtype=full._array.dtype), full.shape).copy(), full._array))        # all three maps send this to the identity
         return start.mT if wide else start
 
     def _reflections(self, full, wide):
 
 
-        a = full._array
+        a = full.detach().cpu()._array
         n, k = a.shape[-2:]
         if a.ndim != 2: raise NotImplementedError('batches of householder parametrisations cannot be assigned to')
         h, tau = np.linalg.qr(a, mode='raw')
         h = np.ascontiguousarray(h.T).astype(a.dtype)
         sign = np.sign(np.diagonal(h))
         h[np.arange(k), np.arange(k)] = np.where(sign == 0, 1, sign)
-        out = tensor_like(h)
+        out = tensor_like(beside(h, full._array))
         return out.mT if wide else out
 
 def _projected(a):

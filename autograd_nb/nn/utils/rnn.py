@@ -12,6 +12,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from ... import functions as F
+from ...arrays.cupy_backend import beside, is_far
 from ...arrays.dtypes import DTYPES
 from ...creation import as_tensor
 from ...graph.node import TensorBase, tensor_like
@@ -46,12 +47,11 @@ class PackedSequence(namedtuple('PackedSequence', ['data', 'batch_sizes', 'sorte
 def invert_permutation(permutation):
     "The permutation that undoes another; None stays None."
     if permutation is None: return None
-    out = np.empty_like(permutation._array)
-    out[permutation._array] = np.arange(len(out))
-    return tensor_like(out)
+    return F.argsort(permutation)
 
 def pack_padded_sequence(input, lengths, batch_first=False, enforce_sorted=True):
     "Pack a padded batch (steps, batch, …) of sequences of the given lengths. Without `enforce_sorted` they may come in any order."
+    if isinstance(lengths, TensorBase) and is_far(lengths._array): raise RuntimeError(f"'lengths' argument should be a 1D CPU int64 tensor, but got {lengths.dim()}D {lengths.device} {F._type_name(lengths)} tensor")
     lengths = np.asarray(lengths._array if isinstance(lengths, TensorBase) else lengths, np.int64)
     if lengths.ndim != 1: raise RuntimeError(f"'lengths' argument should be a 1D CPU int64 tensor, but got {lengths.ndim}D cpu Long tensor")
     order = None
@@ -69,7 +69,7 @@ def pack_padded_sequence(input, lengths, batch_first=False, enforce_sorted=True)
     steps = np.repeat(np.arange(len(sizes)), sizes)
     rows = np.concatenate([np.arange(n) for n in sizes])
     data = x[tensor_like(steps), tensor_like(rows)]
-    return PackedSequence(data, tensor_like(sizes.astype(np.int64)), None if order is None else tensor_like(order.astype(np.int64)))
+    return PackedSequence(data, tensor_like(sizes.astype(np.int64)), None if order is None else tensor_like(beside(order.astype(np.int64), data._array)))
 
 def pad_packed_sequence(sequence, batch_first=False, padding_value=0.0, total_length=None):
     "The padded batch (steps, batch, …) and the lengths, in the order before packing."
@@ -85,10 +85,10 @@ def pad_packed_sequence(sequence, batch_first=False, padding_value=0.0, total_le
     there = np.zeros((total, n), bool)
     there[:steps] = np.arange(n)[None] < sizes[:, None]
     if sequence.unsorted_indices is not None:
-        back = sequence.unsorted_indices._array
+        back = sequence.unsorted_indices.cpu()._array
         index, there, lengths = index[:, back], there[:, back], lengths[back]
     out = sequence.data[tensor_like(np.where(there, index, 0))]
-    hidden = tensor_like(~there.reshape(*there.shape, *(1,) * (out.dim() - 2)))
+    hidden = tensor_like(beside(~there.reshape(*there.shape, *(1,) * (out.dim() - 2)), out._array))
     if not there.all(): out = F.masked_fill(out, hidden, padding_value)
     return (F.transpose(out, 0, 1) if batch_first else out), tensor_like(lengths.astype(np.int64))
 

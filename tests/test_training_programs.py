@@ -662,6 +662,55 @@ for _ in range(12):
     loss.backward()
     optimizer.step()
     losses.append(loss.item())
+
+### positions as turned complex numbers
+class Norm(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+    def forward(self, x): return (x.float() * torch.rsqrt(x.float().pow(2).mean(-1, keepdim=True) + 1e-6)).type_as(x) * self.weight
+def turns(width, steps):
+    speed = 1.0 / (10000.0 ** (torch.arange(0, width, 2)[: width // 2].float() / width))
+    angles = torch.outer(torch.arange(steps), speed).float()
+    return torch.polar(torch.ones_like(angles), angles)
+def turned(q, by):
+    q_ = torch.view_as_complex(q.float().reshape(*q.shape[:-1], -1, 2))
+    return torch.view_as_real(q_ * by.view(1, q_.shape[1], 1, q_.shape[3])).flatten(3).type_as(q)
+class Block(nn.Module):
+    def __init__(self, width=16, heads=2):
+        super().__init__()
+        self.heads, self.norm1, self.norm2 = heads, Norm(width), nn.RMSNorm(width, eps=1e-6)
+        self.wq, self.wk, self.wv, self.wo = (nn.Linear(width, width, bias=False) for _ in range(4))
+        self.w1, self.w2, self.w3 = nn.Linear(width, 40, bias=False), nn.Linear(40, width, bias=False), nn.Linear(width, 40, bias=False)
+    def forward(self, x, by):
+        b, t, c = x.shape
+        y = self.norm1(x)
+        q, k, v = (w(y).view(b, t, self.heads, c // self.heads) for w in (self.wq, self.wk, self.wv))
+        q, k = turned(q, by), turned(k, by)
+        mask = torch.triu(torch.full((t, t), float("-inf")), diagonal=1)
+        scores = torch.matmul(q.transpose(1, 2), k.transpose(1, 2).transpose(2, 3)) / math.sqrt(c // self.heads) + mask
+        x = x + self.wo(torch.matmul(F.softmax(scores.float(), dim=-1).type_as(q), v.transpose(1, 2)).transpose(1, 2).contiguous().view(b, t, -1))
+        y = self.norm2(x)
+        return x + self.w2(F.silu(self.w1(y)) * self.w3(y))
+class Llama(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words, self.layers, self.norm, self.output = nn.Embedding(30, 16), nn.ModuleList(Block() for _ in range(2)), Norm(16), nn.Linear(16, 30, bias=False)
+        self.by = turns(8, 12)
+    def forward(self, tokens):
+        h = self.words(tokens)
+        for layer in self.layers: h = layer(h, self.by[: tokens.shape[1]])
+        return self.output(self.norm(h)).float()
+model = Llama()
+start(model)
+optimizer = optim.NAdam(model.parameters(), lr=5e-3)
+for _ in range(15):
+    tokens = torch.randint(30, (4, 9))
+    loss = F.cross_entropy(model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    losses.append(loss.item())
 '''
 
 

@@ -240,7 +240,7 @@ class NodeHooks:
         return found
 
 class Exotic:
-    "Whether complex numbers ever entered a graph, and whether there ever was a bfloat16 tensor, or an inference tensor that requires grad: while not, nobody need look for them."
+    "Whether complex numbers ever entered a graph, and whether there ever was a bfloat16 tensor, or an inference tensor that requires grad: while not, nobody need look for them. An operation that makes complex numbers of real ones says so here."
     complex = bfloat16 = inference = watched = False
     stale = weakref.WeakSet()       # nodes of views that lost their history and must not be used: `watched` says that there may be some
 

@@ -18,7 +18,7 @@ __all__ = ['LinAlgError', 'array_of', 'conj', 'mH', 'diag_of', 'as_diag', 'eye_l
 import math
 import numpy as np
 from ..arrays.numpy_backend import xp
-from ..graph.node import TensorBase, tensor_like
+from ..graph.node import Exotic, TensorBase, tensor_like
 from ..graph.op import Fixed, N, Z, op
 from .linalg import matmul
 from .pointwise import abs, as_numbers, conj_physical, is_complex, pow, real, sgn, to, where
@@ -446,6 +446,7 @@ def eig(x):
     need_matrices(x, 'linalg.eig')
     w, v = np.linalg.eig(x)
     kind = np.result_type(x.dtype, np.complex64)
+    Exotic.complex = True
     return np.asarray(w).astype(kind), np.asarray(v).astype(kind)
 eig.vjp(x=eig_rule)
 

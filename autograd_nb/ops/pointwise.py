@@ -20,7 +20,7 @@ import math
 import numpy as np
 from ..arrays.cupy_backend import fetch, is_far, send, transfer
 from ..arrays.numpy_backend import xp
-from ..graph.node import TensorBase
+from ..graph.node import Exotic, TensorBase
 from ..graph.op import Fixed, N, Z, linear, op, symmetric, undo
 from .shape import all_batched, pointwise
 
@@ -513,7 +513,8 @@ clone.vjp(x=lambda g: g)
 @op(jvp=linear, batch=pointwise, node='ToCopyBackward0', samples=[(N(3, 4), dict(dtype=np.dtype('f8')))])
 def to(x, *, dtype):
     "`x` in another dtype (NumPy's); the gradient comes back in its own."
-    if x.dtype.kind == 'c' and dtype.kind not in 'cb': x = x.real
+    if dtype.kind == 'c': Exotic.complex = True
+    elif x.dtype.kind == 'c' and dtype.kind != 'b': x = x.real
     return x.astype(dtype)
 to.vjp(x=lambda g, x_dtype: to(g, dtype=x_dtype))
 

@@ -1,0 +1,43 @@
+"""Gradients through complex numbers that an operation makes of real ones, also when they are the first that the program meets."""
+
+import numpy as np
+import pytest
+
+import autograd_nb
+from autograd_nb.graph.node import Exotic
+
+WAYS = r"""
+torch.view_as_complex(x)
+torch.complex(x[..., 0], x[..., 1])
+torch.polar(x[..., 0].abs(), x[..., 1])
+x[..., 0].to(torch.complex64)
+x[..., 0].cfloat()
+x[..., 0] * (1 + 2j)
+1j - x[..., 0]
+torch.fft.fft(x[..., 0])
+torch.fft.ifft(torch.fft.fft(x[..., 1]))
+torch.fft.rfft(x, dim=0, n=4)[:, 0]
+torch.linalg.eigvals(x @ x.T + torch.diag(torch.arange(3.)))
+torch.einsum('ij,jk->ik', x.to(torch.complex64), torch.complex(torch.ones(2, 1), -torch.ones(2, 1)))[:, 0]
+torch.zeros(3, dtype=torch.complex64).index_put((torch.arange(3),), x[..., 0].to(torch.complex64))
+torch.cat([x[:2, 0] * 1j, x[2:, 1].cfloat()])
+"""
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize("way", [line for line in WAYS.strip().splitlines()])
+def test_the_first_complex_numbers(way):
+    import torch
+
+    found, seen = [], Exotic.complex
+    try:
+        for t in (torch, autograd_nb):
+            x = t.tensor([[0.3, 0.7], [-0.4, 0.9], [1.1, -0.6]], requires_grad=True)
+            turn = t.view_as_complex(t.tensor([[0.5, 1.0], [0.2, -1.0], [1.0, 0.7]]))
+            Exotic.complex = False  # as in a program that has not met one
+            out = t.view_as_real(eval(way, {"torch": t, "x": x}) * turn)
+            (out * t.arange(1.0, 7.0).reshape(3, 2)).sum().backward()
+            found.append(x.grad.numpy())
+    finally:
+        Exotic.complex = seen
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-4, atol=1e-5)

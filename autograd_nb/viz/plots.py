@@ -161,6 +161,7 @@ def plot_svg(series: dict, title=None, xlabel='', ylabel='', logx=False, logy=Fa
     `margins`: how wide the margins on the left and on the right are at least, so that charts below each other can share an axis. `points`: names of series that are points, not joined by a line."""
     if slim: width, height = 360, min(height, 270)
     data = {k: clean(xs, ys, logx, logy) for k, (xs, ys) in series.items()}
+    if slim: data = {k: thin(xs, ys, 150) for k, (xs, ys) in data.items()}          # a phone has no room for more
     allx, ally = (np.concatenate([d[i] for d in data.values()] or [np.zeros(0)]) for i in (0, 1))
     ax, ay = axis(allx, xlim, logx), axis(ally[np.isfinite(ally)], ylim, logy, .05)
     xt, yt = ax.ticks(4 if slim else 6), ay.ticks(5)

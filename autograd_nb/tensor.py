@@ -918,6 +918,7 @@ class Tensor(TensorBase):
     # -- identity, iteration, indexing
 
     def __hash__(self): return id(self)
+    def __dir__(self): return [name for name in object.__dir__(self) if name != '__cuda_array_interface__' or self.is_cuda]
     def __iter__(self):
         if not self._array.ndim: raise TypeError('iteration over a 0-d tensor')
         return iter(self.unbind(0))

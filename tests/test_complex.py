@@ -41,3 +41,12 @@ def test_the_first_complex_numbers(way):
     finally:
         Exotic.complex = seen
     np.testing.assert_allclose(found[1], found[0], rtol=1e-4, atol=1e-5)
+
+
+def test_the_first_bfloat16():
+    "A cast announces the first short numbers too: from then on products are summed in single precision."
+    import subprocess
+    import sys
+
+    program = "import autograd_nb as t; from autograd_nb.graph.node import Exotic; assert not Exotic.bfloat16; x = t.full((300,), 1.0).bfloat16(); assert Exotic.bfloat16 and x.sum().item() == 300 and (x @ x).item() == 300"
+    subprocess.run([sys.executable, "-c", program], check=True)

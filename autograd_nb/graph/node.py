@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['INFERENCE', 'JOURNAL', 'TensorBase', 'Meta', 'extra', 'GradBox', 'Node', 'OutputEdge', 'AccumulateGrad',
-           'tensor_like', 'tensor_of', 'NodeHooks', 'Exotic', 'watch_stale', 'refuse_stale', 'Hooked', 'LeafHooks',
-           'hooks_of', 'RemovableHandle', 'attach', 'Writes', 'Journal', 'announce', 'caller', 'locate', 'Packed',
-           'restored', 'packed_class', 'SavedTensor', 'remember', 'check_writes']
+           'watch_bfloat16', 'tensor_like', 'tensor_of', 'NodeHooks', 'Exotic', 'watch_stale', 'refuse_stale', 'Hooked',
+           'LeafHooks', 'hooks_of', 'RemovableHandle', 'attach', 'Writes', 'Journal', 'announce', 'caller', 'locate',
+           'Packed', 'restored', 'packed_class', 'SavedTensor', 'remember', 'check_writes']
 
 # %% ../../nbs/graph/02_node.ipynb #7747425b
 import sys
@@ -208,11 +208,15 @@ class AccumulateGrad(Node):
             self.ref = weakref.ref(found)
         return found
 
+def watch_bfloat16():
+    "From now on, every operation looks closer."
+    if not Exotic.bfloat16:
+        Exotic.bfloat16 = SWITCH.odd = True
+        SWITCH.shift(1)
+
 def tensor_like(array, node=None):
     "A new tensor around `array` with the edge `node`."
-    if array.dtype.kind == 'V' and not Exotic.bfloat16:
-        Exotic.bfloat16 = SWITCH.odd = True
-        SWITCH.shift(1)             # from now on every operation looks closer
+    if array.dtype.kind == 'V': watch_bfloat16()
     out = _new(_tensor_class[0])
     out._array, out._node, out._meta = array, node, None if SWITCH.plain or not LOCAL.modes.inference else INFERENCE
     return out

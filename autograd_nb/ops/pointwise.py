@@ -20,7 +20,7 @@ import math
 import numpy as np
 from ..arrays.cupy_backend import fetch, is_far, send, transfer
 from ..arrays.numpy_backend import xp
-from ..graph.node import Exotic, TensorBase
+from ..graph.node import Exotic, TensorBase, watch_bfloat16
 from ..graph.op import Fixed, N, Z, linear, op, symmetric, undo
 from .shape import all_batched, pointwise
 
@@ -513,6 +513,7 @@ clone.vjp(x=lambda g: g)
 @op(jvp=linear, batch=pointwise, node='ToCopyBackward0', samples=[(N(3, 4), dict(dtype=np.dtype('f8')))])
 def to(x, *, dtype):
     "`x` in another dtype (NumPy's); the gradient comes back in its own."
+    if dtype.kind == 'V': watch_bfloat16()
     if dtype.kind == 'c': Exotic.complex = True
     elif x.dtype.kind == 'c' and dtype.kind != 'b': x = x.real
     return x.astype(dtype)

@@ -123,7 +123,7 @@ def replays(page):
 
     watched = page.locator(".widget-vbox", has=page.locator(".ag-flow:visible")).first
     watched.locator(".ag-caption:visible", has_text="After step 40").wait_for()
-    assert watched.locator(".ag-flow:visible svg").count() == 3 and watched.locator(".ag-flow:visible tbody tr").count() == 2
+    assert watched.locator(".ag-flow:visible svg:visible").count() == 3 and watched.locator(".ag-flow:visible tbody tr").count() == 2
     watched.locator(".noUi-handle").first.focus()
     page.keyboard.press("Home")
     watched.locator(".ag-caption:visible", has_text=re.compile(r"After step [1-5]:")).wait_for()

@@ -70,9 +70,9 @@ def replays(page):
     y, g = slope(lambda x: (x**2).exp().sin(), -1.2)
     chain.says(f"At x = −1.2 the result is {number(y)}")
     assert chain.captions().endswith(f"= {number(g)}")
-    chain.press("ArrowRight", 5)
-    y, g = slope(lambda x: (x**2).exp().sin(), -0.6)
-    chain.says(f"At x = −0.6 the result is {number(y)}")
+    chain.press("ArrowRight", 2)
+    y, g = slope(lambda x: (x**2).exp().sin(), -0.72)
+    chain.says(f"At x = −0.72 the result is {number(y)}")
     assert chain.captions().endswith(f"= {number(g)}")
 
     tracer = Demo(page, "Tracer")
@@ -90,7 +90,7 @@ def replays(page):
     bucket.says("empty again")
 
     race = Demo(page, "With and without zero_grad()")
-    race.press("ArrowLeft", 10)
+    race.press("ArrowLeft", 2)
     with_zero = 3 * (1 - 0.8**10)
     race.says(f"After step 10: with zero_grad() w = {number(with_zero)}")
 

@@ -309,7 +309,7 @@ def scatter_product(x, src, index, *, dim, include_self=True):
     np.multiply.at(out, at(index, dim), first_part(src, index))
     return out
 scatter_product.vjp(x=lambda g, x, src, index, *, include_self, dim: g * product_parts(x, src, index, include_self, dim)[0],
-                    src=lambda g, x, src, index, *, include_self, dim: covered(gather(g, index, dim=dim) * product_parts(x, src, index, include_self, dim, isinstance(g, TensorBase) and LOCAL.modes.grad)[1], src.shape, dim))
+                    src=lambda g, x, src, index, *, include_self, dim: covered(gather(g, index, dim=dim) * product_parts(x, src, index, include_self, dim, isinstance(g, TensorBase) and LOCAL.modes.grad and not LOCAL.modes.transforms)[1], src.shape, dim))
 
 def as_row(x): return reshape(x, shape=(x.shape[0], math.prod(x.shape[1:])))
 

@@ -114,7 +114,7 @@ def ordered(results: dict, names: list[str]) -> dict:
 # The plot ------------------------------------------------------------------------------------------------------
 
 SHAPES = ('<circle cx="{x}" cy="{y}" r="6"/>', '<path d="M{x} {y}m-6 5 6-11 6 11z"/>', '<rect x="{x}" y="{y}" width="10" height="10" transform="translate(-5 -5)"/>',
-          '<path d="M{x} {y}m0-7 6 7-6 7-6-7z"/>', '<path d="M{x} {y}m-5-5 10 10m0-10-10 10"/>')
+          '<path d="M{x} {y}m0-7 6 7-6 7-6-7z"/>', '<path d="M{x} {y}m-5-5 10 10m0-10-10 10"/>', '<path d="M{x} {y}m-6-5 6 11 6-11z"/>')
 
 
 def plot(results: dict) -> str:
@@ -138,8 +138,9 @@ def plot(results: dict) -> str:
     parts = [f'<svg class="bench-plot" viewBox="0 0 {width} {height}" role="img" aria-labelledby="bench-title bench-words" xmlns="http://www.w3.org/2000/svg">',
              '<title id="bench-title">Time relative to PyTorch, workload by workload</title>',
              f'<desc id="bench-words">{escape(words(rows))}</desc>']
+    widths = [32 + 7.2 * len(engine) for engine in engines]  # a mark, the name, a gap
     for number, engine in enumerate(engines):
-        x = left + number * (width - left) / max(len(engines), 1)
+        x = max(width - sum(widths), 0) + sum(widths[:number])
         parts.append(f'<g class="engine-{number}">{SHAPES[number % len(SHAPES)].format(x=round(x + 8), y=14)}</g><text x="{x + 20:.0f}" y="19">{escape(engine)}</text>')
     for tick in ticks:
         kind = "one" if tick == 1 else "tick"
@@ -189,7 +190,7 @@ def page() -> str:
                  f"```{{raw}} html\n<div class=\"bench-scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Plot: time relative to PyTorch\">{drawn}</div>\n```\n\n")
     text += f"## All figures\n\nMedian time of one step; beside it the ratio to PyTorch in the same rounds.\n\n{table(results)}\n"
     if any("mib" in row for rows in results["workloads"].values() for row in rows.values()):
-        text += f"## Peak memory\n\nWhat a process of its own needs for three steps, beyond what it held before.\n\n{memory(results)}\n"
+        text += f"## Peak memory\n\nWhat a process of its own needs for three steps, beyond what it held before; compiled loops bring their compiler along. A dash: not measured.\n\n{memory(results)}\n"
     return text + HONEST
 
 

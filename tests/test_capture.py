@@ -498,6 +498,23 @@ def test_gradients_that_were_there_before():
     assert w.grad.tolist() == [3.] * 4
 
 
+def test_views_of_gradients_see_the_next_pass():
+    "What is computed after a backward pass is not drawn together with what was computed before it."
+    w = torch.ones(5, requires_grad=True)
+
+    def step(x):
+        w.grad = None
+        (w * x).sum().backward()
+        g = w.grad.view(5)
+        before = g * 3
+        (w * x * 2).sum().backward()
+        return before, g * 2
+    captured = capture(step)
+    for i in range(1, 6):
+        before, after = captured(torch.full((5,), float(i)))
+        assert before.tolist() == [3. * i] * 5 and after.tolist() == [6. * i] * 5
+
+
 def test_gradient_of_an_argument():
     step = capture(lambda x: (x * x).sum().backward())
     for i in range(5):

@@ -15,14 +15,14 @@ from types import FunctionType, SimpleNamespace
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from autograd_nb.arrays.cupy_backend import is_far
-from autograd_nb.arrays.numpy_backend import is_array, storage_of
-from autograd_nb.graph import engine
-from autograd_nb.graph.modes import LOCAL, SWITCH
-from autograd_nb.graph.node import JOURNAL, AccumulateGrad, Exotic, OutputEdge, Packed, TensorBase, caller, locate, tensor_like
-from autograd_nb.graph.op import as_array, compile_source, undo
-from autograd_nb.graph.pytree import tree_flatten, tree_unflatten
-from autograd_nb.ops import compiled
+from ..arrays.cupy_backend import is_far
+from ..arrays.numpy_backend import is_array, storage_of
+from ..graph import engine
+from ..graph.modes import LOCAL, SWITCH
+from ..graph.node import JOURNAL, AccumulateGrad, Exotic, OutputEdge, Packed, TensorBase, caller, locate, tensor_like
+from ..graph.op import as_array, compile_source, undo
+from ..graph.pytree import tree_flatten, tree_unflatten
+from ..ops import compiled
 
 # %% ../../nbs/utils/08_capture.ipynb #652b3c83
 class CaptureError(RuntimeError):
@@ -103,8 +103,7 @@ class Program:
 # %% ../../nbs/utils/08_capture.ipynb #84f22dc3
 def _line_of():
     "Where in the user's program we are, as 'file.py:12'."
-    code, lasti = caller()
-    return (locate(code, lasti) or '') if code is not None else ''
+    return locate(*caller()) or ''
 
 def gradient_of(leaf):
     "The array of a leaf's gradient."
@@ -185,8 +184,8 @@ class Tape:
     def call_line(self, outs, function, args, uses=None, note='', settle=False, kind='call'):
         "Add a line; `outs` are the arrays that it makes. Returns the name of the first."
         names = [self.program.variable() for _ in outs]
-        if uses is None: uses = {a for a in args if a[:1] in 'vx'}
-        self.program.lines.append(Line(names, self.program.constant(function), args, set(uses), note, settle, kind=kind))
+        uses = {u for u in (args if uses is None else uses) if u[0] in 'vx'}
+        self.program.lines.append(Line(names, self.program.constant(function), args, uses, note, settle, kind=kind))
         for o, n in zip(outs, names):
             if o is not None: self.bind(o, n)
         return names[0] if names else None
@@ -220,10 +219,12 @@ class Tape:
 
     def check_writes(self):
         "Refuse if something was overwritten that we were not told of."
-        if self.wrote: self.seen, self.wrote = JOURNAL.last, False
-        elif JOURNAL.last > self.seen:
-            self.seen = JOURNAL.last
-            self.refuse('a tensor was written to by a function that a captured step cannot follow', 'leave this call outside the captured step')
+        if not self.wrote and JOURNAL.last > self.seen: self.refuse('a tensor was written to by a function that a captured step cannot follow', 'leave this call outside the captured step')
+        self.caught_up()
+
+    def caught_up(self):
+        "All writes so far are accounted for."
+        self.seen, self.wrote = JOURNAL.last, False
 
     def compute(self, op, args, arrays, statics):
         "In place of an operation's kernel: compute, and remember."
@@ -272,7 +273,7 @@ class Tape:
         self.makers.pop(id(storage_of(array)), None)
         uses = set()
         args = [self.expression(array, uses), self.expression(new, uses)]
-        self.program.lines.append(Line([], self.program.constant(_overwrite), args, uses, f'write  {_line_of()}', kind='write'))
+        self.call_line([], _overwrite, args, uses, f'write  {_line_of()}', kind='write')
         self.wrote = True
 
     def copied(self, copy, array):
@@ -310,7 +311,7 @@ class Tape:
         try: result = function(*args, **kwargs)
         finally:
             LOCAL.modes.change(**before)
-            self.seen = JOURNAL.last
+            self.caught_up()
         if any(self._sees_arrays(a) for a in args): self.refuse(f'{function.__name__} draws numbers in a way that depends on the values of a tensor', 'draw them outside and pass them to the step as an argument')
         uses = set()
         texts = [self._whole(a, uses) for a in args] + [f'{k}={self._whole(v, uses)}' for k, v in kwargs.items()]
@@ -318,7 +319,7 @@ class Tape:
         if any(t._node is not None and t._node.__class__ is not AccumulateGrad for t in tensors): self.refuse(f'{function.__name__} returns a tensor with a history', 'leave this call outside the captured step')
         if len(tensors) == 1 and isinstance(result, TensorBase): self.call_line([result._array], function, texts, uses, f'{function.__name__}  {_line_of()}', kind='tensor')
         elif tensors: self.refuse(f'{function.__name__} returns several tensors', 'leave this call outside the captured step')
-        else: self.program.lines.append(Line([], self.program.constant(function), texts, uses, f'{function.__name__}  {_line_of()}', kind='effect'))
+        else: self.call_line([], function, texts, uses, f'{function.__name__}  {_line_of()}', kind='effect')
         return result
 
     def _sees_arrays(self, value, seen=()):
@@ -382,7 +383,7 @@ class Tape:
         names = walk.arrived.pop(node)
         leaf = f'leaf{number}' if number is not None else self.program.constant(node)
         name = self.total(names, None, node.array)
-        self.program.lines.append(Line([], self.program.constant(engine.accumulate), [leaf, name], {name} - {n for n in [name] if n[0] == 'c'}, 'accumulate', kind='accumulate'))
+        self.call_line([], engine.accumulate, [leaf, name], {name}, 'accumulate', kind='accumulate')
         walk.leaves[node] = True
 
     def total(self, names, raw, like=None):
@@ -408,7 +409,7 @@ class Tape:
         "A node has run."
         walk, n = self.walk, step.node
         if walk is None or walk.graph: return
-        self.check_writes_quietly()
+        self.caught_up()
         edges = n.edges()
         grads = [step.grads_out[p] if p < len(step.grads_out) else None for p in n.positions] if n.op is not None else list(step.grads_out)
         if n.op is None:
@@ -420,7 +421,10 @@ class Tape:
         else: names = self.rules(n, step, grads)
         for edge, name in zip(edges, names): self.deliver(edge, name)
 
-    def check_writes_quietly(self): self.seen, self.wrote = JOURNAL.last, False
+    def of_rule(self, rule, g, saved):
+        "The arguments of a rule, and the variables among them."
+        uses = {g}
+        return [g, *(self.expression(saved[p], uses) for p in rule.positional), *(f'{s}={self.expression(saved[s], uses)}' for s in rule.statics)], uses
 
     def rules(self, n, step, grads):
         "The lines for a node's rules; returns a name, or None, per edge."
@@ -435,7 +439,7 @@ class Tape:
             if all(g is None for g in raw): return [None] * len(grads)
             if chosen is not None and len(chosen) == 1: g, given = self.came[chosen[0]], raw[chosen[0]]
             else:
-                g = self.call_line([None], engine._complete, [self.program.constant(SimpleNamespace(op=op, shape=n.shape), 'equal'), f'[{", ".join(str(c) for c in self.came)}]', 'False'], {c for c in self.came if c and c[0] != 'c'}, 'complete')
+                g = self.call_line([None], engine._complete, [self.program.constant(SimpleNamespace(op=op, shape=n.shape), 'equal'), f'[{", ".join(str(c) for c in self.came)}]', 'False'], {c for c in self.came if c}, 'complete')
                 given = next(v for v in raw if v is not None)
         else: g = self.came[0]
         if g is None: return [None] * len(grads)
@@ -446,9 +450,8 @@ class Tape:
         names, fixes = [], (getattr(n, 'fix', None) if op.elementwise or op.variadic else None)
         if op.variadic:
             rule = op.rules[0]
-            uses = {g}
-            args = [g, *(self.expression(saved[p], uses) for p in rule.positional), *(f'{s}={self.expression(saved[s], uses)}' for s in rule.statics)]
-            together = self.call_line([None], _several, [self.program.constant(rule.function), self.program.constant(tuple(fixes), 'equal'), *args], {u for u in uses if u[0] != 'c'}, note)
+            args, uses = self.of_rule(rule, g, saved)
+            together = self.call_line([None], _several, [self.program.constant(rule.function), self.program.constant(tuple(fixes), 'equal'), *args], uses, note)
             for k, out in enumerate(grads): names.append(None if out is None else self.call_line([out], _pick, [together, str(k)], {together}, 'part'))
             return names
         for k, (p, out) in enumerate(zip(n.positions, grads)):
@@ -464,8 +467,7 @@ class Tape:
                 if name is not None and fix is not None and (fix[0] != shape or fix[1] is not None and fix[1] != given.dtype):
                     name = self.call_line([None], undo, [name, self.program.constant(fix, 'equal')], note=note + ' (undo broadcasting)')
             if name is None:
-                uses = {g} if g[0] != 'c' else set()
-                args = [g, *(self.expression(saved[q], uses) for q in rule.positional), *(f'{s}={self.expression(saved[s], uses)}' for s in rule.statics)]
+                args, uses = self.of_rule(rule, g, saved)
                 name = self.call_line([None], rule.quick or rule.function, args, uses, note, out.ndim == 0, 'one')
                 if fix is not None: name = self.call_line([None], undo, [name, self.program.constant(fix, 'equal')], note=note + ' (undo broadcasting)')
                 if complex_: name = self.call_line([None], engine._conjugate, [name], note='conjugate')
@@ -485,12 +487,12 @@ class Tape:
 
     def walked(self, found):
         "A backward pass is over. `found`: the gradients that were asked for."
-        walk, self.walk = self.walk, None
-        self.check_writes_quietly()
+        walk = self.walk
+        self.caught_up()
         if walk is None: return
-        self.walk = walk
         for leaf in list(walk.arrived): self.accumulate(leaf)               # some of what was expected never came
         self.walk = None
+        self.program.lines.append(Line([], '', [], set(), '', kind='barrier'))      # leaves may have been added to in place, and views of their gradients see it
         if not walk.graph:
             targets = {i: (node, nr) for node, wanted in (walk.plan.captures.items() if walk.plan is not None else ()) for nr, i in wanted.items()}
             for i, g in found.items():
@@ -606,10 +608,10 @@ class Loop(Chain):
 
     def __call__(self, *arrays): compiled.crew.run(self.loop, self.size, self.size * len(self.steps), *self.flat(arrays))
 
-def compilable(lines, constants):
+def compilable(lines, constants, dtypes):
     "Whether numba can make one loop of these lines."
     return (compiled.AVAILABLE and compiled.Switch.on and math.prod(lines[0].shape) >= (HEAVY if any(l.ufunc in (np.exp, np.tanh, np.log) for l in lines) else WORTH) and
-            all(l.ufunc in _PYTHON and (l.dtype == np.float32 or l.dtype == bool) and all(_arrayish(a, constants) or isinstance(constants[int(a[1:])], (int, float, np.generic)) for a in l.args) for l in lines))
+            all(l.ufunc in _PYTHON and (l.dtype == np.float32 or l.dtype == bool) and all((_arrayish(a, constants) or isinstance(constants[int(a[1:])], (int, float, np.generic))) and dtypes.get(a, np.float32) in (np.float32, bool) for a in l.args) for l in lines))
 
 def _arrayish(name, constants): return name[0] in 'vx' or name.endswith('._array') or isinstance(constants[int(name[1:])], np.ndarray)
 
@@ -702,10 +704,11 @@ class Compiler:
         return f'c{len(self.constants) - 1}'
 
     def grouped(self, lines):
-        "The lines, with elementwise ones of one shape drawn together into lists wherever they can be computed at the place of the first."
+        "The lines in groups: elementwise ones of one shape together, wherever they can be computed at the place of the first; the others one by one."
         out, open_, made = [], {}, {}
         for l in lines:
             if l.kind in ('write', 'effect', 'tensor', 'barrier'): open_ = {}
+            if l.kind == 'barrier': continue
             if l.ufunc is not None and self.orderly(l) and all(s == () or s == l.shape for s in self.shapes(l)):
                 group = open_.get(l.shape)
                 if group is not None and all(made.get(u, -1) < group[0] or u in group[2] for u in l.uses):
@@ -718,7 +721,7 @@ class Compiler:
                 out.append(group[1])
                 continue
             for o in l.outs: made[o] = len(out)
-            out.append(l)
+            out.append([l])
         return out
 
     def orderly(self, line):
@@ -739,20 +742,20 @@ class Compiler:
         self.own.add(id(b))
         return self.constant(b)
 
-    def write(self, items):
+    def write(self, groups):
         "The text of the function."
         body, renamed, last = [], {}, {}
-        for i, item in enumerate(items):
-            for l in (item if item.__class__ is list else [item]):
+        for i, lines in enumerate(groups):
+            for l in lines:
                 for u in l.uses: last[u] = i
-        for u in self.r.uses: last[u] = len(items)
-        for i, item in enumerate(items):
-            lines = item if item.__class__ is list else [item]
-            inside = {l.outs[0] for l in lines} if item.__class__ is list else set()
-            if item.__class__ is list:
+        for u in self.r.uses: last[u] = len(groups)
+        for i, lines in enumerate(groups):
+            inside = {o for l in lines for o in l.outs}
+            if lines[0].ufunc is None: body.append((self.text_of(lines[0], renamed, last.get(next(iter(lines[0].uses), None), -1) == i), lines[0].note))
+            else:
                 later = {o for o in inside if last.get(o, -1) > i}
                 size = math.prod(lines[0].shape)
-                kind = Loop if len(lines) > 1 and self.compilable(lines) else Chain if len(lines) > 1 and size >= LARGE else None
+                kind = Loop if len(lines) > 1 and compilable(lines, self.constants, self.r.program.dtypes) else Chain if len(lines) > 1 and size >= LARGE else None
                 if kind is not None:
                     for part, seen in self.cut(lines, later, STREAMS if kind is Loop else len(lines) * 4):
                         if len(part) == 1:
@@ -767,7 +770,6 @@ class Compiler:
                         body.append((f'{self.constant(chain)}({", ".join(args)})', f'{len(part)} together: ' + ', '.join(dict.fromkeys(l.ufunc.__name__ for l in part))))
                 else:
                     for l in lines: body.append((self.one(l, renamed), l.note))
-            else: body.append((self.text_of(item, renamed, last.get(next(iter(item.uses), None), -1) == i), item.note))
             gone = [u for u in dict.fromkeys(u for l in lines for u in l.uses) if last[u] == i and u[0] == 'v' and u not in renamed and u not in inside]
             if gone: body.append((f'del {", ".join(gone)}', ''))
         names = list(self.r.arguments) + [f'leaf{i}' for i in range(len(self.r.arguments))]
@@ -775,9 +777,6 @@ class Compiler:
         tail = f'return [{", ".join(self.renamed_in(t, renamed) for t in self.r.returned)}]'
         self.notes = [n for _, n in body] + ['']
         return '\n'.join([head, *('    ' + self.renamed_in(t, renamed) for t, _ in body), '    ' + tail])
-
-    def compilable(self, lines):
-        return compilable(lines, self.constants) and all(self.r.program.dtypes.get(a, np.float32) in (np.float32, bool) for l in lines for a in l.args)
 
     def cut(self, lines, later, most):
         "Consecutive parts of `lines` that read and write no more than `most` arrays, each with the names of what is needed after it."

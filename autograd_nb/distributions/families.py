@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['Normal', 'Laplace', 'Cauchy', 'Uniform', 'Exponential', 'Poisson', 'Bernoulli', 'Geometric', 'Categorical',
-           'OneHotCategorical', 'OneHotCategoricalStraightThrough', 'Multinomial', 'Independent', 'MultivariateNormal']
+           'OneHotCategorical', 'OneHotCategoricalStraightThrough', 'Multinomial', 'Independent', 'ByFactor',
+           'MultivariateNormal']
 
 # %% ../../nbs/distributions/03_families.ipynb #a8dfac98
 import math
@@ -407,7 +408,16 @@ class Independent(Distribution):
 
     def __repr__(self): return f'{type(self).__name__}({self.base_dist}, {self.reinterpreted_batch_ndims})'
 
-class MultivariateNormal(Distribution):
+class ByFactor(Distribution):
+    "A distribution with a covariance matrix, of which `_factor` is the lower triangular factor: whichever of the matrices was not given follows from it."
+    @lazy_property
+    def scale_tril(self): return self._factor
+    @lazy_property
+    def covariance_matrix(self): return self._factor @ self._factor.mT
+    @lazy_property
+    def precision_matrix(self): return cholesky_inverse(self._factor)
+
+class MultivariateNormal(ByFactor):
     "Normal vectors with mean `loc` (…, n), and one of: `covariance_matrix` (…, n, n), its inverse `precision_matrix`, or its lower triangular factor `scale_tril`."
     arg_constraints = {'loc': constraints.real_vector, 'covariance_matrix': constraints.positive_definite, 'precision_matrix': constraints.positive_definite, 'scale_tril': constraints.lower_cholesky}
     parameters = {'loc': 1, 'covariance_matrix': 2, 'precision_matrix': 2, 'scale_tril': 2, '_factor': 2}
@@ -430,14 +440,6 @@ class MultivariateNormal(Distribution):
     def _inverse_factor(precision):
         turned = cholesky(precision.flip((-2, -1))).flip((-2, -1)).mT         # lower triangular again: the inverse of the factor looked for
         return solve_triangular(turned, eye(turned.shape[-1], dtype=turned.dtype, device=turned.device).expand(turned.shape), upper=False)
-
-    @lazy_property
-    def scale_tril(self): return self._factor
-
-    @lazy_property
-    def covariance_matrix(self): return self._factor @ self._factor.mT
-    @lazy_property
-    def precision_matrix(self): return cholesky_inverse(self._factor)
 
     mean = mode = property(lambda self: self.loc)
     variance = property(lambda self: self._factor.pow(2).sum(-1))

@@ -14,13 +14,13 @@ from ..arrays.dtypes import finfo
 from ..creation import arange, eye, randn, tensor, tril_indices
 from . import constraints
 from .distribution import Distribution, lazy_property, standard_normal
-from .families import MultivariateNormal, Normal
+from .families import ByFactor, MultivariateNormal, Normal
 from .gamma import Beta, Chi2
 from .transforms import StickBreakingTransform, TransformedDistribution
 from ..functions import cat
 from ..graph.node import TensorBase
 from ..linalg import cholesky, solve_triangular
-from ..more import broadcast_shapes, cholesky_inverse, cholesky_solve, slogdet
+from ..more import broadcast_shapes, cholesky_solve, slogdet
 from ..special import multigammaln
 
 # %% ../../nbs/distributions/09_matrices.ipynb #1d63a022
@@ -124,7 +124,7 @@ class LKJCholesky(Distribution):
         size = 0.5 * n * math.log(math.pi) + multigammaln(alpha - 0.5, n) - alpha.lgamma() * n
         return (order * _diagonal(value)[..., 1:].log()).sum(-1) - size
 
-class Wishart(Distribution):
+class Wishart(ByFactor):
     "Random covariance matrices (…, n, n): of `df` normal vectors whose covariance is given by one of `covariance_matrix`, `precision_matrix` (its inverse) and `scale_tril` (its Cholesky factor). Drawn after Bartlett."
     support, has_rsample = constraints.positive_definite, True
     parameters = {'df': 0, 'covariance_matrix': 2, 'precision_matrix': 2, 'scale_tril': 2, '_factor': 2}
@@ -152,13 +152,6 @@ class Wishart(Distribution):
         new = super().expand(batch_shape, _instance)
         new._chi2 = self._chi2.expand((*batch_shape, self._event_shape[-1]))
         return new
-
-    @lazy_property
-    def scale_tril(self): return self._factor
-    @lazy_property
-    def covariance_matrix(self): return self._factor @ self._factor.mT
-    @lazy_property
-    def precision_matrix(self): return cholesky_inverse(self._factor)
 
     mean = property(lambda self: self.df.reshape(*self._batch_shape, 1, 1) * self.covariance_matrix)
     mode = property(lambda self: self._less().masked_fill(self._less() <= 0, math.nan).reshape(*self._batch_shape, 1, 1) * self.covariance_matrix)

@@ -7,13 +7,12 @@ __all__ = ['f', 'INV_LN2', 'LN2_HIGH', 'LN2_LOW', 'ROUND', 'E6', 'E5', 'E4', 'E3
            'ZERO', 'ROOT_HALF', 'KEEP', 'SUMS', 'FAST', 'SUMMING', 'BELL', 'T0', 'T1', 'T2', 'T3', 'T4', 'T5', 'T6',
            'T7', 'T8', 'T9', 'STRICT', 'MANTISSA', 'OCTANTS', 'TURN', 'FRACTION', 'L0', 'L1', 'L2', 'L3', 'L4', 'L5',
            'L6', 'L7', 'L8', 'LN2_REST', 'LN2_MOST', 'MINUS_HALF', 'S0', 'S1', 'S2', 'C0', 'C1', 'C2', 'Q0', 'Q1', 'Q2',
-           'H6', 'H5', 'H4', 'H3', 'H2', 'TWO', 'BEND', 'WIDE', 'OVERFLOWING', 'G1', 'G2', 'G3', 'G4', 'G5', 'G6', 'G7',
-           'G8', 'G9', 'TINY', 'LIFT', 'INFINITY', 'from_bits', 'scaled', 'exp', 'normal_cdf', 'gelu', 'gelu_back',
-           'relu_back', 'softmax', 'nll', 'nll_spread', 'softmax_back', 'log_softmax', 'log_softmax_back',
-           'causal_weights', 'normalise', 'normalise_back', 'affine', 'column_products', 'one_columns', 'columns',
-           'columns_across', 'from_columns', 'max_pool', 'scatter', 'fma', 'to_bits', 'log', 'normal', 'shuffle',
-           'add_rows', 'adam', 'tanh', 'any_exp', 'ln', 'sigmoid', 'lstm_step', 'lstm_step_back', 'gru_step',
-           'gru_step_back']
+           'H6', 'H5', 'H4', 'H3', 'H2', 'TWO', 'BEND', 'WIDE', 'OVERFLOWING', 'TINY', 'LIFT', 'INFINITY', 'from_bits',
+           'scaled', 'exp', 'normal_cdf', 'gelu', 'gelu_back', 'relu_back', 'softmax', 'nll', 'nll_spread',
+           'softmax_back', 'log_softmax', 'log_softmax_back', 'causal_weights', 'normalise', 'normalise_back', 'affine',
+           'column_products', 'one_columns', 'columns', 'columns_across', 'from_columns', 'max_pool', 'scatter', 'fma',
+           'to_bits', 'log', 'normal', 'shuffle', 'add_rows', 'adam', 'tanh', 'any_exp', 'ln', 'sigmoid', 'lstm_step',
+           'lstm_step_back', 'gru_step', 'gru_step_back']
 
 # %% ../../nbs/ops/17_loops.ipynb #95826730
 import math
@@ -432,7 +431,6 @@ def any_exp(x):
     out = out if x >= LOWEST else ZERO
     return out if x == x else x
 
-G1, G2, G3, G4, G5, G6, G7, G8, G9 = map(f, (7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1, -1.6668057665e-1, 2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1))
 TINY, LIFT, INFINITY = f(1.17549435e-38), f(33554432), f(math.inf)
 
 @njit(float32(float32), fastmath={'contract', 'nsz'}, error_model='numpy', cache=True)
@@ -446,15 +444,15 @@ def ln(x):
     e = e - ONE if low else e
     m = m + m - ONE if low else m - ONE
     z = m * m
-    p = G1
-    p = p * m + G2
-    p = p * m + G3
-    p = p * m + G4
-    p = p * m + G5
-    p = p * m + G6
-    p = p * m + G7
-    p = p * m + G8
-    p = p * m + G9
+    p = L0
+    p = p * m + L1
+    p = p * m + L2
+    p = p * m + L3
+    p = p * m + L4
+    p = p * m + L5
+    p = p * m + L6
+    p = p * m + L7
+    p = p * m + L8
     p = p * m * z + e * LN2_LOW - HALF * z
     out = m + p + e * LN2_HIGH
     out = out if x > ZERO else -INFINITY

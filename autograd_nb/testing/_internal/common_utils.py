@@ -32,7 +32,8 @@ import numpy as np
 
 from ... import autograd, cuda
 from ...arrays.dtypes import dtype as Dtype, get_default_dtype, set_default_dtype as _set_default_dtype
-from ...creation import get_rng_state, manual_seed, set_rng_state, tensor
+from ...creation import manual_seed, tensor
+from ...random import fork_rng
 from ...graph.node import TensorBase
 from ...settings import is_warn_always_enabled, set_warn_always
 from ..comparison import assert_close, tolerances
@@ -273,12 +274,9 @@ def suppress_warnings(function):
             return function(*args, **kwargs)
     return quiet
 
-@contextlib.contextmanager
 def freeze_rng_state():
-    "At the end, the default generator continues as if nothing had been drawn."
-    before = get_rng_state()
-    try: yield
-    finally: set_rng_state(before)
+    "At the end of the block, random numbers continue as if nothing had been drawn."
+    return fork_rng()
 
 @contextlib.contextmanager
 def set_default_dtype(dtype):

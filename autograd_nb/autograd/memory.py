@@ -98,10 +98,18 @@ class _Index:
         frames.clear()
         self.modules = {id(m.__dict__): name for name, m in list(sys.modules.items()) if isinstance(m, types.ModuleType)}
         self.modules[id(sys.modules['__main__'].__dict__)] = '__main__'      # it may have a second name
-        self.parents, seen = {}, set()
+        collecting = gc.isenabled()
+        gc.disable()            # millions of lists are about to be made, none of them garbage
+        try: self.parents = self._parents(running)
+        finally:
+            if collecting: gc.enable()
+
+    def _parents(self, running):
+        "Who refers to an object, by its id."
+        parents, seen = {}, set()
         everything = gc.get_objects()
-        self.own |= {id(everything), id(self.parents), id(self.locals), id(self.__dict__), id(self)}
-        add = self.parents.setdefault
+        self.own |= {id(everything), id(parents), id(self.locals), id(self.__dict__), id(self)}
+        add = parents.setdefault
         for o in everything:
             if id(o) in self.own or isinstance(o, types.FrameType) and id(o) in running: continue
             stack = [(o, r) for r in gc.get_referents(o)]
@@ -115,6 +123,7 @@ class _Index:
                     if isinstance(r, ndarray): stack.extend([(r, r.base)] if r.base is not None else [])
                     else: stack.extend((r, v) for v in gc.get_referents(r))
         del everything, o, stack
+        return parents
 
     def paths(self, targets, limit):
         "Chains from things that live by themselves down to one of `targets`: lists of (root, objects from the outermost to the target). And whether anything at all refers to the targets."

@@ -31,6 +31,7 @@ def measure(function, x, repeats=2):
     before = [n.grad for n in leaves]
     for n in leaves: n.grad = None
     backward([y], [g])              # from here on there are gradients to add to, as in training
+    y = None                        # freed before counting begins, not within
     with track_memory() as there: y = forth()
     with track_memory() as back: backward([y], [g])
     times = []

@@ -104,7 +104,7 @@ def _walk(roots, keep, graph, plan, watch, found):
     """The backward pass as a generator. `roots`: pairs of edge and gradient. `keep`: leave saved values in place. `graph`: gradients are tensors and get recorded. `plan`: a `Plan`, or None if every node is to run and leaves may
     be accumulated on arrival. `watch`: yield a `Step` per node. `found`: receives the gradients of wanted tensors, by index."""
     heap, waiting, leaves, journal = [], {}, {}, JOURNAL
-    simple = plan is None and not watch and not graph and not Exotic.complex and not Exotic.bfloat16 and not SWITCH.anomaly and LOCAL.modes.profiler is None
+    simple = plan is None and not watch and not graph and not Exotic.complex and not Exotic.bfloat16 and not SWITCH.anomaly and LOCAL.modes.profiler is None and not LOCAL.modes.dispatching
     extra_one, extra_many = _EXTRA
     at = None           # the leaf whose hooks are running
 
@@ -239,6 +239,7 @@ def _run_carefully(n, g, keep, graph, plan):
     elif graph:
         r = n.run_graph(given)
         if not keep: n.release()
+    elif LOCAL.modes.dispatching and n.op is not None: r = _run_visibly(n, n, given, keep)
     else: r = n.run(given, keep) if LOCAL.modes.tape is None else LOCAL.modes.tape.run(n, given, keep)
     if conjugate: r = tuple(map(_conjugate, r)) if r.__class__ is tuple else _conjugate(r)
     first = given[0] if given.__class__ is list else given
@@ -335,10 +336,20 @@ def _complete(n, grads, graph):
 def _run_needed(n, g, keep, graph, plan):
     "Run a node, evaluating only the rules whose results lead to a wanted input."
     part = n if n.inputs.__class__ is not tuple else narrow(n, [e is not None and _leads(e, plan) for e in n.inputs])
+    if not graph and LOCAL.modes.dispatching and n.op is not None: return _run_visibly(part, n, g, keep)
     if part is n and not graph: return n.run(g, keep)
     r = part.run_graph(g) if graph else part.run(g, True)
     if not keep: n.release()
     return r
+
+def _run_visibly(part, n, g, keep):
+    "Run a node, or a part of it, by operations on tensors, which dispatch modes get to see, though nothing is recorded."
+    before = LOCAL.modes.change(grad=False)
+    try: r = part.run_graph([None if v is None else tensor_like(v) for v in g] if g.__class__ is list else tensor_like(g))
+    finally: LOCAL.modes.change(**before)
+    if not keep: n.release()
+    bare = lambda v: v._array if isinstance(v, TensorBase) else v
+    return tuple(map(bare, r)) if r.__class__ is tuple else bare(r)
 
 def narrow(n, live):
     "What to run in place of the node `n`, if of its edges only those marked in `live` lead to a wanted input: the node itself, or less."

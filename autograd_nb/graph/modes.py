@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['SWITCH', 'LOCAL', 'tick', 'Switch', 'Modes', 'modes', 'Mode', 'no_grad', 'enable_grad', 'set_grad_enabled',
-           'is_grad_enabled', 'inference_mode', 'is_inference_mode_enabled', 'Applied', 'observe', 'observe_backward',
-           'castable', 'from_python', 'whole']
+           'is_grad_enabled', 'inference_mode', 'is_inference_mode_enabled', 'Applied', 'Computing', 'observe',
+           'observe_backward', 'castable', 'from_python', 'whole']
 
 # %% ../../nbs/graph/01_modes.ipynb #bd325822
 import functools
@@ -40,13 +40,13 @@ class Modes:
     """The modes of one thread. Change them with `change`, which keeps the process-wide switch true to the facts.
 
     `grad`: operations are recorded. `inference`: inside `inference_mode`. `observers`: called after each operation. `saving`: the pair of functions that pack and unpack saved values, or None; `refusal`: the message with which
-    such a pair is refused, or None; `writing`: the array that the present operation is about to overwrite, or None; `guard`: called with each array that is about to be overwritten, and what with if that is known, or None. `watchers`: called after each node that a backward pass has run. `task`: the backward pass that this thread is in, or None; `running`: the node that it is running, noted under anomaly detection; `profiler`: what times operations and nodes, or None. `transforms`: the function transforms that are at work, the innermost last; `computing`: what is asked to compute operations in their kernels' place (selective checkpoints keep results with it), or None; `tape`: what records a step to be replayed (see `capture`), or None; `casting`: what brings inputs to another dtype first (autocast), or None. Two follow from the others: `special`: operations take their general path; `quiet`: they record nothing."""
-    __slots__ = ('grad', 'inference', 'observers', 'saving', 'refusal', 'writing', 'guard', 'watchers', 'task', 'running', 'profiler', 'transforms', 'computing', 'tape', 'casting', 'special', 'quiet', 'counted')
+    such a pair is refused, or None; `writing`: the array that the present operation is about to overwrite, or None; `guard`: called with each array that is about to be overwritten, and what with if that is known, or None. `watchers`: called after each node that a backward pass has run. `task`: the backward pass that this thread is in, or None; `running`: the node that it is running, noted under anomaly detection; `profiler`: what times operations and nodes, or None. `transforms`: the function transforms that are at work, the innermost last; `computing`: what is asked to compute operations in their kernels' place (selective checkpoints keep results with it), or None; `dispatching`: the modes, the innermost last, that want to see every operation, those of a backward pass too; `tape`: what records a step to be replayed (see `capture`), or None; `casting`: what brings inputs to another dtype first (autocast), or None. Two follow from the others: `special`: operations take their general path; `quiet`: they record nothing."""
+    __slots__ = ('grad', 'inference', 'observers', 'saving', 'refusal', 'writing', 'guard', 'watchers', 'task', 'running', 'profiler', 'transforms', 'computing', 'dispatching', 'tape', 'casting', 'special', 'quiet', 'counted')
 
     def __init__(self):
         self.grad, self.inference, self.observers, self.special, self.quiet, self.counted = True, False, (), False, False, False
         self.profiler = self.saving = self.refusal = self.writing = self.guard = self.task = self.running = self.computing = self.tape = self.casting = None
-        self.transforms = self.watchers = ()
+        self.transforms = self.watchers = self.dispatching = ()
 
     def change(self, **values):
         "Set the given modes; returns the previous values, fit to be passed to `change` again."
@@ -184,6 +184,19 @@ class Applied:
     def __init__(self, op, node, inputs, output): self.op, self.node, self.inputs, self.output = op, node, inputs, output
 
     def __repr__(self): return f'Applied({self.op!r}, node={self.node!r})'
+
+class Computing(Mode):
+    "Inside, operations ask `compute(op, args, arrays, statics)` for their results: arrays, like the operands in `arrays`. It leaves them to `below`, which asks the next such mode further out, or the kernel."
+    def __init__(self): super().__init__(computing=self.compute)
+
+    def compute(self, op, args, arrays, statics): return self.below(op, args, arrays, statics)
+
+    def below(self, op, args, arrays, statics):
+        outer = self.stack[-1]['computing'] if self.stack else None
+        if outer is None: return op.compute(arrays, statics)
+        before = LOCAL.modes.change(computing=outer)
+        try: return outer(op, args, arrays, statics)
+        finally: LOCAL.modes.change(**before)
 
 class observe(Mode):
     "Inside, `callback(applied)` is called after each operation of this thread, with an `Applied`."

@@ -20,9 +20,10 @@ from ..arrays.cupy_backend import chance_states, generator_of, restore_chance
 from ..autograd.function import Function
 from ..autograd.graph import saved_tensors_hooks
 from ..graph.engine import backward
-from ..graph.modes import LOCAL, Mode, enable_grad, no_grad, observe, tick
+from ..graph.modes import LOCAL, Computing, Mode, enable_grad, no_grad, observe, tick
 from ..graph.node import JOURNAL, AccumulateGrad, Packed, TensorBase, caller, locate, stale_error, tensor_like
 from ..graph.op import REGISTRY, Op
+from ..ops import OpOverload, overload_of
 
 # %% ../../nbs/utils/02_checkpoint.ipynb #b44df635
 class CheckpointError(RuntimeError):
@@ -389,31 +390,31 @@ class SelectiveCheckpointContext:
     "What a policy is told besides the operation and its arguments: `op_output`, the result. `is_recompute` is always False: the policy is asked in the first run only."
     def __init__(self, *, is_recompute, op_output=None): self.is_recompute, self.op_output = is_recompute, op_output
 
-SAC_IGNORED_OPS = {REGISTRY[name] for name in ('detach',) if name in REGISTRY}
+SAC_IGNORED_OPS = set()         # overloads whose results are neither kept nor counted
 
 _CHANGED = 'This can happen if the operations in the checkpointed region are nondeterministic or depend on global state that changed between forward and backward.'
 _TAKEN = object()
 
-class _Keeping(Mode):
+class _Keeping(Computing):
     "The first run: asks the policy, and keeps results in `store`, op by op in order."
     def __init__(self, policy, store):
-        super().__init__(computing=self.compute)
+        super().__init__()
         self.policy, self.store = policy, store
 
     def compute(self, op, args, arrays, statics):
-        result = op.compute(arrays, statics)
-        if op in SAC_IGNORED_OPS: return result
+        result, op_ = self.below(op, args, arrays, statics), overload_of(op, args, statics)
+        if op_ in SAC_IGNORED_OPS: return result
         outs = [tensor_like(r) if hasattr(r, 'flags') else tensor_like(REGISTRY['copied'].kernel(r)) for r in (result if op.outputs != 1 else [result])]
         with no_grad(), Mode(computing=None, saving=None):
-            answer = self.policy(SelectiveCheckpointContext(is_recompute=False, op_output=tuple(outs) if op.outputs != 1 else outs[0]), op, *args, **statics)
+            answer = self.policy(SelectiveCheckpointContext(is_recompute=False, op_output=tuple(outs) if op.outputs != 1 else outs[0]), op_, *args, **statics)
         if isinstance(answer, bool): answer = CheckpointPolicy.MUST_SAVE if answer else CheckpointPolicy.PREFER_RECOMPUTE
-        self.store[op].append(None if answer in _RECOMPUTED else (result, tick()))
+        self.store[op_].append(None if answer in _RECOMPUTED else (result, tick()))
         return result
 
-class _Replaying(Mode):
+class _Replaying(Computing):
     "The second run: returns what was kept."
     def __init__(self, store, mutable):
-        super().__init__(computing=self.compute)
+        super().__init__()
         self.store, self.mutable, self.counts = store, mutable, {}
 
     def __enter__(self):
@@ -421,15 +422,16 @@ class _Replaying(Mode):
         super().__enter__()
 
     def compute(self, op, args, arrays, statics):
-        if op in SAC_IGNORED_OPS: return op.compute(arrays, statics)
+        kernel, op = op, overload_of(op, args, statics)
+        if op in SAC_IGNORED_OPS: return self.below(kernel, args, arrays, statics)
         i = self.counts[op] = self.counts.get(op, -1) + 1
         if op not in self.store: raise RuntimeError(f'{op} encountered during backward but not found in storage. {_CHANGED}')
         if i >= len(self.store[op]): raise RuntimeError(f'{op} invocation index {i} encountered during backward but not found in storage. {_CHANGED}')
         kept = self.store[op][i]
         if kept is _TAKEN: raise RuntimeError('Trying to backward an extra time. You are only allowed to backward once on any region computed under selective activation checkpoint.')
-        if kept is None: return op.compute(arrays, statics)
+        if kept is None: return self.below(kernel, args, arrays, statics)
         result, now = kept
-        for r in result if op.outputs != 1 else [result]:
+        for r in result if kernel.outputs != 1 else [result]:
             record = JOURNAL.of(r) if hasattr(r, 'base') else None
             if record is not None and record.time > now and not self.mutable:
                 raise RuntimeError(f'Tensor cached during selective activation checkpoint has been mutated: the result of {op}, by {record.op}' + (f' ({record.source})' if record.source else '') + '. Compute the new value out of place, or do not keep this one.')
@@ -442,7 +444,7 @@ def create_selective_checkpoint_contexts(policy_fn_or_list, allow_cache_entry_mu
     `policy_fn_or_list`: a function `(ctx, op, *args, **statics)` that returns a `CheckpointPolicy` (or True: keep), or a list of operations whose results are kept. `allow_cache_entry_mutation`: do not raise if a kept result was overwritten meanwhile."""
     if isinstance(policy_fn_or_list, list):
         for op in policy_fn_or_list:
-            if not isinstance(op, Op): raise ValueError(f'Expected op in `op_list` to be an OpOverload but got: {op} of type {type(op)}. Pass operations themselves, such as torch.ops.aten.mm.default.')
+            if not isinstance(op, OpOverload): raise ValueError(f'Expected op in `op_list` to be an OpOverload but got: {op} of type {type(op)}. Pass operations themselves, such as torch.ops.aten.mm.default.')
         kept = set(policy_fn_or_list)
         policy = lambda ctx, op, *args, **statics: op in kept
     elif callable(policy_fn_or_list): policy = policy_fn_or_list

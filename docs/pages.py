@@ -402,6 +402,10 @@ def shown(cell, here: Notebook, names: Names, text_of) -> list:
     if "solution" in tags:
         tags.add("hide-input")
         prompt(cell, "the solution")
+    if "check" in tags:
+        prompt(cell, "the check")
+    if "quiz" in tags:  # its options unfold by themselves; the call is for those who read the notebook
+        tags.add("remove-input")
     if found.get("echo") == "false" or "hide_input" in found:
         tags.add("remove-input")
     if found.get("output") == "false" or "hide_output" in found:

@@ -688,6 +688,7 @@ def matmul_error(a, b, x=None, y=None):
 def linear_error(x, weight):
     "PyTorch's error for an input whose last size is not a layer's number of features."
     a, w = shape_of(x), shape_of(weight)
+    if not a: return teach(RuntimeError(f'both arguments to linear need to be at least 1D, but they are 0D and {len(w)}D'), x, weight, instead=f'{called(x, "input")}.reshape(1): a vector of one number')
     out = matmul_error(a if len(a) > 1 else (1, *a), w[::-1])
     size, name = 1, called(x, 'input')
     for s in a[1:]: size *= s

@@ -12,6 +12,7 @@ import numpy as np
 from ..graph.engine import walk
 from .modules import Calls
 from .records import Graph, LiveGraph, array, caller_names, is_tensor, node_source
+from .steps import needs_scalar
 from .style import inline, number, val
 from .svg import Timeline, draw_graph, frame_css
 
@@ -66,6 +67,7 @@ class Debugger:
     Gradients arrive in the leaves' `.grad` as the pass goes on, and are as they were before after `abandon()`. Finished without edits it has done what `loss.backward()` does."""
     def __init__(self, loss, gradient=None, retain_graph=False, names=None):
         if not is_tensor(loss): raise TypeError(f'expected a tensor, got {type(loss).__name__}')
+        needs_scalar(loss, gradient)
         names = caller_names() if names is None else names
         self.loss, self.gradient, self.retain_graph, self.names = loss, gradient, retain_graph, names
         self.live, self.calls = LiveGraph([loss], names), Calls(names)

@@ -13,7 +13,7 @@ import numpy as np
 from .style import number, short_name
 from .records import LiveGraph, array, caller_names, exponent, is_tensor, saved_arrays
 from .formulas import WORDS, rule_body, without_g
-from .steps import _needs_scalar, _record
+from .steps import needs_scalar, _record
 
 # %% ../../nbs/viz/22_derivation.ipynb #d3e1a006
 def tex_name(name: str) -> str:
@@ -169,7 +169,7 @@ def derivation(loss, names=None) -> Derivation:
     `names`: where to look for the names of tensors; None means the caller's variables. The graph stays usable and every `.grad` as it is. Raises ValueError for more than 40 operations, RuntimeError where
     there is no graph or it has been freed."""
     if not is_tensor(loss): raise TypeError(f'expected a tensor, got {type(loss).__name__}')
-    _needs_scalar(loss, None)
+    needs_scalar(loss, None)
     live = LiveGraph([loss], caller_names() if names is None else names)
     live.tidy_constants()
     rec = _record(live, loss, None, True, True, True)

@@ -52,7 +52,7 @@ def trail_svg(trail, title=''):
         '.ag-step .ag-spot': f'font:400 11px {MONO};fill:var(--ag-muted)', '.ag-culprit rect': 'fill:var(--ag-gradbg);stroke:var(--ag-grad);stroke-width:2', '.ag-culprit text:not(.ag-spot)': 'fill:var(--ag-grad)',
         '.ag-write rect': 'stroke:var(--ag-grad);stroke-dasharray:4 3', '.ag-more rect': 'stroke-dasharray:3 3', '.ag-way path': 'fill:none;stroke:var(--ag-line);stroke-width:1.4', '.ag-way polygon': 'fill:var(--ag-line)',
         '.ag-hit path': 'stroke:var(--ag-grad);stroke-dasharray:3 2', '.ag-hit polygon': 'fill:var(--ag-grad)'})
-    return (f'<svg xmlns="http://www.w3.org/2000/svg" class="agnb" role="img" aria-label="{esc(title or "The way to the error")}" viewBox="0 0 {W:.0f} {H:.0f}" width="{W:.0f}" height="{H:.0f}" style="max-width:100%;min-width:{W*.7:.0f}px;height:auto">'
+    return (f'<svg xmlns="http://www.w3.org/2000/svg" class="agnb" role="img" aria-label="{esc(title or "The way to the error")}" viewBox="0 0 {W:.0f} {H:.0f}" width="{W:.0f}" height="{H:.0f}" style="max-width:100%;min-width:{W*.9:.0f}px;height:auto">'
             f'<title>{esc(title or "The way to the error")}</title><desc>{esc(words)}</desc><style>{style}</style>{"".join(out)}</svg>')
 
 class TrailPicture:

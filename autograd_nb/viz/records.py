@@ -4,13 +4,15 @@
 
 # %% auto #0
 __all__ = ['NEAR', 'LIMIT', 'Saved', 'NodeRec', 'Edge', 'Graph', 'kinds_text', 'node_text', 'graph_text', 'is_tensor', 'array',
-           'caller_names', 'named_tensors', 'saved_arrays', 'slot_values', 'exponent', 'node_source', 'walk_nodes',
-           'count_kinds', 'LiveGraph', 'graph_records', 'levels', 'ordered', 'summarise']
+           'caller_names', 'own_lines', 'for_readers', 'named_tensors', 'saved_arrays', 'slot_values', 'exponent',
+           'node_source', 'walk_nodes', 'count_kinds', 'LiveGraph', 'graph_records', 'levels', 'ordered', 'summarise']
 
 # %% ../../nbs/viz/01_records.ipynb #b72df88c
+import functools
 import linecache
 import re
 import sys
+import traceback
 from collections import Counter, deque
 from dataclasses import dataclass, field
 from itertools import islice
@@ -112,6 +114,29 @@ def caller_names(package: str = 'autograd_nb') -> dict:
     while f is not None and (f.f_globals.get('__name__') or '').split('.')[0] == package: f = f.f_back
     if f is None: return {}
     return {k: v for d in (f.f_globals, f.f_locals) for k, v in list(d.items())}
+
+def own_lines(error, package: str = 'autograd_nb') -> list:
+    "The lines outside this package and outside installed libraries that an error passed through, outermost first, as `line 3 of f: return x.item()`."
+    out = []
+    for frame, n in traceback.walk_tb(error.__traceback__):
+        file = frame.f_code.co_filename.replace('\\', '/')
+        if (frame.f_globals.get('__name__') or '').split('.')[0] == package or 'site-packages/' in file or '/lib/python' in file: continue
+        line = linecache.getline(frame.f_code.co_filename, n).strip()
+        out.append(f'line {n} of {frame.f_code.co_name}' + (f': {line}' if line else ''))
+    return out
+
+def for_readers(demo):
+    "`demo`, so that a notebook shows what went wrong in it as the message and the reader's own lines, without the lines of this package between them. The error itself is raised as it is."
+    @functools.wraps(demo)
+    def called(*args, **kwargs):
+        try: return demo(*args, **kwargs)
+        except Exception as error:
+            where = own_lines(error)[-4:]
+            if not hasattr(error, '_render_traceback_'):      # IPython asks for it
+                said = f'{type(error).__name__}: {error}' if str(error) else type(error).__name__
+                error._render_traceback_ = lambda: [f'{demo.__name__}() could not be shown.', said, *(['in your function:', *(f'  {w}' for w in where)] if where else [])]
+            raise
+    return called
 
 def named_tensors(names: dict):
     "Pairs (name, tensor) for the tensors in `names`, in lists, tuples and dicts in it, and for the parameters of modules."

@@ -9,7 +9,7 @@ __all__ = ['Value', 'value', 'scalar_recording', 'listing_html']
 import inspect
 import math
 from .records import Edge, Graph, NodeRec
-from .steps import Passed, Recording, StepRec, expression, strength
+from .steps import Passed, Recording, StepRec, by_name, expression, strength
 from .style import MONO, esc, inline, number, rules, symbol, text_width, val
 from .svg import Timeline
 
@@ -95,8 +95,13 @@ def scalar_recording(f, inputs: dict) -> tuple:
 
     Raises TypeError if `f` returns no Value, ValueError for more than 40 values."""
     leaves = {k: Value(v) for k, v in inputs.items()}
-    out = f(**leaves)
-    if not isinstance(out, Value): raise TypeError(f'the function must return a Value computed from its inputs, got {type(out).__name__}')
+    call = by_name(f, leaves)
+    try: out = call()
+    except (TypeError, AttributeError) as error:
+        if 'Value' not in str(error): raise
+        said = str(error).split('. Make it')[0].rstrip('.')
+        raise TypeError(f'{said}. A Value knows + − * / ** and the methods exp(), log(), sin(), tanh() and relu(), as in x.exp()') from error
+    if not isinstance(out, Value): raise TypeError(f'the function must return a Value computed from its inputs, got {type(out).__name__}' + ('. Is there a `return`?' if out is None else ''))
     order = out.order()
     if len(order) > 40: raise ValueError(f'{len(order)} values are too many to step through; 40 is the limit')
     names = {id(v): k for k, v in leaves.items()}
@@ -128,8 +133,9 @@ def scalar_recording(f, inputs: dict) -> tuple:
             history.append((t, val(flow[id(p)]))); tl.flows.append((t, (ids[id(p)], i), number(local*g)))
         text = f'{label[i]}.grad = {number(g)}' + ''.join(f';  {number(p.local.data[()])} × {number(g)} = {inline(p.out)} → {label[p.to]}' for p in passed)
         steps.append(StepRec('backward', i, v.op or ('leaf' if id(v) in names else 'constant'), text, val(g), passed)); tl.rings[t] = [(i, 'bwd')]; at[t] = 'backward'
+    for v in order: v.grad = 0.0                             # the reader's function may have called backward() itself
     out.backward()
-    assert all(v.grad == flow[id(v)] for v in order), 'the recording differs from Value.backward'
+    assert all(v.grad == flow[id(v)] or v.grad != v.grad and flow[id(v)] != flow[id(v)] for v in order), 'the recording differs from Value.backward'
     steps.append(StepRec('end', None, 'Done', ', '.join(f'{k}.grad = {number(v.grad)}' for k, v in leaves.items()))); tl.steps = len(steps)
     return Recording(graph, steps, tl, out.data, {k: v.grad for k, v in leaves.items()}), at
 

@@ -16,7 +16,7 @@ from .layout import Box, Layout, layout
 
 # %% ../../nbs/viz/03_svg.ipynb #c874a981
 PAD, HEAD, FOOT, ROW = 9, 23, 15, 15
-F_HEAD, F_NAME, F_NUM, F_LABEL, F_FOOT = 15, 13, 12, 9, 9
+F_HEAD, F_NAME, F_NUM, F_LABEL, F_FOOT = 15, 13, 12, 10, 10
 
 @dataclass
 class Card:
@@ -205,7 +205,7 @@ def card_svg(c: Card, b, rings=()) -> str:
     for t, phase in rings: out.append(f'<rect class="ag-ring ag-{phase} a a{t}" x="{_n(x-2)}" y="{_n(y-2)}" width="{_n(c.w+4)}" height="{_n(c.h+4)}" rx="{rx+2}"/>')
     return ''.join(out) + '</g>'
 
-MIN_SCALE = .75    # a picture shrinks to this on a narrow page, and scrolls sideways beyond it
+MIN_SCALE = .9    # a picture shrinks to this on a narrow page, and scrolls sideways beyond it
 
 def place(g: Graph, cards: dict, direction=None, ranksep=None, wide: float = 1000) -> Layout:
     "Layout of the cards; direction None takes left to right unless that is wider than `wide` pixels and top to bottom is narrower."

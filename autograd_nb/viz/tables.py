@@ -73,7 +73,7 @@ def table_css() -> str:
         '@media(max-width:640px){' + rules('.agnb', {                     # on a phone each row is a small list, with the names of its columns
             'table.ag-table': 'display:block;width:100%;margin:8px 0', '.ag-table tbody': 'display:block', '.ag-table thead': 'position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%)',
             '.ag-table tbody tr': 'display:grid;grid-template-columns:minmax(0,1fr) minmax(0,1fr);padding:4px 0;border-bottom:1px solid var(--ag-edge)',
-            '.ag-table tbody td': 'border:0;padding:2px 6px;white-space:normal;overflow-wrap:anywhere', '.ag-table tbody td::before': 'content:attr(data-head);display:block;font-weight:400;font-size:10px;color:var(--ag-muted)',
+            '.ag-table tbody td': 'border:0;padding:2px 6px;white-space:normal;overflow-wrap:anywhere', '.ag-table [data-head]::before': 'content:attr(data-head);display:block;font-weight:400;font-size:11px;color:var(--ag-muted)',
             '.ag-table tbody td:empty': 'display:none'}) + '}')
 
 def _two_lines(s, after=''):
@@ -86,16 +86,18 @@ def table_html(rows: list, animated: bool = False) -> str:
     "The trace table as HTML. `animated`: rows carry the classes that `frame_css` switches."
     out = ['<table class="ag-table"><thead><tr>' + ''.join(f'<th scope="col">{h}</th>' for h in HEADS) + '</tr></thead><tbody>']
     for r in rows:
-        def hide(s, k=r.k): return f'<span class="t t{k}">{s}</span>' if animated and s else s
+        def hidden(k=r.k): return f' class="t t{k}"' if animated else ''
         tall = ['<br>' in _two_lines(a) + _two_lines(b) for a, b in zip(r.local, r.outgoing)]
-        def lines(items, hide=hide, tall=tall): return ''.join(f'<div{" class=two" if t else ""}>{hide(i)}</div>' for i, t in zip(items, tall))
+        def lines(items, tall=tall): return ''.join(f'<div{" class=two" if t else ""}>{i}</div>' for i, t in zip(items, tall))
+        def cell(head, content, look='', late=''):          # the column's name stands at the content, so that on a phone both come and go together
+            return f'<td{look}>' + (f'<div data-head="{head}"{late}>{content}</div>' if content else '') + '</td>'
         who = ' = '.join(esc(s) for s in (r.name, r.symbol) if s)
         node = f'{who}<br><small>{esc(r.node)}</small>' if who else esc(r.node)
         passed = (_two_lines(o, f' <small>→ {esc(t)}</small>') for o, t in zip(r.outgoing, r.to))
         row = f' class="ag-row a{r.k}"' if animated else ''
-        cell = iter([f' data-head="{h}"' for h in HEADS])
-        out.append(f'<tr{row}><td{next(cell)}>{r.step}</td><td{next(cell)}>{node}</td><td class="v"{next(cell)}>{_two_lines(r.value)}</td><td class="g"{next(cell)}>{hide(_two_lines(r.incoming))}</td>'
-                   f'<td{next(cell)}>{lines(map(_two_lines, r.local))}</td><td class="g"{next(cell)}>{lines(passed)}</td><td class="g"{next(cell)}>{hide(_two_lines(r.into))}</td></tr>')
+        v, g, late = ' class="v"', ' class="g"', hidden()
+        parts = ((str(r.step),), (node,), (_two_lines(r.value), v), (_two_lines(r.incoming), g, late), (lines(map(_two_lines, r.local)), '', late), (lines(passed), g, late), (_two_lines(r.into), g, late))
+        out.append(f'<tr{row}>' + ''.join(cell(h, *p) for h, p in zip(HEADS, parts)) + '</tr>')
     return ''.join(out) + '</tbody></table>'
 
 class BackwardTable:

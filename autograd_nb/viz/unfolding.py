@@ -10,7 +10,7 @@ from collections import deque
 from hashlib import sha1
 from .modules import Folded
 from .picture import Picture, page
-from .records import caller_names
+from .records import caller_names, for_readers
 from .style import SANS, clip, esc, nbytes_text, rules
 from .svg import MIN_SCALE, css, tooltip
 
@@ -27,6 +27,8 @@ def fold_css() -> str:
         '.ag-canvas>label::after': 'content:"+";position:absolute;right:-3px;bottom:-7px;width:15px;height:15px;border-radius:8px;background:var(--ag-value);color:var(--ag-card);font:700 13px/15px sans-serif;text-align:center',
         '.ag-canvas>label:hover': 'outline:2px solid var(--ag-value);outline-offset:1px',
         '.ag-canvas>label>span': 'position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%)'})
+
+def _counted(nodes): return f'{nodes:,} node{"s" if nodes != 1 else ""}'
 
 def _part(value, whole): return f'{100*value/whole:.2f}%'
 
@@ -75,9 +77,9 @@ class Unfolding(Picture):
 
     def _about(self, number):
         "Name, kind and size of a call."
-        if number is None: return 'the whole graph', '', f'{self.folded.live.graph.total:,} nodes'
+        if number is None: return 'the whole graph', '', _counted(self.folded.live.graph.total)
         _, _, name, kind, nodes, held = next(row for row in self.folded.tree if row[0] == number)
-        return name, kind, f'{nodes:,} node{"s" if nodes != 1 else ""}' + (f', {nbytes_text(held)} saved' if held else '')
+        return name, kind, _counted(nodes) + (f', {nbytes_text(held)} saved' if held else '')
 
     def _repr_html_(self):
         text = str(self)
@@ -111,10 +113,11 @@ class Unfolding(Picture):
     def text(self):
         lines = []
         for number, depth, name, kind, nodes, held in [(None, -1, 'the whole graph', '', self.folded.live.graph.total, 0), *self.folded.tree]:
-            if number in self.numbers: lines.append('  '*(depth + 1) + ' · '.join(t for t in (name.rpartition('.')[2] or name, kind, f'{nodes} nodes', held and f'{nbytes_text(held)} saved') if t))
+            if number in self.numbers: lines.append('  '*(depth + 1) + ' · '.join(t for t in (name.rpartition('.')[2] or name, kind, _counted(nodes), held and f'{nbytes_text(held)} saved') if t))
         return '\n'.join(lines)
     def __repr__(self): return f'Unfolding({len(self.numbers) - 1} calls)'
 
+@for_readers
 def unfold(*tensors, names=None, title=None, most: int = 400, gradients: bool = False, **look) -> Unfolding:
     """The graph behind tensors, folded by module call, to be opened call by call: `unfold(model(x).sum())`.
 

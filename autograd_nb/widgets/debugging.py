@@ -9,7 +9,7 @@ __all__ = ['CHANGES', 'DebuggerPanel', 'debug']
 import ipywidgets as W
 import numpy as np
 from ..viz.debugger import Debugger
-from ..viz.records import caller_names
+from ..viz.records import caller_names, for_readers
 from ..viz.style import MONO, esc, rules, theme_css
 
 # %% ../../nbs/widgets/09_debugging.ipynb #a346a83f
@@ -46,7 +46,7 @@ class DebuggerPanel(W.VBox):
     def _do(self, action):
         self.error = ''
         try: action()
-        except (RuntimeError, ValueError) as error: self.error = str(error)
+        except Exception as error: self.error = str(error) if isinstance(error, (RuntimeError, ValueError)) and str(error) else f'{type(error).__name__}: {error}'       # hooks may raise anything
         self.refresh()
 
     def step(self): self._do(self.debugger.step)
@@ -80,6 +80,7 @@ class DebuggerPanel(W.VBox):
     def __repr__(self): return f'DebuggerPanel({len(self.debugger.stops)} nodes run)'
     def _repr_keys(self): return iter(())
 
+@for_readers
 def debug(loss, *breakpoints, gradient=None, retain_graph: bool = False, names=None, title=None) -> DebuggerPanel:
     """Debug the backward pass of `loss`, as in `debug(loss, 'norm > 10')`: step, step back, run to a breakpoint, change a gradient and go on. Finished without changes it has done what `loss.backward()` does.
 

@@ -13,7 +13,7 @@ import ipywidgets as W
 import numpy as np
 from ..creation import tensor
 from ..viz.style import SANS, esc, inline, number, rules, theme_css, val
-from ..viz.records import is_tensor
+from ..viz.records import for_readers, is_tensor
 from ..viz.steps import Frames, record_function
 
 # %% ../../nbs/widgets/02_explorer.ipynb #5843d8ae
@@ -90,7 +90,7 @@ class Explorer(W.VBox):
         self.box = W.Text(value=f, description='f =', continuous_update=False, **_look()) if isinstance(f, str) else None
         self.f = f if callable(f) else None
         self.status, self.picture = W.HTML(), W.HTML(layout=W.Layout(max_width='100%'))
-        self.result, self.grads, self.error, self.svg = None, {}, '', ''
+        self.result, self.grads, self.error, self.failure, self.svg = None, {}, '', None, ''
         head = [W.HTML(f'<div class="agnb ag-heading"><style>{theme_css()}</style>{esc(title)}</div>')] if title else []
         super().__init__(head + ([self.box] if self.box else []) + list(self.sliders.values()) + [self.status, self.picture], layout=W.Layout(width='100%'))
         for s in self.sliders.values(): s.observe(self._changed, 'value')
@@ -103,16 +103,18 @@ class Explorer(W.VBox):
             f = self.f or parse_expression(self.box.value, [*self.sliders, *self.fixed])
             with np.errstate(all='ignore'): rec = record_function(f, {**{k: s.value for k, s in self.sliders.items()}, **self.fixed})
             self.svg = Frames(rec, min_width=104).base
-        except Exception as e: self.error = str(e).splitlines()[0] if str(e) else type(e).__name__
+        except Exception as e:
+            said = str(e).splitlines()[0].rstrip('.') if str(e) else ''
+            self.failure, self.error = e, said if said and isinstance(e, (ExpressionError, RuntimeError)) else f'{type(e).__name__}: {said}' if said else type(e).__name__
         else:
-            self.error, self.result, self.grads = '', rec.result, rec.grads
+            self.error, self.failure, self.result, self.grads = '', None, rec.result, rec.grads
             self.picture.value = f'<div style="overflow-x:auto;padding:2px 0">{self.svg}</div>'
         self.status.value = self._say()
     def _say(self):
         style = theme_css() + f'.agnb.ag-line{{font:14px/1.5 {SANS}}}' + rules('.agnb', {
             '.ag-v': 'color:var(--ag-value);font-weight:600', '.ag-g': 'color:var(--ag-grad);font-weight:600', '.ag-dim': 'color:var(--ag-muted);font-size:12px'})
         start = f'<style>{style}</style><div class="agnb ag-line" role="status">'
-        if self.error: return f'{start}<span class="ag-g">Not understood:</span> {esc(self.error)}. The picture shows the last expression that worked.</div>'
+        if self.error: return f'{start}<span class="ag-g">{"Not understood" if isinstance(self.failure, ExpressionError) else "This did not work"}:</span> {esc(self.error)}. The picture shows the last expression that worked.</div>'
         grads = ' '.join(f'<span class="ag-g">d/d{esc(k)} = {esc(inline(val(g)))}</span>' for k, g in self.grads.items())
         return (f'{start}<span class="ag-v">f = {esc(inline(val(self.result)))}</span> &nbsp; {grads}<br>'
                 '<span class="ag-dim">The sliders compute while a kernel is running.</span></div>')
@@ -120,6 +122,7 @@ class Explorer(W.VBox):
     def __repr__(self): return f'Explorer({self})'
     def _repr_keys(self): return iter(())
 
+@for_readers
 def explore(f, *, title=None, **inputs) -> Explorer:
     """Sliders for the inputs of `f`, and its graph with values and gradients, recomputed as they move (with a live kernel): `explore('sin(x)*exp(x)', x=(-1, 1))`.
 
@@ -128,5 +131,5 @@ def explore(f, *, title=None, **inputs) -> Explorer:
     if not inputs: raise TypeError('explore() needs at least one input, for example explore(f, x=1.0)')
     if not isinstance(f, str) and not callable(f): raise TypeError(f'explore() needs a function or the text of an expression, got {type(f).__name__}')
     e = Explorer(f, inputs, title)
-    if e.error: raise ExpressionError(e.error) if isinstance(f, str) else RuntimeError(e.error)
+    if e.failure: raise e.failure
     return e

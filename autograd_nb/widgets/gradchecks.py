@@ -8,12 +8,14 @@ __all__ = ['STEPS', 'gradcheck_view']
 # %% ../../nbs/widgets/10_gradchecks.ipynb #24e9d267
 from ..autograd.gradcheck import compare
 from ..viz.jacobians import differences, jacobian_css, jacobian_html
+from ..viz.records import for_readers
 from ..viz.style import number
 from .playback import Player, caption_css, caption_html
 
 # %% ../../nbs/widgets/10_gradchecks.ipynb #a1ab98b4
 STEPS = tuple(10.0 ** -k for k in range(1, 13))
 
+@for_readers
 def gradcheck_view(func, inputs, *, output=0, input=0, steps=STEPS, rtol=1e-3, atol=1e-5, forward=False) -> Player:
     """A player over step sizes, as in `gradcheck_view(torch.sin, (x,))`: the measured Jacobian of one output of `func(*inputs)` by one input, beside the claimed one and their difference.
 

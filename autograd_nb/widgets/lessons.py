@@ -15,6 +15,7 @@ from ..special import round as rounded
 from ..viz.lessons import ACTIONS, SWITCHES, Buckets, Growing, chain_scenes, lesson_css, playground_scenes, race_scenes, switch_scene
 from ..viz.scalar import listing_html, scalar_recording
 from ..viz.steps import Frames
+from ..viz.records import for_readers
 from ..viz.style import esc, theme_css
 from .steppers import FramesPlayer
 from .playback import Player, caption_css, caption_html
@@ -46,8 +47,9 @@ class Experiment(W.VBox):
     def press(self, action):
         "Do one of the actions and show what it did; what cannot be done is said below."
         try: scene = self.machine.press(action)
-        except (ValueError, RuntimeError) as error:
-            self.note.value = f'<div class="agnb" role="alert" style="font-size:13px;color:var(--ag-grad)">{esc(error)}</div>'
+        except Exception as error:          # the reader's function may raise anything
+            said = str(error) if isinstance(error, (ValueError, RuntimeError)) and str(error) else f'{type(error).__name__}: {error}'
+            self.note.value = f'<div class="agnb" role="alert" style="font-size:13px;color:var(--ag-grad);white-space:pre-wrap">{esc(said)}</div>'
             return None
         self.note.value, p = _NOTE, self.player
         p.frames.append(scene); p.captions.append(scene.text)
@@ -63,6 +65,7 @@ class Experiment(W.VBox):
 
 _NOTE = '<div class="agnb ag-aside">The slider replays what has happened; the buttons do more of it while a kernel is running.</div>'
 
+@for_readers
 def bucket(f=None, *, story=('backward', 'backward', 'backward', 'zero', 'backward'), title=None, **inputs) -> Experiment:
     """Press `backward()` again and again and see `.grad` pile up: `bucket(lambda x: (3*x + 2)**2, x=1.0)`.
 
@@ -71,16 +74,19 @@ def bucket(f=None, *, story=('backward', 'backward', 'backward', 'zero', 'backwa
     return Experiment(Buckets(f, inputs), ACTIONS, story, title)
 
 # %% ../../nbs/widgets/07_lessons.ipynb #402585ee
+@for_readers
 def zero_grad_race(f=None, *, start: float = 0.0, lr: float = 0.1, steps: int = 20, title=None) -> Player:
     "Gradient descent on `f` (None: `(w − 3)²`) from `start`, twice, once with `zero_grad()` before each backward and once without: `zero_grad_race(lambda w: w**2, start=2.0)`."
     return scenes_player(race_scenes(f or (lambda w: (w - 3)**2), start, lr, steps), title, start=steps, interval=400)
 
 # %% ../../nbs/widgets/07_lessons.ipynb #34d2d56e
+@for_readers
 def grow(x: float = 2.0, *, story=('× 3', '+ 2', 'square', 'backward()'), title=None) -> Experiment:
     "Add operations one at a time to a leaf `x` and see the graph grow, with its values; then go backward: `grow(2.0)`. `story`: actions done beforehand, which replay without a kernel."
     return Experiment(Growing(x), Growing.ACTIONS, story, title)
 
 # %% ../../nbs/widgets/07_lessons.ipynb #58e49e56
+@for_readers
 def chain_slider(f=None, *, positions: int = 41, title=None, **inputs) -> Player:
     """Move the input of a chain of operations and watch the local derivatives multiply: `chain_slider(lambda x: (3*x + 2)**2, x=(-2, 2))`.
 
@@ -112,6 +118,7 @@ class Chooser(W.VBox):
     def __repr__(self): return f'Chooser({", ".join(self.players)})'
     def _repr_keys(self): return iter(())
 
+@for_readers
 def playground(functions: dict | None = None, *, x=(-3.0, 3.0), positions: int = 25, title=None) -> Chooser:
     """Functions of one number, each with its curve and the curve of the gradient that the engine returns: `playground({'my op': MyFunction.apply})`.
 
@@ -140,11 +147,13 @@ class Switches(W.VBox):
     def __repr__(self): return 'Switches(8 settings)'
     def _repr_keys(self): return iter(())
 
+@for_readers
 def switches(title=None) -> Switches:
     "Toggle `no_grad`, `detach` and `retain_graph` on the chain x → a → b → c and see what two calls of `backward()` do: `switches()`."
     return Switches(title)
 
 # %% ../../nbs/widgets/07_lessons.ipynb #66c7dbee
+@for_readers
 def scalar_engine(f=None, *, title=None, interval: int = 1400, **inputs) -> FramesPlayer:
     """Step through the `Value` engine on `f(**inputs)`, as in `scalar_engine(lambda x: x*x + 2, x=3.0)`: forward, the topological order, backward, with the lines of its source that are at work.
 

@@ -7,9 +7,11 @@ __all__ = ['checkpoint_memory']
 
 # %% ../../nbs/widgets/11_memory.ipynb #dd6c4d7c
 from ..viz.memory import checkpoint_caption, checkpoint_curves, memory_plot
+from ..viz.records import for_readers
 from .playback import Player, caption_css, caption_html
 
 # %% ../../nbs/widgets/11_memory.ipynb #d4c2e033
+@for_readers
 def checkpoint_memory(make_block, x, depths=(2, 4, 6, 9, 12, 16), *, start=None, title='Memory of one training step') -> Player:
     """A player with one picture per depth, as in `checkpoint_memory(lambda: Block(), x)`: memory over the events of a step through that many blocks, without checkpoints, with one per block, and with evenly placed ones.
 

@@ -7,6 +7,7 @@ __all__ = ['caption_css', 'caption_html', 'Player', 'player']
 
 # %% ../../nbs/widgets/00_playback.ipynb #7996ad90
 import ipywidgets as W
+from ..viz.records import for_readers
 from ..viz.style import SANS, esc, rules, theme_css
 from ..viz.steps import PHASES
 
@@ -57,6 +58,7 @@ def _frame_html(f):
     if hasattr(f, 'svg'): return f.svg
     raise TypeError(f'a frame must be HTML or SVG text or something a notebook can show as HTML, got {type(f).__name__}')
 
+@for_readers
 def player(frames, captions=None, *, title=None, interval: int = 1200) -> Player:
     """A player over independent frames: HTML or SVG texts, pictures and plots, or (frame, caption) pairs.
 

@@ -23,7 +23,7 @@ def quiz_css() -> str:
     "Rules for quizzes and checks; both are complete without them, where a front end removes styles."
     return theme_css() + f'.agnb.ag-quiz{{font:15px/1.5 {SANS};max-width:46em;margin:4px 0 10px}}' + rules('.agnb.ag-quiz', {
         'details': 'border:1px solid var(--ag-edge);border-radius:6px;margin:6px 0;padding:0;background:none;box-shadow:none',
-        'summary': 'cursor:pointer;padding:7px 12px;margin:0;background:none;font-weight:400;color:inherit;list-style-position:inside',
+        'summary': 'cursor:pointer;padding:9px 12px;margin:0;background:none;font-weight:400;color:inherit;list-style-position:inside',
         'details[open]>summary': 'border-bottom:1px solid var(--ag-edge)',
         'details>div': 'padding:8px 12px 9px 14px;border-left:4px solid var(--ag-line)',
         'details>div.ag-yes': 'border-left-color:var(--ag-value)', 'details>div.ag-no': 'border-left-color:var(--ag-grad)',

@@ -6,7 +6,7 @@
 __all__ = ['FramesPlayer', 'stepper', 'trace']
 
 # %% ../../nbs/widgets/01_steppers.ipynb #76d1ee47
-from ..viz.records import caller_names, is_tensor
+from ..viz.records import caller_names, for_readers, is_tensor
 from ..viz.svg import css
 from ..viz.steps import Frames, record_function, record_tensor
 from ..viz.tables import BackwardTable, table_css, table_html
@@ -26,6 +26,7 @@ class FramesPlayer(Player):
         self.table, self.result, self.grads = t, rec.result, rec.grads
 
 # %% ../../nbs/widgets/01_steppers.ipynb #1ee51b0f
+@for_readers
 def stepper(f, *, gradient=None, title=None, interval: int = 1200, direction=None, **inputs) -> Player:
     """Step through `f(**inputs)` forward and backward: `stepper(lambda x: (3*x + 2)**2, x=1.0)`.
 
@@ -40,6 +41,7 @@ def stepper(f, *, gradient=None, title=None, interval: int = 1200, direction=Non
     return FramesPlayer(Frames(rec, direction=direction), title, interval)
 
 # %% ../../nbs/widgets/01_steppers.ipynb #557c07c4
+@for_readers
 def trace(loss, gradient=None, *, retain_graph: bool = False, names=None, title=None, interval: int = 1200, direction=None) -> Player:
     """Run the backward pass of `loss`, exactly as `loss.backward(gradient, retain_graph)`, and replay it beside its table: `trace(loss)`.
 

@@ -32,7 +32,19 @@
     }
   };
 
+  // Each line of code an element of its own, which knows how far it is indented: on a narrow screen site.css lets it go on below.
+  const lines = () => {
+    for (const code of document.querySelectorAll("div.cell_input .highlight pre, .highlight-python pre, .highlight-ipython3 pre, .highlight-sh pre, .highlight-default pre")) {
+      if (code.querySelector(".code-line")) continue;
+      const parts = code.innerHTML.split("\n");
+      if (!parts.at(-1)) parts.pop();
+      if (parts.some(part => (part.match(/<span/g) || []).length !== (part.match(/<\/span/g) || []).length)) continue;  // a token that runs over several lines
+      code.innerHTML = parts.map(part => `<span class="code-line" style="--in:${part.replace(/<[^>]*>/g, "").match(/^ */)[0].length}">${part}\n</span>`).join("");
+    }
+  };
+
   document.addEventListener("DOMContentLoaded", () => {
+    lines();
     for (const summary of document.querySelectorAll(".bd-sidenav summary")) name(summary, "Pages of " + words(summary.closest("li").querySelector("a")));
     let waiting = null;
     const soon = () => { waiting ??= setTimeout(() => { waiting = null; repair(); }, 100); };

@@ -168,9 +168,9 @@ def full(size, fill_value, *, out=None, dtype=None, layout=None, device=None, re
 def _like(function):
     def make(input, *, dtype=None, layout=None, device=None, requires_grad=False, memory_format=None):
         index = _check(dtype, device)
-        if input.__class__ in WRAPPERS: return like(input, lambda shape, own: function(shape, dtype.numpy if dtype else own))
         if device is None: index = index_like(input._array)
         make = function if index is None else getattr(there, function.__name__)
+        if input.__class__ in WRAPPERS: return like(input, lambda shape, own, lib: make(shape, dtype.numpy if dtype else own), place=index)
         return _finish(make(input._array.shape, (dtype or FROM_NUMPY[input._array.dtype]).numpy), requires_grad, index)
     make.__name__ = make.__qualname__ = function.__name__ + '_like'
     make.__doc__ = f'`{function.__name__}` with the shape and dtype of `input`.'
@@ -180,7 +180,7 @@ zeros_like, ones_like, empty_like = _like(np.zeros), _like(np.ones), _like(_blan
 
 def full_like(input, fill_value, *, dtype=None, device=None, requires_grad=False, memory_format=None):
     "One number repeated, with the shape and dtype of `input`."
-    if input.__class__ in WRAPPERS: return like(input, lambda shape, own: np.full(shape, fill_value, dtype.numpy if dtype else own))
+    if input.__class__ in WRAPPERS: return like(input, lambda shape, own, lib: lib.full(shape, fill_value, dtype.numpy if dtype else own), place=... if device is None else index_of(device))
     return full(input._array.shape, fill_value, dtype=dtype or FROM_NUMPY[input._array.dtype], device=device or input.device, requires_grad=requires_grad)
 
 def eye(n, m=None, *, out=None, dtype=None, device=None, requires_grad=False):

@@ -973,10 +973,12 @@ def bincount(input, weights=None, minlength=0):
 def one_hot(input, num_classes=-1):
     "Vectors of zeros with a one at the class index."
     if input._array.dtype != np.int64: raise RuntimeError('one_hot is only applicable to index tensor of type LongTensor.')
-    known = input.__class__ not in WRAPPERS
+    known = input.__class__ not in WRAPPERS and not is_far(input._array)         # as in PyTorch, nobody waits for the device to look
     if num_classes == -1 and LOCAL.modes.tape is not None: LOCAL.modes.tape.looked_at(input, 'its largest class (name num_classes)')
     n = int(input._array.max()) + 1 if num_classes == -1 else num_classes
-    if known and input._array.size and (input._array.min() < 0 or input._array.max() >= n): raise RuntimeError('Class values must be smaller than num_classes.')
+    if known and input._array.size:
+        if input._array.min() < 0: raise RuntimeError('Class values must be non-negative.')
+        if input._array.max() >= n: raise RuntimeError('Class values must be smaller than num_classes.')
     return cast(unsqueeze(input, -1) == from_python(tensor_like(library_of(input._array).arange(n))), DTYPES['int64'])
 
 # %% ../nbs/tensor/02_functions.ipynb #11deefcb

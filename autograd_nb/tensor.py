@@ -22,7 +22,7 @@ import numpy as np
 from . import functions as F
 from .arrays.dtypes import DTYPES, FROM_NUMPY, RANK, TYPE_NAMES, bool as bool_, dtype as Dtype, get_default_dtype, int64
 from .arrays.dtypes import bfloat16, complex128, complex64, float16, float32, float64, int16, int32, int8, uint8
-from .arrays.cupy_backend import Device, DeviceGenerator, Pool, chance_of, current, fetch, find, is_far, is_pinned, pinned, send, sent, there
+from .arrays.cupy_backend import Device, DeviceGenerator, Pool, chance_of, current, fetch, find, is_far, is_pinned, pinned, send, sent
 from .arrays.numpy_backend import CONSTANTS, address, constant, is_array, storage_of, writable
 from .arrays.random import Generator, default_generator
 from .functions import Size, as_operand, cast, into
@@ -896,9 +896,8 @@ class Tensor(TensorBase):
         out = placed(out, index_like(self._array) if device is None else index_of(device))
         return out.requires_grad_() if requires_grad else out
     def _new(self, function, size, dtype, requires_grad, device=None):
-        index = index_like(self._array) if device is None and self.__class__ not in WRAPPERS else index_of(device)
-        make = function if index is None else getattr(there, function.__name__)
-        out = like(self, lambda shape, own: make(shape, (dtype or self.dtype).numpy), F.sizes_of(size))
+        index = index_like(self._array) if device is None else index_of(device)
+        out = like(self, lambda shape, own, lib: getattr(lib, function.__name__)(shape, (dtype or self.dtype).numpy), F.sizes_of(size), index)
         from_python(out)
         return out.requires_grad_() if requires_grad else out
     def new_zeros(self, *size, dtype=None, device=None, requires_grad=False): return self._new(np.zeros, size, dtype, requires_grad, device)
@@ -937,7 +936,7 @@ class Tensor(TensorBase):
         array = self._array
         if LOCAL.modes.transforms:           # shapes alone, where there are no numbers
             array = np.broadcast_to(np.zeros((), bool), array.shape)
-            place = tuple(np.zeros(i.shape, np.int64) if i.__class__ is Facade else i for i in index)
+            place = tuple(np.zeros(i.shape, np.int64) if i.__class__ is Facade or is_far(i) and i.dtype.kind != 'b' else fetch(i) if is_far(i) else i for i in index)
         else: place = index
         try:
             if basic: shape = np.shape(array[place])

@@ -505,7 +505,9 @@ def may_share_memory(a, b, max_work=None):
 
 
 def ascontiguousarray(a, dtype=None):
-    return asarray(a, dtype) if a.__class__ is not ndarray or not a.flags.c_contiguous or dtype is not None else a
+    if a.__class__ is not ndarray:
+        return asarray(a, dtype)
+    return a if a.flags.c_contiguous and (dtype is None or a.dtype == dtype) else ndarray(np.array(bare(a), dtype, order="C"))
 
 
 def asarray_copy(a, dtype=None, copy=True, order="K", subok=False, ndmin=0, *, blocking=False):

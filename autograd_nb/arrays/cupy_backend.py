@@ -72,8 +72,8 @@ def use(library, fused=True):
         for function in Device.changed: function()
 
 def is_far(array):
-    "Whether `array` lives on a device."
-    return Device.array is not None and array.__class__ is Device.array
+    "Whether `array`, or what stands for an array under `vmap`, lives on a device."
+    return Device.array is not None and (array.__class__ is Device.array or getattr(array, 'far', False))
 
 def library_of(array):
     "Where to look for functions on `array`: NumPy, or the device library under NumPy's names."

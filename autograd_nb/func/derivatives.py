@@ -10,7 +10,7 @@ __all__ = ['Trace', 'vjp', 'grad_and_value', 'grad', 'jvp', 'linearize', 'jacrev
 import functools
 import numpy as np
 
-from ..arrays.cupy_backend import library_of
+from ..arrays.cupy_backend import is_far, library_of, on
 from ..arrays.numpy_backend import is_array
 from ..functions import movedim, reshape, stack
 from .batching import vmap
@@ -97,6 +97,11 @@ class Trace:
         self.starts = [(o._edge if not self.ordinary else o._node) if self.ordinary or self._mine(o) else None for o in outs]
         self.kinds = [(tuple(o.shape), o._array.dtype) for o in outs]
         if self.ordinary: self.shared = any(x._node is not None for x in self.given) or _foreign([e for e in self.starts if e is not None], set(self.edges))
+
+    def ones(self):
+        "The gradient of the first output, a single number, by itself; where it lives."
+        array = self.outs[0]._array
+        with on(array.device.id if is_far(array) else None): return tensor_like(library_of(array).ones((), array.dtype))
 
     def _mine(self, x): return x.__class__ is KINDS['Recorded'] and x._level is self.level
 
@@ -220,7 +225,7 @@ def grad_and_value(func, argnums=0, has_aux=False):
             if not isinstance(out, TensorBase): raise RuntimeError(f'{api}: Expected f(*args) to return a Tensor, got {type(out)}')
             if out.ndim: raise RuntimeError(f'{api}: Expected f(*args) to return a scalar Tensor, got tensor with {out.ndim} dims. Maybe you wanted to use the vjp or jacrev APIs instead?')
             trace.ends([out])
-        one = from_python(tensor_like(np.ones((), trace.kinds[0][1])))
+        one = from_python(trace.ones())
         grads = tree_unflatten(trace.pull([one], keep=trace.ordinary and trace.shared), spec)
         value = trace.leave(out)
         return (grads if isinstance(argnums, tuple) else grads[0]), ((value, trace.leave(aux)) if has_aux else value)
@@ -348,7 +353,7 @@ def jacrev(func, argnums=0, *, has_aux=False, chunk_size=None, _preallocate_and_
         basis, sizes = _unit(outs)
         total = sum(sizes)
         def rows(*cotangents): return tuple(tree_flatten(pull(tree_unflatten(cotangents, out_spec)))[0])
-        if total == 0: found = [tensor_like(np.zeros((0, *x.shape), x._array.dtype)) for x in ins]
+        if total == 0: found = [tensor_like(library_of(x._array).zeros((0, *x.shape), x._array.dtype)) for x in ins]
         elif chunk_size == 1:
             each = [rows(*[b[i] for b in basis]) for i in range(total)]
             found = [stack(column) for column in zip(*each)]

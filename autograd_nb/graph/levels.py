@@ -17,13 +17,14 @@ import warnings
 import weakref
 from copy import copy
 
-from numpy import arange, broadcast_shapes, complex64, ndarray, result_type, zeros
-from numpy.lib.stride_tricks import as_strided
+import numpy as np
+from numpy import broadcast_shapes, complex64, ndarray, result_type
 
-from ..arrays.numpy_backend import storage_of
+from ..arrays.cupy_backend import is_far, library_of, on, there
+from ..arrays.numpy_backend import is_array, storage_of
 from .modes import LOCAL, tick, whole
 from .node import AccumulateGrad, Exotic, Node, OutputEdge, TensorBase, caller, tensor_like
-from .op import REGISTRY, bind, operand_dtype, undo
+from .op import REGISTRY, away, bind, operand_dtype, undo
 
 # %% ../../nbs/graph/05_levels.ipynb #223a47a1
 class Level:
@@ -110,6 +111,10 @@ class Facade:
     def nbytes(self): return self.size * self.itemsize
     @property
     def strides(self): return tuple(self.tensor._value._array.strides[1:])
+    @property
+    def far(self): return is_far(self.tensor._value._array)
+    @property
+    def device(self): return self.tensor._value._array.device
     @property
     def flags(self): return _Flags(self.tensor._value)
     @property
@@ -337,7 +342,7 @@ class Batch(Level):
         if 'index' in statics and any(self._holds(i) for i in _indices(statics)): return self._indexed(op, values, flags, statics)
         if op.promote is not None and not op.variadic and len(args) > 1: values = self._one_dtype(op, args, values)
         if op.batch is None: return self._loop(op, values, flags, statics)
-        out = op.batch(op, values, flags, {**op.statics, **statics})
+        out = op.batched(values, flags, statics)
         if out.__class__ is tuple or out.__class__ is list: return tuple([batched(o, self) for o in out])
         out = batched(out, self)
         return relate(out, op, args, statics) if op.view else out
@@ -347,7 +352,7 @@ class Batch(Level):
         first = None
         for v in values:
             if isinstance(v, TensorBase): v = v._array
-            elif v.__class__ is not ndarray: continue
+            elif not is_array(v): continue
             if first is None: first = v.dtype
             elif v.dtype is not first: break
         else: return values
@@ -382,7 +387,7 @@ class Batch(Level):
                 n = len(v.shape) - 1
                 i = REGISTRY['reshape'].call(v, shape=(v.shape[0], *(1,) * (rank - n), *v.shape[1:])) if n < rank else v
             entries.append(i)
-        number = tensor_like(arange(self.size).reshape((-1,) + (1,) * rank))
+        number = tensor_like(library_of(values[0]._array).arange(self.size).reshape((-1,) + (1,) * rank))
         return batched(_with_numbers(op, values, flags, statics, index, arrays, entries, number, rank, self.size), self)
 
     def custom(self, cls, args, kwargs): return FUNCTION['apply_batched'](cls, args, kwargs, self)
@@ -481,7 +486,7 @@ TANGENTS = _Switch()        # `on`: whether operations of this thread pass tange
 
 def _repeats(t):
     array = t._array
-    return array.__class__ is ndarray and 0 in array.strides and array.size > 1
+    return is_array(array) and 0 in array.strides and array.size > 1
 
 def _promoted(op, primals):
     "Inputs in the one dtype in which the operation computes, so that rules need not think of it."
@@ -534,7 +539,7 @@ def arrays_of(value):
     if value.__class__ in (list, tuple): return [a for v in value for a in arrays_of(v)]
     if value.__class__ in WRAPPERS: return arrays_of(value._value) + (arrays_of(value._tangent) if value.__class__ is KINDS['Dual'] else [])
     if isinstance(value, TensorBase): return [value._array]
-    return [value] if value.__class__ is ndarray else []
+    return [value] if is_array(value) else []
 
 def _target(value, fixed):
     "The (shape, dtype) that the gradient of an input must have; the dtype is None where the operation does not convert."
@@ -573,17 +578,17 @@ class Record(Level):
         node.inputs = tuple(edges[i] for i in where) if op.variadic or len(where) > 1 else edges[where[0]]
         given = _promoted(op, values) if op.promote is not None else values
         targets = [_target(v, op.promote is not None) for v in values]
-        node.plan = []
+        node.plan, far = [], away(outs) is not None
         for i in where[:1] if op.variadic else where:
             rule = op.rules[0 if op.variadic else i]
             if op.variadic:
                 positional = [out if n == 'out' else list(given) if rule.needs[n][0] == 'in' else [getattr(v, rule.needs[n][2]) for v in given] for n in rule.positional]
                 origin = [LevelNode if n == 'out' else list(edges) if rule.needs[n][0] == 'in' else None for n in rule.positional]
-                node.plan.append((rule.function, positional, origin, {s: statics[s] for s in rule.statics}, targets))
+                node.plan.append((rule.near(far), positional, origin, {s: statics[s] for s in rule.statics}, targets))
                 continue
             positional, keywords = rule.arguments(given, out, statics)
             origin = [None if rule.needs[n][0] == 'attr' else LevelNode if n == 'out' and not several else edges[rule.needs[n][1]] if rule.needs[n][0] == 'in' else None for n in rule.positional]
-            node.plan.append((rule.function, positional, origin, keywords, targets[i]))
+            node.plan.append((rule.near(far), positional, origin, keywords, targets[i]))
         if outs[0]._array.dtype.kind == 'c': Exotic.complex = True
         node.seq = tick()
         node.code, node.lasti = caller()
@@ -681,7 +686,7 @@ def _back(steps, g):
     for op, statics, shape in reversed(steps):
         rule = op.rules[0]
         known = dict(shape=shape, ndim=len(shape), dtype=result_type(g.dtype.numpy, complex64))       # of views, only `real` asks for a dtype
-        g = rule.function(g, *[known[rule.needs[n][2]] for n in rule.positional], **{s: {**op.statics, **statics}[s] for s in rule.statics})
+        g = rule.near(away((g,)) is not None)(g, *[known[rule.needs[n][2]] for n in rule.positional], **{s: {**op.statics, **statics}[s] for s in rule.statics})
     return g
 
 def _closure_node(level, title, inputs, run, shape):
@@ -728,7 +733,7 @@ def promote(x, level, result):
             v._value._meta.base = base._value
             base._value._meta.views.append(weakref.ref(v._value))
 
-def _zeros(shape, dtype): return zeros(shape, dtype)
+def _zeros(shape, dtype, lib): return lib.zeros(shape, dtype)
 
 def _part(tangent, where):
     "The part of a contiguous tangent that lies where a view lies in its base; in a batch, of each."
@@ -739,7 +744,7 @@ def _part(tangent, where):
         return batched(_part(inner, {**where, 'size': (inner.shape[0], *where['size']), 'stride': (n, *where['stride'])}), tangent._level)
     flat = tangent._array.reshape(-1)
     if where.get('turned'): flat = flat.view(f'f{flat.itemsize // 2}' if flat.dtype.kind == 'c' else f'c{flat.itemsize * 2}')
-    return tensor_like(as_strided(flat[where['storage_offset']:], where['size'], [s * flat.itemsize for s in where['stride']]))
+    return tensor_like(library_of(flat).lib.stride_tricks.as_strided(flat[where['storage_offset']:], where['size'], [s * flat.itemsize for s in where['stride']]))
 
 def _become(x, level, tangent):
     inner = _new(x.__class__)
@@ -780,13 +785,14 @@ def watch_index(op):
     op.call = op.direct = call
 
 # %% ../../nbs/graph/05_levels.ipynb #4346f1cf
-def like(x, function, shape=None):
-    "A tensor of the given shape (that of `x`, if none is given) with the batches of `x` and nothing else of it, from `function(shape, dtype)`, which returns an array."
+def like(x, function, shape=None, place=Ellipsis):
+    "A tensor of the given shape (that of `x`, if none is given) with the batches of `x` and nothing else of it, from `function(shape, dtype, library)`, which returns an array of that library. `place`: the number of a device, None for the CPU, `...` for where `x` lives."
     levels, shape = [], tuple(x.shape) if shape is None else shape
+    if place is Ellipsis: place = x._array.device.id if is_far(x._array) else None
     while x.__class__ in WRAPPERS and x._level.alive:
         if x.__class__ is KINDS['Batched']: levels.append(x._level)
         x = x._value
-    out = tensor_like(function((*(l.size for l in reversed(levels)), *shape), x._array.dtype))
+    with on(place): out = tensor_like(function((*(l.size for l in reversed(levels)), *shape), x._array.dtype, np if place is None else there))
     for level in reversed(levels): out = batched(out, level)
     return out
 
@@ -830,7 +836,7 @@ def _fill(name):
         level = chance(*args)
         if level is None: getattr(self._value, name)(*args, **kwargs)
         elif level.randomness == 'same':
-            with level.below(): drawn = getattr(tensor_like(zeros(tuple(self.shape), self._array.dtype)), name)(*args, **kwargs)
+            with level.below(): drawn = getattr(tensor_like(library_of(self._array).zeros(tuple(self.shape), self._array.dtype)), name)(*args, **kwargs)
             self.copy_(drawn)
         elif at(self, level):
             with level.below(): getattr(self._value, name)(*[a._value if at(a, level) else a for a in args], **kwargs)

@@ -17,7 +17,7 @@ from types import FunctionType
 from numpy import add, asarray, generic, integer, ndarray, ufunc as npufunc
 
 from ..arrays.dtypes import FROM_NUMPY, bfloat16, get_default_dtype, result_dtype, scalar_dtype
-from ..arrays.cupy_backend import FUSED, FUSED_RULES, HOSTED, Device, device_array, hosted, on, sent, special, there, twin
+from ..arrays.cupy_backend import FUSED, FUSED_RULES, HOSTED, Device, device_array, hosted, is_far, on, sent, special, there, twin
 from ..arrays.numpy_backend import CONSTANTS, constant, is_array, storage_of, sum_to
 from .errors import NO_MASKS, better_error, explain, inference_error, mixed_devices_error
 from .modes import LOCAL, SWITCH, Applied, tick
@@ -68,6 +68,12 @@ class Rule:
             if base in params: return ('attr', params.index(base), attribute)
             if base == 'out': return ('attr', 'out', attribute)
         raise TypeError(f'rule {self.name!r} of op {self.op.name!r}: parameter {n!r} is neither "out", nor an input {params}, nor an attribute such as "{params[0]}_shape"')
+
+    def near(self, far):
+        "The rule's function for values on the host or, if `far`, on a device."
+        if not far: return self.function
+        function = far_rule(self)
+        return function if not self.statics else lambda g, *args, **statics: function(g, *args, **{k: sent(v) for k, v in statics.items()})
 
     def arguments(self, values, out, statics):
         "The rule's arguments after `g`, taken from full values instead of a node: (positional, keywords)."
@@ -250,6 +256,13 @@ def _far_kernel(op):
         def kernel(*arrays, **statics): return plain(*arrays, **{k: sent(v) for k, v in statics.items()})
     else: kernel = plain
     return kernel
+
+def away(values):
+    "The number of the device on which some of the `values`, arrays or tensors, live; None if none does."
+    if Device.array is None: return None
+    for v in values:
+        array = getattr(v, '_array', v)
+        if is_far(array): return array.device.id
 
 def far_rule(rule):
     "A rule for a device's arrays."
@@ -505,8 +518,12 @@ class Op:
 
     def tangent(self, tangents, values, out, statics):
         """Forward mode: the tangent of the result `out`, given the inputs' `values` and `tangents` (None: constant). `jvp` says how: see the class. A result with several outputs gives a sequence."""
-        statics = {**self.statics, **statics}
-        if callable(self.jvp): return self.jvp(tangents, values, out, statics)
+        place, statics = away(values), {**self.statics, **statics}
+        if place is None: return self._tangent(tangents, values, out, statics, False)
+        with on(place): return self._tangent(tangents, values, out, {k: sent(v) for k, v in statics.items()}, True)
+
+    def _tangent(self, tangents, values, out, statics, far):
+        if callable(self.jvp): return (twin(self.jvp) if far else self.jvp)(tangents, values, out, statics)
         if self.jvp is linear:
             diff = range(len(values)) if self.variadic else self.rules
             return self(*[v if i not in diff or v is None else v * 0 if t is None else t for i, (v, t) in enumerate(zip(values, tangents))], **statics)
@@ -517,7 +534,7 @@ class Op:
             if self.jvp is multilinear: part = self(*[t if k == i else v for k, v in enumerate(values)], **statics)
             else:
                 positional, keywords = self.rules[i].arguments(values, out, statics)
-                part = self.rules[i].function(t, *positional, **keywords)
+                part = (far_rule(self.rules[i]) if far else self.rules[i].function)(t, *positional, **keywords)
                 if tuple(part.shape) != tuple(out.shape): part = REGISTRY['expand'](part, size=tuple(out.shape))
             total = part if total is None else total + part
         return total
@@ -525,7 +542,9 @@ class Op:
     def batched(self, values, batched, statics):
         "The operation on many examples at once: inputs marked in `batched` carry the examples along their first axis, and so does the result."
         if self.batch is None: raise NotImplementedError(f'the operation {self.name} has no batching rule')
-        return self.batch(self, values, batched, {**self.statics, **statics})
+        place, statics = away(values), {**self.statics, **statics}
+        if place is None: return self.batch(self, values, batched, statics)
+        with on(place): return twin(self.batch)(self, values, batched, {k: sent(v) for k, v in statics.items()})
 
     def from_user(self, *args, **statics):
         "`general`, after a check of what a user has passed."

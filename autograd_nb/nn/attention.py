@@ -17,7 +17,7 @@ from .. import functions as F
 from ..tensor import chance_of
 from ..graph.modes import castable
 from ..graph.levels import draw
-from ..graph.node import TensorBase, tensor_like
+from ..graph.node import TensorBase
 from ..graph.op import REGISTRY
 
 _op = {name: op.call for name, op in REGISTRY.items()}
@@ -76,7 +76,7 @@ def _as_added(mask, name, dtype, other=None, other_name='', check_other=True):
     if check_other and other is not None and mask.dtype != other.dtype:
         warnings.warn(f'Support for mismatched {name} and {other_name} is deprecated. Use same type for both instead.', stacklevel=4)
     if mask._array.dtype != bool: return mask
-    return tensor_like(np.where(mask._array, -np.inf, 0).astype(dtype))
+    return F.masked_fill(_op['to'](mask, dtype=dtype), mask, -np.inf)
 
 def _project(query, key, value, weight, bias):
     "Queries, keys and values, by one packed weight."

@@ -34,7 +34,7 @@ from ..graph.levels import Facade, draw
 from ..creation import zeros_like
 from ..graph.modes import LOCAL, castable, no_grad, whole
 from ..graph.node import JOURNAL, TensorBase, tensor_like
-from ..graph.op import REGISTRY, as_array
+from ..graph.op import REGISTRY
 from ..more import cdist, cosine_similarity, pairwise_distance, pdist  # noqa: F401
 from ..more import celu as _celu, prelu as _prelu
 from .attention import multi_head_attention_forward, scaled_dot_product_attention  # noqa: F401
@@ -636,17 +636,14 @@ def cross_entropy(input, target, weight=None, size_average=None, ignore_index=-1
         if reduction == 'mean': spread = spread / _total_weight(target, weight, ignore_index, spread._array.dtype)
     return loss * (1 - label_smoothing) + spread * (label_smoothing / classes)
 
-@whole
 def _counting(target, ignore_index, dtype):
     "Ones for the targets that count, zeros for those that are ignored."
-    return tensor_like((target._array != ignore_index).astype(dtype))
+    return _op['to'](target != ignore_index, dtype=dtype)
 
-@whole
 def _total_weight(target, weight, ignore_index, dtype):
     "The sum of the weights of the targets that count."
-    kept = target._array != ignore_index
-    total = kept.sum() if weight is None else (weight._array[library_of(kept).where(kept, target._array, 0)] * kept).sum()
-    return tensor_like(as_array(total.astype(dtype)))
+    kept = target != ignore_index
+    return _op['to'](F.sum(kept if weight is None else weight.detach()[F.where(kept, target, 0)] * kept), dtype=dtype)
 
 def _soft_cross_entropy(input, target, weight, ignore_index, reduction, label_smoothing, dim):
     if target._array.dtype.kind in 'biu': raise RuntimeError(f'Expected floating point type for target with class probabilities, got {F._type_name(target)}')

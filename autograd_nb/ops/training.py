@@ -26,7 +26,7 @@ def in_table(indices, rows, padding_idx):
     "Batched indices and padding rows for the tables of all examples, one below the other."
     count = indices.shape[0]
     start = xp.arange(count) * rows
-    if padding_idx is not None: padding_idx = tuple((start[:, None] + np.atleast_1d(padding_idx)).ravel().tolist())
+    if padding_idx is not None: padding_idx = tuple(k * rows + p for k in range(count) for p in (padding_idx if isinstance(padding_idx, tuple) else (padding_idx,)))
     return indices + start.reshape(count, *(1,) * (len(indices.shape) - 1)), padding_idx
 
 def _embedding_batch(op, values, batched, statics):

@@ -16,7 +16,10 @@ from .graph import engine
 from .graph.levels import TANGENTS
 from .graph.modes import LOCAL, is_grad_enabled as is_grad_enabled, is_inference_mode_enabled as is_inference_mode_enabled
 from .graph.node import JOURNAL, AccumulateGrad, Node, SavedTensor
+from .overrides import DisableTorchFunction as DisableTorchFunction, DisableTorchFunctionSubclass as DisableTorchFunctionSubclass, disabled as _disabled_torch_function_impl, no_dispatch as _DisableTorchDispatch
 from .tensor import CopySlices
+
+_disabled_torch_dispatch_impl = _disabled_torch_function_impl
 
 # %% ../nbs/04_core.ipynb #182f69a8
 def _set_versions(tensors, versions):

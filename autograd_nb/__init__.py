@@ -29,6 +29,7 @@ from .creation import (arange, as_tensor, asarray, bernoulli, complex, empty, em
 from .functions import (Size, addcdiv, addcmul, addmm, addmv, baddbmm, allclose, argsort, bincount, bmm, broadcast_tensors, broadcast_to, cat, concat, concatenate, diag_embed, dot, einsum, equal, hstack, is_complex, is_floating_point,
                                    is_tensor, isclose, meshgrid, movedim, moveaxis, numel, outer, result_type, stack, std_mean, topk, unique, var_mean, vstack, where)
 from . import more as _more
+from . import overrides
 from . import autograd
 from .func import vmap
 from . import amp, cpu, cuda, random, serialization
@@ -78,7 +79,7 @@ _more.install(Tensor, globals())
 
 # %% ../nbs/00_package.ipynb #2276c4ac
 def __getattr__(name):
-    if name in ('_C', 'viz', 'widgets', 'nn', 'optim', 'distributions', 'utils', 'linalg', 'special', 'fft', 'cuda', 'cpu', 'func', 'amp', 'testing', 'profiler', 'backends', 'accelerator'):
+    if name in ('_C', '_functorch', 'functorch', 'viz', 'widgets', 'nn', 'optim', 'distributions', 'utils', 'linalg', 'special', 'fft', 'cuda', 'cpu', 'func', 'amp', 'testing', 'profiler', 'backends', 'accelerator'):
         import importlib
         try: return importlib.import_module(f'{__name__}.{name}')
         except ModuleNotFoundError as error:

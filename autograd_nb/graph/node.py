@@ -244,8 +244,8 @@ class NodeHooks:
         return found
 
 class Exotic:
-    "Whether complex numbers ever entered a graph, and whether there ever was a bfloat16 tensor, or an inference tensor that requires grad: while not, nobody need look for them. An operation that makes complex numbers of real ones says so here."
-    complex = bfloat16 = inference = watched = False
+    "Whether complex numbers ever entered a graph, and whether there ever was a bfloat16 tensor, an inference tensor that requires grad, or a class of tensors that overrides what functions do (`overridden`): while not, nobody need look for them. An operation that makes complex numbers of real ones says so here."
+    complex = bfloat16 = inference = watched = overridden = False
     stale = weakref.WeakSet()       # nodes of views that lost their history and must not be used: `watched` says that there may be some
 
 def watch_stale(node):

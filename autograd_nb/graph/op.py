@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['SYMBOLS', 'REGISTRY', 'symmetric', 'linear', 'multilinear', 'BACKWARD_SCOPE', 'BOUND', 'F4', 'F8', 'BF16', 'F32', 'N',
            'Z', 'Fixed', 'Rule', 'unique', 'unique_statics', 'aliases_of', 'node_class', 'variant', 'compile_source',
-           'inferred', 'as_array', 'undo', 'Twin', 'far_rule', 'on_one_device', 'bind', 'growing', 'operand_dtype',
-           'Op', 'op']
+           'inferred', 'as_array', 'undo', 'Twin', 'away', 'far_rule', 'on_one_device', 'bind', 'growing',
+           'operand_dtype', 'Op', 'op']
 
 # %% ../../nbs/graph/03_op.ipynb #9a5a60bd
 import inspect
@@ -383,7 +383,7 @@ def _function(op, direct):
     return L + _lines(1, 'o._node = n', 'return o')
 
 # %% ../../nbs/graph/03_op.ipynb #7677268b
-BOUND = {'Tensor': TensorBase, 'view_meta': None, 'into': None, 'dispatch': None}     # what floors above provide to the generated code; see `bind`
+BOUND = {'Tensor': TensorBase, 'view_meta': None, 'into': None, 'dispatch': None, 'overridden': None, 'foreign': None, 'computed': None}     # what floors above provide to the generated code; see `bind`
 _scopes = []
 F4, F8 = CONSTANTS        # the dtypes that the fast path knows
 BF16, F32 = bfloat16.numpy, F4
@@ -559,6 +559,7 @@ class Op:
         "`slowly`, after a check of what a user has passed."
         for i, a in enumerate(args):
             if isinstance(a, TensorBase) or i and (isinstance(a, (int, float, complex, ndarray, generic)) or is_array(a)) or a is None and self.params[i] in self.optional: continue
+            if hasattr(type(a), '__torch_function__'): return BOUND['foreign'](self, args, statics)
             if i == 0: raise TypeError(f"{self.name}(): argument 'input' (position 1) must be Tensor, not {type(a).__name__}. Make it one first, with torch.tensor(...).")
             if self.name in ('eq', 'ne'): return NotImplemented
             raise TypeError(f"unsupported operand type(s) for {SYMBOLS.get(self.name, self.name)}: 'Tensor' and '{type(a).__name__}'")
@@ -578,6 +579,9 @@ class Op:
         if not any(isinstance(a, TensorBase) for a in args): return self.kernel_of(args)(*args, **{**self.statics, **statics})
         if self.optional and len(args) < len(self.params): args = (*args, *[None] * (len(self.params) - len(args)))
         modes = LOCAL.modes
+        if Exotic.overridden or modes.functions:
+            out = BOUND['overridden'](self, args, statics)
+            if out is not NotImplemented: return out
         if modes.casting is not None: args = modes.casting(self.name, args)
         if modes.transforms:
             out = BOUND['dispatch'](self, args, statics)
@@ -587,12 +591,16 @@ class Op:
             arrays, targets = self._operands(args)
             if modes.saving is not None and modes.saving.__class__ is not tuple and not modes.quiet: modes.saving.foresee(self, args, arrays)
             if modes.computing is not None: result = modes.computing(self, args, arrays, statics)
+            elif Exotic.overridden: result = BOUND['computed'](self, args, arrays, statics)
             else: result = self.compute(arrays, statics)
         except Exception as error: explain(error, self, args, statics)
         several = self.outputs != 1
         settle = _number_there if Device.array is not None and any(a.__class__ is Device.array for a in arrays) else as_array
         results = [settle(r) for r in result] if several else [settle(result)]
-        outs = [tensor_like(r) for r in results]
+        if Exotic.overridden:
+            outs = [r if isinstance(r, TensorBase) else tensor_like(r) for r in results]
+            results = [o._array for o in outs]
+        else: outs = [tensor_like(r) for r in results]
         if self.view:
             for o in outs:
                 o._meta = BOUND['view_meta'](args[0], o)

@@ -8,6 +8,7 @@ __all__ = ['around', 'Parameter', 'need_tensor', 'Buffer', 'UninitializedParamet
 # %% ../../nbs/nn/01_parameter.ipynb #14feabd2
 from ..creation import zeros
 from ..graph.node import INFERENCE, TensorBase
+from ..overrides import disabled
 from ..tensor import Tensor
 
 # %% ../../nbs/nn/01_parameter.ipynb #dcac0969
@@ -22,6 +23,7 @@ class Parameter(Tensor):
 
     `data`: a tensor, whose memory is shared (an empty one if left out). `requires_grad`: False freezes the parameter."""
     __slots__ = ()
+    __torch_function__ = disabled           # the results of operations on parameters are tensors
 
     def __new__(cls, data=None, requires_grad=True):
         self = around(cls, Tensor() if data is None else need_tensor(data, 'Parameter'))

@@ -14,7 +14,7 @@ from ..graph.op import REGISTRY as _REGISTRY
 
 # %% ../../nbs/ops/00_package.ipynb #6ea6e958
 class OpOverload:
-    "One way of calling an operation, by PyTorch's name for it: `aten.mul.Tensor`. `op`: what computes it; calling the overload calls that."
+    "One way of calling an operation, by PyTorch's name for it: `aten.mul.Tensor`. `op`: what computes it; calling the overload calls that. Two operations of ours may share a name (`linear` is an `addmm`): then their overloads are equal."
     def __init__(self, packet, overload, op):
         self.overloadpacket, self._overloadname, self.op = packet, overload, op
         self.namespace, self._opname, self.__name__ = packet.namespace, packet._opname, f'{packet._opname}.{overload}'
@@ -22,11 +22,13 @@ class OpOverload:
 
     def name(self): return self.overloadpacket._qualified_op_name + ('' if self._overloadname == 'default' else '.' + self._overloadname)
     def __call__(self, /, *args, **kwargs): return self.op(*args, **kwargs)
+    def __eq__(self, other): return isinstance(other, OpOverload) and str(self) == str(other)
+    def __hash__(self): return hash(str(self))
     def __str__(self): return f'{self.namespace}.{self.__name__}'
     def __repr__(self): return f"<OpOverload(op='{self.namespace}.{self._opname}', overload='{self._overloadname}')>"
 
 class OpOverloadPacket:
-    "An operation with all its overloads, as attributes; calling it calls the operation."
+    "An operation with all its overloads, as attributes; calling it calls the operation. Equal to the other packets of its name."
     def __init__(self, namespace, name, op, overloads=('default',)):
         self.namespace, self._opname, self.__name__, self._qualified_op_name, self._op, self._names, self._made = namespace, name, name, f'{namespace}::{name}', op, overloads, {}
 
@@ -38,6 +40,8 @@ class OpOverloadPacket:
         return self._made[name]
 
     def __call__(self, /, *args, **kwargs): return self._op(*args, **kwargs)
+    def __eq__(self, other): return isinstance(other, OpOverloadPacket) and self._qualified_op_name == other._qualified_op_name
+    def __hash__(self): return hash(self._qualified_op_name)
     def __str__(self): return f'{self.namespace}.{self._opname}'
     def __repr__(self): return f"<OpOverloadPacket(op='{self.namespace}.{self._opname}')>"
 
@@ -53,8 +57,8 @@ class _Aten:
     def __init__(self): self._packets = {}
 
     def _packet(self, name, op):
-        found = self._packets.get(name)
-        if found is None: found = self._packets[name] = OpOverloadPacket('aten', name, op, _OVERLOADS.get(name, ('default',)))
+        found = self._packets.get((name, op))
+        if found is None: found = self._packets[name, op] = OpOverloadPacket('aten', name, op, _OVERLOADS.get(name, ('default',)))
         return found
 
     def __getattr__(self, name):

@@ -166,7 +166,8 @@ class _Region:
         "Run the function again, filling the holders under `key`."
         args = [a.restore(self) if a.__class__ is _Input else a for a in self.args]
         collect = _Collect(self, key)
-        before = LOCAL.modes.change(grad=True, inference=False, computing=None, writing=None)      # as if no region were at work
+        modes = LOCAL.modes
+        before = modes.change(grad=True, inference=False, computing=modes.dispatching[-1].compute if modes.dispatching else None, writing=None)      # as if no region were at work
         try:
             with collect.hooks(), self.again(): self.function(*args, **self.kwargs)
         except _Enough: pass

@@ -265,6 +265,13 @@ def test_exceptions_survive_arrays_that_die_on_the_way():
     assert sum(n for _, n, _ in trace.events) == 0
 
 
+def test_sorting_is_counted():
+    "NumPy's sorts free address 0 when they needed no copy."
+    with track_memory():
+        x = torch.randn(4, 6)
+        assert torch.equal(x.sort(-1).values, x.flip(-1).sort(-1).values) and x.topk(2, -1).indices.shape == (4, 2)
+
+
 def test_counting_survives_collections_threads_and_many_switches():
     "What is written down about dead blocks is no list of objects: the collector must not see it, and every block comes back."
     assert memory._hooks()["bins"], "the ordinary function is in use; CPython should do better"

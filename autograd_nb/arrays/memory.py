@@ -152,37 +152,44 @@ _TYPES = dict(malloc=ctypes.PYFUNCTYPE(_P, _P, _N), calloc=ctypes.PYFUNCTYPE(_P,
 _made = {}
 SMALLEST, BEYOND_CACHES = 16, 1 << 40        # bytes: room for what a bin writes into a dead block; a size of which NumPy keeps no cache
 
-class _Bin:
-    "A list that collects the addresses of dead blocks, written by C alone and read as raw memory."
-    class Layout(ctypes.Structure): _fields_ = [('references', ctypes.c_ssize_t), ('type', _P), ('size', ctypes.c_ssize_t), ('items', ctypes.POINTER(_P)), ('room', ctypes.c_ssize_t)]
+_VISIT = ctypes.PYFUNCTYPE(ctypes.c_int, _P, _P, _P, _P)
 
+class _Bin:
+    "A hash table of CPython's own that collects the addresses of dead blocks, written by C alone: `write` takes a table, an address (0, too: NumPy frees what it never allocated) and a size. `count`: how many there are."
     def __init__(self):
-        self.list = []
-        self.address = id(self.list)
-        self.raw = self.Layout.from_address(self.address)
-        ctypes.pythonapi.PyObject_GC_UnTrack(ctypes.py_object(self.list))         # what it holds are no objects: the collector must not look
+        api = ctypes.pythonapi
+        self.write, new = api._Py_hashtable_set, ctypes.PYFUNCTYPE(_P, _P, _P)(('_Py_hashtable_new', api))
+        self.each, self.clear = ctypes.PYFUNCTYPE(ctypes.c_int, _P, _VISIT, _P)(('_Py_hashtable_foreach', api)), ctypes.PYFUNCTYPE(None, _P)(('_Py_hashtable_clear', api))
+        self.address = new(ctypes.cast(api._Py_hashtable_hash_ptr, _P), ctypes.cast(api._Py_hashtable_compare_direct, _P))
+        self.found = []
+        self.visit = _VISIT(lambda table, address, n, _: address and self.found.append(address) or 0)
+        self.count = ctypes.c_size_t.from_address(self.address)         # the first field of the table
 
     def works(self):
-        "Whether this Python keeps lists as expected."
-        if sys.implementation.name != 'cpython' or sysconfig.get_config_var('Py_GIL_DISABLED') or sysconfig.get_config_var('Py_DEBUG'): return False
+        "Whether this Python keeps tables as expected."
+        set_ = ctypes.PYFUNCTYPE(ctypes.c_int, _P, _P, _P)(('_Py_hashtable_set', ctypes.pythonapi))
         block = ctypes.create_string_buffer(64)
-        append = ctypes.PYFUNCTYPE(ctypes.c_int, _P, _P)(('PyList_Append', ctypes.pythonapi))
-        append(self.address, ctypes.addressof(block))
-        good = self.raw.size == len(self.list) == 1 and self.raw.items[0] == ctypes.addressof(block)
-        self.raw.size = 0
-        return good
+        for address in (0, ctypes.addressof(block), 0): set_(self.address, address, 64)
+        return self.count.value == 3 and self.empty() == [ctypes.addressof(block)] and self.count.value == 0
 
     def empty(self):
         "The addresses collected so far."
-        n = self.raw.size
-        found = self.raw.items[:n] if n else ()
-        self.raw.size = 0
-        return found
+        self.found = []
+        self.each(self.address, self.visit, None)
+        self.clear(self.address)
+        return self.found
+
+def _bins():
+    "Two bins, or none if this Python has no such tables."
+    if sys.implementation.name != 'cpython' or sysconfig.get_config_var('Py_GIL_DISABLED') or sysconfig.get_config_var('Py_DEBUG'): return []
+    try: made = [_Bin(), _Bin()]
+    except AttributeError: return []
+    return made if all(b.works() for b in made) else []
 
 def settle():
     "Count and free the blocks that died since the last time."
     bins = _made.get('bins')
-    if not bins or not bins[0].raw.size and not bins[1].raw.size: return
+    if not bins or not bins[0].count.value and not bins[1].count.value: return
     with METER.lock:
         full = bins[0]
         bins.reverse()
@@ -230,9 +237,8 @@ def _hooks():
         call['free'](context, address, n)
     ours = {n: t(f) for (n, t), f in zip(_TYPES.items(), (malloc, calloc, realloc, free))}
     addresses = {n: ctypes.cast(f, _P).value for n, f in ours.items()}
-    bins = [_Bin(), _Bin()]
-    if all(b.works() for b in bins): addresses['free'] = ctypes.cast(ctypes.pythonapi.PyList_Append, _P).value
-    else: bins = []
+    bins = _bins()
+    if bins: addresses['free'] = ctypes.cast(bins[0].write, _P).value
     _made.update(table=table, old=old | {'context': context}, ours=addresses, bins=bins, free=lambda address: call['free'](context, address, BEYOND_CACHES), alive=(handler, call, ours))
     atexit.register(_switch, False)
     return _made

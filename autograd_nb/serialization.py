@@ -49,17 +49,20 @@ def _refused(why): return RuntimeError(f'torch.load: this is not a safetensors f
 def read_table(f):
     "The remarks and the table of a binary file, as (remarks, {name: (dtype, shape, start, end)}); raises RuntimeError unless they are sound."
     start = f.read(8)
-    if start[:2] == b'PK' or start[:1] == b'\x80':
-        raise _refused('it is an archive or pickle, as PyTorch\'s torch.save writes them') from RuntimeError(
-            'To convert it, in an environment with PyTorch: safetensors.torch.save_file(torch.load(path, weights_only=True), new_path) for a state_dict; for other checkpoints, save their parts.')
-    if len(start) < 8: raise _refused('it ends before it has begun' if start else 'it is empty')
+    def check(good, why):
+        if good: return
+        if start[:2] == b'PK' or start[:1] == b'\x80':           # a length may begin with these bytes, too: they tell only once it is no table
+            raise _refused('it is an archive or pickle, as PyTorch\'s torch.save writes them') from RuntimeError(
+                'To convert it, in an environment with PyTorch: safetensors.torch.save_file(torch.load(path, weights_only=True), new_path) for a state_dict; for other checkpoints, save their parts.')
+        raise _refused(why)
+    check(len(start) == 8, 'it ends before it has begun' if start else 'it is empty')
     n = int.from_bytes(start, 'little')
-    if n > LONGEST_TABLE or n < 2: raise _refused('it does not begin with the length of a table')
+    check(2 <= n <= LONGEST_TABLE, 'it does not begin with the length of a table')
     raw = f.read(n)
-    if len(raw) < n: raise _refused('its table is cut off')
+    check(len(raw) == n, 'its table is cut off')
     try: table = json.loads(raw)
     except ValueError: table = None
-    if not isinstance(table, dict): raise _refused('its table is not JSON')
+    check(isinstance(table, dict), 'its table is not JSON')
     remarks, out, place = table.pop('__metadata__', None) or {}, {}, 0
     try:
         for name, entry in sorted(table.items(), key=lambda item: item[1]['data_offsets']):

@@ -10,6 +10,7 @@ __all__ = ['check', 'check_rate', 'check_betas', 'check_fused', 'adjusted', 'SGD
 import numpy as np
 from numpy import absolute, add, copyto, divide, maximum, minimum, multiply, negative, sign, sqrt, subtract, where
 
+from ..arrays.cupy_backend import is_far, library_of, on
 from ..graph.node import TensorBase, tensor_like
 from ..ops.compiled import adam
 from .optimizer import Elementwise, counting_dtype, number
@@ -198,7 +199,8 @@ class Adagrad(Elementwise):
 
 def filled(p, value):
     "A tensor like the parameter `p` with the same number everywhere (in both parts, if it is complex)."
-    return tensor_like(np.full(p._array.shape, complex(value, value) if p._array.dtype.kind == 'c' else value, p._array.dtype))
+    a = p._array
+    with on(a.device.id if is_far(a) else None): return tensor_like(library_of(a).full(a.shape, complex(value, value) if a.dtype.kind == 'c' else value, a.dtype))
 
 # %% ../../nbs/optim/02_rules.ipynb #c2b6df0c
 class Adadelta(Elementwise):

@@ -7,13 +7,15 @@ __all__ = ['has_lapack']
 
 # %% ../nbs/04_core.ipynb #4d202da7
 import sys
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 from .autograd.function import DelayedError as _DelayedError
 from .autograd.function import UndefinedGrad as _UndefinedGrad
 from .autograd.variable import is_multithreading_enabled as _is_multithreading_enabled
+from . import library as _library
 from .graph import engine
-from .graph.levels import TANGENTS
+from .functions import movedim, reshape
+from .graph.levels import KINDS, TANGENTS, WRAPPERS
 from .graph.modes import LOCAL, is_grad_enabled as is_grad_enabled, is_inference_mode_enabled as is_inference_mode_enabled
 from .graph.node import JOURNAL, AccumulateGrad, Node, SavedTensor
 from .overrides import DisableTorchFunction as DisableTorchFunction, DisableTorchFunctionSubclass as DisableTorchFunctionSubclass, disabled as _disabled_torch_function_impl, no_dispatch as _DisableTorchDispatch
@@ -38,6 +40,15 @@ def _set_fwd_grad_enabled(mode):
 def _is_fwd_grad_enabled():
     "True where operations pass tangents on."
     return TANGENTS.on
+
+def _set_autograd_fallback_mode(mode):
+    "What a backward pass does at an operation made by `library.Library` without a derivative: 'nothing', 'warn' or 'error'."
+    if mode not in ('nothing', 'warn', 'error'): raise RuntimeError(f'_set_autograd_fallback_mode: unknown mode {mode!r}')
+    _library._FALLBACK[0] = mode
+
+def _get_autograd_fallback_mode(): return _library._FALLBACK[0]
+
+_AutoDispatchBelowAutograd = _library.below_autograd
 
 has_lapack = True           # NumPy brings its own
 
@@ -70,3 +81,28 @@ def _current_graph_task_execution_order():
         raise RuntimeError('get_current_graph_task_execution_order expects the current backward to be executed with multithreading disabled, e.g. by running:\n\n'
                            '>>> with torch.autograd.set_multithreading_enabled(False):\n...     torch.autograd.grad(...)\n')
     return LOCAL.modes.task.order()
+
+# %% ../nbs/04_core.ipynb #5e9f51d3
+def _inside(tensor):
+    if tensor.__class__ not in WRAPPERS: raise RuntimeError('Expected a tensor inside of a function transform, got a plain one.')
+    return tensor._value
+
+def _kind(name): return lambda tensor: tensor.__class__ is KINDS[name]
+
+def _outof(dim, size, tensor):
+    dim = dim % tensor.ndim
+    if tensor.shape[dim] % size: raise RuntimeError(f'reshape_dim_outof: a dimension of {tensor.shape[dim]} does not split into {size} parts')
+    return reshape(tensor, (*tensor.shape[:dim], size, tensor.shape[dim] // size, *tensor.shape[dim + 1:]))
+
+def _into(source, target, tensor):
+    source, target = source % tensor.ndim, target % (tensor.ndim - 1) if target >= 0 else target % tensor.ndim - 1
+    moved = movedim(tensor, source, target)
+    return reshape(moved, (*moved.shape[:target], moved.shape[target] * moved.shape[target + 1], *moved.shape[target + 2:]))
+
+_functorch = ModuleType(__name__ + '._functorch', 'Wrappers of function transforms, looked at from outside.')
+_functorch.__dict__.update(
+    is_batchedtensor=_kind('Batched'), is_gradtrackingtensor=lambda tensor: tensor.__class__ in (KINDS['Recorded'], KINDS['Dual']),
+    is_functorch_wrapped_tensor=lambda tensor: tensor.__class__ in WRAPPERS, get_unwrapped=_inside, maybe_get_bdim=lambda tensor: 0 if tensor.__class__ is KINDS['Batched'] else -1,
+    maybe_get_level=lambda tensor: tensor._level.depth if tensor.__class__ in WRAPPERS else -1, dlevel=lambda tensor: tensor._level.depth if tensor.__class__ in WRAPPERS and tensor._level.alive else -1,
+    reshape_dim_into=_into, reshape_dim_outof=_outof)
+sys.modules[_functorch.__name__] = _functorch

@@ -10,18 +10,19 @@ import sys
 from types import ModuleType, SimpleNamespace
 
 from .autograd.function import DelayedError as _DelayedError
+from .autograd.function import in_forward as _in_forward
 from .autograd.function import UndefinedGrad as _UndefinedGrad
 from .autograd.variable import is_multithreading_enabled as _is_multithreading_enabled
 from . import library as _library
 from .graph import engine
 from .functions import movedim, reshape
-from .graph.levels import KINDS, TANGENTS, WRAPPERS
+from .graph.levels import KINDS, TANGENTS, WRAPPERS, as_given
 from .graph.modes import LOCAL, is_grad_enabled as is_grad_enabled, is_inference_mode_enabled as is_inference_mode_enabled
 from .graph.node import JOURNAL, AccumulateGrad, Node, SavedTensor
-from .overrides import DisableTorchFunction as DisableTorchFunction, DisableTorchFunctionSubclass as DisableTorchFunctionSubclass, disabled as _disabled_torch_function_impl, no_dispatch as _DisableTorchDispatch
+from .overrides import DisableTorchFunction as DisableTorchFunction, DisableTorchFunctionSubclass as DisableTorchFunctionSubclass, disabled as _disabled_torch_function_impl, no_dispatch
 from .tensor import CopySlices
 
-_disabled_torch_dispatch_impl = _disabled_torch_function_impl
+_disabled_torch_dispatch_impl, _DisableTorchDispatch = _disabled_torch_function_impl, no_dispatch
 
 # %% ../nbs/04_core.ipynb #182f69a8
 def _set_versions(tensors, versions):
@@ -38,8 +39,8 @@ def _set_fwd_grad_enabled(mode):
     TANGENTS.on = bool(mode)
 
 def _is_fwd_grad_enabled():
-    "True where operations pass tangents on."
-    return TANGENTS.on
+    "True where operations pass tangents on; a custom function's own `forward` does not."
+    return TANGENTS.on and not _in_forward()
 
 def _set_autograd_fallback_mode(mode):
     "What a backward pass does at an operation made by `library.Library` without a derivative: 'nothing', 'warn' or 'error'."
@@ -102,7 +103,7 @@ def _into(source, target, tensor):
 _functorch = ModuleType(__name__ + '._functorch', 'Wrappers of function transforms, looked at from outside.')
 _functorch.__dict__.update(
     is_batchedtensor=_kind('Batched'), is_gradtrackingtensor=lambda tensor: tensor.__class__ in (KINDS['Recorded'], KINDS['Dual']),
-    is_functorch_wrapped_tensor=lambda tensor: tensor.__class__ in WRAPPERS, get_unwrapped=_inside, maybe_get_bdim=lambda tensor: 0 if tensor.__class__ is KINDS['Batched'] else -1,
+    is_functorch_wrapped_tensor=lambda tensor: tensor.__class__ in WRAPPERS, get_unwrapped=_inside, maybe_get_bdim=lambda tensor: as_given(tensor)[1] if tensor.__class__ is KINDS['Batched'] else -1,
     maybe_get_level=lambda tensor: tensor._level.depth if tensor.__class__ in WRAPPERS else -1, dlevel=lambda tensor: tensor._level.depth if tensor.__class__ in WRAPPERS and tensor._level.alive else -1,
     reshape_dim_into=_into, reshape_dim_outof=_outof)
 sys.modules[_functorch.__name__] = _functorch

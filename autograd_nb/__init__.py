@@ -41,6 +41,7 @@ from .serialization import load, save
 from .amp.autocast_mode import (autocast_decrement_nesting, autocast_increment_nesting, clear_autocast_cache, get_autocast_cpu_dtype, get_autocast_dtype, get_autocast_gpu_dtype, is_autocast_cache_enabled,
                                            is_autocast_cpu_enabled, is_autocast_enabled, set_autocast_cache_enabled, set_autocast_cpu_dtype, set_autocast_cpu_enabled, set_autocast_dtype, set_autocast_enabled, set_autocast_gpu_dtype)
 from .ops import compiled as _compiled     # compiled loops, where numba is installed
+from .ops import together as _together     # large gradients, computed together
 from .autograd.anomaly_mode import is_anomaly_check_nan_enabled, is_anomaly_enabled, set_anomaly_enabled
 
 # %% ../nbs/00_package.ipynb #43c54b95
@@ -79,7 +80,7 @@ _more.install(Tensor, globals())
 
 # %% ../nbs/00_package.ipynb #2276c4ac
 def __getattr__(name):
-    if name in ('_C', '_functorch', 'functorch', 'viz', 'widgets', 'nn', 'optim', 'distributions', 'utils', 'linalg', 'special', 'fft', 'cuda', 'cpu', 'func', 'amp', 'testing', 'profiler', 'backends', 'accelerator'):
+    if name in ('_C', '_functorch', 'functorch', 'viz', 'widgets', 'nn', 'optim', 'distributions', 'utils', 'linalg', 'special', 'fft', 'cuda', 'cpu', 'func', 'amp', 'testing', 'profiler', 'backends', 'accelerator', 'library', '__future__'):
         import importlib
         try: return importlib.import_module(f'{__name__}.{name}')
         except ModuleNotFoundError as error:

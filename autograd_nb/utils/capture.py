@@ -13,7 +13,6 @@ import re
 import threading
 from types import FunctionType, SimpleNamespace
 import numpy as np
-from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from ..arrays.cupy_backend import is_far
 from ..arrays.numpy_backend import is_array, storage_of
@@ -23,52 +22,11 @@ from ..graph.node import JOURNAL, AccumulateGrad, Exotic, OutputEdge, Packed, Te
 from ..graph.op import as_array, compile_source, undo
 from ..graph.pytree import tree_flatten, tree_unflatten
 from ..ops import compiled
+from ..ops.together import Symbol
 
 # %% ../../nbs/utils/08_capture.ipynb #652b3c83
 class CaptureError(RuntimeError):
     "A step cannot be replayed. The message says what stands against it, where, and what to write instead."
-
-# %% ../../nbs/utils/08_capture.ipynb #b7fc261e
-class Opaque(Exception): "A rule or kernel does something else than elementwise arithmetic."
-
-class Symbol(NDArrayOperatorsMixin):
-    "Stands for an array while a rule runs: arithmetic on it is written down by `write(ufunc, operands, shape, dtype)`, which returns a name."
-    def __init__(self, write, name, shape, dtype): self.write, self.name, self.shape, self.dtype = write, name, shape, dtype
-    ndim = property(lambda self: len(self.shape))
-    size = property(lambda self: math.prod(self.shape))
-
-    def __array_ufunc__(self, ufunc, method, *inputs, **options):
-        out = options.pop('out', None)
-        if method != '__call__' or options or out not in (None, (None,), (...,), ...) or ufunc.nout != 1 or ufunc.signature is not None: raise Opaque
-        return self._apply(ufunc, inputs)
-
-    def __array_function__(self, function, types, args, kwargs):
-        if function is not np.where or kwargs or len(args) != 3: raise Opaque
-        return self._apply(np.where, args)
-
-    def _apply(self, function, inputs):
-        samples = []
-        for v in inputs:
-            if isinstance(v, Symbol): samples.append(np.ones((1,) * v.ndim, v.dtype))
-            elif isinstance(v, (int, float, np.generic)): samples.append(v)
-            else: raise Opaque
-        with np.errstate(all='ignore'): dtype = function(*samples).dtype
-        shape = np.broadcast_shapes(*[v.shape for v in inputs if isinstance(v, Symbol)])
-        return Symbol(self.write, self.write(function, [v.name if isinstance(v, Symbol) else v for v in inputs], shape, dtype), shape, dtype)
-
-    def astype(self, dtype, copy=True):
-        if np.dtype(dtype) != self.dtype: raise Opaque
-        return self
-    def conj(self): return self if self.dtype.kind != 'c' else self._apply(np.conjugate, (self,))
-    def __getitem__(self, index):
-        if index != (): raise Opaque
-        return self
-    def __getattr__(self, name): raise Opaque
-    def __bool__(self): raise Opaque
-    def __iter__(self): raise Opaque
-    def __len__(self): raise Opaque
-    def __float__(self): raise Opaque
-    def __array__(self, *args, **kwargs): raise Opaque
 
 # %% ../../nbs/utils/08_capture.ipynb #a80209b7
 class Line:

@@ -481,8 +481,8 @@ def _infer_device_type(*args):
 def get_device_states(*args):
     "The generators of the devices, other than the CPU, on which the tensors in `args` live: a list of device numbers and a list of states."
     numbers = list(dict.fromkeys(t.get_device() for t in _tensors(args) if t.device.type not in ('cpu', 'meta')))
-    return numbers, [tensor_like(generator_of(i).get_state()) for i in numbers]
+    return numbers, [generator_of(i).get_state() for i in numbers]
 
 def set_device_states(devices, states, *, device_type=None):
     "Put back what `get_device_states` returned."
-    for index, state in zip(devices, states): generator_of(index).set_state(state._array)
+    for index, state in zip(devices, states): generator_of(index).set_state(state)

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['CUDA_DEVICE', 'TEST_CUDNN', 'TEST_MAGMA', 'TEST_CUDA_GRAPH', 'SM53OrLater', 'SM60OrLater', 'SM70OrLater',
-           'SM75OrLater', 'SM80OrLater', 'SM90OrLater']
+           'SM75OrLater', 'SM80OrLater', 'SM90OrLater', 'tf32_on_and_off', 'with_tf32_off']
 
 # %% ../../../nbs/testing/07_gpus.ipynb #93044351
 from ... import cuda
@@ -13,6 +13,9 @@ from .common_utils import TEST_CUDA as TEST_CUDA, TEST_MULTIGPU as TEST_MULTIGPU
 CUDA_DEVICE = 'cuda:0' if TEST_CUDA else None
 TEST_CUDNN = TEST_MAGMA = False
 TEST_CUDA_GRAPH = False
+
+def tf32_on_and_off(*args, **kwargs): return lambda function: function
+def with_tf32_off(function): return function
 SM53OrLater = SM60OrLater = SM70OrLater = SM75OrLater = SM80OrLater = SM90OrLater = False
 if TEST_CUDA:
     _capability = cuda.get_device_capability(0)

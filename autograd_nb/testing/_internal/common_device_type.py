@@ -8,9 +8,10 @@ __all__ = ['tol', 'dtypesIfCPU', 'dtypesIfCUDA', 'dtypesIfMPS', 'dtypesIfXPU', '
            'skipMeta', 'skipMPS', 'skipXLA', 'skipLazy', 'skipXPU', 'skipHPU', 'skipMTIA', 'skipCUDAIfNoMagma',
            'skipCUDAIfNoCusolver', 'skipCUDAIfNoMagmaAndNoCusolver', 'skipCUDAIfRocm', 'skipCUDAIfNoCudnn',
            'skipCPUIfNoFFT', 'skipCPUIfNoMkl', 'expectedFailureCPU', 'expectedFailureCUDA', 'expectedFailureMeta',
-           'expectedFailureXLA', 'expectedFailureMPS', 'instantiate_device_type_tests', 'dtypes', 'onlyOn', 'skipIf',
-           'skipCPUIf', 'skipCUDAIf', 'skipCPUIfNoLapack', 'deviceCountAtLeast', 'precisionOverride',
-           'toleranceOverride', 'largeTensorTest', 'get_all_device_types']
+           'expectedFailureXLA', 'expectedFailureMPS', 'expectedFailureMPSPre14', 'expectedFailureMPSPre15',
+           'instantiate_device_type_tests', 'dtypes', 'onlyOn', 'skipIf', 'skipCPUIf', 'skipCUDAIf',
+           'skipCPUIfNoLapack', 'deviceCountAtLeast', 'precisionOverride', 'toleranceOverride', 'largeTensorTest',
+           'get_all_device_types']
 
 # %% ../../../nbs/testing/05_devices.ipynb #2cfbac28
 import functools
@@ -131,7 +132,7 @@ def toleranceOverride(d):
 def _failing(where): return _condition(lambda test, device, dtype: unittest.expectedFailure(test) if device == where else test)
 
 expectedFailureCPU, expectedFailureCUDA = _failing('cpu'), _failing('cuda')
-expectedFailureMeta = expectedFailureXLA = expectedFailureMPS = _failing('elsewhere')
+expectedFailureMeta = expectedFailureXLA = expectedFailureMPS = expectedFailureMPSPre14 = expectedFailureMPSPre15 = _failing('elsewhere')
 
 def largeTensorTest(size, device=None):
     "Decorator for tests that need much memory: they are skipped."

@@ -4,16 +4,21 @@
 
 # %% auto #0
 __all__ = ['IS_MACOS', 'IS_WINDOWS', 'IS_LINUX', 'IS_ARM64', 'IS_X86', 'IS_CI', 'IS_FBCODE', 'IS_SANDCASTLE', 'IS_JETSON',
-           'IS_S390X', 'TEST_NUMPY', 'TEST_CUDA', 'TEST_MULTIGPU', 'TEST_MPS', 'TEST_XPU', 'TEST_HPU', 'TEST_MKL',
-           'TEST_FAIRSEQ', 'TEST_WITH_ROCM', 'TEST_WITH_ASAN', 'TEST_WITH_TSAN', 'TEST_WITH_UBSAN',
+           'IS_S390X', 'TEST_NUMPY', 'TEST_CUDA', 'TEST_MULTIGPU', 'TEST_MPS', 'TEST_XPU', 'TEST_HPU',
+           'TEST_PRIVATEUSE1', 'TEST_CUDA_GRAPH', 'TEST_WITH_SUBCLASSES', 'TEST_WITH_SLOW_GRADCHECK', 'IS_PPC',
+           'TEST_MKL', 'TEST_FAIRSEQ', 'TEST_WITH_ROCM', 'TEST_WITH_ASAN', 'TEST_WITH_TSAN', 'TEST_WITH_UBSAN',
            'TEST_WITH_TORCHDYNAMO', 'TEST_WITH_TORCHINDUCTOR', 'TEST_WITH_CROSSREF', 'TEST_WITH_MTIA', 'TEST_WITH_SLOW',
            'GRADCHECK_NONDET_TOL', 'TEST_CUDA_CPP', 'SEED', 'TEST_SCIPY', 'skipIfNoLapack', 'skipIfNoSciPy',
            'skipIfMPS', 'skipIfMps', 'skipIfXpu', 'skipIfHpu', 'skipIfRocm', 'skipIfTorchDynamo', 'skipIfTorchInductor',
            'skipIfCrossRef', 'xfailIfTorchDynamo', 'xfailIfS390X', 'skipIfLegacyJitExecutor', 'skipIfWindows',
-           'skipIfMacOS', 'skipIfNoCuda', 'markDynamoStrictTest', 'unMarkDynamoStrictTest', 'serialTest', 'TestCase',
-           'set_rng_seed', 'run_tests', 'gradcheck', 'gradgradcheck', 'subtest', 'parametrize', 'cases_of',
-           'bound_test', 'instantiate_parametrized_tests', 'decorateIf', 'slowTest', 'dtype_name', 'suppress_warnings',
-           'freeze_rng_state', 'set_default_dtype', 'set_warn_always_context', 'disable_gc', 'noncontiguous_like']
+           'skipIfMacOS', 'skipIfNoCuda', 'skipIfSlowGradcheckEnv', 'runWithoutCompiledAutograd', 'skipIfNoXNNPACK',
+           'skipIfNNModuleInlined', 'markDynamoStrictTest', 'unMarkDynamoStrictTest', 'serialTest',
+           'numpy_to_torch_dtype_dict', 'torch_to_numpy_dtype_dict', 'TestCase', 'set_rng_seed', 'run_tests',
+           'gradcheck', 'gradgradcheck', 'subtest', 'parametrize', 'cases_of', 'bound_test',
+           'instantiate_parametrized_tests', 'load_tests', 'decorateIf', 'slowTest', 'xfailIf', 'scoped_load_inline',
+           'dtype_name', 'iter_indices', 'is_iterable_of_tensors', 'first_sample', 'suppress_warnings',
+           'freeze_rng_state', 'set_default_dtype', 'set_warn_always_context', 'swap', 'TemporaryFileName',
+           'DeterministicGuard', 'wrapDeterministicFlagAPITest', 'disable_gc', 'noncontiguous_like']
 
 # %% ../../../nbs/testing/04_cases.ipynb #8b1e165b
 import contextlib
@@ -31,11 +36,11 @@ from collections.abc import Mapping, Sequence, Set
 import numpy as np
 
 from ... import autograd, cuda
-from ...arrays.dtypes import dtype as Dtype, get_default_dtype, set_default_dtype as _set_default_dtype
+from ...arrays.dtypes import DTYPES, dtype as Dtype, get_default_dtype, set_default_dtype as _set_default_dtype
 from ...creation import manual_seed, tensor
 from ...random import fork_rng
 from ...graph.node import TensorBase
-from ...settings import is_warn_always_enabled, set_warn_always
+from ...settings import are_deterministic_algorithms_enabled, is_deterministic_algorithms_warn_only_enabled, is_warn_always_enabled, set_warn_always, use_deterministic_algorithms
 from ..comparison import assert_close, tolerances
 from ..samples import make_tensor as make_tensor
 
@@ -47,7 +52,7 @@ IS_FBCODE = IS_SANDCASTLE = IS_JETSON = IS_S390X = False
 TEST_NUMPY = True
 TEST_CUDA = cuda.is_available()
 TEST_MULTIGPU = cuda.device_count() > 1
-TEST_MPS = TEST_XPU = TEST_HPU = TEST_MKL = TEST_FAIRSEQ = TEST_WITH_ROCM = TEST_WITH_ASAN = TEST_WITH_TSAN = TEST_WITH_UBSAN = TEST_WITH_TORCHDYNAMO = TEST_WITH_TORCHINDUCTOR = TEST_WITH_CROSSREF = TEST_WITH_MTIA = False
+TEST_MPS = TEST_XPU = TEST_HPU = TEST_PRIVATEUSE1 = TEST_CUDA_GRAPH = TEST_WITH_SUBCLASSES = TEST_WITH_SLOW_GRADCHECK = IS_PPC = TEST_MKL = TEST_FAIRSEQ = TEST_WITH_ROCM = TEST_WITH_ASAN = TEST_WITH_TSAN = TEST_WITH_UBSAN = TEST_WITH_TORCHDYNAMO = TEST_WITH_TORCHINDUCTOR = TEST_WITH_CROSSREF = TEST_WITH_MTIA = False
 TEST_WITH_SLOW = os.environ.get('PYTORCH_TEST_WITH_SLOW', '0') == '1'
 GRADCHECK_NONDET_TOL = 0.
 TEST_CUDA_CPP = False
@@ -227,6 +232,10 @@ def instantiate_parametrized_tests(cls):
             setattr(cls, full, test)
     return cls
 
+def load_tests(loader, tests, pattern):
+    "For unittest, which asks a test file that has this name for its tests: all of them."
+    return tests
+
 def decorateIf(decorator, predicate):
     "Decorate those tests for whose arguments, in a dictionary, `predicate` is true."
     def outer(function):
@@ -256,6 +265,13 @@ skipIfNoSciPy = _either(not TEST_SCIPY, 'needs SciPy')
 skipIfMPS = skipIfMps = skipIfXpu = skipIfHpu = skipIfRocm = skipIfTorchDynamo = skipIfTorchInductor = skipIfCrossRef = xfailIfTorchDynamo = xfailIfS390X = skipIfLegacyJitExecutor = _either(False, 'not here')
 skipIfWindows, skipIfMacOS = _either(IS_WINDOWS, 'not on Windows'), _either(IS_MACOS, 'not on macOS')
 skipIfNoCuda = _either(not TEST_CUDA, 'needs a GPU')
+skipIfSlowGradcheckEnv = runWithoutCompiledAutograd = skipIfNoXNNPACK = skipIfNNModuleInlined = _either(False, 'not here')
+
+def xfailIf(condition): return lambda function: unittest.expectedFailure(function) if condition else function
+
+def scoped_load_inline(function):
+    "Decorator for tests that compile C++: they are skipped."
+    return unittest.skip('needs a C++ extension')(function)
 
 def _as_it_is(thing=None, *args, **kwargs): return thing if callable(thing) else lambda function: function
 
@@ -264,6 +280,26 @@ markDynamoStrictTest = unMarkDynamoStrictTest = serialTest = _as_it_is
 def dtype_name(dtype):
     "The name of a dtype, without its module."
     return str(dtype).split('.')[-1]
+
+numpy_to_torch_dtype_dict = {d.numpy.type: d for d in DTYPES.values() if d.name != 'bfloat16'}
+torch_to_numpy_dtype_dict = {t: n for n, t in numpy_to_torch_dtype_dict.items()}
+
+def iter_indices(t):
+    "All indices of a tensor, one after another."
+    if not t.dim(): return range(0)
+    return range(t.size(0)) if t.dim() == 1 else itertools.product(*map(range, t.size()))
+
+def is_iterable_of_tensors(iterable, include_empty=False):
+    "Whether it can be iterated over and gives tensors only."
+    if isinstance(iterable, TensorBase): return False
+    try: items = list(iterable)
+    except TypeError: return False
+    return all(isinstance(t, TensorBase) for t in items) and bool(items or include_empty)
+
+def first_sample(self, samples):
+    "The first of the samples; the test is skipped if there is none."
+    for sample in samples: return sample
+    raise unittest.SkipTest('Skipped! Need at least 1 sample input')
 
 def suppress_warnings(function):
     "Decorator: no warnings during calls."
@@ -293,6 +329,41 @@ def set_warn_always_context(new_val):
     set_warn_always(new_val)
     try: yield
     finally: set_warn_always(before)
+
+@contextlib.contextmanager
+def swap(swap_params):
+    "`torch.__future__.set_swap_module_params_on_conversion`, for the block: a decorator too."
+    from autograd_nb import __future__ as settings
+    before = settings.get_swap_module_params_on_conversion()
+    settings.set_swap_module_params_on_conversion(swap_params)
+    try: yield
+    finally: settings.set_swap_module_params_on_conversion(before)
+
+@contextlib.contextmanager
+def TemporaryFileName(*args, **kwargs):
+    "The name of a file that is removed at the end of the block."
+    import tempfile
+    handle = tempfile.NamedTemporaryFile(*args, **{**kwargs, 'delete': False})
+    handle.close()
+    try: yield handle.name
+    finally: os.unlink(handle.name)
+
+class DeterministicGuard:
+    "`use_deterministic_algorithms`, for the block."
+    def __init__(self, deterministic, *, warn_only=False, fill_uninitialized_memory=True): self.deterministic, self.warn_only = deterministic, warn_only
+
+    def __enter__(self):
+        self.before = are_deterministic_algorithms_enabled(), is_deterministic_algorithms_warn_only_enabled()
+        use_deterministic_algorithms(self.deterministic, warn_only=self.warn_only)
+
+    def __exit__(self, *exc): use_deterministic_algorithms(self.before[0], warn_only=self.before[1])
+
+def wrapDeterministicFlagAPITest(function):
+    "Decorator: the settings of deterministic algorithms are put back after the test."
+    @functools.wraps(function)
+    def wrapped(*args, **kwargs):
+        with DeterministicGuard(are_deterministic_algorithms_enabled(), warn_only=is_deterministic_algorithms_warn_only_enabled()): return function(*args, **kwargs)
+    return wrapped
 
 @contextlib.contextmanager
 def disable_gc():

@@ -252,11 +252,11 @@ def initial_seed():
 
 def get_rng_state():
     "The default generator's state, as a tensor of bytes."
-    return tensor_like(default_generator.get_state())
+    return default_generator.get_state()
 
 def set_rng_state(new_state):
     "Continue from a state of `get_rng_state`."
-    default_generator.set_state(new_state._array)
+    default_generator.set_state(new_state)
 
 def _chance(generator, index):
     "What to draw from on GPU number `index` (None: the CPU)."

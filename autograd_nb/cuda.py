@@ -28,7 +28,6 @@ from .arrays import cupy_backend as backend
 from .arrays.cupy_backend import Device, OutOfMemoryError, Pool, find, generator_of  # noqa: F401
 from .arrays.memory import size
 from .graph.errors import no_gpu_error
-from .graph.node import tensor_like
 from .tensor import device as Place
 
 def is_available():
@@ -228,7 +227,7 @@ def initial_seed():
 def get_rng_state(device='cuda'):
     "The state of a GPU's generator, as a tensor of bytes (on the host)."
     _ready()
-    return tensor_like(generator_of(_index(device)).get_state())
+    return generator_of(_index(device)).get_state()
 
 def get_rng_state_all():
     "The states of all GPUs' generators."
@@ -236,7 +235,7 @@ def get_rng_state_all():
 
 def set_rng_state(new_state, device='cuda'):
     "Continue from a state that `get_rng_state` returned; without a GPU there is nothing to do."
-    if is_available(): generator_of(_index(device)).set_state(new_state._array)
+    if is_available(): generator_of(_index(device)).set_state(new_state)
 
 def set_rng_state_all(new_states):
     "Continue on all GPUs from the states that `get_rng_state_all` returned."

@@ -70,6 +70,17 @@ class device:
         return there
 
 CPU = device('cpu')
+def _generator_state(self):
+    "The state, as a tensor of bytes on the host."
+    return tensor_like(self.packed())
+
+def _set_generator_state(self, new_state):
+    "Continue from a state that `get_state` returned."
+    if not isinstance(new_state, TensorBase): raise TypeError(f'expected a torch.ByteTensor, but got {"" if type(new_state).__module__ == "builtins" else type(new_state).__module__ + "."}{type(new_state).__name__}')
+    if is_far(new_state._array) or new_state._array.dtype != np.uint8: raise TypeError('RNG state must be a torch.ByteTensor')
+    return self.unpack(new_state._array)
+
+for _kind in (Generator, DeviceGenerator): _kind.get_state, _kind.set_state = _generator_state, _set_generator_state
 Generator.device = property(lambda self: device(self.place))
 DeviceGenerator.device = property(lambda self: device('cuda', self.index))
 
@@ -869,6 +880,7 @@ class Tensor(TensorBase):
 
     def contiguous(self, memory_format=None):
         "This tensor if its elements lie in the usual order in memory, else a copy that does."
+        if memory_format is not None and self.__class__ in WRAPPERS: self.is_contiguous(memory_format)
         return self if self._array.flags.c_contiguous else REGISTRY['clone'].call(self, order='C')
 
     def __deepcopy__(self, memo):
@@ -905,6 +917,7 @@ class Tensor(TensorBase):
     def new_empty(self, *size, dtype=None, device=None, requires_grad=False): return self._new(np.empty, size, dtype, requires_grad, device)
     def new_full(self, size, fill_value, *, dtype=None, device=None, requires_grad=False):
         out = self._new(np.empty, (size,), dtype, False, device)
+        if out.__class__ in WRAPPERS: return out.fill_(fill_value)
         out._array.fill(fill_value)
         return out.requires_grad_() if requires_grad else out
 

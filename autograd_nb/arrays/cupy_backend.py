@@ -661,18 +661,27 @@ class DeviceGenerator:
 
     def initial_seed(self): return self._seed
 
-    def get_state(self):
-        "The seed and the position, as an array of sixteen bytes (on the host)."
+    def packed(self):
+        "The seed and the position, as an array of sixteen bytes (on the host), for `unpack`."
         return np.array([self._seed & 0xffff_ffff_ffff_ffff, self._at], np.uint64).view(np.uint8)
 
-    def set_state(self, state):
-        "Continue from a state that `get_state` returned."
-        state = np.asarray(state, np.uint8)
-        if state.size != 16: raise RuntimeError('RNG state is wrong size')
-        self._seed, self._at = map(int, state.view(np.uint64))
+    def unpack(self, raw):
+        "Continue from a state that `packed` returned. Returns the generator."
+        if raw.size != 16: raise RuntimeError('RNG state is wrong size')
+        self._seed, self._at = map(int, np.frombuffer(raw.tobytes(), np.uint64))
         return self
 
-    def clone_state(self): return DeviceGenerator(self.index).set_state(self.get_state())
+    def get_offset(self):
+        "How many words have been drawn."
+        return 4 * self._at
+
+    def set_offset(self, offset):
+        "Continue after `offset` words, a multiple of four."
+        if offset % 4: raise RuntimeError('offset must be a multiple of 4')
+        self._at = offset // 4
+
+    def clone_state(self): return DeviceGenerator(self.index).unpack(self.packed())
+    def __reduce__(self): return _generator_again, (self.index, self.packed())
 
     def words(self, n):
         "`n` random 32-bit words, as uint64."
@@ -828,6 +837,8 @@ class DeviceGenerator:
         u = self._uniform(n, np.float64)
         with on(self.index): return Device.library.argsort(u).astype(np.int64)
 
+def _generator_again(index, raw): return DeviceGenerator(index).unpack(raw)
+
 _generators = {}        # device number -> its generator
 
 def chance_of(array):
@@ -839,12 +850,12 @@ def chance_of(array):
 def chance_states():
     "The states of the generators of the host (None) and of every device, by number: for `restore_chance`. Nothing waits: they are kept on the host."
     from autograd_nb.arrays.random import default_generator
-    return {None: default_generator.get_state().copy(), **{i: generator_of(i).get_state() for i in range(Device.count)}}
+    return {None: default_generator.packed(), **{i: generator_of(i).packed() for i in range(Device.count)}}
 
 def restore_chance(states):
     "Let all generators go on from states that `chance_states` returned."
     from autograd_nb.arrays.random import default_generator
-    for index, state in states.items(): (default_generator if index is None else generator_of(index)).set_state(state)
+    for index, state in states.items(): (default_generator if index is None else generator_of(index)).unpack(state)
 
 def generator_of(index=None):
     "The generator of a device (None: the current one)."

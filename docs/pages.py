@@ -410,6 +410,7 @@ def shown(cell, here: Notebook, names: Names, text_of) -> list:
         tags.add("remove-input")
     if found.get("output") == "false" or "hide_output" in found:
         tags.add("remove-output")
+        cell.outputs = []  # or the state of widgets that nobody sees would go along
     cell.source = re.sub(r"^\s*#\|.*\n?", "", cell.source, flags=re.M)
     cell.source = re.sub(r"^.*#\| *hide_line *\n?", "", cell.source, flags=re.M).rstrip()
     if not cell.source and not cell.outputs:

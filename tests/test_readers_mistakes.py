@@ -7,7 +7,7 @@ import pytest
 
 import autograd_nb as torch
 from autograd_nb.viz import unfold
-from autograd_nb.widgets import (bucket, chain_slider, checkpoint_memory, debug, explore, gradcheck_view, playground, scalar_engine, stepper, trace,
+from autograd_nb.widgets import (bucket, chain_slider, check, checkpoint_memory, debug, explore, gradcheck_view, playground, scalar_engine, stepper, trace,
                                  zero_grad_race)
 
 DEMOS = {
@@ -102,3 +102,19 @@ def test_the_other_demos():
     with pytest.raises(IndexError, match="no output 0"): gradcheck_view(lambda x: None, (torch.ones(2, dtype=torch.float64, requires_grad=True),))
     with pytest.raises(ZeroDivisionError): checkpoint_memory(lambda: lambda x: x * (1 / 0), torch.randn(4, 4), depths=(2,))
     assert str(unfold(torch.tensor(3.0))) == "the whole graph · 1 node"
+
+
+def test_checks_notice_what_a_function_does_besides():
+    def judge(f):
+        x = torch.ones(3)
+        got = f(x)
+        return None if isinstance(got, torch.Tensor) and got.tolist() == [2.0] * 3 else f"Return a tensor, not {type(got).__name__}"
+
+    assert check(lambda x: x * 2, test=judge, name="twice")
+    spoiled = check(lambda x: x.mul_(2), test=judge, name="twice")
+    assert not spoiled and "twice writes into argument 1" in spoiled.message
+    assert check(lambda x: x.mul_(2), test=judge, name="twice", writes=True)
+    assert "Is there a `return`?" in check(lambda x: print(end=""), test=judge).message
+    assert "a list" not in check(lambda x: [2.0], test=judge).message and "not list" in check(lambda x: [2.0], test=judge).message
+    assert "it is empty" in check([], 3.0).message and "'so' is not it" in check("so", "thus").message
+    assert "should be a class" in check(3, test=lambda C: C(), name="Counter").message

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 import numpy as np
 from ..autograd.gradient import grad
-from ..graph.modes import enable_grad, no_grad
+from ..graph.modes import enable_grad, no_grad, observe
 from .plots import plot_css, plot_html
 from .svg import MIN_SCALE
 from .style import MONO, clip, esc, number, rules, text_width
-from .records import array, is_tensor
-from .steps import by_name, make_leaf, needs_scalar, needs_tensor, record_function
-from .picture import draw
+from .records import LiveGraph, array, is_tensor
+from .steps import _enrich, _Listener, by_name, make_leaf, needs_scalar, needs_tensor, record_function
+from .picture import Picture, draw
 
 # %% ../../nbs/viz/10_lessons.ipynb #4976732c
 @dataclass(frozen=True)
@@ -147,13 +147,13 @@ class Growing:
 
     def _build(self):
         self.tensors, self.lines = dict(x=make_leaf('x', self.start)), [f'x = {number(self.start)}']
-        self.last, self.walked = self.tensors['x'], False
+        self.last, self.walked, self.ear = self.tensors['x'], False, _Listener()
         for action in self.done: self._apply(action)
 
     def _apply(self, action):
         names = [n for n in 'abcdefghijklmnopqrstuvwyz' if n not in self.tensors]
         before = next(k for k, t in self.tensors.items() if t is self.last)
-        with enable_grad():
+        with enable_grad(), observe(self.ear):
             if action == 'backward()':
                 if self.last is self.tensors['x']: raise ValueError('there is nothing to differentiate yet: add an operation first')
                 self.last.backward(retain_graph=True); self.walked = True; self.lines.append(f'{before}.backward()'); return
@@ -179,7 +179,9 @@ class Growing:
 
     def scene(self) -> Scene:
         "The graph as it stands."
-        picture = draw(self.last, names=self.tensors)
+        live = LiveGraph([self.last], self.tensors)
+        _enrich(live, self.ear.events, self.tensors)                  # constants that no node keeps, such as the 2 of a + 2
+        picture = Picture(live.graph)
         grads = ', '.join(f'{k}.grad = {number(t.grad.item())}' for k, t in self.tensors.items() if t.is_leaf and t.grad is not None)
         says = f'{self.lines[-1]}: {grads}' if self.walked and self.lines[-1].endswith('()') else f'{self.lines[-1]}: the value is {number(self.last.item())}'
         return Scene(picture.svg, f'{"; ".join(self.lines[:-1])}; {says}' if len(self.lines) > 1 else f'{says}; no operation yet, a single leaf')
@@ -227,7 +229,7 @@ def chain_scene(f, name: str, x: float, curve=None, limits=(None, None)) -> Scen
                    f'<text class="ag-g" text-anchor="middle" x="{mid:.0f}" y="78">×{esc(number(d, 3))}</text>')
     for (left, right), g in zip(mids, [product, *reversed(arriving)]):
         out.append(f'<text class="ag-g" text-anchor="middle" x="{(left+right)/2:.0f}" y="122">{esc(number(g))}</text>')
-    width = max(at - gap + 12, 420)
+    width = max(at - gap + 12, 492)                    # room for the line above the cards
     factors = ' × '.join(f'({t})' if (t := number(d, 3)).startswith('−') else t for *_, d in reversed(links))
     formula = f'dy/d{name} = ' + (f'{factors} = ' if len(links) > 1 else '') + number(slope)
     out.append(f'<text class="ag-dim" x="12" y="26">values go right, gradients come back: below each card, dy over d(card)</text><text x="12" y="148">{esc(formula)}</text>')

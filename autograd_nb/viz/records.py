@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 from ..graph.engine import walk
 from ..graph.node import JOURNAL
-from .style import Val, val, inline, shape_text, short_name, symbol, nbytes_text
+from .style import Val, clip, val, inline, shape_text, short_name, symbol, nbytes_text
 
 # %% ../../nbs/viz/01_records.ipynb #16192db2
 @dataclass(frozen=True)
@@ -197,7 +197,7 @@ def node_source(node):
     text = linecache.getline(file, int(line)).strip() if line.isdigit() else ''
     name = re.split(r'[\\/]', file)[-1]
     in_cell = 'ipykernel_' in file or file.startswith('<')          # names of notebook cells say nothing to a reader, and differ from run to run
-    return ': '.join(t for t in (f'line {line} of the cell' if in_cell else f'{name}:{line}', text[:90]) if t)
+    return ': '.join(t for t in (f'line {line} of the cell' if in_cell else f'{name}:{line}', clip(text, 90)) if t)
 
 # %% ../../nbs/viz/01_records.ipynb #a0f37096
 NEAR = 2000      # so many nodes nearest to the output are described in full; the others only counted

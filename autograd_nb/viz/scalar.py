@@ -149,9 +149,9 @@ def listing_html(at: dict) -> str:
         spans.setdefault((first - start, first - start + len(code.copy() if code[-1].strip() else code[:-1])), []).append(k)
     look = rules('.agnb', {
         '.ag-code': f'font:11.5px/1.5 {MONO};background:none;border:0;margin:0;padding:0;overflow-x:auto', '.ag-code div': 'position:relative;white-space:pre;padding:0 8px;min-height:1.5em;width:max-content;min-width:100%;box-sizing:border-box',
-        '.ag-code i': 'position:absolute;inset:0;background:var(--ag-gradbg);border-left:3px solid var(--ag-grad)', '.ag-code b': 'position:relative;font-weight:400;color:var(--ag-ink)'})
+        '.ag-code b': 'position:relative;font-weight:400;color:var(--ag-ink)', '.ag-code i': 'position:absolute;inset:0;background:var(--ag-gradbg);border-left:3px solid var(--ag-grad)'}) + '@media(max-width:640px){' + rules('.agnb', {'.ag-code div': 'white-space:pre-wrap;width:auto;overflow-wrap:anywhere;padding-left:calc(8px + (var(--in) + 2)*1ch);text-indent:calc((var(--in) + 2)*-1ch)'}) + '}'
     rows = []
     for n, line in enumerate(text):
         marks = ''.join(f'<i class="a a{k}"></i>' for (a, b), ks in spans.items() if a <= n < b for k in ks)
-        rows.append(f'<div>{marks}<b>{esc(line.rstrip())}</b></div>')
+        rows.append(f'<div style="--in:{len(line) - len(line.lstrip())}">{marks}<b>{esc(line.rstrip())}</b></div>')
     return f'<style>{look}</style><div class="ag-code" role="group" aria-label="source of the class Value">{"".join(rows)}</div>'

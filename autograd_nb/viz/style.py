@@ -38,6 +38,7 @@ def theme_css() -> str:
             f'[data-jp-theme-light="true"] .agnb,html[data-theme="light"] .agnb,.vscode-light .agnb{{{light}}}'
             f'[data-jp-theme-light="false"] .agnb,html[data-theme="dark"] .agnb,html[theme="dark"] .agnb,.vscode-dark .agnb{{{dark}}}'
             f'.agnb.ag-heading{{font:600 15px/1.4 {SANS}}}.agnb.ag-aside{{font:12px/1.45 {SANS};color:var(--ag-muted)}}'
+            '.widget-vbox:has(.agnb) :is(.noUi-handle,input,select,button):focus-visible{outline:2px solid var(--jp-brand-color1,#0a5aa8);outline-offset:2px}'
             '.widget-html-content:has(>.agnb,>div>.agnb){min-width:0}')           # a wide picture scrolls by itself; the words around it stay as wide as the page
 
 # %% ../../nbs/viz/00_style.ipynb #ff4dfe8f

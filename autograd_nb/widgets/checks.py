@@ -8,6 +8,7 @@ __all__ = ['NOT_GIVEN', 'kind', 'difference', 'grad_difference', 'function_diffe
 # %% ../../nbs/widgets/05_checks.ipynb #add20dcf
 import functools
 import linecache
+import re
 import traceback
 import types
 import numpy as np
@@ -40,7 +41,7 @@ def difference(got, want, rtol: float = 1e-4, atol: float = 1e-6, reveal: bool =
         if not isinstance(got, str): return f'{what} should be a text in quotes; it is {kind(got)}'
         if got.strip() == want.strip(): return None
         if got.strip().lower() == want.strip().lower(): return f'{what} is right but for capital letters'
-        return f'{what} is another one than {got!r}' + (f'; expected {want!r}' if reveal else '')
+        return f'{what}: {got!r} is not it' + (f'; expected {want!r}' if reveal else '')
     if isinstance(want, bool):
         if not isinstance(got, (bool, np.bool_)): return f'{what} should be True or False; it is {kind(got)}'
         return None if bool(got) == want else f'{what} is not {got}'
@@ -72,7 +73,7 @@ _FACTORS = ((2, 'twice'), (3, 'three times'), (4, 'four times'), (10, 'ten times
 def _compare(g, w, rtol, atol, reveal, what):
     close = lambda a, b: a.shape == b.shape and bool(np.all(np.isclose(a, b, rtol=rtol, atol=atol, equal_nan=True)))
     tell = f'; expected {number(w.item(), 8) if w.size == 1 else w.tolist()}' if reveal else ''
-    if w.size == 1 and g.size > 1: return f'{what} should be one number; it has the shape {shape_text(g.shape)}'
+    if w.size == 1 and g.size != 1: return f'{what} should be one number; ' + (f'it has the shape {shape_text(g.shape)}' if g.size else 'it is empty')
     if w.ndim == 1 and g.ndim <= 1 and g.shape != w.shape:
         return f'{what} should be {w.size} number{"s" if w.size > 1 else ""}; {f"here are {g.size}" if g.ndim else "here is a single one"}'
     if g.shape != w.shape and not (g.size == w.size == 1):
@@ -150,15 +151,22 @@ def _short(a):
 # %% ../../nbs/widgets/05_checks.ipynb #4c0ffee1
 class _Unanswered(BaseException): "The reader's function returned the three dots; no `except Exception` of a test is to swallow it."
 
+def _mark(a):
+    "What changes when somebody writes into the tensor or small array `a`; None for anything else."
+    return a._version if is_tensor(a) and not a.is_inference() else a.tobytes() if isinstance(a, np.ndarray) and a.nbytes < 1e6 and a.dtype != object else None
+
 def _watched(answer):
-    "`answer`, if it is a function, so that `_Unanswered` is raised when it returns `...`."
+    "`answer`, if it is a function, so that `_Unanswered` is raised when it returns `...`; afterwards `last` is what it returned, and `overwritten` which of its arguments it has changed."
     if not isinstance(answer, types.FunctionType): return answer
     @functools.wraps(answer)
     def watched(*args, **kwargs):
+        given = [(f'argument {k + 1}' if isinstance(k, int) else f'`{k}`', a, _mark(a)) for k, a in (*enumerate(args), *kwargs.items())]
         out = answer(*args, **kwargs)
+        watched.overwritten = next((called for called, a, was in given if was is not None and _mark(a) != was), watched.overwritten)
         if out is ... or isinstance(out, (tuple, list)) and any(e is ... for e in out): raise _Unanswered
         watched.last = out
         return out
+    watched.overwritten = None
     return watched
 
 def _codes(answer):
@@ -170,7 +178,7 @@ def _codes(answer):
 def _raised(error, answer, tried, name):
     "What happened when an answer was tried, with the line of it that failed."
     if isinstance(error, TypeError) and 'object is not callable' in str(error) and not (callable(answer) or isinstance(answer, (tuple, list, dict))):
-        return f'{name} should be a function; it is {kind(answer)}'
+        return f'{name} should be {"a class" if name[:1].isupper() else "a function"}; it is {kind(answer)}'
     said = f'{type(error).__name__}: {str(error).splitlines()[0].rstrip(".")}' if str(error) else type(error).__name__
     own = {c.co_filename for c in _codes(answer)}
     lines = [linecache.getline(f.f_code.co_filename, n).strip() for f, n in traceback.walk_tb(error.__traceback__) if f.f_code.co_filename in own]
@@ -204,12 +212,12 @@ class _NotGiven:
 NOT_GIVEN = _NotGiven()
 
 def check(answer, expected=NOT_GIVEN, *, name: str = 'your answer', rtol: float = 1e-4, atol: float = 1e-6, grad=NOT_GIVEN, cases=None, test=None,
-          mistakes=(), hints=(), reveal: bool = False) -> Check:
+          mistakes=(), hints=(), reveal: bool = False, writes: bool = False) -> Check:
     """Judge an answer, and explain.
 
     `expected`: the right value; for functions, a reference function or the list of results on `cases` (each an argument or a tuple of arguments). `grad`: the expected `answer.grad`, or True to compare a function's gradients
     too. `test`: a function of the answer that returns None or True if it is right, `...` if it is not answered yet, else False or the reason. `mistakes`: pairs (value or predicate, explanation) for wrong answers that deserve one.
-    `...` and None count as not answered yet, and so does a function that returns `...` when `test` calls it. The result is true when right."""
+    A function that changes what it is given is not right, unless `writes` says that it may. `...` and None count as not answered yet, and so does a function that returns `...` when `test` calls it. The result is true when right."""
     hints = (hints,) if isinstance(hints, str) else tuple(hints)
     if expected is NOT_GIVEN and grad is NOT_GIVEN and test is None: raise TypeError('check() needs expected=, grad= or test= to judge by')
     if callable(answer) and not is_tensor(answer) and cases is None and test is None and callable(expected): raise TypeError('check() of a function needs cases= to try it on')
@@ -230,7 +238,11 @@ def check(answer, expected=NOT_GIVEN, *, name: str = 'your answer', rtol: float 
         except _Unanswered: return Check('open', dots, hints)
         except Exception as e: r = _raised(e, answer, tried, name)
         if r is ...: return Check('open', dots, hints)
+        if isinstance(r, str) and getattr(tried, 'last', ...) is None and re.search(r'NoneType|^Return |should come back|^What you return', r): r = 'nothing came back. Is there a `return`?'
         why = None if r is None or r is True or (isinstance(r, (bool, np.bool_)) and bool(r)) else r if isinstance(r, str) else f'{name} does not pass the test'
+    if test is not None and getattr(tried, 'overwritten', None) and not writes:
+        besides = f'{name} writes into {tried.overwritten}, which belongs to the caller. Compute something new instead'
+        why = f'the result is right, but {besides}' if why is None else f'{why.rstrip(".")}. Mind that {besides}'
     if why is None: return Check('right', 'Well done.')
     for wrong, words in () if isinstance(answer, bool) else mistakes:
         try: hit = bool(wrong(answer)) if callable(wrong) and not is_tensor(wrong) else difference(answer, wrong, rtol, atol) is None

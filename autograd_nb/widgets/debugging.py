@@ -25,7 +25,7 @@ class DebuggerPanel(W.VBox):
             ('finish', 'finish', 'run to the end, past all breakpoints'), ('abandon', 'abandon', 'give up: the gradients of the leaves are as before'))}
         for name, b in self.buttons.items(): b.on_click(lambda _, f=getattr(self, name): f())
         self.stops = W.Text(value=', '.join(w for w in debugger.breakpoints if isinstance(w, str)), description='stop at', placeholder="mul, layers.3, norm > 10, not finite", continuous_update=False,
-                            style=dict(description_width='auto'), layout=W.Layout(width='380px', max_width='100%'))
+                            style=dict(description_width='auto'), layout=W.Layout(width='380px', max_width='calc(100% - 4px)'))
         self.stops.observe(lambda _: self._read_stops(), 'value')
         self.slot = W.Dropdown(options=[('–', None)], description='change', style=dict(description_width='auto'), layout=W.Layout(width='190px'))
         self.how = W.Dropdown(options=list(CHANGES), layout=W.Layout(width='130px'))

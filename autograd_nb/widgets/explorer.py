@@ -76,7 +76,7 @@ def slider_range(name: str, v) -> tuple:
     return round(at - below*step, 12), round(at + above*step, 12), step, at
 
 # %% ../../nbs/widgets/02_explorer.ipynb #95b1c9a4
-def _look(): return dict(style=dict(description_width='auto'), layout=W.Layout(width='380px', max_width='100%'))
+def _look(): return dict(style=dict(description_width='auto'), layout=W.Layout(width='380px', max_width='calc(100% - 4px)'))
 
 class Explorer(W.VBox):
     "Sliders (and a box for the expression) above a graph that recomputes. `result` and `grads` hold the present state, `error` the message shown, if any."

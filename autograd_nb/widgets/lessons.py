@@ -66,7 +66,7 @@ class Experiment(W.VBox):
 _NOTE = '<div class="agnb ag-aside">The slider replays what has happened; the buttons do more of it while a kernel is running.</div>'
 
 @for_readers
-def bucket(f=None, *, story=('backward', 'backward', 'backward', 'zero', 'backward'), title=None, **inputs) -> Experiment:
+def bucket(f=None, *, story=('backward', 'backward', 'zero', 'backward', 'backward', 'backward'), title=None, **inputs) -> Experiment:
     """Press `backward()` again and again and see `.grad` pile up: `bucket(lambda x: (3*x + 2)**2, x=1.0)`.
 
     `f(**inputs)`: a function of numbers that returns a scalar; None: `(3x + 2)²` at x = 1. `story`: actions done beforehand, which replay without a kernel. Raises ValueError for an input that is not one number."""

@@ -46,15 +46,20 @@ class Watch:
         self.layers = {k: [parameters[n] for n in names] for k, names in layer_groups(parameters).items()}
         self.record, self.stopped = Flow(total=total), False
         self.show = in_notebook() if show is None else show
-        self._hooks, self._before, self._lengths, self._spent, self._dear, self._next, self._begun, self._box = [], None, None, 0.0, {'measure': 0.0, 'draw': 0.0}, 0.0, None, None
+        self._hooks, self._before, self._lengths, self._spent, self._dear, self._next, self._begun, self._box = [], None, None, {'measure': 0.0, 'draw': 0.0}, {'measure': 0.0, 'draw': 0.0}, 0.0, None, None
 
     # the budget
     def _may(self, what, now):
-        "May this be done now? Yes if what it took the last time fits into the budget."
-        return self._spent + self._dear[what] <= SHARE*(now - self._begun) + START
+        "May this be done now? Yes if what it took the last time fits into its half of the budget: drawing is not to starve measuring."
+        total = self.record.total
+        start = START*min(1, (self.record.steps + 1)/total) if total and what == 'measure' else START           # a short run is measured here and there to its end, not only at its beginning
+        return self._spent[what] + self._dear[what] <= (SHARE*(now - self._begun) + start)/2
     def _paid(self, what, since):
         took = time.perf_counter() - since
-        self._spent += took; self._dear[what] = took
+        self._spent[what] += took; self._costs(what, took)
+    def _costs(self, what, took):
+        "Expect the cheapest so far; the first time is four times as dear as the others, and more, because everything is new."
+        self._dear[what] = min(took, self._dear[what] or took/4)
 
     # measuring: in the optimiser's next step, or in ours where there is no optimiser
     def _arm(self):
@@ -70,14 +75,14 @@ class Watch:
             self._lengths = {k: (None if all(p.grad is None for p in ps) else _length([p.grad for p in ps if p.grad is not None]), _length(ps), None) for k, ps in self.layers.items()}
             self._before = None if self.optimizer is None else {k: [p.detach().clone() for p in ps] for k, ps in self.layers.items()}
         self._half = time.perf_counter() - now
-        self._spent += self._half
+        self._spent['measure'] += self._half
 
     def _measure_after(self, *_):
         now = time.perf_counter()
         self._disarm()
         with no_grad(): self._lengths = {k: (g, w, _length([p - q for p, q in zip(self.layers[k], self._before[k])])) for k, (g, w, _) in self._lengths.items()}
         self._before = None
-        self._spent += time.perf_counter() - now; self._dear['measure'] = self._half + time.perf_counter() - now
+        self._spent['measure'] += time.perf_counter() - now; self._costs('measure', self._half + time.perf_counter() - now)
 
     def step(self, loss) -> bool:
         "Note the loss (a number or a tensor) of one step of training. Returns False when the run should end: `if not run.step(loss): break`."
@@ -85,14 +90,14 @@ class Watch:
         r, now = self.record, time.perf_counter()
         at = r.steps
         r.losses.append((at, float(array(loss).reshape(-1)[0]) if is_tensor(loss) else float(loss)))
-        if self.optimizer is None and (at == 0 or self._may('measure', now)): self._measure_before(); self._dear['measure'] = self._half
+        if self.optimizer is None and (at == 0 or self._may('measure', now)): self._measure_before(); self._costs('measure', self._half)
         if self._lengths is not None: r.samples.append((at, self._lengths)); self._lengths = None
         if self._may('measure', now): self._arm()
         r.seconds = now - self._begun
         if now >= self._next and (self._may('draw', now) or at == 0):
             self.draw()
             self._paid('draw', now); self._next = time.perf_counter() + (self.pause if self.show else 10*self.pause)
-        r.cost = self._spent
+        r.cost = sum(self._spent.values())
         return not self.stopped
 
     def __call__(self, batches):
@@ -133,7 +138,7 @@ class Watch:
         self._disarm()
         self._before = None
         r = self.record
-        r.seconds, r.cost = time.perf_counter() - self._begun, self._spent
+        r.seconds, r.cost = time.perf_counter() - self._begun, sum(self._spent.values())
         if kind is KeyboardInterrupt: self.stopped = True
         r.end = 'stopped' if self.stopped else 'done' if kind is None else kind.__name__
         if self._box is None: print(r, flush=True)

@@ -56,7 +56,6 @@ REFUSED = {
     "unique",
     "bincount",
     "fracpool",
-    "grid",
     "Gamma",
     "quantile",
     "pad seq",

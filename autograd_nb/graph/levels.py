@@ -5,10 +5,10 @@
 # %% auto #0
 __all__ = ['SAVED_HOOKS', 'KINDS', 'WRAPPERS', 'FUNCTION', 'TANGENTS', 'Level', 'Below', 'Plain', 'wrapping', 'transforming',
            'refused', 'Facade', 'item_error', 'control_flow_error', 'dynamic_error', 'escaped_error', 'Wrapper',
-           'BatchedKind', 'DualKind', 'RecordedKind', 'adopt', 'batched', 'dual', 'recorded', 'at', 'settled',
-           'innermost', 'relate', 'dispatch', 'Batch', 'Tangents', 'LevelNode', 'arrays_of', 'Record', 'write',
-           'shielded', 'at_captured', 'captured_error', 'promote', 'demote', 'watch_index', 'like', 'chance', 'draw',
-           'sample', 'may_fill', 'ready', 'looped', 'slow_warning', 'tracked']
+           'BatchedKind', 'DualKind', 'RecordedKind', 'adopt', 'batched', 'entering', 'as_given', 'dual', 'recorded',
+           'at', 'settled', 'innermost', 'relate', 'dispatch', 'Batch', 'Tangents', 'LevelNode', 'arrays_of', 'Record',
+           'write', 'shielded', 'at_captured', 'captured_error', 'promote', 'demote', 'watch_index', 'like', 'no_out',
+           'chance', 'draw', 'sample', 'may_fill', 'ready', 'looped', 'slow_warning', 'tracked']
 
 # %% ../../nbs/graph/05_levels.ipynb #97ec8f6d
 import functools
@@ -194,10 +194,13 @@ class Wrapper:
     def _version(self): return self._value._version
 
     def __repr__(self):
-        inner = repr(self._value).replace('\n', '\n    ')
+        inner = repr(as_given(self)[0] if self.__class__ is KINDS['Batched'] else self._value).replace('\n', '\n    ')
         return f'{self._named()}value=\n    {inner}\n)'
     __str__ = __repr__
     def __format__(self, spec): return self.__repr__() if not spec else super().__format__(spec)
+
+def _usual(memory_format, words):
+    if 'channels_last' in str(memory_format): raise RuntimeError(words)
 
 class BatchedKind(Wrapper):
     "One value for each example, along the first dimension of `_value`."
@@ -207,7 +210,7 @@ class BatchedKind(Wrapper):
     def _array(self):
         if not self._level.alive: raise escaped_error()
         return Facade(self)
-    def _named(self): return f'BatchedTensor(lvl={self._level.depth}, bdim=0, '
+    def _named(self): return f'BatchedTensor(lvl={self._level.depth}, bdim={as_given(self)[1]}, '
     def item(self): raise item_error()
     _single = item
     def __bool__(self): raise control_flow_error()
@@ -220,7 +223,12 @@ class BatchedKind(Wrapper):
         strides = self._value.stride()[1:]
         return strides if dim is None else strides[dim]
     def storage_offset(self): return self._value.storage_offset()
-    def is_contiguous(self, memory_format=None): return self._value.is_contiguous()
+    def is_contiguous(self, memory_format=None):
+        _usual(memory_format, 'NYI: querying is_contiguous inside of vmap for memory_format other than torch.contiguous_format')
+        return self._value.is_contiguous()
+    def clone(self, *, memory_format=None):
+        _usual(memory_format, 'NYI: Tensor.clone(memory_format) inside vmap is only supported with memory_format torch.preserve_format or torch.contiguous_format (got ChannelsLast)')
+        return super().clone(memory_format=memory_format)
     def __contains__(self, value): raise control_flow_error()
 
 class DualKind(Wrapper):
@@ -267,6 +275,17 @@ def _wrap(name, value, level):
 def batched(value, level):
     "The examples along the first dimension of `value`, as one tensor of `level`."
     return _wrap('Batched', value, level)
+
+def entering(value, moved, dim, level):
+    "The examples along dimension `dim` of `value`, as one tensor of `level` that remembers how it was given. `moved`: `value` with that dimension in front."
+    out = batched(moved, level)
+    if dim: out._given = moved, value, dim
+    return out
+
+def as_given(x):
+    "A batched tensor's value and the dimension of its examples: as the user gave it to `vmap`, if it is still the same."
+    known = x.__dict__.get('_given')
+    return known[1:] if known is not None and known[0] is x._value else (x._value, 0)
 
 def dual(primal, tangent, level):
     "`primal` with `tangent`, as one tensor of `level`."
@@ -600,7 +619,7 @@ class Record(Level):
     def custom(self, cls, args, kwargs): return FUNCTION['apply_recorded'](cls, args, kwargs, self)
 
 # %% ../../nbs/graph/05_levels.ipynb #82b6af4b
-_ARITHMETIC = 'add_', 'sub_', 'mul_', 'div_', 'copy_', 'masked_fill_', 'zero_'        # what PyTorch calls so in its message
+_ARITHMETIC = 'add_', 'sub_', 'mul_', 'div_', 'copy_', 'masked_fill_', 'zero_', 'clamp_', 'clamp_min_', 'clamp_max_'        # what PyTorch calls so in its message
 
 def write(x, result, name, overwrite):
     "Put `result` into `x` in place, one of them being wrapped; `overwrite` is the tensor floor's way of doing so."
@@ -795,6 +814,10 @@ def like(x, function, shape=None, place=Ellipsis):
     with on(place): out = tensor_like(function((*(l.size for l in reversed(levels)), *shape), x._array.dtype, np if place is None else there))
     for level in reversed(levels): out = batched(out, level)
     return out
+
+def no_out(out):
+    "Raise PyTorch's error for a random operation that is to write into a given tensor inside `vmap`."
+    if out is not None and any(level.__class__ is Batch for level in LOCAL.modes.transforms): raise RuntimeError('vmap: We do not support calling out variants of random operations inside of vmap. Please use non-out variants as a workaround')
 
 def chance(*given):
     "The innermost `vmap` at work, or None. Raises RuntimeError if it refuses random operations, or cannot have the same numbers for all examples because the tensors `given` differ between them."

@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['INFERENCE', 'JOURNAL', 'TensorBase', 'Meta', 'extra', 'GradBox', 'Node', 'OutputEdge', 'AccumulateGrad',
-           'watch_bfloat16', 'tensor_like', 'tensor_of', 'NodeHooks', 'Exotic', 'watch_stale', 'refuse_stale', 'Hooked',
-           'LeafHooks', 'hooks_of', 'RemovableHandle', 'attach', 'Writes', 'Journal', 'announce', 'caller', 'locate',
-           'Packed', 'restored', 'packed_class', 'SavedTensor', 'remember', 'check_writes']
+           'watch_bfloat16', 'tensor_like', 'tensor_of', 'NodeHooks', 'Large', 'Exotic', 'watch_stale', 'refuse_stale',
+           'Hooked', 'LeafHooks', 'hooks_of', 'RemovableHandle', 'attach', 'Writes', 'Journal', 'announce', 'caller',
+           'locate', 'Packed', 'restored', 'packed_class', 'SavedTensor', 'remember', 'check_writes']
 
 # %% ../../nbs/graph/02_node.ipynb #7747425b
 import sys
@@ -243,6 +243,16 @@ class NodeHooks:
         if found is None: found = self.outputs[nr] = OrderedDict()
         return found
 
+class Large(NodeHooks):
+    "The hooks of an elementwise node with large arrays; at first there are none. That it has this object makes the walk look twice: gradients of such nodes can be put off. `draw`: what makes the object that does so; None: nothing does."
+    __slots__ = ()
+    draw = None
+    numbers = 1 << 19           # from so many numbers on
+
+    def idle(self):
+        "Whether nothing was hung on it."
+        return not (self.pre or self.post or self.outputs or self.retained or self.after)
+
 class Exotic:
     "Whether complex numbers ever entered a graph, and whether there ever was a bfloat16 tensor, an inference tensor that requires grad, or a class of tensors that overrides what functions do (`overridden`): while not, nobody need look for them. An operation that makes complex numbers of real ones says so here."
     complex = bfloat16 = inference = watched = overridden = False
@@ -462,7 +472,7 @@ def packed_class(cls):
         slots = [s for c in cls.__mro__ for s in getattr(c, '__slots__', ()) if s not in ('__weakref__', '__dict__')]
         def run(n, g, keep):
             twin = cls.__new__(cls)                 # an ordinary node, with the same values in place
-            before = LOCAL.modes.change(grad=False)
+            before, hooked = LOCAL.modes.change(grad=False), n.hooks is not None
             try:
                 for s in slots:
                     if s in cls.fields: setattr(twin, s, restored(getattr(n, s)))
@@ -470,7 +480,11 @@ def packed_class(cls):
             finally: LOCAL.modes.change(**before)
             if not keep: n.release()
             found, edges = twin.run(g, True), n.edges()
-            return tuple(map(_of_shape, found, edges)) if found.__class__ is tuple and len(found) == len(edges) else _of_shape(found, edges[0])
+            found = tuple(map(_of_shape, found, edges)) if found.__class__ is tuple and len(found) == len(edges) else _of_shape(found, edges[0])
+            if not hooked and n.hooks is not None and n.hooks.post:       # registered by what has just unpacked a value
+                from autograd_nb.graph.engine import _after
+                found = _after(n, g, found, False)
+            return found
         def unpack(n, field, value=None): return cls.unpack(n, field, restored(getattr(n, field) if value is None else value))
         found = _packed_classes[cls] = type(cls.__name__, (cls,), dict(__slots__=(), __module__=cls.__module__, packed=True, run=run, unpack=unpack,
                                                                        saved=property(lambda n: [(f, v) for f, v in cls.saved.fget(n) if not _held(v)])))

@@ -21,7 +21,7 @@ from ..arrays.cupy_backend import FUSED, FUSED_RULES, HOSTED, Device, device_arr
 from ..arrays.numpy_backend import CONSTANTS, constant, is_array, storage_of, sum_to
 from .errors import NO_MASKS, better_error, explain, inference_error, mixed_devices_error
 from .modes import LOCAL, SWITCH, Applied, tick
-from .node import INFERENCE, Exotic, Node, OutputEdge, Packed, TensorBase, caller, packed_class, refuse_stale, remember, tensor_like
+from .node import INFERENCE, Exotic, Large, Node, OutputEdge, Packed, TensorBase, caller, packed_class, refuse_stale, remember, tensor_like
 
 # %% ../../nbs/graph/03_op.ipynb #fe8cbe40
 SYMBOLS = dict(add='+', sub='-', rsub='-', mul='*', div='/', floor_divide='//', remainder='%', lt='<', le='<=', gt='>', ge='>=', bitwise_and='&', bitwise_or='|', bitwise_xor='^')
@@ -365,7 +365,7 @@ def _function(op, direct):
     L += _lines(1, 'if quiet:') + _lines(2, *bare)
     shape = 'd.shape'
     if op.pointwise and op.ufunc and ARRAYS_OUT:      # `out=...` asks for a 0-d array, where a ufunc would give a scalar
-        L += _lines(1, 's0 = a0.shape')
+        L += _lines(1, f'if a0.size >= {Large.numbers}: {slow}', 's0 = a0.shape')
         compute = [compute[0].replace(f'd = kernel({kernel_args})', f'd = kernel({kernel_args}) if s0 else kernel({kernel_args}, out=...)'), compute[1], compute[3]]
         shape = 's0 if fix is None else d.shape' if op.elementwise else 's0'
     elif op.elementwise: L += _lines(1, 's0 = a0.shape')
@@ -687,7 +687,7 @@ class Op:
             for n in node.asked: setattr(node, n, statics[n])
             if self.elementwise: node.fix = tuple(targets[i] for i in positions)
         if results[0].dtype.kind == 'c': Exotic.complex = True
-        node.seq, node.hooks = tick(), None
+        node.seq, node.hooks = tick(), Large() if Large.draw is not None and self.pointwise and results[0].size >= Large.numbers else None
         node.code, node.lasti = caller()
         if self.outputs == 1:
             node.shape = results[0].shape

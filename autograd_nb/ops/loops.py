@@ -7,12 +7,12 @@ __all__ = ['f', 'INV_LN2', 'LN2_HIGH', 'LN2_LOW', 'ROUND', 'E6', 'E5', 'E4', 'E3
            'ZERO', 'ROOT_HALF', 'KEEP', 'SUMS', 'FAST', 'SUMMING', 'BELL', 'T0', 'T1', 'T2', 'T3', 'T4', 'T5', 'T6',
            'T7', 'T8', 'T9', 'STRICT', 'MANTISSA', 'OCTANTS', 'TURN', 'FRACTION', 'L0', 'L1', 'L2', 'L3', 'L4', 'L5',
            'L6', 'L7', 'L8', 'LN2_REST', 'LN2_MOST', 'MINUS_HALF', 'S0', 'S1', 'S2', 'C0', 'C1', 'C2', 'Q0', 'Q1', 'Q2',
-           'H6', 'H5', 'H4', 'H3', 'H2', 'TWO', 'BEND', 'WIDE', 'OVERFLOWING', 'TINY', 'LIFT', 'INFINITY', 'from_bits',
-           'scaled', 'exp', 'normal_cdf', 'gelu', 'gelu_back', 'relu_back', 'softmax', 'nll', 'nll_spread',
+           'H6', 'H5', 'H4', 'H3', 'H2', 'TWO', 'BEND', 'WIDE', 'OVERFLOWING', 'TINY', 'LIFT', 'INFINITY', 'BLOCK',
+           'from_bits', 'scaled', 'exp', 'normal_cdf', 'gelu', 'gelu_back', 'relu_back', 'softmax', 'nll', 'nll_spread',
            'softmax_back', 'log_softmax', 'log_softmax_back', 'causal_weights', 'normalise', 'normalise_back', 'affine',
            'column_products', 'one_columns', 'columns', 'columns_across', 'from_columns', 'max_pool', 'scatter', 'fma',
            'to_bits', 'log', 'normal', 'shuffle', 'add_rows', 'adam', 'tanh', 'any_exp', 'ln', 'sigmoid', 'lstm_step',
-           'lstm_step_back', 'gru_step', 'gru_step_back']
+           'lstm_step_back', 'gru_step', 'gru_step_back', 'together']
 
 # %% ../../nbs/ops/17_loops.ipynb #95826730
 import math
@@ -522,3 +522,32 @@ def gru_step_back(g, d, m, a, kept, before, dx, dr):
             xz[j] = w
             hz[j] = w
             dk[j] = v * z[j]
+
+# %% ../../nbs/ops/17_loops.ipynb #bebfd99a
+BLOCK = 1024
+
+@njit(error_model='numpy', cache=True, nogil=True)
+def together(lo, hi, program, arrays, constants, places):
+    n, k = len(arrays), constants.size
+    kept = np.empty((k + places, BLOCK), np.float32)
+    for i in range(k): kept[i] = constants[i]
+    for start in range(lo, hi, BLOCK):
+        stop = min(start + BLOCK, hi)
+        size = stop - start
+        for line in program:
+            what, i, j, o = line[0], line[1], line[2], line[3]
+            a = arrays[i][start:stop] if i < n else kept[i - n][:size]
+            b = arrays[j][start:stop] if j < n else kept[j - n][:size]
+            out = arrays[o][start:stop] if o < n else kept[o - n][:size]
+            if what == 0:
+                for t in range(size): out[t] = a[t] + b[t]
+            elif what == 1:
+                for t in range(size): out[t] = a[t] - b[t]
+            elif what == 2:
+                for t in range(size): out[t] = a[t] * b[t]
+            elif what == 3:
+                for t in range(size): out[t] = a[t] / b[t]
+            elif what == 4:
+                for t in range(size): out[t] = -a[t]
+            else:
+                for t in range(size): out[t] = math.sqrt(a[t])

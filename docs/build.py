@@ -214,7 +214,7 @@ def write_source(notebooks: list[pages.Notebook], copies: dict[Path, Path]):
 def sphinx(jobs: int, strict: bool) -> int:
     command = [sys.executable, "-m", "sphinx", "-b", "html", "-q", "-j", str(jobs), "-d", str(CACHE / "doctrees"),
                *(["-W", "--keep-going"] if strict else []), str(SOURCE), str(SITE)]
-    return subprocess.call(command, env=dict(os.environ, AUTOGRAD_NB_ROOT=str(ROOT)))
+    return subprocess.call(command, env=dict(os.environ, AUTOGRAD_NB_ROOT=str(ROOT), AUTOGRAD_NB_REPOSITORY=pages.REPOSITORY))
 
 
 def main() -> int:

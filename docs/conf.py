@@ -55,10 +55,10 @@ html_show_sourcelink = html_copy_source = False
 html_baseurl = settings["doc_host"] + settings["doc_baseurl"] + "/"
 html_extra_path = ["extra"]  # the notebooks, to take along
 html_theme_options = {
-    "repository_url": settings["git_url"],
+    "repository_url": os.environ.get("AUTOGRAD_NB_REPOSITORY", settings["git_url"]),
     "repository_branch": settings["branch"],
     "path_to_docs": settings["nbs_path"],
-    "use_repository_button": True,
+    "use_repository_button": bool(os.environ.get("AUTOGRAD_NB_REPOSITORY", settings["git_url"])),
     "use_download_button": False,
     "home_page_in_toc": True,
     "show_navbar_depth": 1,

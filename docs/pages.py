@@ -7,6 +7,7 @@ Everything here is read from the notebooks' text; nothing of the package is impo
 import ast
 import json
 import re
+import subprocess
 from configparser import ConfigParser
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +22,27 @@ parser = ConfigParser(delimiters=["="])
 parser.read(ROOT / "settings.ini", encoding="utf-8")
 settings = parser["DEFAULT"]
 PACKAGE = settings["lib_name"]
-REPOSITORY, BRANCH = settings["git_url"], settings["branch"]
+BRANCH = settings["branch"]
+
+
+def repository(origin: str, settings=settings) -> str:
+    """Where the project can be found, for links to the source, to Binder and to Colab.
+
+    That is where git's `origin` lies if it lies on GitHub, so that the site of a fork leads to the fork; else the `git_url` of settings.ini. Empty if `user` is empty there: the site then leaves such links out.
+    """
+    found = re.match(r"(?:https://|ssh://git@|git@)github\.com[:/]([\w.-]+/[\w.-]+?)(?:\.git)?/?$", origin.strip())
+    return f"https://github.com/{found[1]}" if found else settings["git_url"] if settings["user"] else ""
+
+
+def origin() -> str:
+    "The address of git's remote `origin`; empty where there is none."
+    try:
+        return subprocess.run(["git", "-C", str(ROOT), "remote", "get-url", "origin"], capture_output=True, text=True).stdout
+    except OSError:
+        return ""
+
+
+REPOSITORY = repository(origin())
 GLOSSARY = ROOT / "docs" / "glossary.md"
 PLURALS = {"leaf": ("leaves",), "Hessian": ("Hessian matrix", "Hessian matrices"), "activation memory": ()}
 # Words that everyday English uses as well ("that leaves", "sharp edges", "another view"): what has to stand on the line for them to be the term.
@@ -201,7 +222,7 @@ def moved_links(text: str, here: Notebook) -> str:
         if place.name in ("CONTRIBUTING.md", "CHANGELOG.md"):
             up = "../" * here.document.count("/")
             return f"{found[1]}{up}{place.name.lower()}"
-        if ROOT in place.parents and NOTEBOOKS not in place.parents:
+        if REPOSITORY and ROOT in place.parents and NOTEBOOKS not in place.parents:
             return f"{found[1]}{REPOSITORY}/blob/{BRANCH}/{place.relative_to(ROOT).as_posix()}"
         return found[0]
 
@@ -305,18 +326,20 @@ def page(executed, here: Notebook, names: Names):
 TITLE = re.compile(r"\A# .+(\n+> .+)*")
 
 
-def live_links(here: Notebook) -> str:
+def live_links(here: Notebook, address: str = REPOSITORY) -> str:
     "How to run the notebook: in JupyterLab, on Binder, in Colab, or by taking the file along."
     place = here.path.relative_to(ROOT).as_posix()
-    repository = REPOSITORY.removeprefix("https://github.com/")
     up = "../" * here.document.count("/")
     command = f"python run.py tutorial {here.path.relative_to(NOTEBOOKS).as_posix()}"
+    elsewhere = ""
+    if address:
+        name = address.removeprefix("https://github.com/")
+        elsewhere = (f'<a href="https://mybinder.org/v2/gh/{name}/{BRANCH}?urlpath=lab/tree/{place}">Binder</a>'
+                     f'<details><summary>Colab</summary><div><a href="https://colab.research.google.com/github/{name}/blob/{BRANCH}/{place}">Open in Colab</a> and run this first:'
+                     f"<pre>%pip install git+{address}@{BRANCH}</pre></div></details>")
     return ("```{raw} html\n"
             '<div class="open-live"><span>Run it:</span>'
-            f'<details><summary>JupyterLab</summary><div>In a clone of the project:<pre>{command}</pre></div></details>'
-            f'<a href="https://mybinder.org/v2/gh/{repository}/{BRANCH}?urlpath=lab/tree/{place}">Binder</a>'
-            f'<details><summary>Colab</summary><div><a href="https://colab.research.google.com/github/{repository}/blob/{BRANCH}/{place}">Open in Colab</a> and run this first:'
-            f"<pre>%pip install git+{REPOSITORY}@{BRANCH}</pre></div></details>"
+            f'<details><summary>JupyterLab</summary><div>In a clone of the project:<pre>{command}</pre></div></details>{elsewhere}'
             f'<a href="{up}notebooks/{here.document}.ipynb" download>Download</a></div>\n```')
 
 

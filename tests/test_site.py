@@ -200,8 +200,8 @@ def test_chapters_are_listed_in_reading_order(built_site):
 
 
 def test_every_notebook_can_be_opened_live(built_site):
-    "With the repository's address of settings.ini and nothing else; the file to take along is the notebook itself."
-    repository = site_pages.settings["git_url"].removeprefix("https://github.com/")
+    "With the repository's one address; the file to take along is the notebook itself."
+    repository = site_pages.REPOSITORY.removeprefix("https://github.com/")
     for path in notebook_paths():
         name = path.relative_to(ROOT / "nbs")
         text = text_of(built_site / name.with_suffix(".html"))
@@ -215,6 +215,19 @@ def test_every_notebook_can_be_opened_live(built_site):
     assert run.chosen_notebook("03_chain_rule") == run.chosen_notebook("nbs/book/03_chain_rule.ipynb") == "book/03_chain_rule.ipynb" and run.chosen_notebook(None) is None
     with pytest.raises(run.Problem, match="no notebook nowhere"):
         run.chosen_notebook("nowhere")
+
+
+def test_links_lead_to_where_the_project_is():
+    "To the fork that a clone comes from, else where settings.ini says, and nowhere if it does not say."
+    here = {"git_url": "https://github.com/somebody/autograd_nb", "user": "somebody"}
+    for origin in ("https://github.com/fork/autograd_nb.git\n", "git@github.com:fork/autograd_nb.git", "ssh://git@github.com/fork/autograd_nb", "https://github.com/fork/autograd_nb/"):
+        assert site_pages.repository(origin, here) == "https://github.com/fork/autograd_nb"
+    for origin in ("", "/home/me/autograd_nb", "https://example.org/fork/autograd_nb.git"):
+        assert site_pages.repository(origin, here) == here["git_url"] and site_pages.repository(origin, here | {"user": ""}) == ""
+    notebook = site_pages.read(ROOT / "nbs" / "gallery.ipynb")
+    everything, alone = site_pages.live_links(notebook, here["git_url"]), site_pages.live_links(notebook, "")
+    assert "mybinder.org/v2/gh/somebody/autograd_nb/" in everything and "colab" in everything
+    assert "binder" not in alone and "colab" not in alone and "run.py tutorial gallery.ipynb" in alone and "download" in alone
 
 
 def test_links_look_well_elsewhere(built_site):

@@ -18,8 +18,8 @@ from .arrays.cupy_backend import Device, generator_of, is_far, there
 
 from .arrays.dtypes import FROM_NUMPY, dtype as Dtype, float64, from_numpy_dtype, get_default_dtype, int64, scalar_dtype
 from .arrays.random import default_generator, fma
-from .functions import into, sizes_of
-from .graph.levels import WRAPPERS, chance, draw, like
+from .functions import dtype_of, into, sizes_of
+from .graph.levels import WRAPPERS, chance, draw, like, no_out
 from .graph.modes import LOCAL, SWITCH, from_python, whole
 from .graph.node import TensorBase, tensor_like
 from .tensor import chance_of, device_or_default, index_like, index_of, placed
@@ -83,6 +83,11 @@ def _check(dtype, device):
     if dtype is not None and not isinstance(dtype, Dtype): raise TypeError(f"argument 'dtype' must be torch.dtype, not {type(dtype).__name__}")
     return index_of(device_or_default(device))
 
+def _settled(dtype, device):
+    "The dtype, which may be given as a type of Python, and the number of the GPU."
+    if dtype.__class__ is not Dtype: dtype = dtype_of(dtype)
+    return dtype, _check(dtype, device)
+
 def _library(index):
     "Where to find the functions that make arrays for GPU number `index` (None: the CPU)."
     return np if index is None else there
@@ -93,7 +98,7 @@ def tensor(data, *, dtype=None, device=None, requires_grad=False, pin_memory=Fal
     Raises ValueError for lists of unequal length, TypeError for data that are not numbers."""
     if isinstance(data, TensorBase):
         warnings.warn('To copy construct from a tensor, it is recommended to use sourceTensor.detach().clone() or sourceTensor.detach().clone().requires_grad_(True), rather than torch.tensor(sourceTensor).', UserWarning, stacklevel=2)
-    index = _check(dtype, device)
+    dtype, index = _settled(dtype, device)
     array = _array_of(data, dtype)
     out = tensor_like(array)
     if pin_memory: out = out.pin_memory()
@@ -101,7 +106,7 @@ def tensor(data, *, dtype=None, device=None, requires_grad=False, pin_memory=Fal
 
 def as_tensor(data, dtype=None, device=None):
     "`data` as a tensor, without a copy where that is possible."
-    index = _check(dtype, device)
+    dtype, index = _settled(dtype, device)
     if isinstance(data, np.ndarray): data = from_numpy(data)
     elif is_far(data): data = tensor_like(data)
     if isinstance(data, TensorBase):
@@ -141,7 +146,7 @@ def _kind_of(dtype, out): return dtype or (get_default_dtype() if out is None el
 
 def _filled(function):
     def make(*size, out=None, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False, memory_format=None, **more):
-        index = _check(dtype, device)
+        dtype, index = _settled(dtype, device)
         size = _size_in(function.__name__, size, more)
         for s in size:
             if s < 0: raise RuntimeError(f'{function.__name__}: Dimension size must be non-negative. Got {s} in {list(size)}')
@@ -161,13 +166,13 @@ zeros, ones, empty = _filled(np.zeros), _filled(np.ones), _filled(_blank)
 
 def full(size, fill_value, *, out=None, dtype=None, layout=None, device=None, requires_grad=False):
     "A tensor of the given size filled with one number, whose kind decides the dtype if none is given."
-    index = _check(dtype, device)
+    dtype, index = _settled(dtype, device)
     if isinstance(fill_value, TensorBase): fill_value = fill_value.item()
     return into(out, _finish(_library(index).full(sizes_of((size,)), fill_value, (dtype or (scalar_dtype(fill_value) if out is None else out.dtype)).numpy), requires_grad, index))
 
 def _like(function):
     def make(input, *, dtype=None, layout=None, device=None, requires_grad=False, memory_format=None):
-        index = _check(dtype, device)
+        dtype, index = _settled(dtype, device)
         if device is None: index = index_like(input._array)
         make = function if index is None else getattr(there, function.__name__)
         if input.__class__ in WRAPPERS: return like(input, lambda shape, own, lib: make(shape, dtype.numpy if dtype else own), place=index)
@@ -185,13 +190,13 @@ def full_like(input, fill_value, *, dtype=None, device=None, requires_grad=False
 
 def eye(n, m=None, *, out=None, dtype=None, device=None, requires_grad=False):
     "Ones on the diagonal, zeros elsewhere."
-    index = _check(dtype, device)
+    dtype, index = _settled(dtype, device)
     if n < 0 or m is not None and m < 0: raise RuntimeError(f'{"n" if n < 0 else "m"} must be greater or equal to 0, got {n if n < 0 else m}')
     return into(out, _finish(_library(index).eye(n, m, dtype=_kind_of(dtype, out).numpy), requires_grad, index))
 
 def arange(start, end=None, step=1, *, out=None, dtype=None, layout=None, device=None, requires_grad=False):
     "Numbers from `start` (0 if only an end is given) to `end` (excluded) in steps of `step`."
-    index = _check(dtype, device)
+    dtype, index = _settled(dtype, device)
     if end is None: start, end = 0, start
     start, end, step = (v.item() if isinstance(v, TensorBase) else v for v in (start, end, step))
     if step == 0: raise RuntimeError('step must be nonzero')
@@ -206,7 +211,7 @@ def arange(start, end=None, step=1, *, out=None, dtype=None, layout=None, device
 
 def linspace(start, end, steps, *, out=None, dtype=None, device=None, requires_grad=False):
     "`steps` numbers at equal distances from `start` to `end`, both included."
-    index = _check(dtype, device)
+    dtype, index = _settled(dtype, device)
     start, end = (v.item() if isinstance(v, TensorBase) else v for v in (start, end))
     d = _kind_of(dtype, out).numpy
     if steps < 0: raise RuntimeError('number of steps must be non-negative')
@@ -270,7 +275,8 @@ def _random(kind, doc):
         size = _size_in(make.__name__, size, more)
         profiler = LOCAL.modes.profiler
         if profiler is not None and not profiler.take(make): return profiler.creation(make, size, dict(generator=generator, dtype=dtype, device=device, requires_grad=requires_grad))
-        index = _check(dtype, device)
+        dtype, index = _settled(dtype, device)
+        no_out(out)
         made = draw(lambda shape: getattr(_chance(generator, index), kind)(shape, _kind_of(dtype, out).numpy), size)
         return into(out, made.requires_grad_() if requires_grad else made)
     make.__doc__ = doc
@@ -295,7 +301,8 @@ def randint(low, high=None, size=None, *, generator=None, out=None, dtype=int64,
     "Integers from `low` (0 if only one bound is given) to `high` (excluded)."
     if size is None and isinstance(high, (tuple, list)): low, high, size = 0, low, high
     elif high is None: low, high = 0, low
-    index = _check(dtype, device)
+    dtype, index = _settled(dtype, device)
+    no_out(out)
     if low >= high: raise RuntimeError(f'random_ expects \'from\' to be less than \'to\', but got from={low} >= to={high}')
     made = draw(lambda shape: _chance(generator, index).integers(low, high, shape).astype(dtype.numpy), sizes_of((size,)))
     return into(out, made.requires_grad_() if requires_grad else made)
@@ -308,13 +315,20 @@ def randint_like(input, low, high=None, *, dtype=None, device=None, requires_gra
 def randperm(n, *, generator=None, out=None, dtype=int64, device=None, requires_grad=False):
     "The numbers 0 to n-1 in random order."
     if n < 0: raise RuntimeError(f'Trying to create tensor with negative dimension {n}: [{n}]')
-    index = _check(dtype, device)
+    dtype, index = _settled(dtype, device)
+    no_out(out)
     def permutations(shape): return _library(index).stack([permutations(shape[1:]) for _ in range(shape[0])]) if shape else _chance(generator, index).permutation(n).astype(dtype.numpy)
     return into(out, draw(permutations, ()))
 
 @whole
-def normal(mean, std=1.0, size=None, *, generator=None, out=None):
-    "Normal numbers of the given means and standard deviations (numbers or tensors)."
+def normal(mean, std=1.0, size=None, *, generator=None, out=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
+    "Normal numbers of the given means and standard deviations (numbers or tensors). With `size`, both are numbers, and `dtype`, `device` and `requires_grad` are as for `randn`."
+    no_out(out)
+    if size is not None:
+        if std < 0: raise RuntimeError(f'normal expects std >= 0.0, but found std {std:g}')
+        made = randn(size, generator=generator, dtype=dtype or (None if out is None else out.dtype), device=device, pin_memory=pin_memory)
+        made = made * std + mean
+        return into(out, made.requires_grad_() if requires_grad else made)
     shape = sizes_of((size,)) if size is not None else np.broadcast_shapes(*[v._array.shape for v in (mean, std) if isinstance(v, TensorBase)])
     if LOCAL.modes.transforms: chance(mean, std)
     if not isinstance(std, TensorBase) and std < 0: raise RuntimeError(f'normal expects std >= 0.0, but found std {std:g}')
@@ -322,9 +336,10 @@ def normal(mean, std=1.0, size=None, *, generator=None, out=None):
     z = draw(lambda shape: (generator or chance_of(near)).normal(shape, get_default_dtype().numpy), shape)
     return into(out, z * (std.detach() if isinstance(std, TensorBase) else std) + (mean.detach() if isinstance(mean, TensorBase) else mean))
 
-def bernoulli(input, *, generator=None):
-    "Ones with the probabilities in `input`, zeros otherwise."
-    return input.bernoulli(generator=generator)
+def bernoulli(input, p=None, *, generator=None, out=None):
+    "Ones with the probabilities in `input` (or all with probability `p`), zeros otherwise."
+    no_out(out)
+    return into(out, input.bernoulli(generator=generator) if p is None else input.bernoulli(p, generator=generator))
 
 def multinomial(input, num_samples, replacement=False, *, generator=None):
     "Indices drawn with probabilities proportional to the entries (of each row)."

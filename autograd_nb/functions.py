@@ -7,12 +7,12 @@ __all__ = ['sum', 'mean', 'prod', 'amax', 'amin', 'any', 'all', 'argmax', 'argmi
            'return_aminmax', 'return_max', 'return_min', 'return_sort', 'return_topk', 'return_mode', 'return_median',
            'return_cummax', 'cumsum', 'cumprod', 'mm', 'mv', 'bmm', 'dot', 'swapaxes', 'swapdims', 'moveaxis', 'concat',
            'concatenate', 'tril', 'triu', 'Size', 'is_tensor', 'need_tensor', 'as_operand', 'dim_of', 'sizes_of',
-           'into', 'cast', 'add', 'sub', 'div', 'is_differentiable', 'floor_divide', 'rsub', 'rdiv', 'pow', 'rpow',
-           'clamp', 'where', 'lerp', 'addcmul', 'addcdiv', 'masked_fill', 'logsumexp', 'max', 'min', 'aminmax', 'norm',
-           'softmax', 'log_softmax', 'count_nonzero', 'matmul', 'outer', 'addmm', 'addmv', 'baddbmm', 'einsum', 'trace',
-           'reshape', 'view', 'view_as', 'reshape_as', 'flatten', 'unflatten', 'permute', 'transpose', 't', 'movedim',
-           'squeeze', 'unsqueeze', 'expand', 'expand_as', 'broadcast_to', 'broadcast_tensors', 'repeat', 'tile',
-           'repeat_interleave', 'cat', 'stack', 'vstack', 'hstack', 'split', 'chunk', 'tensor_split', 'unbind',
+           'dtype_of', 'into', 'cast', 'add', 'sub', 'div', 'is_differentiable', 'floor_divide', 'rsub', 'rdiv', 'pow',
+           'rpow', 'clamp', 'where', 'lerp', 'addcmul', 'addcdiv', 'masked_fill', 'logsumexp', 'max', 'min', 'aminmax',
+           'norm', 'softmax', 'log_softmax', 'count_nonzero', 'matmul', 'outer', 'addmm', 'addmv', 'baddbmm', 'einsum',
+           'trace', 'reshape', 'view', 'view_as', 'reshape_as', 'flatten', 'unflatten', 'permute', 'transpose', 't',
+           'movedim', 'squeeze', 'unsqueeze', 'expand', 'expand_as', 'broadcast_to', 'broadcast_tensors', 'repeat',
+           'tile', 'repeat_interleave', 'cat', 'stack', 'vstack', 'hstack', 'split', 'chunk', 'tensor_split', 'unbind',
            'narrow', 'select', 'flip', 'roll', 'diagonal', 'diag', 'diag_embed', 'refuse_far', 'getitem', 'gather',
            'take_along_dim', 'index_select', 'masked_select', 'take', 'scatter_add', 'scatter', 'index_add', 'nonzero',
            'sort', 'argsort', 'topk', 'median', 'unique', 'bincount', 'one_hot', 'equal', 'isclose', 'allclose',
@@ -27,7 +27,7 @@ import sys
 import numpy as np
 
 from .arrays.cupy_backend import is_far, library_of
-from .arrays.dtypes import DTYPES, FROM_NUMPY, RANK, get_default_dtype, result_dtype, scalar_dtype, type_name
+from .arrays.dtypes import DTYPES, FROM_NUMPY, RANK, bool as bool_, complex128, float64, get_default_dtype, int64, result_dtype, scalar_dtype, type_name
 from .arrays.numpy_backend import is_array
 from .graph.errors import broadcast_error, count_error, dim_error, dtypes_error, expand_error, join_error, kind_error, range_error, row_error, view_size_error
 from .graph.levels import KINDS, WRAPPERS, Facade, dynamic_error, looped
@@ -88,6 +88,12 @@ def sizes_of(args):
     "The sizes in `f(2, 3)`, `f((2, 3))` or `f(torch.Size([2, 3]))` as a tuple of ints."
     if len(args) == 1 and isinstance(args[0], (tuple, list)): args = args[0]
     return tuple(int(a) for a in args)
+
+_PYTHON = {int: int64, builtins.float: float64, builtins.bool: bool_, builtins.complex: complex128}
+
+def dtype_of(d):
+    "The dtype that `d` stands for: itself, or that of a type of Python."
+    return _PYTHON.get(d, d) if d.__class__ is type else d
 
 def into(out, result):
     "Put `result` into the tensor `out=`, as PyTorch's functions do, and return `out`."
@@ -374,6 +380,7 @@ mm, mv, bmm = _ranked('mm', (2, 2)), _ranked('mv', (2, 1)), _ranked('bmm', (3, 3
 
 def dot(input, tensor, *, out=None):
     "The sum of products of two vectors."
+    if input._array.ndim != 1 or tensor._array.ndim != 1: raise RuntimeError(f'1D tensors expected, but got {input._array.ndim}D and {tensor._array.ndim}D tensors')
     _same_dtype(input, tensor, 'dot')
     return into(out, _op['dot'](input, tensor))
 
@@ -499,7 +506,7 @@ def _resolved(input, shape):
         if rest and n % rest == 0: return tuple(n // rest if s == -1 else s for s in shape)
     elif math.prod(shape) == n and builtins.all(s >= 0 for s in shape): return shape
     for s in shape:
-        if s < -1: raise RuntimeError(f'invalid shape dimension {s}')
+        if s < -1: raise RuntimeError(f'invalid shape dimension {s} at index {list(shape).index(s)} of shape {list(shape)}')
     raise count_error(input, shape)
 
 def view(input, *shape):
@@ -529,6 +536,8 @@ def flatten(input, start_dim=0, end_dim=-1):
 def unflatten(input, dim, sizes):
     "One dimension as several."
     s, d = input._array.shape, dim_of(dim, input._array.ndim)
+    if not sizes: raise RuntimeError('unflatten: sizes must be non-empty')
+    if list(sizes).count(-1) > 1: raise RuntimeError('unflatten got an unexpected error:\nonly one dimension can be inferred')
     rest = math.prod(x for x in sizes if x != -1)
     if rest != s[d] if -1 not in sizes else not rest or s[d] % rest:
         raise RuntimeError(f"unflatten: Provided sizes {list(sizes)} don't multiply up to the size of dim {d} ({s[d]}) in the input tensor")
@@ -560,6 +569,10 @@ def movedim(input, source, destination):
     n = input._array.ndim
     src = [dim_of(d, n) for d in (source if isinstance(source, (tuple, list)) else [source])]
     dst = [dim_of(d, n) for d in (destination if isinstance(destination, (tuple, list)) else [destination])]
+    listed = lambda d: [int(v) for v in (d if isinstance(d, (tuple, list)) else [d])]
+    if len(src) != len(dst): raise RuntimeError(f'movedim: Invalid source or destination dims: source ({listed(source)} dims) should contain the same number of dims as destination ({listed(destination)} dims)')
+    for found, given, name in ((src, source, 'source'), (dst, destination, 'destination')):
+        if len(set(found)) < len(found): raise RuntimeError(f'movedim: repeated dim in `{name}` ({listed(given)})')
     order = [d for d in range(n) if d not in src]
     for d, s in sorted(zip(dst, src)): order.insert(d, s)
     return permute(input, order)
@@ -582,8 +595,9 @@ def expand(input, *sizes):
     sizes, s = sizes_of(sizes), input._array.shape
     if len(sizes) < len(s): raise RuntimeError(f'expand(torch.{_type_name(input)}Tensor{{{list(s)}}}, size={list(sizes)}): the number of sizes provided ({len(sizes)}) must be greater or equal to the number of dimensions in the tensor ({len(s)})')
     lead = len(sizes) - len(s)
+    if builtins.any(z < 0 for z in sizes[:lead]): raise RuntimeError(f"The expanded size of the tensor ({sizes[0]}) isn't allowed in a leading, non-existing dimension 0. Only the dimensions that the tensor has can keep their size by -1.")
     full = tuple(s[i - lead] if z == -1 and i >= lead else z for i, z in enumerate(sizes))
-    for i, (have, want) in enumerate(zip(s, full[lead:])):
+    for i, (have, want) in reversed(list(enumerate(zip(s, full[lead:])))):
         if have != want and have != 1:
             raise expand_error(input, f'The expanded size of the tensor ({want}) must match the existing size ({have}) at non-singleton dimension {i + lead}.  Target sizes: {list(full)}.  Tensor sizes: {list(s)}')
     return _op['expand'](input, size=full)
@@ -592,9 +606,9 @@ def expand_as(input, other):
     "`expand` to the shape of `other`."
     return expand(input, other._array.shape)
 
-def broadcast_to(input, size):
+def broadcast_to(input, *size):
     "`expand` to `size`."
-    return expand(input, size)
+    return expand(input, *size)
 
 def broadcast_tensors(*tensors):
     "All tensors expanded to their common shape."
@@ -609,6 +623,8 @@ def repeat(input, *sizes):
     "Copies laid side by side, `sizes[i]` times along dimension i."
     sizes, s = sizes_of(sizes), input._array.shape
     if len(sizes) < len(s): raise RuntimeError('Number of dimensions of repeat dims can not be smaller than number of dimensions of tensor')
+    whole = [k * n for k, n in zip(sizes, (1,) * (len(sizes) - len(s)) + tuple(s))]
+    if builtins.any(k < 0 for k in sizes): raise RuntimeError(f'Trying to create tensor with negative dimension {next(n for n in whole if n < 0)}: {whole}')
     return _op['repeat'](input, sizes=sizes)
 
 def tile(input, *dims):
@@ -620,6 +636,7 @@ def repeat_interleave(input, repeats, dim=None, *, output_size=None):
     "Each element repeated `repeats` times (a number, or one number per element) along `dim`."
     if dim is None: input, dim = reshape(input, -1), 0
     n = input._array.shape[dim]
+    if isinstance(repeats, int) and repeats < 0: raise RuntimeError('Repeats must be non-negative')
     index = np.repeat(np.arange(n), repeats._array if isinstance(repeats, TensorBase) else repeats)
     return index_select(input, dim, tensor_like(index))
 
@@ -665,9 +682,11 @@ def hstack(tensors):
 def split(input, split_size_or_sections, dim=0):
     "Pieces along `dim` of one size (the last may be smaller), or of the sizes in a list."
     d = dim_of(dim, input._array.ndim)
+    if not input._array.ndim: raise RuntimeError('split expects at least a 1-dimensional tensor')
     n = input._array.shape[d]
     sizes = split_size_or_sections
     if isinstance(sizes, int):
+        if sizes == 0 and n: raise RuntimeError(f'split_size can only be 0 if dimension size is 0, but got dimension size of {n}')
         if sizes <= 0 and n: raise RuntimeError(f'split expects split_size be non-negative, but got split_size={sizes}')
         sizes = [builtins.min(sizes, n - i) for i in range(0, n, sizes)] if n else [0]
     return _op['split'](input, sizes=tuple(sizes), dim=d)
@@ -675,15 +694,23 @@ def split(input, split_size_or_sections, dim=0):
 def chunk(input, chunks, dim=0):
     "At most `chunks` pieces of equal size along `dim` (the last may be smaller)."
     if chunks < 1: raise RuntimeError(f'chunk expects `chunks` to be greater than 0, got: {chunks}')
-    n = input._array.shape[dim_of(dim, input._array.ndim)]
-    return split(input, builtins.max(-(-n // chunks), 1), dim)
+    d = dim_of(dim, input._array.ndim)
+    if not input._array.ndim: raise RuntimeError('chunk expects at least a 1-dimensional tensor')
+    return split(input, builtins.max(-(-input._array.shape[d] // chunks), 1), dim)
 
 def tensor_split(input, indices_or_sections, dim=0):
     "Pieces along `dim`: so many of nearly equal size, or parted at the given indices."
-    n = input._array.shape[dim_of(dim, input._array.ndim)]
-    if isinstance(indices_or_sections, TensorBase): indices_or_sections = indices_or_sections.tolist()
+    d, given = dim_of(dim, input._array.ndim), indices_or_sections
+    if not input._array.ndim: raise RuntimeError('tensor_split expected at least a 1-dimensional tensor, but got a tensor with 0 dims')
+    n = input._array.shape[d]
+    if isinstance(given, TensorBase):
+        if given._array.dtype != np.int64: raise RuntimeError(f'tensor_split expected tensor_indices_or_sections to have dtype of long, but got {_type_name(given)}')
+        if given._array.ndim > 1: raise RuntimeError(f'tensor_split expected tensor_indices_or_sections to be a zero-dimensional or one-dimensional tensor, but got a tensor with {given._array.ndim} dims')
+        indices_or_sections = given.tolist()
+    elif not isinstance(given, (int, tuple, list)): raise TypeError(f'tensor_split() received an invalid combination of arguments - got ({type(given).__name__}), but expected one of:\n  a number of sections, or a list or tensor of indices')
     if isinstance(indices_or_sections, int):
         k = indices_or_sections
+        if k < 1: raise RuntimeError(f'number of sections must be larger than 0, got {k}')
         sizes = [n // k + (i < n % k) for i in range(k)]
     else:
         cuts = [0, *[builtins.min(builtins.max(c if c >= 0 else c + n, 0), n) for c in indices_or_sections], n]
@@ -692,21 +719,26 @@ def tensor_split(input, indices_or_sections, dim=0):
 
 def unbind(input, dim=0):
     "The slices along `dim`, that dimension removed."
-    return _op['unbind'](input, dim=dim_of(dim, input._array.ndim))
+    d = dim_of(dim, input._array.ndim)
+    if not input._array.ndim: raise IndexError(f'Dimension specified as {dim} but tensor has no dimensions')
+    return _op['unbind'](input, dim=d)
 
 def narrow(input, dim, start, length):
     "`length` elements from `start` along `dim`."
     if not input._array.ndim: raise RuntimeError('narrow() cannot be applied to a 0-dim tensor.')
     d = dim_of(dim, input._array.ndim)
     n = input._array.shape[d]
+    if length < 0: raise RuntimeError('narrow(): length must be non-negative.')
+    if not -n <= start <= n: raise IndexError(f'start out of range (expected to be in range of [{-n}, {n}], but got {start})')
     if start < 0: start += n
-    if length < 0 or start < 0 or start + length > n: raise RuntimeError(f'start ({start}) + length ({length}) exceeds dimension size ({n}).')
+    if start + length > n: raise RuntimeError(f'start ({start}) + length ({length}) exceeds dimension size ({n}).')
     return _op['narrow'](input, dim=d, start=int(start), length=int(length))
 
 def select(input, dim, index):
     "The slice at `index` along `dim`, that dimension removed."
     d, n = dim_of(dim, input._array.ndim), input._array.ndim
-    size = input._array.shape[d] if n else 0
+    if not n: raise IndexError('select() cannot be applied to a 0-dim tensor.')
+    size = input._array.shape[d]
     if not -size <= index < size: raise IndexError(f'select(): index {index} out of range for tensor of size {list(input._array.shape)} at dimension {d}')
     return _op['basic_index'](input, index=(slice(None),) * d + (int(index),))
 
@@ -714,13 +746,17 @@ def flip(input, *dims, **given):
     "Elements in reversed order along `dims`."
     if given: dims = (given['dims'],)
     n = input._array.ndim
-    return _op['flip'](input, dims=tuple(dim_of(d, n) for d in sizes_of(dims)))
+    dims = tuple(dim_of(d, n) for d in sizes_of(dims))
+    for d in dims:
+        if dims.count(d) > 1: raise RuntimeError(f'dim {d} appears multiple times in the list of dims')
+    return _op['flip'](input, dims=dims)
 
 def roll(input, shifts, dims=None):
     "Elements moved along `dims` (over all elements if None), those falling off re-entering at the other end."
     shifts = tuple(shifts) if isinstance(shifts, (tuple, list)) else (shifts,)
-    if dims is None: return _op['roll'](input, shifts=shifts, dims=())
-    dims = tuple(dims) if isinstance(dims, (tuple, list)) else (dims,)
+    if not shifts: raise RuntimeError('`shifts` required')
+    dims = () if dims is None else tuple(dims) if isinstance(dims, (tuple, list)) else (dims,)
+    if len(dims) != len(shifts) and (dims or len(shifts) > 1): raise RuntimeError(f'shifts and dimensions must align. shifts: {len(shifts)}, dims:{len(dims)}')
     return _op['roll'](input, shifts=shifts, dims=tuple(dim_of(d, input._array.ndim) for d in dims))
 
 def _triangle(name):
@@ -737,6 +773,7 @@ tril, triu = _triangle('tril'), _triangle('triu')
 def diagonal(input, offset=0, dim1=0, dim2=1):
     "The diagonals in two dimensions, as a new last dimension."
     n = input._array.ndim
+    if dim_of(dim1, n) == dim_of(dim2, n): raise RuntimeError(f'diagonal dimensions cannot be identical {dim1}, {dim2}')
     return _op['diagonal'](input, offset=offset, dim1=dim_of(dim1, n), dim2=dim_of(dim2, n))
 
 def diag(input, diagonal=0):
@@ -878,6 +915,7 @@ def index_select(input, dim, index):
     d = dim_of(dim, input._array.ndim)
     size = input._array.shape[d] if input._array.ndim else 1
     if index._array.__class__ is Facade and input._array.ndim: return getitem(input, (slice(None),) * d + (index,))
+    if index._array.ndim > 1: raise IndexError('index_select(): Index is supposed to be a vector')
     a = index._array.reshape(-1)
     if not input._array.ndim:
         if a.size != 1: raise RuntimeError(f'index_select(): Index to scalar can have only 1 value, got {a.size} value(s)')

@@ -141,6 +141,11 @@ def view_as_real(input):
 
 def view_as_complex(input):
     "The complex numbers whose parts lie along the last dimension."
+    a = input._array
+    if a.__class__ is not Facade and a.dtype.kind == 'f' and a.ndim and a.shape[-1] == 2 and a.size:
+        if a.strides[-1] != a.itemsize: raise RuntimeError('Tensor must have a last dimension with stride 1')
+        if builtins.any(n > 1 and s // a.itemsize % 2 for n, s in zip(a.shape[:-1], a.strides)): raise RuntimeError('Tensor must have a stride divisible by 2 for all but last dimension')
+        if input.storage_offset() % 2: raise RuntimeError('Tensor must have a storage_offset divisible by 2')
     return _op['view_as_complex'](input)
 
 def isreal(input):
@@ -181,6 +186,7 @@ def isin(elements, test_elements, *, assume_unique=False, invert=False):
 # %% ../nbs/tensor/07_more.ipynb #fc8a43b4
 def adjoint(input):
     "The matrices in the last two dimensions, transposed and conjugated."
+    if not input._array.ndim: return conj(input)
     if input._array.ndim < 2: raise RuntimeError(f'tensor.adjoint() is only supported on matrices or batches of matrices. Got {input._array.ndim}-D tensor.')
     return conj(transpose(input, -2, -1))
 
@@ -254,7 +260,7 @@ def broadcast_shapes(*shapes):
     out = []
     for sizes in itertools.zip_longest(*[s[::-1] for s in shapes], fillvalue=1):
         sizes = [s for s in sizes if s != 1]
-        if builtins.any(s != sizes[0] for s in sizes): raise RuntimeError(f'Attempting to broadcast a dimension of length {sizes[-1]} at {-1 - len(out)}! The shapes are {", ".join(map(str, shapes))}: aligned at the right, each pair of sizes must be equal or contain a 1.')
+        if builtins.any(s != sizes[0] for s in sizes): raise RuntimeError(f'Attempting to broadcast a dimension of length {sizes[-1]} at {-1 - len(out)}! Mismatching argument at index {next(i for i, s in enumerate(shapes) if len(s) > len(out) and s[-1 - len(out)] == sizes[-1])} had {next(s for s in shapes if len(s) > len(out) and s[-1 - len(out)] == sizes[-1])}; but expected shape should be broadcastable to {[sizes[0], *out[::-1]]}. The shapes are {", ".join(map(str, shapes))}: aligned at the right, each pair of sizes must be equal or contain a 1.')
         out.append(sizes[0] if sizes else 1)
     return Size(out[::-1])
 
@@ -297,8 +303,12 @@ def narrow_copy(input, dim, start, length):
 
 def _copying(name):
     function = getattr(F, name)
-    def copy(input, *args, **kwargs):
-        out = function(input, *args, **kwargs)
+    def copy(input, *args, out=None, **kwargs):
+        place, out = out, function(input, *args, **kwargs)
+        if place is not None:
+            if not isinstance(out, (tuple, list)): return F.into(place, out)
+            for p, o in zip(place, out): F.into(p, o)
+            return None
         return tuple(x.clone() for x in out) if isinstance(out, (tuple, list)) else out.clone()
     return _name(copy, name + '_copy', f'A copy of `{name}`.')
 
@@ -344,6 +354,8 @@ def block_diag(*tensors):
 def as_strided(input, size, stride, storage_offset=None):
     "A view of the tensor's memory with the given size, strides and offset, counted in elements."
     size, stride, a = tuple(size), tuple(stride), input._array
+    if len(size) != len(stride): raise RuntimeError('mismatch in length of strides and shape')
+    if builtins.any(s < 0 for s in stride): raise RuntimeError(f'as_strided: Negative strides are not supported at the moment, got strides: {list(stride)}')
     if a.__class__ is Facade:          # examples have no memory of their own: read as if they were contiguous
         places = np.lib.stride_tricks.as_strided(np.arange(a.size)[storage_offset or 0:], size, [8 * s for s in stride])
         return F.take(reshape(input, -1), tensor_like(places.copy()))
@@ -1128,8 +1140,12 @@ def _properties(Tensor):
     "Properties and small methods of the tensor class that need no table."
     def put(name, value):
         if not hasattr(Tensor, name): setattr(Tensor, name, value)
-    put('imag', property(imag, doc='The imaginary part of complex numbers.'))
-    put('mH', property(adjoint, doc='The matrices in the last two dimensions, transposed and conjugated.'))
+    def write_imag(self, value): imag(self).copy_(value)
+    put('imag', property(imag, write_imag, doc='The imaginary part of complex numbers.'))
+    def mH(self):
+        if self._array.ndim < 2: raise RuntimeError(f'tensor.mH is only supported on matrices or batches of matrices. Got {self._array.ndim}-D tensor.')
+        return adjoint(self)
+    put('mH', property(mH, doc='The matrices in the last two dimensions, transposed and conjugated.'))
     for name in ('is_cpu',): put(name, property(lambda self: True))
     for name in ('is_sparse', 'is_sparse_csr', 'is_quantized', 'is_meta', 'is_mkldnn', 'is_mps', 'is_xla', 'is_xpu', 'is_nested', 'is_vulkan', 'is_ipu', 'is_maia', 'is_mtia'): put(name, property(lambda self: False))
     put('name', property(lambda self: None))
@@ -1163,7 +1179,8 @@ def empty_strided(size, stride, *, dtype=None, layout=None, device=None, require
     size, stride = tuple(size), tuple(stride)
     if len(size) != len(stride): raise RuntimeError(f'dimensionality of sizes ({len(size)}) must match dimensionality of strides ({len(stride)})')
     need = 1 + builtins.sum((n - 1) * s for n, s in zip(size, stride)) if builtins.all(size) else 0
-    return empty(need, dtype=dtype, device=device, pin_memory=pin_memory).as_strided(size, stride).detach().requires_grad_(requires_grad)
+    out = empty(need, dtype=dtype, device=device, pin_memory=pin_memory).as_strided(size, stride).detach()
+    return out.requires_grad_() if requires_grad else out
 
 def _resize_(self, *size, memory_format=None):
     "Give the tensor another size, in place; new elements are zero."

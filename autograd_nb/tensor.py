@@ -25,7 +25,7 @@ from .arrays.dtypes import bfloat16, complex128, complex64, float16, float32, fl
 from .arrays.cupy_backend import Device, DeviceGenerator, Pool, chance_of, current, fetch, find, is_far, is_pinned, pinned, send, sent
 from .arrays.numpy_backend import CONSTANTS, address, constant, is_array, storage_of, writable
 from .arrays.random import Generator, default_generator
-from .functions import Size, as_operand, cast, into
+from .functions import Size, as_operand, cast, dtype_of, into
 from .graph import engine
 from .graph.errors import (assigned_error, called, device_error, fits_error, freed_error, item_error, leaf_error, no_gpu_error, not_float_error, not_recorded, numpy_error, own_copy, result_type_error, statement, teach)
 from .graph.levels import FUNCTION, WRAPPERS, Facade, Plain, adopt, at_captured, captured_error, like, may_fill, ready, refused, sample, shielded, tracked, transforming, write
@@ -809,9 +809,10 @@ class Tensor(TensorBase):
     def to(self, *args, dtype=None, device=None, non_blocking=False, copy=False, memory_format=None):
         "This tensor in another dtype or on another device: `to(torch.float64)`, `to('cpu')`, `to(other)`. Returns itself if nothing changes."
         for a in args:
-            if isinstance(a, Dtype): dtype = a
+            if isinstance(a, (Dtype, builtins.type)): dtype = a
             elif isinstance(a, TensorBase): dtype, device = a.dtype, a.device
             elif isinstance(a, (str, int, type(CPU))) and not isinstance(a, builtins.bool): device = a
+        if dtype.__class__ is not Dtype and dtype is not None: dtype = dtype_of(dtype)
         if device is not None:
             index, here = index_of(device), index_like(self._array)
             if index != here:
@@ -828,6 +829,7 @@ class Tensor(TensorBase):
             if name not in known: raise ValueError(f'invalid type: {dtype!r}')
             away = dtype != name
             return (self if away == is_far(self._array) else self.cuda() if away else self.cpu()).to(known[name])
+        if dtype in (builtins.int, builtins.float, builtins.bool, complex): raise ValueError(f'invalid type: {dtype.__name__!r}')
         return self.to(getattr(dtype, 'dtype', dtype))       # an old type such as DoubleTensor knows its dtype
 
     def type_as(self, other): return self.to(other.dtype) if Device.array is None else self.to(other.device, other.dtype)
@@ -1000,9 +1002,14 @@ class Tensor(TensorBase):
         if self._array.ndim < 2: raise RuntimeError(f'tensor.mT is only supported on matrices or batches of matrices. Got {self._array.ndim}-D tensor.')
         return F.transpose(self, -2, -1)
     @property
-    def H(self): return F.transpose(self, 0, 1).conj() if self._array.ndim == 2 else self
+    def H(self):
+        n = self._array.ndim
+        if n not in (0, 2): raise RuntimeError(f'tensor.H is only supported on matrices (2-D tensors). Got {n}-D tensor.' + (' For batches of matrices, consider using tensor.mH' if n > 2 else ''))
+        return F.transpose(self, 0, 1).conj() if n else self.conj()
     @property
     def real(self): return REGISTRY['real'].call(self) if self._array.dtype.kind == 'c' else self
+    @real.setter
+    def real(self, value): self.real.copy_(value)
     def conj(self): return REGISTRY['conj_physical'].call(self) if self._array.dtype.kind == 'c' else self
 
     # -- in place, without an out-of-place twin

@@ -74,6 +74,11 @@ class _AllowMutationOnSavedContext:
     "What the graph has saved so far: `original`, tensors as they were given, and `cloned`, copies of those that were about to be overwritten. Both are dictionaries {handle: tensor}."
     def __init__(self): self.original, self.cloned, self._at, self._in = WeakKeyDictionary(), WeakKeyDictionary(), WeakValueDictionary(), {}
 
+    @property
+    def tid_to_weakhandle(self):
+        "The handles of tensors as they are now, by what identifies a tensor and its version."
+        return self._at
+
     def pack(self, tensor):
         array, record = tensor._array, JOURNAL.of(tensor._array)
         key = id(array), record and record.count

@@ -39,7 +39,9 @@ def _unfold_batch(op, values, batched, statics):
 @op(jvp=linear, view=True, batch=_unfold_batch, samples=[(N(5), dict(dim=0, size=3, step=1)), (N(2, 7), dict(dim=-1, size=2, step=2)), (N(5, 2), dict(dim=0, size=2, step=3)), (N(), dict(dim=0, size=1, step=1))])
 def unfold(x, *, dim, size, step):
     "All windows of `size` elements along `dim`, `step` apart; their contents are a new last dimension."
-    if not x.ndim: return x.reshape(1)[:size]
+    if not x.ndim:
+        if size > 1: raise RuntimeError(f'maximum size for tensor at dimension 0 is 1 but size is {size}')
+        return x.reshape(1)[:size]
     dims_of(dim, x.ndim)
     if size > x.shape[dim]: raise RuntimeError(f'maximum size for tensor at dimension {dim % x.ndim} is {x.shape[dim]} but size is {size}')
     if size < 0: raise RuntimeError(f'size is {size} but must be >= 0')

@@ -18,6 +18,7 @@ __all__ = ['SELU_ALPHA', 'SELU_SCALE', 'heaviside', 'gcd', 'lcm', 'bitwise_left_
 # %% ../../nbs/ops/08_special.ipynb #87ecec97
 import math
 import numpy as np
+from ..arrays.dtypes import type_name
 from ..arrays.numpy_backend import xp
 from ..graph.node import Exotic
 from ..graph.op import Fixed, N, Z, linear, op
@@ -117,7 +118,7 @@ def _x_times(x, y, function):
 def xlogy(x, y):
     "`x * log(y)`, and 0 where `x` is 0."
     return _x_times(x, y, xp.log)
-xlogy.vjp(x=lambda g, x, y: g * where(log(where(y, 1., x != 0)), 0., x != 0), y=lambda g, x, y: g * (x / y))
+xlogy.vjp(x=lambda g, x, y: g * where(log(where(y, 1., (x != 0) | (y > 0) | (y != y))), 0., (x != 0) | (y > 0) | (y != y)), y=lambda g, x, y: g * (x / y))
 
 @binary(promote='float', node='SpecialXlog1PyBackward0', samples=[(N(3, 4), N(3, 4, low=.5, high=2.)), (N(3, 4), N(4, low=.5, high=2.))])
 def xlog1py(x, y):
@@ -566,7 +567,7 @@ view_as_real.vjp(x=lambda g: view_as_complex(g))
 @op(jvp=linear, batch=lambda op, v, b, s: op(v[0]), view=True, holomorphic=False, samples=[(N(3, 2),)])
 def view_as_complex(x):
     "The complex numbers whose parts lie along the last dimension."
-    if x.dtype.kind != 'f' or x.dtype.itemsize < 4: raise RuntimeError('view_as_complex is only supported for floating point tensors, but got a tensor of another dtype')
+    if x.dtype.kind != 'f' or x.dtype.itemsize < 4: raise RuntimeError(f'view_as_complex is only supported for half, float and double tensors, but got a tensor of scalar type: {type_name(x)}')
     if not x.ndim: raise RuntimeError('Input tensor must have one or more dimensions')
     if x.shape[-1] != 2: raise RuntimeError('Tensor must have a last dimension of size 2')
     if x.strides[-1] != x.itemsize: x = np.ascontiguousarray(x)

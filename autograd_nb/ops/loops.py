@@ -11,8 +11,8 @@ __all__ = ['f', 'INV_LN2', 'LN2_HIGH', 'LN2_LOW', 'ROUND', 'E6', 'E5', 'E4', 'E3
            'from_bits', 'scaled', 'exp', 'normal_cdf', 'gelu', 'gelu_back', 'relu_back', 'softmax', 'nll', 'nll_spread',
            'softmax_back', 'log_softmax', 'log_softmax_back', 'causal_weights', 'normalise', 'normalise_back', 'affine',
            'column_products', 'one_columns', 'columns', 'columns_across', 'from_columns', 'max_pool', 'scatter', 'fma',
-           'to_bits', 'log', 'normal', 'shuffle', 'add_rows', 'adam', 'tanh', 'any_exp', 'ln', 'sigmoid', 'lstm_step',
-           'lstm_step_back', 'gru_step', 'gru_step_back', 'together']
+           'to_bits', 'log', 'normal', 'shuffle', 'outer', 'add_rows', 'adam', 'tanh', 'any_exp', 'ln', 'sigmoid',
+           'lstm_step', 'lstm_step_back', 'gru_step', 'gru_step_back', 'together']
 
 # %% ../../nbs/ops/17_loops.ipynb #95826730
 import math
@@ -384,6 +384,14 @@ def shuffle(words, out):
         out[i], out[j] = out[j], out[i]
 
 # %% ../../nbs/ops/17_loops.ipynb #8ca7252c
+@njit(**FAST)
+def outer(lo, hi, x, y, out):
+    for k in range(lo, hi):
+        b = y[k]
+        for i in range(x.shape[1]):
+            v, o = x[k, i], out[k, i]
+            for j in range(b.size): o[j] = v * b[j]
+
 @njit(**FAST)
 def add_rows(g, index, out):
     "Adds row i of `g` to row `index[i]` of `out`."

@@ -16,6 +16,7 @@ from ..graph.op import N, linear, op
 # %% ../../nbs/ops/01_shape.ipynb #a047c263
 def pointwise(op, values, batched, statics):
     "For elementwise operations: pad the shapes of batched inputs behind the batch axis, so that they broadcast as the examples would."
+    if len(values) == 1: return op(values[0], **statics)
     ndim = max(len(v.shape) - b for v, b in zip(values, batched) if hasattr(v, 'shape'))
     def pad(v):
         missing = ndim + 1 - len(v.shape)

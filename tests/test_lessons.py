@@ -171,3 +171,21 @@ def test_every_experiment_is_complete_without_a_kernel(make):
     assert "StackModel" in names and "LinkModel" in names
     html = [m["state"]["value"] for m in state.values() if m["model_name"] == "HTMLModel"]
     assert any("<svg" in h and "<desc>" in h for h in html) and any("ag-caption" in h for h in html)
+
+
+def test_buttons_know_the_scenes_they_lead_to():
+    "So that a page without a kernel can follow them; each move shows what the engine would say."
+    panel = bucket()
+    for i, moves in enumerate(panel.moves()):
+        for text, j in moves.items():
+            action = next(a for a, label in panel.labels.items() if label == text)
+            fresh = Buckets(lambda x: (3 * x + 2) ** 2, dict(x=1.0))
+            for a in panel.done[1 : i + 1]:
+                fresh.press(a)
+            fresh.press(action)
+            assert fresh.state() == panel.states[j]
+    assert all("loss.backward()" in moves for moves in panel.moves()[:4])
+    garden = grow()
+    assert garden.moves()[2] == {"square": 3, "undo": 1, "start again": 0}
+    garden.press("undo")
+    assert garden.moves()[-1]["backward()"] == 4 and "&quot;undo&quot;" in garden.note.value

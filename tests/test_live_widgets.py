@@ -114,6 +114,27 @@ def test_quiz_and_hints_unfold_with_the_keyboard(site, browser_page):
     hints.nth(1).locator("summary").wait_for(state="visible")
 
 
+def test_buttons_work_on_the_page_as_far_as_the_scenes_go(site, browser_page):
+    page = browser_page
+    page.goto(f"{site}/gallery.html")
+    pour = page.get_by_role("button", name="loss.backward()", exact=True)
+    pour.wait_for()
+    box = page.locator(".widget-vbox", has=pour).last
+    caption = box.locator(".ag-caption:visible")
+    box.get_by_role("button", name="zero_grad()", exact=True).click()
+    page.wait_for_function("c => c.querySelector('.noUi-handle').getAttribute('aria-valuenow') === '0.0'", arg=box.element_handle())
+    for total in (30, 60, 90, 120):
+        pour.click()
+        page.locator(".ag-caption:visible", has_text=f"now {total}").first.wait_for()
+    pour.click()
+    page.locator(".not-here", has_text="a kernel has to run").first.wait_for()
+    assert "now 120" in caption.first.text_content()
+    box.get_by_role("button", name="zero_grad(set_to_none=False)", exact=True).click()
+    page.locator(".ag-caption:visible", has_text="is empty again").first.wait_for()
+    assert page.locator(".not-here").first.text_content() == ""
+    assert not page.errors, page.errors
+
+
 def test_the_explorer_recomputes_live(voila, browser_page):
     page = browser_page
     page.goto(voila("widgets/02_explorer.ipynb"))

@@ -61,6 +61,13 @@ class Buckets:
             if t.dim(): raise ValueError(f'input {k!r} must be a single number here, so that its gradient has a height; got shape {tuple(t.shape)}')
         self.layers, self.room = {k: [] for k in self.leaves}, 0.0
 
+    def state(self): return tuple((k, None if t.grad is None else t.grad.item(), tuple(self.layers[k])) for k, t in self.leaves.items())
+
+    @staticmethod
+    def follow(state, action):
+        "The state that an action leads to from another one; None if only the engine knows."
+        return None if action == 'backward' else tuple((k, None if action == 'none' or g is None else 0.0, ()) for k, g, _ in state)
+
     def press(self, action: str) -> Scene:
         "Run the engine, or empty the buckets."
         if action not in ACTIONS: raise ValueError(f'unknown action {action!r}; there are {", ".join(ACTIONS)}')
@@ -166,6 +173,11 @@ class Growing:
                 new = GROWTH[action](self.last)
                 self.lines.append(f'{name} = {before} {action}' if action[0] in '+×÷' else f'{name} = {action}({before})')
         self.tensors[name] = self.last = new
+
+    def state(self): return tuple(self.done)
+
+    @staticmethod
+    def follow(state, action): return () if action == 'start again' else state[:-1] if action == 'undo' else (*state, action)
 
     def press(self, action: str) -> Scene:
         "Do one action. Raises ValueError for one that is unknown or impossible now."

@@ -7,6 +7,7 @@ __all__ = ['scenes_player', 'Experiment', 'bucket', 'zero_grad_race', 'grow', 'c
            'playground', 'Switches', 'switches', 'scalar_engine']
 
 # %% ../../nbs/widgets/07_lessons.ipynb #f1f34c50
+import json
 import ipywidgets as W
 from ..autograd.function import Function
 from ..functions import clamp
@@ -37,12 +38,25 @@ class Experiment(W.VBox):
     "Buttons above a player. `machine.press(action)` does something and returns the scene after it, `actions` are the buttons' texts by action, `story` what is pressed beforehand."
     def __init__(self, machine, actions, story, title=None):
         self.machine = machine
-        self.player = scenes_player([machine.scene(), *(machine.press(a) for a in story)], start=len(story))
+        self.labels, self.done, self.states = actions, [None, *story], [machine.state()]
+        scenes = [machine.scene()]
+        for a in story: scenes.append(machine.press(a)); self.states.append(machine.state())
+        self.player = scenes_player(scenes, start=len(story))
         self.buttons = {a: W.Button(description=text, tooltip=f'do this now: {text}', layout=W.Layout(width='auto'), style=dict(font_family='monospace')) for a, text in actions.items()}
         for a, b in self.buttons.items(): b.on_click(lambda _, a=a: self.press(a))
-        self.note = W.HTML(_NOTE)
+        self.note = W.HTML(self._says())
         head = [W.HTML(f'<div class="agnb ag-heading"><style>{theme_css()}</style>{esc(title)}</div>')] if title else []
         super().__init__([*head, W.HBox(list(self.buttons.values()), layout=W.Layout(flex_flow='row wrap')), self.player, self.note], layout=W.Layout(width='100%'))
+
+    def moves(self) -> list:
+        "For each scene, which scene each button leads to, where that scene is there already: {text of the button: number of the scene}. A page without a kernel goes by this table."
+        def scene_after(i, a):
+            seen = (j for j in range(1, len(self.states)) if self.done[j] == a and self.states[j - 1] == self.states[i])
+            j, later = next(seen, None), self.machine.follow(self.states[i], a)
+            return j if j is not None else self.states.index(later) if later in self.states else None
+        return [{text: j for a, text in self.labels.items() if (j := scene_after(i, a)) is not None} for i in range(len(self.states))]
+
+    def _says(self): return f'<div class="agnb ag-aside" data-moves="{esc(json.dumps(self.moves(), ensure_ascii=False))}">The slider replays what has happened. In a notebook with a running kernel the buttons do whatever you like; without one they know the scenes of the slider.</div>'
 
     def press(self, action):
         "Do one of the actions and show what it did; what cannot be done is said below."
@@ -51,7 +65,9 @@ class Experiment(W.VBox):
             said = str(error) if isinstance(error, (ValueError, RuntimeError)) and str(error) else f'{type(error).__name__}: {error}'
             self.note.value = f'<div class="agnb" role="alert" style="font-size:13px;color:var(--ag-grad);white-space:pre-wrap">{esc(said)}</div>'
             return None
-        self.note.value, p = _NOTE, self.player
+        p = self.player
+        self.done.append(action); self.states.append(self.machine.state())
+        self.note.value = self._says()
         p.frames.append(scene); p.captions.append(scene.text)
         n = len(p.frames)
         p.stack.children = (*p.stack.children, W.HTML(_scene_html(n - 1, n, scene), layout=W.Layout(width='100%')))
@@ -63,10 +79,8 @@ class Experiment(W.VBox):
     def __repr__(self): return f'Experiment({len(self.player.frames)} scenes)'
     def _repr_keys(self): return iter(())
 
-_NOTE = '<div class="agnb ag-aside">The slider replays what has happened; the buttons do more of it while a kernel is running.</div>'
-
 @for_readers
-def bucket(f=None, *, story=('backward', 'backward', 'zero', 'backward', 'backward', 'backward'), title=None, **inputs) -> Experiment:
+def bucket(f=None, *, story=('backward',)*4 + ('zero',) + ('backward',)*4, title=None, **inputs) -> Experiment:
     """Press `backward()` again and again and see `.grad` pile up: `bucket(lambda x: (3*x + 2)**2, x=1.0)`.
 
     `f(**inputs)`: a function of numbers that returns a scalar; None: `(3x + 2)²` at x = 1. `story`: actions done beforehand, which replay without a kernel. Raises ValueError for an input that is not one number."""

@@ -43,7 +43,27 @@
     }
   };
 
+  // Buttons above a player: no kernel runs here, but what they do to the scenes at hand is known; `data-moves` says which scene each of them leads to.
+  const pressed = event => {
+    const button = event.target.closest?.(".jupyter-widgets-disconnected.jupyter-button");
+    if (!button || button.closest(".widget-play, .widget-toggle-buttons")) return;
+    let box = button.closest(".widget-vbox");
+    while (box && !box.querySelector("[data-moves]")) box = box.parentElement?.closest(".widget-vbox");
+    const handle = box?.querySelector(".noUi-handle");
+    if (!handle) return;
+    const moves = JSON.parse(box.querySelector("[data-moves]").dataset.moves), from = Math.round(handle.getAttribute("aria-valuenow")), to = moves[from]?.[words(button)];
+    let said = box.querySelector(".not-here");
+    if (!said) {
+      said = box.querySelector("[data-moves]").insertAdjacentElement("afterend", document.createElement("p"));
+      said.className = "not-here";
+      said.setAttribute("role", "status");
+    }
+    said.textContent = to === undefined ? `For “${words(button)}” at this point a kernel has to run. From here the page knows: ${Object.keys(moves[from] || {}).join(", ")}.` : "";
+    if (to !== undefined) handle.closest(".noUi-target").noUiSlider.set(to);  // everything linked to the slider follows
+  };
+
   document.addEventListener("DOMContentLoaded", () => {
+    document.addEventListener("click", pressed);
     lines();
     for (const summary of document.querySelectorAll(".bd-sidenav summary")) name(summary, "Pages of " + words(summary.closest("li").querySelector("a")));
     let waiting = null;

@@ -11,16 +11,19 @@ __all__ = ['StreamContext', 'reset_max_memory_allocated', 'reset_max_memory_cach
            'manual_seed_all', 'seed', 'seed_all', 'initial_seed', 'get_rng_state', 'get_rng_state_all', 'set_rng_state',
            'set_rng_state_all', 'memory_allocated', 'memory_reserved', 'max_memory_allocated', 'max_memory_reserved',
            'reset_peak_memory_stats', 'reset_accumulated_memory_stats', 'memory_cached', 'max_memory_cached',
-           'memory_stats', 'memory_stats_as_nested_dict', 'memory_summary', 'mem_get_info', 'empty_cache',
-           'ipc_collect', 'set_per_process_memory_fraction', 'get_per_process_memory_fraction', 'is_tf32_supported',
-           'get_arch_list', 'get_gencode_flags', 'is_current_stream_capturing', 'cudart', 'current_blas_handle',
+           'memory_stats', 'memory_stats_as_nested_dict', 'memory_summary', 'memory_snapshot', 'host_memory_stats',
+           'mem_get_info', 'empty_cache', 'ipc_collect', 'set_per_process_memory_fraction',
+           'get_per_process_memory_fraction', 'is_tf32_supported', 'get_arch_list', 'check_error', 'CudaError',
+           'get_allocator_backend', 'get_gencode_flags', 'is_current_stream_capturing', 'cudart', 'current_blas_handle',
            'utilization', 'memory_usage', 'device_memory_used', 'temperature', 'power_draw', 'clock_rate',
            'list_gpu_processes']
 
 # %% ../nbs/01_cuda.ipynb #cf90fa0d
 import contextlib
+import importlib
 import sys
 import types
+import uuid
 import warnings
 from collections import OrderedDict
 
@@ -76,8 +79,9 @@ def current_device():
 def set_device(device):
     "Make a GPU the current one."
     if isinstance(device, int) and device < 0: return
-    lib = _ready()
-    if _index(device) >= 0: lib.cuda.runtime.setDevice(_index(device))
+    lib, index = _ready(), _index(device)
+    if index >= Device.count: raise RuntimeError(f'CUDA error: invalid device ordinal\n  There {"is 1, number 0" if Device.count == 1 else f"are {Device.count}, numbered from 0"}.')
+    if index >= 0: lib.cuda.runtime.setDevice(index)
 
 class device:
     "Inside `with cuda.device(1):`, that GPU is the current one. None or a negative number: nothing changes."
@@ -96,11 +100,16 @@ class device_of(device):
     def __init__(self, obj): super().__init__(obj.get_device() if obj.is_cuda else -1)
 
 class DeviceProperties:
-    "What a GPU is: `name`, `major` and `minor` of its compute capability, `total_memory` in bytes, `multi_processor_count`."
+    "What a GPU is: `name`, `major` and `minor` of its compute capability, `total_memory` in bytes, `multi_processor_count`, `warp_size`, `max_threads_per_multi_processor`, `max_threads_per_block`, `regs_per_multiprocessor`, `shared_memory_per_block`, `shared_memory_per_multiprocessor`, `L2_cache_size`, `clock_rate`, `is_integrated`, `uuid` and its place on the bus."
     def __init__(self, facts):
         name = facts['name']
         self.name = name.decode() if isinstance(name, bytes) else name
         self.major, self.minor, self.total_memory, self.multi_processor_count = facts['major'], facts['minor'], facts['totalGlobalMem'], facts['multiProcessorCount']
+        for mine, theirs in dict(warp_size='warpSize', max_threads_per_multi_processor='maxThreadsPerMultiProcessor', max_threads_per_block='maxThreadsPerBlock', regs_per_multiprocessor='regsPerMultiprocessor', shared_memory_per_block='sharedMemPerBlock',
+                                 shared_memory_per_block_optin='sharedMemPerBlockOptin', shared_memory_per_multiprocessor='sharedMemPerMultiprocessor', L2_cache_size='l2CacheSize', clock_rate='clockRate', memory_clock_rate='memoryClockRate',
+                                 memory_bus_width='memoryBusWidth', is_integrated='integrated', is_multi_gpu_board='isMultiGpuBoard', pci_bus_id='pciBusID', pci_device_id='pciDeviceID', pci_domain_id='pciDomainID').items():
+            if theirs in facts: setattr(self, mine, facts[theirs])
+        if 'uuid' in facts: self.uuid = uuid.UUID(bytes=bytes(facts['uuid'])[:16])
     def __repr__(self): return f"_CudaDeviceProperties(name='{self.name}', major={self.major}, minor={self.minor}, total_memory={self.total_memory // 2**20}MB, multi_processor_count={self.multi_processor_count})"
 
 def get_device_properties(device=None):
@@ -131,9 +140,11 @@ def synchronize(device=None):
 class Event:
     "A mark in a stream. `enable_timing`: `start.elapsed_time(end)` gives the milliseconds between two."
     def __init__(self, enable_timing=False, blocking=False, interprocess=False, external=False):
-        self.event, self.timing = _ready().cuda.Event(block=blocking, disable_timing=not enable_timing), enable_timing
+        self.event, self.timing, self.recorded = _ready().cuda.Event(block=blocking, disable_timing=not enable_timing, interprocess=interprocess), enable_timing, False
 
-    def record(self, stream=None): self.event.record(None if stream is None else stream.stream)
+    def record(self, stream=None):
+        self.event.record(None if stream is None else stream.stream)
+        self.recorded = True
     def wait(self, stream=None): (current_stream() if stream is None else stream).wait_event(self)
     def query(self):
         "Whether everything before the mark is done."
@@ -142,6 +153,8 @@ class Event:
     def elapsed_time(self, end_event):
         "Milliseconds from this mark to `end_event`; both must have been recorded, with timing."
         if not (self.timing and end_event.timing): raise ValueError('Both events must be created with argument "enable_timing=True".')
+        if not (self.recorded and end_event.recorded): raise RuntimeError('Both events must be recorded before calculating elapsed time.')
+        if not end_event.query(): raise RuntimeError('Both events must be completed before calculating elapsed time. Wait for the later one, with end_event.synchronize().')
         return Device.library.cuda.get_elapsed_time(self.event, end_event.event)
 
 class Stream:
@@ -247,12 +260,12 @@ def _pool(): return Device.library.get_default_memory_pool()
 def memory_allocated(device=None):
     "Bytes of GPU memory that arrays hold now; 0 without a GPU. For arrays on the CPU, see `cpu.memory_allocated`."
     if not is_initialized(): return 0
-    with backend.on(_index(device)): return _pool().used_bytes()
+    with backend.on(_index(device)): return Pool.used()
 
 def memory_reserved(device=None):
     "Bytes of GPU memory that the pool holds, in use or free."
     if not is_initialized(): return 0
-    with backend.on(_index(device)): return _pool().total_bytes()
+    with backend.on(_index(device)): return Pool.held()
 
 def max_memory_allocated(device=None):
     "The most bytes that arrays held at once since the start, or since `reset_peak_memory_stats()`."
@@ -308,6 +321,15 @@ def memory_summary(device=None, abbreviated=False):
     if not abbreviated: lines += ['-' * 46, *(f'{size(b):>12}  {what}' for b, what in backend.largest(8))]
     return '\n'.join(lines)
 
+def memory_snapshot(mempool_id=None):
+    "Who holds the GPU's memory: for each array that a tensor or a graph keeps, the largest first, a dictionary with its `size` in bytes and `what` it is. (PyTorch lists the segments of its allocator.)"
+    return [dict(device=_index(None), size=size, total_size=size, what=what) for size, what in backend.largest(None)] if is_initialized() else []
+
+def host_memory_stats():
+    "Figures of page-locked memory on the host, from which the GPU copies by itself."
+    held = sum(end - start for start, end in list(backend._pinned.items()))
+    return OrderedDict({'allocated_bytes.current': held, 'segment.current': len(backend._pinned)})
+
 def mem_get_info(device=None):
     "Free and total bytes of a GPU's memory, whoever uses it."
     lib = _ready()
@@ -345,13 +367,25 @@ def get_arch_list():
     "Kernels are compiled for the GPU that is there: the architectures of all GPUs, such as 'sm_90'."
     return sorted({'sm_{}{}'.format(*get_device_capability(i)) for i in range(device_count())})
 
+def check_error(res):
+    "Raise RuntimeError for an error number of CUDA's runtime."
+    if res: raise CudaError(res)
+
+class CudaError(RuntimeError):
+    "An error number of CUDA's runtime."
+    def __init__(self, code): super().__init__(str(_ready().cuda.runtime.CUDARuntimeError(code)))
+
+def get_allocator_backend():
+    "The name of the allocator: CuPy's pool."
+    return 'cupy'
+
 def get_gencode_flags():
     "NVCC's flags for these architectures."
     return ' '.join(f'-gencode compute=compute_{a[3:]},code={a}' for a in get_arch_list())
 
 def is_current_stream_capturing():
-    "Whether the current stream records a graph instead of working: this library never does."
-    return False
+    "Whether the current stream records a graph instead of working."
+    return backend.Capture.now is not None and bool(Device.library.cuda.get_current_stream().is_capturing())
 
 def cudart():
     "CUDA's runtime, as CuPy offers it."
@@ -400,11 +434,15 @@ def list_gpu_processes(device=None):
     except ModuleNotFoundError: return 'pynvml module not found, please install nvidia-ml-py'
     return '\n'.join([f'GPU:{_index(device)}', *([f'process {p.pid:>10d} uses {p.usedGpuMemory / 2**20:>12.3f} MB GPU memory' for p in found] or ['no processes are running'])])
 
-_UNSUPPORTED = dict.fromkeys(('CUDAGraph', 'graph', 'graphs', 'graph_pool_handle', 'make_graphed_callables'), 'operations are queued one by one') | dict.fromkeys(('MemPool', 'use_mem_pool', 'CUDAPluggableAllocator', 'change_current_allocator'), "CuPy's pool allocates") | dict.fromkeys(
-    ('nccl', 'jiterator', 'tunable', 'gds', 'GreenContext', 'set_sync_debug_mode', 'get_sync_debug_mode', 'memory_snapshot'), 'CuPy has no counterpart')
+_UNSUPPORTED = dict.fromkeys(('MemPool', 'use_mem_pool', 'CUDAPluggableAllocator', 'change_current_allocator'), "CuPy's pool allocates") | dict.fromkeys(
+    ('nccl', 'jiterator', 'tunable', 'gds', 'GreenContext', 'set_sync_debug_mode', 'get_sync_debug_mode'), 'CuPy has no counterpart')
+_GRAPHS = 'CUDAGraph', 'graph', 'graphs', 'graph_pool_handle', 'make_graphed_callables'
 
 def __getattr__(name):
     if name == 'default_generators': return tuple(generator_of(i) for i in range(device_count()))
+    if name in _GRAPHS:
+        graphs = importlib.import_module(f'{__package__}.cuda_graphs')
+        return graphs if name == 'graphs' else getattr(graphs, name)
     if name in _UNSUPPORTED: raise AttributeError(f'torch.cuda.{name} is not supported here: {_UNSUPPORTED[name]}')
     raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
 
@@ -412,7 +450,6 @@ def __getattr__(name):
 def _marks():
     "CuPy's side of NVTX."
     if not is_available(): raise RuntimeError('NVTX functions not installed. Are you sure you have a CUDA build?')
-    import importlib
     return importlib.import_module(Device.library.__name__ + '.cuda.nvtx')
 
 def _range_push(msg):

@@ -20,7 +20,7 @@ FLOORS = (
     Floor("Tensor", "The object users hold: creation, views, printing, methods.", ("tensor", "printing", "functions", "creation", "linalg", "special", "more", "fft", "overrides", "__future__", "cuda", "backends", "accelerator", "random", "settings")),
     Floor("Autograd", "What users call to get gradients, extend them and observe them.", ("autograd", "_C", "profiler", "func", "testing", "utils.checkpoint", "library")),
     Floor("Training", "Modules, losses, optimisers and data: ordinary users of the floors below.",
-          ("nn", "optim", "amp", "utils", "distributed", "distributions", "serialization", "_functorch", "functorch", "testing._internal.common_nn", "testing._internal.logging_tensor", "testing._internal.logging_utils")),
+          ("nn", "optim", "amp", "utils", "cuda_graphs", "distributed", "distributions", "serialization", "_functorch", "functorch", "testing._internal.common_nn", "testing._internal.logging_tensor", "testing._internal.logging_utils")),
     Floor("Seeing", "Graphs, tables and widgets that show the floors below at work.", ("viz", "widgets")),
 )
 FRONT_DOOR = len(FLOORS)  # autograd_nb/__init__.py, which may import from everywhere

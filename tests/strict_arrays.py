@@ -26,7 +26,6 @@ from types import ModuleType, SimpleNamespace
 import numpy as np
 
 FACTS = json.loads((Path(__file__).parent / "cupy14.json").read_text())
-transfers = Counter()  # 'to_host', 'to_device' -> how often
 devices = 2
 _current = [0]
 
@@ -38,13 +37,13 @@ class OutOfMemoryError(MemoryError):
 class Block:
     "Memory of the pool; returned when nobody holds it any more."
 
-    def __init__(self, size):
-        self.size, self.device_id = size, _current[0]
+    def __init__(self, size, pool):
+        self.size, self.device_id, self.pool = size, _current[0], pool
         pool.used += size
         pool.total = max(pool.total, pool.used)
 
     def __del__(self):
-        pool.used -= self.size
+        self.pool.used -= self.size
 
 
 class MemoryPool:
@@ -54,7 +53,7 @@ class MemoryPool:
     def malloc(self, size):
         if self.used + size > (self.limit or 1 << 34):
             raise OutOfMemoryError(f"Out of memory allocating {size} bytes")
-        return Block(size)
+        return Block(size, self)
 
     def used_bytes(self):
         return self.used
@@ -71,6 +70,96 @@ class MemoryPool:
     def set_limit(self, size=None):
         self.limit = size
 
+
+
+# Captured streams: CUDA records the work and does not do it ------------------------------------------------------
+
+
+class CUDARuntimeError(RuntimeError):
+    "CuPy's error of that name."
+
+
+class Graph:
+    """What was recorded: calls, which a replay makes again, writing their results where the first ones were. At the end of the capture everything is as if nothing had been done: what was there before has its old contents, what is new has none."""
+
+    def __init__(self):
+        self.calls, self.before = [], {}
+
+    def keep(self, values):
+        "Remember the contents of arrays that a call might write to."
+        for a in arrays_in(values):
+            owner = root(a._a)
+            if id(owner) not in self.before and not any(owner is o for o in self.new()):
+                self.before[id(owner)] = owner, owner.copy()
+
+    def new(self):
+        return (root(a._a) for _, _, _, out in self.calls for a in arrays_in(out) if a.base is None)
+
+    def undo(self):
+        for owner in self.new():
+            if owner.dtype.kind in "fc":
+                owner[...] = np.nan
+        for owner, old in self.before.values():
+            owner[...] = old
+
+    def launch(self, stream=None):
+        for function, args, kwargs, out in self.calls:
+            if getattr(function, "idle", False):
+                continue
+            for old, new in zip(arrays_in(out), arrays_in(function(*args, **kwargs)), strict=True):
+                if old is not new and root(old._a) is not root(new._a) and old.base is None:
+                    old._a[...] = new._a
+
+    def debug_dot_str(self, flags=0):
+        return "digraph {}"
+
+
+_capturing = [None, False]  # the graph; whether a call is being recorded
+
+
+def arrays_in(value):
+    if value.__class__ is ndarray:
+        return [value]
+    if isinstance(value, dict):
+        return arrays_in(list(value.values()))
+    return [a for v in value for a in arrays_in(v)] if isinstance(value, (list, tuple)) else []
+
+
+def recorded(function):
+    "`function`, which a captured stream records."
+
+    @functools.wraps(function)
+    def call(*args, **kwargs):
+        if _capturing[0] is None or _capturing[1]:
+            return function(*args, **kwargs)
+        _capturing[0].keep((args, kwargs))
+        _capturing[1] = True
+        try:
+            with np.errstate(all="ignore"):  # what lies in new memory means nothing yet
+                out = function(*args, **kwargs)
+        finally:
+            _capturing[1] = False
+        _capturing[0].calls.append((function, args, kwargs, out))
+        return out
+
+    return call
+
+
+def refuse_while_capturing():
+    if _capturing[0] is not None:
+        raise CUDARuntimeError("cudaErrorStreamCaptureUnsupported: operation not permitted when stream is capturing")
+
+
+class Transfers(Counter):
+    "Counts; no number enters or leaves the device while its stream is captured."
+
+    def __setitem__(self, key, value):
+        if value > self[key]:
+            refuse_while_capturing()
+        super().__setitem__(key, value)
+
+
+transfers = Transfers()  # 'to_host', 'to_device' -> how often
 
 pool = MemoryPool()
 _allocator = [pool.malloc]
@@ -149,7 +238,7 @@ class Device:
         _current[0] = self.id
 
     def synchronize(self):
-        pass
+        refuse_while_capturing()
 
     compute_capability = "90"
     attributes = {"MultiProcessorCount": 4}
@@ -223,6 +312,7 @@ class ndarray:
         transfers["to_host"] += 1
         return self._a.__index__()
 
+    @recorded
     def set(self, arr, stream=None):
         transfers["to_device"] += 1
         self._a[...] = arr
@@ -260,11 +350,13 @@ class ndarray:
     def __iter__(self):
         return iter([self[i] for i in range(len(self._a))])
 
+    @recorded
     def __getitem__(self, index):
         if has_mask(index):
             waits()
         return wrapped(self._a[place(index)], self)
 
+    @recorded
     def __setitem__(self, index, value):
         if has_mask(index) and getattr(value, "ndim", 0):
             waits()
@@ -282,18 +374,21 @@ class ndarray:
     def __deepcopy__(self, memo):
         return self.copy()
 
+    @recorded
     def reshape(self, *shape, order="C", copy=None):
         return wrapped(self._a.reshape(*bare(shape), order=order), self)
 
     def transpose(self, *axes):
         return wrapped(self._a.transpose(*axes), self)
 
+    @recorded
     def astype(self, dtype, order="K", casting=None, subok=None, copy=True):
         return wrapped(self._a.astype(dtype, order=order, copy=copy), self) if copy or self._a.dtype != dtype or order == "C" and not self._a.flags.c_contiguous else self
 
     def view(self, dtype=None, type=None):
         return wrapped(self._a.view(dtype) if dtype is not None else self._a.view(), self)
 
+    @recorded
     def scatter_add(self, slices, value):
         np.add.at(self._a, place(slices), bare(value))
 
@@ -325,7 +420,7 @@ def _operator(function, reflected=False):
             return NotImplemented
         return wrapped(function(bare(other), bare(self)) if reflected else function(bare(self), bare(other)))
 
-    return method
+    return recorded(method)
 
 
 def _in_place(function):
@@ -333,7 +428,7 @@ def _in_place(function):
         function(self._a, bare(other))
         return self
 
-    return method
+    return recorded(method)
 
 
 for _name in "add sub mul truediv floordiv mod pow matmul and or xor lshift rshift".split():
@@ -345,7 +440,7 @@ for _name in "add sub mul truediv floordiv mod pow matmul and or xor lshift rshi
 for _name in "eq ne lt le gt ge".split():
     setattr(ndarray, f"__{_name}__", _operator(getattr(operator, f"__{_name}__")))
 for _name in "neg pos abs invert".split():
-    setattr(ndarray, f"__{_name}__", lambda s, f=getattr(operator, f"__{_name}__"): wrapped(f(s._a)))
+    setattr(ndarray, f"__{_name}__", recorded(lambda s, f=getattr(operator, f"__{_name}__"): wrapped(f(s._a))))
 
 
 def checked(name, parameters, function):
@@ -379,7 +474,7 @@ def _method(name, parameters):
         return method(self, *args, **kwargs)
 
     call.__name__ = name
-    return call
+    return recorded(call)
 
 
 for _name, _parameters in FACTS["methods"].items():
@@ -409,6 +504,7 @@ class ufunc:
                 return
         raise TypeError(f"Wrong type ({kinds}) of arguments for {self.name}")
 
+    @recorded
     def __call__(self, *args, out=None, dtype=None, casting="same_kind"):
         args, outs = list(args), out
         if len(args) > self.nin:
@@ -426,20 +522,24 @@ class ufunc:
         if self.of.__name__ not in names:
             raise NotImplementedError(f"`{self.name}.{method}` is not supported yet")
 
+    @recorded
     def reduce(self, array, axis=0, dtype=None, out=None, keepdims=False):
         self._only(self._REDUCE, "reduce")
         return wrapped(self.of.reduce(bare(array), axis=axis, dtype=dtype, keepdims=keepdims))
 
+    @recorded
     def accumulate(self, array, axis=0, dtype=None, out=None):
         self._only(self._REDUCE, "accumulate")
         return wrapped(self.of.accumulate(bare(array), axis, dtype))
 
+    @recorded
     def at(self, a, indices, b=None):
         self._only(self._AT, "at")
         if a.dtype.name not in self._AT[self.of.__name__].split():
             raise TypeError(f"cupy.{self.of.__name__}.at only supports {', '.join(self._AT[self.of.__name__].split())} as data type")
         self.of.at(bare(a), place(indices), bare(b))
 
+    @recorded
     def reduceat(self, array, indices, axis=0, dtype=None, out=None):
         self._only({"add"}, "reduceat")
         return wrapped(self.of.reduceat(bare(array), bare(indices), axis))
@@ -474,9 +574,11 @@ def _function(name, of, parameters):
             return out
         return r
 
-    return checked(name, parameters, call)
+    call.idle = name in ("empty", "empty_like")
+    return checked(name, parameters, recorded(call))
 
 
+@recorded
 def asarray(a, dtype=None, order=None, *, copy=None, blocking=False):
     if a.__class__ is ndarray:
         return a if dtype is None or a.dtype == dtype else a.astype(dtype)
@@ -504,12 +606,14 @@ def may_share_memory(a, b, max_work=None):
     return np.may_share_memory(bare(a), bare(b))
 
 
+@recorded
 def ascontiguousarray(a, dtype=None):
     if a.__class__ is not ndarray:
         return asarray(a, dtype)
     return a if a.flags.c_contiguous and (dtype is None or a.dtype == dtype) else ndarray(np.array(bare(a), dtype, order="C"))
 
 
+@recorded
 def asarray_copy(a, dtype=None, copy=True, order="K", subok=False, ndmin=0, *, blocking=False):
     return asarray(a, dtype).copy() if a.__class__ is ndarray else asarray(a, dtype)
 
@@ -553,6 +657,7 @@ class ElementwiseKernel:
         reads = " ".join(f"const {_C[t]} {n} = {n}_[i];" for t, n in self.ins) + " ".join(f" {_C[t]}& {n} = {n}_[i];" for t, n in self.outs)
         self.source = f'extern "C" void run(long count, {pointers}) {{ for (long i = 0; i < count; i++) {{ {reads} {operation} }} }}'
 
+    @recorded
     def __call__(self, *args):
         given, outs = args[: len(self.ins)], args[len(self.ins) :]
         assert len(given) == len(self.ins) and len(outs) in (0, len(self.outs))
@@ -691,6 +796,18 @@ library.float32, library.float64, library.int64, library.bool_ = np.float32, np.
 
 class Stream:
     null = None
+    ptr = 0
+
+    def begin_capture(self, mode=None):
+        _capturing[0] = Graph()
+
+    def end_capture(self):
+        graph, _capturing[0] = _capturing[0], None
+        graph.undo()
+        return graph
+
+    def is_capturing(self):
+        return _capturing[0] is not None
 
     def __init__(self, null=False, non_blocking=False, ptds=False, priority=None):
         self.waited = []
@@ -743,8 +860,8 @@ def _set_allocator(allocator=None):
 
 
 library.cuda = SimpleNamespace(
-    Device=Device, Stream=Stream, Event=Event, set_allocator=_set_allocator, get_current_stream=lambda: _streams[-1], get_elapsed_time=lambda a, b: (b.time - a.time) * 1000,
+    Device=Device, MemoryPool=MemoryPool, Graph=Graph, Stream=Stream, Event=Event, set_allocator=_set_allocator, get_current_stream=lambda: _streams[-1], get_elapsed_time=lambda a, b: (b.time - a.time) * 1000,
     alloc_pinned_memory=lambda n: bytearray(n), memory=SimpleNamespace(OutOfMemoryError=OutOfMemoryError),
     runtime=SimpleNamespace(getDeviceCount=lambda: devices, getDevice=lambda: _current[0], setDevice=lambda i: _current.__setitem__(0, i), getDeviceProperties=lambda i: dict(name=b"Strict stand-in", totalGlobalMem=1 << 34, multiProcessorCount=4, major=9, minor=0),
-                            runtimeGetVersion=lambda: 12090, deviceCanAccessPeer=lambda a, b: 0))
+                            CUDARuntimeError=lambda code: CUDARuntimeError(f'error {code}'), runtimeGetVersion=lambda: 12090, deviceCanAccessPeer=lambda a, b: 0))
 sys.modules.setdefault("strict", library)

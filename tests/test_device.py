@@ -458,6 +458,15 @@ def test_cuda_functions(device):
     assert start.elapsed_time(end) >= 0
     with pytest.raises(ValueError, match="enable_timing=True"):
         torch.cuda.Event().elapsed_time(end)
+    with pytest.raises(RuntimeError, match="Both events must be recorded before calculating elapsed time."):
+        start.elapsed_time(torch.cuda.Event(enable_timing=True))
+    with pytest.raises(RuntimeError, match="invalid device ordinal"):
+        torch.cuda.set_device(5)
+    with pytest.raises(torch.cuda.CudaError, match="2"):
+        torch.cuda.check_error(2)
+    torch.cuda.check_error(0)
+    x = torch.ones(1000, device=device)
+    assert torch.cuda.memory_snapshot()[0]["size"] >= x.nbytes and torch.cuda.host_memory_stats()["segment.current"] >= 0
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     assert len(side.stream.waited) == 1
@@ -814,8 +823,8 @@ def test_cuda_has_what_programs_ask(device):
     with pytest.warns(FutureWarning, match="memory_reserved"):
         assert torch.cuda.memory_cached() == torch.cuda.memory_reserved()
     assert torch.cuda.random.get_rng_state is torch.cuda.get_rng_state and torch.cuda.current_stream().device == torch.device("cuda", 0)
-    with pytest.raises(AttributeError, match="torch.cuda.CUDAGraph is not supported here"):
-        torch.cuda.CUDAGraph
+    with pytest.raises(AttributeError, match="torch.cuda.MemPool is not supported here"):
+        torch.cuda.MemPool
     assert len(torch.cuda.default_generators) == 1
 
 
@@ -873,12 +882,12 @@ def test_the_stand_in_knows_what_cupy_has():
 
     assert all(hasattr(special, name) for name in backend.SPECIAL.values()) and hasattr(cupyx, "errstate")
     cuda = cupy.cuda
-    for name in "Device Stream ExternalStream Event set_allocator get_current_stream get_elapsed_time alloc_pinned_memory get_cublas_handle".split():
+    for name in "Device Graph MemoryPool Stream ExternalStream Event set_allocator get_current_stream get_elapsed_time alloc_pinned_memory get_cublas_handle".split():
         assert hasattr(cuda, name), name
     for name in "getDeviceCount getDevice setDevice getDeviceProperties deviceCanAccessPeer".split():
         assert hasattr(cuda.runtime, name), name
     assert all(hasattr(cuda.MemoryPool, name) for name in "malloc used_bytes total_bytes free_bytes free_all_blocks set_limit".split())
-    assert all(hasattr(cuda.Stream, name) for name in "synchronize done record wait_event use null".split()) and cuda.Stream.null.ptr == 0
+    assert all(hasattr(cuda.Stream, name) for name in "synchronize done record wait_event use null begin_capture end_capture is_capturing".split()) and hasattr(cuda.Graph, "launch") and hasattr(cuda.Graph, "debug_dot_str") and cuda.Stream.null.ptr == 0
 
 
 def test_every_name_of_ours_exists(stand_in):

@@ -8,7 +8,7 @@ __all__ = ['ATOMIC', 'there', 'LARGE', 'BLAS', 'PRECISIONS', 'FUSED', 'FUSED_RUL
            'Ufunc', 'There', 'Factorisations', 'names_of', 'twin', 'anywhere', 'beside', 'sent', 'device_array',
            'product', 'prefer', 'set_precision', 'get_precision', 'hosted', 'special', 'fused', 'elementwise',
            'reduction', 'philox', 'DeviceGenerator', 'chance_of', 'chance_states', 'restore_chance', 'generator_of',
-           'OutOfMemoryError', 'Pool', 'largest', 'full']
+           'Capture', 'capture_error', 'OutOfMemoryError', 'Pool', 'largest', 'full']
 
 # %% ../../nbs/arrays/05_cupy.ipynb #9a491f07
 import contextlib
@@ -92,6 +92,7 @@ def send(array, index=None, non_blocking=False):
     "A copy of the NumPy array `array` on device number `index` (None: the current one). From pinned memory and with `non_blocking` the call returns before the copy is done."
     lib, axes = Device.library, _layout(array)
     if axes is not None: return send(array.transpose(axes), index, non_blocking).transpose(_undone(axes))
+    if Capture.now is not None: raise RuntimeError('Cannot copy between CPU and CUDA tensors during CUDA graph capture unless the CPU tensor is pinned. Please use tensor.pin_memory() or allocate the tensor with pin_memory=True.\n  instead: make the tensor on the device before the capture, and copy into it before each replay')
     with on(index):
         if not non_blocking or not is_pinned(array): return lib.asarray(array)
         out = lib.empty(array.shape, array.dtype)
@@ -102,6 +103,7 @@ def fetch(array, non_blocking=False):
     "A copy of a device's array as a NumPy array. `non_blocking`: into pinned memory, and the call returns before the copy is done: synchronize before reading it."
     lib, axes = Device.library, _layout(array)
     if axes is not None: return fetch(array.transpose(axes), non_blocking).transpose(_undone(axes))
+    if Capture.now is not None: raise capture_error()
     with on(array.device.id):
         if not non_blocking: return lib.asnumpy(array)
         out = pinned(array.shape, array.dtype)
@@ -630,15 +632,15 @@ def _log_softmax_rule(g, out, *, dim):
 
 # %% ../../nbs/arrays/05_cupy.ipynb #cc38d2b9
 def philox(key, counter, lib):
-    "Four uint32 words for each entry of `counter` (uint64), as uint64 arrays. `key`: a Python integer, 64 bits."
+    "Four uint32 words for each entry of `counter` (uint64), as uint64 arrays. `key`: a Python integer, 64 bits, or its lower and its upper half as arrays."
     u, low = np.uint64, np.uint64(0xffffffff)
-    k0, k1 = key & 0xffffffff, key >> 32
+    k0, k1 = (u(key & 0xffffffff), u(key >> 32)) if isinstance(key, int) else key
     c0, c1 = counter & low, counter >> u(32)
     c2 = c3 = lib.zeros_like(counter)
     for _ in range(10):
         p0, p1 = c0 * u(0xd2511f53), c2 * u(0xcd9e8d57)
-        c0, c1, c2, c3 = (p1 >> u(32)) ^ c1 ^ u(k0), p1 & low, (p0 >> u(32)) ^ c3 ^ u(k1), p0 & low
-        k0, k1 = (k0 + 0x9e3779b9) & 0xffffffff, (k1 + 0xbb67ae85) & 0xffffffff
+        c0, c1, c2, c3 = (p1 >> u(32)) ^ c1 ^ k0, p1 & low, (p0 >> u(32)) ^ c3 ^ k1, p0 & low
+        k0, k1 = (k0 + u(0x9e3779b9)) & low, (k1 + u(0xbb67ae85)) & low
     return c0, c1, c2, c3
 
 class DeviceGenerator:
@@ -688,9 +690,9 @@ class DeviceGenerator:
         lib = Device.library
         with self.lock, on(self.index):
             blocks = -(-n // 4)
-            at, self._at = self._at, self._at + blocks
-            counter = lib.arange(blocks, dtype=np.uint64) + np.uint64(at)
-            return lib.stack(philox(self._seed & 0xffff_ffff_ffff_ffff, counter, lib), 1).reshape(-1)[:n]
+            at, key = (np.uint64(self._at), self._seed & 0xffff_ffff_ffff_ffff) if Capture.now is None else Capture.now.place_of(self)
+            self._at += blocks
+            return lib.stack(philox(key, lib.arange(blocks, dtype=np.uint64) + at, lib), 1).reshape(-1)[:n]
 
     def _uniform(self, n, dtype):
         dtype = np.dtype(dtype)
@@ -865,6 +867,55 @@ def generator_of(index=None):
     return found
 
 # %% ../../nbs/arrays/05_cupy.ipynb #a8b3c3b4
+class Capture:
+    """The work of a stream while it is recorded as a CUDA graph instead of being done; `Capture.now` is the one at work, and there is one at a time.
+
+    What is allocated meanwhile comes from a pool of its own, `pool`, since each replay writes to the same places. `before`: functions to call before each replay. `chance`: for each generator that was asked, where it stood, how far it went, and an
+    array on the device with its position and the halves of its seed: random numbers of a replay are the generator's next ones."""
+    now = None
+    pools = weakref.WeakSet()
+
+    def __init__(self, pool=None):
+        self.pool, self.before, self.chance = pool or Device.library.cuda.MemoryPool(), [], {}
+        Capture.pools.add(self.pool)
+
+    def begin(self, stream):
+        if Capture.now is not None: raise RuntimeError('Invoking CUDA graph capture inside of another CUDA graph capture is not supported')
+        self.stream = stream
+        stream.begin_capture()          # CuPy's mode is relaxed: memory may be allocated on the way
+        Capture.now = self
+
+    def end(self):
+        "The graph."
+        Capture.now = None
+        for generator, place in self.chance.items(): place[1], generator._at = generator._at - place[0], place[0]      # nothing has been drawn yet
+        return self.stream.end_capture()
+
+    def place_of(self, generator):
+        "Where `generator` stands and its seed, as arrays that each replay fills."
+        place = self.chance.get(generator)
+        if place is None: place = self.chance[generator] = [generator._at, 0, Device.library.empty(3, np.uint64)]
+        numbers = place[2]
+        return numbers[0] + np.uint64(generator._at - place[0]), (numbers[1], numbers[2])
+
+    def numbers(self, count, dtype, ask):
+        "An array of `count` numbers that each replay fills with what `ask()` then returns."
+        array = Device.library.empty(count, dtype)
+        self.before.append(lambda: array.set(np.array(ask(), dtype)))
+        return array
+
+    def prepare(self):
+        "Bring everything up to date that a replay reads."
+        for function in self.before: function()
+        for generator, (_, count, numbers) in self.chance.items():
+            with generator.lock: at, generator._at = generator._at, generator._at + count
+            numbers.set(np.array([at, generator._seed & 0xffffffff, (generator._seed >> 32) & 0xffffffff], np.uint64))
+
+def capture_error():
+    "The error for what cannot be recorded."
+    return RuntimeError('CUDA error: operation not permitted when stream is capturing\n  The numbers of a tensor were asked for (by item(), print, a comparison in an `if`, a mask as an index, a factorisation, …), and there are none: while a graph is captured, work is only recorded.'
+                        '\n  instead: keep what depends on numbers out of the graph, or let it stay a tensor (torch.where, masked_fill)')
+
 class OutOfMemoryError(RuntimeError):
     "The GPU's memory is full."
 
@@ -880,18 +931,31 @@ class Pool:
 
     @classmethod
     def allocate(cls, n):
-        pool = Device.library.get_default_memory_pool()
-        if cls.shared: cls.settle()
+        pool = Device.library.get_default_memory_pool() if Capture.now is None else Capture.now.pool
+        if cls.shared and Capture.now is None: cls.settle()
         try: block = pool.malloc(n)
         except Exception as error:
             if type(error).__name__ != 'OutOfMemoryError': raise
             raise full(n) from None
         index = block.device_id if hasattr(block, 'device_id') else 0
-        used, held = pool.used_bytes(), pool.total_bytes()
+        used, held = cls.used(), cls.held()
         if used > cls.peak.get(index, 0): cls.peak[index] = used
         if held > cls.reserved.get(index, 0): cls.reserved[index] = held
         cls.count[index] = cls.count.get(index, 0) + 1
         return block
+
+    @classmethod
+    def _total(cls, name): return sum(getattr(pool, name)() for pool in (Device.library.get_default_memory_pool(), *Capture.pools))
+
+    @classmethod
+    def used(cls):
+        "Bytes that arrays hold on the current device."
+        return cls._total('used_bytes')
+
+    @classmethod
+    def held(cls):
+        "Bytes that the pools hold there, those of captured graphs among them."
+        return cls._total('total_bytes')
 
     @classmethod
     def share(cls, array, stream):
@@ -909,7 +973,7 @@ class Pool:
             if entry[2] is not None and all(event.done for event in entry[2]): cls.shared.remove(entry)
 
 def largest(count=3):
-    "What holds most of the device's memory: (bytes, description), the largest first. Looks at every tensor and at every value that a graph has saved."
+    "What holds most of the device's memory: (bytes, description), the largest first (`count` None: all). Looks at every tensor and at every value that a graph has saved."
     found = {}
     for o in gc.get_objects():
         kind = type(o)

@@ -18,7 +18,7 @@ from types import FunctionType
 
 import numpy as np
 
-from ..arrays.cupy_backend import FUSED_STEPS, Device, is_far, there, twin
+from ..arrays.cupy_backend import FUSED_STEPS, Capture, Device, is_far, there, twin
 from ..arrays.dtypes import get_default_dtype
 from ..graph.modes import enable_grad, whole
 from ..graph.node import JOURNAL, AccumulateGrad, TensorBase, announce, attach, tensor_like
@@ -100,11 +100,17 @@ class Run:
         return True
 
     def _go_there(self, optimizer, group, g, given):
-        "One step of a parameter on a device: by a fused kernel, or by the twin of `update`."
+        "One step of a parameter on a device: by a fused kernel, or by the twin of `update`. `given` is None while a graph is captured: the numbers are asked for anew before each replay."
         a = self.params[0]._array
         values = a if a.flags.c_contiguous else there.ascontiguousarray(a)
         flat, g = real_parts(values), real_parts(there.ascontiguousarray(g))
-        numbers = [flat.dtype.type(v) for v in given]
+        if given is None:
+            before = [c.copy() for c in self.counts]
+            count = len(optimizer.next_numbers(group, self.counts))
+            for c, old in zip(self.counts, before): c[...] = old          # no step has been taken yet
+            array = Capture.now.numbers(count, flat.dtype, lambda: optimizer.next_numbers(group, self.counts))
+            numbers = [array[i] for i in range(count)]
+        else: numbers = [flat.dtype.type(v) for v in given]
         quick = FUSED_STEPS.get(type(optimizer).__name__) if Device.fused else None
         if quick is None or quick(group, numbers, flat, g, self.states) is NotImplemented:
             twin(type(optimizer).update)(optimizer, group, numbers + [None] * (16 - len(numbers)), flat, g, self.states, *self.work, self.fresh)
@@ -114,6 +120,7 @@ class Run:
     def go(self, optimizer, group, grads):
         "Take one step. `grads`: the gradients (arrays) of all the group's active parameters."
         arrays = [p._array for p in self.params]
+        if Capture.now is not None: return self._go_there(optimizer, group, grads[self.where[0]], None)
         given = optimizer.next_numbers(group, self.counts)
         if self.far: return self._go_there(optimizer, group, grads[self.where[0]], given)
         held, numbers = self.numbers
@@ -421,6 +428,7 @@ class Elementwise(Optimizer):
                 active.append(p)
                 grads.append(g if g.__class__ is np.ndarray or is_far(g) else g._array)
             if not active: continue
+            if Capture.now is not None and not group.get('capturable', True): raise RuntimeError(f"Attempting CUDA graph capture of step() for an instance of {type(self).__name__} but param_groups' capturable is False.")
             if group.get('capturable') and not all(is_far(p._array) for p in active): raise AssertionError("If capturable=True, params and state_steps must be on supported devices: ['cuda', 'xpu', 'hpu', 'privateuseone', 'xla']. Leave capturable out: tensors on the CPU have nothing to capture.")
             announce(*[p._array for p in active])
             if group.get('differentiable'): self._record(group, active)

@@ -254,10 +254,20 @@ def _run_carefully(n, g, keep, graph, plan):
     elif LOCAL.modes.dispatching and n.op is not None: r = _run_visibly(n, n, given, keep)
     else: r = n.run(given, keep) if LOCAL.modes.tape is None else LOCAL.modes.tape.run(n, given, keep)
     if conjugate: r = tuple(map(_conjugate, r)) if r.__class__ is tuple else _conjugate(r)
+    if graph and n.op is not None and n.op.name in _LEVEL and r is not None and r.__class__ not in WRAPPERS and r._node is None: r = _level(n, r)
     first = given[0] if given.__class__ is list else given
     if Exotic.bfloat16 and is_array(first) and first.dtype is BF16 and n.op is not None and n.op.name != 'to' and not n.op.elementwise:
         r = tuple(map(_rounded, r)) if r.__class__ is tuple else _rounded(r)
     return _after(n, g, r, graph) if h is not None and h.post else r
+
+_LEVEL = dict(relu='Threshold', leaky_relu='LeakyRelu', hardtanh='Hardtanh', softshrink='Softshrink', hardshrink='Hardshrink')
+
+def _level(n, r):
+    "The gradient `r` of a function that is made of straight pieces, as something that does depend on the function's input, with derivative zero: so that a second derivative can be asked for."
+    out = REGISTRY['copied'].general(tensor_like(r._array, n.inputs), r)
+    node = out._node
+    node.__class__ = variant(REGISTRY['copied'], _LEVEL[n.op.name] + 'BackwardBackward0', node.positions, node.far)
+    return out
 
 BF16 = bfloat16.numpy
 

@@ -40,11 +40,11 @@ class Modes:
     """The modes of one thread. Change them with `change`, which keeps the process-wide switch true to the facts.
 
     `grad`: operations are recorded. `inference`: inside `inference_mode`. `observers`: called after each operation. `saving`: the pair of functions that pack and unpack saved values, or None; `refusal`: the message with which
-    such a pair is refused, or None; `writing`: the array that the present operation is about to overwrite, or None; `guard`: called with each array that is about to be overwritten, and what with if that is known, or None. `watchers`: called after each node that a backward pass has run. `task`: the backward pass that this thread is in, or None; `running`: the node that it is running, noted under anomaly detection; `profiler`: what times operations and nodes, or None. `transforms`: the function transforms that are at work, the innermost last; `computing`: what is asked to compute operations in their kernels' place (selective checkpoints keep results with it), or None; `dispatching`: the modes, the innermost last, that want to see every operation, those of a backward pass too; `tape`: what records a step to be replayed (see `capture`), or None; `casting`: what brings inputs to another dtype first (autocast), or None; `functions`: the modes that are called in the place of functions of tensors, the innermost last. Two follow from the others: `special`: operations take their general path; `quiet`: they record nothing."""
-    __slots__ = ('grad', 'inference', 'observers', 'saving', 'refusal', 'writing', 'guard', 'watchers', 'task', 'running', 'profiler', 'transforms', 'computing', 'dispatching', 'tape', 'casting', 'functions', 'special', 'quiet', 'counted')
+    such a pair is refused, or None; `writing`: the array that the present operation is about to overwrite, or None; `guard`: called with each array that is about to be overwritten, and what with if that is known, or None. `watchers`: called after each node that a backward pass has run. `task`: the backward pass that this thread is in, or None; `running`: the node that it is running, noted under anomaly detection; `profiler`: what times operations and nodes, or None. `transforms`: the function transforms that are at work, the innermost last; `computing`: what is asked to compute operations in their kernels' place (selective checkpoints keep results with it), or None; `dispatching`: the modes, the innermost last, that want to see every operation, those of a backward pass too; `tape`: what records a step to be replayed (see `capture`), or None; `casting`: what brings inputs to another dtype first (autocast), or None; `functions`: the modes that are called in the place of functions of tensors, the innermost last. Three follow from the others: `special`: operations take their general path; `hooked`: they do so for the sake of `saving` alone; `quiet`: they record nothing."""
+    __slots__ = ('grad', 'inference', 'observers', 'saving', 'refusal', 'writing', 'guard', 'watchers', 'task', 'running', 'profiler', 'transforms', 'computing', 'dispatching', 'tape', 'casting', 'functions', 'special', 'hooked', 'quiet', 'counted')
 
     def __init__(self):
-        self.grad, self.inference, self.observers, self.special, self.quiet, self.counted = True, False, (), False, False, False
+        self.grad, self.inference, self.observers, self.special, self.hooked, self.quiet, self.counted = True, False, (), False, False, False, False
         self.profiler = self.saving = self.refusal = self.writing = self.guard = self.task = self.running = self.computing = self.tape = self.casting = None
         self.transforms = self.watchers = self.dispatching = self.functions = ()
 
@@ -53,6 +53,7 @@ class Modes:
         before = {k: getattr(self, k) for k in values}
         for k, v in values.items(): setattr(self, k, v)
         self.special = bool(self.observers) or self.profiler is not None or self.saving is not None or self.computing is not None or self.casting is not None or bool(self.functions)
+        self.hooked = self.saving is not None and not (self.observers or self.transforms or self.dispatching or self.functions) and self.profiler is self.computing is self.casting is self.writing is self.guard is self.tape is None
         self.quiet = self.inference or not self.grad
         counted = self.special or self.quiet
         if counted != self.counted:

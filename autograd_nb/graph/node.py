@@ -429,10 +429,11 @@ def locate(code, lasti):
 # %% ../../nbs/graph/02_node.ipynb #f2669d1a
 class Packed:
     "A saved value in the hands of hooks: `value` is what `pack(tensor)` returned, `hook` turns it back."
-    __slots__ = ('value', 'hook')
+    __slots__ = ('value', 'hook', 'computes')
 
     def __init__(self, tensor, hooks, node=None):
         pack, self.hook = hooks
+        self.computes = hooks.__class__ is tuple        # what the hook does must not become part of a graph; a checkpoint sees to that itself
         if hooks.__class__ is not tuple:        # a checkpoint: it wants to know who saves, and computes nothing
             hooks.node = node
             self.value = pack(tensor)
@@ -469,17 +470,21 @@ def packed_class(cls):
     if cls.packed: return cls
     found = _packed_classes.get(cls)
     if found is None:
-        slots = [s for c in cls.__mro__ for s in getattr(c, '__slots__', ()) if s not in ('__weakref__', '__dict__')]
+        others = [s for c in cls.__mro__ for s in getattr(c, '__slots__', ()) if s not in ('__weakref__', '__dict__', *cls.fields)]
         def run(n, g, keep):
-            twin = cls.__new__(cls)                 # an ordinary node, with the same values in place
-            before, hooked = LOCAL.modes.change(grad=False), n.hooks is not None
+            twin, hooked, before = cls.__new__(cls), n.hooks is not None, None      # an ordinary node, with the same values in place
+            values = [getattr(n, s) for s in cls.fields]
+            if LOCAL.modes.grad and any(v.__class__ is list or v.__class__ is Packed and v.computes for v in values): before = LOCAL.modes.change(grad=False)
             try:
-                for s in slots:
-                    if s in cls.fields: setattr(twin, s, restored(getattr(n, s)))
-                    elif hasattr(n, s): setattr(twin, s, getattr(n, s))
-            finally: LOCAL.modes.change(**before)
+                for s, v in zip(cls.fields, values): setattr(twin, s, restored(v))
+            finally:
+                if before is not None: LOCAL.modes.change(**before)
+            for s in others:
+                try: setattr(twin, s, getattr(n, s))
+                except AttributeError: pass
+            del values
             if not keep: n.release()
-            found, edges = twin.run(g, True), n.edges()
+            found, edges = twin.run(g, False), n.edges()
             found = tuple(map(_of_shape, found, edges)) if found.__class__ is tuple and len(found) == len(edges) else _of_shape(found, edges[0])
             if not hooked and n.hooks is not None and n.hooks.post:       # registered by what has just unpacked a value
                 from autograd_nb.graph.engine import _after

@@ -119,6 +119,7 @@ def _index_arrays(n): return tuple(tensor_like(i) if is_array(i) else None for i
 _DERIVED = {        # operation and node -> see `Node.derived`
     'basic_index SelectBackward0': dict(dim=lambda n: _last_step(n, (int, integer))[1], index=lambda n: int(_last_step(n, (int, integer))[0])),
     'basic_index SliceBackward0': dict(dim=lambda n: _last_step(n, slice)[1], start=_sliced('start', 0), end=_sliced('stop', (1 << 63) - 1), step=_sliced('step', 1)),
+    'add AddBackward0': dict(alpha=lambda n: 1), 'sub SubBackward0': dict(alpha=lambda n: 1), 'rsub RsubBackward1': dict(alpha=lambda n: 1), 'square PowBackward0': dict(exponent=lambda n: 2),
     'narrow SliceBackward0': dict(end=lambda n: n.start + n.length, step=lambda n: 1),
     'index IndexBackward0': dict(indices=_index_arrays), 'index_put IndexPutBackward0': dict(indices=_index_arrays), 'index MaskedSelectBackward0': dict(mask=lambda n: _index_arrays(n)[0]),
     **{f'mean MeanBackward{i}': dict(self_sym_numel=lambda n: math.prod(n.x_shape)) for i in (0, 1)},
@@ -548,6 +549,7 @@ class Op:
 
     def from_user(self, *args, **statics):
         "`general`, after a check of what a user has passed."
+        if LOCAL.modes.hooked and self.scope is not None and all(map(_is_bare, args)): return self._hooked(self.direct, args, statics)
         return self.__twin__().fast(*args, **statics) if Device.count == 1 and self._is_quick(args) else self.checked(*args, **statics)
 
     def _is_quick(self, args):
@@ -567,7 +569,22 @@ class Op:
 
     def general(self, *args, **statics):
         "Apply the operation to any mixture of tensors, arrays and numbers, in any mode."
+        if LOCAL.modes.hooked and self.scope is not None and all(map(_is_bare, args)): return self._hooked(self.call, args, statics)
         return self.__twin__().fast(*args, **statics) if Device.count == 1 and self._is_quick(args) else self.slowly(*args, **statics)
+
+    def _hooked(self, function, args, statics):
+        "Apply the operation where nothing is special but hooks for saved values: on the fast path, with the hooks afterwards. A checkpoint that wants to know before anything is computed is told."
+        modes = LOCAL.modes
+        saving = modes.saving
+        if saving.__class__ is not tuple and saving.near(): return self.slowly(*args, **statics)
+        modes.special = modes.hooked = False
+        try: out = function(*args, **statics)
+        finally: modes.special = modes.hooked = True
+        node = out._node if isinstance(out, TensorBase) else None
+        if node is not None and not node.packed:
+            node.code, node.lasti = caller()
+            self._pack(node, (*args, *[None] * (len(self.params) - len(args))), (out,), modes)
+        return out
 
     def slowly(self, *args, **statics):
         "`general`, without a look for a faster way."
@@ -731,6 +748,10 @@ class Op:
                 __slots__=fields + options + ('fix', 'count'), __module__=__name__, op=self, fields=fields, options=options, links=links, run=run, run_graph=run_graph,
                 arity=property(lambda n: n.count), positions=property(lambda n: tuple(range(n.count))), aliases=aliases_of(fields + options, name)))
         return found
+
+def _is_bare(a): return a.__class__ in _NUMBERS or hasattr(a, '_bare')       # a number, or a tensor whose operations nobody overrides
+
+_NUMBERS = {float, int, bool, type(None)}
 
 def op(ufunc=None, *, jvp=None, batch=None, samples=(), promote=None, keep=(), node=None, view=False, outputs=1, differentiable=None, holomorphic=True, arity=None, held=()):
     "Register an operation. The decorated function is its kernel, unless a `ufunc` is given: then it only lends its signature and docstring."

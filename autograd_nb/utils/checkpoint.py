@@ -33,9 +33,9 @@ class _Enough(BaseException):
     "Raised in a second run when all wanted values are there. Not an `Exception`, so that the function's own `except` clauses let it pass."
 
 class _Holder:
-    "Stands for one saved value. `values`: None, or for each backward pass the recomputed tensor (None once it was taken)."
-    __slots__ = ('values', '__weakref__')
-    def __init__(self): self.values = None
+    "Stands for one saved value, the one with this number."
+    __slots__ = ('number', '__weakref__')
+    def __init__(self, number): self.number = number
 
 class _Key:
     "Stands for the backward pass where a value is unpacked outside of one."
@@ -55,6 +55,7 @@ class _Charge(tuple):
         self.watcher.by = (node.node if isinstance(node.node, str) else node.name, *caller()) if isinstance(node, Op) else ('an operation', None, None) if node is None else (node.name(), node.code, node.lasti)
     node = property(None, _by)
 
+    def near(self): return self.watcher.near()
     def foresee(self, op, args, arrays): self.watcher.foresee(self, op, args, arrays)
 
 class _Hooks(saved_tensors_hooks):
@@ -64,7 +65,7 @@ class _Hooks(saved_tensors_hooks):
 # %% ../../nbs/utils/02_checkpoint.ipynb #31e4fbfe
 class _Collect:
     "What watches a second run."
-    def __init__(self, region, key): self.region, self.key, self.count, self.seen, self.by = region, key, 0, [], None
+    def __init__(self, region, found): self.region, self.found, self.count, self.seen, self.by = region, found, 0, [], None
 
     def hooks(self): return _Hooks(_Charge(self.pack, _same, self))
 
@@ -77,15 +78,16 @@ class _Collect:
             if region.completed: raise CheckpointError('torch.utils.checkpoint: trying to save more tensors during recomputation than during the original forward pass.\n' + region.difference(self.seen) + _TIP)
             region.lenient = True        # a backward pass inside the function, which has not come to its end yet: what follows was never saved
             return value
-        holder = region.holders[i]()
-        if holder is not None:
-            if holder.values is None: holder.values = weakref.WeakKeyDictionary()
-            holder.values[self.key] = value, tick()
+        if region.holders[i]() is not None: self.found[i] = value, tick()
         if region.early_stop and self.count == len(region.holders): raise _Enough
         return value
 
+    def near(self):
+        "Whether the next operation may be the last one needed."
+        return self.region.early_stop and len(self.region.holders) - self.count <= 8
+
     def foresee(self, charge, op, args, arrays):
-        if not self.region.early_stop or len(self.region.holders) - self.count > 8: return       # not near the end
+        if not self.near(): return
         pairs = op.inputs_saved(args, arrays)
         if pairs and self.count + len(pairs) == len(self.region.holders):
             for array, source in pairs: Packed(source if isinstance(source, TensorBase) and source._array is array else tensor_like(array), charge, op)
@@ -119,7 +121,7 @@ class _Region:
 
     def __init__(self, function, args, kwargs, again, early_stop, check, complain):
         self.function, self.kwargs, self.again, self.early_stop, self.check, self.complain = function, kwargs, again, early_stop, check, complain
-        self.holders, self.facts, self.runs = [], [], weakref.WeakKeyDictionary()       # weak references; a `Saved` for each; the passes that have recomputed
+        self.holders, self.facts, self.runs = [], [], weakref.WeakKeyDictionary()       # weak references; a `Saved` for each; for each pass that has recomputed the values by number (None once taken)
         self.completed = self.lenient = False
         self.code, self.lasti = caller()
         self.seq = tick()
@@ -131,10 +133,11 @@ class _Region:
 
     def hooks(self): return _Hooks(_Charge(self.pack, self.unpack, self))
 
+    def near(self): return False
     def foresee(self, charge, op, args, arrays): pass
 
     def pack(self, tensor):
-        holder = _Holder()
+        holder = _Holder(len(self.holders))
         self.holders.append(weakref.ref(holder))
         self.facts.append(_saved(tensor, self.by))
         return holder
@@ -150,13 +153,14 @@ class _Region:
         group = GraphExecGroup._get_current_group()
         key = group or LOCAL.modes.task or _Key()
         if key not in self.runs: self.recompute(key)
-        if holder.values is None or key not in holder.values:
+        values, i = self.runs[key], holder.number
+        if i not in values:
             raise CheckpointError('torch.utils.checkpoint: a saved value was asked for that the recomputation did not reach: it was saved after the recomputation of this backward pass. Run the backward pass after the checkpointed function has returned.')
-        found = holder.values[key]
+        found = values[i]
         if found is None:
             extra = ('Performing two backward calls that overlap (i.e. require the same saved activation in order to compute gradients) is not allowed while under the torch.utils.checkpoint.GraphExecGroup context. ' if group else '')
             raise CheckpointError(f'torch.utils.checkpoint: Unpack is being triggered for a tensor that was already unpacked once. {extra}If you are calling ctx.saved_tensors in backward, make sure to do so only once.')
-        holder.values[key] = None
+        values[i] = None
         tensor, now = found
         record = JOURNAL.of(tensor._array)
         if record is not None and record.time > now: raise stale_error(self, 'values, recomputed in the backward pass', tensor._array, record)
@@ -165,14 +169,15 @@ class _Region:
     def recompute(self, key):
         "Run the function again, filling the holders under `key`."
         args = [a.restore(self) if a.__class__ is _Input else a for a in self.args]
-        collect = _Collect(self, key)
+        found = {}
+        collect = _Collect(self, found)
         modes = LOCAL.modes
         before = modes.change(grad=True, inference=False, computing=modes.dispatching[-1].compute if modes.dispatching else None, writing=None)      # as if no region were at work
         try:
             with collect.hooks(), self.again(): self.function(*args, **self.kwargs)
         except _Enough: pass
         finally: LOCAL.modes.change(**before)
-        self.runs[key] = True
+        self.runs[key] = found
         if not self.lenient: self.compare(collect.seen)
 
     def compare(self, seen):

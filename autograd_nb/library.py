@@ -25,7 +25,7 @@ from .graph.pytree import tree_flatten, tree_unflatten
 from .ops import OpOverload, OpOverloadPacket
 from .tensor import Tensor, device as Device
 
-# %% ../nbs/autograd/13_library.ipynb #7d0d9824
+# %% ../nbs/autograd/13_library.ipynb #fcad5742
 _SCALARS = {int: 'SymInt', float: 'float', bool: 'bool', str: 'str', complex: 'Scalar', Dtype: 'ScalarType', Device: 'Device'}
 _LISTED = {Tensor: 'Tensor', int: 'SymInt', float: 'float', bool: 'bool'}
 
@@ -48,7 +48,7 @@ def _schema_type(annotation):
 def infer_schema(prototype_function, /, *, mutates_args, op_name=None):
     """The schema of a function with type annotations: `"(Tensor x, SymInt n) -> Tensor"`. `mutates_args`: names of the tensors that it changes in place, or "unknown". Raises ValueError for what a schema cannot say."""
     signature = inspect.signature(prototype_function)
-    def wrong(what): raise ValueError(f'infer_schema(func): {what} (func has signature {signature})')
+    def wrong(what): raise ValueError(f'infer_schema(func): {what} Got func with signature {signature}')
     parameters, keyword_only = [], False
     if isinstance(mutates_args, str) and mutates_args != 'unknown': raise ValueError("mutates_args must either be a sequence of the names of the arguments that are mutated or the string 'unknown'. ")
     hints = typing.get_type_hints(prototype_function)
@@ -70,7 +70,7 @@ def infer_schema(prototype_function, /, *, mutates_args, op_name=None):
         parameters.append(f'{kind} {name}{default}')
     if mutates_args != 'unknown':
         unknown = [n for n in mutates_args if n not in signature.parameters]
-        if unknown: wrong(f'{set(unknown)} in mutates_args were not found in function signature')
+        if unknown: wrong(f'{set(unknown)} in mutates_args were not found in the custom op\'s signature. mutates_args should contain the names of all args that the custom op mutates, or just the string "unknown" if you don\'t know.')
     if 'return' not in hints: wrong('No return type annotation was provided. Please add one.')
     return f'{op_name or ""}({", ".join(parameters)}) -> {_returns(hints["return"], wrong)}'
 
@@ -134,7 +134,7 @@ def _default(text):
     if text.startswith('['): return [_default(t) for t in _split(text[1:-1])]
     return text.strip('"\'')
 
-# %% ../nbs/autograd/13_library.ipynb #a16eb142
+# %% ../nbs/autograd/13_library.ipynb #eb7a9b4a
 _state = threading.local()          # `below`: autograd has had its turn; `fallback`: what happens without a derivative
 _FALLBACK = ['warn']
 _DEFINED = {}                       # qualified name -> _Operation
@@ -214,7 +214,7 @@ class _Operation:
         operation, names = self, list(given)
         flat, spec = tree_flatten(list(given.values()))
         listed = any(isinstance(v, (list, tuple)) for v in given.values())
-        class Recorded(Function):
+        class Rules:
             @staticmethod
             def forward(ctx, *flat):
                 values = tree_unflatten(flat, spec)
@@ -234,15 +234,13 @@ class _Operation:
                 whole = tree_unflatten(list(grads), ctx.made)
                 found = operation.rule(ctx, *(whole if isinstance(whole, (tuple, list)) else (whole,)) if isinstance(whole, tuple) or not isinstance(whole, list) else (whole,))
                 found = list(found) if isinstance(found, tuple) else [found]
-                if len(found) != operation.schema.positional: raise RuntimeError(f'{operation.qualname}: expected the backward function to return {operation.schema.positional} gradients (one for each positional input), got {len(found)}')
-                if not listed: return *found, *[None] * (len(flat) - len(found))
+                if not listed: return *found, *[None] * (len(names) - operation.schema.positional)
                 spread = []
                 for g, v in zip([*found, *[None] * (len(names) - len(found))], given.values()):
                     count = len(tree_flatten(v)[0])
                     spread += (list(g) if isinstance(g, (list, tuple)) else [None] * count) if isinstance(v, (list, tuple)) else [g] * count
                 return tuple(spread)
-        Recorded.__name__ = Recorded.__qualname__ = f'{self.namespace}_{self.name}'
-        out = Recorded.apply(*flat)
+        out = type(f'GeneratedBackwardFor_{self.namespace}_{self.name}_default', (Function,), dict(forward=Rules.forward, backward=Rules.backward)).apply(*flat)
         return tree_unflatten(list(out), _state.made)
 
     def unrecorded(self, given, tensors):
@@ -256,11 +254,11 @@ class _Operation:
         else: result = run()
         leaves, spec = tree_flatten(result)
         action = _fail if self.strict or _FALLBACK[0] == 'error' else _warn
-        if not self.strict and any(isinstance(r, TensorBase) and r.requires_grad for r in leaves):
-            for r in leaves:
-                if isinstance(r, TensorBase) and r.requires_grad: r.register_hook(lambda g: action(self.qualname))
-            return result
-        chosen = [i for i, r in enumerate(leaves) if isinstance(r, TensorBase) and (r.is_floating_point() or r.is_complex())]
+        known = {id(t) for t in tensors}
+        if not self.strict:
+            for t in {id(t): t for r in [*_tensors(result), *_tensors([given[n] for n in self.schema.mutated])] for t in (r, r._base) if t is not None and t.requires_grad}.values():
+                t.register_hook(lambda g: action(self.qualname))
+        chosen = [i for i, r in enumerate(leaves) if isinstance(r, TensorBase) and not r.requires_grad and id(r) not in known and (r.is_floating_point() or r.is_complex())]
         if chosen:
             inputs = [t for t in tensors if t.requires_grad]
             made = _NotRegistered.apply(self.title if self.strict else self.qualname, action, len(chosen), *inputs, *[leaves[i] for i in chosen])

@@ -550,3 +550,18 @@ PROGRAMS = programs("functions")
 @pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
 def test_custom_functions_do_what_pytorch_does(program):
     assert_same_output(program)
+
+
+def test_nothing_for_several_leaves():
+    class Nothing(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, y, z):
+            return x + y + z
+
+        @staticmethod
+        def backward(ctx, g):
+            return None, None, None
+
+    x, y, z = (torch.ones(2, requires_grad=True) for _ in range(3))
+    Nothing.apply(x, y, z).sum().backward()
+    assert x.grad is y.grad is z.grad is None

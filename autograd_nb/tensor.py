@@ -22,7 +22,7 @@ import numpy as np
 from . import functions as F
 from .arrays.dtypes import DTYPES, FROM_NUMPY, RANK, TYPE_NAMES, bool as bool_, dtype as Dtype, get_default_dtype, int64
 from .arrays.dtypes import bfloat16, complex128, complex64, float16, float32, float64, int16, int32, int8, uint8
-from .arrays.cupy_backend import Device, DeviceGenerator, Pool, chance_of, current, fetch, find, is_far, is_pinned, pinned, send, sent
+from .arrays.cupy_backend import Device, DeviceGenerator, Pool, chance_of, current, fetch, find, home_of, is_far, is_pinned, pinned, send, sent
 from .arrays.numpy_backend import CONSTANTS, address, constant, is_array, storage_of, writable
 from .arrays.random import Generator, default_generator
 from .functions import Size, as_operand, cast, dtype_of, into
@@ -242,7 +242,9 @@ def overwrite(x, result, name):
                 if modes.tape is not None: modes.tape.copied(kept, value)
                 setattr(node, field, kept)
     if modes.guard is not None: modes.guard(array, new)
-    array[...] = new
+    if Device.count < 2: array[...] = new
+    else:
+        with home_of(array): array[...] = new
     JOURNAL.note(array, name, None if meta is None else meta.version)
     if not modes.grad:
         if meta is not None and base is None and meta.views is not None or base is not None: lose_views(x if base is None else base)

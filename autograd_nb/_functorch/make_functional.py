@@ -35,7 +35,7 @@ def _extracted(module, kind):
                 tensors.append(value)
                 names.append(name)
             every.setdefault(hollow[id(value)][1], []).append(name)
-    for prefix, part in module.named_modules():
+    for part in module.modules():
         table = getattr(part, kind)
         for key, value in table.items():
             if value is not None and id(value) in hollow: table[key] = hollow[id(value)][0]

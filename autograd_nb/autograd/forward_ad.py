@@ -10,6 +10,7 @@ import functools
 import threading
 from collections import namedtuple
 
+from .function import in_forward
 from ..graph.levels import KINDS, TANGENTS, WRAPPERS, Tangents, at, dual
 from ..graph.node import TensorBase
 from ..graph.op import REGISTRY
@@ -90,5 +91,5 @@ class _set_fwd_grad_enabled:
     def __exit__(self, *exc): TANGENTS.on = self.before
 
 def _is_fwd_grad_enabled():
-    "True where operations pass tangents on."
-    return TANGENTS.on
+    "True where operations pass tangents on; a custom function's own `forward` does not."
+    return TANGENTS.on and not in_forward()

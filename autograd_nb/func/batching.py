@@ -9,7 +9,7 @@ __all__ = ['name_of', 'placed', 'check_randomness', 'vmap']
 import functools
 
 from ..functions import cat, expand, movedim, split
-from ..graph.levels import Batch, KINDS, batched
+from ..graph.levels import Batch, KINDS, entering
 from ..graph.node import TensorBase
 from ..graph.pytree import TreeSpec, broadcast_prefix, tree_flatten, tree_unflatten
 
@@ -71,7 +71,7 @@ def check_randomness(randomness):
 def _flat(func, size, dims, leaves, spec, kwargs, randomness, out_dims):
     "Run `func` once for all examples: the leaves of the result, their batch dimensions and spec."
     with Batch(size, randomness) as level:
-        inside = [x if d is None else batched(x if d == 0 else movedim(x, d, 0), level) for x, d in zip(leaves, dims)]
+        inside = [x if d is None else entering(x, x if d == 0 else movedim(x, d, 0), d, level) for x, d in zip(leaves, dims)]
         out, out_spec = tree_flatten(func(*tree_unflatten(inside, spec), **kwargs))
     places = _out_dims(func, out_dims, out_spec)
     return [_leaving(o, level, d, name_of(func)) for o, d in zip(out, places)], places, out_spec

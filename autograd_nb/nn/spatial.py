@@ -439,7 +439,6 @@ def _reflected(at, low, high):
     flips, extra = (at / span).floor(), at.fmod(span)
     return F.where(flips % 2 == 0, extra + low / 2, span - extra + low / 2)
 
-@anywhere
 def grid_sample(input, grid, mode='bilinear', padding_mode='zeros', align_corners=None):
     "`input` (examples, channels, height, width) read at the places `grid` (examples, height', width', 2), which are pairs (x, y) from -1 to 1; likewise in three dimensions. `padding_mode`: what lies outside ('zeros', 'border', 'reflection')."
     if mode not in ('bilinear', 'nearest', 'bicubic'): raise ValueError(f"nn.functional.grid_sample(): expected mode to be 'bilinear', 'nearest' or 'bicubic', but got: '{mode}'")
@@ -473,16 +472,15 @@ def grid_sample(input, grid, mode='bilinear', padding_mode='zeros', align_corner
     total = None
 
     for corner in itertools.product(*taps):
-        index, weight, inside = 0, None, True
+        index, weight, inside = 0, None, None
         for (j, w), size in zip(corner, sizes):
-            a = j._array
+            a = j.detach()
             good = (a >= 0) & (a <= size - 1)
-            inside = inside & good
-            index = index * size + np.where(good, np.nan_to_num(a), 0).astype(np.int64)
+            inside = good if inside is None else inside & good
+            index = F.where(good, a, 0).long() + index * size
             weight = w if weight is None else weight * w if w is not None else weight
-        place = tensor_like(np.ascontiguousarray(np.broadcast_to(index.reshape(n, 1, -1), (n, c, index[0].size))))
-        seen = F.gather(flat, 2, place).reshape(n, c, *index.shape[1:])
-        keep = tensor_like(inside[:, None].astype(input._array.dtype))
+        seen = F.gather(flat, 2, index.reshape(n, 1, -1).expand(n, c, -1)).reshape(n, c, *index.shape[1:])
+        keep = inside.unsqueeze(1).to(input.dtype)
         part = seen * (keep if weight is None else keep * weight.unsqueeze(1))
         total = part if total is None else total + part
     return total

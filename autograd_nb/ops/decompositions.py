@@ -471,7 +471,7 @@ def svd_rule(g, x_shape, out, full_matrices):
     gu, gs, gvh = g
     m, n = x_shape[-2:]
     k = min(m, n)
-    if full_matrices and m != n: raise RuntimeError('svd_backward: the SVD with full_matrices=True is not differentiable for a matrix that is not square. Use full_matrices=False.')
+    if full_matrices and m != n: u, vh, gu, gvh = u[..., :k], vh[..., :k, :], gu[..., :k], gvh[..., :k, :]           # the other vectors span what is left: any basis of it would do
     row = unsqueeze(s, dim=len(s.shape) - 1)
     e = row * row - mT(row) * mT(row) + constant_like(np.eye(k), s)
     gv, v = mH(gvh), mH(vh)
@@ -494,6 +494,8 @@ def _svd_jvp(tangents, values, out, statics):
     t = tangents[0]
     m, n = values[0].shape[-2:]
     k = min(m, n)
+    extra = statics.get('full_matrices') and m != n
+    if extra: u, vh = u[..., :k], vh[..., :k, :]
     row = unsqueeze(s, dim=len(s.shape) - 1)
     e = row * row - mT(row) * mT(row) + constant_like(np.eye(k), s)
     v = mH(vh)
@@ -511,6 +513,7 @@ def _svd_jvp(tangents, values, out, statics):
     if n > k:
         rest = matmul(mH(t), u) / row
         dv = dv + rest - matmul(v, matmul(mH(v), rest))
+    if extra: du, dv = matmul(du, constant_like(np.eye(k, m), du)), matmul(dv, constant_like(np.eye(k, n), dv))         # zeros for the other vectors
     return du, ds, mH(dv)
 
 @op(batch=batch_of_matrices, jvp=_svd_jvp, outputs=3, holomorphic=False, node='LinalgSvdBackward0', samples=[(N(3, 3), dict(full_matrices=False)), (N(4, 2), dict(full_matrices=False)), (N(2, 2, 3), dict(full_matrices=False))])

@@ -34,7 +34,7 @@ def instantiate_device_type_tests(generic_test_class, scope, except_for=None, on
     "Make one test class per device of the template `generic_test_class`, in the namespace `scope`, from which the template goes. `only_for`, `except_for`: names of devices."
     scope.pop(generic_test_class.__name__, None)
     members = {name: value for c in generic_test_class.__mro__[::-1] if c not in unittest.TestCase.__mro__ for name, value in vars(c).items() if name.startswith('test') and callable(value)}
-    templates = {name: function for name, function in members.items() if {'device', 'devices'} & set(inspect.signature(function).parameters)}
+    templates = {name: function for name, function in members.items() if getattr(function, 'parametrizations', None) or {'device', 'devices'} & set(inspect.signature(function).parameters)}
     for device in _devices(only_for, except_for):
         made = type(generic_test_class.__name__ + device.upper(), (generic_test_class,), dict.fromkeys(templates) | dict(device_type=device, __module__=generic_test_class.__module__))
         for name in templates: delattr(made, name)
@@ -49,7 +49,7 @@ def _tests(name, function, device):
         for dtype in by_device.get(device, by_device.get(None, (None,))):
             given = dict(arguments)
             if 'device' in inspect.signature(function).parameters: given['device'] = device if device == 'cpu' else f'{device}:0'
-            else: given['devices'] = [f'cuda:{i}' for i in range(cuda.device_count())] if device == 'cuda' else ['cpu']
+            elif 'devices' in inspect.signature(function).parameters: given['devices'] = [f'cuda:{i}' for i in range(cuda.device_count())] if device == 'cuda' else ['cpu']
             ending = [suffix] if suffix else []
             if dtype is not None:
                 given['dtypes' if isinstance(dtype, (tuple, list)) else 'dtype'] = dtype

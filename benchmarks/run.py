@@ -164,6 +164,13 @@ def table(results, names):
     return '\n'.join('  '.join(text.ljust(width) if k == 0 else text.rjust(width) for k, (text, width) in enumerate(zip(row, widths))) for row in rows)
 
 
+def modes_beside_default(e, rounds, budget):
+    """{mode: median of (time under the mode / time of the default) in the same round} for 200 small operations forward."""
+    names = {name.rpartition(' ')[2]: name for name in WORKLOADS if name.startswith('forward of 200 ops')}
+    taken = measure({mode: WORKLOADS[name](e) for mode, name in names.items()}, rounds, budget)
+    return {mode: row['ratio'] for mode, row in summary(taken, 'recording').items() if mode != 'recording'}
+
+
 def mean_ratio(results, name, base=OURS):
     """Geometric mean of (`base`'s time / `name`'s time) over the workloads that both ran, or None."""
     both = [rows[base]['ms'] / rows[name]['ms'] for rows in results.values() if name in rows and base in rows]
@@ -269,6 +276,9 @@ def main(argv=None):
             print(f'{OURS} takes {ratio:.2f} times as long as {name} (geometric mean over what both ran)')
     if (ratio := mean_ratio({k: rows for k, rows in results.items() if CAPTURED in rows}, BASE, CAPTURED)) is not None:
         print(f'with its steps captured it takes {ratio:.2f} times as long as {BASE} (geometric mean over what can be captured)')
+    if not on_gpu and any(name.startswith('forward') for name in results):
+        for mode, ratio in modes_beside_default(engines[OURS], 3 * rounds, budget / 4).items():
+            print(f'under {mode}, {OURS} takes {ratio:.2f} times as long as by default')
     if on_gpu:
         print('on', engines[OURS].torch.cuda.get_device_name())
     if options.compare:

@@ -77,6 +77,8 @@ FloatTensor, DoubleTensor, LongTensor, IntTensor, ShortTensor, CharTensor, ByteT
 
 # %% ../nbs/00_package.ipynb #32927005
 _more.install(Tensor, globals())
+from .foreach import FOREACH as _FOREACH     # noqa: E402 (it needs the methods)
+globals().update(_FOREACH)
 
 # %% ../nbs/00_package.ipynb #2276c4ac
 def __getattr__(name):

@@ -16,10 +16,11 @@ __all__ = ['sum', 'mean', 'prod', 'amax', 'amin', 'any', 'all', 'argmax', 'argmi
            'narrow', 'select', 'flip', 'roll', 'diagonal', 'diag', 'diag_embed', 'refuse_far', 'getitem', 'gather',
            'take_along_dim', 'index_select', 'masked_select', 'take', 'scatter_add', 'scatter', 'index_add', 'nonzero',
            'sort', 'argsort', 'topk', 'median', 'unique', 'bincount', 'one_hot', 'equal', 'isclose', 'allclose',
-           'numel', 'is_floating_point', 'is_complex', 'result_type', 'meshgrid']
+           'numel', 'is_floating_point', 'is_complex', 'result_type', 'meshgrid', 'numpy_names']
 
 # %% ../nbs/tensor/02_functions.ipynb #6b063a48
 import builtins
+import functools
 import math
 import warnings
 from collections import namedtuple
@@ -171,7 +172,7 @@ def pow(input, exponent, *, out=None):
     need_tensor(input, 'pow')
     if isinstance(exponent, np.generic): exponent = exponent.item()
     if is_array(exponent): return into(out, _op['pow_tensor'](input, tensor_like(exponent)))
-    if input._array.dtype.kind in 'biu': input = cast(input, _common(input, exponent))
+    if input._array.dtype.kind in 'biu' or exponent.__class__ is builtins.complex and input._array.dtype.kind != 'c': input = cast(input, _common(input, exponent))
     return into(out, _op['pow'](input, exponent=exponent))
 
 def rpow(input, other):
@@ -253,8 +254,9 @@ sum, mean, prod, amax, amin, any, all, argmax, argmin = (_reduce(n) for n in ('s
 
 def _dispersion(name, doc):
     op = _op[name]
-    def dispersion(input, dim=None, unbiased=None, keepdim=False, *, correction=1, axis=None, out=None):
+    def dispersion(input, dim=None, unbiased=None, keepdim=False, *, correction=1, axis=None, keepdims=False, out=None):
         need_tensor(input, name)
+        keepdim = keepdim or keepdims
         if isinstance(dim, builtins.bool): dim, unbiased = None, dim
         if unbiased is not None: correction = int(unbiased)
         if correction is None: correction = 1
@@ -295,13 +297,13 @@ def _extreme(input, dim, keepdim, out, other, axis, name, ufunc, full, indices, 
     where = _op[indices](input.detach(), dim=d, keepdim=True)
     return into(out, kind(_op['picked'](input, where, dim=d, keepdim=keepdim, node=node), where if keepdim else where.squeeze(d)))
 
-def max(input, dim=None, keepdim=False, *, out=None, other=None, axis=None):
+def max(input, dim=None, keepdim=False, *, out=None, other=None, axis=None, keepdims=False):
     "The largest element; with `dim`, a pair (values, indices); with another tensor, the elementwise larger."
-    return _extreme(input, dim, keepdim, out, other, axis, 'max', 'maximum', 'amax', 'argmax', return_max, 'MaxBackward0')
+    return _extreme(input, dim, keepdim or keepdims, out, other, axis, 'max', 'maximum', 'amax', 'argmax', return_max, 'MaxBackward0')
 
-def min(input, dim=None, keepdim=False, *, out=None, other=None, axis=None):
+def min(input, dim=None, keepdim=False, *, out=None, other=None, axis=None, keepdims=False):
     "The smallest element; with `dim`, a pair (values, indices); with another tensor, the elementwise smaller."
-    return _extreme(input, dim, keepdim, out, other, axis, 'min', 'minimum', 'amin', 'argmin', return_min, 'MinBackward0')
+    return _extreme(input, dim, keepdim or keepdims, out, other, axis, 'min', 'minimum', 'amin', 'argmin', return_min, 'MinBackward0')
 
 def aminmax(input, *, dim=None, keepdim=False):
     "Smallest and largest, as a named pair (min, max)."
@@ -326,8 +328,9 @@ def norm(input, p='fro', dim=None, keepdim=False, *, dtype=None):
 
 def _along(name):
     op = _op[name]
-    def along(input, dim, *, dtype=None, out=None):
+    def along(input, dim=None, *, dtype=None, out=None, axis=None):
         need_tensor(input, name)
+        if dim is None: dim = _needed(axis, name)
         return into(out, op(cast(input, dtype), dim=dim_of(dim, input._array.ndim)))
     along.__name__ = along.__qualname__ = name
     along.__doc__ = REGISTRY[name].__doc__
@@ -335,12 +338,14 @@ def _along(name):
 
 cumsum, cumprod = _along('cumsum'), _along('cumprod')
 
-def softmax(input, dim, dtype=None):
+def softmax(input, dim=None, dtype=None, *, axis=None):
     "`exp(input)`, scaled to sum to one along `dim`."
+    if dim is None: dim = _needed(axis, 'softmax')
     return _op['softmax'](_floating(cast(input, dtype), 'softmax'), dim=dim_of(dim, input._array.ndim))
 
-def log_softmax(input, dim, dtype=None):
+def log_softmax(input, dim=None, dtype=None, *, axis=None):
     "The logarithm of `softmax`."
+    if dim is None: dim = _needed(axis, 'log_softmax')
     return _op['log_softmax'](_floating(cast(input, dtype), 'log_softmax'), dim=dim_of(dim, input._array.ndim))
 
 def _floating(x, name):
@@ -579,15 +584,17 @@ def movedim(input, source, destination):
 
 moveaxis = movedim
 
-def squeeze(input, dim=None):
+def squeeze(input, dim=None, *, axis=None):
     "Dimensions of size one dropped: all, or those in `dim`."
+    if axis is not None: dim = axis
     n = input._array.ndim
     if dim is not None: dim = tuple(dim_of(d, n) for d in dim) if isinstance(dim, (tuple, list)) else dim_of(dim, n)
     return _op['squeeze'](input, dim=dim)
 
-def unsqueeze(input, dim):
+def unsqueeze(input, dim=None, *, axis=None):
     "A dimension of size one inserted at `dim`."
     need_tensor(input, 'unsqueeze')
+    if dim is None: dim = _needed(axis, 'unsqueeze')
     return _op['unsqueeze'](input, dim=dim)
 
 def expand(input, *sizes):
@@ -657,6 +664,10 @@ def cat(tensors, dim=0, *, out=None, axis=None):
 
 concat = concatenate = cat
 
+def _needed(dim, name):
+    if dim is None: raise TypeError(f'{name}() missing 1 required positional arguments: "dim"')
+    return dim
+
 def _sequence(tensors, name):
     if isinstance(tensors, TensorBase): raise TypeError(f"{name}(): argument 'tensors' (position 1) must be tuple of Tensors, not Tensor")
     tensors = list(tensors)
@@ -665,8 +676,9 @@ def _sequence(tensors, name):
         if not isinstance(x, TensorBase): raise TypeError(f'expected Tensor as element {i} in argument 0, but got {type(x).__name__}')
     return tensors
 
-def stack(tensors, dim=0, *, out=None):
+def stack(tensors, dim=0, *, out=None, axis=None):
     "Tensors of one shape joined along a new dimension."
+    if axis is not None: dim = axis
     tensors = _sequence(tensors, 'stack')
     return into(out, _op['stack'](*tensors, dim=dim_of(dim, tensors[0]._array.ndim + 1)))
 
@@ -1066,3 +1078,17 @@ def meshgrid(*tensors, indexing='ij'):
         place = order.index(i)
         out.append(expand(reshape(x, [n[i] if k == place else 1 for k in range(len(n))]), shape))
     return tuple(out)
+
+# %% ../nbs/tensor/02_functions.ipynb #afe1ce6e
+_NUMPY = dict(axis='dim', keepdims='keepdim', x='input', a='input')
+
+def numpy_names(function):
+    "`function`, which then takes NumPy's names of arguments, too."
+    @functools.wraps(function)
+    def named(*args, **kwargs):
+        if kwargs and not _NUMPY.keys().isdisjoint(kwargs): kwargs = {_NUMPY.get(k, k): v for k, v in kwargs.items()}
+        return function(*args, **kwargs)
+    return named
+
+for _name in 'logsumexp aminmax count_nonzero sort argsort topk median repeat_interleave chunk unbind select index_select gather take_along_dim tensor_split'.split():
+    globals()[_name] = numpy_names(globals()[_name])

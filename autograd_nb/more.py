@@ -6,24 +6,24 @@
 __all__ = ['atleast_1d', 'atleast_2d', 'atleast_3d', 'unsafe_split', 'unsafe_chunk', 'unsafe_split_with_sizes', 'COPIES',
            'cummax', 'cummin', 'hann_window', 'hamming_window', 'blackman_window', 'bartlett_window', 'kaiser_window',
            'DIRECT', 'FUNCTIONS', 'ONLY_FUNCTIONS', 'ONLY_METHODS', 'SPECIAL', 'LINALG', 'SYNONYMS',
-           'FUNCTION_SYNONYMS', 'IN_PLACE', 'NAMED_METHODS', 'float_power', 'ldexp', 'frexp', 'prelu', 'threshold',
-           'hardshrink', 'celu', 'selu', 'nan_to_num', 'clamp_min', 'clamp_max', 'positive', 'real', 'imag', 'conj',
-           'polar', 'complex', 'view_as_real', 'view_as_complex', 'isreal', 'is_nonzero', 'is_same_size', 'is_signed',
-           'is_inference', 'is_conj', 'is_neg', 'resolve_conj', 'resolve_neg', 'can_cast', 'isin', 'adjoint', 'ravel',
-           'column_stack', 'dstack', 'hsplit', 'vsplit', 'dsplit', 'fliplr', 'flipud', 'rot90', 'broadcast_shapes',
-           'diagflat', 'sum_to_size', 'unfold', 'split_with_sizes', 'narrow_copy', 'pad', 'replication_pad',
-           'reflection_pad', 'constant_pad_nd', 'block_diag', 'as_strided', 'index_fill', 'index_copy', 'index_put',
-           'put', 'index_reduce', 'scatter_reduce', 'masked_scatter', 'select_scatter', 'slice_scatter',
-           'diagonal_scatter', 'as_strided_scatter', 'argwhere', 'nonzero_static', 'unravel_index', 'fill_diagonal_',
-           'kthvalue', 'mode', 'msort', 'logcumsumexp', 'unique_consecutive', 'searchsorted', 'bucketize', 'histc',
-           'histogram', 'nansum', 'nanmean', 'nanmedian', 'quantile', 'nanquantile', 'diff', 'gradient', 'trapezoid',
-           'cumulative_trapezoid', 'tensordot', 'inner', 'vdot', 'kron', 'addr', 'addbmm', 'chain_matmul', 'cross',
-           'cartesian_prod', 'combinations', 'vander', 'dist', 'cdist', 'pdist', 'pairwise_distance',
-           'cosine_similarity', 'renorm', 'cov', 'corrcoef', 'cholesky', 'cholesky_solve', 'cholesky_inverse', 'qr',
-           'svd', 'triangular_solve', 'lu', 'lu_solve', 'slogdet', 'pinverse', 'frobenius_norm', 'nuclear_norm',
-           'inclusive_range', 'frombuffer', 'poisson', 'binomial', 'fill', 'get_num_threads', 'set_num_threads',
-           'exponential_', 'geometric_', 'cauchy_', 'log_normal_', 'stft', 'istft', 'lobpcg', 'empty_strided',
-           'install']
+           'FUNCTION_SYNONYMS', 'IN_PLACE', 'NAMED_METHODS', 'NUMPY_NAMES', 'float_power', 'ldexp', 'frexp', 'prelu',
+           'threshold', 'hardshrink', 'celu', 'selu', 'nan_to_num', 'clamp_min', 'clamp_max', 'positive', 'real',
+           'imag', 'conj', 'polar', 'complex', 'view_as_real', 'view_as_complex', 'isreal', 'is_nonzero',
+           'is_same_size', 'is_signed', 'is_inference', 'is_conj', 'is_neg', 'resolve_conj', 'resolve_neg', 'can_cast',
+           'isin', 'adjoint', 'ravel', 'column_stack', 'dstack', 'hsplit', 'vsplit', 'dsplit', 'fliplr', 'flipud',
+           'rot90', 'broadcast_shapes', 'diagflat', 'sum_to_size', 'unfold', 'split_with_sizes', 'narrow_copy', 'pad',
+           'replication_pad', 'reflection_pad', 'constant_pad_nd', 'block_diag', 'as_strided', 'index_fill',
+           'index_copy', 'index_put', 'put', 'index_reduce', 'scatter_reduce', 'masked_scatter', 'select_scatter',
+           'slice_scatter', 'diagonal_scatter', 'as_strided_scatter', 'argwhere', 'nonzero_static', 'unravel_index',
+           'fill_diagonal_', 'kthvalue', 'mode', 'msort', 'logcumsumexp', 'unique_consecutive', 'searchsorted',
+           'bucketize', 'histc', 'histogram', 'nansum', 'nanmean', 'nanmedian', 'quantile', 'nanquantile', 'diff',
+           'gradient', 'trapezoid', 'cumulative_trapezoid', 'tensordot', 'inner', 'vdot', 'kron', 'addr', 'addbmm',
+           'chain_matmul', 'cross', 'cartesian_prod', 'combinations', 'vander', 'dist', 'cdist', 'pdist',
+           'pairwise_distance', 'cosine_similarity', 'renorm', 'cov', 'corrcoef', 'cholesky', 'cholesky_solve',
+           'cholesky_inverse', 'qr', 'svd', 'triangular_solve', 'lu', 'lu_solve', 'slogdet', 'pinverse',
+           'frobenius_norm', 'nuclear_norm', 'inclusive_range', 'frombuffer', 'poisson', 'binomial', 'fill',
+           'get_num_threads', 'set_num_threads', 'exponential_', 'geometric_', 'cauchy_', 'log_normal_', 'stft',
+           'istft', 'lobpcg', 'empty_strided', 'install']
 
 # %% ../nbs/tensor/07_more.ipynb #4f6008bc
 import builtins
@@ -1193,6 +1193,8 @@ def _resize_(self, *size, memory_format=None):
     JOURNAL.note(self._array, 'resize_', None if self._meta is None else self._meta.version)
     return self
 
+NUMPY_NAMES = 'cummax cummin logcumsumexp nansum nanmean mode kthvalue diff nanmedian trapezoid quantile nanquantile renorm'.split()        # also take `axis` and `keepdims`
+
 def install(Tensor, namespace):
     "Hang the methods of this notebook on the class `Tensor` and put the functions into `namespace`, the package's globals. What is there already stays."
     from autograd_nb.tensor import in_place, reshaped
@@ -1210,6 +1212,9 @@ def install(Tensor, namespace):
     functions.update(COPIES)
     for name, of in SYNONYMS.items():
         functions[name] = methods[name] = functions.get(of) or find(of) or getattr(Tensor, of)
+    for name in NUMPY_NAMES:
+        for table in (functions, methods):
+            if name in table: table[name] = F.numpy_names(table[name])
     for name, function in methods.items():
         if not hasattr(Tensor, name): setattr(Tensor, name, function)
     for name in IN_PLACE:

@@ -219,7 +219,8 @@ def _join_batch(op, values, batched, statics):
 def cat(*xs, dim=0):
     "Tensors joined along an existing dimension."
     xs = [x for x in xs if x.shape != (0,)] or list(xs[:1])      # legacy: empty vectors join with anything
-    return np.concatenate(xs, dim)
+    out = np.concatenate(xs, dim)
+    return out if out.flags.c_contiguous else out.copy('C')         # NumPy follows the layout of the inputs
 
 def cat_rule(g, xs_shape, *, dim):
     "The piece of `g` that each input became; nothing, in its own shape, for an empty vector among inputs of more dimensions."

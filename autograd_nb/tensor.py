@@ -22,7 +22,7 @@ import numpy as np
 from . import functions as F
 from .arrays.dtypes import DTYPES, FROM_NUMPY, RANK, TYPE_NAMES, bool as bool_, dtype as Dtype, get_default_dtype, int64
 from .arrays.dtypes import bfloat16, complex128, complex64, float16, float32, float64, int16, int32, int8, uint8
-from .arrays.cupy_backend import Device, DeviceGenerator, Pool, chance_of, current, fetch, find, home_of, is_far, is_pinned, pinned, send, sent
+from .arrays.cupy_backend import Device, DeviceGenerator, Pool, chance_of, copied, current, fetch, find, home_of, is_far, is_pinned, pinned, send, sent
 from .arrays.numpy_backend import CONSTANTS, address, constant, is_array, storage_of, writable
 from .arrays.random import Generator, default_generator
 from .functions import Size, as_operand, cast, dtype_of, into
@@ -183,7 +183,7 @@ class StaleView(Node):
         self.inputs, self.hooks, self.shape, self.seq = (), None, view._array.shape, tick()
         self.origin = _origin(view._node)
         self.error = view_error(view._meta.view, view._node, 'its base or another view of its base has been modified inplace')
-        if self.origin is not None: watch_stale(self)
+        watch_stale(self)
 
     def name(self): return 'Invalid'
     def run(self, g, keep): raise self.error
@@ -238,7 +238,7 @@ def overwrite(x, result, name):
             node = result._node
         for field, value in node.saved:          # what the new node saved is about to be overwritten
             if is_array(value) and value is not new and storage_of(value) is storage_of(array):
-                kept = value.copy()
+                kept = copied(value)
                 if modes.tape is not None: modes.tape.copied(kept, value)
                 setattr(node, field, kept)
     if modes.guard is not None: modes.guard(array, new)
@@ -409,6 +409,7 @@ def in_place(name, function):
                 return self
         for a in args:
             if isinstance(a, TensorBase) and a is not self and a._array is not self._array: refuse_overlap(self._array, a._array)
+        if Exotic.watched and self._node.__class__ is StaleView: refuse_write(self, modes.grad, note)
         if modes.saving is None: return overwrite(self, function(shielded(self, args) if modes.transforms else self, *args, **kwargs), note)
         before = modes.change(writing=self._array)      # what hooks are given to keep must outlast the write
         try: result = function(self, *args, **kwargs)
@@ -891,7 +892,7 @@ class Tensor(TensorBase):
         if not self.is_leaf: raise teach(RuntimeError('Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the moment.  If you were attempting to deepcopy a module, this may be because of a torch.nn.utils.weight_norm usage, see https://github.com/pytorch/pytorch/pull/103001'), self, instead=f'{called(self)}.detach().clone() for the numbers, {called(self)}.clone() for a copy with its history')
         if id(self) in memo: return memo[id(self)]
         out = memo[id(self)] = TensorBase.__new__(type(self))
-        out._array, out._node, out._meta = self._array.copy(), None, INFERENCE if LOCAL.modes.inference else None
+        out._array, out._node, out._meta = copied(self._array), None, INFERENCE if LOCAL.modes.inference else None
         if self._node is not None:
             out.requires_grad_()
             if self._node.grad is not None: out.grad = _copy.deepcopy(self.grad, memo)

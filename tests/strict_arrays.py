@@ -47,8 +47,11 @@ class Block:
 
 
 class MemoryPool:
-    used = total = 0
-    limit = None
+    __slots__ = ("used", "total", "limit")  # as CuPy's, nothing can refer to it weakly
+
+    def __init__(self):
+        self.used = self.total = 0
+        self.limit = None
 
     def malloc(self, size):
         if self.used + size > (self.limit or 1 << 34):
@@ -380,6 +383,11 @@ class ndarray:
 
     def transpose(self, *axes):
         return wrapped(self._a.transpose(*axes), self)
+
+    @recorded
+    def copy(self, order="C"):
+        "A copy on the current device, wherever the array lives."
+        return ndarray(self._a.copy(order))
 
     @recorded
     def astype(self, dtype, order="K", casting=None, subok=None, copy=True):

@@ -447,6 +447,70 @@ def test_several_devices(device):
         use(strict.library, False, 1)
 
 
+@pytest.fixture
+def two_devices(stand_in):
+    use(strict.library, False, 2)
+    yield
+    use(strict.library, False, 1)
+
+
+def test_training_on_another_device(two_devices):
+    "Nothing depends on which device is the current one."
+
+    def trained(place):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 2)).to(place, torch.float64)
+        optimizer, scaler, x = torch.optim.AdamW(model.parameters(), lr=0.01), torch.amp.GradScaler(place.split(":")[0], init_scale=2.0), torch.arange(15.0, dtype=torch.float64).reshape(5, 3).to(place)
+        for _ in range(3):
+            scaler.scale(model(x).square().mean()).backward()
+            scaler.unscale_(optimizer), nn.utils.clip_grad_norm_(model.parameters(), 1.0), scaler.step(optimizer), scaler.update()
+            optimizer.zero_grad()
+            with torch.no_grad():
+                model[0].weight.mul_(0.99).clamp_(-1, 1)
+        for _ in range(2):
+            model(x).sum().backward()
+        assert all(t.device == p.device for p in model.parameters() for t in (p.grad, *(v for v in optimizer.state[p].values() if v.dim())))
+        return model.cpu()
+
+    assert torch.cuda.current_device() == 0
+    here, there = trained("cpu"), trained("cuda:1")
+    for p, q in zip(here.parameters(), there.parameters(), strict=True):
+        torch.testing.assert_close(q, p, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(q.grad, p.grad, rtol=1e-4, atol=1e-5)
+    first, second = nn.Linear(3, 4).to("cuda:0"), nn.Linear(4, 2).to("cuda:1")  # a network across two devices
+    second(first(torch.ones(2, 3, device="cuda:0")).to("cuda:1")).sum().backward()
+    grads = [p.grad.cpu() for p in (*first.parameters(), *second.parameters())]
+    norm = nn.utils.clip_grad_norm_([*first.parameters(), *second.parameters()], 0.1)
+    assert abs(norm.item() - sum(g.square().sum() for g in grads).sqrt().item()) < 1e-5 and first.weight.grad.device.index == 0 and second.weight.grad.device.index == 1
+
+
+def test_data_parallel(two_devices):
+    torch.manual_seed(0)
+    plain = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)).double()
+    model, x = nn.DataParallel(copy.deepcopy(plain).cuda()), torch.randn(5, 3).double()
+    assert model.device_ids == [0, 1] and list(model.state_dict())[0] == "module.0.weight"
+    a, b = plain(x), model(x)
+    a.square().sum().backward(), b.square().sum().backward()
+    assert b.device == torch.device("cuda", 0)
+    same(a, b)
+    for p, q in zip(plain.parameters(), model.parameters(), strict=True):
+        same(p.grad, q.grad)
+        assert q.grad.device.index == 0
+    assert model(x[:1]).shape == (1, 2) and nn.DataParallel(copy.deepcopy(plain), ["cuda:1"])(x).device.index == 1
+
+    class Many(nn.Module):
+        def forward(self, a, factor=1.0, more=None):
+            return {"y": a * factor, "z": (a.sum(), None)}
+
+    with pytest.warns(UserWarning, match="all input tensors were scalars"):
+        out = nn.DataParallel(Many())(x, factor=2.0, more=[x])
+    assert out["y"].shape == (5, 3) and out["z"][0].shape == (2,) and out["z"][1] is None
+    with pytest.raises(RuntimeError, match="module must have its parameters and buffers on device cuda:0"):
+        nn.DataParallel(nn.Linear(3, 2))(torch.ones(2, 3))
+    with pytest.raises(RuntimeError, match="Default process group has not been initialized"):
+        nn.parallel.DistributedDataParallel(plain)
+
+
 # The functions of `cuda` -------------------------------------------------------------------------------------
 
 

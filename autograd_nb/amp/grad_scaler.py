@@ -14,7 +14,7 @@ from enum import Enum
 import numpy as np
 
 from .. import cuda
-from ..arrays.cupy_backend import is_far, there
+from ..arrays.cupy_backend import home_of, is_far, there, transfer
 from ..arrays.dtypes import float16, float32, int32
 from ..creation import full
 from ..graph.modes import whole
@@ -76,9 +76,11 @@ class GradScaler:
         found = None                    # on a device: asked once, at the end
         for g in grads:
             if is_far(g):
-                bad = (~there.isfinite(g)).any()
-                found = bad if found is None else found | bad
-                if factor != 1.0: g *= g.dtype.type(factor)
+                with home_of(g):
+                    bad = (~there.isfinite(g)).any()
+                    if found is not None: bad |= transfer(found, g.device.id)
+                    found = bad
+                    if factor != 1.0: g *= g.dtype.type(factor)
                 continue
             if not np.isfinite(np.add.reduce(g, axis=None, dtype=None if g.dtype.itemsize > 2 else np.float32)) and not np.isfinite(g).all(): found_inf.fill_(1.0)      # a finite sum is proof enough
             if factor != 1.0: np.multiply(g, g.dtype.type(factor), out=g)

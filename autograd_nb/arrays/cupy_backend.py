@@ -4,11 +4,11 @@
 
 # %% auto #0
 __all__ = ['ATOMIC', 'there', 'LARGE', 'BLAS', 'PRECISIONS', 'FUSED', 'FUSED_RULES', 'FUSED_STEPS', 'HOSTED', 'SPECIAL', 'Device',
-           'find', 'use', 'is_far', 'library_of', 'send', 'fetch', 'transfer', 'on', 'current', 'pinned', 'is_pinned',
-           'Ufunc', 'There', 'Factorisations', 'names_of', 'twin', 'anywhere', 'beside', 'sent', 'device_array',
-           'product', 'prefer', 'set_precision', 'get_precision', 'hosted', 'special', 'fused', 'elementwise',
-           'reduction', 'philox', 'DeviceGenerator', 'chance_of', 'chance_states', 'restore_chance', 'generator_of',
-           'Capture', 'capture_error', 'OutOfMemoryError', 'Pool', 'largest', 'full']
+           'find', 'use', 'is_far', 'library_of', 'send', 'fetch', 'transfer', 'on', 'home_of', 'copied', 'current',
+           'pinned', 'is_pinned', 'Ufunc', 'There', 'Factorisations', 'names_of', 'twin', 'anywhere', 'beside', 'sent',
+           'device_array', 'product', 'prefer', 'set_precision', 'get_precision', 'hosted', 'special', 'fused',
+           'elementwise', 'reduction', 'philox', 'DeviceGenerator', 'chance_of', 'chance_states', 'restore_chance',
+           'generator_of', 'Capture', 'capture_error', 'OutOfMemoryError', 'Pool', 'largest', 'full']
 
 # %% ../../nbs/arrays/05_cupy.ipynb #9a491f07
 import contextlib
@@ -113,12 +113,21 @@ def fetch(array, non_blocking=False):
 def transfer(array, index):
     "A copy of a device's array on device `index`; the array itself if it is there already."
     if array.device.id == index: return array
-    with on(index): return Device.library.array(array)
+    with on(index): return array.copy()
 
 def on(index):
     "A context manager that makes device `index` the current one (None: whichever is)."
     if index is None or Device.count < 2: return contextlib.nullcontext()
     return Device.library.cuda.Device(index)
+
+def home_of(array):
+    "A context manager that makes the device of `array` the current one, if it lives on one and there are several."
+    return on(array.device.id) if Device.count > 1 and is_far(array) else contextlib.nullcontext()
+
+def copied(array):
+    "A copy where `array` lives. (CuPy's would be on the current device.)"
+    if array.__class__ is np.ndarray: return array.copy()
+    with home_of(array): return array.copy()
 
 def current():
     "The number of the current device."
@@ -873,11 +882,16 @@ class Capture:
     What is allocated meanwhile comes from a pool of its own, `pool`, since each replay writes to the same places. `before`: functions to call before each replay. `chance`: for each generator that was asked, where it stood, how far it went, and an
     array on the device with its position and the halves of its seed: random numbers of a replay are the generator's next ones."""
     now = None
-    pools = weakref.WeakSet()
+    living = weakref.WeakSet()
 
     def __init__(self, pool=None):
         self.pool, self.before, self.chance = pool or Device.library.cuda.MemoryPool(), [], {}
-        Capture.pools.add(self.pool)
+        Capture.living.add(self)
+
+    @classmethod
+    def pools(cls):
+        "The pools of the graphs that are alive, each once."
+        return {id(c.pool): c.pool for c in cls.living}.values()
 
     def begin(self, stream):
         if Capture.now is not None: raise RuntimeError('Invoking CUDA graph capture inside of another CUDA graph capture is not supported')
@@ -945,7 +959,7 @@ class Pool:
         return block
 
     @classmethod
-    def _total(cls, name): return sum(getattr(pool, name)() for pool in (Device.library.get_default_memory_pool(), *Capture.pools))
+    def _total(cls, name): return sum(getattr(pool, name)() for pool in (Device.library.get_default_memory_pool(), *Capture.pools()))
 
     @classmethod
     def used(cls):

@@ -19,7 +19,7 @@ import numpy as np
 from numpy import add, asarray, generic, ndarray
 
 from ..arrays.dtypes import FROM_NUMPY, bfloat16, type_name
-from ..arrays.cupy_backend import Device, is_far, library_of, on
+from ..arrays.cupy_backend import Device, copied, home_of, is_far, library_of, on
 from ..arrays.numpy_backend import is_array, owns_alone
 from .errors import Taught, follow, freed_error, needs_grad_error, not_recorded_error, scalar_error, start_shape_error
 from .levels import WRAPPERS, transforming
@@ -35,13 +35,16 @@ def accumulate(leaf, g, extra=0):
     with leaf.lock:
         held = leaf.grad
         if held is None:
-            if g.__class__ is ndarray or is_far(g): leaf.grad = g if owns_alone(g, extra + 1) else g.copy()
+            if g.__class__ is ndarray or is_far(g): leaf.grad = g if owns_alone(g, extra + 1) else copied(g)
             else: leaf.grad = REGISTRY['copied'](tensor_like(g._array), g)
         elif held.__class__ is ndarray and g.__class__ is ndarray: add(held, g, held)
-        elif is_far(held) and is_far(g): held += g
+        elif is_far(held) and is_far(g):
+            with home_of(held): held += g
         elif is_array(g) and not is_array(held) and held._node is None:
             array = held._array
-            array += g
+            if Device.count < 2: array += g
+            else:
+                with home_of(array): array += g
             JOURNAL.note(held._array, 'the accumulation of a gradient')     # the user has seen this tensor and may have used it
         else:
             if is_array(held): held = tensor_like(held)
@@ -441,7 +444,7 @@ def _before(n, g, graph):
     for nr, ref in list(h.retained.items()):
         value, box = g[nr] if several else g, ref()
         if value is None or box is None: continue
-        if box.grad is None: box.grad = tensor_like(value.copy()) if is_array(value) else REGISTRY['clone'](value, order='K')
+        if box.grad is None: box.grad = tensor_like(copied(value)) if is_array(value) else REGISTRY['clone'](value, order='K')
         else: box.grad = REGISTRY['add'](box.grad, _tensors(value))
     return g
 

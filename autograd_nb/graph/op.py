@@ -605,7 +605,9 @@ class Op:
             if out is not NotImplemented: return out
         try:
             if Device.array is not None: args = on_one_device(self, args)
-            arrays, targets = self._operands(args)
+            if Device.count < 2: arrays, targets = self._operands(args)
+            else:
+                with on(away(args)): arrays, targets = self._operands(args)
             if modes.saving is not None and modes.saving.__class__ is not tuple and not modes.quiet: modes.saving.foresee(self, args, arrays)
             if modes.computing is not None: result = modes.computing(self, args, arrays, statics)
             elif Exotic.overridden: result = BOUND['computed'](self, args, arrays, statics)

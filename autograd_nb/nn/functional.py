@@ -23,7 +23,7 @@ import numpy as np
 
 from .. import functions as F
 from ..autograd.function import DelayedError
-from ..arrays.cupy_backend import anywhere, is_far, library_of
+from ..arrays.cupy_backend import anywhere, home_of, is_far, library_of
 from ..arrays.dtypes import bfloat16, finfo, float16
 from ..arrays.numpy_backend import xp
 from ..arrays.random import default_generator
@@ -296,7 +296,8 @@ def batch_norm(input, running_mean, running_var, weight=None, bias=None, trainin
     else:
         out = _op['normalise'](input, dim=dims, eps=eps, node='NativeBatchNormBackward0')
         if a.__class__ is Facade: _track_batch(input.detach(), running_mean, running_var, dims, momentum)
-        elif running_mean is not None or running_var is not None: _track_channels(input, running_mean, running_var, dims, layout, momentum)
+        elif running_mean is not None or running_var is not None:
+            with home_of(a): _track_channels(input, running_mean, running_var, dims, layout, momentum)
     return _scaled(out, weight, bias, layout, 'NativeBatchNormBackward0')
 
 def _track_batch(input, running_mean, running_var, dims, momentum):

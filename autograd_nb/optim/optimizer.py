@@ -18,7 +18,7 @@ from types import FunctionType
 
 import numpy as np
 
-from ..arrays.cupy_backend import FUSED_STEPS, Capture, Device, is_far, there, twin
+from ..arrays.cupy_backend import FUSED_STEPS, Capture, Device, home_of, is_far, there, twin
 from ..arrays.dtypes import get_default_dtype
 from ..graph.modes import enable_grad, whole
 from ..graph.node import JOURNAL, AccumulateGrad, TensorBase, announce, attach, tensor_like
@@ -108,7 +108,7 @@ class Run:
             before = [c.copy() for c in self.counts]
             count = len(optimizer.next_numbers(group, self.counts))
             for c, old in zip(self.counts, before): c[...] = old          # no step has been taken yet
-            array = Capture.now.numbers(count, flat.dtype, lambda: optimizer.next_numbers(group, self.counts))
+            array = Capture.now.numbers(count, np.dtype('f4') if flat.dtype == np.float16 else flat.dtype, lambda: optimizer.next_numbers(group, self.counts))
             numbers = [array[i] for i in range(count)]
         else: numbers = [flat.dtype.type(v) for v in given]
         quick = FUSED_STEPS.get(type(optimizer).__name__) if Device.fused else None
@@ -120,9 +120,9 @@ class Run:
     def go(self, optimizer, group, grads):
         "Take one step. `grads`: the gradients (arrays) of all the group's active parameters."
         arrays = [p._array for p in self.params]
-        if Capture.now is not None: return self._go_there(optimizer, group, grads[self.where[0]], None)
-        given = optimizer.next_numbers(group, self.counts)
-        if self.far: return self._go_there(optimizer, group, grads[self.where[0]], given)
+        given = None if Capture.now is not None else optimizer.next_numbers(group, self.counts)
+        if self.far:
+            with home_of(arrays[0]): return self._go_there(optimizer, group, grads[self.where[0]], given)
         held, numbers = self.numbers
         held[:len(given)] = given
         if self.direct:
@@ -457,7 +457,10 @@ class Elementwise(Optimizer):
             counts = [held[c] for c in self.counters]
             key = (p._array.dtype, self.is_fresh(held), *(float(c.item() if isinstance(c, TensorBase) else c) for c in counts), i if p._array.size > SMALL or is_far(p._array) else -1)
             together.setdefault(key, []).append(i)
-        return [Run([active[i] for i in where], where, names, self.counters, self.state, key[1]) for key, where in together.items()]
+        runs = []
+        for key, places in together.items():
+            with home_of(active[places[0]]._array): runs.append(Run([active[i] for i in places], places, names, self.counters, self.state, key[1]))
+        return runs
 
     def _ready(self, group, p, names):
         "The state of `p`, begun if there is none yet."

@@ -10,7 +10,7 @@ import math
 import warnings
 import numpy as np
 
-from ...arrays.cupy_backend import is_far, library_of, there
+from ...arrays.cupy_backend import home_of, is_far, library_of, there, transfer
 from ...graph.modes import whole
 from ...graph.node import JOURNAL, TensorBase, tensor_like
 
@@ -37,12 +37,14 @@ def get_total_norm(tensors, norm_type=2.0, error_if_nonfinite=False, foreach=Non
 
 def _norm_there(arrays, kind, error_if_nonfinite):
     "The norm of arrays on a device, computed there, without waiting for it."
-    flat = [abs(a).reshape(-1) for a in arrays]
-    if kind == math.inf: each, join = [a.max() for a in flat], lambda v: v.max()
-    elif kind == 2: each, join = [a @ a for a in flat], lambda v: v.sum() ** 0.5
-    elif kind == 0: each, join = [(a != 0).sum().astype(a.dtype) for a in flat], lambda v: v.sum()
-    else: each, join = [(a ** kind).sum() for a in flat], lambda v: v.sum() ** (1 / kind)
-    total = join(there.stack([v.reshape(()) for v in each]))
+    if kind == math.inf: one, join = lambda a: a.max(), lambda v: v.max()
+    elif kind == 2: one, join = lambda a: a @ a, lambda v: v.sum() ** 0.5
+    elif kind == 0: one, join = lambda a: (a != 0).sum().astype(a.dtype), lambda v: v.sum()
+    else: one, join = lambda a: (a ** kind).sum(), lambda v: v.sum() ** (1 / kind)
+    each = []
+    for a in arrays:
+        with home_of(a): each.append(one(abs(a).reshape(-1)).reshape(()))
+    with home_of(each[0]): total = join(there.stack([transfer(v, each[0].device.id) for v in each]))
     if error_if_nonfinite and not bool(there.isfinite(total)): raise RuntimeError(f'The total norm of order {kind} for gradients from `parameters` is non-finite, so it cannot be clipped. To disable this error and scale the gradients by the non-finite norm anyway, set `error_if_nonfinite=False`')
     return tensor_like(total)
 
@@ -50,10 +52,10 @@ def _norm_there(arrays, kind, error_if_nonfinite):
 def clip_grads_with_norm_(parameters, max_norm, total_norm, foreach=None):
     "Scale the gradients, whose norm is `total_norm`, down to the norm `max_norm` (never up)."
     if is_far(total_norm._array):
-        factor = there.minimum(float(max_norm) / (total_norm._array + 1e-6), 1.0)
+        with home_of(total_norm._array): factor = there.minimum(float(max_norm) / (total_norm._array + 1e-6), 1.0)
         for g in _grads(parameters):
             array = g._array
-            array *= factor.astype(array.dtype)
+            with home_of(array): array *= transfer(factor, array.device.id).astype(array.dtype)
             JOURNAL.note(array, 'clip_grad_norm_')
         return
     factor = float(max_norm) / (total_norm.item() + 1e-6)

@@ -17,10 +17,10 @@ FLOORS = (
           ("arrays", "cpu")),
     Floor("Graph", "Nodes, edges, saved values and the engine that walks them backward.", ("graph",)),
     Floor("Operations", "Every operation once, with its derivative beside it.", ("ops",)),
-    Floor("Tensor", "The object users hold: creation, views, printing, methods.", ("tensor", "printing", "functions", "creation", "linalg", "special", "more", "fft", "foreach", "overrides", "__future__", "cuda", "backends", "accelerator", "random", "settings")),
+    Floor("Tensor", "The object users hold: creation, views, printing, methods.", ("tensor", "printing", "functions", "creation", "linalg", "special", "more", "fft", "foreach", "overrides", "__future__", "cuda", "backends", "accelerator", "random", "settings", "types")),
     Floor("Autograd", "What users call to get gradients, extend them and observe them.", ("autograd", "_C", "profiler", "func", "testing", "utils.checkpoint", "library")),
     Floor("Training", "Modules, losses, optimisers and data: ordinary users of the floors below.",
-          ("nn", "optim", "amp", "utils", "cuda_graphs", "distributed", "distributions", "serialization", "_functorch", "functorch", "testing._internal.common_nn", "testing._internal.logging_tensor", "testing._internal.logging_utils")),
+          ("nn", "optim", "amp", "utils", "cuda_graphs", "distributed", "distributions", "serialization", "_functorch", "functorch", "jit", "compiler", "multiprocessing", "return_types", "testing._internal.common_nn", "testing._internal.logging_tensor", "testing._internal.logging_utils")),
     Floor("Seeing", "Graphs, tables and widgets that show the floors below at work.", ("viz", "widgets")),
 )
 FRONT_DOOR = len(FLOORS)  # autograd_nb/__init__.py, which may import from everywhere

@@ -1275,3 +1275,52 @@ def test_precision_on_gpu(gpu):
     finally:
         torch.set_float32_matmul_precision("highest")
     assert plain < 1e-3 and fast < 0.5 and (fast > plain or not torch.cuda.is_tf32_supported() or backend.Device.library is strict.library)
+
+
+@pytest.mark.gpu
+def test_graph_on_gpu(gpu):
+    "A step that was recorded does, when replayed, what the step does; dropout draws other numbers each time."
+
+    def trained(captured):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 4)).to(gpu)
+        optimizer, x, y = torch.optim.Adam(model.parameters(), lr=0.01, capturable=True), torch.arange(40.0).reshape(5, 8).to(gpu) / 40, torch.tensor([0, 1, 2, 3, 0], device=gpu)
+
+        def step():
+            loss = F.cross_entropy(model(x), y)
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        with torch.cuda.stream(torch.cuda.Stream()):
+            for _ in range(3):
+                optimizer.zero_grad()
+                step()
+        torch.cuda.synchronize()
+        optimizer.zero_grad()
+        if captured:
+            g = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(g):
+                loss = step()
+        losses = []
+        for k in range(4):
+            x.add_(0.1 * k)
+            if captured:
+                g.replay()
+            else:
+                optimizer.zero_grad()
+                loss = step()
+            losses.append(loss.item())
+        return losses
+
+    np.testing.assert_allclose(trained(True), trained(False), rtol=1e-5)
+    g = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(g):
+        kept = F.dropout(torch.ones(100, device=gpu))
+    g.replay()
+    first = kept.tolist()
+    g.replay()
+    assert first != kept.tolist()
+    with pytest.raises(RuntimeError, match="operation not permitted when stream is capturing"), torch.cuda.graph(torch.cuda.CUDAGraph()):
+        kept.sum().item()
+    assert torch.ones(2, device=gpu).sum().item() == 2.0

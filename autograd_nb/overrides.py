@@ -79,9 +79,9 @@ def _kept(value, cls):
 
 def _torch_function(cls, func, types, args=(), kwargs=None):
     "Called in the place of the function `func` when one of its arguments is of this class: calls it, and makes its results tensors of this class."
-    if not all(issubclass(cls, t) for t in types): return NotImplemented
+    if cls is Tensor or not all(issubclass(cls, t) for t in types): return NotImplemented         # the plain class overrides nothing: another library is asking
     with DisableTorchFunctionSubclass(): result = func(*args, **(kwargs or {}))
-    return result if cls is Tensor else _kept(result, cls)
+    return _kept(result, cls)
 
 def _init_subclass(cls, **kwargs):
     super(Tensor, cls).__init_subclass__(**kwargs)

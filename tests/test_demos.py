@@ -102,9 +102,9 @@ def replays(page):
     switches.says("First backward(): x.grad = None")
 
     own = Demo(page, "Gradients of one's own")
-    own.box.locator("select").select_option("round, straight through")
+    own.box.locator(".widget-toggle-buttons").get_by_text("round, straight through", exact=True).click()
     own.says("round, straight through: f(1) = 1, and backward() multiplies the incoming gradient by 1")
-    own.box.locator("select").select_option("round")
+    own.box.locator(".widget-toggle-buttons").get_by_text("round", exact=True).click()
     own.says("round: f(1) = 1, and backward() multiplies the incoming gradient by 0")
     own.press("ArrowLeft", 3)
     own.says("round: f(−0.5) = 0")

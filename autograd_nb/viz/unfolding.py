@@ -88,7 +88,8 @@ class Unfolding(Picture):
         inputs, levels, shown = [], [], []
         for k, i in enumerate(self.numbers):
             name, kind, size = self._about(i)
-            inputs.append(f'<input type="radio" name="{scope}" id="{ids[i]}" aria-label="{esc(name + (f" ({kind})" if kind else ""))}, {size}"{" checked" if i == self.start else ""}>')
+            # JupyterLab takes the arrow keys for itself unless an element asks to be left alone.
+            inputs.append(f'<input type="radio" data-lm-suppress-shortcuts="true" name="{scope}" id="{ids[i]}" aria-label="{esc(name + (f" ({kind})" if kind else ""))}, {size}"{" checked" if i == self.start else ""}>')
             shown.append(f'#{ids[i]}:checked~.l{k}')
             trail = [] if i is None else [None, *self.folded._around(i)]
             path, before = [], ''

@@ -27,8 +27,8 @@ class DebuggerPanel(W.VBox):
         self.stops = W.Text(value=', '.join(w for w in debugger.breakpoints if isinstance(w, str)), description='stop at', placeholder="mul, layers.3, norm > 10, not finite", continuous_update=False,
                             style=dict(description_width='auto'), layout=W.Layout(width='380px', max_width='calc(100% - 4px)'))
         self.stops.observe(lambda _: self._read_stops(), 'value')
-        self.slot = W.Dropdown(options=[('–', None)], description='change', style=dict(description_width='auto'), layout=W.Layout(width='190px'))
-        self.how = W.Dropdown(options=list(CHANGES), layout=W.Layout(width='130px'))
+        beside = dict(style=dict(description_width='auto', button_width='auto'), layout=W.Layout(display='flex', flex_flow='row wrap', align_items='center'))       # no drop-down lists: JupyterLab keeps their arrow keys for itself
+        self.slot, self.how = W.ToggleButtons(options=[('–', None)], description='change', **beside), W.ToggleButtons(options=list(CHANGES), **beside)
         self.amount = W.FloatText(value=0.5, layout=W.Layout(width='90px'))
         self.apply = W.Button(description='change it', tooltip='let the changed gradient travel on', **small)
         self.apply.on_click(lambda _: self.change())
@@ -68,7 +68,7 @@ class DebuggerPanel(W.VBox):
         d = self.debugger
         slots = [] if d.at is None or d.done else [(f'input {k}', k) for k, g in enumerate(d.at.outgoing) if g is not None]
         self.slot.options = slots or [('–', None)]
-        self.slot.value = self.slot.options[0][1]            # a menu does not always take the first option by itself
+        self.slot.value = self.slot.options[0][1]            # the first option is not always taken by itself
         for name in ('step', 'run', 'finish', 'abandon'): self.buttons[name].disabled = d.done
         self.buttons['back'].disabled = not d.stops or d.done and not d.retain_graph
         self.apply.disabled = not slots

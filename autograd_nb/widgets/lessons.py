@@ -120,10 +120,11 @@ class StraightThrough(Function):
     def backward(ctx, g): return g
 
 class Chooser(W.VBox):
-    "A menu above several players, of which one is shown. `players` by name."
+    "Buttons above several players, of which one is shown. `players` by name."
     def __init__(self, players: dict, label, title=None):
         self.players = players
-        self.menu = W.Dropdown(options=list(players), description=label, style=dict(description_width='auto'))
+        # Buttons, not a drop-down list: JupyterLab keeps the arrow keys of a list in an output for itself.
+        self.menu = W.ToggleButtons(options=list(players), description=label, style=dict(description_width='auto', button_width='auto'), layout=W.Layout(display='flex', flex_flow='row wrap', align_items='center', margin='2px 0'))
         self.stack = W.Stack(list(players.values()), selected_index=0, layout=W.Layout(width='100%'))
         self.link = W.jslink((self.menu, 'index'), (self.stack, 'selected_index'))
         head = [W.HTML(f'<div class="agnb ag-heading"><style>{theme_css()}</style>{esc(title)}</div>')] if title else []
@@ -146,7 +147,7 @@ class Switches(W.VBox):
     def __init__(self, title=None):
         keys = [(i, j, k) for i in (False, True) for j in (False, True) for k in (False, True)]
         self.scenes = {key: switch_scene(*key) for key in keys}
-        self.toggles = [W.ToggleButtons(options=['off', 'on'], description=name, tooltips=['', code], style=dict(description_width='150px', button_width='60px')) for name, code in SWITCHES]
+        self.toggles = [W.ToggleButtons(options=['off', 'on'], description=name, tooltips=['', code], style=dict(description_width='150px', button_width='60px'), layout=W.Layout(display='flex', flex_flow='row wrap', align_items='center', margin='2px 0')) for name, code in SWITCHES]
         self.links = []
         def stack(children, toggle):
             s = W.Stack(children, selected_index=0, layout=W.Layout(width='100%'))

@@ -344,7 +344,7 @@ def _function(op, direct):
     else:
         arrays = [f'{names[0]}.__class__ is ndarray'] + [f'not isinstance({n}, TensorBase)' for n in names[1:]]
         L += _lines(1, f'if {" and ".join(arrays)}: return kernel({given})')
-    L += _lines(1, f'try: a0 = {names[0]}._bare', f'except AttributeError: {slow}')
+    L += _lines(1, f'try: a0 = {names[0]}._bare', f'except AttributeError: {slow}', f'e0 = {names[0]}._node')
     for i, n in list(enumerate(names))[1:]:
         read = [f'try: a{i} = {n}._bare', f'except AttributeError: {slow}', f'e{i} = {n}._node']
         if op.params[i] not in op.keep: read.append(f'if a{i}.dtype is not a0.dtype: {slow}')
@@ -356,9 +356,8 @@ def _function(op, direct):
         else: L += _lines(1, *read)
     unrecorded = ' and '.join(f'e{i} is None' for i in diff) or 'True'
     elsewhere = ' or '.join(f'a{i}.__class__ is not ndarray' + (f' and a{i} is not None' if op.params[i] in op.optional else ' and c is not float and c is not int' if i and op.elementwise and k == 2 else '') for i in range(k))
-    edge = f'e0 = {names[0]}._node; '
-    L += _lines(1, f'if SWITCH.plain: {edge}quiet = {unrecorded}; meta = None', 'else:')
-    L += _lines(2, 'm = LOCAL.modes', f'if m.special or SWITCH.odd and (SWITCH.anomaly or Exotic.watched or a0.dtype is BF16 or {elsewhere} or inferred({", ".join(names)})): {slow}', 'quiet = m.quiet; meta = m.meta', f'if not quiet: {edge}quiet = {unrecorded}')
+    L += _lines(1, f'if SWITCH.plain: quiet = {unrecorded}; meta = None', 'else:')
+    L += _lines(2, 'm = LOCAL.modes', f'if m.special or SWITCH.odd and (SWITCH.anomaly or Exotic.watched or a0.dtype is BF16 or {elsewhere} or inferred({", ".join(names)})): {slow}', f'quiet = m.quiet or {unrecorded}; meta = INFERENCE if m.inference else None')
     kernel_args = ', '.join([f'a{i}' for i in range(k)] + [f'{s}={s}' for s in op.statics])
     compute = [f'try: d = kernel({kernel_args})', f'except Exception as error: explain(error, op, ({", ".join(names)},), dict({", ".join(f"{s}={s}" for s in op.statics)}))', 'if d.__class__ is not ndarray: d = asarray(d)', 'o = new_tensor(Tensor); o._array = d']
     bare = ([f'if a0.dtype is not f4 and a0.dtype is not f8: {slow}'] if op.promote == 'float' else []) + compute

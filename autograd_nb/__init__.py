@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['rsub', 'pi', 'e', 'inf', 'nan', 'newaxis', 'strided', 'version', 'FloatTensor', 'DoubleTensor', 'LongTensor',
            'IntTensor', 'ShortTensor', 'CharTensor', 'ByteTensor', 'BoolTensor', 'HalfTensor', 'BFloat16Tensor',
-           'typename']
+           'typename', 'get_device_module']
 
 # %% ../nbs/00_package.ipynb #aafd38cf
 import math as _math
@@ -84,12 +84,35 @@ from .foreach import FOREACH as _FOREACH     # noqa: E402 (it needs the methods)
 globals().update(_FOREACH)
 
 # %% ../nbs/00_package.ipynb #2276c4ac
+def _version():
+    "The module `version`: `cuda` is the version of CUDA that CuPy brings, None without a GPU."
+    import sys
+    from types import ModuleType
+    from autograd_nb import cuda as gpu
+    found = gpu.cudart().runtimeGetVersion() if gpu.is_available() else None
+    out = ModuleType(f'{__name__}.version', 'Versions.')
+    vars(out).update(__version__=__version__, cuda=found and f'{found // 1000}.{found % 1000 // 10}', hip=None, xpu=None, rocm=None, debug=False, git_version='')
+    sys.modules[out.__name__] = out
+    return out
+
+def get_device_module(device=None):
+    "The module of functions about a device: `cuda` or `cpu`; that of the accelerator, if none is named."
+    kind = _device_kind(device)
+    if kind not in ('cuda', 'cpu'): raise RuntimeError(f"Invalid device_module '{kind}', does a corresponding module exist at torch.{kind}?")
+    return __getattr__(kind)
+
+def _device_kind(name):
+    return name.type if isinstance(name, device) else str(name).partition(':')[0] if name is not None else 'cuda' if __getattr__('cuda').is_available() else 'cpu'
+
 def __getattr__(name):
     if name in ('_C', '_functorch', 'functorch', 'viz', 'widgets', 'nn', 'optim', 'distributions', 'utils', 'linalg', 'special', 'fft', 'cuda', 'cpu', 'func', 'amp', 'testing', 'profiler', 'backends', 'accelerator', 'jit', 'compiler', 'types', 'distributed', 'multiprocessing', 'return_types', 'library', '__future__'):
         import importlib
         try: return importlib.import_module(f'{__name__}.{name}')
         except ModuleNotFoundError as error:
             if error.name != f'{__name__}.{name}': raise
+    if name == 'version':
+        globals()[name] = _version()
+        return globals()[name]
     if name == 'capture':
         from autograd_nb.utils.capture import capture
         globals()[name] = capture

@@ -892,6 +892,13 @@ def test_cuda_has_what_programs_ask(device):
     assert len(torch.cuda.default_generators) == 1
 
 
+def test_modules_about_devices(device):
+    assert torch.get_device_module("cuda:0") is torch.get_device_module() is torch.cuda and torch.get_device_module(torch.device("cpu")) is torch.cpu
+    assert torch.version.__version__ == torch.__version__ and torch.version.hip is None
+    with pytest.raises(RuntimeError, match="Invalid device_module 'xla'"):
+        torch.get_device_module("xla")
+
+
 def test_marks(device, monkeypatch):
     "`nvtx` calls CuPy's side of NVTX: ranges nest."
     import sys

@@ -8,7 +8,7 @@ __all__ = ['FOREACH']
 # %% ../nbs/tensor/11_foreach.ipynb #764ac20a
 from .tensor import Tensor
 
-# %% ../nbs/tensor/11_foreach.ipynb #6583cd58
+# %% ../nbs/tensor/11_foreach.ipynb #741a5051
 _UNARY = ('abs acos asin atan ceil cos cosh erf erfc exp expm1 floor frac lgamma log log10 log1p log2 neg reciprocal round rsqrt sigmoid sign sin sinh sqrt tan tanh trunc').split()
 _BINARY = dict(add='add', sub='sub', mul='mul', div='div', maximum='maximum', minimum='minimum', clamp_max='minimum', clamp_min='maximum', pow='pow')
 FOREACH = {}            # name -> function
@@ -17,6 +17,7 @@ def _checked(tensors, *others):
     if not isinstance(tensors, (tuple, list)): raise TypeError(f'a list of tensors is expected, not {type(tensors).__name__}')
     if not tensors: raise RuntimeError('Tensor list must have at least one tensor.')
     for other in others:
+        if len(other) != len(tensors) and not isinstance(next(iter(other), None), Tensor): raise RuntimeError('Tensor list must have same number of elements as scalar list.')
         if len(other) != len(tensors): raise RuntimeError(f'Tensor lists must have the same number of tensors, got {len(tensors)} and {len(other)}')
 
 def _spread(tensors, other):

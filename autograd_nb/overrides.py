@@ -141,7 +141,7 @@ def _computed(op, args, arrays, statics):
         if result is not NotImplemented:
             unlike = lambda r: _as_subclass(r, type(r)) if any(r is a for a in args) else r       # a result is never one of the arguments
             return unlike(result) if op.outputs == 1 else [unlike(r) for r in result]
-    if kinds: raise TypeError(f"Multiple dispatch failed for '{overload_of(op, args, statics)}'; all __torch_dispatch__ handlers returned NotImplemented:\n\n" + '\n'.join(f'  - tensor subclass {k}' for k in kinds))
+    if kinds: raise TypeError(f"Multiple dispatch failed for 'torch.ops.{overload_of(op, args, statics)}'; all __torch_dispatch__ handlers returned NotImplemented:\n\n" + '\n'.join(f'  - tensor subclass {k}' for k in kinds))
     return op.compute(arrays, statics)
 
 bind(overridden=_overridden, foreign=_foreign, computed=_computed)

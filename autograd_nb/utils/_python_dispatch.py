@@ -35,7 +35,7 @@ class TorchDispatchMode(Computing):
         before = modes.change(computing=self.stack[-1]['computing'], dispatching=self.stack[-1]['dispatching'], grad=False, observers=(), profiler=None)
         try: result = self.__torch_dispatch__(func, tuple({type(a): None for a in args if type(a) not in _PLAIN and isinstance(a, TensorBase)}), tuple(args), dict(statics))
         finally: modes.change(**before)
-        if result is NotImplemented: raise TypeError(f"Multiple dispatch failed for '{func}'; all __torch_dispatch__ handlers returned NotImplemented:\n\n  - mode object {self!r}\n\nFor more information, try re-running with TORCH_LOGS=not_implemented")
+        if result is NotImplemented: raise TypeError(f"Multiple dispatch failed for 'torch.ops.{func}'; all __torch_dispatch__ handlers returned NotImplemented:\n\n  - mode object {self!r}\n\nFor more information, try re-running with TORCH_LOGS=not_implemented")
         return _bare(result) if op.outputs == 1 else [_bare(r) for r in result]
 
 _PLAIN = set()          # the class of ordinary tensors, which are not among the `types`

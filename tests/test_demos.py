@@ -83,7 +83,7 @@ def replays(page):
 
     bucket = Demo(page, "Accumulation")
     bucket.press("Home")
-    for after in (30, 60, 90):
+    for after in (30, 60, 90, 120):
         bucket.press("ArrowRight")
         bucket.says(f"now {after}")
     bucket.press("ArrowRight")
@@ -182,7 +182,7 @@ def test_every_demo_works_live(voila, browser_page):
 
     bucket = Demo(browser_page, "Accumulation")
     bucket.button("loss.backward()").click()
-    bucket.says("now 60")
+    bucket.says("now 150")
     bucket.button("zero_grad()").click()
     bucket.says("the buckets are gone")
 

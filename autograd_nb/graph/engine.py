@@ -110,7 +110,7 @@ def _walk(roots, keep, graph, plan, watch, found):
     simple = plan is None and not watch and not graph and not Exotic.complex and not Exotic.bfloat16 and not SWITCH.anomaly and LOCAL.modes.profiler is None and not LOCAL.modes.dispatching
     extra_one, extra_many = _EXTRA
     at = None           # the leaf whose hooks are running
-    drawing = None      # what large elementwise nodes have put off
+    deferred = None      # what large elementwise nodes have put off
 
     def deliver(edge, g, extra):
         "Bring one gradient to a place that is not simply next in a chain."
@@ -129,7 +129,7 @@ def _walk(roots, keep, graph, plan, watch, found):
                 held = leaves.get(edge)
                 leaves[edge] = g if held is None else held if g is None else _sum(held, g)
             elif g is not None:
-                if drawing is not None and edge in drawing.leaves: drawing.finish()
+                if deferred is not None and edge in deferred.leaves: deferred.finish()
                 accumulate(edge, g, extra)
         else:
             node = edge.node
@@ -176,13 +176,13 @@ def _walk(roots, keep, graph, plan, watch, found):
                 if journal.last > n.seq: check_writes(n)
                 r = n.run(g, keep)
             elif simple and g is not None and n.hooks.__class__ is Large and n.hooks.idle():
-                if drawing is None: drawing = Large.draw()
+                if deferred is None: deferred = Large.draw()
                 if journal.last > n.seq: check_writes(n)
-                r = drawing.sent(edges, drawing.run(n, g, keep))
+                r = deferred.sent(edges, deferred.run(n, g, keep))
             else:
-                if drawing is not None:                                     # a hook may look at anything
-                    drawing.finish()
-                    g = drawing.settled(g)
+                if deferred is not None:                                     # a hook may look at anything
+                    deferred.finish()
+                    g = deferred.settled(g)
                 limited = plan is not None and plan.needed is not None
                 if limited and n in plan.captures:                          # a node that runs is asked before its hooks, one that only receives after them
                     received = g if n in plan.needed else _before(n, g, graph)
@@ -224,14 +224,14 @@ def _walk(roots, keep, graph, plan, watch, found):
                 deliver(edges, g, extra_one)
                 n = None
     except Exception as error:
-        if drawing is not None: drawing.forget()
+        if deferred is not None: deferred.forget()
         freed = error.__class__ is AttributeError and error.obj is n and error.name in n.fields + n.held      # a slot that an earlier pass has emptied
         if freed: error = freed_error(n, [e for e, _ in roots])
         elif n is not None and isinstance(error, Taught) and error.trail: follow(error, [e for e, _ in roots], n)
         if SWITCH.anomaly and (n is not None or at is not None): tell_origin(n if at is None else at, error)
         if freed: raise error from None
         raise
-    if drawing is not None: drawing.finish()
+    if deferred is not None: deferred.finish()
     if plan is not None:
         for edge in list(leaves):       # gradients were declined on the way, so the count never ran out
             for step in _finish_leaf(edge, leaves.pop(edge), plan, found, graph):

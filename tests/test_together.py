@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import autograd_nb as torch
-from autograd_nb.graph.node import Large
+from autograd_nb.graph.node import Exotic, Hooked, Large
 from autograd_nb.ops import compiled, together
 
 pytestmark = pytest.mark.skipif(not compiled.AVAILABLE, reason="needs numba, whose loops compute what was put off")
@@ -40,7 +40,10 @@ def same(f, *inputs, grads=()):
 
 @pytest.fixture
 def drawn(monkeypatch):
-    "The lengths of the programs that are carried out."
+    "The lengths of the programs that are carried out, as in a process that has seen no complex numbers, bfloat16 or hooks: those are looked for at every node."
+    monkeypatch.setattr(Exotic, "complex", False)
+    monkeypatch.setattr(Exotic, "bfloat16", False)
+    monkeypatch.setattr(Hooked, "leaves", set())
     lengths = []
     encoded = together.encoded
 

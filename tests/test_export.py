@@ -77,6 +77,12 @@ def test_notebooks_are_clean(path):
     assert path.read_text(encoding="utf-8") == cleaned, f"run `python run.py notebooks --clean {path.relative_to(ROOT)}`"
 
 
+def test_headings_are_headings():
+    "Text that was written as a comment of a program shows its marks to readers."
+    texts = [(path, cell.source) for path in execute.notebook_paths() for cell in nbformat.read(path, 4).cells if cell.cell_type == "markdown"]
+    assert not [(path.name, text[:60]) for path, text in texts if re.search(r"^# #", text, re.M)]
+
+
 def test_cleaning_removes_what_differs_between_runs():
     cell = nbformat.v4.new_code_cell("x", execution_count=7, metadata={"collapsed": True, "tags": ["hide-input"]}, outputs=[
         nbformat.v4.new_output("stream", name="stderr", text="noise"),

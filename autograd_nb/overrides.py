@@ -14,7 +14,7 @@ import contextlib
 import threading
 
 from . import functions
-from .graph.modes import LOCAL, Mode, no_grad
+from .graph.modes import LOCAL, Mode, no_grad, undispatched
 from .graph.node import Exotic, TensorBase
 from .graph.op import REGISTRY, Op, bind
 from .more import _as_subclass
@@ -51,12 +51,7 @@ def DisableTorchFunction():
 @contextlib.contextmanager
 def no_dispatch():
     "Context manager: within it, operations ask `__torch_dispatch__` neither of tensors nor of modes."
-    modes = LOCAL.modes
-    stack = modes.dispatching
-    before = modes.change(computing=stack[0].stack[-1]['computing'] if stack else modes.computing, dispatching=())
-    try:
-        with _switched(dispatch=False): yield
-    finally: modes.change(**before)
+    with undispatched(), _switched(dispatch=False): yield
 
 @contextlib.contextmanager
 def enable_reentrant_dispatch():

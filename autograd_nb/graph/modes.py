@@ -4,14 +4,15 @@
 
 # %% auto #0
 __all__ = ['SWITCH', 'LOCAL', 'tick', 'Switch', 'Modes', 'modes', 'Mode', 'no_grad', 'enable_grad', 'set_grad_enabled',
-           'is_grad_enabled', 'inference_mode', 'is_inference_mode_enabled', 'Applied', 'Computing', 'observe',
-           'observe_backward', 'castable', 'from_python', 'whole']
+           'is_grad_enabled', 'inference_mode', 'is_inference_mode_enabled', 'Applied', 'Computing', 'undispatched',
+           'observe', 'observe_backward', 'castable', 'from_python', 'whole']
 
 # %% ../../nbs/graph/01_modes.ipynb #bd325822
 import functools
 import inspect
 import threading
 import warnings
+from contextlib import contextmanager
 from itertools import count
 
 # %% ../../nbs/graph/01_modes.ipynb #01a51df8
@@ -198,6 +199,15 @@ class Computing(Mode):
         before = LOCAL.modes.change(computing=outer)
         try: return outer(op, args, arrays, statics)
         finally: LOCAL.modes.change(**before)
+
+@contextmanager
+def undispatched():
+    "Context manager: within it, no dispatch mode is on; gives a list of those that were, the innermost last."
+    modes = LOCAL.modes
+    stack = modes.dispatching
+    before = modes.change(computing=stack[0].stack[-1]['computing'] if stack else modes.computing, dispatching=())
+    try: yield list(stack)
+    finally: modes.change(**before)
 
 class observe(Mode):
     "Inside, `callback(applied)` is called after each operation of this thread, with an `Applied`."

@@ -198,8 +198,8 @@ class Deferred:
         self.known.clear()
 
     def _draw(self, wanted):
-        lines, read = ordered(wanted)
         if not wanted: return
+        lines, read = ordered(wanted)
         if len(read) + len(wanted) > ARRAYS and len(wanted) > 1:
             half = len(wanted) // 2
             self._draw(wanted[:half])

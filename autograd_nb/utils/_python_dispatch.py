@@ -6,9 +6,7 @@
 __all__ = ['TorchDispatchMode', 'BaseTorchDispatchMode', 'is_in_torch_dispatch_mode', 'is_traceable_wrapper_subclass']
 
 # %% ../../nbs/utils/09_python_dispatch.ipynb #eac67e89
-import contextlib
-
-from ..graph.modes import LOCAL, Computing
+from ..graph.modes import LOCAL, Computing, undispatched
 from ..graph.node import TensorBase
 from ..ops import overload_of
 
@@ -57,14 +55,7 @@ def _get_current_dispatch_mode():
 
 def is_in_torch_dispatch_mode(include_infra_modes=True): return bool(LOCAL.modes.dispatching)
 
-@contextlib.contextmanager
-def _disable_current_modes():
-    "Within the block, no dispatch mode is on; gives the list of those that were."
-    modes = LOCAL.modes
-    stack = modes.dispatching
-    before = modes.change(computing=stack[0].stack[-1]['computing'] if stack else modes.computing, dispatching=())
-    try: yield list(stack)
-    finally: modes.change(**before)
+_disable_current_modes = undispatched
 
 def is_traceable_wrapper_subclass(t):
     "Whether the tensor says, by `__tensor_flatten__` and `__tensor_unflatten__`, which tensors it is made of."

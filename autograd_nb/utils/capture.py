@@ -436,12 +436,7 @@ class Tape:
 
     def run(self, n, given, keep):
         "Run a node. One that computes by operations, if it is asked with tensors, is asked with tensors, and so writes its own lines."
-        if n.op is not None or not hasattr(n, 'narrowed') or not is_array(given): return n.run(given, keep)
-        before = LOCAL.modes.change(grad=False)
-        try: r = n.run_graph(tensor_like(given))
-        finally: LOCAL.modes.change(**before)
-        if not keep: n.release()
-        return tuple(v._array if isinstance(v, TensorBase) else v for v in r) if r.__class__ is tuple else r._array
+        return n.run(given, keep) if n.op is not None or not hasattr(n, 'narrowed') or not is_array(given) else engine.run_visibly(n, n, given, keep)
 
     def walked(self, found):
         "A backward pass is over. `found`: the gradients that were asked for."

@@ -2,11 +2,12 @@
 
 Usage: python benchmarks/run.py [--device cuda] [--quick] [--only WORD ...] [--without ENGINE ...] [--threads N] [--no-memory] [--json FILE] [--compare FILE]
 
-Every workload is run by all engines in turn, round after round, in alternating order, so that a slow moment of the machine hits all of them. A figure is the
-median over the rounds of (engine's time / PyTorch's time in the same round); below 1 is faster than PyTorch. The spread is the middle half of the rounds. Peak memory is what a
-process of its own needs for three steps, beyond what it held before it built the workload.
+Every engine lives in a process of its own: in one process, the threads of one engine that still wait for work slow down the next by a factor of two or more. The processes take turns, round
+after round, in alternating order, so that a slow moment of the machine hits all of them. A figure is the median over the rounds of (engine's time / PyTorch's time in the same round); below
+1 is faster than PyTorch. The spread is the middle half of the rounds. Peak memory is what a further process needs for three steps, beyond what it held before it built the workload.
 """
 import argparse
+import functools
 import gc
 import importlib.metadata
 import json
@@ -24,44 +25,143 @@ OURS, BASE = 'autograd_nb', 'PyTorch'
 
 # ---------------------------------------------------------------- time
 
-def seconds(step, times):
-    """Mean seconds of `times` calls."""
-    start = time.perf_counter()
-    for _ in range(times):
-        step()
-    return (time.perf_counter() - start) / times
+class Here:
+    """An engine in this process, and the steps it has built."""
 
+    def __init__(self, name, threads, device='cpu'):
+        self.engine, self.on_gpu, self.steps, self.took = engine(name, threads), device == 'cuda', {}, {}
+        why = self.engine.place(device) if self.on_gpu else None
+        if why is not None:
+            raise RuntimeError(why)
 
-def seconds_on_gpu(torch):
-    """As `seconds`, for work on a GPU: the time between two events in the stream, which the GPU itself stamps."""
-    def clock(step, times):
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        torch.cuda.synchronize()
+    def build(self, workload):
+        """Make the step of a workload and carry it out once. Returns whether the engine has a natural way to do it."""
+        step = (WORKLOADS | ON_GPU)[workload](self.engine)
+        if step is None:
+            return False
+        self.steps[workload] = step = self.engine.ready(step)
+        for _ in range(4):                                  # caches, lazily compiled operations, two recordings of what is captured
+            start = time.perf_counter()
+            step()
+            self.took[workload] = time.perf_counter() - start
+        gc.collect()
+        return True
+
+    def seconds(self, workload, times):
+        """Mean seconds of `times` steps."""
+        step = self.steps[workload]
+        if self.took[workload] < .25:
+            step()                                          # another process has had the caches
+        self.took[workload] = (self._seconds_on_gpu if self.on_gpu else self._seconds)(step, times)
+        return self.took[workload]
+
+    def _seconds(self, step, times):
+        start = time.perf_counter()
+        for _ in range(times):
+            step()
+        return (time.perf_counter() - start) / times
+
+    def _seconds_on_gpu(self, step, times):
+        """As `_seconds`, for work on a GPU: the time between two events in the stream, which the GPU itself stamps."""
+        cuda = self.engine.torch.cuda
+        start, end = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
+        cuda.synchronize()
         start.record()
         for _ in range(times):
             step()
         end.record()
         end.synchronize()
         return start.elapsed_time(end) / 1e3 / times
-    return clock
+
+    def peak_on_gpu(self, workload):
+        """Peak MiB that three steps need on the GPU, beyond what was held before them."""
+        cuda = self.engine.torch.cuda
+        before = cuda.memory_allocated()
+        cuda.reset_peak_memory_stats()
+        for _ in range(3):
+            self.steps[workload]()
+        cuda.synchronize()
+        return round((cuda.max_memory_allocated() - before) / 2**20, 3)
+
+    def drop(self, workload):
+        """Forget the step of a workload."""
+        self.steps.pop(workload, None)
+        gc.collect()
+        if self.on_gpu:
+            self.engine.torch.cuda.empty_cache()
+
+    def gpu(self):
+        """The name of the GPU."""
+        return self.engine.torch.cuda.get_device_name()
+
+    def leave(self):
+        """The work is over."""
 
 
-def measure(steps, rounds, budget, clocks=None):
-    """Seconds of each step in each round: {engine: [seconds, ...]}, interleaved in alternating order. A step too slow for the budget takes part in the first rounds only, in three at least. `clocks`: how to time an engine, where not by `seconds`."""
-    clocks = clocks or {}
+class Alone:
+    """An engine in a process of its own; it is asked as `Here` is."""
+
+    def __init__(self, name, threads, device='cpu'):
+        self.process = subprocess.Popen([sys.executable, __file__, '--threads', str(threads), '--serve', name, device], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._answer()
+
+    def __getattr__(self, method):
+        def ask(*arguments):
+            self.process.stdin.write(json.dumps([method, *arguments]) + '\n')
+            self.process.stdin.flush()
+            return self._answer()
+        return ask
+
+    def _answer(self):
+        line = self.process.stdout.readline()
+        if not line:
+            raise RuntimeError(f'its process ended with status {self.process.wait()}')
+        told = json.loads(line)
+        if 'error' in told:
+            raise RuntimeError(told['error'])
+        return told['result']
+
+    def leave(self):
+        self.process.stdin.close()
+        self.process.wait()
+
+
+def serve(name, threads, device):
+    """The other end of `Alone`: answers one question after another, until there are no more."""
+    answers = os.fdopen(os.dup(1), 'w', encoding='utf-8')
+    os.dup2(2, 1)                                           # whatever an engine prints is no answer
+
+    def answer(function, *arguments):
+        try:
+            told = {'result': function(*arguments)}
+        except Exception as error:  # the other process tells it
+            told = {'error': f'{type(error).__name__}: {error}'}
+        print(json.dumps(told), file=answers, flush=True)
+
+    worker = None
+
+    def start():
+        nonlocal worker
+        worker = Here(name, threads, device)
+
+    answer(start)
+    for line in sys.stdin if worker else ():
+        method, *arguments = json.loads(line)
+        answer(getattr(worker, method), *arguments)
+
+
+def measure(clocks, rounds, budget):
+    """Seconds of each step in each round: {engine: [seconds, ...]}, interleaved in alternating order. `clocks`: engine -> function of how many steps to take that returns the mean seconds of one. A step too slow for the budget takes part in the first rounds only, in three at least."""
     times, limit = {}, {}
-    for name, step in steps.items():
-        for _ in range(2):                                  # warm up: caches, lazily compiled operations
-            step()
-        one = max(clocks.get(name, seconds)(step, 1), 1e-7)
+    for name, clock in clocks.items():
+        one = max(clock(1), 1e-7)
         times[name] = max(1, int(budget / rounds / one))
         limit[name] = min(rounds, max(3, int(budget / one)))
-    order, taken = list(steps), {name: [] for name in steps}
-    gc.collect()
+    order, taken = list(clocks), {name: [] for name in clocks}
     for k in range(rounds):
         for name in order:
             if k < limit[name]:
-                taken[name].append(clocks.get(name, seconds)(steps[name], times[name]))
+                taken[name].append(clocks[name](times[name]))
         order.reverse()
     return taken
 
@@ -115,16 +215,6 @@ def peak(workload, name, threads):
     return round(float(found.stdout.split()[-1]), 1) if found.returncode == 0 else None
 
 
-def peak_on_gpu(torch, step):
-    """Peak MiB that three steps need on the GPU, beyond what was held before them."""
-    before = torch.cuda.memory_allocated()
-    torch.cuda.reset_peak_memory_stats()
-    for _ in range(3):
-        step()
-    torch.cuda.synchronize()
-    return round((torch.cuda.max_memory_allocated() - before) / 2**20, 3)
-
-
 # ---------------------------------------------------------------- reports
 
 def machine(threads):
@@ -164,10 +254,17 @@ def table(results, names):
     return '\n'.join('  '.join(text.ljust(width) if k == 0 else text.rjust(width) for k, (text, width) in enumerate(zip(row, widths))) for row in rows)
 
 
-def modes_beside_default(e, rounds, budget):
+def clock_of(worker, workload):
+    """How `measure` times the step of a workload."""
+    return functools.partial(worker.seconds, workload)
+
+
+def modes_beside_default(worker, rounds, budget):
     """{mode: median of (time under the mode / time of the default) in the same round} for 200 small operations forward."""
     names = {name.rpartition(' ')[2]: name for name in WORKLOADS if name.startswith('forward of 200 ops')}
-    taken = measure({mode: WORKLOADS[name](e) for mode, name in names.items()}, rounds, budget)
+    for name in names.values():
+        worker.build(name)
+    taken = measure({mode: clock_of(worker, name) for mode, name in names.items()}, rounds, budget)
     return {mode: row['ratio'] for mode, row in summary(taken, 'recording').items() if mode != 'recording'}
 
 
@@ -188,8 +285,8 @@ def compared(results, before):
     return '\n'.join(lines)
 
 
-def main(argv=None):
-    """Run the benchmark; returns the exit status."""
+def main(argv=None, hire=Alone):
+    """Run the benchmark; returns the exit status. `hire`: where an engine works."""
     parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
     parser.add_argument('--device', choices=('cpu', 'cuda'), default='cpu', help='cuda: autograd_nb and PyTorch on the same GPU, timed by events')
     parser.add_argument('--quick', action='store_true', help='a rough answer in about a minute, without the large workloads')
@@ -200,11 +297,15 @@ def main(argv=None):
     parser.add_argument('--json', metavar='FILE', help='write the figures to a file')
     parser.add_argument('--compare', metavar='FILE', help='compare with the figures of an earlier run')
     parser.add_argument('--peak', nargs=2, metavar=('WORKLOAD', 'ENGINE'), help=argparse.SUPPRESS)
+    parser.add_argument('--serve', nargs=2, metavar=('ENGINE', 'DEVICE'), help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
     for library in ('OMP', 'OPENBLAS', 'MKL', 'NUMBA', 'VECLIB'):       # read when the libraries are imported, which is later
         os.environ[f'{library}_NUM_THREADS'] = str(options.threads)
     if options.peak:
         print(peak_here(*options.peak, options.threads))
+        return 0
+    if options.serve:
+        serve(options.serve[0], options.threads, options.serve[1])
         return 0
 
     on_gpu = options.device == 'cuda'
@@ -221,18 +322,15 @@ def main(argv=None):
     for name, module in PEERS.items():
         if not installed(module) and not on_gpu:
             print(f'left out, because it is not installed: {name} ({module})')
-    engines = {}
+    workers = {}
     for name in list(names):
         try:
-            made = engine(name, options.threads)
-            why = made.place('cuda') if on_gpu else None
-            if why is not None:
-                raise RuntimeError(why)
-            engines[name] = made
+            workers[name] = hire(name, options.threads, options.device)
         except Exception as error:  # a peer that is installed and cannot start here
             print(f'left out, because it does not start: {name} ({error})')
             names.remove(name)
-    clocks = {name: seconds_on_gpu(e.torch) for name, e in engines.items()} if on_gpu else {}
+    if OURS not in workers:
+        return 1
     rounds, budget = (11, 1.0) if options.quick else (21, 8.0)
     try:
         from tqdm import tqdm as progress
@@ -241,30 +339,23 @@ def main(argv=None):
             return items
     results = {}
     for workload in progress(chosen, desc='benchmark', disable=not sys.stderr.isatty()):
-        steps = {}
-        for name, e in engines.items():
+        able = {}
+        for name, worker in workers.items():
             if name == CAPTURED and workload not in STEPS:
                 continue
-            step = chosen[workload](e)
             try:
-                if step is not None:
-                    step = e.ready(step)
-                    step()
-                    steps[name] = step
-            except Exception as error:
+                if worker.build(workload):
+                    able[name] = worker
+            except RuntimeError as error:
                 if name == OURS:
                     raise
                 print(f'{name} cannot run {workload}: {error}')
         large = workload in SLOW
-        results[workload] = summary(measure(steps, 7 if large else rounds, 4 * budget / len(steps) if large else budget / len(steps), clocks))
-        if on_gpu:
-            for name, step in steps.items():
-                results[workload][name]['mib'] = peak_on_gpu(engines[name].torch, step)
-        del steps
-        if on_gpu:
-            gc.collect()
-            for e in engines.values():
-                e.torch.cuda.empty_cache()
+        results[workload] = summary(measure({name: clock_of(worker, workload) for name, worker in able.items()}, 7 if large else rounds, (4 if large else 1) * budget / len(able)))
+        for name, worker in able.items():
+            if on_gpu:
+                results[workload][name]['mib'] = worker.peak_on_gpu(workload)
+            worker.drop(workload)
         if not (options.quick or options.no_memory or on_gpu):
             for name, row in results[workload].items():
                 row['mib'] = peak(workload, name, options.threads)
@@ -277,16 +368,19 @@ def main(argv=None):
     if (ratio := mean_ratio({k: rows for k, rows in results.items() if CAPTURED in rows}, BASE, CAPTURED)) is not None:
         print(f'with its steps captured it takes {ratio:.2f} times as long as {BASE} (geometric mean over what can be captured)')
     if not on_gpu and any(name.startswith('forward') for name in results):
-        for mode, ratio in modes_beside_default(engines[OURS], 3 * rounds, budget / 4).items():
+        for mode, ratio in modes_beside_default(workers[OURS], 3 * rounds, budget / 4).items():
             print(f'under {mode}, {OURS} takes {ratio:.2f} times as long as by default')
-    if on_gpu:
-        print('on', engines[OURS].torch.cuda.get_device_name())
+    gpu = {'gpu': workers[OURS].gpu()} if on_gpu else {}
+    for worker in workers.values():
+        worker.leave()
+    if gpu:
+        print('on', gpu['gpu'])
     if options.compare:
         with open(options.compare, encoding='utf-8') as file:
             print(f'\nratio to PyTorch, then and now:\n{compared(results, json.load(file))}')
     if options.json:
         with open(options.json, 'w', encoding='utf-8') as file:
-            json.dump({'machine': machine(options.threads) | ({'gpu': engines[OURS].torch.cuda.get_device_name()} if on_gpu else {}), 'engines': names, 'workloads': results}, file, indent=1)
+            json.dump({'machine': machine(options.threads) | gpu, 'engines': names, 'workloads': results}, file, indent=1)
             file.write('\n')
         print(f'\nwritten to {options.json}')
     return 0

@@ -172,7 +172,7 @@ One command times autograd_nb beside whichever engines are installed, on your ma
 python run.py bench
 ```
 
-Every workload is run by all engines in turn, round after round in alternating order, so that a slow moment of the machine hits all of them. A figure is the median over the rounds.
+Every engine has a process of its own, where the waiting threads of the others cannot disturb it. The processes take turns, round after round in alternating order, so that a slow moment of the machine hits all of them. A figure is the median over the rounds.
 Ratios are taken within a round and are relative to PyTorch: below 1 is faster, above 1 is slower.
 
 """

@@ -5,7 +5,6 @@ import json
 import pathlib
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -75,7 +74,10 @@ def test_an_unknown_workload_is_refused():
 
 def test_rounds_are_interleaved_and_ratios_are_taken_within_a_round():
     benchmark, order = load(), []
-    taken = benchmark.measure({"a": lambda: order.append("a"), "b": lambda: order.append("b")}, rounds=4, budget=1e-2)
+    def clock(name):
+        return lambda times: order.append(name) or 1e-3
+
+    taken = benchmark.measure({"a": clock("a"), "b": clock("b")}, rounds=4, budget=1e-2)
     assert [len(v) for v in taken.values()] == [4, 4]
     assert sum(x != y for x, y in zip(order, order[1:])) >= 4
     rows = benchmark.summary({"a": [2.0, 4.0, 6.0], "b": [1.0, 2.0, 3.0]}, "b")
@@ -84,9 +86,24 @@ def test_rounds_are_interleaved_and_ratios_are_taken_within_a_round():
 
 def test_a_slow_engine_takes_part_in_fewer_rounds():
     benchmark = load()
-    taken = benchmark.measure({"slow": lambda: time.sleep(.02), "quick": lambda: None}, rounds=9, budget=.08)
+    taken = benchmark.measure({"slow": lambda times: .02, "quick": lambda times: 1e-6}, rounds=9, budget=.08)
     assert 3 <= len(taken["slow"]) < 9 and len(taken["quick"]) == 9
     assert set(benchmark.summary(taken, "quick")["slow"]) == {"ms", "ratio", "low", "high"}
+
+
+def test_an_engine_in_a_process_of_its_own_is_asked_as_one_in_this():
+    benchmark, name = load(), "chain of 200 ops, shape ()"
+    alone = benchmark.Alone("autograd_nb", 1)
+    try:
+        assert alone.build(name) and 0 < alone.seconds(name, 3) < 1
+        with pytest.raises(RuntimeError, match="KeyError: 'nonsense'"):
+            alone.build("nonsense")
+        alone.drop(name)
+    finally:
+        alone.leave()
+    assert alone.process.returncode == 0
+    with pytest.raises(RuntimeError, match="it finds no GPU|KeyError"):
+        benchmark.Alone("no such engine", 1)
 
 
 def test_a_gpu_that_is_not_there_is_refused():
@@ -110,7 +127,7 @@ def test_device_workloads_on_the_stand_in(tmp_path, capsys, monkeypatch):
     strict.devices = 1
     backend.use(strict.library, fused=False)
     try:
-        assert benchmark.main(["--device", "cuda", "--quick", "--only", "shape (8,)", "MLP 64", "--without", "PyTorch", "--json", str(file)]) == 0
+        assert benchmark.main(["--device", "cuda", "--quick", "--only", "shape (8,)", "MLP 64", "--without", "PyTorch", "--json", str(file)], benchmark.Here) == 0
     finally:
         torch.set_default_device(None)
         backend.use(None)

@@ -326,7 +326,7 @@ def _make_node(op, names, positions, depth):
         if kind == 'in' and source[0] in op.rules and source[0] not in positions:      # saved, but not differentiated: perhaps an inference tensor
             number = 'c is not float and c is not int and ' if op.elementwise and source[0] == 1 and len(names) == 2 else f'{names[source[0]]} is not None and ' if op.params[source[0]] in op.optional else ''
             L.append(f"if {number}{names[source[0]]}._meta is INFERENCE: raise inference_error({names[source[0]]}, {op.name!r})")
-        value = 'd' if kind == 'out' or source[0] == 'out' else f'a{source[0]}'
+        value = ('d' if op.outputs == 1 else 'ds' if kind == 'out' else 'ds[0]') if kind == 'out' or source[0] == 'out' else f'a{source[0]}'
         L.append(f'n.{name} = {value}' + (f'.{source[1]}' if kind == 'attr' else ''))
     L += [f'n.{s} = {s}' for s in unique_statics(rules)]
     if op.elementwise: L.append('n.fix = fix' if len(positions) == len(op.params) else 'n.fix = fix and (' + ', '.join(f'fix[{i}]' for i in positions) + ',)')
@@ -334,8 +334,9 @@ def _make_node(op, names, positions, depth):
 
 def _function(op, direct):
     "Source of `call` (direct=False) or of `direct`."
+    if op.variadic: return _variadic_function(op)
     names = ('input', 'other', 'third', 'fourth')[:len(op.params)] if direct else op.params
-    k, diff = len(names), tuple(sorted(op.rules))
+    k, diff, several = len(names), tuple(sorted(op.rules)), op.outputs != 1
     signature = [f'{n}=None' if p in op.optional else n for n, p in zip(names, op.params)] + [s if v is inspect.Parameter.empty else f'{s}={v!r}' for s, v in op.statics.items()]
     given = ', '.join([*names, *(f'{s}={s}' for s in op.statics)])
     slow = f'return general({given})'
@@ -356,12 +357,16 @@ def _function(op, direct):
         else: L += _lines(1, *read)
     unrecorded = ' and '.join(f'e{i} is None' for i in diff) or 'True'
     elsewhere = ' or '.join(f'a{i}.__class__ is not ndarray' + (f' and a{i} is not None' if op.params[i] in op.optional else ' and c is not float and c is not int' if i and op.elementwise and k == 2 else '') for i in range(k))
-    L += _lines(1, f'if SWITCH.plain: quiet = {unrecorded}; meta = None', 'else:')
-    L += _lines(2, 'm = LOCAL.modes', f'if m.special or SWITCH.odd and (SWITCH.anomaly or Exotic.watched or a0.dtype is BF16 or {elsewhere} or inferred({", ".join(names)})): {slow}', f'quiet = m.quiet or {unrecorded}; meta = INFERENCE if m.inference else None')
+    L += _lines(1, f'if SWITCH.plain: quiet = {unrecorded}; meta = None' + '; many = True' * several, 'else:')
+    L += _lines(2, 'm = LOCAL.modes', f'if m.special or SWITCH.odd and (SWITCH.anomaly or Exotic.watched or a0.dtype is BF16 or {elsewhere} or inferred({", ".join(names)})): {slow}', f'quiet = m.quiet or {unrecorded}; meta = INFERENCE if m.inference else None' + '; many = not m.quiet' * several)
     kernel_args = ', '.join([f'a{i}' for i in range(k)] + [f'{s}={s}' for s in op.statics])
     compute = [f'try: d = kernel({kernel_args})', f'except Exception as error: explain(error, op, ({", ".join(names)},), dict({", ".join(f"{s}={s}" for s in op.statics)}))', 'if d.__class__ is not ndarray: d = asarray(d)', 'o = new_tensor(Tensor); o._array = d']
+    if several:
+        compute = [compute[0].replace('d = ', 'ds = '), compute[1], 'ds = [d if d.__class__ is ndarray else asarray(d) for d in ds]', 'os = []', 'for d in ds:', '    o = new_tensor(Tensor); o._array = d; o._node = None; os.append(o)']
+        compute += [f'    v = o._meta = view_meta({names[0]}, o)', '    if many and v is not None and v is not INFERENCE: v.view = "multi"'] if op.view else ['    o._meta = meta']
     bare = ([f'if a0.dtype is not f4 and a0.dtype is not f8: {slow}'] if op.promote == 'float' else []) + compute
-    bare += ['o._node = None', 'o._meta = ' + (f'view_meta({names[0]}, o)' if op.view else 'meta'), 'return o']
+    if several: bare.append('return tuple(os)')
+    else: bare += ['o._node = None', 'o._meta = ' + (f'view_meta({names[0]}, o)' if op.view else 'meta'), 'return o']
     if not diff: return L + _lines(1, *bare)
     L += _lines(1, 'if quiet:') + _lines(2, *bare)
     shape = 'd.shape'
@@ -370,7 +375,7 @@ def _function(op, direct):
         compute = [compute[0].replace(f'd = kernel({kernel_args})', f'd = kernel({kernel_args}) if s0 else kernel({kernel_args}, out=...)'), compute[1], compute[3]]
         shape = 's0 if fix is None else d.shape' if op.elementwise else 's0'
     elif op.elementwise: L += _lines(1, 's0 = a0.shape')
-    L += _lines(1, *compute, 'o._meta = ' + (f'view_meta({names[0]}, o)' if op.view else 'None'))
+    L += _lines(1, *compute, *[] if several else ['o._meta = ' + (f'view_meta({names[0]}, o)' if op.view else 'None')])
     if op.elementwise:      # what `undo` will need, if anything: the shapes of the operands, where they differ
         if k == 2: L += _lines(1, 'if c is float or c is int: fix = None', 'else:') + _lines(2, 's1 = a1.shape', 'fix = None if s0 == s1 else ((s0, None), (s1, None))')
         else: L += _lines(1, f'fix = None if {" and ".join(f"s0 == a{i}.shape" for i in range(1, k))} else ({", ".join(f"(a{i}.shape, None)" for i in range(k))})')
@@ -380,8 +385,28 @@ def _function(op, direct):
         absent = [f'e{p} is None' for p in diff if p not in positions]
         if len(masks) == 1: L += _make_node(op, names, positions, 1)
         else: L += _lines(1, ('el' if mask != masks[0] else '') + f'if {" and ".join(absent)}:' if absent else 'else:') + _make_node(op, names, positions, 2)
+    if several: shape = 'tuple([d.shape for d in ds])'
     L += _lines(1, f'n.shape = {shape}', 'f = getframe(1); n.code = f.f_code; n.lasti = f.f_lasti' if direct else 'n.code, n.lasti = caller()')
-    return L + _lines(1, 'o._node = n', 'return o')
+    if not several: return L + _lines(1, 'o._node = n', 'return o')
+    if op.differentiable is None: L += _lines(1, 'i = 0', 'for o in os: o._node = OutputEdge(n, i); i += 1')
+    else: L += _lines(1, *[f'os[{i}]._node = OutputEdge(n, {i})' for i in op.differentiable])
+    return L + _lines(1, 'return tuple(os)')
+
+def _variadic_function(op):
+    "Source of `call` for any number of inputs, which have one dtype. What each input's gradient must look like is left open: its own shape and dtype, without further ado."
+    rule, given = op.rules[0], ', '.join(['*xs', *(f'{s}={s}' for s in op.statics)])
+    signature = ', '.join(['*xs', *(f'{s}={v!r}' for s, v in op.statics.items())])
+    slow = f'return general({given})'
+    L = [f'def {op.name}({signature}):']
+    L += _lines(1, 'if not xs or xs[0].__class__ is ndarray and not any([isinstance(x, TensorBase) for x in xs]): return kernel(%s)' % given,
+                'try: arrays = [x._bare for x in xs]', f'except AttributeError: {slow}', 'a0 = arrays[0]; c = a0.dtype', 'for d in arrays:', f'    if d.dtype is not c: {slow}', 'e0 = tuple([x._node for x in xs])',
+                'if SWITCH.plain: quiet = e0.count(None) == len(e0); meta = None', 'else:')
+    L += _lines(2, 'm = LOCAL.modes', f'if m.special or SWITCH.odd and (SWITCH.anomaly or Exotic.watched or c is BF16 or any([d.__class__ is not ndarray for d in arrays]) or inferred(*xs)): {slow}',
+                'quiet = m.quiet or e0.count(None) == len(e0); meta = INFERENCE if m.inference else None')
+    L += _lines(1, f'try: d = kernel(*arrays, {", ".join(f"{s}={s}" for s in op.statics)})', f'except Exception as error: explain(error, op, xs, dict({", ".join(f"{s}={s}" for s in op.statics)}))',
+                'o = new_tensor(Tensor); o._array = d; o._meta = meta; o._node = None', 'if quiet: return o', f'n = new_node(op._variadic_class({op.node!r})); n.seq = tick(); n.hooks = n.fix = None', 'n.inputs, n.count = e0, len(xs)')
+    for name, (kind, *source) in rule.needs.items(): L += _lines(1, f'n.{name} = ' + ('d' if kind == 'out' else f'[v.{source[1]} for v in arrays]' if kind == 'attr' else 'arrays'))
+    return L + _lines(1, *[f'n.{s} = {s}' for s in rule.statics], 'n.shape = d.shape; n.code, n.lasti = caller(); o._node = n', 'return o')
 
 # %% ../../nbs/graph/03_op.ipynb #7677268b
 BOUND = {'Tensor': TensorBase, 'view_meta': None, 'into': None, 'dispatch': None, 'overridden': None, 'foreign': None, 'computed': None}     # what floors above provide to the generated code; see `bind`
@@ -406,11 +431,11 @@ def _stub(*args, **kwargs):
 def growing(op, direct):
     "A function of `op` that compiles itself at its first call."
     scope = dict(BOUND, __name__=__name__, ndarray=ndarray, TensorBase=TensorBase, general=op.from_user if direct else op.general, kernel=op.ufunc or op.kernel, op=op, f4=F4, f8=F8, constants4=CONSTANTS[F4], constants8=CONSTANTS[F8], constant=constant,
-                 SWITCH=SWITCH, LOCAL=LOCAL, Exotic=Exotic, explain=explain, as_array=as_array, new_tensor=TensorBase.__new__, new_node=Node.__new__, tick=tick, variant=variant, getframe=sys._getframe, caller=caller, INFERENCE=INFERENCE, inference_error=inference_error, inferred=inferred, asarray=asarray, BF16=BF16)
+                 SWITCH=SWITCH, LOCAL=LOCAL, Exotic=Exotic, explain=explain, as_array=as_array, new_tensor=TensorBase.__new__, new_node=Node.__new__, tick=tick, variant=variant, getframe=sys._getframe, caller=caller, INFERENCE=INFERENCE, inference_error=inference_error, inferred=inferred, asarray=asarray, BF16=BF16, OutputEdge=OutputEdge)
     me = FunctionType(_stub.__code__, scope, op.name)
     def become():
         source = '\n'.join(_function(op, direct))
-        if not callable(op.node):
+        if not callable(op.node) and not op.variadic:
             diff = tuple(sorted(op.rules))
             for mask in range(1, 1 << len(diff)):
                 positions = tuple(p for bit, p in enumerate(diff) if mask >> bit & 1)
@@ -477,11 +502,12 @@ class Op:
         self.elementwise = promote is not None and len(self.params) > 1 and not self.variadic
         self.pointwise = isinstance(ufunc, npufunc) and ufunc.signature is None and len(self.params) < 3
         self.rules, self.classes, self.arity, self.half, self.far, self.held = {}, {}, arity, True, None, held
-        taken = set(self.statics) & {'n', 'd', 'o', 'f', 'g', 'c', 'm', 'me', 'op', 'quiet', 'meta', 'fix', 'out', *(f'{v}{i}' for v in 'aers' for i in range(4))}
+        taken = set(self.statics) & {'n', 'd', 'o', 'f', 'g', 'c', 'm', 'me', 'op', 'quiet', 'meta', 'fix', 'out', 'v', 'i', 'ds', 'os', 'many', 'xs', 'arrays', *(f'{v}{i}' for v in 'aers' for i in range(4))}
         if taken: raise TypeError(f'op {self.name!r}: the generated code uses the names {sorted(taken)} itself; call the static arguments something else')
         if outputs == 1 and not self.variadic and len(self.params) <= 4:
             self.call, self.direct = growing(self, False), growing(self, True)
             self.scope = self.call.__globals__
+        elif len(self.params) <= 4: self.call, self.direct, self.scope = growing(self, False), self.general, None
         else: self.call, self.direct, self.scope = self.general, self.general, None
         REGISTRY[self.name] = self
 
@@ -741,9 +767,11 @@ class Op:
             def run(n, g, keep):
                 given = [getattr(n, s) for s in rule.positional]
                 if not keep: n.release()
+                if n.fix is None: return tuple(map(as_array, rule.function(g, *given, **{s: getattr(n, s) for s in rule.statics})))
                 if g.__class__ is Device.array: return tuple(map(twin(undo), map(_number_there, far_rule(rule)(g, *given, **{s: sent(getattr(n, s)) for s in rule.statics})), n.fix))
                 return tuple(undo(as_array(r), t) for r, t in zip(rule.function(g, *given, **{s: getattr(n, s) for s in rule.statics}), n.fix))
             def run_graph(n, g):
+                if n.fix is None: return tuple(rule.function(g, *[n.unpack(s) if s in fields else getattr(n, s) for s in rule.positional], **{s: getattr(n, s) for s in rule.statics}))
                 return tuple(undo(r, t) for r, t in zip(rule.function(g, *[n.unpack(s) if s in fields else getattr(n, s) for s in rule.positional], **{s: getattr(n, s) for s in rule.statics}), n.fix))
             links = {n: 'out' for n in fields if n == 'out'}
             found = self.classes[name] = type(name, (Node,), dict(

@@ -409,7 +409,7 @@ class Tape:
         if op.variadic:
             rule = op.rules[0]
             args, uses = self.of_rule(rule, g, saved)
-            together = self.call_line([None], _several, [self.program.constant(rule.function), self.program.constant(tuple(fixes), 'equal'), *args], uses, note)
+            together = self.call_line([None], _several, [self.program.constant(rule.function), self.program.constant(tuple(fixes or [None] * len(grads)), 'equal'), *args], uses, note)
             for k, out in enumerate(grads): names.append(None if out is None else self.call_line([out], _pick, [together, str(k)], {together}, 'part'))
             return names
         for k, (p, out) in enumerate(zip(n.positions, grads)):

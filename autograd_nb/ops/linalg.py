@@ -44,8 +44,10 @@ def mv(x, y):
     return xp.matmul(x, y)
 mv.vjp(x=lambda g, y: outer_product(g, y), y=lambda g, x: mv(t(x), g))
 
-@product([(N(3, 4), N(4, 5))], np.matmul)
-def mm(x, y): "Matrix times matrix."
+@product([(N(3, 4), N(4, 5)), (N(3, 1), N(1, 5))])
+def mm(x, y):
+    "Matrix times matrix."
+    return x * y if x.shape[1] == 1 and y.shape[0] == 1 else xp.matmul(x, y)      # a column times a row, see `outer_product`
 mm.vjp(x=lambda g, y: mm(g, t(y)), y=lambda g, x: mm(t(x), g))
 
 @product([(N(2, 3, 4), N(2, 4, 5)), (N(2, 3, 1), N(2, 1, 5))])
@@ -131,8 +133,12 @@ def _linear_jvp(tangents, values, out, statics):
 def linear(x, weight, bias=None):
     "`x @ weight.T + bias` over the last dimension of `x`; `weight` is (out, in)."
     if x.shape[-1] != weight.shape[-1]: raise matmul_error((rows(x).shape if x.ndim > 1 else (1, *x.shape)), weight.T.shape)
-    out = xp.matmul(rows(x) if x.ndim > 2 else x, weight.T)
-    if bias is not None: out = xp.add(out, bias, out)
+    out = rows(x) if x.ndim > 2 else x
+    few = xp.on_host and out.ndim == 2 and 3 < len(out) <= 48 and len(out) * weight.size > 100_000
+    if few: out = xp.matmul(weight, xp.ascontiguousarray(out.T)).T         # a second operand that lies across memory is slow to read: better the few rows than the weight
+    else: out = xp.matmul(out, weight.T)
+    if bias is not None: out = xp.add(out, bias, order='C') if few else xp.add(out, bias, out)
+    elif few: out = xp.ascontiguousarray(out)
     return out if x.ndim < 3 else out.reshape(*x.shape[:-1], weight.shape[0])
 linear.vjp(x=lambda g, weight: matmul(g, weight),
            weight=lambda g, x: outer_product(g, x) if len(x.shape) == 1 else mm(t(rows(g)), rows(x)),

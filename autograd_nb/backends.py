@@ -10,7 +10,8 @@ import contextlib
 import sys
 import types
 
-from .arrays.cupy_backend import BLAS, find, get_precision, prefer, set_precision
+from .arrays.cudnn_backend import Settings, package
+from .arrays.cupy_backend import BLAS, find, get_precision, precision_asked, prefer, set_precision
 
 # %% ../nbs/05_backends.ipynb #1e0dd77e
 class _Backend(types.ModuleType):
@@ -62,20 +63,100 @@ def _capability():
 
 # %% ../nbs/05_backends.ipynb #bf199967
 class _Matmul(types.SimpleNamespace):
-    "Products of matrices on a GPU. `allow_tf32`: those of float32 may use TensorFloat-32."
+    "Products of matrices on a GPU. `allow_tf32`: those of float32 may use TensorFloat-32. `fp32_precision` says the same in other words: 'tf32', 'ieee', or 'none' for what `torch.backends.fp32_precision` says."
     allow_tf32 = property(lambda self: get_precision() != 'highest', lambda self, on: set_precision('high' if on else 'highest'))
+
+    @property
+    def fp32_precision(self): return 'tf32' if get_precision() != 'highest' else 'ieee' if precision_asked() else Settings.precision['all']
+    @fp32_precision.setter
+    def fp32_precision(self, name):
+        name = _known(name, ('ieee', 'tf32', 'none'))
+        set_precision('high' if name == 'tf32' or name == 'none' and Settings.precision['all'] == 'tf32' else 'highest', name != 'none')
+
+def _known(name, allowed=('ieee', 'tf32', 'bf16', 'none')):
+    "`name`, if it is that of a precision."
+    if name not in ('ieee', 'tf32', 'bf16', 'none'): raise RuntimeError(f"Unknown precision: {name}\n  instead: 'ieee' (float32 as it is), 'tf32' (factors of ten bits), or 'none' (what is said in general)")
+    if name not in allowed: raise RuntimeError(f"backend 'cuda' does not support precision '{name}'")
+    return name
+
+class _Backends(types.ModuleType):
+    "This module, whose `fp32_precision` is the precision of whatever has none of its own."
+    @property
+    def fp32_precision(self): return Settings.precision['all']
+    @fp32_precision.setter
+    def fp32_precision(self, name):
+        Settings.precision['all'] = _known(name)
+        if not precision_asked(): set_precision('high' if name == 'tf32' else 'highest', False)
+
+sys.modules[__name__].__class__ = _Backends
+
+class _Kind:
+    "The precision of one kind of operation of cuDNN's."
+    def __init__(self, kind): self._kind = kind
+    @property
+    def fp32_precision(self): return Settings.resolved(self._kind)
+    @fp32_precision.setter
+    def fp32_precision(self, name): Settings.precision[self._kind] = _known(name, ('ieee', 'tf32', 'none'))
 
 def _gpu(): return find() is None
 
 class _Cudnn(_Backend):
-    def is_acceptable(self, tensor): return False
+    "`torch.backends.cudnn`."
+    def __setattr__(self, name, value):
+        if isinstance(getattr(type(self), name, None), property): object.__setattr__(self, name, value)
+        else: super().__setattr__(name, value)
+
+    def _setting(name, doc): return property(lambda self: getattr(Settings, name), lambda self, value: setattr(Settings, name, value), doc=doc)
+    enabled = _setting('enabled', 'Whether convolutions may use it.')
+    benchmark = _setting('benchmark', 'Remembered: the plan that the heuristics prefer is taken without trying others.')
+    benchmark_limit = _setting('benchmark_limit', 'Remembered.')
+    deterministic = _setting('deterministic', 'Whether only plans may be used that repeat their results exactly.')
+
+    @property
+    def allow_tf32(self):
+        "Whether it may multiply float32 numbers in TensorFloat-32."
+        conv, rnn = (Settings.resolved(kind) == 'tf32' for kind in ('conv', 'rnn'))
+        if conv != rnn: raise RuntimeError('PyTorch is checking whether allow_tf32 is enabled for cuDNN without a specific operator name,but the current flag(s) indicate that cuDNN conv and cuDNN RNN have different TF32 flags.\n  instead: ask torch.backends.cudnn.conv.fp32_precision')
+        return conv
+    @allow_tf32.setter
+    def allow_tf32(self, on): Settings.precision.update(dict.fromkeys(('conv', 'rnn'), 'tf32' if on else 'none'))
+
+    @property
+    def fp32_precision(self): return next((p for p in (Settings.precision['cudnn'], Settings.precision['all']) if p != 'none'), 'none')
+    @fp32_precision.setter
+    def fp32_precision(self, name): Settings.precision['cudnn'] = _known(name, ('ieee', 'tf32', 'none'))
+
+    def is_available(self):
+        "Whether there is a GPU, and cuDNN with its Python package (`pip install 'autograd_nb[cudnn12]'`)."
+        return find() is None and package() is not None
+
+    def version(self):
+        "cuDNN's version as a number, such as 92800; None if it is not there."
+        return package().backend_version() if self.is_available() else None
+
+    def is_acceptable(self, tensor):
+        "Whether cuDNN would compute on a tensor like this one."
+        if not self.enabled or not tensor.is_cuda or str(tensor.dtype) not in ('torch.float32', 'torch.float16', 'torch.bfloat16'): return False
+        return self.is_available()
+
     def set_flags(self, _enabled=None, _benchmark=None, _benchmark_limit=None, _deterministic=None, _allow_tf32=None, _fp32_precision='none'):
         "Set several switches. Returns what they were."
         given = dict(enabled=_enabled, benchmark=_benchmark, benchmark_limit=_benchmark_limit, deterministic=_deterministic, allow_tf32=_allow_tf32)
         before = tuple(getattr(self, name) for name in given)
         for name, value in given.items():
             if value is not None: setattr(self, name, value)
+        if _fp32_precision != 'none': self.fp32_precision = _fp32_precision
         return before
+
+    @contextlib.contextmanager
+    def flags(self, enabled=False, benchmark=False, benchmark_limit=10, deterministic=False, allow_tf32=True, fp32_precision='none'):
+        "Set all switches for the length of a `with` block: those that are not named take the values shown here."
+        before, precision = {name: getattr(Settings, name) for name in ('enabled', 'benchmark', 'benchmark_limit', 'deterministic')}, dict(Settings.precision)
+        self.set_flags(enabled, benchmark, benchmark_limit, deterministic, allow_tf32, fp32_precision)
+        try: yield
+        finally:
+            for name, value in before.items(): setattr(Settings, name, value)
+            Settings.precision.update(precision)
 
 def _chosen(default):
     "A setting that is read by calling it without, and set by calling it with an argument."
@@ -98,8 +179,8 @@ _reduction = [False]
 def _allow_reduction(enabled): _reduction[0] = bool(enabled)
 def _reduction_allowed(): return _reduction[0]
 
-_matmul = _Matmul(allow_fp16_reduced_precision_reduction=True, allow_bf16_reduced_precision_reduction=True, allow_fp16_accumulation=False, fp32_precision='none')
-cudnn = _Cudnn('cudnn', "NVIDIA's library for networks: not used.", conv=types.SimpleNamespace(fp32_precision='tf32'), rnn=types.SimpleNamespace(fp32_precision='tf32'), fp32_precision='none', enabled=True, benchmark=False, deterministic=False, allow_tf32=True, benchmark_limit=None, is_available=_no, version=_none)
+_matmul = _Matmul(allow_fp16_reduced_precision_reduction=True, allow_bf16_reduced_precision_reduction=True, allow_fp16_accumulation=False)
+cudnn = _Cudnn('cudnn', "NVIDIA's library for networks, which computes convolutions where it is installed.", conv=_Kind('conv'), rnn=_Kind('rnn'))
 cuda = _Backend('cuda', "How a GPU multiplies and attends.", matmul=_matmul, is_built=_gpu, cufft_plan_cache=types.SimpleNamespace(size=0, max_size=0, clear=_none), preferred_linalg_library=_chosen('default'), preferred_blas_library=_blas,
                 is_flash_attention_available=_no, can_use_flash_attention=_cannot, can_use_efficient_attention=_cannot, can_use_cudnn_attention=_cannot, allow_fp16_bf16_reduction_math_sdp=_allow_reduction,
                 fp16_bf16_reduction_math_sdp_allowed=_reduction_allowed, **_kernels())

@@ -13,6 +13,7 @@ __all__ = ['set_default_device', 'get_default_device', 'set_default_tensor_type'
 __all__ = ['are_deterministic_algorithms_enabled', 'compile', 'get_default_device', 'get_deterministic_debug_mode', 'get_float32_matmul_precision', 'get_num_interop_threads', 'is_deterministic_algorithms_warn_only_enabled',
            'is_warn_always_enabled', 'set_default_device', 'set_default_tensor_type', 'set_deterministic_debug_mode', 'set_float32_matmul_precision', 'set_flush_denormal', 'set_num_interop_threads', 'set_warn_always', 'use_deterministic_algorithms']
 
+from .arrays.cudnn_backend import Settings
 from .arrays.cupy_backend import get_precision, set_precision
 from .arrays.dtypes import dtype, float32, float64, set_default_dtype
 from .creation import empty
@@ -47,7 +48,8 @@ def get_float32_matmul_precision():
     return get_precision()
 
 def use_deterministic_algorithms(mode, *, warn_only=False):
-    "Ask for results that repeat exactly. They do in any case."
+    "Ask for results that repeat exactly. On the CPU they do in any case; on a GPU cuDNN is asked for such plans only."
+    Settings.everywhere = bool(mode)
     _CHOSEN.update(deterministic=bool(mode), warn_only=bool(mode) and bool(warn_only))
 
 def are_deterministic_algorithms_enabled():

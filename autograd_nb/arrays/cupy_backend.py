@@ -6,9 +6,9 @@
 __all__ = ['ATOMIC', 'there', 'LARGE', 'BLAS', 'PRECISIONS', 'FUSED', 'FUSED_RULES', 'FUSED_STEPS', 'HOSTED', 'SPECIAL', 'Device',
            'find', 'use', 'is_far', 'library_of', 'send', 'fetch', 'transfer', 'on', 'home_of', 'copied', 'current',
            'pinned', 'is_pinned', 'Ufunc', 'There', 'Factorisations', 'names_of', 'twin', 'anywhere', 'beside', 'sent',
-           'device_array', 'product', 'prefer', 'set_precision', 'get_precision', 'hosted', 'special', 'fused',
-           'elementwise', 'reduction', 'philox', 'DeviceGenerator', 'chance_of', 'chance_states', 'restore_chance',
-           'generator_of', 'Capture', 'capture_error', 'OutOfMemoryError', 'Pool', 'largest', 'full']
+           'device_array', 'product', 'prefer', 'set_precision', 'get_precision', 'precision_asked', 'hosted',
+           'special', 'fused', 'elementwise', 'reduction', 'philox', 'DeviceGenerator', 'chance_of', 'chance_states',
+           'restore_chance', 'generator_of', 'Capture', 'capture_error', 'OutOfMemoryError', 'Pool', 'largest', 'full']
 
 # %% ../../nbs/arrays/05_cupy.ipynb #9a491f07
 import contextlib
@@ -473,17 +473,21 @@ def prefer(blas):
     BLAS[0] = name
 
 PRECISIONS = ('highest', 'high', 'medium')
-_precision = ['highest']
+_precision = ['highest', False]         # and whether anyone has asked for it
 
-def set_precision(name):
-    "How precise products of float32 matrices are on the GPU: 'highest' (float32), 'high' or 'medium' (TensorFloat-32, ten bits of mantissa, several times faster)."
+def set_precision(name, asked=True):
+    "How precise products of float32 matrices are on the GPU: 'highest' (float32), 'high' or 'medium' (TensorFloat-32, ten bits of mantissa, several times faster). `asked`: for these products in particular, not for everything."
     if name not in PRECISIONS: raise RuntimeError(f"{name} is not one of 'highest', 'high', or 'medium'; the current setFloat32MatmulPrecision call has no effect.")
-    _precision[0] = name
+    _precision[:] = name, asked
     if Device.library is not None: _apply_precision()
 
 def get_precision():
     "The precision of products of float32 matrices."
     return _precision[0]
+
+def precision_asked():
+    "Whether it was chosen for these products in particular."
+    return _precision[1]
 
 def _apply_precision():
     core = getattr(Device.library, '_core', None)

@@ -11,6 +11,8 @@ __all__ = ['out_sizes', 'padded', 'seen_by', 'columns', 'from_columns', 'chunks'
 import math
 from itertools import product
 import numpy as np
+from ..arrays.cudnn_backend import convolve
+from ..arrays.cupy_backend import FUSED, fused, twin
 from ..arrays.numpy_backend import xp
 from ..graph.op import N, op
 from .reduce import sum
@@ -174,6 +176,26 @@ conv_transpose.vjp(
 conv_weight.vjp(
     x=lambda g, y, x_shape, *, stride, padding, dilation, groups: first_places(convolution(y, g, stride=stride, padding=padding, dilation=dilation, groups=groups), x_shape),
     y=lambda g, x, y_shape, *, stride, padding, dilation, groups: conv_transpose(x, g, size=tuple(y_shape[2:]), stride=stride, padding=padding, dilation=dilation, groups=groups))
+
+# %% ../../nbs/ops/11_convolution.ipynb #c0d20012
+@fused(FUSED, 'convolution')
+def _convolution_there(x, weight, bias=None, *, stride=(1, 1), padding=(0, 0), dilation=(1, 1), groups=1):
+    outs = out_sizes(x.shape[2:], weight.shape[2:], stride, padding, dilation)
+    out = convolve('forward', x, weight, (len(x), len(weight), *outs), groups, stride, padding, dilation, lambda: twin(forward_arrays)(x, weight, None, stride, padding, dilation, groups))
+    if out is not NotImplemented and bias is not None: out += bias.reshape(-1, *(1,) * len(outs))
+    return out
+
+@fused(FUSED, 'conv_transpose')
+def _conv_transpose_there(x, weight, bias=None, *, size=(), stride=(1, 1), padding=(0, 0), dilation=(1, 1), groups=1):
+    if out_sizes(size, weight.shape[2:], stride, padding, dilation) != x.shape[2:]: return NotImplemented
+    out = convolve('data', x, weight, (len(x), weight.shape[1] * groups, *size), groups, stride, padding, dilation, lambda: twin(transpose_arrays)(x, weight, size, stride, padding, dilation, groups))
+    if out is not NotImplemented and bias is not None: out += bias.reshape(-1, *(1,) * len(size))
+    return out
+
+@fused(FUSED, 'conv_weight')
+def _conv_weight_there(x, y, *, window, stride, padding, dilation, groups):
+    if out_sizes(y.shape[2:], window, stride, padding, dilation) != x.shape[2:]: return NotImplemented
+    return convolve('weight', y, x, (x.shape[1], y.shape[1] // groups, *window), groups, stride, padding, dilation, lambda: twin(weight_arrays)(x, y, window, stride, padding, dilation, groups))
 
 # %% ../../nbs/ops/11_convolution.ipynb #40cbe697
 _fold_samples = dict(window=(2, 2), stride=(2, 1), padding=(1, 0), dilation=(1, 2))

@@ -50,6 +50,16 @@ def lstm_cell(x, c):
     return h.reshape(c.shape), new.reshape(c.shape), gates
 
 
+def gru_cell(x, r, h):
+    "PyTorch's cell with weights that are the identity for the input, and a memory whose product is `r` by way of the bias; one row at a time, as the bias is one for all."
+    n, zeros = h.shape[-1], lib().zeros
+    one, rows = lib().eye(3 * n, dtype=x.dtype), [v.reshape(-1, v.shape[-1]) for v in (x, r, h)]
+    new = lib().cat([lib().gru_cell(a[None], c[None], one, zeros(3 * n, n, dtype=x.dtype), zeros(3 * n, dtype=x.dtype), b) for a, b, c in zip(*rows)])
+    (xr, xz, xn), (rr, rz, rn) = x.split(n, -1), r.split(n, -1)
+    reset = (xr + rr).sigmoid()
+    return new.reshape(h.shape), lib().cat([reset, (xz + rz).sigmoid(), (xn + reset * rn).tanh()], -1)
+
+
 def written(like, shape, write):
     out = lib().zeros(shape, dtype=like.dtype)
     write(out)
@@ -159,6 +169,7 @@ REFERENCE = {
     "nll_spread": transpose_of_nll,
     "convolution": convolution,
     "lstm_cell": lstm_cell,
+    "gru_cell": gru_cell,
     # operations whose arguments come in another order than those of PyTorch's function: tests/test_nn_parity.py compares them
     **dict.fromkeys(("embedding", "binary_cross_entropy", "binary_cross_entropy_with_logits")),
     **{name: functional(name) for name in ("leaky_relu", "elu", "softplus", "silu", "gelu", "linear", "mse_loss")},

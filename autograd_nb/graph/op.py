@@ -161,6 +161,7 @@ def variant(op, name, positions, far=False):
         rules = [op.rules[i] for i in positions]
         saved, options = unique(rules, ('out', 'in')), unique(rules, ('attr',)) + unique_statics(rules)
         scope = dict(BACKWARD_SCOPE)
+        scope['joint'] = op.joint
         for k, r in enumerate(rules): scope[f'rule{k}'], scope[f'quick{k}'] = (far_rule(r),) * 2 if far else (r.function, r.quick or r.function)
         if far: scope.update(ndarray=Device.array, asarray=_number_there, undo=twin(undo), there=sent)
         title = f'{name}[{", ".join(op.params[i] for i in positions)}]'
@@ -182,6 +183,8 @@ def _run_source(op, rules, saved, options, far=False):
             lines.append(f'    r{k} = {rule}{k}{call}')
             if op.elementwise: lines.append(f'    if f is not None: r{k} = undo(r{k}, f[{k}])')
         arrays.append(f'    if r{k}.__class__ is not ndarray and r{k} is not None: r{k} = asarray(r{k})')
+    if op.joint is not None and not far and 1 < len(rules) == len(op.rules):
+        quick = [f'    {", ".join(f"r{k}" for k in range(len(rules)))} = joint(g, {", ".join(f"{s}={s}" for s in saved + options)})']
     result = ['    return ' + ', '.join(f'r{k}' for k in range(len(rules)))]
     freed = saved + tuple(s for s in options if s in op.held)
     free = [f'    if not keep: del {", ".join("n." + s for s in freed)}'] if freed else []
@@ -501,7 +504,7 @@ class Op:
         self.view, self.outputs, self.differentiable, self.holomorphic = view, outputs, differentiable, holomorphic
         self.elementwise = promote is not None and len(self.params) > 1 and not self.variadic
         self.pointwise = isinstance(ufunc, npufunc) and ufunc.signature is None and len(self.params) < 3
-        self.rules, self.classes, self.arity, self.half, self.far, self.held = {}, {}, arity, True, None, held
+        self.rules, self.classes, self.arity, self.half, self.far, self.held, self.joint = {}, {}, arity, True, None, held, None
         taken = set(self.statics) & {'n', 'd', 'o', 'f', 'g', 'c', 'm', 'me', 'op', 'quiet', 'meta', 'fix', 'out', 'v', 'i', 'ds', 'os', 'many', 'xs', 'arrays', *(f'{v}{i}' for v in 'aers' for i in range(4))}
         if taken: raise TypeError(f'op {self.name!r}: the generated code uses the names {sorted(taken)} itself; call the static arguments something else')
         if outputs == 1 and not self.variadic and len(self.params) <= 4:
@@ -529,8 +532,9 @@ class Op:
         for name, rule in rules.items(): self.rules[self.params.index(name)] = Rule(self, name, rule)
         return self
 
-    def quicker(self, kernel=None, **rules):
-        "Register faster functions for bare arrays beside the definitions, which remain what they are tested against: a kernel, and for named inputs a rule with the same parameters."
+    def quicker(self, kernel=None, joint=None, **rules):
+        "Register faster functions for bare arrays beside the definitions, which remain what they are tested against: a kernel, for named inputs a rule with the same parameters, and with `joint` one function for all rules that share their work, which takes what they ask for by name."
+        if joint is not None: self.joint = joint
         if kernel is not None:
             self.kernel = kernel
             for f in {self.call, self.direct} - {self.general}: f.__globals__['kernel'] = kernel

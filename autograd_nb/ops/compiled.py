@@ -7,13 +7,14 @@ __all__ = ['SMALL', 'FEW', 'SHARED', 'crew', 'F32', 'ARRAYS', 'MODULE', 'gelu_pl
            'softmax_rule', 'log_softmax_plain', 'log_softmax_rule', 'weights_plain', 'weights_rule', 'normalise_plain',
            'normalise_rule', 'affine_plain', 'affine_rule', 'affine_weight_rule', 'THIN', 'convolution_plain',
            'transpose_plain', 'weight_plain', 'pool_plain', 'scatter_plain', 'nll_plain', 'nll_spread_plain',
-           'bmm_plain', 'row_sums_plain', 'BESIDE', 'AVAILABLE', 'cores', 'Crew', 'Switch', 'loops', 'fits', 'flat',
-           'in_rows', 'plain', 'definition', 'pointwise_loop', 'gelu', 'gelu_back', 'relu_back', 'row_loop',
-           'along_rows', 'softmax', 'softmax_back', 'log_softmax', 'log_softmax_back', 'attention_weights',
-           'attention_weights_back', 'last', 'normalise', 'normalise_back', 'affine', 'affine_weight_back',
-           'numbers_of', 'quick_columns', 'convolution', 'conv_transpose', 'conv_weight', 'max_pool', 'scatter_planes',
-           'known_classes', 'nll_loss', 'nll_spread', 'bmm', 'row_sums', 'normal_numbers', 'shuffled', 'step', 'adam',
-           'examples', 'steps', 'warm_up']
+           'bmm_plain', 'row_sums_plain', 'BESIDE', 'AVAILABLE', 'lstm_plain', 'lstm_rules', 'gru_plain', 'gru_rules',
+           'CELLS', 'cores', 'Crew', 'Switch', 'loops', 'fits', 'flat', 'in_rows', 'plain', 'definition',
+           'pointwise_loop', 'gelu', 'gelu_back', 'relu_back', 'row_loop', 'along_rows', 'softmax', 'softmax_back',
+           'log_softmax', 'log_softmax_back', 'attention_weights', 'attention_weights_back', 'last', 'normalise',
+           'normalise_back', 'affine', 'affine_weight_back', 'numbers_of', 'quick_columns', 'convolution',
+           'conv_transpose', 'conv_weight', 'max_pool', 'scatter_planes', 'known_classes', 'nll_loss', 'nll_spread',
+           'bmm', 'row_sums', 'normal_numbers', 'shuffled', 'step', 'lstm_cell', 'lstm_cell_back', 'gru_cell',
+           'gru_cell_back', 'adam', 'examples', 'steps', 'warm_up']
 
 # %% ../../nbs/ops/16_compiled.ipynb #800b89f6
 import importlib
@@ -104,8 +105,11 @@ def plain():
 
 # %% ../../nbs/ops/16_compiled.ipynb #cba273ab
 def definition(name, rule=None):
-    "The array code of an operation, or of its rule for an input."
+    "The array code of an operation, or of its rule for an input, or ('joint') of all rules."
     op = REGISTRY[name]
+    if rule == 'joint':
+        def joint(g, **given): return tuple(r.function(g, *[given[n] for n in r.positional]) for r in op.rules.values())
+        return joint
     return op.definition if rule is None else op.rules[op.params.index(rule)].function
 
 def pointwise_loop(loop, *arrays):
@@ -307,6 +311,37 @@ def step(name, like):
 
 if AVAILABLE: recurrent.Beside.step = staticmethod(step)
 
+lstm_plain, lstm_rules, gru_plain, gru_rules = definition('lstm_cell'), definition('lstm_cell', 'joint'), definition('gru_cell'), definition('gru_cell', 'joint')
+
+def lstm_cell(x, c):
+    if x.ndim != 2 or not fits(x, c, least=FEW): return lstm_plain(x, c)
+    gates, h, memory, t = x.copy(), np.empty_like(c), np.empty_like(c), np.empty_like(c)
+    loops().lstm_step(gates, np.zeros_like(x), c, memory, t, h)
+    return h, memory, gates
+
+def lstm_cell_back(g, c, out):
+    if c.ndim != 2 or not fits(out[2], c, *g, least=FEW) or g[2].any(): return lstm_rules(g, c=c, out=out)
+    sums, before = np.empty_like(out[2]), g[1].copy()
+    loops().lstm_step_back(g[0], np.zeros_like(c), before, out[2], c, np.tanh(out[1]), sums)
+    return sums, before
+
+def gru_cell(x, r, h):
+    if x.ndim != 2 or not fits(x, r, h, least=FEW): return gru_plain(x, r, h)
+    gates, new = x.copy(), np.empty_like(h)
+    loops().gru_step(gates, r, np.zeros(x.shape[1], np.float32), h, np.empty_like(h), new)
+    return new, gates
+
+def gru_cell_back(g, r, h, out):
+    if h.ndim != 2 or not fits(out[1], r, h, *g, least=FEW) or g[1].any(): return gru_rules(g, r=r, h=h, out=out)
+    dx, dr, before, none = np.empty_like(r), np.empty_like(r), g[0].copy(), np.zeros_like(h)
+    loops().gru_step_back(none, before, none, out[1], np.ascontiguousarray(r[:, 2 * h.shape[1]:]), h, dx, dr)
+    return dx, dr, before
+
+CELLS = dict(lstm_cell=dict(kernel=lstm_cell, joint=lstm_cell_back), gru_cell=dict(kernel=gru_cell, joint=gru_cell_back))
+if AVAILABLE:
+    for name, functions in CELLS.items(): REGISTRY[name].quicker(**functions)
+BESIDE.update(CELLS)
+
 def adam(p, g, average, squares, numbers, decay=0, shrink=1):
     "One step of Adam on flat arrays, if a compiled loop can take it; returns whether it could. `numbers`: see `Adam.numbers`; `decay` adds so much of the parameters to the gradients, `shrink` multiplies the parameters first."
     if not AVAILABLE or not fits(p, g, average, squares, least=FEW): return False
@@ -350,6 +385,13 @@ def examples():
             yield 'nll_loss', None, (x[0], classes), dict(reduction=reduction)
             yield 'nll_spread', None, (np.float32(1.5), classes), dict(shape=(40, 64), reduction=reduction)
     yield 'row_sums', None, (x, draw.integers(0, 11, (2, 40))), dict(rows=11)
+    sums, r, h = N(8, 280), N(8, 280), N(8, 70)
+    out = definition('lstm_cell')(sums, h)
+    yield 'lstm_cell', None, (sums, h), {}
+    yield 'lstm_cell', 'joint', ([N(8, 70), N(8, 70), np.zeros_like(sums)],), dict(c=h, out=list(out))
+    yield 'gru_cell', None, (sums[:, :210].copy(), r[:, :210].copy(), h), {}
+    out = definition('gru_cell')(sums[:, :210], r[:, :210], h)
+    yield 'gru_cell', 'joint', ([N(8, 70), np.zeros_like(out[1])],), dict(r=r[:, :210].copy(), h=h, out=list(out))
 
 def steps(batch=8, n=70):
     "For every step of a recurrent layer beside its definition a call that takes the compiled path."

@@ -27,7 +27,7 @@ from ..parameter import Parameter
 from ..utils.rnn import PackedSequence
 from ...ops import recurrent
 
-_addmm, _linear, _lstm_cell, _sigmoid, _tanh, _relu = (REGISTRY[name].call for name in ('addmm', 'linear', 'lstm_cell', 'sigmoid', 'tanh', 'relu'))
+_addmm, _linear, _lstm_cell, _gru_cell, _tanh, _relu = (REGISTRY[name].call for name in ('addmm', 'linear', 'lstm_cell', 'gru_cell', 'tanh', 'relu'))
 
 # %% ../../../nbs/nn/modules/07_rnn.ipynb #d5971511
 def rnn_step(sums, nonlinearity):
@@ -41,11 +41,9 @@ def lstm_step(sums, c, w_hr=None):
 
 def gru_step(gates_x, h, w_hh, b_hh):
     "The next memory of a GRU, given `W_i x + b_i`."
-    rx, zx, nx = F.chunk(gates_x, 3, -1)
-    rh, zh, nh = F.chunk(_linear(h, w_hh, b_hh), 3, -1)
-    r, z = _sigmoid(rx + rh), _sigmoid(zx + zh)
-    n = _tanh(nx + r * nh)
-    return n + z * (h - n)
+    gates_h = _linear(h, w_hh, b_hh)
+    if gates_x.dtype is not h.dtype or gates_h.dtype is not h.dtype: gates_x, gates_h = gates_x.to(h.dtype), gates_h.to(h.dtype)          # autocast shortens the products only
+    return _gru_cell(gates_x, gates_h, h)[0]
 
 # %% ../../../nbs/nn/modules/07_rnn.ipynb #fa8fc291
 GATES = {'LSTM': 4, 'GRU': 3, 'RNN_TANH': 1, 'RNN_RELU': 1}

@@ -37,6 +37,14 @@ def chromium() -> str | None:
     return next((path for path in found if path and os.path.exists(path)), None)
 
 
+@cache
+def nvrtc() -> Path | None:
+    "NVIDIA's runtime compiler, from its Python package."
+    found = importlib.util.find_spec("nvidia")
+    places = [Path(place) for place in found.submodule_search_locations] if found else []
+    return next((path for place in places for pattern in ("cuda_nvrtc/lib/libnvrtc.so.*", "cu1*/lib/libnvrtc.so.*") for path in sorted(place.glob(pattern)) if ".alt." not in path.name), None)
+
+
 FAULTS = pytest.StashKey[list]()
 
 # name -> (is it here?, what is then left out, the remedy)
@@ -44,6 +52,7 @@ NEEDS = {
     "torch": (lambda: importlib.util.find_spec("torch"), "comparison with PyTorch", "pip install torch==2.13.0 in the environment"),
     "browser": (lambda: chromium() and importlib.util.find_spec("playwright"), "tests in a browser", "install Chromium"),
     "dot": (lambda: shutil.which("dot"), "tests of the `dot` program", "install Graphviz"),
+    "nvrtc": (lambda: nvrtc() and importlib.util.find_spec("cupy"), "kernels for the GPU compiled by NVIDIA's compiler", "pip install cupy-cuda12x nvidia-cuda-nvrtc-cu12 nvidia-cuda-runtime-cu12"),
     "npm": (lambda: shutil.which("npm"), "a site that needs no network", "install Node.js"),
 }
 
@@ -66,7 +75,7 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    config.addinivalue_line("markers", "needs(name): skip where torch, browser, dot or npm is missing")
+    config.addinivalue_line("markers", "needs(name): skip where torch, browser, dot, nvrtc or npm is missing")
     required()
 
 

@@ -4,11 +4,12 @@
 
 # %% auto #0
 __all__ = ['indexed', 'full', 'basic_index', 'place', 'moved_batch', 'is_mask', 'front_dims', 'separated', 'index',
-           'index_add_zeros', 'scatter_into', 'all_bool', 'at', 'gather', 'check_index', 'picked', 'scatter_add_zeros',
-           'scatter_add', 'memory_order', 'turned_dtype', 'window', 'as_strided', 'as_strided_zeros',
-           'as_strided_scatter', 'zeros_of', 'index_put']
+           'index_add_zeros', 'scatter_into', 'Beside', 'all_bool', 'at', 'counted', 'countable', 'taken', 'gather',
+           'check_index', 'picked', 'add_along', 'scatter_add_zeros', 'scatter_add', 'memory_order', 'turned_dtype',
+           'window', 'as_strided', 'as_strided_zeros', 'as_strided_scatter', 'zeros_of', 'index_put']
 
 # %% ../../nbs/ops/05_indexing.ipynb #cc542728
+import math
 import numpy as np
 from ..arrays.numpy_backend import is_array, xp
 from ..graph.levels import watch_index
@@ -88,19 +89,28 @@ indexed = index         # the operation, where a rule has an argument of that na
 index_add_zeros.vjp(g=lambda ct, *, index: indexed(ct, index=index))
 
 def scatter_into(out, where, values):
-    "Add `values` to `out` at `where`, repeats included. Rows picked by one integer array are summed by sorting, which is much faster than `np.add.at`."
-    first = where[0] if where else None
-    if xp.on_host and len(where) == 1 and is_array(first) and first.dtype.kind in 'iu' and out.ndim > 1 and first.size > 32:
-        rows, v = first.reshape(-1) % out.shape[0], values.reshape(first.size, -1)
-        order = np.argsort(rows, kind='stable')
-        rows = rows[order]
-        starts = np.flatnonzero(np.concatenate(([True], rows[1:] != rows[:-1])))
-        flat = out.reshape(out.shape[0], -1)
-        flat[rows[starts]] += np.add.reduceat(v[order], starts, axis=0)
-        return out
-    if all_bool(where): out[where] += values
+    "Add `values` to `out`, a contiguous array, at `where`, repeats included. Where one integer array picks along one dimension, the places are counted in the flattened `out`: `np.add.at` has a fast way for that."
+    last, d = where[-1] if where else None, len(where) - 1
+    if xp.on_host and is_array(last) and last.dtype.kind in 'iu' and (d or last.size > 32) and all(i.__class__ is slice and i == slice(None) for i in where[:d]):
+        n, outer, inner = out.shape[d], math.prod(out.shape[:d]), math.prod(out.shape[d + 1:])
+        rows = last.reshape(-1).astype(np.intp, copy=False)
+        if not rows.size: return out
+        low = rows.min()
+        if low < -n or rows.max() >= n: raise IndexError(f'index {low if low < -n else rows.max()} is out of bounds for axis {d} with size {n}')
+        if low < 0: rows = rows % n
+        if outer == 1 and inner > 1 and Beside.add_rows(out.reshape(n, inner), rows, values.reshape(rows.size, inner)): return out
+        if outer > 1: rows = np.add.outer(np.arange(outer) * n, rows)
+        if inner > 1: rows = np.add.outer(rows * inner, np.arange(inner))
+        np.add.at(out.reshape(-1), rows.reshape(-1), values.reshape(-1))
+    elif all_bool(where): out[where] += values
     else: np.add.at(out, where, values)
     return out
+
+class Beside:
+    @staticmethod
+    def add_rows(out, rows, values):
+        "Add the rows of `values` to the `rows` of `out`, faster than array code, if that can be; returns whether it was done."
+        return False
 
 def all_bool(index):
     "True if no element can be picked twice: the only arrays in the index are masks."
@@ -114,6 +124,23 @@ def at(index, dim, shape=None):
     grid[dim] = index
     return tuple(grid)
 
+def counted(index, dim, shape):
+    "The places of `at(index, dim)`, none of them negative, counted in a flattened array of `shape`."
+    out, step, index = 0, 1, index.astype(np.intp, copy=False)
+    for d in reversed(range(len(shape))):
+        if d == dim % len(shape): out = out + (index * step if step > 1 else index)
+        elif index.shape[d] > 1: out = out + (np.arange(index.shape[d]) * step).reshape(-1, *(1,) * (len(shape) - 1 - d))
+        step *= shape[d]
+    return out
+
+def countable(x, index, dim):
+    "Whether `counted` can take the place of `at`: for contiguous arrays on the host, and an index no larger than they are in other dimensions."
+    return xp.on_host and index.ndim == x.ndim and x.flags.c_contiguous and all(d == dim % x.ndim or index.shape[d] <= n for d, n in enumerate(x.shape))
+
+def taken(x, index, dim):
+    "`x` at `index` along `dim`."
+    return x.reshape(-1)[counted(index, dim, x.shape)] if countable(x, index, dim) else x[at(index, dim)]
+
 def _along_batch(op, values, batched, statics):
     if not len(values[0].shape) - batched[0] and len(values[1].shape) - batched[1] and not len(statics.get('shape', ())):      # a 0-d example read with a vector of indices counts as a vector
         x, index = all_batched(op, values, batched)
@@ -126,7 +153,7 @@ def gather(x, index, *, dim):
     "`out[i, j] = x[i, index[i, j]]` for dim=1, and so on for any `dim`."
     check_index(x, index, dim)
     if not index.size: return xp.zeros(index.shape, x.dtype)
-    return x[at(index, dim)] if x.ndim else x.reshape(1)[index]
+    return taken(x, index, dim) if x.ndim else x.reshape(1)[index]
 gather.vjp(x=lambda g, index, x_shape, *, dim: scatter_add_zeros(g, index, shape=tuple(x_shape), dim=dim))
 
 def check_index(x, index, dim):
@@ -136,23 +163,28 @@ def check_index(x, index, dim):
     if index.ndim != x.ndim and x.ndim: raise RuntimeError('Index tensor must have the same number of dimensions as input tensor')
     if xp.on_host and index.size and x.ndim:
         n = x.shape[dim]
-        bad = index[(index < 0) | (index >= n)]
+        bad = index[(index < 0) | (index >= n)] if index.min() < 0 or index.max() >= n else index[:0]
         if bad.size: raise RuntimeError(f'index {bad.flat[0]} is out of bounds for dimension {dim % x.ndim} with size {n}')
 
 @op(jvp=linear, batch=_along_batch, keep=('index',), node=lambda dim, keepdim, node: node,
     samples=[(N(3, 4), Fixed([[0], [3], [2]]), dict(dim=1, keepdim=k, node='MaxBackward0')) for k in (True, False)])
 def picked(x, index, *, dim, keepdim, node):
     "`gather` on behalf of an operation that found the places itself (max, sort, topk); `node` is the name of its node. Without `keepdim`, a dimension with one place is dropped."
-    out = x[at(index, dim)]
+    out = taken(x, index, dim)
     return out if keepdim else out.squeeze(dim)
 picked.vjp(x=lambda g, index, x_shape, *, dim, keepdim: scatter_add_zeros(g if keepdim else unsqueeze(g, dim=dim), index, shape=tuple(x_shape), dim=dim))
+
+def add_along(out, index, dim, values):
+    "Add `values` to `out`, a contiguous array, at `index` along `dim`."
+    if countable(out, index, dim): np.add.at(out.reshape(-1), np.broadcast_to(counted(index, dim, out.shape), values.shape).reshape(-1), values.reshape(-1))
+    else: np.add.at(out, at(index, dim), values)
 
 @op(jvp=linear, batch=_along_batch, keep=('index',), node='ScatterAddBackward0', samples=[(N(3, 2), Fixed([[0, 1], [3, 3], [2, 0]]), dict(shape=(3, 4), dim=1))])
 def scatter_add_zeros(g, index, *, shape, dim):
     "Zeros of `shape` with `g` added at `index` along `dim`: the transpose of `gather`."
     out = xp.zeros(shape, g.dtype)
     if not index.size: return out
-    if out.ndim: np.add.at(out, at(index, dim), g)
+    if out.ndim: add_along(out, index, dim, g)
     else: out[...] = g.sum()
     return out
 scatter_add_zeros.vjp(g=lambda ct, index, *, dim: gather(ct, index, dim=dim))
@@ -166,7 +198,7 @@ def scatter_add(x, src, index, *, dim):
     check_index(x, index, dim)
     out = x.copy()
     if not x.ndim: return out + src.sum()
-    np.add.at(out, at(index, dim), src[tuple(slice(s) for s in index.shape)])
+    if index.size: add_along(out, index, dim, src[tuple(slice(s) for s in index.shape)])
     return out
 scatter_add.vjp(x=lambda g: g, src=lambda g, index, *, dim: gather(g, index, dim=dim))
 

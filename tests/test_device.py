@@ -997,6 +997,33 @@ def test_large_stacks_by_cublaslt(device, monkeypatch):
         torch.backends.cuda.preferred_blas_library("mine")
 
 
+def test_stacks_in_tensorfloat32(device, monkeypatch):
+    "Where it is allowed, cuBLAS is told so for the length of a product of stacks; two matrices are CuPy's affair."
+    import sys
+    from types import ModuleType
+
+    told, matmul = [], strict.library.matmul
+    for name in ("strict_backends", "strict_backends.cuda", "strict_backends.cuda.libs", "strict_backends.cuda.libs.cublas"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    sys.modules["strict_backends.cuda.libs.cublas"].setMathMode = lambda handle, mode: told.append((handle, mode))
+    monkeypatch.setattr(strict.library.cuda, "get_cublas_handle", lambda: 5, raising=False)
+    monkeypatch.setattr(strict.library, "matmul", lambda x, y: told.append(x.ndim) or matmul(x, y))
+    a, b = torch.randn(2, 3, 4), torch.randn(2, 4, 3)
+    there, products = (a.to(device), b.to(device)), [a @ b, a[0] @ b[0]]
+    torch.set_float32_matmul_precision("high")
+    try:
+        same(products[0], there[0] @ there[1], 1e-5), same(products[1], there[0][0] @ there[1][0], 1e-5)
+        assert told == [(5, 3), 3, (5, 0), 2]
+        told.clear()
+        there[0].double() @ there[1].double(), there[0].half() @ there[1].half()
+        assert all(isinstance(t, int) for t in told)
+    finally:
+        torch.set_float32_matmul_precision("highest")
+    told.clear()
+    there[0] @ there[1]
+    assert told == [3]
+
+
 # Fused kernels -----------------------------------------------------------------------------------------------
 
 compiler = pytest.mark.skipif(strict.COMPILER is None, reason="no C++ compiler to build the kernels for the CPU")

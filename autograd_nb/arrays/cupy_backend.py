@@ -270,6 +270,7 @@ class There:
     def ascontiguousarray(self, value, dtype=None): return Device.library.ascontiguousarray(value, dtype)
     def broadcast_to(self, value, shape): return Device.library.broadcast_to(value if is_far(value) else Device.library.asarray(value), shape)
     def vecdot(self, x, y): return (x.conj() * y).sum(-1)
+    def add_up(self, x, axis, keepdims=False): return self.add.reduce(x, axis=axis, keepdims=keepdims)
     def errstate(self, **kinds): return contextlib.nullcontext()
     def where(self, condition, *choices): return Device.library.where(condition if is_far(condition) else Device.library.asarray(condition), *choices)
     def prod(self, value, *args, **kwargs): return Device.library.prod(value, *args, **kwargs) if is_far(value) else np.prod(value, *args, **kwargs)
@@ -450,6 +451,7 @@ LARGE = 256 * 256 * 256     # multiplications from which on a product in half pr
 def product(x, y):
     "The matrix product, with CuPy's detours for stacks in half precision avoided where that pays."
     lib = Device.library
+    if _precision[0] != 'highest' and x.dtype == y.dtype == np.float32 and max(x.ndim, y.ndim) > 2: return _in_tf32(x, y)
     if x.dtype != np.float16 or y.dtype != np.float16 or x.ndim < 2 or y.ndim < 2 or x.ndim == y.ndim == 2: return lib.matmul(x, y)
     if y.ndim == 2: return lib.matmul(x.reshape(-1, x.shape[-1]), y).reshape(*x.shape[:-1], y.shape[-1])
     n, k, m = x.shape[-2], x.shape[-1], y.shape[-1]
@@ -463,10 +465,19 @@ def product(x, y):
     for i in range(len(out)): out[i] = lib.matmul(xs[i], ys[i])
     return out.reshape(*lead, n, m)
 
+def _in_tf32(x, y):
+    "The product of stacks of float32 matrices, where TensorFloat-32 is allowed. CuPy says so for two matrices; for stacks the handle of cuBLAS must."
+    lib = Device.library
+    cublas = importlib.import_module(lib.__name__ + '_backends.cuda.libs.cublas')
+    handle = lib.cuda.get_cublas_handle()
+    cublas.setMathMode(handle, 3)       # CUBLAS_TF32_TENSOR_OP_MATH
+    try: return lib.matmul(x, y)
+    finally: cublas.setMathMode(handle, 0)
+
 BLAS = ['cublas']       # or 'cublaslt': large stacks in half precision in one call, by NVIDIA's nvmath
 
 def prefer(blas):
-    "Choose the library for large stacks of half-precision matrices: 'cublas', or 'cublaslt', which needs nvmath-python (`pip install nvmath-python`)."
+    "Choose the library for large stacks of half-precision matrices: 'cublas', or 'cublaslt', which needs NVIDIA's nvmath-python (`pip install autograd_nb[nvmath12]`, or `[nvmath13]`)."
     name = {'default': 'cublas'}.get(str(blas).lower(), str(blas).lower())
     if name not in ('cublas', 'cublaslt'): raise RuntimeError(f"Unknown input value. Choose from: default, cublas, cublaslt; got {blas!r}")
     if name == 'cublaslt': importlib.import_module('nvmath.linalg.advanced')

@@ -4,10 +4,11 @@
 
 # %% auto #0
 __all__ = ['KEEPS_FREED', 'CONSTANTS', 'xp', 'ARRAYS', 'keep_freed_memory', 'constant', 'owns_alone', 'storage_of', 'sum_to',
-           'expand', 'diagonal', 'counted', 'Namespace', 'is_array', 'address', 'writable']
+           'add_up', 'expand', 'diagonal', 'counted', 'Namespace', 'is_array', 'address', 'writable']
 
 # %% ../../nbs/arrays/02_numpy.ipynb #f7a01127
 import ctypes
+import math
 import os
 import sys
 import warnings
@@ -78,8 +79,26 @@ def sum_to(array, shape):
     if array.shape == shape: return array
     lead = array.ndim - len(shape)
     axes = tuple(range(lead)) + tuple(i + lead for i, s in enumerate(shape) if s == 1 and array.shape[i + lead] != 1)
-    if axes: array = np.add.reduce(array, axis=axes, keepdims=True)
+    if axes: array = xp.add_up(array, axes, True)
     return array.reshape(shape)
+
+_ones = {}      # (length, dtype) -> a vector
+
+def add_up(x, axis, keepdims=False):
+    """Sums over the dimensions `axis`, a sorted tuple.
+
+    Where they are neighbours in a contiguous array of floats, a product with ones does it: several times faster than `np.add.reduce`, which goes through short stretches one by one."""
+    size, shape = x.size, x.shape
+    if size < 512 or not axis or axis[-1] - axis[0] >= len(axis) or x.dtype not in CONSTANTS or not x.flags.c_contiguous: return np.add.reduce(x, axis=axis, keepdims=keepdims)
+    first, last = axis[0], axis[-1] + 1
+    n, inner = math.prod(shape[first:last]), math.prod(shape[last:])
+    if not 1 < n <= 1024 or n == size or inner > 512: return np.add.reduce(x, axis=axis, keepdims=keepdims)
+    ones = _ones.get((n, x.dtype))
+    if ones is None: ones = _ones[n, x.dtype] = np.ones(n, x.dtype)
+    if inner == 1: out = x.reshape(-1, n).dot(ones)
+    elif n * inner == size: out = ones.dot(x.reshape(n, inner))
+    else: out = np.matmul(ones[None], x.reshape(-1, n, inner))
+    return out.reshape(shape[:first] + (1,) * (len(axis) if keepdims else 0) + shape[last:])
 
 def expand(array, shape):
     "A view of `array` repeated to `shape` without copying. Made by hand where possible: several times cheaper than `broadcast_to`."
@@ -108,7 +127,7 @@ class Namespace:
 xp = Namespace()
 xp.chunk = 1 << 19          # how many numbers a kernel that works in pieces should take at a time: what stays in the cache
 xp.on_host = True           # kernels ask before they look at numbers: on a device that would wait for its work to be done
-xp.constant, xp.sum_to, xp.expand, xp.storage_of, xp.owns_alone, xp.diagonal, xp.counted = constant, sum_to, expand, storage_of, owns_alone, diagonal, counted
+xp.constant, xp.sum_to, xp.add_up, xp.expand, xp.storage_of, xp.owns_alone, xp.diagonal, xp.counted = constant, sum_to, add_up, expand, storage_of, owns_alone, diagonal, counted
 
 ARRAYS = {ndarray}          # the classes of arrays; the device library adds its own when there is one
 

@@ -22,7 +22,7 @@ from ..graph.node import Exotic, TensorBase, tensor_like
 from ..graph.op import Fixed, N, Z, op
 from .linalg import matmul
 from .pointwise import abs, as_numbers, conj_physical, is_complex, pow, real, sgn, to, where
-from .reduce import axes, count_of, reduction_batch, restore, sum
+from .reduce import added, axes, count_of, reduction_batch, restore, sum
 from .shape import all_batched, diagonal, diagonal_scatter, mT, narrow, pad_dim, reshape, sum_to_size, tril, triu, unsqueeze
 from .special import imag
 
@@ -712,8 +712,8 @@ def vector_norm(x, *, ord=2, dim=None, keepdim=False):
         if not x.size and count_of(x.shape, dim) == 0: raise RuntimeError(f'linalg.vector_norm cannot compute the {ord} norm on an empty tensor because the operation does not have an identity')
         return (xp.maximum if ord > 0 else xp.minimum).reduce(a, axis=axis, keepdims=keepdim)
     if ord == 0: return xp.add.reduce(x != 0, axis=axis, keepdims=keepdim, dtype=a.dtype if a.dtype.kind == 'f' else None).astype(a.dtype)
-    if ord == 1: return xp.add.reduce(a, axis=axis, keepdims=keepdim)
-    if ord == 2: return xp.sqrt(xp.add.reduce(a * a, axis=axis, keepdims=keepdim))
+    if ord == 1: return added(a, dim, keepdim)
+    if ord == 2: return xp.sqrt(added(a * a, dim, keepdim))
     return xp.add.reduce(a ** a.dtype.type(ord), axis=axis, keepdims=keepdim) ** a.dtype.type(1 / ord)
 vector_norm.vjp(x=lambda g, x, out, *, ord, dim, keepdim: norm_slope(x, out, ord, dim, keepdim) * restore(g, x.shape, dim, keepdim))
 

@@ -18,7 +18,7 @@ def _softmax(x, dim):
     if not x.ndim: return xp.ones_like(x)
     if not x.size: return x.copy()
     e = xp.exp(x - xp.maximum.reduce(x, axis=dim, keepdims=True))
-    e /= xp.add.reduce(e, axis=dim, keepdims=True)
+    e /= xp.add_up(e, (dim % e.ndim,), True)
     return e
 
 @op(jvp=symmetric, batch=along, samples=[(N(3, 4), dict(dim=1)), (N(2, 3, 4), dict(dim=0)), (N(3), dict(dim=-1))])
@@ -31,7 +31,7 @@ def _log_softmax(x, dim):
     if not x.ndim: return xp.zeros_like(x)
     if not x.size: return x.copy()
     s = x - xp.maximum.reduce(x, axis=dim, keepdims=True)
-    return s - xp.log(xp.add.reduce(xp.exp(s), axis=dim, keepdims=True))
+    return s - xp.log(xp.add_up(xp.exp(s), (dim % s.ndim,), True))
 
 @op(jvp=lambda tangents, values, out, statics: tangents[0] - sum(tangents[0] * exp(out), dim=statics['dim'], keepdim=True), batch=along,
     samples=[(N(3, 4), dict(dim=1)), (N(2, 3, 4), dict(dim=0)), (N(3), dict(dim=-1))])

@@ -11,7 +11,7 @@ from ..arrays.numpy_backend import xp
 from ..graph.node import TensorBase
 from ..graph.op import N, op
 from .pointwise import rsqrt
-from .reduce import centred, count_of, mean
+from .reduce import centred, count_of, dims_of, mean
 from .shape import all_batched, reshape, shifted, sum_to_size
 
 # %% ../../nbs/ops/13_normalisation.ipynb #4ebbd66a
@@ -46,8 +46,9 @@ def _normalise(x, dim, eps):
         c *= xp.reciprocal(xp.sqrt(square + x.dtype.type(eps)))[:, None]
         return c.reshape(x.shape)
     n = x.dtype.type(max(count_of(x.shape, dim), 1))
-    c = x - xp.add.reduce(x, axis=dim, keepdims=True) / n
-    return c * xp.reciprocal(xp.sqrt(xp.add.reduce(c * c, axis=dim, keepdims=True) / n + x.dtype.type(eps)))
+    dim = dims_of(dim, x.ndim)
+    c = x - xp.add_up(x, dim, True) / n
+    return c * xp.reciprocal(xp.sqrt(xp.add_up(c * c, dim, True) / n + x.dtype.type(eps)))
 
 def inverse_deviation(x, dim, eps):
     "`1 / sqrt(variance + eps)` over `dim`, with those dimensions kept, of an array or a tensor."

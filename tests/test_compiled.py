@@ -48,7 +48,7 @@ def test_every_function_beside_a_definition_has_an_example():
 def test_warm_up_compiles_all():
     assert compiled.warm_up()
     from numba.core.registry import CPUDispatcher
-    loops = [v for v in vars(compiled.loops()).values() if isinstance(v, CPUDispatcher) and not v.targetoptions.get("inline")]
+    loops = [v for v in vars(compiled.loops()).values() if isinstance(v, CPUDispatcher) and not v.targetoptions.get("inline") and type(v._cache).__name__ != "NullCache"]          # not the parts that only other loops call
     assert len(loops) > 15 and all(v.signatures for v in loops)
 
 

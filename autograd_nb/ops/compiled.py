@@ -5,36 +5,39 @@
 # %% auto #0
 __all__ = ['SMALL', 'FEW', 'SHARED', 'crew', 'F32', 'ARRAYS', 'MODULE', 'gelu_plain', 'gelu_rule', 'relu_rule', 'softmax_plain',
            'softmax_rule', 'log_softmax_plain', 'log_softmax_rule', 'weights_plain', 'weights_rule', 'normalise_plain',
-           'normalise_rule', 'affine_plain', 'affine_rule', 'affine_weight_rule', 'THIN', 'convolution_plain',
+           'normalise_rule', 'affine_plain', 'affine_rule', 'affine_weight_rule', 'convolution_plain',
            'transpose_plain', 'weight_plain', 'pool_plain', 'scatter_plain', 'nll_plain', 'nll_spread_plain',
            'bmm_plain', 'row_sums_plain', 'BESIDE', 'AVAILABLE', 'lstm_plain', 'lstm_rules', 'gru_plain', 'gru_rules',
            'CELLS', 'cores', 'Crew', 'Switch', 'loops', 'fits', 'flat', 'in_rows', 'plain', 'definition',
            'pointwise_loop', 'gelu', 'gelu_back', 'relu_back', 'row_loop', 'along_rows', 'softmax', 'softmax_back',
            'log_softmax', 'log_softmax_back', 'attention_weights', 'attention_weights_back', 'last', 'normalise',
-           'normalise_back', 'affine', 'affine_weight_back', 'numbers_of', 'quick_columns', 'convolution',
-           'conv_transpose', 'conv_weight', 'max_pool', 'scatter_planes', 'known_classes', 'nll_loss', 'nll_spread',
-           'bmm', 'row_sums', 'normal_numbers', 'shuffled', 'step', 'lstm_cell', 'lstm_cell_back', 'gru_cell',
-           'gru_cell_back', 'adam', 'examples', 'steps', 'warm_up']
+           'normalise_back', 'affine', 'affine_weight_back', 'seen_in', 'forward_plan', 'phases', 'transposed_plan',
+           'block_of', 'arranged', 'share', 'numeric', 'as_image', 'as_line', 'image_statics', 'point', 'strided',
+           'convolution', 'conv_transpose', 'conv_weight', 'max_pool', 'scatter_planes', 'known_classes', 'nll_loss',
+           'nll_spread', 'bmm', 'row_sums', 'add_rows', 'normal_numbers', 'shuffled', 'step', 'lstm_cell',
+           'lstm_cell_back', 'gru_cell', 'gru_cell_back', 'adam', 'examples', 'steps', 'warm_up']
 
 # %% ../../nbs/ops/16_compiled.ipynb #800b89f6
+import functools
 import importlib
 import importlib.util
 import math
 import os
 import threading
 from contextlib import contextmanager
+from itertools import product
 from queue import SimpleQueue
 import numpy as np
 from ..arrays import random
 from ..graph.op import REGISTRY
-from . import attention, nn, normalisation, pointwise, recurrent, training  # noqa: F401 (they register the operations)
-from .convolution import chunks, out_sizes
+from . import attention, indexing, nn, normalisation, pointwise, recurrent, training  # noqa: F401 (they register the operations)
+from .convolution import out_sizes
 from .pooling import pool_sizes
 
 # %% ../../nbs/ops/16_compiled.ipynb #b9105f54
 SMALL = 4096            # numbers: below this, calling a compiled loop costs more than it saves
 FEW = 256               # the same for operations that are many passes as array code
-SHARED = 1 << 16        # numbers for which it is worth waking a second thread
+SHARED = 1 << 18        # numbers for which it is worth waking a second thread: that takes some 50 µs, and more where others compete for the core
 
 def cores():
     "How many cores this process may use."
@@ -188,49 +191,108 @@ def affine_weight_back(g, x, weight_shape, *, layout):
     return out.reshape(weight_shape)
 
 # %% ../../nbs/ops/16_compiled.ipynb #e947723a
-THIN = 32       # entries of all windows together: from this size on one large product beats one for each example
+def seen_in(n, lead, stride, outs, shifts):
+    "How far apart rows are laid out so that beyond its end every window sees only zeros: the border before the next row."
+    return max(1, (n - 1 + lead) // stride + 1, outs + max(shifts) - max(0, lead // stride))
 
-def numbers_of(window, stride, padding, dilation): return *window, *stride, *padding, *dilation
+@functools.lru_cache(512)
+def forward_plan(channels, sizes, outs, window, stride, padding, dilation):
+    "Rows and pitch of a laid-out plane, and for each entry of a filter how far after a place stands what it sees."
+    (h, w), (sh, sw) = [[divmod(k * d, s) for k in range(n)] for n, s, d in zip(window, stride, dilation)], stride
+    height, pitch = (seen_in(n, p, s, o, [shift for shift, _ in seen]) for n, p, s, o, seen in zip(sizes, padding, stride, outs, (h, w)))
+    return height, pitch, np.array([((c * sh + a) * sw + b) * height * pitch + i * pitch + j for c in range(channels) for i, a in h for j, b in w])
 
-def quick_columns(x, window, stride, padding, dilation, outs, across=False):
-    "The columns of each example (examples, entries, places), or of all together (entries, examples * places)."
-    entries = x.shape[1] * math.prod(window)
-    out = np.empty((x.shape[1], math.prod(window), len(x), *outs) if across else (*x.shape[:2], math.prod(window), *outs), np.float32)
-    crew.run(loops().columns_across if across else loops().columns, len(x), out.size, x, *numbers_of(window, stride, padding, dilation), out)
-    return out.reshape(entries, -1) if across else out.reshape(len(x), entries, -1)
+def phases(n, size, window, stride, padding, dilation):
+    "A transposed convolution along one dimension, for each remainder: the first place of the result, how many there are, the border before the input, and (entry, shift) of the entries that fall there."
+    for phase in range(stride):
+        skip = max(0, -((phase - padding) // stride))
+        first = phase - padding + stride * skip
+        falls = [(k, k * dilation // stride) for k in range(window) if k * dilation % stride == phase]
+        reach = max((shift for _, shift in falls), default=0)
+        if first < size: yield first, -((first - size) // stride), reach - skip, [(k, reach - shift) for k, shift in falls]
+
+@functools.lru_cache(512)
+def transposed_plan(filters, channels, sizes, size, window, stride, padding, dilation):
+    "For each pair of remainders: places of the result, the border, rows and pitch, offsets, and where in a filter their entries stand; no offsets where no entry falls."
+    out = []
+    for (y, rows, top, h), (x, places, left, w) in product(*(list(phases(*numbers)) for numbers in zip(sizes, size, window, stride, padding, dilation))):
+        height, pitch = (seen_in(n, lead, 1, count, [shift for _, shift in falls] or [0]) for n, lead, count, falls in zip(sizes, (top, left), (rows, places), (h, w)))
+        offsets = np.array([o * height * pitch + i * pitch + j for o in range(filters) for _, i in h for _, j in w], np.int64)
+        out.append((y, rows, x, places, top, left, height, pitch, offsets, np.array([(o * channels * window[0] + a) * window[1] + b for o in range(filters) for a, _ in h for b, _ in w], np.int64)))
+    return out
+
+def block_of(filters):
+    "How many filters are computed at once."
+    return 1 if filters == 1 else 4 if 0 < filters % 8 <= 4 and filters < 32 else loops().ROWS
+
+def arranged(weight, index, between, per_group, apart, groups):
+    side = block_of(per_group)
+    out = np.empty((groups * -(-per_group // side), index.size, side), np.float32)
+    loops().arranged(0, len(out), np.ascontiguousarray(weight).reshape(-1), index, between, per_group, apart, out)
+    return out
+
+def share(n, blocks, most=1 << 30):
+    "In how many parts images, and blocks of filters, are divided among the crew."
+    parts = min(n, crew.size, most)
+    return parts, min(blocks, -(-crew.size // parts))
+
+def numeric(*arrays): return all(a is None or a.__class__ is np.ndarray and a.dtype is F32 and a.size for a in arrays)
+
+def as_image(x): return x.reshape(*x.shape[:2], 1, x.shape[2])
+
+def as_line(x): return x.reshape(*x.shape[:2], 1, -1)
+
+def image_statics(stride, padding, dilation, groups): return dict(stride=(1, *stride), padding=(0, *padding), dilation=(1, *dilation), groups=groups)
+
+def point(window, padding, x): return window == (1, 1) and padding == (0, 0) and x.shape[2] > 1
+
+def strided(x, stride): return x if stride == (1, 1) else np.ascontiguousarray(x[:, :, ::stride[0], ::stride[1]])
 
 convolution_plain, transpose_plain, weight_plain = definition('convolution'), definition('conv_transpose'), definition('conv_weight')
 
 def convolution(x, weight, bias=None, *, stride=(1, 1), padding=(0, 0), dilation=(1, 1), groups=1):
-    if not (groups == 1 and x.ndim == 4 and fits(x, *([] if bias is None else [bias])) and weight.dtype is F32): return convolution_plain(x, weight, bias, stride=stride, padding=padding, dilation=dilation, groups=groups)
-    window, (n, o) = weight.shape[2:], (len(x), weight.shape[0])
-    outs = out_sizes(x.shape[2:], window, stride, padding, dilation)
-    out = np.empty((n, o, *outs), np.float32)
-    w, places = weight.reshape(o, -1), math.prod(outs)
-    for part in chunks(n, w.shape[1] * places): np.matmul(w, quick_columns(x[part], window, stride, padding, dilation, outs), out[part].reshape(-1, o, places))
-    if bias is not None: out += bias.reshape(-1, 1, 1)
+    window, outs = weight.shape[2:], out_sizes(x.shape[2:], weight.shape[2:], stride, padding, dilation)
+    if not (2 < x.ndim < 5 and fits(x) and numeric(weight, bias) and min(outs) > 0): return convolution_plain(x, weight, bias, stride=stride, padding=padding, dilation=dilation, groups=groups)
+    if x.ndim == 3: return convolution(as_image(x), as_image(weight), bias, **image_statics(stride, padding, dilation, groups)).reshape(len(x), -1, *outs)
+    if point(window, padding, x): return convolution(as_line(strided(x, stride)), weight, bias, groups=groups).reshape(len(x), -1, *outs)
+    out = np.empty((len(x), len(weight), *outs), np.float32)
+    height, pitch, offsets = forward_plan(weight.shape[1], x.shape[2:], outs, window, stride, padding, dilation)
+    each = len(weight) // groups
+    filters = arranged(weight, np.arange(offsets.size), offsets.size, each, each * offsets.size, groups)
+    parts, splits = share(len(x), len(filters))
+    bias = np.zeros(len(weight), np.float32) if bias is None else np.ascontiguousarray(bias)
+    crew.run(loops().slide, parts * splits, out.size * offsets.size // 8, parts, splits, x, *padding, *stride, height, pitch, filters, offsets, each, bias, out, 0, 1, outs[0], 0, 1, outs[1])
     return out
 
 def conv_transpose(x, weight, bias=None, *, size=(), stride=(1, 1), padding=(0, 0), dilation=(1, 1), groups=1):
-    if not (groups == 1 and x.ndim == 4 and fits(x) and weight.dtype is F32): return transpose_plain(x, weight, bias, size=size, stride=stride, padding=padding, dilation=dilation, groups=groups)
-    window, o, places = weight.shape[2:], weight.shape[0], math.prod(x.shape[2:])
-    w = weight.reshape(o, -1).T
-    out = np.empty((len(x), weight.shape[1], *size), np.float32)
-    for part in chunks(len(x), w.shape[0] * places):
-        cols = np.matmul(w, x[part].reshape(-1, o, places))
-        crew.run(loops().from_columns, len(cols), cols.size, cols.reshape(len(cols), weight.shape[1], -1, *x.shape[2:]), *numbers_of(window, stride, padding, dilation), out[part])
-    if bias is not None: out += bias.reshape(-1, 1, 1)
+    if not (2 < x.ndim < 5 and fits(x) and numeric(weight, bias) and min(size) > 0): return transpose_plain(x, weight, bias, size=size, stride=stride, padding=padding, dilation=dilation, groups=groups)
+    channels, window, each = weight.shape[1], weight.shape[2:], x.shape[1] // groups
+    if x.ndim == 3: return conv_transpose(as_image(x), as_image(weight), bias, size=(1, *size), **image_statics(stride, padding, dilation, groups)).reshape(len(x), -1, *size)
+    if point(window, padding, x) and stride == (1, 1) and x.shape[2:] == tuple(size): return conv_transpose(as_line(x), weight, bias, size=(1, math.prod(size)), groups=groups).reshape(len(x), -1, *size)
+    out = np.empty((len(x), channels * groups, *size), np.float32)
+    bias = np.zeros(out.shape[1], np.float32) if bias is None else np.ascontiguousarray(bias)
+    for y, rows, at, places, top, left, height, pitch, offsets, index in transposed_plan(each, channels, x.shape[2:], tuple(size), window, stride, padding, dilation):
+        if not offsets.size:
+            out[:, :, y::stride[0], at::stride[1]] = bias.reshape(-1, 1, 1)
+            continue
+        filters = arranged(weight, index, math.prod(window), channels, each * channels * math.prod(window), groups)
+        parts, splits = share(len(x), len(filters))
+        crew.run(loops().slide, parts * splits, len(x) * out.shape[1] * rows * places * offsets.size // 8, parts, splits, x, top, left, 1, 1, height, pitch, filters, offsets, channels, bias, out, y, stride[0], rows, at, stride[1], places)
     return out
 
 def conv_weight(x, y, *, window, stride, padding, dilation, groups):
-    if not (groups == 1 and x.ndim == 4 and fits(y, x)): return weight_plain(x, y, window=window, stride=stride, padding=padding, dilation=dilation, groups=groups)
-    o, outs, places = x.shape[1], x.shape[2:], math.prod(x.shape[2:])
-    total = np.zeros((o, y.shape[1] * math.prod(window)), np.float32)
-    g = x.reshape(-1, o, places)
-    for part in chunks(len(y), total.shape[1] * places):
-        if total.shape[1] >= THIN: total += np.ascontiguousarray(g[part].transpose(1, 0, 2)).reshape(o, -1) @ quick_columns(y[part], window, stride, padding, dilation, outs, across=True).T
-        else: total += np.add.reduce(np.matmul(g[part], quick_columns(y[part], window, stride, padding, dilation, outs).swapaxes(1, 2)), axis=0)
-    return total.reshape(o, y.shape[1], *window)
+    if not (2 < x.ndim < 5 and fits(y, x) and x.size): return weight_plain(x, y, window=window, stride=stride, padding=padding, dilation=dilation, groups=groups)
+    if x.ndim == 3: return conv_weight(as_image(x), as_image(y), window=(1, *window), **image_statics(stride, padding, dilation, groups)).reshape(x.shape[1], -1, *window)
+    if point(window, padding, x) and x.shape[2:] == out_sizes(y.shape[2:], window, stride, padding, dilation): return conv_weight(as_line(x), as_line(strided(y, stride)), window=window, stride=(1, 1), padding=padding, dilation=dilation, groups=groups)
+    height, pitch, offsets = forward_plan(y.shape[1] // groups, y.shape[2:], x.shape[2:], window, stride, padding, dilation)
+    entries, each = offsets.size, x.shape[1] // groups
+    offsets, side = np.append(offsets, offsets[-1:].repeat(-entries % 3)), block_of(each)
+    blocks = groups * -(-each // side)
+    parts, splits = share(len(x), blocks, max(1, (1 << 22) // (blocks * side * entries)))
+    total = np.zeros((parts, blocks * side, offsets.size), np.float32)
+    crew.run(loops().slide_weight, parts * splits, x.size * entries // 8, parts, splits, y, *padding, *stride, height, pitch, x, side, each, offsets, total)
+    total = np.add.reduce(total, axis=0).reshape(groups, -1, offsets.size)[:, :each, :entries].reshape(x.shape[1], -1, *window)
+    return total if math.isfinite(np.add.reduce(total, axis=None)) else weight_plain(x, y, window=window, stride=stride, padding=padding, dilation=dilation, groups=groups)      # a window that no place asks for may have seen infinity times 0
 
 pool_plain, scatter_plain = definition('max_pool'), definition('scatter_planes')
 
@@ -276,10 +338,16 @@ def bmm(x, y):
     return bmm_plain(x, y)
 
 def row_sums(g, indices, *, rows, padding_idx=None):
-    if padding_idx is not None or not fits(g) or indices.dtype != np.int64: return row_sums_plain(g, indices, rows=rows, padding_idx=padding_idx)
+    if not fits(g, least=FEW) or indices.dtype != np.int64: return row_sums_plain(g, indices, rows=rows, padding_idx=padding_idx)
     out = np.zeros((rows, g.shape[-1]), np.float32)
     loops().add_rows(in_rows(g), np.ascontiguousarray(indices).reshape(-1), out)
+    if padding_idx is not None: out[padding_idx if isinstance(padding_idx, int) else np.asarray(padding_idx)] = 0
     return out
+
+def add_rows(out, rows, values):
+    if not fits(values, out, least=FEW): return False
+    loops().add_rows(values, rows, out)
+    return True
 
 # %% ../../nbs/ops/16_compiled.ipynb #5d4fbc06
 BESIDE = dict(
@@ -303,6 +371,7 @@ def shuffled(n, words):
     loops().shuffle(words, out)
     return out
 
+if AVAILABLE: indexing.Beside.add_rows = staticmethod(add_rows)
 if AVAILABLE: random.Beside.normal, random.Beside.shuffled = normal_numbers, shuffled
 
 def step(name, like):
@@ -371,13 +440,20 @@ def examples():
     yield 'affine', 'weight', (x, y, (64,)), dict(layout=(64,))
     for window, stride, padding, dilation, w in (((3, 3), (1, 1), (1, 1), (1, 1), filters), ((3, 2), (2, 3), (1, 2), (2, 1), wide), ((3, 3), (1, 1), (0, 0), (1, 1), filters)):
         s = dict(stride=stride, padding=padding, dilation=dilation, groups=1)
-        seen = image if w is filters else N(4, 12, 17, 33)
+        seen = image if w is filters else N(6, 12, 17, 33)
         out = definition('convolution')(seen, w, **s)
         yield 'convolution', None, (seen, w, N(8)), s
         yield 'conv_transpose', None, (out, w), dict(size=seen.shape[2:], **s)
         yield 'conv_weight', None, (out, seen), dict(window=window, **s)
-    for stride, padding, ceil_mode in (((2, 2), (0, 0), False), ((2, 3), (1, 1), True)):
-        yield 'max_pool', None, (image,), dict(window=(2, 3), stride=stride, padding=padding, dilation=(1, 1), ceil_mode=ceil_mode)
+    for groups, filters, channels, sizes, window, stride, padding in ((1, 3, 20, (9, 13), (1, 1), (1, 1), (0, 0)), (1, 21, 20, (9, 13), (1, 1), (2, 2), (0, 0)), (20, 20, 20, (9, 13), (3, 3), (1, 1), (1, 1)), (4, 12, 20, (9, 13), (4, 4), (2, 2), (1, 1)), (2, 26, 20, (120,), (5,), (3,), (2,))):
+        s = dict(stride=stride, padding=padding, dilation=(1,) * len(sizes), groups=groups)
+        seen, w = N(5, channels, *sizes), N(filters, channels // groups, *window)
+        out = definition('convolution')(seen, w, **s)
+        yield 'convolution', None, (seen, w), s
+        if out.size >= SMALL: yield 'conv_transpose', None, (out, w, N(channels)), dict(size=sizes, **s)
+        yield 'conv_weight', None, (out, seen), dict(window=window, **s)
+    for window, stride, padding, ceil_mode in (((2, 3), (2, 2), (0, 0), False), ((2, 3), (2, 3), (1, 1), True), ((2, 2), (2, 2), (0, 0), False), ((3, 3), (1, 1), (1, 1), False), ((3, 8), (2, 2), (1, 4), False)):
+        yield 'max_pool', None, (image,), dict(window=window, stride=stride, padding=padding, dilation=(1, 1), ceil_mode=ceil_mode)
     pooled, index = definition('max_pool')(N(8, 8, 16, 32), window=(3, 3), stride=(2, 2), padding=(1, 1), dilation=(1, 1), ceil_mode=False)
     yield 'scatter_planes', None, (pooled, index), dict(size=(16, 32), unique=False)
     for classes in (rows(40), np.array([*rows(20), *[-100] * 20])):

@@ -4,21 +4,24 @@
 
 # %% auto #0
 __all__ = ['f', 'INV_LN2', 'LN2_HIGH', 'LN2_LOW', 'ROUND', 'E6', 'E5', 'E4', 'E3', 'E2', 'E1', 'LOWEST', 'HIGHEST', 'ONE', 'HALF',
-           'ZERO', 'ROOT_HALF', 'KEEP', 'SUMS', 'FAST', 'SUMMING', 'BELL', 'T0', 'T1', 'T2', 'T3', 'T4', 'T5', 'T6',
-           'T7', 'T8', 'T9', 'STRICT', 'MANTISSA', 'OCTANTS', 'TURN', 'FRACTION', 'L0', 'L1', 'L2', 'L3', 'L4', 'L5',
-           'L6', 'L7', 'L8', 'LN2_REST', 'LN2_MOST', 'MINUS_HALF', 'S0', 'S1', 'S2', 'C0', 'C1', 'C2', 'Q0', 'Q1', 'Q2',
-           'H6', 'H5', 'H4', 'H3', 'H2', 'TWO', 'BEND', 'WIDE', 'OVERFLOWING', 'TINY', 'LIFT', 'INFINITY', 'BLOCK',
-           'from_bits', 'scaled', 'exp', 'normal_cdf', 'gelu', 'gelu_back', 'relu_back', 'softmax', 'nll', 'nll_spread',
-           'softmax_back', 'log_softmax', 'log_softmax_back', 'causal_weights', 'normalise', 'normalise_back', 'affine',
-           'column_products', 'one_columns', 'columns', 'columns_across', 'from_columns', 'max_pool', 'scatter', 'fma',
-           'to_bits', 'log', 'normal', 'shuffle', 'outer', 'add_rows', 'adam', 'tanh', 'any_exp', 'ln', 'sigmoid',
-           'lstm_step', 'lstm_step_back', 'gru_step', 'gru_step_back', 'together']
+           'ZERO', 'ROOT_HALF', 'KEEP', 'SUMS', 'FAST', 'SUMMING', 'PART', 'BELL', 'T1', 'T2', 'T3', 'T4', 'T5', 'T6',
+           'T7', 'T8', 'T9', 'HOST', 'LANES', 'ROWS', 'ACROSS', 'FLOAT', 'WORD', 'VECTOR', 'FLOATS', 'WORDS', 'SINGLE',
+           'STRICT', 'MANTISSA', 'OCTANTS', 'TURN', 'FRACTION', 'L0', 'L1', 'L2', 'L3', 'L4', 'L5', 'L6', 'L7', 'L8',
+           'LN2_REST', 'LN2_MOST', 'MINUS_HALF', 'S0', 'S1', 'S2', 'C0', 'C1', 'C2', 'Q0', 'Q1', 'Q2', 'H6', 'H5', 'H4',
+           'H3', 'H2', 'TWO', 'BEND', 'WIDE', 'OVERFLOWING', 'TINY', 'LIFT', 'INFINITY', 'BLOCK', 'from_bits', 'scaled',
+           'exp', 'normal_cdf', 'gelu', 'gelu_back', 'relu_back', 'softmax', 'nll', 'nll_spread', 'softmax_back',
+           'log_softmax', 'log_softmax_back', 'causal_weights', 'normalise', 'normalise_back', 'affine',
+           'column_products', 'ahead', 'vector', 'keep', 'filled', 'times', 'products', 'nothing', 'place', 'tile',
+           'dots', 'move', 'moved', 'spread', 'tiles', 'arranged', 'slide', 'slide_weight', 'largest', 'largest_at',
+           'max_pool', 'scatter', 'fma', 'to_bits', 'log', 'normal', 'shuffle', 'outer', 'add_rows', 'adam', 'tanh',
+           'any_exp', 'ln', 'sigmoid', 'lstm_step', 'lstm_step_back', 'gru_step', 'gru_step_back', 'together']
 
 # %% ../../nbs/ops/17_loops.ipynb #95826730
 import math
 import numpy as np
-from llvmlite import ir
+from llvmlite import binding, ir
 from numba import float32, int32, njit, types, uintp
+from numba.core import cgutils
 from numba.extending import intrinsic
 
 # %% ../../nbs/ops/17_loops.ipynb #f8557bce
@@ -36,6 +39,7 @@ KEEP = {'contract', 'nsz', 'arcp'}         # what the compiler may do and still 
 SUMS = KEEP | {'reassoc'}                  # and reorder sums
 FAST = dict(fastmath=KEEP, error_model='numpy', cache=True, nogil=True)
 SUMMING = dict(FAST, fastmath=SUMS)
+PART = dict(FAST, cache=False)             # for what only other loops call: it is kept with them
 
 @njit(fastmath={'contract', 'nsz'}, error_model='numpy', inline='always')
 def scaled(z):
@@ -61,13 +65,12 @@ def exp(x):
 
 # %% ../../nbs/ops/17_loops.ipynb #9f66db1b
 BELL = f(1 / math.sqrt(2 * math.pi))
-T0, T1, T2, T3, T4, T5, T6, T7, T8, T9 = map(f, (-1.26551223, 1.00002368, .37409196, .09678418, -.18628806, .27886807, -1.13520398, 1.48851587, -.82215223, .17087277))
+T1, T2, T3, T4, T5, T6, T7, T8, T9 = map(f, (.2820879817, .28234803677, .24330005050, .20191730559, -.02482099272, .27546507120, -.48493868113, .28348848224, -.05884727836))
 
 @njit(fastmath={'contract', 'nsz'}, error_model='numpy', inline='always')
 def normal_cdf(x):
-    "The probability that a standard normal number is below x."
-    z = abs(x) * ROOT_HALF
-    t = ONE / (ONE + HALF * z)
+    "The probability that a standard normal number is below x, and exp(-x²/2)."
+    t = ONE / (ONE + abs(x) * (ROOT_HALF * HALF))
     p = T9
     p = p * t + T8
     p = p * t + T7
@@ -77,21 +80,22 @@ def normal_cdf(x):
     p = p * t + T3
     p = p * t + T2
     p = p * t + T1
-    p = p * t + T0
-    tail = HALF * t * exp(p) * exp(-z * z)
-    return tail if x < ZERO else ONE - tail
+    bell = exp(x * x * -HALF)
+    tail = HALF * t * p * bell
+    return tail if x < ZERO else ONE - tail, bell
 
 @njit(**FAST)
 def gelu(lo, hi, x, out):
     x, out = x[lo:hi], out[lo:hi]
-    for i in range(x.size): out[i] = x[i] * normal_cdf(x[i])
+    for i in range(x.size): out[i] = x[i] * normal_cdf(x[i])[0]
 
 @njit(**FAST)
 def gelu_back(lo, hi, g, x, out):
     g, x, out = g[lo:hi], x[lo:hi], out[lo:hi]
     for i in range(x.size):
         v = x[i]
-        out[i] = g[i] * (normal_cdf(v) + v * exp(v * v * -HALF) * BELL)
+        cdf, bell = normal_cdf(v)
+        out[i] = g[i] * (cdf + v * bell * BELL)
 
 @njit(**FAST)
 def relu_back(lo, hi, g, y, out):
@@ -177,14 +181,13 @@ def causal_weights(lo, hi, x, scale, out):
             n = min(i + 1, keys)
             top = a[0]
             for j in range(n): top = max(top, a[j])
-            total = ZERO
-            for j in range(n):
-                e = exp((a[j] - top) * scale)
-                o[j] = e
-                total += e
-            r = ONE / total
-            for j in range(n): o[j] *= r
+            m = min((n + 31) // 32 * 32, keys)         # a whole number of vectors: what is too much is overwritten
+            for j in range(m): o[j] = exp((a[j] - top) * scale)
             for j in range(n, keys): o[j] = ZERO
+            total = ZERO
+            for j in range(m): total += o[j]
+            r = ONE / total
+            for j in range(m): o[j] *= r
 
 @njit(**SUMMING)
 def normalise(lo, hi, x, eps, out):
@@ -231,79 +234,275 @@ def column_products(lo, hi, g, x, out):
         a, b, o = g[i, lo:hi], x[i, lo:hi], out[lo:hi]
         for j in range(o.size): o[j] += a[j] * b[j]
 
+# %% ../../nbs/ops/17_loops.ipynb #c0a51d01
+HOST = binding.get_host_cpu_features()
+LANES, ROWS, ACROSS = (16, 8, 3) if HOST.get('avx512f') else (8, 4, 3) if HOST.get('avx2') else (4, 8, 3)     # numbers in a vector, and the vectors that fit the registers
+FLOAT, WORD, VECTOR = ir.FloatType(), ir.IntType(64), ir.VectorType(ir.FloatType(), LANES)
+FLOATS, WORDS, SINGLE = types.CPointer(types.float32), types.CPointer(types.int64), 8
+
+def ahead(builder, pointer, n): return builder.gep(pointer, [WORD(n) if isinstance(n, int) else n])
+
+def vector(builder, pointer, lanes=LANES): return builder.load(builder.bitcast(pointer, ir.VectorType(FLOAT, lanes).as_pointer()), align=4)
+
+def keep(builder, v, pointer): builder.store(v, builder.bitcast(pointer, v.type.as_pointer()), align=4)
+
+def filled(builder, x, lanes=LANES):
+    "A vector with `x` in every place."
+    unknown = ir.Constant(ir.VectorType(x.type, lanes), ir.Undefined)
+    return builder.shuffle_vector(builder.insert_element(unknown, x, ir.IntType(32)(0)), unknown, ir.Constant(ir.VectorType(ir.IntType(32), lanes), [0] * lanes))
+
+def times(builder, n, values, body):
+    "A loop of `n` rounds, at least one: `body(i, values)` returns the next values, which stay in registers."
+    before, loop, after = builder.block, builder.append_basic_block(), builder.append_basic_block()
+    builder.branch(loop)
+    builder.position_at_end(loop)
+    i, now = builder.phi(WORD), [builder.phi(v.type) for v in values]
+    new = body(i, now)
+    following = builder.add(i, WORD(1))
+    for p, a, b in zip((i, *now), (WORD(0), *values), (following, *new)):
+        p.add_incoming(a, before)
+        p.add_incoming(b, builder.block)
+    builder.cbranch(builder.icmp_signed('<', following, n), loop, after)
+    builder.position_at_end(after)
+    return new
+
+def products(builder, sums, column, row):
+    "Every number of `column` times every one of `row`, added to `sums`."
+    return [builder.fadd(builder.fmul(a, b, flags=('contract',)), sums[i * len(row) + j], flags=('contract',)) for i, a in enumerate(column) for j, b in enumerate(row)]
+
+def nothing(rows, across): return [ir.Constant(VECTOR, [0.] * LANES)] * (rows * across)
+
+@intrinsic
+def place(context, array, i):
+    "The address of number `i` of an array without gaps."
+    def generate(context, builder, signature, arguments): return ahead(builder, context.make_array(signature.args[0])(context, builder, arguments[0]).data, arguments[1])
+    return types.CPointer(array.dtype)(array, types.int64), generate
+
+@intrinsic(prefer_literal=True)
+def tile(context, rows, across, n, x, offsets, weights, out, pitch):
+    "`rows` filters at `across` vectors of places: the sums over k < n of `weights[k]` (one for each filter) times what stands `offsets[k]` after each place of `x`, into rows of `out` at distance `pitch`."
+    height, width = rows.literal_value, across.literal_value
+    def generate(context, builder, signature, arguments):
+        n, x, offsets, weights, out, pitch = arguments[2:]
+        def step(k, sums):
+            seen, filters = ahead(builder, x, builder.load(ahead(builder, offsets, k))), ahead(builder, weights, builder.mul(k, WORD(height)))
+            return products(builder, sums, [filled(builder, builder.load(ahead(builder, filters, i))) for i in range(height)], [vector(builder, ahead(builder, seen, LANES * j)) for j in range(width)])
+        for i, v in enumerate(times(builder, n, nothing(height, width), step)):
+            to = ahead(builder, ahead(builder, out, builder.mul(pitch, WORD(i // width))), i % width * LANES)
+            keep(builder, v, to)
+        return context.get_dummy_value()
+    return types.void(rows, across, types.int64, FLOATS, WORDS, FLOATS, FLOATS, types.int64), generate
+
+@intrinsic(prefer_literal=True)
+def dots(context, rows, across, images, n, g, g_image, g_row, x, x_image, offsets, out, out_row):
+    "For `rows` rows of `g` and `across` of the `offsets`: the sums over all images and `n` vectors of places of the products of `g` with what stands so far after each place of `x`, added to `out`."
+    height, width = rows.literal_value, across.literal_value
+    def generate(context, builder, signature, arguments):
+        images, n, g, g_image, g_row, x, x_image, offsets, out, out_row = arguments[2:]
+        apart = [builder.load(ahead(builder, offsets, j)) for j in range(width)]
+        def image(u, sums):
+            one, seen = ahead(builder, g, builder.mul(u, g_image)), ahead(builder, x, builder.mul(u, x_image))
+            left, right = [ahead(builder, one, builder.mul(g_row, WORD(i))) for i in range(height)], [ahead(builder, seen, d) for d in apart]
+            def step(k, sums):
+                at = builder.mul(k, WORD(LANES))
+                return products(builder, sums, [vector(builder, ahead(builder, p, at)) for p in left], [vector(builder, ahead(builder, p, at)) for p in right])
+            return times(builder, n, sums, step)
+        total = cgutils.get_or_insert_function(builder.module, ir.FunctionType(FLOAT, [FLOAT, VECTOR]), f'llvm.vector.reduce.fadd.v{LANES}f32')
+        for i, v in enumerate(times(builder, images, nothing(height, width), image)):
+            to = ahead(builder, ahead(builder, out, builder.mul(out_row, WORD(i // width))), i % width)
+            builder.store(builder.fadd(builder.load(to), builder.call(total, [FLOAT(0.), v], fastmath=('reassoc',))), to)
+        return context.get_dummy_value()
+    return types.void(rows, across, types.int64, types.int64, FLOATS, types.int64, types.int64, FLOATS, types.int64, WORDS, FLOATS, types.int64), generate
+
 # %% ../../nbs/ops/17_loops.ipynb #e61e2473
-@njit(fastmath=KEEP, error_model='numpy', inline='always')
-def one_columns(image, window_w, stride_h, stride_w, pad_h, pad_w, step_h, step_w, e, out):
-    "What entry `e` of the window sees of one channel of one image: (rows, places in a row), zeros outside the image."
+@intrinsic(prefer_literal=True)
+def move(context, lanes, x, z, out):
+    "`lanes` numbers of `x` plus `z`."
+    def generate(context, builder, signature, arguments):
+        keep(builder, builder.fadd(vector(builder, arguments[1], lanes.literal_value), filled(builder, arguments[2], lanes.literal_value)), arguments[3])
+        return context.get_dummy_value()
+    return types.void(lanes, FLOATS, types.float32, FLOATS), generate
+
+@njit(**PART)
+def moved(n, x, i, z, out, o):
+    "`n` numbers from place `i` of `x` on, plus `z`, to place `o` of `out`; the last vector overlaps the one before."
+    if n >= 16:
+        for j in range(0, n - 16, 16): move(16, place(x, i + j), z, place(out, o + j))
+        move(16, place(x, i + n - 16), z, place(out, o + n - 16))
+    elif n >= 8:
+        move(8, place(x, i), z, place(out, o))
+        move(8, place(x, i + n - 8), z, place(out, o + n - 8))
+    elif n >= 4:
+        move(4, place(x, i), z, place(out, o))
+        move(4, place(x, i + n - 4), z, place(out, o + n - 4))
+    else:
+        for j in range(n): out[o + j] = x[i + j] + z
+
+@njit(**PART)
+def spread(image, top, left, stride_h, stride_w, pitch, plane, out, start):
+    "One channel laid out for windows: `stride_h * stride_w` planes, each of every so manieth row and place, `top` and `left` rows and places further on; below 0 they are left out."
     H, W = image.shape
-    rows, places = out.shape
-    up, left = e // window_w * step_h - pad_h, e % window_w * step_w - pad_w
-    start = min(places, max(0, (-left + stride_w - 1) // stride_w))
-    stop = min(places, max(start, (W - left + stride_w - 1) // stride_w))
-    for i in range(rows):
-        r = i * stride_h + up
-        if r < 0 or r >= H:
-            for j in range(places): out[uintp(i), uintp(j)] = ZERO
-        else:
-            for j in range(start): out[uintp(i), uintp(j)] = ZERO
-            if stride_w == 1:
-                for j in range(start, stop): out[uintp(i), uintp(j)] = image[uintp(r), uintp(j + left)]
+    for phase in range(stride_w):
+        begin = max(0, -((phase - left) // stride_w))
+        first = begin * stride_w + phase - left
+        count, start_here = max(0, (W - first + stride_w - 1) // stride_w), start + phase * plane + begin
+        for y in range(max(0, -top), H):
+            at = start_here + (y + top) * pitch if stride_h == 1 else start_here + (y + top) % stride_h * stride_w * plane + (y + top) // stride_h * pitch
+            if stride_w == 1: moved(count, image[y], first, ZERO, out, at)
+            elif stride_w == 2:
+                row, o = image[y, first:], out[at:at + count]
+                for j in range(count): o[uintp(j)] = row[uintp(2 * j)]
             else:
-                for j in range(start, stop): out[uintp(i), uintp(j)] = image[uintp(r), uintp(j * stride_w + left)]
-            for j in range(stop, places): out[uintp(i), uintp(j)] = ZERO
+                for j in range(count): out[at + j] = image[y, first + j * stride_w]
+
+@njit(**PART)
+def tiles(side, n, x, offsets, weights, out, vectors):
+    "One block of `side` filters at all places: `vectors` vectors of them."
+    pitch, v = vectors * LANES, 0
+    while v < vectors:
+        left = vectors - v
+        at, to = x[v * LANES:], out[v * LANES:]
+        a, b, c, d = place(at, 0), place(offsets, 0), place(weights, 0), place(to, 0)
+        if side == ROWS:
+            if left == ACROSS or left > ACROSS + 1: tile(ROWS, ACROSS, n, a, b, c, d, pitch); v += ACROSS
+            elif left >= 2: tile(ROWS, 2, n, a, b, c, d, pitch); v += 2
+            else: tile(ROWS, 1, n, a, b, c, d, pitch); v += 1
+        elif side == 1:
+            if left >= SINGLE: tile(1, SINGLE, n, a, b, c, d, pitch); v += SINGLE
+            elif left >= 2: tile(1, 2, n, a, b, c, d, pitch); v += 2
+            else: tile(1, 1, n, a, b, c, d, pitch); v += 1
+        else:
+            if left >= ACROSS: tile(4, ACROSS, n, a, b, c, d, pitch); v += ACROSS
+            else: tile(4, 1, n, a, b, c, d, pitch); v += 1
 
 @njit(**FAST)
-def columns(lo, hi, x, window_h, window_w, stride_h, stride_w, pad_h, pad_w, step_h, step_w, out):
-    "(examples, channels, entries of the window, rows, places in a row)"
-    for b in range(lo, hi):
-        for c in range(x.shape[1]):
-            for e in range(window_h * window_w): one_columns(x[b, c], window_w, stride_h, stride_w, pad_h, pad_w, step_h, step_w, e, out[b, c, e])
+def arranged(lo, hi, weight, index, between, per_group, groups, out):
+    "Filters in blocks (blocks, entries, filters in a block), zeros where a block is not full: filter i of group j has its entries at `j * groups + i * between + index`."
+    each = (per_group + out.shape[2] - 1) // out.shape[2]
+    for block in range(lo, hi):
+        first = block % each * out.shape[2]
+        count = min(out.shape[2], per_group - first)
+        base = block // each * groups + first * between
+        for k in range(index.size):
+            o = out[block, k]
+            for i in range(count): o[i] = weight[base + i * between + index[k]]
+            for i in range(count, o.size): o[i] = ZERO
 
 @njit(**FAST)
-def columns_across(lo, hi, x, window_h, window_w, stride_h, stride_w, pad_h, pad_w, step_h, step_w, out):
-    "(channels, entries of the window, examples, rows, places in a row): the columns of all examples as one matrix."
-    for b in range(lo, hi):
-        for c in range(x.shape[1]):
-            for e in range(window_h * window_w): one_columns(x[b, c], window_w, stride_h, stride_w, pad_h, pad_w, step_h, step_w, e, out[c, e, b])
+def slide(lo, hi, parts, splits, x, top, left, stride_h, stride_w, height, pitch, weights, offsets, per_group, bias, out, first_h, step_h, rows, first_w, step_w, places):
+    "Windows over images."
+    n, C = x.shape[:2]
+    blocks, entries, side = weights.shape
+    each, plane = (per_group + side - 1) // side, height * pitch
+    channel = stride_h * stride_w * plane
+    vectors = ((rows - 1) * pitch + places + LANES - 1) // LANES
+    run, image, jump = vectors * LANES, C * channel, C * channel // (blocks // each)
+    many = max(1, min(16, (1 << 17) // image))
+    seen, result = np.zeros(many * image + max(0, offsets.max() - jump) + run, np.float32), np.empty(side * run, np.float32)
+    for item in range(lo, hi):
+        part, split = item // splits, item % splits
+        last = n * (part + 1) // parts
+        for b in range(n * part // parts, last, many):
+            m = min(many, last - b)
+            for u in range(m):
+                for c in range(C): spread(x[b + u, c], top, left, stride_h, stride_w, pitch, plane, seen, u * image + c * channel)
+            for block in range(blocks * split // splits, blocks * (split + 1) // splits):
+                group, w = block // each, weights[block].reshape(-1)
+                first = block % each * side
+                for u in range(m):
+                    tiles(side, entries, seen[u * image + group * jump:], offsets, w, result, vectors)
+                    for i in range(min(side, per_group - first)):
+                        o, z = group * per_group + first + i, bias[group * per_group + first + i]
+                        for r in range(rows):
+                            s, d = result[i * run + r * pitch:i * run + r * pitch + places], out[b + u, o, first_h + r * step_h, first_w:]
+                            if step_w == 1: moved(places, s, 0, z, d, 0)
+                            elif step_w == 2:
+                                for j in range(places): d[uintp(2 * j)] = s[j] + z
+                            else:
+                                for j in range(places): d[uintp(j * step_w)] = s[j] + z
 
 @njit(**FAST)
-def from_columns(lo, hi, x, window_h, window_w, stride_h, stride_w, pad_h, pad_w, step_h, step_w, out):
-    "The transpose of `columns`: adds every copy where it came from."
-    C, H, W = out.shape[1:]
-    rows, places = x.shape[3:]
-    for b in range(lo, hi):
-        for c in range(C):
-            out[b, c] = ZERO
-            for e in range(window_h * window_w):
-                up, left = e // window_w * step_h - pad_h, e % window_w * step_w - pad_w
-                start = min(places, max(0, (-left + stride_w - 1) // stride_w))
-                stop = min(places, max(start, (W - left + stride_w - 1) // stride_w))
-                for i in range(rows):
-                    r = i * stride_h + up
-                    if 0 <= r < H:
-                        if stride_w == 1:
-                            for j in range(start, stop): out[b, c, r, uintp(j + left)] += x[b, c, e, i, uintp(j)]
-                        else:
-                            for j in range(start, stop): out[b, c, r, uintp(j * stride_w + left)] += x[b, c, e, i, uintp(j)]
+def slide_weight(lo, hi, parts, splits, x, top, left, stride_h, stride_w, height, pitch, g, side, per_group, offsets, out):
+    "The gradient of filters: (parts, rows of blocks of filters, entries), from the images of each part."
+    n, C = x.shape[:2]
+    O, rows, places = g.shape[1:]
+    groups, each, plane = O // per_group, (per_group + side - 1) // side, height * pitch
+    blocks, channel = groups * each, stride_h * stride_w * plane
+    vectors = ((rows - 1) * pitch + places + LANES - 1) // LANES
+    run, image, jump = vectors * LANES, C * channel, C * channel // groups
+    many, filters = max(1, min(32, 128 // vectors)), blocks * side * run
+    seen, above = np.zeros(many * image + max(0, offsets.max() - jump) + run, np.float32), np.zeros(many * filters, np.float32)
+    for item in range(lo, hi):
+        part, split = item // splits, item % splits
+        last, total = n * (part + 1) // parts, out[part].reshape(-1)
+        for begin in range(n * part // parts, last, many):
+            m = min(many, last - begin)
+            for u in range(m):
+                for c in range(C): spread(x[begin + u, c], top, left, stride_h, stride_w, pitch, plane, seen, u * image + c * channel)
+                for o in range(O): spread(g[begin + u, o], 0, 0, 1, 1, pitch, plane, above, u * filters + (o // per_group * each * side + o % per_group) * run)
+            for block in range(blocks * split // splits, blocks * (split + 1) // splits):
+                rest = seen[block // each * jump:]
+                for k in range(0, offsets.size, 3):
+                    w, s, o, t = place(above, block * side * run), place(rest, 0), place(offsets, k), place(total, block * side * offsets.size + k)
+                    if side == ROWS: dots(ROWS, 3, m, vectors, w, filters, run, s, image, o, t, offsets.size)
+                    elif side == 1: dots(1, 3, m, vectors, w, filters, run, s, image, o, t, offsets.size)
+                    else: dots(4, 3, m, vectors, w, filters, run, s, image, o, t, offsets.size)
+
+# %% ../../nbs/ops/17_loops.ipynb #c0a51d06
+@intrinsic(prefer_literal=True)
+def largest(context, lanes, step, rows, across, x, pitch, first, out, index):
+    "`lanes` windows of `rows` x `across` that begin `step` (1 or 2) apart, with all their places inside: the largest numbers, and where in the plane they stand, counted from `first`, where the first window begins."
+    n, s = lanes.literal_value, step.literal_value
+    def generate(context, builder, signature, arguments):
+        rows, across, x, pitch, first, out, index = arguments[2:]
+        whole, numbers = ir.VectorType(ir.IntType(32), n), ir.VectorType(FLOAT, n)
+        begins = builder.add(filled(builder, builder.trunc(first, ir.IntType(32)), n), ir.Constant(whole, [s * i for i in range(n)]))
+        def entry(i, j, best, where):
+            further = builder.add(builder.mul(i, pitch), j)
+            v = vector(builder, ahead(builder, x, further), n)
+            if s == 2: v = builder.shuffle_vector(v, vector(builder, ahead(builder, x, builder.add(further, WORD(n - 1))), n), ir.Constant(whole, [2 * k if 2 * k < n else 2 * k + 1 for k in range(n)]))
+            larger = builder.or_(builder.fcmp_ordered('>', v, best), builder.fcmp_unordered('uno', v, v))
+            return [builder.select(larger, v, best), builder.select(larger, builder.add(begins, filled(builder, builder.trunc(further, ir.IntType(32)), n)), where)]
+        best, where = times(builder, rows, [ir.Constant(numbers, [-math.inf] * n), begins], lambda i, values: times(builder, across, values, lambda j, values: entry(i, j, *values)))
+        keep(builder, best, out)
+        keep(builder, builder.sext(where, ir.VectorType(WORD, n)), index)
+        return context.get_dummy_value()
+    return types.void(lanes, step, types.int64, types.int64, FLOATS, types.int64, types.int64, FLOATS, WORDS), generate
+
+@njit(**PART)
+def largest_at(x, top, bottom, left, right):
+    "The largest number in one window, and where it stands."
+    best, at = x[top, left], top * x.shape[1] + left
+    for r in range(top, bottom):
+        for c in range(left, right):
+            v = x[r, c]
+            if v > best or v != v: best, at = v, r * x.shape[1] + c
+    return best, at
 
 @njit(**FAST)
 def max_pool(lo, hi, x, window_h, window_w, stride_h, stride_w, pad_h, pad_w, out, index):
     "(planes, rows, places): the largest number in each window and where in its plane it stands, the first of several; NaN counts as largest, the last of several NaNs."
     H, W = x.shape[1:]
     rows, places = out.shape[1:]
+    begin = min(places, (pad_w + stride_w - 1) // stride_w)
+    end = max(begin, min(places, (W - window_w + pad_w) // stride_w + 1))        # from `begin` to `end` no window crosses the border
+    lanes = 0 if stride_w > 2 else 8 if end - begin >= 8 else 4 if end - begin >= 4 else 0
+    if lanes == 0: end = begin
     for p in range(lo, hi):
-        image = x[p]
         for i in range(rows):
-            top, bottom = max(0, i * stride_h - pad_h), min(H, i * stride_h - pad_h + window_h)
-            for j in range(places):
-                left, right = max(0, j * stride_w - pad_w), min(W, j * stride_w - pad_w + window_w)
-                best, at = image[top, left], top * W + left
-                for r in range(top, bottom):
-                    for c in range(left, right):
-                        v = image[r, c]
-                        if v > best or v != v: best, at = v, r * W + c
-                out[p, i, j] = best
-                index[p, i, j] = at
+            top, bottom, o, at = max(0, i * stride_h - pad_h), min(H, i * stride_h - pad_h + window_h), out[p, i], index[p, i]
+            for j in range(places - end + begin):
+                if j >= begin: j += end - begin
+                o[j], at[j] = largest_at(x[p], top, bottom, max(0, j * stride_w - pad_w), min(W, j * stride_w - pad_w + window_w))
+            for j in range(begin, end, max(lanes, 1)):
+                j = min(j, end - lanes)
+                first = j * stride_w - pad_w
+                a, b, c = place(x[p, top], first), place(o, j), place(at, j)
+                if lanes == 8:
+                    if stride_w == 2: largest(8, 2, bottom - top, window_w, a, W, top * W + first, b, c)
+                    else: largest(8, 1, bottom - top, window_w, a, W, top * W + first, b, c)
+                elif stride_w == 2: largest(4, 2, bottom - top, window_w, a, W, top * W + first, b, c)
+                else: largest(4, 1, bottom - top, window_w, a, W, top * W + first, b, c)
 
 @njit(**FAST)
 def scatter(lo, hi, g, index, out):

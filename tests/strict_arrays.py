@@ -637,7 +637,7 @@ def as_strided(x, shape=None, strides=None):
 # Kernels in C++ ------------------------------------------------------------------------------------------------
 
 COMPILER = shutil.which("g++") or shutil.which("clang++")
-_C = {"float16": "float", "float32": "float", "float64": "double"}
+_C = {"float16": "float", "float32": "float", "float64": "double", "uint64": "unsigned long"}
 _built = {}
 
 
@@ -671,7 +671,7 @@ class ElementwiseKernel:
         assert len(given) == len(self.ins) and len(outs) in (0, len(self.outs))
         for a, (t, _) in zip(args, self.ins + self.outs):
             assert a.__class__ is ndarray and a.dtype == t or isinstance(a, np.generic), f"{a!r} given for {t}"
-        c = lambda t: {"float": np.float32, "double": np.float64}[_C[t]]
+        c = lambda t: {"float": np.float32, "double": np.float64, "unsigned long": np.uint64}[_C[t]]
         shape = np.broadcast_shapes(*[np.shape(bare(a)) for a in args])
         values = [np.ascontiguousarray(np.broadcast_to(bare(a), shape), c(t)) for a, (t, _) in zip(given, self.ins)]
         results = [np.array(bare(o), c(t)) for o, (t, _) in zip(outs, self.outs)] or [np.empty(shape, c(t)) for t, _ in self.outs]

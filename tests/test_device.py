@@ -1057,6 +1057,30 @@ def test_fused_kernel_is_the_definition(name, dtype, device):
 
 
 @compiler
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("n", [0, 1, 2, 3, 4, 5, 1001])
+def test_fused_draws_are_the_definition(n, dtype, device):
+    "One launch gives the same uniform numbers as a launch for each line, normal ones to the last digits, and the generator stands where it would."
+
+    def drawn():
+        g = backend.DeviceGenerator(0).manual_seed((7 << 32) + 5)
+        g.set_offset(4 * ((1 << 32) - 3))  # the counter's upper half moves, too
+        out = [g.uniform((n,), dtype), g.normal((n,), dtype), g.normal((n,), dtype, 3, 2), g.uniform((n,), dtype, -1, 4)]
+        return [a._a for a in out], g.get_offset()
+
+    plain, at = drawn()
+    use(strict.library, True, 1)
+    try:
+        fused, end = drawn()
+    finally:
+        use(strict.library, False, 1)
+    assert at == end
+    for a, b, exact in zip(plain, fused, (True, False, False, True), strict=True):
+        assert a.dtype == b.dtype and (not exact or np.array_equal(a, b))
+        np.testing.assert_allclose(a.astype(float), b.astype(float), rtol={2: 1e-2, 4: 1e-4, 8: 1e-10}[a.itemsize], atol={2: 1e-2, 4: 1e-5, 8: 1e-12}[a.itemsize])
+
+
+@compiler
 @pytest.mark.parametrize("name", ["Adam", "AdamW", "decay", "maximize", "amsgrad"])
 def test_fused_step_is_the_definition(name, device):
     use(strict.library, True, 1)

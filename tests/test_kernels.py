@@ -173,6 +173,15 @@ def test_step_compiles(name, dtype, device):
     assert "autograd_nb_adam" in kernels
 
 
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_draws_compile(dtype, device):
+    generator = backend.DeviceGenerator(0)
+    generator.uniform((5,), dtype), generator.normal((5,), dtype)
+    with torch.cuda.graph(torch.cuda.CUDAGraph()):  # then the place and the key are arrays
+        generator.uniform((5,), dtype), generator.normal((5,), dtype)
+    assert kernels == ["autograd_nb_uniform", "autograd_nb_normal"] * 2
+
+
 def test_the_compiler_refuses_what_is_wrong(device):
     "A test that cannot fail would be none."
     kernel = strict.library.ElementwiseKernel("float32 x", "float32 y", "y = nothing_of_that_name(x)", "wrong")

@@ -667,6 +667,25 @@ def philox(key, counter, lib):
         k0, k1 = (k0 + u(0x9e3779b9)) & low, (k1 + u(0xbb67ae85)) & low
     return c0, c1, c2, c3
 
+_WORD = """auto word = [&](unsigned long long j) {
+    unsigned long long c = at + (j >> 2);
+    unsigned int c0 = c, c1 = c >> 32, c2 = 0, c3 = 0, k0 = key0, k1 = key1;
+    for (int r = 0; r < 10; r++) {
+        unsigned long long p0 = 0xd2511f53ull * c0, p1 = 0xcd9e8d57ull * c2;
+        c0 = (unsigned int)(p1 >> 32) ^ c1 ^ k0; c1 = (unsigned int)p1;
+        c2 = (unsigned int)(p0 >> 32) ^ c3 ^ k1; c3 = (unsigned int)p0;
+        k0 += 0x9e3779b9u; k1 += 0xbb67ae85u;
+    }
+    int k = j & 3;
+    return k == 0 ? c0 : k == 1 ? c1 : k == 2 ? c2 : c3;
+};
+"""
+_UNIFORM = {np.dtype('f4'): 'auto uniform = [&](unsigned long long j) { return A(word(j) >> 8) * A(0x1p-24); };\n',
+            np.dtype('f8'): 'auto uniform = [&](unsigned long long j) { return A(((unsigned long long)word(j) << 21) ^ word(count + j)) * A(0x1p-53); };\n'}
+_NORMAL = """unsigned long long half = count / 2, j = i < half ? i : i - half;
+A radius = sqrt(A(-2) * log1p(-uniform(j))), angle = uniform(half + j) * A(6.283185307179586477);
+z = radius * (i < half ? cos(angle) : sin(angle)) * std + mean;"""
+
 class DeviceGenerator:
     "A stream of random numbers on device `index` (a number, or 'cuda:1'), with the methods of `arrays.random.Generator`."
     def __init__(self, index=0):
@@ -714,12 +733,29 @@ class DeviceGenerator:
         lib = Device.library
         with self.lock, on(self.index):
             blocks = -(-n // 4)
-            at, key = (np.uint64(self._at), self._seed & 0xffff_ffff_ffff_ffff) if Capture.now is None else Capture.now.place_of(self)
-            self._at += blocks
+            at, key = self._advance(blocks)
             return lib.stack(philox(key, lib.arange(blocks, dtype=np.uint64) + at, lib), 1).reshape(-1)[:n]
+
+    def _advance(self, blocks):
+        "Where the next `blocks` counters begin, and the key; numbers, or arrays while a graph is captured."
+        at, key = (np.uint64(self._at), self._seed & 0xffff_ffff_ffff_ffff) if Capture.now is None else Capture.now.place_of(self)
+        self._at += blocks
+        return at, key
+
+    def _drawn(self, name, n, count, dtype, code, **more):
+        "`n` numbers of `dtype` in one launch: `code` makes them of `count` uniform ones."
+        with self.lock, on(self.index):
+            out = Device.library.empty(n, dtype)
+            if not n: return out
+            at, key = self._advance(-(-count * dtype.itemsize // 16))
+            low, high = (np.uint64(key & 0xffff_ffff), np.uint64(key >> 32)) if isinstance(key, int) else key
+            inputs = ', '.join(['uint64 at, uint64 key0, uint64 key1, uint64 count', *(f'A {m}' for m in more)])
+            elementwise(name, inputs, f'T {"z" if more else "u"}', _WORD + _UNIFORM[dtype] + code, dtype)(at, low, high, np.uint64(count), *map(dtype.type, more.values()), out)
+            return out
 
     def _uniform(self, n, dtype):
         dtype = np.dtype(dtype)
+        if Device.fused: return self._drawn('uniform', n, n, dtype if dtype == np.float64 else np.dtype('f4'), 'u = uniform(i);')
         if dtype == np.float64:
             w = self.words(2 * n)
             return ((w[:n] << np.uint64(21)) ^ w[n:]).astype(np.float64) * 2.0**-53
@@ -735,6 +771,7 @@ class DeviceGenerator:
         "Normal numbers, by the transform of Box and Muller."
         lib, n, wide = Device.library, math.prod(shape), np.dtype('f8') if np.dtype(dtype) == np.float64 else np.dtype('f4')
         half = -(-n // 2)
+        if Device.fused: return self._drawn('normal', n, 2 * half, wide, _NORMAL, std=std, mean=mean).astype(dtype, copy=False).reshape(shape)
         u = self._uniform(2 * half, wide)
         with on(self.index):
             r, angle = lib.sqrt(wide.type(-2) * lib.log1p(-u[:half])), u[half:] * wide.type(2 * math.pi)

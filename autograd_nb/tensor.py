@@ -1087,7 +1087,9 @@ class Tensor(TensorBase):
         if replacement and num_samples > 1:
             u, c = draw.uniform((len(w), num_samples), np.dtype('f8')), np.cumsum(w, 1)
             out = np.stack([np.searchsorted(ci / ci[-1], ui, side='right') for ci, ui in zip(c, u)])
-        else: out = np.argsort(-(w / draw.exponential(w.shape)), 1, kind='stable')[:, :num_samples]      # a race of exponential clocks
+        else:                                               # a race of exponential clocks
+            won = w / draw.exponential(w.shape)
+            out = won.argmax(1)[:, None] if num_samples == 1 else np.argsort(-won, 1, kind='stable')[:, :num_samples]
         return tensor_like((out if self._array.ndim > 1 else out[0]).astype(np.int64, order='C'))
 
     def apply_(self, function):

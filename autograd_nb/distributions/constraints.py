@@ -10,9 +10,13 @@ __all__ = ['boolean', 'one_hot', 'real', 'simplex', 'square', 'symmetric', 'lowe
            'dependent', 'dependent_property', 'Constraint', 'MixtureSameFamilyConstraint', 'is_dependent']
 
 # %% ../../nbs/distributions/01_constraints.ipynb #5a5ffed2
+import numpy as np
+
 from ..arrays.dtypes import bool as bool_dtype, finfo
 from ..creation import full
 from ..functions import cat as cat_tensors, isclose, stack as stack_tensors
+from ..graph.modes import LOCAL
+from ..graph.node import TensorBase
 from ..linalg import cholesky_ex, eigvalsh
 
 # %% ../../nbs/distributions/01_constraints.ipynb #ffbf6395
@@ -20,10 +24,17 @@ class Constraint:
     "The base of constraints. `event_dim`: how many of the last dimensions belong together; `is_discrete`: whether only whole numbers fit."
     is_discrete = False
     event_dim = 0
+    on_arrays = False           # whether `check` takes NumPy's arrays as well
 
     def check(self, value):
         "A bool for every value (every event), whether it fits."
         raise NotImplementedError
+
+    def holds(self, value):
+        "Whether all of `value` fits. Nothing of this is recorded, and where `check` can do with bare numbers, it gets them."
+        array = getattr(value, '_bare', None)
+        if not self.on_arrays or array.__class__ is not np.ndarray or LOCAL.modes.special or any(isinstance(b, TensorBase) for b in self.__dict__.values()): return bool(self.check(value).all())
+        return bool(self.check(array).all())
 
     def __repr__(self): return type(self).__name__[1:] + '()'
 
@@ -32,24 +43,24 @@ class _Bounded(Constraint):
     def __init__(self, **bounds): self.__dict__.update(bounds)
     def __repr__(self): return type(self).__name__[1:] + '(' + ', '.join(f'{k}={v}' for k, v in self.__dict__.items()) + ')'
 
-def _constraint(name, check, event_dim=0, is_discrete=False):
+def _constraint(name, check, event_dim=0, is_discrete=False, on_arrays=False):
     "A class of constraints without bounds."
-    return type(name, (Constraint,), dict(check=lambda self, value: check(value), event_dim=event_dim, is_discrete=is_discrete, __module__=__name__))
+    return type(name, (Constraint,), dict(check=lambda self, value: check(value), event_dim=event_dim, is_discrete=is_discrete, on_arrays=on_arrays, __module__=__name__))
 
 def _bounded(name, bounds, check, event_dim=0, is_discrete=False):
     "A class of constraints with the given names of bounds."
     def __init__(self, *values): _Bounded.__init__(self, **dict(zip(bounds, values, strict=True)))
-    return type(name, (_Bounded,), dict(__init__=__init__, check=lambda self, value: check(value, *(getattr(self, b) for b in bounds)), event_dim=event_dim, is_discrete=is_discrete, __module__=__name__))
+    return type(name, (_Bounded,), dict(__init__=__init__, check=lambda self, value: check(value, *(getattr(self, b) for b in bounds)), event_dim=event_dim, is_discrete=is_discrete, on_arrays=True, __module__=__name__))
 
 def _whole(value): return value % 1 == 0
 def _square(value): return full(value.shape[:-2], value.shape[-2] == value.shape[-1], dtype=bool_dtype)
 def _symmetric(value): return _square(value) if value.shape[-2] != value.shape[-1] else isclose(value, value.mT, atol=1e-6).all(-2).all(-1)
 def _lower(value): return (value.tril() == value).flatten(-2).all(-1)
 
-boolean = _constraint('_Boolean', lambda v: (v == 0) | (v == 1), is_discrete=True)()
+boolean = _constraint('_Boolean', lambda v: (v == 0) | (v == 1), is_discrete=True, on_arrays=True)()
 one_hot = _constraint('_OneHot', lambda v: ((v == 0) | (v == 1)).all(-1) & (v.sum(-1) == 1), 1, True)()
-real = _constraint('_Real', lambda v: v == v)()
-simplex = _constraint('_Simplex', lambda v: (v >= 0).all(dim=-1) & ((v.sum(-1) - 1).abs() < 1e-6), 1)()
+real = _constraint('_Real', lambda v: v == v, on_arrays=True)()
+simplex = _constraint('_Simplex', lambda v: (v >= 0).all(-1) & (abs(v.sum(-1) - 1) < 1e-6), 1, on_arrays=True)()
 square = _constraint('_Square', _square, 2)()
 symmetric = _constraint('_Symmetric', _symmetric, 2)()
 lower_triangular = _constraint('_LowerTriangular', _lower, 2)()
@@ -64,7 +75,7 @@ interval = _bounded('_Interval', ('lower_bound', 'upper_bound'), lambda v, low, 
 half_open_interval = _bounded('_HalfOpenInterval', ('lower_bound', 'upper_bound'), lambda v, low, high: (low <= v) & (v < high))
 integer_interval = _bounded('_IntegerInterval', ('lower_bound', 'upper_bound'), lambda v, low, high: _whole(v) & (low <= v) & (v <= high), 0, True)
 _IntegerGreaterThan = _bounded('_IntegerGreaterThan', ('lower_bound',), lambda v, low: _whole(v) & (v >= low), 0, True)
-class _Multinomial(_bounded('_Multinomial', ('upper_bound',), lambda v, high: (v >= 0).all(dim=-1) & (v.sum(-1) <= high), 1, True)):
+class _Multinomial(_bounded('_Multinomial', ('upper_bound',), lambda v, high: (v >= 0).all(-1) & (v.sum(-1) <= high), 1, True)):
     __repr__ = Constraint.__repr__
 
 multinomial = _Multinomial
@@ -114,6 +125,8 @@ class _IndependentConstraint(Constraint):
         n = self.reinterpreted_batch_ndims
         if fits.dim() < n: raise ValueError(f'Expected value.dim() >= {self.event_dim} but got {value.dim()}')
         return fits.reshape(*fits.shape[:fits.dim() - n], -1).all(-1)
+
+    def holds(self, value): return self.base_constraint.holds(value) if isinstance(value, TensorBase) and value.dim() >= self.reinterpreted_batch_ndims else super().holds(value)
 
     def __repr__(self): return f'IndependentConstraint({self.base_constraint!r}, {self.reinterpreted_batch_ndims})'
 

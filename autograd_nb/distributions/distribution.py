@@ -105,7 +105,7 @@ class Distribution:
         for name, constraint in checks.items():
             if constraints.is_dependent(constraint) or name not in self.__dict__ and isinstance(getattr(type(self), name), lazy_property): continue
             value = getattr(self, name)
-            if not constraint.check(value).all():
+            if not constraint.holds(value):
                 raise ValueError(f'Expected parameter {name} ({type(value).__name__} of shape {tuple(value.shape)}) of distribution {self!r} to satisfy the constraint {constraint!r}, but found invalid values:\n{value}')
 
     def expand(self, batch_shape, _instance=None):
@@ -218,7 +218,7 @@ class Distribution:
         except NotImplementedError:
             warnings.warn(f'{type(self)} does not define `support` to enable sample validation. Please initialize the distribution with `validate_args=False` to turn off validation.', stacklevel=2)
             return
-        if not support.check(value).all():
+        if not support.holds(value):
             raise ValueError(f'Expected value argument ({type(value).__name__} of shape {tuple(shape)}) to be within the support ({support!r}) of the distribution {self!r}, but found invalid values:\n{value}')
 
     def __repr__(self):

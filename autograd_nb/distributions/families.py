@@ -294,8 +294,11 @@ class Categorical(Distribution):
 
     def log_prob(self, value):
         if self._validate_args: self._validate_sample(value)
-        value, logits = broadcast_tensors(value.long().unsqueeze(-1), self.logits)
-        return logits.gather(-1, value[..., :1]).squeeze(-1)
+        value, logits = value.long().unsqueeze(-1), self.logits
+        if value.shape[:-1] != logits.shape[:-1]:
+            value, logits = broadcast_tensors(value, logits)
+            value = value[..., :1]
+        return logits.gather(-1, value).squeeze(-1)
 
     def entropy(self): return -(self.logits.clamp(min=finfo(self.logits.dtype).min) * self.probs).sum(-1)
 

@@ -637,7 +637,8 @@ def as_strided(x, shape=None, strides=None):
 # Kernels in C++ ------------------------------------------------------------------------------------------------
 
 COMPILER = shutil.which("g++") or shutil.which("clang++")
-_C = {"float16": "float", "float32": "float", "float64": "double", "uint64": "unsigned long"}
+_C = {"float16": "float", "float32": "float", "float64": "double", "uint64": "unsigned long", "int64": "long"}
+_OF = {"float": np.float32, "double": np.float64, "unsigned long": np.uint64, "long": np.int64}
 _built = {}
 
 
@@ -653,7 +654,7 @@ def build(source):
 
 
 def parameters_of(text):
-    return [tuple(p.split()) for p in text.split(",")]
+    return [tuple(p.strip().rsplit(None, 1)) for p in text.split(",")]
 
 
 class ElementwiseKernel:
@@ -661,9 +662,15 @@ class ElementwiseKernel:
 
     def __init__(self, in_params, out_params, operation, name="kernel"):
         self.ins, self.outs, self.code = parameters_of(in_params), parameters_of(out_params), operation
+        self.raw = [n for t, n in self.ins if t.startswith("raw ")]  # given as they are, to be read at any index
+        self.ins = [(t.removeprefix("raw "), n) for t, n in self.ins]
         pointers = ", ".join(f"{_C[t]}* {n}_" for t, n in self.ins + self.outs)
-        reads = " ".join(f"const {_C[t]} {n} = {n}_[i];" for t, n in self.ins) + " ".join(f" {_C[t]}& {n} = {n}_[i];" for t, n in self.outs)
+        reads = " ".join(f"const {_C[t]}* {n} = {n}_;" if n in self.raw else f"const {_C[t]} {n} = {n}_[i];" for t, n in self.ins) + " ".join(f" {_C[t]}& {n} = {n}_[i];" for t, n in self.outs)
         self.source = f'extern "C" void run(long count, {pointers}) {{ for (long i = 0; i < count; i++) {{ {reads} {operation} }} }}'
+
+    def shape(self, args):
+        "The shape over which the loop goes."
+        return np.broadcast_shapes(*[np.shape(bare(a)) for a, (_, n) in zip(args, self.ins + self.outs) if n not in self.raw])
 
     @recorded
     def __call__(self, *args):
@@ -671,9 +678,9 @@ class ElementwiseKernel:
         assert len(given) == len(self.ins) and len(outs) in (0, len(self.outs))
         for a, (t, _) in zip(args, self.ins + self.outs):
             assert a.__class__ is ndarray and a.dtype == t or isinstance(a, np.generic), f"{a!r} given for {t}"
-        c = lambda t: {"float": np.float32, "double": np.float64, "unsigned long": np.uint64}[_C[t]]
-        shape = np.broadcast_shapes(*[np.shape(bare(a)) for a in args])
-        values = [np.ascontiguousarray(np.broadcast_to(bare(a), shape), c(t)) for a, (t, _) in zip(given, self.ins)]
+        c = lambda t: _OF[_C[t]]
+        shape = self.shape(args)
+        values = [np.ascontiguousarray(bare(a) if n in self.raw else np.broadcast_to(bare(a), shape), c(t)) for a, (t, n) in zip(given, self.ins)]
         results = [np.array(bare(o), c(t)) for o, (t, _) in zip(outs, self.outs)] or [np.empty(shape, c(t)) for t, _ in self.outs]
         build(self.source)(ctypes.c_long(math.prod(shape)), *[ctypes.c_void_p(v.ctypes.data) for v in values + results])
         if outs:

@@ -239,7 +239,7 @@ def loss_agrees(name, device, near):
 
 STEPS = {name: (lambda ps, kind=getattr(torch.optim, name): kind(ps, lr=0.01)) for name in ("SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "Adadelta", "Adamax", "NAdam", "RAdam", "ASGD", "Rprop", "LBFGS", "Adafactor")}
 STEPS |= {
-    "momentum": lambda ps: torch.optim.SGD(ps, lr=0.01, momentum=0.9, nesterov=True, weight_decay=0.1), "amsgrad": lambda ps: torch.optim.Adam(ps, lr=0.01, amsgrad=True, weight_decay=0.1),
+    "momentum": lambda ps: torch.optim.SGD(ps, lr=0.01, momentum=0.9, nesterov=True, weight_decay=0.1), "damped": lambda ps: torch.optim.SGD(ps, lr=0.01, momentum=0.9, dampening=0.2, maximize=True), "amsgrad": lambda ps: torch.optim.Adam(ps, lr=0.01, amsgrad=True, weight_decay=0.1),
     "decay": lambda ps: torch.optim.Adam(ps, lr=0.01, weight_decay=0.1), "maximize": lambda ps: torch.optim.AdamW(ps, lr=0.01, maximize=True),
 }  # fmt: skip
 
@@ -1029,9 +1029,63 @@ def test_stacks_in_tensorfloat32(device, monkeypatch):
 compiler = pytest.mark.skipif(strict.COMPILER is None, reason="no C++ compiler to build the kernels for the CPU")
 
 
+APART = {"convolution", "conv_transpose", "conv_weight", "max_pool", "nll_loss", "nll_spread", "normalise"}  # the first three: test_cudnn.py; the others below
+_targets = [2, 0, -100, 3, 1, 3]
+FUSED_FUNCTIONS = {
+    "layer norm": ((6, 5), lambda x: F.layer_norm(x, (5,), x[0].detach(), x[1].detach(), eps=1e-3)), "layer norm over two": ((3, 2, 5), lambda x: F.layer_norm(x, (2, 5))),
+    "batch norm": ((4, 3, 2, 2), lambda x: F.batch_norm(x, None, None, training=True)), "group norm": ((2, 4, 3), lambda x: F.group_norm(x, 2)),
+    "max pool": ((2, 3, 6, 7), lambda x: F.max_pool2d(x, 2)), "padded max pool": ((2, 3, 6, 7), lambda x: F.max_pool2d(x, (3, 2), stride=(2, 1), padding=(1, 1))), "dilated max pool": ((1, 2, 9, 8), lambda x: F.max_pool2d(x, 3, stride=2, dilation=2, ceil_mode=True)),
+    "max pool of a line": ((2, 3, 9), lambda x: F.max_pool1d(x, 3, stride=2, padding=1)), "max pool of NaN": ((1, 1, 4, 4), lambda x: F.max_pool2d(torch.where(x > 1.5, x * np.nan, x), 2).nan_to_num(7)), "max pool of a view": ((4, 5, 2, 3), lambda x: F.max_pool2d(x.permute(2, 3, 0, 1), 2)),
+    **{f"cross entropy, {r}": ((6, 4), lambda x, r=r: F.cross_entropy(x, torch.tensor(_targets, device=x.device), reduction=r)) for r in ("mean", "sum", "none")},
+    "likelihood in planes": ((2, 4, 3), lambda x: F.nll_loss(x, torch.tensor([[0, 1, 2], [3, -100, 1]], device=x.device))), "weighted likelihood": ((6, 4), lambda x: F.nll_loss(x, torch.tensor(_targets, device=x.device), weight=x[0].detach())),
+    "another index to ignore": ((6, 4), lambda x: F.nll_loss(x, torch.tensor([2, 0, 1, 3, 1, 3], device=x.device), ignore_index=1)),
+}  # fmt: skip
+
+
 @compiler
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64], ids=str)
-@pytest.mark.parametrize("name", sorted({*backend.FUSED, *(op for op, _ in backend.FUSED_RULES)} - {"convolution", "conv_transpose", "conv_weight"}))  # those: test_cudnn.py
+@pytest.mark.parametrize("name", FUSED_FUNCTIONS)
+def test_fused_function_is_the_definition(name, dtype, device):
+    "Likewise for kernels that need more than one array of numbers, in value, gradient and second derivative."
+    shape, function = FUSED_FUNCTIONS[name]
+
+    def both():
+        x = torch.linspace(-2, 2, int(np.prod(shape)), dtype=torch.float64).cos().mul(3).reshape(shape).to(dtype).to(device).requires_grad_()
+        out = function(x)
+        start = torch.linspace(1, 2, out.numel(), dtype=torch.float64).reshape(out.shape).to(dtype).to(device).requires_grad_()
+        (g,) = torch.autograd.grad(out, x, start, create_graph=True)
+        (again,) = torch.autograd.grad(g, start, g.detach())
+        assert out.dtype is g.dtype is again.dtype is dtype
+        return [host(v.detach()).copy() for v in (out, g, again)]
+
+    plain = both()
+    use(strict.library, True, 1)
+    try:
+        fused = both()
+    finally:
+        use(strict.library, False, 1)
+    for a, b in zip(plain, fused, strict=True):
+        assert a.shape == b.shape
+        np.testing.assert_allclose(b.astype(float), a.astype(float), rtol={2: 2e-2, 4: 2e-5, 8: 1e-11}[a.itemsize], atol={2: 2e-2, 4: 2e-5, 8: 1e-11}[a.itemsize] * max(1, abs(a).max()))
+
+
+@compiler
+def test_targets_out_of_range_are_seen(device):
+    "On the CPU they are an error; a look at them would wait for the device, so there they give NaN, and no gradient."
+    use(strict.library, True, 1)
+    try:
+        x = torch.zeros(2, 3, device=device, requires_grad=True)
+        loss = F.nll_loss(x, torch.tensor([1, 7], device=device), reduction="none")
+        loss.sum().backward()
+        np.testing.assert_array_equal(host(loss.detach()), [0, np.nan])
+        np.testing.assert_array_equal(host(x.grad), [[0, -1, 0], [0, 0, 0]])
+    finally:
+        use(strict.library, False, 1)
+
+
+@compiler
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("name", sorted({*backend.FUSED, *(op for op, _ in backend.FUSED_RULES)} - APART))
 def test_fused_kernel_is_the_definition(name, dtype, device):
     "The code of a fused kernel, compiled for the CPU, agrees with the operation in array language, in value and gradient."
 
@@ -1081,7 +1135,7 @@ def test_fused_draws_are_the_definition(n, dtype, device):
 
 
 @compiler
-@pytest.mark.parametrize("name", ["Adam", "AdamW", "decay", "maximize", "amsgrad"])
+@pytest.mark.parametrize("name", ["Adam", "AdamW", "decay", "maximize", "amsgrad", "SGD", "momentum", "damped"])
 def test_fused_step_is_the_definition(name, device):
     use(strict.library, True, 1)
     try:

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 import strict_arrays as strict
 from conftest import nvrtc
-from test_device import STEPS, stand_in, trained, use  # noqa: F401
-from test_ops_matrix import Case  # noqa: F401
+from test_device import APART, FUSED_FUNCTIONS, STEPS, stand_in, trained, use  # noqa: F401
 
 import autograd_nb as torch
 from autograd_nb.arrays import cupy_backend as backend
@@ -96,14 +95,17 @@ class Elementwise(strict.ElementwiseKernel):
         from cupy._core import _carray, _kernel
 
         kinds = [None if isinstance(a, np.generic) else a.dtype.type for a in args]
+        loop = [a for a, (_, n) in zip(args, self.ins + self.outs) if n not in self.raw]
         ins, outs, types = _kernel._decide_params_type(self.real.in_params, self.real.out_params, tuple(kinds[: len(self.ins)]), tuple(kinds[len(self.ins) :]))
-        dims = max(np.ndim(strict.bare(a)) for a in args) or 1
+        dims = max(np.ndim(strict.bare(a)) for a in loop) or 1
         for ndim, contiguous, short in ((1, True, True), (dims, False, True), (1, True, False)):
             infos = [_kernel._ArgInfo(SCALAR, np.dtype(t).type, np.dtype(t).type, 0, True, True) if k is None else _kernel._ArgInfo(ARRAY, cupy.ndarray, t, ndim, contiguous, short) for k, t in zip((*kinds[: len(self.ins)], *outs), (*ins, *outs), strict=True)]
             infos.append(_kernel._ArgInfo(INDEXER, _carray.Indexer, None, ndim, True, short))
             check(_kernel._get_elementwise_kernel_code(tuple(infos), types, self.real.params, self.real.operation, self.real.name, self.real.preamble), self.real.name)
         kernels.append(self.real.name)
-        shape = np.broadcast_shapes(*[np.shape(strict.bare(a)) for a in args])
+        shape = self.shape(args)
+        for out in args[len(self.ins) :]:
+            out._a[...] = 0
         made = list(args[len(self.ins) :]) or [strict.ndarray(np.zeros(shape, t)) for t in outs]
         return made[0] if len(made) == 1 else tuple(made)
 
@@ -147,11 +149,8 @@ def device(stand_in, monkeypatch):  # noqa: F811
     use(strict.library, False, 1)
 
 
-CONVOLUTIONS = {"convolution", "conv_transpose", "conv_weight"}  # these are not ours to compile
-
-
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64], ids=str)
-@pytest.mark.parametrize("name", sorted({*backend.FUSED, *(op for op, _ in backend.FUSED_RULES)} - CONVOLUTIONS))
+@pytest.mark.parametrize("name", sorted({*backend.FUSED, *(op for op, _ in backend.FUSED_RULES)} - APART))
 def test_kernel_compiles(name, dtype, device):
     for statics in [s[-1] if isinstance(s[-1], dict) else {} for s in REGISTRY[name].samples]:
         x = torch.ones(2, 3, 4, dtype=dtype, device=device, requires_grad=True)
@@ -161,8 +160,17 @@ def test_kernel_compiles(name, dtype, device):
     assert any(name in k for k in kernels)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("name", FUSED_FUNCTIONS)
+def test_kernels_of_a_function_compile(name, dtype, device):
+    shape, function = FUSED_FUNCTIONS[name]
+    x = torch.ones(shape, dtype=dtype, device=device, requires_grad=True)
+    function(x).sum().backward()
+    assert kernels or name == "weighted likelihood"  # which is left to array language
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-@pytest.mark.parametrize("name", sorted({n for n in STEPS if n in backend.FUSED_STEPS} | {"decay", "maximize"}))
+@pytest.mark.parametrize("name", sorted({n for n in STEPS if n in backend.FUSED_STEPS} | {"decay", "maximize", "momentum", "damped"}))
 def test_step_compiles(name, dtype, device):
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
@@ -170,7 +178,7 @@ def test_step_compiles(name, dtype, device):
         trained(STEPS[name], device)
     finally:
         torch.set_default_dtype(before)
-    assert "autograd_nb_adam" in kernels
+    assert all(k.startswith(("autograd_nb_adam", "autograd_nb_sgd")) for k in kernels) and kernels
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])

@@ -7,8 +7,9 @@ __all__ = ['ATOMIC', 'there', 'LARGE', 'BLAS', 'PRECISIONS', 'FUSED', 'FUSED_RUL
            'find', 'use', 'is_far', 'library_of', 'send', 'fetch', 'transfer', 'on', 'home_of', 'copied', 'current',
            'pinned', 'is_pinned', 'Ufunc', 'There', 'Factorisations', 'names_of', 'twin', 'anywhere', 'beside', 'sent',
            'device_array', 'product', 'prefer', 'set_precision', 'get_precision', 'precision_asked', 'hosted',
-           'special', 'fused', 'elementwise', 'reduction', 'philox', 'DeviceGenerator', 'chance_of', 'chance_states',
-           'restore_chance', 'generator_of', 'Capture', 'capture_error', 'OutOfMemoryError', 'Pool', 'largest', 'full']
+           'special', 'fused', 'elementwise', 'reduction', 'same_plain', 'philox', 'DeviceGenerator', 'chance_of',
+           'chance_states', 'restore_chance', 'generator_of', 'Capture', 'capture_error', 'OutOfMemoryError', 'Pool',
+           'largest', 'full']
 
 # %% ../../nbs/arrays/05_cupy.ipynb #9a491f07
 import contextlib
@@ -558,7 +559,7 @@ def reduction(name, inputs, map_, dtype):
         found = _kernels[name, dtype] = Device.library.ReductionKernel(params, made + ' out', map_.replace('A(', wide + '('), 'a + b', 'out = a', '0', f'autograd_nb_{name}')
     return found
 
-def _plain(*arrays):
+def same_plain(*arrays):
     "Whether fused kernels know the dtype of these arrays, and it is the same."
     dtype = arrays[0].dtype
     return dtype in _TYPES and all(a.__class__ is Device.array and a.dtype is dtype for a in arrays)
@@ -571,47 +572,47 @@ _GELU_RULE = dict(none='''A v = x, d = g; r = d * (A(0.5) * (A(1) + erf(v * A(0.
 
 @fused(FUSED, 'gelu')
 def _gelu(x, *, approximate='none'):
-    if not _plain(x): return NotImplemented
+    if not same_plain(x): return NotImplemented
     return elementwise(f'gelu_{approximate}', 'T x', 'T y', _GELU[approximate], x.dtype)(x)
 
 @fused(FUSED_RULES, ('gelu', 'x'))
 def _gelu_rule(g, x, *, approximate):
-    if not _plain(g, x): return NotImplemented
+    if not same_plain(g, x): return NotImplemented
     return elementwise(f'gelu_rule_{approximate}', 'T g, T x', 'T r', _GELU_RULE[approximate], x.dtype)(g, x)
 
 @fused(FUSED, 'silu')
 def _silu(x):
-    if not _plain(x): return NotImplemented
+    if not same_plain(x): return NotImplemented
     return elementwise('silu', 'T x', 'T y', 'A v = x; y = v / (A(1) + exp(-v));', x.dtype)(x)
 
 @fused(FUSED_RULES, ('silu', 'x'))
 def _silu_rule(g, x):
-    if not _plain(g, x): return NotImplemented
+    if not same_plain(g, x): return NotImplemented
     return elementwise('silu_rule', 'T g, T x', 'T r', 'A v = x, d = g, s = A(1) / (A(1) + exp(-v)); r = d * s * (A(1) + v * (A(1) - s));', x.dtype)(g, x)
 
 @fused(FUSED, 'sigmoid')
 def _sigmoid(x):
-    if not _plain(x): return NotImplemented
+    if not same_plain(x): return NotImplemented
     return elementwise('sigmoid', 'T x', 'T y', 'A v = x; y = A(1) / (A(1) + exp(-v));', x.dtype)(x)
 
 @fused(FUSED_RULES, ('sigmoid', 'x'))
 def _sigmoid_rule(g, out):
-    if not _plain(g, out): return NotImplemented
+    if not same_plain(g, out): return NotImplemented
     return elementwise('sigmoid_rule', 'T g, T y', 'T r', 'A v = y, d = g; r = d * v * (A(1) - v);', out.dtype)(g, out)
 
 @fused(FUSED_RULES, ('tanh', 'x'))
 def _tanh_rule(g, out):
-    if not _plain(g, out): return NotImplemented
+    if not same_plain(g, out): return NotImplemented
     return elementwise('tanh_rule', 'T g, T y', 'T r', 'A v = y, d = g; r = d * (A(1) - v * v);', out.dtype)(g, out)
 
 @fused(FUSED_RULES, ('relu', 'x'))
 def _relu_rule(g, out):
-    if not _plain(g, out): return NotImplemented
+    if not same_plain(g, out): return NotImplemented
     return elementwise('relu_rule', 'T g, T y', 'T r', 'A v = y, d = g; r = v > A(0) ? d : A(0);', out.dtype)(g, out)
 
 @fused(FUSED, 'erf')
 def _erf(x):
-    if not _plain(x): return NotImplemented
+    if not same_plain(x): return NotImplemented
     return elementwise('erf', 'T x', 'T y', 'A v = x; y = erf(v);', x.dtype)(x)
 
 # %% ../../nbs/arrays/05_cupy.ipynb #225297e8
@@ -620,8 +621,8 @@ _ADAM = """A w = p, d = A(g) * sign + decay * w, a = m, q = v;
 
 @fused(FUSED_STEPS, 'Adam')
 @fused(FUSED_STEPS, 'AdamW')
-def _adam(group, n, p, g, states):
-    if group['amsgrad'] or not _plain(p, g, *states): return NotImplemented
+def _adam(group, n, p, g, states, fresh):
+    if group['amsgrad'] or not same_plain(p, g, *states): return NotImplemented
     size, root, new1, b2, new2, eps, decay = n[:7]
     one, none = p.dtype.type(1), p.dtype.type(0)
     apart = group['weight_decay'] and group['decoupled_weight_decay']
@@ -630,29 +631,87 @@ def _adam(group, n, p, g, states):
 
 @fused(FUSED, 'softmax')
 def _softmax(x, *, dim):
-    if not _plain(x) or not x.ndim or not x.size: return NotImplemented
+    if not same_plain(x) or not x.ndim or not x.size: return NotImplemented
     top = Device.library.amax(x, dim, None, True)
     total = reduction('softmax_total', 'T x, T top', 'exp(A(x) - A(top))', x.dtype)(x, top, axis=dim, keepdims=True)
     return elementwise('softmax', 'T x, T top, A total', 'T y', 'A v = x, t = top; y = exp(v - t) / total;', x.dtype)(x, top, total)
 
 @fused(FUSED_RULES, ('softmax', 'x'))
 def _softmax_rule(g, out, *, dim):
-    if not _plain(g, out) or not out.ndim or not out.size: return NotImplemented
+    if not same_plain(g, out) or not out.ndim or not out.size: return NotImplemented
     total = reduction('softmax_rule_total', 'T g, T y', 'A(g) * A(y)', out.dtype)(g, out, axis=dim, keepdims=True)
     return elementwise('softmax_rule', 'T g, T y, A total', 'T r', 'A v = y, d = g; r = v * (d - total);', out.dtype)(g, out, total)
 
 @fused(FUSED, 'log_softmax')
 def _log_softmax(x, *, dim):
-    if not _plain(x) or not x.ndim or not x.size: return NotImplemented
+    if not same_plain(x) or not x.ndim or not x.size: return NotImplemented
     top = Device.library.amax(x, dim, None, True)
     total = reduction('softmax_total', 'T x, T top', 'exp(A(x) - A(top))', x.dtype)(x, top, axis=dim, keepdims=True)
     return elementwise('log_softmax', 'T x, T top, A total', 'T y', 'A v = x, t = top; y = v - t - log(total);', x.dtype)(x, top, total)
 
 @fused(FUSED_RULES, ('log_softmax', 'x'))
 def _log_softmax_rule(g, out, *, dim):
-    if not _plain(g, out) or not out.ndim or not out.size: return NotImplemented
+    if not same_plain(g, out) or not out.ndim or not out.size: return NotImplemented
     total = reduction('log_softmax_rule_total', 'T g', 'A(g)', out.dtype)(g, axis=dim, keepdims=True)
     return elementwise('log_softmax_rule', 'T g, T y, A total', 'T r', 'A v = y, d = g; r = d - exp(v) * total;', out.dtype)(g, out, total)
+
+# %% ../../nbs/arrays/05_cupy.ipynb #c0d20022
+def _moments(x, dim):
+    "Means of `x` over `dim` and sums of squares around them, both in the type to compute in, and how many numbers each is of."
+    wide = np.dtype('f8') if x.dtype == np.float64 else np.dtype('f4')
+    mean = Device.library.mean(x, dim, wide, None, True)
+    return mean, reduction('normalise_squares', 'T x, A mean', '(A(x) - A(mean)) * (A(x) - A(mean))', x.dtype)(x, mean, axis=dim, keepdims=True), wide.type(x.size / mean.size)
+
+@fused(FUSED, 'normalise')
+def _normalise(x, *, dim, eps=1e-5, node=None):
+    if not same_plain(x) or not x.size: return NotImplemented
+    mean, squares, n = _moments(x, dim)
+    return elementwise('normalise', 'T x, A mean, A squares, A n, A eps', 'T y', 'y = (A(x) - mean) / sqrt(squares / n + eps);', x.dtype)(x, mean, squares, n, n.dtype.type(eps))
+
+@fused(FUSED_RULES, ('normalise', 'x'))
+def _normalise_rule(g, out, x, *, dim, eps):
+    if not same_plain(g, out, x) or not x.size: return NotImplemented
+    mean, squares, n = _moments(x, dim)
+    total = reduction('normalise_rule_total', 'T g', 'A(g)', x.dtype)(g, axis=dim, keepdims=True)
+    along = reduction('normalise_rule_along', 'T g, T y', 'A(g) * A(y)', x.dtype)(g, out, axis=dim, keepdims=True)
+    return elementwise('normalise_rule', 'T g, T y, A total, A along, A squares, A n, A eps', 'T r', 'r = (A(g) - total / n - A(y) * along / n) / sqrt(squares / n + eps);', x.dtype)(g, out, total, along, squares, n, n.dtype.type(eps))
+
+def _picked(x, target, ignore):
+    "Minus the number of each row at its target, and 1 for the rows that count. A target that is none gives NaN: to look for it would wait."
+    code = 'bool in = t >= 0 && t < classes; keep = t != ignore; loss = t == ignore ? A(0) : in ? -A(x[i * classes + t]) : A(0) / A(0);'
+    return elementwise('nll', 'raw T x, int64 t, int64 classes, int64 ignore', 'A loss, A keep', code, x.dtype)(x, target, np.int64(x.shape[1]), np.int64(ignore))
+
+@fused(FUSED, 'nll_loss')
+def _nll_loss(x, target, *, weight=None, ignore_index=-100, reduction='mean'):
+    if weight is not None or not same_plain(x) or not x.size or target.dtype != np.int64: return NotImplemented
+    each, keep = _picked(x, target, ignore_index)
+    return (each if reduction == 'none' else each.sum() if reduction == 'sum' else each.sum() / keep.sum()).astype(x.dtype, copy=False)
+
+@fused(FUSED, 'nll_spread')
+def _nll_spread(g, target, *, shape, weight=None, ignore_index=-100, reduction='mean'):
+    if weight is not None or not same_plain(g) or 0 in shape or target.dtype != np.int64: return NotImplemented
+    lib = Device.library
+    count = (target != ignore_index).sum().astype(np.float64 if g.dtype == np.float64 else np.float32) if reduction == 'mean' else (np.float64 if g.dtype == np.float64 else np.float32)(1)
+    out = lib.empty(shape, g.dtype)
+    code = 'long long at = t[i / classes]; r = at == i % classes && at != ignore ? A(-A(g) / count) : A(0);'
+    elementwise('nll_spread', 'T g, raw int64 t, int64 classes, int64 ignore, A count', 'T r', code, g.dtype)(g[:, None] if g.ndim else g, target, np.int64(shape[1]), np.int64(ignore_index), count, out)
+    return out
+
+_SGD = """A w = p, d = A(g) * sign + decay * w;
+{momentum}
+p = w - lr * d;"""
+_MOMENTUM = dict(begun='A b = d; m = b;', going='A b = A(m) * momentum + d * kept; m = b;')
+
+@fused(FUSED_STEPS, 'SGD')
+def _sgd(group, n, p, g, states, fresh):
+    if not same_plain(p, g, *states): return NotImplemented
+    lr, momentum, kept, decay = n[:4]
+    one, none = p.dtype.type(1), p.dtype.type(0)
+    given = g, -one if group['maximize'] else one, lr, decay if group['weight_decay'] else none
+    if not states: elementwise('sgd', 'T g, A sign, A lr, A decay', 'T p', _SGD.format(momentum=''), p.dtype)(*given, p)
+    else:
+        kind, after = 'begun' if fresh else 'going', 'd = d + b * momentum;' if group['nesterov'] else 'd = b;'
+        elementwise(f'sgd_{kind}{"_nesterov" * group["nesterov"]}', 'T g, A sign, A lr, A decay, A momentum, A kept', 'T p, T m', _SGD.format(momentum=_MOMENTUM[kind] + after), p.dtype)(*given, momentum, kept, p, *states)
 
 # %% ../../nbs/arrays/05_cupy.ipynb #cc38d2b9
 def philox(key, counter, lib):

@@ -61,7 +61,7 @@ def owns_alone(array, extra=0):
     if _count(array) > _ALONE + extra: return False
     base = array.base
     if base is None: return True
-    return base.__class__ is ndarray and base.base is None and base.nbytes == array.nbytes and _count(base) <= _BASE_ALONE and array.flags.c_contiguous
+    return base.__class__ is array.__class__ and base.base is None and base.nbytes == array.nbytes and _count(base) <= _BASE_ALONE and array.flags.c_contiguous
 
 # %% ../../nbs/arrays/02_numpy.ipynb #11f5a6c1
 def storage_of(array):

@@ -13,6 +13,7 @@ import functools
 import math
 from itertools import product
 import numpy as np
+from ..arrays.cupy_backend import FUSED, Device, elementwise, fused, same_plain
 from ..arrays.numpy_backend import xp
 from ..graph.op import Fixed, N, linear, op
 from .convolution import apart, merged, seen_by
@@ -126,6 +127,32 @@ def max_pool(x, *, window, stride, padding, dilation, ceil_mode):
     "The largest number that a window sees at each of its places, and its index in the plane."
     return max_arrays(x, window, stride, padding, dilation, ceil_mode)
 max_pool.vjp(x=lambda g, out, x_shape, *, window, stride, dilation: scatter_planes(g, out[1], size=tuple(x_shape[-len(window):]), unique=disjoint(window, stride, dilation)))
+
+# %% ../../nbs/ops/12_pooling.ipynb #c0d20032
+_MAX_POOL = """long long at = i % (oh * ow), plane = i / (oh * ow), r0 = at / ow * sh - ph, c0 = at % ow * sw - pw, found = -1;
+A best = 0;
+for (long long a = 0; a < kh; a++) {
+    long long r = r0 + a * dh;
+    if (r < 0 || r >= h) continue;
+    for (long long b = 0; b < kw; b++) {
+        long long c = c0 + b * dw;
+        if (c < 0 || c >= w) continue;
+        A v = x[(plane * h + r) * w + c];
+        if (found < 0 || v > best || v != v) { best = v; found = r * w + c; }
+    }
+}
+y = best; place = found;"""
+
+@fused(FUSED, 'max_pool')
+def _max_pool_there(x, *, window, stride, padding, dilation, ceil_mode):
+    if not same_plain(x) or len(window) > 2 or not x.size: return NotImplemented
+    sizes = x.shape[x.ndim - len(window):]
+    outs = pool_sizes(sizes, window, stride, padding, dilation, ceil_mode)
+    lib, shape = Device.library, (*x.shape[:x.ndim - len(window)], *outs)
+    y, place = lib.empty(shape, x.dtype), lib.empty(shape, np.int64)
+    numbers = [np.int64(v) for pair, other in ((sizes, 1), (outs, 1), (window, 1), (stride, 1), (padding, 0), (dilation, 1)) for v in ((other,) * (2 - len(pair)) + tuple(pair))]
+    elementwise('max_pool', 'raw T x, ' + ', '.join(f'int64 {n}' for n in 'h w oh ow kh kw sh sw ph pw dh dw'.split()), 'T y, int64 place', _MAX_POOL, x.dtype)(x, *numbers, y, place)
+    return y, place
 
 # %% ../../nbs/ops/12_pooling.ipynb #e8760aa3
 def adaptive_windows(size, count):

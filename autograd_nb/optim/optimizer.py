@@ -112,7 +112,7 @@ class Run:
             numbers = [array[i] for i in range(count)]
         else: numbers = [flat.dtype.type(v) for v in given]
         quick = FUSED_STEPS.get(type(optimizer).__name__) if Device.fused else None
-        if quick is None or quick(group, numbers, flat, g, self.states) is NotImplemented:
+        if quick is None or quick(group, numbers, flat, g, self.states, self.fresh) is NotImplemented:
             twin(type(optimizer).update)(optimizer, group, numbers + [None] * (16 - len(numbers)), flat, g, self.states, *self.work, self.fresh)
         if values is not a: a[...] = values
         return [a]

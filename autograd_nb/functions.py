@@ -802,6 +802,8 @@ def diag_embed(input, offset=0, dim1=-2, dim2=-1):
     return movedim(out, (-2, -1), (dim1, dim2)) if (dim1, dim2) != (-2, -1) else out
 
 # %% ../nbs/tensor/02_functions.ipynb #23557376
+_PLAIN = {int, type(None)}
+
 def _indices(index, shape):
     "An index as users write it, in NumPy's terms: (index tuple, is it basic). Tensors become arrays, lists become arrays, bools masks."
     if isinstance(index, list) and len(index) < 32 and builtins.any(i is None or i is Ellipsis or isinstance(i, (list, tuple, slice, TensorBase, np.ndarray)) for i in index):
@@ -809,7 +811,9 @@ def _indices(index, shape):
     index = index if isinstance(index, tuple) else (index,)
     out, basic = [], True
     for i in index:
-        if isinstance(i, TensorBase):
+        kind = i.__class__
+        if kind is int or i is None or i is Ellipsis or kind is slice and i.step is None and i.start.__class__ in _PLAIN and i.stop.__class__ in _PLAIN: out.append(i)
+        elif isinstance(i, TensorBase):
             a = i._array
             if a.dtype.kind not in 'biu': raise kind_error(IndexError('tensors used as indices must be long, int, byte or bool tensors'), i)
             if a.dtype == np.uint8: a = a.astype(bool)

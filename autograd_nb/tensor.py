@@ -126,8 +126,8 @@ def placed(x, index):
 # %% ../nbs/tensor/03_tensor.ipynb #d4e95501
 def view_meta(x, o):
     "The `Meta` of `o`, a result of a view operation on `x`; None if it turned out to be a copy; `INFERENCE` for an inference tensor."
-    modes, mx = LOCAL.modes, x._meta
-    if storage_of(o._array) is not storage_of(x._array): return INFERENCE if modes.inference else None
+    modes, mx, whole, part = LOCAL.modes, x._meta, x._array, o._array.base
+    if (part is None or part is not whole and part is not whole.base) and storage_of(o._array) is not storage_of(whole): return INFERENCE if modes.inference else None
     if mx is not None and mx.inference: return INFERENCE
     base = x if mx is None or mx.base is None or x._node.__class__ is AccumulateGrad and mx.view is None else mx.base
     meta = Meta(base)

@@ -4,18 +4,19 @@
 
 # %% auto #0
 __all__ = ['SMALL', 'FEW', 'SHARED', 'crew', 'F32', 'ARRAYS', 'MODULE', 'gelu_plain', 'gelu_rule', 'relu_rule', 'softmax_plain',
-           'softmax_rule', 'log_softmax_plain', 'log_softmax_rule', 'weights_plain', 'weights_rule', 'normalise_plain',
-           'normalise_rule', 'affine_plain', 'affine_rule', 'affine_weight_rule', 'convolution_plain',
-           'transpose_plain', 'weight_plain', 'pool_plain', 'scatter_plain', 'nll_plain', 'nll_spread_plain',
-           'bmm_plain', 'row_sums_plain', 'BESIDE', 'AVAILABLE', 'lstm_plain', 'lstm_rules', 'gru_plain', 'gru_rules',
-           'CELLS', 'cores', 'Crew', 'Switch', 'loops', 'fits', 'flat', 'in_rows', 'plain', 'definition',
-           'pointwise_loop', 'gelu', 'gelu_back', 'relu_back', 'row_loop', 'along_rows', 'softmax', 'softmax_back',
-           'log_softmax', 'log_softmax_back', 'attention_weights', 'attention_weights_back', 'last', 'normalise',
-           'normalise_back', 'affine', 'affine_weight_back', 'seen_in', 'forward_plan', 'phases', 'transposed_plan',
-           'block_of', 'arranged', 'share', 'numeric', 'as_image', 'as_line', 'image_statics', 'point', 'strided',
-           'convolution', 'conv_transpose', 'conv_weight', 'max_pool', 'scatter_planes', 'known_classes', 'nll_loss',
-           'nll_spread', 'bmm', 'row_sums', 'add_rows', 'normal_numbers', 'shuffled', 'step', 'lstm_cell',
-           'lstm_cell_back', 'gru_cell', 'gru_cell_back', 'adam', 'examples', 'steps', 'warm_up']
+           'softmax_rule', 'log_softmax_plain', 'log_softmax_rule', 'logsumexp_plain', 'logsumexp_rule',
+           'weights_plain', 'weights_rule', 'normalise_plain', 'normalise_rule', 'affine_plain', 'affine_rule',
+           'affine_weight_rule', 'convolution_plain', 'transpose_plain', 'weight_plain', 'pool_plain', 'scatter_plain',
+           'nll_plain', 'nll_spread_plain', 'bmm_plain', 'row_sums_plain', 'BESIDE', 'AVAILABLE', 'lstm_plain',
+           'lstm_rules', 'gru_plain', 'gru_rules', 'CELLS', 'cores', 'Crew', 'Switch', 'loops', 'fits', 'flat',
+           'in_rows', 'plain', 'definition', 'pointwise_loop', 'gelu', 'gelu_back', 'relu_back', 'row_loop',
+           'along_rows', 'softmax', 'softmax_back', 'log_softmax', 'log_softmax_back', 'around', 'logsumexp',
+           'logsumexp_back', 'attention_weights', 'attention_weights_back', 'last', 'normalise', 'normalise_back',
+           'affine', 'affine_weight_back', 'seen_in', 'forward_plan', 'phases', 'transposed_plan', 'block_of',
+           'arranged', 'share', 'numeric', 'as_image', 'as_line', 'image_statics', 'point', 'strided', 'convolution',
+           'conv_transpose', 'conv_weight', 'max_pool', 'scatter_planes', 'known_classes', 'nll_loss', 'nll_spread',
+           'bmm', 'row_sums', 'add_rows', 'normal_numbers', 'shuffled', 'step', 'lstm_cell', 'lstm_cell_back',
+           'gru_cell', 'gru_cell_back', 'adam', 'examples', 'steps', 'warm_up']
 
 # %% ../../nbs/ops/16_compiled.ipynb #800b89f6
 import functools
@@ -153,6 +154,30 @@ def log_softmax(x, *, dim):
 
 def log_softmax_back(g, out, *, dim):
     return row_loop(loops().log_softmax_back, out, g, out) if fits(out, g, least=FEW) and along_rows(out, dim) else log_softmax_rule(g, out, dim=dim)
+
+logsumexp_plain, logsumexp_rule = definition('logsumexp'), definition('logsumexp', 'x')
+
+def around(x, dim):
+    "The numbers of elements before, in and after dimension `dim`, if `x` is what the loops of `logsumexp` take."
+    if dim.__class__ is tuple and len(dim) == 1: dim, = dim
+    if dim.__class__ is not int or not fits(x, least=FEW) or not -x.ndim <= dim < x.ndim: return None
+    dim %= x.ndim
+    return math.prod(x.shape[:dim]), x.shape[dim], math.prod(x.shape[dim + 1:])
+
+def logsumexp(x, *, dim, keepdim=False):
+    shape = around(x, dim)
+    if shape is None: return logsumexp_plain(x, dim=dim, keepdim=keepdim)
+    out = np.empty((shape[0], shape[2]), np.float32)
+    crew.run(loops().logsumexp, shape[0], 4 * x.size, x.reshape(shape), out)
+    d = (dim if dim.__class__ is int else dim[0]) % x.ndim
+    return out.reshape(x.shape[:d] + (1,) * keepdim + x.shape[d + 1:])
+
+def logsumexp_back(g, x, out, *, dim, keepdim):
+    shape = around(x, dim)
+    if shape is None or not fits(g, out, least=1): return logsumexp_rule(g, x, out, dim=dim, keepdim=keepdim)
+    grad, flat = np.empty(x.shape, np.float32), (shape[0], shape[2])
+    crew.run(loops().logsumexp_back, shape[0], 4 * x.size, g.reshape(flat), x.reshape(shape), out.reshape(flat), grad.reshape(shape))
+    return grad
 
 weights_plain, weights_rule = definition('attention_weights'), definition('attention_weights', 'x')
 
@@ -351,7 +376,7 @@ def add_rows(out, rows, values):
 
 # %% ../../nbs/ops/16_compiled.ipynb #5d4fbc06
 BESIDE = dict(
-    gelu=dict(kernel=gelu, x=gelu_back), relu=dict(x=relu_back), softmax=dict(kernel=softmax, x=softmax_back), log_softmax=dict(kernel=log_softmax, x=log_softmax_back),
+    gelu=dict(kernel=gelu, x=gelu_back), relu=dict(x=relu_back), softmax=dict(kernel=softmax, x=softmax_back), log_softmax=dict(kernel=log_softmax, x=log_softmax_back), logsumexp=dict(kernel=logsumexp, x=logsumexp_back),
     attention_weights=dict(kernel=attention_weights, x=attention_weights_back), normalise=dict(kernel=normalise, x=normalise_back), affine=dict(kernel=affine, weight=affine_weight_back),
     convolution=dict(kernel=convolution), conv_transpose=dict(kernel=conv_transpose), conv_weight=dict(kernel=conv_weight), nll_loss=dict(kernel=nll_loss), nll_spread=dict(kernel=nll_spread), max_pool=dict(kernel=max_pool), scatter_planes=dict(kernel=scatter_planes), row_sums=dict(kernel=row_sums), bmm=dict(kernel=bmm))
 
@@ -430,6 +455,9 @@ def examples():
     for name in ('softmax', 'log_softmax'):
         yield name, None, (x * 9,), dict(dim=-1)
         yield name, 'x', (x, definition(name)(y, dim=2)), dict(dim=2)
+    for dim in (0, 1, -1):
+        yield 'logsumexp', None, (x * 9,), dict(dim=dim)
+        yield 'logsumexp', 'x', (np.ones_like(definition('logsumexp')(x, dim=dim)) * 2, x, definition('logsumexp')(x, dim=dim)), dict(dim=dim, keepdim=False)
     weights = definition('attention_weights')(N(6, 30, 30), scale=.5, causal=True)
     yield 'attention_weights', None, (N(2, 3, 30, 30) * 9,), dict(scale=.7, causal=True)
     yield 'attention_weights', None, (N(3, 40, 50),), dict(scale=.7, causal=True)

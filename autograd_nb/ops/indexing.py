@@ -24,6 +24,7 @@ def full(index):
     return index if isinstance(index, tuple) else (index,)
 
 def _index_node(index):
+    if index and index[-1].__class__ is int: return 'SelectBackward0'
     last = [i for i in index if not (isinstance(i, slice) and i == slice(None)) and i is not Ellipsis]
     if not last: return 'AliasBackward0'
     return 'SelectBackward0' if isinstance(last[-1], (int, np.integer)) else 'UnsqueezeBackward0' if last[-1] is None else 'SliceBackward0'

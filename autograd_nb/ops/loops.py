@@ -10,11 +10,12 @@ __all__ = ['f', 'INV_LN2', 'LN2_HIGH', 'LN2_LOW', 'ROUND', 'E6', 'E5', 'E4', 'E3
            'LN2_REST', 'LN2_MOST', 'MINUS_HALF', 'S0', 'S1', 'S2', 'C0', 'C1', 'C2', 'Q0', 'Q1', 'Q2', 'H6', 'H5', 'H4',
            'H3', 'H2', 'TWO', 'BEND', 'WIDE', 'OVERFLOWING', 'TINY', 'LIFT', 'INFINITY', 'BLOCK', 'from_bits', 'scaled',
            'exp', 'normal_cdf', 'gelu', 'gelu_back', 'relu_back', 'softmax', 'nll', 'nll_spread', 'softmax_back',
-           'log_softmax', 'log_softmax_back', 'causal_weights', 'normalise', 'normalise_back', 'affine',
-           'column_products', 'ahead', 'vector', 'keep', 'filled', 'times', 'products', 'nothing', 'place', 'tile',
-           'dots', 'move', 'moved', 'spread', 'tiles', 'arranged', 'slide', 'slide_weight', 'largest', 'largest_at',
-           'max_pool', 'scatter', 'fma', 'to_bits', 'log', 'normal', 'shuffle', 'outer', 'add_rows', 'adam', 'tanh',
-           'any_exp', 'ln', 'sigmoid', 'lstm_step', 'lstm_step_back', 'gru_step', 'gru_step_back', 'together']
+           'logsumexp', 'logsumexp_back', 'log_softmax', 'log_softmax_back', 'causal_weights', 'normalise',
+           'normalise_back', 'affine', 'column_products', 'ahead', 'vector', 'keep', 'filled', 'times', 'products',
+           'nothing', 'place', 'tile', 'dots', 'move', 'moved', 'spread', 'tiles', 'arranged', 'slide', 'slide_weight',
+           'largest', 'largest_at', 'max_pool', 'scatter', 'fma', 'to_bits', 'log', 'normal', 'shuffle', 'outer',
+           'add_rows', 'adam', 'tanh', 'any_exp', 'ln', 'sigmoid', 'lstm_step', 'lstm_step_back', 'gru_step',
+           'gru_step_back', 'together']
 
 # %% ../../nbs/ops/17_loops.ipynb #95826730
 import math
@@ -151,6 +152,25 @@ def softmax_back(lo, hi, g, y, scale, out):
         s = ZERO
         for j in range(a.size): s += a[j] * b[j]
         for j in range(a.size): o[j] = b[j] * (a[j] - s) * scale
+
+@njit(**SUMMING)
+def logsumexp(lo, hi, x, out):
+    "Over the middle dimension of three."
+    for i in range(lo, hi):
+        for j in range(x.shape[2]):
+            a = x[i, :, j]
+            top = a[0]
+            for k in range(a.size): top = max(top, a[k])
+            if not abs(top) < INFINITY: top = ZERO
+            total = ZERO
+            for k in range(a.size): total += any_exp(a[k] - top)
+            out[i, j] = top + f(math.log(total))
+
+@njit(**FAST)
+def logsumexp_back(lo, hi, g, x, y, out):
+    for i in range(lo, hi):
+        for k in range(x.shape[1]):
+            for j in range(x.shape[2]): out[i, k, j] = g[i, j] * any_exp(x[i, k, j] - y[i, j])
 
 @njit(**SUMMING)
 def log_softmax(lo, hi, x, out):

@@ -799,6 +799,19 @@ for _name in ("eig", "eigvals"):  # complex, always
         return tuple(map(widened, out)) if isinstance(out, tuple) else widened(out)
 
     setattr(library.linalg, _name, _complex)
+
+
+def _own_dtype(function):
+    "Products of bfloat16 matrices are bfloat16, as in CuPy; NumPy has them in float32."
+
+    def product(a, b):
+        r = function(a, b)
+        return r.astype(a.dtype) if a.dtype == b.dtype and r.dtype != a.dtype else r
+
+    return product
+
+
+library.matmul, ndarray.__matmul__ = _own_dtype(library.matmul), _own_dtype(ndarray.__matmul__)
 sys.modules.setdefault("strictx", extras)
 library.lib = SimpleNamespace(stride_tricks=SimpleNamespace(as_strided=as_strided))
 library.r_ = SimpleNamespace()

@@ -227,7 +227,7 @@ def test_convolution_and_its_gradients(name, dtype, cudnn):
     for _ in range(2):  # the first is compared with the other way, the second is not
         same(convolved("cuda", *values, dtype, **options), convolved("cpu", *values, dtype, **options), {torch.float32: 1e-4, torch.float16: 1e-2}.get(dtype, 6e-2))
     assert [r[0] for r in cudnn.runs] == ["conv_fprop", "conv_dgrad", "conv_wgrad"] * 2
-    assert len(cudnn.graphs) == 3
+    assert len(cudnn.graphs) == 3 and {g.io for g in cudnn.graphs} == {{"float32": "FLOAT", "float16": "HALF", "bfloat16": "BFLOAT16"}[str(dtype)[6:]]}
 
 
 @pytest.mark.parametrize("name", TRANSPOSED)

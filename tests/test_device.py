@@ -997,6 +997,22 @@ def test_large_stacks_by_cublaslt(device, monkeypatch):
         torch.backends.cuda.preferred_blas_library("mine")
 
 
+def test_products_in_bfloat16(device, monkeypatch):
+    "Matrices in bfloat16 are multiplied as they are, forward and backward, with nothing brought to float32 first: the tensor cores do that."
+    kinds, matmul = [], strict.library.matmul
+    monkeypatch.setattr(strict.library, "matmul", lambda x, y: kinds.append((x.dtype.name, y.dtype.name)) or matmul(x, y))
+
+    def both(place):
+        torch.manual_seed(0)
+        x, w, b = (torch.randn(s).bfloat16().to(place).requires_grad_() for s in ((3, 4, 8), (8, 8), (8,)))
+        out = F.linear(x, w, b) @ x.mT
+        return [out, *torch.autograd.grad(out, (x, w, b), torch.ones_like(out))]
+
+    for a, b in zip(both("cpu"), both(device), strict=True):
+        np.testing.assert_allclose(host(b).astype(float), a.detach()._array.astype(float), rtol=3e-2, atol=1e-1)
+    assert len(kinds) >= 5 and set(kinds) == {("bfloat16", "bfloat16")}
+
+
 def test_stacks_in_tensorfloat32(device, monkeypatch):
     "Where it is allowed, cuBLAS is told so for the length of a product of stacks; two matrices are CuPy's affair."
     import sys

@@ -17,7 +17,7 @@ from types import FunctionType
 from numpy import add, asarray, dtype, generic, integer, ndarray, ufunc as npufunc
 
 from ..arrays.dtypes import FROM_NUMPY, bfloat16, get_default_dtype, result_dtype, scalar_dtype
-from ..arrays.cupy_backend import FUSED, FUSED_RULES, HOSTED, Device, device_array, hosted, is_far, on, sent, special, there, twin
+from ..arrays.cupy_backend import FUSED, FUSED_RULES, HOSTED, PRODUCTS, Device, device_array, hosted, is_far, on, sent, special, there, twin
 from ..arrays.numpy_backend import CONSTANTS, constant, is_array, storage_of, sum_to
 from .errors import NO_MASKS, better_error, explain, inference_error, mixed_devices_error
 from .modes import LOCAL, SWITCH, Applied, tick
@@ -683,6 +683,7 @@ class Op:
     def _in_float32(self, arrays, statics):
         "Compute bfloat16 as hardware does: in float32, rounding the result. Operations with `half` False refuse it, as LAPACK and PyTorch do."
         if not self.half: raise RuntimeError(f'linalg.{self.name}: Low precision dtypes not supported. Got BFloat16. Convert first, with A.float().')
+        if self.name in PRODUCTS and all(a is None or is_far(a) and a.dtype == BF16 for a in arrays): return self.kernel_of(arrays)(*arrays, **{**self.statics, **statics})
         wide = [a.astype(F32) if isinstance(a, generic) and a.dtype == BF16 or is_array(a) and a.dtype is BF16 else a for a in arrays]
         result = self.kernel_of(wide)(*wide, **{**self.statics, **statics})
         if self.name == 'to': return result

@@ -65,24 +65,25 @@ def reachable(edges):
 class Plan:
     """What a walk must know in advance.
 
-    `needed`: the nodes to run (None: all). `captures`: node -> {output number: index of the wanted tensor}. `arrivals`: leaf -> number of gradients that will still reach it.
+    `needed`: the nodes to run (None: all). `whole`: those of them of which all edges lead on to wanted tensors, and which are not wanted themselves. `captures`: node -> {output number: index of the wanted tensor}. `arrivals`: leaf -> number of gradients that will still reach it.
     `wanted`: edges whose gradients are to be captured, or, with `accumulate`, to be left where they arrive, which takes running their nodes too."""
 
     def __init__(self, roots, wanted=None, accumulate=False):
         found = reachable(roots)
-        self.captures, self.needed, self.arrivals = {}, None, {}
+        self.captures, self.needed, self.arrivals, self.whole = {}, None, {}, set()
         if wanted is not None:
             for i, edge in enumerate(wanted):
                 node, nr = (edge.node, edge.nr) if edge.__class__ is OutputEdge else (edge, 0)
                 self.captures.setdefault(node, {})[nr] = i
             self.needed, targets = set(self.captures) if accumulate else set(), self.captures
             if accumulate: self.captures = {}
+            needed = self.needed
             for n in sorted(found, key=lambda n: n.seq):
-                for e in found[n]:
-                    target = e.node if e.__class__ is OutputEdge else e
-                    if target in targets or target in self.needed:
-                        self.needed.add(n)
-                        break
+                edges = [e.node if e.__class__ is OutputEdge else e for e in found[n]]
+                live = [e in targets or e in needed for e in edges]
+                if True in live:
+                    needed.add(n)
+                    if False not in live and n not in self.captures: self.whole.add(n)
         for n, edges in found.items():
             if self.needed is None or n in self.needed:
                 for e in edges:
@@ -107,7 +108,8 @@ def _walk(roots, keep, graph, plan, watch, found):
     """The backward pass as a generator. `roots`: pairs of edge and gradient. `keep`: leave saved values in place. `graph`: gradients are tensors and get recorded. `plan`: a `Plan`, or None if every node is to run and leaves may
     be accumulated on arrival. `watch`: yield a `Step` per node. `found`: receives the gradients of wanted tensors, by index."""
     heap, waiting, leaves, journal = [], {}, {}, JOURNAL
-    simple = plan is None and not watch and not graph and not Exotic.complex and not Exotic.bfloat16 and not SWITCH.anomaly and LOCAL.modes.profiler is None and not LOCAL.modes.dispatching
+    plain = not watch and not graph and not Exotic.complex and not Exotic.bfloat16 and not SWITCH.anomaly and LOCAL.modes.profiler is None and not LOCAL.modes.dispatching
+    simple, whole = plain and plan is None, plan.whole if plain and plan is not None and LOCAL.modes.tape is None else ()
     extra_one, extra_many = _EXTRA
     at = None           # the leaf whose hooks are running
     deferred = None      # what large elementwise nodes have put off
@@ -173,6 +175,9 @@ def _walk(roots, keep, graph, plan, watch, found):
                         continue
             edges = n.inputs
             if simple and n.hooks is None:
+                if journal.last > n.seq: check_writes(n)
+                r = n.run(g, keep)
+            elif whole and n in whole and n.hooks is None and g is not None and g.__class__ is not list:
                 if journal.last > n.seq: check_writes(n)
                 r = n.run(g, keep)
             elif simple and g is not None and n.hooks.__class__ is Large and n.hooks.idle():

@@ -637,8 +637,8 @@ def as_strided(x, shape=None, strides=None):
 # Kernels in C++ ------------------------------------------------------------------------------------------------
 
 COMPILER = shutil.which("g++") or shutil.which("clang++")
-_C = {"float16": "float", "float32": "float", "float64": "double", "uint64": "unsigned long", "int64": "long"}
-_OF = {"float": np.float32, "double": np.float64, "unsigned long": np.uint64, "long": np.int64}
+_C = {"float16": "float", "float32": "float", "float64": "double", "uint64": "unsigned long", "int64": "long", "bool": "bool"}
+_OF = {"float": np.float32, "double": np.float64, "unsigned long": np.uint64, "long": np.int64, "bool": np.bool_}
 _built = {}
 
 

@@ -700,6 +700,23 @@ def _nll_spread(g, target, *, shape, weight=None, ignore_index=-100, reduction='
     elementwise('nll_spread', 'T g, raw int64 t, int64 classes, int64 ignore, A count', 'T r', code, g.dtype)(g[:, None] if g.ndim else g, target, np.int64(shape[1]), np.int64(ignore_index), count, out)
     return out
 
+@fused(FUSED, 'attention_weights')
+def _attention_weights(x, mask=None, *, scale=1.0, causal=False):
+    if not same_plain(x) or x.ndim < 2 or not x.size or mask is not None and np.broadcast_shapes(mask.shape, x.shape) != x.shape: return NotImplemented
+    lib, wide = Device.library, (np.float64 if x.dtype == np.float64 else np.float32)
+    code = 'bool seen = (!causal || i % keys <= i / keys % queries)' + (' && keep' if mask is not None else '') + '; e = seen ? A(x) * scale : -A(1) / A(0);'
+    numbers = wide(scale), np.int64(x.shape[-2]), np.int64(x.shape[-1]), np.int64(causal)
+    e = elementwise('attention_scores' + '_masked' * (mask is not None), 'T x, A scale, int64 queries, int64 keys, int64 causal' + ', bool keep' * (mask is not None), 'A e', code, x.dtype)(x, *numbers, *(() if mask is None else (mask,)))
+    top = lib.amax(e, -1, None, True)
+    total = reduction('attention_total', 'A e, A top', 'isinf(A(top)) && A(top) < A(0) ? A(0) : exp(A(e) - A(top))', x.dtype)(e, top, axis=-1, keepdims=True)
+    return elementwise('attention_weights', 'A e, A top, A total', 'T y', 'y = total == A(0) ? A(0) : exp(e - top) / total;', x.dtype)(e, top, total)
+
+@fused(FUSED_RULES, ('attention_weights', 'x'))
+def _attention_weights_rule(g, out, *, scale):
+    if not same_plain(g, out) or not out.ndim or not out.size: return NotImplemented
+    total = reduction('softmax_rule_total', 'T g, T y', 'A(g) * A(y)', out.dtype)(g, out, axis=-1, keepdims=True)
+    return elementwise('attention_rule', 'T g, T y, A total, A scale', 'T r', 'A v = y, d = g; r = v * (d - total) * scale;', out.dtype)(g, out, total, (np.float64 if out.dtype == np.float64 else np.float32)(scale))
+
 _SGD = """A w = p, d = A(g) * sign + decay * w;
 {momentum}
 p = w - lr * d;"""

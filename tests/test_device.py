@@ -1220,11 +1220,12 @@ def gpu():
     "The real device; CuPy must be installed, and find a GPU. (With AUTOGRAD_NB_REHEARSE_GPU these tests are rehearsed on the stand-in, which proves nothing about a GPU, but that the tests themselves are sound.)"
     if os.environ.get("AUTOGRAD_NB_REHEARSE_GPU"):
         use(strict.library, False, 1)
-        return "cuda"
-    why = backend.find() if backend.Device.library is not strict.library else "the stand-in is in its place"
-    if why:
-        pytest.skip(why if not os.environ.get("AUTOGRAD_NB_NEEDS_GPU") else pytest.fail(why))
-    return "cuda"
+    else:
+        why = backend.find() if backend.Device.library is not strict.library else "the stand-in is in its place"
+        if why:
+            pytest.skip(why if not os.environ.get("AUTOGRAD_NB_NEEDS_GPU") else pytest.fail(why))
+    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):  # numbers of ten bits would not agree with the CPU's
+        yield "cuda"
 
 
 @pytest.mark.gpu

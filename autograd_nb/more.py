@@ -43,7 +43,7 @@ from .graph.levels import WRAPPERS, Facade, looped
 from .graph.modes import LOCAL, castable
 from .graph.node import INFERENCE, JOURNAL, Meta, TensorBase, Writes, tensor_like
 from .graph.op import REGISTRY
-from .ops.compiled import crew
+from .ops.compiled import LIBRARY, crew
 from .ops.indexing import check_index
 import autograd_nb.ops.decompositions
 import autograd_nb.ops.more_shape
@@ -978,12 +978,10 @@ def get_num_threads():
     return crew.size
 
 def set_num_threads(number):
-    "Let operations use so many threads. For matrix products this needs the package threadpoolctl, which comes with scikit-learn; without it NumPy's own settings decide."
+    "Let operations use so many threads. (Linear algebra only where NumPy computes it with OpenBLAS.)"
     if number <= 0: raise RuntimeError('set_num_threads expects a positive integer')
     crew.size = number
-    try: from threadpoolctl import threadpool_limits
-    except ImportError: return
-    threadpool_limits(number)
+    if LIBRARY is not None: LIBRARY[1](number)
 
 # %% ../nbs/tensor/07_more.ipynb #e25129c6
 def _uniform(x, generator): return (generator or chance_of(x._array)).uniform(x._array.shape, np.dtype('f8'))

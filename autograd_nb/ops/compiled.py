@@ -7,18 +7,20 @@ __all__ = ['SMALL', 'FEW', 'SHARED', 'crew', 'F32', 'ARRAYS', 'MODULE', 'gelu_pl
            'softmax_rule', 'log_softmax_plain', 'log_softmax_rule', 'logsumexp_plain', 'logsumexp_rule',
            'weights_plain', 'weights_rule', 'normalise_plain', 'normalise_rule', 'affine_plain', 'affine_rule',
            'affine_weight_rule', 'convolution_plain', 'transpose_plain', 'weight_plain', 'pool_plain', 'scatter_plain',
-           'nll_plain', 'nll_spread_plain', 'bmm_plain', 'row_sums_plain', 'BESIDE', 'AVAILABLE', 'lstm_plain',
-           'lstm_rules', 'gru_plain', 'gru_rules', 'CELLS', 'cores', 'Crew', 'Switch', 'loops', 'fits', 'flat',
-           'in_rows', 'plain', 'definition', 'pointwise_loop', 'gelu', 'gelu_back', 'relu_back', 'row_loop',
-           'along_rows', 'softmax', 'softmax_back', 'log_softmax', 'log_softmax_back', 'around', 'logsumexp',
-           'logsumexp_back', 'attention_weights', 'attention_weights_back', 'last', 'normalise', 'normalise_back',
-           'affine', 'affine_weight_back', 'seen_in', 'forward_plan', 'phases', 'transposed_plan', 'block_of',
-           'arranged', 'share', 'numeric', 'as_image', 'as_line', 'image_statics', 'point', 'strided', 'convolution',
-           'conv_transpose', 'conv_weight', 'max_pool', 'scatter_planes', 'known_classes', 'nll_loss', 'nll_spread',
-           'bmm', 'row_sums', 'add_rows', 'normal_numbers', 'shuffled', 'step', 'lstm_cell', 'lstm_cell_back',
-           'gru_cell', 'gru_cell_back', 'adam', 'examples', 'steps', 'warm_up']
+           'nll_plain', 'nll_spread_plain', 'bmm_plain', 'row_sums_plain', 'ALONE', 'WORTH', 'LIBRARY', 'BESIDE',
+           'AVAILABLE', 'lstm_plain', 'lstm_rules', 'gru_plain', 'gru_rules', 'CELLS', 'cores', 'Crew', 'Switch',
+           'loops', 'fits', 'flat', 'in_rows', 'plain', 'definition', 'pointwise_loop', 'gelu', 'gelu_back',
+           'relu_back', 'row_loop', 'along_rows', 'softmax', 'softmax_back', 'log_softmax', 'log_softmax_back',
+           'around', 'logsumexp', 'logsumexp_back', 'attention_weights', 'attention_weights_back', 'last', 'normalise',
+           'normalise_back', 'affine', 'affine_weight_back', 'seen_in', 'forward_plan', 'phases', 'transposed_plan',
+           'block_of', 'arranged', 'share', 'numeric', 'as_image', 'as_line', 'image_statics', 'point', 'strided',
+           'convolution', 'conv_transpose', 'conv_weight', 'max_pool', 'scatter_planes', 'known_classes', 'nll_loss',
+           'nll_spread', 'bmm', 'row_sums', 'add_rows', 'threads_of_library', 'some_rows', 'some_columns', 'matmul',
+           'normal_numbers', 'shuffled', 'step', 'lstm_cell', 'lstm_cell_back', 'gru_cell', 'gru_cell_back', 'adam',
+           'examples', 'steps', 'warm_up']
 
 # %% ../../nbs/ops/16_compiled.ipynb #800b89f6
+import ctypes
 import functools
 import importlib
 import importlib.util
@@ -30,6 +32,7 @@ from itertools import product
 from queue import SimpleQueue
 import numpy as np
 from ..arrays import random
+from ..arrays.numpy_backend import xp
 from ..graph.op import REGISTRY
 from . import attention, indexing, nn, normalisation, pointwise, recurrent, training  # noqa: F401 (they register the operations)
 from .convolution import out_sizes
@@ -373,6 +376,43 @@ def add_rows(out, rows, values):
     if not fits(values, out, least=FEW): return False
     loops().add_rows(values, rows, out)
     return True
+
+# %% ../../nbs/ops/16_compiled.ipynb #c0a51e02
+ALONE, WORTH = 1 << 18, 1 << 22          # multiplications from which on the library would use its threads, and from which on it is worth waking ours
+
+def threads_of_library():
+    "The functions of OpenBLAS that read and set how many threads it uses, or None with another library."
+    try:
+        from numpy._core import _multiarray_umath
+        library = ctypes.CDLL(_multiarray_umath.__file__)
+        for name in ('scipy_openblas_{}_num_threads64_', 'openblas_{}_num_threads64_', 'scipy_openblas_{}_num_threads', 'openblas_{}_num_threads'):
+            if hasattr(library, name.format('set')): return getattr(library, name.format('get')), getattr(library, name.format('set'))
+    except (ImportError, OSError): return None
+
+LIBRARY = threads_of_library()
+
+def some_rows(lo, hi, x, y, out): np.matmul(x[16 * lo:16 * hi], y, out[16 * lo:16 * hi])
+
+def some_columns(lo, hi, x, y, out): np.matmul(x, y[:, 16 * lo:16 * hi], out[:, 16 * lo:16 * hi])
+
+def matmul(x, y, out=None):
+    "`numpy.matmul`, with threads that sleep when there is nothing to do."
+    if x.__class__ is not np.ndarray or x.ndim != 2 or y.ndim != 2 or not Switch.on: return np.matmul(x, y, out)
+    work = x.size * y.shape[1]
+    if work < ALONE or x.dtype.kind != 'f' or x.dtype != y.dtype: return np.matmul(x, y, out)
+    threads, set_threads = LIBRARY
+    before = threads()
+    if before == 1: return np.matmul(x, y, out)
+    set_threads(1)
+    try:
+        if work < WORTH: return np.matmul(x, y, out)
+        if out is None: out = np.empty((len(x), y.shape[1]), x.dtype)
+        if len(x) >= y.shape[1]: crew.run(some_rows, -(-len(x) // 16), work, x, y, out)
+        else: crew.run(some_columns, -(-y.shape[1] // 16), work, x, y, out)
+        return out
+    finally: set_threads(before)
+
+if LIBRARY is not None: xp.matmul = matmul
 
 # %% ../../nbs/ops/16_compiled.ipynb #5d4fbc06
 BESIDE = dict(

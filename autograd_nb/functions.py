@@ -650,13 +650,14 @@ def repeat_interleave(input, repeats, dim=None, *, output_size=None):
 def cat(tensors, dim=0, *, out=None, axis=None):
     "Tensors joined along an existing dimension."
     tensors = _sequence(tensors, 'cat')
-    dim = dim_of(dim if axis is None else axis, builtins.max(x._array.ndim for x in tensors))
-    for i, x in enumerate(tensors):
-        if not x._array.ndim: raise RuntimeError(f'zero-dimensional tensor (at position {i}) cannot be concatenated')
-    first = next((x for x in tensors if x._array.shape != (0,)), tensors[0])._array.shape
-    for i, x in enumerate(tensors):
-        s = x._array.shape
-        if s == (0,): continue
+    shapes = [x._array.shape for x in tensors]
+    dim = dim_of(dim if axis is None else axis, builtins.max(map(len, shapes)))
+    for i, s in enumerate(shapes):
+        if not s: raise RuntimeError(f'zero-dimensional tensor (at position {i}) cannot be concatenated')
+    first = next((s for s in shapes if s != (0,)), shapes[0])
+    before, after = first[:dim], first[dim + 1:]
+    for i, s in enumerate(shapes):
+        if s == first or s == (0,) or len(s) == len(first) and s[:dim] == before and s[dim + 1:] == after: continue
         if len(s) != len(first): raise join_error(tensors, dim, i, f'Tensors must have same number of dimensions: got {len(first)} and {len(s)}')
         for k in range(len(s)):
             if k != dim and s[k] != first[k]: raise join_error(tensors, dim, i, f'Sizes of tensors must match except in dimension {dim}. Expected size {first[k]} but got size {s[k]} for tensor number {i} in the list.')

@@ -89,7 +89,13 @@ def add_up(x, axis, keepdims=False):
 
     Where they are neighbours in a contiguous array of floats, a product with ones does it: several times faster than `np.add.reduce`, which goes through short stretches one by one."""
     size, shape = x.size, x.shape
-    if size < 512 or not axis or axis[-1] - axis[0] >= len(axis) or x.dtype not in CONSTANTS or not x.flags.c_contiguous: return np.add.reduce(x, axis=axis, keepdims=keepdims)
+    if size < 512 or not axis or axis[-1] - axis[0] >= len(axis) or x.dtype not in CONSTANTS: return np.add.reduce(x, axis=axis, keepdims=keepdims)
+    if not x.flags.c_contiguous:                # perhaps it is with its dimensions in another order
+        order = sorted(range(x.ndim), key=x.strides.__getitem__, reverse=True)
+        turned = x.transpose(order)
+        if len(axis) > 1 or not turned.flags.c_contiguous: return np.add.reduce(x, axis=axis, keepdims=keepdims)
+        out = add_up(turned, (order.index(axis[0]),), True).transpose(np.argsort(order))
+        return out if keepdims else out.reshape(shape[:axis[0]] + shape[axis[0] + 1:]) if out.flags.c_contiguous else out.squeeze(axis[0])
     first, last = axis[0], axis[-1] + 1
     n, inner = math.prod(shape[first:last]), math.prod(shape[last:])
     if not 1 < n <= 1024 or n == size or inner > 512: return np.add.reduce(x, axis=axis, keepdims=keepdims)

@@ -4,20 +4,20 @@
 
 # %% auto #0
 __all__ = ['SMALL', 'FEW', 'SHARED', 'crew', 'F32', 'ARRAYS', 'MODULE', 'gelu_plain', 'gelu_rule', 'relu_rule', 'softmax_plain',
-           'softmax_rule', 'log_softmax_plain', 'log_softmax_rule', 'logsumexp_plain', 'logsumexp_rule',
+           'softmax_rule', 'log_softmax_plain', 'log_softmax_rule', 'logsumexp_plain', 'logsumexp_rule', 'cumprod_rule',
            'weights_plain', 'weights_rule', 'normalise_plain', 'normalise_rule', 'affine_plain', 'affine_rule',
            'affine_weight_rule', 'convolution_plain', 'transpose_plain', 'weight_plain', 'pool_plain', 'scatter_plain',
            'nll_plain', 'nll_spread_plain', 'bmm_plain', 'row_sums_plain', 'ALONE', 'WORTH', 'LIBRARY', 'BESIDE',
            'AVAILABLE', 'lstm_plain', 'lstm_rules', 'gru_plain', 'gru_rules', 'CELLS', 'cores', 'Crew', 'Switch',
            'loops', 'fits', 'flat', 'in_rows', 'plain', 'definition', 'pointwise_loop', 'gelu', 'gelu_back',
            'relu_back', 'row_loop', 'along_rows', 'softmax', 'softmax_back', 'log_softmax', 'log_softmax_back',
-           'around', 'logsumexp', 'logsumexp_back', 'attention_weights', 'attention_weights_back', 'last', 'normalise',
-           'normalise_back', 'affine', 'affine_weight_back', 'seen_in', 'forward_plan', 'phases', 'transposed_plan',
-           'block_of', 'arranged', 'share', 'numeric', 'as_image', 'as_line', 'image_statics', 'point', 'strided',
-           'convolution', 'conv_transpose', 'conv_weight', 'max_pool', 'scatter_planes', 'known_classes', 'nll_loss',
-           'nll_spread', 'bmm', 'row_sums', 'add_rows', 'threads_of_library', 'some_rows', 'some_columns', 'matmul',
-           'normal_numbers', 'shuffled', 'step', 'lstm_cell', 'lstm_cell_back', 'gru_cell', 'gru_cell_back', 'adam',
-           'examples', 'steps', 'warm_up']
+           'around', 'logsumexp', 'logsumexp_back', 'cumprod_back', 'attention_weights', 'attention_weights_back',
+           'last', 'normalise', 'normalise_back', 'affine', 'affine_weight_back', 'seen_in', 'forward_plan', 'phases',
+           'transposed_plan', 'block_of', 'arranged', 'share', 'numeric', 'as_image', 'as_line', 'image_statics',
+           'point', 'strided', 'convolution', 'conv_transpose', 'conv_weight', 'max_pool', 'scatter_planes',
+           'known_classes', 'nll_loss', 'nll_spread', 'bmm', 'row_sums', 'add_rows', 'threads_of_library', 'some_rows',
+           'some_columns', 'matmul', 'normal_numbers', 'shuffled', 'step', 'lstm_cell', 'lstm_cell_back', 'gru_cell',
+           'gru_cell_back', 'adam', 'examples', 'steps', 'warm_up']
 
 # %% ../../nbs/ops/16_compiled.ipynb #800b89f6
 import ctypes
@@ -181,6 +181,13 @@ def logsumexp_back(g, x, out, *, dim, keepdim):
     grad, flat = np.empty(x.shape, np.float32), (shape[0], shape[2])
     crew.run(loops().logsumexp_back, shape[0], 4 * x.size, g.reshape(flat), x.reshape(shape), out.reshape(flat), grad.reshape(shape))
     return grad
+
+cumprod_rule = definition('cumprod', 'x')
+
+def cumprod_back(g, x, out, *, dim):
+    "By division, where nothing is zero."
+    if not fits(x, g, out, least=FEW) or not out.all(): return cumprod_rule(g, x, out, dim=dim)
+    return np.flip(np.add.accumulate(np.flip(g * out, dim), dim), dim) / x
 
 weights_plain, weights_rule = definition('attention_weights'), definition('attention_weights', 'x')
 
@@ -416,7 +423,7 @@ if LIBRARY is not None: xp.matmul = matmul
 
 # %% ../../nbs/ops/16_compiled.ipynb #5d4fbc06
 BESIDE = dict(
-    gelu=dict(kernel=gelu, x=gelu_back), relu=dict(x=relu_back), softmax=dict(kernel=softmax, x=softmax_back), log_softmax=dict(kernel=log_softmax, x=log_softmax_back), logsumexp=dict(kernel=logsumexp, x=logsumexp_back),
+    gelu=dict(kernel=gelu, x=gelu_back), relu=dict(x=relu_back), softmax=dict(kernel=softmax, x=softmax_back), log_softmax=dict(kernel=log_softmax, x=log_softmax_back), logsumexp=dict(kernel=logsumexp, x=logsumexp_back), cumprod=dict(x=cumprod_back),
     attention_weights=dict(kernel=attention_weights, x=attention_weights_back), normalise=dict(kernel=normalise, x=normalise_back), affine=dict(kernel=affine, weight=affine_weight_back),
     convolution=dict(kernel=convolution), conv_transpose=dict(kernel=conv_transpose), conv_weight=dict(kernel=conv_weight), nll_loss=dict(kernel=nll_loss), nll_spread=dict(kernel=nll_spread), max_pool=dict(kernel=max_pool), scatter_planes=dict(kernel=scatter_planes), row_sums=dict(kernel=row_sums), bmm=dict(kernel=bmm))
 
@@ -495,6 +502,7 @@ def examples():
     for name in ('softmax', 'log_softmax'):
         yield name, None, (x * 9,), dict(dim=-1)
         yield name, 'x', (x, definition(name)(y, dim=2)), dict(dim=2)
+    yield 'cumprod', 'x', (x[0], 1 + y[0] / 100, definition('cumprod')(1 + y[0] / 100, dim=1)), dict(dim=1)
     for dim in (0, 1, -1):
         yield 'logsumexp', None, (x * 9,), dict(dim=dim)
         yield 'logsumexp', 'x', (np.ones_like(definition('logsumexp')(x, dim=dim)) * 2, x, definition('logsumexp')(x, dim=dim)), dict(dim=dim, keepdim=False)

@@ -20,6 +20,7 @@ from .shape import cat, expand, flip, reshape, shift
 # %% ../../nbs/ops/03_reduce.ipynb #40bfa58f
 def dims_of(dim, ndim):
     "The dimensions meant by `dim` as a sorted tuple of non-negative numbers. Raises IndexError out of range, RuntimeError for repeats."
+    if dim.__class__ is int and -ndim <= dim < ndim: return (dim % ndim,)
     if dim is None or dim == (): return tuple(range(ndim))
     dims = dim if isinstance(dim, tuple) else (dim,)
     n = max(ndim, 1)

@@ -717,6 +717,53 @@ def _attention_weights_rule(g, out, *, scale):
     total = reduction('softmax_rule_total', 'T g, T y', 'A(g) * A(y)', out.dtype)(g, out, axis=-1, keepdims=True)
     return elementwise('attention_rule', 'T g, T y, A total, A scale', 'T r', 'A v = y, d = g; r = v * (d - total) * scale;', out.dtype)(g, out, total, (np.float64 if out.dtype == np.float64 else np.float32)(scale))
 
+_SIGMOID = 'auto sigmoid = [](A v) { return A(1) / (A(1) + exp(-v)); };\n'
+_AT = 'long long row = i / ({k} * n), j = row * n + i % n, b = row * {k} * n + i % n, gate = i % ({k} * n) / n;\n'          # of gates that lie side by side, {k} of them in a row
+
+@fused(FUSED, 'lstm_cell')
+def _lstm_cell(x, c):
+    if not same_plain(x, c) or x.shape[:-1] != c.shape[:-1] or not c.size: return NotImplemented
+    n = np.int64(c.shape[-1])
+    gates = elementwise('lstm_gates', 'T x, int64 n', 'T y', _SIGMOID + 'A v = x; y = i % (4 * n) / n == 2 ? tanh(v) : sigmoid(v);', x.dtype)(x, n)
+    code = 'long long b = i / n * 4 * n + i % n; A m = A(gates[b + n]) * A(c) + A(gates[b]) * A(gates[b + 2 * n]); memory = m; h = A(gates[b + 3 * n]) * tanh(m);'
+    h, memory = elementwise('lstm_memory', 'raw T gates, T c, int64 n', 'T h, T memory', code, x.dtype)(gates, c, n)
+    return h, memory, gates
+
+@fused(FUSED_RULES, ('lstm_cell', 'x'))
+def _lstm_cell_x(g, c, out):
+    if not same_plain(*g, c, *out) or not c.size: return NotImplemented
+    code = _AT.format(k=4) + """A in = gates[b], f = gates[b + n], fresh = gates[b + 2 * n], o = gates[b + 3 * n], t = tanh(A(memory[j])), d = gh[j], s = gg;
+    A dc = A(gc[j]) + d * o * (A(1) - t * t);
+    r = gate == 0 ? (dc * fresh + s) * in * (A(1) - in) : gate == 1 ? (dc * A(c[j]) + s) * f * (A(1) - f) : gate == 2 ? (dc * in + s) * (A(1) - fresh * fresh) : (d * t + s) * o * (A(1) - o);"""
+    return elementwise('lstm_rule_x', 'T gg, raw T gh, raw T gc, raw T c, raw T memory, raw T gates, int64 n', 'T r', code, c.dtype)(g[2], g[0], g[1], c, out[1], out[2], np.int64(c.shape[-1]))
+
+@fused(FUSED_RULES, ('lstm_cell', 'c'))
+def _lstm_cell_c(g, out):
+    if not same_plain(*g, *out) or not out[1].size: return NotImplemented
+    code = 'long long b = i / n * 4 * n + i % n; A t = tanh(A(memory)); r = (A(gc) + A(gh) * A(gates[b + 3 * n]) * (A(1) - t * t)) * A(gates[b + n]);'
+    return elementwise('lstm_rule_c', 'T gh, T gc, T memory, raw T gates, int64 n', 'T r', code, out[1].dtype)(g[0], g[1], out[1], out[2], np.int64(out[1].shape[-1]))
+
+@fused(FUSED, 'gru_cell')
+def _gru_cell(x, r, h):
+    if not same_plain(x, r, h) or not x.shape == r.shape == (*h.shape[:-1], 3 * h.shape[-1]) or not h.size: return NotImplemented
+    n = np.int64(h.shape[-1])
+    code = _SIGMOID + _AT.format(k=3) + 'A v = x; y = gate < 2 ? sigmoid(v + A(r[i])) : tanh(v + sigmoid(A(first[b]) + A(r[b])) * A(r[i]));'
+    gates = elementwise('gru_gates', 'T x, raw T first, raw T r, int64 n', 'T y', code, x.dtype)(x, x, r, n)
+    code = 'long long b = i / n * 3 * n + i % n; A fresh = gates[b + 2 * n]; y = fresh + A(gates[b + n]) * (A(h) - fresh);'
+    return elementwise('gru_memory', 'raw T gates, T h, int64 n', 'T y', code, x.dtype)(gates, h, n), gates
+
+def _gru_rule(name, last, g, r, h, out):
+    if not same_plain(*g, r, h, *out) or not h.size: return NotImplemented
+    code = _AT.format(k=3) + """A reset = gates[b], z = gates[b + n], fresh = gates[b + 2 * n], d = gh[j], by_fresh = (d * (A(1) - z) + A(gg[b + 2 * n])) * (A(1) - fresh * fresh);
+    y = gate == 0 ? (by_fresh * A(r[b + 2 * n]) + A(gg[b])) * reset * (A(1) - reset) : gate == 1 ? (d * (A(h[j]) - fresh) + A(gg[b + n])) * z * (A(1) - z) : """ + last + ';'
+    return elementwise(name, 'T like, raw T gg, raw T gh, raw T r, raw T h, raw T gates, int64 n', 'T y', code, h.dtype)(out[1], g[1], g[0], r, h, out[1], np.int64(h.shape[-1]))
+
+@fused(FUSED_RULES, ('gru_cell', 'x'))
+def _gru_cell_x(g, r, h, out): return _gru_rule('gru_rule_x', 'by_fresh', g, r, h, out)
+
+@fused(FUSED_RULES, ('gru_cell', 'r'))
+def _gru_cell_r(g, r, h, out): return _gru_rule('gru_rule_r', 'by_fresh * reset', g, r, h, out)
+
 _SGD = """A w = p, d = A(g) * sign + decay * w;
 {momentum}
 p = w - lr * d;"""

@@ -1049,7 +1049,7 @@ APART = {"convolution", "conv_transpose", "conv_weight", "max_pool", "nll_loss",
 _targets = [2, 0, -100, 3, 1, 3]
 FUSED_FUNCTIONS = {
     "layer norm": ((6, 5), lambda x: F.layer_norm(x, (5,), x[0].detach(), x[1].detach(), eps=1e-3)), "layer norm over two": ((3, 2, 5), lambda x: F.layer_norm(x, (2, 5))),
-    "batch norm": ((4, 3, 2, 2), lambda x: F.batch_norm(x, None, None, training=True)), "group norm": ((2, 4, 3), lambda x: F.group_norm(x, 2)),
+    "batch norm": ((4, 3, 2, 2), lambda x: F.batch_norm(x, None, None, training=True)), "tracking": ((4, 3, 2, 2), lambda x: F.batch_norm(x, *(torch.zeros(3, dtype=torch.float64 if x.dtype is torch.float64 else torch.float32, device=x.device) for _ in range(2)), training=True)), "group norm": ((2, 4, 3), lambda x: F.group_norm(x, 2)),
     "max pool": ((2, 3, 6, 7), lambda x: F.max_pool2d(x, 2)), "padded max pool": ((2, 3, 6, 7), lambda x: F.max_pool2d(x, (3, 2), stride=(2, 1), padding=(1, 1))), "dilated max pool": ((1, 2, 9, 8), lambda x: F.max_pool2d(x, 3, stride=2, dilation=2, ceil_mode=True)),
     "max pool of a line": ((2, 3, 9), lambda x: F.max_pool1d(x, 3, stride=2, padding=1)), "max pool of NaN": ((1, 1, 4, 4), lambda x: F.max_pool2d(torch.where(x > 1.5, x * np.nan, x), 2).nan_to_num(7)), "max pool of a view": ((4, 5, 2, 3), lambda x: F.max_pool2d(x.permute(2, 3, 0, 1), 2)),
     **{f"cross entropy, {r}": ((6, 4), lambda x, r=r: F.cross_entropy(x, torch.tensor(_targets, device=x.device), reduction=r)) for r in ("mean", "sum", "none")},
@@ -1087,6 +1087,29 @@ def test_fused_function_is_the_definition(name, dtype, device):
     for a, b in zip(plain, fused, strict=True):
         assert a.shape == b.shape
         np.testing.assert_allclose(b.astype(float), a.astype(float), rtol={2: 2e-2, 4: 2e-5, 8: 1e-11}[a.itemsize], atol={2: 2e-2, 4: 2e-5, 8: 1e-11}[a.itemsize] * max(1, abs(a).max()))
+
+
+@compiler
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64], ids=str)
+def test_fused_running_statistics_are_the_definition(dtype, device):
+    def both(place):
+        torch.manual_seed(0)
+        norm = nn.BatchNorm2d(3, momentum=0.3, dtype=torch.float64 if dtype is torch.float64 else torch.float32)
+        x = torch.randn(4, 3, 2, 5).to(dtype).to(place)
+        norm, versions = norm.to(place), []
+        for _ in range(3):
+            F.batch_norm(x, norm.running_mean, norm.running_var, training=True, momentum=0.3)
+            versions.append(norm.running_var._version)
+        return norm.running_mean, norm.running_var, versions
+
+    mean, var, versions = both("cpu")
+    use(strict.library, True, 1)
+    try:
+        found = both(device)
+        same(mean, found[0], 1e-2 if dtype is torch.float16 else 1e-5), same(var, found[1], 1e-2 if dtype is torch.float16 else 1e-5)
+    finally:
+        use(strict.library, False, 1)
+    assert np.diff(found[2]).tolist() == np.diff(versions).tolist() == [1, 1]
 
 
 @compiler

@@ -7,8 +7,8 @@ __all__ = ['ATOMIC', 'there', 'PRODUCTS', 'HALVES', 'LARGE', 'BLAS', 'PRECISIONS
            'HOSTED', 'SPECIAL', 'Device', 'find', 'use', 'is_far', 'library_of', 'send', 'fetch', 'transfer', 'on',
            'home_of', 'copied', 'current', 'pinned', 'is_pinned', 'Ufunc', 'There', 'Factorisations', 'names_of',
            'twin', 'anywhere', 'beside', 'sent', 'device_array', 'product', 'prefer', 'set_precision', 'get_precision',
-           'precision_asked', 'hosted', 'special', 'fused', 'elementwise', 'reduction', 'same_plain', 'philox',
-           'DeviceGenerator', 'chance_of', 'chance_states', 'restore_chance', 'generator_of', 'Capture',
+           'precision_asked', 'hosted', 'special', 'fused', 'elementwise', 'reduction', 'same_plain', 'tracked',
+           'philox', 'DeviceGenerator', 'chance_of', 'chance_states', 'restore_chance', 'generator_of', 'Capture',
            'capture_error', 'OutOfMemoryError', 'Pool', 'largest', 'full']
 
 # %% ../../nbs/arrays/05_cupy.ipynb #9a491f07
@@ -670,6 +670,15 @@ def _normalise(x, *, dim, eps=1e-5, node=None):
     if not same_plain(x) or not x.size: return NotImplemented
     mean, squares, n = _moments(x, dim)
     return elementwise('normalise', 'T x, A mean, A squares, A n, A eps', 'T y', 'y = (A(x) - mean) / sqrt(squares / n + eps);', x.dtype)(x, mean, squares, n, n.dtype.type(eps))
+
+def tracked(x, dim, mean, var, momentum):
+    "Move running means and variances (arrays, or None) a little towards those of `x` over `dim`. False if this is left to others."
+    wide = np.float64 if x.dtype == np.float64 else np.float32
+    if not Device.fused or not same_plain(x) or any(v is not None and v.dtype != wide for v in (mean, var)): return False
+    average, squares, n = _moments(x, dim)
+    for running, new, count in ((mean, average, wide(1)), (var, squares, n - 1)):
+        if running is not None: elementwise('track', 'A value, A count, A keep, A take', 'T running', 'running = A(running) * keep + value / count * take;', running.dtype)(new.reshape(running.shape), count, wide(1 - momentum), wide(momentum), running)
+    return True
 
 @fused(FUSED_RULES, ('normalise', 'x'))
 def _normalise_rule(g, out, x, *, dim, eps):

@@ -23,7 +23,7 @@ import numpy as np
 
 from .. import functions as F
 from ..autograd.function import DelayedError
-from ..arrays.cupy_backend import anywhere, home_of, is_far, library_of
+from ..arrays.cupy_backend import anywhere, home_of, is_far, library_of, tracked
 from ..arrays.dtypes import bfloat16, finfo, float16
 from ..arrays.numpy_backend import xp
 from ..arrays.random import default_generator
@@ -264,7 +264,11 @@ def _track(running, new, momentum):
 @whole
 def _track_channels(input, running_mean, running_var, dims, layout, momentum):
     "The running statistics of the channels of a batch."
-    a = input._array
+    a, running = input._array, [r._array if r is not None else None for r in (running_mean, running_var)]
+    if is_far(a) and tracked(a, dims, *running, momentum):
+        for kept in running:
+            if kept is not None: JOURNAL.note(kept, 'batch_norm')
+        return
     add, count = library_of(a).add, a.size // builtins.max(a.shape[1], 1)
     average = add.reduce(a, dims) / a.dtype.type(count)
     away = a - average.reshape(layout)

@@ -41,6 +41,7 @@ def restore(g, shape, dim, keepdim):
 def spread(g, shape, dim, keepdim):
     "`g` repeated over the reduced dimensions: the transpose of a sum."
     if len(g.shape): g = restore(g, shape, dim, keepdim)
+    elif isinstance(g, np.generic): g = np.asarray(g)
     return expand(g, size=tuple(shape))
 
 def count_of(shape, dim):

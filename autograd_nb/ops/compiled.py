@@ -12,12 +12,13 @@ __all__ = ['SMALL', 'FEW', 'SHARED', 'crew', 'F32', 'ARRAYS', 'MODULE', 'gelu_pl
            'loops', 'fits', 'flat', 'in_rows', 'plain', 'definition', 'pointwise_loop', 'gelu', 'gelu_back',
            'relu_back', 'row_loop', 'along_rows', 'softmax', 'softmax_back', 'log_softmax', 'log_softmax_back',
            'around', 'logsumexp', 'logsumexp_back', 'cumprod_back', 'attention_weights', 'attention_weights_back',
-           'last', 'normalise', 'normalise_back', 'affine', 'affine_weight_back', 'seen_in', 'forward_plan', 'phases',
-           'transposed_plan', 'block_of', 'arranged', 'share', 'numeric', 'as_image', 'as_line', 'image_statics',
-           'point', 'strided', 'convolution', 'conv_transpose', 'conv_weight', 'max_pool', 'scatter_planes',
-           'known_classes', 'nll_loss', 'nll_spread', 'bmm', 'row_sums', 'add_rows', 'threads_of_library', 'some_rows',
-           'some_columns', 'matmul', 'normal_numbers', 'shuffled', 'step', 'lstm_cell', 'lstm_cell_back', 'gru_cell',
-           'gru_cell_back', 'adam', 'examples', 'steps', 'warm_up']
+           'last', 'by_channels', 'in_channels', 'normalise', 'normalise_back', 'affine', 'affine_weight_back',
+           'seen_in', 'forward_plan', 'phases', 'transposed_plan', 'block_of', 'arranged', 'share', 'numeric',
+           'as_image', 'as_line', 'image_statics', 'point', 'whole', 'across_all', 'strided', 'convolution',
+           'conv_transpose', 'conv_weight', 'max_pool', 'scatter_planes', 'known_classes', 'nll_loss', 'nll_spread',
+           'bmm', 'row_sums', 'add_rows', 'threads_of_library', 'some_rows', 'some_columns', 'matmul', 'normal_numbers',
+           'shuffled', 'step', 'lstm_cell', 'lstm_cell_back', 'gru_cell', 'gru_cell_back', 'adam', 'examples', 'steps',
+           'warm_up']
 
 # %% ../../nbs/ops/16_compiled.ipynb #800b89f6
 import ctypes
@@ -205,10 +206,22 @@ normalise_plain, normalise_rule = definition('normalise'), definition('normalise
 
 def last(x, dim): return len(dim) == 1 and along_rows(x, dim[0])
 
+def by_channels(x, dim): return x.ndim > 2 and tuple(dim) == (0, *range(2, x.ndim)) and x[0, 0].size >= 8
+
+def in_channels(x): return x.reshape(*x.shape[:2], -1)
+
 def normalise(x, *, dim, eps=1e-5, node='NormaliseBackward0'):
+    if by_channels(x, dim) and fits(x):
+        out = np.empty_like(x)
+        crew.run(loops().normalise_channels, x.shape[1], 2 * x.size, in_channels(x), np.float32(eps), in_channels(out))
+        return out
     return row_loop(loops().normalise, x, x, np.float32(eps)) if fits(x, least=FEW) and last(x, dim) else normalise_plain(x, dim=dim, eps=eps, node=node)
 
 def normalise_back(g, out, x, *, dim, eps):
+    if by_channels(x, dim) and fits(x, out, g):
+        into = np.empty_like(x)
+        crew.run(loops().normalise_channels_back, x.shape[1], 4 * x.size, in_channels(g), in_channels(out), in_channels(x), np.float32(eps), in_channels(into))
+        return into
     return row_loop(loops().normalise_back, out, g, out, x, np.float32(eps)) if fits(x, out, g, least=FEW) and last(x, dim) else normalise_rule(g, out, x, dim=dim, eps=eps)
 
 affine_plain, affine_rule, affine_weight_rule = definition('affine'), definition('affine', 'x'), definition('affine', 'weight')
@@ -281,6 +294,10 @@ def image_statics(stride, padding, dilation, groups): return dict(stride=(1, *st
 
 def point(window, padding, x): return window == (1, 1) and padding == (0, 0) and x.shape[2] > 1
 
+def whole(sizes, window, padding, groups): return groups == 1 and window == tuple(sizes) and not any(padding)        # one place, and so one matrix product
+
+def across_all(x): return x.reshape(len(x), -1)
+
 def strided(x, stride): return x if stride == (1, 1) else np.ascontiguousarray(x[:, :, ::stride[0], ::stride[1]])
 
 convolution_plain, transpose_plain, weight_plain = definition('convolution'), definition('conv_transpose'), definition('conv_weight')
@@ -289,6 +306,7 @@ def convolution(x, weight, bias=None, *, stride=(1, 1), padding=(0, 0), dilation
     window, outs = weight.shape[2:], out_sizes(x.shape[2:], weight.shape[2:], stride, padding, dilation)
     if not (2 < x.ndim < 5 and fits(x) and numeric(weight, bias) and min(outs) > 0): return convolution_plain(x, weight, bias, stride=stride, padding=padding, dilation=dilation, groups=groups)
     if x.ndim == 3: return convolution(as_image(x), as_image(weight), bias, **image_statics(stride, padding, dilation, groups)).reshape(len(x), -1, *outs)
+    if whole(x.shape[2:], window, padding, groups) and bias is None and len(x) > 1: return matmul(across_all(x), across_all(weight).T).reshape(len(x), -1, 1, 1)
     if point(window, padding, x): return convolution(as_line(strided(x, stride)), weight, bias, groups=groups).reshape(len(x), -1, *outs)
     out = np.empty((len(x), len(weight), *outs), np.float32)
     height, pitch, offsets = forward_plan(weight.shape[1], x.shape[2:], outs, window, stride, padding, dilation)
@@ -303,6 +321,7 @@ def conv_transpose(x, weight, bias=None, *, size=(), stride=(1, 1), padding=(0, 
     if not (2 < x.ndim < 5 and fits(x) and numeric(weight, bias) and min(size) > 0): return transpose_plain(x, weight, bias, size=size, stride=stride, padding=padding, dilation=dilation, groups=groups)
     channels, window, each = weight.shape[1], weight.shape[2:], x.shape[1] // groups
     if x.ndim == 3: return conv_transpose(as_image(x), as_image(weight), bias, size=(1, *size), **image_statics(stride, padding, dilation, groups)).reshape(len(x), -1, *size)
+    if whole(size, window, padding, groups) and bias is None and len(x) > 1: return matmul(across_all(x), across_all(weight)).reshape(len(x), -1, *size)
     if point(window, padding, x) and stride == (1, 1) and x.shape[2:] == tuple(size): return conv_transpose(as_line(x), weight, bias, size=(1, math.prod(size)), groups=groups).reshape(len(x), -1, *size)
     out = np.empty((len(x), channels * groups, *size), np.float32)
     bias = np.zeros(out.shape[1], np.float32) if bias is None else np.ascontiguousarray(bias)
@@ -318,6 +337,7 @@ def conv_transpose(x, weight, bias=None, *, size=(), stride=(1, 1), padding=(0, 
 def conv_weight(x, y, *, window, stride, padding, dilation, groups):
     if not (2 < x.ndim < 5 and fits(y, x) and x.size): return weight_plain(x, y, window=window, stride=stride, padding=padding, dilation=dilation, groups=groups)
     if x.ndim == 3: return conv_weight(as_image(x), as_image(y), window=(1, *window), **image_statics(stride, padding, dilation, groups)).reshape(x.shape[1], -1, *window)
+    if whole(y.shape[2:], window, padding, groups): return matmul(across_all(x).T, across_all(y)).reshape(x.shape[1], -1, *window)
     if point(window, padding, x) and x.shape[2:] == out_sizes(y.shape[2:], window, stride, padding, dilation): return conv_weight(as_line(x), as_line(strided(y, stride)), window=window, stride=(1, 1), padding=padding, dilation=dilation, groups=groups)
     height, pitch, offsets = forward_plan(y.shape[1] // groups, y.shape[2:], x.shape[2:], window, stride, padding, dilation)
     entries, each = offsets.size, x.shape[1] // groups
@@ -512,6 +532,8 @@ def examples():
     yield 'attention_weights', 'x', (N(6, 30, 30), weights), dict(scale=.5)
     yield 'normalise', None, (x * 3 + 5,), dict(dim=(-1,), eps=1e-5)
     yield 'normalise', 'x', (y, definition('normalise')(x, dim=(-1,)), x), dict(dim=(-1,), eps=1e-5)
+    yield 'normalise', None, (image * 3 + 5,), dict(dim=(0, 2, 3), eps=1e-5)
+    yield 'normalise', 'x', (N(*image.shape), definition('normalise')(image, dim=(0, 2, 3)), image), dict(dim=(0, 2, 3), eps=1e-5)
     yield 'affine', None, (x, N(64), N(64)), dict(layout=(64,))
     yield 'affine', 'weight', (x, y, (64,)), dict(layout=(64,))
     for window, stride, padding, dilation, w in (((3, 3), (1, 1), (1, 1), (1, 1), filters), ((3, 2), (2, 3), (1, 2), (2, 1), wide), ((3, 3), (1, 1), (0, 0), (1, 1), filters)):

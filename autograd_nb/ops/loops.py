@@ -6,16 +6,16 @@
 __all__ = ['f', 'INV_LN2', 'LN2_HIGH', 'LN2_LOW', 'ROUND', 'E6', 'E5', 'E4', 'E3', 'E2', 'E1', 'LOWEST', 'HIGHEST', 'ONE', 'HALF',
            'ZERO', 'ROOT_HALF', 'KEEP', 'SUMS', 'FAST', 'SUMMING', 'PART', 'BELL', 'T1', 'T2', 'T3', 'T4', 'T5', 'T6',
            'T7', 'T8', 'T9', 'HOST', 'LANES', 'ROWS', 'ACROSS', 'FLOAT', 'WORD', 'VECTOR', 'FLOATS', 'WORDS', 'SINGLE',
-           'STRICT', 'MANTISSA', 'OCTANTS', 'TURN', 'FRACTION', 'L0', 'L1', 'L2', 'L3', 'L4', 'L5', 'L6', 'L7', 'L8',
-           'LN2_REST', 'LN2_MOST', 'MINUS_HALF', 'S0', 'S1', 'S2', 'C0', 'C1', 'C2', 'Q0', 'Q1', 'Q2', 'H6', 'H5', 'H4',
-           'H3', 'H2', 'TWO', 'BEND', 'WIDE', 'OVERFLOWING', 'TINY', 'LIFT', 'INFINITY', 'BLOCK', 'from_bits', 'scaled',
-           'exp', 'normal_cdf', 'gelu', 'gelu_back', 'relu_back', 'softmax', 'nll', 'nll_spread', 'softmax_back',
-           'logsumexp', 'logsumexp_back', 'log_softmax', 'log_softmax_back', 'causal_weights', 'normalise',
-           'normalise_back', 'normalise_channels', 'normalise_channels_back', 'affine', 'column_products', 'ahead',
-           'vector', 'keep', 'filled', 'times', 'products', 'nothing', 'place', 'tile', 'dots', 'move', 'moved',
-           'spread', 'tiles', 'arranged', 'slide', 'slide_weight', 'largest', 'largest_at', 'max_pool', 'scatter',
-           'fma', 'to_bits', 'log', 'normal', 'shuffle', 'outer', 'add_rows', 'adam', 'tanh', 'any_exp', 'ln',
-           'sigmoid', 'lstm_step', 'lstm_step_back', 'gru_step', 'gru_step_back', 'together']
+           'HALVES', 'STRICT', 'MANTISSA', 'OCTANTS', 'TURN', 'FRACTION', 'L0', 'L1', 'L2', 'L3', 'L4', 'L5', 'L6',
+           'L7', 'L8', 'LN2_REST', 'LN2_MOST', 'MINUS_HALF', 'S0', 'S1', 'S2', 'C0', 'C1', 'C2', 'Q0', 'Q1', 'Q2', 'H6',
+           'H5', 'H4', 'H3', 'H2', 'TWO', 'BEND', 'WIDE', 'OVERFLOWING', 'TINY', 'LIFT', 'INFINITY', 'BLOCK',
+           'from_bits', 'scaled', 'exp', 'normal_cdf', 'gelu', 'gelu_back', 'relu_back', 'softmax', 'nll', 'nll_spread',
+           'softmax_back', 'logsumexp', 'logsumexp_back', 'log_softmax', 'log_softmax_back', 'causal_weights',
+           'normalise', 'normalise_back', 'normalise_channels', 'normalise_channels_back', 'affine', 'column_products',
+           'ahead', 'vector', 'keep', 'filled', 'times', 'products', 'nothing', 'place', 'tile', 'dots', 'move',
+           'moved', 'spread', 'tiles', 'arranged', 'slide', 'slide_weight', 'largest', 'largest_at', 'max_pool',
+           'scatter', 'fma', 'to_bits', 'log', 'normal', 'shuffle', 'outer', 'add_rows', 'adam', 'tanh', 'any_exp',
+           'ln', 'sigmoid', 'lstm_step', 'lstm_step_back', 'gru_step', 'gru_step_back', 'together']
 
 # %% ../../nbs/ops/17_loops.ipynb #95826730
 import math
@@ -306,7 +306,7 @@ def column_products(lo, hi, g, x, out):
 HOST = binding.get_host_cpu_features()
 LANES, ROWS, ACROSS = (16, 8, 3) if HOST.get('avx512f') else (8, 4, 3) if HOST.get('avx2') else (4, 8, 3)     # numbers in a vector, and the vectors that fit the registers
 FLOAT, WORD, VECTOR = ir.FloatType(), ir.IntType(64), ir.VectorType(ir.FloatType(), LANES)
-FLOATS, WORDS, SINGLE = types.CPointer(types.float32), types.CPointer(types.int64), 8
+FLOATS, WORDS, SINGLE, HALVES = types.CPointer(types.float32), types.CPointer(types.int64), 8, LANES // 2
 
 def ahead(builder, pointer, n): return builder.gep(pointer, [WORD(n) if isinstance(n, int) else n])
 
@@ -338,7 +338,7 @@ def products(builder, sums, column, row):
     "Every number of `column` times every one of `row`, added to `sums`."
     return [builder.fadd(builder.fmul(a, b, flags=('contract',)), sums[i * len(row) + j], flags=('contract',)) for i, a in enumerate(column) for j, b in enumerate(row)]
 
-def nothing(rows, across): return [ir.Constant(VECTOR, [0.] * LANES)] * (rows * across)
+def nothing(rows, across, lanes=LANES): return [ir.Constant(ir.VectorType(FLOAT, lanes), [0.] * lanes)] * (rows * across)
 
 @intrinsic
 def place(context, array, i):
@@ -347,19 +347,19 @@ def place(context, array, i):
     return types.CPointer(array.dtype)(array, types.int64), generate
 
 @intrinsic(prefer_literal=True)
-def tile(context, rows, across, n, x, offsets, weights, out, pitch):
-    "`rows` filters at `across` vectors of places: the sums over k < n of `weights[k]` (one for each filter) times what stands `offsets[k]` after each place of `x`, into rows of `out` at distance `pitch`."
-    height, width = rows.literal_value, across.literal_value
+def tile(context, rows, across, lanes, n, x, offsets, weights, out, pitch):
+    "`rows` filters at `across` vectors of `lanes` places: the sums over k < n of `weights[k]` (one for each filter) times what stands `offsets[k]` after each place of `x`, into rows of `out` at distance `pitch`."
+    height, width, many = rows.literal_value, across.literal_value, lanes.literal_value
     def generate(context, builder, signature, arguments):
-        n, x, offsets, weights, out, pitch = arguments[2:]
+        n, x, offsets, weights, out, pitch = arguments[3:]
         def step(k, sums):
             seen, filters = ahead(builder, x, builder.load(ahead(builder, offsets, k))), ahead(builder, weights, builder.mul(k, WORD(height)))
-            return products(builder, sums, [filled(builder, builder.load(ahead(builder, filters, i))) for i in range(height)], [vector(builder, ahead(builder, seen, LANES * j)) for j in range(width)])
-        for i, v in enumerate(times(builder, n, nothing(height, width), step)):
-            to = ahead(builder, ahead(builder, out, builder.mul(pitch, WORD(i // width))), i % width * LANES)
+            return products(builder, sums, [filled(builder, builder.load(ahead(builder, filters, i)), many) for i in range(height)], [vector(builder, ahead(builder, seen, many * j), many) for j in range(width)])
+        for i, v in enumerate(times(builder, n, nothing(height, width, many), step)):
+            to = ahead(builder, ahead(builder, out, builder.mul(pitch, WORD(i // width))), i % width * many)
             keep(builder, v, to)
         return context.get_dummy_value()
-    return types.void(rows, across, types.int64, FLOATS, WORDS, FLOATS, FLOATS, types.int64), generate
+    return types.void(rows, across, lanes, types.int64, FLOATS, WORDS, FLOATS, FLOATS, types.int64), generate
 
 @intrinsic(prefer_literal=True)
 def dots(context, rows, across, images, n, g, g_image, g_row, x, x_image, offsets, out, out_row):
@@ -424,24 +424,25 @@ def spread(image, top, left, stride_h, stride_w, pitch, plane, out, start):
                 for j in range(count): out[at + j] = image[y, first + j * stride_w]
 
 @njit(**PART)
-def tiles(side, n, x, offsets, weights, out, vectors):
-    "One block of `side` filters at all places: `vectors` vectors of them."
-    pitch, v = vectors * LANES, 0
-    while v < vectors:
-        left = vectors - v
-        at, to = x[v * LANES:], out[v * LANES:]
+def tiles(side, n, x, offsets, weights, out, count, pitch):
+    "One block of `side` filters at `count` places. The last vector may be half of one."
+    v = 0
+    while v < count:
+        left = count - v
+        at, to = x[v:], out[v:]
         a, b, c, d = place(at, 0), place(offsets, 0), place(weights, 0), place(to, 0)
         if side == ROWS:
-            if left == ACROSS or left > ACROSS + 1: tile(ROWS, ACROSS, n, a, b, c, d, pitch); v += ACROSS
-            elif left >= 2: tile(ROWS, 2, n, a, b, c, d, pitch); v += 2
-            else: tile(ROWS, 1, n, a, b, c, d, pitch); v += 1
+            if left <= HALVES: tile(ROWS, 1, HALVES, n, a, b, c, d, pitch); v += HALVES
+            elif left <= LANES: tile(ROWS, 1, LANES, n, a, b, c, d, pitch); v += LANES
+            elif (ACROSS - 1) * LANES < left <= ACROSS * LANES or left > (ACROSS + 1) * LANES: tile(ROWS, ACROSS, LANES, n, a, b, c, d, pitch); v += ACROSS * LANES
+            else: tile(ROWS, 2, LANES, n, a, b, c, d, pitch); v += 2 * LANES
         elif side == 1:
-            if left >= SINGLE: tile(1, SINGLE, n, a, b, c, d, pitch); v += SINGLE
-            elif left >= 2: tile(1, 2, n, a, b, c, d, pitch); v += 2
-            else: tile(1, 1, n, a, b, c, d, pitch); v += 1
+            if left <= LANES: tile(1, 1, LANES, n, a, b, c, d, pitch); v += LANES
+            elif left <= (SINGLE - 1) * LANES: tile(1, 2, LANES, n, a, b, c, d, pitch); v += 2 * LANES
+            else: tile(1, SINGLE, LANES, n, a, b, c, d, pitch); v += SINGLE * LANES
         else:
-            if left >= ACROSS: tile(4, ACROSS, n, a, b, c, d, pitch); v += ACROSS
-            else: tile(4, 1, n, a, b, c, d, pitch); v += 1
+            if left <= (ACROSS - 1) * LANES: tile(4, 1, LANES, n, a, b, c, d, pitch); v += LANES
+            else: tile(4, ACROSS, LANES, n, a, b, c, d, pitch); v += ACROSS * LANES
 
 @njit(**FAST)
 def arranged(lo, hi, weight, index, between, per_group, groups, out):
@@ -478,7 +479,7 @@ def slide(lo, hi, parts, splits, x, top, left, stride_h, stride_w, height, pitch
                 group, w = block // each, weights[block].reshape(-1)
                 first = block % each * side
                 for u in range(m):
-                    tiles(side, entries, seen[u * image + group * jump:], offsets, w, result, vectors)
+                    tiles(side, entries, seen[u * image + group * jump:], offsets, w, result, (rows - 1) * pitch + places, run)
                     for i in range(min(side, per_group - first)):
                         o, z = group * per_group + first + i, bias[group * per_group + first + i]
                         for r in range(rows):

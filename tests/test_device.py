@@ -1045,7 +1045,7 @@ def test_stacks_in_tensorfloat32(device, monkeypatch):
 compiler = pytest.mark.skipif(strict.COMPILER is None, reason="no C++ compiler to build the kernels for the CPU")
 
 
-APART = {"convolution", "conv_transpose", "conv_weight", "max_pool", "nll_loss", "nll_spread", "normalise", "attention_weights", "lstm_cell", "gru_cell"}  # the first three: test_cudnn.py; the others below
+APART = {"convolution", "conv_transpose", "conv_weight", "max_pool", "nll_loss", "nll_spread", "normalise", "attention_weights", "lstm_cell", "gru_cell", "div"}  # the first three: test_cudnn.py; the others below
 _targets = [2, 0, -100, 3, 1, 3]
 FUSED_FUNCTIONS = {
     "layer norm": ((6, 5), lambda x: F.layer_norm(x, (5,), x[0].detach(), x[1].detach(), eps=1e-3)), "layer norm over two": ((3, 2, 5), lambda x: F.layer_norm(x, (2, 5))),
@@ -1057,6 +1057,7 @@ FUSED_FUNCTIONS = {
     "attention": ((2, 3, 4, 5), lambda x: F.scaled_dot_product_attention(x, x[:, :, :3].cos(), x[:, :, :3].sin())), "causal attention": ((2, 4, 5), lambda x: F.scaled_dot_product_attention(x, x.cos(), x.sin(), is_causal=True, scale=3.0)),
     "masked attention": ((2, 3, 3, 5), lambda x: F.scaled_dot_product_attention(x, x.cos(), x.sin(), attn_mask=torch.tensor([[True, False, True], [False, False, False], [True, True, True]], device=x.device))),
     "cell of an LSTM": ((3, 8), lambda x: torch.cat(REGISTRY["lstm_cell"](x, x[:, :2].sin()), 1)), "cell of a GRU": ((2, 3, 9), lambda x: torch.cat(REGISTRY["gru_cell"](x, x.cos(), x[..., :3].sin()), 2)),
+    "division": ((3, 4), lambda x: x.cos() / x), "division by a row": ((3, 4), lambda x: x / (x[0] * x[0] + 1)),
     "scores of one sign": ((3, 4), lambda x: REGISTRY["attention_weights"](x, scale=-50.0, causal=True)),
     "another index to ignore": ((6, 4), lambda x: F.nll_loss(x, torch.tensor([2, 0, 1, 3, 1, 3], device=x.device), ignore_index=1)),
 }  # fmt: skip

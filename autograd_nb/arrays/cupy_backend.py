@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['ATOMIC', 'there', 'PRODUCTS', 'HALVES', 'LARGE', 'BLAS', 'PRECISIONS', 'FUSED', 'FUSED_RULES', 'FUSED_STEPS',
-           'HOSTED', 'SPECIAL', 'Device', 'find', 'use', 'is_far', 'library_of', 'send', 'fetch', 'transfer', 'on',
-           'home_of', 'copied', 'current', 'pinned', 'is_pinned', 'Ufunc', 'There', 'Factorisations', 'names_of',
+           'HOSTED', 'SPECIAL', 'RULES', 'Device', 'find', 'use', 'is_far', 'library_of', 'send', 'fetch', 'transfer',
+           'on', 'home_of', 'copied', 'current', 'pinned', 'is_pinned', 'Ufunc', 'There', 'Factorisations', 'names_of',
            'twin', 'anywhere', 'beside', 'sent', 'device_array', 'product', 'prefer', 'set_precision', 'get_precision',
            'precision_asked', 'hosted', 'special', 'fused', 'elementwise', 'reduction', 'same_plain', 'tracked',
            'philox', 'DeviceGenerator', 'chance_of', 'chance_states', 'restore_chance', 'generator_of', 'Capture',
@@ -617,6 +617,30 @@ def _relu_rule(g, out):
 def _erf(x):
     if not same_plain(x): return NotImplemented
     return elementwise('erf', 'T x', 'T y', 'A v = x; y = erf(v);', x.dtype)(x)
+
+# %% ../../nbs/arrays/05_cupy.ipynb #c0d20042
+RULES = dict(        # operation -> (which number is saved, further arguments, the derivative)
+    sqrt=('out', '', 'd / (v * A(2))'), rsqrt=('out', '', 'd * (v * v * v) * A(-0.5)'), reciprocal=('out', '', '-d * (v * v)'), square=('x', '', 'd * (v * A(2))'),
+    sin=('x', '', 'd * cos(v)'), cos=('x', '', '-d * sin(v)'), log1p=('x', '', 'd / (v + A(1))'), abs=('x', '', 'v > A(0) ? d : v < A(0) ? -d : d * v'),
+    erf=('x', '', 'd * (exp(-v * v) * A(1.1283791670955125739))'), leaky_relu=('x', 'negative_slope', 'v > A(0) ? d : d * negative_slope'),
+    softplus=('x', 'beta threshold', 'v * beta > threshold ? d : d / (A(1) + exp(-v * beta))'))
+
+def _rule(name, saved, more, code):
+    "The fused rule of `RULES` for an operation of one input."
+    more = more.split()
+    def run(g, v, statics):
+        if not same_plain(g, v): return NotImplemented
+        wide = np.float64 if v.dtype == np.float64 else np.float32
+        return elementwise(f'{name}_rule', ', '.join(['T g, T s', *(f'A {m}' for m in more)]), 'T r', f'A v = s, d = g; r = {code};', v.dtype)(g, v, *(wide(statics[m]) for m in more))
+    if saved == 'out': return lambda g, out, **statics: run(g, out, statics)
+    return lambda g, x, **statics: run(g, x, statics)
+
+for _name, _parts in RULES.items(): fused(FUSED_RULES, (_name, 'x'))(_rule(_name, *_parts))
+
+@fused(FUSED_RULES, ('div', 'y'))
+def _div_rule(g, x, y):
+    if not same_plain(g, x, y): return NotImplemented
+    return elementwise('div_rule', 'T g, T x, T y', 'T r', 'A v = y; r = -A(g) * (A(x) / v / v);', y.dtype)(g, x, y)
 
 # %% ../../nbs/arrays/05_cupy.ipynb #225297e8
 _ADAM = """A w = p, d = A(g) * sign + decay * w, a = m, q = v;

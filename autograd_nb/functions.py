@@ -482,13 +482,14 @@ def _contract(a, x, b, y, keep):
             if size.get(c, 1) == 1: size[c] = s
             elif s not in (1, size[c]): raise RuntimeError(f'einsum(): subscript {c} has size {s} for operand 1 which does not broadcast with previously seen size {size[c]}')
     def arrange(z, letters, order):
-        z = permute(z, [letters.index(c) for c in order])
-        return expand(z, [size[c] for c in order])
-    def prod_of(cs): return math.prod(size[c] for c in cs)
-    X = reshape(arrange(x, a, batch + mine + inner), (prod_of(batch), prod_of(mine), prod_of(inner)))
-    Y = reshape(arrange(y, b, batch + inner + yours), (prod_of(batch), prod_of(inner), prod_of(yours)))
-    out = _op['bmm'](X, Y) if batch else unsqueeze(_op['mm'](squeeze(X, 0), squeeze(Y, 0)), 0)
-    return ''.join(batch + mine + yours), reshape(out, [size[c] for c in batch + mine + yours])
+        if list(letters) != order: z = permute(z, [letters.index(c) for c in order])
+        wide = tuple(size[c] for c in order)
+        return z if tuple(z._array.shape) == wide else expand(z, wide)
+    def shaped(z, shape): return z if tuple(z._array.shape) == shape else reshape(z, shape)
+    def prod_of(*groups): return tuple(math.prod(size[c] for c in cs) for cs in (groups if batch else groups[1:]))
+    X = shaped(arrange(x, a, batch + mine + inner), prod_of(batch, mine, inner))
+    Y = shaped(arrange(y, b, batch + inner + yours), prod_of(batch, inner, yours))
+    return ''.join(batch + mine + yours), shaped(_op['bmm' if batch else 'mm'](X, Y), tuple(size[c] for c in batch + mine + yours))
 
 @castable
 def trace(input):

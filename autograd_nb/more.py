@@ -827,9 +827,12 @@ def pairwise_distance(x1, x2, p=2.0, eps=1e-6, keepdim=False):
 
 def cosine_similarity(x1, x2, dim=1, eps=1e-8):
     "The cosine of the angle between vectors along `dim`; `eps` keeps their lengths away from zero."
-    x1, x2 = F.broadcast_tensors(x1, x2)
-    def length(x): return clamp_min(_op['vector_norm'](x, ord=2., dim=dim_of(dim, x._array.ndim), keepdim=True), eps)
-    return F.sum((x1 / length(x1)) * (x2 / length(x2)), dim)
+    try: wide = x1._array.shape if x1._array.shape == x2._array.shape else np.broadcast_shapes(x1._array.shape, x2._array.shape)
+    except ValueError: wide = F.broadcast_tensors(x1, x2)
+    d = dim_of(dim, len(wide)) - builtins.max(len(wide), 1)
+    if builtins.any(x._array.ndim < -d or x._array.shape[d] != wide[d] for x in (x1, x2)): x1, x2 = F.broadcast_tensors(x1, x2)       # otherwise lengths are taken before vectors are repeated
+    def length(x): return clamp_min(_op['vector_norm'](x, ord=2., dim=d, keepdim=True), eps)
+    return F.sum((x1 / length(x1)) * (x2 / length(x2)), d)
 
 def renorm(input, p, dim, maxnorm, *, out=None):
     "Slices along `dim` whose p-norm exceeds `maxnorm`, scaled down to it."

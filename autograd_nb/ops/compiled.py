@@ -8,17 +8,17 @@ __all__ = ['SMALL', 'FEW', 'SHARED', 'crew', 'F32', 'ARRAYS', 'MODULE', 'gelu_pl
            'weights_plain', 'weights_rule', 'normalise_plain', 'normalise_rule', 'affine_plain', 'affine_rule',
            'affine_weight_rule', 'convolution_plain', 'transpose_plain', 'weight_plain', 'pool_plain', 'scatter_plain',
            'nll_plain', 'nll_spread_plain', 'bmm_plain', 'row_sums_plain', 'ALONE', 'WORTH', 'LIBRARY', 'BESIDE',
-           'AVAILABLE', 'lstm_plain', 'lstm_rules', 'gru_plain', 'gru_rules', 'CELLS', 'cores', 'Crew', 'Switch',
-           'loops', 'fits', 'flat', 'in_rows', 'plain', 'definition', 'pointwise_loop', 'gelu', 'gelu_back',
+           'AVAILABLE', 'PATIENCE', 'lstm_plain', 'lstm_rules', 'gru_plain', 'gru_rules', 'CELLS', 'cores', 'Crew',
+           'Switch', 'loops', 'fits', 'flat', 'in_rows', 'plain', 'definition', 'pointwise_loop', 'gelu', 'gelu_back',
            'relu_back', 'row_loop', 'along_rows', 'softmax', 'softmax_back', 'log_softmax', 'log_softmax_back',
            'around', 'logsumexp', 'logsumexp_back', 'cumprod_back', 'attention_weights', 'attention_weights_back',
            'last', 'by_channels', 'in_channels', 'normalise', 'normalise_back', 'affine', 'affine_weight_back',
            'seen_in', 'forward_plan', 'phases', 'transposed_plan', 'block_of', 'arranged', 'share', 'numeric',
            'as_image', 'as_line', 'image_statics', 'point', 'whole', 'across_all', 'strided', 'convolution',
            'conv_transpose', 'conv_weight', 'max_pool', 'scatter_planes', 'known_classes', 'nll_loss', 'nll_spread',
-           'bmm', 'row_sums', 'add_rows', 'threads_of_library', 'some_rows', 'some_columns', 'matmul', 'normal_numbers',
-           'shuffled', 'step', 'lstm_cell', 'lstm_cell_back', 'gru_cell', 'gru_cell_back', 'adam', 'examples', 'steps',
-           'warm_up']
+           'bmm', 'row_sums', 'add_rows', 'threads_of_library', 'some_rows', 'some_columns', 'some_matrices', 'matmul',
+           'normal_numbers', 'shuffled', 'step', 'lstm_cell', 'lstm_cell_back', 'gru_cell', 'gru_cell_back', 'adam',
+           'examples', 'steps', 'warm_up']
 
 # %% ../../nbs/ops/16_compiled.ipynb #800b89f6
 import ctypes
@@ -29,7 +29,7 @@ import math
 import os
 import threading
 from contextlib import contextmanager
-from itertools import product
+from itertools import count, product
 from queue import SimpleQueue
 import numpy as np
 from ..arrays import random
@@ -422,19 +422,23 @@ def some_rows(lo, hi, x, y, out): np.matmul(x[16 * lo:16 * hi], y, out[16 * lo:1
 
 def some_columns(lo, hi, x, y, out): np.matmul(x, y[:, 16 * lo:16 * hi], out[:, 16 * lo:16 * hi])
 
+def some_matrices(lo, hi, x, y, out): np.matmul(x[lo:hi] if x.ndim == y.ndim else x, y[lo:hi], out[lo:hi])
+
 def matmul(x, y, out=None):
     "`numpy.matmul`, with threads that sleep when there is nothing to do."
-    if x.__class__ is not np.ndarray or x.ndim != 2 or y.ndim != 2 or not Switch.on: return np.matmul(x, y, out)
-    work = x.size * y.shape[1]
-    if work < ALONE or x.dtype.kind != 'f' or x.dtype != y.dtype: return np.matmul(x, y, out)
+    if x.__class__ is not np.ndarray or x.ndim < 2 or y.ndim < 2 or not Switch.on: return np.matmul(x, y, out)
+    many = y.ndim > 2
+    work = y.size * x.shape[-2] if many else x.size * y.shape[1]
+    if work < (WORTH if many else ALONE) or x.dtype.kind != 'f' or x.dtype != y.dtype or x.shape[:-2] != y.shape[y.ndim - x.ndim:-2]: return np.matmul(x, y, out)
     threads, set_threads = LIBRARY
     before = threads()
     if before == 1: return np.matmul(x, y, out)
     set_threads(1)
     try:
         if work < WORTH: return np.matmul(x, y, out)
-        if out is None: out = np.empty((len(x), y.shape[1]), x.dtype)
-        if len(x) >= y.shape[1]: crew.run(some_rows, -(-len(x) // 16), work, x, y, out)
+        if out is None: out = np.empty((*y.shape[:-2], x.shape[-2], y.shape[-1]), x.dtype)
+        if many: crew.run(some_matrices, len(y), work, x, y, out)
+        elif len(x) >= y.shape[1]: crew.run(some_rows, -(-len(x) // 16), work, x, y, out)
         else: crew.run(some_columns, -(-y.shape[1] // 16), work, x, y, out)
         return out
     finally: set_threads(before)
@@ -451,8 +455,11 @@ AVAILABLE = importlib.util.find_spec('numba') is not None and os.environ.get('AU
 if AVAILABLE:
     for name, functions in BESIDE.items(): REGISTRY[name].quicker(**functions)
 
+PATIENCE = 200          # small draws after which the loops are worth being loaded for their own sake
+_drawn = count()
+
 def normal_numbers(words, mean, std):
-    if not Switch.on or words.size < SMALL and _loops is None: return random.normal_numbers(words, mean, std)
+    if not Switch.on or words.size < SMALL and _loops is None and next(_drawn) < PATIENCE: return random.normal_numbers(words, mean, std)
     out = np.empty(words.size, np.float32)
     crew.run(loops().normal, out.size // 16, out.size, 8, words, np.float32(mean), np.float32(std), out)
     return out

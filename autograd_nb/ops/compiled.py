@@ -426,7 +426,7 @@ def some_matrices(lo, hi, x, y, out): np.matmul(x[lo:hi] if x.ndim == y.ndim els
 
 def matmul(x, y, out=None):
     "`numpy.matmul`, with threads that sleep when there is nothing to do."
-    if x.__class__ is not np.ndarray or x.ndim < 2 or y.ndim < 2 or not Switch.on: return np.matmul(x, y, out)
+    if x.__class__ is not np.ndarray or x.ndim < 2 or y.ndim < 2: return np.matmul(x, y, out)
     many = y.ndim > 2
     work = y.size * x.shape[-2] if many else x.size * y.shape[1]
     if work < (WORTH if many else ALONE) or x.dtype.kind != 'f' or x.dtype != y.dtype or x.shape[:-2] != y.shape[y.ndim - x.ndim:-2]: return np.matmul(x, y, out)

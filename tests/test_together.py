@@ -139,7 +139,7 @@ def test_a_leaf_that_gets_gradients_of_both_kinds():
 def test_broadcasting_and_reductions_between():
     x, b = numbers(1024, 600), numbers(600, seed=1)
     same(lambda x, b: ((x + b) * (x / (x.sum(1, keepdim=True) + 1))).tanh().mean(), x, b)
-    same(lambda x, b: ((x * b).exp() * 0.5).logsumexp(0).sum(), x, b)
+    same(lambda x, b: ((x * b).exp() * 0.5).sum(0).log().sum(), x, b)          # not logsumexp, which has a loop of its own
     same(lambda x, b: (x.t() * 2 + x.t().tanh()).sum(), x, b)
 
 

@@ -7,7 +7,7 @@ __all__ = ['SMALL', 'FEW', 'SHARED', 'crew', 'F32', 'ARRAYS', 'MODULE', 'gelu_pl
            'softmax_rule', 'log_softmax_plain', 'log_softmax_rule', 'logsumexp_plain', 'logsumexp_rule', 'cumprod_rule',
            'weights_plain', 'weights_rule', 'normalise_plain', 'normalise_rule', 'affine_plain', 'affine_rule',
            'affine_weight_rule', 'convolution_plain', 'transpose_plain', 'weight_plain', 'pool_plain', 'scatter_plain',
-           'nll_plain', 'nll_spread_plain', 'bmm_plain', 'row_sums_plain', 'ALONE', 'WORTH', 'LIBRARY', 'BESIDE',
+           'nll_plain', 'nll_spread_plain', 'bmm_plain', 'row_sums_plain', 'ALONE', 'SHARING', 'LIBRARY', 'BESIDE',
            'AVAILABLE', 'PATIENCE', 'lstm_plain', 'lstm_rules', 'gru_plain', 'gru_rules', 'CELLS', 'cores', 'Crew',
            'Switch', 'loops', 'fits', 'flat', 'in_rows', 'plain', 'definition', 'pointwise_loop', 'gelu', 'gelu_back',
            'relu_back', 'row_loop', 'along_rows', 'softmax', 'softmax_back', 'log_softmax', 'log_softmax_back',
@@ -16,9 +16,8 @@ __all__ = ['SMALL', 'FEW', 'SHARED', 'crew', 'F32', 'ARRAYS', 'MODULE', 'gelu_pl
            'seen_in', 'forward_plan', 'phases', 'transposed_plan', 'block_of', 'arranged', 'share', 'numeric',
            'as_image', 'as_line', 'image_statics', 'point', 'whole', 'across_all', 'strided', 'convolution',
            'conv_transpose', 'conv_weight', 'max_pool', 'scatter_planes', 'known_classes', 'nll_loss', 'nll_spread',
-           'bmm', 'row_sums', 'add_rows', 'threads_of_library', 'some_rows', 'some_columns', 'some_matrices', 'matmul',
-           'normal_numbers', 'shuffled', 'step', 'lstm_cell', 'lstm_cell_back', 'gru_cell', 'gru_cell_back', 'adam',
-           'examples', 'steps', 'warm_up']
+           'bmm', 'row_sums', 'add_rows', 'threads_of_library', 'matmul', 'normal_numbers', 'shuffled', 'step',
+           'lstm_cell', 'lstm_cell_back', 'gru_cell', 'gru_cell_back', 'adam', 'examples', 'steps', 'warm_up']
 
 # %% ../../nbs/ops/16_compiled.ipynb #800b89f6
 import ctypes
@@ -405,7 +404,7 @@ def add_rows(out, rows, values):
     return True
 
 # %% ../../nbs/ops/16_compiled.ipynb #c0a51e02
-ALONE, WORTH = 1 << 18, 1 << 22          # multiplications from which on the library would use its threads, and from which on it is worth waking ours
+ALONE, SHARING = 1 << 18, 1 << 21        # multiplications from which on the library would use its threads, and from which on that is worth it
 
 def threads_of_library():
     "The functions of OpenBLAS that read and set how many threads it uses, or None with another library."
@@ -418,29 +417,14 @@ def threads_of_library():
 
 LIBRARY = threads_of_library()
 
-def some_rows(lo, hi, x, y, out): np.matmul(x[16 * lo:16 * hi], y, out[16 * lo:16 * hi])
-
-def some_columns(lo, hi, x, y, out): np.matmul(x, y[:, 16 * lo:16 * hi], out[:, 16 * lo:16 * hi])
-
-def some_matrices(lo, hi, x, y, out): np.matmul(x[lo:hi] if x.ndim == y.ndim else x, y[lo:hi], out[lo:hi])
-
 def matmul(x, y, out=None):
-    "`numpy.matmul`, with threads that sleep when there is nothing to do."
-    if x.__class__ is not np.ndarray or x.ndim < 2 or y.ndim < 2: return np.matmul(x, y, out)
-    many = y.ndim > 2
-    work = y.size * x.shape[-2] if many else x.size * y.shape[1]
-    if work < (WORTH if many else ALONE) or x.dtype.kind != 'f' or x.dtype != y.dtype or x.shape[:-2] != y.shape[y.ndim - x.ndim:-2]: return np.matmul(x, y, out)
+    "`numpy.matmul`, of small matrices without the library's threads."
+    if x.__class__ is not np.ndarray or x.ndim != 2 or y.ndim != 2 or not ALONE <= x.size * y.shape[1] < SHARING: return np.matmul(x, y, out)
     threads, set_threads = LIBRARY
     before = threads()
     if before == 1: return np.matmul(x, y, out)
     set_threads(1)
-    try:
-        if work < WORTH: return np.matmul(x, y, out)
-        if out is None: out = np.empty((*y.shape[:-2], x.shape[-2], y.shape[-1]), x.dtype)
-        if many: crew.run(some_matrices, len(y), work, x, y, out)
-        elif len(x) >= y.shape[1]: crew.run(some_rows, -(-len(x) // 16), work, x, y, out)
-        else: crew.run(some_columns, -(-y.shape[1] // 16), work, x, y, out)
-        return out
+    try: return np.matmul(x, y, out)
     finally: set_threads(before)
 
 if LIBRARY is not None: xp.matmul = matmul

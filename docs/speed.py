@@ -207,7 +207,7 @@ def memory(results: dict) -> str:
 HONEST = """## How to read this
 
 - On **small tensors** time goes into recording: making a node, saving what backward needs, walking back. That is where an engine written in Python can keep up, because it does little per operation.
-- On **large tensors** time goes into the kernels. Matrix products are NumPy's and so are as fast as its BLAS; convolutions, fused pointwise chains and anything that PyTorch runs on many threads are where we lose.
+- On **large tensors** time goes into the kernels. Matrix products are NumPy's and so are as fast as its BLAS: where they are most of the step, nobody is far ahead. Convolutions, normalisations, attention and optimisers are compiled loops where numba is installed; without it, these are where we lose.
 - A dash means that the engine has no natural way to run that workload.
 - Figures of a shared machine move by several per cent from run to run. `python run.py bench --compare benchmarks/results.json` says which of your differences are larger than that.
 """

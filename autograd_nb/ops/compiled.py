@@ -9,7 +9,7 @@ __all__ = ['SMALL', 'FEW', 'SHARED', 'crew', 'F32', 'ARRAYS', 'MODULE', 'gelu_pl
            'affine_weight_rule', 'convolution_plain', 'transpose_plain', 'weight_plain', 'pool_plain', 'scatter_plain',
            'nll_plain', 'nll_spread_plain', 'bmm_plain', 'row_sums_plain', 'ALONE', 'SHARING', 'LIBRARY', 'BESIDE',
            'AVAILABLE', 'PATIENCE', 'lstm_plain', 'lstm_rules', 'gru_plain', 'gru_rules', 'CELLS', 'cores', 'Crew',
-           'Switch', 'loops', 'fits', 'flat', 'in_rows', 'plain', 'definition', 'pointwise_loop', 'gelu', 'gelu_back',
+           'loops', 'fits', 'flat', 'in_rows', 'plain', 'definition', 'pointwise_loop', 'gelu', 'gelu_back',
            'relu_back', 'row_loop', 'along_rows', 'softmax', 'softmax_back', 'log_softmax', 'log_softmax_back',
            'around', 'logsumexp', 'logsumexp_back', 'cumprod_back', 'attention_weights', 'attention_weights_back',
            'last', 'by_channels', 'in_channels', 'normalise', 'normalise_back', 'affine', 'affine_weight_back',
@@ -32,7 +32,7 @@ from itertools import count, product
 from queue import SimpleQueue
 import numpy as np
 from ..arrays import random
-from ..arrays.numpy_backend import xp
+from ..arrays.numpy_backend import Switch, xp
 from ..graph.op import REGISTRY
 from . import attention, indexing, nn, normalisation, pointwise, recurrent, training  # noqa: F401 (they register the operations)
 from .convolution import out_sizes
@@ -86,8 +86,6 @@ F32 = np.dtype(np.float32)
 ARRAYS = 16             # how many arrays the loop `together` is given
 MODULE = 'autograd_nb.ops.loops'
 _loops = None
-
-class Switch: on = True
 
 def loops():
     "The module of compiled loops, imported when first needed."

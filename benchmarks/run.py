@@ -314,7 +314,7 @@ def main(argv=None, hire=Alone):
         if why := find():
             print(f'--device cuda: {why}', file=sys.stderr)
             return 2
-    chosen = {k: w for k, w in (WORKLOADS | (ON_GPU if on_gpu else {})).items() if not (options.quick and k in SLOW) and (not options.only or any(word in k for word in options.only))}
+    chosen = [k for k in (*WORKLOADS, *(ON_GPU if on_gpu else ())) if not (options.quick and k in SLOW) and (not options.only or any(word in k for word in options.only))]
     if not chosen:
         print(f'no workload contains {options.only}. There are: ' + '; '.join(WORKLOADS), file=sys.stderr)
         return 2

@@ -45,6 +45,16 @@ def use(library, fused, count):
     backend.use(library, fused=fused)
 
 
+def plain_and_fused(results):
+    "Pairs of what `results()` gives without and with fused kernels."
+    plain = results()
+    use(strict.library, True, 1)
+    try:
+        return list(zip(plain, results(), strict=True))
+    finally:
+        use(strict.library, False, 1)
+
+
 @pytest.fixture(scope="module")
 def stand_in():
     "The stand-in as the device library, without compiled kernels; after the tests there is no device, and the fast path is as it was."
@@ -1070,7 +1080,7 @@ def test_fused_function_is_the_definition(name, dtype, device):
     "Likewise for kernels that need more than one array of numbers, in value, gradient and second derivative."
     shape, function = FUSED_FUNCTIONS[name]
 
-    def both():
+    def computed():
         x = torch.linspace(-2, 2, int(np.prod(shape)), dtype=torch.float64).cos().mul(3).reshape(shape).to(dtype).to(device).requires_grad_()
         out = function(x)
         start = torch.linspace(1, 2, out.numel(), dtype=torch.float64).reshape(out.shape).to(dtype).to(device).requires_grad_()
@@ -1079,13 +1089,7 @@ def test_fused_function_is_the_definition(name, dtype, device):
         assert out.dtype is g.dtype is again.dtype is dtype
         return [host(v.detach()).copy() for v in (out, g, again)]
 
-    plain = both()
-    use(strict.library, True, 1)
-    try:
-        fused = both()
-    finally:
-        use(strict.library, False, 1)
-    for a, b in zip(plain, fused, strict=True):
+    for a, b in plain_and_fused(computed):
         assert a.shape == b.shape
         np.testing.assert_allclose(b.astype(float), a.astype(float), rtol={2: 2e-2, 4: 2e-5, 8: 1e-11}[a.itemsize], atol={2: 2e-2, 4: 2e-5, 8: 1e-11}[a.itemsize] * max(1, abs(a).max()))
 
@@ -1133,7 +1137,7 @@ def test_targets_out_of_range_are_seen(device):
 def test_fused_kernel_is_the_definition(name, dtype, device):
     "The code of a fused kernel, compiled for the CPU, agrees with the operation in array language, in value and gradient."
 
-    def both():
+    def computed():
         results = []
         for statics in [s[-1] if isinstance(s[-1], dict) else {} for s in REGISTRY[name].samples]:
             x = torch.linspace(-4, 4, 24, dtype=torch.float64).reshape(4, 6).to(dtype).to(device).requires_grad_()
@@ -1143,13 +1147,7 @@ def test_fused_kernel_is_the_definition(name, dtype, device):
             results += [host(out).copy(), host(g).copy()]
         return results
 
-    plain = both()
-    use(strict.library, True, 1)
-    try:
-        fused = both()
-    finally:
-        use(strict.library, False, 1)
-    for a, b in zip(plain, fused, strict=True):
+    for a, b in plain_and_fused(computed):
         tolerance = {2: 4e-3, 4: 2e-6, 8: 1e-12}[a.itemsize]
         np.testing.assert_allclose(b.astype(float), a.astype(float), rtol=tolerance, atol=tolerance)
 

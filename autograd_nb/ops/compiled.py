@@ -7,17 +7,17 @@ __all__ = ['SMALL', 'FEW', 'SHARED', 'crew', 'F32', 'ARRAYS', 'MODULE', 'gelu_pl
            'softmax_rule', 'log_softmax_plain', 'log_softmax_rule', 'logsumexp_plain', 'logsumexp_rule', 'cumprod_rule',
            'weights_plain', 'weights_rule', 'normalise_plain', 'normalise_rule', 'affine_plain', 'affine_rule',
            'affine_weight_rule', 'convolution_plain', 'transpose_plain', 'weight_plain', 'pool_plain', 'scatter_plain',
-           'nll_plain', 'nll_spread_plain', 'bmm_plain', 'row_sums_plain', 'ALONE', 'SHARING', 'LIBRARY', 'BESIDE',
-           'AVAILABLE', 'PATIENCE', 'lstm_plain', 'lstm_rules', 'gru_plain', 'gru_rules', 'CELLS', 'cores', 'Crew',
-           'loops', 'fits', 'flat', 'in_rows', 'plain', 'definition', 'pointwise_loop', 'gelu', 'gelu_back',
-           'relu_back', 'row_loop', 'along_rows', 'softmax', 'softmax_back', 'log_softmax', 'log_softmax_back',
-           'around', 'logsumexp', 'logsumexp_back', 'cumprod_back', 'attention_weights', 'attention_weights_back',
-           'last', 'by_channels', 'in_channels', 'normalise', 'normalise_back', 'affine', 'affine_weight_back',
-           'seen_in', 'forward_plan', 'phases', 'transposed_plan', 'block_of', 'arranged', 'share', 'numeric',
-           'as_image', 'as_line', 'image_statics', 'point', 'whole', 'across_all', 'strided', 'convolution',
-           'conv_transpose', 'conv_weight', 'max_pool', 'scatter_planes', 'known_classes', 'nll_loss', 'nll_spread',
-           'bmm', 'row_sums', 'add_rows', 'threads_of_library', 'matmul', 'normal_numbers', 'shuffled', 'step',
-           'lstm_cell', 'lstm_cell_back', 'gru_cell', 'gru_cell_back', 'adam', 'examples', 'steps', 'warm_up']
+           'nll_plain', 'nll_spread_plain', 'bmm_plain', 'row_sums_plain', 'ALONE', 'SHARING', 'LIBRARY', 'lstm_plain',
+           'lstm_rules', 'gru_plain', 'gru_rules', 'BESIDE', 'AVAILABLE', 'PATIENCE', 'cores', 'Crew', 'loops', 'fits',
+           'flat', 'in_rows', 'plain', 'definition', 'pointwise_loop', 'gelu', 'gelu_back', 'relu_back', 'row_loop',
+           'along_rows', 'softmax', 'softmax_back', 'log_softmax', 'log_softmax_back', 'around', 'logsumexp',
+           'logsumexp_back', 'cumprod_back', 'attention_weights', 'attention_weights_back', 'last', 'by_channels',
+           'in_channels', 'normalise', 'normalise_back', 'affine', 'affine_weight_back', 'seen_in', 'forward_plan',
+           'phases', 'transposed_plan', 'block_of', 'arranged', 'share', 'numeric', 'as_image', 'as_line',
+           'image_statics', 'point', 'whole', 'across_all', 'strided', 'convolution', 'conv_transpose', 'conv_weight',
+           'max_pool', 'scatter_planes', 'known_classes', 'nll_loss', 'nll_spread', 'bmm', 'row_sums', 'add_rows',
+           'threads_of_library', 'matmul', 'lstm_cell', 'lstm_cell_back', 'gru_cell', 'gru_cell_back', 'normal_numbers',
+           'shuffled', 'step', 'adam', 'examples', 'steps', 'warm_up']
 
 # %% ../../nbs/ops/16_compiled.ipynb #800b89f6
 import ctypes
@@ -428,39 +428,6 @@ def matmul(x, y, out=None):
 if LIBRARY is not None: xp.matmul = matmul
 
 # %% ../../nbs/ops/16_compiled.ipynb #5d4fbc06
-BESIDE = dict(
-    gelu=dict(kernel=gelu, x=gelu_back), relu=dict(x=relu_back), softmax=dict(kernel=softmax, x=softmax_back), log_softmax=dict(kernel=log_softmax, x=log_softmax_back), logsumexp=dict(kernel=logsumexp, x=logsumexp_back), cumprod=dict(x=cumprod_back),
-    attention_weights=dict(kernel=attention_weights, x=attention_weights_back), normalise=dict(kernel=normalise, x=normalise_back), affine=dict(kernel=affine, weight=affine_weight_back),
-    convolution=dict(kernel=convolution), conv_transpose=dict(kernel=conv_transpose), conv_weight=dict(kernel=conv_weight), nll_loss=dict(kernel=nll_loss), nll_spread=dict(kernel=nll_spread), max_pool=dict(kernel=max_pool), scatter_planes=dict(kernel=scatter_planes), row_sums=dict(kernel=row_sums), bmm=dict(kernel=bmm))
-
-AVAILABLE = importlib.util.find_spec('numba') is not None and os.environ.get('AUTOGRAD_NB_NUMBA') != '0'
-if AVAILABLE:
-    for name, functions in BESIDE.items(): REGISTRY[name].quicker(**functions)
-
-PATIENCE = 200          # small draws after which the loops are worth being loaded for their own sake
-_drawn = count()
-
-def normal_numbers(words, mean, std):
-    if not Switch.on or words.size < SMALL and _loops is None and next(_drawn) < PATIENCE: return random.normal_numbers(words, mean, std)
-    out = np.empty(words.size, np.float32)
-    crew.run(loops().normal, out.size // 16, out.size, 8, words, np.float32(mean), np.float32(std), out)
-    return out
-
-def shuffled(n, words):
-    if not Switch.on or n < SMALL and _loops is None: return random.shuffled(n, words)
-    out = np.empty(n, np.int64)
-    loops().shuffle(words, out)
-    return out
-
-if AVAILABLE: indexing.Beside.add_rows = staticmethod(add_rows)
-if AVAILABLE: random.Beside.normal, random.Beside.shuffled = normal_numbers, shuffled
-
-def step(name, like):
-    "The step of a recurrent layer: a compiled loop for single precision, unless the layer is tiny."
-    return getattr(loops(), name) if Switch.on and like.dtype is F32 and like.size >= FEW else recurrent.STEPS[name]
-
-if AVAILABLE: recurrent.Beside.step = staticmethod(step)
-
 lstm_plain, lstm_rules, gru_plain, gru_rules = definition('lstm_cell'), definition('lstm_cell', 'joint'), definition('gru_cell'), definition('gru_cell', 'joint')
 
 def lstm_cell(x, c):
@@ -487,10 +454,38 @@ def gru_cell_back(g, r, h, out):
     loops().gru_step_back(none, before, none, out[1], np.ascontiguousarray(r[:, 2 * h.shape[1]:]), h, dx, dr)
     return dx, dr, before
 
-CELLS = dict(lstm_cell=dict(kernel=lstm_cell, joint=lstm_cell_back), gru_cell=dict(kernel=gru_cell, joint=gru_cell_back))
+BESIDE = dict(
+    gelu=dict(kernel=gelu, x=gelu_back), relu=dict(x=relu_back), softmax=dict(kernel=softmax, x=softmax_back), log_softmax=dict(kernel=log_softmax, x=log_softmax_back), logsumexp=dict(kernel=logsumexp, x=logsumexp_back), cumprod=dict(x=cumprod_back),
+    attention_weights=dict(kernel=attention_weights, x=attention_weights_back), normalise=dict(kernel=normalise, x=normalise_back), affine=dict(kernel=affine, weight=affine_weight_back),
+    convolution=dict(kernel=convolution), conv_transpose=dict(kernel=conv_transpose), conv_weight=dict(kernel=conv_weight), nll_loss=dict(kernel=nll_loss), nll_spread=dict(kernel=nll_spread), max_pool=dict(kernel=max_pool), scatter_planes=dict(kernel=scatter_planes), row_sums=dict(kernel=row_sums), bmm=dict(kernel=bmm),
+    lstm_cell=dict(kernel=lstm_cell, joint=lstm_cell_back), gru_cell=dict(kernel=gru_cell, joint=gru_cell_back))
+
+AVAILABLE = importlib.util.find_spec('numba') is not None and os.environ.get('AUTOGRAD_NB_NUMBA') != '0'
 if AVAILABLE:
-    for name, functions in CELLS.items(): REGISTRY[name].quicker(**functions)
-BESIDE.update(CELLS)
+    for name, functions in BESIDE.items(): REGISTRY[name].quicker(**functions)
+
+PATIENCE = 200          # small draws after which the loops are worth being loaded for their own sake
+_drawn = count()
+
+def normal_numbers(words, mean, std):
+    if not Switch.on or words.size < SMALL and _loops is None and next(_drawn) < PATIENCE: return random.normal_numbers(words, mean, std)
+    out = np.empty(words.size, np.float32)
+    crew.run(loops().normal, out.size // 16, out.size, 8, words, np.float32(mean), np.float32(std), out)
+    return out
+
+def shuffled(n, words):
+    if not Switch.on or n < SMALL and _loops is None: return random.shuffled(n, words)
+    out = np.empty(n, np.int64)
+    loops().shuffle(words, out)
+    return out
+
+if AVAILABLE: indexing.Beside.add_rows, random.Beside.normal, random.Beside.shuffled = staticmethod(add_rows), normal_numbers, shuffled
+
+def step(name, like):
+    "The step of a recurrent layer: a compiled loop for single precision, unless the layer is tiny."
+    return getattr(loops(), name) if Switch.on and like.dtype is F32 and like.size >= FEW else recurrent.STEPS[name]
+
+if AVAILABLE: recurrent.Beside.step = staticmethod(step)
 
 def adam(p, g, average, squares, numbers, decay=0, shrink=1):
     "One step of Adam on flat arrays, if a compiled loop can take it; returns whether it could. `numbers`: see `Adam.numbers`; `decay` adds so much of the parameters to the gradients, `shrink` multiplies the parameters first."

@@ -11,11 +11,12 @@ __all__ = ['f', 'INV_LN2', 'LN2_HIGH', 'LN2_LOW', 'ROUND', 'E6', 'E5', 'E4', 'E3
            'H5', 'H4', 'H3', 'H2', 'TWO', 'BEND', 'WIDE', 'OVERFLOWING', 'TINY', 'LIFT', 'INFINITY', 'BLOCK',
            'from_bits', 'scaled', 'exp', 'normal_cdf', 'gelu', 'gelu_back', 'relu_back', 'softmax', 'nll', 'nll_spread',
            'softmax_back', 'logsumexp', 'logsumexp_back', 'log_softmax', 'log_softmax_back', 'causal_weights',
-           'normalise', 'normalise_back', 'normalise_channels', 'normalise_channels_back', 'affine', 'column_products',
-           'ahead', 'vector', 'keep', 'filled', 'times', 'products', 'nothing', 'place', 'tile', 'dots', 'move',
-           'moved', 'spread', 'tiles', 'arranged', 'slide', 'slide_weight', 'largest', 'largest_at', 'max_pool',
-           'scatter', 'fma', 'to_bits', 'log', 'normal', 'shuffle', 'outer', 'add_rows', 'adam', 'tanh', 'any_exp',
-           'ln', 'sigmoid', 'lstm_step', 'lstm_step_back', 'gru_step', 'gru_step_back', 'together']
+           'normalise', 'normalise_back', 'one_over_deviation', 'normalise_channels', 'normalise_channels_back',
+           'affine', 'column_products', 'ahead', 'vector', 'keep', 'filled', 'times', 'products', 'nothing', 'place',
+           'tile', 'dots', 'move', 'moved', 'spread', 'tiles', 'arranged', 'slide', 'slide_weight', 'largest',
+           'largest_at', 'max_pool', 'scatter', 'fma', 'to_bits', 'log', 'normal', 'shuffle', 'outer', 'add_rows',
+           'adam', 'tanh', 'any_exp', 'ln', 'sigmoid', 'lstm_step', 'lstm_step_back', 'gru_step', 'gru_step_back',
+           'together']
 
 # %% ../../nbs/ops/17_loops.ipynb #95826730
 import math
@@ -240,24 +241,30 @@ def normalise_back(lo, hi, g, y, x, eps, out):
         r = ONE / f(math.sqrt(square * n + eps))
         for j in range(a.size): o[j] = (d[j] - p - b[j] * q) * r
 
+@njit(**dict(PART, fastmath=SUMS))
+def one_over_deviation(x, c, mean, eps):
+    "One over the standard deviation of channel `c`."
+    squares = 0.
+    for b in range(x.shape[0]):
+        a, s = x[b, c], ZERO
+        for j in range(a.size):
+            d = a[j] - mean
+            s += d * d
+        squares += s
+    return f(1 / math.sqrt(squares / (x.shape[0] * x.shape[2]) + eps))
+
 @njit(**SUMMING)
 def normalise_channels(lo, hi, x, eps, out):
     "(examples, channels, places), each channel by itself; sums of rows are added with double precision."
     count = x.shape[0] * x.shape[2]
     for c in range(lo, hi):
-        total, squares = 0., 0.
+        total = 0.
         for b in range(x.shape[0]):
             a, s = x[b, c], ZERO
             for j in range(a.size): s += a[j]
             total += s
         mean = f(total / count)
-        for b in range(x.shape[0]):
-            a, s = x[b, c], ZERO
-            for j in range(a.size):
-                d = a[j] - mean
-                s += d * d
-            squares += s
-        r = f(1 / math.sqrt(squares / count + eps))
+        r = one_over_deviation(x, c, mean, eps)
         for b in range(x.shape[0]):
             a, o = x[b, c], out[b, c]
             for j in range(a.size): o[j] = (a[j] - mean) * r
@@ -266,7 +273,7 @@ def normalise_channels(lo, hi, x, eps, out):
 def normalise_channels_back(lo, hi, g, y, x, eps, out):
     count = x.shape[0] * x.shape[2]
     for c in range(lo, hi):
-        total, squares, plain, across = 0., 0., 0., 0.
+        total, plain, across = 0., 0., 0.
         for b in range(x.shape[0]):
             a, d, e, s, p, q = x[b, c], g[b, c], y[b, c], ZERO, ZERO, ZERO
             for j in range(a.size):
@@ -277,13 +284,7 @@ def normalise_channels_back(lo, hi, g, y, x, eps, out):
             plain += p
             across += q
         mean, p, q = f(total / count), f(plain / count), f(across / count)
-        for b in range(x.shape[0]):
-            a, s = x[b, c], ZERO
-            for j in range(a.size):
-                v = a[j] - mean
-                s += v * v
-            squares += s
-        r = f(1 / math.sqrt(squares / count + eps))
+        r = one_over_deviation(x, c, mean, eps)
         for b in range(x.shape[0]):
             d, e, o = g[b, c], y[b, c], out[b, c]
             for j in range(d.size): o[j] = (d[j] - p - e[j] * q) * r

@@ -26,15 +26,20 @@ def gradients(f, inputs, *grads):
     return [x.grad for x in inputs]
 
 
-def same(f, *inputs, grads=()):
-    "The gradients, which must be to the bit those of one operation after another."
+def same(f, *inputs, grads=(), bits=True):
+    "The gradients, which must be those of one operation after another: to the bit, unless sums on the way are added up in another order."
     got = gradients(f, inputs, *grads)
     with compiled.plain():
         want = gradients(f, inputs, *grads)
     for a, b in zip(got, want):
         assert (a is None) == (b is None)
         if a is not None:
-            assert a.shape == b.shape and a.dtype == b.dtype and a.stride() == b.stride() and a.numpy().tobytes() == b.numpy().tobytes()
+            assert a.shape == b.shape and a.dtype == b.dtype and a.stride() == b.stride()
+            if bits:
+                same_bytes = a.numpy().tobytes() == b.numpy().tobytes()  # with a name, so that a failure does not print megabytes
+                assert same_bytes
+            else:
+                torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6 * float(b.abs().max()))
     return got
 
 
@@ -138,8 +143,8 @@ def test_a_leaf_that_gets_gradients_of_both_kinds():
 
 def test_broadcasting_and_reductions_between():
     x, b = numbers(1024, 600), numbers(600, seed=1)
-    same(lambda x, b: ((x + b) * (x / (x.sum(1, keepdim=True) + 1))).tanh().mean(), x, b)
-    same(lambda x, b: ((x * b).exp() * 0.5).sum(0).log().sum(), x, b)          # not logsumexp, which has a loop of its own
+    same(lambda x, b: ((x + b) * (x / (x.sum(1, keepdim=True) + 1))).tanh().mean(), x, b, bits=False)
+    same(lambda x, b: ((x * b).exp() * 0.5).logsumexp(0).sum(), x, b, bits=False)
     same(lambda x, b: (x.t() * 2 + x.t().tanh()).sum(), x, b)
 
 

@@ -29,7 +29,7 @@ import numpy as np
 
 from .arrays.cupy_backend import is_far, library_of
 from .arrays.dtypes import DTYPES, FROM_NUMPY, RANK, bool as bool_, complex128, float64, get_default_dtype, int64, result_dtype, scalar_dtype, type_name
-from .arrays.numpy_backend import is_array
+from .arrays.numpy_backend import constant, is_array
 from .graph.errors import broadcast_error, count_error, dim_error, dtypes_error, expand_error, join_error, kind_error, range_error, row_error, view_size_error
 from .graph.levels import KINDS, WRAPPERS, Facade, dynamic_error, looped
 from .graph.modes import LOCAL, castable, from_python
@@ -80,6 +80,9 @@ def as_operand(value, like=None):
 
 def dim_of(dim, ndim):
     "A dimension as a non-negative number. Raises IndexError out of range."
+    if dim.__class__ is int:
+        if 0 <= dim < ndim: return dim
+        if -ndim <= dim < 0: return dim + ndim
     n = builtins.max(ndim, 1)
     if not isinstance(dim, (int, np.integer)): raise TypeError(f'dim must be an int, not {type(dim).__name__}')
     if not -n <= dim < n: raise dim_error(dim, ndim)
@@ -88,7 +91,9 @@ def dim_of(dim, ndim):
 def sizes_of(args):
     "The sizes in `f(2, 3)`, `f((2, 3))` or `f(torch.Size([2, 3]))` as a tuple of ints."
     if len(args) == 1 and isinstance(args[0], (tuple, list)): args = args[0]
-    return tuple(int(a) for a in args)
+    for a in args:
+        if a.__class__ is not int: return tuple(int(a) for a in args)
+    return tuple(args)
 
 _PYTHON = {int: int64, builtins.float: float64, builtins.bool: bool_, builtins.complex: complex128}
 
@@ -190,6 +195,12 @@ def clamp(input, min=None, max=None, *, out=None):
     wide = _common(input, *[v for v in (min, max) if v is not None])
     return into(out, _op['clamp'](cast(input, wide), min=min, max=max))
 
+def _as_constant(number, like):
+    "A number as a tensor in the dtype of the tensor `like`, where promotion would give it that dtype and nothing looks on; otherwise as it is."
+    if number.__class__ is not builtins.float and number.__class__ is not int or LOCAL.modes.special: return number
+    array = getattr(like, '_bare', None)
+    return tensor_like(constant(number, array.dtype)) if array.__class__ is np.ndarray and array.dtype in (np.float32, np.float64) else number
+
 def where(condition, input=None, other=None, *, out=None):
     "`input` where `condition` holds, else `other`; with only a condition, the indices where it holds (one tensor per dimension)."
     if input is None and other is None: return nonzero(condition, as_tuple=True)
@@ -201,11 +212,11 @@ def where(condition, input=None, other=None, *, out=None):
     if not isinstance(input, TensorBase) and not isinstance(other, TensorBase):
         d = result_dtype(numbers=[scalar_dtype(input), scalar_dtype(other)])
         input = tensor_like(np.array(input, d.numpy))
-    return into(out, _op['where'](input, other, condition))
+    return into(out, _op['where'](_as_constant(input, other), _as_constant(other, input), condition))
 
 def lerp(input, end, weight, *, out=None):
     "`input + weight * (end - input)`."
-    return into(out, _op['lerp'](input, end, weight))
+    return into(out, _op['lerp'](input, end, _as_constant(weight, input)))
 
 def addcmul(input, tensor1, tensor2, *, value=1):
     "`input + value * tensor1 * tensor2`."
@@ -506,11 +517,14 @@ def _resolved(input, shape):
     "`shape` with -1 replaced by the size that fits."
     n = input._array.size
     if -1 in shape:
+        if n and shape.count(-1) == 1 and builtins.min(shape) == -1:
+            i, rest = shape.index(-1), -math.prod(shape)
+            if rest and n % rest == 0: return (*shape[:i], n // rest, *shape[i + 1:])
         if shape.count(-1) > 1: raise RuntimeError('only one dimension can be inferred')
         rest = math.prod(s for s in shape if s != -1)
         if rest == 0 and n == 0: raise RuntimeError(f'cannot reshape tensor of 0 elements into shape {list(shape)} because the unspecified dimension size -1 can be any value and is ambiguous')
         if rest and n % rest == 0: return tuple(n // rest if s == -1 else s for s in shape)
-    elif math.prod(shape) == n and builtins.all(s >= 0 for s in shape): return shape
+    elif math.prod(shape) == n and (not shape or builtins.min(shape) >= 0): return shape
     for s in shape:
         if s < -1: raise RuntimeError(f'invalid shape dimension {s} at index {list(shape).index(s)} of shape {list(shape)}')
     raise count_error(input, shape)
@@ -518,8 +532,10 @@ def _resolved(input, shape):
 def view(input, *shape):
     "Like `reshape`, but always shares memory: refused where that is impossible. `view(dtype)` reads the same bytes as another dtype."
     if len(shape) == 1 and hasattr(shape[0], 'numpy') and hasattr(shape[0], 'category'): return tensor_like(input._array.view(shape[0].numpy))
-    out = reshape(input, *shape)
-    if input._array.size and input.__class__ not in WRAPPERS and not np.may_share_memory(out._array, input._array):
+    out, whole = reshape(input, *shape), input._array
+    part = getattr(out._array, 'base', None)
+    if part is not None and (part is whole or part is whole.base): return out
+    if whole.size and input.__class__ not in WRAPPERS and not np.may_share_memory(out._array, whole):
         raise view_size_error(input)
     return out
 

@@ -33,6 +33,7 @@ from ..graph.errors import dtypes_error, kind_error
 from ..graph.levels import Facade, draw
 from ..creation import zeros_like
 from ..graph.modes import LOCAL, castable, no_grad, whole
+from ..ops.normalisation import Beside
 from ..graph.node import JOURNAL, TensorBase, tensor_like
 from ..graph.op import REGISTRY
 from ..more import cdist, cosine_similarity, pairwise_distance, pdist  # noqa: F401
@@ -270,10 +271,14 @@ def _track_channels(input, running_mean, running_var, dims, layout, momentum):
             if kept is not None: JOURNAL.note(kept, 'batch_norm')
         return
     add, count = library_of(a).add, a.size // builtins.max(a.shape[1], 1)
-    average = add.reduce(a, dims) / a.dtype.type(count)
-    away = a - average.reshape(layout)
+    found = Beside.moments(a) if a.__class__ is np.ndarray else None
+    if found is not None: average, variance = found
+    else:
+        average = add.reduce(a, dims) / a.dtype.type(count)
+        away = a - average.reshape(layout)
+        variance = add.reduce(away * away, dims) / a.dtype.type(count)
     if running_mean is not None: _track(running_mean, average, momentum)
-    if running_var is not None: _track(running_var, add.reduce(away * away, dims) / a.dtype.type(count - 1), momentum)
+    if running_var is not None: _track(running_var, variance * a.dtype.type(count / (count - 1)), momentum)
 
 def batch_norm(input, running_mean, running_var, weight=None, bias=None, training=False, momentum=0.1, eps=1e-5):
     "Each channel (dimension 1) normalised: in training by the batch's own statistics, of which the running ones keep a moving average; otherwise by the running ones. Then times `weight` plus `bias`."

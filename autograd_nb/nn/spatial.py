@@ -13,6 +13,7 @@ __all__ = ['conv1d', 'conv2d', 'conv3d', 'conv_transpose1d', 'conv_transpose2d',
 
 # %% ../../nbs/nn/04_spatial.ipynb #b14d8f1c
 import builtins
+import functools
 import itertools
 import math
 import warnings
@@ -56,9 +57,24 @@ def _numbers(name, value, dims):
         raise RuntimeError(f'expected {name} to be a single integer value or a list of {dims} values to match the convolution dimensions, but got {name}={list(value)}')
     return spread(value, dims)
 
-def _check_conv(name, input, weight, bias, dims, stride, padding, dilation, groups, transposed, output_padding=None):
+_fitting = {}           # what has been found to fit together -> stride, padding and dilation for each dimension
+
+def _check_conv(name, input, weight, bias, dims, stride, padding, dilation, groups, transposed):
+    "Stride, padding and dilation for each dimension; raises PyTorch's errors unless the arguments fit together."
     F.need_tensor(input, name)
     F.need_tensor(weight, name, 'weight', 2)
+    x, w, b = input._array, weight._array, None if bias is None else bias._array
+    key = name, x.shape, x.dtype, w.shape, w.dtype, b is None or (b.shape, b.dtype), stride, padding, dilation, groups
+    try: found = _fitting.get(key)
+    except TypeError: key = found = None            # lists
+    if found is not None: return found
+    found = _checked_conv(name, input, weight, bias, dims, stride, padding, dilation, groups, transposed)
+    if key is not None:
+        if len(_fitting) > 1000: _fitting.clear()
+        _fitting[key] = found
+    return found
+
+def _checked_conv(name, input, weight, bias, dims, stride, padding, dilation, groups, transposed):
     if input.dim() not in (dims + 1, dims + 2): raise RuntimeError(f'Expected {dims + 1}D (unbatched) or {dims + 2}D (batched) input to {name}, but got input of size: {list(input.shape)}')
     if groups <= 0: raise RuntimeError('non-positive groups is not supported')
     stride, padding, dilation = _numbers('stride', stride, weight.dim() - 2), _numbers('padding', padding, weight.dim() - 2), _numbers('dilation', dilation, weight.dim() - 2)
@@ -159,7 +175,12 @@ def fold(input, output_size, kernel_size, dilation=1, padding=0, stride=1):
     return _undone(_op['col2im'](x, size=size, **s), single)
 
 # %% ../../nbs/nn/04_spatial.ipynb #1391cb2b
-def _pool_window(name, dims, kernel_size, stride, padding, dilation=1):
+def _pool_window(*given):
+    try: return _checked_window(*given)
+    except TypeError: return _checked_window.__wrapped__(*given)         # lists
+
+@functools.lru_cache(256, typed=True)
+def _checked_window(name, dims, kernel_size, stride, padding, dilation=1):
     for what, value in (('kernel_size', kernel_size), ('padding', padding), ('dilation', dilation), ('stride', stride)):
         if isinstance(value, (tuple, list)) and len(value) not in ((1, dims) if what != 'stride' else (0, 1, dims)):
             raise RuntimeError(f'{name}: {what} must either be {"omitted, " if what == "stride" else ""}a single int, or a tuple of {("one", "two", "three")[dims - 1]} ints')

@@ -9,6 +9,7 @@ __all__ = ['indexed', 'full', 'basic_index', 'place', 'moved_batch', 'is_mask', 
            'window', 'as_strided', 'as_strided_zeros', 'as_strided_scatter', 'zeros_of', 'index_put']
 
 # %% ../../nbs/ops/05_indexing.ipynb #cc542728
+import functools
 import math
 import numpy as np
 from ..arrays.numpy_backend import is_array, xp
@@ -127,20 +128,32 @@ def at(index, dim, shape=None):
 
 def counted(index, dim, shape):
     "The places of `at(index, dim)`, none of them negative, counted in a flattened array of `shape`."
-    out, step, index = 0, 1, index.astype(np.intp, copy=False)
+    step, others = (_others if index.size <= 1 << 14 else _others.__wrapped__)(index.shape, dim % len(shape), shape)
+    index = index.astype(np.intp, copy=False)
+    if step > 1: index = index * step
+    return index if others is None else index + others
+
+@functools.lru_cache(256)
+def _others(sizes, dim, shape):
+    "How far apart neighbours along `dim` lie in an array of `shape`, and what the other dimensions contribute to the places of an index with these `sizes` (None: nothing)."
+    out, step = None, 1
     for d in reversed(range(len(shape))):
-        if d == dim % len(shape): out = out + (index * step if step > 1 else index)
-        elif index.shape[d] > 1: out = out + (np.arange(index.shape[d]) * step).reshape(-1, *(1,) * (len(shape) - 1 - d))
+        if d == dim: apart = step
+        elif sizes[d] > 1:
+            part = (np.arange(sizes[d]) * step).reshape(-1, *(1,) * (len(shape) - 1 - d))
+            out = part if out is None else out + part
         step *= shape[d]
-    return out
+    return apart, out
 
 def countable(x, index, dim):
     "Whether `counted` can take the place of `at`: for contiguous arrays on the host, and an index no larger than they are in other dimensions."
-    return xp.on_host and index.ndim == x.ndim and x.flags.c_contiguous and all(d == dim % x.ndim or index.shape[d] <= n for d, n in enumerate(x.shape))
+    if not xp.on_host or index.ndim != x.ndim or not x.flags.c_contiguous: return False
+    sizes, shape, dim = index.shape, x.shape, dim % x.ndim
+    return sizes[:dim] == shape[:dim] and sizes[dim + 1:] == shape[dim + 1:] or all(d == dim or sizes[d] <= n for d, n in enumerate(shape))
 
 def taken(x, index, dim):
     "`x` at `index` along `dim`."
-    return x.reshape(-1)[counted(index, dim, x.shape)] if countable(x, index, dim) else x[at(index, dim)]
+    return x.reshape(-1).take(counted(index, dim, x.shape)) if countable(x, index, dim) else x[at(index, dim)]
 
 def _along_batch(op, values, batched, statics):
     if not len(values[0].shape) - batched[0] and len(values[1].shape) - batched[1] and not len(statics.get('shape', ())):      # a 0-d example read with a vector of indices counts as a vector
@@ -164,6 +177,7 @@ def check_index(x, index, dim):
     if index.ndim != x.ndim and x.ndim: raise RuntimeError('Index tensor must have the same number of dimensions as input tensor')
     if xp.on_host and index.size and x.ndim:
         n = x.shape[dim]
+        if index.dtype == np.int64 and np.maximum.reduce(index.view(np.uint64), axis=None) < n: return       # seen as unsigned, a negative number is a large one
         bad = index[(index < 0) | (index >= n)] if index.min() < 0 or index.max() >= n else index[:0]
         if bad.size: raise RuntimeError(f'index {bad.flat[0]} is out of bounds for dimension {dim % x.ndim} with size {n}')
 

@@ -17,7 +17,7 @@ from ..arrays.numpy_backend import storage_of, xp
 from ..graph.modes import LOCAL
 from ..graph.node import TensorBase
 from ..graph.op import Fixed, N, Z, linear, op
-from .indexing import as_strided, as_strided_zeros, at, check_index, gather, scatter_add_zeros, zeros_of
+from .indexing import as_strided, as_strided_zeros, at, check_index, countable, counted, gather, scatter_add_zeros, zeros_of
 from .pointwise import as_numbers, exp, where
 from .reduce import along, cumsum, dims_of, pick, sum
 from .special import log_of_sum
@@ -240,7 +240,8 @@ def scatter(x, src, index, *, dim):
     out = x.copy()
     check_index(x, index, dim)
     if not index.size: return out
-    if x.ndim: out[at(index, dim)] = first_part(src, index)
+    if x.ndim and countable(out, index, dim): out.reshape(-1)[counted(index, dim, out.shape)] = first_part(src, index)
+    elif x.ndim: out[at(index, dim)] = first_part(src, index)
     else: out.reshape(1)[index.reshape(-1)] = src.reshape(-1)[:index.size]
     return out
 scatter.vjp(x=lambda g, index, *, dim: scatter(g, as_numbers(index != index, g), index, dim=dim), src=lambda g, index, src_shape, *, dim: covered(gather(g, index, dim=dim), src_shape, dim))
@@ -378,7 +379,8 @@ def argsort(x, *, dim, descending=False):
     "Where the elements in order are, along `dim`; equal ones stay in their order."
     if not x.ndim: return np.zeros((), np.int64)
     if not descending: return np.argsort(x, dim, kind='stable')
-    return np.ascontiguousarray(x.shape[dim] - 1 - np.flip(np.argsort(np.flip(x, dim), dim, kind='stable'), dim))
+    turned = (slice(None),) * (dim % x.ndim) + (slice(None, None, -1),)
+    return np.ascontiguousarray(x.shape[dim] - 1 - np.argsort(x[turned], dim, kind='stable')[turned])
 
 @op(batch=along, samples=[(N(3, 4), dict(dim=1, better='max')), (N(4), dict(dim=0, better='min'))])
 def running_place(x, *, dim, better):

@@ -20,6 +20,7 @@ from .convolution import apart, merged, seen_by
 from .shape import all_batched
 
 # %% ../../nbs/ops/12_pooling.ipynb #1576a28c
+@functools.lru_cache(512)
 def pool_sizes(sizes, window, stride, padding, dilation, ceil_mode):
     "How many windows fit along each dimension."
     out = []
@@ -181,9 +182,14 @@ def adaptive_max_pool(x, *, size):
 adaptive_max_pool.vjp(x=lambda g, out, x_shape, *, size: scatter_planes(g, out[1], size=tuple(x_shape[-len(size):]), unique=False))
 
 # %% ../../nbs/ops/12_pooling.ipynb #9b2c54c9
-def pool_counts(sizes, outs, window, stride, padding, include, divisor):
-    "By what the sum of each window is divided."
-    if divisor is not None: return np.full(outs, float(divisor))
+def pool_counts(*what):
+    "By what the sum of each window is divided: an array of their sizes where these differ. Takes sizes, outs, window, stride, padding, include, divisor."
+    return np.asarray(_pool_counts(*what))
+
+@functools.lru_cache(64)
+def _pool_counts(sizes, outs, window, stride, padding, include, divisor):
+    if divisor is not None: return np.asarray(float(divisor))
+    if all((o - 1) * s + k <= n + 2 * p and (include or not p) for n, o, k, s, p in zip(sizes, outs, window, stride, padding)): return np.asarray(float(math.prod(window)))
     count = np.ones(())
     for n, o, k, s, p in zip(sizes, outs, window, stride, padding):
         start = np.arange(o) * s - p

@@ -100,7 +100,7 @@ _ALIASES_OF = dict(                                                             
     MaxBackward0=_PICK, MinBackward0=_PICK, SortBackward0=_PICK, TopkBackward0=_PICK, MedianBackward1=_PICK, ModeBackward0=_PICK, KthvalueBackward0=_PICK, CummaxBackward0=_PICK, CumminBackward0=_PICK,
     MseLossBackward0=_LOSS, SmoothL1LossBackward0=_LOSS, HuberLossBackward0=_LOSS, BinaryCrossEntropyBackward0=_LOSS, BinaryCrossEntropyWithLogitsBackward0=_LOSS, PowBackward1=dict(y='exponent'), PowBackward2=dict(base='self'),
     LerpBackward1=dict(y='end'), PolygammaBackward0=dict(order='n'), UnfoldBackward0=dict(dim='dimension'), RepeatBackward0=dict(sizes='repeats'), MaskedScatterBackward0=dict(source_shape='source_sym_sizes'),
-    NativeLayerNormBackward0=dict(x='input'), NativeBatchNormBackward0=dict(x='input'), ConvolutionBackward0=dict(x='input'), LinalgCholeskyExBackward0=dict(out='L'), LinalgInvExBackward0=dict(out='inverse'))
+    ScaledDotProductFlashAttentionForCpuBackward0=dict(mask='attn_mask', causal='is_causal'), NativeLayerNormBackward0=dict(x='input'), NativeBatchNormBackward0=dict(x='input'), ConvolutionBackward0=dict(x='input'), LinalgCholeskyExBackward0=dict(out='L'), LinalgInvExBackward0=dict(out='inverse'))
 
 def _last_step(n, kind):
     "The last entry of the class `kind` that picks something in the index of a node, and the dimension it is applied to, as if the entries were applied one after another."
@@ -120,6 +120,7 @@ _DERIVED = {        # operation and node -> see `Node.derived`
     'basic_index SelectBackward0': dict(dim=lambda n: _last_step(n, (int, integer))[1], index=lambda n: int(_last_step(n, (int, integer))[0])),
     'basic_index SliceBackward0': dict(dim=lambda n: _last_step(n, slice)[1], start=_sliced('start', 0), end=_sliced('stop', (1 << 63) - 1), step=_sliced('step', 1)),
     'add AddBackward0': dict(alpha=lambda n: 1), 'sub SubBackward0': dict(alpha=lambda n: 1), 'rsub RsubBackward1': dict(alpha=lambda n: 1), 'square PowBackward0': dict(exponent=lambda n: 2),
+    'attention ScaledDotProductFlashAttentionForCpuBackward0': dict(dropout_p=lambda n: 0.0, output=lambda n: n._saved_result[0], logsumexp=lambda n: n._saved_result[1]),
     'narrow SliceBackward0': dict(end=lambda n: n.start + n.length, step=lambda n: 1),
     'index IndexBackward0': dict(indices=_index_arrays), 'index_put IndexPutBackward0': dict(indices=_index_arrays), 'index MaskedSelectBackward0': dict(mask=lambda n: _index_arrays(n)[0]),
     **{f'mean MeanBackward{i}': dict(self_sym_numel=lambda n: math.prod(n.x_shape)) for i in (0, 1)},
@@ -512,7 +513,13 @@ class Op:
             self.scope = self.call.__globals__
         elif len(self.params) <= 4: self.call, self.direct, self.scope = growing(self, False), self.general, None
         else: self.call, self.direct, self.scope = self.general, self.general, None
+        self.__class__ = type('Op', (Op,), dict(__slots__=(), __module__=__name__, __doc__=Op.__doc__))
+        self.answer(self.call, self.direct)
         REGISTRY[self.name] = self
+
+    def answer(self, call, direct):
+        "Have `call` and `direct` answer the calls of the package and of users. The first is the operation's own `__call__`, without a frame in between: rules call operations all the time."
+        self.call, self.direct, type(self).__call__ = call, direct, staticmethod(call)
 
     def __repr__(self): return f'<op {self.name}>'
 

@@ -9,6 +9,7 @@ __all__ = ['scaled_dot_product_attention', 'weigh', 'multi_head_attention_forwar
 import builtins
 import enum
 import math
+import threading
 import warnings
 from contextlib import contextmanager
 import numpy as np
@@ -18,7 +19,7 @@ from ..tensor import chance_of
 from ..graph.modes import castable
 from ..graph.levels import draw
 from ..graph.node import TensorBase
-from ..graph.op import REGISTRY
+from ..graph.op import REGISTRY, away
 
 _op = {name: op.call for name, op in REGISTRY.items()}
 
@@ -33,9 +34,22 @@ def _dropped(weights, p):
     a = weights._array
     return weights * draw(lambda shape: (chance_of(a).uniform(shape, np.dtype('f8')) < 1 - p).astype(a.dtype) / a.dtype.type(1 - p), a.shape)
 
+class _Allowed(threading.local):
+    "The implementations that `sdpa_kernel` allows in this thread; None: all."
+    backends = None
+
+_allowed = _Allowed()
+
+def _at_once(query, key, value, attn_mask, dropout_p):
+    "Whether attention can be one operation: nothing between its two products but a softmax, and shapes that need no broadcasting."
+    if dropout_p or not query.shape[:-2] == key.shape[:-2] == value.shape[:-2] or key.shape[-2] != value.shape[-2] or not query._array.dtype.kind in 'fV' or away((query,)) is not None: return False
+    if _allowed.backends is not None and SDPBackend.FLASH_ATTENTION not in _allowed.backends: return False
+    if attn_mask is None: return True
+    scores = *query.shape[:-1], key.shape[-2]
+    return not attn_mask.requires_grad and attn_mask.dim() <= len(scores) and all(m in (1, s) for m, s in zip(attn_mask.shape[::-1], scores[::-1]))
+
 def weigh(query, key, attn_mask, dropout_p, is_causal, scale):
     "The weights of a query's keys."
-    scale = 1 / math.sqrt(builtins.max(query.shape[-1], 1)) if scale is None else float(scale)
     scores = F.matmul(query, F.transpose(key, -2, -1))
     if attn_mask is not None and attn_mask._array.dtype != bool:
         scores, scale, attn_mask = scores * scale + attn_mask, 1.0, None
@@ -66,6 +80,8 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
         heads = query.shape[-3]
         if heads % key.shape[-3] or heads % value.shape[-3]: raise RuntimeError('Number of heads in key and value must divide the number of heads in query')
         key, value = (t if t.shape[-3] == heads else F.repeat_interleave(t, heads // t.shape[-3], -3) for t in (key, value))
+    scale = 1 / math.sqrt(builtins.max(query.shape[-1], 1)) if scale is None else float(scale)
+    if _at_once(query, key, value, attn_mask, dropout_p): return _op['attention'](query, key, value, attn_mask, scale=scale, causal=bool(is_causal))[0]
     return F.matmul(weigh(query, key, attn_mask, dropout_p, bool(is_causal), scale), value)
 
 # %% ../../nbs/nn/05_attention.ipynb #f102c6af
@@ -192,10 +208,12 @@ class SDPBackend(enum.Enum):
 
 @contextmanager
 def sdpa_kernel(backends, set_priority=False):
-    "Accepts a choice of backends for the programs that make one."
-    chosen = [backends] if isinstance(backends, SDPBackend) else backends
-    if not isinstance(chosen, (list, tuple)) or not all(isinstance(b, SDPBackend) for b in chosen): raise AssertionError('Backend must be an instance of SDPBackend or a list of SDPBackend instances')
-    yield {}
+    "Within this block attention is computed in one of these ways only. Two are to be had: by products and a softmax (`MATH`), each a node of the graph, and as one operation (the others)."
+    wanted = [backends] if isinstance(backends, SDPBackend) else backends
+    if not isinstance(wanted, (list, tuple)) or not all(isinstance(b, SDPBackend) for b in wanted): raise AssertionError('Backend must be an instance of SDPBackend or a list of SDPBackend instances')
+    before, _allowed.backends = _allowed.backends, set(wanted)
+    try: yield {}
+    finally: _allowed.backends = before
 
 # %% ../../nbs/nn/05_attention.ipynb #cee35541
 scaled_dot_product_attention = castable(scaled_dot_product_attention)

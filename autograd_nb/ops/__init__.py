@@ -46,7 +46,7 @@ class OpOverloadPacket:
     def __repr__(self): return f"<OpOverloadPacket(op='{self.namespace}.{self._opname}')>"
 
 _ATEN = dict(_softmax='softmax', _log_softmax='log_softmax', native_layer_norm='normalise', _to_copy='to', _unsafe_view='unsafe_view', view='reshape', select='basic_index', slice='basic_index', constant_pad_nd='pad_dim',
-             scaled_dot_product_attention='attention_weights', _scaled_dot_product_flash_attention_for_cpu='attention_weights', nll_loss_forward='nll_loss')      # where PyTorch's name is not ours
+             scaled_dot_product_attention='attention', _scaled_dot_product_flash_attention_for_cpu='attention', nll_loss_forward='nll_loss')      # where PyTorch's name is not ours
 _PRIVATE = dict(softmax='_softmax', log_softmax='_log_softmax', safe_softmax='_safe_softmax', to_copy='_to_copy', unsafe_view='_unsafe_view', linalg_det='_linalg_det', linalg_eigh='_linalg_eigh', linalg_svd='_linalg_svd')
 _OVERLOADS = {name: tuple(overloads.split()) for names, overloads in {
     'add sub mul div': 'Tensor Scalar', 'eq ne lt le gt ge remainder fmod bitwise_and bitwise_or bitwise_xor lerp rsub': 'Tensor Scalar', 'pow': 'Tensor_Scalar Tensor_Tensor Scalar', 'sum': 'default dim_IntList', 'mean any all': 'default dim',

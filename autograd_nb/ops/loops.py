@@ -6,23 +6,26 @@
 __all__ = ['f', 'INV_LN2', 'LN2_HIGH', 'LN2_LOW', 'ROUND', 'E6', 'E5', 'E4', 'E3', 'E2', 'E1', 'LOWEST', 'HIGHEST', 'ONE', 'HALF',
            'ZERO', 'ROOT_HALF', 'KEEP', 'SUMS', 'FAST', 'SUMMING', 'PART', 'BELL', 'T1', 'T2', 'T3', 'T4', 'T5', 'T6',
            'T7', 'T8', 'T9', 'HOST', 'LANES', 'ROWS', 'ACROSS', 'FLOAT', 'WORD', 'VECTOR', 'FLOATS', 'WORDS', 'SINGLE',
-           'HALVES', 'STRICT', 'MANTISSA', 'OCTANTS', 'TURN', 'FRACTION', 'L0', 'L1', 'L2', 'L3', 'L4', 'L5', 'L6',
-           'L7', 'L8', 'LN2_REST', 'LN2_MOST', 'MINUS_HALF', 'S0', 'S1', 'S2', 'C0', 'C1', 'C2', 'Q0', 'Q1', 'Q2', 'H6',
-           'H5', 'H4', 'H3', 'H2', 'TWO', 'BEND', 'WIDE', 'OVERFLOWING', 'TINY', 'LIFT', 'INFINITY', 'BLOCK',
-           'from_bits', 'scaled', 'exp', 'normal_cdf', 'gelu', 'gelu_back', 'relu_back', 'softmax', 'nll', 'nll_spread',
-           'softmax_back', 'logsumexp', 'logsumexp_back', 'log_softmax', 'log_softmax_back', 'causal_weights',
-           'normalise', 'normalise_back', 'one_over_deviation', 'normalise_channels', 'normalise_channels_back',
-           'affine', 'column_products', 'ahead', 'vector', 'keep', 'filled', 'times', 'products', 'nothing', 'place',
-           'tile', 'dots', 'move', 'moved', 'spread', 'tiles', 'arranged', 'slide', 'slide_weight', 'largest',
-           'largest_at', 'max_pool', 'scatter', 'fma', 'to_bits', 'log', 'normal', 'shuffle', 'outer', 'add_rows',
-           'adam', 'tanh', 'any_exp', 'ln', 'sigmoid', 'lstm_step', 'lstm_step_back', 'gru_step', 'gru_step_back',
-           'together']
+           'HALVES', 'TALL', 'BROAD', 'QUERIES', 'STRICT', 'MANTISSA', 'OCTANTS', 'TURN', 'FRACTION', 'L0', 'L1', 'L2',
+           'L3', 'L4', 'L5', 'L6', 'L7', 'L8', 'LN2_REST', 'LN2_MOST', 'MINUS_HALF', 'S0', 'S1', 'S2', 'C0', 'C1', 'C2',
+           'Q0', 'Q1', 'Q2', 'H6', 'H5', 'H4', 'H3', 'H2', 'TWO', 'BEND', 'WIDE', 'OVERFLOWING', 'TINY', 'LIFT',
+           'INFINITY', 'BLOCK', 'from_bits', 'scaled', 'exp', 'normal_cdf', 'gelu', 'gelu_back', 'relu_back', 'softmax',
+           'nll', 'nll_spread', 'softmax_back', 'logsumexp', 'logsumexp_back', 'log_softmax', 'log_softmax_back',
+           'causal_weights', 'normalise', 'normalise_back', 'one_over_deviation', 'normalise_channels',
+           'normalise_channels_back', 'channel_moments', 'column_moments', 'normalise_columns',
+           'normalise_columns_back', 'affine', 'column_products', 'ahead', 'vector', 'keep', 'filled', 'times',
+           'products', 'nothing', 'place', 'highest', 'largest_in', 'tile', 'dots', 'move', 'moved', 'spread', 'tiles',
+           'arranged', 'slide', 'slide_weight', 'numbers_at', 'block', 'product', 'turn', 'turned', 'laid_out', 'given',
+           'whole', 'row_of', 'add_mask', 'attend', 'attend_back', 'largest', 'largest_at', 'max_pool', 'average',
+           'average_back', 'seen', 'seen_back', 'scatter', 'fma', 'to_bits', 'log', 'normal', 'shuffle', 'outer',
+           'add_rows', 'adam', 'tanh', 'any_exp', 'ln', 'sigmoid', 'lstm_step', 'lstm_step_back', 'gru_step',
+           'gru_step_back', 'together']
 
 # %% ../../nbs/ops/17_loops.ipynb #95826730
 import math
 import numpy as np
 from llvmlite import binding, ir
-from numba import float32, int32, njit, types, uintp
+from numba import carray, float32, int32, njit, types, uintp
 from numba.core import cgutils
 from numba.extending import intrinsic
 
@@ -110,9 +113,7 @@ def softmax(lo, hi, x, out):
     "Rows of a matrix; `out` may be `x`."
     for i in range(lo, hi):
         a, o = x[i], out[i]
-        top = a[0]
-        for j in range(a.size): top = max(top, a[j])
-        total = ZERO
+        top, total = largest_in(a), ZERO
         for j in range(a.size):
             e = exp(a[j] - top)
             o[j] = e
@@ -177,9 +178,7 @@ def logsumexp_back(lo, hi, g, x, y, out):
 def log_softmax(lo, hi, x, out):
     for i in range(lo, hi):
         a, o = x[i], out[i]
-        top = a[0]
-        for j in range(a.size): top = max(top, a[j])
-        total = ZERO
+        top, total = largest_in(a), ZERO
         for j in range(a.size): total += exp(a[j] - top)
         k = top + f(math.log(total))
         for j in range(a.size): o[j] = a[j] - k
@@ -200,14 +199,14 @@ def causal_weights(lo, hi, x, scale, out):
         for i in range(queries):
             a, o = x[k, i], out[k, i]
             n = min(i + 1, keys)
-            top = a[0]
-            for j in range(n): top = max(top, a[j])
+            top = largest_in(a[:n])
+            if not top > -INFINITY: top = ZERO             # nothing is seen
             m = min((n + 31) // 32 * 32, keys)         # a whole number of vectors: what is too much is overwritten
             for j in range(m): o[j] = exp((a[j] - top) * scale)
             for j in range(n, keys): o[j] = ZERO
             total = ZERO
             for j in range(m): total += o[j]
-            r = ONE / total
+            r = ONE / total if total != ZERO else ONE
             for j in range(m): o[j] *= r
 
 @njit(**SUMMING)
@@ -289,6 +288,62 @@ def normalise_channels_back(lo, hi, g, y, x, eps, out):
             d, e, o = g[b, c], y[b, c], out[b, c]
             for j in range(d.size): o[j] = (d[j] - p - e[j] * q) * r
 
+@njit(**SUMMING)
+def channel_moments(lo, hi, x, mean, variance):
+    "(examples, channels, places): mean and variance of each channel, sums of rows added with double precision."
+    count = x.shape[0] * x.shape[2]
+    for c in range(lo, hi):
+        total, square = 0., 0.
+        for b in range(x.shape[0]):
+            a, s = x[b, c], ZERO
+            for j in range(a.size): s += a[j]
+            total += s
+        m = f(total / count)
+        for b in range(x.shape[0]):
+            a, s = x[b, c], ZERO
+            for j in range(a.size): s += (a[j] - m) * (a[j] - m)
+            square += s
+        mean[c], variance[c] = m, f(square / count)
+
+@njit(**SUMMING)
+def column_moments(lo, hi, x, mean, variance):
+    "Mean and variance of the columns of a matrix, added with double precision."
+    n, total = x.shape[0], np.zeros(hi - lo)
+    mean, variance = mean[lo:hi], variance[lo:hi]
+    for b in range(n):
+        a = x[b, lo:hi]
+        for j in range(total.size): total[j] += a[j]
+    for j in range(total.size): mean[j], total[j] = f(total[j] / n), 0.
+    for b in range(n):
+        a = x[b, lo:hi]
+        for j in range(total.size): total[j] += (a[j] - mean[j]) * (a[j] - mean[j])
+    for j in range(total.size): variance[j] = f(total[j] / n)
+
+@njit(**SUMMING)
+def normalise_columns(lo, hi, x, eps, out):
+    n, mean, r = x.shape[0], np.empty(x.shape[1], np.float32), np.empty(x.shape[1], np.float32)
+    column_moments(lo, hi, x, mean, r)
+    mean, r = mean[lo:hi], r[lo:hi]
+    for j in range(r.size): r[j] = ONE / np.sqrt(r[j] + eps)
+    for b in range(n):
+        a, o = x[b, lo:hi], out[b, lo:hi]
+        for j in range(r.size): o[j] = (a[j] - mean[j]) * r[j]
+
+@njit(**SUMMING)
+def normalise_columns_back(lo, hi, g, y, x, eps, out):
+    n, mean, r, p, q = x.shape[0], np.empty(x.shape[1], np.float32), np.empty(x.shape[1], np.float32), np.zeros(hi - lo), np.zeros(hi - lo)
+    column_moments(lo, hi, x, mean, r)
+    r = r[lo:hi]
+    for b in range(n):
+        d, e = g[b, lo:hi], y[b, lo:hi]
+        for j in range(r.size):
+            p[j] += d[j]
+            q[j] += d[j] * e[j]
+    for j in range(r.size): r[j], p[j], q[j] = ONE / np.sqrt(r[j] + eps), p[j] / n, q[j] / n
+    for b in range(n):
+        d, e, o = g[b, lo:hi], y[b, lo:hi], out[b, lo:hi]
+        for j in range(r.size): o[j] = (d[j] - f(p[j]) - e[j] * f(q[j])) * r[j]
+
 @njit(**FAST)
 def affine(lo, hi, x, weight, bias, out):
     for i in range(lo, hi):
@@ -346,6 +401,28 @@ def place(context, array, i):
     "The address of number `i` of an array without gaps."
     def generate(context, builder, signature, arguments): return ahead(builder, context.make_array(signature.args[0])(context, builder, arguments[0]).data, arguments[1])
     return types.CPointer(array.dtype)(array, types.int64), generate
+
+@intrinsic
+def highest(context, n, x):
+    "The largest of `n` vectors of numbers, at least one; NaN is passed over."
+    def generate(context, builder, signature, arguments):
+        n, x = arguments
+        lowest = ir.Constant(VECTOR, [-math.inf] * LANES)
+        def step(k, best):
+            v = vector(builder, ahead(builder, x, builder.mul(k, WORD(LANES))))
+            return [builder.select(builder.fcmp_ordered('>', v, best[0]), v, best[0])]
+        best, = times(builder, n, [lowest], step)
+        reduce = cgutils.get_or_insert_function(builder.module, ir.FunctionType(FLOAT, [VECTOR]), f'llvm.vector.reduce.fmax.v{LANES}f32')
+        return builder.call(reduce, [best])
+    return types.float32(types.int64, FLOATS), generate
+
+@njit(**PART)
+def largest_in(a):
+    "The largest number of a row; NaN is passed over."
+    n = a.size // LANES
+    top = highest(n, place(a, 0)) if n > 0 else -INFINITY
+    for j in range(n * LANES, a.size): top = max(top, a[j])
+    return top
 
 @intrinsic(prefer_literal=True)
 def tile(context, rows, across, lanes, n, x, offsets, weights, out, pitch):
@@ -518,6 +595,189 @@ def slide_weight(lo, hi, parts, splits, x, top, left, stride_h, stride_w, height
                     elif side == 1: dots(1, 3, m, vectors, w, filters, run, s, image, o, t, offsets.size)
                     else: dots(4, 3, m, vectors, w, filters, run, s, image, o, t, offsets.size)
 
+# %% ../../nbs/ops/17_loops.ipynb #a77e0002
+TALL, BROAD = 4, 4 if LANES == 16 else 2         # rows, and vectors of columns, of a block of a product that stays in registers
+QUERIES = 32                                     # as many are looked at at a time
+
+@intrinsic
+def numbers_at(context, address):
+    "The numbers from an address on."
+    def generate(context, builder, signature, arguments): return builder.inttoptr(arguments[0], FLOAT.as_pointer())
+    return FLOATS(types.int64), generate
+
+@intrinsic(prefer_literal=True)
+def block(context, across, more, n, a, a_row, a_step, b, b_row, c, c_row):
+    "TALL rows and `across` vectors of columns of a product of matrices with `n` terms, (with `more` added) to `c`; rows of `a` lie `a_row` apart and its columns `a_step`."
+    width = across.literal_value
+    def generate(context, builder, signature, arguments):
+        n, a, a_row, a_step, b, b_row, c, c_row = arguments[2:]
+        heads = [ahead(builder, a, builder.mul(a_row, WORD(i))) for i in range(TALL)]
+        to = [ahead(builder, ahead(builder, c, builder.mul(c_row, WORD(i))), j * LANES) for i in range(TALL) for j in range(width)]
+        def step(k, sums):
+            left, right = builder.mul(k, a_step), ahead(builder, b, builder.mul(k, b_row))
+            return products(builder, sums, [filled(builder, builder.load(ahead(builder, h, left))) for h in heads], [vector(builder, ahead(builder, right, j * LANES)) for j in range(width)])
+        for v, p in zip(times(builder, n, [vector(builder, p) for p in to] if more.literal_value else nothing(TALL, width), step), to): keep(builder, v, p)
+        return context.get_dummy_value()
+    return types.void(across, more, types.int64, FLOATS, types.int64, types.int64, FLOATS, types.int64, FLOATS, types.int64), generate
+
+@njit(**PART)
+def product(rows, columns, n, a, a_row, a_step, b, b_row, out, out_row, more):
+    "The product of (rows, n) and (n, columns), in whole blocks of rows and whole vectors of columns; with `more` it is added to what is there."
+    j = 0
+    while j < columns:
+        left = (columns - j) // LANES
+        wide = BROAD if left >= BROAD else min(2, left)
+        for i in range(0, rows, TALL):
+            x, y, z = place(a, i * a_row), place(b, j), place(out, i * out_row + j)
+            if more:
+                if wide == BROAD: block(BROAD, 1, n, x, a_row, a_step, y, b_row, z, out_row)
+                elif wide == 2: block(2, 1, n, x, a_row, a_step, y, b_row, z, out_row)
+                else: block(1, 1, n, x, a_row, a_step, y, b_row, z, out_row)
+            elif wide == BROAD: block(BROAD, 0, n, x, a_row, a_step, y, b_row, z, out_row)
+            elif wide == 2: block(2, 0, n, x, a_row, a_step, y, b_row, z, out_row)
+            else: block(1, 0, n, x, a_row, a_step, y, b_row, z, out_row)
+        j += wide * LANES
+
+@intrinsic
+def turn(context, x, x_row, out, out_row):
+    "A square of LANES rows of LANES numbers, its rows as columns."
+    def generate(context, builder, signature, arguments):
+        x, x_row, out, out_row = arguments
+        v, step = [vector(builder, ahead(builder, x, builder.mul(x_row, WORD(i)))) for i in range(LANES)], 1
+        while step < LANES:                # at each step squares of 2 * step numbers exchange two of their quarters
+            low = [i if not i & step else LANES + i - step for i in range(LANES)]
+            high = [i + step if not i & step else LANES + i for i in range(LANES)]
+            masks = [ir.Constant(ir.VectorType(ir.IntType(32), LANES), m) for m in (low, high)]
+            for i in range(LANES):
+                if not i & step: v[i], v[i + step] = (builder.shuffle_vector(v[i], v[i + step], m) for m in masks)
+            step *= 2
+        for i, w in enumerate(v): keep(builder, w, ahead(builder, out, builder.mul(out_row, WORD(i))))
+        return context.get_dummy_value()
+    return types.void(FLOATS, types.int64, FLOATS, types.int64), generate
+
+@njit(**PART)
+def turned(rows, columns, x, out, pitch):
+    "(rows, columns) as (columns, rows), rows of the result `pitch` apart."
+    for i in range(0, rows, LANES):
+        for j in range(0, columns, LANES): turn(place(x, i * columns + j), columns, place(out, j * pitch + i), pitch)
+
+# %% ../../nbs/ops/17_loops.ipynb #a77e0003
+@njit(**PART)
+def laid_out(address, row, rows, n, scale, out, most, wide):
+    "`rows` rows of `n` numbers that begin `row` bytes apart, times `scale`, as `most` rows of `wide` with zeros around them."
+    for i in range(rows):
+        x, o = carray(numbers_at(address + i * row), n), out[i * wide:(i + 1) * wide]
+        for j in range(n): o[j] = x[j] * scale
+        for j in range(n, wide): o[j] = ZERO
+    out[rows * wide:most * wide] = ZERO
+
+@njit(**PART)
+def given(x, wide, rows, n, scale, address, row):
+    "The way back: `rows` rows of `n` numbers from rows of `wide`."
+    for i in range(rows):
+        o, a = carray(numbers_at(address + i * row), n), x[i * wide:(i + 1) * wide]
+        for j in range(n): o[j] = a[j] * scale
+
+@njit(**PART)
+def whole(n, unit): return (n + unit - 1) // unit * unit
+
+@njit(**PART)
+def row_of(x, b, h, i):
+    "The address of row `i` of head `h` of example `b`, from an array's address and the distances between these in bytes."
+    return x[0] + b * x[1] + h * x[2] + i * x[3]
+
+@njit(**PART)
+def add_mask(row, address, n, step):
+    m = carray(numbers_at(address), 1 if step == 0 else n)
+    if step == 0: row[:n] += m[0]
+    else:
+        for j in range(n): row[j] += m[j]
+
+@njit(**SUMMING)
+def attend(lo, hi, heads, sizes, query, key, value, mask, causal, scale, out, sums):
+    "Of the pairs of example and head from `lo` to `hi` the averages of values and, for each query, the logarithm of what its exponentials were divided by. `sizes`: queries, keys, and numbers in a key and in a value. An array is its address with the distances in bytes between examples, heads and rows, and a mask (numbers that are added to the scores; address 0: none) has one more, between keys."
+    L, S, D, E = sizes
+    d, e, s = whole(D, LANES), whole(E, LANES), whole(S, LANES)
+    pitch = s + LANES
+    keys, columns, values = np.empty(s * d, np.float32), np.empty(d * pitch, np.float32), np.empty(s * e, np.float32)
+    queries, weights, found = np.empty(QUERIES * d, np.float32), np.empty(QUERIES * pitch, np.float32), np.empty(QUERIES * e, np.float32)
+    for item in range(lo, hi):
+        b, h = item // heads, item % heads
+        laid_out(row_of(key, b, h, 0), key[3], S, D, ONE, keys, s, d)
+        turned(s, d, keys, columns, pitch)
+        laid_out(row_of(value, b, h, 0), value[3], S, E, ONE, values, s, e)
+        for begin in range(0, L, QUERIES):
+            n = min(QUERIES, L - begin)
+            rows, last = whole(n, TALL), min(S, begin + n) if causal else S
+            laid_out(row_of(query, b, h, begin), query[3], n, D, scale, queries, rows, d)
+            product(rows, whole(last, LANES), D, queries, d, 1, columns, pitch, weights, pitch, False)
+            for i in range(n):
+                w, m = weights[i * pitch:(i + 1) * pitch], min(begin + i + 1, S) if causal else S
+                if mask[0] != 0: add_mask(w, row_of(mask, b, h, begin + i), m, mask[4])
+                total, wide = ZERO, whole(m, LANES)
+                w[m:wide] = -INFINITY
+                top = highest(wide // LANES, place(w, 0))
+                if not top > -INFINITY:
+                    for j in range(m): total += w[j]
+                    if total == -INFINITY:              # nothing is seen
+                        w[:whole(last, LANES)] = ZERO
+                        sums[item, begin + i] = INFINITY
+                        continue
+                    total, top = ZERO, ZERO             # not a number
+                for j in range(wide): w[j] = exp(w[j] - top)
+                w[wide:whole(last, LANES)] = ZERO
+                for j in range(wide): total += w[j]
+                r = ONE / total
+                for j in range(wide): w[j] *= r
+                sums[item, begin + i] = top + f(math.log(total))
+            product(rows, e, last, weights, pitch, 1, values, e, found, e, False)
+            given(found, e, n, E, ONE, row_of(out, b, h, begin), out[3])
+
+@njit(**SUMMING)
+def attend_back(lo, hi, heads, sizes, g, query, key, value, mask, causal, scale, out, sums, to_query, to_key, to_value):
+    "The gradients of queries, keys and values. The weights are computed again, a few queries at a time."
+    L, S, D, E = sizes
+    d, e, s = whole(D, LANES), whole(E, LANES), whole(S, LANES)
+    pitch = s + LANES
+    keys, columns, values, across = np.empty(s * d, np.float32), np.empty(d * pitch, np.float32), np.empty(s * e, np.float32), np.empty(e * pitch, np.float32)
+    queries, starts, answers, found = np.empty(QUERIES * d, np.float32), np.empty(QUERIES * e, np.float32), np.empty(QUERIES * e, np.float32), np.empty(QUERIES * d, np.float32)
+    weights, scores = np.empty(QUERIES * pitch, np.float32), np.empty(QUERIES * pitch, np.float32)
+    by_key, by_value = np.empty(s * d, np.float32), np.empty(s * e, np.float32)
+    for item in range(lo, hi):
+        b, h = item // heads, item % heads
+        laid_out(row_of(key, b, h, 0), key[3], S, D, ONE, keys, s, d)
+        turned(s, d, keys, columns, pitch)
+        laid_out(row_of(value, b, h, 0), value[3], S, E, ONE, values, s, e)
+        turned(s, e, values, across, pitch)
+        by_key[:] = ZERO
+        by_value[:] = ZERO
+        for begin in range(0, L, QUERIES):
+            n = min(QUERIES, L - begin)
+            rows, last = whole(n, TALL), min(S, begin + n) if causal else S
+            wide = whole(last, LANES)
+            laid_out(row_of(query, b, h, begin), query[3], n, D, scale, queries, rows, d)
+            laid_out(row_of(g, b, h, begin), g[3], n, E, ONE, starts, rows, e)
+            laid_out(row_of(out, b, h, begin), out[3], n, E, ONE, answers, n, e)
+            product(rows, wide, D, queries, d, 1, columns, pitch, weights, pitch, False)
+            product(rows, wide, E, starts, e, 1, across, pitch, scores, pitch, False)
+            for i in range(n):
+                w, v, m = weights[i * pitch:i * pitch + wide], scores[i * pitch:i * pitch + wide], min(begin + i + 1, S) if causal else S
+                x, y, part, total = starts[i * e:(i + 1) * e], answers[i * e:(i + 1) * e], ZERO, sums[item, begin + i]
+                for j in range(e): part += x[j] * y[j]
+                if mask[0] != 0: add_mask(w, row_of(mask, b, h, begin + i), m, mask[4])
+                for j in range(whole(m, LANES)):
+                    a = exp(w[j] - total)
+                    w[j] = a
+                    v[j] = a * (v[j] - part)
+                w[m:] = ZERO
+                v[m:] = ZERO
+            product(rows, d, last, scores, pitch, 1, keys, d, found, d, False)
+            given(found, d, n, D, scale, row_of(to_query, b, h, begin), to_query[3])
+            product(wide, e, n, weights, 1, pitch, starts, e, by_value, e, True)
+            product(wide, d, n, scores, 1, pitch, queries, d, by_key, d, True)
+        given(by_key, d, S, D, ONE, row_of(to_key, b, h, 0), to_key[3])
+        given(by_value, e, S, E, ONE, row_of(to_value, b, h, 0), to_value[3])
+
 # %% ../../nbs/ops/17_loops.ipynb #c0a51d06
 @intrinsic(prefer_literal=True)
 def largest(context, lanes, step, rows, across, x, pitch, first, out, index):
@@ -573,6 +833,55 @@ def max_pool(lo, hi, x, window_h, window_w, stride_h, stride_w, pad_h, pad_w, ou
                     else: largest(8, 1, bottom - top, window_w, a, W, top * W + first, b, c)
                 elif stride_w == 2: largest(4, 2, bottom - top, window_w, a, W, top * W + first, b, c)
                 else: largest(4, 1, bottom - top, window_w, a, W, top * W + first, b, c)
+
+@njit(**SUMMING)
+def average(lo, hi, x, window_h, window_w, stride_h, stride_w, pad_h, pad_w, counts, out):
+    "(planes, rows, places): the sum of each window divided by its count."
+    H, W = x.shape[1:]
+    rows, places = out.shape[1:]
+    for p in range(lo, hi):
+        for i in range(rows):
+            top, bottom = max(0, i * stride_h - pad_h), min(H, i * stride_h - pad_h + window_h)
+            for j in range(places):
+                total = ZERO
+                for r in range(top, bottom):
+                    for c in range(max(0, j * stride_w - pad_w), min(W, j * stride_w - pad_w + window_w)): total += x[p, r, c]
+                out[p, i, j] = total / counts[i, j]
+
+@njit(**FAST)
+def average_back(lo, hi, g, window_h, window_w, stride_h, stride_w, pad_h, pad_w, counts, out):
+    "The transpose of `average`: each number shared among the places of its window."
+    H, W = out.shape[1:]
+    rows, places = g.shape[1:]
+    for p in range(lo, hi):
+        out[p] = ZERO
+        for i in range(rows):
+            top, bottom = max(0, i * stride_h - pad_h), min(H, i * stride_h - pad_h + window_h)
+            for j in range(places):
+                share = g[p, i, j] / counts[i, j]
+                for r in range(top, bottom):
+                    for c in range(max(0, j * stride_w - pad_w), min(W, j * stride_w - pad_w + window_w)): out[p, r, c] += share
+
+@njit(**FAST)
+def seen(lo, hi, x, places, out):
+    "For each image (a row of `x`) and each row of `places` the numbers at these places, 0 where that is -1."
+    each = len(places)
+    for n in range(lo, hi):
+        a = x[n]
+        for p in range(each):
+            at, o = places[p], out[n * each + p]
+            for e in range(at.size): o[e] = a[at[e]] if at[e] >= 0 else ZERO
+
+@njit(**FAST)
+def seen_back(lo, hi, g, places, out):
+    "The transpose of `seen`: adds to `out`, which begins as zeros."
+    each = len(places)
+    for n in range(lo, hi):
+        o = out[n]
+        for p in range(each):
+            at, a = places[p], g[n * each + p]
+            for e in range(at.size):
+                if at[e] >= 0: o[at[e]] += a[e]
 
 @njit(**FAST)
 def scatter(lo, hi, g, index, out):

@@ -83,6 +83,8 @@ class Beside:
 
 STATE = np.dtype([('seed', 'u8'), ('left', 'i4'), ('seeded', 'i4'), ('next', 'u8'), ('words', 'u8', 624), ('unused', 'f8'), ('held', 'f8'), ('scale', 'f8'), ('holds', 'i4'), ('gap', 'i4', 3)])       # how many words are left, and where the next one is
 
+def _part(dtype): return F8 if dtype.itemsize == 16 else F4          # of which complex numbers are made
+
 def _restored(place, raw): return Generator(place).unpack(raw)
 
 class Generator:
@@ -153,6 +155,7 @@ class Generator:
     def uniform(self, shape, dtype=F4, low=0, high=1):
         "Uniform numbers from `low` (included) to `high` (excluded)."
         dtype = np.dtype(dtype)
+        if dtype.kind == 'c': return self.uniform((*shape, 2), _part(dtype), low, high).view(dtype).reshape(shape)
         work = dtype if dtype == F8 else F4
         with self.lock: u = self._uniform(math.prod(shape), work).reshape(shape)
         low, high = work.type(low), work.type(high)
@@ -169,6 +172,7 @@ class Generator:
     def normal(self, shape, dtype=F4, mean=0, std=1):
         "Normal numbers."
         dtype = np.dtype(dtype)
+        if dtype.kind == 'c': return self.normal((*shape, 2), _part(dtype), 0, std / math.sqrt(2)).view(dtype).reshape(shape) + dtype.type(mean)
         n = math.prod(shape)
         with self.lock:
             if n >= 16: return self._blocks(n, dtype, mean, std).reshape(shape)

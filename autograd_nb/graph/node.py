@@ -109,7 +109,8 @@ class Node:
     @property
     def saved(self):
         "The saved values that the node still holds, as a list of (field, value)."
-        return [(f, getattr(self, f)) for f in self.fields if hasattr(self, f)]
+        try: return [(f, getattr(self, f)) for f in self.fields]
+        except AttributeError: return [(f, getattr(self, f)) for f in self.fields if hasattr(self, f)]
 
     @property
     def freed(self):
@@ -536,10 +537,11 @@ def remember(node):
 def check_writes(node):
     "Raise if a saved value of `node` was overwritten after the node was made."
     if node.verified: return
-    table = JOURNAL.by_storage
+    table, cut = JOURNAL.by_storage, len(JOURNAL.detached)
     for field, value in node.saved:
-        if not hasattr(value, 'base'): continue
-        record = table.get(id(storage_of(value)))
+        try: base = value.base
+        except AttributeError: continue
+        record = table.get(id(value if base is None else storage_of(value)))
         if record is not None and record.time > node.seq: raise stale_error(node, field, value, record)
-        if JOURNAL.detached and node.links.get(field) in node.positions and node.edges()[node.positions.index(node.links[field])] in JOURNAL.detached:
+        if cut and node.links.get(field) in node.positions and node.edges()[node.positions.index(node.links[field])] in JOURNAL.detached:
             raise RuntimeError('Trying to use a saved tensor that has been detached in-place, i.e. with .detach_(). This is not supported, please use out-of-place `.detach()` instead')

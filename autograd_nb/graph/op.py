@@ -523,8 +523,6 @@ class Op:
 
     def __repr__(self): return f'<op {self.name}>'
 
-    def __call__(self, *args, **statics): return self.call(*args, **statics)
-
     def __twin__(self):
         "The operation on a device; see `Twin`."
         if self.far is None: self.far = Twin(self)

@@ -122,9 +122,12 @@ def all_bool(index):
 def at(index, dim, shape=None):
     "The NumPy index that picks `index` along `dim` and stays in place elsewhere."
     if not index.ndim: return (index,)
-    grid = list(np.ogrid[tuple(slice(s) for s in index.shape)])
+    grid = list(_grid(index.shape))
     grid[dim] = index
-    return tuple(grid)
+    return tuple(map(np.asarray, grid))
+
+@functools.lru_cache(256)
+def _grid(sizes): return tuple(np.arange(n).reshape(-1, *(1,) * (len(sizes) - 1 - d)) for d, n in enumerate(sizes))
 
 def counted(index, dim, shape):
     "The places of `at(index, dim)`, none of them negative, counted in a flattened array of `shape`."
@@ -145,15 +148,15 @@ def _others(sizes, dim, shape):
         step *= shape[d]
     return apart, out
 
-def countable(x, index, dim):
-    "Whether `counted` can take the place of `at`: for contiguous arrays on the host, and an index no larger than they are in other dimensions."
-    if not xp.on_host or index.ndim != x.ndim or not x.flags.c_contiguous: return False
+def countable(x, index, dim, read=False):
+    "Whether `counted` can take the place of `at`: for contiguous arrays on the host (to `read`, also others that are quickly copied), and an index no larger than they are in other dimensions."
+    if not xp.on_host or index.ndim != x.ndim or not (x.flags.c_contiguous or read and x.size <= 4 * index.size): return False
     sizes, shape, dim = index.shape, x.shape, dim % x.ndim
     return sizes[:dim] == shape[:dim] and sizes[dim + 1:] == shape[dim + 1:] or all(d == dim or sizes[d] <= n for d, n in enumerate(shape))
 
 def taken(x, index, dim):
     "`x` at `index` along `dim`."
-    return x.reshape(-1).take(counted(index, dim, x.shape)) if countable(x, index, dim) else x[at(index, dim)]
+    return x.reshape(-1).take(counted(index, dim, x.shape)) if countable(x, index, dim, True) else x[at(index, dim)]
 
 def _along_batch(op, values, batched, statics):
     if not len(values[0].shape) - batched[0] and len(values[1].shape) - batched[1] and not len(statics.get('shape', ())):      # a 0-d example read with a vector of indices counts as a vector

@@ -570,7 +570,7 @@ def permute(input, *dims):
     dims = sizes_of(dims)
     n = input._array.ndim
     if len(dims) != n: raise RuntimeError(f'permute(sparse_coo): number of dimensions in the tensor input does not match the length of the desired ordering of dimensions i.e. input.dim() = {n} is not equal to len(dims) = {len(dims)}')
-    dims = tuple(dim_of(d, n) for d in dims)
+    dims = tuple([d if 0 <= d < n else dim_of(d, n) for d in dims])
     if len(set(dims)) != n: raise RuntimeError('permute(): duplicate dims are not allowed.')
     return _op['permute'](input, dims=dims)
 
@@ -619,9 +619,10 @@ def expand(input, *sizes):
     sizes, s = sizes_of(sizes), input._array.shape
     if len(sizes) < len(s): raise RuntimeError(f'expand(torch.{_type_name(input)}Tensor{{{list(s)}}}, size={list(sizes)}): the number of sizes provided ({len(sizes)}) must be greater or equal to the number of dimensions in the tensor ({len(s)})')
     lead = len(sizes) - len(s)
-    if builtins.any(z < 0 for z in sizes[:lead]): raise RuntimeError(f"The expanded size of the tensor ({sizes[0]}) isn't allowed in a leading, non-existing dimension 0. Only the dimensions that the tensor has can keep their size by -1.")
-    full = tuple(s[i - lead] if z == -1 and i >= lead else z for i, z in enumerate(sizes))
-    for i, (have, want) in reversed(list(enumerate(zip(s, full[lead:])))):
+    if lead and builtins.min(sizes[:lead]) < 0: raise RuntimeError(f"The expanded size of the tensor ({sizes[0]}) isn't allowed in a leading, non-existing dimension 0. Only the dimensions that the tensor has can keep their size by -1.")
+    full = sizes if -1 not in sizes else tuple([s[i - lead] if z == -1 and i >= lead else z for i, z in enumerate(sizes)])
+    for i in range(len(s) - 1, -1, -1):
+        have, want = s[i], full[lead + i]
         if have != want and have != 1:
             raise expand_error(input, f'The expanded size of the tensor ({want}) must match the existing size ({have}) at non-singleton dimension {i + lead}.  Target sizes: {list(full)}.  Tensor sizes: {list(s)}')
     return _op['expand'](input, size=full)
@@ -668,6 +669,8 @@ def cat(tensors, dim=0, *, out=None, axis=None):
     "Tensors joined along an existing dimension."
     tensors = _sequence(tensors, 'cat')
     shapes = [x._array.shape for x in tensors]
+    first = shapes[0]
+    if first and shapes.count(first) == len(shapes): return into(out, _op['cat'](*tensors, dim=dim_of(dim if axis is None else axis, len(first))))
     dim = dim_of(dim if axis is None else axis, builtins.max(map(len, shapes)))
     for i, s in enumerate(shapes):
         if not s: raise RuntimeError(f'zero-dimensional tensor (at position {i}) cannot be concatenated')

@@ -128,14 +128,20 @@ def view_meta(x, o):
     "The `Meta` of `o`, a result of a view operation on `x`; None if it turned out to be a copy; `INFERENCE` for an inference tensor."
     modes, mx, whole, part = LOCAL.modes, x._meta, x._array, o._array.base
     if (part is None or part is not whole and part is not whole.base) and storage_of(o._array) is not storage_of(whole): return INFERENCE if modes.inference else None
-    if mx is not None and mx.inference: return INFERENCE
-    base = x if mx is None or mx.base is None or x._node.__class__ is AccumulateGrad and mx.view is None else mx.base
-    meta = Meta(base)
-    if mx is not None: meta.version, meta.view = mx.version, mx.view
+    meta = Meta()
+    if mx is None: base, known = x, None
+    else:
+        if mx.inference: return INFERENCE
+        base = x if mx.base is None or x._node.__class__ is AccumulateGrad and mx.view is None else mx.base
+        known = base._meta
+        if mx.version is not None: meta.version = mx.version
+        if mx.view is not None: meta.view = mx.view
+    meta.base = base
     if modes.quiet:
         meta.view = 'inference' if modes.inference else 'no_grad'
         if base._node is not None: o._node = AccumulateGrad(o)       # to whatever is recorded later, a leaf
-    known = extra(base)
+    if known is None: known = base._meta = Meta()
+    elif known is INFERENCE: known = extra(base)
     views = known.views
     if views is None: views = known.views = []
     elif len(views) > 16 and len(views) & (len(views) - 1) == 0: views[:] = [r for r in views if r() is not None]     # now and then, forget the dead

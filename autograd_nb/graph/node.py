@@ -30,16 +30,14 @@ class TensorBase:
 TensorBase._bare = TensorBase.__dict__['_array']        # the same slot under a second name, for who wants nothing but bare numbers: tensors wrapped by transforms answer to `_array`, but not to this
 
 class Meta:
-    "The rarely needed part of a tensor."
-    __slots__ = ('base', 'view', 'version', 'grad', 'inference', 'views', 'hooks')
-    def __init__(self, base=None):
-        self.base = base            # the tensor this one is a view of
-        self.view = None            # reserved for what a view must remember to be made again
-        self.version = None         # a private `Writes`, for tensors made by `.data`
-        self.grad = None            # a `GradBox` once `retain_grad()` was called, or a gradient assigned to a tensor that does not require grad
-        self.inference = False      # made in inference mode
-        self.views = None           # weak references to views of this tensor
-        self.hooks = None           # the hooks of a leaf while it does not require grad
+    "The rarely needed part of a tensor. What an instance does not have is as here: every view makes one, and sets one or two of them."
+    base = None                 # the tensor this one is a view of
+    view = None                 # reserved for what a view must remember to be made again
+    version = None              # a private `Writes`, for tensors made by `.data`
+    grad = None                 # a `GradBox` once `retain_grad()` was called, or a gradient assigned to a tensor that does not require grad
+    inference = False           # made in inference mode
+    views = None                # weak references to views of this tensor
+    hooks = None                # the hooks of a leaf while it does not require grad
 
 INFERENCE = Meta()          # shared by all results of inference mode; whoever wants to write into a tensor's `Meta` goes through `extra`
 INFERENCE.inference = True
@@ -409,7 +407,7 @@ _ours = {}          # id of a code object known to be inside this package -> the
 
 def caller():
     "The code object and instruction offset of the nearest frame outside this package."
-    frame = _getframe(1)
+    frame = _getframe(2)            # the one that asks is inside
     while frame is not None:
         code = frame.f_code
         if id(code) not in _ours:

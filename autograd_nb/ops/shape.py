@@ -4,9 +4,8 @@
 
 # %% auto #0
 __all__ = ['pointwise', 'shift', 'shifted', 'all_batched', 'reshape', 'unsafe_view', 'expand', 'repeat', 'sum_to_size',
-           'inverse_permutation', 'permute', 'transpose', 't', 'mT', 'flip', 'roll', 'squeeze', 'unsqueeze',
-           'narrow_all', 'narrow', 'pad_dim', 'cat', 'cat_rule', 'stack', 'unbind', 'split', 'tril', 'triu', 'diagonal',
-           'diagonal_scatter']
+           'inverse_permutation', 'permute', 'transpose', 't', 'mT', 'flip', 'roll', 'squeeze', 'unsqueeze', 'narrow',
+           'pad_dim', 'cat', 'cat_rule', 'stack', 'unbind', 'split', 'tril', 'triu', 'diagonal', 'diagonal_scatter']
 
 # %% ../../nbs/ops/01_shape.ipynb #a8daa111
 import numpy as np
@@ -178,14 +177,6 @@ def unsqueeze(x, *, dim):
 unsqueeze.vjp(x=lambda g, *, dim: reshape(g, shape=g.shape[:dim % len(g.shape)] + g.shape[dim % len(g.shape) + 1:]))
 
 # %% ../../nbs/ops/01_shape.ipynb #97f34745
-def narrow_all(g, sizes, dim):
-    "Consecutive pieces of `g` along `dim` with the given sizes."
-    out, at = [], 0
-    for s in sizes:
-        out.append(narrow(g, dim=dim, start=at, length=s))
-        at += s
-    return out
-
 def _narrow_batch(op, values, batched, statics):
     return op(values[0], **{**statics, 'dim': shift(statics['dim'], len(values[0].shape) - 1)})
 
@@ -224,26 +215,34 @@ def cat(*xs, dim=0):
 
 def cat_rule(g, xs_shape, *, dim):
     "The piece of `g` that each input became; nothing, in its own shape, for an empty vector among inputs of more dimensions."
-    parts = narrow_all(g, [0 if s == (0,) and len(g.shape) > 1 else s[dim] for s in xs_shape], dim)
-    return [reshape(p, shape=s) if len(s) != len(g.shape) else p for p, s in zip(parts, xs_shape)]
+    n, at, parts = len(g.shape), 0, []
+    lead = (slice(None),) * (dim % n)
+    for s in xs_shape:
+        length = 0 if s == (0,) and n > 1 else s[dim]
+        part = g[(*lead, slice(at, at + length))]
+        parts.append(part if len(s) == n else reshape(part, shape=s))
+        at += length
+    return parts
 
 cat.vjp(xs=cat_rule)
 
 @op(jvp=linear, batch=_join_batch, promote='same', samples=[(N(2, 3), N(2, 3), dict(dim=1)), (N(), N(), dict(dim=0))])
 def stack(*xs, dim=0):
     "Tensors of one shape joined along a new dimension."
-    if any(x.shape != xs[0].shape for x in xs):
-        i = next(i for i, x in enumerate(xs) if x.shape != xs[0].shape)
-        raise RuntimeError(f'stack expects each tensor to be equal size, but got {list(xs[0].shape)} at entry 0 and {list(xs[i].shape)} at entry {i}')
-    return np.concatenate([unsqueeze(x, dim=dim) for x in xs], dim)
+    first = xs[0].shape
+    for i, x in enumerate(xs):
+        if x.shape != first: raise RuntimeError(f'stack expects each tensor to be equal size, but got {list(first)} at entry 0 and {list(x.shape)} at entry {i}')
+    dim %= len(first) + 1
+    shape = first[:dim] + (1,) + first[dim:]
+    return np.concatenate([x.reshape(shape) for x in xs], dim)
 stack.vjp(xs=lambda g, *, dim: unbind(g, dim=dim))
 
 @op(jvp=linear, batch=_narrow_batch, view=True, outputs=None, samples=[(N(2, 3), dict(dim=1)), (N(2), dict(dim=0))])
 def unbind(x, *, dim=0):
     "The slices of `x` along `dim`, that dimension removed."
     if not x.ndim: raise RuntimeError('Dimension specified as 0 but tensor has no dimensions')
-    y = x if dim == 0 else xp.moveaxis(x, dim, 0)
-    return [y[i, ...] for i in range(len(y))]
+    lead = (slice(None),) * (dim % x.ndim)
+    return [x[(*lead, i, ...)] for i in range(x.shape[dim])]
 unbind.vjp(x=lambda g, *, dim: stack(*g, dim=dim))
 
 @op(jvp=linear, batch=_narrow_batch, view=True, outputs=None, samples=[(N(5, 2), dict(sizes=(2, 3), dim=0)), (N(2, 3), dict(sizes=(1, 1, 1), dim=1))])

@@ -7,7 +7,8 @@ __all__ = ['windows', 'unfold', 'fold', 'through_memory', 'copies', 'strided_vie
            'pad_collect', 'pad_constant', 'running_index', 'recurrence', 'delayed', 'damping', 'backward_recurrence',
            'logcumsumexp_rule', 'logcumsumexp', 'first_part', 'covered', 'scatter', 'first', 'extreme_parts',
            'scatter_extreme', 'product_parts', 'scatter_product', 'as_row', 'rank_in', 'masked_scatter', 'sum_to',
-           'masked_gather', 'transform', 'fft', 'argsort', 'running_place', 'place_of_mode', 'searchsorted']
+           'masked_gather', 'transform', 'fft', 'mirrored_bins', 'rfft', 'irfft', 'argsort', 'running_place',
+           'place_of_mode', 'searchsorted']
 
 # %% ../../nbs/ops/10_more_shape.ipynb #58930420
 import builtins
@@ -15,7 +16,7 @@ import math
 import numpy as np
 from ..arrays.numpy_backend import storage_of, xp
 from ..graph.modes import LOCAL
-from ..graph.node import TensorBase
+from ..graph.node import TensorBase, tensor_like
 from ..graph.op import Fixed, N, Z, linear, op
 from .indexing import as_strided, as_strided_zeros, at, check_index, countable, counted, gather, scatter_add_zeros, zeros_of
 from .pointwise import as_numbers, exp, where
@@ -360,7 +361,8 @@ masked_gather.vjp(g=lambda ct, mask, g_shape: masked_scatter(zeros_of(ct, g_shap
 # %% ../../nbs/ops/10_more_shape.ipynb #0c4d017d
 def transform(x, dims, forward, norm):
     "The discrete Fourier transform over `dims`, or its inverse, in the precision of `x`."
-    out = (np.fft.fftn if forward else np.fft.ifftn)(x, axes=dims, norm=norm)
+    if len(dims) == 1: out = (np.fft.fft if forward else np.fft.ifft)(x, None, dims[0], norm)
+    else: out = (np.fft.fftn if forward else np.fft.ifftn)(x, axes=dims, norm=norm)
     return out.astype(np.result_type(x.dtype, np.complex64), copy=False)
 
 _opposite = dict(backward='forward', forward='backward', ortho='ortho')
@@ -372,6 +374,29 @@ def fft(x, *, dims, forward=True, norm='backward'):
     "The discrete Fourier transform of complex numbers over `dims`; `forward=False` for the inverse."
     return transform(x, dims, forward, norm)
 fft.vjp(x=lambda g, *, dims, forward, norm: fft(g, dims=dims, forward=not forward, norm=_opposite[norm]))
+
+def mirrored_bins(like, n, dim, factor):
+    "Ones, and `factor` for the bins of half a spectrum of `n` that have a mirror image, laid along `dim`; in the precision of `like`."
+    half = np.full(n // 2 + 1, factor, np.zeros((), getattr(like, '_array', like).dtype).real.dtype)
+    half[0] = 1
+    if n % 2 == 0: half[-1] = 1
+    half = half.reshape(-1, *(1,) * (len(like.shape) - 1 - dim % len(like.shape)))
+    return tensor_like(half) if isinstance(like, TensorBase) else half
+
+@op(jvp=linear, batch=_fft_batch, holomorphic=False, node='FftR2CBackward0', samples=[(N(4), dict(dim=0)), (N(2, 5), dict(dim=1, norm='ortho')), (N(3, 2), dict(dim=0, norm='forward'))])
+def rfft(x, *, dim, norm='backward'):
+    "The first half, bins 0 to n // 2, of the discrete Fourier transform of real numbers along `dim`."
+    out = np.fft.rfft(x, None, dim, norm)
+    return out.astype(np.result_type(x.dtype, np.complex64), copy=False)
+
+@op(jvp=linear, batch=_fft_batch, holomorphic=False, node='FftC2RBackward0', samples=[(Z(3), dict(length=4, dim=0)), (Z(2, 3), dict(length=5, dim=1, norm='ortho')), (Z(2, 2), dict(length=3, dim=0, norm='forward'))])
+def irfft(x, *, length, dim, norm='backward'):
+    "The `length` real numbers along `dim` of whose discrete Fourier transform `x` is the first half, bins 0 to length // 2."
+    out = np.fft.irfft(x, length, dim, norm)
+    return out.astype(np.zeros((), x.dtype).real.dtype, copy=False)
+
+rfft.vjp(x=lambda g, x_shape, *, dim, norm: irfft(g * mirrored_bins(g, x_shape[dim], dim, .5), length=x_shape[dim], dim=dim, norm=_opposite[norm]))
+irfft.vjp(x=lambda g, *, length, dim, norm: rfft(g, dim=dim, norm=_opposite[norm]) * mirrored_bins(g, length, dim, 2.))
 
 # %% ../../nbs/ops/10_more_shape.ipynb #89ee0fce
 @op(batch=along, samples=[(N(3, 4), dict(dim=1)), (N(3, 4), dict(dim=0, descending=True)), (N(4), dict(dim=0))])

@@ -174,6 +174,70 @@ def test_threads_share_and_agree(monkeypatch):
     assert not wrong
 
 
+def laid(a, how):
+    "The same matrix, otherwise in memory."
+    if how == "turned":
+        return np.asfortranarray(a)
+    if how == "part":
+        wide = np.zeros((a.shape[0] + 3, a.shape[1] + 5), np.float32)
+        wide[1:-2, 2:-3] = a
+        return wide[1:-2, 2:-3]
+    return a
+
+
+@pytest.mark.skipif(not compiled.GEMM, reason="another matrix library")
+@pytest.mark.parametrize("size", [2, 3, 40])
+@pytest.mark.parametrize("m, k, n", [(40, 7, 33), (33, 64, 100), (200, 50, 17), (1, 5, 64)])
+def test_shared_products(monkeypatch, m, k, n, size):
+    "Each product several times, so that helpers are asleep at first and awake later."
+    monkeypatch.setattr(compiled.crew, "size", size)
+    draw = np.random.default_rng(0)
+    x, y, bias = (draw.standard_normal(s, np.float32) for s in ((m, k), (k, n), n))
+    expected, shared = x.astype("f8") @ y, 0
+    for a in ("", "turned", "part"):
+        for b in ("", "turned", "part"):
+            for z in (None, bias):
+                for _ in range(3):
+                    out = laid(np.full((m, n), np.nan, np.float32), "part")
+                    if compiled.shared(laid(x, a), laid(y, b), out, z):
+                        shared += 1
+                        np.testing.assert_allclose(out, expected if z is None else expected + z, rtol=1e-4, atol=1e-4)
+    assert shared == 54
+
+
+@pytest.mark.skipif(not compiled.GEMM, reason="another matrix library")
+def test_products_of_several_threads(monkeypatch):
+    monkeypatch.setattr(compiled.crew, "size", 3)
+    monkeypatch.setattr(compiled, "LIBRARY", (lambda: 2, lambda n: None, compiled.GEMM))
+    draw, wrong = np.random.default_rng(0), []
+    pairs = [(draw.standard_normal((a, b), np.float32), draw.standard_normal((b, c), np.float32)) for a, b, c in ((200, 100, 300), (64, 64, 64), (70, 300, 90), (100, 200, 300))]
+
+    def work(x, y):
+        for _ in range(20):
+            if not np.allclose(compiled.matmul(x, y), x @ y, atol=1e-3):
+                wrong.append(x.shape)
+
+    threads = [threading.Thread(target=work, args=pair) for pair in pairs]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong
+
+
+def test_products_that_are_not_shared(monkeypatch):
+    monkeypatch.setattr(compiled, "LIBRARY", (lambda: 2, lambda n: None, compiled.LIBRARY and compiled.LIBRARY[2]))
+    draw = np.random.default_rng(0)
+    x, y, z = draw.standard_normal((3, 120, 120), np.float32)
+    for a, b in ((x, y), (x.astype("f8"), y), (x.astype(int), y.astype(int)), (x[::2, ::3], y[::3]), (x, y[0]), (x[None], y[None])):
+        np.testing.assert_allclose(compiled.matmul(a, b), a @ b, rtol=1e-4, atol=1e-4)
+    expected = x @ y
+    assert compiled.matmul(x, y, z) is z and np.allclose(z, expected, atol=1e-4)
+    assert np.allclose(compiled.matmul(x, y, x), expected, atol=1e-4)  # over one of its own factors
+    with pytest.raises(ValueError):
+        compiled.matmul(x, y[:100])
+
+
 def test_errors_of_helpers_arrive(monkeypatch):
     monkeypatch.setattr(compiled.crew, "size", 2)
 

@@ -42,7 +42,7 @@ _allowed = _Allowed()
 
 def _at_once(query, key, value, attn_mask, dropout_p):
     "Whether attention can be one operation: nothing between its two products but a softmax, and shapes that need no broadcasting."
-    if dropout_p or not query.shape[:-2] == key.shape[:-2] == value.shape[:-2] or key.shape[-2] != value.shape[-2] or not query._array.dtype.kind in 'fV' or away((query,)) is not None: return False
+    if dropout_p or not query.shape[:-2] == key.shape[:-2] == value.shape[:-2] or key.shape[-2] != value.shape[-2] or query._array.dtype.kind not in 'fV' or away((query,)) is not None: return False
     if _allowed.backends is not None and SDPBackend.FLASH_ATTENTION not in _allowed.backends: return False
     if attn_mask is None: return True
     scores = *query.shape[:-1], key.shape[-2]

@@ -64,9 +64,10 @@ attention_weights.vjp(x=lambda g, out, *, scale: through_weights(g, out, scale))
 # %% ../../nbs/ops/14_attention.ipynb #a77e0012
 def split_mask(mask, like):
     "A mask of bools, or None, and the numbers to be added to the scores, or None, in the dtype of `like`."
-    kind, wanted = (getattr(x, '_array', x).dtype if x is not None else None for x in (mask, like))
-    if mask is None or kind == bool: return mask, None
-    return None, mask if kind == wanted else to(mask, dtype=wanted)
+    if mask is None: return None, None
+    kind, wanted = (getattr(x, '_array', x).dtype for x in (mask, like))
+    if kind.kind == 'b': return mask, None
+    return None, (mask if kind == wanted else to(mask, dtype=wanted))
 
 def weights_of(query, key, mask, scale, causal):
     scores, (mask, added) = matmul(query, mT(key)), split_mask(mask, query)

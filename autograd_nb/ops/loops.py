@@ -6,20 +6,21 @@
 __all__ = ['f', 'INV_LN2', 'LN2_HIGH', 'LN2_LOW', 'ROUND', 'E6', 'E5', 'E4', 'E3', 'E2', 'E1', 'LOWEST', 'HIGHEST', 'ONE', 'HALF',
            'ZERO', 'ROOT_HALF', 'KEEP', 'SUMS', 'FAST', 'SUMMING', 'PART', 'BELL', 'T1', 'T2', 'T3', 'T4', 'T5', 'T6',
            'T7', 'T8', 'T9', 'HOST', 'LANES', 'ROWS', 'ACROSS', 'FLOAT', 'WORD', 'VECTOR', 'FLOATS', 'WORDS', 'SINGLE',
-           'HALVES', 'TALL', 'BROAD', 'QUERIES', 'STRICT', 'MANTISSA', 'OCTANTS', 'TURN', 'FRACTION', 'L0', 'L1', 'L2',
-           'L3', 'L4', 'L5', 'L6', 'L7', 'L8', 'LN2_REST', 'LN2_MOST', 'MINUS_HALF', 'S0', 'S1', 'S2', 'C0', 'C1', 'C2',
-           'Q0', 'Q1', 'Q2', 'H6', 'H5', 'H4', 'H3', 'H2', 'TWO', 'BEND', 'WIDE', 'OVERFLOWING', 'TINY', 'LIFT',
-           'INFINITY', 'BLOCK', 'from_bits', 'scaled', 'exp', 'normal_cdf', 'gelu', 'gelu_back', 'relu_back', 'softmax',
-           'nll', 'nll_spread', 'softmax_back', 'logsumexp', 'logsumexp_back', 'log_softmax', 'log_softmax_back',
-           'causal_weights', 'normalise', 'normalise_back', 'one_over_deviation', 'normalise_channels',
-           'normalise_channels_back', 'channel_moments', 'column_moments', 'normalise_columns',
-           'normalise_columns_back', 'affine', 'column_products', 'ahead', 'vector', 'keep', 'filled', 'times',
-           'products', 'nothing', 'place', 'highest', 'largest_in', 'tile', 'dots', 'move', 'moved', 'spread', 'tiles',
-           'arranged', 'slide', 'slide_weight', 'numbers_at', 'block', 'product', 'turn', 'turned', 'laid_out', 'given',
-           'whole', 'row_of', 'add_mask', 'attend', 'attend_back', 'largest', 'largest_at', 'max_pool', 'average',
-           'average_back', 'seen', 'seen_back', 'scatter', 'fma', 'to_bits', 'log', 'normal', 'shuffle', 'outer',
-           'add_rows', 'adam', 'tanh', 'any_exp', 'ln', 'sigmoid', 'lstm_step', 'lstm_step_back', 'gru_step',
-           'gru_step_back', 'together']
+           'HALVES', 'TALL', 'BROAD', 'QUERIES', 'FREE', 'OFFERED', 'TAKEN', 'DONE', 'STRICT', 'MANTISSA', 'OCTANTS',
+           'TURN', 'FRACTION', 'L0', 'L1', 'L2', 'L3', 'L4', 'L5', 'L6', 'L7', 'L8', 'LN2_REST', 'LN2_MOST',
+           'MINUS_HALF', 'S0', 'S1', 'S2', 'C0', 'C1', 'C2', 'Q0', 'Q1', 'Q2', 'H6', 'H5', 'H4', 'H3', 'H2', 'TWO',
+           'BEND', 'WIDE', 'OVERFLOWING', 'TINY', 'LIFT', 'INFINITY', 'BLOCK', 'from_bits', 'scaled', 'exp',
+           'normal_cdf', 'gelu', 'gelu_back', 'relu_back', 'softmax', 'nll', 'nll_spread', 'softmax_back', 'logsumexp',
+           'logsumexp_back', 'log_softmax', 'log_softmax_back', 'causal_weights', 'normalise', 'normalise_back',
+           'one_over_deviation', 'normalise_channels', 'normalise_channels_back', 'channel_moments', 'column_moments',
+           'normalise_columns', 'normalise_columns_back', 'affine', 'column_products', 'ahead', 'vector', 'keep',
+           'filled', 'times', 'products', 'nothing', 'place', 'highest', 'largest_in', 'tile', 'dots', 'move', 'moved',
+           'spread', 'tiles', 'arranged', 'slide', 'slide_weight', 'numbers_at', 'block', 'product', 'turn', 'turned',
+           'laid_out', 'given', 'whole', 'row_of', 'add_mask', 'attend', 'attend_back', 'largest', 'largest_at',
+           'max_pool', 'average', 'average_back', 'seen', 'seen_back', 'scatter', 'latest', 'publish', 'exchanged',
+           'gemm', 'part_of_product', 'part_of_slot', 'shared_product', 'wait', 'serve', 'fma', 'to_bits', 'log',
+           'normal', 'shuffle', 'outer', 'add_rows', 'adam', 'tanh', 'any_exp', 'ln', 'sigmoid', 'lstm_step',
+           'lstm_step_back', 'gru_step', 'gru_step_back', 'together']
 
 # %% ../../nbs/ops/17_loops.ipynb #95826730
 import math
@@ -890,6 +891,98 @@ def scatter(lo, hi, g, index, out):
         o, a, at = out[p], g[p], index[p]
         o[:] = ZERO
         for j in range(a.size): o[at[j]] += a[j]
+
+# %% ../../nbs/ops/17_loops.ipynb #a77e0022
+FREE, OFFERED, TAKEN, DONE = range(4)
+
+@intrinsic
+def latest(context, pointer):
+    "What another thread may have written there just now."
+    def generate(context, builder, signature, arguments):
+        if builder.module.triple.startswith(('x86_64', 'i686')): builder.call(builder.module.declare_intrinsic('llvm.x86.sse2.pause', (), ir.FunctionType(ir.VoidType(), [])), [])
+        return builder.load_atomic(arguments[0], 'acquire', 8)
+    return types.int64(WORDS), generate
+
+@intrinsic
+def publish(context, pointer, value):
+    "Writes a number after everything that was written before it."
+    def generate(context, builder, signature, arguments):
+        builder.store_atomic(arguments[1], arguments[0], 'release', 8)
+        return context.get_dummy_value()
+    return types.void(WORDS, types.int64), generate
+
+@intrinsic
+def exchanged(context, pointer, expected, value):
+    "Replaces a number by `value` if it is the expected one; whether it was."
+    def generate(context, builder, signature, arguments): return builder.extract_value(builder.cmpxchg(*arguments, 'acq_rel', 'acquire'), 1)
+    return types.boolean(WORDS, types.int64, types.int64), generate
+
+@intrinsic
+def gemm(context, function, turned_a, turned_b, m, n, k, a, row_a, b, row_b, c, row_c):
+    "The product of (m, k) and (k, n), each perhaps turned, into (m, n), by the `cblas_sgemm` at an address; all matrices are addresses and distances of their rows in numbers."
+    def generate(context, builder, signature, arguments):
+        function, turned_a, turned_b, m, n, k, a, row_a, b, row_b, c, row_c = arguments
+        short, numbers = ir.IntType(32), FLOAT.as_pointer()
+        kind = ir.FunctionType(ir.VoidType(), [short, short, short, WORD, WORD, WORD, FLOAT, numbers, WORD, numbers, WORD, FLOAT, numbers, WORD])
+        how = [builder.add(builder.trunc(t, short), short(111)) for t in (turned_a, turned_b)]
+        a, b, c = (builder.inttoptr(p, numbers) for p in (a, b, c))
+        builder.call(builder.inttoptr(function, kind.as_pointer()), [short(101), *how, m, n, k, FLOAT(1.), a, row_a, b, row_b, FLOAT(0.), c, row_c])
+        return context.get_dummy_value()
+    return types.void(*[types.int64] * 12), generate
+
+@njit(**PART)
+def part_of_product(function, first, last, by_rows, m, n, k, a, row_a, turned_a, b, row_b, turned_b, c, row_c, bias):
+    "Rows, or columns, `first` to `last` of a product; `bias`, the address of one number for each column (0: none), is added to them."
+    if by_rows: a, c, m = a + 4 * first * (1 if turned_a else row_a), c + 4 * first * row_c, last - first
+    else: b, c, n, bias = b + 4 * first * (row_b if turned_b else 1), c + 4 * first, last - first, bias + 4 * first if bias else 0
+    gemm(function, turned_a, turned_b, m, n, k, a, row_a, b, row_b, c, row_c)
+    if bias:
+        z = carray(numbers_at(bias), n)
+        for i in range(m):
+            o = carray(numbers_at(c + 4 * i * row_c), n)
+            for j in range(n): o[j] += z[j]
+
+@njit(**PART)
+def part_of_slot(s): part_of_product(s[1], s[2], s[3], s[4], s[5], s[6], s[7], s[8], s[9], s[10], s[11], s[12], s[13], s[14], s[15], s[16])
+
+@njit(**FAST)
+def shared_product(slots, function, by_rows, m, n, k, a, row_a, turned_a, b, row_b, turned_b, c, row_c, bias):
+    "A product in as many parts as there are slots, and one."
+    parts, total = len(slots) + 1, m if by_rows else n
+    for i in range(1, parts):
+        s = slots[i - 1]
+        for j, v in enumerate((function, total * i // parts, total * (i + 1) // parts, by_rows, m, n, k, a, row_a, turned_a, b, row_b, turned_b, c, row_c, bias)): s[j + 1] = v
+        publish(place(s, 0), OFFERED)
+    part_of_product(function, 0, total // parts, by_rows, m, n, k, a, row_a, turned_a, b, row_b, turned_b, c, row_c, bias)
+    for i in range(1, parts):
+        s = slots[i - 1]
+        if exchanged(place(s, 0), OFFERED, FREE): part_of_slot(s)
+        else:
+            while latest(place(s, 0)) != DONE: pass
+            publish(place(s, 0), FREE)
+
+@njit(**FAST)
+def wait(pair, differ, rounds, more):
+    "Looks at two numbers until they differ, or agree, but no more than `rounds` times, and then waits for `more` rounds; whether they do."
+    a, b = place(pair, 0), place(pair, 1)
+    for _ in range(rounds):
+        if (latest(a) != latest(b)) == differ:
+            for _ in range(more): latest(a)
+            return True
+    return False
+
+@njit(**FAST)
+def serve(slot, pair, rounds, more):
+    "Computes the parts of products that are offered in a slot, until two numbers differ (True) or nothing has happened for so many rounds."
+    state, i = place(slot, 0), 0
+    while i < rounds:
+        if latest(state) == OFFERED and exchanged(state, OFFERED, TAKEN):
+            part_of_slot(slot)
+            publish(state, DONE)
+            i = 0
+        if wait(pair, True, 1, more): return True
+        i += 1
+    return False
 
 # %% ../../nbs/ops/17_loops.ipynb #66018486
 @intrinsic

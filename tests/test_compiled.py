@@ -211,6 +211,7 @@ def test_products_of_several_threads(monkeypatch):
     monkeypatch.setattr(compiled, "LIBRARY", (lambda: 2, lambda n: None, compiled.GEMM))
     draw, wrong = np.random.default_rng(0), []
     pairs = [(draw.standard_normal((a, b), np.float32), draw.standard_normal((b, c), np.float32)) for a, b, c in ((200, 100, 300), (64, 64, 64), (70, 300, 90), (100, 200, 300))]
+    pairs.append((draw.standard_normal((5, 90, 80), np.float32), draw.standard_normal((5, 80, 70), np.float32)))
 
     def work(x, y):
         for _ in range(20):

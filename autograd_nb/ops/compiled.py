@@ -4,15 +4,17 @@
 
 # %% auto #0
 __all__ = ['PATIENCE', 'SMALL', 'ALONE', 'SHARING', 'FEW', 'SHARED', 'PATIENT', 'MOST', 'LATER', 'SOON', 'crew', 'AVAILABLE',
-           'F32', 'ARRAYS', 'MODULE', 'gelu_plain', 'gelu_rule', 'relu_rule', 'softmax_plain', 'softmax_rule',
+           'F32', 'ARRAYS', 'MODULE', 'gelu_plain', 'gelu_rule', 'softplus_plain', 'softplus_rule', 'logsigmoid_plain',
+           'logsigmoid_rule', 'silu_plain', 'silu_rule', 'relu_rule', 'softmax_plain', 'softmax_rule',
            'log_softmax_plain', 'log_softmax_rule', 'logsumexp_plain', 'logsumexp_rule', 'cumprod_rule',
            'weights_plain', 'weights_rule', 'attention_plain', 'attention_rules', 'normalise_plain', 'normalise_rule',
            'affine_plain', 'affine_rule', 'affine_weight_rule', 'convolution_plain', 'transpose_plain', 'weight_plain',
            'pool_plain', 'scatter_plain', 'average_plain', 'average_spread_plain', 'nll_plain', 'nll_spread_plain',
            'bmm_plain', 'row_sums_plain', 'LIBRARY', 'GEMM', 'linear_plain', 'lstm_plain', 'lstm_rules', 'gru_plain',
            'gru_rules', 'BESIDE', 'cores', 'Crew', 'loops', 'fits', 'worth_loading', 'flat', 'in_rows', 'plain',
-           'definition', 'pointwise_loop', 'gelu', 'gelu_back', 'relu_back', 'row_loop', 'along_rows', 'softmax',
-           'softmax_back', 'log_softmax', 'log_softmax_back', 'around', 'logsumexp', 'logsumexp_back', 'cumprod_back',
+           'definition', 'pointwise_loop', 'gelu', 'gelu_back', 'softplus', 'softplus_back', 'logsigmoid',
+           'logsigmoid_back', 'silu', 'silu_back', 'relu_back', 'row_loop', 'along_rows', 'softmax', 'softmax_back',
+           'log_softmax', 'log_softmax_back', 'around', 'logsumexp', 'logsumexp_back', 'cumprod_back',
            'attention_weights', 'attention_weights_back', 'in_heads', 'located', 'attention_fits', 'attention_mask',
            'attention_sizes', 'attention', 'attention_back', 'last', 'by_channels', 'by_columns', 'in_channels',
            'moments', 'normalise', 'normalise_back', 'affine', 'affine_weight_back', 'seen_in', 'forward_plan',
@@ -20,8 +22,9 @@ __all__ = ['PATIENCE', 'SMALL', 'ALONE', 'SHARING', 'FEW', 'SHARED', 'PATIENT', 
            'image_statics', 'point', 'product_each', 'lines', 'whole', 'across_all', 'strided', 'places_seen',
            'few_places', 'see', 'by_places', 'convolution', 'conv_transpose', 'conv_weight', 'max_pool', 'avg_pool',
            'avg_pool_spread', 'scatter_planes', 'known_classes', 'nll_loss', 'nll_spread', 'bmm', 'row_sums',
-           'add_rows', 'threads_of_library', 'layout', 'shared', 'matmul', 'linear', 'lstm_cell', 'lstm_cell_back',
-           'gru_cell', 'gru_cell_back', 'normal_numbers', 'shuffled', 'step', 'adam', 'examples', 'steps', 'warm_up']
+           'add_rows', 'threads_of_library', 'layout', 'some_matrices', 'shared', 'matmul', 'linear', 'lstm_cell',
+           'lstm_cell_back', 'gru_cell', 'gru_cell_back', 'normal_numbers', 'shuffled', 'step', 'adam', 'examples',
+           'steps', 'warm_up']
 
 # %% ../../nbs/ops/16_compiled.ipynb #800b89f6
 import ctypes
@@ -176,6 +179,27 @@ def gelu(x, *, approximate='none'):
 
 def gelu_back(g, x, *, approximate):
     return pointwise_loop(loops().gelu_back, g, x) if approximate == 'none' and fits(x, g, least=FEW) else gelu_rule(g, x, approximate=approximate)
+
+softplus_plain, softplus_rule, logsigmoid_plain, logsigmoid_rule, silu_plain, silu_rule = (definition(name, rule) for name in ('softplus', 'logsigmoid', 'silu') for rule in (None, 'x'))
+
+def _softplus(loop, arrays, beta, threshold):
+    out = np.empty_like(arrays[0])
+    crew.run(loop, out.size, out.size, *map(flat, arrays), np.float32(beta), np.float32(threshold), flat(out))
+    return out
+
+def softplus(x, *, beta=1.0, threshold=20.0):
+    return _softplus(loops().softplus, (x,), beta, threshold) if fits(x, least=FEW) and beta else softplus_plain(x, beta=beta, threshold=threshold)
+
+def softplus_back(g, x, *, beta, threshold):
+    return _softplus(loops().softplus_back, (g, x), beta, threshold) if fits(x, g, least=FEW) else softplus_rule(g, x, beta=beta, threshold=threshold)
+
+def logsigmoid(x): return pointwise_loop(loops().logsigmoid, x) if fits(x, least=FEW) else logsigmoid_plain(x)
+
+def logsigmoid_back(g, x): return pointwise_loop(loops().logsigmoid_back, g, x) if fits(x, g, least=FEW) else logsigmoid_rule(g, x)
+
+def silu(x): return pointwise_loop(loops().silu, x) if fits(x, least=FEW) else silu_plain(x)
+
+def silu_back(g, x): return pointwise_loop(loops().silu_back, g, x) if fits(x, g, least=FEW) else silu_rule(g, x)
 
 relu_rule = definition('relu', 'x')
 
@@ -605,6 +629,8 @@ def layout(a):
     if across == 4 and down >= 4 * a.shape[1] and not down % 4: return a.__array_interface__['data'][0], down // 4, 0
     if down == 4 and across >= 4 * a.shape[0] and not across % 4: return a.__array_interface__['data'][0], across // 4, 1
 
+def some_matrices(lo, hi, x, y, out): np.matmul(x[lo:hi], y[lo:hi], out[lo:hi])
+
 def shared(x, y, out, bias):
     "Whether the crew has computed the product of two large matrices into `out`."
     if out.shape != (len(x), y.shape[1]) or out.dtype is not F32: return False
@@ -614,7 +640,7 @@ def shared(x, y, out, bias):
     return crew.product(by_rows, m if by_rows else n, m, n, len(y), *a, *b, *c[:2], 0 if bias is None else bias.__array_interface__['data'][0])
 
 def matmul(x, y, out=None, bias=None):
-    "`numpy.matmul`, and a `bias` added to each row, without the library's threads: large products are shared among the crew."
+    "`numpy.matmul`, and a `bias` added to each row, without the library's threads: large products, and stacks of products, are shared among the crew."
     if x.__class__ is np.ndarray and x.ndim == 2 == y.ndim and x.size * y.shape[1] >= ALONE:
         threads, set_threads, _ = LIBRARY
         before, large = threads(), x.size * y.shape[1] >= SHARING
@@ -629,6 +655,15 @@ def matmul(x, y, out=None, bias=None):
                     np.matmul(x, y, out)
             finally: set_threads(before)
             return out if bias is None else np.add(out, bias, out)
+    elif AVAILABLE and x.ndim == 3 == y.ndim and x.size * y.shape[2] >= SHARING and x.dtype is y.dtype and len(x) == len(y) > 1 and x.shape[2] == y.shape[1]:
+        threads, set_threads, _ = LIBRARY
+        before = threads()
+        if before > 1:
+            set_threads(1)
+            if out is None: out = np.empty((*x.shape[:2], y.shape[2]), x.dtype)
+            try: crew.run(some_matrices, len(x), x.size * y.shape[2], x, y, out)
+            finally: set_threads(before)
+            return out
     out = np.matmul(x, y, out)
     return out if bias is None else np.add(out, bias, out)
 
@@ -668,7 +703,7 @@ def gru_cell_back(g, r, h, out):
     return dx, dr, before
 
 BESIDE = dict(
-    gelu=dict(kernel=gelu, x=gelu_back), relu=dict(x=relu_back), softmax=dict(kernel=softmax, x=softmax_back), log_softmax=dict(kernel=log_softmax, x=log_softmax_back), logsumexp=dict(kernel=logsumexp, x=logsumexp_back), cumprod=dict(x=cumprod_back),
+    gelu=dict(kernel=gelu, x=gelu_back), softplus=dict(kernel=softplus, x=softplus_back), logsigmoid=dict(kernel=logsigmoid, x=logsigmoid_back), silu=dict(kernel=silu, x=silu_back), relu=dict(x=relu_back), softmax=dict(kernel=softmax, x=softmax_back), log_softmax=dict(kernel=log_softmax, x=log_softmax_back), logsumexp=dict(kernel=logsumexp, x=logsumexp_back), cumprod=dict(x=cumprod_back),
     attention=dict(kernel=attention, joint=attention_back), attention_weights=dict(kernel=attention_weights, x=attention_weights_back), normalise=dict(kernel=normalise, x=normalise_back), affine=dict(kernel=affine, weight=affine_weight_back),
     convolution=dict(kernel=convolution), conv_transpose=dict(kernel=conv_transpose), conv_weight=dict(kernel=conv_weight), nll_loss=dict(kernel=nll_loss), nll_spread=dict(kernel=nll_spread), max_pool=dict(kernel=max_pool), avg_pool=dict(kernel=avg_pool), avg_pool_spread=dict(kernel=avg_pool_spread), scatter_planes=dict(kernel=scatter_planes), row_sums=dict(kernel=row_sums), bmm=dict(kernel=bmm), linear=dict(kernel=linear),
     lstm_cell=dict(kernel=lstm_cell, joint=lstm_cell_back), gru_cell=dict(kernel=gru_cell, joint=gru_cell_back))
@@ -711,6 +746,8 @@ def examples():
     image, filters, wide = N(4, 2, 17, 33), N(8, 2, 3, 3), N(8, 12, 3, 2)
     for approximate in ('none',): yield from (('gelu', None, (x,), dict(approximate=approximate)), ('gelu', 'x', (x, y), dict(approximate=approximate)))
     yield 'relu', 'x', (x, np.maximum(y, 0)), {}
+    for statics in (dict(beta=1., threshold=20.), dict(beta=2., threshold=3.)): yield from (('softplus', None, (x * 9,), statics), ('softplus', 'x', (y, x * 9), statics))
+    for name in ('logsigmoid', 'silu'): yield from ((name, None, (x * 9,), {}), (name, 'x', (y, x * 9), {}))
     yield 'bmm', None, (N(50, 30, 1), N(50, 1, 20)), {}
     yield 'linear', None, (N(4, 100, 90), N(70, 90), N(70)), {}
     for name in ('softmax', 'log_softmax'):

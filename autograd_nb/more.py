@@ -813,6 +813,7 @@ def cdist(x1, x2, p=2.0, compute_mode='use_mm_for_euclid_dist_if_necessary'):
     if x1._array.ndim < 2 or x2._array.ndim < 2: raise RuntimeError(f'cdist only supports at least 2D tensors, X1 got: {x1._array.ndim}D' if x1._array.ndim < 2 else f'cdist only supports at least 2D tensors, X2 got: {x2._array.ndim}D')
     if x1._array.shape[-1] != x2._array.shape[-1]: raise RuntimeError(f'X1 and X2 must have the same number of columns. X1: {x1._array.shape[-1]} X2: {x2._array.shape[-1]}')
     if p < 0: raise RuntimeError('cdist only supports non-negative p values')
+    if p == 2 and x1._array.shape[:-2] == x2._array.shape[:-2] and x1._array.dtype == x2._array.dtype and x1._array.dtype.kind == 'f': return _op['distances'](x1, x2)
     return _op['vector_norm'](unsqueeze(x1, -2) - unsqueeze(x2, -3), ord=float(p), dim=-1)
 
 def pdist(input, p=2.0):

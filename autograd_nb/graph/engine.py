@@ -23,13 +23,13 @@ from ..arrays.cupy_backend import Device, copied, home_of, is_far, library_of, o
 from ..arrays.numpy_backend import is_array, owns_alone
 from .errors import Taught, follow, freed_error, needs_grad_error, not_recorded_error, scalar_error, start_shape_error
 from .levels import WRAPPERS, transforming
-from .modes import LOCAL, SWITCH
+from .modes import LOCAL, SWITCH, tick
 from .node import JOURNAL, AccumulateGrad, Exotic, Hooked, Large, OutputEdge, TensorBase, caller, check_writes, locate, restored, tensor_like
 from .op import REGISTRY, variant
 
 # %% ../../nbs/graph/04_engine.ipynb #533034ce
-def accumulate(leaf, g, extra=0):
-    "Add the gradient `g` (array or tensor) to `leaf.grad`. `extra`: references to `g` that the caller holds besides the argument."
+def accumulate(leaf, g, extra=0, since=None):
+    "Add the gradient `g` (array or tensor) to `leaf.grad`. `extra`: references to `g` that the caller holds besides the argument. `since`: a write into `leaf.grad` that was noted after this time need not be noted again."
     want = leaf.dtype
     if want is not None and want != (g if g.__class__ is ndarray or is_far(g) else g._array).dtype: g = g.astype(want) if is_array(g) else REGISTRY['to'](g, dtype=want)
     with leaf.lock:
@@ -45,7 +45,8 @@ def accumulate(leaf, g, extra=0):
             if Device.count < 2: array += g
             else:
                 with home_of(array): array += g
-            JOURNAL.note(held._array, 'the accumulation of a gradient')     # the user has seen this tensor and may have used it
+            written = None if since is None else JOURNAL.of(array)
+            if written is None or written.time < since: JOURNAL.note(array, 'the accumulation of a gradient')     # the user has seen this tensor and may have used it
         else:
             if is_array(held): held = tensor_like(held)
             if is_array(g): g = tensor_like(g)
@@ -113,6 +114,7 @@ def _walk(roots, keep, graph, plan, watch, found):
     extra_one, extra_many = _EXTRA
     at = None           # the leaf whose hooks are running
     deferred = None      # what large elementwise nodes have put off
+    began = tick() if simple else None
 
     def deliver(edge, g, extra):
         "Bring one gradient to a place that is not simply next in a chain."
@@ -132,7 +134,7 @@ def _walk(roots, keep, graph, plan, watch, found):
                 leaves[edge] = g if held is None else held if g is None else _sum(held, g)
             elif g is not None:
                 if deferred is not None and edge in deferred.leaves: deferred.finish()
-                accumulate(edge, g, extra)
+                accumulate(edge, g, extra, began)
         else:
             node = edge.node
             held = waiting.get(node.seq)

@@ -5,26 +5,26 @@
 # %% auto #0
 __all__ = ['PATIENCE', 'SMALL', 'ALONE', 'SHARING', 'FEW', 'SHARED', 'PATIENT', 'MOST', 'LATER', 'SOON', 'crew', 'AVAILABLE',
            'F32', 'ARRAYS', 'MODULE', 'gelu_plain', 'gelu_rule', 'softplus_plain', 'softplus_rule', 'logsigmoid_plain',
-           'logsigmoid_rule', 'silu_plain', 'silu_rule', 'relu_rule', 'softmax_plain', 'softmax_rule',
-           'log_softmax_plain', 'log_softmax_rule', 'logsumexp_plain', 'logsumexp_rule', 'cumprod_rule',
+           'logsigmoid_rule', 'silu_plain', 'silu_rule', 'relu_rule', 'tanh_rule', 'sigmoid_rule', 'softmax_plain',
+           'softmax_rule', 'log_softmax_plain', 'log_softmax_rule', 'logsumexp_plain', 'logsumexp_rule', 'cumprod_rule',
            'weights_plain', 'weights_rule', 'attention_plain', 'attention_rules', 'normalise_plain', 'normalise_rule',
            'affine_plain', 'affine_rule', 'affine_weight_rule', 'convolution_plain', 'transpose_plain', 'weight_plain',
            'pool_plain', 'scatter_plain', 'average_plain', 'average_spread_plain', 'nll_plain', 'nll_spread_plain',
            'bmm_plain', 'row_sums_plain', 'LIBRARY', 'GEMM', 'linear_plain', 'lstm_plain', 'lstm_rules', 'gru_plain',
            'gru_rules', 'BESIDE', 'cores', 'Crew', 'loops', 'fits', 'worth_loading', 'flat', 'in_rows', 'plain',
            'definition', 'pointwise_loop', 'gelu', 'gelu_back', 'softplus', 'softplus_back', 'logsigmoid',
-           'logsigmoid_back', 'silu', 'silu_back', 'relu_back', 'row_loop', 'along_rows', 'softmax', 'softmax_back',
-           'log_softmax', 'log_softmax_back', 'around', 'logsumexp', 'logsumexp_back', 'cumprod_back',
-           'attention_weights', 'attention_weights_back', 'in_heads', 'located', 'attention_fits', 'attention_mask',
-           'attention_sizes', 'attention', 'attention_back', 'last', 'by_channels', 'by_columns', 'in_channels',
-           'moments', 'normalise', 'normalise_back', 'affine', 'affine_weight_back', 'seen_in', 'forward_plan',
-           'phases', 'transposed_plan', 'block_of', 'arranged', 'share', 'numeric', 'as_image', 'as_line',
-           'image_statics', 'point', 'product_each', 'lines', 'whole', 'across_all', 'strided', 'places_seen',
-           'few_places', 'see', 'by_places', 'convolution', 'conv_transpose', 'conv_weight', 'max_pool', 'avg_pool',
-           'avg_pool_spread', 'scatter_planes', 'known_classes', 'nll_loss', 'nll_spread', 'bmm', 'row_sums',
-           'add_rows', 'threads_of_library', 'layout', 'some_matrices', 'shared', 'matmul', 'linear', 'lstm_cell',
-           'lstm_cell_back', 'gru_cell', 'gru_cell_back', 'normal_numbers', 'shuffled', 'step', 'adam', 'examples',
-           'steps', 'warm_up']
+           'logsigmoid_back', 'silu', 'silu_back', 'same_bits', 'relu_back', 'tanh_back', 'sigmoid_back', 'row_loop',
+           'along_rows', 'softmax', 'softmax_back', 'log_softmax', 'log_softmax_back', 'around', 'logsumexp',
+           'logsumexp_back', 'cumprod_back', 'attention_weights', 'attention_weights_back', 'in_heads', 'located',
+           'attention_fits', 'attention_mask', 'attention_sizes', 'attention', 'attention_back', 'last', 'by_channels',
+           'by_columns', 'in_channels', 'moments', 'normalise', 'normalise_back', 'affine', 'affine_weight_back',
+           'seen_in', 'forward_plan', 'phases', 'transposed_plan', 'block_of', 'arranged', 'share', 'numeric',
+           'as_image', 'as_line', 'image_statics', 'point', 'product_each', 'lines', 'whole', 'across_all', 'strided',
+           'places_seen', 'few_places', 'see', 'by_places', 'convolution', 'conv_transpose', 'conv_weight', 'max_pool',
+           'avg_pool', 'avg_pool_spread', 'scatter_planes', 'known_classes', 'nll_loss', 'nll_spread', 'bmm',
+           'row_sums', 'add_rows', 'threads_of_library', 'layout', 'some_matrices', 'shared', 'matmul', 'linear',
+           'lstm_cell', 'lstm_cell_back', 'gru_cell', 'gru_cell_back', 'normal_numbers', 'shuffled', 'step', 'adam',
+           'examples', 'steps', 'warm_up']
 
 # %% ../../nbs/ops/16_compiled.ipynb #800b89f6
 import ctypes
@@ -201,10 +201,17 @@ def silu(x): return pointwise_loop(loops().silu, x) if fits(x, least=FEW) else s
 
 def silu_back(g, x): return pointwise_loop(loops().silu_back, g, x) if fits(x, g, least=FEW) else silu_rule(g, x)
 
-relu_rule = definition('relu', 'x')
+relu_rule, tanh_rule, sigmoid_rule = definition('relu', 'x'), definition('tanh', 'x'), definition('sigmoid', 'x')
 
-def relu_back(g, out):
-    return pointwise_loop(loops().relu_back, g, out) if fits(out, g) else relu_rule(g, out)
+def same_bits(n):
+    "Whether a loop that returns the very bits of the array code is worth it for `n` numbers: if it has to be loaded first, for more."
+    return n >= (SMALL if _loops is None else 1024)
+
+def relu_back(g, out): return pointwise_loop(loops().relu_back, g, out) if same_bits(out.size) and fits(out, g, least=1) else relu_rule(g, out)
+
+def tanh_back(g, out): return pointwise_loop(loops().tanh_back, g, out) if same_bits(out.size) and fits(out, g, least=1) else tanh_rule(g, out)
+
+def sigmoid_back(g, out): return pointwise_loop(loops().sigmoid_back, g, out) if same_bits(out.size) and fits(out, g, least=1) else sigmoid_rule(g, out)
 
 def row_loop(loop, like, *arguments):
     out = np.empty_like(like)
@@ -703,7 +710,7 @@ def gru_cell_back(g, r, h, out):
     return dx, dr, before
 
 BESIDE = dict(
-    gelu=dict(kernel=gelu, x=gelu_back), softplus=dict(kernel=softplus, x=softplus_back), logsigmoid=dict(kernel=logsigmoid, x=logsigmoid_back), silu=dict(kernel=silu, x=silu_back), relu=dict(x=relu_back), softmax=dict(kernel=softmax, x=softmax_back), log_softmax=dict(kernel=log_softmax, x=log_softmax_back), logsumexp=dict(kernel=logsumexp, x=logsumexp_back), cumprod=dict(x=cumprod_back),
+    gelu=dict(kernel=gelu, x=gelu_back), softplus=dict(kernel=softplus, x=softplus_back), logsigmoid=dict(kernel=logsigmoid, x=logsigmoid_back), silu=dict(kernel=silu, x=silu_back), relu=dict(x=relu_back), tanh=dict(x=tanh_back), sigmoid=dict(x=sigmoid_back), softmax=dict(kernel=softmax, x=softmax_back), log_softmax=dict(kernel=log_softmax, x=log_softmax_back), logsumexp=dict(kernel=logsumexp, x=logsumexp_back), cumprod=dict(x=cumprod_back),
     attention=dict(kernel=attention, joint=attention_back), attention_weights=dict(kernel=attention_weights, x=attention_weights_back), normalise=dict(kernel=normalise, x=normalise_back), affine=dict(kernel=affine, weight=affine_weight_back),
     convolution=dict(kernel=convolution), conv_transpose=dict(kernel=conv_transpose), conv_weight=dict(kernel=conv_weight), nll_loss=dict(kernel=nll_loss), nll_spread=dict(kernel=nll_spread), max_pool=dict(kernel=max_pool), avg_pool=dict(kernel=avg_pool), avg_pool_spread=dict(kernel=avg_pool_spread), scatter_planes=dict(kernel=scatter_planes), row_sums=dict(kernel=row_sums), bmm=dict(kernel=bmm), linear=dict(kernel=linear),
     lstm_cell=dict(kernel=lstm_cell, joint=lstm_cell_back), gru_cell=dict(kernel=gru_cell, joint=gru_cell_back))
@@ -745,7 +752,7 @@ def examples():
     x, y = N(2, 40, 64), N(2, 40, 64)
     image, filters, wide = N(4, 2, 17, 33), N(8, 2, 3, 3), N(8, 12, 3, 2)
     for approximate in ('none',): yield from (('gelu', None, (x,), dict(approximate=approximate)), ('gelu', 'x', (x, y), dict(approximate=approximate)))
-    yield 'relu', 'x', (x, np.maximum(y, 0)), {}
+    for name in ('relu', 'tanh', 'sigmoid'): yield name, 'x', (x, definition(name)(y)), {}
     for statics in (dict(beta=1., threshold=20.), dict(beta=2., threshold=3.)): yield from (('softplus', None, (x * 9,), statics), ('softplus', 'x', (y, x * 9), statics))
     for name in ('logsigmoid', 'silu'): yield from ((name, None, (x * 9,), {}), (name, 'x', (y, x * 9), {}))
     yield 'bmm', None, (N(50, 30, 1), N(50, 1, 20)), {}

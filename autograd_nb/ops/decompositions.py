@@ -11,8 +11,9 @@ __all__ = ['LinAlgError', 'array_of', 'conj', 'mH', 'diag_of', 'as_diag', 'eye_l
            'qr', 'gaps', 'off_diagonal', 'constant_mask', 'eigh_rule', 'Symmetric', 'eigh', 'eigvalsh', 'eigvalsh_rule',
            'Spread', 'eig_rule', 'real_of', 'eig', 'eigvals', 'eigvals_rule', 'skew', 'svd_rule', 'svd', 'svdvals_rule',
            'svdvals', 'lu_arrays', 'rows', 'right_divided', 'right_divided_by_adjoint', 'plu', 'expm_arrays',
-           'direction', 'matrix_exp', 'cross', 'pinv', 'norm_slope', 'vector_norm', 'stacked_matrices',
-           'first_zero_pivot', 'first_zero', 'exchanges', 'exchanged', 'ldl', 'ldl_solved']
+           'direction', 'matrix_exp', 'cross', 'pinv', 'norm_slope', 'vector_norm', 'per_distance', 'apart_rule',
+           'distances', 'stacked_matrices', 'first_zero_pivot', 'first_zero', 'exchanges', 'exchanged', 'ldl',
+           'ldl_solved']
 
 # %% ../../nbs/ops/09_decompositions.ipynb #9c38d6a2
 import math
@@ -716,6 +717,30 @@ def vector_norm(x, *, ord=2, dim=None, keepdim=False):
     if ord == 2: return xp.sqrt(added(a * a, dim, keepdim))
     return xp.add.reduce(a ** a.dtype.type(ord), axis=axis, keepdims=keepdim) ** a.dtype.type(1 / ord)
 vector_norm.vjp(x=lambda g, x, out, *, ord, dim, keepdim: norm_slope(x, out, ord, dim, keepdim) * restore(g, x.shape, dim, keepdim))
+
+def per_distance(g, out):
+    "`g / out`, and zero where points meet."
+    return where(g / where(out, 1., out != 0), 0., out != 0)
+
+def apart_rule(g, out, here, there):
+    "The gradient of the points `here` from that of their distances to the points `there`: the sum of the directions, each weighed."
+    pull = per_distance(g, out)
+    return here * sum(pull, dim=-1, keepdim=True) - matmul(pull, there)
+
+def _distances_jvp(tangents, values, out, statics):
+    (tx, ty), (x, y), total = tangents, values, None
+    if tx is not None: total = sum(x * tx, dim=-1, keepdim=True) - matmul(tx, mT(y))
+    if ty is not None:
+        other = mT(sum(y * ty, dim=-1, keepdim=True)) - matmul(x, mT(ty))
+        total = other if total is None else total + other
+    return per_distance(total, out)
+
+@op(batch=batch_of_matrices, jvp=_distances_jvp, node='CdistBackward0', samples=[(N(3, 2), N(4, 2)), (N(2, 3, 4), N(2, 1, 4))])
+def distances(x, y):
+    "The Euclidean distances of each row of `x` from each row of `y`, for equally many matrices. Where two rows meet, the gradient is zero."
+    d = x[..., :, None, :] - y[..., None, :, :]
+    return xp.sqrt(xp.vecdot(d, d) if xp.on_host else added(d * d, -1, False))
+distances.vjp(x=lambda g, x, y, out: apart_rule(g, out, x, y), y=lambda g, x, y, out: apart_rule(mT(g), mT(out), y, x))
 
 # %% ../../nbs/ops/09_decompositions.ipynb #halfprec2
 for _op in (inv, solve, det, cofactor, slogdet, triangular_solve, cholesky, qr, eigh, eigvalsh, eig, eigvals, svd, svdvals, plu, matrix_exp, pinv): _op.half = False

@@ -4,23 +4,25 @@
 
 # %% auto #0
 __all__ = ['f', 'INV_LN2', 'LN2_HIGH', 'LN2_LOW', 'ROUND', 'E6', 'E5', 'E4', 'E3', 'E2', 'E1', 'LOWEST', 'HIGHEST', 'ONE', 'HALF',
-           'ZERO', 'ROOT_HALF', 'KEEP', 'SUMS', 'FAST', 'SUMMING', 'PART', 'BELL', 'T1', 'T2', 'T3', 'T4', 'T5', 'T6',
-           'T7', 'T8', 'T9', 'HOST', 'LANES', 'ROWS', 'ACROSS', 'FLOAT', 'WORD', 'VECTOR', 'FLOATS', 'WORDS', 'SINGLE',
-           'HALVES', 'TALL', 'BROAD', 'QUERIES', 'FREE', 'OFFERED', 'TAKEN', 'DONE', 'STRICT', 'MANTISSA', 'OCTANTS',
-           'TURN', 'FRACTION', 'L0', 'L1', 'L2', 'L3', 'L4', 'L5', 'L6', 'L7', 'L8', 'LN2_REST', 'LN2_MOST',
+           'ZERO', 'ROOT_HALF', 'KEEP', 'SUMS', 'FAST', 'SUMMING', 'STRICT', 'PART', 'BELL', 'T1', 'T2', 'T3', 'T4',
+           'T5', 'T6', 'T7', 'T8', 'T9', 'HOST', 'LANES', 'ROWS', 'ACROSS', 'FLOAT', 'WORD', 'VECTOR', 'FLOATS',
+           'WORDS', 'SINGLE', 'HALVES', 'TALL', 'BROAD', 'QUERIES', 'FREE', 'OFFERED', 'TAKEN', 'DONE', 'MANTISSA',
+           'OCTANTS', 'TURN', 'FRACTION', 'L0', 'L1', 'L2', 'L3', 'L4', 'L5', 'L6', 'L7', 'L8', 'LN2_REST', 'LN2_MOST',
            'MINUS_HALF', 'S0', 'S1', 'S2', 'C0', 'C1', 'C2', 'Q0', 'Q1', 'Q2', 'H6', 'H5', 'H4', 'H3', 'H2', 'TWO',
            'BEND', 'WIDE', 'OVERFLOWING', 'TINY', 'LIFT', 'INFINITY', 'BLOCK', 'from_bits', 'scaled', 'exp',
-           'normal_cdf', 'gelu', 'gelu_back', 'relu_back', 'softmax', 'nll', 'nll_spread', 'softmax_back', 'logsumexp',
-           'logsumexp_back', 'log_softmax', 'log_softmax_back', 'causal_weights', 'normalise', 'normalise_back',
-           'one_over_deviation', 'normalise_channels', 'normalise_channels_back', 'channel_moments', 'column_moments',
-           'normalise_columns', 'normalise_columns_back', 'affine', 'column_products', 'ahead', 'vector', 'keep',
-           'filled', 'times', 'products', 'nothing', 'place', 'highest', 'largest_in', 'tile', 'dots', 'move', 'moved',
-           'spread', 'tiles', 'arranged', 'slide', 'slide_weight', 'numbers_at', 'block', 'product', 'turn', 'turned',
-           'laid_out', 'given', 'whole', 'row_of', 'add_mask', 'attend', 'attend_back', 'largest', 'largest_at',
-           'max_pool', 'average', 'average_back', 'seen', 'seen_back', 'scatter', 'latest', 'publish', 'exchanged',
-           'gemm', 'part_of_product', 'part_of_slot', 'shared_product', 'wait', 'serve', 'fma', 'to_bits', 'log',
-           'normal', 'shuffle', 'outer', 'add_rows', 'adam', 'tanh', 'any_exp', 'ln', 'sigmoid', 'lstm_step',
-           'lstm_step_back', 'gru_step', 'gru_step_back', 'together']
+           'normal_cdf', 'gelu', 'gelu_back', 'relu_back', 'tanh_back', 'sigmoid_back', 'softmax', 'nll', 'nll_spread',
+           'softmax_back', 'logsumexp', 'logsumexp_back', 'log_softmax', 'log_softmax_back', 'causal_weights',
+           'normalise', 'normalise_back', 'one_over_deviation', 'normalise_channels', 'normalise_channels_back',
+           'channel_moments', 'column_moments', 'normalise_columns', 'normalise_columns_back', 'affine',
+           'column_products', 'ahead', 'vector', 'keep', 'filled', 'times', 'products', 'nothing', 'place', 'highest',
+           'largest_in', 'tile', 'dots', 'move', 'moved', 'spread', 'tiles', 'arranged', 'slide', 'slide_weight',
+           'numbers_at', 'block', 'product', 'turn', 'turned', 'laid_out', 'given', 'whole', 'row_of', 'add_mask',
+           'attend', 'attend_back', 'largest', 'largest_at', 'max_pool', 'average', 'average_back', 'seen', 'seen_back',
+           'scatter', 'latest', 'publish', 'exchanged', 'gemm', 'part_of_product', 'part_of_slot', 'shared_product',
+           'wait', 'serve', 'fma', 'to_bits', 'log', 'normal', 'shuffle', 'outer', 'add_rows', 'adam', 'tanh',
+           'any_exp', 'ln', 'sigmoid', 'logistic', 'log_one_plus_exp', 'softplus', 'softplus_back', 'logsigmoid',
+           'logsigmoid_back', 'silu', 'silu_back', 'lstm_step', 'lstm_step_back', 'gru_step', 'gru_step_back',
+           'together']
 
 # %% ../../nbs/ops/17_loops.ipynb #95826730
 import math
@@ -45,6 +47,7 @@ KEEP = {'contract', 'nsz', 'arcp'}         # what the compiler may do and still 
 SUMS = KEEP | {'reassoc'}                  # and reorder sums
 FAST = dict(fastmath=KEEP, error_model='numpy', cache=True, nogil=True)
 SUMMING = dict(FAST, fastmath=SUMS)
+STRICT = dict(error_model='numpy', cache=True, nogil=True)      # for the bits of array code
 PART = dict(FAST, cache=False)             # for what only other loops call: it is kept with them
 
 @njit(fastmath={'contract', 'nsz'}, error_model='numpy', inline='always')
@@ -108,6 +111,16 @@ def relu_back(lo, hi, g, y, out):
     g, y, out = g[lo:hi], y[lo:hi], out[lo:hi]
     for i in range(y.size): out[i] = g[i] if y[i] > ZERO else g[i] * ZERO
 
+@njit(**STRICT)
+def tanh_back(lo, hi, g, y, out):
+    g, y, out = g[lo:hi], y[lo:hi], out[lo:hi]
+    for i in range(y.size): out[i] = g[i] - g[i] * (y[i] * y[i])
+
+@njit(**STRICT)
+def sigmoid_back(lo, hi, g, y, out):
+    g, y, out = g[lo:hi], y[lo:hi], out[lo:hi]
+    for i in range(y.size): out[i] = (g[i] - g[i] * y[i]) * y[i]
+
 # %% ../../nbs/ops/17_loops.ipynb #56e631a0
 @njit(**SUMMING)
 def softmax(lo, hi, x, out):
@@ -122,7 +135,7 @@ def softmax(lo, hi, x, out):
         k = ONE / total
         for j in range(a.size): o[j] *= k
 
-@njit(**dict(error_model='numpy', cache=True, nogil=True))
+@njit(**STRICT)
 def nll(x, target, ignored):
     "Minus the sum of the entries at the targets, and their number; a number below 0 if a target is not a class."
     total, count = 0., 0
@@ -134,7 +147,7 @@ def nll(x, target, ignored):
         count += 1
     return total, count
 
-@njit(**dict(error_model='numpy', cache=True, nogil=True))
+@njit(**STRICT)
 def nll_spread(g, target, ignored, mean, out):
     "Minus the gradient of each entry at a target, into an array of zeros; returns what `nll` returns as the number."
     count = 0
@@ -997,7 +1010,6 @@ def to_bits(context, x):
     def generate(context, builder, signature, arguments): return builder.bitcast(arguments[0], ir.IntType(32))
     return types.int32(types.float32), generate
 
-STRICT = dict(error_model='numpy', cache=True, nogil=True)
 MANTISSA, OCTANTS, TURN, FRACTION = np.uint64((1 << 24) - 1), f(4 / math.pi), f(2 * math.pi), f(1 / (1 << 24))
 L0, L1, L2, L3, L4, L5, L6, L7, L8 = map(f, (7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1, -1.6668057665e-1, 2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1))
 LN2_REST, LN2_MOST, MINUS_HALF = f(-2.12194440e-4), f(0.693359375), f(-.5)
@@ -1142,6 +1154,56 @@ def ln(x):
 @njit(fastmath={'contract', 'nsz'}, error_model='numpy', inline='always')
 def sigmoid(x): return HALF * tanh(HALF * x) + HALF
 
+@njit(fastmath={'contract', 'nsz'}, error_model='numpy', inline='always')
+def logistic(x):
+    "`sigmoid` with all digits where it is small."
+    return ONE / (ONE + any_exp(-x))
+
+@njit(fastmath={'contract', 'nsz'}, error_model='numpy', inline='always')
+def log_one_plus_exp(x):
+    "log(1 + eˣ) for x up to zero; what rounding takes from 1 + eˣ is put right."
+    e = exp(x)
+    u = ONE + e
+    return ln(u) * (e / (u - ONE)) if u != ONE else e
+
+@njit(**FAST)
+def softplus(lo, hi, x, beta, threshold, out):
+    x, out = x[lo:hi], out[lo:hi]
+    for i in range(x.size):
+        z = x[i] * beta
+        v = ((z if z > ZERO else ZERO) + log_one_plus_exp(-abs(z))) / beta
+        out[i] = x[i] if z > threshold else v
+
+@njit(**FAST)
+def softplus_back(lo, hi, g, x, beta, threshold, out):
+    g, x, out = g[lo:hi], x[lo:hi], out[lo:hi]
+    for i in range(x.size):
+        z = x[i] * beta
+        s = g[i] * logistic(z)
+        out[i] = g[i] if z > threshold else s
+
+@njit(**FAST)
+def logsigmoid(lo, hi, x, out):
+    x, out = x[lo:hi], out[lo:hi]
+    for i in range(x.size): out[i] = (x[i] if x[i] < ZERO else ZERO) - log_one_plus_exp(-abs(x[i]))
+
+@njit(**FAST)
+def logsigmoid_back(lo, hi, g, x, out):
+    g, x, out = g[lo:hi], x[lo:hi], out[lo:hi]
+    for i in range(x.size): out[i] = g[i] * logistic(-x[i])
+
+@njit(**FAST)
+def silu(lo, hi, x, out):
+    x, out = x[lo:hi], out[lo:hi]
+    for i in range(x.size): out[i] = x[i] * logistic(x[i])
+
+@njit(**FAST)
+def silu_back(lo, hi, g, x, out):
+    g, x, out = g[lo:hi], x[lo:hi], out[lo:hi]
+    for i in range(x.size):
+        s = logistic(x[i])
+        out[i] = g[i] * (s * (ONE + x[i] * (ONE - s)))
+
 @njit(**FAST)
 def lstm_step(a, r, before, c, t, h):
     n = before.shape[1]
@@ -1205,7 +1267,7 @@ def gru_step_back(g, d, m, a, kept, before, dx, dr):
 # %% ../../nbs/ops/17_loops.ipynb #bebfd99a
 BLOCK = 1024
 
-@njit(error_model='numpy', cache=True, nogil=True)
+@njit(**STRICT)
 def together(lo, hi, program, arrays, constants, places):
     n, k = len(arrays), constants.size
     kept = np.empty((k + places, BLOCK), np.float32)

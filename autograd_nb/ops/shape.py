@@ -5,9 +5,11 @@
 # %% auto #0
 __all__ = ['pointwise', 'shift', 'shifted', 'all_batched', 'reshape', 'unsafe_view', 'expand', 'repeat', 'sum_to_size',
            'inverse_permutation', 'permute', 'transpose', 't', 'mT', 'flip', 'roll', 'squeeze', 'unsqueeze', 'narrow',
-           'pad_dim', 'cat', 'cat_rule', 'stack', 'unbind', 'split', 'tril', 'triu', 'diagonal', 'diagonal_scatter']
+           'pad_dim', 'cat', 'cat_rule', 'stack', 'unbind', 'split', 'kept', 'tril', 'triu', 'diagonal',
+           'diagonal_scatter']
 
 # %% ../../nbs/ops/01_shape.ipynb #a8daa111
+import functools
 import numpy as np
 from ..arrays.numpy_backend import is_array, xp
 from ..graph.op import N, linear, op
@@ -262,16 +264,25 @@ split.vjp(x=lambda g, *, dim: cat(*g, dim=dim))
 # %% ../../nbs/ops/01_shape.ipynb #c67ec3a5
 def _last_two(op, values, batched, statics): return op(values[0], **statics)
 
+@functools.lru_cache(64)
+def _corner(rows, columns, diagonal, upper): return np.tri(rows, columns, diagonal - upper, dtype=bool)
+
+def kept(x, diagonal, upper):
+    "One triangle of the matrices in the last two dimensions, zeros in the other."
+    if not xp.on_host or x.ndim < 2 or x.shape[-1] * x.shape[-2] > 1 << 14 or diagonal.__class__ is not int: return (np.triu if upper else np.tril)(x, diagonal)
+    corner, zero = _corner(*x.shape[-2:], diagonal, upper), np.zeros((), x.dtype)
+    return np.where(corner, zero, x) if upper else np.where(corner, x, zero)
+
 @op(jvp=linear, batch=_last_two, samples=[(N(3, 4), dict(diagonal=0)), (N(3, 3), dict(diagonal=-1)), (N(2, 3, 3), dict(diagonal=1))])
 def tril(x, *, diagonal=0):
     "The lower triangle of the matrices in the last two dimensions; the rest is zero."
-    return np.tril(x, diagonal)
+    return kept(x, diagonal, False)
 tril.vjp(x=lambda g, *, diagonal: tril(g, diagonal=diagonal))
 
 @op(jvp=linear, batch=_last_two, samples=[(N(3, 4), dict(diagonal=0)), (N(3, 3), dict(diagonal=-1))])
 def triu(x, *, diagonal=0):
     "The upper triangle of the matrices in the last two dimensions; the rest is zero."
-    return np.triu(x, diagonal)
+    return kept(x, diagonal, True)
 triu.vjp(x=lambda g, *, diagonal: triu(g, diagonal=diagonal))
 
 @op(jvp=linear, batch=shifted('dim1', 'dim2'), view=True, samples=[(N(3, 4), dict(offset=0, dim1=0, dim2=1)), (N(2, 3, 3), dict(offset=1, dim1=-2, dim2=-1))])

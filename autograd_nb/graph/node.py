@@ -341,12 +341,12 @@ class Writes:
 
 class Journal:
     "All noted writes. `last` is the time of the latest: the engine compares one number per node and looks closer only when it must."
-    def __init__(self): self.last, self.by_storage, self.detached = 0, {}, weakref.WeakSet()
+    def __init__(self): self.last, self.by_storage, self.detached, self.cuts = 0, {}, weakref.WeakSet(), False
 
     def cut(self, edge):
         "Note that the tensor with this edge was detached in place: nodes that saved it must not run any more."
         self.detached.add(edge)
-        self.last = tick()
+        self.last, self.cuts = tick(), True
 
     def of(self, array):
         "The `Writes` of the array's storage, or None if it was never written in place."
@@ -535,7 +535,7 @@ def remember(node):
 def check_writes(node):
     "Raise if a saved value of `node` was overwritten after the node was made."
     if node.verified: return
-    table, cut = JOURNAL.by_storage, len(JOURNAL.detached)
+    table, cut = JOURNAL.by_storage, JOURNAL.cuts
     for field, value in node.saved:
         try: base = value.base
         except AttributeError: continue

@@ -214,12 +214,13 @@ def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5):
 def _same_type(input, weight, bias):
     dtype = input._array.dtype
     for t in (weight, bias):
-        if t is not None and t._array.dtype != dtype and t._array.dtype.name != 'float32': raise RuntimeError(f'expected scalar type {_SCALAR.get(dtype.name)} but found {_SCALAR.get(t._array.dtype.name)}: input, weight and bias must have the same dtype')
+        if t is not None and t._array.dtype is not dtype and t._array.dtype != dtype and t._array.dtype.name != 'float32': raise RuntimeError(f'expected scalar type {_SCALAR.get(dtype.name)} but found {_SCALAR.get(t._array.dtype.name)}: input, weight and bias must have the same dtype')
 
 def _scaled(out, weight, bias, layout, node):
     "Normalised values times `weight` plus `bias`, laid along them."
     dtype = out._array.dtype
-    weight, bias = (t.to(out.dtype) if t is not None and t._array.dtype != dtype else t for t in (weight, bias))
+    if weight is not None and weight._array.dtype is not dtype: weight = weight.to(out.dtype)
+    if bias is not None and bias._array.dtype is not dtype: bias = bias.to(out.dtype)
     if weight is None:
         if bias is None and not out.requires_grad: return out
         layout_of_one = (1,) * out.dim()

@@ -854,4 +854,7 @@ def warm_up():
     moments(np.ones((4, SMALL), np.float32)), moments(np.ones((4, SMALL, 2), np.float32))
     for name, args in steps(): step(name, args[0])(*args)
     loops().together(0, 0, np.zeros((1, 4), np.int64), (np.zeros(1, np.float32),) * ARRAYS, np.zeros(1, np.float32), 0)
+    pair, slots, one, out = np.zeros(2, np.int64), np.zeros((1, 32), np.int64), np.ones((1, 1), np.float32), np.ones((1, 1), np.float32)
+    loops().wait(pair, True, 1, 1), loops().serve(slots[0], pair, 1, 1)
+    if GEMM: loops().shared_product(slots, GEMM, 1, 1, 1, 1, *layout(one), *layout(one), *layout(out)[:2], 0)
     return adam(*np.ones((4, SMALL), np.float32), (.1, 1, .1, .9, .1, 1e-8))

@@ -617,7 +617,7 @@ class Op:
         finally: modes.special = modes.hooked = True
         node = out._node if isinstance(out, TensorBase) else None
         if node is not None and not node.packed:
-            node.code, node.lasti = caller()
+            if function is self.direct: node.code, node.lasti = caller()        # that took this frame for the caller's
             self._pack(node, (*args, *[None] * (len(self.params) - len(args))), (out,), modes)
         return out
 

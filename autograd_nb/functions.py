@@ -233,6 +233,7 @@ def masked_fill(input, mask, value):
     if isinstance(value, TensorBase):
         if value._array.ndim: raise RuntimeError(f'masked_fill only supports a 0-dimensional value tensor, but got tensor with {value._array.ndim} dimension(s).')
         return _op['where'](cast(value, FROM_NUMPY[input._array.dtype]), input, mask)
+    if mask._array.shape == input._array.shape: return _op['masked_fill'](input, mask, value=value)
     shape = np.broadcast_shapes(input._array.shape, mask._array.shape)
     return _op['masked_fill'](input if shape == input._array.shape else expand(input, shape), mask, value=value)
 

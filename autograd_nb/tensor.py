@@ -224,12 +224,16 @@ def overwrite(x, result, name):
         if x.__class__ in WRAPPERS or result.__class__ in WRAPPERS: return write(x, result, name, overwrite)
         for level in modes.transforms:
             if level.__class__ is Plain and result._node is not None and at_captured(x, level): raise captured_error(name)
-    meta = x._meta
+    meta, array, new = x._meta, x._array, result._array
     base = None if meta is None else meta.base
+    if x._node is None and result._node is None and (base is None or base._node is None) and array.__class__ is new.__class__ is np.ndarray and array.dtype is new.dtype and array.shape == new.shape \
+            and array.flags.writeable and 0 not in array.strides and modes.guard is None and result is not x and (meta is None or not meta.inference):       # no history anywhere
+        array[...] = new
+        JOURNAL.note(array, name, None if meta is None else meta.version)
+        return x
     tracked = modes.grad and (result._node is not None or x._node is not None or base is not None and base._node is not None)
     refuse_write(x, tracked, name)
     if result is x: return x
-    array, new = x._array, result._array
     if new.shape != array.shape:
         raise fits_error(x, new.shape)
     have, want = FROM_NUMPY[new.dtype], FROM_NUMPY[array.dtype]
@@ -954,9 +958,22 @@ class Tensor(TensorBase):
         if not basic:
             F.refuse_far(self, index)
             if is_far(self._array): index = sent(index)
-        value = as_operand(value, self)
+        value = as_operand(F._as_constant(value, self), self)
         if LOCAL.modes.transforms: ready(self, value)
         elif Device.array is not None: value = placed(value, index_like(self._array))
+        if value._array.shape or LOCAL.modes.transforms: value = self._fitted(index, basic, value)
+        try:
+            if basic: target = REGISTRY['basic_index'].call(self, index=index)
+            else:
+                first, rest = F._basic_first(index)
+                target = self if first is None else REGISTRY['basic_index'].call(self, index=first)
+                put = REGISTRY['index_put'].call(target, cast(value, self.dtype), index=rest)
+        except (IndexError, ValueError) as error: raise F._index_error(error, index, self._array.shape) from None
+        if basic: overwrite(target, REGISTRY['copied'].call(target, value), 'copy_')
+        else: overwrite(target, put, 'index_put_')
+
+    def _fitted(self, index, basic, value):
+        "`value` without the leading dimensions of size one that what is picked with `index` has not. Raises PyTorch's error if it does not fit."
         array = self._array
         if LOCAL.modes.transforms:           # shapes alone, where there are no numbers
             array = np.broadcast_to(np.zeros((), bool), array.shape)
@@ -970,18 +987,11 @@ class Tensor(TensorBase):
         except (IndexError, ValueError) as error: raise F._index_error(error, index, self._array.shape) from None
         have = value._array.shape
         while len(have) > len(shape) and have[0] == 1: have = have[1:]
-        try: fits = np.broadcast_shapes(have, shape) == shape
+        try: fits = have == shape or np.broadcast_shapes(have, shape) == shape
         except ValueError: fits = False
         if not fits:
             raise assigned_error(self, have, shape, basic)
-        if have != value._array.shape: value = F.reshape(value, have)
-        if basic:
-            view = REGISTRY['basic_index'].call(self, index=index)
-            overwrite(view, REGISTRY['copied'].call(view, value), 'copy_')
-        else:
-            first, index = F._basic_first(index)
-            target = self if first is None else REGISTRY['basic_index'].call(self, index=first)
-            overwrite(target, REGISTRY['index_put'].general(target, cast(value, self.dtype), index=index), 'index_put_')
+        return value if have == value._array.shape else F.reshape(value, have)
 
     # -- operators
 

@@ -297,6 +297,23 @@ def moving_average_of_weights():
 
 
 @program
+def cells_of_recurrent_layers():
+    lstm, gru, head = nn.LSTMCell(12, 20), nn.GRUCell(20, 20), nn.Linear(20, 4)
+    model = nn.ModuleList([lstm, gru, head])
+    opt = torch.optim.SGD(model.parameters(), 0.1)
+
+    def step(x, y):
+        opt.zero_grad()
+        h, c = lstm(x)
+        h, c = lstm(x.flip(1), (h, c))
+        loss = F.cross_entropy(head(gru(h, c)), y)
+        loss.backward()
+        opt.step()
+        return loss
+    return step, pairs(), model
+
+
+@program
 def inference_only():
     model = mlp().eval()
 

@@ -122,9 +122,9 @@ def all_bool(index):
 def at(index, dim, shape=None):
     "The NumPy index that picks `index` along `dim` and stays in place elsewhere."
     if not index.ndim: return (index,)
-    grid = list(_grid(index.shape))
+    grid = list(_grid(index.shape) if xp.on_host else np.ogrid[tuple(slice(s) for s in index.shape)])
     grid[dim] = index
-    return tuple(map(np.asarray, grid))
+    return tuple(grid)
 
 @functools.lru_cache(256)
 def _grid(sizes): return tuple(np.arange(n).reshape(-1, *(1,) * (len(sizes) - 1 - d)) for d, n in enumerate(sizes))

@@ -95,8 +95,8 @@ def pytest_collection_modifyitems(config, items):
                 raise pytest.UsageError(f"{item.nodeid} needs {name!r}, but only {', '.join(NEEDS)} are known")
             if not here(name) and name not in required():
                 item.add_marker(pytest.mark.skip(reason=f"{name} is missing: {NEEDS[name][2]}"))
-        if "browser" in names:
-            # One worker runs them all: one browser, one copy of the site.
+        if "browser" in names or "built_site" in getattr(item, "fixturenames", ()):
+            # One worker runs them all: one browser, one copy of the site, built by one.
             item.add_marker(pytest.mark.xdist_group("browser"))
         if item.get_closest_marker("slow") and not config.getoption("--slow"):
             item.add_marker(pytest.mark.skip(reason="slow: run with --slow"))

@@ -12,17 +12,17 @@ __all__ = ['f', 'INV_LN2', 'LN2_HIGH', 'LN2_LOW', 'ROUND', 'E6', 'E5', 'E4', 'E3
            'BEND', 'WIDE', 'OVERFLOWING', 'TINY', 'LIFT', 'INFINITY', 'BLOCK', 'from_bits', 'scaled', 'exp',
            'normal_cdf', 'gelu', 'gelu_back', 'relu_back', 'tanh_back', 'sigmoid_back', 'softmax', 'nll', 'nll_spread',
            'softmax_back', 'logsumexp', 'logsumexp_back', 'log_softmax', 'log_softmax_back', 'causal_weights',
-           'normalise', 'normalise_back', 'one_over_deviation', 'normalise_channels', 'normalise_channels_back',
-           'channel_moments', 'column_moments', 'normalise_columns', 'normalise_columns_back', 'affine',
-           'column_products', 'ahead', 'vector', 'keep', 'filled', 'times', 'products', 'nothing', 'place', 'highest',
-           'largest_in', 'tile', 'dots', 'move', 'moved', 'spread', 'tiles', 'arranged', 'slide', 'slide_weight',
-           'numbers_at', 'block', 'product', 'turn', 'turned', 'laid_out', 'given', 'whole', 'row_of', 'add_mask',
-           'attend', 'attend_back', 'largest', 'largest_at', 'max_pool', 'average', 'average_back', 'seen', 'seen_back',
-           'scatter', 'latest', 'publish', 'exchanged', 'gemm', 'part_of_product', 'part_of_slot', 'shared_product',
-           'wait', 'serve', 'fma', 'to_bits', 'log', 'normal', 'shuffle', 'outer', 'add_rows', 'adam', 'tanh',
-           'any_exp', 'ln', 'sigmoid', 'logistic', 'log_one_plus_exp', 'softplus', 'softplus_back', 'logsigmoid',
-           'logsigmoid_back', 'silu', 'silu_back', 'lstm_step', 'lstm_step_back', 'gru_step', 'gru_step_back',
-           'together']
+           'normalise', 'normalise_back', 'mean_of_channel', 'variance_of_channel', 'one_over_deviation',
+           'normalise_channels', 'normalise_channels_back', 'channel_moments', 'column_moments', 'normalise_columns',
+           'normalise_columns_back', 'affine', 'column_products', 'ahead', 'vector', 'keep', 'filled', 'times',
+           'products', 'nothing', 'place', 'highest', 'largest_in', 'tile', 'dots', 'move', 'moved', 'spread', 'tiles',
+           'arranged', 'slide', 'slide_weight', 'numbers_at', 'block', 'product', 'turn', 'turned', 'laid_out', 'given',
+           'whole', 'row_of', 'add_mask', 'attend', 'attend_back', 'largest', 'largest_at', 'max_pool', 'average',
+           'average_back', 'seen', 'seen_back', 'scatter', 'latest', 'publish', 'exchanged', 'gemm', 'part_of_product',
+           'part_of_slot', 'shared_product', 'wait', 'serve', 'fma', 'to_bits', 'log', 'normal', 'shuffle', 'outer',
+           'add_rows', 'adam', 'tanh', 'any_exp', 'ln', 'sigmoid', 'logistic', 'log_one_plus_exp', 'softplus',
+           'softplus_back', 'logsigmoid', 'logsigmoid_back', 'silu', 'silu_back', 'lstm_step', 'lstm_step_back',
+           'gru_step', 'gru_step_back', 'together']
 
 # %% ../../nbs/ops/17_loops.ipynb #95826730
 import math
@@ -255,8 +255,17 @@ def normalise_back(lo, hi, g, y, x, eps, out):
         for j in range(a.size): o[j] = (d[j] - p - b[j] * q) * r
 
 @njit(**dict(PART, fastmath=SUMS))
-def one_over_deviation(x, c, mean, eps):
-    "One over the standard deviation of channel `c`."
+def mean_of_channel(x, c):
+    total = 0.
+    for b in range(x.shape[0]):
+        a, s = x[b, c], ZERO
+        for j in range(a.size): s += a[j]
+        total += s
+    return f(total / (x.shape[0] * x.shape[2]))
+
+@njit(**dict(PART, fastmath=SUMS))
+def variance_of_channel(x, c, mean):
+    "With double precision."
     squares = 0.
     for b in range(x.shape[0]):
         a, s = x[b, c], ZERO
@@ -264,19 +273,18 @@ def one_over_deviation(x, c, mean, eps):
             d = a[j] - mean
             s += d * d
         squares += s
-    return f(1 / math.sqrt(squares / (x.shape[0] * x.shape[2]) + eps))
+    return squares / (x.shape[0] * x.shape[2])
+
+@njit(**dict(PART, fastmath=SUMS))
+def one_over_deviation(x, c, mean, eps):
+    "One over the standard deviation of channel `c`."
+    return f(1 / math.sqrt(variance_of_channel(x, c, mean) + eps))
 
 @njit(**SUMMING)
 def normalise_channels(lo, hi, x, eps, out):
     "(examples, channels, places), each channel by itself; sums of rows are added with double precision."
-    count = x.shape[0] * x.shape[2]
     for c in range(lo, hi):
-        total = 0.
-        for b in range(x.shape[0]):
-            a, s = x[b, c], ZERO
-            for j in range(a.size): s += a[j]
-            total += s
-        mean = f(total / count)
+        mean = mean_of_channel(x, c)
         r = one_over_deviation(x, c, mean, eps)
         for b in range(x.shape[0]):
             a, o = x[b, c], out[b, c]
@@ -305,19 +313,9 @@ def normalise_channels_back(lo, hi, g, y, x, eps, out):
 @njit(**SUMMING)
 def channel_moments(lo, hi, x, mean, variance):
     "(examples, channels, places): mean and variance of each channel, sums of rows added with double precision."
-    count = x.shape[0] * x.shape[2]
     for c in range(lo, hi):
-        total, square = 0., 0.
-        for b in range(x.shape[0]):
-            a, s = x[b, c], ZERO
-            for j in range(a.size): s += a[j]
-            total += s
-        m = f(total / count)
-        for b in range(x.shape[0]):
-            a, s = x[b, c], ZERO
-            for j in range(a.size): s += (a[j] - m) * (a[j] - m)
-            square += s
-        mean[c], variance[c] = m, f(square / count)
+        mean[c] = mean_of_channel(x, c)
+        variance[c] = f(variance_of_channel(x, c, mean[c]))
 
 @njit(**SUMMING)
 def column_moments(lo, hi, x, mean, variance):

@@ -413,9 +413,8 @@ class Tape:
             for k, out in enumerate(grads): names.append(None if out is None else self.call_line([out], _pick, [together, str(k)], {together}, 'part'))
             return names
         if op.joint is not None and 1 < len(n.positions) == len(op.rules) and not complex_ and not half:
-            rules, uses = list(op.rules.values()), {g}
-            asked = dict.fromkeys(s for r in rules for s in (*r.positional, *r.statics))
-            together = self.call_line([None], op.joint, [g, *(f'{s}={self.expression(saved[s], uses)}' for s in asked)], uses, note)
+            uses = {g}
+            together = self.call_line([None], op.joint, [g, *(f'{s}={self.expression(v, uses)}' for s, v in saved.items())], uses, note)
             return [None if out is None else self.call_line([out], _pick, [together, str(k)], {together}, 'part') for k, out in enumerate(grads)]
         for k, (p, out) in enumerate(zip(n.positions, grads)):
             if out is None:

@@ -168,9 +168,9 @@ class BackwardCFunction(Node, _HookMixin):
     # -- running backward
 
     def run(self, g, keep):
-        before = LOCAL.modes.change(grad=False)
+        before = LOCAL.modes.record(False)
         try: results = self.run_graph(g)
-        finally: LOCAL.modes.change(**before)
+        finally: LOCAL.modes.record(before)
         if not keep: self.release()
         arrays = [None if r is None else r._array for r in results]
         for i, edge in enumerate(self.inputs):      # of a gradient that goes to several leaves, one of them can keep the array
@@ -355,13 +355,13 @@ def in_forward():
 
 def call_forward(cls, ctx, args, kwargs):
     "What `forward` returns, after `setup_context` if there is one; nothing of it is recorded."
-    before = LOCAL.modes.change(grad=False)
+    before = LOCAL.modes.record(False)
     try:
         if not _is_setup_context_defined(cls.setup_context): return cls.forward(ctx.ctx, *args, **kwargs)
         output = cls.forward(*args, **kwargs)
         cls.setup_context(ctx.ctx, args, output)
         return output
-    finally: LOCAL.modes.change(**before)
+    finally: LOCAL.modes.record(before)
 
 _AS_IS = ('An input that has been returned as-is as output is being saved for backward. This is not supported if you override setup_context. You should return and save a view of the input instead, e.g. with x.view_as(x) '
           'or setup ctx inside the forward function itself.')
@@ -444,9 +444,9 @@ def once_differentiable(backward):
     @functools.wraps(backward)
     def wrapped(ctx, *grads):
         graph = LOCAL.modes.grad
-        before = LOCAL.modes.change(grad=False)
+        before = LOCAL.modes.record(False)
         try: results = backward(ctx, *grads)
-        finally: LOCAL.modes.change(**before)
+        finally: LOCAL.modes.record(before)
         if not graph or not any(isinstance(g, TensorBase) and g._node is not None for g in grads): return results
         refuse = DelayedError('trying to differentiate twice a function that was marked with @once_differentiable', 1)
         before = LOCAL.modes.change(grad=True)

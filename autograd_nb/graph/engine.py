@@ -344,9 +344,9 @@ def _ask(hook, args, graph):
     "Call a user's hook in the grad mode of the walk."
     modes = LOCAL.modes
     if modes.grad == graph: return hook(*args)
-    before = modes.change(grad=graph)
+    before = modes.record(graph)
     try: return hook(*args)
-    finally: modes.change(**before)
+    finally: modes.record(before)
 
 def _leads(edge, plan):
     node = edge.node if edge.__class__ is OutputEdge else edge

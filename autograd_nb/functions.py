@@ -28,7 +28,7 @@ import sys
 import numpy as np
 
 from .arrays.cupy_backend import is_far, library_of
-from .arrays.dtypes import DTYPES, FROM_NUMPY, RANK, bool as bool_, complex128, float64, get_default_dtype, int64, result_dtype, scalar_dtype, type_name
+from .arrays.dtypes import DTYPES, FROM_NUMPY, RANK, bool as bool_, complex128, dtype as Dtype, float64, get_default_dtype, int64, result_dtype, scalar_dtype, type_name
 from .arrays.numpy_backend import constant, is_array
 from .graph.errors import broadcast_error, count_error, dim_error, dtypes_error, expand_error, join_error, kind_error, range_error, row_error, view_size_error
 from .graph.levels import KINDS, WRAPPERS, Facade, dynamic_error, looped
@@ -56,8 +56,12 @@ class Size(tuple):
     __slots__ = ()
     def numel(self): return math.prod(self)
     def __repr__(self): return f'torch.Size({list(self)})'
-    def __getitem__(self, i): return Size(tuple.__getitem__(self, i)) if isinstance(i, slice) else tuple.__getitem__(self, i)
+    def __getitem__(self, i):
+        found = _picked(self, i)
+        return Size(found) if found.__class__ is tuple else found
     def __add__(self, other): return Size(tuple.__add__(self, tuple(other)))
+
+_picked = tuple.__getitem__
 
 register_pytree_node(Size, lambda t: (list(t), None), lambda v, c: tuple(v), serialized_type_name='torch.Size', flatten_with_keys_fn=lambda t: ([(SequenceKey(i), v) for i, v in enumerate(t)], None))
 
@@ -90,7 +94,7 @@ def dim_of(dim, ndim):
 
 def sizes_of(args):
     "The sizes in `f(2, 3)`, `f((2, 3))` or `f(torch.Size([2, 3]))` as a tuple of ints."
-    if len(args) == 1 and isinstance(args[0], (tuple, list)): args = args[0]
+    if len(args) == 1 and args[0].__class__ is not int and isinstance(args[0], (tuple, list)): args = args[0]
     for a in args:
         if a.__class__ is not int: return tuple(int(a) for a in args)
     return tuple(args)
@@ -512,29 +516,39 @@ def trace(input):
 def reshape(input, *shape):
     "The same numbers in another shape; one size may be -1."
     need_tensor(input, 'reshape')
-    return _op['reshape'](input, shape=_resolved(input, sizes_of(shape)))
+    return _reshape(input, shape=_resolved(input, shape))
 
-def _resolved(input, shape):
-    "`shape` with -1 replaced by the size that fits."
+_reshape = _op['reshape']
+
+@functools.lru_cache(1024)
+def _fitting(n, args):
+    "The shape that `args` say (see `sizes_of`), with -1 replaced by the size that fits `n` elements; None if there is none, or several."
+    shape = sizes_of(args)
+    rest = math.prod(s for s in shape if s != -1)
+    if shape and builtins.min(shape) < -1 or shape.count(-1) > 1: return None
+    if -1 not in shape: return shape if rest == n else None
+    return tuple(n // rest if s == -1 else s for s in shape) if rest and n % rest == 0 else None
+
+def _resolved(input, args):
+    "The shape that `args` say (see `sizes_of`), with -1 replaced by the size that fits."
     n = input._array.size
+    try: shape = _fitting(n, args)
+    except TypeError: shape = _fitting(n, args := sizes_of(args))       # a list
+    if shape is not None: return shape
+    shape = sizes_of(args)
     if -1 in shape:
-        if n and shape.count(-1) == 1 and builtins.min(shape) == -1:
-            i, rest = shape.index(-1), -math.prod(shape)
-            if rest and n % rest == 0: return (*shape[:i], n // rest, *shape[i + 1:])
         if shape.count(-1) > 1: raise RuntimeError('only one dimension can be inferred')
         rest = math.prod(s for s in shape if s != -1)
         if rest == 0 and n == 0: raise RuntimeError(f'cannot reshape tensor of 0 elements into shape {list(shape)} because the unspecified dimension size -1 can be any value and is ambiguous')
-        if rest and n % rest == 0: return tuple(n // rest if s == -1 else s for s in shape)
-    elif math.prod(shape) == n and (not shape or builtins.min(shape) >= 0): return shape
     for s in shape:
         if s < -1: raise RuntimeError(f'invalid shape dimension {s} at index {list(shape).index(s)} of shape {list(shape)}')
     raise count_error(input, shape)
 
 def view(input, *shape):
     "Like `reshape`, but always shares memory: refused where that is impossible. `view(dtype)` reads the same bytes as another dtype."
-    if len(shape) == 1 and hasattr(shape[0], 'numpy') and hasattr(shape[0], 'category'): return tensor_like(input._array.view(shape[0].numpy))
-    out, whole = reshape(input, *shape), input._array
-    part = getattr(out._array, 'base', None)
+    if len(shape) == 1 and shape[0].__class__ is Dtype: return tensor_like(input._array.view(shape[0].numpy))
+    out, whole = _reshape(input, shape=_resolved(input, shape)), input._array
+    part = out._array.base
     if part is not None and (part is whole or part is whole.base): return out
     if whole.size and input.__class__ not in WRAPPERS and not np.may_share_memory(out._array, whole):
         raise view_size_error(input)
@@ -551,10 +565,15 @@ def reshape_as(input, other):
 def flatten(input, start_dim=0, end_dim=-1):
     "Dimensions `start_dim` to `end_dim` as one."
     s = input._array.shape
+    flat = _flat(s, start_dim, end_dim)
+    return input if flat == s else _reshape(input, shape=flat)
+
+@functools.lru_cache(512)
+def _flat(s, start_dim, end_dim):
     a, b = dim_of(start_dim, len(s)), dim_of(end_dim, len(s))
-    if not s: return reshape(input, 1)
+    if not s: return (1,)
     if a > b: raise RuntimeError('flatten() has invalid args: start_dim cannot come after end_dim')
-    return input if a == b else _op['reshape'](input, shape=(*s[:a], math.prod(s[a:b + 1]), *s[b + 1:]))
+    return (*s[:a], math.prod(s[a:b + 1]), *s[b + 1:])
 
 def unflatten(input, dim, sizes):
     "One dimension as several."
@@ -568,17 +587,25 @@ def unflatten(input, dim, sizes):
 
 def permute(input, *dims):
     "Dimensions in another order."
-    dims = sizes_of(dims)
-    n = input._array.ndim
+    try: dims = _order(dims, input._array.ndim)
+    except TypeError: dims = _order(sizes_of(dims), input._array.ndim)       # a list
+    return _permute(input, dims=dims)
+
+_permute, _transpose = _op['permute'], _op['transpose']
+
+@functools.lru_cache(512)
+def _order(args, n):
+    "The dimensions of an array with `n` of them in the order that `args` say (see `sizes_of`), as numbers that are not negative."
+    dims = sizes_of(args)
     if len(dims) != n: raise RuntimeError(f'permute(sparse_coo): number of dimensions in the tensor input does not match the length of the desired ordering of dimensions i.e. input.dim() = {n} is not equal to len(dims) = {len(dims)}')
-    dims = tuple([d if 0 <= d < n else dim_of(d, n) for d in dims])
+    dims = tuple([dim_of(d, n) for d in dims])
     if len(set(dims)) != n: raise RuntimeError('permute(): duplicate dims are not allowed.')
-    return _op['permute'](input, dims=dims)
+    return dims
 
 def transpose(input, dim0, dim1):
     "Two dimensions exchanged."
     n = input._array.ndim
-    return _op['transpose'](input, dim0=dim_of(dim0, n), dim1=dim_of(dim1, n))
+    return _transpose(input, dim0=dim_of(dim0, n), dim1=dim_of(dim1, n))
 
 swapaxes = swapdims = transpose
 
@@ -605,8 +632,7 @@ moveaxis = movedim
 def squeeze(input, dim=None, *, axis=None):
     "Dimensions of size one dropped: all, or those in `dim`."
     if axis is not None: dim = axis
-    n = input._array.ndim
-    if dim is not None: dim = tuple(dim_of(d, n) for d in dim) if isinstance(dim, (tuple, list)) else dim_of(dim, n)
+    if dim is not None: dim = dim_of(dim, input._array.ndim) if dim.__class__ is int else tuple(dim_of(d, input._array.ndim) for d in dim) if isinstance(dim, (tuple, list)) else dim_of(dim, input._array.ndim)
     return _op['squeeze'](input, dim=dim)
 
 def unsqueeze(input, dim=None, *, axis=None):
@@ -618,6 +644,10 @@ def unsqueeze(input, dim=None, *, axis=None):
 def expand(input, *sizes):
     "Dimensions of size one repeated, and new ones added in front, without copying; -1 keeps a size."
     sizes, s = sizes_of(sizes), input._array.shape
+    if len(sizes) == len(s):            # the usual case: the sizes are there, or stand beside a one
+        for have, want in zip(s, sizes):
+            if have != want and (have != 1 or want < 0): break
+        else: return _expand(input, size=sizes)
     if len(sizes) < len(s): raise RuntimeError(f'expand(torch.{_type_name(input)}Tensor{{{list(s)}}}, size={list(sizes)}): the number of sizes provided ({len(sizes)}) must be greater or equal to the number of dimensions in the tensor ({len(s)})')
     lead = len(sizes) - len(s)
     if lead and builtins.min(sizes[:lead]) < 0: raise RuntimeError(f"The expanded size of the tensor ({sizes[0]}) isn't allowed in a leading, non-existing dimension 0. Only the dimensions that the tensor has can keep their size by -1.")
@@ -626,7 +656,9 @@ def expand(input, *sizes):
         have, want = s[i], full[lead + i]
         if have != want and have != 1:
             raise expand_error(input, f'The expanded size of the tensor ({want}) must match the existing size ({have}) at non-singleton dimension {i + lead}.  Target sizes: {list(full)}.  Tensor sizes: {list(s)}')
-    return _op['expand'](input, size=full)
+    return _expand(input, size=full)
+
+_expand = _op['expand']
 
 def expand_as(input, other):
     "`expand` to the shape of `other`."
@@ -722,8 +754,10 @@ def split(input, split_size_or_sections, dim=0):
     if isinstance(sizes, int):
         if sizes == 0 and n: raise RuntimeError(f'split_size can only be 0 if dimension size is 0, but got dimension size of {n}')
         if sizes <= 0 and n: raise RuntimeError(f'split expects split_size be non-negative, but got split_size={sizes}')
-        sizes = [builtins.min(sizes, n - i) for i in range(0, n, sizes)] if n else [0]
-    return _op['split'](input, sizes=tuple(sizes), dim=d)
+        sizes = ((sizes,) * (n // sizes) + (n % sizes,) * (n % sizes > 0)) if n else (0,)
+    return _split(input, sizes=tuple(sizes), dim=d)
+
+_split = _op['split']
 
 def chunk(input, chunks, dim=0):
     "At most `chunks` pieces of equal size along `dim` (the last may be smaller)."
@@ -828,13 +862,18 @@ _PLAIN = {int, type(None)}
 
 def _indices(index, shape):
     "An index as users write it, in NumPy's terms: (index tuple, is it basic). Tensors become arrays, lists become arrays, bools masks."
-    if isinstance(index, list) and len(index) < 32 and builtins.any(i is None or i is Ellipsis or isinstance(i, (list, tuple, slice, TensorBase, np.ndarray)) for i in index):
-        index = tuple(index)            # x[[[0, 1]]] has always meant x[[0, 1]]
-    index = index if isinstance(index, tuple) else (index,)
+    if index.__class__ is not tuple:
+        if isinstance(index, list) and len(index) < 32 and builtins.any(i is None or i is Ellipsis or isinstance(i, (list, tuple, slice, TensorBase, np.ndarray)) for i in index):
+            index = tuple(index)            # x[[[0, 1]]] has always meant x[[0, 1]]
+        index = index if isinstance(index, tuple) else (index,)
+    for i in index:
+        kind = i.__class__
+        if kind is not int and i is not None and i is not Ellipsis and (kind is not slice or i.step is not None or i.start.__class__ not in _PLAIN or i.stop.__class__ not in _PLAIN): break
+    else: return index, True
     out, basic = [], True
     for i in index:
         kind = i.__class__
-        if kind is int or i is None or i is Ellipsis or kind is slice and i.step is None and i.start.__class__ in _PLAIN and i.stop.__class__ in _PLAIN: out.append(i)
+        if kind is int or kind is slice and i.step is None and i.start.__class__ in _PLAIN and i.stop.__class__ in _PLAIN: out.append(i)
         elif isinstance(i, TensorBase):
             a = i._array
             if a.dtype.kind not in 'biu': raise kind_error(IndexError('tensors used as indices must be long, int, byte or bool tensors'), i)
@@ -890,15 +929,18 @@ def getitem(input, index):
     "`input[index]`: a view for integers, slices, None and `...`, a copy for tensors, lists and masks."
     if index.__class__ is int:
         n = input._array.shape[0] if input._array.ndim else 0
-        if -n <= index < n: return _op['basic_index'](input, index=(index,))
+        if -n <= index < n: return _basic_index(input, index=(index,))
     index, basic = _indices(index, input._array.shape)
-    if not basic: refuse_far(input, index)
-    if basic and len(index) > 1 and input._node is not None and LOCAL.modes.grad: return _one_at_a_time(input, index)
-    if not basic:
+    if basic:
+        if len(index) > 1 and input._node is not None and LOCAL.modes.grad: return _one_at_a_time(input, index)
+    else:
+        refuse_far(input, index)
         first, index = _basic_first(index)
         if first is not None: input = getitem(input, first)
-    try: return _op['basic_index' if basic else 'index'](input, index=index)
+    try: return (_basic_index if basic else _index)(input, index=index)
     except (IndexError, ValueError) as error: raise _index_error(error, index, input._array.shape) from None
+
+_basic_index, _index = _op['basic_index'], _op['index']
 
 def _basic_first(index):
     """A mixed index as two steps: the integers, slices and None (None if there is nothing to do), and then the arrays.

@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['CPU', 'DEFAULT', 'DIRECT', 'FUNCTIONS', 'SYNONYMS', 'IN_PLACE', 'OPERATORS', 'UFUNCS', 'device', 'device_or_default',
-           'index_of', 'check_device', 'index_like', 'device_of', 'placed', 'view_meta', 'geometry', 'any_negative',
-           'view_error', 'StaleView', 'renew', 'released_box', 'retain_in', 'overwrite', 'CopySlices', 'rebase',
-           'renew_views', 'lose_views', 'refuse_write', 'refuse_overlap', 'reshaped', 'in_place', 'looked_at',
+           'index_of', 'check_device', 'index_like', 'device_of', 'placed', 'view_meta', 'view_metas', 'geometry',
+           'placed_in', 'view_error', 'StaleView', 'renew', 'released_box', 'retain_in', 'overwrite', 'CopySlices',
+           'rebase', 'renew_views', 'lose_views', 'refuse_write', 'refuse_overlap', 'reshaped', 'in_place', 'looked_at',
            'UntypedStorage', 'TypedStorage', 'Tensor', 'chances', 'InputMetadata']
 
 # %% ../nbs/tensor/03_tensor.ipynb #b3a3b858
@@ -31,7 +31,7 @@ from .graph.errors import (assigned_error, called, device_error, fits_error, fre
 from .graph.levels import FUNCTION, WRAPPERS, Facade, Plain, adopt, at_captured, captured_error, like, may_fill, ready, refused, sample, shielded, tracked, transforming, write
 from .graph.modes import LOCAL, SWITCH, from_python, tick, whole
 from .graph.node import (INFERENCE, JOURNAL, AccumulateGrad, Exotic, GradBox, Meta, Node, OutputEdge, TensorBase, Writes, _tensor_class, attach, caller, extra, hooks_of, remember, tensor_like, tensor_of, watch_stale)
-from .graph.op import REGISTRY, bind
+from .graph.op import REGISTRY, bind, variant
 from .printing import format_tensor
 
 # %% ../nbs/tensor/03_tensor.ipynb #c0e8c7bc
@@ -126,38 +126,61 @@ def placed(x, index):
 # %% ../nbs/tensor/03_tensor.ipynb #d4e95501
 def view_meta(x, o):
     "The `Meta` of `o`, a result of a view operation on `x`; None if it turned out to be a copy; `INFERENCE` for an inference tensor."
-    modes, mx, whole, part = LOCAL.modes, x._meta, x._array, o._array.base
-    if (part is None or part is not whole and part is not whole.base) and storage_of(o._array) is not storage_of(whole): return INFERENCE if modes.inference else None
+    mx, whole, part = x._meta, x._array, o._array.base
+    if part is not whole and (part is None or part is not whole.base) and storage_of(o._array) is not storage_of(whole): return INFERENCE if LOCAL.modes.inference else None
     meta = Meta()
-    if mx is None: base, known = x, None
+    if mx is None:
+        base, known = x, Meta()
+        x._meta = known
+        known.views = [weakref.ref(o)]
     else:
         if mx.inference: return INFERENCE
         base = x if mx.base is None or x._node.__class__ is AccumulateGrad and mx.view is None else mx.base
         known = base._meta
         if mx.version is not None: meta.version = mx.version
         if mx.view is not None: meta.view = mx.view
+        if known is None: known = base._meta = Meta()
+        elif known is INFERENCE: known = extra(base)
+        views = known.views
+        if views is None: views = known.views = []
+        elif (n := len(views)) > 16 and not n & (n - 1): views[:] = [r for r in views if r() is not None]     # now and then, forget the dead
+        views.append(weakref.ref(o))
     meta.base = base
-    if modes.quiet:
-        meta.view = 'inference' if modes.inference else 'no_grad'
-        if base._node is not None: o._node = AccumulateGrad(o)       # to whatever is recorded later, a leaf
-    if known is None: known = base._meta = Meta()
-    elif known is INFERENCE: known = extra(base)
-    views = known.views
-    if views is None: views = known.views = []
-    elif len(views) > 16 and len(views) & (len(views) - 1) == 0: views[:] = [r for r in views if r() is not None]     # now and then, forget the dead
-    views.append(weakref.ref(o))
+    if not SWITCH.plain:
+        modes = LOCAL.modes
+        if modes.quiet:
+            meta.view = 'inference' if modes.inference else 'no_grad'
+            if base._node is not None: o._node = AccumulateGrad(o)       # to whatever is recorded later, a leaf
     return meta
+
+def view_metas(x, outs, many):
+    "Give each of `outs`, all views of `x`, its `Meta`. `many`: as one result of several, see `_VIEWS`. What is the same for all is asked of the first."
+    if not outs: return
+    first = outs[0]._meta = view_meta(x, outs[0])
+    if first is None or first is INFERENCE or not many:
+        for o in outs[1:]: o._meta = view_meta(x, o)
+        return
+    first.view = 'multi'
+    base, version, views = first.base, first.version, first.base._meta.views
+    if len(views) > 16 and (len(views) + len(outs)).bit_length() > len(views).bit_length(): views[:] = [r for r in views if r() is not None]
+    for o in outs[1:]:
+        meta = o._meta = Meta()
+        meta.base, meta.view = base, 'multi'
+        if version is not None: meta.version = version
+        views.append(weakref.ref(o))
 
 def geometry(view, base):
     "Where the array `view` lies in the memory of the array `base`, as arguments of `as_strided`."
     turned = base.dtype.kind != view.dtype.kind and base.dtype.kind + view.dtype.kind in 'cfc'       # real numbers that are parts of complex ones, or the reverse
     item = view.itemsize if turned else base.itemsize
-    start = address(base)
-    lowest = start + builtins.sum(builtins.min(0, (n - 1) * s) for n, s in zip(base.shape, base.strides))
-    if any_negative(base) or any_negative(view): raise RuntimeError('in-place writes through reversed views are not supported; write into a clone()')
-    return dict(size=view.shape, stride=tuple(s // item for s in view.strides), storage_offset=(address(view) - lowest) // item, layout=tuple(s // base.itemsize for s in base.strides), turned=turned)
+    if builtins.min(*base.strides, *view.strides, 0, 0) < 0: raise RuntimeError('in-place writes through reversed views are not supported; write into a clone()')
+    return dict(size=view.shape, stride=tuple([s // item for s in view.strides]), storage_offset=(address(view) - address(base)) // item, layout=tuple([s // base.itemsize for s in base.strides]), turned=turned)
 
-def any_negative(a): return builtins.any(s < 0 for s in a.strides)
+def placed_in(x, base):
+    "The `geometry` of the tensor `x` in its base; it is kept, because who writes through a view does so again."
+    known, meta = x._meta.place, x._meta
+    if known is None or known[0] is not x._array or known[1] is not base._array: known = meta.place = x._array, base._array, geometry(x._array, base._array)
+    return known[2]
 
 _VIEWS = dict(       # kind of view -> why it cannot be written to, or have a history once its base was
     no_grad=" Given that this use case is ambiguous and error-prone, it is forbidden. You can clarify your code by moving both the view and the inplace either both inside the no_grad block "
@@ -202,7 +225,13 @@ def renew(view, base):
         return
     box = released_box(view)
     view._node = None
-    REGISTRY['as_strided'].record((base,), [base._array], [view._array], [view], [None], geometry(view._array, base._array))
+    place, op = placed_in(view, base), REGISTRY['as_strided']
+    if SWITCH.plain and base._node is not None and base._array.dtype.kind == 'f' and not Exotic.watched:         # what `record` would do, without its questions
+        node = view._node = Node.__new__(variant(op, op.node, (0,)))
+        node.inputs, node.seq, node.hooks, node.x_shape, node.shape = base._node, tick(), None, base._array.shape, view._array.shape
+        for name, value in place.items(): setattr(node, name, value)
+        node.code, node.lasti = caller()
+    else: op.record((base,), [base._array], [view._array], [view], [None], place)
     retain_in(view, box)
 
 def released_box(x):
@@ -267,8 +296,8 @@ def overwrite(x, result, name):
     if base is not None and (node is not None or base._node is not None):
         of_base = released_box(base)
         if node is None or node.seq > 0 and node.edges()[0] is x._node and node.positions[0] == 0 or x._node is None and node.seq > 0 and 0 not in node.positions:
-            base._node = CopySlices(base, node, geometry(array, base._array))
-        else: REGISTRY['as_strided_scatter'].record((base, result), [base._array, array], [base._array], [base], [None, None], geometry(array, base._array))
+            base._node = CopySlices(base, node, placed_in(x, base))
+        else: REGISTRY['as_strided_scatter'].record((base, result), [base._array, array], [base._array], [base], [None, None], placed_in(x, base))
         retain_in(base, of_base)
         renew_views(base)
     elif base is None and (node is not None or x._node is not None):
@@ -310,19 +339,19 @@ class CopySlices(Node):
     def release(self): self.fn is None or self.fn.release()
 
     def run(self, g, keep):
-        w, outs = self.window, ()
-        part = REGISTRY['as_strided'](g, **w)
+        outs = ()
+        part = REGISTRY['as_strided'](g, **self.window)
         if self.fn is not None:
             try: outs = self._of_fn(part, lambda g: self.fn.run(g, keep))
             except AttributeError as error:
                 if error.obj is self.fn and error.name in self.fn.fields: raise freed_error(self.fn) from None
                 raise
-        return self._joined(g, outs, np.zeros(part.shape, part.dtype, like=g))
+        return self._joined(g, outs, part, lambda: np.zeros(part.shape, part.dtype, like=g))
 
     def run_graph(self, g):
         part = REGISTRY['as_strided'](g, **self.window)
         outs = () if self.fn is None else self._of_fn(part, self.fn.run_graph)
-        return self._joined(g, outs, from_python(tensor_like(np.zeros(part._array.shape, part._array.dtype, like=g._array))))
+        return self._joined(g, outs, part, lambda: from_python(tensor_like(np.zeros(part._array.shape, part._array.dtype, like=g._array))))
 
     def _of_fn(self, part, run):
         "What `run`, of the write's node, makes of `part`; complex rules are written as for real numbers, see `engine`."
@@ -331,9 +360,11 @@ class CopySlices(Node):
         outs = run(engine._conjugate(part))
         return tuple(map(engine._conjugate, outs)) if outs.__class__ is tuple else engine._conjugate(outs)
 
-    def _joined(self, g, outs, nothing):
+    def _joined(self, g, outs, part, nothing):
         outs = outs if outs.__class__ is tuple else (outs,)
-        mine = nothing if self.own is None or outs[self.own] is None else outs[self.own]
+        mine = None if self.own is None else outs[self.own]
+        if mine is part: return (g, *self._others(outs))          # nothing was changed
+        if mine is None: mine = nothing()
         return (REGISTRY['as_strided_scatter'](g, mine, **self.window), *self._others(outs))
 
 def rebase(x, node, own):
@@ -344,7 +375,7 @@ def rebase(x, node, own):
         renew_views(x)
     else:
         of_base = released_box(base)
-        base._node = CopySlices(base, node, geometry(x._array, base._array), own)
+        base._node = CopySlices(base, node, placed_in(x, base), own)
         retain_in(base, of_base)
         renew_views(base)
     retain_in(x, box)
@@ -961,9 +992,11 @@ class Tensor(TensorBase):
         value = as_operand(F._as_constant(value, self), self)
         if LOCAL.modes.transforms: ready(self, value)
         elif Device.array is not None: value = placed(value, index_like(self._array))
-        if value._array.shape or LOCAL.modes.transforms: value = self._fitted(index, basic, value)
+        if LOCAL.modes.transforms or value._array.shape and not basic: value = self._fitted(index, basic, value)
         try:
-            if basic: target = REGISTRY['basic_index'].call(self, index=index)
+            if basic:
+                target = REGISTRY['basic_index'].call(self, index=index)
+                if value._array.shape and value._array.shape != target._array.shape and not LOCAL.modes.transforms: value = self._fitted(index, basic, value)
             else:
                 first, rest = F._basic_first(index)
                 target = self if first is None else REGISTRY['basic_index'].call(self, index=first)
@@ -1153,7 +1186,7 @@ UFUNCS = {op.ufunc: op for op in REGISTRY.values() if op.ufunc is not None}
 Tensor.__itruediv__, Tensor.__ifloordiv__ = Tensor.div_, Tensor.floor_divide_
 Tensor.__hash__ = TensorBase.__hash__
 _tensor_class[0] = Tensor
-bind(Tensor=Tensor, view_meta=view_meta, into=into)
+bind(Tensor=Tensor, view_meta=view_meta, view_metas=view_metas, into=into)
 FUNCTION.update(geometry=geometry, format=format_tensor)
 adopt(Tensor)
 

@@ -37,6 +37,7 @@ class Meta:
     grad = None                 # a `GradBox` once `retain_grad()` was called, or a gradient assigned to a tensor that does not require grad
     inference = False           # made in inference mode
     views = None                # weak references to views of this tensor
+    place = None                # where a view that was written through lies in its base
     hooks = None                # the hooks of a leaf while it does not require grad
 
 INFERENCE = Meta()          # shared by all results of inference mode; whoever wants to write into a tensor's `Meta` goes through `extra`
@@ -403,17 +404,22 @@ def announce(*arrays):
 _getframe = sys._getframe
 _package = __name__.rpartition('.graph')[0]
 
-_ours = {}          # id of a code object known to be inside this package -> the code object
+_ours, _others = {}, {}         # id of a code object known to be inside this package, or outside -> the code object
 
 def caller():
     "The code object and instruction offset of the nearest frame outside this package."
     frame = _getframe(2)            # the one that asks is inside
     while frame is not None:
         code = frame.f_code
-        if id(code) not in _ours:
+        key = id(code)
+        if key in _others: return code, frame.f_lasti
+        if key not in _ours:
             name = frame.f_globals.get('__name__', '')
-            if name != _package and not name.startswith(_package + '.'): return code, frame.f_lasti
-            _ours[id(code)] = code
+            if name != _package and not name.startswith(_package + '.'):
+                if len(_others) > 512: _others.clear()          # not to keep alive what was compiled once
+                _others[key] = code
+                return code, frame.f_lasti
+            _ours[key] = code
         frame = frame.f_back
     return None, None
 
@@ -534,7 +540,7 @@ def remember(node):
 # %% ../../nbs/graph/02_node.ipynb #fa6d85cc
 def check_writes(node):
     "Raise if a saved value of `node` was overwritten after the node was made."
-    if node.verified: return
+    if not node.fields or node.verified: return
     table, cut = JOURNAL.by_storage, JOURNAL.cuts
     for field, value in node.saved:
         try: base = value.base

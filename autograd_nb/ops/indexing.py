@@ -5,8 +5,9 @@
 # %% auto #0
 __all__ = ['indexed', 'full', 'basic_index', 'place', 'moved_batch', 'is_mask', 'front_dims', 'separated', 'index',
            'index_add_zeros', 'scatter_into', 'Beside', 'all_bool', 'at', 'counted', 'countable', 'taken', 'gather',
-           'check_index', 'picked', 'add_along', 'scatter_add_zeros', 'scatter_add', 'memory_order', 'turned_dtype',
-           'window', 'as_strided', 'as_strided_zeros', 'as_strided_scatter', 'zeros_of', 'index_put']
+           'check_index', 'picked', 'add_along', 'scatter_add_zeros', 'scatter_add', 'is_dense', 'are_apart',
+           'in_layout', 'memory_order', 'turned_dtype', 'as_strided', 'as_strided_zeros', 'as_strided_scatter',
+           'zeros_of', 'index_put']
 
 # %% ../../nbs/ops/05_indexing.ipynb #cc542728
 import functools
@@ -25,7 +26,10 @@ def full(index):
     return index if isinstance(index, tuple) else (index,)
 
 def _index_node(index):
-    if index and index[-1].__class__ is int: return 'SelectBackward0'
+    if index:
+        end = index[-1]
+        if end.__class__ is int: return 'SelectBackward0'
+        if end.__class__ is slice and not end.start is end.stop is end.step is None: return 'SliceBackward0'
     last = [i for i in index if not (isinstance(i, slice) and i == slice(None)) and i is not Ellipsis]
     if not last: return 'AliasBackward0'
     return 'SelectBackward0' if isinstance(last[-1], (int, np.integer)) else 'UnsqueezeBackward0' if last[-1] is None else 'SliceBackward0'
@@ -38,7 +42,7 @@ def _behind(index):
     samples=[(N(3, 4), dict(index=(1,))), (N(3, 4), dict(index=(slice(None), slice(1, None, 2)))), (N(2, 3, 4), dict(index=(Ellipsis, None, 0)))])
 def basic_index(x, *, index):
     "`x[index]` for integers, slices, None and Ellipsis: a view."
-    return x[index if Ellipsis in index else (*index, ...)]       # the Ellipsis keeps NumPy from turning a single element into a number
+    return x[index if len(index) < x.ndim or Ellipsis in index else (*index, ...)]       # the Ellipsis keeps NumPy from turning a single element into a number
 basic_index.vjp(x=lambda g, x_shape, *, index: place(g, shape=tuple(x_shape), index=index))
 
 @op(jvp=linear, batch=lambda op, v, b, s: op(v[0], shape=(v[0].shape[0], *s['shape']), index=_behind(s['index'])), node='SelectBackward0_Backward',
@@ -221,21 +225,42 @@ def scatter_add(x, src, index, *, dim):
 scatter_add.vjp(x=lambda g: g, src=lambda g, index, *, dim: gather(g, index, dim=dim))
 
 # %% ../../nbs/ops/05_indexing.ipynb #746ff6d0
+@functools.lru_cache(512)
+def is_dense(shape, layout):
+    "Whether arrays of this shape lie in memory without gaps and in order, if their strides (in elements) are `layout`."
+    return all(n == 1 or s == math.prod(shape[d + 1:]) for d, (n, s) in enumerate(zip(shape, layout)))
+
+@functools.lru_cache(512)
+def are_apart(size, stride):
+    "Whether no two elements of a view of this size and these strides lie at the same place, as far as can be seen quickly."
+    reach = 0
+    for s, n in sorted((s, n) for s, n in zip(stride, size) if n != 1):
+        if s <= reach: return 0 in size
+        reach += s * (n - 1)
+    return True
+
+def in_layout(shape, dtype, layout):
+    "Zeros as a flat array, and a view of `shape` of them: a memory layout given by strides (in elements)."
+    if is_dense(shape, layout):
+        whole = xp.zeros(shape, dtype)
+        return whole.reshape(-1), whole
+    flat = xp.zeros(1 + sum((n - 1) * s for n, s in zip(shape, layout)) if 0 not in shape else 0, dtype)
+    return flat, xp.strided(flat, shape, layout)
+
 def memory_order(x, layout):
-    "`x` as a flat array in the order of a memory layout given by strides (in elements); a copy."
-    flat = xp.zeros(x.size, x.dtype)
-    np.lib.stride_tricks.as_strided(flat, x.shape, [s * x.itemsize for s in layout])[...] = x
-    return flat
+    "A copy of `x` in a memory layout: the flat array and the view that is the copy."
+    if is_dense(x.shape, layout):
+        x = x.copy()
+        return x.reshape(-1), x
+    flat, whole = in_layout(x.shape, x.dtype, layout)
+    whole[...] = x
+    return flat, whole
 
 def turned_dtype(dtype):
     "The complex dtype whose parts are of the real `dtype`, or the reverse."
     return np.dtype(f'f{dtype.itemsize // 2}' if dtype.kind == 'c' else f'c{dtype.itemsize * 2}')
 
 def _turned(flat, turned): return flat.view(turned_dtype(flat.dtype)) if turned else flat
-
-def window(flat, size, stride, storage_offset):
-    "The part of a flat array described by size, strides (in elements) and offset, as a writable view."
-    return np.lib.stride_tricks.as_strided(flat[storage_offset:], size, [s * flat.itemsize for s in stride])
 
 def _strided_batch(op, values, batched, statics):
     "The examples lie one after the other in memory: one more dimension, with the size of an example as its stride."
@@ -250,25 +275,26 @@ def _strided_batch(op, values, batched, statics):
     (Z(3), dict(size=(3,), stride=(2,), storage_offset=1, layout=(1,), turned=True))])
 def as_strided(x, *, size, stride, storage_offset, layout, turned=False):
     "The elements of `x`'s memory at the given offset and strides. `turned`: complex numbers are seen as pairs of real ones, or pairs of real ones as complex; offset and strides count what is seen."
-    return window(_turned(memory_order(x, layout), turned), size, stride, storage_offset).copy()
+    flat = xp.ascontiguousarray(x).reshape(-1) if is_dense(x.shape, layout) else memory_order(x, layout)[0]
+    return xp.strided(_turned(flat, turned), size, stride, storage_offset).copy()
 as_strided.vjp(x=lambda g, x_shape, *, size, stride, storage_offset, layout, turned: as_strided_zeros(g, shape=tuple(x_shape), size=size, stride=stride, storage_offset=storage_offset, layout=layout, turned=turned))
 
 @op(jvp=linear, batch=_strided_batch, holomorphic=False, samples=[(N(2, 2), dict(shape=(3, 4), size=(2, 2), stride=(1, 1), storage_offset=0, layout=(4, 1)))])
 def as_strided_zeros(g, *, shape, size, stride, storage_offset, layout, turned=False):
     "Zeros of `shape` with `g` added where `as_strided` reads: its transpose."
-    whole = xp.zeros(int(np.prod(shape)), turned_dtype(g.dtype) if turned else g.dtype)
-    flat = _turned(whole, turned)
-    places = window(xp.arange(flat.size), size, stride, storage_offset)
-    np.add.at(flat, places, g)
-    return np.lib.stride_tricks.as_strided(whole, shape, [s * whole.itemsize for s in layout]).copy()
+    flat, whole = in_layout(shape, turned_dtype(g.dtype) if turned else g.dtype, layout)
+    flat = _turned(flat, turned)
+    if are_apart(size, stride): xp.strided(flat, size, stride, storage_offset)[...] = g
+    else: np.add.at(flat, xp.strided(xp.arange(flat.size), size, stride, storage_offset), g)
+    return whole
 as_strided_zeros.vjp(g=lambda ct, *, size, stride, storage_offset, layout, turned: as_strided(ct, size=size, stride=stride, storage_offset=storage_offset, layout=layout, turned=turned))
 
 @op(jvp=linear, batch=_strided_batch, holomorphic=False, node='CopySlices', samples=[(N(3, 4), N(3), dict(size=(3,), stride=(4,), storage_offset=1, layout=(4, 1)))])
 def as_strided_scatter(x, src, *, size, stride, storage_offset, layout, turned=False):
     "`x` with `src` written over the elements that `as_strided` would read."
-    flat = memory_order(x, layout)
-    window(_turned(flat, turned), size, stride, storage_offset)[...] = src
-    return np.lib.stride_tricks.as_strided(flat, x.shape, [s * x.itemsize for s in layout])
+    flat, whole = memory_order(x, layout)
+    xp.strided(_turned(flat, turned), size, stride, storage_offset)[...] = src
+    return whole
 as_strided_scatter.vjp(x=lambda g, src_shape, *, size, stride, storage_offset, layout, turned: as_strided_scatter(g, zeros_of(g, src_shape).real if turned else zeros_of(g, src_shape), size=size, stride=stride, storage_offset=storage_offset, layout=layout, turned=turned),
                        src=lambda g, *, size, stride, storage_offset, layout, turned: as_strided(g, size=size, stride=stride, storage_offset=storage_offset, layout=layout, turned=turned))
 

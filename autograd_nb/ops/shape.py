@@ -159,6 +159,11 @@ def _squeeze_batch(op, values, batched, statics):
 def squeeze(x, *, dim=None):
     "Drop dimensions of size one: all, or those in `dim`; others are left alone."
     if dim is None: return x.squeeze()
+    if dim.__class__ is int and -x.ndim <= dim < x.ndim:
+        shape = x.shape
+        if shape[dim] != 1: return x.reshape(shape)
+        dim %= x.ndim
+        return x.reshape(shape[:dim] + shape[dim + 1:])
     n = max(x.ndim, 1)
     dims = {d + n if d < 0 else d for d in (dim if isinstance(dim, (tuple, list)) else (dim,))}
     if any(not 0 <= d < n for d in dims): raise IndexError
@@ -172,10 +177,13 @@ def _unsqueeze_batch(op, values, batched, statics):
 @op(jvp=linear, batch=_unsqueeze_batch, view=True, samples=[(N(2, 3), dict(dim=1)), (N(3), dict(dim=-1)), (N(), dict(dim=0))])
 def unsqueeze(x, *, dim):
     "Insert a dimension of size one at `dim`."
+    shape = x.shape
+    if dim == 0: return x.reshape((1, *shape))
+    if dim == -1: return x.reshape((*shape, 1))
     n = x.ndim + 1
     if not -n <= dim < n: raise IndexError(f'Dimension out of range (expected to be in range of [{-n}, {n - 1}], but got {dim})')
     dim %= n
-    return x.reshape(x.shape[:dim] + (1,) + x.shape[dim:])
+    return x.reshape(shape[:dim] + (1,) + shape[dim:])
 unsqueeze.vjp(x=lambda g, *, dim: reshape(g, shape=g.shape[:dim % len(g.shape)] + g.shape[dim % len(g.shape) + 1:]))
 
 # %% ../../nbs/ops/01_shape.ipynb #97f34745
@@ -232,9 +240,10 @@ cat.vjp(xs=cat_rule)
 def stack(*xs, dim=0):
     "Tensors of one shape joined along a new dimension."
     first = xs[0].shape
-    for i, x in enumerate(xs):
-        if x.shape != first: raise RuntimeError(f'stack expects each tensor to be equal size, but got {list(first)} at entry 0 and {list(x.shape)} at entry {i}')
+    for x in xs:
+        if x.shape != first: raise RuntimeError(f'stack expects each tensor to be equal size, but got {list(first)} at entry 0 and {list(x.shape)} at entry {next(i for i, x in enumerate(xs) if x.shape != first)}')
     dim %= len(first) + 1
+    if not dim and xp.on_host: return np.array(xs)
     shape = first[:dim] + (1,) + first[dim:]
     return np.concatenate([x.reshape(shape) for x in xs], dim)
 stack.vjp(xs=lambda g, *, dim: unbind(g, dim=dim))
@@ -243,7 +252,9 @@ stack.vjp(xs=lambda g, *, dim: unbind(g, dim=dim))
 def unbind(x, *, dim=0):
     "The slices of `x` along `dim`, that dimension removed."
     if not x.ndim: raise RuntimeError('Dimension specified as 0 but tensor has no dimensions')
-    lead = (slice(None),) * (dim % x.ndim)
+    dim %= x.ndim
+    if xp.on_host and x.ndim > 1: return list(x.transpose(dim, *range(dim), *range(dim + 1, x.ndim)) if dim else x)
+    lead = (slice(None),) * dim
     return [x[(*lead, i, ...)] for i in range(x.shape[dim])]
 unbind.vjp(x=lambda g, *, dim: stack(*g, dim=dim))
 
@@ -252,11 +263,9 @@ def split(x, *, sizes, dim=0):
     "Consecutive pieces of `x` along `dim` with the given `sizes`, which add up to its length."
     if sum(sizes) != x.shape[dim]:
         raise RuntimeError(f'split_with_sizes expects split_sizes to sum exactly to {x.shape[dim]} (input tensor\'s size at dimension {dim}), but got split_sizes={list(sizes)}')
-    out, at = [], 0
+    lead, out, at = (slice(None),) * (dim % x.ndim), [], 0
     for s in sizes:
-        index = [slice(None)] * x.ndim
-        index[dim] = slice(at, at + s)
-        out.append(x[tuple(index)])
+        out.append(x[(*lead, slice(at, at + s))])
         at += s
     return out
 split.vjp(x=lambda g, *, dim: cat(*g, dim=dim))

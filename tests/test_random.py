@@ -62,3 +62,14 @@ def test_a_fork_leaves_the_stream_where_it_was():
     with autograd_nb.random.fork_rng():
         autograd_nb.randn(40)
     assert autograd_nb.equal(autograd_nb.rand(3), first)
+
+
+def test_a_mark_is_kept_until_a_number_is_drawn():
+    g = autograd_nb.Generator().manual_seed(3)
+    for draw in (lambda: g.uniform((5,)), lambda: g.normal((3,)), lambda: g.normal((40,)), lambda: g.exponential((4,)), lambda: g.in_turn(lambda uniform, normal, n: normal(), np.zeros(1))):
+        mark = g.mark()
+        assert g.mark() is mark
+        first = draw()
+        assert g.mark() is not mark
+        g.back_to(mark)
+        assert g.mark() is mark and (draw() == first).all()

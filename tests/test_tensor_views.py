@@ -282,3 +282,24 @@ def test_views_share_memory_in_every_dtype(dtype):
     assert part.stride() == (6, 1)
     part.zero_()
     assert t.abs().sum().item() == 12
+
+
+@pytest.mark.parametrize("base", [lambda x: x * 1, lambda x: (x * 1).T.clone(), lambda x: x.T * 1, lambda x: (x * torch.ones(2, 3, 4))[1] * 1], ids=["in order", "turned", "turned in memory", "of more dimensions"])
+def test_a_row_of_writes_through_slices(base):
+    "Each write is one `CopySlices`, and what was added through a slice passes on untouched."
+    x = grid().requires_grad_()
+
+    def write(y):
+        y[1:] += y[:-1] * 2
+        y[:, ::2] *= 3
+        y[:, 1] = y[:, 0]
+        y[0, 1:] -= 1
+        return (y * y).sum()
+
+    write(base(x)).backward()
+    numbers = x.detach().numpy().astype(np.float64)
+    for i in np.ndindex(numbers.shape):
+        step = np.zeros_like(numbers)
+        step[i] = 1e-4
+        high, low = (write(base(torch.tensor(numbers + s, dtype=torch.float64))).item() for s in (step, -step))
+        assert abs((high - low) / 2e-4 - x.grad[i].item()) < 1e-2 * max(1, abs(x.grad[i].item()))

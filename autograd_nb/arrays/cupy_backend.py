@@ -261,6 +261,7 @@ class There:
     def storage_of(self, array): return array if array.base is None else array.base
     def owns_alone(self, array, extra=0): return False
     def expand(self, array, shape): return Device.library.broadcast_to(array, shape)
+    def strided(self, array, shape, stride, start=0): return self.lib.stride_tricks.as_strided(array.reshape(-1)[start:], shape, [s * array.itemsize for s in stride])
     @property
     def sum_to(self): return twin(xp.sum_to)
 
@@ -1072,12 +1073,12 @@ def chance_of(array):
 def chance_states():
     "The states of the generators of the host (None) and of every device, by number: for `restore_chance`. Nothing waits: they are kept on the host."
     from autograd_nb.arrays.random import default_generator
-    return {None: default_generator.packed(), **{i: generator_of(i).packed() for i in range(Device.count)}}
+    return {None: default_generator.mark(), **{i: generator_of(i).packed() for i in range(Device.count)}}
 
 def restore_chance(states):
     "Let all generators go on from states that `chance_states` returned."
     from autograd_nb.arrays.random import default_generator
-    for index, state in states.items(): (default_generator if index is None else generator_of(index)).unpack(state)
+    for index, state in states.items(): default_generator.back_to(state) if index is None else generator_of(index).unpack(state)
 
 def generator_of(index=None):
     "The generator of a device (None: the current one)."

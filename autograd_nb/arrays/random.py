@@ -106,7 +106,7 @@ class Generator:
         seed = int(seed)
         if not -0x8000_0000_0000_0000 <= seed <= 0xffff_ffff_ffff_ffff:
             raise RuntimeError('Overflow when unpacking long: seeds lie between -0x8000000000000000 and 0xffffffffffffffff')
-        self._seed, self._held = seed, None
+        self._seed, self._held, self._mark = seed, None, None
         self._bits = np.random.RandomState(seed & 0xffff_ffff)._bit_generator
         return self
 
@@ -122,18 +122,37 @@ class Generator:
 
     def packed(self):
         "The state as an array of bytes, for `unpack`, laid out as PyTorch lays out its own."
+        return np.frombuffer(self._state(), np.uint8).copy()
+
+    def _state(self):
         s, out = self._bits.state['state'], np.zeros((), STATE)
         out['seed'], out['seeded'], out['left'], out['next'], out['words'] = self._seed & 0xffff_ffff_ffff_ffff, 1, max(625 - s['pos'], 1), s['pos'] % 624, s['key']
         if self._held is not None: out['held'], out['holds'] = self._held, 1
-        return np.frombuffer(out.tobytes(), np.uint8).copy()
+        return out.tobytes()
 
     def unpack(self, raw):
         "Continue from a state that `packed` returned. Returns the generator."
         if raw.size != STATE.itemsize: raise RuntimeError(f'Expected a CPUGeneratorImplState of size {STATE.itemsize} but found the input RNG state size to be {raw.size}')
-        s = np.frombuffer(raw.tobytes(), STATE)[0]
+        return self._resume(raw.tobytes())
+
+    def _resume(self, state):
+        s = np.frombuffer(state, STATE)[0]
         self._bits.state = {'bit_generator': 'MT19937', 'state': {'key': s['words'].astype(np.uint32), 'pos': 625 - int(s['left'])}}
-        self._seed, self._held = int(s['seed']), float(s['held']) if s['holds'] else None
+        self._seed, self._held, self._mark = int(s['seed']), float(s['held']) if s['holds'] else None, None
         return self
+
+    def mark(self):
+        "The state, for `back_to`: the same bytes until a number is drawn. Packing and unpacking two and a half kilobytes costs as much as a few operations, and most who want to come back find that nothing has moved."
+        with self.lock:
+            if self._mark is None: self._mark = self._state()
+            return self._mark
+
+    def back_to(self, mark):
+        "Continue from a state that `mark` returned."
+        with self.lock:
+            if self._mark is not mark:
+                self._resume(mark)
+                self._mark = mark
 
     def clone_state(self):
         "A new generator in the same state."
@@ -145,7 +164,9 @@ class Generator:
 
     def words(self, n):
         "`n` random 32-bit words as uint64."
-        return self._bits.random_raw(n) if n else np.empty(0, np.uint64)
+        if not n: return np.empty(0, np.uint64)
+        words, self._mark = self._bits.random_raw(n), None
+        return words
 
     def doubles(self, n):
         "`n` uniform float64 in [0, 1), 53 bits each."
@@ -190,6 +211,7 @@ class Generator:
         with self.lock: return np.array(self._in_turn(number, entries), F8).reshape(values[0].shape)
 
     def _in_turn(self, number, entries, needed=0):
+        self._mark = None
         ahead, used, start, before = self.doubles(needed).tolist(), 0, 0, None         # numbers are drawn in bulk; afterwards the stream goes on behind those that were used
         def uniform():
             nonlocal used, start, before

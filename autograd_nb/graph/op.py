@@ -367,7 +367,7 @@ def _function(op, direct):
     compute = [f'try: d = kernel({kernel_args})', f'except Exception as error: explain(error, op, ({", ".join(names)},), dict({", ".join(f"{s}={s}" for s in op.statics)}))', 'if d.__class__ is not ndarray: d = asarray(d)', 'o = new_tensor(Tensor); o._array = d']
     if several:
         compute = [compute[0].replace('d = ', 'ds = '), compute[1], 'ds = [d if d.__class__ is ndarray else asarray(d) for d in ds]', 'os = []', 'for d in ds:', '    o = new_tensor(Tensor); o._array = d; o._node = None; os.append(o)']
-        compute += [f'    v = o._meta = view_meta({names[0]}, o)', '    if many and v is not None and v is not INFERENCE: v.view = "multi"'] if op.view else ['    o._meta = meta']
+        compute += [f'view_metas({names[0]}, os, many)'] if op.view else ['    o._meta = meta']
     bare = ([f'if a0.dtype is not f4 and a0.dtype is not f8: {slow}'] if op.promote == 'float' else []) + compute
     if several: bare.append('return tuple(os)')
     else: bare += ['o._node = None', 'o._meta = ' + (f'view_meta({names[0]}, o)' if op.view else 'meta'), 'return o']
@@ -413,7 +413,7 @@ def _variadic_function(op):
     return L + _lines(1, *[f'n.{s} = {s}' for s in rule.statics], 'n.shape = d.shape; n.code, n.lasti = caller(); o._node = n', 'return o')
 
 # %% ../../nbs/graph/03_op.ipynb #7677268b
-BOUND = {'Tensor': TensorBase, 'view_meta': None, 'into': None, 'dispatch': None, 'overridden': None, 'foreign': None, 'computed': None}     # what floors above provide to the generated code; see `bind`
+BOUND = {'Tensor': TensorBase, 'view_meta': None, 'view_metas': None, 'into': None, 'dispatch': None, 'overridden': None, 'foreign': None, 'computed': None}     # what floors above provide to the generated code; see `bind`
 _scopes = []
 F4, F8 = CONSTANTS        # the dtypes that the fast path knows
 BF16, F32, I8 = bfloat16.numpy, F4, dtype('int64')       # and 64-bit integers beside a number

@@ -40,6 +40,15 @@ def test_examples(k):
     assert all(not isinstance(a, np.ndarray) or np.array_equal(a, b) for a, b in zip(args, kept)), "an input was written"
 
 
+@pytest.mark.parametrize("k", range(len(list(compiled.examples()))))
+def test_examples_shared_by_three(k, monkeypatch):
+    monkeypatch.setattr(compiled.crew, "size", 3)
+    monkeypatch.setattr(compiled.crew, "least", 0)
+    name, rule, args, statics = list(compiled.examples())[k]
+    for _ in range(3):      # helpers that sleep, and helpers that wait
+        agree(quick(name, rule)(*args, **statics), compiled.definition(name, rule)(*args, **statics))
+
+
 def test_every_function_beside_a_definition_has_an_example():
     covered = {(name, rule or "kernel") for name, rule, *_ in compiled.examples()}
     assert covered == {(name, key) for name, functions in compiled.BESIDE.items() for key in functions}
@@ -49,7 +58,7 @@ def test_warm_up_compiles_all():
     assert compiled.warm_up()
     from numba.core.registry import CPUDispatcher
     loops = [v for v in vars(compiled.loops()).values() if isinstance(v, CPUDispatcher) and not v.targetoptions.get("inline") and type(v._cache).__name__ != "NullCache"]          # not the parts that only other loops call
-    assert len(loops) > 15 and all(v.signatures for v in loops)
+    assert len(loops) > 15 and all(v.signatures or compiled.loops().for_crew(v).signatures for v in loops)
 
 
 HARD = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-30, -1e-30, 88.0, 89.0, -87.0, -88.0, -104.0, 1e30, -1e30, 5.0, -5.0, 12.0, -12.0], np.float32)
@@ -86,6 +95,20 @@ def test_convolutions(n, channels, filters, size, window, stride, padding, dilat
     agree(compiled.convolution(x, w, b, **s), expected)
     agree(compiled.conv_weight(expected, x, window=window, **s), compiled.weight_plain(expected, x, window=window, **s), atol=1e-4)
     agree(compiled.conv_transpose(expected, w, None, size=size, **s), compiled.transpose_plain(expected, w, None, size=size, **s))
+
+
+@QUICK
+@given(st.integers(1, 2), st.integers(1, 3), st.integers(1, 5), st.tuples(*[st.integers(4, 8)] * 3), st.tuples(*[st.integers(1, 3)] * 3), st.tuples(*[st.integers(1, 3)] * 3), st.tuples(*[st.integers(0, 3)] * 3), st.tuples(*[st.integers(1, 2)] * 3), st.booleans())
+def test_convolutions_of_volumes(groups, channels, filters, size, window, stride, padding, dilation, bias):
+    draw = np.random.default_rng(0)
+    s = dict(stride=stride, padding=padding, dilation=dilation, groups=groups)
+    if min(compiled.out_sizes(size, window, stride, padding, dilation)) < 1: return
+    x, w = draw.standard_normal((2, groups * channels, *size), np.float32), draw.standard_normal((groups * filters, channels, *window), np.float32)
+    b = draw.standard_normal(len(w)).astype(np.float32) if bias else None
+    expected = compiled.convolution_plain(x, w, b, **s)
+    agree(compiled.convolution(x, w, b, **s), expected)
+    agree(compiled.conv_weight(expected, x, window=window, **s), compiled.weight_plain(expected, x, window=window, **s), atol=1e-4)
+    agree(compiled.conv_transpose(expected, w, None, size=size, **s), compiled.transpose_plain(expected, w, None, size=size, **s), atol=1e-4)
 
 
 @QUICK
@@ -206,6 +229,19 @@ def test_shared_products(monkeypatch, m, k, n, size):
 
 
 @pytest.mark.skipif(not compiled.GEMM, reason="another matrix library")
+@pytest.mark.parametrize("size", [1, 3])
+def test_shared_stacks(monkeypatch, size):
+    monkeypatch.setattr(compiled.crew, "size", size)
+    draw = np.random.default_rng(0)
+    x, y, wide = draw.standard_normal((7, 30, 40), np.float32), draw.standard_normal((7, 40, 20), np.float32), draw.standard_normal((7, 80, 40), np.float32)
+    out = np.empty((7, 30, 20), np.float32)
+    for a, b in ((x, y), (x, y[::-1]), (wide[:, ::2][:, :30], y), (x, np.ascontiguousarray(y.swapaxes(1, 2)).swapaxes(1, 2)), (np.broadcast_to(x[0], x.shape), y)):
+        assert compiled.shared_stack(a, b, out)
+        np.testing.assert_allclose(out, np.matmul(a, b), rtol=1e-4, atol=1e-4)
+    assert not compiled.shared_stack(x[:, :, ::2], y[:, ::2, ::3], np.empty((7, 30, 7), np.float32)) and not compiled.shared_stack(x.astype("f8"), y.astype("f8"), out)
+
+
+@pytest.mark.skipif(not compiled.GEMM, reason="another matrix library")
 def test_products_of_several_threads(monkeypatch):
     monkeypatch.setattr(compiled.crew, "size", 3)
     monkeypatch.setattr(compiled, "LIBRARY", (lambda: 2, lambda n: None, compiled.GEMM))
@@ -239,6 +275,26 @@ def test_products_that_are_not_shared(monkeypatch):
         compiled.matmul(x, y[:100])
 
 
+def test_a_loop_that_fails_in_a_helper(monkeypatch):
+    "Compiled loops may run out of memory."
+    import numba
+
+    @numba.njit(nogil=True)
+    def loop(lo, hi, first, out):
+        if lo >= first:
+            raise MemoryError
+        out[lo:hi] = 1
+
+    monkeypatch.setattr(compiled.crew, "size", 3)
+    out = np.zeros(9)
+    for first in (0, 1, 6):
+        for _ in range(3):
+            with pytest.raises(MemoryError, match="no memory for loop"):
+                compiled.crew.run(loop, 9, compiled.SHARED, first, out)
+    compiled.crew.run(loop, 9, compiled.SHARED, 9, out)
+    assert out.all()
+
+
 def test_errors_of_helpers_arrive(monkeypatch):
     monkeypatch.setattr(compiled.crew, "size", 2)
 
@@ -247,8 +303,8 @@ def test_errors_of_helpers_arrive(monkeypatch):
             raise ValueError("from a helper")
 
     with pytest.raises(ValueError, match="from a helper"):
-        compiled.crew.run(loop, 10, compiled.SHARED)
-    compiled.crew.run(lambda lo, hi: None, 10, compiled.SHARED)
+        compiled.crew.run(loop, 10, compiled.WAKING)
+    compiled.crew.run(lambda lo, hi: None, 10, compiled.WAKING)
 
 
 def test_nothing_is_imported_before_it_is_needed():

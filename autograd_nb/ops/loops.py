@@ -6,25 +6,27 @@
 __all__ = ['f', 'INV_LN2', 'LN2_HIGH', 'LN2_LOW', 'ROUND', 'E6', 'E5', 'E4', 'E3', 'E2', 'E1', 'LOWEST', 'HIGHEST', 'ONE', 'HALF',
            'ZERO', 'ROOT_HALF', 'KEEP', 'SUMS', 'FAST', 'SUMMING', 'STRICT', 'PART', 'BELL', 'T1', 'T2', 'T3', 'T4',
            'T5', 'T6', 'T7', 'T8', 'T9', 'HOST', 'LANES', 'ROWS', 'ACROSS', 'FLOAT', 'WORD', 'VECTOR', 'FLOATS',
-           'WORDS', 'SINGLE', 'HALVES', 'TALL', 'BROAD', 'QUERIES', 'FREE', 'OFFERED', 'TAKEN', 'DONE', 'MANTISSA',
-           'OCTANTS', 'TURN', 'FRACTION', 'L0', 'L1', 'L2', 'L3', 'L4', 'L5', 'L6', 'L7', 'L8', 'LN2_REST', 'LN2_MOST',
-           'MINUS_HALF', 'S0', 'S1', 'S2', 'C0', 'C1', 'C2', 'Q0', 'Q1', 'Q2', 'H6', 'H5', 'H4', 'H3', 'H2', 'TWO',
-           'BEND', 'WIDE', 'OVERFLOWING', 'TINY', 'LIFT', 'INFINITY', 'BLOCK', 'from_bits', 'scaled', 'exp',
-           'normal_cdf', 'gelu', 'gelu_back', 'relu_back', 'tanh_back', 'sigmoid_back', 'softmax', 'nll', 'nll_spread',
-           'softmax_back', 'logsumexp', 'logsumexp_back', 'log_softmax', 'log_softmax_back', 'causal_weights',
-           'normalise', 'normalise_back', 'mean_of_channel', 'variance_of_channel', 'one_over_deviation',
-           'normalise_channels', 'normalise_channels_back', 'channel_moments', 'column_moments', 'normalise_columns',
-           'normalise_columns_back', 'affine', 'column_products', 'ahead', 'vector', 'keep', 'filled', 'times',
-           'products', 'nothing', 'place', 'highest', 'largest_in', 'tile', 'dots', 'move', 'moved', 'spread', 'tiles',
-           'arranged', 'slide', 'slide_weight', 'numbers_at', 'block', 'product', 'turn', 'turned', 'laid_out', 'given',
-           'whole', 'row_of', 'add_mask', 'attend', 'attend_back', 'largest', 'largest_at', 'max_pool', 'average',
-           'average_back', 'seen', 'seen_back', 'scatter', 'latest', 'publish', 'exchanged', 'gemm', 'part_of_product',
-           'part_of_slot', 'shared_product', 'wait', 'serve', 'fma', 'to_bits', 'log', 'normal', 'shuffle', 'outer',
+           'WORDS', 'SINGLE', 'HALVES', 'TALL', 'BROAD', 'QUERIES', 'FREE', 'OFFERED', 'TAKEN', 'DONE', 'FAILED',
+           'CALLED', 'TASK', 'MANTISSA', 'OCTANTS', 'TURN', 'FRACTION', 'L0', 'L1', 'L2', 'L3', 'L4', 'L5', 'L6', 'L7',
+           'L8', 'LN2_REST', 'LN2_MOST', 'MINUS_HALF', 'S0', 'S1', 'S2', 'C0', 'C1', 'C2', 'Q0', 'Q1', 'Q2', 'H6', 'H5',
+           'H4', 'H3', 'H2', 'TWO', 'BEND', 'WIDE', 'OVERFLOWING', 'TINY', 'LIFT', 'INFINITY', 'BLOCK', 'from_bits',
+           'scaled', 'exp', 'normal_cdf', 'gelu', 'gelu_back', 'relu', 'relu_back', 'tanh_back', 'sigmoid_back',
+           'softmax', 'nll', 'nll_spread', 'softmax_back', 'logsumexp', 'logsumexp_back', 'log_softmax',
+           'log_softmax_back', 'causal_weights', 'normalise', 'normalise_back', 'mean_of_channel',
+           'variance_of_channel', 'one_over_deviation', 'normalise_channels', 'normalise_channels_back',
+           'channel_moments', 'column_moments', 'normalise_columns', 'normalise_columns_back', 'affine',
+           'column_products', 'ahead', 'vector', 'keep', 'filled', 'times', 'products', 'nothing', 'place', 'highest',
+           'largest_in', 'tile', 'dots', 'move', 'moved', 'spread', 'tiles', 'arranged', 'slide', 'slide_weight',
+           'numbers_at', 'block', 'product', 'turn', 'turned', 'laid_out', 'given', 'whole', 'row_of', 'add_mask',
+           'attend', 'attend_back', 'largest', 'largest_at', 'max_pool', 'average', 'average_back', 'seen', 'seen_back',
+           'scatter', 'latest', 'publish', 'exchanged', 'gemm', 'part_of_product', 'some_products', 'lent', 'task',
+           'address_of', 'perform', 'share', 'serve', 'for_crew', 'fma', 'to_bits', 'log', 'normal', 'shuffle', 'outer',
            'add_rows', 'adam', 'tanh', 'any_exp', 'ln', 'sigmoid', 'logistic', 'log_one_plus_exp', 'softplus',
            'softplus_back', 'logsigmoid', 'logsigmoid_back', 'silu', 'silu_back', 'lstm_step', 'lstm_step_back',
            'gru_step', 'gru_step_back', 'together']
 
 # %% ../../nbs/ops/17_loops.ipynb #95826730
+import functools
 import math
 import numpy as np
 from llvmlite import binding, ir
@@ -105,6 +107,11 @@ def gelu_back(lo, hi, g, x, out):
         v = x[i]
         cdf, bell = normal_cdf(v)
         out[i] = g[i] * (cdf + v * bell * BELL)
+
+@njit(**FAST)
+def relu(lo, hi, x, out):
+    x, out = x[lo:hi], out[lo:hi]
+    for i in range(x.size): out[i] = ZERO if x[i] <= ZERO else x[i]
 
 @njit(**FAST)
 def relu_back(lo, hi, g, y, out):
@@ -904,7 +911,7 @@ def scatter(lo, hi, g, index, out):
         for j in range(a.size): o[at[j]] += a[j]
 
 # %% ../../nbs/ops/17_loops.ipynb #a77e0022
-FREE, OFFERED, TAKEN, DONE = range(4)
+FREE, OFFERED, TAKEN, DONE, FAILED, CALLED = range(6)
 
 @intrinsic
 def latest(context, pointer):
@@ -941,11 +948,11 @@ def gemm(context, function, turned_a, turned_b, m, n, k, a, row_a, b, row_b, c, 
         return context.get_dummy_value()
     return types.void(*[types.int64] * 12), generate
 
-@njit(**PART)
-def part_of_product(function, first, last, by_rows, m, n, k, a, row_a, turned_a, b, row_b, turned_b, c, row_c, bias):
-    "Rows, or columns, `first` to `last` of a product; `bias`, the address of one number for each column (0: none), is added to them."
-    if by_rows: a, c, m = a + 4 * first * (1 if turned_a else row_a), c + 4 * first * row_c, last - first
-    else: b, c, n, bias = b + 4 * first * (row_b if turned_b else 1), c + 4 * first, last - first, bias + 4 * first if bias else 0
+@njit(**FAST)
+def part_of_product(lo, hi, function, by_rows, m, n, k, a, row_a, turned_a, b, row_b, turned_b, c, row_c, bias):
+    "Rows, or columns, of a product; `bias`, the address of one number for each column (0: none), is added to them."
+    if by_rows: a, c, m = a + 4 * lo * (1 if turned_a else row_a), c + 4 * lo * row_c, hi - lo
+    else: b, c, n, bias = b + 4 * lo * (row_b if turned_b else 1), c + 4 * lo, hi - lo, bias + 4 * lo if bias else 0
     gemm(function, turned_a, turned_b, m, n, k, a, row_a, b, row_b, c, row_c)
     if bias:
         z = carray(numbers_at(bias), n)
@@ -953,47 +960,89 @@ def part_of_product(function, first, last, by_rows, m, n, k, a, row_a, turned_a,
             o = carray(numbers_at(c + 4 * i * row_c), n)
             for j in range(n): o[j] += z[j]
 
+@njit(**FAST)
+def some_products(lo, hi, function, m, n, k, a, next_a, row_a, turned_a, b, next_b, row_b, turned_b, c, next_c, row_c):
+    "Some of the products of two stacks of matrices, which lie so many bytes apart."
+    for i in range(lo, hi): gemm(function, turned_a, turned_b, m, n, k, a + i * next_a, row_a, b + i * next_b, row_b, c + i * next_c, row_c)
+
+TASK = (types.int64,) * 3
+
+def lent(context, builder, kind, value):
+    "Arrays, also in tuples, without their counts of references, which all threads would have to change together whenever a row is cut out: the caller keeps the arrays alive."
+    if isinstance(kind, types.BaseTuple): return context.make_tuple(builder, kind, [lent(context, builder, k, v) for k, v in zip(kind, cgutils.unpack_tuple(builder, value))])
+    if not isinstance(kind, types.Array): return value
+    array = context.make_array(kind)(context, builder, value)
+    array.meminfo = cgutils.get_null_value(array.meminfo.type)
+    return array._getvalue()
+
+@intrinsic
+def task(context, loop, arguments):
+    "The address of a function (lo, hi, address of `arguments`) that runs a compiled loop."
+    signature = loop.get_call_type(context, (types.int64, types.int64, *arguments), {})
+    def generate(context, builder, _, values):
+        calls = context.call_conv
+        function = ir.Function(builder.module, calls.get_function_type(types.none, TASK), builder.module.get_unique_name('task'))
+        function.linkage = 'internal'
+        calls.decorate_function(function, ['lo', 'hi', 'arguments'], TASK)
+        inside = ir.IRBuilder(function.append_basic_block())
+        lo, hi, address = calls.get_arguments(function)
+        given = lent(context, inside, arguments, inside.load(inside.inttoptr(address, context.get_value_type(arguments).as_pointer())))
+        context.get_function(loop, signature)(inside, [lo, hi, *cgutils.unpack_tuple(inside, given)])
+        calls.return_value(inside, context.get_dummy_value())
+        return builder.ptrtoint(function, WORD)
+    return types.int64(loop, arguments), generate
+
+@intrinsic
+def address_of(context, arguments):
+    "Where a tuple of arguments lies in memory, until the function that asks returns."
+    def generate(context, builder, signature, values): return builder.ptrtoint(cgutils.alloca_once_value(builder, values[0]), WORD)
+    return types.int64(arguments), generate
+
+@intrinsic
+def perform(context, task, lo, hi, arguments):
+    "Carries out a part of a task; whether there was an error."
+    def generate(context, builder, signature, values):
+        function = builder.inttoptr(values[0], context.call_conv.get_function_type(types.none, TASK).as_pointer())
+        return context.call_conv.call_function(builder, function, types.none, TASK, values[1:])[0].is_error
+    return types.boolean(*[types.int64] * 4), generate
+
 @njit(**PART)
-def part_of_slot(s): part_of_product(s[1], s[2], s[3], s[4], s[5], s[6], s[7], s[8], s[9], s[10], s[11], s[12], s[13], s[14], s[15], s[16])
-
-@njit(**FAST)
-def shared_product(slots, function, by_rows, m, n, k, a, row_a, turned_a, b, row_b, turned_b, c, row_c, bias):
-    "A product in as many parts as there are slots, and one."
-    parts, total = len(slots) + 1, m if by_rows else n
+def share(slots, n, task, arguments):
+    "Carries out a task from 0 to `n`, in as many parts as there are slots, and one; whether there was an error."
+    parts = len(slots) + 1
     for i in range(1, parts):
         s = slots[i - 1]
-        for j, v in enumerate((function, total * i // parts, total * (i + 1) // parts, by_rows, m, n, k, a, row_a, turned_a, b, row_b, turned_b, c, row_c, bias)): s[j + 1] = v
+        s[1], s[2], s[3], s[4] = task, n * i // parts, n * (i + 1) // parts, arguments
         publish(place(s, 0), OFFERED)
-    part_of_product(function, 0, total // parts, by_rows, m, n, k, a, row_a, turned_a, b, row_b, turned_b, c, row_c, bias)
+    wrong = perform(task, 0, n // parts, arguments)
     for i in range(1, parts):
         s = slots[i - 1]
-        if exchanged(place(s, 0), OFFERED, FREE): part_of_slot(s)
+        if exchanged(place(s, 0), OFFERED, FREE): wrong |= perform(s[1], s[2], s[3], s[4])
         else:
-            while latest(place(s, 0)) != DONE: pass
+            while latest(place(s, 0)) == TAKEN: pass
+            wrong |= s[0] == FAILED
             publish(place(s, 0), FREE)
+    return wrong
 
 @njit(**FAST)
-def wait(pair, differ, rounds, more):
-    "Looks at two numbers until they differ, or agree, but no more than `rounds` times, and then waits for `more` rounds; whether they do."
-    a, b = place(pair, 0), place(pair, 1)
-    for _ in range(rounds):
-        if (latest(a) != latest(b)) == differ:
-            for _ in range(more): latest(a)
-            return True
-    return False
-
-@njit(**FAST)
-def serve(slot, pair, rounds, more):
-    "Computes the parts of products that are offered in a slot, until two numbers differ (True) or nothing has happened for so many rounds."
+def serve(slot, rounds):
+    "Carries out the parts that are offered in a slot, until nothing has come for so many rounds, or the helper is called."
     state, i = place(slot, 0), 0
     while i < rounds:
-        if latest(state) == OFFERED and exchanged(state, OFFERED, TAKEN):
-            part_of_slot(slot)
-            publish(state, DONE)
+        now = latest(state)
+        if now == OFFERED and exchanged(state, OFFERED, TAKEN):
+            publish(state, FAILED if perform(slot[1], slot[2], slot[3], slot[4]) else DONE)
             i = 0
-        if wait(pair, True, 1, more): return True
+        elif now == CALLED and exchanged(state, CALLED, FREE): break
         i += 1
-    return False
+
+@functools.cache
+def for_crew(loop):
+    "A compiled function (slots, n, ...) that shares the compiled `loop(lo, hi, ...)` from 0 to `n`; it returns whether there was an error."
+    name, file = f'shared_{loop.__name__}', loop.py_func.__code__.co_filename
+    scope = dict(__name__=__name__, share=share, task=task, address_of=address_of, loop=loop)
+    exec(compile(f'def {name}(slots, n, *arguments): return share(slots, n, task(loop, arguments), address_of(arguments))', file, 'exec'), scope)
+    return njit(**(FAST if file == share.py_func.__code__.co_filename else PART))(scope[name])      # what this module defines is kept beside it
 
 # %% ../../nbs/ops/17_loops.ipynb #66018486
 @intrinsic

@@ -2,7 +2,10 @@
 
 import copy
 
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import autograd_nb as torch
 import autograd_nb.nn.functional as F
@@ -456,7 +459,6 @@ def test_shapes_that_depend_on_numbers():
 
 
 def test_arrays_that_python_makes_anew():
-    import numpy as np
     assert "anew" in refused(lambda x: x * torch.from_numpy(np.random.rand(4).astype("float32")), X, X)
 
 
@@ -579,3 +581,174 @@ def test_an_error_in_a_step_leaves_nothing_behind():
         with pytest.raises(RuntimeError, match="invalid for input of size"):
             step(*X)
     assert (torch.ones(3) * 2).tolist() == [2, 2, 2]
+
+
+# Memory -----------------------------------------------------------------------------------------------------------
+
+
+def test_what_others_keep_is_not_written_to_again():
+    "Gradients that the step assigns, memory that it hands to a tensor, views of either."
+    w, p = torch.ones(4, 3, requires_grad=True), torch.zeros(3, 4)
+
+    def step(x):
+        w.grad = (x * w * 2).detach()
+        p.data = ((x + w) * 2).detach().T
+    captured = capture(step)
+    kept = []
+    for i in range(6):
+        captured(torch.full((4, 3), float(i)))
+        kept.append((w.grad, p.data))
+    assert [g[0, 0].item() for g, _ in kept] == [2. * i for i in range(6)]
+    assert [v[0, 0].item() for _, v in kept] == [2. * (i + 1) for i in range(6)]
+
+
+def convolutional():
+    return nn.Sequential(nn.Unflatten(1, (1, 12)), nn.Conv1d(1, 16, 3, padding=1), nn.ReLU(), nn.Conv1d(16, 16, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(192, 4))
+
+
+def residual():
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm, self.inner = nn.LayerNorm(64), nn.Linear(64, 64)
+
+        def forward(self, x):
+            return x + self.inner(self.norm(x)).tanh() * 0.5
+    return nn.Sequential(nn.Linear(12, 64), *(Block() for _ in range(6)), nn.Linear(64, 4))
+
+
+@pytest.mark.parametrize("make", [mlp, convolutional, residual])
+@pytest.mark.parametrize("loops", [False, True])
+def test_no_more_memory_than_the_step_itself(make, loops):
+    from contextlib import nullcontext
+    from autograd_nb.cpu import track_memory
+    if loops and not compiled.AVAILABLE: pytest.skip("numba is not installed")
+
+    def peak(wrap):
+        step, data, _ = classifier(make, data=lambda: pairs(256))()
+        step = wrap(step)
+        for batch in data[:4]:
+            step(*batch)
+        with track_memory() as trace:
+            step(*data[4])
+        return trace.added, step
+    with nullcontext() if loops else compiled.plain():
+        (own, _), (replayed, step) = peak(watched), peak(capture)
+    known, = step.known.values()
+    assert replayed + known.compiler.held <= own * 1.05 + 8192
+
+
+def test_chains_share_memory():
+    "A long chain of small arrays needs as many at once as it saves, and backward the same ones again."
+    w = torch.randn(16, 16, requires_grad=True)
+
+    def step(x):
+        w.grad = None
+        y = w
+        for _ in range(100):
+            y = (y * x + 0.1).tanh() * 1.01
+        y.sum().backward()
+    with compiled.plain():
+        step = capture(step)
+        for _ in range(3):
+            step(torch.ones(16, 16))
+    known, = step.known.values()
+    assert known.compiler.held <= 110 * w.numel() * 4
+
+
+@pytest.mark.skipif(not compiled.AVAILABLE, reason="numba is not installed")
+def test_large_loops_write_over_what_nobody_needs():
+    "Also where somebody else refers to it after all."
+    w = torch.randn(300, 200, requires_grad=True)
+
+    def step(x):
+        w.grad = None
+        y = (w * x).sigmoid()
+        z = y.view(-1)
+        loss = (y * y * 2 + x).mean() + z.relu().mean()
+        loss.backward()
+        return loss, z
+    captured, kept = capture(step), []
+    for _ in range(6):
+        x = torch.randn(300, 200)
+        loss, z = captured(x)
+        kept.append((z, z.clone()))
+        found = w.grad
+        expected, _ = step(x)
+        torch.testing.assert_close(loss, expected.detach())
+        torch.testing.assert_close(found, w.grad)
+    assert "mine(" in captured.program
+    assert all(torch.equal(z, then) for z, then in kept)
+
+
+def rows(a):
+    return a - a.mean(1, keepdim=True)
+
+
+def written(a, b):
+    "In place, also through a view."
+    c = a * 1.5
+    c.mul_(b.sigmoid())
+    c[0] = b[-1]
+    c.t()[1].add_(0.5)
+    return c
+
+
+INSTRUCTIONS = {
+    "add": lambda a, b: (a + b) * 0.6, "subtract": lambda a, b: a - b * 0.5, "multiply": lambda a, b: a * b.clamp(-1, 1), "tanh": lambda a, b: a.tanh(), "bounded exp": lambda a, b: (-a.abs()).exp(), "relu": lambda a, b: a.relu(),
+    "where": lambda a, b: torch.where(a > b, a, b * 0.5), "transposed": lambda a, b: a.t(), "reshaped": lambda a, b: a.reshape(-1).view(a.shape), "cut and joined": lambda a, b: torch.cat([a[1:], b[:1]]),
+    "product": lambda a, b: (a @ b).tanh(), "softmax": lambda a, b: a.softmax(-1), "rows": lambda a, b: rows(a), "column": lambda a, b: a + b[:, :1], "detached": lambda a, b: a.detach(), "written": written,
+    "several": lambda a, b: a.chunk(2)[0].repeat(2, 1) + 1, "gelu": lambda a, b: F.gelu(a), "own layout": lambda a, b: (a.t() * 2 + b.t()).tanh(), "one number": lambda a, b: a * b.mean().tanh(),
+}      # fmt: skip
+VIEWS = "transposed", "reshaped", "detached"        # these may show parameters, which change
+
+
+@given(
+    size=st.sampled_from([4, 40, 140]), state=st.integers(0, 3), more=st.booleans(), precise=st.booleans(),
+    text=st.lists(st.tuples(st.sampled_from(sorted(INSTRUCTIONS)), st.integers(0, 99), st.integers(0, 99)), min_size=1, max_size=14), returned=st.lists(st.integers(0, 99), max_size=3),
+)      # fmt: skip
+@settings(deadline=None, max_examples=60)
+def test_random_programs(size, state, more, precise, text, returned):
+    "Whatever memory results go to: what is returned stays, and gradients, parameters and statistics are those of the step itself."
+    dtype = torch.float64 if precise else torch.float32
+
+    def build():
+        torch.manual_seed(3)
+        w, v = (torch.randn(size, size, dtype=dtype).requires_grad_() for _ in range(2))
+        statistics = torch.zeros(size, size, dtype=dtype)
+        if more: w.grad, v.grad = torch.ones_like(w), torch.ones_like(v)
+
+        def step(x):
+            if not more:
+                w.grad = v.grad = None
+            values = [x, w, v]
+            for name, i, j in text:
+                values.append(INSTRUCTIONS[name](values[-1 - i % len(values)], values[-1 - j % len(values)]))
+            loss = (values[-1] * values[-2]).mean() + (w * values[-1].detach()).mean() + (v * w).mean()
+            loss.backward()
+            with torch.no_grad():
+                w.sub_(w.grad * 0.1)
+                v.add_(v.grad, alpha=-0.1)
+                statistics.mul_(0.9).add_(values[-1].detach() * 0.1)
+            if state == 1: v.grad = (values[-1] * 2).detach()
+            if state == 2: w.grad.mul_(0.5)
+            made = [v for v, (name, _, _) in zip(values[3:], text) if name not in VIEWS]
+            return loss, [made[i % len(made)].detach() for i in returned if made]
+        return step, [torch.randn(size, size, dtype=dtype) for _ in range(5)], [w, v, statistics]
+
+    def run(wrap):
+        step, data, held = build()
+        step = wrap(step)
+        out, gradients = [], []
+        for x in data:
+            out.append(step(x))
+            gradients.append([t.grad for t in held[:2]])
+        assert wrap is not capture or step.program is not None
+        return numbers([out, held, gradients if state == 1 and not more else gradients[-1]])
+
+    with compiled.plain():
+        expected, found = run(watched), run(capture)
+    if not more:
+        assert expected == found
+    for a, b in zip(tree_leaves(expected), tree_leaves(found)):        # gradients are added to what was there in another order in passes that somebody watches, as in recordings
+        np.testing.assert_allclose(*(np.frombuffer(v, "f8" if precise else "f4") for v in (a, b)), rtol=1e-4, atol=1e-4)

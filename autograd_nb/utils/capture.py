@@ -11,11 +11,12 @@ import inspect
 import math
 import re
 import threading
+from collections import defaultdict
 from types import FunctionType, SimpleNamespace
 import numpy as np
 
 from ..arrays.cupy_backend import is_far
-from ..arrays.numpy_backend import is_array, storage_of
+from ..arrays.numpy_backend import is_array, owns_alone, storage_of
 from ..graph import engine
 from ..graph.modes import LOCAL, SWITCH
 from ..graph.node import JOURNAL, AccumulateGrad, Exotic, OutputEdge, Packed, TensorBase, caller, locate, tensor_like
@@ -37,7 +38,7 @@ class Line:
 
 class Program:
     "Lines, and the constants that they name."
-    def __init__(self): self.lines, self.constants, self.kinds, self.by_id, self.count, self.shapes, self.dtypes, self.orderly, self.even = [], [], [], {}, 0, {}, {}, {}, set()
+    def __init__(self): self.lines, self.constants, self.kinds, self.by_id, self.count, self.shapes, self.dtypes, self.orderly, self.even, self.whole = [], [], [], {}, 0, {}, {}, {}, set(), set()
 
     def variable(self):
         self.count += 1
@@ -93,6 +94,7 @@ class Tape:
         self.program.shapes.setdefault(name, array.shape)
         self.program.dtypes.setdefault(name, array.dtype)
         if array.size > 1 and not any(array.strides): self.program.even.add(name)
+        elif array.flags.c_contiguous and array.nbytes == storage_of(array).nbytes: self.program.whole.add(name)
         self.program.orderly.setdefault(name, array.flags.c_contiguous or name in self.program.even)
         return name
 
@@ -168,6 +170,8 @@ class Tape:
         try: out = function(*symbols, **options)
         except Exception: out = None                            # whatever a kernel does with what is no array
         if not isinstance(out, Symbol) or out.shape != shape or out.dtype != dtype or any(l.shape != shape for l in self.program.lines[before:]):
+            for l in self.program.lines[before:]:
+                for facts in (self.program.shapes, self.program.dtypes, self.program.orderly): del facts[l.outs[0]]
             del self.program.lines[before:]
             self.program.count = count
             return None
@@ -265,14 +269,14 @@ class Tape:
         self.check_writes()
         args = tuple(list(a) if hasattr(a, '__next__') else a for a in args)
         kwargs = {k: list(a) if hasattr(a, '__next__') else a for k, a in kwargs.items()}
+        uses = set()
+        texts = [self._whole(a, uses) for a in args] + [f'{k}={self._whole(v, uses)}' for k, v in kwargs.items()]         # before they change
         before = LOCAL.modes.change(**_NOT_RECORDING)
         try: result = function(*args, **kwargs)
         finally:
             LOCAL.modes.change(**before)
             self.caught_up()
         if any(self._sees_arrays(a) for a in args): self.refuse(f'{function.__name__} draws numbers in a way that depends on the values of a tensor', 'draw them outside and pass them to the step as an argument')
-        uses = set()
-        texts = [self._whole(a, uses) for a in args] + [f'{k}={self._whole(v, uses)}' for k, v in kwargs.items()]
         tensors = [t for t in tree_flatten(result)[0] if isinstance(t, TensorBase)]
         if any(t._node is not None and t._node.__class__ is not AccumulateGrad for t in tensors): self.refuse(f'{function.__name__} returns a tensor with a history', 'leave this call outside the captured step')
         if len(tensors) == 1 and isinstance(result, TensorBase): self.call_line([result._array], function, texts, uses, f'{function.__name__}  {_line_of()}', kind='tensor')
@@ -489,13 +493,15 @@ LARGE = 1 << 17         # numbers from which on array code computes a chain piec
 WORTH = 1 << 10         # numbers from which on a compiled loop beats single calls
 HEAVY = 1 << 15         # the same where NumPy's own functions are faster than ours as long as the arrays stay in the cache
 STREAMS = 12            # arrays that one compiled loop reads and writes; with more of them it is no longer vectorised
+BRIEF, SHORT = 1 << 16, 1 << 12      # bytes up to which a result goes to memory that is kept between replays: where we know each use of it, and where we do not
+LINE = 64               # bytes of a cache line, to which such memory is aligned
 
 class Chain:
-    "Elementwise lines of one shape that are computed together, piece by piece. `inputs`, `outs`: names of variables."
-    def __init__(self, lines, later, constants, program):
-        self.lines, made = lines, {l.outs[0] for l in lines}
+    "Elementwise lines of one shape that are computed together, piece by piece. `inputs`, `outs`: names of variables. `over`: result -> the input in whose memory it goes, which then is no argument of its own."
+    def __init__(self, lines, later, constants, program, over=()):
+        self.lines = lines
         self.shape, self.size = lines[0].shape, math.prod(lines[0].shape)
-        self.inputs = list(dict.fromkeys(a for l in lines for a in l.args if a not in made and _arrayish(a, constants)))
+        self.inputs = inputs_of(lines, constants)
         self.many = [program.shapes.get(n, ()) != () and n not in program.even for n in self.inputs]         # the others are one number, if of a shape
         self.outs = [l.outs[0] for l in lines if l.outs[0] in later]
         self.dtypes = {l.outs[0]: l.dtype for l in lines}
@@ -543,17 +549,19 @@ _loops_made = {}        # source -> compiled loop
 
 class Loop(Chain):
     "A chain as one compiled loop."
-    def __init__(self, lines, later, constants, program):
+    def __init__(self, lines, later, constants, program, over=()):
         super().__init__(lines, later, constants, program)
+        over = dict(over)
         local = {n: f'a{i}' for i, n in enumerate(self.inputs)}
-        head = [f'    A{i} = A{i}[lo:hi]' if m else f'    a{i} = A{i}[0]' for i, m in enumerate(self.many)] + [f'    B{i} = B{i}[lo:hi]' for i in range(len(self.outs))]
+        stored = [n for n in self.outs if n not in over]
+        head = [f'    A{i} = A{i}[lo:hi]' if m else f'    a{i} = A{i}[0]' for i, m in enumerate(self.many)] + [f'    B{i} = B{i}[lo:hi]' for i in range(len(stored))]
         body = [f'        a{i} = A{i}[i]' for i, m in enumerate(self.many) if m]
         for k, l in enumerate(lines):
             local.setdefault(l.outs[0], f't{k}')
             operands = [local[a] if a in local else f'f({float(constants[int(a[1:])])!r})' for a in l.args]
             body.append(f'        {local[l.outs[0]]} = {_PYTHON[l.ufunc].format(*operands)}')
-        body += [f'        B{i}[i] = {local[n]}' for i, n in enumerate(self.outs)]
-        names = [f'A{i}' for i in range(len(self.inputs))] + [f'B{i}' for i in range(len(self.outs))]
+        body += [f'        B{i}[i] = {local[n]}' for i, n in enumerate(stored)] + [f'        A{self.inputs.index(u)}[i] = {local[n]}' for n, u in over.items()]
+        names = [f'A{i}' for i in range(len(self.inputs))] + [f'B{i}' for i in range(len(stored))]
         text = '\n'.join([f'def loop(lo, hi, {", ".join(names)}):', *head, '    for i in range(hi - lo):', *body])
         found = _loops_made.get(text)
         if found is None:
@@ -569,6 +577,25 @@ def compilable(lines, constants, dtypes):
     "Whether numba can make one loop of these lines."
     return (compiled.AVAILABLE and compiled.Switch.on and math.prod(lines[0].shape) >= (HEAVY if any(l.ufunc in (np.exp, np.tanh, np.log) for l in lines) else WORTH) and
             all(l.ufunc in _PYTHON and (l.dtype == np.float32 or l.dtype == bool) and all((_arrayish(a, constants) or isinstance(constants[int(a[1:])], (int, float, np.generic))) and dtypes.get(a, np.float32) in (np.float32, bool) for a in l.args) for l in lines))
+
+def inputs_of(lines, constants):
+    "The arrays that elementwise lines are computed from."
+    made = {l.outs[0] for l in lines}
+    return list(dict.fromkeys(a for l in lines for a in l.args if a not in made and _arrayish(a, constants)))
+
+def aligned(size):
+    "So many bytes of memory, from the beginning of a cache line on."
+    room = np.empty(size + LINE, np.uint8)
+    start = -room.__array_interface__['data'][0] % LINE
+    return room[start:start + size]
+
+def mine(array):
+    "The memory of an array that is not needed any more, with its numbers: the array itself, or a copy if somebody else refers to it."
+    return array if owns_alone(array, 1) and array.flags.carray else array.copy()
+
+def fresh(array):
+    "What the caller may keep: memory that the next replay does not write to."
+    return tensor_like(array if array.base is None else array.copy())
 
 def _arrayish(name, constants): return name[0] in 'vx' or name.endswith('._array') or isinstance(constants[int(name[1:])], np.ndarray)
 
@@ -641,11 +668,20 @@ class Compiler:
 
     def __init__(self, recording):
         self.r, self.constants = recording, list(recording.program.constants)
-        self.scope = dict(tensor_like=tensor_like, asarray=np.asarray, empty=np.empty, fresh=self.fresh, accumulate=engine.accumulate)
-        self.own = set()
+        self.scope = dict(__name__=__name__, tensor_like=tensor_like, asarray=np.asarray, empty=np.empty, fresh=fresh, mine=mine, accumulate=engine.accumulate)
+        self.buffers, self.renamed = [], {}
         lines = self.without_dead(recording.program.lines)
-        self.given = {u for l in lines if l.kind == 'accumulate' for u in l.uses}
-        self.text = self.write(self.grouped(lines))
+        self.given = self.handed_out(lines)
+        self.text = self.write(self.units(self.grouped(lines)))
+
+    held = property(lambda self: sum(b.nbytes for b in self.buffers), doc='Bytes of memory that are kept between replays.')
+
+    def handed_out(self, lines):
+        "Results that others may keep when a replay is over, or views of them: callers, leaves, functions that are called as a whole."
+        out = set()
+        for l in reversed(lines):
+            if l.kind in ('effect', 'tensor') or l.ufunc is None and not out.isdisjoint(l.outs): out |= l.uses
+        return out.union(self.r.uses, *(l.uses for l in lines if l.kind == 'accumulate'))
 
     def without_dead(self, lines):
         "The lines whose results are used, or that do something besides."
@@ -690,50 +726,70 @@ class Compiler:
     def shape_of(self, name):
         return self.r.program.shapes.get(name) if name in self.r.program.shapes else getattr(self.constants[int(name[1:])], 'shape', ())
 
-    def fresh(self, array):
-        "What the caller may keep: memory that the next replay does not write to."
-        return tensor_like(array if array.base is None and id(array) not in self.own else array.copy())
-
-    def buffer(self, line):
-        b = np.empty(line.shape, line.dtype)
-        self.own.add(id(b))
-        return self.constant(b)
-
-    def write(self, groups):
-        "The text of the function."
-        body, renamed, last = [], {}, {}
+    def units(self, groups):
+        "The calls to be made, in order: each the lines that it carries out, those of their results that are needed after it, and its kind (None: a single line)."
+        out, last = [], {u: i for i, lines in enumerate(groups) for l in lines for u in l.uses} | dict.fromkeys(self.r.uses, len(groups))
         for i, lines in enumerate(groups):
-            for l in lines:
-                for u in l.uses: last[u] = i
-        for u in self.r.uses: last[u] = len(groups)
-        for i, lines in enumerate(groups):
-            inside = {o for l in lines for o in l.outs}
-            if lines[0].ufunc is None: body.append((self.text_of(lines[0], renamed, last.get(next(iter(lines[0].uses), None), -1) == i), lines[0].note))
+            kind = None if len(lines) == 1 else Loop if compilable(lines, self.constants, self.r.program.dtypes) else Chain if math.prod(lines[0].shape) >= LARGE else None
+            if kind is None: out += [([l], set(l.outs), None) for l in lines]
             else:
-                later = {o for o in inside if last.get(o, -1) > i}
-                size = math.prod(lines[0].shape)
-                kind = Loop if len(lines) > 1 and compilable(lines, self.constants, self.r.program.dtypes) else Chain if len(lines) > 1 and size >= LARGE else None
-                if kind is not None:
-                    for part, seen in self.cut(lines, later, STREAMS if kind is Loop else len(lines) * 4):
-                        if len(part) == 1:
-                            body.append((self.one(part[0], renamed), part[0].note))
-                            continue
-                        chain = kind(part, seen, self.constants, self.r.program)
-                        for l in part:
-                            if l.outs[0] in chain.outs:
-                                if l.outs[0] in self.given: body.append((f'{l.outs[0]} = empty({self.constant(l.shape)}, {self.constant(l.dtype)})', ''))
-                                else: renamed[l.outs[0]] = self.buffer(l)
-                        args = [renamed.get(a, a) for a in chain.inputs] + [renamed.get(o, o) for o in chain.outs]
-                        body.append((f'{self.constant(chain)}({", ".join(args)})', f'{len(part)} together: ' + ', '.join(dict.fromkeys(l.ufunc.__name__ for l in part))))
-                else:
-                    for l in lines: body.append((self.one(l, renamed), l.note))
-            gone = [u for u in dict.fromkeys(u for l in lines for u in l.uses) if last[u] == i and u[0] == 'v' and u not in renamed and u not in inside]
+                later = {l.outs[0] for l in lines if last.get(l.outs[0], -1) > i}
+                for part, seen in self.cut(lines, later, STREAMS if kind is Loop else len(lines) * 4): out.append((part, seen, kind if len(part) > 1 else None))
+        return out
+
+    def uses(self, lines): return {u for l in lines for u in l.uses}
+
+    def place(self, name, line, free):
+        "Give a result of an elementwise line memory that is kept between replays, if it is small: that of others whose last use is over, if it is used by such lines only."
+        size, known = math.prod(line.shape) * line.dtype.itemsize, name in self.known
+        if name in self.given or size > (BRIEF if known else SHORT) or not self.orderly(line): return False
+        if known and free[size]: room = free[size].pop()
+        else:
+            room = aligned(size)
+            self.buffers.append(room)
+        if known: self.room[name] = room
+        self.renamed[name] = self.constant(np.ndarray(line.shape, line.dtype, room))
+        return True
+
+    def over(self, lines, seen, gone):
+        "Result -> input, both large and of one kind, for inputs that are not needed any more: a loop then need not bring other memory into the cache."
+        program, out = self.r.program, {}
+        free = [u for u in inputs_of(lines, self.constants) if u in gone and u not in self.renamed and u in program.whole | self.made and program.dtypes[u] == np.float32 and self.shape_of(u) == lines[0].shape]
+        for l in lines:
+            if free and l.outs[0] in seen and l.dtype == np.float32: out[l.outs[0]] = free.pop()
+        return out
+
+    def write(self, units):
+        "The text of the function."
+        body, last, free = [], {u: k for k, (lines, _, _) in enumerate(units) for u in self.uses(lines)} | dict.fromkeys(self.r.uses, len(units)), defaultdict(list)
+        plain = [l for lines, _, _ in units for l in lines if l.ufunc is not None and l.ufunc is not np.where]
+        self.made, self.room = {l.outs[0] for l in plain}, {}
+        self.known = self.made - self.uses([l for lines, _, _ in units for l in lines if l.ufunc is None]) - self.r.uses
+        for k, (lines, seen, kind) in enumerate(units):
+            first = lines[0]
+            gone = [u for u in dict.fromkeys((*(u for l in lines for u in l.uses), *(first.outs if kind is None else ()))) if last.get(u, k) == k and u[0] == 'v' and (kind is None or u not in (l.outs[0] for l in lines))]
+            if kind is None and first.ufunc is not None: body.append((self.one(first, gone, free), first.note))
+            elif kind is None: body.append((self.text_of(first, last.get(next(iter(first.uses), None)) == k), first.note))
+            else:
+                over = self.over(lines, seen, gone) if kind is Loop and math.prod(first.shape) * 4 > BRIEF else {}
+                chain = kind(lines, seen, self.constants, self.r.program, over)
+                for l in lines:
+                    o = l.outs[0]
+                    if o in over: body.append((f'{o} = mine({over[o]})', ''))
+                    elif o in seen and not self.place(o, l, free): body.append((f'{o} = empty({self.constant(l.shape)}, {self.constant(l.dtype)})', ''))
+                taken = {u: o for o, u in over.items()}
+                args = [taken.get(a, a) for a in chain.inputs] + [o for o in chain.outs if o not in over]
+                body.append((f'{self.constant(chain)}({", ".join(args)})', f'{len(lines)} together: ' + ', '.join(dict.fromkeys(l.ufunc.__name__ for l in lines))))
+            for u in gone:
+                room = self.room.pop(u, None)
+                if room is not None: free[room.nbytes].append(room)
+            gone = [u for u in gone if u not in self.renamed]
             if gone: body.append((f'del {", ".join(gone)}', ''))
         names = list(self.r.arguments) + [f'leaf{i}' for i in range(len(self.r.arguments))]
         head = f'def replay({", ".join(names)}):'
-        tail = f'return [{", ".join(self.renamed_in(t, renamed) for t in self.r.returned)}]'
+        tail = f'return [{", ".join(self.renamed_in(t) for t in self.r.returned)}]'
         self.notes = [n for _, n in body] + ['']
-        return '\n'.join([head, *('    ' + self.renamed_in(t, renamed) for t, _ in body), '    ' + tail])
+        return '\n'.join([head, *('    ' + self.renamed_in(t) for t, _ in body), '    ' + tail])
 
     def cut(self, lines, later, most):
         "Consecutive parts of `lines` that read and write no more than `most` arrays, each with the names of what is needed after it."
@@ -755,21 +811,26 @@ class Compiler:
         read = {a for l in part for a in l.args if a not in made and _arrayish(a, self.constants) and self.shape_of(a) != ()}
         return len(read) + sum(1 for m in made if m in later or m in used)
 
-    def renamed_in(self, text, renamed):
-        return _NAMES.sub(lambda m: renamed.get(m[0], m[0]), text) if renamed else text
+    def renamed_in(self, text):
+        return _NAMES.sub(lambda m: self.renamed.get(m[0], m[0]), text) if self.renamed else text
 
-    def one(self, l, renamed):
-        "A single elementwise line, into memory of its own where nobody else will keep it."
-        if l.ufunc is np.where: return f'{l.outs[0]} = {l.function}({", ".join(l.args)})'
-        if l.outs[0] in self.given or not self.orderly(l): return f'{l.outs[0]} = {"asarray(" * (l.shape == ())}{l.function}({", ".join(l.args)}){")" * (l.shape == ())}'
-        renamed[l.outs[0]] = b = self.buffer(l)
-        return f'{l.function}({", ".join(l.args)}, {b})'
+    def one(self, l, gone, free):
+        "A single elementwise line, into memory that is kept, or that of an operand that is not needed any more."
+        out = l.outs[0]
+        if l.ufunc is not np.where:
+            for u in l.args:
+                if u in gone and u in self.room and self.shape_of(u) == l.shape and self.r.program.dtypes[u] == l.dtype:
+                    free[self.room[u].nbytes].append(self.room.pop(u))
+                    break
+            if self.place(out, l, free): return f'{l.function}({", ".join(l.args)}, {"out=" * (l.ufunc in (np.maximum, np.minimum))}{out})'
+        call = f'{l.function}({", ".join(l.args)})'
+        return f'{out} = asarray({call})' if l.shape == () else f'{out} = {call}'
 
-    def text_of(self, l, renamed, at_end):
+    def text_of(self, l, at_end):
         call = f'{l.function}({", ".join(l.args)})'
         if l.kind in ('write', 'effect'): return call
         if l.kind == 'accumulate':
-            alone = at_end and l.args[1][0] == 'v' and l.args[1] not in renamed
+            alone = at_end and l.args[1][0] == 'v' and l.args[1] not in self.renamed
             return f'accumulate({l.args[0]}, {l.args[1]}{", 1" if alone else ""})'
         if l.kind == 'tensor': return f'{l.outs[0]} = {call}._array'
         if l.kind == 'several':

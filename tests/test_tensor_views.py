@@ -303,3 +303,82 @@ def test_a_row_of_writes_through_slices(base):
         step[i] = 1e-4
         high, low = (write(base(torch.tensor(numbers + s, dtype=torch.float64))).item() for s in (step, -step))
         assert abs((high - low) / 2e-4 - x.grad[i].item()) < 1e-2 * max(1, abs(x.grad[i].item()))
+
+
+# name -> what is written into x in place, with y of the same shape or one that broadcasts, and what x is to be then
+WRITES = {
+    "add_": (lambda x, y: x.add_(y), lambda x, y: x + y),
+    "add_ alpha": (lambda x, y: x.add_(y, alpha=3), lambda x, y: x + 3 * y),
+    "add_ number": (lambda x, y: x.add_(2), lambda x, y: x + 2),
+    "sub_": (lambda x, y: x.sub_(y, alpha=2), lambda x, y: x - 2 * y),
+    "mul_": (lambda x, y: x.mul_(y), lambda x, y: x * y),
+    "clamp_": (lambda x, y: x.clamp_(-1, 2), lambda x, y: x.clamp(-1, 2)),
+    "zero_": (lambda x, y: x.zero_(), lambda x, y: x * 0),
+    "fill_": (lambda x, y: x.fill_(3), lambda x, y: x * 0 + 3),
+    "setitem": (lambda x, y: x.__setitem__(..., y), lambda x, y: x * 0 + y),
+    "setitem number": (lambda x, y: x.__setitem__(..., 4), lambda x, y: x * 0 + 4),
+}
+FLOATING = {
+    "div_": (lambda x, y: x.div_(y), lambda x, y: x / y),
+    "mul_ number": (lambda x, y: x.mul_(0.9), lambda x, y: x * 0.9),
+    "lerp_": (lambda x, y: x.lerp_(y, 0.25), lambda x, y: x.lerp(y, 0.25)),
+    "addcmul_": (lambda x, y: x.addcmul_(y, y, value=0.5), lambda x, y: x.addcmul(y, y, value=0.5)),
+    "addcdiv_": (lambda x, y: x.addcdiv_(y, y + 3, value=0.5), lambda x, y: x.addcdiv(y, y + 3, value=0.5)),
+    "copy_": (lambda x, y: x.copy_(y), lambda x, y: x * 0 + y),
+}
+
+
+@pytest.mark.parametrize("where", ["whole", "row", "column", "turned", "0-d", "empty"])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int64", "float16"])
+def test_a_write_without_history_is_the_result_of_the_operation(dtype, where):
+    for name, (write, expected) in {**WRITES, **(FLOATING if dtype != "int64" else {})}.items():
+        for other in ("same", "broadcast", "itself")[: 2 if name == "copy_" else 3]:
+            base = torch.arange(1, 13).reshape(3, 4).to(getattr(torch, dtype))
+            x = dict(zip(("whole", "row", "column", "turned", "0-d", "empty"), (base, base[1], base[:, 2], base.t(), base[1, 1], base[:, :0])))[where]
+            y = x if other == "itself" else x.clone() + 4 if other == "same" else torch.tensor(3).to(x.dtype)
+            want = expected(x.clone(), y.clone())
+            before = x._version
+            for block in (torch.no_grad(), torch.enable_grad()):
+                with block:
+                    x.copy_(x.clone())
+                    version = x._version
+                    kept = x.clone()
+                    write(x, y)
+                assert x._version == base._version == version + 1 > before, name
+                assert x.dtype is want.dtype and x.tolist() == want.tolist(), (name, other)
+                x.copy_(kept)
+
+
+def test_writes_without_history_refuse_what_others_do():
+    x, wide = torch.zeros(3), torch.zeros(1).expand(3)
+    for write in (lambda t: t.add_(1), lambda t: t.zero_(), lambda t: t.fill_(2.0), lambda t: t.copy_(x), lambda t: t.__setitem__(0, 1.0)):
+        fixed = np.zeros(3, np.float32)
+        fixed.flags.writeable = False
+        with pytest.raises((RuntimeError, ValueError)):
+            write(torch.from_numpy(fixed))
+        assert fixed.tolist() == [0, 0, 0]
+        with torch.inference_mode():
+            made = torch.zeros(3)
+        with pytest.raises(RuntimeError, match="inference"):
+            write(made)
+    for write in (lambda t: t.add_(1), lambda t: t.copy_(x), lambda t: t.clamp_(0, 1)):
+        with pytest.raises(RuntimeError, match="single memory location"):
+            write(wide)
+    with pytest.raises(RuntimeError, match="some elements"):
+        x[1:].add_(x[:-1])
+    with pytest.raises(RuntimeError):
+        x.add_(torch.zeros(2, 3))
+    with pytest.raises(RuntimeError, match="result type"):
+        torch.zeros(3, dtype=torch.int64).add_(0.5)
+    with pytest.raises(IndexError):
+        x[5] = 1.0
+    x[torch.tensor([0, 2])] = 1.0
+    x[torch.tensor([False, True, False])] = torch.tensor([7.0])
+    assert x.tolist() == [1, 7, 1]
+    leaf = torch.ones(3, requires_grad=True)
+    with pytest.raises(RuntimeError, match="leaf"):
+        leaf.zero_()
+    with torch.no_grad():
+        leaf.mul_(2).add_(1, alpha=2)
+        leaf[0] = 0
+    assert leaf.tolist() == [0, 4, 4] and leaf.requires_grad and leaf._version == 3

@@ -362,7 +362,7 @@ class Journal:
         "Note a write into `array` by the operation called `op`. A tensor with a `private` record keeps its writes to itself."
         record = private
         if record is None:
-            storage = storage_of(array)
+            storage = array if array.base is None else storage_of(array)
             record = self.by_storage.get(id(storage))
             if record is None:
                 record = self.by_storage[id(storage)] = Writes()

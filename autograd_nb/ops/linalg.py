@@ -143,3 +143,9 @@ def linear(x, weight, bias=None):
 linear.vjp(x=lambda g, weight: matmul(g, weight),
            weight=lambda g, x: outer_product(g, x) if len(x.shape) == 1 else mm(t(rows(g)), rows(x)),
            bias=lambda g: g if len(g.shape) == 1 else sum(rows(g), dim=0))
+
+def _rows(a): return a if a.ndim == 2 else a.reshape(math.prod(a.shape[:-1]), a.shape[-1])
+
+linear.quicker(x=lambda g, weight: xp.matmul(g, weight) if g.ndim < 3 else xp.matmul(_rows(g), weight).reshape(*g.shape[:-1], weight.shape[1]),         # the same for bare arrays
+               weight=lambda g, x: outer_product(g, x) if x.ndim == 1 else mm.definition(_rows(g).T, _rows(x)),
+               bias=lambda g: g if g.ndim == 1 else xp.add_up(_rows(g), (0,)))

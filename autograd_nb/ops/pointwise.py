@@ -221,6 +221,13 @@ cosh.vjp(x=lambda g, x: g * sinh(x))
 def tanh(x): "The hyperbolic tangent."
 tanh.vjp(x=lambda g, out: g - g * (out * out))
 
+def _tanh_back(g, out):
+    t = out * out
+    if t.__class__ is not np.ndarray: return g - g * t
+    np.multiply(g, t, t)
+    return np.subtract(g, t, t)
+tanh.quicker(x=_tanh_back)              # the same in one piece of memory
+
 def square_radius(x, y):
     "`x * x + y * y`, and 1 at the origin, where the angle has no derivative and the gradient is taken to be zero."
     r = x * x + y * y
@@ -236,6 +243,13 @@ def sigmoid(x):
     "`1 / (1 + e ** -x)`."
     return xp.reciprocal(xp.exp(-x) + x.dtype.type(1))
 sigmoid.vjp(x=lambda g, out: (g - g * out) * out)
+
+def _sigmoid_back(g, out):
+    t = g * out
+    if t.__class__ is not np.ndarray: return (g - t) * out
+    np.subtract(g, t, t)
+    return np.multiply(t, out, t)
+sigmoid.quicker(x=_sigmoid_back)
 
 @unary()
 def relu(x):

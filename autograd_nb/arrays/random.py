@@ -51,7 +51,9 @@ def _sincos(x):
     return np.where(octant & 4, -sine, sine), np.where((octant + 2) & 4, -cosine, cosine)
 
 # %% ../../nbs/arrays/03_random.ipynb #dfd94a62
-def _fractions(words): return (words & np.uint64((1 << 24) - 1)).astype(F4) * F4.type(1.0 / (1 << 24))
+def _fractions(words): return (words & _LOW).astype(F4) * _STEP
+
+_LOW, _STEP = np.uint64((1 << 24) - 1), F4.type(1.0 / (1 << 24))
 
 def _turned(v, log, sincos, mean, std):
     "Box and Muller: the first eight of each sixteen uniform numbers give the distances, the others the angles."
@@ -170,8 +172,14 @@ class Generator:
 
     def doubles(self, n):
         "`n` uniform float64 in [0, 1), 53 bits each."
+        if n < 16: return np.array(self._few(n), F8)
         w = self.words(2 * n).astype(np.uint64)
         return (((w[::2] << np.uint64(32)) | w[1::2]) & np.uint64((1 << 53) - 1)) * (1.0 / (1 << 53))
+
+    def _few(self, n):
+        "`doubles` as a list: for a few numbers, Python's whole numbers are quicker than arrays."
+        w = self.words(2 * n).tolist()
+        return [((a << 32 | b) & 0x1fffffffffffff) * 1.1102230246251565e-16 for a, b in zip(w[::2], w[1::2])]
 
     def uniform(self, shape, dtype=F4, low=0, high=1):
         "Uniform numbers from `low` (included) to `high` (excluded)."
@@ -179,9 +187,11 @@ class Generator:
         if dtype.kind == 'c': return self.uniform((*shape, 2), _part(dtype), low, high).view(dtype).reshape(shape)
         work = dtype if dtype == F8 else F4
         with self.lock: u = self._uniform(math.prod(shape), work).reshape(shape)
-        low, high = work.type(low), work.type(high)
-        if low or high != 1: u = fma(u, high - low, low)
+        if not (low.__class__ is int is high.__class__ and low == 0 and high == 1):
+            low, high = work.type(low), work.type(high)
+            if low or high != 1: u = fma(u, high - low, low)
         if dtype == work: return u
+        low, high = work.type(low), work.type(high)
         u = u.astype(dtype)
         return np.where(u == high.astype(dtype), low.astype(dtype), u)          # where rounding reached the excluded end
 
@@ -197,13 +207,22 @@ class Generator:
         n = math.prod(shape)
         with self.lock:
             if n >= 16: return self._blocks(n, dtype, mean, std).reshape(shape)
-            return (self._singles(n) * std + mean).astype(dtype).reshape(shape)
+            return (self._singles(n) * std + mean).astype(dtype).reshape(shape) if mean or std != 1 else self._singles(n).astype(dtype).reshape(shape)
 
     def singles(self, shape):
         "Standard-normal numbers drawn one pair after another, as float64."
         with self.lock: return self._singles(math.prod(shape)).reshape(shape)
 
-    def _singles(self, n): return np.array(self._in_turn(lambda uniform, normal: normal(), [()] * n, (n - (self._held is not None) + 1) // 2 * 2), F8)
+    def _singles(self, n):
+        "What `normal()` of `_in_turn` draws."
+        out, self._mark = [] if self._held is None or not n else [self._held], None
+        u = iter(self.doubles((n - len(out) + 1) // 2 * 2).tolist())
+        if out: self._held = None
+        for u1, u2 in zip(u, u):
+            r, theta = math.sqrt(-2.0 * math.log1p(-u2)), 2 * math.pi * u1
+            out += r * math.cos(theta), r * math.sin(theta)
+        if len(out) > n: self._held = out.pop()
+        return np.array(out, F8)
 
     def in_turn(self, number, *values):
         "For the numbers of the arrays `values`, which have one shape, one after another: `number(uniform, normal, *numbers)`, where `uniform()` and `normal()` draw. An array of float64."

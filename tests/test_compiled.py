@@ -148,6 +148,32 @@ def test_adam(kind, options):
         agree(a, b, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("kind", ["Adam", "AdamW"])
+def test_adam_finds_arrays_where_they_lie(kind):
+    "However parameters and gradients lie in memory, of whatever size and precision, and with several threads."
+    def trained():
+        torch.manual_seed(0)
+        turned, cut = torch.randn(70, 90).t(), torch.randn(60, 30)[:, :20]
+        p = [torch.nn.Parameter(torch.randn(*s)) for s in ((90, 70), (5,), (), (300, 100), (0, 3), (700, 500), (64,))]
+        p += [turned.requires_grad_(), cut.requires_grad_(), torch.nn.Parameter(torch.randn(40, dtype=torch.float64)), torch.nn.Parameter(torch.randn(40, dtype=torch.complex64))]
+        optimizer = getattr(torch.optim, kind)(p, lr=.01, weight_decay=.1)
+        views = [q.detach() for q in p]
+        for i in range(4):
+            for k, q in enumerate(p):
+                q.grad = torch.randn_like(q) * (k + 1)
+                if q.ndim == 2 and i % 2: q.grad = torch.randn(*q.shape[::-1]).t()
+                if k == 1 and i > 1: q.grad = None
+            optimizer.step()
+        assert all(torch.equal(a, b) for a, b in zip(p, views))
+        return [q.detach().numpy().copy() for q in p]
+
+    fast = trained()
+    with compiled.plain():
+        slow = trained()
+    for a, b in zip(fast, slow):
+        agree(a, b, rtol=1e-4, atol=1e-5)
+
+
 def model_step():
     torch.manual_seed(0)
     F = torch.nn.functional
@@ -331,3 +357,46 @@ def test_random_numbers_to_the_bit(n):
         expected = draws()
     for x, y in zip(found, expected):
         assert x.dtype == y.dtype and np.array_equal(x.numpy(), y.numpy())
+
+
+@pytest.mark.parametrize("frames, examples, letters", [(1, 2, 3), (6, 3, 1), (40, 3, 12)])
+def test_sequences_without_alignment(frames, examples, letters):
+    draw = np.random.default_rng(0)
+    x = 2 * draw.standard_normal((frames, examples, 7)).astype(np.float32)
+    targets, long, count = draw.integers(1, 7, (examples, letters)), draw.integers(max(1, frames - 4), frames + 1, examples), draw.integers(1, letters + 1, examples)
+
+    def trained():
+        said = torch.tensor(x, requires_grad=True)
+        loss = torch.nn.functional.ctc_loss(said.log_softmax(2), *map(torch.tensor, (targets, long, count)), reduction="none", zero_infinity=True)
+        loss.sum().backward()
+        return loss.detach().numpy(), said.grad.numpy()
+
+    fast = trained()
+    with compiled.plain():
+        slow = trained()
+    for a, b in zip(fast, slow):
+        agree(a, b, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("padding_mode", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("align_corners", [False, True])
+def test_grids(padding_mode, align_corners):
+    draw = np.random.default_rng(0)
+    image, grid = draw.standard_normal((2, 3, 5, 7), np.float32), 2 * draw.standard_normal((2, 8, 9, 2)).astype(np.float32)
+    grid[0, 0, :3] = [[-1, 1], [1, -1], [3e9, -np.inf if padding_mode == "border" else 1e9]]
+
+    def seen(needs):
+        x, g = (torch.tensor(a, requires_grad=n) for a, n in zip((image, grid), needs))
+        out = torch.nn.functional.grid_sample(x, g, padding_mode=padding_mode, align_corners=align_corners)
+        out.backward(torch.tensor(draw2.standard_normal(out.shape, np.float32)))
+        return [out.detach().numpy(), *(v.grad.numpy() for v in (x, g) if v.requires_grad)]
+
+    for needs in ((True, True), (True, False), (False, True)):
+        draw2 = np.random.default_rng(1)
+        fast = seen(needs)
+        draw2 = np.random.default_rng(1)
+        with compiled.plain():
+            slow = seen(needs)
+        for a, b in zip(fast, slow):
+            keep = np.isfinite(b)
+            agree(a[keep], b[keep], rtol=1e-4, atol=1e-4)

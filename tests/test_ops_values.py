@@ -168,6 +168,7 @@ REFERENCE = {
     "nll_loss": nll,
     "nll_spread": transpose_of_nll,
     "convolution": convolution,
+    "grid_sample": lambda x, grid, interpolation_mode, padding_mode, align_corners, node=None: lib().grid_sampler(x, grid, interpolation_mode, padding_mode, align_corners),
     "lstm_cell": lstm_cell,
     "gru_cell": gru_cell,
     # operations whose arguments come in another order than those of PyTorch's function: tests/test_nn_parity.py compares them

@@ -100,7 +100,7 @@ _ALIASES_OF = dict(                                                             
     MaxBackward0=_PICK, MinBackward0=_PICK, SortBackward0=_PICK, TopkBackward0=_PICK, MedianBackward1=_PICK, ModeBackward0=_PICK, KthvalueBackward0=_PICK, CummaxBackward0=_PICK, CumminBackward0=_PICK,
     MseLossBackward0=_LOSS, SmoothL1LossBackward0=_LOSS, HuberLossBackward0=_LOSS, BinaryCrossEntropyBackward0=_LOSS, BinaryCrossEntropyWithLogitsBackward0=_LOSS, PowBackward1=dict(y='exponent'), PowBackward2=dict(base='self'),
     LerpBackward1=dict(y='end'), PolygammaBackward0=dict(order='n'), UnfoldBackward0=dict(dim='dimension'), RepeatBackward0=dict(sizes='repeats'), MaskedScatterBackward0=dict(source_shape='source_sym_sizes'),
-    ScaledDotProductFlashAttentionForCpuBackward0=dict(mask='attn_mask', causal='is_causal'), NativeLayerNormBackward0=dict(x='input'), NativeBatchNormBackward0=dict(x='input'), ConvolutionBackward0=dict(x='input'), LinalgCholeskyExBackward0=dict(out='L'), LinalgInvExBackward0=dict(out='inverse'))
+    ScaledDotProductFlashAttentionForCpuBackward0=dict(mask='attn_mask', causal='is_causal'), NativeLayerNormBackward0=dict(x='input'), NativeBatchNormBackward0=dict(x='input'), ConvolutionBackward0=dict(x='input'), GridSampler2DBackward0=dict(x='input'), GridSampler3DBackward0=dict(x='input'), LinalgCholeskyExBackward0=dict(out='L'), LinalgInvExBackward0=dict(out='inverse'))
 
 def _last_step(n, kind):
     "The last entry of the class `kind` that picks something in the index of a node, and the dimension it is applied to, as if the entries were applied one after another."

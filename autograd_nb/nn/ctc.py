@@ -15,6 +15,7 @@ from ..autograd import grad
 from ..autograd.function import Function
 from ..graph.modes import LOCAL, SWITCH, castable, is_grad_enabled
 from ..graph.node import TensorBase, tensor_like
+from ..ops import compiled
 
 # %% ../../nbs/nn/06_ctc.ipynb #588d1e0e
 LOW = -1e30         # the logarithm of (almost) zero: a number, so that no infinity minus infinity can arise
@@ -66,7 +67,7 @@ class Alignments(Function):
         before = np.full((frames, n, width + 2), LOW, s.dtype)          # sums of all ways to each position, behind two that nothing reaches
         shares = np.empty((3, frames, n, width), s.dtype)
         before[0, :, 2:4] = s[0, :, :2]
-        for k in range(1, frames):
+        for k in range(1, frames) if not compiled.ways(np.ascontiguousarray(s), barred, before, shares) else ():
             last, ways = before[k - 1], shares[:, k]
             ways[0], ways[1] = last[:, 2:], last[:, 1:-1]
             np.add(last[:, :-2], barred, out=ways[2])
@@ -98,7 +99,7 @@ class Alignments(Function):
         frames = np.maximum(long, 1) - 1
         out[frames, rows, ends] = given[0]
         out[frames, rows, np.maximum(ends - 1, 0)] += given[1]
-        for k in range(len(out) - 1, 0, -1):
+        for k in range(len(out) - 1, 0, -1) if not compiled.ways_back(ctx.shares, out) else ():
             ways, down = ctx.shares[:, k] * out[k], out[k - 1]
             down += ways[0]
             down[:, :-1] += ways[1, :, 1:]

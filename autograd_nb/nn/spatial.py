@@ -14,13 +14,11 @@ __all__ = ['conv1d', 'conv2d', 'conv3d', 'conv_transpose1d', 'conv_transpose2d',
 # %% ../../nbs/nn/04_spatial.ipynb #b14d8f1c
 import builtins
 import functools
-import itertools
 import math
 import warnings
 import numpy as np
 
 from .. import functions as F
-from ..arrays.dtypes import float32
 from ..creation import linspace
 from ..graph.modes import castable
 from ..arrays.cupy_backend import anywhere, is_far
@@ -437,10 +435,14 @@ def affine_grid(theta, size, align_corners=None):
         if dims in (2, 3): raise ValueError(f'Expected a batch of {dims}D affine matrices of shape Nx{dims}x{dims + 1} for size {list(size)}. Got {theta.shape}.')
         raise NotImplementedError('affine_grid only supports 4D and 5D sizes, for 2D and 3D affine transforms, respectively. Got size ' + str(tuple(size)) + '.')
     if builtins.min(size) <= 0: raise ValueError(f'Expected non-zero, positive output size. Got {list(size)}')
-    places = [_places(n, theta.dtype, align_corners) for n in size[2:]]
-    grid = np.stack([*np.meshgrid(*places, indexing='ij')[::-1], np.ones(tuple(size[2:]))], -1).astype(theta._array.dtype)
-    flat = tensor_like(grid.reshape(1, -1, dims + 1)).to(theta.device)
+    flat = tensor_like(_pixels(tuple(map(int, size[2:])), theta.dtype, bool(align_corners))).to(theta.device)
     return F.matmul(flat, theta.transpose(1, 2)).reshape(size[0], *size[2:], dims)
+
+@functools.lru_cache(64)
+def _pixels(sizes, dtype, align_corners):
+    "The coordinates of all pixels, each with a 1 behind them: (1, pixels, dimensions + 1)."
+    places = [_places(n, dtype, align_corners) for n in sizes]
+    return np.stack([*np.meshgrid(*places, indexing='ij')[::-1], np.ones(sizes)], -1).astype(dtype.numpy).reshape(1, -1, len(sizes) + 1)
 
 def _places(n, dtype, align_corners):
     "`n` coordinates from -1 to 1, or the middles of as many equal parts, with PyTorch's roundings: read at these very places, an image has a kink there, and the gradient depends on the side."
@@ -448,17 +450,7 @@ def _places(n, dtype, align_corners):
     ends = linspace(-1, 1, n, dtype=dtype)
     return (ends if align_corners else ends * (n - 1) / n)._array
 
-def _unnormalised(at, n, align_corners):
-    if align_corners: return (at + 1) * ((n - 1) / 2)
-    if at.dtype is not float32: return (at + 1) * (n / 2) - 0.5
-    return ((at + 1).double() * (n / 2) - 0.5).float()         # product and difference rounded once, as PyTorch's kernel does it
-
-def _reflected(at, low, high):
-    if low == high: return at * 0
-    span = (high - low) / 2
-    at = (at - low / 2).abs()
-    flips, extra = (at / span).floor(), at.fmod(span)
-    return F.where(flips % 2 == 0, extra + low / 2, span - extra + low / 2)
+_READING, _OUTSIDE = dict(bilinear=0, nearest=1, bicubic=2), dict(zeros=0, border=1, reflection=2)
 
 def grid_sample(input, grid, mode='bilinear', padding_mode='zeros', align_corners=None):
     "`input` (examples, channels, height, width) read at the places `grid` (examples, height', width', 2), which are pairs (x, y) from -1 to 1; likewise in three dimensions. `padding_mode`: what lies outside ('zeros', 'border', 'reflection')."
@@ -473,38 +465,7 @@ def grid_sample(input, grid, mode='bilinear', padding_mode='zeros', align_corner
     if input.shape[0] != grid.shape[0]: raise RuntimeError(f'grid_sampler(): expected grid and input to have same batch size, but got input with sizes {list(input.shape)} and grid with sizes {list(grid.shape)}')
     if grid.shape[-1] != dims: raise RuntimeError(f'grid_sampler(): expected grid to have size {dims} in last dimension, but got grid with sizes {list(grid.shape)}')
     if mode == 'bicubic' and dims == 3: raise RuntimeError('grid_sampler(): bicubic interpolation only supports 4D input')
-    sizes = input.shape[2:]
-    at = [_unnormalised(grid[..., dims - 1 - i], n, align_corners) for i, n in enumerate(sizes)]
-    def limited(v, n):
-        if padding_mode == 'reflection': v = _reflected(v, *((0, 2 * (n - 1)) if align_corners else (-1, 2 * n - 1)))
-        return v if padding_mode == 'zeros' else F.clamp(v, 0, n - 1)
-    if mode != 'bicubic': at = [limited(v, n) for v, n in zip(at, sizes)]
-    if mode == 'nearest': taps = [[(v.round(), None)] for v in at]
-    elif mode == 'bilinear':
-        low = [v.floor().detach() for v in at]
-        taps = [[(a, 1 - (v - a)), (a + 1, v - a)] for v, a in zip(at, low)]
-    else:
-        def cubic(d, far): return ((d - 5) * d + 8) * d * -.75 + 3 if far else ((2 - .75) * d - (3 - .75)) * d * d + 1
-        low = [v.floor().detach() for v in at]
-        taps = [[(a - 1, cubic(v - a + 1, True)), (a, cubic(v - a, False)), (a + 1, cubic(1 - (v - a), False)), (a + 2, cubic(2 - (v - a), True))] for v, a in zip(at, low)]
-        if padding_mode != 'zeros': taps = [[(limited(j, n), w) for j, w in tap] for tap, n in zip(taps, sizes)]
-    n, c = input.shape[:2]
-    flat = input.reshape(n, c, -1)
-    total = None
-
-    for corner in itertools.product(*taps):
-        index, weight, inside = 0, None, None
-        for (j, w), size in zip(corner, sizes):
-            a = j.detach()
-            good = (a >= 0) & (a <= size - 1)
-            inside = good if inside is None else inside & good
-            index = F.where(good, a, 0).long() + index * size
-            weight = w if weight is None else weight * w if w is not None else weight
-        seen = F.gather(flat, 2, index.reshape(n, 1, -1).expand(n, c, -1)).reshape(n, c, *index.shape[1:])
-        keep = inside.unsqueeze(1).to(input.dtype)
-        part = seen * (keep if weight is None else keep * weight.unsqueeze(1))
-        total = part if total is None else total + part
-    return total
+    return _op['grid_sample'](input, grid, interpolation_mode=_READING[mode], padding_mode=_OUTSIDE[padding_mode], align_corners=bool(align_corners), node=f'GridSampler{dims}DBackward0')
 
 # %% ../../nbs/nn/04_spatial.ipynb #cd2283a6
 for _name in ('conv1d', 'conv2d', 'conv3d', 'conv_transpose1d', 'conv_transpose2d', 'conv_transpose3d', 'grid_sample', *(f'{kind}3d{more}' for kind in ('avg_pool', 'max_pool', 'adaptive_avg_pool', 'adaptive_max_pool') for more in ('', '_with_indices') if 'max' in kind or not more)): globals()[_name] = castable(globals()[_name])

@@ -5,28 +5,31 @@
 # %% auto #0
 __all__ = ['PATIENCE', 'AVAILABLE', 'SMALL', 'MANY', 'FEW', 'FEWER', 'SHARED', 'WAKING', 'PATIENT', 'MOST', 'SLOT', 'ALONE',
            'SHARING', 'crew', 'F32', 'ARRAYS', 'MODULE', 'gelu_plain', 'gelu_rule', 'softplus_plain', 'softplus_rule',
-           'logsigmoid_plain', 'logsigmoid_rule', 'silu_plain', 'silu_rule', 'relu_plain', 'relu_rule', 'tanh_rule',
-           'sigmoid_rule', 'softmax_plain', 'softmax_rule', 'log_softmax_plain', 'log_softmax_rule', 'logsumexp_plain',
+           'logsigmoid_plain', 'logsigmoid_rule', 'silu_plain', 'silu_rule', 'relu_plain', 'relu_rule', 'tanh_quick',
+           'sigmoid_quick', 'softmax_plain', 'softmax_rule', 'log_softmax_plain', 'log_softmax_rule', 'logsumexp_plain',
            'logsumexp_rule', 'cumprod_rule', 'weights_plain', 'weights_rule', 'attention_plain', 'attention_rules',
-           'normalise_plain', 'normalise_rule', 'affine_plain', 'affine_rule', 'affine_weight_rule',
+           'normalise_plain', 'normalise_rule', 'affine_plain', 'affine_rules', 'affine_weight_rule',
            'convolution_plain', 'transpose_plain', 'weight_plain', 'pool_plain', 'scatter_plain', 'average_plain',
-           'average_spread_plain', 'nll_plain', 'nll_spread_plain', 'bmm_plain', 'row_sums_plain', 'LIBRARY', 'GEMM',
-           'linear_plain', 'lstm_plain', 'lstm_rules', 'gru_plain', 'gru_rules', 'BESIDE', 'cores', 'Crew', 'loops',
-           'fits', 'worth_loading', 'flat', 'in_rows', 'plain', 'definition', 'pointwise_loop', 'gelu', 'gelu_back',
-           'softplus', 'softplus_back', 'logsigmoid', 'logsigmoid_back', 'silu', 'silu_back', 'relu', 'relu_back',
-           'tanh_back', 'sigmoid_back', 'row_loop', 'along_rows', 'softmax', 'softmax_back', 'log_softmax',
+           'average_spread_plain', 'grid_plain', 'grid_image_rule', 'grid_place_rule', 'grid_rules', 'nll_plain',
+           'nll_spread_plain', 'bmm_plain', 'row_sums_plain', 'LIBRARY', 'GEMM', 'NO_BIAS', 'linear_plain',
+           'lstm_plain', 'lstm_rules', 'gru_plain', 'gru_rules', 'BESIDE', 'HEAD', 'TAIL', 'APART', 'cores', 'Crew',
+           'loops', 'fits', 'worth_loading', 'flat', 'in_rows', 'plain', 'definition', 'pointwise_loop', 'gelu',
+           'gelu_back', 'softplus', 'softplus_back', 'logsigmoid', 'logsigmoid_back', 'silu', 'silu_back', 'relu',
+           'relu_back', 'tanh_back', 'sigmoid_back', 'row_loop', 'along_rows', 'softmax', 'softmax_back', 'log_softmax',
            'log_softmax_back', 'around', 'logsumexp', 'logsumexp_back', 'cumprod_back', 'attention_weights',
            'attention_weights_back', 'in_heads', 'located', 'attention_fits', 'attention_mask', 'attention_sizes',
            'attention', 'attention_back', 'last', 'by_channels', 'by_columns', 'in_channels', 'moments', 'normalise',
-           'normalise_back', 'affine', 'affine_weight_back', 'seen_in', 'forward_plan', 'phases', 'transposed_plan',
-           'block_of', 'arranged', 'share', 'numeric', 'as_image', 'as_line', 'image_statics', 'point', 'product_each',
-           'lines', 'whole', 'across_all', 'strided', 'places_seen', 'few_places', 'see', 'slices', 'below',
-           'volume_plan', 'volume_convolution', 'transposed_volume_plan', 'volume_transpose', 'weight_gradient',
-           'finite', 'volume_fits', 'by_places', 'convolution', 'conv_transpose', 'conv_weight', 'max_pool', 'avg_pool',
-           'avg_pool_spread', 'scatter_planes', 'known_classes', 'nll_loss', 'nll_spread', 'bmm', 'row_sums',
-           'add_rows', 'threads_of_library', 'layout', 'shared', 'some_matrices', 'shared_stack', 'matmul', 'linear',
-           'lstm_cell', 'lstm_cell_back', 'gru_cell', 'gru_cell_back', 'normal_numbers', 'shuffled', 'step', 'adam',
-           'examples', 'steps', 'warm_up']
+           'normalise_back', 'affine', 'affine_back', 'affine_weight_back', 'seen_in', 'forward_plan', 'phases',
+           'transposed_plan', 'block_of', 'arranged', 'share', 'numeric', 'as_image', 'as_line', 'image_statics',
+           'point', 'product_each', 'lines', 'whole', 'across_all', 'strided', 'places_seen', 'few_places', 'see',
+           'slices', 'below', 'volume_plan', 'volume_convolution', 'transposed_volume_plan', 'volume_transpose',
+           'weight_gradient', 'finite', 'volume_fits', 'by_places', 'convolution', 'conv_transpose', 'conv_weight',
+           'max_pool', 'avg_pool', 'avg_pool_spread', 'scatter_planes', 'linear_in_plane', 'in_places', 'grid_sample',
+           'grid_sample_back', 'grid_image_back', 'grid_place_back', 'known_classes', 'nll_loss', 'nll_spread', 'bmm',
+           'row_sums', 'add_rows', 'threads_of_library', 'in_order', 'readable', 'shared', 'some_matrices',
+           'shared_stack', 'matmul', 'linear', 'lstm_cell', 'lstm_cell_back', 'gru_cell', 'gru_cell_back',
+           'normal_numbers', 'shuffled', 'step', 'ways', 'ways_back', 'adam', 'adam_apart', 'examples', 'steps',
+           'warm_up']
 
 # %% ../../nbs/ops/16_compiled.ipynb #800b89f6
 import ctypes
@@ -96,15 +99,16 @@ class Crew:
         "Run `loop(lo, hi, *arguments)` over 0 to `n`, if there are enough `numbers` for that in parts of `each` or more."
         compiled = hasattr(loop, 'py_func')
         if numbers < (self.least if compiled else WAKING): return loop(0, n, *arguments)
-        parts = min(self.size, MOST + 1, n // each)
+        parts = min(self.size, MOST + 1, n // each) if AVAILABLE else 1         # helpers wait in a compiled loop
         if parts < 2 or not self.busy.acquire(False): parts = 1
         try:
             while self.helpers < parts - 1:
                 threading.Thread(target=self.help, args=(self.helpers,), daemon=True, name='autograd_nb loops').start()
                 self.helpers += 1
             if compiled:
-                for k in range(parts - 1): self.call(k)
+                for k in range(parts - 1): self.call(k)          # a slice of no slots: a loop that runs alone, which is quicker still than to call it, as no references to rows are counted
                 if loops().for_crew(loop)(self.slots[:max(parts - 1, 0)], n, *arguments): raise MemoryError(f'no memory for {loop.__name__}')
+            elif parts < 2: loop(0, n, *arguments)
             else: self.run_python(loop, n, parts, arguments)
         finally:
             if parts > 1: self.busy.release()
@@ -195,15 +199,15 @@ def silu(x): return pointwise_loop(loops().silu, x) if fits(x, least=FEW) else s
 
 def silu_back(g, x): return pointwise_loop(loops().silu_back, g, x) if fits(x, g, least=FEW) else silu_rule(g, x)
 
-relu_plain, relu_rule, tanh_rule, sigmoid_rule = definition('relu'), definition('relu', 'x'), definition('tanh', 'x'), definition('sigmoid', 'x')
+relu_plain, relu_rule, tanh_quick, sigmoid_quick = definition('relu'), definition('relu', 'x'), *(REGISTRY[name].rules[0].quick for name in ('tanh', 'sigmoid'))
 
 def relu(x): return pointwise_loop(loops().relu, x) if fits(x, least=MANY) else relu_plain(x)
 
 def relu_back(g, out): return pointwise_loop(loops().relu_back, g, out) if fits(out, g, least=MANY) else relu_rule(g, out)
 
-def tanh_back(g, out): return pointwise_loop(loops().tanh_back, g, out) if fits(out, g, least=MANY) else tanh_rule(g, out)
+def tanh_back(g, out): return pointwise_loop(loops().tanh_back, g, out) if out.size >= MANY and fits(out, g) else tanh_quick(g, out)
 
-def sigmoid_back(g, out): return pointwise_loop(loops().sigmoid_back, g, out) if fits(out, g, least=MANY) else sigmoid_rule(g, out)
+def sigmoid_back(g, out): return pointwise_loop(loops().sigmoid_back, g, out) if out.size >= MANY and fits(out, g) else sigmoid_quick(g, out)
 
 def row_loop(loop, like, *arguments):
     out = np.empty_like(like)
@@ -357,13 +361,22 @@ def normalise_back(g, out, x, *, dim, eps):
         return into
     return row_loop(loops().normalise_back, out, g, out, x, np.float32(eps)) if fits(x, out, g, least=FEWER) and last(x, dim) else normalise_rule(g, out, x, dim=dim, eps=eps)
 
-affine_plain, affine_rule, affine_weight_rule = definition('affine'), definition('affine', 'x'), definition('affine', 'weight')
+affine_plain, affine_rules, affine_weight_rule = definition('affine'), definition('affine', 'joint'), definition('affine', 'weight')
 
 def affine(x, weight, bias=None, *, layout=(), node='NativeLayerNormBackward0'):
     if bias is None or layout != x.shape[-1:] or not fits(x, weight, bias): return affine_plain(x, weight, bias, layout=layout, node=node)
     out = np.empty_like(x)
     crew.run(loops().affine, x.size // x.shape[-1], x.size, in_rows(x), weight, bias, in_rows(out))
     return out
+
+def affine_back(g, x, weight, weight_shape, bias_shape, layout):
+    if layout != x.shape[-1:] or not fits(x, g, weight): return affine_rules(g, x=x, weight=weight, weight_shape=weight_shape, bias_shape=bias_shape, layout=layout)
+    out, rows = np.empty_like(x), x.size // x.shape[-1]
+    parts = min(256, -(-rows // 64))
+    sums = np.empty((2, parts, x.shape[-1]), np.float32)
+    crew.run(loops().affine_back, parts, x.size, parts, in_rows(g), in_rows(x), weight, in_rows(out), *sums)
+    sums = np.add.reduce(sums, axis=1)
+    return out, sums[0], sums[1]
 
 def affine_weight_back(g, x, weight_shape, *, layout):
     if layout != x.shape[-1:] or not fits(x, g): return affine_weight_rule(g, x, weight_shape, layout=layout)
@@ -652,6 +665,36 @@ def scatter_planes(x, index, *, size, unique=True):
     crew.run(loops().scatter, planes, 2 * out.size, x.reshape(planes, -1), np.ascontiguousarray(index).reshape(planes, -1), out.reshape(planes, -1))
     return out
 
+grid_plain, grid_image_rule, grid_place_rule, grid_rules = (definition('grid_sample', rule) for rule in (None, 'x', 'grid', 'joint'))
+
+def linear_in_plane(x, grid, interpolation_mode): return interpolation_mode == 0 and grid.ndim == 4 and fits(grid, x, least=FEWER) and x.size
+
+def in_places(grid): return grid.reshape(len(grid), -1, 2)
+
+def grid_sample(x, grid, *, interpolation_mode=0, padding_mode=0, align_corners=False, node='GridSampler2DBackward0'):
+    if not linear_in_plane(x, grid, interpolation_mode): return grid_plain(x, grid, interpolation_mode=interpolation_mode, padding_mode=padding_mode, align_corners=align_corners)
+    out = np.empty((*x.shape[:2], *grid.shape[1:3]), np.float32)
+    crew.run(loops().through_grid, len(x), 8 * out.size, lines(x), in_places(grid), *x.shape[2:], padding_mode, bool(align_corners), lines(out))
+    return out
+
+def _through_grid_back(g, x, grid, shape, padding_mode, align_corners, images, places):
+    where, room = in_places(grid), (len(g) * images, shape[1], math.prod(shape[2:]))
+    to_x, to_grid = np.empty(room, np.float32), np.empty((len(g) * places, *where.shape[1:]), np.float32)
+    crew.run(loops().through_grid_back, len(g), 16 * g.size, lines(g), lines(x) if places else to_x, where, *shape[2:], padding_mode, bool(align_corners), to_x, to_grid)
+    return to_x.reshape(shape) if images else None, to_grid.reshape(grid.shape) if places else None
+
+def grid_sample_back(g, x, grid, x_shape, *, interpolation_mode, padding_mode, align_corners):
+    if not linear_in_plane(x, grid, interpolation_mode) or not fits(g, least=1): return grid_rules(g, x=x, grid=grid, x_shape=x_shape, interpolation_mode=interpolation_mode, padding_mode=padding_mode, align_corners=align_corners)
+    return _through_grid_back(g, x, grid, x.shape, padding_mode, align_corners, True, True)
+
+def grid_image_back(g, grid, x_shape, *, interpolation_mode, padding_mode, align_corners):
+    if not linear_in_plane(g, grid, interpolation_mode) or 0 in x_shape: return grid_image_rule(g, grid, x_shape, interpolation_mode=interpolation_mode, padding_mode=padding_mode, align_corners=align_corners)
+    return _through_grid_back(g, None, grid, x_shape, padding_mode, align_corners, True, False)[0]
+
+def grid_place_back(g, x, grid, *, interpolation_mode, padding_mode, align_corners):
+    if not linear_in_plane(x, grid, interpolation_mode) or not fits(g, least=1): return grid_place_rule(g, x, grid, interpolation_mode=interpolation_mode, padding_mode=padding_mode, align_corners=align_corners)
+    return _through_grid_back(g, x, grid, x.shape, padding_mode, align_corners, False, True)[1]
+
 nll_plain, nll_spread_plain = definition('nll_loss'), definition('nll_spread')
 
 def known_classes(x, target, weight, reduction): return weight is None and reduction != 'none' and fits(x, least=FEW) and target.dtype == np.int64 and target.flags.c_contiguous
@@ -704,29 +747,27 @@ def threads_of_library():
 LIBRARY = threads_of_library()
 GEMM = LIBRARY and LIBRARY[2]
 
-def layout(a):
-    "The address of a matrix, the distance of its rows (or, if it is turned, of its columns), and whether it is turned; None if the library would need a copy."
-    down, across = a.strides
-    if across == 4 and down >= 4 * a.shape[1] and not down % 4: return a.__array_interface__['data'][0], down // 4, 0
-    if down == 4 and across >= 4 * a.shape[0] and not across % 4: return a.__array_interface__['data'][0], across // 4, 1
+NO_BIAS = np.empty(0, np.float32)
+
+def in_order(a):
+    "Whether the rows of a matrix, or of each in a stack, are runs of numbers."
+    down, across = a.strides[-2:]
+    return a.flags.c_contiguous or across == 4 and down >= 4 * a.shape[-1] and not down % 4
+
+def readable(a): return in_order(a) or in_order(a.swapaxes(-2, -1))
 
 def shared(x, y, out, bias):
     "Whether the crew has computed the product of two large matrices into `out`."
-    if out.shape != (len(x), y.shape[1]) or out.dtype is not F32: return False
-    a, b, c, by_rows = layout(x), layout(y), layout(out), len(x) >= y.shape[1]
-    if a is None or b is None or c is None or c[2]: return False
-    m, n = out.shape
-    crew.run(loops().part_of_product, m if by_rows else n, m * n * len(y), GEMM, int(by_rows), m, n, len(y), *a, *b, *c[:2], 0 if bias is None else bias.__array_interface__['data'][0], each=16)
+    if out.shape != (len(x), y.shape[1]) or out.dtype is not F32 or not (in_order(out) and readable(x) and readable(y)): return False
+    crew.run(loops().part_of_product, max(out.shape), x.size * y.shape[1], GEMM, x, y, out, NO_BIAS if bias is None else bias, each=16)
     return True
 
 def some_matrices(lo, hi, x, y, out): np.matmul(x[lo:hi], y[lo:hi], out[lo:hi])
 
 def shared_stack(x, y, out):
     "The same for the products of two stacks."
-    if not GEMM or x.dtype is not F32 or any(s.strides[0] % 4 for s in (x, y)) or out.shape != (len(x), x.shape[1], y.shape[2]) or out.dtype is not F32: return False
-    a, b, c = (layout(s[0]) for s in (x, y, out))
-    if a is None or b is None or c is None or c[2]: return False
-    crew.run(loops().some_products, len(x), x.size * y.shape[2], GEMM, *out.shape[1:], x.shape[2], a[0], x.strides[0], *a[1:], b[0], y.strides[0], *b[1:], c[0], out.strides[0], c[1])
+    if not GEMM or x.dtype is not F32 or out.dtype is not F32 or out.shape != (len(x), x.shape[1], y.shape[2]) or not (in_order(out) and readable(x) and readable(y)) or x.strides[0] % 4 or y.strides[0] % 4: return False
+    crew.run(loops().some_products, len(x), x.size * y.shape[2], GEMM, x, y, out)
     return True
 
 def matmul(x, y, out=None, bias=None):
@@ -794,8 +835,8 @@ def gru_cell_back(g, r, h, out):
 
 BESIDE = dict(
     gelu=dict(kernel=gelu, x=gelu_back), softplus=dict(kernel=softplus, x=softplus_back), logsigmoid=dict(kernel=logsigmoid, x=logsigmoid_back), silu=dict(kernel=silu, x=silu_back), relu=dict(kernel=relu, x=relu_back), tanh=dict(x=tanh_back), sigmoid=dict(x=sigmoid_back), softmax=dict(kernel=softmax, x=softmax_back), log_softmax=dict(kernel=log_softmax, x=log_softmax_back), logsumexp=dict(kernel=logsumexp, x=logsumexp_back), cumprod=dict(x=cumprod_back),
-    attention=dict(kernel=attention, joint=attention_back), attention_weights=dict(kernel=attention_weights, x=attention_weights_back), normalise=dict(kernel=normalise, x=normalise_back), affine=dict(kernel=affine, weight=affine_weight_back),
-    convolution=dict(kernel=convolution), conv_transpose=dict(kernel=conv_transpose), conv_weight=dict(kernel=conv_weight), nll_loss=dict(kernel=nll_loss), nll_spread=dict(kernel=nll_spread), max_pool=dict(kernel=max_pool), avg_pool=dict(kernel=avg_pool), avg_pool_spread=dict(kernel=avg_pool_spread), scatter_planes=dict(kernel=scatter_planes), row_sums=dict(kernel=row_sums), bmm=dict(kernel=bmm), linear=dict(kernel=linear),
+    attention=dict(kernel=attention, joint=attention_back), attention_weights=dict(kernel=attention_weights, x=attention_weights_back), normalise=dict(kernel=normalise, x=normalise_back), affine=dict(kernel=affine, joint=affine_back, weight=affine_weight_back),
+    convolution=dict(kernel=convolution), conv_transpose=dict(kernel=conv_transpose), conv_weight=dict(kernel=conv_weight), nll_loss=dict(kernel=nll_loss), nll_spread=dict(kernel=nll_spread), max_pool=dict(kernel=max_pool), avg_pool=dict(kernel=avg_pool), avg_pool_spread=dict(kernel=avg_pool_spread), scatter_planes=dict(kernel=scatter_planes), grid_sample=dict(kernel=grid_sample, joint=grid_sample_back, x=grid_image_back, grid=grid_place_back), row_sums=dict(kernel=row_sums), bmm=dict(kernel=bmm), linear=dict(kernel=linear),
     lstm_cell=dict(kernel=lstm_cell, joint=lstm_cell_back), gru_cell=dict(kernel=gru_cell, joint=gru_cell_back))
 
 if AVAILABLE:
@@ -821,10 +862,41 @@ def step(name, like):
 
 if AVAILABLE: recurrent.Beside.step, normalisation.Beside.moments = staticmethod(step), staticmethod(moments)
 
+def ways(said, barred, before, shares):
+    "See `loops.ways`; returns whether a compiled loop could take it."
+    if not AVAILABLE or not fits(said, barred, before, shares, least=FEWER): return False
+    crew.run(loops().ways, said.shape[1], 16 * said.size, said, barred, before, shares)
+    return True
+
+def ways_back(shares, out):
+    "The same for `loops.ways_back`."
+    if not AVAILABLE or not fits(out, shares, least=FEWER): return False
+    crew.run(loops().ways_back, out.shape[1], 4 * out.size, shares, out)
+    return True
+
 def adam(p, g, average, squares, numbers, decay=0, shrink=1):
     "One step of Adam on flat arrays, if a compiled loop can take it; returns whether it could. `numbers`: see `Adam.numbers`; `decay` adds so much of the parameters to the gradients, `shrink` multiplies the parameters first."
     if not AVAILABLE or not fits(p, g, average, squares, least=FEW): return False
     crew.run(loops().adam, p.size, 2 * p.size, p, g, average, squares, *map(np.float32, (*numbers, decay, shrink)))
+    return True
+
+HEAD, TAIL = object.__basicsize__, 0x501            # bytes before what makes an object an array; its flags: contiguous, aligned, writeable
+
+def _arrays_read():
+    "Whether arrays look in memory as extensions of NumPy expect, and this machine reads words as we do."
+    a = np.ones(3, np.float32)
+    words = (ctypes.c_int64 * 7).from_address(id(a) + HEAD)
+    return words[0] == a.__array_interface__['data'][0] and words[5] == id(F32) and words[6] & 0xffffffff == a.flags.num and a.flags.num & TAIL == TAIL
+
+APART = AVAILABLE and ctypes.sizeof(ctypes.c_void_p) == 8 and _arrays_read()
+
+def adam_apart(parameters, gradients, ends, average, squares, numbers, decay=False, shrink=False):
+    "One step of Adam on arrays that lie apart, their averages side by side up to the `ends`, if a compiled loop can take it; returns whether it could. `numbers`: see `Adam.numbers`, the last one for `decay`, or to `shrink` the parameters by."
+    if not APART or not fits(average, squares, least=FEW): return False
+    objects = np.array([*map(id, parameters), *map(id, gradients)])
+    places = np.empty_like(objects)
+    if not loops().whereabouts(objects, HEAD, id(F32), TAIL, places): return False
+    crew.run(loops().adam_apart, average.size, 2 * average.size, places, ends, average, squares, numbers, decay, shrink)
     return True
 
 def examples():
@@ -871,6 +943,7 @@ def examples():
     yield 'normalise', None, (x[0] * 3 + 5,), dict(dim=(0,), eps=1e-5)
     yield 'normalise', 'x', (y[0], definition('normalise')(x[0], dim=(0,)), x[0]), dict(dim=(0,), eps=1e-5)
     yield 'affine', None, (x, N(64), N(64)), dict(layout=(64,))
+    yield 'affine', 'joint', (N(2, 90, 64),), dict(x=N(2, 90, 64), weight=N(64), weight_shape=(64,), bias_shape=(64,), layout=(64,))
     yield 'affine', 'weight', (x, y, (64,)), dict(layout=(64,))
     for window, stride, padding, dilation, w in (((3, 3), (1, 1), (1, 1), (1, 1), filters), ((3, 2), (2, 3), (1, 2), (2, 1), wide), ((3, 3), (1, 1), (0, 0), (1, 1), filters)):
         s = dict(stride=stride, padding=padding, dilation=dilation, groups=1)
@@ -915,6 +988,13 @@ def examples():
         yield 'avg_pool_spread', None, (definition('avg_pool')(image, **s),), dict(size=image.shape[-2:], **s)
     pooled, index = definition('max_pool')(N(8, 8, 16, 32), window=(3, 3), stride=(2, 2), padding=(1, 1), dilation=(1, 1), ceil_mode=False)
     yield 'scatter_planes', None, (pooled, index), dict(size=(16, 32), unique=False)
+    for mode, corners in product(range(3), (False, True)):
+        s, places = dict(interpolation_mode=0, padding_mode=mode, align_corners=corners), 1.5 * N(4, 9, 11, 2)
+        g = N(4, 2, 9, 11)
+        yield 'grid_sample', None, (image, places), s
+        yield 'grid_sample', 'x', (g, places, image.shape), s
+        yield 'grid_sample', 'grid', (g, image, places), s
+        yield 'grid_sample', 'joint', (g,), dict(s, x=image, grid=places, x_shape=image.shape)
     for classes in (rows(40), np.array([*rows(20), *[-100] * 20])):
         for reduction in ('mean', 'sum'):
             yield 'nll_loss', None, (x[0], classes), dict(reduction=reduction)
@@ -948,8 +1028,11 @@ def warm_up():
         normal_numbers(words, 0, 1), shuffled(SMALL, words[1:])
         moments(np.ones((4, SMALL), np.float32)), moments(np.ones((4, SMALL, 2), np.float32))
         for name, args in steps(): step(name, args[0])(*args)
+        said, shares = np.zeros((5, 4, 5), np.float32), np.zeros((3, 5, 4, 5), np.float32)
+        ways(said, said[0], np.zeros((5, 4, 7), np.float32), shares), ways_back(shares, said)
         crew.run(loops().together, 2, 2, np.zeros((1, 4), np.int64), (np.zeros(2, np.float32),) * ARRAYS, np.zeros(1, np.float32), 0)
         one, pair = np.ones((40, 40), np.float32), np.ones((2, 3, 3), np.float32)
         if GEMM: shared(one, one, np.empty_like(one), None), shared_stack(pair, pair, np.empty_like(pair))
-        return adam(*np.ones((4, SMALL), np.float32), (.1, 1, .1, .9, .1, 1e-8))
+        numbers, arrays = np.array((.1, 1, .1, .9, .1, 1e-8, 0), np.float32), np.ones((4, SMALL), np.float32)
+        return adam(*arrays, numbers[:6]) and (adam_apart([arrays[0]], [arrays[1]], np.array([SMALL]), *arrays[2:], numbers) or not APART)
     finally: crew.least = before

@@ -7,23 +7,24 @@ __all__ = ['f', 'INV_LN2', 'LN2_HIGH', 'LN2_LOW', 'ROUND', 'E6', 'E5', 'E4', 'E3
            'ZERO', 'ROOT_HALF', 'KEEP', 'SUMS', 'FAST', 'SUMMING', 'STRICT', 'PART', 'BELL', 'T1', 'T2', 'T3', 'T4',
            'T5', 'T6', 'T7', 'T8', 'T9', 'HOST', 'LANES', 'ROWS', 'ACROSS', 'FLOAT', 'WORD', 'VECTOR', 'FLOATS',
            'WORDS', 'SINGLE', 'HALVES', 'TALL', 'BROAD', 'QUERIES', 'FREE', 'OFFERED', 'TAKEN', 'DONE', 'FAILED',
-           'CALLED', 'TASK', 'MANTISSA', 'OCTANTS', 'TURN', 'FRACTION', 'L0', 'L1', 'L2', 'L3', 'L4', 'L5', 'L6', 'L7',
-           'L8', 'LN2_REST', 'LN2_MOST', 'MINUS_HALF', 'S0', 'S1', 'S2', 'C0', 'C1', 'C2', 'Q0', 'Q1', 'Q2', 'H6', 'H5',
-           'H4', 'H3', 'H2', 'TWO', 'BEND', 'WIDE', 'OVERFLOWING', 'TINY', 'LIFT', 'INFINITY', 'BLOCK', 'from_bits',
-           'scaled', 'exp', 'normal_cdf', 'gelu', 'gelu_back', 'relu', 'relu_back', 'tanh_back', 'sigmoid_back',
-           'softmax', 'nll', 'nll_spread', 'softmax_back', 'logsumexp', 'logsumexp_back', 'log_softmax',
+           'CALLED', 'KINDS', 'TASK', 'MANTISSA', 'OCTANTS', 'TURN', 'FRACTION', 'L0', 'L1', 'L2', 'L3', 'L4', 'L5',
+           'L6', 'L7', 'L8', 'LN2_REST', 'LN2_MOST', 'MINUS_HALF', 'S0', 'S1', 'S2', 'C0', 'C1', 'C2', 'Q0', 'Q1', 'Q2',
+           'H6', 'H5', 'H4', 'H3', 'H2', 'TWO', 'BEND', 'WIDE', 'OVERFLOWING', 'TINY', 'LIFT', 'INFINITY', 'BLOCK',
+           'from_bits', 'scaled', 'exp', 'normal_cdf', 'gelu', 'gelu_back', 'relu', 'relu_back', 'tanh_back',
+           'sigmoid_back', 'softmax', 'nll', 'nll_spread', 'softmax_back', 'logsumexp', 'logsumexp_back', 'log_softmax',
            'log_softmax_back', 'causal_weights', 'normalise', 'normalise_back', 'mean_of_channel',
            'variance_of_channel', 'one_over_deviation', 'normalise_channels', 'normalise_channels_back',
-           'channel_moments', 'column_moments', 'normalise_columns', 'normalise_columns_back', 'affine',
+           'channel_moments', 'column_moments', 'normalise_columns', 'normalise_columns_back', 'affine', 'affine_back',
            'column_products', 'ahead', 'vector', 'keep', 'filled', 'times', 'products', 'nothing', 'place', 'highest',
            'largest_in', 'tile', 'dots', 'move', 'moved', 'spread', 'tiles', 'arranged', 'slide', 'slide_weight',
            'numbers_at', 'block', 'product', 'turn', 'turned', 'laid_out', 'given', 'whole', 'row_of', 'add_mask',
            'attend', 'attend_back', 'largest', 'largest_at', 'max_pool', 'average', 'average_back', 'seen', 'seen_back',
-           'scatter', 'latest', 'publish', 'exchanged', 'gemm', 'part_of_product', 'some_products', 'lent', 'task',
-           'address_of', 'perform', 'share', 'serve', 'for_crew', 'fma', 'to_bits', 'log', 'normal', 'shuffle', 'outer',
-           'add_rows', 'adam', 'tanh', 'any_exp', 'ln', 'sigmoid', 'logistic', 'log_one_plus_exp', 'softplus',
-           'softplus_back', 'logsigmoid', 'logsigmoid_back', 'silu', 'silu_back', 'lstm_step', 'lstm_step_back',
-           'gru_step', 'gru_step_back', 'together']
+           'scatter', 'among_pixels', 'corners', 'through_grid', 'through_grid_back', 'latest', 'publish', 'exchanged',
+           'gemm', 'start', 'laid', 'part_of_product', 'some_products', 'read', 'lent', 'task', 'address_of', 'perform',
+           'share', 'serve', 'for_crew', 'fma', 'to_bits', 'log', 'normal', 'shuffle', 'outer', 'add_rows', 'adam',
+           'word_at', 'whereabouts', 'adam_apart', 'tanh', 'any_exp', 'ln', 'sigmoid', 'logistic', 'log_one_plus_exp',
+           'softplus', 'softplus_back', 'logsigmoid', 'logsigmoid_back', 'silu', 'silu_back', 'lstm_step',
+           'lstm_step_back', 'gru_step', 'gru_step_back', 'ways', 'ways_back', 'together']
 
 # %% ../../nbs/ops/17_loops.ipynb #95826730
 import functools
@@ -368,6 +369,20 @@ def affine(lo, hi, x, weight, bias, out):
     for i in range(lo, hi):
         a, o = x[i], out[i]
         for j in range(a.size): o[j] = a[j] * weight[j] + bias[j]
+
+@njit(**SUMMING)
+def affine_back(lo, hi, parts, g, x, weight, out, to_weight, to_bias):
+    "All gradients of `affine` in one pass; those of weight and bias as sums over each of `parts` of the rows."
+    for p in range(lo, hi):
+        u, v = to_weight[p], to_bias[p]
+        u[:] = ZERO
+        v[:] = ZERO
+        for i in range(len(g) * p // parts, len(g) * (p + 1) // parts):
+            a, b, o = g[i], x[i], out[i]
+            for j in range(o.size):
+                o[j] = a[j] * weight[j]
+                u[j] += a[j] * b[j]
+                v[j] += a[j]
 
 @njit(**SUMMING)
 def column_products(lo, hi, g, x, out):
@@ -910,6 +925,103 @@ def scatter(lo, hi, g, index, out):
         o[:] = ZERO
         for j in range(a.size): o[at[j]] += a[j]
 
+# %% ../../nbs/ops/17_loops.ipynb #c4ae75cc
+@njit(**PART)
+def among_pixels(v, n, padding_mode, align_corners):
+    "The coordinate `v` as a place among `n` pixels, and how fast that moves with it; see `in_pixels` and `brought_inside`."
+    if align_corners: speed = f(.5 * (n - 1)); at = (v + ONE) * speed
+    else: speed = f(.5 * n); at = f(float(v + ONE) * (.5 * n) - .5)
+    if padding_mode == 2:
+        low = ZERO if align_corners else f(-.5)
+        span = f(n - 1) if align_corners else f(n)
+        at -= low
+        if span == ZERO: return ZERO, ZERO
+        if at < ZERO: at, speed = -at, -speed
+        flips = f(math.floor(at / span))
+        extra = np.fmod(at, span)
+        if np.fmod(flips, f(2)) == ZERO: at = extra + low
+        else: at, speed = span - extra + low, -speed
+    if padding_mode:
+        if at <= ZERO: at, speed = ZERO, ZERO
+        elif at >= f(n - 1): at, speed = f(n - 1), ZERO
+    return at, speed
+
+@njit(**PART)
+def corners(grid, H, W, padding_mode, align_corners, index, inside, part, speed):
+    "For each place of one example where in a plane its four corners stand, ones where these are inside, and how far it lies beyond the first and how fast it moves, in both dimensions."
+    for k in range(2):
+        n = W if k else H
+        t, s, v = part[k], speed[k], grid[:, 1 - k]
+        if padding_mode:
+            for p in range(t.size): t[p], s[p] = among_pixels(v[p], n, padding_mode, align_corners)
+        elif align_corners:
+            for p in range(t.size): t[p] = (v[p] + ONE) * f(.5 * (n - 1))
+        else:
+            for p in range(t.size): t[p] = f(float(v[p] + ONE) * (.5 * n) - .5)
+        if not padding_mode: s[:] = f(.5 * (n - 1)) if align_corners else f(.5 * n)
+    down, right = part[0], part[1]
+    for k in range(4):
+        at, good = index[k], inside[k]
+        for p in range(at.size):
+            y, x = np.floor(down[p]) + f(k // 2), np.floor(right[p]) + f(k % 2)
+            seen = (y >= ZERO) & (y <= f(H - 1)) & (x >= ZERO) & (x <= f(W - 1))
+            good[p] = ONE if seen else ZERO
+            at[p] = np.uint32(np.int32(y if seen else ZERO) * np.int32(W) + np.int32(x if seen else ZERO))
+    for p in range(down.size):
+        down[p] -= np.floor(down[p])
+        right[p] -= np.floor(right[p])
+
+@njit(**FAST)
+def through_grid(lo, hi, x, grid, H, W, padding_mode, align_corners, out):
+    "Images (examples, channels, pixels) read at the places `grid` (examples, places, 2): (examples, channels, places)."
+    P = grid.shape[1]
+    index, inside, part, speed = np.empty((4, P), np.uint32), np.empty((4, P), np.float32), np.empty((2, P), np.float32), np.empty((2, P), np.float32)
+    for b in range(lo, hi):
+        corners(grid[b], H, W, padding_mode, align_corners, index, inside, part, speed)
+        for p in range(P):
+            t, s = part[0, p], part[1, p]
+            inside[0, p] *= (ONE - t) * (ONE - s)
+            inside[1, p] *= (ONE - t) * s
+            inside[2, p] *= t * (ONE - s)
+            inside[3, p] *= t * s
+        i, j, k, l = index[0], index[1], index[2], index[3]
+        u, v, w, z = inside[0], inside[1], inside[2], inside[3]
+        for c in range(x.shape[1]):
+            a, o = x[b, c], out[b, c]
+            for p in range(P): o[p] = a[i[p]] * u[p] + a[j[p]] * v[p] + a[k[p]] * w[p] + a[l[p]] * z[p]
+
+@njit(**FAST)
+def through_grid_back(lo, hi, g, x, grid, H, W, padding_mode, align_corners, to_x, to_grid):
+    "The gradients of images and places; one that is not wanted comes without examples."
+    P = grid.shape[1]
+    index, inside, part, speed, sums = np.empty((4, P), np.uint32), np.empty((4, P), np.float32), np.empty((2, P), np.float32), np.empty((2, P), np.float32), np.empty((2, P), np.float32)
+    for b in range(lo, hi):
+        corners(grid[b], H, W, padding_mode, align_corners, index, inside, part, speed)
+        i, j, k, l = index[0], index[1], index[2], index[3]
+        u, v, w, z = inside[0], inside[1], inside[2], inside[3]
+        down, right = part[0], part[1]
+        if len(to_x):
+            to_x[b] = ZERO
+            for c in range(g.shape[1]):
+                a, o = g[b, c], to_x[b, c]
+                for p in range(P):
+                    below, above = a[p] * down[p], a[p] * (ONE - down[p])
+                    o[i[p]] += above * (ONE - right[p]) * u[p]
+                    o[j[p]] += above * right[p] * v[p]
+                    o[k[p]] += below * (ONE - right[p]) * w[p]
+                    o[l[p]] += below * right[p] * z[p]
+        if len(to_grid):
+            sums[:] = ZERO
+            for c in range(g.shape[1]):
+                a, h = x[b, c], g[b, c]
+                to_down, to_right = sums[0], sums[1]
+                for p in range(P):
+                    first, second, third, fourth = a[i[p]] * u[p], a[j[p]] * v[p], a[k[p]] * w[p], a[l[p]] * z[p]
+                    to_down[p] += h[p] * ((third - first) * (ONE - right[p]) + (fourth - second) * right[p])
+                    to_right[p] += h[p] * ((second - first) * (ONE - down[p]) + (fourth - third) * down[p])
+            for p in range(P): to_grid[b, p, 0], to_grid[b, p, 1] = sums[1, p] * speed[1, p], sums[0, p] * speed[0, p]
+
+
 # %% ../../nbs/ops/17_loops.ipynb #a77e0022
 FREE, OFFERED, TAKEN, DONE, FAILED, CALLED = range(6)
 
@@ -948,23 +1060,43 @@ def gemm(context, function, turned_a, turned_b, m, n, k, a, row_a, b, row_b, c, 
         return context.get_dummy_value()
     return types.void(*[types.int64] * 12), generate
 
+@intrinsic
+def start(context, array):
+    "The address of an array's first number."
+    def generate(context, builder, signature, arguments): return builder.ptrtoint(context.make_array(array)(context, builder, arguments[0]).data, WORD)
+    return types.int64(array), generate
+
+@njit(**PART)
+def laid(shape, strides):
+    "How far the rows of a matrix lie apart, in numbers, or if it is turned, its columns; and whether it is turned."
+    (rows, columns), (down, across) = shape, strides
+    if (across == 4 or columns == 1) and (down >= 4 * columns or rows == 1): return max(down // 4, columns), 0
+    return max(across // 4, rows), 1
+
 @njit(**FAST)
-def part_of_product(lo, hi, function, by_rows, m, n, k, a, row_a, turned_a, b, row_b, turned_b, c, row_c, bias):
-    "Rows, or columns, of a product; `bias`, the address of one number for each column (0: none), is added to them."
-    if by_rows: a, c, m = a + 4 * lo * (1 if turned_a else row_a), c + 4 * lo * row_c, hi - lo
-    else: b, c, n, bias = b + 4 * lo * (row_b if turned_b else 1), c + 4 * lo, hi - lo, bias + 4 * lo if bias else 0
+def part_of_product(lo, hi, function, x, y, out, bias):
+    "Rows of the product of two matrices, or columns if there are more; `bias` (perhaps empty) is added to each row."
+    (m, k), n = x.shape, y.shape[1]
+    (row_a, turned_a), (row_b, turned_b), (row_c, _) = laid(x.shape, x.strides), laid(y.shape, y.strides), laid(out.shape, out.strides)
+    a, b, c, z = start(x), start(y), start(out), 0
+    if m >= n: a, c, m = a + 4 * lo * (1 if turned_a else row_a), c + 4 * lo * row_c, hi - lo
+    else: b, c, n, z = b + 4 * lo * (row_b if turned_b else 1), c + 4 * lo, hi - lo, 4 * lo
     gemm(function, turned_a, turned_b, m, n, k, a, row_a, b, row_b, c, row_c)
-    if bias:
-        z = carray(numbers_at(bias), n)
+    if bias.size:
+        added = carray(numbers_at(start(bias) + z), n)
         for i in range(m):
             o = carray(numbers_at(c + 4 * i * row_c), n)
-            for j in range(n): o[j] += z[j]
+            for j in range(n): o[j] += added[j]
 
 @njit(**FAST)
-def some_products(lo, hi, function, m, n, k, a, next_a, row_a, turned_a, b, next_b, row_b, turned_b, c, next_c, row_c):
-    "Some of the products of two stacks of matrices, which lie so many bytes apart."
-    for i in range(lo, hi): gemm(function, turned_a, turned_b, m, n, k, a + i * next_a, row_a, b + i * next_b, row_b, c + i * next_c, row_c)
+def some_products(lo, hi, function, x, y, out):
+    "Some of the products of two stacks of matrices."
+    (row_a, turned_a), (row_b, turned_b), (row_c, _) = laid(x.shape[1:], x.strides[1:]), laid(y.shape[1:], y.strides[1:]), laid(out.shape[1:], out.strides[1:])
+    for i in range(lo, hi): gemm(function, turned_a, turned_b, x.shape[1], y.shape[2], y.shape[1], start(x) + i * x.strides[0], row_a, start(y) + i * y.strides[0], row_b, start(out) + i * out.strides[0], row_c)
 
+def read(dims): return types.Array(float32, dims, 'A', readonly=True, aligned=False)
+
+KINDS = {part_of_product: (types.int64, read(2), read(2), float32[:, :], read(1)), some_products: (types.int64, read(3), read(3), float32[:, :, :])}       # compiled once for however their arrays lie in memory
 TASK = (types.int64,) * 3
 
 def lent(context, builder, kind, value):
@@ -1041,8 +1173,10 @@ def for_crew(loop):
     "A compiled function (slots, n, ...) that shares the compiled `loop(lo, hi, ...)` from 0 to `n`; it returns whether there was an error."
     name, file = f'shared_{loop.__name__}', loop.py_func.__code__.co_filename
     scope = dict(__name__=__name__, share=share, task=task, address_of=address_of, loop=loop)
-    exec(compile(f'def {name}(slots, n, *arguments): return share(slots, n, task(loop, arguments), address_of(arguments))', file, 'exec'), scope)
-    return njit(**(FAST if file == share.py_func.__code__.co_filename else PART))(scope[name])      # what this module defines is kept beside it
+    given = ', '.join(loop.py_func.__code__.co_varnames[2:loop.py_func.__code__.co_argcount])
+    exec(compile(f'def {name}(slots, n, {given}):\n    arguments = ({given},)\n    return share(slots, n, task(loop, arguments), address_of(arguments))', file, 'exec'), scope)
+    options = FAST if file == share.py_func.__code__.co_filename else PART           # what this module defines is kept beside it
+    return njit((types.int64[:, ::1], types.int64, *KINDS[loop]), **options)(scope[name]) if loop in KINDS else njit(**options)(scope[name])
 
 # %% ../../nbs/ops/17_loops.ipynb #66018486
 @intrinsic
@@ -1139,6 +1273,33 @@ def adam(lo, hi, p, g, average, squares, size, root, new1, b2, new2, eps, decay,
         v = squares[i] * b2 + d * d * new2
         average[i], squares[i] = m, v
         p[i] = p[i] * shrink - m / (f(math.sqrt(v)) / root + eps) * size
+
+@intrinsic
+def word_at(context, address):
+    "The 64 bits at an address."
+    def generate(context, builder, signature, arguments): return builder.load(builder.inttoptr(arguments[0], WORD.as_pointer()))
+    return types.int64(types.int64), generate
+
+@njit(**STRICT)
+def whereabouts(objects, head, dtype, flags, places):
+    "The addresses of the numbers of NumPy's arrays, which are objects at these addresses, in which so many bytes lie before what makes them arrays; and whether all have these flags, and the dtype at that address."
+    for k in range(objects.size):
+        a = objects[k] + head
+        if word_at(a + 40) != dtype or word_at(a + 48) & flags != flags: return False
+        places[k] = word_at(a)
+    return True
+
+@njit(**FAST)
+def adam_apart(lo, hi, places, ends, average, squares, numbers, decay, shrink):
+    "One step of Adam on parameters (and gradients, after them) at these `places`; the averages lie side by side, those of parameter k up to `ends[k]`."
+    begin, many = 0, ends.size
+    for k in range(many):
+        a, b = max(lo, begin), min(hi, ends[k])
+        if a < b:
+            start = 4 * (a - begin)
+            p, g = carray(numbers_at(places[k] + start), b - a), carray(numbers_at(places[many + k] + start), b - a)
+            adam(0, b - a, p, g, average[a:b], squares[a:b], numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], numbers[5], numbers[6] if decay else ZERO, numbers[6] if shrink else ONE)
+        begin = ends[k]
 
 # %% ../../nbs/ops/17_loops.ipynb #f81bbfd3
 H6, H5, H4, H3, H2 = map(f, (-5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1, -3.33332819422e-1))
@@ -1310,6 +1471,36 @@ def gru_step_back(g, d, m, a, kept, before, dx, dr):
             xz[j] = w
             hz[j] = w
             dk[j] = v * z[j]
+
+# %% ../../nbs/ops/17_loops.ipynb #692f8ddd
+@njit(**FAST)
+def ways(lo, hi, said, barred, before, shares):
+    "For the examples from `lo` to `hi`: from the log-probabilities `said` (frames, examples, positions) the sums `before`, which have two more positions in front, and the share of each of the three ways that lead to a position."
+    for b in range(lo, hi):
+        bar = barred[b]
+        for k in range(1, len(said)):
+            last, now, s = before[k - 1, b], before[k, b], said[k, b]
+            u, v, w = shares[0, k, b], shares[1, k, b], shares[2, k, b]
+            for i in range(s.size):
+                stays, comes, leaps = last[i + 2], last[i + 1], last[i] + bar[i]
+                top = max(stays, comes, leaps)
+                stays, comes, leaps = exp(stays - top), exp(comes - top), exp(leaps - top)
+                total = stays + comes + leaps
+                u[i], v[i], w[i] = stays / total, comes / total, leaps / total
+                now[i + 2] = ln(total) + top + s[i]
+
+@njit(**FAST)
+def ways_back(lo, hi, shares, out):
+    "Hand the gradient in `out` (frames, examples, positions) down from the last frame to the first."
+    for b in range(lo, hi):
+        for k in range(len(out) - 1, 0, -1):
+            g, down = out[k, b], out[k - 1, b]
+            u, v, w = shares[0, k, b], shares[1, k, b], shares[2, k, b]
+            n = g.size
+            for i in range(n): down[i] += g[i] * u[i]
+            for i in range(n - 1): down[i] += g[i + 1] * v[i + 1]
+            for i in range(n - 2): down[i] += g[i + 2] * w[i + 2]
+
 
 # %% ../../nbs/ops/17_loops.ipynb #bebfd99a
 BLOCK = 1024

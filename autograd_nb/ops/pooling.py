@@ -6,7 +6,8 @@
 __all__ = ['SMOOTH', 'pool_sizes', 'bordered', 'max_arrays', 'planes', 'scatter_arrays', 'gather_arrays', 'scatter_planes',
            'gather_planes', 'disjoint', 'max_pool', 'adaptive_windows', 'adaptive_max_pool', 'pool_counts', 'avg_pool',
            'avg_pool_spread', 'resample', 'source_places', 'known', 'mix', 'linear_matrix', 'cubic_matrix',
-           'smooth_matrix', 'area_matrix', 'one_hot_rows', 'nearest']
+           'smooth_matrix', 'area_matrix', 'one_hot_rows', 'nearest', 'in_pixels', 'brought_inside', 'neighbours',
+           'times', 'corners', 'sampled', 'slopes', 'grid_sample']
 
 # %% ../../nbs/ops/12_pooling.ipynb #db63d594
 import functools
@@ -17,7 +18,10 @@ from ..arrays.cupy_backend import FUSED, Device, elementwise, fused, same_plain
 from ..arrays.numpy_backend import xp
 from ..graph.op import Fixed, N, linear, op
 from .convolution import apart, merged, seen_by
-from .shape import all_batched
+from .indexing import basic_index
+from .pointwise import abs, as_numbers, clamp, floor, fmod, round, to, where
+from .reduce import sum
+from .shape import all_batched, expand, stack, unsqueeze
 
 # %% ../../nbs/ops/12_pooling.ipynb #1576a28c
 @functools.lru_cache(512)
@@ -326,3 +330,112 @@ def nearest(x, *, indices, how=None):
     for i, index in enumerate(indices): x = np.take(x, index, x.ndim - len(indices) + i)
     return x
 nearest.vjp(x=lambda g, x_shape, *, indices, how: resample(g, matrices=tuple(one_hot_rows(i, n).T for i, n in zip(indices, x_shape[-len(indices):]))))
+
+# %% ../../nbs/ops/12_pooling.ipynb #563a091c
+def in_pixels(v, n, align_corners):
+    "Coordinates from -1 to 1 as places among `n` pixels, and how fast these move with them."
+    if align_corners: return (v + 1) * ((n - 1) / 2), (n - 1) / 2
+    if getattr(v, '_array', v).dtype != np.float32: return (v + 1) * (n / 2) - .5, n / 2
+    return to(to(v + 1, dtype=np.dtype('f8')) * (n / 2) - .5, dtype=np.dtype('f4')), n / 2        # product and difference rounded once, as PyTorch's kernel does it
+
+def brought_inside(v, n, padding_mode, align_corners):
+    "Places outside moved to the border, or reflected there; and how fast they move (None: as fast as they did)."
+    if not padding_mode: return v, None
+    speed = 1.
+    if padding_mode == 2:
+        low, high = (0, 2 * (n - 1)) if align_corners else (-1, 2 * n - 1)
+        if low == high: return v * 0, v * 0
+        span, v = (high - low) / 2, v - low / 2
+        speed, v = 1 - 2 * as_numbers(v < 0, v), abs(v)
+        even, extra = floor(v / span) % 2 == 0, fmod(v, span)
+        speed, v = speed * (2 * as_numbers(even, v) - 1), where(extra + low / 2, span - extra + low / 2, even)
+    return clamp(v, min=0, max=n - 1), as_numbers((v > 0) & (v < n - 1), v) * speed
+
+def _cubic(t, far): return ((t - 5) * t + 8) * t * -.75 + 3 if far else (1.25 * t - 2.25) * t * t + 1
+
+def _cubic_slope(t, far): return ((3 * t - 10) * t + 8) * -.75 if far else (3.75 * t - 4.5) * t
+
+def neighbours(v, n, mode, padding_mode, align_corners):
+    "For places `v` along one dimension the pixels around them: tuples (pixel, weight, how fast the weight grows with the coordinate); None for a weight of 1."
+    at, speed = in_pixels(v, n, align_corners)
+    if mode != 2:
+        at, moved = brought_inside(at, n, padding_mode, align_corners)
+        if mode == 1: return [(round(at), None, None)]
+        if moved is not None: speed = moved * speed
+        low = floor(at)
+        t = at - low
+        return [(low, 1 - t, -speed), (low + 1, t, speed)]
+    low = floor(at)
+    t = at - low
+    taps = [(low - 1, t + 1, True, 1), (low, t, False, 1), (low + 1, 1 - t, False, -1), (low + 2, 2 - t, True, -1)]
+    return [(brought_inside(j, n, padding_mode, align_corners)[0], _cubic(d, far), _cubic_slope(d, far) * (side * speed)) for j, d, far, side in taps]
+
+def times(values):
+    "The product of those that are not None."
+    total = None
+    for v in values:
+        if v is not None: total = v if total is None else total * v
+    return total
+
+def corners(x_shape, grid, interpolation_mode, padding_mode, align_corners):
+    "For each corner: its index in a plane, ones where it lies inside, and for each dimension its weight and how fast that grows."
+    sizes = x_shape[2:]
+    dims = len(sizes)
+    taps = [neighbours(basic_index(grid, index=(..., dims - 1 - i)), n, interpolation_mode, padding_mode, align_corners) for i, n in enumerate(sizes)]
+    for corner in product(*taps):
+        index, inside = 0, None
+        for (j, _, _), n in zip(corner, sizes):
+            good = (j >= 0) & (j <= n - 1)
+            inside = good if inside is None else inside & good
+            index = to(where(j, 0., good), dtype=np.dtype('i8')) + index * n
+        yield expand(unsqueeze(index, dim=1), size=(*x_shape[:2], *index.shape[1:])), as_numbers(inside, corner[0][0]), [w for _, w, _ in corner], [s for _, _, s in corner]
+
+def sampled(x, grid, **how):
+    "The sum over the corners of what stands there, weighted."
+    total, dims = None, len(x.shape) - 2
+    for index, inside, weights, _ in corners(x.shape, grid, **how):
+        part = gather_planes(x, index, dims=dims) * unsqueeze(times([inside, *weights]), dim=1)
+        total = part if total is None else total + part
+    return total
+
+def _image_rule(g, grid, x_shape, *, interpolation_mode, padding_mode, align_corners):
+    total = None
+    for index, inside, weights, _ in corners(x_shape, grid, interpolation_mode, padding_mode, align_corners):
+        part = scatter_planes(g * unsqueeze(times([inside, *weights]), dim=1), index, size=tuple(x_shape[2:]), unique=False)
+        total = part if total is None else total + part
+    return total
+
+def slopes(x, grid, **how):
+    "How fast the samples grow with each coordinate of their place, in the order of the image's dimensions."
+    dims = len(x.shape) - 2
+    total = [None] * dims
+    for index, inside, weights, speeds in corners(x.shape, grid, **how):
+        seen = gather_planes(x, index, dims=dims)
+        for k in range(dims):
+            if speeds[k] is None: continue
+            part = seen * unsqueeze(times([inside, *(s if i == k else w for i, (w, s) in enumerate(zip(weights, speeds)))]), dim=1)
+            total[k] = part if total[k] is None else total[k] + part
+    return total
+
+def _grid_rule(g, x, grid, *, interpolation_mode, padding_mode, align_corners):
+    found = slopes(x, grid, interpolation_mode=interpolation_mode, padding_mode=padding_mode, align_corners=align_corners)
+    if found[0] is None: return grid * 0
+    return stack(*[sum(g * s, dim=(1,)) for s in reversed(found)], dim=len(grid.shape) - 1)
+
+def _grid_jvp(tangents, values, out, s):
+    (tx, tg), (x, grid), s = tangents, values, {k: v for k, v in s.items() if k != 'node'}
+    total = None if tx is None else grid_sample(tx, grid, **s)
+    if tg is not None:
+        for k, slope in enumerate(reversed(slopes(x, grid, **s))):
+            part = out * 0 if slope is None else slope * unsqueeze(basic_index(tg, index=(..., k)), dim=1)
+            total = part if total is None else total + part
+    return total
+
+_through = dict(interpolation_mode=0, padding_mode=0, align_corners=False)
+
+@op(jvp=_grid_jvp, batch=_fold_in, node=lambda interpolation_mode, padding_mode, align_corners, node: node,
+    samples=[(N(2, 2, 3, 4), N(2, 1, 3, 2, low=-1.2, high=1.2), _through), (N(1, 2, 3, 3), N(1, 2, 1, 2, low=-2., high=2.), dict(interpolation_mode=0, padding_mode=2, align_corners=True)), (N(1, 1, 4, 4), N(1, 2, 2, 2, low=-1.3, high=1.3), dict(_through, interpolation_mode=2, padding_mode=1)), (N(1, 1, 3, 2, 3), N(1, 1, 2, 2, 3, low=-.9, high=.9), dict(_through, align_corners=True))])
+def grid_sample(x, grid, *, interpolation_mode=0, padding_mode=0, align_corners=False, node='GridSampler2DBackward0'):
+    "`x` (examples, channels, height, width) read at the places `grid` (examples, height', width', 2), or the same with depth. `interpolation_mode`: 0 linear, 1 the nearest, 2 cubic; `padding_mode`: 0 zeros, 1 the border, 2 reflection."
+    return sampled(x, grid, interpolation_mode=interpolation_mode, padding_mode=padding_mode, align_corners=align_corners)
+grid_sample.vjp(x=_image_rule, grid=_grid_rule)

@@ -317,6 +317,79 @@ def cells_of_recurrent_layers():
 
 
 @program
+def hooks_on_gradients():
+    model = mlp()
+    opt = torch.optim.SGD(model.parameters(), 0.1)
+    model[0].weight.register_hook(lambda g: g * 0.5)
+    model[0].weight.register_hook(lambda g: g.clamp(-0.01, 0.01) + model[0].weight.detach() * 1e-3)
+    largest = torch.zeros(())
+
+    def watch(g):
+        largest.copy_(torch.maximum(largest, g.abs().max()))
+    model[4].bias.register_hook(watch)
+
+    def step(x, y):
+        opt.zero_grad()
+        h = model[:3](x)
+        h.register_hook(lambda g: g * (g.norm() < 10) / (1 + g.abs().mean()))
+        k = h * 2
+        k.retain_grad()
+        a, b = k.chunk(2, 1)
+        a.register_hook(lambda g: g.sin())
+        loss = F.cross_entropy(model[3:](torch.cat([a, b], 1) + model[0].weight.sum()), y)
+        loss.backward()
+        opt.step()
+        return loss, k.grad
+    return step, pairs(), [*model.parameters(), largest]
+
+
+@program
+def hooks_after_accumulation():
+    "Each parameter is updated as soon as its gradient is there, and the gradient is let go."
+    model = mlp()
+    optimizers = {p: torch.optim.Adam([p], 1e-2) for p in model[2:].parameters()}
+
+    def update(p):
+        optimizers[p].step()
+        optimizers[p].zero_grad()
+
+    def by_hand(p):
+        p.grad.clamp_(-0.1, 0.1)
+        p.data.add_(p.grad, alpha=-0.1)
+        p.grad = None
+    for p in model.parameters():
+        p.register_post_accumulate_grad_hook(update if p in optimizers else by_hand)
+
+    def step(x, y):
+        loss = F.cross_entropy(model(x), y)
+        loss.backward()
+        return loss
+    return step, pairs(), model
+
+
+@program
+def hooks_and_gradients_from_before():
+    model = mlp()
+    for p in model.parameters():
+        p.grad = torch.zeros_like(p)
+    model[2].weight.register_hook(lambda g: g * 2)
+
+    def shrink(p):
+        p.grad.mul_(0.9)
+    model[2].bias.register_post_accumulate_grad_hook(shrink)
+
+    def step(x, y):
+        loss = F.cross_entropy(model(x) + model[2].weight.mean(), y)
+        loss.backward()
+        g, = torch.autograd.grad(model(x).sum(), model[2].weight)
+        with torch.no_grad():
+            for p in model.parameters():
+                p.sub_(p.grad * 0.01)
+        return loss, g
+    return step, pairs(), model
+
+
+@program
 def inference_only():
     model = mlp().eval()
 
@@ -444,13 +517,34 @@ def test_each_shape_by_itself():
     assert repr(step).count("calls") == 4
 
 
-def test_hooks_are_python():
+def test_hooks_that_only_look():
+    seen = []
+    for attach in (lambda w, y: w.register_hook(lambda g: print("seen")), lambda w, y: y.register_hook(seen.append), lambda w, y: w.register_post_accumulate_grad_hook(lambda w: seen.append(w.grad.sum())),
+                   lambda w, y: y.register_hook(lambda g: seen.append(g * 2))):
+        w = torch.ones(4, requires_grad=True)
+
+        def step(x, w=w, attach=attach):
+            y = x * w
+            attach(w, y)
+            y.sum().backward()
+        message = refused(step, X)
+        assert "looks on" in message and "return what is to be seen" in message
+
+
+def test_hooks_that_write_to_what_they_are_shown():
     w = torch.ones(4, requires_grad=True)
-    w.register_hook(lambda g: print("seen"))
+    w.register_hook(lambda g: g.mul_(2))
+    assert "writes to the gradient that it is shown" in refused(lambda x: (x * w).sum().backward(), X)
+
+
+def test_hooks_of_nodes():
+    w = torch.ones(4, requires_grad=True)
 
     def step(x):
-        (x * w).sum().backward()
-    assert "hook" in refused(step, X)
+        y = x * w
+        y.grad_fn.register_hook(lambda gi, go: None)
+        y.sum().backward()
+    assert "a hook of the node MulBackward0" in refused(step, X)
 
 
 def test_shapes_that_depend_on_numbers():

@@ -442,6 +442,8 @@ def _before(n, g, graph):
     "Hooks on the node's output tensors, then retained gradients."
     h = n.hooks
     if h is None: return g
+    tape = LOCAL.modes.tape
+    if tape is not None: tape.shows(n, g)
     several = g.__class__ is list
     for nr, hooks in list(h.outputs.items()):
         if not hooks: continue
@@ -451,8 +453,11 @@ def _before(n, g, graph):
     for nr, ref in list(h.retained.items()):
         value, box = g[nr] if several else g, ref()
         if value is None or box is None: continue
-        if box.grad is None: box.grad = tensor_like(copied(value)) if is_array(value) else REGISTRY['clone'](value, order='K')
+        if box.grad is None:
+            box.grad = tensor_like(copied(value)) if is_array(value) else REGISTRY['clone'](value, order='K')
+            if tape is not None and is_array(value): tape.copied(box.grad._array, value)
         else: box.grad = REGISTRY['add'](box.grad, _tensors(value))
+    if tape is not None: tape.shown(n, g)
     return g
 
 def _pre(n, g, graph):
@@ -490,7 +495,10 @@ def _edited(n, step, r):
 def _finish_leaf(leaf, g, plan, found, graph):
     "A leaf's complete gradient: hooks, then capture or accumulation, then hooks after it."
     h = leaf.hooks
+    tape = None if h is None else LOCAL.modes.tape
+    if tape is not None: tape.shows(leaf, g)
     if h is not None and 0 in h.outputs: g = _run_hooks(h.outputs[0], g, graph)
+    if tape is not None: tape.shown(leaf, g)
     if plan.needed is not None and leaf not in plan.needed:
         wanted = plan.captures.get(leaf)
         if wanted is not None: found[wanted[0]] = g
@@ -502,11 +510,13 @@ def _finish_leaf(leaf, g, plan, found, graph):
         else:
             with profiler.node(leaf, g): accumulate(leaf, g, 1)
     if h is not None:
+        if tape is not None and g is not None: tape.accumulated(leaf)
         for hook in list(h.after.values()):
             back = _ask(hook, (leaf.variable,), graph)
             if isinstance(back, TensorBase): raise RuntimeError('Tensor post accumulate grad hooks should return None.')
             if back is not None: raise TypeError(f"expected Variable, but hook returned '{type(back).__name__}'. Hooks after accumulation return nothing")
         for hook in list(h.post.values()): _ask(hook, ((), (_tensors(g),)), graph)
+        if tape is not None and g is not None: tape.looked_on(leaf, bool(h.after))
     return (Step(leaf, [g], []),)
 
 # %% ../../nbs/graph/04_engine.ipynb #c9b242d3

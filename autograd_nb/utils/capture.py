@@ -9,6 +9,7 @@ __all__ = ['CaptureError', 'Captured', 'Known', 'capture']
 import functools
 import inspect
 import math
+import operator
 import re
 import threading
 from collections import defaultdict
@@ -19,7 +20,7 @@ from ..arrays.cupy_backend import is_far
 from ..arrays.numpy_backend import is_array, owns_alone, storage_of
 from ..graph import engine
 from ..graph.modes import LOCAL, SWITCH
-from ..graph.node import JOURNAL, AccumulateGrad, Exotic, OutputEdge, Packed, TensorBase, caller, locate, tensor_like
+from ..graph.node import JOURNAL, AccumulateGrad, Exotic, Hooked, OutputEdge, Packed, TensorBase, caller, locate, tensor_like
 from ..graph.op import as_array, compile_source, undo
 from ..graph.pytree import tree_flatten, tree_unflatten
 from ..ops import compiled
@@ -315,15 +316,64 @@ class Tape:
             if plan is None or not walk.limited: self.refuse('backward(create_graph=True) leaves gradients with a history', 'torch.autograd.grad(…, create_graph=True)')
             return
         for n in engine.reachable([e for e, _ in roots]):
-            if n.hooks is not None: self._examine_hooks(n)
+            if n.hooks is not None and (n.hooks.pre or n.hooks.post): self.refuse(f'a hook of the node {n.name()} waits for it to run', 'put the hook on a tensor, tensor.register_hook(…), and let it return a new gradient')
             if n.op is not None: walk.saved[n] = {s: getattr(n, s, None) for s in (*n.fields, *n.options)}
         for edge, g in roots:
             self.deliver(edge, self.name_of(g))
 
-    def _examine_hooks(self, n):
-        h = n.hooks
-        if any(h.outputs.values()) or h.pre or h.post or any(ref() is not None for ref in h.retained.values()):
-            self.refuse(f'a hook or retain_grad() waits at {n.name()}', 'remove it before capturing the step; what hooks see is Python, which is not replayed')
+    def shows(self, n, g):
+        "Hooks are about to see the gradient `g` of a node (a list, if it has several outputs), or of a leaf: it gets a name."
+        walk = self.walk
+        if walk is None or walk.graph: return
+        self.shown_before = [*g] if g.__class__ is list else [g]
+        for i, raw in enumerate(self.shown_before):
+            names = walk.waiting.get((n, i))
+            if names: walk.waiting[n, i] = [self.total(names, raw)]
+        self.mark = len(self.program.lines)
+
+    def shown(self, n, g):
+        "What the hooks have made of it."
+        walk = self.walk
+        if walk is None or walk.graph: return
+        after = g if g.__class__ is list else [g]
+        if all(map(operator.is_, after, self.shown_before)): self.looked_on(n, any(n.hooks.outputs.values()))
+        for l in self.program.lines[self.mark:]:
+            if l.kind == 'write' and any(l.args[0] in walk.waiting.get((n, i), ()) for i in range(len(after))): self.refuse(f'a hook writes to the gradient that it is shown, at {n.name()}', 'return a new gradient from the hook')
+        for i, raw in enumerate(after):
+            if raw is not None: walk.waiting[n, i] = [self.name_of(raw)]
+        if n.__class__ is AccumulateGrad and self.owed(n) and (n, 0) in walk.waiting:
+            walk.arrived[n] = walk.waiting.pop((n, 0))
+            self.accumulate(n)
+
+    def looked_on(self, n, asked):
+        "Refuse if hooks that were asked have done nothing that a replay could do."
+        if self.walk is None or self.walk.graph: return
+        if asked and not any(l.kind in ('write', 'effect') for l in self.program.lines[self.mark:]):
+            self.refuse(f'a hook at {n.name()} looks on: it neither returns a new gradient nor changes a tensor, and what it does in Python cannot be replayed', 'return what is to be seen from the step, for instance tensor.grad, and look at it outside')
+        self.program.lines.append(_barrier())
+
+    def accumulated(self, leaf):
+        "A leaf with hooks has its gradient."
+        if self.walk is None or self.walk.graph: return
+        self.caught_up()
+        if leaf in self.walk.leaves: self.gradient_at(leaf)
+        self.program.lines.append(_barrier())
+        self.mark = len(self.program.lines)
+
+    def owed(self, leaf):
+        "Whether this pass is to accumulate the gradient of a leaf that is not made in this step."
+        walk = self.walk
+        return self.names.get(id(leaf.array), 'c')[0] != 'v' and (not walk.limited or walk.accumulate and leaf in walk.plan.needed)
+
+    def gradient_at(self, leaf):
+        "From now on the gradient of a leaf is read from the leaf."
+        g = leaf.grad
+        if g is None: return                            # a hook has taken it away
+        g, number = gradient_of(leaf), self.leaf_arguments.get(id(leaf))
+        if number is None: self.leaves[id(g)] = leaf
+        else: self.call_line([g], gradient_of, [f'leaf{number}'], set(), '.grad')
+        self.kept.append(g)
+        if number is None: self.names.pop(id(g), None)
 
     def deliver(self, edge, name):
         "A gradient arrives at an edge."
@@ -331,11 +381,10 @@ class Tape:
         walk = self.walk
         node, nr = (edge.node, edge.nr) if edge.__class__ is OutputEdge else (edge, 0)
         if walk.limited and node not in walk.plan.needed and node not in walk.plan.captures: return
-        if node.__class__ is AccumulateGrad and self.names.get(id(node.array), 'c')[0] == 'v': walk.waiting.setdefault((node, nr), []).append(name)         # made in this step
-        elif node.__class__ is AccumulateGrad and (not walk.limited or walk.accumulate and node in walk.plan.needed):
+        if node.__class__ is AccumulateGrad and node.hooks is None and self.owed(node):
             came = walk.arrived.setdefault(node, [])
             came.append(name)
-            if node.grad is not None and node not in walk.fresh or len(came) == walk.arrivals.get(node): self.accumulate(node)
+            if node.grad is not None and node not in walk.fresh and not Hooked.leaves or len(came) == walk.arrivals.get(node): self.accumulate(node)
             else: walk.fresh.add(node)
         else: walk.waiting.setdefault((node, nr), []).append(name)
 
@@ -453,7 +502,7 @@ class Tape:
         if walk is None: return
         for leaf in list(walk.arrived): self.accumulate(leaf)               # some of what was expected never came
         self.walk = None
-        self.program.lines.append(Line([], '', [], set(), '', kind='barrier'))      # leaves may have been added to in place, and views of their gradients see it
+        self.program.lines.append(_barrier())                               # leaves may have been added to in place, and views of their gradients see it
         if not walk.graph:
             targets = {i: (node, nr) for node, wanted in (walk.plan.captures.items() if walk.plan is not None else ()) for nr, i in wanted.items()}
             for i, g in found.items():
@@ -466,12 +515,9 @@ class Tape:
                     g = gradient_of(node)
                     self.total([self.names[id(g)], *names] if id(g) in self.names and self.own_leaves.get(id(node)) is node else names, g)
                     self.own_leaves[id(node)] = node
-        for leaf in walk.leaves:
-            number = self.leaf_arguments.get(id(leaf))
-            if number is None: self.leaves[id(gradient_of(leaf))] = leaf
-            else: self.call_line([gradient_of(leaf)], gradient_of, [f'leaf{number}'], set(), '.grad')
-            self.kept.append(gradient_of(leaf))
-            self.names.pop(id(gradient_of(leaf)), None) if number is None else None
+        for leaf in walk.leaves: self.gradient_at(leaf)
+
+def _barrier(): return Line([], '', [], set(), '', kind='barrier')
 
 _NOT_RECORDING = dict(computing=None, tape=None, guard=None, observers=(), watchers=())
 
@@ -493,7 +539,7 @@ LARGE = 1 << 17         # numbers from which on array code computes a chain piec
 WORTH = 1 << 10         # numbers from which on a compiled loop beats single calls
 HEAVY = 1 << 15         # the same where NumPy's own functions are faster than ours as long as the arrays stay in the cache
 STREAMS = 12            # arrays that one compiled loop reads and writes; with more of them it is no longer vectorised
-BRIEF, SHORT = 1 << 16, 1 << 12      # bytes up to which a result goes to memory that is kept between replays: where we know each use of it, and where we do not
+BRIEF, SHORT = 1 << 15, 1 << 12      # bytes up to which a result goes to memory that is kept between replays: where we know each use of it, and where we do not
 LINE = 64               # bytes of a cache line, to which such memory is aligned
 
 class Chain:
@@ -934,7 +980,7 @@ def capture(step=None, *, dynamic=False):
     """A function that does what `step` does, faster: it records two calls of it, and replays what they did from then on, without Python's detours, into the same memory each time, elementwise operations drawn together.
 
     `step`: usually a whole step of training; its tensor arguments may have other numbers, not other shapes, at each call (with `dynamic=True`, each new shape is recorded). What it returns are tensors without history.
-    Only operations on tensors are replayed, and optimisers, schedules, clipping, random numbers; everything else that the step does in Python (printing, counting, appending to lists) happens in the recorded calls alone.
+    Only operations on tensors are replayed, and optimisers, schedules, clipping, random numbers, and what hooks of tensors do with these (those that were there when the step was recorded); everything else that the step does in Python (printing, counting, appending to lists) happens in the recorded calls alone.
     Raises CaptureError with the reason and the line where a step cannot be replayed: it looks at a tensor's numbers, goes another way the second time, or its arguments have other shapes. Works as a decorator."""
     if step is None: return functools.partial(capture, dynamic=dynamic)
     return Captured(step, dynamic)

@@ -43,7 +43,7 @@ class Run:
     """Some parameters of one dtype that take their steps together.
 
     `kept`: for each parameter, the name, tensor and array of each part of its state, to see whether somebody has replaced one."""
-    __slots__ = ('params', 'where', 'shapes', 'dtype', 'size', 'values', 'grads', 'pieces', 'states', 'counts', 'kept', 'work', 'numbers', 'fresh', 'direct', 'blocks', 'far')
+    __slots__ = ('params', 'where', 'shapes', 'dtype', 'size', 'values', 'grads', 'pieces', 'states', 'counts', 'kept', 'work', 'numbers', 'fresh', 'direct', 'blocks', 'far', 'ends')
 
     def __init__(self, params, where, names, counters, state, fresh):
         first = params[0]._array
@@ -52,7 +52,7 @@ class Run:
         real = first.real.dtype if first.dtype.kind == 'c' else first.dtype
         counts = [p._array.size * (2 if first.dtype.kind == 'c' else 1) for p in params]
         ends = np.cumsum(counts).tolist()
-        self.size, cuts = ends[-1], list(zip([0, *ends[:-1]], ends))
+        self.size, self.ends, cuts = ends[-1], np.array(ends), list(zip([0, *ends[:-1]], ends))
         self.direct, self.far = len(params) == 1, is_far(first)          # parameters on a device go one by one
         lib = there if self.far else np
         self.values = self.grads = self.pieces = None
@@ -125,6 +125,7 @@ class Run:
             with home_of(arrays[0]): return self._go_there(optimizer, group, grads[self.where[0]], given)
         held, numbers = self.numbers
         held[:len(given)] = given
+        if optimizer.apart(group, held, arrays, grads if len(grads) == len(arrays) else [grads[i] for i in self.where], self.ends, self.states): return arrays
         if self.direct:
             a, g = arrays[0], grads[self.where[0]]
             copied = not a.flags.c_contiguous
@@ -407,6 +408,10 @@ class Elementwise(Optimizer):
 
     def at_once(self, group, n, p, g, states):
         "`update` by a compiled loop, if there is one for these arrays; returns whether there was."
+        return False
+
+    def apart(self, group, numbers, parameters, gradients, ends, states):
+        "The same for parameters and gradients that lie apart, their states side by side up to the `ends`; `numbers` is one array."
         return False
 
     def update(self, group, n, p, g, states, t, u, fresh):

@@ -12,7 +12,7 @@ from numpy import absolute, add, copyto, divide, maximum, minimum, multiply, neg
 
 from ..arrays.cupy_backend import is_far, library_of, on
 from ..graph.node import TensorBase, tensor_like
-from ..ops.compiled import adam
+from ..ops.compiled import adam, adam_apart
 from .optimizer import Elementwise, counting_dtype, number
 
 # %% ../../nbs/optim/02_rules.ipynb #5046e827
@@ -106,6 +106,11 @@ class Adam(Elementwise):
         if group['amsgrad'] or group['maximize']: return False
         decayed = group['weight_decay'] != 0
         return adam(p, g, *states, n[:6], **({'shrink' if group['decoupled_weight_decay'] else 'decay': n[6]} if decayed else {}))
+
+    def apart(self, group, numbers, parameters, gradients, ends, states):
+        if group['amsgrad'] or group['maximize']: return False
+        decayed, decoupled = group['weight_decay'] != 0, bool(group['decoupled_weight_decay'])
+        return adam_apart(parameters, gradients, ends, *states, numbers, decayed and not decoupled, decayed and decoupled)
 
     def update(self, group, n, p, g, states, t, u, fresh):
         size, root, new1, b2, new2, eps, decay = n[:7]

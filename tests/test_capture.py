@@ -14,6 +14,7 @@ from autograd_nb.graph.modes import observe
 from autograd_nb.graph.pytree import tree_leaves
 from autograd_nb.ops import compiled
 from autograd_nb.utils.capture import CaptureError, capture
+from autograd_nb.utils.checkpoint import checkpoint
 
 STEPS = 7
 
@@ -389,6 +390,66 @@ def hooks_and_gradients_from_before():
     return step, pairs(), model
 
 
+def checkpointed(early_stop=True, **options):
+    "Blocks that are computed again, with dropout, running statistics, and one inside another."
+    torch.manual_seed(7)
+    blocks = nn.ModuleList([nn.Linear(12, 16), *(nn.Sequential(nn.LayerNorm(16), nn.Linear(16, 16), nn.GELU(), nn.Dropout(0.3)) for _ in range(2)), nn.Sequential(nn.Linear(16, 16), nn.BatchNorm1d(16), nn.Tanh())])
+    head = nn.Linear(16, 4)
+    opt = torch.optim.Adam([*blocks.parameters(), *head.parameters()], 1e-2)
+
+    def recomputed(f, x):
+        return checkpoint(f, x, use_reentrant=False, early_stop=early_stop, **options)
+
+    def step(x, y):
+        opt.zero_grad()
+        h = recomputed(blocks[0], x).relu()
+        h = h + recomputed(lambda h: blocks[2](recomputed(blocks[1], h * 2)).sigmoid(), h)
+        loss = F.cross_entropy(head(recomputed(blocks[3], F.dropout(h, 0.1))), y)
+        loss.backward()
+        opt.step()
+        return loss, torch.rand(2)
+    return step, pairs(), [blocks, head]
+
+
+@program
+def checkpoints():
+    return checkpointed()
+
+
+@program
+def checkpoints_to_the_end():
+    return checkpointed(early_stop=False)
+
+
+@program
+def checkpoints_that_throw_dice_anew():
+    return checkpointed(preserve_rng_state=False)
+
+
+@program
+def selective_checkpoints():
+    from autograd_nb.utils.checkpoint import create_selective_checkpoint_contexts
+    keep = [torch.ops.aten.mm.default, torch.ops.aten.addmm.default]
+    return checkpointed(context_fn=lambda: create_selective_checkpoint_contexts(keep))
+
+
+@program
+def hooks_for_saved_values():
+    model = nn.Sequential(nn.Linear(12, 16), nn.Tanh(), nn.Linear(16, 16), nn.Softmax(-1), nn.Linear(16, 4))
+    opt = torch.optim.Adam(model.parameters(), 1e-2)
+
+    def step(x, y):
+        opt.zero_grad()
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: (t * 2, t.dtype), lambda kept: (kept[0] * 0.5).to(kept[1]) if kept[1].is_floating_point else kept[0] // 2):
+            h = model[:4](x)
+        with torch.autograd.graph.save_on_cpu(pin_memory=True):
+            loss = F.cross_entropy(model[4](h.exp()), y)
+        loss.backward()
+        opt.step()
+        return loss
+    return step, pairs(), model
+
+
 @program
 def inference_only():
     model = mlp().eval()
@@ -556,13 +617,22 @@ def test_arrays_that_python_makes_anew():
     assert "anew" in refused(lambda x: x * torch.from_numpy(np.random.rand(4).astype("float32")), X, X)
 
 
-def test_checkpoints():
-    from autograd_nb.utils.checkpoint import checkpoint
+def test_checkpoints_of_the_older_kind():
     w = torch.ones(4, requires_grad=True)
 
     def step(x):
-        checkpoint(lambda v: (v * w).exp().sin(), x, use_reentrant=False).sum().backward()
-    assert "checkpoint" in refused(step, X, X)
+        checkpoint(lambda v: (v * w).exp().sin(), x.clone().requires_grad_(), use_reentrant=True).sum().backward()
+    assert "use_reentrant=False" in refused(step, X, X)
+
+
+def test_saved_values_that_leave_the_tensors():
+    w = torch.ones(4, requires_grad=True)
+
+    def step(x):
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: t.detach().numpy().copy(), torch.from_numpy):
+            y = (x * w).exp()
+        y.sum().backward()
+    assert "looks at the numbers" in refused(step, X, X)
 
 
 def test_gradients_with_a_history():

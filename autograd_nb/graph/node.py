@@ -455,6 +455,7 @@ class Packed:
         "The array, from what the unpack hook returns."
         tensor = self.hook(self.value)
         if not isinstance(tensor, TensorBase): raise TypeError(f'Output of saved tensor unpack_hook expected to be a Tensor but got result of type {type(tensor).__name__}')
+        if LOCAL.modes.tape is not None: LOCAL.modes.tape.unpacked[self] = tensor._array
         return tensor._array
 
 def restored(value):

@@ -13,10 +13,11 @@ import operator
 import re
 import threading
 from collections import defaultdict
+from contextlib import contextmanager
 from types import FunctionType, SimpleNamespace
 import numpy as np
 
-from ..arrays.cupy_backend import is_far
+from ..arrays.cupy_backend import chance_states, is_far, restore_chance
 from ..arrays.numpy_backend import is_array, owns_alone, storage_of
 from ..graph import engine
 from ..graph.modes import LOCAL, SWITCH
@@ -81,8 +82,9 @@ class Tape:
     "Records the steps of one thread as a `Program`, while they are carried out. `problem`: why it cannot be replayed, or None."
 
     def __init__(self, arguments):
-        self.program, self.names, self.kept, self.walk, self.problem, self.pending, self.leaves, self.wrote = Program(), {}, [], None, None, None, {}, False
+        self.program, self.names, self.kept, self.walk, self.problem, self.pending, self.leaves, self.wrote = Program(), {}, [], None, None, [], {}, False
         self.seen, self.guards, self.own_leaves, self.makers, self.fixed = JOURNAL.last, {}, {}, {}, {}
+        self.unpacked, self.stop = {}, None          # saved values that hooks have given back; what to raise after the next operation
         self.arguments = [self.bind(a._array, f'x{i}') for i, a in enumerate(arguments)]
         self.leaf_arguments = {id(a._node): i for i, a in enumerate(arguments) if a._node.__class__ is AccumulateGrad}
 
@@ -109,6 +111,12 @@ class Tape:
         if found is not None: return found
         leaf = self.leaves.get(id(array))
         if leaf is not None: return self.call_line([array], gradient_of, [self.program.constant(leaf)], note='.grad')
+        for entry in self.pending:                              # a hook for saved values computes with the result of an operation that is still at work
+            if entry[-1] is array or entry[-1].__class__ in (tuple, list) and any(r is array for r in entry[-1]):
+                *what, result = entry
+                entry[-1] = None
+                self.operation(*what, [result] if result is array else list(result))
+                return self.names[id(array)]
         shared = self._window(array)
         if shared is not None: return shared
         if owner is None or owner._array is not array: return self.bind(array, self.program.constant(array))
@@ -201,14 +209,22 @@ class Tape:
         result = op.compute(arrays, statics)
         if op.name == 'index' and any(is_array(i) and i.dtype == bool for i in tree_flatten(statics['index'])[0]):
             self.refuse('the shape of what a mask picks depends on the numbers', 'keep the shape: multiply by the mask, or use torch.where')
-        self.pending = op, args, arrays, {**op.statics, **statics}
+        self.pending.append([op, args, arrays, {**op.statics, **statics}, result])
         return result
 
     def applied(self, event):
         "After an operation: write the line."
-        if self.pending is None: return
-        (op, args, arrays, statics), self.pending = self.pending, None
-        outs = [t._array for t in (event.output if isinstance(event.output, tuple) else (event.output,))]
+        while self.pending:
+            *what, result = self.pending.pop()
+            if what[1] is event.inputs:
+                if result is not None: self.operation(*what, [t._array for t in (event.output if isinstance(event.output, tuple) else (event.output,))])
+                break                                           # others have been given up, with an exception
+        if self.stop is not None:
+            stop, self.stop = self.stop, None
+            raise stop
+
+    def operation(self, op, args, arrays, statics, outs):
+        "The line of an operation."
         note = f'{op.name}  {_line_of()}'
         half = Exotic.bfloat16 and not op.view and any(is_array(a) and a.dtype is engine.BF16 for a in arrays)
         if op.outputs == 1 and not op.view and not half and not op.variadic:
@@ -307,7 +323,7 @@ class Tape:
     def walks(self, roots, plan, graph, accumulate):
         "A backward pass begins."
         self.check_writes()
-        if self.walk is not None: return self.refuse('a backward pass runs inside another one', 'run one after the other')
+        if self.walk is not None: return self.refuse('a backward pass runs inside another one', 'run one after the other; for checkpoints, checkpoint(…, use_reentrant=False)')
         walk = self.walk = Walk(plan, graph, accumulate)
         for _, g in roots:
             if isinstance(g, TensorBase): g = g._array
@@ -439,10 +455,8 @@ class Tape:
 
     def rules(self, n, step, grads):
         "The lines for a node's rules; returns a name, or None, per edge."
-        op, saved = n.op, self.walk.saved[n]
-        if any(isinstance(v, Packed) for v in saved.values()):
-            self.refuse(f'the saved values of {n.name()} are in the hands of hooks (a checkpoint, or saved_tensors_hooks)', 'leave these out of the captured step')
-            return [None] * len(grads)
+        if n not in self.walk.saved: return [None] * len(grads)         # of a pass inside another one, which is refused
+        op, saved = n.op, {s: self.given_back(v) for s, v in self.walk.saved[n].items()}
         raw = step.grads_in
         given = raw[0]
         if len(raw) > 1 or n.shape and n.shape[0].__class__ is tuple:
@@ -490,6 +504,32 @@ class Tape:
             self.bind(out, name)
             names.append(name)
         return names
+
+    def given_back(self, value):
+        "A saved value, as hooks have given it back, if they hold it: by operations that are written down, the second run of a checkpoint among them."
+        if value.__class__ is list: return [self.given_back(v) for v in value]
+        return self.unpacked.get(value) if value.__class__ is Packed else value
+
+    def enough(self, error):
+        "A checkpoint's second run has come to its end, but for the operation that is at work, if there is one: its line is still to be written."
+        if not self.pending: raise error
+        self.stop = error
+
+    def chance(self):
+        "The name of where the random numbers stand."
+        return self.call_line([None], chance_states, [], kind='one', note='random numbers from here')
+
+    @contextmanager
+    def same_chance(self, name):
+        "Inside, the random numbers are those from there on, unless none are drawn."
+        lines = self.program.lines
+        after = self.chance()
+        self.call_line([], restore_chance, [name], note='the same random numbers', kind='effect')
+        mark = len(lines)
+        try: yield
+        finally:
+            if any(l.kind in ('effect', 'tensor') for l in lines[mark:]): self.call_line([], restore_chance, [after], note='random numbers go on', kind='effect')
+            else: del lines[mark - 1]
 
     def run(self, n, given, keep):
         "Run a node. One that computes by operations, if it is asked with tensors, is asked with tensors, and so writes its own lines."

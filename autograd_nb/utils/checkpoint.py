@@ -79,7 +79,9 @@ class _Collect:
             region.lenient = True        # a backward pass inside the function, which has not come to its end yet: what follows was never saved
             return value
         if region.holders[i]() is not None: self.found[i] = value, tick()
-        if region.early_stop and self.count == len(region.holders): raise _Enough
+        if region.early_stop and self.count == len(region.holders):
+            if LOCAL.modes.tape is None: raise _Enough
+            LOCAL.modes.tape.enough(_Enough)
         return value
 
     def near(self):
@@ -172,7 +174,8 @@ class _Region:
         found = {}
         collect = _Collect(self, found)
         modes = LOCAL.modes
-        before = modes.change(grad=True, inference=False, computing=modes.dispatching[-1].compute if modes.dispatching else None, writing=None)      # as if no region were at work
+        within = modes.dispatching[-1] if modes.dispatching else modes.tape
+        before = modes.change(grad=True, inference=False, computing=None if within is None else within.compute, writing=None)      # as if no region were at work
         try:
             with collect.hooks(), self.again(): self.function(*args, **self.kwargs)
         except _Enough: pass
@@ -300,11 +303,12 @@ def checkpoint(function, *args, use_reentrant=None, context_fn=noop_context_fn, 
 
 def _as_now(second, preserve):
     "A function that returns a context in which random numbers and modes are as they are now, and `second` is entered."
-    state, casting = chance_states() if preserve else None, LOCAL.modes.casting
+    state, casting, tape = chance_states() if preserve else None, LOCAL.modes.casting, LOCAL.modes.tape
+    noted = tape.chance() if preserve and tape is not None else None
     autocast = casting.as_now() if casting is not None else lambda: Mode(casting=None)
     @contextmanager
     def again():
-        with _same_dice(state), autocast(), second: yield
+        with _same_dice(state), autocast(), second, nullcontext() if noted is None else tape.same_chance(noted): yield
     return again
 
 class GraphExecGroup:

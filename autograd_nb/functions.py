@@ -703,7 +703,9 @@ def cat(tensors, dim=0, *, out=None, axis=None):
     tensors = _sequence(tensors, 'cat')
     shapes = [x._array.shape for x in tensors]
     first = shapes[0]
-    if first and shapes.count(first) == len(shapes): return into(out, _op['cat'](*tensors, dim=dim_of(dim if axis is None else axis, len(first))))
+    if first and shapes.count(first) == len(shapes):
+        made = _cat(*tensors, dim=dim_of(dim if axis is None else axis, len(first)))
+        return made if out is None else into(out, made)
     dim = dim_of(dim if axis is None else axis, builtins.max(map(len, shapes)))
     for i, s in enumerate(shapes):
         if not s: raise RuntimeError(f'zero-dimensional tensor (at position {i}) cannot be concatenated')
@@ -714,17 +716,20 @@ def cat(tensors, dim=0, *, out=None, axis=None):
         if len(s) != len(first): raise join_error(tensors, dim, i, f'Tensors must have same number of dimensions: got {len(first)} and {len(s)}')
         for k in range(len(s)):
             if k != dim and s[k] != first[k]: raise join_error(tensors, dim, i, f'Sizes of tensors must match except in dimension {dim}. Expected size {first[k]} but got size {s[k]} for tensor number {i} in the list.')
-    return into(out, _op['cat'](*tensors, dim=dim))
+    made = _cat(*tensors, dim=dim)
+    return made if out is None else into(out, made)
 
 concat = concatenate = cat
+_cat = _op['cat']
 
 def _needed(dim, name):
     if dim is None: raise TypeError(f'{name}() missing 1 required positional arguments: "dim"')
     return dim
 
 def _sequence(tensors, name):
-    if isinstance(tensors, TensorBase): raise TypeError(f"{name}(): argument 'tensors' (position 1) must be tuple of Tensors, not Tensor")
-    tensors = list(tensors)
+    if tensors.__class__ is not list and tensors.__class__ is not tuple:
+        if isinstance(tensors, TensorBase): raise TypeError(f"{name}(): argument 'tensors' (position 1) must be tuple of Tensors, not Tensor")
+        tensors = list(tensors)
     if not tensors: raise ValueError('torch.cat(): expected a non-empty list of Tensors') if name == 'cat' else RuntimeError(f'{name} expects a non-empty TensorList')
     for i, x in enumerate(tensors):
         if not isinstance(x, TensorBase): raise TypeError(f'expected Tensor as element {i} in argument 0, but got {type(x).__name__}')

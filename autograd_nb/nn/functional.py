@@ -52,10 +52,14 @@ _op = {name: op.call for name, op in REGISTRY.items()}
 # %% ../../nbs/nn/03_functional.ipynb #39cda08b
 def linear(input, weight, bias=None):
     "`input @ weight.T + bias` over the last dimension of `input`; `weight` has shape (outputs, inputs)."
-    need_tensor(input, 'linear')
-    a, w = input._array, weight._array
+    try: a, w = input._array, weight._array
+    except AttributeError:
+        need_tensor(input, 'linear')
+        raise
     if a.dtype is not w.dtype and a.dtype != w.dtype and LOCAL.modes.casting is None: raise dtypes_error(f'mat1 and mat2 must have the same dtype, but got {F._type_name(input)} and {F._type_name(weight)}', input, weight)
-    return _op['linear'](input, weight, bias)
+    return _linear(input, weight, bias)
+
+_linear = _op['linear']
 
 def bilinear(input1, input2, weight, bias=None):
     "`x1 @ weight[k] @ x2` for each output k; `weight` has shape (outputs, inputs of the first, inputs of the second)."
@@ -205,10 +209,12 @@ dropout1d, dropout2d, dropout3d = _channels(1), _channels(2), _channels(3)
 def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5):
     "Each example normalised to mean 0 and variance 1 over the last dimensions, whose sizes are `normalized_shape`; then times `weight` plus `bias`."
     shape = _fits(input, normalized_shape)
-    for name, t in (('weight', weight), ('bias', bias)):
-        if t is not None and t._array.shape != shape: raise RuntimeError(f'Expected {name} to be of same shape as normalized_shape, but got {name} of shape {list(t.shape)} and normalized_shape = {list(shape)}')
-    _same_type(input, weight, bias)
-    out = _op['normalise'](input, dim=tuple(range(-len(shape), 0)), eps=eps, node='NativeLayerNormBackward0')
+    dtype = input._array.dtype
+    if weight is None or bias is None or not (weight._array.shape == shape == bias._array.shape and weight._array.dtype is dtype is bias._array.dtype):
+        for name, t in (('weight', weight), ('bias', bias)):
+            if t is not None and t._array.shape != shape: raise RuntimeError(f'Expected {name} to be of same shape as normalized_shape, but got {name} of shape {list(t.shape)} and normalized_shape = {list(shape)}')
+        _same_type(input, weight, bias)
+    out = _op['normalise'](input, dim=(-1,) if len(shape) == 1 else tuple(range(-len(shape), 0)), eps=eps, node='NativeLayerNormBackward0')
     return _scaled(out, weight, bias, shape, 'NativeLayerNormBackward0')
 
 def _same_type(input, weight, bias):

@@ -772,6 +772,9 @@ def shared_stack(x, y, out):
 
 def matmul(x, y, out=None, bias=None):
     "`numpy.matmul`, and a `bias` added to each row, without the library's threads: large products, and stacks of products, are shared among the crew."
+    if out is None and x.__class__ is np.ndarray and x.ndim == 2 and (y.ndim == 1 or y.ndim == 2 and x.size * y.shape[1] < ALONE):
+        out = x.dot(y)          # the same numbers, and half the calling costs
+        return out if bias is None else np.add(out, bias, out)
     if x.__class__ is np.ndarray and x.ndim == 2 == y.ndim and x.size * y.shape[1] >= ALONE:
         threads, set_threads, _ = LIBRARY
         before, large = threads(), x.size * y.shape[1] >= SHARING

@@ -46,7 +46,9 @@ class Linear(Module):
             bound = 1 / math.sqrt(self.in_features) if self.in_features else 0
             init.uniform_(self.bias, -bound, bound)
 
-    def forward(self, input): return F.linear(input, self.weight, self.bias)
+    def forward(self, input):
+        own = self._parameters          # where attributes of modules are looked up last
+        return F.linear(input, own['weight'] if 'weight' in own else self.weight, own['bias'] if 'bias' in own else self.bias)
 
     def extra_repr(self): return f'in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}'
 
@@ -267,7 +269,9 @@ class LayerNorm(Module):
         if self.weight is not None: init.ones_(self.weight)
         if self.bias is not None: init.zeros_(self.bias)
 
-    def forward(self, input): return F.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
+    def forward(self, input):
+        own = self._parameters
+        return F.layer_norm(input, self.normalized_shape, own['weight'] if 'weight' in own else self.weight, own['bias'] if 'bias' in own else self.bias, self.eps)
     def extra_repr(self): return f'{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}, bias={self.elementwise_affine and self.bias is not None}'
 
 class RMSNorm(Module):

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 
 from ...arrays.dtypes import dtype as Dtype
 from ...autograd.function import Function
-from ...graph.modes import LOCAL, no_grad, tick, whole
+from ...graph.modes import LOCAL, SWITCH, no_grad, tick, whole
 from ...graph.node import TensorBase, attach
 from ..parameter import Buffer, Parameter
 from ...tensor import check_device, device as Device
@@ -117,6 +117,7 @@ class Everywhere:
     def __bool__(self): return bool(self._backward_pre_hooks or self._backward_hooks or self._forward_pre_hooks or self._forward_hooks)
 
 EVERYWHERE = Everywhere()
+_everywhere = EVERYWHERE._backward_pre_hooks, EVERYWHERE._backward_hooks, EVERYWHERE._forward_pre_hooks, EVERYWHERE._forward_hooks        # what every call asks
 
 def register_module_parameter_registration_hook(hook):
     "Call `hook(module, name, param)` when a module gets a parameter; what it returns, unless None, takes the parameter's place. Returns a handle with `remove()`."
@@ -213,8 +214,9 @@ class Module:
 
     def __call__(self, *args, **kwargs):
         begun = tick()
-        if self._forward_hooks or self._forward_pre_hooks or self._backward_hooks or self._backward_pre_hooks or EVERYWHERE: out = self._call_with_hooks(args, kwargs)
-        else: out = self.forward(*args, **kwargs)
+        if self._forward_hooks or self._forward_pre_hooks or self._backward_hooks or self._backward_pre_hooks or _everywhere[0] or _everywhere[1] or _everywhere[2] or _everywhere[3]: out = self._call_with_hooks(args, kwargs)
+        else: out = self.forward(*args, **kwargs) if kwargs else self.forward(*args)
+        if not SWITCH.plain and LOCAL.modes.quiet: return out           # no nodes were made
         spans = self._spans
         if spans is None: spans = self.__dict__['_spans'] = deque(maxlen=64)
         spans.append((begun, tick()))
@@ -299,7 +301,9 @@ class Module:
 
     def __getattr__(self, name):        # only reached when the ordinary lookup finds nothing
         place = self.__dict__
-        for kind in ('_parameters', '_buffers', '_modules'):
+        found = place.get('_parameters')
+        if found is not None and name in found: return found[name]
+        for kind in ('_modules', '_buffers'):
             found = place.get(kind)
             if found is not None and name in found: return found[name]
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")

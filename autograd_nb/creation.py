@@ -198,6 +198,8 @@ def arange(start, end=None, step=1, *, out=None, dtype=None, layout=None, device
     "Numbers from `start` (0 if only an end is given) to `end` (excluded) in steps of `step`."
     dtype, index = _settled(dtype, device)
     if end is None: start, end = 0, start
+    if index is None and (dtype is None and out is None or dtype is int64) and start.__class__ is int is end.__class__ and step.__class__ is int and step > 0 and start <= end:       # a range
+        return into(out, _finish(np.arange(start, end, step, np.int64), requires_grad, index))
     start, end, step = (v.item() if isinstance(v, TensorBase) else v for v in (start, end, step))
     if step == 0: raise RuntimeError('step must be nonzero')
     if (end - start) * step < 0: raise RuntimeError('upper bound and lower bound inconsistent with step sign')

@@ -188,9 +188,12 @@ def rpow(input, other):
     "`other ** input` for a number `other`."
     return pow(other, input)
 
+_LIMITS = {int, builtins.float, type(None)}
+
 def clamp(input, min=None, max=None, *, out=None):
     "`input` limited to the range from `min` to `max`: numbers, tensors or None."
     need_tensor(input, 'clamp')
+    if input._array.dtype.kind == 'f' and min.__class__ in _LIMITS and max.__class__ in _LIMITS: return into(out, _op['clamp'](input, min=min, max=max))
     if isinstance(min, TensorBase) or isinstance(max, TensorBase):
         x = input
         if min is not None: x = _op['clamp_min'](x, min)

@@ -1224,7 +1224,7 @@ class Tensor(TensorBase):
             out = sample(self, 'multinomial', num_samples, replacement, generator=generator)
             if out is not NotImplemented: return out
         w, draw = np.atleast_2d(self._array.astype(np.float64)), generator or chance_of(self._array)
-        if (w < 0).any() or not np.isfinite(w).all(): raise RuntimeError('probability tensor contains either `inf`, `nan` or element < 0')
+        if w.size and not (w.min() >= 0 and np.isfinite(w.sum())): raise RuntimeError('probability tensor contains either `inf`, `nan` or element < 0')
         if not replacement and num_samples > w.shape[1]: raise RuntimeError('cannot sample n_sample > prob_dist.size(-1) samples without replacement')
         if replacement and num_samples > 1:
             u, c = draw.uniform((len(w), num_samples), np.dtype('f8')), np.cumsum(w, 1)

@@ -42,7 +42,8 @@ _allowed = _Allowed()
 
 def _at_once(query, key, value, attn_mask, dropout_p):
     "Whether attention can be one operation: nothing between its two products but a softmax, and shapes that need no broadcasting."
-    if dropout_p or not query.shape[:-2] == key.shape[:-2] == value.shape[:-2] or key.shape[-2] != value.shape[-2] or query._array.dtype.kind not in 'fV' or away((query,)) is not None: return False
+    q, k, v = query._array.shape, key._array.shape, value._array.shape
+    if dropout_p or not q[:-2] == k[:-2] == v[:-2] or k[-2] != v[-2] or query._array.dtype.kind not in 'fV' or away((query,)) is not None: return False
     if _allowed.backends is not None and SDPBackend.FLASH_ATTENTION not in _allowed.backends: return False
     if attn_mask is None: return True
     scores = *query.shape[:-1], key.shape[-2]
@@ -66,21 +67,22 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
     `attn_mask`: bools (True: may be seen) or numbers that are added to the scores. `is_causal`: queries do not see later keys. `dropout_p`: drops weights (also outside of training). `enable_gqa`: several query heads share the heads of keys and values."""
     for t, what in ((query, 'query'), (key, 'key'), (value, 'value')):
         if not isinstance(t, TensorBase): raise TypeError(f"scaled_dot_product_attention(): argument '{what}' must be Tensor, not {type(t).__name__}")
-    if builtins.min(query.dim(), key.dim(), value.dim()) < 2:
+    q, k, v = query._array, key._array, value._array
+    if q.ndim < 2 or k.ndim < 2 or v.ndim < 2:
         raise RuntimeError(f'Expected query, key, and value to all be  at least 2 dimensional, but got query.dim: {query.dim()} key.dim: {key.dim()} and value.dim: {value.dim()} instead.')
-    if not query._array.dtype == key._array.dtype == value._array.dtype:
+    if not q.dtype is k.dtype is v.dtype and not q.dtype == k.dtype == v.dtype:
         raise RuntimeError(f'Expected query, key, and value to have the same dtype, but got query.dtype: {_name(query)} key.dtype: {_name(key)} and value.dtype: {_name(value)} instead.')
     if attn_mask is not None:
         if attn_mask._array.dtype != bool and attn_mask._array.dtype != query._array.dtype and attn_mask._array.dtype.name != 'float32':
             raise RuntimeError(f'Expected attn_mask dtype to be bool or float or to match query dtype, but got attn_mask.dtype: {_name(attn_mask)} and  query.dtype: {_name(query)} instead.')
         if is_causal: raise RuntimeError('_scaled_dot_product_attention: Explicit attn_mask should not be set when is_causal=True')
     if not 0 <= dropout_p <= 1: raise RuntimeError(f'dropout probability has to be between 0 and 1, but got {dropout_p:g}')
-    if query.shape[-1] != key.shape[-1]: raise RuntimeError(f'Expected query and key to have the same last dimension, but got {query.shape[-1]} and {key.shape[-1]}')
+    if q.shape[-1] != k.shape[-1]: raise RuntimeError(f'Expected query and key to have the same last dimension, but got {query.shape[-1]} and {key.shape[-1]}')
     if enable_gqa:
         heads = query.shape[-3]
         if heads % key.shape[-3] or heads % value.shape[-3]: raise RuntimeError('Number of heads in key and value must divide the number of heads in query')
         key, value = (t if t.shape[-3] == heads else F.repeat_interleave(t, heads // t.shape[-3], -3) for t in (key, value))
-    scale = 1 / math.sqrt(builtins.max(query.shape[-1], 1)) if scale is None else float(scale)
+    scale = 1 / math.sqrt(builtins.max(q.shape[-1], 1)) if scale is None else float(scale)
     if _at_once(query, key, value, attn_mask, dropout_p): return _op['attention'](query, key, value, attn_mask, scale=scale, causal=bool(is_causal))[0]
     return F.matmul(weigh(query, key, attn_mask, dropout_p, bool(is_causal), scale), value)
 

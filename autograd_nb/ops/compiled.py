@@ -12,8 +12,8 @@ __all__ = ['PATIENCE', 'AVAILABLE', 'SMALL', 'MANY', 'FEW', 'FEWER', 'SHARED', '
            'convolution_plain', 'transpose_plain', 'weight_plain', 'pool_plain', 'scatter_plain', 'average_plain',
            'average_spread_plain', 'grid_plain', 'grid_image_rule', 'grid_place_rule', 'grid_rules', 'nll_plain',
            'nll_spread_plain', 'bmm_plain', 'row_sums_plain', 'LIBRARY', 'GEMM', 'NO_BIAS', 'linear_plain',
-           'lstm_plain', 'lstm_rules', 'gru_plain', 'gru_rules', 'BESIDE', 'HEAD', 'TAIL', 'APART', 'cores', 'Crew',
-           'loops', 'fits', 'worth_loading', 'flat', 'in_rows', 'plain', 'definition', 'pointwise_loop', 'gelu',
+           'lstm_plain', 'lstm_rules', 'gru_plain', 'gru_rules', 'BESIDE', 'HEAD', 'TAIL', 'APART', 'NOTHING', 'cores',
+           'Crew', 'loops', 'fits', 'worth_loading', 'flat', 'in_rows', 'plain', 'definition', 'pointwise_loop', 'gelu',
            'gelu_back', 'softplus', 'softplus_back', 'logsigmoid', 'logsigmoid_back', 'silu', 'silu_back', 'relu',
            'relu_back', 'tanh_back', 'sigmoid_back', 'row_loop', 'along_rows', 'softmax', 'softmax_back', 'log_softmax',
            'log_softmax_back', 'around', 'logsumexp', 'logsumexp_back', 'cumprod_back', 'attention_weights',
@@ -28,8 +28,8 @@ __all__ = ['PATIENCE', 'AVAILABLE', 'SMALL', 'MANY', 'FEW', 'FEWER', 'SHARED', '
            'grid_sample_back', 'grid_image_back', 'grid_place_back', 'known_classes', 'nll_loss', 'nll_spread', 'bmm',
            'row_sums', 'add_rows', 'threads_of_library', 'in_order', 'readable', 'shared', 'some_matrices',
            'shared_stack', 'matmul', 'linear', 'lstm_cell', 'lstm_cell_back', 'gru_cell', 'gru_cell_back',
-           'normal_numbers', 'shuffled', 'step', 'ways', 'ways_back', 'adam', 'adam_apart', 'examples', 'steps',
-           'warm_up']
+           'normal_numbers', 'shuffled', 'step', 'ways', 'ways_back', 'adam', 'places_of', 'adam_apart', 'sgd_apart',
+           'examples', 'steps', 'warm_up']
 
 # %% ../../nbs/ops/16_compiled.ipynb #800b89f6
 import ctypes
@@ -149,9 +149,9 @@ def worth_loading():
     "Whether the loops are there, or so many small draws have been made that they are worth being loaded."
     return _loops is not None or next(_asked) >= PATIENCE
 
-def flat(a): return a.reshape(-1)
+def flat(a): return a if a.ndim == 1 else a.reshape(-1)
 
-def in_rows(a): return a.reshape(-1, a.shape[-1])
+def in_rows(a): return a if a.ndim == 2 else a.reshape(-1, a.shape[-1])
 
 @contextmanager
 def plain():
@@ -893,13 +893,28 @@ def _arrays_read():
 
 APART = AVAILABLE and ctypes.sizeof(ctypes.c_void_p) == 8 and _arrays_read()
 
+def places_of(*lists):
+    "Where the numbers of arrays lie, one list after the other; None if they are not all contiguous arrays of single precision that may be written to."
+    if not APART: return None
+    objects = np.array([id(a) for arrays in lists for a in arrays])
+    places = np.empty_like(objects)
+    return places if loops().whereabouts(objects, HEAD, id(F32), TAIL, places) else None
+
 def adam_apart(parameters, gradients, ends, average, squares, numbers, decay=False, shrink=False):
     "One step of Adam on arrays that lie apart, their averages side by side up to the `ends`, if a compiled loop can take it; returns whether it could. `numbers`: see `Adam.numbers`, the last one for `decay`, or to `shrink` the parameters by."
-    if not APART or not fits(average, squares, least=FEW): return False
-    objects = np.array([*map(id, parameters), *map(id, gradients)])
-    places = np.empty_like(objects)
-    if not loops().whereabouts(objects, HEAD, id(F32), TAIL, places): return False
+    places = places_of(parameters, gradients) if fits(average, squares, least=FEW) else None
+    if places is None: return False
     crew.run(loops().adam_apart, average.size, 2 * average.size, places, ends, average, squares, numbers, decay, shrink)
+    return True
+
+NOTHING = np.empty(0, np.float32)
+
+def sgd_apart(parameters, gradients, ends, buffer, numbers, fresh=False, nesterov=False, decayed=False):
+    "The same for gradient descent, with momentum if there is a `buffer`. `numbers`: see `SGD.numbers`."
+    n = int(ends[-1])
+    places = places_of(parameters, gradients) if Switch.on and n >= FEW and (buffer is None or fits(buffer, least=FEW)) else None
+    if places is None: return False
+    crew.run(loops().sgd_apart, n, n, places, ends, NOTHING if buffer is None else buffer, numbers, buffer is not None, fresh, nesterov, decayed)
     return True
 
 def examples():
@@ -1037,5 +1052,5 @@ def warm_up():
         one, pair = np.ones((40, 40), np.float32), np.ones((2, 3, 3), np.float32)
         if GEMM: shared(one, one, np.empty_like(one), None), shared_stack(pair, pair, np.empty_like(pair))
         numbers, arrays = np.array((.1, 1, .1, .9, .1, 1e-8, 0), np.float32), np.ones((4, SMALL), np.float32)
-        return adam(*arrays, numbers[:6]) and (adam_apart([arrays[0]], [arrays[1]], np.array([SMALL]), *arrays[2:], numbers) or not APART)
+        return adam(*arrays, numbers[:6]) and (adam_apart([arrays[0]], [arrays[1]], np.array([SMALL]), *arrays[2:], numbers) and all(sgd_apart([arrays[0]], [arrays[1]], np.array([SMALL]), b, numbers) for b in (None, arrays[2])) or not APART)
     finally: crew.least = before

@@ -148,15 +148,17 @@ def test_adam(kind, options):
         agree(a, b, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["Adam", "AdamW"])
-def test_adam_finds_arrays_where_they_lie(kind):
+@pytest.mark.parametrize("options", [{}, dict(momentum=.9), dict(momentum=.9, nesterov=True), dict(momentum=.5, dampening=.3), None], ids=str)
+@pytest.mark.parametrize("kind", ["Adam", "AdamW", "SGD"])
+def test_optimisers_find_arrays_where_they_lie(kind, options):
     "However parameters and gradients lie in memory, of whatever size and precision, and with several threads."
+    if kind != "SGD" and options: return
     def trained():
         torch.manual_seed(0)
         turned, cut = torch.randn(70, 90).t(), torch.randn(60, 30)[:, :20]
         p = [torch.nn.Parameter(torch.randn(*s)) for s in ((90, 70), (5,), (), (300, 100), (0, 3), (700, 500), (64,))]
         p += [turned.requires_grad_(), cut.requires_grad_(), torch.nn.Parameter(torch.randn(40, dtype=torch.float64)), torch.nn.Parameter(torch.randn(40, dtype=torch.complex64))]
-        optimizer = getattr(torch.optim, kind)(p, lr=.01, weight_decay=.1)
+        optimizer = getattr(torch.optim, kind)(p, lr=.01, **dict(weight_decay=.1) if options is None else options)
         views = [q.detach() for q in p]
         for i in range(4):
             for k, q in enumerate(p):

@@ -22,7 +22,7 @@ __all__ = ['f', 'INV_LN2', 'LN2_HIGH', 'LN2_LOW', 'ROUND', 'E6', 'E5', 'E4', 'E3
            'scatter', 'among_pixels', 'corners', 'through_grid', 'through_grid_back', 'latest', 'publish', 'exchanged',
            'gemm', 'start', 'laid', 'part_of_product', 'some_products', 'read', 'lent', 'task', 'address_of', 'perform',
            'share', 'serve', 'for_crew', 'fma', 'to_bits', 'log', 'normal', 'shuffle', 'outer', 'add_rows', 'adam',
-           'word_at', 'whereabouts', 'adam_apart', 'tanh', 'any_exp', 'ln', 'sigmoid', 'logistic', 'log_one_plus_exp',
+           'word_at', 'whereabouts', 'adam_apart', 'sgd_apart', 'tanh', 'any_exp', 'ln', 'sigmoid', 'logistic', 'log_one_plus_exp',
            'softplus', 'softplus_back', 'logsigmoid', 'logsigmoid_back', 'silu', 'silu_back', 'lstm_step',
            'lstm_step_back', 'gru_step', 'gru_step_back', 'ways', 'ways_back', 'together']
 
@@ -1299,6 +1299,27 @@ def adam_apart(lo, hi, places, ends, average, squares, numbers, decay, shrink):
             start = 4 * (a - begin)
             p, g = carray(numbers_at(places[k] + start), b - a), carray(numbers_at(places[many + k] + start), b - a)
             adam(0, b - a, p, g, average[a:b], squares[a:b], numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], numbers[5], numbers[6] if decay else ZERO, numbers[6] if shrink else ONE)
+        begin = ends[k]
+
+@njit(**FAST)
+def sgd_apart(lo, hi, places, ends, buffer, numbers, heavy, fresh, nesterov, decayed):
+    "The same for gradient descent, with momentum (in `buffer`) if it is `heavy`; `fresh`: there is nothing in `buffer` yet."
+    lr, momentum, new, decay = numbers[0], numbers[1], numbers[2], numbers[3]
+    begin, many = 0, ends.size
+    for k in range(many):
+        a, b = max(lo, begin), min(hi, ends[k])
+        if a < b:
+            start = 4 * (a - begin)
+            p, g = carray(numbers_at(places[k] + start), b - a), carray(numbers_at(places[many + k] + start), b - a)
+            if heavy:
+                v = buffer[a:b]
+                for i in range(b - a):
+                    d = g[i] + p[i] * decay if decayed else g[i]
+                    moved = d if fresh else v[i] * momentum + d * new
+                    v[i] = moved
+                    p[i] -= (d + moved * momentum if nesterov else moved) * lr
+            else:
+                for i in range(b - a): p[i] -= (g[i] + p[i] * decay if decayed else g[i]) * lr
         begin = ends[k]
 
 # %% ../../nbs/ops/17_loops.ipynb #f81bbfd3

@@ -125,7 +125,7 @@ class Run:
             with home_of(arrays[0]): return self._go_there(optimizer, group, grads[self.where[0]], given)
         held, numbers = self.numbers
         held[:len(given)] = given
-        if optimizer.apart(group, held, arrays, grads if len(grads) == len(arrays) else [grads[i] for i in self.where], self.ends, self.states): return arrays
+        if optimizer.apart(group, held, arrays, grads if len(grads) == len(arrays) else [grads[i] for i in self.where], self.ends, self.states, self.fresh): return arrays
         if self.direct:
             a, g = arrays[0], grads[self.where[0]]
             copied = not a.flags.c_contiguous
@@ -410,7 +410,7 @@ class Elementwise(Optimizer):
         "`update` by a compiled loop, if there is one for these arrays; returns whether there was."
         return False
 
-    def apart(self, group, numbers, parameters, gradients, ends, states):
+    def apart(self, group, numbers, parameters, gradients, ends, states, fresh):
         "The same for parameters and gradients that lie apart, their states side by side up to the `ends`; `numbers` is one array."
         return False
 

@@ -12,7 +12,7 @@ from numpy import absolute, add, copyto, divide, maximum, minimum, multiply, neg
 
 from ..arrays.cupy_backend import is_far, library_of, on
 from ..graph.node import TensorBase, tensor_like
-from ..ops.compiled import adam, adam_apart
+from ..ops.compiled import adam, adam_apart, sgd_apart
 from .optimizer import Elementwise, counting_dtype, number
 
 # %% ../../nbs/optim/02_rules.ipynb #5046e827
@@ -71,6 +71,9 @@ class SGD(Elementwise):
 
     def numbers(self, group, step): return number(group['lr']), group['momentum'], 1 - group['dampening'], number(group['weight_decay'])
 
+    def apart(self, group, numbers, parameters, gradients, ends, states, fresh):
+        return not group['maximize'] and sgd_apart(parameters, gradients, ends, states[0] if states else None, numbers, fresh, bool(group['nesterov']), group['weight_decay'] != 0)
+
     def update(self, group, n, p, g, states, t, u, fresh):
         lr, momentum, kept, decay = n[:4]
         g = adjusted(group, decay if group['weight_decay'] else None, p, g, u)
@@ -107,7 +110,7 @@ class Adam(Elementwise):
         decayed = group['weight_decay'] != 0
         return adam(p, g, *states, n[:6], **({'shrink' if group['decoupled_weight_decay'] else 'decay': n[6]} if decayed else {}))
 
-    def apart(self, group, numbers, parameters, gradients, ends, states):
+    def apart(self, group, numbers, parameters, gradients, ends, states, fresh):
         if group['amsgrad'] or group['maximize']: return False
         decayed, decoupled = group['weight_decay'] != 0, bool(group['decoupled_weight_decay'])
         return adam_apart(parameters, gradients, ends, *states, numbers, decayed and not decoupled, decayed and decoupled)

@@ -17,14 +17,14 @@ __all__ = ['f', 'INV_LN2', 'LN2_HIGH', 'LN2_LOW', 'ROUND', 'E6', 'E5', 'E4', 'E3
            'channel_moments', 'column_moments', 'normalise_columns', 'normalise_columns_back', 'affine', 'affine_back',
            'column_products', 'ahead', 'vector', 'keep', 'filled', 'times', 'products', 'nothing', 'place', 'highest',
            'largest_in', 'tile', 'dots', 'move', 'moved', 'spread', 'tiles', 'arranged', 'slide', 'slide_weight',
-           'numbers_at', 'block', 'product', 'turn', 'turned', 'laid_out', 'given', 'whole', 'row_of', 'add_mask',
-           'attend', 'attend_back', 'largest', 'largest_at', 'max_pool', 'average', 'average_back', 'seen', 'seen_back',
-           'scatter', 'among_pixels', 'corners', 'through_grid', 'through_grid_back', 'latest', 'publish', 'exchanged',
-           'gemm', 'start', 'laid', 'part_of_product', 'some_products', 'read', 'lent', 'task', 'address_of', 'perform',
-           'share', 'serve', 'for_crew', 'fma', 'to_bits', 'log', 'normal', 'shuffle', 'outer', 'add_rows', 'adam',
-           'word_at', 'whereabouts', 'adam_apart', 'sgd_apart', 'tanh', 'any_exp', 'ln', 'sigmoid', 'logistic', 'log_one_plus_exp',
-           'softplus', 'softplus_back', 'logsigmoid', 'logsigmoid_back', 'silu', 'silu_back', 'lstm_step',
-           'lstm_step_back', 'gru_step', 'gru_step_back', 'ways', 'ways_back', 'together']
+           'numbers_at', 'block', 'product', 'turn', 'turned', 'piece', 'laid_out', 'given', 'whole', 'row_of',
+           'add_mask', 'attend', 'attend_back', 'largest', 'largest_at', 'max_pool', 'average', 'average_back', 'seen',
+           'seen_back', 'scatter', 'among_pixels', 'corners', 'through_grid', 'through_grid_back', 'latest', 'publish',
+           'exchanged', 'gemm', 'start', 'laid', 'part_of_product', 'some_products', 'read', 'lent', 'task',
+           'address_of', 'perform', 'share', 'serve', 'for_crew', 'fma', 'to_bits', 'log', 'normal', 'shuffle', 'outer',
+           'add_rows', 'adam', 'word_at', 'whereabouts', 'adam_apart', 'sgd_apart', 'tanh', 'any_exp', 'ln', 'sigmoid',
+           'logistic', 'log_one_plus_exp', 'softplus', 'softplus_back', 'logsigmoid', 'logsigmoid_back', 'silu',
+           'silu_back', 'lstm_step', 'lstm_step_back', 'gru_step', 'gru_step_back', 'ways', 'ways_back', 'together']
 
 # %% ../../nbs/ops/17_loops.ipynb #95826730
 import functools
@@ -697,19 +697,24 @@ def turned(rows, columns, x, out, pitch):
 
 # %% ../../nbs/ops/17_loops.ipynb #a77e0003
 @njit(**PART)
+def piece(room, at, n):
+    "A part of one piece of memory, and where the next begins. It counts no references; so whoever made `room` must look at it once more at the end."
+    return carray(place(room, at), n), at + n
+
+@njit(**PART)
 def laid_out(address, row, rows, n, scale, out, most, wide):
     "`rows` rows of `n` numbers that begin `row` bytes apart, times `scale`, as `most` rows of `wide` with zeros around them."
     for i in range(rows):
-        x, o = carray(numbers_at(address + i * row), n), out[i * wide:(i + 1) * wide]
+        x, o = carray(numbers_at(address + i * row), n), carray(place(out, i * wide), wide)
         for j in range(n): o[j] = x[j] * scale
         for j in range(n, wide): o[j] = ZERO
-    out[rows * wide:most * wide] = ZERO
+    for i in range(rows * wide, most * wide): out[i] = ZERO
 
 @njit(**PART)
 def given(x, wide, rows, n, scale, address, row):
     "The way back: `rows` rows of `n` numbers from rows of `wide`."
     for i in range(rows):
-        o, a = carray(numbers_at(address + i * row), n), x[i * wide:(i + 1) * wide]
+        o, a = carray(numbers_at(address + i * row), n), carray(place(x, i * wide), n)
         for j in range(n): o[j] = a[j] * scale
 
 @njit(**PART)
@@ -733,8 +738,14 @@ def attend(lo, hi, heads, sizes, query, key, value, mask, causal, scale, out, su
     L, S, D, E = sizes
     d, e, s = whole(D, LANES), whole(E, LANES), whole(S, LANES)
     pitch = s + LANES
-    keys, columns, values = np.empty(s * d, np.float32), np.empty(d * pitch, np.float32), np.empty(s * e, np.float32)
-    queries, weights, found = np.empty(QUERIES * d, np.float32), np.empty(QUERIES * pitch, np.float32), np.empty(QUERIES * e, np.float32)
+    room = np.empty(s * (d + e) + d * pitch + QUERIES * (d + pitch + e + 1), np.float32)
+    keys, at = piece(room, 0, s * d)
+    columns, at = piece(room, at, d * pitch)
+    values, at = piece(room, at, s * e)
+    queries, at = piece(room, at, QUERIES * d)
+    weights, at = piece(room, at, QUERIES * pitch)
+    found, at = piece(room, at, QUERIES * e)
+    shares, at = piece(room, at, QUERIES)
     for item in range(lo, hi):
         b, h = item // heads, item % heads
         laid_out(row_of(key, b, h, 0), key[3], S, D, ONE, keys, s, d)
@@ -746,7 +757,7 @@ def attend(lo, hi, heads, sizes, query, key, value, mask, causal, scale, out, su
             laid_out(row_of(query, b, h, begin), query[3], n, D, scale, queries, rows, d)
             product(rows, whole(last, LANES), D, queries, d, 1, columns, pitch, weights, pitch, False)
             for i in range(n):
-                w, m = weights[i * pitch:(i + 1) * pitch], min(begin + i + 1, S) if causal else S
+                w, m = carray(place(weights, i * pitch), pitch), min(begin + i + 1, S) if causal else S
                 if mask[0] != 0: add_mask(w, row_of(mask, b, h, begin + i), m, mask[4])
                 total, wide = ZERO, whole(m, LANES)
                 w[m:wide] = -INFINITY
@@ -755,17 +766,19 @@ def attend(lo, hi, heads, sizes, query, key, value, mask, causal, scale, out, su
                     for j in range(m): total += w[j]
                     if total == -INFINITY:              # nothing is seen
                         w[:whole(last, LANES)] = ZERO
-                        sums[item, begin + i] = INFINITY
+                        sums[item, begin + i], shares[i] = INFINITY, ONE
                         continue
                     total, top = ZERO, ZERO             # not a number
-                for j in range(wide): w[j] = exp(w[j] - top)
+                for j in range(wide):
+                    v = exp(w[j] - top)
+                    w[j] = v
+                    total += v
                 w[wide:whole(last, LANES)] = ZERO
-                for j in range(wide): total += w[j]
-                r = ONE / total
-                for j in range(wide): w[j] *= r
-                sums[item, begin + i] = top + f(math.log(total))
+                sums[item, begin + i], shares[i] = top, total
             product(rows, e, last, weights, pitch, 1, values, e, found, e, False)
-            given(found, e, n, E, ONE, row_of(out, b, h, begin), out[3])
+            for i in range(n): given(carray(place(found, i * e), e), e, 1, E, ONE / shares[i], row_of(out, b, h, begin + i), out[3])
+            for i in range(n): sums[item, begin + i] += ln(shares[i])
+    room[0] = ZERO          # it is needed up to here
 
 @njit(**SUMMING)
 def attend_back(lo, hi, heads, sizes, g, query, key, value, mask, causal, scale, out, sums, to_query, to_key, to_value):
@@ -773,10 +786,19 @@ def attend_back(lo, hi, heads, sizes, g, query, key, value, mask, causal, scale,
     L, S, D, E = sizes
     d, e, s = whole(D, LANES), whole(E, LANES), whole(S, LANES)
     pitch = s + LANES
-    keys, columns, values, across = np.empty(s * d, np.float32), np.empty(d * pitch, np.float32), np.empty(s * e, np.float32), np.empty(e * pitch, np.float32)
-    queries, starts, answers, found = np.empty(QUERIES * d, np.float32), np.empty(QUERIES * e, np.float32), np.empty(QUERIES * e, np.float32), np.empty(QUERIES * d, np.float32)
-    weights, scores = np.empty(QUERIES * pitch, np.float32), np.empty(QUERIES * pitch, np.float32)
-    by_key, by_value = np.empty(s * d, np.float32), np.empty(s * e, np.float32)
+    room = np.empty((2 * s + pitch) * (d + e) + 2 * QUERIES * (d + e + pitch), np.float32)
+    keys, at = piece(room, 0, s * d)
+    columns, at = piece(room, at, d * pitch)
+    values, at = piece(room, at, s * e)
+    across, at = piece(room, at, e * pitch)
+    queries, at = piece(room, at, QUERIES * d)
+    starts, at = piece(room, at, QUERIES * e)
+    answers, at = piece(room, at, QUERIES * e)
+    found, at = piece(room, at, QUERIES * d)
+    weights, at = piece(room, at, QUERIES * pitch)
+    scores, at = piece(room, at, QUERIES * pitch)
+    by_key, at = piece(room, at, s * d)
+    by_value, at = piece(room, at, s * e)
     for item in range(lo, hi):
         b, h = item // heads, item % heads
         laid_out(row_of(key, b, h, 0), key[3], S, D, ONE, keys, s, d)
@@ -795,8 +817,8 @@ def attend_back(lo, hi, heads, sizes, g, query, key, value, mask, causal, scale,
             product(rows, wide, D, queries, d, 1, columns, pitch, weights, pitch, False)
             product(rows, wide, E, starts, e, 1, across, pitch, scores, pitch, False)
             for i in range(n):
-                w, v, m = weights[i * pitch:i * pitch + wide], scores[i * pitch:i * pitch + wide], min(begin + i + 1, S) if causal else S
-                x, y, part, total = starts[i * e:(i + 1) * e], answers[i * e:(i + 1) * e], ZERO, sums[item, begin + i]
+                w, v, m = carray(place(weights, i * pitch), wide), carray(place(scores, i * pitch), wide), min(begin + i + 1, S) if causal else S
+                x, y, part, total = carray(place(starts, i * e), e), carray(place(answers, i * e), e), ZERO, sums[item, begin + i]
                 for j in range(e): part += x[j] * y[j]
                 if mask[0] != 0: add_mask(w, row_of(mask, b, h, begin + i), m, mask[4])
                 for j in range(whole(m, LANES)):
@@ -811,6 +833,7 @@ def attend_back(lo, hi, heads, sizes, g, query, key, value, mask, causal, scale,
             product(wide, d, n, scores, 1, pitch, queries, d, by_key, d, True)
         given(by_key, d, S, D, ONE, row_of(to_key, b, h, 0), to_key[3])
         given(by_value, e, S, E, ONE, row_of(to_value, b, h, 0), to_value[3])
+    room[0] = ZERO          # it is needed up to here
 
 # %% ../../nbs/ops/17_loops.ipynb #c0a51d06
 @intrinsic(prefer_literal=True)

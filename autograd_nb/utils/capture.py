@@ -464,7 +464,8 @@ class Tape:
             if all(g is None for g in raw): return [None] * len(grads)
             if chosen is not None and len(chosen) == 1: g, given = self.came[chosen[0]], raw[chosen[0]]
             else:
-                g = self.call_line([None], engine._complete, [self.program.constant(SimpleNamespace(op=op, shape=n.shape), 'equal'), f'[{", ".join(str(c) for c in self.came)}]', 'False'], {c for c in self.came if c}, 'complete')
+                if None not in self.came: g = self.call_line([None], _listed, self.came, note='together')
+                else: g = self.call_line([None], engine._complete, [self.program.constant(SimpleNamespace(op=op, shape=n.shape), 'equal'), f'[{", ".join(str(c) for c in self.came)}]', 'False'], {c for c in self.came if c}, 'complete')
                 given = next(v for v in raw if v is not None)
         else: g = self.came[0]
         if g is None: return [None] * len(grads)
@@ -573,6 +574,8 @@ def _several(rule, fixes, g, *args, **statics): return [undo(as_array(r), t) for
 
 def _pick(values, k): return values[k]
 
+def _listed(*values): return [*values]
+
 # %% ../../nbs/utils/08_capture.ipynb #e3360bde
 BLOCK = 1 << 16         # numbers worked on at a time: a few such pieces fit a core's cache
 LARGE = 1 << 17         # numbers from which on array code computes a chain piece by piece
@@ -658,6 +661,11 @@ class Loop(Chain):
         self.loop = found
 
     def __call__(self, *arrays): compiled.crew.run(self.loop, self.size, self.size * len(self.steps), *self.flat(arrays))
+
+    def flat_names(self, names):
+        "What `flat` makes of arrays, as text."
+        many = [*self.many, *[True] * (len(names) - len(self.many))]
+        return [f'{a}.flat[:1]' if not m else a if len(self.shape) == 1 else f'{a}.reshape(-1)' for a, m in zip(names, many)]
 
 def compilable(lines, constants, dtypes):
     "Whether numba can make one loop of these lines."
@@ -865,7 +873,9 @@ class Compiler:
                     elif o in seen and not self.place(o, l, free): body.append((f'{o} = empty({self.constant(l.shape)}, {self.constant(l.dtype)})', ''))
                 taken = {u: o for o, u in over.items()}
                 args = [taken.get(a, a) for a in chain.inputs] + [o for o in chain.outs if o not in over]
-                body.append((f'{self.constant(chain)}({", ".join(args)})', f'{len(lines)} together: ' + ', '.join(dict.fromkeys(l.ufunc.__name__ for l in lines))))
+                if kind is Loop and chain.size * len(lines) < compiled.crew.least: call = f'{self.constant(chain.loop)}(0, {chain.size}, {", ".join(chain.flat_names(args))})'      # too little to share
+                else: call = f'{self.constant(chain)}({", ".join(args)})'
+                body.append((call, f'{len(lines)} together: ' + ', '.join(dict.fromkeys(l.ufunc.__name__ for l in lines))))
             for u in gone:
                 room = self.room.pop(u, None)
                 if room is not None: free[room.nbytes].append(room)
@@ -1017,7 +1027,7 @@ class Known:
         return result
 
 def capture(step=None, *, dynamic=False):
-    """A function that does what `step` does, faster: it records two calls of it, and replays what they did from then on, without Python's detours, into the same memory each time, elementwise operations drawn together.
+    """A function that does what `step` does, faster: it records two calls of it, and replays what they did from then on, without Python's detours, elementwise operations drawn together, in no more memory than the step itself.
 
     `step`: usually a whole step of training; its tensor arguments may have other numbers, not other shapes, at each call (with `dynamic=True`, each new shape is recorded). What it returns are tensors without history.
     Only operations on tensors are replayed, and optimisers, schedules, clipping, random numbers, and what hooks of tensors do with these (those that were there when the step was recorded); everything else that the step does in Python (printing, counting, appending to lists) happens in the recorded calls alone.

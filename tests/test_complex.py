@@ -50,3 +50,27 @@ def test_the_first_bfloat16():
 
     program = "import autograd_nb as t; from autograd_nb.graph.node import Exotic; assert not Exotic.bfloat16; x = t.full((300,), 1.0).bfloat16(); assert Exotic.bfloat16 and x.sum().item() == 300 and (x @ x).item() == 300"
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize("symbol", "+-*/")
+@pytest.mark.parametrize("shapes", [((2, 3), (2, 3)), ((2, 3), (3,)), ((3,), (2, 1)), ((), (2,)), ((), ())], ids=str)
+@pytest.mark.parametrize("wide", [False, True])
+def test_real_and_complex_operands(symbol, shapes, wide):
+    "A real and a complex tensor go together as they are, in either order; the real one's gradient is real."
+    import torch
+
+    draw = np.random.default_rng(0)
+    real, turned = draw.standard_normal(shapes[0]) + 2, draw.standard_normal(shapes[1]) + 1j * draw.standard_normal(shapes[1]) + 2
+    for swap in (False, True):
+        found = []
+        for t in (torch, autograd_nb):
+            x, z = t.tensor(real, dtype=t.float64 if wide else t.float32, requires_grad=True), t.tensor(turned, dtype=t.complex128 if wide else t.complex64, requires_grad=True)
+            a, b = (z, x) if swap else (x, z)
+            out = eval(f"a {symbol} b") * 2 + 1
+            out.abs().sum().backward(retain_graph=True)
+            (second,) = t.autograd.grad(t.autograd.grad(out.abs().sum(), x, create_graph=True)[0].sum(), z, allow_unused=True)
+            found.append([out.detach().numpy(), x.grad.numpy(), z.grad.numpy(), *([] if second is None else [second.numpy()])])
+        for e, a in zip(*found, strict=True):
+            assert e.dtype == a.dtype and e.shape == a.shape
+            np.testing.assert_allclose(a, e, rtol=2e-4, atol=1e-5)

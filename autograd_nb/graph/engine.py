@@ -109,12 +109,12 @@ def _walk(roots, keep, graph, plan, watch, found):
     """The backward pass as a generator. `roots`: pairs of edge and gradient. `keep`: leave saved values in place. `graph`: gradients are tensors and get recorded. `plan`: a `Plan`, or None if every node is to run and leaves may
     be accumulated on arrival. `watch`: yield a `Step` per node. `found`: receives the gradients of wanted tensors, by index."""
     heap, waiting, leaves, journal = [], {}, {}, JOURNAL
-    plain = not watch and not graph and not Exotic.complex and not Exotic.bfloat16 and not SWITCH.anomaly and LOCAL.modes.profiler is None and not LOCAL.modes.dispatching
+    plain = not watch and not graph and not Exotic.bfloat16 and not SWITCH.anomaly and LOCAL.modes.profiler is None and not LOCAL.modes.dispatching
     simple, whole = plain and plan is None, plan.whole if plain and plan is not None and LOCAL.modes.tape is None else ()
     extra_one, extra_many = _EXTRA
     at = None           # the leaf whose hooks are running
     deferred = None      # what large elementwise nodes have put off
-    began = tick() if simple else None
+    began, turned = tick() if simple else None, Exotic.complex
 
     def deliver(edge, g, extra):
         "Bring one gradient to a place that is not simply next in a chain."
@@ -178,11 +178,11 @@ def _walk(roots, keep, graph, plan, watch, found):
             edges = n.inputs
             if simple and n.hooks is None:
                 if journal.last > n.seq: check_writes(n)
-                r = n.run(g, keep)
+                r = _run_conjugated(n, g, keep) if turned and _is_complex(g) else n.run(g, keep)
             elif whole and n in whole and n.hooks is None and g is not None and g.__class__ is not list:
                 if journal.last > n.seq: check_writes(n)
-                r = n.run(g, keep)
-            elif simple and g is not None and n.hooks.__class__ is Large and n.hooks.idle():
+                r = _run_conjugated(n, g, keep) if turned and _is_complex(g) else n.run(g, keep)
+            elif simple and not turned and g is not None and n.hooks.__class__ is Large and n.hooks.idle():
                 if deferred is None: deferred = Large.draw()
                 if journal.last > n.seq: check_writes(n)
                 r = deferred.sent(edges, deferred.run(n, g, keep))
@@ -270,6 +270,12 @@ def _run_carefully(n, g, keep, graph, plan):
         r = tuple(map(_rounded, r)) if r.__class__ is tuple else _rounded(r)
     return _after(n, g, r, graph) if h is not None and h.post else r
 
+def _run_conjugated(n, g, keep):
+    "Run one node on a complex gradient; see `_conjugate`."
+    if n.op is None or not n.op.holomorphic: return n.run(g, keep)
+    r = n.run(_conjugate(g), keep)
+    return tuple(map(_conjugate, r)) if r.__class__ is tuple else _conjugate(r)
+
 _LEVEL = dict(relu='Threshold', leaky_relu='LeakyRelu', hardtanh='Hardtanh', softshrink='Softshrink', hardshrink='Hardshrink')
 
 def _level(n, r):
@@ -323,7 +329,8 @@ def tell_origin(n, error):
         n = known.get('parent_')
 
 def _is_complex(g):
-    g = g[0] if g.__class__ is list else g
+    if g.__class__ is list: g = next((v for v in g if v is not None), None)
+    if g is None: return False
     return (g._array if isinstance(g, TensorBase) else g).dtype.kind == 'c'
 
 def _conjugate(g):
@@ -334,7 +341,9 @@ def _conjugate(g):
     if g is None: return None
     if g.__class__ is list: return [_conjugate(v) for v in g]
     if isinstance(g, TensorBase): return REGISTRY['conj_physical'](g) if g._array.dtype.kind == 'c' else g
-    return g.conj() if g.dtype.kind == 'c' else g
+    if g.dtype.kind != 'c': return g
+    g = g.conj()
+    return asarray(g) if isinstance(g, generic) else g
 
 def _only_needed(n, r, plan):
     "A node's edges, without those that lead to no wanted input, and what it passes on: both as tuples."

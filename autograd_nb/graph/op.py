@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['SYMBOLS', 'REGISTRY', 'symmetric', 'linear', 'multilinear', 'BACKWARD_SCOPE', 'BOUND', 'F4', 'F8', 'BF16', 'F32',
-           'I8', 'N', 'Z', 'Fixed', 'Rule', 'unique', 'unique_statics', 'aliases_of', 'node_class', 'variant',
+           'I8', 'PARTS', 'N', 'Z', 'Fixed', 'Rule', 'unique', 'unique_statics', 'aliases_of', 'node_class', 'variant',
            'compile_source', 'inferred', 'as_array', 'undo', 'Twin', 'away', 'far_rule', 'on_one_device', 'bind',
            'growing', 'operand_dtype', 'Op', 'op']
 
@@ -352,11 +352,12 @@ def _function(op, direct):
     L += _lines(1, f'try: a0 = {names[0]}._bare', f'except AttributeError: {slow}', f'e0 = {names[0]}._node')
     for i, n in list(enumerate(names))[1:]:
         read = [f'try: a{i} = {n}._bare', f'except AttributeError: {slow}', f'e{i} = {n}._node']
-        if op.params[i] not in op.keep: read.append(f'if a{i}.dtype is not a0.dtype: {slow}')
+        if op.name in _MIXING: read += [f'if a{i}.dtype is not a0.dtype:', f'    if PARTS.get(a0.dtype) is not a{i}.dtype: {slow}', '    Exotic.complex = True']
+        elif op.params[i] not in op.keep: read.append(f'if a{i}.dtype is not a0.dtype: {slow}')
         if op.params[i] in op.optional: L += _lines(1, f'if {n} is None: a{i} = e{i} = None', 'else:') + _lines(2, *read)
         elif op.elementwise and k == 2:
             L += _lines(1, f'c = {n}.__class__', 'if c is float or c is int:')
-            L += _lines(2, 'd = a0.dtype', f'if d is f4: a1 = constants4.get({n})', f'elif d is f8: a1 = constants8.get({n})', *[f'elif d is i8 and c is int and -2147483648 < {n} < 2147483648: a1 = None'] * (op.promote == 'same'), f'else: {slow}', f'if a1 is None or not {n}: a1 = constant({n}, d)', 'e1 = None')
+            L += _lines(2, 'd = a0.dtype', f'if d is f4: a1 = constants4.get({n})', f'elif d is f8: a1 = constants8.get({n})', *[f'elif d is i8 and c is int and -2147483648 < {n} < 2147483648: a1 = None'] * (op.promote == 'same'), 'elif d in PARTS: a1 = None', f'else: {slow}', f'if a1 is None or not {n}: a1 = constant({n}, d)', 'e1 = None')
             L += _lines(1, 'else:') + _lines(2, *read)
         else: L += _lines(1, *read)
     unrecorded = ' and '.join(f'e{i} is None' for i in diff) or 'True'
@@ -381,7 +382,7 @@ def _function(op, direct):
     elif op.elementwise: L += _lines(1, 's0 = a0.shape')
     L += _lines(1, *compute, *[] if several else ['o._meta = ' + (f'view_meta({names[0]}, o)' if op.view else 'None')])
     if op.elementwise:      # what `undo` will need, if anything: the shapes of the operands, where they differ
-        if k == 2: L += _lines(1, 'if c is float or c is int: fix = None', 'else:') + _lines(2, 's1 = a1.shape', 'fix = None if s0 == s1 else ((s0, None), (s1, None))')
+        if k == 2: L += _lines(1, 'if c is float or c is int: fix = None', 'else:') + _lines(2, 's1 = a1.shape', *['if a1.dtype is not a0.dtype: fix = (s0, a0.dtype), (s1, a1.dtype)', 'else:'] * (op.name in _MIXING), '    ' * (op.name in _MIXING) + 'fix = None if s0 == s1 else ((s0, None), (s1, None))')
         else: L += _lines(1, f'fix = None if {" and ".join(f"s0 == a{i}.shape" for i in range(1, k))} else ({", ".join(f"(a{i}.shape, None)" for i in range(k))})')
     masks = sorted(range(1, 1 << len(diff)), key=lambda m: bin(m).count('1'))
     for mask in masks:
@@ -415,8 +416,11 @@ def _variadic_function(op):
 # %% ../../nbs/graph/03_op.ipynb #7677268b
 BOUND = {'Tensor': TensorBase, 'view_meta': None, 'view_metas': None, 'into': None, 'dispatch': None, 'overridden': None, 'foreign': None, 'computed': None}     # what floors above provide to the generated code; see `bind`
 _scopes = []
+_MIXING = 'add', 'sub', 'mul', 'div'        # operations of a real and a complex tensor, which NumPy's functions take as they are
 F4, F8 = CONSTANTS        # the dtypes that the fast path knows
 BF16, F32, I8 = bfloat16.numpy, F4, dtype('int64')       # and 64-bit integers beside a number
+PARTS = {F4: dtype('complex64'), F8: dtype('complex128')}
+PARTS.update({c: f for f, c in PARTS.items()})           # real numbers and the complex ones that are made of them, either way
 try: ARRAYS_OUT = add(1.0, 1.0, out=...).ndim == 0      # NumPy 2.3 and later
 except TypeError: ARRAYS_OUT = False
 
@@ -434,7 +438,7 @@ def _stub(*args, **kwargs):
 
 def growing(op, direct):
     "A function of `op` that compiles itself at its first call."
-    scope = dict(BOUND, __name__=__name__, ndarray=ndarray, TensorBase=TensorBase, general=op.from_user if direct else op.general, kernel=op.ufunc or op.kernel, op=op, f4=F4, f8=F8, i8=I8, constants4=CONSTANTS[F4], constants8=CONSTANTS[F8], constant=constant,
+    scope = dict(BOUND, __name__=__name__, ndarray=ndarray, TensorBase=TensorBase, general=op.from_user if direct else op.general, kernel=op.ufunc or op.kernel, op=op, f4=F4, f8=F8, i8=I8, constants4=CONSTANTS[F4], constants8=CONSTANTS[F8], constant=constant, PARTS=PARTS,
                  SWITCH=SWITCH, LOCAL=LOCAL, Exotic=Exotic, explain=explain, as_array=as_array, new_tensor=TensorBase.__new__, new_node=Node.__new__, tick=tick, variant=variant, getframe=sys._getframe, caller=caller, INFERENCE=INFERENCE, inference_error=inference_error, inferred=inferred, asarray=asarray, BF16=BF16, OutputEdge=OutputEdge)
     me = FunctionType(_stub.__code__, scope, op.name)
     def become():

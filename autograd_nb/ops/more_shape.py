@@ -16,7 +16,7 @@ import math
 import numpy as np
 from ..arrays.numpy_backend import storage_of, xp
 from ..graph.modes import LOCAL
-from ..graph.node import TensorBase, tensor_like
+from ..graph.node import Exotic, TensorBase, tensor_like
 from ..graph.op import Fixed, N, Z, linear, op
 from .indexing import as_strided, as_strided_zeros, at, check_index, countable, counted, gather, scatter_add_zeros, zeros_of
 from .pointwise import as_numbers, exp, where
@@ -386,6 +386,7 @@ def mirrored_bins(like, n, dim, factor):
 @op(jvp=linear, batch=_fft_batch, holomorphic=False, node='FftR2CBackward0', samples=[(N(4), dict(dim=0)), (N(2, 5), dict(dim=1, norm='ortho')), (N(3, 2), dict(dim=0, norm='forward'))])
 def rfft(x, *, dim, norm='backward'):
     "The first half, bins 0 to n // 2, of the discrete Fourier transform of real numbers along `dim`."
+    Exotic.complex = True
     out = np.fft.rfft(x, None, dim, norm)
     return out.astype(np.result_type(x.dtype, np.complex64), copy=False)
 

@@ -157,6 +157,15 @@ def root_of_sum(x, *, dim=None, keepdim=False):
     return xp.sqrt(added(x * x, dim, keepdim))
 root_of_sum.vjp(x=lambda g, x, out, *, dim, keepdim: restore(g, x.shape, dim, keepdim) * direction(x, out, dim, keepdim))
 
+def _root_rule(g, x, out, *, dim, keepdim):
+    "The same, to the bit, where no norm is zero."
+    if not (out > 0).all(): return root_of_sum.rules[0].function(g, x, out, dim=dim, keepdim=keepdim)
+    if not out.ndim: return x / out * g
+    r = x / restore(out, x.shape, dim, keepdim)
+    return np.multiply(r, restore(g, x.shape, dim, keepdim), r) if r.dtype is g.dtype else r * restore(g, x.shape, dim, keepdim)
+
+root_of_sum.quicker(x=_root_rule)
+
 # %% ../../nbs/ops/03_reduce.ipynb #fef03a97
 def shifted_products(x, dim):
     "For each element, the product of those before it along `dim` (1 for the first)."

@@ -44,7 +44,7 @@ from itertools import count, product
 from queue import SimpleQueue
 import numpy as np
 from ..arrays import random
-from ..arrays.numpy_backend import Switch, xp
+from ..arrays.numpy_backend import Switch, address, xp
 from ..graph.op import REGISTRY
 from . import indexing, nn, normalisation, pointwise, recurrent, training  # noqa: F401 (they register the operations)
 from .attention import room_for
@@ -280,11 +280,13 @@ def in_heads(a):
 
 def located(a):
     "The address of an array, and the distances in bytes between its examples, heads and rows."
-    return a.__array_interface__['data'][0], *a.strides[:3]
+    return address(a), *a.strides[:3]
 
 def attention_fits(query, key, value, mask):
-    return Switch.on and query.size >= FEWER and key.size and value.size and (mask is None or mask.dtype is F32 or mask.dtype == bool) and query.shape[:-2] == key.shape[:-2] == value.shape[:-2] \
-        and all(a.__class__ is np.ndarray and a.dtype is F32 for a in (query, key, value))
+    if not Switch.on or query.size < FEWER: return False
+    for a in (query, key, value):
+        if a.__class__ is not np.ndarray or a.dtype is not F32 or not a.size: return False
+    return (mask is None or mask.dtype is F32 or mask.dtype == bool) and query.shape[:-2] == key.shape[:-2] == value.shape[:-2]
 
 def attention_mask(mask, query, key):
     "A mask as numbers to be added to the scores, and where it lies."

@@ -845,6 +845,22 @@ def test_large_loops_write_over_what_nobody_needs():
     assert all(torch.equal(z, then) for z, then in kept)
 
 
+@pytest.mark.skipif(not compiled.AVAILABLE, reason="numba is not installed")
+def test_large_chains_are_two_loops():
+    "One forward, one backward."
+    x, y = (torch.randn(300000, requires_grad=True) for _ in range(2))
+
+    def step():
+        x.grad = y.grad = None
+        z = torch.tanh(x * y + x) * 0.5 + y
+        z = torch.exp(z * 0.1) - x
+        (z * z).sum().backward()
+    step = capture(step)
+    for _ in range(3):
+        step()
+    assert sum("together:" in line for line in step.program.splitlines()) == 2
+
+
 def rows(a):
     return a - a.mean(1, keepdim=True)
 

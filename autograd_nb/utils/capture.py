@@ -363,8 +363,8 @@ class Tape:
 
     def looked_on(self, n, asked):
         "Refuse if hooks that were asked have done nothing that a replay could do."
-        if self.walk is None or self.walk.graph: return
-        if asked and not any(l.kind in ('write', 'effect') for l in self.program.lines[self.mark:]):
+        if not asked or self.walk is None or self.walk.graph: return
+        if not any(l.kind in ('write', 'effect') for l in self.program.lines[self.mark:]):
             self.refuse(f'a hook at {n.name()} looks on: it neither returns a new gradient nor changes a tensor, and what it does in Python cannot be replayed', 'return what is to be seen from the step, for instance tensor.grad, and look at it outside')
         self.program.lines.append(_barrier())
 
@@ -373,7 +373,7 @@ class Tape:
         if self.walk is None or self.walk.graph: return
         self.caught_up()
         if leaf in self.walk.leaves: self.gradient_at(leaf)
-        self.program.lines.append(_barrier())
+        if leaf.hooks.after: self.program.lines.append(_barrier())
         self.mark = len(self.program.lines)
 
     def owed(self, leaf):
@@ -763,7 +763,7 @@ class Compiler:
     def __init__(self, recording):
         self.r, self.constants = recording, list(recording.program.constants)
         self.scope = dict(__name__=__name__, tensor_like=tensor_like, asarray=np.asarray, empty=np.empty, fresh=fresh, mine=mine, accumulate=engine.accumulate)
-        self.buffers, self.renamed = [], {}
+        self.buffers, self.renamed, self.views = [], {}, {}
         lines = self.without_dead(recording.program.lines)
         self.given = self.handed_out(lines)
         self.text = self.write(self.units(self.grouped(lines)))
@@ -842,7 +842,9 @@ class Compiler:
             room = aligned(size)
             self.buffers.append(room)
         if known: self.room[name] = room
-        self.renamed[name] = self.constant(np.ndarray(line.shape, line.dtype, room))
+        key = id(room), line.shape, line.dtype
+        if key not in self.views: self.views[key] = self.constant(np.ndarray(line.shape, line.dtype, room))     # one array for all of a kind: NumPy is quicker where an operand is the result itself than where they overlap
+        self.renamed[name] = self.views[key]
         return True
 
     def over(self, lines, seen, gone):

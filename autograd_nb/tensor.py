@@ -499,6 +499,13 @@ def in_place(name, function):
     def method(self, *args, **kwargs):
         modes = LOCAL.modes
         if modes.profiler is not None and not modes.profiler.take(method): return modes.profiler.call('aten::' + note, method, method, (self, *args), kwargs)
+        if ufunc is not None and len(args) == 1 and not kwargs and self._meta is None and not modes.grad and not modes.special and not modes.transforms and modes.guard is None:     # what most of them are, without a call in between
+            other, array = args[0], self._array
+            b = other._array if isinstance(other, TensorBase) else None
+            if b is not None and b.dtype is array.dtype and (b.dtype is _F4 or b.dtype is _F8) and b.shape == array.shape and array.__class__ is b.__class__ is _ndarray and array.flags.writeable:
+                ufunc(array, b, array)
+                JOURNAL.note(array, note)
+                return self
         if straight is not None:        # the update of a training step
             array = unrecorded(self, modes)
             if array is not None:

@@ -12,8 +12,8 @@ __all__ = ['PATIENCE', 'AVAILABLE', 'SMALL', 'MANY', 'FEW', 'FEWER', 'ROWS', 'SH
            'convolution_plain', 'transpose_plain', 'weight_plain', 'pool_plain', 'scatter_plain', 'average_plain',
            'average_spread_plain', 'grid_plain', 'grid_image_rule', 'grid_place_rule', 'grid_rules', 'nll_plain',
            'nll_spread_plain', 'bmm_plain', 'row_sums_plain', 'LIBRARY', 'GEMM', 'NO_BIAS', 'linear_plain',
-           'lstm_plain', 'lstm_rules', 'gru_plain', 'gru_rules', 'BESIDE', 'HEAD', 'TAIL', 'APART', 'NOTHING', 'cores',
-           'Crew', 'loops', 'fits', 'worth_loading', 'flat', 'in_rows', 'plain', 'definition', 'pointwise_loop', 'gelu',
+           'lstm_plain', 'lstm_rules', 'gru_plain', 'gru_rules', 'BESIDE', 'TAIL', 'APART', 'NOTHING', 'cores', 'Crew',
+           'loops', 'fits', 'worth_loading', 'flat', 'in_rows', 'plain', 'definition', 'pointwise_loop', 'gelu',
            'gelu_back', 'softplus', 'softplus_back', 'logsigmoid', 'logsigmoid_back', 'silu', 'silu_back', 'relu',
            'relu_back', 'tanh_back', 'sigmoid_back', 'row_loop', 'along_rows', 'softmax', 'softmax_back', 'log_softmax',
            'log_softmax_back', 'around', 'logsumexp', 'logsumexp_back', 'cumprod_back', 'attention_weights',
@@ -44,7 +44,7 @@ from itertools import count, product
 from queue import SimpleQueue
 import numpy as np
 from ..arrays import random
-from ..arrays.numpy_backend import Switch, address, xp
+from ..arrays.numpy_backend import HEAD, Switch, address, xp
 from ..graph.op import REGISTRY
 from . import indexing, nn, normalisation, pointwise, recurrent, training  # noqa: F401 (they register the operations)
 from .attention import room_for
@@ -886,7 +886,7 @@ def adam(p, g, average, squares, numbers, decay=0, shrink=1):
     crew.run(loops().adam, p.size, 2 * p.size, p, g, average, squares, *map(np.float32, (*numbers, decay, shrink)))
     return True
 
-HEAD, TAIL = object.__basicsize__, 0x501            # bytes before what makes an object an array; its flags: contiguous, aligned, writeable
+TAIL = 0x501            # the flags of arrays that are contiguous, aligned and writeable
 
 def _arrays_read():
     "Whether arrays look in memory as extensions of NumPy expect, and this machine reads words as we do."

@@ -523,10 +523,15 @@ def reshape(input, *shape):
 
 _reshape = _op['reshape']
 
+def _constant(args):
+    "`args`, if they can be remembered: a tensor's number may be another one tomorrow."
+    if builtins.any(isinstance(v, TensorBase) for a in args for v in (a if isinstance(a, tuple) else (a,))): raise TypeError
+    return args
+
 @functools.lru_cache(1024)
 def _fitting(n, args):
     "The shape that `args` say (see `sizes_of`), with -1 replaced by the size that fits `n` elements; None if there is none, or several."
-    shape = sizes_of(args)
+    shape = sizes_of(_constant(args))
     rest = math.prod(s for s in shape if s != -1)
     if shape and builtins.min(shape) < -1 or shape.count(-1) > 1: return None
     if -1 not in shape: return shape if rest == n else None
@@ -536,7 +541,7 @@ def _resolved(input, args):
     "The shape that `args` say (see `sizes_of`), with -1 replaced by the size that fits."
     n = input._array.size
     try: shape = _fitting(n, args)
-    except TypeError: shape = _fitting(n, args := sizes_of(args))       # a list
+    except TypeError: shape = _fitting(n, args := sizes_of(args))       # a list, or a tensor among them
     if shape is not None: return shape
     shape = sizes_of(args)
     if -1 in shape:
@@ -591,7 +596,7 @@ def unflatten(input, dim, sizes):
 def permute(input, *dims):
     "Dimensions in another order."
     try: dims = _order(dims, input._array.ndim)
-    except TypeError: dims = _order(sizes_of(dims), input._array.ndim)       # a list
+    except TypeError: dims = _order(sizes_of(dims), input._array.ndim)       # the same
     return _permute(input, dims=dims)
 
 _permute, _transpose = _op['permute'], _op['transpose']
@@ -599,7 +604,7 @@ _permute, _transpose = _op['permute'], _op['transpose']
 @functools.lru_cache(512)
 def _order(args, n):
     "The dimensions of an array with `n` of them in the order that `args` say (see `sizes_of`), as numbers that are not negative."
-    dims = sizes_of(args)
+    dims = sizes_of(_constant(args))
     if len(dims) != n: raise RuntimeError(f'permute(sparse_coo): number of dimensions in the tensor input does not match the length of the desired ordering of dimensions i.e. input.dim() = {n} is not equal to len(dims) = {len(dims)}')
     dims = tuple([dim_of(d, n) for d in dims])
     if len(set(dims)) != n: raise RuntimeError('permute(): duplicate dims are not allowed.')

@@ -50,7 +50,7 @@ KEEP = {'contract', 'nsz', 'arcp'}         # what the compiler may do and still 
 SUMS = KEEP | {'reassoc'}                  # and reorder sums
 FAST = dict(fastmath=KEEP, error_model='numpy', cache=True, nogil=True)
 SUMMING = dict(FAST, fastmath=SUMS)
-STRICT = dict(error_model='numpy', cache=True, nogil=True)      # for the bits of array code
+STRICT = dict(fastmath=False, error_model='numpy', cache=True, nogil=True)      # for the bits of array code (if nothing is said, numba takes over what the calling function may do)
 PART = dict(FAST, cache=False)             # for what only other loops call: it is kept with them
 
 @njit(fastmath={'contract', 'nsz'}, error_model='numpy', inline='always')
@@ -1198,7 +1198,7 @@ def for_crew(loop):
     scope = dict(__name__=__name__, share=share, task=task, address_of=address_of, loop=loop)
     given = ', '.join(loop.py_func.__code__.co_varnames[2:loop.py_func.__code__.co_argcount])
     exec(compile(f'def {name}(slots, n, {given}):\n    arguments = ({given},)\n    return share(slots, n, task(loop, arguments), address_of(arguments))', file, 'exec'), scope)
-    options = FAST if file == share.py_func.__code__.co_filename else PART           # what this module defines is kept beside it
+    options = dict(STRICT, cache=file == share.py_func.__code__.co_filename)           # what this module defines is kept beside it
     return njit((types.int64[:, ::1], types.int64, *KINDS[loop]), **options)(scope[name]) if loop in KINDS else njit(**options)(scope[name])
 
 # %% ../../nbs/ops/17_loops.ipynb #66018486

@@ -252,3 +252,13 @@ def test_the_report_adds_up():
     kinds = {s.kind for s in report if s.shape in ((100,), (10, 10))}
     assert {"leaf", "gradient"} <= kinds and view is not None
     assert graph_bytes(y)[0] == 400
+
+
+def test_proxies_of_what_is_gone_are_no_tensors():
+    x = torch.ones(3, requires_grad=True)
+    proxy = weakref.proxy(x * 2)
+    find_leaks(lambda: (x * 2).sum().backward())
+    memory_report()
+    assert why_alive(x).asked
+    with pytest.raises(ReferenceError):
+        str(proxy)

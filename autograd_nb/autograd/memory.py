@@ -63,7 +63,7 @@ def memory_report():
     "All memory that tensors, the graph and optimisers hold: a list of `Storage`, the largest first. The bytes add up to `cpu.memory_allocated()`."
     known = {}
     for o in gc.get_objects():
-        if not isinstance(o, (TensorBase, Node, GradBox)): continue
+        if not issubclass(type(o), (TensorBase, Node, GradBox)): continue        # not isinstance: it would wake proxies up, dead ones too
         for array, kind, words, line in _pieces(o):
             owner = storage_of(array)
             if id(owner) not in known or _RANK[kind] < _RANK[known[id(owner)][0]]: known[id(owner)] = kind, words, array, line
@@ -111,7 +111,7 @@ class _Index:
         self.own |= {id(everything), id(parents), id(self.locals), id(self.__dict__), id(self)}
         add = parents.setdefault
         for o in everything:
-            if id(o) in self.own or isinstance(o, types.FrameType) and id(o) in running: continue
+            if id(o) in self.own or type(o) is types.FrameType and id(o) in running: continue
             stack = [(o, r) for r in gc.get_referents(o)]
             while stack:
                 holder, r = stack.pop()
@@ -358,7 +358,7 @@ class Leaks(list):
     "What `find_leaks` found: a list of `Leak`."
     def __repr__(self): return (2 * chr(10)).join(map(repr, self)) or 'No tensors with graphs are kept.'
 
-def _with_graphs(): return [t for t in gc.get_objects() if isinstance(t, TensorBase) and t._node is not None and t._node.__class__ is not AccumulateGrad]
+def _with_graphs(): return [t for t in gc.get_objects() if issubclass(type(t), TensorBase) and t._node is not None and t._node.__class__ is not AccumulateGrad]
 
 def find_leaks(step=None, steps=3):
     """What keeps graphs alive: a list of `Leak`, the largest first.

@@ -916,7 +916,7 @@ class Compiler:
         "A single elementwise line, into memory that is kept, or that of an operand that is not needed any more."
         out = l.outs[0]
         if l.ufunc is not np.where:
-            for u in l.args:
+            for u in l.args if l.shape else ():             # a single number over its operand: NumPy takes a long way round
                 if u in gone and u in self.room and self.shape_of(u) == l.shape and self.r.program.dtypes[u] == l.dtype:
                     free[self.room[u].nbytes].append(self.room.pop(u))
                     break

@@ -2,8 +2,9 @@
 """One command for everything a reader or a contributor of this project does.
 
     python run.py tutorial      open the book in JupyterLab, or any notebook: tutorial book/03_chain_rule.ipynb
-    python run.py test          pass every test
+    python run.py test          pass the tests of every day; --all: every test
     python run.py docs          build the documentation site
+    python run.py book          make the book as an EPUB, and as a PDF where Chromium is
     python run.py bench         measure speed beside other libraries
     python run.py export        write the package and README.md from the notebooks
     python run.py notebooks     run notebooks and store clean outputs
@@ -283,13 +284,14 @@ def python(*arguments, **options):
 def tutorial(options):
     notebook = chosen_notebook(options.notebook)
     environment()
+    folder = ROOT / "nbs" if options.edit else working_copy()
     port = choose_port(options.port)
     token = secrets.token_hex(16)
     address = "http://127.0.0.1:{}".format(port)
     link = "{}/lab/tree/{}?token={}".format(address, notebook or first_chapter(), token)
-    trust_notebooks()
+    trust_notebooks(folder)
     command = [str(PYTHON), "-m", "jupyterlab", "--no-browser", "--ServerApp.ip=127.0.0.1", "--ServerApp.port={}".format(port),
-               "--ServerApp.port_retries=0", "--ServerApp.root_dir={}".format(ROOT / "nbs"),
+               "--ServerApp.port_retries=0", "--ServerApp.root_dir={}".format(folder),
                "--NotebookNotary.data_dir={}".format(trust_folder())]
     if hasattr(os, "geteuid") and os.geteuid() == 0:
         command.append("--allow-root")
@@ -306,6 +308,8 @@ def tutorial(options):
         else:
             say("The tutorial is open in your browser; should it not be, its address is:")
             print("  " + link, flush=True)
+        if not options.edit:
+            say("You read copies, in {}: whatever you change or run there stays yours, and the clone as it was.".format(folder), style="2")
         say("Leave this running while you read; Ctrl+C ends it.", style="2")
         return server.wait()
     except KeyboardInterrupt:
@@ -353,11 +357,50 @@ def chosen_notebook(name):
     return found[0].resolve().relative_to(nbs).as_posix()
 
 
+def working_copy():
+    """The folder with the reader's copies of the notebooks, made or brought up to date.
+
+    JupyterLab saves by itself while one reads. A copy that the reader never saved follows the original; one that was
+    changed stays as it is, and a line says so when the original has moved on.
+    """
+    nbs, folder = ROOT / "nbs", ROOT / "my_notebooks"
+    record = folder / ".copied.json"
+    copied = json.loads(record.read_text()) if record.exists() else {}
+    kept = []
+    for path in sorted(nbs.rglob("*")):
+        if not path.is_file() or any(part.startswith((".", "_")) for part in path.relative_to(nbs).parts):
+            continue
+        name = path.relative_to(nbs).as_posix()
+        original, copy = digest_of(path), folder / name
+        here = digest_of(copy) if copy.exists() else None
+        if here is None or here == copied.get(name):
+            if here != original:
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(str(path), str(copy))
+            copied[name] = original
+        elif copied.get(name) != original and here != original:
+            kept.append(name)
+    folder.mkdir(exist_ok=True)
+    for name in [n for n in copied if not (nbs / n).exists()]:  # renamed or gone: what the reader never changed goes too
+        copy = folder / name
+        if copy.exists() and digest_of(copy) == copied[name]:
+            copy.unlink()
+        del copied[name]
+    record.write_text(json.dumps(copied, indent=0, sort_keys=True))
+    if kept:
+        say("Newer than your copies, which stay as you left them: {}. Delete a copy to read the new text.".format(", ".join(kept)), style="33")
+    return folder
+
+
+def digest_of(path):
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
 def trust_folder():
     return VENV / "share" / "autograd_nb" / "trust"
 
 
-def trust_notebooks():
+def trust_notebooks(folder):
     "Sign the project's notebooks, so that JupyterLab shows their stored pictures before anything is run."
     code = ("import sys, pathlib, nbformat, nbformat.sign\n"
             "notary = nbformat.sign.NotebookNotary(data_dir=sys.argv[1])\n"
@@ -365,7 +408,7 @@ def trust_notebooks():
             "    try: notary.sign(nbformat.read(path, 4))\n"
             "    except Exception: pass  # JupyterLab will say what is wrong with it\n")
     trust_folder().mkdir(parents=True, exist_ok=True)
-    subprocess.run([str(PYTHON), "-c", code, str(trust_folder()), str(ROOT / "nbs")], env=environ())
+    subprocess.run([str(PYTHON), "-c", code, str(trust_folder()), str(folder)], env=environ())
 
 
 def wait_for_server(server, address, seconds=120):
@@ -421,7 +464,7 @@ def test(options):
 def docs(options):
     environment()
     status = python(ROOT / "docs" / "build.py", *options.arguments)
-    if status == 0:
+    if status == 0 and not {"--only", "--watch"} & {a.split("=")[0] for a in options.arguments}:
         page = ROOT / "_docs" / "index.html"
         say("The site is in {}".format(page))
         if options.open:
@@ -429,10 +472,15 @@ def docs(options):
     return status
 
 
+def book(options):
+    environment()
+    return python(ROOT / "docs" / "book.py", *options.arguments)
+
+
 def bench(options):
     environment()
     arguments = list(options.arguments)
-    scripts = {path.stem: path for path in (ROOT / "benchmarks").glob("*.py") if path.stem != "workloads"}
+    scripts = {path.stem: path for path in (ROOT / "benchmarks").glob("*.py") if path.stem not in ("workloads", "programs")}
     name = arguments.pop(0) if arguments and arguments[0] in scripts else "run"
     if name not in scripts:
         raise Problem("{} is missing: the clone is incomplete.".format(ROOT / "benchmarks" / "run.py"))
@@ -558,7 +606,7 @@ def hooks(options):
 
 def clean(options):
     check_clone()
-    paths = [ROOT / name for name in ("_docs", "_docs_src", "_proc", ".cache", "build", "dist", "autograd_nb.egg-info", ".pytest_cache",
+    paths = [ROOT / name for name in ("_book", "_docs", "_docs_src", "_proc", ".cache", "build", "dist", "autograd_nb.egg-info", ".pytest_cache",
                                       ".ruff_cache", ".hypothesis")]
     if options.env:
         paths = [VENV] + [p for p in paths if p.suffix != ".egg-info"] + [ROOT / "autograd_nb.egg-info"]
@@ -588,11 +636,13 @@ def parse(arguments):
 
     sub = command(tutorial, "Open the book in JupyterLab.")
     sub.add_argument("notebook", nargs="?", help="the notebook to open (default: the first chapter)")
+    sub.add_argument("--edit", action="store_true", help="open the project's own notebooks, to change the project; otherwise copies in my_notebooks")
     sub.add_argument("--no-browser", action="store_true", help="print the address instead of opening it")
     sub.add_argument("--port", type=int, help="serve at this port (default: the first free one from 8888 up)")
-    command(test, "Pass every test. All arguments go to pytest.", passes_on=True)
-    sub = command(docs, "Build the documentation site in _docs. Further arguments go to docs/build.py.")
+    command(test, "Pass the tests: of exhaustive ones a sample, and with --all everything. All arguments go to pytest.", passes_on=True)
+    sub = command(docs, "Build the documentation site in _docs; with --only PAGE one page, in seconds, and with --watch PAGE again whenever it is saved. Further arguments go to docs/build.py.")
     sub.add_argument("--open", action="store_true", help="open it in the browser when it is built")
+    command(book, "Make the book printable: an EPUB, and a PDF where Chromium is. All arguments go to docs/book.py.", passes_on=True)
     command(bench, "Measure speed. All arguments go to benchmarks/run.py; a first one such as 'scale' names another script there.", passes_on=True)
     sub = command(export, "Write the package and README.md from the notebooks.")
     sub.add_argument("--check", action="store_true", help="change nothing; fail if something is not fresh")
@@ -605,8 +655,8 @@ def parse(arguments):
     sub = command(clean, "Remove what was built.")
     sub.add_argument("--env", action="store_true", help="remove the environment in .venv too")
 
-    # test, bench and lint hand every argument on as it is, options included.
-    passing = ("test", "bench", "lint")
+    # test, book, bench and lint hand every argument on as it is, options included.
+    passing = ("test", "book", "bench", "lint")
     options, rest = parser.parse_known_args(arguments[:1] if arguments[:1] and arguments[0] in passing else arguments)
     if options.command is None:
         parser.print_help()

@@ -15,36 +15,62 @@ from types import SimpleNamespace as _SimpleNamespace
 __version__ = "0.1.0"
 
 # %% ../nbs/00_package.ipynb #d608afb3
-from .arrays.dtypes import (bfloat16, bool, cdouble, cfloat, channels_last, channels_last_3d, complex64, complex128, contiguous_format, double, dtype, finfo, float, float16, float32, float64, get_default_dtype, half, iinfo, int, int8, int16, int32, int64, long, memory_format, preserve_format,
-                                       promote_types, set_default_dtype, short, uint8, uint16, uint32, uint64)
+from autograd_nb.arrays.dtypes import (
+    bfloat16, bool, cdouble, cfloat, channels_last, channels_last_3d, complex64, complex128,
+    contiguous_format, double, dtype, finfo, float, float16, float32, float64, get_default_dtype,
+    half, iinfo, int, int8, int16, int32, int64, long, memory_format, preserve_format,
+    promote_types, set_default_dtype, short, uint8, uint16, uint32, uint64
+)
 from .arrays.random import Generator, default_generator
 from .printing import set_printoptions
-from .graph.errors import Taught as _Taught
-from .graph.modes import enable_grad, inference_mode, is_grad_enabled, is_inference_mode_enabled, no_grad, set_grad_enabled
+from .graph.errors import HintedError as _Taught
+from .graph.modes import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
+from .layers.inference import inference_mode, is_inference_mode_enabled
 from .tensor import Tensor, TypedStorage, UntypedStorage, device
 from . import functions as _functions
 from .tensor import DIRECT as _DIRECT, FUNCTIONS as _FUNCTIONS, SYNONYMS as _SYNONYMS
-from .creation import (arange, as_tensor, asarray, bernoulli, complex, empty, empty_like, eye, from_dlpack, from_numpy, full, full_like,
-                                  get_rng_state, initial_seed, linspace, logspace, manual_seed, multinomial, normal, ones, ones_like, rand, rand_like, randint,
-                                  randint_like, randn, randn_like, randperm, scalar_tensor, seed, set_rng_state, tensor, tril_indices, triu_indices,
-                                  zeros, zeros_like)
-from .functions import (Size, addcdiv, addcmul, addmm, addmv, baddbmm, allclose, argsort, bincount, bmm, broadcast_tensors, broadcast_to, cat, concat, concatenate, diag_embed, dot, einsum, equal, hstack, is_complex, is_floating_point,
-                                   is_tensor, isclose, meshgrid, movedim, moveaxis, numel, outer, result_type, stack, std_mean, topk, unique, var_mean, vstack, where)
+from autograd_nb.creation import (
+    arange, as_tensor, asarray, bernoulli, empty, empty_like, eye, from_dlpack, from_numpy, full,
+    full_like, get_rng_state, initial_seed, linspace, logspace, manual_seed, multinomial, normal,
+    ones, ones_like, rand, rand_like, randint, randint_like, randn, randn_like, randperm,
+    scalar_tensor, seed, set_rng_state, tensor, tril_indices, triu_indices, zeros, zeros_like
+)
+from autograd_nb.functions import (
+    Size, addcdiv, addcmul, addmm, addmv, baddbmm, allclose, argsort, bincount, bmm,
+    broadcast_tensors, broadcast_to, cat, concat, concatenate, diag_embed, dot, einsum, equal,
+    hstack, is_complex, is_floating_point, is_tensor, isclose, meshgrid, movedim, moveaxis, numel,
+    outer, result_type, stack, std_mean, topk, unique, var_mean, vstack, where
+)
+
+# %% ../nbs/00_package.ipynb #11d8d272
 from . import more as _more
 from . import overrides
 from . import autograd
 from .func import vmap
 from . import amp, cpu, cuda, random, serialization
 from .amp import GradScaler, autocast
-from .settings import (are_deterministic_algorithms_enabled, compile, get_default_device, get_deterministic_debug_mode, get_float32_matmul_precision, get_num_interop_threads, is_deterministic_algorithms_warn_only_enabled,
-                                  is_warn_always_enabled, set_default_device, set_default_tensor_type, set_deterministic_debug_mode, set_float32_matmul_precision, set_flush_denormal, set_num_interop_threads, set_warn_always, use_deterministic_algorithms)
+from autograd_nb.settings import (
+    are_deterministic_algorithms_enabled, get_default_device, get_deterministic_debug_mode,
+    get_float32_matmul_precision, get_num_interop_threads,
+    is_deterministic_algorithms_warn_only_enabled, is_warn_always_enabled, set_default_device,
+    set_default_tensor_type, set_deterministic_debug_mode, set_float32_matmul_precision,
+    set_flush_denormal, set_num_interop_threads, set_warn_always, use_deterministic_algorithms
+)
 from .cuda import OutOfMemoryError
 from .serialization import load, save
-from .amp.autocast_mode import (autocast_decrement_nesting, autocast_increment_nesting, clear_autocast_cache, get_autocast_cpu_dtype, get_autocast_dtype, get_autocast_gpu_dtype, is_autocast_cache_enabled,
-                                           is_autocast_cpu_enabled, is_autocast_enabled, set_autocast_cache_enabled, set_autocast_cpu_dtype, set_autocast_cpu_enabled, set_autocast_dtype, set_autocast_enabled, set_autocast_gpu_dtype)
-from .ops import compiled as _compiled     # compiled loops, where numba is installed
-from .ops import together as _together     # large gradients, computed together
-from .autograd.anomaly_mode import is_anomaly_check_nan_enabled, is_anomaly_enabled, set_anomaly_enabled
+from autograd_nb.amp.autocast_mode import (
+    autocast_decrement_nesting, autocast_increment_nesting, clear_autocast_cache,
+    get_autocast_cpu_dtype, get_autocast_dtype, get_autocast_gpu_dtype, is_autocast_cache_enabled,
+    is_autocast_cpu_enabled, is_autocast_enabled, set_autocast_cache_enabled,
+    set_autocast_cpu_dtype, set_autocast_cpu_enabled, set_autocast_dtype, set_autocast_enabled,
+    set_autocast_gpu_dtype
+)
+from .ops import compiled as _compiled  # compiled loops, where numba is installed
+from .ops import together as _together  # large gradients, computed together
+from .ops.kernels import formulas as _formulas  # operations as one loop
+from autograd_nb.autograd.anomaly_mode import (
+    is_anomaly_check_nan_enabled, is_anomaly_enabled, set_anomaly_enabled
+)
 
 # %% ../nbs/00_package.ipynb #43c54b95
 _warnings.filterwarnings('ignore', category=RuntimeWarning, module=r'autograd_nb(\..*)?$')
@@ -54,33 +80,76 @@ cpu.amp, cuda.amp = amp._cpu, amp._cuda
 for _name in _FUNCTIONS: globals()[_name] = getattr(_functions, _name)
 for _name in _DIRECT: globals()[_name] = getattr(Tensor, _name)
 for _name in _SYNONYMS: globals()[_name] = getattr(Tensor, _name)
-for _name in ('view', 'view_as', 'reshape_as', 'expand', 'expand_as', 'repeat'): globals().pop(_name, None)
+for _name in ('view', 'view_as', 'reshape_as', 'expand', 'expand_as', 'repeat'):
+    globals().pop(_name, None)
 rsub = _functions.rsub
 
 pi, e, inf, nan, newaxis = _math.pi, _math.e, _math.inf, _math.nan, None
 strided = 'torch.strided'
-version = _SimpleNamespace(__version__=__version__, cuda=None, hip=None, xpu=None, git_version=None, debug=False)        # built for no device's kit: CuPy brings its own
+# built for no device's kit: CuPy brings its own
+version = _SimpleNamespace(
+    __version__=__version__, cuda=None, hip=None, xpu=None, git_version=None, debug=False
+)
 
 def typename(obj):
     "The name of an object's type, a tensor's as 'torch.FloatTensor'."
-    return obj.type() if isinstance(obj, Tensor) else f'{type(obj).__module__}.{type(obj).__qualname__}'
+    return (
+        obj.type()
+        if isinstance(obj, Tensor)
+        else f'{type(obj).__module__}.{type(obj).__qualname__}'
+    )
 
 class _LegacyType(type):
-    "The old tensor types: `FloatTensor([1, 2])`, `LongTensor(2, 3)`, `isinstance(x, FloatTensor)`, `x.type(DoubleTensor)`."
+    """The old tensor types: `FloatTensor([1, 2])`, `LongTensor(2, 3)`, `isinstance(x,
+    FloatTensor)`, `x.type(DoubleTensor)`.
+    """
+
     def __call__(cls, *args):
-        if len(args) == 1 and not isinstance(args[0], (_int, Size)): return tensor(args[0], dtype=cls.dtype)
+        if len(args) == 1 and not isinstance(args[0], (_int, Size)):
+            return tensor(args[0], dtype=cls.dtype)
         return zeros(*args, dtype=cls.dtype)
 
-    def __instancecheck__(cls, value): return isinstance(value, Tensor) and value.dtype is cls.dtype
+    def __instancecheck__(cls, value):
+        return isinstance(value, Tensor) and value.dtype is cls.dtype
 
 _int = type(1)
-_LEGACY = dict(Float=float32, Double=float64, Long=int64, Int=int32, Short=int16, Char=int8, Byte=uint8, Bool=bool, Half=float16, BFloat16=bfloat16)
-FloatTensor, DoubleTensor, LongTensor, IntTensor, ShortTensor, CharTensor, ByteTensor, BoolTensor, HalfTensor, BFloat16Tensor = (
-    _LegacyType(name + 'Tensor', (), dict(dtype=dtype_, __module__='torch')) for name, dtype_ in _LEGACY.items())
+
+# %% ../nbs/00_package.ipynb #bf69a055
+_LEGACY = dict(
+    Float=float32,
+    Double=float64,
+    Long=int64,
+    Int=int32,
+    Short=int16,
+    Char=int8,
+    Byte=uint8,
+    Bool=bool,
+    Half=float16,
+    BFloat16=bfloat16,
+)
+(
+    FloatTensor,
+    DoubleTensor,
+    LongTensor,
+    IntTensor,
+    ShortTensor,
+    CharTensor,
+    ByteTensor,
+    BoolTensor,
+    HalfTensor,
+    BFloat16Tensor,
+) = (
+    _LegacyType(name + 'Tensor', (), dict(dtype=dtype_, __module__='torch'))
+    for name, dtype_ in _LEGACY.items()
+)
 
 # %% ../nbs/00_package.ipynb #32927005
 _more.install(Tensor, globals())
-from .foreach import FOREACH as _FOREACH     # noqa: E402 (it needs the methods)
+from .copies import install as _install  # noqa: E402 (it needs the methods)
+
+_install(Tensor, globals())
+from .foreach import FOREACH as _FOREACH  # noqa: E402 (it needs the methods)
+
 globals().update(_FOREACH)
 
 # %% ../nbs/00_package.ipynb #2276c4ac
@@ -89,25 +158,57 @@ def _version():
     import sys
     from types import ModuleType
     from autograd_nb import cuda as gpu
+
     found = gpu.cudart().runtimeGetVersion() if gpu.is_available() else None
     out = ModuleType(f'{__name__}.version', 'Versions.')
-    vars(out).update(__version__=__version__, cuda=found and f'{found // 1000}.{found % 1000 // 10}', hip=None, xpu=None, rocm=None, debug=False, git_version='')
+    vars(out).update(
+        __version__=__version__,
+        cuda=found and f'{found // 1000}.{found % 1000 // 10}',
+        hip=None,
+        xpu=None,
+        rocm=None,
+        debug=False,
+        git_version='',
+    )
     sys.modules[out.__name__] = out
     return out
 
 def get_device_module(device=None):
-    "The module of functions about a device: `cuda` or `cpu`; that of the accelerator, if none is named."
+    """The module of functions about a device: `cuda` or `cpu`; that of the accelerator, if none is
+    named.
+    """
     kind = _device_kind(device)
-    if kind not in ('cuda', 'cpu'): raise RuntimeError(f"Invalid device_module '{kind}', does a corresponding module exist at torch.{kind}?")
+    if kind not in ('cuda', 'cpu'):
+        raise RuntimeError(
+            f"Invalid device_module '{kind}', does a corresponding module exist at torch.{kind}?"
+        )
     return __getattr__(kind)
 
 def _device_kind(name):
-    return name.type if isinstance(name, device) else str(name).partition(':')[0] if name is not None else 'cuda' if __getattr__('cuda').is_available() else 'cpu'
+    return (
+        name.type
+        if isinstance(name, device)
+        else (
+            str(name).partition(':')[0]
+            if name is not None
+            else 'cuda'
+            if __getattr__('cuda').is_available()
+            else 'cpu'
+        )
+    )
 
+# %% ../nbs/00_package.ipynb #8c4f507e
 def __getattr__(name):
-    if name in ('_C', '_functorch', 'functorch', 'viz', 'widgets', 'nn', 'optim', 'distributions', 'utils', 'linalg', 'special', 'fft', 'cuda', 'cpu', 'func', 'amp', 'testing', 'profiler', 'backends', 'accelerator', 'jit', 'compiler', 'types', 'distributed', 'multiprocessing', 'return_types', 'library', '__future__'):
+    if name in (
+        '_C', '_functorch', 'functorch', 'viz', 'widgets', 'nn', 'optim', 'distributions', 'utils',
+        'linalg', 'special', 'fft', 'cuda', 'cpu', 'func', 'amp', 'signal', 'masked', 'testing',
+        'profiler', 'backends', 'accelerator', 'jit', 'compiler', 'types', 'distributed', 'futures',
+        'multiprocessing', 'return_types', 'library', '__future__',
+    ):
         import importlib
-        try: return importlib.import_module(f'{__name__}.{name}')
+
+        try:
+            return importlib.import_module(f'{__name__}.{name}')
         except ModuleNotFoundError as error:
             if error.name != f'{__name__}.{name}': raise
     if name == 'version':
@@ -115,18 +216,30 @@ def __getattr__(name):
         return globals()[name]
     if name == 'capture':
         from autograd_nb.utils.capture import capture
+
         globals()[name] = capture
         return capture
-    if not name.startswith('_'):                    # functions of layers that PyTorch also has here, such as `conv2d`
+    if name == 'compile':
+        from autograd_nb.compiler import compile
+
+        globals()[name] = compile
+        return compile
+    # functions of layers that PyTorch also has here, such as `conv2d`
+    if not name.startswith('_'):
         from autograd_nb.nn import flat
+
         if name in flat.__all__:
             globals()[name] = getattr(flat, name)
             return globals()[name]
     raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
 
+# %% ../nbs/00_package.ipynb #ac8c3c0c
 def _repr_html_(self):
-    "A notebook shows a tensor as PyTorch prints it, with a line about what it is and where it comes from."
+    """A notebook shows a tensor as PyTorch prints it, with a line about what it is and where it
+    comes from.
+    """
     from autograd_nb.viz import tensor_html
+
     return tensor_html(self)
 
 Tensor._repr_html_ = _repr_html_
@@ -134,9 +247,16 @@ Tensor._repr_html_ = _repr_html_
 def _draw(error):
     "A notebook shows the way to the node that failed, above the traceback."
     from autograd_nb.viz.errors import TrailPicture
+
     return TrailPicture(error)
 
 _Taught.draw = staticmethod(_draw)
+
+# %% ../nbs/00_package.ipynb #d15741b1
+import os as _os  # noqa: E402
+
+if not {'PMI_RANK', 'OMPI_COMM_WORLD_RANK', 'SLURM_PROCID'}.isdisjoint(_os.environ):
+    from autograd_nb import distributed  # noqa: F401
 
 # %% ../nbs/00_package.ipynb #98d6b8af
 __all__ = [name for name in dir() if not name.startswith('_')]

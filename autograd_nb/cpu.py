@@ -7,10 +7,31 @@ __all__ = ['is_available', 'is_initialized', 'device_count', 'current_device', '
            'current_stream', 'StreamContext', 'stream']
 
 # %% ../nbs/02_cpu.ipynb #be604aba
-from .arrays.memory import (max_memory_allocated, memory_allocated, memory_stats, memory_summary, reset_peak_memory_stats, stop_memory_stats, track_memory)
+from autograd_nb.arrays.memory import (
+    max_memory_allocated, memory_allocated, memory_stats, memory_summary, reset_peak_memory_stats,
+    stop_memory_stats, track_memory
+)
 
 # %% ../nbs/02_cpu.ipynb #d44e9d75
-__all__ = ['memory_allocated', 'max_memory_allocated', 'reset_peak_memory_stats', 'memory_stats', 'memory_summary', 'stop_memory_stats', 'track_memory', 'is_available', 'is_initialized', 'device_count', 'current_device', 'set_device', 'synchronize', 'Stream', 'StreamContext', 'stream', 'current_stream']
+__all__ = [
+    'memory_allocated',
+    'max_memory_allocated',
+    'reset_peak_memory_stats',
+    'memory_stats',
+    'memory_summary',
+    'stop_memory_stats',
+    'track_memory',
+    'is_available',
+    'is_initialized',
+    'device_count',
+    'current_device',
+    'set_device',
+    'synchronize',
+    'Stream',
+    'StreamContext',
+    'stream',
+    'current_stream',
+]
 
 def is_available():
     "Whether there is a CPU: yes."
@@ -34,11 +55,18 @@ def set_device(device):
 def synchronize(device=None):
     "Wait for work in progress: operations on the CPU are done when they return."
 
+# %% ../nbs/02_cpu.ipynb #2b1cc7ff
 class Stream:
-    "A queue of work. Work on the CPU is done at once and in order, so a stream has nothing to do; it lets code written for other devices run."
+    """A queue of work. Work on the CPU is done at once and in order, so a stream has nothing to do;
+    it lets code written for other devices run.
+    """
+
     def __init__(self, priority=-1): pass
+
     def wait_stream(self, stream): pass
+
     def record_event(self): pass
+
     def wait_event(self, event): pass
 
 _default = Stream()
@@ -49,8 +77,12 @@ def current_stream(device=None):
 
 class StreamContext:
     "Inside, `stream` is the current one; on the CPU that changes nothing."
-    def __init__(self, stream): self.stream = stream
+
+    def __init__(self, stream):
+        self.stream = stream
+
     def __enter__(self): pass
+
     def __exit__(self, *exc): pass
 
 def stream(stream):

@@ -5,23 +5,28 @@
 # %% auto #0
 __all__ = ['asarray', 'zeros', 'ones', 'empty', 'zeros_like', 'ones_like', 'empty_like', 'rand', 'randn', 'tensor', 'as_tensor',
            'from_numpy', 'from_dlpack', 'scalar_tensor', 'full', 'full_like', 'eye', 'arange', 'linspace', 'logspace',
-           'tril_indices', 'triu_indices', 'complex', 'manual_seed', 'seed', 'initial_seed', 'get_rng_state',
-           'set_rng_state', 'rand_like', 'randn_like', 'randint', 'randint_like', 'randperm', 'normal', 'bernoulli',
-           'multinomial']
+           'tril_indices', 'triu_indices', 'manual_seed', 'seed', 'initial_seed', 'get_rng_state', 'set_rng_state',
+           'rand_like', 'randn_like', 'randint', 'randint_like', 'randperm', 'normal', 'bernoulli', 'multinomial']
 
 # %% ../nbs/tensor/04_creation.ipynb #ac80d3e3
 import builtins
+import functools
+import math
 import warnings
 import numpy as np
 
 from .arrays.cupy_backend import Device, generator_of, is_far, there
 
-from .arrays.dtypes import FROM_NUMPY, dtype as Dtype, float64, from_numpy_dtype, get_default_dtype, int64, scalar_dtype
+from autograd_nb.arrays.dtypes import (
+    FROM_NUMPY, dtype as Dtype, fitting, float64, from_numpy_dtype, get_default_dtype, int64,
+    promote_types, scalar_dtype
+)
 from .arrays.random import default_generator, fma
 from .functions import dtype_of, into, sizes_of
-from .graph.levels import WRAPPERS, chance, draw, like, no_out
+from .transforms.levels import WRAPPERS, chance, draw, like, no_out
 from .graph.modes import LOCAL, SWITCH, from_python, whole
 from .graph.node import TensorBase, tensor_like
+from .graph.op import REGISTRY
 from .tensor import chance_of, device_or_default, index_like, index_of, placed
 
 # %% ../nbs/tensor/04_creation.ipynb #0e4525c8
@@ -31,40 +36,104 @@ def _finish(array, requires_grad, index=None):
     from_python(out)
     if not requires_grad: return out
     if not (FROM_NUMPY[array.dtype].is_floating_point or array.dtype.kind == 'c'):
-        raise RuntimeError(f'Only Tensors of floating point and complex dtype can require gradients. This one would be {FROM_NUMPY[array.dtype]!r}: write the numbers with a point, or pass dtype=torch.float32.')
+        raise RuntimeError(
+            'Only Tensors of floating point and complex dtype can require gradients. This one'
+            f' would be {FROM_NUMPY[array.dtype]!r}: write the numbers with a point, or pass'
+            ' dtype=torch.float32.'
+        )
     return out.requires_grad_()
 
-def _contains_tensor(data):
+def _holds_typed(data):
+    "Whether nested lists hold numbers with a dtype: tensors of one element, or NumPy's."
     stack = [data]
     while stack:
         d = stack.pop()
-        if isinstance(d, TensorBase): return True
+        if isinstance(d, (TensorBase, np.generic)): return True
         if isinstance(d, (list, tuple)): stack.extend(d)
     return False
 
-def _plain(data): return [_plain(d) for d in data] if isinstance(data, (list, tuple)) else data.item() if isinstance(data, TensorBase) and not data._array.ndim else data._array if isinstance(data, TensorBase) else data
+def _depth(data):
+    """How deep lists are nested, seen from their first entries: what stands there, a tensor too, is
+    a number.
+    """
+    depth = 0
+    while isinstance(data, (list, tuple)) or isinstance(data, np.ndarray) and data.ndim:
+        depth += 1
+        if not len(data): break
+        data = data[0]
+    return depth
 
+# %% ../nbs/tensor/04_creation.ipynb #4102c560
+def _numbers(data, kinds, depth):
+    """Lists nested to a depth, with Python's numbers in place of those that have a dtype. `kinds`
+    collects the dtypes of all.
+    """
+    if depth and isinstance(data, (list, tuple, np.ndarray, TensorBase)):
+        return [_numbers(d, kinds, depth - 1) for d in data]
+    if isinstance(data, (list, tuple)):
+        raise TypeError(f'must be real number, not {type(data).__name__}')
+    if isinstance(data, TensorBase):
+        kinds.append(data.dtype)
+        return data._single()
+    if isinstance(data, np.generic): kinds.append(from_numpy_dtype(data.dtype))
+    elif isinstance(data, (bool, int, float, complex)): kinds.append(scalar_dtype(data))
+    return data.item() if isinstance(data, np.generic) else data
+
+# %% ../nbs/tensor/04_creation.ipynb #831c7625
 def _array_of(data, dtype):
     "A new array of `data`, in `dtype` (ours) or the one it stands for."
     if isinstance(data, TensorBase): data = data._array
     if is_far(data): return data.astype(dtype.numpy if dtype else data.dtype)
     if isinstance(data, (np.ndarray, np.generic)):
         return np.array(data, dtype.numpy if dtype else from_numpy_dtype(data.dtype).numpy)
-    if _contains_tensor(data): data = _plain(data)
+    if _holds_typed(data):
+        data = _numbers(data, kinds := [], _depth(data))
+        if dtype is None: dtype = functools.reduce(promote_types, kinds)
     try: array = np.array(data)
     except ValueError: raise ValueError(_ragged(data)) from None
     if array.dtype == object or array.dtype.kind in 'USMm':
-        if array.dtype.kind in 'US': raise ValueError("too many dimensions 'str'") if array.ndim else TypeError("new(): invalid data type 'str'")
+        if array.dtype.kind in 'US':
+            raise (
+                ValueError("too many dimensions 'str'")
+                if array.ndim
+                else TypeError("new(): invalid data type 'str'")
+            )
+        while isinstance(data, (list, tuple)) and len(data) and data[0] is None:
+            data = data[0]
         if isinstance(data, (list, tuple)): raise ValueError(_ragged(data))
         raise RuntimeError(f'Could not infer dtype of {type(data).__name__}')
     if dtype is None:
         kind = array.dtype.kind
-        if not array.size: dtype = get_default_dtype()
-        elif kind == 'f': dtype = get_default_dtype() if not _holds_numpy(data) else FROM_NUMPY[array.dtype]
-        elif kind == 'c': dtype = get_default_dtype().to_complex() if not _holds_numpy(data) else FROM_NUMPY[array.dtype]
-        else: dtype = FROM_NUMPY[array.dtype] if kind == 'b' else int64
+        if not array.size:
+            dtype = get_default_dtype()
+        elif kind == 'f':
+            dtype = get_default_dtype() if not _holds_numpy(data) else FROM_NUMPY[array.dtype]
+        elif kind == 'c':
+            dtype = (
+                get_default_dtype().to_complex()
+                if not _holds_numpy(data)
+                else FROM_NUMPY[array.dtype]
+            )
+        else:
+            dtype = FROM_NUMPY[array.dtype] if kind == 'b' else int64
+    elif array.size:
+        _refuse_unfit(array, dtype)
     return array.astype(dtype.numpy)
 
+def _refuse_unfit(array, dtype):
+    "Raise PyTorch's error for given numbers that a dtype cannot hold."
+    if array.dtype.kind == 'c' and dtype.category != 'complex':
+        if array.imag.any(): fitting(array[array.imag != 0].item(0), dtype.numpy)
+    elif dtype.category == 'int' and array.dtype.kind in 'iuf':
+        try:
+            for extreme in (array.min(), array.max()): fitting(extreme.item(), dtype.numpy)
+        except RuntimeError:
+            raise RuntimeError(
+                f'value cannot be converted to type {dtype.name} without overflow'
+            ) from None
+
+
+# %% ../nbs/tensor/04_creation.ipynb #71d47396
 def _holds_numpy(data):
     while isinstance(data, (list, tuple)) and data: data = data[0]
     return isinstance(data, (np.ndarray, np.generic))
@@ -75,12 +144,14 @@ def _ragged(data):
     while isinstance(data, (list, tuple)) and data:
         sizes = [len(d) if isinstance(d, (list, tuple)) else 0 for d in data]
         for s in sizes:
-            if s != sizes[0]: return f'expected sequence of length {sizes[0]} at dim {dim + 1} (got {s})'
+            if s != sizes[0]:
+                return f'expected sequence of length {sizes[0]} at dim {dim + 1} (got {s})'
         data, dim = data[0], dim + 1
     return f'could not make a tensor of {type(data).__name__}'
 
 def _check(dtype, device):
-    if dtype is not None and not isinstance(dtype, Dtype): raise TypeError(f"argument 'dtype' must be torch.dtype, not {type(dtype).__name__}")
+    if dtype is not None and not isinstance(dtype, Dtype):
+        raise TypeError(f"argument 'dtype' must be torch.dtype, not {type(dtype).__name__}")
     return index_of(device_or_default(device))
 
 def _settled(dtype, device):
@@ -92,17 +163,26 @@ def _library(index):
     "Where to find the functions that make arrays for GPU number `index` (None: the CPU)."
     return np if index is None else there
 
+# %% ../nbs/tensor/04_creation.ipynb #85bdbe4a
 def tensor(data, *, dtype=None, device=None, requires_grad=False, pin_memory=False):
     """A new tensor holding a copy of `data`: a number, (nested) lists, a NumPy array or a tensor.
 
     Raises ValueError for lists of unequal length, TypeError for data that are not numbers."""
     if isinstance(data, TensorBase):
-        warnings.warn('To copy construct from a tensor, it is recommended to use sourceTensor.detach().clone() or sourceTensor.detach().clone().requires_grad_(True), rather than torch.tensor(sourceTensor).', UserWarning, stacklevel=2)
+        warnings.warn(
+            'To copy construct from a tensor, it is recommended to use'
+            ' sourceTensor.detach().clone() or sourceTensor.detach().clone().requires_grad_(True),'
+            ' rather than torch.tensor(sourceTensor).',
+            UserWarning,
+            stacklevel=2,
+        )
     dtype, index = _settled(dtype, device)
     array = _array_of(data, dtype)
     out = tensor_like(array)
     if pin_memory: out = out.pin_memory()
-    return _finish(out._array, requires_grad, index_like(array) if device_or_default(device) is None else index)
+    return _finish(
+        out._array, requires_grad, index_like(array) if device_or_default(device) is None else index
+    )
 
 def as_tensor(data, dtype=None, device=None):
     "`data` as a tensor, without a copy where that is possible."
@@ -118,129 +198,294 @@ asarray = as_tensor
 
 def from_numpy(array):
     "A tensor that shares the array's memory."
-    if not isinstance(array, np.ndarray): raise TypeError(f'expected np.ndarray (got {type(array).__name__})')
+    if not isinstance(array, np.ndarray):
+        raise TypeError(f'expected np.ndarray (got {type(array).__name__})')
     native = from_numpy_dtype(array.dtype).numpy
-    if array.dtype.byteorder not in '=|' and array.dtype != native: raise ValueError("given numpy array has byte order different from the native byte order. Conversion between byte orders is currently not supported.")
+    if array.dtype.byteorder not in '=|' and array.dtype != native:
+        raise ValueError(
+            "given numpy array has byte order different from the native byte order. Conversion"
+            " between byte orders is currently not supported."
+        )
     return tensor_like(array.view(native) if array.dtype is not native else array)
 
+# %% ../nbs/tensor/04_creation.ipynb #ddc3bd14
 def from_dlpack(ext):
     "A tensor that shares the memory of any object speaking the DLPack protocol."
     if isinstance(ext, TensorBase): return tensor_like(ext.detach()._array)
-    if hasattr(ext, '__dlpack_device__') and int(ext.__dlpack_device__()[0]) == 2:      # memory of a GPU
+    # memory of a GPU
+    if hasattr(ext, '__dlpack_device__') and int(ext.__dlpack_device__()[0]) == 2:
         index_of('cuda')
         return tensor_like(Device.library.from_dlpack(ext))
     return from_numpy(np.from_dlpack(ext))
 
 def scalar_tensor(value, *, dtype=None, device=None, requires_grad=False):
     "A 0-d tensor, of the default dtype unless another is given."
-    return tensor(value, dtype=dtype or get_default_dtype(), device=device, requires_grad=requires_grad)
+    return tensor(
+        value, dtype=dtype or get_default_dtype(), device=device, requires_grad=requires_grad
+    )
 
 # %% ../nbs/tensor/04_creation.ipynb #eb936b3a
 def _size_in(name, size, more):
     "The size, which may have been passed as `size=`. Raises TypeError for other keywords."
     for keyword in more:
-        if keyword != 'size': raise TypeError(f"{name}() got an unexpected keyword argument '{keyword}'")
+        if keyword != 'size':
+            raise TypeError(f"{name}() got an unexpected keyword argument '{keyword}'")
     return sizes_of((more['size'],) if more else size)
 
-def _kind_of(dtype, out): return dtype or (get_default_dtype() if out is None else out.dtype)
+def _kind_of(dtype, out):
+    return dtype or (get_default_dtype() if out is None else out.dtype)
 
 def _filled(function):
-    def make(*size, out=None, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False, memory_format=None, **more):
+    def make(
+        *size,
+        out=None,
+        dtype=None,
+        layout=None,
+        device=None,
+        requires_grad=False,
+        pin_memory=False,
+        memory_format=None,
+        **more,
+    ):
         dtype, index = _settled(dtype, device)
         size = _size_in(function.__name__, size, more)
         for s in size:
-            if s < 0: raise RuntimeError(f'{function.__name__}: Dimension size must be non-negative. Got {s} in {list(size)}')
+            if s < 0 and function.__name__ != 'zeros':
+                raise RuntimeError(
+                    f'Trying to create tensor with negative dimension {s}: {list(size)}'
+                )
+            if s < 0:
+                raise RuntimeError(
+                    f'zeros: Dimension size must be non-negative. Got {s} in {list(size)}'
+                )
         make = function if index is None else getattr(there, function.__name__)
         made = _finish(make(size, _kind_of(dtype, out).numpy), requires_grad, index)
         return into(out, made.pin_memory() if pin_memory else made)
+
     make.__name__ = make.__qualname__ = function.__name__
-    make.__doc__ = f'A tensor of the given size, filled by NumPy\'s `{function.__name__}`. `dtype`: the default floating one if left out.'
+    make.__doc__ = (
+        f'A tensor of the given size, filled by NumPy\'s `{function.__name__}`. `dtype`: the'
+        ' default floating one if left out.'
+    )
     return make
 
+# %% ../nbs/tensor/04_creation.ipynb #973561b7
 def _blank(shape, dtype):
-    "An array whose contents do not matter; zeros while a step is captured, which must find the same each time."
+    """An array whose contents do not matter; zeros while a step is captured, which must find the
+    same each time.
+    """
     return (np.empty if SWITCH.plain or LOCAL.modes.tape is None else np.zeros)(shape, dtype)
+
 _blank.__name__ = 'empty'
 
 zeros, ones, empty = _filled(np.zeros), _filled(np.ones), _filled(_blank)
 
 def full(size, fill_value, *, out=None, dtype=None, layout=None, device=None, requires_grad=False):
-    "A tensor of the given size filled with one number, whose kind decides the dtype if none is given."
+    """A tensor of the given size filled with one number, whose kind decides the dtype if none is
+    given.
+    """
     dtype, index = _settled(dtype, device)
     if isinstance(fill_value, TensorBase): fill_value = fill_value.item()
-    return into(out, _finish(_library(index).full(sizes_of((size,)), fill_value, (dtype or (scalar_dtype(fill_value) if out is None else out.dtype)).numpy), requires_grad, index))
+    kind = (dtype or (scalar_dtype(fill_value) if out is None else out.dtype)).numpy
+    made = _library(index).full(sizes_of((size,)), fitting(fill_value, kind), kind)
+    return into(out, _finish(made, requires_grad, index))
 
+# %% ../nbs/tensor/04_creation.ipynb #cb474415
+_AS_IT_LIES = None, 'preserve_format', 'torch.preserve_format'
+
+def _lies_otherwise(array, dtype):
+    "Whether the dimensions of an array lie in memory in another order than usual."
+    return array.__class__ is np.ndarray and dtype.kind != 'V' and not array.flags.c_contiguous
+
+def _laid_out_as(array, dtype, function):
+    "What `function` (zeros, ones or a blank) makes, with the dimensions in the order of `array`."
+    out = np.empty_like(array, dtype, order='K')
+    if function is np.ones: out.fill(1)
+    elif function is np.zeros or not SWITCH.plain and LOCAL.modes.tape is not None: out.fill(0)
+    return out
+
+# %% ../nbs/tensor/04_creation.ipynb #4cc98af9
 def _like(function):
-    def make(input, *, dtype=None, layout=None, device=None, requires_grad=False, memory_format=None):
+    def make(
+        input, *, dtype=None, layout=None, device=None, requires_grad=False, memory_format=None
+    ):
         dtype, index = _settled(dtype, device)
         if device is None: index = index_like(input._array)
         make = function if index is None else getattr(there, function.__name__)
-        if input.__class__ in WRAPPERS: return like(input, lambda shape, own, lib: make(shape, dtype.numpy if dtype else own), place=index)
-        return _finish(make(input._array.shape, (dtype or FROM_NUMPY[input._array.dtype]).numpy), requires_grad, index)
+        if input.__class__ in WRAPPERS:
+            return like(
+                input,
+                lambda shape, own, lib: make(shape, dtype.numpy if dtype else own),
+                place=index,
+            )
+        own = (dtype or FROM_NUMPY[input._array.dtype]).numpy
+        if memory_format in _AS_IT_LIES and _lies_otherwise(input._array, own):
+            return _finish(_laid_out_as(input._array, own, function), requires_grad, index)
+        return _finish(make(input._array.shape, own), requires_grad, index)
+
     make.__name__ = make.__qualname__ = function.__name__ + '_like'
     make.__doc__ = f'`{function.__name__}` with the shape and dtype of `input`.'
     return make
 
 zeros_like, ones_like, empty_like = _like(np.zeros), _like(np.ones), _like(_blank)
 
-def full_like(input, fill_value, *, dtype=None, device=None, requires_grad=False, memory_format=None):
+# %% ../nbs/tensor/04_creation.ipynb #25eb031d
+def full_like(
+    input, fill_value, *, dtype=None, device=None, requires_grad=False, memory_format=None
+):
     "One number repeated, with the shape and dtype of `input`."
-    if input.__class__ in WRAPPERS: return like(input, lambda shape, own, lib: lib.full(shape, fill_value, dtype.numpy if dtype else own), place=... if device is None else index_of(device))
-    return full(input._array.shape, fill_value, dtype=dtype or FROM_NUMPY[input._array.dtype], device=device or input.device, requires_grad=requires_grad)
+    if input.__class__ in WRAPPERS:
+        return like(
+            input,
+            lambda shape, own, lib: lib.full(shape, fill_value, dtype.numpy if dtype else own),
+            place=... if device is None else index_of(device),
+        )
+    own = (dtype or FROM_NUMPY[input._array.dtype]).numpy
+    if (
+        device is None
+        and memory_format in _AS_IT_LIES
+        and own.kind in 'fc'
+        and not isinstance(fill_value, TensorBase)
+        and _lies_otherwise(input._array, own)
+    ):
+        out = _laid_out_as(input._array, own, _blank)
+        out.fill(fill_value)
+        return _finish(out, requires_grad, None)
+    return full(
+        input._array.shape, fill_value, dtype=dtype or FROM_NUMPY[input._array.dtype],
+        device=device or input.device, requires_grad=requires_grad,
+    )
 
+# %% ../nbs/tensor/04_creation.ipynb #727c3696
 def eye(n, m=None, *, out=None, dtype=None, device=None, requires_grad=False):
     "Ones on the diagonal, zeros elsewhere."
     dtype, index = _settled(dtype, device)
-    if n < 0 or m is not None and m < 0: raise RuntimeError(f'{"n" if n < 0 else "m"} must be greater or equal to 0, got {n if n < 0 else m}')
-    return into(out, _finish(_library(index).eye(n, m, dtype=_kind_of(dtype, out).numpy), requires_grad, index))
+    if n < 0 or m is not None and m < 0:
+        raise RuntimeError(
+            f'{"n" if n < 0 else "m"} must be greater or equal to 0, got {n if n < 0 else m}'
+        )
+    return into(
+        out,
+        _finish(_library(index).eye(n, m, dtype=_kind_of(dtype, out).numpy), requires_grad, index),
+    )
 
-def arange(start, end=None, step=1, *, out=None, dtype=None, layout=None, device=None, requires_grad=False):
+# %% ../nbs/tensor/04_creation.ipynb #a83ab1cc
+def arange(
+    start, end=None, step=1, *, out=None, dtype=None, layout=None, device=None, requires_grad=False
+):
     "Numbers from `start` (0 if only an end is given) to `end` (excluded) in steps of `step`."
     dtype, index = _settled(dtype, device)
     if end is None: start, end = 0, start
-    if index is None and (dtype is None and out is None or dtype is int64) and start.__class__ is int is end.__class__ and step.__class__ is int and step > 0 and start <= end:       # a range
+    # a range
+    if (
+        index is None
+        and (dtype is None and out is None or dtype is int64)
+        and start.__class__ is int is end.__class__
+        and step.__class__ is int
+        and step > 0
+        and start <= end
+    ):
         return into(out, _finish(np.arange(start, end, step, np.int64), requires_grad, index))
     start, end, step = (v.item() if isinstance(v, TensorBase) else v for v in (start, end, step))
     if step == 0: raise RuntimeError('step must be nonzero')
-    if (end - start) * step < 0: raise RuntimeError('upper bound and lower bound inconsistent with step sign')
+    if not (math.isfinite(start) and math.isfinite(end)):
+        raise RuntimeError(f'unsupported range: {start} -> {end}')
+    if (end - start) * step < 0:
+        raise RuntimeError('upper bound and lower bound inconsistent with step sign')
     if dtype is None and out is not None: dtype = out.dtype
-    if dtype is None: dtype = int64 if builtins.all(isinstance(v, (int, np.integer)) for v in (start, end, step)) else get_default_dtype()
+    if dtype is None:
+        dtype = (
+            int64
+            if builtins.all(isinstance(v, (int, np.integer)) for v in (start, end, step))
+            else get_default_dtype()
+        )
+    if dtype is int64 and int(step): start, end, step = int(start), int(end), int(step)
     n = int(np.ceil((end - start) / step))
     count = _library(index).arange
-    if dtype.category == 'int': values = count(n, dtype=np.int64) * int(step) + int(start)
-    else: values = start + count(n, dtype=np.float64) * step
+    if dtype.category == 'int':
+        values = count(n, dtype=np.int64) * int(step) + int(start)
+    else:
+        values = start + count(n, dtype=np.float64) * step
     return into(out, _finish(values.astype(dtype.numpy), requires_grad, index))
+
+# %% ../nbs/tensor/04_creation.ipynb #c903e5b6
+def _check_ends(function, start, end, steps):
+    "Raise PyTorch's errors for what are no ends of a range, or no number of steps."
+    if steps.__class__ in (builtins.bool, builtins.float):
+        kinds = ', '.join(type(v).__name__ for v in (start, end, steps))
+        raise TypeError(
+            f'{function}() received an invalid combination of arguments - got ({kinds}); the number'
+            ' of steps is an int'
+        )
+    wide = [
+        f'{name} with {v._array.ndim} dimension(s)'
+        for name, v in (('start', start), ('end', end))
+        if isinstance(v, TensorBase) and v._array.ndim
+    ]
+    if wide:
+        raise RuntimeError(
+            f'{function} only supports 0-dimensional start and end tensors, but got'
+            f' {" and ".join(wide)}.'
+        )
 
 def linspace(start, end, steps, *, out=None, dtype=None, device=None, requires_grad=False):
     "`steps` numbers at equal distances from `start` to `end`, both included."
     dtype, index = _settled(dtype, device)
+    _check_ends('linspace', start, end, steps)
     start, end = (v.item() if isinstance(v, TensorBase) else v for v in (start, end))
     d = _kind_of(dtype, out).numpy
     if steps < 0: raise RuntimeError('number of steps must be non-negative')
     lib = _library(index)
-    if steps == 1: return into(out, _finish(lib.full(1, start, d), requires_grad, index))
-    if d.name in ('float32', 'float64') and lib is np:           # with PyTorch's roundings: the step in the dtype, each product and sum rounded once
+    if steps == 1:
+        return into(out, _finish(lib.full(1, start, d), requires_grad, index))
+    # with PyTorch's roundings: the step in the dtype, each product and sum rounded once
+    if d.name in ('float32', 'float64') and lib is np:
         first, last, i = d.type(start), d.type(end), np.arange(steps).astype(d)
         gap = (last - first) / d.type(max(steps - 1, 1))
-        return into(out, _finish(np.where(i < steps // 2, fma(i, gap, first), fma(i[::-1], -gap, last)), requires_grad, index))
+        return into(
+            out,
+            _finish(
+                np.where(i < steps // 2, fma(i, gap, first), fma(i[::-1], -gap, last)),
+                requires_grad,
+                index,
+            ),
+        )
+    if d.kind in 'iu': start, end = int(start), int(end)
     gap, i = (end - start) / max(steps - 1, 1), lib.arange(steps)
-    return into(out, _finish(lib.where(i < steps // 2, start + gap * i, end - gap * (steps - 1 - i)).astype(d), requires_grad, index))      # symmetric about the middle
+    # symmetric about the middle
+    return into(
+        out,
+        _finish(
+            lib.where(i < steps // 2, start + gap * i, end - gap * (steps - 1 - i)).astype(d),
+            requires_grad,
+            index,
+        ),
+    )
 
 def logspace(start, end, steps, base=10.0, *, dtype=None, device=None, requires_grad=False):
     "`base` to the powers `linspace(start, end, steps)`."
-    return _finish((base ** linspace(start, end, steps, dtype=float64, device=device)._array).astype((dtype or get_default_dtype()).numpy), requires_grad)
+    _check_ends('logspace', start, end, steps)
+    return _finish(
+        (base ** linspace(start, end, steps, dtype=float64, device=device)._array).astype(
+            (dtype or get_default_dtype()).numpy
+        ),
+        requires_grad,
+    )
 
+# %% ../nbs/tensor/04_creation.ipynb #96f1d1f6
 def tril_indices(row, col, offset=0, *, dtype=int64, device=None):
     "Row and column numbers of the lower triangle."
-    return placed(tensor_like(np.stack(np.tril_indices(row, offset, col)).astype(dtype.numpy)), _check(dtype, device))
+    return placed(
+        tensor_like(np.stack(np.tril_indices(row, offset, col)).astype(dtype.numpy)),
+        _check(dtype, device),
+    )
 
 def triu_indices(row, col, offset=0, *, dtype=int64, device=None):
     "Row and column numbers of the upper triangle."
-    return placed(tensor_like(np.stack(np.triu_indices(row, offset, col)).astype(dtype.numpy)), _check(dtype, device))
-
-def complex(real, imag):
-    "Complex numbers from their parts."
-    return real + imag * 1j
+    return placed(
+        tensor_like(np.stack(np.triu_indices(row, offset, col)).astype(dtype.numpy)),
+        _check(dtype, device),
+    )
 
 # %% ../nbs/tensor/04_creation.ipynb #e006dd35
 def manual_seed(seed):
@@ -267,20 +512,44 @@ def set_rng_state(new_state):
 
 def _chance(generator, index):
     "What to draw from on GPU number `index` (None: the CPU)."
-    if generator is None: return default_generator if index is None else generator_of(index)
+    if generator is None:
+        return default_generator if index is None else generator_of(index)
     have, want = str(generator.device).partition(':')[0], 'cpu' if index is None else 'cuda'
-    if have != want: raise RuntimeError(f"Expected a '{want}' device type for generator but found '{have}'")
+    if have != want:
+        raise RuntimeError(f"Expected a '{want}' device type for generator but found '{have}'")
     return generator
 
+# %% ../nbs/tensor/04_creation.ipynb #2a7f5b22
 def _random(kind, doc):
-    def make(*size, generator=None, out=None, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False, **more):
+    def make(
+        *size,
+        generator=None,
+        out=None,
+        dtype=None,
+        layout=None,
+        device=None,
+        requires_grad=False,
+        pin_memory=False,
+        **more,
+    ):
         size = _size_in(make.__name__, size, more)
         profiler = LOCAL.modes.profiler
-        if profiler is not None and not profiler.take(make): return profiler.creation(make, size, dict(generator=generator, dtype=dtype, device=device, requires_grad=requires_grad))
+        if profiler is not None and not profiler.take(make):
+            return profiler.creation(
+                make,
+                size,
+                dict(generator=generator, dtype=dtype, device=device, requires_grad=requires_grad),
+            )
         dtype, index = _settled(dtype, device)
         no_out(out)
-        made = draw(lambda shape: getattr(_chance(generator, index), kind)(shape, _kind_of(dtype, out).numpy), size)
+        made = draw(
+            lambda shape: getattr(_chance(generator, index), kind)(
+                shape, _kind_of(dtype, out).numpy
+            ),
+            size,
+        )
         return into(out, made.requires_grad_() if requires_grad else made)
+
     make.__doc__ = doc
     return make
 
@@ -291,57 +560,142 @@ def _named(name, f):
 rand = _named('rand', _random('uniform', 'Uniform numbers in [0, 1).'))
 randn = _named('randn', _random('normal', 'Standard-normal numbers.'))
 
-def rand_like(input, *, dtype=None, device=None, requires_grad=False, generator=None, memory_format=None):
+# %% ../nbs/tensor/04_creation.ipynb #5296a657
+def rand_like(
+    input, *, dtype=None, device=None, requires_grad=False, generator=None, memory_format=None
+):
     "`rand` with the shape and dtype of `input`."
-    return rand(input._array.shape, dtype=dtype or FROM_NUMPY[input._array.dtype], device=device or input.device, requires_grad=requires_grad, generator=generator)
+    return rand(
+        input._array.shape,
+        dtype=dtype or FROM_NUMPY[input._array.dtype],
+        device=device or input.device,
+        requires_grad=requires_grad,
+        generator=generator,
+    )
 
-def randn_like(input, *, dtype=None, device=None, requires_grad=False, generator=None, memory_format=None):
+def randn_like(
+    input, *, dtype=None, device=None, requires_grad=False, generator=None, memory_format=None
+):
     "`randn` with the shape and dtype of `input`."
-    return randn(input._array.shape, dtype=dtype or FROM_NUMPY[input._array.dtype], device=device or input.device, requires_grad=requires_grad, generator=generator)
+    return randn(
+        input._array.shape,
+        dtype=dtype or FROM_NUMPY[input._array.dtype],
+        device=device or input.device,
+        requires_grad=requires_grad,
+        generator=generator,
+    )
 
-def randint(low, high=None, size=None, *, generator=None, out=None, dtype=int64, device=None, requires_grad=False):
+# %% ../nbs/tensor/04_creation.ipynb #58f0e6a0
+def randint(
+    low,
+    high=None,
+    size=None,
+    *,
+    generator=None,
+    out=None,
+    dtype=int64,
+    device=None,
+    requires_grad=False,
+):
     "Integers from `low` (0 if only one bound is given) to `high` (excluded)."
     if size is None and isinstance(high, (tuple, list)): low, high, size = 0, low, high
     elif high is None: low, high = 0, low
     dtype, index = _settled(dtype, device)
     no_out(out)
-    if low >= high: raise RuntimeError(f'random_ expects \'from\' to be less than \'to\', but got from={low} >= to={high}')
-    made = draw(lambda shape: _chance(generator, index).integers(low, high, shape).astype(dtype.numpy), sizes_of((size,)))
+    if low >= high:
+        raise RuntimeError(
+            f'random_ expects \'from\' to be less than \'to\', but got from={low} >= to={high}'
+        )
+    made = draw(
+        lambda shape: _chance(generator, index).integers(low, high, shape).astype(dtype.numpy),
+        sizes_of((size,)),
+    )
     return into(out, made.requires_grad_() if requires_grad else made)
 
 def randint_like(input, low, high=None, *, dtype=None, device=None, requires_grad=False):
     "`randint` with the shape and dtype of `input`."
     if high is None: low, high = 0, low
-    return randint(low, high, input._array.shape, dtype=dtype or FROM_NUMPY[input._array.dtype], device=device or input.device)
+    return randint(
+        low,
+        high,
+        input._array.shape,
+        dtype=dtype or FROM_NUMPY[input._array.dtype],
+        device=device or input.device,
+    )
 
+# %% ../nbs/tensor/04_creation.ipynb #c9f178f3
 def randperm(n, *, generator=None, out=None, dtype=int64, device=None, requires_grad=False):
     "The numbers 0 to n-1 in random order."
-    if n < 0: raise RuntimeError(f'Trying to create tensor with negative dimension {n}: [{n}]')
+    if n < 0:
+        raise RuntimeError(f'Trying to create tensor with negative dimension {n}: [{n}]')
     dtype, index = _settled(dtype, device)
     no_out(out)
-    def permutations(shape): return _library(index).stack([permutations(shape[1:]) for _ in range(shape[0])]) if shape else _chance(generator, index).permutation(n).astype(dtype.numpy)
+
+    def permutations(shape):
+        return (
+            _library(index).stack([permutations(shape[1:]) for _ in range(shape[0])])
+            if shape
+            else _chance(generator, index).permutation(n).astype(dtype.numpy)
+        )
+
     return into(out, draw(permutations, ()))
 
+# %% ../nbs/tensor/04_creation.ipynb #426dde23
 @whole
-def normal(mean, std=1.0, size=None, *, generator=None, out=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
-    "Normal numbers of the given means and standard deviations (numbers or tensors). With `size`, both are numbers, and `dtype`, `device` and `requires_grad` are as for `randn`."
+def normal(
+    mean, std=1.0, size=None, *, generator=None, out=None, dtype=None, layout=None, device=None,
+    pin_memory=False, requires_grad=False,
+):
+    """Normal numbers of the given means and standard deviations (numbers or tensors). With `size`,
+    both are numbers, and `dtype`, `device` and `requires_grad` are as for `randn`.
+    """
     no_out(out)
     if size is not None:
-        if std < 0: raise RuntimeError(f'normal expects std >= 0.0, but found std {std:g}')
-        made = randn(size, generator=generator, dtype=dtype or (None if out is None else out.dtype), device=device, pin_memory=pin_memory)
+        if std < 0:
+            raise RuntimeError(f'normal expects std >= 0.0, but found std {std:g}')
+        made = randn(
+            size,
+            generator=generator,
+            dtype=dtype or (None if out is None else out.dtype),
+            device=device,
+            pin_memory=pin_memory,
+        )
         made = made * std + mean
         return into(out, made.requires_grad_() if requires_grad else made)
-    shape = sizes_of((size,)) if size is not None else np.broadcast_shapes(*[v._array.shape for v in (mean, std) if isinstance(v, TensorBase)])
+    shape = (
+        sizes_of((size,))
+        if size is not None
+        else np.broadcast_shapes(
+            *[v._array.shape for v in (mean, std) if isinstance(v, TensorBase)]
+        )
+    )
     if LOCAL.modes.transforms: chance(mean, std)
-    if not isinstance(std, TensorBase) and std < 0: raise RuntimeError(f'normal expects std >= 0.0, but found std {std:g}')
+    if not isinstance(std, TensorBase) and std < 0:
+        raise RuntimeError(f'normal expects std >= 0.0, but found std {std:g}')
     near = next((v._array for v in (mean, std) if isinstance(v, TensorBase)), None)
-    z = draw(lambda shape: (generator or chance_of(near)).normal(shape, get_default_dtype().numpy), shape)
-    return into(out, z * (std.detach() if isinstance(std, TensorBase) else std) + (mean.detach() if isinstance(mean, TensorBase) else mean))
+    z = draw(
+        lambda shape: (generator or chance_of(near)).normal(shape, get_default_dtype().numpy), shape
+    )
+    drawn = z * (std.detach() if isinstance(std, TensorBase) else std) + (
+        mean.detach() if isinstance(mean, TensorBase) else mean
+    )
+    for x in (mean, std):  # PyTorch gives both a gradient of zeros
+        if isinstance(x, TensorBase) and x._node is not None:
+            drawn = REGISTRY['with_input'].call(drawn, x)
+    return into(out, drawn)
 
+# %% ../nbs/tensor/04_creation.ipynb #a09d7bb9
 def bernoulli(input, p=None, *, generator=None, out=None):
     "Ones with the probabilities in `input` (or all with probability `p`), zeros otherwise."
     no_out(out)
-    return into(out, input.bernoulli(generator=generator) if p is None else input.bernoulli(p, generator=generator))
+    return into(
+        out,
+        (
+            input.bernoulli(generator=generator)
+            if p is None
+            else input.bernoulli(p, generator=generator)
+        ),
+    )
 
 def multinomial(input, num_samples, replacement=False, *, generator=None):
     "Indices drawn with probabilities proportional to the entries (of each row)."

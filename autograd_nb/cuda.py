@@ -28,8 +28,11 @@ import warnings
 from collections import OrderedDict
 
 from .arrays import cupy_backend as backend
-from .arrays.cupy_backend import Device, OutOfMemoryError, Pool, find, generator_of  # noqa: F401
+from autograd_nb.arrays.cupy_backend import (  # noqa: F401
+    Device, OutOfMemoryError, Pool, find, generator_of
+)
 from .arrays.memory import size
+from .arrays.topics import take_topics
 from .graph.errors import no_gpu_error
 from .tensor import device as Place
 
@@ -46,7 +49,9 @@ def is_initialized():
     return Device.library is not None
 
 def init():
-    "Get ready to use the GPU, which otherwise happens at first use. Raises RuntimeError without one."
+    """Get ready to use the GPU, which otherwise happens at first use. Raises RuntimeError without
+    one.
+    """
     _ready()
 
 def is_bf16_supported(including_emulation=True):
@@ -59,15 +64,18 @@ def _ready():
     if why: raise no_gpu_error('cuda', why)
     return Device.library
 
+# %% ../nbs/01_cuda.ipynb #5778e118
 def _index(device):
     "The number that a device, a string or a number names; None for the current one."
     if device is None: return backend.current()
     if isinstance(device, int): return device
     if isinstance(device, str):
         kind, _, number = device.partition(':')
-        if kind != 'cuda': raise ValueError(f'Expected a cuda device, but got: {device}')
+        if kind != 'cuda':
+            raise ValueError(f'Expected a cuda device, but got: {device}')
         return int(number) if number else backend.current()
-    if device.type != 'cuda': raise ValueError(f'Expected a cuda device, but got: {device}')
+    if device.type != 'cuda':
+        raise ValueError(f'Expected a cuda device, but got: {device}')
     return backend.current() if device.index is None else device.index
 
 # %% ../nbs/01_cuda.ipynb #f9231b87
@@ -80,38 +88,84 @@ def set_device(device):
     "Make a GPU the current one."
     if isinstance(device, int) and device < 0: return
     lib, index = _ready(), _index(device)
-    if index >= Device.count: raise RuntimeError(f'CUDA error: invalid device ordinal\n  There {"is 1, number 0" if Device.count == 1 else f"are {Device.count}, numbered from 0"}.')
+    if index >= Device.count:
+        raise RuntimeError(
+            'CUDA error: invalid device ordinal\n  There'
+            f' {"is 1, number 0" if Device.count == 1 else f"are {Device.count}, numbered from 0"}.'
+        )
     if index >= 0: lib.cuda.runtime.setDevice(index)
 
 class device:
-    "Inside `with cuda.device(1):`, that GPU is the current one. None or a negative number: nothing changes."
-    def __init__(self, device): self.idx = -1 if device is None else _index(device)
+    """Inside `with cuda.device(1):`, that GPU is the current one. None or a negative number:
+    nothing changes.
+    """
+
+    def __init__(self, device):
+        self.idx = -1 if device is None else _index(device)
+
     def __enter__(self):
         self.prev_idx = -1
         if self.idx >= 0:
             self.prev_idx = current_device()
             set_device(self.idx)
         return self
+
     def __exit__(self, *exc):
         if self.prev_idx >= 0: set_device(self.prev_idx)
 
 class device_of(device):
     "Inside, the GPU of the given tensor is the current one."
-    def __init__(self, obj): super().__init__(obj.get_device() if obj.is_cuda else -1)
 
+    def __init__(self, obj):
+        super().__init__(obj.get_device() if obj.is_cuda else -1)
+
+# %% ../nbs/01_cuda.ipynb #2f806c0a
 class DeviceProperties:
-    "What a GPU is: `name`, `major` and `minor` of its compute capability, `total_memory` in bytes, `multi_processor_count`, `warp_size`, `max_threads_per_multi_processor`, `max_threads_per_block`, `regs_per_multiprocessor`, `shared_memory_per_block`, `shared_memory_per_multiprocessor`, `L2_cache_size`, `clock_rate`, `is_integrated`, `uuid` and its place on the bus."
+    """What a GPU is: `name`, `major` and `minor` of its compute capability, `total_memory` in
+    bytes, `multi_processor_count`, `warp_size`, `max_threads_per_multi_processor`,
+    `max_threads_per_block`, `regs_per_multiprocessor`, `shared_memory_per_block`,
+    `shared_memory_per_multiprocessor`, `L2_cache_size`, `clock_rate`, `is_integrated`, `uuid` and
+    its place on the bus.
+    """
+
     def __init__(self, facts):
         name = facts['name']
         self.name = name.decode() if isinstance(name, bytes) else name
-        self.major, self.minor, self.total_memory, self.multi_processor_count = facts['major'], facts['minor'], facts['totalGlobalMem'], facts['multiProcessorCount']
-        for mine, theirs in dict(warp_size='warpSize', max_threads_per_multi_processor='maxThreadsPerMultiProcessor', max_threads_per_block='maxThreadsPerBlock', regs_per_multiprocessor='regsPerMultiprocessor', shared_memory_per_block='sharedMemPerBlock',
-                                 shared_memory_per_block_optin='sharedMemPerBlockOptin', shared_memory_per_multiprocessor='sharedMemPerMultiprocessor', L2_cache_size='l2CacheSize', clock_rate='clockRate', memory_clock_rate='memoryClockRate',
-                                 memory_bus_width='memoryBusWidth', is_integrated='integrated', is_multi_gpu_board='isMultiGpuBoard', pci_bus_id='pciBusID', pci_device_id='pciDeviceID', pci_domain_id='pciDomainID').items():
+        self.major, self.minor, self.total_memory, self.multi_processor_count = (
+            facts['major'],
+            facts['minor'],
+            facts['totalGlobalMem'],
+            facts['multiProcessorCount'],
+        )
+        for mine, theirs in dict(
+            warp_size='warpSize',
+            max_threads_per_multi_processor='maxThreadsPerMultiProcessor',
+            max_threads_per_block='maxThreadsPerBlock',
+            regs_per_multiprocessor='regsPerMultiprocessor',
+            shared_memory_per_block='sharedMemPerBlock',
+            shared_memory_per_block_optin='sharedMemPerBlockOptin',
+            shared_memory_per_multiprocessor='sharedMemPerMultiprocessor',
+            L2_cache_size='l2CacheSize',
+            clock_rate='clockRate',
+            memory_clock_rate='memoryClockRate',
+            memory_bus_width='memoryBusWidth',
+            is_integrated='integrated',
+            is_multi_gpu_board='isMultiGpuBoard',
+            pci_bus_id='pciBusID',
+            pci_device_id='pciDeviceID',
+            pci_domain_id='pciDomainID',
+        ).items():
             if theirs in facts: setattr(self, mine, facts[theirs])
         if 'uuid' in facts: self.uuid = uuid.UUID(bytes=bytes(facts['uuid'])[:16])
-    def __repr__(self): return f"_CudaDeviceProperties(name='{self.name}', major={self.major}, minor={self.minor}, total_memory={self.total_memory // 2**20}MB, multi_processor_count={self.multi_processor_count})"
 
+    def __repr__(self):
+        return (
+            f"_CudaDeviceProperties(name='{self.name}', major={self.major}, minor={self.minor},"
+            f" total_memory={self.total_memory // 2**20}MB,"
+            f" multi_processor_count={self.multi_processor_count})"
+        )
+
+# %% ../nbs/01_cuda.ipynb #e395d43b
 def get_device_properties(device=None):
     "The `DeviceProperties` of a GPU."
     lib = _ready()
@@ -138,62 +192,115 @@ def synchronize(device=None):
     with backend.on(_index(device)): lib.cuda.Device(_index(device)).synchronize()
 
 class Event:
-    "A mark in a stream. `enable_timing`: `start.elapsed_time(end)` gives the milliseconds between two."
+    """A mark in a stream. `enable_timing`: `start.elapsed_time(end)` gives the milliseconds between
+    two.
+    """
+
     def __init__(self, enable_timing=False, blocking=False, interprocess=False, external=False):
-        self.event, self.timing, self.recorded = _ready().cuda.Event(block=blocking, disable_timing=not enable_timing, interprocess=interprocess), enable_timing, False
+        self.event, self.timing, self.recorded = (
+            _ready().cuda.Event(
+                block=blocking, disable_timing=not enable_timing, interprocess=interprocess
+            ),
+            enable_timing,
+            False,
+        )
 
     def record(self, stream=None):
         self.event.record(None if stream is None else stream.stream)
         self.recorded = True
-    def wait(self, stream=None): (current_stream() if stream is None else stream).wait_event(self)
+
+    def wait(self, stream=None):
+        (current_stream() if stream is None else stream).wait_event(self)
+
     def query(self):
         "Whether everything before the mark is done."
         return bool(self.event.done)
-    def synchronize(self): self.event.synchronize()
+
+    def synchronize(self):
+        self.event.synchronize()
+
     def elapsed_time(self, end_event):
         "Milliseconds from this mark to `end_event`; both must have been recorded, with timing."
-        if not (self.timing and end_event.timing): raise ValueError('Both events must be created with argument "enable_timing=True".')
-        if not (self.recorded and end_event.recorded): raise RuntimeError('Both events must be recorded before calculating elapsed time.')
-        if not end_event.query(): raise RuntimeError('Both events must be completed before calculating elapsed time. Wait for the later one, with end_event.synchronize().')
+        if not (self.timing and end_event.timing):
+            raise ValueError('Both events must be created with argument "enable_timing=True".')
+        if not (self.recorded and end_event.recorded):
+            raise RuntimeError('Both events must be recorded before calculating elapsed time.')
+        if not end_event.query():
+            raise RuntimeError(
+                'Both events must be completed before calculating elapsed time. Wait for the later'
+                ' one, with end_event.synchronize().'
+            )
         return Device.library.cuda.get_elapsed_time(self.event, end_event.event)
 
+# %% ../nbs/01_cuda.ipynb #a24713e3
 class Stream:
     "A queue of work. Work of one stream is done in order; work of different streams may overlap."
+
     def __init__(self, device=None, priority=0, *, _stream=None):
         lib = _ready()
         self.device_index = _index(device)
-        with backend.on(self.device_index): self.stream = lib.cuda.Stream(non_blocking=True) if _stream is None else _stream
+        with backend.on(self.device_index):
+            self.stream = lib.cuda.Stream(non_blocking=True) if _stream is None else _stream
 
-    def synchronize(self): self.stream.synchronize()
+    def __enter__(self):
+        self.stream.__enter__()
+        return self
+
+    def __exit__(self, *exc):
+        self.stream.__exit__(*exc)
+
+    def __eq__(self, other):
+        return isinstance(other, Stream) and self.stream == other.stream
+
+    def __hash__(self): return hash(self.stream)
+
+    device = property(
+        lambda self: Place('cuda', self.device_index), doc='The GPU whose queue it is.'
+    )
+    cuda_stream = property(
+        lambda self: self.stream.ptr, doc="CUDA's handle of the stream, as a number."
+    )
+
+    def __repr__(self):
+        return (
+            f'<torch.cuda.Stream device=cuda:{self.device_index} cuda_stream={self.cuda_stream:#x}>'
+        )
+
+# %% ../nbs/01_cuda.ipynb #5580c646
+class _Waiting:
+    "Order between streams."
+
+    def synchronize(self):
+        self.stream.synchronize()
+
     def query(self):
         "Whether all its work is done."
         return bool(self.stream.done)
+
     def record_event(self, event=None):
         event = event or Event()
         event.record(self)
         return event
-    def wait_event(self, event): self.stream.wait_event(event.event)
+
+    def wait_event(self, event):
+        self.stream.wait_event(event.event)
+
     def wait_stream(self, stream):
         "Work queued from now on waits for what the other stream holds by now."
         self.wait_event(stream.record_event())
-    def __enter__(self):
-        self.stream.__enter__()
-        return self
-    def __exit__(self, *exc): self.stream.__exit__(*exc)
-    def __eq__(self, other): return isinstance(other, Stream) and self.stream == other.stream
-    def __hash__(self): return hash(self.stream)
-    device = property(lambda self: Place('cuda', self.device_index), doc='The GPU whose queue it is.')
-    cuda_stream = property(lambda self: self.stream.ptr, doc="CUDA's handle of the stream, as a number.")
-    def __repr__(self): return f'<torch.cuda.Stream device=cuda:{self.device_index} cuda_stream={self.cuda_stream:#x}>'
 
+take_topics(Stream, (_Waiting,))
+
+# %% ../nbs/01_cuda.ipynb #2220dbaf
 class ExternalStream(Stream):
     "A stream that another library made, by its handle."
-    def __init__(self, stream_ptr, device=None): super().__init__(device, _stream=_ready().cuda.ExternalStream(stream_ptr))
+
+    def __init__(self, stream_ptr, device=None):
+        super().__init__(device, _stream=_ready().cuda.ExternalStream(stream_ptr))
 
 def get_stream_from_external(data_ptr, device=None):
     "The stream that another library made, by its handle."
     return ExternalStream(data_ptr, device)
-
 
 def stream(stream):
     "A context manager that selects a stream (None: nothing changes)."
@@ -258,7 +365,9 @@ def set_rng_state_all(new_states):
 def _pool(): return Device.library.get_default_memory_pool()
 
 def memory_allocated(device=None):
-    "Bytes of GPU memory that arrays hold now; 0 without a GPU. For arrays on the CPU, see `cpu.memory_allocated`."
+    """Bytes of GPU memory that arrays hold now; 0 without a GPU. For arrays on the CPU, see
+    `cpu.memory_allocated`.
+    """
     if not is_initialized(): return 0
     with backend.on(_index(device)): return Pool.used()
 
@@ -269,15 +378,25 @@ def memory_reserved(device=None):
 
 def max_memory_allocated(device=None):
     "The most bytes that arrays held at once since the start, or since `reset_peak_memory_stats()`."
-    return max(Pool.peak.get(_index(device), 0), memory_allocated(device)) if is_initialized() else 0
+    return (
+        max(Pool.peak.get(_index(device), 0), memory_allocated(device)) if is_initialized() else 0
+    )
 
 def max_memory_reserved(device=None):
     "The most bytes that the pool held since the start, or since `reset_peak_memory_stats()`."
-    return max(Pool.reserved.get(_index(device), 0), memory_reserved(device)) if is_initialized() else 0
+    return (
+        max(Pool.reserved.get(_index(device), 0), memory_reserved(device))
+        if is_initialized()
+        else 0
+    )
 
 def reset_peak_memory_stats(device=None):
     "Let the peaks start again at what is held now."
-    if is_initialized(): Pool.peak[_index(device)], Pool.reserved[_index(device)] = memory_allocated(device), memory_reserved(device)
+    if is_initialized():
+        Pool.peak[_index(device)], Pool.reserved[_index(device)] = (
+            memory_allocated(device),
+            memory_reserved(device),
+        )
 
 reset_max_memory_allocated = reset_max_memory_cached = reset_peak_memory_stats
 
@@ -285,21 +404,37 @@ def reset_accumulated_memory_stats(device=None):
     "Let the count of allocations start again."
     if is_initialized(): Pool.count[_index(device)] = 0
 
+# %% ../nbs/01_cuda.ipynb #a335fd72
 def memory_cached(device=None):
     "The older name of `memory_reserved`."
-    warnings.warn('`torch.cuda.memory_cached` has been renamed to `torch.cuda.memory_reserved`', FutureWarning, stacklevel=2)
+    warnings.warn(
+        '`torch.cuda.memory_cached` has been renamed to `torch.cuda.memory_reserved`',
+        FutureWarning,
+        stacklevel=2,
+    )
     return memory_reserved(device)
 
 def max_memory_cached(device=None):
     "The older name of `max_memory_reserved`."
-    warnings.warn('`torch.cuda.max_memory_cached` has been renamed to `torch.cuda.max_memory_reserved`', FutureWarning, stacklevel=2)
+    warnings.warn(
+        '`torch.cuda.max_memory_cached` has been renamed to `torch.cuda.max_memory_reserved`',
+        FutureWarning,
+        stacklevel=2,
+    )
     return max_memory_reserved(device)
 
 def memory_stats(device=None):
     "A dictionary of figures with PyTorch's keys; empty without a GPU."
     if not is_initialized(): return OrderedDict()
-    figures = {'allocated_bytes': (memory_allocated(device), max_memory_allocated(device)), 'reserved_bytes': (memory_reserved(device), max_memory_reserved(device))}
-    out = {f'{what}.all.{which}': value for what, values in figures.items() for which, value in zip(('current', 'peak'), values)}
+    figures = {
+        'allocated_bytes': (memory_allocated(device), max_memory_allocated(device)),
+        'reserved_bytes': (memory_reserved(device), max_memory_reserved(device)),
+    }
+    out = {
+        f'{what}.all.{which}': value
+        for what, values in figures.items()
+        for which, value in zip(('current', 'peak'), values)
+    }
     out['allocation.all.allocated'] = Pool.count.get(_index(device), 0)
     return OrderedDict(sorted(out.items()))
 
@@ -313,17 +448,37 @@ def memory_stats_as_nested_dict(device=None):
         inner[last] = value
     return nested
 
+# %% ../nbs/01_cuda.ipynb #7a48785d
 def memory_summary(device=None, abbreviated=False):
     "The figures of `memory_stats` as a table, and what holds most."
     if not is_initialized(): return 'No GPU memory is in use.'
-    lines = [f'Memory of arrays on cuda:{_index(device)}', '-' * 46, f'{"":<12}{"now":>16}{"peak":>16}']
-    for what, now, peak in (('in use', memory_allocated(device), max_memory_allocated(device)), ('reserved', memory_reserved(device), max_memory_reserved(device))): lines.append(f'{what:<12}{size(now):>16}{size(peak):>16}')
-    if not abbreviated: lines += ['-' * 46, *(f'{size(b):>12}  {what}' for b, what in backend.largest(8))]
+    lines = [
+        f'Memory of arrays on cuda:{_index(device)}',
+        '-' * 46,
+        f'{"":<12}{"now":>16}{"peak":>16}',
+    ]
+    for what, now, peak in (
+        ('in use', memory_allocated(device), max_memory_allocated(device)),
+        ('reserved', memory_reserved(device), max_memory_reserved(device)),
+    ):
+        lines.append(f'{what:<12}{size(now):>16}{size(peak):>16}')
+    if not abbreviated:
+        lines += ['-' * 46, *(f'{size(b):>12}  {what}' for b, what in backend.largest(8))]
     return '\n'.join(lines)
 
 def memory_snapshot(mempool_id=None):
-    "Who holds the GPU's memory: for each array that a tensor or a graph keeps, the largest first, a dictionary with its `size` in bytes and `what` it is. (PyTorch lists the segments of its allocator.)"
-    return [dict(device=_index(None), size=size, total_size=size, what=what) for size, what in backend.largest(None)] if is_initialized() else []
+    """Who holds the GPU's memory: for each array that a tensor or a graph keeps, the largest first,
+    a dictionary with its `size` in bytes and `what` it is. (PyTorch lists the segments of its
+    allocator.)
+    """
+    return (
+        [
+            dict(device=_index(None), size=size, total_size=size, what=what)
+            for size, what in backend.largest(None)
+        ]
+        if is_initialized()
+        else []
+    )
 
 def host_memory_stats():
     "Figures of page-locked memory on the host, from which the GPU copies by itself."
@@ -335,6 +490,7 @@ def mem_get_info(device=None):
     lib = _ready()
     return tuple(lib.cuda.Device(_index(device)).mem_info)
 
+# %% ../nbs/01_cuda.ipynb #1d0f1cc8
 def empty_cache():
     "Give memory that the pool holds without need back to the GPU; nothing to do without one."
     if is_initialized():
@@ -346,12 +502,13 @@ def ipc_collect():
 
 def set_per_process_memory_fraction(fraction, device=None):
     "Let the pool take at most this part of a GPU's memory."
-    if not 0 <= fraction <= 1: raise ValueError(f'Invalid fraction value: {fraction}. Allowed range: 0~1')
+    if not 0 <= fraction <= 1:
+        raise ValueError(f'Invalid fraction value: {fraction}. Allowed range: 0~1')
     total = mem_get_info(device)[1]
     with backend.on(_index(device)): _pool().set_limit(size=int(fraction * total))
     _fractions[_index(device)] = fraction
 
-_fractions = {}         # device number -> the part of its memory that the pool may take
+_fractions = {}  # device number -> the part of its memory that the pool may take
 
 def get_per_process_memory_fraction(device=None):
     "The part of a GPU's memory that the pool may take."
@@ -364,7 +521,9 @@ def is_tf32_supported():
     return is_available() and get_device_capability()[0] >= 8
 
 def get_arch_list():
-    "Kernels are compiled for the GPU that is there: the architectures of all GPUs, such as 'sm_90'."
+    """Kernels are compiled for the GPU that is there: the architectures of all GPUs, such as
+    'sm_90'.
+    """
     return sorted({'sm_{}{}'.format(*get_device_capability(i)) for i in range(device_count())})
 
 def check_error(res):
@@ -373,7 +532,9 @@ def check_error(res):
 
 class CudaError(RuntimeError):
     "An error number of CUDA's runtime."
-    def __init__(self, code): super().__init__(str(_ready().cuda.runtime.CUDARuntimeError(code)))
+
+    def __init__(self, code):
+        super().__init__(str(_ready().cuda.runtime.CUDARuntimeError(code)))
 
 def get_allocator_backend():
     "The name of the allocator: CuPy's pool."
@@ -385,7 +546,9 @@ def get_gencode_flags():
 
 def is_current_stream_capturing():
     "Whether the current stream records a graph instead of working."
-    return backend.Capture.now is not None and bool(Device.library.cuda.get_current_stream().is_capturing())
+    return backend.Capture.now is not None and bool(
+        Device.library.cuda.get_current_stream().is_capturing()
+    )
 
 def cudart():
     "CUDA's runtime, as CuPy offers it."
@@ -395,13 +558,21 @@ def current_blas_handle():
     "cuBLAS's handle on the current GPU, as a number."
     return _ready().cuda.get_cublas_handle()
 
+# %% ../nbs/01_cuda.ipynb #e23f7edf
 def _management(device, ask):
     "`ask(pynvml, handle)` about a GPU."
-    try: import pynvml
-    except ImportError: raise ModuleNotFoundError("nvidia-ml-py does not seem to be installed or it can't be imported.") from None
+    try:
+        import pynvml
+    except ImportError:
+        raise ModuleNotFoundError(
+            "nvidia-ml-py does not seem to be installed or it can't be imported."
+        ) from None
     from pynvml import NVMLError_DriverNotLoaded
-    try: pynvml.nvmlInit()
-    except NVMLError_DriverNotLoaded: raise RuntimeError("cuda driver can't be loaded, is cuda enabled?") from None
+
+    try:
+        pynvml.nvmlInit()
+    except NVMLError_DriverNotLoaded:
+        raise RuntimeError("cuda driver can't be loaded, is cuda enabled?") from None
     return ask(pynvml, pynvml.nvmlDeviceGetHandleByIndex(_index(device)))
 
 def utilization(device=None):
@@ -428,28 +599,61 @@ def clock_rate(device=None):
     "Megahertz of the multiprocessors."
     return _management(device, lambda m, handle: m.nvmlDeviceGetClockInfo(handle, 1))
 
+# %% ../nbs/01_cuda.ipynb #6ecccecc
 def list_gpu_processes(device=None):
     "Who uses the GPU's memory, as text."
-    try: found = _management(device, lambda m, handle: m.nvmlDeviceGetComputeRunningProcesses(handle))
-    except ModuleNotFoundError: return 'pynvml module not found, please install nvidia-ml-py'
-    return '\n'.join([f'GPU:{_index(device)}', *([f'process {p.pid:>10d} uses {p.usedGpuMemory / 2**20:>12.3f} MB GPU memory' for p in found] or ['no processes are running'])])
+    try:
+        found = _management(
+            device, lambda m, handle: m.nvmlDeviceGetComputeRunningProcesses(handle)
+        )
+    except ModuleNotFoundError:
+        return 'pynvml module not found, please install nvidia-ml-py'
+    return '\n'.join(
+        [
+            f'GPU:{_index(device)}',
+            *(
+                [
+                    f'process {p.pid:>10d} uses {p.usedGpuMemory / 2**20:>12.3f} MB GPU memory'
+                    for p in found
+                ]
+                or ['no processes are running']
+            ),
+        ]
+    )
 
-_UNSUPPORTED = dict.fromkeys(('MemPool', 'use_mem_pool', 'CUDAPluggableAllocator', 'change_current_allocator'), "CuPy's pool allocates") | dict.fromkeys(
-    ('nccl', 'jiterator', 'tunable', 'gds', 'GreenContext', 'set_sync_debug_mode', 'get_sync_debug_mode'), 'CuPy has no counterpart')
+_UNSUPPORTED = dict.fromkeys(
+    ('MemPool', 'use_mem_pool', 'CUDAPluggableAllocator', 'change_current_allocator'),
+    "CuPy's pool allocates",
+) | dict.fromkeys(
+    (
+        'nccl',
+        'jiterator',
+        'tunable',
+        'gds',
+        'GreenContext',
+        'set_sync_debug_mode',
+        'get_sync_debug_mode',
+    ),
+    'CuPy has no counterpart',
+)
 _GRAPHS = 'CUDAGraph', 'graph', 'graphs', 'graph_pool_handle', 'make_graphed_callables'
 
+# %% ../nbs/01_cuda.ipynb #8867fea4
 def __getattr__(name):
-    if name == 'default_generators': return tuple(generator_of(i) for i in range(device_count()))
+    if name == 'default_generators':
+        return tuple(generator_of(i) for i in range(device_count()))
     if name in _GRAPHS:
         graphs = importlib.import_module(f'{__package__}.cuda_graphs')
         return graphs if name == 'graphs' else getattr(graphs, name)
-    if name in _UNSUPPORTED: raise AttributeError(f'torch.cuda.{name} is not supported here: {_UNSUPPORTED[name]}')
+    if name in _UNSUPPORTED:
+        raise AttributeError(f'torch.cuda.{name} is not supported here: {_UNSUPPORTED[name]}')
     raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
 
 # %% ../nbs/01_cuda.ipynb #cf91f3ad
 def _marks():
     "CuPy's side of NVTX."
-    if not is_available(): raise RuntimeError('NVTX functions not installed. Are you sure you have a CUDA build?')
+    if not is_available():
+        raise RuntimeError('NVTX functions not installed. Are you sure you have a CUDA build?')
     return importlib.import_module(Device.library.__name__ + '.cuda.nvtx')
 
 def _range_push(msg):
@@ -476,6 +680,7 @@ def _range(msg, *args, **kwargs):
 
 _depth = []
 
+# %% ../nbs/01_cuda.ipynb #62591af4
 def _module(name, doc, **members):
     "A module below this one."
     out = types.ModuleType(f'{__name__}.{name}', doc)
@@ -483,7 +688,34 @@ def _module(name, doc, **members):
     sys.modules[out.__name__] = out
     return out
 
-nvtx = _module('nvtx', "Marks for NVIDIA's profiler.", range_push=_range_push, range_pop=_range_pop, mark=_mark, range=_range)
-streams = _module('streams', 'Queues of work.', Stream=Stream, Event=Event, ExternalStream=ExternalStream)
-memory = _module('memory', 'The functions about memory.', **{k: v for k, v in list(globals().items()) if 'memory' in k and callable(v) or k in ('mem_get_info', 'empty_cache', 'list_gpu_processes')})
-random = _module('random', 'The functions about random numbers.', **{k: globals()[k] for k in 'get_rng_state get_rng_state_all set_rng_state set_rng_state_all manual_seed manual_seed_all seed seed_all initial_seed'.split()})
+nvtx = _module(
+    'nvtx',
+    "Marks for NVIDIA's profiler.",
+    range_push=_range_push,
+    range_pop=_range_pop,
+    mark=_mark,
+    range=_range,
+)
+streams = _module(
+    'streams', 'Queues of work.', Stream=Stream, Event=Event, ExternalStream=ExternalStream
+)
+memory = _module(
+    'memory',
+    'The functions about memory.',
+    **{
+        k: v
+        for k, v in list(globals().items())
+        if 'memory' in k
+        and callable(v)
+        or k in ('mem_get_info', 'empty_cache', 'list_gpu_processes')
+    },
+)
+random = _module(
+    'random',
+    'The functions about random numbers.',
+    **{
+        k: globals()[k]
+        for k in 'get_rng_state get_rng_state_all set_rng_state set_rng_state_all manual_seed '
+                 'manual_seed_all seed seed_all initial_seed'.split()
+    },
+)

@@ -16,7 +16,7 @@ from .functions import cast, dim_of, into, narrow
 from .graph.modes import LOCAL
 from .graph.op import REGISTRY
 import autograd_nb.ops.more_shape
-import autograd_nb.ops.special      # noqa: F401  (registers its operations)
+import autograd_nb.ops.special  # noqa: F401  (registers its operations)
 
 # %% ../nbs/tensor/08_fft.ipynb #67569a99
 def as_complex(x):
@@ -31,12 +31,16 @@ def as_real(x):
 def _precision(d):
     "The floating dtype in which numbers of dtype `d` are transformed."
     if d.category in ('bool', 'int'): d = get_default_dtype()
-    if d.name in ('float16', 'bfloat16') and LOCAL.modes.casting is not None: d = float32          # autocast takes transforms in single precision
-    if d.name in ('float16', 'bfloat16'): raise RuntimeError(f'Unsupported dtype {"Half" if d.name == "float16" else "BFloat16"}')
+    # autocast takes transforms in single precision
+    if d.name in ('float16', 'bfloat16') and LOCAL.modes.casting is not None:
+        d = float32
+    if d.name in ('float16', 'bfloat16'):
+        raise RuntimeError(f'Unsupported dtype {"Half" if d.name == "float16" else "BFloat16"}')
     return d
 
 def _norm(norm):
-    if norm not in (None, 'backward', 'forward', 'ortho'): raise RuntimeError(f'Invalid normalization mode: "{norm}"')
+    if norm not in (None, 'backward', 'forward', 'ortho'):
+        raise RuntimeError(f'Invalid normalization mode: "{norm}"')
     return norm or 'backward'
 
 def resized(x, n, d):
@@ -50,19 +54,34 @@ def resized(x, n, d):
 def _which(input, s, dim):
     "Sizes and dimensions, one size (or None) per dimension."
     n = input._array.ndim
-    if dim is None: dims = tuple(range(n)) if s is None else tuple(range(n - len(s), n))
-    else: dims = tuple(dim_of(d, n) for d in (dim if isinstance(dim, (tuple, list)) else (dim,)))
+    if dim is None:
+        dims = tuple(range(n)) if s is None else tuple(range(n - len(s), n))
+    else:
+        if not n:
+            first = dim[0] if isinstance(dim, (tuple, list)) else dim
+            raise IndexError(f'Dimension specified as {first} but tensor has no dimensions')
+        dims = tuple(dim_of(d, n) for d in (dim if isinstance(dim, (tuple, list)) else (dim,)))
     if len(set(dims)) != len(dims): raise RuntimeError('FFT dims must be unique')
-    if s is not None and len(s) != len(dims): raise RuntimeError('When given, dim and shape arguments must have the same length')
+    if s is not None and len(s) != len(dims):
+        raise RuntimeError('When given, dim and shape arguments must have the same length')
     return [None] * len(dims) if s is None else [None if k == -1 else k for k in s], dims
 
+# %% ../nbs/tensor/08_fft.ipynb #a7a1505f
 def _transform(input, s, dim, norm, forward, out=None):
     sizes, dims = _which(input, s, dim)
     x = as_complex(input)
     for n, d in zip(sizes, dims):
         x = resized(x, n, d)
-        if not x._array.shape[d]: raise RuntimeError(f'Invalid number of data points ({x._array.shape[d]}) specified')
-    return into(out, REGISTRY['fft'].call(x, dims=dims, forward=forward, norm=_norm(norm)) if dims else x.clone())
+        if not x._array.shape[d]:
+            raise RuntimeError(f'Invalid number of data points ({x._array.shape[d]}) specified')
+    return into(
+        out,
+        (
+            REGISTRY['fft'].call(x, dims=dims, forward=forward, norm=_norm(norm))
+            if dims
+            else x.clone()
+        ),
+    )
 
 # %% ../nbs/tensor/08_fft.ipynb #c5b72694
 def fft(input, n=None, dim=-1, norm=None, *, out=None):
@@ -91,7 +110,10 @@ def ifftn(input, s=None, dim=None, norm=None, *, out=None):
 
 # %% ../nbs/tensor/08_fft.ipynb #30973276
 def _need_real(x, name):
-    if x._array.dtype.kind == 'c': raise RuntimeError(f'{name} expects a real input tensor, but got {FROM_NUMPY[x._array.dtype]!r}')
+    if x._array.dtype.kind == 'c':
+        raise RuntimeError(
+            f'{name} expects a real input tensor, but got {FROM_NUMPY[x._array.dtype]!r}'
+        )
 
 def rfftn(input, s=None, dim=None, norm=None, *, out=None):
     "The transform of a real signal, the redundant half of the last transformed dimension left out."
@@ -100,21 +122,36 @@ def rfftn(input, s=None, dim=None, norm=None, *, out=None):
     x = as_real(input)
     for n, d in zip(sizes, dims):
         x = resized(x, n, d)
-        if not x._array.shape[d]: raise RuntimeError(f'Invalid number of data points ({x._array.shape[d]}) specified')
+        if not x._array.shape[d]:
+            raise RuntimeError(f'Invalid number of data points ({x._array.shape[d]}) specified')
     x = REGISTRY['rfft'].call(x, dim=dims[-1], norm=_norm(norm))
-    return into(out, REGISTRY['fft'].call(x, dims=dims[:-1], forward=True, norm=_norm(norm)) if len(dims) > 1 else x)
+    return into(
+        out,
+        (
+            REGISTRY['fft'].call(x, dims=dims[:-1], forward=True, norm=_norm(norm))
+            if len(dims) > 1
+            else x
+        ),
+    )
 
 def irfftn(input, s=None, dim=None, norm=None, *, out=None):
-    "The real signal whose transform, as `rfftn` gives it, is `input`; the last size is needed where it is odd."
+    """The real signal whose transform, as `rfftn` gives it, is `input`; the last size is needed
+    where it is odd.
+    """
     sizes, dims = _which(input, s, dim)
     x = as_complex(input)
     last = dims[-1]
     n = sizes[-1] if sizes[-1] is not None else 2 * (x._array.shape[last] - 1)
     if n < 1: raise RuntimeError(f'Invalid number of data points ({n}) specified')
     for k, d in zip(sizes[:-1], dims[:-1]): x = resized(x, k, d)
-    if len(dims) > 1: x = REGISTRY['fft'].call(x, dims=dims[:-1], forward=False, norm=_norm(norm))
-    return into(out, REGISTRY['irfft'].call(resized(x, n // 2 + 1, last), length=n, dim=last, norm=_norm(norm)))
+    if len(dims) > 1:
+        x = REGISTRY['fft'].call(x, dims=dims[:-1], forward=False, norm=_norm(norm))
+    return into(
+        out,
+        REGISTRY['irfft'].call(resized(x, n // 2 + 1, last), length=n, dim=last, norm=_norm(norm)),
+    )
 
+# %% ../nbs/tensor/08_fft.ipynb #a88eda85
 def rfft(input, n=None, dim=-1, norm=None, *, out=None):
     "The non-negative frequencies of a real signal."
     _need_real(input, 'rfft')
@@ -147,7 +184,9 @@ def ihfft(input, n=None, dim=-1, norm=None, *, out=None):
     return into(out, rfft(input, n, dim, _reverse[norm]).conj())
 
 def hfftn(input, s=None, dim=None, norm=None, *, out=None):
-    "The real transform over several dimensions of a signal with Hermitian symmetry, of which the first half along the last dimension is given."
+    """The real transform over several dimensions of a signal with Hermitian symmetry, of which the
+    first half along the last dimension is given.
+    """
     _norm(norm)
     return irfftn(as_complex(input).conj(), s, dim, _reverse[norm], out=out)
 
@@ -157,6 +196,7 @@ def ihfftn(input, s=None, dim=None, norm=None, *, out=None):
     _norm(norm)
     return into(out, rfftn(input, s, dim, _reverse[norm]).conj())
 
+# %% ../nbs/tensor/08_fft.ipynb #4bb5e9a2
 def hfft2(input, s=None, dim=(-2, -1), norm=None, *, out=None):
     "`hfftn` over two dimensions."
     return hfftn(input, s, dim, norm, out=out)
@@ -167,9 +207,14 @@ def ihfft2(input, s=None, dim=(-2, -1), norm=None, *, out=None):
 
 # %% ../nbs/tensor/08_fft.ipynb #6dd2126a
 def made(array, dtype, device, requires_grad):
-    "The numbers of a NumPy array as a tensor, in the default dtype and on the default device unless others are given."
+    """The numbers of a NumPy array as a tensor, in the default dtype and on the default device
+    unless others are given.
+    """
     from autograd_nb.creation import tensor
-    return tensor(array, dtype=dtype or get_default_dtype(), device=device, requires_grad=requires_grad)
+
+    return tensor(
+        array, dtype=dtype or get_default_dtype(), device=device, requires_grad=requires_grad
+    )
 
 def fftfreq(n, d=1.0, *, dtype=None, device=None, requires_grad=False, **kwargs):
     "The frequencies of the bins of `fft`, for samples `d` apart."

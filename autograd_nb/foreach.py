@@ -7,18 +7,38 @@ __all__ = ['FOREACH']
 
 # %% ../nbs/tensor/11_foreach.ipynb #764ac20a
 from .tensor import Tensor
+from .tensor.writes import _check_room
 
 # %% ../nbs/tensor/11_foreach.ipynb #741a5051
-_UNARY = ('abs acos asin atan ceil cos cosh erf erfc exp expm1 floor frac lgamma log log10 log1p log2 neg reciprocal round rsqrt sigmoid sign sin sinh sqrt tan tanh trunc').split()
-_BINARY = dict(add='add', sub='sub', mul='mul', div='div', maximum='maximum', minimum='minimum', clamp_max='minimum', clamp_min='maximum', pow='pow')
-FOREACH = {}            # name -> function
+_UNARY = (
+    'abs acos asin atan ceil cos cosh erf erfc exp expm1 floor frac lgamma log log10 log1p log2 neg'
+    ' reciprocal round rsqrt sigmoid sign sin sinh sqrt tan tanh trunc'
+).split()
+_BINARY = dict(
+    add='add',
+    sub='sub',
+    mul='mul',
+    div='div',
+    maximum='maximum',
+    minimum='minimum',
+    clamp_max='minimum',
+    clamp_min='maximum',
+    pow='pow',
+)
+FOREACH = {}  # name -> function
 
 def _checked(tensors, *others):
-    if not isinstance(tensors, (tuple, list)): raise TypeError(f'a list of tensors is expected, not {type(tensors).__name__}')
+    if not isinstance(tensors, (tuple, list)):
+        raise TypeError(f'a list of tensors is expected, not {type(tensors).__name__}')
     if not tensors: raise RuntimeError('Tensor list must have at least one tensor.')
     for other in others:
-        if len(other) != len(tensors) and not isinstance(next(iter(other), None), Tensor): raise RuntimeError('Tensor list must have same number of elements as scalar list.')
-        if len(other) != len(tensors): raise RuntimeError(f'Tensor lists must have the same number of tensors, got {len(tensors)} and {len(other)}')
+        if len(other) != len(tensors) and not isinstance(next(iter(other), None), Tensor):
+            raise RuntimeError('Tensor list must have same number of elements as scalar list.')
+        if len(other) != len(tensors):
+            raise RuntimeError(
+                f'Tensor lists must have the same number of tensors, got {len(tensors)} and'
+                f' {len(other)}'
+            )
 
 def _spread(tensors, other):
     "What goes with each tensor: an entry of a list, or the same for all."
@@ -27,32 +47,60 @@ def _spread(tensors, other):
         return other
     return [other] * len(tensors)
 
+# %% ../nbs/tensor/11_foreach.ipynb #0dcf16f0
 def _register(name, function, in_place=True):
-    "Put `function(tensors, ...)`, which gives a list, into the table, and its twin that writes into the tensors."
+    """Put `function(tensors, ...)`, which gives a list, into the table, and its twin that writes
+    into the tensors.
+    """
     FOREACH[f'_foreach_{name}'] = function
     if not in_place: return
+
     def written(self, *args, **kwargs):
-        for t, new in zip(self, function(self, *args, **kwargs)): t.copy_(new)
-    written.__name__, written.__doc__ = f'_foreach_{name}_', f'`_foreach_{name}`, written into the tensors.'
+        for t, new in zip(self, function(self, *args, **kwargs)):
+            _check_room(t, new, name)
+            t.copy_(new)
+
+    written.__name__, written.__doc__ = (
+        f'_foreach_{name}_',
+        f'`_foreach_{name}`, written into the tensors.',
+    )
     FOREACH[written.__name__] = written
 
 def _unary(name):
     method = getattr(Tensor, name)
+
     def function(self):
         _checked(self)
         return tuple(method(t) for t in self)
+
     function.__name__, function.__doc__ = f'_foreach_{name}', f'`{name}` of each tensor.'
     return function
 
+# %% ../nbs/tensor/11_foreach.ipynb #2eb729e2
 def _binary(name, of):
     method, clamps = getattr(Tensor, of), name.startswith('clamp') or of in ('maximum', 'minimum')
+
     def function(self, other, *, alpha=1):
+        if name == 'pow' and isinstance(self, (int, float, complex)):
+            _checked(other)
+            return tuple(o.__rpow__(self) for o in other)
         _checked(self)
-        if not isinstance(self, (tuple, list)): raise TypeError
         pairs = zip(self, _spread(self, other))
-        if clamps: return tuple(t.clamp(**{'min' if of == 'maximum' else 'max': o}) if not isinstance(o, Tensor) else method(t, o) for t, o in pairs)
+        if clamps:
+            return tuple(
+                (
+                    t.clamp(**{'min' if of == 'maximum' else 'max': o})
+                    if not isinstance(o, Tensor)
+                    else method(t, o)
+                )
+                for t, o in pairs
+            )
         return tuple(method(t, o) if alpha == 1 else method(t, o, alpha=alpha) for t, o in pairs)
-    function.__name__, function.__doc__ = f'_foreach_{name}', f'`{of}` of each tensor and a number, or an entry of a list.'
+
+    function.__name__, function.__doc__ = (
+        f'_foreach_{name}',
+        f'`{of}` of each tensor and a number, or an entry of a list.',
+    )
     return function
 
 for _name in _UNARY: _register(_name, _unary(_name))
@@ -60,12 +108,23 @@ for _name, _of in _BINARY.items(): _register(_name, _binary(_name, _of))
 
 def _terms(name):
     method = getattr(Tensor, name)
+
     def function(self, tensor1, tensor2, value=1, *, scalars=None):
         _checked(self, tensor1, tensor2)
-        return tuple(method(t, a, b, value=v) for t, a, b, v in zip(self, tensor1, tensor2, _spread(self, value if scalars is None else scalars)))
-    function.__name__, function.__doc__ = f'_foreach_{name}', f'`{name}` of the tensors in three lists.'
+        return tuple(
+            method(t, a, b, value=v)
+            for t, a, b, v in zip(
+                self, tensor1, tensor2, _spread(self, value if scalars is None else scalars)
+            )
+        )
+
+    function.__name__, function.__doc__ = (
+        f'_foreach_{name}',
+        f'`{name}` of the tensors in three lists.',
+    )
     return function
 
+# %% ../nbs/tensor/11_foreach.ipynb #463be023
 for _name in ('addcmul', 'addcdiv'): _register(_name, _terms(_name))
 
 def _lerp(self, tensors1, weight):

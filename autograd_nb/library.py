@@ -18,15 +18,25 @@ from collections.abc import Sequence
 
 from . import ops
 from .arrays.dtypes import dtype as Dtype
+from .arrays.topics import take_topics
 from .autograd.function import Function
 from .graph.modes import LOCAL, is_grad_enabled
-from .graph.node import JOURNAL, TensorBase
+from .layers.versions import JOURNAL
+from .graph.node import TensorBase
 from .graph.pytree import tree_flatten, tree_unflatten
 from .ops import OpOverload, OpOverloadPacket
 from .tensor import Tensor, device as Device
 
 # %% ../nbs/autograd/13_library.ipynb #fcad5742
-_SCALARS = {int: 'SymInt', float: 'float', bool: 'bool', str: 'str', complex: 'Scalar', Dtype: 'ScalarType', Device: 'Device'}
+_SCALARS = {
+    int: 'SymInt',
+    float: 'float',
+    bool: 'bool',
+    str: 'str',
+    complex: 'Scalar',
+    Dtype: 'ScalarType',
+    Device: 'Device',
+}
 _LISTED = {Tensor: 'Tensor', int: 'SymInt', float: 'float', bool: 'bool'}
 
 def _schema_type(annotation):
@@ -45,35 +55,71 @@ def _schema_type(annotation):
         return None if found is None or found.rstrip('?') not in _LISTED.values() else found + '[]'
     return None
 
+# %% ../nbs/autograd/13_library.ipynb #faf28f5c
 def infer_schema(prototype_function, /, *, mutates_args, op_name=None):
-    """The schema of a function with type annotations: `"(Tensor x, SymInt n) -> Tensor"`. `mutates_args`: names of the tensors that it changes in place, or "unknown". Raises ValueError for what a schema cannot say."""
+    """The schema of a function with type annotations: `"(Tensor x, SymInt n) -> Tensor"`.
+    `mutates_args`: names of the tensors that it changes in place, or "unknown". Raises ValueError
+    for what a schema cannot say."""
     signature = inspect.signature(prototype_function)
-    def wrong(what): raise ValueError(f'infer_schema(func): {what} Got func with signature {signature}')
+
+    def wrong(what):
+        raise ValueError(f'infer_schema(func): {what} Got func with signature {signature}')
+
     parameters, keyword_only = [], False
-    if isinstance(mutates_args, str) and mutates_args != 'unknown': raise ValueError("mutates_args must either be a sequence of the names of the arguments that are mutated or the string 'unknown'. ")
+    if isinstance(mutates_args, str) and mutates_args != 'unknown':
+        raise ValueError(
+            "mutates_args must either be a sequence of the names of the arguments that are mutated"
+            " or the string 'unknown'. "
+        )
     hints = typing.get_type_hints(prototype_function)
     for name, p in signature.parameters.items():
-        if p.kind not in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY): wrong('We do not support positional-only args, varargs, or varkwargs.')
+        if p.kind not in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY):
+            wrong('We do not support positional-only args, varargs, or varkwargs.')
         if p.kind is p.KEYWORD_ONLY and not keyword_only:
             keyword_only = True
             parameters.append('*')
         if name not in hints: wrong(f'Parameter {name} must have a type annotation.')
         kind = _schema_type(hints[name])
-        if kind is None: wrong(f'Parameter {name} has unsupported type {hints[name]}. The valid types are: Tensor, int, float, bool, str, dtype, device, Scalar (int | float | bool), lists of tensors and of numbers, and any of them or None.')
-        if mutates_args == 'unknown' and kind.startswith('Tensor') or mutates_args != 'unknown' and name in mutates_args:
-            if not kind.startswith('Tensor'): wrong(f'Parameter {name} is in mutable_args but only Tensors or collections of Tensors can be mutated')
+        if kind is None:
+            wrong(
+                f'Parameter {name} has unsupported type {hints[name]}. The valid types are: Tensor,'
+                ' int, float, bool, str, dtype, device, Scalar (int | float | bool), lists of'
+                ' tensors and of numbers, and any of them or None.'
+            )
+        if (
+            mutates_args == 'unknown'
+            and kind.startswith('Tensor')
+            or mutates_args != 'unknown'
+            and name in mutates_args
+        ):
+            if not kind.startswith('Tensor'):
+                wrong(
+                    f'Parameter {name} is in mutable_args but only Tensors or collections of'
+                    ' Tensors can be mutated'
+                )
             kind = kind.replace('Tensor', f'Tensor(a{len(parameters) - keyword_only}!)', 1)
         default = ''
         if p.default is not p.empty:
-            if p.default is not None and not isinstance(p.default, (int, float, bool, str, Dtype)): wrong(f'Parameter {name} has an unsupported default value type {type(p.default)}. Please file an issue on GitHub so we can prioritize this.')
+            if p.default is not None and not isinstance(p.default, (int, float, bool, str, Dtype)):
+                wrong(
+                    f'Parameter {name} has an unsupported default value type {type(p.default)}.'
+                    ' Please file an issue on GitHub so we can prioritize this.'
+                )
             default = f'={p.default!r}' if not isinstance(p.default, str) else f'="{p.default}"'
         parameters.append(f'{kind} {name}{default}')
     if mutates_args != 'unknown':
         unknown = [n for n in mutates_args if n not in signature.parameters]
-        if unknown: wrong(f'{set(unknown)} in mutates_args were not found in the custom op\'s signature. mutates_args should contain the names of all args that the custom op mutates, or just the string "unknown" if you don\'t know.')
-    if 'return' not in hints: wrong('No return type annotation was provided. Please add one.')
+        if unknown:
+            wrong(
+                f'{set(unknown)} in mutates_args were not found in the custom op\'s signature.'
+                ' mutates_args should contain the names of all args that the custom op mutates, or'
+                ' just the string "unknown" if you don\'t know.'
+            )
+    if 'return' not in hints:
+        wrong('No return type annotation was provided. Please add one.')
     return f'{op_name or ""}({", ".join(parameters)}) -> {_returns(hints["return"], wrong)}'
 
+# %% ../nbs/autograd/13_library.ipynb #29146c68
 def _returns(annotation, wrong):
     if annotation in (None, type(None)): return '()'
     if typing.get_origin(annotation) is tuple:
@@ -81,15 +127,28 @@ def _returns(annotation, wrong):
         if None in kinds: wrong(f'Return has unsupported type {annotation}.')
         return f'({", ".join(kinds)})' if len(kinds) > 1 else f'{kinds[0]}' if kinds else '()'
     kind = _schema_type(annotation)
-    if kind is None: wrong(f'Return has unsupported type {annotation}. The valid types are: Tensor, lists of tensors, int, float, bool, Scalar.')
+    if kind is None:
+        wrong(
+            f'Return has unsupported type {annotation}. The valid types are: Tensor, lists of'
+            ' tensors, int, float, bool, Scalar.'
+        )
     return kind
 
+# %% ../nbs/autograd/13_library.ipynb #365c8b02
 class Schema:
-    "A schema that has been read: `name`, `arguments` (triples of name, type and default, `Parameter.empty` where there is none), `mutated` (their names)."
+    """A schema that has been read: `name`, `arguments` (triples of name, type and default,
+    `Parameter.empty` where there is none), `mutated` (their names).
+    """
+
     def __init__(self, text):
         found = re.fullmatch(r'\s*([\w:.]*)\s*\((.*)\)\s*->\s*(.*?)\s*', text, re.S)
-        if found is None: raise RuntimeError(f'schema {text!r} cannot be read: expected "name(Tensor x, int n) -> Tensor"')
-        self.text, self.name, self.returns, self.arguments, self.positional = text, found[1], found[3], [], 0
+        if found is None:
+            raise RuntimeError(
+                f'schema {text!r} cannot be read: expected "name(Tensor x, int n) -> Tensor"'
+            )
+        self.text, self.name, self.returns, self.arguments, self.positional = (
+            text, found[1], found[3], [], 0,
+        )
         keyword_only = False
         for part in _split(found[2]):
             if part == '*':
@@ -97,26 +156,47 @@ class Schema:
                 continue
             declared, _, default = part.partition('=')
             kind, name = declared.rsplit(None, 1)
-            self.arguments.append((name, kind, inspect.Parameter.empty if not default else _default(default.strip())))
+            self.arguments.append(
+                (name, kind, inspect.Parameter.empty if not default else _default(default.strip()))
+            )
             self.positional += not keyword_only
         self.mutated = tuple(n for n, kind, _ in self.arguments if '!' in kind)
+
+# %% ../nbs/autograd/13_library.ipynb #469261e7
+class _Binding:
+    "Arguments by name."
 
     def bind(self, args, kwargs):
         "The arguments of a call by name, defaults included."
         names = [n for n, _, _ in self.arguments]
-        if len(args) > self.positional: raise RuntimeError(f'{self.name}() expected at most {self.positional} argument(s) but received {len(args)} argument(s). Declaration: {self.text}')
+        if len(args) > self.positional:
+            raise RuntimeError(
+                f'{self.name}() expected at most {self.positional} argument(s) but received'
+                f' {len(args)} argument(s). Declaration: {self.text}'
+            )
         given = dict(zip(names, args))
         for name, value in kwargs.items():
-            if name not in names: raise RuntimeError(f"Unknown keyword argument '{name}' for operator '{self.name}'. Schema: {self.text}")
+            if name not in names:
+                raise RuntimeError(
+                    f"Unknown keyword argument '{name}' for operator '{self.name}'. Schema:"
+                    f" {self.text}"
+                )
             given[name] = value
         for name, _, default in self.arguments:
             if name not in given:
-                if default is inspect.Parameter.empty: raise RuntimeError(f"{self.name}() is missing value for argument '{name}'. Declaration: {self.text}")
+                if default is inspect.Parameter.empty:
+                    raise RuntimeError(
+                        f"{self.name}() is missing value for argument '{name}'. Declaration:"
+                        f" {self.text}"
+                    )
                 given[name] = default
         return {n: given[n] for n in names}
 
     def __str__(self): return self.text
 
+take_topics(Schema, (_Binding,))
+
+# %% ../nbs/autograd/13_library.ipynb #e6a279cc
 def _split(text):
     depth, start, parts = 0, 0, []
     for i, c in enumerate(text):
@@ -127,7 +207,8 @@ def _split(text):
     return [p for p in [*parts, text[start:].strip()] if p]
 
 def _default(text):
-    if text in ('True', 'False', 'None'): return {'True': True, 'False': False, 'None': None}[text]
+    if text in ('True', 'False', 'None'):
+        return {'True': True, 'False': False, 'None': None}[text]
     for read in (int, float):
         try: return read(text)
         except ValueError: pass
@@ -135,9 +216,10 @@ def _default(text):
     return text.strip('"\'')
 
 # %% ../nbs/autograd/13_library.ipynb #eb7a9b4a
-_state = threading.local()          # `below`: autograd has had its turn; `fallback`: what happens without a derivative
+# `below`: autograd has had its turn; `fallback`: what happens without a derivative
+_state = threading.local()
 _FALLBACK = ['warn']
-_DEFINED = {}                       # qualified name -> _Operation
+_DEFINED = {}  # qualified name -> _Operation
 
 @contextlib.contextmanager
 def below_autograd():
@@ -146,10 +228,14 @@ def below_autograd():
     try: yield
     finally: _state.below = before
 
-def _tensors(values): return [v for v in tree_flatten(values)[0] if isinstance(v, TensorBase)]
+def _tensors(values):
+    return [v for v in tree_flatten(values)[0] if isinstance(v, TensorBase)]
 
 class _NotRegistered(Function):
-    "In the graph in the place of an operation that has no derivative: says so when a backward pass comes."
+    """In the graph in the place of an operation that has no derivative: says so when a backward
+    pass comes.
+    """
+
     @staticmethod
     def forward(ctx, name, action, count, *tensors):
         ctx.name, ctx.action, ctx.inputs = name, action, len(tensors) - count
@@ -161,14 +247,31 @@ class _NotRegistered(Function):
         return None, None, None, *[None] * (ctx.inputs + len(grads))
 
 def _warn(name):
-    warnings.warn(f'{name}: an autograd kernel was not registered to the Autograd key(s) but we are trying to backprop through it. This may lead to silently incorrect behavior. This behavior is deprecated and will be removed in a future version of PyTorch. '
-                  'If your operator is differentiable, please ensure you have registered an autograd kernel to the correct Autograd key (e.g. DispatchKey::Autograd, DispatchKey::CompositeImplicitAutograd). If your operator is not differentiable, or to squash this warning '
-                  'and use the previous behavior, please register torch::CppFunction::makeFallthrough() to DispatchKey::Autograd.', stacklevel=2)
+    warnings.warn(
+        f'{name}: an autograd kernel was not registered to the Autograd key(s) but we are trying to'
+        ' backprop through it. This may lead to silently incorrect behavior. This behavior is'
+        ' deprecated and will be removed in a future version of PyTorch. If your operator is'
+        ' differentiable, please ensure you have registered an autograd kernel to the correct'
+        ' Autograd key (e.g. DispatchKey::Autograd, DispatchKey::CompositeImplicitAutograd). If'
+        ' your operator is not differentiable, or to squash this warning and use the previous'
+        ' behavior, please register torch::CppFunction::makeFallthrough() to'
+        ' DispatchKey::Autograd.',
+        stacklevel=2,
+    )
 
-def _fail(name): raise RuntimeError(f'Trying to backward through {name} but no autograd formula was registered. Please use register_autograd to add one.')
+# %% ../nbs/autograd/13_library.ipynb #33c2993f
+def _fail(name):
+    raise RuntimeError(
+        f'Trying to backward through {name} but no autograd formula was registered. Please use'
+        ' register_autograd to add one.'
+    )
 
+# %% ../nbs/autograd/13_library.ipynb #46dcf63f
 class _Operation:
-    "What a qualified name such as `mylib::sin` stands for: a schema, kernels by dispatch key, and rules."
+    """What a qualified name such as `mylib::sin` stands for: a schema, kernels by dispatch key, and
+    rules.
+    """
+
     def __init__(self, qualname, schema, strict):
         self.qualname, self.schema, self.strict, self.kernels = qualname, schema, strict, {}
         self.setup = self.rule = self.batch = self.fake = None
@@ -178,53 +281,98 @@ class _Operation:
     def __call__(self, *args, **kwargs):
         given = self.schema.bind(args, kwargs)
         tensors = _tensors(list(given.values()))
-        if self.batch is not None and LOCAL.modes.transforms and _levels(given): return self.mapped(given)
+        if self.batch is not None and LOCAL.modes.transforms and _levels(given):
+            return self.mapped(given)
         grads = is_grad_enabled() and any(t.requires_grad for t in tensors)
         if not getattr(_state, 'below', False):
             kernel = self.kernels.get('Autograd') or self.kernels.get('AutogradCPU')
             if kernel is not None: return self.run(kernel, given)
             if grads and self.rule is not None: return self.recorded(given)
-            if grads and 'CompositeImplicitAutograd' not in self.kernels: return self.unrecorded(given, tensors)
+            if grads and 'CompositeImplicitAutograd' not in self.kernels:
+                return self.unrecorded(given, tensors)
         return self.run(self.kernel(tensors), given)
+
+# %% ../nbs/autograd/13_library.ipynb #5f45f8b3
+class _Kernels:
+    "Kernels, and what they return."
 
     def kernel(self, tensors):
         "The kernel for the device that the tensors are on."
         place = next((t.device.type for t in tensors), 'cpu').upper()
         for key in (place, 'CompositeExplicitAutograd', 'CompositeImplicitAutograd', None):
             if key in self.kernels: return self.kernels[key]
-        raise NotImplementedError(f"Could not run '{self.qualname}' with arguments from the '{place}' backend. There are kernels for {sorted(map(str, self.kernels))}: register one with impl or register_kernel.")
+        raise NotImplementedError(
+            f"Could not run '{self.qualname}' with arguments from the '{place}' backend. There are"
+            f" kernels for {sorted(map(str, self.kernels))}: register one with impl or"
+            " register_kernel."
+        )
 
     def run(self, kernel, given):
         "Call a kernel. Tensors that the schema says are changed count as written."
         names = [n for n, _, _ in self.schema.arguments]
-        result = kernel(*[given[n] for n in names[:self.schema.positional]], **{n: given[n] for n in names[self.schema.positional:]})
-        for t in _tensors([given[n] for n in self.schema.mutated]) if self.strict else (): JOURNAL.note(t._array, self.qualname)
+        result = kernel(
+            *[given[n] for n in names[: self.schema.positional]],
+            **{n: given[n] for n in names[self.schema.positional :]},
+        )
+        for t in _tensors([given[n] for n in self.schema.mutated]) if self.strict else ():
+            JOURNAL.note(t._array, self.qualname)
         if self.strict: self.check(given, result)
         return result
 
     def check(self, given, result):
-        held = {id(t._array if t._array.base is None else t._array.base) for t in _tensors(list(given.values())) if hasattr(t._array, 'base')}
+        held = {
+            id(t._array if t._array.base is None else t._array.base)
+            for t in _tensors(list(given.values()))
+            if hasattr(t._array, 'base')
+        }
         for r in _tensors(result):
-            if hasattr(r._array, 'base') and id(r._array if r._array.base is None else r._array.base) in held:
-                raise RuntimeError(f'{self.qualname} (with implementation in {inspect.getmodule(self.kernels.get(None))}): The output of this custom operator (1) must not also be an input to this custom operator and (2) may not alias any inputs to this custom operator or other returns. '
-                                   'The most common way to trigger this error is if we have y = custom_op(x) and y and x are the same Tensor. Please instead return a clone of the offending output tensor(s) (e.g. return x.clone()) or refactor the custom operator to not return y.')
+            if (
+                hasattr(r._array, 'base')
+                and id(r._array if r._array.base is None else r._array.base) in held
+            ):
+                raise RuntimeError(
+                    f'{self.qualname} (with implementation in'
+                    f' {inspect.getmodule(self.kernels.get(None))}): The output of this custom'
+                    ' operator (1) must not also be an input to this custom operator and (2) may'
+                    ' not alias any inputs to this custom operator or other returns. The most'
+                    ' common way to trigger this error is if we have y = custom_op(x) and y and x'
+                    ' are the same Tensor. Please instead return a clone of the offending output'
+                    ' tensor(s) (e.g. return x.clone()) or refactor the custom operator to not'
+                    ' return y.'
+                )
+
+# %% ../nbs/autograd/13_library.ipynb #67448a7c
+class _Recorded:
+    "Calls with a derivative."
 
     def recorded(self, given):
         "The call as a node of the graph, which goes backward by the registered rule."
         operation, names = self, list(given)
         flat, spec = tree_flatten(list(given.values()))
         listed = any(isinstance(v, (list, tuple)) for v in given.values())
+
         class Rules:
             @staticmethod
             def forward(ctx, *flat):
                 values = tree_unflatten(flat, spec)
-                with below_autograd(): result = operation.run(operation.kernel(_tensors(values)), dict(zip(names, values)))
-                changed = _tensors([v for n, v in zip(names, values) if n in operation.schema.mutated])
+                with below_autograd():
+                    result = operation.run(
+                        operation.kernel(_tensors(values)), dict(zip(names, values))
+                    )
+                changed = _tensors(
+                    [v for n, v in zip(names, values) if n in operation.schema.mutated]
+                )
                 if changed: ctx.mark_dirty(*changed)
                 if operation.setup is not None:
                     positional = operation.schema.positional
-                    extra = dict(keyword_only_inputs=dict(zip(names[positional:], values[positional:]))) if len(names) > positional else {}
-                    operation.setup(ctx=ctx, inputs=tuple(values[:positional]), output=result, **extra)
+                    extra = (
+                        dict(keyword_only_inputs=dict(zip(names[positional:], values[positional:])))
+                        if len(names) > positional
+                        else {}
+                    )
+                    operation.setup(
+                        ctx=ctx, inputs=tuple(values[:positional]), output=result, **extra
+                    )
                 leaves, ctx.made = tree_flatten(result)
                 _state.made = ctx.made
                 return tuple(leaves)
@@ -232,78 +380,141 @@ class _Operation:
             @staticmethod
             def backward(ctx, *grads):
                 whole = tree_unflatten(list(grads), ctx.made)
-                found = operation.rule(ctx, *(whole if isinstance(whole, (tuple, list)) else (whole,)) if isinstance(whole, tuple) or not isinstance(whole, list) else (whole,))
+                found = operation.rule(
+                    ctx,
+                    *(
+                        (whole if isinstance(whole, (tuple, list)) else (whole,))
+                        if isinstance(whole, tuple) or not isinstance(whole, list)
+                        else (whole,)
+                    ),
+                )
                 found = list(found) if isinstance(found, tuple) else [found]
-                if not listed: return *found, *[None] * (len(names) - operation.schema.positional)
+                if not listed:
+                    return *found, *[None] * (len(names) - operation.schema.positional)
                 spread = []
                 for g, v in zip([*found, *[None] * (len(names) - len(found))], given.values()):
                     count = len(tree_flatten(v)[0])
-                    spread += (list(g) if isinstance(g, (list, tuple)) else [None] * count) if isinstance(v, (list, tuple)) else [g] * count
+                    spread += (
+                        (list(g) if isinstance(g, (list, tuple)) else [None] * count)
+                        if isinstance(v, (list, tuple))
+                        else [g] * count
+                    )
                 return tuple(spread)
-        out = type(f'GeneratedBackwardFor_{self.namespace}_{self.name}_default', (Function,), dict(forward=Rules.forward, backward=Rules.backward)).apply(*flat)
+
+        out = type(
+            f'GeneratedBackwardFor_{self.namespace}_{self.name}_default',
+            (Function,),
+            dict(forward=Rules.forward, backward=Rules.backward),
+        ).apply(*flat)
         return tree_unflatten(list(out), _state.made)
+
+# %% ../nbs/autograd/13_library.ipynb #9949dffc
+class _Unrecorded:
+    "Calls without a derivative."
 
     def unrecorded(self, given, tensors):
         "The call where a derivative would be needed and none is registered."
-        if not self.strict and _FALLBACK[0] == 'nothing': return self.run(self.kernel(tensors), given)
+        if not self.strict and _FALLBACK[0] == 'nothing':
+            return self.run(self.kernel(tensors), given)
+
         def run(): return self.run(self.kernel(tensors), given)
+
         if self.strict:
             before = LOCAL.modes.change(grad=False)
             try: result = run()
             finally: LOCAL.modes.change(**before)
-        else: result = run()
+        else:
+            result = run()
         leaves, spec = tree_flatten(result)
         action = _fail if self.strict or _FALLBACK[0] == 'error' else _warn
         known = {id(t) for t in tensors}
         if not self.strict:
-            for t in {id(t): t for r in [*_tensors(result), *_tensors([given[n] for n in self.schema.mutated])] for t in (r, r._base) if t is not None and t.requires_grad}.values():
+            for t in {
+                id(t): t
+                for r in [*_tensors(result), *_tensors([given[n] for n in self.schema.mutated])]
+                for t in (r, r._base)
+                if t is not None and t.requires_grad
+            }.values():
                 t.register_hook(lambda g: action(self.qualname))
-        chosen = [i for i, r in enumerate(leaves) if isinstance(r, TensorBase) and not r.requires_grad and id(r) not in known and (r.is_floating_point() or r.is_complex())]
+        chosen = [
+            i
+            for i, r in enumerate(leaves)
+            if isinstance(r, TensorBase)
+            and not r.requires_grad
+            and id(r) not in known
+            and (r.is_floating_point() or r.is_complex())
+        ]
         if chosen:
             inputs = [t for t in tensors if t.requires_grad]
-            made = _NotRegistered.apply(self.title if self.strict else self.qualname, action, len(chosen), *inputs, *[leaves[i] for i in chosen])
+            made = _NotRegistered.apply(
+                self.title if self.strict else self.qualname, action, len(chosen), *inputs,
+                *[leaves[i] for i in chosen],
+            )
             for i, r in zip(chosen, made): leaves[i] = r
         return tree_unflatten(leaves, spec)
+
+# %% ../nbs/autograd/13_library.ipynb #083801c3
+class _Mapped:
+    "Calls under vmap."
 
     def mapped(self, given):
         "The call under vmap, by the registered rule."
         operation = self
         flat, spec = tree_flatten(list(given.values()))
+
         class Mapped(Function):
             generate_vmap_rule = False
+
             @staticmethod
-            def forward(*flat): raise AssertionError
+            def forward(*flat):
+                raise AssertionError
+
             @staticmethod
             def setup_context(ctx, inputs, output): pass
+
             @staticmethod
             def vmap(info, in_dims, *flat):
-                values, dims = tree_unflatten(list(flat), spec), tree_unflatten([d for d in in_dims], spec)
+                values, dims = (
+                    tree_unflatten(list(flat), spec),
+                    tree_unflatten([d for d in in_dims], spec),
+                )
                 return operation.batch(info, tuple(dims), *values)
+
         return Mapped.apply(*flat)
 
-def _levels(given): return any(t.__class__.__name__ == 'Batched' for t in _tensors(list(given.values())))
+take_topics(_Operation, (_Kernels, _Recorded, _Unrecorded, _Mapped))
+
+# %% ../nbs/autograd/13_library.ipynb #e913c92f
+def _levels(given):
+    return any(t.__class__.__name__ == 'Batched' for t in _tensors(list(given.values())))
 
 # %% ../nbs/autograd/13_library.ipynb #e0ab5d5b
 class _OpNamespace:
     "The operations of one namespace."
-    def __init__(self, name): self.name = self.__name__ = name
+
+    def __init__(self, name):
+        self.name = self.__name__ = name
 
     def __getattr__(self, name):
         operation = _DEFINED.get(f'{self.name}::{name}')
-        if operation is None: raise AttributeError(f"'_OpNamespace' '{self.name}' object has no attribute '{name}'")
+        if operation is None:
+            raise AttributeError(f"'_OpNamespace' '{self.name}' object has no attribute '{name}'")
         packet = OpOverloadPacket(self.name, name, operation)
         packet.default._schema = operation.schema
         self.__dict__[name] = packet
         return packet
 
-    def __dir__(self): return [q.partition('::')[2] for q in _DEFINED if q.startswith(self.name + '::')]
+    def __dir__(self):
+        return [q.partition('::')[2] for q in _DEFINED if q.startswith(self.name + '::')]
 
 def _namespace(name):
-    if not isinstance(getattr(ops, name, None), _OpNamespace): setattr(ops, name, _OpNamespace(name))
+    if not isinstance(getattr(ops, name, None), _OpNamespace):
+        setattr(ops, name, _OpNamespace(name))
     return getattr(ops, name)
 
 def _define(qualname, schema, strict):
-    if '::' not in qualname: raise ValueError(f"Expected `name` to be of the form `namespace::name`, got {qualname!r}")
+    if '::' not in qualname:
+        raise ValueError(f"Expected `name` to be of the form `namespace::name`, got {qualname!r}")
     _DEFINED[qualname] = operation = _Operation(qualname, schema, strict)
     namespace, _, name = qualname.partition('::')
     _namespace(namespace).__dict__.pop(name, None)
@@ -313,77 +524,125 @@ def _found(op):
     "The operation that a `CustomOpDef`, an overload or a name stands for."
     if isinstance(op, CustomOpDef): return op._operation
     if isinstance(op, OpOverload): return op.op
-    if not isinstance(op, str): raise ValueError(f'expected an operator or its name, got {type(op)}')
+    if not isinstance(op, str):
+        raise ValueError(f'expected an operator or its name, got {type(op)}')
     if op not in _DEFINED: raise RuntimeError(f'operator {op} does not exist')
     return _DEFINED[op]
 
 # %% ../nbs/autograd/13_library.ipynb #e017425a
 class CustomOpDef:
     "An operation made by `custom_op`: call it, and tell it more with the `register_...` methods."
+
     def __init__(self, namespace, name, schema, function):
         self._namespace, self._name, self._schema, self._init_fn = namespace, name, schema, function
-        self._operation = _define(f'{namespace}::{name}', Schema(f'{namespace}::{name}{schema}'), True)
+        self._operation = _define(
+            f'{namespace}::{name}', Schema(f'{namespace}::{name}{schema}'), True
+        )
         functools.update_wrapper(self, function)
 
     @property
     def _qualname(self): return self._operation.qualname
+
     @property
-    def _opoverload(self): return getattr(_namespace(self._namespace), self._name).default
+    def _opoverload(self):
+        return getattr(_namespace(self._namespace), self._name).default
 
     def __call__(self, *args, **kwargs): return self._opoverload(*args, **kwargs)
+
     def __repr__(self): return f'<CustomOpDef({self._qualname})>'
 
     def register_kernel(self, device_types, fn=None, /):
         "Decorator: the implementation for devices of these types (None: for all others)."
+
         def register(function):
-            for place in (device_types,) if device_types is None or isinstance(device_types, str) else device_types:
+            for place in (
+                (device_types,)
+                if device_types is None or isinstance(device_types, str)
+                else device_types
+            ):
                 self._operation.kernels[None if place is None else place.upper()] = function
             return function
+
         return register if fn is None else register(fn)
 
     def register_fake(self, fn, /):
-        "Decorator: computes the shape and dtype of results without their numbers. It is kept; nothing here asks for it."
+        """Decorator: computes the shape and dtype of results without their numbers. It is kept;
+        nothing here asks for it.
+        """
         self._operation.fake = fn
         return fn
 
+# %% ../nbs/autograd/13_library.ipynb #87cd2c34
+class _Registering:
+    "What an operation can be told."
+
     def register_autograd(self, backward, /, *, setup_context=None):
-        """The derivative: `backward(ctx, *grads)` returns a gradient, or None, for each positional input; `setup_context(ctx, inputs, output)` saves what it needs."""
-        names = [n for n, kind, _ in self._operation.schema.arguments[self._operation.schema.positional:] if kind.startswith('Tensor')]
-        if names: raise NotImplementedError(f'register_autograd with kwarg-only Tensor args. In the original definition of the op, please make your tensors not kwarg-only. Got: {self._operation.schema}')
+        """The derivative: `backward(ctx, *grads)` returns a gradient, or None, for each positional
+        input; `setup_context(ctx, inputs, output)` saves what it needs."""
+        names = [
+            n
+            for n, kind, _ in self._operation.schema.arguments[self._operation.schema.positional :]
+            if kind.startswith('Tensor')
+        ]
+        if names:
+            raise NotImplementedError(
+                'register_autograd with kwarg-only Tensor args. In the original definition of the'
+                f' op, please make your tensors not kwarg-only. Got: {self._operation.schema}'
+            )
         self._operation.rule, self._operation.setup = backward, setup_context
 
     def register_vmap(self, func=None):
-        "Decorator: `func(info, in_dims, *args)` computes for many examples at once and returns the result and its `out_dims`."
+        """Decorator: `func(info, in_dims, *args)` computes for many examples at once and returns
+        the result and its `out_dims`.
+        """
         if func is None: return self.register_vmap
         self._operation.batch = func
         return func
 
     def register_torch_dispatch(self, torch_dispatch_class, fn=None, /):
-        raise NotImplementedError('register_torch_dispatch: operations of your own are not seen by dispatch modes; the operations that they call are')
+        raise NotImplementedError(
+            'register_torch_dispatch: operations of your own are not seen by dispatch modes; the'
+            ' operations that they call are'
+        )
 
     @contextlib.contextmanager
     def set_kernel_enabled(self, device_type, enabled=True):
         "Context manager: use, or do not use, the implementation for this type of device."
         key, kernels = device_type.upper(), self._operation.kernels
         held = kernels.pop(key, None) if not enabled else None
-        try: yield
+        try:
+            yield
         finally:
             if held is not None: kernels[key] = held
 
+take_topics(CustomOpDef, (_Registering,))
+
+# %% ../nbs/autograd/13_library.ipynb #8abc2962
 def custom_op(name, fn=None, /, *, mutates_args, device_types=None, schema=None, tags=None):
     """Decorator that makes an operation of a function: `@custom_op("mylib::sin", mutates_args=())`.
 
-    `mutates_args`: the names of the arguments that it changes in place. `device_types`: for which devices it is written (None: all). `schema`: in place of the type annotations."""
+    `mutates_args`: the names of the arguments that it changes in place. `device_types`: for which
+    devices it is written (None: all). `schema`: in place of the type annotations.
+    """
+
     def make(function):
         namespace, _, short = name.partition('::')
-        if not short: raise ValueError(f"Expected `name` to be of the form `namespace::name`, got {name!r}")
+        if not short:
+            raise ValueError(f"Expected `name` to be of the form `namespace::name`, got {name!r}")
         found = schema if schema is not None else infer_schema(function, mutates_args=mutates_args)
         if schema is not None and mutates_args != 'unknown':
             said = set(Schema(name + schema).mutated)
-            if said != set(mutates_args): raise ValueError(f'Attempted to create a custom op with `mutates_args={mutates_args}` and `schema={schema}. The schema suggests that the op mutates {sorted(said)} which is different from what was provided to us in `mutates_args`. Please make these consistent.')
+            if said != set(mutates_args):
+                raise ValueError(
+                    f'Attempted to create a custom op with `mutates_args={mutates_args}` and'
+                    f' `schema={schema}. The schema suggests that the op mutates {sorted(said)}'
+                    ' which is different from what was provided to us in `mutates_args`. Please'
+                    ' make these consistent.'
+                )
         made = CustomOpDef(namespace, short, found, function)
         made.register_kernel(device_types)(function)
         return made
+
     return make if fn is None else make(fn)
 
 def register_autograd(op, backward, /, *, setup_context=None, lib=None):
@@ -393,51 +652,95 @@ def register_autograd(op, backward, /, *, setup_context=None, lib=None):
 
 def register_kernel(op, device_types, func=None, /, *, lib=None):
     "See `CustomOpDef.register_kernel`."
+
     def register(function):
-        for place in (device_types,) if device_types is None or isinstance(device_types, str) else device_types: _found(op).kernels[None if place is None else place.upper()] = function
+        for place in (
+            (device_types,)
+            if device_types is None or isinstance(device_types, str)
+            else device_types
+        ):
+            _found(op).kernels[None if place is None else place.upper()] = function
         return function
+
     return register if func is None else register(func)
 
+# %% ../nbs/autograd/13_library.ipynb #40f7c565
 def register_fake(op, func=None, /, *, lib=None, _stacklevel=1, allow_override=False):
     "See `CustomOpDef.register_fake`."
+
     def register(function):
         _found(op).fake = function
         return function
+
     return register if func is None else register(func)
 
 impl_abstract = register_fake
 
 def register_vmap(op, func=None, /, *, lib=None):
     "See `CustomOpDef.register_vmap`."
+
     def register(function):
         _found(op).batch = function
         return function
+
     return register if func is None else register(func)
 
 # %% ../nbs/autograd/13_library.ipynb #664e7b9f
 class Library:
-    "Operations of the namespace `ns`. `kind`: 'DEF' makes a namespace, 'FRAGMENT' adds to it, 'IMPL' adds kernels to operations that are there."
+    """Operations of the namespace `ns`. `kind`: 'DEF' makes a namespace, 'FRAGMENT' adds to it,
+    'IMPL' adds kernels to operations that are there.
+    """
+
     def __init__(self, ns, kind, dispatch_key=''):
-        if kind not in ('IMPL', 'DEF', 'FRAGMENT'): raise ValueError('Unsupported library type: ', kind)
-        if ns in ('prim',): raise ValueError(ns, ' is a reserved namespace. Please try creating a library with another name.')
-        self.ns, self.kind, self.dispatch_key, self._made, self._added = ns, kind, dispatch_key, [], []
+        if kind not in ('IMPL', 'DEF', 'FRAGMENT'):
+            raise ValueError('Unsupported library type: ', kind)
+        if ns in ('prim',):
+            raise ValueError(
+                ns, ' is a reserved namespace. Please try creating a library with another name.'
+            )
+        self.ns, self.kind, self.dispatch_key, self._made, self._added = (
+            ns, kind, dispatch_key, [], [],
+        )
         _namespace(ns)
 
     def define(self, schema, alias_analysis='', *, tags=()):
         "Declare an operation by its schema; returns its name."
-        if alias_analysis not in ('', 'FROM_SCHEMA', 'CONSERVATIVE'): raise RuntimeError(f'Invalid alias_analysis type {alias_analysis}')
+        if alias_analysis not in ('', 'FROM_SCHEMA', 'CONSERVATIVE'):
+            raise RuntimeError(f'Invalid alias_analysis type {alias_analysis}')
         read = Schema(schema)
         name = f'{self.ns}::{read.name}'
-        if name in _DEFINED: raise RuntimeError(f'Tried to register an operator ({schema}) with the same name and overload name multiple times. Each overload\'s schema should only be registered with a single call to def().')
+        if name in _DEFINED:
+            raise RuntimeError(
+                f'Tried to register an operator ({schema}) with the same name and overload name'
+                ' multiple times. Each overload\'s schema should only be registered with a single'
+                ' call to def().'
+            )
         _define(name, read, False)
         self._made.append(name)
         return read.name
 
+# %% ../nbs/autograd/13_library.ipynb #1004d8d7
+class _Implementing:
+    "Kernels, and their end."
+
     def impl(self, op_name, fn, dispatch_key='', *, with_keyset=False, allow_override=False):
-        "Give an operation a kernel: for a device ('CPU'), for all ('CompositeExplicitAutograd'), in the place of autograd ('Autograd'), or one that autograd looks through ('CompositeImplicitAutograd')."
-        if not callable(fn): raise TypeError(f'Input function is required to be a callable but found type {type(fn)}')
-        name = op_name.op.qualname if isinstance(op_name, OpOverload) else op_name if '::' in op_name else f'{self.ns}::{op_name}'
-        if name not in _DEFINED: raise RuntimeError(f'operator {name} does not exist: define it first')
+        """Give an operation a kernel: for a device ('CPU'), for all ('CompositeExplicitAutograd'),
+        in the place of autograd ('Autograd'), or one that autograd looks through
+        ('CompositeImplicitAutograd').
+        """
+        if not callable(fn):
+            raise TypeError(
+                f'Input function is required to be a callable but found type {type(fn)}'
+            )
+        name = (
+            op_name.op.qualname
+            if isinstance(op_name, OpOverload)
+            else op_name
+            if '::' in op_name
+            else f'{self.ns}::{op_name}'
+        )
+        if name not in _DEFINED:
+            raise RuntimeError(f'operator {name} does not exist: define it first')
         key = dispatch_key or self.dispatch_key or 'CompositeImplicitAutograd'
         _DEFINED[name].kernels[key] = fn
         self._added.append((name, key))
@@ -452,9 +755,14 @@ class Library:
         self._made, self._added = [], []
 
     def __del__(self):
-        try: self._destroy()
-        except Exception: pass          # at the end of the program, modules are gone
+        try:
+            self._destroy()
+        except Exception:
+            pass  # at the end of the program, modules are gone
 
+take_topics(Library, (_Implementing,))
+
+# %% ../nbs/autograd/13_library.ipynb #d81a3e4a
 @contextlib.contextmanager
 def _scoped_library(*args, **kwargs):
     "A `Library` for the block."
@@ -462,12 +770,18 @@ def _scoped_library(*args, **kwargs):
     try: yield lib
     finally: lib._destroy()
 
-_KEPT = []          # libraries made by `define` and `impl`
+_KEPT = []  # libraries made by `define` and `impl`
 
 def define(qualname, schema, *, lib=None, tags=()):
-    "Declare `namespace::name` by a schema without the name: `define('mylib::sin', '(Tensor x) -> Tensor')`."
+    """Declare `namespace::name` by a schema without the name: `define('mylib::sin', '(Tensor x) ->
+    Tensor')`.
+    """
     namespace, _, name = qualname.partition('::')
-    if not name: raise ValueError(f'torch.library.define(qualname, ...): expected qualname to look like "ns::name", got {qualname}')
+    if not name:
+        raise ValueError(
+            'torch.library.define(qualname, ...): expected qualname to look like "ns::name", got'
+            f' {qualname}'
+        )
     if lib is None:
         lib = Library(namespace, 'FRAGMENT')
         _KEPT.append(lib)
@@ -475,26 +789,63 @@ def define(qualname, schema, *, lib=None, tags=()):
 
 def impl(qualname, types, func=None, *, lib=None):
     "Decorator: the implementation of an operation for devices of these types ('default': for all)."
+
     def register(function):
-        for kind in (types,) if isinstance(types, str) else types: _found(qualname).kernels[{'default': 'CompositeExplicitAutograd'}.get(kind, kind if kind[:1].isupper() else kind.upper())] = function
+        for kind in (types,) if isinstance(types, str) else types:
+            _found(qualname).kernels[
+                {'default': 'CompositeExplicitAutograd'}.get(
+                    kind, kind if kind[:1].isupper() else kind.upper()
+                )
+            ] = function
         return function
+
     return register if func is None else register(func)
 
-def opcheck(op, args, kwargs=None, *, test_utils=('test_schema', 'test_autograd_registration'), raise_exception=True, atol=None, rtol=None):
-    "Try an operation on sample inputs: does it leave alone what its schema says it does, and are its gradients right? Returns a dictionary of 'SUCCESS' or the error, by test."
+# %% ../nbs/autograd/13_library.ipynb #8ad12e09
+def opcheck(
+    op,
+    args,
+    kwargs=None,
+    *,
+    test_utils=('test_schema', 'test_autograd_registration'),
+    raise_exception=True,
+    atol=None,
+    rtol=None,
+):
+    """Try an operation on sample inputs: does it leave alone what its schema says it does, and are
+    its gradients right? Returns a dictionary of 'SUCCESS' or the error, by test.
+    """
     operation, kwargs, found = _found(op), kwargs or {}, {}
+
     def unchanged():
         given = operation.schema.bind(args, kwargs)
-        before = {n: [t.detach().clone() for t in _tensors(v)] for n, v in given.items() if n not in operation.schema.mutated}
+        before = {
+            n: [t.detach().clone() for t in _tensors(v)]
+            for n, v in given.items()
+            if n not in operation.schema.mutated
+        }
         operation(*args, **kwargs)
         for n, old in before.items():
             for a, b in zip(old, _tensors(given[n])):
-                if not a.equal(b.detach()): raise RuntimeError(f'{operation.qualname}: argument {n} was mutated, which the schema does not say: {operation.schema}')
+                if not a.equal(b.detach()):
+                    raise RuntimeError(
+                        f'{operation.qualname}: argument {n} was mutated, which the schema does not'
+                        f' say: {operation.schema}'
+                    )
+
     def registered():
-        if any(t.requires_grad for t in _tensors(list(args))) and operation.rule is None and not any(k and 'Autograd' in k for k in operation.kernels):
-            raise RuntimeError(f'{operation.qualname}: inputs require grad and no derivative is registered')
+        if (
+            any(t.requires_grad for t in _tensors(list(args)))
+            and operation.rule is None
+            and not any(k and 'Autograd' in k for k in operation.kernels)
+        ):
+            raise RuntimeError(
+                f'{operation.qualname}: inputs require grad and no derivative is registered'
+            )
+
     for name, test in (('test_schema', unchanged), ('test_autograd_registration', registered)):
-        if name not in ((test_utils,) if isinstance(test_utils, str) else test_utils): continue
+        if name not in ((test_utils,) if isinstance(test_utils, str) else test_utils):
+            continue
         try:
             test()
             found[name] = 'SUCCESS'

@@ -6,12 +6,12 @@
 __all__ = ['return_inv_ex', 'return_solve_ex', 'return_cholesky_ex', 'return_slogdet', 'return_logabsdet', 'return_qr',
            'return_svd', 'return_eigh', 'return_eig', 'return_lu', 'return_lu_factor', 'return_lu_factor_ex',
            'return_lu_unpack', 'return_lstsq', 'return_ldl_factor', 'return_ldl_factor_ex', 'need_matrix',
-           'need_floating', 'mirrored', 'inv', 'inv_ex', 'solve', 'solve_ex', 'solve_triangular', 'lstsq', 'pinv',
-           'det', 'slogdet', 'logdet', 'cholesky', 'cholesky_ex', 'adjoint', 'qr', 'lu', 'lu_factor_ex', 'lu_factor',
-           'lu_solve', 'lu_unpack', 'householder_product', 'ldl_factor_ex', 'ldl_factor', 'ldl_solve', 'eigh',
-           'eigvalsh', 'eig', 'eigvals', 'svd', 'svdvals', 'vector_norm', 'matrix_norm', 'norm', 'cond', 'matrix_rank',
-           'matrix_exp', 'matrix_power', 'multi_dot', 'cross', 'vecdot', 'diagonal', 'vander', 'tensorinv',
-           'tensorsolve']
+           'need_floating', 'one_triangle', 'mirrored', 'inv', 'inv_ex', 'solve', 'solve_ex', 'solve_triangular',
+           'lstsq', 'pinv', 'det', 'slogdet', 'logdet', 'cholesky', 'cholesky_ex', 'adjoint', 'qr', 'lu',
+           'lu_factor_ex', 'lu_factor', 'lu_solve', 'lu_unpack', 'reflector', 'householder_product', 'ldl_factor_ex',
+           'ldl_factor', 'ldl_solve', 'eigh', 'eigvalsh', 'eig', 'eigvals', 'svd', 'svdvals', 'vector_norm',
+           'matrix_norm', 'norm', 'cond', 'matrix_rank', 'matrix_exp', 'matrix_power', 'multi_dot', 'cross', 'vecdot',
+           'diagonal', 'vander', 'tensorinv', 'tensorsolve']
 
 # %% ../nbs/tensor/05_linalg.ipynb #0cf9c7f4
 import builtins
@@ -23,10 +23,10 @@ from .arrays.cupy_backend import anywhere, beside, is_far, library_of
 from .arrays.dtypes import FROM_NUMPY
 from .functions import _pair, cast, dim_of, into, matmul, need_tensor
 from .graph.modes import LOCAL, castable
-from .graph.levels import WRAPPERS, looped
+from .transforms.levels import WRAPPERS, looped
 from .graph.node import TensorBase, tensor_like
 from .graph.op import REGISTRY
-import autograd_nb.ops.decompositions      # noqa: F401  (registers its operations)
+import autograd_nb.ops.decompositions  # noqa: F401  (registers its operations)
 from .ops.decompositions import LinAlgError
 
 # %% ../nbs/tensor/05_linalg.ipynb #06d17a99
@@ -35,18 +35,46 @@ _op = {n: op.call for n, op in REGISTRY.items() if op.__module__.endswith('.deco
 def need_matrix(A, name, square=False):
     "Raise PyTorch's errors unless `A` is a tensor of (square) floating matrices."
     need_tensor(A, name.split('.')[-1], 'A' if '.' in name else 'input')
-    if A._array.ndim < 2: raise RuntimeError(f'{name}: The input tensor A must have at least 2 dimensions.')
-    if square and A._array.shape[-1] != A._array.shape[-2]: raise RuntimeError(f'{name}: A must be batches of square matrices, but they are {A._array.shape[-2]} by {A._array.shape[-1]} matrices')
-    if A._array.dtype.itemsize == 2 and FROM_NUMPY[A._array.dtype].is_floating_point and LOCAL.modes.casting is None: raise RuntimeError(f'{name}: Low precision dtypes not supported. Got {F._type_name(A)}. Convert first, with A.float().')
+    if A._array.ndim < 2:
+        raise RuntimeError(f'{name}: The input tensor A must have at least 2 dimensions.')
+    if square and A._array.shape[-1] != A._array.shape[-2]:
+        raise RuntimeError(
+            f'{name}: A must be batches of square matrices, but they are {A._array.shape[-2]} by'
+            f' {A._array.shape[-1]} matrices'
+        )
+    if (
+        A._array.dtype.itemsize == 2
+        and FROM_NUMPY[A._array.dtype].is_floating_point
+        and LOCAL.modes.casting is None
+    ):
+        raise RuntimeError(
+            f'{name}: Low precision dtypes not supported. Got {F._type_name(A)}. Convert first,'
+            ' with A.float().'
+        )
     need_floating(A, name)
 
 def need_floating(A, name):
     "Raise PyTorch's error for integers and bools."
-    if A._array.dtype.kind in 'biu': raise RuntimeError(f'{name}: Expected a floating point or complex tensor as input. Got {F._type_name(A)}. Convert first, with A.float().')
+    if A._array.dtype.kind in 'biu':
+        raise RuntimeError(
+            f'{name}: Expected a floating point or complex tensor as input. Got {F._type_name(A)}.'
+            ' Convert first, with A.float().'
+        )
 
+def one_triangle(A, upper):
+    """`A` if it is triangular, else `A` plus the constant that clears the other triangle; gradients
+    pass as if it had been triangular all along.
+    """
+    fixed = A.detach()
+    rest = (F.triu if upper else F.tril)(fixed) - fixed
+    return A if A.__class__ not in WRAPPERS and not rest._array.any() else A + rest
+
+# %% ../nbs/tensor/05_linalg.ipynb #baeb8c98
 @anywhere
 def mirrored(A, upper=False):
-    "`A` if it is symmetric (Hermitian), else `A` plus the constant that makes it so from one triangle; gradients pass as if it had been symmetric all along."
+    """`A` if it is symmetric (Hermitian), else `A` plus the constant that makes it so from one
+    triangle; gradients pass as if it had been symmetric all along.
+    """
     a = A._array
     if A.__class__ in WRAPPERS:
         t, strict = (F.triu(A), F.triu(A, 1)) if upper else (F.tril(A), F.tril(A, -1))
@@ -57,14 +85,31 @@ def mirrored(A, upper=False):
     n = a.shape[-1]
     other[..., np.arange(n), np.arange(n)] = 0
     full = t + other
-    if a.dtype.kind == 'c': full[..., np.arange(n), np.arange(n)] = full[..., np.arange(n), np.arange(n)].real
+    if a.dtype.kind == 'c':
+        full[..., np.arange(n), np.arange(n)] = full[..., np.arange(n), np.arange(n)].real
     return A + tensor_like(full - a)
 
 # %% ../nbs/tensor/05_linalg.ipynb #cd798ed4
-return_inv_ex, return_solve_ex, return_cholesky_ex = _pair('linalg_inv_ex', ('inverse', 'info')), _pair('linalg_solve_ex', ('result', 'info')), _pair('linalg_cholesky_ex', ('L', 'info'))
-return_slogdet, return_logabsdet = _pair('linalg_slogdet', ('sign', 'logabsdet')), _pair('slogdet', ('sign', 'logabsdet'))
-return_qr, return_svd, return_eigh, return_eig = _pair('linalg_qr', ('Q', 'R')), _pair('linalg_svd', ('U', 'S', 'Vh')), _pair('linalg_eigh', ('eigenvalues', 'eigenvectors')), _pair('linalg_eig', ('eigenvalues', 'eigenvectors'))
-return_lu, return_lu_factor, return_lu_factor_ex = _pair('linalg_lu', ('P', 'L', 'U')), _pair('linalg_lu_factor', ('LU', 'pivots')), _pair('linalg_lu_factor_ex', ('LU', 'pivots', 'info'))
+return_inv_ex, return_solve_ex, return_cholesky_ex = (
+    _pair('linalg_inv_ex', ('inverse', 'info')),
+    _pair('linalg_solve_ex', ('result', 'info')),
+    _pair('linalg_cholesky_ex', ('L', 'info')),
+)
+return_slogdet, return_logabsdet = (
+    _pair('linalg_slogdet', ('sign', 'logabsdet')),
+    _pair('slogdet', ('sign', 'logabsdet')),
+)
+return_qr, return_svd, return_eigh, return_eig = (
+    _pair('linalg_qr', ('Q', 'R')),
+    _pair('linalg_svd', ('U', 'S', 'Vh')),
+    _pair('linalg_eigh', ('eigenvalues', 'eigenvectors')),
+    _pair('linalg_eig', ('eigenvalues', 'eigenvectors')),
+)
+return_lu, return_lu_factor, return_lu_factor_ex = (
+    _pair('linalg_lu', ('P', 'L', 'U')),
+    _pair('linalg_lu_factor', ('LU', 'pivots')),
+    _pair('linalg_lu_factor_ex', ('LU', 'pivots', 'info')),
+)
 return_lu_unpack = _pair('lu_unpack', ('P', 'L', 'U'))
 return_lstsq = _pair('linalg_lstsq', ('solution', 'residuals', 'rank', 'singular_values'))
 
@@ -77,80 +122,144 @@ def inv_ex(A, *, check_errors=False, out=None):
     "The inverse, and per matrix zero or the place of the zero pivot that prevents it."
     need_matrix(A, 'linalg.inv_ex', True)
     info = _op['first_zero_pivot'](A.detach())
-    if check_errors or info.__class__ in WRAPPERS or not info._array.any(): return into(out, return_inv_ex(inv(A), info))
-    return into(out, return_inv_ex(tensor_like(library_of(A._array).full_like(A._array, np.nan)), info))
+    if check_errors or info.__class__ in WRAPPERS or not info._array.any():
+        return into(out, return_inv_ex(inv(A), info))
+    return into(
+        out, return_inv_ex(tensor_like(library_of(A._array).full_like(A._array, np.nan)), info)
+    )
 
 def _is_vector(A, B):
     "Whether PyTorch takes `B` as one vector per matrix of `A` rather than as matrices."
     a, b = A._array.shape, B._array.shape
     return len(b) == 1 or len(a) - 1 == len(b) and a[:-1] == b
 
+# %% ../nbs/tensor/05_linalg.ipynb #2de325ab
 def solve(A, B, *, left=True, out=None):
-    "The solution X of `A @ X = B` (of `X @ A = B` with left=False); B: matrices or vectors. Raises LinAlgError for a singular A."
+    """The solution X of `A @ X = B` (of `X @ A = B` with left=False); B: matrices or vectors.
+    Raises LinAlgError for a singular A.
+    """
     need_matrix(A, 'linalg.solve', True)
     need_tensor(B, 'linalg_solve', 'B', 2)
-    if A._array.dtype != B._array.dtype: raise RuntimeError(f'linalg.solve: Expected A and B to have the same dtype, but found A of type {F._type_name(A)} and B of type {F._type_name(B)} instead')
+    if A._array.dtype != B._array.dtype:
+        raise RuntimeError(
+            'linalg.solve: Expected A and B to have the same dtype, but found A of type'
+            f' {F._type_name(A)} and B of type {F._type_name(B)} instead'
+        )
     if _is_vector(A, B) and left:
-        if A._array.shape[-1] != B._array.shape[-1]: raise RuntimeError(f'linalg.solve: Incompatible shapes of A and B for the equation AX = B ({A._array.shape[-2]}x{A._array.shape[-1]} and {B._array.shape[-1]}x1)')
+        if A._array.shape[-1] != B._array.shape[-1]:
+            raise RuntimeError(
+                'linalg.solve: Incompatible shapes of A and B for the equation AX = B'
+                f' ({A._array.shape[-2]}x{A._array.shape[-1]} and {B._array.shape[-1]}x1)'
+            )
         x = F.squeeze(_op['solve'](A, F.unsqueeze(B, -1)), -1)
     elif not left:
-        if A._array.shape[-1] != B._array.shape[-1]: raise RuntimeError(f'linalg.solve: Incompatible shapes of A and B for the equation XA = B ({A._array.shape[-2]}x{A._array.shape[-1]} and {B._array.shape[-2]}x{B._array.shape[-1]})')
+        if A._array.shape[-1] != B._array.shape[-1]:
+            raise RuntimeError(
+                'linalg.solve: Incompatible shapes of A and B for the equation XA = B'
+                f' ({A._array.shape[-2]}x{A._array.shape[-1]} and'
+                f' {B._array.shape[-2]}x{B._array.shape[-1]})'
+            )
         x = F.transpose(_op['solve'](F.transpose(A, -2, -1), F.transpose(B, -2, -1)), -2, -1)
-    else: x = _op['solve'](A, B)
+    else:
+        x = _op['solve'](A, B)
     return into(out, x)
 
 def solve_ex(A, B, *, left=True, check_errors=False, out=None):
     "The solution, and per matrix zero or the place of the zero pivot that prevents it."
     need_matrix(A, 'linalg.solve_ex', True)
     info = _op['first_zero_pivot'](A.detach())
-    if check_errors or info.__class__ in WRAPPERS or not info._array.any(): return into(out, return_solve_ex(solve(A, B, left=left), info))
-    return into(out, return_solve_ex(tensor_like(library_of(B._array).full_like(B._array, np.nan)), info))
+    if check_errors or info.__class__ in WRAPPERS or not info._array.any():
+        return into(out, return_solve_ex(solve(A, B, left=left), info))
+    return into(
+        out, return_solve_ex(tensor_like(library_of(B._array).full_like(B._array, np.nan)), info)
+    )
 
+# %% ../nbs/tensor/05_linalg.ipynb #137997f5
 def solve_triangular(A, B, *, upper, left=True, unitriangular=False, out=None):
-    "The solution X of `A @ X = B` (of `X @ A = B` with left=False) for a triangular A, of which only the triangle is read."
+    """The solution X of `A @ X = B` (of `X @ A = B` with left=False) for a triangular A, of which
+    only the triangle is read.
+    """
     need_matrix(A, 'linalg.solve_triangular', True)
     need_matrix(B, 'linalg.solve_triangular')
-    if left: return into(out, _op['triangular_solve'](A, B, upper=upper, unitriangular=unitriangular))
-    return into(out, F.transpose(_op['triangular_solve'](F.transpose(A, -2, -1), F.transpose(B, -2, -1), upper=not upper, unitriangular=unitriangular), -2, -1))
+    if left:
+        return into(out, _op['triangular_solve'](A, B, upper=upper, unitriangular=unitriangular))
+    return into(
+        out,
+        F.transpose(
+            _op['triangular_solve'](
+                F.transpose(A, -2, -1),
+                F.transpose(B, -2, -1),
+                upper=not upper,
+                unitriangular=unitriangular,
+            ),
+            -2,
+            -1,
+        ),
+    )
 
+# %% ../nbs/tensor/05_linalg.ipynb #a1e8efd6
 @castable
 def lstsq(A, B, rcond=None, *, driver=None):
     "The least-squares solution of `A @ X = B`: (solution, residuals, rank, singular_values)."
-    if A._array.ndim < 2: raise RuntimeError('torch.linalg.lstsq: input must have at least 2 dimensions.')
+    if A._array.ndim < 2:
+        raise RuntimeError('torch.linalg.lstsq: input must have at least 2 dimensions.')
     need_matrix(A, 'torch.linalg.lstsq')
     vector = _is_vector(A, B)
     b = F.unsqueeze(B, -1) if vector else B
     m, n = A._array.shape[-2:]
-    if b._array.shape[-2] != m: raise RuntimeError(f'torch.linalg.lstsq: input.size(-2) should match other.size(-2), but they are {m} and {b._array.shape[-2]}')
+    if b._array.shape[-2] != m:
+        raise RuntimeError(
+            f'torch.linalg.lstsq: input.size(-2) should match other.size(-2), but they are {m} and'
+            f' {b._array.shape[-2]}'
+        )
     if is_far(A._array):
-        if driver not in (None, 'gels'): raise RuntimeError('torch.linalg.lstsq: `driver` other than `gels` is not supported on CUDA')
+        if driver not in (None, 'gels'):
+            raise RuntimeError(
+                'torch.linalg.lstsq: `driver` other than `gels` is not supported on CUDA'
+            )
         driver = 'gels'
     limit = np.finfo(A._array.dtype).eps * builtins.max(m, n) if rcond is None else rcond
     x = matmul(_op['pinv'](A, rtol=limit), b)
-    return return_lstsq(F.squeeze(x, -1) if vector else x, *_fit(A, x, b, limit, driver))
+    full, *rest = _fit(A, limit, driver)
+    size = REGISTRY['abs'].call(matmul(A, x) - b)
+    residuals = F.sum(size * size, -2)
+    if not full: residuals = F.narrow(F.reshape(residuals, -1), 0, 0, 0)
+    return return_lstsq(F.squeeze(x, -1) if vector else x, residuals, *rest)
 
 @looped
 @anywhere
-def _fit(A, x, b, limit, driver):
-    "How well a least-squares solution fits: (residuals, rank, singular values), those that the driver computes."
+def _fit(A, limit, driver):
+    """Whether there are residuals, the rank and the singular values, as far as the driver computes
+    them.
+    """
     m, n = A._array.shape[-2:]
     s = np.linalg.svd(A._array, compute_uv=False)
     rank = (s > limit * s[..., :1]).sum(-1) if s.size else np.zeros(A._array.shape[:-2], np.int64)
-    rest = tensor_like(np.zeros(0, s.dtype))
-    if driver in ('gels', 'gelsd', 'gelss') and m > n and (rank == n).all():
-        d = (matmul(A, x) - b).detach()._array
-        rest = tensor_like(np.asarray((np.abs(d) ** 2).sum(-2)))
-    return rest, tensor_like(np.zeros(0, np.int64) if driver == 'gels' else np.asarray(rank)), tensor_like(s if driver in ('gelsd', 'gelss') else np.zeros(0, s.dtype))
+    full = driver in ('gels', 'gelsd', 'gelss') and m > n and (rank == n).all()
+    return (
+        full,
+        tensor_like(np.zeros(0, np.int64) if driver == 'gels' else np.asarray(rank)),
+        tensor_like(s if driver in ('gelsd', 'gelss') else np.zeros(0, s.dtype)),
+    )
 
+# %% ../nbs/tensor/05_linalg.ipynb #94afbe59
 def pinv(A, rcond=None, hermitian=False, *, atol=None, rtol=None, out=None):
-    "The pseudoinverse; singular values below the larger of `atol` and `rtol` times the largest count as zero."
-    if A._array.ndim < 2: raise RuntimeError(f'linalg.pinv({F._type_name(A)}{{{list(A._array.shape)}}}): expected a tensor with 2 or more dimensions of float, double, cfloat or cdouble types')
+    """The pseudoinverse; singular values below the larger of `atol` and `rtol` times the largest
+    count as zero.
+    """
+    if A._array.ndim < 2:
+        raise RuntimeError(
+            f'linalg.pinv({F._type_name(A)}{{{list(A._array.shape)}}}): expected a tensor with 2 or'
+            ' more dimensions of float, double, cfloat or cdouble types'
+        )
     need_matrix(A, 'linalg.pinv')
-    rtol, atol = (v.item() if isinstance(v, TensorBase) else v for v in (rcond if rtol is None else rtol, atol))
-    if hermitian:
-        A = mirrored(A)
-        A = (A + adjoint(A)) / 2             # the gradient is symmetric too
-    return into(out, _op['pinv'](A, rtol=rtol, atol=atol or 0.))
+    rtol, atol = (
+        v.item() if isinstance(v, TensorBase) else v
+        for v in (rcond if rtol is None else rtol, atol)
+    )
+    return into(
+        out, _op['pinv'](A, rtol=rtol, atol=atol or 0.0, hermitian=builtins.bool(hermitian))
+    )
 
 # %% ../nbs/tensor/05_linalg.ipynb #0b427f1c
 def det(A, *, out=None):
@@ -171,28 +280,35 @@ def logdet(input):
     return F.where(s < 0, tensor_like(library_of(l._array).full((), np.nan, l._array.dtype)), l)
 
 def cholesky(A, *, upper=False, out=None):
-    "The lower (or `upper`) triangular factor of symmetric positive definite matrices. Raises LinAlgError for others."
+    """The lower (or `upper`) triangular factor of symmetric positive definite matrices. Raises
+    LinAlgError for others.
+    """
     need_matrix(A, 'linalg.cholesky', True)
     L = _op['cholesky'](mirrored(A, upper))
     return into(out, adjoint(L) if upper else L)
 
 def cholesky_ex(A, *, upper=False, check_errors=False, out=None):
-    "The factor, and per matrix zero or the order of the first leading minor that is not positive definite."
+    """The factor, and per matrix zero or the order of the first leading minor that is not positive
+    definite.
+    """
     need_matrix(A, 'linalg.cholesky_ex', True)
     info = np.zeros(A._array.shape[:-2], np.int32)
-    try: L = cholesky(A, upper=upper)
+    try:
+        L = cholesky(A, upper=upper)
     except LinAlgError:
         if check_errors: raise
         for i in np.ndindex(info.shape):
             m = mirrored(tensor_like(A._array[i]), upper).cpu()._array
             for k in range(1, len(m) + 1):
-                try: np.linalg.cholesky(m[:k, :k])
+                try:
+                    np.linalg.cholesky(m[:k, :k])
                 except np.linalg.LinAlgError:
                     info[i] = k
                     break
         L = tensor_like(library_of(A._array).full_like(A._array, np.nan))
     return into(out, return_cholesky_ex(L, tensor_like(beside(info, A._array))))
 
+# %% ../nbs/tensor/05_linalg.ipynb #a4012462
 def adjoint(A):
     "The matrices transposed and conjugated."
     return F.transpose(A, -2, -1).conj()
@@ -205,9 +321,11 @@ def qr(A, mode='reduced', *, out=None):
 def lu(A, *, pivot=True, out=None):
     "Permutation, lower and upper triangular factor: `A = P @ L @ U`."
     need_matrix(A, 'linalg.lu')
-    if not pivot: raise RuntimeError('linalg.lu: LU without pivoting is not implemented on the CPU')
+    if not pivot:
+        raise RuntimeError('linalg.lu: LU without pivoting is not implemented on the CPU')
     return into(out, return_lu(*_op['plu'](A)))
 
+# %% ../nbs/tensor/05_linalg.ipynb #40ac6a1d
 def lu_factor_ex(A, *, pivot=True, check_errors=False, out=None):
     "Both factors in one matrix, the row exchanges, and the places of zero pivots."
     need_matrix(A, 'linalg.lu_factor_ex')
@@ -215,12 +333,44 @@ def lu_factor_ex(A, *, pivot=True, check_errors=False, out=None):
     m, n = A._array.shape[-2:]
     k = builtins.min(m, n)
     low = F.tril(L, -1)
-    packed = F.cat([F.narrow(low, -1, 0, k), tensor_like(library_of(A._array).zeros((*A._array.shape[:-1], n - k), A._array.dtype))], -1) if n > k else low
-    top = F.cat([U, tensor_like(library_of(A._array).zeros((*A._array.shape[:-2], m - k, n), A._array.dtype))], -2) if m > k else U
+    packed = (
+        F.cat(
+            [
+                F.narrow(low, -1, 0, k),
+                tensor_like(
+                    library_of(A._array).zeros((*A._array.shape[:-1], n - k), A._array.dtype)
+                ),
+            ],
+            -1,
+        )
+        if n > k
+        else low
+    )
+    top = (
+        F.cat(
+            [
+                U,
+                tensor_like(
+                    library_of(A._array).zeros((*A._array.shape[:-2], m - k, n), A._array.dtype)
+                ),
+            ],
+            -2,
+        )
+        if m > k
+        else U
+    )
     info = _op['first_zero'](U.detach())
-    if check_errors and info._array.any(): raise LinAlgError(f'torch.linalg.lu_factor_ex: U[{info._array.max()},{info._array.max()}] is zero and using it on lu_solve would result in a division by zero.')
-    return into(out, return_lu_factor_ex(packed + top, F.narrow(_op['exchanges'](P.detach()), -1, 0, k), info))
+    if check_errors and info._array.any():
+        raise LinAlgError(
+            f'torch.linalg.lu_factor_ex: U[{info._array.max()},{info._array.max()}] is zero and'
+            ' using it on lu_solve would result in a division by zero.'
+        )
+    return into(
+        out,
+        return_lu_factor_ex(packed + top, F.narrow(_op['exchanges'](P.detach()), -1, 0, k), info),
+    )
 
+# %% ../nbs/tensor/05_linalg.ipynb #ab0319b8
 def lu_factor(A, *, pivot=True, out=None):
     "Both factors in one matrix, and the row exchanges: input of `lu_solve`."
     need_matrix(A, 'linalg.lu_factor')
@@ -229,9 +379,23 @@ def lu_factor(A, *, pivot=True, out=None):
 def lu_solve(LU, pivots, B, *, left=True, adjoint=False, out=None):
     "The solution of `A @ X = B`, given the factors of A."
     P = cast(_op['exchanged'](pivots, count=LU._array.shape[-1]), FROM_NUMPY[LU._array.dtype])
-    if not left: return into(out, F.transpose(_lu_transposed(LU, P, F.transpose(B, -2, -1)) if not adjoint else lu_solve(LU.conj(), pivots, F.transpose(B, -2, -1)), -2, -1))
+    if not left:
+        return into(
+            out,
+            F.transpose(
+                (
+                    _lu_transposed(LU, P, F.transpose(B, -2, -1))
+                    if not adjoint
+                    else lu_solve(LU.conj(), pivots, F.transpose(B, -2, -1))
+                ),
+                -2,
+                -1,
+            ),
+        )
     if adjoint: return into(out, _lu_transposed(LU.conj(), P, B))
-    y = _op['triangular_solve'](LU, matmul(F.transpose(P, -2, -1), B), upper=False, unitriangular=True)
+    y = _op['triangular_solve'](
+        LU, matmul(F.transpose(P, -2, -1), B), upper=False, unitriangular=True
+    )
     return into(out, _op['triangular_solve'](LU, y, upper=True))
 
 def _lu_transposed(LU, P, B):
@@ -245,53 +409,107 @@ def lu_unpack(LU_data, LU_pivots, unpack_data=True, unpack_pivots=True):
     m, n = LU_data._array.shape[-2:]
     k = builtins.min(m, n)
     P = cast(_op['exchanged'](LU_pivots, count=m), FROM_NUMPY[LU_data._array.dtype])
-    L = F.tril(F.narrow(LU_data, -1, 0, k), -1) + tensor_like(library_of(LU_data._array).eye(m, k, dtype=LU_data._array.dtype))
+    L = F.tril(F.narrow(LU_data, -1, 0, k), -1) + tensor_like(
+        library_of(LU_data._array).eye(m, k, dtype=LU_data._array.dtype)
+    )
     return return_lu_unpack(P, L, F.triu(F.narrow(LU_data, -2, 0, k)))
+
+# %% ../nbs/tensor/05_linalg.ipynb #fdf47653
+@anywhere
+def reflector(A, i):
+    """Vector number `i` of the reflections packed in `A`, as a column: zeros, a one, and what
+    stands below the diagonal.
+    """
+    below = (np.arange(A._array.shape[-2]) > i).astype(A._array.dtype)
+    unit = (np.arange(A._array.shape[-2]) == i).astype(A._array.dtype)
+    return F.unsqueeze(F.select(A, -1, i) * tensor_like(below) + tensor_like(unit), -1)
 
 @anywhere
 def householder_product(A, tau, *, out=None):
-    "The first columns of a product of Householder reflections, given by the columns of A below the diagonal and by `tau`."
+    """The first columns of a product of Householder reflections, given by the columns of A below
+    the diagonal and by `tau`.
+    """
     need_matrix(A, 'linalg.householder_product')
     m, n = A._array.shape[-2:]
     Q = tensor_like(np.broadcast_to(np.eye(m, n, dtype=A._array.dtype), A._array.shape).copy())
-    for i in range(tau._array.shape[-1] - 1, -1, -1):           # one reflection per column
-        unit = np.zeros(m, A._array.dtype)
-        unit[i] = 1
-        v = F.select(F.tril(A, -1), -1, i) * tensor_like((np.arange(m) > i).astype(A._array.dtype)) + tensor_like(unit)
-        v = F.unsqueeze(v, -1)
+    for i in range(tau._array.shape[-1] - 1, -1, -1):  # one reflection per column
+        v = reflector(A, i)
         Q = Q - v * F.unsqueeze(F.unsqueeze(F.select(tau, -1, i), -1), -1) * matmul(adjoint(v), Q)
+    if not tau._array.shape[-1]:
+        Q = F._op['with_input'](F._op['with_input'](Q, A, none=True), tau, none=True)
     return into(out, Q)
 
 # %% ../nbs/tensor/05_linalg.ipynb #43d80a89
-return_ldl_factor, return_ldl_factor_ex = _pair('linalg_ldl_factor', ('LD', 'pivots')), _pair('linalg_ldl_factor_ex', ('LD', 'pivots', 'info'))
+return_ldl_factor, return_ldl_factor_ex = (
+    _pair('linalg_ldl_factor', ('LD', 'pivots')),
+    _pair('linalg_ldl_factor_ex', ('LD', 'pivots', 'info')),
+)
+
 def ldl_factor_ex(A, *, hermitian=False, check_errors=False, out=None):
-    "The packed factors and pivots of symmetric (or Hermitian) matrices, and per matrix zero or the number of the first block that is zero."
+    """The packed factors and pivots of symmetric (or Hermitian) matrices, and per matrix zero or
+    the number of the first block that is zero.
+    """
     need_matrix(A, 'linalg.ldl_factor_ex', True)
     ld, pivots, info = _op['ldl'](A.detach(), hermitian=hermitian and A.is_complex())
-    if check_errors and info._array.any(): raise LinAlgError(f'torch.linalg.ldl_factor_ex: U[{info._array.max()},{info._array.max()}] is zero and using it on ldl_solve would result in a division by zero. If you are using this as part of an algorithm, treat the matrix as singular.')
+    if check_errors and info._array.any():
+        raise LinAlgError(
+            f'torch.linalg.ldl_factor_ex: U[{info._array.max()},{info._array.max()}] is zero and'
+            ' using it on ldl_solve would result in a division by zero. If you are using this as'
+            ' part of an algorithm, treat the matrix as singular.'
+        )
     return into(out, return_ldl_factor_ex(ld, pivots, info))
 
 def ldl_factor(A, *, hermitian=False, out=None):
-    "The packed factors of `A = P L D L.mT P.mT`, for symmetric (or Hermitian) matrices, and their pivots. No derivative."
+    """The packed factors of `A = P L D L.mT P.mT`, for symmetric (or Hermitian) matrices, and their
+    pivots. No derivative.
+    """
     need_matrix(A, 'linalg.ldl_factor', True)
-    return into(out, return_ldl_factor(*ldl_factor_ex(A, hermitian=hermitian, check_errors=A.__class__ not in WRAPPERS)[:2]))
+    return into(
+        out,
+        return_ldl_factor(
+            *ldl_factor_ex(A, hermitian=hermitian, check_errors=A.__class__ not in WRAPPERS)[:2]
+        ),
+    )
 
+# %% ../nbs/tensor/05_linalg.ipynb #8279ff54
 def ldl_solve(LD, pivots, B, *, hermitian=False, out=None):
     "The solution of `A X = B` from the factors that `ldl_factor` has made of `A`. No derivative."
     need_matrix(LD, 'torch.linalg.ldl_solve', True)
-    if B._array.ndim < 2: raise RuntimeError(f'torch.linalg.ldl_solve: Expected B to have at least 2 dimensions, but it has {B._array.ndim} dimensions instead')
-    if pivots._array.dtype.kind not in 'iu': raise RuntimeError(f'torch.linalg.ldl_solve: Expected pivots to be integers. Got {F._type_name(pivots)}')
-    if LD._array.dtype != B._array.dtype: raise RuntimeError(f'torch.linalg.ldl_solve: LD dtype {F._type_name(LD)} does not match b dtype {F._type_name(B)}')
-    if LD._array.shape[-1] != B._array.shape[-2]: raise RuntimeError(f'torch.linalg.ldl_solve: Incompatible shapes of A and B for the equation AX = B ({LD._array.shape[-2]}x{LD._array.shape[-1]} and {B._array.shape[-2]}x{B._array.shape[-1]})')
-    return into(out, _op['ldl_solved'](LD.detach(), pivots, B.detach(), hermitian=hermitian and B.is_complex()))
+    if B._array.ndim < 2:
+        raise RuntimeError(
+            'torch.linalg.ldl_solve: Expected B to have at least 2 dimensions, but it has'
+            f' {B._array.ndim} dimensions instead'
+        )
+    if pivots._array.dtype.kind not in 'iu':
+        raise RuntimeError(
+            f'torch.linalg.ldl_solve: Expected pivots to be integers. Got {F._type_name(pivots)}'
+        )
+    if LD._array.dtype != B._array.dtype:
+        raise RuntimeError(
+            f'torch.linalg.ldl_solve: LD dtype {F._type_name(LD)} does not match b dtype'
+            f' {F._type_name(B)}'
+        )
+    if LD._array.shape[-1] != B._array.shape[-2]:
+        raise RuntimeError(
+            'torch.linalg.ldl_solve: Incompatible shapes of A and B for the equation AX = B'
+            f' ({LD._array.shape[-2]}x{LD._array.shape[-1]} and'
+            f' {B._array.shape[-2]}x{B._array.shape[-1]})'
+        )
+    return into(
+        out,
+        _op['ldl_solved'](LD.detach(), pivots, B.detach(), hermitian=hermitian and B.is_complex()),
+    )
 
 # %% ../nbs/tensor/05_linalg.ipynb #c6d63648
 def _uplo(A, UPLO):
-    if UPLO not in ('L', 'U', 'l', 'u'): raise RuntimeError(f"Expected UPLO argument to be 'L' or 'U', but got {UPLO}")
+    if UPLO not in ('L', 'U', 'l', 'u'):
+        raise RuntimeError(f"Expected UPLO argument to be 'L' or 'U', but got {UPLO}")
     return mirrored(A, UPLO in 'Uu')
 
 def eigh(A, UPLO='L', *, out=None):
-    "Eigenvalues (rising) and eigenvectors of symmetric (Hermitian) matrices, of which one triangle is read."
+    """Eigenvalues (rising) and eigenvectors of symmetric (Hermitian) matrices, of which one
+    triangle is read.
+    """
     need_matrix(A, 'linalg.eigh', True)
     return into(out, return_eigh(*_op['eigh'](_uplo(A, UPLO))))
 
@@ -328,37 +546,55 @@ def vector_norm(x, ord=2, dim=None, keepdim=False, *, dtype=None, out=None):
     "The norm of vectors, of any order; over `dim`, or all entries."
     need_tensor(x, 'linalg_vector_norm', 'x')
     need_floating(x, 'linalg.vector_norm')
-    if isinstance(ord, str): raise TypeError(f"linalg_vector_norm(): argument 'ord' must be Number, not {type(ord).__name__}")
-    return into(out, _op['vector_norm'](cast(x, dtype), ord=float(ord), dim=_dims(dim), keepdim=keepdim))
+    if isinstance(ord, str):
+        raise TypeError(
+            f"linalg_vector_norm(): argument 'ord' must be Number, not {type(ord).__name__}"
+        )
+    return into(
+        out, _op['vector_norm'](cast(x, dtype), ord=float(ord), dim=_dims(dim), keepdim=keepdim)
+    )
 
 def matrix_norm(A, ord='fro', dim=(-2, -1), keepdim=False, *, dtype=None, out=None):
     "The norm of matrices: 'fro', 'nuc', or 1, 2, infinity and their negatives."
-    if A._array.ndim < 2: raise RuntimeError('linalg.matrix_norm: The input tensor A must have at least 2 dimensions.')
+    if A._array.ndim < 2:
+        raise RuntimeError(
+            'linalg.matrix_norm: The input tensor A must have at least 2 dimensions.'
+        )
     need_floating(A, 'linalg.matrix_norm')
     A = cast(A, dtype)
-    if len(dim) != 2: raise RuntimeError(f'linalg.matrix_norm: dim must be a 2-tuple. Got {list(dim)}')
+    if len(dim) != 2:
+        raise RuntimeError(f'linalg.matrix_norm: dim must be a 2-tuple. Got {list(dim)}')
     r, c = (dim_of(d, A._array.ndim) for d in dim)
-    if r == c: raise RuntimeError(f'linalg.matrix_norm: dims must be different. Got ({dim[0]}, {dim[1]})')
-    if ord == 'fro': return into(out, _op['vector_norm'](A, ord=2., dim=(r, c), keepdim=keepdim))
+    if r == c:
+        raise RuntimeError(f'linalg.matrix_norm: dims must be different. Got ({dim[0]}, {dim[1]})')
+    if ord == 'fro':
+        return into(out, _op['vector_norm'](A, ord=2.0, dim=(r, c), keepdim=keepdim))
     if ord in ('nuc', 2, -2):
         s = _op['svdvals'](F.movedim(A, (r, c), (-2, -1)))
         x = F.sum(s, -1) if ord == 'nuc' else F.amax(s, -1) if ord == 2 else F.amin(s, -1)
         if keepdim:
             for d in sorted((r, c)): x = F.unsqueeze(x, d)
         return into(out, x)
-    if ord not in (1, -1, math.inf, -math.inf): raise RuntimeError(f'linalg.matrix_norm: Order {ord} not supported.')
+    if ord not in (1, -1, math.inf, -math.inf):
+        raise RuntimeError(f'linalg.matrix_norm: Order {ord} not supported.')
     first, second = (r, c) if builtins.abs(ord) == 1 else (c, r)
-    x = _op['vector_norm'](A, ord=1., dim=first, keepdim=True)
+    x = _op['vector_norm'](A, ord=1.0, dim=first, keepdim=True)
     x = (F.amax if ord > 0 else F.amin)(x, second, keepdim=True)
     return into(out, x if keepdim else F.squeeze(x, (r, c)))
 
+# %% ../nbs/tensor/05_linalg.ipynb #856f5145
 def norm(A, ord=None, dim=None, keepdim=False, *, dtype=None, out=None):
     "A vector norm, or a matrix norm if `dim` names two dimensions or `ord` is given for a matrix."
     need_tensor(A, 'linalg_norm', 'A')
     dim = _dims(dim)
     if ord is None: return vector_norm(A, 2, dim, keepdim, dtype=dtype, out=out)
-    if dim is None and A._array.ndim not in (1, 2): raise RuntimeError(f'linalg.norm: If dim is not specified but ord is, the input must be 1D or 2D. Got {A._array.ndim}D.')
-    if isinstance(dim, tuple) and len(dim) == 2 or dim is None and A._array.ndim == 2: return matrix_norm(A, ord, dim or (-2, -1), keepdim, dtype=dtype, out=out)
+    if dim is None and A._array.ndim not in (1, 2):
+        raise RuntimeError(
+            'linalg.norm: If dim is not specified but ord is, the input must be 1D or 2D. Got'
+            f' {A._array.ndim}D.'
+        )
+    if isinstance(dim, tuple) and len(dim) == 2 or dim is None and A._array.ndim == 2:
+        return matrix_norm(A, ord, dim or (-2, -1), keepdim, dtype=dtype, out=out)
     return vector_norm(A, ord, dim, keepdim, dtype=dtype, out=out)
 
 def cond(A, p=None, *, out=None):
@@ -369,18 +605,37 @@ def cond(A, p=None, *, out=None):
         top, low = F.select(s, -1, 0), F.select(s, -1, -1)
         return into(out, low / top if p == -2 else top / low)
     inverse, info = inv_ex(A)
-    if info._array.any(): return into(out, tensor_like(library_of(A._array).where(info._array != 0, np.inf, 0).astype(A._array.real.dtype)))
+    if info._array.any():
+        return into(
+            out,
+            tensor_like(
+                library_of(A._array).where(info._array != 0, np.inf, 0).astype(A._array.real.dtype)
+            ),
+        )
     return into(out, matrix_norm(A, p) * matrix_norm(inverse, p))
 
+# %% ../nbs/tensor/05_linalg.ipynb #087fbbf9
 @looped
 @anywhere
 def matrix_rank(A, tol=None, hermitian=False, *, atol=None, rtol=None, out=None):
     "The number of singular values above the larger of `atol` and `rtol` times the largest."
     need_matrix(A, 'linalg.matrix_rank')
-    s = np.abs(np.linalg.eigvalsh(A._array)) if hermitian else np.linalg.svd(A._array, compute_uv=False)
-    def value(v): return v._array if isinstance(v, TensorBase) else np.asarray(0. if v is None else v)
-    if tol is not None: atol, rtol = tol, 0.
-    if rtol is None: rtol = np.finfo(A._array.dtype).eps * builtins.max(A._array.shape[-2:]) if atol is None or not (value(atol) > 0).any() else 0.
+    s = (
+        np.abs(np.linalg.eigvalsh(A._array))
+        if hermitian
+        else np.linalg.svd(A._array, compute_uv=False)
+    )
+
+    def value(v):
+        return v._array if isinstance(v, TensorBase) else np.asarray(0.0 if v is None else v)
+
+    if tol is not None: atol, rtol = tol, 0.0
+    if rtol is None:
+        rtol = (
+            np.finfo(A._array.dtype).eps * builtins.max(A._array.shape[-2:])
+            if atol is None or not (value(atol) > 0).any()
+            else 0.0
+        )
     limit = np.maximum(value(atol), value(rtol) * np.max(s, -1, initial=0))
     return into(out, tensor_like(np.asarray((s > limit[..., None]).sum(-1))))
 
@@ -392,10 +647,22 @@ def matrix_exp(A):
 
 def matrix_power(A, n, *, out=None):
     "The n-th power of square matrices, by repeated squaring; negative n: of the inverse."
-    if A._array.ndim < 2: raise RuntimeError('linalg.matrix_power: The input tensor A must have at least 2 dimensions.')
-    if A._array.shape[-1] != A._array.shape[-2]: raise RuntimeError(f'linalg.matrix_power: A must be batches of square matrices, but they are {A._array.shape[-2]} by {A._array.shape[-1]} matrices')
+    if A._array.ndim < 2:
+        raise RuntimeError(
+            'linalg.matrix_power: The input tensor A must have at least 2 dimensions.'
+        )
+    if A._array.shape[-1] != A._array.shape[-2]:
+        raise RuntimeError(
+            'linalg.matrix_power: A must be batches of square matrices, but they are'
+            f' {A._array.shape[-2]} by {A._array.shape[-1]} matrices'
+        )
     if n < 0: A, n = inv(A), -n
-    if n == 0: return into(out, F.masked_fill(A, tensor_like(np.ones((), bool)), 0) + tensor_like(np.eye(A._array.shape[-1], dtype=A._array.dtype)))
+    if n == 0:
+        return into(
+            out,
+            F.masked_fill(A, tensor_like(np.ones((), bool)), 0)
+            + tensor_like(np.eye(A._array.shape[-1], dtype=A._array.dtype)),
+        )
     result, times = None, n
     while n:
         if n & 1: result = A if result is None else matmul(result, A)
@@ -403,10 +670,12 @@ def matrix_power(A, n, *, out=None):
         if n: A = matmul(A, A)
     return into(out, result.clone() if times == 1 else result)
 
+# %% ../nbs/tensor/05_linalg.ipynb #d2bb4497
 def multi_dot(tensors, *, out=None):
     "The product of a chain of matrices, in the order that costs least."
     x = list(tensors)
-    if len(x) < 2: raise RuntimeError('multi_dot(): expected at least 2 tensors but got ' + str(len(x)))
+    if len(x) < 2:
+        raise RuntimeError('multi_dot(): expected at least 2 tensors but got ' + str(len(x)))
     first, last = x[0]._array.ndim == 1, x[-1]._array.ndim == 1
     if first: x[0] = F.unsqueeze(x[0], 0)
     if last: x[-1] = F.unsqueeze(x[-1], -1)
@@ -416,8 +685,14 @@ def multi_dot(tensors, *, out=None):
     for span in range(1, k):
         for i in range(k - span):
             j = i + span
-            cost[i][j], cut[i][j] = builtins.min((cost[i][c] + cost[c + 1][j] + sizes[i] * sizes[c + 1] * sizes[j + 1], c) for c in range(i, j))
-    def product(i, j): return x[i] if i == j else matmul(product(i, cut[i][j]), product(cut[i][j] + 1, j))
+            cost[i][j], cut[i][j] = builtins.min(
+                (cost[i][c] + cost[c + 1][j] + sizes[i] * sizes[c + 1] * sizes[j + 1], c)
+                for c in range(i, j)
+            )
+
+    def product(i, j):
+        return x[i] if i == j else matmul(product(i, cut[i][j]), product(cut[i][j] + 1, j))
+
     y = product(0, k - 1)
     if first: y = F.squeeze(y, 0)
     return into(out, F.squeeze(y, -1) if last else y)
@@ -425,9 +700,14 @@ def multi_dot(tensors, *, out=None):
 def cross(input, other, *, dim=-1, out=None):
     "The cross product of vectors of three numbers along `dim`."
     need_tensor(input, 'linalg_cross')
-    if input._array.ndim != other._array.ndim: raise RuntimeError('linalg.cross: inputs must have the same number of dimensions.')
+    if input._array.ndim != other._array.ndim:
+        raise RuntimeError('linalg.cross: inputs must have the same number of dimensions.')
     d = dim_of(dim, input._array.ndim)
-    if input._array.shape[d] != 3 or other._array.shape[d] != 3: raise RuntimeError(f'linalg.cross: inputs dimension {dim} must have length 3. Got {input._array.shape[d]} and {other._array.shape[d]}')
+    if input._array.shape[d] != 3 or other._array.shape[d] != 3:
+        raise RuntimeError(
+            f'linalg.cross: inputs dimension {dim} must have length 3. Got {input._array.shape[d]}'
+            f' and {other._array.shape[d]}'
+        )
     return into(out, REGISTRY['cross'].call(input, other, dim=d))
 
 @castable
@@ -435,6 +715,7 @@ def vecdot(x, y, *, dim=-1, out=None):
     "The inner products of vectors along `dim` (the first one conjugated)."
     return into(out, F.sum(x.conj() * y, dim))
 
+# %% ../nbs/tensor/05_linalg.ipynb #93838242
 def diagonal(A, *, offset=0, dim1=-2, dim2=-1):
     "The diagonals of the matrices in the last two dimensions."
     return F.diagonal(A, offset, dim1, dim2)
@@ -445,18 +726,31 @@ def vander(x, N=None):
     n = x._array.shape[-1] if N is None else N
     if N is not None and N <= 1: raise RuntimeError('N must be greater than 1.')
     ones = tensor_like(library_of(x._array).ones((*x._array.shape, 1), x._array.dtype))
-    return F.cat([ones, F.cumprod(F.expand(F.unsqueeze(x, -1), *x._array.shape, n - 1), -1)], -1) if n > 1 else ones
+    return (
+        F.cat([ones, F.cumprod(F.expand(F.unsqueeze(x, -1), *x._array.shape, n - 1), -1)], -1)
+        if n > 1
+        else ones
+    )
 
 def tensorinv(A, ind=2, *, out=None):
     "The inverse of a tensor as a map from its last to its first `ind` dimensions."
     if ind <= 0: raise RuntimeError('Expected a strictly positive integer for ind')
     s = A._array.shape
-    if math.prod(s[:ind]) != math.prod(s[ind:]): raise RuntimeError(f'Expected self to satisfy the requirement prod(self.shape[ind:]) == prod(self.shape[:ind]), but got {math.prod(s[ind:])} != {math.prod(s[:ind])}')
+    if math.prod(s[:ind]) != math.prod(s[ind:]):
+        raise RuntimeError(
+            'Expected self to satisfy the requirement prod(self.shape[ind:]) =='
+            f' prod(self.shape[:ind]), but got {math.prod(s[ind:])} != {math.prod(s[:ind])}'
+        )
     return into(out, F.reshape(inv(F.reshape(A, math.prod(s[:ind]), -1)), *s[ind:], *s[:ind]))
 
 def tensorsolve(A, B, dims=None, *, out=None):
     "X with `tensordot(A, X, X.ndim) = B`."
-    if dims is not None: A = F.movedim(A, tuple(dims), tuple(range(A._array.ndim - len(dims), A._array.ndim)))
-    shape = A._array.shape[B._array.ndim:]
-    if math.prod(shape) != B._array.size: raise RuntimeError(f'Expected self to satisfy the requirement prod(self.shape[other.ndim:]) == prod(self.shape[:other.ndim]), but got {math.prod(shape)} != {B._array.size}')
+    if dims is not None:
+        A = F.movedim(A, tuple(dims), tuple(range(A._array.ndim - len(dims), A._array.ndim)))
+    shape = A._array.shape[B._array.ndim :]
+    if math.prod(shape) != B._array.size:
+        raise RuntimeError(
+            'Expected self to satisfy the requirement prod(self.shape[other.ndim:]) =='
+            f' prod(self.shape[:other.ndim]), but got {math.prod(shape)} != {B._array.size}'
+        )
     return into(out, F.reshape(solve(F.reshape(A, -1, math.prod(shape)), F.reshape(B, -1)), *shape))

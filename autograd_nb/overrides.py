@@ -4,26 +4,32 @@
 
 # %% auto #0
 __all__ = ['ENABLED', 'DisableTorchFunctionSubclass', 'DisableTorchFunction', 'no_dispatch', 'enable_reentrant_dispatch',
-           'disabled', 'has_torch_function', 'has_torch_function_unary', 'has_torch_function_variadic',
-           'handle_torch_function', 'wrap_torch_function', 'is_tensor_like', 'is_tensor_method_or_property',
-           'resolve_name', 'get_overridable_functions', 'get_ignored_functions', 'redispatch_function',
-           'TorchFunctionMode', 'BaseTorchFunctionMode']
+           'disabled', 'Overrides', 'Subclasses', 'has_torch_function', 'has_torch_function_unary',
+           'has_torch_function_variadic', 'handle_torch_function', 'wrap_torch_function', 'is_tensor_like',
+           'is_tensor_method_or_property', 'resolve_name', 'get_overridable_functions', 'get_ignored_functions',
+           'redispatch_function', 'TorchFunctionMode', 'BaseTorchFunctionMode']
 
 # %% ../nbs/tensor/10_overrides.ipynb #e655ef09
 import contextlib
 import threading
 
 from . import functions
-from .graph.modes import LOCAL, Mode, no_grad, undispatched
-from .graph.node import Exotic, TensorBase
-from .graph.op import REGISTRY, Op, bind
+from .graph.modes import LAYERS, LOCAL, Layer, Mode, no_grad
+from .layers.dispatch import undispatched
+from .graph.node import TensorBase
+
+from .graph.codegen import bind
+from .graph.op import REGISTRY, Op
 from .more import _as_subclass
 from .ops import overload_of
 from .tensor import Tensor
 
 # %% ../nbs/tensor/10_overrides.ipynb #4d85f261
 class _Enabled(threading.local):
-    "Whether, in this thread, classes of tensors are asked about functions, and about the computation of operations."
+    """Whether, in this thread, classes of tensors are asked about functions, and about the
+    computation of operations.
+    """
+
     functions = dispatch = True
 
 ENABLED = _Enabled()
@@ -32,7 +38,8 @@ ENABLED = _Enabled()
 def _switched(**values):
     before = {k: getattr(ENABLED, k) for k in values}
     for k, v in values.items(): setattr(ENABLED, k, v)
-    try: yield
+    try:
+        yield
     finally:
         for k, v in before.items(): setattr(ENABLED, k, v)
 
@@ -42,60 +49,91 @@ def DisableTorchFunctionSubclass():
 
 @contextlib.contextmanager
 def DisableTorchFunction():
-    "Context manager: within it, functions ask neither `__torch_function__` of tensors nor of modes."
+    """Context manager: within it, functions ask neither `__torch_function__` of tensors nor of
+    modes.
+    """
     before = LOCAL.modes.change(functions=())
     try:
         with _switched(functions=False): yield
-    finally: LOCAL.modes.change(**before)
+    finally:
+        LOCAL.modes.change(**before)
 
 @contextlib.contextmanager
 def no_dispatch():
-    "Context manager: within it, operations ask `__torch_dispatch__` neither of tensors nor of modes."
+    """Context manager: within it, operations ask `__torch_dispatch__` neither of tensors nor of
+    modes.
+    """
     with undispatched(), _switched(dispatch=False): yield
 
+# %% ../nbs/tensor/10_overrides.ipynb #78f38e4e
 @contextlib.contextmanager
 def enable_reentrant_dispatch():
-    "Context manager for use within `__torch_dispatch__`: operations are recorded and dispatched anew."
+    """Context manager for use within `__torch_dispatch__`: operations are recorded and dispatched
+    anew.
+    """
     before = LOCAL.modes.change(grad=True)
     try:
         with _switched(functions=True, dispatch=True): yield
-    finally: LOCAL.modes.change(**before)
+    finally:
+        LOCAL.modes.change(**before)
 
 # %% ../nbs/tensor/10_overrides.ipynb #0fa3a253
 def disabled(func, types, args=(), kwargs=None):
-    "In the place of `__torch_function__` or `__torch_dispatch__`, in a class that overrides nothing."
+    """In the place of `__torch_function__` or `__torch_dispatch__`, in a class that overrides
+    nothing.
+    """
     return NotImplemented
 
 def _kept(value, cls):
     "`value`, its tensors as tensors of the class `cls`."
-    if isinstance(value, Tensor): return value if isinstance(value, cls) else _as_subclass(value, cls)
-    if isinstance(value, (tuple, list)) and type(value) in (tuple, list): return type(value)(_kept(v, cls) for v in value)
+    if isinstance(value, Tensor):
+        return value if isinstance(value, cls) else _as_subclass(value, cls)
+    if isinstance(value, (tuple, list)) and type(value) in (tuple, list):
+        return type(value)(_kept(v, cls) for v in value)
     return value
 
 def _torch_function(cls, func, types, args=(), kwargs=None):
-    "Called in the place of the function `func` when one of its arguments is of this class: calls it, and makes its results tensors of this class."
-    if cls is Tensor or not all(issubclass(cls, t) for t in types): return NotImplemented         # the plain class overrides nothing: another library is asking
+    """Called in the place of the function `func` when one of its arguments is of this class: calls
+    it, and makes its results tensors of this class.
+    """
+    # the plain class overrides nothing: another library is asking
+    if cls is Tensor or not all(issubclass(cls, t) for t in types):
+        return NotImplemented
     with DisableTorchFunctionSubclass(): result = func(*args, **(kwargs or {}))
     return _kept(result, cls)
 
 def _init_subclass(cls, **kwargs):
     super(Tensor, cls).__init_subclass__(**kwargs)
-    if cls.__module__.startswith('autograd_nb.') and not {'__torch_function__', '__torch_dispatch__'} & set(vars(cls)): return
-    if cls.__torch_function__ is disabled and cls.__torch_dispatch__ is disabled: cls._bare = TensorBase._bare
+    if cls.__module__.startswith('autograd_nb.') and not {
+        '__torch_function__',
+        '__torch_dispatch__',
+    } & set(vars(cls)):
+        return
+    if cls.__torch_function__ is disabled and cls.__torch_dispatch__ is disabled:
+        cls._bare = TensorBase._bare
     else:
         cls._bare = property(_none)
-        Exotic.overridden = True
+        for name in ('overrides', 'subclasses'): LAYERS.switch(name, True)
 
-def _none(self): raise AttributeError('_bare')
+def _none(self):
+    raise AttributeError('_bare')
 
 Tensor.__torch_function__ = classmethod(_torch_function)
 Tensor.__torch_dispatch__ = staticmethod(disabled)
 Tensor.__init_subclass__ = classmethod(_init_subclass)
-Tensor._make_subclass = staticmethod(lambda cls, data, require_grad=False, **_: _as_subclass(data.detach(), cls).requires_grad_(require_grad))
+
+# %% ../nbs/tensor/10_overrides.ipynb #91726335
+Tensor._make_subclass = staticmethod(
+    lambda cls, data, require_grad=False, **_: _as_subclass(data.detach(), cls).requires_grad_(
+        require_grad
+    )
+)
 
 # %% ../nbs/tensor/10_overrides.ipynb #5f40e1d3
 def _overriding(args):
-    "The classes among those of the arguments that have a `__torch_function__` of their own, derived ones first."
+    """The classes among those of the arguments that have a `__torch_function__` of their own,
+    derived ones first.
+    """
     kinds = []
     for a in args:
         kind = type(a)
@@ -105,7 +143,10 @@ def _overriding(args):
     return kinds
 
 def _overrides(kind):
-    if issubclass(kind, TensorBase) and not isinstance(kind.__dict__.get('_bare') or getattr(kind, '_bare', None), property): return False
+    if issubclass(kind, TensorBase) and not isinstance(
+        kind.__dict__.get('_bare') or getattr(kind, '_bare', None), property
+    ):
+        return False
     return getattr(kind, '__torch_function__', disabled) is not disabled
 
 def _asked(func, kinds, args, kwargs):
@@ -120,26 +161,71 @@ def _asked(func, kinds, args, kwargs):
         result = kind.__torch_function__(func, tuple(kinds), args, kwargs)
         if result is not NotImplemented: return result
     who = [*map(repr, modes.functions[-1:]), *map(str, kinds)]
-    raise TypeError(f"no implementation found for 'torch.{getattr(func, '__name__', func)}' on types that implement __torch_function__: [{', '.join(who)}]. All of them returned NotImplemented.")
+    raise TypeError(
+        f"no implementation found for 'torch.{getattr(func, '__name__', func)}' on types that"
+        f" implement __torch_function__: [{', '.join(who)}]. All of them returned NotImplemented."
+    )
 
-def _overridden(op, args, statics):
-    kinds = _overriding(args) if ENABLED.functions else []
-    return _asked(op.direct, kinds, args, statics) if kinds or LOCAL.modes.functions else NotImplemented
+# %% ../nbs/tensor/10_overrides.ipynb #cc9ec253
+class Overrides(Layer):
+    "Asks modes, and classes of tensors, that answer in a function's place."
 
-def _foreign(op, args, statics): return _asked(op.direct, _overriding(args), args, statics)
+    mode = 'functions'
 
-def _computed(op, args, arrays, statics):
-    "The result of an operation as the class of one of its tensors computes it, if one of them does; otherwise the kernel's."
-    kinds = [k for k in dict.fromkeys(map(type, args)) if getattr(k, '__torch_dispatch__', disabled) is not disabled] if ENABLED.dispatch else ()
+    def around(self, call, inner):
+        kinds = _overriding(call.args) if ENABLED.functions else []
+        if kinds or LOCAL.modes.functions:
+            return _asked(call.op.direct, kinds, call.args, call.statics)
+        return inner(call)
+
+def _foreign(kind):
+    "Whether objects of a class that is no tensor's, and none of PyTorch's, answer for themselves."
+    return hasattr(kind, '__torch_function__') and not any(
+        c.__module__.partition('.')[0] == 'torch' for c in kind.__mro__
+    )
+
+def _answer(op, args, statics): return _asked(op.direct, _overriding(args), args, statics)
+
+class Subclasses(Layer):
+    """The result of an operation as the class of one of its tensors computes it, if one of them
+    does; otherwise the kernel's.
+    """
+
+    def compute(self, call, inner):
+        found = _computed(call.op, call.args, call.statics)
+        return inner(call) if found is NotImplemented else found
+
+# %% ../nbs/tensor/10_overrides.ipynb #d2237256
+def _computed(op, args, statics):
+    kinds = (
+        [
+            k
+            for k in dict.fromkeys(map(type, args))
+            if getattr(k, '__torch_dispatch__', disabled) is not disabled
+        ]
+        if ENABLED.dispatch
+        else ()
+    )
     for kind in kinds:
-        with no_grad(), _switched(functions=False): result = kind.__torch_dispatch__(overload_of(op, args, statics), tuple(kinds), tuple(args), dict(statics))
+        with no_grad(), _switched(functions=False):
+            result = kind.__torch_dispatch__(
+                overload_of(op, args, statics), tuple(kinds), tuple(args), dict(statics)
+            )
         if result is not NotImplemented:
-            unlike = lambda r: _as_subclass(r, type(r)) if any(r is a for a in args) else r       # a result is never one of the arguments
+            # a result is never one of the arguments
+            unlike = lambda r: _as_subclass(r, type(r)) if any(r is a for a in args) else r
             return unlike(result) if op.outputs == 1 else [unlike(r) for r in result]
-    if kinds: raise TypeError(f"Multiple dispatch failed for 'torch.ops.{overload_of(op, args, statics)}'; all __torch_dispatch__ handlers returned NotImplemented:\n\n" + '\n'.join(f'  - tensor subclass {k}' for k in kinds))
-    return op.compute(arrays, statics)
+    if kinds:
+        raise TypeError(
+            f"Multiple dispatch failed for 'torch.ops.{overload_of(op, args, statics)}'; all"
+            " __torch_dispatch__ handlers returned NotImplemented:\n\n"
+            + '\n'.join(f'  - tensor subclass {k}' for k in kinds)
+        )
+    return NotImplemented
 
-bind(overridden=_overridden, foreign=_foreign, computed=_computed)
+LAYERS.plug('overrides', Overrides())
+LAYERS.plug('subclasses', Subclasses())
+bind(answers=_foreign, answer=_answer)
 
 # %% ../nbs/tensor/10_overrides.ipynb #9aa295cd
 def has_torch_function(relevant_args):
@@ -147,30 +233,48 @@ def has_torch_function(relevant_args):
     return bool(LOCAL.modes.functions) or ENABLED.functions and bool(_overriding(relevant_args))
 
 def has_torch_function_unary(arg): return has_torch_function((arg,))
+
 def has_torch_function_variadic(*args): return has_torch_function(args)
 
 def handle_torch_function(public_api, relevant_args, *args, **kwargs):
-    "Answer the call `public_api(*args, **kwargs)` by the mode that is on, or by the classes of `relevant_args`."
+    """Answer the call `public_api(*args, **kwargs)` by the mode that is on, or by the classes of
+    `relevant_args`.
+    """
     return _asked(public_api, _overriding(relevant_args), args, kwargs)
 
 def wrap_torch_function(dispatcher):
-    "Decorator: `dispatcher(*args, **kwargs)` returns the arguments of a function by which it may be overridden."
+    """Decorator: `dispatcher(*args, **kwargs)` returns the arguments of a function by which it may
+    be overridden.
+    """
+
     def decorate(func):
         import functools
+
         @functools.wraps(func)
         def wrapped(*args, **kwargs):
             relevant = dispatcher(*args, **kwargs)
-            return handle_torch_function(wrapped, relevant, *args, **kwargs) if has_torch_function(relevant) else func(*args, **kwargs)
+            return (
+                handle_torch_function(wrapped, relevant, *args, **kwargs)
+                if has_torch_function(relevant)
+                else func(*args, **kwargs)
+            )
+
         return wrapped
+
     return decorate
 
 def is_tensor_like(inp):
     "Whether it is a tensor, or has a `__torch_function__`."
     return type(inp) is Tensor or hasattr(inp, '__torch_function__')
 
+# %% ../nbs/tensor/10_overrides.ipynb #4b9c0475
 def _methods():
     found = (getattr(Tensor, name) for name in dir(Tensor) if name != '__dict__')
-    return {f for f in (v.fget if isinstance(v, property) else v for v in found) if callable(f) and f.__hash__}
+    return {
+        f
+        for f in (v.fget if isinstance(v, property) else v for v in found)
+        if callable(f) and f.__hash__
+    }
 
 def is_tensor_method_or_property(func):
     "Whether it is a method of tensors, or reads one of their properties."
@@ -185,12 +289,20 @@ def resolve_name(f):
 
 def get_overridable_functions():
     "The functions of tensors, by where they are found."
-    return {Tensor: sorted((f for f in _methods() if not f.__name__.startswith('__')), key=lambda f: f.__name__), functions: [op.direct for op in REGISTRY.values()]}
+    return {
+        Tensor: sorted(
+            (f for f in _methods() if not f.__name__.startswith('__')), key=lambda f: f.__name__
+        ),
+        functions: [op.direct for op in REGISTRY.values()],
+    }
 
 def get_ignored_functions():
     "The functions that cannot be overridden: those that make tensors from nothing."
     from autograd_nb import creation
-    return {getattr(creation, name) for name in creation.__all__ if callable(getattr(creation, name))}
+
+    return {
+        getattr(creation, name) for name in creation.__all__ if callable(getattr(creation, name))
+    }
 
 def redispatch_function(func, types, args, kwargs=None):
     "Call `func` with the modes further out and the classes of the arguments."
@@ -198,12 +310,18 @@ def redispatch_function(func, types, args, kwargs=None):
 
 # %% ../nbs/tensor/10_overrides.ipynb #b4b37188
 class TorchFunctionMode(Mode):
-    "Base of modes that step into the place of functions of tensors: derive from it and define `__torch_function__(self, func, types, args=(), kwargs=None)`. Functions that are made of operations show as these."
+    """Base of modes that step into the place of functions of tensors: derive from it and define
+    `__torch_function__(self, func, types, args=(), kwargs=None)`. Functions that are made of
+    operations show as these.
+    """
+
     inner = None
 
-    def __init__(self): super().__init__()
+    def __init__(self):
+        super().__init__()
 
-    def __torch_function__(self, func, types, args=(), kwargs=None): raise NotImplementedError
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        raise NotImplementedError
 
     def __enter__(self):
         if 'stack' not in self.__dict__: Mode.__init__(self)
@@ -217,7 +335,9 @@ class TorchFunctionMode(Mode):
 
 class BaseTorchFunctionMode(TorchFunctionMode):
     "A mode that changes nothing."
-    def __torch_function__(self, func, types, args=(), kwargs=None): return func(*args, **(kwargs or {}))
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        return func(*args, **(kwargs or {}))
 
 def _get_current_function_mode():
     "The innermost mode, or None."

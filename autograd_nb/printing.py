@@ -14,23 +14,39 @@ from .arrays.dtypes import FROM_NUMPY, get_default_dtype, bool as bool_, int64
 # %% ../nbs/tensor/01_printing.ipynb #c82dfab8
 class Options:
     "What `set_printoptions` changes."
-    def __init__(self): self.precision, self.threshold, self.edgeitems, self.linewidth, self.sci_mode = 4, 1000, 3, 80, None
+
+    def __init__(self):
+        self.precision, self.threshold, self.edgeitems, self.linewidth, self.sci_mode = (
+            4,
+            1000,
+            3,
+            80,
+            None,
+        )
 
 OPTIONS = Options()
 
-def set_printoptions(precision=None, threshold=None, edgeitems=None, linewidth=None, profile=None, sci_mode=None):
-    "Change how tensors print: decimals, the size above which they are abridged, how much of each end is then shown, the width of a line, scientific notation (None: as needed). Profiles: 'default', 'short', 'full'."
+def set_printoptions(
+    precision=None, threshold=None, edgeitems=None, linewidth=None, profile=None, sci_mode=None
+):
+    """Change how tensors print: decimals, the size above which they are abridged, how much of each
+    end is then shown, the width of a line, scientific notation (None: as needed). Profiles:
+    'default', 'short', 'full'.
+    """
     if profile is not None:
         OPTIONS.__init__()
         if profile == 'short': OPTIONS.precision, OPTIONS.edgeitems = 2, 2
         if profile == 'full': OPTIONS.threshold = math.inf
-    for k, v in dict(precision=precision, threshold=threshold, edgeitems=edgeitems, linewidth=linewidth).items():
+    for k, v in dict(
+        precision=precision, threshold=threshold, edgeitems=edgeitems, linewidth=linewidth
+    ).items():
         if v is not None: setattr(OPTIONS, k, v)
     OPTIONS.sci_mode = sci_mode
 
 # %% ../nbs/tensor/01_printing.ipynb #bd9d38c0
 class Formatter:
     "Formats each number of a real array in one notation and width."
+
     def __init__(self, array):
         self.floating, self.whole, self.sci, self.width = array.dtype.kind in 'fV', True, False, 1
         if not self.floating:
@@ -41,21 +57,31 @@ class Formatter:
         if not shown.size: return
         low, high = np.abs(shown).min(), np.abs(shown).max()
         self.whole = bool(np.all(shown == np.ceil(shown)))
-        self.sci = bool(high / low > 1000. or high > 1e8 or not self.whole and low < 1e-4)
+        self.sci = bool(high / low > 1000.0 or high > 1e8 or not self.whole and low < 1e-4)
         if OPTIONS.sci_mode is not None: self.sci = OPTIONS.sci_mode
-        pattern = f'.{OPTIONS.precision}e' if self.sci else '.0f' if self.whole else f'.{OPTIONS.precision}f'
-        extra = 1 if self.whole and not self.sci else 0          # the bare point
+        pattern = (
+            f'.{OPTIONS.precision}e'
+            if self.sci
+            else '.0f'
+            if self.whole
+            else f'.{OPTIONS.precision}f'
+        )
+        extra = 1 if self.whole and not self.sci else 0  # the bare point
         self.width = max(len(format(v, pattern)) for v in shown.tolist()) + extra
 
     def __call__(self, value):
         if not self.floating: return str(value).rjust(self.width)
-        if self.sci: out = format(value, f'{self.width}.{OPTIONS.precision}e')
-        elif self.whole: out = format(value, '.0f') + ('.' if math.isfinite(value) else '')
-        else: out = format(value, f'.{OPTIONS.precision}f')
+        if self.sci:
+            out = format(value, f'{self.width}.{OPTIONS.precision}e')
+        elif self.whole:
+            out = format(value, '.0f') + ('.' if math.isfinite(value) else '')
+        else:
+            out = format(value, f'.{OPTIONS.precision}f')
         return out.rjust(self.width)
 
 class ComplexFormatter:
     "Formats complex numbers, real and imaginary part each in its own notation."
+
     def __init__(self, array):
         self.real, self.imag = Formatter(array.real), Formatter(array.imag)
         self.width = self.real.width + self.imag.width + 1
@@ -68,10 +94,13 @@ class ComplexFormatter:
 def _vector(array, indent, abridge, formatter):
     per_line = max(1, (OPTIONS.linewidth - indent) // (formatter.width + 2))
     values, k = array.tolist(), OPTIONS.edgeitems
-    if abridge and not k: cells = ['...']
-    elif abridge and len(values) > 2 * k: cells = [formatter(v) for v in values[:k]] + [' ...'] + [formatter(v) for v in values[-k:]]
-    else: cells = [formatter(v) for v in values]
-    lines = [', '.join(cells[i:i + per_line]) for i in range(0, len(cells), per_line)]
+    if abridge and not k:
+        cells = ['...']
+    elif abridge and len(values) > 2 * k:
+        cells = [formatter(v) for v in values[:k]] + [' ...'] + [formatter(v) for v in values[-k:]]
+    else:
+        cells = [formatter(v) for v in values]
+    lines = [', '.join(cells[i : i + per_line]) for i in range(0, len(cells), per_line)]
     return '[' + (',\n' + ' ' * (indent + 1)).join(lines) + ']'
 
 def _nested(array, indent, abridge, formatter):
@@ -79,8 +108,13 @@ def _nested(array, indent, abridge, formatter):
     if array.ndim == 1: return _vector(array, indent, abridge, formatter)
     k = OPTIONS.edgeitems
     if abridge and len(array) > 2 * k:
-        parts = [_nested(a, indent + 1, abridge, formatter) for a in array[:k]] + ['...'] + [_nested(a, indent + 1, abridge, formatter) for a in array[-k:]]
-    else: parts = [_nested(a, indent + 1, abridge, formatter) for a in array]
+        parts = (
+            [_nested(a, indent + 1, abridge, formatter) for a in array[:k]]
+            + ['...']
+            + [_nested(a, indent + 1, abridge, formatter) for a in array[-k:]]
+        )
+    else:
+        parts = [_nested(a, indent + 1, abridge, formatter) for a in array]
     return '[' + (',' + '\n' * (array.ndim - 1) + ' ' * (indent + 1)).join(parts) + ']'
 
 def _ends(array):
@@ -89,7 +123,7 @@ def _ends(array):
     for axis in range(array.ndim):
         if array.shape[axis] > 2 * k:
             index = [slice(None)] * array.ndim
-            index[axis] = np.r_[0:k, array.shape[axis] - k:array.shape[axis]]
+            index[axis] = np.r_[0:k, array.shape[axis] - k : array.shape[axis]]
             array = array[tuple(index)]
     return array
 
@@ -97,13 +131,15 @@ def _shown_here(array, abridge):
     "A device's array as one of NumPy's in which the part that is shown is filled in."
     if not abridge: return fetch(array)
     k, out = OPTIONS.edgeitems, np.zeros(array.shape, array.dtype)
-    place = np.ix_(*[np.r_[0:k, n - k:n] if n > 2 * k else np.arange(n) for n in array.shape])
+    place = np.ix_(*[np.r_[0:k, n - k : n] if n > 2 * k else np.arange(n) for n in array.shape])
     out[place] = fetch(array[sent(place)])
     return out
 
+# %% ../nbs/tensor/01_printing.ipynb #f22397f2
 def format_array(array, indent=0):
     "The numbers of an array as PyTorch writes them."
-    if array.dtype.kind == 'V': array = array.astype(np.float32)      # bfloat16
+    if array.dtype.kind == 'V':
+        array = array.astype(np.float32)  # bfloat16
     abridge = array.size > OPTIONS.threshold
     if is_far(array): array = _shown_here(array, abridge)
     shown = _ends(array) if abridge else array
@@ -113,8 +149,10 @@ def format_array(array, indent=0):
 def format_tensor(tensor, tangent=None):
     "The text of `repr(tensor)`; with its `tangent`, if it has one."
     array, name = tensor._array, ''
-    try: name = '' if tensor.grad_fn is None else tensor.grad_fn.name()
-    except RuntimeError: name = 'Invalid'
+    try:
+        name = '' if tensor.grad_fn is None else tensor.grad_fn.name().rpartition('::')[2]
+    except RuntimeError:
+        name = 'Invalid'
     dtype, default = FROM_NUMPY[array.dtype], get_default_dtype()
     notes = []
     if tensor.device.type != 'cpu': notes.append(f"device='{tensor.device}'")

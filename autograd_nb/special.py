@@ -4,11 +4,13 @@
 
 # %% auto #0
 __all__ = ['erf', 'erfc', 'erfcx', 'erfinv', 'exp2', 'expm1', 'log1p', 'digamma', 'entr', 'i0', 'i0e', 'i1', 'i1e', 'log_ndtr',
-           'ndtr', 'ndtri', 'sinc', 'psi', 'gammaln', 'expit', 'modified_bessel_i0', 'modified_bessel_i1', 'xlogy',
-           'xlog1py', 'zeta', 'gammainc', 'gammaincc', 'chebyshev_polynomial_t', 'chebyshev_polynomial_u',
-           'chebyshev_polynomial_v', 'chebyshev_polynomial_w', 'shifted_chebyshev_polynomial_t',
-           'shifted_chebyshev_polynomial_u', 'shifted_chebyshev_polynomial_v', 'shifted_chebyshev_polynomial_w',
-           'hermite_polynomial_h', 'hermite_polynomial_he', 'laguerre_polynomial_l', 'legendre_polynomial_p', 'either',
+           'ndtr', 'ndtri', 'sinc', 'psi', 'gammaln', 'expit', 'airy_ai', 'bessel_j0', 'bessel_j1', 'bessel_y0',
+           'bessel_y1', 'modified_bessel_i0', 'modified_bessel_i1', 'modified_bessel_k0', 'modified_bessel_k1',
+           'scaled_modified_bessel_k0', 'scaled_modified_bessel_k1', 'spherical_bessel_j0', 'xlogy', 'xlog1py', 'zeta',
+           'gammainc', 'gammaincc', 'chebyshev_polynomial_t', 'chebyshev_polynomial_u', 'chebyshev_polynomial_v',
+           'chebyshev_polynomial_w', 'shifted_chebyshev_polynomial_t', 'shifted_chebyshev_polynomial_u',
+           'shifted_chebyshev_polynomial_v', 'shifted_chebyshev_polynomial_w', 'hermite_polynomial_h',
+           'hermite_polynomial_he', 'laguerre_polynomial_l', 'legendre_polynomial_p', 'undifferentiated', 'either',
            'polygamma', 'multigammaln', 'logit', 'round', 'polynomial']
 
 # %% ../nbs/tensor/06_special.ipynb #a4ec976f
@@ -16,25 +18,108 @@ import numpy as np
 
 from . import functions as F
 from .arrays.cupy_backend import anywhere
-from .arrays.dtypes import get_default_dtype
-from .functions import as_operand, cast, into, log_softmax, logsumexp, need_tensor, softmax      # noqa: F401  (some only for users of torch.special)
+from .arrays.dtypes import FROM_NUMPY, get_default_dtype
+from autograd_nb.functions import (  # noqa: F401  (some only for users of torch.special)
+    as_operand, cast, into, log_softmax, logsumexp, need_tensor, softmax
+)
 from .graph.node import TensorBase, tensor_like
 from .graph.op import REGISTRY
-import autograd_nb.ops.special      # noqa: F401  (registers its operations)
+import autograd_nb.ops.special  # noqa: F401  (registers its operations)
+from .ops.bessel import UNDIFFERENTIATED
 
 # %% ../nbs/tensor/06_special.ipynb #37184d42
-_direct = {name: REGISTRY[name].direct for name in ('erf', 'erfc', 'erfcx', 'erfinv', 'exp2', 'expm1', 'log1p', 'digamma', 'entr', 'i0', 'i0e', 'i1', 'i1e', 'log_ndtr', 'ndtr', 'ndtri', 'sinc')}
-erf, erfc, erfcx, erfinv, exp2, expm1, log1p, digamma, entr, i0, i0e, i1, i1e, log_ndtr, ndtr, ndtri, sinc = _direct.values()
-psi, gammaln, expit, modified_bessel_i0, modified_bessel_i1 = digamma, REGISTRY['lgamma'].direct, REGISTRY['sigmoid'].direct, i0, i1
+_direct = {
+    name: REGISTRY[name].direct
+    for name in (
+        'erf',
+        'erfc',
+        'erfcx',
+        'erfinv',
+        'exp2',
+        'expm1',
+        'log1p',
+        'digamma',
+        'entr',
+        'i0',
+        'i0e',
+        'i1',
+        'i1e',
+        'log_ndtr',
+        'ndtr',
+        'ndtri',
+        'sinc',
+    )
+}
+(
+    erf,
+    erfc,
+    erfcx,
+    erfinv,
+    exp2,
+    expm1,
+    log1p,
+    digamma,
+    entr,
+    i0,
+    i0e,
+    i1,
+    i1e,
+    log_ndtr,
+    ndtr,
+    ndtri,
+    sinc,
+) = _direct.values()
+psi, gammaln, expit = digamma, REGISTRY['lgamma'].direct, REGISTRY['sigmoid'].direct
 
+# %% ../nbs/tensor/06_special.ipynb #a906440e
+def undifferentiated(name):
+    "A function whose result has no gradient, for single and double precision, as in PyTorch."
+    op = REGISTRY[name]
+
+    def computed(x, out, word):
+        need_tensor(x, 'special_' + name, word)
+        dtype = FROM_NUMPY[x._array.dtype]
+        if dtype.is_complex or dtype.is_floating_point and dtype.itemsize < 4:
+            raise NotImplementedError(f'"{name}_cpu" not implemented for \'{F._type_name(x)}\'')
+        return into(out, op.call(x))
+
+    # PyTorch names their argument otherwise
+    if name.startswith(('airy', 'scaled', 'spherical')):
+
+        def function(x, *, out=None): return computed(x, out, 'x')
+
+    else:
+
+        def function(input, *, out=None): return computed(input, out, 'input')
+
+    function.__name__, function.__qualname__, function.__doc__ = name, name, op.__doc__
+    return function
+
+airy_ai, bessel_j0, bessel_j1, bessel_y0, bessel_y1 = map(
+    undifferentiated, list(UNDIFFERENTIATED)[:5]
+)
+modified_bessel_i0, modified_bessel_i1, modified_bessel_k0, modified_bessel_k1 = map(
+    undifferentiated, list(UNDIFFERENTIATED)[5:9]
+)
+scaled_modified_bessel_k0, scaled_modified_bessel_k1, spherical_bessel_j0 = map(
+    undifferentiated, list(UNDIFFERENTIATED)[9:]
+)
+
+# %% ../nbs/tensor/06_special.ipynb #3950fc54
 def either(name, positions=('input', 'other')):
     "A function of two operands, of which either may be a number."
     op = REGISTRY[name].call
+
     def function(input, other, *, out=None):
         if not isinstance(input, TensorBase):
-            if not isinstance(other, TensorBase): raise TypeError(f"{name}(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
+            if not isinstance(other, TensorBase):
+                raise TypeError(
+                    f"{name}(): argument 'input' (position 1) must be Tensor, not"
+                    f" {type(input).__name__}"
+                )
             input = as_operand(input, other)
         return into(out, op(input, other))
+
     function.__name__ = function.__qualname__ = name
     function.__doc__ = REGISTRY[name].__doc__
     return function
@@ -44,7 +129,8 @@ gammainc, gammaincc = either('igamma'), either('igammac')
 
 def polygamma(n, input, *, out=None):
     "Derivative number `n` of the digamma function."
-    if isinstance(n, TensorBase): n, input = input, n           # as a method: x.polygamma(n)
+    if isinstance(n, TensorBase):
+        n, input = input, n  # as a method: x.polygamma(n)
     if n < 0: raise RuntimeError('polygamma(n, x) does not support negative n.')
     return into(out, digamma(input) if n == 0 else REGISTRY['polygamma'].call(input, order=int(n)))
 
@@ -53,49 +139,131 @@ def multigammaln(input, p, *, out=None):
     return into(out, REGISTRY['mvlgamma'].call(input, p=int(p)))
 
 def logit(input, eps=None, *, out=None):
-    "`log(input / (1 - input))`; with `eps`, of the input limited to the range from `eps` to `1 - eps`."
+    """`log(input / (1 - input))`; with `eps`, of the input limited to the range from `eps` to `1 -
+    eps`.
+    """
     need_tensor(input, 'logit')
     return into(out, REGISTRY['logit'].call(input, eps=eps))
 
+# %% ../nbs/tensor/06_special.ipynb #40488af1
 def round(input, *, decimals=0, out=None):
-    "The nearest number with so many digits behind the point (before it, if negative); halves go to the even one."
+    """The nearest number with so many digits behind the point (before it, if negative); halves go
+    to the even one.
+    """
     if not decimals: return REGISTRY['round'].direct(input, out=out)
-    scale = 10. ** abs(decimals)
-    x = REGISTRY['round'].call(input * scale) / scale if decimals > 0 else REGISTRY['round'].call(input / scale) * scale
+    scale = 10.0 ** abs(decimals)
+    x = (
+        REGISTRY['round'].call(input * scale) / scale
+        if decimals > 0
+        else REGISTRY['round'].call(input / scale) * scale
+    )
     return into(out, x)
 
 # %% ../nbs/tensor/06_special.ipynb #9587feb4
 def polynomial(name, start, step, doc):
-    "A family of polynomials: `start(x)` gives number 1, `step(k, x, p, q)` number k+1 from numbers k (`p`) and k-1 (`q`)."
+    """A family of polynomials: `start(x)` gives number 1, `step(k, x, p, q)` number k+1 from
+    numbers k (`p`) and k-1 (`q`).
+    """
+
     @anywhere
     def function(input, n, *, out=None):
-        x = input if isinstance(input, TensorBase) else as_operand(float(input), n)
+        # no derivative, as in PyTorch
+        x = input.detach() if isinstance(input, TensorBase) else as_operand(float(input), n)
         if x._array.dtype.kind in 'biu': x = cast(x, get_default_dtype())
         degrees = (n._array if isinstance(n, TensorBase) else np.asarray(n)).astype(np.int64)
         top = int(np.max(degrees, initial=0))
         shape = np.broadcast_shapes(x._array.shape, degrees.shape)
         one = tensor_like(np.ones(shape, x._array.dtype))
-        result = F.where(tensor_like(np.broadcast_to(degrees < 0, shape).copy()), tensor_like(np.zeros((), x._array.dtype)), one)
+        result = F.where(
+            tensor_like(np.broadcast_to(degrees < 0, shape).copy()),
+            tensor_like(np.zeros((), x._array.dtype)),
+            one,
+        )
         before, now = one, start(x)
         for k in range(1, top + 1):
             result = F.where(tensor_like(np.broadcast_to(degrees == k, shape).copy()), now, result)
             before, now = now, step(k, x, now, before)
         return into(out, result)
+
     function.__name__ = function.__qualname__ = name
     function.__doc__ = doc
     return function
 
 _chebyshev = lambda k, x, p, q: x * 2 * p - q
 _shifted = lambda k, x, p, q: (x * 2 - 1) * 2 * p - q
-chebyshev_polynomial_t = polynomial('chebyshev_polynomial_t', lambda x: x, _chebyshev, 'The Chebyshev polynomial of the first kind of degree `n`.')
-chebyshev_polynomial_u = polynomial('chebyshev_polynomial_u', lambda x: x * 2, _chebyshev, 'The Chebyshev polynomial of the second kind of degree `n`.')
-chebyshev_polynomial_v = polynomial('chebyshev_polynomial_v', lambda x: x * 2 - 1, _chebyshev, 'The Chebyshev polynomial of the third kind of degree `n`.')
-chebyshev_polynomial_w = polynomial('chebyshev_polynomial_w', lambda x: x * 2 + 1, _chebyshev, 'The Chebyshev polynomial of the fourth kind of degree `n`.')
-shifted_chebyshev_polynomial_t = polynomial('shifted_chebyshev_polynomial_t', lambda x: x * 2 - 1, _shifted, 'The Chebyshev polynomial of the first kind on the interval from 0 to 1.')
-shifted_chebyshev_polynomial_u = polynomial('shifted_chebyshev_polynomial_u', lambda x: x * 4 - 2, _shifted, 'The Chebyshev polynomial of the second kind on the interval from 0 to 1.')
-shifted_chebyshev_polynomial_v = polynomial('shifted_chebyshev_polynomial_v', lambda x: x * 4 - 3, _shifted, 'The Chebyshev polynomial of the third kind on the interval from 0 to 1.')
-shifted_chebyshev_polynomial_w = polynomial('shifted_chebyshev_polynomial_w', lambda x: x * 4 - 1, _shifted, 'The Chebyshev polynomial of the fourth kind on the interval from 0 to 1.')
-hermite_polynomial_h = polynomial('hermite_polynomial_h', lambda x: x * 2, lambda k, x, p, q: x * 2 * p - q * (2 * k), "The physicist's Hermite polynomial of degree `n`.")
-hermite_polynomial_he = polynomial('hermite_polynomial_he', lambda x: x, lambda k, x, p, q: x * p - q * k, "The probabilist's Hermite polynomial of degree `n`.")
-laguerre_polynomial_l = polynomial('laguerre_polynomial_l', lambda x: 1 - x, lambda k, x, p, q: ((2 * k + 1 - x) * p - q * k) / (k + 1), 'The Laguerre polynomial of degree `n`.')
-legendre_polynomial_p = polynomial('legendre_polynomial_p', lambda x: x, lambda k, x, p, q: (x * (2 * k + 1) * p - q * k) / (k + 1), 'The Legendre polynomial of degree `n`.')
+chebyshev_polynomial_t = polynomial(
+    'chebyshev_polynomial_t',
+    lambda x: x,
+    _chebyshev,
+    'The Chebyshev polynomial of the first kind of degree `n`.',
+)
+chebyshev_polynomial_u = polynomial(
+    'chebyshev_polynomial_u',
+    lambda x: x * 2,
+    _chebyshev,
+    'The Chebyshev polynomial of the second kind of degree `n`.',
+)
+
+# %% ../nbs/tensor/06_special.ipynb #e374d1d8
+chebyshev_polynomial_v = polynomial(
+    'chebyshev_polynomial_v',
+    lambda x: x * 2 - 1,
+    _chebyshev,
+    'The Chebyshev polynomial of the third kind of degree `n`.',
+)
+chebyshev_polynomial_w = polynomial(
+    'chebyshev_polynomial_w',
+    lambda x: x * 2 + 1,
+    _chebyshev,
+    'The Chebyshev polynomial of the fourth kind of degree `n`.',
+)
+shifted_chebyshev_polynomial_t = polynomial(
+    'shifted_chebyshev_polynomial_t',
+    lambda x: x * 2 - 1,
+    _shifted,
+    'The Chebyshev polynomial of the first kind on the interval from 0 to 1.',
+)
+shifted_chebyshev_polynomial_u = polynomial(
+    'shifted_chebyshev_polynomial_u',
+    lambda x: x * 4 - 2,
+    _shifted,
+    'The Chebyshev polynomial of the second kind on the interval from 0 to 1.',
+)
+shifted_chebyshev_polynomial_v = polynomial(
+    'shifted_chebyshev_polynomial_v',
+    lambda x: x * 4 - 3,
+    _shifted,
+    'The Chebyshev polynomial of the third kind on the interval from 0 to 1.',
+)
+shifted_chebyshev_polynomial_w = polynomial(
+    'shifted_chebyshev_polynomial_w',
+    lambda x: x * 4 - 1,
+    _shifted,
+    'The Chebyshev polynomial of the fourth kind on the interval from 0 to 1.',
+)
+hermite_polynomial_h = polynomial(
+    'hermite_polynomial_h',
+    lambda x: x * 2,
+    lambda k, x, p, q: x * 2 * p - q * (2 * k),
+    "The physicist's Hermite polynomial of degree `n`.",
+)
+
+# %% ../nbs/tensor/06_special.ipynb #55ec8a77
+hermite_polynomial_he = polynomial(
+    'hermite_polynomial_he',
+    lambda x: x,
+    lambda k, x, p, q: x * p - q * k,
+    "The probabilist's Hermite polynomial of degree `n`.",
+)
+laguerre_polynomial_l = polynomial(
+    'laguerre_polynomial_l',
+    lambda x: 1 - x,
+    lambda k, x, p, q: ((2 * k + 1 - x) * p - q * k) / (k + 1),
+    'The Laguerre polynomial of degree `n`.',
+)
+legendre_polynomial_p = polynomial(
+    'legendre_polynomial_p',
+    lambda x: x,
+    lambda k, x, p, q: (x * (2 * k + 1) * p - q * k) / (k + 1),
+    'The Legendre polynomial of degree `n`.',
+)

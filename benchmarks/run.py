@@ -13,6 +13,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import re
 import statistics
 import subprocess
 import sys
@@ -28,6 +29,8 @@ OURS, BASE = 'autograd_nb', 'PyTorch'
 class Here:
     """An engine in this process, and the steps it has built."""
 
+    workloads = WORKLOADS | ON_GPU
+
     def __init__(self, name, threads, device='cpu'):
         self.engine, self.on_gpu, self.steps, self.took = engine(name, threads), device == 'cuda', {}, {}
         why = self.engine.place(device) if self.on_gpu else None
@@ -36,7 +39,7 @@ class Here:
 
     def build(self, workload):
         """Make the step of a workload and carry it out once. Returns whether the engine has a natural way to do it."""
-        step = (WORKLOADS | ON_GPU)[workload](self.engine)
+        step = self.workloads[workload](self.engine)
         if step is None:
             return False
         self.steps[workload] = step = self.engine.ready(step)
@@ -101,8 +104,12 @@ class Here:
 class Alone:
     """An engine in a process of its own; it is asked as `Here` is."""
 
+    script = __file__
+
     def __init__(self, name, threads, device='cpu'):
-        self.process = subprocess.Popen([sys.executable, __file__, '--threads', str(threads), '--serve', name, device], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        command = [sys.executable, self.script, '--threads', str(threads), '--serve', name, device]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        text=True)
         self._answer()
 
     def __getattr__(self, method):
@@ -126,7 +133,7 @@ class Alone:
         self.process.wait()
 
 
-def serve(name, threads, device):
+def serve(name, threads, device, here=Here):
     """The other end of `Alone`: answers one question after another, until there are no more."""
     answers = os.fdopen(os.dup(1), 'w', encoding='utf-8')
     os.dup2(2, 1)                                           # whatever an engine prints is no answer
@@ -142,7 +149,7 @@ def serve(name, threads, device):
 
     def start():
         nonlocal worker
-        worker = Here(name, threads, device)
+        worker = here(name, threads, device)
 
     answer(start)
     for line in sys.stdin if worker else ():
@@ -225,7 +232,22 @@ def machine(threads):
             versions[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             pass
-    return {'python': platform.python_version(), 'system': platform.system(), 'processor': processor(), 'cores': os.cpu_count(), 'threads': threads, 'versions': versions}
+    return {'python': platform.python_version(), 'system': platform.system(),
+            'processor': processor(), 'cores': os.cpu_count(), 'threads': threads,
+            'blas': libraries(), 'versions': versions}
+
+
+def libraries():
+    """The libraries behind matrix products: {package: name and version}."""
+    import numpy
+    found = numpy.show_config('dicts')['Build Dependencies']['blas']
+    out = {'numpy': f"{found['name']} {found['version']}"}
+    if installed('torch'):
+        import torch
+        kind = re.search(r'Math Kernel Library Version ([\w.-]+)', torch.__config__.show())
+        name = re.search(r'BLAS_INFO=(\w+)', torch.__config__.show())
+        out['torch'] = f'MKL {kind[1]}' if kind else name[1] if name else 'unknown'
+    return out
 
 
 def processor():
@@ -239,7 +261,7 @@ def processor():
 
 def cell(row):
     """One figure of the table."""
-    if row is None:
+    if row is None or 'ms' not in row:
         return '-'
     text = f"{row['ms']:.3g} ms"
     if 'ratio' in row:
@@ -285,6 +307,12 @@ def compared(results, before):
     return '\n'.join(lines)
 
 
+def limit_threads(threads):
+    """What libraries read when they are imported, which is later."""
+    for library in ('OMP', 'OPENBLAS', 'MKL', 'NUMBA', 'VECLIB'):
+        os.environ[f'{library}_NUM_THREADS'] = str(threads)
+
+
 def main(argv=None, hire=Alone):
     """Run the benchmark; returns the exit status. `hire`: where an engine works."""
     parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
@@ -299,8 +327,7 @@ def main(argv=None, hire=Alone):
     parser.add_argument('--peak', nargs=2, metavar=('WORKLOAD', 'ENGINE'), help=argparse.SUPPRESS)
     parser.add_argument('--serve', nargs=2, metavar=('ENGINE', 'DEVICE'), help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
-    for library in ('OMP', 'OPENBLAS', 'MKL', 'NUMBA', 'VECLIB'):       # read when the libraries are imported, which is later
-        os.environ[f'{library}_NUM_THREADS'] = str(options.threads)
+    limit_threads(options.threads)
     if options.peak:
         print(peak_here(*options.peak, options.threads))
         return 0

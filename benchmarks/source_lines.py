@@ -15,7 +15,8 @@ from types import FunctionType
 import run as bench
 
 import autograd_nb as torch
-from autograd_nb.graph.op import REGISTRY, _function
+from autograd_nb.graph.codegen import recording_source
+from autograd_nb.graph.op import REGISTRY
 
 RECORDING = 'f = getframe(1); n.code = f.f_code; n.lasti = f.f_lasti'
 LIMIT = 0.05        # what the recording may cost on this chain
@@ -24,7 +25,7 @@ LIMIT = 0.05        # what the recording may cost on this chain
 def compiled(name, recording):
     """The operation `name` as users call it, compiled anew (so that the interpreter has adapted neither variant to other uses), with or without the recording of source lines."""
     direct = REGISTRY[name].direct
-    source = '\n'.join(_function(REGISTRY[name], True))
+    source = recording_source(REGISTRY[name], True)
     if RECORDING not in source:
         raise SystemExit(f'the generated code of {name} has no line {RECORDING!r} to leave out')
     if not recording:

@@ -1,7 +1,7 @@
-"""The JavaScript of other projects that pages need: fetched with npm when the site is built, never committed.
+"""The JavaScript of other projects that the site needs: fetched with npm when it is built, never committed.
 
-With it the site works without a network. Where npm is missing or cannot reach its registry, pages name the public
-copies that Sphinx and MyST-NB know by default, and need a network to show widgets and formulas.
+With it the site works without a network. Where npm is missing or cannot reach its registry, formulas are set by a
+public copy of MathJax, and inputs of demos stay switched off.
 """
 
 import hashlib
@@ -12,21 +12,18 @@ import tempfile
 from fnmatch import fnmatch
 from pathlib import Path
 
-# package -> {files in it: the folders of the site that get them}. Widgets are drawn by html-manager, which require.js
-# loads; html-manager looks for its icon font in two places.
-PACKAGES = {
-    "requirejs@2.3.8": {"require.js": ["."]},
-    "@jupyter-widgets/html-manager@1.0.15": {
-        "dist/embed-amd.js": ["."],
-        "dist/*.woff2": ["@jupyter-widgets", "@jupyter-widgets/html-manager/dist"],
-    },
-    "mathjax@3.2.2": {"es5/tex-svg.js": ["."]},
+# package -> {files in it: the folders that get them}
+MATHJAX = {"mathjax@3.2.2": {f"es5/{inside}*.js": [f"es5/{inside}".rstrip("/")] for inside in
+                             ("", "input/", "input/tex/extensions/", "output/", "output/svg/", "output/svg/fonts/", "adaptors/", "util/")}}
+PYTHON = {
+    "pyodide@0.28.3": {name: ["."] for name in ("pyodide.js", "pyodide.asm.js", "pyodide.asm.wasm", "python_stdlib.zip", "pyodide-lock.json")},
+    "@viz-js/viz@3.31.0": {"dist/viz-global.js": ["."]},
 }
-MISSED = "without it widgets and formulas on the site need a network connection, and some tests are left out."
+MISSED = "without it formulas on the site need a network connection, demos compute nothing of the reader's own, and some tests are left out."
 CHECKER = {"axe-core@4.10.3": {"axe.min.js": ["."]}}  # what the tests look for barriers with
 
 
-def fetch(cache: Path, packages: dict = PACKAGES) -> Path | None:
+def fetch(cache: Path, packages: dict) -> Path | None:
     "The folder with the files of `packages`, filled on the first call; None where npm cannot fill it. `cache` is for these packages alone."
     folder = cache / hashlib.sha256(repr(packages).encode()).hexdigest()[:12]
     if (folder / "complete").exists():

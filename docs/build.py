@@ -1,80 +1,55 @@
 """Build the documentation site from the notebooks: `python run.py docs`.
 
-    notebooks -> executed in a real kernel, widgets kept     (execute.py; cached in .cache/docs by content)
+    notebooks -> executed in a real kernel, widgets kept     (executed.py; cached in .cache/docs by content)
               -> pages: hidden cells out, API entries, links  (pages.py)
               -> _docs_src -> Sphinx with MyST-NB -> _docs
+              -> formulas set, icons and scripts cut down          (mathematics.py, light.py)
+
+`--only PAGE` makes one page below .cache/docs/preview, in seconds and without links to others; `--watch PAGE` does so
+again whenever the notebook, or what it imports, is saved.
 """
 
 import argparse
 import hashlib
+import json
 import os
+import pickle
 import re
 import shutil
 import subprocess
 import sys
+import time
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-import assets
 import execute
+import executed
+import light
+import mathematics
 import nbformat
+import own
 import pages
 import reference
 import social
 import speed
 from execute import NOTEBOOKS, ROOT
+from executed import CACHE, DOCS
 from floors import FLOORS, FRONT_DOOR, floor_of
 
-DOCS = ROOT / "docs"
 SOURCE, SITE = ROOT / "_docs_src", ROOT / "_docs"
-CACHE = ROOT / ".cache" / "docs"
+STAMP = SITE / ".fingerprint"  # of what the site was made of
 
 
-# Executing, with a cache ---------------------------------------------------------------------------------------
+# Executing ------------------------------------------------------------------------------------------------------
 
 
-def shared_fingerprint() -> bytes:
-    "What every notebook's outputs depend on: the package, how notebooks are run, and the installed versions."
-    digest = hashlib.sha256(sys.version.encode())
-    files = [*sorted((ROOT / "autograd_nb").rglob("*.py")), DOCS / "execute.py", DOCS / "matplotlibrc", ROOT / "constraints.txt"]
-    for path in files:
-        digest.update(path.relative_to(ROOT).as_posix().encode() + path.read_bytes())
-    return digest.digest()
-
-
-def cached_copy(path: Path, shared: bytes) -> Path:
-    "Where the executed copy of the notebook is kept; another name as soon as any of its cells changes."
-    digest = hashlib.sha256(shared + str(path.relative_to(ROOT)).encode())
-    for cell in nbformat.read(path, 4).cells:
-        digest.update(f"{cell.id}\0{cell.cell_type}\0{cell.source}\0".encode())
-    return CACHE / "executed" / f"{path.stem}-{digest.hexdigest()[:20]}.ipynb"
-
-
-def execute_one(path: Path, copy: Path) -> str | None:
-    "Run the notebook into its cached copy. The error's text if a cell fails."
-    try:
-        notebook = execute.run(path, widget_state=True)
-    except execute.CellExecutionError as error:
-        return execute.plain(error)
-    part = copy.with_suffix(".part")
-    nbformat.write(notebook, part)
-    part.replace(copy)
-    return None
-
-
-def execute_all(paths: list[Path], jobs: int) -> dict[Path, Path]:
-    "The executed copy of every notebook. Exits with the errors if one fails."
-    shared = shared_fingerprint()
-    copies = {path: cached_copy(path, shared) for path in paths}
-    todo = [path for path in paths if not copies[path].exists()]
-    folder = CACHE / "executed"
-    folder.mkdir(parents=True, exist_ok=True)
-    for old in set(folder.iterdir()) - set(copies.values()):
-        old.unlink()
+def execute_all(paths: list[Path], jobs: int):
+    "Run what has changed. Exits with the errors if a notebook fails."
+    todo = [path for path in paths if not executed.is_fresh(path)]
     print(f"{len(paths)} notebooks, {len(todo)} to run.", flush=True)
     errors = {}
     with ProcessPoolExecutor(max(1, min(jobs, len(todo)))) as pool:
-        for path, error in zip(todo, pool.map(execute_one, todo, [copies[p] for p in todo])):
+        for path, error in zip(todo, pool.map(executed.ensure, todo)):
             print(f"  {'FAILED' if error else 'ran'} {path.relative_to(ROOT)}", flush=True)
             if error:
                 errors[path] = error
@@ -82,7 +57,6 @@ def execute_all(paths: list[Path], jobs: int) -> dict[Path, Path]:
         print(f"\n{path.relative_to(ROOT)}:\n{error}", file=sys.stderr)
     if errors:
         raise SystemExit(1)
-    return copies
 
 
 # The source folder for Sphinx ----------------------------------------------------------------------------------
@@ -91,11 +65,11 @@ def execute_all(paths: list[Path], jobs: int) -> dict[Path, Path]:
 class Source:
     "Writes _docs_src: only files that changed, so that Sphinx builds only those pages, and removes what is gone."
 
-    def __init__(self):
-        self.written = set()
+    def __init__(self, folder: Path = SOURCE):
+        self.folder, self.written = folder, set()
 
     def write(self, name: str, content: str | bytes):
-        target = SOURCE / name
+        target = self.folder / name
         self.written.add(target)
         content = content.encode() if isinstance(content, str) else content
         if not target.exists() or target.read_bytes() != content:
@@ -103,7 +77,7 @@ class Source:
             target.write_bytes(content)
 
     def finish(self):
-        removed = [path for path in SOURCE.rglob("*") if path.is_file() and path not in self.written]
+        removed = [path for path in self.folder.rglob("*") if path.is_file() and path not in self.written]
         for path in removed:
             path.unlink()
         if removed:  # their pages should go too, and nothing tells which those are
@@ -128,7 +102,7 @@ def book_and_library(notebooks: list[pages.Notebook]):
 ALONE = ("index", "gallery")  # notebooks outside of the folders that have a place of their own
 LIFTED = ("ops/99_table",)  # of the library, but listed beside the reference
 SIDEBAR = {
-    "Learn": ["book/index", "gallery", "mistakes", "glossary"],
+    "Learn": ["book/index", "yours", "gallery", "mistakes", "glossary"],
     "Look up": ["reference/index", "cheatsheet", "ops/99_table", "benchmarks"],
     "Inside": ["library/index", "contributing", "changelog"],
 }
@@ -157,6 +131,23 @@ def floor_page(number: int, notebooks: list[pages.Notebook]) -> tuple[str, str]:
     return f"library/{title.lower().replace(' ', '-')}", text
 
 
+def library_page(library: dict[int, list[pages.Notebook]]) -> str:
+    "The floors from the ground up: what each is for, and the rooms on it."
+    rows = []
+    for number, members in library.items():
+        name, _ = floor_page(number, members)
+        title, what = ("The package", "What `import autograd_nb as torch` brings in, from all floors.") if number == FRONT_DOOR else FLOORS[number][:2]
+        rooms: dict[str, list[pages.Notebook]] = {}
+        for notebook in members:
+            rooms.setdefault(notebook.document.rpartition("/")[0] or "at the top", []).append(notebook)
+        listed = ", ".join(f"[`{room}`](/{found[0].document}.ipynb) ({len(found)})" for room, found in sorted(rooms.items()))
+        rows.append(f"| [{title}](/{name}.md) | {what} | {listed} |")
+    floors = [floor_page(number, members)[0] for number, members in library.items()]
+    return ("# The library\n\nThe notebooks below are the source of the package, floor by floor from the ground up; an import only ever points down. "
+            "Each page holds the reasons, the code and the API entries together; the {ref}`index <genindex>` lists every name.\n\n"
+            "| floor | what it is for | rooms, and how many notebooks |\n|---|---|---|\n" + "\n".join(rows) + "\n\n" + contents(["/" + name for name in floors]))
+
+
 def book_page(chapters: list[pages.Notebook]) -> str:
     "The list of chapters: those with a number in reading order, then what stands beside them."
     numbered = [n for n in chapters if n.path.name[0].isdigit()]
@@ -169,7 +160,23 @@ def book_page(chapters: list[pages.Notebook]) -> str:
     return text + "\n" + contents(["/" + n.document for n in numbered + beside])
 
 
-def write_source(notebooks: list[pages.Notebook], copies: dict[Path, Path]):
+def write_page(source: Source, notebook: pages.Notebook, page, files: dict[str, str]):
+    source.write(notebook.document + ".ipynb", nbformat.writes(page))
+    for name, text in files.items():
+        source.write(name, text)
+
+
+def write_static(source: Source):
+    "The configuration, and what all pages share."
+    source.write("conf.py", (DOCS / "conf.py").read_bytes())
+    for path in (DOCS / "_static").rglob("*"):
+        if path.is_file():
+            source.write(f"_static/{path.relative_to(DOCS / '_static').as_posix()}", path.read_bytes())
+    for name, content in own.files().items():
+        source.write(name, content)
+
+
+def write_source(notebooks: list[pages.Notebook]):
     source = Source()
     names = pages.Names(notebooks)
     chapters, library = book_and_library(notebooks)
@@ -178,12 +185,10 @@ def write_source(notebooks: list[pages.Notebook], copies: dict[Path, Path]):
     for name, text in floors:
         source.write(name + ".md", text)
     source.write("book/index.md", book_page(chapters))
-    source.write("library/index.md", "# The library\n\nThe notebooks below are the source of the package, floor by floor from the ground "
-                 "up; an import only ever points down. Each page holds the reasons, the code and the API entries together; "
-                 "the {ref}`index <genindex>` lists every name.\n\n"
-                 f"{contents(['/' + name for name, _ in floors], hidden=False)}")
+    source.write("library/index.md", library_page(library))
     source.write("mistakes.md", subprocess.run([sys.executable, str(DOCS / "mistakes.py")], stdout=subprocess.PIPE, encoding="utf-8", check=True).stdout)
     source.write("benchmarks.md", speed.page())
+    source.write("yours.md", own.page('<span id="run-it"></span>'))
     for name in ("cheatsheet.md", "glossary.md"):
         source.write(name, (DOCS / name).read_bytes())
     for name, text in reference.Reference(names.full).pages().items():
@@ -192,40 +197,159 @@ def write_source(notebooks: list[pages.Notebook], copies: dict[Path, Path]):
         source.write(name.lower(), (ROOT / name).read_text(encoding="utf-8"))
 
     for notebook in notebooks:
-        page = pages.page(nbformat.read(copies[notebook.path], 4), notebook, names)
+        page, files = pages.page(executed.notebook(notebook.path), notebook, names)
         if notebook.document == "index":
             toc = "\n".join(contents(documents, caption=caption) for caption, documents in SIDEBAR.items())
             page.cells.append(nbformat.v4.new_markdown_cell(toc, id="contents"))
-        source.write(notebook.document + ".ipynb", nbformat.writes(page))
+        write_page(source, notebook, page, files)
         source.write(f"extra/notebooks/{notebook.document}.ipynb", notebook.path.read_bytes())
     for path in NOTEBOOKS.rglob("*"):
         if path.suffix in (".svg", ".png", ".jpg", ".gif", ".csv") and ".ipynb_checkpoints" not in path.parts:
             source.write(path.relative_to(NOTEBOOKS).as_posix(), path.read_bytes())
 
-    source.write("conf.py", (DOCS / "conf.py").read_bytes())
+    write_static(source)
     source.write("_static/social.png", social.picture())
-    for folder in (DOCS / "_static", assets.fetch(CACHE / "npm")):
-        for path in folder.rglob("*") if folder else ():
-            if path.is_file() and path.name != "complete":
-                source.write(f"_static/{path.relative_to(folder).as_posix()}", path.read_bytes())
+    for chapter in chapters:
+        source.write(f"_static/cards/{chapter.path.stem}.png", social.card(chapter.title))
     source.finish()
 
 
-def sphinx(jobs: int, strict: bool) -> int:
-    command = [sys.executable, "-m", "sphinx", "-b", "html", "-q", "-j", str(jobs), "-d", str(CACHE / "doctrees"),
-               *(["-W", "--keep-going"] if strict else []), str(SOURCE), str(SITE)]
-    return subprocess.call(command, env=dict(os.environ, AUTOGRAD_NB_ROOT=str(ROOT), AUTOGRAD_NB_REPOSITORY=pages.REPOSITORY))
+def sphinx(jobs: int, strict: bool, source: Path = SOURCE, site: Path = SITE, doctrees: Path = CACHE / "doctrees", more: tuple = ()) -> int:
+    "Let Sphinx write the pages that changed, then set their formulas and leave out what they do not need."
+    from sphinx.cmd.build import main as build
+
+    os.environ |= {"AUTOGRAD_NB_ROOT": str(ROOT), "AUTOGRAD_NB_REPOSITORY": pages.REPOSITORY}
+    status = build(["-b", "html", "-q", "-j", str(jobs), "-d", str(doctrees), *(["-W", "--keep-going"] if strict else []), *more, str(source), str(site)])
+    written = [path for path in site.rglob("*.html") if "_static" not in path.parts]  # those of earlier builds too: what is done to them may have changed
+    setter = mathematics.Setter()
+    if setter.ready:
+        setter.pages(written)
+    light.lighten(site, written)
+    return status
+
+
+def fingerprint() -> str:
+    "Of all that the site is made of."
+    digest = hashlib.sha256(executed.package_fingerprint() + pages.REPOSITORY.encode())
+    files = [path for folder in (DOCS, NOTEBOOKS) for path in sorted(folder.rglob("*"))
+             if path.is_file() and not {"__pycache__", ".ipynb_checkpoints"} & set(path.parts)]
+    for path in [*files, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", ROOT / "settings.ini", *sorted((ROOT / "benchmarks").glob("*.json"))]:
+        digest.update(path.relative_to(ROOT).as_posix().encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+def is_fresh() -> bool:
+    "Whether the site in _docs is what a build would make now."
+    return STAMP.exists() and STAMP.read_text() == fingerprint()
+
+
+# One page --------------------------------------------------------------------------------------------------------
+
+PREVIEW = CACHE / "preview"
+
+
+def chosen(name: str) -> Path:
+    "The notebook called `name`: its path, from nbs/ on or from here, or the file's name alone."
+    paths = execute.notebook_paths()
+    asked = Path(name)
+    found = [path for path in (NOTEBOOKS / asked, NOTEBOOKS / f"{name}.ipynb", asked.resolve()) if path in paths]
+    found = found or [path for path in paths if asked.name in (path.name, path.stem)]
+    if len(found) != 1:
+        near = [path.relative_to(NOTEBOOKS).with_suffix("").as_posix() for path in found or paths if found or asked.stem.lower() in path.stem.lower()]
+        raise SystemExit(f"{name} is {'the name of several notebooks' if found else 'no notebook in nbs/'}" + (f": say which of {', '.join(near)}." if near else "."))
+    return found[0]
+
+
+def all_notebooks() -> list[pages.Notebook]:
+    "What pages need to know of every notebook, read again only where a file has changed."
+    kept = CACHE / "notebooks.pickle"
+    try:
+        known = pickle.loads(kept.read_bytes())
+    except (OSError, EOFError, AttributeError, pickle.UnpicklingError, ModuleNotFoundError):
+        known = {}
+    found = {}
+    for path in execute.notebook_paths():
+        stamp = path.stat().st_mtime_ns, path.stat().st_size, (DOCS / "pages.py").stat().st_mtime_ns
+        found[path] = known[path] if path in known and known[path][0] == stamp else (stamp, pages.read(path))
+    if found != known:
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        kept.write_bytes(pickle.dumps(found))
+    return [notebook for _, notebook in found.values()]
+
+
+def preview(path: Path) -> tuple[int, Path]:
+    "Build the page of one notebook; the status, and the page."
+    error = executed.ensure(path)
+    if error:
+        print(f"\n{path.relative_to(ROOT)}:\n{error}", file=sys.stderr)
+        return 1, path
+    notebooks = all_notebooks()
+    notebook = next(n for n in notebooks if n.path == path)
+    source = Source(PREVIEW / "source")
+    page, files = pages.page(executed.notebook(path), notebook, pages.Names(notebooks))
+    write_page(source, notebook, page, files)
+    write_static(source)
+    for near in path.parent.rglob("*"):
+        if near.suffix in (".svg", ".png", ".jpg", ".gif"):
+            source.write(near.relative_to(NOTEBOOKS).as_posix(), near.read_bytes())
+    for old in (PREVIEW / "source").rglob("*"):
+        if old.is_file() and old not in source.written:
+            old.unlink()
+    site = PREVIEW / "site"
+    quiet = "suppress_warnings=mystnb.unknown_mime_type,myst.xref_missing,toc.not_included,image.not_readable,ref.term,ref.ref,ref.doc"
+    status = sphinx(1, False, source.folder, site, PREVIEW / "doctrees", ("-D", f"root_doc={notebook.document}", "-D", quiet))
+    return status, site / f"{notebook.document}.html"
+
+
+def watch(path: Path):
+    "Build the page whenever its notebook, or something that it imports, is saved; until Ctrl+C."
+    seen = None
+    while True:
+        used = executed.copy_of(path).with_suffix(".json")
+        files = [path, *(ROOT / name for name in (json.loads(used.read_text()) if used.exists() else ()))]
+        now = [file.stat().st_mtime_ns for file in files if file.exists()]
+        if now != seen:
+            began = time.time()
+            status, page = preview(path)
+            print(f"{page if status == 0 else 'not built'} ({time.time() - began:.1f} s). Save the notebook, reload the page; Ctrl+C ends.", flush=True)
+            used = executed.copy_of(path).with_suffix(".json")
+            files = [path, *(ROOT / name for name in (json.loads(used.read_text()) if used.exists() else ()))]
+            now = [file.stat().st_mtime_ns for file in files if file.exists()]
+        seen = now
+        time.sleep(0.5)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--strict", action="store_true", help="fail on any warning of Sphinx")
     parser.add_argument("--jobs", type=int, default=min(os.cpu_count() or 1, 4), help="processes to use")
+    parser.add_argument("--only", metavar="PAGE", help="build one notebook's page alone, to look at it")
+    parser.add_argument("--watch", metavar="PAGE", help="build one notebook's page, and again whenever it is saved")
     options = parser.parse_args()
+    if options.watch:
+        try:
+            watch(chosen(options.watch))
+        except KeyboardInterrupt:
+            return 0
+    if options.only:
+        status, page = preview(chosen(options.only))
+        if status == 0:
+            print(f"The page is {page}")
+        return status
+    now = fingerprint()
+    if not STAMP.exists():  # what an interrupted build left would be taken for whole
+        shutil.rmtree(SITE, ignore_errors=True)
+        shutil.rmtree(CACHE / "doctrees", ignore_errors=True)
+    STAMP.unlink(missing_ok=True)
     paths = execute.notebook_paths()
     notebooks = [pages.read(path) for path in paths]
-    write_source(notebooks, execute_all(paths, options.jobs))
-    return sphinx(options.jobs, options.strict)
+    execute_all(paths, options.jobs)
+    executed.tidy(paths)
+    write_source(notebooks)
+    status = sphinx(options.jobs, options.strict)
+    if status == 0:
+        STAMP.write_text(now)
+    return status
 
 
 if __name__ == "__main__":

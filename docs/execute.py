@@ -16,15 +16,19 @@ import tempfile
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-import nbformat
-from nbclient import NotebookClient
-from nbclient.exceptions import CellExecutionError
+# It only checks addresses in JSON schemas, which notebooks have none of, and takes two seconds to import.
+sys.modules.setdefault("rfc3987_syntax", None)
+
+import nbformat  # noqa: E402
+from nbclient import NotebookClient  # noqa: E402
+from nbclient.exceptions import CellExecutionError  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = ROOT / "nbs"
 TIMEOUT = 600  # seconds for one cell
 ATTEMPTS = 3  # to get a kernel that lives
 WIDGET = "application/vnd.jupyter.widget-view+json"
+STILL = "image/svg+xml"  # how a widget looks where none is drawn; autograd_nb.widgets.stills adds it
 
 KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
 METADATA = {"kernelspec": KERNEL, "language_info": {"name": "python"}}
@@ -78,15 +82,12 @@ class Client(NotebookClient):
         return await super().async_execute_cell(cell, cell_index, **kwargs)
 
 
-def environment():
-    "Settings under which every run gives the same outputs."
-    os.environ["PYTHONHASHSEED"] = "0"
-    os.environ["PYDEVD_DISABLE_FILE_VALIDATION"] = "1"
-    for library in ("OPENBLAS", "OMP", "MKL"):
-        os.environ.setdefault(f"{library}_NUM_THREADS", "1")  # the same last digits everywhere, and no cores held by spinning threads
-    os.environ["SOURCE_DATE_EPOCH"] = "0"  # no date inside matplotlib's SVG
-    os.environ["MATPLOTLIBRC"] = str(ROOT / "docs" / "matplotlibrc")
+def environment() -> dict[str, str]:
+    "The environment of a kernel under which every run gives the same outputs."
     os.environ["JUPYTER_PREFER_ENV_PATH"] = "1"  # this environment's kernel, whatever the user installed elsewhere
+    threads = {f"{library}_NUM_THREADS": "1" for library in ("OPENBLAS", "OMP", "MKL")}  # the same last digits everywhere, and no cores held by spinning threads
+    return {**threads, **os.environ, "PYTHONHASHSEED": "0", "PYDEVD_DISABLE_FILE_VALIDATION": "1", "MATPLOTLIBRC": str(ROOT / "docs" / "matplotlibrc"),
+            "SOURCE_DATE_EPOCH": "0"}  # no date inside matplotlib's SVG
 
 
 def plain(error: CellExecutionError) -> str:
@@ -94,28 +95,46 @@ def plain(error: CellExecutionError) -> str:
     return str(error) if sys.stderr.isatty() else re.sub(r"\x1b\[[0-9;]*m", "", str(error))
 
 
-def run(path: Path, widget_state: bool = False):
-    "The notebook at `path` with fresh outputs. Raises `CellExecutionError` where a cell fails."
-    environment()
+def run(path: Path, widget_state: bool = False, imported_from: Path | None = None):
+    """The notebook at `path` with fresh outputs. Raises `CellExecutionError` where a cell fails.
+
+    With `imported_from`, a pair: the notebook, and the files below that folder that its kernel had imported at the end.
+    """
     for attempt in range(1, ATTEMPTS + 1):
         notebook = nbformat.read(path, 4)
         for cell in notebook.cells:
             if cell.cell_type == "code":
                 cell.outputs = []
         notebook.metadata.pop("widgets", None)
+        if imported_from:
+            notebook.cells.append(nbformat.v4.new_code_cell(IMPORTED))
         client = Client(notebook, timeout=TIMEOUT, kernel_name="python3", store_widget_state=widget_state, record_timing=False,
                         extra_arguments=["--log-level=ERROR"], resources={"metadata": {"path": str(path.parent)}})
         try:
-            client.execute()
+            client.execute(env=environment())
             break
         except RuntimeError:  # the kernel, not a cell: most often another program was quicker to take its port
             if attempt == ATTEMPTS:
                 raise
+    imported = {Path(file) for file in files_named(notebook.cells.pop())} if imported_from else set()
     for cell in notebook.cells:
         if cell.cell_type == "code":
             cell.execution_count = None
             cell.outputs = [stable(output) for output in joined(cell.outputs)]
-    return notebook
+    if not imported_from:
+        return notebook
+    return notebook, {file for file in imported if imported_from.resolve() in file.resolve().parents}
+
+
+# What a kernel is asked at the end, in a way that no variable of the notebook can disturb.
+IMPORTED = """import sys as _sys
+__import__('builtins').print(*__import__('builtins').sorted({getattr(m, '__file__', None) or '' for m in [*_sys.modules.values()]}), sep='\\n')"""
+
+
+def files_named(cell) -> list[str]:
+    "What the last cell printed, line by line."
+    text = "".join(output.text for output in cell.outputs if output.output_type == "stream" and output.name == "stdout")
+    return [line for line in text.splitlines() if line]
 
 
 def joined(outputs):
@@ -154,6 +173,16 @@ def replaced(text: str) -> str:
     return text
 
 
+def still(output):
+    "The output without a widget's view, which means nothing without its state: its still, or None where it has none."
+    if WIDGET not in output.get("data", {}):
+        return output
+    if STILL not in output.data:
+        return None
+    output.data = nbformat.from_dict({STILL: output.data[STILL], "text/plain": output.data.get("text/plain", "")})
+    return output
+
+
 def clean(notebook):
     "Remove what does not belong in the repository: counts, widget views and state, editors' metadata, unstable text."
     notebook.metadata = nbformat.from_dict(METADATA)
@@ -163,8 +192,9 @@ def clean(notebook):
         cell.setdefault("id", f"cell-{number}")
         if cell.cell_type == "code":
             cell.execution_count = None
-            outputs = [o for o in joined(cell.outputs) if WIDGET not in o.get("data", {})]
-            cell.outputs = [stable(output) for output in outputs]
+            kept = directives(cell.source).get("output") != "false"  # such a cell shows nothing, on any page
+            outputs = [still(output) for output in joined(cell.outputs)] if kept else []
+            cell.outputs = [stable(output) for output in outputs if output]
             for output in cell.outputs:
                 if "metadata" in output:
                     output.metadata = nbformat.from_dict({})

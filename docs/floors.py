@@ -16,11 +16,12 @@ FLOORS = (
     Floor("Arrays", "The only place that knows which array library is underneath: dtypes, promotion, random numbers, memory.",
           ("arrays", "cpu")),
     Floor("Graph", "Nodes, edges, saved values and the engine that walks them backward.", ("graph",)),
+    Floor("Layers", "One concern in each room, plugged into the engine: hooks, devices, half precision, transforms.", ("layers", "transforms")),
     Floor("Operations", "Every operation once, with its derivative beside it.", ("ops",)),
-    Floor("Tensor", "The object users hold: creation, views, printing, methods.", ("tensor", "printing", "functions", "creation", "linalg", "special", "more", "fft", "foreach", "overrides", "__future__", "cuda", "backends", "accelerator", "random", "settings", "types")),
-    Floor("Autograd", "What users call to get gradients, extend them and observe them.", ("autograd", "_C", "profiler", "func", "testing", "utils.checkpoint", "library")),
+    Floor("Tensor", "The object users hold: creation, views, printing, methods.", ("tensor", "printing", "functions", "creation", "linalg", "special", "more", "fft", "foreach", "overrides", "__future__", "cuda", "backends", "accelerator", "random", "settings", "types", "copies", "masked", "signal")),
+    Floor("Autograd", "What users call to get gradients, extend them and observe them.", ("autograd", "capturing", "_C", "profiler", "func", "testing", "utils.checkpoint", "library")),
     Floor("Training", "Modules, losses, optimisers and data: ordinary users of the floors below.",
-          ("nn", "optim", "amp", "utils", "cuda_graphs", "distributed", "distributions", "serialization", "_functorch", "functorch", "jit", "compiler", "multiprocessing", "return_types", "testing._internal.common_nn", "testing._internal.logging_tensor", "testing._internal.logging_utils")),
+          ("nn", "optim", "amp", "utils", "cuda_graphs", "futures", "distributed", "distributions", "serialization", "pt_files", "_functorch", "functorch", "jit", "compiler", "multiprocessing", "return_types")),
     Floor("Seeing", "Graphs, tables and widgets that show the floors below at work.", ("viz", "widgets")),
 )
 FRONT_DOOR = len(FLOORS)  # autograd_nb/__init__.py, which may import from everywhere

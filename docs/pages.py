@@ -5,13 +5,13 @@ Everything here is read from the notebooks' text; nothing of the package is impo
 """
 
 import ast
-import json
 import re
 import subprocess
 from configparser import ConfigParser
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import mathematics
 import nbformat
 import players
 import speed
@@ -43,6 +43,7 @@ def origin() -> str:
 
 
 REPOSITORY = repository(origin())
+EVERYDAY = {"extra", "tensor", "undo", "value", "number", "where", "fill", "apply", "size", "report", "check", "rules", "lines", "wrap", "walk"}  # as names only with () or a dot
 GLOSSARY = ROOT / "docs" / "glossary.md"
 PLURALS = {"leaf": ("leaves",), "Hessian": ("Hessian matrix", "Hessian matrices"), "activation memory": ()}
 # Words that everyday English uses as well ("that leaves", "sharp edges", "another view"): what has to stand on the line for them to be the term.
@@ -61,7 +62,8 @@ class Notebook:
     title: str
     summary: str
     module: str | None  # dotted name below the package that it exports to; '' for the package itself
-    definitions: dict[str, Definition] = field(default_factory=dict)  # exported, public: name -> syntax tree
+    definitions: dict[str, Definition] = field(default_factory=dict)  # exported, with an entry: name -> syntax tree
+    variables: set[str] = field(default_factory=set)  # what its cells call something of their own
 
     @property
     def document(self) -> str:
@@ -79,16 +81,17 @@ def read(path: Path) -> Notebook:
     text = "\n".join(cell.source for cell in cells[:2] if cell.cell_type == "markdown")
     title = re.search(r"^# +(.+)$", text, re.M)
     summary = re.search(r"^> +(.+)$", text, re.M)
-    module, definitions = None, {}
+    module, definitions, variables = None, {}, set()
     for cell in cells:
         if cell.cell_type != "code":
             continue
         found = directives(cell.source)
         if "default_exp" in found:
             module = re.sub(r"(^|\.)__init__$", "", found["default_exp"])
-        if EXPORTED & set(found):
+        if (EXPORTED - {"exporti"}) & set(found):
             definitions |= {node.name: node for node in definitions_in(cell.source)}
-    return Notebook(path, title[1] if title else path.stem, summary[1] if summary else promise(text), module, definitions)
+        variables |= variables_in(cell.source)
+    return Notebook(path, title[1] if title else path.stem, summary[1] if summary else promise(text), module, definitions, variables - set(definitions))
 
 
 def promise(text: str) -> str:
@@ -109,6 +112,17 @@ def definitions_in(source: str) -> list[Definition]:
     except SyntaxError:  # a cell with IPython magics defines nothing that is exported
         return []
     return [node for node in tree.body if isinstance(node, Definition) and not node.name.startswith("_")]
+
+
+def variables_in(source: str) -> set[str]:
+    "Names that a cell gives to something: variables, parameters, keywords of calls, attributes, methods."
+    try:
+        tree = ast.parse(re.sub(r"^[ \t]*[%!].*$", "pass", source, flags=re.M))
+    except SyntaxError:
+        return set()
+    found = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    found |= {n.arg for n in ast.walk(tree) if isinstance(n, ast.arg | ast.keyword) and n.arg}
+    return found | {n.attr for n in ast.walk(tree) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store)}
 
 
 class Names:
@@ -152,7 +166,8 @@ class Names:
 # Prose ---------------------------------------------------------------------------------------------------------
 
 # Where no term is looked for: code, formulas, links, roles, HTML.
-PROTECTED = re.compile(r"(`[^`]*`|\$[^$]*\$|!?\[[^\]]*\]\([^)]*\)|\{[^}]*\}|<[^>]*>)")
+LINKED = r"!?\[[^\]]*\]\([^)]*\)"
+PROTECTED = re.compile(rf"(`[^`]*`|\$[^$]*\$|{LINKED}|\{{[^}}]*\}}|<[^>]*>)")
 
 
 def terms() -> dict[str, str]:
@@ -188,7 +203,7 @@ def explained(line: str, unexplained: dict[str, str]) -> str:
         parts[number] = pattern.sub(link, parts[number])
     return "".join(parts)
 
-BACKTICKED = re.compile(r"(?<![`\w\]}])`([A-Za-z_][\w.]*)(\(\))?`(?!`)")
+BACKTICKED = re.compile(rf"{LINKED}|(?<![`\w\]}}])`([A-Za-z_][\w.]*)(\(\))?`(?!`)")
 LINK = re.compile(r"(\]\()(?![a-z]+:|#|/)([^)\s#]+)")
 
 
@@ -208,7 +223,11 @@ def linked(text: str, names: Names, here: Notebook, unexplained: dict[str, str] 
 
 
 def role(found: re.Match, names: Names, here: Notebook) -> str:
-    full = names.find(found[1], here)
+    if not found[1]:  # a link already
+        return found[0]
+    bare = "." not in found[1] and not found[2]
+    # A word that the page uses for something of its own, or that is no more than an English word, is not the name.
+    full = None if bare and (found[1] in here.variables or found[1] in EVERYDAY) and found[1] not in here.definitions else names.find(found[1], here)
     return f"{{py:obj}}`{found[1]}{found[2] or ''} <{full}>`" if full else found[0]
 
 
@@ -285,23 +304,21 @@ def directive(name: str, argument: str, options: list[str], body: str, fence: in
 # Cells ---------------------------------------------------------------------------------------------------------
 
 
-def page(executed, here: Notebook, names: Names):
-    "The notebook as the site shows it. `executed` is taken over and changed."
+def page(executed, here: Notebook, names: Names) -> tuple:
+    "The notebook as the site shows it, and the files beside it that its demos need. `executed` is taken over and changed."
 
     unexplained = terms() if here.document.startswith("book/") else {}
 
     def text_of(markdown: str) -> str:
         return linked(moved_links(markdown, here), names, here, unexplained)
 
-    if "widgets" in executed.metadata:
-        slim(executed.metadata.widgets)
     style = hoisted(executed)
     cells = []
     for number, cell in enumerate(executed.cells):
         if "readme" in cell.metadata.get("tags", ()):
             continue
-        if here.document == "index":
-            cell = of_start_page(cell, executed.metadata)
+        if here.document == "index" and cell.cell_type == "markdown":
+            cell.source = cell.source.replace(speed.MARK, speed.summary() + "\n\n[All figures](/benchmarks.md)")
         elif number == 0 and cell.cell_type == "markdown":
             cell.source = TITLE.sub(lambda found: f"{found[0]}\n\n{live_links(here)}\n", cell.source, count=1)
         if cell.cell_type == "markdown":
@@ -314,13 +331,10 @@ def page(executed, here: Notebook, names: Names):
     executed.cells = cells
     if style:
         cells.insert(1, new_markdown_cell(f"```{{raw}} html\n{style}\n```"))  # before all rules of single pictures, which it must not overrule
-    if "widgets" in executed.metadata:
-        forget_unseen(executed)
+    files = played(cells, here, executed.metadata.pop("widgets", {}).get(STATE, {}).get("state", {}))
     for number, cell in enumerate(cells):
         cell.id = f"cell-{number}"  # new cells get random ones, and a page that seems to have changed is built again
-    if here.document == "index":
-        executed.metadata.pop("widgets", None)  # nothing is left that needs it
-    return executed
+    return executed, files
 
 
 TITLE = re.compile(r"\A# .+(\n+> .+)*")
@@ -338,49 +352,34 @@ def live_links(here: Notebook, address: str = REPOSITORY) -> str:
                      f'<details><summary>Colab</summary><div><a href="https://colab.research.google.com/github/{name}/blob/{BRANCH}/{place}">Open in Colab</a> and run this first:'
                      f"<pre>%pip install git+{address}@{BRANCH}</pre></div></details>")
     return ("```{raw} html\n"
-            '<div class="open-live"><span>Run it:</span>'
+            '<div class="open-live" id="run-it"><span>Run it:</span>'
             f'<details><summary>JupyterLab</summary><div>In a clone of the project:<pre>{command}</pre></div></details>{elsewhere}'
             f'<a href="{up}notebooks/{here.document}.ipynb" download>Download</a></div>\n```')
-
-
-def of_start_page(cell, metadata):
-    "The cell with the benchmarks' figures in place of their mark, and with players that are there at once."
-    if cell.cell_type == "markdown":
-        cell.source = cell.source.replace(speed.MARK, speed.summary() + "\n\n[All figures](/benchmarks.md)")
-    for output in cell.get("outputs", ()):
-        view = output.get("data", {}).pop(players.WIDGET, None)
-        if view:
-            output.data["text/html"] = players.static(view["model_id"], metadata.widgets[STATE]["state"])
-    return cell
 
 
 STATE = "application/vnd.jupyter.widget-state+json"
 
 
-def slim(widgets):
-    "Leave out of the widgets' state what says nothing: layouts and styles carry dozens of empty settings each."
-    for model in widgets[STATE]["state"].values():
-        if model["model_name"] == "LayoutModel" or model["model_name"].endswith("StyleModel"):
-            model["state"] = {key: value for key, value in model["state"].items() if value is not None and not key.startswith(("_model", "_view"))}
+def played(cells, here: Notebook, state: dict) -> dict[str, str]:
+    "Put plain HTML in place of the widgets in `cells`, and return what their demos fetch: name -> text."
+    files = {}
+    for cell in cells:
+        for output in cell.get("outputs", ()):
+            view = output.get("data", {}).pop(players.WIDGET, None)
+            if view is None:
+                page = output.get("data", {}).get("text/html")
+                if isinstance(page, str) and "ag-quiz" in page:
+                    output.data["text/html"] = mathematics.marked(page)
+                continue
+            output.data.pop("image/svg+xml", None)  # the still of where nothing moves
+            output.data.pop("text/plain", None)
+            demo = players.Demo(f"{here.document}/{len(files)}", view["model_id"], state)
+            if demo.numbers:
+                files[f"extra/demos/{demo.name}.js"] = demo.data
+            output.data["text/html"] = demo.html.replace(" data-demo=", " data-autoplay data-demo=", 1) if here.document == "index" else demo.html
+    return files
 
 
-def forget_unseen(page):
-    "Drop the state of widgets that no cell of the page shows, and of links to them."
-    state = page.metadata.widgets[STATE]["state"]
-    views = [output.get("data", {}).get(players.WIDGET) for cell in page.cells for output in cell.get("outputs", ())]
-    todo, seen = [view["model_id"] for view in views if view], set()
-    while todo:
-        model = todo.pop()
-        if model in state and model not in seen:
-            seen.add(model)
-            todo += REFERENCE.findall(json.dumps(state[model]["state"]))
-    for model in [m for m in state if m not in seen]:
-        ends = REFERENCE.findall(json.dumps(state[model]["state"]))
-        if "Link" not in state[model]["model_name"] or not seen.issuperset(ends):
-            del state[model]
-
-
-REFERENCE = re.compile(r"IPY_MODEL_(\w+)")
 THEME = re.compile(r"<style>\.agnb(?:\{--ag-ink| \.ag-caption).*?</style>", re.S)  # never the rules of a single frame
 
 

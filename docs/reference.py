@@ -75,6 +75,81 @@ BY_HOME = {"creation": "Making tensors", "ops.shape": "Shape and order", "ops.mo
 NN = {"modules.module": "The base class and containers", "modules.container": "The base class and containers", "parameter": "The base class and containers", "modules.layers": "Layers",
       "modules.spatial": "Images and other grids", "modules.activation": "Activations and attention", "modules.rnn": "Recurrent layers", "modules.transformer": "Transformers",
       "modules.loss": "Losses", "parallel": "Parallel"}
+# What has no documentation of its own where it is defined: attributes that are slots, and names that are one line each.
+SAID = {name: told.strip() for name, told in (line.split(":", 1) for line in """
+device: Where its data lies, such as `cpu` or `cuda:0`.
+dtype: The kind of its numbers, such as `float32`.
+grad: The gradient that `backward()` has added up here; `None` before the first.
+grad_fn: The node of the graph that made it; `None` for a leaf.
+H: A matrix, transposed and conjugated.
+mT: Its last two dimensions swapped.
+T: Its dimensions in reverse order; of a matrix, the transpose.
+is_leaf: Whether no recorded operation made it, so that gradients end here.
+is_cpu: Whether its data lies in the memory of the processor.
+is_cuda: Whether its data lies on a GPU.
+is_sparse: Whether it stores only what is not zero; never here.
+is_quantized: Whether it stores whole numbers for rounded ones; never here.
+is_nested: Whether it holds tensors of several shapes; never here.
+is_meta: Whether it has a shape and no data; never here.
+itemsize: The bytes of one element.
+nbytes: The bytes of all its elements.
+layout: How its elements are stored: always `strided`.
+name: A name, which PyTorch keeps for old programs.
+ndim: How many dimensions it has.
+output_nr: Which result of its node it is, where that has several.
+real: The real part, as a view.
+requires_grad: Whether what is computed with it is recorded for gradients.
+retains_grad: Whether `retain_grad()` was called, so that it keeps its gradient without being a leaf.
+shape: Its size in each dimension.
+data_ptr: The address of its first element.
+dim: How many dimensions it has.
+dim_order: Its dimensions from the outermost in memory to the innermost.
+element_size: The bytes of one element.
+get_device: The number of its GPU; -1 on the processor.
+is_coalesced: Whether a sparse tensor names each place once.
+is_distributed: Whether it is spread over several processes.
+is_inference: Whether it was made under `inference_mode()`.
+is_set_to: Whether both look at the same memory in the same way.
+ndimension: How many dimensions it has.
+nelement: How many elements it has.
+numel: How many elements it has.
+size: Its size in each dimension, or in the one that is asked for.
+storage_offset: How many elements of its storage come before its first.
+stride: How many elements further the next one lies, for each dimension or for one.
+as_subclass: The same tensor as an instance of a subclass of `Tensor`.
+dequantize: The tensor itself: none is quantized here.
+to_dense: The tensor itself: all are dense here.
+type_as: Converted to the dtype and device of another tensor.
+new: An empty tensor of the same dtype, or one from data (an old name).
+new_empty: A tensor of this size with the same dtype and device, its elements not set.
+new_empty_strided: A tensor of this size and these strides with the same dtype and device, its elements not set.
+new_full: A tensor of this size filled with one value, with the same dtype and device.
+new_ones: A tensor of ones of this size, with the same dtype and device.
+new_tensor: A tensor from data, with the same dtype and device.
+new_zeros: A tensor of zeros of this size, with the same dtype and device.
+resize_as_: Changes its size, in place, to that of another tensor.
+set_: Makes it look at the memory of another tensor.
+conj: The complex conjugate.
+map_: Writes `f(own element, other element)` into each element, one by one.
+where: Its own elements where a condition holds, another's elsewhere.
+dependent: The set that a parameter lies in when that depends on other parameters.
+dependent_property: A property that gives the set of values of a distribution, where that depends on its parameters.
+greater_than: The numbers above a bound.
+greater_than_eq: The numbers from a bound upwards, the bound included.
+half_open_interval: The numbers from a lower bound up to an upper one, the upper left out.
+integer_interval: The whole numbers between two bounds, both included.
+interval: The numbers between two bounds, both included.
+less_than: The numbers below a bound.
+multinomial: Vectors of counts that add up to at most a number of draws.
+variable: Raises and names `torch.tensor`, which has taken its place.
+""".strip().splitlines())}
+SAID |= {f"is_{name}": f"Whether it lies on {what}; never here." for name, what in (
+    ("ipu", "an IPU"), ("maia", "a Maia accelerator"), ("mps", "an Apple GPU"), ("mtia", "an MTIA accelerator"), ("vulkan", "a Vulkan device"), ("xla", "an XLA device"), ("xpu", "an Intel GPU"))}
+SAID |= {"is_mkldnn": "Whether it has the layout of MKL-DNN; never here.", "is_sparse_csr": "Whether it stores only what is not zero, row by row; never here."}
+KINDS = {"bfloat16": "bfloat16", "bool": "bool", "byte": "uint8", "cdouble": "complex128", "cfloat": "complex64", "chalf": "complex64", "char": "int8", "double": "float64",
+         "float": "float32", "half": "float16", "int": "int32", "long": "int64", "short": "int16"}
+SAID |= {name: f"Converted to `{kind}`." for name, kind in KINDS.items()}
+SAID |= {f"{'BFloat16' if name == 'bfloat16' else name.title()}Tensor": f"Makes a `{kind}` tensor from data or of a size (an old name for `tensor` and `empty`)." for name, kind in KINDS.items()}
 ATTRIBUTES = "Attributes"
 REST = "Further"
 
@@ -103,7 +178,7 @@ def public(name: str) -> dict:
     part = module(name)
     names = set(part.__all__)
     if name == "nn.functional":  # it offers some that are defined next to it
-        names |= {n for n in dir(part) if home(getattr(part, n)).startswith(("nn.", "ops."))}
+        names |= {n for n in dir(part) if not isinstance(getattr(part, n), type) and home(getattr(part, n)).startswith(("nn.", "ops."))}
     found = {n: getattr(part, n) for n in sorted(names, key=lambda n: (n.lower(), n)) if not n.startswith("_")}
     return {n: thing for n, thing in found.items() if callable(thing) and not isinstance(thing, types.ModuleType)}
 
@@ -130,7 +205,7 @@ class Reference:
             self.count += 1
             target = self.target(name, thing) or (f"{inside}.{name}" if f"{inside}.{name}" in self.documented else None)
             shown = f"{{py:obj}}`{name} <{target}>`" if target else f"`{name}`"
-            lines.append(f"| {shown} | {sentence(thing)} |")
+            lines.append(f"| {shown} | {sentence(thing) or SAID.get(name, '')} |")
         return "\n".join(["{.names}", *lines, ""])
 
     def group(self, name: str, thing) -> str:

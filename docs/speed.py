@@ -12,6 +12,7 @@ from execute import ROOT
 
 RESULTS = ROOT / "benchmarks" / "results.json"
 OURS, CAPTURED, BASE = "autograd_nb", "autograd_nb, captured", "PyTorch"
+STRANGERS = ROOT / "benchmarks" / "strangers.json"
 COMMAND = "python run.py bench --json benchmarks/results.json"
 MARK = "<!-- figures of the benchmarks -->"  # where README and start page show the summary
 
@@ -97,18 +98,75 @@ def summary() -> str:
     "For README and the start page."
     results = load()
     if results is None:
-        return f"No figures are stored yet: `{COMMAND}` measures them on your machine."
+        return f"No figures are stored yet: `{COMMAND}` measures them on your machine." + strangers_told()
     against = [name for name, _ in ranked(results["workloads"])]
     chosen = set(against if len(against) <= 6 else [against[round(k * (len(against) - 1) / 5)] for k in range(6)]) or None
     return (f"{verdict(results)}\n\n{'A choice of' if chosen and len(chosen) < len(results['workloads']) else 'All'} workloads, from the best for us to the worst; beside each time, "
             "the ratio to PyTorch's in the same run (below 1 is faster):\n\n"
-            f"{table(ordered(results, against), chosen)}\nMeasured on: {where(results['machine'])}. `python run.py bench` measures on yours.")
+            f"{table(ordered(results, against), chosen)}\nMeasured on: {where(results['machine'])}. `python run.py bench` measures on yours.{strangers_told()}")
 
 
 def ordered(results: dict, names: list[str]) -> dict:
     "The results with the workloads in the order of `names`, the others behind."
     rest = [name for name in results["workloads"] if name not in names]
     return results | {"workloads": {name: results["workloads"][name] for name in [*names, *rest]}}
+
+
+# Programs that nobody tuned the library for -----------------------------------------------------------------------
+
+
+def strangers() -> dict | None:
+    "The stored figures of the second set; None where there are none."
+    return json.loads(STRANGERS.read_text(encoding="utf-8")) if STRANGERS.exists() else None
+
+
+def against_pytorch(rows: dict, engine: str) -> str:
+    "Geometric mean and worst of an engine's ratios to PyTorch, in words."
+    found = [(row[engine]["ratio"], name) for name, row in rows.items() if "ratio" in row.get(engine, {})]
+    mean, (ratio, name) = geometric_mean(ratio for ratio, _ in found), max(found)
+    return f"{mean:.2f} of PyTorch's time ({len(found)} programs; the worst, *{name}*, {ratio:.2f})"
+
+
+def strangers_told() -> str:
+    "A paragraph on the second set for README and the start page; nothing if it was not measured."
+    results = strangers()
+    if results is None:
+        return ""
+    parts = []
+    for threads, rows in results["threads"].items():
+        count = f"{threads} thread{'s' if threads != '1' else ''}"
+        parts.append(f"on {count} autograd_nb takes {against_pytorch(rows, OURS)}")
+        if any("ratio" in row.get(CAPTURED, {}) for row in rows.values()):
+            parts[-1] += f", captured {against_pytorch(rows, CAPTURED)}"
+    text = "; ".join(parts)
+    return ("\n\n**Programs that nobody tuned it for.** The workloads above were profiled while the library was written. A second set of "
+            f"{max(map(len, results['threads'].values()))} programs, written as their authors would write them for PyTorch, is only measured (geometric mean): {text}. "
+            f"Matrix products: {blas(results['machine'])}. `python run.py bench strangers` measures on yours.")
+
+
+def blas(machine: dict) -> str:
+    "The libraries behind matrix products, in words."
+    return ", ".join(f"{library} under {package}" for package, library in machine.get("blas", {}).items())
+
+
+def strangers_section() -> str:
+    "The second set, program by program, for the page."
+    results = strangers()
+    if results is None:
+        return ""
+    engines = [engine for engine in results["engines"] if engine != BASE]
+    columns = [(threads, engine) for threads in results["threads"] for engine in engines]
+    lines = ["| program | " + " | ".join(f"{engine}, {threads} thread{'s' if threads != '1' else ''}" for threads, engine in columns) + " |",
+             "|---|" + "---:|" * len(columns)]
+    for name in next(iter(results["threads"].values())):
+        rows = [results["threads"][threads].get(name, {}).get(engine) for threads, engine in columns]
+        lines.append(f"| {name} | " + " | ".join(stranger_figure(row) for row in rows) + " |")
+    return f"## Programs that nobody tuned it for{strangers_told().replace('**Programs that nobody tuned it for.** ', '')}\n\n" + "\n".join(lines) + "\n\n"
+
+
+def stranger_figure(row: dict | None) -> str:
+    "A program's time and its ratio to PyTorch's; a dash where the engine refused it."
+    return "–" if row is None or "ms" not in row else figure(row, OURS)
 
 
 # The plot ------------------------------------------------------------------------------------------------------
@@ -188,6 +246,7 @@ def page() -> str:
     if drawn:
         text += ("## Relative to PyTorch\n\nMarks are medians, bars the middle half of the rounds; the scale is logarithmic. Left of the line is faster than PyTorch.\n\n"
                  f"```{{raw}} html\n<div class=\"bench-scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Plot: time relative to PyTorch\">{drawn}</div>\n```\n\n")
+    text += strangers_section()
     text += f"## All figures\n\nMedian time of one step; beside it the ratio to PyTorch in the same rounds.\n\n{table(results)}\n"
     if any("mib" in row for rows in results["workloads"].values() for row in rows.values()):
         text += f"## Peak memory\n\nWhat a process of its own needs for three steps, beyond what it held before; compiled loops bring their compiler along. A dash: not measured.\n\n{memory(results)}\n"

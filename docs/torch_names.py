@@ -35,8 +35,8 @@ AREAS = {
         "The processor by NumPy, and NVIDIA cards by CuPy.",
     ),
     "Many machines": (
-        r"\w*distributed|multiprocessing|nccl|prepare_multi\w*|AVG|SUM|hub",
-        "One process; data-parallel training goes through ordinary MPI programs.",
+        r"prepare_multi\w*|hub|\w*distributed|multiprocessing|nccl|AVG|SUM",
+        "Data-parallel training over MPI and NCCL is here (distributed, nn.parallel); models split over machines are not.",
     ),
     "Memory by hand": (
         r"\w*[Ss]torage\w*|storage_type|const_data_ptr|empty_strided|empty_permuted|from_file|as_strided_|\w+_copy|caching_allocator\w*|\w*[Aa]llocator\w*"

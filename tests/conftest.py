@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import random
 import shutil
 import socket
 import subprocess
@@ -10,13 +11,21 @@ import time
 import urllib.request
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 
+import _sampling
 import pytest
+from hypothesis import HealthCheck
+from hypothesis import settings as hypothesis_settings
 
 # Workers of pytest-xdist share the cores: threads of the BLAS that wait for each other by spinning would hold all of them up.
 if "PYTEST_XDIST_WORKER" in os.environ:
     for library in ("OPENBLAS", "OMP", "MKL"):
         os.environ.setdefault(f"{library}_NUM_THREADS", "1")
+
+# The same examples on every machine, however slow it is at the moment.
+hypothesis_settings.register_profile("suite", derandomize=True, database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+hypothesis_settings.load_profile("suite")
 
 ROOT = Path(__file__).resolve().parent.parent
 CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "msedge")
@@ -46,19 +55,35 @@ def nvrtc() -> Path | None:
 
 
 FAULTS = pytest.StashKey[list]()
+LEFT_OUT = pytest.StashKey[dict]()
+CHOSE = pytest.StashKey[bool]()  # whether the command line chooses tests, by naming files or tests, with -k or with -m
 
 # name -> (is it here?, what is then left out, the remedy)
+def mpiexec():
+    beside = Path(sys.executable).parent / "mpiexec"
+    return beside if beside.exists() else shutil.which("mpiexec")
+
+
 NEEDS = {
     "torch": (lambda: importlib.util.find_spec("torch"), "comparison with PyTorch", "pip install torch==2.13.0 in the environment"),
     "browser": (lambda: chromium() and importlib.util.find_spec("playwright"), "tests in a browser", "install Chromium"),
     "dot": (lambda: shutil.which("dot"), "tests of the `dot` program", "install Graphviz"),
     "nvrtc": (lambda: nvrtc() and importlib.util.find_spec("cupy"), "kernels for the GPU compiled by NVIDIA's compiler", "pip install cupy-cuda12x nvidia-cuda-nvrtc-cu12 nvidia-cuda-runtime-cu12"),
+    "mpi": (lambda: importlib.util.find_spec("mpi4py") and mpiexec(), "programs in several processes", "pip install mpich mpi4py"),
     "npm": (lambda: shutil.which("npm"), "a site that needs no network", "install Node.js"),
 }
 
 
 def here(need: str) -> bool:
     return bool(NEEDS[need][0]())
+
+
+def needs_of(item) -> set[str]:
+    "What a test says it needs."
+    names = {name for mark in item.iter_markers("needs") for name in mark.args}
+    if "browser_page" in getattr(item, "fixturenames", ()):
+        names.add("browser")
+    return names
 
 
 def required() -> set[str]:
@@ -71,26 +96,42 @@ def required() -> set[str]:
 
 
 def pytest_addoption(parser):
-    parser.addoption("--slow", action="store_true", help="run the tests marked slow as well")
+    group = parser.getgroup("autograd_nb")
+    group.addoption("--all", "--slow", action="store_true", dest="all", help="leave nothing out: all cases of every matrix, and the slow tests")
+    group.addoption("--sample", type=int, metavar="SEED", help="the seed that chooses the sample of a run without --all (default: another one each time)")
+    group.addoption("--random-order", type=int, metavar="SEED", help="run the files, and the tests in each, in an order drawn with this seed")
 
 
 def pytest_configure(config):
-    config.addinivalue_line("markers", "needs(name): skip where torch, browser, dot, nvrtc or npm is missing")
+    config.addinivalue_line("markers", "needs(name): skip where torch, browser, dot, nvrtc, mpi or npm is missing")
     required()
+    if config.option.sample is None:
+        given = getattr(config, "workerinput", {}).get("sample")  # a worker of pytest-xdist takes the sample that all take
+        config.option.sample = random.SystemRandom().randrange(10**6) if given is None else given
+    config.stash[CHOSE] = bool(config.option.keyword or config.option.markexpr or all(".py" in arg for arg in config.args))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node):
+    node.workerinput["sample"] = node.config.option.sample
 
 
 def pytest_report_header(config):
     missing = [f"{left_out} ({need} is missing: {remedy})" for need, (_, left_out, remedy) in NEEDS.items() if not here(need)]
-    slow = [] if config.getoption("--slow") else ["slow tests (--slow runs them)"]
-    return "left out: " + "; ".join(missing + slow) if missing + slow else None
+    lines = ["left out: " + "; ".join(missing)] if missing else []
+    if config.option.random_order is not None:
+        lines.append(f"order: --random-order {config.option.random_order}")
+    if not config.option.all:
+        what = "slow tests are left out" if config.stash[CHOSE] else f"a sample, --sample {config.option.sample}"
+        lines.append(f"tests: {what}; --all leaves out nothing")
+    return lines
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config, items):
     for item in items:
-        names = [name for mark in item.iter_markers("needs") for name in mark.args]
-        if "browser_page" in getattr(item, "fixturenames", ()):
-            names.append("browser")
-        for name in names:
+        names = needs_of(item)
+        for name in sorted(names):
             if name not in NEEDS:
                 raise pytest.UsageError(f"{item.nodeid} needs {name!r}, but only {', '.join(NEEDS)} are known")
             if not here(name) and name not in required():
@@ -98,8 +139,49 @@ def pytest_collection_modifyitems(config, items):
         if "browser" in names or "built_site" in getattr(item, "fixturenames", ()):
             # One worker runs them all: one browser, one copy of the site, built by one.
             item.add_marker(pytest.mark.xdist_group("browser"))
-        if item.get_closest_marker("slow") and not config.getoption("--slow"):
-            item.add_marker(pytest.mark.skip(reason="slow: run with --slow"))
+    if not config.option.all:
+        leave_out(config, items)
+    if config.option.random_order is not None:
+        items[:] = _sampling.shuffled(items, config.option.random_order)
+
+
+def leave_out(config, items):
+    "Of a run without --all: slow tests, and what the sample does not take of matrices. Nothing that AUTOGRAD_NB_REQUIRE asks for."
+    named = tuple(arg for arg in config.args if "::" in arg)
+
+    def stays(item):
+        return needs_of(item) & required() or item.nodeid.startswith(named)
+
+    slow = {item.nodeid for item in items if item.get_closest_marker("slow") and not stays(item) and "slow" not in config.option.markexpr}
+    site = set() if config.stash[CHOSE] or site_is_built() else {item.nodeid for item in items if of_the_site(item) and not stays(item)} - slow
+    quick = [item for item in items if item.nodeid not in slow | site]
+    sample = {item.nodeid for item in quick} if config.stash[CHOSE] else _sampling.chosen(quick, config.option.sample)
+    kept = [item for item in quick if item.nodeid in sample or stays(item)]
+    config.stash[LEFT_OUT] = {"slow": len(slow), "site": len(site), "cases": len(quick) - len(kept)}
+    if len(kept) < len(items):
+        config.hook.pytest_deselected(items=[item for item in items if item not in set(kept)])
+        items[:] = kept
+
+
+def of_the_site(item) -> bool:
+    return bool({"built_site", "browser_page"} & set(getattr(item, "fixturenames", ())))
+
+
+@cache
+def site_is_built() -> bool:
+    "Whether the site in _docs is what it would be if it were built now."
+    if not (ROOT / "_docs" / ".fingerprint").exists():
+        return False
+    sys.path.insert(0, str(ROOT / "docs"))
+    import build
+
+    return build.is_fresh()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node, error):
+    "A worker of pytest-xdist has ended: what it left out is what the run left out."
+    node.config.stash.setdefault(LEFT_OUT, getattr(node, "workeroutput", {}).get("left out", {}))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -109,11 +191,9 @@ def pytest_runtest_makereport(item, call):
     Other skips stand: a test that has PyTorch may find that PyTorch does not know some case.
     """
     report = yield
-    names = {name for mark in item.iter_markers("needs") for name in mark.args}
-    if "browser_page" in getattr(item, "fixturenames", ()):
-        names.add("browser")
+    names = needs_of(item)
     faults = {name for name in names & required() if name == "browser" or not here(name)}
-    if report.skipped and not hasattr(report, "wasxfail") and faults and not item.get_closest_marker("slow"):
+    if report.skipped and not hasattr(report, "wasxfail") and faults:
         report.outcome = "failed"
         report.longrepr = f"skipped although {', '.join(sorted(faults))} is required: {report.longrepr}"
     return report
@@ -122,6 +202,7 @@ def pytest_runtest_makereport(item, call):
 def pytest_sessionfinish(session):
     "Under AUTOGRAD_NB_REQUIRE fail when whole kinds of tests did not take place: counted in what ran, not believed."
     if hasattr(session.config, "workerinput"):  # a worker of pytest-xdist; the main process counts
+        session.config.workeroutput["left out"] = session.config.stash.get(LEFT_OUT, {})
         return
     stats = session.config.pluginmanager.get_plugin("terminalreporter").stats
     ran = [report.nodeid for kind in ("passed", "failed") for report in stats.get(kind, ())]
@@ -139,6 +220,13 @@ def pytest_sessionfinish(session):
 
 
 def pytest_terminal_summary(terminalreporter, config):
+    left_out = config.stash.get(LEFT_OUT, {})
+    what = {"cases": f"cases of matrices that sample {config.option.sample} did not take", "slow": "slow tests", "site": "tests of the site, which is not built"}
+    parts = [f"{left_out[kind]:,} {words}" for kind, words in what.items() if left_out.get(kind)]
+    if parts:
+        terminalreporter.write_line(f"left out: {', '.join(parts)}; --all runs them")
+        if not terminalreporter.stats.get("deselected"):  # counted in pytest's last line; workers of pytest-xdist do not say it
+            terminalreporter.stats["deselected"] = [SimpleNamespace()] * sum(left_out.values())
     for fault in config.stash.get(FAULTS, ()):
         terminalreporter.write_line(f"REQUIRED: {fault}", red=True)
 
@@ -158,8 +246,12 @@ class Page:
         self.requests = []
         self.page.on("console", self.note)
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
-        self.page.on("requestfailed", lambda request: self.errors.append(f"failed: {request.url}"))
+        self.page.on("requestfailed", self.fail)
         self.page.on("request", lambda request: self.requests.append(request.url))
+
+    def fail(self, request):
+        if request.failure != "net::ERR_ABORTED":  # the page was left while this was on its way
+            self.errors.append(f"failed: {request.url}")
 
     def note(self, message):
         if message.type == "error":
@@ -239,7 +331,9 @@ class Server:
 
 @pytest.fixture(scope="session")
 def built_site() -> Path:
-    "The folder of the documentation site, built now (only what changed since the last time)."
+    "The folder of the documentation site: as it is, or built now (only what changed since the last time)."
+    if site_is_built():
+        return ROOT / "_docs"
     done = subprocess.run([sys.executable, str(ROOT / "docs" / "build.py"), "--strict"], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     return ROOT / "_docs"

@@ -1,5 +1,7 @@
 """The benchmark runs, measures what it says, and writes figures that a later run can read."""
 
+import functools
+import importlib
 import importlib.util
 import json
 import pathlib
@@ -28,6 +30,7 @@ def run(*options, timeout=300):
     return subprocess.run([sys.executable, SCRIPT, *map(str, options)], capture_output=True, text=True, timeout=timeout)
 
 
+@pytest.mark.slow
 def test_a_quick_run_writes_figures_and_compares_them(tmp_path):
     file = tmp_path / "figures.json"
     found = run("--quick", "--only", "shape ()", "--threads", 1, "--json", file)
@@ -42,6 +45,7 @@ def test_a_quick_run_writes_figures_and_compares_them(tmp_path):
         assert "->" in again.stdout, again.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.needs("torch")
 def test_small_operations_stay_ahead_of_pytorch(tmp_path):
     "Measured at a third of PyTorch's time; the bound leaves room for any machine."
@@ -52,12 +56,14 @@ def test_small_operations_stay_ahead_of_pytorch(tmp_path):
         assert rows["autograd_nb"]["ratio"] < 0.9, (name, rows)
 
 
+@pytest.mark.slow
 def test_peak_memory_is_measured_in_a_process_of_its_own():
     benchmark = load()
     peak = benchmark.peak("ten pointwise ops on 10^6", "autograd_nb", 1)
     assert peak is None or 20 < peak < 400          # ten results of 4 MB each are alive at once
 
 
+@pytest.mark.slow
 def test_every_workload_runs_on_pytorch_like_engines():
     "The small ones; the large ones are the same models with larger numbers."
     benchmark = load()
@@ -137,3 +143,61 @@ def test_device_workloads_on_the_stand_in(tmp_path, capsys, monkeypatch):
     assert figures["machine"]["gpu"] == "Strict stand-in" and "on Strict stand-in" in capsys.readouterr().out
     rows = figures["workloads"]["MLP 64-64-10, batch 32, Adam"]["autograd_nb"]
     assert rows["ms"] > 0 and 0 < rows["mib"] < 10
+
+
+# Programs that nobody tuned the library for ----------------------------------------------------------------------
+
+
+def script(name):
+    "A script of the benchmarks as a module; other tests know another module named `run`."
+    sys.path.insert(0, str(SCRIPT.parent))
+    other = sys.modules.pop("run", None)
+    try:
+        return importlib.import_module(name)
+    finally:
+        sys.path.remove(str(SCRIPT.parent))
+        sys.modules.pop("run", None)
+        if other is not None:
+            sys.modules["run"] = other
+
+
+PROGRAMS = script("programs").PROGRAMS
+
+
+@pytest.mark.sample(6)
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_programs_of_strangers_compute_what_they_compute_under_pytorch(program):
+    "Three steps each, with first weights, dropout and noise drawn by either engine."
+    import torch
+
+    import autograd_nb
+
+    found = []
+    for engine in (torch, autograd_nb):
+        engine.manual_seed(0)
+        step = PROGRAMS[program](engine)
+        found.append([float(step().detach().double().sum()) for _ in range(3)])
+    assert found[1] == pytest.approx(found[0], rel=1e-3, abs=1e-3)
+
+
+def test_programs_are_measured_in_parts_and_told(tmp_path, capsys, monkeypatch):
+    "A later part adds to the file; what an engine refuses is stored with its reason."
+    strangers, file = script("strangers"), tmp_path / "figures.json"
+    assert len(PROGRAMS) >= 30
+
+    def worker(name, threads):
+        return strangers.Here(name, threads)
+
+    monkeypatch.setattr(strangers, "measured", functools.partial(strangers.measured, hire=worker))
+    monkeypatch.setattr(strangers, "installed", lambda module: False)
+    for words in ("single numbers", "L-BFGS"):
+        assert strangers.main(["--only", words, "--threads", "1", "--rounds", "3", "--seconds", ".05", "--json", str(file)]) == 0
+    figures = json.loads(file.read_text(encoding="utf-8"))
+    rows = figures["threads"]["1"]
+    assert list(rows) == [name for name in PROGRAMS if "single numbers" in name or "L-BFGS" in name]
+    assert all(row["autograd_nb"]["ms"] > 0 for row in rows.values())
+    assert figures["machine"]["blas"]["numpy"] and figures["machine"]["processor"]
+    assert "refused" in rows["logistic regression by L-BFGS"]["autograd_nb, captured"]
+    assert "logistic regression" in capsys.readouterr().out
+    assert strangers.main(["--only", "nonsense"]) == 2

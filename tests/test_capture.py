@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import autograd_nb as torch
 import autograd_nb.nn.functional as F
 from autograd_nb import nn
-from autograd_nb.graph.modes import observe
+from autograd_nb.layers.observers import observe
 from autograd_nb.graph.pytree import tree_leaves
 from autograd_nb.ops import compiled
 from autograd_nb.utils.capture import CaptureError, capture

@@ -48,7 +48,6 @@ REFUSED = {
     "multi margin",
     "multilabel margin",
     "ctc",
-    "gumbel",
     "rrelu",
     "embedding bag",
     "embedding norm",
@@ -58,7 +57,6 @@ REFUSED = {
     "fracpool",
     "Gamma",
     "quantile",
-    "pad seq",
     "repint",
 }
 PROGRAMS = {
@@ -117,7 +115,7 @@ PROGRAMS = {
         ),
         lambda: (R(2, 3, 4, 4),),
     ),
-    "bernoulli": (lambda x: (torch.bernoulli(x.sigmoid()) * x).sum(), lambda: (R(6, 3),)),
+    "bernoulli": (lambda x: (torch.bernoulli(x.detach().sigmoid()) * x).sum(), lambda: (R(6, 3),)),
     "bernoulli_": (lambda x: (torch.empty(6, 3).bernoulli_(0.4) * x).sum(), lambda: (R(6, 3),)),
     "normal": (lambda x: (torch.normal(x.detach(), 1.0) * x).sum(), lambda: (R(6, 3),)),
     "multinomial": (lambda x: (torch.multinomial(x.softmax(1), 1) * x).sum(), lambda: (R(6, 3),)),

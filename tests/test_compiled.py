@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import autograd_nb as torch
 from autograd_nb.graph.op import REGISTRY
 from autograd_nb.ops import compiled
+from autograd_nb.ops.kernels import compiler
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("numba") is None, reason="numba is not installed")
 QUICK = settings(max_examples=25, deadline=None)
@@ -54,6 +55,7 @@ def test_every_function_beside_a_definition_has_an_example():
     assert covered == {(name, key) for name, functions in compiled.BESIDE.items() for key in functions}
 
 
+@pytest.mark.slow
 def test_warm_up_compiles_all():
     assert compiled.warm_up()
     from numba.core.registry import CPUDispatcher
@@ -68,10 +70,10 @@ def test_hard_numbers():
     x = np.tile(HARD, 300)
     g = np.ones_like(x)
     with np.errstate(all="ignore"):
-        agree(compiled.gelu(x), compiled.definition("gelu")(x))
-        agree(compiled.gelu_back(g, x, approximate="none"), compiled.definition("gelu", "x")(g, x, approximate="none"))
-        agree(compiled.relu_back(g, np.maximum(x, 0)), compiled.definition("relu", "x")(g, np.maximum(x, 0)))
-        agree(compiled.relu_back(x, np.maximum(x, 0)), compiled.definition("relu", "x")(x, np.maximum(x, 0)))
+        agree(quick("gelu")(x), compiled.definition("gelu")(x))
+        agree(quick("gelu", "x")(g, x, approximate="none"), compiled.definition("gelu", "x")(g, x, approximate="none"))
+        agree(quick("relu", "x")(g, np.maximum(x, 0)), compiled.definition("relu", "x")(g, np.maximum(x, 0)))
+        agree(quick("relu", "x")(x, np.maximum(x, 0)), compiled.definition("relu", "x")(x, np.maximum(x, 0)))
 
 
 @pytest.mark.parametrize("name", ["softmax", "log_softmax"])
@@ -146,6 +148,91 @@ def test_adam(kind, options):
         slow = trained()
     for a, b in zip(fast, slow):
         agree(a, b, rtol=1e-4, atol=1e-5)
+
+
+RULES = [
+    ("SGD", {}), ("SGD", dict(momentum=.9)), ("SGD", dict(momentum=.9, nesterov=True)), ("SGD", dict(momentum=.9, dampening=.5)),
+    ("Adam", {}), ("Adam", dict(amsgrad=True)), ("AdamW", {}), ("RMSprop", {}), ("RMSprop", dict(momentum=.9, centered=True)), ("Adagrad", dict(lr_decay=.1)), ("Adadelta", {}),
+    ("Adamax", {}), ("NAdam", {}), ("NAdam", dict(decoupled_weight_decay=True)), ("RAdam", {}), ("ASGD", dict(t0=3)), ("Rprop", {}),
+]
+
+
+@pytest.mark.parametrize("kind, options", RULES, ids=str)
+def test_loops_read_from_rules_round_as_array_code(kind, options):
+    "Whatever options change on the way, and when state is loaded."
+    def steps(number, p, optimizer, change):
+        for _ in range(number):
+            for q in p: q.grad = torch.randn_like(q)
+            optimizer.step()
+            compiler.workshop.wait(120)
+        for group in optimizer.param_groups:
+            for name, value in change.items():
+                if name in group: group[name] = value
+
+    def trained():
+        torch.manual_seed(0)
+        p = [torch.nn.Parameter(torch.randn(*s)) for s in ((90, 70), (5,), (), (300, 100), (64,))]
+        make = lambda: getattr(torch.optim, kind)([dict(params=p[:2]), dict(params=p[2:], lr=.02)], lr=.01, **options)
+        first = make()
+        steps(4, p, first, dict(weight_decay=.1, lr=.03))
+        steps(4, p, first, dict(maximize=True))
+        steps(3, p, first, dict(maximize=False, weight_decay=.2))
+        used.extend(r.loop and r.loop.ready for *_, runs in first._plans.values() for r in runs if r.size > 1000)
+        second = make()
+        second.load_state_dict(first.state_dict())
+        steps(3, p, second, {})
+        state = [np.asarray(v) for held in second.state.values() for v in held.values() if v is not None]
+        return [q.detach().numpy().copy() for q in p] + state
+
+    used = []
+    fast = trained()
+    assert len(used) == 2 and (kind == "Rprop" or all(used)), "no loop was used"
+    with compiled.plain():
+        slow = trained()
+    for a, b in zip(fast, slow, strict=True): np.testing.assert_array_equal(a, b)
+
+
+def test_a_rule_of_ones_own_becomes_a_loop():
+    class Signed(torch.optim.optimizer.Elementwise):
+        def __init__(self, params, lr=.1, cautious=False): super().__init__(params, dict(lr=lr, cautious=cautious))
+
+        def remembered(self, group): return ("mean",)
+
+        def numbers(self, group, step): return group["lr"], 1 / step
+
+        def update(self, group, n, p, g, states, t, u, fresh):
+            lr, new = n[:2]
+            np.add(states[0], np.multiply(np.subtract(g, states[0], t), new, t), states[0])
+            np.subtract(p, np.multiply(states[0], lr, t), p)
+
+    p = torch.nn.Parameter(torch.zeros(3000))
+    optimizer, total = Signed([p]), 0
+    for k in range(5):
+        p.grad = torch.full((3000,), float(k))
+        optimizer.step()
+        compiler.workshop.wait(120)
+        total -= .1 * np.mean(range(k + 1))
+    np.testing.assert_allclose(p.detach().numpy(), total, rtol=1e-5)
+    assert all(r.loop.ready for *_, runs in optimizer._plans.values() for r in runs)
+
+
+def test_a_rule_that_looks_at_the_value_of_an_option_sees_schedules():
+    "A loop would keep the value that it was read with."
+    class Plain(torch.optim.optimizer.Elementwise):
+        def __init__(self, params, lr): super().__init__(params, dict(lr=lr))
+
+        def numbers(self, group, step): return step,
+
+        def update(self, group, n, p, g, states, t, u, fresh): np.subtract(p, np.multiply(g, group["lr"], t), p)
+
+    p = torch.nn.Parameter(torch.zeros(3000))
+    optimizer = Plain([p], 1.)
+    p.grad = torch.ones(3000)
+    for k in range(6):
+        optimizer.param_groups[0]["lr"] = float(k)
+        optimizer.step()
+        compiler.workshop.wait(120)
+    assert p[0].item() == -15
 
 
 @pytest.mark.parametrize("options", [{}, dict(momentum=.9), dict(momentum=.9, nesterov=True), dict(momentum=.5, dampening=.3), None], ids=str)

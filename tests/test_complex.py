@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 import autograd_nb
-from autograd_nb.graph.node import Exotic
+from autograd_nb.graph.modes import LAYERS
+from autograd_nb.layers.complex import CONJUGATES
 
 WAYS = r"""
 torch.view_as_complex(x)
@@ -29,17 +30,17 @@ torch.cat([x[:2, 0] * 1j, x[2:, 1].cfloat()])
 def test_the_first_complex_numbers(way):
     import torch
 
-    found, seen = [], Exotic.complex
+    found, seen = [], CONJUGATES.on
     try:
         for t in (torch, autograd_nb):
             x = t.tensor([[0.3, 0.7], [-0.4, 0.9], [1.1, -0.6]], requires_grad=True)
             turn = t.view_as_complex(t.tensor([[0.5, 1.0], [0.2, -1.0], [1.0, 0.7]]))
-            Exotic.complex = False  # as in a program that has not met one
+            LAYERS.switch("conjugates", False)  # as in a program that has not met one
             out = t.view_as_real(eval(way, {"torch": t, "x": x}) * turn)
             (out * t.arange(1.0, 7.0).reshape(3, 2)).sum().backward()
             found.append(x.grad.numpy())
     finally:
-        Exotic.complex = seen
+        LAYERS.switch("conjugates", seen)
     np.testing.assert_allclose(found[1], found[0], rtol=1e-4, atol=1e-5)
 
 
@@ -48,7 +49,7 @@ def test_the_first_bfloat16():
     import subprocess
     import sys
 
-    program = "import autograd_nb as t; from autograd_nb.graph.node import Exotic; assert not Exotic.bfloat16; x = t.full((300,), 1.0).bfloat16(); assert Exotic.bfloat16 and x.sum().item() == 300 and (x @ x).item() == 300"
+    program = "import autograd_nb as t; from autograd_nb.layers.half import HALF; assert not HALF.on; x = t.full((300,), 1.0).bfloat16(); assert HALF.on and x.sum().item() == 300 and (x @ x).item() == 300"
     subprocess.run([sys.executable, "-c", program], check=True)
 
 

@@ -352,3 +352,25 @@ def test_examples_one_by_one_become_tensors():
     one = loaded([{"a": np.ones(2), "b": ("x", np.float32(3))}], batch_size=None)[0]
     assert isinstance(one["a"], autograd_nb.Tensor) and one["b"][0] == "x" and isinstance(one["b"][1], autograd_nb.Tensor)
     assert d.default_convert([np.arange(2), "text", 3])[1:] == ["text", 3]
+
+
+@pytest.mark.needs("torch")
+def test_walks_and_subsets_as_in_pytorch():
+    "A walk knows its length, a subset fetches several examples at once, and waiting needs workers."
+    import torch as theirs
+
+    for T in (autograd_nb, theirs):
+        data = T.utils.data
+        walk = iter(data.DataLoader(range(5), batch_size=2))
+        assert len(walk) == 3 and iter(walk) is walk and next(walk).tolist() == [0, 1] and len(list(walk)) == 2
+        part = data.Subset(data.TensorDataset(T.arange(7)), [3, 1, 2])
+        assert [x.item() for (x,) in part.__getitems__([0, 2])] == [3, 2]
+
+        class Many(list):
+            def __getitems__(self, indices):
+                return [10 * i for i in indices]
+
+        batches = list(data.DataLoader(data.Subset(Many(range(9)), [4, 2, 1]), batch_size=2))
+        assert [b.tolist() for b in batches] == [[40, 20], [10]]
+        with pytest.raises(AssertionError, match="requires timeout == 0"):
+            list(data.DataLoader(range(3), timeout=2))

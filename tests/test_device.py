@@ -18,14 +18,16 @@ import autograd_nb as torch
 from autograd_nb import nn
 from autograd_nb.arrays import cupy_backend as backend
 from autograd_nb.graph.modes import SWITCH
-from autograd_nb.graph.node import Exotic
+from autograd_nb.graph.apply import Call, plainly
+from autograd_nb.layers.half import HALF
 from autograd_nb.graph.op import REGISTRY
+from autograd_nb.layers.device import in_place
 
 F = nn.functional
 
 # Operations that wait for numbers of the device, in the forward or the backward pass, and why. PyTorch waits in most of these, too.
 WAITS = {
-    **dict.fromkeys(("inv", "cofactor", "slogdet", "cholesky", "det", "solve", "pinv", "eig", "eigvals", "eigh", "eigvalsh", "svd", "svdvals"), "a factorisation that fails must raise"),
+    **dict.fromkeys(("inv", "cofactor", "slogdet", "cholesky", "cholesky_solve", "cholesky_inverse", "det", "solve", "pinv", "eig", "eigvals", "eigh", "eigvalsh", "svd", "svdvals"), "a factorisation that fails must raise"),
     "matrix_exp": "the number of squarings depends on the norm",
     **dict.fromkeys(("digamma", "polygamma", "zeta", "igamma", "igammac"), "series of as many terms as the numbers need (on CuPy a kernel of its own takes their place where there is one)"),
     "scatter_product": "places that repeat are multiplied round by round",
@@ -58,12 +60,12 @@ def plain_and_fused(results):
 @pytest.fixture(scope="module")
 def stand_in():
     "The stand-in as the device library, without compiled kernels; after the tests there is no device, and the fast path is as it was."
-    plain, odd, found, seen = SWITCH.busy, SWITCH.odd, list(backend._found), Exotic.bfloat16
+    plain, odd, found, seen = SWITCH.busy, SWITCH.odd, list(backend._found), HALF.on
     use(strict.library, False, 1)
     yield strict
     use(None, False, 0)
     backend._found[:] = found
-    new = Exotic.bfloat16 and not seen  # from the first bfloat16 on, operations look closer
+    new = HALF.on and not seen  # from the first bfloat16 on, operations look closer
     SWITCH.odd = odd or new
     assert SWITCH.busy == plain + new
 
@@ -133,7 +135,7 @@ def test_operation(case, create_graph, device):
     if starts:
         gradients = torch.autograd.grad([o for o in found if o.requires_grad], [ys[i] for i in case.wanted], begun, create_graph=create_graph)
     copies = strict.transfers["to_host"]
-    slow = case.op.slowly(*ys, **case.statics)
+    slow = in_place(Call(case.op, ys, case.statics), plainly)  # not by the code that is compiled for the device
     for a, b, c in zip(outs, found, slow if isinstance(slow, tuple) else (slow,), strict=True):
         same(a, b), same(a, c)
         assert (b.grad_fn and b.grad_fn.name()) == (c.grad_fn and c.grad_fn.name()) == (a.grad_fn and a.grad_fn.name())
@@ -155,7 +157,7 @@ def second_derivatives(case, place):
     return torch.autograd.grad(total, [xs[i] for i in case.wanted], materialize_grads=True) if total.requires_grad else ()
 
 
-TWICE = [c for c in CASES if c.values[0].op.rules and c.values[0].op.name not in WAITS]
+TWICE = [c for c in CASES if c.values[0].op.rules and c.values[0].op.name not in {*WAITS, "hardsigmoid"}]  # whose second derivative PyTorch refuses, too
 
 
 @pytest.mark.parametrize("case", TWICE)
@@ -517,7 +519,7 @@ def test_data_parallel(two_devices):
     assert out["y"].shape == (5, 3) and out["z"][0].shape == (2,) and out["z"][1] is None
     with pytest.raises(RuntimeError, match="module must have its parameters and buffers on device cuda:0"):
         nn.DataParallel(nn.Linear(3, 2))(torch.ones(2, 3))
-    with pytest.raises(RuntimeError, match="Default process group has not been initialized"):
+    with pytest.raises(ValueError, match="Default process group has not been initialized"):
         nn.parallel.DistributedDataParallel(plain)
 
 
@@ -625,7 +627,7 @@ def orthogonal(x):
 PROGRAMS = {
     **{f"grid_sample {mode} {pad}": (lambda x, g, mode=mode, pad=pad: F.grid_sample(x, g, mode, pad, align_corners=False), lambda: (f64(2, 2, 4, 5), f64(2, 3, 3, 2, seed=1) / 2)) for mode in ("bilinear", "nearest", "bicubic") for pad in ("zeros", "border", "reflection")},
     "grid_sample of volumes": (lambda x, g: F.grid_sample(x, g, align_corners=True), lambda: (f64(1, 2, 3, 4, 3), f64(1, 2, 2, 2, 3, seed=1) / 2)),
-    **{f"ctc_loss {r}": (lambda x, t, r=r: F.ctc_loss(x.log_softmax(2), t, (6, 5), torch.tensor([3, 2]), reduction=r, zero_infinity=True), lambda: (f64(6, 2, 4), places([1, 2, 2], [3, 1, 0]))) for r in ("none", "mean", "sum")},
+    **{f"ctc_loss {r}": (lambda x, t, r=r: F.ctc_loss(x.log_softmax(2), t, (6, 5), (3, 2), reduction=r, zero_infinity=True), lambda: (f64(6, 2, 4), places([1, 2, 2], [3, 1, 0]))) for r in ("none", "mean", "sum")},
     "ctc_loss of targets in a row": (lambda x, t: F.ctc_loss(x.log_softmax(2), t, (6, 5), (3, 2)), lambda: (f64(6, 2, 4), places([1, 2, 2, 3, 1]))),
     **{f"embedding_bag {mode}": (lambda i, w, o, mode=mode: F.embedding_bag(i, w, o, mode=mode), lambda: (places([1, 0, 2, 2, 4]), f64(5, 3), places([0, 2, 2]))) for mode in ("sum", "mean", "max")},
     "embedding_bag padded": (lambda i, w: F.embedding_bag(i, w, mode="mean", padding_idx=2), lambda: (places([1, 2], [2, 2]), f64(5, 3))),
@@ -643,7 +645,7 @@ PROGRAMS = {
     "upsampling": (lambda x: F.interpolate(x, scale_factor=2, mode="bicubic") + F.interpolate(x, scale_factor=2, mode="bilinear", align_corners=True), lambda: (f64(1, 2, 3, 4),)),
     "margins": (lambda x, t: F.multilabel_margin_loss(x, t), lambda: (f64(2, 4), places([3, 0, -1, 1], [1, -1, 0, 0]))),
     "smoothed, ignoring": (lambda x, t: F.cross_entropy(x, t, ignore_index=1, label_smoothing=0.2), lambda: (f64(4, 3), places([0, 1, 2, 1]))),
-    "smoothed, weighed": (lambda x, t, w: F.cross_entropy(x, t, w.abs(), label_smoothing=0.2), lambda: (f64(4, 3), places([0, 1, 2, 1]), torch.tensor([1.0, 2.0, 0.5], dtype=torch.float64))),
+    "smoothed, weighed": (lambda x, t, w: F.cross_entropy(x, t, w.detach().abs(), label_smoothing=0.2), lambda: (f64(4, 3), places([0, 1, 2, 1]), torch.tensor([1.0, 2.0, 0.5], dtype=torch.float64))),
     "gaussian": (lambda x, t, v: F.gaussian_nll_loss(x, t, v.abs()), lambda: (f64(3, 2), f64(3, 2, seed=1), f64(3, 2, seed=2))),
     "polynomials": (lambda x, n: torch.special.chebyshev_polynomial_t(x, n) + torch.special.hermite_polynomial_h(x, n) + torch.special.legendre_polynomial_p(x, n), lambda: (f64(4), places([0, 1, 2, 3]))),
     "isin": (torch.isin, lambda: (places([1, 2, 3, 4]), places([2, 4]))),

@@ -230,6 +230,59 @@ def test_dead_channels_of_a_convolution():
     assert told.kinds == ["dead_relu"] and "6 of 8 units" in told["dead_relu"].seen
 
 
+def _trained_while_evaluating(*layers):
+    torch.manual_seed(3)
+    return nn.Sequential(nn.Linear(4, 16), *layers, nn.ReLU(), nn.Linear(16, 3)).eval()
+
+
+@pytest.mark.parametrize("layers, said", [((nn.Dropout(0.5),), "dropout (1)"), ((nn.BatchNorm1d(16),), "batch normalisation (1)"), ((nn.BatchNorm1d(16), nn.Dropout(0.1)), "batch normalisation and dropout (1, 2)")])
+def test_training_in_evaluation_mode(layers, said):
+    model = _trained_while_evaluating(*copy.deepcopy(layers))
+    step = trained(model, lambda m: F.cross_entropy(m(X), LABELS))
+    told = doctor(model, step)
+    assert told.kinds == ["evaluating"] and said in told["evaluating"].seen and "model.train()" in told["evaluating"].remedy
+    assert "test_doctor.py" in told["evaluating"].where[0] and not model.training
+    model.train()
+    assert doctor(model, step).healthy
+
+
+def test_evaluation_mode_that_lasts_from_the_first_evaluation():
+    model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.2), nn.Linear(8, 3))
+    sound = trained(model, lambda m: F.cross_entropy(m(X), LABELS))
+
+    def step():
+        sound()
+        model.eval()
+        with torch.no_grad():
+            model(X)
+
+    assert doctor(model, step).kinds == ["evaluating"]
+
+
+@pytest.mark.parametrize("form", ["function", "module", "view", "sequence", "log_softmax", "in the model"])
+def test_softmax_in_front_of_cross_entropy(form):
+    model = mlp(3)
+    if form == "in the model":
+        model.append(nn.Softmax(dim=1))
+    loss = {
+        "function": lambda m: F.cross_entropy(F.softmax(m(X), dim=1), LABELS),
+        "module": lambda m: nn.CrossEntropyLoss()(nn.Softmax(dim=-1)(m(X)), LABELS),
+        "view": lambda m: F.cross_entropy(m(X).softmax(1).view(-1, 3), LABELS),
+        "sequence": lambda m: F.cross_entropy(m(X).view(4, 8, 3).softmax(-1).transpose(1, 2), LABELS.view(4, 8)),
+        "log_softmax": lambda m: F.nll_loss(F.log_softmax(torch.softmax(m(X), 1), 1), LABELS),
+        "in the model": lambda m: F.cross_entropy(m(X), LABELS),
+    }[form]
+    told = doctor(model, trained(model, loss))
+    assert told.kinds == ["squashed"] and "softmax" in told["squashed"].seen and "logits" in told["squashed"].remedy
+    assert "test_doctor.py" in told["squashed"].where[0]
+
+
+def test_sigmoid_in_front_of_a_loss_with_logits():
+    model = mlp()
+    told = doctor(model, trained(model, lambda m: F.binary_cross_entropy_with_logits(m(X).sigmoid(), (Y > 0).float())))
+    assert told.kinds == ["squashed"] and "sigmoid" in told["squashed"].seen
+
+
 def test_vanishing_gradients():
     torch.manual_seed(0)
     model = nn.Sequential(*[m for _ in range(14) for m in (nn.Linear(8, 8), nn.Sigmoid())], nn.Linear(8, 1))
@@ -656,12 +709,96 @@ def _accumulation_across_steps():
     return model, step
 
 
+def _small_gan(judged=True, made=True, noise=1):
+    "One number is to be drawn from a distribution: real and made-up numbers go through the judge on different lines."
+    maker = nn.Sequential(nn.Linear(noise, 8), nn.ReLU(), nn.Linear(8, 1))
+    judge = nn.Sequential(nn.Linear(1, 8), nn.ReLU(), nn.Linear(8, 1))
+    with torch.no_grad():  # half of the judge's units see only real numbers, the others only made-up ones
+        judge[0].weight.copy_(torch.tensor([1.0, 1, 1, 1, 1, -1, -1, -1])[:, None])
+        judge[0].bias.copy_(torch.tensor([-2.0, -2, -2, -2, -2, 1, 1, 1]))
+        maker[2].bias.fill_(-1.0)
+    a, b = torch.optim.Adam(maker.parameters(), lr=1e-3), torch.optim.Adam(judge.parameters(), lr=1e-3)
+    loss = nn.BCEWithLogitsLoss()
+
+    def step():
+        real, fake = torch.randn(16, 1) * 0.5 + 4, maker(torch.randn(16, noise))
+        b.zero_grad()
+        of_real = loss(judge(real), torch.ones(16, 1))
+        of_fake = loss(judge(fake.detach()), torch.zeros(16, 1))
+        (of_real + of_fake).backward()
+        b.step()
+        a.zero_grad()
+        loss(judge(fake), torch.ones(16, 1)).backward()
+        a.step()
+
+    return nn.ModuleList(([maker] if made else []) + ([judge] if judged else [])), step
+
+
+def _shared_activation():
+    "One ReLU for two layers of the same size, the model called from two lines, once on each half of the numbers."
+
+    class Two(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b, self.act, self.head = nn.Linear(1, 8), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 1)
+
+        def forward(self, x):
+            return self.head(self.act(self.b(self.act(self.a(x)))))
+
+    model = Two()
+    with torch.no_grad():
+        model.a.weight.copy_(torch.tensor([1.0, 1, 1, 1, 1, -1, -1, -1])[:, None])
+        model.a.bias.zero_()
+
+    def loss(m):
+        low = m(-torch.rand(32, 1) - 0.1)
+        high = m(torch.rand(32, 1) + 0.1)
+        return (low + 1).pow(2).mean() + (high - 1).pow(2).mean()
+
+    return model, trained(model, loss)
+
+
+def _frozen_norms():
+    "Fine-tuning: the statistics of batch norm stay as they are, by intention; a frozen teacher runs in evaluation mode."
+    model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 3))
+    model[1].eval()
+    teacher = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 3)).eval().requires_grad_(False)
+    return model, trained(model, lambda m: F.kl_div(F.log_softmax(m(X), 1), F.softmax(teacher(X), 1), reduction="batchmean"))
+
+
+def _attack():
+    "The input is what is learnt, and the model is only asked."
+    model, x = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 3)).eval(), X.clone().requires_grad_()
+    optimizer = torch.optim.SGD([x], lr=0.1)
+
+    def step():
+        optimizer.zero_grad()
+        F.cross_entropy(model(x), LABELS).backward()
+        optimizer.step()
+
+    return [x], step
+
+
+def _soft_targets():
+    "Softmax as the target, in attention and in an entropy: none of it is a mistake."
+    model, keys = mlp(3), torch.randn(5, 3)
+
+    def loss(m):
+        logits = m(X)
+        p = logits.softmax(1)
+        seen = (logits @ keys.T).softmax(-1) @ keys
+        return F.cross_entropy(logits + seen, Y.expand(32, 3).softmax(1)) + 0.01 * (p * p.log()).sum(1).mean()
+
+    return model, trained(model, loss)
+
+
 HEALTHY = {
     "mlp": lambda: (m := mlp(), trained(m, mse)), "relu": lambda: (m := mlp(3, nn.ReLU), trained(m, lambda m: F.cross_entropy(m(X), LABELS))), "one weight": lambda: (m := nn.Linear(4, 1), trained(m, mse)),
     "rnn": lambda: _recurrent(nn.RNN), "lstm": lambda: _recurrent(nn.LSTM), "gru": lambda: _recurrent(nn.GRU), "transformer": _transformer, "convolution": _convolution, "gan": _gan, "accumulation": _accumulation,
     "by hand": _by_hand, "autograd.grad": _functional, "func.grad": _transforms, "gradient penalty": _penalty, "checkpoint": _checkpointed, "mixed precision": _mixed_precision, "closure": _closure, "tied weights": _tied,
     "evaluation": _evaluating, "deep": _deep, "adapter": _adapter, "hidden state": _hidden_state,
-    "variational": _variational, "target network": _target_network, "all pairs": _all_pairs, "meta-learning": _meta_learning, "accumulation across steps": _accumulation_across_steps}
+    "variational": _variational, "target network": _target_network, "all pairs": _all_pairs, "meta-learning": _meta_learning, "accumulation across steps": _accumulation_across_steps,
+    "small gan": _small_gan, "a gan's judge": lambda: _small_gan(made=False), "a gan's maker": lambda: _small_gan(judged=False), "shared activation": _shared_activation, "frozen norms": _frozen_norms, "attack": _attack, "soft targets": _soft_targets}
 
 
 @pytest.mark.parametrize("kind", HEALTHY)

@@ -3,6 +3,7 @@
 import copy
 import gc
 import importlib.util
+import os
 import pickle
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import autograd_nb as torch
-from autograd_nb.graph.errors import Taught, out_of_place, route, teach
+from autograd_nb.graph.errors import HintedError, out_of_place, route, teach
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -92,7 +93,7 @@ def stale():
 
 def test_errors_keep_their_type_and_name():
     error = stale()
-    assert isinstance(error, RuntimeError) and isinstance(error, Taught) and type(error).__name__ == "RuntimeError"
+    assert isinstance(error, RuntimeError) and isinstance(error, HintedError) and type(error).__name__ == "RuntimeError"
     with pytest.raises(IndexError, match="index 3 is out of bounds"):
         torch.ones(3)[3]
     with pytest.raises(TypeError):
@@ -319,6 +320,7 @@ def test_cells_are_named_as_the_notebook_names_them(tmp_path):
     assert "line 1: w = torch.ones(2)" in done.stdout.partition("SECOND")[2], out
 
 
+@pytest.mark.slow
 def test_a_kernel_shows_the_way_as_a_picture(tmp_path):
     nbformat, client = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
     cells = ["import autograd_nb as torch", "x = torch.tensor([1., 2.], requires_grad=True)", "y = x.exp()\ny += 1", "y.sum().backward()"]
@@ -335,18 +337,14 @@ def test_a_kernel_shows_the_way_as_a_picture(tmp_path):
 # The cost -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_source_lines_cost_at_most_five_percent():
-    sys.path.insert(0, str(ROOT / "benchmarks"))
-    try:
-        bench = load(ROOT / "benchmarks" / "source_lines.py")
-    finally:
-        sys.path.pop(0)
-    costs = []
-    for _ in range(8):      # other programs on the machine can only make it look dearer
-        costs.append(bench.overhead(quick=True)[0])
-        if costs[-1] <= bench.LIMIT:
+    for _ in range(8):      # other programs on the machine can only make it look dearer, as can hooks that other tests left in this process
+        command = [sys.executable, ROOT / "benchmarks" / "source_lines.py", "--quick"]
+        done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
+        if not done.returncode:
             return
-    raise AssertionError(f"the recording of source lines costs {min(costs):.1%} of a chain of small operations")
+    raise AssertionError(done.stdout + done.stderr)
 
 
 def test_second_time_names_the_variable_of_the_statement_not_of_the_line():

@@ -1,8 +1,10 @@
 """The package and README.md are what the notebooks say, and notebooks hold nothing that differs between machines."""
 
+import importlib
 import re
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import nbformat
@@ -51,6 +53,7 @@ def test_two_notebooks_for_one_module_are_refused(tmp_path, monkeypatch):
         run.check_targets()
 
 
+@pytest.mark.slow
 def test_a_stale_module_is_noticed_and_mended(tmp_path, monkeypatch, capsys):
     "On a small project of its own: a changed, a missing and an orphaned module."
     for name in ("settings.ini", "docs/readme.py", "docs/speed.py", "docs/execute.py", "nbs/index.ipynb"):
@@ -105,3 +108,22 @@ def test_readme_shows_what_running_the_index_gives():
     path = ROOT / "nbs" / "index.ipynb"
     assert execute.text_of(execute.clean(execute.run(path))) == path.read_text(encoding="utf-8"), \
         "run `python run.py notebooks nbs/index.ipynb` and `python run.py export`"
+
+
+@pytest.mark.parametrize("path", [p for p in sorted((ROOT / "autograd_nb").rglob("*.py")) if "\ntake_topics(" in p.read_text(encoding="utf-8")],
+                         ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_classes_written_by_topic_show_no_trace(path):
+    "`take_topics` puts a class together from others: names of methods and `super()` are as if written in one place."
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+    module = importlib.import_module(name)
+    for word in re.findall(r"^take_topics\(\s*(\w+)", path.read_text(encoding="utf-8"), re.M):
+        cls = getattr(module, word)
+        for member in vars(cls).values():
+            functions = (member.fget, member.fset, member.fdel) if isinstance(member, property) else (getattr(member, "__func__", member),)
+            for f in [f for f in functions if isinstance(f, types.FunctionType) and f.__module__ == name]:
+                owner = getattr(module, f.__qualname__.partition(".")[0], None)
+                assert not isinstance(owner, type) or issubclass(cls, owner), f"a method of {word} calls itself {f.__qualname__}"
+                if "__class__" in f.__code__.co_freevars:
+                    cell = f.__closure__[f.__code__.co_freevars.index("__class__")]
+                    assert issubclass(cls, cell.cell_contents), f"super() in {f.__qualname__} does not know {word}"

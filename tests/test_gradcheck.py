@@ -454,3 +454,20 @@ def test_the_message_begins_with_pytorchs():
     make, _ = VERDICTS["wrong"]
     (_, ours), (_, theirs) = verdict(autograd_nb, gradcheck, make, {}), verdict(reference, reference.autograd.gradcheck, make, {})
     assert ours.startswith(theirs.rstrip())
+
+
+def test_the_sentence_names_the_outlined_cell_and_numbers_that_differ():
+    "Of a small entry that is far off and a large one that is off by more, both name the second."
+    from autograd_nb.autograd.gradcheck import Comparison
+    from autograd_nb.viz.jacobians import differences, jacobian_text, worst_of
+
+    numerical = np.diag([0.01, 172.5, 3.0])
+    claimed = numerical * np.diag([1.5, 1.0 + 2e-3, 1.0])
+    c = Comparison(0, 0, numerical, claimed, (3,), (3,), "", False)
+    said = jacobian_text(c, 1e-3, 1e-5).splitlines()[0]
+    assert worst_of(c, differences(c, 1e-3, 1e-5)) == (1, 1) and "output 0[1] / d input 0[1]" in said
+    assert "172.5 when measured, but 172.8 according" in said
+    close = report(numerical, numerical * (1 + 1e-6), (3,), (3,), 1e-9, 1e-12).splitlines()[0]
+    measured, backward = re.search(r"is (\S+) when measured, but (\S+) according", close).groups()
+    assert measured != backward and "same factor" not in close
+    assert "off by the same factor, 2" in report(numerical, numerical * 2, (3,), (3,), 1e-3, 1e-5).splitlines()[0]

@@ -59,7 +59,7 @@ FUNCTIONS = {
     "maximum": lambda x, w: (x * w).max(0)[0],
     "in place": lambda x, w: x.clone().mul_(w),
     "in place, result saved": lambda x, w: (x * w).exp_(),
-    "in place on itself": lambda x, w: (lambda a: a.mul_(a) * w)(x.clone()),
+    "in place on itself": lambda x, w: (lambda a: a.add_(a) * w)(x.clone()),
     "through a view": lambda x, w: (lambda a: (a[0].mul_(w[0]), a)[1])(x.clone()),
     "custom function": lambda x, w: Cube.apply(x * w),
     "one input only": lambda x, w: x * w.detach() + w * x.detach(),

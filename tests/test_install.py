@@ -18,6 +18,7 @@ def archives(tmp_path_factory):
     return next(folder.glob("*.tar.gz")), next(folder.glob("*.whl"))
 
 
+@pytest.mark.slow
 def test_archives_hold_the_package_and_the_readme(archives):
     source, wheel = archives
     modules = {path.relative_to(ROOT).as_posix() for path in (ROOT / "autograd_nb").rglob("*.py")}

@@ -1,5 +1,8 @@
 "The experiments that a reader can touch: what they show is what the engine computes, for every position, live and replayed."
 
+import ast
+import html
+import json
 import math
 import re
 
@@ -19,8 +22,9 @@ from autograd_nb.viz.lessons import (
     race_scenes,
     switch_scene,
 )
-from autograd_nb.viz.scalar import Value, listing_html, scalar_recording
+from autograd_nb.viz.scalar import Value, engine_lines, listing_html, scalar_recording
 from autograd_nb.widgets import bucket, chain_slider, grow, playground, scalar_engine, switches, zero_grad_race
+from autograd_nb.widgets.stills import visible, words
 
 
 def test_layers_of_a_bucket_sum_to_its_gradient_bit_for_bit():
@@ -187,5 +191,79 @@ def test_buttons_know_the_scenes_they_lead_to():
     assert all("loss.backward()" in moves for moves in panel.moves()[:4])
     garden = grow()
     assert garden.moves()[2] == {"square": 3, "undo": 1, "start again": 0}
+    garden.player.slider.value = 4
     garden.press("undo")
     assert garden.moves()[-1]["backward()"] == 4 and "&quot;undo&quot;" in garden.note.value
+
+
+def test_experiments_open_before_anything_has_happened():
+    "The reader predicts first; in print, where nothing can be pressed, the end is shown."
+    for panel in (bucket(), grow()):
+        assert panel.player.slider.value == panel.player.stack.selected_index == 0
+        assert panel.still_at == len(panel.states) - 1
+        assert panel.player.captions[-1] in " ".join(words(visible(panel, panel.still_at)[1]))
+    race = zero_grad_race(steps=5)
+    assert race.slider.value == 0 and race.still_at == 5
+
+
+def test_a_button_goes_on_from_the_scene_that_is_shown():
+    panel = bucket()
+    panel.press("backward")  # the story knows what comes of it
+    assert panel.player.slider.value == 1 and len(panel.states) == 10
+    panel.press("none")  # the story went another way: this is a new one
+    assert panel.player.slider.value == 2 and panel.player.slider.max == 2 and panel.states[2] == (("x", None, ()),)
+    panel.press("backward")
+    assert panel.states[3] == (("x", 30.0, (30.0,)),)
+    panel.player.slider.value = 1
+    panel.press("zero")
+    assert panel.states[1:] == [(("x", 30.0, (30.0,)),), (("x", 0.0, ()),)]
+
+
+def test_grow_calls_backward_as_its_caption_says():
+    "A second call raises what PyTorch raises; the program stays as it was, and can go on."
+    panel = grow(2.0, story=("square", "backward()"))
+    panel.player.slider.value = 2
+    assert panel.press("backward()") is None
+    assert "Trying to backward through the graph a second time" in panel.note.value
+    assert panel.player.slider.max == 2 and panel.machine.tensors["x"].grad.item() == 4.0
+
+
+def test_a_growing_graph_stays_where_it_is():
+    "One canvas, one direction: no card moves when another one comes."
+    def place(svg):
+        box = [float(v) for v in re.search(r'viewBox="([^"]+)"', svg)[1].split()]
+        leaf = re.search(r'<rect class="ag-card" x="([-\d.]+)" y="([-\d.]+)"', svg)
+        return box[2:], float(leaf[1])
+    g = Growing(2.0)
+    places = [place(g.press(a).svg) for a in ("× 3", "+ 2", "× a new leaf", "square", "backward()")]
+    assert all(p == places[0] for p in places), places
+
+
+def test_the_engine_has_one_number_of_lines():
+    "Wherever a page speaks of it."
+    from pathlib import Path
+
+    assert abs(engine_lines() - 50) <= 5
+    chapter = json.loads(Path("nbs/book/08_build_an_engine.ipynb").read_text(encoding="utf-8"))["cells"]
+    parts = {}
+    for cell in chapter:
+        source = "".join(cell["source"])
+        if cell["cell_type"] == "code":
+            for node in ast.parse(source).body:
+                if getattr(node, "name", None) in ("Value", "order", "value"):
+                    parts[node.name] = ast.get_source_segment(source, node)
+            if "__radd__" in source:
+                break
+    lines = [line for part in parts.values() for line in part.splitlines() if line.strip()]
+    assert abs(len(lines) - 50) <= 5, len(lines)
+    for path in [p for room in ("book", "widgets", "viz", ".") for p in Path("nbs", room).glob("*.ipynb")]:
+        for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+            if cell["cell_type"] == "markdown":
+                assert not re.search(r"(thirty|forty|sixty)( short)? lines", "".join(cell["source"]), re.I), path
+
+
+def test_the_lines_at_work_stand_beside_the_controls():
+    panel = scalar_engine(lambda x: x * x + 2, x=3.0)
+    frames = [c.value for c in panel.stack.children]
+    assert "def __mul__" in html.unescape(frames[1]) and "for v in reversed(self.order())" in html.unescape(frames[-2])
+    assert len({re.search(r"min-height:([\d.]+)em\"", f)[1] for f in frames}) == 1, "nothing below moves"

@@ -4,6 +4,7 @@ import pytest
 
 pytestmark = pytest.mark.needs("browser")
 
+SLIDER = ":is(.noUi-handle, .widget-slider input[type=range])"  # ipywidgets' own, and that of a page of the site
 # What a person sees: the texts of an SVG that are not hidden by the frame's rules.
 VISIBLE = """svg => [...svg.querySelectorAll('text')].filter(t => getComputedStyle(t).visibility === 'visible').map(t => t.textContent)"""
 
@@ -17,7 +18,7 @@ def opened(page, url):
 def player(page, k=0):
     "The k-th player: its slider's handle, its caption and its drawing."
     box = page.locator(".widget-vbox", has=page.locator(".widget-play")).nth(k)
-    return box.locator(".noUi-handle"), box.locator(".ag-caption"), box.locator("svg.agnb")
+    return box.locator(SLIDER), box.locator(".ag-caption"), box.locator("svg.agnb")
 
 
 def press(handle, key, times=1):
@@ -33,11 +34,11 @@ def test_the_stepper_replays_without_a_kernel(site, browser_page):
     seen = svg.evaluate(VISIBLE)
     assert "3" in seen and "25" not in seen and "30" not in seen
     press(handle, "ArrowRight", 3)
-    page.wait_for_function("c => c.textContent.includes('(3·x + 2)² = 5² = 25')", arg=caption.element_handle())
+    caption.filter(has_text="(3·x + 2)² = 5² = 25").wait_for()
     seen = svg.evaluate(VISIBLE)
     assert "25" in seen and "grad" not in seen
     press(handle, "ArrowRight", 4)
-    assert "incoming 10 × local 3 = 30 → x" in caption.text_content()
+    caption.filter(has_text="incoming 10 × local 3 = 30 → x").wait_for()
     assert svg.evaluate(VISIBLE).count("grad") == 4
     press(handle, "Home")
     assert "grad" not in svg.evaluate(VISIBLE)
@@ -72,14 +73,18 @@ def test_nothing_jumps_between_frames(site, browser_page):
 def test_the_tracer_highlights_the_current_row(site, browser_page):
     page = opened(browser_page, f"{site}/widgets/01_steppers.html")
     box = page.locator(".widget-vbox", has=page.locator(".ag-table")).last
-    handle, rows = box.locator(".noUi-handle"), box.locator(".ag-table tbody tr")
+    handle, rows = box.locator(SLIDER), box.locator(".ag-table tbody tr")
     transparent = rows.nth(0).evaluate("r => getComputedStyle(r).backgroundColor")
+
+    def only_highlighted(k):
+        page.wait_for_function(
+            "([box, k, t]) => [...box.querySelectorAll('.ag-table tbody tr')].every((row, i) => (getComputedStyle(row).backgroundColor !== t) === (i === k))",
+            arg=[box.element_handle(), k, transparent])
+
     press(handle, "ArrowRight", 2)
-    page.wait_for_function("([r, t]) => getComputedStyle(r).backgroundColor !== t", arg=[rows.nth(0).element_handle(), transparent])
-    assert rows.nth(1).evaluate("r => getComputedStyle(r).backgroundColor") == transparent
+    only_highlighted(0)
     press(handle, "ArrowRight")
-    assert rows.nth(0).evaluate("r => getComputedStyle(r).backgroundColor") == transparent
-    assert rows.nth(1).evaluate("r => getComputedStyle(r).backgroundColor") != transparent
+    only_highlighted(1)
 
 
 def test_pictures_follow_the_theme_and_the_width(site, browser, browser_page):
@@ -90,8 +95,9 @@ def test_pictures_follow_the_theme_and_the_width(site, browser, browser_page):
         opened(page, f"{site}/widgets/01_steppers.html")
         assert page.locator(".ag-card").first.evaluate("c => getComputedStyle(c).fill") != light
         assert page.evaluate("document.documentElement.scrollWidth") <= 390, "the page itself never scrolls sideways"
-        page.evaluate("document.documentElement.dataset.theme = 'light'")
-        assert page.locator(".ag-card").first.evaluate("c => getComputedStyle(c).fill") == light
+        page.wait_for_function(  # asked for again if the page settles its theme only now
+            "([card, light]) => { document.documentElement.dataset.theme = 'light'; return getComputedStyle(card).fill === light }",
+            arg=[page.locator(".ag-card").first.element_handle(), light])
         size = page.locator(".ag-num").first.evaluate("t => t.getBoundingClientRect().height")
         assert size >= 8, "text stays readable on a phone"
     finally:
@@ -120,18 +126,14 @@ def test_buttons_work_on_the_page_as_far_as_the_scenes_go(site, browser_page):
     pour = page.get_by_role("button", name="loss.backward()", exact=True)
     pour.wait_for()
     box = page.locator(".widget-vbox", has=pour).last
-    caption = box.locator(".ag-caption:visible")
     box.get_by_role("button", name="zero_grad()", exact=True).click()
-    page.wait_for_function("c => c.querySelector('.noUi-handle').getAttribute('aria-valuenow') === '0.0'", arg=box.element_handle())
+    page.wait_for_function("c => c.querySelector('.widget-slider input').value === '0'", arg=box.element_handle())
     for total in (30, 60, 90, 120):
         pour.click()
         page.locator(".ag-caption:visible", has_text=f"now {total}").first.wait_for()
-    pour.click()
-    page.locator(".not-here", has_text="a kernel has to run").first.wait_for()
-    assert "now 120" in caption.first.text_content()
+    assert pour.is_disabled() and "In a running notebook every button works" in pour.get_attribute("title")
     box.get_by_role("button", name="zero_grad(set_to_none=False)", exact=True).click()
     page.locator(".ag-caption:visible", has_text="is empty again").first.wait_for()
-    assert page.locator(".not-here").first.text_content() == ""
     assert not page.errors, page.errors
 
 

@@ -272,6 +272,7 @@ def test_sorting_is_counted():
         assert torch.equal(x.sort(-1).values, x.flip(-1).sort(-1).values) and x.topk(2, -1).indices.shape == (4, 2)
 
 
+@pytest.mark.slow
 def test_counting_survives_collections_threads_and_many_switches():
     "What is written down about dead blocks is no list of objects: the collector must not see it, and every block comes back."
     assert memory._hooks()["bins"], "the ordinary function is in use; CPython should do better"

@@ -9,7 +9,7 @@ import pytest
 import autograd_nb as torch
 from autograd_nb.autograd import grad
 from autograd_nb.graph.engine import walk
-from autograd_nb.graph.node import JOURNAL
+from autograd_nb.layers.versions import JOURNAL
 
 NUMPY_DOMAIN = 389047  # where tracemalloc books NumPy's array data
 

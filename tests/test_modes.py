@@ -9,7 +9,8 @@ from _compare import assert_same_output, programs
 
 import autograd_nb as torch
 from autograd_nb.autograd import grad_mode
-from autograd_nb.graph.modes import LOCAL, SWITCH, observe
+from autograd_nb.graph.modes import LOCAL, SWITCH
+from autograd_nb.layers.observers import observe
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,8 @@ from _compare import to_numpy
 
 import autograd_nb as ours
 from autograd_nb.graph.node import tensor_like
-from autograd_nb.graph.op import REGISTRY, N, as_array
+from autograd_nb.graph.apply import as_array
+from autograd_nb.graph.op import REGISTRY, N
 
 needs_torch = pytest.mark.needs("torch")
 

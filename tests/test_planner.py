@@ -73,6 +73,7 @@ class Block(nn.Module):
         return x + self.down(self.up(x).tanh())
 
 
+@pytest.mark.slow
 def test_predictions_are_measured():
     blocks = [Block(w) for w in (32, 256, 64, 128, 256, 32, 64, 128)]
     x = torch.randn(128, 32)

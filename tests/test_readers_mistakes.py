@@ -94,6 +94,7 @@ def test_a_button_says_what_went_wrong():
         if len(calls) > 1: raise KeyError("spent")
         return x * x
     panel = bucket(fragile, story=("backward",), x=1.0)
+    panel.player.slider.value = panel.player.slider.max
     assert panel.press("backward") is None and "KeyError" in panel.note.value and "spent" in panel.note.value
 
 
@@ -118,3 +119,6 @@ def test_checks_notice_what_a_function_does_besides():
     assert "a list" not in check(lambda x: [2.0], test=judge).message and "not list" in check(lambda x: [2.0], test=judge).message
     assert "it is empty" in check([], 3.0).message and "'so' is not it" in check("so", "thus").message
     assert "should be a class" in check(3, test=lambda C: C(), name="Counter").message
+    unwritten = check(lambda x: ..., lambda x: x, cases=[1.0], hints=["Return x."])
+    assert unwritten.state == "open" and "..." in unwritten.message
+    assert check(lambda x: None, lambda x: x, cases=[1.0]).state == "wrong"

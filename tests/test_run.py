@@ -86,6 +86,7 @@ def test_outside_of_a_clone(tmp_path):
     assert done.returncode == 1 and "settings.ini is missing" in done.stderr and len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_without_a_network(project):
     "A package index that refuses connections stands in for a missing network."
     env = {k: v for k, v in os.environ.items() if not k.startswith("PIP_")}
@@ -97,6 +98,7 @@ def test_without_a_network(project):
     assert (project / ".venv" / "run-begun").exists() and not (project / ".venv" / "run-stamp").exists()
 
 
+@pytest.mark.slow
 def test_a_half_made_environment_is_made_anew_and_a_finished_one_kept(project, monkeypatch, capsys):
     (project / ".venv").mkdir()
     (project / ".venv" / "run-begun").touch()
@@ -175,6 +177,7 @@ def test_pips_troubles_are_explained(output, words):
     assert words in run.explain(output) and "\n" not in run.explain(output)
 
 
+@pytest.mark.slow
 def test_an_unknown_trouble_of_pip_points_to_the_log(project, monkeypatch, capsys):
     monkeypatch.setattr(run, "PYTHON", Path(sys.executable))
     run.VENV.mkdir()
@@ -274,3 +277,31 @@ def wait_for_link(log: Path, process: subprocess.Popen) -> str:
         assert process.poll() is None, log.read_text()
         time.sleep(1)
     raise AssertionError(log.read_text())
+
+
+# The reader's copies -------------------------------------------------------------------------------------------------
+
+
+def test_reading_does_not_change_the_clone(project, capsys):
+    "Copies follow their originals until the reader changes them; then they stay, and a line says when the original is newer."
+    book = project / "nbs" / "book"
+    book.mkdir()
+    (book / "01.ipynb").write_text("one")
+    (book / "02.ipynb").write_text("two")
+    (project / "nbs" / "images").mkdir()
+    (project / "nbs" / "images" / "a.svg").write_text("<svg/>")
+    folder = run.working_copy()
+    assert folder == project / "my_notebooks" and (folder / "book" / "01.ipynb").read_text() == "one" and (folder / "images" / "a.svg").exists()
+    (folder / "book" / "01.ipynb").write_text("one, and what the reader wrote")
+    (folder / "book" / "mine.ipynb").write_text("the reader's own")
+    (book / "01.ipynb").write_text("one, second edition")
+    (book / "02.ipynb").write_text("two, second edition")
+    capsys.readouterr()
+    run.working_copy()
+    said = capsys.readouterr().out
+    assert "book/01.ipynb" in said and "02" not in said
+    assert (folder / "book" / "01.ipynb").read_text() == "one, and what the reader wrote" and (folder / "book" / "02.ipynb").read_text() == "two, second edition"
+    (book / "02.ipynb").rename(book / "03.ipynb")
+    run.working_copy()
+    assert not (folder / "book" / "02.ipynb").exists() and (folder / "book" / "03.ipynb").exists() and (folder / "book" / "mine.ipynb").exists()
+    assert sorted(path.name for path in book.iterdir()) == ["01.ipynb", "03.ipynb"] and (book / "01.ipynb").read_text() == "one, second edition"

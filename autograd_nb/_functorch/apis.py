@@ -13,7 +13,11 @@ def chunk_vmap(func, in_dims=0, out_dims=0, randomness='error', chunks=2):
     "`vmap(func)` that works on the batch in so many `chunks`, one after the other, to save memory."
     check_randomness(randomness)
     if chunks == 1: return vmap(func, in_dims, out_dims, randomness)
+
     def wrapped(*args, **kwargs):
         size = placed(func, in_dims, args)[0]
-        return vmap(func, in_dims, out_dims, randomness, chunk_size=-(-size // chunks))(*args, **kwargs)
+        return vmap(func, in_dims, out_dims, randomness, chunk_size=-(-size // chunks))(
+            *args, **kwargs
+        )
+
     return wrapped

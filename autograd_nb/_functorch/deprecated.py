@@ -15,16 +15,37 @@ from . import make_functional as modules
 
 def get_warning(api, new_api=None, replace_newlines=False):
     "The words of the warning for a function that has moved."
-    return f'`functorch.{api}` is deprecated as of PyTorch 2.0 and will be deleted in a future version. Please use `{new_api or "torch.func." + api}` instead.'
+    return (
+        f'`functorch.{api}` is deprecated as of PyTorch 2.0 and will be deleted in a future'
+        f' version. Please use `{new_api or "torch.func." + api}` instead.'
+    )
 
 def _moved(function, new_api=None):
     @functools.wraps(function)
     def wrapped(*args, **kwargs):
         warnings.warn(get_warning(function.__name__, new_api), FutureWarning, stacklevel=2)
         return function(*args, **kwargs)
+
     return wrapped
 
 vmap = _moved(func.vmap, 'torch.vmap')
-grad, grad_and_value, vjp, jvp, jacrev, jacfwd, hessian, functionalize = map(_moved, (func.grad, func.grad_and_value, func.vjp, func.jvp, func.jacrev, func.jacfwd, func.hessian, func.functionalize))
-make_functional, make_functional_with_buffers = (_moved(f, 'torch.func.functional_call') for f in (modules.make_functional, modules.make_functional_with_buffers))
-combine_state_for_ensemble = _moved(modules.combine_state_for_ensemble, 'torch.func.stack_module_state')
+grad, grad_and_value, vjp, jvp, jacrev, jacfwd, hessian, functionalize = map(
+    _moved,
+    (
+        func.grad,
+        func.grad_and_value,
+        func.vjp,
+        func.jvp,
+        func.jacrev,
+        func.jacfwd,
+        func.hessian,
+        func.functionalize,
+    ),
+)
+make_functional, make_functional_with_buffers = (
+    _moved(f, 'torch.func.functional_call')
+    for f in (modules.make_functional, modules.make_functional_with_buffers)
+)
+combine_state_for_ensemble = _moved(
+    modules.combine_state_for_ensemble, 'torch.func.stack_module_state'
+)

@@ -6,9 +6,15 @@
 __all__ = []
 
 # %% ../../nbs/functorch/02_eager_transforms.ipynb #d0e42027
-from ..func.derivatives import _positions, debug_unwrap, functionalize, grad, grad_and_value, hessian, jacfwd, jacrev, jvp, linearize, vjp  # noqa: F401
+from autograd_nb.func.derivatives import (  # noqa: F401
+    _positions, debug_unwrap, functionalize, grad, grad_and_value, hessian, jacfwd, jacrev, jvp,
+    linearize, vjp
+)
 
 def _slice_argnums(args, argnums, as_tuple=True):
-    "The arguments that `argnums` (a number or a tuple of numbers) picks: a tuple, or with `as_tuple=False` a single argument for a single number. Raises RuntimeError for numbers that do not fit."
+    """The arguments that `argnums` (a number or a tuple of numbers) picks: a tuple, or with
+    `as_tuple=False` a single argument for a single number. Raises RuntimeError for numbers that do
+    not fit.
+    """
     chosen = tuple(args[i] for i in _positions(argnums, len(args)))
     return chosen if as_tuple or isinstance(argnums, tuple) else chosen[0]

@@ -20,10 +20,16 @@ from ..nn import Module, Parameter
 def _stand_in(tensor):
     "A tensor that looks like `tensor` from outside, and occupies one number."
     hollow = expand(zeros((), dtype=tensor.dtype, device=tensor.device), tuple(tensor.shape))
-    return Parameter(hollow, requires_grad=tensor.requires_grad) if isinstance(tensor, Parameter) else hollow
+    return (
+        Parameter(hollow, requires_grad=tensor.requires_grad)
+        if isinstance(tensor, Parameter)
+        else hollow
+    )
 
 def _extracted(module, kind):
-    "Take the tensors of one kind ('_parameters' or '_buffers') out of `module`, in place: (tensors, names), and all names of each by its first."
+    """Take the tensors of one kind ('_parameters' or '_buffers') out of `module`, in place:
+    (tensors, names), and all names of each by its first.
+    """
     tensors, names, every, hollow = [], [], {}, {}
     for prefix, part in module.named_modules(remove_duplicate=False):
         table = getattr(part, kind)
@@ -38,28 +44,35 @@ def _extracted(module, kind):
     for part in module.modules():
         table = getattr(part, kind)
         for key, value in table.items():
-            if value is not None and id(value) in hollow: table[key] = hollow[id(value)][0]
+            if value is not None and id(value) in hollow:
+                table[key] = hollow[id(value)][0]
     return tuple(tensors), tuple(names), every
 
 def extract_weights(mod):
-    "Take the parameters out of `mod`, in place: (parameters, their names, and for each name all names under which the module has that parameter)."
+    """Take the parameters out of `mod`, in place: (parameters, their names, and for each name all
+    names under which the module has that parameter).
+    """
     return _extracted(mod, '_parameters')
 
 def extract_buffers(mod):
     "As `extract_weights`, for buffers."
     return _extracted(mod, '_buffers')
 
+# %% ../../nbs/functorch/01_modules.ipynb #2b347ee1
 def _put(module, names, tensors):
     for name, tensor in zip(names, tensors):
         path, _, key = name.rpartition('.')
         part = module.get_submodule(path)
-        if isinstance(tensor, Parameter) or key in part._buffers: setattr(part, key, tensor)
-        else:                                   # a tensor with a history is no parameter; it becomes a plain attribute
+        if isinstance(tensor, Parameter) or key in part._buffers:
+            setattr(part, key, tensor)
+        else:  # a tensor with a history is no parameter; it becomes a plain attribute
             part._parameters.pop(key, None)
             setattr(part, key, tensor)
 
 def load_weights(mod, names, params, as_params=False):
-    "Put tensors where the parameters of these names were; with `as_params` as parameters, otherwise as plain attributes, which may have a history."
+    """Put tensors where the parameters of these names were; with `as_params` as parameters,
+    otherwise as plain attributes, which may have a history.
+    """
     _put(mod, names, [Parameter(p) for p in params] if as_params else params)
 
 def load_buffers(mod, names, buffers, as_params=False):
@@ -67,11 +80,17 @@ def load_buffers(mod, names, buffers, as_params=False):
     _put(mod, names, buffers)
 
 def load_state(model, weights, weight_names, buffers=(), buffer_names=()):
-    "Put weights and buffers back into a model from which they were taken, and return it. Raises AssertionError if there are more or fewer names than tensors."
-    assert len(weight_names) == len(weights), f'len(weight_names)={len(weight_names)} != len(weights)={len(weights)}'
+    """Put weights and buffers back into a model from which they were taken, and return it. Raises
+    AssertionError if there are more or fewer names than tensors.
+    """
+    assert len(weight_names) == len(weights), (
+        f'len(weight_names)={len(weight_names)} != len(weights)={len(weights)}'
+    )
     load_weights(model, weight_names, weights)
     if len(buffers):
-        assert len(buffer_names) == len(buffers), f'len(buffer_names)={len(buffer_names)} != len(buffers)={len(buffers)}'
+        assert len(buffer_names) == len(buffers), (
+            f'len(buffer_names)={len(buffer_names)} != len(buffers)={len(buffers)}'
+        )
         load_buffers(model, buffer_names, buffers)
     return model
 
@@ -81,96 +100,173 @@ def _split(kind, model, disable_autograd_tracking, parts):
     taken = [take(model) for take in parts]
     if disable_autograd_tracking:
         for p in taken[0][0]: p.requires_grad_(False)
-    return kind(model, *[names for _, names, _ in taken], *[every for *_, every in taken]), *[tensors for tensors, *_ in taken]
+    return kind(model, *[names for _, names, _ in taken], *[every for *_, every in taken]), *[
+        tensors for tensors, *_ in taken
+    ]
 
 class FunctionalModule(Module):
-    "What `make_functional` returns: called with a sequence of parameters and the model's arguments, it runs the model with these parameters."
+    """What `make_functional` returns: called with a sequence of parameters and the model's
+    arguments, it runs the model with these parameters.
+    """
+
     def __init__(self, stateless_model, param_names, names_map):
         super().__init__()
-        self.stateless_model, self.param_names, self.names_map = stateless_model, param_names, names_map
+        self.stateless_model, self.param_names, self.names_map = (
+            stateless_model,
+            param_names,
+            names_map,
+        )
 
     @staticmethod
-    def _create_from(model, disable_autograd_tracking=False): return _split(FunctionalModule, model, disable_autograd_tracking, (extract_weights,))
+    def _create_from(model, disable_autograd_tracking=False):
+        return _split(FunctionalModule, model, disable_autograd_tracking, (extract_weights,))
 
     def forward(self, params, *args, **kwargs):
-        with replaced(self.stateless_model, dict(zip(self.names_map, params))): return self.stateless_model(*args, **kwargs)
+        with replaced(self.stateless_model, dict(zip(self.names_map, params))):
+            return self.stateless_model(*args, **kwargs)
 
+# %% ../../nbs/functorch/01_modules.ipynb #e52112df
 class FunctionalModuleWithBuffers(Module):
-    "What `make_functional_with_buffers` returns: called with a sequence of parameters, one of buffers, and the model's arguments."
-    def __init__(self, stateless_model, param_names, buffer_names, param_names_map, buffer_names_map):
+    """What `make_functional_with_buffers` returns: called with a sequence of parameters, one of
+    buffers, and the model's arguments.
+    """
+
+    def __init__(
+        self, stateless_model, param_names, buffer_names, param_names_map, buffer_names_map
+    ):
         super().__init__()
-        self.stateless_model, self.param_names, self.buffer_names = stateless_model, param_names, buffer_names
+        self.stateless_model, self.param_names, self.buffer_names = (
+            stateless_model,
+            param_names,
+            buffer_names,
+        )
         self.all_names_map = {**param_names_map, **buffer_names_map}
 
     @staticmethod
-    def _create_from(model, disable_autograd_tracking=False): return _split(FunctionalModuleWithBuffers, model, disable_autograd_tracking, (extract_weights, extract_buffers))
+    def _create_from(model, disable_autograd_tracking=False):
+        return _split(
+            FunctionalModuleWithBuffers,
+            model,
+            disable_autograd_tracking,
+            (extract_weights, extract_buffers),
+        )
 
     def forward(self, params, buffers, *args, **kwargs):
-        with replaced(self.stateless_model, dict(zip(self.all_names_map, (*params, *buffers)))): return self.stateless_model(*args, **kwargs)
+        with replaced(self.stateless_model, dict(zip(self.all_names_map, (*params, *buffers)))):
+            return self.stateless_model(*args, **kwargs)
 
 def make_functional(model, disable_autograd_tracking=False):
-    """`func, params = make_functional(model)`: the model as a function, so that `func(params, x)` equals `model(x)`, and its parameters, copied, as a tuple.
+    """`func, params = make_functional(model)`: the model as a function, so that `func(params, x)`
+    equals `model(x)`, and its parameters, copied, as a tuple.
 
-    `disable_autograd_tracking`: the parameters do not require grad. Raises RuntimeError if the model has buffers."""
-    if len(list(model.buffers())): raise RuntimeError('make_functional(model): `model` has buffers. Please use make_functional_with_buffers(model) instead.')
+    `disable_autograd_tracking`: the parameters do not require grad. Raises RuntimeError if the
+    model has buffers.
+    """
+    if len(list(model.buffers())):
+        raise RuntimeError(
+            'make_functional(model): `model` has buffers. Please use'
+            ' make_functional_with_buffers(model) instead.'
+        )
     return FunctionalModule._create_from(model, disable_autograd_tracking)
 
+# %% ../../nbs/functorch/01_modules.ipynb #3d23c7ab
 def make_functional_with_buffers(model, disable_autograd_tracking=False):
-    "`func, params, buffers = make_functional_with_buffers(model)`, so that `func(params, buffers, x)` equals `model(x)`; see `make_functional`."
+    """`func, params, buffers = make_functional_with_buffers(model)`, so that `func(params, buffers,
+    x)` equals `model(x)`; see `make_functional`.
+    """
     return FunctionalModuleWithBuffers._create_from(model, disable_autograd_tracking)
 
 # %% ../../nbs/functorch/01_modules.ipynb #3db252e8
 def transpose_stack(tuple_of_tuple_of_tensors):
-    "Of each position in several tuples of tensors the stack: `((a, b), (c, d))` becomes `(stack of a and c, stack of b and d)`."
+    """Of each position in several tuples of tensors the stack: `((a, b), (c, d))` becomes `(stack
+    of a and c, stack of b and d)`.
+    """
     return tuple(stack(column).detach() for column in zip(*tuple_of_tuple_of_tensors))
 
 def combine_state_for_ensemble(models):
-    """`func, params, buffers` of several models of one kind, their tensors stacked along a new first dimension: `vmap(func, (0, 0, None))(params, buffers, x)` runs all of them.
+    """`func, params, buffers` of several models of one kind, their tensors stacked along a new
+    first dimension: `vmap(func, (0, 0, None))(params, buffers, x)` runs all of them.
 
     Raises RuntimeError if there are no models, or if they differ in class or mode."""
     said = 'combine_state_for_ensemble: Expected '
     if not len(models): raise RuntimeError(said + 'at least one model, got 0.')
-    if not (all(m.training for m in models) or all(not m.training for m in models)): raise RuntimeError(said + 'all models to have the same training/eval mode.')
-    if not all(type(m) is type(models[0]) for m in models): raise RuntimeError(said + 'all models to be of the same class.')
+    if not (all(m.training for m in models) or all(not m.training for m in models)):
+        raise RuntimeError(said + 'all models to have the same training/eval mode.')
+    if not all(type(m) is type(models[0]) for m in models):
+        raise RuntimeError(said + 'all models to be of the same class.')
     functions, params, buffers = zip(*map(make_functional_with_buffers, models))
     return functions[0], transpose_stack(params), transpose_stack(buffers)
 
 # %% ../../nbs/functorch/01_modules.ipynb #b1b49cc9
 def make_functional_deprecated_v1(model):
-    "`weights, func, names`: takes the parameters out of `model` itself; `func(weights, (x,))` runs it. Raises RuntimeError if the model has buffers."
+    """`weights, func, names`: takes the parameters out of `model` itself; `func(weights, (x,))`
+    runs it. Raises RuntimeError if the model has buffers.
+    """
     if len(list(model.buffers())):
-        raise RuntimeError('make_functional_deprecated_v1(model): `model` has buffers. Please use make_functional_with_buffers_deprecated_v1(model) instead.')
+        raise RuntimeError(
+            'make_functional_deprecated_v1(model): `model` has buffers. Please use'
+            ' make_functional_with_buffers_deprecated_v1(model) instead.'
+        )
     weights, names, every = extract_weights(model)
+
     def fun(weights, data):
         with replaced(model, dict(zip(names, weights))): return model(*data)
+
     return weights, fun, names
 
 def make_functional_with_buffers_deprecated_v1(model):
     "`weights, buffers, func, weight_names, buffer_names`, as `make_functional_deprecated_v1`."
     weights, weight_names, _ = extract_weights(model)
     buffers, buffer_names, _ = extract_buffers(model)
+
     def fun(weights, buffers, data):
-        with replaced(model, dict(zip((*weight_names, *buffer_names), (*weights, *buffers)))): return model(*data)
+        with replaced(model, dict(zip((*weight_names, *buffer_names), (*weights, *buffers)))):
+            return model(*data)
+
     return weights, buffers, fun, weight_names, buffer_names
 
 def _several(model_class, shape, device, split, args, kwargs):
-    "Models of a class, taken apart: one for the function, and as many as `shape` says for the tensors."
+    """Models of a class, taken apart: one for the function, and as many as `shape` says for the
+    tensors.
+    """
     if len(shape) >= 2: raise ValueError('NYI: ensemble_shape with more than 1 element')
     if shape and shape[0] <= 0: raise ValueError(f'num_models {shape[0]} should be > 0')
     models = [model_class(*args, **kwargs).to(device) for _ in range(shape[0] if shape else 1)]
     return [split(m) for m in models], split(model_class(*args, **kwargs)) if shape else None
 
+# %% ../../nbs/functorch/01_modules.ipynb #e025a187
 def functional_init(model_class, ensemble_shape=(), device='cpu'):
-    "`functional_init(Model)(*args)` is a new model taken apart by `make_functional_deprecated_v1`; with `ensemble_shape=(n,)` the weights of n new models are stacked."
+    """`functional_init(Model)(*args)` is a new model taken apart by
+    `make_functional_deprecated_v1`; with `ensemble_shape=(n,)` the weights of n new models are
+    stacked.
+    """
+
     def wrapped(*args, **kwargs):
-        taken, other = _several(model_class, ensemble_shape, device, make_functional_deprecated_v1, args, kwargs)
+        taken, other = _several(
+            model_class, ensemble_shape, device, make_functional_deprecated_v1, args, kwargs
+        )
         return taken[0] if other is None else (transpose_stack(t[0] for t in taken), *other[1:])
+
     return wrapped
 
 def functional_init_with_buffers(model_class, ensemble_shape=(), device='cpu'):
     "As `functional_init`, for models with buffers; without `ensemble_shape` for models without."
+
     def wrapped(*args, **kwargs):
-        split = make_functional_with_buffers_deprecated_v1 if len(ensemble_shape) == 1 else make_functional_deprecated_v1
+        split = (
+            make_functional_with_buffers_deprecated_v1
+            if len(ensemble_shape) == 1
+            else make_functional_deprecated_v1
+        )
         taken, other = _several(model_class, ensemble_shape, device, split, args, kwargs)
-        return taken[0] if other is None else (transpose_stack(t[0] for t in taken), transpose_stack(t[1] for t in taken), *other[2:])
+        return (
+            taken[0]
+            if other is None
+            else (
+                transpose_stack(t[0] for t in taken),
+                transpose_stack(t[1] for t in taken),
+                *other[2:],
+            )
+        )
+
     return wrapped

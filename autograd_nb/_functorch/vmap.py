@@ -10,22 +10,35 @@ from typing import Union
 
 from ..func.batching import vmap  # noqa: F401
 from ..functions import movedim
-from ..graph.levels import Batch, KINDS, batched
+from ..transforms.levels import Batch, KINDS, batched
 from ..graph.node import TensorBase
 from ..graph.pytree import broadcast_prefix, tree_flatten, tree_unflatten
 
 in_dims_t, out_dims_t = Union[int, tuple], Union[int, tuple[int, ...]]
 
 def restore_vmap(func, in_dims, batch_size, randomness):
-    """A function like `vmap(func)` that returns its results with the dimension of the examples in each: `(outputs, dimensions)`, None for a result that is the same for all.
+    """A function like `vmap(func)` that returns its results with the dimension of the examples in
+    each: `(outputs, dimensions)`, None for a result that is the same for all.
 
-    Arguments need not be tensors, and need not have a batch dimension at all: `batch_size` says how many examples there are."""
+    Arguments need not be tensors, and need not have a batch dimension at all: `batch_size` says how
+    many examples there are.
+    """
+
     def inner(*args, **kwargs):
         leaves, spec = tree_flatten(args)
         dims = broadcast_prefix(in_dims, spec)
         with Batch(batch_size, randomness) as level:
-            inside = [x if d is None else batched(x if d == 0 else movedim(x, d, 0), level) for x, d in zip(leaves, dims)]
+            inside = [
+                x if d is None else batched(x if d == 0 else movedim(x, d, 0), level)
+                for x, d in zip(leaves, dims)
+            ]
             out, out_spec = tree_flatten(func(*tree_unflatten(inside, spec), **kwargs))
-        mine = [isinstance(o, TensorBase) and o.__class__ is KINDS['Batched'] and o._level is level for o in out]
-        return tree_unflatten([o._value if m else o for o, m in zip(out, mine)], out_spec), tree_unflatten([0 if m else None for m in mine], out_spec)
+        mine = [
+            isinstance(o, TensorBase) and o.__class__ is KINDS['Batched'] and o._level is level
+            for o in out
+        ]
+        return tree_unflatten(
+            [o._value if m else o for o, m in zip(out, mine)], out_spec
+        ), tree_unflatten([0 if m else None for m in mine], out_spec)
+
     return inner

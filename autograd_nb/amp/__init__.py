@@ -12,7 +12,9 @@ from . import autocast_mode, cpu as _cpu, cuda as _cuda, grad_scaler
 from .autocast_mode import autocast, custom_bwd, custom_fwd, is_autocast_available
 from .grad_scaler import GradScaler
 
-for _device, _module in (('cpu', _cpu), ('cuda', _cuda)): _sys.modules[f'autograd_nb.{_device}.amp'] = _module      # PyTorch's older names
+# PyTorch's older names
+for _device, _module in (('cpu', _cpu), ('cuda', _cuda)):
+    _sys.modules[f'autograd_nb.{_device}.amp'] = _module
 
 # %% ../../nbs/amp/00_package.ipynb #98d6b8af
 __all__ = [name for name in dir() if not name.startswith('_')]

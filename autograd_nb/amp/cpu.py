@@ -14,12 +14,31 @@ from ..arrays.dtypes import bfloat16
 # %% ../../nbs/amp/03_cpu.ipynb #eaa81e9d
 class autocast(autocast_mode.autocast):
     "The older name of `torch.autocast('cpu', ...)`."
+
     def __init__(self, enabled=True, dtype=bfloat16, cache_enabled=True):
-        warnings.warn("`torch.cpu.amp.autocast(args...)` is deprecated. Please use `torch.amp.autocast('cpu', args...)` instead.", FutureWarning, stacklevel=2)
+        warnings.warn(
+            "`torch.cpu.amp.autocast(args...)` is deprecated. Please use `torch.amp.autocast('cpu',"
+            " args...)` instead.",
+            FutureWarning,
+            stacklevel=2,
+        )
         super().__init__('cpu', enabled=enabled, dtype=dtype, cache_enabled=cache_enabled)
 
 class GradScaler(grad_scaler.GradScaler):
     "The older name of `torch.amp.GradScaler('cpu', ...)`."
-    def __init__(self, init_scale=2.0**16, growth_factor=2.0, backoff_factor=0.5, growth_interval=2000, enabled=True):
-        warnings.warn("`torch.cpu.amp.GradScaler(args...)` is deprecated. Please use `torch.amp.GradScaler('cpu', args...)` instead.", FutureWarning, stacklevel=2)
+
+    def __init__(
+        self,
+        init_scale=2.0**16,
+        growth_factor=2.0,
+        backoff_factor=0.5,
+        growth_interval=2000,
+        enabled=True,
+    ):
+        warnings.warn(
+            "`torch.cpu.amp.GradScaler(args...)` is deprecated. Please use"
+            " `torch.amp.GradScaler('cpu', args...)` instead.",
+            FutureWarning,
+            stacklevel=2,
+        )
         super().__init__('cpu', init_scale, growth_factor, backoff_factor, growth_interval, enabled)

@@ -15,14 +15,38 @@ from ..arrays.dtypes import float16
 # %% ../../nbs/amp/04_cuda.ipynb #37c2a012
 class autocast(autocast_mode.autocast):
     "The older name of `torch.autocast('cuda', ...)`."
+
     def __init__(self, enabled=True, dtype=float16, cache_enabled=True):
-        warnings.warn("`torch.cuda.amp.autocast(args...)` is deprecated. Please use `torch.amp.autocast('cuda', args...)` instead.", FutureWarning, stacklevel=2)
+        warnings.warn(
+            "`torch.cuda.amp.autocast(args...)` is deprecated. Please use"
+            " `torch.amp.autocast('cuda', args...)` instead.",
+            FutureWarning,
+            stacklevel=2,
+        )
         super().__init__('cuda', enabled=enabled, dtype=dtype, cache_enabled=cache_enabled)
 
 class GradScaler(grad_scaler.GradScaler):
     "The older name of `torch.amp.GradScaler('cuda', ...)`."
-    def __init__(self, init_scale=2.0**16, growth_factor=2.0, backoff_factor=0.5, growth_interval=2000, enabled=True):
-        warnings.warn("`torch.cuda.amp.GradScaler(args...)` is deprecated. Please use `torch.amp.GradScaler('cuda', args...)` instead.", FutureWarning, stacklevel=2)
-        super().__init__('cuda', init_scale, growth_factor, backoff_factor, growth_interval, enabled)
 
-custom_fwd, custom_bwd = functools.partial(autocast_mode.custom_fwd, device_type='cuda'), functools.partial(autocast_mode.custom_bwd, device_type='cuda')
+    def __init__(
+        self,
+        init_scale=2.0**16,
+        growth_factor=2.0,
+        backoff_factor=0.5,
+        growth_interval=2000,
+        enabled=True,
+    ):
+        warnings.warn(
+            "`torch.cuda.amp.GradScaler(args...)` is deprecated. Please use"
+            " `torch.amp.GradScaler('cuda', args...)` instead.",
+            FutureWarning,
+            stacklevel=2,
+        )
+        super().__init__(
+            'cuda', init_scale, growth_factor, backoff_factor, growth_interval, enabled
+        )
+
+custom_fwd, custom_bwd = (
+    functools.partial(autocast_mode.custom_fwd, device_type='cuda'),
+    functools.partial(autocast_mode.custom_bwd, device_type='cuda'),
+)

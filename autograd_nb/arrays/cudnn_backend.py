@@ -16,17 +16,32 @@ from .cupy_backend import Capture, Device, OutOfMemoryError
 
 # %% ../../nbs/arrays/06_cudnn.ipynb #c0d20005
 class Settings:
-    "What programs have chosen: `enabled`, `deterministic` (only plans whose results are the same every time), `precision`: 'ieee', 'tf32' or 'none' for 'conv', 'rnn' (None: nothing was said), all of 'cudnn', and 'all' libraries. `everywhere`: deterministic algorithms were asked for in general."
+    """What programs have chosen: `enabled`, `deterministic` (only plans whose results are the same
+    every time), `precision`: 'ieee', 'tf32' or 'none' for 'conv', 'rnn' (None: nothing was said),
+    all of 'cudnn', and 'all' libraries. `everywhere`: deterministic algorithms were asked for in
+    general.
+    """
+
     enabled, benchmark, deterministic, everywhere, benchmark_limit = True, False, False, False, None
     precision = dict(conv=None, rnn=None, cudnn='none', all='none')
 
-    def __init__(self): raise TypeError('Settings holds facts about the process; it is not instantiated')
+    def __init__(self):
+        raise TypeError('Settings holds facts about the process; it is not instantiated')
 
     @classmethod
     def resolved(cls, kind):
-        "The precision that holds for `kind`, 'conv' or 'rnn': its own, or that of all of cuDNN, or that of all libraries."
+        """The precision that holds for `kind`, 'conv' or 'rnn': its own, or that of all of cuDNN,
+        or that of all libraries.
+        """
         own = cls.precision[kind]
-        return next((p for p in (own, cls.precision['cudnn'], cls.precision['all']) if p not in (None, 'none')), own or 'tf32')
+        return next(
+            (
+                p
+                for p in (own, cls.precision['cudnn'], cls.precision['all'])
+                if p not in (None, 'none')
+            ),
+            own or 'tf32',
+        )
 
 def package():
     "cuDNN's Python package, if it, cuDNN itself and a GPU are there; otherwise None."
@@ -35,12 +50,14 @@ def package():
         try:
             found = importlib.import_module('cudnn')
             found.backend_version()
-        except Exception: found = None           # not installed, or installed without the library that it speaks for
+        except Exception:
+            found = None  # not installed, or installed without the library that it speaks for
         _found.append(found)
     return _found[0]
 
 _found = []
 
+# %% ../../nbs/arrays/06_cudnn.ipynb #b7a98822
 def forget():
     "Begin anew: other libraries are there, and what was built and found out was for those before."
     global _mine
@@ -48,19 +65,29 @@ def forget():
     _mine = _Mine()
 
 class _Mine(threading.local):
-    "What each thread has for itself, since cuDNN's handles and plans serve one thread at a time: device -> handle, key -> plan."
-    def __init__(self): self.handles, self.plans = {}, {}
+    """What each thread has for itself, since cuDNN's handles and plans serve one thread at a time:
+    device -> handle, key -> plan.
+    """
+
+    def __init__(self):
+        self.handles, self.plans = {}, {}
 
 _mine, _passed, _dismissed = _Mine(), set(), []
 Device.changed.append(forget)
 
 # %% ../../nbs/arrays/06_cudnn.ipynb #c0d20007
-METHODS = dict(forward=('conv_fprop', 'image', 'weight'), data=('conv_dgrad', 'loss', 'filter'), weight=('conv_wgrad', 'image', 'loss'))
+METHODS = dict(
+    forward=('conv_fprop', 'image', 'weight'),
+    data=('conv_dgrad', 'loss', 'filter'),
+    weight=('conv_wgrad', 'image', 'loss'),
+)
 TYPES = dict(float32='FLOAT', float16='HALF', bfloat16='BFLOAT16')
-KEPT = 4096             # plans, at most, of each thread
+KEPT = 4096  # plans, at most, of each thread
 
 def strides_of(shape, last):
-    "The distances between neighbours, in elements, of a dense tensor; `last`: channels are the fastest."
+    """The distances between neighbours, in elements, of a dense tensor; `last`: channels are the
+    fastest.
+    """
     order = [0, *range(2, len(shape)), 1] if last else range(len(shape))
     found, step = [0] * len(shape), 1
     for axis in reversed(list(order)): found[axis], step = step, step * shape[axis]
@@ -68,7 +95,10 @@ def strides_of(shape, last):
 
 def channels_last(array):
     "Whether a dense array lies with its channels last, and not in the usual order."
-    return not array.flags.c_contiguous and array.transpose(0, *range(2, array.ndim), 1).flags.c_contiguous
+    return (
+        not array.flags.c_contiguous
+        and array.transpose(0, *range(2, array.ndim), 1).flags.c_contiguous
+    )
 
 def _dense(array, last):
     lib = Device.library
@@ -79,18 +109,35 @@ def _dense(array, last):
 def _empty(shape, dtype, last):
     lib = Device.library
     if not last: return lib.empty(shape, dtype)
-    return lib.empty((shape[0], *shape[2:], shape[1]), dtype).transpose(0, len(shape) - 1, *range(1, len(shape) - 1))
+    return lib.empty((shape[0], *shape[2:], shape[1]), dtype).transpose(
+        0, len(shape) - 1, *range(1, len(shape) - 1)
+    )
 
+# %% ../../nbs/arrays/06_cudnn.ipynb #202b20be
 def built(kind, shapes, dtype, stride, padding, dilation, last, tf32, deterministic, **where):
-    "cuDNN's graph for one convolution, with its plan: `shapes` are those of the two operands and of the result, whose uids are 1, 2 and 3. `where`: the `handle` to build with. Raises cuDNN's error if there is no plan."
+    """cuDNN's graph for one convolution, with its plan: `shapes` are those of the two operands and
+    of the result, whose uids are 1, 2 and 3. `where`: the `handle` to build with. Raises cuDNN's
+    error if there is no plan.
+    """
     cudnn = importlib.import_module('cudnn')
     types, notes = cudnn.data_type, cudnn.numerical_note
     io = getattr(types, TYPES[dtype])
-    graph = cudnn.pygraph(io_data_type=io, intermediate_data_type=types.FLOAT, compute_data_type=types.FLOAT, **where)
+    graph = cudnn.pygraph(
+        io_data_type=io, intermediate_data_type=types.FLOAT, compute_data_type=types.FLOAT, **where
+    )
     method, *names = METHODS[kind]
-    operands = [graph.tensor(dim=list(s), stride=strides_of(s, last), data_type=io) for s in shapes[:2]]
-    result = getattr(graph, method)(**dict(zip(names, operands)), padding=list(padding), stride=list(stride), dilation=list(dilation))
-    result.set_output(True).set_data_type(io).set_dim(list(shapes[2])).set_stride(strides_of(shapes[2], last))
+    operands = [
+        graph.tensor(dim=list(s), stride=strides_of(s, last), data_type=io) for s in shapes[:2]
+    ]
+    result = getattr(graph, method)(
+        **dict(zip(names, operands)),
+        padding=list(padding),
+        stride=list(stride),
+        dilation=list(dilation),
+    )
+    result.set_output(True).set_data_type(io).set_dim(list(shapes[2])).set_stride(
+        strides_of(shapes[2], last)
+    )
     for uid, tensor in enumerate((*operands, result), 1): tensor.set_uid(uid)
     graph.validate()
     graph.build_operation_graph()
@@ -103,12 +150,30 @@ def built(kind, shapes, dtype, stride, padding, dilation, last, tf32, determinis
     graph.build_plans()
     return graph
 
+# %% ../../nbs/arrays/06_cudnn.ipynb #67d01769
 class Plan:
     "A graph of cuDNN's that has been built, and what it needs to run."
+
     def __init__(self, kind, shapes, dtype, stride, padding, dilation, last, tf32, deterministic):
         self.handle = handle_of(Device.library.cuda.runtime.getDevice())
-        self.graph = built(kind, shapes, dtype.name, stride, padding, dilation, last, tf32, deterministic, handle=self.handle)
-        self.shape, self.dtype, self.last, self.bytes = shapes[2], dtype, last, self.graph.get_workspace_size()
+        self.graph = built(
+            kind,
+            shapes,
+            dtype.name,
+            stride,
+            padding,
+            dilation,
+            last,
+            tf32,
+            deterministic,
+            handle=self.handle,
+        )
+        self.shape, self.dtype, self.last, self.bytes = (
+            shapes[2],
+            dtype,
+            last,
+            self.graph.get_workspace_size(),
+        )
 
     def __call__(self, a, b):
         "The result for two dense operands, on the current stream."
@@ -116,7 +181,11 @@ class Plan:
         out = _empty(self.shape, self.dtype, self.last)
         work = lib.empty(self.bytes, np.uint8) if self.bytes else None
         package().set_stream(handle=self.handle, stream=lib.cuda.get_current_stream().ptr)
-        self.graph.execute({1: a.data.ptr, 2: b.data.ptr, 3: out.data.ptr}, work.data.ptr if self.bytes else 0, handle=self.handle)
+        self.graph.execute(
+            {1: a.data.ptr, 2: b.data.ptr, 3: out.data.ptr},
+            work.data.ptr if self.bytes else 0,
+            handle=self.handle,
+        )
         return out
 
 def handle_of(index):
@@ -126,7 +195,8 @@ def handle_of(index):
     return found
 
 # %% ../../nbs/arrays/06_cudnn.ipynb #c0d20009
-BOUNDS = dict(float32=1e-3, float16=3e-2, bfloat16=1e-1)      # of the largest difference, as a part of the largest number
+# of the largest difference, as a part of the largest number
+BOUNDS = dict(float32=1e-3, float16=3e-2, bfloat16=1e-1)
 TF32_BOUND = 3e-2
 
 def _compared(found, wanted, bound):
@@ -136,39 +206,67 @@ def _compared(found, wanted, bound):
     if size == 0 or not np.isfinite(size): return None
     return difference <= bound * size
 
+# %% ../../nbs/arrays/06_cudnn.ipynb #56f00f3a
 def convolve(kind, a, b, shape, groups, stride, padding, dilation, reference):
-    "One of the convolutions of `METHODS` of the arrays `a` and `b`, as an array of `shape`; NotImplemented where cuDNN is not there, not wanted or not able. `reference()` is the same, computed otherwise."
+    """One of the convolutions of `METHODS` of the arrays `a` and `b`, as an array of `shape`;
+    NotImplemented where cuDNN is not there, not wanted or not able. `reference()` is the same,
+    computed otherwise.
+    """
     cudnn = package()
     if cudnn is None or not Settings.enabled or _dismissed: return NotImplemented
-    if a.__class__ is not Device.array or b.__class__ is not Device.array or a.dtype != b.dtype or a.dtype.name not in TYPES: return NotImplemented
-    if not 3 <= a.ndim <= 5 or not a.size or not b.size or 0 in shape: return NotImplemented
-    if a.ndim == 3:             # cuDNN begins with two dimensions
-        out = convolve(kind, a[:, :, None], b[:, :, None], (*shape[:2], 1, *shape[2:]), groups, (1, *stride), (0, *padding), (1, *dilation), lambda: reference()[:, :, None])
+    if (
+        a.__class__ is not Device.array
+        or b.__class__ is not Device.array
+        or a.dtype != b.dtype
+        or a.dtype.name not in TYPES
+    ):
+        return NotImplemented
+    if not 3 <= a.ndim <= 5 or not a.size or not b.size or 0 in shape:
+        return NotImplemented
+    if a.ndim == 3:  # cuDNN begins with two dimensions
+        out = convolve(
+            kind, a[:, :, None], b[:, :, None], (*shape[:2], 1, *shape[2:]), groups, (1, *stride),
+            (0, *padding), (1, *dilation), lambda: reference()[:, :, None],
+        )
         return out if out is NotImplemented else out[:, :, 0]
     last = channels_last(a) or channels_last(b)
     tf32 = a.dtype == np.float32 and Settings.resolved('conv') == 'tf32'
     asked = kind, a.dtype.name, a.ndim, groups > 1, last, tf32
     if Capture.now is not None and asked not in _passed: return NotImplemented
-    key = kind, a.dtype.name, a.shape, b.shape, shape, stride, padding, dilation, last, tf32, Settings.deterministic or Settings.everywhere, Device.library.cuda.runtime.getDevice()
+    key = (
+        kind, a.dtype.name, a.shape, b.shape, shape, stride, padding, dilation, last, tf32,
+        Settings.deterministic or Settings.everywhere, Device.library.cuda.runtime.getDevice(),
+    )
     plans = _mine.plans
     plan, fresh = plans.get(key, False), key not in plans
     if plan is None or fresh and Capture.now is not None: return NotImplemented
     try:
         if fresh:
-            plan = Plan(kind, (a.shape, b.shape, shape), a.dtype, stride, padding, dilation, last, tf32, key[-2])
+            plan = Plan(
+                kind, (a.shape, b.shape, shape), a.dtype, stride, padding, dilation, last, tf32,
+                key[-2],
+            )
             while len(plans) >= KEPT: del plans[next(iter(plans))]
             plans[key] = plan
         out = plan(_dense(a, last), _dense(b, last))
-    except OutOfMemoryError: return NotImplemented                  # the other way goes piece by piece
+    except OutOfMemoryError:
+        return NotImplemented  # the other way goes piece by piece
     except Exception:
         if not fresh: raise
-        plans[key] = None                                           # cuDNN has nothing for this one, and is not asked again
+        # cuDNN has nothing for this one, and is not asked again
+        plans[key] = None
         return NotImplemented
     if asked in _passed: return out
     wanted = reference()
     agree = _compared(out, wanted, TF32_BOUND if tf32 else BOUNDS[a.dtype.name])
-    if agree: _passed.add(asked)
+    if agree:
+        _passed.add(asked)
     elif agree is False:
         _dismissed.append(asked)
-        warnings.warn(f'cuDNN {cudnn.backend_version()} computed a convolution otherwise than matrix products do ({METHODS[kind][0]}, {a.dtype.name}, {list(a.shape)} and {list(b.shape)}): it is not used any more. To compare for yourself, see torch.backends.cudnn.enabled.', stacklevel=2)
+        warnings.warn(
+            f'cuDNN {cudnn.backend_version()} computed a convolution otherwise than matrix products'
+            f' do ({METHODS[kind][0]}, {a.dtype.name}, {list(a.shape)} and {list(b.shape)}): it is'
+            ' not used any more. To compare for yourself, see torch.backends.cudnn.enabled.',
+            stacklevel=2,
+        )
     return out if agree else wanted

@@ -24,25 +24,41 @@ import weakref
 from types import CellType, CodeType, FunctionType
 import numpy as np
 
-from .dtypes import bfloat16
+from .dtypes import bfloat16, wrapped
 from .memory import size
 from .numpy_backend import ARRAYS, xp
+from .topics import take_topics
 
 # %% ../../nbs/arrays/05_cupy.ipynb #c5a75916
 class Device:
-    "The device library in use: `library`, a module with CuPy's functions (None: not asked for yet); `array`, its class of arrays; `count`, the number of devices; `fused`, whether kernels can be compiled for it."
+    """The device library in use: `library`, a module with CuPy's functions (None: not asked for
+    yet); `array`, its class of arrays; `count`, the number of devices; `fused`, whether kernels can
+    be compiled for it.
+    """
+
     library = array = None
     count, fused = 0, False
-    changed = []            # functions to call when the library changes: whoever keeps something that was made for it
+    # functions to call when the library changes: whoever keeps something that was made for it
+    changed = []
 
-    def __init__(self): raise TypeError('Device holds facts about the process; it is not instantiated')
+    def __init__(self):
+        raise TypeError('Device holds facts about the process; it is not instantiated')
 
 _lock = threading.RLock()
 
+# %% ../../nbs/arrays/05_cupy.ipynb #05ebaf20
 def _problem(error):
     "Why there is no GPU to use, in one line."
-    if isinstance(error, ImportError) and 'cupy' in str(error): return "CuPy is not installed: pip install 'autograd_nb[cuda12]' (or [cuda13], for CUDA 13) on a machine with an NVIDIA GPU and its driver"
-    return f'CuPy finds no usable GPU ({str(error).splitlines()[0] if str(error) else type(error).__name__}): install the NVIDIA driver, and the extra that fits it, autograd_nb[cuda12] or autograd_nb[cuda13]'
+    if isinstance(error, ImportError) and 'cupy' in str(error):
+        return (
+            "CuPy is not installed: pip install 'autograd_nb[cuda12]' (or [cuda13], for CUDA 13) on"
+            " a machine with an NVIDIA GPU and its driver"
+        )
+    return (
+        'CuPy finds no usable GPU'
+        f' ({str(error).splitlines()[0] if str(error) else type(error).__name__}): install the'
+        ' NVIDIA driver, and the extra that fits it, autograd_nb[cuda12] or autograd_nb[cuda13]'
+    )
 
 def find():
     "Import CuPy and look for a GPU, once. Returns None, or the reason why there is none."
@@ -51,20 +67,31 @@ def find():
         if _found: return _found[0]
         try:
             import cupy
+
             count = cupy.cuda.runtime.getDeviceCount()
             if not count: raise RuntimeError('no device')
-        except Exception as error:           # whatever keeps CuPy from working: not installed, no driver, a driver that is too old
+        # Whatever keeps CuPy from working: not installed, no driver, a driver that is too old.
+        except Exception as error:
             _found.append(_problem(error))
             return _found[0]
         use(cupy)
 
 _found = []
 
+# %% ../../nbs/arrays/05_cupy.ipynb #f0f4d6ee
 def use(library, fused=True):
-    "Compute on the arrays of `library`, a module with CuPy's functions (None: no device). `fused`: whether it can compile kernels. What was made for another library before must not be used any more."
+    """Compute on the arrays of `library`, a module with CuPy's functions (None: no device).
+    `fused`: whether it can compile kernels. What was made for another library before must not be
+    used any more.
+    """
     with _lock:
         if Device.array is not None: ARRAYS.discard(Device.array)
-        Device.library, Device.array, Device.fused, Device.count = library, getattr(library, 'ndarray', None), fused and library is not None, 0
+        Device.library, Device.array, Device.fused, Device.count = (
+            library,
+            getattr(library, 'ndarray', None),
+            fused and library is not None,
+            0,
+        )
         for cache in (_twins, _scopes, _generators, _kernels, _copies): cache.clear()
         there.renew()
         if library is not None:
@@ -75,7 +102,9 @@ def use(library, fused=True):
 
 def is_far(array):
     "Whether `array`, or what stands for an array under `vmap`, lives on a device."
-    return Device.array is not None and (array.__class__ is Device.array or getattr(array, 'far', False))
+    return Device.array is not None and (
+        array.__class__ is Device.array or getattr(array, 'far', False)
+    )
 
 def library_of(array):
     "Where to look for functions on `array`: NumPy, or the device library under NumPy's names."
@@ -83,7 +112,9 @@ def library_of(array):
 
 # %% ../../nbs/arrays/05_cupy.ipynb #c77745e9
 def _layout(array):
-    "The order of axes in which a dense array lies in memory; None if it is the usual one, or if the array is not dense."
+    """The order of axes in which a dense array lies in memory; None if it is the usual one, or if
+    the array is not dense.
+    """
     if array.flags.c_contiguous or array.ndim < 2: return None
     axes = tuple(sorted(range(array.ndim), key=lambda i: (-array.strides[i], i)))
     return axes if array.transpose(axes).flags.c_contiguous else None
@@ -91,10 +122,19 @@ def _layout(array):
 def _undone(axes): return tuple(sorted(range(len(axes)), key=axes.__getitem__))
 
 def send(array, index=None, non_blocking=False):
-    "A copy of the NumPy array `array` on device number `index` (None: the current one). From pinned memory and with `non_blocking` the call returns before the copy is done."
+    """A copy of the NumPy array `array` on device number `index` (None: the current one). From
+    pinned memory and with `non_blocking` the call returns before the copy is done.
+    """
     lib, axes = Device.library, _layout(array)
-    if axes is not None: return send(array.transpose(axes), index, non_blocking).transpose(_undone(axes))
-    if Capture.now is not None: raise RuntimeError('Cannot copy between CPU and CUDA tensors during CUDA graph capture unless the CPU tensor is pinned. Please use tensor.pin_memory() or allocate the tensor with pin_memory=True.\n  instead: make the tensor on the device before the capture, and copy into it before each replay')
+    if axes is not None:
+        return send(array.transpose(axes), index, non_blocking).transpose(_undone(axes))
+    if Capture.now is not None:
+        raise RuntimeError(
+            'Cannot copy between CPU and CUDA tensors during CUDA graph capture unless the CPU'
+            ' tensor is pinned. Please use tensor.pin_memory() or allocate the tensor with'
+            ' pin_memory=True.\n  instead: make the tensor on the device before the capture, and'
+            ' copy into it before each replay'
+        )
     with on(index):
         if not non_blocking or not is_pinned(array): return lib.asarray(array)
         out = lib.empty(array.shape, array.dtype)
@@ -102,9 +142,12 @@ def send(array, index=None, non_blocking=False):
         return out
 
 def fetch(array, non_blocking=False):
-    "A copy of a device's array as a NumPy array. `non_blocking`: into pinned memory, and the call returns before the copy is done: synchronize before reading it."
+    """A copy of a device's array as a NumPy array. `non_blocking`: into pinned memory, and the call
+    returns before the copy is done: synchronize before reading it.
+    """
     lib, axes = Device.library, _layout(array)
-    if axes is not None: return fetch(array.transpose(axes), non_blocking).transpose(_undone(axes))
+    if axes is not None:
+        return fetch(array.transpose(axes), non_blocking).transpose(_undone(axes))
     if Capture.now is not None: raise capture_error()
     with on(array.device.id):
         if not non_blocking: return lib.asnumpy(array)
@@ -112,6 +155,7 @@ def fetch(array, non_blocking=False):
         lib.asnumpy(array, out=out, blocking=False)
         return out
 
+# %% ../../nbs/arrays/05_cupy.ipynb #9d8a9e02
 def transfer(array, index):
     "A copy of a device's array on device `index`; the array itself if it is there already."
     if array.device.id == index: return array
@@ -123,7 +167,9 @@ def on(index):
     return Device.library.cuda.Device(index)
 
 def home_of(array):
-    "A context manager that makes the device of `array` the current one, if it lives on one and there are several."
+    """A context manager that makes the device of `array` the current one, if it lives on one and
+    there are several.
+    """
     return on(array.device.id) if Device.count > 1 and is_far(array) else contextlib.nullcontext()
 
 def copied(array):
@@ -135,7 +181,7 @@ def current():
     "The number of the current device."
     return Device.library.cuda.runtime.getDevice()
 
-_pinned = {}        # address -> end of each pinned block that is alive
+_pinned = {}  # address -> end of each pinned block that is alive
 
 def pinned(shape, dtype):
     "An empty NumPy array in page-locked memory, from which the GPU copies by itself."
@@ -157,13 +203,17 @@ def is_pinned(array):
 
 # %% ../../nbs/arrays/05_cupy.ipynb #30815c9c
 class Ufunc:
-    "A ufunc of the device library with the methods that NumPy's ufunc has: `reduce`, `accumulate`, `at`, `reduceat`."
+    """A ufunc of the device library with the methods that NumPy's ufunc has: `reduce`,
+    `accumulate`, `at`, `reduceat`.
+    """
+
     def __init__(self, ufunc, **methods):
         self.ufunc, self.__name__ = ufunc, ufunc.name.removeprefix('cupy_')
         for name, method in methods.items(): setattr(self, name, method)
 
     def __call__(self, *args, **kwargs):
-        if kwargs.get('out') is Ellipsis: del kwargs['out']           # NumPy's request for an array, which this library gives anyway
+        # NumPy's request for an array, which this library gives anyway
+        if kwargs.get('out') is Ellipsis: del kwargs['out']
         return self.ufunc(*args, **kwargs)
 
     def accumulate(self, array, axis=0, dtype=None):
@@ -176,44 +226,85 @@ class Ufunc:
             step *= 2
         return lib.moveaxis(a, 0, axis)
 
+# %% ../../nbs/arrays/05_cupy.ipynb #1f496ac4
+class _UfuncPlaces:
+    "The methods that take places."
+
     def at(self, array, index, values=None):
-        "`array[index]` joined with `values`, repeats included. CUDA joins some dtypes only: complex numbers go by their parts, others through a wider dtype."
+        """`array[index]` joined with `values`, repeats included. CUDA joins some dtypes only:
+        complex numbers go by their parts, others through a wider dtype.
+        """
         name, kind = self.__name__, array.dtype.kind
         if kind == 'c' and name in ('add', 'subtract'):
-            for part in ('real', 'imag'): self.at(getattr(array, part), index, getattr(values, part, values if part == 'real' else 0))
-        elif name == 'subtract': Ufunc(Device.library.add).at(array, index, -values)
-        elif array.dtype.name in ATOMIC and (name == 'add' or array.dtype != np.float16): self.ufunc.at(array, index, values)
+            for part in ('real', 'imag'):
+                self.at(
+                    getattr(array, part),
+                    index,
+                    getattr(values, part, values if part == 'real' else 0),
+                )
+        elif name == 'subtract':
+            Ufunc(Device.library.add).at(array, index, -values)
+        elif array.dtype.name in ATOMIC and (name == 'add' or array.dtype != np.float16):
+            self.ufunc.at(array, index, values)
         else:
             wide = np.dtype('i4' if kind in 'biu' else 'f4')
             work = array.astype(wide)
             self.ufunc.at(work, index, values.astype(wide) if is_far(values) else values)
             array[...] = work.astype(array.dtype)
 
-    def reduceat(self, array, starts, axis=0): return self.ufunc.reduceat(array, starts, axis)
+    def reduceat(self, array, starts, axis=0):
+        return self.ufunc.reduceat(array, starts, axis)
 
-ATOMIC = frozenset('int32 int64 uint32 uint64 float16 float32 float64'.split())         # what CuPy joins in place
+take_topics(Ufunc, (_UfuncPlaces,))
+
+# %% ../../nbs/arrays/05_cupy.ipynb #6f3cff26
+# what CuPy joins in place
+ATOMIC = frozenset('int32 int64 uint32 uint64 float16 float32 float64'.split())
 
 def _reduction(name):
     "The `reduce` of a ufunc, by the function of that name."
     if name in ('sum', 'prod'):
-        def reduce(array, axis=0, dtype=None, out=None, keepdims=False): return getattr(Device.library, name)(array, axis, dtype, out, keepdims)
+
+        def reduce(array, axis=0, dtype=None, out=None, keepdims=False):
+            return getattr(Device.library, name)(array, axis, dtype, out, keepdims)
+
     else:
+
         def reduce(array, axis=0, dtype=None, out=None, keepdims=False, initial=None):
-            if initial is not None and not array.size: return Device.library.full(_reduced_shape(array.shape, axis, keepdims), initial, array.dtype)
+            if initial is not None and not array.size:
+                return Device.library.full(
+                    _reduced_shape(array.shape, axis, keepdims), initial, array.dtype
+                )
             r = getattr(Device.library, name)(array, axis, out, keepdims)
-            return r if initial is None else (Device.library.maximum if name == 'amax' else Device.library.minimum)(r, initial)
+            return (
+                r
+                if initial is None
+                else (Device.library.maximum if name == 'amax' else Device.library.minimum)(
+                    r, initial
+                )
+            )
+
     return reduce
 
 def _reduced_shape(shape, axis, keepdims):
-    axes = range(len(shape)) if axis is None else [a % len(shape) for a in (axis if isinstance(axis, tuple) else (axis,))]
+    axes = (
+        range(len(shape))
+        if axis is None
+        else [a % len(shape) for a in (axis if isinstance(axis, tuple) else (axis,))]
+    )
     return tuple(1 if i in axes else n for i, n in enumerate(shape) if keepdims or i not in axes)
 
 def _running(name):
-    def accumulate(array, axis=0, dtype=None): return getattr(Device.library, name)(array, axis, dtype)
+    def accumulate(array, axis=0, dtype=None):
+        return getattr(Device.library, name)(array, axis, dtype)
+
     return accumulate
 
+# %% ../../nbs/arrays/05_cupy.ipynb #2501bf38
 def _multiply_at(array, index, values):
-    "`array[index] *= values`, repeats included: places that repeat are multiplied one round after the other."
+    """`array[index] *= values`, repeats included: places that repeat are multiplied one round after
+    the other.
+    """
     lib = Device.library
     places = lib.arange(array.size).reshape(array.shape)[index]
     values = lib.broadcast_to(values, places.shape).ravel()
@@ -221,19 +312,35 @@ def _multiply_at(array, index, values):
     order = lib.argsort(places)
     places, values = places[order], values[order]
     i = lib.arange(len(places))
-    first = lib.concatenate([lib.zeros(1, bool), places[1:] != places[:-1]]) if len(places) else lib.zeros(0, bool)
+    first = (
+        lib.concatenate([lib.zeros(1, bool), places[1:] != places[:-1]])
+        if len(places)
+        else lib.zeros(0, bool)
+    )
     rank = i - there.maximum.accumulate(lib.where(first, i, 0)) if len(places) else i
     for r in range(int(rank.max()) + 1 if len(places) else 0):
         here = rank == r
         flat[places[here]] *= values[here]
 
-_METHODS = dict(add=dict(reduce='sum', accumulate='cumsum'), multiply=dict(reduce='prod', accumulate='cumprod', at=_multiply_at), maximum=dict(reduce='amax'), minimum=dict(reduce='amin'), logical_or=dict(reduce='any'),
-                logical_and=dict(reduce='all'), logaddexp={})
+_METHODS = dict(
+    add=dict(reduce='sum', accumulate='cumsum'),
+    multiply=dict(reduce='prod', accumulate='cumprod', at=_multiply_at),
+    maximum=dict(reduce='amax'),
+    minimum=dict(reduce='amin'),
+    logical_or=dict(reduce='any'),
+    logical_and=dict(reduce='all'),
+    logaddexp={},
+)
 
+# %% ../../nbs/arrays/05_cupy.ipynb #5a2d42bd
 class There:
-    "The device library's functions under NumPy's names, and ours beside them. A name is looked up once and then kept as an attribute."
-    on_host = False         # kernels ask this before they look at the numbers, which would wait for the device
-    chunk = 1 << 26         # pieces are for memory's sake only
+    """The device library's functions under NumPy's names, and ours beside them. A name is looked up
+    once and then kept as an attribute.
+    """
+
+    # kernels ask this before they look at the numbers, which would wait for the device
+    on_host = False
+    chunk = 1 << 26  # pieces are for memory's sake only
 
     def __getattr__(self, name):
         if Device.library is None: raise AttributeError(name)
@@ -246,70 +353,143 @@ class There:
         if name in ('all', 'any'): return getattr(lib, name)
         if name in _METHODS:
             kinds = dict(reduce=_reduction, accumulate=_running)
-            return Ufunc(getattr(lib, name), **{m: kinds[m](f) if isinstance(f, str) else f for m, f in _METHODS[name].items()})
+            return Ufunc(
+                getattr(lib, name),
+                **{m: kinds[m](f) if isinstance(f, str) else f for m, f in _METHODS[name].items()},
+            )
         if isinstance(of_numpy, type) or name in _HOST: return of_numpy
-        if isinstance(of_numpy, np.ufunc): return Ufunc(getattr(lib, name)) if hasattr(lib, name) else _missing(name)
+        if isinstance(of_numpy, np.ufunc):
+            return Ufunc(getattr(lib, name)) if hasattr(lib, name) else _missing(name)
         return getattr(lib, name) if hasattr(lib, name) else _missing(name)
 
     def renew(self):
         "Forget what was looked up."
         self.__dict__.clear()
 
-    # -- ours
+# %% ../../nbs/arrays/05_cupy.ipynb #4e150215
+class _ThereOurs:
+    "What kernels ask for beside NumPy."
 
-    def constant(self, value, dtype): return dtype.type(value)      # an argument of the kernel that uses it
+    # an argument of the kernel that uses it
+    def constant(self, value, dtype):
+        try: return dtype.type(value)
+        except OverflowError: return wrapped(value, dtype)[()]
+
     def storage_of(self, array): return array if array.base is None else array.base
+
     def owns_alone(self, array, extra=0): return False
+
     def expand(self, array, shape): return Device.library.broadcast_to(array, shape)
-    def strided(self, array, shape, stride, start=0): return self.lib.stride_tricks.as_strided(array.reshape(-1)[start:], shape, [s * array.itemsize for s in stride])
+
+    def strided(self, array, shape, stride, start=0):
+        return self.lib.stride_tricks.as_strided(
+            array.reshape(-1)[start:], shape, [s * array.itemsize for s in stride]
+        )
+
     @property
     def sum_to(self): return twin(xp.sum_to)
 
-    # -- names that mean something else here, or that the library lacks
+    def vecdot(self, x, y): return (x.conj() * y).sum(-1)
+
+    def add_up(self, x, axis, keepdims=False):
+        return self.add.reduce(x, axis=axis, keepdims=keepdims)
+
+    def counted(self, places, count, weights=None):
+        "As on the CPU, without CuPy's looks at the range of `places`."
+        out = Device.library.zeros(count, np.int64 if weights is None else np.float64)
+        self.add.at(
+            out,
+            places.reshape(-1),
+            1 if weights is None else weights.reshape(-1).astype(np.float64),
+        )
+        return out
+
+# %% ../../nbs/arrays/05_cupy.ipynb #ec63fe49
+class _ThereArrays:
+    "Names of NumPy for arrays of the device."
 
     @property
     def ndarray(self): return Device.array
+
     def asarray(self, value, dtype=None): return Device.library.asarray(value, dtype)
-    def ascontiguousarray(self, value, dtype=None): return Device.library.ascontiguousarray(value, dtype)
-    def broadcast_to(self, value, shape): return Device.library.broadcast_to(value if is_far(value) else Device.library.asarray(value), shape)
-    def vecdot(self, x, y): return (x.conj() * y).sum(-1)
-    def add_up(self, x, axis, keepdims=False): return self.add.reduce(x, axis=axis, keepdims=keepdims)
+
+    def ascontiguousarray(self, value, dtype=None):
+        return Device.library.ascontiguousarray(value, dtype)
+
+    def broadcast_to(self, value, shape):
+        return Device.library.broadcast_to(
+            value if is_far(value) else Device.library.asarray(value), shape
+        )
+
     def errstate(self, **kinds): return contextlib.nullcontext()
-    def where(self, condition, *choices): return Device.library.where(condition if is_far(condition) else Device.library.asarray(condition), *choices)
-    def prod(self, value, *args, **kwargs): return Device.library.prod(value, *args, **kwargs) if is_far(value) else np.prod(value, *args, **kwargs)
+
+    def where(self, condition, *choices):
+        return Device.library.where(
+            condition if is_far(condition) else Device.library.asarray(condition), *choices
+        )
+
+    def prod(self, value, *args, **kwargs):
+        return (
+            Device.library.prod(value, *args, **kwargs)
+            if is_far(value)
+            else np.prod(value, *args, **kwargs)
+        )
+
+    def tile(self, x, reps): return Device.library.tile(x, reps)
+
+    def diagonal(self, array, offset=0, dim1=0, dim2=1):
+        return Device.library.diagonal(array, offset, dim1, dim2)
+
+    def concatenate(self, arrays, axis=0):
+        lib = Device.library
+        return lib.concatenate([a if is_far(a) else lib.asarray(a) for a in arrays], axis)
+
+# %% ../../nbs/arrays/05_cupy.ipynb #6ea826af
+class _ThereNumbers:
+    "Products, extremes and places."
+
     def matmul(self, x, y, out=None):
         result = product(x, y)
         if out is None: return result
         out[...] = result
         return out
+
     def dot(self, x, y): return product(x, y) if x.ndim and y.ndim else x * y
-    def counted(self, places, count, weights=None):
-        "As on the CPU, without CuPy's looks at the range of `places`."
-        out = Device.library.zeros(count, np.int64 if weights is None else np.float64)
-        self.add.at(out, places.reshape(-1), 1 if weights is None else weights.reshape(-1).astype(np.float64))
-        return out
+
     @property
     def linalg(self): return Factorisations(Device.library)
+
     def unravel_index(self, places, shape):
-        "One index per dimension for places in a flattened array. (CuPy's looks at whether they lie inside, and waits for the answer.)"
+        """One index per dimension for places in a flattened array. (CuPy's looks at whether they
+        lie inside, and waits for the answer.)
+        """
         out = []
         for n in reversed(shape):
             out.append(places % n)
             places = places // n
         return tuple(reversed(out))
-    def repeat(self, x, counts, axis=None):
-        if is_far(counts) and counts.ndim: counts = fetch(counts).tolist()         # the size of the result depends on them
-        return Device.library.repeat(x, counts if isinstance(counts, (list, tuple)) else int(counts), axis)
-    def tile(self, x, reps): return Device.library.tile(x, reps)
-    def diagonal(self, array, offset=0, dim1=0, dim2=1): return Device.library.diagonal(array, offset, dim1, dim2)
-    def max(self, array, axis=None, out=None, keepdims=False, initial=None): return self.maximum.reduce(array, axis, None, out, keepdims, initial)
-    def min(self, array, axis=None, out=None, keepdims=False, initial=None): return self.minimum.reduce(array, axis, None, out, keepdims, initial)
-    def concatenate(self, arrays, axis=0):
-        lib = Device.library
-        return lib.concatenate([a if is_far(a) else lib.asarray(a) for a in arrays], axis)
 
+    def repeat(self, x, counts, axis=None):
+        # the size of the result depends on them
+        if is_far(counts) and counts.ndim: counts = fetch(counts).tolist()
+        return Device.library.repeat(
+            x, counts if isinstance(counts, (list, tuple)) else int(counts), axis
+        )
+
+    def max(self, array, axis=None, out=None, keepdims=False, initial=None):
+        return self.maximum.reduce(array, axis, None, out, keepdims, initial)
+
+    def min(self, array, axis=None, out=None, keepdims=False, initial=None):
+        return self.minimum.reduce(array, axis, None, out, keepdims, initial)
+
+take_topics(There, (_ThereOurs, _ThereArrays, _ThereNumbers))
+
+# %% ../../nbs/arrays/05_cupy.ipynb #458cb44f
 class Factorisations:
-    "`linalg` of the device library, where a factorisation that fails raises NumPy's LinAlgError as on the CPU, for which it waits, and the stacks of matrices that `solve` is given broadcast."
+    """`linalg` of the device library, where a factorisation that fails raises NumPy's LinAlgError
+    as on the CPU, for which it waits, and the stacks of matrices that `solve` is given broadcast.
+    """
+
     LinAlgError = np.linalg.LinAlgError
 
     def __init__(self, library):
@@ -318,35 +498,53 @@ class Factorisations:
 
     def __getattr__(self, name):
         function = getattr(self.library, name)
-        if name not in ('cholesky', 'inv', 'eigh', 'eigvalsh', 'eig', 'eigvals', 'svd'): return function
+        if name not in ('cholesky', 'inv', 'eigh', 'eigvalsh', 'eig', 'eigvals', 'svd'):
+            return function
+
         def checked(*args, **kwargs):
             with self.errstate(linalg='raise'): return function(*args, **kwargs)
+
         return checked
 
     def unchecked(self, a, b):
         "The solution of `a @ x = b` without a look at whether there is one, which would wait."
         lead = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-        if a.shape[:-2] != lead or b.shape[:-2] != lead: a, b = (Device.library.broadcast_to(v, lead + v.shape[-2:]) for v in (a, b))
+        if a.shape[:-2] != lead or b.shape[:-2] != lead:
+            a, b = (Device.library.broadcast_to(v, lead + v.shape[-2:]) for v in (a, b))
         return self.library.solve(a, b)
 
     def solve(self, a, b):
         with self.errstate(linalg='raise'): return self.unchecked(a, b)
 
-_HOST = frozenset('dtype result_type promote_types finfo iinfo nan inf pi e newaxis broadcast_shapes ndindex can_cast shape ndim size isscalar generic'.split())
+_HOST = frozenset(
+    'dtype result_type promote_types finfo iinfo nan inf pi e newaxis broadcast_shapes ndindex'
+    ' can_cast shape ndim size isscalar generic'.split()
+)
 
 def _missing(name):
-    def refuse(*args, **kwargs): raise NotImplementedError(f'numpy.{name} has no counterpart on the GPU: bring the tensor to the CPU for this, with .cpu()')
+    def refuse(*args, **kwargs):
+        raise NotImplementedError(
+            f'numpy.{name} has no counterpart on the GPU: bring the tensor to the CPU for this,'
+            ' with .cpu()'
+        )
+
     return refuse
 
+# %% ../../nbs/arrays/05_cupy.ipynb #2b1b3cc2
 there = There()
 
 # %% ../../nbs/arrays/05_cupy.ipynb #ec99e6b0
 _package = __name__.partition('.')[0]
-_twins, _scopes = {}, {}        # function -> its twin; module name -> the scope its twins run in
+_twins, _scopes = {}, {}  # function -> its twin; module name -> the scope its twins run in
 
 def _ours(function):
     module = function.__module__ or ''
-    return module.startswith((_package + '.ops.', _package + '.optim.')) or module == _package + '.arrays.numpy_backend' or module.startswith(_package + '.graph.op') and function.__name__ in ('undo', 'as_array')
+    return (
+        module.startswith((_package + '.ops.', _package + '.optim.'))
+        or module == _package + '.arrays.numpy_backend'
+        or module == _package + '.graph.apply'
+        and function.__name__ in ('unbroadcast', 'in_dtype', 'as_array')
+    )
 
 def names_of(code):
     "The names that a code object and those inside it may look up."
@@ -359,11 +557,17 @@ def twin(value):
     "What `value`, written for NumPy's arrays, is for the device's."
     if value is np or value is xp: return there
     kind = value.__class__
-    if kind is FunctionType: return _twins.get(value) or (_twin_of(value) if _ours(value) else _counterpart(value))
+    if kind is FunctionType:
+        return _twins.get(value) or (_twin_of(value) if _ours(value) else _counterpart(value))
     if hasattr(kind, '__twin__'): return value.__twin__()
     if value is np.ndarray: return Device.array
     if isinstance(value, type) or value is None: return value
-    if isinstance(value, functools.partial): return functools.partial(twin(value.func), *map(twin, value.args), **{k: twin(v) for k, v in value.keywords.items()})
+    if isinstance(value, functools.partial):
+        return functools.partial(
+            twin(value.func),
+            *map(twin, value.args),
+            **{k: twin(v) for k, v in value.keywords.items()},
+        )
     if kind is tuple or kind is list:
         new = [twin(v) for v in value]
         return value if all(a is b for a, b in zip(new, value)) else kind(new)
@@ -372,39 +576,64 @@ def twin(value):
         return value if all(new[k] is v for k, v in value.items()) else new
     return _counterpart(value)
 
+# %% ../../nbs/arrays/05_cupy.ipynb #dc4aa9a2
 def _counterpart(value):
     "The device's function for one of NumPy's; anything else stays."
     if not callable(value): return value
     module = getattr(value, '__module__', None) or ('numpy' if isinstance(value, np.ufunc) else '')
     name = getattr(value, '__name__', None)
     if module.partition('.')[0] != 'numpy' or not name: return value
-    if isinstance(getattr(value, '__self__', None), np.ufunc): return getattr(getattr(there, value.__self__.__name__), name)       # a method, such as add.reduce
+    # a method, such as add.reduce
+    if isinstance(getattr(value, '__self__', None), np.ufunc):
+        return getattr(getattr(there, value.__self__.__name__), name)
     if getattr(np, name, None) is value: return getattr(there, name)
     for part in ('linalg', 'fft'):
-        if getattr(getattr(np, part), name, None) is value: return getattr(getattr(there, part), name)
+        if getattr(getattr(np, part), name, None) is value:
+            return getattr(getattr(there, part), name)
     return value
 
+# %% ../../nbs/arrays/05_cupy.ipynb #6c2f9c38
 def _twin_of(function):
     home = function.__globals__
     scope = _scopes.get(id(home))
-    if scope is None: scope = _scopes[id(home)] = {'__builtins__': home.get('__builtins__', __builtins__), '__name__': home.get('__name__'), '__package__': home.get('__package__')}
+    if scope is None:
+        scope = _scopes[id(home)] = {
+            '__builtins__': home.get('__builtins__', __builtins__),
+            '__name__': home.get('__name__'),
+            '__package__': home.get('__package__'),
+        }
     cells = tuple(CellType() for _ in function.__closure__ or ())
-    made = _twins[function] = FunctionType(function.__code__, scope, function.__name__, None, cells or None)
-    made.__doc__, made.__module__, made.__qualname__ = function.__doc__, function.__module__, function.__qualname__
+    made = _twins[function] = FunctionType(
+        function.__code__, scope, function.__name__, None, cells or None
+    )
+    made.__doc__, made.__module__, made.__qualname__ = (
+        function.__doc__,
+        function.__module__,
+        function.__qualname__,
+    )
     for name in names_of(function.__code__):
         if name in home and name not in scope:
-            scope[name] = home[name]            # in case it refers to itself
+            scope[name] = home[name]  # in case it refers to itself
             scope[name] = twin(home[name])
-    if function.__defaults__: made.__defaults__ = tuple(map(twin, function.__defaults__))
-    if function.__kwdefaults__: made.__kwdefaults__ = {k: twin(v) for k, v in function.__kwdefaults__.items()}
+    if function.__defaults__:
+        made.__defaults__ = tuple(map(twin, function.__defaults__))
+    if function.__kwdefaults__:
+        made.__kwdefaults__ = {k: twin(v) for k, v in function.__kwdefaults__.items()}
     for new, old in zip(cells, function.__closure__ or ()):
-        try: new.cell_contents = twin(old.cell_contents)
-        except ValueError: pass                 # an empty cell
+        try:
+            new.cell_contents = twin(old.cell_contents)
+        except ValueError:
+            pass  # an empty cell
     return made
 
+# %% ../../nbs/arrays/05_cupy.ipynb #232dea3e
 def anywhere(function):
-    "For functions of tensors that also work on bare arrays: `function`, with `np` and `xp` meaning the library on whose arrays it is called. Operations, and functions that it calls, choose for themselves."
+    """For functions of tensors that also work on bare arrays: `function`, with `np` and `xp`
+    meaning the library on whose arrays it is called. Operations, and functions that it calls,
+    choose for themselves.
+    """
     away = []
+
     @functools.wraps(function)
     def placed(*args, **kwargs):
         if Device.array is None: return function(*args, **kwargs)
@@ -412,31 +641,53 @@ def anywhere(function):
             array = getattr(value, '_array', value)
             if array.__class__ is Device.array:
                 if not away:
-                    scope = {k: there if v is np or v is xp else v for k, v in function.__globals__.items()}
-                    away.append(FunctionType(function.__code__, scope, function.__name__, function.__defaults__, function.__closure__))
+                    scope = {
+                        k: there if v is np or v is xp else v
+                        for k, v in function.__globals__.items()
+                    }
+                    away.append(
+                        FunctionType(
+                            function.__code__,
+                            scope,
+                            function.__name__,
+                            function.__defaults__,
+                            function.__closure__,
+                        )
+                    )
                     away[0].__kwdefaults__ = function.__kwdefaults__
                 with on(array.device.id): return away[0](*args, **kwargs)
         return function(*args, **kwargs)
+
     return placed
 
 def beside(array, other):
     "The NumPy array `array` where `other` lives."
     return send(array, other.device.id) if is_far(other) else array
 
+# %% ../../nbs/arrays/05_cupy.ipynb #7ecfaeed
 def sent(value):
-    "A static argument for the device: arrays inside it, however deep in tuples and lists, are sent there; anything else stays."
+    """A static argument for the device: arrays inside it, however deep in tuples and lists, are
+    sent there; anything else stays.
+    """
     kind = value.__class__
-    if kind is np.ndarray: return send(value) if value.flags.writeable else _sent_once(value)
+    if kind is np.ndarray:
+        return send(value) if value.flags.writeable else _sent_once(value)
     if kind is tuple or kind is list:
         new = [sent(v) for v in value]
         return value if all(a is b for a, b in zip(new, value)) else kind(new)
     return value
 
-_copies = {}            # (identity of an array that nobody can write to, device) -> its copy there
+_copies = {}  # (identity of an array that nobody can write to, device) -> its copy there
 
 def _sent_once(array):
     base = array.base
-    if base.__class__ is np.ndarray and not base.flags.writeable and array.shape == base.T.shape and array.strides == base.T.strides: return _sent_once(base).T
+    if (
+        base.__class__ is np.ndarray
+        and not base.flags.writeable
+        and array.shape == base.T.shape
+        and array.strides == base.T.strides
+    ):
+        return _sent_once(base).T
     key = id(array), current()
     found = _copies.get(key)
     if found is None:
@@ -449,51 +700,82 @@ def device_array(value):
     return value if value.__class__ is Device.array else Device.library.asarray(value)
 
 # %% ../../nbs/arrays/05_cupy.ipynb #3f34ac0c
-PRODUCTS = frozenset(('mm', 'bmm', 'linear', 'convolution', 'conv_transpose', 'conv_weight'))     # operations whose kernels multiply bfloat16 numbers as they are: cuBLAS and cuDNN add up in float32
+# operations whose kernels multiply bfloat16 numbers as they are: cuBLAS and cuDNN add up in float32
+PRODUCTS = frozenset(('mm', 'bmm', 'linear', 'convolution', 'conv_transpose', 'conv_weight'))
 HALVES = {np.dtype('f2'), bfloat16.numpy}
-LARGE = 256 * 256 * 256     # multiplications from which on a product in half precision pays for a launch of its own
+# multiplications from which on a product in half precision pays for a launch of its own
+LARGE = 256 * 256 * 256
 
 def product(x, y):
     "The matrix product, with CuPy's detours for stacks in half precision avoided where that pays."
     lib = Device.library
-    if _precision[0] != 'highest' and x.dtype == y.dtype == np.float32 and max(x.ndim, y.ndim) > 2: return _in_tf32(x, y)
-    if x.dtype not in HALVES or y.dtype != x.dtype or x.ndim < 2 or y.ndim < 2 or x.ndim == y.ndim == 2: return lib.matmul(x, y)
-    if y.ndim == 2: return lib.matmul(x.reshape(-1, x.shape[-1]), y).reshape(*x.shape[:-1], y.shape[-1])
+    if _precision[0] != 'highest' and x.dtype == y.dtype == np.float32 and max(x.ndim, y.ndim) > 2:
+        return _in_tf32(x, y)
+    if (
+        x.dtype not in HALVES
+        or y.dtype != x.dtype
+        or x.ndim < 2
+        or y.ndim < 2
+        or x.ndim == y.ndim == 2
+    ):
+        return lib.matmul(x, y)
+    if y.ndim == 2:
+        return lib.matmul(x.reshape(-1, x.shape[-1]), y).reshape(*x.shape[:-1], y.shape[-1])
     n, k, m = x.shape[-2], x.shape[-1], y.shape[-1]
     if n * k * m < LARGE: return lib.matmul(x, y)
     lead = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
-    xs, ys = (lib.broadcast_to(v, lead + v.shape[-2:]).reshape(math.prod(lead), *v.shape[-2:]) for v in (x, y))
+    xs, ys = (
+        lib.broadcast_to(v, lead + v.shape[-2:]).reshape(math.prod(lead), *v.shape[-2:])
+        for v in (x, y)
+    )
     if BLAS[0] == 'cublaslt':
         from nvmath.linalg.advanced import matmul
+
         return matmul(lib.ascontiguousarray(xs), lib.ascontiguousarray(ys)).reshape(*lead, n, m)
     out = lib.empty((len(xs), n, m), x.dtype)
     for i in range(len(out)): out[i] = lib.matmul(xs[i], ys[i])
     return out.reshape(*lead, n, m)
 
+# %% ../../nbs/arrays/05_cupy.ipynb #66141de1
 def _in_tf32(x, y):
-    "The product of stacks of float32 matrices, where TensorFloat-32 is allowed. CuPy says so for two matrices; for stacks the handle of cuBLAS must."
+    """The product of stacks of float32 matrices, where TensorFloat-32 is allowed. CuPy says so for
+    two matrices; for stacks the handle of cuBLAS must.
+    """
     lib = Device.library
     cublas = importlib.import_module(lib.__name__ + '_backends.cuda.libs.cublas')
     handle = lib.cuda.get_cublas_handle()
-    cublas.setMathMode(handle, 3)       # CUBLAS_TF32_TENSOR_OP_MATH
+    cublas.setMathMode(handle, 3)  # CUBLAS_TF32_TENSOR_OP_MATH
     try: return lib.matmul(x, y)
     finally: cublas.setMathMode(handle, 0)
 
-BLAS = ['cublas']       # or 'cublaslt': large stacks in half precision in one call, by NVIDIA's nvmath
+# or 'cublaslt': large stacks in half precision in one call, by NVIDIA's nvmath
+BLAS = ['cublas']
 
 def prefer(blas):
-    "Choose the library for large stacks of half-precision matrices: 'cublas', or 'cublaslt', which needs NVIDIA's nvmath-python (`pip install autograd_nb[nvmath12]`, or `[nvmath13]`)."
+    """Choose the library for large stacks of half-precision matrices: 'cublas', or 'cublaslt',
+    which needs NVIDIA's nvmath-python (`pip install autograd_nb[nvmath12]`, or `[nvmath13]`).
+    """
     name = {'default': 'cublas'}.get(str(blas).lower(), str(blas).lower())
-    if name not in ('cublas', 'cublaslt'): raise RuntimeError(f"Unknown input value. Choose from: default, cublas, cublaslt; got {blas!r}")
+    if name not in ('cublas', 'cublaslt'):
+        raise RuntimeError(
+            f"Unknown input value. Choose from: default, cublas, cublaslt; got {blas!r}"
+        )
     if name == 'cublaslt': importlib.import_module('nvmath.linalg.advanced')
     BLAS[0] = name
 
 PRECISIONS = ('highest', 'high', 'medium')
-_precision = ['highest', False]         # and whether anyone has asked for it
+_precision = ['highest', False]  # and whether anyone has asked for it
 
 def set_precision(name, asked=True):
-    "How precise products of float32 matrices are on the GPU: 'highest' (float32), 'high' or 'medium' (TensorFloat-32, ten bits of mantissa, several times faster). `asked`: for these products in particular, not for everything."
-    if name not in PRECISIONS: raise RuntimeError(f"{name} is not one of 'highest', 'high', or 'medium'; the current setFloat32MatmulPrecision call has no effect.")
+    """How precise products of float32 matrices are on the GPU: 'highest' (float32), 'high' or
+    'medium' (TensorFloat-32, ten bits of mantissa, several times faster). `asked`: for these
+    products in particular, not for everything.
+    """
+    if name not in PRECISIONS:
+        raise RuntimeError(
+            f"{name} is not one of 'highest', 'high', or 'medium'; the current"
+            " setFloat32MatmulPrecision call has no effect."
+        )
     _precision[:] = name, asked
     if Device.library is not None: _apply_precision()
 
@@ -501,6 +783,7 @@ def get_precision():
     "The precision of products of float32 matrices."
     return _precision[0]
 
+# %% ../../nbs/arrays/05_cupy.ipynb #251ff03d
 def precision_asked():
     "Whether it was chosen for these products in particular."
     return _precision[1]
@@ -509,58 +792,118 @@ def _apply_precision():
     core = getattr(Device.library, '_core', None)
     if core is None or not hasattr(core, 'set_compute_type'): return
     kinds = sys.modules[core.__name__ + '._routines_linalg']
-    core.set_compute_type(np.dtype('f4'), kinds.COMPUTE_TYPE_DEFAULT if _precision[0] == 'highest' else kinds.COMPUTE_TYPE_TF32)
+    core.set_compute_type(
+        np.dtype('f4'),
+        kinds.COMPUTE_TYPE_DEFAULT if _precision[0] == 'highest' else kinds.COMPUTE_TYPE_TF32,
+    )
 
-Device.changed.append(lambda: Device.library is not None and _precision[0] != 'highest' and _apply_precision())
+Device.changed.append(
+    lambda: Device.library is not None and _precision[0] != 'highest' and _apply_precision()
+)
 
 # %% ../../nbs/arrays/05_cupy.ipynb #bf401661
-FUSED, FUSED_RULES, FUSED_STEPS = {}, {}, {}        # name of an operation -> function; (name, input) -> function; name of an optimiser -> function
-_kernels = {}                       # (name, dtype) -> compiled kernel
+# name of an operation -> function; (name, input) -> function; name of an optimiser -> function
+FUSED, FUSED_RULES, FUSED_STEPS = {}, {}, {}
+_kernels = {}  # (name, dtype) -> compiled kernel
 
-HOSTED = frozenset(('ldl', 'ldl_solved'))      # their algorithm is one decision after another: these compute on the CPU, which is said in the documentation
+# their algorithm is one decision after another: these compute on the CPU, which is said in the
+# documentation
+HOSTED = frozenset(('ldl', 'ldl_solved'))
 
 def hosted(kernel):
     "`kernel`, a CPU kernel, for a device's arrays."
+
     def run(*arrays, **statics):
         out = kernel(*[fetch(a) if is_far(a) else a for a in arrays], **statics)
         return tuple(map(sent, out)) if isinstance(out, (tuple, list)) else sent(np.asarray(out))
+
     return run
 
-SPECIAL = dict(digamma='digamma', igamma='gammainc', igammac='gammaincc', zeta='zeta', lgamma='gammaln', erfinv='erfinv', i0='i0', i0e='i0e', i1='i1', i1e='i1e', ndtri='ndtri')     # operations -> functions of CuPy's SciPy
+# operations -> functions of CuPy's SciPy
+SPECIAL = dict(
+    digamma='digamma',
+    igamma='gammainc',
+    igammac='gammaincc',
+    zeta='zeta',
+    lgamma='gammaln',
+    erfinv='erfinv',
+    i0='i0',
+    i0e='i0e',
+    i1='i1',
+    i1e='i1e',
+    ndtri='ndtri',
+)
 
+# %% ../../nbs/arrays/05_cupy.ipynb #cc6d41cf
 def special(name):
     "CuPy's kernel for one of SciPy's special functions, or None."
-    if name not in SPECIAL or getattr(Device.library, '__name__', '') != 'cupy': return None
+    if name not in SPECIAL or getattr(Device.library, '__name__', '') != 'cupy':
+        return None
     from cupyx.scipy import special
+
     found = getattr(special, SPECIAL[name], None)
-    return None if found is None else lambda *arrays, **statics: NotImplemented if statics or arrays[0].dtype not in (np.float32, np.float64) else found(*arrays)
+    return (
+        None
+        if found is None
+        else lambda *arrays, **statics: (
+            NotImplemented
+            if statics or arrays[0].dtype not in (np.float32, np.float64)
+            else found(*arrays)
+        )
+    )
 
 def fused(table, key):
     "Register a fused kernel in `table` under `key`."
+
     def register(function):
         table[key] = function
         return function
+
     return register
 
-_TYPES = {np.dtype('f2'): ('float16', 'float'), np.dtype('f4'): ('float32', 'float'), np.dtype('f8'): ('float64', 'double')}
+_TYPES = {
+    np.dtype('f2'): ('float16', 'float'),
+    np.dtype('f4'): ('float32', 'float'),
+    np.dtype('f8'): ('float64', 'double'),
+}
 
+# %% ../../nbs/arrays/05_cupy.ipynb #e9c3da53
 def elementwise(name, inputs, outputs, code, dtype):
-    "The kernel `code` for arrays of `dtype`, compiled at first use. In parameters `T` is that dtype, in code `A` the type to compute in."
+    """The kernel `code` for arrays of `dtype`, compiled at first use. In parameters `T` is that
+    dtype, in code `A` the type to compute in.
+    """
     found = _kernels.get((name, dtype))
     if found is None:
         kind, wide = _TYPES[dtype]
-        params = [p.replace('T ', kind + ' ').replace('A ', {'float': 'float32', 'double': 'float64'}[wide] + ' ') for p in (inputs, outputs)]
-        found = _kernels[name, dtype] = Device.library.ElementwiseKernel(*params, f'typedef {wide} A;\n' + code, f'autograd_nb_{name}')
+        params = [
+            p.replace('T ', kind + ' ').replace(
+                'A ', {'float': 'float32', 'double': 'float64'}[wide] + ' '
+            )
+            for p in (inputs, outputs)
+        ]
+        found = _kernels[name, dtype] = Device.library.ElementwiseKernel(
+            *params, f'typedef {wide} A;\n' + code, f'autograd_nb_{name}'
+        )
     return found
 
 def reduction(name, inputs, map_, dtype):
-    "The kernel that sums the expression `map_` over the given axes; as `elementwise`, the result in the type it computes in."
+    """The kernel that sums the expression `map_` over the given axes; as `elementwise`, the result
+    in the type it computes in.
+    """
     found = _kernels.get((name, dtype))
     if found is None:
         kind, wide = _TYPES[dtype]
         made = {'float': 'float32', 'double': 'float64'}[wide]
         params = inputs.replace('T ', kind + ' ').replace('A ', made + ' ')
-        found = _kernels[name, dtype] = Device.library.ReductionKernel(params, made + ' out', map_.replace('A(', wide + '('), 'a + b', 'out = a', '0', f'autograd_nb_{name}')
+        found = _kernels[name, dtype] = Device.library.ReductionKernel(
+            params,
+            made + ' out',
+            map_.replace('A(', wide + '('),
+            'a + b',
+            'out = a',
+            '0',
+            f'autograd_nb_{name}',
+        )
     return found
 
 def same_plain(*arrays):
@@ -568,11 +911,22 @@ def same_plain(*arrays):
     dtype = arrays[0].dtype
     return dtype in _TYPES and all(a.__class__ is Device.array and a.dtype is dtype for a in arrays)
 
-_GELU = dict(none='''A v = x; y = A(0.5) * v * (A(1) + erf(v * A(0.70710678118654752440)));''',
-             tanh='''A v = x; y = A(0.5) * v * (A(1) + tanh(A(0.79788456080286535588) * (v + A(0.044715) * v * v * v)));''')
-_GELU_RULE = dict(none='''A v = x, d = g; r = d * (A(0.5) * (A(1) + erf(v * A(0.70710678118654752440))) + v * A(0.39894228040143267794) * exp(-A(0.5) * v * v));''',
-                  tanh='''A v = x, d = g, k = A(0.79788456080286535588), h = tanh(k * (v + A(0.044715) * v * v * v));
-                          r = d * (A(0.5) * (A(1) + h) + A(0.5) * v * (A(1) - h * h) * k * (A(1) + A(0.134145) * v * v));''')
+# %% ../../nbs/arrays/05_cupy.ipynb #63816aab
+_GELU = dict(
+    none='''A v = x; y = A(0.5) * v * (A(1) + erf(v * A(0.70710678118654752440)));''',
+    tanh='''A v = x;
+                      A h = A(0.79788456080286535588) * (v + A(0.044715) * v * v * v);
+                      y = A(0.5) * v * (A(1) + tanh(h));''',
+)
+_GELU_RULE = dict(
+    none='''A v = x, d = g;
+            r = d * (A(0.5) * (A(1) + erf(v * A(0.70710678118654752440)))
+                     + v * A(0.39894228040143267794) * exp(-A(0.5) * v * v));''',
+    tanh='''A v = x, d = g, k = A(0.79788456080286535588);
+            A h = tanh(k * (v + A(0.044715) * v * v * v));
+            r = d * (A(0.5) * (A(1) + h)
+                     + A(0.5) * v * (A(1) - h * h) * k * (A(1) + A(0.134145) * v * v));''',
+)
 
 @fused(FUSED, 'gelu')
 def _gelu(x, *, approximate='none'):
@@ -582,8 +936,11 @@ def _gelu(x, *, approximate='none'):
 @fused(FUSED_RULES, ('gelu', 'x'))
 def _gelu_rule(g, x, *, approximate):
     if not same_plain(g, x): return NotImplemented
-    return elementwise(f'gelu_rule_{approximate}', 'T g, T x', 'T r', _GELU_RULE[approximate], x.dtype)(g, x)
+    return elementwise(
+        f'gelu_rule_{approximate}', 'T g, T x', 'T r', _GELU_RULE[approximate], x.dtype
+    )(g, x)
 
+# %% ../../nbs/arrays/05_cupy.ipynb #d71607c0
 @fused(FUSED, 'silu')
 def _silu(x):
     if not same_plain(x): return NotImplemented
@@ -592,27 +949,40 @@ def _silu(x):
 @fused(FUSED_RULES, ('silu', 'x'))
 def _silu_rule(g, x):
     if not same_plain(g, x): return NotImplemented
-    return elementwise('silu_rule', 'T g, T x', 'T r', 'A v = x, d = g, s = A(1) / (A(1) + exp(-v)); r = d * s * (A(1) + v * (A(1) - s));', x.dtype)(g, x)
+    return elementwise(
+        'silu_rule',
+        'T g, T x',
+        'T r',
+        'A v = x, d = g, s = A(1) / (A(1) + exp(-v)); r = d * s * (A(1) + v * (A(1) - s));',
+        x.dtype,
+    )(g, x)
 
 @fused(FUSED, 'sigmoid')
 def _sigmoid(x):
     if not same_plain(x): return NotImplemented
     return elementwise('sigmoid', 'T x', 'T y', 'A v = x; y = A(1) / (A(1) + exp(-v));', x.dtype)(x)
 
+# %% ../../nbs/arrays/05_cupy.ipynb #87f75790
 @fused(FUSED_RULES, ('sigmoid', 'x'))
 def _sigmoid_rule(g, out):
     if not same_plain(g, out): return NotImplemented
-    return elementwise('sigmoid_rule', 'T g, T y', 'T r', 'A v = y, d = g; r = d * v * (A(1) - v);', out.dtype)(g, out)
+    return elementwise(
+        'sigmoid_rule', 'T g, T y', 'T r', 'A v = y, d = g; r = d * v * (A(1) - v);', out.dtype
+    )(g, out)
 
 @fused(FUSED_RULES, ('tanh', 'x'))
 def _tanh_rule(g, out):
     if not same_plain(g, out): return NotImplemented
-    return elementwise('tanh_rule', 'T g, T y', 'T r', 'A v = y, d = g; r = d * (A(1) - v * v);', out.dtype)(g, out)
+    return elementwise(
+        'tanh_rule', 'T g, T y', 'T r', 'A v = y, d = g; r = d * (A(1) - v * v);', out.dtype
+    )(g, out)
 
 @fused(FUSED_RULES, ('relu', 'x'))
 def _relu_rule(g, out):
     if not same_plain(g, out): return NotImplemented
-    return elementwise('relu_rule', 'T g, T y', 'T r', 'A v = y, d = g; r = v > A(0) ? d : A(0);', out.dtype)(g, out)
+    return elementwise(
+        'relu_rule', 'T g, T y', 'T r', 'A v = y, d = g; r = v > A(0) ? d : A(0);', out.dtype
+    )(g, out)
 
 @fused(FUSED, 'erf')
 def _erf(x):
@@ -620,32 +990,52 @@ def _erf(x):
     return elementwise('erf', 'T x', 'T y', 'A v = x; y = erf(v);', x.dtype)(x)
 
 # %% ../../nbs/arrays/05_cupy.ipynb #c0d20042
-RULES = dict(        # operation -> (which number is saved, further arguments, the derivative)
-    sqrt=('out', '', 'd / (v * A(2))'), rsqrt=('out', '', 'd * (v * v * v) * A(-0.5)'), reciprocal=('out', '', '-d * (v * v)'), square=('x', '', 'd * (v * A(2))'),
-    sin=('x', '', 'd * cos(v)'), cos=('x', '', '-d * sin(v)'), log1p=('x', '', 'd / (v + A(1))'), abs=('x', '', 'v > A(0) ? d : v < A(0) ? -d : d * v'),
-    erf=('x', '', 'd * (exp(-v * v) * A(1.1283791670955125739))'), leaky_relu=('x', 'negative_slope', 'v > A(0) ? d : d * negative_slope'),
-    softplus=('x', 'beta threshold', 'v * beta > threshold ? d : d / (A(1) + exp(-v * beta))'))
+RULES = dict(  # operation -> (which number is saved, further arguments, the derivative)
+    sqrt=('out', '', 'd / (v * A(2))'),
+    rsqrt=('out', '', 'd * (v * v * v) * A(-0.5)'),
+    reciprocal=('out', '', '-d * (v * v)'),
+    square=('x', '', 'd * (v * A(2))'),
+    sin=('x', '', 'd * cos(v)'),
+    cos=('x', '', '-d * sin(v)'),
+    log1p=('x', '', 'd / (v + A(1))'),
+    abs=('x', '', 'v > A(0) ? d : v < A(0) ? -d : d * v'),
+    erf=('x', '', 'd * (exp(-v * v) * A(1.1283791670955125739))'),
+    leaky_relu=('x', 'negative_slope', 'v > A(0) ? d : d * negative_slope'),
+    softplus=('x', 'beta threshold', 'v * beta > threshold ? d : d / (A(1) + exp(-v * beta))'),
+)
 
 def _rule(name, saved, more, code):
     "The fused rule of `RULES` for an operation of one input."
     more = more.split()
+
     def run(g, v, statics):
         if not same_plain(g, v): return NotImplemented
         wide = np.float64 if v.dtype == np.float64 else np.float32
-        return elementwise(f'{name}_rule', ', '.join(['T g, T s', *(f'A {m}' for m in more)]), 'T r', f'A v = s, d = g; r = {code};', v.dtype)(g, v, *(wide(statics[m]) for m in more))
+        return elementwise(
+            f'{name}_rule',
+            ', '.join(['T g, T s', *(f'A {m}' for m in more)]),
+            'T r',
+            f'A v = s, d = g; r = {code};',
+            v.dtype,
+        )(g, v, *(wide(statics[m]) for m in more))
+
     if saved == 'out': return lambda g, out, **statics: run(g, out, statics)
     return lambda g, x, **statics: run(g, x, statics)
 
-for _name, _parts in RULES.items(): fused(FUSED_RULES, (_name, 'x'))(_rule(_name, *_parts))
+for _name, _parts in RULES.items():
+    fused(FUSED_RULES, (_name, 'x'))(_rule(_name, *_parts))
 
 @fused(FUSED_RULES, ('div', 'y'))
 def _div_rule(g, x, y):
     if not same_plain(g, x, y): return NotImplemented
-    return elementwise('div_rule', 'T g, T x, T y', 'T r', 'A v = y; r = -A(g) * (A(x) / v / v);', y.dtype)(g, x, y)
+    return elementwise(
+        'div_rule', 'T g, T x, T y', 'T r', 'A v = y; r = -A(g) * (A(x) / v / v);', y.dtype
+    )(g, x, y)
 
 # %% ../../nbs/arrays/05_cupy.ipynb #225297e8
 _ADAM = """A w = p, d = A(g) * sign + decay * w, a = m, q = v;
-           a += (d - a) * new1; q = q * b2 + d * d * new2; m = a; v = q; p = w * shrink - size * a / (sqrt(q) / root + eps);"""
+           a += (d - a) * new1; q = q * b2 + d * d * new2; m = a; v = q;
+           p = w * shrink - size * a / (sqrt(q) / root + eps);"""
 
 @fused(FUSED_STEPS, 'Adam')
 @fused(FUSED_STEPS, 'AdamW')
@@ -654,55 +1044,137 @@ def _adam(group, n, p, g, states, fresh):
     size, root, new1, b2, new2, eps, decay = n[:7]
     one, none = p.dtype.type(1), p.dtype.type(0)
     apart = group['weight_decay'] and group['decoupled_weight_decay']
-    step = elementwise('adam', 'T g, A sign, A size, A root, A new1, A b2, A new2, A eps, A shrink, A decay', 'T p, T m, T v', _ADAM, p.dtype)
-    step(g, -one if group['maximize'] else one, size, root, new1, b2, new2, eps, decay if apart else one, decay if group['weight_decay'] and not apart else none, p, *states)
+    step = elementwise(
+        'adam',
+        'T g, A sign, A size, A root, A new1, A b2, A new2, A eps, A shrink, A decay',
+        'T p, T m, T v',
+        _ADAM,
+        p.dtype,
+    )
+    step(
+        g,
+        -one if group['maximize'] else one,
+        size,
+        root,
+        new1,
+        b2,
+        new2,
+        eps,
+        decay if apart else one,
+        decay if group['weight_decay'] and not apart else none,
+        p,
+        *states,
+    )
 
+# %% ../../nbs/arrays/05_cupy.ipynb #542c8238
 @fused(FUSED, 'softmax')
 def _softmax(x, *, dim):
     if not same_plain(x) or not x.ndim or not x.size: return NotImplemented
     top = Device.library.amax(x, dim, None, True)
-    total = reduction('softmax_total', 'T x, T top', 'exp(A(x) - A(top))', x.dtype)(x, top, axis=dim, keepdims=True)
-    return elementwise('softmax', 'T x, T top, A total', 'T y', 'A v = x, t = top; y = exp(v - t) / total;', x.dtype)(x, top, total)
+    total = reduction('softmax_total', 'T x, T top', 'exp(A(x) - A(top))', x.dtype)(
+        x, top, axis=dim, keepdims=True
+    )
+    return elementwise(
+        'softmax',
+        'T x, T top, A total',
+        'T y',
+        'A v = x, t = top; y = exp(v - t) / total;',
+        x.dtype,
+    )(x, top, total)
 
 @fused(FUSED_RULES, ('softmax', 'x'))
 def _softmax_rule(g, out, *, dim):
     if not same_plain(g, out) or not out.ndim or not out.size: return NotImplemented
-    total = reduction('softmax_rule_total', 'T g, T y', 'A(g) * A(y)', out.dtype)(g, out, axis=dim, keepdims=True)
-    return elementwise('softmax_rule', 'T g, T y, A total', 'T r', 'A v = y, d = g; r = v * (d - total);', out.dtype)(g, out, total)
+    total = reduction('softmax_rule_total', 'T g, T y', 'A(g) * A(y)', out.dtype)(
+        g, out, axis=dim, keepdims=True
+    )
+    return elementwise(
+        'softmax_rule',
+        'T g, T y, A total',
+        'T r',
+        'A v = y, d = g; r = v * (d - total);',
+        out.dtype,
+    )(g, out, total)
 
 @fused(FUSED, 'log_softmax')
 def _log_softmax(x, *, dim):
     if not same_plain(x) or not x.ndim or not x.size: return NotImplemented
     top = Device.library.amax(x, dim, None, True)
-    total = reduction('softmax_total', 'T x, T top', 'exp(A(x) - A(top))', x.dtype)(x, top, axis=dim, keepdims=True)
-    return elementwise('log_softmax', 'T x, T top, A total', 'T y', 'A v = x, t = top; y = v - t - log(total);', x.dtype)(x, top, total)
+    total = reduction('softmax_total', 'T x, T top', 'exp(A(x) - A(top))', x.dtype)(
+        x, top, axis=dim, keepdims=True
+    )
+    return elementwise(
+        'log_softmax',
+        'T x, T top, A total',
+        'T y',
+        'A v = x, t = top; y = v - t - log(total);',
+        x.dtype,
+    )(x, top, total)
 
+# %% ../../nbs/arrays/05_cupy.ipynb #a2e717b8
 @fused(FUSED_RULES, ('log_softmax', 'x'))
 def _log_softmax_rule(g, out, *, dim):
     if not same_plain(g, out) or not out.ndim or not out.size: return NotImplemented
-    total = reduction('log_softmax_rule_total', 'T g', 'A(g)', out.dtype)(g, axis=dim, keepdims=True)
-    return elementwise('log_softmax_rule', 'T g, T y, A total', 'T r', 'A v = y, d = g; r = d - exp(v) * total;', out.dtype)(g, out, total)
+    total = reduction('log_softmax_rule_total', 'T g', 'A(g)', out.dtype)(
+        g, axis=dim, keepdims=True
+    )
+    return elementwise(
+        'log_softmax_rule',
+        'T g, T y, A total',
+        'T r',
+        'A v = y, d = g; r = d - exp(v) * total;',
+        out.dtype,
+    )(g, out, total)
 
 # %% ../../nbs/arrays/05_cupy.ipynb #c0d20022
 def _moments(x, dim):
-    "Means of `x` over `dim` and sums of squares around them, both in the type to compute in, and how many numbers each is of."
+    """Means of `x` over `dim` and sums of squares around them, both in the type to compute in, and
+    how many numbers each is of.
+    """
     wide = np.dtype('f8') if x.dtype == np.float64 else np.dtype('f4')
     mean = Device.library.mean(x, dim, wide, None, True)
-    return mean, reduction('normalise_squares', 'T x, A mean', '(A(x) - A(mean)) * (A(x) - A(mean))', x.dtype)(x, mean, axis=dim, keepdims=True), wide.type(x.size / mean.size)
+    return (
+        mean,
+        reduction(
+            'normalise_squares', 'T x, A mean', '(A(x) - A(mean)) * (A(x) - A(mean))', x.dtype
+        )(x, mean, axis=dim, keepdims=True),
+        wide.type(x.size / mean.size),
+    )
 
 @fused(FUSED, 'normalise')
 def _normalise(x, *, dim, eps=1e-5, node=None):
     if not same_plain(x) or not x.size: return NotImplemented
     mean, squares, n = _moments(x, dim)
-    return elementwise('normalise', 'T x, A mean, A squares, A n, A eps', 'T y', 'y = (A(x) - mean) / sqrt(squares / n + eps);', x.dtype)(x, mean, squares, n, n.dtype.type(eps))
+    return elementwise(
+        'normalise',
+        'T x, A mean, A squares, A n, A eps',
+        'T y',
+        'y = (A(x) - mean) / sqrt(squares / n + eps);',
+        x.dtype,
+    )(x, mean, squares, n, n.dtype.type(eps))
 
+# %% ../../nbs/arrays/05_cupy.ipynb #f77abd39
 def tracked(x, dim, mean, var, momentum):
-    "Move running means and variances (arrays, or None) a little towards those of `x` over `dim`. False if this is left to others."
+    """Move running means and variances (arrays, or None) a little towards those of `x` over `dim`.
+    False if this is left to others.
+    """
     wide = np.float64 if x.dtype == np.float64 else np.float32
-    if not Device.fused or not same_plain(x) or any(v is not None and v.dtype != wide for v in (mean, var)): return False
+    if (
+        not Device.fused
+        or not same_plain(x)
+        or any(v is not None and v.dtype != wide for v in (mean, var))
+    ):
+        return False
     average, squares, n = _moments(x, dim)
     for running, new, count in ((mean, average, wide(1)), (var, squares, n - 1)):
-        if running is not None: elementwise('track', 'A value, A count, A keep, A take', 'T running', 'running = A(running) * keep + value / count * take;', running.dtype)(new.reshape(running.shape), count, wide(1 - momentum), wide(momentum), running)
+        if running is not None:
+            elementwise(
+                'track',
+                'A value, A count, A keep, A take',
+                'T running',
+                'running = A(running) * keep + value / count * take;',
+                running.dtype,
+            )(new.reshape(running.shape), count, wide(1 - momentum), wide(momentum), running)
     return True
 
 @fused(FUSED_RULES, ('normalise', 'x'))
@@ -710,93 +1182,236 @@ def _normalise_rule(g, out, x, *, dim, eps):
     if not same_plain(g, out, x) or not x.size: return NotImplemented
     mean, squares, n = _moments(x, dim)
     total = reduction('normalise_rule_total', 'T g', 'A(g)', x.dtype)(g, axis=dim, keepdims=True)
-    along = reduction('normalise_rule_along', 'T g, T y', 'A(g) * A(y)', x.dtype)(g, out, axis=dim, keepdims=True)
-    return elementwise('normalise_rule', 'T g, T y, A total, A along, A squares, A n, A eps', 'T r', 'r = (A(g) - total / n - A(y) * along / n) / sqrt(squares / n + eps);', x.dtype)(g, out, total, along, squares, n, n.dtype.type(eps))
+    along = reduction('normalise_rule_along', 'T g, T y', 'A(g) * A(y)', x.dtype)(
+        g, out, axis=dim, keepdims=True
+    )
+    return elementwise(
+        'normalise_rule',
+        'T g, T y, A total, A along, A squares, A n, A eps',
+        'T r',
+        'r = (A(g) - total / n - A(y) * along / n) / sqrt(squares / n + eps);',
+        x.dtype,
+    )(g, out, total, along, squares, n, n.dtype.type(eps))
 
+# %% ../../nbs/arrays/05_cupy.ipynb #a7a17536
 def _picked(x, target, ignore):
-    "Minus the number of each row at its target, and 1 for the rows that count. A target that is none gives NaN: to look for it would wait."
-    code = 'bool in = t >= 0 && t < classes; keep = t != ignore; loss = t == ignore ? A(0) : in ? -A(x[i * classes + t]) : A(0) / A(0);'
-    return elementwise('nll', 'raw T x, int64 t, int64 classes, int64 ignore', 'A loss, A keep', code, x.dtype)(x, target, np.int64(x.shape[1]), np.int64(ignore))
+    """Minus the number of each row at its target, and 1 for the rows that count. A target that is
+    none gives NaN: to look for it would wait.
+    """
+    code = (
+        'bool in = t >= 0 && t < classes; keep = t != ignore; loss = t == ignore ? A(0) : in ?'
+        ' -A(x[i * classes + t]) : A(0) / A(0);'
+    )
+    return elementwise(
+        'nll', 'raw T x, int64 t, int64 classes, int64 ignore', 'A loss, A keep', code, x.dtype
+    )(x, target, np.int64(x.shape[1]), np.int64(ignore))
 
 @fused(FUSED, 'nll_loss')
 def _nll_loss(x, target, *, weight=None, ignore_index=-100, reduction='mean'):
-    if weight is not None or not same_plain(x) or not x.size or target.dtype != np.int64: return NotImplemented
+    if weight is not None or not same_plain(x) or not x.size or target.dtype != np.int64:
+        return NotImplemented
     each, keep = _picked(x, target, ignore_index)
-    return (each if reduction == 'none' else each.sum() if reduction == 'sum' else each.sum() / keep.sum()).astype(x.dtype, copy=False)
+    return (
+        each
+        if reduction == 'none'
+        else each.sum()
+        if reduction == 'sum'
+        else each.sum() / keep.sum()
+    ).astype(x.dtype, copy=False)
 
 @fused(FUSED, 'nll_spread')
 def _nll_spread(g, target, *, shape, weight=None, ignore_index=-100, reduction='mean'):
-    if weight is not None or not same_plain(g) or 0 in shape or target.dtype != np.int64: return NotImplemented
+    if weight is not None or not same_plain(g) or 0 in shape or target.dtype != np.int64:
+        return NotImplemented
     lib = Device.library
-    count = (target != ignore_index).sum().astype(np.float64 if g.dtype == np.float64 else np.float32) if reduction == 'mean' else (np.float64 if g.dtype == np.float64 else np.float32)(1)
+    count = (
+        (target != ignore_index).sum().astype(np.float64 if g.dtype == np.float64 else np.float32)
+        if reduction == 'mean'
+        else (np.float64 if g.dtype == np.float64 else np.float32)(1)
+    )
     out = lib.empty(shape, g.dtype)
-    code = 'long long at = t[i / classes]; r = at == i % classes && at != ignore ? A(-A(g) / count) : A(0);'
-    elementwise('nll_spread', 'T g, raw int64 t, int64 classes, int64 ignore, A count', 'T r', code, g.dtype)(g[:, None] if g.ndim else g, target, np.int64(shape[1]), np.int64(ignore_index), count, out)
+    code = (
+        'long long at = t[i / classes]; r = at == i % classes && at != ignore ? A(-A(g) / count) :'
+        ' A(0);'
+    )
+    elementwise(
+        'nll_spread', 'T g, raw int64 t, int64 classes, int64 ignore, A count', 'T r', code, g.dtype
+    )(g[:, None] if g.ndim else g, target, np.int64(shape[1]), np.int64(ignore_index), count, out)
     return out
 
+# %% ../../nbs/arrays/05_cupy.ipynb #0c497d12
 @fused(FUSED, 'attention_weights')
 def _attention_weights(x, mask=None, *, scale=1.0, causal=False):
-    if not same_plain(x) or x.ndim < 2 or not x.size or mask is not None and np.broadcast_shapes(mask.shape, x.shape) != x.shape: return NotImplemented
+    if (
+        not same_plain(x)
+        or x.ndim < 2
+        or not x.size
+        or mask is not None
+        and np.broadcast_shapes(mask.shape, x.shape) != x.shape
+    ):
+        return NotImplemented
     lib, wide = Device.library, (np.float64 if x.dtype == np.float64 else np.float32)
-    code = 'bool seen = (!causal || i % keys <= i / keys % queries)' + (' && keep' if mask is not None else '') + '; e = seen ? A(x) * scale : -A(1) / A(0);'
+    code = (
+        'bool seen = (!causal || i % keys <= i / keys % queries)'
+        + (' && keep' if mask is not None else '')
+        + '; e = seen ? A(x) * scale : -A(1) / A(0);'
+    )
     numbers = wide(scale), np.int64(x.shape[-2]), np.int64(x.shape[-1]), np.int64(causal)
-    e = elementwise('attention_scores' + '_masked' * (mask is not None), 'T x, A scale, int64 queries, int64 keys, int64 causal' + ', bool keep' * (mask is not None), 'A e', code, x.dtype)(x, *numbers, *(() if mask is None else (mask,)))
+    e = elementwise(
+        'attention_scores' + '_masked' * (mask is not None),
+        'T x, A scale, int64 queries, int64 keys, int64 causal'
+        + ', bool keep' * (mask is not None),
+        'A e',
+        code,
+        x.dtype,
+    )(x, *numbers, *(() if mask is None else (mask,)))
     top = lib.amax(e, -1, None, True)
-    total = reduction('attention_total', 'A e, A top', 'isinf(A(top)) && A(top) < A(0) ? A(0) : exp(A(e) - A(top))', x.dtype)(e, top, axis=-1, keepdims=True)
-    return elementwise('attention_weights', 'A e, A top, A total', 'T y', 'y = total == A(0) ? A(0) : exp(e - top) / total;', x.dtype)(e, top, total)
+    total = reduction(
+        'attention_total',
+        'A e, A top',
+        'isinf(A(top)) && A(top) < A(0) ? A(0) : exp(A(e) - A(top))',
+        x.dtype,
+    )(e, top, axis=-1, keepdims=True)
+    return elementwise(
+        'attention_weights',
+        'A e, A top, A total',
+        'T y',
+        'y = total == A(0) ? A(0) : exp(e - top) / total;',
+        x.dtype,
+    )(e, top, total)
 
+# %% ../../nbs/arrays/05_cupy.ipynb #2ad297d3
 @fused(FUSED_RULES, ('attention_weights', 'x'))
 def _attention_weights_rule(g, out, *, scale):
     if not same_plain(g, out) or not out.ndim or not out.size: return NotImplemented
-    total = reduction('softmax_rule_total', 'T g, T y', 'A(g) * A(y)', out.dtype)(g, out, axis=-1, keepdims=True)
-    return elementwise('attention_rule', 'T g, T y, A total, A scale', 'T r', 'A v = y, d = g; r = v * (d - total) * scale;', out.dtype)(g, out, total, (np.float64 if out.dtype == np.float64 else np.float32)(scale))
+    total = reduction('softmax_rule_total', 'T g, T y', 'A(g) * A(y)', out.dtype)(
+        g, out, axis=-1, keepdims=True
+    )
+    return elementwise(
+        'attention_rule',
+        'T g, T y, A total, A scale',
+        'T r',
+        'A v = y, d = g; r = v * (d - total) * scale;',
+        out.dtype,
+    )(g, out, total, (np.float64 if out.dtype == np.float64 else np.float32)(scale))
 
 _SIGMOID = 'auto sigmoid = [](A v) { return A(1) / (A(1) + exp(-v)); };\n'
-_AT = 'long long row = i / ({k} * n), j = row * n + i % n, b = row * {k} * n + i % n, gate = i % ({k} * n) / n;\n'          # of gates that lie side by side, {k} of them in a row
+# of gates that lie side by side, {k} of them in a row
+_AT = (
+    'long long row = i / ({k} * n), j = row * n + i % n, b = row * {k} * n + i % n, gate = i % ({k}'
+    ' * n) / n;\n'
+)
 
 @fused(FUSED, 'lstm_cell')
 def _lstm_cell(x, c):
-    if not same_plain(x, c) or x.shape[:-1] != c.shape[:-1] or not c.size: return NotImplemented
+    if not same_plain(x, c) or x.shape[:-1] != c.shape[:-1] or not c.size:
+        return NotImplemented
     n = np.int64(c.shape[-1])
-    gates = elementwise('lstm_gates', 'T x, int64 n', 'T y', _SIGMOID + 'A v = x; y = i % (4 * n) / n == 2 ? tanh(v) : sigmoid(v);', x.dtype)(x, n)
-    code = 'long long b = i / n * 4 * n + i % n; A m = A(gates[b + n]) * A(c) + A(gates[b]) * A(gates[b + 2 * n]); memory = m; h = A(gates[b + 3 * n]) * tanh(m);'
-    h, memory = elementwise('lstm_memory', 'raw T gates, T c, int64 n', 'T h, T memory', code, x.dtype)(gates, c, n)
+    gates = elementwise(
+        'lstm_gates',
+        'T x, int64 n',
+        'T y',
+        _SIGMOID + 'A v = x; y = i % (4 * n) / n == 2 ? tanh(v) : sigmoid(v);',
+        x.dtype,
+    )(x, n)
+    code = (
+        'long long b = i / n * 4 * n + i % n; A m = A(gates[b + n]) * A(c) + A(gates[b]) *'
+        ' A(gates[b + 2 * n]); memory = m; h = A(gates[b + 3 * n]) * tanh(m);'
+    )
+    h, memory = elementwise(
+        'lstm_memory', 'raw T gates, T c, int64 n', 'T h, T memory', code, x.dtype
+    )(gates, c, n)
     return h, memory, gates
 
+# %% ../../nbs/arrays/05_cupy.ipynb #8d390ac4
 @fused(FUSED_RULES, ('lstm_cell', 'x'))
 def _lstm_cell_x(g, c, out):
     if not same_plain(*g, c, *out) or not c.size: return NotImplemented
-    code = _AT.format(k=4) + """A in = gates[b], f = gates[b + n], fresh = gates[b + 2 * n], o = gates[b + 3 * n], t = tanh(A(memory[j])), d = gh[j], s = gg;
+    code = (
+        _AT.format(k=4)
+        + """A in = gates[b], f = gates[b + n], fresh = gates[b + 2 * n], o = gates[b + 3 * n];
+    A t = tanh(A(memory[j])), d = gh[j], s = gg;
     A dc = A(gc[j]) + d * o * (A(1) - t * t);
-    r = gate == 0 ? (dc * fresh + s) * in * (A(1) - in) : gate == 1 ? (dc * A(c[j]) + s) * f * (A(1) - f) : gate == 2 ? (dc * in + s) * (A(1) - fresh * fresh) : (d * t + s) * o * (A(1) - o);"""
-    return elementwise('lstm_rule_x', 'T gg, raw T gh, raw T gc, raw T c, raw T memory, raw T gates, int64 n', 'T r', code, c.dtype)(g[2], g[0], g[1], c, out[1], out[2], np.int64(c.shape[-1]))
+    r = gate == 0 ? (dc * fresh + s) * in * (A(1) - in)
+      : gate == 1 ? (dc * A(c[j]) + s) * f * (A(1) - f)
+      : gate == 2 ? (dc * in + s) * (A(1) - fresh * fresh)
+      : (d * t + s) * o * (A(1) - o);"""
+    )
+    return elementwise(
+        'lstm_rule_x',
+        'T gg, raw T gh, raw T gc, raw T c, raw T memory, raw T gates, int64 n',
+        'T r',
+        code,
+        c.dtype,
+    )(g[2], g[0], g[1], c, out[1], out[2], np.int64(c.shape[-1]))
 
 @fused(FUSED_RULES, ('lstm_cell', 'c'))
 def _lstm_cell_c(g, out):
     if not same_plain(*g, *out) or not out[1].size: return NotImplemented
-    code = 'long long b = i / n * 4 * n + i % n; A t = tanh(A(memory)); r = (A(gc) + A(gh) * A(gates[b + 3 * n]) * (A(1) - t * t)) * A(gates[b + n]);'
-    return elementwise('lstm_rule_c', 'T gh, T gc, T memory, raw T gates, int64 n', 'T r', code, out[1].dtype)(g[0], g[1], out[1], out[2], np.int64(out[1].shape[-1]))
+    code = (
+        'long long b = i / n * 4 * n + i % n; A t = tanh(A(memory)); r = (A(gc) + A(gh) * A(gates[b'
+        ' + 3 * n]) * (A(1) - t * t)) * A(gates[b + n]);'
+    )
+    return elementwise(
+        'lstm_rule_c', 'T gh, T gc, T memory, raw T gates, int64 n', 'T r', code, out[1].dtype
+    )(g[0], g[1], out[1], out[2], np.int64(out[1].shape[-1]))
 
+# %% ../../nbs/arrays/05_cupy.ipynb #5f5ed0b4
 @fused(FUSED, 'gru_cell')
 def _gru_cell(x, r, h):
-    if not same_plain(x, r, h) or not x.shape == r.shape == (*h.shape[:-1], 3 * h.shape[-1]) or not h.size: return NotImplemented
+    if (
+        not same_plain(x, r, h)
+        or not x.shape == r.shape == (*h.shape[:-1], 3 * h.shape[-1])
+        or not h.size
+    ):
+        return NotImplemented
     n = np.int64(h.shape[-1])
-    code = _SIGMOID + _AT.format(k=3) + 'A v = x; y = gate < 2 ? sigmoid(v + A(r[i])) : tanh(v + sigmoid(A(first[b]) + A(r[b])) * A(r[i]));'
-    gates = elementwise('gru_gates', 'T x, raw T first, raw T r, int64 n', 'T y', code, x.dtype)(x, x, r, n)
-    code = 'long long b = i / n * 3 * n + i % n; A fresh = gates[b + 2 * n]; y = fresh + A(gates[b + n]) * (A(h) - fresh);'
-    return elementwise('gru_memory', 'raw T gates, T h, int64 n', 'T y', code, x.dtype)(gates, h, n), gates
+    code = (
+        _SIGMOID
+        + _AT.format(k=3)
+        + 'A v = x; y = gate < 2 ? sigmoid(v + A(r[i])) : tanh(v + sigmoid(A(first[b]) + A(r[b])) *'
+        ' A(r[i]));'
+    )
+    gates = elementwise('gru_gates', 'T x, raw T first, raw T r, int64 n', 'T y', code, x.dtype)(
+        x, x, r, n
+    )
+    code = (
+        'long long b = i / n * 3 * n + i % n; A fresh = gates[b + 2 * n]; y = fresh + A(gates[b +'
+        ' n]) * (A(h) - fresh);'
+    )
+    return (
+        elementwise('gru_memory', 'raw T gates, T h, int64 n', 'T y', code, x.dtype)(gates, h, n),
+        gates,
+    )
 
+# %% ../../nbs/arrays/05_cupy.ipynb #ea868aad
 def _gru_rule(name, last, g, r, h, out):
     if not same_plain(*g, r, h, *out) or not h.size: return NotImplemented
-    code = _AT.format(k=3) + """A reset = gates[b], z = gates[b + n], fresh = gates[b + 2 * n], d = gh[j], by_fresh = (d * (A(1) - z) + A(gg[b + 2 * n])) * (A(1) - fresh * fresh);
-    y = gate == 0 ? (by_fresh * A(r[b + 2 * n]) + A(gg[b])) * reset * (A(1) - reset) : gate == 1 ? (d * (A(h[j]) - fresh) + A(gg[b + n])) * z * (A(1) - z) : """ + last + ';'
-    return elementwise(name, 'T like, raw T gg, raw T gh, raw T r, raw T h, raw T gates, int64 n', 'T y', code, h.dtype)(out[1], g[1], g[0], r, h, out[1], np.int64(h.shape[-1]))
+    code = (
+        _AT.format(k=3)
+        + """A reset = gates[b], z = gates[b + n], fresh = gates[b + 2 * n], d = gh[j];
+    A by_fresh = (d * (A(1) - z) + A(gg[b + 2 * n])) * (A(1) - fresh * fresh);
+    y = gate == 0 ? (by_fresh * A(r[b + 2 * n]) + A(gg[b])) * reset * (A(1) - reset)
+      : gate == 1 ? (d * (A(h[j]) - fresh) + A(gg[b + n])) * z * (A(1) - z)
+      : """
+        + last
+        + ';'
+    )
+    return elementwise(
+        name,
+        'T like, raw T gg, raw T gh, raw T r, raw T h, raw T gates, int64 n',
+        'T y',
+        code,
+        h.dtype,
+    )(out[1], g[1], g[0], r, h, out[1], np.int64(h.shape[-1]))
 
+# %% ../../nbs/arrays/05_cupy.ipynb #a00748cf
 @fused(FUSED_RULES, ('gru_cell', 'x'))
 def _gru_cell_x(g, r, h, out): return _gru_rule('gru_rule_x', 'by_fresh', g, r, h, out)
 
 @fused(FUSED_RULES, ('gru_cell', 'r'))
-def _gru_cell_r(g, r, h, out): return _gru_rule('gru_rule_r', 'by_fresh * reset', g, r, h, out)
+def _gru_cell_r(g, r, h, out):
+    return _gru_rule('gru_rule_r', 'by_fresh * reset', g, r, h, out)
 
 _SGD = """A w = p, d = A(g) * sign + decay * w;
 {momentum}
@@ -809,22 +1424,36 @@ def _sgd(group, n, p, g, states, fresh):
     lr, momentum, kept, decay = n[:4]
     one, none = p.dtype.type(1), p.dtype.type(0)
     given = g, -one if group['maximize'] else one, lr, decay if group['weight_decay'] else none
-    if not states: elementwise('sgd', 'T g, A sign, A lr, A decay', 'T p', _SGD.format(momentum=''), p.dtype)(*given, p)
+    if not states:
+        elementwise('sgd', 'T g, A sign, A lr, A decay', 'T p', _SGD.format(momentum=''), p.dtype)(
+            *given, p
+        )
     else:
-        kind, after = 'begun' if fresh else 'going', 'd = d + b * momentum;' if group['nesterov'] else 'd = b;'
-        elementwise(f'sgd_{kind}{"_nesterov" * group["nesterov"]}', 'T g, A sign, A lr, A decay, A momentum, A kept', 'T p, T m', _SGD.format(momentum=_MOMENTUM[kind] + after), p.dtype)(*given, momentum, kept, p, *states)
+        kind, after = (
+            'begun' if fresh else 'going',
+            ('d = d + b * momentum;' if group['nesterov'] else 'd = b;'),
+        )
+        elementwise(
+            f'sgd_{kind}{"_nesterov" * group["nesterov"]}',
+            'T g, A sign, A lr, A decay, A momentum, A kept',
+            'T p, T m',
+            _SGD.format(momentum=_MOMENTUM[kind] + after),
+            p.dtype,
+        )(*given, momentum, kept, p, *states)
 
 # %% ../../nbs/arrays/05_cupy.ipynb #cc38d2b9
 def philox(key, counter, lib):
-    "Four uint32 words for each entry of `counter` (uint64), as uint64 arrays. `key`: a Python integer, 64 bits, or its lower and its upper half as arrays."
-    u, low = np.uint64, np.uint64(0xffffffff)
-    k0, k1 = (u(key & 0xffffffff), u(key >> 32)) if isinstance(key, int) else key
+    """Four uint32 words for each entry of `counter` (uint64), as uint64 arrays. `key`: a Python
+    integer, 64 bits, or its lower and its upper half as arrays.
+    """
+    u, low = np.uint64, np.uint64(0xFFFFFFFF)
+    k0, k1 = (u(key & 0xFFFFFFFF), u(key >> 32)) if isinstance(key, int) else key
     c0, c1 = counter & low, counter >> u(32)
     c2 = c3 = lib.zeros_like(counter)
     for _ in range(10):
-        p0, p1 = c0 * u(0xd2511f53), c2 * u(0xcd9e8d57)
+        p0, p1 = c0 * u(0xD2511F53), c2 * u(0xCD9E8D57)
         c0, c1, c2, c3 = (p1 >> u(32)) ^ c1 ^ k0, p1 & low, (p0 >> u(32)) ^ c3 ^ k1, p0 & low
-        k0, k1 = (k0 + u(0x9e3779b9)) & low, (k1 + u(0xbb67ae85)) & low
+        k0, k1 = (k0 + u(0x9E3779B9)) & low, (k1 + u(0xBB67AE85)) & low
     return c0, c1, c2, c3
 
 _WORD = """auto word = [&](unsigned long long j) {
@@ -840,19 +1469,36 @@ _WORD = """auto word = [&](unsigned long long j) {
     return k == 0 ? c0 : k == 1 ? c1 : k == 2 ? c2 : c3;
 };
 """
-_UNIFORM = {np.dtype('f4'): 'auto uniform = [&](unsigned long long j) { return A(word(j) >> 8) * A(0x1p-24); };\n',
-            np.dtype('f8'): 'auto uniform = [&](unsigned long long j) { return A(((unsigned long long)word(j) << 21) ^ word(count + j)) * A(0x1p-53); };\n'}
+_UNIFORM = {
+    np.dtype(
+        'f4'
+    ): 'auto uniform = [&](unsigned long long j) { return A(word(j) >> 8) * A(0x1p-24); };\n',
+    np.dtype('f8'): (
+        'auto uniform = [&](unsigned long long j) { return A(((unsigned long long)word(j) << 21) ^'
+        ' word(count + j)) * A(0x1p-53); };\n'
+    ),
+}
 _NORMAL = """unsigned long long half = count / 2, j = i < half ? i : i - half;
 A radius = sqrt(A(-2) * log1p(-uniform(j))), angle = uniform(half + j) * A(6.283185307179586477);
 z = radius * (i < half ? cos(angle) : sin(angle)) * std + mean;"""
 
+# %% ../../nbs/arrays/05_cupy.ipynb #a76b6878
 class DeviceGenerator:
-    "A stream of random numbers on device `index` (a number, or 'cuda:1'), with the methods of `arrays.random.Generator`."
+    """A stream of random numbers on device `index` (a number, or 'cuda:1'), with the methods of
+    `arrays.random.Generator`.
+    """
+
     def __init__(self, index=0):
-        if not isinstance(index, int): index = int(str(index).partition(':')[2] or current())
+        if not isinstance(index, int):
+            index = int(str(index).partition(':')[2] or current())
         from autograd_nb.arrays.random import default_generator
+
         self.index, self.lock = index, threading.Lock()
         self.manual_seed(default_generator.initial_seed())
+
+# %% ../../nbs/arrays/05_cupy.ipynb #687797a7
+class _DeviceState:
+    "Where a stream stands."
 
     def manual_seed(self, seed):
         "Start the stream of `seed`. Returns the generator."
@@ -868,7 +1514,7 @@ class DeviceGenerator:
 
     def packed(self):
         "The seed and the position, as an array of sixteen bytes (on the host), for `unpack`."
-        return np.array([self._seed & 0xffff_ffff_ffff_ffff, self._at], np.uint64).view(np.uint8)
+        return np.array([self._seed & 0xFFFF_FFFF_FFFF_FFFF, self._at], np.uint64).view(np.uint8)
 
     def unpack(self, raw):
         "Continue from a state that `packed` returned. Returns the generator."
@@ -886,7 +1532,12 @@ class DeviceGenerator:
         self._at = offset // 4
 
     def clone_state(self): return DeviceGenerator(self.index).unpack(self.packed())
+
     def __reduce__(self): return _generator_again, (self.index, self.packed())
+
+# %% ../../nbs/arrays/05_cupy.ipynb #2dcabec9
+class _DeviceWords:
+    "Random words, and numbers made of them in one launch."
 
     def words(self, n):
         "`n` random 32-bit words, as uint64."
@@ -894,11 +1545,19 @@ class DeviceGenerator:
         with self.lock, on(self.index):
             blocks = -(-n // 4)
             at, key = self._advance(blocks)
-            return lib.stack(philox(key, lib.arange(blocks, dtype=np.uint64) + at, lib), 1).reshape(-1)[:n]
+            return lib.stack(philox(key, lib.arange(blocks, dtype=np.uint64) + at, lib), 1).reshape(
+                -1
+            )[:n]
 
     def _advance(self, blocks):
-        "Where the next `blocks` counters begin, and the key; numbers, or arrays while a graph is captured."
-        at, key = (np.uint64(self._at), self._seed & 0xffff_ffff_ffff_ffff) if Capture.now is None else Capture.now.place_of(self)
+        """Where the next `blocks` counters begin, and the key; numbers, or arrays while a graph is
+        captured.
+        """
+        at, key = (
+            (np.uint64(self._at), self._seed & 0xFFFF_FFFF_FFFF_FFFF)
+            if Capture.now is None
+            else Capture.now.place_of(self)
+        )
         self._at += blocks
         return at, key
 
@@ -908,14 +1567,29 @@ class DeviceGenerator:
             out = Device.library.empty(n, dtype)
             if not n: return out
             at, key = self._advance(-(-count * dtype.itemsize // 16))
-            low, high = (np.uint64(key & 0xffff_ffff), np.uint64(key >> 32)) if isinstance(key, int) else key
-            inputs = ', '.join(['uint64 at, uint64 key0, uint64 key1, uint64 count', *(f'A {m}' for m in more)])
-            elementwise(name, inputs, f'T {"z" if more else "u"}', _WORD + _UNIFORM[dtype] + code, dtype)(at, low, high, np.uint64(count), *map(dtype.type, more.values()), out)
+            low, high = (
+                (np.uint64(key & 0xFFFF_FFFF), np.uint64(key >> 32))
+                if isinstance(key, int)
+                else key
+            )
+            inputs = ', '.join(
+                ['uint64 at, uint64 key0, uint64 key1, uint64 count', *(f'A {m}' for m in more)]
+            )
+            elementwise(
+                name, inputs, f'T {"z" if more else "u"}', _WORD + _UNIFORM[dtype] + code, dtype
+            )(at, low, high, np.uint64(count), *map(dtype.type, more.values()), out)
             return out
+
+# %% ../../nbs/arrays/05_cupy.ipynb #84a926e6
+class _DeviceNumbers:
+    "Uniform, normal, exponential and whole numbers."
 
     def _uniform(self, n, dtype):
         dtype = np.dtype(dtype)
-        if Device.fused: return self._drawn('uniform', n, n, dtype if dtype == np.float64 else np.dtype('f4'), 'u = uniform(i);')
+        if Device.fused:
+            return self._drawn(
+                'uniform', n, n, dtype if dtype == np.float64 else np.dtype('f4'), 'u = uniform(i);'
+            )
         if dtype == np.float64:
             w = self.words(2 * n)
             return ((w[:n] << np.uint64(21)) ^ w[n:]).astype(np.float64) * 2.0**-53
@@ -927,14 +1601,34 @@ class DeviceGenerator:
         if low or high != 1: u = u * u.dtype.type(high - low) + u.dtype.type(low)
         return u.astype(dtype, copy=False).reshape(shape)
 
+    def coins(self, shape, p):
+        "True with probability `p`."
+        return self.uniform(shape, np.dtype('f8')) < p
+
+# %% ../../nbs/arrays/05_cupy.ipynb #f0c29bde
+class _DeviceNormal:
+    "Normal and exponential numbers."
+
     def normal(self, shape, dtype=np.dtype('f4'), mean=0, std=1):
         "Normal numbers, by the transform of Box and Muller."
-        lib, n, wide = Device.library, math.prod(shape), np.dtype('f8') if np.dtype(dtype) == np.float64 else np.dtype('f4')
+        lib, n, wide = (
+            Device.library,
+            math.prod(shape),
+            np.dtype('f8') if np.dtype(dtype) == np.float64 else np.dtype('f4'),
+        )
         half = -(-n // 2)
-        if Device.fused: return self._drawn('normal', n, 2 * half, wide, _NORMAL, std=std, mean=mean).astype(dtype, copy=False).reshape(shape)
+        if Device.fused:
+            return (
+                self._drawn('normal', n, 2 * half, wide, _NORMAL, std=std, mean=mean)
+                .astype(dtype, copy=False)
+                .reshape(shape)
+            )
         u = self._uniform(2 * half, wide)
         with on(self.index):
-            r, angle = lib.sqrt(wide.type(-2) * lib.log1p(-u[:half])), u[half:] * wide.type(2 * math.pi)
+            r, angle = (
+                lib.sqrt(wide.type(-2) * lib.log1p(-u[:half])),
+                u[half:] * wide.type(2 * math.pi),
+            )
             z = lib.concatenate([r * lib.cos(angle), r * lib.sin(angle)])[:n]
             if (mean, std) != (0, 1): z = z * wide.type(std) + wide.type(mean)
             return z.astype(dtype, copy=False).reshape(shape)
@@ -948,24 +1642,42 @@ class DeviceGenerator:
         u = self._uniform(math.prod(shape), np.float64)
         with on(self.index): return -Device.library.log1p(-u).reshape(shape)
 
+# %% ../../nbs/arrays/05_cupy.ipynb #c2000b48
+class _DeviceRejection:
+    "Numbers drawn until they are accepted."
+
     def integers(self, low, high, shape):
         "Integers from `low` (included) to `high` (excluded), as int64."
         n, span = math.prod(shape), high - low
         w = self.words(2 * n)
-        with on(self.index): return (((w[:n] << np.uint64(32)) | w[n:]) % np.uint64(span)).astype(np.int64).reshape(shape) + low
+        with on(self.index):
+            return (((w[:n] << np.uint64(32)) | w[n:]) % np.uint64(span)).astype(np.int64).reshape(
+                shape
+            ) + low
 
     def _rejected(self, parameters, candidate, result=None):
-        """Numbers by rejection: `candidate(uniform, normal, *parameters)` gives candidates for arrays of parameters, and which of them to take; those that were not taken are drawn again.
+        """Numbers by rejection: `candidate(uniform, normal, *parameters)` gives candidates for
+        arrays of parameters, and which of them to take; those that were not taken are drawn again.
 
-        `uniform()` and `normal()` draw one float64 per candidate. How many are left is asked after each round, which waits for the device."""
+        `uniform()` and `normal()` draw one float64 per candidate. How many are left is asked after
+        each round, which waits for the device.
+        """
         lib = Device.library
         left, out = lib.arange(parameters[0].size), lib.empty(parameters[0].size, np.float64)
         while left.size:
             shape = left.shape
-            numbers, fits = candidate(lambda n=shape[0]: 1 - self._uniform(n, np.float64), lambda shape=shape: self.normal(shape, np.float64), *(p[left] for p in parameters))
+            numbers, fits = candidate(
+                lambda n=shape[0]: 1 - self._uniform(n, np.float64),
+                lambda shape=shape: self.normal(shape, np.float64),
+                *(p[left] for p in parameters),
+            )
             out[left[fits]] = numbers[fits]
             left = left[~fits]
         return out
+
+# %% ../../nbs/arrays/05_cupy.ipynb #ee69b491
+class _DeviceGamma:
+    "Numbers of the gamma distribution."
 
     def gamma(self, a):
         "Standard gamma numbers for an array of parameters, as float64 (Marsaglia and Tsang, 2000)."
@@ -974,23 +1686,37 @@ class DeviceGenerator:
             flat = a.astype(np.float64).reshape(-1)
             less = flat < 1
             d = lib.where(less, flat + 1, flat) - 1 / 3
+
             def candidate(uniform, normal, d):
                 x, u = normal(), uniform()
                 v = (1 + x / lib.sqrt(9 * d)) ** 3
                 good = lib.maximum(v, 1e-300)
                 return d * v, (v > 0) & (lib.log(u) < 0.5 * x * x + d * (1 - v + lib.log(good)))
+
             out = self._rejected((d,), candidate)
             u = 1 - self._uniform(flat.size, np.float64)
-            return lib.where(flat == 0, 0, out * lib.where(less, u ** (1 / lib.where(less & (flat > 0), flat, 1)), 1)).reshape(a.shape)
+            return lib.where(
+                flat == 0,
+                0,
+                out * lib.where(less, u ** (1 / lib.where(less & (flat > 0), flat, 1)), 1),
+            ).reshape(a.shape)
+
+# %% ../../nbs/arrays/05_cupy.ipynb #13a3f828
+class _DevicePoisson:
+    "Counts of rare events."
 
     def poisson(self, rate):
-        "Poisson numbers for an array of rates, as float64: small ones by the waiting times between events, large ones by transformed rejection (Hörmann, 1993)."
+        """Poisson numbers for an array of rates, as float64: small ones by the waiting times
+        between events, large ones by transformed rejection (Hörmann, 1993).
+        """
         lib = Device.library
         with on(self.index):
             flat = rate.astype(np.float64).reshape(-1)
             small = flat < 10
             few = lib.where(small, flat, 0)
-            count, product, end = lib.zeros_like(flat), 1 - self._uniform(flat.size, np.float64), lib.exp(-few)
+            count, product, end = (
+                lib.zeros_like(flat), 1 - self._uniform(flat.size, np.float64), lib.exp(-few),
+            )
             going = small & (product > end)
             while bool(going.any()):
                 count += going
@@ -1001,27 +1727,50 @@ class DeviceGenerator:
             mean = flat[large]
             slope = 0.931 + 2.53 * lib.sqrt(mean)
             a = -0.059 + 0.02483 * slope
+
             def candidate(uniform, normal, mean, slope, a):
                 u, v = uniform() - 0.5, uniform()
                 edge = lib.maximum(0.5 - abs(u), 1e-300)
                 k = lib.floor((2 * a / edge + slope) * u + mean + 0.43)
                 sure = (edge >= 0.07) & (v <= 0.9277 - 3.6224 / (slope - 2))
-                likely = lib.log(v) + lib.log(1.1239 + 1.1328 / (slope - 3.4)) - lib.log(a / (edge * edge) + slope) <= -mean + k * lib.log(mean) - self._log_factorial(lib.maximum(k, 0))
+                likely = lib.log(v) + lib.log(1.1239 + 1.1328 / (slope - 3.4)) - lib.log(
+                    a / (edge * edge) + slope
+                ) <= -mean + k * lib.log(mean) - self._log_factorial(lib.maximum(k, 0))
                 return k, sure | (k >= 0) & ((edge >= 0.013) | (v <= edge)) & likely
+
             count[large] = self._rejected((mean, slope, a), candidate)
             return count.reshape(rate.shape)
 
+# %% ../../nbs/arrays/05_cupy.ipynb #6b6ff299
+class _DeviceFactorials:
+    "Logarithms of factorials."
+
     @staticmethod
     def _log_factorial(k):
-        "log(k!) of whole numbers from 0 on, by Stirling's series of (k + 8)! divided by its last eight factors."
+        """log(k!) of whole numbers from 0 on, by Stirling's series of (k + 8)! divided by its last
+        eight factors.
+        """
         lib = Device.library
         x, factors = k + 9, 1.0
         for i in range(1, 9): factors = factors * (k + i)
         square = x * x
-        return (x - 0.5) * lib.log(x) - x + 0.5 * math.log(2 * math.pi) + (1 / 12 - (1 / 360 - (1 / 1260 - 1 / 1680 / square) / square) / square) / x - lib.log(factors)
+        return (
+            (x - 0.5) * lib.log(x)
+            - x
+            + 0.5 * math.log(2 * math.pi)
+            + (1 / 12 - (1 / 360 - (1 / 1260 - 1 / 1680 / square) / square) / square) / x
+            - lib.log(factors)
+        )
+
+# %% ../../nbs/arrays/05_cupy.ipynb #ae99cac2
+class _DeviceBinomial:
+    "Counts of successes."
 
     def binomial(self, count, p):
-        "Binomial numbers for arrays of counts and probabilities of one shape, as float64: small ones by the distances between successes, large ones by transformed rejection (Hörmann, 1993)."
+        """Binomial numbers for arrays of counts and probabilities of one shape, as float64: small
+        ones by the distances between successes, large ones by transformed rejection (Hörmann,
+        1993).
+        """
         lib = Device.library
         with on(self.index):
             n, chance = (v.astype(np.float64).reshape(-1) for v in (count, p))
@@ -1032,13 +1781,16 @@ class DeviceGenerator:
             rate = lib.log1p(-lib.where(small, q, 0.5))
             found, places, going = lib.zeros_like(n), lib.zeros_like(n), small
             while bool(going.any()):
-                places = places + lib.ceil(lib.log(1 - self._uniform(n.size, np.float64)) / rate).clip(1, None)
+                places = places + lib.ceil(
+                    lib.log(1 - self._uniform(n.size, np.float64)) / rate
+                ).clip(1, None)
                 going = going & (places <= n)
                 found += going
             large = lib.flatnonzero(~none & ~small & ~lib.isnan(q))
             if large.size:
                 m, r = n[large], q[large]
                 spread = lib.sqrt(m * r * (1 - r))
+
                 def candidate(uniform, normal, m, r, spread):
                     b = 1.15 + 2.53 * spread
                     a = -0.0873 + 0.0248 * b + 0.01 * r
@@ -1050,35 +1802,62 @@ class DeviceGenerator:
                     k = lib.clip(k, 0, m)
                     top = lib.floor((m + 1) * r)
                     f = self._log_factorial
-                    likely = lib.log(v * (2.83 + 5.1 / b) * spread / (a / (edge * edge) + b)) <= f(top) + f(m - top) - f(k) - f(m - k) + (k - top) * lib.log(r / (1 - r))
+                    likely = lib.log(v * (2.83 + 5.1 / b) * spread / (a / (edge * edge) + b)) <= f(
+                        top
+                    ) + f(m - top) - f(k) - f(m - k) + (k - top) * lib.log(r / (1 - r))
                     return k, inside & (sure | likely)
+
                 found[large] = self._rejected((m, r, spread), candidate)
-            return lib.where(lib.isnan(chance), chance, lib.where(turned, lib.maximum(n, 0) - found, found)).reshape(count.shape)
+            return lib.where(
+                lib.isnan(chance), chance, lib.where(turned, lib.maximum(n, 0) - found, found)
+            ).reshape(count.shape)
+
+# %% ../../nbs/arrays/05_cupy.ipynb #b5288ec9
+class _DeviceOrder:
+    "Orders."
 
     def permutation(self, n):
         "The numbers 0 to n-1 in random order."
         u = self._uniform(n, np.float64)
         with on(self.index): return Device.library.argsort(u).astype(np.int64)
 
+take_topics(
+    DeviceGenerator,
+    (
+        _DeviceState, _DeviceWords, _DeviceNumbers, _DeviceNormal, _DeviceRejection, _DeviceGamma,
+        _DevicePoisson, _DeviceFactorials, _DeviceBinomial, _DeviceOrder,
+    ),
+)
+
+# %% ../../nbs/arrays/05_cupy.ipynb #31cc0f96
 def _generator_again(index, raw): return DeviceGenerator(index).unpack(raw)
 
-_generators = {}        # device number -> its generator
+_generators = {}  # device number -> its generator
 
 def chance_of(array):
     "What to draw from where `array` lives."
     if is_far(array): return generator_of(array.device.id)
     from autograd_nb.arrays.random import default_generator
+
     return default_generator
 
 def chance_states():
-    "The states of the generators of the host (None) and of every device, by number: for `restore_chance`. Nothing waits: they are kept on the host."
+    """The states of the generators of the host (None) and of every device, by number: for
+    `restore_chance`. Nothing waits: they are kept on the host.
+    """
     from autograd_nb.arrays.random import default_generator
-    return {None: default_generator.mark(), **{i: generator_of(i).packed() for i in range(Device.count)}}
+
+    return {
+        None: default_generator.mark(),
+        **{i: generator_of(i).packed() for i in range(Device.count)},
+    }
 
 def restore_chance(states):
     "Let all generators go on from states that `chance_states` returned."
     from autograd_nb.arrays.random import default_generator
-    for index, state in states.items(): default_generator.back_to(state) if index is None else generator_of(index).unpack(state)
+
+    for index, state in states.items():
+        default_generator.back_to(state) if index is None else generator_of(index).unpack(state)
 
 def generator_of(index=None):
     "The generator of a device (None: the current one)."
@@ -1089,10 +1868,15 @@ def generator_of(index=None):
 
 # %% ../../nbs/arrays/05_cupy.ipynb #a8b3c3b4
 class Capture:
-    """The work of a stream while it is recorded as a CUDA graph instead of being done; `Capture.now` is the one at work, and there is one at a time.
+    """The work of a stream while it is recorded as a CUDA graph instead of being done;
+    `Capture.now` is the one at work, and there is one at a time.
 
-    What is allocated meanwhile comes from a pool of its own, `pool`, since each replay writes to the same places. `before`: functions to call before each replay. `chance`: for each generator that was asked, where it stood, how far it went, and an
-    array on the device with its position and the halves of its seed: random numbers of a replay are the generator's next ones."""
+    What is allocated meanwhile comes from a pool of its own, `pool`, since each replay writes to
+    the same places. `before`: functions to call before each replay. `chance`: for each generator
+    that was asked, where it stood, how far it went, and an array on the device with its position
+    and the halves of its seed: random numbers of a replay are the generator's next ones.
+    """
+
     now = None
     living = weakref.WeakSet()
 
@@ -1106,21 +1890,31 @@ class Capture:
         return {id(c.pool): c.pool for c in cls.living}.values()
 
     def begin(self, stream):
-        if Capture.now is not None: raise RuntimeError('Invoking CUDA graph capture inside of another CUDA graph capture is not supported')
+        if Capture.now is not None:
+            raise RuntimeError(
+                'Invoking CUDA graph capture inside of another CUDA graph capture is not supported'
+            )
         self.stream = stream
-        stream.begin_capture()          # CuPy's mode is relaxed: memory may be allocated on the way
+        stream.begin_capture()  # CuPy's mode is relaxed: memory may be allocated on the way
         Capture.now = self
 
     def end(self):
         "The graph."
         Capture.now = None
-        for generator, place in self.chance.items(): place[1], generator._at = generator._at - place[0], place[0]      # nothing has been drawn yet
+        # nothing has been drawn yet
+        for generator, place in self.chance.items():
+            place[1], generator._at = generator._at - place[0], place[0]
         return self.stream.end_capture()
+
+# %% ../../nbs/arrays/05_cupy.ipynb #358f06c0
+class _CaptureInputs:
+    "What each replay is given anew."
 
     def place_of(self, generator):
         "Where `generator` stands and its seed, as arrays that each replay fills."
         place = self.chance.get(generator)
-        if place is None: place = self.chance[generator] = [generator._at, 0, Device.library.empty(3, np.uint64)]
+        if place is None:
+            place = self.chance[generator] = [generator._at, 0, Device.library.empty(3, np.uint64)]
         numbers = place[2]
         return numbers[0] + np.uint64(generator._at - place[0]), (numbers[1], numbers[2])
 
@@ -1134,21 +1928,41 @@ class Capture:
         "Bring everything up to date that a replay reads."
         for function in self.before: function()
         for generator, (_, count, numbers) in self.chance.items():
-            with generator.lock: at, generator._at = generator._at, generator._at + count
-            numbers.set(np.array([at, generator._seed & 0xffffffff, (generator._seed >> 32) & 0xffffffff], np.uint64))
+            with generator.lock:
+                at, generator._at = generator._at, generator._at + count
+            numbers.set(
+                np.array(
+                    [at, generator._seed & 0xFFFFFFFF, (generator._seed >> 32) & 0xFFFFFFFF],
+                    np.uint64,
+                )
+            )
 
+take_topics(Capture, (_CaptureInputs,))
+
+# %% ../../nbs/arrays/05_cupy.ipynb #63a5d5f6
 def capture_error():
     "The error for what cannot be recorded."
-    return RuntimeError('CUDA error: operation not permitted when stream is capturing\n  The numbers of a tensor were asked for (by item(), print, a comparison in an `if`, a mask as an index, a factorisation, …), and there are none: while a graph is captured, work is only recorded.'
-                        '\n  instead: keep what depends on numbers out of the graph, or let it stay a tensor (torch.where, masked_fill)')
+    return RuntimeError(
+        'CUDA error: operation not permitted when stream is capturing\n  The numbers of a tensor'
+        ' were asked for (by item(), print, a comparison in an `if`, a mask as an index, a'
+        ' factorisation, …), and there are none: while a graph is captured, work is only'
+        ' recorded.\n  instead: keep what depends on numbers out of the graph, or let it stay a'
+        ' tensor (torch.where, masked_fill)'
+    )
 
 class OutOfMemoryError(RuntimeError):
     "The GPU's memory is full."
 
+# %% ../../nbs/arrays/05_cupy.ipynb #3c617b6f
 class Pool:
-    "Our allocator, and the peak of each device: `peak[index]`; `reserved[index]`, that of what the pool holds."
+    """Our allocator, and the peak of each device: `peak[index]`; `reserved[index]`, that of what
+    the pool holds.
+    """
+
     peak, reserved, count = {}, {}, {}
-    shared = []             # of memory that streams beside its own use: [memory, streams, None or the events to wait for once nothing else holds it]
+    # of memory that streams beside its own use: [memory, streams, None or the events to wait for
+    # once nothing else holds it]
+    shared = []
 
     @classmethod
     def install(cls):
@@ -1159,7 +1973,8 @@ class Pool:
     def allocate(cls, n):
         pool = Device.library.get_default_memory_pool() if Capture.now is None else Capture.now.pool
         if cls.shared and Capture.now is None: cls.settle()
-        try: block = pool.malloc(n)
+        try:
+            block = pool.malloc(n)
         except Exception as error:
             if type(error).__name__ != 'OutOfMemoryError': raise
             raise full(n) from None
@@ -1170,8 +1985,16 @@ class Pool:
         cls.count[index] = cls.count.get(index, 0) + 1
         return block
 
+# %% ../../nbs/arrays/05_cupy.ipynb #5e109d5d
+class _PoolCounts:
+    "How much there is, and what is shared between streams."
+
     @classmethod
-    def _total(cls, name): return sum(getattr(pool, name)() for pool in (Device.library.get_default_memory_pool(), *Capture.pools()))
+    def _total(cls, name):
+        return sum(
+            getattr(pool, name)()
+            for pool in (Device.library.get_default_memory_pool(), *Capture.pools())
+        )
 
     @classmethod
     def used(cls):
@@ -1195,35 +2018,58 @@ class Pool:
     def settle(cls):
         "Give back the memory that nobody holds any more and whose streams have finished."
         for entry in list(cls.shared):
-            if entry[2] is None and sys.getrefcount(entry[0]) <= 2: entry[2] = [stream.record() for stream in entry[1]]
-            if entry[2] is not None and all(event.done for event in entry[2]): cls.shared.remove(entry)
+            if entry[2] is None and sys.getrefcount(entry[0]) <= 2:
+                entry[2] = [stream.record() for stream in entry[1]]
+            if entry[2] is not None and all(event.done for event in entry[2]):
+                cls.shared.remove(entry)
 
+take_topics(Pool, (_PoolCounts,))
+
+# %% ../../nbs/arrays/05_cupy.ipynb #64f66b35
 def largest(count=3):
-    "What holds most of the device's memory: (bytes, description), the largest first (`count` None: all). Looks at every tensor and at every value that a graph has saved."
+    """What holds most of the device's memory: (bytes, description), the largest first (`count`
+    None: all). Looks at every tensor and at every value that a graph has saved.
+    """
     found = {}
     for o in gc.get_objects():
         kind = type(o)
         try:
-            if hasattr(kind, '_bare'): held = [(o._array, 'a tensor')]
-            elif hasattr(kind, 'fields') and hasattr(kind, 'next_functions'): held = [(v, f'saved by {o.name()}' + (f' of {o.source}' if o.source else '')) for _, v in o.saved] + ([(o.grad, 'a gradient')] if getattr(o, 'grad', None) is not None else [])
-            else: continue
-        except Exception: continue      # an object that is being made or taken apart
+            if hasattr(kind, '_bare'):
+                held = [(o._array, 'a tensor')]
+            elif hasattr(kind, 'fields') and hasattr(kind, 'next_functions'):
+                held = [
+                    (v, f'saved by {o.name()}' + (f' of {o.source}' if o.source else ''))
+                    for _, v in o.saved
+                ] + ([(o.grad, 'a gradient')] if getattr(o, 'grad', None) is not None else [])
+            else:
+                continue
+        except Exception:
+            continue  # an object that is being made or taken apart
         for array, what in held:
             array = getattr(array, '_array', array)
             if array.__class__ is not Device.array: continue
             owner = array if array.base is None else array.base
-            if what != 'a tensor' or id(owner) not in found: found[id(owner)] = owner.nbytes, f'{array.dtype}{list(array.shape)}, {what}'
+            if what != 'a tensor' or id(owner) not in found:
+                found[id(owner)] = owner.nbytes, f'{array.dtype}{list(array.shape)}, {what}'
     return sorted(found.values(), key=lambda f: -f[0])[:count]
 
+# %% ../../nbs/arrays/05_cupy.ipynb #4c0ba39b
 def full(n):
     "The error for `n` bytes that do not fit, in PyTorch's words, then who holds most."
     lib = Device.library
     pool, index = lib.get_default_memory_pool(), current()
     free, total = lib.cuda.Device(index).mem_info
     used, idle = pool.used_bytes(), pool.free_bytes()
-    lines = [f'CUDA out of memory. Tried to allocate {size(n)}. GPU {index} has a total capacity of {size(total)} of which {size(free)} is free. Of the allocated memory {size(used)} is allocated by autograd_nb, and {size(idle)} is reserved by autograd_nb but unallocated.']
+    lines = [
+        f'CUDA out of memory. Tried to allocate {size(n)}. GPU {index} has a total capacity of'
+        f' {size(total)} of which {size(free)} is free. Of the allocated memory {size(used)} is'
+        f' allocated by autograd_nb, and {size(idle)} is reserved by autograd_nb but unallocated.'
+    ]
     rows = largest()
     if rows: lines.append('  Largest:')
     lines += [f'    {size(b):>10}  {what}' for b, what in rows]
-    lines.append('  Try smaller batches, no_grad() or checkpoint() around what need not be kept, and del for what is not needed any more.')
+    lines.append(
+        '  Try smaller batches, no_grad() or checkpoint() around what need not be kept, and del for'
+        ' what is not needed any more.'
+    )
     return OutOfMemoryError('\n'.join(lines))

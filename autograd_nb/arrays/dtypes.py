@@ -5,19 +5,35 @@
 # %% auto #0
 __all__ = ['bool', 'uint8', 'uint16', 'uint32', 'uint64', 'int8', 'int16', 'int32', 'int64', 'float16', 'float32', 'float64',
            'bfloat16', 'complex64', 'complex128', 'half', 'float', 'double', 'short', 'int', 'long', 'cfloat',
-           'cdouble', 'DTYPES', 'FROM_NUMPY', 'builtin_bool', 'builtin_int', 'builtin_float', 'TYPE_NAMES', 'RANK',
-           'contiguous_format', 'preserve_format', 'channels_last', 'channels_last_3d', 'dtype', 'by_name',
-           'from_numpy_dtype', 'get_default_dtype', 'set_default_dtype', 'scalar_dtype', 'type_name', 'promote_types',
-           'result_dtype', 'finfo', 'iinfo', 'memory_format']
+           'cdouble', 'DTYPES', 'FROM_NUMPY', 'builtin_bool', 'builtin_int', 'builtin_float', 'TYPE_NAMES', 'C_NAMES',
+           'RANK', 'INTEGERS', 'LIMITS', 'contiguous_format', 'preserve_format', 'channels_last', 'channels_last_3d',
+           'dtype', 'by_name', 'from_numpy_dtype', 'get_default_dtype', 'set_default_dtype', 'scalar_dtype',
+           'type_name', 'c_name', 'promote_types', 'result_dtype', 'fitting', 'wrapped', 'finfo', 'iinfo',
+           'memory_format']
 
 # %% ../../nbs/arrays/01_dtypes.ipynb #c4dff534
+import functools
+import math
+
 import ml_dtypes
 import numpy as np
 
 # %% ../../nbs/arrays/01_dtypes.ipynb #d8a4faf3
 class dtype:
-    "The kind of number a tensor holds. Instances are singletons such as `float32`; compare them with `is` or `==`."
-    __slots__ = ('name', 'numpy', 'category', 'itemsize', 'is_floating_point', 'is_complex', 'is_signed', '__weakref__')
+    """The kind of number a tensor holds. Instances are singletons such as `float32`; compare them
+    with `is` or `==`.
+    """
+
+    __slots__ = (
+        'name',
+        'numpy',
+        'category',
+        'itemsize',
+        'is_floating_point',
+        'is_complex',
+        'is_signed',
+        '__weakref__',
+    )
 
     def __init__(self, name, numpy, category):
         self.name, self.numpy, self.category = name, np.dtype(numpy), category
@@ -26,10 +42,13 @@ class dtype:
         self.is_signed = name not in ('bool', 'uint8', 'uint16', 'uint32', 'uint64')
 
     def __repr__(self): return f'torch.{self.name}'
+
     def __reduce__(self): return by_name, (self.name,)
 
     def to_real(self):
-        "The real dtype of the same precision: `complex64` gives `float32`; a real dtype gives itself."
+        """The real dtype of the same precision: `complex64` gives `float32`; a real dtype gives
+        itself.
+        """
         return {complex64: float32, complex128: float64}.get(self, self)
 
     def to_complex(self):
@@ -47,19 +66,52 @@ int8, int16, int32, int64 = (dtype(f'int{n}', f'int{n}', 'int') for n in (8, 16,
 float16, float32, float64 = (dtype(f'float{n}', f'float{n}', 'float') for n in (16, 32, 64))
 bfloat16 = dtype('bfloat16', ml_dtypes.bfloat16, 'float')
 complex64, complex128 = (dtype(f'complex{n}', f'complex{n}', 'complex') for n in (64, 128))
-half, float, double, short, int, long, cfloat, cdouble = float16, float32, float64, int16, int32, int64, complex64, complex128
+half, float, double, short, int, long, cfloat, cdouble = (
+    float16,
+    float32,
+    float64,
+    int16,
+    int32,
+    int64,
+    complex64,
+    complex128,
+)
 
-DTYPES = {d.name: d for d in (bool, uint8, uint16, uint32, uint64, int8, int16, int32, int64, float16, bfloat16, float32, float64, complex64, complex128)}
+DTYPES = {
+    d.name: d
+    for d in (
+        bool,
+        uint8,
+        uint16,
+        uint32,
+        uint64,
+        int8,
+        int16,
+        int32,
+        int64,
+        float16,
+        bfloat16,
+        float32,
+        float64,
+        complex64,
+        complex128,
+    )
+}
 FROM_NUMPY = {d.numpy: d for d in DTYPES.values()}
 
+# %% ../../nbs/arrays/01_dtypes.ipynb #cfc77e59
 def from_numpy_dtype(d):
-    "The dtype that stores NumPy's `d`. Raises TypeError for kinds no tensor can hold (strings, objects, dates)."
+    """The dtype that stores NumPy's `d`. Raises TypeError for kinds no tensor can hold (strings,
+    objects, dates).
+    """
     found = FROM_NUMPY.get(d)
+    if found is None: found = FROM_NUMPY.get(np.dtype(d).newbyteorder('='))
     if found is None:
-        found = FROM_NUMPY.get(np.dtype(d).newbyteorder('='))
-    if found is None:
-        raise TypeError(f"can't convert np.ndarray of type {getattr(d, 'type', d)}. The only supported types are: float64, float32, float16, complex64, complex128, "
-                        "int64, int32, int16, int8, uint64, uint32, uint16, uint8, and bool.")
+        raise TypeError(
+            f"can't convert np.ndarray of type {getattr(d, 'type', d)}. The only supported types"
+            " are: float64, float32, float16, complex64, complex128, int64, int32, int16, int8,"
+            " uint64, uint32, uint16, uint8, and bool."
+        )
     return found
 
 # %% ../../nbs/arrays/01_dtypes.ipynb #96ede2aa
@@ -86,24 +138,61 @@ def scalar_dtype(value):
 
 builtin_bool, builtin_int, builtin_float = type(True), type(1), type(1.0)
 
-TYPE_NAMES = dict(float32='Float', float64='Double', int64='Long', int32='Int', int16='Short', int8='Char', uint8='Byte', bool='Bool', float16='Half', bfloat16='BFloat16', complex64='ComplexFloat', complex128='ComplexDouble')
+TYPE_NAMES = dict(
+    float32='Float',
+    float64='Double',
+    int64='Long',
+    int32='Int',
+    int16='Short',
+    int8='Char',
+    uint8='Byte',
+    bool='Bool',
+    float16='Half',
+    bfloat16='BFloat16',
+    complex64='ComplexFloat',
+    complex128='ComplexDouble',
+)
 
 def type_name(array):
     "The old name of an array's dtype, which error messages use: 'Float' as in `torch.FloatTensor`."
     name = FROM_NUMPY[array.dtype].name
     return TYPE_NAMES.get(name, name)
 
+C_NAMES = dict(
+    float32='float',
+    float64='double',
+    int64='long int',
+    int32='int',
+    int16='short int',
+    int8='signed char',
+    uint8='unsigned char',
+    float16='c10::Half',
+    bfloat16='c10::BFloat16',
+    complex64='c10::complex<float>',
+    complex128='c10::complex<double>',
+)
+
+def c_name(array):
+    "The name of an array's dtype in C++, which other messages use."
+    name = FROM_NUMPY[array.dtype].name
+    return C_NAMES.get(name, name)
+
 # %% ../../nbs/arrays/01_dtypes.ipynb #ef5282ce
 RANK = {'bool': 0, 'int': 1, 'float': 2, 'complex': 3}
 
+@functools.cache
 def promote_types(a, b):
     "The smallest dtype that both `a` and `b` promote to."
     if a is b: return a
     if RANK[a.category] < RANK[b.category]: a, b = b, a
     if a.category == b.category:
-        if {a, b} == {float16, bfloat16}: return float32      # neither holds the other
+        if {a, b} == {float16, bfloat16}:
+            return float32  # neither holds the other
         if a.category == 'int' and {a, b} & {uint16, uint32, uint64}:
-            raise RuntimeError(f'Promotion for uint16, uint32, uint64 types is not supported, attempted to promote {a.name} and {b.name}')
+            raise RuntimeError(
+                'Promotion for uint16, uint32, uint64 types is not supported, attempted to promote'
+                f' {a.name} and {b.name}'
+            )
         return FROM_NUMPY[np.promote_types(a.numpy, b.numpy)]
     if a.is_complex and b is float64: return complex128
     return a
@@ -117,43 +206,108 @@ def _combine(strong, weak):
     return weak
 
 def result_dtype(dims=(), zeros=(), numbers=()):
-    "The dtype of an expression whose operands are tensors with dimensions (`dims`), 0-d tensors (`zeros`) and Python `numbers`; each a sequence of dtypes."
+    """The dtype of an expression whose operands are tensors with dimensions (`dims`), 0-d tensors
+    (`zeros`) and Python `numbers`; each a sequence of dtypes.
+    """
+
     def group(dtypes):
         out = None
         for d in dtypes: out = d if out is None else promote_types(out, d)
         return out
+
     return _combine(group(dims), _combine(group(zeros), group(numbers)))
+
+# %% ../../nbs/arrays/01_dtypes.ipynb #d7f03b18
+INTEGERS = [d.numpy for d in DTYPES.values() if d.category == 'int']
+# of the dtypes that do not hold every number of Python's
+LIMITS = {d: (np.iinfo(d).min, np.iinfo(d).max) for d in INTEGERS} | {
+    d.numpy: (-m, m)
+    for d in (float16, bfloat16, float32)
+    for m in [builtin_float(ml_dtypes.finfo(d.numpy).max)]
+}
+
+def fitting(value, dtype):
+    """The number `value` as NumPy's `dtype` can hold it: a negative integer becomes what C makes of
+    it in a dtype without sign. Raises RuntimeError if the dtype has no such number.
+    """
+    if isinstance(value, complex) and dtype.kind not in 'bc':
+        if value.imag: raise _unfit(dtype)
+        value = value.real
+    limits = LIMITS.get(dtype)
+    if limits is None: return value
+    low, high = limits
+    if low <= value <= high or dtype.kind in 'fV' and not math.isfinite(value): return value
+    if dtype.kind == 'u' and -high <= value < 0 and not isinstance(value, builtin_float):
+        return value + high + 1
+    raise _unfit(dtype)
+
+def _unfit(dtype):
+    name = FROM_NUMPY[dtype].name
+    # integers of C have their size in their name here, but for the usual one
+    name = f'{name}_t' if dtype.kind in 'iu' and name != 'int32' else C_NAMES[name]
+    return RuntimeError(f'value cannot be converted to type {name} without overflow')
+
+def wrapped(value, dtype):
+    "The low bits of an integer that is too large for an integer dtype of NumPy, as an array."
+    if not -(2**63) <= value < 2**64: raise OverflowError('int too big to convert')
+    return np.array(value & (2**64 - 1), np.uint64).astype(dtype)
 
 # %% ../../nbs/arrays/01_dtypes.ipynb #8b84ddbf
 class finfo:
-    "Limits of a floating `dtype` (the default one if left out): `eps`, `max`, `min`, `tiny`, `smallest_normal`, `resolution`, `bits`."
+    """Limits of a floating `dtype` (the default one if left out): `eps`, `max`, `min`, `tiny`,
+    `smallest_normal`, `resolution`, `bits`.
+    """
+
     def __init__(self, type=None):
         d = type or _default[0]
         if d.category not in ('float', 'complex'):
-            raise TypeError(f'torch.finfo() requires a floating point input type. Use torch.iinfo to handle {d!r}')
+            raise TypeError(
+                'torch.finfo() requires a floating point input type. Use torch.iinfo to handle'
+                f' {d!r}'
+            )
         info = ml_dtypes.finfo(d.to_real().numpy)
         self.bits, self.dtype = info.bits, d.to_real().name
-        for k in ('eps', 'max', 'min', 'tiny', 'smallest_normal', 'resolution'): setattr(self, k, builtin_float(getattr(info, k)))
+        for k in ('eps', 'max', 'min', 'tiny', 'smallest_normal', 'resolution'):
+            setattr(self, k, builtin_float(getattr(info, k)))
 
     def __repr__(self):
-        return f'finfo(resolution={self.resolution}, min={self.min}, max={self.max}, eps={self.eps}, smallest_normal={self.smallest_normal}, tiny={self.tiny}, dtype={self.dtype})'
+        return (
+            f'finfo(resolution={self.resolution}, min={self.min}, max={self.max}, eps={self.eps},'
+            f' smallest_normal={self.smallest_normal}, tiny={self.tiny}, dtype={self.dtype})'
+        )
 
 class iinfo:
     "Limits of an integer dtype: `min`, `max`, `bits`."
+
     def __init__(self, type):
         if type.category != 'int':
-            raise TypeError(f'torch.iinfo() requires an integer input type. Use torch.finfo to handle {type!r}')
+            raise TypeError(
+                f'torch.iinfo() requires an integer input type. Use torch.finfo to handle {type!r}'
+            )
         info = np.iinfo(type.numpy)
-        self.bits, self.min, self.max, self.dtype = info.bits, builtin_int(info.min), builtin_int(info.max), type.name
+        self.bits, self.min, self.max, self.dtype = (
+            info.bits,
+            builtin_int(info.min),
+            builtin_int(info.max),
+            type.name,
+        )
 
-    def __repr__(self): return f'iinfo(min={self.min}, max={self.max}, dtype={self.dtype})'
+    def __repr__(self):
+        return f'iinfo(min={self.min}, max={self.max}, dtype={self.dtype})'
 
 # %% ../../nbs/arrays/01_dtypes.ipynb #3b39cfdd
 class memory_format:
     "How a tensor lies in memory."
+
     __slots__ = ('name',)
-    def __init__(self, name): self.name = name
+
+    def __init__(self, name):
+        self.name = name
+
     def __repr__(self): return f'torch.{self.name}'
+
     def __reduce__(self): return self.name
 
-contiguous_format, preserve_format, channels_last, channels_last_3d = map(memory_format, ('contiguous_format', 'preserve_format', 'channels_last', 'channels_last_3d'))
+contiguous_format, preserve_format, channels_last, channels_last_3d = map(
+    memory_format, ('contiguous_format', 'preserve_format', 'channels_last', 'channels_last_3d')
+)

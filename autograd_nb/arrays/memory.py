@@ -19,23 +19,34 @@ from collections import namedtuple
 import numpy as np
 
 from .numpy_backend import storage_of
+from .topics import take_topics
 
 # %% ../../nbs/arrays/04_memory.ipynb #dc62a4ac
 _package = storage_of.__module__.partition('.')[0]
 _THROUGH, _OURS, _FOREIGN = 0, 1, 2
-_kinds = {}         # code object -> one of these
+_kinds = {}  # code object -> one of these
 
 def _kind(frame):
     code = frame.f_code
     kind = _kinds.get(code)
     if kind is None:
         top = frame.f_globals.get('__name__', '').partition('.')[0]
-        kind = _kinds[code] = _THROUGH if top in ('numpy', 'scipy', 'ml_dtypes') else _OURS if top == _package else _FOREIGN
+        kind = _kinds[code] = (
+            _THROUGH
+            if top in ('numpy', 'scipy', 'ml_dtypes')
+            else _OURS
+            if top == _package
+            else _FOREIGN
+        )
     return kind
 
 # %% ../../nbs/arrays/04_memory.ipynb #ea939ad9
 Site = namedtuple('Site', 'op code lasti module phase')
-Site.__doc__ = "Where memory was allocated: the operation (or node, in backward), the user's line as a code object and offset, the names of the modules that were running, outermost first, and 'forward', 'backward' or 'recompute'."
+Site.__doc__ = (
+    "Where memory was allocated: the operation (or node, in backward), the user's line as a code"
+    " object and offset, the names of the modules that were running, outermost first, and"
+    " 'forward', 'backward' or 'recompute'."
+)
 
 def _line(code, lasti):
     if code is None: return '(unknown)'
@@ -44,10 +55,15 @@ def _line(code, lasti):
         if start <= lasti < end and n is not None: number = n
     return f'{code.co_filename}:{number}'
 
-Site.line = property(lambda self: _line(self.code, self.lasti), doc="The user's line, as 'file.py:12'.")
+Site.line = property(
+    lambda self: _line(self.code, self.lasti), doc="The user's line, as 'file.py:12'."
+)
 
+# %% ../../nbs/arrays/04_memory.ipynb #e70300c1
 def _site(frame, names):
-    "The `Site` of an allocation, from the innermost frame outside of NumPy. `names`: id of a module -> its name."
+    """The `Site` of an allocation, from the innermost frame outside of NumPy. `names`: id of a
+    module -> its name.
+    """
     op = node = code = lasti = None
     path, phase, last = [], 'forward', frame
     while frame is not None:
@@ -57,44 +73,80 @@ def _site(frame, names):
             if where.startswith('<autograd_nb '):
                 if name == 'run' and phase != 'recompute' or name == 'run_graph':
                     node = node or frame.f_locals.get('n')
-                    op, phase = op or where[13:].partition('[')[0].rstrip('>'), 'backward' if phase == 'forward' else phase
-                else: op = op or name
-            elif name == 'Op.general': op = op or frame.f_locals['self'].name
-            elif name == 'Function.apply': op = op or frame.f_locals['cls'].__name__
+                    op, phase = (
+                        op or where[13:].partition('[')[0].rstrip('>'),
+                        ('backward' if phase == 'forward' else phase),
+                    )
+                else:
+                    op = op or name
+            elif name == 'Op.general':
+                op = op or frame.f_locals['self'].name
+            elif name == 'Function.apply':
+                op = op or frame.f_locals['cls'].__name__
             elif name == 'FunctionNode._call':
-                node, phase = node or frame.f_locals['self'], 'backward' if phase == 'forward' else phase
+                node, phase = (
+                    node or frame.f_locals['self'],
+                    ('backward' if phase == 'forward' else phase),
+                )
                 op = op or node.name()
-            elif frame.f_globals['__name__'] == _package + '.graph.engine': op, phase = op or ('first gradient' if name == 'first_gradient' else 'accumulating gradients'), 'backward' if phase == 'forward' else phase
-            elif name == '_Region.recompute': op, phase = op or 'checkpoint', 'recompute'
-            elif name in ('Module.__call__', 'Module._call_impl'):
+            elif frame.f_globals['__name__'] == _package + '.graph.engine':
+                op, phase = (
+                    op
+                    or ('first gradient' if name == 'first_gradient' else 'accumulating gradients'),
+                    ('backward' if phase == 'forward' else phase),
+                )
+            elif name == '_Recomputing.recompute':
+                op, phase = op or 'checkpoint', 'recompute'
+            elif name in ('Calling.__call__', 'CallingWithHooks._call_with_hooks'):
                 module = frame.f_locals['self']
                 label = names.get(id(module)) or type(module).__name__
                 if not path or path[-1] != label: path.append(label)
             last = frame
-        elif code is None and c.co_filename[:1] != '<' or code is None and not c.co_filename.startswith('<frozen'): code, lasti = c, frame.f_lasti
+        elif (
+            code is None
+            and c.co_filename[:1] != '<'
+            or code is None
+            and not c.co_filename.startswith('<frozen')
+        ):
+            code, lasti = c, frame.f_lasti
         frame = frame.f_back
-    if node is not None and phase == 'backward' and getattr(node, 'code', None) is not None: code, lasti = node.code, node.lasti
-    if op is None: op = 'creation' if last.f_globals.get('__name__') == _package + '.creation' else last.f_code.co_name + '()'
+    if node is not None and phase == 'backward' and getattr(node, 'code', None) is not None:
+        code, lasti = node.code, node.lasti
+    if op is None:
+        op = (
+            'creation'
+            if last.f_globals.get('__name__') == _package + '.creation'
+            else last.f_code.co_name + '()'
+        )
     return Site(op, code, lasti, tuple(path[::-1]), phase)
 
 # %% ../../nbs/arrays/04_memory.ipynb #87d884ec
 class Meter:
-    "Counts bytes of array data. `current`, `peak`; `allocated` and `freed`: totals since the start; `count`: the number of living blocks. `sessions`: the `MemoryTrace`s that are listening."
+    """Counts bytes of array data. `current`, `peak`; `allocated` and `freed`: totals since the
+    start; `count`: the number of living blocks. `sessions`: the `MemoryTrace`s that are listening.
+    """
+
     def __init__(self):
         self.users, self.sessions, self.lock = 0, [], threading.RLock()
         self._clear()
 
     def _clear(self):
-        self.blocks, self._current, self.peak, self.allocated, self._freed, self._count, self.peak_count, self.count_allocated, self._count_freed = {}, 0, 0, 0, 0, 0, 0, 0, 0
+        (
+            self.blocks, self._current, self.peak, self.allocated, self._freed, self._count,
+            self.peak_count, self.count_allocated, self._count_freed,
+        ) = ({}, 0, 0, 0, 0, 0, 0, 0, 0)
 
     on = property(lambda self: self.users > 0, doc='Whether anybody is asking.')
-    current, freed, count, count_freed = (property(lambda self, name=name: settle() or getattr(self, name)) for name in ('_current', '_freed', '_count', '_count_freed'))
+    current, freed, count, count_freed = (
+        property(lambda self, name=name: settle() or getattr(self, name))
+        for name in ('_current', '_freed', '_count', '_count_freed')
+    )
 
     def start(self):
         "Count from now on; every `start` wants its `stop`."
         with self.lock:
             if not self.users:
-                _hooks()           # may refuse
+                _hooks()  # may refuse
                 self._clear()
                 gc.collect()
                 for array in census():
@@ -111,6 +163,10 @@ class Meter:
         with self.lock:
             self.users -= 1
             if not self.users: _switch(False)
+
+# %% ../../nbs/arrays/04_memory.ipynb #b3a488ca
+class _Counting:
+    "Births and deaths."
 
     def born(self, address, n):
         frame = sys._getframe(3)
@@ -141,36 +197,69 @@ class Meter:
         self._count -= 1
         for s in self.sessions: s.events.append((time.perf_counter(), -n, site))
 
+take_topics(Meter, (_Counting,))
+
 METER = Meter()
 
 # %% ../../nbs/arrays/04_memory.ipynb #2aae6672
 class _Handler(ctypes.Structure):
-    _fields_ = [('name', ctypes.c_char * 127), ('version', ctypes.c_uint8), *((n, ctypes.c_void_p) for n in ('context', 'malloc', 'calloc', 'realloc', 'free'))]
+    _fields_ = [
+        ('name', ctypes.c_char * 127),
+        ('version', ctypes.c_uint8),
+        *((n, ctypes.c_void_p) for n in ('context', 'malloc', 'calloc', 'realloc', 'free')),
+    ]
 
 _P, _N = ctypes.c_void_p, ctypes.c_size_t
-_TYPES = dict(malloc=ctypes.PYFUNCTYPE(_P, _P, _N), calloc=ctypes.PYFUNCTYPE(_P, _P, _N, _N), realloc=ctypes.PYFUNCTYPE(_P, _P, _P, _N), free=ctypes.PYFUNCTYPE(None, _P, _P, _N))
+_TYPES = dict(
+    malloc=ctypes.PYFUNCTYPE(_P, _P, _N),
+    calloc=ctypes.PYFUNCTYPE(_P, _P, _N, _N),
+    realloc=ctypes.PYFUNCTYPE(_P, _P, _P, _N),
+    free=ctypes.PYFUNCTYPE(None, _P, _P, _N),
+)
 _made = {}
-SMALLEST, BEYOND_CACHES = 16, 1 << 40        # bytes: room for what a bin writes into a dead block; a size of which NumPy keeps no cache
+# bytes: room for what a bin writes into a dead block; a size of which NumPy keeps no cache
+SMALLEST, BEYOND_CACHES = 16, 1 << 40
 
 _VISIT = ctypes.PYFUNCTYPE(ctypes.c_int, _P, _P, _P, _P)
 
+# %% ../../nbs/arrays/04_memory.ipynb #83465db8
 class _Bin:
-    "A hash table of CPython's own that collects the addresses of dead blocks, written by C alone: `write` takes a table, an address (0, too: NumPy frees what it never allocated) and a size. `count`: how many there are."
+    """A hash table of CPython's own that collects the addresses of dead blocks, written by C alone:
+    `write` takes a table, an address (0, too: NumPy frees what it never allocated) and a size.
+    `count`: how many there are.
+    """
+
     def __init__(self):
         api = ctypes.pythonapi
-        self.write, new = api._Py_hashtable_set, ctypes.PYFUNCTYPE(_P, _P, _P)(('_Py_hashtable_new', api))
-        self.each, self.clear = ctypes.PYFUNCTYPE(ctypes.c_int, _P, _VISIT, _P)(('_Py_hashtable_foreach', api)), ctypes.PYFUNCTYPE(None, _P)(('_Py_hashtable_clear', api))
-        self.address = new(ctypes.cast(api._Py_hashtable_hash_ptr, _P), ctypes.cast(api._Py_hashtable_compare_direct, _P))
+        self.write, new = (
+            api._Py_hashtable_set,
+            ctypes.PYFUNCTYPE(_P, _P, _P)(('_Py_hashtable_new', api)),
+        )
+        self.each, self.clear = (
+            ctypes.PYFUNCTYPE(ctypes.c_int, _P, _VISIT, _P)(('_Py_hashtable_foreach', api)),
+            ctypes.PYFUNCTYPE(None, _P)(('_Py_hashtable_clear', api)),
+        )
+        self.address = new(
+            ctypes.cast(api._Py_hashtable_hash_ptr, _P),
+            ctypes.cast(api._Py_hashtable_compare_direct, _P),
+        )
         self.found = []
-        self.visit = _VISIT(lambda table, address, n, _: address and self.found.append(address) or 0)
-        self.count = ctypes.c_size_t.from_address(self.address)         # the first field of the table
+        self.visit = _VISIT(
+            lambda table, address, n, _: address and self.found.append(address) or 0
+        )
+        # the first field of the table
+        self.count = ctypes.c_size_t.from_address(self.address)
 
     def works(self):
         "Whether this Python keeps tables as expected."
         set_ = ctypes.PYFUNCTYPE(ctypes.c_int, _P, _P, _P)(('_Py_hashtable_set', ctypes.pythonapi))
         block = ctypes.create_string_buffer(64)
         for address in (0, ctypes.addressof(block), 0): set_(self.address, address, 64)
-        return self.count.value == 3 and self.empty() == [ctypes.addressof(block)] and self.count.value == 0
+        return (
+            self.count.value == 3
+            and self.empty() == [ctypes.addressof(block)]
+            and self.count.value == 0
+        )
 
     def empty(self):
         "The addresses collected so far."
@@ -179,9 +268,15 @@ class _Bin:
         self.clear(self.address)
         return self.found
 
+# %% ../../nbs/arrays/04_memory.ipynb #1d99c654
 def _bins():
     "Two bins, or none if this Python has no such tables."
-    if sys.implementation.name != 'cpython' or sysconfig.get_config_var('Py_GIL_DISABLED') or sysconfig.get_config_var('Py_DEBUG'): return []
+    if (
+        sys.implementation.name != 'cpython'
+        or sysconfig.get_config_var('Py_GIL_DISABLED')
+        or sysconfig.get_config_var('Py_DEBUG')
+    ):
+        return []
     try: made = [_Bin(), _Bin()]
     except AttributeError: return []
     return made if all(b.works() for b in made) else []
@@ -193,38 +288,55 @@ def settle():
     with METER.lock:
         full = bins[0]
         bins.reverse()
-        if METER.users: _made['table'].context = bins[0].address      # from here on nothing arrives in the full one
+        # from here on nothing arrives in the full one
+        if METER.users: _made['table'].context = bins[0].address
         for address in full.empty():
             METER.died(address)
             _made['free'](address)
 
+# %% ../../nbs/arrays/04_memory.ipynb #946ba829
 def _hooks():
     "NumPy's table of allocation functions, its own functions, and ours."
     if _made: return _made
     try:
         api = ctypes.pythonapi
-        pointer = ctypes.PYFUNCTYPE(_P, ctypes.py_object, ctypes.c_char_p)(('PyCapsule_GetPointer', api))
-        functions = ctypes.cast(pointer(np._core._multiarray_umath._ARRAY_API, None), ctypes.POINTER(_P))
-        handler = ctypes.PYFUNCTYPE(ctypes.py_object)(functions[305])()           # PyDataMem_GetHandler; its place in NumPy's C interface is fixed
+        pointer = ctypes.PYFUNCTYPE(_P, ctypes.py_object, ctypes.c_char_p)(
+            ('PyCapsule_GetPointer', api)
+        )
+        functions = ctypes.cast(
+            pointer(np._core._multiarray_umath._ARRAY_API, None), ctypes.POINTER(_P)
+        )
+        # PyDataMem_GetHandler; its place in NumPy's C interface is fixed
+        handler = ctypes.PYFUNCTYPE(ctypes.py_object)(functions[305])()
         table = ctypes.cast(pointer(handler, b'mem_handler'), ctypes.POINTER(_Handler)).contents
-        if table.name != b'default_allocator' or table.version != 1: raise RuntimeError(f'arrays are allocated by {table.name.decode()!r}')
-    except Exception as error: raise RuntimeError(f'memory cannot be counted with this build of Python and NumPy ({error}). Use tracemalloc, which knows NumPy\'s arrays too.') from error
+        if table.name != b'default_allocator' or table.version != 1:
+            raise RuntimeError(f'arrays are allocated by {table.name.decode()!r}')
+    except Exception as error:
+        raise RuntimeError(
+            f'memory cannot be counted with this build of Python and NumPy ({error}). Use'
+            ' tracemalloc, which knows NumPy\'s arrays too.'
+        ) from error
     old = {n: getattr(table, n) for n in _TYPES}
     call = {n: t(old[n]) for n, t in _TYPES.items()}
+
     def safely(note, *args):
         try: note(*args)
         except Exception: pass
+
     context = table.context
+
     def malloc(_, n):
         safely(settle)
         address = call['malloc'](context, max(n, SMALLEST))
         if address: safely(METER.born, address, n)
         return address
+
     def calloc(_, n, size):
         safely(settle)
         address = call['calloc'](context, max(n, SMALLEST), size)
         if address: safely(METER.born, address, n * size)
         return address
+
     def realloc(_, address, n):
         safely(settle)
         new = call['realloc'](context, address, max(n, SMALLEST))
@@ -232,32 +344,46 @@ def _hooks():
             safely(METER.died, address)
             safely(METER.born, new, n)
         return new
+
     def free(_, address, n):
         safely(METER.died, address)
         call['free'](context, address, n)
+
     ours = {n: t(f) for (n, t), f in zip(_TYPES.items(), (malloc, calloc, realloc, free))}
     addresses = {n: ctypes.cast(f, _P).value for n, f in ours.items()}
     bins = _bins()
     if bins: addresses['free'] = ctypes.cast(bins[0].write, _P).value
-    _made.update(table=table, old=old | {'context': context}, ours=addresses, bins=bins, free=lambda address: call['free'](context, address, BEYOND_CACHES), alive=(handler, call, ours))
+    _made.update(
+        table=table,
+        old=old | {'context': context},
+        ours=addresses,
+        bins=bins,
+        free=lambda address: call['free'](context, address, BEYOND_CACHES),
+        alive=(handler, call, ours),
+    )
     atexit.register(_switch, False)
     return _made
 
+# %% ../../nbs/arrays/04_memory.ipynb #1d1ec4c3
 def _switch(on):
     "Put our functions into NumPy's table, or its own back."
     if _made:
-        for n, address in _made['ours' if on else 'old'].items(): setattr(_made['table'], n, address)
+        for n, address in _made['ours' if on else 'old'].items():
+            setattr(_made['table'], n, address)
         if on and _made['bins']: _made['table'].context = _made['bins'][0].address
         if not on:
             settle()
-            settle()        # both bins
+            settle()  # both bins
 
 # %% ../../nbs/arrays/04_memory.ipynb #1a68943c
-_belongs = {}       # type -> whether it or a base of it is the library's
+_belongs = {}  # type -> whether it or a base of it is the library's
 
 def _ours(cls):
     found = _belongs.get(cls)
-    if found is None: found = _belongs[cls] = any(str(getattr(b, '__module__', '')).partition('.')[0] == _package for b in cls.__mro__)
+    if found is None:
+        found = _belongs[cls] = any(
+            str(getattr(b, '__module__', '')).partition('.')[0] == _package for b in cls.__mro__
+        )
     return found
 
 def holders():
@@ -265,10 +391,13 @@ def holders():
     for o in gc.get_objects():
         if _ours(type(o)): yield o
     for name, module in list(sys.modules.items()):
-        if name.partition('.')[0] == _package and module is not None: yield module.__dict__
+        if name.partition('.')[0] == _package and module is not None:
+            yield module.__dict__
 
 def census():
-    "The arrays that own memory and are held by tensors, the graph, or anything else of the library: each storage once."
+    """The arrays that own memory and are held by tensors, the graph, or anything else of the
+    library: each storage once.
+    """
     seen, out, inside = set(), [], set()
     for holder in holders():
         stack = gc.get_referents(holder)
@@ -292,11 +421,20 @@ def held():
 Row = namedtuple('Row', 'key bytes count')
 Row.__doc__ = 'One line of a table: what, how many bytes, in how many blocks.'
 
+# %% ../../nbs/arrays/04_memory.ipynb #076269f9
 class MemoryTrace:
-    """What `track_memory` noted. `base`: bytes at the start; `peak`: the most there was at once; `events`: (seconds, bytes more or less, `Site` or None for blocks that are older).
+    """What `track_memory` noted. `base`: bytes at the start; `peak`: the most there was at once;
+    `events`: (seconds, bytes more or less, `Site` or None for blocks that are older).
 
-    `by_op()`, `by_line()`, `by_module()` and `by_phase()` say what was there, counting only what the traced code allocated: at the peak (`when='peak'`), at the end ('end'), or allocated in all ('total')."""
-    def __init__(self, names): self.names, self.events, self.base, self.peak, self.began, self.end = names, [], 0, 0, 0., 0
+    `by_op()`, `by_line()`, `by_module()` and `by_phase()` say what was there, counting only what
+    the traced code allocated: at the peak (`when='peak'`), at the end ('end'), or allocated in all
+    ('total').
+    """
+
+    def __init__(self, names):
+        self.names, self.events, self.base, self.peak, self.began, self.end = (
+            names, [], 0, 0, 0.0, 0,
+        )
 
     @property
     def added(self):
@@ -305,11 +443,15 @@ class MemoryTrace:
 
     def timeline(self):
         "Bytes after each event: a list of (seconds since the start, bytes, phase)."
-        out, now = [(0., self.base, 'forward')], self.base
+        out, now = [(0.0, self.base, 'forward')], self.base
         for t, n, site in self.events:
             now += n
             out.append((t - self.began, now, out[-1][2] if n < 0 or site is None else site.phase))
         return out
+
+# %% ../../nbs/arrays/04_memory.ipynb #dd91aec7
+class _MemoryTables:
+    "The bytes by operation, line, module or phase."
 
     def _upto(self, when):
         if when != 'peak': return len(self.events)
@@ -321,29 +463,53 @@ class MemoryTrace:
         return last
 
     def table(self, key, when='peak'):
-        "Rows for the groups that `key(site)` makes, largest first. Their sum is exactly what the traced code had allocated at that moment and not freed."
-        if when not in ('peak', 'end', 'total'): raise ValueError(f"when must be 'peak', 'end' or 'total', not {when!r}")
+        """Rows for the groups that `key(site)` makes, largest first. Their sum is exactly what the
+        traced code had allocated at that moment and not freed.
+        """
+        if when not in ('peak', 'end', 'total'):
+            raise ValueError(f"when must be 'peak', 'end' or 'total', not {when!r}")
         sums = {}
-        for _, n, site in self.events[:self._upto(when)]:
+        for _, n, site in self.events[: self._upto(when)]:
             if when == 'total' and n < 0 or site is None: continue
             row = sums.setdefault(key(site), [0, 0])
             row[0] += n
             row[1] += 1 if n > 0 else -1
-        return sorted((Row(k, b, c) for k, (b, c) in sums.items() if b), key=lambda r: (-r.bytes, str(r.key)))
+        return sorted(
+            (Row(k, b, c) for k, (b, c) in sums.items() if b), key=lambda r: (-r.bytes, str(r.key))
+        )
 
     def by_op(self, when='peak'): return self.table(lambda s: s.op, when)
+
     def by_line(self, when='peak'): return self.table(lambda s: s.line, when)
-    def by_module(self, when='peak'): return self.table(lambda s: s.module[-1] if s.module else '(no module)', when)
+
+    def by_module(self, when='peak'):
+        return self.table(lambda s: s.module[-1] if s.module else '(no module)', when)
+
     def by_phase(self, when='peak'): return self.table(lambda s: s.phase, when)
+
+# %% ../../nbs/arrays/04_memory.ipynb #2e4b1934
+class _MemoryPrint:
+    "A trace in print."
 
     def __repr__(self):
         rows = self.by_op()
         width = max([len(str(r.key)) for r in rows[:8]] + [4])
-        lines = [f'peak {size(self.peak)}: {size(self.base)} from before, {size(self.added)} added; of that at the peak']
-        lines += [f'  {str(r.key):<{width}}  {size(r.bytes):>10}  in {r.count} block{"" if r.count == 1 else "s"}' for r in rows[:8]]
+        lines = [
+            f'peak {size(self.peak)}: {size(self.base)} from before, {size(self.added)} added; of'
+            ' that at the peak'
+        ]
+        lines += [
+            f'  {str(r.key):<{width}}  {size(r.bytes):>10}  in {r.count}'
+            f' block{"" if r.count == 1 else "s"}'
+            for r in rows[:8]
+        ]
         if len(rows) > 8: lines.append(f'  and {len(rows) - 8} more')
         return '\n'.join(lines)
 
+# %% ../../nbs/arrays/04_memory.ipynb #3f2b73a6
+take_topics(MemoryTrace, (_MemoryTables, _MemoryPrint))
+
+# %% ../../nbs/arrays/04_memory.ipynb #36cb3e1e
 def size(n):
     "A number of bytes for people: '1.5 KiB'."
     if abs(n) < 1024: return f'{n} B'
@@ -352,10 +518,19 @@ def size(n):
         if abs(n) < 1024 or unit == 'TiB': return f'{n:.1f} {unit}'
 
 class track_memory:
-    """Inside, every array that the library allocates is noted: `with track_memory(model) as trace: step()`. Returns a `MemoryTrace`.
+    """Inside, every array that the library allocates is noted: `with track_memory(model) as trace:
+    step()`. Returns a `MemoryTrace`.
 
-    `model`: a module whose parts are then called by their names. Costs a few microseconds per array while it lasts. Other threads are counted too."""
-    def __init__(self, model=None): self.trace = MemoryTrace({} if model is None else {id(m): name or type(m).__name__ for name, m in model.named_modules()})
+    `model`: a module whose parts are then called by their names. Costs a few microseconds per array
+    while it lasts. Other threads are counted too.
+    """
+
+    def __init__(self, model=None):
+        self.trace = MemoryTrace(
+            {}
+            if model is None
+            else {id(m): name or type(m).__name__ for name, m in model.named_modules()}
+        )
 
     def __enter__(self):
         METER.start()
@@ -366,7 +541,7 @@ class track_memory:
         return trace
 
     def __exit__(self, *exc):
-        self.trace.end = METER.current        # settles what died; the trace still listens
+        self.trace.end = METER.current  # settles what died; the trace still listens
         METER.sessions.remove(self.trace)
         METER.stop()
 
@@ -383,7 +558,9 @@ def memory_allocated(device=None):
     return held()
 
 def max_memory_allocated(device=None):
-    "The most bytes held at once since `reset_peak_memory_stats()`; the first call of either starts counting, at a few microseconds per array, until `stop_memory_stats()`."
+    """The most bytes held at once since `reset_peak_memory_stats()`; the first call of either
+    starts counting, at a few microseconds per array, until `stop_memory_stats()`.
+    """
     _ask()
     return METER.peak
 
@@ -399,18 +576,54 @@ def stop_memory_stats():
         METER.stop()
 
 def memory_stats(device=None):
-    "A dictionary with PyTorch's keys: 'allocated_bytes.all.current', '.peak', '.allocated', '.freed', and the same for 'allocation' (numbers of blocks)."
+    """A dictionary with PyTorch's keys: 'allocated_bytes.all.current', '.peak', '.allocated',
+    '.freed', and the same for 'allocation' (numbers of blocks).
+    """
     _ask()
     m = METER
-    facts = {'allocated_bytes': (m.current, m.peak, m.allocated, m.freed), 'allocation': (m.count, m.peak_count, m.count_allocated, m.count_freed)}
-    return {f'{what}.all.{which}': value for what, values in facts.items() for which, value in zip(('current', 'peak', 'allocated', 'freed'), values)}
+    facts = {
+        'allocated_bytes': (m.current, m.peak, m.allocated, m.freed),
+        'allocation': (m.count, m.peak_count, m.count_allocated, m.count_freed),
+    }
+    return {
+        f'{what}.all.{which}': value
+        for what, values in facts.items()
+        for which, value in zip(('current', 'peak', 'allocated', 'freed'), values)
+    }
 
+# %% ../../nbs/arrays/04_memory.ipynb #22308deb
 def memory_summary(device=None, abbreviated=False):
     "The figures of `memory_stats` as a table to print."
     s = memory_stats()
     rows = [('', 'now', 'peak', 'allocated in all', 'freed in all')]
-    rows.append(('bytes', *(size(s[f'allocated_bytes.all.{k}']) for k in ('current', 'peak', 'allocated', 'freed'))))
-    if not abbreviated: rows.append(('blocks', *(str(s[f'allocation.all.{k}']) for k in ('current', 'peak', 'allocated', 'freed'))))
+    rows.append(
+        (
+            'bytes',
+            *(
+                size(s[f'allocated_bytes.all.{k}'])
+                for k in ('current', 'peak', 'allocated', 'freed')
+            ),
+        )
+    )
+    if not abbreviated:
+        rows.append(
+            (
+                'blocks',
+                *(str(s[f'allocation.all.{k}']) for k in ('current', 'peak', 'allocated', 'freed')),
+            )
+        )
     widths = [max(len(r[i]) for r in rows) for i in range(5)]
     rule = '-' * (sum(widths) + 8)
-    return '\n'.join(['Memory of arrays on the CPU', rule, *('  '.join(c.ljust(w) if not i else c.rjust(w) for i, (c, w) in enumerate(zip(r, widths))) for r in rows), rule])
+    return '\n'.join(
+        [
+            'Memory of arrays on the CPU',
+            rule,
+            *(
+                '  '.join(
+                    c.ljust(w) if not i else c.rjust(w) for i, (c, w) in enumerate(zip(r, widths))
+                )
+                for r in rows
+            ),
+            rule,
+        ]
+    )

@@ -12,12 +12,19 @@ from .function import Function, NestedIOFunction
 from .gradcheck import gradcheck, gradgradcheck
 from .gradient import _calculate_shape as _calculate_shape, backward, grad
 from . import profiler, profiler_util
-from .profiler import DeviceType, ProfilerActivity, _profiler_enabled, kineto_available
-from .grad_mode import (_force_original_view_tracking as _force_original_view_tracking, _unsafe_preserve_version_counter as _unsafe_preserve_version_counter, enable_grad, enforce_grad_layout_policy,
-                                            inference_mode, is_view_replay_enabled, no_grad, set_grad_enabled)
-from ..graph.modes import tick as _get_sequence_nr
-from ..graph.node import SavedTensor
-from .variable import Variable, is_multithreading_enabled, set_multithreading_enabled, variable
+from autograd_nb.autograd.profiler import (
+    DeviceType, ProfilerActivity, _profiler_enabled, kineto_available
+)
+from autograd_nb.autograd.grad_mode import (
+    _force_original_view_tracking as _force_original_view_tracking, _unsafe_preserve_version_counter
+    as _unsafe_preserve_version_counter, enable_grad, enforce_grad_layout_policy, inference_mode,
+    is_view_replay_enabled, no_grad, set_grad_enabled
+)
+from ..graph.modes import next_sequence_number as _get_sequence_nr
+from ..layers.saved import SavedTensor
+from autograd_nb.autograd.variable import (
+    Variable, is_multithreading_enabled, set_multithreading_enabled, variable
+)
 
 # %% ../../nbs/autograd/00_package.ipynb #98d6b8af
 __all__ = [name for name in dir() if not name.startswith('_')]

@@ -11,6 +11,7 @@ from .function import Function
 # %% ../../nbs/autograd/12_functions.ipynb #8c906e40
 class Type(Function):
     "`apply(tensor, dtype)`: the tensor in another dtype (or type, such as 'torch.DoubleTensor')."
+
     @staticmethod
     def forward(ctx, i, dest_type):
         ctx.input_type = i.dtype
@@ -20,15 +21,23 @@ class Type(Function):
     def backward(ctx, grad_output): return grad_output.to(ctx.input_type), None
 
 class Resize(Function):
-    "`apply(tensor, sizes)`: the same numbers in another shape. Raises RuntimeError if their number would change."
+    """`apply(tensor, sizes)`: the same numbers in another shape. Raises RuntimeError if their
+    number would change.
+    """
+
     @staticmethod
     def forward(ctx, tensor, sizes):
         ctx.sizes, ctx.input_sizes, count = sizes, tensor.shape, 1
         for n in sizes: count *= n
         if count != tensor.numel():
-            raise RuntimeError(f"requested resize to {'x'.join(map(str, sizes))} ({count} elements in total), but the given tensor has a size of {'x'.join(map(str, tensor.shape))} ({tensor.numel()} elements). "
-                               "autograd's resize can only change the shape of a given tensor, while preserving the number of elements.")
+            raise RuntimeError(
+                f"requested resize to {'x'.join(map(str, sizes))} ({count} elements in total), but"
+                f" the given tensor has a size of {'x'.join(map(str, tensor.shape))}"
+                f" ({tensor.numel()} elements). autograd's resize can only change the shape of a"
+                " given tensor, while preserving the number of elements."
+            )
         return tensor.contiguous().view(*sizes).clone()
 
     @staticmethod
-    def backward(ctx, grad_output): return grad_output.contiguous().view(ctx.input_sizes), None
+    def backward(ctx, grad_output):
+        return grad_output.contiguous().view(ctx.input_sizes), None

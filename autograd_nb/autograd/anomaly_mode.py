@@ -24,24 +24,40 @@ def set_anomaly_enabled(enabled, check_nan=True):
     SWITCH.watch(enabled, check_nan)
 
 class set_detect_anomaly:
-    """Turn anomaly detection on (`mode=True`) or off at once; as a context manager, the former state returns at the end. `check_nan`: raise as soon as a gradient is NaN.
+    """Turn anomaly detection on (`mode=True`) or off at once; as a context manager, the former
+    state returns at the end. `check_nan`: raise as soon as a gradient is NaN.
 
-    While it is on, a node records where it was made, in `node.metadata['traceback_']`, and the node whose backward made it in `node.metadata['parent_']`; an error in a backward pass is accompanied by a warning with these stacks, and has them
-    as notes (`error.__notes__`). It slows everything down and is meant for finding mistakes. It acts on all threads."""
+    While it is on, a node records where it was made, in `node.metadata['traceback_']`, and the node
+    whose backward made it in `node.metadata['parent_']`; an error in a backward pass is accompanied
+    by a warning with these stacks, and has them as notes (`error.__notes__`). It slows everything
+    down and is meant for finding mistakes. It acts on all threads.
+    """
+
     def __init__(self, mode, check_nan=True):
         self.prev, self.prev_check_nan = SWITCH.anomaly, SWITCH.check_nan
         SWITCH.watch(mode, check_nan)
 
     def __enter__(self): pass
 
-    def __exit__(self, *exc): SWITCH.watch(self.prev, self.prev_check_nan)
+    def __exit__(self, *exc):
+        SWITCH.watch(self.prev, self.prev_check_nan)
 
+# %% ../../nbs/autograd/06_anomaly.ipynb #5757c94e
 class detect_anomaly:
-    "Context manager that turns anomaly detection on. Forward and backward belong inside; of a graph that was recorded outside, only the failing node can be named. See `set_detect_anomaly`."
+    """Context manager that turns anomaly detection on. Forward and backward belong inside; of a
+    graph that was recorded outside, only the failing node can be named. See `set_detect_anomaly`.
+    """
+
     def __init__(self, check_nan=True):
         self.prev, self.check_nan, self.prev_check_nan = SWITCH.anomaly, check_nan, SWITCH.check_nan
-        warnings.warn('Anomaly Detection has been enabled. This mode will increase the runtime and should only be enabled for debugging.', stacklevel=2)
+        warnings.warn(
+            'Anomaly Detection has been enabled. This mode will increase the runtime and should'
+            ' only be enabled for debugging.',
+            stacklevel=2,
+        )
 
-    def __enter__(self): SWITCH.watch(True, self.check_nan)
+    def __enter__(self):
+        SWITCH.watch(True, self.check_nan)
 
-    def __exit__(self, *exc): SWITCH.watch(self.prev, self.prev_check_nan)
+    def __exit__(self, *exc):
+        SWITCH.watch(self.prev, self.prev_check_nan)

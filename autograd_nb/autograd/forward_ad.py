@@ -11,84 +11,148 @@ import threading
 from collections import namedtuple
 
 from .function import in_forward
-from ..graph.levels import KINDS, TANGENTS, WRAPPERS, Tangents, at, dual
+from ..transforms.levels import KINDS, TANGENTS, WRAPPERS, Tangents, at, dual
 from ..graph.node import TensorBase
 from ..graph.op import REGISTRY
 
 # %% ../../nbs/autograd/08_forward_ad.ipynb #0edb2da7
-_current_level = -1     # the number of the innermost level, where PyTorch has it
-class _Entered(threading.local):
-    def __init__(self): self.levels = []
+_current_level = -1  # the number of the innermost level, where PyTorch has it
 
-ENTERED = _Entered()        # `levels`: those that this thread has entered and not yet left; their place in the list is their number
+class _Entered(threading.local):
+    def __init__(self):
+        self.levels = []
+
+# `levels`: those that this thread has entered and not yet left; their place in the list is their
+# number
+ENTERED = _Entered()
 
 class UnpackedDualTensor(namedtuple('UnpackedDualTensor', ['primal', 'tangent'])):
     "What `unpack_dual` returns: `primal`, and `tangent` (None if there is none)."
 
 def enter_dual_level():
-    "Begin a level of forward mode and return its number. Levels may be nested: `make_dual` then uses the innermost unless told otherwise. Prefer `with dual_level():`, which also ends it."
+    """Begin a level of forward mode and return its number. Levels may be nested: `make_dual` then
+    uses the innermost unless told otherwise. Prefer `with dual_level():`, which also ends it.
+    """
     global _current_level
     ENTERED.levels.append(Tangents(strict=False).__enter__())
     _current_level = len(ENTERED.levels) - 1
     return _current_level
 
 def exit_dual_level(*, level=None):
-    "End the innermost level (or the one called `level`, which must be that): its dual tensors lose their tangents."
+    """End the innermost level (or the one called `level`, which must be that): its dual tensors
+    lose their tangents.
+    """
     if level is None: level = len(ENTERED.levels) - 1
-    if not ENTERED.levels or level < 0: raise RuntimeError('Trying to exit a forward AD level but no level exists, make sure to enter_dual_level() first.' if level >= 0 else 'Dual level must be a positive number.')
-    if level != len(ENTERED.levels) - 1: raise RuntimeError('Trying to exit a forward AD level that was not the last one that was created. This is not supported.')
+    if not ENTERED.levels or level < 0:
+        raise RuntimeError(
+            'Trying to exit a forward AD level but no level exists, make sure to enter_dual_level()'
+            ' first.'
+            if level >= 0
+            else 'Dual level must be a positive number.'
+        )
+    if level != len(ENTERED.levels) - 1:
+        raise RuntimeError(
+            'Trying to exit a forward AD level that was not the last one that was created. This is'
+            ' not supported.'
+        )
     global _current_level
     ENTERED.levels.pop().__exit__(None, None, None)
     _current_level = len(ENTERED.levels) - 1
 
+# %% ../../nbs/autograd/08_forward_ad.ipynb #a0130856
 class dual_level:
-    "A context manager, or a decorator, inside which dual tensors can be made. Gives the level's number."
+    """A context manager, or a decorator, inside which dual tensors can be made. Gives the level's
+    number.
+    """
+
     def __enter__(self): return enter_dual_level()
-    def __exit__(self, *exc): exit_dual_level()
+
+    def __exit__(self, *exc):
+        exit_dual_level()
+
     def __call__(self, function):
         @functools.wraps(function)
         def wrapped(*args, **kwargs):
             with dual_level(): return function(*args, **kwargs)
+
         return wrapped
 
 def _level(level):
     if level is None: level = len(ENTERED.levels) - 1
     return ENTERED.levels[level] if 0 <= level < len(ENTERED.levels) else None
 
+# %% ../../nbs/autograd/08_forward_ad.ipynb #a9b0caa7
 def make_dual(tensor, tangent, *, level=None):
-    """A dual tensor: a view of `tensor` with the given `tangent`, of the same shape. Which shares its memory with `tensor`, and the tangent is used as it is.
+    """A dual tensor: a view of `tensor` with the given `tangent`, of the same shape. Which shares
+    its memory with `tensor`, and the tangent is used as it is.
 
-    Raises RuntimeError outside of `dual_level`, for a tangent of another size, and for a tensor that has a tangent at this level; ValueError unless both are floating point or complex."""
-    if not ENTERED.levels: raise RuntimeError('Trying to create a dual Tensor for forward AD but no level exists, make sure to enter_dual_level() first.')
+    Raises RuntimeError outside of `dual_level`, for a tangent of another size, and for a tensor
+    that has a tangent at this level; ValueError unless both are floating point or complex.
+    """
+    if not ENTERED.levels:
+        raise RuntimeError(
+            'Trying to create a dual Tensor for forward AD but no level exists, make sure to'
+            ' enter_dual_level() first.'
+        )
     found = _level(level)
     for what, v in (('primal', tensor), ('tangent', tangent)):
-        if v.dtype.category not in ('float', 'complex'): raise ValueError(f'Expected {what} to be floating point or complex, but got: {v.dtype!r}')
+        if v.dtype.category not in ('float', 'complex'):
+            raise ValueError(
+                f'Expected {what} to be floating point or complex, but got: {v.dtype!r}'
+            )
     number = ENTERED.levels.index(found)
-    if _tangent_of(tensor, found) is not None: raise RuntimeError(f'Making a dual Tensor based on a Tensor that already has a forward gradient at the same level {number} is not supported.')
-    if _tangent_of(tangent, found) is not None: raise RuntimeError(f'Setting a forward grad that itself has a forward gradient at the same level{number} is not supported.')
+    if _tangent_of(tensor, found) is not None:
+        raise RuntimeError(
+            'Making a dual Tensor based on a Tensor that already has a forward gradient at the'
+            f' same level {number} is not supported.'
+        )
+    if _tangent_of(tangent, found) is not None:
+        raise RuntimeError(
+            f'Setting a forward grad that itself has a forward gradient at the same level{number}'
+            ' is not supported.'
+        )
     if tuple(tensor.shape) != tuple(tangent.shape):
-        raise RuntimeError(f'Trying to set a forward gradient that has a different size than that of the original Tensor, this is not supported. Tensor is of size {list(tensor.shape)} while the given forward gradient is of size {list(tangent.shape)}.')
+        raise RuntimeError(
+            'Trying to set a forward gradient that has a different size than that of the original'
+            f' Tensor, this is not supported. Tensor is of size {list(tensor.shape)} while the'
+            f' given forward gradient is of size {list(tangent.shape)}.'
+        )
     primal = REGISTRY['reshape'].call(tensor, shape=tuple(tensor.shape))
     return dual(primal, tangent, found)
 
 def _tangent_of(tensor, level):
     return tensor._tangent if level is not None and at(tensor, level) else None
 
+# %% ../../nbs/autograd/08_forward_ad.ipynb #b7bcd8cc
 def unpack_dual(tensor, *, level=None):
     "The primal and the tangent of a dual tensor; for any other tensor, itself and None."
-    if not isinstance(tensor, TensorBase): raise TypeError(f"_unpack_dual(): argument 'dual' (position 1) must be Tensor, not {type(tensor).__name__}")
+    if not isinstance(tensor, TensorBase):
+        raise TypeError(
+            "_unpack_dual(): argument 'dual' (position 1) must be Tensor, not"
+            f" {type(tensor).__name__}"
+        )
     found = _level(level)
     if found is None or not at(tensor, found):
-        while tensor.__class__ in WRAPPERS and tensor.__class__ is KINDS['Dual'] and not tensor._level.alive: tensor = tensor._value
+        while (
+            tensor.__class__ in WRAPPERS
+            and tensor.__class__ is KINDS['Dual']
+            and not tensor._level.alive
+        ):
+            tensor = tensor._value
         return UnpackedDualTensor(tensor, None)
     return UnpackedDualTensor(tensor._value, tensor._tangent)
 
 # %% ../../nbs/autograd/08_forward_ad.ipynb #f91e8c1a
 class _set_fwd_grad_enabled:
     "Switch the passing on of tangents on or off, at once or within a `with` block."
-    def __init__(self, mode): self.before, TANGENTS.on = TANGENTS.on, bool(mode)
+
+    def __init__(self, mode):
+        self.before, TANGENTS.on = TANGENTS.on, bool(mode)
+
     def __enter__(self): pass
-    def __exit__(self, *exc): TANGENTS.on = self.before
+
+    def __exit__(self, *exc):
+        TANGENTS.on = self.before
 
 def _is_fwd_grad_enabled():
     "True where operations pass tangents on; a custom function's own `forward` does not."

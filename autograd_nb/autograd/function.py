@@ -18,85 +18,148 @@ from collections import namedtuple
 import numpy as np
 
 from ..arrays.numpy_backend import is_array
+from ..arrays.topics import take_topics
 from ..graph.errors import freed_error, inference_error, stale_error
-from ..graph.levels import FUNCTION, WRAPPERS, Batch, as_given, at, batched, recorded, transforming
+from autograd_nb.transforms.levels import (
+    FUNCTION, WRAPPERS, Batch, as_given, at, batched, recorded, transforming
+)
 from ..graph.pytree import broadcast_prefix, tree_flatten, tree_unflatten
-from ..graph.modes import LOCAL, SWITCH, Applied, tick
-from ..graph.node import JOURNAL, Exotic, Node, OutputEdge, Packed, SavedTensor, TensorBase, caller, refuse_stale, remember, restored, tensor_like, tensor_of
-from ..graph.op import undo
-from ..tensor import rebase, refuse_write, view_meta
+from ..graph.modes import LOCAL, SWITCH
+from ..layers.observers import Applied
+from ..layers.versions import JOURNAL
+from autograd_nb.graph.node import (
+    Node, OutputEdge, TensorBase, renumber, tensor_like, tensor_of, wire_node
+)
+from ..layers.views import VIEWS
+from ..layers.saved import Packed, SavedTensor, restored
+from ..layers.source_lines import caller
+from ..layers.views import refuse_stale
+from ..layers.anomaly import remember
+from ..graph.apply import unbroadcast
+from ..tensor import Tensor, rebase, refuse_write, view_meta
 
 # %% ../../nbs/autograd/02_function.ipynb #8c353881
 class FunctionCtx:
-    "What the methods of a custom function find on `ctx`, besides the attributes that they put there themselves."
+    """What the methods of a custom function find on `ctx`, besides the attributes that they put
+    there themselves.
+    """
+
     to_save = saved_for_forward = dirty_tensors = non_differentiable = ()
     materialize_grads = _materialize_non_diff_grads = True
 
     def save_for_backward(self, *tensors):
-        "Keep tensors (or None) for `backward`, where `saved_tensors` returns them. Only inputs, outputs and intermediate tensors belong here; anything else can be an attribute of `ctx`."
+        """Keep tensors (or None) for `backward`, where `saved_tensors` returns them. Only inputs,
+        outputs and intermediate tensors belong here; anything else can be an attribute of `ctx`.
+        """
         self.to_save = tensors
 
     def save_for_forward(self, *tensors):
         "Keep tensors (or None) for `jvp`, where `saved_tensors` returns them."
         for t in tensors:
-            if t is not None and not isinstance(t, TensorBase): raise TypeError('save_for_forward expects all arguments to be tensors; you should save non-tensors as attributes on ctx.')
+            if t is not None and not isinstance(t, TensorBase):
+                raise TypeError(
+                    'save_for_forward expects all arguments to be tensors; you should save'
+                    ' non-tensors as attributes on ctx.'
+                )
         self.saved_for_forward = tensors
+
+# %% ../../nbs/autograd/02_function.ipynb #e582cc59
+class _Marks:
+    "What `forward` says of its inputs and outputs."
 
     def mark_dirty(self, *tensors):
         "Say that `forward` changed these inputs in place; they must be among the outputs."
         self.dirty_tensors = tensors
 
     def mark_shared_storage(self, *pairs):
-        warnings.warn('function `mark_shared_storage` is deprecated. Tensors with shared storages are automatically tracked. Note that calls to `set_()` are not tracked', FutureWarning, stacklevel=2)
+        warnings.warn(
+            'function `mark_shared_storage` is deprecated. Tensors with shared storages are'
+            ' automatically tracked. Note that calls to `set_()` are not tracked',
+            FutureWarning,
+            stacklevel=2,
+        )
 
     def mark_non_differentiable(self, *tensors):
         "Say that these outputs have no gradient."
         self.non_differentiable = tensors
 
     def set_materialize_grads(self, value):
-        "Whether gradients of unused outputs reach `backward` (and tangents of constant inputs `jvp`) as zeros (True, the default) or as None."
-        if not isinstance(value, bool): raise TypeError(f'set_materialize_grads received an invalid combination of arguments - got ({type(value).__name__}), but expected (bool)')
+        """Whether gradients of unused outputs reach `backward` (and tangents of constant inputs
+        `jvp`) as zeros (True, the default) or as None.
+        """
+        if not isinstance(value, bool):
+            raise TypeError(
+                'set_materialize_grads received an invalid combination of arguments - got'
+                f' ({type(value).__name__}), but expected (bool)'
+            )
         self.materialize_grads = value
 
+take_topics(FunctionCtx, (_Marks,))
+
 _ContextMethodMixin = FunctionCtx
+
+# %% ../../nbs/autograd/02_function.ipynb #72fb6770
 _TENSORS = 'to_save', 'saved_for_forward', 'dirty_tensors', 'non_differentiable'
 
 # %% ../../nbs/autograd/02_function.ipynb #bafb3d91
 class SavedItem(SavedTensor):
     "One value of a custom function's `saved_tensors`, as `_raw_saved_tensors` gives it."
+
     @property
     def value(self):
         node, i = self.node, self.field
         return None if node.kept[i] is None else node.kept[i][0]
+
     @property
     def freed(self): return self.node.kept is None
+
     def tensor(self): return self.node._saved(self.field)
-    def put(self, value): self.node.kept[self.field] = value, *self.node.kept[self.field][1:]
+
+    def put(self, value):
+        self.node.kept[self.field] = value, *self.node.kept[self.field][1:]
 
 class _HookMixin:
     "PyTorch's name for what a custom function's node shares with all nodes: hooks."
+
     __slots__ = ()
 
+# %% ../../nbs/autograd/02_function.ipynb #2c80489f
 class BackwardCFunction(Node, _HookMixin):
-    "The node of a custom function. Each subclass of `Function` has a subclass of its own, called `_backward_cls`. `attributes`: what users put on `ctx`; it can be read here too, as far as the node has no use for the names."
-    __slots__ = ('attributes', 'kept', 'targets', 'where', 'produced', 'phase', 'ctx_ref', 'level', 'mine')
+    """The node of a custom function. Each subclass of `Function` has a subclass of its own, called
+    `_backward_cls`. `attributes`: what users put on `ctx`; it can be read here too, as far as the
+    node has no use for the names.
+    """
+
+    __slots__ = (
+        'attributes', 'kept', 'targets', 'where', 'produced', 'phase', 'ctx_ref', 'level', 'mine',
+    )
     _forward_cls = _context_cls = None
     takes_none = verified = True
 
     def __init__(self):
-        self.attributes, self.hooks, self.kept, self.phase, self.seq, self.shape, self.produced, self.level, self.mine = {}, None, [], 'forward', 0, (), (), None, False
+        (
+            self.attributes, self.hooks, self.kept, self.phase, self.seq, self.shape, self.produced,
+            self.level, self.mine,
+        ) = ({}, None, [], 'forward', 0, (), (), None, False)
         self.ctx_ref = _nothing
 
     def __getattr__(self, name):
-        if name != 'attributes' and name in self.attributes: return self.attributes[name]
+        if name != 'attributes' and name in self.attributes:
+            return self.attributes[name]
         return super().__getattr__(name)
+
+# %% ../../nbs/autograd/02_function.ipynb #06183d76
+class _OfFunction:
+    "What `ctx` shows, and what was asked for on it."
 
     @property
     def needs_input_grad(self):
         "For each input of `forward`, whether it requires grad."
         return self.attributes['needs_input_grad']
+
     @needs_input_grad.setter
-    def needs_input_grad(self, value): self.attributes['needs_input_grad'] = value
+    def needs_input_grad(self, value):
+        self.attributes['needs_input_grad'] = value
 
     @property
     def ctx(self):
@@ -114,10 +177,13 @@ class BackwardCFunction(Node, _HookMixin):
 
     @property
     def arity(self): return len(self.where)
+
     @property
     def positions(self): return tuple(range(len(self.where)))
 
-    # -- saved values
+# %% ../../nbs/autograd/02_function.ipynb #7805a480
+class _SavedTensors:
+    "The saved tensors, for users."
 
     @property
     def saved_tensors(self):
@@ -125,14 +191,21 @@ class BackwardCFunction(Node, _HookMixin):
         if self.phase == 'jvp': return self.wish('saved_for_forward')
         if self.kept is None: raise freed_error(self)
         if self._forward_cls.clear_saved_tensors_on_access and self.phase == 'done':
-            if self.kept == 'taken': raise RuntimeError('saved_tensors can only be accessed once when clear_saved_tensors_on_access=True is set on the autograd.Function. Either access saved_tensors only once, or set clear_saved_tensors_on_access=False.')
+            if self.kept == 'taken':
+                raise RuntimeError(
+                    'saved_tensors can only be accessed once when'
+                    ' clear_saved_tensors_on_access=True is set on the autograd.Function. Either'
+                    ' access saved_tensors only once, or set clear_saved_tensors_on_access=False.'
+                )
             found, self.kept = self._all_saved(), 'taken'
             return found
         return self._all_saved()
 
     @property
     def saved_variables(self):
-        warnings.warn("'saved_variables' is deprecated; use 'saved_tensors'", DeprecationWarning, stacklevel=2)
+        warnings.warn(
+            "'saved_variables' is deprecated; use 'saved_tensors'", DeprecationWarning, stacklevel=2
+        )
         return self.saved_tensors
 
     def _all_saved(self): return tuple(map(self._saved, range(len(self.kept))))
@@ -141,15 +214,23 @@ class BackwardCFunction(Node, _HookMixin):
         item = self.kept[i]
         if item is None: return None
         value, edge, ref = item
-        if edge.__class__ is int: edge = OutputEdge(self, edge) if len(self.produced) > 1 else self
-        if self.level is not None: return recorded(value, edge, self.level) if self.mine and edge is not None else value
+        if edge.__class__ is int:
+            edge = OutputEdge(self, edge) if len(self.produced) > 1 else self
+        if self.level is not None:
+            return recorded(value, edge, self.level) if self.mine and edge is not None else value
         if value.__class__ is not Packed:
             record = JOURNAL.of(value) if JOURNAL.last > self.seq else None
-            if record is not None and record.time > self.seq: raise stale_error(self, 'saved_tensors', value, record)
+            if record is not None and record.time > self.seq:
+                raise stale_error(self, 'saved_tensors', value, record)
         same, value = ref(), restored(value)
         if same is not None and same._array is value and same._node is edge: return same
-        if edge.__class__ is int: edge = OutputEdge(self, edge) if len(self.produced) > 1 else self
+        if edge.__class__ is int:
+            edge = OutputEdge(self, edge) if len(self.produced) > 1 else self
         return tensor_of(value, edge)
+
+# %% ../../nbs/autograd/02_function.ipynb #4635a7a9
+class _SavedItems:
+    "The saved values, for the engine."
 
     @property
     def _raw_saved_tensors(self):
@@ -160,12 +241,21 @@ class BackwardCFunction(Node, _HookMixin):
     @property
     def saved(self):
         kept = self.kept if self.kept.__class__ is list else ()
-        return [(f'saved_tensors[{i}]', item[0]) for i, item in enumerate(kept) if item is not None and is_array(item[0])]
+        return [
+            (f'saved_tensors[{i}]', item[0])
+            for i, item in enumerate(kept)
+            if item is not None and is_array(item[0])
+        ]
+
     @property
     def freed(self): return self.kept is None
-    def release(self): self.kept = None
 
-    # -- running backward
+    def release(self):
+        self.kept = None
+
+# %% ../../nbs/autograd/02_function.ipynb #639cc53b
+class _RunningFunction:
+    "One run of the user's rule."
 
     def run(self, g, keep):
         before = LOCAL.modes.record(False)
@@ -173,48 +263,101 @@ class BackwardCFunction(Node, _HookMixin):
         finally: LOCAL.modes.record(before)
         if not keep: self.release()
         arrays = [None if r is None else r._array for r in results]
-        for i, edge in enumerate(self.inputs):      # of a gradient that goes to several leaves, one of them can keep the array
-            if edge is not None and edge.seq == -1 and arrays[i] is not None and any(arrays[i] is a for a in arrays[:i]): arrays[i] = arrays[i].copy()
+        # of a gradient that goes to several leaves, one of them can keep the array
+        for i, edge in enumerate(self.inputs):
+            if (
+                edge is not None
+                and edge.seq == -1
+                and arrays[i] is not None
+                and any(arrays[i] is a for a in arrays[:i])
+            ):
+                arrays[i] = arrays[i].copy()
         return tuple(arrays)
 
     def run_graph(self, g):
         grads = list(g) if g.__class__ is list else [g]
         for i, (shape, dtype, differentiable) in enumerate(self.produced):
             if grads[i] is None:
-                if self.wish('materialize_grads') and dtype is not None and (differentiable or self.wish('_materialize_non_diff_grads')): grads[i] = tensor_of(np.zeros(shape, dtype))
-            elif not isinstance(grads[i], TensorBase): grads[i] = tensor_of(grads[i])
+                if (
+                    self.wish('materialize_grads')
+                    and dtype is not None
+                    and (differentiable or self.wish('_materialize_non_diff_grads'))
+                ):
+                    grads[i] = tensor_of(np.zeros(shape, dtype))
+            elif not isinstance(grads[i], TensorBase):
+                grads[i] = tensor_of(grads[i])
         if self.level is not None: self.mine = any(at(g, self.level) for g in grads)
-        return self._check(self.apply_boxed(grads) if self._forward_cls.boxed_grads_call else self.apply(*grads))
+        return self._check(
+            self.apply_boxed(grads) if self._forward_cls.boxed_grads_call else self.apply(*grads)
+        )
+
+# %% ../../nbs/autograd/02_function.ipynb #d7e78343
+class _Calls:
+    "How the user's function is called."
 
     def _get_user_fn(self):
         cls = self._forward_cls
         if cls.vjp is Function.vjp: return cls.backward
-        if cls.backward is not Function.backward: raise RuntimeError("Implementing both 'backward' and 'vjp' for a custom Function is not allowed. You should only implement one of them.")
+        if cls.backward is not Function.backward:
+            raise RuntimeError(
+                "Implementing both 'backward' and 'vjp' for a custom Function is not allowed. You"
+                " should only implement one of them."
+            )
         return cls.vjp
 
     def apply(self, *grads):
         "Call the function's `backward` with the gradients of its outputs."
-        return self._get_user_fn()(self.ctx, *([list(grads)] if self._forward_cls.boxed_grads_call else grads))
+        return self._get_user_fn()(
+            self.ctx, *([list(grads)] if self._forward_cls.boxed_grads_call else grads)
+        )
 
     def apply_boxed(self, grads):
-        "Call the function's `backward` with the gradients of its outputs in a list, from which it may take them."
+        """Call the function's `backward` with the gradients of its outputs in a list, from which it
+        may take them.
+        """
         return self._get_user_fn()(self.ctx, grads)
 
     def apply_jvp(self, *tangents):
         "Call the function's `jvp` with the tangents of its inputs."
         return self._forward_cls.jvp(self.ctx, *tangents)
 
+# %% ../../nbs/autograd/02_function.ipynb #e5b5d109
+class _CheckedResults:
+    "Gradients as the engine wants them."
+
     def _check(self, results):
         "One gradient for each tensor input, from what `backward` returned for all inputs."
-        results, expected = results if isinstance(results, tuple) else (results,), len(self.attributes['needs_input_grad'])
-        if len(results) > expected and all(r is None for r in results[expected:]): results = results[:expected]
+        results, expected = (
+            results if isinstance(results, tuple) else (results,),
+            len(self.attributes['needs_input_grad']),
+        )
+        if len(results) > expected and all(r is None for r in results[expected:]):
+            results = results[:expected]
         if len(results) != expected:
-            raise RuntimeError(f'function {self.name()} returned an incorrect number of gradients (expected {expected}, got {len(results)}). backward must return one for each input of forward, and None for those that have none.')
+            raise RuntimeError(
+                f'function {self.name()} returned an incorrect number of gradients (expected'
+                f' {expected}, got {len(results)}). backward must return one for each input of'
+                ' forward, and None for those that have none.'
+            )
         for i, r in enumerate(results):
             if r is None: continue
-            if i not in self.where: raise RuntimeError(f'function {self.name()} returned a gradient different than None at position {i + 1}, but the corresponding forward input was not a Variable')
-            if not isinstance(r, TensorBase): raise RuntimeError(f'expected Variable or None (got {type(r).__name__})')
-        return tuple(r if r is None or edge is None else self._fitted(i, r, target) for i, (r, edge, target) in enumerate(zip((results[p] for p in self.where), self.inputs, self.targets)))
+            if i not in self.where:
+                raise RuntimeError(
+                    f'function {self.name()} returned a gradient different than None at position'
+                    f' {i + 1}, but the corresponding forward input was not a Variable'
+                )
+            if not isinstance(r, TensorBase):
+                raise RuntimeError(f'expected Variable or None (got {type(r).__name__})')
+        return tuple(
+            r if r is None or edge is None else self._fitted(i, r, target)
+            for i, (r, edge, target) in enumerate(
+                zip((results[p] for p in self.where), self.inputs, self.targets)
+            )
+        )
+
+# %% ../../nbs/autograd/02_function.ipynb #006d9527
+class _Fitting:
+    "A gradient in the shape of its input."
 
     def _fitted(self, i, r, target):
         "The gradient `r` in the shape and dtype of its input."
@@ -222,17 +365,37 @@ class BackwardCFunction(Node, _HookMixin):
         if r._array.shape != shape:
             try: fits = np.broadcast_shapes(shape, r._array.shape) == r._array.shape
             except ValueError: fits = False
-            if not fits: raise RuntimeError(f'Function {self.name()} returned an invalid gradient at index {i} - got {list(r._array.shape)} but expected shape compatible with {list(shape)}')
+            if not fits:
+                raise RuntimeError(
+                    f'Function {self.name()} returned an invalid gradient at index {i} - got'
+                    f' {list(r._array.shape)} but expected shape compatible with {list(shape)}'
+                )
         if r._array.dtype.kind == 'c' and dtype.kind != 'c':
-            raise RuntimeError(f'Expected isFloatingType(grad.scalar_type()) || (input_is_complex == grad_is_complex) to be true, but got false. {self.name()} returned a complex gradient at index {i} for a real input: take its real part.')
-        return undo(r, target)
+            raise RuntimeError(
+                'Expected isFloatingType(grad.scalar_type()) || (input_is_complex =='
+                f' grad_is_complex) to be true, but got false. {self.name()} returned a complex'
+                f' gradient at index {i} for a real input: take its real part.'
+            )
+        return unbroadcast(r, target)
+
+take_topics(
+    BackwardCFunction,
+    (
+        _OfFunction, _SavedTensors, _SavedItems, _RunningFunction, _Calls, _CheckedResults,
+        _Fitting,
+    ),
+)
 
 FunctionNode = BackwardCFunction
 
+# %% ../../nbs/autograd/02_function.ipynb #2c9c3491
 def _nothing(): return None
 
 class _Context(FunctionCtx):
-    "The `ctx` of a custom function's methods: the attributes of a node, and of its methods those that users know."
+    """The `ctx` of a custom function's methods: the attributes of a node, and of its methods those
+    that users know.
+    """
+
     _of = None
 
     @property
@@ -245,25 +408,59 @@ class _Context(FunctionCtx):
         if name in _KNOWN: return getattr(self._of, name)
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
 
-_KNOWN = {'name', 'next_functions', 'metadata', 'register_hook', 'register_prehook', '_register_hook_dict', '_sequence_nr', '_set_sequence_nr', '_input_metadata', '_raw_saved_tensors', 'saved_variables', 'apply', '_forward_cls'}
+_KNOWN = {
+    'name',
+    'next_functions',
+    'metadata',
+    'register_hook',
+    'register_prehook',
+    '_register_hook_dict',
+    '_sequence_nr',
+    '_set_sequence_nr',
+    '_input_metadata',
+    '_raw_saved_tensors',
+    'saved_variables',
+    'apply',
+    '_forward_cls',
+}
 
 # %% ../../nbs/autograd/02_function.ipynb #f9b3a89d
 class FunctionMeta(type):
     "Gives each subclass of `Function` its own node class, named after it."
+
     def __init__(cls, name, bases, members):
         super().__init__(name, bases, members)
-        context = type(name + 'Backward', (_Context,), {'__slots__': ('_of',), '__module__': cls.__module__})
-        cls._backward_cls = type(name + 'Backward', (BackwardCFunction,), {'__slots__': (), '_forward_cls': cls, '_context_cls': context, '__module__': cls.__module__})
+        context = type(
+            name + 'Backward', (_Context,), {'__slots__': ('_of',), '__module__': cls.__module__}
+        )
+        cls._backward_cls = type(
+            name + 'Backward',
+            (BackwardCFunction,),
+            {
+                '__slots__': (),
+                '_forward_cls': cls,
+                '_context_cls': context,
+                '__module__': cls.__module__,
+            },
+        )
 
+# %% ../../nbs/autograd/02_function.ipynb #eb104b69
 class _SingleLevelFunction(metaclass=FunctionMeta):
     "The methods that a subclass of `Function` may define, except `vmap`."
-    clear_saved_tensors_on_access = False       # whether `ctx.saved_tensors` can be read only once, and lets go of the tensors then
-    boxed_grads_call = False                    # whether `backward(ctx, grads)` gets one list, from which it may remove gradients to free them
+
+    # whether `ctx.saved_tensors` can be read only once, and lets go of the tensors then
+    clear_saved_tensors_on_access = False
+    # whether `backward(ctx, grads)` gets one list, from which it may remove gradients to free them
+    boxed_grads_call = False
 
     @staticmethod
     def forward(*args, **kwargs):
-        "Compute the outputs: `forward(ctx, *inputs)`, or `forward(*inputs)` in a class that defines `setup_context`."
-        raise NotImplementedError('You must implement the forward function for custom autograd.Function.')
+        """Compute the outputs: `forward(ctx, *inputs)`, or `forward(*inputs)` in a class that
+        defines `setup_context`.
+        """
+        raise NotImplementedError(
+            'You must implement the forward function for custom autograd.Function.'
+        )
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -273,154 +470,266 @@ class _SingleLevelFunction(metaclass=FunctionMeta):
     @staticmethod
     def backward(ctx, *grad_outputs):
         "The gradients of all inputs (None for those that have none), given those of all outputs."
-        raise NotImplementedError('You must implement either the backward or vjp method for your custom autograd.Function to use it with backward mode AD.')
+        raise NotImplementedError(
+            'You must implement either the backward or vjp method for your custom autograd.Function'
+            ' to use it with backward mode AD.'
+        )
 
     vjp = backward
 
     @staticmethod
     def jvp(ctx, *grad_inputs):
         "The tangents of all outputs (None for those that have none), given those of all inputs."
-        raise NotImplementedError('You must implement the jvp function for custom autograd.Function to use it with forward mode AD.')
+        raise NotImplementedError(
+            'You must implement the jvp function for custom autograd.Function to use it with'
+            ' forward mode AD.'
+        )
 
+# %% ../../nbs/autograd/02_function.ipynb #4dd9bebe
 class Function(_SingleLevelFunction):
-    """The base of custom operations. Subclasses define static methods `forward(ctx, *inputs)` and `backward(ctx, *grad_outputs)`; or `forward(*inputs)` together with `setup_context(ctx, inputs, output)`.
-    For forward mode they define `jvp(ctx, *tangents)`, for `vmap` either `vmap(info, in_dims, *inputs)` or `generate_vmap_rule = True`. Use them through `apply`."""
+    """The base of custom operations. Subclasses define static methods `forward(ctx, *inputs)` and
+    `backward(ctx, *grad_outputs)`; or `forward(*inputs)` together with `setup_context(ctx, inputs,
+    output)`. For forward mode they define `jvp(ctx, *tangents)`, for `vmap` either `vmap(info,
+    in_dims, *inputs)` or `generate_vmap_rule = True`. Use them through `apply`.
+    """
 
-    generate_vmap_rule = False      # whether `func.vmap` may run the methods on batched inputs
+    generate_vmap_rule = False  # whether `func.vmap` may run the methods on batched inputs
 
     def __init__(self, *args, **kwargs):
-        warnings.warn(f'{type(self)} should not be instantiated. Methods on autograd functions are all static, so you should invoke them on the class itself. Use {type(self).__name__}.apply(...).', DeprecationWarning, stacklevel=2)
+        warnings.warn(
+            f'{type(self)} should not be instantiated. Methods on autograd functions are all'
+            ' static, so you should invoke them on the class itself. Use'
+            f' {type(self).__name__}.apply(...).',
+            DeprecationWarning,
+            stacklevel=2,
+        )
 
     def __call__(self, *args, **kwargs):
-        raise RuntimeError('Legacy autograd function with non-static forward method is deprecated. Please use new-style autograd function with static forward method. '
-                           '(Example: https://pytorch.org/docs/stable/autograd.html#torch.autograd.Function)')
+        raise RuntimeError(
+            'Legacy autograd function with non-static forward method is deprecated. Please use'
+            ' new-style autograd function with static forward method. (Example:'
+            ' https://pytorch.org/docs/stable/autograd.html#torch.autograd.Function)'
+        )
 
     @staticmethod
     def vmap(info, in_dims, *args):
-        "The outputs for a whole batch, and the dims that carry it in each of them (None: none does). `info.batch_size`, `info.randomness`; `in_dims`: the dim that carries the batch in each input."
-        raise NotImplementedError('To use autograd.Function with vmap, you must either override the vmap staticmethod or set generate_vmap_rule=True.')
+        """The outputs for a whole batch, and the dims that carry it in each of them (None: none
+        does). `info.batch_size`, `info.randomness`; `in_dims`: the dim that carries the batch in
+        each input.
+        """
+        raise NotImplementedError(
+            'To use autograd.Function with vmap, you must either override the vmap staticmethod or'
+            ' set generate_vmap_rule=True.'
+        )
 
     @classmethod
     def apply(cls, *args, **kwargs):
-        "Run `forward` on the inputs and, if any of them requires grad, put a node into the graph whose derivative is `backward`."
+        """Run `forward` on the inputs and, if any of them requires grad, put a node into the graph
+        whose derivative is `backward`.
+        """
         if _is_setup_context_defined(cls.setup_context):
             bound = _signature(cls.forward).bind(*args, **kwargs)
             bound.apply_defaults()
             args, kwargs = bound.args, bound.kwargs
         modes = LOCAL.modes
-        if modes.profiler is not None and not modes.profiler.take(cls): return modes.profiler.call(cls.__name__, cls, cls.apply, args, kwargs)
+        if modes.profiler is not None and not modes.profiler.take(cls):
+            return modes.profiler.call(cls.__name__, cls, cls.apply, args, kwargs)
         if modes.transforms:
-            if transforming() and not _is_setup_context_defined(cls.setup_context): raise setup_error()
+            if transforming() and not _is_setup_context_defined(cls.setup_context):
+                raise setup_error()
             result = modes.transforms[-1].custom_function(cls, args, kwargs)
             if result is not NotImplemented: return result
         ctx = new_context(cls, args)
-        if modes.transforms and transforming(): ctx.__class__ = generated(cls._backward_cls)
+        if modes.transforms and transforming():
+            ctx.__class__ = generated(cls._backward_cls)
         output = call_forward(cls, ctx, args, kwargs)
         result = wire(ctx, args, output)
-        for callback in modes.observers: callback(Applied(cls.__name__, ctx if ctx.phase == 'done' else None, args, result))
+        for callback in modes.observers:
+            callback(Applied(cls.__name__, ctx if ctx.phase == 'done' else None, args, result))
         return result
 
+# %% ../../nbs/autograd/02_function.ipynb #8dbf4b2b
 _signatures = weakref.WeakKeyDictionary()
 
 def _signature(function):
-    try: return _signatures[function]
+    try:
+        return _signatures[function]
     except (KeyError, TypeError):
         found = inspect.signature(function)
-        try: _signatures[function] = found
-        except TypeError: pass              # something callable that cannot be referred to weakly
+        try:
+            _signatures[function] = found
+        except TypeError:
+            pass  # something callable that cannot be referred to weakly
         return found
 
-def _is_setup_context_defined(method): return method is not _SingleLevelFunction.setup_context
+def _is_setup_context_defined(method):
+    return method is not _SingleLevelFunction.setup_context
 
 @functools.cache
 def generated(kind):
     "The class of a custom function's node inside function transforms, by PyTorch's name for it."
-    return type(kind.__name__.removesuffix('Backward') + 'GeneratedBackward', (kind,), dict(__slots__=(), __module__=kind.__module__))
+    return type(
+        kind.__name__.removesuffix('Backward') + 'GeneratedBackward',
+        (kind,),
+        dict(__slots__=(), __module__=kind.__module__),
+    )
 
 def new_context(cls, args):
     "The node of a call that is about to happen."
     ctx = cls._backward_cls()
     ctx.where = tuple(i for i, a in enumerate(args) if isinstance(a, TensorBase))
     ctx.inputs = tuple(args[i]._node for i in ctx.where)
-    if Exotic.watched: refuse_stale(ctx.inputs)
+    if VIEWS.on: refuse_stale(ctx.inputs)
     ctx.targets = tuple((args[i]._array.shape, args[i]._array.dtype) for i in ctx.where)
-    ctx.attributes['needs_input_grad'] = tuple(isinstance(a, TensorBase) and a._node is not None for a in args)
+    ctx.attributes['needs_input_grad'] = tuple(
+        isinstance(a, TensorBase) and a._node is not None for a in args
+    )
     return ctx
 
 def in_forward():
     "True inside the `forward` of a custom function."
     frame = sys._getframe(1)
-    while frame is not None and frame.f_code is not call_forward.__code__: frame = frame.f_back
+    while frame is not None and frame.f_code is not call_forward.__code__:
+        frame = frame.f_back
     return frame is not None
 
+# %% ../../nbs/autograd/02_function.ipynb #dde7568b
 def call_forward(cls, ctx, args, kwargs):
     "What `forward` returns, after `setup_context` if there is one; nothing of it is recorded."
     before = LOCAL.modes.record(False)
     try:
-        if not _is_setup_context_defined(cls.setup_context): return cls.forward(ctx.ctx, *args, **kwargs)
+        if not _is_setup_context_defined(cls.setup_context):
+            return cls.forward(ctx.ctx, *args, **kwargs)
         output = cls.forward(*args, **kwargs)
         cls.setup_context(ctx.ctx, args, output)
         return output
-    finally: LOCAL.modes.record(before)
+    finally:
+        LOCAL.modes.record(before)
 
-_AS_IS = ('An input that has been returned as-is as output is being saved for backward. This is not supported if you override setup_context. You should return and save a view of the input instead, e.g. with x.view_as(x) '
-          'or setup ctx inside the forward function itself.')
+_AS_IS = (
+    'An input that has been returned as-is as output is being saved for backward. This is not'
+    ' supported if you override setup_context. You should return and save a view of the input'
+    ' instead, e.g. with x.view_as(x) or setup ctx inside the forward function itself.'
+)
 
+# %% ../../nbs/autograd/02_function.ipynb #3b495d86
 def wire(ctx, args, output):
-    "Make the outputs of `forward` results of the node `ctx`, if one is wanted, and save what is to be saved. Returns them as `apply` does."
+    """Make the outputs of `forward` results of the node `ctx`, if one is wanted, and save what is
+    to be saved. Returns them as `apply` does.
+    """
     modes, cls = LOCAL.modes, ctx._forward_cls
     recording = not modes.quiet and any(e is not None for e in ctx.inputs)
     outputs = output if isinstance(output, tuple) else (output,)
     inputs = {id(a) for a in args if isinstance(a, TensorBase)}
-    dirty, fixed = _identities(ctx.wish('dirty_tensors'), 'mark_dirty can only accept variables, but argument {} is of type {}'), _identities(ctx.wish('non_differentiable'), 'mark_non_differentiable only accepts variable arguments, but got {1}')
+    dirty, fixed = (
+        _identities(
+            ctx.wish('dirty_tensors'),
+            'mark_dirty can only accept variables, but argument {} is of type {}',
+        ),
+        _identities(
+            ctx.wish('non_differentiable'),
+            'mark_non_differentiable only accepts variable arguments, but got {1}',
+        ),
+    )
     if any(t not in {id(o) for o in outputs} for t in dirty):
-        raise RuntimeError('Some elements marked as dirty during the forward method were not returned as output. The inputs that are modified inplace must all be outputs of the Function.')
-    ctx.produced = [(o._array.shape, o._array.dtype, recording and id(o) not in fixed and o._array.dtype.kind not in 'biu') if isinstance(o, TensorBase) else ((), None, False) for o in outputs]
+        raise RuntimeError(
+            'Some elements marked as dirty during the forward method were not returned as output.'
+            ' The inputs that are modified inplace must all be outputs of the Function.'
+        )
+    ctx.produced = [
+        (
+            (
+                o._array.shape,
+                o._array.dtype,
+                recording and id(o) not in fixed and o._array.dtype.kind not in 'biu',
+            )
+            if isinstance(o, TensorBase)
+            else ((), None, False)
+        )
+        for o in outputs
+    ]
     ctx.shape = ctx.produced[0][0] if len(outputs) == 1 else tuple(p[0] for p in ctx.produced)
     several = sum(p[2] for p in ctx.produced) > 1
     written = [o for o in outputs if id(o) in dirty]
-    for o in written: JOURNAL.note(o._array, cls.__name__, None if o._meta is None else o._meta.version)
+    for o in written:
+        JOURNAL.note(o._array, cls.__name__, None if o._meta is None else o._meta.version)
     for o in written:
         base = o._base
-        if not modes.quiet and id(o) not in fixed: refuse_write(o, o.requires_grad, cls.__name__, 'has been')
-        if recording and id(o) not in inputs: warnings.warn('Only input Tensors should be given to ctx.mark_dirty(). If a Tensor is not an input, there is no need to pass it to mark_dirty().', UserWarning, stacklevel=3)
+        if not modes.quiet and id(o) not in fixed:
+            refuse_write(o, o.requires_grad, cls.__name__, 'has been')
+        if recording and id(o) not in inputs:
+            warnings.warn(
+                'Only input Tensors should be given to ctx.mark_dirty(). If a Tensor is not an'
+                ' input, there is no need to pass it to mark_dirty().',
+                UserWarning,
+                stacklevel=3,
+            )
         if recording and base is not None and id(o) in inputs and len(outputs) > 1:
-            raise RuntimeError('If your Function modifies inplace an input that is a view of another Tensor, your Function cannot return more than one Tensor. This is not supported by the current autograd engine. '
-                               'You should either make sure the input is not a view (using .clone() for example) or make your Function only return one Tensor (potentially splitting it into two Functions: '
-                               'one doing the inplace that returns a single Tensor and a second one that does the other operations).')
-    ctx.seq = tick()
+            raise RuntimeError(
+                'If your Function modifies inplace an input that is a view of another Tensor, your'
+                ' Function cannot return more than one Tensor. This is not supported by the current'
+                ' autograd engine. You should either make sure the input is not a view (using'
+                ' .clone() for example) or make your Function only return one Tensor (potentially'
+                ' splitting it into two Functions: one doing the inplace that returns a single'
+                ' Tensor and a second one that does the other operations).'
+            )
+    renumber(ctx)
     ctx.code, ctx.lasti = caller()
     finished, numbers = [], {}
     kind = 'multi' if several else 'custom'
-    if ctx.attributes.get('_is_pure_view'):         # may be written to, and then looks at its base as any view does
-        if len(ctx.where) != 1 or len(outputs) != 1: raise RuntimeError('Pure view custom Function can only have one input Tensor and one output Tensor. Open an issue if you need to support more.')
+    # may be written to, and then looks at its base as any view does
+    if ctx.attributes.get('_is_pure_view'):
+        if len(ctx.where) != 1 or len(outputs) != 1:
+            raise RuntimeError(
+                'Pure view custom Function can only have one input Tensor and one output Tensor.'
+                ' Open an issue if you need to support more.'
+            )
         x = args[ctx.where[0]]
         if outputs[0]._base is x or outputs[0]._base is x._base: kind = None
     for nr, (o, (_, dtype, differentiable)) in enumerate(zip(outputs, ctx.produced)):
         given = o
-        if dtype is None: finished.append(o); continue
+        if dtype is None:
+            finished.append(o)
+            continue
         if id(o) in inputs and (id(o) not in dirty or not differentiable):
-            if _is_setup_context_defined(cls.setup_context) and id(o) not in dirty and any(t is o for name in ('to_save', 'saved_for_forward') for t in ctx.wish(name)): raise RuntimeError(_AS_IS)
-            if id(o) not in dirty or recording: o = _alias(o, differentiable or not recording and not modes.quiet)
+            if (
+                _is_setup_context_defined(cls.setup_context)
+                and id(o) not in dirty
+                and any(t is o for name in ('to_save', 'saved_for_forward') for t in ctx.wish(name))
+            ):
+                raise RuntimeError(_AS_IS)
+            if id(o) not in dirty or recording:
+                o = _alias(o, differentiable or not recording and not modes.quiet)
         if recording:
             numbers[id(given)] = nr
             edge = (OutputEdge(ctx, nr) if len(outputs) > 1 else ctx) if differentiable else None
-            if id(given) in dirty and differentiable: rebase(o, edge, [id(args[i]) for i in ctx.where].index(id(o)) if id(o) in inputs else None)
-            else: o._node = edge
-        if o._base is not None and id(given) not in dirty and (differentiable or not recording): o._meta.view = kind
+            if id(given) in dirty and differentiable:
+                if o.grad_fn is not None and o._meta is not None: o.grad = None
+                rebase(
+                    o,
+                    edge,
+                    [id(args[i]) for i in ctx.where].index(id(o)) if id(o) in inputs else None,
+                )
+            else:
+                o._node = edge
+        if o._base is not None and id(given) not in dirty and (differentiable or not recording):
+            o._meta.view = kind
         finished.append(o)
     if recording: _keep(ctx, inputs, dirty, numbers)
     ctx.phase = 'done' if recording else 'constant'
     for name in _TENSORS: ctx.attributes.pop(name, None)
     return tuple(finished) if isinstance(output, tuple) else finished[0]
 
+# %% ../../nbs/autograd/02_function.ipynb #20d1dab1
 def _identities(tensors, words):
     for i, t in enumerate(tensors):
-        if not isinstance(t, TensorBase): raise RuntimeError(words.format(i, type(t).__name__))
+        if not isinstance(t, TensorBase):
+            raise RuntimeError(words.format(i, type(t).__name__))
     return {id(t) for t in tensors}
 
 def _alias(x, view):
     "A new tensor that shares the memory of `x`, as a view of it or not."
+    if not view and x.__class__ not in WRAPPERS: return Tensor.detach(x)
     o = tensor_like(x._array)
     if view: o._meta = view_meta(x, o)
     return o
@@ -429,10 +738,17 @@ def _keep(ctx, inputs, dirty, numbers):
     "Store what is to be saved."
     saving, kept = LOCAL.modes.saving, []
     for i, t in enumerate(ctx.wish('to_save')):
-        if t is None: kept.append(None); continue
-        if not isinstance(t, TensorBase): raise TypeError(f'save_for_backward can only save variables, but argument {i} is of type {type(t).__name__}. Store it as an attribute: ctx.value = ...')
+        if t is None:
+            kept.append(None)
+            continue
+        if not isinstance(t, TensorBase):
+            raise TypeError(
+                f'save_for_backward can only save variables, but argument {i} is of type'
+                f' {type(t).__name__}. Store it as an attribute: ctx.value = ...'
+            )
         mine = id(t) in numbers and (id(t) not in inputs or id(t) in dirty)
-        if not mine and t.is_inference(): raise inference_error(t, ctx._forward_cls.__name__)
+        if not mine and t.is_inference():
+            raise inference_error(t, ctx._forward_cls.__name__)
         edge = (numbers[id(t)] if ctx.produced[numbers[id(t)]][2] else None) if mine else t._node
         kept.append((t._array if saving is None else Packed(t, saving, ctx), edge, weakref.ref(t)))
     ctx.kept = kept
@@ -441,129 +757,257 @@ def _keep(ctx, inputs, dirty, numbers):
 # %% ../../nbs/autograd/02_function.ipynb #87df8633
 def once_differentiable(backward):
     "Decorator for a `backward` whose result cannot itself be differentiated."
+
     @functools.wraps(backward)
     def wrapped(ctx, *grads):
         graph = LOCAL.modes.grad
         before = LOCAL.modes.record(False)
         try: results = backward(ctx, *grads)
         finally: LOCAL.modes.record(before)
-        if not graph or not any(isinstance(g, TensorBase) and g._node is not None for g in grads): return results
-        refuse = DelayedError('trying to differentiate twice a function that was marked with @once_differentiable', 1)
+        if not graph or not any(isinstance(g, TensorBase) and g._node is not None for g in grads):
+            return results
+        refuse = DelayedError(
+            'trying to differentiate twice a function that was marked with @once_differentiable', 1
+        )
         before = LOCAL.modes.change(grad=True)
-        try: return refuse(*[None if r is None else r.detach().requires_grad_() for r in (results if isinstance(results, tuple) else (results,))])
-        finally: LOCAL.modes.change(**before)
+        try:
+            return refuse(
+                *[
+                    None if r is None else r.detach().requires_grad_()
+                    for r in (results if isinstance(results, tuple) else (results,))
+                ]
+            )
+        finally:
+            LOCAL.modes.change(**before)
+
     return wrapped
 
+# %% ../../nbs/autograd/02_function.ipynb #503bb1b1
 class Identity(Node):
     "A node between tensors and themselves, for what is to happen on the way back."
+
     __slots__ = ()
+
     def __init__(self, shape, inputs):
-        self.shape, self.inputs, self.hooks, self.seq = shape, inputs, None, tick()
+        wire_node(self, inputs, shape)
         self.code, self.lasti = caller()
 
     @classmethod
     def on(cls, tensors, *args):
         "The tensors, behind a node of this class; None stays None."
         edges = tuple(None if t is None else t._node for t in tensors)
-        if all(e is None for e in edges) or not LOCAL.modes.grad: return tensors if len(tensors) > 1 else tensors[0]
+        if all(e is None for e in edges) or not LOCAL.modes.grad:
+            return tensors if len(tensors) > 1 else tensors[0]
         shapes = tuple(() if t is None else t._array.shape for t in tensors)
         node = cls(*args, shapes if len(tensors) > 1 else shapes[0], edges)
-        outs = tuple(None if t is None else tensor_of(t._array, OutputEdge(node, i) if len(tensors) > 1 else node) for i, t in enumerate(tensors))
+        outs = tuple(
+            (
+                None
+                if t is None
+                else tensor_of(t._array, OutputEdge(node, i) if len(tensors) > 1 else node)
+            )
+            for i, t in enumerate(tensors)
+        )
         return outs if len(outs) > 1 else outs[0]
 
     @property
     def arity(self): return len(self.inputs)
+
     @property
     def positions(self): return tuple(range(len(self.inputs)))
 
+# %% ../../nbs/autograd/02_function.ipynb #4a9bca26
 class Error(Identity):
     "A node that raises RuntimeError with the message `words`."
+
     __slots__ = ('words',)
+
     def __init__(self, words, *rest):
         super().__init__(*rest)
         self.words = words
 
     def name(self): return 'torch::autograd::Error'
-    def run(self, g, keep): raise RuntimeError(self.words)
-    def run_graph(self, g): raise RuntimeError(self.words)
+
+    def run(self, g, keep):
+        raise RuntimeError(self.words)
+
+    def run_graph(self, g):
+        raise RuntimeError(self.words)
 
 class DelayedError:
-    "`DelayedError(message, number)(*tensors)`: the same tensors, through which a backward pass fails with `message`."
-    def __init__(self, message, number): self.message = message.decode() if isinstance(message, bytes) else message
+    """`DelayedError(message, number)(*tensors)`: the same tensors, through which a backward pass
+    fails with `message`.
+    """
+
+    def __init__(self, message, number):
+        self.message = message.decode() if isinstance(message, bytes) else message
 
     def __call__(self, *tensors): return Error.on(tensors, self.message)
 
 class UndefinedGradBackward(Identity):
     "A node that lets no gradient through."
+
     __slots__ = ()
+
     def run(self, g, keep): return (None,) * len(self.inputs)
+
     def run_graph(self, g): return self.run(g, True)
 
 class UndefinedGrad:
     "`UndefinedGrad()(*tensors)`: the same tensors, for which no gradient goes further back."
+
     def __call__(self, *tensors): return UndefinedGradBackward.on(tensors)
 
 # %% ../../nbs/autograd/02_function.ipynb #c0d5e101
 VmapInfo = namedtuple('VmapInfo', 'batch_size randomness')
 
+# %% ../../nbs/autograd/02_function.ipynb #1559b2a3
 def apply_dual(cls, args, kwargs, tangents):
-    """`cls.apply(*args, **kwargs)` together with the tangents of its outputs, a tuple of them if the output is one. `tangents`: one for each of `args`, or None where it is constant.
+    """`cls.apply(*args, **kwargs)` together with the tangents of its outputs, a tuple of them if
+    the output is one. `tangents`: one for each of `args`, or None where it is constant.
 
-    Raises RuntimeError if `jvp` returns too many or too few tangents, one for an output that has none, or does not treat views and in-place changes as `forward` did."""
+    Raises RuntimeError if `jvp` returns too many or too few tangents, one for an output that has
+    none, or does not treat views and in-place changes as `forward` did.
+    """
     ctx = new_context(cls, args)
     output = call_forward(cls, ctx, args, kwargs)
-    outputs, single = (output if isinstance(output, tuple) else (output,)), not isinstance(output, tuple)
-    dirty, fixed = {id(t) for t in ctx.wish('dirty_tensors')}, {id(t) for t in ctx.wish('non_differentiable')}
+    outputs, single = (
+        (output if isinstance(output, tuple) else (output,)),
+        not isinstance(output, tuple),
+    )
+    dirty, fixed = (
+        {id(t) for t in ctx.wish('dirty_tensors')},
+        {id(t) for t in ctx.wish('non_differentiable')},
+    )
     places = {id(a): i for i, a in enumerate(args) if isinstance(a, TensorBase)}
-    shared = [_sharing(o, args) if isinstance(o, TensorBase) and id(o) not in dirty else None for o in outputs]
-    given = [np.zeros(a._array.shape, a._array.dtype) if t is None and ctx.wish('materialize_grads') and isinstance(a, TensorBase) and a._array.dtype.kind not in 'biu' else t for a, t in zip(args, tangents)]
+    shared = [
+        _sharing(o, args) if isinstance(o, TensorBase) and id(o) not in dirty else None
+        for o in outputs
+    ]
+    given = [
+        (
+            np.zeros(a._array.shape, a._array.dtype)
+            if t is None
+            and ctx.wish('materialize_grads')
+            and isinstance(a, TensorBase)
+            and a._array.dtype.kind not in 'biu'
+            else t
+        )
+        for a, t in zip(args, tangents)
+    ]
     given = [tensor_of(t) if is_array(t) else t for t in given]
-    versions = [t._version if isinstance(t, TensorBase) and t.__class__ not in WRAPPERS and not t.is_inference() else None for t in given]
+    versions = [
+        (
+            t._version
+            if isinstance(t, TensorBase) and t.__class__ not in WRAPPERS and not t.is_inference()
+            else None
+        )
+        for t in given
+    ]
     ctx.phase = 'jvp'
     try: results = ctx.apply_jvp(*given)
     finally: ctx.phase = 'forward'
     results = results if isinstance(results, tuple) else (results,)
-    if len(results) != len(outputs): raise RuntimeError(f"Function's jvp returned an invalid number of forward gradients (expected {len(outputs)} but got {len(results)})")
+    if len(results) != len(outputs):
+        raise RuntimeError(
+            "Function's jvp returned an invalid number of forward gradients (expected"
+            f" {len(outputs)} but got {len(results)})"
+        )
     checked = []
     for i, (o, t) in enumerate(zip(outputs, results)):
-        if t is not None and not isinstance(t, TensorBase): raise RuntimeError(f'expected Variable or None (got {type(t).__name__}) for grad output {i}.')
-        smooth = isinstance(o, TensorBase) and id(o) not in fixed and o._array.dtype.kind not in 'biu'
+        if t is not None and not isinstance(t, TensorBase):
+            raise RuntimeError(
+                f'expected Variable or None (got {type(t).__name__}) for grad output {i}.'
+            )
+        smooth = (
+            isinstance(o, TensorBase) and id(o) not in fixed and o._array.dtype.kind not in 'biu'
+        )
         if t is not None and isinstance(o, TensorBase) and not smooth:
-            raise RuntimeError(f"Function's jvp returned a gradient at position {i}, but  the corresponding forward output is not a differentiable Tensor.You should return None at that position instead.")
-        if not smooth or t is None: checked.append(None); continue
+            raise RuntimeError(
+                f"Function's jvp returned a gradient at position {i}, but  the corresponding"
+                " forward output is not a differentiable Tensor.You should return None at that"
+                " position instead."
+            )
+        if not smooth or t is None:
+            checked.append(None)
+            continue
         if t._array.shape != o._array.shape:
-            raise RuntimeError(f'Trying to set a forward gradient that has a different size than that of the original Tensor, this is not supported. Tensor is of size {list(o._array.shape)} while the given forward gradient is of size {list(t._array.shape)}.')
-        if id(o) in dirty and id(o) in places and (given[places[id(o)]] is not t or versions[places[id(o)]] == t._version):
-            raise RuntimeError('An inplace custom Function is not modifying the forward mode gradients inplace. If the forward is modifying an input inplace, then the jvp function must modify the corresponding gradient inplace.')
+            raise RuntimeError(
+                'Trying to set a forward gradient that has a different size than that of the'
+                f' original Tensor, this is not supported. Tensor is of size {list(o._array.shape)}'
+                f' while the given forward gradient is of size {list(t._array.shape)}.'
+            )
+        if (
+            id(o) in dirty
+            and id(o) in places
+            and (given[places[id(o)]] is not t or versions[places[id(o)]] == t._version)
+        ):
+            raise RuntimeError(
+                'An inplace custom Function is not modifying the forward mode gradients inplace. If'
+                ' the forward is modifying an input inplace, then the jvp function must modify the'
+                ' corresponding gradient inplace.'
+            )
         source = shared[i]
-        if source is not None and tangents[source] is not None and (t is given[source] or not np.may_share_memory(t._array, given[source]._array)):
-            if t._base is None: raise RuntimeError('A custom Function\'s forward is returning a view (or an input as-is) but the jvp is not returning a view.')
-            raise RuntimeError(f'A custom Function is returning a view but the jvp is not returning a view of the {"given" if given[source]._base is None else "same base as the given"} grad input.')
+        if (
+            source is not None
+            and tangents[source] is not None
+            and (t is given[source] or not np.may_share_memory(t._array, given[source]._array))
+        ):
+            if t._base is None:
+                raise RuntimeError(
+                    'A custom Function\'s forward is returning a view (or an input as-is) but the'
+                    ' jvp is not returning a view.'
+                )
+            raise RuntimeError(
+                'A custom Function is returning a view but the jvp is not returning a view of the'
+                f' {"given" if given[source]._base is None else "same base as the given"} grad'
+                ' input.'
+            )
         checked.append(t)
     return wire(ctx, args, output), checked[0] if single else tuple(checked)
 
+# %% ../../nbs/autograd/02_function.ipynb #a602ca77
 def _sharing(o, args):
     "The position of the input that the output `o` is, or is a view of; None if there is none."
     for i, a in enumerate(args):
-        if isinstance(a, TensorBase) and (o is a or o._base is not None and (o._base is a or o._base is a._base)): return i
+        if isinstance(a, TensorBase) and (
+            o is a or o._base is not None and (o._base is a or o._base is a._base)
+        ):
+            return i
     return None
 
 _MORE = 'For more information, please see https://pytorch.org/docs/main/notes/extending.func.html'
 
 def vmap_rule(cls):
-    "How a custom function takes a batch: its `vmap`, or one made of `forward`, `setup_context`, `backward` and `jvp` by `func.vmap`. Raises RuntimeError if it has none, or both."
+    """How a custom function takes a batch: its `vmap`, or one made of `forward`, `setup_context`,
+    `backward` and `jvp` by `func.vmap`. Raises RuntimeError if it has none, or both.
+    """
     own = cls.vmap is not Function.vmap
     if cls.generate_vmap_rule:
-        if own: raise RuntimeError(f'You tried to vmap over {cls.__name__}, but it has both generate_vmap_rule=True and an overridden vmap staticmethod. Please set generate_vmap_rule=False or delete the overridden vmap staticmethod to avoid ambiguity. {_MORE}')
+        if own:
+            raise RuntimeError(
+                f'You tried to vmap over {cls.__name__}, but it has both generate_vmap_rule=True'
+                ' and an overridden vmap staticmethod. Please set generate_vmap_rule=False or'
+                f' delete the overridden vmap staticmethod to avoid ambiguity. {_MORE}'
+            )
         return functools.partial(_generated_vmap, cls)
-    if not own: raise RuntimeError(f'You tried to vmap over {cls.__name__}, but it does not have vmap support. Please override and implement the vmap staticmethod or set generate_vmap_rule=True. {_MORE}')
+    if not own:
+        raise RuntimeError(
+            f'You tried to vmap over {cls.__name__}, but it does not have vmap support. Please'
+            f' override and implement the vmap staticmethod or set generate_vmap_rule=True. {_MORE}'
+        )
     return cls.vmap
 
 def check_vmap_output(result, name):
     "The pair (output, out_dims) that a `vmap` method returned; raises RuntimeError if it is none."
-    words = 'Expected the vmap staticmethod to have two returns, an output and out_dims with pytree structure compatible with the output. Got '
-    if not isinstance(result, tuple): raise RuntimeError(f'{words}a {type(result)} instead (from {name}.vmap)')
-    if len(result) != 2: raise RuntimeError(f'{words}{len(result)} returns instead (from {name}.vmap)')
+    words = (
+        'Expected the vmap staticmethod to have two returns, an output and out_dims with pytree'
+        ' structure compatible with the output. Got '
+    )
+    if not isinstance(result, tuple):
+        raise RuntimeError(f'{words}a {type(result)} instead (from {name}.vmap)')
+    if len(result) != 2:
+        raise RuntimeError(f'{words}{len(result)} returns instead (from {name}.vmap)')
     return result
 
 # %% ../../nbs/autograd/02_function.ipynb #c0d5e102
@@ -572,10 +1016,15 @@ class _Run:
 
 class _ExampleContext(FunctionCtx):
     "The `ctx` of one example."
+
     saved_tensors, needs_input_grad = (), ()
 
+# %% ../../nbs/autograd/02_function.ipynb #0b250d1b
 class _Vmapped(Function):
-    "`cls` for a batch: `apply(cls, info, flags, *args)`, where those of `args` that are flagged carry the batch along their first dimension."
+    """`cls` for a batch: `apply(cls, info, flags, *args)`, where those of `args` that are flagged
+    carry the batch along their first dimension.
+    """
+
     generate_vmap_rule = True
 
     @staticmethod
@@ -586,14 +1035,26 @@ class _Vmapped(Function):
             inside = tuple(batched(a, level) if f else a for a, f in zip(args, flags))
             output = cls.forward(*inside)
             cls.setup_context(inner, inside, output)
-            opened = lambda ts: ([t._value if at(t, level) else t for t in ts], [at(t, level) for t in ts])
-            run.several, outputs = isinstance(output, tuple), output if isinstance(output, tuple) else (output,)
+            opened = lambda ts: (
+                [t._value if at(t, level) else t for t in ts],
+                [at(t, level) for t in ts],
+            )
+            run.several, outputs = (
+                isinstance(output, tuple),
+                (output if isinstance(output, tuple) else (output,)),
+            )
             values, run.out_flags = opened(outputs)
             run.saved, run.saved_flags = opened(inner.to_save)
             run.forwarded, run.forwarded_flags = opened(inner.saved_for_forward)
-            run.dirty, run.fixed = opened(inner.dirty_tensors)[0], opened(inner.non_differentiable)[0]
+            run.dirty, run.fixed = (
+                opened(inner.dirty_tensors)[0],
+                opened(inner.non_differentiable)[0],
+            )
             run.shapes = [tuple(a.shape) if isinstance(a, TensorBase) else None for a in inside]
-        run.materialize, run.attributes = inner.materialize_grads, {k: v for k, v in inner.__dict__.items() if k not in _WISHES}
+        run.materialize, run.attributes = (
+            inner.materialize_grads,
+            {k: v for k, v in inner.__dict__.items() if k not in _WISHES},
+        )
         return (*values, run)
 
     @staticmethod
@@ -610,7 +1071,9 @@ class _Vmapped(Function):
     def _example(ctx, level, flags):
         run, inner = ctx.run, _ExampleContext()
         inner.__dict__.update(run.attributes)
-        inner.saved_tensors = tuple(batched(t, level) if f else t for t, f in zip(ctx.saved_tensors, flags))
+        inner.saved_tensors = tuple(
+            batched(t, level) if f else t for t, f in zip(ctx.saved_tensors, flags)
+        )
         inner.needs_input_grad = ctx.needs_input_grad[3:]
         return inner
 
@@ -618,101 +1081,222 @@ class _Vmapped(Function):
     def backward(ctx, *grads):
         run = ctx.run
         with Batch(*run.info) as level:
-            results = run.cls.backward(_Vmapped._example(ctx, level, run.saved_flags), *[batched(g, level) if f and g is not None else g for g, f in zip(grads, run.out_flags)])
+            results = run.cls.backward(
+                _Vmapped._example(ctx, level, run.saved_flags),
+                *[
+                    batched(g, level) if f and g is not None else g
+                    for g, f in zip(grads, run.out_flags)
+                ],
+            )
             results = results if isinstance(results, tuple) else (results,)
-            results = [r if r is None or shape is None or tuple(r.shape) == shape else r.sum_to_size(shape) for r, shape in zip(results, run.shapes)]
+            results = [
+                r if r is None or shape is None or tuple(r.shape) == shape else r.sum_to_size(shape)
+                for r, shape in zip(results, run.shapes)
+            ]
             marks = [at(r, level) for r in results]
             results = [r._value if m else r for r, m in zip(results, marks)]
-        return (None, None, None, *[r if r is None or m == f else r.sum(0) if m else r.expand(run.info.batch_size, *r.shape) for r, m, f in zip(results, marks, run.flags)])
+        return (
+            None,
+            None,
+            None,
+            *[
+                (
+                    r
+                    if r is None or m == f
+                    else r.sum(0)
+                    if m
+                    else r.expand(run.info.batch_size, *r.shape)
+                )
+                for r, m, f in zip(results, marks, run.flags)
+            ],
+        )
 
     @staticmethod
     def jvp(ctx, *tangents):
         run = ctx.run
         with Batch(*run.info) as level:
-            results = run.cls.jvp(_Vmapped._example(ctx, level, run.forwarded_flags), *[batched(t, level) if f and t is not None else t for t, f in zip(tangents[3:], run.flags)])
+            results = run.cls.jvp(
+                _Vmapped._example(ctx, level, run.forwarded_flags),
+                *[
+                    batched(t, level) if f and t is not None else t
+                    for t, f in zip(tangents[3:], run.flags)
+                ],
+            )
             results = results if isinstance(results, tuple) else (results,)
             marks = [at(r, level) for r in results]
             results = [r._value if m else r for r, m in zip(results, marks)]
-        return (*[r if r is None or m == f else r.sum(0) if m else r.expand(run.info.batch_size, *r.shape) for r, m, f in zip(results, marks, run.out_flags)], None)
+        return (
+            *[
+                (
+                    r
+                    if r is None or m == f
+                    else r.sum(0)
+                    if m
+                    else r.expand(run.info.batch_size, *r.shape)
+                )
+                for r, m, f in zip(results, marks, run.out_flags)
+            ],
+            None,
+        )
 
+# %% ../../nbs/autograd/02_function.ipynb #bf169c8e
 _WISHES = (*_TENSORS, 'materialize_grads')
 
 def _generated_vmap(cls, info, in_dims, *args):
     if not _is_setup_context_defined(cls.setup_context): raise setup_error()
-    *outputs, run = _Vmapped.apply(cls, info, tuple(isinstance(d, int) for d in in_dims), *[a.movedim(d, 0) if isinstance(d, int) and d else a for a, d in zip(args, in_dims)])
+    *outputs, run = _Vmapped.apply(
+        cls,
+        info,
+        tuple(isinstance(d, int) for d in in_dims),
+        *[a.movedim(d, 0) if isinstance(d, int) and d else a for a, d in zip(args, in_dims)],
+    )
     dims = tuple(0 if f else None for f in run.out_flags)
     return (tuple(outputs), dims) if run.several else (outputs[0], dims[0])
 
 def setup_error():
     "PyTorch's error for a custom function that a transform cannot handle."
-    return RuntimeError(f'In order to use an autograd.Function with functorch transforms (vmap, grad, jvp, jacrev, ...), it must override the setup_context staticmethod. {_MORE.replace("information", "details")}')
+    return RuntimeError(
+        'In order to use an autograd.Function with functorch transforms (vmap, grad, jvp, jacrev,'
+        ' ...), it must override the setup_context staticmethod.'
+        f' {_MORE.replace("information", "details")}'
+    )
 
+# %% ../../nbs/autograd/02_function.ipynb #a13489db
 def apply_batched(cls, args, kwargs, level):
     "`cls.apply(*args, **kwargs)`, some of `args` being batched at `level`."
     if any(isinstance(v, TensorBase) for v in kwargs.values()):
-        raise NotImplementedError(f'Run vmap on autograd.Function with kwarg-only Tensor args. Please do not pass kwarg-only Tensors to autograd.Function. Got: {kwargs}')
+        raise NotImplementedError(
+            'Run vmap on autograd.Function with kwarg-only Tensor args. Please do not pass'
+            f' kwarg-only Tensors to autograd.Function. Got: {kwargs}'
+        )
     if not _is_setup_context_defined(cls.setup_context): raise setup_error()
     leaves, spec = tree_flatten(args)
     outside = [as_given(x) if at(x, level) else (x, None) for x in leaves]
     values, in_dims = (tree_unflatten([x[k] for x in outside], spec) for k in (0, 1))
-    with level.below(): output, dims = check_vmap_output(vmap_rule(cls)(VmapInfo(level.size, level.randomness), in_dims, *values, **kwargs), cls.__name__)
+    with level.below():
+        output, dims = check_vmap_output(
+            vmap_rule(cls)(VmapInfo(level.size, level.randomness), in_dims, *values, **kwargs),
+            cls.__name__,
+        )
     owners = {(id(v), d): x for x, (v, d) in zip(leaves, outside) if d is not None}
-    wrap = lambda o, d: owners[id(o), d] if (id(o), d) in owners else o if d is None or not isinstance(o, TensorBase) else batched(o.movedim(d, 0) if d else o, level)
+    wrap = lambda o, d: (
+        owners[id(o), d]
+        if (id(o), d) in owners
+        else (
+            o
+            if d is None or not isinstance(o, TensorBase)
+            else batched(o.movedim(d, 0) if d else o, level)
+        )
+    )
     leaves, spec = tree_flatten(output)
     found = broadcast_prefix(dims, spec)
     if found is None:
-        raise RuntimeError(f"The autograd.Function's vmap staticmethod returned an incompatible (output, out_dims) tuple. Expected out_dims={dims} to be compatible with the structure of `output`. "
-                           f'out_dims has {len(dims)} entries but output {f"has {len(output)}" if isinstance(output, tuple) else "is one value"} (from {cls.__name__}.vmap).')
+        raise RuntimeError(
+            "The autograd.Function's vmap staticmethod returned an incompatible (output, out_dims)"
+            f" tuple. Expected out_dims={dims} to be compatible with the structure of `output`. "
+            f'out_dims has {len(dims)} entries but output'
+            f' {f"has {len(output)}" if isinstance(output, tuple) else "is one value"} (from'
+            f' {cls.__name__}.vmap).'
+        )
     return tree_unflatten(list(map(wrap, leaves, found)), spec)
 
+# %% ../../nbs/autograd/02_function.ipynb #c7488c8d
 def apply_recorded(cls, args, kwargs, level):
-    "`cls.apply(*args, **kwargs)`, some of `args` being recorded at `level`: applied to the values inside, with one more node around."
+    """`cls.apply(*args, **kwargs)`, some of `args` being recorded at `level`: applied to the values
+    inside, with one more node around.
+    """
     if not _is_setup_context_defined(cls.setup_context): raise setup_error()
     modes, inside = LOCAL.modes, [a._value if at(a, level) else a for a in args]
     recording, before = modes.grad, modes.change(grad=level.outside)
     try:
         with level.below(): output = cls.apply(*inside, **kwargs)
-    finally: modes.change(**before)
+    finally:
+        modes.change(**before)
     if not recording: return output
     ctx = new_context(cls, args)
     ctx.__class__ = generated(cls._backward_cls)
-    ctx.level, ctx.mine, ctx.inputs = level, False, tuple(args[i]._edge if at(args[i], level) else None for i in ctx.where)
+    ctx.level, ctx.mine, ctx.inputs = (
+        level,
+        False,
+        tuple(args[i]._edge if at(args[i], level) else None for i in ctx.where),
+    )
     ctx.attributes['needs_input_grad'] = tuple(at(a, level) and a._edge is not None for a in args)
-    outputs, owners = output if isinstance(output, tuple) else (output,), {id(v): a for v, a in zip(inside, args) if at(a, level)}
-    wrapped = [owners.get(id(o)) or recorded(o, None, level) if isinstance(o, TensorBase) else o for o in outputs]
+    outputs, owners = (
+        output if isinstance(output, tuple) else (output,),
+        {id(v): a for v, a in zip(inside, args) if at(a, level)},
+    )
+    wrapped = [
+        owners.get(id(o)) or recorded(o, None, level) if isinstance(o, TensorBase) else o
+        for o in outputs
+    ]
     before = modes.change(grad=False)
-    try: cls.setup_context(ctx.ctx, args, tuple(wrapped) if isinstance(output, tuple) else wrapped[0])
-    finally: modes.change(**before)
+    try:
+        cls.setup_context(
+            ctx.ctx, args, tuple(wrapped) if isinstance(output, tuple) else wrapped[0]
+        )
+    finally:
+        modes.change(**before)
     fixed, numbers = {id(t) for t in ctx.wish('non_differentiable')}, {}
-    ctx.produced = [(tuple(o.shape), o._array.dtype, id(w) not in fixed and o._array.dtype.kind not in 'biu') if isinstance(o, TensorBase) else ((), None, False) for o, w in zip(outputs, wrapped)]
+    ctx.produced = [
+        (
+            (
+                tuple(o.shape),
+                o._array.dtype,
+                id(w) not in fixed and o._array.dtype.kind not in 'biu',
+            )
+            if isinstance(o, TensorBase)
+            else ((), None, False)
+        )
+        for o, w in zip(outputs, wrapped)
+    ]
     ctx.shape = ctx.produced[0][0] if len(outputs) == 1 else tuple(p[0] for p in ctx.produced)
-    ctx.seq = tick()
+    renumber(ctx)
     ctx.code, ctx.lasti = caller()
     for nr, (w, (_, _, differentiable)) in enumerate(zip(wrapped, ctx.produced)):
-        if differentiable: w._edge, numbers[id(w)] = OutputEdge(ctx, nr) if len(outputs) > 1 else ctx, nr
-    ctx.kept = [None if t is None else (t._value, numbers.get(id(t), t._edge), None) if at(t, level) else (t, None, None) for t in ctx.wish('to_save')]
+        if differentiable:
+            w._edge, numbers[id(w)] = OutputEdge(ctx, nr) if len(outputs) > 1 else ctx, nr
+    ctx.kept = [
+        (
+            None
+            if t is None
+            else (t._value, numbers.get(id(t), t._edge), None)
+            if at(t, level)
+            else (t, None, None)
+        )
+        for t in ctx.wish('to_save')
+    ]
     ctx.phase = 'done'
     for name in _TENSORS: ctx.attributes.pop(name, None)
     finished = tuple(w if p[2] else o for o, w, p in zip(outputs, wrapped, ctx.produced))
     return finished if isinstance(output, tuple) else finished[0]
 
+# %% ../../nbs/autograd/02_function.ipynb #84f76de0
 FUNCTION.update(apply_dual=apply_dual, apply_batched=apply_batched, apply_recorded=apply_recorded)
 
 # %% ../../nbs/autograd/02_function.ipynb #c0d5e103
 class InplaceFunction(Function):
     "A `Function` whose instances remember whether they work in place. Kept for old code."
+
     def __init__(self, inplace=False):
         super().__init__()
         self.inplace = inplace
 
 class NestedIOFunction(Function):
-    "A `Function` of nested tuples and lists of tensors, in the old style with instances. Kept for old code: `Function` takes any arguments, and returns tuples."
+    """A `Function` of nested tuples and lists of tensors, in the old style with instances. Kept for
+    old code: `Function` takes any arguments, and returns tuples.
+    """
 
 def _unknown(value, accepted):
-    return ValueError(f"Auto nesting doesn't know how to process an input object of type {type(value).__name__}" + (f'. Accepted types: {accepted}, or lists/tuples of them' if accepted else ''))
+    return ValueError(
+        f"Auto nesting doesn't know how to process an input object of type {type(value).__name__}"
+        + (f'. Accepted types: {accepted}, or lists/tuples of them' if accepted else '')
+    )
 
 def _nested_map(condition, function, condition_msg=None):
-    "A function that applies `function` to all leaves of nested tuples, lists and dictionaries for which `condition` is true."
+    """A function that applies `function` to all leaves of nested tuples, lists and dictionaries for
+    which `condition` is true.
+    """
+
     def apply(value):
         if condition(value): return function(value)
         if value is None: return None
@@ -721,29 +1305,49 @@ def _nested_map(condition, function, condition_msg=None):
             return type(value)(*mapped) if hasattr(value, '_fields') else type(value)(mapped)
         if isinstance(value, dict): return {k: apply(v) for k, v in value.items()}
         raise _unknown(value, condition_msg)
+
     return apply
 
+# %% ../../nbs/autograd/02_function.ipynb #e8decc49
 def _iter_filter(condition, allow_unknown=False, condition_msg=None, conversion=None):
     "A generator function that yields all leaves for which `condition` is true."
+
     def leaves(value):
         if conversion is not None: value = conversion(value)
-        if condition(value): yield value
-        elif value is None: return
+        if condition(value):
+            yield value
+        elif value is None:
+            return
         elif isinstance(value, (list, tuple, dict)):
-            for v in value.values() if isinstance(value, dict) else value: yield from leaves(v)
-        elif allow_unknown: yield value
-        else: raise _unknown(value, condition_msg)
+            for v in value.values() if isinstance(value, dict) else value:
+                yield from leaves(v)
+        elif allow_unknown:
+            yield value
+        else:
+            raise _unknown(value, condition_msg)
+
     return leaves
 
 def _unflatten(values, like):
     "The list `values`, nested as `like` is."
     values = iter(values)
-    def build(part): return type(part)(p if p is None else build(p) for p in part) if isinstance(part, (list, tuple)) else next(values)
+
+    def build(part):
+        return (
+            type(part)(p if p is None else build(p) for p in part)
+            if isinstance(part, (list, tuple))
+            else next(values)
+        )
+
     return build(like)
 
 def _is_tensor(value): return isinstance(value, TensorBase)
 
 _iter_tensors = _iter_filter(_is_tensor, condition_msg='Tensors')
-_iter_tensors_permissive = _iter_filter(_is_tensor, allow_unknown=True, condition_msg='Tensors (permissive)')
-_iter_None_tensors = _iter_filter(lambda v: v is None or _is_tensor(v), condition_msg='Tensors or None')
+_iter_tensors_permissive = _iter_filter(
+    _is_tensor, allow_unknown=True, condition_msg='Tensors (permissive)'
+)
+_iter_None_tensors = _iter_filter(
+    lambda v: v is None or _is_tensor(v), condition_msg='Tensors or None'
+)
 _map_tensor_data = _nested_map(_is_tensor, lambda t: t.data, condition_msg='Tensors')

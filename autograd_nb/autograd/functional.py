@@ -21,12 +21,24 @@ def _as_tuple(value, what, name):
     several = isinstance(value, tuple)
     for i, v in enumerate(value if several else (value,)):
         if not isinstance(v, TensorBase):
-            raise TypeError(f'The {what} given to {name} must be either a Tensor or a tuple of Tensors but the ' + (f'value at index {i} has type {type(v)}.' if several else f'given {what} has type {type(v)}.'))
+            raise TypeError(
+                f'The {what} given to {name} must be either a Tensor or a tuple of Tensors but the '
+                + (
+                    f'value at index {i} has type {type(v)}.'
+                    if several
+                    else f'given {what} has type {type(v)}.'
+                )
+            )
     return several, value if several else (value,)
 
 def _fresh(tensors, create_graph, need_graph=True):
-    "Tensors of the same values: connected to the old ones if `create_graph`, else leaves of their own."
-    return tuple(t.view_as(t) if create_graph and t.requires_grad else t.detach().requires_grad_(need_graph) for t in tensors)
+    """Tensors of the same values: connected to the old ones if `create_graph`, else leaves of their
+    own.
+    """
+    return tuple(
+        t.view_as(t) if create_graph and t.requires_grad else t.detach().requires_grad_(need_graph)
+        for t in tensors
+    )
 
 def _leave(several, tensors, create_graph):
     "What leaves: a tuple if a tuple came, without history unless `create_graph`."
@@ -38,31 +50,77 @@ def _grads(outputs, inputs, starts=None, create_graph=False, retain_graph=None, 
     starts = (None,) * len(outputs) if starts is None else starts
     pairs = [(o, s) for o, s in zip(outputs, starts) if o is not None and o.requires_grad]
     if not pairs: return (None,) * len(inputs)
-    return grad([o for o, _ in pairs], inputs, [s for _, s in pairs], retain_graph, create_graph, allow_unused=True, is_grads_batched=batched)
+    return grad(
+        [o for o, _ in pairs],
+        inputs,
+        [s for _, s in pairs],
+        retain_graph,
+        create_graph,
+        allow_unused=True,
+        is_grads_batched=batched,
+    )
 
+# %% ../../nbs/autograd/05_functional.ipynb #b5b82d85
 def _direction(v, like, several, create_graph, name, absent):
-    "The vector `v`, checked against the tensors it belongs to; None if a single number may be meant."
+    """The vector `v`, checked against the tensors it belongs to; None if a single number may be
+    meant.
+    """
     if v is None:
         if len(like) != 1 or like[0].numel() != 1: raise RuntimeError(absent)
         return None
     v = _fresh(_as_tuple(v, 'v', name)[1], create_graph, need_graph=False)
-    if len(v) != len(like): raise RuntimeError(f'v is a tuple of invalid length: should be {len(like)} but got {len(v)}.' if several else 'The given v should contain a single Tensor.')
+    if len(v) != len(like):
+        raise RuntimeError(
+            f'v is a tuple of invalid length: should be {len(like)} but got {len(v)}.'
+            if several
+            else 'The given v should contain a single Tensor.'
+        )
     for i, (a, b) in enumerate(zip(v, like)):
-        if a.shape != b.shape: raise RuntimeError(f'{f"Entry {i} in " if several else ""}v has invalid size: should be {b.shape!r} but got {a.shape!r}.')
+        if a.shape != b.shape:
+            raise RuntimeError(
+                f'{f"Entry {i} in " if several else ""}v has invalid size: should be {b.shape!r}'
+                f' but got {a.shape!r}.'
+            )
     return v
 
 # %% ../../nbs/autograd/05_functional.ipynb #8333bfee
 _INDEPENDENT = {
-    'outputs': 'Output {} of the user-provided function does not require gradients. The outputs must be computed in a differentiable manner from the input when running in strict mode.',
-    'grad_inputs': 'The gradient with respect to input {} is independent of the inputs of the user-provided function. This is not allowed in strict mode.',
-    'jacobian': 'While computing the hessian, found that the jacobian of the user-provided function with respect to input {} is independent of the input. This is not allowed in strict mode. You should ensure that your function is '
-                'twice differentiable and that the jacobian depends on the inputs (this would be violated by a linear function for example).'}
+    'outputs': (
+        'Output {} of the user-provided function does not require gradients. The outputs must be'
+        ' computed in a differentiable manner from the input when running in strict mode.'
+    ),
+    'grad_inputs': (
+        'The gradient with respect to input {} is independent of the inputs of the user-provided'
+        ' function. This is not allowed in strict mode.'
+    ),
+    'jacobian': (
+        'While computing the hessian, found that the jacobian of the user-provided function with'
+        ' respect to input {} is independent of the input. This is not allowed in strict mode. You'
+        ' should ensure that your function is twice differentiable and that the jacobian depends on'
+        ' the inputs (this would be violated by a linear function for example).'
+    ),
+}
 
 _MISSING = {
-    'back': 'The output of the user-provided function is independent of input {}. This is not allowed in strict mode.',
-    'back_trick': 'The gradient with respect to the input is independent of entry {} in the grad_outputs when using the double backward trick to compute forward mode gradients. This is not allowed in strict mode.',
-    'double_back': 'The jacobian of the user-provided function is independent of input {}. This is not allowed in strict mode.',
-    'double_back_trick': 'The hessian of the user-provided function is independent of entry {} in the grad_jacobian. This is not allowed in strict mode as it prevents from using the double backward trick to replace forward mode AD.'}
+    'back': (
+        'The output of the user-provided function is independent of input {}. This is not allowed'
+        ' in strict mode.'
+    ),
+    'back_trick': (
+        'The gradient with respect to the input is independent of entry {} in the grad_outputs when'
+        ' using the double backward trick to compute forward mode gradients. This is not allowed in'
+        ' strict mode.'
+    ),
+    'double_back': (
+        'The jacobian of the user-provided function is independent of input {}. This is not allowed'
+        ' in strict mode.'
+    ),
+    'double_back_trick': (
+        'The hessian of the user-provided function is independent of entry {} in the grad_jacobian.'
+        ' This is not allowed in strict mode as it prevents from using the double backward trick to'
+        ' replace forward mode AD.'
+    ),
+}
 
 def _require(tensors, what, strict):
     "In strict mode, raise unless all tensors have a history."
@@ -71,45 +129,70 @@ def _require(tensors, what, strict):
         if t is None: raise RuntimeError(_MISSING['back'].format(i))
         if not t.requires_grad: raise RuntimeError(_INDEPENDENT[what].format(i))
 
+# %% ../../nbs/autograd/05_functional.ipynb #b8a43cac
 def _filled(grads, like, strict, create_graph, stage):
     "`grads` with zeros for None; in strict mode an error instead."
     for i, g in enumerate(grads):
         if not strict: break
         if g is None: raise RuntimeError(_MISSING[stage].format(i))
         if create_graph and not g.requires_grad:
-            raise RuntimeError(f'The {"hessian" if "double" in stage else "jacobian"} of the user-provided function is independent of input {i}. This is not allowed in strict mode when create_graph=True.')
+            raise RuntimeError(
+                f'The {"hessian" if "double" in stage else "jacobian"} of the user-provided'
+                f' function is independent of input {i}. This is not allowed in strict mode when'
+                ' create_graph=True.'
+            )
     return tuple(zeros_like(x) if g is None else g for g, x in zip(grads, like))
 
 # %% ../../nbs/autograd/05_functional.ipynb #3bd8c653
 def vjp(func, inputs, v=None, create_graph=False, strict=False):
-    """The outputs of `func(*inputs)`, and the product of `v` with its Jacobian: tensors shaped like `inputs`.
+    """The outputs of `func(*inputs)`, and the product of `v` with its Jacobian: tensors shaped like
+    `inputs`.
 
-    `v`: shaped like the outputs; may be left out for a single number. `create_graph`: make both results differentiable. `strict`: raise where the result is zero because nothing depends on an input.
-    Raises RuntimeError for a `v` of another shape."""
+    `v`: shaped like the outputs; may be left out for a single number. `create_graph`: make both
+    results differentiable. `strict`: raise where the result is zero because nothing depends on an
+    input. Raises RuntimeError for a `v` of another shape."""
     with enable_grad():
         many_in, inputs = _as_tuple(inputs, 'inputs', 'vjp')
         inputs = _fresh(inputs, create_graph)
         many_out, outputs = _as_tuple(func(*inputs), 'outputs of the user-provided function', 'vjp')
         _require(outputs, 'outputs', strict)
-        v = _direction(v, outputs, many_out, create_graph, 'vjp', 'The vector v can only be None if the user-provided function returns a single Tensor with a single element.')
+        v = _direction(
+            v,
+            outputs,
+            many_out,
+            create_graph,
+            'vjp',
+            'The vector v can only be None if the user-provided function returns a single Tensor'
+            ' with a single element.',
+        )
     with set_grad_enabled(create_graph or LOCAL.modes.grad):
-        result = _filled(_grads(outputs, inputs, v, create_graph), inputs, strict, create_graph, 'back')
+        result = _filled(
+            _grads(outputs, inputs, v, create_graph), inputs, strict, create_graph, 'back'
+        )
     return _leave(many_out, outputs, create_graph), _leave(many_in, result, create_graph)
 
 # %% ../../nbs/autograd/05_functional.ipynb #8defd31a
 def _transposed(outputs, inputs, strict=False):
-    "The placeholder gradients of the outputs, and the input gradients as a (linear) function of them."
+    """The placeholder gradients of the outputs, and the input gradients as a (linear) function of
+    them.
+    """
     u = tuple(zeros_like(o).requires_grad_() for o in outputs)
     uJ = _grads(outputs, inputs, u, create_graph=True)
     _require(uJ, 'grad_inputs', strict)
     return u, uJ
 
-_ONE_INPUT = 'The vector v can only be None if the input to the user-provided function is a single Tensor with a single element.'
+_ONE_INPUT = (
+    'The vector v can only be None if the input to the user-provided function is a single Tensor'
+    ' with a single element.'
+)
 
 def jvp(func, inputs, v=None, create_graph=False, strict=False):
-    """The outputs of `func(*inputs)`, and the product of its Jacobian with `v`: how the outputs move when the inputs move along `v`.
+    """The outputs of `func(*inputs)`, and the product of its Jacobian with `v`: how the outputs
+    move when the inputs move along `v`.
 
-    `v`: shaped like `inputs`; may be left out for a single number. `create_graph` and `strict` as in `vjp`."""
+    `v`: shaped like `inputs`; may be left out for a single number. `create_graph` and `strict` as
+    in `vjp`.
+    """
     with enable_grad():
         many_in, inputs = _as_tuple(inputs, 'inputs', 'jvp')
         inputs = _fresh(inputs, create_graph)
@@ -118,20 +201,26 @@ def jvp(func, inputs, v=None, create_graph=False, strict=False):
         _require(outputs, 'outputs', strict)
         u, uJ = _transposed(outputs, inputs, strict)
     with set_grad_enabled(create_graph or LOCAL.modes.grad):
-        result = _filled(_grads(uJ, u, v, create_graph), outputs, strict, create_graph, 'back_trick')
+        result = _filled(
+            _grads(uJ, u, v, create_graph), outputs, strict, create_graph, 'back_trick'
+        )
     return _leave(many_out, outputs, create_graph), _leave(many_out, result, create_graph)
 
 # %% ../../nbs/autograd/05_functional.ipynb #9d0b196d
 def _construct_standard_basis_for(tensors, tensor_numels):
-    "The unit vectors of all elements of `tensors` together, one row each, in a tuple of parts: the columns of one tensor."
+    """The unit vectors of all elements of `tensors` together, one row each, in a tuple of parts:
+    the columns of one tensor.
+    """
     return tuple(b.reshape(sum(tensor_numels), n) for b, n in zip(_basis(tensors), tensor_numels))
 
 def _basis(tensors):
-    "For each tensor one starting gradient per entry of all of them, stacked: rows of the unit matrix in the tensors' shapes."
+    """For each tensor one starting gradient per entry of all of them, stacked: rows of the unit
+    matrix in the tensors' shapes.
+    """
     total, start, found = sum(t.numel() for t in tensors), 0, []
     for t in tensors:
         array = library_of(t._array).zeros((total, t.numel()), t._array.dtype)
-        array[start:start + t.numel()] = library_of(t._array).eye(t.numel())
+        array[start : start + t.numel()] = library_of(t._array).eye(t.numel())
         start += t.numel()
         found.append(tensor_like(array.reshape(total, *t._array.shape)))
     return found
@@ -146,14 +235,27 @@ def _rows(outputs, inputs, create_graph, strict):
             start[position] = 1
             grads = _grads((out,), inputs, (tensor_like(start),), create_graph, retain_graph=True)
             for k, (column, g, x) in enumerate(zip(columns, grads, inputs)):
-                if strict and g is None: raise RuntimeError(f'Output {i} of the user-provided function is independent of input {k}. This is not allowed in strict mode.')
-                if strict and create_graph and not g.requires_grad: raise RuntimeError(f'The jacobian of the user-provided function is independent of input {i}. This is not allowed in strict mode when create_graph=True.')
+                if strict and g is None:
+                    raise RuntimeError(
+                        f'Output {i} of the user-provided function is independent of input {k}.'
+                        ' This is not allowed in strict mode.'
+                    )
+                if strict and create_graph and not g.requires_grad:
+                    raise RuntimeError(
+                        f'The jacobian of the user-provided function is independent of input {i}.'
+                        ' This is not allowed in strict mode when create_graph=True.'
+                    )
                 column.append(zeros_like(x) if g is None else g)
         found.append([_stacked(column, out.shape, x) for column, x in zip(columns, inputs)])
     return found
 
+# %% ../../nbs/autograd/05_functional.ipynb #911886d3
 def _stacked(rows, shape, x):
-    return stack(rows).reshape(*shape, *x.shape) if rows else tensor_like(np.zeros((*shape, *x.shape), x._array.dtype))
+    return (
+        stack(rows).reshape(*shape, *x.shape)
+        if rows
+        else tensor_like(np.zeros((*shape, *x.shape), x._array.dtype))
+    )
 
 def _all_rows(outputs, inputs, create_graph):
     "The Jacobian as `[output][input]`, from all starting gradients at once."
@@ -162,7 +264,16 @@ def _all_rows(outputs, inputs, create_graph):
     grads = _grads(outputs, inputs, _basis(outputs), create_graph, batched=True)
     found, start = [], 0
     for o, n in zip(outputs, sizes):
-        found.append([tensor_like(np.zeros((*o.shape, *x.shape), x._array.dtype)) if g is None else g[start:start + n].reshape(*o.shape, *x.shape) for g, x in zip(grads, inputs)])
+        found.append(
+            [
+                (
+                    tensor_like(np.zeros((*o.shape, *x.shape), x._array.dtype))
+                    if g is None
+                    else g[start : start + n].reshape(*o.shape, *x.shape)
+                )
+                for g, x in zip(grads, inputs)
+            ]
+        )
         start += n
     return found
 
@@ -176,54 +287,126 @@ def _columns(outputs, inputs):
     for o, g in zip(outputs, grads):
         row, start = [], 0
         for x, n in zip(inputs, sizes):
-            if g is None: row.append(tensor_like(np.zeros((*o.shape, *x.shape), o._array.dtype)))
-            else: row.append(g[start:start + n].movedim(0, -1).reshape(*o.shape, *x.shape))
+            if g is None:
+                row.append(tensor_like(np.zeros((*o.shape, *x.shape), o._array.dtype)))
+            else:
+                row.append(g[start : start + n].movedim(0, -1).reshape(*o.shape, *x.shape))
             start += n
         found.append(row)
     return found
 
+# %% ../../nbs/autograd/05_functional.ipynb #284b3c04
 _STRATEGY = 'Expected strategy to be either "forward-mode" or "reverse-mode".'
 
-def jacobian(func, inputs, create_graph=False, strict=False, vectorize=False, strategy='reverse-mode'):
-    """The Jacobian of `func` at `inputs`, of shape `(*output.shape, *input.shape)`: a tensor, or for several inputs a tuple with one for each; for several outputs a tuple of these.
+# %% ../../nbs/autograd/05_functional.ipynb #7661bfe4
+def jacobian(
+    func, inputs, create_graph=False, strict=False, vectorize=False, strategy='reverse-mode'
+):
+    """The Jacobian of `func` at `inputs`, of shape `(*output.shape, *input.shape)`: a tensor, or
+    for several inputs a tuple with one for each; for several outputs a tuple of these.
 
-    `create_graph`: make the result differentiable. `strict`: raise where it is zero because an output does not depend on an input. `vectorize`: ask for all rows in one call. `strategy`: 'reverse-mode' goes row by row,
-    'forward-mode' column by column (needs `vectorize=True`, and neither `strict` nor `create_graph`)."""
-    assert strategy in ('forward-mode', 'reverse-mode'), (_STRATEGY + ' Hint: If your function has more outputs than inputs, "forward-mode" tends to be more performant. Otherwise, prefer to use "reverse-mode".')
+    `create_graph`: make the result differentiable. `strict`: raise where it is zero because an
+    output does not depend on an input. `vectorize`: ask for all rows in one call. `strategy`:
+    'reverse-mode' goes row by row, 'forward-mode' column by column (needs `vectorize=True`, and
+    neither `strict` nor `create_graph`).
+    """
+    assert strategy in ('forward-mode', 'reverse-mode'), (
+        _STRATEGY
+        + ' Hint: If your function has more outputs than inputs, "forward-mode" tends to be more'
+        ' performant. Otherwise, prefer to use "reverse-mode".'
+    )
     forward = strategy == 'forward-mode'
-    refused = 'torch.autograd.functional.jacobian: `{}` and `{}` are not supported together{}. Please either set `{}` or `{}`.'
-    if forward and create_graph: raise NotImplementedError(refused.format('create_graph=True', 'strategy="forward-mode"', ' (yet)', 'create_graph=False', 'strategy="reverse-mode"'))
-    if forward and strict: raise RuntimeError(refused.format('strict=True', 'strategy="forward-mode"', ' (yet)', 'strict=False', 'strategy="reverse-mode"'))
-    if forward and not vectorize: raise NotImplementedError('Computing Jacobian using forward-AD or forward-over-reverse Hessian is only implemented for `vectorize=True`.')
+    refused = (
+        'torch.autograd.functional.jacobian: `{}` and `{}` are not supported together{}. Please'
+        ' either set `{}` or `{}`.'
+    )
+    if forward and create_graph:
+        raise NotImplementedError(
+            refused.format(
+                'create_graph=True', 'strategy="forward-mode"', ' (yet)', 'create_graph=False',
+                'strategy="reverse-mode"',
+            )
+        )
+    if forward and strict:
+        raise RuntimeError(
+            refused.format(
+                'strict=True', 'strategy="forward-mode"', ' (yet)', 'strict=False',
+                'strategy="reverse-mode"',
+            )
+        )
+    if forward and not vectorize:
+        raise NotImplementedError(
+            'Computing Jacobian using forward-AD or forward-over-reverse Hessian is only'
+            ' implemented for `vectorize=True`.'
+        )
     with enable_grad():
         many_in, inputs = _as_tuple(inputs, 'inputs', 'jacobian')
         inputs = _fresh(inputs, create_graph)
-        many_out, outputs = _as_tuple(func(*inputs), 'outputs of the user-provided function', 'jacobian')
+        many_out, outputs = _as_tuple(
+            func(*inputs), 'outputs of the user-provided function', 'jacobian'
+        )
         _require(outputs, 'outputs', strict)
-        if vectorize and strict: raise RuntimeError(refused.format('strict=True', 'vectorized=True', '', 'strict=False', 'vectorize=False'))
-        found = _columns(outputs, inputs) if forward else _all_rows(outputs, inputs, create_graph) if vectorize else _rows(outputs, inputs, create_graph, strict)
+        if vectorize and strict:
+            raise RuntimeError(
+                refused.format(
+                    'strict=True', 'vectorized=True', '', 'strict=False', 'vectorize=False'
+                )
+            )
+        found = (
+            _columns(outputs, inputs)
+            if forward
+            else (
+                _all_rows(outputs, inputs, create_graph)
+                if vectorize
+                else _rows(outputs, inputs, create_graph, strict)
+            )
+        )
     found = tuple(_leave(many_in, row, create_graph) for row in found)
     return found if many_out else found[0]
 
 # %% ../../nbs/autograd/05_functional.ipynb #97aef424
-def hessian(func, inputs, create_graph=False, strict=False, vectorize=False, outer_jacobian_strategy='reverse-mode'):
-    """The second derivatives of `func`, which must return a single number, at `inputs`: shape `(*input.shape, *input.shape)`; for several inputs a tuple of tuples, `H[i][j]` of shape `(*inputs[i].shape, *inputs[j].shape)`.
+def hessian(
+    func,
+    inputs,
+    create_graph=False,
+    strict=False,
+    vectorize=False,
+    outer_jacobian_strategy='reverse-mode',
+):
+    """The second derivatives of `func`, which must return a single number, at `inputs`: shape
+    `(*input.shape, *input.shape)`; for several inputs a tuple of tuples, `H[i][j]` of shape
+    `(*inputs[i].shape, *inputs[j].shape)`.
 
     The other arguments are those of `jacobian`, for the outer of the two differentiations."""
     many, inputs = _as_tuple(inputs, 'inputs', 'hessian')
     assert outer_jacobian_strategy in ('forward-mode', 'reverse-mode'), _STRATEGY
+
     def single(*xs):
         out = func(*xs)
         several, outs = _as_tuple(out, 'outputs of the user-provided function', 'hessian')
         _require(outs, 'outputs', strict)
-        if several: raise RuntimeError('The function given to hessian should return a single Tensor')
-        if out.numel() != 1: raise RuntimeError('The Tensor returned by the function given to hessian should contain a single element')
+        if several:
+            raise RuntimeError('The function given to hessian should return a single Tensor')
+        if out.numel() != 1:
+            raise RuntimeError(
+                'The Tensor returned by the function given to hessian should contain a single'
+                ' element'
+            )
         return out.squeeze()
+
     def gradient(*xs):
         found = jacobian(single, xs, create_graph=True)
         _require(found, 'jacobian', strict)
         return found
-    blocks = jacobian(gradient, inputs, create_graph=create_graph, strict=strict, vectorize=vectorize, strategy=outer_jacobian_strategy)
+
+    blocks = jacobian(
+        gradient,
+        inputs,
+        create_graph=create_graph,
+        strict=strict,
+        vectorize=vectorize,
+        strategy=outer_jacobian_strategy,
+    )
     return blocks if many else blocks[0][0]
 
 # %% ../../nbs/autograd/05_functional.ipynb #2779c50a
@@ -234,25 +417,37 @@ def _gradient(func, inputs, v, create_graph, strict, name):
     v = _direction(v, inputs, many, create_graph, name, _ONE_INPUT)
     several, outputs = _as_tuple(func(*inputs), 'outputs of the user-provided function', name)
     _require(outputs, 'outputs', strict)
-    if several: raise RuntimeError(f'The function given to {name} should return a single Tensor')
-    if outputs[0].numel() != 1: raise RuntimeError(f'The Tensor returned by the function given to {name} should contain a single element')
+    if several:
+        raise RuntimeError(f'The function given to {name} should return a single Tensor')
+    if outputs[0].numel() != 1:
+        raise RuntimeError(
+            f'The Tensor returned by the function given to {name} should contain a single element'
+        )
     found = _grads(outputs, inputs, create_graph=True)
     _require(found, 'jacobian', strict)
     return many, inputs, v, outputs, found
 
 def vhp(func, inputs, v=None, create_graph=False, strict=False):
-    """The output of `func(*inputs)`, a single number, and the product of `v` with its Hessian. `v`: shaped like `inputs`; may be left out for a single number. `create_graph` and `strict` as in `vjp`."""
-    with enable_grad(): many, inputs, v, outputs, gradient = _gradient(func, inputs, v, create_graph, strict, 'vhp')
+    """The output of `func(*inputs)`, a single number, and the product of `v` with its Hessian. `v`:
+    shaped like `inputs`; may be left out for a single number. `create_graph` and `strict` as in
+    `vjp`."""
+    with enable_grad():
+        many, inputs, v, outputs, gradient = _gradient(func, inputs, v, create_graph, strict, 'vhp')
     with set_grad_enabled(create_graph or LOCAL.modes.grad):
-        result = _filled(_grads(gradient, inputs, v, create_graph), inputs, strict, create_graph, 'double_back')
+        result = _filled(
+            _grads(gradient, inputs, v, create_graph), inputs, strict, create_graph, 'double_back'
+        )
     return _leave(False, outputs, create_graph), _leave(many, result, create_graph)
 
 def hvp(func, inputs, v=None, create_graph=False, strict=False):
-    """The output of `func(*inputs)`, a single number, and the product of its Hessian with `v`. Arguments as for `vhp`, which is cheaper and, as Hessians are symmetric, gives the same."""
+    """The output of `func(*inputs)`, a single number, and the product of its Hessian with `v`.
+    Arguments as for `vhp`, which is cheaper and, as Hessians are symmetric, gives the same."""
     with enable_grad():
         many, inputs, v, outputs, gradient = _gradient(func, inputs, v, create_graph, strict, 'hvp')
         u = tuple(zeros_like(x).requires_grad_() for x in inputs)
         uH = _grads(gradient, inputs, u, create_graph=True)
     with set_grad_enabled(create_graph or LOCAL.modes.grad):
-        result = _filled(_grads(uH, u, v, create_graph), inputs, strict, create_graph, 'double_back_trick')
+        result = _filled(
+            _grads(uH, u, v, create_graph), inputs, strict, create_graph, 'double_back_trick'
+        )
     return _leave(False, outputs, create_graph), _leave(many, result, create_graph)

@@ -9,8 +9,12 @@ __all__ = ['enforce_grad_layout_policy', 'is_view_replay_enabled']
 from threading import local
 
 from .variable import set_multithreading_enabled as set_multithreading_enabled
-from ..graph.modes import Mode, enable_grad as enable_grad, inference_mode as inference_mode, no_grad as no_grad, set_grad_enabled as set_grad_enabled
-from ..graph.node import JOURNAL, TensorBase
+from autograd_nb.graph.modes import (
+    Mode, enable_grad as enable_grad, no_grad as no_grad, set_grad_enabled as set_grad_enabled
+)
+from ..layers.inference import inference_mode as inference_mode
+from ..layers.versions import JOURNAL
+from ..graph.node import TensorBase
 
 # %% ../../nbs/autograd/09_grad_mode.ipynb #7b1cfc07
 class _Flags(local):
@@ -19,16 +23,26 @@ class _Flags(local):
 _flags = _Flags()
 
 class _Flag(Mode):
-    "A switch of this thread that is set at once, and set back at the end of the block, or after each call of a decorated function."
+    """A switch of this thread that is set at once, and set back at the end of the block, or after
+    each call of a decorated function.
+    """
+
     flag = None
+
     def __init__(self, mode):
         super().__init__()
         self.prev, self.mode = getattr(_flags, self.flag), bool(mode)
         self._set(self.mode)
 
-    def _set(self, value): setattr(_flags, self.flag, value)
-    def __enter__(self): self._set(self.mode)
-    def __exit__(self, *exc): self._set(self.prev)
+    def _set(self, value):
+        setattr(_flags, self.flag, value)
+
+    def __enter__(self):
+        self._set(self.mode)
+
+    def __exit__(self, *exc):
+        self._set(self.prev)
+
     def clone(self): return type(self)(self.mode)
 
     def __call__(self, function):
@@ -36,13 +50,20 @@ class _Flag(Mode):
         return super().__call__(function)
 
 class _force_original_view_tracking(_Flag):
-    "PyTorch renews a view whose base was written to by replaying the operations that made it where this is on."
+    """PyTorch renews a view whose base was written to by replaying the operations that made it
+    where this is on.
+    """
+
     flag = 'view_replay'
 
+# %% ../../nbs/autograd/09_grad_mode.ipynb #4eb463ff
 class enforce_grad_layout_policy(_Flag):
     "PyTorch gives a gradient the memory layout of its leaf while this is on, as it is at first."
+
     flag = 'grad_layout'
-    def __init__(self, enable=True): super().__init__(enable)
+
+    def __init__(self, enable=True):
+        super().__init__(enable)
 
 def is_view_replay_enabled():
     "What was last set by `_force_original_view_tracking` in this thread."
@@ -50,7 +71,10 @@ def is_view_replay_enabled():
 
 # %% ../../nbs/autograd/09_grad_mode.ipynb #d691695f
 class _unsafe_preserve_version_counter(Mode):
-    "At the end of the block `tensors` (one or a tuple) have the versions of its beginning. What was written in between is not noticed by the graph: wrong gradients are then the caller's fault."
+    """At the end of the block `tensors` (one or a tuple) have the versions of its beginning. What
+    was written in between is not noticed by the graph: wrong gradients are then the caller's fault.
+    """
+
     def __init__(self, tensors):
         super().__init__()
         self.tensors = (tensors,) if isinstance(tensors, TensorBase) else tensors
@@ -59,14 +83,20 @@ class _unsafe_preserve_version_counter(Mode):
 
     @staticmethod
     def _of(t):
-        record = JOURNAL.of(t._array) if t._meta is None or t._meta.version is None else t._meta.version
+        record = (
+            JOURNAL.of(t._array) if t._meta is None or t._meta.version is None else t._meta.version
+        )
         return (0, 0) if record is None else (record.count, record.time)
 
     def __enter__(self): pass
 
     def __exit__(self, *exc):
         for t, before in zip(self.tensors, self.before):
-            record = JOURNAL.of(t._array) if t._meta is None or t._meta.version is None else t._meta.version
+            record = (
+                JOURNAL.of(t._array)
+                if t._meta is None or t._meta.version is None
+                else t._meta.version
+            )
             if record is not None: record.count, record.time = before
 
     def clone(self): return type(self)(self.tensors)

@@ -20,41 +20,68 @@ from .function import Function
 from .gradient import grad
 from ..creation import rand, randn_like, zeros_like
 from ..functions import Size, allclose, stack
-from ..graph.levels import Batch, at, batched
+from ..transforms.levels import Batch, at, batched
 from ..graph.node import TensorBase, tensor_like
 from ..graph.op import REGISTRY
 
 # %% ../../nbs/autograd/04_gradcheck.ipynb #1234c2aa
 def _tuple(x): return tuple(x) if isinstance(x, (tuple, list)) else (x,)
 
-def _wanted(inputs): return [i for i, x in enumerate(inputs) if isinstance(x, TensorBase) and x.requires_grad]
+def _wanted(inputs):
+    return [i for i, x in enumerate(inputs) if isinstance(x, TensorBase) and x.requires_grad]
 
 def _real(z): return REGISTRY['real'](z) if z.is_complex() else z
 
 def _imag(z): return REGISTRY['real'](z * -1j) if z.is_complex() else z
 
-def _numbers(outputs): return [o for o in _tuple(outputs) if isinstance(o, TensorBase) and (o.is_floating_point() or o.is_complex())]
+def _numbers(outputs):
+    return [
+        o
+        for o in _tuple(outputs)
+        if isinstance(o, TensorBase) and (o.is_floating_point() or o.is_complex())
+    ]
 
-def _here(t): return fetch(t._array) if is_far(t._array) else t._array           # numbers are compared on the host, wherever they were computed
+# numbers are compared on the host, wherever they were computed
+def _here(t): return fetch(t._array) if is_far(t._array) else t._array
 
-def _values(function, inputs): return [np.array(_here(o)) for o in _numbers(function(*inputs))]      # copies: an output may share the memory that is nudged
+# copies: an output may share the memory that is nudged
+def _values(function, inputs):
+    return [np.array(_here(o)) for o in _numbers(function(*inputs))]
 
+# %% ../../nbs/autograd/04_gradcheck.ipynb #20765b29
 def _slopes(function, inputs, array, step, eps, where=''):
-    "The change of each output per `eps` when `array`, the memory of an input, moves by `step` (an array of its shape); `where`: its position in words."
+    """The change of each output per `eps` when `array`, the memory of an input, moves by `step` (an
+    array of its shape); `where`: its position in words.
+    """
     home, step = array.copy(), beside(step, array)
     try:
         array[...] = home + step
         plus = _values(function, inputs)
         array[...] = home - step
         minus = _values(function, inputs)
-    finally: array[...] = home
+    finally:
+        array[...] = home
     for a, b in zip(plus, minus):
-        if a.shape != b.shape: raise AssertionError(f'Expected `func` to return outputs with the same shape when inputs are perturbed {where}by {eps}, but got: shapes {Size(a.shape)} and {Size(b.shape)}.')
-        if a.dtype != b.dtype: raise AssertionError(f'Expected `func` to return outputs with the same dtype when inputs are perturbed {where}by {eps}, but got: dtypes {FROM_NUMPY[a.dtype]} and {FROM_NUMPY[b.dtype]}.')
-    return [np.subtract(a, b, dtype=np.result_type(a, float)) / (2 * eps) for a, b in zip(plus, minus)]
+        if a.shape != b.shape:
+            raise AssertionError(
+                'Expected `func` to return outputs with the same shape when inputs are perturbed'
+                f' {where}by {eps}, but got: shapes {Size(a.shape)} and {Size(b.shape)}.'
+            )
+        if a.dtype != b.dtype:
+            raise AssertionError(
+                'Expected `func` to return outputs with the same dtype when inputs are perturbed'
+                f' {where}by {eps}, but got: dtypes {FROM_NUMPY[a.dtype]} and'
+                f' {FROM_NUMPY[b.dtype]}.'
+            )
+    return [
+        np.subtract(a, b, dtype=np.result_type(a, float)) / (2 * eps) for a, b in zip(plus, minus)
+    ]
 
+# %% ../../nbs/autograd/04_gradcheck.ipynb #b4508962
 def numerical_jacobians(function, inputs, eps):
-    "Measured Jacobians, `[input][output]`, for the inputs that require grad and all outputs (for complex inputs: all real outputs). Each has one row per entry of the input."
+    """Measured Jacobians, `[input][output]`, for the inputs that require grad and all outputs (for
+    complex inputs: all real outputs). Each has one row per entry of the input.
+    """
     found = []
     for i in _wanted(inputs):
         array = inputs[i]._array
@@ -67,28 +94,62 @@ def numerical_jacobians(function, inputs, eps):
             row = _slopes(function, inputs, array, step, eps, where)
             if kind is complex:
                 step[position] = eps * 1j
-                row = [a + 1j * b for a, b in zip(row, _slopes(function, inputs, array, step, eps, where))]
+                row = [
+                    a + 1j * b
+                    for a, b in zip(row, _slopes(function, inputs, array, step, eps, where))
+                ]
             rows.append([r.reshape(-1) for r in row])
         outputs = _values(function, inputs)
-        found.append([np.array([row[o] for row in rows], np.result_type(kind, *[row[o] for row in rows[:1]])).reshape(array.size, outputs[o].size) for o in range(len(outputs))])
+        found.append(
+            [
+                np.array(
+                    [row[o] for row in rows], np.result_type(kind, *[row[o] for row in rows[:1]])
+                ).reshape(array.size, outputs[o].size)
+                for o in range(len(outputs))
+            ]
+        )
     return found
 
 # %% ../../nbs/autograd/04_gradcheck.ipynb #6368da50
 class GradcheckError(RuntimeError):
-    """A derivative that failed the check. Where the failure is a mismatch, `numerical` and `analytical` hold the two Jacobians as arrays (rows: entries of the input, columns: entries of the output), `output` and `input` say of which,
-    and `comparison` holds all of it, for pictures."""
+    """A derivative that failed the check. Where the failure is a mismatch, `numerical` and
+    `analytical` hold the two Jacobians as arrays (rows: entries of the input, columns: entries of
+    the output), `output` and `input` say of which, and `comparison` holds all of it, for
+    pictures."""
+
     numerical = analytical = output = input = comparison = None
 
 def _backward_passes(output, wanted, starts, nondet_tol, check_grad_dtypes):
-    "For each starting gradient the gradients of the wanted inputs (None: zero), checked for size, dtype and for being the same twice."
-    first, second = ([grad(output, wanted, s, retain_graph=True, allow_unused=True) for s in starts] for _ in range(2))
+    """For each starting gradient the gradients of the wanted inputs (None: zero), checked for size,
+    dtype and for being the same twice.
+    """
+    first, second = (
+        [grad(output, wanted, s, retain_graph=True, allow_unused=True) for s in starts]
+        for _ in range(2)
+    )
     grads = [g for pass_ in first for g in zip(pass_, wanted)]
-    if check_grad_dtypes and any(g is not None and g.dtype != x.dtype for g, x in grads): raise GradcheckError('Gradient has dtype mismatch')
-    if any(g is not None and g.shape != x.shape for g, x in grads): raise GradcheckError('Analytical gradient has incorrect size')
-    for a, b in ((a, b) for p, q in zip(first, second) for a, b in zip(p, q) if a is not None and b is not None):
-        if a._array.size and not np.abs(a._array - b._array).max() <= nondet_tol and not np.array_equal(a._array, b._array, equal_nan=True):
-            raise GradcheckError('Backward is not reentrant, i.e., running backward with same input and grad_output multiple times gives different values, although analytical gradient matches numerical gradient.'
-                                 f'The tolerance for nondeterminism was {nondet_tol}. If the rule uses random numbers, draw them in forward and keep them; if sums in a changing order are the reason, allow for it with nondet_tol.')
+    if check_grad_dtypes and any(g is not None and g.dtype != x.dtype for g, x in grads):
+        raise GradcheckError('Gradient has dtype mismatch')
+    if any(g is not None and g.shape != x.shape for g, x in grads):
+        raise GradcheckError('Analytical gradient has incorrect size')
+    for a, b in (
+        (a, b)
+        for p, q in zip(first, second)
+        for a, b in zip(p, q)
+        if a is not None and b is not None
+    ):
+        if (
+            a._array.size
+            and not np.abs(a._array - b._array).max() <= nondet_tol
+            and not np.array_equal(a._array, b._array, equal_nan=True)
+        ):
+            raise GradcheckError(
+                'Backward is not reentrant, i.e., running backward with same input and grad_output'
+                ' multiple times gives different values, although analytical gradient matches'
+                f' numerical gradient.The tolerance for nondeterminism was {nondet_tol}. If the'
+                ' rule uses random numbers, draw them in forward and keep them; if sums in a'
+                ' changing order are the reason, allow for it with nondet_tol.'
+            )
     return first
 
 def _start(output, position):
@@ -96,12 +157,23 @@ def _start(output, position):
     s[position] = 1
     return tensor_like(beside(s, output._array))
 
+# %% ../../nbs/autograd/04_gradcheck.ipynb #0a5e98b6
 def analytical_jacobians(output, wanted, nondet_tol=0.0, check_grad_dtypes=False):
-    "The Jacobians of one (real) output according to backward, one per wanted input, in the form of `numerical_jacobians`."
-    columns = _backward_passes(output, wanted, [_start(output, p) for p in np.ndindex(output._array.shape)], nondet_tol, check_grad_dtypes)
+    """The Jacobians of one (real) output according to backward, one per wanted input, in the form
+    of `numerical_jacobians`.
+    """
+    columns = _backward_passes(
+        output,
+        wanted,
+        [_start(output, p) for p in np.ndindex(output._array.shape)],
+        nondet_tol,
+        check_grad_dtypes,
+    )
     found = []
     for i, x in enumerate(wanted):
-        jacobian = np.zeros((x._array.size, output._array.size), complex if x.is_complex() else float)
+        jacobian = np.zeros(
+            (x._array.size, output._array.size), complex if x.is_complex() else float
+        )
         for k, column in enumerate(columns):
             if column[i] is not None: jacobian[:, k] = _here(column[i]).reshape(-1)
         found.append(jacobian)
@@ -109,27 +181,44 @@ def analytical_jacobians(output, wanted, nondet_tol=0.0, check_grad_dtypes=False
 
 # %% ../../nbs/autograd/04_gradcheck.ipynb #2f2dbf82
 def _outputs_along(function, inputs, tangents):
-    "The outputs' tangents when the inputs that require grad move along `tangents` (None: no tangent at all); each a (value, tangent or None)."
+    """The outputs' tangents when the inputs that require grad move along `tangents` (None: no
+    tangent at all); each a (value, tangent or None).
+    """
     with dual_level():
         given = iter(tangents)
         moved = []
         for x in inputs:
-            if not isinstance(x, TensorBase) or not x.requires_grad: moved.append(x)
+            if not isinstance(x, TensorBase) or not x.requires_grad:
+                moved.append(x)
             else:
                 t = next(given)
-                moved.append(x.detach() if t is None else make_dual(x.detach(), tensor_like(beside(np.asarray(t, x._array.dtype), x._array))))
+                moved.append(
+                    x.detach()
+                    if t is None
+                    else make_dual(
+                        x.detach(), tensor_like(beside(np.asarray(t, x._array.dtype), x._array))
+                    )
+                )
         return [unpack_dual(o) for o in _numbers(function(*moved))]
 
 def _forward_rows(function, inputs, tangents, check_grad_dtypes):
     "For each output its tangent as a flat array."
     rows = []
     for value, t in _outputs_along(function, inputs, tangents):
-        if check_grad_dtypes and t is not None and t.is_complex() != value.is_complex(): raise GradcheckError('Forward AD gradient has dtype mismatch.')
-        rows.append(np.zeros(value.numel(), value._array.dtype) if t is None else np.array(_here(t)).reshape(-1))
+        if check_grad_dtypes and t is not None and t.is_complex() != value.is_complex():
+            raise GradcheckError('Forward AD gradient has dtype mismatch.')
+        rows.append(
+            np.zeros(value.numel(), value._array.dtype)
+            if t is None
+            else np.array(_here(t)).reshape(-1)
+        )
     return rows
 
+# %% ../../nbs/autograd/04_gradcheck.ipynb #a6efdd00
 def forward_jacobians(function, inputs, check_grad_dtypes=False):
-    "The Jacobians according to forward mode, `[input][output]`, in the form of `numerical_jacobians`; the inputs that require grad must be real."
+    """The Jacobians according to forward mode, `[input][output]`, in the form of
+    `numerical_jacobians`; the inputs that require grad must be real.
+    """
     shapes = [inputs[i]._array.shape for i in _wanted(inputs)]
     found = []
     for i, shape in enumerate(shapes):
@@ -139,108 +228,236 @@ def forward_jacobians(function, inputs, check_grad_dtypes=False):
             tangents[i][position] = 1
             rows.append(_forward_rows(function, inputs, tangents, check_grad_dtypes))
         sizes = [o.numel() for o in _numbers(function(*inputs))] if not rows else []
-        found.append([np.array(column) for column in zip(*rows)] if rows else [np.zeros((0, n)) for n in sizes])
+        found.append(
+            [np.array(column) for column in zip(*rows)]
+            if rows
+            else [np.zeros((0, n)) for n in sizes]
+        )
     return found
 
 # %% ../../nbs/autograd/04_gradcheck.ipynb #134d1693
-def _agree(analytical, numerical, rtol, atol): return np.abs(analytical - numerical) <= atol + rtol * np.abs(numerical)
+def _agree(analytical, numerical, rtol, atol):
+    return np.abs(analytical - numerical) <= atol + rtol * np.abs(numerical)
 
-def _entry(name, shape, k): return f'{name}[{", ".join(map(str, np.unravel_index(k, shape)))}]' if shape else name
+def _entry(name, shape, k):
+    return f'{name}[{", ".join(map(str, np.unravel_index(k, shape)))}]' if shape else name
 
-def _number(v): return f'{v:.4g}' if not isinstance(v, complex) else f'{v.real:.4g}{v.imag:+.4g}j'
+def _number(v):
+    return f'{v:.4g}' if not isinstance(v, complex) else f'{v.real:.4g}{v.imag:+.4g}j'
+
+def _told_apart(a, b):
+    "Two numbers with as many digits as it takes to see that they differ."
+    if isinstance(a, complex) or isinstance(b, complex): return _number(a), _number(b)
+    texts = ((f'{a:.{digits}g}', f'{b:.{digits}g}') for digits in range(4, 18))
+    return next((pair for pair in texts if pair[0] != pair[1]), (_number(a), _number(b)))
 
 def _window(worst, n, most):
     "At most `most` of `n` consecutive indices, with `worst` among them."
     start = min(max(0, worst - most // 2), max(0, n - most))
     return range(start, min(n, start + most))
 
-def report(numerical, analytical, input_shape, output_shape, rtol, atol, input_name='input', output_name='output', mode='backward'):
-    "Both Jacobians side by side, around the entry where they differ most, which is named. At most 12 rows and 6 columns. `mode`: who made the claim, 'backward' or 'forward mode'."
+# %% ../../nbs/autograd/04_gradcheck.ipynb #d3abde8d
+def report(
+    numerical, analytical, input_shape, output_shape, rtol, atol, input_name='input',
+    output_name='output', mode='backward',
+):
+    """Both Jacobians side by side, around the entry where they differ most, which is named. At most
+    12 rows and 6 columns. `mode`: who made the claim, 'backward' or 'forward mode'.
+    """
     with np.errstate(all='ignore'):
         wrong = ~_agree(analytical, numerical, rtol, atol)
         off = np.where(wrong, np.abs(analytical - numerical), 0)
     off = np.where(np.isnan(off), np.inf, off)
     i, k = np.unravel_index(off.argmax(), off.shape)
     a, n = analytical[i, k].item(), numerical[i, k].item()
-    lines = [f'{wrong.sum()} of {wrong.size} entries differ. The worst: d {_entry(output_name, output_shape, k)} / d {_entry(input_name, input_shape, i)} is {_number(n)} when measured, '
-             f'but {_number(a)} according to {mode} (a difference of {_number(abs(a - n))}; allowed were {_number(atol + rtol * abs(n))}).']
+    measured, claimed = _told_apart(n, a)
+    lines = [
+        f'{wrong.sum()} of {wrong.size} entries differ. The worst: d'
+        f' {_entry(output_name, output_shape, k)} / d {_entry(input_name, input_shape, i)} is'
+        f' {measured} when measured, but {claimed} according to {mode} (a difference of'
+        f' {_number(abs(a - n))}; allowed were {_number(atol + rtol * abs(n))}).'
+    ]
     if math.isfinite(abs(a)) and math.isfinite(abs(n)) and n and a:
         ratio = a / n
         same = [analytical[p] / numerical[p] for p in zip(*np.nonzero(numerical))]
-        if len(same) > 1 and np.allclose(same, ratio, rtol=1e-3) and not (wrong & (numerical == 0)).any(): lines[0] += f' All entries are off by the same factor, {_number(ratio)}.'
+        if (
+            len(same) > 1
+            and abs(ratio - 1) > 0.01
+            and np.allclose(same, ratio, rtol=1e-3)
+            and not (wrong & (numerical == 0)).any()
+        ):
+            lines[0] += f' All entries are off by the same factor, {_number(ratio)}.'
     rows, columns = _window(i, numerical.shape[0], 12), _window(k, numerical.shape[1], 6)
     left = [[_number(numerical[r, c].item()) for c in columns] for r in rows]
-    right = [[_number(analytical[r, c].item()) + ('*' if wrong[r, c] else ' ') for c in columns] for r in rows]
+    right = [
+        [_number(analytical[r, c].item()) + ('*' if wrong[r, c] else ' ') for c in columns]
+        for r in rows
+    ]
     heads = [_entry('', output_shape, c) for c in columns]
     names = [_entry('', input_shape, r) for r in rows]
     width = max(len(s) for row in left + right + [heads] for s in row)
     margin = max(map(len, names))
     half = len(columns) * (width + 2)
-    lines += ['', f'Rows: entries of {input_name}. Columns: entries of {output_name}.', '', ' ' * margin + '  ' + 'numerical'.center(half) + ' |' + 'analytical'.center(half), ' ' * margin + '  ' + ' |'.join([''.join(f'{h:>{width}}  ' for h in heads)] * 2)]
-    lines += [f'{name:<{margin}}  ' + ''.join(f'{v:>{width}}  ' for v in l) + ' |' + ''.join(f'{v:>{width + 1}} ' for v in r) for name, l, r in zip(names, left, right)]
-    if len(rows) < numerical.shape[0] or len(columns) < numerical.shape[1]: lines.append(f'({len(rows)} of {numerical.shape[0]} rows and {len(columns)} of {numerical.shape[1]} columns, around the worst entry)')
+    lines += [
+        '',
+        f'Rows: entries of {input_name}. Columns: entries of {output_name}.',
+        '',
+        ' ' * margin + '  ' + 'numerical'.center(half) + ' |' + 'analytical'.center(half),
+        ' ' * margin + '  ' + ' |'.join([''.join(f'{h:>{width}}  ' for h in heads)] * 2),
+    ]
+    lines += [
+        f'{name:<{margin}}  '
+        + ''.join(f'{v:>{width}}  ' for v in l)
+        + ' |'
+        + ''.join(f'{v:>{width + 1}} ' for v in r)
+        for name, l, r in zip(names, left, right)
+    ]
+    if len(rows) < numerical.shape[0] or len(columns) < numerical.shape[1]:
+        lines.append(
+            f'({len(rows)} of {numerical.shape[0]} rows and {len(columns)} of {numerical.shape[1]}'
+            ' columns, around the worst entry)'
+        )
     return '\n'.join(line.rstrip() for line in lines)
 
+# %% ../../nbs/autograd/04_gradcheck.ipynb #d8bc2719
 def _mismatch(c, rtol, atol, heading=None):
     "The error for a comparison that fails."
     show = lambda j: repr(tensor_like(np.asarray(j)))
-    prefix = f'While considering the {c.part} part of complex {"inputs" if c.forward else "outputs"} only, ' if c.part else ''
-    text = f'{prefix}Jacobian {"computed with forward mode " if c.forward else ""}mismatch for output {c.output} with respect to input {c.input},\n' + (heading or f'numerical:{show(c.numerical)}\nanalytical:{show(c.analytical)}\n')
-    error = GradcheckError(text + '\n' + report(c.numerical, c.analytical, c.input_shape, c.output_shape, rtol, atol, f'input {c.input}', f'output {c.output}', 'forward mode' if c.forward else 'backward'))
-    error.numerical, error.analytical, error.output, error.input, error.comparison = c.numerical, c.analytical, c.output, c.input, c
+    prefix = (
+        f'While considering the {c.part} part of complex {"inputs" if c.forward else "outputs"}'
+        ' only, '
+        if c.part
+        else ''
+    )
+    text = (
+        f'{prefix}Jacobian {"computed with forward mode " if c.forward else ""}mismatch for output'
+        f' {c.output} with respect to input {c.input},\n'
+        + (heading or f'numerical:{show(c.numerical)}\nanalytical:{show(c.analytical)}\n')
+    )
+    error = GradcheckError(
+        text
+        + '\n'
+        + report(
+            c.numerical,
+            c.analytical,
+            c.input_shape,
+            c.output_shape,
+            rtol,
+            atol,
+            f'input {c.input}',
+            f'output {c.output}',
+            'forward mode' if c.forward else 'backward',
+        )
+    )
+    error.numerical, error.analytical, error.output, error.input, error.comparison = (
+        c.numerical,
+        c.analytical,
+        c.output,
+        c.input,
+        c,
+    )
     return error
 
 # %% ../../nbs/autograd/04_gradcheck.ipynb #7a9cb5b1
-Comparison = namedtuple('Comparison', 'output input numerical analytical output_shape input_shape part forward')
-Comparison.__doc__ = "Two Jacobians of one output (its number) by one input (its number among those that require grad). `part`: '', or which part of complex numbers; `forward`: claimed by forward mode, not by backward."
+Comparison = namedtuple(
+    'Comparison', 'output input numerical analytical output_shape input_shape part forward'
+)
+Comparison.__doc__ = (
+    "Two Jacobians of one output (its number) by one input (its number among those that require"
+    " grad). `part`: '', or which part of complex numbers; `forward`: claimed by forward mode, not"
+    " by backward."
+)
 
-def _differentiable(outputs): return tuple(o for o in _tuple(outputs) if isinstance(o, TensorBase) and o.requires_grad)
+def _differentiable(outputs):
+    return tuple(o for o in _tuple(outputs) if isinstance(o, TensorBase) and o.requires_grad)
 
+# %% ../../nbs/autograd/04_gradcheck.ipynb #3b677682
 def _parts(func, inputs, forward):
-    "The real functions to check: (name of the part or '', function, inputs, numbers of the inputs or outputs that are complex)."
+    """The real functions to check: (name of the part or '', function, inputs, numbers of the inputs
+    or outputs that are complex).
+    """
     if forward:
         hard = [i for i, x in enumerate(inputs) if isinstance(x, TensorBase) and x.is_complex()]
         if not hard: return [('', func, inputs, ())]
         alone = lambda x, part: part(x.detach()).clone().requires_grad_(x.requires_grad)
+
         def joined(name):
             def function(*xs):
                 xs = list(xs)
-                for i in hard: xs[i] = xs[i] + _imag(inputs[i].detach()) * 1j if name == 'real' else _real(inputs[i].detach()) + xs[i] * 1j
+                for i in hard:
+                    xs[i] = (
+                        xs[i] + _imag(inputs[i].detach()) * 1j
+                        if name == 'real'
+                        else _real(inputs[i].detach()) + xs[i] * 1j
+                    )
                 return func(*xs)
+
             return function
+
         number = {i: k for k, i in enumerate(_wanted(inputs))}
-        return [(name, joined(name), tuple(alone(x, part) if i in hard else x for i, x in enumerate(inputs)), [number[i] for i in hard if i in number]) for name, part in (('imaginary', _imag), ('real', _real))]
+        return [
+            (
+                name,
+                joined(name),
+                tuple(alone(x, part) if i in hard else x for i, x in enumerate(inputs)),
+                [number[i] for i in hard if i in number],
+            )
+            for name, part in (('imaginary', _imag), ('real', _real))
+        ]
     outputs = _numbers(func(*inputs))
     if not any(o.is_complex() for o in outputs): return [('', func, inputs, ())]
     hard = [k for k, o in enumerate(_differentiable(outputs)) if o.is_complex()]
-    return [(name, lambda *xs, part=part: tuple(part(o) for o in _numbers(func(*xs))), inputs, hard) for name, part in (('imaginary', _imag), ('real', _real))]
+    return [
+        (name, lambda *xs, part=part: tuple(part(o) for o in _numbers(func(*xs))), inputs, hard)
+        for name, part in (('imaginary', _imag), ('real', _real))
+    ]
 
+# %% ../../nbs/autograd/04_gradcheck.ipynb #a4ff1b32
 def _pairs(function, inputs, eps, forward, check_grad_dtypes, nondet_tol, name, hard):
     "The comparisons for a function whose outputs (`forward`: whose inputs) are real."
     wanted = [inputs[i] for i in _wanted(inputs)]
     outputs, numerical = _numbers(function(*inputs)), numerical_jacobians(function, inputs, eps)
     if not any(y.requires_grad for y in outputs):
-        if any((j != 0).any() for row in numerical for j in row): raise GradcheckError('Numerical gradient for function expected to be zero')
+        if any((j != 0).any() for row in numerical for j in row):
+            raise GradcheckError('Numerical gradient for function expected to be zero')
         return
     claims = forward_jacobians(function, inputs, check_grad_dtypes) if forward else None
     o = 0
     for k, y in enumerate(outputs):
         if not y.requires_grad: continue
-        column = [row[k] for row in claims] if forward else analytical_jacobians(y, wanted, nondet_tol, check_grad_dtypes)
+        column = (
+            [row[k] for row in claims]
+            if forward
+            else analytical_jacobians(y, wanted, nondet_tol, check_grad_dtypes)
+        )
         for i, (row, analytical) in enumerate(zip(numerical, column)):
-            yield Comparison(o, i, row[k], analytical, y._array.shape, wanted[i]._array.shape, name if (i if forward else o) in hard else '', forward)
+            yield Comparison(
+                o,
+                i,
+                row[k],
+                analytical,
+                y._array.shape,
+                wanted[i]._array.shape,
+                name if (i if forward else o) in hard else '',
+                forward,
+            )
         o += 1
 
 def compare(func, inputs, *, eps=1e-6, forward=False, check_grad_dtypes=False, nondet_tol=0.0):
-    "Each output of `func(*inputs)` by each input that requires grad, one `Comparison` after the other. `forward`: what forward mode claims instead of backward."
+    """Each output of `func(*inputs)` by each input that requires grad, one `Comparison` after the
+    other. `forward`: what forward mode claims instead of backward.
+    """
     inputs = _tuple(inputs)
-    for name, function, xs, hard in _parts(func, inputs, forward): yield from _pairs(function, xs, eps, forward, check_grad_dtypes, nondet_tol, name, hard)
+    for name, function, xs, hard in _parts(func, inputs, forward):
+        yield from _pairs(function, xs, eps, forward, check_grad_dtypes, nondet_tol, name, hard)
 
 # %% ../../nbs/autograd/04_gradcheck.ipynb #daf3f0ad
 class UndefinedGrad(Function):
     "Passes its input on, and no gradient back."
+
     @staticmethod
     def forward(ctx, x): return x.view_as(x)
+
     @staticmethod
     def backward(ctx, g): return None
 
@@ -248,150 +465,303 @@ def _check_inputs(inputs):
     for i in _wanted(inputs):
         x = inputs[i]
         if x._array.dtype not in (np.float64, np.complex128):
-            warnings.warn(f'Input #{i} requires gradient and is not a double precision floating point or complex. This check will likely fail if all the inputs are not of double precision floating point or complex. ', stacklevel=4)
+            warnings.warn(
+                f'Input #{i} requires gradient and is not a double precision floating point or'
+                ' complex. This check will likely fail if all the inputs are not of double'
+                ' precision floating point or complex. ',
+                stacklevel=4,
+            )
         if any(s == 0 and n > 1 for s, n in zip(x._array.strides, x._array.shape)):
-            raise RuntimeError(f'The {i}th input has a dimension with stride 0. gradcheck only supports inputs that are non-overlapping to be able to compute the numerical gradients correctly. You should call .contiguous on the input before passing it to gradcheck.')
+            raise RuntimeError(
+                f'The {i}th input has a dimension with stride 0. gradcheck only supports inputs'
+                ' that are non-overlapping to be able to compute the numerical gradients'
+                ' correctly. You should call .contiguous on the input before passing it to'
+                ' gradcheck.'
+            )
         x.retain_grad()
-    if not _wanted(inputs): raise ValueError('gradcheck expects at least one input tensor to require gradient, but none of them have requires_grad=True.')
+    if not _wanted(inputs):
+        raise ValueError(
+            'gradcheck expects at least one input tensor to require gradient, but none of them have'
+            ' requires_grad=True.'
+        )
 
 def _check_slowly(function, inputs, eps, atol, rtol, *rest):
     "Compare full Jacobians."
     for c in _pairs(function, inputs, eps, *rest):
-        if not _agree(c.analytical, c.numerical, rtol, atol).all(): raise _mismatch(c, rtol, atol)
+        if not _agree(c.analytical, c.numerical, rtol, atol).all():
+            raise _mismatch(c, rtol, atol)
 
-_FAST = ('numerical:{}\nanalytical:{}\n\nThe above quantities relating the numerical and analytical jacobians are computed \nin fast mode: each is one random combination of all entries. '
-         'Below, we recompute numerical and analytical jacobians in slow mode:\n\n')
+_FAST = (
+    'numerical:{}\nanalytical:{}\n\nThe above quantities relating the numerical and analytical'
+    ' jacobians are computed \nin fast mode: each is one random combination of all entries. Below,'
+    ' we recompute numerical and analytical jacobians in slow mode:\n\n'
+)
 
-def _check_fast(function, inputs, eps, atol, rtol, forward, check_grad_dtypes, nondet_tol, name, hard):
-    "Compare v'Ju, for random positive unit vectors u and v (forward mode: the vector Ju), instead of the whole Jacobian J."
+# %% ../../nbs/autograd/04_gradcheck.ipynb #7857010e
+def _check_fast(
+    function, inputs, eps, atol, rtol, forward, check_grad_dtypes, nondet_tol, name, hard
+):
+    """Compare v'Ju, for random positive unit vectors u and v (forward mode: the vector Ju), instead
+    of the whole Jacobian J.
+    """
     rest = forward, check_grad_dtypes, nondet_tol, name, hard
     indices, outputs = _wanted(inputs), _numbers(function(*inputs))
     kept = [k for k, y in enumerate(outputs) if y.requires_grad]
     if not kept: return _check_slowly(function, inputs, eps, atol, rtol, *rest)
-    rng = np.random.default_rng(2 ** 31 - 1)
+    rng = np.random.default_rng(2**31 - 1)
+
     def direction(t):
         v = rng.random(t._array.shape)
         return v / max(np.sqrt((v * v).sum()), 1e-300)
+
     def compared(o, i, n, a, size):
         if np.all(_agree(a, n, rtol, atol * size)): return
         c = next(c for c in _pairs(function, inputs, eps, *rest) if (c.output, c.input) == (o, i))
         show = lambda j: repr(tensor_like(j))
-        heading = _FAST.format(*(show(v) if np.ndim(v) else v for v in (n, a))) + f'Numerical:\n {show(c.numerical)}\nAnalytical:\n{show(c.analytical)}\n\nThe max per-element difference (slow mode) is: {np.abs(c.numerical - c.analytical).max()}.\n'
-        if _agree(c.analytical, c.numerical, rtol, atol).all(): heading += "Fast gradcheck failed but element-wise differences are small. This means that the\ntest might've passed in slow_mode!\n"
+        heading = (
+            _FAST.format(*(show(v) if np.ndim(v) else v for v in (n, a)))
+            + f'Numerical:\n {show(c.numerical)}\nAnalytical:\n{show(c.analytical)}\n\nThe max'
+            ' per-element difference (slow mode) is:'
+            f' {np.abs(c.numerical - c.analytical).max()}.\n'
+        )
+        if _agree(c.analytical, c.numerical, rtol, atol).all():
+            heading += (
+                "Fast gradcheck failed but element-wise differences are small. This means that"
+                " the\ntest might've passed in slow_mode!\n"
+            )
         raise _mismatch(c, rtol, atol, heading)
+
     u = [direction(inputs[i]) for i in indices]
-    along = lambda i, d: [_slopes(function, inputs, inputs[i]._array, d * eps, eps)[k] for k in kept]
+    along = lambda i, d: [
+        _slopes(function, inputs, inputs[i]._array, d * eps, eps)[k] for k in kept
+    ]
     if forward:
         for j, i in enumerate(indices):
             measured = along(i, u[j])
-            claims = _forward_rows(function, inputs, [d if k == j else np.zeros(d.shape) for k, d in enumerate(u)], check_grad_dtypes)
-            for o, k in enumerate(kept): compared(o, j, measured[o].reshape(-1), claims[k], u[j].sum())
+            claims = _forward_rows(
+                function,
+                inputs,
+                [d if k == j else np.zeros(d.shape) for k, d in enumerate(u)],
+                check_grad_dtypes,
+            )
+            for o, k in enumerate(kept):
+                compared(o, j, measured[o].reshape(-1), claims[k], u[j].sum())
         return
-    v, imaginary = [direction(outputs[k]) for k in kept], [direction(inputs[i]) if inputs[i].is_complex() else None for i in indices]
+    v, imaginary = (
+        [direction(outputs[k]) for k in kept],
+        [direction(inputs[i]) if inputs[i].is_complex() else None for i in indices],
+    )
     for o, k in enumerate(kept):
-        claims, = _backward_passes(outputs[k], [inputs[i] for i in indices], [tensor_like(beside(v[o].astype(outputs[k]._array.dtype), outputs[k]._array))], nondet_tol, check_grad_dtypes)
+        (claims,) = _backward_passes(
+            outputs[k],
+            [inputs[i] for i in indices],
+            [tensor_like(beside(v[o].astype(outputs[k]._array.dtype), outputs[k]._array))],
+            nondet_tol,
+            check_grad_dtypes,
+        )
         for j, (i, g) in enumerate(zip(indices, claims)):
             g = np.zeros(u[j].shape) if g is None else _here(g)
             n, a, size = (v[o] * along(i, u[j])[o]).sum(), (g.real * u[j]).sum(), u[j].sum()
             if imaginary[j] is not None:
-                n, a, size = n + 1j * (v[o] * along(i, imaginary[j] * 1j)[o]).sum(), a + 1j * (g.imag * imaginary[j]).sum(), size + imaginary[j].sum()
+                n, a, size = (
+                    n + 1j * (v[o] * along(i, imaginary[j] * 1j)[o]).sum(),
+                    a + 1j * (g.imag * imaginary[j]).sum(),
+                    size + imaginary[j].sum(),
+                )
             compared(o, j, n, a, size * v[o].sum())
 
+# %% ../../nbs/autograd/04_gradcheck.ipynb #6e92ce3b
 def _check_zeros(outputs, inputs):
     wanted = [inputs[i] for i in _wanted(inputs)]
-    for x, g in zip(wanted, grad(outputs, wanted, [zeros_like(o) for o in outputs], allow_unused=True)):
+    for x, g in zip(
+        wanted, grad(outputs, wanted, [zeros_like(o) for o in outputs], allow_unused=True)
+    ):
         if g is None: continue
-        if not (g._array == 0).all(): raise GradcheckError('backward not multiplied by grad_output')
+        if not (g._array == 0).all():
+            raise GradcheckError('backward not multiplied by grad_output')
         if g.dtype != x.dtype: raise GradcheckError('grad is incorrect type')
         if g.shape != x.shape: raise GradcheckError('grad is incorrect size')
 
 def _failed(message):
     "The error for a rule that cannot do without gradients, announced as PyTorch announces it."
-    warnings.warn('Backwards compatibility: New undefined gradient support checking feature is enabled by default, but it may break existing callers of this function. If this is true for you, you can call this function with '
-                  '"check_undefined_grad=False" to disable the feature', stacklevel=5)
+    warnings.warn(
+        'Backwards compatibility: New undefined gradient support checking feature is enabled by'
+        ' default, but it may break existing callers of this function. If this is true for you, you'
+        ' can call this function with "check_undefined_grad=False" to disable the feature',
+        stacklevel=5,
+    )
     return GradcheckError(message)
 
 def _check_undefined(function, inputs):
     wanted, count = [inputs[i] for i in _wanted(inputs)], len(_differentiable(function(*inputs)))
     for hidden in [set(range(count))] + [{i} for i in range(count) if count > 1]:
-        outputs = [UndefinedGrad.apply(o) if i in hidden else o for i, o in enumerate(_differentiable(function(*inputs)))]
-        try: grads = grad(outputs, wanted, [zeros_like(o) for o in outputs], allow_unused=True)
-        except RuntimeError as error: raise _failed(f'Expected backward function to handle undefined output grads. A gradient can be None there when an output was not used; got: {error}') from error
-        if any(g is not None and not (g._array == 0).all() for g in grads): raise _failed('Expected all input grads to be undefined or zero when all output grads are undefined or zero.')
+        outputs = [
+            UndefinedGrad.apply(o) if i in hidden else o
+            for i, o in enumerate(_differentiable(function(*inputs)))
+        ]
+        try:
+            grads = grad(outputs, wanted, [zeros_like(o) for o in outputs], allow_unused=True)
+        except RuntimeError as error:
+            raise _failed(
+                'Expected backward function to handle undefined output grads. A gradient can be'
+                f' None there when an output was not used; got: {error}'
+            ) from error
+        if any(g is not None and not (g._array == 0).all() for g in grads):
+            raise _failed(
+                'Expected all input grads to be undefined or zero when all output grads are'
+                ' undefined or zero.'
+            )
 
+# %% ../../nbs/autograd/04_gradcheck.ipynb #7cfbfa8b
 def _check_undefined_tangents(function, inputs):
     indices = _wanted(inputs)
-    rng = np.random.default_rng(2 ** 31 - 1)
+    rng = np.random.default_rng(2**31 - 1)
     u = [rng.random(inputs[i]._array.shape) for i in indices]
     for k, i in enumerate(indices):
-        zero, none = (_outputs_along(function, inputs, [t if j == k else d for j, d in enumerate(u)]) for t in (np.zeros(u[k].shape), None))
+        zero, none = (
+            _outputs_along(function, inputs, [t if j == k else d for j, d in enumerate(u)])
+            for t in (np.zeros(u[k].shape), None)
+        )
         for o, ((_, a), (_, b)) in enumerate(zip(zero, none)):
             if a is not None and b is not None and not allclose(a, b):
-                raise GradcheckError(f'Mismatch in tangent values for output with index: {o} when input: {inputs[i]} has an undefined tangent value.  Got: {a} but expected: {b}')
+                raise GradcheckError(
+                    f'Mismatch in tangent values for output with index: {o} when input: {inputs[i]}'
+                    f' has an undefined tangent value.  Got: {a} but expected: {b}'
+                )
 
-_BATCHED = 'gradcheck or gradgradcheck failed while testing batched gradient computation. (The rule is applied to several gradients at once by vmap; check_batched_grad=False leaves this out.)'
-_BATCHED_FORWARD = 'gradcheck failed while testing batched gradient computation with forward-mode AD. (The rule is applied to several tangents at once by vmap; check_batched_forward_grad=False leaves this out.)'
+_BATCHED = (
+    'gradcheck or gradgradcheck failed while testing batched gradient computation. (The rule is'
+    ' applied to several gradients at once by vmap; check_batched_grad=False leaves this out.)'
+)
+_BATCHED_FORWARD = (
+    'gradcheck failed while testing batched gradient computation with forward-mode AD. (The rule is'
+    ' applied to several tangents at once by vmap; check_batched_forward_grad=False leaves this'
+    ' out.)'
+)
 
 def _same_batches(found, expected, output, first, words):
     for i, (a, b) in enumerate(zip(found, expected)):
         a = zeros_like(b) if a is None else a
-        if not allclose(a, b): raise GradcheckError(f'For output {i if output is None else output} and input {i if first is None else first}:\n\n{words}\n\nGot:\n{a}\n\nExpected:\n{b}')
+        if not allclose(a, b):
+            raise GradcheckError(
+                f'For output {i if output is None else output} and input'
+                f' {i if first is None else first}:\n\n{words}\n\nGot:\n{a}\n\nExpected:\n{b}'
+            )
 
+# %% ../../nbs/autograd/04_gradcheck.ipynb #c9e25f83
 def _check_batched(output, o, inputs):
     wanted = [inputs[i] for i in _wanted(inputs)]
     starts = [randn_like(output) for _ in range(2)]
     zero = lambda gs: [zeros_like(x) if g is None else g for g, x in zip(gs, wanted)]
-    expected = [stack(list(gs)) for gs in zip(*(zero(grad(output, wanted, s, retain_graph=True, allow_unused=True)) for s in starts))]
-    try: found = grad(output, wanted, stack(starts), retain_graph=True, allow_unused=True, is_grads_batched=True)
-    except RuntimeError as error: raise GradcheckError(f'While computing batched gradients, got: {error}\n\n{_BATCHED}') from error
+    expected = [
+        stack(list(gs))
+        for gs in zip(
+            *(zero(grad(output, wanted, s, retain_graph=True, allow_unused=True)) for s in starts)
+        )
+    ]
+    try:
+        found = grad(
+            output,
+            wanted,
+            stack(starts),
+            retain_graph=True,
+            allow_unused=True,
+            is_grads_batched=True,
+        )
+    except RuntimeError as error:
+        raise GradcheckError(
+            f'While computing batched gradients, got: {error}\n\n{_BATCHED}'
+        ) from error
     _same_batches(found, expected, o, None, _BATCHED)
 
 def _at_once(function, examples):
-    "`function` of all `examples` (along the first dimension) at once, as `vmap` does it, but without its demands on custom functions: their forward need not know of batches here, since only tangents are batched."
+    """`function` of all `examples` (along the first dimension) at once, as `vmap` does it, but
+    without its demands on custom functions: their forward need not know of batches here, since only
+    tangents are batched.
+    """
     level = Batch(len(examples))
     level.strict = False
     with level: outputs = function(batched(examples, level))
     return [o._value if at(o, level) else o.expand(len(examples), *o.shape) for o in outputs]
 
+# %% ../../nbs/autograd/04_gradcheck.ipynb #3ebc14ee
 def _check_batched_forward(func, inputs):
     plain = [x.detach() if isinstance(x, TensorBase) else x for x in inputs]
     for i in _wanted(inputs):
+
         def along(tangent, i=i):
             with dual_level():
-                outputs = _numbers(func(*[make_dual(x, tangent) if k == i else x for k, x in enumerate(plain)]))
-                return tuple(zeros_like(value) if t is None else t for value, t in map(unpack_dual, outputs))
+                outputs = _numbers(
+                    func(*[make_dual(x, tangent) if k == i else x for k, x in enumerate(plain)])
+                )
+                return tuple(
+                    zeros_like(value) if t is None else t for value, t in map(unpack_dual, outputs)
+                )
+
         tangents = [randn_like(plain[i]) for _ in range(2)]
         expected = [stack(list(ts)) for ts in zip(*map(along, tangents))]
-        try: found = _at_once(along, stack(tangents))
+        try:
+            found = _at_once(along, stack(tangents))
         except RuntimeError as error:
-            random = 'vmap: We do not yet support calling random operations inside of vmap. Please perform random operations outside of vmap as a workaround. ' if 'random operation' in str(error) else ''
-            raise GradcheckError(f'While computing batched gradients, got: {random}{error}\n\n{_BATCHED_FORWARD}') from error
+            random = (
+                'vmap: We do not yet support calling random operations inside of vmap. Please'
+                ' perform random operations outside of vmap as a workaround. '
+                if 'random operation' in str(error)
+                else ''
+            )
+            raise GradcheckError(
+                f'While computing batched gradients, got: {random}{error}\n\n{_BATCHED_FORWARD}'
+            ) from error
         _same_batches(found, expected, None, i, _BATCHED_FORWARD)
 
 # %% ../../nbs/autograd/04_gradcheck.ipynb #3dc2518f
-def gradcheck(func, inputs, *, eps=1e-6, atol=1e-5, rtol=1e-3, raise_exception=True, nondet_tol=0.0, check_undefined_grad=True, check_grad_dtypes=False, check_batched_grad=False,
-              check_batched_forward_grad=False, check_forward_ad=False, check_backward_ad=True, fast_mode=False, masked=None):
-    """Compare the derivatives that backward, or forward mode, computes for `func` at `inputs` with measured ones; True if they agree to `atol + rtol * abs(measured)`.
+def gradcheck(
+    func, inputs, *, eps=1e-6, atol=1e-5, rtol=1e-3, raise_exception=True, nondet_tol=0.0,
+    check_undefined_grad=True, check_grad_dtypes=False, check_batched_grad=False,
+    check_batched_forward_grad=False, check_forward_ad=False, check_backward_ad=True,
+    fast_mode=False, masked=None,
+):
+    """Compare the derivatives that backward, or forward mode, computes for `func` at `inputs` with
+    measured ones; True if they agree to `atol + rtol * abs(measured)`.
 
-    `func(*inputs)` returns a tensor or several. `inputs`: those that require grad are checked, and should be float64 or complex128. `eps`: the step of the difference quotient. `raise_exception`: False returns False instead of
-    raising. `nondet_tol`: how far two equal backward passes may differ. `check_undefined_grad`: outputs without a gradient must count as zero gradients (inputs without a tangent as zero tangents). `check_grad_dtypes`: gradients must
-    have the dtype of their inputs. `check_batched_grad`, `check_batched_forward_grad`: several gradients, or tangents, at once must give what they give singly. `check_backward_ad`, `check_forward_ad`: which mode to check; at least one.
-    `fast_mode`: compare one random combination of all entries instead of each. `masked` concerns sparse tensors and changes nothing here.
+    `func(*inputs)` returns a tensor or several. `inputs`: those that require grad are checked, and
+    should be float64 or complex128. `eps`: the step of the difference quotient. `raise_exception`:
+    False returns False instead of raising. `nondet_tol`: how far two equal backward passes may
+    differ. `check_undefined_grad`: outputs without a gradient must count as zero gradients (inputs
+    without a tangent as zero tangents). `check_grad_dtypes`: gradients must have the dtype of their
+    inputs. `check_batched_grad`, `check_batched_forward_grad`: several gradients, or tangents, at
+    once must give what they give singly. `check_backward_ad`, `check_forward_ad`: which mode to
+    check; at least one. `fast_mode`: compare one random combination of all entries instead of each.
+    `masked` concerns sparse tensors and changes nothing here.
 
-    Raises `GradcheckError` with a report if the derivatives disagree, ValueError if no input requires grad."""
-    assert check_forward_ad or check_backward_ad, 'Expected at least one of check_forward_ad or check_backward_ad to be True'
-    assert not (check_batched_grad and not check_backward_ad), 'Setting check_batched_grad=True requires check_backward_ad to be True'
-    assert not (check_batched_forward_grad and not check_forward_ad), 'Setting check_batched_forward_grad=True requires check_forward_ad to be True'
+    Raises `GradcheckError` with a report if the derivatives disagree, ValueError if no input
+    requires grad.
+    """
+    assert check_forward_ad or check_backward_ad, (
+        'Expected at least one of check_forward_ad or check_backward_ad to be True'
+    )
+    assert not (check_batched_grad and not check_backward_ad), (
+        'Setting check_batched_grad=True requires check_backward_ad to be True'
+    )
+    assert not (check_batched_forward_grad and not check_forward_ad), (
+        'Setting check_batched_forward_grad=True requires check_forward_ad to be True'
+    )
     inputs = _tuple(inputs)
     try:
         _check_inputs(inputs)
         outputs = _differentiable(func(*inputs))
         check = _check_fast if fast_mode else _check_slowly
         if check_backward_ad:
-            for name, function, xs, hard in _parts(func, inputs, False): check(function, xs, eps, atol, rtol, False, check_grad_dtypes, nondet_tol, name, hard)
+            for name, function, xs, hard in _parts(func, inputs, False):
+                check(
+                    function, xs, eps, atol, rtol, False, check_grad_dtypes, nondet_tol, name, hard
+                )
         if check_forward_ad:
             parts = _parts(func, inputs, True)
-            for name, function, xs, hard in parts: check(function, xs, eps, atol, rtol, True, check_grad_dtypes, nondet_tol, name, hard)
+            for name, function, xs, hard in parts:
+                check(
+                    function, xs, eps, atol, rtol, True, check_grad_dtypes, nondet_tol, name, hard
+                )
             if check_undefined_grad:
                 for _, function, xs, _ in parts: _check_undefined_tangents(function, xs)
         if check_batched_forward_grad: _check_batched_forward(func, inputs)
@@ -406,66 +776,138 @@ def gradcheck(func, inputs, *, eps=1e-6, atol=1e-5, rtol=1e-3, raise_exception=T
     return True
 
 # %% ../../nbs/autograd/04_gradcheck.ipynb #ca90555a
-def gradgradcheck(func, inputs, grad_outputs=None, *, eps=1e-6, atol=1e-5, rtol=1e-3, gen_non_contig_grad_outputs=False, raise_exception=True, nondet_tol=0.0, check_undefined_grad=True, check_grad_dtypes=False,
-                  check_batched_grad=False, check_fwd_over_rev=False, check_rev_over_rev=True, fast_mode=False, masked=False):
-    """Compare the second derivatives of `func` at `inputs` with measured ones: `gradcheck` of its gradients, as a function of `inputs` and `grad_outputs` (random ones if None, with gaps in memory if `gen_non_contig_grad_outputs`).
+def gradgradcheck(
+    func, inputs, grad_outputs=None, *, eps=1e-6, atol=1e-5, rtol=1e-3,
+    gen_non_contig_grad_outputs=False, raise_exception=True, nondet_tol=0.0,
+    check_undefined_grad=True, check_grad_dtypes=False, check_batched_grad=False,
+    check_fwd_over_rev=False, check_rev_over_rev=True, fast_mode=False, masked=False,
+):
+    """Compare the second derivatives of `func` at `inputs` with measured ones: `gradcheck` of its
+    gradients, as a function of `inputs` and `grad_outputs` (random ones if None, with gaps in
+    memory if `gen_non_contig_grad_outputs`).
 
-    `check_rev_over_rev`: what backward through the backward pass gives. `check_fwd_over_rev`: what forward mode through the backward pass gives.
-    The other arguments, the result and the errors are those of `gradcheck`."""
-    assert check_fwd_over_rev or check_rev_over_rev, 'Expected at least one of check_fwd_over_rev or check_rev_over_rev to be True'
-    assert not (check_undefined_grad and not check_rev_over_rev), 'Setting check_undefined_grad=True requires check_rev_over_rev to be True'
-    assert not (check_batched_grad and not check_rev_over_rev), 'Setting check_batched_grad=True requires check_rev_over_rev to be True'
+    `check_rev_over_rev`: what backward through the backward pass gives. `check_fwd_over_rev`: what
+    forward mode through the backward pass gives. The other arguments, the result and the errors are
+    those of `gradcheck`."""
+    assert check_fwd_over_rev or check_rev_over_rev, (
+        'Expected at least one of check_fwd_over_rev or check_rev_over_rev to be True'
+    )
+    assert not (check_undefined_grad and not check_rev_over_rev), (
+        'Setting check_undefined_grad=True requires check_rev_over_rev to be True'
+    )
+    assert not (check_batched_grad and not check_rev_over_rev), (
+        'Setting check_batched_grad=True requires check_rev_over_rev to be True'
+    )
     inputs = _tuple(inputs)
-    if grad_outputs is None: starts = tuple(_random_start(y, gen_non_contig_grad_outputs) for y in _differentiable(func(*inputs)))
-    else: starts = _tuple(grad_outputs)
+    if grad_outputs is None:
+        starts = tuple(
+            _random_start(y, gen_non_contig_grad_outputs) for y in _differentiable(func(*inputs))
+        )
+    else:
+        starts = _tuple(grad_outputs)
     everything, count = inputs + starts, len(starts)
     wanted, differentiated = _wanted(inputs), _wanted(everything)
-    def gradients(*args):
-        for i in differentiated: args[i].requires_grad_()        # forward mode passes detached values
-        found = grad(_differentiable(func(*args[:-count])), [args[i] for i in wanted], args[-count:], create_graph=True, allow_unused=True)
-        return tuple(g for g in found if g is not None)
-    return gradcheck(gradients, everything, eps=eps, atol=atol, rtol=rtol, raise_exception=raise_exception, nondet_tol=nondet_tol, check_undefined_grad=check_undefined_grad,
-                     check_grad_dtypes=check_grad_dtypes, check_batched_grad=check_batched_grad, check_forward_ad=check_fwd_over_rev, check_backward_ad=check_rev_over_rev, fast_mode=fast_mode, masked=masked)
 
+    def gradients(*args):
+        # forward mode passes detached values
+        for i in differentiated: args[i].requires_grad_()
+        found = grad(
+            _differentiable(func(*args[:-count])), [args[i] for i in wanted], args[-count:],
+            create_graph=True, allow_unused=True,
+        )
+        return tuple(g for g in found if g is not None)
+
+    return gradcheck(
+        gradients, everything, eps=eps, atol=atol, rtol=rtol, raise_exception=raise_exception,
+        nondet_tol=nondet_tol, check_undefined_grad=check_undefined_grad,
+        check_grad_dtypes=check_grad_dtypes, check_batched_grad=check_batched_grad,
+        check_forward_ad=check_fwd_over_rev, check_backward_ad=check_rev_over_rev,
+        fast_mode=fast_mode, masked=masked,
+    )
+
+# %% ../../nbs/autograd/04_gradcheck.ipynb #94fc2921
 def _random_start(y, with_gaps):
     "A starting gradient for `y`: uniform in [-1, 1], requiring grad."
     start = rand(*y.shape, dtype=float64, device=y.device) * 2 - 1
-    if y.is_complex(): start = start + 1j * (rand(*y.shape, dtype=float64, device=y.device) * 2 - 1)
+    if y.is_complex():
+        start = start + 1j * (rand(*y.shape, dtype=float64, device=y.device) * 2 - 1)
     array = start._array.astype(y._array.dtype)
     if with_gaps and array.size > 1: array = np.repeat(array, 2, axis=-1)[..., ::2]
     return tensor_like(array).requires_grad_()
 
 # %% ../../nbs/autograd/04_gradcheck.ipynb #d7e72f4f
 def _retired(name):
-    warnings.warn(f"`{name}` was part of PyTorch's private API and not meant to be exposed. We are deprecating it and it will be removed in a future version of PyTorch. If you have a specific use for this or feature request for this to be "
-                  'a stable API, please file us an issue at https://github.com/pytorch/pytorch/issues/new', FutureWarning, stacklevel=3)
+    warnings.warn(
+        f"`{name}` was part of PyTorch's private API and not meant to be exposed. We are"
+        " deprecating it and it will be removed in a future version of PyTorch. If you have a"
+        " specific use for this or feature request for this to be a stable API, please file us an"
+        " issue at https://github.com/pytorch/pytorch/issues/new",
+        FutureWarning,
+        stacklevel=3,
+    )
 
 def get_numerical_jacobian(fn, inputs, target=None, eps=1e-3, grad_out=1.0):
-    "The measured Jacobians of the first output of `fn(inputs)`, which gets the inputs as one tuple, by each tensor in `target` (None: in `inputs`) that requires grad. Use `compare` instead."
+    """The measured Jacobians of the first output of `fn(inputs)`, which gets the inputs as one
+    tuple, by each tensor in `target` (None: in `inputs`) that requires grad. Use `compare` instead.
+    """
     _retired('get_numerical_jacobian')
-    if grad_out != 1.0: raise ValueError('Expected grad_out to be 1.0. get_numerical_jacobian no longer supports values of grad_out != 1.0.')
+    if grad_out != 1.0:
+        raise ValueError(
+            'Expected grad_out to be 1.0. get_numerical_jacobian no longer supports values of'
+            ' grad_out != 1.0.'
+        )
     inputs = _tuple(inputs)
     outputs = _tuple(fn(inputs))
-    if any(o.is_complex() for o in outputs): raise ValueError('Expected output to be non-complex. get_numerical_jacobian no longer supports functions that return complex outputs.')
+    if any(o.is_complex() for o in outputs):
+        raise ValueError(
+            'Expected output to be non-complex. get_numerical_jacobian no longer supports functions'
+            ' that return complex outputs.'
+        )
     chosen = inputs if target is None else _tuple(target)
-    jacobians = zip([inputs[i] for i in _wanted(inputs)], numerical_jacobians(lambda *xs: fn(xs), inputs, eps))
+    jacobians = zip(
+        [inputs[i] for i in _wanted(inputs)], numerical_jacobians(lambda *xs: fn(xs), inputs, eps)
+    )
     return tuple(tensor_like(row[0]) for x, row in jacobians if any(x is t for t in chosen))
 
-def get_numerical_jacobian_wrt_specific_input(fn, input_idx, inputs, outputs, eps, input=None, is_forward_ad=False):
+def get_numerical_jacobian_wrt_specific_input(
+    fn, input_idx, inputs, outputs, eps, input=None, is_forward_ad=False
+):
     "The measured Jacobians of each output by the input numbered `input_idx`."
     rows = dict(zip(_wanted(inputs), numerical_jacobians(fn, inputs, eps)))
     return tuple(tensor_like(j) for j in rows[input_idx])
 
+# %% ../../nbs/autograd/04_gradcheck.ipynb #882d3925
 def get_analytical_jacobian(inputs, output, nondet_tol=0.0, grad_out=1.0):
-    "The Jacobians of `output` by each of `inputs` according to backward, and whether two passes agreed, sizes were right and dtypes were right. Use `compare` instead."
+    """The Jacobians of `output` by each of `inputs` according to backward, and whether two passes
+    agreed, sizes were right and dtypes were right. Use `compare` instead.
+    """
     _retired('get_analytical_jacobian')
-    if grad_out != 1.0: raise ValueError('Expected grad_out to be 1.0. get_analytical_jacobian no longer supports values of grad_out != 1.0.')
-    if output.is_complex(): raise ValueError('Expected output to be non-complex. get_analytical_jacobian no longer supports functions that return complex outputs.')
+    if grad_out != 1.0:
+        raise ValueError(
+            'Expected grad_out to be 1.0. get_analytical_jacobian no longer supports values of'
+            ' grad_out != 1.0.'
+        )
+    if output.is_complex():
+        raise ValueError(
+            'Expected output to be non-complex. get_analytical_jacobian no longer supports'
+            ' functions that return complex outputs.'
+        )
     wanted = [inputs[i] for i in _wanted(inputs)]
+
     def holds(nondet_tol, dtypes):
         try: analytical_jacobians(output, wanted, nondet_tol, dtypes)
         except GradcheckError as error: return str(error)
         return ''
+
     complaints = holds(nondet_tol, True) + holds(nondet_tol, False)
-    jacobians = tuple(tensor_like(j) for j in analytical_jacobians(output, wanted, math.inf)) if 'incorrect size' not in complaints else ()
-    return jacobians, 'not reentrant' not in complaints, 'incorrect size' not in complaints, 'dtype mismatch' not in complaints
+    jacobians = (
+        tuple(tensor_like(j) for j in analytical_jacobians(output, wanted, math.inf))
+        if 'incorrect size' not in complaints
+        else ()
+    )
+    return (
+        jacobians,
+        'not reentrant' not in complaints,
+        'incorrect size' not in complaints,
+        'dtype mismatch' not in complaints,
+    )

@@ -10,85 +10,173 @@ import warnings
 import numpy as np
 from ..arrays.numpy_backend import is_array
 from ..func.batching import vmap
-from ..graph import engine
+from ..graph import engine, roots
 from ..graph.errors import unused_error
-from ..graph.levels import KINDS, at, dual
+from ..transforms.levels import KINDS, at, dual
 from ..graph.node import TensorBase, tensor_of
 
 # %% ../../nbs/autograd/01_gradient.ipynb #67c10590
-def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, grad_variables=None, inputs=None):
+def backward(
+    tensors,
+    grad_tensors=None,
+    retain_graph=None,
+    create_graph=False,
+    grad_variables=None,
+    inputs=None,
+):
     """Add the gradients of `tensors` (one or several) to the `.grad` of the leaves of their graph.
 
-    `grad_tensors`: the gradient to start from for each of them, of its shape; may be None for single numbers. `retain_graph`: keep what the graph saved, for another pass. `create_graph`: make the gradients differentiable.
-    `inputs`: accumulate into these tensors only (one, several, or a dictionary)."""
+    `grad_tensors`: the gradient to start from for each of them, of its shape; may be None for
+    single numbers. `retain_graph`: keep what the graph saved, for another pass. `create_graph`:
+    make the gradients differentiable. `inputs`: accumulate into these tensors only (one, several,
+    or a dictionary)."""
     if grad_variables is not None:
-        warnings.warn('`grad_variables` is deprecated. Use `grad_tensors` instead.', FutureWarning, stacklevel=2)
-        if grad_tensors is not None: raise RuntimeError('`grad_tensors` and `grad_variables` (deprecated) arguments both passed to `backward()`. Please only use `grad_tensors`.')
+        warnings.warn(
+            '`grad_variables` is deprecated. Use `grad_tensors` instead.',
+            FutureWarning,
+            stacklevel=2,
+        )
+        if grad_tensors is not None:
+            raise RuntimeError(
+                '`grad_tensors` and `grad_variables` (deprecated) arguments both passed to'
+                ' `backward()`. Please only use `grad_tensors`.'
+            )
         grad_tensors = grad_variables
     engine.backward(tensors, grad_tensors, retain_graph, create_graph, inputs)
 
 # %% ../../nbs/autograd/01_gradient.ipynb #c94f2a01
-def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=False, only_inputs=True, allow_unused=None, is_grads_batched=False, materialize_grads=False):
-    """The gradients of `outputs` with respect to `inputs`, as a tuple (a dictionary, if `inputs` is one); no `.grad` is touched.
+def grad(
+    outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=False, only_inputs=True,
+    allow_unused=None, is_grads_batched=False, materialize_grads=False,
+):
+    """The gradients of `outputs` with respect to `inputs`, as a tuple (a dictionary, if `inputs` is
+    one); no `.grad` is touched.
 
-    `grad_outputs`: the gradient to start from for each output (None for single numbers). `retain_graph`: keep what the graph saved, for another pass. `create_graph`: make the results differentiable. `allow_unused`: return None for inputs
-    that the outputs do not depend on instead of raising, `materialize_grads`: return zeros for them. `is_grads_batched`: `grad_outputs` has an extra first dimension of several starting gradients, and so have the results.
+    `grad_outputs`: the gradient to start from for each output (None for single numbers).
+    `retain_graph`: keep what the graph saved, for another pass. `create_graph`: make the results
+    differentiable. `allow_unused`: return None for inputs that the outputs do not depend on instead
+    of raising, `materialize_grads`: return zeros for them. `is_grads_batched`: `grad_outputs` has
+    an extra first dimension of several starting gradients, and so have the results.
 
-    Raises RuntimeError if an input does not require grad, or is not used and neither flag allows it."""
-    if materialize_grads and allow_unused is False: raise ValueError('Expected allow_unused to be True or not passed when materialize_grads=True, but got: allow_unused=False.')
+    Raises RuntimeError if an input does not require grad, or is not used and neither flag allows
+    it.
+    """
+    if materialize_grads and allow_unused is False:
+        raise ValueError(
+            'Expected allow_unused to be True or not passed when materialize_grads=True, but got:'
+            ' allow_unused=False.'
+        )
     if not only_inputs:
-        warnings.warn('only_inputs argument is deprecated and is ignored now (defaults to True). To accumulate gradient for other parts of the graph, please use torch.autograd.backward.', FutureWarning, stacklevel=2)
-    wanted = engine.chosen(inputs, 'grad')
-    tensors, starts = engine.starting(outputs, grad_outputs)
-    keep, allow_unused = create_graph if retain_graph is None else retain_graph, materialize_grads if allow_unused is None else allow_unused
-    if any(t.__class__ is KINDS['Dual'] and t._level.alive for t in tensors): found = _with_tangents(tensors, starts, keep, create_graph, wanted)
-    elif is_grads_batched: found = _batched(tensors, starts, keep, create_graph, wanted)
-    else: found = engine.run(tensors, starts, keep, create_graph, wanted)
+        warnings.warn(
+            'only_inputs argument is deprecated and is ignored now (defaults to True). To'
+            ' accumulate gradient for other parts of the graph, please use'
+            ' torch.autograd.backward.',
+            FutureWarning,
+            stacklevel=2,
+        )
+    wanted = roots.parse_inputs(inputs, 'grad')
+    tensors, starts = roots.parse_roots(outputs, grad_outputs)
+    keep, allow_unused = (
+        create_graph if retain_graph is None else retain_graph,
+        (materialize_grads if allow_unused is None else allow_unused),
+    )
+    if any(t.__class__ is KINDS['Dual'] and t._level.alive for t in tensors):
+        found = _with_tangents(tensors, starts, keep, create_graph, wanted)
+    elif is_grads_batched:
+        found = _batched(tensors, starts, keep, create_graph, wanted)
+    else:
+        found = engine.run(tensors, starts, keep, create_graph, wanted)
     if not allow_unused:
         for i, (x, g) in enumerate(zip(wanted, found)):
             if g is None: raise unused_error(i, x, tensors)
-    if materialize_grads: found = [_zeros(x, given, create_graph) if g is None else g for x, given, g in zip(wanted, _given(inputs), found)]
+    if materialize_grads:
+        found = [
+            _zeros(x, given, create_graph) if g is None else g
+            for x, given, g in zip(wanted, _given(inputs), found)
+        ]
     found = tuple(tensor_of(g) if is_array(g) else g for g in found)
     return dict(zip(inputs, found)) if type(inputs) is dict else found
 
+# %% ../../nbs/autograd/01_gradient.ipynb #fae80add
 def _calculate_shape(output, grad, is_grads_batched):
-    "The shapes of an output (or an edge) and of a gradient for it, without the dimension of several gradients: what has to agree."
-    if is_grads_batched and not isinstance(output, TensorBase): raise RuntimeError('Batched grads are not supported with GradientEdge')
-    return engine.standing((output,))[0].shape, grad.shape[1:] if is_grads_batched else grad.shape
+    """The shapes of an output (or an edge) and of a gradient for it, without the dimension of
+    several gradients: what has to agree.
+    """
+    if is_grads_batched and not isinstance(output, TensorBase):
+        raise RuntimeError('Batched grads are not supported with GradientEdge')
+    return roots.edge_standins((output,))[0].shape, (
+        grad.shape[1:] if is_grads_batched else grad.shape
+    )
 
-def _given(inputs): return tuple(inputs.values()) if type(inputs) is dict else engine.listed(inputs)
+def _given(inputs):
+    return tuple(inputs.values()) if type(inputs) is dict else roots.as_tuple(inputs)
 
 def _zeros(x, given, create_graph):
-    if given is not x: raise RuntimeError('materialize_grads cannot be used when the given input is a GradientEdge')
+    if given is not x:
+        raise RuntimeError(
+            'materialize_grads cannot be used when the given input is a GradientEdge'
+        )
     zeros = tensor_of(np.zeros(x._array.shape, x._array.dtype, like=x._array))
     return zeros.requires_grad_() if create_graph else zeros
 
+# %% ../../nbs/autograd/01_gradient.ipynb #2cab7d92
 def _with_tangents(tensors, starts, keep, create_graph, wanted):
     """The gradients of dual tensors, which are dual themselves: forward over reverse.
 
-    How a gradient moves along the tangents is the gradient of how the output moves along them, as second derivatives do not mind the order: so it is asked of the outputs' tangents."""
-    level = max((t._level for t in tensors if t.__class__ is KINDS['Dual'] and t._level.alive), key=lambda l: l.depth)
+    How a gradient moves along the tangents is the gradient of how the output moves along them, as
+    second derivatives do not mind the order: so it is asked of the outputs' tangents.
+    """
+    level = max(
+        (t._level for t in tensors if t.__class__ is KINDS['Dual'] and t._level.alive),
+        key=lambda l: l.depth,
+    )
     parts = lambda t: (t._value, t._tangent) if at(t, level) else (t, None)
     outs, ins = [parts(t) for t in tensors], [parts(t)[0] for t in wanted]
-    starts = [engine.first_gradient(t, None, True) if s is None else s for (t, _), s in zip(outs, starts)]
-    firsts = grad([t for t, _ in outs], ins, [parts(s)[0] for s in starts], True, create_graph, allow_unused=True)
-    pairs = [(t, parts(s)[0]) for (_, t), s in zip(outs, starts) if t is not None and t.requires_grad] + [(t, parts(s)[1]) for (t, _), s in zip(outs, starts) if parts(s)[1] is not None]
-    seconds = grad([t for t, _ in pairs], ins, [s for _, s in pairs], keep, create_graph, allow_unused=True) if pairs else [None] * len(ins)
+    starts = [roots.one_for(t) if s is None else s for (t, _), s in zip(outs, starts)]
+    firsts = grad(
+        [t for t, _ in outs],
+        ins,
+        [parts(s)[0] for s in starts],
+        True,
+        create_graph,
+        allow_unused=True,
+    )
+    pairs = [
+        (t, parts(s)[0]) for (_, t), s in zip(outs, starts) if t is not None and t.requires_grad
+    ] + [(t, parts(s)[1]) for (t, _), s in zip(outs, starts) if parts(s)[1] is not None]
+    seconds = (
+        grad(
+            [t for t, _ in pairs], ins, [s for _, s in pairs], keep, create_graph, allow_unused=True
+        )
+        if pairs
+        else [None] * len(ins)
+    )
     return [g if g is None or t is None else dual(g, t, level) for g, t in zip(firsts, seconds)]
 
+# %% ../../nbs/autograd/01_gradient.ipynb #25a88cc6
 def _batched(tensors, starts, keep, create_graph, wanted):
-    "The gradients of `wanted` for each of the starting gradients along the first dimension of `starts`."
+    """The gradients of `wanted` for each of the starting gradients along the first dimension of
+    `starts`.
+    """
     for i, (t, s) in enumerate(zip(tensors, starts)):
         if not isinstance(s, TensorBase) or not s.ndim: continue
         if s.shape[1:] != t.shape:
-            raise RuntimeError('If `is_grads_batched=True`, we interpret the first dimension of each grad_output as the batch dimension. The sizes of the remaining dimensions are expected to match the shape of corresponding output, but a '
-                               f'mismatch was detected: grad_output[{i}] has a shape of {s.shape[1:]} and output[{i}] has a shape of {t.shape}. If you only want some tensors in `grad_output` to be considered batched, consider using vmap.')
-    starts = tuple(engine.first_gradient(t, None, True) if s is None else s for t, s in zip(tensors, starts))
+            raise RuntimeError(
+                'If `is_grads_batched=True`, we interpret the first dimension of each grad_output'
+                ' as the batch dimension. The sizes of the remaining dimensions are expected to'
+                ' match the shape of corresponding output, but a mismatch was detected:'
+                f' grad_output[{i}] has a shape of {s.shape[1:]} and output[{i}] has a shape of'
+                f' {t.shape}. If you only want some tensors in `grad_output` to be considered'
+                ' batched, consider using vmap.'
+            )
+    starts = tuple(roots.one_for(t) if s is None else s for t, s in zip(tensors, starts))
     places = []
+
     def vjp(*starts):
         found = engine.run(tensors, starts, keep, create_graph, wanted)
         places.extend(i for i, g in enumerate(found) if g is not None)
         return tuple(found[i] for i in places)
+
     found = [None] * len(wanted)
     for i, g in zip(places, vmap(vjp)(*starts)): found[i] = g
     return found

@@ -14,32 +14,57 @@ from contextlib import contextmanager
 from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary
 
 from ..arrays.numpy_backend import storage_of
+from ..arrays.topics import take_topics
 from .function import BackwardCFunction
 from ..graph.modes import LOCAL, Mode
-from ..graph.node import JOURNAL, Node as Node, OutputEdge, RemovableHandle, TensorBase, tensor_like
+from ..layers.versions import JOURNAL
+from ..graph.node import Node as Node, OutputEdge, TensorBase, tensor_like
+from ..layers.hooks import RemovableHandle
 
 # %% ../../nbs/autograd/03_graph.ipynb #85ed97aa
 _all_ = ['Node', 'RemovableHandle']
 GradientEdge = namedtuple('GradientEdge', 'node output_nr ownership_token', defaults=(None,))
 
 def get_gradient_edge(tensor):
-    "The node that a gradient of `tensor` arrives at, and the number of the node's output that the tensor is."
-    if tensor._node is None: raise RuntimeError('It is not possible to get the gradient edge for a Tensor that does not require gradients')
-    node, nr = (tensor._node.node, tensor._node.nr) if tensor._node.__class__ is OutputEdge else (tensor._node, 0)
+    """The node that a gradient of `tensor` arrives at, and the number of the node's output that the
+    tensor is.
+    """
+    if tensor._node is None:
+        raise RuntimeError(
+            'It is not possible to get the gradient edge for a Tensor that does not require'
+            ' gradients'
+        )
+    node, nr = (
+        (tensor._node.node, tensor._node.nr)
+        if tensor._node.__class__ is OutputEdge
+        else (tensor._node, 0)
+    )
     return GradientEdge(node, nr, node if isinstance(node, BackwardCFunction) else None)
 
 def increment_version(tensor):
-    "Note that the memory of `tensor` (or of each tensor in a collection) was changed by means that the engine cannot see."
-    try: tensors = (tensor,) if isinstance(tensor, TensorBase) else tuple(tensor)
-    except TypeError: raise RuntimeError('increment_version expect a Iterable[Tensor] as input') from None
-    if not all(isinstance(t, TensorBase) for t in tensors): raise RuntimeError('increment_version expects each element of the iterable to be a tensor')
-    for t in tensors: JOURNAL.note(t._array, 'increment_version', None if t._meta is None else t._meta.version)
+    """Note that the memory of `tensor` (or of each tensor in a collection) was changed by means
+    that the engine cannot see.
+    """
+    try:
+        tensors = (tensor,) if isinstance(tensor, TensorBase) else tuple(tensor)
+    except TypeError:
+        raise RuntimeError('increment_version expect a Iterable[Tensor] as input') from None
+    if not all(isinstance(t, TensorBase) for t in tensors):
+        raise RuntimeError('increment_version expects each element of the iterable to be a tensor')
+    for t in tensors:
+        JOURNAL.note(t._array, 'increment_version', None if t._meta is None else t._meta.version)
 
 # %% ../../nbs/autograd/03_graph.ipynb #1ea2fa44
 class saved_tensors_hooks(Mode):
-    """Inside, each tensor that an operation or a custom function saves for backward is replaced by `pack_hook(tensor)`; `unpack_hook` gets that back, when it is needed, and must return a tensor of the same shape and dtype.
+    """Inside, each tensor that an operation or a custom function saves for backward is replaced by
+    `pack_hook(tensor)`; `unpack_hook` gets that back, when it is needed, and must return a tensor
+    of the same shape and dtype.
 
-    Nested, the innermost pair applies. Writes into a packed tensor are not noticed, unless the pack hook itself makes them, which is an error. Raises RuntimeError inside `disable_saved_tensors_hooks`."""
+    Nested, the innermost pair applies. Writes into a packed tensor are not noticed, unless the pack
+    hook itself makes them, which is an error. Raises RuntimeError inside
+    `disable_saved_tensors_hooks`.
+    """
+
     def __init__(self, pack_hook, unpack_hook):
         super().__init__(saving=(pack_hook, unpack_hook))
         self.pack_hook, self.unpack_hook = pack_hook, unpack_hook
@@ -52,27 +77,45 @@ class saved_tensors_hooks(Mode):
 
 # %% ../../nbs/autograd/03_graph.ipynb #48c773c9
 class save_on_cpu(saved_tensors_hooks):
-    "Inside, saved tensors are kept in the memory of the CPU. All tensors are there already, so this only lets code written for other devices run; with `pin_memory` they are copied, as in PyTorch."
+    """Inside, saved tensors are kept in the memory of the CPU. All tensors are there already, so
+    this only lets code written for other devices run; with `pin_memory` they are copied, as in
+    PyTorch.
+    """
+
     def __init__(self, pin_memory=False, device_type='cuda'):
         self.pin_memory = pin_memory
-        super().__init__(lambda t: t.detach().clone() if pin_memory else t.detach(), lambda packed: packed)
+        super().__init__(
+            lambda t: t.detach().clone() if pin_memory else t.detach(), lambda packed: packed
+        )
 
     def clone(self): return save_on_cpu(self.pin_memory)
 
 @contextmanager
 def disable_saved_tensors_hooks(error_message):
-    "Inside, entering `saved_tensors_hooks` raises a RuntimeError with this message; if hooks are active already, entering this does."
+    """Inside, entering `saved_tensors_hooks` raises a RuntimeError with this message; if hooks are
+    active already, entering this does.
+    """
     modes = LOCAL.modes
     if modes.saving is not None: raise RuntimeError(error_message)
     before = modes.change(refusal=error_message)
     try: yield
     finally: modes.change(**before)
 
-class _Handle: "Stands for a saved tensor in the graph; when the graph lets it go, so do the dictionaries below."
+class _Handle:
+    """Stands for a saved tensor in the graph; when the graph lets it go, so do the dictionaries
+    below.
+    """
 
+# %% ../../nbs/autograd/03_graph.ipynb #cd632512
 class _AllowMutationOnSavedContext:
-    "What the graph has saved so far: `original`, tensors as they were given, and `cloned`, copies of those that were about to be overwritten. Both are dictionaries {handle: tensor}."
-    def __init__(self): self.original, self.cloned, self._at, self._in = WeakKeyDictionary(), WeakKeyDictionary(), WeakValueDictionary(), {}
+    """What the graph has saved so far: `original`, tensors as they were given, and `cloned`, copies
+    of those that were about to be overwritten. Both are dictionaries {handle: tensor}.
+    """
+
+    def __init__(self):
+        self.original, self.cloned, self._at, self._in = (
+            WeakKeyDictionary(), WeakKeyDictionary(), WeakValueDictionary(), {},
+        )
 
     @property
     def tid_to_weakhandle(self):
@@ -83,15 +126,27 @@ class _AllowMutationOnSavedContext:
         array, record = tensor._array, JOURNAL.of(tensor._array)
         key = id(array), record and record.count
         handle = self._at.get(key)
-        if handle is None or handle not in self.original:       # the same tensor may be saved many times
+        # the same tensor may be saved many times
+        if handle is None or handle not in self.original:
             handle = self._at[key] = _Handle()
             self.original[handle] = tensor_like(array)
             self._in.setdefault(id(storage_of(array)), WeakSet()).add(handle)
         return handle
 
+# %% ../../nbs/autograd/03_graph.ipynb #ec0eee01
+class _Copying:
+    "Values as they were."
+
     def unpack(self, handle):
-        found = self.cloned.get(handle, self.original.get(handle)) if LOCAL.modes.guard is not None else None
-        assert found is not None, "Trying to backward outside of the 'allow_mutation_on_saved_tensors' context in which the graph was originally recorded."
+        found = (
+            self.cloned.get(handle, self.original.get(handle))
+            if LOCAL.modes.guard is not None
+            else None
+        )
+        assert found is not None, (
+            "Trying to backward outside of the 'allow_mutation_on_saved_tensors' context in which"
+            " the graph was originally recorded."
+        )
         return found
 
     def guard(self, array, new=None):
@@ -99,15 +154,22 @@ class _AllowMutationOnSavedContext:
         for handle in tuple(self._in.pop(id(storage_of(array)), ())):
             saved = self.original.get(handle)
             if saved is None: continue
-            if storage_of(saved._array) is storage_of(array): self.cloned[handle] = tensor_like(self.original.pop(handle)._array.copy())
+            if storage_of(saved._array) is storage_of(array):
+                self.cloned[handle] = tensor_like(self.original.pop(handle)._array.copy())
 
     def clear(self):
         for d in (self.original, self.cloned, self._at, self._in): d.clear()
 
+take_topics(_AllowMutationOnSavedContext, (_Copying,))
+
+# %% ../../nbs/autograd/03_graph.ipynb #c340e50a
 @contextmanager
 def allow_mutation_on_saved_tensors():
-    "Inside, tensors may be written in place after they were saved for backward, and the backward pass, which belongs inside as well, finds them as they were. Raises RuntimeError if nested."
-    if LOCAL.modes.guard is not None: raise RuntimeError('allow_mutation_on_saved_tensors contexts cannot be nested')
+    """Inside, tensors may be written in place after they were saved for backward, and the backward
+    pass, which belongs inside as well, finds them as they were. Raises RuntimeError if nested.
+    """
+    if LOCAL.modes.guard is not None:
+        raise RuntimeError('allow_mutation_on_saved_tensors contexts cannot be nested')
     made = _AllowMutationOnSavedContext()
     before = LOCAL.modes.change(guard=made.guard)
     try:
@@ -119,39 +181,64 @@ def allow_mutation_on_saved_tensors():
 # %% ../../nbs/autograd/03_graph.ipynb #85216699
 class _MultiHandle(RemovableHandle):
     "Several handles as one."
+
     __slots__ = ('handles',)
-    def __init__(self, handles): self.handles = tuple(handles)
+
+    def __init__(self, handles):
+        self.handles = tuple(handles)
+
     def remove(self):
         for handle in self.handles: handle.remove()
+
     def __getstate__(self): return self.handles
-    def __setstate__(self, state): self.handles = state
 
+    def __setstate__(self, state):
+        self.handles = state
+
+# %% ../../nbs/autograd/03_graph.ipynb #7f99fb07
 def register_multi_grad_hook(tensors, fn, *, mode='all'):
-    """Call `fn` once in each backward pass. With `mode='all'`: `fn(grads)` when the gradients of all `tensors` that the pass reaches are there, with None for the others; with `mode='any'`: `fn(grad)` at the first of them.
+    """Call `fn` once in each backward pass. With `mode='all'`: `fn(grads)` when the gradients of
+    all `tensors` that the pass reaches are there, with None for the others; with `mode='any'`:
+    `fn(grad)` at the first of them.
 
-    Returns a handle with `remove()`. What `fn` returns is ignored. Raises ValueError for another mode."""
-    if mode not in ('all', 'any'): raise ValueError(f"Expects mode to be one of ('all', 'any') but got {mode}")
-    lock, passes = threading.Lock(), WeakKeyDictionary()        # pass -> [gradients still to come, gradients so far]
+    Returns a handle with `remove()`. What `fn` returns is ignored. Raises ValueError for another
+    mode.
+    """
+    if mode not in ('all', 'any'):
+        raise ValueError(f"Expects mode to be one of ('all', 'any') but got {mode}")
+    # pass -> [gradients still to come, gradients so far]
+    lock, passes = threading.Lock(), WeakKeyDictionary()
     if mode == 'any':
+
         def hook(g):
             with lock:
                 if LOCAL.modes.task in passes: return
                 passes[LOCAL.modes.task] = True
             fn(g)
+
         return _MultiHandle(t.register_hook(hook) for t in tensors if t.requires_grad)
     tensors = tuple(tensors)
-    assert all(t.requires_grad for t in tensors), 'Expected gradient function to be set: a tensor that does not require grad never gets one'
+    assert all(t.requires_grad for t in tensors), (
+        'Expected gradient function to be set: a tensor that does not require grad never gets one'
+    )
     edges = [get_gradient_edge(t).node for t in tensors]
+
     def at(i):
         def hook(g):
             task = LOCAL.modes.task
             with lock:
                 state = passes.get(task)
-                if state is None: state = passes[task] = [sum(task.reaches(e) for e in edges), [None] * len(edges)]
+                if state is None:
+                    state = passes[task] = [
+                        sum(task.reaches(e) for e in edges),
+                        [None] * len(edges),
+                    ]
                 state[0] -= 1
                 state[1][i] = g
                 done = not state[0]
                 if done: del passes[task]
             if done: fn(state[1])
+
         return hook
+
     return _MultiHandle(t.register_hook(at(i)) for i, t in enumerate(tensors))

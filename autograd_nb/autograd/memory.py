@@ -16,13 +16,21 @@ from numpy import ndarray
 
 from ..arrays.memory import census, size
 from ..arrays.numpy_backend import storage_of
+from ..arrays.topics import take_topics
 from ..graph.errors import line_of, place
-from ..graph.modes import tick
-from ..graph.node import AccumulateGrad, GradBox, Meta, Node, NodeHooks, OutputEdge, Packed, TensorBase
+from ..graph.modes import next_sequence_number
+from autograd_nb.graph.node import (
+    AccumulateGrad, GradBox, Node, OutputEdge, TensorBase, TensorExtras
+)
+from ..layers.hooks import NodeHooks
+from ..layers.saved import Packed
 
 # %% ../../nbs/autograd/10_memory.ipynb #ff0c634d
 Storage = namedtuple('Storage', 'bytes kind holder shape dtype line')
-Storage.__doc__ = "One piece of memory: its bytes, what it is ('leaf', 'gradient', 'saved', 'tensor' or 'other'), its holder in words, shape and dtype, and the line that made its holder."
+Storage.__doc__ = (
+    "One piece of memory: its bytes, what it is ('leaf', 'gradient', 'saved', 'tensor' or 'other'),"
+    " its holder in words, shape and dtype, and the line that made its holder."
+)
 
 def _at(filename, line):
     "A place in the program, for people: 'train.py:12', or the cell of a notebook."
@@ -37,12 +45,16 @@ _RANK = {'leaf': 0, 'gradient': 1, 'saved': 2, 'tensor': 3, 'other': 4}
 
 def _arrays(value):
     "The arrays that one saved value stands for."
-    if isinstance(value, ndarray): yield value
-    elif isinstance(value, TensorBase): yield value._array
-    elif value.__class__ is Packed: yield from _arrays(value.value)
+    if isinstance(value, ndarray):
+        yield value
+    elif isinstance(value, TensorBase):
+        yield value._array
+    elif value.__class__ is Packed:
+        yield from _arrays(value.value)
     elif isinstance(value, (list, tuple)):
         for v in value: yield from _arrays(v)
 
+# %% ../../nbs/autograd/10_memory.ipynb #451cd8cf
 def _pieces(o):
     "(array, kind, words, line) for the arrays that a living object of the library holds."
     if isinstance(o, AccumulateGrad):
@@ -50,32 +62,52 @@ def _pieces(o):
         for a in _arrays(o.grad): yield a, 'gradient', 'the gradient of a leaf', None
     elif isinstance(o, Node):
         for field in o.fields if not hasattr(o, 'kept') else ():
-            for a in _arrays(getattr(o, field, None)): yield a, 'saved', f'{o.name()} saved {field}', _made(o)
+            for a in _arrays(getattr(o, field, None)):
+                yield a, 'saved', f'{o.name()} saved {field}', _made(o)
         for i, item in enumerate(getattr(o, 'kept', None) or ()):
-            for a in _arrays(item[0] if isinstance(item, tuple) else item): yield a, 'saved', f'{o.name()} saved saved_tensors[{i}]', _made(o)
+            for a in _arrays(item[0] if isinstance(item, tuple) else item):
+                yield a, 'saved', f'{o.name()} saved saved_tensors[{i}]', _made(o)
     elif isinstance(o, TensorBase):
         node = o._node.node if o._node.__class__ is OutputEdge else o._node
-        yield o._array, 'leaf' if node is None or node.__class__ is AccumulateGrad else 'tensor', 'a tensor' + ('' if node is None or node.__class__ is AccumulateGrad else f' made by {node.name()}'), None if node is None else _made(node)
+        yield (
+            o._array,
+            'leaf' if node is None or node.__class__ is AccumulateGrad else 'tensor',
+            'a tensor'
+            + (
+                ''
+                if node is None or node.__class__ is AccumulateGrad
+                else f' made by {node.name()}'
+            ),
+            None if node is None else _made(node),
+        )
     elif isinstance(o, GradBox):
         for a in _arrays(o.grad): yield a, 'gradient', 'a retained gradient', None
 
+# %% ../../nbs/autograd/10_memory.ipynb #8cd17d5b
 def memory_report():
-    "All memory that tensors, the graph and optimisers hold: a list of `Storage`, the largest first. The bytes add up to `cpu.memory_allocated()`."
+    """All memory that tensors, the graph and optimisers hold: a list of `Storage`, the largest
+    first. The bytes add up to `cpu.memory_allocated()`.
+    """
     known = {}
     for o in gc.get_objects():
-        if not issubclass(type(o), (TensorBase, Node, GradBox)): continue        # not isinstance: it would wake proxies up, dead ones too
+        # not isinstance: it would wake proxies up, dead ones too
+        if not issubclass(type(o), (TensorBase, Node, GradBox)): continue
         for array, kind, words, line in _pieces(o):
             owner = storage_of(array)
-            if id(owner) not in known or _RANK[kind] < _RANK[known[id(owner)][0]]: known[id(owner)] = kind, words, array, line
+            if id(owner) not in known or _RANK[kind] < _RANK[known[id(owner)][0]]:
+                known[id(owner)] = kind, words, array, line
     out = []
     for owner in census():
-        kind, words, array, line = known.get(id(storage_of(owner)), ('other', 'something of the library', owner, None))
+        kind, words, array, line = known.get(
+            id(storage_of(owner)), ('other', 'something of the library', owner, None)
+        )
         out.append(Storage(owner.nbytes, kind, words, array.shape, str(array.dtype), line))
     return sorted(out, key=lambda s: (-s.bytes, s.kind, s.holder))
 
 # %% ../../nbs/autograd/10_memory.ipynb #5f1f7df1
 class _Index:
     "Who refers to whom, at one moment."
+
     def __init__(self, depth):
         frames, self.locals, self.own = [], {}, set()
         here = sys._getframe(depth)
@@ -84,25 +116,40 @@ class _Index:
             while f is not None:
                 frames.append(f)
                 f = f.f_back
-        running = {id(f) for f in frames}       # their variables are read here; the frame objects themselves are passed over
+        # their variables are read here; the frame objects themselves are passed over
+        running = {id(f) for f in frames}
         skipped, f = set(), sys._getframe(0)
         while f is not None and f is not here:
             skipped.add(id(f))
             f = f.f_back
         for f in frames:
-            if id(f) in skipped or not f.f_code.co_flags & inspect.CO_OPTIMIZED: continue
+            if id(f) in skipped or not f.f_code.co_flags & inspect.CO_OPTIMIZED:
+                continue
             values = f.f_locals
-            for name, value in values.items(): self.locals.setdefault(id(value), []).append((name, f.f_code, f.f_lineno, f is here))
-            values.clear()          # this copy of the variables would keep them alive by itself
-        f = here = top = None            # a frame that refers to itself would outlive this call
+            for name, value in values.items():
+                self.locals.setdefault(id(value), []).append(
+                    (name, f.f_code, f.f_lineno, f is here)
+                )
+            values.clear()  # this copy of the variables would keep them alive by itself
+        f = here = top = None  # a frame that refers to itself would outlive this call
         frames.clear()
-        self.modules = {id(m.__dict__): name for name, m in list(sys.modules.items()) if isinstance(m, types.ModuleType)}
-        self.modules[id(sys.modules['__main__'].__dict__)] = '__main__'      # it may have a second name
+        self.modules = {
+            id(m.__dict__): name
+            for name, m in list(sys.modules.items())
+            if isinstance(m, types.ModuleType)
+        }
+        # it may have a second name
+        self.modules[id(sys.modules['__main__'].__dict__)] = '__main__'
         collecting = gc.isenabled()
-        gc.disable()            # millions of lists are about to be made, none of them garbage
-        try: self.parents = self._parents(running)
+        gc.disable()  # millions of lists are about to be made, none of them garbage
+        try:
+            self.parents = self._parents(running)
         finally:
             if collecting: gc.enable()
+
+# %% ../../nbs/autograd/10_memory.ipynb #956d5a45
+class _Parents:
+    "References, turned around."
 
     def _parents(self, running):
         "Who refers to an object, by its id."
@@ -111,111 +158,227 @@ class _Index:
         self.own |= {id(everything), id(parents), id(self.locals), id(self.__dict__), id(self)}
         add = parents.setdefault
         for o in everything:
-            if id(o) in self.own or type(o) is types.FrameType and id(o) in running: continue
+            if id(o) in self.own or type(o) is types.FrameType and id(o) in running:
+                continue
             stack = [(o, r) for r in gc.get_referents(o)]
             while stack:
                 holder, r = stack.pop()
-                if gc.is_tracked(r): add(id(r), []).append(holder)
+                if gc.is_tracked(r):
+                    add(id(r), []).append(holder)
                 elif r.__class__ in (dict, tuple) or isinstance(r, ndarray):
                     add(id(r), []).append(holder)
                     if id(r) in seen: continue
                     seen.add(id(r))
-                    if isinstance(r, ndarray): stack.extend([(r, r.base)] if r.base is not None else [])
-                    else: stack.extend((r, v) for v in gc.get_referents(r))
+                    if isinstance(r, ndarray):
+                        stack.extend([(r, r.base)] if r.base is not None else [])
+                    else:
+                        stack.extend((r, v) for v in gc.get_referents(r))
         del everything, o, stack
         return parents
 
+# %% ../../nbs/autograd/10_memory.ipynb #159ff26f
+class _Roots:
+    "Holders that live by themselves."
+
+    def _roots(self, o, p):
+        "As what `p`, which refers to `o`, lives by itself: a list of roots; None if it does not."
+        if id(p) in self.modules:
+            names = [str(k) for k, v in p.items() if v is o]
+            where = self.modules[id(p)]
+            return [
+                Root('module', n, _variable(n, where), where == '__main__') for n in names[:3]
+            ]
+        if isinstance(p, type):
+            return [Root('class', p.__qualname__, f'class {p.__qualname__}', False)]
+        if isinstance(p, types.FrameType):
+            if p.f_globals is globals(): return []
+            names = [k for k, v in p.f_locals.items() if v is o]
+            what = (
+                f'`{", ".join(names) or "?"}`, a variable of {p.f_code.co_qualname}() that a'
+                f' traceback or debugger keeps ({_at(p.f_code.co_filename, p.f_lineno)})'
+            )
+            return [Root('frame', str(id(p)), what, False)]
+
+# %% ../../nbs/autograd/10_memory.ipynb #c0636e1a
+class _Chains:
+    "Chains of references."
+
     def paths(self, targets, limit):
-        "Chains from things that live by themselves down to one of `targets`: lists of (root, objects from the outermost to the target). And whether anything at all refers to the targets."
+        """Chains from things that live by themselves down to one of `targets`: lists of (root,
+        objects from the outermost to the target). And whether anything at all refers to the
+        targets.
+        """
         came, level, found = {id(t): None for t in targets}, deque(targets), []
         keep = {id(t): t for t in targets}
         held = False
+
         def chain(o):
             out = []
             while o is not None:
                 out.append(o)
                 o = came[id(o)]
             return out
+
         while level and len(found) < limit:
             o = level.popleft()
-            for name, code, line, mine in self.locals.get(id(o), ()): found.append((Root('local', name, f'`{name}`, a variable of {code.co_qualname}() ({_at(code.co_filename, line)})', mine), chain(o)))
+            for name, code, line, mine in self.locals.get(id(o), ()):
+                found.append(
+                    (
+                        Root(
+                            'local',
+                            name,
+                            f'`{name}`, a variable of {code.co_qualname}()'
+                            f' ({_at(code.co_filename, line)})',
+                            mine,
+                        ),
+                        chain(o),
+                    )
+                )
             for p in self.parents.get(id(o), ()):
                 held = True
-                if id(p) in self.modules:
-                    names = [str(k) for k, v in p.items() if v is o]
-                    found += [(Root('module', n, _variable(n, self.modules[id(p)]), self.modules[id(p)] == '__main__'), chain(o)) for n in names[:3]]
-                elif isinstance(p, type): found.append((Root('class', p.__qualname__, f'class {p.__qualname__}', False), chain(o)))
-                elif isinstance(p, types.FrameType):
-                    if p.f_globals is globals(): continue
-                    names = [k for k, v in p.f_locals.items() if v is o]
-                    found.append((Root('frame', str(id(p)), f'`{", ".join(names) or "?"}`, a variable of {p.f_code.co_qualname}() that a traceback or debugger keeps ({_at(p.f_code.co_filename, p.f_lineno)})', False), chain(o)))
+                roots = self._roots(o, p)
+                if roots is not None: found += [(root, chain(o)) for root in roots]
                 elif id(p) not in came and id(p) not in self.own:
                     came[id(p)], keep[id(p)] = o, p
                     level.append(p)
         return found, held
 
+take_topics(_Index, (_Parents, _Roots, _Chains))
+
+# %% ../../nbs/autograd/10_memory.ipynb #75df0995
 Root = namedtuple('Root', 'kind name words mine')
-Root.__doc__ = "Something that lives by itself: its kind, name and description, and whether it belongs to who asked."
+Root.__doc__ = (
+    "Something that lives by itself: its kind, name and description, and whether it belongs to who"
+    " asked."
+)
 
 def _variable(name, module):
-    if name == 'Out' or name[:1] == '_' and (not name.strip('_') or name[1:].isdigit()): return f"IPython's output history ({name})"
-    return f'`{name}`, a variable of ' + ('this program' if module == '__main__' else f'module {module}')
+    if name == 'Out' or name[:1] == '_' and (not name.strip('_') or name[1:].isdigit()):
+        return f"IPython's output history ({name})"
+    return f'`{name}`, a variable of ' + (
+        'this program' if module == '__main__' else f'module {module}'
+    )
 
 # %% ../../nbs/autograd/10_memory.ipynb #607a7b5b
 def _name(value):
     "An object in words."
     if isinstance(value, TensorBase):
         node = value._node.node if value._node.__class__ is OutputEdge else value._node
-        made = '' if node is None or node.__class__ is AccumulateGrad else f', {node.name()}' + (f', made at {_made(node)}' if _made(node) else '')
-        return f'tensor {str(value._array.dtype)}{list(value._array.shape)} ({size(value._array.nbytes)}{made})'
+        made = (
+            ''
+            if node is None or node.__class__ is AccumulateGrad
+            else f', {node.name()}' + (f', made at {_made(node)}' if _made(node) else '')
+        )
+        return (
+            f'tensor {str(value._array.dtype)}{list(value._array.shape)}'
+            f' ({size(value._array.nbytes)}{made})'
+        )
     if isinstance(value, AccumulateGrad): return 'the node of a leaf'
-    if isinstance(value, Node): return f'node {value.name()}' + (f' ({_made(value)})' if _made(value) else '')
-    if isinstance(value, ndarray): return f'array {value.dtype}{list(value.shape)} ({size(value.nbytes)})'
-    if isinstance(value, types.FunctionType): return f'function {value.__qualname__} ({_at(value.__code__.co_filename, value.__code__.co_firstlineno)})'
-    if isinstance(value, types.MethodType): return f'method {value.__func__.__qualname__}'
+    if isinstance(value, Node):
+        return f'node {value.name()}' + (f' ({_made(value)})' if _made(value) else '')
+    if isinstance(value, ndarray):
+        return f'array {value.dtype}{list(value.shape)} ({size(value.nbytes)})'
+    if isinstance(value, types.FunctionType):
+        return (
+            f'function {value.__qualname__}'
+            f' ({_at(value.__code__.co_filename, value.__code__.co_firstlineno)})'
+        )
+    if isinstance(value, types.MethodType):
+        return f'method {value.__func__.__qualname__}'
     if isinstance(value, functools.partial): return 'a partial function'
-    if isinstance(value, (list, tuple, dict, set, frozenset, deque)): return f'{type(value).__name__} of {len(value)}'
+    if isinstance(value, (list, tuple, dict, set, frozenset, deque)):
+        return f'{type(value).__name__} of {len(value)}'
     if isinstance(value, types.CellType): return 'a closure cell'
     if isinstance(value, NodeHooks): return 'the hooks of a node'
-    return f'{type(value).__module__.removeprefix("builtins")}.{type(value).__qualname__}'.lstrip('.') + ' object'
+    return (
+        f'{type(value).__module__.removeprefix("builtins")}.{type(value).__qualname__}'.lstrip('.')
+        + ' object'
+    )
 
+# %% ../../nbs/autograd/10_memory.ipynb #aa62770c
 def _how(holder, value, above):
-    "How `holder` refers to `value`, in words; `above` is the holder's holder. None: too obvious to mention."
+    """How `holder` refers to `value`, in words; `above` is the holder's holder. None: too obvious
+    to mention.
+    """
     if isinstance(holder, dict):
         key = next((k for k, v in holder.items() if v is value), None)
-        if above is not None and not isinstance(above, dict) and getattr(above, '__dict__', None) is holder: return f'.{key}'
+        if (
+            above is not None
+            and not isinstance(above, dict)
+            and getattr(above, '__dict__', None) is holder
+        ):
+            return f'.{key}'
         return f'[{key!r}]'
     if isinstance(holder, (list, tuple, deque)):
-        if isinstance(above, types.FunctionType) and above.__closure__ is holder: return None
+        if isinstance(above, types.FunctionType) and above.__closure__ is holder:
+            return None
         if isinstance(above, Node): return 'its next function'
         i = next((i for i, v in enumerate(holder) if v is value), None)
         return f'[{i}]'
     if isinstance(holder, (set, frozenset)): return 'a member'
     if isinstance(holder, types.CellType): return None
     if isinstance(holder, TensorBase):
-        return '.grad_fn' if holder._node is value and value.__class__ is not AccumulateGrad else 'its leaf node' if holder._node is value else 'its data' if holder._array is value else 'an attribute' if value is getattr(holder, '__dict__', None) else 'its base or gradient' if holder._meta is value else 'refers to'
+        return (
+            '.grad_fn'
+            if holder._node is value and value.__class__ is not AccumulateGrad
+            else (
+                'its leaf node'
+                if holder._node is value
+                else (
+                    'its data'
+                    if holder._array is value
+                    else (
+                        'an attribute'
+                        if value is getattr(holder, '__dict__', None)
+                        else 'its base or gradient'
+                        if holder._meta is value
+                        else 'refers to'
+                    )
+                )
+            )
+        )
     if isinstance(holder, AccumulateGrad) and holder.grad is value: return '.grad'
     if isinstance(holder, Node):
         for f in holder.fields if not hasattr(holder, 'kept') else ():
             if getattr(holder, f, None) is value: return f'saved {f!r}'
-        if holder.inputs is value or isinstance(value, (Node, OutputEdge)): return 'its next function' if holder.inputs is not value or not isinstance(value, tuple) else None
+        if holder.inputs is value or isinstance(value, (Node, OutputEdge)):
+            return (
+                'its next function'
+                if holder.inputs is not value or not isinstance(value, tuple)
+                else None
+            )
         if value is getattr(holder, 'kept', None): return 'saved_tensors'
         return 'its hooks' if isinstance(value, NodeHooks) else 'refers to'
     if isinstance(holder, OutputEdge): return None
     if isinstance(holder, types.FunctionType):
-        if holder.__closure__ is value or value.__class__ is tuple and value is not holder.__defaults__: return 'its closure'
+        if (
+            holder.__closure__ is value
+            or value.__class__ is tuple
+            and value is not holder.__defaults__
+        ):
+            return 'its closure'
         return 'its defaults' if holder.__defaults__ is value else 'refers to'
-    if isinstance(holder, types.MethodType): return 'its object' if holder.__self__ is value else 'its function'
+    if isinstance(holder, types.MethodType):
+        return 'its object' if holder.__self__ is value else 'its function'
     if isinstance(holder, types.GeneratorType) and holder.gi_frame is not None:
         name = next((k for k, v in holder.gi_frame.f_locals.items() if v is value), None)
         return f'its variable `{name}`' if name else 'refers to'
     if isinstance(holder, types.FrameType):
         name = next((k for k, v in holder.f_locals.items() if v is value), None)
         return f'its variable `{name}`' if name else 'refers to'
-    for slot in (s for c in type(holder).__mro__ for s in ((c.__dict__.get('__slots__') or ()) if not isinstance(c.__dict__.get('__slots__'), str) else (c.__dict__['__slots__'],))):
+    for slot in (
+        s
+        for c in type(holder).__mro__
+        for s in (
+            (c.__dict__.get('__slots__') or ())
+            if not isinstance(c.__dict__.get('__slots__'), str)
+            else (c.__dict__['__slots__'],)
+        )
+    ):
         try:
             if getattr(holder, slot, None) is value: return f'.{slot}'
-        except Exception: continue
+        except Exception:
+            continue
     if getattr(holder, '__dict__', None) is value: return None
     attributes = getattr(holder, '__dict__', None)
     if isinstance(attributes, dict):
@@ -223,9 +386,11 @@ def _how(holder, value, above):
             if v is value: return f'.{k}'
     return 'refers to'
 
+# %% ../../nbs/autograd/10_memory.ipynb #e4693c56
 Link = namedtuple('Link', 'how what')
 Link.__doc__ = 'One step of a chain: how the thing before refers to it, and what it is.'
 
+# %% ../../nbs/autograd/10_memory.ipynb #c1c755cf
 def _links(root, chain):
     "The chain in words, from the root to the target."
     objects = list(chain)
@@ -233,20 +398,48 @@ def _links(root, chain):
     pending = []
     for i in range(1, len(objects)):
         holder, value, above = objects[i - 1], objects[i], objects[i - 2] if i > 1 else None
-        if isinstance(holder, types.CellType) and i >= 3 and isinstance(objects[i - 3], types.FunctionType):
+        if (
+            isinstance(holder, types.CellType)
+            and i >= 3
+            and isinstance(objects[i - 3], types.FunctionType)
+        ):
             function = objects[i - 3]
-            n = next((n for n, c in zip(function.__code__.co_freevars, function.__closure__ or ()) if c is holder), '?')
+            n = next(
+                (
+                    n
+                    for n, c in zip(function.__code__.co_freevars, function.__closure__ or ())
+                    if c is holder
+                ),
+                '?',
+            )
             how = f'its closure variable `{n}`'
-        else: how = _how(holder, value, above)
+        else:
+            how = _how(holder, value, above)
         if how is not None: pending.append(how)
-        silent = isinstance(value, (types.CellType, OutputEdge, Meta)) or isinstance(value, tuple) and (isinstance(holder, (types.FunctionType, Node))) or isinstance(value, dict) and getattr(holder, '__dict__', None) is value
+        silent = (
+            isinstance(value, (types.CellType, OutputEdge, TensorExtras))
+            or isinstance(value, tuple)
+            and (isinstance(holder, (types.FunctionType, Node)))
+            or isinstance(value, dict)
+            and getattr(holder, '__dict__', None) is value
+        )
         if silent:
             if pending and pending[-1] in ('its closure', 'refers to'): pending.pop()
             continue
-        out.append(Link(''.join(pending) if all(p[:1] in '.[' for p in pending) else ', '.join(pending) or 'refers to', _name(value)))
+        out.append(
+            Link(
+                (
+                    ''.join(pending)
+                    if all(p[:1] in '.[' for p in pending)
+                    else ', '.join(pending) or 'refers to'
+                ),
+                _name(value),
+            )
+        )
         pending = []
     return _shortened(out)
 
+# %% ../../nbs/autograd/10_memory.ipynb #39484090
 def _shortened(links):
     "A long run of nodes is told by its ends."
     out, i = [], 0
@@ -263,20 +456,30 @@ def _shortened(links):
 
 # %% ../../nbs/autograd/10_memory.ipynb #a528a86e
 def graph_bytes(tensor):
-    "Bytes that live because `tensor` (or a node) does: its own array and what the graph behind it has saved. Returns (bytes, number of nodes)."
+    """Bytes that live because `tensor` (or a node) does: its own array and what the graph behind it
+    has saved. Returns (bytes, number of nodes).
+    """
     nodes, storages, leaves = _nodes(tensor), {}, set()
-    if isinstance(tensor, TensorBase): storages[id(storage_of(tensor._array))] = tensor._array
+    if isinstance(tensor, TensorBase):
+        storages[id(storage_of(tensor._array))] = tensor._array
     for n in nodes:
         for e in n.edges():
             if isinstance(e, AccumulateGrad): leaves.add(id(storage_of(e.array)))
         for array, *_ in _pieces(n): storages.setdefault(id(storage_of(array)), array)
-    bytes_ = sum(storage_of(a).nbytes if isinstance(storage_of(a), ndarray) else a.nbytes for k, a in storages.items() if k not in leaves)
+    bytes_ = sum(
+        storage_of(a).nbytes if isinstance(storage_of(a), ndarray) else a.nbytes
+        for k, a in storages.items()
+        if k not in leaves
+    )
     return bytes_, len(nodes)
 
 def _nodes(tensor):
     "The nodes of a graph, leaves left out."
     node = tensor._node if isinstance(tensor, TensorBase) else tensor
-    stack, seen = [node.node if node.__class__ is OutputEdge else node] if node is not None else [], set()
+    stack, seen = (
+        ([node.node if node.__class__ is OutputEdge else node] if node is not None else []),
+        set(),
+    )
     while stack:
         n = stack.pop()
         if n in seen or isinstance(n, AccumulateGrad): continue
@@ -291,55 +494,149 @@ def _repeats(tensor):
     if not lines: return None
     line, count = lines.most_common(1)[0]
     if count < 20: return None
-    return f'{count:,} of these nodes were made at {line}. If that line runs once per training step, the graph grows with every step (retain_graph=True is a sign): detach what one step hands to the next, h = h.detach().'
+    return (
+        f'{count:,} of these nodes were made at {line}. If that line runs once per training step,'
+        ' the graph grows with every step (retain_graph=True is a sign): detach what one step'
+        ' hands to the next, h = h.detach().'
+    )
 
+# %% ../../nbs/autograd/10_memory.ipynb #df379407
 def _advice(links, chain):
     "What to do about a chain, or None."
     text = ' '.join(l.how + ' ' + l.what for l in links)
     hooked = any(w in text for w in ('_hooks', 'the hooks of a node', 'its hooks'))
-    if 'output history' in text: return 'The notebook keeps every displayed result. End the line with a semicolon, or run `%reset -f out`.'
-    if 'a traceback or debugger keeps' in text or 'last_traceback' in text or 'last_value' in text or 'last_exc' in text: return 'An exception keeps the variables of the functions it passed through. It goes with the next exception; or set sys.last_traceback = sys.last_value = sys.last_exc = None.'
-    if hooked: return 'A hook keeps it. Let the hook keep x.detach() (or a number), and remove the hook with handle.remove() when it is done.'
-    with_graph = any(isinstance(o, TensorBase) and o._node is not None and o._node.__class__ is not AccumulateGrad for o in chain)
-    if any(isinstance(o, (list, deque, dict, set)) and (isinstance(chain[i + 1], TensorBase) or isinstance(chain[i + 1], tuple)) for i, o in enumerate(chain[:-1]) if not (i and getattr(chain[i - 1], '__dict__', None) is o)) and with_graph:
-        return 'A collection keeps tensors together with their graphs. Keep numbers (loss.item()) or detached tensors (loss.detach()) in it.'
-    if any(l.how.startswith('.grad') and l.how != '.grad_fn' for l in links) and any(isinstance(o, AccumulateGrad) for o in chain): return 'A gradient has a graph of its own (create_graph=True). Set .grad = None, or use autograd.grad.'
-    if 'closure variable' in text: return 'A function keeps it in its closure. Detach the tensor before the function captures it, or let go of the function.'
-    if sum(isinstance(o, Node) for o in chain) > 2: return 'A variable carries a graph on, perhaps from step to step (retain_graph=True in a loop is a sign). Detach it where a new step begins: h = h.detach().'
+    if 'output history' in text:
+        return (
+            'The notebook keeps every displayed result. End the line with a semicolon, or run'
+            ' `%reset -f out`.'
+        )
+    if (
+        'a traceback or debugger keeps' in text
+        or 'last_traceback' in text
+        or 'last_value' in text
+        or 'last_exc' in text
+    ):
+        return (
+            'An exception keeps the variables of the functions it passed through. It goes with the'
+            ' next exception; or set sys.last_traceback = sys.last_value = sys.last_exc = None.'
+        )
+    if hooked:
+        return (
+            'A hook keeps it. Let the hook keep x.detach() (or a number), and remove the hook with'
+            ' handle.remove() when it is done.'
+        )
+    with_graph = any(
+        isinstance(o, TensorBase)
+        and o._node is not None
+        and o._node.__class__ is not AccumulateGrad
+        for o in chain
+    )
+    if (
+        any(
+            isinstance(o, (list, deque, dict, set))
+            and (isinstance(chain[i + 1], TensorBase) or isinstance(chain[i + 1], tuple))
+            for i, o in enumerate(chain[:-1])
+            if not (i and getattr(chain[i - 1], '__dict__', None) is o)
+        )
+        and with_graph
+    ):
+        return (
+            'A collection keeps tensors together with their graphs. Keep numbers (loss.item()) or'
+            ' detached tensors (loss.detach()) in it.'
+        )
+    if any(l.how.startswith('.grad') and l.how != '.grad_fn' for l in links) and any(
+        isinstance(o, AccumulateGrad) for o in chain
+    ):
+        return (
+            'A gradient has a graph of its own (create_graph=True). Set .grad = None, or use'
+            ' autograd.grad.'
+        )
+    if 'closure variable' in text:
+        return (
+            'A function keeps it in its closure. Detach the tensor before the function captures it,'
+            ' or let go of the function.'
+        )
+    if sum(isinstance(o, Node) for o in chain) > 2:
+        return (
+            'A variable carries a graph on, perhaps from step to step (retain_graph=True in a loop'
+            ' is a sign). Detach it where a new step begins: h = h.detach().'
+        )
     return None
 
+# %% ../../nbs/autograd/10_memory.ipynb #754e9f68
 class Alive:
-    """The answer of `why_alive`. `what`: the target in words; `bytes`, `nodes`: what it holds; `chains`: lists of `Link`, from a variable to the target, the reason first; `advice`: one sentence per chain, or None; `asked`: whether the only chain is the variable that was passed.
-    `garbage`: nothing but a cycle of references holds it; `note`: what is remarkable about its graph, or None."""
-    def __init__(self, what, bytes, nodes, chains, advice, asked, garbage, note): self.what, self.bytes, self.nodes, self.chains, self.advice, self.asked, self.garbage, self.note = what, bytes, nodes, chains, advice, asked, garbage, note
+    """The answer of `why_alive`. `what`: the target in words; `bytes`, `nodes`: what it holds;
+    `chains`: lists of `Link`, from a variable to the target, the reason first; `advice`: one
+    sentence per chain, or None; `asked`: whether the only chain is the variable that was passed.
+    `garbage`: nothing but a cycle of references holds it; `note`: what is remarkable about its
+    graph, or None.
+    """
+
+    def __init__(self, what, bytes, nodes, chains, advice, asked, garbage, note):
+        (
+            self.what,
+            self.bytes,
+            self.nodes,
+            self.chains,
+            self.advice,
+            self.asked,
+            self.garbage,
+            self.note,
+        ) = (what, bytes, nodes, chains, advice, asked, garbage, note)
 
     def __repr__(self):
-        lines = [f'{self.what}\nholds {size(self.bytes)}' + (f', with {self.nodes:,} node{"" if self.nodes == 1 else "s"} of its graph' if self.nodes else '')]
-        if self.garbage: lines.append('Only a cycle of references keeps it: the garbage collector will free it.')
-        elif self.asked: lines.append('Nothing else keeps it alive: it goes when that variable goes.')
+        lines = [
+            f'{self.what}\nholds {size(self.bytes)}'
+            + (
+                f', with {self.nodes:,} node{"" if self.nodes == 1 else "s"} of its graph'
+                if self.nodes
+                else ''
+            )
+        ]
+        if self.garbage:
+            lines.append('Only a cycle of references keeps it: the garbage collector will free it.')
+        elif self.asked:
+            lines.append('Nothing else keeps it alive: it goes when that variable goes.')
         if self.note: lines.append(self.note)
         for chain, advice in zip(self.chains, self.advice):
             lines.append('')
-            for depth, (how, what) in enumerate(chain): lines.append('  ' * depth + (f'{how} → ' if how else '') + what)
+            for depth, (how, what) in enumerate(chain):
+                lines.append('  ' * depth + (f'{how} → ' if how else '') + what)
             if advice: lines.append(advice)
         return '\n'.join(lines)
 
+# %% ../../nbs/autograd/10_memory.ipynb #bb6ed088
 def why_alive(target, limit=3):
-    """Who keeps `target` (a tensor, a node, or any other object) in memory: an `Alive` with up to `limit` chains of references, from a variable down to it. Print it to read it.
+    """Who keeps `target` (a tensor, a node, or any other object) in memory: an `Alive` with up to
+    `limit` chains of references, from a variable down to it. Print it to read it.
 
     The variable through which it was passed is mentioned only if there is no other reason."""
     return _explain(target, _Index(2), limit)
 
 def _explain(target, index, limit):
     targets = [target]
-    if isinstance(target, TensorBase): targets += [a for a in {id(a): a for a in (target._array, storage_of(target._array))}.values() if isinstance(a, ndarray)]
+    if isinstance(target, TensorBase):
+        targets += [
+            a
+            for a in {id(a): a for a in (target._array, storage_of(target._array))}.values()
+            if isinstance(a, ndarray)
+        ]
     found, held = index.paths(targets, limit + 8)
     mine = [f for f in found if _passed(f, target)]
     others = [f for f in found if not _passed(f, target)][:limit] or mine[:1]
     links = [_links(root, chain) for root, chain in others]
     ours = isinstance(target, (TensorBase, Node))
     bytes_, nodes = graph_bytes(target) if ours else (sys.getsizeof(target), 0)
-    return Alive(_name(target), bytes_, nodes, links, [_advice(l, chain) for l, (_, chain) in zip(links, others)], bool(mine) and others == mine[:1], held and not found, _repeats(target) if ours else None)
+    return Alive(
+        _name(target),
+        bytes_,
+        nodes,
+        links,
+        [_advice(l, chain) for l, (_, chain) in zip(links, others)],
+        bool(mine) and others == mine[:1],
+        held and not found,
+        _repeats(target) if ours else None,
+    )
 
 def _passed(found, target):
     "Whether a chain is just the variable with which the question was asked."
@@ -348,29 +645,55 @@ def _passed(found, target):
 
 # %% ../../nbs/autograd/10_memory.ipynb #3e68b697
 class Leak:
-    "Tensors with graphs that one holder keeps: `count` tensors, `bytes` in all, the `example` that is told (an `Alive`), and the `advice`."
-    def __init__(self, count, bytes, example): self.count, self.bytes, self.example, self.advice = count, bytes, example, next((a for a in example.advice if a), None)
+    """Tensors with graphs that one holder keeps: `count` tensors, `bytes` in all, the `example`
+    that is told (an `Alive`), and the `advice`.
+    """
+
+    def __init__(self, count, bytes, example):
+        self.count, self.bytes, self.example, self.advice = (
+            count,
+            bytes,
+            example,
+            next((a for a in example.advice if a), None),
+        )
 
     def __repr__(self):
-        return f'{self.count} tensor{"" if self.count == 1 else "s"} with {"its graph" if self.count == 1 else "their graphs"} ({size(self.bytes)}), for example\n{self.example!r}'
+        return (
+            f'{self.count} tensor{"" if self.count == 1 else "s"} with'
+            f' {"its graph" if self.count == 1 else "their graphs"} ({size(self.bytes)}), for'
+            f' example\n{self.example!r}'
+        )
 
 class Leaks(list):
     "What `find_leaks` found: a list of `Leak`."
-    def __repr__(self): return (2 * chr(10)).join(map(repr, self)) or 'No tensors with graphs are kept.'
 
-def _with_graphs(): return [t for t in gc.get_objects() if issubclass(type(t), TensorBase) and t._node is not None and t._node.__class__ is not AccumulateGrad]
+    def __repr__(self):
+        return (2 * chr(10)).join(map(repr, self)) or 'No tensors with graphs are kept.'
 
+def _with_graphs():
+    return [
+        t
+        for t in gc.get_objects()
+        if issubclass(type(t), TensorBase)
+        and t._node is not None
+        and t._node.__class__ is not AccumulateGrad
+    ]
+
+# %% ../../nbs/autograd/10_memory.ipynb #59952b0f
 def find_leaks(step=None, steps=3):
     """What keeps graphs alive: a list of `Leak`, the largest first.
 
-    With `step`, a function without arguments such as one training step, it is run `steps` times, after a first time that does not count, and what grows is reported: tensors that stay, step by step, and graphs that reach back into earlier steps. Without, all tensors with graphs are."""
+    With `step`, a function without arguments such as one training step, it is run `steps` times,
+    after a first time that does not count, and what grows is reported: tensors that stay, step by
+    step, and graphs that reach back into earlier steps. Without, all tensors with graphs are.
+    """
     known, seen = set(), None
     if step is not None:
         step()
         known = {id(t) for t in _with_graphs()}
-        seen = _with_graphs()          # kept, so that no new tensor takes an old one's id
+        seen = _with_graphs()  # kept, so that no new tensor takes an old one's id
         for _ in range(steps):
-            last = tick()
+            last = next_sequence_number()
             step()
     gc.collect()
     found = [t for t in _with_graphs() if id(t) not in known]
@@ -386,7 +709,13 @@ def find_leaks(step=None, steps=3):
         groups.setdefault(key, []).append(t)
     out = []
     for tensors in groups.values():
-        if step is not None and len(tensors) < steps and not any(n.seq < last for t in tensors for n in _nodes(t)): continue      # what the last step left, and the next will replace
+        # what the last step left, and the next will replace
+        if (
+            step is not None
+            and len(tensors) < steps
+            and not any(n.seq < last for t in tensors for n in _nodes(t))
+        ):
+            continue
         storages = sum(graph_bytes(t)[0] for t in tensors)
         out.append(Leak(len(tensors), storages, _explain(tensors[0], index, 1)))
     return Leaks(sorted(out, key=lambda l: -l.bytes))

@@ -10,9 +10,12 @@ import enum
 import math
 from collections import namedtuple
 
+from ..arrays.topics import take_topics
+
 # %% ../../nbs/autograd/11_profiler_util.ipynb #d1524d5c
 class DeviceType(enum.Enum):
     "Where an event took place."
+
     CPU = 0
     CUDA = 1
 
@@ -34,12 +37,18 @@ def _format_memory(nbytes):
         if abs(nbytes) >= 1024**power: return f'{nbytes / 1024**power:.2f} {unit}'
     return f'{nbytes} B'
 
-assert [_format_time(t) for t in (12, 3400, 5.6e6)] == ['12.000us', '3.400ms', '5.600s'] and _format_memory(-2048) == '-2.00 KB'
+assert [_format_time(t) for t in (12, 3400, 5.6e6)] == [
+    '12.000us',
+    '3.400ms',
+    '5.600s',
+] and _format_memory(-2048) == '-2.00 KB'
 
 # %% ../../nbs/autograd/11_profiler_util.ipynb #83cc09ff
 class Interval:
     "A stretch of time, in microseconds."
-    def __init__(self, start, end): self.start, self.end = start, end
+
+    def __init__(self, start, end):
+        self.start, self.end = start, end
 
     def elapsed_us(self):
         "Its length."
@@ -51,34 +60,72 @@ def _text(name): return property(lambda self: _format_time(getattr(self, name)))
 
 class FormattedTimesMixin:
     "Times as text, and the mean time of one call, for classes with `…_time_total` and `count`."
-    cpu_time_str, cpu_time_total_str, self_cpu_time_total_str = _text('cpu_time'), _text('cpu_time_total'), _text('self_cpu_time_total')
-    device_time_str, device_time_total_str, self_device_time_total_str = _text('device_time'), _text('device_time_total'), _text('self_device_time_total')
+
+    cpu_time_str, cpu_time_total_str, self_cpu_time_total_str = (
+        _text('cpu_time'),
+        _text('cpu_time_total'),
+        _text('self_cpu_time_total'),
+    )
+    device_time_str, device_time_total_str, self_device_time_total_str = (
+        _text('device_time'),
+        _text('device_time_total'),
+        _text('self_device_time_total'),
+    )
 
     @property
     def cpu_time(self): return self.cpu_time_total / self.count if self.count else 0.0
 
     @property
-    def device_time(self): return self.device_time_total / self.count if self.count else 0.0
+    def device_time(self):
+        return self.device_time_total / self.count if self.count else 0.0
 
     @property
     def cuda_time(self): return self.device_time
 
+# %% ../../nbs/autograd/11_profiler_util.ipynb #9cf7cf6a
 class FunctionEvent(FormattedTimesMixin):
     """One call: an operation, a node of a backward pass, or a named range.
 
-    `name`; `time_range`, in microseconds since the profiler began; `thread`, and for a backward event the thread of its forward one (`fwd_thread`); `sequence_nr`, the same for a recorded operation and its node, -1 for others; `scope`: 0 for operations,
-    1 for nodes, 7 for named ranges; `input_shapes`, `concrete_inputs`, `stack`, `cpu_memory_usage` in bytes (what was allocated less what was freed) and `flops` as far as they were asked for; `cpu_parent`, `cpu_children`."""
-    def __init__(self, id, name, thread, start_us, end_us, overload_name=None, fwd_thread=None, input_shapes=None, stack=None, scope=0, use_device=None, cpu_memory_usage=0, device_memory_usage=0, is_async=False, is_remote=False,
-                 sequence_nr=-1, node_id=-1, device_type=DeviceType.CPU, device_index=0, device_resource_id=None, is_legacy=False, flops=None, trace_name=None, concrete_inputs=None, kwinputs=None, is_user_annotation=False):
-        self.id, self.node_id, self.name, self.overload_name, self.trace_name = id, node_id, name, overload_name, trace_name
-        self.time_range, self.thread, self.fwd_thread = Interval(start_us, end_us), thread, fwd_thread
+    `name`; `time_range`, in microseconds since the profiler began; `thread`, and for a backward
+    event the thread of its forward one (`fwd_thread`); `sequence_nr`, the same for a recorded
+    operation and its node, -1 for others; `scope`: 0 for operations, 1 for nodes, 7 for named
+    ranges; `input_shapes`, `concrete_inputs`, `stack`, `cpu_memory_usage` in bytes (what was
+    allocated less what was freed) and `flops` as far as they were asked for; `cpu_parent`,
+    `cpu_children`.
+    """
+
+    def __init__(
+        self, id, name, thread, start_us, end_us, overload_name=None, fwd_thread=None,
+        input_shapes=None, stack=None, scope=0, use_device=None, cpu_memory_usage=0,
+        device_memory_usage=0, is_async=False, is_remote=False, sequence_nr=-1, node_id=-1,
+        device_type=DeviceType.CPU, device_index=0, device_resource_id=None, is_legacy=False,
+        flops=None, trace_name=None, concrete_inputs=None, kwinputs=None, is_user_annotation=False,
+    ):
+        self.id, self.node_id, self.name, self.overload_name, self.trace_name = (
+            id, node_id, name, overload_name, trace_name,
+        )
+        self.time_range, self.thread, self.fwd_thread = (
+            Interval(start_us, end_us), thread, fwd_thread,
+        )
         self.kernels, self.count, self.cpu_children, self.cpu_parent = [], 1, [], None
-        self.input_shapes, self.concrete_inputs, self.kwinputs, self.stack, self.scope = input_shapes, concrete_inputs, kwinputs, stack, scope
-        self.use_device, self.cpu_memory_usage, self.device_memory_usage = use_device, cpu_memory_usage, device_memory_usage
+        self.input_shapes, self.concrete_inputs, self.kwinputs, self.stack, self.scope = (
+            input_shapes, concrete_inputs, kwinputs, stack, scope,
+        )
+        self.use_device, self.cpu_memory_usage, self.device_memory_usage = (
+            use_device, cpu_memory_usage, device_memory_usage,
+        )
         self.is_async, self.is_remote, self.sequence_nr = is_async, is_remote, sequence_nr
-        self.device_type, self.device_index, self.device_resource_id = device_type, device_index, thread if device_resource_id is None else device_resource_id
+        self.device_type, self.device_index, self.device_resource_id = (
+            device_type,
+            device_index,
+            thread if device_resource_id is None else device_resource_id,
+        )
         self.is_legacy, self.flops, self.is_user_annotation = is_legacy, flops, is_user_annotation
         self.self_cpu_percent = self.total_cpu_percent = self.total_device_percent = -1
+
+# %% ../../nbs/autograd/11_profiler_util.ipynb #dc71cd52
+class _EventFamily:
+    "What happened inside what."
 
     def append_kernel(self, name, device, duration):
         "Add a device's part of the work."
@@ -86,81 +133,192 @@ class FunctionEvent(FormattedTimesMixin):
 
     def append_cpu_child(self, child):
         "Add an event that happened inside this one, and in none of its children."
-        if not isinstance(child, FunctionEvent): raise AssertionError('Expected child to be a FunctionEvent')
+        if not isinstance(child, FunctionEvent):
+            raise AssertionError('Expected child to be a FunctionEvent')
         self.cpu_children.append(child)
 
     def set_cpu_parent(self, parent):
         "Say inside which event this one happened."
-        if not isinstance(parent, FunctionEvent): raise AssertionError('Expected parent to be a FunctionEvent')
+        if not isinstance(parent, FunctionEvent):
+            raise AssertionError('Expected parent to be a FunctionEvent')
         self.cpu_parent = parent
+
+# %% ../../nbs/autograd/11_profiler_util.ipynb #78ecfeb6
+class _EventTimes:
+    "Times and bytes, in all and by itself."
 
     @property
     def key(self): return self.name
+
     @property
-    def cpu_time_total(self): return self.time_range.elapsed_us() if self.device_type is DeviceType.CPU else 0
+    def cpu_time_total(self):
+        return self.time_range.elapsed_us() if self.device_type is DeviceType.CPU else 0
+
     @property
-    def self_cpu_time_total(self): return 0 if self.is_async or self.device_type is not DeviceType.CPU else self.cpu_time_total - sum(c.cpu_time_total for c in self.cpu_children)
+    def self_cpu_time_total(self):
+        return (
+            0
+            if self.is_async or self.device_type is not DeviceType.CPU
+            else self.cpu_time_total - sum(c.cpu_time_total for c in self.cpu_children)
+        )
+
     @property
-    def self_cpu_memory_usage(self): return 0 if self.is_async or self.device_type is not DeviceType.CPU else self.cpu_memory_usage - sum(c.cpu_memory_usage for c in self.cpu_children)
+    def self_cpu_memory_usage(self):
+        return (
+            0
+            if self.is_async or self.device_type is not DeviceType.CPU
+            else self.cpu_memory_usage - sum(c.cpu_memory_usage for c in self.cpu_children)
+        )
+
+# %% ../../nbs/autograd/11_profiler_util.ipynb #7569d91a
+class _DeviceTimes:
+    "The part of a device."
+
     @property
-    def device_time_total(self): return 0 if self.is_async or not self.use_device else sum(k.duration for k in self.kernels) + sum(c.device_time_total for c in self.cpu_children)
+    def device_time_total(self):
+        return (
+            0
+            if self.is_async or not self.use_device
+            else sum(k.duration for k in self.kernels)
+            + sum(c.device_time_total for c in self.cpu_children)
+        )
+
     @property
-    def self_device_time_total(self): return 0 if self.is_async or not self.use_device else self.device_time_total - sum(c.device_time_total for c in self.cpu_children)
+    def self_device_time_total(self):
+        return (
+            0
+            if self.is_async or not self.use_device
+            else self.device_time_total - sum(c.device_time_total for c in self.cpu_children)
+        )
+
     @property
-    def self_device_memory_usage(self): return 0 if self.is_async else self.device_memory_usage - sum(c.device_memory_usage for c in self.cpu_children)
+    def self_device_memory_usage(self):
+        return (
+            0
+            if self.is_async
+            else self.device_memory_usage - sum(c.device_memory_usage for c in self.cpu_children)
+        )
+
+# %% ../../nbs/autograd/11_profiler_util.ipynb #33de07a8
+class _EventNames:
+    "PyTorch's older names, and an event in print."
+
     @property
     def cuda_time_total(self): return self.device_time_total
+
     @property
     def self_cuda_time_total(self): return self.self_device_time_total
+
     @property
     def self_cuda_memory_usage(self): return self.self_device_memory_usage
 
     def __repr__(self):
-        return (f'<FunctionEvent id={self.id} name={self.name} overload_name={self.overload_name} device_type={self.device_type} node_id={self.node_id} cpu_time={self.cpu_time_str} start_us={self.time_range.start} end_us={self.time_range.end} '
-                f'cpu_children={[c.id for c in self.cpu_children]} {self.use_device}_time={self.device_time_str} name={self.name} thread={self.thread} input_shapes={self.input_shapes} cpu_memory_usage={self.cpu_memory_usage} '
-                f'{self.use_device}_memory_usage={self.device_memory_usage} is_async={self.is_async} is_remote={self.is_remote} seq_nr={self.sequence_nr} is_legacy={self.is_legacy}>')
+        return (
+            f'<FunctionEvent id={self.id} name={self.name} overload_name={self.overload_name}'
+            f' device_type={self.device_type} node_id={self.node_id} cpu_time={self.cpu_time_str}'
+            f' start_us={self.time_range.start} end_us={self.time_range.end}'
+            f' cpu_children={[c.id for c in self.cpu_children]}'
+            f' {self.use_device}_time={self.device_time_str} name={self.name} thread={self.thread}'
+            f' input_shapes={self.input_shapes} cpu_memory_usage={self.cpu_memory_usage}'
+            f' {self.use_device}_memory_usage={self.device_memory_usage} is_async={self.is_async}'
+            f' is_remote={self.is_remote} seq_nr={self.sequence_nr} is_legacy={self.is_legacy}>'
+        )
+
+take_topics(FunctionEvent, (_EventFamily, _EventTimes, _DeviceTimes, _EventNames))
 
 # %% ../../nbs/autograd/11_profiler_util.ipynb #8dad8d65
-_SUMMED = ('cpu_time_total', 'device_time_total', 'self_cpu_time_total', 'self_device_time_total', 'cpu_memory_usage', 'device_memory_usage', 'self_cpu_memory_usage', 'self_device_memory_usage', 'count')
-_TAKEN = ('key', 'node_id', 'is_async', 'is_remote', 'cpu_parent', 'cpu_children', 'overload_name', 'input_shapes', 'stack', 'scope', 'device_type', 'is_legacy', 'use_device', 'is_user_annotation')
+_SUMMED = (
+    'cpu_time_total',
+    'device_time_total',
+    'self_cpu_time_total',
+    'self_device_time_total',
+    'cpu_memory_usage',
+    'device_memory_usage',
+    'self_cpu_memory_usage',
+    'self_device_memory_usage',
+    'count',
+)
+_TAKEN = (
+    'key',
+    'node_id',
+    'is_async',
+    'is_remote',
+    'cpu_parent',
+    'cpu_children',
+    'overload_name',
+    'input_shapes',
+    'stack',
+    'scope',
+    'device_type',
+    'is_legacy',
+    'use_device',
+    'is_user_annotation',
+)
 
+# %% ../../nbs/autograd/11_profiler_util.ipynb #775b1f53
 class FunctionEventAvg(FormattedTimesMixin):
-    "The sums over all events with the same `key`: `count`, `cpu_time_total`, `self_cpu_time_total`, memory and `flops`; `cpu_time` is the mean time of a call."
+    """The sums over all events with the same `key`: `count`, `cpu_time_total`,
+    `self_cpu_time_total`, memory and `flops`; `cpu_time` is the mean time of a call.
+    """
+
     def __init__(self):
         for name in _SUMMED: setattr(self, name, 0)
         for name in _TAKEN: setattr(self, name, None)
-        self.node_id, self.is_async, self.is_remote, self.device_type, self.is_legacy, self.is_user_annotation, self.flops = 0, False, False, DeviceType.CPU, False, False, 0
-
-    def add(self, other):
-        "Add an event, or other sums, with the same key. Returns this."
-        if not isinstance(other, (FunctionEvent, FunctionEventAvg)): raise AssertionError('Expected other to be a FunctionEvent or FunctionEventAvg')
-        if self.key is None:
-            for name in _TAKEN: setattr(self, name, getattr(other, name))
-        if other.key != self.key: raise AssertionError(f'Expected keys to match, but got {other.key} vs {self.key}')
-        for name in _SUMMED: setattr(self, name, getattr(self, name) + getattr(other, name))
-        self.flops = (self.flops or 0) + (other.flops or 0)
-        return self
-
-    __iadd__ = add
+        (
+            self.node_id, self.is_async, self.is_remote, self.device_type, self.is_legacy,
+            self.is_user_annotation, self.flops,
+        ) = (0, False, False, DeviceType.CPU, False, False, 0)
 
     @property
     def cuda_time_total(self): return self.device_time_total
+
     @property
     def self_cuda_time_total(self): return self.self_device_time_total
 
     def __repr__(self):
         device = self.use_device or 'cuda'
-        return (f'<FunctionEventAvg key={self.key} self_cpu_time={self.self_cpu_time_total_str} cpu_time={self.cpu_time_str}  self_{device}_time={self.self_device_time_total_str} {device}_time={self.device_time_str} '
-                f'input_shapes={self.input_shapes} cpu_memory_usage={self.cpu_memory_usage} {device}_memory_usage={self.device_memory_usage}>')
+        return (
+            f'<FunctionEventAvg key={self.key} self_cpu_time={self.self_cpu_time_total_str}'
+            f' cpu_time={self.cpu_time_str}  self_{device}_time={self.self_device_time_total_str}'
+            f' {device}_time={self.device_time_str} input_shapes={self.input_shapes}'
+            f' cpu_memory_usage={self.cpu_memory_usage}'
+            f' {device}_memory_usage={self.device_memory_usage}>'
+        )
+
+# %% ../../nbs/autograd/11_profiler_util.ipynb #3f3ab13f
+class _Sums:
+    "Adding up."
+
+    def add(self, other):
+        "Add an event, or other sums, with the same key. Returns this."
+        if not isinstance(other, (FunctionEvent, FunctionEventAvg)):
+            raise AssertionError('Expected other to be a FunctionEvent or FunctionEventAvg')
+        if self.key is None:
+            for name in _TAKEN: setattr(self, name, getattr(other, name))
+        if other.key != self.key:
+            raise AssertionError(f'Expected keys to match, but got {other.key} vs {self.key}')
+        for name in _SUMMED:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.flops = (self.flops or 0) + (other.flops or 0)
+        return self
+
+    __iadd__ = add
+
+take_topics(FunctionEventAvg, (_Sums,))
 
 # %% ../../nbs/autograd/11_profiler_util.ipynb #328b817e
 class EventList(list):
     "A list of events (or of sums of events) with what one wants to know about it."
+
     def __init__(self, *args, use_device=None, profile_memory=False, with_flops=False, **kwargs):
         super().__init__(*args, **kwargs)
-        self._use_device, self._profile_memory, self._with_flops, self._tree_built = use_device, profile_memory, with_flops, False
+        self._use_device, self._profile_memory, self._with_flops, self._tree_built = (
+            use_device, profile_memory, with_flops, False,
+        )
 
-    def __str__(self): return self.table()
+# %% ../../nbs/autograd/11_profiler_util.ipynb #e206d68b
+class _EventTree:
+    "Events inside events."
 
     def _build_tree(self):
         self._populate_cpu_children()
@@ -172,21 +330,37 @@ class EventList(list):
         "Find out which event happened inside which."
         threads = {}
         for e in self:
-            if not e.is_async and e.device_type is DeviceType.CPU: threads.setdefault((e.thread, e.node_id), []).append(e)
+            if not e.is_async and e.device_type is DeviceType.CPU:
+                threads.setdefault((e.thread, e.node_id), []).append(e)
         for events in threads.values():
             around = []
             for e in sorted(events, key=lambda e: (e.time_range.start, -e.time_range.end)):
-                while around and (e.time_range.start >= around[-1].time_range.end or e.time_range.end > around[-1].time_range.end): around.pop()
+                while around and (
+                    e.time_range.start >= around[-1].time_range.end
+                    or e.time_range.end > around[-1].time_range.end
+                ):
+                    around.pop()
                 if around:
-                    if e.cpu_parent is not None: raise AssertionError(f'There is already a CPU parent event for {e.key}')
+                    if e.cpu_parent is not None:
+                        raise AssertionError(f'There is already a CPU parent event for {e.key}')
                     around[-1].append_cpu_child(e)
                     e.set_cpu_parent(around[-1])
                 around.append(e)
 
+# %% ../../nbs/autograd/11_profiler_util.ipynb #41433cca
+class _EventOnce:
+    "Spans of one name inside each other."
+
     def _remove_dup_nodes(self):
         "Where an event has a single child of its own name, keep one of the two."
         while True:
-            twice = [e for e in self if e.cpu_parent is not None and e.cpu_parent.name == e.name and len(e.cpu_parent.cpu_children) == 1]
+            twice = [
+                e
+                for e in self
+                if e.cpu_parent is not None
+                and e.cpu_parent.name == e.name
+                and len(e.cpu_parent.cpu_children) == 1
+            ]
             if not twice: return
             gone = {id(e) for e in twice}
             for e in twice:
@@ -194,41 +368,49 @@ class EventList(list):
                 for c in e.cpu_children: c.cpu_parent = e.cpu_parent
             self[:] = [e for e in self if id(e) not in gone]
 
+# %% ../../nbs/autograd/11_profiler_util.ipynb #784604c0
+class _EventStacks:
+    "Where the forward call was."
+
     def _set_backward_stacktraces(self):
         "Give backward events the stack of the forward call that made their node."
+
         def node(e):
             while e is not None and e.scope != 1: e = e.cpu_parent
             return e
+
         made = {}
         for e in self:
-            if e.stack is not None and node(e) is None: made.setdefault((e.sequence_nr, e.thread), e.stack)
+            if e.stack is not None and node(e) is None:
+                made.setdefault((e.sequence_nr, e.thread), e.stack)
         for e in self:
             n = node(e)
-            if n is not None and e.stack is not None: e.stack = made.get((n.sequence_nr, n.fwd_thread), [])
+            if n is not None and e.stack is not None:
+                e.stack = made.get((n.sequence_nr, n.fwd_thread), [])
+
+# %% ../../nbs/autograd/11_profiler_util.ipynb #55bfcd15
+class _EventTables:
+    "The events as a table, and their sums."
+
+    def __str__(self): return self.table()
 
     @property
     def self_cpu_time_total(self): return sum(e.self_cpu_time_total for e in self)
 
-    def table(self, sort_by=None, row_limit=100, max_src_column_width=75, max_name_column_width=55, max_shapes_column_width=80, header=None, top_level_events_only=False, time_unit=None):
+    def table(
+        self, sort_by=None, row_limit=100, max_src_column_width=75, max_name_column_width=55,
+        max_shapes_column_width=80, header=None, top_level_events_only=False, time_unit=None,
+    ):
         """The events as a table, a text.
 
-        `sort_by`: a field such as 'cpu_time_total', 'self_cpu_time_total', 'count', 'cpu_memory_usage'; the largest come first. `row_limit`: -1 for all. `header`: a line above. `top_level_events_only`: leave out what happened inside other events.
-        `time_unit`: 's', 'ms' or 'us' for all times."""
-        return _table(self, sort_by, row_limit, max_src_column_width, max_name_column_width, max_shapes_column_width, header, top_level_events_only, time_unit)
-
-    def key_averages(self, group_by_input_shapes=False, group_by_stack_n=0, group_by_overload_name=False):
-        "The events summed by name, and if asked for by input shapes and by the `n` innermost lines of the stack: an `EventList` of `FunctionEventAvg`."
-        if not self._tree_built: raise AssertionError('Expected tree to be built before calling key_averages')
-        sums = {}
-        for e in self:
-            key = (e.key, e.node_id, e.device_type, e.is_legacy, e.is_user_annotation, *([e.overload_name] if group_by_overload_name else []), *([str(e.input_shapes)] if group_by_input_shapes else []), *(e.stack or [])[:group_by_stack_n])
-            sums.setdefault(key, FunctionEventAvg()).add(e)
-        out = EventList(sums.values(), use_device=self._use_device, profile_memory=self._profile_memory, with_flops=self._with_flops)
-        for s in out:
-            s.stack = (s.stack or [])[:group_by_stack_n]
-            if not group_by_input_shapes: s.input_shapes = ''
-            if not group_by_overload_name: s.overload_name = ''
-        return out
+        `sort_by`: a field such as 'cpu_time_total', 'self_cpu_time_total', 'count',
+        'cpu_memory_usage'; the largest come first. `row_limit`: -1 for all. `header`: a line above.
+        `top_level_events_only`: leave out what happened inside other events. `time_unit`: 's', 'ms'
+        or 'us' for all times."""
+        return _table(
+            self, sort_by, row_limit, max_src_column_width, max_name_column_width,
+            max_shapes_column_width, header, top_level_events_only, time_unit,
+        )
 
     def total_average(self):
         "All events summed, whatever their names: one `FunctionEventAvg` with the key 'Total'."
@@ -239,74 +421,212 @@ class EventList(list):
         total.key = 'Total'
         return total
 
+# %% ../../nbs/autograd/11_profiler_util.ipynb #7b378303
+class _EventSums:
+    "Events summed by name."
+
+    def key_averages(
+        self, group_by_input_shapes=False, group_by_stack_n=0, group_by_overload_name=False
+    ):
+        """The events summed by name, and if asked for by input shapes and by the `n` innermost
+        lines of the stack: an `EventList` of `FunctionEventAvg`.
+        """
+        if not self._tree_built:
+            raise AssertionError('Expected tree to be built before calling key_averages')
+        sums = {}
+        for e in self:
+            key = (
+                e.key,
+                e.node_id,
+                e.device_type,
+                e.is_legacy,
+                e.is_user_annotation,
+                *([e.overload_name] if group_by_overload_name else []),
+                *([str(e.input_shapes)] if group_by_input_shapes else []),
+                *(e.stack or [])[:group_by_stack_n],
+            )
+            sums.setdefault(key, FunctionEventAvg()).add(e)
+        out = EventList(
+            sums.values(), use_device=self._use_device, profile_memory=self._profile_memory,
+            with_flops=self._with_flops,
+        )
+        for s in out:
+            s.stack = (s.stack or [])[:group_by_stack_n]
+            if not group_by_input_shapes: s.input_shapes = ''
+            if not group_by_overload_name: s.overload_name = ''
+        return out
+
+# %% ../../nbs/autograd/11_profiler_util.ipynb #81b8ab8b
+class _EventFiles:
+    "The events as files."
+
     def export_chrome_trace(self, path):
-        "Write the events to a file that the trace viewer of a Chromium browser (chrome://tracing) and Perfetto show."
+        """Write the events to a file that the trace viewer of a Chromium browser (chrome://tracing)
+        and Perfetto show.
+        """
         import json
+
         with open(path, 'w', encoding='utf-8') as file:
-            json.dump([{'name': e.trace_name or e.name, 'ph': 'X', 'ts': e.time_range.start, 'dur': e.time_range.elapsed_us(), 'tid': e.thread, 'pid': 'CPU functions', 'args': {}} for e in self], file)
+            json.dump(
+                [
+                    {
+                        'name': e.trace_name or e.name,
+                        'ph': 'X',
+                        'ts': e.time_range.start,
+                        'dur': e.time_range.elapsed_us(),
+                        'tid': e.thread,
+                        'pid': 'CPU functions',
+                        'args': {},
+                    }
+                    for e in self
+                ],
+                file,
+            )
+
+# %% ../../nbs/autograd/11_profiler_util.ipynb #dacc4582
+class _EventStackFiles:
+    "Stacks as files."
 
     def supported_export_stacks_metrics(self):
         "The fields that `export_stacks` can write."
-        return ['self_cpu_time_total', 'self_cuda_time_total', 'self_xpu_time_total', 'self_privateuse1_time_total']
+        return [
+            'self_cpu_time_total', 'self_cuda_time_total', 'self_xpu_time_total',
+            'self_privateuse1_time_total',
+        ]
 
     def export_stacks(self, path, metric):
-        "Write one line for each event that has a stack: the stack from the outside in, and a number; flame graphs are drawn from such files."
-        if metric not in self.supported_export_stacks_metrics(): raise ValueError(f'metric should be one of: {self.supported_export_stacks_metrics()}')
+        """Write one line for each event that has a stack: the stack from the outside in, and a
+        number; flame graphs are drawn from such files.
+        """
+        if metric not in self.supported_export_stacks_metrics():
+            raise ValueError(f'metric should be one of: {self.supported_export_stacks_metrics()}')
         plain = str.maketrans(' ;\t\n', '____')
         with open(path, 'w', encoding='utf-8') as file:
             for e in self:
                 value = int(getattr(e, _field(metric)))
-                if e.stack and value > 0: file.write(';'.join(line.translate(plain) for line in reversed(e.stack)) + f' {value}\n')
+                if e.stack and value > 0:
+                    file.write(
+                        ';'.join(line.translate(plain) for line in reversed(e.stack))
+                        + f' {value}\n'
+                    )
 
-def _field(name): return name.replace('cuda', 'device').replace('xpu', 'device').replace('privateuse1', 'device')
+# %% ../../nbs/autograd/11_profiler_util.ipynb #a1812375
+take_topics(
+    EventList,
+    (
+        _EventTree, _EventOnce, _EventStacks, _EventTables, _EventSums, _EventFiles,
+        _EventStackFiles,
+    ),
+)
+
+# %% ../../nbs/autograd/11_profiler_util.ipynb #b9bd8b39
+def _field(name):
+    return name.replace('cuda', 'device').replace('xpu', 'device').replace('privateuse1', 'device')
 
 # %% ../../nbs/autograd/11_profiler_util.ipynb #1ef6ee85
 def _cut(text, width):
     "A name that fits into a column of `width`."
-    return text if width is None or len(text) < width - 3 else text[:width - 3] + '...'
+    return text if width is None or len(text) < width - 3 else text[: width - 3] + '...'
 
 def _tail(path, width):
     "The end of a path that fits."
-    return path if len(path) <= width else '...' + path[len(path) - width + 3:]
+    return path if len(path) <= width else '...' + path[len(path) - width + 3 :]
 
-def _table(events, sort_by, row_limit, src_width, name_width, shapes_width, header, top_level_only, unit):
+# %% ../../nbs/autograd/11_profiler_util.ipynb #da8c4826
+def _table(
+    events, sort_by, row_limit, src_width, name_width, shapes_width, header, top_level_only, unit
+):
     if not events: return ''
-    memory, flops = events._profile_memory, [e.flops for e in events if e.flops] if events._with_flops else []
-    if sort_by is not None: events = sorted(events, key=lambda e: getattr(e, _field(sort_by)), reverse=True)
-    time = lambda us: _format_time(us) if unit not in ('s', 'ms', 'us') else f'{us / dict(s=1e6, ms=1e3, us=1)[unit]:.3f}{unit}'
+    memory, flops = (
+        events._profile_memory,
+        ([e.flops for e in events if e.flops] if events._with_flops else []),
+    )
+    if sort_by is not None:
+        events = sorted(events, key=lambda e: getattr(e, _field(sort_by)), reverse=True)
+    time = lambda us: (
+        _format_time(us)
+        if unit not in ('s', 'ms', 'us')
+        else f'{us / dict(s=1e6, ms=1e3, us=1)[unit]:.3f}{unit}'
+    )
     total = sum(e.self_cpu_time_total for e in events)
     limit = lambda width, most: width if most is None else min(width, most)
-    named, shaped, ided = any(e.overload_name for e in events), any(e.input_shapes for e in events), any(e.node_id != -1 for e in events)
+    named, shaped, ided = (
+        any(e.overload_name for e in events), any(e.input_shapes for e in events),
+        any(e.node_id != -1 for e in events),
+    )
     stacked = any(e.stack for e in events)
     names = limit(max(len(e.key) for e in events) + 4, name_width)
-    columns = [('Name', names)] + [('Overload Name', names)] * named + [(h, 12) for h in ('Self CPU %', 'Self CPU', 'CPU total %', 'CPU total', 'CPU time avg', *(('CPU Mem', 'Self CPU Mem') if memory else ()), '# of Calls', *(('Node ID',) if ided else ()))]
-    if shaped: columns.append(('Input Shapes', limit(max(len(str(e.input_shapes)) for e in events) + 4, shapes_width)))
-    if stacked: columns.append(('Source Location', limit(max(len(line) for e in events for line in e.stack or ()) + 4, src_width)))
+    columns = (
+        [('Name', names)]
+        + [('Overload Name', names)] * named
+        + [
+            (h, 12)
+            for h in (
+                'Self CPU %',
+                'Self CPU',
+                'CPU total %',
+                'CPU total',
+                'CPU time avg',
+                *(('CPU Mem', 'Self CPU Mem') if memory else ()),
+                '# of Calls',
+                *(('Node ID',) if ided else ()),
+            )
+        ]
+    )
+    if shaped:
+        columns.append(
+            ('Input Shapes', limit(max(len(str(e.input_shapes)) for e in events) + 4, shapes_width))
+        )
+    if stacked:
+        columns.append(
+            (
+                'Source Location',
+                limit(max(len(line) for e in events for line in e.stack or ()) + 4, src_width),
+            )
+        )
     if flops:
         power = min(int(math.log10(min(flops)) // 3), 5) if min(flops) >= 1 else 0
         columns.append((f'Total {("", "K", "M", "G", "T", "P")[power]}FLOPs', 12))
-    line = lambda cells: ''.join(f'{c!s:{"<" if h == "Source Location" else ">"}{w}}  ' for c, (h, w) in zip(cells, columns))
+    line = lambda cells: ''.join(
+        f'{c!s:{"<" if h == "Source Location" else ">"}{w}}  ' for c, (h, w) in zip(cells, columns)
+    )
     rule = ''.join('-' * w + '  ' for _, w in columns)
     width = sum(w + 2 for _, w in columns) - 2
     out = []
     if header is not None: out += ['=' * width, header]
-    if top_level_only: out += ['=' * width, 'This report only display top-level ops statistics']
+    if top_level_only:
+        out += ['=' * width, 'This report only display top-level ops statistics']
     out += [rule, line([h for h, _ in columns]), rule]
     shown = 0
     for e in events:
         if shown == row_limit: break
         if top_level_only and e.cpu_parent is not None: continue
         shown += 1
-        e.self_cpu_percent, e.total_cpu_percent = _format_time_share(e.self_cpu_time_total, total), 0 if e.is_async else _format_time_share(e.cpu_time_total, total)
-        cells = [_cut(e.key, name_width)] + [_cut(e.overload_name or '', name_width)] * named + [e.self_cpu_percent, time(e.self_cpu_time_total), e.total_cpu_percent, time(e.cpu_time_total), time(e.cpu_time)]
-        if memory: cells += [_format_memory(e.cpu_memory_usage), _format_memory(e.self_cpu_memory_usage)]
+        e.self_cpu_percent, e.total_cpu_percent = (
+            _format_time_share(e.self_cpu_time_total, total),
+            (0 if e.is_async else _format_time_share(e.cpu_time_total, total)),
+        )
+        cells = (
+            [_cut(e.key, name_width)]
+            + [_cut(e.overload_name or '', name_width)] * named
+            + [
+                e.self_cpu_percent, time(e.self_cpu_time_total), e.total_cpu_percent,
+                time(e.cpu_time_total), time(e.cpu_time),
+            ]
+        )
+        if memory:
+            cells += [_format_memory(e.cpu_memory_usage), _format_memory(e.self_cpu_memory_usage)]
         cells.append(e.count)
         if ided: cells.append(e.node_id)
-        if shaped: cells.append(str(e.input_shapes)[:columns[len(cells)][1]])
+        if shaped: cells.append(str(e.input_shapes)[: columns[len(cells)][1]])
         if stacked:
             at, stack = len(cells), e.stack or []
             cells.append(_tail(stack[0], columns[at][1]) if stack else '')
         if flops: cells.append(f'{e.flops / 1000**power:8.3f}' if e.flops else '--')
         out.append(line(cells))
-        if stacked: out += [line([''] * at + [_tail(entry, columns[at][1])] + [''] * bool(flops)) for entry in stack[1:]] + [line([''] * len(columns))]
+        if stacked:
+            out += [
+                line([''] * at + [_tail(entry, columns[at][1])] + [''] * bool(flops))
+                for entry in stack[1:]
+            ] + [line([''] * len(columns))]
     return '\n'.join([*out, rule, f'Self CPU time total: {time(total)}']) + '\n'

@@ -15,6 +15,7 @@ from ..graph.node import TensorBase
 # %% ../../nbs/autograd/08_variable.ipynb #9764ef77
 class _Engine:
     "The engine, under the name by which PyTorch's extensions reach it."
+
     queue_callback = staticmethod(engine.queue_callback)
 
 class _VariableMeta(type):
@@ -22,14 +23,22 @@ class _VariableMeta(type):
 
 class Variable(metaclass=_VariableMeta):
     "`Variable(tensor, requires_grad=False)`: a tensor with the same memory as `tensor`."
+
     _execution_engine = _Engine()
 
     def __new__(cls, data, requires_grad=False, volatile=None):
-        if volatile is not None: warnings.warn('volatile was removed and now has no effect. Use `with torch.no_grad():` instead.', UserWarning, stacklevel=2)
+        if volatile is not None:
+            warnings.warn(
+                'volatile was removed and now has no effect. Use `with torch.no_grad():` instead.',
+                UserWarning,
+                stacklevel=2,
+            )
         out = data.detach()
         return out.requires_grad_() if requires_grad else out
 
-def variable(*args, **kwargs): raise RuntimeError('torch.autograd.variable(...) is deprecated, use torch.tensor(...) instead')
+def variable(*args, **kwargs):
+    raise RuntimeError('torch.autograd.variable(...) is deprecated, use torch.tensor(...) instead')
+
 variable.Variable = Variable
 
 # %% ../../nbs/autograd/08_variable.ipynb #db422cd9
@@ -40,7 +49,10 @@ def is_multithreading_enabled():
     return _threads[0]
 
 class set_multithreading_enabled(Mode):
-    "Context manager, function and decorator that PyTorch programs use to run backward passes in the calling thread; here they always do."
+    """Context manager, function and decorator that PyTorch programs use to run backward passes in
+    the calling thread; here they always do.
+    """
+
     def __init__(self, mode):
         super().__init__()
         self.before, self.mode = _threads[0], mode
@@ -48,10 +60,11 @@ class set_multithreading_enabled(Mode):
 
     def __enter__(self): pass
 
-    def __exit__(self, *exc): _threads[0] = self.before
+    def __exit__(self, *exc):
+        _threads[0] = self.before
 
     def clone(self): return set_multithreading_enabled(self.mode)
 
     def __call__(self, function):
-        self.__exit__()         # as a decorator it acts during calls only
+        self.__exit__()  # as a decorator it acts during calls only
         return super().__call__(function)

@@ -8,25 +8,62 @@ __all__ = []
 # %% ../../nbs/distributions/00_package.ipynb #eb5561f2
 import sys as _sys
 
-from . import constraints, distribution, families, gamma, kl, mixtures, transforms
+from autograd_nb.distributions import (
+    constraints, distribution, families, gamma, kl, mixtures, transforms
+)
 from .distribution import Distribution, ExponentialFamily
-from .families import (Bernoulli, Categorical, Cauchy, Exponential, Geometric, Independent, Laplace, Multinomial, MultivariateNormal, Normal, OneHotCategorical, OneHotCategoricalStraightThrough,
-                                                Poisson, Uniform)
+from autograd_nb.distributions.families import (
+    Bernoulli, Categorical, Cauchy, Exponential, Geometric, Independent, Laplace, Multinomial,
+    MultivariateNormal, Normal, OneHotCategorical, OneHotCategoricalStraightThrough, Poisson,
+    Uniform
+)
 from .gamma import Beta, Chi2, Dirichlet, Gamma, StudentT
-from .mixtures import Binomial, HalfCauchy, MixtureSameFamily, RelaxedBernoulli, RelaxedOneHotCategorical
+from autograd_nb.distributions.mixtures import (
+    Binomial, HalfCauchy, MixtureSameFamily, RelaxedBernoulli, RelaxedOneHotCategorical
+)
 from .kl import kl_divergence, register_kl
-from .transforms import (AbsTransform, AffineTransform, CatTransform, ComposeTransform, CorrCholeskyTransform, CumulativeDistributionTransform, ExpTransform, Gumbel, HalfNormal, IndependentTransform,
-                                                  LogNormal, LowerCholeskyTransform, PositiveDefiniteTransform, PowerTransform, ReshapeTransform, SigmoidTransform, SoftmaxTransform, SoftplusTransform, StackTransform,
-                                                  StickBreakingTransform, TanhTransform, Transform, TransformedDistribution, identity_transform)
+from autograd_nb.distributions.transforms import (
+    AbsTransform, AffineTransform, CatTransform, ComposeTransform, CorrCholeskyTransform,
+    CumulativeDistributionTransform, ExpTransform, Gumbel, HalfNormal, IndependentTransform,
+    LogNormal, LowerCholeskyTransform, PositiveDefiniteTransform, PowerTransform, ReshapeTransform,
+    SigmoidTransform, SoftmaxTransform, SoftplusTransform, StackTransform, StickBreakingTransform,
+    TanhTransform, Transform, TransformedDistribution, identity_transform
+)
 from . import constraint_registry, matrices, pairs, shapes
 from .constraint_registry import biject_to, transform_to
-from .matrices import LKJCholesky, LogisticNormal, LowRankMultivariateNormal, Wishart
-from .shapes import ContinuousBernoulli, FisherSnedecor, GeneralizedPareto, InverseGamma, Kumaraswamy, NegativeBinomial, Pareto, VonMises, Weibull
+from autograd_nb.distributions.matrices import (
+    LKJCholesky, LogisticNormal, LowRankMultivariateNormal, Wishart
+)
+from autograd_nb.distributions.shapes import (
+    ContinuousBernoulli, FisherSnedecor, GeneralizedPareto, InverseGamma, Kumaraswamy,
+    NegativeBinomial, Pareto, VonMises, Weibull
+)
 
-for _module, _files in ((families, 'normal laplace cauchy uniform exponential poisson bernoulli geometric categorical one_hot_categorical multinomial independent multivariate_normal'), (gamma, 'beta chi2 dirichlet studentT'), (mixtures, 'binomial half_cauchy mixture_same_family relaxed_bernoulli relaxed_categorical'),
-                        (shapes, 'continuous_bernoulli fishersnedecor generalized_pareto inverse_gamma kumaraswamy negative_binomial pareto von_mises weibull'),
-                        (matrices, 'lkj_cholesky logistic_normal lowrank_multivariate_normal wishart'), (transforms, 'transformed_distribution log_normal half_normal gumbel'), (distribution, 'utils exp_family')):
-    for _file in _files.split(): _sys.modules[f'{__name__}.{_file}'] = globals()[_file] = _module        # PyTorch's names of its files
+# %% ../../nbs/distributions/00_package.ipynb #99eb3aee
+for _module, _files in (
+    (
+        families,
+        (
+            'normal laplace cauchy uniform exponential poisson bernoulli geometric categorical'
+            ' one_hot_categorical multinomial independent multivariate_normal'
+        ),
+    ),
+    (gamma, 'beta chi2 dirichlet studentT'),
+    (mixtures, 'binomial half_cauchy mixture_same_family relaxed_bernoulli relaxed_categorical'),
+    (
+        shapes,
+        (
+            'continuous_bernoulli fishersnedecor generalized_pareto inverse_gamma kumaraswamy'
+            ' negative_binomial pareto von_mises weibull'
+        ),
+    ),
+    (matrices, 'lkj_cholesky logistic_normal lowrank_multivariate_normal wishart'),
+    (transforms, 'transformed_distribution log_normal half_normal gumbel'),
+    (distribution, 'utils exp_family'),
+):
+    # PyTorch's names of its files
+    for _file in _files.split():
+        _sys.modules[f'{__name__}.{_file}'] = globals()[_file] = _module
 
 # %% ../../nbs/distributions/00_package.ipynb #98d6b8af
 __all__ = [name for name in dir() if not name.startswith('_')]

@@ -14,21 +14,32 @@ from . import transforms as T
 # %% ../../nbs/distributions/10_constraint_registry.ipynb #4bc520b3
 class ConstraintRegistry:
     "Which transform leads to a constraint."
-    def __init__(self): self._registry = {}
+
+    def __init__(self):
+        self._registry = {}
 
     def register(self, constraint, factory=None):
-        "Register `factory(constraint)`, which returns a transform, for a constraint or a class of constraints; without a factory a decorator."
+        """Register `factory(constraint)`, which returns a transform, for a constraint or a class of
+        constraints; without a factory a decorator.
+        """
         if factory is None: return lambda factory: self.register(constraint, factory)
         if isinstance(constraint, constraints.Constraint): constraint = type(constraint)
         if not isinstance(constraint, type) or not issubclass(constraint, constraints.Constraint):
-            raise TypeError(f'Expected constraint to be either a Constraint subclass or instance, but got {constraint}')
+            raise TypeError(
+                'Expected constraint to be either a Constraint subclass or instance, but got'
+                f' {constraint}'
+            )
         self._registry[constraint] = factory
         return factory
 
     def __call__(self, constraint):
         "The transform for a constraint. Raises NotImplementedError where there is none."
-        try: factory = self._registry[type(constraint)]
-        except KeyError: raise NotImplementedError(f'Cannot transform {type(constraint).__name__} constraints') from None
+        try:
+            factory = self._registry[type(constraint)]
+        except KeyError:
+            raise NotImplementedError(
+                f'Cannot transform {type(constraint).__name__} constraints'
+            ) from None
         return factory(constraint)
 
 biject_to, transform_to = ConstraintRegistry(), ConstraintRegistry()
@@ -38,29 +49,46 @@ def _for_both(*kinds):
         for kind in kinds:
             for registry in (biject_to, transform_to): registry.register(kind, factory)
         return factory
+
     return decorator
 
 _for_both(constraints.real)(lambda c: T.identity_transform)
+
+# %% ../../nbs/distributions/10_constraint_registry.ipynb #fe31f00d
 for _registry in (biject_to, transform_to):
-    _registry.register(constraints.independent, lambda c, r=_registry: T.IndependentTransform(r(c.base_constraint), c.reinterpreted_batch_ndims))
-    _registry.register(constraints.cat, lambda c, r=_registry: T.CatTransform([r(x) for x in c.cseq], c.dim, c.lengths))
-    _registry.register(constraints.stack, lambda c, r=_registry: T.StackTransform([r(x) for x in c.cseq], c.dim))
+    _registry.register(
+        constraints.independent,
+        lambda c, r=_registry: T.IndependentTransform(
+            r(c.base_constraint), c.reinterpreted_batch_ndims
+        ),
+    )
+    _registry.register(
+        constraints.cat,
+        lambda c, r=_registry: T.CatTransform([r(x) for x in c.cseq], c.dim, c.lengths),
+    )
+    _registry.register(
+        constraints.stack, lambda c, r=_registry: T.StackTransform([r(x) for x in c.cseq], c.dim)
+    )
 
 @_for_both(constraints.greater_than, constraints.greater_than_eq)
 def _above(c):
     return T.ComposeTransform([T.ExpTransform(), T.AffineTransform(c.lower_bound, 1)])
 
 @_for_both(constraints.less_than)
-def _below(c): return T.ComposeTransform([T.ExpTransform(), T.AffineTransform(c.upper_bound, -1)])
+def _below(c):
+    return T.ComposeTransform([T.ExpTransform(), T.AffineTransform(c.upper_bound, -1)])
 
 @_for_both(constraints.interval, constraints.half_open_interval)
 def _between(c):
     low, high = c.lower_bound, c.upper_bound
-    if isinstance(low, Number) and isinstance(high, Number) and (low, high) == (0, 1): return T.SigmoidTransform()
+    if isinstance(low, Number) and isinstance(high, Number) and (low, high) == (0, 1):
+        return T.SigmoidTransform()
     return T.ComposeTransform([T.SigmoidTransform(), T.AffineTransform(low, high - low)])
 
 biject_to.register(constraints.simplex, lambda c: T.StickBreakingTransform())
 transform_to.register(constraints.simplex, lambda c: T.SoftmaxTransform())
 _for_both(constraints.lower_cholesky)(lambda c: T.LowerCholeskyTransform())
-_for_both(constraints.positive_definite, constraints.positive_semidefinite)(lambda c: T.PositiveDefiniteTransform())
+_for_both(constraints.positive_definite, constraints.positive_semidefinite)(
+    lambda c: T.PositiveDefiniteTransform()
+)
 _for_both(constraints.corr_cholesky)(lambda c: T.CorrCholeskyTransform())

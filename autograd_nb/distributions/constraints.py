@@ -21,61 +21,155 @@ from ..linalg import cholesky_ex, eigvalsh
 
 # %% ../../nbs/distributions/01_constraints.ipynb #ffbf6395
 class Constraint:
-    "The base of constraints. `event_dim`: how many of the last dimensions belong together; `is_discrete`: whether only whole numbers fit."
+    """The base of constraints. `event_dim`: how many of the last dimensions belong together;
+    `is_discrete`: whether only whole numbers fit.
+    """
+
     is_discrete = False
     event_dim = 0
-    on_arrays = False           # whether `check` takes NumPy's arrays as well
+    on_arrays = False  # whether `check` takes NumPy's arrays as well
 
     def check(self, value):
         "A bool for every value (every event), whether it fits."
         raise NotImplementedError
 
     def holds(self, value):
-        "Whether all of `value` fits. Nothing of this is recorded, and where `check` can do with bare numbers, it gets them."
+        """Whether all of `value` fits. Nothing of this is recorded, and where `check` can do with
+        bare numbers, it gets them.
+        """
         array = getattr(value, '_bare', None)
-        if not self.on_arrays or array.__class__ is not np.ndarray or LOCAL.modes.special or any(isinstance(b, TensorBase) for b in self.__dict__.values()): return bool(self.check(value).all())
+        if (
+            not self.on_arrays
+            or array.__class__ is not np.ndarray
+            or LOCAL.modes.special
+            or any(isinstance(b, TensorBase) for b in self.__dict__.values())
+        ):
+            return bool(self.check(value).all())
         return bool(self.check(array).all())
 
     def __repr__(self): return type(self).__name__[1:] + '()'
 
 class _Bounded(Constraint):
     "A constraint with bounds, which are shown."
-    def __init__(self, **bounds): self.__dict__.update(bounds)
-    def __repr__(self): return type(self).__name__[1:] + '(' + ', '.join(f'{k}={v}' for k, v in self.__dict__.items()) + ')'
 
+    def __init__(self, **bounds):
+        self.__dict__.update(bounds)
+
+    def __repr__(self):
+        return (
+            type(self).__name__[1:]
+            + '('
+            + ', '.join(f'{k}={v}' for k, v in self.__dict__.items())
+            + ')'
+        )
+
+# %% ../../nbs/distributions/01_constraints.ipynb #8c973463
 def _constraint(name, check, event_dim=0, is_discrete=False, on_arrays=False):
     "A class of constraints without bounds."
-    return type(name, (Constraint,), dict(check=lambda self, value: check(value), event_dim=event_dim, is_discrete=is_discrete, on_arrays=on_arrays, __module__=__name__))
+    return type(
+        name,
+        (Constraint,),
+        dict(
+            check=lambda self, value: check(value),
+            event_dim=event_dim,
+            is_discrete=is_discrete,
+            on_arrays=on_arrays,
+            __module__=__name__,
+        ),
+    )
 
 def _bounded(name, bounds, check, event_dim=0, is_discrete=False):
     "A class of constraints with the given names of bounds."
-    def __init__(self, *values): _Bounded.__init__(self, **dict(zip(bounds, values, strict=True)))
-    return type(name, (_Bounded,), dict(__init__=__init__, check=lambda self, value: check(value, *(getattr(self, b) for b in bounds)), event_dim=event_dim, is_discrete=is_discrete, on_arrays=True, __module__=__name__))
+
+    def __init__(self, *values):
+        _Bounded.__init__(self, **dict(zip(bounds, values, strict=True)))
+
+    return type(
+        name,
+        (_Bounded,),
+        dict(
+            __init__=__init__,
+            check=lambda self, value: check(value, *(getattr(self, b) for b in bounds)),
+            event_dim=event_dim,
+            is_discrete=is_discrete,
+            on_arrays=True,
+            __module__=__name__,
+        ),
+    )
 
 def _whole(value): return value % 1 == 0
-def _square(value): return full(value.shape[:-2], value.shape[-2] == value.shape[-1], dtype=bool_dtype)
-def _symmetric(value): return _square(value) if value.shape[-2] != value.shape[-1] else isclose(value, value.mT, atol=1e-6).all(-2).all(-1)
+
+def _square(value):
+    return full(value.shape[:-2], value.shape[-2] == value.shape[-1], dtype=bool_dtype)
+
+def _symmetric(value):
+    return (
+        _square(value)
+        if value.shape[-2] != value.shape[-1]
+        else isclose(value, value.mT, atol=1e-6).all(-2).all(-1)
+    )
+
+# %% ../../nbs/distributions/01_constraints.ipynb #242abed8
 def _lower(value): return (value.tril() == value).flatten(-2).all(-1)
 
 boolean = _constraint('_Boolean', lambda v: (v == 0) | (v == 1), is_discrete=True, on_arrays=True)()
-one_hot = _constraint('_OneHot', lambda v: ((v == 0) | (v == 1)).all(-1) & (v.sum(-1) == 1), 1, True)()
+one_hot = _constraint(
+    '_OneHot', lambda v: ((v == 0) | (v == 1)).all(-1) & (v.sum(-1) == 1), 1, True
+)()
 real = _constraint('_Real', lambda v: v == v, on_arrays=True)()
-simplex = _constraint('_Simplex', lambda v: (v >= 0).all(-1) & (abs(v.sum(-1) - 1) < 1e-6), 1, on_arrays=True)()
+simplex = _constraint(
+    '_Simplex', lambda v: (v >= 0).all(-1) & (abs(v.sum(-1) - 1) < 1e-6), 1, on_arrays=True
+)()
 square = _constraint('_Square', _square, 2)()
 symmetric = _constraint('_Symmetric', _symmetric, 2)()
 lower_triangular = _constraint('_LowerTriangular', _lower, 2)()
-lower_cholesky = _constraint('_LowerCholesky', lambda v: _lower(v) & (v.diagonal(dim1=-2, dim2=-1) > 0).all(-1), 2)()
-positive_semidefinite = _constraint('_PositiveSemidefinite', lambda v: _symmetric(v) if not _symmetric(v).all() else (eigvalsh(v) >= 0).all(-1), 2)()
-positive_definite = _constraint('_PositiveDefinite', lambda v: _symmetric(v) if not _symmetric(v).all() else cholesky_ex(v).info == 0, 2)()
+lower_cholesky = _constraint(
+    '_LowerCholesky', lambda v: _lower(v) & (v.diagonal(dim1=-2, dim2=-1) > 0).all(-1), 2
+)()
+positive_semidefinite = _constraint(
+    '_PositiveSemidefinite',
+    lambda v: _symmetric(v) if not _symmetric(v).all() else (eigvalsh(v) >= 0).all(-1),
+    2,
+)()
+positive_definite = _constraint(
+    '_PositiveDefinite',
+    lambda v: _symmetric(v) if not _symmetric(v).all() else cholesky_ex(v).info == 0,
+    2,
+)()
 
 greater_than = _bounded('_GreaterThan', ('lower_bound',), lambda v, low: low < v)
 greater_than_eq = _bounded('_GreaterThanEq', ('lower_bound',), lambda v, low: low <= v)
 less_than = _bounded('_LessThan', ('upper_bound',), lambda v, high: v < high)
-interval = _bounded('_Interval', ('lower_bound', 'upper_bound'), lambda v, low, high: (low <= v) & (v <= high))
-half_open_interval = _bounded('_HalfOpenInterval', ('lower_bound', 'upper_bound'), lambda v, low, high: (low <= v) & (v < high))
-integer_interval = _bounded('_IntegerInterval', ('lower_bound', 'upper_bound'), lambda v, low, high: _whole(v) & (low <= v) & (v <= high), 0, True)
-_IntegerGreaterThan = _bounded('_IntegerGreaterThan', ('lower_bound',), lambda v, low: _whole(v) & (v >= low), 0, True)
-class _Multinomial(_bounded('_Multinomial', ('upper_bound',), lambda v, high: (v >= 0).all(-1) & (v.sum(-1) <= high), 1, True)):
+interval = _bounded(
+    '_Interval', ('lower_bound', 'upper_bound'), lambda v, low, high: (low <= v) & (v <= high)
+)
+half_open_interval = _bounded(
+    '_HalfOpenInterval',
+    ('lower_bound', 'upper_bound'),
+    lambda v, low, high: (low <= v) & (v < high),
+)
+integer_interval = _bounded(
+    '_IntegerInterval',
+    ('lower_bound', 'upper_bound'),
+    lambda v, low, high: _whole(v) & (low <= v) & (v <= high),
+    0,
+    True,
+)
+
+# %% ../../nbs/distributions/01_constraints.ipynb #1341999d
+_IntegerGreaterThan = _bounded(
+    '_IntegerGreaterThan', ('lower_bound',), lambda v, low: _whole(v) & (v >= low), 0, True
+)
+
+class _Multinomial(
+    _bounded(
+        '_Multinomial',
+        ('upper_bound',),
+        lambda v, high: (v >= 0).all(-1) & (v.sum(-1) <= high),
+        1,
+        True,
+    )
+):
     __repr__ = Constraint.__repr__
 
 multinomial = _Multinomial
@@ -91,56 +185,102 @@ corr_cholesky = _constraint('_CorrCholesky', lambda v: lower_cholesky.check(v) &
 
 class _Several(Constraint):
     "What constraints on the parts of a tensor along `dim` share."
+
     is_discrete = property(lambda self: any(c.is_discrete for c in self.cseq))
     event_dim = property(lambda self: max(c.event_dim for c in self.cseq))
 
     def _set(self, cseq, dim):
-        if not all(isinstance(c, Constraint) for c in cseq): raise AssertionError('All elements of cseq must be Constraint instances')
+        if not all(isinstance(c, Constraint) for c in cseq):
+            raise AssertionError('All elements of cseq must be Constraint instances')
         self.cseq, self.dim = list(cseq), dim
 
+# %% ../../nbs/distributions/01_constraints.ipynb #a3f6e792
 class _Cat(_Several):
     "A constraint for each of the parts, of `lengths` (1 each if None), of a tensor along `dim`."
+
     def __init__(self, cseq, dim=0, lengths=None):
         self._set(cseq, dim)
         self.lengths = list(lengths) if lengths is not None else [1] * len(self.cseq)
-        if len(self.lengths) != len(self.cseq): raise AssertionError(f'lengths must have {len(self.cseq)} elements, got {len(self.lengths)}')
+        if len(self.lengths) != len(self.cseq):
+            raise AssertionError(
+                f'lengths must have {len(self.cseq)} elements, got {len(self.lengths)}'
+            )
 
-    def check(self, value): return cat_tensors([c.check(v) for c, v in zip(self.cseq, value.split(self.lengths, self.dim), strict=True)], self.dim)
+    def check(self, value):
+        return cat_tensors(
+            [
+                c.check(v)
+                for c, v in zip(self.cseq, value.split(self.lengths, self.dim), strict=True)
+            ],
+            self.dim,
+        )
 
 class _Stack(_Several):
     "A constraint for each of the parts that were stacked along `dim`."
-    def __init__(self, cseq, dim=0): self._set(cseq, dim)
-    def check(self, value): return stack_tensors([c.check(v) for c, v in zip(self.cseq, value.unbind(self.dim), strict=True)], self.dim)
+
+    def __init__(self, cseq, dim=0):
+        self._set(cseq, dim)
+
+    def check(self, value):
+        return stack_tensors(
+            [c.check(v) for c, v in zip(self.cseq, value.unbind(self.dim), strict=True)], self.dim
+        )
 
 cat, stack = _Cat, _Stack
 
+# %% ../../nbs/distributions/01_constraints.ipynb #1b10b894
 class _IndependentConstraint(Constraint):
     "Another constraint, met by an event only if all its parts meet it."
+
     def __init__(self, base_constraint, reinterpreted_batch_ndims):
-        self.base_constraint, self.reinterpreted_batch_ndims = base_constraint, reinterpreted_batch_ndims
-        self.is_discrete, self.event_dim = base_constraint.is_discrete, base_constraint.event_dim + reinterpreted_batch_ndims
+        self.base_constraint, self.reinterpreted_batch_ndims = (
+            base_constraint,
+            reinterpreted_batch_ndims,
+        )
+        self.is_discrete, self.event_dim = (
+            base_constraint.is_discrete,
+            base_constraint.event_dim + reinterpreted_batch_ndims,
+        )
 
     def check(self, value):
         fits = self.base_constraint.check(value)
         n = self.reinterpreted_batch_ndims
-        if fits.dim() < n: raise ValueError(f'Expected value.dim() >= {self.event_dim} but got {value.dim()}')
-        return fits.reshape(*fits.shape[:fits.dim() - n], -1).all(-1)
+        if fits.dim() < n:
+            raise ValueError(f'Expected value.dim() >= {self.event_dim} but got {value.dim()}')
+        return fits.reshape(*fits.shape[: fits.dim() - n], -1).all(-1)
 
-    def holds(self, value): return self.base_constraint.holds(value) if isinstance(value, TensorBase) and value.dim() >= self.reinterpreted_batch_ndims else super().holds(value)
+    def holds(self, value):
+        return (
+            self.base_constraint.holds(value)
+            if isinstance(value, TensorBase) and value.dim() >= self.reinterpreted_batch_ndims
+            else super().holds(value)
+        )
 
-    def __repr__(self): return f'IndependentConstraint({self.base_constraint!r}, {self.reinterpreted_batch_ndims})'
+    def __repr__(self):
+        return f'IndependentConstraint({self.base_constraint!r}, {self.reinterpreted_batch_ndims})'
 
+# %% ../../nbs/distributions/01_constraints.ipynb #a14e911b
 class MixtureSameFamilyConstraint(Constraint):
-    "What the components of a mixture have to fit, for values without the dimension of the components."
-    def __init__(self, base_constraint): self.base_constraint = base_constraint
-    is_discrete, event_dim = property(lambda self: self.base_constraint.is_discrete), property(lambda self: self.base_constraint.event_dim)
+    """What the components of a mixture have to fit, for values without the dimension of the
+    components.
+    """
+
+    def __init__(self, base_constraint):
+        self.base_constraint = base_constraint
+
+    is_discrete, event_dim = (
+        property(lambda self: self.base_constraint.is_discrete),
+        property(lambda self: self.base_constraint.event_dim),
+    )
 
     def check(self, value):
         dims = self.event_dim
-        if value.dim() < dims: raise ValueError(f'Expected value.dim() >= {dims} but got {value.dim()}')
+        if value.dim() < dims:
+            raise ValueError(f'Expected value.dim() >= {dims} but got {value.dim()}')
         fits = self.base_constraint.check(value.unsqueeze(-1 - dims))
         joined = value.dim() - dims
-        if fits.dim() < joined: raise ValueError(f'Expected value.dim() >= {dims} but got {value.dim()}')
+        if fits.dim() < joined:
+            raise ValueError(f'Expected value.dim() >= {dims} but got {value.dim()}')
         return fits.reshape(fits.shape[:joined] + (-1,)).all(-1)
 
     def __repr__(self): return f'MixtureSameFamilyConstraint({self.base_constraint!r})'
@@ -150,15 +290,22 @@ real_vector = independent(real, 1)
 
 # %% ../../nbs/distributions/01_constraints.ipynb #6b46774f
 class _Dependent(Constraint):
-    def __init__(self, *, is_discrete=False, event_dim=0): self.is_discrete, self.event_dim = is_discrete, event_dim
-    def __call__(self, *, is_discrete=False, event_dim=0): return _Dependent(is_discrete=is_discrete, event_dim=event_dim)
-    def check(self, value): raise ValueError('Cannot determine validity of dependent constraint')
+    def __init__(self, *, is_discrete=False, event_dim=0):
+        self.is_discrete, self.event_dim = is_discrete, event_dim
+
+    def __call__(self, *, is_discrete=False, event_dim=0):
+        return _Dependent(is_discrete=is_discrete, event_dim=event_dim)
+
+    def check(self, value):
+        raise ValueError('Cannot determine validity of dependent constraint')
 
 class _DependentProperty(property, _Dependent):
     def __init__(self, fn=None, *, is_discrete=False, event_dim=0):
         property.__init__(self, fn)
         self.is_discrete, self.event_dim = is_discrete, event_dim
-    def __call__(self, fn): return _DependentProperty(fn, is_discrete=self.is_discrete, event_dim=self.event_dim)
+
+    def __call__(self, fn):
+        return _DependentProperty(fn, is_discrete=self.is_discrete, event_dim=self.event_dim)
 
 dependent, dependent_property = _Dependent(), _DependentProperty
 

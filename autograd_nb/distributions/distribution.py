@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['broadcast_all', 'logits_to_probs', 'clamp_probs', 'probs_to_logits', 'sum_rightmost', 'vec_to_tril_matrix',
-           'tril_matrix_to_vec', 'standard_normal', 'lazy_property', 'Distribution', 'ExponentialFamily']
+           'tril_matrix_to_vec', 'standard_normal', 'lazy_property', 'Shapes', 'Moments', 'Sampling', 'Probabilities',
+           'Expanding', 'Checking', 'Printing', 'Distribution', 'ExponentialFamily']
 
 # %% ../../nbs/distributions/02_distribution.ipynb #95c8192d
 import functools
@@ -17,15 +18,26 @@ from . import constraints
 from ..functions import Size, broadcast_tensors
 from ..graph.modes import LOCAL, enable_grad, no_grad
 from ..graph.node import TensorBase
+from ..arrays.topics import take_topics
 
 # %% ../../nbs/distributions/02_distribution.ipynb #2f63bfaa
 def broadcast_all(*values):
     "Numbers and tensors as tensors of one shape; numbers take the dtype of the first tensor."
-    if not all(isinstance(v, (TensorBase, Number)) for v in values): raise ValueError('Input arguments must all be instances of Number, torch.Tensor or objects implementing __torch_function__.')
+    if not all(isinstance(v, (TensorBase, Number)) for v in values):
+        raise ValueError(
+            'Input arguments must all be instances of Number, torch.Tensor or objects implementing'
+            ' __torch_function__.'
+        )
     given = [v for v in values if isinstance(v, TensorBase)]
     if len(given) == len(values): return broadcast_tensors(*values)
-    like = dict(dtype=given[0].dtype, device=given[0].device) if given else dict(dtype=get_default_dtype())
-    return broadcast_tensors(*[v if isinstance(v, TensorBase) else tensor(v, **like) for v in values])
+    like = (
+        dict(dtype=given[0].dtype, device=given[0].device)
+        if given
+        else dict(dtype=get_default_dtype())
+    )
+    return broadcast_tensors(
+        *[v if isinstance(v, TensorBase) else tensor(v, **like) for v in values]
+    )
 
 def logits_to_probs(logits, is_binary=False):
     "Probabilities from logits: by the sigmoid, or by the softmax over the last dimension."
@@ -46,19 +58,35 @@ def sum_rightmost(value, dim):
     if dim == 0 or not isinstance(value, TensorBase): return value
     return value.reshape(*value.shape[:-dim], -1).sum(-1)
 
+# %% ../../nbs/distributions/02_distribution.ipynb #9ff02668
 def vec_to_tril_matrix(vec, diag=0):
-    "The matrices (…, n, n) whose lower triangles, up to the diagonal number `diag`, hold the vectors (…, entries) row by row."
-    n = round((-(1 + 2 * diag) + ((1 + 2 * diag) ** 2 + 8 * vec.shape[-1] + 4 * abs(diag) * (diag + 1)) ** 0.5) / 2)
-    if not n * (n + 1) // 2 + diag * n - (abs(diag) * (diag + 1)) // 2 == vec.shape[-1]: raise ValueError(f'The size of last dimension is {vec.shape[-1]} which cannot be expressed as the lower triangular part of a square D x D matrix.')
+    """The matrices (…, n, n) whose lower triangles, up to the diagonal number `diag`, hold the
+    vectors (…, entries) row by row.
+    """
+    n = round(
+        (
+            -(1 + 2 * diag)
+            + ((1 + 2 * diag) ** 2 + 8 * vec.shape[-1] + 4 * abs(diag) * (diag + 1)) ** 0.5
+        )
+        / 2
+    )
+    if not n * (n + 1) // 2 + diag * n - (abs(diag) * (diag + 1)) // 2 == vec.shape[-1]:
+        raise ValueError(
+            f'The size of last dimension is {vec.shape[-1]} which cannot be expressed as the lower'
+            ' triangular part of a square D x D matrix.'
+        )
     out = zeros((*vec.shape[:-1], n, n), dtype=vec.dtype, device=vec.device)
     rows, columns = tril_indices(n, n, diag)
     out[..., rows, columns] = vec
     return out
 
 def tril_matrix_to_vec(mat, diag=0):
-    "The lower triangles of matrices (…, n, n), up to the diagonal number `diag`, row by row as vectors."
+    """The lower triangles of matrices (…, n, n), up to the diagonal number `diag`, row by row as
+    vectors.
+    """
     n = mat.shape[-1]
-    if not -n <= diag < n: raise ValueError(f'diag ({diag}) provided is outside [{-n}, {n - 1}].')
+    if not -n <= diag < n:
+        raise ValueError(f'diag ({diag}) provided is outside [{-n}, {n - 1}].')
     rows, columns = tril_indices(n, n, diag)
     return mat[..., rows, columns]
 
@@ -66,8 +94,10 @@ def standard_normal(shape, dtype, device=None):
     "Standard normal numbers that `torch.normal` would draw."
     return normal(zeros(shape, dtype=dtype, device=device), ones(shape, dtype=dtype, device=device))
 
+# %% ../../nbs/distributions/02_distribution.ipynb #b74f84fc
 class lazy_property:
     "A property that is computed once, with gradients."
+
     def __init__(self, function):
         self.function = function
         functools.update_wrapper(self, function)
@@ -81,52 +111,9 @@ class lazy_property:
 # %% ../../nbs/distributions/02_distribution.ipynb #1de29ac8
 _HERE = __name__.rpartition('.')[0]
 
-class Distribution:
-    """The base of distributions. `batch_shape`: how many distributions, `event_shape`: the shape of one draw. `validate_args`: check parameters and values (on, unless Python runs with -O).
-
-    Subclasses define `arg_constraints`, `support`, `log_prob` and `sample` or `rsample`; and `parameters`, the names of their parameters with the number of event dimensions of each, from which `expand` follows."""
-    has_rsample = has_enumerate_support = False
-    _validate_args = __debug__
-
-    @staticmethod
-    def set_default_validate_args(value):
-        "Switch checks on or off for all distributions."
-        if value not in (True, False): raise ValueError
-        Distribution._validate_args = value
-
-    def __init__(self, batch_shape=(), event_shape=(), validate_args=None):
-        self._batch_shape, self._event_shape = Size(batch_shape), Size(event_shape)
-        if validate_args is not None: self._validate_args = validate_args
-        if not self._validate_args or LOCAL.modes.tape is not None: return           # a captured step cannot look at numbers
-        try: checks = self.arg_constraints
-        except NotImplementedError:
-            warnings.warn(f'{type(self)} does not define `arg_constraints`. Please set `arg_constraints = {{}}` or initialize the distribution with `validate_args=False` to turn off validation.', stacklevel=2)
-            checks = {}
-        for name, constraint in checks.items():
-            if constraints.is_dependent(constraint) or name not in self.__dict__ and isinstance(getattr(type(self), name), lazy_property): continue
-            value = getattr(self, name)
-            if not constraint.holds(value):
-                raise ValueError(f'Expected parameter {name} ({type(value).__name__} of shape {tuple(value.shape)}) of distribution {self!r} to satisfy the constraint {constraint!r}, but found invalid values:\n{value}')
-
-    def expand(self, batch_shape, _instance=None):
-        "The same distributions with a larger batch shape."
-        if not self.parameters: raise NotImplementedError
-        cls = next(c for c in type(self).__mro__ if c.__module__.startswith(_HERE))
-        new, shape = self._get_checked_instance(cls, _instance), Size(batch_shape)
-        for name, dims in self.parameters.items():
-            if name in self.__dict__:
-                value = self.__dict__[name]
-                setattr(new, name, value.expand(shape) if isinstance(value, Distribution) else value if dims is None else value.expand((*shape, *value.shape[value.dim() - dims:])))
-        Distribution.__init__(new, shape, self._event_shape, validate_args=False)
-        new._validate_args = self._validate_args
-        return new
-
-    parameters = {}
-
-    def _get_checked_instance(self, cls, _instance=None):
-        if _instance is None and type(self).__init__ is not cls.__init__:
-            raise NotImplementedError(f'Subclass {type(self).__name__} of {cls.__name__} that defines a custom __init__ method must also define a custom .expand() method.')
-        return object.__new__(type(self)) if _instance is None else _instance
+# %% ../../nbs/distributions/02_distribution.ipynb #b5244d13
+class Shapes:
+    "What a distribution is a distribution of."
 
     @property
     def batch_shape(self):
@@ -148,6 +135,10 @@ class Distribution:
         "The values that are possible, as a constraint."
         raise NotImplementedError
 
+# %% ../../nbs/distributions/02_distribution.ipynb #d7052f4b
+class Moments:
+    "Its mean and its spread."
+
     @property
     def mean(self):
         "The mean."
@@ -168,6 +159,10 @@ class Distribution:
         "The standard deviation."
         return self.variance.sqrt()
 
+# %% ../../nbs/distributions/02_distribution.ipynb #7e226226
+class Sampling:
+    "Numbers drawn from it."
+
     def sample(self, sample_shape=()):
         "Draw; gradients do not flow through."
         with no_grad(): return self.rsample(sample_shape)
@@ -178,8 +173,16 @@ class Distribution:
 
     def sample_n(self, n):
         "The older form of `sample((n,))`."
-        warnings.warn('`sample_n(n)` will be deprecated. Use `sample((n,))` instead.', FutureWarning, stacklevel=2)
+        warnings.warn(
+            '`sample_n(n)` will be deprecated. Use `sample((n,))` instead.',
+            FutureWarning,
+            stacklevel=2,
+        )
         return self.sample((n,))
+
+# %% ../../nbs/distributions/02_distribution.ipynb #e892eec0
+class Probabilities:
+    "How probable numbers are."
 
     def log_prob(self, value):
         "The logarithm of the probability (or its density) of `value`."
@@ -205,25 +208,159 @@ class Distribution:
         "The exponential of the entropy."
         return self.entropy().exp()
 
-    def _extended_shape(self, sample_shape=()): return Size((*sample_shape, *self._batch_shape, *self._event_shape))
+# %% ../../nbs/distributions/02_distribution.ipynb #2de7b34f
+class Expanding:
+    "The same distribution for a larger batch."
+
+    def expand(self, batch_shape, _instance=None):
+        "The same distributions with a larger batch shape."
+        if not self.parameters: raise NotImplementedError
+        cls = next(c for c in type(self).__mro__ if c.__module__.startswith(_HERE))
+        new, shape = self._get_checked_instance(cls, _instance), Size(batch_shape)
+        for name, dims in self.parameters.items():
+            if name in self.__dict__:
+                value = self.__dict__[name]
+                setattr(
+                    new,
+                    name,
+                    (
+                        value.expand(shape)
+                        if isinstance(value, Distribution)
+                        else (
+                            value
+                            if dims is None
+                            else value.expand((*shape, *value.shape[value.dim() - dims :]))
+                        )
+                    ),
+                )
+        Distribution.__init__(new, shape, self._event_shape, validate_args=False)
+        new._validate_args = self._validate_args
+        return new
+
+    def _get_checked_instance(self, cls, _instance=None):
+        if _instance is None and type(self).__init__ is not cls.__init__:
+            raise NotImplementedError(
+                f'Subclass {type(self).__name__} of {cls.__name__} that defines a custom __init__'
+                ' method must also define a custom .expand() method.'
+            )
+        return object.__new__(type(self)) if _instance is None else _instance
+
+    def _extended_shape(self, sample_shape=()):
+        return Size((*sample_shape, *self._batch_shape, *self._event_shape))
+
+# %% ../../nbs/distributions/02_distribution.ipynb #f3d7d52f
+class Checking:
+    "Whether a value can have been drawn."
 
     def _validate_sample(self, value):
         "Raise ValueError unless `value` is a tensor that fits shape and support."
-        if not isinstance(value, TensorBase): raise ValueError('The value argument to log_prob must be a Tensor')
+        if not isinstance(value, TensorBase):
+            raise ValueError('The value argument to log_prob must be a Tensor')
         shape, wanted = value.shape, self._batch_shape + self._event_shape
-        if tuple(shape[len(shape) - len(self._event_shape):]) != tuple(self._event_shape): raise ValueError(f'The right-most size of value must match event_shape: {shape} vs {self._event_shape}.')
-        if any(i != 1 and j != 1 and i != j for i, j in zip(reversed(shape), reversed(wanted))): raise ValueError(f'Value is not broadcastable with batch_shape+event_shape: {shape} vs {Size(wanted)}.')
+        if tuple(shape[len(shape) - len(self._event_shape) :]) != tuple(self._event_shape):
+            raise ValueError(
+                f'The right-most size of value must match event_shape: {shape} vs'
+                f' {self._event_shape}.'
+            )
+        if any(i != 1 and j != 1 and i != j for i, j in zip(reversed(shape), reversed(wanted))):
+            raise ValueError(
+                f'Value is not broadcastable with batch_shape+event_shape: {shape} vs'
+                f' {Size(wanted)}.'
+            )
         if LOCAL.modes.tape is not None: return
-        try: support = self.support
+        try:
+            support = self.support
         except NotImplementedError:
-            warnings.warn(f'{type(self)} does not define `support` to enable sample validation. Please initialize the distribution with `validate_args=False` to turn off validation.', stacklevel=2)
+            warnings.warn(
+                f'{type(self)} does not define `support` to enable sample validation. Please'
+                ' initialize the distribution with `validate_args=False` to turn off validation.',
+                stacklevel=2,
+            )
             return
         if not support.holds(value):
-            raise ValueError(f'Expected value argument ({type(value).__name__} of shape {tuple(shape)}) to be within the support ({support!r}) of the distribution {self!r}, but found invalid values:\n{value}')
+            raise ValueError(
+                f'Expected value argument ({type(value).__name__} of shape {tuple(shape)}) to be'
+                f' within the support ({support!r}) of the distribution {self!r}, but found invalid'
+                f' values:\n{value}'
+            )
+
+# %% ../../nbs/distributions/02_distribution.ipynb #a414ce36
+class Printing:
+    "A distribution in print."
 
     def __repr__(self):
         def shown(v): return v if v.numel() == 1 else v.shape
-        return type(self).__name__ + '(' + ', '.join(f'{p}: {shown(self.__dict__[p])}' for p in self.arg_constraints if p in self.__dict__) + ')'
 
+        return (
+            type(self).__name__
+            + '('
+            + ', '.join(
+                f'{p}: {shown(self.__dict__[p])}'
+                for p in self.arg_constraints
+                if p in self.__dict__
+            )
+            + ')'
+        )
+
+# %% ../../nbs/distributions/02_distribution.ipynb #8a07de37
+def _check_parameters(distribution, constraints_of):
+    "Raise PyTorch's error for the first parameter that breaks its constraint."
+    for name, constraint in constraints_of.items():
+        if (
+            constraints.is_dependent(constraint)
+            or name not in distribution.__dict__
+            and isinstance(getattr(type(distribution), name), lazy_property)
+        ):
+            continue
+        value = getattr(distribution, name)
+        if not constraint.holds(value):
+            raise ValueError(
+                f'Expected parameter {name} ({type(value).__name__} of shape'
+                f' {tuple(value.shape)}) of distribution {distribution!r} to satisfy the constraint'
+                f' {constraint!r}, but found invalid values:\n{value}'
+            )
+
+# %% ../../nbs/distributions/02_distribution.ipynb #4450cc3c
+class Distribution:
+    """The base of distributions. `batch_shape`: how many distributions, `event_shape`: the shape of
+    one draw. `validate_args`: check parameters and values (on, unless Python runs with -O).
+
+    Subclasses define `arg_constraints`, `support`, `log_prob` and `sample` or `rsample`; and
+    `parameters`, the names of their parameters with the number of event dimensions of each, from
+    which `expand` follows.
+    """
+
+    has_rsample = has_enumerate_support = False
+    _validate_args = __debug__
+
+    @staticmethod
+    def set_default_validate_args(value):
+        "Switch checks on or off for all distributions."
+        if value not in (True, False): raise ValueError
+        Distribution._validate_args = value
+
+    def __init__(self, batch_shape=(), event_shape=(), validate_args=None):
+        self._batch_shape, self._event_shape = Size(batch_shape), Size(event_shape)
+        if validate_args is not None: self._validate_args = validate_args
+        # a captured step cannot look at numbers
+        if not self._validate_args or LOCAL.modes.tape is not None: return
+        try:
+            checks = self.arg_constraints
+        except NotImplementedError:
+            warnings.warn(
+                f'{type(self)} does not define `arg_constraints`. Please set `arg_constraints ='
+                ' {}` or initialize the distribution with `validate_args=False` to turn off'
+                ' validation.',
+                stacklevel=2,
+            )
+            checks = {}
+        _check_parameters(self, checks)
+
+    parameters = {}
+
+# %% ../../nbs/distributions/02_distribution.ipynb #46a96c0e
+take_topics(Distribution, (Shapes, Moments, Sampling, Probabilities, Expanding, Checking, Printing))
+
+# %% ../../nbs/distributions/02_distribution.ipynb #2628541f
 class ExponentialFamily(Distribution):
     "The base of the distributions whose logarithms are linear in functions of the value."

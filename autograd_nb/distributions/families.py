@@ -5,16 +5,22 @@
 # %% auto #0
 __all__ = ['Normal', 'Laplace', 'Cauchy', 'Uniform', 'Exponential', 'Poisson', 'Bernoulli', 'Geometric', 'Categorical',
            'OneHotCategorical', 'OneHotCategoricalStraightThrough', 'Multinomial', 'Independent', 'ByFactor',
-           'MultivariateNormal']
+           'the_one_given', 'MultivariateNormal']
 
 # %% ../../nbs/distributions/03_families.ipynb #a8dfac98
 import math
 from numbers import Number
 
 from ..arrays.dtypes import finfo
-from ..creation import arange, bernoulli, eye, full_like, multinomial, normal, rand, zeros_like
+from ..arrays.topics import take_topics
+from autograd_nb.creation import (
+    arange, bernoulli, eye, full_like, multinomial, normal, rand, zeros_like
+)
 from . import constraints
-from .distribution import (Distribution, ExponentialFamily, broadcast_all, lazy_property, logits_to_probs, probs_to_logits, standard_normal, sum_rightmost)
+from autograd_nb.distributions.distribution import (
+    Distribution, ExponentialFamily, broadcast_all, lazy_property, logits_to_probs, probs_to_logits,
+    standard_normal, sum_rightmost
+)
 from ..functions import Size, broadcast_tensors, one_hot, where
 from ..graph.modes import no_grad
 from ..linalg import cholesky, solve_triangular
@@ -22,10 +28,12 @@ from ..more import cholesky_inverse, poisson
 from ..nn.functional import binary_cross_entropy_with_logits
 
 # %% ../../nbs/distributions/03_families.ipynb #4a164833
-def _shape_of(value, *given): return Size() if all(isinstance(g, Number) for g in given) else value.shape
+def _shape_of(value, *given):
+    return Size() if all(isinstance(g, Number) for g in given) else value.shape
 
 class _LocScale(Distribution):
     "What distributions with `loc` and `scale` share."
+
     arg_constraints = {'loc': constraints.real, 'scale': constraints.positive}
     parameters = {'loc': 0, 'scale': 0}
     support, has_rsample = constraints.real, True
@@ -36,8 +44,10 @@ class _LocScale(Distribution):
 
     mean = mode = property(lambda self: self.loc)
 
+# %% ../../nbs/distributions/03_families.ipynb #c2fab244
 class Normal(_LocScale, ExponentialFamily):
     "The normal distribution with mean `loc` and standard deviation `scale`."
+
     stddev = property(lambda self: self.scale)
     variance = property(lambda self: self.stddev.pow(2))
 
@@ -45,26 +55,41 @@ class Normal(_LocScale, ExponentialFamily):
         shape = self._extended_shape(sample_shape)
         with no_grad(): return normal(self.loc.expand(shape), self.scale.expand(shape))
 
-    def rsample(self, sample_shape=()): return self.loc + standard_normal(self._extended_shape(sample_shape), self.loc.dtype, self.loc.device) * self.scale
+    def rsample(self, sample_shape=()):
+        return (
+            self.loc
+            + standard_normal(self._extended_shape(sample_shape), self.loc.dtype, self.loc.device)
+            * self.scale
+        )
 
     def log_prob(self, value):
         if self._validate_args: self._validate_sample(value)
-        return -((value - self.loc) ** 2) / (2 * self.scale ** 2) - self.scale.log() - math.log(math.sqrt(2 * math.pi))
+        return (
+            -((value - self.loc) ** 2) / (2 * self.scale**2)
+            - self.scale.log()
+            - math.log(math.sqrt(2 * math.pi))
+        )
 
     def cdf(self, value):
         if self._validate_args: self._validate_sample(value)
         return 0.5 * (1 + ((value - self.loc) * self.scale.reciprocal() / math.sqrt(2)).erf())
 
-    def icdf(self, value): return self.loc + self.scale * (2 * value - 1).erfinv() * math.sqrt(2)
+    def icdf(self, value):
+        return self.loc + self.scale * (2 * value - 1).erfinv() * math.sqrt(2)
+
     def entropy(self): return 0.5 + 0.5 * math.log(2 * math.pi) + self.scale.log()
 
+# %% ../../nbs/distributions/03_families.ipynb #9798978a
 class Laplace(_LocScale):
     "The Laplace distribution: two exponential ones back to back at `loc`."
+
     variance = property(lambda self: 2 * self.scale.pow(2))
-    stddev = property(lambda self: 2 ** 0.5 * self.scale)
+    stddev = property(lambda self: 2**0.5 * self.scale)
 
     def rsample(self, sample_shape=()):
-        u = self.loc.new_empty(self._extended_shape(sample_shape)).uniform_(finfo(self.loc.dtype).eps - 1, 1)
+        u = self.loc.new_empty(self._extended_shape(sample_shape)).uniform_(
+            finfo(self.loc.dtype).eps - 1, 1
+        )
         return self.loc - self.scale * u.sign() * (-u.abs()).log1p()
 
     def log_prob(self, value):
@@ -73,7 +98,9 @@ class Laplace(_LocScale):
 
     def cdf(self, value):
         if self._validate_args: self._validate_sample(value)
-        return 0.5 - 0.5 * (value - self.loc).sign() * (-(value - self.loc).abs() / self.scale).expm1()
+        return (
+            0.5 - 0.5 * (value - self.loc).sign() * (-(value - self.loc).abs() / self.scale).expm1()
+        )
 
     def icdf(self, value):
         term = value - 0.5
@@ -81,27 +108,40 @@ class Laplace(_LocScale):
 
     def entropy(self): return 1 + (2 * self.scale).log()
 
+# %% ../../nbs/distributions/03_families.ipynb #9ae01d1c
 class Cauchy(_LocScale):
-    "The Cauchy distribution: so heavy in its tails that it has no mean. `loc` is its median, `scale` half the width at half its height."
+    """The Cauchy distribution: so heavy in its tails that it has no mean. `loc` is its median,
+    `scale` half the width at half its height.
+    """
+
     mean = property(lambda self: full_like(self.loc, math.nan))
     mode = property(lambda self: self.loc)
     variance = property(lambda self: full_like(self.loc, math.inf))
 
-    def rsample(self, sample_shape=()): return self.loc + self.loc.new_empty(self._extended_shape(sample_shape)).cauchy_() * self.scale
+    def rsample(self, sample_shape=()):
+        return (
+            self.loc + self.loc.new_empty(self._extended_shape(sample_shape)).cauchy_() * self.scale
+        )
 
     def log_prob(self, value):
         if self._validate_args: self._validate_sample(value)
-        return -math.log(math.pi) - self.scale.log() - (((value - self.loc) / self.scale) ** 2).log1p()
+        return (
+            -math.log(math.pi) - self.scale.log() - (((value - self.loc) / self.scale) ** 2).log1p()
+        )
 
     def cdf(self, value):
         if self._validate_args: self._validate_sample(value)
         return ((value - self.loc) / self.scale).atan() / math.pi + 0.5
 
-    def icdf(self, value): return (math.pi * (value - 0.5)).tan() * self.scale + self.loc
+    def icdf(self, value):
+        return (math.pi * (value - 0.5)).tan() * self.scale + self.loc
+
     def entropy(self): return math.log(4 * math.pi) + self.scale.log()
 
+# %% ../../nbs/distributions/03_families.ipynb #2b21866d
 class Uniform(Distribution):
     "Every number from `low` up to (but not including) `high` is as probable."
+
     has_rsample = True
     parameters = {'low': 0, 'high': 0}
 
@@ -109,43 +149,56 @@ class Uniform(Distribution):
         self.low, self.high = broadcast_all(low, high)
         super().__init__(_shape_of(self.low, low, high), validate_args=validate_args)
 
-    arg_constraints = property(lambda self: {'low': constraints.less_than(self.high), 'high': constraints.greater_than(self.low)})
+    arg_constraints = property(
+        lambda self: {
+            'low': constraints.less_than(self.high),
+            'high': constraints.greater_than(self.low),
+        }
+    )
     mean = property(lambda self: (self.high + self.low) / 2)
     mode = property(lambda self: math.nan * self.high)
-    stddev = property(lambda self: (self.high - self.low) / 12 ** 0.5)
+    stddev = property(lambda self: (self.high - self.low) / 12**0.5)
     variance = property(lambda self: (self.high - self.low).pow(2) / 12)
 
     @constraints.dependent_property(is_discrete=False, event_dim=0)
     def support(self): return constraints.interval(self.low, self.high)
 
-    def rsample(self, sample_shape=()): return self.low + rand(self._extended_shape(sample_shape), dtype=self.low.dtype, device=self.low.device) * (self.high - self.low)
+    def rsample(self, sample_shape=()):
+        return self.low + rand(
+            self._extended_shape(sample_shape), dtype=self.low.dtype, device=self.low.device
+        ) * (self.high - self.low)
 
     def log_prob(self, value):
         if self._validate_args: self._validate_sample(value)
-        return ((self.low <= value).type_as(self.low) * (self.high > value).type_as(self.low)).log() - (self.high - self.low).log()
+        return (
+            (self.low <= value).type_as(self.low) * (self.high > value).type_as(self.low)
+        ).log() - (self.high - self.low).log()
 
     def cdf(self, value):
         if self._validate_args: self._validate_sample(value)
         return ((value - self.low) / (self.high - self.low)).clamp(min=0, max=1)
 
     def icdf(self, value): return value * (self.high - self.low) + self.low
+
     def entropy(self): return (self.high - self.low).log()
 
 # %% ../../nbs/distributions/03_families.ipynb #2b5ad3e6
 class Exponential(ExponentialFamily):
     "Waiting times with `rate` events per unit of time on average."
+
     arg_constraints, parameters = {'rate': constraints.positive}, {'rate': 0}
     support, has_rsample = constraints.nonnegative, True
 
     def __init__(self, rate, validate_args=None):
-        self.rate, = broadcast_all(rate)
+        (self.rate,) = broadcast_all(rate)
         super().__init__(_shape_of(self.rate, rate), validate_args=validate_args)
 
     mean = stddev = property(lambda self: self.rate.reciprocal())
     mode = property(lambda self: zeros_like(self.rate))
     variance = property(lambda self: self.rate.pow(-2))
 
-    def rsample(self, sample_shape=()): return self.rate.new_empty(self._extended_shape(sample_shape)).exponential_() / self.rate
+    def rsample(self, sample_shape=()):
+        return self.rate.new_empty(self._extended_shape(sample_shape)).exponential_() / self.rate
 
     def log_prob(self, value):
         if self._validate_args: self._validate_sample(value)
@@ -156,22 +209,26 @@ class Exponential(ExponentialFamily):
         return 1 - (-self.rate * value).exp()
 
     def icdf(self, value): return -(-value).log1p() / self.rate
+
     def entropy(self): return 1.0 - self.rate.log()
 
+# %% ../../nbs/distributions/03_families.ipynb #8251aef1
 class Poisson(ExponentialFamily):
     "The number of events where `rate` are expected."
+
     arg_constraints, parameters = {'rate': constraints.nonnegative}, {'rate': 0}
     support = constraints.nonnegative_integer
 
     def __init__(self, rate, validate_args=None):
-        self.rate, = broadcast_all(rate)
+        (self.rate,) = broadcast_all(rate)
         super().__init__(_shape_of(self.rate, rate), validate_args=validate_args)
 
     mean = variance = property(lambda self: self.rate)
     mode = property(lambda self: self.rate.floor())
 
     def sample(self, sample_shape=()):
-        with no_grad(): return poisson(self.rate.expand(self._extended_shape(sample_shape)))
+        with no_grad():
+            return poisson(self.rate.expand(self._extended_shape(sample_shape)))
 
     def log_prob(self, value):
         if self._validate_args: self._validate_sample(value)
@@ -180,22 +237,25 @@ class Poisson(ExponentialFamily):
 
 # %% ../../nbs/distributions/03_families.ipynb #839d70fc
 def _either(probs, logits):
-    if (probs is None) == (logits is None): raise ValueError('Either `probs` or `logits` must be specified, but not both.')
+    if (probs is None) == (logits is None):
+        raise ValueError('Either `probs` or `logits` must be specified, but not both.')
 
 class _Binary(Distribution):
     "What distributions with the probability of a yes share."
+
     arg_constraints = {'probs': constraints.unit_interval, 'logits': constraints.real}
     parameters = {'probs': 0, 'logits': 0}
 
     def __init__(self, probs=None, logits=None, validate_args=None):
         _either(probs, logits)
         given = probs if probs is not None else logits
-        if probs is not None: self.probs, = broadcast_all(probs)
-        else: self.logits, = broadcast_all(logits)
+        if probs is not None: (self.probs,) = broadcast_all(probs)
+        else: (self.logits,) = broadcast_all(logits)
         super().__init__(_shape_of(self._param, given), validate_args=validate_args)
 
     @property
-    def _param(self): return self.__dict__['probs'] if 'probs' in self.__dict__ else self.logits
+    def _param(self):
+        return self.__dict__['probs'] if 'probs' in self.__dict__ else self.logits
 
     @property
     def param_shape(self):
@@ -204,39 +264,58 @@ class _Binary(Distribution):
 
     @lazy_property
     def probs(self): return logits_to_probs(self.logits, is_binary=True)
+
     @lazy_property
     def logits(self): return probs_to_logits(self.probs, is_binary=True)
 
+# %% ../../nbs/distributions/03_families.ipynb #ff3d4c03
 class Bernoulli(_Binary, ExponentialFamily):
     "1 with probability `probs` (or `sigmoid(logits)`), otherwise 0."
+
     support, has_enumerate_support = constraints.boolean, True
     mean = property(lambda self: self.probs)
     variance = property(lambda self: self.probs * (1 - self.probs))
-    mode = property(lambda self: where(self.probs == 0.5, full_like(self.probs, math.nan), (self.probs >= 0.5).to(self.probs.dtype)))
+    mode = property(
+        lambda self: where(
+            self.probs == 0.5,
+            full_like(self.probs, math.nan),
+            (self.probs >= 0.5).to(self.probs.dtype),
+        )
+    )
 
     def sample(self, sample_shape=()):
-        with no_grad(): return bernoulli(self.probs.expand(self._extended_shape(sample_shape)))
+        with no_grad():
+            return bernoulli(self.probs.expand(self._extended_shape(sample_shape)))
 
     def log_prob(self, value):
         if self._validate_args: self._validate_sample(value)
         logits, value = broadcast_all(self.logits, value)
         return -binary_cross_entropy_with_logits(logits, value, reduction='none')
 
-    def entropy(self): return binary_cross_entropy_with_logits(self.logits, self.probs, reduction='none')
+    def entropy(self):
+        return binary_cross_entropy_with_logits(self.logits, self.probs, reduction='none')
 
     def enumerate_support(self, expand=True):
-        values = arange(2, dtype=self._param.dtype, device=self._param.device).reshape((2,) + (1,) * len(self._batch_shape))
+        values = arange(2, dtype=self._param.dtype, device=self._param.device).reshape(
+            (2,) + (1,) * len(self._batch_shape)
+        )
         return values.expand((2, *self._batch_shape)) if expand else values
 
+# %% ../../nbs/distributions/03_families.ipynb #1d8d4a44
 class Geometric(_Binary):
     "The number of failures before the first success, each with probability `probs`."
+
     support = constraints.nonnegative_integer
 
     def __init__(self, probs=None, logits=None, validate_args=None):
         super().__init__(probs, logits, validate_args)
         if self._validate_args and probs is not None and not (self.probs > 0).all():
             value = self.probs
-            raise ValueError(f'Expected parameter probs ({type(value).__name__} of shape {tuple(value.shape)}) of distribution {self!r} to be positive but found invalid values:\n{value.detach()[~(value > 0)]}')
+            raise ValueError(
+                f'Expected parameter probs ({type(value).__name__} of shape {tuple(value.shape)})'
+                f' of distribution {self!r} to be positive but found invalid'
+                f' values:\n{value.detach()[~(value > 0)]}'
+            )
 
     mean = property(lambda self: 1.0 / self.probs - 1.0)
     mode = property(lambda self: zeros_like(self.probs))
@@ -244,7 +323,9 @@ class Geometric(_Binary):
 
     def sample(self, sample_shape=()):
         with no_grad():
-            u = self.probs.new_empty(self._extended_shape(sample_shape)).uniform_(finfo(self.probs.dtype).tiny, 1)
+            u = self.probs.new_empty(self._extended_shape(sample_shape)).uniform_(
+                finfo(self.probs.dtype).tiny, 1
+            )
             return (u.log() / (-self.probs).log1p()).floor()
 
     def log_prob(self, value):
@@ -253,10 +334,17 @@ class Geometric(_Binary):
         certain = (probs == 1) & (value == 0)
         return value * (-probs.masked_fill(certain, 0)).log1p() + self.probs.log()
 
-    def entropy(self): return binary_cross_entropy_with_logits(self.logits, self.probs, reduction='none') / self.probs
+    def entropy(self):
+        return (
+            binary_cross_entropy_with_logits(self.logits, self.probs, reduction='none') / self.probs
+        )
 
+# %% ../../nbs/distributions/03_families.ipynb #61d2ba94
 class Categorical(Distribution):
-    "One of the numbers 0 to n-1, with probabilities along the last dimension of `probs` (which are divided by their sum) or of `softmax(logits)`."
+    """One of the numbers 0 to n-1, with probabilities along the last dimension of `probs` (which
+    are divided by their sum) or of `softmax(logits)`.
+    """
+
     arg_constraints = {'probs': constraints.simplex, 'logits': constraints.real_vector}
     parameters = {'probs': 1, 'logits': 1, '_num_events': None}
     has_enumerate_support = True
@@ -264,14 +352,16 @@ class Categorical(Distribution):
     def __init__(self, probs=None, logits=None, validate_args=None):
         _either(probs, logits)
         name, given = ('probs', probs) if probs is not None else ('logits', logits)
-        if given.dim() < 1: raise ValueError(f'`{name}` parameter must be at least one-dimensional.')
+        if given.dim() < 1:
+            raise ValueError(f'`{name}` parameter must be at least one-dimensional.')
         if probs is not None: self.probs = probs / probs.sum(-1, keepdim=True)
         else: self.logits = logits - logits.logsumexp(dim=-1, keepdim=True)
         self._num_events = self._param.shape[-1]
         super().__init__(self._param.shape[:-1], validate_args=validate_args)
 
     @property
-    def _param(self): return self.__dict__['probs'] if 'probs' in self.__dict__ else self.logits
+    def _param(self):
+        return self.__dict__['probs'] if 'probs' in self.__dict__ else self.logits
 
     @property
     def param_shape(self):
@@ -280,17 +370,25 @@ class Categorical(Distribution):
 
     @lazy_property
     def probs(self): return logits_to_probs(self.logits)
+
     @lazy_property
     def logits(self): return probs_to_logits(self.probs)
 
     @constraints.dependent_property(is_discrete=True, event_dim=0)
     def support(self): return constraints.integer_interval(0, self._num_events - 1)
 
+# %% ../../nbs/distributions/03_families.ipynb #fae3ec40
+class _CategoricalFacts:
+    "Its moments, draws and probabilities."
+
     mean = variance = property(lambda self: full_like(self.probs.select(-1, 0), math.nan))
     mode = property(lambda self: self.probs.argmax(dim=-1))
 
     def sample(self, sample_shape=()):
-        with no_grad(): return multinomial(self.probs.reshape(-1, self._num_events), math.prod(sample_shape), True).T.reshape(self._extended_shape(sample_shape))
+        with no_grad():
+            return multinomial(
+                self.probs.reshape(-1, self._num_events), math.prod(sample_shape), True
+            ).T.reshape(self._extended_shape(sample_shape))
 
     def log_prob(self, value):
         if self._validate_args: self._validate_sample(value)
@@ -300,31 +398,55 @@ class Categorical(Distribution):
             value = value[..., :1]
         return logits.gather(-1, value).squeeze(-1)
 
-    def entropy(self): return -(self.logits.clamp(min=finfo(self.logits.dtype).min) * self.probs).sum(-1)
+    def entropy(self):
+        return -(self.logits.clamp(min=finfo(self.logits.dtype).min) * self.probs).sum(-1)
 
     def enumerate_support(self, expand=True):
-        values = arange(self._num_events, device=self._param.device).reshape((-1,) + (1,) * len(self._batch_shape))
+        values = arange(self._num_events, device=self._param.device).reshape(
+            (-1,) + (1,) * len(self._batch_shape)
+        )
         return values.expand((-1, *self._batch_shape)) if expand else values
 
+take_topics(Categorical, (_CategoricalFacts,))
+
+# %% ../../nbs/distributions/03_families.ipynb #812f6ec0
 class _FromCategorical(Distribution):
     "What distributions built on a categorical one share."
-    arg_constraints = {'probs': constraints.simplex, 'logits': constraints.real_vector}
-    probs, logits = property(lambda self: self._categorical.probs), property(lambda self: self._categorical.logits)
-    param_shape, _param = property(lambda self: self._categorical.param_shape), property(lambda self: self._categorical._param)
 
+    arg_constraints = {'probs': constraints.simplex, 'logits': constraints.real_vector}
+    probs, logits = (
+        property(lambda self: self._categorical.probs),
+        property(lambda self: self._categorical.logits),
+    )
+    param_shape, _param = (
+        property(lambda self: self._categorical.param_shape),
+        property(lambda self: self._categorical._param),
+    )
+
+# %% ../../nbs/distributions/03_families.ipynb #d389335a
 class OneHotCategorical(_FromCategorical):
     "Like `Categorical`, but a draw is a vector with a single 1."
+
     support, has_enumerate_support, parameters = constraints.one_hot, True, {'_categorical': None}
 
     def __init__(self, probs=None, logits=None, validate_args=None):
         self._categorical = Categorical(probs, logits)
-        super().__init__(self._categorical.batch_shape, self._categorical.param_shape[-1:], validate_args=validate_args)
+        super().__init__(
+            self._categorical.batch_shape,
+            self._categorical.param_shape[-1:],
+            validate_args=validate_args,
+        )
 
     mean = property(lambda self: self.probs)
-    mode = property(lambda self: one_hot(self.probs.argmax(dim=-1), self.probs.shape[-1]).to(self.probs.dtype))
+    mode = property(
+        lambda self: one_hot(self.probs.argmax(dim=-1), self.probs.shape[-1]).to(self.probs.dtype)
+    )
     variance = property(lambda self: self.probs * (1 - self.probs))
 
-    def sample(self, sample_shape=()): return one_hot(self._categorical.sample(sample_shape), self.event_shape[0]).to(self.probs.dtype)
+    def sample(self, sample_shape=()):
+        return one_hot(self._categorical.sample(sample_shape), self.event_shape[0]).to(
+            self.probs.dtype
+        )
 
     def log_prob(self, value):
         if self._validate_args: self._validate_sample(value)
@@ -334,52 +456,99 @@ class OneHotCategorical(_FromCategorical):
 
     def enumerate_support(self, expand=True):
         n = self.event_shape[0]
-        values = eye(n, dtype=self._param.dtype, device=self._param.device).reshape((n,) + (1,) * len(self._batch_shape) + (n,))
+        values = eye(n, dtype=self._param.dtype, device=self._param.device).reshape(
+            (n,) + (1,) * len(self._batch_shape) + (n,)
+        )
         return values.expand((n, *self._batch_shape, n)) if expand else values
 
 class OneHotCategoricalStraightThrough(OneHotCategorical):
     "A one-hot draw whose gradient is that of the probabilities."
-    has_rsample = True
-    def rsample(self, sample_shape=()): return self.sample(sample_shape) + (self.probs - self.probs.detach())
 
+    has_rsample = True
+
+    def rsample(self, sample_shape=()):
+        return self.sample(sample_shape) + (self.probs - self.probs.detach())
+
+# %% ../../nbs/distributions/03_families.ipynb #ea49faf4
 class Multinomial(_FromCategorical):
     "How often each of n outcomes occurs in `total_count` draws."
+
     parameters = {'_categorical': None, 'total_count': None}
 
     def __init__(self, total_count=1, probs=None, logits=None, validate_args=None):
-        if not isinstance(total_count, int): raise NotImplementedError('inhomogeneous total_count is not supported')
+        if not isinstance(total_count, int):
+            raise NotImplementedError('inhomogeneous total_count is not supported')
         self.total_count, self._categorical = total_count, Categorical(probs=probs, logits=logits)
-        super().__init__(self._categorical.batch_shape, self._categorical.param_shape[-1:], validate_args=validate_args)
+        super().__init__(
+            self._categorical.batch_shape, self._categorical.param_shape[-1:],
+            validate_args=validate_args,
+        )
 
     @constraints.dependent_property(is_discrete=True, event_dim=1)
     def support(self): return constraints.multinomial(self.total_count)
+
+# %% ../../nbs/distributions/03_families.ipynb #426b4a76
+class _MultinomialFacts:
+    "Its moments, draws and probabilities."
 
     mean = property(lambda self: self.probs * self.total_count)
     variance = property(lambda self: self.total_count * self.probs * (1 - self.probs))
 
     def sample(self, sample_shape=()):
-        return one_hot(self._categorical.sample((self.total_count, *sample_shape)), self.event_shape[0]).sum(0).to(self.probs.dtype)
+        return (
+            one_hot(
+                self._categorical.sample((self.total_count, *sample_shape)), self.event_shape[0]
+            )
+            .sum(0)
+            .to(self.probs.dtype)
+        )
 
     def log_prob(self, value):
         if self._validate_args: self._validate_sample(value)
         logits, value = broadcast_all(self.logits, value)
         logits = logits.masked_fill((value == 0) & (logits == -math.inf), 0)
-        return (value.sum(-1) + 1).lgamma() - (value + 1).lgamma().sum(-1) + (logits * value).sum(-1)
+        return (
+            (value.sum(-1) + 1).lgamma() - (value + 1).lgamma().sum(-1) + (logits * value).sum(-1)
+        )
 
     def entropy(self):
-        n, counts = self.total_count, arange(1, self.total_count + 1, dtype=self.probs.dtype, device=self.probs.device).reshape((-1,) + (1,) * self.probs.dim())
+        n, counts = (
+            self.total_count,
+            arange(
+                1, self.total_count + 1, dtype=self.probs.dtype, device=self.probs.device
+            ).reshape((-1,) + (1,) * self.probs.dim()),
+        )
         p = self.probs.clamp(min=finfo(self.probs.dtype).tiny, max=1 - finfo(self.probs.dtype).eps)
-        times = math.lgamma(n + 1) - (counts + 1).lgamma() - (n - counts + 1).lgamma() + counts * p.log() + (n - counts) * (-p).log1p()
-        return n * self._categorical.entropy() - math.lgamma(n + 1) + (times.exp() * (counts + 1).lgamma()).sum((0, -1))
+        times = (
+            math.lgamma(n + 1)
+            - (counts + 1).lgamma()
+            - (n - counts + 1).lgamma()
+            + counts * p.log()
+            + (n - counts) * (-p).log1p()
+        )
+        return (
+            n * self._categorical.entropy()
+            - math.lgamma(n + 1)
+            + (times.exp() * (counts + 1).lgamma()).sum((0, -1))
+        )
+
+take_topics(Multinomial, (_MultinomialFacts,))
 
 # %% ../../nbs/distributions/03_families.ipynb #bb637676
 class Independent(Distribution):
-    "`base_distribution`, with its last `reinterpreted_batch_ndims` batch dimensions taken as part of the event."
+    """`base_distribution`, with its last `reinterpreted_batch_ndims` batch dimensions taken as part
+    of the event.
+    """
+
     arg_constraints = {}
 
     def __init__(self, base_distribution, reinterpreted_batch_ndims, validate_args=None):
         n = reinterpreted_batch_ndims
-        if n > len(base_distribution.batch_shape): raise ValueError(f'Expected reinterpreted_batch_ndims <= len(base_distribution.batch_shape), actual {n} vs {len(base_distribution.batch_shape)}')
+        if n > len(base_distribution.batch_shape):
+            raise ValueError(
+                'Expected reinterpreted_batch_ndims <= len(base_distribution.batch_shape), actual'
+                f' {n} vs {len(base_distribution.batch_shape)}'
+            )
         self.base_dist, self.reinterpreted_batch_ndims = base_distribution, n
         shape = tuple(base_distribution.batch_shape) + tuple(base_distribution.event_shape)
         cut = len(base_distribution.batch_shape) - n
@@ -387,74 +556,171 @@ class Independent(Distribution):
 
     def expand(self, batch_shape, _instance=None):
         new = self._get_checked_instance(Independent, _instance)
-        new.base_dist = self.base_dist.expand(Size((*batch_shape, *self.event_shape[:self.reinterpreted_batch_ndims])))
+        new.base_dist = self.base_dist.expand(
+            Size((*batch_shape, *self.event_shape[: self.reinterpreted_batch_ndims]))
+        )
         new.reinterpreted_batch_ndims = self.reinterpreted_batch_ndims
         Distribution.__init__(new, batch_shape, self.event_shape, validate_args=False)
         new._validate_args = self._validate_args
         return new
 
+# %% ../../nbs/distributions/03_families.ipynb #af1f5555
+class _IndependentFacts:
+    "Answers of the base distribution."
+
     has_rsample = property(lambda self: self.base_dist.has_rsample)
-    has_enumerate_support = property(lambda self: self.base_dist.has_enumerate_support and not self.reinterpreted_batch_ndims)
-    mean, mode, variance = (property(lambda self, name=name: getattr(self.base_dist, name)) for name in ('mean', 'mode', 'variance'))
+    has_enumerate_support = property(
+        lambda self: self.base_dist.has_enumerate_support and not self.reinterpreted_batch_ndims
+    )
+    mean, mode, variance = (
+        property(lambda self, name=name: getattr(self.base_dist, name))
+        for name in ('mean', 'mode', 'variance')
+    )
 
     @constraints.dependent_property
-    def support(self): return constraints.independent(self.base_dist.support, self.reinterpreted_batch_ndims) if self.reinterpreted_batch_ndims else self.base_dist.support
+    def support(self):
+        return (
+            constraints.independent(self.base_dist.support, self.reinterpreted_batch_ndims)
+            if self.reinterpreted_batch_ndims
+            else self.base_dist.support
+        )
 
     def sample(self, sample_shape=()): return self.base_dist.sample(sample_shape)
+
     def rsample(self, sample_shape=()): return self.base_dist.rsample(sample_shape)
-    def log_prob(self, value): return sum_rightmost(self.base_dist.log_prob(value), self.reinterpreted_batch_ndims)
-    def entropy(self): return sum_rightmost(self.base_dist.entropy(), self.reinterpreted_batch_ndims)
+
+    def log_prob(self, value):
+        return sum_rightmost(self.base_dist.log_prob(value), self.reinterpreted_batch_ndims)
+
+    def entropy(self):
+        return sum_rightmost(self.base_dist.entropy(), self.reinterpreted_batch_ndims)
 
     def enumerate_support(self, expand=True):
-        if self.reinterpreted_batch_ndims > 0: raise NotImplementedError('Enumeration over cartesian product is not implemented')
+        if self.reinterpreted_batch_ndims > 0:
+            raise NotImplementedError('Enumeration over cartesian product is not implemented')
         return self.base_dist.enumerate_support(expand=expand)
 
-    def __repr__(self): return f'{type(self).__name__}({self.base_dist}, {self.reinterpreted_batch_ndims})'
+    def __repr__(self):
+        return f'{type(self).__name__}({self.base_dist}, {self.reinterpreted_batch_ndims})'
 
+take_topics(Independent, (_IndependentFacts,))
+
+# %% ../../nbs/distributions/03_families.ipynb #9fb4c6ee
 class ByFactor(Distribution):
-    "A distribution with a covariance matrix, of which `_factor` is the lower triangular factor: whichever of the matrices was not given follows from it."
+    """A distribution with a covariance matrix, of which `_factor` is the lower triangular factor:
+    whichever of the matrices was not given follows from it.
+    """
+
     @lazy_property
     def scale_tril(self): return self._factor
+
     @lazy_property
     def covariance_matrix(self): return self._factor @ self._factor.mT
+
     @lazy_property
     def precision_matrix(self): return cholesky_inverse(self._factor)
 
+# %% ../../nbs/distributions/03_families.ipynb #83392619
+def the_one_given(error, **matrices):
+    "Name and value of the only one of the `matrices` that is not None; `error` if that is not so."
+    given = [(name, matrix) for name, matrix in matrices.items() if matrix is not None]
+    if len(given) != 1: raise error(f'Exactly one of {" or ".join(matrices)} may be specified.')
+    return given[0]
+
 class MultivariateNormal(ByFactor):
-    "Normal vectors with mean `loc` (…, n), and one of: `covariance_matrix` (…, n, n), its inverse `precision_matrix`, or its lower triangular factor `scale_tril`."
-    arg_constraints = {'loc': constraints.real_vector, 'covariance_matrix': constraints.positive_definite, 'precision_matrix': constraints.positive_definite, 'scale_tril': constraints.lower_cholesky}
-    parameters = {'loc': 1, 'covariance_matrix': 2, 'precision_matrix': 2, 'scale_tril': 2, '_factor': 2}
+    """Normal vectors with mean `loc` (…, n), and one of: `covariance_matrix` (…, n, n), its inverse
+    `precision_matrix`, or its lower triangular factor `scale_tril`.
+    """
+
+    arg_constraints = {
+        'loc': constraints.real_vector,
+        'covariance_matrix': constraints.positive_definite,
+        'precision_matrix': constraints.positive_definite,
+        'scale_tril': constraints.lower_cholesky,
+    }
+    parameters = {
+        'loc': 1,
+        'covariance_matrix': 2,
+        'precision_matrix': 2,
+        'scale_tril': 2,
+        '_factor': 2,
+    }
     support, has_rsample = constraints.real_vector, True
 
-    def __init__(self, loc, covariance_matrix=None, precision_matrix=None, scale_tril=None, validate_args=None):
+    def __init__(
+        self, loc, covariance_matrix=None, precision_matrix=None, scale_tril=None,
+        validate_args=None,
+    ):
         if loc.dim() < 1: raise ValueError('loc must be at least one-dimensional.')
-        given = {k: v for k, v in (('covariance_matrix', covariance_matrix), ('precision_matrix', precision_matrix), ('scale_tril', scale_tril)) if v is not None}
-        if len(given) != 1: raise ValueError('Exactly one of covariance_matrix or precision_matrix or scale_tril may be specified.')
-        (name, matrix), = given.items()
-        if matrix.dim() < 2: raise ValueError(f'{name} matrix must be at least two-dimensional, with optional leading batch dimensions' if name == 'scale_tril' else f'{name} must be at least two-dimensional, with optional leading batch dimensions')
+        name, matrix = the_one_given(
+            ValueError, covariance_matrix=covariance_matrix, precision_matrix=precision_matrix,
+            scale_tril=scale_tril,
+        )
+        if matrix.dim() < 2:
+            raise ValueError(
+                f'{name} matrix must be at least two-dimensional, with optional leading batch'
+                ' dimensions'
+                if name == 'scale_tril'
+                else (
+                    f'{name} must be at least two-dimensional, with optional leading batch'
+                    ' dimensions'
+                )
+            )
         batch = broadcast_tensors(matrix[..., 0, 0], loc[..., 0])[0].shape
         setattr(self, name, matrix.expand(*batch, -1, -1))
         self.loc = loc.expand(*batch, -1)
         super().__init__(batch, self.loc.shape[-1:], validate_args=validate_args)
         matrix = getattr(self, name)
-        self._factor = matrix if name == 'scale_tril' else cholesky(matrix) if name == 'covariance_matrix' else self._inverse_factor(matrix)
+        self._factor = (
+            matrix
+            if name == 'scale_tril'
+            else cholesky(matrix)
+            if name == 'covariance_matrix'
+            else self._inverse_factor(matrix)
+        )
+
+# %% ../../nbs/distributions/03_families.ipynb #afcf49d6
+class _MultivariateNormalFacts:
+    "Its moments, draws and densities."
 
     @staticmethod
     def _inverse_factor(precision):
-        turned = cholesky(precision.flip((-2, -1))).flip((-2, -1)).mT         # lower triangular again: the inverse of the factor looked for
-        return solve_triangular(turned, eye(turned.shape[-1], dtype=turned.dtype, device=turned.device).expand(turned.shape), upper=False)
+        # lower triangular again: the inverse of the factor looked for
+        turned = cholesky(precision.flip((-2, -1))).flip((-2, -1)).mT
+        return solve_triangular(
+            turned,
+            eye(turned.shape[-1], dtype=turned.dtype, device=turned.device).expand(turned.shape),
+            upper=False,
+        )
 
     mean = mode = property(lambda self: self.loc)
     variance = property(lambda self: self._factor.pow(2).sum(-1))
 
-    def rsample(self, sample_shape=()): return self.loc + (self._factor @ standard_normal(self._extended_shape(sample_shape), self.loc.dtype, self.loc.device).unsqueeze(-1)).squeeze(-1)
+    def rsample(self, sample_shape=()):
+        return self.loc + (
+            self._factor
+            @ standard_normal(
+                self._extended_shape(sample_shape), self.loc.dtype, self.loc.device
+            ).unsqueeze(-1)
+        ).squeeze(-1)
 
-    def _half_log_det(self): return self._factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+    def _half_log_det(self):
+        return self._factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
 
     def log_prob(self, value):
         if self._validate_args: self._validate_sample(value)
         away = (value - self.loc).unsqueeze(-1)
         factor = self._factor.expand(*away.shape[:-2], -1, -1)
-        return -0.5 * (self._event_shape[0] * math.log(2 * math.pi) + solve_triangular(factor, away, upper=False).pow(2).sum((-2, -1))) - self._half_log_det()
+        return (
+            -0.5
+            * (
+                self._event_shape[0] * math.log(2 * math.pi)
+                + solve_triangular(factor, away, upper=False).pow(2).sum((-2, -1))
+            )
+            - self._half_log_det()
+        )
 
-    def entropy(self): return 0.5 * self._event_shape[0] * (1.0 + math.log(2 * math.pi)) + self._half_log_det()
+    def entropy(self):
+        return 0.5 * self._event_shape[0] * (1.0 + math.log(2 * math.pi)) + self._half_log_det()
+
+take_topics(MultivariateNormal, (_MultivariateNormalFacts,))

@@ -13,10 +13,13 @@ import numpy as np
 from ..arrays.dtypes import finfo
 from ..arrays.cupy_backend import chance_of
 from ..arrays.random import gamma
+from ..arrays.topics import take_topics
 from ..autograd.function import Function
 from ..creation import full_like
 from . import constraints
-from .distribution import Distribution, ExponentialFamily, broadcast_all, standard_normal
+from autograd_nb.distributions.distribution import (
+    Distribution, ExponentialFamily, broadcast_all, standard_normal
+)
 from .families import _shape_of
 from .kl import register_kl
 from ..functions import one_hot, stack, where
@@ -33,36 +36,50 @@ def gamma_slope(a, z):
 
 class StandardGamma(Function):
     "Standard gamma numbers, differentiable once."
+
     @staticmethod
     def forward(ctx, a):
-        z = tensor_like(np.maximum(gamma(a._array, chance_of(a._array)).astype(a._array.dtype), finfo(a.dtype).tiny))
+        z = tensor_like(
+            np.maximum(
+                gamma(a._array, chance_of(a._array)).astype(a._array.dtype), finfo(a.dtype).tiny
+            )
+        )
         ctx.save_for_backward(a, z)
         return z
 
     @staticmethod
     def backward(ctx, g):
         a, z = ctx.saved_tensors
-        return g * tensor_like(gamma_slope(a._array.astype('f8'), z._array.astype('f8')).astype(a._array.dtype))
+        return g * tensor_like(
+            gamma_slope(a._array.astype('f8'), z._array.astype('f8')).astype(a._array.dtype)
+        )
 
 def beta_slope(x, a, b):
     "How a beta number `x` moves with `a`, divided by 1 - x (float64 arrays of one shape)."
     psi, lgamma = REGISTRY['digamma'], REGISTRY['lgamma']
-    turned = x > (a + 1) / (a + b + 2)          # there the continued fraction of the other tail converges
+    # there the continued fraction of the other tail converges
+    turned = x > (a + 1) / (a + b + 2)
     y, p, q = np.where(turned, 1 - x, x), np.where(turned, b, a), np.where(turned, a, b)
     step = 1e-100j
     fraction = _beta_fraction(y, p + np.where(turned, 0, step), q + np.where(turned, step, 0))
     tail = np.exp(lgamma(p + q) - lgamma(p) - lgamma(q) + p * np.log(y) + q * np.log1p(-y)) / p
     by_tail = np.where(turned, np.log1p(-y) - psi(q), np.log(y) - psi(p) - 1 / p) + psi(p + q)
     by_a = tail * (by_tail * fraction.real + fraction.imag / 1e-100)
-    density = np.exp(lgamma(a + b) - lgamma(a) - lgamma(b) + (a - 1) * np.log(x) + (b - 1) * np.log1p(-x))
+    density = np.exp(
+        lgamma(a + b) - lgamma(a) - lgamma(b) + (a - 1) * np.log(x) + (b - 1) * np.log1p(-x)
+    )
     return np.where(turned, by_a, -by_a) / (density * (1 - x))
 
+# %% ../../nbs/distributions/06_gamma.ipynb #fbd31bcd
 def _beta_fraction(x, a, b, steps=200):
     "The continued fraction of the incomplete beta function, by Lentz's method."
     out = d = 1 / (1 - (a + b) * x / (a + 1))
     c = np.ones_like(out)
     for m in range(1, steps):
-        for term in (m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m)), -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))):
+        for term in (
+            m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m)),
+            -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1)),
+        ):
             d, c = 1 / (1 + term * d), 1 + term / c
             out = out * d * c
         if (abs(d * c - 1) < 1e-14).all(): break
@@ -70,6 +87,7 @@ def _beta_fraction(x, a, b, steps=200):
 
 class _Dirichlet(Function):
     "Vectors of probabilities, differentiable once."
+
     @staticmethod
     def forward(ctx, a):
         f = finfo(a.dtype)
@@ -83,25 +101,36 @@ class _Dirichlet(Function):
     def backward(ctx, g):
         a, x = ctx.saved_tensors
         wide = a._array.astype('f8')
-        slope = beta_slope(x._array.astype('f8'), wide, np.maximum(wide.sum(-1, keepdims=True) - wide, 1e-300))
+        slope = beta_slope(
+            x._array.astype('f8'), wide, np.maximum(wide.sum(-1, keepdims=True) - wide, 1e-300)
+        )
         return tensor_like(slope.astype(x._array.dtype)) * (g - (x * g).sum(-1, True))
 
 # %% ../../nbs/distributions/06_gamma.ipynb #502b2f22
 class Gamma(ExponentialFamily):
     "The gamma distribution with shape `concentration` and `rate` (1 / scale)."
-    arg_constraints, parameters = {'concentration': constraints.positive, 'rate': constraints.positive}, {'concentration': 0, 'rate': 0}
+
+    arg_constraints, parameters = (
+        {'concentration': constraints.positive, 'rate': constraints.positive},
+        {'concentration': 0, 'rate': 0},
+    )
     support, has_rsample = constraints.nonnegative, True
 
     def __init__(self, concentration, rate, validate_args=None):
         self.concentration, self.rate = broadcast_all(concentration, rate)
-        super().__init__(_shape_of(self.concentration, concentration, rate), validate_args=validate_args)
+        super().__init__(
+            _shape_of(self.concentration, concentration, rate), validate_args=validate_args
+        )
 
     mean = property(lambda self: self.concentration / self.rate)
     mode = property(lambda self: ((self.concentration - 1) / self.rate).clamp(min=0))
     variance = property(lambda self: self.concentration / self.rate.pow(2))
 
     def rsample(self, sample_shape=()):
-        return StandardGamma.apply(self.concentration.expand(self._extended_shape(sample_shape))) / self.rate
+        return (
+            StandardGamma.apply(self.concentration.expand(self._extended_shape(sample_shape)))
+            / self.rate
+        )
 
     def log_prob(self, value):
         if self._validate_args: self._validate_sample(value)
@@ -116,22 +145,43 @@ class Gamma(ExponentialFamily):
         if self._validate_args: self._validate_sample(value)
         return REGISTRY['igamma'](self.concentration, self.rate * value)
 
+# %% ../../nbs/distributions/06_gamma.ipynb #f0ac6670
 class Chi2(Gamma):
     "The sum of the squares of `df` standard normal numbers."
+
     arg_constraints = {'df': constraints.positive}
-    def __init__(self, df, validate_args=None): super().__init__(0.5 * df, 0.5, validate_args=validate_args)
-    def expand(self, batch_shape, _instance=None): return Gamma.expand(self, batch_shape, _instance=self._get_checked_instance(Chi2, _instance))
+
+    def __init__(self, df, validate_args=None):
+        super().__init__(0.5 * df, 0.5, validate_args=validate_args)
+
+    def expand(self, batch_shape, _instance=None):
+        return Gamma.expand(
+            self, batch_shape, _instance=self._get_checked_instance(Chi2, _instance)
+        )
+
     df = property(lambda self: self.concentration * 2)
 
+# %% ../../nbs/distributions/06_gamma.ipynb #fc84e89b
 class Dirichlet(ExponentialFamily):
     "Vectors of probabilities, with a `concentration` (…, n) for each entry."
-    arg_constraints, parameters = {'concentration': constraints.independent(constraints.positive, 1)}, {'concentration': 1}
+
+    arg_constraints, parameters = (
+        {'concentration': constraints.independent(constraints.positive, 1)},
+        {'concentration': 1},
+    )
     support, has_rsample = constraints.simplex, True
 
     def __init__(self, concentration, validate_args=None):
-        if concentration.dim() < 1: raise ValueError('`concentration` parameter must be at least one-dimensional.')
+        if concentration.dim() < 1:
+            raise ValueError('`concentration` parameter must be at least one-dimensional.')
         self.concentration = concentration
-        super().__init__(concentration.shape[:-1], concentration.shape[-1:], validate_args=validate_args)
+        super().__init__(
+            concentration.shape[:-1], concentration.shape[-1:], validate_args=validate_args
+        )
+
+# %% ../../nbs/distributions/06_gamma.ipynb #22be2d16
+class _DirichletFacts:
+    "Its moments, draws and densities."
 
     mean = property(lambda self: self.concentration / self.concentration.sum(-1, True))
 
@@ -140,7 +190,11 @@ class Dirichlet(ExponentialFamily):
         less = (self.concentration - 1).clamp(min=0.0)
         inside = less / less.sum(-1, True)
         corner = (self.concentration < 1).all(dim=-1, keepdim=True)
-        return where(corner, one_hot(inside.argmax(dim=-1), self.concentration.shape[-1]).to(inside.dtype), inside)
+        return where(
+            corner,
+            one_hot(inside.argmax(dim=-1), self.concentration.shape[-1]).to(inside.dtype),
+            inside,
+        )
 
     @property
     def variance(self):
@@ -158,71 +212,129 @@ class Dirichlet(ExponentialFamily):
     def entropy(self):
         c, k = self.concentration, self.concentration.shape[-1]
         total = c.sum(-1)
-        return c.lgamma().sum(-1) - total.lgamma() - (k - total) * total.digamma() - ((c - 1.0) * c.digamma()).sum(-1)
+        return (
+            c.lgamma().sum(-1)
+            - total.lgamma()
+            - (k - total) * total.digamma()
+            - ((c - 1.0) * c.digamma()).sum(-1)
+        )
 
+take_topics(Dirichlet, (_DirichletFacts,))
+
+# %% ../../nbs/distributions/06_gamma.ipynb #ccd927f4
 class Beta(ExponentialFamily):
     "Probabilities, after `concentration1 - 1` times yes and `concentration0 - 1` times no."
-    arg_constraints = {'concentration1': constraints.positive, 'concentration0': constraints.positive}
+
+    arg_constraints = {
+        'concentration1': constraints.positive,
+        'concentration0': constraints.positive,
+    }
     support, has_rsample, parameters = constraints.unit_interval, True, {'_dirichlet': None}
 
     def __init__(self, concentration1, concentration0, validate_args=None):
-        self._dirichlet = Dirichlet(stack(broadcast_all(concentration1, concentration0), -1), validate_args=False)
+        self._dirichlet = Dirichlet(
+            stack(broadcast_all(concentration1, concentration0), -1), validate_args=False
+        )
         super().__init__(self._dirichlet.batch_shape, validate_args=validate_args)
 
-    concentration1, concentration0 = (property(lambda self, i=i: self._dirichlet.concentration[..., i]) for i in (0, 1))
+    concentration1, concentration0 = (
+        property(lambda self, i=i: self._dirichlet.concentration[..., i]) for i in (0, 1)
+    )
     mean = property(lambda self: self.concentration1 / (self.concentration1 + self.concentration0))
     mode = property(lambda self: self._dirichlet.mode[..., 0])
     variance = property(lambda self: self._dirichlet.variance[..., 0])
-    def rsample(self, sample_shape=()): return self._dirichlet.rsample(sample_shape).select(-1, 0)
+
+    def rsample(self, sample_shape=()):
+        return self._dirichlet.rsample(sample_shape).select(-1, 0)
+
     def entropy(self): return self._dirichlet.entropy()
 
     def log_prob(self, value):
         if self._validate_args: self._validate_sample(value)
         return self._dirichlet.log_prob(stack([value, 1.0 - value], -1))
 
+# %% ../../nbs/distributions/06_gamma.ipynb #c26a5197
 class StudentT(Distribution):
     "Student's t distribution with `df` degrees of freedom: the fewer, the heavier its tails."
-    arg_constraints = {'df': constraints.positive, 'loc': constraints.real, 'scale': constraints.positive}
+
+    arg_constraints = {
+        'df': constraints.positive,
+        'loc': constraints.real,
+        'scale': constraints.positive,
+    }
     parameters, support, has_rsample = {'df': 0, 'loc': 0, 'scale': 0}, constraints.real, True
 
     def __init__(self, df, loc=0.0, scale=1.0, validate_args=None):
         self.df, self.loc, self.scale = broadcast_all(df, loc, scale)
         super().__init__(self.df.shape, validate_args=validate_args)
 
+# %% ../../nbs/distributions/06_gamma.ipynb #8125c5bc
+class _StudentFacts:
+    "Its moments, draws and densities."
+
     mean = property(lambda self: where(self.df <= 1, full_like(self.loc, math.nan), self.loc))
     mode = property(lambda self: self.loc)
 
     @property
     def variance(self):
-        v = where(self.df > 2, self.scale.pow(2) * self.df / (self.df - 2), full_like(self.df, math.inf))
+        v = where(
+            self.df > 2, self.scale.pow(2) * self.df / (self.df - 2), full_like(self.df, math.inf)
+        )
         return where(self.df <= 1, full_like(v, math.nan), v)
 
     def rsample(self, sample_shape=()):
         shape = self._extended_shape(sample_shape)
-        x, z = standard_normal(shape, self.df.dtype, self.df.device), 2 * StandardGamma.apply((self.df / 2).expand(shape))
+        x, z = (
+            standard_normal(shape, self.df.dtype, self.df.device),
+            2 * StandardGamma.apply((self.df / 2).expand(shape)),
+        )
         return self.loc + self.scale * (x * (z / self.df).rsqrt())
 
     def log_prob(self, value):
         if self._validate_args: self._validate_sample(value)
         y = (value - self.loc) / self.scale
-        size = self.scale.log() + 0.5 * self.df.log() + 0.5 * math.log(math.pi) + (0.5 * self.df).lgamma() - (0.5 * (self.df + 1.0)).lgamma()
-        return -0.5 * (self.df + 1.0) * (y ** 2.0 / self.df).log1p() - size
+        size = (
+            self.scale.log()
+            + 0.5 * self.df.log()
+            + 0.5 * math.log(math.pi)
+            + (0.5 * self.df).lgamma()
+            - (0.5 * (self.df + 1.0)).lgamma()
+        )
+        return -0.5 * (self.df + 1.0) * (y**2.0 / self.df).log1p() - size
 
     def entropy(self):
         half = 0.5 * self.df
         lbeta = half.lgamma() + math.lgamma(0.5) - (0.5 * (self.df + 1)).lgamma()
-        return self.scale.log() + 0.5 * (self.df + 1) * ((0.5 * (self.df + 1)).digamma() - half.digamma()) + 0.5 * self.df.log() + lbeta
+        return (
+            self.scale.log()
+            + 0.5 * (self.df + 1) * ((0.5 * (self.df + 1)).digamma() - half.digamma())
+            + 0.5 * self.df.log()
+            + lbeta
+        )
+
+take_topics(StudentT, (_StudentFacts,))
 
 # %% ../../nbs/distributions/06_gamma.ipynb #42c9d62e
 @register_kl(Gamma, Gamma)
 def _gamma(p, q):
-    return q.concentration * (p.rate / q.rate).log() + q.concentration.lgamma() - p.concentration.lgamma() + (p.concentration - q.concentration) * p.concentration.digamma() + (q.rate - p.rate) * (p.concentration / p.rate)
+    return (
+        q.concentration * (p.rate / q.rate).log()
+        + q.concentration.lgamma()
+        - p.concentration.lgamma()
+        + (p.concentration - q.concentration) * p.concentration.digamma()
+        + (q.rate - p.rate) * (p.concentration / p.rate)
+    )
 
 @register_kl(Dirichlet, Dirichlet)
 def _dirichlet(p, q):
     a, b = p.concentration, q.concentration
     total = a.sum(-1)
-    return total.lgamma() - b.sum(-1).lgamma() - (a.lgamma() - b.lgamma()).sum(-1) + ((a - b) * (a.digamma() - total.digamma().unsqueeze(-1))).sum(-1)
+    return (
+        total.lgamma()
+        - b.sum(-1).lgamma()
+        - (a.lgamma() - b.lgamma()).sum(-1)
+        + ((a - b) * (a.digamma() - total.digamma().unsqueeze(-1))).sum(-1)
+    )
 
 @register_kl(Beta, Beta)
 def _beta(p, q): return _dirichlet(p._dirichlet, q._dirichlet)

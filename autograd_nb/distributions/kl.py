@@ -10,7 +10,10 @@ import math
 
 from ..creation import full_like, zeros_like
 from .distribution import sum_rightmost
-from .families import (Bernoulli, Categorical, Exponential, Geometric, Independent, Laplace, MultivariateNormal, Normal, OneHotCategorical, Poisson, Uniform)
+from autograd_nb.distributions.families import (
+    Bernoulli, Categorical, Exponential, Geometric, Independent, Laplace, MultivariateNormal,
+    Normal, OneHotCategorical, Poisson, Uniform
+)
 from .transforms import HalfNormal, LogNormal, TransformedDistribution
 from ..functions import where
 from ..linalg import solve_triangular
@@ -20,18 +23,33 @@ from .distribution import Distribution
 _RULES = {}
 
 def register_kl(type_p, type_q):
-    "Decorator: the function `(p, q)` is the divergence of these two families, and of families derived from them."
+    """Decorator: the function `(p, q)` is the divergence of these two families, and of families
+    derived from them.
+    """
     for name, cls in (('type_p', type_p), ('type_q', type_q)):
-        if not isinstance(cls, type) or not issubclass(cls, Distribution): raise TypeError(f'Expected {name} to be a Distribution subclass but got {cls}')
+        if not isinstance(cls, type) or not issubclass(cls, Distribution):
+            raise TypeError(f'Expected {name} to be a Distribution subclass but got {cls}')
+
     def decorator(function):
         _RULES[type_p, type_q] = function
         return function
+
     return decorator
 
 def kl_divergence(p, q):
-    "The Kullback-Leibler divergence of `p` from `q`, one number per batch entry. Raises NotImplementedError for pairs without a rule."
-    found = [(type(p).__mro__.index(a) + type(q).__mro__.index(b), rule) for (a, b), rule in _RULES.items() if isinstance(p, a) and isinstance(q, b)]
-    if not found: raise NotImplementedError(f'No KL(p || q) is implemented for p type {type(p).__name__} and q type {type(q).__name__}')
+    """The Kullback-Leibler divergence of `p` from `q`, one number per batch entry. Raises
+    NotImplementedError for pairs without a rule.
+    """
+    found = [
+        (type(p).__mro__.index(a) + type(q).__mro__.index(b), rule)
+        for (a, b), rule in _RULES.items()
+        if isinstance(p, a) and isinstance(q, b)
+    ]
+    if not found:
+        raise NotImplementedError(
+            f'No KL(p || q) is implemented for p type {type(p).__name__} and q type'
+            f' {type(q).__name__}'
+        )
     return min(found, key=lambda f: f[0])[1](p, q)
 
 # %% ../../nbs/distributions/05_kl.ipynb #4870dd3f
@@ -61,11 +79,16 @@ def _uniform(p, q):
 @register_kl(Uniform, Normal)
 def _uniform_normal(p, q):
     width = p.high - p.low
-    return (math.sqrt(2 * math.pi) * q.scale / width).log() + (width.pow(2) / 12 + ((p.high + p.low - 2 * q.loc) / 2).pow(2)) / (2 * q.scale.pow(2))
+    return (math.sqrt(2 * math.pi) * q.scale / width).log() + (
+        width.pow(2) / 12 + ((p.high + p.low - 2 * q.loc) / 2).pow(2)
+    ) / (2 * q.scale.pow(2))
 
 @register_kl(Bernoulli, Bernoulli)
 def _bernoulli(p, q):
-    yes, no = p.probs * ((p.probs / q.probs).log()), (1 - p.probs) * ((1 - p.probs) / (1 - q.probs)).log()
+    yes, no = (
+        p.probs * ((p.probs / q.probs).log()),
+        (1 - p.probs) * ((1 - p.probs) / (1 - q.probs)).log(),
+    )
     yes = where(q.probs == 0, full_like(yes, math.inf), yes)
     yes = where(p.probs == 0, zeros_like(yes), yes)
     no = where(q.probs == 1, full_like(no, math.inf), no)
@@ -74,6 +97,7 @@ def _bernoulli(p, q):
 @register_kl(Geometric, Geometric)
 def _geometric(p, q): return -p.entropy() - (-q.probs).log1p() / p.probs - q.logits
 
+# %% ../../nbs/distributions/05_kl.ipynb #59cbf27d
 @register_kl(Categorical, Categorical)
 def _categorical(p, q):
     t = p.probs * (p.logits - q.logits)
@@ -85,24 +109,39 @@ def _one_hot(p, q): return _categorical(p._categorical, q._categorical)
 
 @register_kl(MultivariateNormal, MultivariateNormal)
 def _multivariate_normal(p, q):
-    if p.event_shape != q.event_shape: raise ValueError('KL-divergence between two Multivariate Normals with different event shapes cannot be computed')
+    if p.event_shape != q.event_shape:
+        raise ValueError(
+            'KL-divergence between two Multivariate Normals with different event shapes cannot be'
+            ' computed'
+        )
     n, away = p.event_shape[0], (q.loc - p.loc).unsqueeze(-1)
+
     def through(x):
         batch = (q._factor[..., :1, :1] + x[..., :1, :1]).shape[:-2]
-        return solve_triangular(q._factor.expand(*batch, n, n), x.expand(*batch, *x.shape[-2:]), upper=False).pow(2).sum((-2, -1))
+        return (
+            solve_triangular(
+                q._factor.expand(*batch, n, n), x.expand(*batch, *x.shape[-2:]), upper=False
+            )
+            .pow(2)
+            .sum((-2, -1))
+        )
+
     return q._half_log_det() - p._half_log_det() + 0.5 * (through(p._factor) + through(away) - n)
 
 @register_kl(Independent, Independent)
 def _independent(p, q):
-    if p.reinterpreted_batch_ndims != q.reinterpreted_batch_ndims: raise NotImplementedError
+    if p.reinterpreted_batch_ndims != q.reinterpreted_batch_ndims:
+        raise NotImplementedError
     return sum_rightmost(kl_divergence(p.base_dist, q.base_dist), p.reinterpreted_batch_ndims)
 
 @register_kl(LogNormal, LogNormal)
 @register_kl(HalfNormal, HalfNormal)
 def _same_transform(p, q): return kl_divergence(p.base_dist, q.base_dist)
 
+# %% ../../nbs/distributions/05_kl.ipynb #2efafb0e
 @register_kl(TransformedDistribution, TransformedDistribution)
 def _transformed(p, q):
-    if p.transforms != q.transforms or p.event_shape != q.event_shape: raise NotImplementedError
+    if p.transforms != q.transforms or p.event_shape != q.event_shape:
+        raise NotImplementedError
     extra = len(p.event_shape) - len(p.base_dist.event_shape)
     return sum_rightmost(kl_divergence(p.base_dist, q.base_dist), extra)

@@ -11,10 +11,13 @@ import warnings
 from numbers import Number
 
 from ..arrays.dtypes import finfo
+from ..arrays.topics import take_topics
 from ..creation import arange, eye, randn, tensor, tril_indices
 from . import constraints
 from .distribution import Distribution, lazy_property, standard_normal
-from .families import ByFactor, MultivariateNormal, Normal
+from autograd_nb.distributions.families import (
+    ByFactor, MultivariateNormal, Normal, the_one_given
+)
 from .gamma import Beta, Chi2
 from .transforms import StickBreakingTransform, TransformedDistribution
 from ..functions import cat
@@ -25,62 +28,129 @@ from ..special import multigammaln
 
 # %% ../../nbs/distributions/09_matrices.ipynb #1d63a022
 class LogisticNormal(TransformedDistribution):
-    "Shares of a whole: normal numbers, broken off a stick one after another. One share more than there are numbers."
-    arg_constraints, support, has_rsample = {'loc': constraints.real, 'scale': constraints.positive}, constraints.simplex, True
+    """Shares of a whole: normal numbers, broken off a stick one after another. One share more than
+    there are numbers.
+    """
+
+    arg_constraints, support, has_rsample = (
+        {'loc': constraints.real, 'scale': constraints.positive},
+        constraints.simplex,
+        True,
+    )
 
     def __init__(self, loc, scale, validate_args=None):
         base = Normal(loc, scale, validate_args=validate_args)
-        super().__init__(base if base.batch_shape else base.expand([1]), StickBreakingTransform(), validate_args=validate_args)
+        super().__init__(
+            base if base.batch_shape else base.expand([1]),
+            StickBreakingTransform(),
+            validate_args=validate_args,
+        )
 
-    def expand(self, batch_shape, _instance=None): return TransformedDistribution.expand(self, batch_shape, _instance=self._get_checked_instance(LogisticNormal, _instance))
-    loc, scale = property(lambda self: self.base_dist.base_dist.loc), property(lambda self: self.base_dist.base_dist.scale)
+    def expand(self, batch_shape, _instance=None):
+        return TransformedDistribution.expand(
+            self, batch_shape, _instance=self._get_checked_instance(LogisticNormal, _instance)
+        )
+
+    loc, scale = (
+        property(lambda self: self.base_dist.base_dist.loc),
+        property(lambda self: self.base_dist.base_dist.scale),
+    )
 
 def _diagonal(x): return x.diagonal(dim1=-2, dim2=-1)
 
+# %% ../../nbs/distributions/09_matrices.ipynb #4c899be4
 class LowRankMultivariateNormal(Distribution):
-    "Normal vectors with mean `loc` (…, n) and covariance `cov_factor @ cov_factor.mT + diag(cov_diag)`, of shapes (…, n, rank) and (…, n). Only matrices of size rank are decomposed."
-    arg_constraints = {'loc': constraints.real_vector, 'cov_factor': constraints.independent(constraints.real, 2), 'cov_diag': constraints.independent(constraints.positive, 1)}
-    parameters, support, has_rsample = {'loc': 1, 'cov_factor': 2, 'cov_diag': 1, '_inner': 2}, constraints.real_vector, True
+    """Normal vectors with mean `loc` (…, n) and covariance `cov_factor @ cov_factor.mT +
+    diag(cov_diag)`, of shapes (…, n, rank) and (…, n). Only matrices of size rank are decomposed.
+    """
+
+    arg_constraints = {
+        'loc': constraints.real_vector,
+        'cov_factor': constraints.independent(constraints.real, 2),
+        'cov_diag': constraints.independent(constraints.positive, 1),
+    }
+    parameters, support, has_rsample = (
+        {'loc': 1, 'cov_factor': 2, 'cov_diag': 1, '_inner': 2},
+        constraints.real_vector,
+        True,
+    )
 
     def __init__(self, loc, cov_factor, cov_diag, validate_args=None):
         if loc.dim() < 1: raise ValueError('loc must be at least one-dimensional.')
         event = loc.shape[-1:]
-        if cov_factor.dim() < 2: raise ValueError('cov_factor must be at least two-dimensional, with optional leading batch dimensions')
-        if cov_factor.shape[-2:-1] != event: raise ValueError(f'cov_factor must be a batch of matrices with shape {event[0]} x m')
-        if cov_diag.shape[-1:] != event: raise ValueError(f'cov_diag must be a batch of vectors with shape {event}')
-        try: batch = broadcast_shapes(loc.shape[:-1], cov_factor.shape[:-2], cov_diag.shape[:-1])
-        except RuntimeError as error: raise ValueError(f'Incompatible batch shapes: loc {loc.shape}, cov_factor {cov_factor.shape}, cov_diag {cov_diag.shape}') from error
-        self.loc, self.cov_factor, self.cov_diag = loc.expand(*batch, -1), cov_factor.expand(*batch, -1, -1), cov_diag.expand(*batch, -1)
+        if cov_factor.dim() < 2:
+            raise ValueError(
+                'cov_factor must be at least two-dimensional, with optional leading batch'
+                ' dimensions'
+            )
+        if cov_factor.shape[-2:-1] != event:
+            raise ValueError(f'cov_factor must be a batch of matrices with shape {event[0]} x m')
+        if cov_diag.shape[-1:] != event:
+            raise ValueError(f'cov_diag must be a batch of vectors with shape {event}')
+        try:
+            batch = broadcast_shapes(loc.shape[:-1], cov_factor.shape[:-2], cov_diag.shape[:-1])
+        except RuntimeError as error:
+            raise ValueError(
+                f'Incompatible batch shapes: loc {loc.shape}, cov_factor {cov_factor.shape},'
+                f' cov_diag {cov_diag.shape}'
+            ) from error
+        self.loc, self.cov_factor, self.cov_diag = (
+            loc.expand(*batch, -1), cov_factor.expand(*batch, -1, -1), cov_diag.expand(*batch, -1),
+        )
         super().__init__(batch, event, validate_args=validate_args)
         scaled = self.cov_factor.mT / self.cov_diag.unsqueeze(-2)
-        self._inner = cholesky(scaled @ self.cov_factor + eye(cov_factor.shape[-1], dtype=cov_factor.dtype))        # of I + Wᵀ D⁻¹ W
+        # of I + Wᵀ D⁻¹ W
+        self._inner = cholesky(
+            scaled @ self.cov_factor + eye(cov_factor.shape[-1], dtype=cov_factor.dtype)
+        )
+
+# %% ../../nbs/distributions/09_matrices.ipynb #b318af69
+class _LowRankFacts:
+    "Its moments, draws and densities."
 
     mean = mode = property(lambda self: self.loc)
+
     @lazy_property
     def variance(self): return self.cov_factor.pow(2).sum(-1) + self.cov_diag
+
     @lazy_property
-    def covariance_matrix(self): return self.cov_factor @ self.cov_factor.mT + self.cov_diag.diag_embed()
+    def covariance_matrix(self):
+        return self.cov_factor @ self.cov_factor.mT + self.cov_diag.diag_embed()
+
     @lazy_property
     def scale_tril(self): return cholesky(self.covariance_matrix)
 
     @lazy_property
     def precision_matrix(self):
-        a = solve_triangular(self._inner, self.cov_factor.mT / self.cov_diag.unsqueeze(-2), upper=False)
+        a = solve_triangular(
+            self._inner, self.cov_factor.mT / self.cov_diag.unsqueeze(-2), upper=False
+        )
         return self.cov_diag.reciprocal().diag_embed() - a.mT @ a
+
+# %% ../../nbs/distributions/09_matrices.ipynb #21063a42
+class _LowRankDraws:
+    "Draws and densities."
 
     def rsample(self, sample_shape=()):
         shape = self._extended_shape(sample_shape)
         by_factor = standard_normal(shape[:-1] + self.cov_factor.shape[-1:], self.loc.dtype)
         by_entry = standard_normal(shape, self.loc.dtype)
-        return self.loc + (self.cov_factor @ by_factor.unsqueeze(-1)).squeeze(-1) + self.cov_diag.sqrt() * by_entry
+        return (
+            self.loc
+            + (self.cov_factor @ by_factor.unsqueeze(-1)).squeeze(-1)
+            + self.cov_diag.sqrt() * by_entry
+        )
 
-    def _log_det(self): return 2 * _diagonal(self._inner).log().sum(-1) + self.cov_diag.log().sum(-1)
+    def _log_det(self):
+        return 2 * _diagonal(self._inner).log().sum(-1) + self.cov_diag.log().sum(-1)
 
     def log_prob(self, value):
         if self._validate_args: self._validate_sample(value)
         away = value - self.loc
-        through = ((self.cov_factor.mT / self.cov_diag.unsqueeze(-2)) @ away.unsqueeze(-1))
-        inner = solve_triangular(self._inner.expand(*through.shape[:-2], -1, -1), through, upper=False)
+        through = (self.cov_factor.mT / self.cov_diag.unsqueeze(-2)) @ away.unsqueeze(-1)
+        inner = solve_triangular(
+            self._inner.expand(*through.shape[:-2], -1, -1), through, upper=False
+        )
         distance = (away.pow(2) / self.cov_diag).sum(-1) - inner.pow(2).sum((-2, -1))
         return -0.5 * (self._event_shape[0] * math.log(2 * math.pi) + self._log_det() + distance)
 
@@ -88,33 +158,55 @@ class LowRankMultivariateNormal(Distribution):
         h = 0.5 * (self._event_shape[0] * (1.0 + math.log(2 * math.pi)) + self._log_det())
         return h if len(self._batch_shape) == 0 else h.expand(self._batch_shape)
 
+# %% ../../nbs/distributions/09_matrices.ipynb #e1bca1c8
+take_topics(LowRankMultivariateNormal, (_LowRankFacts, _LowRankDraws))
+
+# %% ../../nbs/distributions/09_matrices.ipynb #7079b4fe
 class LKJCholesky(Distribution):
-    "Cholesky factors of random correlation matrices of size `dim`. With `concentration` 1 all correlation matrices are as probable, with more those near the identity. By the onion method of Lewandowski, Kurowicka and Joe (2009)."
+    """Cholesky factors of random correlation matrices of size `dim`. With `concentration` 1 all
+    correlation matrices are as probable, with more those near the identity. By the onion method of
+    Lewandowski, Kurowicka and Joe (2009).
+    """
+
     arg_constraints, support = {'concentration': constraints.positive}, constraints.corr_cholesky
 
     def __init__(self, dim, concentration=1.0, validate_args=None):
-        if dim < 2: raise ValueError(f'Expected dim to be an integer greater than or equal to 2. Found dim={dim}.')
+        if dim < 2:
+            raise ValueError(
+                f'Expected dim to be an integer greater than or equal to 2. Found dim={dim}.'
+            )
         self.dim = dim
-        self.concentration = concentration if isinstance(concentration, TensorBase) else tensor(float(concentration))
+        self.concentration = (
+            concentration if isinstance(concentration, TensorBase) else tensor(float(concentration))
+        )
         c = self.concentration
         rows = cat([c.new_zeros(1), arange(dim - 1, dtype=c.dtype, device=c.device)])
         self._beta = Beta(rows + 0.5, (c + 0.5 * (dim - 2)).unsqueeze(-1) - 0.5 * rows)
         super().__init__(c.shape, (dim, dim), validate_args)
 
+# %% ../../nbs/distributions/09_matrices.ipynb #c1e023fd
+class _LKJFacts:
+    "Draws and densities."
+
     def expand(self, batch_shape, _instance=None):
         new = self._get_checked_instance(LKJCholesky, _instance)
-        new.dim, new.concentration, new._beta = self.dim, self.concentration.expand(batch_shape), self._beta.expand((*batch_shape, self.dim))
+        new.dim, new.concentration, new._beta = (
+            self.dim, self.concentration.expand(batch_shape),
+            self._beta.expand((*batch_shape, self.dim)),
+        )
         Distribution.__init__(new, batch_shape, self._event_shape, validate_args=False)
         new._validate_args = self._validate_args
         return new
 
     def sample(self, sample_shape=()):
         radius = self._beta.sample(sample_shape).unsqueeze(-1)
-        directions = randn(self._extended_shape(sample_shape), dtype=radius.dtype, device=radius.device).tril(-1)
+        directions = randn(
+            self._extended_shape(sample_shape), dtype=radius.dtype, device=radius.device
+        ).tril(-1)
         directions = directions / directions.norm(dim=-1, keepdim=True)
         directions[..., 0, :].fill_(0.0)
         w = radius.sqrt() * directions
-        return w + (1 - (w ** 2).sum(-1)).clamp(min=finfo(w.dtype).tiny).sqrt().diag_embed()
+        return w + (1 - (w**2).sum(-1)).clamp(min=finfo(w.dtype).tiny).sqrt().diag_embed()
 
     def log_prob(self, value):
         if self._validate_args: self._validate_sample(value)
@@ -124,55 +216,115 @@ class LKJCholesky(Distribution):
         size = 0.5 * n * math.log(math.pi) + multigammaln(alpha - 0.5, n) - alpha.lgamma() * n
         return (order * _diagonal(value)[..., 1:].log()).sum(-1) - size
 
-class Wishart(ByFactor):
-    "Random covariance matrices (…, n, n): of `df` normal vectors whose covariance is given by one of `covariance_matrix`, `precision_matrix` (its inverse) and `scale_tril` (its Cholesky factor). Drawn after Bartlett."
-    support, has_rsample = constraints.positive_definite, True
-    parameters = {'df': 0, 'covariance_matrix': 2, 'precision_matrix': 2, 'scale_tril': 2, '_factor': 2}
+take_topics(LKJCholesky, (_LKJFacts,))
 
-    def __init__(self, df, covariance_matrix=None, precision_matrix=None, scale_tril=None, validate_args=None):
-        given = {k: v for k, v in (('covariance_matrix', covariance_matrix), ('precision_matrix', precision_matrix), ('scale_tril', scale_tril)) if v is not None}
-        if len(given) != 1: raise AssertionError('Exactly one of covariance_matrix or precision_matrix or scale_tril may be specified.')
-        (name, matrix), = given.items()
-        if matrix.dim() < 2: raise ValueError('scale_tril must be at least two-dimensional, with optional leading batch dimensions')
+# %% ../../nbs/distributions/09_matrices.ipynb #5fe7569f
+class Wishart(ByFactor):
+    """Random covariance matrices (…, n, n): of `df` normal vectors whose covariance is given by one
+    of `covariance_matrix`, `precision_matrix` (its inverse) and `scale_tril` (its Cholesky factor).
+    Drawn after Bartlett.
+    """
+
+    support, has_rsample = constraints.positive_definite, True
+    parameters = {
+        'df': 0,
+        'covariance_matrix': 2,
+        'precision_matrix': 2,
+        'scale_tril': 2,
+        '_factor': 2,
+    }
+
+    def __init__(
+        self, df, covariance_matrix=None, precision_matrix=None, scale_tril=None, validate_args=None
+    ):
+        name, matrix = the_one_given(
+            AssertionError, covariance_matrix=covariance_matrix, precision_matrix=precision_matrix,
+            scale_tril=scale_tril,
+        )
+        if matrix.dim() < 2:
+            raise ValueError(
+                'scale_tril must be at least two-dimensional, with optional leading batch'
+                ' dimensions'
+            )
         n = matrix.shape[-1]
-        if isinstance(df, Number): df = tensor(df, dtype=matrix.dtype, device=matrix.device)
+        if isinstance(df, Number):
+            df = tensor(df, dtype=matrix.dtype, device=matrix.device)
         batch = broadcast_shapes(matrix.shape[:-2], df.shape)
         self.df = df.expand(batch)
         setattr(self, name, matrix.expand(*batch, -1, -1))
-        if self.df.le(n - 1).any(): raise ValueError(f'Value of df={df} expected to be greater than ndim - 1 = {n - 1}.')
-        self._factor = matrix if name == 'scale_tril' else cholesky(matrix) if name == 'covariance_matrix' else MultivariateNormal._inverse_factor(matrix)
+        if self.df.le(n - 1).any():
+            raise ValueError(f'Value of df={df} expected to be greater than ndim - 1 = {n - 1}.')
+        self._factor = (
+            matrix
+            if name == 'scale_tril'
+            else (
+                cholesky(matrix)
+                if name == 'covariance_matrix'
+                else MultivariateNormal._inverse_factor(matrix)
+            )
+        )
         self._factor = self._factor.expand(*batch, -1, -1)
-        self._chi2 = Chi2(self.df.unsqueeze(-1) - arange(n, dtype=matrix.dtype, device=matrix.device).expand(*batch, n))
+        self._chi2 = Chi2(
+            self.df.unsqueeze(-1)
+            - arange(n, dtype=matrix.dtype, device=matrix.device).expand(*batch, n)
+        )
         super().__init__(batch, (n, n), validate_args=validate_args)
-        if self.df.lt(n).any(): warnings.warn('Low df values detected. Singular samples are highly likely to occur for ndim - 1 < df < ndim.', stacklevel=2)
+        if self.df.lt(n).any():
+            warnings.warn(
+                'Low df values detected. Singular samples are highly likely to occur for ndim - 1 <'
+                ' df < ndim.',
+                stacklevel=2,
+            )
 
-    arg_constraints = {'covariance_matrix': constraints.positive_definite, 'precision_matrix': constraints.positive_definite, 'scale_tril': constraints.lower_cholesky, 'df': constraints.greater_than(0)}
+    arg_constraints = {
+        'covariance_matrix': constraints.positive_definite,
+        'precision_matrix': constraints.positive_definite,
+        'scale_tril': constraints.lower_cholesky,
+        'df': constraints.greater_than(0),
+    }
 
     def expand(self, batch_shape, _instance=None):
         new = super().expand(batch_shape, _instance)
         new._chi2 = self._chi2.expand((*batch_shape, self._event_shape[-1]))
         return new
 
+# %% ../../nbs/distributions/09_matrices.ipynb #4d4df0a6
+class _WishartFacts:
+    "Its moments, draws and densities."
+
     mean = property(lambda self: self.df.reshape(*self._batch_shape, 1, 1) * self.covariance_matrix)
-    mode = property(lambda self: self._less().masked_fill(self._less() <= 0, math.nan).reshape(*self._batch_shape, 1, 1) * self.covariance_matrix)
+    mode = property(
+        lambda self: (
+            self._less().masked_fill(self._less() <= 0, math.nan).reshape(*self._batch_shape, 1, 1)
+            * self.covariance_matrix
+        )
+    )
+
     def _less(self): return self.df - self._event_shape[-1] - 1
 
     @property
     def variance(self):
         v, d = self.covariance_matrix, self._factor.pow(2).sum(-1)
-        return self.df.reshape(*self._batch_shape, 1, 1) * (v.pow(2) + d.unsqueeze(-1) * d.unsqueeze(-2))
+        return self.df.reshape(*self._batch_shape, 1, 1) * (
+            v.pow(2) + d.unsqueeze(-1) * d.unsqueeze(-2)
+        )
 
     def _draw(self, shape):
         n = self._event_shape[-1]
         noise = self._chi2.rsample(shape).sqrt().diag_embed()
         rows, columns = tril_indices(n, n, offset=-1)
-        noise[..., rows, columns] = randn((*shape, *self._batch_shape, n * (n - 1) // 2), dtype=noise.dtype, device=noise.device)
+        noise[..., rows, columns] = randn(
+            (*shape, *self._batch_shape, n * (n - 1) // 2), dtype=noise.dtype, device=noise.device
+        )
         factor = self._factor @ noise
         return factor @ factor.mT
 
     def rsample(self, sample_shape=(), max_try_correction=None):
-        "Draw; singular matrices, to which rounding can lead, are drawn anew up to `max_try_correction` times (10 if None)."
-        self._draw(sample_shape)            # PyTorch does not use its first draw; this keeps the numbers the same
+        """Draw; singular matrices, to which rounding can lead, are drawn anew up to
+        `max_try_correction` times (10 if None).
+        """
+        # PyTorch does not use its first draw; this keeps the numbers the same
+        self._draw(sample_shape)
         out = self._draw(sample_shape)
         for _ in range(10 if max_try_correction is None else max_try_correction):
             singular = ~self.support.check(out)
@@ -180,15 +332,34 @@ class Wishart(ByFactor):
             out = self._draw(sample_shape).where(singular.unsqueeze(-1).unsqueeze(-1), out)
         return out
 
+# %% ../../nbs/distributions/09_matrices.ipynb #41e8dc2b
+class _WishartDensity:
+    "Densities."
+
     def _half_log_det(self): return _diagonal(self._factor).log().sum(-1)
 
     def log_prob(self, value):
         if self._validate_args: self._validate_sample(value)
         nu, n = self.df, self._event_shape[-1]
-        return (-nu * (n * math.log(2) / 2 + self._half_log_det()) - multigammaln(nu / 2, n) + (nu - n - 1) / 2 * slogdet(value)[1]
-                - _diagonal(cholesky_solve(value, self._factor.expand(*value.shape[:-2], -1, -1))).sum(-1) / 2)
+        return (
+            -nu * (n * math.log(2) / 2 + self._half_log_det())
+            - multigammaln(nu / 2, n)
+            + (nu - n - 1) / 2 * slogdet(value)[1]
+            - _diagonal(cholesky_solve(value, self._factor.expand(*value.shape[:-2], -1, -1))).sum(
+                -1
+            )
+            / 2
+        )
 
     def entropy(self):
         nu, n = self.df, self._event_shape[-1]
         digammas = sum((nu / 2 - i / 2).digamma() for i in range(n))
-        return (n + 1) * (n * math.log(2) / 2 + self._half_log_det()) + multigammaln(nu / 2, n) - (nu - n - 1) / 2 * digammas + nu * n / 2
+        return (
+            (n + 1) * (n * math.log(2) / 2 + self._half_log_det())
+            + multigammaln(nu / 2, n)
+            - (nu - n - 1) / 2 * digammas
+            + nu * n / 2
+        )
+
+# %% ../../nbs/distributions/09_matrices.ipynb #d30b3419
+take_topics(Wishart, (_WishartFacts, _WishartDensity))

@@ -9,80 +9,150 @@ __all__ = ['MixtureSameFamily', 'LogitRelaxedBernoulli', 'ExpRelaxedCategorical'
 # %% ../../nbs/distributions/07_mixtures.ipynb #e0c5f627
 import math
 
+from ..arrays.topics import take_topics
 from ..creation import arange, full_like, rand, zeros_like
 from . import constraints
 from .distribution import Distribution, broadcast_all, clamp_probs
 from .families import Categorical, Cauchy, _Binary
-from .transforms import AbsTransform, ExpTransform, SigmoidTransform, TransformedDistribution, _without_init
+from autograd_nb.distributions.transforms import (
+    AbsTransform, ExpTransform, SigmoidTransform, TransformedDistribution, _without_init
+)
 from ..functions import broadcast_tensors, where
 from ..graph.modes import no_grad
 from ..more import binomial
 
 # %% ../../nbs/distributions/07_mixtures.ipynb #4e058149
 class MixtureSameFamily(Distribution):
-    "Draws from one of the components along the last batch dimension of `component_distribution`, chosen by the categorical `mixture_distribution`."
+    """Draws from one of the components along the last batch dimension of `component_distribution`,
+    chosen by the categorical `mixture_distribution`.
+    """
+
     arg_constraints = {}
 
     def __init__(self, mixture_distribution, component_distribution, validate_args=None):
-        if not isinstance(mixture_distribution, Categorical): raise ValueError(' The Mixture distribution needs to be an  instance of torch.distributions.Categorical')
-        if not isinstance(component_distribution, Distribution): raise ValueError('The Component distribution need to be an instance of torch.distributions.Distribution')
-        self._mixture_distribution, self._component_distribution = mixture_distribution, component_distribution
+        if not isinstance(mixture_distribution, Categorical):
+            raise ValueError(
+                ' The Mixture distribution needs to be an  instance of'
+                ' torch.distributions.Categorical'
+            )
+        if not isinstance(component_distribution, Distribution):
+            raise ValueError(
+                'The Component distribution need to be an instance of'
+                ' torch.distributions.Distribution'
+            )
+        self._mixture_distribution, self._component_distribution = (
+            mixture_distribution,
+            component_distribution,
+        )
         given, shape = mixture_distribution.batch_shape, component_distribution.batch_shape[:-1]
         for a, b in zip(reversed(given), reversed(shape)):
-            if a != 1 and b != 1 and a != b: raise ValueError(f'`mixture_distribution.batch_shape` ({given}) is not compatible with `component_distribution.batch_shape`({shape})')
-        count, components = mixture_distribution.logits.shape[-1], component_distribution.batch_shape[-1]
-        if count != components: raise ValueError(f'`mixture_distribution component` ({count}) does not equal `component_distribution.batch_shape[-1]` ({components})')
+            if a != 1 and b != 1 and a != b:
+                raise ValueError(
+                    f'`mixture_distribution.batch_shape` ({given}) is not compatible with'
+                    f' `component_distribution.batch_shape`({shape})'
+                )
+        count, components = (
+            mixture_distribution.logits.shape[-1],
+            component_distribution.batch_shape[-1],
+        )
+        if count != components:
+            raise ValueError(
+                f'`mixture_distribution component` ({count}) does not equal'
+                f' `component_distribution.batch_shape[-1]` ({components})'
+            )
         self._num_component, self._event_ndims = components, len(component_distribution.event_shape)
         super().__init__(shape, component_distribution.event_shape, validate_args=validate_args)
+
+# %% ../../nbs/distributions/07_mixtures.ipynb #9755aeeb
+class _Components:
+    "The parts of a mixture."
 
     mixture_distribution = property(lambda self: self._mixture_distribution)
     component_distribution = property(lambda self: self._component_distribution)
 
     def expand(self, batch_shape, _instance=None):
         new = self._get_checked_instance(MixtureSameFamily, _instance)
-        new._component_distribution = self._component_distribution.expand((*batch_shape, self._num_component))
+        new._component_distribution = self._component_distribution.expand(
+            (*batch_shape, self._num_component)
+        )
         new._mixture_distribution = self._mixture_distribution.expand(tuple(batch_shape))
         new._num_component, new._event_ndims = self._num_component, self._event_ndims
-        Distribution.__init__(new, batch_shape, self._component_distribution.event_shape, validate_args=False)
+        Distribution.__init__(
+            new, batch_shape, self._component_distribution.event_shape, validate_args=False
+        )
         new._validate_args = self._validate_args
         return new
 
     @constraints.dependent_property
     def support(self): return self._component_distribution.support
 
+# %% ../../nbs/distributions/07_mixtures.ipynb #a6ed7f70
+class _MixtureFacts:
+    "Its moments, draws and densities."
+
     def _over_events(self, x): return x.reshape(*x.shape, *(1,) * self._event_ndims)
+
     _weights = property(lambda self: self._over_events(self._mixture_distribution.probs))
-    mean = property(lambda self: (self._weights * self._component_distribution.mean).sum(dim=-1 - self._event_ndims))
+    mean = property(
+        lambda self: (self._weights * self._component_distribution.mean).sum(
+            dim=-1 - self._event_ndims
+        )
+    )
 
     @property
     def variance(self):
         parts, between = self._component_distribution, -1 - self._event_ndims
         spread = (parts.mean - self.mean.unsqueeze(between)).pow(2)
-        return (self._weights * parts.variance).sum(dim=between) + (self._weights * spread).sum(dim=between)
+        return (self._weights * parts.variance).sum(dim=between) + (self._weights * spread).sum(
+            dim=between
+        )
 
     def cdf(self, x):
-        return (self._component_distribution.cdf(self._beside(x)) * self._mixture_distribution.probs).sum(-1)
+        return (
+            self._component_distribution.cdf(self._beside(x)) * self._mixture_distribution.probs
+        ).sum(-1)
 
     def _beside(self, x): return x.unsqueeze(-1 - self._event_ndims)
 
     def log_prob(self, x):
         if self._validate_args: self._validate_sample(x)
-        return (self._component_distribution.log_prob(self._beside(x)) + self._mixture_distribution.logits.log_softmax(-1)).logsumexp(-1)
+        return (
+            self._component_distribution.log_prob(self._beside(x))
+            + self._mixture_distribution.logits.log_softmax(-1)
+        ).logsumexp(-1)
+
+# %% ../../nbs/distributions/07_mixtures.ipynb #23d8a514
+class _MixtureDraws:
+    "A component is drawn, then a number from it."
 
     def sample(self, sample_shape=()):
         with no_grad():
             chosen = self._mixture_distribution.sample(sample_shape)
             drawn = self._component_distribution.sample(sample_shape)
             where_ = len(sample_shape) + len(self.batch_shape)
-            index = self._over_events(chosen.unsqueeze(-1)).expand(*chosen.shape, 1, *self.event_shape)
+            index = self._over_events(chosen.unsqueeze(-1)).expand(
+                *chosen.shape, 1, *self.event_shape
+            )
             return drawn.gather(where_, index).squeeze(where_)
 
-    def __repr__(self): return f'MixtureSameFamily(\n  {self._mixture_distribution},\n  {self._component_distribution})'
+    def __repr__(self):
+        return (
+            f'MixtureSameFamily(\n  {self._mixture_distribution},\n '
+            f' {self._component_distribution})'
+        )
+
+# %% ../../nbs/distributions/07_mixtures.ipynb #a4cabc36
+take_topics(MixtureSameFamily, (_Components, _MixtureFacts, _MixtureDraws))
 
 # %% ../../nbs/distributions/07_mixtures.ipynb #0068882e
 class LogitRelaxedBernoulli(_Binary):
     "The logit of a soft yes or no."
-    support, has_rsample, parameters = constraints.real, True, {**_Binary.parameters, 'temperature': None}
+
+    support, has_rsample, parameters = (
+        constraints.real,
+        True,
+        {**_Binary.parameters, 'temperature': None},
+    )
 
     def __init__(self, temperature, probs=None, logits=None, validate_args=None):
         self.temperature = temperature
@@ -90,7 +160,10 @@ class LogitRelaxedBernoulli(_Binary):
 
     def rsample(self, sample_shape=()):
         shape = self._extended_shape(sample_shape)
-        probs, u = clamp_probs(self.probs.expand(shape)), clamp_probs(rand(shape, dtype=self.probs.dtype, device=self.probs.device))
+        probs, u = (
+            clamp_probs(self.probs.expand(shape)),
+            clamp_probs(rand(shape, dtype=self.probs.dtype, device=self.probs.device)),
+        )
         return (u.log() - (-u).log1p() + probs.log() - (-probs).log1p()) / self.temperature
 
     def log_prob(self, value):
@@ -99,8 +172,10 @@ class LogitRelaxedBernoulli(_Binary):
         gap = logits - value * self.temperature
         return self.temperature.log() + gap - 2 * gap.exp().log1p()
 
+# %% ../../nbs/distributions/07_mixtures.ipynb #6f242572
 class ExpRelaxedCategorical(Categorical):
     "The logarithm of a soft choice of one of several."
+
     support, has_rsample, has_enumerate_support = constraints.real_vector, True, False
     parameters = {**Categorical.parameters, 'temperature': None}
 
@@ -111,7 +186,15 @@ class ExpRelaxedCategorical(Categorical):
 
     def rsample(self, sample_shape=()):
         shape = self._extended_shape(sample_shape)
-        gumbels = -((-(clamp_probs(rand(shape, dtype=self.logits.dtype, device=self.logits.device)).log())).log())
+        gumbels = -(
+            (
+                -(
+                    clamp_probs(
+                        rand(shape, dtype=self.logits.dtype, device=self.logits.device)
+                    ).log()
+                )
+            ).log()
+        )
         scores = (self.logits + gumbels) / self.temperature
         return scores - scores.logsumexp(dim=-1, keepdim=True)
 
@@ -123,33 +206,67 @@ class ExpRelaxedCategorical(Categorical):
         n = self._num_events
         logits, value = broadcast_tensors(self.logits, value)
         score = logits - value * self.temperature
-        return (score - score.logsumexp(dim=-1, keepdim=True)).sum(-1) + full_like(self.temperature, float(n)).lgamma() + self.temperature.log() * (n - 1)
+        return (
+            (score - score.logsumexp(dim=-1, keepdim=True)).sum(-1)
+            + full_like(self.temperature, float(n)).lgamma()
+            + self.temperature.log() * (n - 1)
+        )
 
+# %% ../../nbs/distributions/07_mixtures.ipynb #30605121
 class _Relaxed(TransformedDistribution):
     "What soft choices share."
+
     has_rsample = True
     temperature = property(lambda self: self.base_dist.temperature)
-    probs, logits = property(lambda self: self.base_dist.probs), property(lambda self: self.base_dist.logits)
+    probs, logits = (
+        property(lambda self: self.base_dist.probs),
+        property(lambda self: self.base_dist.logits),
+    )
 
 @_without_init
 class RelaxedBernoulli(_Relaxed):
     "A soft yes or no between 0 and 1."
-    arg_constraints, support = {'probs': constraints.unit_interval, 'logits': constraints.real}, constraints.unit_interval
-    def __init__(self, temperature, probs=None, logits=None, validate_args=None): super().__init__(LogitRelaxedBernoulli(temperature, probs, logits), SigmoidTransform(), validate_args=validate_args)
+
+    arg_constraints, support = (
+        {'probs': constraints.unit_interval, 'logits': constraints.real},
+        constraints.unit_interval,
+    )
+
+    def __init__(self, temperature, probs=None, logits=None, validate_args=None):
+        super().__init__(
+            LogitRelaxedBernoulli(temperature, probs, logits),
+            SigmoidTransform(),
+            validate_args=validate_args,
+        )
 
 @_without_init
 class RelaxedOneHotCategorical(_Relaxed):
     "A soft choice: positive numbers that sum to one."
-    arg_constraints, support = {'probs': constraints.simplex, 'logits': constraints.real_vector}, constraints.simplex
-    def __init__(self, temperature, probs=None, logits=None, validate_args=None): super().__init__(ExpRelaxedCategorical(temperature, probs, logits), ExpTransform(), validate_args=validate_args)
+
+    arg_constraints, support = (
+        {'probs': constraints.simplex, 'logits': constraints.real_vector},
+        constraints.simplex,
+    )
+
+    def __init__(self, temperature, probs=None, logits=None, validate_args=None):
+        super().__init__(
+            ExpRelaxedCategorical(temperature, probs, logits),
+            ExpTransform(),
+            validate_args=validate_args,
+        )
 
 # %% ../../nbs/distributions/07_mixtures.ipynb #614c2929
 class Binomial(_Binary):
     "How many of `total_count` tries succeed, each with probability `probs`."
-    arg_constraints, parameters = {'total_count': constraints.nonnegative_integer, **_Binary.arg_constraints}, {**_Binary.parameters, 'total_count': 0}
+
+    arg_constraints, parameters = (
+        {'total_count': constraints.nonnegative_integer, **_Binary.arg_constraints},
+        {**_Binary.parameters, 'total_count': 0},
+    )
 
     def __init__(self, total_count=1, probs=None, logits=None, validate_args=None):
-        if (probs is None) == (logits is None): raise ValueError('Either `probs` or `logits` must be specified, but not both.')
+        if (probs is None) == (logits is None):
+            raise ValueError('Either `probs` or `logits` must be specified, but not both.')
         name = 'probs' if probs is not None else 'logits'
         self.total_count, value = broadcast_all(total_count, probs if probs is not None else logits)
         self.total_count = self.total_count.type_as(value)
@@ -159,13 +276,21 @@ class Binomial(_Binary):
     def support(self): return constraints.integer_interval(0, self.total_count)
 
     has_enumerate_support = True
+
+# %% ../../nbs/distributions/07_mixtures.ipynb #7b6dcbc6
+class _BinomialFacts:
+    "Its moments, draws and probabilities."
+
     mean = property(lambda self: self.total_count * self.probs)
-    mode = property(lambda self: ((self.total_count + 1) * self.probs).floor().clamp(max=self.total_count))
+    mode = property(
+        lambda self: ((self.total_count + 1) * self.probs).floor().clamp(max=self.total_count)
+    )
     variance = property(lambda self: self.total_count * self.probs * (1 - self.probs))
 
     def sample(self, sample_shape=()):
         shape = self._extended_shape(sample_shape)
-        with no_grad(): return binomial(self.total_count.expand(shape), self.probs.expand(shape))
+        with no_grad():
+            return binomial(self.total_count.expand(shape), self.probs.expand(shape))
 
     def log_prob(self, value):
         if self._validate_args: self._validate_sample(value)
@@ -175,8 +300,13 @@ class Binomial(_Binary):
 
     def _values(self):
         n = int(self.total_count.max())
-        if not self.total_count.min() == n: raise NotImplementedError('Inhomogeneous total count not supported by `enumerate_support`.')
-        return arange(1 + n, dtype=self._param.dtype, device=self._param.device).reshape((-1,) + (1,) * len(self._batch_shape))
+        if not self.total_count.min() == n:
+            raise NotImplementedError(
+                'Inhomogeneous total count not supported by `enumerate_support`.'
+            )
+        return arange(1 + n, dtype=self._param.dtype, device=self._param.device).reshape(
+            (-1,) + (1,) * len(self._batch_shape)
+        )
 
     def enumerate_support(self, expand=True):
         values = self._values()
@@ -186,11 +316,24 @@ class Binomial(_Binary):
         log_prob = self.log_prob(self._values())
         return -(log_prob.exp() * log_prob).sum(0)
 
+take_topics(Binomial, (_BinomialFacts,))
+
+# %% ../../nbs/distributions/07_mixtures.ipynb #56f09138
 @_without_init
 class HalfCauchy(TransformedDistribution):
     "|x| for Cauchy-distributed x around 0."
-    arg_constraints, support, has_rsample = {'scale': constraints.positive}, constraints.nonnegative, True
-    def __init__(self, scale, validate_args=None): super().__init__(Cauchy(0, scale, validate_args=False), AbsTransform(), validate_args=validate_args)
+
+    arg_constraints, support, has_rsample = (
+        {'scale': constraints.positive},
+        constraints.nonnegative,
+        True,
+    )
+
+    def __init__(self, scale, validate_args=None):
+        super().__init__(
+            Cauchy(0, scale, validate_args=False), AbsTransform(), validate_args=validate_args
+        )
+
     scale = property(lambda self: self.base_dist.scale)
     mean = variance = property(lambda self: full_like(self.scale, math.inf))
     mode = property(lambda self: zeros_like(self.scale))
@@ -204,4 +347,5 @@ class HalfCauchy(TransformedDistribution):
         return 2 * self.base_dist.cdf(value) - 1
 
     def icdf(self, prob): return self.base_dist.icdf((prob + 1) / 2)
+
     def entropy(self): return self.base_dist.entropy() - math.log(2)

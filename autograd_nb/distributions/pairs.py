@@ -10,7 +10,9 @@ import math
 from itertools import product
 
 from ..creation import full_like
-from .families import Bernoulli, Cauchy, Exponential, Laplace, MultivariateNormal, Normal, Poisson, Uniform
+from autograd_nb.distributions.families import (
+    Bernoulli, Cauchy, Exponential, Laplace, MultivariateNormal, Normal, Poisson, Uniform
+)
 from .gamma import Beta, Gamma
 from .kl import kl_divergence, register_kl
 from .matrices import LowRankMultivariateNormal
@@ -21,83 +23,176 @@ from .transforms import Gumbel, _EULER
 # %% ../../nbs/distributions/11_pairs.ipynb #81c623b8
 def _mean_log(p):
     "The mean of the logarithm of a draw."
-    if isinstance(p, Beta): return p.concentration1.digamma() - (p.concentration1 + p.concentration0).digamma()
+    if isinstance(p, Beta):
+        return p.concentration1.digamma() - (p.concentration1 + p.concentration0).digamma()
     if isinstance(p, Gamma): return p.concentration.digamma() - p.rate.log()
     if isinstance(p, Exponential): return -_EULER - p.rate.log()
     if isinstance(p, Pareto): return p.scale.log() + p.alpha.reciprocal()
     return _uniform_log(p.low, p.high)
 
-def _uniform_log(low, high): return (high.xlogy(high) - low.xlogy(low)) / (high - low) - 1
+def _uniform_log(low, high):
+    return (high.xlogy(high) - low.xlogy(low)) / (high - low) - 1
 
 def _mean_exp(p, beta):
     "The mean of exp(-x / beta)."
     if isinstance(p, Exponential): return p.rate * beta / (p.rate * beta + 1)
     if isinstance(p, Gamma): return (1 + 1 / (p.rate * beta)).pow(-p.concentration)
-    if isinstance(p, Gumbel): return (-p.loc / beta + (1 + p.scale / beta).lgamma()).exp()
-    if isinstance(p, Normal): return (-p.loc / beta + 0.5 * (p.scale / beta).pow(2)).exp()
+    if isinstance(p, Gumbel):
+        return (-p.loc / beta + (1 + p.scale / beta).lgamma()).exp()
+    if isinstance(p, Normal):
+        return (-p.loc / beta + 0.5 * (p.scale / beta).pow(2)).exp()
     return ((-p.low / beta).exp() - (-p.high / beta).exp()) * beta / (p.high - p.low)
 
 # The mean of -log q(x) for x from p, by the family of q.
 def _to_exponential(p, q): return q.rate * p.mean - q.rate.log()
-def _to_normal(p, q): return 0.5 * math.log(2 * math.pi) + q.scale.log() + (p.variance + (p.mean - q.loc).pow(2)) / (2 * q.scale.pow(2))
-def _to_gamma(p, q): return q.concentration.lgamma() - q.concentration * q.rate.log() - (q.concentration - 1) * _mean_log(p) + q.rate * p.mean
-def _to_gumbel(p, q): return q.scale.log() + (p.mean - q.loc) / q.scale + (q.loc / q.scale).exp() * _mean_exp(p, q.scale)
+
+def _to_normal(p, q):
+    return (
+        0.5 * math.log(2 * math.pi)
+        + q.scale.log()
+        + (p.variance + (p.mean - q.loc).pow(2)) / (2 * q.scale.pow(2))
+    )
+
+def _to_gamma(p, q):
+    return (
+        q.concentration.lgamma()
+        - q.concentration * q.rate.log()
+        - (q.concentration - 1) * _mean_log(p)
+        + q.rate * p.mean
+    )
+
+def _to_gumbel(p, q):
+    return (
+        q.scale.log() + (p.mean - q.loc) / q.scale + (q.loc / q.scale).exp() * _mean_exp(p, q.scale)
+    )
+
+# %% ../../nbs/distributions/11_pairs.ipynb #04347508
 def _to_coin(p, q): return -p.mean * q.logits - (-q.probs).log1p() - q._log_norm()
-def _to_uniform(p, q): return (q.high - q.low).log().masked_fill((q.low > 0) | (q.high < 1), math.inf)
+
+def _to_uniform(p, q):
+    return (q.high - q.low).log().masked_fill((q.low > 0) | (q.high < 1), math.inf)
+
 def _to_poisson(p, q): return q.rate - p.mean * q.rate.log()
 
 def _uniform_to_beta(p, q):
     a, b = q.concentration1, q.concentration0
-    inside = a.lgamma() + b.lgamma() - (a + b).lgamma() - (a - 1) * _mean_log(p) - (b - 1) * _uniform_log(1 - p.high, 1 - p.low)
+    inside = (
+        a.lgamma()
+        + b.lgamma()
+        - (a + b).lgamma()
+        - (a - 1) * _mean_log(p)
+        - (b - 1) * _uniform_log(1 - p.high, 1 - p.low)
+    )
     return inside.masked_fill((p.high > 1) | (p.low < 0), math.inf)
 
-def _uniform_to_pareto(p, q): return ((q.alpha + 1) * _mean_log(p) - q.alpha.log() - q.alpha * q.scale.log()).masked_fill(p.low < q.scale, math.inf)
+def _uniform_to_pareto(p, q):
+    return ((q.alpha + 1) * _mean_log(p) - q.alpha.log() - q.alpha * q.scale.log()).masked_fill(
+        p.low < q.scale, math.inf
+    )
 
 def _normal_to_laplace(p, q):
     away = p.loc - q.loc
-    distance = math.sqrt(2 / math.pi) * p.scale * (-0.5 * (away / p.scale).pow(2)).exp() + away * (away / (math.sqrt(2) * p.scale)).erf()
+    distance = (
+        math.sqrt(2 / math.pi) * p.scale * (-0.5 * (away / p.scale).pow(2)).exp()
+        + away * (away / (math.sqrt(2) * p.scale)).erf()
+    )
     return (2 * q.scale).log() + distance / q.scale
 
 def _where_positive(function):
-    def on(p, q): return function(p, q).masked_fill(p.low < 0, math.inf) if isinstance(p, Uniform) else function(p, q)
+    def on(p, q):
+        return (
+            function(p, q).masked_fill(p.low < 0, math.inf)
+            if isinstance(p, Uniform)
+            else function(p, q)
+        )
+
     return on
 
-def _where_a_coin_falls(p, q): return _to_coin(p, q).masked_fill((p.high > 1) | (p.low < 0), math.inf)
+def _where_a_coin_falls(p, q):
+    return _to_coin(p, q).masked_fill((p.high > 1) | (p.low < 0), math.inf)
 
-_RULES = [(p, Normal, _to_normal) for p in (Beta, ContinuousBernoulli, Exponential, Gamma, Gumbel, Laplace, Pareto)]
-_RULES += [(p, Exponential, _where_positive(_to_exponential)) for p in (Beta, ContinuousBernoulli, Gamma, Pareto, Uniform)]
+# %% ../../nbs/distributions/11_pairs.ipynb #1d067436
+_RULES = [
+    (p, Normal, _to_normal)
+    for p in (Beta, ContinuousBernoulli, Exponential, Gamma, Gumbel, Laplace, Pareto)
+]
+_RULES += [
+    (p, Exponential, _where_positive(_to_exponential))
+    for p in (Beta, ContinuousBernoulli, Gamma, Pareto, Uniform)
+]
 _RULES += [(p, Gamma, _where_positive(_to_gamma)) for p in (Beta, Exponential, Pareto, Uniform)]
 _RULES += [(p, Gumbel, _to_gumbel) for p in (Exponential, Gamma, Gumbel, Normal, Uniform)]
-_RULES += [(p, ContinuousBernoulli, _to_coin) for p in (Beta, ContinuousBernoulli)] + [(Uniform, ContinuousBernoulli, _where_a_coin_falls)]
+_RULES += [(p, ContinuousBernoulli, _to_coin) for p in (Beta, ContinuousBernoulli)] + [
+    (Uniform, ContinuousBernoulli, _where_a_coin_falls)
+]
 _RULES += [(p, Uniform, _to_uniform) for p in (Beta, ContinuousBernoulli)]
-_RULES += [(Uniform, Beta, _uniform_to_beta), (Uniform, Pareto, _uniform_to_pareto), (Normal, Laplace, _normal_to_laplace), (Bernoulli, Poisson, _to_poisson)]
-for _p, _q, _rule in _RULES: register_kl(_p, _q)(lambda p, q, rule=_rule: rule(p, q) - p.entropy())
+_RULES += [
+    (Uniform, Beta, _uniform_to_beta),
+    (Uniform, Pareto, _uniform_to_pareto),
+    (Normal, Laplace, _normal_to_laplace),
+    (Bernoulli, Poisson, _to_poisson),
+]
+for _p, _q, _rule in _RULES:
+    register_kl(_p, _q)(lambda p, q, rule=_rule: rule(p, q) - p.entropy())
 
-_APART = [*product((Exponential, Gamma), (Beta, ContinuousBernoulli, Pareto, Uniform)), *product((Gumbel, Laplace, Normal), (Beta, ContinuousBernoulli, Exponential, Gamma, Pareto, Uniform)),
-          *product((Pareto,), (Beta, ContinuousBernoulli, Uniform)), (Beta, Pareto), (ContinuousBernoulli, Pareto), *product((Poisson,), (Bernoulli, Binomial))]
+_APART = [
+    *product((Exponential, Gamma), (Beta, ContinuousBernoulli, Pareto, Uniform)),
+    *product(
+        (Gumbel, Laplace, Normal), (Beta, ContinuousBernoulli, Exponential, Gamma, Pareto, Uniform)
+    ),
+    *product((Pareto,), (Beta, ContinuousBernoulli, Uniform)),
+    (Beta, Pareto),
+    (ContinuousBernoulli, Pareto),
+    *product((Poisson,), (Bernoulli, Binomial)),
+]
 
-def _first_parameter(p): return next(getattr(p, name) for name in ('rate', 'concentration1', 'probs', 'loc', 'scale') if hasattr(p, name))
-for _p, _q in _APART: register_kl(_p, _q)(lambda p, q: full_like(_first_parameter(p), math.inf))
+def _first_parameter(p):
+    return next(
+        getattr(p, name)
+        for name in ('rate', 'concentration1', 'probs', 'loc', 'scale')
+        if hasattr(p, name)
+    )
 
+for _p, _q in _APART:
+    register_kl(_p, _q)(lambda p, q: full_like(_first_parameter(p), math.inf))
+
+# %% ../../nbs/distributions/11_pairs.ipynb #1f9872ab
 @register_kl(Pareto, Pareto)
 def _pareto(p, q):
     ratio = q.alpha / p.alpha
-    return (q.alpha * (p.scale / q.scale).log() - ratio.log() + ratio - 1).masked_fill(p.scale < q.scale, math.inf)
+    return (q.alpha * (p.scale / q.scale).log() - ratio.log() + ratio - 1).masked_fill(
+        p.scale < q.scale, math.inf
+    )
 
 @register_kl(Cauchy, Cauchy)
-def _cauchy(p, q): return ((p.scale + q.scale).pow(2) + (p.loc - q.loc).pow(2)).log() - (4 * p.scale * q.scale).log()
+def _cauchy(p, q):
+    return ((p.scale + q.scale).pow(2) + (p.loc - q.loc).pow(2)).log() - (
+        4 * p.scale * q.scale
+    ).log()
 
 @register_kl(Binomial, Binomial)
 def _binomial(p, q):
-    if (p.total_count < q.total_count).any(): raise NotImplementedError('KL between Binomials where q.total_count > p.total_count is not implemented')
+    if (p.total_count < q.total_count).any():
+        raise NotImplementedError(
+            'KL between Binomials where q.total_count > p.total_count is not implemented'
+        )
     kl = p.total_count * (p.probs * (p.logits - q.logits) + (-p.probs).log1p() - (-q.probs).log1p())
     return kl.masked_fill(p.total_count > q.total_count, math.inf)
 
-def _dense(p): return MultivariateNormal(p.loc, p.covariance_matrix, validate_args=False) if isinstance(p, LowRankMultivariateNormal) else p
+def _dense(p):
+    return (
+        MultivariateNormal(p.loc, p.covariance_matrix, validate_args=False)
+        if isinstance(p, LowRankMultivariateNormal)
+        else p
+    )
 
 @register_kl(LowRankMultivariateNormal, LowRankMultivariateNormal)
 @register_kl(LowRankMultivariateNormal, MultivariateNormal)
 @register_kl(MultivariateNormal, LowRankMultivariateNormal)
 def _low_rank(p, q):
-    if p.event_shape != q.event_shape: raise ValueError('KL-divergence between two (Low Rank) Multivariate Normals with different event shapes cannot be computed')
+    if p.event_shape != q.event_shape:
+        raise ValueError(
+            'KL-divergence between two (Low Rank) Multivariate Normals with different event shapes'
+            ' cannot be computed'
+        )
     return kl_divergence(_dense(p), _dense(q))

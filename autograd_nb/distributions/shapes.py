@@ -10,12 +10,17 @@ __all__ = ['Pareto', 'Weibull', 'Kumaraswamy', 'InverseGamma', 'GeneralizedParet
 import math
 
 from ..arrays.dtypes import finfo, float64
+from ..arrays.topics import take_topics
 from ..creation import full_like, ones_like, rand, zeros, zeros_like
 from . import constraints
-from .distribution import Distribution, ExponentialFamily, broadcast_all, clamp_probs
+from autograd_nb.distributions.distribution import (
+    Distribution, ExponentialFamily, broadcast_all, clamp_probs
+)
 from .families import Exponential, Uniform, _Binary, _shape_of
 from .gamma import Gamma
-from .transforms import AffineTransform, ExpTransform, PowerTransform, TransformedDistribution, _EULER
+from autograd_nb.distributions.transforms import (
+    AffineTransform, ExpTransform, PowerTransform, TransformedDistribution, _EULER
+)
 from ..functions import where
 from ..graph.modes import no_grad
 from ..more import poisson
@@ -25,21 +30,39 @@ from ..special import i0e, i1e
 # %% ../../nbs/distributions/08_shapes.ipynb #24cdf287
 class _Made(TransformedDistribution):
     "A transformed distribution with parameters of its own, from which `expand` makes a new one."
+
     has_rsample = True
 
     def expand(self, batch_shape, _instance=None):
-        if _instance is not None or type(self).__init__ not in [c.__init__ for c in type(self).__mro__ if c.__module__ == __name__]: self._get_checked_instance(_Made, _instance)
-        return type(self)(*(getattr(self, name).expand(batch_shape) for name in self.arg_constraints), validate_args=self._validate_args)
+        if _instance is not None or type(self).__init__ not in [
+            c.__init__ for c in type(self).__mro__ if c.__module__ == __name__
+        ]:
+            self._get_checked_instance(_Made, _instance)
+        return type(self)(
+            *(getattr(self, name).expand(batch_shape) for name in self.arg_constraints),
+            validate_args=self._validate_args,
+        )
 
+# %% ../../nbs/distributions/08_shapes.ipynb #b8e93b92
 class Pareto(_Made):
     "exp(x) `scale` for exponential x with rate `alpha`: a few have most."
+
     arg_constraints = {'alpha': constraints.positive, 'scale': constraints.positive}
 
     def __init__(self, scale, alpha, validate_args=None):
         self.scale, self.alpha = broadcast_all(scale, alpha)
-        super().__init__(Exponential(self.alpha, validate_args=validate_args), [ExpTransform(), AffineTransform(loc=0, scale=self.scale)], validate_args=validate_args)
+        super().__init__(
+            Exponential(self.alpha, validate_args=validate_args),
+            [ExpTransform(), AffineTransform(loc=0, scale=self.scale)],
+            validate_args=validate_args,
+        )
 
-    def expand(self, batch_shape, _instance=None): return type(self)(self.scale.expand(batch_shape), self.alpha.expand(batch_shape), validate_args=self._validate_args)
+    def expand(self, batch_shape, _instance=None):
+        return type(self)(
+            self.scale.expand(batch_shape),
+            self.alpha.expand(batch_shape),
+            validate_args=self._validate_args,
+        )
 
     @constraints.dependent_property(is_discrete=False, event_dim=0)
     def support(self): return constraints.greater_than_eq(self.scale)
@@ -56,35 +79,85 @@ class Pareto(_Made):
         a = self.alpha.clamp(min=2)
         return self.scale.pow(2) * a / ((a - 1).pow(2) * (a - 2))
 
-    def entropy(self): return (self.scale / self.alpha).log() + (1 + self.alpha.reciprocal())
+    def entropy(self):
+        return (self.scale / self.alpha).log() + (1 + self.alpha.reciprocal())
 
+# %% ../../nbs/distributions/08_shapes.ipynb #9644bb53
 class Weibull(_Made):
     "Times until something breaks: x ** (1 / concentration) * scale for exponential x."
-    arg_constraints, support = {'scale': constraints.positive, 'concentration': constraints.positive}, constraints.positive
+
+    arg_constraints, support = (
+        {'scale': constraints.positive, 'concentration': constraints.positive},
+        constraints.positive,
+    )
 
     def __init__(self, scale, concentration, validate_args=None):
         self.scale, self.concentration = broadcast_all(scale, concentration)
         self.concentration_reciprocal = self.concentration.reciprocal()
-        super().__init__(Exponential(ones_like(self.scale), validate_args=validate_args), [PowerTransform(exponent=self.concentration_reciprocal), AffineTransform(loc=0, scale=self.scale)], validate_args=validate_args)
+        super().__init__(
+            Exponential(ones_like(self.scale), validate_args=validate_args),
+            [
+                PowerTransform(exponent=self.concentration_reciprocal),
+                AffineTransform(loc=0, scale=self.scale),
+            ],
+            validate_args=validate_args,
+        )
 
     def _moment(self, n): return (1 + n * self.concentration_reciprocal).lgamma()
-    mean = property(lambda self: self.scale * self._moment(1).exp())
-    mode = property(lambda self: self.scale * ((self.concentration - 1) / self.concentration) ** self.concentration.reciprocal())
-    variance = property(lambda self: self.scale.pow(2) * (self._moment(2).exp() - (2 * self._moment(1)).exp()))
-    def entropy(self): return _EULER * (1 - self.concentration_reciprocal) + (self.scale * self.concentration_reciprocal).log() + 1
 
+    mean = property(lambda self: self.scale * self._moment(1).exp())
+    mode = property(
+        lambda self: (
+            self.scale
+            * ((self.concentration - 1) / self.concentration) ** self.concentration.reciprocal()
+        )
+    )
+    variance = property(
+        lambda self: self.scale.pow(2) * (self._moment(2).exp() - (2 * self._moment(1)).exp())
+    )
+
+    def entropy(self):
+        return (
+            _EULER * (1 - self.concentration_reciprocal)
+            + (self.scale * self.concentration_reciprocal).log()
+            + 1
+        )
+
+# %% ../../nbs/distributions/08_shapes.ipynb #7a9b6827
 class Kumaraswamy(_Made):
     "Much like a beta distribution, but with a formula for everything."
-    arg_constraints, support = {'concentration1': constraints.positive, 'concentration0': constraints.positive}, constraints.unit_interval
+
+    arg_constraints, support = (
+        {'concentration1': constraints.positive, 'concentration0': constraints.positive},
+        constraints.unit_interval,
+    )
 
     def __init__(self, concentration1, concentration0, validate_args=None):
         self.concentration1, self.concentration0 = broadcast_all(concentration1, concentration0)
-        base = Uniform(full_like(self.concentration0, 0), full_like(self.concentration0, 1), validate_args=validate_args)
-        super().__init__(base, [PowerTransform(exponent=self.concentration0.reciprocal()), AffineTransform(loc=1.0, scale=-1.0), PowerTransform(exponent=self.concentration1.reciprocal())], validate_args=validate_args)
+        base = Uniform(
+            full_like(self.concentration0, 0), full_like(self.concentration0, 1),
+            validate_args=validate_args,
+        )
+        super().__init__(
+            base,
+            [
+                PowerTransform(exponent=self.concentration0.reciprocal()),
+                AffineTransform(loc=1.0, scale=-1.0),
+                PowerTransform(exponent=self.concentration1.reciprocal()),
+            ],
+            validate_args=validate_args,
+        )
+
+# %% ../../nbs/distributions/08_shapes.ipynb #c07f424e
+class _KumaraswamyFacts:
+    "Its moments."
 
     def _moment(self, n):
         a = 1 + n / self.concentration1
-        return self.concentration0 * (a.lgamma() + self.concentration0.lgamma() - (a + self.concentration0).lgamma()).exp()
+        return (
+            self.concentration0
+            * (a.lgamma() + self.concentration0.lgamma() - (a + self.concentration0).lgamma()).exp()
+        )
 
     mean = property(lambda self: self._moment(1))
     variance = property(lambda self: self._moment(2) - self.mean.pow(2))
@@ -97,30 +170,70 @@ class Kumaraswamy(_Made):
 
     def entropy(self):
         a, b = self.concentration1, self.concentration0
-        return (1 - b.reciprocal()) + (1 - a.reciprocal()) * ((b + 1).digamma() + _EULER) - a.log() - b.log()
+        return (
+            (1 - b.reciprocal())
+            + (1 - a.reciprocal()) * ((b + 1).digamma() + _EULER)
+            - a.log()
+            - b.log()
+        )
 
+take_topics(Kumaraswamy, (_KumaraswamyFacts,))
+
+# %% ../../nbs/distributions/08_shapes.ipynb #24942144
 class InverseGamma(_Made):
     "1 / x for gamma x."
-    arg_constraints, support = {'concentration': constraints.positive, 'rate': constraints.positive}, constraints.positive
+
+    arg_constraints, support = (
+        {'concentration': constraints.positive, 'rate': constraints.positive},
+        constraints.positive,
+    )
 
     def __init__(self, concentration, rate, validate_args=None):
         base = Gamma(concentration, rate, validate_args=validate_args)
         super().__init__(base, PowerTransform(-base.rate.new_ones(())), validate_args=validate_args)
 
-    concentration, rate = property(lambda self: self.base_dist.concentration), property(lambda self: self.base_dist.rate)
-    mean = property(lambda self: where(self.concentration > 1, self.rate / (self.concentration - 1), math.inf))
+    concentration, rate = (
+        property(lambda self: self.base_dist.concentration),
+        property(lambda self: self.base_dist.rate),
+    )
+    mean = property(
+        lambda self: where(self.concentration > 1, self.rate / (self.concentration - 1), math.inf)
+    )
     mode = property(lambda self: self.rate / (self.concentration + 1))
-    variance = property(lambda self: where(self.concentration > 2, self.rate.square() / ((self.concentration - 1).square() * (self.concentration - 2)), math.inf))
-    def entropy(self): return self.concentration + self.rate.log() + self.concentration.lgamma() - (1 + self.concentration) * self.concentration.digamma()
+    variance = property(
+        lambda self: where(
+            self.concentration > 2,
+            self.rate.square() / ((self.concentration - 1).square() * (self.concentration - 2)),
+            math.inf,
+        )
+    )
 
+    def entropy(self):
+        return (
+            self.concentration
+            + self.rate.log()
+            + self.concentration.lgamma()
+            - (1 + self.concentration) * self.concentration.digamma()
+        )
+
+# %% ../../nbs/distributions/08_shapes.ipynb #71b594ff
 class GeneralizedPareto(Distribution):
-    "What lies above a high threshold `loc`: with `concentration` 0 an exponential tail, above a heavy one, below one that ends."
-    arg_constraints = {'loc': constraints.real, 'scale': constraints.positive, 'concentration': constraints.real}
+    """What lies above a high threshold `loc`: with `concentration` 0 an exponential tail, above a
+    heavy one, below one that ends.
+    """
+
+    arg_constraints = {
+        'loc': constraints.real,
+        'scale': constraints.positive,
+        'concentration': constraints.real,
+    }
     parameters, has_rsample = {'loc': 0, 'scale': 0, 'concentration': 0}, True
 
     def __init__(self, loc, scale, concentration, validate_args=None):
         self.loc, self.scale, self.concentration = broadcast_all(loc, scale, concentration)
-        super().__init__(_shape_of(self.loc, loc, scale, concentration), validate_args=validate_args)
+        super().__init__(
+            _shape_of(self.loc, loc, scale, concentration), validate_args=validate_args
+        )
 
     @constraints.dependent_property(is_discrete=False, event_dim=0)
     def support(self):
@@ -128,16 +241,28 @@ class GeneralizedPareto(Distribution):
         return _BoundedAbove(self.loc, end)
 
     _exponential = property(lambda self: self.concentration.abs() < 1e-8)
-    _safe = property(lambda self: where(self._exponential, ones_like(self.concentration), self.concentration))
+    _safe = property(
+        lambda self: where(self._exponential, ones_like(self.concentration), self.concentration)
+    )
+
     def _z(self, x): return (x - self.loc) / self.scale
 
+# %% ../../nbs/distributions/08_shapes.ipynb #1b499590
+class _ParetoFacts:
+    "Its moments, draws and densities."
+
     def rsample(self, sample_shape=()):
-        return self.icdf(rand(self._extended_shape(sample_shape), dtype=self.loc.dtype, device=self.loc.device))
+        return self.icdf(
+            rand(self._extended_shape(sample_shape), dtype=self.loc.dtype, device=self.loc.device)
+        )
 
     def log_prob(self, value):
         if self._validate_args: self._validate_sample(value)
         z = self._z(value)
-        return where(self._exponential, -z, -(1 + 1 / self._safe) * (self._safe * z).log1p()) - self.scale.log()
+        return (
+            where(self._exponential, -z, -(1 + 1 / self._safe) * (self._safe * z).log1p())
+            - self.scale.log()
+        )
 
     def log_survival_function(self, value):
         "The logarithm of the probability of values above `value`."
@@ -153,13 +278,35 @@ class GeneralizedPareto(Distribution):
 
     def icdf(self, value):
         above = (-value).log1p()
-        return self.loc + self.scale * where(self._exponential, -above, (-self._safe * above).expm1() / self._safe)
+        return self.loc + self.scale * where(
+            self._exponential, -above, (-self._safe * above).expm1() / self._safe
+        )
 
-    mean = property(lambda self: where(self.concentration < 1, self.loc + self.scale / (1 - self.concentration), math.inf))
+# %% ../../nbs/distributions/08_shapes.ipynb #b0f1af66
+class _ParetoMoments:
+    "Its moments."
+
+    mean = property(
+        lambda self: where(
+            self.concentration < 1, self.loc + self.scale / (1 - self.concentration), math.inf
+        )
+    )
     mode = property(lambda self: self.loc)
-    variance = property(lambda self: where(self.concentration < 0.5, self.scale.square() / ((1 - self.concentration).square() * (1 - 2 * self.concentration)), math.inf))
+    variance = property(
+        lambda self: where(
+            self.concentration < 0.5,
+            self.scale.square()
+            / ((1 - self.concentration).square() * (1 - 2 * self.concentration)),
+            math.inf,
+        )
+    )
+
     def entropy(self): return self.scale.log() + self.concentration + 1
 
+# %% ../../nbs/distributions/08_shapes.ipynb #5b600f98
+take_topics(GeneralizedPareto, (_ParetoFacts, _ParetoMoments))
+
+# %% ../../nbs/distributions/08_shapes.ipynb #6180d300
 class _BoundedAbove(type(constraints.unit_interval)):
     "An interval, the upper end of which may be infinite."
 
@@ -168,36 +315,77 @@ _BoundedAbove.__name__ = '_Interval'
 # %% ../../nbs/distributions/08_shapes.ipynb #73912926
 class FisherSnedecor(Distribution):
     "The ratio of two variances: of gamma numbers with `df1` and `df2` degrees of freedom."
+
     arg_constraints = {'df1': constraints.positive, 'df2': constraints.positive}
-    parameters, support, has_rsample = {'df1': 0, 'df2': 0, '_above': None, '_below': None}, constraints.positive, True
+    parameters, support, has_rsample = (
+        {'df1': 0, 'df2': 0, '_above': None, '_below': None},
+        constraints.positive,
+        True,
+    )
 
     def __init__(self, df1, df2, validate_args=None):
         self.df1, self.df2 = broadcast_all(df1, df2)
         self._above, self._below = Gamma(self.df1 * 0.5, self.df1), Gamma(self.df2 * 0.5, self.df2)
         super().__init__(_shape_of(self.df1, df1, df2), validate_args=validate_args)
 
+# %% ../../nbs/distributions/08_shapes.ipynb #fe853c8c
+class _FisherFacts:
+    "Its moments, draws and densities."
+
     mean = property(lambda self: self._from(2, self.df2 / (self.df2 - 2)))
-    mode = property(lambda self: ((self.df1 - 2) / self.df1 * self.df2 / (self.df2 + 2)).masked_fill(self.df1 <= 2, math.nan))
-    variance = property(lambda self: self._from(4, 2 * self.df2.pow(2) * (self.df1 + self.df2 - 2) / (self.df1 * (self.df2 - 2).pow(2) * (self.df2 - 4))))
+    mode = property(
+        lambda self: ((self.df1 - 2) / self.df1 * self.df2 / (self.df2 + 2)).masked_fill(
+            self.df1 <= 2, math.nan
+        )
+    )
+    variance = property(
+        lambda self: self._from(
+            4,
+            2
+            * self.df2.pow(2)
+            * (self.df1 + self.df2 - 2)
+            / (self.df1 * (self.df2 - 2).pow(2) * (self.df2 - 4)),
+        )
+    )
+
     def _from(self, df, moment): return moment.masked_fill(self.df2 <= df, math.nan)
 
     def rsample(self, sample_shape=()):
         shape, tiny = self._extended_shape(sample_shape), finfo(self.df2.dtype).tiny
-        above, below = self._above.rsample(sample_shape).reshape(shape), self._below.rsample(sample_shape).reshape(shape)
+        above, below = (
+            self._above.rsample(sample_shape).reshape(shape),
+            self._below.rsample(sample_shape).reshape(shape),
+        )
         return (above / below.clamp(min=tiny)).clamp(min=tiny)
 
     def log_prob(self, value):
         if self._validate_args: self._validate_sample(value)
         a, b, ratio = self.df1 * 0.5, self.df2 * 0.5, self.df1 / self.df2
-        return (a + b).lgamma() - a.lgamma() - b.lgamma() + a * ratio.log() + (a - 1) * value.log() - (a + b) * (ratio * value).log1p()
+        return (
+            (a + b).lgamma()
+            - a.lgamma()
+            - b.lgamma()
+            + a * ratio.log()
+            + (a - 1) * value.log()
+            - (a + b) * (ratio * value).log1p()
+        )
 
+take_topics(FisherSnedecor, (_FisherFacts,))
+
+# %% ../../nbs/distributions/08_shapes.ipynb #c548df4e
 class NegativeBinomial(_Binary):
     "How many successes come, each with probability `probs`, before `total_count` failures."
-    arg_constraints = {'total_count': constraints.greater_than_eq(0), 'probs': constraints.half_open_interval(0.0, 1.0), 'logits': constraints.real}
+
+    arg_constraints = {
+        'total_count': constraints.greater_than_eq(0),
+        'probs': constraints.half_open_interval(0.0, 1.0),
+        'logits': constraints.real,
+    }
     parameters, support = {**_Binary.parameters, 'total_count': 0}, constraints.nonnegative_integer
 
     def __init__(self, total_count, probs=None, logits=None, validate_args=None):
-        if (probs is None) == (logits is None): raise ValueError('Either `probs` or `logits` must be specified, but not both.')
+        if (probs is None) == (logits is None):
+            raise ValueError('Either `probs` or `logits` must be specified, but not both.')
         name = 'probs' if probs is not None else 'logits'
         self.total_count, value = broadcast_all(total_count, probs if probs is not None else logits)
         self.total_count = self.total_count.type_as(value)
@@ -208,16 +396,28 @@ class NegativeBinomial(_Binary):
     variance = property(lambda self: self.mean / (-self.logits).sigmoid())
 
     def sample(self, sample_shape=()):
-        with no_grad(): return poisson(Gamma(self.total_count, (-self.logits).exp(), validate_args=False).sample(sample_shape))
+        with no_grad():
+            return poisson(
+                Gamma(self.total_count, (-self.logits).exp(), validate_args=False).sample(
+                    sample_shape
+                )
+            )
 
     def log_prob(self, value):
         if self._validate_args: self._validate_sample(value)
         n, logits = self.total_count, self.logits
-        ways = (-(n + value).lgamma() + (1 + value).lgamma() + n.lgamma()).masked_fill(n + value == 0, 0.0)
+        ways = (-(n + value).lgamma() + (1 + value).lgamma() + n.lgamma()).masked_fill(
+            n + value == 0, 0.0
+        )
         return n * logsigmoid(-logits) + value * logsigmoid(logits) - ways
 
+# %% ../../nbs/distributions/08_shapes.ipynb #7218411d
 class ContinuousBernoulli(_Binary, ExponentialFamily):
-    "Grey values between 0 and 1, with the density of a coin: `probs ** x * (1 - probs) ** (1 - x)`, made to integrate to one. `lims`: between these probabilities series replace formulas that lose precision."
+    """Grey values between 0 and 1, with the density of a coin: `probs ** x * (1 - probs) ** (1 -
+    x)`, made to integrate to one. `lims`: between these probabilities series replace formulas that
+    lose precision.
+    """
+
     support, has_rsample = constraints.unit_interval, True
     parameters = {**_Binary.parameters, '_lims': None}
 
@@ -226,47 +426,96 @@ class ContinuousBernoulli(_Binary, ExponentialFamily):
         super().__init__(probs, logits, validate_args=validate_args)
         if probs is not None: self.probs = clamp_probs(self.probs)
 
-    def _outside(self): return (self.probs <= self._lims[0]) | (self.probs > self._lims[1])
-    def _cut(self): return where(self._outside(), self.probs, self._lims[0] * ones_like(self.probs))
+    def _outside(self):
+        return (self.probs <= self._lims[0]) | (self.probs > self._lims[1])
+
+    def _cut(self):
+        return where(self._outside(), self.probs, self._lims[0] * ones_like(self.probs))
 
     def _log_norm(self):
         p, x = self._cut(), (self.probs - 0.5).pow(2)
         low, high = where(p <= 0.5, p, zeros_like(p)), where(p >= 0.5, p, ones_like(p))
-        formula = ((-p).log1p() - p.log()).abs().log() - where(p <= 0.5, (-2.0 * low).log1p(), (2.0 * high - 1.0).log())
+        formula = ((-p).log1p() - p.log()).abs().log() - where(
+            p <= 0.5, (-2.0 * low).log1p(), (2.0 * high - 1.0).log()
+        )
         return where(self._outside(), formula, math.log(2.0) + (4.0 / 3.0 + 104.0 / 45.0 * x) * x)
+
+# %% ../../nbs/distributions/08_shapes.ipynb #6fc4679e
+class _ContinuousFacts:
+    "Its moments, draws and densities."
 
     @property
     def mean(self):
         p, x = self._cut(), self.probs - 0.5
-        return where(self._outside(), p / (2.0 * p - 1.0) + 1.0 / ((-p).log1p() - p.log()), 0.5 + (1.0 / 3.0 + 16.0 / 45.0 * x.pow(2)) * x)
+        return where(
+            self._outside(),
+            p / (2.0 * p - 1.0) + 1.0 / ((-p).log1p() - p.log()),
+            0.5 + (1.0 / 3.0 + 16.0 / 45.0 * x.pow(2)) * x,
+        )
 
     @property
     def variance(self):
         p, x = self._cut(), (self.probs - 0.5).pow(2)
-        return where(self._outside(), p * (p - 1.0) / (1.0 - 2.0 * p).pow(2) + 1.0 / ((-p).log1p() - p.log()).pow(2), 1.0 / 12.0 - (1.0 / 15.0 - 128.0 / 945.0 * x) * x)
+        return where(
+            self._outside(),
+            p * (p - 1.0) / (1.0 - 2.0 * p).pow(2) + 1.0 / ((-p).log1p() - p.log()).pow(2),
+            1.0 / 12.0 - (1.0 / 15.0 - 128.0 / 945.0 * x) * x,
+        )
 
-    def rsample(self, sample_shape=()): return self.icdf(rand(self._extended_shape(sample_shape), dtype=self.probs.dtype, device=self.probs.device))
+    def rsample(self, sample_shape=()):
+        return self.icdf(
+            rand(
+                self._extended_shape(sample_shape), dtype=self.probs.dtype, device=self.probs.device
+            )
+        )
 
     def log_prob(self, value):
         if self._validate_args: self._validate_sample(value)
         logits, value = broadcast_all(self.logits, value)
         return -binary_cross_entropy_with_logits(logits, value, reduction='none') + self._log_norm()
 
+# %% ../../nbs/distributions/08_shapes.ipynb #84485923
+class _ContinuousOrder:
+    "Its distribution function, both ways."
+
     def cdf(self, value):
         if self._validate_args: self._validate_sample(value)
         p = self._cut()
-        inside = where(self._outside(), (p.pow(value) * (1.0 - p).pow(1.0 - value) + p - 1.0) / (2.0 * p - 1.0), value)
+        inside = where(
+            self._outside(),
+            (p.pow(value) * (1.0 - p).pow(1.0 - value) + p - 1.0) / (2.0 * p - 1.0),
+            value,
+        )
         return where(value <= 0.0, zeros_like(value), where(value >= 1.0, ones_like(value), inside))
 
     def icdf(self, value):
         p = self._cut()
-        return where(self._outside(), ((-p + value * (2.0 * p - 1.0)).log1p() - (-p).log1p()) / (p.log() - (-p).log1p()), value)
+        return where(
+            self._outside(),
+            ((-p + value * (2.0 * p - 1.0)).log1p() - (-p).log1p()) / (p.log() - (-p).log1p()),
+            value,
+        )
 
-    def entropy(self): return self.mean * ((-self.probs).log1p() - self.probs.log()) - self._log_norm() - (-self.probs).log1p()
+    def entropy(self):
+        return (
+            self.mean * ((-self.probs).log1p() - self.probs.log())
+            - self._log_norm()
+            - (-self.probs).log1p()
+        )
 
+# %% ../../nbs/distributions/08_shapes.ipynb #df264c9e
+take_topics(ContinuousBernoulli, (_ContinuousFacts, _ContinuousOrder))
+
+# %% ../../nbs/distributions/08_shapes.ipynb #8f89fca7
 class VonMises(Distribution):
-    "Angles around `loc`, in radians: the normal distribution of the circle. `concentration` is about one over the variance."
-    arg_constraints, parameters = {'loc': constraints.real, 'concentration': constraints.positive}, {'loc': 0, 'concentration': 0}
+    """Angles around `loc`, in radians: the normal distribution of the circle. `concentration` is
+    about one over the variance.
+    """
+
+    arg_constraints, parameters = (
+        {'loc': constraints.real, 'concentration': constraints.positive},
+        {'loc': 0, 'concentration': 0},
+    )
     support = constraints.real
 
     def __init__(self, loc, concentration, validate_args=None):
@@ -282,12 +531,18 @@ class VonMises(Distribution):
         return k * (value - self.loc).cos() - math.log(2 * math.pi) - (i0e(k).log() + k)
 
     def sample(self, sample_shape=()):
-        "Best and Fisher's way (1979): angles of a wrapped Cauchy distribution, of which the right share is kept. Computed in float64."
+        """Best and Fisher's way (1979): angles of a wrapped Cauchy distribution, of which the right
+        share is kept. Computed in float64.
+        """
         with no_grad():
-            shape, loc, k = self._extended_shape(sample_shape), self.loc.to(float64), self.concentration.to(float64)
-            tau = 1 + (1 + 4 * k ** 2).sqrt()
+            shape, loc, k = (
+                self._extended_shape(sample_shape),
+                self.loc.to(float64),
+                self.concentration.to(float64),
+            )
+            tau = 1 + (1 + 4 * k**2).sqrt()
             rho = (tau - (2 * tau).sqrt()) / (2 * k)
-            r = where(k < 1e-5, 1 / k + k, (1 + rho ** 2) / (2 * rho))
+            r = where(k < 1e-5, 1 / k + k, (1 + rho**2) / (2 * rho))
             x, found = zeros(shape, dtype=float64), zeros(shape, dtype=float64) != 0
             while not found.all():
                 u1, u2, u3 = rand((3, *shape), dtype=float64).unbind()

@@ -14,9 +14,12 @@ import math
 from numbers import Number
 
 from ..arrays.dtypes import finfo
+from ..arrays.topics import take_topics
 from ..creation import eye, full_like, zeros_like
 from . import constraints
-from .distribution import Distribution, broadcast_all, sum_rightmost, tril_matrix_to_vec, vec_to_tril_matrix
+from autograd_nb.distributions.distribution import (
+    Distribution, broadcast_all, sum_rightmost, tril_matrix_to_vec, vec_to_tril_matrix
+)
 from .families import Independent, Normal, Uniform
 from ..functions import Size, cat, stack
 from ..graph.modes import no_grad
@@ -25,7 +28,11 @@ from ..nn.functional import logsigmoid, pad, softplus
 
 # %% ../../nbs/distributions/04_transforms.ipynb #0be2ddaa
 class Transform:
-    "The base of invertible transforms. `domain` and `codomain` are constraints; `sign` is 1 or -1 for increasing and decreasing functions. `cache_size=1` remembers the last value, so that going back is exact."
+    """The base of invertible transforms. `domain` and `codomain` are constraints; `sign` is 1 or -1
+    for increasing and decreasing functions. `cache_size=1` remembers the last value, so that going
+    back is exact.
+    """
+
     bijective = False
 
     def __init__(self, cache_size=0):
@@ -39,7 +46,8 @@ class Transform:
         return self._inv
 
     @property
-    def sign(self): raise NotImplementedError
+    def sign(self):
+        raise NotImplementedError
 
     def __call__(self, x):
         "The transformed value."
@@ -54,6 +62,10 @@ class Transform:
         if self._cache_size: self._last = x, y
         return x
 
+# %% ../../nbs/distributions/04_transforms.ipynb #2b0911f3
+class _TransformShapes:
+    "What a subclass may define."
+
     def log_abs_det_jacobian(self, x, y):
         "The logarithm of how much the transform stretches at `x`, with `y` its result."
         raise NotImplementedError
@@ -61,51 +73,86 @@ class Transform:
     def forward_shape(self, shape):
         "The shape of the result for an input of this shape."
         return Size(shape)
+
     def inverse_shape(self, shape):
         "The shape of the input for a result of this shape."
         return Size(shape)
 
-    def _call(self, x): raise NotImplementedError
-    def _inverse(self, y): raise NotImplementedError
+    def _call(self, x):
+        raise NotImplementedError
+
+    def _inverse(self, y):
+        raise NotImplementedError
 
     def with_cache(self, cache_size=1):
         "The transform with another `cache_size`."
         if self._cache_size == cache_size: return self
-        if type(self).__init__ is not Transform.__init__: raise NotImplementedError(f'{type(self)}.with_cache is not implemented')
+        if type(self).__init__ is not Transform.__init__:
+            raise NotImplementedError(f'{type(self)}.with_cache is not implemented')
         return type(self)(cache_size=cache_size)
 
     def __repr__(self): return type(self).__name__ + '()'
+
     def __eq__(self, other): return self is other
+
     __hash__ = object.__hash__
 
+take_topics(Transform, (_TransformShapes,))
+
+# %% ../../nbs/distributions/04_transforms.ipynb #1eaaa29b
 class _InverseTransform(Transform):
     def __init__(self, forward):
         super().__init__()
         self._forward = forward
 
     inv = property(lambda self: self._forward)
+
     def with_cache(self, cache_size=1): return self._forward.with_cache(cache_size).inv
-    domain, codomain = property(lambda self: self._forward.codomain), property(lambda self: self._forward.domain)
-    sign, bijective = property(lambda self: self._forward.sign), property(lambda self: self._forward.bijective)
+
+    domain, codomain = (
+        property(lambda self: self._forward.codomain),
+        property(lambda self: self._forward.domain),
+    )
+    sign, bijective = (
+        property(lambda self: self._forward.sign),
+        property(lambda self: self._forward.bijective),
+    )
+
     def __call__(self, y): return self._forward._back(y)
-    def log_abs_det_jacobian(self, x, y): return -self._forward.log_abs_det_jacobian(y, x)
+
+    def log_abs_det_jacobian(self, x, y):
+        return -self._forward.log_abs_det_jacobian(y, x)
+
     def forward_shape(self, shape): return self._forward.inverse_shape(shape)
+
     def inverse_shape(self, shape): return self._forward.forward_shape(shape)
-    def __eq__(self, other): return isinstance(other, _InverseTransform) and self._forward == other._forward
+
+    def __eq__(self, other):
+        return isinstance(other, _InverseTransform) and self._forward == other._forward
+
     __hash__ = object.__hash__
+
     def __repr__(self): return f'_InverseTransform({self._forward!r})'
 
 class _Simple(Transform):
     "A transform without parameters."
+
     bijective, sign = True, 1
+
     def __eq__(self, other): return type(other) is type(self)
+
     __hash__ = object.__hash__
 
+# %% ../../nbs/distributions/04_transforms.ipynb #a268bc16
 class ExpTransform(_Simple):
     "y = exp(x)"
+
     domain, codomain = constraints.real, constraints.positive
+
     def _call(self, x): return x.exp()
+
     def _inverse(self, y): return y.log()
+
     def log_abs_det_jacobian(self, x, y): return x
 
 def _clipped_sigmoid(x):
@@ -114,103 +161,218 @@ def _clipped_sigmoid(x):
 
 class SigmoidTransform(_Simple):
     "y = 1 / (1 + exp(-x))"
+
     domain, codomain = constraints.real, constraints.unit_interval
+
     def _call(self, x): return _clipped_sigmoid(x)
+
     def _inverse(self, y):
         f = finfo(y.dtype)
         y = y.clamp(min=f.tiny, max=1.0 - f.eps)
         return y.log() - (-y).log1p()
+
     def log_abs_det_jacobian(self, x, y): return -softplus(-x) - softplus(x)
 
 class TanhTransform(_Simple):
     "y = tanh(x)"
-    domain, codomain = constraints.real, constraints.interval(-1.0, 1.0)
-    def _call(self, x): return x.tanh()
-    def _inverse(self, y): return y.atanh()
-    def log_abs_det_jacobian(self, x, y): return 2.0 * (math.log(2.0) - x - softplus(-2.0 * x))
 
+    domain, codomain = constraints.real, constraints.interval(-1.0, 1.0)
+
+    def _call(self, x): return x.tanh()
+
+    def _inverse(self, y): return y.atanh()
+
+    def log_abs_det_jacobian(self, x, y):
+        return 2.0 * (math.log(2.0) - x - softplus(-2.0 * x))
+
+# %% ../../nbs/distributions/04_transforms.ipynb #6781bb79
 class SoftplusTransform(_Simple):
     "y = log(1 + exp(x))"
+
     domain, codomain = constraints.real, constraints.positive
+
     def _call(self, x): return softplus(x)
+
     def _inverse(self, y): return (-y).expm1().neg().log() + y
+
     def log_abs_det_jacobian(self, x, y): return -softplus(-x)
 
 class AbsTransform(Transform):
     "y = |x|; the way back chooses the positive value."
+
     domain, codomain = constraints.real, constraints.positive
+
     def _call(self, x): return x.abs()
+
     def _inverse(self, y): return y
+
     def __eq__(self, other): return isinstance(other, AbsTransform)
+
     __hash__ = object.__hash__
 
+# %% ../../nbs/distributions/04_transforms.ipynb #d9cfcf5a
 class AffineTransform(Transform):
     "y = loc + scale * x; `event_dim`: how many of the last dimensions belong together."
+
     bijective = True
 
     def __init__(self, loc, scale, event_dim=0, cache_size=0):
         super().__init__(cache_size)
         self.loc, self.scale, self.event_dim = loc, scale, event_dim
 
-    def with_cache(self, cache_size=1): return self if self._cache_size == cache_size else AffineTransform(self.loc, self.scale, self.event_dim, cache_size)
-    domain = codomain = property(lambda self: constraints.independent(constraints.real, self.event_dim) if self.event_dim else constraints.real)
-    sign = property(lambda self: (self.scale > 0) - (self.scale < 0) if isinstance(self.scale, Number) else self.scale.sign())
+    def with_cache(self, cache_size=1):
+        return (
+            self
+            if self._cache_size == cache_size
+            else AffineTransform(self.loc, self.scale, self.event_dim, cache_size)
+        )
+
+    domain = codomain = property(
+        lambda self: (
+            constraints.independent(constraints.real, self.event_dim)
+            if self.event_dim
+            else constraints.real
+        )
+    )
+    sign = property(
+        lambda self: (
+            (self.scale > 0) - (self.scale < 0)
+            if isinstance(self.scale, Number)
+            else self.scale.sign()
+        )
+    )
+
+# %% ../../nbs/distributions/04_transforms.ipynb #93be1baf
+class _AffineValues:
+    "The formula, and when two are equal."
+
     def _call(self, x): return self.loc + self.scale * x
+
     def _inverse(self, y): return (y - self.loc) / self.scale
-    def log_abs_det_jacobian(self, x, y): return sum_rightmost(full_like(x, math.log(abs(self.scale))) if isinstance(self.scale, Number) else self.scale.abs().log().expand(x.shape), self.event_dim)
+
+    def log_abs_det_jacobian(self, x, y):
+        return sum_rightmost(
+            (
+                full_like(x, math.log(abs(self.scale)))
+                if isinstance(self.scale, Number)
+                else self.scale.abs().log().expand(x.shape)
+            ),
+            self.event_dim,
+        )
+
     def forward_shape(self, shape): return _joint(shape, self.loc, self.scale)
+
     inverse_shape = forward_shape
+
     def __eq__(self, other):
-        def same(a, b): return a is b or isinstance(a, Number) and isinstance(b, Number) and a == b or not isinstance(a, Number) and not isinstance(b, Number) and bool((a == b).all())
-        return isinstance(other, AffineTransform) and same(self.loc, other.loc) and same(self.scale, other.scale)
+        def same(a, b):
+            return (
+                a is b
+                or isinstance(a, Number)
+                and isinstance(b, Number)
+                and a == b
+                or not isinstance(a, Number)
+                and not isinstance(b, Number)
+                and bool((a == b).all())
+            )
+
+        return (
+            isinstance(other, AffineTransform)
+            and same(self.loc, other.loc)
+            and same(self.scale, other.scale)
+        )
+
     __hash__ = object.__hash__
 
+take_topics(AffineTransform, (_AffineValues,))
+
+# %% ../../nbs/distributions/04_transforms.ipynb #ddd18a1b
 class PowerTransform(Transform):
     "y = x ** exponent, for positive x."
+
     bijective, domain, codomain = True, constraints.positive, constraints.positive
 
     def __init__(self, exponent, cache_size=0):
         super().__init__(cache_size)
-        self.exponent, = broadcast_all(exponent)
+        (self.exponent,) = broadcast_all(exponent)
 
-    def with_cache(self, cache_size=1): return self if self._cache_size == cache_size else PowerTransform(self.exponent, cache_size)
+    def with_cache(self, cache_size=1):
+        return self if self._cache_size == cache_size else PowerTransform(self.exponent, cache_size)
+
     sign = property(lambda self: self.exponent.sign())
+
     def _call(self, x): return x.pow(self.exponent)
+
     def _inverse(self, y): return y.pow(1 / self.exponent)
+
     def log_abs_det_jacobian(self, x, y): return (self.exponent * y / x).abs().log()
+
     def forward_shape(self, shape): return _joint(shape, self.exponent)
+
     inverse_shape = forward_shape
-    def __eq__(self, other): return isinstance(other, PowerTransform) and bool((self.exponent == other.exponent).all())
+
+    def __eq__(self, other):
+        return isinstance(other, PowerTransform) and bool((self.exponent == other.exponent).all())
+
     __hash__ = object.__hash__
 
 def _joint(shape, *values):
     from numpy import broadcast_shapes
-    return Size(broadcast_shapes(tuple(shape), *[tuple(v.shape) for v in values if not isinstance(v, Number)]))
 
+    return Size(
+        broadcast_shapes(
+            tuple(shape), *[tuple(v.shape) for v in values if not isinstance(v, Number)]
+        )
+    )
+
+# %% ../../nbs/distributions/04_transforms.ipynb #5c21c73d
 class ComposeTransform(Transform):
     "Several transforms, one after the other."
+
     def __init__(self, parts, cache_size=0):
         if cache_size: parts = [p.with_cache(cache_size) for p in parts]
         super().__init__(cache_size)
         self.parts = list(parts)
 
-    def with_cache(self, cache_size=1): return self if self._cache_size == cache_size else ComposeTransform(self.parts, cache_size)
+    def with_cache(self, cache_size=1):
+        return self if self._cache_size == cache_size else ComposeTransform(self.parts, cache_size)
+
     @property
     def domain(self):
         if not self.parts: return constraints.real
         found, dims = self.parts[0].domain, self.parts[-1].codomain.event_dim
-        for p in reversed(self.parts): dims = max(dims + p.domain.event_dim - p.codomain.event_dim, p.domain.event_dim)
-        return constraints.independent(found, dims - found.event_dim) if dims > found.event_dim else found
+        for p in reversed(self.parts):
+            dims = max(dims + p.domain.event_dim - p.codomain.event_dim, p.domain.event_dim)
+        return (
+            constraints.independent(found, dims - found.event_dim)
+            if dims > found.event_dim
+            else found
+        )
 
     @property
     def codomain(self):
         if not self.parts: return constraints.real
         found, dims = self.parts[-1].codomain, self.parts[0].domain.event_dim
-        for p in self.parts: dims = max(dims + p.codomain.event_dim - p.domain.event_dim, p.codomain.event_dim)
-        return constraints.independent(found, dims - found.event_dim) if dims > found.event_dim else found
+        for p in self.parts:
+            dims = max(dims + p.codomain.event_dim - p.domain.event_dim, p.codomain.event_dim)
+        return (
+            constraints.independent(found, dims - found.event_dim)
+            if dims > found.event_dim
+            else found
+        )
+
+# %% ../../nbs/distributions/04_transforms.ipynb #8a599e5c
+class _Composed:
+    "The parts, one after the other."
 
     bijective = property(lambda self: all(p.bijective for p in self.parts))
-    sign = property(lambda self: math.prod(p.sign for p in self.parts) if all(isinstance(p.sign, int) for p in self.parts) else _product(p.sign for p in self.parts))
+    sign = property(
+        lambda self: (
+            math.prod(p.sign for p in self.parts)
+            if all(isinstance(p.sign, int) for p in self.parts)
+            else _product(p.sign for p in self.parts)
+        )
+    )
 
     def _call(self, x):
         for p in self.parts: x = p(x)
@@ -225,9 +387,15 @@ class ComposeTransform(Transform):
         total, dims = 0.0, self.domain.event_dim
         for i, p in enumerate(self.parts):
             after = y if i == len(self.parts) - 1 else p(x)
-            total = total + sum_rightmost(p.log_abs_det_jacobian(x, after), dims - p.domain.event_dim)
+            total = total + sum_rightmost(
+                p.log_abs_det_jacobian(x, after), dims - p.domain.event_dim
+            )
             dims, x = dims + p.codomain.event_dim - p.domain.event_dim, after
         return total
+
+# %% ../../nbs/distributions/04_transforms.ipynb #6c72c914
+class _ComposedShapes:
+    "Shapes, and when two are equal."
 
     def forward_shape(self, shape):
         for p in self.parts: shape = p.forward_shape(shape)
@@ -237,60 +405,135 @@ class ComposeTransform(Transform):
         for p in reversed(self.parts): shape = p.inverse_shape(shape)
         return Size(shape)
 
-    def __eq__(self, other): return isinstance(other, ComposeTransform) and self.parts == other.parts
-    __hash__ = object.__hash__
-    def __repr__(self): return 'ComposeTransform(\n    ' + ',\n    '.join(map(repr, self.parts)) + '\n)'
+    def __eq__(self, other):
+        return isinstance(other, ComposeTransform) and self.parts == other.parts
 
+    __hash__ = object.__hash__
+
+    def __repr__(self):
+        return 'ComposeTransform(\n    ' + ',\n    '.join(map(repr, self.parts)) + '\n)'
+
+# %% ../../nbs/distributions/04_transforms.ipynb #dffcc002
+take_topics(ComposeTransform, (_Composed, _ComposedShapes))
+
+# %% ../../nbs/distributions/04_transforms.ipynb #965d0663
 class IndependentTransform(Transform):
-    "Another transform, with its last `reinterpreted_batch_ndims` dimensions more taken as part of the event."
+    """Another transform, with its last `reinterpreted_batch_ndims` dimensions more taken as part of
+    the event.
+    """
+
     def __init__(self, base_transform, reinterpreted_batch_ndims, cache_size=0):
         super().__init__(cache_size)
-        self.base_transform, self.reinterpreted_batch_ndims = base_transform.with_cache(cache_size), reinterpreted_batch_ndims
+        self.base_transform, self.reinterpreted_batch_ndims = (
+            base_transform.with_cache(cache_size),
+            reinterpreted_batch_ndims,
+        )
 
-    def with_cache(self, cache_size=1): return self if self._cache_size == cache_size else IndependentTransform(self.base_transform, self.reinterpreted_batch_ndims, cache_size)
-    domain, codomain = (property(lambda self, name=name: constraints.independent(getattr(self.base_transform, name), self.reinterpreted_batch_ndims)) for name in ('domain', 'codomain'))
-    bijective, sign = property(lambda self: self.base_transform.bijective), property(lambda self: self.base_transform.sign)
+    def with_cache(self, cache_size=1):
+        return (
+            self
+            if self._cache_size == cache_size
+            else IndependentTransform(
+                self.base_transform, self.reinterpreted_batch_ndims, cache_size
+            )
+        )
+
+    domain, codomain = (
+        property(
+            lambda self, name=name: constraints.independent(
+                getattr(self.base_transform, name), self.reinterpreted_batch_ndims
+            )
+        )
+        for name in ('domain', 'codomain')
+    )
+    bijective, sign = (
+        property(lambda self: self.base_transform.bijective),
+        property(lambda self: self.base_transform.sign),
+    )
+
+# %% ../../nbs/distributions/04_transforms.ipynb #b6db88c9
+class _IndependentValues:
+    "Values of the base, sums of what it stretches."
 
     def _call(self, x):
-        if x.dim() < self.domain.event_dim: raise ValueError('Too few dimensions on input')
+        if x.dim() < self.domain.event_dim:
+            raise ValueError('Too few dimensions on input')
         return self.base_transform(x)
 
     def _inverse(self, y):
-        if y.dim() < self.codomain.event_dim: raise ValueError('Too few dimensions on input')
+        if y.dim() < self.codomain.event_dim:
+            raise ValueError('Too few dimensions on input')
         return self.base_transform.inv(y)
 
-    def log_abs_det_jacobian(self, x, y): return sum_rightmost(self.base_transform.log_abs_det_jacobian(x, y), self.reinterpreted_batch_ndims)
-    def forward_shape(self, shape): return self.base_transform.forward_shape(shape)
-    def inverse_shape(self, shape): return self.base_transform.inverse_shape(shape)
-    def __repr__(self): return f'IndependentTransform({self.base_transform!r}, {self.reinterpreted_batch_ndims})'
+    def log_abs_det_jacobian(self, x, y):
+        return sum_rightmost(
+            self.base_transform.log_abs_det_jacobian(x, y), self.reinterpreted_batch_ndims
+        )
 
+    def forward_shape(self, shape): return self.base_transform.forward_shape(shape)
+
+    def inverse_shape(self, shape): return self.base_transform.inverse_shape(shape)
+
+    def __repr__(self):
+        return f'IndependentTransform({self.base_transform!r}, {self.reinterpreted_batch_ndims})'
+
+take_topics(IndependentTransform, (_IndependentValues,))
+
+# %% ../../nbs/distributions/04_transforms.ipynb #208bded7
 class ReshapeTransform(Transform):
     "Events of shape `in_shape` as events of shape `out_shape`."
+
     bijective = True
 
     def __init__(self, in_shape, out_shape, cache_size=0):
         self.in_shape, self.out_shape = Size(in_shape), Size(out_shape)
-        if self.in_shape.numel() != self.out_shape.numel(): raise ValueError('in_shape, out_shape have different numbers of elements')
+        if self.in_shape.numel() != self.out_shape.numel():
+            raise ValueError('in_shape, out_shape have different numbers of elements')
         super().__init__(cache_size)
 
-    def with_cache(self, cache_size=1): return self if self._cache_size == cache_size else ReshapeTransform(self.in_shape, self.out_shape, cache_size)
-    domain, codomain = (property(lambda self, name=name: constraints.independent(constraints.real, len(getattr(self, name)))) for name in ('in_shape', 'out_shape'))
-    def _call(self, x): return x.reshape(x.shape[:x.dim() - len(self.in_shape)] + self.out_shape)
-    def _inverse(self, y): return y.reshape(y.shape[:y.dim() - len(self.out_shape)] + self.in_shape)
-    def log_abs_det_jacobian(self, x, y): return x.new_zeros(x.shape[:x.dim() - len(self.in_shape)])
+    def with_cache(self, cache_size=1):
+        return (
+            self
+            if self._cache_size == cache_size
+            else ReshapeTransform(self.in_shape, self.out_shape, cache_size)
+        )
+
+    domain, codomain = (
+        property(
+            lambda self, name=name: constraints.independent(
+                constraints.real, len(getattr(self, name))
+            )
+        )
+        for name in ('in_shape', 'out_shape')
+    )
+
+    def _call(self, x):
+        return x.reshape(x.shape[: x.dim() - len(self.in_shape)] + self.out_shape)
+
+    def _inverse(self, y):
+        return y.reshape(y.shape[: y.dim() - len(self.out_shape)] + self.in_shape)
+
+    def log_abs_det_jacobian(self, x, y):
+        return x.new_zeros(x.shape[: x.dim() - len(self.in_shape)])
 
     @staticmethod
     def _exchanged(shape, old, new):
         cut = len(shape) - len(old)
         if cut < 0: raise ValueError('Too few dimensions on input')
-        if tuple(shape[cut:]) != tuple(old): raise ValueError(f'Shape mismatch: expected {Size(shape[cut:])} but got {old}')
+        if tuple(shape[cut:]) != tuple(old):
+            raise ValueError(f'Shape mismatch: expected {Size(shape[cut:])} but got {old}')
         return Size((*shape[:cut], *new))
 
-    def forward_shape(self, shape): return self._exchanged(shape, self.in_shape, self.out_shape)
-    def inverse_shape(self, shape): return self._exchanged(shape, self.out_shape, self.in_shape)
+    def forward_shape(self, shape):
+        return self._exchanged(shape, self.in_shape, self.out_shape)
 
+    def inverse_shape(self, shape):
+        return self._exchanged(shape, self.out_shape, self.in_shape)
+
+# %% ../../nbs/distributions/04_transforms.ipynb #e9386676
 class CumulativeDistributionTransform(Transform):
     "y = the probability of values up to x under `distribution`."
+
     bijective, codomain, sign = True, constraints.unit_interval, 1
 
     def __init__(self, distribution, cache_size=0):
@@ -298,13 +541,23 @@ class CumulativeDistributionTransform(Transform):
         self.distribution = distribution
 
     domain = property(lambda self: self.distribution.support)
+
     def _call(self, x): return self.distribution.cdf(x)
+
     def _inverse(self, y): return self.distribution.icdf(y)
+
     def log_abs_det_jacobian(self, x, y): return self.distribution.log_prob(x)
-    def with_cache(self, cache_size=1): return self if self._cache_size == cache_size else CumulativeDistributionTransform(self.distribution, cache_size)
+
+    def with_cache(self, cache_size=1):
+        return (
+            self
+            if self._cache_size == cache_size
+            else CumulativeDistributionTransform(self.distribution, cache_size)
+        )
 
 class _OfVectors(_Simple):
     "A transform of vectors or matrices that changes their size by `extra` entries."
+
     extra, sign = 0, property(Transform.sign.fget)
 
     def _resized(self, shape, change):
@@ -312,22 +565,31 @@ class _OfVectors(_Simple):
         return Size((*shape[:-1], shape[-1] + change))
 
     def forward_shape(self, shape): return self._resized(shape, self.extra)
+
     def inverse_shape(self, shape): return self._resized(shape, -self.extra)
 
+# %% ../../nbs/distributions/04_transforms.ipynb #b05ac78c
 class SoftmaxTransform(_OfVectors):
     "y = softmax(x): not one to one, since adding a constant to x changes nothing."
+
     bijective, domain, codomain = False, constraints.real_vector, constraints.simplex
+
     def _call(self, x):
         weights = (x - x.max(-1, True)[0]).exp()
         return weights / weights.sum(-1, True)
+
     def _inverse(self, y): return y.log()
 
 class StickBreakingTransform(_OfVectors):
-    "n numbers to n + 1 probabilities: each number says, by its sigmoid, how much of what is left of a stick of length one to break off."
+    """n numbers to n + 1 probabilities: each number says, by its sigmoid, how much of what is left
+    of a stick of length one to break off.
+    """
+
     domain, codomain, extra = constraints.real_vector, constraints.simplex, 1
 
     @staticmethod
-    def _pieces(x): return (x.shape[-1] + 1 - x.new_ones(x.shape[-1]).cumsum(-1)).log()         # so that zeros give equal parts
+    # so that zeros give equal parts
+    def _pieces(x): return (x.shape[-1] + 1 - x.new_ones(x.shape[-1]).cumsum(-1)).log()
 
     def _call(self, x):
         z = _clipped_sigmoid(x - self._pieces(x))
@@ -342,24 +604,37 @@ class StickBreakingTransform(_OfVectors):
         x = x - self._pieces(x)
         return (-x + logsigmoid(x) + y[..., :-1].log()).sum(-1)
 
+# %% ../../nbs/distributions/04_transforms.ipynb #6f8a50ec
 class LowerCholeskyTransform(_OfVectors):
     "The lower triangle of a matrix, with the exponential of its diagonal."
-    bijective = False           # what stands above the diagonal is lost
+
+    bijective = False  # what stands above the diagonal is lost
     domain, codomain = constraints.independent(constraints.real, 2), constraints.lower_cholesky
-    def _call(self, x): return x.tril(-1) + x.diagonal(dim1=-2, dim2=-1).exp().diag_embed()
-    def _inverse(self, y): return y.tril(-1) + y.diagonal(dim1=-2, dim2=-1).log().diag_embed()
+
+    def _call(self, x):
+        return x.tril(-1) + x.diagonal(dim1=-2, dim2=-1).exp().diag_embed()
+
+    def _inverse(self, y):
+        return y.tril(-1) + y.diagonal(dim1=-2, dim2=-1).log().diag_embed()
 
 class PositiveDefiniteTransform(_OfVectors):
     "A positive definite matrix, from what `LowerCholeskyTransform` makes its Cholesky factor of."
+
     bijective = False
     domain, codomain = constraints.independent(constraints.real, 2), constraints.positive_definite
+
     def _call(self, x):
         factor = LowerCholeskyTransform()(x)
         return factor @ factor.mT
+
     def _inverse(self, y): return LowerCholeskyTransform().inv(cholesky(y))
 
+# %% ../../nbs/distributions/04_transforms.ipynb #6782b7b5
 class CorrCholeskyTransform(Transform):
-    "n (n - 1) / 2 numbers to the Cholesky factor of an n by n correlation matrix: each row is broken off a circle as `StickBreakingTransform` breaks a stick."
+    """n (n - 1) / 2 numbers to the Cholesky factor of an n by n correlation matrix: each row is
+    broken off a circle as `StickBreakingTransform` breaks a stick.
+    """
+
     bijective, domain, codomain = True, constraints.real_vector, constraints.corr_cholesky
 
     def _call(self, x):
@@ -367,7 +642,9 @@ class CorrCholeskyTransform(Transform):
         eps = finfo(x.dtype).eps
         r = vec_to_tril_matrix(x.clamp(min=-1 + eps, max=1 - eps), diag=-1)
         left = (1 - r.pow(2)).sqrt().cumprod(-1)
-        return (r + eye(r.shape[-1], dtype=r.dtype, device=r.device)) * pad(left[..., :-1], [1, 0], value=1)
+        return (r + eye(r.shape[-1], dtype=r.dtype, device=r.device)) * pad(
+            left[..., :-1], [1, 0], value=1
+        )
 
     def _inverse(self, y):
         left = pad((1 - (y * y).cumsum(-1))[..., :-1], [1, 0], value=1)
@@ -381,7 +658,8 @@ class CorrCholeskyTransform(Transform):
     def forward_shape(self, shape):
         if len(shape) < 1: raise ValueError('Too few dimensions on input')
         n = round((0.25 + 2 * shape[-1]) ** 0.5 + 0.5)
-        if n * (n - 1) // 2 != shape[-1]: raise ValueError('Input is not a flattened lower-diagonal number')
+        if n * (n - 1) // 2 != shape[-1]:
+            raise ValueError('Input is not a flattened lower-diagonal number')
         return Size((*shape[:-1], n, n))
 
     def inverse_shape(self, shape):
@@ -389,53 +667,117 @@ class CorrCholeskyTransform(Transform):
         if shape[-2] != shape[-1]: raise ValueError('Input is not square')
         return Size((*shape[:-2], shape[-1] * (shape[-1] - 1) // 2))
 
+# %% ../../nbs/distributions/04_transforms.ipynb #c143f176
 class _Several(Transform):
     "What transforms of the parts of a tensor along `dim` share."
+
     def __init__(self, tseq, dim=0, cache_size=0):
-        if not all(isinstance(t, Transform) for t in tseq): raise AssertionError('All elements of tseq must be Transform instances')
+        if not all(isinstance(t, Transform) for t in tseq):
+            raise AssertionError('All elements of tseq must be Transform instances')
         if cache_size: tseq = [t.with_cache(cache_size) for t in tseq]
         super().__init__(cache_size)
         self.transforms, self.dim = list(tseq), dim
 
     bijective = property(lambda self: all(t.bijective for t in self.transforms))
-    def _apply(self, function, *values): return self._join([function(t, *parts) for t, *parts in zip(self.transforms, *map(self._parts, values), strict=True)])
+
+    def _apply(self, function, *values):
+        return self._join(
+            [
+                function(t, *parts)
+                for t, *parts in zip(self.transforms, *map(self._parts, values), strict=True)
+            ]
+        )
+
     def _call(self, x): return self._apply(lambda t, x: t(x), x)
+
     def _inverse(self, y): return self._apply(lambda t, y: t.inv(y), y)
 
+# %% ../../nbs/distributions/04_transforms.ipynb #e9e7ece1
 class CatTransform(_Several):
     "A transform for each of the parts, of `lengths` (1 each if None), of a tensor along `dim`."
+
     def __init__(self, tseq, dim=0, lengths=None, cache_size=0):
         super().__init__(tseq, dim, cache_size)
         self.lengths = list(lengths) if lengths is not None else [1] * len(self.transforms)
-        if len(self.lengths) != len(self.transforms): raise AssertionError(f'lengths must have {len(self.transforms)} elements, got {len(self.lengths)}')
+        if len(self.lengths) != len(self.transforms):
+            raise AssertionError(
+                f'lengths must have {len(self.transforms)} elements, got {len(self.lengths)}'
+            )
 
     length = property(lambda self: sum(self.lengths))
     event_dim = property(lambda self: max(t.domain.event_dim for t in self.transforms))
-    domain, codomain = (property(lambda self, name=name: constraints.cat([getattr(t, name) for t in self.transforms], self.dim, self.lengths)) for name in ('domain', 'codomain'))
-    def with_cache(self, cache_size=1): return self if self._cache_size == cache_size else CatTransform(self.transforms, self.dim, self.lengths, cache_size)
+    domain, codomain = (
+        property(
+            lambda self, name=name: constraints.cat(
+                [getattr(t, name) for t in self.transforms], self.dim, self.lengths
+            )
+        )
+        for name in ('domain', 'codomain')
+    )
+
+    def with_cache(self, cache_size=1):
+        return (
+            self
+            if self._cache_size == cache_size
+            else CatTransform(self.transforms, self.dim, self.lengths, cache_size)
+        )
+
+# %% ../../nbs/distributions/04_transforms.ipynb #4b7a2708
+class _CatValues:
+    "The parts, side by side."
 
     def _parts(self, x):
-        if not -x.dim() <= self.dim < x.dim() or x.size(self.dim) != self.length: raise AssertionError(f'a tensor of size {self.length} along dimension {self.dim} is needed, not one of shape {tuple(x.shape)}')
+        if not -x.dim() <= self.dim < x.dim() or x.size(self.dim) != self.length:
+            raise AssertionError(
+                f'a tensor of size {self.length} along dimension {self.dim} is needed, not one of'
+                f' shape {tuple(x.shape)}'
+            )
         return x.split(self.lengths, self.dim)
 
     def _join(self, parts): return cat(parts, dim=self.dim)
 
     def log_abs_det_jacobian(self, x, y):
         dims, dim = self.event_dim, self.dim if self.dim < 0 else self.dim - x.dim()
-        found = [sum_rightmost(t.log_abs_det_jacobian(a, b), dims - t.domain.event_dim) for t, a, b in zip(self.transforms, self._parts(x), self._parts(y), strict=True)]
+        found = [
+            sum_rightmost(t.log_abs_det_jacobian(a, b), dims - t.domain.event_dim)
+            for t, a, b in zip(self.transforms, self._parts(x), self._parts(y), strict=True)
+        ]
         return cat(found, dim=dim + dims) if dim + dims < 0 else sum(found[1:], found[0])
 
+take_topics(CatTransform, (_CatValues,))
+
+# %% ../../nbs/distributions/04_transforms.ipynb #ef721054
 class StackTransform(_Several):
     "A transform for each of the parts that `stack` along `dim` has put together."
-    domain, codomain = (property(lambda self, name=name: constraints.stack([getattr(t, name) for t in self.transforms], self.dim)) for name in ('domain', 'codomain'))
-    def with_cache(self, cache_size=1): return self if self._cache_size == cache_size else StackTransform(self.transforms, self.dim, cache_size)
+
+    domain, codomain = (
+        property(
+            lambda self, name=name: constraints.stack(
+                [getattr(t, name) for t in self.transforms], self.dim
+            )
+        )
+        for name in ('domain', 'codomain')
+    )
+
+    def with_cache(self, cache_size=1):
+        return (
+            self
+            if self._cache_size == cache_size
+            else StackTransform(self.transforms, self.dim, cache_size)
+        )
 
     def _parts(self, x):
-        if not -x.dim() <= self.dim < x.dim() or x.size(self.dim) != len(self.transforms): raise AssertionError(f'a tensor of size {len(self.transforms)} along dimension {self.dim} is needed, not one of shape {tuple(x.shape)}')
+        if not -x.dim() <= self.dim < x.dim() or x.size(self.dim) != len(self.transforms):
+            raise AssertionError(
+                f'a tensor of size {len(self.transforms)} along dimension {self.dim} is needed, not'
+                f' one of shape {tuple(x.shape)}'
+            )
         return x.unbind(self.dim)
 
     def _join(self, parts): return stack(parts, dim=self.dim)
-    def log_abs_det_jacobian(self, x, y): return self._apply(lambda t, a, b: t.log_abs_det_jacobian(a, b), x, y)
+
+    def log_abs_det_jacobian(self, x, y):
+        return self._apply(lambda t, a, b: t.log_abs_det_jacobian(a, b), x, y)
 
 def _product(values):
     out = 1
@@ -447,28 +789,50 @@ identity_transform = ComposeTransform([])
 # %% ../../nbs/distributions/04_transforms.ipynb #d5436a7e
 class TransformedDistribution(Distribution):
     "What becomes of `base_distribution` under one or a list of transforms."
+
     arg_constraints = {}
 
     def __init__(self, base_distribution, transforms, validate_args=None):
-        if isinstance(transforms, Transform): transforms = [transforms]
-        elif not isinstance(transforms, list): raise ValueError(f'transforms must be a Transform or list, but was {transforms}')
-        elif not all(isinstance(t, Transform) for t in transforms): raise ValueError('transforms must be a Transform or a list of Transforms')
+        if isinstance(transforms, Transform):
+            transforms = [transforms]
+        elif not isinstance(transforms, list):
+            raise ValueError(f'transforms must be a Transform or list, but was {transforms}')
+        elif not all(isinstance(t, Transform) for t in transforms):
+            raise ValueError('transforms must be a Transform or a list of Transforms')
         self.transforms = transforms
-        whole, shape, own = ComposeTransform(transforms), Size(tuple(base_distribution.batch_shape) + tuple(base_distribution.event_shape)), len(base_distribution.event_shape)
-        if len(shape) < whole.domain.event_dim: raise ValueError(f'base_distribution needs to have shape with size at least {whole.domain.event_dim}, but got {shape}.')
+        whole, shape, own = (
+            ComposeTransform(transforms),
+            Size(tuple(base_distribution.batch_shape) + tuple(base_distribution.event_shape)),
+            len(base_distribution.event_shape),
+        )
+        if len(shape) < whole.domain.event_dim:
+            raise ValueError(
+                'base_distribution needs to have shape with size at least'
+                f' {whole.domain.event_dim}, but got {shape}.'
+            )
         after = whole.forward_shape(shape)
         needed = whole.inverse_shape(after)
-        if tuple(needed) != tuple(shape): base_distribution = base_distribution.expand(needed[:len(needed) - own])
-        if whole.domain.event_dim > own: base_distribution = Independent(base_distribution, whole.domain.event_dim - own)
+        if tuple(needed) != tuple(shape):
+            base_distribution = base_distribution.expand(needed[: len(needed) - own])
+        if whole.domain.event_dim > own:
+            base_distribution = Independent(base_distribution, whole.domain.event_dim - own)
         self.base_dist = base_distribution
-        dims = max(whole.codomain.event_dim, own + whole.codomain.event_dim - whole.domain.event_dim)
-        super().__init__(after[:len(after) - dims], after[len(after) - dims:], validate_args=validate_args)
+        dims = max(
+            whole.codomain.event_dim, own + whole.codomain.event_dim - whole.domain.event_dim
+        )
+        super().__init__(
+            after[: len(after) - dims], after[len(after) - dims :], validate_args=validate_args
+        )
+
+# %% ../../nbs/distributions/04_transforms.ipynb #f4618978
+class _TransformedShapes:
+    "Shape and support."
 
     def expand(self, batch_shape, _instance=None):
         new = self._get_checked_instance(TransformedDistribution, _instance)
         shape = Size((*batch_shape, *self.event_shape))
         for t in reversed(self.transforms): shape = t.inverse_shape(shape)
-        new.base_dist = self.base_dist.expand(shape[:len(shape) - len(self.base_dist.event_shape)])
+        new.base_dist = self.base_dist.expand(shape[: len(shape) - len(self.base_dist.event_shape)])
         new.transforms = self.transforms
         Distribution.__init__(new, batch_shape, self.event_shape, validate_args=False)
         new._validate_args = self._validate_args
@@ -478,7 +842,15 @@ class TransformedDistribution(Distribution):
     def support(self):
         if not self.transforms: return self.base_dist.support
         found = self.transforms[-1].codomain
-        return constraints.independent(found, len(self.event_shape) - found.event_dim) if len(self.event_shape) > found.event_dim else found
+        return (
+            constraints.independent(found, len(self.event_shape) - found.event_dim)
+            if len(self.event_shape) > found.event_dim
+            else found
+        )
+
+# %% ../../nbs/distributions/04_transforms.ipynb #c8b9f620
+class _Transformed:
+    "Draws and densities."
 
     has_rsample = property(lambda self: self.base_dist.has_rsample)
 
@@ -489,7 +861,8 @@ class TransformedDistribution(Distribution):
     def sample(self, sample_shape=()):
         with no_grad(): return self._forward(self.base_dist.sample(sample_shape))
 
-    def rsample(self, sample_shape=()): return self._forward(self.base_dist.rsample(sample_shape))
+    def rsample(self, sample_shape=()):
+        return self._forward(self.base_dist.rsample(sample_shape))
 
     def log_prob(self, value):
         if self._validate_args: self._validate_sample(value)
@@ -499,7 +872,9 @@ class TransformedDistribution(Distribution):
             dims += t.domain.event_dim - t.codomain.event_dim
             total = total - sum_rightmost(t.log_abs_det_jacobian(x, y), dims - t.domain.event_dim)
             y = x
-        return total + sum_rightmost(self.base_dist.log_prob(y), dims - len(self.base_dist.event_shape))
+        return total + sum_rightmost(
+            self.base_dist.log_prob(y), dims - len(self.base_dist.event_shape)
+        )
 
     def _turned(self, value):
         "`value`, or one minus it if the transforms turn the line round."
@@ -511,31 +886,65 @@ class TransformedDistribution(Distribution):
         if self._validate_args: self.base_dist._validate_sample(value)
         return self._turned(self.base_dist.cdf(value))
 
-    def icdf(self, value): return self._forward(self.base_dist.icdf(self._turned(value)))
+    def icdf(self, value):
+        return self._forward(self.base_dist.icdf(self._turned(value)))
 
+take_topics(TransformedDistribution, (_TransformedShapes, _Transformed))
+
+# %% ../../nbs/distributions/04_transforms.ipynb #40dc1bf3
 def _without_init(cls):
     "Give `cls` the `expand` of transformed distributions, for its own constructor."
-    def expand(self, batch_shape, _instance=None): return TransformedDistribution.expand(self, batch_shape, _instance=self._get_checked_instance(cls, _instance))
+
+    def expand(self, batch_shape, _instance=None):
+        return TransformedDistribution.expand(
+            self, batch_shape, _instance=self._get_checked_instance(cls, _instance)
+        )
+
     cls.expand = expand
     return cls
 
 @_without_init
 class LogNormal(TransformedDistribution):
     "exp(x) for normal x with mean `loc` and standard deviation `scale`."
+
     arg_constraints = {'loc': constraints.real, 'scale': constraints.positive}
     support, has_rsample = constraints.positive, True
-    def __init__(self, loc, scale, validate_args=None): super().__init__(Normal(loc, scale, validate_args=validate_args), ExpTransform(), validate_args=validate_args)
-    loc, scale = property(lambda self: self.base_dist.loc), property(lambda self: self.base_dist.scale)
+
+    def __init__(self, loc, scale, validate_args=None):
+        super().__init__(
+            Normal(loc, scale, validate_args=validate_args),
+            ExpTransform(),
+            validate_args=validate_args,
+        )
+
+    loc, scale = (
+        property(lambda self: self.base_dist.loc),
+        property(lambda self: self.base_dist.scale),
+    )
     mean = property(lambda self: (self.loc + self.scale.pow(2) / 2).exp())
     mode = property(lambda self: (self.loc - self.scale.square()).exp())
-    variance = property(lambda self: self.scale.pow(2).expm1() * (2 * self.loc + self.scale.pow(2)).exp())
+    variance = property(
+        lambda self: self.scale.pow(2).expm1() * (2 * self.loc + self.scale.pow(2)).exp()
+    )
+
     def entropy(self): return self.base_dist.entropy() + self.loc
 
+# %% ../../nbs/distributions/04_transforms.ipynb #3d1ada8e
 @_without_init
 class HalfNormal(TransformedDistribution):
     "|x| for normal x with mean 0 and standard deviation `scale`."
-    arg_constraints, support, has_rsample = {'scale': constraints.positive}, constraints.nonnegative, True
-    def __init__(self, scale, validate_args=None): super().__init__(Normal(0, scale, validate_args=False), AbsTransform(), validate_args=validate_args)
+
+    arg_constraints, support, has_rsample = (
+        {'scale': constraints.positive},
+        constraints.nonnegative,
+        True,
+    )
+
+    def __init__(self, scale, validate_args=None):
+        super().__init__(
+            Normal(0, scale, validate_args=False), AbsTransform(), validate_args=validate_args
+        )
+
     scale = property(lambda self: self.base_dist.scale)
     mean = property(lambda self: self.scale * math.sqrt(2 / math.pi))
     mode = property(lambda self: zeros_like(self.scale))
@@ -550,21 +959,52 @@ class HalfNormal(TransformedDistribution):
         return 2 * self.base_dist.cdf(value) - 1
 
     def icdf(self, prob): return self.base_dist.icdf((prob + 1) / 2)
+
     def entropy(self): return self.base_dist.entropy() - math.log(2)
 
 _EULER = 0.57721566490153286060
 
+# %% ../../nbs/distributions/04_transforms.ipynb #6ed67a68
 class Gumbel(TransformedDistribution):
     "The largest of many draws: the Gumbel distribution."
-    arg_constraints, support = {'loc': constraints.real, 'scale': constraints.positive}, constraints.real
+
+    arg_constraints, support = (
+        {'loc': constraints.real, 'scale': constraints.positive},
+        constraints.real,
+    )
+
     def __init__(self, loc, scale, validate_args=None):
         self.loc, self.scale = broadcast_all(loc, scale)
         f = finfo(self.loc.dtype)
         numbers = isinstance(loc, Number) and isinstance(scale, Number)
-        base = Uniform(f.tiny, 1 - f.eps, validate_args=validate_args) if numbers else Uniform(full_like(self.loc, f.tiny), full_like(self.loc, 1 - f.eps), validate_args=validate_args)
-        super().__init__(base, [ExpTransform().inv, AffineTransform(loc=0, scale=-1.0), ExpTransform().inv, AffineTransform(loc=self.loc, scale=-self.scale)], validate_args=validate_args)
+        base = (
+            Uniform(f.tiny, 1 - f.eps, validate_args=validate_args)
+            if numbers
+            else Uniform(
+                full_like(self.loc, f.tiny), full_like(self.loc, 1 - f.eps),
+                validate_args=validate_args,
+            )
+        )
+        super().__init__(
+            base,
+            [
+                ExpTransform().inv,
+                AffineTransform(loc=0, scale=-1.0),
+                ExpTransform().inv,
+                AffineTransform(loc=self.loc, scale=-self.scale),
+            ],
+            validate_args=validate_args,
+        )
 
-    def expand(self, batch_shape, _instance=None): return type(self)(self.loc.expand(batch_shape), self.scale.expand(batch_shape), validate_args=self._validate_args)
+# %% ../../nbs/distributions/04_transforms.ipynb #c99044bd
+class _GumbelFacts:
+    "Its moments."
+
+    def expand(self, batch_shape, _instance=None):
+        return type(self)(
+            self.loc.expand(batch_shape), self.scale.expand(batch_shape),
+            validate_args=self._validate_args,
+        )
 
     def log_prob(self, value):
         if self._validate_args: self._validate_sample(value)
@@ -575,4 +1015,7 @@ class Gumbel(TransformedDistribution):
     mode = property(lambda self: self.loc)
     stddev = property(lambda self: (math.pi / math.sqrt(6)) * self.scale)
     variance = property(lambda self: self.stddev.pow(2))
+
     def entropy(self): return self.scale.log() + (1 + _EULER)
+
+take_topics(Gumbel, (_GumbelFacts,))

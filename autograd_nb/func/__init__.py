@@ -7,9 +7,13 @@ __all__ = []
 
 # %% ../../nbs/func/00_package.ipynb #4666c719
 from .batching import vmap
-from .derivatives import debug_unwrap, functionalize, grad, grad_and_value, hessian, jacfwd, jacrev, jvp, linearize, vjp
+from autograd_nb.func.derivatives import (
+    debug_unwrap, functionalize, grad, grad_and_value, hessian, jacfwd, jacrev, jvp, linearize, vjp
+)
 from .rearrange import rearrange
-from .stateless import functional_call, replace_all_batch_norm_modules_, stack_module_state
+from autograd_nb.func.stateless import (
+    functional_call, replace_all_batch_norm_modules_, stack_module_state
+)
 
 # %% ../../nbs/func/00_package.ipynb #98d6b8af
 __all__ = [name for name in dir() if not name.startswith('_')]

@@ -9,7 +9,7 @@ __all__ = ['name_of', 'placed', 'check_randomness', 'vmap']
 import functools
 
 from ..functions import cat, expand, movedim, split
-from ..graph.levels import Batch, KINDS, entering
+from ..transforms.levels import Batch, KINDS, entering
 from ..graph.node import TensorBase
 from ..graph.pytree import TreeSpec, broadcast_prefix, tree_flatten, tree_unflatten
 
@@ -18,83 +18,156 @@ def name_of(func):
     "The name of a function, for messages."
     return getattr(func, '__name__', None) or repr(func)
 
+# %% ../../nbs/func/01_batching.ipynb #39f1001e
 def placed(func, in_dims, args):
-    "The batch size, and for each leaf of `args` its batched dimension (or None), with the leaves and their spec. Raises PyTorch's errors for dimensions that do not fit."
+    """The batch size, and for each leaf of `args` its batched dimension (or None), with the leaves
+    and their spec. Raises PyTorch's errors for dimensions that do not fit.
+    """
     said = f'vmap({name_of(func)}, in_dims={in_dims}, ...)(<inputs>): '
     if not isinstance(in_dims, (int, tuple)):
-        raise ValueError(said + f'expected `in_dims` to be int or a (potentially nested) tuple matching the structure of inputs, got: {type(in_dims)}.')
-    if not args: raise ValueError(f'vmap({name_of(func)})(<inputs>): got no inputs. Maybe you forgot to add inputs, or you are trying to vmap over a function with no inputs. The latter is unsupported.')
+        raise ValueError(
+            said
+            + 'expected `in_dims` to be int or a (potentially nested) tuple matching the structure'
+            f' of inputs, got: {type(in_dims)}.'
+        )
+    if not args:
+        raise ValueError(
+            f'vmap({name_of(func)})(<inputs>): got no inputs. Maybe you forgot to add inputs, or'
+            ' you are trying to vmap over a function with no inputs. The latter is unsupported.'
+        )
     leaves, spec = tree_flatten(args)
     dims = broadcast_prefix(in_dims, spec)
     if dims is None:
-        raise ValueError(said + f'in_dims is not compatible with the structure of `inputs`. in_dims has structure {tree_flatten(in_dims)[1]!r} but inputs has structure {spec!r}.')
+        raise ValueError(
+            said + 'in_dims is not compatible with the structure of `inputs`. in_dims has structure'
+            f' {tree_flatten(in_dims)[1]!r} but inputs has structure {spec!r}.'
+        )
     for i, (x, d) in enumerate(zip(leaves, dims)):
         if d is None: continue
-        if not isinstance(d, int): raise ValueError(said + f'Got in_dim={d} for an input but in_dim must be either an integer dimension or None.')
+        if not isinstance(d, int):
+            raise ValueError(
+                said
+                + f'Got in_dim={d} for an input but in_dim must be either an integer dimension or'
+                ' None.'
+            )
         if not isinstance(x, TensorBase):
-            raise ValueError(said + f'Got in_dim={d} for an input but the input is of type {type(x)}. We cannot vmap over non-Tensor arguments, please use None as the respective in_dim')
+            raise ValueError(
+                said
+                + f'Got in_dim={d} for an input but the input is of type {type(x)}. We cannot vmap'
+                ' over non-Tensor arguments, please use None as the respective in_dim'
+            )
         if not -x.ndim <= d < x.ndim:
-            raise ValueError(said + f'Got in_dim={d} for some input, but that input is a Tensor of dimensionality {x.ndim} so expected in_dim to satisfy -{x.ndim} <= in_dim < {x.ndim}.')
+            raise ValueError(
+                said
+                + f'Got in_dim={d} for some input, but that input is a Tensor of dimensionality'
+                f' {x.ndim} so expected in_dim to satisfy -{x.ndim} <= in_dim < {x.ndim}.'
+            )
         dims[i] = d % x.ndim
     sizes = [x.shape[d] for x, d in zip(leaves, dims) if d is not None]
     if not sizes: raise ValueError('vmap: Expected at least one Tensor to vmap over')
     if any(s != sizes[0] for s in sizes):
-        raise ValueError(f'vmap: Expected all tensors to have the same size in the mapped dimension, got sizes {sizes} for the mapped dimension')
+        raise ValueError(
+            'vmap: Expected all tensors to have the same size in the mapped dimension, got sizes'
+            f' {sizes} for the mapped dimension'
+        )
     return sizes[0], dims, leaves, spec
 
+# %% ../../nbs/func/01_batching.ipynb #0543f3cf
 def _out_dims(func, out_dims, spec):
     "For each leaf of the result the place of its batch dimension."
     name = name_of(func)
-    if isinstance(out_dims, int) or out_dims is None and not isinstance(spec, TreeSpec): return [out_dims] * spec.num_leaves
+    if isinstance(out_dims, int) or out_dims is None and not isinstance(spec, TreeSpec):
+        return [out_dims] * spec.num_leaves
     found = broadcast_prefix(out_dims, spec)
-    if found is None and isinstance(out_dims, tuple) and len(out_dims) == 1 and spec.is_leaf(): found = [out_dims[0]]
+    if found is None and isinstance(out_dims, tuple) and len(out_dims) == 1 and spec.is_leaf():
+        found = [out_dims[0]]
     if found is not None and not all(d is None or isinstance(d, int) for d in found):
-        raise ValueError(f'vmap({name}, ..., out_dims={out_dims}): `out_dims` must be an int, None or a python collection of ints representing where in the outputs the vmapped dimension should appear.')
+        raise ValueError(
+            f'vmap({name}, ..., out_dims={out_dims}): `out_dims` must be an int, None or a python'
+            ' collection of ints representing where in the outputs the vmapped dimension should'
+            ' appear.'
+        )
     if found is None:
-        raise ValueError(f'vmap({name}, ..., out_dims={out_dims})(<inputs>): out_dims is not compatible with the structure of `outputs`. out_dims has structure {tree_flatten(out_dims)[1]!r} but outputs has structure {spec!r}.')
+        raise ValueError(
+            f'vmap({name}, ..., out_dims={out_dims})(<inputs>): out_dims is not compatible with the'
+            f' structure of `outputs`. out_dims has structure {tree_flatten(out_dims)[1]!r} but'
+            f' outputs has structure {spec!r}.'
+        )
     return found
 
 def _leaving(out, level, dim, name):
     "One result as it leaves the level, its batch dimension at `dim`."
     mine = out.__class__ is KINDS['Batched'] and out._level is level
     if dim is None:
-        if mine: raise ValueError(f'vmap({name}, ...): `{name}` can not return a BatchedTensor when out_dim is None')
+        if mine:
+            raise ValueError(
+                f'vmap({name}, ...): `{name}` can not return a BatchedTensor when out_dim is None'
+            )
         return out
     if not isinstance(out, TensorBase):
-        raise ValueError(f'vmap({name}, ...): `{name}` must only return Tensors, got type {type(out)}. Did you mean to set out_dims= to None for output?')
+        raise ValueError(
+            f'vmap({name}, ...): `{name}` must only return Tensors, got type {type(out)}. Did you'
+            ' mean to set out_dims= to None for output?'
+        )
     value = out._value if mine else expand(out, (level.size, *out.shape))
     return value if dim == 0 else movedim(value, 0, dim)
 
 def check_randomness(randomness):
-    if randomness not in ('error', 'different', 'same'): raise RuntimeError(f"Only allowed values for randomness are 'error', 'different', or 'same'. Got {randomness}")
+    if randomness not in ('error', 'different', 'same'):
+        raise RuntimeError(
+            "Only allowed values for randomness are 'error', 'different', or 'same'. Got"
+            f" {randomness}"
+        )
 
+# %% ../../nbs/func/01_batching.ipynb #6695818b
 def _flat(func, size, dims, leaves, spec, kwargs, randomness, out_dims):
     "Run `func` once for all examples: the leaves of the result, their batch dimensions and spec."
     with Batch(size, randomness) as level:
-        inside = [x if d is None else entering(x, x if d == 0 else movedim(x, d, 0), d, level) for x, d in zip(leaves, dims)]
+        inside = [
+            x if d is None else entering(x, x if d == 0 else movedim(x, d, 0), d, level)
+            for x, d in zip(leaves, dims)
+        ]
         out, out_spec = tree_flatten(func(*tree_unflatten(inside, spec), **kwargs))
     places = _out_dims(func, out_dims, out_spec)
     return [_leaving(o, level, d, name_of(func)) for o, d in zip(out, places)], places, out_spec
 
+# %% ../../nbs/func/01_batching.ipynb #673a5001
 def vmap(func, in_dims=0, out_dims=0, randomness='error', *, chunk_size=None):
-    """`func`, applied to each example of a batch: a function whose tensor arguments have one more dimension, and whose results have.
+    """`func`, applied to each example of a batch: a function whose tensor arguments have one more
+    dimension, and whose results have.
 
-    `in_dims`: where the examples lie in each argument: a dimension, None (the same value for all examples), or a (nested) tuple that mirrors the arguments. `out_dims`: where they go in the results. `randomness`: what random
-    operations do inside: 'error', 'different' for each example, or the 'same' for all. `chunk_size`: work on so many examples at a time, to save memory.
+    `in_dims`: where the examples lie in each argument: a dimension, None (the same value for all
+    examples), or a (nested) tuple that mirrors the arguments. `out_dims`: where they go in the
+    results. `randomness`: what random operations do inside: 'error', 'different' for each example,
+    or the 'same' for all. `chunk_size`: work on so many examples at a time, to save memory.
 
-    Raises ValueError where dimensions do not fit the arguments. What depends on single numbers (`.item()`, `if x > 0`, results whose size depends on values) raises RuntimeError."""
+    Raises ValueError where dimensions do not fit the arguments. What depends on single numbers
+    (`.item()`, `if x > 0`, results whose size depends on values) raises RuntimeError.
+    """
     check_randomness(randomness)
-    if chunk_size is not None and chunk_size <= 0: raise ValueError(f'vmap: chunk_size should be None or greater than 0. (got {chunk_size})')
+    if chunk_size is not None and chunk_size <= 0:
+        raise ValueError(f'vmap: chunk_size should be None or greater than 0. (got {chunk_size})')
+
     def wrapped(*args, **kwargs):
         size, dims, leaves, spec = placed(func, in_dims, args)
-        if chunk_size is None or chunk_size >= size: return tree_unflatten(*_flat(func, size, dims, leaves, spec, kwargs, randomness, out_dims)[::2])
-        pieces = [[x] * -(-size // chunk_size) if d is None else split(x, chunk_size, d) for x, d in zip(leaves, dims)]
+        if chunk_size is None or chunk_size >= size:
+            return tree_unflatten(
+                *_flat(func, size, dims, leaves, spec, kwargs, randomness, out_dims)[::2]
+            )
+        pieces = [
+            [x] * -(-size // chunk_size) if d is None else split(x, chunk_size, d)
+            for x, d in zip(leaves, dims)
+        ]
         columns = None
         for part in zip(*pieces):
             n = next(x.shape[d] for x, d in zip(part, dims) if d is not None)
             out, places, out_spec = _flat(func, n, dims, part, spec, kwargs, randomness, out_dims)
             if columns is None: columns = [[] for _ in out]
             for column, o in zip(columns, out): column.append(o)
-        return tree_unflatten([column[0] if d is None else cat(column, d) for column, d in zip(columns, places)], out_spec)
+        return tree_unflatten(
+            [column[0] if d is None else cat(column, d) for column, d in zip(columns, places)],
+            out_spec,
+        )
+
     try: return functools.wraps(func)(wrapped)
     except AttributeError: return wrapped

@@ -12,10 +12,13 @@ import numpy as np
 
 from ..arrays.cupy_backend import is_far, library_of, on
 from ..arrays.numpy_backend import is_array
+from ..arrays.topics import take_topics
 from ..functions import movedim, reshape, stack
 from .batching import vmap
-from ..graph.engine import Plan, Task, _walk
-from ..graph.levels import KINDS, WRAPPERS, Plain, Record, TANGENTS, Tangents, dual, wrapping
+from ..graph.engine import Plan, Task, walk_nodes
+from autograd_nb.transforms.levels import (
+    KINDS, WRAPPERS, Plain, Record, TANGENTS, Tangents, dual, wrapping
+)
 from ..graph.modes import LOCAL, from_python
 from ..graph.node import AccumulateGrad, OutputEdge, TensorBase, tensor_like
 from ..graph.op import REGISTRY
@@ -25,7 +28,11 @@ from ..graph.pytree import tree_flatten, tree_map, tree_unflatten
 def _zeros(x):
     "Zeros like `x`, without history."
     array = x._array
-    return tensor_like(np.zeros(array.shape, array.dtype, like=array)) if is_array(array) else REGISTRY['nought'].call(x.detach())
+    return (
+        tensor_like(np.zeros(array.shape, array.dtype, like=array))
+        if is_array(array)
+        else REGISTRY['nought'].call(x.detach())
+    )
 
 def _foreign(edges, own):
     "True if gradients from `edges` could reach a leaf that is not in `own`."
@@ -42,18 +49,27 @@ def _foreign(edges, own):
     return False
 
 def _enclosed(func):
-    "The tensors that a function finds outside of itself, by id: those in its closure and among its globals. In-place writes to these are refused."
+    """The tensors that a function finds outside of itself, by id: those in its closure and among
+    its globals. In-place writes to these are refused.
+    """
     values, code = [], getattr(func, '__code__', None)
     for cell in getattr(func, '__closure__', None) or ():
-        try: values.append(cell.cell_contents)
-        except ValueError: pass             # a name that is not assigned yet
-    if code is not None: values += [func.__globals__[n] for n in code.co_names if n in func.__globals__]
+        try:
+            values.append(cell.cell_contents)
+        except ValueError:
+            pass  # a name that is not assigned yet
+    if code is not None:
+        values += [func.__globals__[n] for n in code.co_names if n in func.__globals__]
     return {id(v): v for v in values if isinstance(v, TensorBase)}
 
+# %% ../../nbs/func/02_derivatives.ipynb #9747abdc
 class Trace:
-    """One run of a function whose derivative is wanted. `outs`: the tensors it returned, in the level's own form; `pull(cotangents)`: the gradients of the inputs.
+    """One run of a function whose derivative is wanted. `outs`: the tensors it returned, in the
+    level's own form; `pull(cotangents)`: the gradients of the inputs.
 
-    Where no transform wraps values, the ordinary graph of the ordinary engine is used; otherwise a graph of recorded values."""
+    Where no transform wraps values, the ordinary graph of the ordinary engine is used; otherwise a
+    graph of recorded values.
+    """
 
     def __init__(self, func, captured=()):
         self.ordinary, modes = not wrapping(), LOCAL.modes
@@ -70,21 +86,36 @@ class Trace:
         LOCAL.modes.change(**self.before)
         self.level.__exit__(*exc)
 
+# %% ../../nbs/func/02_derivatives.ipynb #b9ba3c36
+class _Passage:
+    "In and out of the level."
+
     def enter(self, tensors):
         "The inputs as the function gets them."
         self.given, self.ins = list(tensors), []
         for x in tensors:
-            if not isinstance(x, TensorBase): raise ValueError(f'Thing passed to transform API must be Tensor, got {type(x)}')
-            if x.dtype.category not in ('float', 'complex'): raise RuntimeError('only Tensors of floating point dtype can require gradients' + f'. This one is {x.dtype!r}; convert it first, with x.float().')
-            if not self.ordinary: self.ins.append(self.level.leaf(x))
+            if not isinstance(x, TensorBase):
+                raise ValueError(f'Thing passed to transform API must be Tensor, got {type(x)}')
+            if x.dtype.category not in ('float', 'complex'):
+                raise RuntimeError(
+                    'only Tensors of floating point dtype can require gradients'
+                    + f'. This one is {x.dtype!r}; convert it first, with x.float().'
+                )
+            if not self.ordinary:
+                self.ins.append(self.level.leaf(x))
             else:
                 x = x if x.__class__ not in WRAPPERS else x._value
                 inside = tensor_like(x._array)
-                if x._node is None: inside._node = AccumulateGrad(inside)
-                else: REGISTRY['reshape'].record((x,), [x._array], [x._array], [inside], [None], dict(shape=x._array.shape))
+                if x._node is None:
+                    inside._node = AccumulateGrad(inside)
+                else:
+                    REGISTRY['reshape'].record(
+                        (x,), [x._array], [x._array], [inside], [None], dict(shape=x._array.shape)
+                    )
                 self.ins.append(inside)
         self.edges = [x._edge if not self.ordinary else x._node for x in self.ins]
-        if self.ordinary: self.level.inputs, self.level.edges = {id(x) for x in self.ins}, self.edges
+        if self.ordinary:
+            self.level.inputs, self.level.edges = {id(x) for x in self.ins}, self.edges
         return self.ins
 
     def leave(self, tree):
@@ -94,88 +125,151 @@ class Trace:
     def ends(self, outs):
         "Note the outputs that will be pulled back from."
         self.outs = outs
-        self.starts = [(o._edge if not self.ordinary else o._node) if self.ordinary or self._mine(o) else None for o in outs]
+        self.starts = [
+            (o._edge if not self.ordinary else o._node) if self.ordinary or self._mine(o) else None
+            for o in outs
+        ]
         self.kinds = [(tuple(o.shape), o._array.dtype) for o in outs]
-        if self.ordinary: self.shared = any(x._node is not None for x in self.given) or _foreign([e for e in self.starts if e is not None], set(self.edges))
+        if self.ordinary:
+            self.shared = any(x._node is not None for x in self.given) or _foreign(
+                [e for e in self.starts if e is not None], set(self.edges)
+            )
+
+# %% ../../nbs/func/02_derivatives.ipynb #32e66f8c
+class _Pulling:
+    "The way back."
 
     def ones(self):
         "The gradient of the first output, a single number, by itself; where it lives."
         array = self.outs[0]._array
-        with on(array.device.id if is_far(array) else None): return tensor_like(library_of(array).ones((), array.dtype))
+        with on(array.device.id if is_far(array) else None):
+            return tensor_like(library_of(array).ones((), array.dtype))
 
-    def _mine(self, x): return x.__class__ is KINDS['Recorded'] and x._level is self.level
+    def _mine(self, x):
+        return x.__class__ is KINDS['Recorded'] and x._level is self.level
 
     def _left(self, x):
         if not self.ordinary: return x._value if self._mine(x) else x
         if x._node is None: return x
         if not self.outer: return x.detach()
-        return x if any(g._node is not None for g in self.given) or _foreign([x._node], set(self.edges)) else x.detach()
+        return (
+            x
+            if any(g._node is not None for g in self.given) or _foreign([x._node], set(self.edges))
+            else x.detach()
+        )
+
+# %% ../../nbs/func/02_derivatives.ipynb #0a0ff87a
+class _Pull:
+    "Gradients of the inputs."
 
     def pull(self, cotangents, keep=True):
         "The gradients of the inputs for these gradients of the outputs."
         modes = LOCAL.modes
         starts = [(e, c) for e, c in zip(self.starts, cotangents) if e is not None]
         if not starts: return [_zeros(x) for x in self.given]
-        if not self.ordinary: record, graph = modes.grad, True
+        if not self.ordinary:
+            record, graph = modes.grad, True
         else:
             record = modes.grad and (self.shared or any(c._node is not None for _, c in starts))
             graph = record or any(c.__class__ in WRAPPERS for _, c in starts)
         if not graph: starts = [(e, c._array) for e, c in starts]
-        plan, found = Plan([e for e, _ in starts], self.edges), {}
+        plan = Plan([e for e, _ in starts], self.edges)
         before = modes.change(grad=record)
-        outer, modes.task = modes.task, Task(starts, plan)
+        outer, task = modes.task, Task(starts, plan, keep, graph)
+        modes.task = task
         try:
-            for _ in _walk(starts, keep, graph, plan, False, found): pass
+            for _ in walk_nodes(task): pass
         finally:
             modes.task = outer
             modes.change(**before)
         out = []
         for e, x in zip(self.edges, self.given):
             node, nr = (e.node, e.nr) if e.__class__ is OutputEdge else (e, 0)
-            g = found.get(plan.captures[node][nr])
-            out.append(_zeros(x) if g is None else g if isinstance(g, TensorBase) else tensor_like(g))
+            g = task.found.get(plan.captures[node][nr])
+            out.append(
+                _zeros(x) if g is None else g if isinstance(g, TensorBase) else tensor_like(g)
+            )
         return out
+
+# %% ../../nbs/func/02_derivatives.ipynb #a314f8ee
+take_topics(Trace, (_Passage, _Pulling, _Pull))
 
 # %% ../../nbs/func/02_derivatives.ipynb #887aa9bf
 def _output_and_aux(result, api):
     if not (isinstance(result, tuple) and len(result) == 2):
-        raise RuntimeError(f'{api}: output of function f should be a tuple: (output, aux) if has_aux is True')
+        raise RuntimeError(
+            f'{api}: output of function f should be a tuple: (output, aux) if has_aux is True'
+        )
     for x in tree_flatten(result[1])[0]:
-        if not isinstance(x, TensorBase): raise RuntimeError(f'Expected tensors, got unsupported type {type(x)}')
+        if not isinstance(x, TensorBase):
+            raise RuntimeError(f'Expected tensors, got unsupported type {type(x)}')
     return result
 
 def _tensors_only(outs, api):
-    if len(outs) == 1 and outs[0] is None or not outs: raise RuntimeError(f'{api}: Expected f to be a function that has non-empty output (got output = {outs})')
+    if len(outs) == 1 and outs[0] is None or not outs:
+        raise RuntimeError(
+            f'{api}: Expected f to be a function that has non-empty output (got output = {outs})'
+        )
     for o in outs:
-        if not isinstance(o, TensorBase): raise RuntimeError(f'{api}: expected f(*primals) to return only tensors, got unsupported type {type(o)}')
+        if not isinstance(o, TensorBase):
+            raise RuntimeError(
+                f'{api}: expected f(*primals) to return only tensors, got unsupported type'
+                f' {type(o)}'
+            )
 
+# %% ../../nbs/func/02_derivatives.ipynb #c2819412
 def _vjp(func, args, positions, has_aux):
-    "Run `func(*args)`, to be differentiated by the arguments at `positions`: (outputs, function that pulls back, aux)."
+    """Run `func(*args)`, to be differentiated by the arguments at `positions`: (outputs, function
+    that pulls back, aux).
+    """
     api = 'vjp(f, *primals)'
     chosen = tuple(args[i] for i in positions)
     leaves, spec = tree_flatten(chosen)
-    others = [x for i, a in enumerate(args) if i not in positions for x in tree_flatten(a)[0] if isinstance(x, TensorBase)]
+    others = [
+        x
+        for i, a in enumerate(args)
+        if i not in positions
+        for x in tree_flatten(a)[0]
+        if isinstance(x, TensorBase)
+    ]
     with Trace(func, others) as trace:
         inside = list(args)
-        for i, part in zip(positions, tree_unflatten(trace.enter(leaves), spec)): inside[i] = part
+        for i, part in zip(positions, tree_unflatten(trace.enter(leaves), spec)):
+            inside[i] = part
         result, aux = func(*inside), None
         if has_aux: result, aux = _output_and_aux(result, api)
         outs, out_spec = tree_flatten(result)
         _tensors_only(outs, api)
         for o in outs:
-            if o.dtype.category not in ('float', 'complex'): raise RuntimeError(f'vjp(f, ...): All outputs of f must be floating-point or complex Tensors, got Tensor with dtype {o.dtype!r}')
+            if o.dtype.category not in ('float', 'complex'):
+                raise RuntimeError(
+                    'vjp(f, ...): All outputs of f must be floating-point or complex Tensors, got'
+                    f' Tensor with dtype {o.dtype!r}'
+                )
         trace.ends(outs)
     result, aux = trace.leave(result), trace.leave(aux)
+
     def pull(cotangents, retain_graph=True, create_graph=None):
         given, given_spec = tree_flatten(cotangents)
         if given_spec != out_spec:
-            raise RuntimeError(f'Expected pytree structure of cotangents to be the same as pytree structure of outputs to the function. cotangents: {_picture(given_spec)}, primal output: {_picture(out_spec)}')
+            raise RuntimeError(
+                'Expected pytree structure of cotangents to be the same as pytree structure of'
+                f' outputs to the function. cotangents: {_picture(given_spec)}, primal output:'
+                f' {_picture(out_spec)}'
+            )
         for i, (c, (shape, dtype)) in enumerate(zip(given, trace.kinds)):
-            if tuple(c.shape) != shape: raise RuntimeError(f'Mismatch in shape: grad_output[{i}] has a shape of torch.Size({list(c.shape)}) and output[{i}] has a shape of torch.Size({list(shape)}).')
+            if tuple(c.shape) != shape:
+                raise RuntimeError(
+                    f'Mismatch in shape: grad_output[{i}] has a shape of'
+                    f' torch.Size({list(c.shape)}) and output[{i}] has a shape of'
+                    f' torch.Size({list(shape)}).'
+                )
             if c._array.dtype != dtype: given[i] = REGISTRY['to'].call(c, dtype=dtype)
         return tree_unflatten(trace.pull(given, retain_graph), spec)
+
     return result, pull, aux
 
+# %% ../../nbs/func/02_derivatives.ipynb #11e4864b
 def _picture(spec):
     "A spec as the tree it stands for, with * for values."
     text = repr(tree_unflatten([_Star()] * spec.num_leaves, spec))
@@ -185,7 +279,8 @@ class _Star:
     def __repr__(self): return '*'
 
 def vjp(func, *primals, has_aux=False):
-    """`func(*primals)`, and a function that pulls a gradient of that result back to the inputs: `out, pull = vjp(f, x)`; `(gx,) = pull(g)`.
+    """`func(*primals)`, and a function that pulls a gradient of that result back to the inputs:
+    `out, pull = vjp(f, x)`; `(gx,) = pull(g)`.
 
     `has_aux`: `func` returns a pair, of which the second is passed on as a third result."""
     out, pull, aux = _vjp(func, primals, tuple(range(len(primals))), has_aux)
@@ -194,141 +289,249 @@ def vjp(func, *primals, has_aux=False):
 # %% ../../nbs/func/02_derivatives.ipynb #e690b4c5
 def _positions(argnums, n):
     "The argument numbers as a tuple of non-negative ones. Raises RuntimeError for what is none."
-    if not isinstance(argnums, (int, tuple)): raise RuntimeError(f'argnums must be int or Tuple[int, ...], got: {type(argnums)}')
+    if not isinstance(argnums, (int, tuple)):
+        raise RuntimeError(f'argnums must be int or Tuple[int, ...], got: {type(argnums)}')
+
     def one(i):
-        if not isinstance(i, int): raise RuntimeError(f'argnum must be int, got: {type(i)}')
+        if not isinstance(i, int):
+            raise RuntimeError(f'argnum must be int, got: {type(i)}')
         if -n <= i < n: return i % n
         raise RuntimeError(f'Got argnum={i}, but only {n} positional inputs')
+
     found = tuple(map(one, argnums)) if isinstance(argnums, tuple) else (one(argnums),)
     if not found: raise RuntimeError('argnums must be non-empty')
-    if len(set(found)) != len(found): raise RuntimeError(f'argnums elements must be unique, got {found}')
+    if len(set(found)) != len(found):
+        raise RuntimeError(f'argnums elements must be unique, got {found}')
     return found
 
 def _wraps(func, wrapped):
     try: return functools.wraps(func)(wrapped)
     except AttributeError: return wrapped
 
+# %% ../../nbs/func/02_derivatives.ipynb #1f05b5d6
 def grad_and_value(func, argnums=0, has_aux=False):
-    """A function that returns the gradient of `func`, which must return a single number, and that number: `(gradient, value)`.
+    """A function that returns the gradient of `func`, which must return a single number, and that
+    number: `(gradient, value)`.
 
-    `argnums`: which argument to differentiate by, or a tuple of several. `has_aux`: `func` returns `(number, aux)`; the result is then `(gradient, (value, aux))`. Arguments may be tuples, lists and dictionaries of tensors."""
+    `argnums`: which argument to differentiate by, or a tuple of several. `has_aux`: `func` returns
+    `(number, aux)`; the result is then `(gradient, (value, aux))`. Arguments may be tuples, lists
+    and dictionaries of tensors.
+    """
     api = 'grad_and_value(f)(*args)'
+
     def wrapped(*args, **kwargs):
         positions = _positions(argnums, len(args))
         leaves, spec = tree_flatten(tuple(args[i] for i in positions))
-        others = [x for i, a in enumerate(args) if i not in positions for x in tree_flatten(a)[0] if isinstance(x, TensorBase)]
+        others = [
+            x
+            for i, a in enumerate(args)
+            if i not in positions
+            for x in tree_flatten(a)[0]
+            if isinstance(x, TensorBase)
+        ]
         with Trace(func, others) as trace:
             inside = list(args)
-            for i, part in zip(positions, tree_unflatten(trace.enter(leaves), spec)): inside[i] = part
+            for i, part in zip(positions, tree_unflatten(trace.enter(leaves), spec)):
+                inside[i] = part
             out, aux = func(*inside, **kwargs), None
             if has_aux: out, aux = _output_and_aux(out, api)
-            if not isinstance(out, TensorBase): raise RuntimeError(f'{api}: Expected f(*args) to return a Tensor, got {type(out)}')
-            if out.ndim: raise RuntimeError(f'{api}: Expected f(*args) to return a scalar Tensor, got tensor with {out.ndim} dims. Maybe you wanted to use the vjp or jacrev APIs instead?')
+            if not isinstance(out, TensorBase):
+                raise RuntimeError(f'{api}: Expected f(*args) to return a Tensor, got {type(out)}')
+            if out.ndim:
+                raise RuntimeError(
+                    f'{api}: Expected f(*args) to return a scalar Tensor, got tensor with'
+                    f' {out.ndim} dims. Maybe you wanted to use the vjp or jacrev APIs instead?'
+                )
             trace.ends([out])
         one = from_python(trace.ones())
         grads = tree_unflatten(trace.pull([one], keep=trace.ordinary and trace.shared), spec)
         value = trace.leave(out)
-        return (grads if isinstance(argnums, tuple) else grads[0]), ((value, trace.leave(aux)) if has_aux else value)
+        return (grads if isinstance(argnums, tuple) else grads[0]), (
+            (value, trace.leave(aux)) if has_aux else value
+        )
+
     return _wraps(func, wrapped)
 
+# %% ../../nbs/func/02_derivatives.ipynb #e648729d
 def grad(func, argnums=0, has_aux=False):
-    """A function that returns the gradient of `func`, which must return a single number. With `has_aux`, `func` returns `(number, aux)`, and the result is `(gradient, aux)`. See `grad_and_value`.
+    """A function that returns the gradient of `func`, which must return a single number. With
+    `has_aux`, `func` returns `(number, aux)`, and the result is `(gradient, aux)`. See
+    `grad_and_value`.
 
     Raises RuntimeError if `func` returns anything but a 0-dimensional tensor."""
     inner = grad_and_value(func, argnums, has_aux)
+
     def wrapped(*args, **kwargs):
         result, value = inner(*args, **kwargs)
         return (result, value[1]) if has_aux else result
+
     return _wraps(func, wrapped)
 
 # %% ../../nbs/func/02_derivatives.ipynb #6a4029d8
 _JVP = 'jvp(f, primals, tangents)'
 
+# %% ../../nbs/func/02_derivatives.ipynb #7716eaed
 def _jvp(func, args, positions, tangents, strict, has_aux):
     chosen = tuple(args[i] for i in positions)
     leaves, spec = tree_flatten(chosen)
     given, given_spec = tree_flatten(tangents)
     if spec != given_spec:
-        raise RuntimeError(f'{_JVP}: Expected primals and tangents to have the same python structure. For example, if primals is a tuple of 3 tensors, tangents also must be. Got primals with structure {spec!r} and tangents with structure {given_spec!r}')
+        raise RuntimeError(
+            f'{_JVP}: Expected primals and tangents to have the same python structure. For example,'
+            ' if primals is a tuple of 3 tensors, tangents also must be. Got primals with'
+            f' structure {spec!r} and tangents with structure {given_spec!r}'
+        )
     for what, values in (('primals', leaves), ('tangents', given)):
-        if not values: raise RuntimeError(f'{_JVP}: Expected {what} to contain at least one Tensor.')
+        if not values:
+            raise RuntimeError(f'{_JVP}: Expected {what} to contain at least one Tensor.')
         for v in values:
-            if not isinstance(v, TensorBase): raise RuntimeError(f'{_JVP}: Expected {what} to only contain Tensors, got {type(v)}')
+            if not isinstance(v, TensorBase):
+                raise RuntimeError(
+                    f'{_JVP}: Expected {what} to only contain Tensors, got {type(v)}'
+                )
     before, TANGENTS.on = TANGENTS.on, True
     inference = LOCAL.modes.change(inference=False)
     try:
         with Tangents() as level:
-            level.captured = {**_enclosed(func), **{id(x): x for i, a in enumerate(args) if i not in positions for x in tree_flatten(a)[0] if isinstance(x, TensorBase)}}
+            level.captured = {
+                **_enclosed(func),
+                **{
+                    id(x): x
+                    for i, a in enumerate(args)
+                    if i not in positions
+                    for x in tree_flatten(a)[0]
+                    if isinstance(x, TensorBase)
+                },
+            }
             inside = list(args)
-            for i, part in zip(positions, tree_unflatten([_checked_dual(x, t, level) for x, t in zip(leaves, given)], spec)): inside[i] = part
+            for i, part in zip(
+                positions,
+                tree_unflatten([_checked_dual(x, t, level) for x, t in zip(leaves, given)], spec),
+            ):
+                inside[i] = part
             result, aux = func(*inside), None
             if has_aux: result, aux = _output_and_aux(result, _JVP)
             outs, out_spec = tree_flatten(result)
             _tensors_only(outs, _JVP)
             mine = [o.__class__ is KINDS['Dual'] and o._level is level for o in outs]
-            if strict and not all(mine): raise RuntimeError('jvp(f, primals, tangents, strict=True): The output of f is independent of the inputs. This is not allowed with strict=True.')
+            if strict and not all(mine):
+                raise RuntimeError(
+                    'jvp(f, primals, tangents, strict=True): The output of f is independent of the'
+                    ' inputs. This is not allowed with strict=True.'
+                )
             primal = [o._value if m else o for o, m in zip(outs, mine)]
             tangent = [o._tangent if m else _zeros(o) for o, m in zip(outs, mine)]
-            aux = tree_map(lambda x: x._value if x.__class__ is KINDS['Dual'] and x._level is level else x, aux)
+            aux = tree_map(
+                lambda x: x._value if x.__class__ is KINDS['Dual'] and x._level is level else x, aux
+            )
     finally:
         TANGENTS.on = before
         LOCAL.modes.change(**inference)
     return tree_unflatten(primal, out_spec), tree_unflatten(tangent, out_spec), aux
 
+# %% ../../nbs/func/02_derivatives.ipynb #2000242c
 def _checked_dual(x, t, level):
     if tuple(x.shape) != tuple(t.shape):
-        raise RuntimeError(f'Trying to set a forward gradient that has a different size than that of the original Tensor, this is not supported. Tensor is of size {list(x.shape)} while the given forward gradient is of size {list(t.shape)}.')
+        raise RuntimeError(
+            'Trying to set a forward gradient that has a different size than that of the original'
+            f' Tensor, this is not supported. Tensor is of size {list(x.shape)} while the given'
+            f' forward gradient is of size {list(t.shape)}.'
+        )
     for what, v in (('primal', x), ('tangent', t)):
-        if v.dtype.category not in ('float', 'complex'): raise ValueError(f'Expected {what} to be floating point or complex, but got: {v.dtype!r}')
-    if x.requires_grad or x.__class__ in WRAPPERS: x = REGISTRY['reshape'].call(x, shape=tuple(x.shape))        # a view, so that what is done to the one inside is not done to the leaf
-    if t._array.dtype != x._array.dtype: t = REGISTRY['to'].call(t, dtype=x._array.dtype)
+        if v.dtype.category not in ('float', 'complex'):
+            raise ValueError(
+                f'Expected {what} to be floating point or complex, but got: {v.dtype!r}'
+            )
+    # a view, so that what is done to the one inside is not done to the leaf
+    if x.requires_grad or x.__class__ in WRAPPERS:
+        x = REGISTRY['reshape'].call(x, shape=tuple(x.shape))
+    if t._array.dtype != x._array.dtype:
+        t = REGISTRY['to'].call(t, dtype=x._array.dtype)
     return dual(x, t, level)
 
 def jvp(func, primals, tangents, *, strict=False, has_aux=False):
-    """`func(*primals)`, and how it changes when the primals move along `tangents` (a tuple of the same structure and shapes).
+    """`func(*primals)`, and how it changes when the primals move along `tangents` (a tuple of the
+    same structure and shapes).
 
-    `strict`: raise RuntimeError if an output does not depend on the inputs, instead of returning zeros. `has_aux`: `func` returns a pair, of which the second is passed on as a third result."""
-    if not isinstance(primals, tuple): raise RuntimeError(f'{_JVP}: Expected primals to be a tuple. E.g. it should be valid to call f(*primals).')
+    `strict`: raise RuntimeError if an output does not depend on the inputs, instead of returning
+    zeros. `has_aux`: `func` returns a pair, of which the second is passed on as a third result.
+    """
+    if not isinstance(primals, tuple):
+        raise RuntimeError(
+            f'{_JVP}: Expected primals to be a tuple. E.g. it should be valid to call f(*primals).'
+        )
     out, tangent, aux = _jvp(func, primals, tuple(range(len(primals))), tangents, strict, has_aux)
     return (out, tangent, aux) if has_aux else (out, tangent)
 
 # %% ../../nbs/func/02_derivatives.ipynb #ecd001f0
 def linearize(func, *primals):
-    """`func(*primals)`, and the function that pushes tangents forward from there: `out, push = linearize(f, x)`; `push(t)` equals `jvp(f, (x,), (t,))[1]`.
+    """`func(*primals)`, and the function that pushes tangents forward from there: `out, push =
+    linearize(f, x)`; `push(t)` equals `jvp(f, (x,), (t,))[1]`.
 
-    `func` runs once. Its derivative at the point is kept as a graph, in which each `push` is two passes of the engine the short way round: the gradient of the gradient's product with a placeholder, which is linear."""
+    `func` runs once. Its derivative at the point is kept as a graph, in which each `push` is two
+    passes of the engine the short way round: the gradient of the gradient's product with a
+    placeholder, which is linear.
+    """
     leaves, spec = tree_flatten(primals)
     ordinary = not wrapping()
     if ordinary:
         out, pull, _ = _vjp(func, primals, tuple(range(len(primals))), False)
         outs, out_spec = tree_flatten(out)
-        placeholders = tuple(tensor_like(library_of(o._array).zeros(o._array.shape, o._array.dtype)) for o in outs)
-        _, again, _ = _vjp(lambda *u: pull(tree_unflatten(u, out_spec)), placeholders, tuple(range(len(placeholders))), False)
-    else: out = func(*primals)
+        placeholders = tuple(
+            tensor_like(library_of(o._array).zeros(o._array.shape, o._array.dtype)) for o in outs
+        )
+        _, again, _ = _vjp(
+            lambda *u: pull(tree_unflatten(u, out_spec)), placeholders,
+            tuple(range(len(placeholders))), False,
+        )
+    else:
+        out = func(*primals)
+
     def push(*tangents):
         given, given_spec = tree_flatten(tangents)
-        if given_spec != spec: raise RuntimeError(f'Expected the tangents {given_spec!r} to have the same argspec as the primals {spec!r}')
+        if given_spec != spec:
+            raise RuntimeError(
+                f'Expected the tangents {given_spec!r} to have the same argspec as the primals'
+                f' {spec!r}'
+            )
         for i, (t, x) in enumerate(zip(given, leaves)):
             for what, a, b in (('shape', t.shape, x.shape), ('dtype', t.dtype, x.dtype)):
-                if a != b: raise RuntimeError(f"tangent:{i} with {what} {a} in flattened pytree doesn't match the {what} {b} of the corresponding primal.")
+                if a != b:
+                    raise RuntimeError(
+                        f"tangent:{i} with {what} {a} in flattened pytree doesn't match the {what}"
+                        f" {b} of the corresponding primal."
+                    )
         if not ordinary: return jvp(func, primals, tangents)[1]
         moved = again(tuple(tangents))
-        return tree_unflatten([m if any(x.requires_grad for x in (o, *given)) else m.detach() for m, o in zip(moved, outs)], out_spec)
+        return tree_unflatten(
+            [
+                m if any(x.requires_grad for x in (o, *given)) else m.detach()
+                for m, o in zip(moved, outs)
+            ],
+            out_spec,
+        )
+
     return out, push
 
 # %% ../../nbs/func/02_derivatives.ipynb #da1bb213
 def _refuse_complex(api, values, what):
     for i, x in enumerate(tree_flatten(values)[0]):
-        if isinstance(x, TensorBase) and x.dtype.is_complex: raise RuntimeError(f'{api}: Expected all {what} to be real but received complex tensor at flattened input idx: {i}')
+        if isinstance(x, TensorBase) and x.dtype.is_complex:
+            raise RuntimeError(
+                f'{api}: Expected all {what} to be real but received complex tensor at flattened'
+                f' input idx: {i}'
+            )
 
 def _unit(leaves):
-    "For each tensor the rows of a unit matrix that belong to it, shaped like it; all have as many rows as there are elements together."
+    """For each tensor the rows of a unit matrix that belong to it, shaped like it; all have as many
+    rows as there are elements together.
+    """
     total, start, out = sum(x.numel() for x in leaves), 0, []
     for x in leaves:
         n = x.numel()
         lib = library_of(x._array)
         rows = lib.zeros((total, n), x._array.dtype)
-        rows[start:start + n] = lib.eye(n, dtype=x._array.dtype)
+        rows[start : start + n] = lib.eye(n, dtype=x._array.dtype)
         out.append(tensor_like(rows.reshape(total, *x.shape)))
         start += n
     return out, [x.numel() for x in leaves]
@@ -337,12 +540,18 @@ def _pieces(x, sizes):
     "Consecutive pieces of `x` along its first dimension."
     return REGISTRY['split'].call(x, sizes=tuple(sizes), dim=0) if len(sizes) > 1 else (x,)
 
+# %% ../../nbs/func/02_derivatives.ipynb #2be11fab
 def jacrev(func, argnums=0, *, has_aux=False, chunk_size=None, _preallocate_and_copy=False):
-    """A function that returns the Jacobian of `func`, computed in reverse mode: shape `(*output.shape, *input.shape)`. Best when there are fewer outputs than inputs.
+    """A function that returns the Jacobian of `func`, computed in reverse mode: shape
+    `(*output.shape, *input.shape)`. Best when there are fewer outputs than inputs.
 
-    For several outputs (in a tuple or dictionary) and several `argnums` the result has the outputs' structure outside and the arguments' inside. `chunk_size`: how many rows to compute at a time, to save memory. `has_aux`: `func` returns `(output, aux)`, and
-    the result is `(jacobian, aux)`."""
-    if chunk_size is not None and chunk_size <= 0: raise ValueError('jacrev: `chunk_size` should be greater than 0.')
+    For several outputs (in a tuple or dictionary) and several `argnums` the result has the outputs'
+    structure outside and the arguments' inside. `chunk_size`: how many rows to compute at a time,
+    to save memory. `has_aux`: `func` returns `(output, aux)`, and the result is
+    `(jacobian, aux)`."""
+    if chunk_size is not None and chunk_size <= 0:
+        raise ValueError('jacrev: `chunk_size` should be greater than 0.')
+
     def wrapped(*args):
         _refuse_complex('jacrev', args, 'inputs')
         positions = _positions(argnums, len(args))
@@ -352,64 +561,106 @@ def jacrev(func, argnums=0, *, has_aux=False, chunk_size=None, _preallocate_and_
         ins, in_spec = tree_flatten(tuple(args[i] for i in positions))
         basis, sizes = _unit(outs)
         total = sum(sizes)
-        def rows(*cotangents): return tuple(tree_flatten(pull(tree_unflatten(cotangents, out_spec)))[0])
-        if total == 0: found = [tensor_like(library_of(x._array).zeros((0, *x.shape), x._array.dtype)) for x in ins]
+
+        def rows(*cotangents):
+            return tuple(tree_flatten(pull(tree_unflatten(cotangents, out_spec)))[0])
+
+        if total == 0:
+            found = [
+                tensor_like(library_of(x._array).zeros((0, *x.shape), x._array.dtype)) for x in ins
+            ]
         elif chunk_size == 1:
             each = [rows(*[b[i] for b in basis]) for i in range(total)]
             found = [stack(column) for column in zip(*each)]
-        else: found = vmap(rows, chunk_size=chunk_size)(*basis)
-        split = [_pieces(g, sizes) for g in found]                       # [input][output]
-        jac = [[reshape(split[k][j], (*o.shape, *x.shape)) for k, x in enumerate(ins)] for j, o in enumerate(outs)]
+        else:
+            found = vmap(rows, chunk_size=chunk_size)(*basis)
+        split = [_pieces(g, sizes) for g in found]  # [input][output]
+        jac = [
+            [reshape(split[k][j], (*o.shape, *x.shape)) for k, x in enumerate(ins)]
+            for j, o in enumerate(outs)
+        ]
+
         def inner(blocks):
             tree = tree_unflatten(blocks, in_spec)
             return tree if isinstance(argnums, tuple) else tree[0]
+
         result = tree_unflatten([inner(blocks) for blocks in jac], out_spec)
         return (result, aux) if has_aux else result
+
     return _wraps(func, wrapped)
 
+# %% ../../nbs/func/02_derivatives.ipynb #10f7e54b
 def jacfwd(func, argnums=0, has_aux=False, *, randomness='error'):
-    """A function that returns the Jacobian of `func`, computed in forward mode: shape `(*output.shape, *input.shape)`. Best when there are fewer inputs than outputs. Arguments as for `jacrev`; `randomness` as for `vmap`."""
+    """A function that returns the Jacobian of `func`, computed in forward mode: shape
+    `(*output.shape, *input.shape)`. Best when there are fewer inputs than outputs. Arguments as for
+    `jacrev`; `randomness` as for `vmap`."""
+
     def wrapped(*args):
         _refuse_complex('jacfwd', args, 'inputs')
         positions = _positions(argnums, len(args))
         ins, in_spec = tree_flatten(tuple(args[i] for i in positions))
         for x in ins:
-            if not isinstance(x, TensorBase): raise RuntimeError(f'{_JVP}: Expected primals to only contain Tensors, got {type(x)}')
+            if not isinstance(x, TensorBase):
+                raise RuntimeError(
+                    f'{_JVP}: Expected primals to only contain Tensors, got {type(x)}'
+                )
         basis, sizes = _unit(ins)
         out_specs = []
+
         def columns(*tangents):
-            out, tangent, aux = _jvp(func, args, positions, tree_unflatten(tangents, in_spec), False, has_aux)
+            out, tangent, aux = _jvp(
+                func, args, positions, tree_unflatten(tangents, in_spec), False, has_aux
+            )
             leaves, spec = tree_flatten(tangent)
             _refuse_complex('jacfwd', out, 'outputs')
             out_specs[:] = [spec]
             return (tuple(leaves), aux) if has_aux else tuple(leaves)
+
         if not sum(sizes): raise RuntimeError('jacfwd: the inputs have no elements')
         result = vmap(columns, randomness=randomness, out_dims=(0, None) if has_aux else 0)(*basis)
         found, aux = result if has_aux else (result, None)
         jac = []
-        for t in found:                                                  # per output: (inputs, *output)
-            blocks = [reshape(movedim(piece, 0, -1), (*t.shape[1:], *x.shape)) for piece, x in zip(_pieces(t, sizes), ins)]
+        # per output: (inputs, *output)
+        for t in found:
+            blocks = [
+                reshape(movedim(piece, 0, -1), (*t.shape[1:], *x.shape))
+                for piece, x in zip(_pieces(t, sizes), ins)
+            ]
             tree = tree_unflatten(blocks, in_spec)
             jac.append(tree if isinstance(argnums, tuple) else tree[0])
         result = tree_unflatten(jac, out_specs[0])
         return (result, aux) if has_aux else result
+
     return _wraps(func, wrapped)
 
+# %% ../../nbs/func/02_derivatives.ipynb #bdcf4eca
 def hessian(func, argnums=0):
-    "A function that returns the matrix of second derivatives of `func`, forward over reverse: `jacfwd(jacrev(func))`."
+    """A function that returns the matrix of second derivatives of `func`, forward over reverse:
+    `jacfwd(jacrev(func))`.
+    """
     return jacfwd(jacrev(func, argnums), argnums)
 
 # %% ../../nbs/func/02_derivatives.ipynb #347a0fe2
 def functionalize(func, *, remove='mutations'):
-    """`func` as it is. In PyTorch this removes in-place operations, for compilers that cannot do with them; here nothing needs that. `remove`: 'mutations' or 'mutations_and_views'."""
+    """`func` as it is. In PyTorch this removes in-place operations, for compilers that cannot do
+    with them; here nothing needs that. `remove`: 'mutations' or 'mutations_and_views'."""
     if remove not in ('mutations', 'mutations_and_views'):
-        raise RuntimeError(f"functionalize(f, remove='mutations'): received invalid argument for remove={remove}. Valid options are:\n     remove='mutations': all inplace and out= operators will be removed from the program, and replaced with their out-of-place equivalents.\n"
-                           "     remove='mutations_and_views': In addition to the above, all aliasing operators {view} will be replaced with their non-aliasing counterparts, {view}_copy.\n")
+        raise RuntimeError(
+            f"functionalize(f, remove='mutations'): received invalid argument for remove={remove}."
+            " Valid options are:\n     remove='mutations': all inplace and out= operators will be"
+            " removed from the program, and replaced with their out-of-place equivalents.\n    "
+            " remove='mutations_and_views': In addition to the above, all aliasing operators"
+            " {view} will be replaced with their non-aliasing counterparts, {view}_copy.\n"
+        )
+
     def wrapped(*args, **kwargs): return func(*args, **kwargs)
+
     return _wraps(func, wrapped)
 
 def debug_unwrap(tensor, *, recurse=True):
-    "The tensor inside the wrappers of function transforms, for looking at it in a debugger: nothing computed from it has a derivative."
+    """The tensor inside the wrappers of function transforms, for looking at it in a debugger:
+    nothing computed from it has a derivative.
+    """
     while tensor.__class__ in WRAPPERS:
         tensor = tensor._value
         if not recurse: break

@@ -23,24 +23,37 @@ def parse(side):
     groups, open_group, at = [], None, 0
     while at < len(side.rstrip()):
         match = _TOKEN.match(side, at)
-        if match is None: raise ValueError(f'Unknown character {side[at:].strip()[0]!r} in {side.strip()!r}: a pattern has names, 1, (), and ...')
+        if match is None:
+            raise ValueError(
+                f'Unknown character {side[at:].strip()[0]!r} in {side.strip()!r}: a pattern has'
+                ' names, 1, (), and ...'
+            )
         token, at = match[1], match.end()
         if token == '(':
-            if open_group is not None: raise ValueError('Axis composition is one-level (brackets inside brackets not allowed)')
+            if open_group is not None:
+                raise ValueError(
+                    'Axis composition is one-level (brackets inside brackets not allowed)'
+                )
             open_group = []
         elif token == ')':
-            if open_group is None: raise ValueError(f'Brackets are not balanced in {side.strip()!r}')
+            if open_group is None:
+                raise ValueError(f'Brackets are not balanced in {side.strip()!r}')
             groups.append(open_group)
             open_group = None
         elif token.isdigit():
-            if token != '1': raise ValueError(f'rearrange only supports unnamed axes of size 1, but got {token}')
+            if token != '1':
+                raise ValueError(f'rearrange only supports unnamed axes of size 1, but got {token}')
             if open_group is None: groups.append([])
-        elif open_group is None: groups.append([token])
-        else: open_group.append(token)
-    if open_group is not None: raise ValueError(f'Brackets are not balanced in {side.strip()!r}')
+        elif open_group is None:
+            groups.append([token])
+        else:
+            open_group.append(token)
+    if open_group is not None:
+        raise ValueError(f'Brackets are not balanced in {side.strip()!r}')
     names = [n for group in groups for n in group]
     for n in names:
-        if names.count(n) > 1: raise ValueError(f'Indexing expression contains duplicate dimension {n!r}')
+        if names.count(n) > 1:
+            raise ValueError(f'Indexing expression contains duplicate dimension {n!r}')
     return groups
 
 # %% ../../nbs/func/04_rearrange.ipynb #ce5ad692
@@ -50,34 +63,76 @@ def _sizes(groups, shape, known):
     for group, size in zip(groups, shape):
         unknown = [n for n in group if n not in found]
         rest = math.prod(found[n] for n in group if n in found)
-        if len(unknown) > 1: raise DimensionBindError(f'cannot infer the sizes of two dimensions at once {" and ".join(unknown)}: give one of them, as in rearrange(x, pattern, {unknown[0]}=2)')
+        if len(unknown) > 1:
+            raise DimensionBindError(
+                f'cannot infer the sizes of two dimensions at once {" and ".join(unknown)}: give'
+                f' one of them, as in rearrange(x, pattern, {unknown[0]}=2)'
+            )
         if unknown:
-            if not rest or size % rest: raise DimensionBindError(f'inferred dimension does not evenly fit into larger dimension: {size} is no multiple of {rest}')
+            if not rest or size % rest:
+                raise DimensionBindError(
+                    f'inferred dimension does not evenly fit into larger dimension: {size} is no'
+                    f' multiple of {rest}'
+                )
             found[unknown[0]] = size // rest
-        elif rest != size: raise DimensionBindError(f'Dimension sizes to do not match ({size} != {rest}) when matching dimension pack ({" ".join(group)})')
+        elif rest != size:
+            raise DimensionBindError(
+                f'Dimension sizes to do not match ({size} != {rest}) when matching dimension pack'
+                f' ({" ".join(group)})'
+            )
     return found
 
+# %% ../../nbs/func/04_rearrange.ipynb #97bbb42a
 def rearrange(tensor, pattern, **axes_lengths):
-    """`tensor` with its axes split, reordered and joined as `pattern` says, a view where memory allows: `rearrange(x, 'b c h w -> b (c h w)')`. Several tensors in a list are stacked first, along a new first axis.
+    """`tensor` with its axes split, reordered and joined as `pattern` says, a view where memory
+    allows: `rearrange(x, 'b c h w -> b (c h w)')`. Several tensors in a list are stacked first,
+    along a new first axis.
 
-    Parentheses join axes, `...` stands for all that are not named, `1` for an axis of size one. `axes_lengths`: sizes that the shape does not tell.
-    Raises ValueError for a pattern that makes no sense, `DimensionBindError` for sizes that do not fit."""
+    Parentheses join axes, `...` stands for all that are not named, `1` for an axis of size one.
+    `axes_lengths`: sizes that the shape does not tell. Raises ValueError for a pattern that makes
+    no sense, `DimensionBindError` for sizes that do not fit.
+    """
     if not isinstance(tensor, TensorBase): tensor = stack(list(tensor))
     sides = pattern.split('->')
     if len(sides) != 2: raise ValueError("Pattern must contain a single '->' separator")
     left, right = map(parse, sides)
     before, after = ({n for group in side for n in group} for side in (left, right))
-    if '...' in after and '...' not in before: raise ValueError(f'Ellipsis found in right side, but not left side of a pattern {pattern}')
-    if re.search(r'\([^)]*\.\.\.', sides[0]): raise ValueError(f'Ellipsis is parenthesis in the left side is not allowed: {pattern}')
-    if before != after: raise ValueError(f'Identifiers only on one side of rearrange expression (should be on both): {before ^ after}')
-    if set(axes_lengths) - before: raise ValueError(f'Identifiers not found in rearrange expression: {set(axes_lengths) - before}')
+    if '...' in after and '...' not in before:
+        raise ValueError(f'Ellipsis found in right side, but not left side of a pattern {pattern}')
+    if re.search(r'\([^)]*\.\.\.', sides[0]):
+        raise ValueError(f'Ellipsis is parenthesis in the left side is not allowed: {pattern}')
+    if before != after:
+        raise ValueError(
+            'Identifiers only on one side of rearrange expression (should be on both):'
+            f' {before ^ after}'
+        )
+    if set(axes_lengths) - before:
+        raise ValueError(
+            f'Identifiers not found in rearrange expression: {set(axes_lengths) - before}'
+        )
     more = tensor.dim() - len(left) + ('...' in before)
-    if more < 0 or more and '...' not in before: raise ValueError(f'Number of dimensions in pattern ({len(left)}) must be equal to the number of dimensions in the tensor ({tensor.dim()})')
-    others = [f'.{i}' for i in range(more)]                 # names of their own for the axes behind '...'
+    if more < 0 or more and '...' not in before:
+        raise ValueError(
+            f'Number of dimensions in pattern ({len(left)}) must be equal to the number of'
+            f' dimensions in the tensor ({tensor.dim()})'
+        )
+    # names of their own for the axes behind '...'
+    others = [f'.{i}' for i in range(more)]
     left = [g for group in left for g in ([[n] for n in others] if group == ['...'] else [group])]
-    right = [g for group in right for g in ([[n] for n in others] if group == ['...'] else [[m for n in group for m in (others if n == '...' else [n])]])]
+    right = [
+        g
+        for group in right
+        for g in (
+            [[n] for n in others]
+            if group == ['...']
+            else [[m for n in group for m in (others if n == '...' else [n])]]
+        )
+    ]
     for group, size in zip(left, tensor.shape):
-        if not group and size != 1: raise ValueError(f'An axis that the pattern calls 1 has size {size}')
+        if not group and size != 1:
+            raise ValueError(f'An axis that the pattern calls 1 has size {size}')
     sizes, order = _sizes(left, tensor.shape, axes_lengths), [n for group in left for n in group]
-    parts = tensor.reshape([sizes[n] for n in order]).permute([order.index(n) for group in right for n in group])
+    parts = tensor.reshape([sizes[n] for n in order]).permute(
+        [order.index(n) for group in right for n in group]
+    )
     return parts.reshape([math.prod(sizes[n] for n in group) for group in right])

@@ -15,36 +15,67 @@ from ..graph.modes import no_grad
 def _merged(dicts):
     "One dictionary from one or several. Raises where a name appears twice."
     if isinstance(dicts, dict): return dict(dicts)
-    if not isinstance(dicts, (list, tuple)): raise ValueError(f'Expected parameter_and_buffer_dicts to be a dict, or a list/tuple of dicts, but got {type(dicts)}')
+    if not isinstance(dicts, (list, tuple)):
+        raise ValueError(
+            'Expected parameter_and_buffer_dicts to be a dict, or a list/tuple of dicts, but got'
+            f' {type(dicts)}'
+        )
     if not all(isinstance(d, dict) for d in dicts):
-        raise ValueError(f'Expected all elements of parameter_and_buffer_dicts to be dictionaries, but got {", ".join(str(type(d)) for d in dicts)}')
+        raise ValueError(
+            'Expected all elements of parameter_and_buffer_dicts to be dictionaries, but got'
+            f' {", ".join(str(type(d)) for d in dicts)}'
+        )
     out, twice = {}, []
     for d in dicts:
         twice += [k for k in d if k in out]
         out.update(d)
-    if twice: raise ValueError(f'{twice} appeared in multiple dictionaries; behavior of functional call is ambiguous')
+    if twice:
+        raise ValueError(
+            f'{twice} appeared in multiple dictionaries; behavior of functional call is ambiguous'
+        )
     return out
 
 def _places(module):
-    "Where each tensor of a module lives: name -> (owner's dictionary, key). Names of shared tensors are all there."
+    """Where each tensor of a module lives: name -> (owner's dictionary, key). Names of shared
+    tensors are all there.
+    """
     found = {}
     for prefix, part in module.named_modules(remove_duplicate=False):
         for table in (part._parameters, part._buffers):
             for key, value in table.items():
-                if value is not None: found[f'{prefix}.{key}' if prefix else key] = table, key
+                if value is not None:
+                    found[f'{prefix}.{key}' if prefix else key] = table, key
     return found
 
+# %% ../../nbs/func/03_stateless.ipynb #109b9757
 @contextmanager
 def replaced(module, tensors, tie_weights=True, strict=False):
     "Inside, `module` uses the given tensors (a dictionary by name) in place of its own."
     places = _places(module)
     if strict:
         text = []
-        unexpected, missing = [k for k in tensors if k not in places], [k for k in places if k not in tensors]
-        if tie_weights: missing = [k for k in missing if not any(places[k][0][places[k][1]] is places[n][0][places[n][1]] for n in tensors if n in places)]
-        if unexpected: text.append('Unexpected key(s): ' + ', '.join(map(repr, unexpected)) + '.')
-        if missing: text.append('Missing key(s): ' + ', '.join(map(repr, missing)) + '.')
-        if text: raise RuntimeError(f'Error(s) in reparametrizing for {type(module).__name__}:\n\t' + '\n\t'.join(text))
+        unexpected, missing = (
+            [k for k in tensors if k not in places],
+            [k for k in places if k not in tensors],
+        )
+        if tie_weights:
+            missing = [
+                k
+                for k in missing
+                if not any(
+                    places[k][0][places[k][1]] is places[n][0][places[n][1]]
+                    for n in tensors
+                    if n in places
+                )
+            ]
+        if unexpected:
+            text.append('Unexpected key(s): ' + ', '.join(map(repr, unexpected)) + '.')
+        if missing:
+            text.append('Missing key(s): ' + ', '.join(map(repr, missing)) + '.')
+        if text:
+            raise RuntimeError(
+                f'Error(s) in reparametrizing for {type(module).__name__}:\n\t' + '\n\t'.join(text)
+            )
     chosen = {k: v for k, v in tensors.items() if k in places}
     if tie_weights:
         for name, value in list(chosen.items()):
@@ -52,7 +83,10 @@ def replaced(module, tensors, tie_weights=True, strict=False):
             for other, (its, k) in places.items():
                 if other == name or its[k] is not table[key]: continue
                 if other in tensors and tensors[other] is not value:
-                    raise ValueError(f'functional_call got multiple values for keys {sorted([name, other])}, which are tied. Consider using tie_weights=False')
+                    raise ValueError(
+                        f'functional_call got multiple values for keys {sorted([name, other])},'
+                        ' which are tied. Consider using tie_weights=False'
+                    )
                 chosen.setdefault(other, value)
     before = {name: places[name][0][places[name][1]] for name in chosen}
     try:
@@ -61,41 +95,72 @@ def replaced(module, tensors, tie_weights=True, strict=False):
     finally:
         for name, value in before.items():
             table, key = places[name]
-            if name in tensors and table[key] is not chosen[name]: tensors[name] = table[key]       # the module has put another tensor there
+            # the module has put another tensor there
+            if name in tensors and table[key] is not chosen[name]:
+                tensors[name] = table[key]
             table[key] = value
 
-def functional_call(module, parameter_and_buffer_dicts, args=None, kwargs=None, *, tie_weights=True, strict=False):
-    """`module(*args, **kwargs)` with the given tensors in place of its parameters and buffers; the module itself stays as it is.
+# %% ../../nbs/func/03_stateless.ipynb #4c9ab33c
+def functional_call(
+    module, parameter_and_buffer_dicts, args=None, kwargs=None, *, tie_weights=True, strict=False
+):
+    """`module(*args, **kwargs)` with the given tensors in place of its parameters and buffers; the
+    module itself stays as it is.
 
-    `parameter_and_buffer_dicts`: a dictionary of tensors by name (as in `named_parameters()`), or a tuple of such. `args`: a tuple, or a single argument. `tie_weights`: a tensor that the module shares under several names is replaced under all of them.
-    `strict`: raise RuntimeError if names are missing or unknown."""
-    tensors = _merged(parameter_and_buffer_dicts) if not isinstance(parameter_and_buffer_dicts, dict) else parameter_and_buffer_dicts
+    `parameter_and_buffer_dicts`: a dictionary of tensors by name (as in `named_parameters()`), or a
+    tuple of such. `args`: a tuple, or a single argument. `tie_weights`: a tensor that the module
+    shares under several names is replaced under all of them. `strict`: raise RuntimeError if names
+    are missing or unknown."""
+    tensors = (
+        _merged(parameter_and_buffer_dicts)
+        if not isinstance(parameter_and_buffer_dicts, dict)
+        else parameter_and_buffer_dicts
+    )
     args = () if args is None else args if isinstance(args, tuple) else (args,)
-    with replaced(module, tensors, tie_weights, strict): return module(*args, **(kwargs or {}))
+    with replaced(module, tensors, tie_weights, strict):
+        return module(*args, **(kwargs or {}))
 
+# %% ../../nbs/func/03_stateless.ipynb #1b29490c
 def stack_module_state(models):
-    """The parameters and the buffers of several models of one kind, stacked along a new first dimension: two dictionaries, for `functional_call` under `vmap`. The stacked parameters are leaves that require grad where the models' own do.
+    """The parameters and the buffers of several models of one kind, stacked along a new first
+    dimension: two dictionaries, for `functional_call` under `vmap`. The stacked parameters are
+    leaves that require grad where the models' own do.
 
     Raises RuntimeError if there are no models, or if they differ in class or mode."""
-    if not len(models): raise RuntimeError('stack_module_state: Expected at least one model, got 0.')
-    if not (all(m.training for m in models) or all(not m.training for m in models)): raise RuntimeError('stack_module_state: Expected all models to have the same training/eval mode.')
+    if not len(models):
+        raise RuntimeError('stack_module_state: Expected at least one model, got 0.')
+    if not (all(m.training for m in models) or all(not m.training for m in models)):
+        raise RuntimeError(
+            'stack_module_state: Expected all models to have the same training/eval mode.'
+        )
     kind = type(models[0])
-    if not all(type(m) is kind for m in models): raise RuntimeError('stack_module_state: Expected all models to be of the same class.')
+    if not all(type(m) is kind for m in models):
+        raise RuntimeError('stack_module_state: Expected all models to be of the same class.')
+
     def stacked(tables):
         out = {}
         for name in tables[0]:
             column = [t[name] for t in tables]
             wanted = [x.requires_grad for x in column]
-            if any(wanted) != all(wanted): raise RuntimeError(f'Expected {name} from each model to have the same .requires_grad')
+            if any(wanted) != all(wanted):
+                raise RuntimeError(
+                    f'Expected {name} from each model to have the same .requires_grad'
+                )
             with no_grad(): out[name] = stack(column)
             if all(wanted): out[name].requires_grad_()
         return out
-    return stacked([dict(m.named_parameters()) for m in models]), stacked([dict(m.named_buffers()) for m in models])
+
+    return stacked([dict(m.named_parameters()) for m in models]), stacked(
+        [dict(m.named_buffers()) for m in models]
+    )
 
 # %% ../../nbs/func/03_stateless.ipynb #e4c7b03b
 def replace_all_batch_norm_modules_(root):
-    "Let all batch normalisation in `root` use the statistics of its batch, and keep none; changes and returns `root`."
+    """Let all batch normalisation in `root` use the statistics of its batch, and keep none; changes
+    and returns `root`.
+    """
     for part in root.modules():
-        if hasattr(part, 'track_running_stats') and hasattr(part, 'running_mean'): part.running_mean = part.running_var = part.num_batches_tracked = None
+        if hasattr(part, 'track_running_stats') and hasattr(part, 'running_mean'):
+            part.running_mean = part.running_var = part.num_batches_tracked = None
         if hasattr(part, 'track_running_stats'): part.track_running_stats = False
     return root

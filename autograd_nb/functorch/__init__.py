@@ -6,7 +6,10 @@
 __all__ = []
 
 # %% ../../nbs/functorch/00_package.ipynb #c2c608b7
-from .._functorch.deprecated import combine_state_for_ensemble, functionalize, grad, grad_and_value, hessian, jacfwd, jacrev, jvp, make_functional, make_functional_with_buffers, vjp, vmap
+from autograd_nb._functorch.deprecated import (
+    combine_state_for_ensemble, functionalize, grad, grad_and_value, hessian, jacfwd, jacrev, jvp,
+    make_functional, make_functional_with_buffers, vjp, vmap
+)
 from .._functorch.make_functional import FunctionalModule, FunctionalModuleWithBuffers
 
 # %% ../../nbs/functorch/00_package.ipynb #98d6b8af

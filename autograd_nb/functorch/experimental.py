@@ -7,7 +7,9 @@ __all__ = []
 
 # %% ../../nbs/functorch/07_experimental.ipynb #b59330c4
 from .._functorch.apis import chunk_vmap  # noqa: F401
-from ..func import functionalize, hessian, jacfwd, jvp, replace_all_batch_norm_modules_  # noqa: F401
+from autograd_nb.func import (  # noqa: F401
+    functionalize, hessian, jacfwd, jvp, replace_all_batch_norm_modules_
+)
 
 # %% ../../nbs/functorch/07_experimental.ipynb #094f8fba
 __all__ = [name for name in dir() if not name.startswith('_')]

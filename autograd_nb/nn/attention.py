@@ -15,39 +15,58 @@ from contextlib import contextmanager
 import numpy as np
 
 from .. import functions as F
+from ..arrays.dtypes import c_name
 from ..tensor import chance_of
 from ..graph.modes import castable
-from ..graph.levels import draw
+from ..transforms.levels import draw
 from ..graph.node import TensorBase
-from ..graph.op import REGISTRY, away
+from ..graph.op import REGISTRY
+from ..layers.device import device_of
 
 _op = {name: op.call for name, op in REGISTRY.items()}
 
 # %% ../../nbs/nn/05_attention.ipynb #1b973ee8
-_NAMES = {'float32': 'float', 'float64': 'double', 'float16': 'c10::Half', 'bfloat16': 'c10::BFloat16', 'int64': 'long int', 'int32': 'int', 'bool': 'bool'}
-
-def _name(t): return _NAMES.get(t._array.dtype.name, t._array.dtype.name)
-
 def _dropped(weights, p):
     "Dropout of attention weights, with a mask drawn as PyTorch draws it."
-    if p == 1: return weights * 0.
+    if p == 1: return weights * 0.0
     a = weights._array
-    return weights * draw(lambda shape: (chance_of(a).uniform(shape, np.dtype('f8')) < 1 - p).astype(a.dtype) / a.dtype.type(1 - p), a.shape)
+    return weights * draw(
+        lambda shape: (
+            chance_of(a).coins(shape, 1 - p).astype(a.dtype) / a.dtype.type(1 - p)
+        ),
+        a.shape,
+    )
 
 class _Allowed(threading.local):
     "The implementations that `sdpa_kernel` allows in this thread; None: all."
+
     backends = None
 
 _allowed = _Allowed()
 
+# %% ../../nbs/nn/05_attention.ipynb #20d4b86f
 def _at_once(query, key, value, attn_mask, dropout_p):
-    "Whether attention can be one operation: nothing between its two products but a softmax, and shapes that need no broadcasting."
+    """Whether attention can be one operation: nothing between its two products but a softmax, and
+    shapes that need no broadcasting.
+    """
     q, k, v = query._array.shape, key._array.shape, value._array.shape
-    if dropout_p or not q[:-2] == k[:-2] == v[:-2] or k[-2] != v[-2] or query._array.dtype.kind not in 'fV' or away((query,)) is not None: return False
-    if _allowed.backends is not None and SDPBackend.FLASH_ATTENTION not in _allowed.backends: return False
+    if (
+        dropout_p
+        or not q[:-2] == k[:-2] == v[:-2]
+        or k[-2] != v[-2]
+        or query._array.dtype.kind not in 'fV'
+        or device_of((query,)) is not None
+    ):
+        return False
+    if _allowed.backends is not None and SDPBackend.FLASH_ATTENTION not in _allowed.backends:
+        return False
     if attn_mask is None: return True
     scores = *query.shape[:-1], key.shape[-2]
-    return not attn_mask.requires_grad and attn_mask.dim() <= len(scores) and all(m in (1, s) for m, s in zip(attn_mask.shape[::-1], scores[::-1]))
+    return (
+        not attn_mask.requires_grad
+        and attn_mask.dim() <= len(scores)
+        and all(m in (1, s) for m, s in zip(attn_mask.shape[::-1], scores[::-1]))
+    )
 
 def weigh(query, key, attn_mask, dropout_p, is_causal, scale):
     "The weights of a query's keys."
@@ -57,132 +76,336 @@ def weigh(query, key, attn_mask, dropout_p, is_causal, scale):
     elif attn_mask is not None:
         a, b = attn_mask.shape, scores.shape
         for d in range(1, len(a) + 1):
-            if a[-d] != 1 and a[-d] != b[-d]: raise RuntimeError(f'The size of tensor a ({b[-d]}) must match the size of tensor b ({a[-d]}) at non-singleton dimension {len(b) - d}: the attention mask does not fit the scores (…, queries, keys)')
+            if a[-d] != 1 and a[-d] != b[-d]:
+                raise RuntimeError(
+                    f'The size of tensor a ({b[-d]}) must match the size of tensor b ({a[-d]}) at'
+                    f' non-singleton dimension {len(b) - d}: the attention mask does not fit the'
+                    ' scores (…, queries, keys)'
+                )
     weights = _op['attention_weights'](scores, attn_mask, scale=scale, causal=is_causal)
     return _dropped(weights, dropout_p) if dropout_p else weights
 
-def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
-    """The average of `value` (…, keys, features) for each query (…, queries, d), weighted by the softmax of its products with the keys (…, keys, d), divided by √d or times `scale`.
+# %% ../../nbs/nn/05_attention.ipynb #bc41036c
+def scaled_dot_product_attention(
+    query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False
+):
+    """The average of `value` (…, keys, features) for each query (…, queries, d), weighted by the
+    softmax of its products with the keys (…, keys, d), divided by √d or times `scale`.
 
-    `attn_mask`: bools (True: may be seen) or numbers that are added to the scores. `is_causal`: queries do not see later keys. `dropout_p`: drops weights (also outside of training). `enable_gqa`: several query heads share the heads of keys and values."""
+    `attn_mask`: bools (True: may be seen) or numbers that are added to the scores. `is_causal`:
+    queries do not see later keys. `dropout_p`: drops weights (also outside of training).
+    `enable_gqa`: several query heads share the heads of keys and values.
+    """
     for t, what in ((query, 'query'), (key, 'key'), (value, 'value')):
-        if not isinstance(t, TensorBase): raise TypeError(f"scaled_dot_product_attention(): argument '{what}' must be Tensor, not {type(t).__name__}")
+        if not isinstance(t, TensorBase):
+            raise TypeError(
+                f"scaled_dot_product_attention(): argument '{what}' must be Tensor, not"
+                f" {type(t).__name__}"
+            )
     q, k, v = query._array, key._array, value._array
     if q.ndim < 2 or k.ndim < 2 or v.ndim < 2:
-        raise RuntimeError(f'Expected query, key, and value to all be  at least 2 dimensional, but got query.dim: {query.dim()} key.dim: {key.dim()} and value.dim: {value.dim()} instead.')
+        raise RuntimeError(
+            'Expected query, key, and value to all be  at least 2 dimensional, but got query.dim:'
+            f' {query.dim()} key.dim: {key.dim()} and value.dim: {value.dim()} instead.'
+        )
     if not q.dtype is k.dtype is v.dtype and not q.dtype == k.dtype == v.dtype:
-        raise RuntimeError(f'Expected query, key, and value to have the same dtype, but got query.dtype: {_name(query)} key.dtype: {_name(key)} and value.dtype: {_name(value)} instead.')
+        raise RuntimeError(
+            'Expected query, key, and value to have the same dtype, but got query.dtype:'
+            f' {c_name(query._array)} key.dtype: {c_name(key._array)} and value.dtype:'
+            f' {c_name(value._array)} instead.'
+        )
     if attn_mask is not None:
-        if attn_mask._array.dtype != bool and attn_mask._array.dtype != query._array.dtype and attn_mask._array.dtype.name != 'float32':
-            raise RuntimeError(f'Expected attn_mask dtype to be bool or float or to match query dtype, but got attn_mask.dtype: {_name(attn_mask)} and  query.dtype: {_name(query)} instead.')
-        if is_causal: raise RuntimeError('_scaled_dot_product_attention: Explicit attn_mask should not be set when is_causal=True')
-    if not 0 <= dropout_p <= 1: raise RuntimeError(f'dropout probability has to be between 0 and 1, but got {dropout_p:g}')
-    if q.shape[-1] != k.shape[-1]: raise RuntimeError(f'Expected query and key to have the same last dimension, but got {query.shape[-1]} and {key.shape[-1]}')
+        if (
+            attn_mask._array.dtype != bool
+            and attn_mask._array.dtype != query._array.dtype
+            and attn_mask._array.dtype.name != 'float32'
+        ):
+            raise RuntimeError(
+                'Expected attn_mask dtype to be bool or float or to match query dtype, but got'
+                f' attn_mask.dtype: {c_name(attn_mask._array)} and  query.dtype:'
+                f' {c_name(query._array)} instead.'
+            )
+        if is_causal:
+            raise RuntimeError(
+                '_scaled_dot_product_attention: Explicit attn_mask should not be set when'
+                ' is_causal=True'
+            )
+    if not 0 <= dropout_p <= 1:
+        raise RuntimeError(f'dropout probability has to be between 0 and 1, but got {dropout_p:g}')
+    if q.shape[-1] != k.shape[-1]:
+        raise RuntimeError(
+            f'Expected query and key to have the same last dimension, but got {query.shape[-1]} and'
+            f' {key.shape[-1]}'
+        )
     if enable_gqa:
         heads = query.shape[-3]
-        if heads % key.shape[-3] or heads % value.shape[-3]: raise RuntimeError('Number of heads in key and value must divide the number of heads in query')
-        key, value = (t if t.shape[-3] == heads else F.repeat_interleave(t, heads // t.shape[-3], -3) for t in (key, value))
+        if heads % key.shape[-3] or heads % value.shape[-3]:
+            raise RuntimeError(
+                'Number of heads in key and value must divide the number of heads in query'
+            )
+        key, value = (
+            t if t.shape[-3] == heads else F.repeat_interleave(t, heads // t.shape[-3], -3)
+            for t in (key, value)
+        )
     scale = 1 / math.sqrt(builtins.max(q.shape[-1], 1)) if scale is None else float(scale)
-    if _at_once(query, key, value, attn_mask, dropout_p): return _op['attention'](query, key, value, attn_mask, scale=scale, causal=bool(is_causal))[0]
+    if _at_once(query, key, value, attn_mask, dropout_p):
+        return _op['attention'](query, key, value, attn_mask, scale=scale, causal=bool(is_causal))[
+            0
+        ]
     return F.matmul(weigh(query, key, attn_mask, dropout_p, bool(is_causal), scale), value)
 
 # %% ../../nbs/nn/05_attention.ipynb #f102c6af
 def _as_added(mask, name, dtype, other=None, other_name='', check_other=True):
     "A mask as numbers to be added to the scores."
     if mask is None: return None
-    if mask._array.dtype != bool and not mask.is_floating_point(): raise AssertionError(f'only bool and floating types of {name} are supported')
+    if mask._array.dtype != bool and not mask.is_floating_point():
+        raise AssertionError(f'only bool and floating types of {name} are supported')
     if check_other and other is not None and mask.dtype != other.dtype:
-        warnings.warn(f'Support for mismatched {name} and {other_name} is deprecated. Use same type for both instead.', stacklevel=4)
+        warnings.warn(
+            f'Support for mismatched {name} and {other_name} is deprecated. Use same type for both'
+            ' instead.',
+            stacklevel=4,
+        )
     if mask._array.dtype != bool: return mask
     return F.masked_fill(_op['to'](mask, dtype=dtype), mask, -np.inf)
 
 def _project(query, key, value, weight, bias):
     "Queries, keys and values, by one packed weight."
-    if query is key is value:
-        return F.chunk(_op['linear'](query, weight, bias), 3, -1)
+    if query is key is value: return F.chunk(_op['linear'](query, weight, bias), 3, -1)
     parts = F.chunk(weight, 3)
     biases = (None,) * 3 if bias is None else F.chunk(bias, 3)
     return tuple(_op['linear'](x, w, b) for x, w, b in zip((query, key, value), parts, biases))
 
+# %% ../../nbs/nn/05_attention.ipynb #0106e369
 def _check_shapes(query, key, value, key_padding_mask, attn_mask, num_heads):
     "True if the input is a batch. Raises AssertionError if the shapes do not fit together."
     if query.dim() == 3:
-        if key.dim() != 3 or value.dim() != 3: raise AssertionError(f'For batched (3-D) `query`, expected `key` and `value` to be 3-D but found {key.dim()}-D and {value.dim()}-D tensors respectively')
-        if key_padding_mask is not None and key_padding_mask.dim() != 2: raise AssertionError(f'For batched (3-D) `query`, expected `key_padding_mask` to be `None` or 2-D but found {key_padding_mask.dim()}-D tensor instead')
-        if attn_mask is not None and attn_mask.dim() not in (2, 3): raise AssertionError(f'For batched (3-D) `query`, expected `attn_mask` to be `None`, 2-D or 3-D but found {attn_mask.dim()}-D tensor instead')
+        if key.dim() != 3 or value.dim() != 3:
+            raise AssertionError(
+                'For batched (3-D) `query`, expected `key` and `value` to be 3-D but found'
+                f' {key.dim()}-D and {value.dim()}-D tensors respectively'
+            )
+        if key_padding_mask is not None and key_padding_mask.dim() != 2:
+            raise AssertionError(
+                'For batched (3-D) `query`, expected `key_padding_mask` to be `None` or 2-D but'
+                f' found {key_padding_mask.dim()}-D tensor instead'
+            )
+        if attn_mask is not None and attn_mask.dim() not in (2, 3):
+            raise AssertionError(
+                'For batched (3-D) `query`, expected `attn_mask` to be `None`, 2-D or 3-D but'
+                f' found {attn_mask.dim()}-D tensor instead'
+            )
         return True
     if query.dim() == 2:
-        if key.dim() != 2 or value.dim() != 2: raise AssertionError(f'For unbatched (2-D) `query`, expected `key` and `value` to be 2-D but found {key.dim()}-D and {value.dim()}-D tensors respectively')
-        if key_padding_mask is not None and key_padding_mask.dim() != 1: raise AssertionError(f'For unbatched (2-D) `query`, expected `key_padding_mask` to be `None` or 1-D but found {key_padding_mask.dim()}-D tensor instead')
+        if key.dim() != 2 or value.dim() != 2:
+            raise AssertionError(
+                'For unbatched (2-D) `query`, expected `key` and `value` to be 2-D but found'
+                f' {key.dim()}-D and {value.dim()}-D tensors respectively'
+            )
+        if key_padding_mask is not None and key_padding_mask.dim() != 1:
+            raise AssertionError(
+                'For unbatched (2-D) `query`, expected `key_padding_mask` to be `None` or 1-D but'
+                f' found {key_padding_mask.dim()}-D tensor instead'
+            )
         if attn_mask is not None:
-            if attn_mask.dim() not in (2, 3): raise AssertionError(f'For unbatched (2-D) `query`, expected `attn_mask` to be `None`, 2-D or 3-D but found {attn_mask.dim()}-D tensor instead')
-            if attn_mask.dim() == 3 and tuple(attn_mask.shape) != (num_heads, query.shape[0], key.shape[0]): raise AssertionError(f'Expected `attn_mask` shape to be {(num_heads, query.shape[0], key.shape[0])} but got {attn_mask.shape}')
+            if attn_mask.dim() not in (2, 3):
+                raise AssertionError(
+                    'For unbatched (2-D) `query`, expected `attn_mask` to be `None`, 2-D or 3-D'
+                    f' but found {attn_mask.dim()}-D tensor instead'
+                )
+            if attn_mask.dim() == 3 and tuple(attn_mask.shape) != (
+                num_heads, query.shape[0], key.shape[0],
+            ):
+                raise AssertionError(
+                    f'Expected `attn_mask` shape to be {(num_heads, query.shape[0], key.shape[0])}'
+                    f' but got {attn_mask.shape}'
+                )
         return False
-    raise AssertionError(f'query should be unbatched 2D or batched 3D tensor but received {query.dim()}-D query tensor')
+    raise AssertionError(
+        f'query should be unbatched 2D or batched 3D tensor but received {query.dim()}-D query'
+        ' tensor'
+    )
 
-def multi_head_attention_forward(query, key, value, embed_dim_to_check, num_heads, in_proj_weight, in_proj_bias, bias_k, bias_v, add_zero_attn, dropout_p, out_proj_weight, out_proj_bias, training=True, key_padding_mask=None,
-                                 need_weights=True, attn_mask=None, use_separate_proj_weight=False, q_proj_weight=None, k_proj_weight=None, v_proj_weight=None, static_k=None, static_v=None, average_attn_weights=True, is_causal=False):
-    """Attention with `num_heads` heads: (queries, batch, features) and the weights, or None for these without `need_weights`.
+# %% ../../nbs/nn/05_attention.ipynb #6521e06b
+_NEEDS_MASK = (
+    'Need attn_mask if specifying the is_causal hint. You may use the Transformer module'
+    ' method `generate_square_subsequent_mask` to create this mask.'
+)
 
-    `query`, `key`, `value`: (length, batch, features), or without the batch dimension. `key_padding_mask` (batch, keys): True for keys that do not count. `attn_mask` (queries, keys) or (batch × heads, queries, keys): True for what may *not* be seen, or numbers to be added. `average_attn_weights`: the mean over the heads instead of each head's."""
+def _wrong_width(features, wanted, num_heads):
+    "The error for features that are not as many as was said, or cannot be shared out."
+    if features != wanted:
+        return AssertionError(
+            f'was expecting embedding dimension of {wanted}, but got {features}'
+        )
+    return AssertionError(f'embed_dim {features} not divisible by num_heads {num_heads}')
+
+def _checked_mask(attn_mask, length, keys, pairs):
+    "A mask of three dimensions. Raises RuntimeError for one of another shape."
+    if attn_mask.dim() == 2:
+        if tuple(attn_mask.shape) != (length, keys):
+            raise RuntimeError(
+                f'The shape of the 2D attn_mask is {attn_mask.shape}, but should be'
+                f' {(length, keys)}.'
+            )
+        return F.unsqueeze(attn_mask, 0)
+    elif attn_mask.dim() == 3:
+        if tuple(attn_mask.shape) != (pairs, length, keys):
+            raise RuntimeError(
+                f'The shape of the 3D attn_mask is {attn_mask.shape}, but should be'
+                f' {(pairs, length, keys)}.'
+            )
+    else:
+        raise RuntimeError(f"attn_mask's dimension {attn_mask.dim()} is not supported")
+    return attn_mask
+
+# %% ../../nbs/nn/05_attention.ipynb #21fe86dc
+def _refuse_static(static_k, static_v):
+    "Keys and values that are given as they are take no bias."
+    if static_k is not None or static_v is not None:
+        raise AssertionError(
+            'bias cannot be added to static key.'
+            if static_k is not None
+            else 'bias cannot be added to static value.'
+        )
+
+def _checked_static(given, name, pairs, size):
+    "Keys or values that are given as they are: (batch × heads, length, size)."
+    if given.shape[0] != pairs:
+        raise AssertionError(f'expecting {name}.size(0) of {pairs}, but got {given.shape[0]}')
+    if given.shape[2] != size:
+        raise AssertionError(f'expecting {name}.size(2) of {size}, but got {given.shape[2]}')
+    return given
+
+def _widened(mask):
+    "A mask for one key more, which every query sees."
+    return mask if mask is None else F.cat([mask, mask.new_zeros((*mask.shape[:-1], 1))], -1)
+
+# %% ../../nbs/nn/05_attention.ipynb #cc652763
+def _over_heads(key_padding_mask, n, num_heads, keys):
+    "What is added for padding, for every head: (batch × heads, 1, keys)."
+    if key_padding_mask.shape[0] != n:
+        raise AssertionError(
+            f'Expected key_padded_mask.shape[0] to be {n}, but got {key_padding_mask.shape[0]}'
+        )
+    if key_padding_mask.shape[1] != keys:
+        raise AssertionError(
+            f'Expected key_padded_mask.shape[1] to be {keys}, but got'
+            f' {key_padding_mask.shape[1]}'
+        )
+    return F.reshape(
+        F.expand(key_padding_mask.reshape(n, 1, 1, keys), -1, num_heads, -1, -1),
+        n * num_heads,
+        1,
+        keys,
+    )
+
+def _project_each(query, key, value, weights, in_proj_bias):
+    "Queries, keys and values, each by a matrix of its own."
+    if key.shape[:2] != value.shape[:2]:
+        raise AssertionError(
+            f"key's sequence and batch dims {key.shape[:2]} do not match value's"
+            f" {value.shape[:2]}"
+        )
+    biases = (None,) * 3 if in_proj_bias is None else F.chunk(in_proj_bias, 3)
+    return (
+        _op['linear'](x, w, b)
+        for x, w, b in zip(
+            (query, key, value), weights, biases
+        )
+    )
+
+# %% ../../nbs/nn/05_attention.ipynb #70e6b43c
+def _fused(q, k, v, attn_mask, n, num_heads, dropout_p, only_causal):
+    "Attention where nobody asks for the weights."
+    length, size = q.shape[1:]
+
+    def apart(x): return F.reshape(x, n, num_heads, x.shape[1], size)
+
+    mask = (
+        None
+        if attn_mask is None
+        else F.reshape(
+            attn_mask,
+            -1,
+            num_heads if attn_mask.shape[0] == n * num_heads and n * num_heads > 1 else 1,
+            *attn_mask.shape[1:],
+        )
+    )
+    return F.reshape(
+        scaled_dot_product_attention(
+            apart(q), apart(k), apart(v), mask, dropout_p, only_causal
+        ),
+        n * num_heads,
+        length,
+        size,
+    )
+
+# %% ../../nbs/nn/05_attention.ipynb #04a5b987
+def multi_head_attention_forward(
+    query, key, value, embed_dim_to_check, num_heads, in_proj_weight, in_proj_bias, bias_k, bias_v,
+    add_zero_attn, dropout_p, out_proj_weight, out_proj_bias, training=True, key_padding_mask=None,
+    need_weights=True, attn_mask=None, use_separate_proj_weight=False, q_proj_weight=None,
+    k_proj_weight=None, v_proj_weight=None, static_k=None, static_v=None, average_attn_weights=True,
+    is_causal=False,
+):
+    """Attention with `num_heads` heads: (queries, batch, features) and the weights, or None for
+    these without `need_weights`.
+
+    `query`, `key`, `value`: (length, batch, features), or without the batch dimension.
+    `key_padding_mask` (batch, keys): True for keys that do not count. `attn_mask` (queries, keys)
+    or (batch × heads, queries, keys): True for what may *not* be seen, or numbers to be added.
+    `average_attn_weights`: the mean over the heads instead of each head's.
+    """
     batched = _check_shapes(query, key, value, key_padding_mask, attn_mask, num_heads)
-    if is_causal and attn_mask is None: raise RuntimeError('Need attn_mask if specifying the is_causal hint. You may use the Transformer module method `generate_square_subsequent_mask` to create this mask.')
+    if is_causal and attn_mask is None: raise RuntimeError(_NEEDS_MASK)
     if not batched:
         same = query is key, key is value
         query = F.unsqueeze(query, 1)
         key = query if same[0] else F.unsqueeze(key, 1)
         value = key if same[1] else F.unsqueeze(value, 1)
-        if key_padding_mask is not None: key_padding_mask = F.unsqueeze(key_padding_mask, 0)
+        if key_padding_mask is not None:
+            key_padding_mask = F.unsqueeze(key_padding_mask, 0)
     length, n, features = query.shape
     keys = key.shape[0]
     dtype = query._array.dtype
     only_causal = is_causal and key_padding_mask is None and not need_weights
-    key_padding_mask = _as_added(key_padding_mask, 'key_padding_mask', dtype, attn_mask, 'attn_mask')
+    key_padding_mask = _as_added(
+        key_padding_mask, 'key_padding_mask', dtype, attn_mask, 'attn_mask'
+    )
     if only_causal: attn_mask = None
     else: attn_mask = _as_added(attn_mask, 'attn_mask', dtype, check_other=False)
-    if features != embed_dim_to_check: raise AssertionError(f'was expecting embedding dimension of {embed_dim_to_check}, but got {features}')
     size = features // num_heads
-    if size * num_heads != features: raise AssertionError(f'embed_dim {features} not divisible by num_heads {num_heads}')
+    if features != embed_dim_to_check or size * num_heads != features:
+        raise _wrong_width(features, embed_dim_to_check, num_heads)
     if use_separate_proj_weight:
-        if key.shape[:2] != value.shape[:2]: raise AssertionError(f"key's sequence and batch dims {key.shape[:2]} do not match value's {value.shape[:2]}")
-        biases = (None,) * 3 if in_proj_bias is None else F.chunk(in_proj_bias, 3)
-        q, k, v = (_op['linear'](x, w, b) for x, w, b in zip((query, key, value), (q_proj_weight, k_proj_weight, v_proj_weight), biases))
+        weights = q_proj_weight, k_proj_weight, v_proj_weight
+        q, k, v = _project_each(query, key, value, weights, in_proj_bias)
     else:
-        if key.shape != value.shape: raise AssertionError(f'key shape {key.shape} does not match value shape {value.shape}')
+        if key.shape != value.shape:
+            raise AssertionError(f'key shape {key.shape} does not match value shape {value.shape}')
         q, k, v = _project(query, key, value, in_proj_weight, in_proj_bias)
     if attn_mask is not None:
-        if attn_mask.dim() == 2:
-            if tuple(attn_mask.shape) != (length, keys): raise RuntimeError(f'The shape of the 2D attn_mask is {attn_mask.shape}, but should be {(length, keys)}.')
-            attn_mask = F.unsqueeze(attn_mask, 0)
-        elif attn_mask.dim() == 3:
-            if tuple(attn_mask.shape) != (n * num_heads, length, keys): raise RuntimeError(f'The shape of the 3D attn_mask is {attn_mask.shape}, but should be {(n * num_heads, length, keys)}.')
-        else: raise RuntimeError(f"attn_mask's dimension {attn_mask.dim()} is not supported")
-    def widen(mask, by): return mask if mask is None else F.cat([mask, mask.new_zeros((*mask.shape[:-1], by))], -1)
+        attn_mask = _checked_mask(attn_mask, length, keys, n * num_heads)
     if bias_k is not None and bias_v is not None:
-        if static_k is not None or static_v is not None: raise AssertionError('bias cannot be added to static key.' if static_k is not None else 'bias cannot be added to static value.')
+        _refuse_static(static_k, static_v)
         k, v = F.cat([k, bias_k.repeat(1, n, 1)]), F.cat([v, bias_v.repeat(1, n, 1)])
-        attn_mask, key_padding_mask = widen(attn_mask, 1), widen(key_padding_mask, 1)
-    def heads(x): return F.transpose(F.reshape(x, x.shape[0], n * num_heads, size), 0, 1)       # (batch × heads, length, size)
+        attn_mask, key_padding_mask = _widened(attn_mask), _widened(key_padding_mask)
+
+    # (batch × heads, length, size)
+    def heads(x):
+        return F.transpose(F.reshape(x, x.shape[0], n * num_heads, size), 0, 1)
+
     q = heads(q)
-    if static_k is None: k = heads(k)
-    else:
-        if static_k.shape[0] != n * num_heads: raise AssertionError(f'expecting static_k.size(0) of {n * num_heads}, but got {static_k.shape[0]}')
-        if static_k.shape[2] != size: raise AssertionError(f'expecting static_k.size(2) of {size}, but got {static_k.shape[2]}')
-        k = static_k
-    if static_v is None: v = heads(v)
-    else:
-        if static_v.shape[0] != n * num_heads: raise AssertionError(f'expecting static_v.size(0) of {n * num_heads}, but got {static_v.shape[0]}')
-        if static_v.shape[2] != size: raise AssertionError(f'expecting static_v.size(2) of {size}, but got {static_v.shape[2]}')
-        v = static_v
+    k = heads(k) if static_k is None else _checked_static(static_k, 'static_k', n * num_heads, size)
+    v = heads(v) if static_v is None else _checked_static(static_v, 'static_v', n * num_heads, size)
     if add_zero_attn:
         zero = k.new_zeros((n * num_heads, 1, size))
         k, v = F.cat([k, zero], 1), F.cat([v, zero], 1)
-        attn_mask, key_padding_mask = widen(attn_mask, 1), widen(key_padding_mask, 1)
+        attn_mask, key_padding_mask = _widened(attn_mask), _widened(key_padding_mask)
     keys = k.shape[1]
     if key_padding_mask is not None:
-        if key_padding_mask.shape[0] != n: raise AssertionError(f'Expected key_padded_mask.shape[0] to be {n}, but got {key_padding_mask.shape[0]}')
-        if key_padding_mask.shape[1] != keys: raise AssertionError(f'Expected key_padded_mask.shape[1] to be {keys}, but got {key_padding_mask.shape[1]}')
-        spread = F.reshape(F.expand(key_padding_mask.reshape(n, 1, 1, keys), -1, num_heads, -1, -1), n * num_heads, 1, keys)
+        spread = _over_heads(key_padding_mask, n, num_heads, keys)
         attn_mask = spread if attn_mask is None else attn_mask + spread
     if not training: dropout_p = 0.0
     if need_weights:
@@ -190,13 +413,13 @@ def multi_head_attention_forward(query, key, value, embed_dim_to_check, num_head
         if attn_mask is not None: scores = scores + attn_mask
         weights = F.softmax(scores, -1)
         if dropout_p: weights = _dropped(weights, dropout_p)
+        out = F.matmul(weights, v)
     else:
-        def apart(x): return F.reshape(x, n, num_heads, x.shape[1], size)
-        mask = None if attn_mask is None else F.reshape(attn_mask, -1, num_heads if attn_mask.shape[0] == n * num_heads and n * num_heads > 1 else 1, *attn_mask.shape[1:])
-        out = F.reshape(scaled_dot_product_attention(apart(q), apart(k), apart(v), mask, dropout_p, only_causal), n * num_heads, length, size)
-    if need_weights: out = F.matmul(weights, v)
+        out = _fused(q, k, v, attn_mask, n, num_heads, dropout_p, only_causal)
     out = F.reshape(F.transpose(out, 0, 1), length * n, features)
-    out = F.reshape(_op['linear'](out, out_proj_weight, out_proj_bias), length, n, out_proj_weight.shape[0])
+    out = F.reshape(
+        _op['linear'](out, out_proj_weight, out_proj_bias), length, n, out_proj_weight.shape[0]
+    )
     if need_weights:
         weights = F.reshape(weights, n, num_heads, length, keys)
         if average_attn_weights: weights = F.mean(weights, 1)
@@ -206,13 +429,19 @@ def multi_head_attention_forward(query, key, value, embed_dim_to_check, num_head
 # %% ../../nbs/nn/05_attention.ipynb #d0b68ae8
 class SDPBackend(enum.Enum):
     "PyTorch's implementations of attention, by name."
+
     ERROR, MATH, FLASH_ATTENTION, EFFICIENT_ATTENTION, CUDNN_ATTENTION, OVERRIDEABLE = range(-1, 5)
 
 @contextmanager
 def sdpa_kernel(backends, set_priority=False):
-    "Within this block attention is computed in one of these ways only. Two are to be had: by products and a softmax (`MATH`), each a node of the graph, and as one operation (the others)."
+    """Within this block attention is computed in one of these ways only. Two are to be had: by
+    products and a softmax (`MATH`), each a node of the graph, and as one operation (the others).
+    """
     wanted = [backends] if isinstance(backends, SDPBackend) else backends
-    if not isinstance(wanted, (list, tuple)) or not all(isinstance(b, SDPBackend) for b in wanted): raise AssertionError('Backend must be an instance of SDPBackend or a list of SDPBackend instances')
+    if not isinstance(wanted, (list, tuple)) or not all(isinstance(b, SDPBackend) for b in wanted):
+        raise AssertionError(
+            'Backend must be an instance of SDPBackend or a list of SDPBackend instances'
+        )
     before, _allowed.backends = _allowed.backends, set(wanted)
     try: yield {}
     finally: _allowed.backends = before

@@ -18,22 +18,33 @@ from ..graph.node import TensorBase, tensor_like
 from ..ops import compiled
 
 # %% ../../nbs/nn/06_ctc.ipynb #588d1e0e
-LOW = -1e30         # the logarithm of (almost) zero: a number, so that no infinity minus infinity can arise
+# the logarithm of (almost) zero: a number, so that no infinity minus infinity can arise
+LOW = -1e30
 
 def _checked(lengths, name, count):
     "Lengths as an array on the host, wherever they are: they decide how much there is to do."
     if isinstance(lengths, TensorBase): lengths = lengths.detach().cpu()._array
-    values = np.asarray(lengths).astype(np.int64).reshape(-1)
+    values = np.asarray(lengths)
+    if not values.size: values = values.astype(np.int64)
+    if values.dtype.kind not in 'iu': raise RuntimeError(f'{name} must be integral')
+    values = values.astype(np.int64).reshape(-1)
     if len(values) != count: raise RuntimeError(f'{name} must be of size batch_size')
     return values
+
+def _wrong(words):
+    return RuntimeError(words + ' (while checking arguments for ctc_loss_allocate_outputs)')
 
 def _ends(letters): return [0, *np.cumsum(letters).tolist()]
 
 def _to_count(letters, dtype): return np.maximum(letters, 1).astype(dtype)
 
+# %% ../../nbs/nn/06_ctc.ipynb #162d230d
 @anywhere
 def alignments(said, leap, long, letters):
-    "Minus the logarithm of the sum over all ways through the positions, for each example, by operations on tensors. `said`: the log-probabilities (frames, batch, positions); `leap`: where the blank before may be left out; `long`, `letters`: how many frames and letters there are."
+    """Minus the logarithm of the sum over all ways through the positions, for each example, by
+    operations on tensors. `said`: the log-probabilities (frames, batch, positions); `leap`: where
+    the blank before may be left out; `long`, `letters`: how many frames and letters there are.
+    """
     frames, n, width = said.shape
     dtype = said._array.dtype
     low = said.new_full((n, 1), LOW)
@@ -44,30 +55,45 @@ def alignments(said, leap, long, letters):
     for k in range(frames):
         if k:
             one = F.cat([low, alpha[:, :-1]], 1) if width > 1 else low
-            two = F.cat([low, low, alpha[:, :-2]], 1) + barred if width > 2 else alpha.new_full(alpha.shape, LOW)
+            two = (
+                F.cat([low, low, alpha[:, :-2]], 1) + barred
+                if width > 2
+                else alpha.new_full(alpha.shape, LOW)
+            )
             alpha = F.logsumexp(F.stack([alpha, one, two]), 0) + said[k]
         history.append(alpha)
     losses = []
     for b in range(n):
         end = 2 * int(letters[b])
-        if not long[b]: last = said.new_zeros(()) if not letters[b] else said.new_full((), LOW)
+        if not long[b]:
+            last = said.new_zeros(()) if not letters[b] else said.new_full((), LOW)
         else:
             alpha = history[int(long[b]) - 1][b]
-            last = F.logsumexp(alpha[end - 1:end + 1], 0) if end else alpha[0]
+            last = F.logsumexp(alpha[end - 1 : end + 1], 0) if end else alpha[0]
         losses.append(-last)
     return F.stack(losses)
 
+# %% ../../nbs/nn/06_ctc.ipynb #bc0d2783
 class Alignments(Function):
-    "`alignments` as one operation: a loop over arrays that keeps, for every step, the share of each way that leads there; backward, these shares hand the gradient down. The derivative of second order goes by operations."
+    """`alignments` as one operation: a loop over arrays that keeps, for every step, the share of
+    each way that leads there; backward, these shares hand the gradient down. The derivative of
+    second order goes by operations.
+    """
+
     @staticmethod
     def forward(ctx, said, leap, long, letters):
         s = said._array
         frames, n, width = s.shape
         barred = np.where(leap, 0, LOW).astype(s.dtype)
-        before = np.full((frames, n, width + 2), LOW, s.dtype)          # sums of all ways to each position, behind two that nothing reaches
+        # sums of all ways to each position, behind two that nothing reaches
+        before = np.full((frames, n, width + 2), LOW, s.dtype)
         shares = np.empty((3, frames, n, width), s.dtype)
         before[0, :, 2:4] = s[0, :, :2]
-        for k in range(1, frames) if not compiled.ways(np.ascontiguousarray(s), barred, before, shares) else ():
+        for k in (
+            range(1, frames)
+            if not compiled.ways(np.ascontiguousarray(s), barred, before, shares)
+            else ()
+        ):
             last, ways = before[k - 1], shares[:, k]
             ways[0], ways[1] = last[:, 2:], last[:, 1:-1]
             np.add(last[:, :-2], barred, out=ways[2])
@@ -80,20 +106,30 @@ class Alignments(Function):
             np.add(top, s[k], out=before[k, :, 2:])
         rows, ends = np.arange(n), 2 * letters
         final = before[np.maximum(long, 1) - 1, rows]
-        pair = np.stack([final[rows, ends + 2], np.where(ends > 0, final[rows, ends + 1], LOW).astype(s.dtype)])
+        pair = np.stack(
+            [final[rows, ends + 2], np.where(ends > 0, final[rows, ends + 1], LOW).astype(s.dtype)]
+        )
         top = np.maximum.reduce(pair, axis=0)
         pair = np.exp(pair - top)
         total = np.add.reduce(pair, axis=0)
         ctx.given = leap, long, letters
         ctx.pair, ctx.shares = np.where(long > 0, pair / total, 0).astype(s.dtype), shares
         ctx.save_for_backward(said)
-        return tensor_like(-np.where(long > 0, top + np.log(total), np.where(letters > 0, LOW, 0)).astype(s.dtype))
+        return tensor_like(
+            -np.where(long > 0, top + np.log(total), np.where(letters > 0, LOW, 0)).astype(s.dtype)
+        )
 
     @staticmethod
     def backward(ctx, g):
-        said, = ctx.saved_tensors
+        (said,) = ctx.saved_tensors
         leap, long, letters = ctx.given
-        if is_grad_enabled(): return *grad([alignments(said, leap, long, letters)], [said], [g], create_graph=True), None, None, None
+        if is_grad_enabled():
+            return (
+                *grad([alignments(said, leap, long, letters)], [said], [g], create_graph=True),
+                None,
+                None,
+                None,
+            )
         out = np.zeros_like(said._array, order='C')
         rows, ends, given = np.arange(len(long)), 2 * letters, -g._array * ctx.pair
         frames = np.maximum(long, 1) - 1
@@ -106,40 +142,118 @@ class Alignments(Function):
             down[:, :-2] += ways[2, :, 2:]
         return tensor_like(out), None, None, None
 
+# %% ../../nbs/nn/06_ctc.ipynb #49488a51
 def _at_once(said):
     "Whether nothing looks at single operations."
     modes = LOCAL.modes
-    return not (modes.special or modes.transforms or modes.tape is not None or SWITCH.anomaly) and getattr(said, '_bare', None).__class__ is np.ndarray
+    return (
+        not (modes.special or modes.transforms or modes.tape is not None or SWITCH.anomaly)
+        and getattr(said, '_bare', None).__class__ is np.ndarray
+    )
 
+# %% ../../nbs/nn/06_ctc.ipynb #e56f25cb
+def _check_kinds(log_probs, targets, input_lengths, target_lengths):
+    "Lengths are two tensors or two sequences."
+    if (
+        isinstance(input_lengths, int)
+        or isinstance(target_lengths, int)
+        or isinstance(input_lengths, TensorBase) is not isinstance(target_lengths, TensorBase)
+    ):
+        shown = ', '.join(
+            'Tensor' if isinstance(v, TensorBase) else type(v).__name__
+            for v in (log_probs, targets, input_lengths, target_lengths)
+        )
+        raise TypeError(
+            f'ctc_loss() received an invalid combination of arguments - got ({shown}, int, int,'
+            ' bool): input_lengths and target_lengths have to be two tensors or two sequences of'
+            ' ints'
+        )
+
+def _check_lengths(long, letters, frames):
+    "Raise for lengths that are negative, or more than there are frames."
+    for b in range(len(long)):
+        if long[b] < 0:
+            raise _wrong(
+                f'Expected input_lengths to have value at least 0, but got value {long[b]}'
+            )
+        if letters[b] < 0:
+            raise _wrong(
+                f'Expected target_lengths to have value at least 0, but got value {letters[b]}'
+            )
+        if long[b] > frames:
+            raise _wrong(
+                f'Expected input_lengths to have value at most {frames}, but got value {long[b]}'
+            )
+
+# %% ../../nbs/nn/06_ctc.ipynb #5be7eac5
 @castable
 @anywhere
-def ctc_loss(log_probs, targets, input_lengths, target_lengths, blank=0, reduction='mean', zero_infinity=False):
-    """Minus the log-probability of each target, for log-probabilities (frames, batch, classes) or (frames, classes).
+def ctc_loss(
+    log_probs, targets, input_lengths, target_lengths, blank=0, reduction='mean',
+    zero_infinity=False,
+):
+    """Minus the log-probability of each target, for log-probabilities (frames, batch, classes) or
+    (frames, classes).
 
-    `targets`: (batch, letters), or all targets one after the other. `reduction='mean'` divides each loss by the length of its target, then averages. `zero_infinity`: targets that cannot be said in so few frames count zero."""
-    if reduction not in ('none', 'mean', 'sum'): raise ValueError(f'{reduction} is not a valid value for reduction')
+    `targets`: (batch, letters), or all targets one after the other. `reduction='mean'` divides each
+    loss by the length of its target, then averages. `zero_infinity`: targets that cannot be said in
+    so few frames count zero.
+    """
+    if reduction not in ('none', 'mean', 'sum'):
+        raise ValueError(f'{reduction} is not a valid value for reduction')
+    _check_kinds(log_probs, targets, input_lengths, target_lengths)
     single = log_probs.dim() == 2
     if single:
         log_probs = F.unsqueeze(log_probs, 1)
         if targets.dim() == 1: targets = F.unsqueeze(targets, 0)
+    if not log_probs.numel(): raise RuntimeError('log_probs tensor must not be empty')
+    if log_probs.dim() != 3:
+        raise _wrong(
+            "Expected 3-dimensional tensor, but got"
+            f" {log_probs.dim() + (log_probs.dim() < 3)}-dimensional tensor for argument #1"
+            " 'log_probs'"
+        )
+    if targets.dim() > 2:
+        raise _wrong(
+            f"Expected 1 to 2 dimensions, but got {targets.dim()}-dimensional tensor for argument"
+            " #2 'targets'"
+        )
+    if log_probs._array.dtype.name not in ('float32', 'float64'):
+        raise NotImplementedError(
+            f'"ctc_loss_cpu" not implemented for \'{F._type_name(log_probs)}\''
+        )
     frames, n, classes = log_probs.shape
-    if targets._array.dtype.kind not in 'iu': raise RuntimeError('Expected tensor for argument #2 \'targets\' to have one of the following scalar types: Long, Int; but got ' + targets.type() + ' instead (while checking arguments for ctc_loss_cpu)')
+    if targets._array.dtype.kind not in 'iu': targets = targets.long()
     if not 0 <= blank < classes: raise RuntimeError('blank must be in label range')
-    long, letters = _checked(input_lengths, 'input_lengths', n), _checked(target_lengths, 'target_lengths', n)
-    for b in range(n):
-        if long[b] < 0: raise RuntimeError(f'Expected input_lengths to have value at least 0, but got value {long[b]} (while checking arguments for ctc_loss_cpu)')
-        if letters[b] < 0: raise RuntimeError(f'Expected target_lengths to have value at least 0, but got value {letters[b]} (while checking arguments for ctc_loss_cpu)')
-        if long[b] > frames: raise RuntimeError(f'Expected input_lengths to have value at most {frames}, but got value {long[b]} (while checking arguments for ctc_loss_cpu)')
+    long, letters = (
+        _checked(input_lengths, 'input_lengths', n),
+        _checked(target_lengths, 'target_lengths', n),
+    )
+    _check_lengths(long, letters, frames)
     most = int(letters.max(initial=0))
     words, t = np.full((n, most), blank, np.int64), targets._array
     if t.ndim == 1:
-        if len(t) < letters.sum(): raise RuntimeError(f'Expected targets to have at least {letters.sum()} elements, but got {len(t)}')
+        if len(t) != letters.sum():
+            raise _wrong(
+                f"Expected tensor to have size {letters.sum()} at dimension 0, but got size"
+                f" {len(t)} for argument #2 'targets'"
+            )
         starts = _ends(letters)
-        for b in range(n): words[b, :letters[b]] = t[starts[b]:starts[b + 1]]
+        for b in range(n): words[b, : letters[b]] = t[starts[b] : starts[b + 1]]
     else:
-        if t.shape[0] != n or t.shape[1] < most: raise RuntimeError(f'Expected tensor to have size at least {most} at dimension 1, but got size {t.shape[-1]} for argument #2 \'targets\' (while checking arguments for ctc_loss_cpu)')
-        for b in range(n): words[b, :letters[b]] = t[b, :letters[b]]
-    if xp.on_host and ((words < 0).any() or (words >= classes).any()): raise RuntimeError('Expected targets to be class indices from 0 to ' + str(classes - 1))
+        if t.shape[0] != n:
+            raise _wrong(
+                f"Expected tensor to have size {n} at dimension 0, but got size {t.shape[0]} for"
+                " argument #2 'targets'"
+            )
+        if t.shape[1] < most:
+            raise _wrong(
+                f"Expected tensor to have size at least {most} at dimension 1, but got size"
+                f" {t.shape[1]} for argument #2 'targets'"
+            )
+        for b in range(n): words[b, : letters[b]] = t[b, : letters[b]]
+    if xp.on_host and ((words < 0).any() or (words >= classes).any()):
+        raise RuntimeError('Expected targets to be class indices from 0 to ' + str(classes - 1))
     # positions: blank, letter, blank, …, blank
     path = np.full((n, 2 * most + 1), blank, np.int64)
     path[:, 1::2] = words
@@ -147,13 +261,24 @@ def ctc_loss(log_probs, targets, input_lengths, target_lengths, blank=0, reducti
     leap = np.zeros((n, width), bool)
     leap[:, 2:] = (path[:, 2:] != blank) & (path[:, 2:] != path[:, :-2])
     dtype = log_probs._array.dtype
-    said = F.gather(log_probs, 2, tensor_like(np.ascontiguousarray(np.broadcast_to(path, (frames, n, width)))))      # (frames, batch, positions)
-    loss = Alignments.apply(said, leap, long, letters) if frames and n and _at_once(said) else alignments(said, leap, long, letters)
-    counted = tensor_like((np.arange(frames)[:, None, None] < np.asarray(long)[:, None]).astype(dtype))
+    # (frames, batch, positions)
+    said = F.gather(
+        log_probs, 2, tensor_like(np.ascontiguousarray(np.broadcast_to(path, (frames, n, width))))
+    )
+    loss = (
+        Alignments.apply(said, leap, long, letters)
+        if frames and n and _at_once(said)
+        else alignments(said, leap, long, letters)
+    )
+    counted = tensor_like(
+        (np.arange(frames)[:, None, None] < np.asarray(long)[:, None]).astype(dtype)
+    )
     mass = F.sum(log_probs.exp() * counted, (0, 2))
-    loss = loss + (mass - mass.detach())                # adds nothing but a gradient, which vanishes behind a softmax; PyTorch's has it too
+    # adds nothing but a gradient, which vanishes behind a softmax; PyTorch's has it too
+    loss = loss + (mass - mass.detach())
     far = loss._array > -LOW / 2
-    if not xp.on_host or far.any(): loss = F.masked_fill(loss, tensor_like(far), 0. if zero_infinity else np.inf)
+    if not xp.on_host or far.any():
+        loss = F.masked_fill(loss, tensor_like(far), 0.0 if zero_infinity else np.inf)
     if reduction == 'none': return F.squeeze(loss, 0) if single else loss
     if reduction == 'sum': return F.sum(loss)
     return F.mean(loss / tensor_like(np.asarray(_to_count(letters, dtype))))

@@ -18,36 +18,68 @@ from .. import functions as _functions
 from ..graph.node import tensor_like as _tensor_like
 from . import functional as _F
 from .ctc import ctc_loss as _ctc
-from .functional import (alpha_dropout as _alpha_dropout, batch_norm as _batch_norm, dropout as _dropout, embedding as _embedding, embedding_bag as _embedding_bag, feature_alpha_dropout as _feature_alpha_dropout,
-                                       group_norm as _group_norm, instance_norm as _instance_norm, layer_norm as _layer_norm)
-from .functional import (adaptive_avg_pool1d, adaptive_max_pool1d, affine_grid, avg_pool1d, bilinear, celu_, channel_shuffle, conv1d, conv2d, conv3d, conv_transpose1d, conv_transpose2d, conv_transpose3d,  # noqa: F401
-                                       max_pool1d, max_pool1d_with_indices, max_pool2d, max_pool3d, pixel_shuffle, pixel_unshuffle, rms_norm, rrelu, rrelu_, selu_, threshold_)
-from .modules.rnn import gru_step as _gru_step, lstm_step as _lstm_step, rnn_step as _rnn_step
+from autograd_nb.nn.functional import (
+    alpha_dropout as _alpha_dropout, batch_norm as _batch_norm, dropout as _dropout, embedding as
+    _embedding, embedding_bag as _embedding_bag, feature_alpha_dropout as _feature_alpha_dropout,
+    group_norm as _group_norm, instance_norm as _instance_norm, layer_norm as _layer_norm
+)
+from autograd_nb.nn.functional import (  # noqa: F401
+    adaptive_avg_pool1d, adaptive_max_pool1d, affine_grid, avg_pool1d, bilinear, celu_,
+    channel_shuffle, conv1d, conv2d, conv3d, conv_transpose1d, conv_transpose2d, conv_transpose3d,
+    max_pool1d, max_pool1d_with_indices, max_pool2d, max_pool3d, pixel_shuffle, pixel_unshuffle,
+    rms_norm, rrelu, rrelu_, selu_, threshold_
+)
+from autograd_nb.nn.modules.rnn import (
+    gru_step as _gru_step, lstm_step as _lstm_step, rnn_step as _rnn_step
+)
 from .utils.parametrizations import norm_except as _norm_except
 
 # %% ../../nbs/nn/07_flat.ipynb #6297e5d2
 _REDUCTIONS = ('none', 'mean', 'sum')
 
-def _worded(reduction): return _REDUCTIONS[reduction] if isinstance(reduction, int) else reduction
+def _worded(reduction):
+    return _REDUCTIONS[reduction] if isinstance(reduction, int) else reduction
 
 def convolution(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups):
     "A convolution, or its transpose, in any number of dimensions."
     dims = weight.dim() - 2
-    if transposed: return (conv_transpose1d, conv_transpose2d, conv_transpose3d)[dims - 1](input, weight, bias, stride, padding, output_padding, groups, dilation)
-    return (conv1d, conv2d, conv3d)[dims - 1](input, weight, bias, stride, padding, dilation, groups)
+    if transposed:
+        return (conv_transpose1d, conv_transpose2d, conv_transpose3d)[dims - 1](
+            input, weight, bias, stride, padding, output_padding, groups, dilation
+        )
+    return (conv1d, conv2d, conv3d)[dims - 1](
+        input, weight, bias, stride, padding, dilation, groups
+    )
 
 def conv_tbc(input, weight, bias, pad=0):
     "A convolution of (time, batch, channels) with weights (window, channels, filters)."
-    return conv1d(input.permute(1, 2, 0), weight.permute(2, 1, 0), bias, padding=pad).permute(2, 0, 1)
+    return conv1d(input.permute(1, 2, 0), weight.permute(2, 1, 0), bias, padding=pad).permute(
+        2, 0, 1
+    )
 
-def batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps, cudnn_enabled=True):
+def batch_norm(
+    input, weight, bias, running_mean, running_var, training, momentum, eps, cudnn_enabled=True
+):
     "`nn.functional.batch_norm` with the arguments in another order."
     return _batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
 
-def instance_norm(input, weight, bias, running_mean, running_var, use_input_stats, momentum, eps, cudnn_enabled=True):
+def instance_norm(
+    input,
+    weight,
+    bias,
+    running_mean,
+    running_var,
+    use_input_stats,
+    momentum,
+    eps,
+    cudnn_enabled=True,
+):
     "`nn.functional.instance_norm` with the arguments in another order."
-    return _instance_norm(input, running_mean, running_var, weight, bias, use_input_stats, momentum, eps)
+    return _instance_norm(
+        input, running_mean, running_var, weight, bias, use_input_stats, momentum, eps
+    )
 
+# %% ../../nbs/nn/07_flat.ipynb #446bd793
 def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5, cudnn_enable=True):
     "`nn.functional.layer_norm`."
     return _layer_norm(input, normalized_shape, weight, bias, eps)
@@ -61,27 +93,42 @@ def native_layer_norm(input, normalized_shape, weight, bias, eps):
     dims = tuple(range(-len(tuple(normalized_shape)), 0))
     fixed = input.detach()
     mean = fixed.mean(dims, keepdim=True)
-    return _layer_norm(input, normalized_shape, weight, bias, eps), mean, (((fixed - mean) ** 2).mean(dims, keepdim=True) + eps).rsqrt()
+    return (
+        _layer_norm(input, normalized_shape, weight, bias, eps),
+        mean,
+        (((fixed - mean) ** 2).mean(dims, keepdim=True) + eps).rsqrt(),
+    )
 
 def native_batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps):
     "The result of `batch_norm`, and in training the means and one over the standard deviations."
     out = _batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
     if not training: return out, input.new_empty(0), input.new_empty(0)
     dims = (0, *range(2, input.dim()))
-    return out, input.mean(dims), (input.var(dims, correction=0) + eps).rsqrt()
+    fixed = input.detach()
+    return out, fixed.mean(dims), (fixed.var(dims, correction=0) + eps).rsqrt()
 
 def native_group_norm(input, weight, bias, N, C, HxW, group, eps):
     "The result of `group_norm`, the means, and one over the standard deviations of the groups."
-    groups = input.reshape(N, group, -1)
-    return _group_norm(input, group, weight, bias, eps), groups.mean(2), (groups.var(2, correction=0) + eps).rsqrt()
+    groups = input.reshape(N, group, C // group * HxW)
+    return (
+        _group_norm(input, group, weight, bias, eps),
+        groups.mean(2),
+        (groups.var(2, correction=0) + eps).rsqrt(),
+    )
 
 def _switched(function, in_place):
     def drop(input, p, train): return function(input, p, train, in_place)
+
     return drop
 
 dropout, dropout_ = _switched(_dropout, False), _switched(_dropout, True)
 alpha_dropout, alpha_dropout_ = _switched(_alpha_dropout, False), _switched(_alpha_dropout, True)
-feature_alpha_dropout, feature_alpha_dropout_ = _switched(_feature_alpha_dropout, False), _switched(_feature_alpha_dropout, True)
+
+# %% ../../nbs/nn/07_flat.ipynb #f942c956
+feature_alpha_dropout, feature_alpha_dropout_ = (
+    _switched(_feature_alpha_dropout, False),
+    _switched(_feature_alpha_dropout, True),
+)
 
 def feature_dropout(input, p, train):
     "Dropout of whole channels."
@@ -96,26 +143,67 @@ def native_dropout(input, p, train):
     if not train: return input.clone(), _functions.eq(input, input)
     a = input._array
     kept = _F._coins(input, a.shape, 1 - p)(a.shape)
-    scale = 0. if p == 1 else 1 / (1 - p)
+    scale = 0.0 if p == 1 else 1 / (1 - p)
     return input * _tensor_like(kept.astype(a.dtype)) * scale, _tensor_like(kept)
 
 def embedding(weight, indices, padding_idx=-1, scale_grad_by_freq=False, sparse=False):
     "The rows of `weight` at `indices`."
-    return _embedding(indices, weight, None if padding_idx < 0 else padding_idx, scale_grad_by_freq=scale_grad_by_freq, sparse=sparse)
+    return _embedding(
+        indices,
+        weight,
+        None if padding_idx < 0 else padding_idx,
+        scale_grad_by_freq=scale_grad_by_freq,
+        sparse=sparse,
+    )
 
-def embedding_bag(weight, indices, offsets, scale_grad_by_freq=False, mode=0, sparse=False, per_sample_weights=None, include_last_offset=False, padding_idx=None):
-    "`nn.functional.embedding_bag` as the first of four results; the others are for PyTorch's own use and empty here."
+# %% ../../nbs/nn/07_flat.ipynb #0cc7076a
+def embedding_bag(
+    weight,
+    indices,
+    offsets,
+    scale_grad_by_freq=False,
+    mode=0,
+    sparse=False,
+    per_sample_weights=None,
+    include_last_offset=False,
+    padding_idx=None,
+):
+    """`nn.functional.embedding_bag` as the first of four results; the others are for PyTorch's own
+    use and empty here.
+    """
     mode = ('sum', 'mean', 'max')[mode] if isinstance(mode, int) else mode
     empty = indices.new_empty(0)
-    return _embedding_bag(indices, weight, offsets, scale_grad_by_freq=scale_grad_by_freq, mode=mode, sparse=sparse, per_sample_weights=per_sample_weights, include_last_offset=include_last_offset, padding_idx=padding_idx), empty, empty, empty
+    return (
+        _embedding_bag(
+            indices,
+            weight,
+            offsets,
+            scale_grad_by_freq=scale_grad_by_freq,
+            mode=mode,
+            sparse=sparse,
+            per_sample_weights=per_sample_weights,
+            include_last_offset=include_last_offset,
+            padding_idx=padding_idx,
+        ),
+        empty,
+        empty,
+        empty,
+    )
 
 def norm_except_dim(v, pow=2, dim=0):
     "The norm over all dimensions but one."
     return _norm_except(v, dim)
 
+# %% ../../nbs/nn/07_flat.ipynb #d128f349
 def grid_sampler(input, grid, interpolation_mode, padding_mode, align_corners):
     "`nn.functional.grid_sample` with numbers for the modes."
-    return _F.grid_sample(input, grid, ('bilinear', 'nearest', 'bicubic')[interpolation_mode], ('zeros', 'border', 'reflection')[padding_mode], align_corners)
+    return _F.grid_sample(
+        input,
+        grid,
+        ('bilinear', 'nearest', 'bicubic')[interpolation_mode],
+        ('zeros', 'border', 'reflection')[padding_mode],
+        align_corners,
+    )
 
 def affine_grid_generator(theta, size, align_corners):
     "`nn.functional.affine_grid`."
@@ -140,28 +228,49 @@ def rnn_relu_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
 
 def _loss(name, count):
     function = getattr(_F, name)
+
     def loss(*args, reduction=0, **kwargs):
         if len(args) > count: args, reduction = args[:count], args[count]
         with warnings.catch_warnings():
             warnings.simplefilter('ignore')
             return function(*args, reduction=_worded(reduction), **kwargs)
-    loss.__name__, loss.__doc__ = name, f'`nn.functional.{name}`, with a number for the reduction: 0 none, 1 mean, 2 sum.'
+
+    loss.__name__, loss.__doc__ = (
+        name,
+        f'`nn.functional.{name}`, with a number for the reduction: 0 none, 1 mean, 2 sum.',
+    )
     return loss
 
-cosine_embedding_loss, margin_ranking_loss = _loss('cosine_embedding_loss', 4), _loss('margin_ranking_loss', 4)
-hinge_embedding_loss, triplet_margin_loss, kl_div = _loss('hinge_embedding_loss', 3), _loss('triplet_margin_loss', 7), _loss('kl_div', 2)
+cosine_embedding_loss, margin_ranking_loss = (
+    _loss('cosine_embedding_loss', 4),
+    _loss('margin_ranking_loss', 4),
+)
+hinge_embedding_loss, triplet_margin_loss, kl_div = (
+    _loss('hinge_embedding_loss', 3),
+    _loss('triplet_margin_loss', 7),
+    _loss('kl_div', 2),
+)
 
+# %% ../../nbs/nn/07_flat.ipynb #908fab39
 def poisson_nll_loss(input, target, log_input, full, eps, reduction):
     "`nn.functional.poisson_nll_loss` with a number for the reduction."
-    return _F.poisson_nll_loss(input, target, log_input, full, eps=eps, reduction=_worded(reduction))
+    return _F.poisson_nll_loss(
+        input, target, log_input, full, eps=eps, reduction=_worded(reduction)
+    )
 
 def binary_cross_entropy_with_logits(input, target, weight=None, pos_weight=None, reduction=0):
     "`nn.functional.binary_cross_entropy_with_logits` with a number for the reduction."
-    return _F.binary_cross_entropy_with_logits(input, target, weight, pos_weight=pos_weight, reduction=_worded(reduction))
+    return _F.binary_cross_entropy_with_logits(
+        input, target, weight, pos_weight=pos_weight, reduction=_worded(reduction)
+    )
 
-def ctc_loss(log_probs, targets, input_lengths, target_lengths, blank=0, reduction=0, zero_infinity=False):
+def ctc_loss(
+    log_probs, targets, input_lengths, target_lengths, blank=0, reduction=0, zero_infinity=False
+):
     "`nn.functional.ctc_loss` with a number for the reduction."
-    return _ctc(log_probs, targets, input_lengths, target_lengths, blank, _worded(reduction), zero_infinity)
+    return _ctc(
+        log_probs, targets, input_lengths, target_lengths, blank, _worded(reduction), zero_infinity
+    )
 
 # %% ../../nbs/nn/07_flat.ipynb #2e955208
 __all__ = [name for name in dir() if not name.startswith('_') and name != 'warnings']

@@ -4,16 +4,16 @@
 
 # %% auto #0
 __all__ = ['dropout1d', 'dropout2d', 'dropout3d', 'relu', 'silu', 'relu_', 'leaky_relu_', 'elu_', 'selu_', 'celu_', 'hardtanh_',
-           'threshold_', 'rrelu_', 'linear', 'bilinear', 'embedding', 'embedding_bag', 'dropout', 'alpha_dropout',
-           'feature_alpha_dropout', 'layer_norm', 'rms_norm', 'group_norm', 'batch_norm', 'instance_norm', 'normalize',
-           'sigmoid', 'tanh', 'logsigmoid', 'leaky_relu', 'prelu', 'elu', 'selu', 'celu', 'gelu', 'softplus',
-           'hardtanh', 'relu6', 'hardsigmoid', 'hardswish', 'mish', 'rrelu', 'softsign', 'tanhshrink', 'softshrink',
-           'hardshrink', 'threshold', 'glu', 'softmax', 'softmin', 'log_softmax', 'gumbel_softmax', 'exponential',
-           'reduction_of', 'summarise', 'mse_loss', 'l1_loss', 'smooth_l1_loss', 'huber_loss', 'binary_cross_entropy',
-           'binary_cross_entropy_with_logits', 'kl_div', 'nll_loss', 'cross_entropy', 'poisson_nll_loss',
-           'gaussian_nll_loss', 'margin_ranking_loss', 'hinge_embedding_loss', 'cosine_embedding_loss',
-           'triplet_margin_loss', 'triplet_margin_with_distance_loss', 'multi_margin_loss', 'multilabel_margin_loss',
-           'soft_margin_loss', 'multilabel_soft_margin_loss', 'linear_cross_entropy']
+           'threshold_', 'rrelu_', 'linear', 'bilinear', 'embedding', 'embedding_bag', 'dropout', 'scaled_coins',
+           'alpha_dropout', 'feature_alpha_dropout', 'layer_norm', 'rms_norm', 'group_norm', 'batch_norm',
+           'instance_norm', 'normalize', 'sigmoid', 'tanh', 'logsigmoid', 'leaky_relu', 'prelu', 'elu', 'selu', 'celu',
+           'gelu', 'softplus', 'hardtanh', 'relu6', 'hardsigmoid', 'hardswish', 'mish', 'rrelu', 'softsign',
+           'tanhshrink', 'softshrink', 'hardshrink', 'threshold', 'glu', 'softmax', 'softmin', 'log_softmax',
+           'gumbel_softmax', 'exponential', 'reduction_of', 'summarise', 'mse_loss', 'l1_loss', 'smooth_l1_loss',
+           'huber_loss', 'binary_cross_entropy', 'binary_cross_entropy_with_logits', 'kl_div', 'nll_loss',
+           'cross_entropy', 'poisson_nll_loss', 'gaussian_nll_loss', 'margin_ranking_loss', 'hinge_embedding_loss',
+           'cosine_embedding_loss', 'triplet_margin_loss', 'triplet_margin_with_distance_loss', 'multi_margin_loss',
+           'multilabel_margin_loss', 'soft_margin_loss', 'multilabel_soft_margin_loss', 'linear_cross_entropy']
 
 # %% ../../nbs/nn/03_functional.ipynb #3829b34f
 import builtins
@@ -30,164 +30,321 @@ from ..arrays.random import default_generator
 from ..functions import need_tensor, one_hot  # noqa: F401
 from ..tensor import chance_of
 from ..graph.errors import dtypes_error, kind_error
-from ..graph.levels import Facade, draw
+from ..transforms.levels import Facade, draw
 from ..creation import zeros_like
 from ..graph.modes import LOCAL, castable, no_grad, whole
 from ..ops.normalisation import Beside
-from ..graph.node import JOURNAL, TensorBase, tensor_like
+from ..layers.versions import JOURNAL
+from ..graph.node import TensorBase, tensor_like
 from ..graph.op import REGISTRY
 from ..more import cdist, cosine_similarity, pairwise_distance, pdist  # noqa: F401
-from ..more import celu as _celu, prelu as _prelu
-from .attention import multi_head_attention_forward, scaled_dot_product_attention  # noqa: F401
+from ..more import celu as _celu, prelu as _prelu, threshold as _threshold
+from autograd_nb.nn.attention import (  # noqa: F401
+    multi_head_attention_forward, scaled_dot_product_attention
+)
 from .ctc import ctc_loss  # noqa: F401
-from .spatial import (adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d, adaptive_max_pool1d, adaptive_max_pool1d_with_indices, adaptive_max_pool2d, adaptive_max_pool2d_with_indices,  # noqa: F401
-                                    adaptive_max_pool3d, adaptive_max_pool3d_with_indices, affine_grid, avg_pool1d, avg_pool2d, avg_pool3d, channel_shuffle, conv1d, conv2d, conv3d, conv_transpose1d, conv_transpose2d,
-                                    conv_transpose3d, fold, fractional_max_pool2d, fractional_max_pool2d_with_indices, fractional_max_pool3d, fractional_max_pool3d_with_indices, grid_sample, interpolate, local_response_norm, lp_pool1d, lp_pool2d, lp_pool3d, max_pool1d, max_pool1d_with_indices, max_pool2d, max_pool2d_with_indices, max_pool3d,
-                                    max_pool3d_with_indices, max_unpool1d, max_unpool2d, max_unpool3d, native_channel_shuffle, pad, pixel_shuffle, pixel_unshuffle, unfold, upsample, upsample_bilinear, upsample_nearest)
-from .spatial import _SCALAR
-from ..tensor import overwrite
+from autograd_nb.nn.spatial import (  # noqa: F401
+    adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d, adaptive_max_pool1d,
+    adaptive_max_pool1d_with_indices, adaptive_max_pool2d, adaptive_max_pool2d_with_indices,
+    adaptive_max_pool3d, adaptive_max_pool3d_with_indices, affine_grid, avg_pool1d, avg_pool2d,
+    avg_pool3d, channel_shuffle, conv1d, conv2d, conv3d, conv_transpose1d, conv_transpose2d,
+    conv_transpose3d, fold, fractional_max_pool2d, fractional_max_pool2d_with_indices,
+    fractional_max_pool3d, fractional_max_pool3d_with_indices, grid_sample, interpolate,
+    local_response_norm, lp_pool1d, lp_pool2d, lp_pool3d, max_pool1d, max_pool1d_with_indices,
+    max_pool2d, max_pool2d_with_indices, max_pool3d, max_pool3d_with_indices, max_unpool1d,
+    max_unpool2d, max_unpool3d, native_channel_shuffle, pad, pixel_shuffle, pixel_unshuffle, unfold,
+    upsample, upsample_bilinear, upsample_nearest
+)
+from ..arrays.dtypes import type_name
+from ..tensor import may_write, overwrite
 
 _op = {name: op.call for name, op in REGISTRY.items()}
 
 # %% ../../nbs/nn/03_functional.ipynb #39cda08b
 def linear(input, weight, bias=None):
-    "`input @ weight.T + bias` over the last dimension of `input`; `weight` has shape (outputs, inputs)."
-    try: a, w = input._array, weight._array
+    """`input @ weight.T + bias` over the last dimension of `input`; `weight` has shape (outputs,
+    inputs).
+    """
+    try:
+        a, w = input._array, weight._array
     except AttributeError:
         need_tensor(input, 'linear')
         raise
-    if a.dtype is not w.dtype and a.dtype != w.dtype and LOCAL.modes.casting is None: raise dtypes_error(f'mat1 and mat2 must have the same dtype, but got {F._type_name(input)} and {F._type_name(weight)}', input, weight)
+    if a.dtype is not w.dtype and a.dtype != w.dtype and LOCAL.modes.casting is None:
+        raise dtypes_error(
+            f'mat1 and mat2 must have the same dtype, but got {F._type_name(input)} and'
+            f' {F._type_name(weight)}',
+            input,
+            weight,
+        )
     return _linear(input, weight, bias)
 
 _linear = _op['linear']
 
+# %% ../../nbs/nn/03_functional.ipynb #ba76aefa
 def bilinear(input1, input2, weight, bias=None):
-    "`x1 @ weight[k] @ x2` for each output k; `weight` has shape (outputs, inputs of the first, inputs of the second)."
-    if input1.dim() != input2.dim(): raise RuntimeError(f'bilinear(): input dimensions do not match: got {input1.dim()} and {input2.dim()}')
+    """`x1 @ weight[k] @ x2` for each output k; `weight` has shape (outputs, inputs of the first,
+    inputs of the second).
+    """
+    if input1.dim() != input2.dim():
+        raise RuntimeError(
+            f'bilinear(): input dimensions do not match: got {input1.dim()} and {input2.dim()}'
+        )
     for d, (a, b) in enumerate(zip(input1.shape[:-1], input2.shape[:-1])):
-        if a != b: raise RuntimeError(f'bilinear(): input batch dimensions do not match at dim {d}: got {a} and {b}')
+        if a != b:
+            raise RuntimeError(
+                f'bilinear(): input batch dimensions do not match at dim {d}: got {a} and {b}'
+            )
     for n, x in ((1, input1), (2, input2)):
-        if x.shape[-1] != weight.shape[n]: raise RuntimeError(f'bilinear(): input{n} size does not match weight size: got {x.shape[-1]} but expected {weight.shape[n]}')
-    if bias is not None and bias.shape[0] != weight.shape[0]: raise RuntimeError(f'bilinear(): bias size does not match weight size: got {bias.shape[0]} but expected {weight.shape[0]}')
+        if x.shape[-1] != weight.shape[n]:
+            raise RuntimeError(
+                f'bilinear(): input{n} size does not match weight size: got {x.shape[-1]} but'
+                f' expected {weight.shape[n]}'
+            )
+    if bias is not None and bias.shape[0] != weight.shape[0]:
+        raise RuntimeError(
+            f'bilinear(): bias size does not match weight size: got {bias.shape[0]} but expected'
+            f' {weight.shape[0]}'
+        )
     lead = input1.shape[:-1]
     a, b = (x.reshape(math.prod(lead), x.shape[-1]) for x in (input1, input2))
     outputs, m, n = weight.shape
-    out = F.sum(_op['linear'](a, F.reshape(F.permute(weight, 0, 2, 1), outputs * n, m)).reshape(len(a), outputs, n) * F.unsqueeze(b, 1), -1).reshape(*lead, outputs)
+    out = F.sum(
+        _op['linear'](a, F.reshape(F.permute(weight, 0, 2, 1), outputs * n, m)).reshape(
+            len(a), outputs, n
+        )
+        * F.unsqueeze(b, 1),
+        -1,
+    ).reshape(*lead, outputs)
     return out if bias is None else out + bias
 
+# %% ../../nbs/nn/03_functional.ipynb #097662fb
 @anywhere
-def embedding(input, weight, padding_idx=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, sparse=False):
-    "The rows of `weight` at the indices in `input`. `padding_idx`: this row gets no gradient. `max_norm`: rows longer than this are first scaled down, in place."
+def embedding(
+    input,
+    weight,
+    padding_idx=None,
+    max_norm=None,
+    norm_type=2.0,
+    scale_grad_by_freq=False,
+    sparse=False,
+):
+    """The rows of `weight` at the indices in `input`. `padding_idx`: this row gets no gradient.
+    `max_norm`: rows longer than this are first scaled down, in place.
+    """
     need_tensor(input, 'embedding', 'indices', 2)
+    if isinstance(weight, TensorBase) and weight.dim() != 2:
+        raise RuntimeError("'weight' must be 2-D")
     if input._array.dtype.kind not in 'iu':
-        raise RuntimeError(f"Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int; but got {input.type()} instead (while checking arguments for embedding)")
+        raise RuntimeError(
+            "Expected tensor for argument #1 'indices' to have one of the following scalar types:"
+            f" Long, Int; but got {input.type()} instead (while checking arguments for embedding)"
+        )
     rows = weight._array.shape[0]
     if padding_idx is not None:
-        if not -rows <= padding_idx < rows: raise AssertionError('Padding_idx must be within num_embeddings')
-        padding_idx %= rows
+        if not -rows <= padding_idx < rows:
+            raise AssertionError('Padding_idx must be within num_embeddings')
+        padding_idx = padding_idx % rows
     if max_norm is not None: _shorten_rows(weight, input, max_norm, norm_type)
-    if sparse: weight.grad_in_rows = True            # for `optim.SparseAdam`
+    if sparse:
+        weight.grad_in_rows = True  # for `optim.SparseAdam`
     out = _op['embedding'](weight, input, padding_idx=padding_idx)
     if scale_grad_by_freq and out.requires_grad:
         counts = xp.counted(input._array, rows)[input._array]
         out.register_hook(lambda g: g / tensor_like(counts[..., None].astype(g._array.dtype)))
     return out
 
+# %% ../../nbs/nn/03_functional.ipynb #2665f35d
 @anywhere
 def _shorten_rows(weight, indices, max_norm, norm_type):
     rows = np.unique(indices._array)
     table = weight._array
-    norms = (np.abs(table[rows]) ** norm_type).sum(1) ** (1 / norm_type) if math.isfinite(norm_type) else np.abs(table[rows]).max(1)
+    norms = (
+        (np.abs(table[rows]) ** norm_type).sum(1) ** (1 / norm_type)
+        if math.isfinite(norm_type)
+        else np.abs(table[rows]).max(1)
+    )
     far = norms > max_norm
     if not far.any(): return
     table[rows[far]] *= (max_norm / (norms[far] + 1e-7)).astype(table.dtype)[:, None]
     JOURNAL.note(table, 'embedding_renorm_')
 
+# %% ../../nbs/nn/03_functional.ipynb #fa08c425
 @anywhere
-def embedding_bag(input, weight, offsets=None, max_norm=None, norm_type=2, scale_grad_by_freq=False, mode='mean', sparse=False, per_sample_weights=None, include_last_offset=False, padding_idx=None):
-    "For each bag of indices the sum, mean or maximum (`mode`) of the rows of `weight`. Bags are the rows of a 2-d `input`, or pieces of a 1-d one that begin at `offsets`."
+def embedding_bag(
+    input, weight, offsets=None, max_norm=None, norm_type=2, scale_grad_by_freq=False, mode='mean',
+    sparse=False, per_sample_weights=None, include_last_offset=False, padding_idx=None,
+):
+    """For each bag of indices the sum, mean or maximum (`mode`) of the rows of `weight`. Bags are
+    the rows of a 2-d `input`, or pieces of a 1-d one that begin at `offsets`.
+    """
     if weight.dtype.numpy.kind in 'iu' and input.is_floating_point():
-        warnings.warn('Argument order of nn.functional.embedding_bag was changed. Usage `embedding_bag(weight, input, ...)` is deprecated, and should now be `embedding_bag(input, weight, ...)`.', stacklevel=2)
+        warnings.warn(
+            'Argument order of nn.functional.embedding_bag was changed. Usage'
+            ' `embedding_bag(weight, input, ...)` is deprecated, and should now be'
+            ' `embedding_bag(input, weight, ...)`.',
+            stacklevel=2,
+        )
         input, weight = weight, input
     if per_sample_weights is not None and input.shape != per_sample_weights.shape:
-        raise ValueError(f'embedding_bag: If per_sample_weights ({per_sample_weights.shape}) is not None, then it must have the same shape as the input ({input.shape})')
-    if not weight.dim() == 2: raise ValueError(f'weight has to be a 2D Tensor, but got Tensor of dimension {weight.dim()}')
+        raise ValueError(
+            f'embedding_bag: If per_sample_weights ({per_sample_weights.shape}) is not None, then'
+            f' it must have the same shape as the input ({input.shape})'
+        )
+    if not weight.dim() == 2:
+        raise ValueError(
+            f'weight has to be a 2D Tensor, but got Tensor of dimension {weight.dim()}'
+        )
     if sparse: weight.grad_in_rows = True
     if input.dim() == 2:
-        if offsets is not None: raise ValueError(f'if input is 2D, then offsets has to be None, as input is treated is a mini-batch of fixed length sequences. However, found offsets of type {type(offsets)}')
+        if offsets is not None:
+            raise ValueError(
+                'if input is 2D, then offsets has to be None, as input is treated is a mini-batch'
+                f' of fixed length sequences. However, found offsets of type {type(offsets)}'
+            )
         starts = np.arange(input.shape[0]) * input.shape[1]
         count = input.shape[0]
         input = input.reshape(-1)
-        if per_sample_weights is not None: per_sample_weights = per_sample_weights.reshape(-1)
+        if per_sample_weights is not None:
+            per_sample_weights = per_sample_weights.reshape(-1)
     elif input.dim() == 1:
-        if offsets is None: raise ValueError('offsets has to be a 1D Tensor but got None')
+        if offsets is None:
+            raise ValueError('offsets has to be a 1D Tensor but got None')
         if offsets.dim() != 1: raise ValueError('offsets has to be a 1D Tensor')
         starts = offsets._array
-        if include_last_offset and not len(starts): raise RuntimeError('include_last_offset: number of offset should be at least 1')
-        if xp.on_host and len(starts) and starts[0] != 0: raise RuntimeError(f'offsets[0] has to be 0, i.e., the first sequence in the mini-batch has to start from position 0. However, got {starts[0]}')
-        if xp.on_host and len(starts) and starts[-1] > input.shape[0]: raise RuntimeError(f'offsets[-1] can not be greater than input\'s length {input.shape[0]} but got offsets[-1] of {starts[-1]}')
+        if include_last_offset and not len(starts):
+            raise RuntimeError('include_last_offset: number of offset should be at least 1')
+        if xp.on_host and len(starts) and starts[0] != 0:
+            raise RuntimeError(
+                'offsets[0] has to be 0, i.e., the first sequence in the mini-batch has to start'
+                f' from position 0. However, got {starts[0]}'
+            )
+        if xp.on_host and len(starts) and starts[-1] > input.shape[0]:
+            raise RuntimeError(
+                f'offsets[-1] can not be greater than input\'s length {input.shape[0]} but got'
+                f' offsets[-1] of {starts[-1]}'
+            )
         count = len(starts) - include_last_offset
-    else: raise ValueError(f'input has to be 1D or 2D Tensor, but got Tensor of dimension {input.dim()}')
-    if mode not in ('sum', 'mean', 'max'): raise ValueError('mode has to be one of sum, mean or max')
-    if mode == 'max' and scale_grad_by_freq: raise ValueError('max mode does not support scaling the gradient by the frequency')
-    if mode == 'max' and sparse: raise ValueError('max mode does not support sparse weights')
-    if per_sample_weights is not None and mode != 'sum': raise NotImplementedError(f"embedding_bag: per_sample_weights was not None. per_sample_weights is only supported for mode='sum' (got mode='{mode}'). Please open a feature request on GitHub.")
-    if padding_idx is not None and not -weight.shape[0] <= padding_idx < weight.shape[0]: raise RuntimeError(f'padding_idx must be within the number of embeddings, {-weight.shape[0]} through {weight.shape[0] - 1} but got {padding_idx}')
-    if xp.on_host:                  # a look at the numbers of a device would wait for it
+    else:
+        raise ValueError(
+            f'input has to be 1D or 2D Tensor, but got Tensor of dimension {input.dim()}'
+        )
+    if mode not in ('sum', 'mean', 'max'):
+        raise ValueError('mode has to be one of sum, mean or max')
+    if mode == 'max' and scale_grad_by_freq:
+        raise ValueError('max mode does not support scaling the gradient by the frequency')
+    if mode == 'max' and sparse:
+        raise ValueError('max mode does not support sparse weights')
+    if per_sample_weights is not None and mode != 'sum':
+        raise NotImplementedError(
+            "embedding_bag: per_sample_weights was not None. per_sample_weights is only supported"
+            f" for mode='sum' (got mode='{mode}'). Please open a feature request on GitHub."
+        )
+    if padding_idx is not None and not -weight.shape[0] <= padding_idx < weight.shape[0]:
+        raise RuntimeError(
+            f'padding_idx must be within the number of embeddings, {-weight.shape[0]} through'
+            f' {weight.shape[0] - 1} but got {padding_idx}'
+        )
+    if xp.on_host:  # a look at the numbers of a device would wait for it
         wrong = np.flatnonzero((input._array < 0) | (input._array >= weight.shape[0]))
-        if len(wrong): raise RuntimeError(f'Index {wrong[0]} of input takes value {input._array[wrong[0]]} which is not in the valid range [0, {weight.shape[0]})')
+        if len(wrong):
+            raise RuntimeError(
+                f'Index {wrong[0]} of input takes value {input._array[wrong[0]]} which is not in'
+                f' the valid range [0, {weight.shape[0]})'
+            )
     vectors = embedding(input, weight, None, max_norm, norm_type, scale_grad_by_freq)
     bags = np.searchsorted(starts[:count], np.arange(input.shape[0]), side='right') - 1
-    used = np.ones(len(bags), bool) if padding_idx is None else input._array != padding_idx % weight.shape[0]
+    used = (
+        np.ones(len(bags), bool)
+        if padding_idx is None
+        else input._array != padding_idx % weight.shape[0]
+    )
     if include_last_offset: used = used & (np.arange(len(bags)) < starts[-1])
     dtype = weight._array.dtype
     if mode == 'max':
         out = []
         for b in range(count):
             mine = np.flatnonzero((bags == b) & used)
-            out.append(F.max(vectors[tensor_like(mine)], 0).values if len(mine) else vectors.new_zeros(weight.shape[1]))
+            out.append(
+                F.max(vectors[tensor_like(mine)], 0).values
+                if len(mine)
+                else vectors.new_zeros(weight.shape[1])
+            )
         return F.stack(out) if out else vectors.new_zeros((0, weight.shape[1]))
-    if per_sample_weights is not None: vectors = vectors * per_sample_weights.unsqueeze(1)
-    if padding_idx is not None or include_last_offset: vectors = vectors * tensor_like(used[:, None].astype(dtype))
+    if per_sample_weights is not None:
+        vectors = vectors * per_sample_weights.unsqueeze(1)
+    if padding_idx is not None or include_last_offset:
+        vectors = vectors * tensor_like(used[:, None].astype(dtype))
     out = _op['row_sums'](vectors, tensor_like(bags.astype(np.int64)), rows=count)
     if mode == 'sum': return out
     counts = np.maximum(xp.counted(bags, count, used), 1)
     return out / tensor_like(counts[:, None].astype(dtype))
 
+# %% ../../nbs/nn/03_functional.ipynb #6c256bdc
 def dropout(input, p=0.5, training=True, inplace=False):
-    "In training, zero each element with probability `p` and divide the rest by `1 - p`, so that the expected value stays. Otherwise the input itself."
-    if p < 0.0 or p > 1.0: raise ValueError(f'dropout probability has to be between 0 and 1, but got {p}')
+    """In training, zero each element with probability `p` and divide the rest by `1 - p`, so that
+    the expected value stays. Otherwise the input itself.
+    """
+    if p < 0.0 or p > 1.0:
+        raise ValueError(f'dropout probability has to be between 0 and 1, but got {p}')
     return _masked(input, input._array.shape, p, training, inplace)
 
 def _coins(input, shape, p):
-    "A function of a shape that draws True with probability `p`, on the device of `input`. Numbers are drawn in the order of its memory, as PyTorch does, if it has this `shape`."
+    """A function of a shape that draws True with probability `p`, on the device of `input`. Numbers
+    are drawn in the order of its memory, as PyTorch does, if it has this `shape`.
+    """
     like = None if LOCAL.modes.transforms else input._array
-    order = None if like is None or like.flags.c_contiguous or like.shape != tuple(shape) else tuple(np.argsort([-s for s in like.strides], kind='stable').tolist())
+    order = (
+        None
+        if like is None or like.flags.c_contiguous or like.shape != tuple(shape)
+        else tuple(np.argsort([-s for s in like.strides], kind='stable').tolist())
+    )
     chance = chance_of(like)
-    if order is None: return lambda shape: chance.uniform(shape, np.dtype('f8')) < p
-    return lambda shape: (chance.uniform(tuple(shape[i] for i in order), np.dtype('f8')) < p).transpose(np.argsort(order))
+    if order is None: return lambda shape: chance.coins(shape, p)
+    return lambda shape: chance.coins(tuple(shape[i] for i in order), p).transpose(
+        np.argsort(order)
+    )
+
+def scaled_coins(coins, dtype, p):
+    "Ones and zeros of a dtype, divided by `1 - p`: the factors of dropout."
+    if dtype.kind != 'f' or dtype.itemsize < 4:
+        return (coins.astype(dtype) / dtype.type(1 - p)).astype(dtype)
+    return coins * (dtype.type(1) / dtype.type(1 - p))
 
 def _masked(input, shape, p, training, inplace=False):
     need_tensor(input, 'dropout')
     if p == 0 or not training or not input._array.size: return input
-    dtype, library, coins = input._array.dtype, library_of(input._array), _coins(input, shape, 1 - p)
-    noise = draw(lambda shape: library.zeros(shape, dtype) if p == 1 else (coins(shape).astype(dtype) / dtype.type(1 - p)).astype(dtype), shape)
+    dtype, library, coins = (
+        input._array.dtype,
+        library_of(input._array),
+        _coins(input, shape, 1 - p),
+    )
+    noise = draw(
+        lambda shape: (
+            library.zeros(shape, dtype) if p == 1 else scaled_coins(coins(shape), dtype, p)
+        ),
+        shape,
+    )
     return input.mul_(noise) if inplace else _op['mul'](input, noise)
 
+# %% ../../nbs/nn/03_functional.ipynb #da54603d
 def _alpha_masked(input, shape, p, training, inplace):
-    if p < 0.0 or p > 1.0: raise ValueError(f'dropout probability has to be between 0 and 1, but got {p}')
+    if p < 0.0 or p > 1.0:
+        raise ValueError(f'dropout probability has to be between 0 and 1, but got {p}')
     if p == 0 or not training or not input._array.size: return input
     dtype = input._array.dtype
-    if p == 1: return input.mul_(0.) if inplace else input * 0.
-    low = 1.7580993408473766            # SELU ends at minus this on the left
+    if p == 1: return input.mul_(0.0) if inplace else input * 0.0
+    low = 1.7580993408473766  # SELU ends at minus this on the left
     a = 1 / math.sqrt((low * low * p + 1) * (1 - p))
     coins = _coins(input, shape, 1 - p)
     kept = draw(lambda shape: coins(shape).astype(dtype), shape)
-    noise, shift = kept * a, (kept - 1. + p) * (low * a)
+    noise, shift = kept * a, (kept - 1.0 + p) * (low * a)
     return input.mul_(noise).add_(shift) if inplace else input * noise + shift
 
 def alpha_dropout(input, p=0.5, training=False, inplace=False):
-    "Dropout for networks with `selu`: dropped elements become the lowest value of SELU, then all are rescaled so that mean 0 and variance 1 stay."
+    """Dropout for networks with `selu`: dropped elements become the lowest value of SELU, then all
+    are rescaled so that mean 0 and variance 1 stay.
+    """
     return _alpha_masked(input, input._array.shape, p, training, inplace)
 
 def feature_alpha_dropout(input, p=0.5, training=False, inplace=False):
@@ -195,73 +352,197 @@ def feature_alpha_dropout(input, p=0.5, training=False, inplace=False):
     shape = input._array.shape
     return _alpha_masked(input, shape[:2] + (1,) * (len(shape) - 2), p, training, inplace)
 
+# %% ../../nbs/nn/03_functional.ipynb #9c6eec1a
+def _check_channels(dims, got):
+    """What PyTorch says about inputs that do not have a channel dimension, `dims` further ones and
+    perhaps one of examples.
+    """
+    name, fits = f'dropout{dims}d', f'{dims + 1}D or {dims + 2}D'
+    purpose = (
+        f'{name} exists to provide channel-wise dropout on inputs with {dims} spatial'
+        f' dimension{"s" * (dims > 1)}, a channel dimension, and an optional batch dimension '
+    )
+    if dims == 1 and got not in (2, 3):
+        raise RuntimeError(
+            f'{name}: Expected {fits} input, but received a {got}D input. Note that {purpose}(i.e.'
+            f' {fits} inputs).'
+        )
+    if dims > 1 and got not in (dims + 1, dims + 2):
+        warnings.warn(
+            f'{name}: Received a {got}-D input to {name}, which is deprecated and will result in an'
+            ' error in a future release. To retain the behavior and silence this warning, please'
+            f' use dropout instead. Note that {purpose}(i.e. {fits} inputs).',
+            stacklevel=3,
+        )
+    if dims == 2 and got == 3:
+        warnings.warn(
+            'dropout2d: Received a 3D input to dropout2d and assuming that channel-wise 1D dropout'
+            ' behavior is desired - input is interpreted as shape (N, C, L), where C is the channel'
+            ' dim. This behavior will change in a future release to interpret the input as one'
+            ' without a batch dimension, i.e. shape (C, H, W). To maintain the 1D channel-wise'
+            ' dropout behavior, please switch to using dropout1d instead.',
+            stacklevel=3,
+        )
+
+# %% ../../nbs/nn/03_functional.ipynb #c62101a9
 def _channels(dims):
     def drop(input, p=0.5, training=True, inplace=False):
-        if p < 0.0 or p > 1.0: raise ValueError(f'dropout probability has to be between 0 and 1, but got {p}')
-        batched = input.dim() == dims + 2 or dims == 2 and input.dim() not in (3, 4)
+        if p < 0.0 or p > 1.0:
+            raise ValueError(f'dropout probability has to be between 0 and 1, but got {p}')
+        need_tensor(input, 'dropout')
         shape = input._array.shape
-        return _masked(input, shape[:2] + (1,) * dims if batched else shape[:1] + (1,) * (len(shape) - 1), p, training, inplace)
-    drop.__name__, drop.__doc__ = f'dropout{dims}d', f'`dropout` of whole channels of an input of shape (examples, channels, {", ".join(("length", "height, width", "depth, height, width")[dims - 1:dims])}).'
+        _check_channels(dims, len(shape))
+        # one example
+        if dims != 2 and len(shape) != dims + 2:
+            return _masked(input, shape[:1] + (1,) * (len(shape) - 1), p, training, inplace)
+        if len(shape) < 2 and training and p:
+            raise RuntimeError('Feature dropout requires at least 2 dimensions in the input')
+        return _masked(input, shape[:2] + (1,) * (len(shape) - 2), p, training, inplace)
+
+    drop.__name__, drop.__doc__ = (
+        f'dropout{dims}d',
+        (
+            '`dropout` of whole channels of an input of shape (examples, channels,'
+            f' {", ".join(("length", "height, width", "depth, height, width")[dims - 1 : dims])}).'
+        ),
+    )
     return drop
 
 dropout1d, dropout2d, dropout3d = _channels(1), _channels(2), _channels(3)
 
+# %% ../../nbs/nn/03_functional.ipynb #68f72821
 def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5):
-    "Each example normalised to mean 0 and variance 1 over the last dimensions, whose sizes are `normalized_shape`; then times `weight` plus `bias`."
+    """Each example normalised to mean 0 and variance 1 over the last dimensions, whose sizes are
+    `normalized_shape`; then times `weight` plus `bias`.
+    """
     shape = _fits(input, normalized_shape)
     dtype = input._array.dtype
-    if weight is None or bias is None or not (weight._array.shape == shape == bias._array.shape and weight._array.dtype is dtype is bias._array.dtype):
+    if (
+        weight is None
+        or bias is None
+        or not (
+            weight._array.shape == shape == bias._array.shape
+            and weight._array.dtype is dtype is bias._array.dtype
+        )
+    ):
         for name, t in (('weight', weight), ('bias', bias)):
-            if t is not None and t._array.shape != shape: raise RuntimeError(f'Expected {name} to be of same shape as normalized_shape, but got {name} of shape {list(t.shape)} and normalized_shape = {list(shape)}')
+            if t is not None and t._array.shape != shape:
+                raise RuntimeError(
+                    f'Expected {name} to be of same shape as normalized_shape, but got {name} of'
+                    f' shape {list(t.shape)} and normalized_shape = {list(shape)}'
+                )
         _same_type(input, weight, bias)
-    out = _op['normalise'](input, dim=(-1,) if len(shape) == 1 else tuple(range(-len(shape), 0)), eps=eps, node='NativeLayerNormBackward0')
+    out = _op['normalise'](
+        input,
+        dim=(-1,) if len(shape) == 1 else tuple(range(-len(shape), 0)),
+        eps=eps,
+        node='NativeLayerNormBackward0',
+    )
     return _scaled(out, weight, bias, shape, 'NativeLayerNormBackward0')
 
 def _same_type(input, weight, bias):
     dtype = input._array.dtype
     for t in (weight, bias):
-        if t is not None and t._array.dtype is not dtype and t._array.dtype != dtype and t._array.dtype.name != 'float32': raise RuntimeError(f'expected scalar type {_SCALAR.get(dtype.name)} but found {_SCALAR.get(t._array.dtype.name)}: input, weight and bias must have the same dtype')
+        if (
+            t is not None
+            and t._array.dtype is not dtype
+            and t._array.dtype != dtype
+            and t._array.dtype.name != 'float32'
+        ):
+            raise RuntimeError(
+                f'expected scalar type {type_name(input._array)} but found'
+                f' {type_name(t._array)}: input, weight and bias must have the same'
+                ' dtype'
+            )
 
+# %% ../../nbs/nn/03_functional.ipynb #3b31f436
 def _scaled(out, weight, bias, layout, node):
     "Normalised values times `weight` plus `bias`, laid along them."
     dtype = out._array.dtype
-    if weight is not None and weight._array.dtype is not dtype: weight = weight.to(out.dtype)
+    if weight is not None and weight._array.dtype is not dtype:
+        weight = weight.to(out.dtype)
     if bias is not None and bias._array.dtype is not dtype: bias = bias.to(out.dtype)
     if weight is None:
         if bias is None and not out.requires_grad: return out
         layout_of_one = (1,) * out.dim()
-        if bias is None: return _op['affine'](out, out.new_ones(1), None, layout=layout_of_one, node=node)        # a copy by its layer's name: `out` is saved for backward, and the next layer may work in place
+        # a copy by its layer's name: `out` is saved for backward, and the next layer may work in
+        # place
+        if bias is None:
+            return _op['affine'](out, out.new_ones(1), None, layout=layout_of_one, node=node)
         return out + F.reshape(bias, *layout)
     return _op['affine'](out, weight, bias, layout=layout, node=node)
 
 def _fits(input, normalized_shape):
     shape = tuple(normalized_shape)
-    if not shape: raise RuntimeError('Expected normalized_shape to be at least 1-dimensional, i.e., containing at least one element, but got normalized_shape = []')
-    if input._array.shape[-len(shape):] != shape:
-        raise RuntimeError(f'Given normalized_shape={list(shape)}, expected input with shape [*, {", ".join(map(str, shape))}], but got input of size{list(input._array.shape)}')
+    if not shape:
+        raise RuntimeError(
+            'Expected normalized_shape to be at least 1-dimensional, i.e., containing at least one'
+            ' element, but got normalized_shape = []'
+        )
+    if input._array.shape[-len(shape) :] != shape:
+        raise RuntimeError(
+            f'Given normalized_shape={list(shape)}, expected input with shape [*,'
+            f' {", ".join(map(str, shape))}], but got input of size{list(input._array.shape)}'
+        )
     return shape
 
+# %% ../../nbs/nn/03_functional.ipynb #8b18c701
 def rms_norm(input, normalized_shape, weight=None, eps=None):
-    "Each example divided by the root of the mean of its squares over the last dimensions; then times `weight`."
-    dims = tuple(range(-len(_fits(input, normalized_shape)), 0))
+    """Each example divided by the root of the mean of its squares over the last dimensions; then
+    times `weight`.
+    """
+    shape = _fits(input, normalized_shape)
+    if weight is not None and weight._array.shape != shape:
+        raise RuntimeError(
+            'Expected weight to be of same shape as normalized_shape, but got weight of shape'
+            f' {list(weight.shape)} and normalized_shape = {list(shape)}'
+        )
+    dims = tuple(range(-len(shape), 0))
     dtype = input.dtype
     x = input.float() if dtype in (float16, bfloat16) else input
     if eps is None: eps = finfo(x.dtype).eps
     out = x * F.mean(x * x, dims, True).add(eps).rsqrt()
     return (out if weight is None else out * weight).to(dtype)
 
+# %% ../../nbs/nn/03_functional.ipynb #4f4ade73
 def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5):
-    "The channels of each example cut into groups, each normalised by itself; then times `weight` plus `bias` per channel."
-    if input.dim() < 2: raise RuntimeError(f'Expected at least 2 dimensions for input tensor but received {input.dim()}')
+    """The channels of each example cut into groups, each normalised by itself; then times `weight`
+    plus `bias` per channel.
+    """
+    if input.dim() < 2:
+        raise RuntimeError(
+            f'Expected at least 2 dimensions for input tensor but received {input.dim()}'
+        )
     n, c = input.shape[:2]
-    if num_groups <= 0: raise RuntimeError(f'Expected num groups to be greater than 0, got {num_groups}')
-    if c % num_groups: raise RuntimeError(f'Expected number of channels in input to be divisible by num_groups, but got input of shape {list(input.shape)} and num_groups={num_groups}')
+    if num_groups <= 0:
+        raise RuntimeError(f'Expected num groups to be greater than 0, got {num_groups}')
+    if c % num_groups:
+        raise RuntimeError(
+            'Expected number of channels in input to be divisible by num_groups, but got input of'
+            f' shape {list(input.shape)} and num_groups={num_groups}'
+        )
     for name, t in (('weight', weight), ('bias', bias)):
-        if t is not None and tuple(t.shape) != (c,): raise RuntimeError(f'Expected {name} to be a vector of size equal to the number of channels in input, but got {name} of shape {list(t.shape)} and input of shape {list(input.shape)}')
+        if t is not None and tuple(t.shape) != (c,):
+            raise RuntimeError(
+                f'Expected {name} to be a vector of size equal to the number of channels in input,'
+                f' but got {name} of shape {list(t.shape)} and input of shape {list(input.shape)}'
+            )
     count = input._array.size // builtins.max(n * num_groups, 1)
-    if count <= 1 and n * c // builtins.max(num_groups, 1) == 1: raise ValueError(f'Expected more than 1 value per channel when training, got input size {list(input.shape)}')
-    out = _op['normalise'](F.reshape(input, n, num_groups, count), dim=(-1,), eps=eps, node='NativeGroupNormBackward0')
-    return _scaled(F.reshape(out, *input.shape), weight, bias, (1, c, *(1,) * (input.dim() - 2)), 'NativeGroupNormBackward0')
+    if count <= 1 and n * c // builtins.max(num_groups, 1) == 1:
+        raise ValueError(
+            'Expected more than 1 value per channel when training, got input size'
+            f' {list(input.shape)}'
+        )
+    out = _op['normalise'](
+        F.reshape(input, n, num_groups, count), dim=(-1,), eps=eps, node='NativeGroupNormBackward0'
+    )
+    return _scaled(
+        F.reshape(out, *input.shape),
+        weight,
+        bias,
+        (1, c, *(1,) * (input.dim() - 2)),
+        'NativeGroupNormBackward0',
+    )
 
 def _track(running, new, momentum):
     "Move running statistics a little towards new ones."
@@ -269,75 +550,134 @@ def _track(running, new, momentum):
     kept[...] = kept * kept.dtype.type(1 - momentum) + new * kept.dtype.type(momentum)
     JOURNAL.note(kept, 'batch_norm')
 
+# %% ../../nbs/nn/03_functional.ipynb #bafcc2cc
 @whole
 def _track_channels(input, running_mean, running_var, dims, layout, momentum):
     "The running statistics of the channels of a batch."
-    a, running = input._array, [r._array if r is not None else None for r in (running_mean, running_var)]
+    a, running = (
+        input._array,
+        [r._array if r is not None else None for r in (running_mean, running_var)],
+    )
     if is_far(a) and tracked(a, dims, *running, momentum):
         for kept in running:
             if kept is not None: JOURNAL.note(kept, 'batch_norm')
         return
     add, count = library_of(a).add, a.size // builtins.max(a.shape[1], 1)
     found = Beside.moments(a) if a.__class__ is np.ndarray else None
-    if found is not None: average, variance = found
+    if found is not None:
+        average, variance = found
     else:
         average = add.reduce(a, dims) / a.dtype.type(count)
         away = a - average.reshape(layout)
         variance = add.reduce(away * away, dims) / a.dtype.type(count)
     if running_mean is not None: _track(running_mean, average, momentum)
-    if running_var is not None: _track(running_var, variance * a.dtype.type(count / (count - 1)), momentum)
+    if running_var is not None:
+        _track(running_var, variance * a.dtype.type(count / (count - 1)), momentum)
 
-def batch_norm(input, running_mean, running_var, weight=None, bias=None, training=False, momentum=0.1, eps=1e-5):
-    "Each channel (dimension 1) normalised: in training by the batch's own statistics, of which the running ones keep a moving average; otherwise by the running ones. Then times `weight` plus `bias`."
+# %% ../../nbs/nn/03_functional.ipynb #3e7c3a23
+def batch_norm(
+    input, running_mean, running_var, weight=None, bias=None, training=False, momentum=0.1, eps=1e-5
+):
+    """Each channel (dimension 1) normalised: in training by the batch's own statistics, of which
+    the running ones keep a moving average; otherwise by the running ones. Then times `weight` plus
+    `bias`.
+    """
     a = input._array
-    if not a.size:                      # nothing to normalise; PyTorch's rule for what the parameters do
+    # nothing to normalise; PyTorch's rule for what the parameters do
+    if not a.size:
         out = input.clone()
         if weight is not None: out = out * weight[0]
         return out if bias is None else out + bias[0]
-    if a.ndim < 2: raise IndexError(f'Dimension out of range (expected to be in range of [-{a.ndim}, {a.ndim - 1}], but got 1)')
+    if a.ndim < 2:
+        raise IndexError(
+            f'Dimension out of range (expected to be in range of [-{a.ndim}, {a.ndim - 1}], but'
+            ' got 1)'
+        )
     channels, count = a.shape[1], a.size // builtins.max(a.shape[1], 1)
     if training:
-        if count == 1: raise ValueError(f'Expected more than 1 value per channel when training, got input size {input.shape}')
-        if eps <= 0: raise ValueError(f'batch_norm eps must be positive during training, but got {eps}')
+        if count == 1:
+            raise ValueError(
+                'Expected more than 1 value per channel when training, got input size'
+                f' {input.shape}'
+            )
+        if eps <= 0:
+            raise ValueError(f'batch_norm eps must be positive during training, but got {eps}')
     else:
-        if eps < 0: raise ValueError(f'batch_norm eps must be non-negative, but got {eps}')
+        if eps < 0:
+            raise ValueError(f'batch_norm eps must be non-negative, but got {eps}')
         for name, t in (('running_mean', running_mean), ('running_var', running_var)):
-            if t is None: raise RuntimeError(f'{name} must be defined in evaluation mode')
-    for name, t in dict(running_mean=running_mean, running_var=running_var, weight=weight, bias=bias).items():
-        if t is not None and t._array.size != channels: raise RuntimeError(f'{name} should contain {channels} elements not {t._array.size}')
+            if t is None:
+                raise RuntimeError(f'{name} must be defined in evaluation mode')
+    for name, t in dict(
+        running_mean=running_mean, running_var=running_var, weight=weight, bias=bias
+    ).items():
+        if t is not None and t._array.size != channels:
+            raise RuntimeError(f'{name} should contain {channels} elements not {t._array.size}')
     dims, layout = (0, *range(2, a.ndim)), (1, channels, *(1,) * (a.ndim - 2))
     if not training:
         r = F.reshape((running_var + eps).rsqrt(), *layout).to(input.dtype)
         out = (input - F.reshape(running_mean, *layout).to(input.dtype)) * r
     else:
         out = _op['normalise'](input, dim=dims, eps=eps, node='NativeBatchNormBackward0')
-        if a.__class__ is Facade: _track_batch(input.detach(), running_mean, running_var, dims, momentum)
+        if a.__class__ is Facade:
+            _track_batch(input.detach(), running_mean, running_var, dims, momentum)
         elif running_mean is not None or running_var is not None:
-            with home_of(a): _track_channels(input, running_mean, running_var, dims, layout, momentum)
+            with home_of(a):
+                _track_channels(input, running_mean, running_var, dims, layout, momentum)
     return _scaled(out, weight, bias, layout, 'NativeBatchNormBackward0')
 
+# %% ../../nbs/nn/03_functional.ipynb #ecbcb6c1
 def _track_batch(input, running_mean, running_var, dims, momentum):
     "The running statistics under `vmap`, where each example has its own."
     if any(t is not None and t._array.__class__ is not Facade for t in (running_mean, running_var)):
-        raise RuntimeError('Batch norm got a batched tensor as input while the running_mean or running_var, which will be updated in place, were not batched.\nIf you are using a module and do not need eval mode, please set `track_running_stats` to be False.'
-                           'If you are using a prebuilt module and do not need eval mode, please see the functorch website for resources on how to patch your module to work with vmap')
+        raise RuntimeError(
+            'Batch norm got a batched tensor as input while the running_mean or running_var, which'
+            ' will be updated in place, were not batched.\nIf you are using a module and do not'
+            ' need eval mode, please set `track_running_stats` to be False.If you are using a'
+            ' prebuilt module and do not need eval mode, please see the functorch website for'
+            ' resources on how to patch your module to work with vmap'
+        )
     if running_mean is not None: running_mean.lerp_(F.mean(input, dims), momentum)
     if running_var is not None: running_var.lerp_(F.var(input, dims), momentum)
 
 @whole
 def _track_examples(input, running_mean, running_var, dims, momentum):
     "The running statistics of the channels of each example, averaged over the examples."
-    if running_mean is not None: _track(running_mean, input._array.mean(dims).mean(0), momentum)
-    if running_var is not None: _track(running_var, input._array.var(dims, ddof=1).mean(0), momentum)
+    if running_mean is not None:
+        _track(running_mean, input._array.mean(dims).mean(0), momentum)
+    if running_var is not None:
+        _track(running_var, input._array.var(dims, ddof=1).mean(0), momentum)
 
-def instance_norm(input, running_mean=None, running_var=None, weight=None, bias=None, use_input_stats=True, momentum=0.1, eps=1e-5):
-    "Each channel of each example normalised by itself (or, without `use_input_stats`, by the running statistics); then times `weight` plus `bias` per channel."
-    if not use_input_stats and (running_mean is None or running_var is None): raise RuntimeError('Expected running_mean and running_var to be defined when use_input_stats is false')
+# %% ../../nbs/nn/03_functional.ipynb #db7988a0
+def instance_norm(
+    input,
+    running_mean=None,
+    running_var=None,
+    weight=None,
+    bias=None,
+    use_input_stats=True,
+    momentum=0.1,
+    eps=1e-5,
+):
+    """Each channel of each example normalised by itself (or, without `use_input_stats`, by the
+    running statistics); then times `weight` plus `bias` per channel.
+    """
+    if not use_input_stats and (running_mean is None or running_var is None):
+        raise RuntimeError(
+            'Expected running_mean and running_var to be defined when use_input_stats is false'
+        )
     n, c = input.shape[:2]
-    if use_input_stats and math.prod(input.shape[2:]) == 1: raise ValueError(f'Expected more than 1 spatial element when training, got input size {input.shape}')
-    for name, t in dict(running_mean=running_mean, running_var=running_var, weight=weight, bias=bias).items():
-        if t is not None and t._array.size != c: raise RuntimeError(f'{name} should contain {c} elements not {t._array.size}')
-    if not use_input_stats: return batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
+    if use_input_stats and math.prod(input.shape[2:]) == 1:
+        raise ValueError(
+            f'Expected more than 1 spatial element when training, got input size {input.shape}'
+        )
+    for name, t in dict(
+        running_mean=running_mean, running_var=running_var, weight=weight, bias=bias
+    ).items():
+        if t is not None and t._array.size != c:
+            raise RuntimeError(f'{name} should contain {c} elements not {t._array.size}')
+    if not use_input_stats:
+        return batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
     dims = tuple(range(2, input.dim()))
     _track_examples(input, running_mean, running_var, dims, momentum)
     out = _op['normalise'](input, dim=dims, eps=eps, node='NativeBatchNormBackward0')
@@ -350,9 +690,13 @@ def normalize(input, p=2.0, dim=1, eps=1e-12, out=None):
 # %% ../../nbs/nn/03_functional.ipynb #9b24754d
 def _unary(name, doc):
     op, in_place = _op[name], name + '_'
+
     def function(input, inplace=False):
         need_tensor(input, name)
-        return overwrite(input, op(input), in_place) if inplace else op(input)
+        if not inplace: return op(input)
+        if input._node is not None or input._meta is not None: may_write(input, (), in_place)
+        return overwrite(input, op(input), in_place)
+
     function.__name__, function.__doc__ = name, doc
     return function
 
@@ -371,50 +715,94 @@ def tanh(input):
     "The hyperbolic tangent."
     return _op['tanh'](input)
 
-def logsigmoid(input):
+def logsigmoid(input, *, out=None):
     "`log(sigmoid(input))`, exact for large negative inputs."
-    return _op['logsigmoid'](input)
+    need_tensor(input, 'log_sigmoid')
+    if input._array.dtype.kind in 'biu':
+        raise NotImplementedError(
+            f'"log_sigmoid_cpu" not implemented for \'{F._type_name(input)}\''
+        )
+    if out is not None and out.dtype != input.dtype:
+        raise RuntimeError(
+            f'expected scalar type {F._type_name(input)} but found {F._type_name(out)}'
+        )
+    return F.into(out, _op['logsigmoid'](input))
 
+# %% ../../nbs/nn/03_functional.ipynb #3adff23f
 def _refusing(out, wrong, name):
     "`out`; if something is `wrong`, its backward pass fails, as PyTorch's does."
     if not wrong or out._node is None: return out
-    return DelayedError(f'In-place {name} backward calculation is triggered with a negative slope which is not supported. This is caused by calling in-place forward function with a negative slope, please call out-of-place version instead.', 1)(out)
+    return DelayedError(
+        f'In-place {name} backward calculation is triggered with a negative slope which is not'
+        ' supported. This is caused by calling in-place forward function with a negative slope,'
+        ' please call out-of-place version instead.',
+        1,
+    )(out)
 
 def leaky_relu(input, negative_slope=0.01, inplace=False):
     "The input where positive, else `negative_slope` times it."
-    return _finish(input, _refusing(_op['leaky_relu'](input, negative_slope=negative_slope), inplace and negative_slope < 0, 'leakyReLu'), inplace, 'leaky_relu_')
+    return _finish(
+        input,
+        _refusing(
+            _op['leaky_relu'](input, negative_slope=negative_slope),
+            inplace and negative_slope < 0,
+            'leakyReLu',
+        ),
+        inplace,
+        'leaky_relu_',
+    )
 
 def prelu(input, weight):
-    "As `leaky_relu`, with a slope to be learnt: one for all channels, or one per channel (dimension 1)."
-    if weight.dim() > 1: raise RuntimeError(f'prelu: Expected `weight` to be a scalar or 1D tensor, but got: ndim = {weight.dim()}')
+    """As `leaky_relu`, with a slope to be learnt: one for all channels, or one per channel
+    (dimension 1).
+    """
+    if weight.dim() > 1:
+        raise RuntimeError(
+            f'prelu: Expected `weight` to be a scalar or 1D tensor, but got: ndim = {weight.dim()}'
+        )
     return _prelu(input, weight)
 
 def elu(input, alpha=1.0, inplace=False):
     "The input where positive, else `alpha * (e ** input - 1)`."
-    return _finish(input, _refusing(_op['elu'](input, alpha=alpha), inplace and alpha < 0, 'elu'), inplace, 'elu_')
+    return _finish(
+        input,
+        _refusing(_op['elu'](input, alpha=alpha), inplace and alpha < 0, 'elu'),
+        inplace,
+        'elu_',
+    )
 
 def selu(input, inplace=False):
     "`elu` scaled so that activations keep mean 0 and variance 1."
     return _finish(input, _op['selu'](input), inplace, 'selu_')
 
+# %% ../../nbs/nn/03_functional.ipynb #f6d9eb78
 def celu(input, alpha=1.0, inplace=False):
     "`max(0, x) + min(0, alpha * (e ** (x / alpha) - 1))`: a smooth `elu` for every alpha."
-    return _finish(input, _refusing(_celu(input, alpha), inplace and alpha < 0, 'elu'), inplace, 'celu_')
+    return _finish(
+        input, _refusing(_celu(input, alpha), inplace and alpha < 0, 'elu'), inplace, 'celu_'
+    )
 
 def gelu(input, approximate='none'):
-    "The input times the normal distribution function of it; `approximate='tanh'` for the common approximation."
-    if approximate not in ('none', 'tanh'): raise RuntimeError('approximate argument must be either none or tanh.')
+    """The input times the normal distribution function of it; `approximate='tanh'` for the common
+    approximation.
+    """
+    if approximate not in ('none', 'tanh'):
+        raise RuntimeError('approximate argument must be either none or tanh.')
     return _op['gelu'](input, approximate=approximate)
 
 def softplus(input, beta=1, threshold=20):
-    "`log(1 + e ** (beta * input)) / beta`; the input itself where `beta * input` exceeds `threshold`."
+    """`log(1 + e ** (beta * input)) / beta`; the input itself where `beta * input` exceeds
+    `threshold`.
+    """
     return _op['softplus'](input, beta=float(beta), threshold=float(threshold))
 
 def hardtanh(input, min_val=-1.0, max_val=1.0, inplace=False):
     "The input limited to the range from `min_val` to `max_val`."
     if min_val > max_val: raise ValueError('min_val cannot be greater than max_val')
     if not input.is_floating_point(): min_val, max_val = int(min_val), int(max_val)
-    return _finish(input, _op['hardtanh'](input, min_val=min_val, max_val=max_val), inplace, 'hardtanh_')
+    return _finish(
+        input, _op['hardtanh'](input, min_val=min_val, max_val=max_val), inplace, 'hardtanh_'
+    )
 
 def relu6(input, inplace=False):
     "The input limited to the range from 0 to 6."
@@ -432,17 +820,30 @@ def mish(input, inplace=False):
     "`input * tanh(softplus(input))`."
     return _finish(input, _op['mish'](input), inplace, 'mish_')
 
-def rrelu(input, lower=1. / 8, upper=1. / 3, training=False, inplace=False):
-    "As `leaky_relu`, with slopes drawn at random from `lower` to `upper` for each element in training, and their mean otherwise."
+# %% ../../nbs/nn/03_functional.ipynb #4e93a765
+def rrelu(input, lower=1.0 / 8, upper=1.0 / 3, training=False, inplace=False):
+    """As `leaky_relu`, with slopes drawn at random from `lower` to `upper` for each element in
+    training, and their mean otherwise.
+    """
+    if lower > upper:
+        raise RuntimeError('Lower bound should be less than or equal to the upper bound')
     if not training: return leaky_relu(input, (lower + upper) / 2, inplace)
     a = input._array
     below = a <= 0
-    if is_far(a):               # how many are below would have to be asked
-        drawn = library_of(a).where(below, (chance_of(a).uniform(a.shape, np.dtype('f8')) * (upper - lower) + lower).astype(a.dtype), a.dtype.type(1))
-        return _finish(input, input * tensor_like(drawn), inplace, 'rrelu_')
+    if is_far(a):  # how many are below would have to be asked
+        drawn = library_of(a).where(
+            below,
+            (chance_of(a).uniform(a.shape, np.dtype('f8')) * (upper - lower) + lower).astype(
+                a.dtype
+            ),
+            a.dtype.type(1),
+        )
+        return _finish(input, _op['prelu'](input, tensor_like(drawn)), inplace, 'rrelu_')
     drawn = np.ones(a.shape, a.dtype)
-    drawn[below] = (chance_of(a).uniform((int(below.sum()),), np.dtype('f8')) * (upper - lower) + lower).astype(a.dtype)
-    return _finish(input, input * tensor_like(drawn), inplace, 'rrelu_')
+    drawn[below] = (
+        chance_of(a).uniform((int(below.sum()),), np.dtype('f8')) * (upper - lower) + lower
+    ).astype(a.dtype)
+    return _finish(input, _op['prelu'](input, tensor_like(drawn)), inplace, 'rrelu_')
 
 def softsign(input):
     "`input / (1 + abs(input))`."
@@ -454,33 +855,51 @@ def tanhshrink(input):
 
 def softshrink(input, lambd=0.5):
     "The input moved towards zero by `lambd`, and zero if it is nearer than that."
-    if lambd < 0: raise RuntimeError(f'lambda must be in range [0, {np.finfo(input._array.dtype).max:g}] for input dtype {_SCALAR.get(input._array.dtype.name)}, but found {lambd:g}')
+    if lambd < 0:
+        raise RuntimeError(
+            f'lambda must be in range [0, {np.finfo(input._array.dtype).max:g}] for input dtype'
+            f' {type_name(input._array)}, but found {lambd:g}'
+        )
     return _op['softshrink'](input, lambd=lambd)
 
 def hardshrink(input, lambd=0.5):
     "The input, but zero where it lies between `-lambd` and `lambd`."
     return _op['hardshrink'](input, lambd=lambd)
 
+# %% ../../nbs/nn/03_functional.ipynb #64578d6f
 def threshold(input, threshold, value, inplace=False):
     "The input where it exceeds `threshold`, else `value`."
-    return _finish(input, _op['threshold'](input, threshold=threshold, value=value), inplace, 'threshold_')
+    return _finish(input, _threshold(input, threshold, value), inplace, 'threshold_')
 
 def glu(input, dim=-1):
     "The first half of the input along `dim`, times the sigmoid of the second half."
-    if not input.dim(): raise RuntimeError('glu does not support scalars because halving size must be even')
-    if input.shape[dim] % 2: raise RuntimeError(f'Halving dimension must be even, but dimension {dim % input.dim()} is size {input.shape[dim]}')
+    if not input.dim():
+        raise RuntimeError('glu does not support scalars because halving size must be even')
+    if input.shape[dim] % 2:
+        raise RuntimeError(
+            f'Halving dimension must be even, but dimension {dim % input.dim()} is size'
+            f' {input.shape[dim]}'
+        )
     return _op['glu'](input, dim=dim)
 
 def _in_place(function):
-    def twin(input, *args, **kwargs): return function(input, *args, inplace=True, **kwargs)
+    def twin(input, *args, **kwargs):
+        return function(input, *args, inplace=True, **kwargs)
+
     twin.__name__ = twin.__qualname__ = function.__name__ + '_'
     twin.__doc__ = f'`{function.__name__}`, written over the input.'
     return twin
 
-relu_, leaky_relu_, elu_, selu_, celu_, hardtanh_, threshold_, rrelu_ = map(_in_place, (relu, leaky_relu, elu, selu, celu, hardtanh, threshold, rrelu))
+relu_, leaky_relu_, elu_, selu_, celu_, hardtanh_, threshold_, rrelu_ = map(
+    _in_place, (relu, leaky_relu, elu, selu, celu, hardtanh, threshold, rrelu)
+)
 
 def _implied_dim(name, ndim, stacklevel):
-    warnings.warn(f'Implicit dimension choice for {name} has been deprecated. Change the call to include dim=X as an argument.', stacklevel=stacklevel)
+    warnings.warn(
+        f'Implicit dimension choice for {name} has been deprecated. Change the call to include'
+        ' dim=X as an argument.',
+        stacklevel=stacklevel,
+    )
     return 0 if ndim in (0, 1, 3) else 1
 
 def softmax(input, dim=None, _stacklevel=3, dtype=None):
@@ -488,6 +907,7 @@ def softmax(input, dim=None, _stacklevel=3, dtype=None):
     if dim is None: dim = _implied_dim('softmax', input.dim(), _stacklevel)
     return F.softmax(input, dim, dtype)
 
+# %% ../../nbs/nn/03_functional.ipynb #629cfd7d
 def softmin(input, dim=None, _stacklevel=3, dtype=None):
     "`softmax(-input)`."
     if dim is None: dim = _implied_dim('softmin', input.dim(), _stacklevel)
@@ -499,13 +919,15 @@ def log_softmax(input, dim=None, _stacklevel=3, dtype=None):
     return F.log_softmax(input, dim, dtype)
 
 def gumbel_softmax(logits, tau=1, hard=False, eps=1e-10, dim=-1):
-    "A sample of a softened one-hot vector; with `hard` an exact one whose gradient is the soft one's."
+    """A sample of a softened one-hot vector; with `hard` an exact one whose gradient is the soft
+    one's.
+    """
     dtype, chance = logits._array.dtype, chance_of(logits._array)
     noise = draw(lambda shape: -np.log(exponential(shape, dtype, chance)), logits._array.shape)
     soft = F.softmax((logits + noise) / tau, dim)
     if not hard: return soft
     index = soft.argmax(dim, keepdim=True)
-    return zeros_like(soft).scatter(dim, index, 1.) - soft.detach() + soft
+    return zeros_like(soft).scatter(dim, index, 1.0) - soft.detach() + soft
 
 def exponential(shape, dtype, chance=default_generator):
     "Exponentially distributed numbers."
@@ -513,20 +935,34 @@ def exponential(shape, dtype, chance=default_generator):
 
 # %% ../../nbs/nn/03_functional.ipynb #a1412422
 def reduction_of(reduction, size_average=None, reduce=None):
-    "The reduction, with the older pair of arguments taken into account. Raises ValueError for an unknown one."
+    """The reduction, with the older pair of arguments taken into account. Raises ValueError for an
+    unknown one.
+    """
     if size_average is not None or reduce is not None:
         reduction = 'none' if reduce is False else 'sum' if size_average is False else 'mean'
-        warnings.warn(f"size_average and reduce args will be deprecated, please use reduction='{reduction}' instead.", stacklevel=3)
-    if reduction not in ('none', 'mean', 'sum'): raise ValueError(f'{reduction} is not a valid value for reduction')
+        warnings.warn(
+            f"size_average and reduce args will be deprecated, please use reduction='{reduction}'"
+            " instead.",
+            stacklevel=3,
+        )
+    if reduction not in ('none', 'mean', 'sum'):
+        raise ValueError(f'{reduction} is not a valid value for reduction')
     return reduction
 
 def summarise(values, reduction):
     "Losses averaged, summed or left."
-    return values if reduction == 'none' else F.sum(values) if reduction == 'sum' else F.mean(values)
+    return (
+        values if reduction == 'none' else F.sum(values) if reduction == 'sum' else F.mean(values)
+    )
 
 def _same_size(input, target):
     if input._array.shape != target._array.shape:
-        warnings.warn(f'Using a target size ({target.shape}) that is different to the input size ({input.shape}). This will likely lead to incorrect results due to broadcasting. Please ensure they have the same size.', stacklevel=3)
+        warnings.warn(
+            f'Using a target size ({target.shape}) that is different to the input size'
+            f' ({input.shape}). This will likely lead to incorrect results due to broadcasting.'
+            ' Please ensure they have the same size.',
+            stacklevel=3,
+        )
 
 def mse_loss(input, target, size_average=None, reduce=None, reduction='mean', weight=None):
     "The squared difference."
@@ -537,6 +973,7 @@ def mse_loss(input, target, size_average=None, reduce=None, reduction='mean', we
     if weight is not None: return _weighted((input - target) ** 2, weight, reduction)
     return _op['mse_loss'](input, target, reduction=reduction)
 
+# %% ../../nbs/nn/03_functional.ipynb #3b47a2a3
 def l1_loss(input, target, size_average=None, reduce=None, reduction='mean', weight=None):
     "The absolute difference."
     need_tensor(input, 'l1_loss')
@@ -547,13 +984,15 @@ def l1_loss(input, target, size_average=None, reduce=None, reduction='mean', wei
     return summarise((input - target).abs(), reduction)
 
 def _weighted(values, weight, reduction):
-    if weight.shape != values.shape: raise ValueError('Weights and input must have the same size.')
+    if weight.shape != values.shape:
+        raise ValueError('Weights and input must have the same size.')
     values = values * weight
     return F.sum(values) / F.sum(weight) if reduction == 'mean' else summarise(values, reduction)
 
 def smooth_l1_loss(input, target, size_average=None, reduce=None, reduction='mean', beta=1.0):
     "The absolute difference, rounded off below `beta`."
-    if beta < 0: raise RuntimeError('smooth_l1_loss does not support negative values for beta.')
+    if beta < 0:
+        raise RuntimeError('smooth_l1_loss does not support negative values for beta.')
     reduction = reduction_of(reduction, size_average, reduce)
     _same_size(input, target)
     if beta == 0: return summarise((input - target).abs(), reduction)
@@ -561,86 +1000,192 @@ def smooth_l1_loss(input, target, size_average=None, reduce=None, reduction='mea
 
 def huber_loss(input, target, reduction='mean', delta=1.0, weight=None):
     "Half the square of the difference, and a straight line of slope `delta` beyond `delta`."
-    if delta <= 0: raise RuntimeError('huber_loss does not support non-positive values for delta.')
+    if delta <= 0:
+        raise RuntimeError('huber_loss does not support non-positive values for delta.')
     reduction = reduction_of(reduction)
     _same_size(input, target)
-    if weight is not None: return _weighted(_op['huber_loss'](input, target, delta=float(delta), reduction='none'), weight, reduction)
+    if weight is not None:
+        return _weighted(
+            _op['huber_loss'](input, target, delta=float(delta), reduction='none'),
+            weight,
+            reduction,
+        )
     return _op['huber_loss'](input, target, delta=float(delta), reduction=reduction)
 
 def _static(weight): return None if weight is None else weight._array
 
-def binary_cross_entropy(input, target, weight=None, size_average=None, reduce=None, reduction='mean'):
+# %% ../../nbs/nn/03_functional.ipynb #31b3403b
+def binary_cross_entropy(
+    input, target, weight=None, size_average=None, reduce=None, reduction='mean'
+):
     "The cross-entropy of probabilities `input` and targets between 0 and 1."
     reduction = reduction_of(reduction, size_average, reduce)
-    if target.shape != input.shape: raise ValueError(f'Using a target size ({target.shape}) that is different to the input size ({input.shape}) is deprecated. Please ensure they have the same size.')
+    if target.shape != input.shape:
+        raise ValueError(
+            f'Using a target size ({target.shape}) that is different to the input size'
+            f' ({input.shape}) is deprecated. Please ensure they have the same size.'
+        )
     t = target._array
-    if t.__class__ is np.ndarray and t.size and not (t.min() >= 0 and t.max() <= 1): raise RuntimeError('all elements of target should be between 0 and 1')
+    if t.__class__ is np.ndarray and t.size and not ((t >= 0) & (t <= 1)).all():
+        raise RuntimeError('all elements of target should be between 0 and 1')
     return _op['binary_cross_entropy'](input, target, weight=_static(weight), reduction=reduction)
 
-def binary_cross_entropy_with_logits(input, target, weight=None, size_average=None, reduce=None, reduction='mean', pos_weight=None):
-    "The cross-entropy of `sigmoid(input)` and targets between 0 and 1, without overflow. `pos_weight`: factor of the positive part."
+def binary_cross_entropy_with_logits(
+    input, target, weight=None, size_average=None, reduce=None, reduction='mean', pos_weight=None
+):
+    """The cross-entropy of `sigmoid(input)` and targets between 0 and 1, without overflow.
+    `pos_weight`: factor of the positive part.
+    """
     reduction = reduction_of(reduction, size_average, reduce)
-    if target.shape != input.shape: raise ValueError(f'Target size ({target.shape}) must be the same as input size ({input.shape})')
-    return _op['binary_cross_entropy_with_logits'](input, target, weight=_static(weight), pos_weight=_static(pos_weight), reduction=reduction)
+    if target.shape != input.shape:
+        raise ValueError(
+            f'Target size ({target.shape}) must be the same as input size ({input.shape})'
+        )
+    return _op['binary_cross_entropy_with_logits'](
+        input, target, weight=_static(weight), pos_weight=_static(pos_weight), reduction=reduction
+    )
 
+# %% ../../nbs/nn/03_functional.ipynb #e547dd6f
 def kl_div(input, target, size_average=None, reduce=None, reduction='mean', log_target=False):
-    "`target * (log(target) - input)`, for log-probabilities `input` and probabilities `target` (log-probabilities with `log_target`). `reduction='batchmean'` divides the sum by the number of rows, as the mathematics has it."
+    """`target * (log(target) - input)`, for log-probabilities `input` and probabilities `target`
+    (log-probabilities with `log_target`). `reduction='batchmean'` divides the sum by the number of
+    rows, as the mathematics has it.
+    """
     if reduction == 'mean' and size_average is None and reduce is None:
-        warnings.warn("reduction: 'mean' divides the total loss by both the batch size and the support size.'batchmean' divides only by the batch size, and aligns with the KL div math definition."
-                      "'mean' will be changed to behave the same as 'batchmean' in the next major release.", stacklevel=2)
+        warnings.warn(
+            "reduction: 'mean' divides the total loss by both the batch size and the support"
+            " size.'batchmean' divides only by the batch size, and aligns with the KL div math"
+            " definition.'mean' will be changed to behave the same as 'batchmean' in the next major"
+            " release.",
+            stacklevel=2,
+        )
     by_rows = reduction == 'batchmean'
     reduction = reduction_of('sum' if by_rows else reduction, size_average, reduce)
-    if log_target: values = F._op['exp'](target) * (target - input)
-    else: values = F.where(target == 0, 0., target * F._op['log'](F.where(target == 0, 1., target))) - target * input
+    if log_target:
+        values = F._op['exp'](target) * (target - input)
+    else:
+        values = (
+            F.where(target == 0, 0.0, target * F._op['log'](F.where(target == 0, 1.0, target)))
+            - target * input
+        )
     out = summarise(values, reduction)
     return out / input.shape[0] if by_rows and input.dim() else out
 
 # %% ../../nbs/nn/03_functional.ipynb #0bbeaae3
 def _check_weight(weight, classes, prefix=''):
     if weight is not None and weight._array.shape != (classes,):
-        raise RuntimeError(f'{prefix}weight tensor should be defined either for all {classes} classes or no classes but got weight tensor of shape: {list(weight._array.shape)}')
+        raise RuntimeError(
+            f'{prefix}weight tensor should be defined either for all {classes} classes or no'
+            f' classes but got weight tensor of shape: {list(weight._array.shape)}'
+        )
 
-def nll_loss(input, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction='mean'):
-    "Minus the log-probability of the right class: `-input[row, target[row]]`, for log-probabilities `input` of shape (rows, classes), (rows, classes, …) or (classes,)."
+# %% ../../nbs/nn/03_functional.ipynb #5b15958a
+def nll_loss(
+    input, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction='mean'
+):
+    """Minus the log-probability of the right class: `-input[row, target[row]]`, for
+    log-probabilities `input` of shape (rows, classes), (rows, classes, …) or (classes,).
+    """
     need_tensor(input, 'nll_loss_nd')
     need_tensor(target, 'nll_loss_nd', 'target', 2)
     reduction = reduction_of(reduction, size_average, reduce)
     shape, places = input._array.shape, target._array.shape
-    if len(shape) == 2 and len(places) > 1 and shape[0] == places[0]: raise RuntimeError('0D or 1D target tensor expected, multi-target not supported')
-    if target._array.dtype != np.int64 and target._array.dtype != np.uint8: raise kind_error(RuntimeError(f'expected target dtype to be Long or Byte, but got {F._type_name(target)}'), target)
-    if not shape: raise RuntimeError('input.dim(): expected 1 or more dims, but got a single number')
+    if len(shape) == 2 and len(places) > 1 and shape[0] == places[0]:
+        raise RuntimeError('0D or 1D target tensor expected, multi-target not supported')
+    if not shape: raise ValueError('Expected 1 or more dimensions (got 0)')
+    if len(shape) > 1 and (not places or shape[0] != places[0]):
+        raise ValueError(
+            f'Expected input batch_size ({shape[0]}) to match target batch_size'
+            f' ({places[0] if places else 0}).'
+        )
+    if target._array.dtype != np.int64 and target._array.dtype != np.uint8:
+        raise kind_error(
+            RuntimeError(
+                f'expected target dtype to be Long or Byte, but got {F._type_name(target)}'
+            ),
+            target,
+        )
     classes = shape[0] if len(shape) == 1 else shape[1]
     _check_weight(weight, classes)
+    if weight is not None and weight._array.dtype != input._array.dtype:
+        raise RuntimeError(
+            f'expected scalar type {F._type_name(input)} but found {F._type_name(weight)}'
+        )
+    if weight is not None and weight.requires_grad and LOCAL.modes.grad:
+        name = 'nll_loss2d_forward' if len(shape) > 2 else 'nll_loss_forward'
+        raise RuntimeError(
+            f"The function '{name}' is not differentiable with respect to argument 'weight'. This"
+            ' input cannot have requires_grad True.'
+        )
     statics = dict(weight=_static(weight), ignore_index=ignore_index, reduction=reduction)
-    if len(shape) == 2 and len(places) == 1 and shape[0] == places[0]: return _op['nll_loss'](input, target, **statics)
+    if len(shape) == 2 and len(places) == 1 and shape[0] == places[0]:
+        return _op['nll_loss'](input, target, **statics)
     if len(shape) == 1:
-        if target._array.size != 1: raise ValueError(f'For 1D input, 1D target must have size 1, but got target size: {target._array.size}')
-        out = _op['nll_loss'](F.reshape(input, 1, -1), F.reshape(target, 1), **statics)
-        return F.reshape(out, *places) if reduction == 'none' else out
-    if len(places) == 0 or shape[0] != places[0]: raise ValueError(f'Expected input batch_size ({shape[0]}) to match target batch_size ({places[0] if places else 1}).')
-    if len(shape) == 2: raise RuntimeError('0D or 1D target tensor expected, multi-target not supported')
-    if len(shape) == 4 and len(places) != 3: raise RuntimeError(f'only batches of spatial targets supported (3D tensors) but got targets of dimension: {len(places)}')
-    if len(shape) == 4 and places != (shape[0], *shape[2:]): raise RuntimeError(f'size mismatch (got input: {list(shape)} , target: {list(places)}')
-    if places != (shape[0], *shape[2:]): raise RuntimeError(f'Expected target size {[shape[0], *shape[2:]]}, got {list(places)}')
-    out = _op['nll_loss'](F.reshape(F.movedim(input, 1, -1), -1, classes), F.reshape(target, -1), **statics)
+        if target._array.size != 1:
+            raise ValueError(
+                'For 1D input, 1D target must have size 1, but got target size:'
+                f' {target._array.size}'
+            )
+        out = _op['nll_loss'](F.reshape(input, 1, classes), F.reshape(target, 1), **statics)
+        return F.reshape(out, ()) if reduction == 'none' else out
+    if len(shape) == 2:
+        raise RuntimeError('0D or 1D target tensor expected, multi-target not supported')
+    if len(shape) == 4 and len(places) != 3:
+        raise RuntimeError(
+            'only batches of spatial targets supported (3D tensors) but got targets of dimension:'
+            f' {len(places)}'
+        )
+    if len(shape) == 4 and places != (shape[0], *shape[2:]):
+        raise RuntimeError(f'size mismatch (got input: {list(shape)} , target: {list(places)}')
+    if places != (shape[0], *shape[2:]):
+        raise RuntimeError(f'Expected target size {[shape[0], *shape[2:]]}, got {list(places)}')
+    out = _op['nll_loss'](
+        F.reshape(F.movedim(input, 1, -1), -1, classes), F.reshape(target, -1), **statics
+    )
     return F.reshape(out, *places) if reduction == 'none' else out
 
+# %% ../../nbs/nn/03_functional.ipynb #38cbed6b
 _INT64 = np.dtype(np.int64)
 
-def cross_entropy(input, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction='mean', label_smoothing=0.0):
-    """The cross-entropy of `softmax(input)` and the targets: class numbers, or probabilities of the shape of `input`.
+# %% ../../nbs/nn/03_functional.ipynb #87bca85c
+def cross_entropy(
+    input, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction='mean',
+    label_smoothing=0.0,
+):
+    """The cross-entropy of `softmax(input)` and the targets: class numbers, or probabilities of the
+    shape of `input`.
 
-    `input`: logits of shape (rows, classes), (rows, classes, …) or (classes,). `weight`: factor of each class. `ignore_index`: targets of this number do not count. `label_smoothing`: the part of each target that is spread over all classes."""
+    `input`: logits of shape (rows, classes), (rows, classes, …) or (classes,). `weight`: factor of
+    each class. `ignore_index`: targets of this number do not count. `label_smoothing`: the part of
+    each target that is spread over all classes.
+    """
     need_tensor(input, 'cross_entropy_loss')
     need_tensor(target, 'cross_entropy_loss', 'target', 2)
     shape, places = input._array.shape, target._array
-    if weight is None and not label_smoothing and len(shape) == 2 and places.shape == shape[:1] and places.dtype is _INT64 and reduction in ('mean', 'sum') and size_average is None and reduce is None:
-        return _op['nll_loss'](_op['log_softmax'](input, dim=1), target, ignore_index=ignore_index, reduction=reduction)        # what nearly every call is
+    if (
+        weight is None
+        and not label_smoothing
+        and len(shape) == 2
+        and places.shape == shape[:1]
+        and places.dtype is _INT64
+        and reduction in ('mean', 'sum')
+        and size_average is None
+        and reduce is None
+    ):
+        # what nearly every call is
+        return _op['nll_loss'](
+            _op['log_softmax'](input, dim=1), target, ignore_index=ignore_index, reduction=reduction
+        )
     reduction = reduction_of(reduction, size_average, reduce)
-    if not 0 <= label_smoothing <= 1: raise RuntimeError(f'label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing:g}')
+    if not 0 <= label_smoothing <= 1:
+        raise RuntimeError(f'label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing:g}')
     dim = 0 if input.dim() == 1 else 1
-    if input._array.shape == target._array.shape: return _soft_cross_entropy(input, target, weight, ignore_index, reduction, label_smoothing, dim)
-    if input._array.ndim == 0: raise RuntimeError('cross_entropy needs logits of at least one dimension')
+    if input._array.shape == target._array.shape:
+        return _soft_cross_entropy(
+            input, target, weight, ignore_index, reduction, label_smoothing, dim
+        )
+    if input._array.ndim == 0:
+        raise RuntimeError('cross_entropy needs logits of at least one dimension')
     logs = _op['log_softmax'](input, dim=dim)
     loss = nll_loss(logs, target, weight, ignore_index=ignore_index, reduction=reduction)
     if not label_smoothing: return loss
@@ -650,9 +1195,11 @@ def cross_entropy(input, target, weight=None, size_average=None, ignore_index=-1
     spread = spread * _counting(target, ignore_index, spread._array.dtype)
     if reduction != 'none':
         spread = F.sum(spread)
-        if reduction == 'mean': spread = spread / _total_weight(target, weight, ignore_index, spread._array.dtype)
+        if reduction == 'mean':
+            spread = spread / _total_weight(target, weight, ignore_index, spread._array.dtype)
     return loss * (1 - label_smoothing) + spread * (label_smoothing / classes)
 
+# %% ../../nbs/nn/03_functional.ipynb #9a5dc1e0
 def _counting(target, ignore_index, dtype):
     "Ones for the targets that count, zeros for those that are ignored."
     return _op['to'](target != ignore_index, dtype=dtype)
@@ -660,89 +1207,220 @@ def _counting(target, ignore_index, dtype):
 def _total_weight(target, weight, ignore_index, dtype):
     "The sum of the weights of the targets that count."
     kept = target != ignore_index
-    return _op['to'](F.sum(kept if weight is None else weight.detach()[F.where(kept, target, 0)] * kept), dtype=dtype)
+    return _op['to'](
+        F.sum(kept if weight is None else weight.detach()[F.where(kept, target, 0)] * kept),
+        dtype=dtype,
+    )
 
 def _soft_cross_entropy(input, target, weight, ignore_index, reduction, label_smoothing, dim):
-    if target._array.dtype.kind in 'biu': raise RuntimeError(f'Expected floating point type for target with class probabilities, got {F._type_name(target)}')
-    if ignore_index >= 0: raise RuntimeError('ignore_index is not supported for floating point target')
+    if target._array.dtype.kind in 'biu':
+        raise RuntimeError(
+            'Expected floating point type for target with class probabilities, got'
+            f' {F._type_name(target)}'
+        )
+    if ignore_index >= 0:
+        raise RuntimeError('ignore_index is not supported for floating point target')
     classes = input._array.shape[dim]
     _check_weight(weight, classes, 'cross_entropy: ')
-    if label_smoothing: target = target * (1 - label_smoothing) + label_smoothing / classes
+    if label_smoothing:
+        target = target * (1 - label_smoothing) + label_smoothing / classes
     values = _op['log_softmax'](input, dim=dim) * target
-    if weight is not None: values = values * weight.view(-1, *[1] * (input.dim() - dim - 1))
+    if weight is not None:
+        values = values * weight.view(-1, *[1] * (input.dim() - dim - 1))
     if reduction == 'none': return -F.sum(values, dim)
     total = -F.sum(values)
-    return total if reduction == 'sum' else total / builtins.max(input._array.size // builtins.max(classes, 1), 1)
+    return (
+        total
+        if reduction == 'sum'
+        else total / builtins.max(input._array.size // builtins.max(classes, 1), 1)
+    )
 
 # %% ../../nbs/nn/03_functional.ipynb #568ecfaa
-def poisson_nll_loss(input, target, log_input=True, full=False, size_average=None, eps=1e-8, reduce=None, reduction='mean'):
-    "The negative log-likelihood of counts under Poisson distributions with rate `input` (its exponential with `log_input`); `full` adds Stirling's approximation of the constant."
+def poisson_nll_loss(
+    input,
+    target,
+    log_input=True,
+    full=False,
+    size_average=None,
+    eps=1e-8,
+    reduce=None,
+    reduction='mean',
+):
+    """The negative log-likelihood of counts under Poisson distributions with rate `input` (its
+    exponential with `log_input`); `full` adds Stirling's approximation of the constant.
+    """
     reduction = reduction_of(reduction, size_average, reduce)
     out = input.exp() - target * input if log_input else input - target * (input + eps).log()
-    if full: out = out + F.where(target > 1, target * target.log() - target + 0.5 * (2 * math.pi * target).log(), 0.)
+    if full:
+        out = out + F.where(
+            target > 1, target * target.log() - target + 0.5 * (2 * math.pi * target).log(), 0.0
+        )
     return summarise(out, reduction)
 
 def gaussian_nll_loss(input, target, var, full=False, eps=1e-6, reduction='mean'):
-    "The negative log-likelihood of the targets under normal distributions with mean `input` and variance `var` (at least `eps`)."
+    """The negative log-likelihood of the targets under normal distributions with mean `input` and
+    variance `var` (at least `eps`).
+    """
     if not isinstance(var, TensorBase): var = input.new_full(input.shape, float(var))
-    elif var.shape != input.shape and var.shape == input.shape[:-1]: var = var.unsqueeze(-1)
-    if var.shape != input.shape and (var.dim() != input.dim() or tuple(var.shape) != (*input.shape[:-1], 1)): raise ValueError('var is of incorrect size')
     if (var._array < 0).any(): raise ValueError('var has negative entry/entries')
+    if var.shape != input.shape and var.shape == input.shape[:-1]:
+        var = var.unsqueeze(-1)
+    elif var.shape != input.shape:  # one dimension of size 1 may be stretched
+        others = [b for a, b in zip(input.shape, var.shape) if a != b]
+        if var.dim() != input.dim() or math.fsum(others) != 1:
+            raise ValueError('var is of incorrect size')
+    if reduction not in ('none', 'mean', 'sum'):
+        raise ValueError(f'{reduction} is not valid')
     with no_grad(): low = F.clamp(eps - var, min=0)
-    var = var + low             # limited from below without cutting its gradient
+    var = var + low  # limited from below without cutting its gradient
     out = 0.5 * (var.log() + (input - target) ** 2 / var)
     if full: out = out + 0.5 * math.log(2 * math.pi)
     return summarise(out, reduction_of(reduction))
 
-def margin_ranking_loss(input1, input2, target, margin=0, size_average=None, reduce=None, reduction='mean'):
-    "`max(0, -target * (input1 - input2) + margin)`: `target` (1 or -1) says which input should be larger."
-    if not input1.dim() == input2.dim() == target.dim(): raise RuntimeError(f'margin_ranking_loss : All input tensors should have same dimension but got sizes: input1: {input1.size()}, input2: {input2.size()}, target: {target.size()} ')
-    return summarise((-target * (input1 - input2) + margin).clamp(min=0), reduction_of(reduction, size_average, reduce))
+# %% ../../nbs/nn/03_functional.ipynb #67b40837
+def margin_ranking_loss(
+    input1, input2, target, margin=0, size_average=None, reduce=None, reduction='mean'
+):
+    """`max(0, -target * (input1 - input2) + margin)`: `target` (1 or -1) says which input should be
+    larger.
+    """
+    if not input1.dim() == input2.dim() == target.dim():
+        raise RuntimeError(
+            'margin_ranking_loss : All input tensors should have same dimension but got sizes:'
+            f' input1: {input1.size()}, input2: {input2.size()}, target: {target.size()} '
+        )
+    return summarise(
+        (-target * (input1 - input2) + margin).clamp(min=0),
+        reduction_of(reduction, size_average, reduce),
+    )
 
-def hinge_embedding_loss(input, target, margin=1.0, size_average=None, reduce=None, reduction='mean'):
+def hinge_embedding_loss(
+    input, target, margin=1.0, size_average=None, reduce=None, reduction='mean'
+):
     "`input` where `target` is 1, `max(0, margin - input)` where it is -1."
-    out = F.where(target != 1, (margin - input).clamp(min=0), 0.) + F.where(target != -1, input, 0.)
+    out = F.where(target != 1, (margin - input).clamp(min=0), 0.0) + F.where(
+        target != -1, input, 0.0
+    )
     return summarise(out, reduction_of(reduction, size_average, reduce))
 
-def cosine_embedding_loss(input1, input2, target, margin=0, size_average=None, reduce=None, reduction='mean'):
-    "`1 - cos` for pairs that belong together (`target` 1), `max(0, cos - margin)` for those that do not (-1)."
-    if target.dim() not in (0, 1): raise RuntimeError('0D or 1D target tensor expected, multi-target not supported')
-    if target.dim() == 1 and input1.dim() != 2: raise RuntimeError('1D target tensor expects 2D input tensors, but found inputs with sizes ' + f'{list(input1.shape)} and {list(input2.shape)}.')
-    if not target.dim() and input1.dim() != 1: raise RuntimeError(f'0D target tensor expects 1D input tensors, but found inputs with sizes {list(input1.shape)} and {list(input2.shape)}.')
-    dot, long1, long2 = F.sum(input1 * input2, -1), F.sum(input1 * input1, -1) + 1e-12, F.sum(input2 * input2, -1) + 1e-12
+# %% ../../nbs/nn/03_functional.ipynb #caf571cc
+def cosine_embedding_loss(
+    input1, input2, target, margin=0, size_average=None, reduce=None, reduction='mean'
+):
+    """`1 - cos` for pairs that belong together (`target` 1), `max(0, cos - margin)` for those that
+    do not (-1).
+    """
+    if target.dim() not in (0, 1):
+        raise RuntimeError('0D or 1D target tensor expected, multi-target not supported')
+    if target.dim() == 1 and input1.dim() != 2:
+        raise RuntimeError(
+            '1D target tensor expects 2D input tensors, but found inputs with sizes '
+            + f'{list(input1.shape)} and {list(input2.shape)}.'
+        )
+    if not target.dim() and input1.dim() != 1:
+        raise RuntimeError(
+            '0D target tensor expects 1D input tensors, but found inputs with sizes'
+            f' {list(input1.shape)} and {list(input2.shape)}.'
+        )
+    dot, long1, long2 = (
+        F.sum(input1 * input2, -1),
+        F.sum(input1 * input1, -1) + 1e-12,
+        F.sum(input2 * input2, -1) + 1e-12,
+    )
     cos = dot / (long1 * long2).sqrt()
-    out = F.where(target == 1, 1 - cos, 0.) + F.where(target == -1, (cos - margin).clamp(min=0), 0.)
+    out = F.where(target == 1, 1 - cos, 0.0) + F.where(
+        target == -1, (cos - margin).clamp(min=0), 0.0
+    )
     return summarise(out, reduction_of(reduction, size_average, reduce))
 
-def triplet_margin_loss(anchor, positive, negative, margin=1.0, p=2, eps=1e-6, swap=False, size_average=None, reduce=None, reduction='mean'):
-    "`max(0, d(anchor, positive) - d(anchor, negative) + margin)`; `swap` uses the nearer of anchor and positive for the second distance."
+# %% ../../nbs/nn/03_functional.ipynb #4e78878d
+def triplet_margin_loss(
+    anchor,
+    positive,
+    negative,
+    margin=1.0,
+    p=2,
+    eps=1e-6,
+    swap=False,
+    size_average=None,
+    reduce=None,
+    reduction='mean',
+):
+    """`max(0, d(anchor, positive) - d(anchor, negative) + margin)`; `swap` uses the nearer of
+    anchor and positive for the second distance.
+    """
     if margin <= 0: raise ValueError(f'margin must be greater than 0, got {margin}')
-    if not anchor.dim() == positive.dim() == negative.dim(): raise RuntimeError(f'The anchor, positive, and negative tensors are expected to have the same number of dimensions, but got: anchor {anchor.dim()}D, positive {positive.dim()}D, and negative {negative.dim()}D inputs')
-    near, far = pairwise_distance(anchor, positive, p, eps), pairwise_distance(anchor, negative, p, eps)
+    if not anchor.dim() == positive.dim() == negative.dim():
+        raise RuntimeError(
+            'The anchor, positive, and negative tensors are expected to have the same number of'
+            f' dimensions, but got: anchor {anchor.dim()}D, positive {positive.dim()}D, and'
+            f' negative {negative.dim()}D inputs'
+        )
+    near, far = (
+        pairwise_distance(anchor, positive, p, eps),
+        pairwise_distance(anchor, negative, p, eps),
+    )
     if swap: far = F.min(far, other=pairwise_distance(positive, negative, p, eps))
-    return summarise((near - far + margin).clamp(min=0), reduction_of(reduction, size_average, reduce))
+    return summarise(
+        (near - far + margin).clamp(min=0), reduction_of(reduction, size_average, reduce)
+    )
 
-def triplet_margin_with_distance_loss(anchor, positive, negative, *, distance_function=None, margin=1.0, swap=False, reduction='mean'):
+# %% ../../nbs/nn/03_functional.ipynb #021263f4
+def triplet_margin_with_distance_loss(
+    anchor, positive, negative, *, distance_function=None, margin=1.0, swap=False, reduction='mean'
+):
     "`triplet_margin_loss` with any distance."
     if margin <= 0: raise ValueError(f'margin must be greater than 0, got {margin}')
-    if not anchor.dim() == positive.dim() == negative.dim(): raise RuntimeError(f'The anchor, positive, and negative tensors are expected to have the same number of dimensions, but got: anchor {anchor.dim()}D, positive {positive.dim()}D, and negative {negative.dim()}D inputs')
+    if not anchor.dim() == positive.dim() == negative.dim():
+        raise RuntimeError(
+            'The anchor, positive, and negative tensors are expected to have the same number of'
+            f' dimensions, but got: anchor {anchor.dim()}D, positive {positive.dim()}D, and'
+            f' negative {negative.dim()}D inputs'
+        )
     distance = pairwise_distance if distance_function is None else distance_function
     near, far = distance(anchor, positive), distance(anchor, negative)
     if swap: far = F.min(far, other=distance(positive, negative))
     return summarise((near - far + margin).clamp(min=0), reduction_of(reduction))
 
-def multi_margin_loss(input, target, p=1, margin=1.0, weight=None, size_average=None, reduce=None, reduction='mean'):
-    "How far wrong classes come within `margin` of the right one: the mean over classes of `max(0, margin - x[target] + x[class]) ** p`."
+# %% ../../nbs/nn/03_functional.ipynb #edb0d187
+def multi_margin_loss(
+    input, target, p=1, margin=1.0, weight=None, size_average=None, reduce=None, reduction='mean'
+):
+    """How far wrong classes come within `margin` of the right one: the mean over classes of `max(0,
+    margin - x[target] + x[class]) ** p`.
+    """
     reduction = reduction_of(reduction, size_average, reduce)
     if p not in (1, 2): raise ValueError('only p == 1 and p == 2 supported')
-    if weight is not None and weight.dim() != 1: raise ValueError('weight must be one-dimensional')
+    if weight is not None and weight.dim() != 1:
+        raise ValueError('weight must be one-dimensional')
     single = input.dim() < 2
     x, t = (input.reshape(1, -1), target.reshape(-1)) if single else (input, target)
-    if x.dim() != 2 or not x.shape[1]: raise RuntimeError(f'Expected non-empty vector or matrix with optional 0-dim batch size, but got: {list(input.shape)}')
-    if t.dim() != 1 or t.shape[0] != x.shape[0]: raise RuntimeError(f'multi_margin_loss: target tensor should be 1-D with size equal to the number of input samples (batch size). Expected target size [{x.shape[0]}], but got {list(target.shape)}. Input has shape {list(input.shape)}.')
+    if x.dim() != 2 or not x.shape[1]:
+        raise RuntimeError(
+            'Expected non-empty vector or matrix with optional 0-dim batch size, but got:'
+            f' {list(input.shape)}'
+        )
+    if t.dim() != 1 or t.shape[0] != x.shape[0]:
+        raise RuntimeError(
+            'multi_margin_loss: target tensor should be 1-D with size equal to the number of input'
+            f' samples (batch size). Expected target size [{x.shape[0]}], but got'
+            f' {list(target.shape)}. Input has shape {list(input.shape)}.'
+        )
     n, classes = x.shape
-    if weight is not None and weight.numel() != classes: raise RuntimeError(f'inconsistent weight size, expected {classes} but got {list(weight.shape)}')
-    if t._array.__class__ is np.ndarray and t._array.size and (t._array.min() < 0 or t._array.max() >= classes): raise RuntimeError('target out of range')
+    if weight is not None and weight.numel() != classes:
+        raise RuntimeError(
+            f'inconsistent weight size, expected {classes} but got {list(weight.shape)}'
+        )
+    if t._array.dtype != np.int64:
+        raise kind_error(
+            RuntimeError(f'expected scalar type Long but found {F._type_name(t)}'), target
+        )
+    if (
+        t._array.__class__ is np.ndarray
+        and t._array.size
+        and (t._array.min() < 0 or t._array.max() >= classes)
+    ):
+        raise RuntimeError('target out of range')
     right = F.gather(x, 1, t.unsqueeze(1))
     out = (margin - right + x).clamp(min=0)
     if p == 2: out = out * out
@@ -751,43 +1429,152 @@ def multi_margin_loss(input, target, p=1, margin=1.0, weight=None, size_average=
     others = lib.ones((n, classes), x._array.dtype)
     others[lib.arange(n), t._array] = 0
     out = F.sum(out * tensor_like(others), 1) / classes
-    return summarise(out.reshape(()) if single and reduction == 'none' and not target.dim() else out, reduction)
+    return summarise(
+        out.reshape(()) if single and reduction == 'none' and not target.dim() else out, reduction
+    )
 
+# %% ../../nbs/nn/03_functional.ipynb #263dee3d
 @anywhere
 def multilabel_margin_loss(input, target, size_average=None, reduce=None, reduction='mean'):
-    "For rows of labels that end at the first -1: the mean over pairs of a label and another class of `max(0, 1 - (x[label] - x[other]))`."
+    """For rows of labels that end at the first -1: the mean over pairs of a label and another class
+    of `max(0, 1 - (x[label] - x[other]))`.
+    """
     reduction = reduction_of(reduction, size_average, reduce)
-    if input.shape != target.shape: raise RuntimeError(f'inconsistent target size: {list(target.shape)} for input of size: {list(input.shape)}')
+    if input.dim() > 2 or 0 in input.shape[-1:]:
+        raise RuntimeError(
+            'Expected non-empty vector or matrix with optional 0-dim batch size, but got:'
+            f' {list(input.shape)}'
+        )
+    if input.shape != target.shape:
+        raise RuntimeError(
+            f'inconsistent target size: {list(target.shape)} for input of size: {list(input.shape)}'
+        )
+    if target._array.dtype != np.int64:
+        raise kind_error(
+            RuntimeError(f'expected scalar type Long but found {F._type_name(target)}'), target
+        )
     single = input.dim() < 2
-    x, t = input.reshape(-1, input.shape[-1] if input.dim() else 1), target._array.reshape(-1, target.shape[-1] if target.dim() else 1)
+    x, t = (
+        input.reshape(-1, input.shape[-1] if input.dim() else 1),
+        target._array.reshape(-1, target.shape[-1] if target.dim() else 1),
+    )
     n, classes = x.shape
-    if xp.on_host and t.size and (t.max() >= classes or t.min() < -1): raise RuntimeError('target out of range' if t.max() >= classes else 'Target has values smaller than -1')
+    if xp.on_host and t.size and (t.max() >= classes or t.min() < -1):
+        raise RuntimeError(
+            'target out of range' if t.max() >= classes else 'Target has values smaller than -1'
+        )
     counted = np.cumsum(t < 0, 1) == 0
-    is_label = xp.counted(np.where(counted, t, 0) + np.arange(n)[:, None] * classes, n * classes, counted).reshape(n, classes) > 0
+    is_label = (
+        xp.counted(
+            np.where(counted, t, 0) + np.arange(n)[:, None] * classes, n * classes, counted
+        ).reshape(n, classes)
+        > 0
+    )
     dtype = x._array.dtype
     labels = F.gather(x, 1, tensor_like(np.where(counted, t, 0)))
-    pairs = (1 - (labels.unsqueeze(2) - x.unsqueeze(1))).clamp(min=0) * tensor_like((counted[:, :, None] & ~is_label[:, None, :]).astype(dtype))
+    pairs = (1 - (labels.unsqueeze(2) - x.unsqueeze(1))).clamp(min=0) * tensor_like(
+        (counted[:, :, None] & ~is_label[:, None, :]).astype(dtype)
+    )
     out = F.sum(pairs, (1, 2)) / classes
     return summarise(out.reshape(()) if single else out, reduction)
 
+# %% ../../nbs/nn/03_functional.ipynb #24e7f508
 def soft_margin_loss(input, target, size_average=None, reduce=None, reduction='mean'):
     "`log(1 + exp(-target * input))` for targets 1 and -1."
-    return summarise(_op['softplus'](-target * input, threshold=1e9), reduction_of(reduction, size_average, reduce))
+    return summarise(
+        _op['softplus'](-input * target, threshold=1e9),
+        reduction_of(reduction, size_average, reduce),
+    )
 
-def multilabel_soft_margin_loss(input, target, weight=None, size_average=None, reduce=None, reduction='mean'):
+def multilabel_soft_margin_loss(
+    input, target, weight=None, size_average=None, reduce=None, reduction='mean'
+):
     "The binary cross-entropy of each label's logit, averaged over the labels (the last dimension)."
     out = -(target * logsigmoid(input) + (1 - target) * logsigmoid(-input))
     if weight is not None: out = out * weight
     return summarise(F.mean(out, -1), reduction_of(reduction, size_average, reduce))
 
 # %% ../../nbs/nn/03_functional.ipynb #9086f9a6
-for _loss in ('cross_entropy', 'nll_loss', 'l1_loss', 'kl_div', 'poisson_nll_loss', 'cosine_embedding_loss', 'hinge_embedding_loss', 'margin_ranking_loss', 'soft_margin_loss', 'triplet_margin_loss', 'multi_margin_loss', 'multilabel_margin_loss', 'local_response_norm', 'prelu'):
+for _loss in (
+    'cross_entropy',
+    'nll_loss',
+    'l1_loss',
+    'kl_div',
+    'poisson_nll_loss',
+    'cosine_embedding_loss',
+    'hinge_embedding_loss',
+    'margin_ranking_loss',
+    'soft_margin_loss',
+    'triplet_margin_loss',
+    'multi_margin_loss',
+    'multilabel_margin_loss',
+    'local_response_norm',
+    'prelu',
+):
     if _loss in globals(): globals()[_loss] = castable(globals()[_loss])
 
 # %% ../../nbs/nn/03_functional.ipynb #5f4d45e7
-def linear_cross_entropy(input, linear_weight, target, *, linear_bias=None, weight=None, reduction='mean', ignore_index=None, label_smoothing=0.0, options=None):
-    "`cross_entropy(linear(input, linear_weight, linear_bias), target)`. Classes may be further dimensions of the weight: (classes, …, features). `options` are accepted; they choose among PyTorch's implementations."
+def _check_linear_cross_entropy(input, linear_weight, target, linear_bias, ignore_index):
+    if input.dim() not in (1, 2):
+        raise RuntimeError(f'expected input with dimensionality 1 or 2, got {input.dim()}')
+    if linear_weight.dim() < 2:
+        raise RuntimeError(
+            f'expected linear_weight with dimensionality at least 2, got {linear_weight.dim()}'
+        )
+    features, shape = input.shape[-1], tuple(linear_weight.shape)
+    if features != shape[-1]:
+        raise RuntimeError(
+            f'expected equal input and linear_weight last dimensions (in_features), got {features}'
+            f' and {shape[-1]}, respectively'
+        )
+    if linear_bias is not None and tuple(linear_bias.shape) != shape[:-1]:
+        raise RuntimeError(
+            f'expected linear_bias shape {shape[:-1]}, got {tuple(linear_bias.shape)}'
+        )
+    if len(shape) > 2 and input.dim() == 1:
+        raise RuntimeError(
+            f'K-dimensional loss defined by linear_weight shape {shape} requires batched input, (N,'
+            f' {features}), got unbatched input with shape {tuple(input.shape)}'
+        )
+    if target.shape == (*input.shape[:-1], *shape[:-1]) and ignore_index is not None:
+        raise RuntimeError('ignore_index cannot be specified when target contains probabilities')
+
+# %% ../../nbs/nn/03_functional.ipynb #96476f78
+def linear_cross_entropy(
+    input, linear_weight, target, *, linear_bias=None, weight=None, reduction='mean',
+    ignore_index=None, label_smoothing=0.0, options=None,
+):
+    """`cross_entropy(linear(input, linear_weight, linear_bias), target)`. Classes may be further
+    dimensions of the weight: (classes, …, features). `options` are accepted; they choose among
+    PyTorch's implementations.
+    """
     places = linear_weight.shape[1:-1]
-    logits = linear(input, linear_weight.reshape(-1, linear_weight.shape[-1]), None if linear_bias is None else linear_bias.reshape(-1))
-    if places: logits = logits.reshape(*logits.shape[:-1], linear_weight.shape[0], *places)
-    return cross_entropy(logits, target, weight, ignore_index=-100 if ignore_index is None else ignore_index, reduction=reduction, label_smoothing=label_smoothing)
+    _check_linear_cross_entropy(input, linear_weight, target, linear_bias, ignore_index)
+    if options is not None and (
+        places
+        or reduction not in ('mean', 'sum', 'none')
+        or label_smoothing
+        or target._array.dtype != np.int64
+    ):
+        warnings.warn(
+            "linear_cross_entropy: ``options`` ignored; chunked path needs reduction in"
+            " {'mean','sum','none'}, label_smoothing == 0, target.dtype == int64, out_features"
+            f" == (). Got reduction={reduction!r}, label_smoothing={label_smoothing},"
+            f" target.dtype={target.dtype}, out_features={tuple(places)}",
+            stacklevel=2,
+        )
+    logits = linear(
+        input,
+        linear_weight.reshape(-1, linear_weight.shape[-1]),
+        None if linear_bias is None else linear_bias.reshape(-1),
+    )
+    if places:
+        logits = logits.reshape(*logits.shape[:-1], linear_weight.shape[0], *places)
+    return cross_entropy(
+        logits,
+        target,
+        weight,
+        ignore_index=-100 if ignore_index is None else ignore_index,
+        reduction=reduction,
+        label_smoothing=label_smoothing,
+    )

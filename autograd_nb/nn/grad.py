@@ -11,13 +11,37 @@ from .spatial import spread as _spread
 
 # %% ../../nbs/nn/09_grad.ipynb #8bc95ac5
 def _pair(dims):
-    def given(stride, padding, dilation, groups): return dict(stride=_spread(stride, dims), padding=_spread(padding, dims), dilation=_spread(dilation, dims), groups=groups)
+    def given(stride, padding, dilation, groups):
+        return dict(
+            stride=_spread(stride, dims),
+            padding=_spread(padding, dims),
+            dilation=_spread(dilation, dims),
+            groups=groups,
+        )
+
     def of_input(input_size, weight, grad_output, stride=1, padding=0, dilation=1, groups=1):
-        return _REGISTRY['conv_transpose'](grad_output, weight, size=tuple(input_size)[-dims:], **given(stride, padding, dilation, groups))
+        return _REGISTRY['conv_transpose'](
+            grad_output,
+            weight,
+            size=tuple(input_size)[-dims:],
+            **given(stride, padding, dilation, groups),
+        )
+
     def of_weight(input, weight_size, grad_output, stride=1, padding=0, dilation=1, groups=1):
-        return _REGISTRY['conv_weight'](grad_output, input, window=tuple(weight_size)[-dims:], **given(stride, padding, dilation, groups))
+        return _REGISTRY['conv_weight'](
+            grad_output,
+            input,
+            window=tuple(weight_size)[-dims:],
+            **given(stride, padding, dilation, groups),
+        )
+
     of_input.__name__, of_weight.__name__ = f'conv{dims}d_input', f'conv{dims}d_weight'
-    of_input.__doc__, of_weight.__doc__ = f'The gradient of the input of `conv{dims}d`, which has the size `input_size`.', f'The gradient of the filters of `conv{dims}d`, which have the size `weight_size`.'
+    of_input.__doc__, of_weight.__doc__ = (
+        f'The gradient of the input of `conv{dims}d`, which has the size `input_size`.',
+        f'The gradient of the filters of `conv{dims}d`, which have the size `weight_size`.',
+    )
     return of_input, of_weight
 
-(conv1d_input, conv1d_weight), (conv2d_input, conv2d_weight), (conv3d_input, conv3d_weight) = map(_pair, (1, 2, 3))
+(conv1d_input, conv1d_weight), (conv2d_input, conv2d_weight), (conv3d_input, conv3d_weight) = map(
+    _pair, (1, 2, 3)
+)

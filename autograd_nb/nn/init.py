@@ -19,26 +19,36 @@ from ..linalg import qr
 
 # %% ../../nbs/nn/02_init.ipynb #927e1053
 def calculate_gain(nonlinearity, param=None):
-    "The factor by which weights should grow to make up for a nonlinearity. `param`: the negative slope of 'leaky_relu'."
-    if nonlinearity in ('linear', 'sigmoid') or nonlinearity in [f'conv{t}{n}d' for t in ('', '_transpose') for n in (1, 2, 3)]: return 1
+    """The factor by which weights should grow to make up for a nonlinearity. `param`: the negative
+    slope of 'leaky_relu'.
+    """
+    if nonlinearity in ('linear', 'sigmoid') or nonlinearity in [
+        f'conv{t}{n}d' for t in ('', '_transpose') for n in (1, 2, 3)
+    ]:
+        return 1
     if nonlinearity == 'tanh': return 5.0 / 3
     if nonlinearity == 'relu': return math.sqrt(2.0)
     if nonlinearity == 'selu': return 3.0 / 4
     if nonlinearity == 'leaky_relu':
         if param is None: param = 0.01
-        if isinstance(param, bool) or not isinstance(param, (int, float)): raise ValueError(f'negative_slope {param} not a valid number')
-        return math.sqrt(2.0 / (1 + param ** 2))
+        if isinstance(param, bool) or not isinstance(param, (int, float)):
+            raise ValueError(f'negative_slope {param} not a valid number')
+        return math.sqrt(2.0 / (1 + param**2))
     raise ValueError(f'Unsupported nonlinearity {nonlinearity}')
 
 def _calculate_fan_in_and_fan_out(tensor):
     "How many inputs each output has, and how many outputs each input reaches."
-    if tensor.dim() < 2: raise ValueError('Fan in and fan out can not be computed for tensor with fewer than 2 dimensions')
+    if tensor.dim() < 2:
+        raise ValueError(
+            'Fan in and fan out can not be computed for tensor with fewer than 2 dimensions'
+        )
     field = math.prod(tensor.shape[2:])
     return tensor.shape[1] * field, tensor.shape[0] * field
 
 def _calculate_correct_fan(tensor, mode):
     mode = mode.lower()
-    if mode not in ('fan_in', 'fan_out'): raise ValueError(f"Mode {mode} not supported, please use one of ['fan_in', 'fan_out']")
+    if mode not in ('fan_in', 'fan_out'):
+        raise ValueError(f"Mode {mode} not supported, please use one of ['fan_in', 'fan_out']")
     return _calculate_fan_in_and_fan_out(tensor)[mode == 'fan_out']
 
 # %% ../../nbs/nn/02_init.ipynb #17c6373b
@@ -64,7 +74,8 @@ def zeros_(tensor):
 
 def eye_(tensor):
     "Ones on the diagonal of a matrix, zeros elsewhere: the layer starts as the identity."
-    if tensor.dim() != 2: raise ValueError('Only tensors with 2 dimensions are supported')
+    if tensor.dim() != 2:
+        raise ValueError('Only tensors with 2 dimensions are supported')
     with no_grad():
         tensor.zero_()
         for i in range(min(tensor.shape)): tensor[i, i] = 1
@@ -72,18 +83,22 @@ def eye_(tensor):
 
 def dirac_(tensor, groups=1):
     "The identity for a convolution: a one in the middle of each channel's own filter."
-    if tensor.dim() not in (3, 4, 5): raise ValueError('Only tensors with 3, 4, or 5 dimensions are supported')
+    if tensor.dim() not in (3, 4, 5):
+        raise ValueError('Only tensors with 3, 4, or 5 dimensions are supported')
     if tensor.shape[0] % groups: raise ValueError('dim 0 must be divisible by groups')
     size = tensor.shape[0] // groups
     with no_grad():
         tensor.zero_()
         for g in range(groups):
-            for d in range(min(size, tensor.shape[1])): tensor[(g * size + d, d, *(s // 2 for s in tensor.shape[2:]))] = 1
+            for d in range(min(size, tensor.shape[1])):
+                tensor[(g * size + d, d, *(s // 2 for s in tensor.shape[2:]))] = 1
     return tensor
 
 # %% ../../nbs/nn/02_init.ipynb #d4d733b9
 def xavier_uniform_(tensor, gain=1.0, generator=None):
-    "Uniform numbers whose variance is a compromise between the forward and the backward pass (Glorot and Bengio, 2010)."
+    """Uniform numbers whose variance is a compromise between the forward and the backward pass
+    (Glorot and Bengio, 2010).
+    """
     fan_in, fan_out = _calculate_fan_in_and_fan_out(tensor)
     bound = math.sqrt(3.0) * gain * math.sqrt(2.0 / float(fan_in + fan_out))
     return uniform_(tensor, -bound, bound, generator)
@@ -93,10 +108,13 @@ def xavier_normal_(tensor, gain=1.0, generator=None):
     fan_in, fan_out = _calculate_fan_in_and_fan_out(tensor)
     return normal_(tensor, 0.0, gain * math.sqrt(2.0 / float(fan_in + fan_out)), generator)
 
-def _kaiming_std(tensor, a, mode, nonlinearity): return calculate_gain(nonlinearity, a) / math.sqrt(_calculate_correct_fan(tensor, mode))
+def _kaiming_std(tensor, a, mode, nonlinearity):
+    return calculate_gain(nonlinearity, a) / math.sqrt(_calculate_correct_fan(tensor, mode))
 
 def kaiming_uniform_(tensor, a=0, mode='fan_in', nonlinearity='leaky_relu', generator=None):
-    "Uniform numbers that keep the variance of the activations (`mode='fan_in'`) or of the gradients ('fan_out') through rectifiers (He and others, 2015)."
+    """Uniform numbers that keep the variance of the activations (`mode='fan_in'`) or of the
+    gradients ('fan_out') through rectifiers (He and others, 2015).
+    """
     if 0 in tensor.shape: return _nothing_to_do(tensor)
     bound = math.sqrt(3.0) * _kaiming_std(tensor, a, mode, nonlinearity)
     return uniform_(tensor, -bound, bound, generator)
@@ -110,34 +128,48 @@ def _nothing_to_do(tensor):
     warnings.warn('Initializing zero-element tensors is a no-op', stacklevel=3)
     return tensor
 
+# %% ../../nbs/nn/02_init.ipynb #07aa9e42
 def orthogonal_(tensor, gain=1, generator=None):
-    "A random matrix with orthogonal rows or columns (further dimensions count as columns): it turns vectors without stretching them."
-    if tensor.dim() < 2: raise ValueError('Only tensors with 2 or more dimensions are supported')
+    """A random matrix with orthogonal rows or columns (further dimensions count as columns): it
+    turns vectors without stretching them.
+    """
+    if tensor.dim() < 2:
+        raise ValueError('Only tensors with 2 or more dimensions are supported')
     if not tensor.numel(): return tensor
     rows, cols = tensor.shape[0], tensor.numel() // tensor.shape[0]
     flat = tensor.new_empty((rows, cols)).normal_(0, 1, generator=generator)
     with no_grad():
         q, r = qr(flat.T if rows < cols else flat)
-        q = q * r.diagonal().sign()             # makes the decomposition unique, and the matrix uniformly distributed
+        # makes the decomposition unique, and the matrix uniformly distributed
+        q = q * r.diagonal().sign()
         tensor.copy_((q.T if rows < cols else q).reshape(tensor.shape))
         return tensor.mul_(gain)
 
 def sparse_(tensor, sparsity, std=0.01, generator=None):
     "Normal numbers, with a fraction `sparsity` of each column of the matrix set to zero."
     from autograd_nb.creation import randperm
-    if tensor.dim() != 2: raise ValueError('Only tensors with 2 dimensions are supported')
+
+    if tensor.dim() != 2:
+        raise ValueError('Only tensors with 2 dimensions are supported')
     rows, cols = tensor.shape
     with no_grad():
         tensor.normal_(0, std, generator=generator)
-        for c in range(cols): tensor[randperm(rows, device=tensor.device)[:math.ceil(sparsity * rows)], c] = 0
+        for c in range(cols):
+            tensor[randperm(rows, device=tensor.device)[: math.ceil(sparsity * rows)], c] = 0
     return tensor
 
 # %% ../../nbs/nn/02_init.ipynb #6ab4d757
 def trunc_normal_(tensor, mean=0.0, std=1.0, a=-2.0, b=2.0, generator=None):
     "Fill with normal numbers between `a` and `b`."
+
     def below(x): return (1.0 + math.erf(x / math.sqrt(2.0))) / 2.0
+
     if mean < a - 2 * std or mean > b + 2 * std:
-        warnings.warn('mean is more than 2 std from [a, b] in nn.init.trunc_normal_. The distribution of values may be incorrect.', stacklevel=2)
+        warnings.warn(
+            'mean is more than 2 std from [a, b] in nn.init.trunc_normal_. The distribution of'
+            ' values may be incorrect.',
+            stacklevel=2,
+        )
     with no_grad():
         if below((b - mean) / std) - below((a - mean) / std) > 0.3:
             low, high = tensor.new_tensor(a).item(), tensor.new_tensor(b).item()
@@ -145,7 +177,11 @@ def trunc_normal_(tensor, mean=0.0, std=1.0, a=-2.0, b=2.0, generator=None):
             while True:
                 outside = (tensor < low) | (tensor > high)
                 if not outside.any(): return tensor
-                tensor.copy_(where(outside, empty_like(tensor).normal_(mean, std, generator=generator), tensor))
+                tensor.copy_(
+                    where(
+                        outside, empty_like(tensor).normal_(mean, std, generator=generator), tensor
+                    )
+                )
         peak = -0.5 * ((max(a, min(mean, b)) - mean) / std) ** 2
         pending = None
         while True:
@@ -159,10 +195,41 @@ def trunc_normal_(tensor, mean=0.0, std=1.0, a=-2.0, b=2.0, generator=None):
 # %% ../../nbs/nn/02_init.ipynb #333ae0ab
 def _old(function, name):
     def call(*args, **kwargs):
-        warnings.warn(f'`nn.init.{name}` is now deprecated in favor of `nn.init.{name}_`.', FutureWarning, stacklevel=2)
+        warnings.warn(
+            f'`nn.init.{name}` is now deprecated in favor of `nn.init.{name}_`.',
+            FutureWarning,
+            stacklevel=2,
+        )
         return function(*args, **kwargs)
+
     call.__name__, call.__doc__ = name, f'The former name of `{name}_`.'
     return call
 
-uniform, normal, constant, eye, dirac, xavier_uniform, xavier_normal, kaiming_uniform, kaiming_normal, orthogonal, sparse = (
-    _old(f, f.__name__[:-1]) for f in (uniform_, normal_, constant_, eye_, dirac_, xavier_uniform_, xavier_normal_, kaiming_uniform_, kaiming_normal_, orthogonal_, sparse_))
+(
+    uniform,
+    normal,
+    constant,
+    eye,
+    dirac,
+    xavier_uniform,
+    xavier_normal,
+    kaiming_uniform,
+    kaiming_normal,
+    orthogonal,
+    sparse,
+) = (
+    _old(f, f.__name__[:-1])
+    for f in (
+        uniform_,
+        normal_,
+        constant_,
+        eye_,
+        dirac_,
+        xavier_uniform_,
+        xavier_normal_,
+        kaiming_uniform_,
+        kaiming_normal_,
+        orthogonal_,
+        sparse_,
+    )
+)

@@ -7,7 +7,8 @@ __all__ = ['around', 'Parameter', 'need_tensor', 'Buffer', 'UninitializedParamet
 
 # %% ../../nbs/nn/01_parameter.ipynb #14feabd2
 from ..creation import zeros
-from ..graph.node import INFERENCE, TensorBase
+from ..layers.inference import INFERENCE
+from ..graph.node import TensorBase
 from ..overrides import disabled
 from ..tensor import Tensor
 
@@ -15,20 +16,33 @@ from ..tensor import Tensor
 def around(cls, data):
     "A leaf of class `cls` that shares the memory of `data`."
     self = TensorBase.__new__(cls)
-    self._array, self._node, self._meta = data._array, None, INFERENCE if data.is_inference() else None
+    self._array, self._node, self._meta = (
+        data._array,
+        None,
+        INFERENCE if data.is_inference() else None,
+    )
     return self
 
 class Parameter(Tensor):
-    """A tensor to be trained. Assigned to an attribute of a module, it appears among `module.parameters()`.
+    """A tensor to be trained. Assigned to an attribute of a module, it appears among
+    `module.parameters()`.
 
-    `data`: a tensor, whose memory is shared (an empty one if left out). `requires_grad`: False freezes the parameter."""
+    `data`: a tensor, whose memory is shared (an empty one if left out). `requires_grad`: False
+    freezes the parameter.
+    """
+
     __slots__ = ()
-    __torch_function__ = disabled           # the results of operations on parameters are tensors
+    __torch_function__ = disabled  # the results of operations on parameters are tensors
 
     def __new__(cls, data=None, requires_grad=True):
         self = around(cls, Tensor() if data is None else need_tensor(data, 'Parameter'))
         if requires_grad:
-            if not (self.is_floating_point() or self.is_complex()): raise RuntimeError(f'Only Tensors of floating point and complex dtype can require gradients. This one is {self.dtype!r}: convert it first, with x.float(), or pass requires_grad=False.')
+            if not (self.is_floating_point() or self.is_complex()):
+                raise RuntimeError(
+                    'Only Tensors of floating point and complex dtype can require gradients. This'
+                    f' one is {self.dtype!r}: convert it first, with x.float(), or pass'
+                    ' requires_grad=False.'
+                )
             self.requires_grad_()
         return self
 
@@ -39,21 +53,31 @@ class Parameter(Tensor):
         return memo[id(self)]
 
     def __repr__(self): return 'Parameter containing:\n' + super().__repr__()
+
     __str__ = __repr__
 
+# %% ../../nbs/nn/01_parameter.ipynb #2a1bb5e4
 def need_tensor(data, what):
     "Raise TypeError unless `data` is a tensor; returns it."
-    if not isinstance(data, TensorBase): raise TypeError(f'{what} needs a tensor, not {type(data).__name__}: make one first, with torch.tensor(...).')
+    if not isinstance(data, TensorBase):
+        raise TypeError(
+            f'{what} needs a tensor, not {type(data).__name__}: make one first, with'
+            ' torch.tensor(...).'
+        )
     return data
 
 # %% ../../nbs/nn/01_parameter.ipynb #84167a45
 class _BufferType(type(Tensor)):
-    def __instancecheck__(cls, value): return isinstance(value, TensorBase) and getattr(value, '_is_buffer', False)
+    def __instancecheck__(cls, value):
+        return isinstance(value, TensorBase) and getattr(value, '_is_buffer', False)
 
 class Buffer(Tensor, metaclass=_BufferType):
     """A tensor that belongs to a module's state without being trained.
 
-    `data`: a tensor, whose memory is shared. `persistent`: whether it appears in the module's `state_dict()`."""
+    `data`: a tensor, whose memory is shared. `persistent`: whether it appears in the module's
+    `state_dict()`.
+    """
+
     def __new__(cls, data=None, *, persistent=True):
         data = Tensor() if data is None else need_tensor(data, 'Buffer')
         out = data.detach()
@@ -64,6 +88,7 @@ class Buffer(Tensor, metaclass=_BufferType):
 # %% ../../nbs/nn/01_parameter.ipynb #0b7910a1
 class _Uninitialized:
     "What parameters and buffers without a shape have in common."
+
     def materialize(self, shape, device=None, dtype=None):
         "Give the tensor its shape; its numbers are arbitrary."
         made = zeros(tuple(shape), dtype=dtype or self.dtype, device=device or self.device)
@@ -71,15 +96,22 @@ class _Uninitialized:
         self.__class__ = self.cls_to_become
 
     def _refuse(self, *args):
-        raise RuntimeError("Can't access the shape of an uninitialized parameter or buffer. This error usually happens in `load_state_dict` when trying to load an uninitialized parameter into an initialized one. "
-                           'Call `forward` to initialize the parameters before accessing their attributes.')
+        raise RuntimeError(
+            "Can't access the shape of an uninitialized parameter or buffer. This error usually"
+            " happens in `load_state_dict` when trying to load an uninitialized parameter into an"
+            " initialized one. Call `forward` to initialize the parameters before accessing their"
+            " attributes."
+        )
+
     shape = property(_refuse)
 
     def __repr__(self): return f'<{type(self).__name__}>'
+
     __str__ = __repr__
 
 class UninitializedParameter(_Uninitialized, Parameter):
     "A parameter whose shape is not known yet."
+
     cls_to_become = Parameter
 
     def __new__(cls, requires_grad=True, device=None, dtype=None):
@@ -88,11 +120,14 @@ class UninitializedParameter(_Uninitialized, Parameter):
         return self
 
     def __deepcopy__(self, memo):
-        if id(self) not in memo: memo[id(self)] = type(self)(self.requires_grad, self.device, self.dtype)
+        if id(self) not in memo:
+            memo[id(self)] = type(self)(self.requires_grad, self.device, self.dtype)
         return memo[id(self)]
 
+# %% ../../nbs/nn/01_parameter.ipynb #1b3cee16
 class UninitializedBuffer(_Uninitialized, Tensor):
     "A buffer whose shape is not known yet."
+
     cls_to_become = Tensor
 
     def __new__(cls, requires_grad=False, device=None, dtype=None, persistent=True):
@@ -107,9 +142,12 @@ class UninitializedBuffer(_Uninitialized, Tensor):
             moved = around(type(self), out)
             moved.persistent, moved._is_buffer = self.persistent, True
             return moved
+
         return method
 
-    to, cpu, cuda, type, half, float, double, bfloat16 = map(_moved, ('to', 'cpu', 'cuda', 'type', 'half', 'float', 'double', 'bfloat16'))
+    to, cpu, cuda, type, half, float, double, bfloat16 = map(
+        _moved, ('to', 'cpu', 'cuda', 'type', 'half', 'float', 'double', 'bfloat16')
+    )
 
 def is_lazy(param):
     "True for a parameter or buffer whose shape is not known yet."

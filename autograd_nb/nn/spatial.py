@@ -22,13 +22,16 @@ from .. import functions as F
 from ..creation import linspace
 from ..graph.modes import castable
 from ..arrays.cupy_backend import anywhere, is_far
+from ..arrays.dtypes import c_name, type_name
 from ..graph.errors import dim_error
 from ..graph.node import TensorBase, tensor_like
 from ..graph.op import REGISTRY
 from ..more import pad
 from ..tensor import chance_of
 from ..ops.convolution import out_sizes
-from ..ops.pooling import SMOOTH, area_matrix, cubic_matrix, linear_matrix, pool_sizes, smooth_matrix
+from autograd_nb.ops.pooling import (
+    SMOOTH, area_matrix, cubic_matrix, linear_matrix, pool_sizes, smooth_matrix
+)
 
 _op = {name: op.call for name, op in REGISTRY.items()}
 
@@ -47,230 +50,674 @@ def as_batch(input, dims):
 def _undone(out, single): return F.squeeze(out, 0) if single else out
 
 # %% ../../nbs/nn/04_spatial.ipynb #d6f5ae84
-_KIND = {'float32': 'float', 'float64': 'double', 'float16': 'c10::Half', 'bfloat16': 'c10::BFloat16', 'int64': 'long int', 'int32': 'int', 'complex64': 'c10::complex<float>', 'complex128': 'c10::complex<double>'}
-_SCALAR = {'float32': 'Float', 'float64': 'Double', 'float16': 'Half', 'bfloat16': 'BFloat16', 'int64': 'Long', 'int32': 'Int', 'bool': 'Bool', 'uint8': 'Byte', 'complex64': 'ComplexFloat', 'complex128': 'ComplexDouble'}
-
 def _numbers(name, value, dims):
     if isinstance(value, (tuple, list)) and len(value) not in (1, dims):
-        raise RuntimeError(f'expected {name} to be a single integer value or a list of {dims} values to match the convolution dimensions, but got {name}={list(value)}')
+        raise RuntimeError(
+            f'expected {name} to be a single integer value or a list of {dims} values to match the'
+            f' convolution dimensions, but got {name}={list(value)}'
+        )
     return spread(value, dims)
 
-_fitting = {}           # what has been found to fit together -> stride, padding and dilation for each dimension
+# what has been found to fit together -> stride, padding and dilation for each dimension
+_fitting = {}
 
+# %% ../../nbs/nn/04_spatial.ipynb #2d88d602
 def _check_conv(name, input, weight, bias, dims, stride, padding, dilation, groups, transposed):
-    "Stride, padding and dilation for each dimension; raises PyTorch's errors unless the arguments fit together."
+    """Stride, padding and dilation for each dimension; raises PyTorch's errors unless the arguments
+    fit together.
+    """
     F.need_tensor(input, name)
     F.need_tensor(weight, name, 'weight', 2)
     x, w, b = input._array, weight._array, None if bias is None else bias._array
-    key = name, x.shape, x.dtype, w.shape, w.dtype, b is None or (b.shape, b.dtype), stride, padding, dilation, groups
-    try: found = _fitting.get(key)
-    except TypeError: key = found = None            # lists
+    key = (
+        name,
+        x.shape,
+        x.dtype,
+        w.shape,
+        w.dtype,
+        b is None or (b.shape, b.dtype),
+        stride,
+        padding,
+        dilation,
+        groups,
+    )
+    try:
+        found = _fitting.get(key)
+    except TypeError:
+        key = found = None  # lists
     if found is not None: return found
-    found = _checked_conv(name, input, weight, bias, dims, stride, padding, dilation, groups, transposed)
+    found = _checked_conv(
+        name, input, weight, bias, dims, stride, padding, dilation, groups, transposed
+    )
     if key is not None:
         if len(_fitting) > 1000: _fitting.clear()
         _fitting[key] = found
     return found
 
+# %% ../../nbs/nn/04_spatial.ipynb #79465c79
 def _checked_conv(name, input, weight, bias, dims, stride, padding, dilation, groups, transposed):
-    if input.dim() not in (dims + 1, dims + 2): raise RuntimeError(f'Expected {dims + 1}D (unbatched) or {dims + 2}D (batched) input to {name}, but got input of size: {list(input.shape)}')
+    if input.dim() not in (dims + 1, dims + 2):
+        raise RuntimeError(
+            f'Expected {dims + 1}D (unbatched) or {dims + 2}D (batched) input to {name}, but got'
+            f' input of size: {list(input.shape)}'
+        )
     if groups <= 0: raise RuntimeError('non-positive groups is not supported')
-    stride, padding, dilation = _numbers('stride', stride, weight.dim() - 2), _numbers('padding', padding, weight.dim() - 2), _numbers('dilation', dilation, weight.dim() - 2)
-    if builtins.min(padding) < 0: raise RuntimeError('negative padding is not supported')
-    if builtins.min(stride) <= 0: raise RuntimeError('non-positive stride is not supported')
-    if builtins.min(dilation) <= 0: raise RuntimeError(f'dilation should be greater than zero, but got {list(dilation)}')
+    if weight.dim() < 3:
+        raise RuntimeError('weight should have at least three dimensions')
+    stride, padding, dilation = (
+        _numbers('stride', stride, weight.dim() - 2),
+        _numbers('padding', padding, weight.dim() - 2),
+        _numbers('dilation', dilation, weight.dim() - 2),
+    )
+    if builtins.min(padding) < 0:
+        raise RuntimeError('negative padding is not supported')
+    if builtins.min(stride) <= 0:
+        raise RuntimeError('non-positive stride is not supported')
+    if builtins.min(dilation) <= 0:
+        raise RuntimeError(f'dilation should be greater than zero, but got {list(dilation)}')
     x, w = input._array, weight._array
     if x.dtype != w.dtype:
-        if bias is not None and bias._array.dtype != x.dtype: raise RuntimeError(f'Input type ({_KIND.get(x.dtype.name, x.dtype.name)}) and bias type ({_KIND.get(bias._array.dtype.name, bias._array.dtype.name)}) should be the same')
-        raise RuntimeError(f'expected scalar type {_SCALAR.get(x.dtype.name, x.dtype.name)} but found {_SCALAR.get(w.dtype.name, w.dtype.name)}: input and weight of {name} must have the same dtype')
-    if bias is not None and bias._array.dtype != x.dtype: raise RuntimeError(f'Input type ({_KIND.get(x.dtype.name, x.dtype.name)}) and bias type ({_KIND.get(bias._array.dtype.name, bias._array.dtype.name)}) should be the same')
+        if bias is not None and bias._array.dtype != x.dtype:
+            raise RuntimeError(
+                f'Input type ({c_name(x)}) and bias type'
+                f' ({c_name(bias._array)}) should be the same'
+            )
+        raise RuntimeError(
+            f'expected scalar type {type_name(x)} but found'
+            f' {type_name(w)}: input and weight of {name} must have the'
+            ' same dtype'
+        )
+    if bias is not None and bias._array.dtype != x.dtype:
+        raise RuntimeError(
+            f'Input type ({c_name(x)}) and bias type'
+            f' ({c_name(bias._array)}) should be the same'
+        )
+    if weight.dim() != dims + 2:
+        seen = dims + 2 if input.dim() != weight.dim() else input.dim() + 1
+        raise RuntimeError(
+            f'Expected {weight.dim()}-dimensional input for {weight.dim()}-dimensional'
+            f' weight{list(weight.shape)}, but got {seen}-dimensional input of size'
+            f' {list(input.shape)} instead'
+        )
     channels, sizes = input.shape[-dims - 1], input.shape[-dims:]
     wanted = weight.shape[0] if transposed else weight.shape[1] * groups
     shown = list(input.shape) if input.dim() == dims + 2 else [1, *input.shape]
-    if weight.shape[0] < groups: raise RuntimeError(f'Given groups={groups}, expected weight to be at least {groups} at dimension 0, but got weight of size {list(weight.shape)} instead')
-    if weight.shape[0] % groups: raise RuntimeError(f'Given groups={groups}, expected weight to be divisible by {groups} at dimension 0, but got weight of size {list(weight.shape)} instead')
+    if weight.shape[0] < groups:
+        raise RuntimeError(
+            f'Given groups={groups}, expected weight to be at least {groups} at dimension 0, but'
+            f' got weight of size {list(weight.shape)} instead'
+        )
+    if weight.shape[0] % groups:
+        raise RuntimeError(
+            f'Given groups={groups}, expected weight to be divisible by {groups} at dimension 0,'
+            f' but got weight of size {list(weight.shape)} instead'
+        )
     if channels != wanted:
-        raise RuntimeError(f'Given {"transposed=1" if transposed else f"groups={groups}"}, weight of size {list(weight.shape)}, expected input{shown} to have {wanted} channels, but got {channels} channels instead')
+        raise RuntimeError(
+            f'Given {"transposed=1" if transposed else f"groups={groups}"}, weight of size'
+            f' {list(weight.shape)}, expected input{shown} to have {wanted} channels, but got'
+            f' {channels} channels instead'
+        )
     made = weight.shape[1] * groups if transposed else weight.shape[0]
     if bias is not None and tuple(bias.shape) != (made,):
-        raise RuntimeError(f'Given {"transposed=1" if transposed else ""}{"" if transposed else "weight of size "}{", weight of size " if transposed else ""}{list(weight.shape)}, expected bias to be 1-dimensional with {made} elements, but got bias of size {list(bias.shape)} instead')
+        raise RuntimeError(
+            f'Given {"transposed=1, " if transposed else ""}weight of size {list(weight.shape)},'
+            f' expected bias to be 1-dimensional with {made} elements, but got bias of size'
+            f' {list(bias.shape)} instead'
+        )
     window = weight.shape[2:]
     if not transposed:
         room = [n + 2 * p for n, p in zip(sizes, padding)]
         reach = [d * (k - 1) + 1 for d, k in zip(dilation, window)]
         if any(r < k for r, k in zip(room, reach)):
-            raise RuntimeError(f'Calculated padded input size per channel: ({" x ".join(map(str, room))}). Kernel size: ({" x ".join(map(str, reach))}). Kernel size can\'t be greater than actual input size')
-    if 0 in window: raise RuntimeError(f'kernel size should be greater than zero, but got kernel_size={list(window)}')
+            raise RuntimeError(
+                f'Calculated padded input size per channel: ({" x ".join(map(str, room))}). Kernel'
+                f' size: ({" x ".join(map(str, reach))}). Kernel size can\'t be greater than actual'
+                ' input size'
+            )
+    if 0 in window:
+        raise RuntimeError(
+            f'kernel size should be greater than zero, but got kernel_size={list(window)}'
+        )
     return stride, padding, dilation
 
+# %% ../../nbs/nn/04_spatial.ipynb #30a0d3b4
 def _conv(name, dims):
     def conv(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
         if isinstance(padding, str):
-            if padding not in ('same', 'valid'): raise RuntimeError(f"Invalid padding string: '{padding}'")
-            if padding == 'same' and set(spread(stride, dims)) != {1}: raise RuntimeError("padding='same' is not supported for strided convolutions")
-            total = [d * (k - 1) if padding == 'same' else 0 for d, k in zip(spread(dilation, dims), weight.shape[2:])]
-            if any(t % 2 for t in total): input = pad(input, [v for t in reversed(total) for v in (0, t % 2)])        # the odd one goes to the far end
+            if padding not in ('same', 'valid'):
+                raise RuntimeError(f"Invalid padding string: '{padding}'")
+            if padding == 'same' and set(spread(stride, dims)) != {1}:
+                raise RuntimeError("padding='same' is not supported for strided convolutions")
+            if weight.dim() != dims + 2:
+                _check_conv(name, input, weight, bias, dims, 1, 0, 1, groups, False)
+            total = [
+                d * (k - 1) if padding == 'same' else 0
+                for d, k in zip(spread(dilation, dims), weight.shape[2:])
+            ]
+            # the odd one goes to the far end
+            if any(t % 2 for t in total):
+                input = pad(input, [v for t in reversed(total) for v in (0, t % 2)])
             padding = tuple(t // 2 for t in total)
-        stride, padding, dilation = _check_conv(name, input, weight, bias, dims, stride, padding, dilation, groups, False)
+        stride, padding, dilation = _check_conv(
+            name, input, weight, bias, dims, stride, padding, dilation, groups, False
+        )
         x, single = as_batch(input, dims)
-        return _undone(_op['convolution'](x, weight, bias, stride=stride, padding=padding, dilation=dilation, groups=int(groups)), single)
+        return _undone(
+            _op['convolution'](
+                x,
+                weight,
+                bias,
+                stride=stride,
+                padding=padding,
+                dilation=dilation,
+                groups=int(groups),
+            ),
+            single,
+        )
+
     conv.__name__ = conv.__qualname__ = name
-    conv.__doc__ = f"The filters in `weight` (filters, channels / groups, {'window' if dims == 1 else ' × '.join(['window'] * dims)}) laid over `input`. `padding`: numbers, or 'valid', or 'same' (the output has the input's size)."
+    conv.__doc__ = (
+        "The filters in `weight` (filters, channels / groups,"
+        f" {'window' if dims == 1 else ' × '.join(['window'] * dims)}) laid over `input`."
+        " `padding`: numbers, or 'valid', or 'same' (the output has the input's size)."
+    )
     return conv
 
+# %% ../../nbs/nn/04_spatial.ipynb #6daa6a74
 def _conv_transpose(name, dims):
-    def conv_transpose(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1):
-        stride, padding, dilation = _check_conv(name, input, weight, bias, dims, stride, padding, dilation, groups, True)
+    def conv_transpose(
+        input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1
+    ):
+        stride, padding, dilation = _check_conv(
+            name, input, weight, bias, dims, stride, padding, dilation, groups, True
+        )
         extra = _numbers('output_padding', output_padding, dims)
         if any(e >= s and e >= d for e, s, d in zip(extra, stride, dilation)):
-            axes = ('depth', 'height', 'width')[3 - builtins.max(dims, 2):]
-            def say(what, values): return ' '.join(f'{what}_{a}: {v}' for a, v in zip(axes, ((1,) if what != 'output_padding' else (0,)) * (len(axes) - dims) + tuple(values)))
-            raise RuntimeError(f'output padding must be smaller than either stride or dilation, but got {say("output_padding", extra)} {say("stride", stride)} {say("dilation", dilation)}')
+            axes = ('depth', 'height', 'width')[3 - builtins.max(dims, 2) :]
+
+            def say(what, values):
+                return ' '.join(
+                    f'{what}_{a}: {v}'
+                    for a, v in zip(
+                        axes,
+                        ((1,) if what != 'output_padding' else (0,)) * (len(axes) - dims)
+                        + tuple(values),
+                    )
+                )
+
+            raise RuntimeError(
+                'output padding must be smaller than either stride or dilation, but got'
+                f' {say("output_padding", extra)} {say("stride", stride)}'
+                f' {say("dilation", dilation)}'
+            )
         x, single = as_batch(input, dims)
-        size = tuple((n - 1) * s - 2 * p + d * (k - 1) + e + 1 for n, s, p, d, k, e in zip(x.shape[2:], stride, padding, dilation, weight.shape[2:], extra))
-        if builtins.min(size) <= 0: raise RuntimeError(f'Given input size per channel: ({" x ".join(map(str, x.shape[2:]))}). Calculated output size per channel: ({" x ".join(map(str, size))}). Output size is too small')
-        return _undone(_op['conv_transpose'](x, weight, bias, size=size, stride=stride, padding=padding, dilation=dilation, groups=int(groups)), single)
+        size = tuple(
+            (n - 1) * s - 2 * p + d * (k - 1) + e + 1
+            for n, s, p, d, k, e in zip(
+                x.shape[2:], stride, padding, dilation, weight.shape[2:], extra
+            )
+        )
+        if builtins.min(size) <= 0:
+            raise RuntimeError(
+                f'Given input size per channel: ({" x ".join(map(str, x.shape[2:]))}). Calculated'
+                f' output size per channel: ({" x ".join(map(str, size))}). Output size is too'
+                ' small'
+            )
+        return _undone(
+            _op['conv_transpose'](
+                x, weight, bias, size=size, stride=stride, padding=padding, dilation=dilation,
+                groups=int(groups),
+            ),
+            single,
+        )
+
     conv_transpose.__name__ = conv_transpose.__qualname__ = name
-    conv_transpose.__doc__ = "The transpose of a convolution: each number of `input` spreads its filter over the output. `weight`: (channels, filters / groups, window). `output_padding`: added to the far end of the output."
+    conv_transpose.__doc__ = (
+        "The transpose of a convolution: each number of `input` spreads its filter over the output."
+        " `weight`: (channels, filters / groups, window). `output_padding`: added to the far end of"
+        " the output."
+    )
     return conv_transpose
 
+# %% ../../nbs/nn/04_spatial.ipynb #c7be97f7
 conv1d, conv2d, conv3d = (_conv(f'conv{n}d', n) for n in (1, 2, 3))
-conv_transpose1d, conv_transpose2d, conv_transpose3d = (_conv_transpose(f'conv_transpose{n}d', n) for n in (1, 2, 3))
+conv_transpose1d, conv_transpose2d, conv_transpose3d = (
+    _conv_transpose(f'conv_transpose{n}d', n) for n in (1, 2, 3)
+)
+
+_NOT_FOR_UNFOLD = (
+    'Expected 3D or 4D (batch mode) tensor with possibly 0 batch size '
+    'and other non-zero dimensions for input, but got: '
+)
+
+def _pair(name, value):
+    if isinstance(value, (tuple, list)) and len(value) != 2:
+        raise RuntimeError(f'It is expected {name} equals to 2, but got size {len(value)}')
+    return spread(value, 2)
+
+def _sliding(kernel_size, dilation, padding, stride):
+    s = dict(
+        window=_pair('kernel_size', kernel_size),
+        stride=_pair('stride', stride),
+        padding=_pair('padding', padding),
+        dilation=_pair('dilation', dilation),
+    )
+    _positive(s)
+    return s
 
 def unfold(input, kernel_size, dilation=1, padding=0, stride=1):
-    "What a sliding window sees at each of its places, as columns: (examples, channels × window, places)."
+    """What a sliding window sees at each of its places, as columns: (examples, channels × window,
+    places).
+    """
     if input.dim() < 3: raise dim_error(2, input.dim())
-    if input.dim() not in (3, 4): raise RuntimeError(f'Expected 3D or 4D (batch mode) tensor with possibly 0 batch size and other non-zero dimensions for input, but got: {list(input.shape)}')
-    s = dict(window=spread(kernel_size, 2), stride=spread(stride, 2), padding=spread(padding, 2), dilation=spread(dilation, 2))
-    _positive(s)
+    if input.dim() not in (3, 4):
+        raise RuntimeError(_NOT_FOR_UNFOLD + str(list(input.shape)))
+    s = _sliding(kernel_size, dilation, padding, stride)
+    if 0 in input.shape[-3:]:
+        raise RuntimeError(_NOT_FOR_UNFOLD + str(list(input.shape)))
     x, single = as_batch(input, 2)
     outs = out_sizes(x.shape[2:], *s.values())
     if builtins.min(outs) < 1:
-        raise RuntimeError(f'Given input with spatial size ({", ".join(map(str, x.shape[2:]))}), kernel_size={_tuple(s["window"])}, dilation={_tuple(s["dilation"])}, padding={_tuple(s["padding"])}, calculated shape of the array of sliding blocks as {_tuple(outs)}, but its components must be at least one.')
+        raise RuntimeError(
+            f'Given input with spatial size ({", ".join(map(str, x.shape[2:]))}),'
+            f' kernel_size={_tuple(s["window"])}, dilation={_tuple(s["dilation"])},'
+            f' padding={_tuple(s["padding"])}, calculated shape of the array of sliding blocks as'
+            f' {_tuple(outs)}, but its components must be at least one.'
+        )
     return _undone(_op['im2col'](x, **s), single)
 
+# %% ../../nbs/nn/04_spatial.ipynb #7d61005a
 def _tuple(values): return '(' + ', '.join(map(str, values)) + ')'
 
 def _positive(s):
     for name, key in (('kernel size', 'window'), ('stride', 'stride'), ('dilation', 'dilation')):
         if builtins.min(s[key]) <= 0:
             word = name.split()[0]
-            raise RuntimeError(f'{name} should be greater than zero, but got {word}_height: {s[key][0]} {word}_width: {s[key][1]}')
-    if builtins.min(s['padding']) < 0: raise RuntimeError(f'padding should be non-negative, but got padding={list(s["padding"])}')
+            raise RuntimeError(
+                f'{name} should be greater than zero, but got {word}_height: {s[key][0]}'
+                f' {word}_width: {s[key][1]}'
+            )
+    if builtins.min(s['padding']) < 0:
+        raise RuntimeError(
+            'padding should be non-negative, but got pad_height: {} pad_width: {}'.format(
+                *s['padding']
+            )
+        )
 
+# %% ../../nbs/nn/04_spatial.ipynb #d868ac1b
 def fold(input, output_size, kernel_size, dilation=1, padding=0, stride=1):
-    "The transpose of `unfold`: columns added up where they came from, in images of size `output_size`."
-    if input.dim() not in (2, 3): raise RuntimeError(f'Expected 2D or 3D (batch mode) tensor for input with possibly 0 batch size and non-zero dimensions for input, but got: {list(input.shape)}')
-    s = dict(window=spread(kernel_size, 2), stride=spread(stride, 2), padding=spread(padding, 2), dilation=spread(dilation, 2))
-    _positive(s)
-    size, x, single = spread(output_size, 2), *as_batch(input, 1)
+    """The transpose of `unfold`: columns added up where they came from, in images of size
+    `output_size`.
+    """
+    size, s = _pair('output_size', output_size), _sliding(kernel_size, dilation, padding, stride)
+    if input.dim() not in (2, 3) or 0 in input.shape[-2:]:
+        raise RuntimeError(
+            'Expected 2D or 3D (batch mode) tensor for input with possibly 0 batch size '
+            f'and non-zero dimensions for input, but got: {list(input.shape)}'
+        )
+    x, single = as_batch(input, 1)
     entries = math.prod(s['window'])
-    if x.shape[1] % entries: raise RuntimeError(f'Expected size of input\'s dimension 1 to be divisible by the product of kernel_size, but got input.size(1)={x.shape[1]} and kernel_size={_tuple(s["window"])}.')
+    if x.shape[1] % entries:
+        raise RuntimeError(
+            'Expected size of input\'s dimension 1 to be divisible by the product of kernel_size,'
+            f' but got input.size(1)={x.shape[1]} and kernel_size={_tuple(s["window"])}.'
+        )
     outs = out_sizes(size, *s.values())
     if x.shape[2] != math.prod(outs):
-        raise RuntimeError(f'Given output_size={_tuple(size)}, kernel_size={_tuple(s["window"])}, dilation={_tuple(s["dilation"])}, padding={_tuple(s["padding"])}, stride={_tuple(s["stride"])}, '
-                           f'expected size of input\'s dimension 2 to match the calculated number of sliding blocks {" * ".join(map(str, outs))} = {math.prod(outs)}, but got input.size(2)={x.shape[2]}.')
+        raise RuntimeError(
+            f'Given output_size={_tuple(size)}, kernel_size={_tuple(s["window"])},'
+            f' dilation={_tuple(s["dilation"])}, padding={_tuple(s["padding"])},'
+            f' stride={_tuple(s["stride"])}, expected size of input\'s dimension 2 to match the'
+            f' calculated number of sliding blocks {" * ".join(map(str, outs))} ='
+            f' {math.prod(outs)}, but got input.size(2)={x.shape[2]}.'
+        )
+    if builtins.min(outs) < 1:
+        raise RuntimeError(
+            f'Given output_size={_tuple(size)}, kernel_size={_tuple(s["window"])},'
+            f' dilation={_tuple(s["dilation"])}, padding={_tuple(s["padding"])},'
+            f' stride={_tuple(s["stride"])}, calculated shape of the array of sliding blocks as'
+            f' {_tuple(outs)}, which is too small (non-positive)'
+        )
+    if builtins.min(size) < 1:
+        raise RuntimeError(
+            f'Expected output spatial size to be positive, but got: output_size={_tuple(size)}.'
+        )
     return _undone(_op['col2im'](x, size=size, **s), single)
 
 # %% ../../nbs/nn/04_spatial.ipynb #1391cb2b
-def _pool_window(*given):
-    try: return _checked_window(*given)
-    except TypeError: return _checked_window.__wrapped__(*given)         # lists
+def _check_max_pool1d(window, stride, padding, dilation):
+    for what, value in (('kernel_size', window), ('stride', stride)):
+        if value <= 0:
+            raise RuntimeError(f'max_pool1d() {what} must be greater than zero, but got {value}')
+    if padding < 0:
+        raise RuntimeError(f'max_pool1d() padding must be non-negative, but got {padding}')
+    if padding > window // 2:
+        raise RuntimeError(
+            f'max_pool1d() padding should be at most half of kernel size, but got padding={padding}'
+            f' and kernel_size={window}'
+        )
+    if dilation <= 0:
+        raise RuntimeError(f'max_pool1d() dilation must be greater than zero, but got {dilation}')
 
+def _pool_window(*given):
+    try:
+        return _checked_window(*given)
+    except TypeError:
+        return _checked_window.__wrapped__(*given)  # lists
+
+# %% ../../nbs/nn/04_spatial.ipynb #a6794cb8
 @functools.lru_cache(256, typed=True)
 def _checked_window(name, dims, kernel_size, stride, padding, dilation=1):
-    for what, value in (('kernel_size', kernel_size), ('padding', padding), ('dilation', dilation), ('stride', stride)):
-        if isinstance(value, (tuple, list)) and len(value) not in ((1, dims) if what != 'stride' else (0, 1, dims)):
-            raise RuntimeError(f'{name}: {what} must either be {"omitted, " if what == "stride" else ""}a single int, or a tuple of {("one", "two", "three")[dims - 1]} ints')
+    for what, value in (
+        ('kernel_size', kernel_size), ('padding', padding), ('dilation', dilation),
+        ('stride', stride),
+    ):
+        if isinstance(value, (tuple, list)) and len(value) not in (
+            (1, dims) if what != 'stride' else (0, 1, dims)
+        ):
+            raise RuntimeError(
+                f'{name}: {what} must either be {"omitted, " if what == "stride" else ""}a single'
+                f' int, or a tuple of {("one", "two", "three")[dims - 1]} ints'
+            )
     window = spread(kernel_size, dims)
-    stride = window if stride is None or isinstance(stride, (tuple, list)) and not len(stride) else spread(stride, dims)
+    stride = (
+        window
+        if stride is None or isinstance(stride, (tuple, list)) and not len(stride)
+        else spread(stride, dims)
+    )
     padding, dilation = spread(padding, dims), spread(dilation, dims)
+    if name == 'max_pool1d':
+        _check_max_pool1d(window[0], stride[0], padding[0], dilation[0])
     if 0 in stride: raise RuntimeError('stride should not be zero')
-    if builtins.min(window) <= 0: raise RuntimeError(f'kernel size should be greater than zero, but got {" ".join(f"k{a}: {k}" for a, k in zip(("W", "HW", "THW")[dims - 1], window))}')
-    if builtins.min(dilation) <= 0: raise RuntimeError(f'dilation should be greater than zero, but got {" ".join(f"dilation{a}: {k}" for a, k in zip(("W", "HW", "THW")[dims - 1], dilation))}')
+    if builtins.min(stride) < 0:
+        raise RuntimeError(
+            'stride should be greater than zero, but got'
+            f' {" ".join(f"d{a}: {k}" for a, k in zip(("W", "HW", "THW")[dims - 1], stride))}'
+        )
+    if builtins.min(window) <= 0:
+        raise RuntimeError(
+            'kernel size should be greater than zero, but got'
+            f' {" ".join(f"k{a}: {k}" for a, k in zip(("W", "HW", "THW")[dims - 1], window))}'
+        )
+    if builtins.min(dilation) <= 0:
+        raise RuntimeError(
+            'dilation should be greater than zero, but got'
+            ' '
+            + ' '.join(f'dilation{a}: {k}' for a, k in zip(('W', 'HW', 'THW')[dims - 1], dilation))
+        )
     for p, k, d in zip(padding, window, dilation):
         if p < 0: raise RuntimeError(f'pad must be non-negative, but got pad: {p}')
         if p > ((k - 1) * d + 1) // 2:
-            if name == 'max_pool1d': raise RuntimeError(f'max_pool1d() padding should be at most half of kernel size, but got padding={p} and kernel_size={k}')
-            raise RuntimeError(f'pad should be at most half of effective kernel size, but got pad={p}, kernel_size={k} and dilation={d}')
+            raise RuntimeError(
+                f'pad should be at most half of effective kernel size, but got pad={p},'
+                f' kernel_size={k} and dilation={d}'
+            )
     return window, stride, padding, dilation
 
+# %% ../../nbs/nn/04_spatial.ipynb #db389046
 def _pool_input(name, input, dims):
     F.need_tensor(input, name)
     if input.dim() not in (dims + 1, dims + 2):
-        if name.startswith('adaptive'): raise RuntimeError(f'{name}(): Expected {dims + 1}D or {dims + 2}D tensor, but got{":" if "max" in name else ""} {list(input.shape)}')
-        if name == 'avg_pool1d': raise RuntimeError(f"Expected 2 to 3 dimensions, but got {input.dim()}-dimensional tensor for argument #1 'self' (while checking arguments for avg_pool1d)")
-        if name == 'max_pool1d': raise RuntimeError(f'max_pool1d: Expected 2D or 3D (batch mode) tensor with optional 0 dim batch size for input, but got:{list(input.shape)}')
-        raise RuntimeError(f'non-empty {dims + 1}D or {dims + 2}D (batch mode) tensor expected for input')
+        if name.startswith('adaptive') and dims == 1:
+            raise RuntimeError(
+                f"Expected 2 to 3 dimensions, but got {input.dim()}-dimensional tensor for argument"
+                f" #1 'self' (while checking arguments for {name})"
+            )
+        if name == 'avg_pool2d' and input.dim() < 3: raise dim_error(-3, input.dim())
+        if name.startswith('adaptive'):
+            raise RuntimeError(
+                f'{name}(): Expected {dims + 1}D or {dims + 2}D tensor, but'
+                f' got{":" if "max" in name else ""} {list(input.shape)}'
+            )
+        if name == 'avg_pool1d':
+            raise RuntimeError(
+                f"Expected 2 to 3 dimensions, but got {input.dim()}-dimensional tensor for argument"
+                " #1 'self' (while checking arguments for avg_pool1d)"
+            )
+        if name == 'max_pool1d':
+            raise RuntimeError(
+                'max_pool1d: Expected 2D or 3D (batch mode) tensor with optional 0 dim batch size'
+                f' for input, but got:{list(input.shape)}'
+            )
+        raise RuntimeError(
+            f'non-empty {dims + 1}D or {dims + 2}D (batch mode) tensor expected for input'
+        )
     return as_batch(input, dims)
+
+# %% ../../nbs/nn/04_spatial.ipynb #766cca8b
+def _check_not_empty(name, input, dims):
+    """Raise PyTorch's error, whose words differ from pool to pool, if an example of the input has
+    no elements.
+    """
+    if input._array.size or 0 not in input.shape[-dims - 1 :]: return
+    shape = list(input.shape)
+    where = len(shape) - dims - 1 + shape[-dims - 1 :].index(0)
+    if name.startswith('adaptive'):
+        raise RuntimeError(
+            f'{name}(): Expected input to have non-zero size for non-batch dimensions, but input'
+            f' has sizes {shape} with dimension {where} being empty'
+        )
+    if 'unpool' in name or 'fractional' in name:
+        at = ' ' if 'unpool' in name else ''
+        raise RuntimeError(
+            f'{name}(): Expected input to have non-zero size for non-batch dimensions, but'
+            f' got{at}{shape} with dimension {where} being empty.'
+        )
+    if dims == 3:
+        name = name if name == 'avg_pool3d' else 'max_pool3d_with_indices_out_cpu_template'
+        raise RuntimeError(
+            f"{name}(): Expected input's non-batch dimensions to have positive length, but input"
+            f" has a shape of {shape} and non-batch dimension 0 has length zero!"
+        )
+    begin, sizes = ('max_pool1d: ', '2D or 3D') if name == 'max_pool1d' else ('', '3D or 4D')
+    if dims == 1 and name != 'max_pool1d':
+        shape.insert(-1, 1)  # done in two dimensions
+    raise RuntimeError(
+        f'{begin}Expected {sizes} (batch mode) tensor with optional 0 dim batch size for input, but'
+        f' got:{shape}'
+    )
 
 def _check_outs(name, x, outs):
     if builtins.min(outs, default=1) < 1:
-        if name == 'max_pool1d': raise RuntimeError(f'max_pool1d() Invalid computed output size: {outs[0]}')
+        if name == 'max_pool1d':
+            raise RuntimeError(f'max_pool1d() Invalid computed output size: {outs[0]}')
         sizes = [('1',) * (2 - len(outs)) + tuple(map(str, v)) for v in (x.shape[2:], outs)]
-        raise RuntimeError('Given input size: ({0}x{1}). Calculated output size: ({0}x{2}). Output size is too small'.format(x.shape[1], *map('x'.join, sizes)))
+        raise RuntimeError(
+            'Given input size: ({0}x{1}). Calculated output size: ({0}x{2}). Output size is too'
+            ' small'.format(x.shape[1], *map('x'.join, sizes))
+        )
 
+# %% ../../nbs/nn/04_spatial.ipynb #fecc5235
 def _max_pool(dims):
     name = f'max_pool{dims}d'
-    def max_pool(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
+
+    def max_pool(
+        input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False,
+        return_indices=False,
+    ):
         x, single = _pool_input(name, input, dims)
-        window, stride, padding, dilation = _pool_window(name, dims, kernel_size, stride, padding, dilation)
-        _check_outs(name, x, pool_sizes(x.shape[2:], window, stride, padding, dilation, ceil_mode))
-        out, index = _op['max_pool'](x, window=window, stride=stride, padding=padding, dilation=dilation, ceil_mode=bool(ceil_mode))
-        return (_undone(out, single), _undone(index, single)) if return_indices else _undone(out, single)
+        checked = name + '_with_indices' if return_indices and dims == 1 else name
+        window, stride, padding, dilation = _pool_window(
+            checked, dims, kernel_size, stride, padding, dilation
+        )
+        _check_not_empty(checked, input, dims)
+        _check_outs(
+            checked, x, pool_sizes(x.shape[2:], window, stride, padding, dilation, ceil_mode)
+        )
+        out, index = _op['max_pool'](
+            x, window=window, stride=stride, padding=padding, dilation=dilation,
+            ceil_mode=bool(ceil_mode),
+        )
+        return (
+            (_undone(out, single), _undone(index, single))
+            if return_indices
+            else _undone(out, single)
+        )
+
     max_pool.__name__ = max_pool.__qualname__ = name
-    max_pool.__doc__ = 'The largest number in each window; with `return_indices` also where in its plane it stood. `stride` defaults to the window.'
-    def with_indices(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
+    max_pool.__doc__ = (
+        'The largest number in each window; with `return_indices` also where in its plane it stood.'
+        ' `stride` defaults to the window.'
+    )
+
+    def with_indices(
+        input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False,
+        return_indices=False,
+    ):
         return max_pool(input, kernel_size, stride, padding, dilation, ceil_mode, True)
+
     with_indices.__name__ = with_indices.__qualname__ = name + '_with_indices'
     with_indices.__doc__ = f'`{name}` with `return_indices=True`.'
     return max_pool, with_indices
 
-(max_pool1d, max_pool1d_with_indices), (max_pool2d, max_pool2d_with_indices), (max_pool3d, max_pool3d_with_indices) = map(_max_pool, (1, 2, 3))
+# %% ../../nbs/nn/04_spatial.ipynb #75b5806e
+(
+    (max_pool1d, max_pool1d_with_indices),
+    (max_pool2d, max_pool2d_with_indices),
+    (max_pool3d, max_pool3d_with_indices),
+) = map(_max_pool, (1, 2, 3))
 
+# %% ../../nbs/nn/04_spatial.ipynb #81029a8a
 def _avg_pool(dims):
     name = f'avg_pool{dims}d'
+
     def pool(input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override):
         x, single = _pool_input(name, input, dims)
         if divisor_override == 0: raise RuntimeError('divisor must be not zero')
         window, stride, padding, dilation = _pool_window(name, dims, kernel_size, stride, padding)
+        _check_not_empty(name, input, dims)
         _check_outs(name, x, pool_sizes(x.shape[2:], window, stride, padding, dilation, ceil_mode))
-        return _undone(_op['avg_pool'](x, window=window, stride=stride, padding=padding, ceil_mode=bool(ceil_mode), include=bool(count_include_pad), divisor=divisor_override), single)
+        return _undone(
+            _op['avg_pool'](
+                x, window=window, stride=stride, padding=padding, ceil_mode=bool(ceil_mode),
+                include=bool(count_include_pad), divisor=divisor_override,
+            ),
+            single,
+        )
+
     if dims == 1:
-        def avg_pool(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True): return pool(input, kernel_size, stride, padding, ceil_mode, count_include_pad, None)
+
+        def avg_pool(
+            input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True
+        ):
+            return pool(input, kernel_size, stride, padding, ceil_mode, count_include_pad, None)
+
     else:
-        def avg_pool(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None): return pool(input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+
+        def avg_pool(
+            input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True,
+            divisor_override=None,
+        ):
+            return pool(
+                input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
+            )
+
     avg_pool.__name__ = avg_pool.__qualname__ = name
-    avg_pool.__doc__ = "The average of each window. `count_include_pad`: the border's zeros count; `divisor_override`: divide the sum by this instead."
+    avg_pool.__doc__ = (
+        "The average of each window. `count_include_pad`: the border's zeros count;"
+        " `divisor_override`: divide the sum by this instead."
+    )
     return avg_pool
 
+# %% ../../nbs/nn/04_spatial.ipynb #07ae344c
 avg_pool1d, avg_pool2d, avg_pool3d = map(_avg_pool, (1, 2, 3))
 
-def _adaptive_size(output_size, input, dims):
-    if not isinstance(output_size, (tuple, list)): output_size = (output_size,) * dims
-    elif len(output_size) == 1 and dims == 1: output_size = tuple(output_size)
-    elif len(output_size) != dims: raise RuntimeError(f'adaptive_avg_pool{dims}d: output_size must be {dims}') if len(output_size) < input.dim() else ValueError('Input dimension should be at least ' + str(len(output_size) + 1))
-    size = tuple(n if s is None else int(s) for s, n in zip(output_size, input.shape[-dims:]))
-    if builtins.min(size) < 0: raise RuntimeError(f'adaptive_avg_pool{dims}d: elements of output_size must be greater than or equal to 0 but received {{{", ".join(map(str, size))}}}')
-    return size
+def _adaptive_input(kind, dims, input, output_size):
+    """The input as a batch, whether it was none, and the size for each dimension; raises PyTorch's
+    errors unless they fit.
+    """
+    name = f'adaptive_{kind}_pool{dims}d'
+    F.need_tensor(input, name)
+    if isinstance(output_size, (tuple, list)):
+        if dims == 1 and len(output_size) != 1:
+            raise RuntimeError(
+                f"{name}() argument 'output_size' should contain one int (got {len(output_size)})"
+            )
+        if dims > 1 and input.dim() <= len(output_size):
+            raise ValueError(f'Input dimension should be at least {len(output_size) + 1}')
+        if len(output_size) != dims:
+            raise RuntimeError(
+                f'adaptive_avg_pool{dims}d: output_size must be {dims}'
+                if kind == 'avg'
+                else f'{name}(): internal error: output_size.size() must be {dims}'
+            )
+    else:
+        output_size = (output_size,) * dims
+    x, single = _pool_input(name, input, dims)
+    size = tuple(n if s is None else int(s) for s, n in zip(output_size, x.shape[2:]))
+    if builtins.min(size) < 0:
+        if kind == 'max':
+            raise RuntimeError(
+                f'Trying to create tensor with negative dimension {builtins.min(size)}:'
+                f' {[*x.shape[:2], *(1,) * (dims == 1), *size]}'
+            )
+        size = (1,) * (dims == 1) + size
+        raise RuntimeError(
+            f'adaptive_avg_pool{len(size)}d: elements of output_size must be greater than or equal'
+            f' to 0 but received {{{", ".join(map(str, size))}}}'
+        )
+    if kind == 'max' or set(size) != {1}: _check_not_empty(name, input, dims)
+    return x, single, size
 
+# %% ../../nbs/nn/04_spatial.ipynb #e913c767
 def _adaptive(dims):
     def adaptive_max_pool(input, output_size, return_indices=False):
-        x, single = _pool_input(f'adaptive_max_pool{dims}d', input, dims)
-        out, index = _op['adaptive_max_pool'](x, size=_adaptive_size(output_size, input, dims))
-        return (_undone(out, single), _undone(index, single)) if return_indices else _undone(out, single)
-    def adaptive_max_pool_with_indices(input, output_size, return_indices=False): return adaptive_max_pool(input, output_size, True)
+        x, single, size = _adaptive_input('max', dims, input, output_size)
+        out, index = _op['adaptive_max_pool'](x, size=size)
+        return (
+            (_undone(out, single), _undone(index, single))
+            if return_indices
+            else _undone(out, single)
+        )
+
+    def adaptive_max_pool_with_indices(input, output_size, return_indices=False):
+        return adaptive_max_pool(input, output_size, True)
+
     def adaptive_avg_pool(input, output_size):
-        x, single = _pool_input(f'adaptive_avg_pool{dims}d', input, dims)
-        size, old = _adaptive_size(output_size, input, dims), x.shape[2:]
-        if set(size) == {1}: return _undone(F.mean(x, tuple(range(2, dims + 2)), True), single)
+        # a mean, for any number of dimensions before
+        if dims > 1 and output_size in (1, (1,) * dims):
+            if input.dim() < dims: raise dim_error(-dims, input.dim())
+            return F.mean(input, tuple(range(-dims, 0)), True)
+        x, single, size = _adaptive_input('avg', dims, input, output_size)
+        old = x.shape[2:]
+        if set(size) == {1}:
+            return _undone(F.mean(x, tuple(range(2, dims + 2)), True), single)
         if all(s and n % s == 0 for n, s in zip(old, size)):
             window = tuple(n // s for n, s in zip(old, size))
-            return _undone(_op['avg_pool'](x, window=window, stride=window, padding=(0,) * dims, ceil_mode=False, include=True, divisor=None), single)
-        return _undone(_op['resample'](x, matrices=tuple(None if n == s else area_matrix(n, s) for n, s in zip(old, size)), node=f'AdaptiveAvgPool{dims}DBackward0'), single)
-    for function, kind, doc in ((adaptive_max_pool, 'adaptive_max_pool{}d', 'The largest number in each of `output_size` windows that cover the input.'),
-                                (adaptive_max_pool_with_indices, 'adaptive_max_pool{}d_with_indices', 'As `adaptive_max_pool`, with indices.'),
-                                (adaptive_avg_pool, 'adaptive_avg_pool{}d', 'The average of each of `output_size` windows that cover the input; None keeps a size.')):
+            return _undone(
+                _op['avg_pool'](
+                    x, window=window, stride=window, padding=(0,) * dims, ceil_mode=False,
+                    include=True, divisor=None,
+                ),
+                single,
+            )
+        return _undone(
+            _op['resample'](
+                x,
+                matrices=tuple(None if n == s else area_matrix(n, s) for n, s in zip(old, size)),
+                node=f'AdaptiveAvgPool{dims}DBackward0',
+            ),
+            single,
+        )
+
+    for function, kind, doc in (
+        (
+            adaptive_max_pool,
+            'adaptive_max_pool{}d',
+            'The largest number in each of `output_size` windows that cover the input.',
+        ),
+        (
+            adaptive_max_pool_with_indices,
+            'adaptive_max_pool{}d_with_indices',
+            'As `adaptive_max_pool`, with indices.',
+        ),
+        (
+            adaptive_avg_pool,
+            'adaptive_avg_pool{}d',
+            'The average of each of `output_size` windows that cover the input; None keeps a size.',
+        ),
+    ):
         function.__name__ = function.__qualname__ = kind.format(dims)
         function.__doc__ = doc
     return adaptive_max_pool, adaptive_max_pool_with_indices, adaptive_avg_pool
@@ -279,36 +726,80 @@ adaptive_max_pool1d, adaptive_max_pool1d_with_indices, adaptive_avg_pool1d = _ad
 adaptive_max_pool2d, adaptive_max_pool2d_with_indices, adaptive_avg_pool2d = _adaptive(2)
 adaptive_max_pool3d, adaptive_max_pool3d_with_indices, adaptive_avg_pool3d = _adaptive(3)
 
+# %% ../../nbs/nn/04_spatial.ipynb #15c311cd
+def _check_unpool(dims, input, stride):
+    if input.dim() not in (dims + 1, dims + 2):
+        raise RuntimeError(
+            f'Input to max_unpooling{dims}d should be a {dims + 1}d or {dims + 2}d Tensor, but got'
+            f' a tensor with {input.dim()} dimensions.'
+        )
+    if dims == 3 and builtins.min(stride) <= 0:
+        raise RuntimeError(f'strides should be greater than zero, but got stride: {list(stride)}')
+    _check_not_empty(f'max_unpooling{dims}d_forward_out_cpu', input, dims)
+
+# %% ../../nbs/nn/04_spatial.ipynb #748aa623
 def _unpool(dims):
     def max_unpool(input, indices, kernel_size, stride=None, padding=0, output_size=None):
         window = spread(kernel_size, dims)
         stride, padding = window if stride is None else spread(stride, dims), spread(padding, dims)
-        if indices._array.dtype != np.int64: raise RuntimeError(f'elements in indices should be type int64 but got: {_SCALAR.get(indices._array.dtype.name, indices._array.dtype.name)}')
-        if input.shape != indices.shape: raise RuntimeError(f'Expected shape of indices to be same as that of the input tensor ({list(input.shape)}) but got indices tensor with shape: {list(indices.shape)}')
+        if indices._array.dtype != np.int64:
+            raise RuntimeError(
+                'elements in indices should be type int64 but got:'
+                f' {type_name(indices._array)}'
+            )
+        if input.shape != indices.shape:
+            raise RuntimeError(
+                'Expected shape of indices to be same as that of the input tensor'
+                f' ({list(input.shape)}) but got indices tensor with shape: {list(indices.shape)}'
+            )
+        _check_unpool(builtins.max(dims, 2), F.unsqueeze(input, -2) if dims == 1 else input, stride)
         x, single = as_batch(input, dims)
-        usual = tuple((n - 1) * s + k - 2 * p for n, s, k, p in zip(x.shape[2:], stride, window, padding))
+        usual = tuple(
+            (n - 1) * s + k - 2 * p for n, s, k, p in zip(x.shape[2:], stride, window, padding)
+        )
         size = usual
         if output_size is not None:
-            size = tuple(output_size)[-dims:] if len(output_size) in (dims + 1, dims + 2) else tuple(output_size)
-            if len(size) != dims: raise ValueError(f'output_size should be a sequence containing {dims} or {dims + 2} elements, but it has a length of \'{len(output_size)}\'')
+            size = tuple(output_size)[2:] if len(output_size) == dims + 2 else tuple(output_size)
+            if len(size) != dims:
+                raise ValueError(
+                    f'output_size should be a sequence containing {dims} or {dims + 2} elements,'
+                    f' but it has a length of \'{len(output_size)}\''
+                )
             for d in range(dims):
                 low, high = usual[d] - stride[d], usual[d] + stride[d]
-                if not low < size[d] < high: raise ValueError(f'invalid output_size "{tuple(size)}" (dim {d} must be between {low} and {high})')
+                if not low < size[d] < high:
+                    raise ValueError(
+                        f'invalid output_size "{tuple(size)}" (dim {d} must be between {low} and'
+                        f' {high})'
+                    )
         index = indices if not single else F.unsqueeze(indices, 0)
-        bad = None if is_far(index._array) else index._array[(index._array < 0) | (index._array >= math.prod(size))]
-        if bad is not None and bad.size: raise RuntimeError(f'Found an invalid max index: {bad.flat[0]} (output volumes are of size {"x".join(map(str, size))})')
+        bad = (
+            None
+            if is_far(index._array)
+            else index._array[(index._array < 0) | (index._array >= math.prod(size))]
+        )
+        if bad is not None and bad.size:
+            raise RuntimeError(
+                f'Found an invalid max index: {bad.flat[0]} (output volumes are of size'
+                f' {"x".join(map(str, size))})'
+            )
         return _undone(_op['scatter_planes'](x, index, size=tuple(map(int, size))), single)
+
     max_unpool.__name__ = max_unpool.__qualname__ = f'max_unpool{dims}d'
     max_unpool.__doc__ = 'Each number back at the place that `max_pool` found it, zeros elsewhere.'
     return max_unpool
 
+# %% ../../nbs/nn/04_spatial.ipynb #42e043d9
 max_unpool1d, max_unpool2d, max_unpool3d = map(_unpool, (1, 2, 3))
 
 def _lp_pool(dims):
     def lp_pool(input, norm_type, kernel_size, stride=None, ceil_mode=False):
-        average = (avg_pool1d, avg_pool2d, avg_pool3d)[dims - 1](input.pow(norm_type), kernel_size, stride, 0, ceil_mode)
+        average = (avg_pool1d, avg_pool2d, avg_pool3d)[dims - 1](
+            input.pow(norm_type), kernel_size, stride, 0, ceil_mode
+        )
         count = math.prod(spread(kernel_size, dims))
         return (average.sign() * _op['relu'](average.abs()) * count).pow(1.0 / norm_type)
+
     lp_pool.__name__ = lp_pool.__qualname__ = f'lp_pool{dims}d'
     lp_pool.__doc__ = 'The `norm_type`-norm of each window.'
     return lp_pool
@@ -316,196 +807,556 @@ def _lp_pool(dims):
 lp_pool1d, lp_pool2d, lp_pool3d = map(_lp_pool, (1, 2, 3))
 
 def local_response_norm(input, size, alpha=1e-4, beta=0.75, k=1.0):
-    "Each number divided by `(k + alpha * mean) ** beta`, where the mean is of the squares of `size` neighbouring channels."
-    if input.dim() < 3: raise ValueError(f'Expected 3D or higher dimensionality                          input (got {input.dim()} dimensions)')
+    """Each number divided by `(k + alpha * mean) ** beta`, where the mean is of the squares of
+    `size` neighbouring channels.
+    """
+    if input.dim() < 3:
+        raise ValueError(
+            'Expected 3D or higher dimensionality                          input (got'
+            f' {input.dim()} dimensions)'
+        )
     if not input.numel(): return input
     squares = (input * input).reshape(input.shape[0], 1, input.shape[1], -1)
     squares = pad(squares, (0, 0, size // 2, (size - 1) // 2))
-    return input / avg_pool2d(squares, (size, 1), 1).reshape(input.shape).mul(alpha).add(k).pow(beta)
+    return input / avg_pool2d(squares, (size, 1), 1).reshape(input.shape).mul(alpha).add(k).pow(
+        beta
+    )
 
 # %% ../../nbs/nn/04_spatial.ipynb #d22981f8
 def _nearest_index(old, new, scale, exact):
     step = np.float32(1 / scale) if scale else np.float32(old) / np.float32(new)
-    at = (np.arange(new, dtype=np.float32) + np.float32(.5 if exact else 0)) * step
+    at = (np.arange(new, dtype=np.float32) + np.float32(0.5 if exact else 0)) * step
     return np.minimum(np.floor(at).astype(np.int64), old - 1)
 
-def interpolate(input, size=None, scale_factor=None, mode='nearest', align_corners=None, recompute_scale_factor=None, antialias=False):
-    """Images of another size: given, or the old one times `scale_factor`.
-
-    `mode`: 'nearest', 'nearest-exact', 'area', 'linear' (one dimension), 'bilinear' and 'bicubic' (two), 'trilinear' (three). `align_corners`: the corners' centres stay where they are, instead of the corners themselves.
-    `antialias`: smaller images average over what lies between."""
-    dims = input.dim() - 2
-    if mode in ('nearest', 'area', 'nearest-exact'):
-        if align_corners is not None: raise ValueError('align_corners option can only be set with the interpolating modes: linear | bilinear | bicubic | trilinear')
-    elif align_corners is None: align_corners = False
-    if size is not None and scale_factor is not None: raise ValueError('only one of size or scale_factor should be defined')
+# %% ../../nbs/nn/04_spatial.ipynb #2953bf5f
+def _wanted_size(input, dims, size, scale_factor, recompute_scale_factor):
+    "The size of the result, and the factors that lead to it, if they were given."
     scales = None
     if size is not None:
         if isinstance(size, (tuple, list)):
-            if len(size) != dims: raise ValueError(f'Input and output must have the same number of spatial dimensions, but got input with spatial dimensions of {list(input.shape[2:])} and output size of {size}. Please provide input tensor in (N, C, d1, d2, ...,dK) format and output size in (o1, o2, ...,oK) format.')
+            if len(size) != dims:
+                raise ValueError(
+                    'Input and output must have the same number of spatial dimensions, but got'
+                    f' input with spatial dimensions of {list(input.shape[2:])} and output size of'
+                    f' {size}. Please provide input tensor in (N, C, d1, d2, ...,dK) format and'
+                    ' output size in (o1, o2, ...,oK) format.'
+                )
             size = list(size)
-        else: size = [size] * dims
+        else:
+            size = [size] * dims
     elif scale_factor is not None:
         if isinstance(scale_factor, (tuple, list)):
-            if len(scale_factor) != dims: raise ValueError(f'Input and scale_factor must have the same number of spatial dimensions, but got input with spatial dimensions of {list(input.shape[2:])} and scale_factor of shape {scale_factor}. Please provide input tensor in (N, C, d1, d2, ...,dK) format and scale_factor in (s1, s2, ...,sK) format.')
+            if len(scale_factor) != dims:
+                raise ValueError(
+                    'Input and scale_factor must have the same number of spatial dimensions, but'
+                    f' got input with spatial dimensions of {list(input.shape[2:])} and'
+                    f' scale_factor of shape {scale_factor}. Please provide input tensor in (N, C,'
+                    ' d1, d2, ...,dK) format and scale_factor in (s1, s2, ...,sK) format.'
+                )
             scales = [float(s) for s in scale_factor]
-        else: scales = [float(scale_factor)] * dims
+        else:
+            scales = [float(scale_factor)] * dims
         size = [int(math.floor(float(n) * s)) for n, s in zip(input.shape[2:], scales)]
         if recompute_scale_factor: scales = None
-    else: raise ValueError('either size or scale_factor should be defined')
-    if recompute_scale_factor and scale_factor is None: raise ValueError('recompute_scale_factor is not meaningful with an explicit size.')
-    if antialias and not (mode in SMOOTH and input.dim() == 4): raise ValueError('Anti-alias option is restricted to bilinear, bicubic, and lanczos modes and requires a 4-D tensor as input')
+    else:
+        raise ValueError('either size or scale_factor should be defined')
+    return size, scales
+
+# %% ../../nbs/nn/04_spatial.ipynb #82e0ce33
+def _check_images(input, size, mode):
+    "Raise PyTorch's error for images that have no size, or no numbers to average."
+    dims, old = input.dim() - 2, input.shape[2:]
+    if 0 in input.shape[1:2]:
+        raise RuntimeError(
+            f'Non-empty {dims + 2}D data tensor expected but got a tensor with sizes'
+            f' {list(input.shape)}'
+        )
+    if mode != 'area' and input._array.dtype.kind in 'biu' and input._array.dtype != np.uint8:
+        raise NotImplementedError(
+            f'"upsample_{mode}{dims}d" not implemented for'
+            f' \'{type_name(input._array)}\''
+        )
+    if builtins.min(size, default=1) <= 0 or builtins.min(old, default=1) <= 0:
+        raise RuntimeError(
+            'Input and output sizes should be greater than 0, but got input'
+            f' ({", ".join(f"{a}: {n}" for a, n in zip("DHW"[-dims:], old))}) output'
+            f' ({", ".join(f"{a}: {n}" for a, n in zip("DHW"[-dims:], size))})'
+        )
+
+_MATRICES = {
+    (2, 'lanczos'): smooth_matrix,
+    (1, 'linear'): linear_matrix,
+    (2, 'bilinear'): linear_matrix,
+    (3, 'trilinear'): linear_matrix,
+    (2, 'bicubic'): cubic_matrix,
+}
+
+def _no_mode(dims, mode):
+    "The error for a mode that there is not for images of so many dimensions."
+    wants = dict(linear=3, bilinear=4, trilinear=5, bicubic=4)
+    if mode in wants and dims in (1, 2, 3):
+        return NotImplementedError(
+            f'Got {dims + 2}D input, but {mode} mode needs {wants[mode]}D input'
+        )
+    return NotImplementedError(
+        f'Input Error: Only 3D, 4D and 5D input Tensors supported (got {dims + 2}D) for the'
+        ' modes: nearest | linear | bilinear | bicubic | trilinear | lanczos | area |'
+        f' nearest-exact (got {mode})'
+    )
+
+# %% ../../nbs/nn/04_spatial.ipynb #b8f325b3
+def _refuse_integers(input, dims, mode):
+    "Raise PyTorch's error for images of integers; bytes are images in two dimensions."
+    kind = input._array.dtype
+    if kind.kind in 'iub' and not (kind == np.uint8 and dims == 2):
+        raise NotImplementedError(
+            f'"compute_indices_weights_{"cubic" if mode == "bicubic" else "linear"}" not'
+            f" implemented for '{type_name(input._array)}'"
+        )
+
+def interpolate(
+    input, size=None, scale_factor=None, mode='nearest', align_corners=None,
+    recompute_scale_factor=None, antialias=False,
+):
+    """Images of another size: given, or the old one times `scale_factor`.
+
+    `mode`: 'nearest', 'nearest-exact', 'area', 'linear' (one dimension), 'bilinear' and 'bicubic'
+    (two), 'trilinear' (three). `align_corners`: the corners' centres stay where they are, instead
+    of the corners themselves. `antialias`: smaller images average over what lies between."""
+    dims = input.dim() - 2
+    if mode in ('nearest', 'area', 'nearest-exact'):
+        if align_corners is not None:
+            raise ValueError(
+                'align_corners option can only be set with the interpolating modes: linear |'
+                ' bilinear | bicubic | trilinear'
+            )
+    elif align_corners is None:
+        align_corners = False
+    if size is not None and scale_factor is not None:
+        raise ValueError('only one of size or scale_factor should be defined')
+    size, scales = _wanted_size(input, dims, size, scale_factor, recompute_scale_factor)
+    if recompute_scale_factor and scale_factor is None:
+        raise ValueError('recompute_scale_factor is not meaningful with an explicit size.')
+    if antialias and not (mode in SMOOTH and input.dim() == 4):
+        raise ValueError(
+            'Anti-alias option is restricted to bilinear, bicubic, and lanczos modes and requires a'
+            ' 4-D tensor as input'
+        )
+    whole = all(isinstance(s, (int, np.integer, TensorBase)) for s in size)
+    if not whole:
+        raise TypeError(
+            f'upsample_{mode}{dims}d() received an invalid combination of arguments - got (Tensor,'
+            f' list, NoneType): sizes must be ints, but got {size}'
+        )
     size = tuple(int(s) for s in size)
     old = input.shape[2:]
-    if builtins.min(size, default=1) <= 0 or builtins.min(old, default=1) <= 0: raise RuntimeError(f'Input and output sizes should be greater than 0, but got input ({", ".join(f"{a}: {n}" for a, n in zip("DHW"[-dims:], old))}) output ({", ".join(f"{a}: {n}" for a, n in zip("DHW"[-dims:], size))})')
+    _check_images(input, size, mode)
     given = scales or [None] * dims
     if dims in (1, 2, 3) and mode in ('nearest', 'nearest-exact'):
-        return _op['nearest'](input, indices=tuple(_nearest_index(n, s, f, mode != 'nearest') for n, s, f in zip(old, size, given)), how=(None, tuple(given)))
-    if dims in (1, 2, 3) and mode == 'area': return (adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d)[dims - 1](input, size)
+        return _op['nearest'](
+            input,
+            indices=tuple(
+                _nearest_index(n, s, f, mode != 'nearest') for n, s, f in zip(old, size, given)
+            ),
+            how=(None, tuple(given)),
+        )
+    if dims in (1, 2, 3) and mode == 'area':
+        return (adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d)[dims - 1](
+            input, size
+        )
     if mode == 'lanczos':
-        if align_corners: raise ValueError('Lanczos mode does not support align_corners=True')
+        if align_corners:
+            raise ValueError('Lanczos mode does not support align_corners=True')
         if not antialias: raise ValueError('Lanczos mode requires antialias=True')
-    named = {(2, 'lanczos'): smooth_matrix, (1, 'linear'): linear_matrix, (2, 'bilinear'): linear_matrix, (3, 'trilinear'): linear_matrix, (2, 'bicubic'): cubic_matrix}.get((dims, mode))
+    named = _MATRICES.get((dims, mode))
     if named is None:
-        wants = dict(linear=3, bilinear=4, trilinear=5, bicubic=4)
-        if mode in wants and dims in (1, 2, 3): raise NotImplementedError(f'Got {dims + 2}D input, but {mode} mode needs {wants[mode]}D input')
-        raise NotImplementedError(f'Input Error: Only 3D, 4D and 5D input Tensors supported (got {dims + 2}D) for the modes: nearest | linear | bilinear | bicubic | trilinear | lanczos | area | nearest-exact (got {mode})')
-    def step(n, s, f): return 1 / f if f else n / s
-    if antialias: matrices = [smooth_matrix(n, s, step(n, s, f), align_corners, mode) for n, s, f in zip(old, size, given)]
-    else: matrices = [None if n == s and not f else named(n, s, step(n, s, f), align_corners) for n, s, f in zip(old, size, given)]
-    return _op['resample'](input, matrices=tuple(matrices), node=f'Upsample{mode.capitalize()}{dims}D{"Aa" if antialias else ""}Backward0', how=(align_corners, tuple(given)))
+        raise _no_mode(dims, mode)
+    _refuse_integers(input, dims, mode)
 
+    def step(n, s, f): return 1 / f if f else n / s
+
+    if antialias:
+        matrices = [
+            smooth_matrix(n, s, step(n, s, f), align_corners, mode)
+            for n, s, f in zip(old, size, given)
+        ]
+    else:
+        matrices = [
+            None if n == s and not f else named(n, s, step(n, s, f), align_corners)
+            for n, s, f in zip(old, size, given)
+        ]
+    return _op['resample'](
+        input,
+        matrices=tuple(matrices),
+        node=f'Upsample{mode.capitalize()}{dims}D{"Aa" if antialias else ""}Backward0',
+        how=(align_corners, tuple(given)),
+    )
+
+# %% ../../nbs/nn/04_spatial.ipynb #d8df5df1
 def upsample(input, size=None, scale_factor=None, mode='nearest', align_corners=None):
     "The former name of `interpolate`."
-    warnings.warn('`nn.functional.upsample` is deprecated. Use `nn.functional.interpolate` instead.', stacklevel=2)
+    warnings.warn(
+        '`nn.functional.upsample` is deprecated. Use `nn.functional.interpolate` instead.',
+        stacklevel=2,
+    )
     return interpolate(input, size, scale_factor, mode, align_corners)
 
 def upsample_nearest(input, size=None, scale_factor=None):
     "`interpolate` with mode 'nearest'."
-    warnings.warn('`nn.functional.upsample_nearest` is deprecated. Use `nn.functional.interpolate` instead.', stacklevel=2)
+    warnings.warn(
+        '`nn.functional.upsample_nearest` is deprecated. Use `nn.functional.interpolate` instead.',
+        stacklevel=2,
+    )
     return interpolate(input, size, scale_factor, 'nearest')
 
 def upsample_bilinear(input, size=None, scale_factor=None):
     "`interpolate` with mode 'bilinear' and aligned corners."
-    warnings.warn('`nn.functional.upsample_bilinear` is deprecated. Use `nn.functional.interpolate` instead.', stacklevel=2)
+    warnings.warn(
+        '`nn.functional.upsample_bilinear` is deprecated. Use `nn.functional.interpolate` instead.',
+        stacklevel=2,
+    )
     return interpolate(input, size, scale_factor, 'bilinear', True)
 
 def pixel_shuffle(input, upscale_factor):
     "Channels become places: (…, C·r², H, W) to (…, C, H·r, W·r)."
     r = upscale_factor
-    if input.dim() < 3: raise RuntimeError(f'pixel_shuffle expects input to have at least 3 dimensions, but got input with {input.dim()} dimension(s)')
-    if r <= 0: raise RuntimeError(f'pixel_shuffle expects a positive upscale_factor, but got {r}')
+    if input.dim() < 3:
+        raise RuntimeError(
+            'pixel_shuffle expects input to have at least 3 dimensions, but got input with'
+            f' {input.dim()} dimension(s)'
+        )
+    if r <= 0:
+        raise RuntimeError(f'pixel_shuffle expects a positive upscale_factor, but got {r}')
     *lead, c, h, w = input.shape
-    if c % (r * r): raise RuntimeError(f"pixel_shuffle expects its input's 'channel' dimension to be divisible by the square of upscale_factor, but input.size(-3)={c} is not divisible by {r * r}")
+    if c % (r * r):
+        raise RuntimeError(
+            "pixel_shuffle expects its input's 'channel' dimension to be divisible by the square"
+            f" of upscale_factor, but input.size(-3)={c} is not divisible by {r * r}"
+        )
     n = len(lead)
-    x = input.reshape(*lead, c // (r * r), r, r, h, w).permute(*range(n), n, n + 3, n + 1, n + 4, n + 2)
-    return x.reshape(*lead, c // (r * r), h * r, w * r)
+    x = input.reshape(*lead, c // (r * r), r, r, h, w).permute(
+        *range(n), n, n + 3, n + 1, n + 4, n + 2
+    )
+    return F.alone(x.reshape(*lead, c // (r * r), h * r, w * r))
 
+# %% ../../nbs/nn/04_spatial.ipynb #436f262e
 def pixel_unshuffle(input, downscale_factor):
     "The reverse of `pixel_shuffle`."
     r = downscale_factor
-    if input.dim() < 3: raise RuntimeError(f'pixel_unshuffle expects input to have at least 3 dimensions, but got input with {input.dim()} dimension(s)')
-    if r <= 0: raise RuntimeError(f'pixel_unshuffle expects a positive downscale_factor, but got {r}')
+    if input.dim() < 3:
+        raise RuntimeError(
+            'pixel_unshuffle expects input to have at least 3 dimensions, but got input with'
+            f' {input.dim()} dimension(s)'
+        )
+    if r <= 0:
+        raise RuntimeError(f'pixel_unshuffle expects a positive downscale_factor, but got {r}')
     *lead, c, h, w = input.shape
-    if h % r: raise RuntimeError(f'pixel_unshuffle expects height to be divisible by downscale_factor, but input.size(-2)={h} is not divisible by {r}')
-    if w % r: raise RuntimeError(f'pixel_unshuffle expects width to be divisible by downscale_factor, but input.size(-1)={w} is not divisible by {r}')
+    if h % r:
+        raise RuntimeError(
+            'pixel_unshuffle expects height to be divisible by downscale_factor, but'
+            f' input.size(-2)={h} is not divisible by {r}'
+        )
+    if w % r:
+        raise RuntimeError(
+            'pixel_unshuffle expects width to be divisible by downscale_factor, but'
+            f' input.size(-1)={w} is not divisible by {r}'
+        )
     n = len(lead)
-    x = input.reshape(*lead, c, h // r, r, w // r, r).permute(*range(n), n, n + 2, n + 4, n + 1, n + 3)
-    return x.reshape(*lead, c * r * r, h // r, w // r)
+    x = input.reshape(*lead, c, h // r, r, w // r, r).permute(
+        *range(n), n, n + 2, n + 4, n + 1, n + 3
+    )
+    return F.alone(x.reshape(*lead, c * r * r, h // r, w // r))
 
+# %% ../../nbs/nn/04_spatial.ipynb #8356839e
 def channel_shuffle(input, groups):
     "Channels dealt out anew: the first of each group, then the second of each, and so on."
-    if input.dim() < 3: raise RuntimeError(f'channel_shuffle expects input with > 2 dims, but got input with sizes {list(input.shape)}')
-    if groups <= 0: raise RuntimeError(f'Number of groups to divide channels in must be positive. Value of groups:{groups}')
+    if input.dim() < 3:
+        raise RuntimeError(
+            'channel_shuffle expects input with > 2 dims, but got input with sizes'
+            f' {list(input.shape)}'
+        )
+    if groups <= 0:
+        raise RuntimeError(
+            f'Number of groups to divide channels in must be positive. Value of groups:{groups}'
+        )
     n, c = input.shape[:2]
-    if c % groups: raise RuntimeError(f'Number of channels must be divisible by groups. Got {c} channels and {groups} groups.')
-    return input.reshape(n, groups, c // groups, *input.shape[2:]).transpose(1, 2).reshape(input.shape)
+    if c % groups:
+        raise RuntimeError(
+            f'Number of channels must be divisible by groups. Got {c} channels and {groups} groups.'
+        )
+    return (
+        input.reshape(n, groups, c // groups, *input.shape[2:]).transpose(1, 2).reshape(input.shape)
+    )
 
 native_channel_shuffle = channel_shuffle
 
 # %% ../../nbs/nn/04_spatial.ipynb #2b823d46
 def affine_grid(theta, size, align_corners=None):
-    "The places, in coordinates from -1 to 1, that the affine maps `theta` (examples, 2, 3) or (examples, 3, 4) send the pixels of an output of `size` to."
+    """The places, in coordinates from -1 to 1, that the affine maps `theta` (examples, 2, 3) or
+    (examples, 3, 4) send the pixels of an output of `size` to.
+    """
     if align_corners is None:
-        warnings.warn('Default grid_sample and affine_grid behavior has changed to align_corners=False since 1.3.0. Please specify align_corners=True if the old behavior is desired. See the documentation of grid_sample for details.', stacklevel=2)
+        warnings.warn(
+            'Default grid_sample and affine_grid behavior has changed to align_corners=False since'
+            ' 1.3.0. Please specify align_corners=True if the old behavior is desired. See the'
+            ' documentation of grid_sample for details.',
+            stacklevel=2,
+        )
         align_corners = False
-    if not theta.is_floating_point(): raise ValueError(f'Expected theta to have floating point type, but got {theta.dtype}')
+    if not theta.is_floating_point():
+        raise ValueError(f'Expected theta to have floating point type, but got {theta.dtype}')
     dims = len(size) - 2
-    if dims not in (1, 2, 3) or theta.dim() != 3 or tuple(theta.shape[-2:]) != (dims, dims + 1):
-        if dims in (2, 3): raise ValueError(f'Expected a batch of {dims}D affine matrices of shape Nx{dims}x{dims + 1} for size {list(size)}. Got {theta.shape}.')
-        raise NotImplementedError('affine_grid only supports 4D and 5D sizes, for 2D and 3D affine transforms, respectively. Got size ' + str(tuple(size)) + '.')
-    if builtins.min(size) <= 0: raise ValueError(f'Expected non-zero, positive output size. Got {list(size)}')
-    flat = tensor_like(_pixels(tuple(map(int, size[2:])), theta.dtype, bool(align_corners))).to(theta.device)
+    if dims not in (2, 3):
+        raise NotImplementedError(
+            'affine_grid only supports 4D and 5D sizes, for 2D and 3D affine transforms,'
+            f' respectively. Got size {size}.'
+        )
+    if theta.dim() != 3 or tuple(theta.shape[-2:]) != (dims, dims + 1):
+        raise ValueError(
+            f'Expected a batch of {dims}D affine matrices of shape Nx{dims}x{dims + 1} for size'
+            f' {size}. Got {theta.shape}.'
+        )
+    if align_corners and builtins.min(size[2:]) == 1:
+        warnings.warn(
+            'Since version 1.3.0, affine_grid behavior has changed for unit-size grids when'
+            ' align_corners=True. This is not an intended use case of affine_grid. See the'
+            ' documentation of affine_grid for details.',
+            stacklevel=2,
+        )
+    elif builtins.min(size) <= 0:
+        raise ValueError(f'Expected non-zero, positive output size. Got {size}')
+    for place, s in enumerate(size):
+        if not isinstance(s, (int, np.integer, TensorBase)):
+            raise TypeError(
+                "affine_grid_generator(): argument 'size' failed to unpack the object at pos"
+                f" {place + 1} with error \"type must be tuple of ints,but got {type(s).__name__}\""
+            )
+    if theta.shape[0] != size[0]:
+        raise RuntimeError(
+            f'Expected size for first two dimensions of batch2 tensor to be: [{size[0]},'
+            f' {dims + 1}] but got: [{theta.shape[0]}, {dims + 1}].'
+        )
+    flat = tensor_like(_pixels(tuple(map(int, size[2:])), theta.dtype, bool(align_corners))).to(
+        theta.device
+    )
     return F.matmul(flat, theta.transpose(1, 2)).reshape(size[0], *size[2:], dims)
 
+# %% ../../nbs/nn/04_spatial.ipynb #d1ce210f
 @functools.lru_cache(64)
 def _pixels(sizes, dtype, align_corners):
     "The coordinates of all pixels, each with a 1 behind them: (1, pixels, dimensions + 1)."
     places = [_places(n, dtype, align_corners) for n in sizes]
-    return np.stack([*np.meshgrid(*places, indexing='ij')[::-1], np.ones(sizes)], -1).astype(dtype.numpy).reshape(1, -1, len(sizes) + 1)
+    return (
+        np.stack([*np.meshgrid(*places, indexing='ij')[::-1], np.ones(sizes)], -1)
+        .astype(dtype.numpy)
+        .reshape(1, -1, len(sizes) + 1)
+    )
 
 def _places(n, dtype, align_corners):
-    "`n` coordinates from -1 to 1, or the middles of as many equal parts, with PyTorch's roundings: read at these very places, an image has a kink there, and the gradient depends on the side."
+    """`n` coordinates from -1 to 1, or the middles of as many equal parts, with PyTorch's
+    roundings: read at these very places, an image has a kink there, and the gradient depends on the
+    side.
+    """
     if n == 1: return np.zeros(1)
     ends = linspace(-1, 1, n, dtype=dtype)
     return (ends if align_corners else ends * (n - 1) / n)._array
 
 _READING, _OUTSIDE = dict(bilinear=0, nearest=1, bicubic=2), dict(zeros=0, border=1, reflection=2)
 
+# %% ../../nbs/nn/04_spatial.ipynb #fa3041ad
 def grid_sample(input, grid, mode='bilinear', padding_mode='zeros', align_corners=None):
-    "`input` (examples, channels, height, width) read at the places `grid` (examples, height', width', 2), which are pairs (x, y) from -1 to 1; likewise in three dimensions. `padding_mode`: what lies outside ('zeros', 'border', 'reflection')."
-    if mode not in ('bilinear', 'nearest', 'bicubic'): raise ValueError(f"nn.functional.grid_sample(): expected mode to be 'bilinear', 'nearest' or 'bicubic', but got: '{mode}'")
-    if padding_mode not in ('zeros', 'border', 'reflection'): raise ValueError(f"nn.functional.grid_sample(): expected padding_mode to be 'zeros', 'border', or 'reflection', but got: '{padding_mode}'")
+    """`input` (examples, channels, height, width) read at the places `grid` (examples, height',
+    width', 2), which are pairs (x, y) from -1 to 1; likewise in three dimensions. `padding_mode`:
+    what lies outside ('zeros', 'border', 'reflection').
+    """
+    if mode not in ('bilinear', 'nearest', 'bicubic'):
+        raise ValueError(
+            "nn.functional.grid_sample(): expected mode to be 'bilinear', 'nearest' or 'bicubic',"
+            f" but got: '{mode}'"
+        )
+    if padding_mode not in ('zeros', 'border', 'reflection'):
+        raise ValueError(
+            "nn.functional.grid_sample(): expected padding_mode to be 'zeros', 'border', or"
+            f" 'reflection', but got: '{padding_mode}'"
+        )
     if align_corners is None:
-        warnings.warn('Default grid_sample and affine_grid behavior has changed to align_corners=False since 1.3.0. Please specify align_corners=True if the old behavior is desired. See the documentation of grid_sample for details.', stacklevel=2)
+        warnings.warn(
+            'Default grid_sample and affine_grid behavior has changed to align_corners=False since'
+            ' 1.3.0. Please specify align_corners=True if the old behavior is desired. See the'
+            ' documentation of grid_sample for details.',
+            stacklevel=2,
+        )
         align_corners = False
     dims = input.dim() - 2
-    if input._array.dtype != grid._array.dtype: raise RuntimeError(f'grid_sampler(): expected input and grid to have same dtype, but input has {_KIND.get(input._array.dtype.name)} and grid has {_KIND.get(grid._array.dtype.name)}')
-    if dims not in (2, 3) or grid.dim() != input.dim(): raise RuntimeError(f'grid_sampler(): expected 4D or 5D input and grid with same number of dimensions, but got input with sizes {list(input.shape)} and grid with sizes {list(grid.shape)}')
-    if input.shape[0] != grid.shape[0]: raise RuntimeError(f'grid_sampler(): expected grid and input to have same batch size, but got input with sizes {list(input.shape)} and grid with sizes {list(grid.shape)}')
-    if grid.shape[-1] != dims: raise RuntimeError(f'grid_sampler(): expected grid to have size {dims} in last dimension, but got grid with sizes {list(grid.shape)}')
-    if mode == 'bicubic' and dims == 3: raise RuntimeError('grid_sampler(): bicubic interpolation only supports 4D input')
-    return _op['grid_sample'](input, grid, interpolation_mode=_READING[mode], padding_mode=_OUTSIDE[padding_mode], align_corners=bool(align_corners), node=f'GridSampler{dims}DBackward0')
+    if input.shape[0] != grid.shape[0]:
+        raise RuntimeError(
+            'grid_sampler(): expected grid and input to have same batch size, but got input with'
+            f' sizes {list(input.shape)} and grid with sizes {list(grid.shape)}'
+        )
+    if grid.shape[-1] != dims:
+        raise RuntimeError(
+            f'grid_sampler(): expected grid to have size {dims} in last dimension, but got grid'
+            f' with sizes {list(grid.shape)}'
+        )
+    if 0 in input.shape[2:]:
+        raise RuntimeError(
+            'grid_sampler(): expected input to have non-empty spatial dimensions, but input has'
+            f' sizes {list(input.shape)} with dimension {input.shape[2:].index(0) + 2} being empty'
+        )
+    if dims not in (2, 3) or grid.dim() != input.dim():
+        raise RuntimeError(
+            f'grid_sampler(): expected {"4D" if input.dim() == 4 else "5D"} input and grid with'
+            f' same number of dimensions, but got input with sizes {list(input.shape)} and grid'
+            f' with sizes {list(grid.shape)}'
+        )
+    if input._array.dtype != grid._array.dtype:
+        raise RuntimeError(
+            f'expected scalar type {type_name(input._array)} but found'
+            f' {type_name(grid._array)}: input and grid must have the same dtype'
+        )
+    if mode == 'bicubic' and dims == 3:
+        raise RuntimeError('grid_sampler(): bicubic interpolation only supports 4D input')
+    return _op['grid_sample'](
+        input, grid, interpolation_mode=_READING[mode], padding_mode=_OUTSIDE[padding_mode],
+        align_corners=bool(align_corners), node=f'GridSampler{dims}DBackward0',
+    )
 
 # %% ../../nbs/nn/04_spatial.ipynb #cd2283a6
-for _name in ('conv1d', 'conv2d', 'conv3d', 'conv_transpose1d', 'conv_transpose2d', 'conv_transpose3d', 'grid_sample', *(f'{kind}3d{more}' for kind in ('avg_pool', 'max_pool', 'adaptive_avg_pool', 'adaptive_max_pool') for more in ('', '_with_indices') if 'max' in kind or not more)): globals()[_name] = castable(globals()[_name])
+for _name in (
+    'conv1d',
+    'conv2d',
+    'conv3d',
+    'conv_transpose1d',
+    'conv_transpose2d',
+    'conv_transpose3d',
+    'grid_sample',
+    *(
+        f'{kind}3d{more}'
+        for kind in ('avg_pool', 'max_pool', 'adaptive_avg_pool', 'adaptive_max_pool')
+        for more in ('', '_with_indices')
+        if 'max' in kind or not more
+    ),
+):
+    globals()[_name] = castable(globals()[_name])
 
 # %% ../../nbs/nn/04_spatial.ipynb #3daad72a
 def _fractional(dims):
     name = f'fractional_max_pool{dims}d'
+
     @anywhere
     def starts(sample, old, new, window):
         "Where the windows of each plane begin along one dimension: (planes, new)."
-        step = (old - window) / (new - 1) if new > 1 else 0.
-        places = ((np.arange(new - 1) + sample[:, None]) * step).astype(np.int64) - (sample[:, None] * step).astype(np.int64)
+        step = (old - window) / (new - 1) if new > 1 else 0.0
+        places = ((np.arange(new - 1) + sample[:, None]) * step).astype(np.int64) - (
+            sample[:, None] * step
+        ).astype(np.int64)
         return np.concatenate([places, np.full((len(sample), 1), old - window)], 1)
+
+    def check_samples(samples, x):
+        "PyTorch's checks of given random numbers."
+        if samples._array.dtype != x._array.dtype:
+            raise RuntimeError('Expect _random_samples to have the same dtype as input')
+        if samples.dim() != 3:
+            raise RuntimeError(f'Expect _random_samples to have 3 dimensions, got {samples.dim()}')
+        if samples.shape[0] < x.shape[0]:
+            raise RuntimeError('Expect _random_samples.size(0) no less then input batch size.')
+        if samples.shape[1] != x.shape[1]:
+            raise RuntimeError('Expect _random_samples.size(1) equals to input channel size.')
+        if samples.shape[2] != dims:
+            raise RuntimeError(
+                f'Expect _random_samples.size(2) equals to {dims}; got {samples.shape[2]}.'
+            )
+
     @anywhere
-    def pool(input, kernel_size, output_size=None, output_ratio=None, return_indices=False, _random_samples=None):
-        if output_size is None and output_ratio is None: raise ValueError(f'{name} requires specifying either an output_size or an output_ratio')
+    def pool(
+        input, kernel_size, output_size=None, output_ratio=None, return_indices=False,
+        _random_samples=None,
+    ):
+        if output_size is None and output_ratio is None:
+            raise ValueError(f'{name} requires specifying either an output_size or an output_ratio')
+        for what, value in (('kernel_size', kernel_size), ('output_size', output_size)):
+            if isinstance(value, (tuple, list)) and len(value) not in (1, dims):
+                raise RuntimeError(
+                    f'{name}: {what} must either be a single Int or tuple of'
+                    f' {"three " * (dims == 3)}Ints'
+                )
+        if input.dim() <= dims: raise dim_error(-dims - 1, input.dim())
+        _check_not_empty(name + '_out' * (dims == 3), input, dims)
         x, single = as_batch(input, dims)
         window, old = spread(kernel_size, dims), x.shape[2:]
         if output_size is None:
-            ratio = output_ratio if isinstance(output_ratio, (tuple, list)) else (output_ratio,) * dims
+            ratio = (
+                output_ratio if isinstance(output_ratio, (tuple, list)) else (output_ratio,) * dims
+            )
             output_size = tuple(int(n * r) for n, r in zip(old, ratio))
         size, (n, c) = spread(output_size, dims), x.shape[:2]
-        for k, o, m, axis in zip(window, size, old, ('time', 'height', 'width')[3 - dims:]):
-            if o + k - 1 > m: raise RuntimeError(f'{name}(): pool {axis} {k} too large relative to input {axis} {m}')
-        if _random_samples is None: samples = chance_of(x._array).uniform((n, c, dims), x._array.dtype)
-        else: samples = _random_samples._array
-        samples = samples.reshape(-1, dims)[:n * c]
-        if dims == 2: samples = samples[:, ::-1]                    # in two dimensions PyTorch's first number is for the width
+        for k, o, m, axis in zip(window, size, old, ('time', 'height', 'width')[3 - dims :]):
+            if o + k - 1 > m:
+                raise RuntimeError(
+                    f'{name}{"_out" * (dims == 3)}(): pool {axis} {k} too large relative to input'
+                    f' {axis} {m}'
+                )
+        if builtins.min(size) < 0:
+            raise RuntimeError(
+                f'Trying to create tensor with negative dimension {builtins.min(size)}:'
+                f' {[n, c, *size]}'
+            )
+        if x._array.dtype.kind in 'biu':
+            raise NotImplementedError(
+                f'"check_uniform_bounds" not implemented for \'{type_name(x._array)}\''
+            )
+        if _random_samples is None:
+            samples = chance_of(x._array).uniform((n, c, dims), x._array.dtype)
+        else:
+            check_samples(_random_samples, x)
+            samples = _random_samples._array[:n]
+        samples = samples.reshape(n * c, dims)
+        # in two dimensions PyTorch's first number is for the width
+        if dims == 2: samples = samples[:, ::-1]
         index = 0
         for d in range(dims):
-            at = starts(samples[:, d].astype(np.float64), old[d], size[d], window[d])[..., None] + np.arange(window[d])           # (planes, new, window)
-            index = index * old[d] + at.reshape(len(at), *(1,) * (2 * d), *at.shape[1:], *(1,) * (2 * (dims - d - 1)))
-        index = index.transpose(0, *range(1, 2 * dims, 2), *range(2, 2 * dims + 1, 2)).reshape(n * c, math.prod(size), math.prod(window))
-        seen = np.take_along_axis(x._array.reshape(n * c, 1, -1), index, 2)
-        place = tensor_like(np.take_along_axis(index, seen.argmax(2)[..., None], 2).reshape(n, c, *size))
-        out = _op['gather_planes'](x, place, dims=dims)
-        return (_undone(out, single), _undone(place, single)) if return_indices else _undone(out, single)
-    def with_indices(input, kernel_size, output_size=None, output_ratio=None, return_indices=False, _random_samples=None): return pool(input, kernel_size, output_size, output_ratio, True, _random_samples)
+            # (planes, new, window)
+            at = starts(samples[:, d].astype(np.float64), old[d], size[d], window[d])[
+                ..., None
+            ] + np.arange(window[d])
+            index = index * old[d] + at.reshape(
+                len(at), *(1,) * (2 * d), *at.shape[1:], *(1,) * (2 * (dims - d - 1))
+            )
+        index = index.transpose(0, *range(1, 2 * dims, 2), *range(2, 2 * dims + 1, 2)).reshape(
+            n * c, math.prod(size), math.prod(window)
+        )
+        seen = np.take_along_axis(x._array.reshape(n * c, 1, math.prod(old)), index, 2)
+        best = seen.argmax(2)
+        nan = seen != seen
+        # the last NaN
+        if nan.any():
+            best = np.where(nan.any(2), seen.shape[2] - 1 - nan[..., ::-1].argmax(2), best)
+        place = tensor_like(np.take_along_axis(index, best[..., None], 2).reshape(n, c, *size))
+        out = _op['gather_planes'](x, place, dims=dims, node=f'FractionalMaxPool{dims}DBackward0')
+        return (
+            (_undone(out, single), _undone(place, single))
+            if return_indices
+            else _undone(out, single)
+        )
+
+    def with_indices(
+        input, kernel_size, output_size=None, output_ratio=None, return_indices=False,
+        _random_samples=None,
+    ):
+        return pool(input, kernel_size, output_size, output_ratio, True, _random_samples)
+
     pool.__name__, with_indices.__name__ = name, name + '_with_indices'
-    pool.__doc__, with_indices.__doc__ = 'The largest number in each of `output_size` windows (or the fraction `output_ratio` of the input) at random places.', f'`{name}` with `return_indices=True`.'
+    pool.__doc__, with_indices.__doc__ = (
+        (
+            'The largest number in each of `output_size` windows (or the fraction `output_ratio` of'
+            ' the input) at random places.'
+        ),
+        f'`{name}` with `return_indices=True`.',
+    )
     return castable(pool), castable(with_indices)
 
-(fractional_max_pool2d, fractional_max_pool2d_with_indices), (fractional_max_pool3d, fractional_max_pool3d_with_indices) = map(_fractional, (2, 3))
+# %% ../../nbs/nn/04_spatial.ipynb #33a36693
+(
+    (fractional_max_pool2d, fractional_max_pool2d_with_indices),
+    (fractional_max_pool3d, fractional_max_pool3d_with_indices),
+) = map(_fractional, (2, 3))

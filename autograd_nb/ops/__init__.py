@@ -9,82 +9,195 @@ __all__ = ['aten', 'OpOverload', 'OpOverloadPacket', 'overload_of']
 import re as _re
 from types import SimpleNamespace as _Namespace
 
+from .. import layers as _layers  # noqa: F401 (the engine's layers plug themselves in)
 from ..graph.node import TensorBase as _TensorBase
 from ..graph.op import REGISTRY as _REGISTRY
+from . import saved_names as _saved_names  # noqa: F401
 
 # %% ../../nbs/ops/00_package.ipynb #6ea6e958
 class OpOverload:
-    "One way of calling an operation, by PyTorch's name for it: `aten.mul.Tensor`. `op`: what computes it; calling the overload calls that. Two operations of ours may share a name (`linear` is an `addmm`): then their overloads are equal."
+    """One way of calling an operation, by PyTorch's name for it: `aten.mul.Tensor`. `op`: what
+    computes it; calling the overload calls that. Two operations of ours may share a name (`linear`
+    is an `addmm`): then their overloads are equal.
+    """
+
     def __init__(self, packet, overload, op):
         self.overloadpacket, self._overloadname, self.op = packet, overload, op
-        self.namespace, self._opname, self.__name__ = packet.namespace, packet._opname, f'{packet._opname}.{overload}'
-        self._schema = _Namespace(name=packet._qualified_op_name, overload_name='' if overload == 'default' else overload)
+        self.namespace, self._opname, self.__name__ = (
+            packet.namespace,
+            packet._opname,
+            f'{packet._opname}.{overload}',
+        )
+        self._schema = _Namespace(
+            name=packet._qualified_op_name, overload_name='' if overload == 'default' else overload
+        )
 
-    def name(self): return self.overloadpacket._qualified_op_name + ('' if self._overloadname == 'default' else '.' + self._overloadname)
+    def name(self):
+        return self.overloadpacket._qualified_op_name + (
+            '' if self._overloadname == 'default' else '.' + self._overloadname
+        )
+
     def __call__(self, /, *args, **kwargs): return self.op(*args, **kwargs)
-    def __eq__(self, other): return isinstance(other, OpOverload) and str(self) == str(other)
-    def __hash__(self): return hash(str(self))
-    def __str__(self): return f'{self.namespace}.{self.__name__}'
-    def __repr__(self): return f"<OpOverload(op='{self.namespace}.{self._opname}', overload='{self._overloadname}')>"
 
+    def __eq__(self, other):
+        return isinstance(other, OpOverload) and str(self) == str(other)
+
+    def __hash__(self): return hash(str(self))
+
+    def __str__(self): return f'{self.namespace}.{self.__name__}'
+
+    def __repr__(self):
+        return (
+            f"<OpOverload(op='{self.namespace}.{self._opname}', overload='{self._overloadname}')>"
+        )
+
+# %% ../../nbs/ops/00_package.ipynb #fc5acb7b
 class OpOverloadPacket:
-    "An operation with all its overloads, as attributes; calling it calls the operation. Equal to the other packets of its name."
+    """An operation with all its overloads, as attributes; calling it calls the operation. Equal to
+    the other packets of its name.
+    """
+
     def __init__(self, namespace, name, op, overloads=('default',)):
-        self.namespace, self._opname, self.__name__, self._qualified_op_name, self._op, self._names, self._made = namespace, name, name, f'{namespace}::{name}', op, overloads, {}
+        (
+            self.namespace,
+            self._opname,
+            self.__name__,
+            self._qualified_op_name,
+            self._op,
+            self._names,
+            self._made,
+        ) = (namespace, name, name, f'{namespace}::{name}', op, overloads, {})
 
     def overloads(self): return list(self._names)
 
     def __getattr__(self, name):
-        if name.startswith('__') or name not in self._names: raise AttributeError(f"The underlying op of '{self.namespace}.{self._opname}' has no overload name '{name}'")
+        if name.startswith('__') or name not in self._names:
+            raise AttributeError(
+                f"The underlying op of '{self.namespace}.{self._opname}' has no overload name"
+                f" '{name}'"
+            )
         if name not in self._made: self._made[name] = OpOverload(self, name, self._op)
         return self._made[name]
 
     def __call__(self, /, *args, **kwargs): return self._op(*args, **kwargs)
-    def __eq__(self, other): return isinstance(other, OpOverloadPacket) and self._qualified_op_name == other._qualified_op_name
+
+    def __eq__(self, other):
+        return (
+            isinstance(other, OpOverloadPacket)
+            and self._qualified_op_name == other._qualified_op_name
+        )
+
     def __hash__(self): return hash(self._qualified_op_name)
+
     def __str__(self): return f'{self.namespace}.{self._opname}'
-    def __repr__(self): return f"<OpOverloadPacket(op='{self.namespace}.{self._opname}')>"
 
-_ATEN = dict(_softmax='softmax', _log_softmax='log_softmax', native_layer_norm='normalise', _to_copy='to', _unsafe_view='unsafe_view', view='reshape', select='basic_index', slice='basic_index', constant_pad_nd='pad_dim',
-             scaled_dot_product_attention='attention', _scaled_dot_product_flash_attention_for_cpu='attention', nll_loss_forward='nll_loss')      # where PyTorch's name is not ours
-_PRIVATE = dict(softmax='_softmax', log_softmax='_log_softmax', safe_softmax='_safe_softmax', to_copy='_to_copy', unsafe_view='_unsafe_view', linalg_det='_linalg_det', linalg_eigh='_linalg_eigh', linalg_svd='_linalg_svd')
-_OVERLOADS = {name: tuple(overloads.split()) for names, overloads in {
-    'add sub mul div': 'Tensor Scalar', 'eq ne lt le gt ge remainder fmod bitwise_and bitwise_or bitwise_xor lerp rsub': 'Tensor Scalar', 'pow': 'Tensor_Scalar Tensor_Tensor Scalar', 'sum': 'default dim_IntList', 'mean any all': 'default dim',
-    'var std var_mean std_mean': 'correction', 'prod': 'default dim_int', 'median max min': 'default dim', 'select transpose unbind': 'int', 'slice split index sort': 'Tensor', 'squeeze': 'default dim dims', 'where': 'self', 'masked_fill': 'Scalar'}.items() for name in names.split()}
+    def __repr__(self):
+        return f"<OpOverloadPacket(op='{self.namespace}.{self._opname}')>"
 
+# %% ../../nbs/ops/00_package.ipynb #b9490ad9
+# where PyTorch's name is not ours
+_ATEN = dict(
+    _softmax='softmax',
+    _log_softmax='log_softmax',
+    native_layer_norm='normalise',
+    _to_copy='to',
+    _unsafe_view='unsafe_view',
+    view='reshape',
+    select='basic_index',
+    slice='basic_index',
+    constant_pad_nd='pad_dim',
+    scaled_dot_product_attention='attention',
+    _scaled_dot_product_flash_attention_for_cpu='attention',
+    nll_loss_forward='nll_loss',
+)
+_PRIVATE = dict(
+    softmax='_softmax',
+    log_softmax='_log_softmax',
+    safe_softmax='_safe_softmax',
+    to_copy='_to_copy',
+    unsafe_view='_unsafe_view',
+    linalg_det='_linalg_det',
+    linalg_eigh='_linalg_eigh',
+    linalg_svd='_linalg_svd',
+)
+
+# %% ../../nbs/ops/00_package.ipynb #b8d48f12
+_OVERLOADS = {
+    name: tuple(overloads.split())
+    for names, overloads in {
+        'add sub mul div': 'Tensor Scalar',
+        'eq ne lt le gt ge remainder fmod bitwise_and bitwise_or bitwise_xor lerp rsub': (
+            'Tensor Scalar'
+        ),
+        'pow': 'Tensor_Scalar Tensor_Tensor Scalar',
+        'sum': 'default dim_IntList',
+        'mean any all': 'default dim',
+        'var std var_mean std_mean': 'correction',
+        'prod': 'default dim_int',
+        'median max min': 'default dim',
+        'select transpose unbind': 'int',
+        'slice split index sort': 'Tensor',
+        'squeeze': 'default dim dims',
+        'where': 'self',
+        'masked_fill': 'Scalar',
+    }.items()
+    for name in names.split()
+}
+
+# %% ../../nbs/ops/00_package.ipynb #76383825
 class _Aten:
     "The operations by PyTorch's low-level names."
-    def __init__(self): self._packets = {}
+
+    def __init__(self):
+        self._packets = {}
 
     def _packet(self, name, op):
         found = self._packets.get((name, op))
-        if found is None: found = self._packets[name, op] = OpOverloadPacket('aten', name, op, _OVERLOADS.get(name, ('default',)))
+        if found is None:
+            found = self._packets[name, op] = OpOverloadPacket(
+                'aten', name, op, _OVERLOADS.get(name, ('default',))
+            )
         return found
 
     def __getattr__(self, name):
         op = _REGISTRY.get(name) or _REGISTRY.get(_ATEN.get(name))
-        if op is None: raise AttributeError(f"'_OpNamespace' 'aten' object has no attribute '{name}'")
+        if op is None:
+            raise AttributeError(f"'_OpNamespace' 'aten' object has no attribute '{name}'")
         return self._packet(name, op)
 
-    def __dir__(self): return [*_REGISTRY, *(n for n, ours in _ATEN.items() if ours in _REGISTRY)]
+    def __dir__(self):
+        return [*_REGISTRY, *(n for n, ours in _ATEN.items() if ours in _REGISTRY)]
 
 aten = _Aten()
 
 def _aten_name(op, statics):
     "PyTorch's name of an operation, which is that of its node without 'Backward0'."
-    name = op.node(*[{**op.statics, **statics}[s] for s in op.statics]) if callable(op.node) else op.node
+    name = (
+        op.node(*[{**op.statics, **statics}[s] for s in op.statics])
+        if callable(op.node)
+        else op.node
+    )
     if not _re.search(r'Backward\d$', name) or '_' in name: return op.name
     name = _re.sub(r'(?<!^)(?=[A-Z][a-z])', '_', _re.sub(r'Backward\d$', '', name)).lower()
-    return op.name if op.name.replace('_', '') == name.replace('_', '') and name not in _PRIVATE else _PRIVATE.get(name, name)
+    return (
+        op.name
+        if op.name.replace('_', '') == name.replace('_', '') and name not in _PRIVATE
+        else _PRIVATE.get(name, name)
+    )
 
+# %% ../../nbs/ops/00_package.ipynb #86103726
 def overload_of(op, args, statics):
     "The `OpOverload` by whose name PyTorch would call the operation `op` with these arguments."
     if isinstance(op, OpOverload): return op
     name = _aten_name(op, statics)
     packet = aten._packet(name, op)
     names, number = packet._names, len(args) > 1 and not isinstance(args[1], _TensorBase)
-    if len(names) == 1 or name in ('add', 'sub', 'mul', 'div'): overload = names[0]
-    elif name == 'pow': overload = {'pow_tensor': 'Tensor_Tensor', 'rpow': 'Scalar'}.get(op.name, 'Tensor_Scalar')
-    elif names[0] == 'Tensor': overload = names[number]
-    else: overload = names[{**op.statics, **statics}.get('dim') is not None]
+    if len(names) == 1 or name in ('add', 'sub', 'mul', 'div'):
+        overload = names[0]
+    elif name == 'pow':
+        overload = {'pow_tensor': 'Tensor_Tensor', 'rpow': 'Scalar'}.get(op.name, 'Tensor_Scalar')
+    elif names[0] == 'Tensor':
+        overload = names[number]
+    else:
+        overload = names[{**op.statics, **statics}.get('dim') is not None]
     return getattr(packet, overload)

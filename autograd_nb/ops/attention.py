@@ -17,10 +17,15 @@ from .reduce import sum
 from .shape import all_batched, reshape
 
 # %% ../../nbs/ops/14_attention.ipynb #ab82ffba
-SAFE = 16.0         # scores that differ by no more than this can share one maximum: e**-16 keeps all its digits in float32
+# scores that differ by no more than this can share one maximum: e**-16 keeps all its digits in
+# float32
+SAFE = 16.0
 
 def exponentials(e, mask, causal):
-    "Makes scores, where they stand, the exponentials of their distance from a largest one, and 0 where nothing is seen. Returns their sums over the keys, and that largest score, of each query or of all."
+    """Makes scores, where they stand, the exponentials of their distance from a largest one, and 0
+    where nothing is seen. Returns their sums over the keys, and that largest score, of each query
+    or of all.
+    """
     hidden = None
     if causal: hidden = np.triu(np.ones(e.shape[-2:], bool), 1)
     if mask is not None: hidden = ~mask if hidden is None else hidden | ~mask
@@ -35,35 +40,71 @@ def exponentials(e, mask, causal):
         top[top == -np.inf] = 0
         e -= top
         xp.exp(e, e)
-    return xp.matmul(e, ones_vector(e.shape[-1], e.dtype))[..., None] if e.itemsize >= 4 else xp.add.reduce(e, axis=-1, keepdims=True), top
+    return (
+        xp.matmul(e, ones_vector(e.shape[-1], e.dtype))[..., None]
+        if e.itemsize >= 4
+        else xp.add.reduce(e, axis=-1, keepdims=True)
+    ), top
 
+# %% ../../nbs/ops/14_attention.ipynb #23bbfaeb
 def _mask_behind(op, values, batched, s):
-    "Batching: an own mask for each example, the last input, lies in front of the further dimensions of the scores."
+    """Batching: an own mask for each example, the last input, lies in front of the further
+    dimensions of the scores.
+    """
     n = len(op.params) - 1
-    if len(values) <= n or values[n] is None: return op(*all_batched(op, values[:n], batched[:n]), **s)
-    if not batched[n]: return op(*all_batched(op, values[:n], batched[:n]), values[n], **s)
+    if len(values) <= n or values[n] is None:
+        return op(*all_batched(op, values[:n], batched[:n]), **s)
+    if not batched[n]:
+        return op(*all_batched(op, values[:n], batched[:n]), values[n], **s)
     *values, mask = all_batched(op, values, batched)
-    return op(*values, reshape(mask, shape=(mask.shape[0], *(1,) * (len(values[0].shape) - len(mask.shape)), *mask.shape[1:])), **s)
+    return op(
+        *values,
+        reshape(
+            mask,
+            shape=(
+                mask.shape[0],
+                *(1,) * (len(values[0].shape) - len(mask.shape)),
+                *mask.shape[1:],
+            ),
+        ),
+        **s,
+    )
 
 def through_weights(g, out, scale):
     "The gradient of the scores from that of the weights; it is symmetric, so tangents take it too."
     return (g - sum(g * out, dim=-1, keepdim=True)) * out * scale
 
-@op(jvp=lambda tangents, values, out, s: through_weights(tangents[0], out, s['scale']), batch=_mask_behind, keep=('mask',), node='SafeSoftmaxBackward0',
-    samples=[(N(3, 4), dict(scale=.5)), (N(2, 3, 3), dict(scale=2., causal=True)), (N(2, 2, 3), Fixed([[True, False, True], [False, False, True]]), dict(scale=1.)), (N(2, 3), Fixed([[False, False, False], [True, True, False]]), dict(scale=30.))])
+# %% ../../nbs/ops/14_attention.ipynb #0b32564b
+@op(
+    jvp=lambda tangents, values, out, s: through_weights(tangents[0], out, s['scale']),
+    batch=_mask_behind,
+    keep=('mask',),
+    node='SafeSoftmaxBackward0',
+    samples=[
+        (N(3, 4), dict(scale=0.5)),
+        (N(2, 3, 3), dict(scale=2.0, causal=True)),
+        (N(2, 2, 3), Fixed([[True, False, True], [False, False, True]]), dict(scale=1.0)),
+        (N(2, 3), Fixed([[False, False, False], [True, True, False]]), dict(scale=30.0)),
+    ],
+)
 def attention_weights(x, mask=None, *, scale=1.0, causal=False):
-    "The softmax of `x * scale` (…, queries, keys) over the keys, where `mask` is True and, with `causal`, no key comes after the query."
+    """The softmax of `x * scale` (…, queries, keys) over the keys, where `mask` is True and, with
+    `causal`, no key comes after the query.
+    """
     e = x * x.dtype.type(scale)
     if not e.size: return e
     total, _ = exponentials(e, mask, causal)
     total[total == 0] = 1
     e /= total
     return e
+
 attention_weights.vjp(x=lambda g, out, *, scale: through_weights(g, out, scale))
 
 # %% ../../nbs/ops/14_attention.ipynb #a77e0012
 def split_mask(mask, like):
-    "A mask of bools, or None, and the numbers to be added to the scores, or None, in the dtype of `like`."
+    """A mask of bools, or None, and the numbers to be added to the scores, or None, in the dtype of
+    `like`.
+    """
     if mask is None: return None, None
     kind, wanted = (getattr(x, '_array', x).dtype for x in (mask, like))
     if kind.kind == 'b': return mask, None
@@ -71,13 +112,24 @@ def split_mask(mask, like):
 
 def weights_of(query, key, mask, scale, causal):
     scores, (mask, added) = matmul(query, mT(key)), split_mask(mask, query)
-    return attention_weights(scores, mask, scale=scale, causal=causal) if added is None else attention_weights(scores * scale + added, scale=1.0, causal=causal)
+    return (
+        attention_weights(scores, mask, scale=scale, causal=causal)
+        if added is None
+        else attention_weights(scores * scale + added, scale=1.0, causal=causal)
+    )
 
 def room_for(query, features):
-    "Memory for the answers, in the order of the queries': where the heads of a place lie next to each other, they can be joined again without a copy."
-    return np.empty_like(query) if query.shape[-1] == features else np.empty((*query.shape[:-1], features), query.dtype)
+    """Memory for the answers, in the order of the queries': where the heads of a place lie next to
+    each other, they can be joined again without a copy.
+    """
+    return (
+        np.empty_like(query)
+        if query.shape[-1] == features
+        else np.empty((*query.shape[:-1], features), query.dtype)
+    )
 
-def through_scores(g, weights, value, answer, scale): return weights * (matmul(g, mT(value)) - sum(g * answer, dim=-1, keepdim=True)) * scale
+def through_scores(g, weights, value, answer, scale):
+    return weights * (matmul(g, mT(value)) - sum(g * answer, dim=-1, keepdim=True)) * scale
 
 def all_gradients(g, query, key, value, mask, out, *, scale, causal):
     "The gradients of queries, keys and values, by one computation of the weights."
@@ -85,6 +137,7 @@ def all_gradients(g, query, key, value, mask, out, *, scale, causal):
     by_score = through_scores(g, weights, value, out[0], scale)
     return matmul(by_score, key), matmul(mT(by_score), query), matmul(mT(weights), g)
 
+# %% ../../nbs/ops/14_attention.ipynb #bb11ce8e
 def _attention_jvp(tangents, values, out, s):
     query, key, value, mask = (*values, None)[:4]
     tq, tk, tv = tangents[:3]
@@ -92,20 +145,43 @@ def _attention_jvp(tangents, values, out, s):
     scores = 0 if tq is None else matmul(tq, mT(key))
     if tk is not None: scores = scores + matmul(query, mT(tk))
     total = 0 * out[0]
-    if tq is not None or tk is not None: total = total + matmul(through_weights(scores, weights, s['scale']), value)
+    if tq is not None or tk is not None:
+        total = total + matmul(through_weights(scores, weights, s['scale']), value)
     return total if tv is None else total + matmul(weights, tv), None
 
 _q, _k, _v = N(2, 3, 4), N(2, 5, 4), N(2, 5, 2)
 
-@op(jvp=_attention_jvp, batch=_mask_behind, keep=('mask',), outputs=2, differentiable=(0,), node='ScaledDotProductFlashAttentionForCpuBackward0',
-    samples=[(_q, _k, _v, dict(scale=.5)), (_q, _k, _v, dict(scale=.5, causal=True)), (_q, _k, _v, Fixed([[[True, False, True, False, True]], [[False] * 5]]), dict(scale=.7)), (N(2, 3), N(2, 3), N(2, 3), Fixed([[0., -1.], [2., .5]]), dict(scale=1., causal=True))])
+# %% ../../nbs/ops/14_attention.ipynb #6e5687a6
+@op(
+    jvp=_attention_jvp,
+    batch=_mask_behind,
+    keep=('mask',),
+    outputs=2,
+    differentiable=(0,),
+    node='ScaledDotProductFlashAttentionForCpuBackward0',
+    samples=[
+        (_q, _k, _v, dict(scale=0.5)),
+        (_q, _k, _v, dict(scale=0.5, causal=True)),
+        (_q, _k, _v, Fixed([[[True, False, True, False, True]], [[False] * 5]]), dict(scale=0.7)),
+        (N(2, 3), N(2, 3), N(2, 3), Fixed([[0.0, -1.0], [2.0, 0.5]]), dict(scale=1.0, causal=True)),
+    ],
+)
 def attention(query, key, value, mask=None, *, scale=1.0, causal=False):
-    "The average of `value` (…, keys, features) for each of `query` (…, queries, d), by the softmax of its products with `key` (…, keys, d) times `scale`; `mask`: True for what may be seen, or numbers that are added. And for each query the logarithm of the sum of its exponentials."
+    """The average of `value` (…, keys, features) for each of `query` (…, queries, d), by the
+    softmax of its products with `key` (…, keys, d) times `scale`; `mask`: True for what may be
+    seen, or numbers that are added. And for each query the logarithm of the sum of its
+    exponentials.
+    """
     dtype = query.dtype
-    if dtype.itemsize < 4: query, key, value = (x.astype(np.float32) for x in (query, key, value))
-    (mask, added), scores = split_mask(mask, query), xp.matmul(query * query.dtype.type(scale), mT(key))
+    if dtype.itemsize < 4:
+        query, key, value = (x.astype(np.float32) for x in (query, key, value))
+    (mask, added), scores = (
+        split_mask(mask, query),
+        xp.matmul(query * query.dtype.type(scale), mT(key)),
+    )
     if added is not None: scores += added
-    if not scores.size: return xp.matmul(scores, value).astype(dtype), np.zeros(scores.shape[:-1], dtype)
+    if not scores.size:
+        return xp.matmul(scores, value).astype(dtype), np.zeros(scores.shape[:-1], dtype)
     total, top = exponentials(scores, mask, causal)
     unseen = total == 0
     total[unseen] = 1
@@ -113,7 +189,19 @@ def attention(query, key, value, mask=None, *, scale=1.0, causal=False):
     sums = xp.log(total) + top
     sums[unseen] = np.inf
     return out.astype(dtype, copy=False), sums[..., 0].astype(dtype, copy=False)
-attention.vjp(query=lambda g, query, key, value, mask, out, *, scale, causal: matmul(through_scores(g, weights_of(query, key, mask, scale, causal), value, out[0], scale), key),
-              key=lambda g, query, key, value, mask, out, *, scale, causal: matmul(mT(through_scores(g, weights_of(query, key, mask, scale, causal), value, out[0], scale)), query),
-              value=lambda g, query, key, mask, *, scale, causal: matmul(mT(weights_of(query, key, mask, scale, causal)), g))
+
+# %% ../../nbs/ops/14_attention.ipynb #25baaf5d
+attention.reads = (0,)
+attention.vjp(
+    query=lambda g, query, key, value, mask, out, *, scale, causal: matmul(
+        through_scores(g, weights_of(query, key, mask, scale, causal), value, out[0], scale), key
+    ),
+    key=lambda g, query, key, value, mask, out, *, scale, causal: matmul(
+        mT(through_scores(g, weights_of(query, key, mask, scale, causal), value, out[0], scale)),
+        query,
+    ),
+    value=lambda g, query, key, mask, *, scale, causal: matmul(
+        mT(weights_of(query, key, mask, scale, causal)), g
+    ),
+)
 attention.quicker(joint=all_gradients)

@@ -4,32 +4,28 @@
 
 # %% auto #0
 __all__ = ['PATIENCE', 'AVAILABLE', 'SMALL', 'MANY', 'FEW', 'FEWER', 'ROWS', 'SHARED', 'WAKING', 'PATIENT', 'MOST', 'SLOT',
-           'ALONE', 'SHARING', 'crew', 'F32', 'ARRAYS', 'MODULE', 'gelu_plain', 'gelu_rule', 'softplus_plain',
-           'softplus_rule', 'logsigmoid_plain', 'logsigmoid_rule', 'silu_plain', 'silu_rule', 'relu_plain', 'relu_rule',
-           'tanh_quick', 'sigmoid_quick', 'softmax_plain', 'softmax_rule', 'log_softmax_plain', 'log_softmax_rule',
-           'logsumexp_plain', 'logsumexp_rule', 'cumprod_rule', 'weights_plain', 'weights_rule', 'attention_plain',
-           'attention_rules', 'normalise_plain', 'normalise_rule', 'affine_plain', 'affine_rules', 'affine_weight_rule',
-           'convolution_plain', 'transpose_plain', 'weight_plain', 'pool_plain', 'scatter_plain', 'average_plain',
-           'average_spread_plain', 'grid_plain', 'grid_image_rule', 'grid_place_rule', 'grid_rules', 'nll_plain',
-           'nll_spread_plain', 'bmm_plain', 'row_sums_plain', 'LIBRARY', 'GEMM', 'NO_BIAS', 'linear_plain',
+           'ALONE', 'SHARING', 'crew', 'F32', 'MODULE', 'softmax_plain', 'softmax_rule', 'log_softmax_plain',
+           'log_softmax_rule', 'logsumexp_plain', 'logsumexp_rule', 'cumprod_rule', 'weights_plain', 'weights_rule',
+           'attention_plain', 'attention_rules', 'normalise_plain', 'normalise_rule', 'affine_plain', 'affine_rules',
+           'affine_weight_rule', 'convolution_plain', 'transpose_plain', 'weight_plain', 'pool_plain', 'scatter_plain',
+           'average_plain', 'average_spread_plain', 'grid_plain', 'grid_image_rule', 'grid_place_rule', 'grid_rules',
+           'nll_plain', 'nll_spread_plain', 'bmm_plain', 'row_sums_plain', 'LIBRARY', 'GEMM', 'NO_BIAS', 'linear_plain',
            'lstm_plain', 'lstm_rules', 'gru_plain', 'gru_rules', 'BESIDE', 'TAIL', 'APART', 'NOTHING', 'cores', 'Crew',
-           'loops', 'fits', 'worth_loading', 'flat', 'in_rows', 'plain', 'definition', 'pointwise_loop', 'gelu',
-           'gelu_back', 'softplus', 'softplus_back', 'logsigmoid', 'logsigmoid_back', 'silu', 'silu_back', 'relu',
-           'relu_back', 'tanh_back', 'sigmoid_back', 'row_loop', 'along_rows', 'softmax', 'softmax_back', 'log_softmax',
-           'log_softmax_back', 'around', 'logsumexp', 'logsumexp_back', 'cumprod_back', 'attention_weights',
-           'attention_weights_back', 'in_heads', 'located', 'attention_fits', 'attention_mask', 'attention_sizes',
-           'attention', 'attention_back', 'last', 'by_channels', 'by_columns', 'in_channels', 'moments', 'normalise',
-           'normalise_back', 'affine', 'affine_back', 'affine_weight_back', 'seen_in', 'forward_plan', 'phases',
-           'transposed_plan', 'block_of', 'arranged', 'share', 'numeric', 'as_image', 'as_line', 'image_statics',
-           'point', 'product_each', 'lines', 'whole', 'across_all', 'strided', 'places_seen', 'few_places', 'see',
-           'slices', 'below', 'volume_plan', 'volume_convolution', 'transposed_volume_plan', 'volume_transpose',
-           'weight_gradient', 'finite', 'volume_fits', 'by_places', 'convolution', 'conv_transpose', 'conv_weight',
-           'max_pool', 'avg_pool', 'avg_pool_spread', 'scatter_planes', 'linear_in_plane', 'in_places', 'grid_sample',
-           'grid_sample_back', 'grid_image_back', 'grid_place_back', 'known_classes', 'nll_loss', 'nll_spread', 'bmm',
-           'row_sums', 'add_rows', 'threads_of_library', 'in_order', 'readable', 'shared', 'some_matrices',
-           'shared_stack', 'matmul', 'linear', 'lstm_cell', 'lstm_cell_back', 'gru_cell', 'gru_cell_back',
-           'normal_numbers', 'shuffled', 'step', 'ways', 'ways_back', 'adam', 'places_of', 'adam_apart', 'sgd_apart',
-           'examples', 'steps', 'warm_up']
+           'loops', 'fits', 'worth_loading', 'flat', 'in_rows', 'plain', 'definition', 'row_loop', 'along_rows',
+           'softmax', 'softmax_back', 'log_softmax', 'log_softmax_back', 'around', 'logsumexp', 'logsumexp_back',
+           'cumprod_back', 'attention_weights', 'attention_weights_back', 'in_heads', 'located', 'attention_fits',
+           'attention_mask', 'attention_sizes', 'attention', 'attention_back', 'last', 'by_channels', 'by_columns',
+           'in_channels', 'moments', 'normalise', 'normalise_back', 'affine', 'affine_back', 'affine_weight_back',
+           'seen_in', 'forward_plan', 'phases', 'transposed_plan', 'block_of', 'arranged', 'share', 'numeric',
+           'as_image', 'as_line', 'image_statics', 'point', 'product_each', 'lines', 'whole', 'across_all', 'strided',
+           'places_seen', 'few_places', 'see', 'slices', 'below', 'volume_plan', 'volume_convolution',
+           'transposed_volume_plan', 'volume_transpose', 'weight_gradient', 'finite', 'volume_fits', 'by_places',
+           'convolution', 'conv_transpose', 'conv_weight', 'max_pool', 'avg_pool', 'avg_pool_spread', 'scatter_planes',
+           'linear_in_plane', 'in_places', 'grid_sample', 'grid_sample_back', 'grid_image_back', 'grid_place_back',
+           'known_classes', 'nll_loss', 'nll_spread', 'bmm', 'row_sums', 'add_rows', 'threads_of_library', 'in_order',
+           'readable', 'shared', 'some_matrices', 'shared_stack', 'matmul', 'linear', 'lstm_cell', 'lstm_cell_back',
+           'gru_cell', 'gru_cell_back', 'normal_numbers', 'shuffled', 'step', 'ways', 'ways_back', 'adam', 'places_of',
+           'adam_apart', 'sgd_apart', 'examples', 'steps', 'warm_up']
 
 # %% ../../nbs/ops/16_compiled.ipynb #800b89f6
 import ctypes
@@ -46,34 +42,60 @@ import numpy as np
 from ..arrays import random
 from ..arrays.numpy_backend import HEAD, Switch, address, xp
 from ..graph.op import REGISTRY
-from . import indexing, nn, normalisation, pointwise, recurrent, training  # noqa: F401 (they register the operations)
+# These register the operations.
+from autograd_nb.ops import (  # noqa: F401
+    indexing, nn, normalisation, pointwise, recurrent, training
+)
 from .attention import room_for
 from .convolution import out_sizes
 from .pooling import pool_counts, pool_sizes
 
 # %% ../../nbs/ops/16_compiled.ipynb #b9105f54
-PATIENCE = 200          # small draws of random numbers after which the loops are worth being loaded for their own sake: they give the same bits
-AVAILABLE = importlib.util.find_spec('numba') is not None and os.environ.get('AUTOGRAD_NB_NUMBA') != '0'
-SMALL = 4096            # numbers: below this, calling a compiled loop costs more than it saves
-MANY = 16384            # the same for operations of two or three passes
-FEW = 96                # the same for operations that are many passes as array code
-FEWER = 64              # the same for those that are a dozen passes
-ROWS = 32               # and for rows whose loops cost less than the first two calls of their array code
-SHARED = 1 << 15        # numbers for which it is worth asking a second thread
-WAKING = 1 << 18        # the same where Python has to hand over the parts
-PATIENT = 30_000        # how often a helper looks for the next part before it sleeps: half a millisecond
-MOST, SLOT = 63, 8      # helpers, and numbers in the slot of each: a line of the cache
-ALONE, SHARING = 1 << 18, 1 << (20 if AVAILABLE else 21)     # multiplications from which on the library would use its threads, and from which on it is worth sharing a product (with the crew, or among those threads)
+# small draws of random numbers after which the loops are worth being loaded for their own sake:
+# they give the same bits
+PATIENCE = 200
+AVAILABLE = (
+    importlib.util.find_spec('numba') is not None and os.environ.get('AUTOGRAD_NB_NUMBA') != '0'
+)
+SMALL = 4096  # numbers: below this, calling a compiled loop costs more than it saves
+MANY = 16384  # the same for operations of two or three passes
+FEW = 96  # the same for operations that are many passes as array code
+FEWER = 64  # the same for those that are a dozen passes
+# and for rows whose loops cost less than the first two calls of their array code
+ROWS = 32
+SHARED = 1 << 15  # numbers for which it is worth asking a second thread
+WAKING = 1 << 18  # the same where Python has to hand over the parts
+# how often a helper looks for the next part before it sleeps: half a millisecond
+PATIENT = 30_000
+MOST, SLOT = 63, 8  # helpers, and numbers in the slot of each: a line of the cache
+# multiplications from which on the library would use its threads, and from which on it is worth
+# sharing a product (with the crew, or among those threads)
+ALONE, SHARING = 1 << 18, 1 << (20 if AVAILABLE else 21)
 
 def cores():
     "How many cores this process may use."
     return len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count() or 1
 
+# %% ../../nbs/ops/16_compiled.ipynb #84d146df
 class Crew:
-    "Threads that help with loops. `size`: how many work together, the calling thread among them. `least`: numbers from which on loops are shared."
+    """Threads that help with loops. `size`: how many work together, the calling thread among them.
+    `least`: numbers from which on loops are shared.
+    """
+
     def __init__(self):
-        self.size, self.least, self.helpers, self.busy, self.done = int(os.environ.get('OMP_NUM_THREADS') or cores()), SHARED, 0, threading.Lock(), SimpleQueue()
-        self.slots, self.asleep, self.calls = np.zeros((MOST, SLOT), np.int64), [False] * MOST, [SimpleQueue() for _ in range(MOST)]        # of each helper
+        self.size, self.least, self.helpers, self.busy, self.done = (
+            int(os.environ.get('OMP_NUM_THREADS') or cores()),
+            SHARED,
+            0,
+            threading.Lock(),
+            SimpleQueue(),
+        )
+        # of each helper
+        self.slots, self.asleep, self.calls = (
+            np.zeros((MOST, SLOT), np.int64),
+            [False] * MOST,
+            [SimpleQueue() for _ in range(MOST)],
+        )
 
     def help(self, k):
         slot, calls = self.slots[k], self.calls[k]
@@ -82,13 +104,14 @@ class Crew:
             self.asleep[k] = True
             part = calls.get()
             self.asleep[k] = False
-            if part is None: continue           # only woken
+            if part is None:
+                continue  # only woken
             loop, lo, hi, arguments = part
             error = None
             try: loop(lo, hi, *arguments)
             except BaseException as e: error = e
             self.done.put(error)
-            del part, loop, arguments, error    # nothing is kept alive while waiting
+            del part, loop, arguments, error  # nothing is kept alive while waiting
 
     def call(self, k, part=None):
         "Wake a helper, or give it a part that Python runs."
@@ -97,20 +120,30 @@ class Crew:
         self.calls[k].put(part)
 
     def run(self, loop, n, numbers, *arguments, each=1):
-        "Run `loop(lo, hi, *arguments)` over 0 to `n`, if there are enough `numbers` for that in parts of `each` or more."
+        """Run `loop(lo, hi, *arguments)` over 0 to `n`, if there are enough `numbers` for that in
+        parts of `each` or more.
+        """
         compiled = hasattr(loop, 'py_func')
         if numbers < (self.least if compiled else WAKING): return loop(0, n, *arguments)
-        parts = min(self.size, MOST + 1, n // each) if AVAILABLE else 1         # helpers wait in a compiled loop
+        # helpers wait in a compiled loop
+        parts = min(self.size, MOST + 1, n // each) if AVAILABLE else 1
         if parts < 2 or not self.busy.acquire(False): parts = 1
         try:
             while self.helpers < parts - 1:
-                threading.Thread(target=self.help, args=(self.helpers,), daemon=True, name='autograd_nb loops').start()
+                threading.Thread(
+                    target=self.help, args=(self.helpers,), daemon=True, name='autograd_nb loops'
+                ).start()
                 self.helpers += 1
             if compiled:
-                for k in range(parts - 1): self.call(k)          # a slice of no slots: a loop that runs alone, which is quicker still than to call it, as no references to rows are counted
-                if loops().for_crew(loop)(self.slots[:max(parts - 1, 0)], n, *arguments): raise MemoryError(f'no memory for {loop.__name__}')
-            elif parts < 2: loop(0, n, *arguments)
-            else: self.run_python(loop, n, parts, arguments)
+                # a slice of no slots: a loop that runs alone, which is quicker still than to call
+                # it, as no references to rows are counted
+                for k in range(parts - 1): self.call(k)
+                if loops().for_crew(loop)(self.slots[: max(parts - 1, 0)], n, *arguments):
+                    raise MemoryError(f'no memory for {loop.__name__}')
+            elif parts < 2:
+                loop(0, n, *arguments)
+            else:
+                self.run_python(loop, n, parts, arguments)
         finally:
             if parts > 1: self.busy.release()
 
@@ -125,11 +158,13 @@ class Crew:
             if e is not None: raise e
 
 crew = Crew()
-if hasattr(os, 'register_at_fork'): os.register_at_fork(after_in_child=crew.__init__)       # a forked process has no helpers
+
+# %% ../../nbs/ops/16_compiled.ipynb #03748142
+# a forked process has no helpers
+if hasattr(os, 'register_at_fork'): os.register_at_fork(after_in_child=crew.__init__)
 
 # %% ../../nbs/ops/16_compiled.ipynb #91828110
 F32 = np.dtype(np.float32)
-ARRAYS = 16             # how many arrays the loop `together` is given
 MODULE = 'autograd_nb.ops.loops'
 _loops, _asked = None, count()
 
@@ -140,14 +175,20 @@ def loops():
     return _loops
 
 def fits(*arrays, least=SMALL):
-    "Whether all are contiguous arrays of single precision, the first of them with `least` numbers or more. (Nothing else decides: what an operation returns, to the bit, must not depend on what was computed before.)"
+    """Whether all are contiguous arrays of single precision, the first of them with `least` numbers
+    or more. (Nothing else decides: what an operation returns, to the bit, must not depend on what
+    was computed before.)
+    """
     if not Switch.on or arrays[0].size < least: return False
     for a in arrays:
-        if a.__class__ is not np.ndarray or a.dtype is not F32 or not a.flags.c_contiguous: return False
+        if a.__class__ is not np.ndarray or a.dtype is not F32 or not a.flags.c_contiguous:
+            return False
     return True
 
 def worth_loading():
-    "Whether the loops are there, or so many small draws have been made that they are worth being loaded."
+    """Whether the loops are there, or so many small draws have been made that they are worth being
+    loaded.
+    """
     return _loops is not None or next(_asked) >= PATIENCE
 
 def flat(a): return a if a.ndim == 1 else a.reshape(-1)
@@ -166,79 +207,77 @@ def definition(name, rule=None):
     "The array code of an operation, or of its rule for an input, or ('joint') of all rules."
     op = REGISTRY[name]
     if rule == 'joint':
-        def joint(g, **given): return tuple(r.function(g, *[given[n] for n in r.positional], **{s: given[s] for s in r.statics}) for r in op.rules.values())
+
+        def joint(g, **given):
+            return tuple(
+                r.function(g, *[given[n] for n in r.positional], **{s: given[s] for s in r.statics})
+                for r in op.rules.values()
+            )
+
         return joint
     return op.definition if rule is None else op.rules[op.params.index(rule)].function
 
-def pointwise_loop(loop, like, *arguments):
-    "What a loop over arrays like the first one, and numbers, gives."
-    out = np.empty_like(like)
-    crew.run(loop, out.size, out.size, flat(like), *(flat(a) if isinstance(a, np.ndarray) else a for a in arguments), flat(out))
-    return out
-
-gelu_plain, gelu_rule = definition('gelu'), definition('gelu', 'x')
-
-def gelu(x, *, approximate='none'):
-    return pointwise_loop(loops().gelu, x) if approximate == 'none' and fits(x, least=FEWER) else gelu_plain(x, approximate=approximate)
-
-def gelu_back(g, x, *, approximate):
-    return pointwise_loop(loops().gelu_back, g, x) if approximate == 'none' and fits(x, g, least=FEWER) else gelu_rule(g, x, approximate=approximate)
-
-softplus_plain, softplus_rule, logsigmoid_plain, logsigmoid_rule, silu_plain, silu_rule = (definition(name, rule) for name in ('softplus', 'logsigmoid', 'silu') for rule in (None, 'x'))
-
-def softplus(x, *, beta=1.0, threshold=20.0):
-    return pointwise_loop(loops().softplus, x, np.float32(beta), np.float32(threshold)) if fits(x, least=FEW) and beta else softplus_plain(x, beta=beta, threshold=threshold)
-
-def softplus_back(g, x, *, beta, threshold):
-    return pointwise_loop(loops().softplus_back, g, x, np.float32(beta), np.float32(threshold)) if fits(x, g, least=FEW) else softplus_rule(g, x, beta=beta, threshold=threshold)
-
-def logsigmoid(x): return pointwise_loop(loops().logsigmoid, x) if fits(x, least=FEW) else logsigmoid_plain(x)
-
-def logsigmoid_back(g, x): return pointwise_loop(loops().logsigmoid_back, g, x) if fits(x, g, least=FEW) else logsigmoid_rule(g, x)
-
-def silu(x): return pointwise_loop(loops().silu, x) if fits(x, least=FEW) else silu_plain(x)
-
-def silu_back(g, x): return pointwise_loop(loops().silu_back, g, x) if fits(x, g, least=FEW) else silu_rule(g, x)
-
-relu_plain, relu_rule, tanh_quick, sigmoid_quick = definition('relu'), definition('relu', 'x'), *(REGISTRY[name].rules[0].quick for name in ('tanh', 'sigmoid'))
-
-def relu(x): return pointwise_loop(loops().relu, x) if fits(x, least=MANY) else relu_plain(x)
-
-def relu_back(g, out): return pointwise_loop(loops().relu_back, g, out) if fits(out, g, least=MANY) else relu_rule(g, out)
-
-def tanh_back(g, out): return pointwise_loop(loops().tanh_back, g, out) if out.size >= MANY and fits(out, g) else tanh_quick(g, out)
-
-def sigmoid_back(g, out): return pointwise_loop(loops().sigmoid_back, g, out) if out.size >= MANY and fits(out, g) else sigmoid_quick(g, out)
-
+# %% ../../nbs/ops/16_compiled.ipynb #3dffb2f4
 def row_loop(loop, like, *arguments):
     out = np.empty_like(like)
-    crew.run(loop, like.size // like.shape[-1], 4 * like.size, *(in_rows(a) if isinstance(a, np.ndarray) else a for a in arguments), in_rows(out))
+    crew.run(
+        loop,
+        like.size // like.shape[-1],
+        4 * like.size,
+        *(in_rows(a) if isinstance(a, np.ndarray) else a for a in arguments),
+        in_rows(out),
+    )
     return out
 
 def along_rows(x, dim): return dim in (-1, x.ndim - 1)
 
-softmax_plain, softmax_rule, log_softmax_plain, log_softmax_rule = definition('softmax'), definition('softmax', 'x'), definition('log_softmax'), definition('log_softmax', 'x')
+softmax_plain, softmax_rule, log_softmax_plain, log_softmax_rule = (
+    definition('softmax'),
+    definition('softmax', 'x'),
+    definition('log_softmax'),
+    definition('log_softmax', 'x'),
+)
 
 def softmax(x, *, dim):
-    return row_loop(loops().softmax, x, x) if fits(x, least=ROWS) and along_rows(x, dim) else softmax_plain(x, dim=dim)
+    return (
+        row_loop(loops().softmax, x, x)
+        if fits(x, least=ROWS) and along_rows(x, dim)
+        else softmax_plain(x, dim=dim)
+    )
 
+# %% ../../nbs/ops/16_compiled.ipynb #9a3d7fde
 def softmax_back(g, out, *, dim):
-    return row_loop(loops().softmax_back, out, g, out, np.float32(1)) if fits(out, g, least=ROWS) and along_rows(out, dim) else softmax_rule(g, out, dim=dim)
+    return (
+        row_loop(loops().softmax_back, out, g, out, np.float32(1))
+        if fits(out, g, least=ROWS) and along_rows(out, dim)
+        else softmax_rule(g, out, dim=dim)
+    )
 
 def log_softmax(x, *, dim):
-    return row_loop(loops().log_softmax, x, x) if fits(x, least=ROWS) and along_rows(x, dim) else log_softmax_plain(x, dim=dim)
+    return (
+        row_loop(loops().log_softmax, x, x)
+        if fits(x, least=ROWS) and along_rows(x, dim)
+        else log_softmax_plain(x, dim=dim)
+    )
 
 def log_softmax_back(g, out, *, dim):
-    return row_loop(loops().log_softmax_back, out, g, out) if fits(out, g, least=ROWS) and along_rows(out, dim) else log_softmax_rule(g, out, dim=dim)
+    return (
+        row_loop(loops().log_softmax_back, out, g, out)
+        if fits(out, g, least=ROWS) and along_rows(out, dim)
+        else log_softmax_rule(g, out, dim=dim)
+    )
 
 logsumexp_plain, logsumexp_rule = definition('logsumexp'), definition('logsumexp', 'x')
 
 def around(x, dim):
-    "The numbers of elements before, in and after dimension `dim`, if `x` is what the loops of `logsumexp` take."
-    if dim.__class__ is tuple and len(dim) == 1: dim, = dim
-    if dim.__class__ is not int or not fits(x, least=ROWS) or not -x.ndim <= dim < x.ndim: return None
-    dim %= x.ndim
-    return math.prod(x.shape[:dim]), x.shape[dim], math.prod(x.shape[dim + 1:])
+    """The numbers of elements before, in and after dimension `dim`, if `x` is what the loops of
+    `logsumexp` take.
+    """
+    if dim.__class__ is tuple and len(dim) == 1: (dim,) = dim
+    if dim.__class__ is not int or not fits(x, least=ROWS) or not -x.ndim <= dim < x.ndim:
+        return None
+    dim = dim % x.ndim
+    return math.prod(x.shape[:dim]), x.shape[dim], math.prod(x.shape[dim + 1 :])
 
 def logsumexp(x, *, dim, keepdim=False):
     shape = around(x, dim)
@@ -246,37 +285,64 @@ def logsumexp(x, *, dim, keepdim=False):
     out = np.empty((shape[0], shape[2]), np.float32)
     crew.run(loops().logsumexp, shape[0], 4 * x.size, x.reshape(shape), out)
     d = (dim if dim.__class__ is int else dim[0]) % x.ndim
-    return out.reshape(x.shape[:d] + (1,) * keepdim + x.shape[d + 1:])
+    return out.reshape(x.shape[:d] + (1,) * keepdim + x.shape[d + 1 :])
 
+# %% ../../nbs/ops/16_compiled.ipynb #cbec22f0
 def logsumexp_back(g, x, out, *, dim, keepdim):
     shape = around(x, dim)
-    if shape is None or not fits(g, out, least=1): return logsumexp_rule(g, x, out, dim=dim, keepdim=keepdim)
+    if shape is None or not fits(g, out, least=1):
+        return logsumexp_rule(g, x, out, dim=dim, keepdim=keepdim)
     grad, flat = np.empty(x.shape, np.float32), (shape[0], shape[2])
-    crew.run(loops().logsumexp_back, shape[0], 4 * x.size, g.reshape(flat), x.reshape(shape), out.reshape(flat), grad.reshape(shape))
+    crew.run(
+        loops().logsumexp_back,
+        shape[0],
+        4 * x.size,
+        g.reshape(flat),
+        x.reshape(shape),
+        out.reshape(flat),
+        grad.reshape(shape),
+    )
     return grad
 
 cumprod_rule = definition('cumprod', 'x')
 
 def cumprod_back(g, x, out, *, dim):
     "By division, where nothing is zero."
-    if not fits(x, g, out, least=FEW) or not out.all(): return cumprod_rule(g, x, out, dim=dim)
+    if not fits(x, g, out, least=FEW) or not out.all():
+        return cumprod_rule(g, x, out, dim=dim)
     return np.flip(np.add.accumulate(np.flip(g * out, dim), dim), dim) / x
 
 weights_plain, weights_rule = definition('attention_weights'), definition('attention_weights', 'x')
 
 def attention_weights(x, mask=None, *, scale=1.0, causal=False):
-    if not (causal and mask is None and scale > 0 and fits(x, least=FEW)): return weights_plain(x, mask, scale=scale, causal=causal)
+    if not (causal and mask is None and scale > 0 and fits(x, least=FEW)):
+        return weights_plain(x, mask, scale=scale, causal=causal)
     out = np.empty_like(x)
     blocks = x.reshape(-1, *x.shape[-2:])
-    crew.run(loops().causal_weights, len(blocks), 4 * x.size, blocks, np.float32(scale), out.reshape(blocks.shape))
+    crew.run(
+        loops().causal_weights,
+        len(blocks),
+        4 * x.size,
+        blocks,
+        np.float32(scale),
+        out.reshape(blocks.shape),
+    )
     return out
 
+# %% ../../nbs/ops/16_compiled.ipynb #467ddeae
 def attention_weights_back(g, out, *, scale):
-    return row_loop(loops().softmax_back, out, g, out, np.float32(scale)) if fits(out, g, least=FEW) else weights_rule(g, out, scale=scale)
+    return (
+        row_loop(loops().softmax_back, out, g, out, np.float32(scale))
+        if fits(out, g, least=FEW)
+        else weights_rule(g, out, scale=scale)
+    )
 
 def in_heads(a):
-    "(…, rows, numbers) as (examples, heads, rows, numbers), the numbers of a row side by side; without copying where that can be had."
-    if a.ndim != 4: a = a.reshape(-1, *a.shape[-3:]) if a.ndim > 4 else a[(None,) * (4 - a.ndim)]
+    """(…, rows, numbers) as (examples, heads, rows, numbers), the numbers of a row side by side;
+    without copying where that can be had.
+    """
+    if a.ndim != 4:
+        a = a.reshape(-1, *a.shape[-3:]) if a.ndim > 4 else a[(None,) * (4 - a.ndim)]
     return a if a.strides[3] == 4 else np.ascontiguousarray(a)
 
 def located(a):
@@ -286,42 +352,81 @@ def located(a):
 def attention_fits(query, key, value, mask):
     if not Switch.on or query.size < FEWER: return False
     for a in (query, key, value):
-        if a.__class__ is not np.ndarray or a.dtype is not F32 or not a.size: return False
-    return (mask is None or mask.dtype is F32 or mask.dtype == bool) and query.shape[:-2] == key.shape[:-2] == value.shape[:-2]
+        if a.__class__ is not np.ndarray or a.dtype is not F32 or not a.size:
+            return False
+    return (mask is None or mask.dtype is F32 or mask.dtype == bool) and query.shape[
+        :-2
+    ] == key.shape[:-2] == value.shape[:-2]
 
 def attention_mask(mask, query, key):
     "A mask as numbers to be added to the scores, and where it lies."
     if mask is None: return None, (0,) * 5
     if mask.dtype == bool: mask = np.where(mask, np.float32(0), np.float32(-np.inf))
     mask = np.broadcast_to(mask, (*query.shape[:-1], key.shape[-2]))
-    if mask.strides[-1]: mask = in_heads(mask)
-    else: mask = np.broadcast_to(in_heads(mask[..., :1].copy()), (*in_heads(query).shape[:3], key.shape[-2]))
+    if mask.strides[-1]:
+        mask = in_heads(mask)
+    else:
+        mask = np.broadcast_to(
+            in_heads(mask[..., :1].copy()), (*in_heads(query).shape[:3], key.shape[-2])
+        )
     return mask, (*located(mask), mask.strides[3])
 
 attention_plain, attention_rules = definition('attention'), definition('attention', 'joint')
 
-def attention_sizes(query, value): return query.shape[1], (query.shape[2], value.shape[2], query.shape[3], value.shape[3])
+def attention_sizes(query, value):
+    return query.shape[1], (query.shape[2], value.shape[2], query.shape[3], value.shape[3])
 
+# %% ../../nbs/ops/16_compiled.ipynb #26f70236
 def attention(query, key, value, mask=None, *, scale=1.0, causal=False):
-    if not attention_fits(query, key, value, mask): return attention_plain(query, key, value, mask, scale=scale, causal=causal)
+    if not attention_fits(query, key, value, mask):
+        return attention_plain(query, key, value, mask, scale=scale, causal=causal)
     shape = *query.shape[:-1], value.shape[-1]
     kept, mask = attention_mask(mask, query, key)
     query, key, value = map(in_heads, (query, key, value))
     out = room_for(query, value.shape[3])
     sums = np.empty(query.shape[:3], np.float32)
     heads, sizes = attention_sizes(query, value)
-    crew.run(loops().attend, len(query) * heads, sums.size * sizes[1] * 8, heads, sizes, *map(located, (query, key, value)), mask, bool(causal), np.float32(scale), located(out), sums.reshape(-1, sizes[0]))
+    crew.run(
+        loops().attend,
+        len(query) * heads,
+        sums.size * sizes[1] * 8,
+        heads,
+        sizes,
+        *map(located, (query, key, value)),
+        mask,
+        bool(causal),
+        np.float32(scale),
+        located(out),
+        sums.reshape(-1, sizes[0]),
+    )
     return out.reshape(shape), sums.reshape(shape[:-1])
 
+# %% ../../nbs/ops/16_compiled.ipynb #544fefc9
 def attention_back(g, query, key, value, mask, out, *, scale, causal):
     answer, sums = out
-    if not (attention_fits(query, key, value, mask) and fits(sums, least=1) and g.dtype is F32): return attention_rules(g, query=query, key=key, value=value, mask=mask, out=out, scale=scale, causal=causal)
+    if not (attention_fits(query, key, value, mask) and fits(sums, least=1) and g.dtype is F32):
+        return attention_rules(
+            g, query=query, key=key, value=value, mask=mask, out=out, scale=scale, causal=causal
+        )
     kept, mask = attention_mask(mask, query, key)
     shapes = query.shape, key.shape, value.shape
     g, query, key, value, answer = map(in_heads, (g, query, key, value, answer))
     grads = [np.empty_like(a) for a in (query, key, value)]
     heads, sizes = attention_sizes(query, value)
-    crew.run(loops().attend_back, len(query) * heads, sums.size * sizes[1] * 16, heads, sizes, *map(located, (g, query, key, value)), mask, bool(causal), np.float32(scale), located(answer), np.ascontiguousarray(sums).reshape(-1, sizes[0]), *map(located, grads))
+    crew.run(
+        loops().attend_back,
+        len(query) * heads,
+        sums.size * sizes[1] * 16,
+        heads,
+        sizes,
+        *map(located, (g, query, key, value)),
+        mask,
+        bool(causal),
+        np.float32(scale),
+        located(answer),
+        np.ascontiguousarray(sums).reshape(-1, sizes[0]),
+        *map(located, grads),
+    )
     return tuple(a.reshape(s) for a, s in zip(grads, shapes))
 
 normalise_plain, normalise_rule = definition('normalise'), definition('normalise', 'x')
@@ -334,12 +439,17 @@ def by_columns(x, dim): return x.ndim == 2 and tuple(dim) == (0,)
 
 def in_channels(x): return x.reshape(*x.shape[:2], -1)
 
+# %% ../../nbs/ops/16_compiled.ipynb #7a1d46e1
 def moments(x):
-    "Mean and variance of the channels of `x` (dimension 1), if there is a compiled loop for it; else None."
+    """Mean and variance of the channels of `x` (dimension 1), if there is a compiled loop for it;
+    else None.
+    """
     if x.ndim < 2 or not fits(x, least=FEW): return None
     mean, variance = np.empty((2, x.shape[1]), np.float32)
-    if x.ndim == 2: crew.run(loops().column_moments, x.shape[1], 4 * x.size, x, mean, variance)
-    else: crew.run(loops().channel_moments, x.shape[1], 2 * x.size, in_channels(x), mean, variance)
+    if x.ndim == 2:
+        crew.run(loops().column_moments, x.shape[1], 4 * x.size, x, mean, variance)
+    else:
+        crew.run(loops().channel_moments, x.shape[1], 2 * x.size, in_channels(x), mean, variance)
     return mean, variance
 
 def normalise(x, *, dim, eps=1e-5, node='NormaliseBackward0'):
@@ -349,75 +459,193 @@ def normalise(x, *, dim, eps=1e-5, node='NormaliseBackward0'):
         return out
     if by_channels(x, dim) and fits(x, least=FEW):
         out = np.empty_like(x)
-        crew.run(loops().normalise_channels, x.shape[1], 2 * x.size, in_channels(x), np.float32(eps), in_channels(out))
+        crew.run(
+            loops().normalise_channels,
+            x.shape[1],
+            2 * x.size,
+            in_channels(x),
+            np.float32(eps),
+            in_channels(out),
+        )
         return out
-    return row_loop(loops().normalise, x, x, np.float32(eps)) if fits(x, least=FEWER) and last(x, dim) else normalise_plain(x, dim=dim, eps=eps, node=node)
+    return (
+        row_loop(loops().normalise, x, x, np.float32(eps))
+        if fits(x, least=FEWER) and last(x, dim)
+        else normalise_plain(x, dim=dim, eps=eps, node=node)
+    )
 
+# %% ../../nbs/ops/16_compiled.ipynb #77617228
 def normalise_back(g, out, x, *, dim, eps):
     if by_columns(x, dim) and fits(x, out, g, least=FEW):
         into = np.empty_like(x)
-        crew.run(loops().normalise_columns_back, x.shape[1], 8 * x.size, g, out, x, np.float32(eps), into)
+        crew.run(
+            loops().normalise_columns_back, x.shape[1], 8 * x.size, g, out, x, np.float32(eps), into
+        )
         return into
     if by_channels(x, dim) and fits(x, out, g, least=FEW):
         into = np.empty_like(x)
-        crew.run(loops().normalise_channels_back, x.shape[1], 4 * x.size, in_channels(g), in_channels(out), in_channels(x), np.float32(eps), in_channels(into))
+        crew.run(
+            loops().normalise_channels_back,
+            x.shape[1],
+            4 * x.size,
+            in_channels(g),
+            in_channels(out),
+            in_channels(x),
+            np.float32(eps),
+            in_channels(into),
+        )
         return into
-    return row_loop(loops().normalise_back, out, g, out, x, np.float32(eps)) if fits(x, out, g, least=FEWER) and last(x, dim) else normalise_rule(g, out, x, dim=dim, eps=eps)
+    return (
+        row_loop(loops().normalise_back, out, g, out, x, np.float32(eps))
+        if fits(x, out, g, least=FEWER) and last(x, dim)
+        else normalise_rule(g, out, x, dim=dim, eps=eps)
+    )
 
-affine_plain, affine_rules, affine_weight_rule = definition('affine'), definition('affine', 'joint'), definition('affine', 'weight')
+affine_plain, affine_rules, affine_weight_rule = (
+    definition('affine'),
+    definition('affine', 'joint'),
+    definition('affine', 'weight'),
+)
 
 def affine(x, weight, bias=None, *, layout=(), node='NativeLayerNormBackward0'):
-    if bias is None or layout != x.shape[-1:] or not fits(x, weight, bias): return affine_plain(x, weight, bias, layout=layout, node=node)
+    if bias is None or layout != x.shape[-1:] or not fits(x, weight, bias):
+        return affine_plain(x, weight, bias, layout=layout, node=node)
     out = np.empty_like(x)
     crew.run(loops().affine, x.size // x.shape[-1], x.size, in_rows(x), weight, bias, in_rows(out))
     return out
 
+# %% ../../nbs/ops/16_compiled.ipynb #54d064fa
 def affine_back(g, x, weight, weight_shape, bias_shape, layout):
-    if layout != x.shape[-1:] or not fits(x, g, weight): return affine_rules(g, x=x, weight=weight, weight_shape=weight_shape, bias_shape=bias_shape, layout=layout)
+    if layout != x.shape[-1:] or not fits(x, g, weight):
+        return affine_rules(
+            g, x=x, weight=weight, weight_shape=weight_shape, bias_shape=bias_shape, layout=layout
+        )
     out, rows = np.empty_like(x), x.size // x.shape[-1]
     parts = min(256, -(-rows // 64))
     sums = np.empty((2, parts, x.shape[-1]), np.float32)
-    crew.run(loops().affine_back, parts, x.size, parts, in_rows(g), in_rows(x), weight, in_rows(out), *sums)
+    crew.run(
+        loops().affine_back,
+        parts,
+        x.size,
+        parts,
+        in_rows(g),
+        in_rows(x),
+        weight,
+        in_rows(out),
+        *sums,
+    )
     sums = np.add.reduce(sums, axis=1)
     return out, sums[0], sums[1]
 
 def affine_weight_back(g, x, weight_shape, *, layout):
-    if layout != x.shape[-1:] or not fits(x, g): return affine_weight_rule(g, x, weight_shape, layout=layout)
+    if layout != x.shape[-1:] or not fits(x, g):
+        return affine_weight_rule(g, x, weight_shape, layout=layout)
     out = np.empty(x.shape[-1], np.float32)
     loops().column_products(0, out.size, in_rows(g), in_rows(x), out)
     return out.reshape(weight_shape)
 
 # %% ../../nbs/ops/16_compiled.ipynb #e947723a
 def seen_in(n, lead, stride, outs, shifts):
-    "How far apart rows are laid out so that beyond its end every window sees only zeros: the border before the next row."
+    """How far apart rows are laid out so that beyond its end every window sees only zeros: the
+    border before the next row.
+    """
     return max(1, (n - 1 + lead) // stride + 1, outs + max(shifts) - max(0, lead // stride))
 
 @functools.lru_cache(512)
 def forward_plan(channels, sizes, outs, window, stride, padding, dilation):
-    "Rows and pitch of a laid-out plane, and for each entry of a filter how far after a place stands what it sees."
-    (h, w), (sh, sw) = [[divmod(k * d, s) for k in range(n)] for n, s, d in zip(window, stride, dilation)], stride
-    height, pitch = (seen_in(n, p, s, o, [shift for shift, _ in seen]) for n, p, s, o, seen in zip(sizes, padding, stride, outs, (h, w)))
-    return height, pitch, np.array([((c * sh + a) * sw + b) * height * pitch + i * pitch + j for c in range(channels) for i, a in h for j, b in w])
+    """Rows and pitch of a laid-out plane, and for each entry of a filter how far after a place
+    stands what it sees.
+    """
+    (h, w), (sh, sw) = (
+        [[divmod(k * d, s) for k in range(n)] for n, s, d in zip(window, stride, dilation)],
+        stride,
+    )
+    height, pitch = (
+        seen_in(n, p, s, o, [shift for shift, _ in seen])
+        for n, p, s, o, seen in zip(sizes, padding, stride, outs, (h, w))
+    )
+    return (
+        height,
+        pitch,
+        np.array(
+            [
+                ((c * sh + a) * sw + b) * height * pitch + i * pitch + j
+                for c in range(channels)
+                for i, a in h
+                for j, b in w
+            ]
+        ),
+    )
 
+# %% ../../nbs/ops/16_compiled.ipynb #621ca7f3
 def phases(n, size, window, stride, padding, dilation):
-    "A transposed convolution along one dimension, for each remainder: the first place of the result, how many there are, the border before the input, and (entry, shift) of the entries that fall there."
+    """A transposed convolution along one dimension, for each remainder: the first place of the
+    result, how many there are, the border before the input, and (entry, shift) of the entries that
+    fall there.
+    """
     for phase in range(stride):
         skip = max(0, -((phase - padding) // stride))
         first = phase - padding + stride * skip
-        falls = [(k, k * dilation // stride) for k in range(window) if k * dilation % stride == phase]
+        falls = [
+            (k, k * dilation // stride) for k in range(window) if k * dilation % stride == phase
+        ]
         reach = max((shift for _, shift in falls), default=0)
-        if first < size: yield first, -((first - size) // stride), reach - skip, [(k, reach - shift) for k, shift in falls]
+        if first < size:
+            yield (
+                first,
+                -((first - size) // stride),
+                reach - skip,
+                [(k, reach - shift) for k, shift in falls],
+            )
 
+# %% ../../nbs/ops/16_compiled.ipynb #da296da9
 @functools.lru_cache(512)
 def transposed_plan(filters, channels, sizes, size, window, stride, padding, dilation):
-    "For each pair of remainders: places of the result, the border, rows and pitch, offsets, and where in a filter their entries stand; no offsets where no entry falls."
+    """For each pair of remainders: places of the result, the border, rows and pitch, offsets, and
+    where in a filter their entries stand; no offsets where no entry falls.
+    """
     out = []
-    for (y, rows, top, h), (x, places, left, w) in product(*(list(phases(*numbers)) for numbers in zip(sizes, size, window, stride, padding, dilation))):
-        height, pitch = (seen_in(n, lead, 1, count, [shift for _, shift in falls] or [0]) for n, lead, count, falls in zip(sizes, (top, left), (rows, places), (h, w)))
-        offsets = np.array([o * height * pitch + i * pitch + j for o in range(filters) for _, i in h for _, j in w], np.int64)
-        out.append((y, rows, x, places, top, left, height, pitch, offsets, np.array([(o * channels * window[0] + a) * window[1] + b for o in range(filters) for a, _ in h for b, _ in w], np.int64)))
+    for (y, rows, top, h), (x, places, left, w) in product(
+        *(list(phases(*numbers)) for numbers in zip(sizes, size, window, stride, padding, dilation))
+    ):
+        height, pitch = (
+            seen_in(n, lead, 1, count, [shift for _, shift in falls] or [0])
+            for n, lead, count, falls in zip(sizes, (top, left), (rows, places), (h, w))
+        )
+        offsets = np.array(
+            [
+                o * height * pitch + i * pitch + j
+                for o in range(filters)
+                for _, i in h
+                for _, j in w
+            ],
+            np.int64,
+        )
+        out.append(
+            (
+                y,
+                rows,
+                x,
+                places,
+                top,
+                left,
+                height,
+                pitch,
+                offsets,
+                np.array(
+                    [
+                        (o * channels * window[0] + a) * window[1] + b
+                        for o in range(filters)
+                        for a, _ in h
+                        for b, _ in w
+                    ],
+                    np.int64,
+                ),
+            )
+        )
     return out
 
+# %% ../../nbs/ops/16_compiled.ipynb #839ba9cd
 def block_of(filters):
     "How many filters are computed at once."
     return 1 if filters == 1 else 4 if 0 < filters % 8 <= 4 and filters < 32 else loops().ROWS
@@ -425,7 +653,9 @@ def block_of(filters):
 def arranged(weight, index, between, per_group, apart, groups):
     side = block_of(per_group)
     out = np.empty((groups * -(-per_group // side), index.size, side), np.float32)
-    loops().arranged(0, len(out), np.ascontiguousarray(weight).reshape(-1), index, between, per_group, apart, out)
+    loops().arranged(
+        0, len(out), np.ascontiguousarray(weight).reshape(-1), index, between, per_group, apart, out
+    )
     return out
 
 def share(n, blocks, most=1 << 30):
@@ -433,113 +663,276 @@ def share(n, blocks, most=1 << 30):
     parts = min(n, crew.size, most)
     return parts, min(blocks, -(-crew.size // parts))
 
-def numeric(*arrays): return all(a is None or a.__class__ is np.ndarray and a.dtype is F32 and a.size for a in arrays)
+def numeric(*arrays):
+    return all(a is None or a.__class__ is np.ndarray and a.dtype is F32 and a.size for a in arrays)
 
 def as_image(x): return x.reshape(*x.shape[:2], 1, x.shape[2])
 
 def as_line(x): return x.reshape(*x.shape[:2], 1, -1)
 
-def image_statics(stride, padding, dilation, groups): return dict(stride=(1, *stride), padding=(0, *padding), dilation=(1, *dilation), groups=groups)
+def image_statics(stride, padding, dilation, groups):
+    return dict(stride=(1, *stride), padding=(0, *padding), dilation=(1, *dilation), groups=groups)
 
-def point(window, padding, x): return window == (1, 1) and padding == (0, 0) and x.shape[2] > 1
+def point(window, padding, x):
+    return window == (1, 1) and padding == (0, 0) and x.shape[2] > 1
 
 def product_each(x, filters, window, padding, groups):
-    "Whether a convolution of windows of size one is, image by image, a matrix product too small for the library's threads."
-    return groups == 1 and window == (1, 1) and padding == (0, 0) and filters * x.size < ALONE * len(x)
+    """Whether a convolution of windows of size one is, image by image, a matrix product too small
+    for the library's threads.
+    """
+    return (
+        groups == 1 and window == (1, 1) and padding == (0, 0) and filters * x.size < ALONE * len(x)
+    )
 
 def lines(x): return x.reshape(*x.shape[:2], -1)
 
-def whole(sizes, window, padding, groups): return groups == 1 and window == tuple(sizes) and not any(padding)        # one place, and so one matrix product
+# one place, and so one matrix product
+def whole(sizes, window, padding, groups):
+    return groups == 1 and window == tuple(sizes) and not any(padding)
 
 def across_all(x): return x.reshape(len(x), -1)
 
-def strided(x, stride): return x if stride == (1, 1) else np.ascontiguousarray(x[:, :, ::stride[0], ::stride[1]])
+# %% ../../nbs/ops/16_compiled.ipynb #4b888e5c
+def strided(x, stride):
+    return x if stride == (1, 1) else np.ascontiguousarray(x[:, :, :: stride[0], :: stride[1]])
 
 @functools.lru_cache(128)
 def places_seen(channels, sizes, outs, window, stride, padding, dilation):
-    "For each place of the result where in a flattened image its window looks, channel by channel; -1 beyond the border."
-    y, x = (np.arange(o)[:, None] * s - p + np.arange(k) * d for o, k, s, p, d in zip(outs, window, stride, padding, dilation))
+    """For each place of the result where in a flattened image its window looks, channel by channel;
+    -1 beyond the border.
+    """
+    y, x = (
+        np.arange(o)[:, None] * s - p + np.arange(k) * d
+        for o, k, s, p, d in zip(outs, window, stride, padding, dilation)
+    )
     y, x = y[:, None, None, :, None], x[:, None, None, :]
     inside = (y >= 0) & (y < sizes[0]) & (x >= 0) & (x < sizes[1])
     places = y * sizes[1] + x + np.arange(channels)[:, None, None] * math.prod(sizes)
     return np.where(inside, places, -1).reshape(math.prod(outs), -1)
 
 def few_places(n, channels, outs, window, stride, groups):
-    "Whether there are so few places, or windows so far apart, that one product with all that the windows see is quickest."
+    """Whether there are so few places, or windows so far apart, that one product with all that the
+    windows see is quickest.
+    """
     places = math.prod(outs)
-    return groups == 1 and 1 < math.prod(window) and (places <= 16 or places <= 64 and max(stride) > 1 or stride == window) and n * places * channels * math.prod(window) <= 1 << 20
+    return (
+        groups == 1
+        and 1 < math.prod(window)
+        and (places <= 16 or places <= 64 and max(stride) > 1 or stride == window)
+        and n * places * channels * math.prod(window) <= 1 << 20
+    )
 
 def see(x, places):
     out = np.empty((len(x) * len(places), places.shape[1]), np.float32)
     crew.run(loops().seen, len(x), 2 * out.size, across_all(x), places, out)
     return out
 
-# Three dimensions: the slices of a volume lie below each other as one image, with so many rows between them that beyond their ends every window sees only zeros; then the loops for images serve.
+# Three dimensions: the slices of a volume lie below each other as one image, with so many rows
+# between them that beyond their ends every window sees only zeros; then the loops for images serve.
 
+# %% ../../nbs/ops/16_compiled.ipynb #f20d50d3
 def slices(image, depth, rows, apart):
-    "The slices of a volume in an image that holds them below each other, each `apart` rows after the one before: a view."
+    """The slices of a volume in an image that holds them below each other, each `apart` rows after
+    the one before: a view.
+    """
     n, channels, height, width = image.shape
-    return xp.strided(image, (n, channels, depth, rows, width), (channels * height * width, height * width, apart * width, width, 1))
+    return xp.strided(
+        image,
+        (n, channels, depth, rows, width),
+        (channels * height * width, height * width, apart * width, width, 1),
+    )
 
 def below(volume, apart, stride=1, padding=0):
-    "The slices of a volume below each other, zeros between them and `padding` more slices of zeros above. With a stride each channel becomes as many, with every so manieth slice."
+    """The slices of a volume below each other, zeros between them and `padding` more slices of
+    zeros above. With a stride each channel becomes as many, with every so manieth slice.
+    """
     n, channels, depth, rows, width = volume.shape
     deep = (depth + padding - 1) // stride + 1
     out = np.zeros((n, channels * stride, (deep - 1) * apart + rows, width), np.float32)
     to = slices(out, deep, rows, apart)
     for phase in range(stride):
         first = -((phase - padding) // stride) if phase < padding else 0
-        part = volume[:, :, first * stride + phase - padding::stride]
-        to[:, phase::stride, first:first + part.shape[2]] = part
+        part = volume[:, :, first * stride + phase - padding :: stride]
+        to[:, phase::stride, first : first + part.shape[2]] = part
     return out
 
+# %% ../../nbs/ops/16_compiled.ipynb #06f4c7fc
 @functools.lru_cache(512)
 def volume_plan(channels, sizes, outs, window, stride, padding, dilation):
     "Rows of a laid-out slice, rows of all, pitch, and offsets as in `forward_plan`."
-    (d, h, w), (sd, sh, sw) = [[divmod(k * d, s) for k in range(n)] for n, s, d in zip(window, stride, dilation)], stride
-    deep, height, pitch = (seen_in(n, p, s, o, [shift for shift, _ in seen]) for n, p, s, o, seen in zip(sizes, padding, stride, outs, (d, h, w)))
+    (d, h, w), (sd, sh, sw) = (
+        [[divmod(k * d, s) for k in range(n)] for n, s, d in zip(window, stride, dilation)],
+        stride,
+    )
+    deep, height, pitch = (
+        seen_in(n, p, s, o, [shift for shift, _ in seen])
+        for n, p, s, o, seen in zip(sizes, padding, stride, outs, (d, h, w))
+    )
     rows = deep * height
-    return height, rows, pitch, np.array([(((c * sd + e) * sh + a) * sw + b) * rows * pitch + (i * height + j) * pitch + k for c in range(channels) for i, e in d for j, a in h for k, b in w])
+    return (
+        height,
+        rows,
+        pitch,
+        np.array(
+            [
+                (((c * sd + e) * sh + a) * sw + b) * rows * pitch + (i * height + j) * pitch + k
+                for c in range(channels)
+                for i, e in d
+                for j, a in h
+                for k, b in w
+            ]
+        ),
+    )
 
+# %% ../../nbs/ops/16_compiled.ipynb #d2147254
 def volume_convolution(x, weight, bias, outs, stride, padding, dilation, groups):
-    height, rows, pitch, offsets = volume_plan(weight.shape[1], x.shape[2:], outs, weight.shape[2:], stride, padding, dilation)
+    height, rows, pitch, offsets = volume_plan(
+        weight.shape[1], x.shape[2:], outs, weight.shape[2:], stride, padding, dilation
+    )
     each = len(weight) // groups
-    filters = arranged(weight, np.arange(offsets.size), offsets.size, each, each * offsets.size, groups)
-    out, x = np.empty((len(x), len(weight), (outs[0] - 1) * height + outs[1], outs[2]), np.float32), below(x, height * stride[1], stride[0], padding[0])
+    filters = arranged(
+        weight, np.arange(offsets.size), offsets.size, each, each * offsets.size, groups
+    )
+    out, x = (
+        np.empty((len(x), len(weight), (outs[0] - 1) * height + outs[1], outs[2]), np.float32),
+        below(x, height * stride[1], stride[0], padding[0]),
+    )
     parts, splits = share(len(x), len(filters))
     bias = np.zeros(len(weight), np.float32) if bias is None else np.ascontiguousarray(bias)
-    crew.run(loops().slide, parts * splits, out.size * offsets.size // 8, parts, splits, x, *padding[1:], *stride[1:], rows, pitch, filters, offsets, each, bias, out, 0, 1, out.shape[2], 0, 1, outs[2])
+    crew.run(
+        loops().slide,
+        parts * splits,
+        out.size * offsets.size // 8,
+        parts,
+        splits,
+        x,
+        *padding[1:],
+        *stride[1:],
+        rows,
+        pitch,
+        filters,
+        offsets,
+        each,
+        bias,
+        out,
+        0,
+        1,
+        out.shape[2],
+        0,
+        1,
+        outs[2],
+    )
     return np.ascontiguousarray(slices(out, *outs[:2], height))
 
+# %% ../../nbs/ops/16_compiled.ipynb #2b73f2ac
 @functools.lru_cache(512)
 def transposed_volume_plan(filters, channels, sizes, size, window, stride, padding, dilation):
-    "As `transposed_plan`, for each triple of remainders: the places of the result, what is seen of the input, the borders, rows of a slice and of all, pitch, offsets, and where in a filter their entries stand."
+    """As `transposed_plan`, for each triple of remainders: the places of the result, what is seen
+    of the input, the borders, rows of a slice and of all, pitch, offsets, and where in a filter
+    their entries stand.
+    """
     out = []
-    for (z, depth, front, d), (y, rows, top, h), (at, places, left, w) in product(*(list(phases(*numbers)) for numbers in zip(sizes, size, window, stride, padding, dilation))):
-        skip = max(0, -front), max(0, -top)                # what would lie above the first row of a slice is left out
+    for (z, depth, front, d), (y, rows, top, h), (at, places, left, w) in product(
+        *(list(phases(*numbers)) for numbers in zip(sizes, size, window, stride, padding, dilation))
+    ):
+        # what would lie above the first row of a slice is left out
+        skip = max(0, -front), max(0, -top)
         front, top = front + skip[0], top + skip[1]
-        deep, height, pitch = (seen_in(n, lead, 1, count, [shift for _, shift in falls] or [0]) for n, lead, count, falls in zip((sizes[0] - skip[0], sizes[1] - skip[1], sizes[2]), (front, top, left), (depth, rows, places), (d, h, w)))
-        offsets = np.array([o * deep * height * pitch + (i * height + j) * pitch + k for o in range(filters) for _, i in d for _, j in h for _, k in w], np.int64)
-        index = np.array([((o * channels * window[0] + a) * window[1] + b) * window[2] + c for o in range(filters) for a, _ in d for b, _ in h for c, _ in w], np.int64)
-        out.append(((slice(z, None, stride[0]), slice(y, None, stride[1]), slice(at, None, stride[2])), (depth, rows, places), (slice(skip[0], None), slice(skip[1], None)), front * height + top, left, height, deep * height, pitch, offsets, index))
+        deep, height, pitch = (
+            seen_in(n, lead, 1, count, [shift for _, shift in falls] or [0])
+            for n, lead, count, falls in zip(
+                (sizes[0] - skip[0], sizes[1] - skip[1], sizes[2]),
+                (front, top, left),
+                (depth, rows, places),
+                (d, h, w),
+            )
+        )
+        offsets = np.array(
+            [
+                o * deep * height * pitch + (i * height + j) * pitch + k
+                for o in range(filters)
+                for _, i in d
+                for _, j in h
+                for _, k in w
+            ],
+            np.int64,
+        )
+        index = np.array(
+            [
+                ((o * channels * window[0] + a) * window[1] + b) * window[2] + c
+                for o in range(filters)
+                for a, _ in d
+                for b, _ in h
+                for c, _ in w
+            ],
+            np.int64,
+        )
+        out.append(
+            (
+                (slice(z, None, stride[0]), slice(y, None, stride[1]), slice(at, None, stride[2])),
+                (depth, rows, places),
+                (slice(skip[0], None), slice(skip[1], None)),
+                front * height + top,
+                left,
+                height,
+                deep * height,
+                pitch,
+                offsets,
+                index,
+            )
+        )
     return out
 
+# %% ../../nbs/ops/16_compiled.ipynb #8f5def5f
 def volume_transpose(x, weight, bias, size, stride, padding, dilation, groups):
     channels, window, each = weight.shape[1], weight.shape[2:], x.shape[1] // groups
     out = np.empty((len(x), channels * groups, *size), np.float32)
     bias = np.zeros(out.shape[1], np.float32) if bias is None else np.ascontiguousarray(bias)
-    for where, (depth, rows, places), seen, top, left, height, all_rows, pitch, offsets, index in transposed_volume_plan(each, channels, x.shape[2:], tuple(size), window, stride, padding, dilation):
+    for where, (
+        depth,
+        rows,
+        places,
+    ), seen, top, left, height, all_rows, pitch, offsets, index in transposed_volume_plan(
+        each, channels, x.shape[2:], tuple(size), window, stride, padding, dilation
+    ):
         image = below(x[(..., *seen, slice(None))], height) if offsets.size else None
         if image is None or not image.size:
             out[(..., *where)] = bias.reshape(-1, 1, 1, 1)
             continue
-        filters = arranged(weight, index, math.prod(window), channels, each * channels * math.prod(window), groups)
+        filters = arranged(
+            weight, index, math.prod(window), channels, each * channels * math.prod(window), groups
+        )
         parts, splits = share(len(x), len(filters))
         part = np.empty((len(x), out.shape[1], (depth - 1) * height + rows, places), np.float32)
-        crew.run(loops().slide, parts * splits, part.size * offsets.size // 8, parts, splits, image, top, left, 1, 1, all_rows, pitch, filters, offsets, channels, bias, part, 0, 1, part.shape[2], 0, 1, places)
+        crew.run(
+            loops().slide,
+            parts * splits,
+            part.size * offsets.size // 8,
+            parts,
+            splits,
+            image,
+            top,
+            left,
+            1,
+            1,
+            all_rows,
+            pitch,
+            filters,
+            offsets,
+            channels,
+            bias,
+            part,
+            0,
+            1,
+            part.shape[2],
+            0,
+            1,
+            places,
+        )
         out[(..., *where)] = slices(part, depth, rows, height)
     return out
 
+# %% ../../nbs/ops/16_compiled.ipynb #5aa2593e
 def weight_gradient(x, y, groups, top, left, stride, rows, pitch, offsets):
     "The gradient of the filters from images and a laid-out plan: (groups, filters, entries)."
     entries, each = offsets.size, x.shape[1] // groups
@@ -547,187 +940,572 @@ def weight_gradient(x, y, groups, top, left, stride, rows, pitch, offsets):
     blocks = groups * -(-each // side)
     parts, splits = share(len(x), blocks, max(1, (1 << 22) // (blocks * side * entries)))
     total = np.zeros((parts, blocks * side, offsets.size), np.float32)
-    crew.run(loops().slide_weight, parts * splits, x.size * entries // 8, parts, splits, y, top, left, *stride, rows, pitch, x, side, each, offsets, total)
+    crew.run(
+        loops().slide_weight,
+        parts * splits,
+        x.size * entries // 8,
+        parts,
+        splits,
+        y,
+        top,
+        left,
+        *stride,
+        rows,
+        pitch,
+        x,
+        side,
+        each,
+        offsets,
+        total,
+    )
     return np.add.reduce(total, axis=0).reshape(groups, -1, offsets.size)[:, :each, :entries]
 
 def finite(total, x, y, *, window, **statics):
-    "The gradient of filters as they are; by its definition if a window that no place asks for may have seen infinity times 0."
-    return total.reshape(x.shape[1], -1, *window) if math.isfinite(np.add.reduce(total, axis=None)) else weight_plain(x, y, window=window, **statics)
+    """The gradient of filters as they are; by its definition if a window that no place asks for may
+    have seen infinity times 0.
+    """
+    return (
+        total.reshape(x.shape[1], -1, *window)
+        if math.isfinite(np.add.reduce(total, axis=None))
+        else weight_plain(x, y, window=window, **statics)
+    )
 
 def volume_fits(window, places, stride):
-    "Whether loops over a volume pay: not where there are few places, nor where each number is seen once or less."
+    """Whether loops over a volume pay: not where there are few places, nor where each number is
+    seen once or less.
+    """
     return math.prod(places) > 16 and any(k > s for k, s in zip(window, stride))
 
-def by_places(g): return np.ascontiguousarray(g.reshape(*g.shape[:2], -1).swapaxes(1, 2)).reshape(-1, g.shape[1])
+def by_places(g):
+    return np.ascontiguousarray(g.reshape(*g.shape[:2], -1).swapaxes(1, 2)).reshape(-1, g.shape[1])
 
-convolution_plain, transpose_plain, weight_plain = definition('convolution'), definition('conv_transpose'), definition('conv_weight')
+# %% ../../nbs/ops/16_compiled.ipynb #8aad92fc
+convolution_plain, transpose_plain, weight_plain = (
+    definition('convolution'),
+    definition('conv_transpose'),
+    definition('conv_weight'),
+)
 
+# %% ../../nbs/ops/16_compiled.ipynb #7f19029a
 def convolution(x, weight, bias=None, *, stride=(1, 1), padding=(0, 0), dilation=(1, 1), groups=1):
-    window, outs = weight.shape[2:], out_sizes(x.shape[2:], weight.shape[2:], stride, padding, dilation)
-    if not (2 < x.ndim < 6 and fits(x, least=FEW) and numeric(weight, bias) and min(outs) > 0): return convolution_plain(x, weight, bias, stride=stride, padding=padding, dilation=dilation, groups=groups)
-    if x.ndim == 3: return convolution(as_image(x), as_image(weight), bias, **image_statics(stride, padding, dilation, groups)).reshape(len(x), -1, *outs)
-    if x.ndim == 5: return volume_convolution(x, weight, bias, outs, stride, padding, dilation, groups) if volume_fits(window, outs, stride) else convolution_plain(x, weight, bias, stride=stride, padding=padding, dilation=dilation, groups=groups)
-    if whole(x.shape[2:], window, padding, groups) and bias is None and len(x) > 1: return matmul(across_all(x), across_all(weight).T).reshape(len(x), -1, 1, 1)
+    window, outs = (
+        weight.shape[2:],
+        out_sizes(x.shape[2:], weight.shape[2:], stride, padding, dilation),
+    )
+    if not (2 < x.ndim < 6 and fits(x, least=FEW) and numeric(weight, bias) and min(outs) > 0):
+        return convolution_plain(
+            x, weight, bias, stride=stride, padding=padding, dilation=dilation, groups=groups
+        )
+    if x.ndim == 3:
+        return convolution(
+            as_image(x), as_image(weight), bias, **image_statics(stride, padding, dilation, groups)
+        ).reshape(len(x), -1, *outs)
+    if x.ndim == 5:
+        return (
+            volume_convolution(x, weight, bias, outs, stride, padding, dilation, groups)
+            if volume_fits(window, outs, stride)
+            else convolution_plain(
+                x, weight, bias, stride=stride, padding=padding, dilation=dilation, groups=groups
+            )
+        )
+    if whole(x.shape[2:], window, padding, groups) and bias is None and len(x) > 1:
+        return matmul(across_all(x), across_all(weight).T).reshape(len(x), -1, 1, 1)
     if product_each(x, len(weight), window, padding, groups):
         out = np.matmul(across_all(weight), lines(strided(x, stride)))
         if bias is not None: out += bias[:, None]
         return out.reshape(len(x), -1, *outs)
-    if point(window, padding, x): return convolution(as_line(strided(x, stride)), weight, bias, groups=groups).reshape(len(x), -1, *outs)
+    if point(window, padding, x):
+        return convolution(as_line(strided(x, stride)), weight, bias, groups=groups).reshape(
+            len(x), -1, *outs
+        )
     if few_places(len(x), x.shape[1], outs, window, stride, groups):
-        out = xp.matmul(see(x, places_seen(x.shape[1], x.shape[2:], outs, window, stride, padding, dilation)), across_all(weight).T)
+        out = xp.matmul(
+            see(x, places_seen(x.shape[1], x.shape[2:], outs, window, stride, padding, dilation)),
+            across_all(weight).T,
+        )
         if bias is not None: out += bias
-        return np.ascontiguousarray(out.reshape(len(x), -1, len(weight)).swapaxes(1, 2)).reshape(len(x), -1, *outs)
+        return np.ascontiguousarray(out.reshape(len(x), -1, len(weight)).swapaxes(1, 2)).reshape(
+            len(x), -1, *outs
+        )
     out = np.empty((len(x), len(weight), *outs), np.float32)
-    height, pitch, offsets = forward_plan(weight.shape[1], x.shape[2:], outs, window, stride, padding, dilation)
+    height, pitch, offsets = forward_plan(
+        weight.shape[1], x.shape[2:], outs, window, stride, padding, dilation
+    )
     each = len(weight) // groups
-    filters = arranged(weight, np.arange(offsets.size), offsets.size, each, each * offsets.size, groups)
+    filters = arranged(
+        weight, np.arange(offsets.size), offsets.size, each, each * offsets.size, groups
+    )
     parts, splits = share(len(x), len(filters))
     bias = np.zeros(len(weight), np.float32) if bias is None else np.ascontiguousarray(bias)
-    crew.run(loops().slide, parts * splits, out.size * offsets.size // 8, parts, splits, x, *padding, *stride, height, pitch, filters, offsets, each, bias, out, 0, 1, outs[0], 0, 1, outs[1])
+    crew.run(
+        loops().slide,
+        parts * splits,
+        out.size * offsets.size // 8,
+        parts,
+        splits,
+        x,
+        *padding,
+        *stride,
+        height,
+        pitch,
+        filters,
+        offsets,
+        each,
+        bias,
+        out,
+        0,
+        1,
+        outs[0],
+        0,
+        1,
+        outs[1],
+    )
     return out
 
-def conv_transpose(x, weight, bias=None, *, size=(), stride=(1, 1), padding=(0, 0), dilation=(1, 1), groups=1):
-    if not (2 < x.ndim < 6 and fits(x, least=FEW) and numeric(weight, bias) and min(size) > 0): return transpose_plain(x, weight, bias, size=size, stride=stride, padding=padding, dilation=dilation, groups=groups)
+# %% ../../nbs/ops/16_compiled.ipynb #a40b36ea
+def conv_transpose(
+    x, weight, bias=None, *, size=(), stride=(1, 1), padding=(0, 0), dilation=(1, 1), groups=1
+):
+    if not (2 < x.ndim < 6 and fits(x, least=FEW) and numeric(weight, bias) and min(size) > 0):
+        return transpose_plain(
+            x,
+            weight,
+            bias,
+            size=size,
+            stride=stride,
+            padding=padding,
+            dilation=dilation,
+            groups=groups,
+        )
     channels, window, each = weight.shape[1], weight.shape[2:], x.shape[1] // groups
-    if x.ndim == 3: return conv_transpose(as_image(x), as_image(weight), bias, size=(1, *size), **image_statics(stride, padding, dilation, groups)).reshape(len(x), -1, *size)
-    if x.ndim == 5: return volume_transpose(x, weight, bias, size, stride, padding, dilation, groups) if volume_fits(window, x.shape[2:], stride) else transpose_plain(x, weight, bias, size=size, stride=stride, padding=padding, dilation=dilation, groups=groups)
-    if whole(size, window, padding, groups) and bias is None and len(x) > 1: return matmul(across_all(x), across_all(weight)).reshape(len(x), -1, *size)
+    if x.ndim == 3:
+        return conv_transpose(
+            as_image(x),
+            as_image(weight),
+            bias,
+            size=(1, *size),
+            **image_statics(stride, padding, dilation, groups),
+        ).reshape(len(x), -1, *size)
+    if x.ndim == 5:
+        return (
+            volume_transpose(x, weight, bias, size, stride, padding, dilation, groups)
+            if volume_fits(window, x.shape[2:], stride)
+            else transpose_plain(
+                x,
+                weight,
+                bias,
+                size=size,
+                stride=stride,
+                padding=padding,
+                dilation=dilation,
+                groups=groups,
+            )
+        )
+    if whole(size, window, padding, groups) and bias is None and len(x) > 1:
+        return matmul(across_all(x), across_all(weight)).reshape(len(x), -1, *size)
     if product_each(x, channels, window, padding, groups):
         out = np.matmul(across_all(weight).T, lines(x))
         if bias is not None: out += bias[:, None]
         if x.shape[2:] == tuple(size): return out.reshape(len(x), channels, *size)
-        spread = np.zeros((len(x), channels, *size), np.float32) if bias is None else np.empty((len(x), channels, *size), np.float32)
+        spread = (
+            np.zeros((len(x), channels, *size), np.float32)
+            if bias is None
+            else np.empty((len(x), channels, *size), np.float32)
+        )
         if bias is not None: spread[...] = bias.reshape(-1, 1, 1)
-        spread[:, :, ::stride[0], ::stride[1]][:, :, :x.shape[2], :x.shape[3]] = out.reshape(len(x), channels, *x.shape[2:])
+        spread[:, :, :: stride[0], :: stride[1]][:, :, : x.shape[2], : x.shape[3]] = out.reshape(
+            len(x), channels, *x.shape[2:]
+        )
         return spread
-    if point(window, padding, x) and stride == (1, 1) and x.shape[2:] == tuple(size): return conv_transpose(as_line(x), weight, bias, size=(1, math.prod(size)), groups=groups).reshape(len(x), -1, *size)
+    if point(window, padding, x) and stride == (1, 1) and x.shape[2:] == tuple(size):
+        return conv_transpose(
+            as_line(x), weight, bias, size=(1, math.prod(size)), groups=groups
+        ).reshape(len(x), -1, *size)
     if few_places(len(x), channels, x.shape[2:], window, stride, groups):
         out = np.zeros((len(x), channels, *size), np.float32)
         if bias is not None: out += bias.reshape(-1, 1, 1)
-        crew.run(loops().seen_back, len(x), 2 * x.size * math.prod(window), xp.matmul(by_places(x), across_all(weight)), places_seen(channels, tuple(size), x.shape[2:], window, stride, padding, dilation), across_all(out))
+        crew.run(
+            loops().seen_back,
+            len(x),
+            2 * x.size * math.prod(window),
+            xp.matmul(by_places(x), across_all(weight)),
+            places_seen(channels, tuple(size), x.shape[2:], window, stride, padding, dilation),
+            across_all(out),
+        )
         return out
     out = np.empty((len(x), channels * groups, *size), np.float32)
     bias = np.zeros(out.shape[1], np.float32) if bias is None else np.ascontiguousarray(bias)
-    for y, rows, at, places, top, left, height, pitch, offsets, index in transposed_plan(each, channels, x.shape[2:], tuple(size), window, stride, padding, dilation):
+    for y, rows, at, places, top, left, height, pitch, offsets, index in transposed_plan(
+        each, channels, x.shape[2:], tuple(size), window, stride, padding, dilation
+    ):
         if not offsets.size:
-            out[:, :, y::stride[0], at::stride[1]] = bias.reshape(-1, 1, 1)
+            out[:, :, y :: stride[0], at :: stride[1]] = bias.reshape(-1, 1, 1)
             continue
-        filters = arranged(weight, index, math.prod(window), channels, each * channels * math.prod(window), groups)
+        filters = arranged(
+            weight, index, math.prod(window), channels, each * channels * math.prod(window), groups
+        )
         parts, splits = share(len(x), len(filters))
-        crew.run(loops().slide, parts * splits, len(x) * out.shape[1] * rows * places * offsets.size // 8, parts, splits, x, top, left, 1, 1, height, pitch, filters, offsets, channels, bias, out, y, stride[0], rows, at, stride[1], places)
+        crew.run(
+            loops().slide,
+            parts * splits,
+            len(x) * out.shape[1] * rows * places * offsets.size // 8,
+            parts,
+            splits,
+            x,
+            top,
+            left,
+            1,
+            1,
+            height,
+            pitch,
+            filters,
+            offsets,
+            channels,
+            bias,
+            out,
+            y,
+            stride[0],
+            rows,
+            at,
+            stride[1],
+            places,
+        )
     return out
 
+# %% ../../nbs/ops/16_compiled.ipynb #45dcab73
 def conv_weight(x, y, *, window, stride, padding, dilation, groups):
-    if not (2 < x.ndim < 6 and fits(y, x, least=FEW) and x.size) or x.ndim == 5 and not volume_fits(window, x.shape[2:], stride): return weight_plain(x, y, window=window, stride=stride, padding=padding, dilation=dilation, groups=groups)
-    if x.ndim == 3: return conv_weight(as_image(x), as_image(y), window=(1, *window), **image_statics(stride, padding, dilation, groups)).reshape(x.shape[1], -1, *window)
+    if (
+        not (2 < x.ndim < 6 and fits(y, x, least=FEW) and x.size)
+        or x.ndim == 5
+        and not volume_fits(window, x.shape[2:], stride)
+    ):
+        return weight_plain(
+            x, y, window=window, stride=stride, padding=padding, dilation=dilation, groups=groups
+        )
+    if x.ndim == 3:
+        return conv_weight(
+            as_image(x),
+            as_image(y),
+            window=(1, *window),
+            **image_statics(stride, padding, dilation, groups),
+        ).reshape(x.shape[1], -1, *window)
     if x.ndim == 5:
-        height, *plan = volume_plan(y.shape[1] // groups, y.shape[2:], x.shape[2:], window, stride, padding, dilation)
-        total = weight_gradient(below(x, height), below(y, stride[1] * height, stride[0], padding[0]), groups, *padding[1:], stride[1:], *plan)
-        return finite(total, x, y, window=window, stride=stride, padding=padding, dilation=dilation, groups=groups)
-    if whole(y.shape[2:], window, padding, groups): return matmul(across_all(x).T, across_all(y)).reshape(x.shape[1], -1, *window)
+        height, *plan = volume_plan(
+            y.shape[1] // groups, y.shape[2:], x.shape[2:], window, stride, padding, dilation
+        )
+        total = weight_gradient(
+            below(x, height),
+            below(y, stride[1] * height, stride[0], padding[0]),
+            groups,
+            *padding[1:],
+            stride[1:],
+            *plan,
+        )
+        return finite(
+            total,
+            x,
+            y,
+            window=window,
+            stride=stride,
+            padding=padding,
+            dilation=dilation,
+            groups=groups,
+        )
+    if whole(y.shape[2:], window, padding, groups):
+        return matmul(across_all(x).T, across_all(y)).reshape(x.shape[1], -1, *window)
     fits_all = x.shape[2:] == out_sizes(y.shape[2:], window, stride, padding, dilation)
-    if fits_all and product_each(y, x.shape[1], window, padding, groups): return np.add.reduce(np.matmul(lines(x), lines(strided(y, stride)).swapaxes(1, 2)), axis=0).reshape(x.shape[1], -1, 1, 1)
-    if point(window, padding, x) and fits_all: return conv_weight(as_line(x), as_line(strided(y, stride)), window=window, stride=(1, 1), padding=padding, dilation=dilation, groups=groups)
+    if fits_all and product_each(y, x.shape[1], window, padding, groups):
+        return np.add.reduce(
+            np.matmul(lines(x), lines(strided(y, stride)).swapaxes(1, 2)), axis=0
+        ).reshape(x.shape[1], -1, 1, 1)
+    if point(window, padding, x) and fits_all:
+        return conv_weight(
+            as_line(x),
+            as_line(strided(y, stride)),
+            window=window,
+            stride=(1, 1),
+            padding=padding,
+            dilation=dilation,
+            groups=groups,
+        )
     if few_places(len(x), y.shape[1], x.shape[2:], window, stride, groups):
-        return xp.matmul(by_places(x).T, see(y, places_seen(y.shape[1], y.shape[2:], x.shape[2:], window, stride, padding, dilation))).reshape(x.shape[1], -1, *window)
-    total = weight_gradient(x, y, groups, *padding, stride, *forward_plan(y.shape[1] // groups, y.shape[2:], x.shape[2:], window, stride, padding, dilation))
-    return finite(total, x, y, window=window, stride=stride, padding=padding, dilation=dilation, groups=groups)
+        return xp.matmul(
+            by_places(x).T,
+            see(
+                y,
+                places_seen(
+                    y.shape[1], y.shape[2:], x.shape[2:], window, stride, padding, dilation
+                ),
+            ),
+        ).reshape(x.shape[1], -1, *window)
+    total = weight_gradient(
+        x,
+        y,
+        groups,
+        *padding,
+        stride,
+        *forward_plan(
+            y.shape[1] // groups, y.shape[2:], x.shape[2:], window, stride, padding, dilation
+        ),
+    )
+    return finite(
+        total, x, y, window=window, stride=stride, padding=padding, dilation=dilation, groups=groups
+    )
 
+# %% ../../nbs/ops/16_compiled.ipynb #79e5e2ee
 pool_plain, scatter_plain = definition('max_pool'), definition('scatter_planes')
 
 def max_pool(x, *, window, stride, padding, dilation, ceil_mode):
-    if not (len(window) == 2 and dilation == (1, 1) and fits(x, least=FEW)): return pool_plain(x, window=window, stride=stride, padding=padding, dilation=dilation, ceil_mode=ceil_mode)
+    if not (len(window) == 2 and dilation == (1, 1) and fits(x, least=FEW)):
+        return pool_plain(
+            x, window=window, stride=stride, padding=padding, dilation=dilation, ceil_mode=ceil_mode
+        )
     outs = pool_sizes(x.shape[-2:], window, stride, padding, dilation, ceil_mode)
-    out, index = np.empty((*x.shape[:-2], *outs), np.float32), np.empty((*x.shape[:-2], *outs), np.int64)
+    out, index = (
+        np.empty((*x.shape[:-2], *outs), np.float32),
+        np.empty((*x.shape[:-2], *outs), np.int64),
+    )
     planes = x.reshape(-1, *x.shape[-2:])
-    crew.run(loops().max_pool, len(planes), 4 * x.size, planes, *window, *stride, *padding, out.reshape(-1, *outs), index.reshape(-1, *outs))
+    crew.run(
+        loops().max_pool,
+        len(planes),
+        4 * x.size,
+        planes,
+        *window,
+        *stride,
+        *padding,
+        out.reshape(-1, *outs),
+        index.reshape(-1, *outs),
+    )
     return out, index
 
 average_plain, average_spread_plain = definition('avg_pool'), definition('avg_pool_spread')
 
 def _average(loop, x, sizes, outs, result, window, stride, padding, include, divisor):
     out, planes = np.empty((*x.shape[:-2], *result), np.float32), math.prod(x.shape[:-2])
-    counts = np.full(outs, pool_counts(sizes, outs, window, stride, padding, include, divisor), np.float32)
-    crew.run(loop, planes, 2 * planes * math.prod(sizes), x.reshape(planes, *x.shape[-2:]), *window, *stride, *padding, counts, out.reshape(planes, *result))
+    counts = np.full(
+        outs, pool_counts(sizes, outs, window, stride, padding, include, divisor), np.float32
+    )
+    crew.run(
+        loop,
+        planes,
+        2 * planes * math.prod(sizes),
+        x.reshape(planes, *x.shape[-2:]),
+        *window,
+        *stride,
+        *padding,
+        counts,
+        out.reshape(planes, *result),
+    )
     return out
 
+# %% ../../nbs/ops/16_compiled.ipynb #e5d613f2
 def avg_pool(x, *, window, stride, padding, ceil_mode, include, divisor):
-    if len(window) != 2 or not fits(x, least=FEW): return average_plain(x, window=window, stride=stride, padding=padding, ceil_mode=ceil_mode, include=include, divisor=divisor)
+    if len(window) != 2 or not fits(x, least=FEW):
+        return average_plain(
+            x,
+            window=window,
+            stride=stride,
+            padding=padding,
+            ceil_mode=ceil_mode,
+            include=include,
+            divisor=divisor,
+        )
     outs = pool_sizes(x.shape[-2:], window, stride, padding, (1, 1), ceil_mode)
-    return _average(loops().average, x, x.shape[-2:], outs, outs, window, stride, padding, include, divisor)
+    return _average(
+        loops().average, x, x.shape[-2:], outs, outs, window, stride, padding, include, divisor
+    )
 
 def avg_pool_spread(x, *, size, window, stride, padding, ceil_mode, include, divisor):
-    if len(window) != 2 or not fits(x, least=FEW): return average_spread_plain(x, size=size, window=window, stride=stride, padding=padding, ceil_mode=ceil_mode, include=include, divisor=divisor)
-    return _average(loops().average_back, x, size, x.shape[-2:], size, window, stride, padding, include, divisor)
+    if len(window) != 2 or not fits(x, least=FEW):
+        return average_spread_plain(
+            x,
+            size=size,
+            window=window,
+            stride=stride,
+            padding=padding,
+            ceil_mode=ceil_mode,
+            include=include,
+            divisor=divisor,
+        )
+    return _average(
+        loops().average_back, x, size, x.shape[-2:], size, window, stride, padding, include, divisor
+    )
 
+# %% ../../nbs/ops/16_compiled.ipynb #920a214f
 def scatter_planes(x, index, *, size, unique=True):
-    if not fits(x, least=FEW) or not x.shape[:x.ndim - len(size)]: return scatter_plain(x, index, size=size, unique=unique)
-    lead = x.shape[:x.ndim - len(size)]
+    if not fits(x, least=FEW) or not x.shape[: x.ndim - len(size)]:
+        return scatter_plain(x, index, size=size, unique=unique)
+    lead = x.shape[: x.ndim - len(size)]
     out = np.empty((*lead, *size), np.float32)
     planes = math.prod(lead)
-    crew.run(loops().scatter, planes, 2 * out.size, x.reshape(planes, -1), np.ascontiguousarray(index).reshape(planes, -1), out.reshape(planes, -1))
+    crew.run(
+        loops().scatter,
+        planes,
+        2 * out.size,
+        x.reshape(planes, -1),
+        np.ascontiguousarray(index).reshape(planes, -1),
+        out.reshape(planes, -1),
+    )
     return out
 
-grid_plain, grid_image_rule, grid_place_rule, grid_rules = (definition('grid_sample', rule) for rule in (None, 'x', 'grid', 'joint'))
+grid_plain, grid_image_rule, grid_place_rule, grid_rules = (
+    definition('grid_sample', rule) for rule in (None, 'x', 'grid', 'joint')
+)
 
-def linear_in_plane(x, grid, interpolation_mode): return interpolation_mode == 0 and grid.ndim == 4 and fits(grid, x, least=FEWER) and x.size
+def linear_in_plane(x, grid, interpolation_mode):
+    return interpolation_mode == 0 and grid.ndim == 4 and fits(grid, x, least=FEWER) and x.size
 
 def in_places(grid): return grid.reshape(len(grid), -1, 2)
 
-def grid_sample(x, grid, *, interpolation_mode=0, padding_mode=0, align_corners=False, node='GridSampler2DBackward0'):
-    if not linear_in_plane(x, grid, interpolation_mode): return grid_plain(x, grid, interpolation_mode=interpolation_mode, padding_mode=padding_mode, align_corners=align_corners)
+# %% ../../nbs/ops/16_compiled.ipynb #101b54f6
+def grid_sample(
+    x,
+    grid,
+    *,
+    interpolation_mode=0,
+    padding_mode=0,
+    align_corners=False,
+    node='GridSampler2DBackward0',
+):
+    if not linear_in_plane(x, grid, interpolation_mode):
+        return grid_plain(
+            x,
+            grid,
+            interpolation_mode=interpolation_mode,
+            padding_mode=padding_mode,
+            align_corners=align_corners,
+        )
     out = np.empty((*x.shape[:2], *grid.shape[1:3]), np.float32)
-    crew.run(loops().through_grid, len(x), 8 * out.size, lines(x), in_places(grid), *x.shape[2:], padding_mode, bool(align_corners), lines(out))
+    crew.run(
+        loops().through_grid,
+        len(x),
+        8 * out.size,
+        lines(x),
+        in_places(grid),
+        *x.shape[2:],
+        padding_mode,
+        bool(align_corners),
+        lines(out),
+    )
     return out
 
+# %% ../../nbs/ops/16_compiled.ipynb #a0047ecd
 def _through_grid_back(g, x, grid, shape, padding_mode, align_corners, images, places):
     where, room = in_places(grid), (len(g) * images, shape[1], math.prod(shape[2:]))
-    to_x, to_grid = np.empty(room, np.float32), np.empty((len(g) * places, *where.shape[1:]), np.float32)
-    crew.run(loops().through_grid_back, len(g), 16 * g.size, lines(g), lines(x) if places else to_x, where, *shape[2:], padding_mode, bool(align_corners), to_x, to_grid)
+    to_x, to_grid = (
+        np.empty(room, np.float32),
+        np.empty((len(g) * places, *where.shape[1:]), np.float32),
+    )
+    crew.run(
+        loops().through_grid_back,
+        len(g),
+        16 * g.size,
+        lines(g),
+        lines(x) if places else to_x,
+        where,
+        *shape[2:],
+        padding_mode,
+        bool(align_corners),
+        to_x,
+        to_grid,
+    )
     return to_x.reshape(shape) if images else None, to_grid.reshape(grid.shape) if places else None
 
 def grid_sample_back(g, x, grid, x_shape, *, interpolation_mode, padding_mode, align_corners):
-    if not linear_in_plane(x, grid, interpolation_mode) or not fits(g, least=1): return grid_rules(g, x=x, grid=grid, x_shape=x_shape, interpolation_mode=interpolation_mode, padding_mode=padding_mode, align_corners=align_corners)
+    if not linear_in_plane(x, grid, interpolation_mode) or not fits(g, least=1):
+        return grid_rules(
+            g,
+            x=x,
+            grid=grid,
+            x_shape=x_shape,
+            interpolation_mode=interpolation_mode,
+            padding_mode=padding_mode,
+            align_corners=align_corners,
+        )
     return _through_grid_back(g, x, grid, x.shape, padding_mode, align_corners, True, True)
 
 def grid_image_back(g, grid, x_shape, *, interpolation_mode, padding_mode, align_corners):
-    if not linear_in_plane(g, grid, interpolation_mode) or 0 in x_shape: return grid_image_rule(g, grid, x_shape, interpolation_mode=interpolation_mode, padding_mode=padding_mode, align_corners=align_corners)
+    if not linear_in_plane(g, grid, interpolation_mode) or 0 in x_shape:
+        return grid_image_rule(
+            g,
+            grid,
+            x_shape,
+            interpolation_mode=interpolation_mode,
+            padding_mode=padding_mode,
+            align_corners=align_corners,
+        )
     return _through_grid_back(g, None, grid, x_shape, padding_mode, align_corners, True, False)[0]
 
+# %% ../../nbs/ops/16_compiled.ipynb #5a7dbd3b
 def grid_place_back(g, x, grid, *, interpolation_mode, padding_mode, align_corners):
-    if not linear_in_plane(x, grid, interpolation_mode) or not fits(g, least=1): return grid_place_rule(g, x, grid, interpolation_mode=interpolation_mode, padding_mode=padding_mode, align_corners=align_corners)
+    if not linear_in_plane(x, grid, interpolation_mode) or not fits(g, least=1):
+        return grid_place_rule(
+            g,
+            x,
+            grid,
+            interpolation_mode=interpolation_mode,
+            padding_mode=padding_mode,
+            align_corners=align_corners,
+        )
     return _through_grid_back(g, x, grid, x.shape, padding_mode, align_corners, False, True)[1]
 
 nll_plain, nll_spread_plain = definition('nll_loss'), definition('nll_spread')
 
-def known_classes(x, target, weight, reduction): return weight is None and reduction != 'none' and fits(x, least=FEW) and target.dtype == np.int64 and target.flags.c_contiguous
+def known_classes(x, target, weight, reduction):
+    return (
+        weight is None
+        and reduction != 'none'
+        and fits(x, least=FEW)
+        and target.dtype == np.int64
+        and target.flags.c_contiguous
+    )
 
 def nll_loss(x, target, *, weight=None, ignore_index=-100, reduction='mean'):
     if known_classes(x, target, weight, reduction):
         total, count = loops().nll(x, target, ignore_index)
         if count > 0: return np.float32(total / count if reduction == 'mean' else total)
-    return nll_plain(x, target, weight=weight, ignore_index=ignore_index, reduction=reduction)             # also for the error, if a target is not a class
+    # also for the error, if a target is not a class
+    return nll_plain(x, target, weight=weight, ignore_index=ignore_index, reduction=reduction)
 
 def nll_spread(g, target, *, shape, weight=None, ignore_index=-100, reduction='mean'):
     if isinstance(g, (np.ndarray, np.float32)) and g.dtype is F32:
         out = np.zeros(shape, np.float32)
-        if known_classes(out, target, weight, reduction) and loops().nll_spread(np.float32(g), target, ignore_index, reduction == 'mean', out) > 0: return out
-    return nll_spread_plain(g, target, shape=shape, weight=weight, ignore_index=ignore_index, reduction=reduction)
+        if (
+            known_classes(out, target, weight, reduction)
+            and loops().nll_spread(np.float32(g), target, ignore_index, reduction == 'mean', out)
+            > 0
+        ):
+            return out
+    return nll_spread_plain(
+        g, target, shape=shape, weight=weight, ignore_index=ignore_index, reduction=reduction
+    )
 
 bmm_plain, row_sums_plain = definition('bmm'), definition('row_sums')
 
+# %% ../../nbs/ops/16_compiled.ipynb #1a13542e
 def bmm(x, y):
-    if x.shape[-1:] == (1,) == y.shape[-2:-1] and len(x) == len(y) and fits(x, y, least=FEW):      # columns times rows
+    # columns times rows
+    if x.shape[-1:] == (1,) == y.shape[-2:-1] and len(x) == len(y) and fits(x, y, least=FEW):
         out = np.empty((*x.shape[:-1], y.shape[-1]), np.float32)
-        crew.run(loops().outer, len(x), out.size // 16, x.reshape(x.shape[:-1]), y.reshape(len(y), -1), out)
+        crew.run(
+            loops().outer,
+            len(x),
+            out.size // 16,
+            x.reshape(x.shape[:-1]),
+            y.reshape(len(y), -1),
+            out,
+        )
         return out
     return bmm_plain(x, y)
 
 def row_sums(g, indices, *, rows, padding_idx=None):
-    if not fits(g, least=FEW) or indices.dtype != np.int64: return row_sums_plain(g, indices, rows=rows, padding_idx=padding_idx)
+    if not fits(g, least=FEW) or indices.dtype != np.int64:
+        return row_sums_plain(g, indices, rows=rows, padding_idx=padding_idx)
     out = np.zeros((rows, g.shape[-1]), np.float32)
     loops().add_rows(in_rows(g), np.ascontiguousarray(indices).reshape(-1), out)
-    if padding_idx is not None: out[padding_idx if isinstance(padding_idx, int) else np.asarray(padding_idx)] = 0
+    if padding_idx is not None:
+        out[padding_idx if isinstance(padding_idx, int) else np.asarray(padding_idx)] = 0
     return out
 
 def add_rows(out, rows, values):
@@ -737,15 +1515,28 @@ def add_rows(out, rows, values):
 
 # %% ../../nbs/ops/16_compiled.ipynb #c0a51e02
 def threads_of_library():
-    "The functions of OpenBLAS that read and set how many threads it uses, and the address of its matrix product in single precision (None: it is not found); or None with another library."
+    """The functions of OpenBLAS that read and set how many threads it uses, and the address of its
+    matrix product in single precision (None: it is not found); or None with another library.
+    """
     try:
         from numpy._core import _multiarray_umath
+
         library = ctypes.CDLL(_multiarray_umath.__file__)
-        for name in ('scipy_openblas_{}_num_threads64_', 'openblas_{}_num_threads64_', 'scipy_openblas_{}_num_threads', 'openblas_{}_num_threads'):
+        for name in (
+            'scipy_openblas_{}_num_threads64_',
+            'openblas_{}_num_threads64_',
+            'scipy_openblas_{}_num_threads',
+            'openblas_{}_num_threads',
+        ):
             if hasattr(library, name.format('set')):
                 product = getattr(library, 'scipy_cblas_sgemm64_', None)
-                return getattr(library, name.format('get')), getattr(library, name.format('set')), product and ctypes.cast(product, ctypes.c_void_p).value
-    except (ImportError, OSError): return None
+                return (
+                    getattr(library, name.format('get')),
+                    getattr(library, name.format('set')),
+                    product and ctypes.cast(product, ctypes.c_void_p).value,
+                )
+    except (ImportError, OSError):
+        return None
 
 LIBRARY = threads_of_library()
 GEMM = LIBRARY and LIBRARY[2]
@@ -759,61 +1550,132 @@ def in_order(a):
 
 def readable(a): return in_order(a) or in_order(a.swapaxes(-2, -1))
 
+# %% ../../nbs/ops/16_compiled.ipynb #d1fb32fa
 def shared(x, y, out, bias):
     "Whether the crew has computed the product of two large matrices into `out`."
-    if out.shape != (len(x), y.shape[1]) or out.dtype is not F32 or not (in_order(out) and readable(x) and readable(y)): return False
-    crew.run(loops().part_of_product, max(out.shape), x.size * y.shape[1], GEMM, x, y, out, NO_BIAS if bias is None else bias, each=16)
+    if (
+        out.shape != (len(x), y.shape[1])
+        or out.dtype is not F32
+        or not (in_order(out) and readable(x) and readable(y))
+    ):
+        return False
+    crew.run(
+        loops().part_of_product,
+        max(out.shape),
+        x.size * y.shape[1],
+        GEMM,
+        x,
+        y,
+        out,
+        NO_BIAS if bias is None else bias,
+        each=16,
+    )
     return True
 
-def some_matrices(lo, hi, x, y, out): np.matmul(x[lo:hi], y[lo:hi], out[lo:hi])
+def some_matrices(lo, hi, x, y, out):
+    np.matmul(x[lo:hi], y[lo:hi], out[lo:hi])
 
 def shared_stack(x, y, out):
     "The same for the products of two stacks."
-    if not GEMM or x.dtype is not F32 or out.dtype is not F32 or out.shape != (len(x), x.shape[1], y.shape[2]) or not (in_order(out) and readable(x) and readable(y)) or x.strides[0] % 4 or y.strides[0] % 4: return False
+    if (
+        not GEMM
+        or x.dtype is not F32
+        or out.dtype is not F32
+        or out.shape != (len(x), x.shape[1], y.shape[2])
+        or not (in_order(out) and readable(x) and readable(y))
+        or x.strides[0] % 4
+        or y.strides[0] % 4
+    ):
+        return False
     crew.run(loops().some_products, len(x), x.size * y.shape[2], GEMM, x, y, out)
     return True
 
+# %% ../../nbs/ops/16_compiled.ipynb #08baab81
 def matmul(x, y, out=None, bias=None):
-    "`numpy.matmul`, and a `bias` added to each row, without the library's threads: large products, and stacks of products, are shared among the crew."
-    if out is None and x.__class__ is np.ndarray and x.ndim == 2 and (y.ndim == 1 or y.ndim == 2 and x.size * y.shape[1] < ALONE):
-        out = x.dot(y)          # the same numbers, and half the calling costs
+    """`numpy.matmul`, and a `bias` added to each row, without the library's threads: large
+    products, and stacks of products, are shared among the crew.
+    """
+    if (
+        out is None
+        and x.__class__ is np.ndarray
+        and x.ndim == 2
+        and (y.ndim == 1 or y.ndim == 2 and x.size * y.shape[1] < ALONE)
+    ):
+        out = x.dot(y)  # the same numbers, and half the calling costs
         return out if bias is None else np.add(out, bias, out)
     if x.__class__ is np.ndarray and x.ndim == 2 == y.ndim and x.size * y.shape[1] >= ALONE:
         threads, set_threads, _ = LIBRARY
         before, large = threads(), x.size * y.shape[1] >= SHARING
-        if before > 1 and (not large or GEMM and AVAILABLE and x.dtype is F32 and y.dtype is F32 and x.shape[1] == len(y) and (bias is None or fits(bias, least=1))):
+        if before > 1 and (
+            not large
+            or GEMM
+            and AVAILABLE
+            and x.dtype is F32
+            and y.dtype is F32
+            and x.shape[1] == len(y)
+            and (bias is None or fits(bias, least=1))
+        ):
             set_threads(1)
             try:
-                if not large: out = np.matmul(x, y, out)
+                if not large:
+                    out = np.matmul(x, y, out)
                 else:
-                    if out is None: out = np.empty((len(x), y.shape[1]), F32)
-                    elif np.may_share_memory(out, x) or np.may_share_memory(out, y): return np.matmul(x, y, out)
+                    if out is None:
+                        out = np.empty((len(x), y.shape[1]), F32)
+                    elif np.may_share_memory(out, x) or np.may_share_memory(out, y):
+                        return np.matmul(x, y, out)
                     if shared(x, y, out, bias): return out
                     np.matmul(x, y, out)
-            finally: set_threads(before)
+            finally:
+                set_threads(before)
             return out if bias is None else np.add(out, bias, out)
-    elif AVAILABLE and x.ndim == 3 == y.ndim and x.size * y.shape[2] >= SHARING and x.dtype is y.dtype and len(x) == len(y) > 1 and x.shape[2] == y.shape[1]:
+    elif (
+        AVAILABLE
+        and x.ndim == 3 == y.ndim
+        and x.size * y.shape[2] >= SHARING
+        and x.dtype is y.dtype
+        and len(x) == len(y) > 1
+        and x.shape[2] == y.shape[1]
+    ):
         threads, set_threads, _ = LIBRARY
         before = threads()
         if before > 1:
             set_threads(1)
             if out is None: out = np.empty((*x.shape[:2], y.shape[2]), x.dtype)
-            try: shared_stack(x, y, out) or crew.run(some_matrices, len(x), x.size * y.shape[2], x, y, out)
-            finally: set_threads(before)
+            try:
+                shared_stack(x, y, out) or crew.run(
+                    some_matrices, len(x), x.size * y.shape[2], x, y, out
+                )
+            finally:
+                set_threads(before)
             return out
     out = np.matmul(x, y, out)
     return out if bias is None else np.add(out, bias, out)
 
+# %% ../../nbs/ops/16_compiled.ipynb #4178b100
 linear_plain = definition('linear')
 
 def linear(x, weight, bias=None):
-    if bias is None or x.size * len(weight) < SHARING or x.size <= 48 * x.shape[-1] or not Switch.on or LIBRARY is None or x.shape[-1] != weight.shape[-1]: return linear_plain(x, weight, bias)
+    if (
+        bias is None
+        or x.size * len(weight) < SHARING
+        or x.size <= 48 * x.shape[-1]
+        or not Switch.on
+        or LIBRARY is None
+        or x.shape[-1] != weight.shape[-1]
+    ):
+        return linear_plain(x, weight, bias)
     return matmul(in_rows(x), weight.T, bias=bias).reshape(*x.shape[:-1], len(weight))
 
 if LIBRARY is not None: xp.matmul = matmul
 
 # %% ../../nbs/ops/16_compiled.ipynb #5d4fbc06
-lstm_plain, lstm_rules, gru_plain, gru_rules = definition('lstm_cell'), definition('lstm_cell', 'joint'), definition('gru_cell'), definition('gru_cell', 'joint')
+lstm_plain, lstm_rules, gru_plain, gru_rules = (
+    definition('lstm_cell'),
+    definition('lstm_cell', 'joint'),
+    definition('gru_cell'),
+    definition('gru_cell', 'joint'),
+)
 
 def lstm_cell(x, c):
     if x.ndim != 2 or not fits(x, c, least=FEW): return lstm_plain(x, c)
@@ -822,7 +1684,8 @@ def lstm_cell(x, c):
     return h, memory, gates
 
 def lstm_cell_back(g, c, out):
-    if c.ndim != 2 or not fits(out[2], c, *g, least=FEW) or g[2].any(): return lstm_rules(g, c=c, out=out)
+    if c.ndim != 2 or not fits(out[2], c, *g, least=FEW) or g[2].any():
+        return lstm_rules(g, c=c, out=out)
     sums, before = np.empty_like(out[2]), g[1].copy()
     loops().lstm_step_back(g[0], np.zeros_like(c), before, out[2], c, np.tanh(out[1]), sums)
     return sums, before
@@ -834,24 +1697,54 @@ def gru_cell(x, r, h):
     return new, gates
 
 def gru_cell_back(g, r, h, out):
-    if h.ndim != 2 or not fits(out[1], r, h, *g, least=FEW) or g[1].any(): return gru_rules(g, r=r, h=h, out=out)
+    if h.ndim != 2 or not fits(out[1], r, h, *g, least=FEW) or g[1].any():
+        return gru_rules(g, r=r, h=h, out=out)
     dx, dr, before, none = np.empty_like(r), np.empty_like(r), g[0].copy(), np.zeros_like(h)
-    loops().gru_step_back(none, before, none, out[1], np.ascontiguousarray(r[:, 2 * h.shape[1]:]), h, dx, dr)
+    loops().gru_step_back(
+        none, before, none, out[1], np.ascontiguousarray(r[:, 2 * h.shape[1] :]), h, dx, dr
+    )
     return dx, dr, before
 
+# %% ../../nbs/ops/16_compiled.ipynb #d5dc77eb
 BESIDE = dict(
-    gelu=dict(kernel=gelu, x=gelu_back), softplus=dict(kernel=softplus, x=softplus_back), logsigmoid=dict(kernel=logsigmoid, x=logsigmoid_back), silu=dict(kernel=silu, x=silu_back), relu=dict(kernel=relu, x=relu_back), tanh=dict(x=tanh_back), sigmoid=dict(x=sigmoid_back), softmax=dict(kernel=softmax, x=softmax_back), log_softmax=dict(kernel=log_softmax, x=log_softmax_back), logsumexp=dict(kernel=logsumexp, x=logsumexp_back), cumprod=dict(x=cumprod_back),
-    attention=dict(kernel=attention, joint=attention_back), attention_weights=dict(kernel=attention_weights, x=attention_weights_back), normalise=dict(kernel=normalise, x=normalise_back), affine=dict(kernel=affine, joint=affine_back, weight=affine_weight_back),
-    convolution=dict(kernel=convolution), conv_transpose=dict(kernel=conv_transpose), conv_weight=dict(kernel=conv_weight), nll_loss=dict(kernel=nll_loss), nll_spread=dict(kernel=nll_spread), max_pool=dict(kernel=max_pool), avg_pool=dict(kernel=avg_pool), avg_pool_spread=dict(kernel=avg_pool_spread), scatter_planes=dict(kernel=scatter_planes), grid_sample=dict(kernel=grid_sample, joint=grid_sample_back, x=grid_image_back, grid=grid_place_back), row_sums=dict(kernel=row_sums), bmm=dict(kernel=bmm), linear=dict(kernel=linear),
-    lstm_cell=dict(kernel=lstm_cell, joint=lstm_cell_back), gru_cell=dict(kernel=gru_cell, joint=gru_cell_back))
+    softmax=dict(kernel=softmax, x=softmax_back),
+    log_softmax=dict(kernel=log_softmax, x=log_softmax_back),
+    logsumexp=dict(kernel=logsumexp, x=logsumexp_back),
+    cumprod=dict(x=cumprod_back),
+    attention=dict(kernel=attention, joint=attention_back),
+    attention_weights=dict(kernel=attention_weights, x=attention_weights_back),
+    normalise=dict(kernel=normalise, x=normalise_back),
+    affine=dict(kernel=affine, joint=affine_back, weight=affine_weight_back),
+    convolution=dict(kernel=convolution),
+    conv_transpose=dict(kernel=conv_transpose),
+    conv_weight=dict(kernel=conv_weight),
+    nll_loss=dict(kernel=nll_loss),
+    nll_spread=dict(kernel=nll_spread),
+    max_pool=dict(kernel=max_pool),
+    avg_pool=dict(kernel=avg_pool),
+    avg_pool_spread=dict(kernel=avg_pool_spread),
+    scatter_planes=dict(kernel=scatter_planes),
+    grid_sample=dict(
+        kernel=grid_sample, joint=grid_sample_back, x=grid_image_back, grid=grid_place_back
+    ),
+    row_sums=dict(kernel=row_sums),
+    bmm=dict(kernel=bmm),
+    linear=dict(kernel=linear),
+    lstm_cell=dict(kernel=lstm_cell, joint=lstm_cell_back),
+    gru_cell=dict(kernel=gru_cell, joint=gru_cell_back),
+)
 
 if AVAILABLE:
     for name, functions in BESIDE.items(): REGISTRY[name].quicker(**functions)
 
+# %% ../../nbs/ops/16_compiled.ipynb #15676bcf
 def normal_numbers(words, mean, std):
-    if not Switch.on or words.size < SMALL and not worth_loading(): return random.normal_numbers(words, mean, std)
+    if not Switch.on or words.size < SMALL and not worth_loading():
+        return random.normal_numbers(words, mean, std)
     out = np.empty(words.size, np.float32)
-    crew.run(loops().normal, out.size // 16, out.size, 8, words, np.float32(mean), np.float32(std), out)
+    crew.run(
+        loops().normal, out.size // 16, out.size, 8, words, np.float32(mean), np.float32(std), out
+    )
     return out
 
 def shuffled(n, words):
@@ -860,17 +1753,28 @@ def shuffled(n, words):
     loops().shuffle(words, out)
     return out
 
-if AVAILABLE: indexing.Beside.add_rows, random.Beside.normal, random.Beside.shuffled = staticmethod(add_rows), normal_numbers, shuffled
+if AVAILABLE:
+    indexing.Beside.add_rows, random.Beside.normal, random.Beside.shuffled = (
+        staticmethod(add_rows),
+        normal_numbers,
+        shuffled,
+    )
 
 def step(name, like):
     "The step of a recurrent layer: a compiled loop for single precision, unless the layer is tiny."
-    return getattr(loops(), name) if Switch.on and like.dtype is F32 and like.size >= FEW else recurrent.STEPS[name]
+    return (
+        getattr(loops(), name)
+        if Switch.on and like.dtype is F32 and like.size >= FEW
+        else recurrent.STEPS[name]
+    )
 
-if AVAILABLE: recurrent.Beside.step, normalisation.Beside.moments = staticmethod(step), staticmethod(moments)
+if AVAILABLE:
+    recurrent.Beside.step, normalisation.Beside.moments = staticmethod(step), staticmethod(moments)
 
 def ways(said, barred, before, shares):
     "See `loops.ways`; returns whether a compiled loop could take it."
-    if not AVAILABLE or not fits(said, barred, before, shares, least=FEWER): return False
+    if not AVAILABLE or not fits(said, barred, before, shares, least=FEWER):
+        return False
     crew.run(loops().ways, said.shape[1], 16 * said.size, said, barred, before, shares)
     return True
 
@@ -880,137 +1784,355 @@ def ways_back(shares, out):
     crew.run(loops().ways_back, out.shape[1], 4 * out.size, shares, out)
     return True
 
+# %% ../../nbs/ops/16_compiled.ipynb #22329d7b
 def adam(p, g, average, squares, numbers, decay=0, shrink=1):
-    "One step of Adam on flat arrays, if a compiled loop can take it; returns whether it could. `numbers`: see `Adam.numbers`; `decay` adds so much of the parameters to the gradients, `shrink` multiplies the parameters first."
+    """One step of Adam on flat arrays, if a compiled loop can take it; returns whether it could.
+    `numbers`: see `Adam.numbers`; `decay` adds so much of the parameters to the gradients, `shrink`
+    multiplies the parameters first.
+    """
     if not AVAILABLE or not fits(p, g, average, squares, least=FEW): return False
-    crew.run(loops().adam, p.size, 2 * p.size, p, g, average, squares, *map(np.float32, (*numbers, decay, shrink)))
+    crew.run(
+        loops().adam,
+        p.size,
+        2 * p.size,
+        p,
+        g,
+        average,
+        squares,
+        *map(np.float32, (*numbers, decay, shrink)),
+    )
     return True
 
-TAIL = 0x501            # the flags of arrays that are contiguous, aligned and writeable
+TAIL = 0x501  # the flags of arrays that are contiguous, aligned and writeable
 
 def _arrays_read():
-    "Whether arrays look in memory as extensions of NumPy expect, and this machine reads words as we do."
+    """Whether arrays look in memory as extensions of NumPy expect, and this machine reads words as
+    we do.
+    """
     a = np.ones(3, np.float32)
     words = (ctypes.c_int64 * 7).from_address(id(a) + HEAD)
-    return words[0] == a.__array_interface__['data'][0] and words[5] == id(F32) and words[6] & 0xffffffff == a.flags.num and a.flags.num & TAIL == TAIL
+    return (
+        words[0] == a.__array_interface__['data'][0]
+        and words[5] == id(F32)
+        and words[6] & 0xFFFFFFFF == a.flags.num
+        and a.flags.num & TAIL == TAIL
+    )
 
 APART = AVAILABLE and ctypes.sizeof(ctypes.c_void_p) == 8 and _arrays_read()
 
 def places_of(*lists):
-    "Where the numbers of arrays lie, one list after the other; None if they are not all contiguous arrays of single precision that may be written to."
+    """Where the numbers of arrays lie, one list after the other; None if they are not all
+    contiguous arrays of single precision that may be written to.
+    """
     if not APART: return None
     objects = np.array([id(a) for arrays in lists for a in arrays])
     places = np.empty_like(objects)
     return places if loops().whereabouts(objects, HEAD, id(F32), TAIL, places) else None
 
+# %% ../../nbs/ops/16_compiled.ipynb #5fd4dd2a
 def adam_apart(parameters, gradients, ends, average, squares, numbers, decay=False, shrink=False):
-    "One step of Adam on arrays that lie apart, their averages side by side up to the `ends`, if a compiled loop can take it; returns whether it could. `numbers`: see `Adam.numbers`, the last one for `decay`, or to `shrink` the parameters by."
+    """One step of Adam on arrays that lie apart, their averages side by side up to the `ends`, if a
+    compiled loop can take it; returns whether it could. `numbers`: see `Adam.numbers`, the last one
+    for `decay`, or to `shrink` the parameters by.
+    """
     places = places_of(parameters, gradients) if fits(average, squares, least=FEW) else None
     if places is None: return False
-    crew.run(loops().adam_apart, average.size, 2 * average.size, places, ends, average, squares, numbers, decay, shrink)
+    crew.run(
+        loops().adam_apart,
+        average.size,
+        2 * average.size,
+        places,
+        ends,
+        average,
+        squares,
+        numbers,
+        decay,
+        shrink,
+    )
     return True
 
 NOTHING = np.empty(0, np.float32)
 
-def sgd_apart(parameters, gradients, ends, buffer, numbers, fresh=False, nesterov=False, decayed=False):
-    "The same for gradient descent, with momentum if there is a `buffer`. `numbers`: see `SGD.numbers`."
+# %% ../../nbs/ops/16_compiled.ipynb #46e26ad1
+def sgd_apart(
+    parameters, gradients, ends, buffer, numbers, fresh=False, nesterov=False, decayed=False
+):
+    """The same for gradient descent, with momentum if there is a `buffer`. `numbers`: see
+    `SGD.numbers`.
+    """
     n = int(ends[-1])
-    places = places_of(parameters, gradients) if Switch.on and n >= FEW and (buffer is None or fits(buffer, least=FEW)) else None
+    places = (
+        places_of(parameters, gradients)
+        if Switch.on and n >= FEW and (buffer is None or fits(buffer, least=FEW))
+        else None
+    )
     if places is None: return False
-    crew.run(loops().sgd_apart, n, n, places, ends, NOTHING if buffer is None else buffer, numbers, buffer is not None, fresh, nesterov, decayed)
+    crew.run(
+        loops().sgd_apart,
+        n,
+        n,
+        places,
+        ends,
+        NOTHING if buffer is None else buffer,
+        numbers,
+        buffer is not None,
+        fresh,
+        nesterov,
+        decayed,
+    )
     return True
 
+# %% ../../nbs/ops/16_compiled.ipynb #5d499a08
 def examples():
-    "For every function beside a definition calls that take the compiled path: (name of the operation, of the input for a rule or None, arguments, static arguments)."
+    """For every function beside a definition calls that take the compiled path: (name of the
+    operation, of the input for a rule or None, arguments, static arguments).
+    """
     draw = np.random.default_rng(0)
+
     def N(*shape): return draw.standard_normal(shape, np.float32)
+
     def rows(n): return draw.integers(0, 64, n)
+
     x, y = N(2, 40, 64), N(2, 40, 64)
     image, filters, wide = N(4, 2, 17, 33), N(8, 2, 3, 3), N(8, 12, 3, 2)
-    for approximate in ('none',): yield from (('gelu', None, (x,), dict(approximate=approximate)), ('gelu', 'x', (x, y), dict(approximate=approximate)))
+    for approximate in ('none', 'tanh'):
+        yield from (
+            ('gelu', None, (x,), dict(approximate=approximate)),
+            ('gelu', 'x', (x, y), dict(approximate=approximate)),
+        )
     yield 'relu', None, (N(MANY),), {}
-    for name in ('relu', 'tanh', 'sigmoid'): yield name, 'x', (N(MANY), definition(name)(N(MANY))), {}
-    for statics in (dict(beta=1., threshold=20.), dict(beta=2., threshold=3.)): yield from (('softplus', None, (x * 9,), statics), ('softplus', 'x', (y, x * 9), statics))
-    for name in ('logsigmoid', 'silu'): yield from ((name, None, (x * 9,), {}), (name, 'x', (y, x * 9), {}))
+    for name in ('relu', 'tanh', 'sigmoid'):
+        yield name, 'x', (N(MANY), definition(name)(N(MANY))), {}
+    for name, statics in (
+        ('elu', dict(alpha=1.5)),
+        ('selu', {}),
+        ('celu', dict(alpha=0.5)),
+        ('mish', {}),
+        ('leaky_relu', dict(negative_slope=0.1)),
+        ('hardswish', {}),
+        ('hardsigmoid', {}),
+    ):
+        statics = {**REGISTRY[name].statics, **statics}
+        wanted = {s: statics[s] for s in REGISTRY[name].rules[0].statics}
+        yield name, None, (3 * N(MANY),), statics
+        given = [3 * N(MANY) for _ in REGISTRY[name].rules[0].positional]
+        yield name, 'x', (N(MANY), *given), wanted
+    for statics in (dict(beta=1.0, threshold=20.0), dict(beta=2.0, threshold=3.0)):
+        yield from (('softplus', None, (x * 9,), statics), ('softplus', 'x', (y, x * 9), statics))
+    for name in ('logsigmoid', 'silu'):
+        yield from ((name, None, (x * 9,), {}), (name, 'x', (y, x * 9), {}))
     yield 'bmm', None, (N(50, 30, 1), N(50, 1, 20)), {}
     yield 'linear', None, (N(4, 100, 90), N(70, 90), N(70)), {}
     for name in ('softmax', 'log_softmax'):
         yield name, None, (x * 9,), dict(dim=-1)
         yield name, 'x', (x, definition(name)(y, dim=2)), dict(dim=2)
-    yield 'cumprod', 'x', (x[0], 1 + y[0] / 100, definition('cumprod')(1 + y[0] / 100, dim=1)), dict(dim=1)
+    yield (
+        'cumprod',
+        'x',
+        (x[0], 1 + y[0] / 100, definition('cumprod')(1 + y[0] / 100, dim=1)),
+        dict(dim=1),
+    )
     for dim in (0, 1, -1):
         yield 'logsumexp', None, (x * 9,), dict(dim=dim)
-        yield 'logsumexp', 'x', (np.ones_like(definition('logsumexp')(x, dim=dim)) * 2, x, definition('logsumexp')(x, dim=dim)), dict(dim=dim, keepdim=False)
-    weights = definition('attention_weights')(N(6, 30, 30), scale=.5, causal=True)
-    yield 'attention_weights', None, (N(2, 3, 30, 30) * 9,), dict(scale=.7, causal=True)
-    yield 'attention_weights', None, (N(3, 40, 50),), dict(scale=.7, causal=True)
-    yield 'attention_weights', 'x', (N(6, 30, 30), weights), dict(scale=.5)
-    seen, hidden = draw.random((2, 1, 1, 45)) < .6, np.where(draw.random((70, 45)) < .3, -np.inf, N(70, 45)).astype(np.float32)
+        yield (
+            'logsumexp',
+            'x',
+            (
+                np.ones_like(definition('logsumexp')(x, dim=dim)) * 2,
+                x,
+                definition('logsumexp')(x, dim=dim),
+            ),
+            dict(dim=dim, keepdim=False),
+        )
+    weights = definition('attention_weights')(N(6, 30, 30), scale=0.5, causal=True)
+    yield 'attention_weights', None, (N(2, 3, 30, 30) * 9,), dict(scale=0.7, causal=True)
+    yield 'attention_weights', None, (N(3, 40, 50),), dict(scale=0.7, causal=True)
+    yield 'attention_weights', 'x', (N(6, 30, 30), weights), dict(scale=0.5)
+    seen, hidden = (
+        draw.random((2, 1, 1, 45)) < 0.6,
+        np.where(draw.random((70, 45)) < 0.3, -np.inf, N(70, 45)).astype(np.float32),
+    )
     seen[0] = hidden[3] = 0
     hidden[3] = -np.inf
-    for heads, queries, keys, d, features, mask, causal in ((3, 70, 45, 20, 9, seen, False), (3, 70, 45, 20, 20, None, True), (3, 70, 45, 33, 65, hidden, False), (2, 40, 130, 64, 64, None, True), (2, 64, 64, 16, 16, hidden[:64, :1], True)):
+    for heads, queries, keys, d, features, mask, causal in (
+        (3, 70, 45, 20, 9, seen, False),
+        (3, 70, 45, 20, 20, None, True),
+        (3, 70, 45, 33, 65, hidden, False),
+        (2, 40, 130, 64, 64, None, True),
+        (2, 64, 64, 16, 16, hidden[:64, :1], True),
+    ):
         # as the slices of one projection: the heads of a place lie next to each other
-        q, k, v = (N(2, rows, heads, size).swapaxes(1, 2) for rows, size in ((queries, d), (keys, d), (keys, features)))
-        out, g = definition('attention')(q, k, v, mask, scale=.3, causal=causal), N(2, queries, heads, features).swapaxes(1, 2)
-        yield 'attention', None, (q, k, v, mask), dict(scale=.3, causal=causal)
-        yield 'attention', 'joint', (g,), dict(query=q, key=k, value=v, mask=mask, out=out, scale=.3, causal=causal)
+        q, k, v = (
+            N(2, rows, heads, size).swapaxes(1, 2)
+            for rows, size in ((queries, d), (keys, d), (keys, features))
+        )
+        out, g = (
+            definition('attention')(q, k, v, mask, scale=0.3, causal=causal),
+            N(2, queries, heads, features).swapaxes(1, 2),
+        )
+        yield 'attention', None, (q, k, v, mask), dict(scale=0.3, causal=causal)
+        yield (
+            'attention',
+            'joint',
+            (g,),
+            dict(query=q, key=k, value=v, mask=mask, out=out, scale=0.3, causal=causal),
+        )
     q, k, v = N(3, 5, 2, 17, 8), N(3, 5, 2, 6, 8), N(3, 5, 2, 6, 8)
-    yield 'attention', None, (q, k, v), dict(scale=1., causal=False)
-    yield 'attention', 'joint', (np.broadcast_to(np.float32(1.5), q.shape),), dict(query=q, key=k, value=v, mask=None, out=definition('attention')(q, k, v), scale=1., causal=False)
+    yield 'attention', None, (q, k, v), dict(scale=1.0, causal=False)
+    yield (
+        'attention',
+        'joint',
+        (np.broadcast_to(np.float32(1.5), q.shape),),
+        dict(
+            query=q,
+            key=k,
+            value=v,
+            mask=None,
+            out=definition('attention')(q, k, v),
+            scale=1.0,
+            causal=False,
+        ),
+    )
     yield 'normalise', None, (x * 3 + 5,), dict(dim=(-1,), eps=1e-5)
     yield 'normalise', 'x', (y, definition('normalise')(x, dim=(-1,)), x), dict(dim=(-1,), eps=1e-5)
     yield 'normalise', None, (image * 3 + 5,), dict(dim=(0, 2, 3), eps=1e-5)
-    yield 'normalise', 'x', (N(*image.shape), definition('normalise')(image, dim=(0, 2, 3)), image), dict(dim=(0, 2, 3), eps=1e-5)
+    yield (
+        'normalise',
+        'x',
+        (N(*image.shape), definition('normalise')(image, dim=(0, 2, 3)), image),
+        dict(dim=(0, 2, 3), eps=1e-5),
+    )
     yield 'normalise', None, (x[0] * 3 + 5,), dict(dim=(0,), eps=1e-5)
-    yield 'normalise', 'x', (y[0], definition('normalise')(x[0], dim=(0,)), x[0]), dict(dim=(0,), eps=1e-5)
+    yield (
+        'normalise',
+        'x',
+        (y[0], definition('normalise')(x[0], dim=(0,)), x[0]),
+        dict(dim=(0,), eps=1e-5),
+    )
     yield 'affine', None, (x, N(64), N(64)), dict(layout=(64,))
-    yield 'affine', 'joint', (N(2, 90, 64),), dict(x=N(2, 90, 64), weight=N(64), weight_shape=(64,), bias_shape=(64,), layout=(64,))
+    yield (
+        'affine',
+        'joint',
+        (N(2, 90, 64),),
+        dict(x=N(2, 90, 64), weight=N(64), weight_shape=(64,), bias_shape=(64,), layout=(64,)),
+    )
     yield 'affine', 'weight', (x, y, (64,)), dict(layout=(64,))
-    for window, stride, padding, dilation, w in (((3, 3), (1, 1), (1, 1), (1, 1), filters), ((3, 2), (2, 3), (1, 2), (2, 1), wide), ((3, 3), (1, 1), (0, 0), (1, 1), filters)):
+    for window, stride, padding, dilation, w in (
+        ((3, 3), (1, 1), (1, 1), (1, 1), filters),
+        ((3, 2), (2, 3), (1, 2), (2, 1), wide),
+        ((3, 3), (1, 1), (0, 0), (1, 1), filters),
+    ):
         s = dict(stride=stride, padding=padding, dilation=dilation, groups=1)
         seen = image if w is filters else N(6, 12, 17, 33)
         out = definition('convolution')(seen, w, **s)
         yield 'convolution', None, (seen, w, N(8)), s
         yield 'conv_transpose', None, (out, w), dict(size=seen.shape[2:], **s)
         yield 'conv_weight', None, (out, seen), dict(window=window, **s)
-    for groups, filters, channels, sizes, window, stride, padding in ((1, 3, 20, (9, 13), (1, 1), (1, 1), (0, 0)), (1, 21, 20, (9, 13), (1, 1), (2, 2), (0, 0)), (20, 20, 20, (9, 13), (3, 3), (1, 1), (1, 1)), (4, 12, 20, (9, 13), (4, 4), (2, 2), (1, 1)), (2, 26, 20, (120,), (5,), (3,), (2,))):
+    for groups, filters, channels, sizes, window, stride, padding in (
+        (1, 3, 20, (9, 13), (1, 1), (1, 1), (0, 0)),
+        (1, 21, 20, (9, 13), (1, 1), (2, 2), (0, 0)),
+        (20, 20, 20, (9, 13), (3, 3), (1, 1), (1, 1)),
+        (4, 12, 20, (9, 13), (4, 4), (2, 2), (1, 1)),
+        (2, 26, 20, (120,), (5,), (3,), (2,)),
+    ):
         s = dict(stride=stride, padding=padding, dilation=(1,) * len(sizes), groups=groups)
         seen, w = N(5, channels, *sizes), N(filters, channels // groups, *window)
         out = definition('convolution')(seen, w, **s)
         yield 'convolution', None, (seen, w), s
-        if out.size >= SMALL: yield 'conv_transpose', None, (out, w, N(channels)), dict(size=sizes, **s)
+        if out.size >= SMALL:
+            yield 'conv_transpose', None, (out, w, N(channels)), dict(size=sizes, **s)
         yield 'conv_weight', None, (out, seen), dict(window=window, **s)
-    for window, stride, padding, dilation, groups in (((3, 3, 2), (1, 1, 1), (1, 1, 0), (1, 1, 1), 1), ((2, 3, 3), (2, 2, 1), (1, 3, 1), (2, 1, 1), 2)):         # volumes
+    # volumes
+    for window, stride, padding, dilation, groups in (
+        ((3, 3, 2), (1, 1, 1), (1, 1, 0), (1, 1, 1), 1),
+        ((2, 3, 3), (2, 2, 1), (1, 3, 1), (2, 1, 1), 2),
+    ):
         s = dict(stride=stride, padding=padding, dilation=dilation, groups=groups)
         seen, w = N(2, 4, 7, 6, 9), N(6, 4 // groups, *window)
         out = definition('convolution')(seen, w, **s)
         yield 'convolution', None, (seen, w, N(6)), s
         yield 'conv_transpose', None, (out, w, N(4)), dict(size=seen.shape[2:], **s)
         yield 'conv_weight', None, (out, seen), dict(window=window, **s)
-    for window, stride, padding, dilation in (((3, 2), (1, 1), (1, 2), (1, 2)), ((2, 2), (2, 2), (0, 0), (1, 1))):         # few places
+    # few places
+    for window, stride, padding, dilation in (
+        ((3, 2), (1, 1), (1, 2), (1, 2)),
+        ((2, 2), (2, 2), (0, 0), (1, 1)),
+    ):
         s = dict(stride=stride, padding=padding, dilation=dilation, groups=1)
         seen, w = N(16, 40, 4, 3), N(48, 40, *window)
         out = definition('convolution')(seen, w, **s)
         yield 'convolution', None, (seen, w, N(48)), s
         yield 'conv_transpose', None, (N(*[32, *out.shape[1:]]), w, N(40)), dict(size=(4, 3), **s)
         yield 'conv_weight', None, (out, seen), dict(window=window, **s)
-    for stride, bias in (((1, 1), None), ((2, 3), N(6))):         # windows of size one, many and few filters
+    # windows of size one, many and few filters
+    for stride, bias in (((1, 1), None), ((2, 3), N(6))):
         for filters, images in ((6, 4), (40, 2)):
             s = dict(stride=stride, padding=(0, 0), dilation=(1, 1), groups=1)
             seen, w = N(images, 20, 17, 33), N(filters, 20, 1, 1)
             out = definition('convolution')(seen, w, **s)
             yield 'convolution', None, (seen, w, bias if bias is None else N(filters)), s
-            yield 'conv_transpose', None, (out, w, bias if bias is None else N(20)), dict(size=(17, 33), **s)
+            yield (
+                'conv_transpose',
+                None,
+                (out, w, bias if bias is None else N(20)),
+                dict(size=(17, 33), **s),
+            )
             yield 'conv_weight', None, (out, seen), dict(window=(1, 1), **s)
-    for window, stride, padding, ceil_mode in (((2, 3), (2, 2), (0, 0), False), ((2, 3), (2, 3), (1, 1), True), ((2, 2), (2, 2), (0, 0), False), ((3, 3), (1, 1), (1, 1), False), ((3, 8), (2, 2), (1, 4), False)):
-        yield 'max_pool', None, (image,), dict(window=window, stride=stride, padding=padding, dilation=(1, 1), ceil_mode=ceil_mode)
-    for s in (dict(window=(2, 2), stride=(2, 2), padding=(0, 0), ceil_mode=False, include=True, divisor=None), dict(window=(3, 2), stride=(2, 3), padding=(1, 1), ceil_mode=True, include=False, divisor=None), dict(window=(3, 3), stride=(1, 2), padding=(1, 0), ceil_mode=True, include=True, divisor=5)):
+    for window, stride, padding, ceil_mode in (
+        ((2, 3), (2, 2), (0, 0), False),
+        ((2, 3), (2, 3), (1, 1), True),
+        ((2, 2), (2, 2), (0, 0), False),
+        ((3, 3), (1, 1), (1, 1), False),
+        ((3, 8), (2, 2), (1, 4), False),
+    ):
+        yield (
+            'max_pool',
+            None,
+            (image,),
+            dict(
+                window=window, stride=stride, padding=padding, dilation=(1, 1), ceil_mode=ceil_mode
+            ),
+        )
+    for s in (
+        dict(
+            window=(2, 2),
+            stride=(2, 2),
+            padding=(0, 0),
+            ceil_mode=False,
+            include=True,
+            divisor=None,
+        ),
+        dict(
+            window=(3, 2),
+            stride=(2, 3),
+            padding=(1, 1),
+            ceil_mode=True,
+            include=False,
+            divisor=None,
+        ),
+        dict(window=(3, 3), stride=(1, 2), padding=(1, 0), ceil_mode=True, include=True, divisor=5),
+    ):
         yield 'avg_pool', None, (image,), s
-        yield 'avg_pool_spread', None, (definition('avg_pool')(image, **s),), dict(size=image.shape[-2:], **s)
-    pooled, index = definition('max_pool')(N(8, 8, 16, 32), window=(3, 3), stride=(2, 2), padding=(1, 1), dilation=(1, 1), ceil_mode=False)
+        yield (
+            'avg_pool_spread',
+            None,
+            (definition('avg_pool')(image, **s),),
+            dict(size=image.shape[-2:], **s),
+        )
+    pooled, index = definition('max_pool')(
+        N(8, 8, 16, 32),
+        window=(3, 3),
+        stride=(2, 2),
+        padding=(1, 1),
+        dilation=(1, 1),
+        ceil_mode=False,
+    )
     yield 'scatter_planes', None, (pooled, index), dict(size=(16, 32), unique=False)
     for mode, corners in product(range(3), (False, True)):
-        s, places = dict(interpolation_mode=0, padding_mode=mode, align_corners=corners), 1.5 * N(4, 9, 11, 2)
+        s, places = (
+            dict(interpolation_mode=0, padding_mode=mode, align_corners=corners),
+            1.5 * N(4, 9, 11, 2),
+        )
         g = N(4, 2, 9, 11)
         yield 'grid_sample', None, (image, places), s
         yield 'grid_sample', 'x', (g, places, image.shape), s
@@ -1019,41 +2141,78 @@ def examples():
     for classes in (rows(40), np.array([*rows(20), *[-100] * 20])):
         for reduction in ('mean', 'sum'):
             yield 'nll_loss', None, (x[0], classes), dict(reduction=reduction)
-            yield 'nll_spread', None, (np.float32(1.5), classes), dict(shape=(40, 64), reduction=reduction)
+            yield (
+                'nll_spread',
+                None,
+                (np.float32(1.5), classes),
+                dict(shape=(40, 64), reduction=reduction),
+            )
     yield 'row_sums', None, (x, draw.integers(0, 11, (2, 40))), dict(rows=11)
     sums, r, h = N(8, 280), N(8, 280), N(8, 70)
     out = definition('lstm_cell')(sums, h)
     yield 'lstm_cell', None, (sums, h), {}
-    yield 'lstm_cell', 'joint', ([N(8, 70), N(8, 70), np.zeros_like(sums)],), dict(c=h, out=list(out))
+    yield (
+        'lstm_cell',
+        'joint',
+        ([N(8, 70), N(8, 70), np.zeros_like(sums)],),
+        dict(c=h, out=list(out)),
+    )
     yield 'gru_cell', None, (sums[:, :210].copy(), r[:, :210].copy(), h), {}
     out = definition('gru_cell')(sums[:, :210], r[:, :210], h)
-    yield 'gru_cell', 'joint', ([N(8, 70), np.zeros_like(out[1])],), dict(r=r[:, :210].copy(), h=h, out=list(out))
+    yield (
+        'gru_cell',
+        'joint',
+        ([N(8, 70), np.zeros_like(out[1])],),
+        dict(r=r[:, :210].copy(), h=h, out=list(out)),
+    )
 
+# %% ../../nbs/ops/16_compiled.ipynb #b1e8a32d
 def steps(batch=8, n=70):
     "For every step of a recurrent layer beside its definition a call that takes the compiled path."
     draw = np.random.default_rng(1)
+
     def N(k): return draw.standard_normal((batch, k * n), np.float32)
+
     def S(k): return 1 / (1 + np.exp(-N(k)))
+
     yield 'lstm_step', (3 * N(4), N(4), N(1), N(1), N(1), N(1))
     yield 'lstm_step_back', (N(1), N(1), N(1), S(4), N(1), np.tanh(N(1)), N(4))
     yield 'gru_step', (3 * N(3), N(3), N(3)[0], N(1), N(1), N(1))
     yield 'gru_step_back', (N(1), N(1), N(1), S(3), N(1), N(1), N(3), N(3))
 
+# %% ../../nbs/ops/16_compiled.ipynb #105e3fd5
 def warm_up():
-    "Compile every loop now (a minute the first time on a machine; the results are kept) instead of at first use. Returns whether there is something to compile with."
+    """Compile every loop now (a minute the first time on a machine; the results are kept) instead
+    of at first use. Returns whether there is something to compile with.
+    """
     if not AVAILABLE: return False
     before, crew.least = crew.least, 0
     try:
-        for name, rule, args, statics in examples(): (REGISTRY[name].kernel if rule is None else BESIDE[name][rule])(*args, **statics)
+        for name, rule, args, statics in examples():
+            (REGISTRY[name].kernel if rule is None else BESIDE[name][rule])(*args, **statics)
         words = np.arange(SMALL, dtype=np.uint64)
         normal_numbers(words, 0, 1), shuffled(SMALL, words[1:])
         moments(np.ones((4, SMALL), np.float32)), moments(np.ones((4, SMALL, 2), np.float32))
         for name, args in steps(): step(name, args[0])(*args)
         said, shares = np.zeros((5, 4, 5), np.float32), np.zeros((3, 5, 4, 5), np.float32)
         ways(said, said[0], np.zeros((5, 4, 7), np.float32), shares), ways_back(shares, said)
-        crew.run(loops().together, 2, 2, np.zeros((1, 4), np.int64), (np.zeros(2, np.float32),) * ARRAYS, np.zeros(1, np.float32), 0)
         one, pair = np.ones((40, 40), np.float32), np.ones((2, 3, 3), np.float32)
-        if GEMM: shared(one, one, np.empty_like(one), None), shared_stack(pair, pair, np.empty_like(pair))
-        numbers, arrays = np.array((.1, 1, .1, .9, .1, 1e-8, 0), np.float32), np.ones((4, SMALL), np.float32)
-        return adam(*arrays, numbers[:6]) and (adam_apart([arrays[0]], [arrays[1]], np.array([SMALL]), *arrays[2:], numbers) and all(sgd_apart([arrays[0]], [arrays[1]], np.array([SMALL]), b, numbers) for b in (None, arrays[2])) or not APART)
-    finally: crew.least = before
+        if GEMM:
+            (
+                shared(one, one, np.empty_like(one), None),
+                shared_stack(pair, pair, np.empty_like(pair)),
+            )
+        numbers, arrays = (
+            np.array((0.1, 1, 0.1, 0.9, 0.1, 1e-8, 0), np.float32),
+            np.ones((4, SMALL), np.float32),
+        )
+        return adam(*arrays, numbers[:6]) and (
+            adam_apart([arrays[0]], [arrays[1]], np.array([SMALL]), *arrays[2:], numbers)
+            and all(
+                sgd_apart([arrays[0]], [arrays[1]], np.array([SMALL]), b, numbers)
+                for b in (None, arrays[2])
+            )
+            or not APART
+        )
+    finally:
+        crew.least = before

@@ -21,39 +21,78 @@ from .shape import all_batched, narrow, reshape, transpose
 # %% ../../nbs/ops/11_convolution.ipynb #932623fd
 def out_sizes(sizes, window, stride, padding, dilation):
     "How many places a window of size `window` has along each dimension."
-    return tuple((n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in zip(sizes, window, stride, padding, dilation))
+    return tuple(
+        (n + 2 * p - d * (k - 1) - 1) // s + 1
+        for n, k, s, p, d in zip(sizes, window, stride, padding, dilation)
+    )
 
 def padded(x, padding, value=0):
     "`x` with a border of `padding` on both sides of its last dimensions."
     if not any(padding): return x
     lead = x.ndim - len(padding)
-    out = np.full((*x.shape[:lead], *(n + 2 * p for n, p in zip(x.shape[lead:], padding))), value, x.dtype) if value else xp.zeros((*x.shape[:lead], *(n + 2 * p for n, p in zip(x.shape[lead:], padding))), x.dtype)
+    out = (
+        np.full(
+            (*x.shape[:lead], *(n + 2 * p for n, p in zip(x.shape[lead:], padding))), value, x.dtype
+        )
+        if value
+        else xp.zeros(
+            (*x.shape[:lead], *(n + 2 * p for n, p in zip(x.shape[lead:], padding))), x.dtype
+        )
+    )
     out[(..., *(slice(p, n + p) for n, p in zip(x.shape[lead:], padding)))] = x
     return out
 
 def seen_by(entry, outs, stride, dilation):
     "The index of what one entry of the window sees at all places."
-    return (..., *(slice(e * d, e * d + (o - 1) * s + 1, s) for e, o, s, d in zip(entry, outs, stride, dilation)))
+    return (
+        ...,
+        *(
+            slice(e * d, e * d + (o - 1) * s + 1, s)
+            for e, o, s, d in zip(entry, outs, stride, dilation)
+        ),
+    )
 
+# %% ../../nbs/ops/11_convolution.ipynb #355af40c
 def columns(x, window, stride, padding, dilation, outs=None):
-    "What each entry of the window sees: (examples, channels, entries of the window, places). `outs`: how many places, if fewer than fit."
+    """What each entry of the window sees: (examples, channels, entries of the window, places).
+    `outs`: how many places, if fewer than fit.
+    """
     if outs is None: outs = out_sizes(x.shape[2:], window, stride, padding, dilation)
     x = padded(x, padding)
-    if math.prod(window) == 1 and outs == x.shape[2:]: return x.reshape(*x.shape[:2], 1, -1)
-    if not xp.on_host:          # one launch instead of one per entry
-        seen = np.lib.stride_tricks.as_strided(x, (*x.shape[:2], *window, *outs), (*x.strides[:2], *(s * d for s, d in zip(x.strides[2:], dilation)), *(s * t for s, t in zip(x.strides[2:], stride))))
+    if math.prod(window) == 1 and outs == x.shape[2:]:
+        return x.reshape(*x.shape[:2], 1, -1)
+    if not xp.on_host:  # one launch instead of one per entry
+        seen = np.lib.stride_tricks.as_strided(
+            x,
+            (*x.shape[:2], *window, *outs),
+            (
+                *x.strides[:2],
+                *(s * d for s, d in zip(x.strides[2:], dilation)),
+                *(s * t for s, t in zip(x.strides[2:], stride)),
+            ),
+        )
         return seen.reshape(*x.shape[:2], math.prod(window), math.prod(outs))
     out = xp.empty((*x.shape[:2], math.prod(window), *outs), x.dtype)
-    for k, entry in enumerate(product(*map(range, window))): out[:, :, k] = x[seen_by(entry, outs, stride, dilation)]
-    return out.reshape(*x.shape[:2], len(out[0, 0]) if out.size else math.prod(window), math.prod(outs))
+    for k, entry in enumerate(product(*map(range, window))):
+        out[:, :, k] = x[seen_by(entry, outs, stride, dilation)]
+    return out.reshape(
+        *x.shape[:2], len(out[0, 0]) if out.size else math.prod(window), math.prod(outs)
+    )
 
 def from_columns(cols, sizes, window, stride, padding, dilation, outs=None):
-    "The transpose of `columns`: entries of columns added up where they came from, in an array with last dimensions `sizes`."
+    """The transpose of `columns`: entries of columns added up where they came from, in an array
+    with last dimensions `sizes`.
+    """
     if outs is None: outs = out_sizes(sizes, window, stride, padding, dilation)
     cols = cols.reshape(*cols.shape[:2], math.prod(window), *outs)
     out = xp.zeros((*cols.shape[:2], *(n + 2 * p for n, p in zip(sizes, padding))), cols.dtype)
-    for k, entry in enumerate(product(*map(range, window))): out[seen_by(entry, outs, stride, dilation)] += cols[:, :, k]
-    return xp.ascontiguousarray(out[(..., *(slice(p, n + p) for n, p in zip(sizes, padding)))]) if any(padding) else out
+    for k, entry in enumerate(product(*map(range, window))):
+        out[seen_by(entry, outs, stride, dilation)] += cols[:, :, k]
+    return (
+        xp.ascontiguousarray(out[(..., *(slice(p, n + p) for n, p in zip(sizes, padding)))])
+        if any(padding)
+        else out
+    )
 
 # %% ../../nbs/ops/11_convolution.ipynb #42970195
 def chunks(count, each):
@@ -81,9 +120,18 @@ def transpose_arrays(g, weight, size, stride, padding, dilation, groups):
     places, entries = math.prod(g.shape[2:]), math.prod(window)
     for part in chunks(n, out.shape[1] * entries * places):
         cols = xp.matmul(w, g[part].reshape(-1, groups, o // groups, places))
-        out[part] = from_columns(cols.reshape(len(cols), out.shape[1], entries, places), size, window, stride, padding, dilation, g.shape[2:])
+        out[part] = from_columns(
+            cols.reshape(len(cols), out.shape[1], entries, places),
+            size,
+            window,
+            stride,
+            padding,
+            dilation,
+            g.shape[2:],
+        )
     return out
 
+# %% ../../nbs/ops/11_convolution.ipynb #2fc800e1
 def weight_arrays(g, x, window, stride, padding, dilation, groups):
     (n, o), c = g.shape[:2], x.shape[1]
     outs, places = g.shape[2:], math.prod(g.shape[2:])
@@ -91,24 +139,28 @@ def weight_arrays(g, x, window, stride, padding, dilation, groups):
     total = xp.zeros((groups, o // groups, c // groups * math.prod(window)), np.result_type(g, x))
     for part in chunks(n, c * math.prod(window) * places):
         cols = columns(x[part], window, stride, padding, dilation, outs)
-        total += xp.add.reduce(xp.matmul(g[part], cols.reshape(len(cols), groups, -1, places).swapaxes(2, 3)), axis=0)
+        total += xp.add.reduce(
+            xp.matmul(g[part], cols.reshape(len(cols), groups, -1, places).swapaxes(2, 3)), axis=0
+        )
     return total.reshape(o, c // groups, *window)
 
 # %% ../../nbs/ops/11_convolution.ipynb #3f14fd73
 def merged(x, axis):
     "The batch axis of `x` merged with the dimension `axis` of an example (as its slower part)."
     for i in range(axis): x = transpose(x, dim0=i, dim1=i + 1)
-    return reshape(x, shape=(*x.shape[:axis], -1, *x.shape[axis + 2:]))
+    return reshape(x, shape=(*x.shape[:axis], -1, *x.shape[axis + 2 :]))
 
 def apart(x, axis, size):
     "The reverse of `merged`."
-    x = reshape(x, shape=(*x.shape[:axis], size, -1, *x.shape[axis + 1:]))
+    x = reshape(x, shape=(*x.shape[:axis], size, -1, *x.shape[axis + 1 :]))
     for i in reversed(range(axis)): x = transpose(x, dim0=i, dim1=i + 1)
     return x
 
 def _with_bias(out, bias, batched):
     if bias is None: return out
-    return out + reshape(bias, shape=(*((bias.shape[0], 1) if batched else ()), -1, *(1,) * (len(out.shape) - 3)))
+    return out + reshape(
+        bias, shape=(*((bias.shape[0], 1) if batched else ()), -1, *(1,) * (len(out.shape) - 3))
+    )
 
 def _spatial_batch(op, values, batched, s):
     x, w, bias = (*values, None)[:3]
@@ -116,13 +168,17 @@ def _spatial_batch(op, values, batched, s):
     if batched[1]:
         x, w = all_batched(op, values[:2], batched[:2])
         out = apart(op(merged(x, 1), merged(w, 0), **{**s, 'groups': s['groups'] * size}), 1, size)
-    elif batched[0]: out = apart(op(merged(x, 0), w, **s), 0, size)
-    else: out = reshape(op(x, w, **s), shape=(1, -1, *op(x, w, **s).shape[1:]))
+    elif batched[0]:
+        out = apart(op(merged(x, 0), w, **s), 0, size)
+    else:
+        out = reshape(op(x, w, **s), shape=(1, -1, *op(x, w, **s).shape[1:]))
     return _with_bias(out, bias, len(batched) > 2 and batched[2])
 
 def _weight_batch(op, values, batched, s):
     g, x = all_batched(op, values, batched)
-    return apart(op(merged(g, 1), merged(x, 1), **{**s, 'groups': s['groups'] * g.shape[0]}), 0, g.shape[0])
+    return apart(
+        op(merged(g, 1), merged(x, 1), **{**s, 'groups': s['groups'] * g.shape[0]}), 0, g.shape[0]
+    )
 
 def _linear_parts(tangents, values, out, s, op):
     "Forward mode of an operation that is linear in each of its inputs, with a bias added."
@@ -134,84 +190,248 @@ def _linear_parts(tangents, values, out, s, op):
 
 def bias_sum(g): return sum(g, dim=(0, *range(2, len(g.shape))))
 
+# %% ../../nbs/ops/11_convolution.ipynb #311e8a37
 _ONE = dict(stride=(1,), padding=(0,), dilation=(1,), groups=1)
 _TWO = dict(stride=(2, 1), padding=(1, 0), dilation=(1, 2), groups=2)
 
 # %% ../../nbs/ops/11_convolution.ipynb #b350c382
-@op(jvp=lambda t, v, out, s: _linear_parts(t, v, out, s, convolution), batch=_spatial_batch, node='ConvolutionBackward0', arity=3,
-    samples=[(N(2, 3, 5), N(4, 3, 2), N(4), _ONE), (N(2, 2, 4, 5), N(4, 1, 3, 2), N(4), _TWO), (N(1, 2, 3, 3, 3), N(2, 2, 2, 1, 2), dict(stride=(1, 1, 2), padding=(0, 1, 1), dilation=(1, 1, 1), groups=1))])
+@op(
+    jvp=lambda t, v, out, s: _linear_parts(t, v, out, s, convolution),
+    batch=_spatial_batch,
+    node='ConvolutionBackward0',
+    arity=3,
+    samples=[
+        (N(2, 3, 5), N(4, 3, 2), N(4), _ONE),
+        (N(2, 2, 4, 5), N(4, 1, 3, 2), N(4), _TWO),
+        (
+            N(1, 2, 3, 3, 3),
+            N(2, 2, 2, 1, 2),
+            dict(stride=(1, 1, 2), padding=(0, 1, 1), dilation=(1, 1, 1), groups=1),
+        ),
+    ],
+)
 def convolution(x, weight, bias=None, *, stride=(1, 1), padding=(0, 0), dilation=(1, 1), groups=1):
-    "The filters in `weight` (filters, channels / groups, window) laid over `x` (examples, channels, places …): (examples, filters, places …), plus `bias` (filters)."
+    """The filters in `weight` (filters, channels / groups, window) laid over `x` (examples,
+    channels, places …): (examples, filters, places …), plus `bias` (filters).
+    """
     return forward_arrays(x, weight, bias, stride, padding, dilation, groups)
 
-@op(jvp=lambda t, v, out, s: _linear_parts(t, v, out, s, conv_transpose), batch=_spatial_batch, node='ConvolutionBackward0', arity=3,
-    samples=[(N(2, 4, 4), N(4, 3, 2), N(3), dict(size=(5,), **_ONE)), (N(2, 4, 2, 3), N(4, 1, 3, 2), N(2), dict(size=(4, 5), **_TWO)), (N(1, 2, 3), N(2, 2, 3), dict(size=(8,), stride=(2,), padding=(0,), dilation=(1,), groups=1)), (N(1, 2, 2), N(2, 1, 3), dict(size=(8,), stride=(1,), padding=(0,), dilation=(3,), groups=1)), (N(1, 1, 2), N(1, 1, 2), dict(size=(6,), stride=(1,), padding=(0,), dilation=(3,), groups=1))])
-def conv_transpose(x, weight, bias=None, *, size=(), stride=(1, 1), padding=(0, 0), dilation=(1, 1), groups=1):
-    "The transpose of `convolution`: each number of `x` (examples, filters, places …) spreads its filter over the result (examples, channels, *size), plus `bias` (channels)."
+# %% ../../nbs/ops/11_convolution.ipynb #64eed11e
+@op(
+    jvp=lambda t, v, out, s: _linear_parts(t, v, out, s, conv_transpose),
+    batch=_spatial_batch,
+    node='ConvolutionBackward0',
+    arity=3,
+    samples=[
+        (N(2, 4, 4), N(4, 3, 2), N(3), dict(size=(5,), **_ONE)),
+        (N(2, 4, 2, 3), N(4, 1, 3, 2), N(2), dict(size=(4, 5), **_TWO)),
+        (
+            N(1, 2, 3),
+            N(2, 2, 3),
+            dict(size=(8,), stride=(2,), padding=(0,), dilation=(1,), groups=1),
+        ),
+        (
+            N(1, 2, 2),
+            N(2, 1, 3),
+            dict(size=(8,), stride=(1,), padding=(0,), dilation=(3,), groups=1),
+        ),
+        (
+            N(1, 1, 2),
+            N(1, 1, 2),
+            dict(size=(6,), stride=(1,), padding=(0,), dilation=(3,), groups=1),
+        ),
+    ],
+)
+def conv_transpose(
+    x, weight, bias=None, *, size=(), stride=(1, 1), padding=(0, 0), dilation=(1, 1), groups=1
+):
+    """The transpose of `convolution`: each number of `x` (examples, filters, places …) spreads its
+    filter over the result (examples, channels, *size), plus `bias` (channels).
+    """
     out = transpose_arrays(x, weight, size, stride, padding, dilation, groups)
     if bias is not None: out += bias.reshape(-1, *(1,) * len(size))
     return out
 
-@op(jvp=lambda t, v, out, s: _linear_parts(t, v, out, s, conv_weight), batch=_weight_batch, node='ConvolutionBackward0_Weight',
-    samples=[(N(2, 4, 4), N(2, 3, 5), dict(window=(2,), **_ONE)), (N(2, 4, 2, 3), N(2, 2, 4, 5), dict(window=(3, 2), **_TWO))])
+# %% ../../nbs/ops/11_convolution.ipynb #e6240c2d
+@op(
+    jvp=lambda t, v, out, s: _linear_parts(t, v, out, s, conv_weight),
+    batch=_weight_batch,
+    node='ConvolutionBackward0_Weight',
+    samples=[
+        (N(2, 4, 4), N(2, 3, 5), dict(window=(2,), **_ONE)),
+        (N(2, 4, 2, 3), N(2, 2, 4, 5), dict(window=(3, 2), **_TWO)),
+    ],
+)
 def conv_weight(x, y, *, window, stride, padding, dilation, groups):
-    "The gradient of the filters: for each entry of the window of size `window`, the products of `x` (like the result of a convolution) with what that entry saw of `y` (like its input), summed."
+    """The gradient of the filters: for each entry of the window of size `window`, the products of
+    `x` (like the result of a convolution) with what that entry saw of `y` (like its input), summed.
+    """
     return weight_arrays(x, y, window, stride, padding, dilation, groups)
 
 # %% ../../nbs/ops/11_convolution.ipynb #f272e149
 def first_places(x, shape):
-    "The first places along each dimension: a result made larger by `output_padding` has room for more windows than it came from."
+    """The first places along each dimension: a result made larger by `output_padding` has room for
+    more windows than it came from.
+    """
     for d in range(2, len(shape)):
         if x.shape[d] != shape[d]: x = narrow(x, dim=d, start=0, length=shape[d])
     return x
 
 convolution.vjp(
-    x=lambda g, weight, x_shape, *, stride, padding, dilation, groups: conv_transpose(g, weight, size=tuple(x_shape[2:]), stride=stride, padding=padding, dilation=dilation, groups=groups),
-    weight=lambda g, x, weight_shape, *, stride, padding, dilation, groups: conv_weight(g, x, window=tuple(weight_shape[2:]), stride=stride, padding=padding, dilation=dilation, groups=groups),
-    bias=lambda g: bias_sum(g))
+    x=lambda g, weight, x_shape, *, stride, padding, dilation, groups: conv_transpose(
+        g,
+        weight,
+        size=tuple(x_shape[2:]),
+        stride=stride,
+        padding=padding,
+        dilation=dilation,
+        groups=groups,
+    ),
+    weight=lambda g, x, weight_shape, *, stride, padding, dilation, groups: conv_weight(
+        g,
+        x,
+        window=tuple(weight_shape[2:]),
+        stride=stride,
+        padding=padding,
+        dilation=dilation,
+        groups=groups,
+    ),
+    bias=lambda g: bias_sum(g),
+).formally(x='x', weight='weight', bias='x weight')
 conv_transpose.vjp(
-    x=lambda g, weight, x_shape, *, stride, padding, dilation, groups: first_places(convolution(g, weight, stride=stride, padding=padding, dilation=dilation, groups=groups), x_shape),
-    weight=lambda g, x, weight_shape, *, stride, padding, dilation, groups: conv_weight(x, g, window=tuple(weight_shape[2:]), stride=stride, padding=padding, dilation=dilation, groups=groups),
-    bias=lambda g: bias_sum(g))
+    x=lambda g, weight, x_shape, *, stride, padding, dilation, groups: first_places(
+        convolution(g, weight, stride=stride, padding=padding, dilation=dilation, groups=groups),
+        x_shape,
+    ),
+    weight=lambda g, x, weight_shape, *, stride, padding, dilation, groups: conv_weight(
+        x,
+        g,
+        window=tuple(weight_shape[2:]),
+        stride=stride,
+        padding=padding,
+        dilation=dilation,
+        groups=groups,
+    ),
+    bias=lambda g: bias_sum(g),
+).formally(x='x', weight='weight', bias='x weight')
+
+# %% ../../nbs/ops/11_convolution.ipynb #0b913849
 conv_weight.vjp(
-    x=lambda g, y, x_shape, *, stride, padding, dilation, groups: first_places(convolution(y, g, stride=stride, padding=padding, dilation=dilation, groups=groups), x_shape),
-    y=lambda g, x, y_shape, *, stride, padding, dilation, groups: conv_transpose(x, g, size=tuple(y_shape[2:]), stride=stride, padding=padding, dilation=dilation, groups=groups))
+    x=lambda g, y, x_shape, *, stride, padding, dilation, groups: first_places(
+        convolution(y, g, stride=stride, padding=padding, dilation=dilation, groups=groups), x_shape
+    ),
+    y=lambda g, x, y_shape, *, stride, padding, dilation, groups: conv_transpose(
+        x,
+        g,
+        size=tuple(y_shape[2:]),
+        stride=stride,
+        padding=padding,
+        dilation=dilation,
+        groups=groups,
+    ),
+)
 
 # %% ../../nbs/ops/11_convolution.ipynb #c0d20012
 @fused(FUSED, 'convolution')
-def _convolution_there(x, weight, bias=None, *, stride=(1, 1), padding=(0, 0), dilation=(1, 1), groups=1):
+def _convolution_there(
+    x, weight, bias=None, *, stride=(1, 1), padding=(0, 0), dilation=(1, 1), groups=1
+):
     outs = out_sizes(x.shape[2:], weight.shape[2:], stride, padding, dilation)
-    out = convolve('forward', x, weight, (len(x), len(weight), *outs), groups, stride, padding, dilation, lambda: twin(forward_arrays)(x, weight, None, stride, padding, dilation, groups))
-    if out is not NotImplemented and bias is not None: out += bias.reshape(-1, *(1,) * len(outs))
+    out = convolve(
+        'forward',
+        x,
+        weight,
+        (len(x), len(weight), *outs),
+        groups,
+        stride,
+        padding,
+        dilation,
+        lambda: twin(forward_arrays)(x, weight, None, stride, padding, dilation, groups),
+    )
+    if out is not NotImplemented and bias is not None:
+        out += bias.reshape(-1, *(1,) * len(outs))
     return out
 
 @fused(FUSED, 'conv_transpose')
-def _conv_transpose_there(x, weight, bias=None, *, size=(), stride=(1, 1), padding=(0, 0), dilation=(1, 1), groups=1):
-    if out_sizes(size, weight.shape[2:], stride, padding, dilation) != x.shape[2:]: return NotImplemented
-    out = convolve('data', x, weight, (len(x), weight.shape[1] * groups, *size), groups, stride, padding, dilation, lambda: twin(transpose_arrays)(x, weight, size, stride, padding, dilation, groups))
-    if out is not NotImplemented and bias is not None: out += bias.reshape(-1, *(1,) * len(size))
+def _conv_transpose_there(
+    x, weight, bias=None, *, size=(), stride=(1, 1), padding=(0, 0), dilation=(1, 1), groups=1
+):
+    if out_sizes(size, weight.shape[2:], stride, padding, dilation) != x.shape[2:]:
+        return NotImplemented
+    out = convolve(
+        'data',
+        x,
+        weight,
+        (len(x), weight.shape[1] * groups, *size),
+        groups,
+        stride,
+        padding,
+        dilation,
+        lambda: twin(transpose_arrays)(x, weight, size, stride, padding, dilation, groups),
+    )
+    if out is not NotImplemented and bias is not None:
+        out += bias.reshape(-1, *(1,) * len(size))
     return out
 
+# %% ../../nbs/ops/11_convolution.ipynb #b5e97d74
 @fused(FUSED, 'conv_weight')
 def _conv_weight_there(x, y, *, window, stride, padding, dilation, groups):
-    if out_sizes(y.shape[2:], window, stride, padding, dilation) != x.shape[2:]: return NotImplemented
-    return convolve('weight', y, x, (x.shape[1], y.shape[1] // groups, *window), groups, stride, padding, dilation, lambda: twin(weight_arrays)(x, y, window, stride, padding, dilation, groups))
+    if out_sizes(y.shape[2:], window, stride, padding, dilation) != x.shape[2:]:
+        return NotImplemented
+    return convolve(
+        'weight',
+        y,
+        x,
+        (x.shape[1], y.shape[1] // groups, *window),
+        groups,
+        stride,
+        padding,
+        dilation,
+        lambda: twin(weight_arrays)(x, y, window, stride, padding, dilation, groups),
+    )
 
 # %% ../../nbs/ops/11_convolution.ipynb #40cbe697
 _fold_samples = dict(window=(2, 2), stride=(2, 1), padding=(1, 0), dilation=(1, 2))
 
-@op(jvp='linear', batch=lambda op, v, b, s: apart(op(merged(v[0], 0), **s), 0, v[0].shape[0]), node='Im2ColBackward0', samples=[(N(2, 3, 3, 4), _fold_samples)])
+@op(
+    jvp='linear',
+    batch=lambda op, v, b, s: apart(op(merged(v[0], 0), **s), 0, v[0].shape[0]),
+    node='Im2ColBackward0',
+    samples=[(N(2, 3, 3, 4), _fold_samples)],
+)
 def im2col(x, *, window, stride, padding, dilation):
-    "What a sliding window sees at each of its places: (examples, channels times entries of the window, places)."
+    """What a sliding window sees at each of its places: (examples, channels times entries of the
+    window, places).
+    """
     cols = columns(x, window, stride, padding, dilation)
     cols = cols.reshape(len(cols), cols.shape[1] * cols.shape[2], cols.shape[3])
     return cols.copy() if np.may_share_memory(cols, x) else cols
 
-@op(jvp='linear', batch=lambda op, v, b, s: apart(op(merged(v[0], 0), **s), 0, v[0].shape[0]), node='Col2ImBackward0', samples=[(N(2, 8, 4), dict(size=(3, 4), **_fold_samples))])
+@op(
+    jvp='linear',
+    batch=lambda op, v, b, s: apart(op(merged(v[0], 0), **s), 0, v[0].shape[0]),
+    node='Col2ImBackward0',
+    samples=[(N(2, 8, 4), dict(size=(3, 4), **_fold_samples))],
+)
 def col2im(x, *, size, window, stride, padding, dilation):
     "The transpose of `im2col`: (examples, channels, *size)."
     entries = math.prod(window)
-    return from_columns(x.reshape(len(x), x.shape[1] // entries, entries, x.shape[2]), size, window, stride, padding, dilation)
+    return from_columns(
+        x.reshape(len(x), x.shape[1] // entries, entries, x.shape[2]),
+        size,
+        window,
+        stride,
+        padding,
+        dilation,
+    )
 
-im2col.vjp(x=lambda g, x_shape, *, window, stride, padding, dilation: col2im(g, size=tuple(x_shape[2:]), window=window, stride=stride, padding=padding, dilation=dilation))
-col2im.vjp(x=lambda g, *, window, stride, padding, dilation: im2col(g, window=window, stride=stride, padding=padding, dilation=dilation))
+im2col.vjp(
+    x=lambda g, x_shape, *, window, stride, padding, dilation: col2im(
+        g, size=tuple(x_shape[2:]), window=window, stride=stride, padding=padding, dilation=dilation
+    )
+)
+col2im.vjp(
+    x=lambda g, *, window, stride, padding, dilation: im2col(
+        g, window=window, stride=stride, padding=padding, dilation=dilation
+    )
+)

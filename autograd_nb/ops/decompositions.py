@@ -5,26 +5,34 @@
 # %% auto #0
 __all__ = ['LinAlgError', 'array_of', 'conj', 'mH', 'diag_of', 'as_diag', 'eye_like', 'constant_like', 'symmetric_part',
            'hermitian', 'batch_of_matrices', 'need_matrices', 'pivot', 'singular', 'Square', 'Positive',
-           'ComplexSquare', 'inv', 'solve_arrays', 'to_shape', 'solve', 'det_rule', 'det', 'products_but_one',
-           'cofactor_arrays', 'cofactor', 'imag_times', 'slogdet', 'triangle', 'gradient_triangle', 'triangular_solve',
-           'half', 'cholesky_rule', 'cholesky', 'minor', 'hermitian_from_lower', 'qr_tall_rule', 'columns', 'qr_rule',
-           'qr', 'gaps', 'off_diagonal', 'constant_mask', 'eigh_rule', 'Symmetric', 'eigh', 'eigvalsh', 'eigvalsh_rule',
-           'Spread', 'eig_rule', 'real_of', 'eig', 'eigvals', 'eigvals_rule', 'skew', 'svd_rule', 'svd', 'svdvals_rule',
-           'svdvals', 'lu_arrays', 'rows', 'right_divided', 'right_divided_by_adjoint', 'plu', 'expm_arrays',
-           'direction', 'matrix_exp', 'cross', 'pinv', 'norm_slope', 'vector_norm', 'per_distance', 'apart_rule',
-           'distances', 'stacked_matrices', 'first_zero_pivot', 'first_zero', 'exchanges', 'exchanged', 'ldl',
-           'ldl_solved']
+           'ComplexSquare', 'inv', 'solve_arrays', 'to_shape', 'solve', 'det_rule', 'quiet_det', 'det',
+           'products_but_one', 'cofactor_arrays', 'cofactor', 'imag_times', 'slogdet', 'triangle', 'gradient_triangle',
+           'triangular_solve', 'triangular_arrays', 'half', 'cholesky_rule', 'cholesky', 'minor', 'Factor',
+           'UpperFactor', 'adjoint_of', 'cholesky_solve', 'cholesky_inverse', 'hermitian_from_lower', 'qr_tall_rule',
+           'columns', 'qr_rule', 'qr', 'gaps', 'off_diagonal', 'constant_mask', 'eigh_rule', 'Symmetric', 'eigh',
+           'eigvalsh', 'eigvalsh_rule', 'Spread', 'eig_rule', 'real_of', 'eig', 'eigvals', 'eigvals_rule', 'skew',
+           'svd_rule', 'svd', 'svdvals_rule', 'svdvals', 'lu_arrays', 'rows', 'right_divided',
+           'right_divided_by_adjoint', 'plu', 'expm_arrays', 'direction', 'matrix_exp', 'cross', 'pinv', 'norm_rule',
+           'vector_norm', 'per_distance', 'apart_rule', 'distances', 'stacked_matrices', 'first_zero_pivot',
+           'first_zero', 'exchanges', 'exchanged', 'ldl', 'ldl_solved']
 
 # %% ../../nbs/ops/09_decompositions.ipynb #9c38d6a2
 import math
 import numpy as np
+from ..arrays import lapack
 from ..arrays.numpy_backend import xp
-from ..graph.node import Exotic, TensorBase, tensor_like
+from ..graph.node import TensorBase, tensor_like
+from ..layers.complex import note_complex
 from ..graph.op import Fixed, N, Z, op
 from .linalg import matmul
-from .pointwise import abs, as_numbers, conj_physical, is_complex, pow, real, sgn, to, where
+from autograd_nb.ops.pointwise import (
+    abs, as_numbers, conj_physical, is_complex, pow, real, sgn, to, where, zeros_for
+)
 from .reduce import added, axes, count_of, reduction_batch, restore, sum
-from .shape import all_batched, diagonal, diagonal_scatter, mT, narrow, pad_dim, reshape, sum_to_size, tril, triu, unsqueeze
+from autograd_nb.ops.shape import (
+    all_batched, diagonal, diagonal_scatter, mT, narrow, pad_dim, reshape, sum_to_size, tril, triu,
+    unsqueeze
+)
 from .special import imag
 
 # %% ../../nbs/ops/09_decompositions.ipynb #966c3b86
@@ -61,7 +69,7 @@ def constant_like(a, x):
 
 def symmetric_part(x):
     "The Hermitian part of matrices."
-    return (x + mH(x)) * .5
+    return (x + mH(x)) * 0.5
 
 def hermitian(x):
     "The Hermitian part of an array of matrices; finite Hermitian ones come back unchanged."
@@ -71,17 +79,35 @@ def batch_of_matrices(op, values, batched, statics):
     "Batching: these operations take stacks of matrices already."
     return op(*all_batched(op, values, batched), **statics)
 
+# %% ../../nbs/ops/09_decompositions.ipynb #17df5c78
 def need_matrices(x, name, square=True, floating=True):
-    "Raise PyTorch's errors unless `x` is a stack of (square) matrices of floating or complex numbers."
-    if x.ndim < 2: raise RuntimeError(f'{name}: The input tensor A must have at least 2 dimensions.')
-    if square and x.shape[-1] != x.shape[-2]: raise RuntimeError(f'{name}: A must be batches of square matrices, but they are {x.shape[-2]} by {x.shape[-1]} matrices')
-    if floating and x.dtype == np.float16: raise RuntimeError(f'{name}: Low precision dtypes not supported. Got Half. Convert first, with A.float().')
+    """Raise PyTorch's errors unless `x` is a stack of (square) matrices of floating or complex
+    numbers.
+    """
+    if x.ndim < 2:
+        raise RuntimeError(f'{name}: The input tensor A must have at least 2 dimensions.')
+    if square and x.shape[-1] != x.shape[-2]:
+        raise RuntimeError(
+            f'{name}: A must be batches of square matrices, but they are {x.shape[-2]} by'
+            f' {x.shape[-1]} matrices'
+        )
+    if floating and x.dtype == np.float16:
+        raise RuntimeError(
+            f'{name}: Low precision dtypes not supported. Got Half. Convert first, with A.float().'
+        )
     if floating and x.dtype.kind not in 'fcV':
-        names = dict(int64='Long', int32='Int', int16='Short', int8='Char', uint8='Byte', bool='Bool')
-        raise RuntimeError(f'{name}: Expected a floating point or complex tensor as input. Got {names.get(x.dtype.name, x.dtype.name)}. Convert first, with A.float().')
+        names = dict(
+            int64='Long', int32='Int', int16='Short', int8='Char', uint8='Byte', bool='Bool'
+        )
+        raise RuntimeError(
+            f'{name}: Expected a floating point or complex tensor as input. Got'
+            f' {names.get(x.dtype.name, x.dtype.name)}. Convert first, with A.float().'
+        )
 
 class _LinAlgError(RuntimeError):
-    "Raised for a matrix that a computation cannot handle, such as a singular one where an inverse is needed."
+    """Raised for a matrix that a computation cannot handle, such as a singular one where an inverse
+    is needed.
+    """
 
 LinAlgError = _LinAlgError
 
@@ -91,43 +117,66 @@ def pivot(m):
     zero = np.flatnonzero(np.diagonal(u) == 0)
     return int(zero[0]) + 1 if zero.size else 0
 
+# %% ../../nbs/ops/09_decompositions.ipynb #f9488879
 def singular(x, name, what='The solver failed because the input matrix is singular.'):
     "PyTorch's error for a singular matrix in the stack `x`."
     flat = x.reshape(-1, *x.shape[-2:])
     places = [pivot(m) for m in flat]
     k = next((p for p in places if p), x.shape[-1])
-    where_ = f'(Batch element {next((i for i, p in enumerate(places) if p), 0)}): ' if x.ndim > 2 else ''
+    where_ = (
+        f'(Batch element {next((i for i, p in enumerate(places) if p), 0)}): ' if x.ndim > 2 else ''
+    )
     if 'diagonal' in what: what = what.format(k)
     return LinAlgError(f'{name}: {where_}{what}')
 
 # %% ../../nbs/ops/09_decompositions.ipynb #11534fc4
 class Square(N):
     "A sample: well-conditioned square matrices."
+
     def __call__(self, rng):
         a = rng.standard_normal(self.shape)
         return a + 3 * np.eye(self.shape[-1])
 
 class Positive(N):
     "A sample: symmetric positive definite matrices."
+
     def __call__(self, rng):
         a = rng.standard_normal(self.shape)
         return a @ a.swapaxes(-1, -2) / 2 + np.eye(self.shape[-1])
 
 class ComplexSquare(N):
     "A sample: well-conditioned complex square matrices."
-    def __call__(self, rng): return rng.standard_normal(self.shape) + 1j * rng.standard_normal(self.shape) + 3 * np.eye(self.shape[-1])
+
+    def __call__(self, rng):
+        return (
+            rng.standard_normal(self.shape)
+            + 1j * rng.standard_normal(self.shape)
+            + 3 * np.eye(self.shape[-1])
+        )
 
 _square = [(Square(3, 3),), (Square(2, 2, 2),), (ComplexSquare(2, 2),)]
 
-@op(batch=batch_of_matrices, node='LinalgInvExBackward0', samples=_square, jvp=lambda tangents, values, out, statics: -(out @ tangents[0] @ out))
+# %% ../../nbs/ops/09_decompositions.ipynb #0f09426c
+@op(
+    batch=batch_of_matrices,
+    node='LinalgInvExBackward0',
+    samples=_square,
+    jvp=lambda tangents, values, out, statics: -(out @ tangents[0] @ out),
+)
 def inv(x):
     "The inverse matrix."
     need_matrices(x, 'linalg.inv')
     try: out = np.linalg.inv(x)
     except np.linalg.LinAlgError: out = None
     if out is None or not np.isfinite(out).all() and np.isfinite(x).all():
-        raise singular(x, 'linalg.inv', 'The diagonal element {} is zero, the inversion could not be completed because the input matrix is singular.')
+        raise singular(
+            x,
+            'linalg.inv',
+            'The diagonal element {} is zero, the inversion could not be completed because the'
+            ' input matrix is singular.',
+        )
     return out
+
 inv.vjp(x=lambda g, out: -matmul(mT(out), matmul(g, mT(out))))
 
 def solve_arrays(a, b):
@@ -143,31 +192,71 @@ def to_shape(g, shape):
     "`g` summed down to `shape`."
     return sum_to_size(g, size=tuple(shape)) if tuple(g.shape) != tuple(shape) else g
 
+# %% ../../nbs/ops/09_decompositions.ipynb #0dadc449
 def _solve_batch(op, values, batched, statics):
     a, b = values
     na, nb = len(a.shape) - batched[0], len(b.shape) - batched[1]
+
     def pad(v, is_batched, ndim):
-        return reshape(v, shape=(v.shape[0],) + (1,) * (max(na, nb) - ndim) + tuple(v.shape[1:])) if is_batched and ndim < max(na, nb) else v
+        return (
+            reshape(v, shape=(v.shape[0],) + (1,) * (max(na, nb) - ndim) + tuple(v.shape[1:]))
+            if is_batched and ndim < max(na, nb)
+            else v
+        )
+
     return op(pad(a, batched[0], na), pad(b, batched[1], nb))
 
-@op(batch=_solve_batch, jvp=_solve_jvp, node='LinalgSolveExBackward0', samples=[(Square(3, 3), N(3, 2)), (Square(2, 3, 3), N(3, 1)), (Square(3, 3), N(2, 3, 2)), (ComplexSquare(2, 2), Z(2, 2))])
+@op(
+    batch=_solve_batch,
+    jvp=_solve_jvp,
+    node='LinalgSolveExBackward0',
+    samples=[
+        (Square(3, 3), N(3, 2)),
+        (Square(2, 3, 3), N(3, 1)),
+        (Square(3, 3), N(2, 3, 2)),
+        (ComplexSquare(2, 2), Z(2, 2)),
+    ],
+)
 def solve(a, b):
     "The solution `x` of `a @ x = b`; `b` is a matrix (or a stack of them)."
     need_matrices(a, 'linalg.solve')
-    if a.shape[-1] != b.shape[-2]: raise RuntimeError(f'linalg.solve: Incompatible shapes of A and B for the equation AX = B ({a.shape[-2]}x{a.shape[-1]} and {b.shape[-2]}x{b.shape[-1]})')
+    if a.shape[-1] != b.shape[-2]:
+        raise RuntimeError(
+            'linalg.solve: Incompatible shapes of A and B for the equation AX = B'
+            f' ({a.shape[-2]}x{a.shape[-1]} and {b.shape[-2]}x{b.shape[-1]})'
+        )
     try: return np.linalg.solve(a, b)
     except np.linalg.LinAlgError: raise singular(a, 'torch.linalg.solve') from None
-solve.vjp(a=lambda g, a, out, a_shape: to_shape(-matmul(solve(mT(a), g), mT(out)), a_shape), b=lambda g, a, b_shape: to_shape(solve(mT(a), g), b_shape))
 
+solve.vjp(
+    a=lambda g, a, out, a_shape: to_shape(-matmul(solve(mT(a), g), mT(out)), a_shape),
+    b=lambda g, a, b_shape: to_shape(solve(mT(a), g), b_shape),
+)
+
+# %% ../../nbs/ops/09_decompositions.ipynb #f5b21a7a
 def det_rule(g, x):
-    "`det(A) * inv(A).T` written without an inverse: the matrix of cofactors, which singular matrices have too."
+    """`det(A) * inv(A).T` written without an inverse: the matrix of cofactors, which singular
+    matrices have too.
+    """
+    if 0 in x.shape: return zeros_for(x)
+    if x.shape[-1] == 1: return reshape(g, shape=x.shape)
     return reshape(g, shape=(*g.shape, 1, 1)) * cofactor(x)
 
-@op(batch=batch_of_matrices, node='LinalgDetBackward0', samples=_square, jvp=lambda tangents, values, out, statics: sum(cofactor(values[0]) * tangents[0], dim=(-2, -1)))
+def quiet_det(x):
+    "Determinants, without NumPy's warnings about what is not a number, which carry its own name."
+    with np.errstate(all='ignore'): return np.asarray(np.linalg.det(x)).astype(x.dtype)
+
+@op(
+    batch=batch_of_matrices,
+    node='LinalgDetBackward0',
+    samples=_square,
+    jvp=lambda tangents, values, out, statics: sum(cofactor(values[0]) * tangents[0], dim=(-2, -1)),
+)
 def det(x):
     "The determinant."
     need_matrices(x, 'linalg.det')
-    return np.asarray(np.linalg.det(x)).astype(x.dtype)
+    return quiet_det(x)
+
 det.vjp(x=det_rule)
 
 # %% ../../nbs/ops/09_decompositions.ipynb #c853f7b9
@@ -181,7 +270,7 @@ def products_but_one(s):
 def cofactor_arrays(x):
     if not x.shape[-1]: return x.copy()
     u, s, vh = np.linalg.svd(x)
-    sign_ = (np.linalg.det(u) * np.linalg.det(vh))[..., None, None]
+    sign_ = (quiet_det(u) * quiet_det(vh))[..., None, None]
     return (sign_ * ((u * products_but_one(s)[..., None, :]) @ vh).conj()).astype(x.dtype)
 
 def _cofactor_rule(g, x):
@@ -196,13 +285,18 @@ def _cofactor_jvp(tangents, values, out, statics):
 
 @op(batch=batch_of_matrices, jvp=_cofactor_jvp, node='LinalgDetBackward0', samples=_square)
 def cofactor(x):
-    "The matrix of cofactors: the derivative of the determinant. Itself differentiable where the matrix is regular."
+    """The matrix of cofactors: the derivative of the determinant. Itself differentiable where the
+    matrix is regular.
+    """
     need_matrices(x, 'linalg.det')
     return cofactor_arrays(x)
+
 cofactor.vjp(x=_cofactor_rule)
 
 def _slogdet_grad(g, x):
-    "With complex numbers the sign has a gradient too: it turns, by the imaginary part of `tr(inv(A) dA)`."
+    """With complex numbers the sign has a gradient too: it turns, by the imaginary part of
+    `tr(inv(A) dA)`.
+    """
     if not is_complex(x): return reshape(g[1], shape=(*g[1].shape, 1, 1)) * mT(inv(x))
     s = slogdet(x)[0]
     turn = real(g[1]) - imag_times(g[0], s) * 1j
@@ -212,17 +306,26 @@ def imag_times(g, s):
     "The imaginary part of `conj(g) * s`."
     return imag(conj(g) * s)
 
+# %% ../../nbs/ops/09_decompositions.ipynb #222c1bda
 def _slogdet_jvp(tangents, values, out, statics):
     change = sum(mT(inv(values[0])) * tangents[0], dim=(-2, -1))
     if not is_complex(values[0]): return (out[0] * 0, change)
     return out[0] * (imag(change) * 1j), real(change)
 
-@op(batch=batch_of_matrices, jvp=_slogdet_jvp, outputs=2, holomorphic=False, node='LinalgSlogdetBackward0', samples=_square)
+@op(
+    batch=batch_of_matrices,
+    jvp=_slogdet_jvp,
+    outputs=2,
+    holomorphic=False,
+    node='LinalgSlogdetBackward0',
+    samples=_square,
+)
 def slogdet(x):
     "The sign of the determinant and the logarithm of its absolute value."
     need_matrices(x, 'linalg.slogdet')
-    s, l = np.linalg.slogdet(x)
+    with np.errstate(all='ignore'): s, l = np.linalg.slogdet(x)
     return np.asarray(s).astype(x.dtype), np.asarray(l).astype(x.real.dtype)
+
 slogdet.vjp(x=_slogdet_grad)
 
 # %% ../../nbs/ops/09_decompositions.ipynb #450082d1
@@ -239,69 +342,218 @@ def _triangular_jvp(tangents, values, out, statics):
     ta, tb = tangents
     upper, unit = statics['upper'], statics['unitriangular']
     change = None if ta is None else matmul(gradient_triangle(ta, upper, unit), out)
-    return triangular_solve(values[0], tb if change is None else -change if tb is None else tb - change, **statics)
+    return triangular_solve(
+        values[0], tb if change is None else -change if tb is None else tb - change, **statics
+    )
 
-@op(batch=lambda op, v, b, s: op(*_pad_both(v, b), **s), jvp=_triangular_jvp, node='LinalgSolveTriangularBackward0',
-    samples=[(Square(3, 3), N(3, 2), dict(upper=u)) for u in (True, False)] + [(Square(2, 3, 3), N(3, 1), dict(upper=False, unitriangular=True))])
+@op(
+    batch=lambda op, v, b, s: op(*_pad_both(v, b), **s),
+    jvp=_triangular_jvp,
+    node='LinalgSolveTriangularBackward0',
+    samples=[(Square(3, 3), N(3, 2), dict(upper=u)) for u in (True, False)]
+    + [(Square(2, 3, 3), N(3, 1), dict(upper=False, unitriangular=True))],
+)
 def triangular_solve(a, b, *, upper, unitriangular=False):
     "The solution of `a @ x = b`, where only one triangle of `a` counts."
     need_matrices(a, 'linalg.solve_triangular')
-    if a.shape[-1] != b.shape[-2]: raise RuntimeError(f'linalg.solve_triangular: Incompatible shapes of A and B for the equation AX = B ({a.shape[-2]}x{a.shape[-1]} and {b.shape[-2]}x{b.shape[-1]})')
-    m = triangle(a, upper, unitriangular)
-    if not xp.on_host: return np.linalg.unchecked(m, b)
+    if a.shape[-1] != b.shape[-2]:
+        raise RuntimeError(
+            'linalg.solve_triangular: Incompatible shapes of A and B for the equation AX = B'
+            f' ({a.shape[-2]}x{a.shape[-1]} and {b.shape[-2]}x{b.shape[-1]})'
+        )
+    if not xp.on_host: return np.linalg.unchecked(triangle(a, upper, unitriangular), b)
+    return triangular_arrays(a, b, upper, unitriangular)
+
+# %% ../../nbs/ops/09_decompositions.ipynb #8db5ee90
+def triangular_arrays(a, b, upper, unit=False):
+    "The same for arrays: by LAPACK's own routine, or by the general solver for many tiny matrices."
+    count = max(math.prod(a.shape[:-2]), math.prod(b.shape[:-2]))
+    if a.dtype is b.dtype and lapack.worthwhile('trsm', a, count):
+        return lapack.triangular_solve(a, b, upper, unit)
+    m = triangle(a, upper, unit)
     with np.errstate(all='ignore'):
-        try: return np.linalg.solve(m, b)
-        except np.linalg.LinAlgError:           # PyTorch divides by the zero on the diagonal
+        try:
+            return np.linalg.solve(m, b)
+        except np.linalg.LinAlgError:  # PyTorch divides by the zero on the diagonal
             return _substitute(m, b, upper)
 
 def _substitute(m, b, upper):
     "Forward or back substitution, row by row."
     n, lead = m.shape[-1], np.broadcast_shapes(m.shape[:-2], b.shape[:-2])
     out = np.broadcast_to(b, (*lead, *b.shape[-2:])).copy()
-    for i in (range(n - 1, -1, -1) if upper else range(n)):
-        out[..., i, :] = (out[..., i, :] - (m[..., i, :, None] * np.where(np.arange(n)[:, None] == i, 0, out) * (np.arange(n) > i if upper else np.arange(n) < i)[:, None]).sum(-2)) / m[..., i, i, None]
+    for i in range(n - 1, -1, -1) if upper else range(n):
+        out[..., i, :] = (
+            out[..., i, :]
+            - (
+                m[..., i, :, None]
+                * np.where(np.arange(n)[:, None] == i, 0, out)
+                * (np.arange(n) > i if upper else np.arange(n) < i)[:, None]
+            ).sum(-2)
+        ) / m[..., i, i, None]
     return out
 
 def _pad_both(values, batched):
     ndim = [len(v.shape) - b for v, b in zip(values, batched)]
-    return [reshape(v, shape=(v.shape[0],) + (1,) * (max(ndim) - n) + tuple(v.shape[1:])) if b and n < max(ndim) else v for v, b, n in zip(values, batched, ndim)]
+    return [
+        (
+            reshape(v, shape=(v.shape[0],) + (1,) * (max(ndim) - n) + tuple(v.shape[1:]))
+            if b and n < max(ndim)
+            else v
+        )
+        for v, b, n in zip(values, batched, ndim)
+    ]
 
+# %% ../../nbs/ops/09_decompositions.ipynb #728891ca
 triangular_solve.vjp(
-    a=lambda g, a, out, a_shape, *, upper, unitriangular: gradient_triangle(to_shape(-matmul(triangular_solve(mT(a), g, upper=not upper, unitriangular=unitriangular), mT(out)), a_shape), upper, unitriangular),
-    b=lambda g, a, b_shape, *, upper, unitriangular: to_shape(triangular_solve(mT(a), g, upper=not upper, unitriangular=unitriangular), b_shape))
+    a=lambda g, a, out, a_shape, *, upper, unitriangular: gradient_triangle(
+        to_shape(
+            -matmul(
+                triangular_solve(mT(a), g, upper=not upper, unitriangular=unitriangular), mT(out)
+            ),
+            a_shape,
+        ),
+        upper,
+        unitriangular,
+    ),
+    b=lambda g, a, b_shape, *, upper, unitriangular: to_shape(
+        triangular_solve(mT(a), g, upper=not upper, unitriangular=unitriangular), b_shape
+    ),
+)
 
 # %% ../../nbs/ops/09_decompositions.ipynb #7ede119f
 def half(x):
     "The lower triangle with half of its diagonal."
-    return tril(x, diagonal=0) - as_diag(diag_of(x)) * .5
+    return tril(x, diagonal=0) - as_diag(diag_of(x)) * 0.5
 
 def cholesky_rule(g, out):
-    p = half(matmul(mH(out), tril(g, diagonal=0)))
-    y = inv(out)
-    return symmetric_part(matmul(mH(y), matmul(p, y)))
+    "The lower triangle of `L.mH @ g`, mirrored: its diagonal stays as it is, complex or not."
+    low = tril(matmul(mH(out), g), diagonal=0)
+    p = (low + mH(tril(low, diagonal=-1))) * 0.5
+    # inv(L).mH @ p @ inv(L), where p is Hermitian: the second solution stands on its side
+    once = triangular_solve(mH(out), p, upper=True)
+    return mH(triangular_solve(mH(out), mH(once), upper=True))
 
 def _cholesky_jvp(tangents, values, out, statics):
-    y = inv(out)
-    return matmul(out, half(matmul(y, matmul(symmetric_part(tangents[0]), mH(y)))))
+    once = triangular_solve(out, symmetric_part(tangents[0]), upper=False)
+    return matmul(out, half(mH(triangular_solve(out, mH(once), upper=False))))
 
-@op(batch=batch_of_matrices, jvp=_cholesky_jvp, holomorphic=False, node='LinalgCholeskyExBackward0', samples=[(Positive(3, 3),), (Positive(2, 2, 2),)])
+@op(
+    batch=batch_of_matrices,
+    jvp=_cholesky_jvp,
+    holomorphic=False,
+    node='LinalgCholeskyExBackward0',
+    samples=[(Positive(3, 3),), (Positive(2, 2, 2),)],
+)
 def cholesky(x):
-    "The lower triangular matrix `L` with `L @ L.mH` equal to the symmetric (Hermitian) part of `x`, which must be positive definite. The gradient is symmetric."
+    """The lower triangular matrix `L` with `L @ L.mH` equal to the symmetric (Hermitian) part of
+    `x`, which must be positive definite. The gradient is symmetric.
+    """
     need_matrices(x, 'linalg.cholesky')
     try: return np.linalg.cholesky(hermitian(x))
     except np.linalg.LinAlgError: pass
     raise LinAlgError(f'linalg.cholesky: {minor(x)}')
 
+# %% ../../nbs/ops/09_decompositions.ipynb #0d29ec76
 def minor(x):
     "PyTorch's words for the first leading minor that is not positive definite."
-    for i, m in enumerate(x.reshape(-1, *x.shape[-2:])):        # only to explain a failure
+    for i, m in enumerate(x.reshape(-1, *x.shape[-2:])):  # only to explain a failure
         m = hermitian(m)
         for k in range(1, len(m) + 1):
-            try: np.linalg.cholesky(m[:k, :k])
+            try:
+                np.linalg.cholesky(m[:k, :k])
             except np.linalg.LinAlgError:
-                return (f'(Batch element {i}): ' if x.ndim > 2 else '') + f'The factorization could not be completed because the input is not positive-definite (the leading minor of order {k} is not positive-definite).'
+                return (
+                    (f'(Batch element {i}): ' if x.ndim > 2 else '')
+                    + 'The factorization could not be completed because the input is not'
+                    f' positive-definite (the leading minor of order {k} is not'
+                    ' positive-definite).'
+                )
     return 'The factorization could not be completed because the input is not positive-definite.'
+
 cholesky.vjp(x=cholesky_rule)
+
+class Factor(N):
+    "A sample: lower triangular matrices with a diagonal away from zero."
+
+    def __call__(self, rng):
+        return np.tril(rng.standard_normal(self.shape)) + 3 * np.eye(self.shape[-1])
+
+class UpperFactor(Factor):
+    "A sample: the same, upper triangular."
+
+    def __call__(self, rng): return super().__call__(rng).swapaxes(-1, -2)
+
+def _by_factor(l, b, upper):
+    "The solution of `l @ l.mH @ x = b` (`l.mH @ l @ x = b` if `upper`)."
+    l, adjoint = (adjoint_of(l), l) if upper else (l, adjoint_of(l))
+    # what lies outside of the triangle counts, as it does in the rules: a general system then
+    if not xp.on_host or np.triu(l, 1).any():
+        return np.linalg.solve(adjoint, np.linalg.solve(l, b))
+    return triangular_arrays(adjoint, triangular_arrays(l, b, False), True)
+
+def adjoint_of(x):
+    "An array's matrices transposed and conjugated; a view where they are real."
+    turned = x.swapaxes(-1, -2)
+    return turned.conj() if turned.dtype.kind == 'c' else turned
+
+def _of_factor(l, m, upper):
+    "The gradient of a factor from the symmetric one of the matrix."
+    return -(matmul(l, m) if upper else matmul(m, l))
+
+# %% ../../nbs/ops/09_decompositions.ipynb #d4da2289
+def _product_tangent(l, t, upper):
+    "How the matrix changes with its factor."
+    half_ = matmul(mH(l), t) if upper else matmul(t, mH(l))
+    return half_ + mH(half_)
+
+# %% ../../nbs/ops/09_decompositions.ipynb #a5623cd4
+def _factor_solve_jvp(tangents, values, out, s):
+    (tb, tl), l = tangents, values[1]
+    right = None if tl is None else -matmul(_product_tangent(l, tl, s['upper']), out)
+    right = tb if right is None else right if tb is None else right + tb
+    return cholesky_solve(right, l, upper=s['upper'])
+
+def _factor_solve_rule(g, b, l, out, l_shape, upper):
+    m = matmul(cholesky_solve(g, l, upper=upper), mH(out))
+    return to_shape(_of_factor(l, m + mH(m), upper), l_shape)
+
+@op(
+    batch=lambda op, v, b, s: op(*_pad_both(v, b), **s),
+    jvp=_factor_solve_jvp,
+    holomorphic=False,
+    samples=[
+        (N(3, 2), Factor(3, 3), dict(upper=False)),
+        (N(2, 3, 1), UpperFactor(3, 3), dict(upper=True)),
+    ],
+)
+def cholesky_solve(b, l, *, upper=False):
+    "The solution of `A @ x = b` for `A = l @ l.mH` (`l.mH @ l` if `upper`)."
+    need_matrices(l, 'cholesky_solve')
+    return _by_factor(l, b, upper)
+
+cholesky_solve.vjp(
+    b=lambda g, l, b_shape, *, upper: to_shape(cholesky_solve(g, l, upper=upper), b_shape),
+    l=lambda g, b, l, out, l_shape, *, upper: _factor_solve_rule(g, b, l, out, l_shape, upper),
+)
+
+def _inverse_rule(g, l, out, upper):
+    return _of_factor(l, matmul(out, matmul(g + mH(g), out)), upper)
+
+# %% ../../nbs/ops/09_decompositions.ipynb #05ce1526
+@op(
+    batch=batch_of_matrices,
+    holomorphic=False,
+    samples=[(Factor(3, 3), dict(upper=False)), (UpperFactor(2, 2, 2), dict(upper=True))],
+    jvp=lambda tangents, values, out, s: (
+        -matmul(out, matmul(_product_tangent(values[0], tangents[0], s['upper']), out))
+    ),
+)
+def cholesky_inverse(l, *, upper=False):
+    "The inverse of `l @ l.mH` (of `l.mH @ l` if `upper`)."
+    need_matrices(l, 'cholesky_inverse')
+    return _by_factor(l, np.broadcast_to(np.eye(l.shape[-1], dtype=l.dtype), l.shape), upper)
+
+cholesky_inverse.vjp(l=lambda g, l, out, *, upper: _inverse_rule(g, l, out, upper))
 
 # %% ../../nbs/ops/09_decompositions.ipynb #7468121e
 def hermitian_from_lower(m):
@@ -324,38 +576,80 @@ def qr_rule(g, x, out, mode):
     q, r = out
     gq, gr = g
     m, n = x.shape[-2:]
-    if mode == 'complete' and m > n: raise RuntimeError("The QR decomposition is not differentiable when mode='complete' and nrows > ncols")
-    if mode == 'r': raise RuntimeError("The derivative of linalg.qr depends on Q, which is not computed when mode='r'. Please use linalg.qr(A, mode='reduced') if you are going to require gradients.")
+    if mode == 'complete' and m > n:
+        raise RuntimeError(
+            "The QR decomposition is not differentiable when mode='complete' and nrows > ncols"
+        )
+    if mode == 'r':
+        raise RuntimeError(
+            "The derivative of linalg.qr depends on Q, which is not computed when mode='r'. Please"
+            " use linalg.qr(A, mode='reduced') if you are going to require gradients."
+        )
     if m >= n: return qr_tall_rule(gq, gr, q, r)
     # wide: A = [A1 A2], R = [R1 R2], R2 = Q.mH A2
     k = len(x.shape) - 1
-    r1, g1, g2, a2 = columns(r, 0, m), columns(gr, 0, m), columns(gr, m, n - m), columns(x, m, n - m)
+    r1, g1, g2, a2 = (
+        columns(r, 0, m),
+        columns(gr, 0, m),
+        columns(gr, m, n - m),
+        columns(x, m, n - m),
+    )
     first = qr_tall_rule(gq + matmul(a2, mH(g2)), g1, q, r1)
-    return pad_dim(first, dim=k, before=0, after=n - m) + pad_dim(matmul(q, g2), dim=k, before=m, after=0)
+    return pad_dim(first, dim=k, before=0, after=n - m) + pad_dim(
+        matmul(q, g2), dim=k, before=m, after=0
+    )
 
+# %% ../../nbs/ops/09_decompositions.ipynb #3aca315e
 def _qr_jvp(tangents, values, out, statics):
     q, r = out
     t, (m, n) = tangents[0], values[0].shape[-2:]
     wide = m < n
     r1, t1 = (columns(r, 0, m), columns(t, 0, m)) if wide else (r, t)
-    c = mH(triangular_solve(mH(r1), mH(t1), upper=False))           # dA inv(R)
+    c = mH(triangular_solve(mH(r1), mH(t1), upper=False))  # dA inv(R)
     b = matmul(mH(q), c)
     low = tril(b, diagonal=-1)
-    o = low - mH(low)                                               # the antihermitian part: how Q turns
+    # the antihermitian part: how Q turns
+    o = low - mH(low)
     if is_complex(b): o = o + as_diag(imag(diag_of(b)) * 1j)
     dq = matmul(q, o) + c - matmul(q, b)
     dr = matmul(b - o, r1)
-    if wide: dr = pad_dim(dr, dim=len(r.shape) - 1, before=0, after=n - m) + pad_dim(matmul(mH(dq), columns(values[0], m, n - m)) + matmul(mH(q), columns(t, m, n - m)), dim=len(r.shape) - 1, before=m, after=0)
+    if wide:
+        dr = pad_dim(dr, dim=len(r.shape) - 1, before=0, after=n - m) + pad_dim(
+            matmul(mH(dq), columns(values[0], m, n - m)) + matmul(mH(q), columns(t, m, n - m)),
+            dim=len(r.shape) - 1,
+            before=m,
+            after=0,
+        )
     return dq, dr
 
-@op(batch=batch_of_matrices, jvp=_qr_jvp, outputs=2, holomorphic=False, node='LinalgQrBackward0', samples=[(N(3, 3), dict(mode='reduced')), (N(4, 2), dict(mode='reduced')), (N(2, 2, 4), dict(mode='reduced')), (Z(3, 2), dict(mode='reduced'))])
+# %% ../../nbs/ops/09_decompositions.ipynb #12839ad3
+@op(
+    batch=batch_of_matrices,
+    jvp=_qr_jvp,
+    outputs=2,
+    holomorphic=False,
+    node='LinalgQrBackward0',
+    samples=[
+        (N(3, 3), dict(mode='reduced')),
+        (N(4, 2), dict(mode='reduced')),
+        (N(2, 2, 4), dict(mode='reduced')),
+        (Z(3, 2), dict(mode='reduced')),
+    ],
+)
 def qr(x, *, mode='reduced'):
-    "The orthonormal `Q` and upper triangular `R` with `Q @ R = x`. Differentiable where the first min(rows, columns) columns are independent."
+    """The orthonormal `Q` and upper triangular `R` with `Q @ R = x`. Differentiable where the first
+    min(rows, columns) columns are independent.
+    """
     need_matrices(x, 'linalg.qr', square=False)
-    if mode not in ('reduced', 'complete', 'r'): raise RuntimeError(f"qr received unrecognized mode '{mode}' but expected one of 'reduced' (default), 'r', or 'complete'")
+    if mode not in ('reduced', 'complete', 'r'):
+        raise RuntimeError(
+            f"qr received unrecognized mode '{mode}' but expected one of 'reduced' (default), 'r',"
+            " or 'complete'"
+        )
     if mode == 'r': return np.empty(0, x.dtype), np.linalg.qr(x, 'r')
     q, r = np.linalg.qr(x, mode)
     return q, r
+
 qr.vjp(x=lambda g, x, out, *, mode: qr_rule(g, x, out, mode))
 
 # %% ../../nbs/ops/09_decompositions.ipynb #850da701
@@ -367,7 +661,7 @@ def gaps(w):
 
 def off_diagonal(x):
     "`x` with zeros on the diagonal."
-    return where(x, 0., constant_mask(x))
+    return where(x, 0.0, constant_mask(x))
 
 def constant_mask(x):
     m = ~np.eye(x.shape[-1], dtype=bool)
@@ -388,21 +682,41 @@ def _eigh_jvp(tangents, values, out, statics):
 
 class Symmetric(N):
     "A sample: symmetric matrices with well-separated eigenvalues."
+
     def __call__(self, rng):
         q = np.linalg.qr(rng.standard_normal(self.shape))[0]
         n = self.shape[-1]
-        a = (q * (np.arange(n) * 1.5 + rng.uniform(0, .5, n))) @ q.swapaxes(-1, -2)
+        a = (q * (np.arange(n) * 1.5 + rng.uniform(0, 0.5, n))) @ q.swapaxes(-1, -2)
         return (a + a.swapaxes(-1, -2)) / 2
 
-@op(batch=batch_of_matrices, jvp=_eigh_jvp, outputs=2, holomorphic=False, node='LinalgEighBackward0', samples=[(Symmetric(3, 3),), (Symmetric(2, 2),)])
+# %% ../../nbs/ops/09_decompositions.ipynb #88e0c99d
+@op(
+    batch=batch_of_matrices,
+    jvp=_eigh_jvp,
+    outputs=2,
+    holomorphic=False,
+    node='LinalgEighBackward0',
+    samples=[(Symmetric(3, 3),), (Symmetric(2, 2),)],
+)
 def eigh(x):
-    "Eigenvalues (rising) and orthonormal eigenvectors of the symmetric (Hermitian) part of a matrix. The gradient is symmetric."
+    """Eigenvalues (rising) and orthonormal eigenvectors of the symmetric (Hermitian) part of a
+    matrix. The gradient is symmetric.
+    """
     need_matrices(x, 'linalg.eigh')
     w, v = np.linalg.eigh(hermitian(x))
     return w, v
+
 eigh.vjp(x=eigh_rule)
 
-@op(batch=batch_of_matrices, jvp=lambda tangents, values, out, statics: _eigh_jvp(tangents, values, eigh(values[0]), statics)[0], holomorphic=False, node='LinalgEighBackward0', samples=[(Symmetric(3, 3),), (Symmetric(2, 2),)])
+@op(
+    batch=batch_of_matrices,
+    jvp=lambda tangents, values, out, statics: _eigh_jvp(
+        tangents, values, eigh(values[0]), statics
+    )[0],
+    holomorphic=False,
+    node='LinalgEighBackward0',
+    samples=[(Symmetric(3, 3),), (Symmetric(2, 2),)],
+)
 def eigvalsh(x):
     "Eigenvalues (rising) of the symmetric (Hermitian) part of a matrix."
     need_matrices(x, 'linalg.eigvalsh')
@@ -411,19 +725,22 @@ def eigvalsh(x):
 def eigvalsh_rule(g, x):
     v = eigh(x)[1]
     return matmul(v * unsqueeze(g, dim=len(g.shape) - 1), mH(v))
+
 eigvalsh.vjp(x=eigvalsh_rule)
 
 class Spread(N):
     "A sample: square matrices with distinct real eigenvalues."
+
     def __call__(self, rng):
         p = rng.standard_normal(self.shape) + 3 * np.eye(self.shape[-1])
-        return p @ np.diag(np.arange(self.shape[-1]) * 2. + 1) @ np.linalg.inv(p)
+        return p @ np.diag(np.arange(self.shape[-1]) * 2.0 + 1) @ np.linalg.inv(p)
 
+# %% ../../nbs/ops/09_decompositions.ipynb #d5b086a0
 def eig_rule(g, x_dtype, out):
     gw, gv = g
     w, v = out
     inner = matmul(mH(v), gv)
-    inner = inner - matmul(mH(v), v * real_of(diag_of(inner)))      # eigenvectors keep unit length
+    inner = inner - matmul(mH(v), v * real_of(diag_of(inner)))  # eigenvectors keep unit length
     core = off_diagonal(inner / conj(gaps(w))) + as_diag(gw)
     out = solve(mH(v), matmul(core, mH(v)))
     return out if x_dtype.kind == 'c' else real(out)
@@ -441,20 +758,38 @@ def _eig_jvp(tangents, values, out, statics):
     along = real_of(diag_of(matmul(mH(v), turn)))
     return diag_of(d), turn - v * along
 
-@op(batch=batch_of_matrices, jvp=_eig_jvp, outputs=2, holomorphic=False, node='LinalgEigBackward0', samples=[(Spread(3, 3),), (Spread(2, 2),)])
+@op(
+    batch=batch_of_matrices,
+    jvp=_eig_jvp,
+    outputs=2,
+    holomorphic=False,
+    node='LinalgEigBackward0',
+    samples=[(Spread(3, 3),), (Spread(2, 2),)],
+)
 def eig(x):
     "Complex eigenvalues and eigenvectors (of unit length) of a square matrix."
     need_matrices(x, 'linalg.eig')
     w, v = np.linalg.eig(x)
     kind = np.result_type(x.dtype, np.complex64)
-    Exotic.complex = True
+    note_complex()
     return np.asarray(w).astype(kind), np.asarray(v).astype(kind)
+
 eig.vjp(x=eig_rule)
 
-@op(batch=batch_of_matrices, jvp=lambda tangents, values, out, statics: _eig_jvp(tangents, values, eig(values[0]), statics)[0], holomorphic=False, node='LinalgEigvalsBackward0', samples=[(Spread(3, 3),), (ComplexSquare(2, 2),)])
+# %% ../../nbs/ops/09_decompositions.ipynb #da210340
+@op(
+    batch=batch_of_matrices,
+    jvp=lambda tangents, values, out, statics: _eig_jvp(tangents, values, eig(values[0]), statics)[
+        0
+    ],
+    holomorphic=False,
+    node='LinalgEigvalsBackward0',
+    samples=[(Spread(3, 3),), (ComplexSquare(2, 2),)],
+)
 def eigvals(x):
     "Complex eigenvalues of a square matrix."
     return eig.kernel(x)[0]
+
 eigvals.vjp(x=lambda g, x: eigvals_rule(g, x))
 
 def eigvals_rule(g, x):
@@ -472,7 +807,9 @@ def svd_rule(g, x_shape, out, full_matrices):
     gu, gs, gvh = g
     m, n = x_shape[-2:]
     k = min(m, n)
-    if full_matrices and m != n: u, vh, gu, gvh = u[..., :k], vh[..., :k, :], gu[..., :k], gvh[..., :k, :]           # the other vectors span what is left: any basis of it would do
+    # the other vectors span what is left: any basis of it would do
+    if full_matrices and m != n:
+        u, vh, gu, gvh = u[..., :k], vh[..., :k, :], gu[..., :k], gvh[..., :k, :]
     row = unsqueeze(s, dim=len(s.shape) - 1)
     e = row * row - mT(row) * mT(row) + constant_like(np.eye(k), s)
     gv, v = mH(gvh), mH(vh)
@@ -490,6 +827,7 @@ def svd_rule(g, x_shape, out, full_matrices):
         out = out + matmul(u, rest - matmul(matmul(rest, v), vh))
     return out
 
+# %% ../../nbs/ops/09_decompositions.ipynb #93c1b66a
 def _svd_jvp(tangents, values, out, statics):
     u, s, vh = out
     t = tangents[0]
@@ -514,46 +852,96 @@ def _svd_jvp(tangents, values, out, statics):
     if n > k:
         rest = matmul(mH(t), u) / row
         dv = dv + rest - matmul(v, matmul(mH(v), rest))
-    if extra: du, dv = matmul(du, constant_like(np.eye(k, m), du)), matmul(dv, constant_like(np.eye(k, n), dv))         # zeros for the other vectors
+    # zeros for the other vectors
+    if extra:
+        du, dv = (
+            matmul(du, constant_like(np.eye(k, m), du)),
+            matmul(dv, constant_like(np.eye(k, n), dv)),
+        )
     return du, ds, mH(dv)
 
-@op(batch=batch_of_matrices, jvp=_svd_jvp, outputs=3, holomorphic=False, node='LinalgSvdBackward0', samples=[(N(3, 3), dict(full_matrices=False)), (N(4, 2), dict(full_matrices=False)), (N(2, 2, 3), dict(full_matrices=False))])
+# %% ../../nbs/ops/09_decompositions.ipynb #54e0c03c
+@op(
+    batch=batch_of_matrices,
+    jvp=_svd_jvp,
+    outputs=3,
+    holomorphic=False,
+    node='LinalgSvdBackward0',
+    samples=[
+        (N(3, 3), dict(full_matrices=False)),
+        (N(4, 2), dict(full_matrices=False)),
+        (N(2, 2, 3), dict(full_matrices=False)),
+    ],
+)
 def svd(x, *, full_matrices=True):
-    "Orthonormal `U`, singular values `S` (falling) and orthonormal `Vh` with `U @ diag(S) @ Vh = x`."
+    """Orthonormal `U`, singular values `S` (falling) and orthonormal `Vh` with `U @ diag(S) @ Vh =
+    x`.
+    """
     need_matrices(x, 'linalg.svd', square=False)
     u, s, vh = np.linalg.svd(x, full_matrices)
     return u, s, vh
+
 svd.vjp(x=lambda g, x_shape, out, *, full_matrices: svd_rule(g, x_shape, out, full_matrices))
 
 def svdvals_rule(g, x):
     u, _, vh = svd(x, full_matrices=False)
-    return matmul(u, matmul(as_diag(g), vh)) if not is_complex(x) else matmul(u * unsqueeze(g, dim=len(g.shape) - 1), vh)
+    return (
+        matmul(u, matmul(as_diag(g), vh))
+        if not is_complex(x)
+        else matmul(u * unsqueeze(g, dim=len(g.shape) - 1), vh)
+    )
 
-@op(batch=batch_of_matrices, jvp=lambda tangents, values, out, statics: _svd_jvp(tangents, values, svd(values[0], full_matrices=False), statics)[1], holomorphic=False, node='LinalgSvdBackward0', samples=[(N(3, 3),), (N(2, 4, 3),), (Z(2, 3),)])
+@op(
+    batch=batch_of_matrices,
+    jvp=lambda tangents, values, out, statics: _svd_jvp(
+        tangents, values, svd(values[0], full_matrices=False), statics
+    )[1],
+    holomorphic=False,
+    node='LinalgSvdBackward0',
+    samples=[(N(3, 3),), (N(2, 4, 3),), (Z(2, 3),)],
+)
 def svdvals(x):
     "The singular values of matrices, falling."
     need_matrices(x, 'linalg.svdvals', square=False)
     return np.linalg.svd(x, compute_uv=False)
+
 svdvals.vjp(x=svdvals_rule)
 
 # %% ../../nbs/ops/09_decompositions.ipynb #44415266
 def lu_arrays(x):
     "Partial pivoting: (row order, L, U) of a stack of matrices."
     lead, (m, n) = x.shape[:-2], x.shape[-2:]
-    count = math.prod(lead)
-    a, k = np.array(x).reshape(count, m, n), min(m, n)
+    count, k = math.prod(lead), min(m, n)
+    if xp.on_host and lapack.worthwhile('getrf', x, count):
+        order, packed = lapack.lu(x)
+        return (
+            order,
+            np.tril(packed[..., :k], -1) + np.eye(m, k, dtype=x.dtype),
+            np.triu(packed[..., :k, :]),
+        )
+    a = np.array(x).reshape(count, m, n)
     order = np.tile(np.arange(m), (count, 1))
     rows = np.arange(count)
     with np.errstate(all='ignore'):
         for j in range(k):
-            p = np.argmax(np.abs(a[:, j:, j].real) + np.abs(a[:, j:, j].imag), 1) + j          # LAPACK's measure
-            for z in (a, order): z[rows, j], z[rows, p] = z[rows, p].copy(), z[rows, j].copy()
+            # LAPACK's measure
+            p = np.argmax(np.abs(a[:, j:, j].real) + np.abs(a[:, j:, j].imag), 1) + j
+            for z in (a, order):
+                z[rows, j], z[rows, p] = z[rows, p].copy(), z[rows, j].copy()
             pivot_ = a[:, j, j]
-            factor = np.where(pivot_[:, None] == 0, 0, a[:, j + 1:, j] / np.where(pivot_ == 0, 1, pivot_)[:, None])
-            a[:, j + 1:, j] = factor
-            a[:, j + 1:, j + 1:] -= factor[:, :, None] * a[:, j, None, j + 1:]
+            factor = np.where(
+                pivot_[:, None] == 0,
+                0,
+                a[:, j + 1 :, j] / np.where(pivot_ == 0, 1, pivot_)[:, None],
+            )
+            a[:, j + 1 :, j] = factor
+            a[:, j + 1 :, j + 1 :] -= factor[:, :, None] * a[:, j, None, j + 1 :]
     low = np.tril(a[:, :, :k], -1) + np.eye(m, k, dtype=a.dtype)
-    return order.reshape(*lead, m), low.reshape(*lead, m, k), np.triu(a[:, :k, :]).reshape(*lead, k, n)
+    return (
+        order.reshape(*lead, m),
+        low.reshape(*lead, m, k),
+        np.triu(a[:, :k, :]).reshape(*lead, k, n),
+    )
 
 def rows(x, start, length):
     return narrow(x, dim=len(x.shape) - 2, start=start, length=length)
@@ -562,8 +950,10 @@ def right_divided(x, u):
     "`x @ inv(u)` for upper triangular `u`."
     return mT(triangular_solve(mT(u), mT(x), upper=False))
 
+# %% ../../nbs/ops/09_decompositions.ipynb #d6f42391
 def _lu_rule(g, x_shape, out):
-    # A wide matrix has U = [U1 U2] with U2 = inv(L) P.mT A2, a tall one L = [L1; L2] with L2 = (P.mT A)2 inv(U): the rest is a square factorisation
+    # A wide matrix has U = [U1 U2] with U2 = inv(L) P.mT A2, a tall one L = [L1; L2] with L2 =
+    # (P.mT A)2 inv(U): the rest is a square factorisation
     p, l, u = out
     _, gl, gu = g
     m, n = x_shape[-2:]
@@ -576,33 +966,61 @@ def _lu_rule(g, x_shape, out):
         rest = right_divided_by_adjoint(rows(gl, k, m - k), u1)
         h1 = h1 - matmul(mH(rows(l, k, m - k)), rest)
     core = tril(matmul(mH(l1), g1), diagonal=-1) + triu(matmul(h1, mH(u1)), diagonal=0)
-    whole = right_divided_by_adjoint(triangular_solve(mH(l1), core, upper=True, unitriangular=True), u1)
+    whole = right_divided_by_adjoint(
+        triangular_solve(mH(l1), core, upper=True, unitriangular=True), u1
+    )
     d = len(x_shape)
-    if n > k: whole = pad_dim(whole, dim=d - 1, before=0, after=n - k) + pad_dim(rest, dim=d - 1, before=k, after=0)
-    if m > k: whole = pad_dim(whole, dim=d - 2, before=0, after=m - k) + pad_dim(rest, dim=d - 2, before=k, after=0)
+    if n > k:
+        whole = pad_dim(whole, dim=d - 1, before=0, after=n - k) + pad_dim(
+            rest, dim=d - 1, before=k, after=0
+        )
+    if m > k:
+        whole = pad_dim(whole, dim=d - 2, before=0, after=m - k) + pad_dim(
+            rest, dim=d - 2, before=k, after=0
+        )
     return matmul(p, whole)
 
 def right_divided_by_adjoint(x, u):
     "`x @ inv(u).mH` for upper triangular `u`."
     return mH(triangular_solve(u, mH(x), upper=True))
 
+# %% ../../nbs/ops/09_decompositions.ipynb #2a77446a
 def _lu_jvp(tangents, values, out, statics):
     p, l, u = out
     m, n = values[0].shape[-2:]
     k, d = min(m, n), len(values[0].shape)
     t = matmul(mT(p), tangents[0])
     l1, u1 = rows(l, 0, k), columns(u, 0, k)
-    core = right_divided(triangular_solve(l1, columns(rows(t, 0, k), 0, k), upper=False, unitriangular=True), u1)
+    core = right_divided(
+        triangular_solve(l1, columns(rows(t, 0, k), 0, k), upper=False, unitriangular=True), u1
+    )
     dl, du = matmul(l1, tril(core, diagonal=-1)), matmul(triu(core, diagonal=0), u1)
     if n > k:
-        right = triangular_solve(l1, columns(t, k, n - k) - matmul(dl, columns(u, k, n - k)), upper=False, unitriangular=True)
-        du = pad_dim(du, dim=d - 1, before=0, after=n - k) + pad_dim(right, dim=d - 1, before=k, after=0)
+        right = triangular_solve(
+            l1,
+            columns(t, k, n - k) - matmul(dl, columns(u, k, n - k)),
+            upper=False,
+            unitriangular=True,
+        )
+        du = pad_dim(du, dim=d - 1, before=0, after=n - k) + pad_dim(
+            right, dim=d - 1, before=k, after=0
+        )
     if m > k:
         lower = right_divided(rows(t, k, m - k) - matmul(rows(l, k, m - k), du), u1)
-        dl = pad_dim(dl, dim=d - 2, before=0, after=m - k) + pad_dim(lower, dim=d - 2, before=k, after=0)
+        dl = pad_dim(dl, dim=d - 2, before=0, after=m - k) + pad_dim(
+            lower, dim=d - 2, before=k, after=0
+        )
     return p * 0, dl, du
 
-@op(batch=batch_of_matrices, jvp=_lu_jvp, outputs=3, differentiable=(1, 2), holomorphic=False, node='LinalgLuBackward0', samples=[(Square(3, 3),), (Square(2, 2, 2),), (N(2, 4),), (N(4, 2),)])
+@op(
+    batch=batch_of_matrices,
+    jvp=_lu_jvp,
+    outputs=3,
+    differentiable=(1, 2),
+    holomorphic=False,
+    node='LinalgLuBackward0',
+    samples=[(Square(3, 3),), (Square(2, 2, 2),), (N(2, 4),), (N(4, 2),)],
+)
 def plu(x):
     "Permutation `P`, unit lower triangular `L` and upper triangular `U` with `P @ L @ U = x`."
     need_matrices(x, 'linalg.lu', square=False)
@@ -610,123 +1028,237 @@ def plu(x):
     p = np.zeros((*x.shape[:-1], x.shape[-2]), x.dtype)
     np.put_along_axis(p, order[..., None, :], 1, -2)
     return p, l, u
+
 plu.vjp(x=_lu_rule)
 
 # %% ../../nbs/ops/09_decompositions.ipynb #d8cf0765
-_PADE = (64764752532480000., 32382376266240000., 7771770303897600., 1187353796428800., 129060195264000., 10559470521600., 670442572800., 33522128640., 1323241920., 40840800., 960960., 16380., 182., 1.)
+_PADE = (
+    64764752532480000.0,
+    32382376266240000.0,
+    7771770303897600.0,
+    1187353796428800.0,
+    129060195264000.0,
+    10559470521600.0,
+    670442572800.0,
+    33522128640.0,
+    1323241920.0,
+    40840800.0,
+    960960.0,
+    16380.0,
+    182.0,
+    1.0,
+)
 
 def expm_arrays(x):
     "The exponential of stacks of matrices, all scaled alike."
     work = x.astype(np.result_type(x.dtype, np.float64))
     n = x.shape[-1]
     norm = float(np.abs(work).sum(-2).max()) if x.size else 0
-    steps = max(0, math.ceil(math.log2(norm / 5.371920351148152))) if norm > 5.371920351148152 and np.isfinite(norm) else 0
-    a = work / 2. ** steps
+    steps = (
+        max(0, math.ceil(math.log2(norm / 5.371920351148152)))
+        if norm > 5.371920351148152 and np.isfinite(norm)
+        else 0
+    )
+    a = work / 2.0**steps
     eye, b = np.eye(n, dtype=work.dtype), _PADE
     a2 = a @ a
     a4 = a2 @ a2
     a6 = a4 @ a2
-    u = a @ (a6 @ (b[13] * a6 + b[11] * a4 + b[9] * a2) + b[7] * a6 + b[5] * a4 + b[3] * a2 + b[1] * eye)
+    u = a @ (
+        a6 @ (b[13] * a6 + b[11] * a4 + b[9] * a2) + b[7] * a6 + b[5] * a4 + b[3] * a2 + b[1] * eye
+    )
     v = a6 @ (b[12] * a6 + b[10] * a4 + b[8] * a2) + b[6] * a6 + b[4] * a4 + b[2] * a2 + b[0] * eye
     out = np.linalg.solve(v - u, v + u) if n else work
     for _ in range(steps): out = out @ out
     return out.astype(x.dtype)
 
+# %% ../../nbs/ops/09_decompositions.ipynb #aee7e300
 def direction(x, e):
     "The derivative of the matrix exponential at `x` in direction `e`."
     n, k = x.shape[-1], len(x.shape)
     top = pad_dim(x, dim=k - 1, before=0, after=n) + pad_dim(e, dim=k - 1, before=n, after=0)
-    block = pad_dim(top, dim=k - 2, before=0, after=n) + pad_dim(pad_dim(x, dim=k - 1, before=n, after=0), dim=k - 2, before=n, after=0)
+    block = pad_dim(top, dim=k - 2, before=0, after=n) + pad_dim(
+        pad_dim(x, dim=k - 1, before=n, after=0), dim=k - 2, before=n, after=0
+    )
     whole = matrix_exp(block)
     return narrow(narrow(whole, dim=k - 2, start=0, length=n), dim=k - 1, start=n, length=n)
 
-@op(batch=batch_of_matrices, node='LinalgMatrixExpBackward0', samples=_square, jvp=lambda tangents, values, out, statics: direction(values[0], tangents[0]))
+@op(
+    batch=batch_of_matrices,
+    node='LinalgMatrixExpBackward0',
+    samples=_square,
+    jvp=lambda tangents, values, out, statics: direction(values[0], tangents[0]),
+)
 def matrix_exp(x):
     "The matrix exponential."
     need_matrices(x, 'linalg.matrix_exp')
     return expm_arrays(x)
+
 matrix_exp.vjp(x=lambda g, x: direction(mT(x), g))
 
 # %% ../../nbs/ops/09_decompositions.ipynb #a99d55bf
 def _cross_batch(op, values, batched, statics):
     ndim = max(len(v.shape) - b for v, b in zip(values, batched))
-    values = [reshape(v, shape=(v.shape[0],) + (1,) * (ndim + 1 - len(v.shape)) + tuple(v.shape[1:])) if b and len(v.shape) <= ndim else v for v, b in zip(values, batched)]
+    values = [
+        (
+            reshape(v, shape=(v.shape[0],) + (1,) * (ndim + 1 - len(v.shape)) + tuple(v.shape[1:]))
+            if b and len(v.shape) <= ndim
+            else v
+        )
+        for v, b in zip(values, batched)
+    ]
     return op(*values, dim=statics['dim'] if statics['dim'] < 0 else statics['dim'] - ndim)
 
-@op(batch=_cross_batch, promote='same', jvp='multilinear', node='LinalgCrossBackward0', samples=[(N(2, 3), N(2, 3), dict(dim=-1)), (N(3, 2), N(3, 1), dict(dim=0))])
+@op(
+    batch=_cross_batch,
+    promote='same',
+    jvp='multilinear',
+    node='LinalgCrossBackward0',
+    samples=[(N(2, 3), N(2, 3), dict(dim=-1)), (N(3, 2), N(3, 1), dict(dim=0))],
+)
 def cross(x, y, *, dim=-1):
     "The cross product of vectors of three numbers along `dim`."
-    if x.shape[dim] != 3 or y.shape[dim] != 3: raise RuntimeError(f'linalg.cross: inputs dimension {dim} must have length 3. Got {x.shape[dim]} and {y.shape[dim]}')
+    if x.shape[dim] != 3 or y.shape[dim] != 3:
+        raise RuntimeError(
+            f'linalg.cross: inputs dimension {dim} must have length 3. Got {x.shape[dim]} and'
+            f' {y.shape[dim]}'
+        )
     return np.cross(x, y, axis=dim)
+
 cross.vjp(x=lambda g, y, *, dim: cross(y, g, dim=dim), y=lambda g, x, *, dim: cross(g, x, dim=dim))
 
 # %% ../../nbs/ops/09_decompositions.ipynb #250a3a5e
 def _pinv_rule(g, x, out):
     p, ph, gh = out, mH(out), mH(g)
-    a = matmul(ph, p)                       # all three parts avoid forming an identity matrix
+    a = matmul(ph, p)  # all three parts avoid forming an identity matrix
     left = matmul(gh, matmul(p, ph))
     right = matmul(a, gh)
-    return left - matmul(x, matmul(p, left)) + right - matmul(right, matmul(p, x)) - matmul(ph, matmul(g, ph))
+    return (
+        left
+        - matmul(x, matmul(p, left))
+        + right
+        - matmul(right, matmul(p, x))
+        - matmul(ph, matmul(g, ph))
+    )
 
 def _pinv_jvp(tangents, values, out, statics):
     x, t, p = values[0], tangents[0], out
     th, ph = mH(t), mH(p)
     left, right = matmul(p, matmul(ph, th)), matmul(th, matmul(ph, p))
-    return left - matmul(left, matmul(x, p)) + right - matmul(p, matmul(x, right)) - matmul(p, matmul(t, p))
+    return (
+        left
+        - matmul(left, matmul(x, p))
+        + right
+        - matmul(p, matmul(x, right))
+        - matmul(p, matmul(t, p))
+    )
 
-@op(batch=batch_of_matrices, jvp=_pinv_jvp, holomorphic=False, node='LinalgPinvBackward0', samples=[(N(3, 2), dict()), (N(2, 2, 3), dict()), (Z(3, 2), dict())])
-def pinv(x, *, rtol=None, atol=0.):
-    "The pseudoinverse. Singular values below the larger of `atol` and `rtol` times the largest count as zero."
+# %% ../../nbs/ops/09_decompositions.ipynb #b847f3e4
+@op(
+    batch=batch_of_matrices,
+    jvp=_pinv_jvp,
+    holomorphic=False,
+    node='LinalgPinvBackward0',
+    samples=[(N(3, 2), dict()), (N(2, 2, 3), dict()), (Z(3, 2), dict())],
+)
+def pinv(x, *, rtol=None, atol=0.0, hermitian=False):
+    """The pseudoinverse. Singular values below the larger of `atol` and `rtol` times the largest
+    count as zero. `hermitian`: only the lower triangle is read; the gradient is that of any matrix,
+    as in PyTorch.
+    """
     need_matrices(x, 'linalg.pinv', square=False)
+    if hermitian:
+        strict = np.tril(x, -1)
+        x = strict + strict.swapaxes(-1, -2).conj() + as_diag(diag_of(x).real).astype(x.dtype)
     if not x.size: return xp.zeros((*x.shape[:-2], x.shape[-1], x.shape[-2]), x.dtype)
     u, s, vh = np.linalg.svd(x, full_matrices=False)
-    if rtol is None: rtol = max(x.shape[-2:]) * np.finfo(x.dtype).eps if not atol else 0.
+    if rtol is None:
+        rtol = max(x.shape[-2:]) * np.finfo(x.dtype).eps if not atol else 0.0
     kept = s > np.maximum(np.asarray(rtol) * s[..., :1], np.asarray(atol))
     inverse = np.where(kept, 1 / np.where(kept, s, 1), 0).astype(s.dtype)
     return vh.swapaxes(-1, -2).conj() @ (inverse[..., None] * u.swapaxes(-1, -2).conj())
+
 pinv.vjp(x=_pinv_rule)
 
-def norm_slope(x, out, ord, dim, keepdim):
-    "The derivative of a vector norm with respect to each entry."
-    if ord == 0: return x * 0
-    if ord == 1: return sgn(x)
-    n = restore(out, x.shape, dim, keepdim)
-    safe = where(n, 1., n != 0)
-    if ord == 2: return x / safe
+# %% ../../nbs/ops/09_decompositions.ipynb #5d6b828d
+def norm_rule(g, x, out, ord, dim, keepdim):
+    "The gradient of a vector norm; where the norm is zero, zero."
+    if ord == 0: return None
+    g, n = restore(g, x.shape, dim, keepdim), restore(out, x.shape, dim, keepdim)
+    if ord == 1: return sgn(x) * g
+    if ord == 2: return g * where(x / n, 0.0, n != 0)
     size = abs(x)
     if math.isinf(ord):
-        hit = as_numbers(size == n, n)
-        return sgn(x) * (hit / sum(hit, dim=dim, keepdim=True))
-    return sgn(x) * where(pow(where(size, 1., size != 0) / safe, exponent=ord - 1), 0., size != 0)
+        hit = as_numbers((size == n) | (size != size), n)
+        return sgn(x) * (g / sum(hit, dim=dim, keepdim=True) * hit)
+    if ord < 1:
+        return (
+            sgn(x)
+            * where(pow(size, exponent=ord - 1), 0.0, size != 0)
+            * g
+            * pow(n, exponent=1 - ord)
+        )
+    scale = where(g / pow(n, exponent=ord - 1), 0.0, n != 0)
+    return (
+        sgn(x) * pow(size, exponent=ord - 1) if ord < 2 else x * pow(size, exponent=ord - 2)
+    ) * scale
 
 def _norm_jvp(tangents, values, out, statics):
-    slope = norm_slope(values[0], out, **statics)
+    if statics['ord'] == 0: return zeros_for(out)
+    slope = norm_rule(zeros_for(out) + 1, values[0], out, **statics)
     part = tangents[0] * conj(slope)
-    return sum(real(part) if is_complex(part) else part, dim=statics['dim'], keepdim=statics['keepdim'])
+    return sum(
+        real(part) if is_complex(part) else part, dim=statics['dim'], keepdim=statics['keepdim']
+    )
 
-@op(batch=reduction_batch, jvp=_norm_jvp, holomorphic=False, node='LinalgVectorNormBackward0',
-    samples=[(N(3, 4), dict(ord=o, dim=d)) for o, d in ((1, None), (2, 1), (3, (0, 1)), (1.5, 0), (math.inf, 1), (-math.inf, None), (0, 1))] + [(N(2, 3, 2), dict(ord=3, dim=(0, -1), keepdim=True))])
+# %% ../../nbs/ops/09_decompositions.ipynb #a59baac5
+@op(
+    batch=reduction_batch,
+    jvp=_norm_jvp,
+    holomorphic=False,
+    node='LinalgVectorNormBackward0',
+    samples=[
+        (N(3, 4), dict(ord=o, dim=d))
+        for o, d in ((1, None), (2, 1), (3, (0, 1)), (1.5, 0), (math.inf, 1), (-math.inf, None))
+    ]
+    + [(N(2, 3, 2), dict(ord=3, dim=(0, -1), keepdim=True))],
+)
 def vector_norm(x, *, ord=2, dim=None, keepdim=False):
-    "`sum(abs(x)**ord) ** (1/ord)`; the largest or smallest size for plus or minus infinity, the number of entries that are not zero for 0. Where the norm is zero, so is its gradient."
+    """`sum(abs(x)**ord) ** (1/ord)`; the largest or smallest size for plus or minus infinity, the
+    number of entries that are not zero for 0. Where the norm is zero, so is its gradient.
+    """
     a, axis = xp.absolute(x), axes(x, dim)
     if ord == math.inf or ord == -math.inf:
-        if not x.size and count_of(x.shape, dim) == 0: raise RuntimeError(f'linalg.vector_norm cannot compute the {ord} norm on an empty tensor because the operation does not have an identity')
+        if not x.size and count_of(x.shape, dim) == 0:
+            raise RuntimeError(
+                f'linalg.vector_norm cannot compute the {ord} norm on an empty tensor because the'
+                ' operation does not have an identity'
+            )
         return (xp.maximum if ord > 0 else xp.minimum).reduce(a, axis=axis, keepdims=keepdim)
-    if ord == 0: return xp.add.reduce(x != 0, axis=axis, keepdims=keepdim, dtype=a.dtype if a.dtype.kind == 'f' else None).astype(a.dtype)
+    if ord == 0:
+        return xp.add.reduce(
+            x != 0, axis=axis, keepdims=keepdim, dtype=a.dtype if a.dtype.kind == 'f' else None
+        ).astype(a.dtype)
     if ord == 1: return added(a, dim, keepdim)
     if ord == 2: return xp.sqrt(added(a * a, dim, keepdim))
-    return xp.add.reduce(a ** a.dtype.type(ord), axis=axis, keepdims=keepdim) ** a.dtype.type(1 / ord)
-vector_norm.vjp(x=lambda g, x, out, *, ord, dim, keepdim: norm_slope(x, out, ord, dim, keepdim) * restore(g, x.shape, dim, keepdim))
+    return xp.add.reduce(a ** a.dtype.type(ord), axis=axis, keepdims=keepdim) ** a.dtype.type(
+        1 / ord
+    )
+
+vector_norm.vjp(x=lambda g, x, out, *, ord, dim, keepdim: norm_rule(g, x, out, ord, dim, keepdim))
 
 def per_distance(g, out):
     "`g / out`, and zero where points meet."
-    return where(g / where(out, 1., out != 0), 0., out != 0)
+    return where(g / where(out, 1.0, out != 0), 0.0, out != 0)
 
 def apart_rule(g, out, here, there):
-    "The gradient of the points `here` from that of their distances to the points `there`: the sum of the directions, each weighed."
+    """The gradient of the points `here` from that of their distances to the points `there`: the sum
+    of the directions, each weighed.
+    """
     pull = per_distance(g, out)
     return here * sum(pull, dim=-1, keepdim=True) - matmul(pull, there)
 
+# %% ../../nbs/ops/09_decompositions.ipynb #911d0243
 def _distances_jvp(tangents, values, out, statics):
     (tx, ty), (x, y), total = tangents, values, None
     if tx is not None: total = sum(x * tx, dim=-1, keepdim=True) - matmul(tx, mT(y))
@@ -735,11 +1267,19 @@ def _distances_jvp(tangents, values, out, statics):
         total = other if total is None else total + other
     return per_distance(total, out)
 
-@op(batch=batch_of_matrices, jvp=_distances_jvp, node='CdistBackward0', samples=[(N(3, 2), N(4, 2)), (N(2, 3, 4), N(2, 1, 4))])
+@op(
+    batch=batch_of_matrices,
+    jvp=_distances_jvp,
+    node='CdistBackward0',
+    samples=[(N(3, 2), N(4, 2)), (N(2, 3, 4), N(2, 1, 4))],
+)
 def distances(x, y):
-    "The Euclidean distances of each row of `x` from each row of `y`, for equally many matrices. Where two rows meet, the gradient is zero."
+    """The Euclidean distances of each row of `x` from each row of `y`, for equally many matrices.
+    Where two rows meet, the gradient is zero.
+    """
     rows, columns, features = x.shape[-2], y.shape[-2], x.shape[-1]
-    if xp.on_host and 0 < features <= 16 and rows * columns >= 128 * features:            # one number of all rows after another, the longer side innermost
+    # one number of all rows after another, the longer side innermost
+    if xp.on_host and 0 < features <= 16 and rows * columns >= 128 * features:
         longer, shorter = (y, x) if columns >= rows else (x, y)
         longer, total = np.ascontiguousarray(longer.swapaxes(-1, -2)), 0
         for k in range(features):
@@ -749,20 +1289,66 @@ def distances(x, y):
         return total if columns >= rows else np.ascontiguousarray(total.swapaxes(-1, -2))
     d = x[..., :, None, :] - y[..., None, :, :]
     return xp.sqrt(xp.vecdot(d, d) if xp.on_host else added(d * d, -1, False))
-distances.vjp(x=lambda g, x, y, out: apart_rule(g, out, x, y), y=lambda g, x, y, out: apart_rule(mT(g), mT(out), y, x))
+
+distances.vjp(
+    x=lambda g, x, y, out: apart_rule(g, out, x, y),
+    y=lambda g, x, y, out: apart_rule(mT(g), mT(out), y, x),
+)
 
 # %% ../../nbs/ops/09_decompositions.ipynb #halfprec2
-for _op in (inv, solve, det, cofactor, slogdet, triangular_solve, cholesky, qr, eigh, eigvalsh, eig, eigvals, svd, svdvals, plu, matrix_exp, pinv): _op.half = False
+for _op in (
+    inv,
+    solve,
+    det,
+    cofactor,
+    slogdet,
+    triangular_solve,
+    cholesky,
+    qr,
+    eigh,
+    eigvalsh,
+    eig,
+    eigvals,
+    svd,
+    svdvals,
+    plu,
+    matrix_exp,
+    pinv,
+    cholesky_solve,
+    cholesky_inverse,
+):
+    _op.half = False
 
 # %% ../../nbs/ops/09_decompositions.ipynb #760401bf
 def stacked_matrices(*cores):
-    "A batching rule for operations on stacks whose examples have the given numbers of dimensions of their own: those in front of them broadcast."
+    """A batching rule for operations on stacks whose examples have the given numbers of dimensions
+    of their own: those in front of them broadcast.
+    """
+
     def rule(op, values, batched, statics):
         lead = max(len(v.shape) - b - c for v, b, c in zip(values, batched, cores))
-        return op(*[reshape(v, shape=(v.shape[0], *(1,) * (lead + c + 1 - len(v.shape)), *v.shape[1:])) if b else v for v, b, c in zip(values, batched, cores)], **statics)
+        return op(
+            *[
+                (
+                    reshape(
+                        v, shape=(v.shape[0], *(1,) * (lead + c + 1 - len(v.shape)), *v.shape[1:])
+                    )
+                    if b
+                    else v
+                )
+                for v, b, c in zip(values, batched, cores)
+            ],
+            **statics,
+        )
+
     return rule
 
-def _first(wrong): return np.where(wrong.any(-1), wrong.argmax(-1) + 1, 0).astype(np.int32) if wrong.shape[-1] else np.zeros(wrong.shape[:-1], np.int32)
+def _first(wrong):
+    return (
+        np.where(wrong.any(-1), wrong.argmax(-1) + 1, 0).astype(np.int32)
+        if wrong.shape[-1]
+        else np.zeros(wrong.shape[:-1], np.int32)
+    )
 
 @op(batch=stacked_matrices(2), samples=[(N(2, 3, 3),)])
 def first_zero_pivot(x):
@@ -774,6 +1360,7 @@ def first_zero(x):
     "For each matrix the place (from 1) of the first zero on its diagonal, or 0."
     return _first(np.diagonal(x, 0, -2, -1) == 0)
 
+# %% ../../nbs/ops/09_decompositions.ipynb #21564a45
 @op(batch=stacked_matrices(2), samples=[(Fixed(np.eye(3)[[2, 0, 1]]),)])
 def exchanges(p):
     "LAPACK's row exchanges (from 1) of permutation matrices."
@@ -795,25 +1382,33 @@ def exchanged(pivots, *, count):
     flat = p.reshape(math.prod(p.shape[:-1]), p.shape[-1]) - 1
     order = np.tile(np.arange(m), (len(flat), 1))
     rows = np.arange(len(flat))
-    for j in range(p.shape[-1]): order[rows, j], order[rows, flat[:, j]] = order[rows, flat[:, j]].copy(), order[rows, j].copy()
+    for j in range(p.shape[-1]):
+        order[rows, j], order[rows, flat[:, j]] = (
+            order[rows, flat[:, j]].copy(),
+            order[rows, j].copy(),
+        )
     P = np.zeros((len(flat), m, m))
     np.put_along_axis(P, order[:, None, :], 1, 1)
     return P.reshape(*p.shape[:-1], m, m)
 
 # %% ../../nbs/ops/09_decompositions.ipynb #fe18ca49
-_ALPHA = (1 + math.sqrt(17)) / 8            # keeps the growth of entries smallest
+_ALPHA = (1 + math.sqrt(17)) / 8  # keeps the growth of entries smallest
 
-def _size(z): return np.abs(z.real) + np.abs(z.imag) if z.dtype.kind == 'c' else np.abs(z)
+def _size(z):
+    return np.abs(z.real) + np.abs(z.imag) if z.dtype.kind == 'c' else np.abs(z)
 
+# %% ../../nbs/ops/09_decompositions.ipynb #1f11c770
 def _bunch_kaufman(a, hermitian):
-    "Factor one matrix in place, from its lower triangle: (pivots, the number of the first zero block or 0)."
+    """Factor one matrix in place, from its lower triangle: (pivots, the number of the first zero
+    block or 0).
+    """
     n, k, info = len(a), 0, 0
     pivots = np.zeros(n, np.int32)
     star = np.conj if hermitian else lambda z: z
     while k < n:
         step, place = 1, k
         own = np.abs(a[k, k].real) if hermitian else _size(a[k, k])
-        column = _size(a[k + 1:, k])
+        column = _size(a[k + 1 :, k])
         top = column.max(initial=0)
         if max(own, top) == 0 or np.isnan(own):
             info = info or k + 1
@@ -821,36 +1416,49 @@ def _bunch_kaufman(a, hermitian):
         else:
             if own < _ALPHA * top:
                 i = k + 1 + int(column.argmax())
-                row = max(_size(a[i, k:i]).max(initial=0), _size(a[i + 1:, i]).max(initial=0))
+                row = max(_size(a[i, k:i]).max(initial=0), _size(a[i + 1 :, i]).max(initial=0))
                 if own < _ALPHA * top * (top / row):
                     place = i
-                    if (np.abs(a[i, i].real) if hermitian else _size(a[i, i])) < _ALPHA * row: step = 2
+                    if (np.abs(a[i, i].real) if hermitian else _size(a[i, i])) < _ALPHA * row:
+                        step = 2
             j = k + step - 1
             if place != j:
-                a[place + 1:, [j, place]] = a[place + 1:, [place, j]]
-                middle = a[j + 1:place, j].copy()
-                a[j + 1:place, j], a[place, j + 1:place] = star(a[place, j + 1:place]), star(middle)
+                a[place + 1 :, [j, place]] = a[place + 1 :, [place, j]]
+                middle = a[j + 1 : place, j].copy()
+                a[j + 1 : place, j], a[place, j + 1 : place] = (
+                    star(a[place, j + 1 : place]),
+                    star(middle),
+                )
                 a[place, j] = star(a[place, j])
                 a[j, j], a[place, place] = a[place, place], a[j, j]
                 if step == 2: a[k + 1, k], a[place, k] = a[place, k], a[k + 1, k]
             if hermitian:
                 for d in range(k, k + step): a[d, d] = a[d, d].real
-            rest, block = a[k + step:, k:k + step].copy(), np.tril(a[k:k + step, k:k + step])
+            rest, block = a[k + step :, k : k + step].copy(), np.tril(a[k : k + step, k : k + step])
             if len(rest):
                 block = block + star(np.tril(block, -1)).T
                 factor = rest @ np.linalg.inv(block) if step == 2 else rest / block
-                a[k + step:, k + step:] -= np.tril(factor @ star(rest).T)
-                a[k + step:, k:k + step] = factor
-        pivots[k:k + step] = place + 1 if step == 1 else -(place + 1)
+                a[k + step :, k + step :] -= np.tril(factor @ star(rest).T)
+                a[k + step :, k : k + step] = factor
+        pivots[k : k + step] = place + 1 if step == 1 else -(place + 1)
         k += step
     return pivots, info
 
-@op(batch=stacked_matrices(2), outputs=3, differentiable=(), samples=[(Symmetric(3, 3), dict(hermitian=False)), (Symmetric(2, 4, 4), dict(hermitian=False))])
+# %% ../../nbs/ops/09_decompositions.ipynb #6cdf6d5f
+@op(
+    batch=stacked_matrices(2),
+    outputs=3,
+    differentiable=(),
+    samples=[(Symmetric(3, 3), dict(hermitian=False)), (Symmetric(2, 4, 4), dict(hermitian=False))],
+)
 def ldl(x, *, hermitian=False):
-    "The packed factors and pivots of symmetric (or Hermitian) matrices, and per matrix zero or the number of the first block that is zero."
+    """The packed factors and pivots of symmetric (or Hermitian) matrices, and per matrix zero or
+    the number of the first block that is zero.
+    """
     out = np.tril(x)
     pivots, info = np.zeros(x.shape[:-1], np.int32), np.zeros(x.shape[:-2], np.int32)
-    for i in np.ndindex(info.shape): pivots[i], info[i] = _bunch_kaufman(out[i], hermitian)
+    for i in np.ndindex(info.shape):
+        pivots[i], info[i] = _bunch_kaufman(out[i], hermitian)
     return out, pivots, info
 
 def _block_solve(ld, pivots, b, hermitian):
@@ -861,20 +1469,27 @@ def _block_solve(ld, pivots, b, hermitian):
         step = 1 if pivots[k] > 0 else 2
         j, place = k + step - 1, int(np.abs(pivots[k])) - 1
         if place != j: b[[j, place]] = b[[place, j]]
-        b[k + step:] -= ld[k + step:, k:k + step] @ b[k:k + step]
-        block = np.tril(ld[k:k + step, k:k + step])
-        b[k:k + step] = np.linalg.solve(block + star(np.tril(block, -1)).T, b[k:k + step])
+        b[k + step :] -= ld[k + step :, k : k + step] @ b[k : k + step]
+        block = np.tril(ld[k : k + step, k : k + step])
+        b[k : k + step] = np.linalg.solve(block + star(np.tril(block, -1)).T, b[k : k + step])
         steps.append((k, step, j, place))
         k += step
     for k, step, j, place in reversed(steps):
-        b[k:k + step] -= star(ld[k + step:, k:k + step]).T @ b[k + step:]
+        b[k : k + step] -= star(ld[k + step :, k : k + step]).T @ b[k + step :]
         if place != j: b[[j, place]] = b[[place, j]]
 
-@op(batch=stacked_matrices(2, 1, 2), samples=[(Fixed([[2., 1.], [.5, 1.]]), Fixed([1, 2]), N(2, 3), dict(hermitian=False))])
+# %% ../../nbs/ops/09_decompositions.ipynb #25c50928
+@op(
+    batch=stacked_matrices(2, 1, 2),
+    samples=[(Fixed([[2.0, 1.0], [0.5, 1.0]]), Fixed([1, 2]), N(2, 3), dict(hermitian=False))],
+)
 def ldl_solved(ld, pivots, b, *, hermitian=False):
     "The solution of equations whose matrix `ldl` has factored."
     lead = np.broadcast_shapes(ld.shape[:-2], pivots.shape[:-1], b.shape[:-2])
-    ld, p = np.broadcast_to(ld, (*lead, *ld.shape[-2:])), np.broadcast_to(pivots, (*lead, pivots.shape[-1]))
+    ld, p = (
+        np.broadcast_to(ld, (*lead, *ld.shape[-2:])),
+        np.broadcast_to(pivots, (*lead, pivots.shape[-1])),
+    )
     x = np.broadcast_to(b, (*lead, *b.shape[-2:])).copy()
     for i in np.ndindex(lead): _block_solve(ld[i], p[i], x[i], hermitian)
     return x

@@ -4,21 +4,23 @@
 
 # %% auto #0
 __all__ = ['indexed', 'full', 'basic_index', 'place', 'moved_batch', 'is_mask', 'front_dims', 'separated', 'index',
-           'index_add_zeros', 'scatter_into', 'Beside', 'all_bool', 'at', 'counted', 'countable', 'taken', 'gather',
+           'index_add_zeros', 'scatter_into', 'all_bool', 'at', 'counted', 'countable', 'taken', 'gather',
            'check_index', 'picked', 'add_along', 'scatter_add_zeros', 'scatter_add', 'is_dense', 'are_apart',
            'in_layout', 'memory_order', 'turned_dtype', 'as_strided', 'as_strided_zeros', 'as_strided_scatter',
-           'zeros_of', 'index_put']
+           'zeros_of', 'add_rows_at', 'index_put', 'index_copy']
 
 # %% ../../nbs/ops/05_indexing.ipynb #cc542728
 import functools
 import math
 import numpy as np
 from ..arrays.numpy_backend import is_array, xp
-from ..graph.levels import watch_index
+from ..transforms.levels import watch_index
 from ..graph.node import TensorBase, tensor_like
 from ..graph.op import Fixed, N, Z, linear, op
 from .pointwise import is_complex
-from .shape import all_batched, expand, permute, reshape, shift, sum_to_size, unsqueeze
+from autograd_nb.ops.shape import (
+    all_batched, expand, permute, reshape, shift, sum_to_size, unsqueeze
+)
 
 # %% ../../nbs/ops/05_indexing.ipynb #ded4d31a
 def full(index):
@@ -29,95 +31,200 @@ def _index_node(index):
     if index:
         end = index[-1]
         if end.__class__ is int: return 'SelectBackward0'
-        if end.__class__ is slice and not end.start is end.stop is end.step is None: return 'SliceBackward0'
-    last = [i for i in index if not (isinstance(i, slice) and i == slice(None)) and i is not Ellipsis]
+        if end.__class__ is slice and not end.start is end.stop is end.step is None:
+            return 'SliceBackward0'
+    last = [
+        i for i in index if not (isinstance(i, slice) and i == slice(None)) and i is not Ellipsis
+    ]
     if not last: return 'AliasBackward0'
-    return 'SelectBackward0' if isinstance(last[-1], (int, np.integer)) else 'UnsqueezeBackward0' if last[-1] is None else 'SliceBackward0'
+    return (
+        'SelectBackward0'
+        if isinstance(last[-1], (int, np.integer))
+        else 'UnsqueezeBackward0'
+        if last[-1] is None
+        else 'SliceBackward0'
+    )
 
 def _behind(index):
     "The same index behind a batch axis."
     return (slice(None), *index)
 
-@op(jvp=linear, view=True, node=_index_node, batch=lambda op, v, b, s: op(v[0], index=_behind(s['index'])),
-    samples=[(N(3, 4), dict(index=(1,))), (N(3, 4), dict(index=(slice(None), slice(1, None, 2)))), (N(2, 3, 4), dict(index=(Ellipsis, None, 0)))])
+@op(
+    jvp=linear,
+    view=True,
+    node=_index_node,
+    batch=lambda op, v, b, s: op(v[0], index=_behind(s['index'])),
+    samples=[
+        (N(3, 4), dict(index=(1,))),
+        (N(3, 4), dict(index=(slice(None), slice(1, None, 2)))),
+        (N(2, 3, 4), dict(index=(Ellipsis, None, 0))),
+    ],
+)
 def basic_index(x, *, index):
     "`x[index]` for integers, slices, None and Ellipsis: a view."
-    return x[index if len(index) < x.ndim or Ellipsis in index else (*index, ...)]       # the Ellipsis keeps NumPy from turning a single element into a number
+    # the Ellipsis keeps NumPy from turning a single element into a number
+    return x[index if len(index) < x.ndim or Ellipsis in index else (*index, ...)]
+
 basic_index.vjp(x=lambda g, x_shape, *, index: place(g, shape=tuple(x_shape), index=index))
 
-@op(jvp=linear, batch=lambda op, v, b, s: op(v[0], shape=(v[0].shape[0], *s['shape']), index=_behind(s['index'])), node='SelectBackward0_Backward',
-    samples=[(N(4), dict(shape=(3, 4), index=(1,)))])
+# %% ../../nbs/ops/05_indexing.ipynb #592c1a22
+@op(
+    jvp=linear,
+    batch=lambda op, v, b, s: op(
+        v[0], shape=(v[0].shape[0], *s['shape']), index=_behind(s['index'])
+    ),
+    node='SelectBackward0_Backward',
+    samples=[(N(4), dict(shape=(3, 4), index=(1,)))],
+)
 def place(g, *, shape, index):
     "Zeros of `shape` with `g` at a basic `index`: the transpose of `basic_index`."
     out = xp.zeros(shape, g.dtype)
     out[index] = g
     return out
+
 place.vjp(g=lambda ct, *, index: basic_index(ct, index=index))
 
 def moved_batch(v, k, back=False):
     "The batch axis of `v` behind its first `k` dimensions; `back`: from there to the front."
     n = len(v.shape)
-    return permute(v, dims=(k, *range(k), *range(k + 1, n)) if back else (*range(1, k + 1), 0, *range(k + 1, n))) if k else v
+    return (
+        permute(
+            v,
+            dims=(
+                (k, *range(k), *range(k + 1, n))
+                if back
+                else (*range(1, k + 1), 0, *range(k + 1, n))
+            ),
+        )
+        if k
+        else v
+    )
 
 def is_mask(v):
     "Whether an index is an array (or list) of bools."
     return (v if is_array(v) else np.asarray(v)).dtype == bool
 
+# %% ../../nbs/ops/05_indexing.ipynb #81d0db5a
 def front_dims(index):
-    "How many dimensions NumPy puts in front of all others, the batch axis too, when it reads with `index`: those of the index arrays, if something separates them."
-    return max(1 if is_mask(v) else np.ndim(v) for v in index if is_array(v) or isinstance(v, (list, int, np.integer))) if separated(index) else 0
+    """How many dimensions NumPy puts in front of all others, the batch axis too, when it reads with
+    `index`: those of the index arrays, if something separates them.
+    """
+    return (
+        max(
+            1 if is_mask(v) else np.ndim(v)
+            for v in index
+            if is_array(v) or isinstance(v, (list, int, np.integer))
+        )
+        if separated(index)
+        else 0
+    )
 
 def _index_batch(op, values, batched, statics):
-    return moved_batch(op(values[0], **{**statics, 'index': _behind(statics['index'])}), front_dims(statics['index']), back=True)
+    return moved_batch(
+        op(values[0], **{**statics, 'index': _behind(statics['index'])}),
+        front_dims(statics['index']),
+        back=True,
+    )
 
 def _index_add_batch(op, values, batched, statics):
     g, index = values[0], statics['index']
-    return op(moved_batch(g, front_dims(index)), shape=(g.shape[0], *statics['shape']), index=_behind(index))
+    return op(
+        moved_batch(g, front_dims(index)),
+        shape=(g.shape[0], *statics['shape']),
+        index=_behind(index),
+    )
 
 def separated(index):
     "True if a slice, None or Ellipsis lies between index arrays."
-    places = [i for i, v in enumerate(index) if is_array(v) or isinstance(v, (list, int, np.integer))]
+    places = [
+        i for i, v in enumerate(index) if is_array(v) or isinstance(v, (list, int, np.integer))
+    ]
     return bool(places) and places != list(range(places[0], places[0] + len(places)))
 
-@op(jvp=linear, batch=_index_batch, node=lambda index, node: node, held=('index',),
-    samples=[(N(5, 3), dict(index=(np.array([0, 0, 2]),))), (N(3, 4), dict(index=(slice(None), np.array([3, 1])))), (N(3, 4), dict(index=(np.array([[True, False, True, False]] * 3),))),
-             (N(3, 4, 5), dict(index=(np.array([0, 1]), slice(None), np.array([1, 1]))))])
+# %% ../../nbs/ops/05_indexing.ipynb #30b8842b
+@op(
+    jvp=linear,
+    batch=_index_batch,
+    node=lambda index, node: node,
+    held=('index',),
+    samples=[
+        (N(5, 3), dict(index=(np.array([0, 0, 2]),))),
+        (N(3, 4), dict(index=(slice(None), np.array([3, 1])))),
+        (N(3, 4), dict(index=(np.array([[True, False, True, False]] * 3),))),
+        (N(3, 4, 5), dict(index=(np.array([0, 1]), slice(None), np.array([1, 1])))),
+    ],
+)
 def index(x, *, index, node='IndexBackward0'):
     "`x[index]` with arrays of integers or bools among the indices: a copy."
     return x[index]
+
 index.vjp(x=lambda g, x_shape, *, index: index_add_zeros(g, shape=tuple(x_shape), index=index))
 
-@op(jvp=linear, batch=_index_add_batch, node='IndexPutBackward0', samples=[(N(3, 3), dict(shape=(5, 3), index=(np.array([0, 0, 2]),))), (N(2, 4), dict(shape=(3, 4, 5), index=(np.array([0, 0]), slice(None), np.array([1, 1]))))])
+@op(
+    jvp=linear,
+    batch=_index_add_batch,
+    node='IndexPutBackward0',
+    samples=[
+        (N(3, 3), dict(shape=(5, 3), index=(np.array([0, 0, 2]),))),
+        (N(2, 4), dict(shape=(3, 4, 5), index=(np.array([0, 0]), slice(None), np.array([1, 1])))),
+    ],
+)
 def index_add_zeros(g, *, shape, index):
     "Zeros of `shape` with `g` added at an advanced `index`: the transpose of `index`."
     return scatter_into(xp.zeros(shape, g.dtype), index, g)
-indexed = index         # the operation, where a rule has an argument of that name
+
+indexed = index  # the operation, where a rule has an argument of that name
 index_add_zeros.vjp(g=lambda ct, *, index: indexed(ct, index=index))
 
+# %% ../../nbs/ops/05_indexing.ipynb #94910d13
 def scatter_into(out, where, values):
-    "Add `values` to `out`, a contiguous array, at `where`, repeats included. Where one integer array picks along one dimension, the places are counted in the flattened `out`: `np.add.at` has a fast way for that."
+    """Add `values` to `out`, a contiguous array, at `where`, repeats included. Where one integer
+    array picks along one dimension, the places are counted in the flattened `out`: `np.add.at` has
+    a fast way for that.
+    """
     last, d = where[-1] if where else None, len(where) - 1
-    if xp.on_host and is_array(last) and last.dtype.kind in 'iu' and (d or last.size > 32) and all(i.__class__ is slice and i == slice(None) for i in where[:d]):
-        n, outer, inner = out.shape[d], math.prod(out.shape[:d]), math.prod(out.shape[d + 1:])
+    if (
+        xp.on_host
+        and is_array(last)
+        and last.dtype.kind in 'iu'
+        and (d or last.size > 32)
+        and all(i.__class__ is slice and i == slice(None) for i in where[:d])
+    ):
+        n, outer, inner = out.shape[d], math.prod(out.shape[:d]), math.prod(out.shape[d + 1 :])
         rows = last.reshape(-1).astype(np.intp, copy=False)
         if not rows.size: return out
         low = rows.min()
-        if low < -n or rows.max() >= n: raise IndexError(f'index {low if low < -n else rows.max()} is out of bounds for axis {d} with size {n}')
+        if low < -n or rows.max() >= n:
+            raise IndexError(
+                f'index {low if low < -n else rows.max()} is out of bounds for axis {d} with'
+                f' size {n}'
+            )
         if low < 0: rows = rows % n
-        if outer == 1 and inner > 1 and Beside.add_rows(out.reshape(n, inner), rows, values.reshape(rows.size, inner)): return out
+        if (
+            outer == 1
+            and inner > 1
+            and Beside.add_rows(out.reshape(n, inner), rows, values.reshape(rows.size, inner))
+        ):
+            return out
         if outer > 1: rows = np.add.outer(np.arange(outer) * n, rows)
         if inner > 1: rows = np.add.outer(rows * inner, np.arange(inner))
         np.add.at(out.reshape(-1), rows.reshape(-1), values.reshape(-1))
-    elif all_bool(where): out[where] += values
-    else: np.add.at(out, where, values)
+    elif all_bool(where):
+        out[where] += values
+    else:
+        np.add.at(out, where, values)
     return out
 
+# %% ../../nbs/ops/05_indexing.ipynb #7be51d0b
 class Beside:
     @staticmethod
     def add_rows(out, rows, values):
-        "Add the rows of `values` to the `rows` of `out`, faster than array code, if that can be; returns whether it was done."
+        """Add the rows of `values` to the `rows` of `out`, faster than array code, if that can be;
+        returns whether it was done.
+        """
         return False
 
+# %% ../../nbs/ops/05_indexing.ipynb #3db421fe
 def all_bool(index):
     "True if no element can be picked twice: the only arrays in the index are masks."
     return all(is_mask(i) for i in index if is_array(i) or isinstance(i, list))
@@ -126,82 +233,197 @@ def all_bool(index):
 def at(index, dim, shape=None):
     "The NumPy index that picks `index` along `dim` and stays in place elsewhere."
     if not index.ndim: return (index,)
-    grid = list(_grid(index.shape) if xp.on_host else np.ogrid[tuple(slice(s) for s in index.shape)])
+    grid = list(
+        _grid(index.shape) if xp.on_host else np.ogrid[tuple(slice(s) for s in index.shape)]
+    )
     grid[dim] = index
     return tuple(grid)
 
 @functools.lru_cache(256)
-def _grid(sizes): return tuple(np.arange(n).reshape(-1, *(1,) * (len(sizes) - 1 - d)) for d, n in enumerate(sizes))
+def _grid(sizes):
+    return tuple(
+        np.arange(n).reshape(-1, *(1,) * (len(sizes) - 1 - d)) for d, n in enumerate(sizes)
+    )
 
 def counted(index, dim, shape):
-    "The places of `at(index, dim)`, none of them negative, counted in a flattened array of `shape`."
-    step, others = (_others if index.size <= 1 << 14 else _others.__wrapped__)(index.shape, dim % len(shape), shape)
+    """The places of `at(index, dim)`, none of them negative, counted in a flattened array of
+    `shape`.
+    """
+    step, others = (_others if index.size <= 1 << 14 else _others.__wrapped__)(
+        index.shape, dim % len(shape), shape
+    )
     index = index.astype(np.intp, copy=False)
     if step > 1: index = index * step
     return index if others is None else index + others
 
 @functools.lru_cache(256)
 def _others(sizes, dim, shape):
-    "How far apart neighbours along `dim` lie in an array of `shape`, and what the other dimensions contribute to the places of an index with these `sizes` (None: nothing)."
+    """How far apart neighbours along `dim` lie in an array of `shape`, and what the other
+    dimensions contribute to the places of an index with these `sizes` (None: nothing).
+    """
     out, step = None, 1
     for d in reversed(range(len(shape))):
-        if d == dim: apart = step
+        if d == dim:
+            apart = step
         elif sizes[d] > 1:
             part = (np.arange(sizes[d]) * step).reshape(-1, *(1,) * (len(shape) - 1 - d))
             out = part if out is None else out + part
         step *= shape[d]
     return apart, out
 
+# %% ../../nbs/ops/05_indexing.ipynb #c3166acc
 def countable(x, index, dim, read=False):
-    "Whether `counted` can take the place of `at`: for contiguous arrays on the host (to `read`, also others that are quickly copied), and an index no larger than they are in other dimensions."
-    if not xp.on_host or index.ndim != x.ndim or not (x.flags.c_contiguous or read and x.size <= 4 * index.size): return False
+    """Whether `counted` can take the place of `at`: for contiguous arrays on the host (to `read`,
+    also others that are quickly copied), and an index no larger than they are in other dimensions.
+    """
+    if (
+        not xp.on_host
+        or index.ndim != x.ndim
+        or not (x.flags.c_contiguous or read and x.size <= 4 * index.size)
+    ):
+        return False
     sizes, shape, dim = index.shape, x.shape, dim % x.ndim
-    return sizes[:dim] == shape[:dim] and sizes[dim + 1:] == shape[dim + 1:] or all(d == dim or sizes[d] <= n for d, n in enumerate(shape))
+    return (
+        sizes[:dim] == shape[:dim]
+        and sizes[dim + 1 :] == shape[dim + 1 :]
+        or all(d == dim or sizes[d] <= n for d, n in enumerate(shape))
+    )
 
 def taken(x, index, dim):
     "`x` at `index` along `dim`."
-    return x.reshape(-1).take(counted(index, dim, x.shape)) if countable(x, index, dim, True) else x[at(index, dim)]
+    return (
+        x.reshape(-1).take(counted(index, dim, x.shape))
+        if countable(x, index, dim, True)
+        else x[at(index, dim)]
+    )
 
+# %% ../../nbs/ops/05_indexing.ipynb #33294fb8
 def _along_batch(op, values, batched, statics):
-    if not len(values[0].shape) - batched[0] and len(values[1].shape) - batched[1] and not len(statics.get('shape', ())):      # a 0-d example read with a vector of indices counts as a vector
+    # a 0-d example read with a vector of indices counts as a vector
+    if (
+        not len(values[0].shape) - batched[0]
+        and len(values[1].shape) - batched[1]
+        and not len(statics.get('shape', ()))
+    ):
         x, index = all_batched(op, values, batched)
         return op(reshape(x, shape=(x.shape[0], 1)), index, **{**statics, 'dim': 1})
-    return op(*all_batched(op, values, batched), **{**statics, 'dim': shift(statics['dim'], len(values[0].shape) - batched[0]),
-                                                   **({'shape': (next(v.shape[0] for v, b in zip(values, batched) if b), *statics['shape'])} if 'shape' in statics else {})})
+    return op(
+        *all_batched(op, values, batched),
+        **{
+            **statics,
+            'dim': shift(statics['dim'], len(values[0].shape) - batched[0]),
+            **(
+                {
+                    'shape': (
+                        next(v.shape[0] for v, b in zip(values, batched) if b),
+                        *statics['shape'],
+                    )
+                }
+                if 'shape' in statics
+                else {}
+            ),
+        },
+    )
 
-@op(jvp=linear, batch=_along_batch, keep=('index',), samples=[(N(3, 4), Fixed([[0, 1], [3, 3], [2, 0]]), dict(dim=1)), (N(3, 4), Fixed([[0, 2, 2, 1]]), dict(dim=0))])
+@op(
+    jvp=linear,
+    batch=_along_batch,
+    keep=('index',),
+    samples=[
+        (N(3, 4), Fixed([[0, 1], [3, 3], [2, 0]]), dict(dim=1)),
+        (N(3, 4), Fixed([[0, 2, 2, 1]]), dict(dim=0)),
+    ],
+)
 def gather(x, index, *, dim):
     "`out[i, j] = x[i, index[i, j]]` for dim=1, and so on for any `dim`."
     check_index(x, index, dim)
     if not index.size: return xp.zeros(index.shape, x.dtype)
     return taken(x, index, dim) if x.ndim else x.reshape(1)[index]
-gather.vjp(x=lambda g, index, x_shape, *, dim: scatter_add_zeros(g, index, shape=tuple(x_shape), dim=dim))
 
+gather.vjp(
+    x=lambda g, index, x_shape, *, dim: scatter_add_zeros(g, index, shape=tuple(x_shape), dim=dim)
+)
+
+# %% ../../nbs/ops/05_indexing.ipynb #b729088c
 def check_index(x, index, dim):
     "Raise PyTorch's errors for a wrong index of gather and scatter."
     if not index.size: return
-    if index.dtype.kind not in 'iu': raise RuntimeError('gather(): Expected dtype int32/int64 for index')
-    if index.ndim != x.ndim and x.ndim: raise RuntimeError('Index tensor must have the same number of dimensions as input tensor')
+    if index.dtype.kind not in 'iu':
+        raise RuntimeError('gather(): Expected dtype int32/int64 for index')
+    if index.ndim != x.ndim and x.ndim:
+        raise RuntimeError('Index tensor must have the same number of dimensions as input tensor')
     if xp.on_host and index.size and x.ndim:
         n = x.shape[dim]
-        if index.dtype == np.int64 and np.maximum.reduce(index.view(np.uint64), axis=None) < n: return       # seen as unsigned, a negative number is a large one
-        bad = index[(index < 0) | (index >= n)] if index.min() < 0 or index.max() >= n else index[:0]
-        if bad.size: raise RuntimeError(f'index {bad.flat[0]} is out of bounds for dimension {dim % x.ndim} with size {n}')
+        # seen as unsigned, a negative number is a large one
+        if index.dtype == np.int64 and np.maximum.reduce(index.view(np.uint64), axis=None) < n:
+            return
+        bad = (
+            index[(index < 0) | (index >= n)] if index.min() < 0 or index.max() >= n else index[:0]
+        )
+        if bad.size:
+            raise RuntimeError(
+                f'index {bad.flat[0]} is out of bounds for dimension {dim % x.ndim} with size {n}'
+            )
 
-@op(jvp=linear, batch=_along_batch, keep=('index',), node=lambda dim, keepdim, node: node,
-    samples=[(N(3, 4), Fixed([[0], [3], [2]]), dict(dim=1, keepdim=k, node='MaxBackward0')) for k in (True, False)])
+# %% ../../nbs/ops/05_indexing.ipynb #bfb4328c
+def _picked_batch(op, values, batched, statics):
+    if len(values[0].shape) > batched[0]: return _along_batch(op, values, batched, statics)
+    # examples that are single numbers: each is picked
+    x = all_batched(op, values, batched)[0]
+    return op(
+        unsqueeze(x, dim=1),
+        xp.zeros((x.shape[0], 1), np.int64),
+        **{**statics, 'dim': 1, 'keepdim': False},
+    )
+
+@op(
+    jvp=linear,
+    batch=_picked_batch,
+    keep=('index',),
+    node=lambda dim, keepdim, node: node,
+    samples=[
+        (N(3, 4), Fixed([[0], [3], [2]]), dict(dim=1, keepdim=k, node='MaxBackward0'))
+        for k in (True, False)
+    ]
+    + [(N(), Fixed(0), dict(dim=0, keepdim=True, node='SortBackward0'))],
+)
 def picked(x, index, *, dim, keepdim, node):
-    "`gather` on behalf of an operation that found the places itself (max, sort, topk); `node` is the name of its node. Without `keepdim`, a dimension with one place is dropped."
+    """`gather` on behalf of an operation that found the places itself (max, sort, topk); `node` is
+    the name of its node. Without `keepdim`, a dimension with one place is dropped.
+    """
+    if not x.ndim: return x.copy()
     out = taken(x, index, dim)
     return out if keepdim else out.squeeze(dim)
-picked.vjp(x=lambda g, index, x_shape, *, dim, keepdim: scatter_add_zeros(g if keepdim else unsqueeze(g, dim=dim), index, shape=tuple(x_shape), dim=dim))
 
+picked.vjp(
+    x=lambda g, index, x_shape, *, dim, keepdim: (
+        scatter_add_zeros(
+            g if keepdim else unsqueeze(g, dim=dim), index, shape=tuple(x_shape), dim=dim
+        )
+        if len(x_shape)
+        else g
+    )
+)
+
+# %% ../../nbs/ops/05_indexing.ipynb #6b6d9775
 def add_along(out, index, dim, values):
     "Add `values` to `out`, a contiguous array, at `index` along `dim`."
-    if countable(out, index, dim): np.add.at(out.reshape(-1), np.broadcast_to(counted(index, dim, out.shape), values.shape).reshape(-1), values.reshape(-1))
-    else: np.add.at(out, at(index, dim), values)
+    if countable(out, index, dim):
+        np.add.at(
+            out.reshape(-1),
+            np.broadcast_to(counted(index, dim, out.shape), values.shape).reshape(-1),
+            values.reshape(-1),
+        )
+    else:
+        np.add.at(out, at(index, dim), values)
 
-@op(jvp=linear, batch=_along_batch, keep=('index',), node='ScatterAddBackward0', samples=[(N(3, 2), Fixed([[0, 1], [3, 3], [2, 0]]), dict(shape=(3, 4), dim=1))])
+@op(
+    jvp=linear,
+    batch=_along_batch,
+    keep=('index',),
+    node='ScatterAddBackward0',
+    samples=[(N(3, 2), Fixed([[0, 1], [3, 3], [2, 0]]), dict(shape=(3, 4), dim=1))],
+)
 def scatter_add_zeros(g, index, *, shape, dim):
     "Zeros of `shape` with `g` added at `index` along `dim`: the transpose of `gather`."
     out = xp.zeros(shape, g.dtype)
@@ -209,30 +431,48 @@ def scatter_add_zeros(g, index, *, shape, dim):
     if out.ndim: add_along(out, index, dim, g)
     else: out[...] = g.sum()
     return out
+
 scatter_add_zeros.vjp(g=lambda ct, index, *, dim: gather(ct, index, dim=dim))
 
 def _scatter_batch(op, values, batched, statics):
-    return op(*all_batched(op, values, batched), dim=shift(statics['dim'], len(values[0].shape) - batched[0]))
+    return op(
+        *all_batched(op, values, batched),
+        dim=shift(statics['dim'], len(values[0].shape) - batched[0]),
+    )
 
-@op(jvp=linear, batch=_scatter_batch, keep=('index',), samples=[(N(3, 4), N(3, 2), Fixed([[0, 1], [3, 3], [2, 0]]), dict(dim=1))])
-def scatter_add(x, src, index, *, dim):
+# %% ../../nbs/ops/05_indexing.ipynb #4b063df3
+@op(
+    jvp=linear,
+    batch=_scatter_batch,
+    keep=('index',),
+    node=lambda dim, node: node,
+    samples=[(N(3, 4), N(3, 2), Fixed([[0, 1], [3, 3], [2, 0]]), dict(dim=1))],
+)
+def scatter_add(x, src, index, *, dim, node='ScatterAddBackward0'):
     "A copy of `x` with `src` added at `index` along `dim`."
     check_index(x, index, dim)
     out = x.copy()
-    if not x.ndim: return out + src.sum()
+    if not x.ndim: return out + src.sum(dtype=x.dtype)
     if index.size: add_along(out, index, dim, src[tuple(slice(s) for s in index.shape)])
     return out
+
 scatter_add.vjp(x=lambda g: g, src=lambda g, index, *, dim: gather(g, index, dim=dim))
 
 # %% ../../nbs/ops/05_indexing.ipynb #746ff6d0
 @functools.lru_cache(512)
 def is_dense(shape, layout):
-    "Whether arrays of this shape lie in memory without gaps and in order, if their strides (in elements) are `layout`."
-    return all(n == 1 or s == math.prod(shape[d + 1:]) for d, (n, s) in enumerate(zip(shape, layout)))
+    """Whether arrays of this shape lie in memory without gaps and in order, if their strides (in
+    elements) are `layout`.
+    """
+    return all(
+        n == 1 or s == math.prod(shape[d + 1 :]) for d, (n, s) in enumerate(zip(shape, layout))
+    )
 
 @functools.lru_cache(512)
 def are_apart(size, stride):
-    "Whether no two elements of a view of this size and these strides lie at the same place, as far as can be seen quickly."
+    """Whether no two elements of a view of this size and these strides lie at the same place, as
+    far as can be seen quickly.
+    """
     reach = 0
     for s, n in sorted((s, n) for s, n in zip(stride, size) if n != 1):
         if s <= reach: return 0 in size
@@ -240,11 +480,15 @@ def are_apart(size, stride):
     return True
 
 def in_layout(shape, dtype, layout):
-    "Zeros as a flat array, and a view of `shape` of them: a memory layout given by strides (in elements)."
+    """Zeros as a flat array, and a view of `shape` of them: a memory layout given by strides (in
+    elements).
+    """
     if is_dense(shape, layout):
         whole = xp.zeros(shape, dtype)
         return whole.reshape(-1), whole
-    flat = xp.zeros(1 + sum((n - 1) * s for n, s in zip(shape, layout)) if 0 not in shape else 0, dtype)
+    flat = xp.zeros(
+        1 + sum((n - 1) * s for n, s in zip(shape, layout)) if 0 not in shape else 0, dtype
+    )
     return flat, xp.strided(flat, shape, layout)
 
 def memory_order(x, layout):
@@ -260,43 +504,128 @@ def turned_dtype(dtype):
     "The complex dtype whose parts are of the real `dtype`, or the reverse."
     return np.dtype(f'f{dtype.itemsize // 2}' if dtype.kind == 'c' else f'c{dtype.itemsize * 2}')
 
-def _turned(flat, turned): return flat.view(turned_dtype(flat.dtype)) if turned else flat
+# %% ../../nbs/ops/05_indexing.ipynb #72f2ce6b
+def _turned(flat, turned):
+    return flat.view(turned_dtype(flat.dtype)) if turned else flat
 
 def _strided_batch(op, values, batched, statics):
-    "The examples lie one after the other in memory: one more dimension, with the size of an example as its stride."
+    """The examples lie one after the other in memory: one more dimension, with the size of an
+    example as its stride.
+    """
     values = all_batched(op, values, batched)
-    count, shape = values[0].shape[0], statics['shape'] if 'shape' in statics else values[0].shape[1:]
+    count, shape = (
+        values[0].shape[0],
+        (statics['shape'] if 'shape' in statics else values[0].shape[1:]),
+    )
     size = int(np.prod(shape))
-    step = size if not statics.get('turned') else size * 2 if is_complex(values[0]) != ('shape' in statics) else size // 2
+    step = (
+        size
+        if not statics.get('turned')
+        else size * 2
+        if is_complex(values[0]) != ('shape' in statics)
+        else size // 2
+    )
     if 'shape' in statics: statics = {**statics, 'shape': (count, *shape)}
-    return op(*values, **{**statics, 'size': (count, *statics['size']), 'stride': (step, *statics['stride']), 'layout': (size, *statics['layout'])})
+    return op(
+        *values,
+        **{
+            **statics,
+            'size': (count, *statics['size']),
+            'stride': (step, *statics['stride']),
+            'layout': (size, *statics['layout']),
+        },
+    )
 
-@op(jvp=linear, batch=_strided_batch, holomorphic=False, samples=[(N(3, 4), dict(size=(3,), stride=(4,), storage_offset=1, layout=(4, 1))), (N(3, 4), dict(size=(2, 2), stride=(1, 1), storage_offset=0, layout=(4, 1))),
-    (Z(3), dict(size=(3,), stride=(2,), storage_offset=1, layout=(1,), turned=True))])
+# %% ../../nbs/ops/05_indexing.ipynb #ef08106f
+@op(
+    jvp=linear,
+    batch=_strided_batch,
+    holomorphic=False,
+    samples=[
+        (N(3, 4), dict(size=(3,), stride=(4,), storage_offset=1, layout=(4, 1))),
+        (N(3, 4), dict(size=(2, 2), stride=(1, 1), storage_offset=0, layout=(4, 1))),
+        (Z(3), dict(size=(3,), stride=(2,), storage_offset=1, layout=(1,), turned=True)),
+    ],
+)
 def as_strided(x, *, size, stride, storage_offset, layout, turned=False):
-    "The elements of `x`'s memory at the given offset and strides. `turned`: complex numbers are seen as pairs of real ones, or pairs of real ones as complex; offset and strides count what is seen."
-    flat = xp.ascontiguousarray(x).reshape(-1) if is_dense(x.shape, layout) else memory_order(x, layout)[0]
+    """The elements of `x`'s memory at the given offset and strides. `turned`: complex numbers are
+    seen as pairs of real ones, or pairs of real ones as complex; offset and strides count what is
+    seen.
+    """
+    flat = (
+        xp.ascontiguousarray(x).reshape(-1)
+        if is_dense(x.shape, layout)
+        else memory_order(x, layout)[0]
+    )
     return xp.strided(_turned(flat, turned), size, stride, storage_offset).copy()
-as_strided.vjp(x=lambda g, x_shape, *, size, stride, storage_offset, layout, turned: as_strided_zeros(g, shape=tuple(x_shape), size=size, stride=stride, storage_offset=storage_offset, layout=layout, turned=turned))
 
-@op(jvp=linear, batch=_strided_batch, holomorphic=False, samples=[(N(2, 2), dict(shape=(3, 4), size=(2, 2), stride=(1, 1), storage_offset=0, layout=(4, 1)))])
+as_strided.vjp(
+    x=lambda g, x_shape, *, size, stride, storage_offset, layout, turned: as_strided_zeros(
+        g,
+        shape=tuple(x_shape),
+        size=size,
+        stride=stride,
+        storage_offset=storage_offset,
+        layout=layout,
+        turned=turned,
+    )
+)
+
+# %% ../../nbs/ops/05_indexing.ipynb #f8ab9684
+@op(
+    jvp=linear,
+    batch=_strided_batch,
+    holomorphic=False,
+    samples=[
+        (N(2, 2), dict(shape=(3, 4), size=(2, 2), stride=(1, 1), storage_offset=0, layout=(4, 1)))
+    ],
+)
 def as_strided_zeros(g, *, shape, size, stride, storage_offset, layout, turned=False):
     "Zeros of `shape` with `g` added where `as_strided` reads: its transpose."
     flat, whole = in_layout(shape, turned_dtype(g.dtype) if turned else g.dtype, layout)
     flat = _turned(flat, turned)
-    if are_apart(size, stride): xp.strided(flat, size, stride, storage_offset)[...] = g
-    else: np.add.at(flat, xp.strided(xp.arange(flat.size), size, stride, storage_offset), g)
+    if are_apart(size, stride):
+        xp.strided(flat, size, stride, storage_offset)[...] = g
+    else:
+        np.add.at(flat, xp.strided(xp.arange(flat.size), size, stride, storage_offset), g)
     return whole
-as_strided_zeros.vjp(g=lambda ct, *, size, stride, storage_offset, layout, turned: as_strided(ct, size=size, stride=stride, storage_offset=storage_offset, layout=layout, turned=turned))
 
-@op(jvp=linear, batch=_strided_batch, holomorphic=False, node='CopySlices', samples=[(N(3, 4), N(3), dict(size=(3,), stride=(4,), storage_offset=1, layout=(4, 1)))])
-def as_strided_scatter(x, src, *, size, stride, storage_offset, layout, turned=False):
+as_strided_zeros.vjp(
+    g=lambda ct, *, size, stride, storage_offset, layout, turned: as_strided(
+        ct, size=size, stride=stride, storage_offset=storage_offset, layout=layout, turned=turned
+    )
+)
+
+# %% ../../nbs/ops/05_indexing.ipynb #11602a4d
+@op(
+    jvp=linear,
+    batch=_strided_batch,
+    holomorphic=False,
+    node=lambda size, stride, storage_offset, layout, turned, node: node,
+    samples=[(N(3, 4), N(3), dict(size=(3,), stride=(4,), storage_offset=1, layout=(4, 1)))],
+)
+def as_strided_scatter(
+    x, src, *, size, stride, storage_offset, layout, turned=False, node='CopySlices'
+):
     "`x` with `src` written over the elements that `as_strided` would read."
     flat, whole = memory_order(x, layout)
     xp.strided(_turned(flat, turned), size, stride, storage_offset)[...] = src
     return whole
-as_strided_scatter.vjp(x=lambda g, src_shape, *, size, stride, storage_offset, layout, turned: as_strided_scatter(g, zeros_of(g, src_shape).real if turned else zeros_of(g, src_shape), size=size, stride=stride, storage_offset=storage_offset, layout=layout, turned=turned),
-                       src=lambda g, *, size, stride, storage_offset, layout, turned: as_strided(g, size=size, stride=stride, storage_offset=storage_offset, layout=layout, turned=turned))
+
+as_strided_scatter.vjp(
+    x=lambda g, src_shape, *, size, stride, storage_offset, layout, turned: as_strided_scatter(
+        g,
+        zeros_of(g, src_shape).real if turned else zeros_of(g, src_shape),
+        size=size,
+        stride=stride,
+        storage_offset=storage_offset,
+        layout=layout,
+        turned=turned,
+    ),
+    src=lambda g, *, size, stride, storage_offset, layout, turned: as_strided(
+        g, size=size, stride=stride, storage_offset=storage_offset, layout=layout, turned=turned
+    ),
+)
 
 def zeros_of(like, shape):
     "Zeros of `shape` in the dtype and kind (array or tensor) of `like`."
@@ -308,24 +637,69 @@ def _index_put_batch(op, values, batched, statics):
     x, v = values
     index, count = statics['index'], next(a.shape[0] for a, b in zip(values, batched) if b)
     if not batched[0]: x = expand(x, size=(count, *x.shape))
-    shape = np.broadcast_to(False, tuple(x.shape[1:]))[index].shape         # of what is written into one example
+    # of what is written into one example
+    shape = np.broadcast_to(False, tuple(x.shape[1:]))[index].shape
     lead = (v.shape[0], *v.shape[1:]) if batched[1] else (1, *v.shape)
     v = reshape(v, shape=(lead[0], *(1,) * (len(shape) - len(lead) + 1), *lead[1:]))
     return op(x, moved_batch(v, front_dims(index)), **{**statics, 'index': _behind(index)})
 
-_put_samples = [(N(5, 3), N(2, 3), dict(index=(np.array([0, 2]),))), (N(5, 3), N(3), dict(index=(np.array([0, 0]),), accumulate=True)), (N(2, 3, 4), N(2, 3), dict(index=(np.array([0, 1]), slice(None), np.array([1, 1]))))]
+# %% ../../nbs/ops/05_indexing.ipynb #9208f9fd
+_put_samples = [
+    (N(5, 3), N(2, 3), dict(index=(np.array([0, 2]),))),
+    (N(5, 3), N(3), dict(index=(np.array([0, 0]),), accumulate=True)),
+    (N(2, 3, 4), N(2, 3), dict(index=(np.array([0, 1]), slice(None), np.array([1, 1])))),
+]
 
-@op(jvp=linear, promote=None, batch=_index_put_batch, samples=_put_samples)
-def index_put(x, values, *, index, accumulate=False):
+def add_rows_at(out, index, values):
+    "Add `values` to `out` at `index`, repeats included; whole rows by a quick way."
+    d = len(index) - 1
+    if index and is_array(index[-1]) and values.shape == (
+        *out.shape[:d],
+        *index[-1].shape,
+        *out.shape[d + 1 :],
+    ):
+        scatter_into(out, index, values)
+    else:
+        np.add.at(out, index, values)
+
+@op(
+    jvp=linear,
+    promote=None,
+    batch=_index_put_batch,
+    node=lambda index, accumulate, node: node,
+    samples=_put_samples,
+)
+def index_put(x, values, *, index, accumulate=False, node='IndexPutBackward0'):
     "A copy of `x` with `values` (broadcast) written, or added, at `index`."
     out = x.copy()
-    if accumulate: np.add.at(out, index, values)
+    if accumulate: add_rows_at(out, index, values)
     else: out[index] = values
     return out
-index_put.vjp(x=lambda g, values_shape, *, index, accumulate: g if accumulate else index_put(g, zeros_of(g, ()), index=index),
-              values=lambda g, values_shape, *, index: _sum_to(indexed(g, index=index), values_shape))
 
-def _sum_to(g, shape): return sum_to_size(g, size=tuple(shape)) if tuple(g.shape) != tuple(shape) else g
+index_put.vjp(
+    x=lambda g, values_shape, *, index, accumulate: (
+        g if accumulate else index_put(g, zeros_of(g, ()), index=index)
+    ),
+    values=lambda g, values_shape, *, index: _sum_to(indexed(g, index=index), values_shape),
+)
+
+# %% ../../nbs/ops/05_indexing.ipynb #31178e84
+def _sum_to(g, shape):
+    return sum_to_size(g, size=tuple(shape)) if tuple(g.shape) != tuple(shape) else g
+
+@op(jvp=linear, promote=None, batch=_index_put_batch, samples=_put_samples[:1] + _put_samples[2:])
+def index_copy(x, source, *, index):
+    """A copy of `x` with `source` at `index`; as in PyTorch, a pass depends on the source itself,
+    not only on its shape.
+    """
+    out = x.copy()
+    out[index] = source
+    return out
+
+index_copy.vjp(
+    x=lambda g, *, index: index_put(g, zeros_of(g, ()), index=index),
+    source=lambda g, source, *, index: _sum_to(indexed(g, index=index), source.shape),
+)
 
 # %% ../../nbs/ops/05_indexing.ipynb #2ad658c4
 for _op in (index, index_add_zeros, index_put): watch_index(_op)

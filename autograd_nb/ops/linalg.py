@@ -12,20 +12,28 @@ from ..arrays.numpy_backend import xp
 from ..graph.errors import matmul_error
 from ..graph.op import N, multilinear, op
 from .reduce import sum
-from .shape import all_batched, expand, mT, reshape, sum_to_size, t, unsafe_view, unsqueeze
+from autograd_nb.ops.shape import (
+    all_batched, expand, mT, reshape, sum_to_size, t, unsafe_view, unsqueeze
+)
 
 # %% ../../nbs/ops/04_linalg.ipynb #38e945fd
 def outer_product(a, b):
-    "The matrix `a[i] * b[j]`. A broadcast product: sixteen times faster than the matrix product of a column and a row."
+    """The matrix `a[i] * b[j]`. A broadcast product: sixteen times faster than the matrix product
+    of a column and a row.
+    """
     return reshape(a, shape=(a.shape[0], 1)) * reshape(b, shape=(1, b.shape[0]))
 
 def _stack_matrices(op, values, batched, statics):
     x, y = all_batched(op, values, batched)
     n = len(x.shape[1:]), len(y.shape[1:])
     if n == (1, 1): return sum(x * y, dim=1)
-    if n == (2, 1): return reshape(bmm(x, unsqueeze(y, dim=2)), shape=(x.shape[0], x.shape[1]))
+    if n == (2, 1):
+        return reshape(bmm(x, unsqueeze(y, dim=2)), shape=(x.shape[0], x.shape[1]))
     if n == (2, 2): return bmm(x, y)
-    return reshape(bmm(reshape(x, shape=(-1, *x.shape[2:])), reshape(y, shape=(-1, *y.shape[2:]))), shape=(*x.shape[:3], y.shape[3]))
+    return reshape(
+        bmm(reshape(x, shape=(-1, *x.shape[2:])), reshape(y, shape=(-1, *y.shape[2:]))),
+        shape=(*x.shape[:3], y.shape[3]),
+    )
 
 def product(samples, ufunc=None):
     "`op` for a bilinear product."
@@ -34,47 +42,64 @@ def product(samples, ufunc=None):
 @product([(N(3), N(3))])
 def dot(x, y):
     "The sum of products of two vectors."
-    if x.ndim != 1 or y.ndim != 1: raise RuntimeError(f'1D tensors expected, but got {x.ndim}D and {y.ndim}D tensors')
+    if x.ndim != 1 or y.ndim != 1:
+        raise RuntimeError(f'1D tensors expected, but got {x.ndim}D and {y.ndim}D tensors')
     return xp.dot(x, y)
+
 dot.vjp(x=lambda g, y: g * y, y=lambda g, x: g * x)
 
 @product([(N(3, 4), N(4))])
 def mv(x, y):
     "Matrix times vector."
     return xp.matmul(x, y)
+
 mv.vjp(x=lambda g, y: outer_product(g, y), y=lambda g, x: mv(t(x), g))
 
 @product([(N(3, 4), N(4, 5)), (N(3, 1), N(1, 5))])
 def mm(x, y):
     "Matrix times matrix."
-    return x * y if x.shape[1] == 1 and y.shape[0] == 1 else xp.matmul(x, y)      # a column times a row, see `outer_product`
+    # a column times a row, see `outer_product`
+    return x * y if x.shape[1] == 1 and y.shape[0] == 1 else xp.matmul(x, y)
+
 mm.vjp(x=lambda g, y: mm(g, t(y)), y=lambda g, x: mm(t(x), g))
 
+# %% ../../nbs/ops/04_linalg.ipynb #70ea3e52
 @product([(N(2, 3, 4), N(2, 4, 5)), (N(2, 3, 1), N(2, 1, 5))])
 def bmm(x, y):
     "Corresponding matrices of two stacks, multiplied."
-    if x.shape[-1:] == (1,) and y.shape[-2:-1] == (1,) and x.shape[0] == y.shape[0]: return x * y       # columns times rows, as in the gradient of each example: several times faster than `matmul`
+    # columns times rows, as in the gradient of each example: several times faster than `matmul`
+    if x.shape[-1:] == (1,) and y.shape[-2:-1] == (1,) and x.shape[0] == y.shape[0]:
+        return x * y
     return xp.matmul(x, y)
+
 bmm.vjp(x=lambda g, y: bmm(g, mT(y)), y=lambda g, x: bmm(mT(x), g))
 
 # %% ../../nbs/ops/04_linalg.ipynb #a9134b7a
 def matmul(x, y):
-    "The matrix product of the last two dimensions; leading ones broadcast. Vectors count as a row on the left and as a column on the right."
+    """The matrix product of the last two dimensions; leading ones broadcast. Vectors count as a row
+    on the left and as a column on the right.
+    """
     a, b = x.shape, y.shape
     n, m = len(a), len(b)
     if n == 2 and m == 2: return mm(x, y)
     if not n or not m: raise matmul_error(tuple(a), tuple(b))
     if n == 1 and m == 1: return dot(x, y)
     if n == 2 and m == 1: return mv(x, y)
-    if n == 1: return reshape(matmul(reshape(x, shape=(1, *a)), y), shape=(*b[:-2], b[-1]))
+    if n == 1:
+        return reshape(matmul(reshape(x, shape=(1, *a)), y), shape=(*b[:-2], b[-1]))
     if m == 1: return reshape(matmul(x, reshape(y, shape=(*b, 1))), shape=tuple(a[:-1]))
     wrong = matmul_error(tuple(a), tuple(b))
     if wrong is not None: raise wrong
-    if m == 2: return unsafe_view(mm(reshape(x, shape=(math.prod(a[:-1]), a[-1])), y), shape=(*a[:-1], b[-1]))
+    if m == 2:
+        return unsafe_view(
+            mm(reshape(x, shape=(math.prod(a[:-1]), a[-1])), y), shape=(*a[:-1], b[-1])
+        )
     lead = np.broadcast_shapes(tuple(a[:-2]), tuple(b[:-2]))
+
     def flat(z, s):
         if tuple(s[:-2]) != lead: z = expand(z, size=(*lead, *s[-2:]))
         return z if len(lead) == 1 else reshape(z, shape=(math.prod(lead), *s[-2:]))
+
     out = bmm(flat(x, a), flat(y, b))
     return out if len(lead) == 1 else unsafe_view(out, shape=(*lead, a[-2], b[-1]))
 
@@ -83,7 +108,11 @@ def _addmm_batch(op, values, batched, statics):
     bias, x, y = all_batched(op, values, batched)
     out = bmm(x, y) * statics['alpha']
     lead = len(out.shape) - len(bias.shape)
-    return out + reshape(bias, shape=(bias.shape[0],) + (1,) * lead + tuple(bias.shape[1:])) * statics['beta']
+    return (
+        out
+        + reshape(bias, shape=(bias.shape[0],) + (1,) * lead + tuple(bias.shape[1:]))
+        * statics['beta']
+    )
 
 def _addmm_jvp(tangents, values, out, statics):
     tb, tx, ty = tangents
@@ -94,33 +123,54 @@ def _addmm_jvp(tangents, values, out, statics):
     if ty is not None: total = total + mm(x, ty) * statics['alpha']
     return total
 
-@op(jvp=_addmm_jvp, batch=_addmm_batch, samples=[(N(4), N(2, 3), N(3, 4), dict(beta=1, alpha=1)), (N(2, 4), N(2, 3), N(3, 4), dict(beta=.5, alpha=2))])
+@op(
+    jvp=_addmm_jvp,
+    batch=_addmm_batch,
+    samples=[
+        (N(4), N(2, 3), N(3, 4), dict(beta=1, alpha=1)),
+        (N(2, 4), N(2, 3), N(3, 4), dict(beta=0.5, alpha=2)),
+    ],
+)
 def addmm(bias, x, y, *, beta=1, alpha=1):
     "`beta * bias + alpha * (x @ y)`; the bias broadcasts."
     out = xp.matmul(x, y)
     if alpha != 1: out *= alpha
     if not beta: return out
     return xp.add(out, bias if beta == 1 else bias * beta, out)
-addmm.vjp(bias=lambda g, bias_shape, *, beta: sum_to_size(g, size=bias_shape) * beta if beta != 1 else sum_to_size(g, size=bias_shape),
-          x=lambda g, y, *, alpha: mm(g, t(y)) * alpha if alpha != 1 else mm(g, t(y)),
-          y=lambda g, x, *, alpha: mm(t(x), g) * alpha if alpha != 1 else mm(t(x), g))
+
+addmm.vjp(
+    bias=lambda g, bias_shape, *, beta: (
+        sum_to_size(g, size=bias_shape) * beta if beta != 1 else sum_to_size(g, size=bias_shape)
+    ),
+    x=lambda g, y, *, alpha: mm(g, t(y)) * alpha if alpha != 1 else mm(g, t(y)),
+    y=lambda g, x, *, alpha: mm(t(x), g) * alpha if alpha != 1 else mm(t(x), g),
+)
 
 def rows(x):
     "All but the last dimension as one."
     return x if len(x.shape) == 2 else reshape(x, shape=(math.prod(x.shape[:-1]), x.shape[-1]))
 
+# %% ../../nbs/ops/04_linalg.ipynb #e27e8f75
 def _linear_batch(op, values, batched, statics):
     x, w = values[0], values[1]
     bias = values[2] if len(values) > 2 else None
-    if not batched[1] and (bias is None or not batched[2]): return op(x, w, *([bias] if bias is not None else []))
-    if not batched[0] and not batched[1]:       # only the bias differs
+    if not batched[1] and (bias is None or not batched[2]):
+        return op(x, w, *([bias] if bias is not None else []))
+    if not batched[0] and not batched[1]:  # only the bias differs
         out = op(x, w)
-        return reshape(bias, shape=(bias.shape[0],) + (1,) * (len(out.shape) - 1) + (bias.shape[-1],)) + out
+        return (
+            reshape(bias, shape=(bias.shape[0],) + (1,) * (len(out.shape) - 1) + (bias.shape[-1],))
+            + out
+        )
     x, w = all_batched(op, values[:2], batched[:2])
     out = matmul(reshape(x, shape=(x.shape[0], -1, x.shape[-1])), mT(w))
     out = reshape(out, shape=(*x.shape[:-1], w.shape[1]))
     if bias is None: return out
-    return out + (reshape(bias, shape=(bias.shape[0],) + (1,) * (len(out.shape) - 2) + (bias.shape[-1],)) if batched[2] else bias)
+    return out + (
+        reshape(bias, shape=(bias.shape[0],) + (1,) * (len(out.shape) - 2) + (bias.shape[-1],))
+        if batched[2]
+        else bias
+    )
 
 def _linear_jvp(tangents, values, out, statics):
     tx, tw, tb = (*tangents, None)[:3]
@@ -129,23 +179,49 @@ def _linear_jvp(tangents, values, out, statics):
     if tw is not None: total = total + linear(values[0], tw)
     return total if tb is None else total + tb
 
-@op(jvp=_linear_jvp, batch=_linear_batch, node='AddmmBackward0', samples=[(N(2, 3), N(4, 3), N(4)), (N(2, 2, 3), N(4, 3), N(4)), (N(3), N(4, 3)), (N(2, 3), N(4, 3))])
+# %% ../../nbs/ops/04_linalg.ipynb #76598274
+@op(
+    jvp=_linear_jvp,
+    batch=_linear_batch,
+    node='AddmmBackward0',
+    samples=[
+        (N(2, 3), N(4, 3), N(4)),
+        (N(2, 2, 3), N(4, 3), N(4)),
+        (N(3), N(4, 3)),
+        (N(2, 3), N(4, 3)),
+    ],
+)
 def linear(x, weight, bias=None):
     "`x @ weight.T + bias` over the last dimension of `x`; `weight` is (out, in)."
-    if x.shape[-1] != weight.shape[-1]: raise matmul_error((rows(x).shape if x.ndim > 1 else (1, *x.shape)), weight.T.shape)
+    if x.shape[-1] != weight.shape[-1]:
+        raise matmul_error((rows(x).shape if x.ndim > 1 else (1, *x.shape)), weight.T.shape)
     out = rows(x) if x.ndim > 2 else x
     few = xp.on_host and out.ndim == 2 and 3 < len(out) <= 48 and len(out) * weight.size > 100_000
-    if few: out = xp.matmul(weight, xp.ascontiguousarray(out.T)).T         # a second operand that lies across memory is slow to read: better the few rows than the weight
+    # a second operand that lies across memory is slow to read: better the few rows than the weight
+    if few: out = xp.matmul(weight, xp.ascontiguousarray(out.T)).T
     else: out = xp.matmul(out, weight.T)
-    if bias is not None: out = xp.add(out, bias, order='C') if few else xp.add(out, bias, out)
-    elif few: out = xp.ascontiguousarray(out)
+    if bias is not None:
+        out = xp.add(out, bias, order='C') if few else xp.add(out, bias, out)
+    elif few:
+        out = xp.ascontiguousarray(out)
     return out if x.ndim < 3 else out.reshape(*x.shape[:-1], weight.shape[0])
-linear.vjp(x=lambda g, weight: matmul(g, weight),
-           weight=lambda g, x: outer_product(g, x) if len(x.shape) == 1 else mm(t(rows(g)), rows(x)),
-           bias=lambda g: g if len(g.shape) == 1 else sum(rows(g), dim=0))
 
-def _rows(a): return a if a.ndim == 2 else a.reshape(math.prod(a.shape[:-1]), a.shape[-1])
+linear.vjp(
+    x=lambda g, weight: matmul(g, weight),
+    weight=lambda g, x: outer_product(g, x) if len(x.shape) == 1 else mm(t(rows(g)), rows(x)),
+    bias=lambda g: g if len(g.shape) == 1 else sum(rows(g), dim=0),
+)
 
-linear.quicker(x=lambda g, weight: xp.matmul(g, weight) if g.ndim < 3 else xp.matmul(_rows(g), weight).reshape(*g.shape[:-1], weight.shape[1]),         # the same for bare arrays
-               weight=lambda g, x: outer_product(g, x) if x.ndim == 1 else mm.definition(_rows(g).T, _rows(x)),
-               bias=lambda g: g if g.ndim == 1 else xp.add_up(_rows(g), (0,)))
+def _rows(a):
+    return a if a.ndim == 2 else a.reshape(math.prod(a.shape[:-1]), a.shape[-1])
+
+# the same for bare arrays
+linear.quicker(
+    x=lambda g, weight: (
+        xp.matmul(g, weight)
+        if g.ndim < 3
+        else xp.matmul(_rows(g), weight).reshape(*g.shape[:-1], weight.shape[1])
+    ),
+    weight=lambda g, x: outer_product(g, x) if x.ndim == 1 else mm.definition(_rows(g).T, _rows(x)),
+    bias=lambda g: g if g.ndim == 1 else xp.add_up(_rows(g), (0,)),
+)

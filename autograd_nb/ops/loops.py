@@ -4,27 +4,27 @@
 
 # %% auto #0
 __all__ = ['f', 'INV_LN2', 'LN2_HIGH', 'LN2_LOW', 'ROUND', 'E6', 'E5', 'E4', 'E3', 'E2', 'E1', 'LOWEST', 'HIGHEST', 'ONE', 'HALF',
-           'ZERO', 'ROOT_HALF', 'KEEP', 'SUMS', 'FAST', 'SUMMING', 'STRICT', 'PART', 'BELL', 'T1', 'T2', 'T3', 'T4',
-           'T5', 'T6', 'T7', 'T8', 'T9', 'HOST', 'LANES', 'ROWS', 'ACROSS', 'FLOAT', 'WORD', 'VECTOR', 'FLOATS',
-           'WORDS', 'SINGLE', 'HALVES', 'TALL', 'BROAD', 'QUERIES', 'FREE', 'OFFERED', 'TAKEN', 'DONE', 'FAILED',
-           'CALLED', 'KINDS', 'TASK', 'MANTISSA', 'OCTANTS', 'TURN', 'FRACTION', 'L0', 'L1', 'L2', 'L3', 'L4', 'L5',
-           'L6', 'L7', 'L8', 'LN2_REST', 'LN2_MOST', 'MINUS_HALF', 'S0', 'S1', 'S2', 'C0', 'C1', 'C2', 'Q0', 'Q1', 'Q2',
-           'H6', 'H5', 'H4', 'H3', 'H2', 'TWO', 'BEND', 'WIDE', 'OVERFLOWING', 'TINY', 'LIFT', 'INFINITY', 'BLOCK',
-           'from_bits', 'scaled', 'exp', 'normal_cdf', 'gelu', 'gelu_back', 'relu', 'relu_back', 'tanh_back',
-           'sigmoid_back', 'softmax', 'nll', 'nll_spread', 'softmax_back', 'logsumexp', 'logsumexp_back', 'log_softmax',
-           'log_softmax_back', 'causal_weights', 'normalise', 'normalise_back', 'mean_of_channel',
-           'variance_of_channel', 'one_over_deviation', 'normalise_channels', 'normalise_channels_back',
-           'channel_moments', 'column_moments', 'normalise_columns', 'normalise_columns_back', 'affine', 'affine_back',
-           'column_products', 'ahead', 'vector', 'keep', 'filled', 'times', 'products', 'nothing', 'place', 'highest',
-           'largest_in', 'tile', 'dots', 'move', 'moved', 'spread', 'tiles', 'arranged', 'slide', 'slide_weight',
-           'numbers_at', 'block', 'product', 'turn', 'turned', 'piece', 'laid_out', 'given', 'whole', 'row_of',
-           'add_mask', 'attend', 'attend_back', 'largest', 'largest_at', 'max_pool', 'average', 'average_back', 'seen',
-           'seen_back', 'scatter', 'among_pixels', 'corners', 'through_grid', 'through_grid_back', 'latest', 'publish',
-           'exchanged', 'gemm', 'start', 'laid', 'part_of_product', 'some_products', 'read', 'lent', 'task',
-           'address_of', 'perform', 'share', 'serve', 'for_crew', 'fma', 'to_bits', 'log', 'normal', 'shuffle', 'outer',
-           'add_rows', 'adam', 'word_at', 'whereabouts', 'adam_apart', 'sgd_apart', 'tanh', 'any_exp', 'ln', 'sigmoid',
-           'logistic', 'log_one_plus_exp', 'softplus', 'softplus_back', 'logsigmoid', 'logsigmoid_back', 'silu',
-           'silu_back', 'lstm_step', 'lstm_step_back', 'gru_step', 'gru_step_back', 'ways', 'ways_back', 'together']
+           'ZERO', 'ROOT_HALF', 'KEEP', 'SUMS', 'FAST', 'SUMMING', 'STRICT', 'PART', 'HOST', 'LANES', 'ROWS', 'ACROSS',
+           'FLOAT', 'WORD', 'VECTOR', 'FLOATS', 'WORDS', 'SINGLE', 'HALVES', 'TALL', 'BROAD', 'QUERIES', 'FREE',
+           'OFFERED', 'TAKEN', 'DONE', 'FAILED', 'CALLED', 'KINDS', 'TASK', 'MANTISSA', 'OCTANTS', 'TURN', 'FRACTION',
+           'L0', 'L1', 'L2', 'L3', 'L4', 'L5', 'L6', 'L7', 'L8', 'LN2_REST', 'LN2_MOST', 'MINUS_HALF', 'S0', 'S1', 'S2',
+           'C0', 'C1', 'C2', 'Q0', 'Q1', 'Q2', 'H6', 'H5', 'H4', 'H3', 'H2', 'TWO', 'BEND', 'WIDE', 'OVERFLOWING',
+           'TINY', 'LIFT', 'INFINITY', 'LN2', 'S7', 'S6', 'S5', 'S4', 'S3', 'S2_', 'S1_', 'U5', 'U4', 'U3', 'U2', 'U1',
+           'FOUR', 'from_bits', 'scaled', 'exp', 'softmax', 'nll', 'nll_spread', 'softmax_back', 'logsumexp',
+           'logsumexp_back', 'log_softmax', 'log_softmax_back', 'causal_weights', 'normalise', 'normalise_back',
+           'mean_of_channel', 'variance_of_channel', 'one_over_deviation', 'normalise_channels',
+           'normalise_channels_back', 'channel_moments', 'column_moments', 'normalise_columns',
+           'normalise_columns_back', 'affine', 'affine_back', 'column_products', 'ahead', 'vector', 'keep', 'filled',
+           'times', 'products', 'nothing', 'place', 'highest', 'largest_in', 'tile', 'dots', 'move', 'moved', 'spread',
+           'tiles', 'arranged', 'slide', 'slide_weight', 'numbers_at', 'block', 'product', 'turn', 'turned', 'piece',
+           'laid_out', 'given', 'whole', 'row_of', 'add_mask', 'attend', 'attend_back', 'largest', 'largest_at',
+           'max_pool', 'average', 'average_back', 'seen', 'seen_back', 'scatter', 'among_pixels', 'corners',
+           'through_grid', 'through_grid_back', 'latest', 'publish', 'exchanged', 'gemm', 'start', 'laid',
+           'part_of_product', 'some_products', 'read', 'lent', 'task', 'address_of', 'perform', 'share', 'serve',
+           'for_crew', 'fma', 'to_bits', 'log', 'normal', 'shuffle', 'outer', 'add_rows', 'adam', 'word_at',
+           'whereabouts', 'adam_apart', 'sgd_apart', 'tanh', 'any_exp', 'ln', 'sigmoid', 'log_one_plus_exp', 'log1p',
+           'expm1', 'log_of_sum', 'erf', 'lstm_step', 'lstm_step_back', 'gru_step', 'gru_step_back', 'ways',
+           'ways_back']
 
 # %% ../../nbs/ops/17_loops.ipynb #95826730
 import functools
@@ -39,20 +39,46 @@ from numba.extending import intrinsic
 @intrinsic
 def from_bits(context, x):
     "The float32 with these bits."
-    def generate(context, builder, signature, arguments): return builder.bitcast(arguments[0], ir.FloatType())
+
+    def generate(context, builder, signature, arguments):
+        return builder.bitcast(arguments[0], ir.FloatType())
+
     return types.float32(types.int32), generate
 
 f = np.float32
-INV_LN2, LN2_HIGH, LN2_LOW, ROUND = f(1.4426950408889634), f(0.693359375), f(-2.12194440e-4), f(12582912.0)       # adding 1.5 * 2**23 rounds to whole numbers
-E6, E5, E4, E3, E2, E1 = f(1.9875691500e-4), f(1.3981999507e-3), f(8.3334519073e-3), f(4.1665795894e-2), f(1.6666665459e-1), f(5.0000001201e-1)
-LOWEST, HIGHEST, ONE, HALF, ZERO, ROOT_HALF = f(-87.3), f(88.0), f(1), f(.5), f(0), f(math.sqrt(.5))
-KEEP = {'contract', 'nsz', 'arcp'}         # what the compiler may do and still keep NaN and infinity
-SUMS = KEEP | {'reassoc'}                  # and reorder sums
+# adding 1.5 * 2**23 rounds to whole numbers
+INV_LN2, LN2_HIGH, LN2_LOW, ROUND = (
+    f(1.4426950408889634),
+    f(0.693359375),
+    f(-2.12194440e-4),
+    f(12582912.0),
+)
+E6, E5, E4, E3, E2, E1 = (
+    f(1.9875691500e-4),
+    f(1.3981999507e-3),
+    f(8.3334519073e-3),
+    f(4.1665795894e-2),
+    f(1.6666665459e-1),
+    f(5.0000001201e-1),
+)
+LOWEST, HIGHEST, ONE, HALF, ZERO, ROOT_HALF = (
+    f(-87.3),
+    f(88.0),
+    f(1),
+    f(0.5),
+    f(0),
+    f(math.sqrt(0.5)),
+)
+# what the compiler may do and still keep NaN and infinity
+KEEP = {'contract', 'nsz', 'arcp'}
+SUMS = KEEP | {'reassoc'}  # and reorder sums
 FAST = dict(fastmath=KEEP, error_model='numpy', cache=True, nogil=True)
 SUMMING = dict(FAST, fastmath=SUMS)
-STRICT = dict(fastmath=False, error_model='numpy', cache=True, nogil=True)      # for the bits of array code (if nothing is said, numba takes over what the calling function may do)
-PART = dict(FAST, cache=False)             # for what only other loops call: it is kept with them
+# for the bits of array code (if nothing is said, numba takes over what the calling function may do)
+STRICT = dict(fastmath=False, error_model='numpy', cache=True, nogil=True)
+PART = dict(FAST, cache=False)  # for what only other loops call: it is kept with them
 
+# %% ../../nbs/ops/17_loops.ipynb #5f274a25
 @njit(fastmath={'contract', 'nsz'}, error_model='numpy', inline='always')
 def scaled(z):
     "eᶻ as a number near 1 and the power of two it is multiplied by."
@@ -75,60 +101,6 @@ def exp(x):
     out = out if x >= LOWEST else ZERO
     return out if x == x else x
 
-# %% ../../nbs/ops/17_loops.ipynb #9f66db1b
-BELL = f(1 / math.sqrt(2 * math.pi))
-T1, T2, T3, T4, T5, T6, T7, T8, T9 = map(f, (.2820879817, .28234803677, .24330005050, .20191730559, -.02482099272, .27546507120, -.48493868113, .28348848224, -.05884727836))
-
-@njit(fastmath={'contract', 'nsz'}, error_model='numpy', inline='always')
-def normal_cdf(x):
-    "The probability that a standard normal number is below x, and exp(-x²/2)."
-    t = ONE / (ONE + abs(x) * (ROOT_HALF * HALF))
-    p = T9
-    p = p * t + T8
-    p = p * t + T7
-    p = p * t + T6
-    p = p * t + T5
-    p = p * t + T4
-    p = p * t + T3
-    p = p * t + T2
-    p = p * t + T1
-    bell = exp(x * x * -HALF)
-    tail = HALF * t * p * bell
-    return tail if x < ZERO else ONE - tail, bell
-
-@njit(**FAST)
-def gelu(lo, hi, x, out):
-    x, out = x[lo:hi], out[lo:hi]
-    for i in range(x.size): out[i] = x[i] * normal_cdf(x[i])[0]
-
-@njit(**FAST)
-def gelu_back(lo, hi, g, x, out):
-    g, x, out = g[lo:hi], x[lo:hi], out[lo:hi]
-    for i in range(x.size):
-        v = x[i]
-        cdf, bell = normal_cdf(v)
-        out[i] = g[i] * (cdf + v * bell * BELL)
-
-@njit(**FAST)
-def relu(lo, hi, x, out):
-    x, out = x[lo:hi], out[lo:hi]
-    for i in range(x.size): out[i] = ZERO if x[i] <= ZERO else x[i]
-
-@njit(**FAST)
-def relu_back(lo, hi, g, y, out):
-    g, y, out = g[lo:hi], y[lo:hi], out[lo:hi]
-    for i in range(y.size): out[i] = g[i] if y[i] > ZERO else g[i] * ZERO
-
-@njit(**STRICT)
-def tanh_back(lo, hi, g, y, out):
-    g, y, out = g[lo:hi], y[lo:hi], out[lo:hi]
-    for i in range(y.size): out[i] = g[i] - g[i] * (y[i] * y[i])
-
-@njit(**STRICT)
-def sigmoid_back(lo, hi, g, y, out):
-    g, y, out = g[lo:hi], y[lo:hi], out[lo:hi]
-    for i in range(y.size): out[i] = (g[i] - g[i] * y[i]) * y[i]
-
 # %% ../../nbs/ops/17_loops.ipynb #56e631a0
 @njit(**SUMMING)
 def softmax(lo, hi, x, out):
@@ -145,19 +117,23 @@ def softmax(lo, hi, x, out):
 
 @njit(**STRICT)
 def nll(x, target, ignored):
-    "Minus the sum of the entries at the targets, and their number; a number below 0 if a target is not a class."
-    total, count = 0., 0
+    """Minus the sum of the entries at the targets, and their number; a number below 0 if a target
+    is not a class.
+    """
+    total, count = 0.0, 0
     for i in range(target.size):
         t = target[i]
         if t == ignored: continue
-        if t < 0 or t >= x.shape[1]: return 0., -1
+        if t < 0 or t >= x.shape[1]: return 0.0, -1
         total -= x[i, t]
         count += 1
     return total, count
 
 @njit(**STRICT)
 def nll_spread(g, target, ignored, mean, out):
-    "Minus the gradient of each entry at a target, into an array of zeros; returns what `nll` returns as the number."
+    """Minus the gradient of each entry at a target, into an array of zeros; returns what `nll`
+    returns as the number.
+    """
     count = 0
     for i in range(target.size):
         t = target[i]
@@ -169,6 +145,7 @@ def nll_spread(g, target, ignored, mean, out):
         if target[i] != ignored: out[i, target[i]] = v
     return count
 
+# %% ../../nbs/ops/17_loops.ipynb #19e99e87
 @njit(**SUMMING)
 def softmax_back(lo, hi, g, y, scale, out):
     for i in range(lo, hi):
@@ -194,7 +171,8 @@ def logsumexp(lo, hi, x, out):
 def logsumexp_back(lo, hi, g, x, y, out):
     for i in range(lo, hi):
         for k in range(x.shape[1]):
-            for j in range(x.shape[2]): out[i, k, j] = g[i, j] * any_exp(x[i, k, j] - y[i, j])
+            for j in range(x.shape[2]):
+                out[i, k, j] = g[i, j] * any_exp(x[i, k, j] - y[i, j])
 
 @njit(**SUMMING)
 def log_softmax(lo, hi, x, out):
@@ -213,17 +191,22 @@ def log_softmax_back(lo, hi, g, y, out):
         for j in range(a.size): s += a[j]
         for j in range(a.size): o[j] = a[j] - exp(b[j]) * s
 
+# %% ../../nbs/ops/17_loops.ipynb #2c870e3d
 @njit(**SUMMING)
 def causal_weights(lo, hi, x, scale, out):
-    "Softmax of `x * scale` over the keys up to the query's own place, for (…, queries, keys) flattened to rows."
+    """Softmax of `x * scale` over the keys up to the query's own place, for (…, queries, keys)
+    flattened to rows.
+    """
     queries, keys = x.shape[1], x.shape[2]
     for k in range(lo, hi):
         for i in range(queries):
             a, o = x[k, i], out[k, i]
             n = min(i + 1, keys)
             top = largest_in(a[:n])
-            if not top > -INFINITY: top = ZERO             # nothing is seen
-            m = min((n + 31) // 32 * 32, keys)         # a whole number of vectors: what is too much is overwritten
+            if not top > -INFINITY:
+                top = ZERO  # nothing is seen
+            # a whole number of vectors: what is too much is overwritten
+            m = min((n + 31) // 32 * 32, keys)
             for j in range(m): o[j] = exp((a[j] - top) * scale)
             for j in range(n, keys): o[j] = ZERO
             total = ZERO
@@ -245,6 +228,7 @@ def normalise(lo, hi, x, eps, out):
         r = ONE / f(math.sqrt(square * n + eps))
         for j in range(a.size): o[j] = (a[j] - mean) * r
 
+# %% ../../nbs/ops/17_loops.ipynb #a90c7003
 @njit(**SUMMING)
 def normalise_back(lo, hi, g, y, x, eps, out):
     n = f(1 / x.shape[1])
@@ -264,7 +248,7 @@ def normalise_back(lo, hi, g, y, x, eps, out):
 
 @njit(**dict(PART, fastmath=SUMS))
 def mean_of_channel(x, c):
-    total = 0.
+    total = 0.0
     for b in range(x.shape[0]):
         a, s = x[b, c], ZERO
         for j in range(a.size): s += a[j]
@@ -274,7 +258,7 @@ def mean_of_channel(x, c):
 @njit(**dict(PART, fastmath=SUMS))
 def variance_of_channel(x, c, mean):
     "With double precision."
-    squares = 0.
+    squares = 0.0
     for b in range(x.shape[0]):
         a, s = x[b, c], ZERO
         for j in range(a.size):
@@ -288,9 +272,12 @@ def one_over_deviation(x, c, mean, eps):
     "One over the standard deviation of channel `c`."
     return f(1 / math.sqrt(variance_of_channel(x, c, mean) + eps))
 
+# %% ../../nbs/ops/17_loops.ipynb #2d685063
 @njit(**SUMMING)
 def normalise_channels(lo, hi, x, eps, out):
-    "(examples, channels, places), each channel by itself; sums of rows are added with double precision."
+    """(examples, channels, places), each channel by itself; sums of rows are added with double
+    precision.
+    """
     for c in range(lo, hi):
         mean = mean_of_channel(x, c)
         r = one_over_deviation(x, c, mean, eps)
@@ -302,7 +289,7 @@ def normalise_channels(lo, hi, x, eps, out):
 def normalise_channels_back(lo, hi, g, y, x, eps, out):
     count = x.shape[0] * x.shape[2]
     for c in range(lo, hi):
-        total, plain, across = 0., 0., 0.
+        total, plain, across = 0.0, 0.0, 0.0
         for b in range(x.shape[0]):
             a, d, e, s, p, q = x[b, c], g[b, c], y[b, c], ZERO, ZERO, ZERO
             for j in range(a.size):
@@ -320,11 +307,14 @@ def normalise_channels_back(lo, hi, g, y, x, eps, out):
 
 @njit(**SUMMING)
 def channel_moments(lo, hi, x, mean, variance):
-    "(examples, channels, places): mean and variance of each channel, sums of rows added with double precision."
+    """(examples, channels, places): mean and variance of each channel, sums of rows added with
+    double precision.
+    """
     for c in range(lo, hi):
         mean[c] = mean_of_channel(x, c)
         variance[c] = f(variance_of_channel(x, c, mean[c]))
 
+# %% ../../nbs/ops/17_loops.ipynb #b5afcd19
 @njit(**SUMMING)
 def column_moments(lo, hi, x, mean, variance):
     "Mean and variance of the columns of a matrix, added with double precision."
@@ -333,7 +323,7 @@ def column_moments(lo, hi, x, mean, variance):
     for b in range(n):
         a = x[b, lo:hi]
         for j in range(total.size): total[j] += a[j]
-    for j in range(total.size): mean[j], total[j] = f(total[j] / n), 0.
+    for j in range(total.size): mean[j], total[j] = f(total[j] / n), 0.0
     for b in range(n):
         a = x[b, lo:hi]
         for j in range(total.size): total[j] += (a[j] - mean[j]) * (a[j] - mean[j])
@@ -351,7 +341,13 @@ def normalise_columns(lo, hi, x, eps, out):
 
 @njit(**SUMMING)
 def normalise_columns_back(lo, hi, g, y, x, eps, out):
-    n, mean, r, p, q = x.shape[0], np.empty(x.shape[1], np.float32), np.empty(x.shape[1], np.float32), np.zeros(hi - lo), np.zeros(hi - lo)
+    n, mean, r, p, q = (
+        x.shape[0],
+        np.empty(x.shape[1], np.float32),
+        np.empty(x.shape[1], np.float32),
+        np.zeros(hi - lo),
+        np.zeros(hi - lo),
+    )
     column_moments(lo, hi, x, mean, r)
     r = r[lo:hi]
     for b in range(n):
@@ -359,11 +355,13 @@ def normalise_columns_back(lo, hi, g, y, x, eps, out):
         for j in range(r.size):
             p[j] += d[j]
             q[j] += d[j] * e[j]
-    for j in range(r.size): r[j], p[j], q[j] = ONE / np.sqrt(r[j] + eps), p[j] / n, q[j] / n
+    for j in range(r.size):
+        r[j], p[j], q[j] = ONE / np.sqrt(r[j] + eps), p[j] / n, q[j] / n
     for b in range(n):
         d, e, o = g[b, lo:hi], y[b, lo:hi], out[b, lo:hi]
         for j in range(r.size): o[j] = (d[j] - f(p[j]) - e[j] * f(q[j])) * r[j]
 
+# %% ../../nbs/ops/17_loops.ipynb #7e482b74
 @njit(**FAST)
 def affine(lo, hi, x, weight, bias, out):
     for i in range(lo, hi):
@@ -372,7 +370,9 @@ def affine(lo, hi, x, weight, bias, out):
 
 @njit(**SUMMING)
 def affine_back(lo, hi, parts, g, x, weight, out, to_weight, to_bias):
-    "All gradients of `affine` in one pass; those of weight and bias as sums over each of `parts` of the rows."
+    """All gradients of `affine` in one pass; those of weight and bias as sums over each of `parts`
+    of the rows.
+    """
     for p in range(lo, hi):
         u, v = to_weight[p], to_bias[p]
         u[:] = ZERO
@@ -394,23 +394,41 @@ def column_products(lo, hi, g, x, out):
 
 # %% ../../nbs/ops/17_loops.ipynb #c0a51d01
 HOST = binding.get_host_cpu_features()
-LANES, ROWS, ACROSS = (16, 8, 3) if HOST.get('avx512f') else (8, 4, 3) if HOST.get('avx2') else (4, 8, 3)     # numbers in a vector, and the vectors that fit the registers
+# numbers in a vector, and the vectors that fit the registers
+LANES, ROWS, ACROSS = (
+    (16, 8, 3) if HOST.get('avx512f') else (8, 4, 3) if HOST.get('avx2') else (4, 8, 3)
+)
 FLOAT, WORD, VECTOR = ir.FloatType(), ir.IntType(64), ir.VectorType(ir.FloatType(), LANES)
-FLOATS, WORDS, SINGLE, HALVES = types.CPointer(types.float32), types.CPointer(types.int64), 8, LANES // 2
+FLOATS, WORDS, SINGLE, HALVES = (
+    types.CPointer(types.float32),
+    types.CPointer(types.int64),
+    8,
+    LANES // 2,
+)
 
-def ahead(builder, pointer, n): return builder.gep(pointer, [WORD(n) if isinstance(n, int) else n])
+def ahead(builder, pointer, n):
+    return builder.gep(pointer, [WORD(n) if isinstance(n, int) else n])
 
-def vector(builder, pointer, lanes=LANES): return builder.load(builder.bitcast(pointer, ir.VectorType(FLOAT, lanes).as_pointer()), align=4)
+def vector(builder, pointer, lanes=LANES):
+    return builder.load(builder.bitcast(pointer, ir.VectorType(FLOAT, lanes).as_pointer()), align=4)
 
-def keep(builder, v, pointer): builder.store(v, builder.bitcast(pointer, v.type.as_pointer()), align=4)
+def keep(builder, v, pointer):
+    builder.store(v, builder.bitcast(pointer, v.type.as_pointer()), align=4)
 
 def filled(builder, x, lanes=LANES):
     "A vector with `x` in every place."
     unknown = ir.Constant(ir.VectorType(x.type, lanes), ir.Undefined)
-    return builder.shuffle_vector(builder.insert_element(unknown, x, ir.IntType(32)(0)), unknown, ir.Constant(ir.VectorType(ir.IntType(32), lanes), [0] * lanes))
+    return builder.shuffle_vector(
+        builder.insert_element(unknown, x, ir.IntType(32)(0)),
+        unknown,
+        ir.Constant(ir.VectorType(ir.IntType(32), lanes), [0] * lanes),
+    )
 
+# %% ../../nbs/ops/17_loops.ipynb #3a7f8302
 def times(builder, n, values, body):
-    "A loop of `n` rounds, at least one: `body(i, values)` returns the next values, which stay in registers."
+    """A loop of `n` rounds, at least one: `body(i, values)` returns the next values, which stay in
+    registers.
+    """
     before, loop, after = builder.block, builder.append_basic_block(), builder.append_basic_block()
     builder.branch(loop)
     builder.position_at_end(loop)
@@ -426,28 +444,49 @@ def times(builder, n, values, body):
 
 def products(builder, sums, column, row):
     "Every number of `column` times every one of `row`, added to `sums`."
-    return [builder.fadd(builder.fmul(a, b, flags=('contract',)), sums[i * len(row) + j], flags=('contract',)) for i, a in enumerate(column) for j, b in enumerate(row)]
+    return [
+        builder.fadd(
+            builder.fmul(a, b, flags=('contract',)), sums[i * len(row) + j], flags=('contract',)
+        )
+        for i, a in enumerate(column)
+        for j, b in enumerate(row)
+    ]
 
-def nothing(rows, across, lanes=LANES): return [ir.Constant(ir.VectorType(FLOAT, lanes), [0.] * lanes)] * (rows * across)
+def nothing(rows, across, lanes=LANES):
+    return [ir.Constant(ir.VectorType(FLOAT, lanes), [0.0] * lanes)] * (rows * across)
 
 @intrinsic
 def place(context, array, i):
     "The address of number `i` of an array without gaps."
-    def generate(context, builder, signature, arguments): return ahead(builder, context.make_array(signature.args[0])(context, builder, arguments[0]).data, arguments[1])
+
+    def generate(context, builder, signature, arguments):
+        return ahead(
+            builder,
+            context.make_array(signature.args[0])(context, builder, arguments[0]).data,
+            arguments[1],
+        )
+
     return types.CPointer(array.dtype)(array, types.int64), generate
 
+# %% ../../nbs/ops/17_loops.ipynb #25b5ed4a
 @intrinsic
 def highest(context, n, x):
     "The largest of `n` vectors of numbers, at least one; NaN is passed over."
+
     def generate(context, builder, signature, arguments):
         n, x = arguments
         lowest = ir.Constant(VECTOR, [-math.inf] * LANES)
+
         def step(k, best):
             v = vector(builder, ahead(builder, x, builder.mul(k, WORD(LANES))))
             return [builder.select(builder.fcmp_ordered('>', v, best[0]), v, best[0])]
-        best, = times(builder, n, [lowest], step)
-        reduce = cgutils.get_or_insert_function(builder.module, ir.FunctionType(FLOAT, [VECTOR]), f'llvm.vector.reduce.fmax.v{LANES}f32')
+
+        (best,) = times(builder, n, [lowest], step)
+        reduce = cgutils.get_or_insert_function(
+            builder.module, ir.FunctionType(FLOAT, [VECTOR]), f'llvm.vector.reduce.fmax.v{LANES}f32'
+        )
         return builder.call(reduce, [best])
+
     return types.float32(types.int64, FLOATS), generate
 
 @njit(**PART)
@@ -458,54 +497,127 @@ def largest_in(a):
     for j in range(n * LANES, a.size): top = max(top, a[j])
     return top
 
+# %% ../../nbs/ops/17_loops.ipynb #5c0e9902
 @intrinsic(prefer_literal=True)
 def tile(context, rows, across, lanes, n, x, offsets, weights, out, pitch):
-    "`rows` filters at `across` vectors of `lanes` places: the sums over k < n of `weights[k]` (one for each filter) times what stands `offsets[k]` after each place of `x`, into rows of `out` at distance `pitch`."
+    """`rows` filters at `across` vectors of `lanes` places: the sums over k < n of `weights[k]`
+    (one for each filter) times what stands `offsets[k]` after each place of `x`, into rows of `out`
+    at distance `pitch`.
+    """
     height, width, many = rows.literal_value, across.literal_value, lanes.literal_value
+
     def generate(context, builder, signature, arguments):
         n, x, offsets, weights, out, pitch = arguments[3:]
+
         def step(k, sums):
-            seen, filters = ahead(builder, x, builder.load(ahead(builder, offsets, k))), ahead(builder, weights, builder.mul(k, WORD(height)))
-            return products(builder, sums, [filled(builder, builder.load(ahead(builder, filters, i)), many) for i in range(height)], [vector(builder, ahead(builder, seen, many * j), many) for j in range(width)])
+            seen, filters = (
+                ahead(builder, x, builder.load(ahead(builder, offsets, k))),
+                ahead(builder, weights, builder.mul(k, WORD(height))),
+            )
+            return products(
+                builder,
+                sums,
+                [
+                    filled(builder, builder.load(ahead(builder, filters, i)), many)
+                    for i in range(height)
+                ],
+                [vector(builder, ahead(builder, seen, many * j), many) for j in range(width)],
+            )
+
         for i, v in enumerate(times(builder, n, nothing(height, width, many), step)):
-            to = ahead(builder, ahead(builder, out, builder.mul(pitch, WORD(i // width))), i % width * many)
+            to = ahead(
+                builder, ahead(builder, out, builder.mul(pitch, WORD(i // width))), i % width * many
+            )
             keep(builder, v, to)
         return context.get_dummy_value()
-    return types.void(rows, across, lanes, types.int64, FLOATS, WORDS, FLOATS, FLOATS, types.int64), generate
 
+    return (
+        types.void(rows, across, lanes, types.int64, FLOATS, WORDS, FLOATS, FLOATS, types.int64),
+        generate,
+    )
+
+# %% ../../nbs/ops/17_loops.ipynb #62fb5918
 @intrinsic(prefer_literal=True)
 def dots(context, rows, across, images, n, g, g_image, g_row, x, x_image, offsets, out, out_row):
-    "For `rows` rows of `g` and `across` of the `offsets`: the sums over all images and `n` vectors of places of the products of `g` with what stands so far after each place of `x`, added to `out`."
+    """For `rows` rows of `g` and `across` of the `offsets`: the sums over all images and `n`
+    vectors of places of the products of `g` with what stands so far after each place of `x`, added
+    to `out`.
+    """
     height, width = rows.literal_value, across.literal_value
+
     def generate(context, builder, signature, arguments):
         images, n, g, g_image, g_row, x, x_image, offsets, out, out_row = arguments[2:]
         apart = [builder.load(ahead(builder, offsets, j)) for j in range(width)]
+
         def image(u, sums):
-            one, seen = ahead(builder, g, builder.mul(u, g_image)), ahead(builder, x, builder.mul(u, x_image))
-            left, right = [ahead(builder, one, builder.mul(g_row, WORD(i))) for i in range(height)], [ahead(builder, seen, d) for d in apart]
+            one, seen = (
+                ahead(builder, g, builder.mul(u, g_image)),
+                ahead(builder, x, builder.mul(u, x_image)),
+            )
+            left, right = (
+                [ahead(builder, one, builder.mul(g_row, WORD(i))) for i in range(height)],
+                [ahead(builder, seen, d) for d in apart],
+            )
+
             def step(k, sums):
                 at = builder.mul(k, WORD(LANES))
-                return products(builder, sums, [vector(builder, ahead(builder, p, at)) for p in left], [vector(builder, ahead(builder, p, at)) for p in right])
+                return products(
+                    builder,
+                    sums,
+                    [vector(builder, ahead(builder, p, at)) for p in left],
+                    [vector(builder, ahead(builder, p, at)) for p in right],
+                )
+
             return times(builder, n, sums, step)
-        total = cgutils.get_or_insert_function(builder.module, ir.FunctionType(FLOAT, [FLOAT, VECTOR]), f'llvm.vector.reduce.fadd.v{LANES}f32')
+
+        total = cgutils.get_or_insert_function(
+            builder.module,
+            ir.FunctionType(FLOAT, [FLOAT, VECTOR]),
+            f'llvm.vector.reduce.fadd.v{LANES}f32',
+        )
         for i, v in enumerate(times(builder, images, nothing(height, width), image)):
-            to = ahead(builder, ahead(builder, out, builder.mul(out_row, WORD(i // width))), i % width)
-            builder.store(builder.fadd(builder.load(to), builder.call(total, [FLOAT(0.), v], fastmath=('reassoc',))), to)
+            to = ahead(
+                builder, ahead(builder, out, builder.mul(out_row, WORD(i // width))), i % width
+            )
+            builder.store(
+                builder.fadd(
+                    builder.load(to), builder.call(total, [FLOAT(0.0), v], fastmath=('reassoc',))
+                ),
+                to,
+            )
         return context.get_dummy_value()
-    return types.void(rows, across, types.int64, types.int64, FLOATS, types.int64, types.int64, FLOATS, types.int64, WORDS, FLOATS, types.int64), generate
+
+    return (
+        types.void(
+            rows, across, types.int64, types.int64, FLOATS, types.int64, types.int64, FLOATS,
+            types.int64, WORDS, FLOATS, types.int64,
+        ),
+        generate,
+    )
 
 # %% ../../nbs/ops/17_loops.ipynb #e61e2473
 @intrinsic(prefer_literal=True)
 def move(context, lanes, x, z, out):
     "`lanes` numbers of `x` plus `z`."
+
     def generate(context, builder, signature, arguments):
-        keep(builder, builder.fadd(vector(builder, arguments[1], lanes.literal_value), filled(builder, arguments[2], lanes.literal_value)), arguments[3])
+        keep(
+            builder,
+            builder.fadd(
+                vector(builder, arguments[1], lanes.literal_value),
+                filled(builder, arguments[2], lanes.literal_value),
+            ),
+            arguments[3],
+        )
         return context.get_dummy_value()
+
     return types.void(lanes, FLOATS, types.float32, FLOATS), generate
 
 @njit(**PART)
 def moved(n, x, i, z, out, o):
-    "`n` numbers from place `i` of `x` on, plus `z`, to place `o` of `out`; the last vector overlaps the one before."
+    """`n` numbers from place `i` of `x` on, plus `z`, to place `o` of `out`; the last vector
+    overlaps the one before.
+    """
     if n >= 16:
         for j in range(0, n - 16, 16): move(16, place(x, i + j), z, place(out, o + j))
         move(16, place(x, i + n - 16), z, place(out, o + n - 16))
@@ -518,23 +630,37 @@ def moved(n, x, i, z, out, o):
     else:
         for j in range(n): out[o + j] = x[i + j] + z
 
+# %% ../../nbs/ops/17_loops.ipynb #9ee1fb6c
 @njit(**PART)
 def spread(image, top, left, stride_h, stride_w, pitch, plane, out, start):
-    "One channel laid out for windows: `stride_h * stride_w` planes, each of every so manieth row and place, `top` and `left` rows and places further on; below 0 they are left out."
+    """One channel laid out for windows: `stride_h * stride_w` planes, each of every so manieth row
+    and place, `top` and `left` rows and places further on; below 0 they are left out.
+    """
     H, W = image.shape
     for phase in range(stride_w):
         begin = max(0, -((phase - left) // stride_w))
         first = begin * stride_w + phase - left
-        count, start_here = max(0, (W - first + stride_w - 1) // stride_w), start + phase * plane + begin
+        count, start_here = (
+            max(0, (W - first + stride_w - 1) // stride_w),
+            start + phase * plane + begin,
+        )
         for y in range(max(0, -top), H):
-            at = start_here + (y + top) * pitch if stride_h == 1 else start_here + (y + top) % stride_h * stride_w * plane + (y + top) // stride_h * pitch
-            if stride_w == 1: moved(count, image[y], first, ZERO, out, at)
+            at = (
+                start_here + (y + top) * pitch
+                if stride_h == 1
+                else start_here
+                + (y + top) % stride_h * stride_w * plane
+                + (y + top) // stride_h * pitch
+            )
+            if stride_w == 1:
+                moved(count, image[y], first, ZERO, out, at)
             elif stride_w == 2:
-                row, o = image[y, first:], out[at:at + count]
+                row, o = image[y, first:], out[at : at + count]
                 for j in range(count): o[uintp(j)] = row[uintp(2 * j)]
             else:
                 for j in range(count): out[at + j] = image[y, first + j * stride_w]
 
+# %% ../../nbs/ops/17_loops.ipynb #379e2666
 @njit(**PART)
 def tiles(side, n, x, offsets, weights, out, count, pitch):
     "One block of `side` filters at `count` places. The last vector may be half of one."
@@ -544,21 +670,42 @@ def tiles(side, n, x, offsets, weights, out, count, pitch):
         at, to = x[v:], out[v:]
         a, b, c, d = place(at, 0), place(offsets, 0), place(weights, 0), place(to, 0)
         if side == ROWS:
-            if left <= HALVES: tile(ROWS, 1, HALVES, n, a, b, c, d, pitch); v += HALVES
-            elif left <= LANES: tile(ROWS, 1, LANES, n, a, b, c, d, pitch); v += LANES
-            elif (ACROSS - 1) * LANES < left <= ACROSS * LANES or left > (ACROSS + 1) * LANES: tile(ROWS, ACROSS, LANES, n, a, b, c, d, pitch); v += ACROSS * LANES
-            else: tile(ROWS, 2, LANES, n, a, b, c, d, pitch); v += 2 * LANES
+            if left <= HALVES:
+                tile(ROWS, 1, HALVES, n, a, b, c, d, pitch)
+                v += HALVES
+            elif left <= LANES:
+                tile(ROWS, 1, LANES, n, a, b, c, d, pitch)
+                v += LANES
+            elif (ACROSS - 1) * LANES < left <= ACROSS * LANES or left > (ACROSS + 1) * LANES:
+                tile(ROWS, ACROSS, LANES, n, a, b, c, d, pitch)
+                v += ACROSS * LANES
+            else:
+                tile(ROWS, 2, LANES, n, a, b, c, d, pitch)
+                v += 2 * LANES
         elif side == 1:
-            if left <= LANES: tile(1, 1, LANES, n, a, b, c, d, pitch); v += LANES
-            elif left <= (SINGLE - 1) * LANES: tile(1, 2, LANES, n, a, b, c, d, pitch); v += 2 * LANES
-            else: tile(1, SINGLE, LANES, n, a, b, c, d, pitch); v += SINGLE * LANES
+            if left <= LANES:
+                tile(1, 1, LANES, n, a, b, c, d, pitch)
+                v += LANES
+            elif left <= (SINGLE - 1) * LANES:
+                tile(1, 2, LANES, n, a, b, c, d, pitch)
+                v += 2 * LANES
+            else:
+                tile(1, SINGLE, LANES, n, a, b, c, d, pitch)
+                v += SINGLE * LANES
         else:
-            if left <= (ACROSS - 1) * LANES: tile(4, 1, LANES, n, a, b, c, d, pitch); v += LANES
-            else: tile(4, ACROSS, LANES, n, a, b, c, d, pitch); v += ACROSS * LANES
+            if left <= (ACROSS - 1) * LANES:
+                tile(4, 1, LANES, n, a, b, c, d, pitch)
+                v += LANES
+            else:
+                tile(4, ACROSS, LANES, n, a, b, c, d, pitch)
+                v += ACROSS * LANES
 
+# %% ../../nbs/ops/17_loops.ipynb #fc47e9a8
 @njit(**FAST)
 def arranged(lo, hi, weight, index, between, per_group, groups, out):
-    "Filters in blocks (blocks, entries, filters in a block), zeros where a block is not full: filter i of group j has its entries at `j * groups + i * between + index`."
+    """Filters in blocks (blocks, entries, filters in a block), zeros where a block is not full:
+    filter i of group j has its entries at `j * groups + i * between + index`.
+    """
     each = (per_group + out.shape[2] - 1) // out.shape[2]
     for block in range(lo, hi):
         first = block % each * out.shape[2]
@@ -569,8 +716,12 @@ def arranged(lo, hi, weight, index, between, per_group, groups, out):
             for i in range(count): o[i] = weight[base + i * between + index[k]]
             for i in range(count, o.size): o[i] = ZERO
 
+# %% ../../nbs/ops/17_loops.ipynb #e82eed99
 @njit(**FAST)
-def slide(lo, hi, parts, splits, x, top, left, stride_h, stride_w, height, pitch, weights, offsets, per_group, bias, out, first_h, step_h, rows, first_w, step_w, places):
+def slide(
+    lo, hi, parts, splits, x, top, left, stride_h, stride_w, height, pitch, weights, offsets,
+    per_group, bias, out, first_h, step_h, rows, first_w, step_w, places,
+):
     "Windows over images."
     n, C = x.shape[:2]
     blocks, entries, side = weights.shape
@@ -579,32 +730,52 @@ def slide(lo, hi, parts, splits, x, top, left, stride_h, stride_w, height, pitch
     vectors = ((rows - 1) * pitch + places + LANES - 1) // LANES
     run, image, jump = vectors * LANES, C * channel, C * channel // (blocks // each)
     many = max(1, min(16, (1 << 17) // image))
-    seen, result = np.zeros(many * image + max(0, offsets.max() - jump) + run, np.float32), np.empty(side * run, np.float32)
+    seen, result = (
+        np.zeros(many * image + max(0, offsets.max() - jump) + run, np.float32),
+        np.empty(side * run, np.float32),
+    )
     for item in range(lo, hi):
         part, split = item // splits, item % splits
         last = n * (part + 1) // parts
         for b in range(n * part // parts, last, many):
             m = min(many, last - b)
             for u in range(m):
-                for c in range(C): spread(x[b + u, c], top, left, stride_h, stride_w, pitch, plane, seen, u * image + c * channel)
+                for c in range(C):
+                    spread(
+                        x[b + u, c], top, left, stride_h, stride_w, pitch, plane, seen,
+                        u * image + c * channel,
+                    )
             for block in range(blocks * split // splits, blocks * (split + 1) // splits):
                 group, w = block // each, weights[block].reshape(-1)
                 first = block % each * side
                 for u in range(m):
-                    tiles(side, entries, seen[u * image + group * jump:], offsets, w, result, (rows - 1) * pitch + places, run)
+                    tiles(
+                        side, entries, seen[u * image + group * jump :], offsets, w, result,
+                        (rows - 1) * pitch + places, run,
+                    )
                     for i in range(min(side, per_group - first)):
                         o, z = group * per_group + first + i, bias[group * per_group + first + i]
                         for r in range(rows):
-                            s, d = result[i * run + r * pitch:i * run + r * pitch + places], out[b + u, o, first_h + r * step_h, first_w:]
-                            if step_w == 1: moved(places, s, 0, z, d, 0)
+                            s, d = (
+                                result[i * run + r * pitch : i * run + r * pitch + places],
+                                out[b + u, o, first_h + r * step_h, first_w:],
+                            )
+                            if step_w == 1:
+                                moved(places, s, 0, z, d, 0)
                             elif step_w == 2:
                                 for j in range(places): d[uintp(2 * j)] = s[j] + z
                             else:
                                 for j in range(places): d[uintp(j * step_w)] = s[j] + z
 
+# %% ../../nbs/ops/17_loops.ipynb #f08915cb
 @njit(**FAST)
-def slide_weight(lo, hi, parts, splits, x, top, left, stride_h, stride_w, height, pitch, g, side, per_group, offsets, out):
-    "The gradient of filters: (parts, rows of blocks of filters, entries), from the images of each part."
+def slide_weight(
+    lo, hi, parts, splits, x, top, left, stride_h, stride_w, height, pitch, g, side, per_group,
+    offsets, out,
+):
+    """The gradient of filters: (parts, rows of blocks of filters, entries), from the images of each
+    part.
+    """
     n, C = x.shape[:2]
     O, rows, places = g.shape[1:]
     groups, each, plane = O // per_group, (per_group + side - 1) // side, height * pitch
@@ -612,51 +783,113 @@ def slide_weight(lo, hi, parts, splits, x, top, left, stride_h, stride_w, height
     vectors = ((rows - 1) * pitch + places + LANES - 1) // LANES
     run, image, jump = vectors * LANES, C * channel, C * channel // groups
     many, filters = max(1, min(32, 128 // vectors)), blocks * side * run
-    seen, above = np.zeros(many * image + max(0, offsets.max() - jump) + run, np.float32), np.zeros(many * filters, np.float32)
+    seen, above = (
+        np.zeros(many * image + max(0, offsets.max() - jump) + run, np.float32),
+        np.zeros(many * filters, np.float32),
+    )
     for item in range(lo, hi):
         part, split = item // splits, item % splits
         last, total = n * (part + 1) // parts, out[part].reshape(-1)
         for begin in range(n * part // parts, last, many):
             m = min(many, last - begin)
             for u in range(m):
-                for c in range(C): spread(x[begin + u, c], top, left, stride_h, stride_w, pitch, plane, seen, u * image + c * channel)
-                for o in range(O): spread(g[begin + u, o], 0, 0, 1, 1, pitch, plane, above, u * filters + (o // per_group * each * side + o % per_group) * run)
+                for c in range(C):
+                    spread(
+                        x[begin + u, c], top, left, stride_h, stride_w, pitch, plane, seen,
+                        u * image + c * channel,
+                    )
+                for o in range(O):
+                    spread(
+                        g[begin + u, o],
+                        0,
+                        0,
+                        1,
+                        1,
+                        pitch,
+                        plane,
+                        above,
+                        u * filters + (o // per_group * each * side + o % per_group) * run,
+                    )
             for block in range(blocks * split // splits, blocks * (split + 1) // splits):
-                rest = seen[block // each * jump:]
+                rest = seen[block // each * jump :]
                 for k in range(0, offsets.size, 3):
-                    w, s, o, t = place(above, block * side * run), place(rest, 0), place(offsets, k), place(total, block * side * offsets.size + k)
-                    if side == ROWS: dots(ROWS, 3, m, vectors, w, filters, run, s, image, o, t, offsets.size)
-                    elif side == 1: dots(1, 3, m, vectors, w, filters, run, s, image, o, t, offsets.size)
-                    else: dots(4, 3, m, vectors, w, filters, run, s, image, o, t, offsets.size)
+                    w, s, o, t = (
+                        place(above, block * side * run), place(rest, 0), place(offsets, k),
+                        place(total, block * side * offsets.size + k),
+                    )
+                    if side == ROWS:
+                        dots(ROWS, 3, m, vectors, w, filters, run, s, image, o, t, offsets.size)
+                    elif side == 1:
+                        dots(1, 3, m, vectors, w, filters, run, s, image, o, t, offsets.size)
+                    else:
+                        dots(4, 3, m, vectors, w, filters, run, s, image, o, t, offsets.size)
 
 # %% ../../nbs/ops/17_loops.ipynb #a77e0002
-TALL, BROAD = 4, 4 if LANES == 16 else 2         # rows, and vectors of columns, of a block of a product that stays in registers
-QUERIES = 32                                     # as many are looked at at a time
+# rows, and vectors of columns, of a block of a product that stays in registers
+TALL, BROAD = 4, 4 if LANES == 16 else 2
+QUERIES = 32  # as many are looked at at a time
 
 @intrinsic
 def numbers_at(context, address):
     "The numbers from an address on."
-    def generate(context, builder, signature, arguments): return builder.inttoptr(arguments[0], FLOAT.as_pointer())
+
+    def generate(context, builder, signature, arguments):
+        return builder.inttoptr(arguments[0], FLOAT.as_pointer())
+
     return FLOATS(types.int64), generate
 
+# %% ../../nbs/ops/17_loops.ipynb #d475d881
 @intrinsic(prefer_literal=True)
 def block(context, across, more, n, a, a_row, a_step, b, b_row, c, c_row):
-    "TALL rows and `across` vectors of columns of a product of matrices with `n` terms, (with `more` added) to `c`; rows of `a` lie `a_row` apart and its columns `a_step`."
+    """TALL rows and `across` vectors of columns of a product of matrices with `n` terms, (with
+    `more` added) to `c`; rows of `a` lie `a_row` apart and its columns `a_step`.
+    """
     width = across.literal_value
+
     def generate(context, builder, signature, arguments):
         n, a, a_row, a_step, b, b_row, c, c_row = arguments[2:]
         heads = [ahead(builder, a, builder.mul(a_row, WORD(i))) for i in range(TALL)]
-        to = [ahead(builder, ahead(builder, c, builder.mul(c_row, WORD(i))), j * LANES) for i in range(TALL) for j in range(width)]
+        to = [
+            ahead(builder, ahead(builder, c, builder.mul(c_row, WORD(i))), j * LANES)
+            for i in range(TALL)
+            for j in range(width)
+        ]
+
         def step(k, sums):
             left, right = builder.mul(k, a_step), ahead(builder, b, builder.mul(k, b_row))
-            return products(builder, sums, [filled(builder, builder.load(ahead(builder, h, left))) for h in heads], [vector(builder, ahead(builder, right, j * LANES)) for j in range(width)])
-        for v, p in zip(times(builder, n, [vector(builder, p) for p in to] if more.literal_value else nothing(TALL, width), step), to): keep(builder, v, p)
-        return context.get_dummy_value()
-    return types.void(across, more, types.int64, FLOATS, types.int64, types.int64, FLOATS, types.int64, FLOATS, types.int64), generate
+            return products(
+                builder,
+                sums,
+                [filled(builder, builder.load(ahead(builder, h, left))) for h in heads],
+                [vector(builder, ahead(builder, right, j * LANES)) for j in range(width)],
+            )
 
+        for v, p in zip(
+            times(
+                builder,
+                n,
+                [vector(builder, p) for p in to] if more.literal_value else nothing(TALL, width),
+                step,
+            ),
+            to,
+        ):
+            keep(builder, v, p)
+        return context.get_dummy_value()
+
+    return (
+        types.void(
+            across, more, types.int64, FLOATS, types.int64, types.int64, FLOATS, types.int64,
+            FLOATS, types.int64,
+        ),
+        generate,
+    )
+
+# %% ../../nbs/ops/17_loops.ipynb #3c8e6522
 @njit(**PART)
 def product(rows, columns, n, a, a_row, a_step, b, b_row, out, out_row, more):
-    "The product of (rows, n) and (n, columns), in whole blocks of rows and whole vectors of columns; with `more` it is added to what is there."
+    """The product of (rows, n) and (n, columns), in whole blocks of rows and whole vectors of
+    columns; with `more` it is added to what is there.
+    """
     j = 0
     while j < columns:
         left = (columns - j) // LANES
@@ -664,46 +897,68 @@ def product(rows, columns, n, a, a_row, a_step, b, b_row, out, out_row, more):
         for i in range(0, rows, TALL):
             x, y, z = place(a, i * a_row), place(b, j), place(out, i * out_row + j)
             if more:
-                if wide == BROAD: block(BROAD, 1, n, x, a_row, a_step, y, b_row, z, out_row)
-                elif wide == 2: block(2, 1, n, x, a_row, a_step, y, b_row, z, out_row)
-                else: block(1, 1, n, x, a_row, a_step, y, b_row, z, out_row)
-            elif wide == BROAD: block(BROAD, 0, n, x, a_row, a_step, y, b_row, z, out_row)
-            elif wide == 2: block(2, 0, n, x, a_row, a_step, y, b_row, z, out_row)
-            else: block(1, 0, n, x, a_row, a_step, y, b_row, z, out_row)
+                if wide == BROAD:
+                    block(BROAD, 1, n, x, a_row, a_step, y, b_row, z, out_row)
+                elif wide == 2:
+                    block(2, 1, n, x, a_row, a_step, y, b_row, z, out_row)
+                else:
+                    block(1, 1, n, x, a_row, a_step, y, b_row, z, out_row)
+            elif wide == BROAD:
+                block(BROAD, 0, n, x, a_row, a_step, y, b_row, z, out_row)
+            elif wide == 2:
+                block(2, 0, n, x, a_row, a_step, y, b_row, z, out_row)
+            else:
+                block(1, 0, n, x, a_row, a_step, y, b_row, z, out_row)
         j += wide * LANES
 
+# %% ../../nbs/ops/17_loops.ipynb #22432bf5
 @intrinsic
 def turn(context, x, x_row, out, out_row):
     "A square of LANES rows of LANES numbers, its rows as columns."
+
     def generate(context, builder, signature, arguments):
         x, x_row, out, out_row = arguments
-        v, step = [vector(builder, ahead(builder, x, builder.mul(x_row, WORD(i)))) for i in range(LANES)], 1
-        while step < LANES:                # at each step squares of 2 * step numbers exchange two of their quarters
+        v, step = (
+            [vector(builder, ahead(builder, x, builder.mul(x_row, WORD(i)))) for i in range(LANES)],
+            1,
+        )
+        # at each step squares of 2 * step numbers exchange two of their quarters
+        while step < LANES:
             low = [i if not i & step else LANES + i - step for i in range(LANES)]
             high = [i + step if not i & step else LANES + i for i in range(LANES)]
             masks = [ir.Constant(ir.VectorType(ir.IntType(32), LANES), m) for m in (low, high)]
             for i in range(LANES):
-                if not i & step: v[i], v[i + step] = (builder.shuffle_vector(v[i], v[i + step], m) for m in masks)
+                if not i & step:
+                    v[i], v[i + step] = (
+                        builder.shuffle_vector(v[i], v[i + step], m) for m in masks
+                    )
             step *= 2
-        for i, w in enumerate(v): keep(builder, w, ahead(builder, out, builder.mul(out_row, WORD(i))))
+        for i, w in enumerate(v):
+            keep(builder, w, ahead(builder, out, builder.mul(out_row, WORD(i))))
         return context.get_dummy_value()
+
     return types.void(FLOATS, types.int64, FLOATS, types.int64), generate
 
 @njit(**PART)
 def turned(rows, columns, x, out, pitch):
     "(rows, columns) as (columns, rows), rows of the result `pitch` apart."
     for i in range(0, rows, LANES):
-        for j in range(0, columns, LANES): turn(place(x, i * columns + j), columns, place(out, j * pitch + i), pitch)
+        for j in range(0, columns, LANES):
+            turn(place(x, i * columns + j), columns, place(out, j * pitch + i), pitch)
 
 # %% ../../nbs/ops/17_loops.ipynb #a77e0003
 @njit(**PART)
 def piece(room, at, n):
-    "A part of one piece of memory, and where the next begins. It counts no references; so whoever made `room` must look at it once more at the end."
+    """A part of one piece of memory, and where the next begins. It counts no references; so whoever
+    made `room` must look at it once more at the end.
+    """
     return carray(place(room, at), n), at + n
 
 @njit(**PART)
 def laid_out(address, row, rows, n, scale, out, most, wide):
-    "`rows` rows of `n` numbers that begin `row` bytes apart, times `scale`, as `most` rows of `wide` with zeros around them."
+    """`rows` rows of `n` numbers that begin `row` bytes apart, times `scale`, as `most` rows of
+    `wide` with zeros around them.
+    """
     for i in range(rows):
         x, o = carray(numbers_at(address + i * row), n), carray(place(out, i * wide), wide)
         for j in range(n): o[j] = x[j] * scale
@@ -722,19 +977,28 @@ def whole(n, unit): return (n + unit - 1) // unit * unit
 
 @njit(**PART)
 def row_of(x, b, h, i):
-    "The address of row `i` of head `h` of example `b`, from an array's address and the distances between these in bytes."
+    """The address of row `i` of head `h` of example `b`, from an array's address and the distances
+    between these in bytes.
+    """
     return x[0] + b * x[1] + h * x[2] + i * x[3]
 
 @njit(**PART)
 def add_mask(row, address, n, step):
     m = carray(numbers_at(address), 1 if step == 0 else n)
-    if step == 0: row[:n] += m[0]
+    if step == 0:
+        row[:n] += m[0]
     else:
         for j in range(n): row[j] += m[j]
 
+# %% ../../nbs/ops/17_loops.ipynb #be30415c
 @njit(**SUMMING)
 def attend(lo, hi, heads, sizes, query, key, value, mask, causal, scale, out, sums):
-    "Of the pairs of example and head from `lo` to `hi` the averages of values and, for each query, the logarithm of what its exponentials were divided by. `sizes`: queries, keys, and numbers in a key and in a value. An array is its address with the distances in bytes between examples, heads and rows, and a mask (numbers that are added to the scores; address 0: none) has one more, between keys."
+    """Of the pairs of example and head from `lo` to `hi` the averages of values and, for each
+    query, the logarithm of what its exponentials were divided by. `sizes`: queries, keys, and
+    numbers in a key and in a value. An array is its address with the distances in bytes between
+    examples, heads and rows, and a mask (numbers that are added to the scores; address 0: none) has
+    one more, between keys.
+    """
     L, S, D, E = sizes
     d, e, s = whole(D, LANES), whole(E, LANES), whole(S, LANES)
     pitch = s + LANES
@@ -755,34 +1019,49 @@ def attend(lo, hi, heads, sizes, query, key, value, mask, causal, scale, out, su
             n = min(QUERIES, L - begin)
             rows, last = whole(n, TALL), min(S, begin + n) if causal else S
             laid_out(row_of(query, b, h, begin), query[3], n, D, scale, queries, rows, d)
-            product(rows, whole(last, LANES), D, queries, d, 1, columns, pitch, weights, pitch, False)
+            product(
+                rows, whole(last, LANES), D, queries, d, 1, columns, pitch, weights, pitch, False
+            )
             for i in range(n):
-                w, m = carray(place(weights, i * pitch), pitch), min(begin + i + 1, S) if causal else S
+                w, m = (
+                    carray(place(weights, i * pitch), pitch),
+                    (min(begin + i + 1, S) if causal else S),
+                )
                 if mask[0] != 0: add_mask(w, row_of(mask, b, h, begin + i), m, mask[4])
                 total, wide = ZERO, whole(m, LANES)
                 w[m:wide] = -INFINITY
                 top = highest(wide // LANES, place(w, 0))
                 if not top > -INFINITY:
                     for j in range(m): total += w[j]
-                    if total == -INFINITY:              # nothing is seen
-                        w[:whole(last, LANES)] = ZERO
+                    if total == -INFINITY:  # nothing is seen
+                        w[: whole(last, LANES)] = ZERO
                         sums[item, begin + i], shares[i] = INFINITY, ONE
                         continue
-                    total, top = ZERO, ZERO             # not a number
+                    total, top = ZERO, ZERO  # not a number
                 for j in range(wide):
                     v = exp(w[j] - top)
                     w[j] = v
                     total += v
-                w[wide:whole(last, LANES)] = ZERO
+                w[wide : whole(last, LANES)] = ZERO
                 sums[item, begin + i], shares[i] = top, total
             product(rows, e, last, weights, pitch, 1, values, e, found, e, False)
-            for i in range(n): given(carray(place(found, i * e), e), e, 1, E, ONE / shares[i], row_of(out, b, h, begin + i), out[3])
+            for i in range(n):
+                given(
+                    carray(place(found, i * e), e), e, 1, E, ONE / shares[i],
+                    row_of(out, b, h, begin + i), out[3],
+                )
             for i in range(n): sums[item, begin + i] += ln(shares[i])
-    room[0] = ZERO          # it is needed up to here
+    room[0] = ZERO  # it is needed up to here
 
+# %% ../../nbs/ops/17_loops.ipynb #8278723b
 @njit(**SUMMING)
-def attend_back(lo, hi, heads, sizes, g, query, key, value, mask, causal, scale, out, sums, to_query, to_key, to_value):
-    "The gradients of queries, keys and values. The weights are computed again, a few queries at a time."
+def attend_back(
+    lo, hi, heads, sizes, g, query, key, value, mask, causal, scale, out, sums, to_query, to_key,
+    to_value,
+):
+    """The gradients of queries, keys and values. The weights are computed again, a few queries at a
+    time.
+    """
     L, S, D, E = sizes
     d, e, s = whole(D, LANES), whole(E, LANES), whole(S, LANES)
     pitch = s + LANES
@@ -817,8 +1096,14 @@ def attend_back(lo, hi, heads, sizes, g, query, key, value, mask, causal, scale,
             product(rows, wide, D, queries, d, 1, columns, pitch, weights, pitch, False)
             product(rows, wide, E, starts, e, 1, across, pitch, scores, pitch, False)
             for i in range(n):
-                w, v, m = carray(place(weights, i * pitch), wide), carray(place(scores, i * pitch), wide), min(begin + i + 1, S) if causal else S
-                x, y, part, total = carray(place(starts, i * e), e), carray(place(answers, i * e), e), ZERO, sums[item, begin + i]
+                w, v, m = (
+                    carray(place(weights, i * pitch), wide), carray(place(scores, i * pitch), wide),
+                    min(begin + i + 1, S) if causal else S,
+                )
+                x, y, part, total = (
+                    carray(place(starts, i * e), e), carray(place(answers, i * e), e), ZERO,
+                    sums[item, begin + i],
+                )
                 for j in range(e): part += x[j] * y[j]
                 if mask[0] != 0: add_mask(w, row_of(mask, b, h, begin + i), m, mask[4])
                 for j in range(whole(m, LANES)):
@@ -833,29 +1118,66 @@ def attend_back(lo, hi, heads, sizes, g, query, key, value, mask, causal, scale,
             product(wide, d, n, scores, 1, pitch, queries, d, by_key, d, True)
         given(by_key, d, S, D, ONE, row_of(to_key, b, h, 0), to_key[3])
         given(by_value, e, S, E, ONE, row_of(to_value, b, h, 0), to_value[3])
-    room[0] = ZERO          # it is needed up to here
+    room[0] = ZERO  # it is needed up to here
 
 # %% ../../nbs/ops/17_loops.ipynb #c0a51d06
 @intrinsic(prefer_literal=True)
 def largest(context, lanes, step, rows, across, x, pitch, first, out, index):
-    "`lanes` windows of `rows` x `across` that begin `step` (1 or 2) apart, with all their places inside: the largest numbers, and where in the plane they stand, counted from `first`, where the first window begins."
+    """`lanes` windows of `rows` x `across` that begin `step` (1 or 2) apart, with all their places
+    inside: the largest numbers, and where in the plane they stand, counted from `first`, where the
+    first window begins.
+    """
     n, s = lanes.literal_value, step.literal_value
+
     def generate(context, builder, signature, arguments):
         rows, across, x, pitch, first, out, index = arguments[2:]
         whole, numbers = ir.VectorType(ir.IntType(32), n), ir.VectorType(FLOAT, n)
-        begins = builder.add(filled(builder, builder.trunc(first, ir.IntType(32)), n), ir.Constant(whole, [s * i for i in range(n)]))
+        begins = builder.add(
+            filled(builder, builder.trunc(first, ir.IntType(32)), n),
+            ir.Constant(whole, [s * i for i in range(n)]),
+        )
+
         def entry(i, j, best, where):
             further = builder.add(builder.mul(i, pitch), j)
             v = vector(builder, ahead(builder, x, further), n)
-            if s == 2: v = builder.shuffle_vector(v, vector(builder, ahead(builder, x, builder.add(further, WORD(n - 1))), n), ir.Constant(whole, [2 * k if 2 * k < n else 2 * k + 1 for k in range(n)]))
-            larger = builder.or_(builder.fcmp_ordered('>', v, best), builder.fcmp_unordered('uno', v, v))
-            return [builder.select(larger, v, best), builder.select(larger, builder.add(begins, filled(builder, builder.trunc(further, ir.IntType(32)), n)), where)]
-        best, where = times(builder, rows, [ir.Constant(numbers, [-math.inf] * n), begins], lambda i, values: times(builder, across, values, lambda j, values: entry(i, j, *values)))
+            if s == 2:
+                v = builder.shuffle_vector(
+                    v,
+                    vector(builder, ahead(builder, x, builder.add(further, WORD(n - 1))), n),
+                    ir.Constant(whole, [2 * k if 2 * k < n else 2 * k + 1 for k in range(n)]),
+                )
+            larger = builder.or_(
+                builder.fcmp_ordered('>', v, best), builder.fcmp_unordered('uno', v, v)
+            )
+            return [
+                builder.select(larger, v, best),
+                builder.select(
+                    larger,
+                    builder.add(begins, filled(builder, builder.trunc(further, ir.IntType(32)), n)),
+                    where,
+                ),
+            ]
+
+        best, where = times(
+            builder,
+            rows,
+            [ir.Constant(numbers, [-math.inf] * n), begins],
+            lambda i, values: times(
+                builder, across, values, lambda j, values: entry(i, j, *values)
+            ),
+        )
         keep(builder, best, out)
         keep(builder, builder.sext(where, ir.VectorType(WORD, n)), index)
         return context.get_dummy_value()
-    return types.void(lanes, step, types.int64, types.int64, FLOATS, types.int64, types.int64, FLOATS, WORDS), generate
 
+    return (
+        types.void(
+            lanes, step, types.int64, types.int64, FLOATS, types.int64, types.int64, FLOATS, WORDS
+        ),
+        generate,
+    )
+
+# %% ../../nbs/ops/17_loops.ipynb #0bbac558
 @njit(**PART)
 def largest_at(x, top, bottom, left, right):
     "The largest number in one window, and where it stands."
@@ -866,31 +1188,51 @@ def largest_at(x, top, bottom, left, right):
             if v > best or v != v: best, at = v, r * x.shape[1] + c
     return best, at
 
+# %% ../../nbs/ops/17_loops.ipynb #af9252b5
 @njit(**FAST)
 def max_pool(lo, hi, x, window_h, window_w, stride_h, stride_w, pad_h, pad_w, out, index):
-    "(planes, rows, places): the largest number in each window and where in its plane it stands, the first of several; NaN counts as largest, the last of several NaNs."
+    """(planes, rows, places): the largest number in each window and where in its plane it stands,
+    the first of several; NaN counts as largest, the last of several NaNs.
+    """
     H, W = x.shape[1:]
     rows, places = out.shape[1:]
     begin = min(places, (pad_w + stride_w - 1) // stride_w)
-    end = max(begin, min(places, (W - window_w + pad_w) // stride_w + 1))        # from `begin` to `end` no window crosses the border
+    # from `begin` to `end` no window crosses the border
+    end = max(begin, min(places, (W - window_w + pad_w) // stride_w + 1))
     lanes = 0 if stride_w > 2 else 8 if end - begin >= 8 else 4 if end - begin >= 4 else 0
     if lanes == 0: end = begin
     for p in range(lo, hi):
         for i in range(rows):
-            top, bottom, o, at = max(0, i * stride_h - pad_h), min(H, i * stride_h - pad_h + window_h), out[p, i], index[p, i]
+            top, bottom, o, at = (
+                max(0, i * stride_h - pad_h),
+                min(H, i * stride_h - pad_h + window_h),
+                out[p, i],
+                index[p, i],
+            )
             for j in range(places - end + begin):
                 if j >= begin: j += end - begin
-                o[j], at[j] = largest_at(x[p], top, bottom, max(0, j * stride_w - pad_w), min(W, j * stride_w - pad_w + window_w))
+                o[j], at[j] = largest_at(
+                    x[p],
+                    top,
+                    bottom,
+                    max(0, j * stride_w - pad_w),
+                    min(W, j * stride_w - pad_w + window_w),
+                )
             for j in range(begin, end, max(lanes, 1)):
                 j = min(j, end - lanes)
                 first = j * stride_w - pad_w
                 a, b, c = place(x[p, top], first), place(o, j), place(at, j)
                 if lanes == 8:
-                    if stride_w == 2: largest(8, 2, bottom - top, window_w, a, W, top * W + first, b, c)
-                    else: largest(8, 1, bottom - top, window_w, a, W, top * W + first, b, c)
-                elif stride_w == 2: largest(4, 2, bottom - top, window_w, a, W, top * W + first, b, c)
-                else: largest(4, 1, bottom - top, window_w, a, W, top * W + first, b, c)
+                    if stride_w == 2:
+                        largest(8, 2, bottom - top, window_w, a, W, top * W + first, b, c)
+                    else:
+                        largest(8, 1, bottom - top, window_w, a, W, top * W + first, b, c)
+                elif stride_w == 2:
+                    largest(4, 2, bottom - top, window_w, a, W, top * W + first, b, c)
+                else:
+                    largest(4, 1, bottom - top, window_w, a, W, top * W + first, b, c)
 
+# %% ../../nbs/ops/17_loops.ipynb #71b3e02c
 @njit(**SUMMING)
 def average(lo, hi, x, window_h, window_w, stride_h, stride_w, pad_h, pad_w, counts, out):
     "(planes, rows, places): the sum of each window divided by its count."
@@ -902,7 +1244,10 @@ def average(lo, hi, x, window_h, window_w, stride_h, stride_w, pad_h, pad_w, cou
             for j in range(places):
                 total = ZERO
                 for r in range(top, bottom):
-                    for c in range(max(0, j * stride_w - pad_w), min(W, j * stride_w - pad_w + window_w)): total += x[p, r, c]
+                    for c in range(
+                        max(0, j * stride_w - pad_w), min(W, j * stride_w - pad_w + window_w)
+                    ):
+                        total += x[p, r, c]
                 out[p, i, j] = total / counts[i, j]
 
 @njit(**FAST)
@@ -917,11 +1262,16 @@ def average_back(lo, hi, g, window_h, window_w, stride_h, stride_w, pad_h, pad_w
             for j in range(places):
                 share = g[p, i, j] / counts[i, j]
                 for r in range(top, bottom):
-                    for c in range(max(0, j * stride_w - pad_w), min(W, j * stride_w - pad_w + window_w)): out[p, r, c] += share
+                    for c in range(
+                        max(0, j * stride_w - pad_w), min(W, j * stride_w - pad_w + window_w)
+                    ):
+                        out[p, r, c] += share
 
 @njit(**FAST)
 def seen(lo, hi, x, places, out):
-    "For each image (a row of `x`) and each row of `places` the numbers at these places, 0 where that is -1."
+    """For each image (a row of `x`) and each row of `places` the numbers at these places, 0 where
+    that is -1.
+    """
     each = len(places)
     for n in range(lo, hi):
         a = x[n]
@@ -929,6 +1279,7 @@ def seen(lo, hi, x, places, out):
             at, o = places[p], out[n * each + p]
             for e in range(at.size): o[e] = a[at[e]] if at[e] >= 0 else ZERO
 
+# %% ../../nbs/ops/17_loops.ipynb #f58f898c
 @njit(**FAST)
 def seen_back(lo, hi, g, places, out):
     "The transpose of `seen`: adds to `out`, which begins as zeros."
@@ -951,11 +1302,17 @@ def scatter(lo, hi, g, index, out):
 # %% ../../nbs/ops/17_loops.ipynb #c4ae75cc
 @njit(**PART)
 def among_pixels(v, n, padding_mode, align_corners):
-    "The coordinate `v` as a place among `n` pixels, and how fast that moves with it; see `in_pixels` and `brought_inside`."
-    if align_corners: speed = f(.5 * (n - 1)); at = (v + ONE) * speed
-    else: speed = f(.5 * n); at = f(float(v + ONE) * (.5 * n) - .5)
+    """The coordinate `v` as a place among `n` pixels, and how fast that moves with it; see
+    `in_pixels` and `brought_inside`.
+    """
+    if align_corners:
+        speed = f(0.5 * (n - 1))
+        at = (v + ONE) * speed
+    else:
+        speed = f(0.5 * n)
+        at = f(float(v + ONE) * (0.5 * n) - 0.5)
     if padding_mode == 2:
-        low = ZERO if align_corners else f(-.5)
+        low = ZERO if align_corners else f(-0.5)
         span = f(n - 1) if align_corners else f(n)
         at -= low
         if span == ZERO: return ZERO, ZERO
@@ -969,19 +1326,23 @@ def among_pixels(v, n, padding_mode, align_corners):
         elif at >= f(n - 1): at, speed = f(n - 1), ZERO
     return at, speed
 
+# %% ../../nbs/ops/17_loops.ipynb #6b42b19c
 @njit(**PART)
 def corners(grid, H, W, padding_mode, align_corners, index, inside, part, speed):
-    "For each place of one example where in a plane its four corners stand, ones where these are inside, and how far it lies beyond the first and how fast it moves, in both dimensions."
+    """For each place of one example where in a plane its four corners stand, ones where these are
+    inside, and how far it lies beyond the first and how fast it moves, in both dimensions.
+    """
     for k in range(2):
         n = W if k else H
         t, s, v = part[k], speed[k], grid[:, 1 - k]
         if padding_mode:
-            for p in range(t.size): t[p], s[p] = among_pixels(v[p], n, padding_mode, align_corners)
+            for p in range(t.size):
+                t[p], s[p] = among_pixels(v[p], n, padding_mode, align_corners)
         elif align_corners:
-            for p in range(t.size): t[p] = (v[p] + ONE) * f(.5 * (n - 1))
+            for p in range(t.size): t[p] = (v[p] + ONE) * f(0.5 * (n - 1))
         else:
-            for p in range(t.size): t[p] = f(float(v[p] + ONE) * (.5 * n) - .5)
-        if not padding_mode: s[:] = f(.5 * (n - 1)) if align_corners else f(.5 * n)
+            for p in range(t.size): t[p] = f(float(v[p] + ONE) * (0.5 * n) - 0.5)
+        if not padding_mode: s[:] = f(0.5 * (n - 1)) if align_corners else f(0.5 * n)
     down, right = part[0], part[1]
     for k in range(4):
         at, good = index[k], inside[k]
@@ -989,16 +1350,26 @@ def corners(grid, H, W, padding_mode, align_corners, index, inside, part, speed)
             y, x = np.floor(down[p]) + f(k // 2), np.floor(right[p]) + f(k % 2)
             seen = (y >= ZERO) & (y <= f(H - 1)) & (x >= ZERO) & (x <= f(W - 1))
             good[p] = ONE if seen else ZERO
-            at[p] = np.uint32(np.int32(y if seen else ZERO) * np.int32(W) + np.int32(x if seen else ZERO))
+            at[p] = np.uint32(
+                np.int32(y if seen else ZERO) * np.int32(W) + np.int32(x if seen else ZERO)
+            )
     for p in range(down.size):
         down[p] -= np.floor(down[p])
         right[p] -= np.floor(right[p])
 
+# %% ../../nbs/ops/17_loops.ipynb #ff8865c8
 @njit(**FAST)
 def through_grid(lo, hi, x, grid, H, W, padding_mode, align_corners, out):
-    "Images (examples, channels, pixels) read at the places `grid` (examples, places, 2): (examples, channels, places)."
+    """Images (examples, channels, pixels) read at the places `grid` (examples, places, 2):
+    (examples, channels, places).
+    """
     P = grid.shape[1]
-    index, inside, part, speed = np.empty((4, P), np.uint32), np.empty((4, P), np.float32), np.empty((2, P), np.float32), np.empty((2, P), np.float32)
+    index, inside, part, speed = (
+        np.empty((4, P), np.uint32),
+        np.empty((4, P), np.float32),
+        np.empty((2, P), np.float32),
+        np.empty((2, P), np.float32),
+    )
     for b in range(lo, hi):
         corners(grid[b], H, W, padding_mode, align_corners, index, inside, part, speed)
         for p in range(P):
@@ -1011,13 +1382,18 @@ def through_grid(lo, hi, x, grid, H, W, padding_mode, align_corners, out):
         u, v, w, z = inside[0], inside[1], inside[2], inside[3]
         for c in range(x.shape[1]):
             a, o = x[b, c], out[b, c]
-            for p in range(P): o[p] = a[i[p]] * u[p] + a[j[p]] * v[p] + a[k[p]] * w[p] + a[l[p]] * z[p]
+            for p in range(P):
+                o[p] = a[i[p]] * u[p] + a[j[p]] * v[p] + a[k[p]] * w[p] + a[l[p]] * z[p]
 
+# %% ../../nbs/ops/17_loops.ipynb #f16aee2d
 @njit(**FAST)
 def through_grid_back(lo, hi, g, x, grid, H, W, padding_mode, align_corners, to_x, to_grid):
     "The gradients of images and places; one that is not wanted comes without examples."
     P = grid.shape[1]
-    index, inside, part, speed, sums = np.empty((4, P), np.uint32), np.empty((4, P), np.float32), np.empty((2, P), np.float32), np.empty((2, P), np.float32), np.empty((2, P), np.float32)
+    index, inside, part, speed, sums = (
+        np.empty((4, P), np.uint32), np.empty((4, P), np.float32), np.empty((2, P), np.float32),
+        np.empty((2, P), np.float32), np.empty((2, P), np.float32),
+    )
     for b in range(lo, hi):
         corners(grid[b], H, W, padding_mode, align_corners, index, inside, part, speed)
         i, j, k, l = index[0], index[1], index[2], index[3]
@@ -1039,11 +1415,20 @@ def through_grid_back(lo, hi, g, x, grid, H, W, padding_mode, align_corners, to_
                 a, h = x[b, c], g[b, c]
                 to_down, to_right = sums[0], sums[1]
                 for p in range(P):
-                    first, second, third, fourth = a[i[p]] * u[p], a[j[p]] * v[p], a[k[p]] * w[p], a[l[p]] * z[p]
-                    to_down[p] += h[p] * ((third - first) * (ONE - right[p]) + (fourth - second) * right[p])
-                    to_right[p] += h[p] * ((second - first) * (ONE - down[p]) + (fourth - third) * down[p])
-            for p in range(P): to_grid[b, p, 0], to_grid[b, p, 1] = sums[1, p] * speed[1, p], sums[0, p] * speed[0, p]
-
+                    first, second, third, fourth = (
+                        a[i[p]] * u[p], a[j[p]] * v[p], a[k[p]] * w[p], a[l[p]] * z[p],
+                    )
+                    to_down[p] += h[p] * (
+                        (third - first) * (ONE - right[p]) + (fourth - second) * right[p]
+                    )
+                    to_right[p] += h[p] * (
+                        (second - first) * (ONE - down[p]) + (fourth - third) * down[p]
+                    )
+            for p in range(P):
+                to_grid[b, p, 0], to_grid[b, p, 1] = (
+                    sums[1, p] * speed[1, p],
+                    sums[0, p] * speed[0, p],
+                )
 
 # %% ../../nbs/ops/17_loops.ipynb #a77e0022
 FREE, OFFERED, TAKEN, DONE, FAILED, CALLED = range(6)
@@ -1051,59 +1436,115 @@ FREE, OFFERED, TAKEN, DONE, FAILED, CALLED = range(6)
 @intrinsic
 def latest(context, pointer):
     "What another thread may have written there just now."
+
     def generate(context, builder, signature, arguments):
-        if builder.module.triple.startswith(('x86_64', 'i686')): builder.call(builder.module.declare_intrinsic('llvm.x86.sse2.pause', (), ir.FunctionType(ir.VoidType(), [])), [])
+        if builder.module.triple.startswith(('x86_64', 'i686')):
+            builder.call(
+                builder.module.declare_intrinsic(
+                    'llvm.x86.sse2.pause', (), ir.FunctionType(ir.VoidType(), [])
+                ),
+                [],
+            )
         return builder.load_atomic(arguments[0], 'acquire', 8)
+
     return types.int64(WORDS), generate
 
 @intrinsic
 def publish(context, pointer, value):
     "Writes a number after everything that was written before it."
+
     def generate(context, builder, signature, arguments):
         builder.store_atomic(arguments[1], arguments[0], 'release', 8)
         return context.get_dummy_value()
+
     return types.void(WORDS, types.int64), generate
 
 @intrinsic
 def exchanged(context, pointer, expected, value):
     "Replaces a number by `value` if it is the expected one; whether it was."
-    def generate(context, builder, signature, arguments): return builder.extract_value(builder.cmpxchg(*arguments, 'acq_rel', 'acquire'), 1)
+
+    def generate(context, builder, signature, arguments):
+        return builder.extract_value(builder.cmpxchg(*arguments, 'acq_rel', 'acquire'), 1)
+
     return types.boolean(WORDS, types.int64, types.int64), generate
 
+# %% ../../nbs/ops/17_loops.ipynb #277b0526
 @intrinsic
 def gemm(context, function, turned_a, turned_b, m, n, k, a, row_a, b, row_b, c, row_c):
-    "The product of (m, k) and (k, n), each perhaps turned, into (m, n), by the `cblas_sgemm` at an address; all matrices are addresses and distances of their rows in numbers."
+    """The product of (m, k) and (k, n), each perhaps turned, into (m, n), by the `cblas_sgemm` at
+    an address; all matrices are addresses and distances of their rows in numbers.
+    """
+
     def generate(context, builder, signature, arguments):
         function, turned_a, turned_b, m, n, k, a, row_a, b, row_b, c, row_c = arguments
         short, numbers = ir.IntType(32), FLOAT.as_pointer()
-        kind = ir.FunctionType(ir.VoidType(), [short, short, short, WORD, WORD, WORD, FLOAT, numbers, WORD, numbers, WORD, FLOAT, numbers, WORD])
+        kind = ir.FunctionType(
+            ir.VoidType(),
+            [
+                short,
+                short,
+                short,
+                WORD,
+                WORD,
+                WORD,
+                FLOAT,
+                numbers,
+                WORD,
+                numbers,
+                WORD,
+                FLOAT,
+                numbers,
+                WORD,
+            ],
+        )
         how = [builder.add(builder.trunc(t, short), short(111)) for t in (turned_a, turned_b)]
         a, b, c = (builder.inttoptr(p, numbers) for p in (a, b, c))
-        builder.call(builder.inttoptr(function, kind.as_pointer()), [short(101), *how, m, n, k, FLOAT(1.), a, row_a, b, row_b, FLOAT(0.), c, row_c])
+        builder.call(
+            builder.inttoptr(function, kind.as_pointer()),
+            [short(101), *how, m, n, k, FLOAT(1.0), a, row_a, b, row_b, FLOAT(0.0), c, row_c],
+        )
         return context.get_dummy_value()
+
     return types.void(*[types.int64] * 12), generate
 
+# %% ../../nbs/ops/17_loops.ipynb #c37a183a
 @intrinsic
 def start(context, array):
     "The address of an array's first number."
-    def generate(context, builder, signature, arguments): return builder.ptrtoint(context.make_array(array)(context, builder, arguments[0]).data, WORD)
+
+    def generate(context, builder, signature, arguments):
+        return builder.ptrtoint(
+            context.make_array(array)(context, builder, arguments[0]).data, WORD
+        )
+
     return types.int64(array), generate
 
 @njit(**PART)
 def laid(shape, strides):
-    "How far the rows of a matrix lie apart, in numbers, or if it is turned, its columns; and whether it is turned."
+    """How far the rows of a matrix lie apart, in numbers, or if it is turned, its columns; and
+    whether it is turned.
+    """
     (rows, columns), (down, across) = shape, strides
-    if (across == 4 or columns == 1) and (down >= 4 * columns or rows == 1): return max(down // 4, columns), 0
+    if (across == 4 or columns == 1) and (down >= 4 * columns or rows == 1):
+        return max(down // 4, columns), 0
     return max(across // 4, rows), 1
 
 @njit(**FAST)
 def part_of_product(lo, hi, function, x, y, out, bias):
-    "Rows of the product of two matrices, or columns if there are more; `bias` (perhaps empty) is added to each row."
+    """Rows of the product of two matrices, or columns if there are more; `bias` (perhaps empty) is
+    added to each row.
+    """
     (m, k), n = x.shape, y.shape[1]
-    (row_a, turned_a), (row_b, turned_b), (row_c, _) = laid(x.shape, x.strides), laid(y.shape, y.strides), laid(out.shape, out.strides)
+    (row_a, turned_a), (row_b, turned_b), (row_c, _) = (
+        laid(x.shape, x.strides),
+        laid(y.shape, y.strides),
+        laid(out.shape, out.strides),
+    )
     a, b, c, z = start(x), start(y), start(out), 0
-    if m >= n: a, c, m = a + 4 * lo * (1 if turned_a else row_a), c + 4 * lo * row_c, hi - lo
-    else: b, c, n, z = b + 4 * lo * (row_b if turned_b else 1), c + 4 * lo, hi - lo, 4 * lo
+    if m >= n:
+        a, c, m = a + 4 * lo * (1 if turned_a else row_a), c + 4 * lo * row_c, hi - lo
+    else:
+        b, c, n, z = b + 4 * lo * (row_b if turned_b else 1), c + 4 * lo, hi - lo, 4 * lo
     gemm(function, turned_a, turned_b, m, n, k, a, row_a, b, row_b, c, row_c)
     if bias.size:
         added = carray(numbers_at(start(bias) + z), n)
@@ -1111,59 +1552,119 @@ def part_of_product(lo, hi, function, x, y, out, bias):
             o = carray(numbers_at(c + 4 * i * row_c), n)
             for j in range(n): o[j] += added[j]
 
+# %% ../../nbs/ops/17_loops.ipynb #9a3b36d0
 @njit(**FAST)
 def some_products(lo, hi, function, x, y, out):
     "Some of the products of two stacks of matrices."
-    (row_a, turned_a), (row_b, turned_b), (row_c, _) = laid(x.shape[1:], x.strides[1:]), laid(y.shape[1:], y.strides[1:]), laid(out.shape[1:], out.strides[1:])
-    for i in range(lo, hi): gemm(function, turned_a, turned_b, x.shape[1], y.shape[2], y.shape[1], start(x) + i * x.strides[0], row_a, start(y) + i * y.strides[0], row_b, start(out) + i * out.strides[0], row_c)
+    (row_a, turned_a), (row_b, turned_b), (row_c, _) = (
+        laid(x.shape[1:], x.strides[1:]),
+        laid(y.shape[1:], y.strides[1:]),
+        laid(out.shape[1:], out.strides[1:]),
+    )
+    for i in range(lo, hi):
+        gemm(
+            function,
+            turned_a,
+            turned_b,
+            x.shape[1],
+            y.shape[2],
+            y.shape[1],
+            start(x) + i * x.strides[0],
+            row_a,
+            start(y) + i * y.strides[0],
+            row_b,
+            start(out) + i * out.strides[0],
+            row_c,
+        )
 
 def read(dims): return types.Array(float32, dims, 'A', readonly=True, aligned=False)
 
-KINDS = {part_of_product: (types.int64, read(2), read(2), float32[:, :], read(1)), some_products: (types.int64, read(3), read(3), float32[:, :, :])}       # compiled once for however their arrays lie in memory
+# compiled once for however their arrays lie in memory
+KINDS = {
+    part_of_product: (types.int64, read(2), read(2), float32[:, :], read(1)),
+    some_products: (types.int64, read(3), read(3), float32[:, :, :]),
+}
 TASK = (types.int64,) * 3
 
+# %% ../../nbs/ops/17_loops.ipynb #c8655eb8
 def lent(context, builder, kind, value):
-    "Arrays, also in tuples, without their counts of references, which all threads would have to change together whenever a row is cut out: the caller keeps the arrays alive."
-    if isinstance(kind, types.BaseTuple): return context.make_tuple(builder, kind, [lent(context, builder, k, v) for k, v in zip(kind, cgutils.unpack_tuple(builder, value))])
+    """Arrays, also in tuples, without their counts of references, which all threads would have to
+    change together whenever a row is cut out: the caller keeps the arrays alive.
+    """
+    if isinstance(kind, types.BaseTuple):
+        return context.make_tuple(
+            builder,
+            kind,
+            [
+                lent(context, builder, k, v)
+                for k, v in zip(kind, cgutils.unpack_tuple(builder, value))
+            ],
+        )
     if not isinstance(kind, types.Array): return value
     array = context.make_array(kind)(context, builder, value)
     array.meminfo = cgutils.get_null_value(array.meminfo.type)
     return array._getvalue()
 
+# %% ../../nbs/ops/17_loops.ipynb #617671d8
 @intrinsic
 def task(context, loop, arguments):
     "The address of a function (lo, hi, address of `arguments`) that runs a compiled loop."
     signature = loop.get_call_type(context, (types.int64, types.int64, *arguments), {})
+
     def generate(context, builder, _, values):
         calls = context.call_conv
-        function = ir.Function(builder.module, calls.get_function_type(types.none, TASK), builder.module.get_unique_name('task'))
+        function = ir.Function(
+            builder.module,
+            calls.get_function_type(types.none, TASK),
+            builder.module.get_unique_name('task'),
+        )
         function.linkage = 'internal'
         calls.decorate_function(function, ['lo', 'hi', 'arguments'], TASK)
         inside = ir.IRBuilder(function.append_basic_block())
         lo, hi, address = calls.get_arguments(function)
-        given = lent(context, inside, arguments, inside.load(inside.inttoptr(address, context.get_value_type(arguments).as_pointer())))
-        context.get_function(loop, signature)(inside, [lo, hi, *cgutils.unpack_tuple(inside, given)])
+        given = lent(
+            context,
+            inside,
+            arguments,
+            inside.load(inside.inttoptr(address, context.get_value_type(arguments).as_pointer())),
+        )
+        context.get_function(loop, signature)(
+            inside, [lo, hi, *cgutils.unpack_tuple(inside, given)]
+        )
         calls.return_value(inside, context.get_dummy_value())
         return builder.ptrtoint(function, WORD)
+
     return types.int64(loop, arguments), generate
 
 @intrinsic
 def address_of(context, arguments):
     "Where a tuple of arguments lies in memory, until the function that asks returns."
-    def generate(context, builder, signature, values): return builder.ptrtoint(cgutils.alloca_once_value(builder, values[0]), WORD)
+
+    def generate(context, builder, signature, values):
+        return builder.ptrtoint(cgutils.alloca_once_value(builder, values[0]), WORD)
+
     return types.int64(arguments), generate
 
+# %% ../../nbs/ops/17_loops.ipynb #ac40937f
 @intrinsic
 def perform(context, task, lo, hi, arguments):
     "Carries out a part of a task; whether there was an error."
+
     def generate(context, builder, signature, values):
-        function = builder.inttoptr(values[0], context.call_conv.get_function_type(types.none, TASK).as_pointer())
-        return context.call_conv.call_function(builder, function, types.none, TASK, values[1:])[0].is_error
+        function = builder.inttoptr(
+            values[0], context.call_conv.get_function_type(types.none, TASK).as_pointer()
+        )
+        return context.call_conv.call_function(builder, function, types.none, TASK, values[1:])[
+            0
+        ].is_error
+
     return types.boolean(*[types.int64] * 4), generate
 
 @njit(**PART)
 def share(slots, n, task, arguments):
-    "Carries out a task from 0 to `n`, in as many parts as there are slots, and one; whether there was an error."
+    """Carries out a task from 0 to `n`, in as many parts as there are slots, and one; whether there
+    was an error.
+    """
     parts = len(slots) + 1
     for i in range(1, parts):
         s = slots[i - 1]
@@ -1172,59 +1673,114 @@ def share(slots, n, task, arguments):
     wrong = perform(task, 0, n // parts, arguments)
     for i in range(1, parts):
         s = slots[i - 1]
-        if exchanged(place(s, 0), OFFERED, FREE): wrong |= perform(s[1], s[2], s[3], s[4])
+        if exchanged(place(s, 0), OFFERED, FREE):
+            wrong |= perform(s[1], s[2], s[3], s[4])
         else:
             while latest(place(s, 0)) == TAKEN: pass
             wrong |= s[0] == FAILED
             publish(place(s, 0), FREE)
     return wrong
 
+# %% ../../nbs/ops/17_loops.ipynb #1a5baa9e
 @njit(**FAST)
 def serve(slot, rounds):
-    "Carries out the parts that are offered in a slot, until nothing has come for so many rounds, or the helper is called."
+    """Carries out the parts that are offered in a slot, until nothing has come for so many rounds,
+    or the helper is called.
+    """
     state, i = place(slot, 0), 0
     while i < rounds:
         now = latest(state)
         if now == OFFERED and exchanged(state, OFFERED, TAKEN):
             publish(state, FAILED if perform(slot[1], slot[2], slot[3], slot[4]) else DONE)
             i = 0
-        elif now == CALLED and exchanged(state, CALLED, FREE): break
+        elif now == CALLED and exchanged(state, CALLED, FREE):
+            break
         i += 1
 
 @functools.cache
 def for_crew(loop):
-    "A compiled function (slots, n, ...) that shares the compiled `loop(lo, hi, ...)` from 0 to `n`; it returns whether there was an error."
+    """A compiled function (slots, n, ...) that shares the compiled `loop(lo, hi, ...)` from 0 to
+    `n`; it returns whether there was an error.
+    """
     name, file = f'shared_{loop.__name__}', loop.py_func.__code__.co_filename
     scope = dict(__name__=__name__, share=share, task=task, address_of=address_of, loop=loop)
-    given = ', '.join(loop.py_func.__code__.co_varnames[2:loop.py_func.__code__.co_argcount])
-    exec(compile(f'def {name}(slots, n, {given}):\n    arguments = ({given},)\n    return share(slots, n, task(loop, arguments), address_of(arguments))', file, 'exec'), scope)
-    options = dict(STRICT, cache=file == share.py_func.__code__.co_filename)           # what this module defines is kept beside it
-    return njit((types.int64[:, ::1], types.int64, *KINDS[loop]), **options)(scope[name]) if loop in KINDS else njit(**options)(scope[name])
+    given = ', '.join(loop.py_func.__code__.co_varnames[2 : loop.py_func.__code__.co_argcount])
+    exec(
+        compile(
+            f'def {name}(slots, n, {given}):\n    arguments = ({given},)\n    return share(slots,'
+            ' n, task(loop, arguments), address_of(arguments))',
+            file,
+            'exec',
+        ),
+        scope,
+    )
+    # kept where the loop itself is kept, if it is
+    options = dict(STRICT, cache=type(loop._cache).__name__ != 'NullCache')
+    return (
+        njit((types.int64[:, ::1], types.int64, *KINDS[loop]), **options)(scope[name])
+        if loop in KINDS
+        else njit(**options)(scope[name])
+    )
 
 # %% ../../nbs/ops/17_loops.ipynb #66018486
 @intrinsic
 def fma(context, x, y, z):
     "x * y + z, rounded once."
+
     def generate(context, builder, signature, arguments): return builder.fma(*arguments)
+
     return types.float32(types.float32, types.float32, types.float32), generate
 
 @intrinsic
 def to_bits(context, x):
     "The bits of a float32."
-    def generate(context, builder, signature, arguments): return builder.bitcast(arguments[0], ir.IntType(32))
+
+    def generate(context, builder, signature, arguments):
+        return builder.bitcast(arguments[0], ir.IntType(32))
+
     return types.int32(types.float32), generate
 
-MANTISSA, OCTANTS, TURN, FRACTION = np.uint64((1 << 24) - 1), f(4 / math.pi), f(2 * math.pi), f(1 / (1 << 24))
-L0, L1, L2, L3, L4, L5, L6, L7, L8 = map(f, (7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1, -1.6668057665e-1, 2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1))
-LN2_REST, LN2_MOST, MINUS_HALF = f(-2.12194440e-4), f(0.693359375), f(-.5)
-S0, S1, S2, C0, C1, C2 = map(f, (-1.9515295891e-4, 8.3321608736e-3, -1.6666654611e-1, 2.443315711809948e-5, -1.388731625493765e-3, 4.166664568298827e-2))
+MANTISSA, OCTANTS, TURN, FRACTION = (
+    np.uint64((1 << 24) - 1),
+    f(4 / math.pi),
+    f(2 * math.pi),
+    f(1 / (1 << 24)),
+)
+L0, L1, L2, L3, L4, L5, L6, L7, L8 = map(
+    f,
+    (
+        7.0376836292e-2,
+        -1.1514610310e-1,
+        1.1676998740e-1,
+        -1.2420140846e-1,
+        1.4249322787e-1,
+        -1.6668057665e-1,
+        2.0000714765e-1,
+        -2.4999993993e-1,
+        3.3333331174e-1,
+    ),
+)
+LN2_REST, LN2_MOST, MINUS_HALF = f(-2.12194440e-4), f(0.693359375), f(-0.5)
+
+# %% ../../nbs/ops/17_loops.ipynb #123d2f50
+S0, S1, S2, C0, C1, C2 = map(
+    f,
+    (
+        -1.9515295891e-4,
+        8.3321608736e-3,
+        -1.6666654611e-1,
+        2.443315711809948e-5,
+        -1.388731625493765e-3,
+        4.166664568298827e-2,
+    ),
+)
 Q0, Q1, Q2 = map(f, (-0.78515625, -2.4187564849853515625e-4, -3.77489497744594108e-8))
 
 @njit(error_model='numpy', inline='always')
 def log(x):
     "The logarithm of a positive normal float32."
     b = to_bits(x)
-    m = from_bits(int32((b & 0x7fffff) | 0x3f000000))
+    m = from_bits(int32((b & 0x7FFFFF) | 0x3F000000))
     small = m < ROOT_HALF
     e = f((b >> 23) - 127 if small else (b >> 23) - 126)
     m = (m + m if small else m) - ONE
@@ -1240,12 +1796,20 @@ def log(x):
     y = fma(y * m, s, e * LN2_REST)
     return fma(e, LN2_MOST, m + fma(s, MINUS_HALF, y))
 
+# %% ../../nbs/ops/17_loops.ipynb #bab03049
 @njit(**STRICT)
 def normal(lo, hi, half, words, mean, std, out):
-    "Normal numbers from the random words of blocks `lo` to `hi`, of twice `half` (8) words each. A `half` that the compiler does not know lets it compute several numbers at once."
+    """Normal numbers from the random words of blocks `lo` to `hi`, of twice `half` (8) words each.
+    A `half` that the compiler does not know lets it compute several numbers at once.
+    """
     for k in range(lo, hi):
         at = 2 * half * k
-        first, second, one, two = words[at:at + half], words[at + half:at + 2 * half], out[at:at + half], out[at + half:at + 2 * half]
+        first, second, one, two = (
+            words[at : at + half],
+            words[at + half : at + 2 * half],
+            out[at : at + half],
+            out[at + half : at + 2 * half],
+        )
         for i in range(half):
             r = np.sqrt(f(-2) * log(ONE - f(int32(first[i] & MANTISSA)) * FRACTION))
             x = TURN * (f(int32(second[i] & MANTISSA)) * FRACTION)
@@ -1263,7 +1827,9 @@ def normal(lo, hi, half, words, mean, std, out):
 
 @njit(**STRICT)
 def shuffle(words, out):
-    "Fills `out` with its indices, each exchanged with one behind it that the next random word names."
+    """Fills `out` with its indices, each exchanged with one behind it that the next random word
+    names.
+    """
     n = out.size
     for i in range(n): out[i] = i
     for i in range(words.size):
@@ -1288,7 +1854,9 @@ def add_rows(g, index, out):
 
 @njit(**FAST)
 def adam(lo, hi, p, g, average, squares, size, root, new1, b2, new2, eps, decay, shrink):
-    "One step of Adam. `decay` adds so much of the parameters to the gradients; the parameters shrink by the factor `shrink` first."
+    """One step of Adam. `decay` adds so much of the parameters to the gradients; the parameters
+    shrink by the factor `shrink` first.
+    """
     p, g, average, squares = p[lo:hi], g[lo:hi], average[lo:hi], squares[lo:hi]
     for i in range(p.size):
         d = g[i] + p[i] * decay
@@ -1300,12 +1868,19 @@ def adam(lo, hi, p, g, average, squares, size, root, new1, b2, new2, eps, decay,
 @intrinsic
 def word_at(context, address):
     "The 64 bits at an address."
-    def generate(context, builder, signature, arguments): return builder.load(builder.inttoptr(arguments[0], WORD.as_pointer()))
+
+    def generate(context, builder, signature, arguments):
+        return builder.load(builder.inttoptr(arguments[0], WORD.as_pointer()))
+
     return types.int64(types.int64), generate
 
+# %% ../../nbs/ops/17_loops.ipynb #b4bbb63e
 @njit(**STRICT)
 def whereabouts(objects, head, dtype, flags, places):
-    "The addresses of the numbers of NumPy's arrays, which are objects at these addresses, in which so many bytes lie before what makes them arrays; and whether all have these flags, and the dtype at that address."
+    """The addresses of the numbers of NumPy's arrays, which are objects at these addresses, in
+    which so many bytes lie before what makes them arrays; and whether all have these flags, and the
+    dtype at that address.
+    """
     for k in range(objects.size):
         a = objects[k] + head
         if word_at(a + 40) != dtype or word_at(a + 48) & flags != flags: return False
@@ -1314,26 +1889,52 @@ def whereabouts(objects, head, dtype, flags, places):
 
 @njit(**FAST)
 def adam_apart(lo, hi, places, ends, average, squares, numbers, decay, shrink):
-    "One step of Adam on parameters (and gradients, after them) at these `places`; the averages lie side by side, those of parameter k up to `ends[k]`."
+    """One step of Adam on parameters (and gradients, after them) at these `places`; the averages
+    lie side by side, those of parameter k up to `ends[k]`.
+    """
     begin, many = 0, ends.size
     for k in range(many):
         a, b = max(lo, begin), min(hi, ends[k])
         if a < b:
             start = 4 * (a - begin)
-            p, g = carray(numbers_at(places[k] + start), b - a), carray(numbers_at(places[many + k] + start), b - a)
-            adam(0, b - a, p, g, average[a:b], squares[a:b], numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], numbers[5], numbers[6] if decay else ZERO, numbers[6] if shrink else ONE)
+            p, g = (
+                carray(numbers_at(places[k] + start), b - a),
+                carray(numbers_at(places[many + k] + start), b - a),
+            )
+            adam(
+                0,
+                b - a,
+                p,
+                g,
+                average[a:b],
+                squares[a:b],
+                numbers[0],
+                numbers[1],
+                numbers[2],
+                numbers[3],
+                numbers[4],
+                numbers[5],
+                numbers[6] if decay else ZERO,
+                numbers[6] if shrink else ONE,
+            )
         begin = ends[k]
 
+# %% ../../nbs/ops/17_loops.ipynb #08360915
 @njit(**FAST)
 def sgd_apart(lo, hi, places, ends, buffer, numbers, heavy, fresh, nesterov, decayed):
-    "The same for gradient descent, with momentum (in `buffer`) if it is `heavy`; `fresh`: there is nothing in `buffer` yet."
+    """The same for gradient descent, with momentum (in `buffer`) if it is `heavy`; `fresh`: there
+    is nothing in `buffer` yet.
+    """
     lr, momentum, new, decay = numbers[0], numbers[1], numbers[2], numbers[3]
     begin, many = 0, ends.size
     for k in range(many):
         a, b = max(lo, begin), min(hi, ends[k])
         if a < b:
             start = 4 * (a - begin)
-            p, g = carray(numbers_at(places[k] + start), b - a), carray(numbers_at(places[many + k] + start), b - a)
+            p, g = (
+                carray(numbers_at(places[k] + start), b - a),
+                carray(numbers_at(places[many + k] + start), b - a),
+            )
             if heavy:
                 v = buffer[a:b]
                 for i in range(b - a):
@@ -1342,12 +1943,15 @@ def sgd_apart(lo, hi, places, ends, buffer, numbers, heavy, fresh, nesterov, dec
                     v[i] = moved
                     p[i] -= (d + moved * momentum if nesterov else moved) * lr
             else:
-                for i in range(b - a): p[i] -= (g[i] + p[i] * decay if decayed else g[i]) * lr
+                for i in range(b - a):
+                    p[i] -= (g[i] + p[i] * decay if decayed else g[i]) * lr
         begin = ends[k]
 
 # %% ../../nbs/ops/17_loops.ipynb #f81bbfd3
-H6, H5, H4, H3, H2 = map(f, (-5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1, -3.33332819422e-1))
-TWO, BEND, WIDE = f(2), f(.625), f(9)
+H6, H5, H4, H3, H2 = map(
+    f, (-5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1, -3.33332819422e-1)
+)
+TWO, BEND, WIDE = f(2), f(0.625), f(9)
 
 @njit(float32(float32), fastmath={'contract', 'nsz'}, error_model='numpy', cache=True)
 def tanh(x):
@@ -1382,7 +1986,7 @@ def ln(x):
     small = x < TINY
     b = to_bits(x * LIFT if small else x)
     e = f((b >> int32(23)) - int32(126)) - (f(25) if small else ZERO)
-    m = from_bits((b & int32(0x7fffff)) | int32(0x3f000000))              # in [1/2, 1)
+    m = from_bits((b & int32(0x7FFFFF)) | int32(0x3F000000))  # in [1/2, 1)
     low = m < ROOT_HALF
     e = e - ONE if low else e
     m = m + m - ONE if low else m - ONE
@@ -1407,75 +2011,121 @@ def ln(x):
 def sigmoid(x): return HALF * tanh(HALF * x) + HALF
 
 @njit(fastmath={'contract', 'nsz'}, error_model='numpy', inline='always')
-def logistic(x):
-    "`sigmoid` with all digits where it is small."
-    return ONE / (ONE + any_exp(-x))
-
-@njit(fastmath={'contract', 'nsz'}, error_model='numpy', inline='always')
 def log_one_plus_exp(x):
     "log(1 + eˣ) for x up to zero; what rounding takes from 1 + eˣ is put right."
     e = exp(x)
     u = ONE + e
     return ln(u) * (e / (u - ONE)) if u != ONE else e
 
-@njit(**FAST)
-def softplus(lo, hi, x, beta, threshold, out):
-    x, out = x[lo:hi], out[lo:hi]
-    for i in range(x.size):
-        z = x[i] * beta
-        v = ((z if z > ZERO else ZERO) + log_one_plus_exp(-abs(z))) / beta
-        out[i] = x[i] if z > threshold else v
+# %% ../../nbs/ops/17_loops.ipynb #6c846eb8
+LN2 = f(math.log(2))
 
-@njit(**FAST)
-def softplus_back(lo, hi, g, x, beta, threshold, out):
-    g, x, out = g[lo:hi], x[lo:hi], out[lo:hi]
-    for i in range(x.size):
-        z = x[i] * beta
-        s = g[i] * logistic(z)
-        out[i] = g[i] if z > threshold else s
+@njit(fastmath={'contract', 'nsz'}, error_model='numpy', inline='always')
+def log1p(x):
+    "log(1 + x), exact near zero."
+    u = ONE + x
+    v = ln(u)
+    exact = v * (x / (u - ONE))
+    exact = x if u == ONE else exact
+    return exact if u < INFINITY else v
 
-@njit(**FAST)
-def logsigmoid(lo, hi, x, out):
-    x, out = x[lo:hi], out[lo:hi]
-    for i in range(x.size): out[i] = (x[i] if x[i] < ZERO else ZERO) - log_one_plus_exp(-abs(x[i]))
+@njit(fastmath={'contract', 'nsz'}, error_model='numpy', inline='always')
+def expm1(x):
+    "eˣ - 1, exact near zero."
+    u = any_exp(x)
+    v = u - ONE
+    exact = v * (x / ln(u))
+    exact = x if u == ONE else exact
+    return exact if abs(x) <= ONE else v
 
-@njit(**FAST)
-def logsigmoid_back(lo, hi, g, x, out):
-    g, x, out = g[lo:hi], x[lo:hi], out[lo:hi]
-    for i in range(x.size): out[i] = g[i] * logistic(-x[i])
+@njit(fastmath={'contract', 'nsz'}, error_model='numpy', inline='always')
+def log_of_sum(x, y):
+    "log(eˣ + eʸ), without overflow."
+    top = x if x >= y or x != x else y
+    v = top + log_one_plus_exp(-abs(x - y))
+    return x + LN2 if x == y else v
 
-@njit(**FAST)
-def silu(lo, hi, x, out):
-    x, out = x[lo:hi], out[lo:hi]
-    for i in range(x.size): out[i] = x[i] * logistic(x[i])
+# %% ../../nbs/ops/17_loops.ipynb #65431f8f
+S7, S6, S5, S4, S3, S2_, S1_ = map(
+    f,
+    (
+        -2.72614225801306e-10,
+        2.77068142495902e-08,
+        -2.10102402082508e-06,
+        -5.69250639462346e-05,
+        -7.34990630326855e-04,
+        -2.95459980854025e-03,
+        -1.60960333262415e-02,
+    ),
+)
+U5, U4, U3, U2, U1 = map(
+    f,
+    (
+        -1.45660718464996e-05,
+        -2.13374055278905e-04,
+        -1.68282697438203e-03,
+        -7.37332916720468e-03,
+        -1.42647390514189e-02,
+    ),
+)
+FOUR = f(4)
 
-@njit(**FAST)
-def silu_back(lo, hi, g, x, out):
-    g, x, out = g[lo:hi], x[lo:hi], out[lo:hi]
-    for i in range(x.size):
-        s = logistic(x[i])
-        out[i] = g[i] * (s * (ONE + x[i] * (ONE - s)))
+@njit(float32(float32), fastmath={'contract', 'nsz'}, error_model='numpy', cache=True)
+def erf(x):
+    "The error function, within 5e-7; NaN stays NaN."
+    v = min(max(x, -FOUR), FOUR)
+    s = v * v
+    p = (((((S7 * s + S6) * s + S5) * s + S4) * s + S3) * s + S2_) * s + S1_
+    q = (((U5 * s + U4) * s + U3) * s + U2) * s + U1
+    out = min(max(p * v / q, -ONE), ONE)
+    return out if x == x else x
 
+# %% ../../nbs/ops/17_loops.ipynb #d7e9383b
 @njit(**FAST)
 def lstm_step(a, r, before, c, t, h):
     n = before.shape[1]
     for k in range(a.shape[0]):
-        i, fo, ne, o = a[k, :n], a[k, n:2 * n], a[k, 2 * n:3 * n], a[k, 3 * n:]
-        ri, rf, rn, ro, old, ck, tk, hk = r[k, :n], r[k, n:2 * n], r[k, 2 * n:3 * n], r[k, 3 * n:], before[k], c[k], t[k], h[k]
+        i, fo, ne, o = a[k, :n], a[k, n : 2 * n], a[k, 2 * n : 3 * n], a[k, 3 * n :]
+        ri, rf, rn, ro, old, ck, tk, hk = (
+            r[k, :n],
+            r[k, n : 2 * n],
+            r[k, 2 * n : 3 * n],
+            r[k, 3 * n :],
+            before[k],
+            c[k],
+            t[k],
+            h[k],
+        )
         for j in range(n):
-            i[j], fo[j], ne[j], o[j] = sigmoid(i[j] + ri[j]), sigmoid(fo[j] + rf[j]), tanh(ne[j] + rn[j]), sigmoid(o[j] + ro[j])
+            i[j], fo[j], ne[j], o[j] = (
+                sigmoid(i[j] + ri[j]),
+                sigmoid(fo[j] + rf[j]),
+                tanh(ne[j] + rn[j]),
+                sigmoid(o[j] + ro[j]),
+            )
         for j in range(n):
             v = fo[j] * old[j] + i[j] * ne[j]
             ck[j] = v
             tk[j] = tanh(v)
             hk[j] = o[j] * tk[j]
 
+# %% ../../nbs/ops/17_loops.ipynb #b11c1571
 @njit(**FAST)
 def lstm_step_back(g, m, dc, a, before, t, out):
     n = t.shape[1]
     for k in range(a.shape[0]):
-        i, fo, ne, o, old, tk, dk, gk, mk = a[k, :n], a[k, n:2 * n], a[k, 2 * n:3 * n], a[k, 3 * n:], before[k], t[k], dc[k], g[k], m[k]
-        oi, of, on, oo = out[k, :n], out[k, n:2 * n], out[k, 2 * n:3 * n], out[k, 3 * n:]
+        i, fo, ne, o, old, tk, dk, gk, mk = (
+            a[k, :n],
+            a[k, n : 2 * n],
+            a[k, 2 * n : 3 * n],
+            a[k, 3 * n :],
+            before[k],
+            t[k],
+            dc[k],
+            g[k],
+            m[k],
+        )
+        oi, of, on, oo = out[k, :n], out[k, n : 2 * n], out[k, 2 * n : 3 * n], out[k, 3 * n :]
         for j in range(n):
             d = gk[j] + mk[j]
             v = dk[j] + d * o[j] * (ONE - tk[j] * tk[j])
@@ -1485,24 +2135,52 @@ def lstm_step_back(g, m, dc, a, before, t, out):
             oo[j] = d * tk[j] * o[j] * (ONE - o[j])
             dk[j] = v * fo[j]
 
+# %% ../../nbs/ops/17_loops.ipynb #18f027d6
 @njit(**FAST)
 def gru_step(a, r, b, before, kept, h):
     n = before.shape[1]
     for k in range(a.shape[0]):
-        ar, az, an, rr, rz, rn, old, ke, hk = a[k, :n], a[k, n:2 * n], a[k, 2 * n:], r[k, :n], r[k, n:2 * n], r[k, 2 * n:], before[k], kept[k], h[k]
-        br, bz, bn = b[:n], b[n:2 * n], b[2 * n:]
+        ar, az, an, rr, rz, rn, old, ke, hk = (
+            a[k, :n],
+            a[k, n : 2 * n],
+            a[k, 2 * n :],
+            r[k, :n],
+            r[k, n : 2 * n],
+            r[k, 2 * n :],
+            before[k],
+            kept[k],
+            h[k],
+        )
+        br, bz, bn = b[:n], b[n : 2 * n], b[2 * n :]
         for j in range(n):
             ke[j] = rn[j] + bn[j]
             ar[j], az[j] = sigmoid(ar[j] + rr[j] + br[j]), sigmoid(az[j] + rz[j] + bz[j])
             an[j] = tanh(an[j] + ar[j] * ke[j])
             hk[j] = an[j] + az[j] * (old[j] - an[j])
 
+# %% ../../nbs/ops/17_loops.ipynb #ed3ca460
 @njit(**FAST)
 def gru_step_back(g, d, m, a, kept, before, dx, dr):
     n = before.shape[1]
     for k in range(a.shape[0]):
-        r, z, ne, ke, old, gk, dk, mk = a[k, :n], a[k, n:2 * n], a[k, 2 * n:], kept[k], before[k], g[k], d[k], m[k]
-        xr, xz, xn, hr, hz, hn = dx[k, :n], dx[k, n:2 * n], dx[k, 2 * n:], dr[k, :n], dr[k, n:2 * n], dr[k, 2 * n:]
+        r, z, ne, ke, old, gk, dk, mk = (
+            a[k, :n],
+            a[k, n : 2 * n],
+            a[k, 2 * n :],
+            kept[k],
+            before[k],
+            g[k],
+            d[k],
+            m[k],
+        )
+        xr, xz, xn, hr, hz, hn = (
+            dx[k, :n],
+            dx[k, n : 2 * n],
+            dx[k, 2 * n :],
+            dr[k, :n],
+            dr[k, n : 2 * n],
+            dr[k, 2 * n :],
+        )
         for j in range(n):
             v = gk[j] + dk[j] + mk[j]
             w = v * (ONE - z[j]) * (ONE - ne[j] * ne[j])
@@ -1519,7 +2197,10 @@ def gru_step_back(g, d, m, a, kept, before, dx, dr):
 # %% ../../nbs/ops/17_loops.ipynb #692f8ddd
 @njit(**FAST)
 def ways(lo, hi, said, barred, before, shares):
-    "For the examples from `lo` to `hi`: from the log-probabilities `said` (frames, examples, positions) the sums `before`, which have two more positions in front, and the share of each of the three ways that lead to a position."
+    """For the examples from `lo` to `hi`: from the log-probabilities `said` (frames, examples,
+    positions) the sums `before`, which have two more positions in front, and the share of each of
+    the three ways that lead to a position.
+    """
     for b in range(lo, hi):
         bar = barred[b]
         for k in range(1, len(said)):
@@ -1535,7 +2216,9 @@ def ways(lo, hi, said, barred, before, shares):
 
 @njit(**FAST)
 def ways_back(lo, hi, shares, out):
-    "Hand the gradient in `out` (frames, examples, positions) down from the last frame to the first."
+    """Hand the gradient in `out` (frames, examples, positions) down from the last frame to the
+    first.
+    """
     for b in range(lo, hi):
         for k in range(len(out) - 1, 0, -1):
             g, down = out[k, b], out[k - 1, b]
@@ -1544,33 +2227,3 @@ def ways_back(lo, hi, shares, out):
             for i in range(n): down[i] += g[i] * u[i]
             for i in range(n - 1): down[i] += g[i + 1] * v[i + 1]
             for i in range(n - 2): down[i] += g[i + 2] * w[i + 2]
-
-
-# %% ../../nbs/ops/17_loops.ipynb #bebfd99a
-BLOCK = 1024
-
-@njit(**STRICT)
-def together(lo, hi, program, arrays, constants, places):
-    n, k = len(arrays), constants.size
-    kept = np.empty((k + places, BLOCK), np.float32)
-    for i in range(k): kept[i] = constants[i]
-    for start in range(lo, hi, BLOCK):
-        stop = min(start + BLOCK, hi)
-        size = stop - start
-        for line in program:
-            what, i, j, o = line[0], line[1], line[2], line[3]
-            a = arrays[i][start:stop] if i < n else kept[i - n][:size]
-            b = arrays[j][start:stop] if j < n else kept[j - n][:size]
-            out = arrays[o][start:stop] if o < n else kept[o - n][:size]
-            if what == 0:
-                for t in range(size): out[t] = a[t] + b[t]
-            elif what == 1:
-                for t in range(size): out[t] = a[t] - b[t]
-            elif what == 2:
-                for t in range(size): out[t] = a[t] * b[t]
-            elif what == 3:
-                for t in range(size): out[t] = a[t] / b[t]
-            elif what == 4:
-                for t in range(size): out[t] = -a[t]
-            else:
-                for t in range(size): out[t] = math.sqrt(a[t])

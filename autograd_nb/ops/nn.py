@@ -21,10 +21,15 @@ def _softmax(x, dim):
     e /= xp.add_up(e, (dim % e.ndim,), True)
     return e
 
-@op(jvp=symmetric, batch=along, samples=[(N(3, 4), dict(dim=1)), (N(2, 3, 4), dict(dim=0)), (N(3), dict(dim=-1))])
+@op(
+    jvp=symmetric,
+    batch=along,
+    samples=[(N(3, 4), dict(dim=1)), (N(2, 3, 4), dict(dim=0)), (N(3), dict(dim=-1))],
+)
 def softmax(x, *, dim):
     "`exp(x)`, scaled to sum to one along `dim`."
     return _softmax(x, dim)
+
 softmax.vjp(x=lambda g, out, *, dim: out * (g - sum(g * out, dim=dim, keepdim=True)))
 
 def _log_softmax(x, dim):
@@ -33,23 +38,42 @@ def _log_softmax(x, dim):
     s = x - xp.maximum.reduce(x, axis=dim, keepdims=True)
     return s - xp.log(xp.add_up(xp.exp(s), (dim % s.ndim,), True))
 
-@op(jvp=lambda tangents, values, out, statics: tangents[0] - sum(tangents[0] * exp(out), dim=statics['dim'], keepdim=True), batch=along,
-    samples=[(N(3, 4), dict(dim=1)), (N(2, 3, 4), dict(dim=0)), (N(3), dict(dim=-1))])
+@op(
+    jvp=lambda tangents, values, out, statics: (
+        tangents[0] - sum(tangents[0] * exp(out), dim=statics['dim'], keepdim=True)
+    ),
+    batch=along,
+    samples=[(N(3, 4), dict(dim=1)), (N(2, 3, 4), dict(dim=0)), (N(3), dict(dim=-1))],
+)
 def log_softmax(x, *, dim):
     "The logarithm of softmax, without computing softmax: large negative results keep their digits."
     return _log_softmax(x, dim)
+
 log_softmax.vjp(x=lambda g, out, *, dim: g - exp(out) * sum(g, dim=dim, keepdim=True))
 
 # %% ../../nbs/ops/06_nn.ipynb #634d4b2f
 def row_factors(target, classes, weight, ignore_index, reduction, dtype):
-    "The factor of each row in the negative log-likelihood (one number if all are equal), and the targets with ignored ones replaced by a harmless 0."
-    if weight is None and xp.on_host and target.size and not 0 <= ignore_index < classes and target.min() >= 0 and target.max() < classes:      # the usual case
+    """The factor of each row in the negative log-likelihood (one number if all are equal), and the
+    targets with ignored ones replaced by a harmless 0.
+    """
+    # the usual case
+    if (
+        weight is None
+        and xp.on_host
+        and target.size
+        and not 0 <= ignore_index < classes
+        and target.min() >= 0
+        and target.max() < classes
+    ):
         return dtype.type(1 / target.size if reduction == 'mean' else 1), target
     keep = target != ignore_index
     safe = xp.where(keep, target, 0)
     if xp.on_host and safe.size and (safe.min() < 0 or safe.max() >= classes):
         bad = safe[(safe < 0) | (safe >= classes)].flat[0]
-        raise IndexError(f'Target {bad} is out of bounds. The targets must be class indices from 0 to {classes - 1}.')
+        raise IndexError(
+            f'Target {bad} is out of bounds. The targets must be class indices from 0 to'
+            f' {classes - 1}.'
+        )
     factor = (keep if weight is None else keep * weight[safe]).astype(dtype)
     if reduction == 'mean': factor = factor / factor.sum()
     return factor, safe
@@ -58,14 +82,28 @@ def _each_loss(op, values, batched, statics):
     "Batching: all rows of all examples in one call, then summed or averaged example by example."
     x, target = all_batched(op, values, batched)
     n, rows, classes = x.shape
-    each = reshape(nll_loss(reshape(x, shape=(-1, classes)), reshape(target, shape=(-1,)), **{**statics, 'reduction': 'none'}), shape=(n, rows))
+    each = reshape(
+        nll_loss(
+            reshape(x, shape=(-1, classes)),
+            reshape(target, shape=(-1,)),
+            **{**statics, 'reduction': 'none'},
+        ),
+        shape=(n, rows),
+    )
     if statics['reduction'] == 'none': return each
-    return sum(each, dim=1) / weights_of(target, classes, statics, x)[:, 0] if statics['reduction'] == 'mean' else sum(each, dim=1)
+    return (
+        sum(each, dim=1) / weights_of(target, classes, statics, x)[:, 0]
+        if statics['reduction'] == 'mean'
+        else sum(each, dim=1)
+    )
 
+# %% ../../nbs/ops/06_nn.ipynb #7a213c6c
 def weights_of(target, classes, statics, like):
     "For each example the sum of its rows' factors, as a column in the dtype of `like`."
     like, target = (getattr(v, '_array', v) for v in (like, target))
-    factor, _ = row_factors(target.reshape(-1), classes, statics['weight'], statics['ignore_index'], 'none', like.dtype)
+    factor, _ = row_factors(
+        target.reshape(-1), classes, statics['weight'], statics['ignore_index'], 'none', like.dtype
+    )
     return np.broadcast_to(factor, target.size).reshape(target.shape).sum(1, keepdims=True)
 
 def _each_spread(op, values, batched, statics):
@@ -73,50 +111,108 @@ def _each_spread(op, values, batched, statics):
     rows, classes = statics['shape']
     if statics['reduction'] != 'none':
         g = expand(reshape(g, shape=(g.shape[0], 1)), size=(g.shape[0], rows))
-        if statics['reduction'] == 'mean': g = g / weights_of(target, classes, statics, g)
-    out = nll_spread(reshape(g, shape=(-1,)), reshape(target, shape=(-1,)), **{**statics, 'shape': (g.shape[0] * rows, classes), 'reduction': 'none'})
+        if statics['reduction'] == 'mean':
+            g = g / weights_of(target, classes, statics, g)
+    out = nll_spread(
+        reshape(g, shape=(-1,)),
+        reshape(target, shape=(-1,)),
+        **{**statics, 'shape': (g.shape[0] * rows, classes), 'reduction': 'none'},
+    )
     return reshape(out, shape=(g.shape[0], rows, classes))
 
-@op(jvp=linear, batch=_each_loss, keep=('target',), node=lambda weight, ignore_index, reduction: 'NllLossBackward0',
-    samples=[(N(3, 4), Fixed([1, 0, 3]), dict(reduction=r)) for r in ('mean', 'sum', 'none')] + [(N(3, 4), Fixed([1, -100, 3]), dict(weight=np.array([1., 2., .5, 1.])))])
+# %% ../../nbs/ops/06_nn.ipynb #65ad54cf
+@op(
+    jvp=linear,
+    batch=_each_loss,
+    keep=('target',),
+    node=lambda weight, ignore_index, reduction: 'NllLossBackward0',
+    samples=[(N(3, 4), Fixed([1, 0, 3]), dict(reduction=r)) for r in ('mean', 'sum', 'none')]
+    + [(N(3, 4), Fixed([1, -100, 3]), dict(weight=np.array([1.0, 2.0, 0.5, 1.0])))],
+)
 def nll_loss(x, target, *, weight=None, ignore_index=-100, reduction='mean'):
-    "Minus the entry of each row of `x` (rows, classes) at `target` (rows), weighted by class and averaged, summed or left."
+    """Minus the entry of each row of `x` (rows, classes) at `target` (rows), weighted by class and
+    averaged, summed or left.
+    """
     if not target.size and reduction == 'mean': return x.dtype.type(np.nan)
     factor, safe = row_factors(target, x.shape[1], weight, ignore_index, reduction, x.dtype)
     picked = x[xp.arange(len(x)), safe] * factor
-    return -picked if reduction == 'none' else -picked.sum()
-nll_loss.vjp(x=lambda g, target, x_shape, *, weight, ignore_index, reduction: nll_spread(g, target, shape=tuple(x_shape), weight=weight, ignore_index=ignore_index, reduction=reduction))
+    return -picked if reduction == 'none' else 0 - picked.sum()
 
-@op(jvp=linear, batch=_each_spread, keep=('target',), samples=[(N(), Fixed([1, 0, 3]), dict(shape=(3, 4), reduction='mean')), (N(3), Fixed([1, 0, 3]), dict(shape=(3, 4), reduction='none'))])
+nll_loss.vjp(
+    x=lambda g, target, x_shape, *, weight, ignore_index, reduction: nll_spread(
+        g,
+        target,
+        shape=tuple(x_shape),
+        weight=weight,
+        ignore_index=ignore_index,
+        reduction=reduction,
+    )
+).formally(x='x')
+
+# %% ../../nbs/ops/06_nn.ipynb #1a0133d8
+@op(
+    jvp=linear,
+    batch=_each_spread,
+    keep=('target',),
+    samples=[
+        (N(), Fixed([1, 0, 3]), dict(shape=(3, 4), reduction='mean')),
+        (N(3), Fixed([1, 0, 3]), dict(shape=(3, 4), reduction='none')),
+    ],
+)
 def nll_spread(g, target, *, shape, weight=None, ignore_index=-100, reduction='mean'):
     "The transpose of `nll_loss`: minus `g` times each row's factor, at the target's place."
     factor, safe = row_factors(target, shape[1], weight, ignore_index, reduction, g.dtype)
     out = xp.zeros(shape, g.dtype)
-    out[xp.arange(shape[0]), safe] = -(g * factor)
+    # zero too where no target counts
+    out[xp.arange(shape[0]), safe] = np.where(
+        target == ignore_index, g.dtype.type(0), -(g * factor)
+    )
     return out
-nll_spread.vjp(g=lambda ct, target, *, weight, ignore_index, reduction: nll_loss(ct, target, weight=weight, ignore_index=ignore_index, reduction=reduction))
+
+nll_spread.vjp(
+    g=lambda ct, target, *, weight, ignore_index, reduction: nll_loss(
+        ct, target, weight=weight, ignore_index=ignore_index, reduction=reduction
+    )
+)
 
 # %% ../../nbs/ops/06_nn.ipynb #db0ca5c2
 def _each_mse(op, values, batched, statics):
     return per_example(pointwise(op, values, batched, {'reduction': 'none'}), statics['reduction'])
 
-@op(promote='same', batch=_each_mse, node='MseLossBackward0', samples=[(N(3, 4), N(3, 4), dict(reduction=r)) for r in ('mean', 'sum', 'none')],
-    jvp=lambda tangents, values, out, statics: _mse_jvp(tangents, values, statics['reduction']))
+@op(
+    promote='same',
+    batch=_each_mse,
+    node='MseLossBackward0',
+    samples=[(N(3, 4), N(3, 4), dict(reduction=r)) for r in ('mean', 'sum', 'none')],
+    jvp=lambda tangents, values, out, statics: _mse_jvp(tangents, values, statics['reduction']),
+)
 def mse_loss(x, y, *, reduction='mean'):
     "The squared differences, averaged, summed or left."
     d = x - y
     d = d * d
     if not d.size and reduction == 'mean': return d.dtype.type(np.nan)
-    return d if reduction == 'none' else xp.add.reduce(d, axis=None) / d.dtype.type(d.size if reduction == 'mean' else 1)
+    return (
+        d
+        if reduction == 'none'
+        else xp.add.reduce(d, axis=None) / d.dtype.type(d.size if reduction == 'mean' else 1)
+    )
 
 def mse_rule(g, x, y, reduction):
-    d = (x - y) * 2.
+    d = (x - y) * 2.0
     if reduction == 'mean': d = d * (1 / max(count_of(d.shape, None), 1))
     return g * d
 
 def _mse_jvp(tangents, values, reduction):
     tx, ty = tangents
     t = tx if ty is None else -ty if tx is None else tx - ty
-    d = (values[0] - values[1]) * t * 2.
-    return d if reduction == 'none' else sum(d) * ((1 / max(count_of(d.shape, None), 1)) if reduction == 'mean' else 1.)
-mse_loss.vjp(x=lambda g, x, y, *, reduction: mse_rule(g, x, y, reduction), y=lambda g, x, y, *, reduction: -mse_rule(g, x, y, reduction))
+    d = (values[0] - values[1]) * t * 2.0
+    return (
+        d
+        if reduction == 'none'
+        else sum(d) * ((1 / max(count_of(d.shape, None), 1)) if reduction == 'mean' else 1.0)
+    )
+
+mse_loss.vjp(
+    x=lambda g, x, y, *, reduction: mse_rule(g, x, y, reduction),
+    y=lambda g, x, y, *, reduction: -mse_rule(g, x, y, reduction),
+)

@@ -38,17 +38,33 @@ def pool_sizes(sizes, window, stride, padding, dilation, ceil_mode):
 def bordered(x, outs, window, stride, padding, dilation, value):
     "`x` with its border, and with as much more at the far end as the last window needs."
     lead = x.ndim - len(window)
-    far = [max(0, (o - 1) * s + d * (k - 1) + 1 - n - p) for n, o, k, s, p, d in zip(x.shape[lead:], outs, window, stride, padding, dilation)]
+    far = [
+        max(0, (o - 1) * s + d * (k - 1) + 1 - n - p)
+        for n, o, k, s, p, d in zip(x.shape[lead:], outs, window, stride, padding, dilation)
+    ]
     if not any(padding) and not any(far): return x
-    out = np.full((*x.shape[:lead], *(n + p + f for n, p, f in zip(x.shape[lead:], padding, far))), value, x.dtype)
+    out = np.full(
+        (*x.shape[:lead], *(n + p + f for n, p, f in zip(x.shape[lead:], padding, far))),
+        value,
+        x.dtype,
+    )
     out[(..., *(slice(p, p + n) for p, n in zip(padding, x.shape[lead:])))] = x
     return out
 
+# %% ../../nbs/ops/12_pooling.ipynb #c6b2748b
 def max_arrays(x, window, stride, padding, dilation, ceil_mode):
-    "The largest of each window, and where in its plane it stands (the first, if there are several; a NaN counts as largest)."
-    sizes = x.shape[x.ndim - len(window):]
+    """The largest of each window, and where in its plane it stands (the first, if there are
+    several; a NaN counts as largest).
+    """
+    sizes = x.shape[x.ndim - len(window) :]
     outs = pool_sizes(sizes, window, stride, padding, dilation, ceil_mode)
-    low = -np.inf if x.dtype.kind == 'f' else np.iinfo(x.dtype).min if x.dtype.kind in 'iu' else np.array(-np.inf, x.dtype)
+    low = (
+        -np.inf
+        if x.dtype.kind == 'f'
+        else np.iinfo(x.dtype).min
+        if x.dtype.kind in 'iu'
+        else np.array(-np.inf, x.dtype)
+    )
     x = bordered(x, outs, window, stride, padding, dilation, low)
     entries = list(product(*map(range, window)))
     best = x[seen_by(entries[0], outs, stride, dilation)].copy()
@@ -64,36 +80,52 @@ def max_arrays(x, window, stride, padding, dilation, ceil_mode):
         which += larger * (which.dtype.type(k) - which)
     steps = [1]
     for n in reversed(sizes[1:]): steps.insert(0, steps[0] * n)
-    offsets = np.array([math.fsum(e * d * s for e, d, s in zip(entry, dilation, steps)) for entry in entries]).astype(np.int64)
+    offsets = np.array(
+        [math.fsum(e * d * s for e, d, s in zip(entry, dilation, steps)) for entry in entries]
+    ).astype(np.int64)
     corner = np.zeros(outs, np.int64)
-    for i, (o, s, p, step) in enumerate(zip(outs, stride, padding, steps)): corner += ((np.arange(o) * s - p) * step).reshape(-1, *(1,) * (len(outs) - 1 - i))
+    for i, (o, s, p, step) in enumerate(zip(outs, stride, padding, steps)):
+        corner += ((np.arange(o) * s - p) * step).reshape(-1, *(1,) * (len(outs) - 1 - i))
     index = offsets[which] + corner
-    if first_inside and (not xp.on_host or (best == low).any()):             # nothing larger than the border: point at the first place inside
-        inside = [np.maximum(-(-(p - np.arange(o) * s) // d), 0) * d for o, s, p, d in zip(outs, stride, padding, dilation)]
+    # nothing larger than the border: point at the first place inside
+    if first_inside and (not xp.on_host or (best == low).any()):
+        inside = [
+            np.maximum(-(-(p - np.arange(o) * s) // d), 0) * d
+            for o, s, p, d in zip(outs, stride, padding, dilation)
+        ]
         first = corner.copy()
-        for i, (v, step) in enumerate(zip(inside, steps)): first += (v * step).reshape(-1, *(1,) * (len(outs) - 1 - i))
+        for i, (v, step) in enumerate(zip(inside, steps)):
+            first += (v * step).reshape(-1, *(1,) * (len(outs) - 1 - i))
         index = np.where((best == low) & (which == 0), first, index)
     return best, index
 
+# %% ../../nbs/ops/12_pooling.ipynb #cbffa134
 def planes(x, dims):
     "(planes, numbers in a plane)"
-    return x.reshape(math.prod(x.shape[:x.ndim - dims]), math.prod(x.shape[x.ndim - dims:]))
+    return x.reshape(math.prod(x.shape[: x.ndim - dims]), math.prod(x.shape[x.ndim - dims :]))
 
 def scatter_arrays(g, index, size, unique):
     lead = g.ndim - len(size)
     count = math.prod(size)
     out = xp.zeros((*g.shape[:lead], *size), g.dtype)
     if not g.size: return out
-    places = (planes(index, len(size)) + np.arange(math.prod(g.shape[:lead]))[:, None] * count).reshape(-1)
-    if unique: out.reshape(-1)[places] = g.reshape(-1)
-    elif g.dtype.kind == 'c' or not xp.on_host: np.add.at(out.reshape(-1), places, g.reshape(-1))
-    else: out.reshape(-1)[...] = np.bincount(places, g.reshape(-1), out.size)
+    places = (
+        planes(index, len(size)) + np.arange(math.prod(g.shape[:lead]))[:, None] * count
+    ).reshape(-1)
+    if unique:
+        out.reshape(-1)[places] = g.reshape(-1)
+    elif g.dtype.kind == 'c' or not xp.on_host:
+        np.add.at(out.reshape(-1), places, g.reshape(-1))
+    else:
+        out.reshape(-1)[...] = np.bincount(places, g.reshape(-1), out.size)
     return out
 
 def gather_arrays(x, index, dims):
     lead = x.ndim - dims
     flat = planes(index, dims)
-    return np.take_along_axis(planes(x, dims), flat, 1).reshape(*x.shape[:lead], *index.shape[lead:])
+    return np.take_along_axis(planes(x, dims), flat, 1).reshape(
+        *x.shape[:lead], *index.shape[lead:]
+    )
 
 # %% ../../nbs/ops/12_pooling.ipynb #7345f624
 def _fold_in(op, values, batched, s):
@@ -104,18 +136,47 @@ def _fold_in(op, values, batched, s):
 
 _places = Fixed([[[[0, 3], [10, 5]], [[1, 6], [7, 4]]]])
 
-@op(jvp=linear, batch=_fold_in, keep=('index',), node='MaxUnpool2DBackward0', samples=[(N(1, 2, 2, 2), _places, dict(size=(3, 4))), (N(1, 2, 2, 2), Fixed(np.zeros((1, 2, 2, 2), int) + [[[[1]], [[2]]]]), dict(size=(3, 4), unique=False))])
+@op(
+    jvp=linear,
+    batch=_fold_in,
+    keep=('index',),
+    node='MaxUnpool2DBackward0',
+    samples=[
+        (N(1, 2, 2, 2), _places, dict(size=(3, 4))),
+        (
+            N(1, 2, 2, 2),
+            Fixed(np.zeros((1, 2, 2, 2), int) + [[[[1]], [[2]]]]),
+            dict(size=(3, 4), unique=False),
+        ),
+    ],
+)
 def scatter_planes(x, index, *, size, unique=True):
-    "Each number of `x` at place `index` of its plane, in planes of shape `size`, zeros elsewhere. Numbers sent to one place are added, unless `unique` promises that there are none (the last then counts)."
+    """Each number of `x` at place `index` of its plane, in planes of shape `size`, zeros elsewhere.
+    Numbers sent to one place are added, unless `unique` promises that there are none (the last then
+    counts).
+    """
     return scatter_arrays(x, index, size, unique)
 
-@op(jvp=linear, batch=_fold_in, keep=('index',), node='GatherBackward0', samples=[(N(1, 2, 3, 4), _places, dict(dims=2))])
-def gather_planes(x, index, *, dims):
+@op(
+    jvp=linear,
+    batch=_fold_in,
+    keep=('index',),
+    node=lambda dims, node: node,
+    samples=[(N(1, 2, 3, 4), _places, dict(dims=2))],
+)
+def gather_planes(x, index, *, dims, node='GatherBackward0'):
     "The number at place `index` of each plane, where planes have `dims` dimensions."
     return gather_arrays(x, index, dims)
 
 scatter_planes.vjp(x=lambda g, index, *, size: gather_planes(g, index, dims=len(size)))
-gather_planes.vjp(x=lambda g, index, x_shape, *, dims: scatter_planes(g, index, size=tuple(x_shape[-dims:]), unique=False))
+
+# %% ../../nbs/ops/12_pooling.ipynb #543f64e1
+gather_planes.vjp(
+    x=lambda g, index, x_shape, *, dims: scatter_planes(
+        g, index, size=tuple(x_shape[-dims:]), unique=False
+    )
+)
+gather_planes.formally(x='x', when=lambda node: node.name() != 'GatherBackward0')
 
 def disjoint(window, stride, dilation):
     "True if no number is seen by two windows."
@@ -126,15 +187,37 @@ def _max_jvp(tangents, values, out, s):
 
 _pool = dict(window=(2, 2), stride=(2, 2), padding=(0, 0), dilation=(1, 1), ceil_mode=False)
 
-@op(jvp=_max_jvp, batch=_fold_in, outputs=2, differentiable=(0,), node=lambda window, stride, padding, dilation, ceil_mode: f'MaxPool{len(window)}DWithIndicesBackward0',
-    samples=[(N(2, 1, 4, 5), _pool), (N(1, 2, 5, 4), dict(window=(3, 2), stride=(2, 1), padding=(1, 0), dilation=(1, 2), ceil_mode=True)), (N(1, 1, 5), dict(window=(3,), stride=(1,), padding=(1,), dilation=(1,), ceil_mode=False))])
+@op(
+    jvp=_max_jvp,
+    batch=_fold_in,
+    outputs=2,
+    differentiable=(0,),
+    node=lambda window, stride, padding, dilation, ceil_mode: (
+        f'MaxPool{len(window)}DWithIndicesBackward0'
+    ),
+    samples=[
+        (N(2, 1, 4, 5), _pool),
+        (
+            N(1, 2, 5, 4),
+            dict(window=(3, 2), stride=(2, 1), padding=(1, 0), dilation=(1, 2), ceil_mode=True),
+        ),
+        (N(1, 1, 5), dict(window=(3,), stride=(1,), padding=(1,), dilation=(1,), ceil_mode=False)),
+    ],
+)
 def max_pool(x, *, window, stride, padding, dilation, ceil_mode):
     "The largest number that a window sees at each of its places, and its index in the plane."
     return max_arrays(x, window, stride, padding, dilation, ceil_mode)
-max_pool.vjp(x=lambda g, out, x_shape, *, window, stride, dilation: scatter_planes(g, out[1], size=tuple(x_shape[-len(window):]), unique=disjoint(window, stride, dilation)))
+
+max_pool.reads = (1,)
+max_pool.vjp(
+    x=lambda g, out, x_shape, *, window, stride, dilation: scatter_planes(
+        g, out[1], size=tuple(x_shape[-len(window) :]), unique=disjoint(window, stride, dilation)
+    )
+).formally(x='x')
 
 # %% ../../nbs/ops/12_pooling.ipynb #c0d20032
-_MAX_POOL = """long long at = i % (oh * ow), plane = i / (oh * ow), r0 = at / ow * sh - ph, c0 = at % ow * sw - pw, found = -1;
+_MAX_POOL = """long long at = i % (oh * ow), plane = i / (oh * ow), found = -1;
+long long r0 = at / ow * sh - ph, c0 = at % ow * sw - pw;
 A best = 0;
 for (long long a = 0; a < kh; a++) {
     long long r = r0 + a * dh;
@@ -151,12 +234,29 @@ y = best; place = found;"""
 @fused(FUSED, 'max_pool')
 def _max_pool_there(x, *, window, stride, padding, dilation, ceil_mode):
     if not same_plain(x) or len(window) > 2 or not x.size: return NotImplemented
-    sizes = x.shape[x.ndim - len(window):]
+    sizes = x.shape[x.ndim - len(window) :]
     outs = pool_sizes(sizes, window, stride, padding, dilation, ceil_mode)
-    lib, shape = Device.library, (*x.shape[:x.ndim - len(window)], *outs)
+    lib, shape = Device.library, (*x.shape[: x.ndim - len(window)], *outs)
     y, place = lib.empty(shape, x.dtype), lib.empty(shape, np.int64)
-    numbers = [np.int64(v) for pair, other in ((sizes, 1), (outs, 1), (window, 1), (stride, 1), (padding, 0), (dilation, 1)) for v in ((other,) * (2 - len(pair)) + tuple(pair))]
-    elementwise('max_pool', 'raw T x, ' + ', '.join(f'int64 {n}' for n in 'h w oh ow kh kw sh sw ph pw dh dw'.split()), 'T y, int64 place', _MAX_POOL, x.dtype)(x, *numbers, y, place)
+    numbers = [
+        np.int64(v)
+        for pair, other in (
+            (sizes, 1),
+            (outs, 1),
+            (window, 1),
+            (stride, 1),
+            (padding, 0),
+            (dilation, 1),
+        )
+        for v in (other,) * (2 - len(pair)) + tuple(pair)
+    ]
+    elementwise(
+        'max_pool',
+        'raw T x, ' + ', '.join(f'int64 {n}' for n in 'h w oh ow kh kw sh sw ph pw dh dw'.split()),
+        'T y, int64 place',
+        _MAX_POOL,
+        x.dtype,
+    )(x, *numbers, y, place)
     return y, place
 
 # %% ../../nbs/ops/12_pooling.ipynb #e8760aa3
@@ -171,29 +271,49 @@ def _adaptive_max(x, size):
     for place in product(*(enumerate(adaptive_windows(n, o)) for n, o in zip(sizes, size))):
         at = tuple(i for i, _ in place)
         window = x[(..., *(slice(a, b) for _, (a, b) in place))]
-        which = window.reshape(*x.shape[:lead], -1).argmax(-1)
+        which = window.reshape(*x.shape[:lead], math.prod(window.shape[lead:])).argmax(-1)
         inside = np.unravel_index(which, window.shape[lead:])
         flat = 0
         for v, (_, (a, _)), n in zip(inside, place, sizes): flat = flat * n + v + a
         index[(..., *at)] = flat
     return gather_arrays(x, index, dims), index
 
-@op(jvp=lambda t, v, out, s: (gather_planes(t[0], out[1], dims=len(s['size'])), None), batch=_fold_in, outputs=2, differentiable=(0,), node=lambda size: f'AdaptiveMaxPool{len(size)}DBackward0',
-    samples=[(N(2, 1, 5, 4), dict(size=(3, 2))), (N(1, 2, 4), dict(size=(3,)))])
+@op(
+    jvp=lambda t, v, out, s: (gather_planes(t[0], out[1], dims=len(s['size'])), None),
+    batch=_fold_in,
+    outputs=2,
+    differentiable=(0,),
+    node=lambda size: f'AdaptiveMaxPool{len(size)}DBackward0',
+    samples=[(N(2, 1, 5, 4), dict(size=(3, 2))), (N(1, 2, 4), dict(size=(3,)))],
+)
 def adaptive_max_pool(x, *, size):
-    "The largest number in each of `size` windows that cover the planes, and its index in the plane."
+    """The largest number in each of `size` windows that cover the planes, and its index in the
+    plane.
+    """
     return _adaptive_max(x, size)
-adaptive_max_pool.vjp(x=lambda g, out, x_shape, *, size: scatter_planes(g, out[1], size=tuple(x_shape[-len(size):]), unique=False))
+
+adaptive_max_pool.reads = (1,)
+adaptive_max_pool.vjp(
+    x=lambda g, out, x_shape, *, size: scatter_planes(
+        g, out[1], size=tuple(x_shape[-len(size) :]), unique=False
+    )
+).formally(x='x')
 
 # %% ../../nbs/ops/12_pooling.ipynb #9b2c54c9
 def pool_counts(*what):
-    "By what the sum of each window is divided: an array of their sizes where these differ. Takes sizes, outs, window, stride, padding, include, divisor."
+    """By what the sum of each window is divided: an array of their sizes where these differ. Takes
+    sizes, outs, window, stride, padding, include, divisor.
+    """
     return np.asarray(_pool_counts(*what))
 
 @functools.lru_cache(64)
 def _pool_counts(sizes, outs, window, stride, padding, include, divisor):
     if divisor is not None: return np.asarray(float(divisor))
-    if all((o - 1) * s + k <= n + 2 * p and (include or not p) for n, o, k, s, p in zip(sizes, outs, window, stride, padding)): return np.asarray(float(math.prod(window)))
+    if all(
+        (o - 1) * s + k <= n + 2 * p and (include or not p)
+        for n, o, k, s, p in zip(sizes, outs, window, stride, padding)
+    ):
+        return np.asarray(float(math.prod(window)))
     count = np.ones(())
     for n, o, k, s, p in zip(sizes, outs, window, stride, padding):
         start = np.arange(o) * s - p
@@ -202,13 +322,26 @@ def _pool_counts(sizes, outs, window, stride, padding, include, divisor):
         count = count[..., None] * (end - start)
     return count.astype(float)
 
-_avg = dict(window=(2, 2), stride=(2, 1), padding=(0, 0), ceil_mode=False, include=True, divisor=None)
+_avg = dict(
+    window=(2, 2), stride=(2, 1), padding=(0, 0), ceil_mode=False, include=True, divisor=None
+)
 
-@op(jvp=linear, batch=_fold_in, node=lambda window, stride, padding, ceil_mode, include, divisor: f'AvgPool{len(window)}DBackward0',
-    samples=[(N(2, 1, 4, 5), _avg), (N(1, 2, 5, 4), dict(_avg, window=(3, 2), padding=(1, 1), ceil_mode=True, include=False)), (N(1, 1, 5), dict(_avg, window=(3,), stride=(2,), padding=(1,), divisor=2))])
+# %% ../../nbs/ops/12_pooling.ipynb #6957f60e
+@op(
+    jvp=linear,
+    batch=_fold_in,
+    node=lambda window, stride, padding, ceil_mode, include, divisor: (
+        f'AvgPool{len(window)}DBackward0'
+    ),
+    samples=[
+        (N(2, 1, 4, 5), _avg),
+        (N(1, 2, 5, 4), dict(_avg, window=(3, 2), padding=(1, 1), ceil_mode=True, include=False)),
+        (N(1, 1, 5), dict(_avg, window=(3,), stride=(2,), padding=(1,), divisor=2)),
+    ],
+)
 def avg_pool(x, *, window, stride, padding, ceil_mode, include, divisor):
     "The average of what a window sees at each of its places."
-    sizes, ones = x.shape[-len(window):], (1,) * len(window)
+    sizes, ones = x.shape[-len(window) :], (1,) * len(window)
     outs = pool_sizes(sizes, window, stride, padding, ones, ceil_mode)
     x = bordered(x, outs, window, stride, padding, ones, 0)
     total = None
@@ -217,22 +350,68 @@ def avg_pool(x, *, window, stride, padding, ceil_mode, include, divisor):
         if total is None: total = seen.copy()
         else: total += seen
     count = pool_counts(sizes, outs, window, stride, padding, include, divisor)
-    return total // count.astype(total.dtype) if total.dtype.kind in 'iu' else total / count.astype(total.dtype)
+    if total.dtype.kind in 'iu': return np.trunc(total / count).astype(total.dtype)
+    return total / count.astype(total.dtype)
 
-@op(jvp=linear, batch=_fold_in, node='AvgPoolBackward', samples=[(N(2, 1, 2, 4), dict(_avg, size=(4, 5))), (N(1, 2, 3, 3), dict(_avg, window=(3, 3), stride=(2, 2), padding=(1, 1), include=False, size=(5, 5)))])
+# %% ../../nbs/ops/12_pooling.ipynb #903a7f7c
+@op(
+    jvp=linear,
+    batch=_fold_in,
+    node='AvgPoolBackward',
+    samples=[
+        (N(2, 1, 2, 4), dict(_avg, size=(4, 5))),
+        (
+            N(1, 2, 3, 3),
+            dict(_avg, window=(3, 3), stride=(2, 2), padding=(1, 1), include=False, size=(5, 5)),
+        ),
+    ],
+)
 def avg_pool_spread(x, *, size, window, stride, padding, ceil_mode, include, divisor):
-    "The transpose of `avg_pool`: each number of `x` shared among the places that its window saw, in planes of shape `size`."
+    """The transpose of `avg_pool`: each number of `x` shared among the places that its window saw,
+    in planes of shape `size`.
+    """
     ones, dims = (1,) * len(window), len(window)
     outs = x.shape[-dims:]
     share = x / pool_counts(size, outs, window, stride, padding, include, divisor).astype(x.dtype)
-    out = xp.zeros((*x.shape[:-dims], *(max(n + p, (o - 1) * s + k) for n, o, k, s, p in zip(size, outs, window, stride, padding))), x.dtype)
-    for entry in product(*map(range, window)): out[seen_by(entry, outs, stride, ones)] += share
+    out = xp.zeros(
+        (
+            *x.shape[:-dims],
+            *(
+                max(n + p, (o - 1) * s + k)
+                for n, o, k, s, p in zip(size, outs, window, stride, padding)
+            ),
+        ),
+        x.dtype,
+    )
+    for entry in product(*map(range, window)):
+        out[seen_by(entry, outs, stride, ones)] += share
     return out[(..., *(slice(p, p + n) for p, n in zip(padding, size)))]
 
-avg_pool.vjp(x=lambda g, x_shape, *, window, stride, padding, ceil_mode, include, divisor:
-             avg_pool_spread(g, size=tuple(x_shape[-len(window):]), window=window, stride=stride, padding=padding, ceil_mode=ceil_mode, include=include, divisor=divisor))
-avg_pool_spread.vjp(x=lambda g, *, window, stride, padding, ceil_mode, include, divisor:
-                    avg_pool(g, window=window, stride=stride, padding=padding, ceil_mode=ceil_mode, include=include, divisor=divisor))
+avg_pool.vjp(
+    x=lambda g, x_shape, *, window, stride, padding, ceil_mode, include, divisor: avg_pool_spread(
+        g,
+        size=tuple(x_shape[-len(window) :]),
+        window=window,
+        stride=stride,
+        padding=padding,
+        ceil_mode=ceil_mode,
+        include=include,
+        divisor=divisor,
+    )
+).formally(x='x')
+
+# %% ../../nbs/ops/12_pooling.ipynb #f8f8c109
+avg_pool_spread.vjp(
+    x=lambda g, *, window, stride, padding, ceil_mode, include, divisor: avg_pool(
+        g,
+        window=window,
+        stride=stride,
+        padding=padding,
+        ceil_mode=ceil_mode,
+        include=include,
+        divisor=divisor,
+    )
+)
 
 # %% ../../nbs/ops/12_pooling.ipynb #2eab7169
 def _along_each(x, matrices):
@@ -240,35 +419,75 @@ def _along_each(x, matrices):
     for i, m in enumerate(matrices):
         if m is None: continue
         m = m.astype(x.dtype, copy=False)
-        x = np.moveaxis(np.matmul(np.moveaxis(x, lead + i, -1), m.T), -1, lead + i) if lead + i != x.ndim - 1 else np.matmul(x, m.T)
+        x = (
+            np.moveaxis(np.matmul(np.moveaxis(x, lead + i, -1), m.T), -1, lead + i)
+            if lead + i != x.ndim - 1
+            else np.matmul(x, m.T)
+        )
+    return xp.ascontiguousarray(x)
+
+def _bytes_along_each(x, matrices):
+    """The same for bytes, with PyTorch's roundings: weights of 16 bits and a byte after each
+    dimension, the last one first.
+    """
+    lead = x.ndim - len(matrices)
+    for i, m in reversed(list(enumerate(matrices))):
+        if m is None: continue
+        bits = 14 - int(np.floor(np.log2(m.max() + 2.0**-16)))
+        weights = np.floor(np.abs(m) * 2.0**bits + 0.5) * np.sign(m)
+        sums = np.matmul(np.moveaxis(x, lead + i, -1).astype(np.float64), weights.T)
+        rounded = np.floor(sums / 2.0**bits + 0.5).clip(0, 255)
+        x = np.moveaxis(rounded, -1, lead + i).astype(np.uint8)
     return xp.ascontiguousarray(x)
 
 def _transposed(matrices): return tuple(None if m is None else m.T for m in matrices)
 
-_mix = np.array([[1., 0., 0.], [.5, .5, 0.], [0., .5, .5], [0., 0., 1.]])
+_mix = np.array([[1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.0, 0.5, 0.5], [0.0, 0.0, 1.0]])
 
-@op(jvp=linear, batch=_fold_in, node=lambda matrices, node, how: node, samples=[(N(2, 1, 3, 2), dict(matrices=(_mix, None))), (N(1, 2, 4, 3), dict(matrices=(_mix.T, _mix)))])
+@op(
+    jvp=linear,
+    batch=_fold_in,
+    node=lambda matrices, node, how: node,
+    samples=[
+        (N(2, 1, 3, 2), dict(matrices=(_mix, None))),
+        (N(1, 2, 4, 3), dict(matrices=(_mix.T, _mix))),
+    ],
+)
 def resample(x, *, matrices, node='UpsampleBackward0', how=None):
-    "The last dimensions of `x` each multiplied by a matrix (new size, old size); None leaves one alone. `how`: what the matrices came from, for whoever asks the node."
-    return _along_each(x, matrices)
+    """The last dimensions of `x` each multiplied by a matrix (new size, old size); None leaves one
+    alone. `how`: what the matrices came from, for whoever asks the node.
+    """
+    return _bytes_along_each(x, matrices) if x.dtype == np.uint8 else _along_each(x, matrices)
+
 resample.vjp(x=lambda g, *, matrices, how: resample(g, matrices=_transposed(matrices)))
+resample.formally(x='x', when=lambda node: node.name().startswith('Adaptive'))
 
 def source_places(old, new, scale, align_corners):
-    "Where in the old coordinates the new places lie. `scale`: the old length of one new step, if it is given rather than old / new."
-    if align_corners: return np.arange(new) * ((old - 1) / (new - 1) if new > 1 else 0.)
-    return (np.arange(new) + .5) * scale - .5
+    """Where in the old coordinates the new places lie. `scale`: the old length of one new step, if
+    it is given rather than old / new.
+    """
+    if align_corners:
+        return np.arange(new) * ((old - 1) / (new - 1) if new > 1 else 0.0)
+    return (np.arange(new) + 0.5) * scale - 0.5
 
+# %% ../../nbs/ops/12_pooling.ipynb #11035a65
 def known(matrix):
-    "A function that returns a matrix, as one that returns the same matrix again for the same arguments; it is not to be written to, so that a device may keep a copy."
+    """A function that returns a matrix, as one that returns the same matrix again for the same
+    arguments; it is not to be written to, so that a device may keep a copy.
+    """
+
     @functools.lru_cache(64)
     def made(*args):
         out = matrix(*args)
         out.flags.writeable = False
         return out
+
     return functools.wraps(matrix)(made)
 
 def mix(old, new, taps):
-    "The matrix with weight `w[i]` at input `j[i]` for output i, summed over the pairs (j, w) in `taps`; inputs outside count as the nearest one."
+    """The matrix with weight `w[i]` at input `j[i]` for output i, summed over the pairs (j, w) in
+    `taps`; inputs outside count as the nearest one.
+    """
     out = np.zeros((new, old))
     for j, w in taps: np.add.at(out, (np.arange(new), np.clip(j, 0, old - 1)), w)
     return out
@@ -284,28 +503,40 @@ def linear_matrix(old, new, scale, align_corners):
 def _keys(d, a):
     "Keys' cubic: the weight of an input at distance `d`."
     d = np.abs(d)
-    return np.where(d <= 1, ((a + 2) * d - (a + 3)) * d * d + 1, np.where(d < 2, ((d - 5) * d + 8) * d * a - 4 * a, 0))
+    return np.where(
+        d <= 1,
+        ((a + 2) * d - (a + 3)) * d * d + 1,
+        np.where(d < 2, ((d - 5) * d + 8) * d * a - 4 * a, 0),
+    )
 
 @known
 def cubic_matrix(old, new, scale, align_corners):
     "Cubic interpolation between the four nearest inputs."
     at = source_places(old, new, scale, align_corners)
     j = np.floor(at).astype(int)
-    return mix(old, new, [(j + k, _keys(at - j - k, -.75)) for k in (-1, 0, 1, 2)])
+    return mix(old, new, [(j + k, _keys(at - j - k, -0.75)) for k in (-1, 0, 1, 2)])
 
-SMOOTH = {'bilinear': (1, lambda d: np.maximum(1 - np.abs(d), 0)), 'bicubic': (2, lambda d: _keys(d, -.5)), 'lanczos': (3, lambda d: np.where(np.abs(d) < 3, np.sinc(d) * np.sinc(d / 3), 0))}      # reach and shape of the weights
+# %% ../../nbs/ops/12_pooling.ipynb #039f4c47
+# reach and shape of the weights
+SMOOTH = {
+    'bilinear': (1, lambda d: np.maximum(1 - np.abs(d), 0)),
+    'bicubic': (2, lambda d: _keys(d, -0.5)),
+    'lanczos': (3, lambda d: np.where(np.abs(d) < 3, np.sinc(d) * np.sinc(d / 3), 0)),
+}
 
 @known
 def smooth_matrix(old, new, scale, align_corners, mode):
-    "Interpolation that, when it makes an image smaller, averages over all it leaves out (`antialias`)."
-    scale = (old - 1) / (new - 1) if align_corners and new > 1 else 0. if align_corners else scale
-    stretch = max(scale, 1.)
+    """Interpolation that, when it makes an image smaller, averages over all it leaves out
+    (`antialias`).
+    """
+    scale = (old - 1) / (new - 1) if align_corners and new > 1 else 0.0 if align_corners else scale
+    stretch = max(scale, 1.0)
     reach, shape = SMOOTH[mode]
     support, out = reach * stretch, np.zeros((new, old))
     for i in range(new):
-        centre = scale * (i + .5)
-        lo, hi = max(int(centre - support + .5), 0), min(int(centre + support + .5), old)
-        d = (np.arange(lo, hi) - centre + .5) / stretch
+        centre = scale * (i + 0.5)
+        lo, hi = max(int(centre - support + 0.5), 0), min(int(centre + support + 0.5), old)
+        d = (np.arange(lo, hi) - centre + 0.5) / stretch
         w = shape(d)
         out[i, lo:hi] = w / w.sum()
     return out
@@ -324,39 +555,64 @@ def one_hot_rows(index, old):
     out[np.arange(len(index)), index] = 1
     return out
 
-@op(jvp=linear, batch=_fold_in, node=lambda indices, how: f'UpsampleNearest{len(indices)}DBackward0', samples=[(N(2, 1, 3, 2), dict(indices=(np.array([0, 0, 1, 2, 2]), np.array([1, 0, 1])))), (N(1, 2, 4), dict(indices=(np.array([0, 2]),)))])
+@op(
+    jvp=linear,
+    batch=_fold_in,
+    node=lambda indices, how: f'UpsampleNearest{len(indices)}DBackward0',
+    samples=[
+        (N(2, 1, 3, 2), dict(indices=(np.array([0, 0, 1, 2, 2]), np.array([1, 0, 1])))),
+        (N(1, 2, 4), dict(indices=(np.array([0, 2]),))),
+    ],
+)
 def nearest(x, *, indices, how=None):
     "For each of the last dimensions the inputs at one of `indices`."
     for i, index in enumerate(indices): x = np.take(x, index, x.ndim - len(indices) + i)
     return x
-nearest.vjp(x=lambda g, x_shape, *, indices, how: resample(g, matrices=tuple(one_hot_rows(i, n).T for i, n in zip(indices, x_shape[-len(indices):]))))
+
+nearest.vjp(
+    x=lambda g, x_shape, *, indices, how: resample(
+        g, matrices=tuple(one_hot_rows(i, n).T for i, n in zip(indices, x_shape[-len(indices) :]))
+    )
+)
 
 # %% ../../nbs/ops/12_pooling.ipynb #563a091c
 def in_pixels(v, n, align_corners):
     "Coordinates from -1 to 1 as places among `n` pixels, and how fast these move with them."
     if align_corners: return (v + 1) * ((n - 1) / 2), (n - 1) / 2
-    if getattr(v, '_array', v).dtype != np.float32: return (v + 1) * (n / 2) - .5, n / 2
-    return to(to(v + 1, dtype=np.dtype('f8')) * (n / 2) - .5, dtype=np.dtype('f4')), n / 2        # product and difference rounded once, as PyTorch's kernel does it
+    if getattr(v, '_array', v).dtype != np.float32:
+        return (v + 1) * (n / 2) - 0.5, n / 2
+    # product and difference rounded once, as PyTorch's kernel does it
+    return to(to(v + 1, dtype=np.dtype('f8')) * (n / 2) - 0.5, dtype=np.dtype('f4')), n / 2
 
 def brought_inside(v, n, padding_mode, align_corners):
-    "Places outside moved to the border, or reflected there; and how fast they move (None: as fast as they did)."
+    """Places outside moved to the border, or reflected there; and how fast they move (None: as fast
+    as they did).
+    """
     if not padding_mode: return v, None
-    speed = 1.
+    speed = 1.0
     if padding_mode == 2:
         low, high = (0, 2 * (n - 1)) if align_corners else (-1, 2 * n - 1)
         if low == high: return v * 0, v * 0
         span, v = (high - low) / 2, v - low / 2
         speed, v = 1 - 2 * as_numbers(v < 0, v), abs(v)
         even, extra = floor(v / span) % 2 == 0, fmod(v, span)
-        speed, v = speed * (2 * as_numbers(even, v) - 1), where(extra + low / 2, span - extra + low / 2, even)
+        speed, v = (
+            speed * (2 * as_numbers(even, v) - 1),
+            where(extra + low / 2, span - extra + low / 2, even),
+        )
     return clamp(v, min=0, max=n - 1), as_numbers((v > 0) & (v < n - 1), v) * speed
 
-def _cubic(t, far): return ((t - 5) * t + 8) * t * -.75 + 3 if far else (1.25 * t - 2.25) * t * t + 1
+def _cubic(t, far):
+    return ((t - 5) * t + 8) * t * -0.75 + 3 if far else (1.25 * t - 2.25) * t * t + 1
 
-def _cubic_slope(t, far): return ((3 * t - 10) * t + 8) * -.75 if far else (3.75 * t - 4.5) * t
+def _cubic_slope(t, far):
+    return ((3 * t - 10) * t + 8) * -0.75 if far else (3.75 * t - 4.5) * t
 
+# %% ../../nbs/ops/12_pooling.ipynb #4c8835bd
 def neighbours(v, n, mode, padding_mode, align_corners):
-    "For places `v` along one dimension the pixels around them: tuples (pixel, weight, how fast the weight grows with the coordinate); None for a weight of 1."
+    """For places `v` along one dimension the pixels around them: tuples (pixel, weight, how fast
+    the weight grows with the coordinate); None for a weight of 1.
+    """
     at, speed = in_pixels(v, n, align_corners)
     if mode != 2:
         at, moved = brought_inside(at, n, padding_mode, align_corners)
@@ -367,8 +623,20 @@ def neighbours(v, n, mode, padding_mode, align_corners):
         return [(low, 1 - t, -speed), (low + 1, t, speed)]
     low = floor(at)
     t = at - low
-    taps = [(low - 1, t + 1, True, 1), (low, t, False, 1), (low + 1, 1 - t, False, -1), (low + 2, 2 - t, True, -1)]
-    return [(brought_inside(j, n, padding_mode, align_corners)[0], _cubic(d, far), _cubic_slope(d, far) * (side * speed)) for j, d, far, side in taps]
+    taps = [
+        (low - 1, t + 1, True, 1),
+        (low, t, False, 1),
+        (low + 1, 1 - t, False, -1),
+        (low + 2, 2 - t, True, -1),
+    ]
+    return [
+        (
+            brought_inside(j, n, padding_mode, align_corners)[0],
+            _cubic(d, far),
+            _cubic_slope(d, far) * (side * speed),
+        )
+        for j, d, far, side in taps
+    ]
 
 def times(values):
     "The product of those that are not None."
@@ -377,18 +645,35 @@ def times(values):
         if v is not None: total = v if total is None else total * v
     return total
 
+# %% ../../nbs/ops/12_pooling.ipynb #a8b9f2e9
 def corners(x_shape, grid, interpolation_mode, padding_mode, align_corners):
-    "For each corner: its index in a plane, ones where it lies inside, and for each dimension its weight and how fast that grows."
+    """For each corner: its index in a plane, ones where it lies inside, and for each dimension its
+    weight and how fast that grows.
+    """
     sizes = x_shape[2:]
     dims = len(sizes)
-    taps = [neighbours(basic_index(grid, index=(..., dims - 1 - i)), n, interpolation_mode, padding_mode, align_corners) for i, n in enumerate(sizes)]
+    taps = [
+        neighbours(
+            basic_index(grid, index=(..., dims - 1 - i)),
+            n,
+            interpolation_mode,
+            padding_mode,
+            align_corners,
+        )
+        for i, n in enumerate(sizes)
+    ]
     for corner in product(*taps):
         index, inside = 0, None
         for (j, _, _), n in zip(corner, sizes):
             good = (j >= 0) & (j <= n - 1)
             inside = good if inside is None else inside & good
-            index = to(where(j, 0., good), dtype=np.dtype('i8')) + index * n
-        yield expand(unsqueeze(index, dim=1), size=(*x_shape[:2], *index.shape[1:])), as_numbers(inside, corner[0][0]), [w for _, w, _ in corner], [s for _, _, s in corner]
+            index = to(where(j, 0.0, good), dtype=np.dtype('i8')) + index * n
+        yield (
+            expand(unsqueeze(index, dim=1), size=(*x_shape[:2], *index.shape[1:])),
+            as_numbers(inside, corner[0][0]),
+            [w for _, w, _ in corner],
+            [s for _, _, s in corner],
+        )
 
 def sampled(x, grid, **how):
     "The sum over the corners of what stands there, weighted."
@@ -398,44 +683,110 @@ def sampled(x, grid, **how):
         total = part if total is None else total + part
     return total
 
+# %% ../../nbs/ops/12_pooling.ipynb #729f47be
 def _image_rule(g, grid, x_shape, *, interpolation_mode, padding_mode, align_corners):
     total = None
-    for index, inside, weights, _ in corners(x_shape, grid, interpolation_mode, padding_mode, align_corners):
-        part = scatter_planes(g * unsqueeze(times([inside, *weights]), dim=1), index, size=tuple(x_shape[2:]), unique=False)
+    for index, inside, weights, _ in corners(
+        x_shape, grid, interpolation_mode, padding_mode, align_corners
+    ):
+        part = scatter_planes(
+            g * unsqueeze(times([inside, *weights]), dim=1),
+            index,
+            size=tuple(x_shape[2:]),
+            unique=False,
+        )
         total = part if total is None else total + part
     return total
 
 def slopes(x, grid, **how):
-    "How fast the samples grow with each coordinate of their place, in the order of the image's dimensions."
+    """How fast the samples grow with each coordinate of their place, in the order of the image's
+    dimensions.
+    """
     dims = len(x.shape) - 2
     total = [None] * dims
     for index, inside, weights, speeds in corners(x.shape, grid, **how):
         seen = gather_planes(x, index, dims=dims)
         for k in range(dims):
             if speeds[k] is None: continue
-            part = seen * unsqueeze(times([inside, *(s if i == k else w for i, (w, s) in enumerate(zip(weights, speeds)))]), dim=1)
+            part = seen * unsqueeze(
+                times(
+                    [inside, *(s if i == k else w for i, (w, s) in enumerate(zip(weights, speeds)))]
+                ),
+                dim=1,
+            )
             total[k] = part if total[k] is None else total[k] + part
     return total
 
 def _grid_rule(g, x, grid, *, interpolation_mode, padding_mode, align_corners):
-    found = slopes(x, grid, interpolation_mode=interpolation_mode, padding_mode=padding_mode, align_corners=align_corners)
+    found = slopes(
+        x,
+        grid,
+        interpolation_mode=interpolation_mode,
+        padding_mode=padding_mode,
+        align_corners=align_corners,
+    )
     if found[0] is None: return grid * 0
     return stack(*[sum(g * s, dim=(1,)) for s in reversed(found)], dim=len(grid.shape) - 1)
 
+# %% ../../nbs/ops/12_pooling.ipynb #994aa256
 def _grid_jvp(tangents, values, out, s):
     (tx, tg), (x, grid), s = tangents, values, {k: v for k, v in s.items() if k != 'node'}
     total = None if tx is None else grid_sample(tx, grid, **s)
     if tg is not None:
         for k, slope in enumerate(reversed(slopes(x, grid, **s))):
-            part = out * 0 if slope is None else slope * unsqueeze(basic_index(tg, index=(..., k)), dim=1)
+            part = (
+                out * 0
+                if slope is None
+                else slope * unsqueeze(basic_index(tg, index=(..., k)), dim=1)
+            )
             total = part if total is None else total + part
     return total
 
 _through = dict(interpolation_mode=0, padding_mode=0, align_corners=False)
 
-@op(jvp=_grid_jvp, batch=_fold_in, node=lambda interpolation_mode, padding_mode, align_corners, node: node,
-    samples=[(N(2, 2, 3, 4), N(2, 1, 3, 2, low=-1.2, high=1.2), _through), (N(1, 2, 3, 3), N(1, 2, 1, 2, low=-2., high=2.), dict(interpolation_mode=0, padding_mode=2, align_corners=True)), (N(1, 1, 4, 4), N(1, 2, 2, 2, low=-1.3, high=1.3), dict(_through, interpolation_mode=2, padding_mode=1)), (N(1, 1, 3, 2, 3), N(1, 1, 2, 2, 3, low=-.9, high=.9), dict(_through, align_corners=True))])
-def grid_sample(x, grid, *, interpolation_mode=0, padding_mode=0, align_corners=False, node='GridSampler2DBackward0'):
-    "`x` (examples, channels, height, width) read at the places `grid` (examples, height', width', 2), or the same with depth. `interpolation_mode`: 0 linear, 1 the nearest, 2 cubic; `padding_mode`: 0 zeros, 1 the border, 2 reflection."
-    return sampled(x, grid, interpolation_mode=interpolation_mode, padding_mode=padding_mode, align_corners=align_corners)
-grid_sample.vjp(x=_image_rule, grid=_grid_rule)
+# %% ../../nbs/ops/12_pooling.ipynb #6c8c7873
+@op(
+    jvp=_grid_jvp,
+    batch=_fold_in,
+    node=lambda interpolation_mode, padding_mode, align_corners, node: node,
+    samples=[
+        (N(2, 2, 3, 4), N(2, 1, 3, 2, low=-1.2, high=1.2), _through),
+        (
+            N(1, 2, 3, 3),
+            N(1, 2, 1, 2, low=-2.0, high=2.0),
+            dict(interpolation_mode=0, padding_mode=2, align_corners=True),
+        ),
+        (
+            N(1, 1, 4, 4),
+            N(1, 2, 2, 2, low=-1.3, high=1.3),
+            dict(_through, interpolation_mode=2, padding_mode=1),
+        ),
+        (
+            N(1, 1, 3, 2, 3),
+            N(1, 1, 2, 2, 3, low=-0.9, high=0.9),
+            dict(_through, align_corners=True),
+        ),
+    ],
+)
+def grid_sample(
+    x,
+    grid,
+    *,
+    interpolation_mode=0,
+    padding_mode=0,
+    align_corners=False,
+    node='GridSampler2DBackward0',
+):
+    """`x` (examples, channels, height, width) read at the places `grid` (examples, height', width',
+    2), or the same with depth. `interpolation_mode`: 0 linear, 1 the nearest, 2 cubic;
+    `padding_mode`: 0 zeros, 1 the border, 2 reflection.
+    """
+    return sampled(
+        x,
+        grid,
+        interpolation_mode=interpolation_mode,
+        padding_mode=padding_mode,
+        align_corners=align_corners,
+    )
+
+grid_sample.vjp(x=_image_rule, grid=_grid_rule).formally(x='grid', grid='grid')

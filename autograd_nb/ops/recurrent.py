@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['STEPS', 'into_memory', 'through_gates', 'lstm_cell', 'gru_cell', 'lstm_step', 'lstm_step_back', 'gru_step',
-           'gru_step_back', 'Beside', 'lstm_layer', 'lstm_layer_back', 'gru_layer', 'gru_layer_back']
+           'gru_step_back', 'lstm_layer', 'lstm_layer_back', 'gru_layer', 'gru_layer_back']
 
 # %% ../../nbs/ops/15_recurrent.ipynb #d6be1ecb
 import numpy as np
@@ -17,7 +17,7 @@ from .shape import all_batched, cat, narrow
 # %% ../../nbs/ops/15_recurrent.ipynb #23c3c069
 def _parts(gates, count=4):
     n, d = gates.shape[-1] // count, len(gates.shape) - 1
-    if is_array(gates): return [gates[..., k * n:(k + 1) * n] for k in range(count)]
+    if is_array(gates): return [gates[..., k * n : (k + 1) * n] for k in range(count)]
     return [narrow(gates, dim=d, start=k * n, length=n) for k in range(count)]
 
 def into_memory(g, out):
@@ -30,7 +30,13 @@ def through_gates(g, c, out):
     i, f, new, o = _parts(out[2])
     dc = into_memory(g, out)
     gi, gf, gn, go = _parts(g[2])
-    return cat((dc * new + gi) * i * (1 - i), (dc * c + gf) * f * (1 - f), (dc * i + gn) * (1 - new * new), (g[0] * tanh(out[1]) + go) * o * (1 - o), dim=len(c.shape) - 1)
+    return cat(
+        (dc * new + gi) * i * (1 - i),
+        (dc * c + gf) * f * (1 - f),
+        (dc * i + gn) * (1 - new * new),
+        (g[0] * tanh(out[1]) + go) * o * (1 - o),
+        dim=len(c.shape) - 1,
+    )
 
 def _cell_jvp(tangents, values, out, statics):
     ts, tc = tangents
@@ -40,34 +46,59 @@ def _cell_jvp(tangents, values, out, statics):
     memory = tf * values[1] + ti * new + i * tn
     if tc is not None: memory = memory + f * tc
     t = tanh(out[1])
-    return to * t + o * (1 - t * t) * memory, memory, cat(ti, tf, tn, to, dim=len(values[1].shape) - 1)
+    return (
+        to * t + o * (1 - t * t) * memory,
+        memory,
+        cat(ti, tf, tn, to, dim=len(values[1].shape) - 1),
+    )
 
-@op(jvp=_cell_jvp, outputs=3, batch=lambda op, v, b, s: op(*all_batched(op, v, b), **s), node='LstmCellBackward0', samples=[(N(2, 12), N(2, 3)), (N(8), N(2))])
+# %% ../../nbs/ops/15_recurrent.ipynb #bb47f4e3
+@op(
+    jvp=_cell_jvp,
+    outputs=3,
+    batch=lambda op, v, b, s: op(*all_batched(op, v, b), **s),
+    node='LstmCellBackward0',
+    samples=[(N(2, 12), N(2, 3)), (N(8), N(2))],
+)
 def lstm_cell(x, c):
-    "The new output `h`, the new memory and the gates, from the sums for the gates `x` (…, 4 hidden: input, forget, cell, output) and the memory `c` (…, hidden)."
+    """The new output `h`, the new memory and the gates, from the sums for the gates `x` (…, 4
+    hidden: input, forget, cell, output) and the memory `c` (…, hidden).
+    """
     n = c.shape[-1]
     gates = xp.empty(x.shape, x.dtype)
-    half = x.dtype.type(.5)
+    half = x.dtype.type(0.5)
     for k, part in ((0, slice(0, 2 * n)), (2, slice(2 * n, 3 * n)), (3, slice(3 * n, 4 * n))):
         v = gates[..., part]
-        if k == 2: xp.tanh(x[..., part], out=v)
-        else:                                       # sigmoid(v) = (1 + tanh(v / 2)) / 2, without overflow
+        if k == 2:
+            xp.tanh(x[..., part], out=v)
+        else:  # sigmoid(v) = (1 + tanh(v / 2)) / 2, without overflow
             xp.multiply(x[..., part], half, out=v)
             xp.tanh(v, out=v)
             v += 1
             v *= half
-    i, f, new, o = (gates[..., k * n:(k + 1) * n] for k in range(4))
+    i, f, new, o = (gates[..., k * n : (k + 1) * n] for k in range(4))
     memory = f * c
     memory += i * new
     return o * xp.tanh(memory), memory, gates
-lstm_cell.vjp(x=lambda g, c, out: through_gates(g, c, out), c=lambda g, out: into_memory(g, out) * _parts(out[2])[1])
+
+lstm_cell.reads = 1, 2
+lstm_cell.vjp(
+    x=lambda g, c, out: through_gates(g, c, out),
+    c=lambda g, out: into_memory(g, out) * _parts(out[2])[1],
+)
 
 def _gru_sums(g, r, h, out):
     "The gradients of what goes through the three gates, and the reset gate."
     (reset, z, new), (g_reset, g_z, g_new) = _parts(out[1], 3), _parts(g[1], 3)
     by_new = (g[0] * (1 - z) + g_new) * (1 - new * new)
-    return (by_new * _parts(r, 3)[2] + g_reset) * reset * (1 - reset), (g[0] * (h - new) + g_z) * z * (1 - z), by_new, reset
+    return (
+        (by_new * _parts(r, 3)[2] + g_reset) * reset * (1 - reset),
+        (g[0] * (h - new) + g_z) * z * (1 - z),
+        by_new,
+        reset,
+    )
 
+# %% ../../nbs/ops/15_recurrent.ipynb #9d8169a3
 def _gru_x(g, r, h, out):
     a, b, c, _ = _gru_sums(g, r, h, out)
     return cat(a, b, c, dim=len(h.shape) - 1)
@@ -85,128 +116,188 @@ def _gru_jvp(tangents, values, out, statics):
     t = t_new * (1 - z) + t_z * (h - new)
     return t if th is None else t + z * th, cat(t_reset, t_z, t_new, dim=len(h.shape) - 1)
 
-@op(jvp=_gru_jvp, outputs=2, batch=lambda op, v, b, s: op(*all_batched(op, v, b), **s), node='GruCellBackward0', samples=[(N(2, 9), N(2, 9), N(2, 3)), (N(6), N(6), N(2))])
+@op(
+    jvp=_gru_jvp,
+    outputs=2,
+    batch=lambda op, v, b, s: op(*all_batched(op, v, b), **s),
+    node='GruCellBackward0',
+    samples=[(N(2, 9), N(2, 9), N(2, 3)), (N(6), N(6), N(2))],
+)
 def gru_cell(x, r, h):
-    "The new memory and the gates, from the products for the gates of the input `x` and of the memory `r` (…, 3 hidden: reset, update, new), and the memory `h` (…, hidden)."
+    """The new memory and the gates, from the products for the gates of the input `x` and of the
+    memory `r` (…, 3 hidden: reset, update, new), and the memory `h` (…, hidden).
+    """
     n = h.shape[-1]
     gates = x + r
-    both = gates[..., :2 * n]
-    xp.tanh(both * x.dtype.type(.5), out=both)
+    both = gates[..., : 2 * n]
+    xp.tanh(both * x.dtype.type(0.5), out=both)
     both += 1
-    both *= x.dtype.type(.5)
-    new = xp.tanh(x[..., 2 * n:] + gates[..., :n] * r[..., 2 * n:], out=gates[..., 2 * n:])
-    return new + gates[..., n:2 * n] * (h - new), gates
+    both *= x.dtype.type(0.5)
+    new = xp.tanh(x[..., 2 * n :] + gates[..., :n] * r[..., 2 * n :], out=gates[..., 2 * n :])
+    return new + gates[..., n : 2 * n] * (h - new), gates
+
+gru_cell.reads = (1,)
 gru_cell.vjp(x=_gru_x, r=_gru_r, h=lambda g, out: g[0] * _parts(out[1], 3)[1])
 
 # %% ../../nbs/ops/15_recurrent.ipynb #5afd2a3d
 def _squash(v):
     "The sigmoid in place: (1 + tanh(v / 2)) / 2, without overflow."
-    v *= v.dtype.type(.5)
+    v *= v.dtype.type(0.5)
     np.tanh(v, out=v)
     v += 1
-    v *= v.dtype.type(.5)
+    v *= v.dtype.type(0.5)
 
 def lstm_step(a, r, before, c, t, h):
-    "`a` and `r` are the products with input and memory. Turns `a` into the gates and fills `c`, `t = tanh(c)` and `h`."
+    """`a` and `r` are the products with input and memory. Turns `a` into the gates and fills `c`,
+    `t = tanh(c)` and `h`.
+    """
     a += r
     n = before.shape[1]
-    i, f, new, o = (a[:, k * n:(k + 1) * n] for k in range(4))
-    _squash(a[:, :2 * n]), np.tanh(new, out=new), _squash(o)
+    i, f, new, o = (a[:, k * n : (k + 1) * n] for k in range(4))
+    _squash(a[:, : 2 * n]), np.tanh(new, out=new), _squash(o)
     np.multiply(f, before, out=c)
     c += i * new
     np.multiply(o, np.tanh(c, out=t), out=h)
 
 def lstm_step_back(g, m, dc, a, before, t, out):
-    "`g + m` is the gradient of `h`, `dc` that of `c`, which becomes that of `before`. Fills `out` with the gradient of the sums."
+    """`g + m` is the gradient of `h`, `dc` that of `c`, which becomes that of `before`. Fills `out`
+    with the gradient of the sums.
+    """
     n = t.shape[1]
-    i, f, new, o = (a[:, k * n:(k + 1) * n] for k in range(4))
+    i, f, new, o = (a[:, k * n : (k + 1) * n] for k in range(4))
     d = g + m
     dc += d * o * (1 - t * t)
-    out[:, :n], out[:, n:2 * n], out[:, 2 * n:3 * n], out[:, 3 * n:] = dc * new * i * (1 - i), dc * before * f * (1 - f), dc * i * (1 - new * new), d * t * o * (1 - o)
+    out[:, :n], out[:, n : 2 * n], out[:, 2 * n : 3 * n], out[:, 3 * n :] = (
+        dc * new * i * (1 - i),
+        dc * before * f * (1 - f),
+        dc * i * (1 - new * new),
+        d * t * o * (1 - o),
+    )
     dc *= f
 
+# %% ../../nbs/ops/15_recurrent.ipynb #a7868911
 def gru_step(a, r, b, before, kept, h):
-    "`a` and `r` as for the LSTM, `b` the bias of `r`. Turns `a` into the gates, fills `h`, and keeps the last third of `r + b`."
+    """`a` and `r` as for the LSTM, `b` the bias of `r`. Turns `a` into the gates, fills `h`, and
+    keeps the last third of `r + b`.
+    """
     n = before.shape[1]
     r = r + b
-    kept[...] = r[:, 2 * n:]
-    a[:, :2 * n] += r[:, :2 * n]
-    _squash(a[:, :2 * n])
-    new = a[:, 2 * n:]
+    kept[...] = r[:, 2 * n :]
+    a[:, : 2 * n] += r[:, : 2 * n]
+    _squash(a[:, : 2 * n])
+    new = a[:, 2 * n :]
     new += a[:, :n] * kept
     np.tanh(new, out=new)
     np.subtract(before, new, out=h)
-    h *= a[:, n:2 * n]
+    h *= a[:, n : 2 * n]
     h += new
 
 def gru_step_back(g, d, m, a, kept, before, dx, dr):
-    "`g + d + m` is the gradient of `h`; `d` becomes the part of `before`'s that does not pass the weights. Fills `dx` and `dr` with the gradients of both products."
+    """`g + d + m` is the gradient of `h`; `d` becomes the part of `before`'s that does not pass the
+    weights. Fills `dx` and `dr` with the gradients of both products.
+    """
     n = before.shape[1]
-    r, z, new = (a[:, k * n:(k + 1) * n] for k in range(3))
+    r, z, new = (a[:, k * n : (k + 1) * n] for k in range(3))
     d += g
     d += m
     by_new = d * (1 - z) * (1 - new * new)
-    dx[:, :n], dx[:, n:2 * n], dx[:, 2 * n:] = by_new * kept * r * (1 - r), d * (before - new) * z * (1 - z), by_new
+    dx[:, :n], dx[:, n : 2 * n], dx[:, 2 * n :] = (
+        by_new * kept * r * (1 - r),
+        d * (before - new) * z * (1 - z),
+        by_new,
+    )
     dr[...] = dx
-    dr[:, 2 * n:] *= r
+    dr[:, 2 * n :] *= r
     d *= z
 
-STEPS = {function.__name__: function for function in (lstm_step, lstm_step_back, gru_step, gru_step_back)}
+STEPS = {
+    function.__name__: function for function in (lstm_step, lstm_step_back, gru_step, gru_step_back)
+}
 
+# %% ../../nbs/ops/15_recurrent.ipynb #7be51d0c
 class Beside:
     @staticmethod
     def step(name, like):
         "The function for steps called `name` on contiguous arrays of the kind of `like`."
         return STEPS[name]
 
+# %% ../../nbs/ops/15_recurrent.ipynb #c9e52538
 def _products(x, w, b, shape):
     a = x.reshape(-1, x.shape[-1]) @ w.T
     if b is not None: a += b
     return a.reshape(*x.shape[:2], -1)
 
-def _turned(w, steps): return np.ascontiguousarray(w.T) if steps > 4 else w.T          # products of few rows are faster with the matrix in this order
+# products of few rows are faster with the matrix in this order
+def _turned(w, steps): return np.ascontiguousarray(w.T) if steps > 4 else w.T
 
 def _memories(x, h, reverse):
-    "Room for the memories, the first of which is `h`; each step, with the places of its memory before and after."
+    """Room for the memories, the first of which is `h`; each step, with the places of its memory
+    before and after.
+    """
     n = len(x)
     all_h = np.empty((n + 1, *h.shape), x.dtype)
     all_h[n if reverse else 0] = h
-    return all_h, [(t, t + 1, t) for t in reversed(range(n))] if reverse else [(t, t, t + 1) for t in range(n)]
+    return all_h, (
+        [(t, t + 1, t) for t in reversed(range(n))]
+        if reverse
+        else [(t, t, t + 1) for t in range(n)]
+    )
 
 def lstm_layer(x, h, c, w_ih, w_hh, b, reverse):
-    "An LSTM over `x` (steps, batch, features) from the memories `h` and `c` (batch, hidden), with the sum `b` of the biases or None: all memories `h` and `c` (steps + 1, …), the gates and `tanh(c)`."
+    """An LSTM over `x` (steps, batch, features) from the memories `h` and `c` (batch, hidden), with
+    the sum `b` of the biases or None: all memories `h` and `c` (steps + 1, …), the gates and
+    `tanh(c)`.
+    """
     a = _products(x, w_ih, b, h.shape)
     all_h, steps = _memories(x, h, reverse)
     all_c, t = np.empty_like(all_h), np.empty((len(x), *h.shape), x.dtype)
     all_c[steps[0][1]] = c
     r, across, step = np.empty_like(a[0]), _turned(w_hh, len(x)), Beside.step('lstm_step', a)
-    for k, old, new in steps: step(a[k], np.matmul(all_h[old], across, out=r), all_c[old], all_c[new], t[k], all_h[new])
+    for k, old, new in steps:
+        step(a[k], np.matmul(all_h[old], across, out=r), all_c[old], all_c[new], t[k], all_h[new])
     return all_h, all_c, a, t
 
+# %% ../../nbs/ops/15_recurrent.ipynb #02337b72
 def lstm_layer_back(g, g_h, g_c, all_c, a, t, w_hh, reverse):
-    "The gradients of the sums (steps, batch, 4 hidden) and of the first memories, from those of all outputs `g` (or None) and of the last memories."
+    """The gradients of the sums (steps, batch, 4 hidden) and of the first memories, from those of
+    all outputs `g` (or None) and of the last memories.
+    """
     out = np.empty_like(a)
     m, dc, none = g_h.copy(), g_c.copy(), np.zeros_like(g_h)
-    step, steps = Beside.step('lstm_step_back', a), range(len(a)) if reverse else reversed(range(len(a)))
+    step, steps = (
+        Beside.step('lstm_step_back', a),
+        (range(len(a)) if reverse else reversed(range(len(a)))),
+    )
     for k in steps:
         step(none if g is None else g[k], m, dc, a[k], all_c[k + reverse], t[k], out[k])
         np.matmul(out[k], w_hh, out=m)
     return out, m, dc
 
 def gru_layer(x, h, w_ih, w_hh, b_ih, b_hh, reverse):
-    "A GRU over `x`, as `lstm_layer`: all memories (steps + 1, …), the gates, and what the memory adds to the new one."
+    """A GRU over `x`, as `lstm_layer`: all memories (steps + 1, …), the gates, and what the memory
+    adds to the new one.
+    """
     a = _products(x, w_ih, b_ih, h.shape)
     all_h, steps = _memories(x, h, reverse)
-    kept, r, across, step = np.empty((len(x), *h.shape), x.dtype), np.empty_like(a[0]), _turned(w_hh, len(x)), Beside.step('gru_step', a)
+    kept, r, across, step = (
+        np.empty((len(x), *h.shape), x.dtype),
+        np.empty_like(a[0]),
+        _turned(w_hh, len(x)),
+        Beside.step('gru_step', a),
+    )
     b_hh = np.zeros_like(a[0, 0]) if b_hh is None else np.ascontiguousarray(b_hh)
-    for k, old, new in steps: step(a[k], np.matmul(all_h[old], across, out=r), b_hh, all_h[old], kept[k], all_h[new])
+    for k, old, new in steps:
+        step(a[k], np.matmul(all_h[old], across, out=r), b_hh, all_h[old], kept[k], all_h[new])
     return all_h, a, kept
 
 def gru_layer_back(g, g_h, all_h, a, kept, w_hh, reverse):
     "The gradients of both products (steps, batch, 3 hidden) and of the first memory."
     dx, dr = np.empty_like(a), np.empty_like(a)
     d, m, none = g_h.copy(), np.zeros_like(g_h), np.zeros_like(g_h)
-    step, steps = Beside.step('gru_step_back', a), range(len(a)) if reverse else reversed(range(len(a)))
+    step, steps = (
+        Beside.step('gru_step_back', a),
+        (range(len(a)) if reverse else reversed(range(len(a)))),
+    )
     for k in steps:
         step(none if g is None else g[k], d, m, a[k], kept[k], all_h[k + reverse], dx[k], dr[k])
         np.matmul(dr[k], w_hh, out=m)

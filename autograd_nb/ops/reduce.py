@@ -6,8 +6,8 @@
 __all__ = ['dims_of', 'restore', 'spread', 'count_of', 'reduction_batch', 'per_example', 'reduction', 'axes', 'added', 'sum',
            'mean', 'centred', 'var_rule', 'max_zero', 'var', 'half_inverse', 'std', 'with_mean', 'var_mean', 'std_mean',
            'direction', 'root_of_sum', 'shifted_products', 'pick', 'prod_rule', 'prod', 'along', 'cumsum',
-           'cumprod_rule', 'cumprod', 'cumprod_tangent', 'extreme_rule', 'extreme_jvp', 'amax', 'amin', 'median',
-           'argmax', 'argmin', 'any', 'all', 'logsumexp']
+           'cumprod_rule', 'cumprod', 'cumprod_tangent', 'extreme_places', 'extreme_rule', 'extreme_jvp', 'amax',
+           'amin', 'median', 'argmax', 'argmin', 'any', 'all', 'logsumexp']
 
 # %% ../../nbs/ops/03_reduce.ipynb #d29aaacd
 import numpy as np
@@ -19,7 +19,9 @@ from .shape import cat, expand, flip, reshape, shift
 
 # %% ../../nbs/ops/03_reduce.ipynb #40bfa58f
 def dims_of(dim, ndim):
-    "The dimensions meant by `dim` as a sorted tuple of non-negative numbers. Raises IndexError out of range, RuntimeError for repeats."
+    """The dimensions meant by `dim` as a sorted tuple of non-negative numbers. Raises IndexError
+    out of range, RuntimeError for repeats.
+    """
     if dim.__class__ is int and -ndim <= dim < ndim: return (dim % ndim,)
     if dim is None or dim == (): return tuple(range(ndim))
     dims = dim if isinstance(dim, tuple) else (dim,)
@@ -27,8 +29,9 @@ def dims_of(dim, ndim):
     out = []
     for d in dims:
         if not -n <= d < n: raise dim_error(d, ndim)
-        d %= n
-        if d in out: raise RuntimeError(f'dim {d} appears multiple times in the list of dims')
+        d = d % n
+        if d in out:
+            raise RuntimeError(f'dim {d} appears multiple times in the list of dims')
         out.append(d)
     return tuple(sorted(out)) if ndim else ()
 
@@ -50,24 +53,47 @@ def count_of(shape, dim):
     for d in dims_of(dim, len(shape)): n *= shape[d]
     return n
 
+# %% ../../nbs/ops/03_reduce.ipynb #ef88ea71
 def reduction_batch(op, values, batched, statics):
     "Batching: the reduced dimensions move up by one, and 'all' means all but the first."
     x, dim = values[0], statics['dim']
     ndim = len(x.shape) - 1
-    if not ndim: return op(reshape(x, shape=(x.shape[0], 1)), **{**statics, 'dim': 1, **({'keepdim': False} if 'keepdim' in statics else {})})
+    if not ndim:
+        return op(
+            reshape(x, shape=(x.shape[0], 1)),
+            **{**statics, 'dim': 1, **({'keepdim': False} if 'keepdim' in statics else {})},
+        )
     single = dim is None and op.name in ('argmax', 'argmin', 'prod')
-    if single: return op(reshape(x, shape=(x.shape[0], -1)), **{**statics, 'dim': 1, 'keepdim': False})
+    if single:
+        return op(reshape(x, shape=(x.shape[0], -1)), **{**statics, 'dim': 1, 'keepdim': False})
     return op(x, **{**statics, 'dim': shift(None if dim == () else dim, ndim)})
 
 def per_example(values, reduction):
     "Batched losses, summed or averaged ('none': left) example by example."
     dims = tuple(range(1, len(values.shape)))
-    return values if reduction == 'none' or not dims else {'sum': sum, 'mean': mean}[reduction](values, dim=dims)
+    return (
+        values
+        if reduction == 'none' or not dims
+        else {'sum': sum, 'mean': mean}[reduction](values, dim=dims)
+    )
 
 def reduction(**options):
     "`op` for a reduction with static arguments `dim` and `keepdim`, with the usual samples."
-    samples = options.pop('samples', [(N(3, 4), dict(dim=None)), (N(3, 4), dict(dim=1)), (N(2, 3, 4), dict(dim=(0, -1), keepdim=True)), (N(),)])
-    return op(options.pop('ufunc', None), batch=options.pop('batch', reduction_batch), samples=samples, **options)
+    samples = options.pop(
+        'samples',
+        [
+            (N(3, 4), dict(dim=None)),
+            (N(3, 4), dict(dim=1)),
+            (N(2, 3, 4), dict(dim=(0, -1), keepdim=True)),
+            (N(),),
+        ],
+    )
+    return op(
+        options.pop('ufunc', None),
+        batch=options.pop('batch', reduction_batch),
+        samples=samples,
+        **options,
+    )
 
 # %% ../../nbs/ops/03_reduce.ipynb #01bf58a1
 def axes(x, dim):
@@ -76,93 +102,191 @@ def axes(x, dim):
 
 def added(x, dim, keepdim):
     "The sum of floating or complex numbers."
-    return xp.add.reduce(x, axis=None, keepdims=keepdim) if dim is None or dim == () else xp.add_up(x, dims_of(dim, x.ndim), keepdim)
+    return (
+        xp.add.reduce(x, axis=None, keepdims=keepdim)
+        if dim is None or dim == ()
+        else xp.add_up(x, dims_of(dim, x.ndim), keepdim)
+    )
 
 @reduction(jvp=linear, node=lambda dim, keepdim: 'SumBackward0' if dim is None else 'SumBackward1')
 def sum(x, *, dim=None, keepdim=False):
     "The sum; integers and bools are summed as int64."
-    if dim is None and not keepdim: return xp.add.reduce(x, axis=None, dtype=np.int64 if x.dtype.kind in 'biu' else None)
-    if x.dtype.kind in 'biu' or dim is None or dim == (): return xp.add.reduce(x, axis=axes(x, dim), keepdims=keepdim, dtype=np.int64 if x.dtype.kind in 'biu' else None)
+    if dim is None and not keepdim:
+        return xp.add.reduce(x, axis=None, dtype=np.int64 if x.dtype.kind in 'biu' else None)
+    if x.dtype.kind in 'biu' or dim is None or dim == ():
+        return xp.add.reduce(
+            x,
+            axis=axes(x, dim),
+            keepdims=keepdim,
+            dtype=np.int64 if x.dtype.kind in 'biu' else None,
+        )
     return xp.add_up(x, dims_of(dim, x.ndim), keepdim)
+
 sum.vjp(x=lambda g, x_shape, *, dim, keepdim: spread(g, x_shape, dim, keepdim))
 
-@reduction(jvp=linear, node=lambda dim, keepdim: 'MeanBackward0' if dim is None else 'MeanBackward1')
+# %% ../../nbs/ops/03_reduce.ipynb #432b18fd
+@reduction(
+    jvp=linear, node=lambda dim, keepdim: 'MeanBackward0' if dim is None else 'MeanBackward1'
+)
 def mean(x, *, dim=None, keepdim=False):
     "The arithmetic mean. Floating or complex only."
     if x.dtype.kind in 'biu':
-        raise RuntimeError('mean(): could not infer output dtype. Input dtype must be either a floating point or complex dtype. Got: ' + {'b': 'Bool', 'i': 'Long', 'u': 'Byte'}[x.dtype.kind]
-                           + '. Convert first, with x.float().')
+        raise RuntimeError(
+            'mean(): could not infer output dtype. Input dtype must be either a floating point or'
+            ' complex dtype. Got: '
+            + {'b': 'Bool', 'i': 'Long', 'u': 'Byte'}[x.dtype.kind]
+            + '. Convert first, with x.float().'
+        )
     n = count_of(x.shape, dim)
-    if not n: return xp.add.reduce(x, axis=axes(x, dim), keepdims=keepdim) * x.dtype.type(np.nan)
+    if not n:
+        return xp.add.reduce(x, axis=axes(x, dim), keepdims=keepdim) * x.dtype.type(np.nan)
     return added(x, dim, keepdim) / x.dtype.type(n)
-mean.vjp(x=lambda g, x_shape, *, dim, keepdim: spread(g / count_of(x_shape, dim), x_shape, dim, keepdim))
+
+mean.vjp(
+    x=lambda g, x_shape, *, dim, keepdim: spread(g / count_of(x_shape, dim), x_shape, dim, keepdim)
+)
 
 def centred(x, dim):
     "`x` minus its mean over `dim`."
     return x - mean(x, dim=dim, keepdim=True)
 
 def var_rule(g, x, *, dim, correction, keepdim):
-    return restore(g, x.shape, dim, keepdim) * (centred(x, dim) * (2 / max_zero(count_of(x.shape, dim) - correction)))
+    return restore(g, x.shape, dim, keepdim) * (
+        centred(x, dim) * (2 / max_zero(count_of(x.shape, dim) - correction))
+    )
 
 def max_zero(n):
     "`n`, but nan instead of zero or less: the variance of too few numbers is undefined."
     return n if n > 0 else float('nan')
 
-@reduction(jvp=lambda tangents, values, out, statics: sum(tangents[0] * (centred(values[0], statics['dim']) * (2 / max_zero(count_of(values[0].shape, statics['dim']) - statics['correction']))),
-                                                         dim=statics['dim'], keepdim=statics['keepdim']),
-           samples=[(N(3, 4), dict(dim=None)), (N(3, 4), dict(dim=1, correction=0)), (N(2, 3, 4), dict(dim=(0, -1), keepdim=True))])
+# %% ../../nbs/ops/03_reduce.ipynb #84a736c5
+@reduction(
+    jvp=lambda tangents, values, out, statics: sum(
+        tangents[0]
+        * (
+            centred(values[0], statics['dim'])
+            * (2 / max_zero(count_of(values[0].shape, statics['dim']) - statics['correction']))
+        ),
+        dim=statics['dim'],
+        keepdim=statics['keepdim'],
+    ),
+    samples=[
+        (N(3, 4), dict(dim=None)),
+        (N(3, 4), dict(dim=1, correction=0)),
+        (N(2, 3, 4), dict(dim=(0, -1), keepdim=True)),
+    ],
+)
 def var(x, *, dim=None, correction=1, keepdim=False):
     "The variance; `correction` is subtracted from the count (1: the unbiased estimate)."
+    if x.dtype.kind in 'biu':
+        raise RuntimeError('std and var only support floating point and complex dtypes')
     c = x - added(x, dim, True) / x.dtype.type(max_zero(count_of(x.shape, dim)))
     squares = (c * c.conj()).real if x.dtype.kind == 'c' else c * c
-    return added(squares, dim, keepdim) / squares.dtype.type(max_zero(count_of(x.shape, dim) - correction))
+    n = count_of(x.shape, dim) - correction  # none left: infinite, or undefined
+    return added(squares, dim, keepdim) / squares.dtype.type(n if n > 0 else 0)
+
 var.vjp(x=var_rule)
 
 def half_inverse(g, out):
     "`g / (2 * out)`, the derivative of a root with result `out`; zero where that is zero."
-    return where(g / where(out * 2, 1., out != 0), 0., out != 0)
+    return where(g / where(out * 2, 1.0, out != 0), 0.0, out != 0)
 
-@reduction(jvp=lambda tangents, values, out, statics: half_inverse(var.jvp(tangents, values, out, statics), out), samples=[(N(3, 4), dict(dim=None)), (N(3, 4), dict(dim=1, correction=0)), (N(2, 3, 4), dict(dim=(0, -1), keepdim=True))])
+# %% ../../nbs/ops/03_reduce.ipynb #ff13cf1b
+@reduction(
+    jvp=lambda tangents, values, out, statics: half_inverse(
+        var.jvp(tangents, values, out, statics), out
+    ),
+    samples=[
+        (N(3, 4), dict(dim=None)),
+        (N(3, 4), dict(dim=1, correction=0)),
+        (N(2, 3, 4), dict(dim=(0, -1), keepdim=True)),
+    ],
+)
 def std(x, *, dim=None, correction=1, keepdim=False):
     "The standard deviation: the root of the variance."
     return xp.sqrt(var.kernel(x, dim=dim, correction=correction, keepdim=keepdim))
-std.vjp(x=lambda g, x, out, *, dim, correction, keepdim: var_rule(half_inverse(g, out), x, dim=dim, correction=correction, keepdim=keepdim))
+
+std.vjp(
+    x=lambda g, x, out, *, dim, correction, keepdim: var_rule(
+        half_inverse(g, out), x, dim=dim, correction=correction, keepdim=keepdim
+    )
+)
 
 def with_mean(dispersion):
     "The forward-mode rule of `dispersion` and mean, two results of one operation."
-    return lambda tangents, values, out, statics: (dispersion.jvp(tangents, values, out[0], statics), mean(tangents[0], dim=statics['dim'], keepdim=statics['keepdim']))
+    return lambda tangents, values, out, statics: (
+        dispersion.jvp(tangents, values, out[0], statics),
+        mean(tangents[0], dim=statics['dim'], keepdim=statics['keepdim']),
+    )
 
 @reduction(jvp=with_mean(var), outputs=2, node='VarMeanBackward0', samples=var.samples)
 def var_mean(x, *, dim=None, correction=1, keepdim=False):
     "Variance and mean."
-    return var.kernel(x, dim=dim, correction=correction, keepdim=keepdim), mean.kernel(x, dim=dim, keepdim=keepdim)
-var_mean.vjp(x=lambda g, x, *, dim, correction, keepdim: var_rule(g[0], x, dim=dim, correction=correction, keepdim=keepdim) + spread(g[1] / count_of(x.shape, dim), x.shape, dim, keepdim))
+    return var.kernel(x, dim=dim, correction=correction, keepdim=keepdim), mean.kernel(
+        x, dim=dim, keepdim=keepdim
+    )
 
+var_mean.vjp(
+    x=lambda g, x, *, dim, correction, keepdim: (
+        var_rule(g[0], x, dim=dim, correction=correction, keepdim=keepdim)
+        + spread(g[1] / count_of(x.shape, dim), x.shape, dim, keepdim)
+    )
+)
+
+# %% ../../nbs/ops/03_reduce.ipynb #2c99bf12
 @reduction(jvp=with_mean(std), outputs=2, node='StdMeanBackward0', samples=var.samples)
 def std_mean(x, *, dim=None, correction=1, keepdim=False):
     "Standard deviation and mean."
-    return std.kernel(x, dim=dim, correction=correction, keepdim=keepdim), mean.kernel(x, dim=dim, keepdim=keepdim)
-std_mean.vjp(x=lambda g, x, out, *, dim, correction, keepdim: var_rule(half_inverse(g[0], out[0]), x, dim=dim, correction=correction, keepdim=keepdim) + spread(g[1] / count_of(x.shape, dim), x.shape, dim, keepdim))
+    return std.kernel(x, dim=dim, correction=correction, keepdim=keepdim), mean.kernel(
+        x, dim=dim, keepdim=keepdim
+    )
+
+std_mean.reads = (0,)
+std_mean.vjp(
+    x=lambda g, x, out, *, dim, correction, keepdim: (
+        var_rule(half_inverse(g[0], out[0]), x, dim=dim, correction=correction, keepdim=keepdim)
+        + spread(g[1] / count_of(x.shape, dim), x.shape, dim, keepdim)
+    )
+)
 
 # %% ../../nbs/ops/03_reduce.ipynb #c6417c50
 def direction(x, out, dim, keepdim):
     "`x` divided by its norm `out`, and zero where that is zero."
     size = restore(out, x.shape, dim, keepdim)
-    return x / where(size, 1., size != 0)
+    return where(x / size, 0.0, size != 0)
 
-@reduction(node='LinalgVectorNormBackward0', jvp=lambda tangents, values, out, statics: sum(tangents[0] * direction(values[0], out, **statics), **statics),
-           samples=[(N(3, 4), dict(dim=None)), (N(3, 4), dict(dim=1)), (N(2, 3, 4), dict(dim=(0, -1), keepdim=True))])
+@reduction(
+    node='LinalgVectorNormBackward0',
+    jvp=lambda tangents, values, out, statics: sum(
+        tangents[0] * direction(values[0], out, **statics), **statics
+    ),
+    samples=[
+        (N(3, 4), dict(dim=None)),
+        (N(3, 4), dict(dim=1)),
+        (N(2, 3, 4), dict(dim=(0, -1), keepdim=True)),
+    ],
+)
 def root_of_sum(x, *, dim=None, keepdim=False):
     "The square root of the sum of squares."
     return xp.sqrt(added(x * x, dim, keepdim))
-root_of_sum.vjp(x=lambda g, x, out, *, dim, keepdim: restore(g, x.shape, dim, keepdim) * direction(x, out, dim, keepdim))
+
+root_of_sum.vjp(
+    x=lambda g, x, out, *, dim, keepdim: (
+        restore(g, x.shape, dim, keepdim) * direction(x, out, dim, keepdim)
+    )
+)
 
 def _root_rule(g, x, out, *, dim, keepdim):
     "The same, to the bit, where no norm is zero."
-    if not (out > 0).all(): return root_of_sum.rules[0].function(g, x, out, dim=dim, keepdim=keepdim)
+    if not (out > 0).all():
+        return root_of_sum.rules[0].function(g, x, out, dim=dim, keepdim=keepdim)
     if not out.ndim: return x / out * g
     r = x / restore(out, x.shape, dim, keepdim)
-    return np.multiply(r, restore(g, x.shape, dim, keepdim), r) if r.dtype is g.dtype else r * restore(g, x.shape, dim, keepdim)
+    return (
+        np.multiply(r, restore(g, x.shape, dim, keepdim), r)
+        if r.dtype is g.dtype
+        else r * restore(g, x.shape, dim, keepdim)
+    )
 
 root_of_sum.quicker(x=_root_rule)
 
@@ -177,54 +301,97 @@ def pick(x, dim, start, stop):
     "`x[start:stop]` along `dim`."
     return x[(slice(None),) * dim + (slice(start, stop),)]
 
-def prod_rule(g, x, *, dim, keepdim):
+def prod_rule(g, x, out, *, dim, keepdim):
+    """The gradient times the product of all others. `out` only says, as in PyTorch, that a pass
+    depends on the result: who overwrites it is told.
+    """
     if not len(x.shape): return g
-    if dim is None: return reshape(prod_rule(g, reshape(x, shape=(-1,)), dim=0, keepdim=False), shape=x.shape)
+    if dim is None:
+        row = reshape(x, shape=(-1,))
+        return reshape(prod_rule(g, row, out, dim=0, keepdim=False), shape=x.shape)
     d = dim % len(x.shape)
-    if not x.shape[d]: return x * 0
+    if not x.shape[d]: return restore(g, x.shape, dim, keepdim) * x
     before, after = shifted_products(x, d), flip(shifted_products(flip(x, dims=(d,)), d), dims=(d,))
     return restore(g, x.shape, dim, keepdim) * (before * after)
 
-@reduction(jvp=lambda tangents, values, out, statics: sum(prod_rule(out * 0 + 1, values[0], **statics) * tangents[0], dim=statics['dim'], keepdim=statics['keepdim']),
-           node=lambda dim, keepdim: 'ProdBackward0' if dim is None else 'ProdBackward1', samples=[(N(3, 4), dict(dim=None)), (N(3, 4), dict(dim=1)), (N(3, 4), dict(dim=0, keepdim=True))])
+@reduction(
+    jvp=lambda tangents, values, out, statics: sum(
+        prod_rule(out * 0 + 1, values[0], out, **statics) * tangents[0],
+        dim=statics['dim'],
+        keepdim=statics['keepdim'],
+    ),
+    node=lambda dim, keepdim: 'ProdBackward0' if dim is None else 'ProdBackward1',
+    samples=[
+        (N(3, 4), dict(dim=None)),
+        (N(3, 4), dict(dim=1)),
+        (N(3, 4), dict(dim=0, keepdim=True)),
+    ],
+)
 def prod(x, *, dim=None, keepdim=False):
     "The product; integers are multiplied as int64."
-    return xp.multiply.reduce(x, axis=axes(x, dim), keepdims=keepdim, dtype=np.int64 if x.dtype.kind in 'biu' else None)
+    return xp.multiply.reduce(
+        x, axis=axes(x, dim), keepdims=keepdim, dtype=np.int64 if x.dtype.kind in 'biu' else None
+    )
+
 prod.vjp(x=prod_rule)
 
 # %% ../../nbs/ops/03_reduce.ipynb #bde5f7ee
 def along(op, values, batched, statics):
     "Batching for operations along one dimension."
     x = values[0]
-    if len(x.shape) == 1: return reshape(op(reshape(x, shape=(x.shape[0], 1)), **{**statics, 'dim': 1}), shape=x.shape)
+    if len(x.shape) == 1:
+        return reshape(
+            op(reshape(x, shape=(x.shape[0], 1)), **{**statics, 'dim': 1}), shape=x.shape
+        )
     return op(x, **{**statics, 'dim': shift(statics['dim'], len(x.shape) - 1)})
 
-@op(jvp=linear, batch=along, samples=[(N(3, 4), dict(dim=1)), (N(3), dict(dim=0)), (N(), dict(dim=0))])
+@op(
+    jvp=linear,
+    batch=along,
+    samples=[(N(3, 4), dict(dim=1)), (N(3), dict(dim=0)), (N(), dict(dim=0))],
+)
 def cumsum(x, *, dim):
     "Running sums along `dim`."
     dims_of(dim, x.ndim)
-    return xp.add.accumulate(x, dim, dtype=np.int64 if x.dtype.kind in 'biu' else None) if x.ndim else x + 0
-cumsum.vjp(x=lambda g, *, dim: flip(cumsum(flip(g, dims=(dim,)), dim=dim), dims=(dim,)) if len(g.shape) else g)
+    if x.dtype.kind in 'biu': x = x.astype(np.int64)
+    return xp.add.accumulate(x, dim) if x.ndim else x + 0
+
+cumsum.vjp(
+    x=lambda g, *, dim: (
+        flip(cumsum(flip(g, dims=(dim,)), dim=dim), dims=(dim,)) if len(g.shape) else g
+    )
+)
 
 def cumprod_rule(g, x, out, *, dim):
-    "Entry j gets the sum over i >= j of g[i] * product of x[:i+1] without x[j]; written so that zeros in `x` do no harm."
+    """Entry j gets the sum over i >= j of g[i] * product of x[:i+1] without x[j]; written so that
+    zeros in `x` do no harm.
+    """
     if not len(x.shape): return g
     d, parts = dim % len(x.shape), []
     n = x.shape[d]
-    if not n: return g
+    if n < 2: return g
     before = shifted_products(x, d)
-    for j in range(n):      # over positions along one dimension, not over elements
+    for j in range(n):  # over positions along one dimension, not over elements
         rest = pick(x, d, j + 1, n)
         ones = pick(x, d, j, j + 1) * 0 + 1
         tails = cumprod(cat(ones, rest, dim=d), dim=d)
         parts.append(pick(before, d, j, j + 1) * sum(pick(g, d, j, n) * tails, dim=d, keepdim=True))
     return cat(*parts, dim=d)
 
-@op(jvp=lambda tangents, values, out, statics: cumprod_tangent(tangents[0], values[0], out, statics['dim']), batch=along, samples=[(N(3, 4), dict(dim=1)), (N(4), dict(dim=0)), (N(), dict(dim=0))])
+# %% ../../nbs/ops/03_reduce.ipynb #53d13b6b
+@op(
+    jvp=lambda tangents, values, out, statics: cumprod_tangent(
+        tangents[0], values[0], out, statics['dim']
+    ),
+    batch=along,
+    samples=[(N(3, 4), dict(dim=1)), (N(4), dict(dim=0)), (N(), dict(dim=0))],
+)
 def cumprod(x, *, dim):
     "Running products along `dim`."
     dims_of(dim, x.ndim)
-    return xp.multiply.accumulate(x, dim, dtype=np.int64 if x.dtype.kind in 'biu' else None) if x.ndim else x + 0
+    if x.dtype.kind in 'biu': x = x.astype(np.int64)
+    return xp.multiply.accumulate(x, dim) if x.ndim else x + 0
+
 cumprod.vjp(x=cumprod_rule)
 
 def cumprod_tangent(t, x, out, dim):
@@ -238,38 +405,66 @@ def cumprod_tangent(t, x, out, dim):
     return cat(*parts, dim=d)
 
 # %% ../../nbs/ops/03_reduce.ipynb #ce46558c
+def extreme_places(x, out, like, dim, keepdim):
+    """One where `x` is its largest (smallest) element `out`, else 0. Of all elements together, NaN
+    is found too.
+    """
+    value = restore(out, x.shape, dim, keepdim)
+    hit = x == value
+    if dim is None: hit = hit | ((x != x) & (value != value))
+    return as_numbers(hit, like)
+
 def extreme_rule(g, x, out, *, dim, keepdim):
-    hit = as_numbers(x == restore(out, x.shape, dim, keepdim), g)
+    hit = extreme_places(x, out, g, dim, keepdim)
     return restore(g, x.shape, dim, keepdim) * (hit / sum(hit, dim=dim, keepdim=True))
 
 def extreme_jvp(tangents, values, out, statics):
     x, dim, keepdim = values[0], statics['dim'], statics['keepdim']
-    hit = as_numbers(x == restore(out, x.shape, dim, keepdim), x)
+    hit = extreme_places(x, out, x, dim, keepdim)
     return sum(tangents[0] * hit, dim=dim, keepdim=keepdim) / sum(hit, dim=dim, keepdim=keepdim)
 
 def _nonempty(x, dim, name):
     for d in dims_of(dim, x.ndim):
         if x.ndim and not x.shape[d]:
-            raise (RuntimeError(f'{name}(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim with the \'dim\' argument.') if dim is None
-                   else IndexError(f'{name}(): Expected reduction dim {d} to have non-zero size.'))
+            raise (
+                RuntimeError(
+                    f'{name}(): Expected reduction dim to be specified for input.numel() == 0.'
+                    ' Specify the reduction dim with the \'dim\' argument.'
+                )
+                if dim is None
+                else IndexError(f'{name}(): Expected reduction dim {d} to have non-zero size.')
+            )
 
-@reduction(jvp=extreme_jvp, node=lambda dim, keepdim: 'MaxBackward1' if dim is None else 'AmaxBackward0')
+@reduction(
+    jvp=extreme_jvp, node=lambda dim, keepdim: 'MaxBackward1' if dim is None else 'AmaxBackward0'
+)
 def amax(x, *, dim=None, keepdim=False):
     "The largest element; NaN wins."
     _nonempty(x, dim, 'amax')
     return xp.maximum.reduce(x, axis=axes(x, dim), keepdims=keepdim)
+
 amax.vjp(x=extreme_rule)
 
-@reduction(jvp=extreme_jvp, node=lambda dim, keepdim: 'MinBackward1' if dim is None else 'AminBackward0')
+# %% ../../nbs/ops/03_reduce.ipynb #5a94d348
+@reduction(
+    jvp=extreme_jvp, node=lambda dim, keepdim: 'MinBackward1' if dim is None else 'AminBackward0'
+)
 def amin(x, *, dim=None, keepdim=False):
     "The smallest element; NaN wins."
     _nonempty(x, dim, 'amin')
     return xp.minimum.reduce(x, axis=axes(x, dim), keepdims=keepdim)
+
 amin.vjp(x=extreme_rule)
 
-@reduction(jvp=extreme_jvp, node='MedianBackward0', samples=[(N(3, 5), dict(dim=None)), (N(4), dict(dim=None))])
+@reduction(
+    jvp=extreme_jvp,
+    node='MedianBackward0',
+    samples=[(N(3, 5), dict(dim=None)), (N(4), dict(dim=None))],
+)
 def median(x, *, dim=None, keepdim=False):
-    "The middle one of all elements, or of those along the given dimensions (the lower of two); NaN if there is one."
+    """The middle one of all elements, or of those along the given dimensions (the lower of two);
+    NaN if there is one.
+    """
     dims = dims_of(dim, x.ndim)
     rest = tuple(i for i in range(x.ndim) if i not in dims)
     if not x.size: return x.dtype.type(np.nan)
@@ -277,6 +472,7 @@ def median(x, *, dim=None, keepdim=False):
     out = rows[..., (rows.shape[-1] - 1) // 2]
     if x.dtype.kind == 'f': out = xp.where(np.isnan(rows[..., -1]), rows[..., -1], out)
     return out.reshape([1 if i in dims else s for i, s in enumerate(x.shape)]) if keepdim else out
+
 median.vjp(x=extreme_rule)
 
 def _index_of(x, dim, keepdim, function, name):
@@ -290,12 +486,17 @@ def _index_of(x, dim, keepdim, function, name):
 
 @reduction(samples=[])
 def argmax(x, *, dim=None, keepdim=False):
-    "The index of the largest element (the first of several), counted over all elements if `dim` is None."
+    """The index of the largest element (the first of several), counted over all elements if `dim`
+    is None.
+    """
     return _index_of(x, dim, keepdim, np.argmax, 'argmax')
 
+# %% ../../nbs/ops/03_reduce.ipynb #b37c82f1
 @reduction(samples=[])
 def argmin(x, *, dim=None, keepdim=False):
-    "The index of the smallest element (the first of several), counted over all elements if `dim` is None."
+    """The index of the smallest element (the first of several), counted over all elements if `dim`
+    is None.
+    """
     return _index_of(x, dim, keepdim, np.argmin, 'argmin')
 
 # %% ../../nbs/ops/03_reduce.ipynb #678c394c
@@ -310,12 +511,33 @@ def all(x, *, dim=None, keepdim=False):
     return xp.logical_and.reduce(x, axis=axes(x, dim), keepdims=keepdim)
 
 # %% ../../nbs/ops/03_reduce.ipynb #6917e8e6
-@reduction(jvp=lambda tangents, values, out, statics: sum(tangents[0] * exp(values[0] - restore(out, values[0].shape, statics['dim'], statics['keepdim'])), dim=statics['dim'], keepdim=statics['keepdim']),
-           samples=[(N(3, 4), dict(dim=1)), (N(2, 3, 4), dict(dim=(0, -1), keepdim=True)), (N(3), dict(dim=0))])
+@reduction(
+    jvp=lambda tangents, values, out, statics: sum(
+        tangents[0]
+        * exp(values[0] - restore(out, values[0].shape, statics['dim'], statics['keepdim'])),
+        dim=statics['dim'],
+        keepdim=statics['keepdim'],
+    ),
+    samples=[
+        (N(3, 4), dict(dim=1)),
+        (N(2, 3, 4), dict(dim=(0, -1), keepdim=True)),
+        (N(3), dict(dim=0)),
+    ],
+)
 def logsumexp(x, *, dim, keepdim=False):
-    "`log(sum(exp(x)))`, without overflow."
+    "`log(sum(exp(x)))`, without overflow; of nothing, minus infinity."
+    if not x.size: return added(x, dim, keepdim) - x.dtype.type(np.inf)
     top = xp.maximum.reduce(x.real if x.dtype.kind == 'c' else x, axis=axes(x, dim), keepdims=True)
     top = xp.where(xp.isfinite(top), top, top.dtype.type(0))
     out = xp.log(added(xp.exp(x - top), dim, True)) + top
-    return out if keepdim else out.reshape([s for i, s in enumerate(x.shape) if i not in dims_of(dim, x.ndim)])
-logsumexp.vjp(x=lambda g, x, out, *, dim, keepdim: restore(g, x.shape, dim, keepdim) * exp(x - restore(out, x.shape, dim, keepdim)))
+    return (
+        out
+        if keepdim
+        else out.reshape([s for i, s in enumerate(x.shape) if i not in dims_of(dim, x.ndim)])
+    )
+
+logsumexp.vjp(
+    x=lambda g, x, out, *, dim, keepdim: (
+        restore(g, x.shape, dim, keepdim) * exp(x - restore(out, x.shape, dim, keepdim))
+    )
+)

@@ -20,81 +20,121 @@ import math
 import numpy as np
 from ..arrays.dtypes import type_name
 from ..arrays.numpy_backend import xp
-from ..graph.node import Exotic
+from ..layers.complex import note_complex
 from ..graph.op import Fixed, N, Z, linear, op
-from .pointwise import (_ERF_A, _ERF_B, _ERF_C, _ERF_D, _ERF_P, _ERF_Q, _poly, away, binary, conj_physical, cos, erf_kernel, exp, is_complex, log, nought, plain, real, reciprocal, rsqrt, sigmoid, sign, sin, softplus, tanh,
-                                       unary, where)
+from autograd_nb.ops.pointwise import (
+    _ERF_A, _ERF_B, _ERF_C, _ERF_D, _ERF_P, _ERF_Q, _poly, allowed, away, binary, conj_physical,
+    cos, erf_kernel, exp, is_complex, log, masked_fill, plain, real, reciprocal, rsqrt, sigmoid,
+    sign, sin, softplus, tanh, unary, where, zeros_for
+)
 from .shape import cat, narrow, pointwise, shift
 from .reduce import dims_of
 
 # %% ../../nbs/ops/08_special.ipynb #89cd7902
 def in_double(function):
-    "`function` of float64 arrays, for arrays of any floating dtype; the result has the dtype of the first one."
+    """`function` of float64 arrays, for arrays of any floating dtype; the result has the dtype of
+    the first one.
+    """
+
     def kernel(x, *more, **statics):
-        return np.asarray(function(np.asarray(x, np.float64), *[np.asarray(m, np.float64) for m in more], **statics)).astype(x.dtype)
+        return np.asarray(
+            function(
+                np.asarray(x, np.float64), *[np.asarray(m, np.float64) for m in more], **statics
+            )
+        ).astype(x.dtype)
+
     return kernel
 
 # %% ../../nbs/ops/08_special.ipynb #1dca5cd9
 @unary(np.arcsinh, promote='float')
-def asinh(x): "The inverse hyperbolic sine."
+def asinh(x):
+    "The inverse hyperbolic sine."
+
 asinh.vjp(x=lambda g, x: g * rsqrt(x * x + 1))
 
-@unary(np.arccosh, promote='float', samples=[(N(3, 4, low=1.2, high=3.),), (N(low=1.2, high=3.),)])
-def acosh(x): "The inverse hyperbolic cosine."
+@unary(
+    np.arccosh, promote='float', samples=[(N(3, 4, low=1.2, high=3.0),), (N(low=1.2, high=3.0),)]
+)
+def acosh(x):
+    "The inverse hyperbolic cosine."
+
 acosh.vjp(x=lambda g, x: g * rsqrt(x - 1) * rsqrt(x + 1))
 
-@unary(np.arctanh, promote='float', samples=[(N(3, 4, low=-.9, high=.9),), (N(low=-.9, high=.9),)])
-def atanh(x): "The inverse hyperbolic tangent."
+@unary(
+    np.arctanh, promote='float', samples=[(N(3, 4, low=-0.9, high=0.9),), (N(low=-0.9, high=0.9),)]
+)
+def atanh(x):
+    "The inverse hyperbolic tangent."
+
 atanh.vjp(x=lambda g, x: g / (1 - x * x))
 
 @unary(promote='float', node='Deg2RadBackward0')
 def deg2rad(x):
     "Degrees to radians."
     return x * x.dtype.type(math.pi / 180)
+
 deg2rad.vjp(x=lambda g: g * (math.pi / 180))
 
 @unary(promote='float', node='Rad2DegBackward0')
 def rad2deg(x):
     "Radians to degrees."
     return x * x.dtype.type(180 / math.pi)
+
 rad2deg.vjp(x=lambda g: g * (180 / math.pi))
 
 @unary()
 def frac(x):
     "The part behind the point, with the sign of `x`."
     return x - xp.trunc(x)
+
 frac.vjp(x=lambda g: g)
 
+# %% ../../nbs/ops/08_special.ipynb #3bb62838
 def sinc_rule(g, x):
     "The derivative of `sin(t) / t`, `t = pi * x`; zero at zero."
-    ordinary = x * x * math.pi != 0         # so small a number's square is 0
-    t = where(x, 1., ordinary) * math.pi
-    return where(g * ((cos(t) * t - sin(t)) / (t * t) * math.pi), 0., ordinary)
+    ordinary = x * x * math.pi != 0  # so small a number's square is 0
+    t = where(x, 1.0, ordinary) * math.pi
+    return where(g * ((cos(t) * t - sin(t)) / (t * t) * math.pi), 0.0, ordinary)
 
 @unary(promote='float')
 def sinc(x):
     "`sin(pi * x) / (pi * x)`, and 1 at zero."
     t = xp.where(x == 0, x.dtype.type(1), x * x.dtype.type(math.pi))
     return xp.where(x == 0, x.dtype.type(1), xp.sin(t) / t)
+
 sinc.vjp(x=sinc_rule)
 
-@binary(np.hypot, samples=away)
-def hypot(x, y): "`sqrt(x**2 + y**2)`, without overflow."
+@binary(np.hypot, samples=away, kinds='fV')
+def hypot(x, y):
+    "`sqrt(x**2 + y**2)`, without overflow."
+
 hypot.vjp(x=lambda g, x, out: g * (x / out), y=lambda g, y, out: g * (y / out))
 
-def _turned(g, x, out): return where(g * (out / where(x, 1., x != 0)), 0., x != 0)
+def _turned(g, x, out): return where(g * (out / where(x, 1.0, x != 0)), 0.0, x != 0)
 
 @binary(np.copysign, promote='float', samples=away)
-def copysign(x, y): "The size of `x` with the sign of `y`."
-copysign.vjp(x=_turned, y=lambda g: where(g, 0., False))
+def copysign(x, y):
+    "The size of `x` with the sign of `y`."
+
+copysign.vjp(x=_turned, y=lambda g: zeros_for(g))
 
 @binary(np.fmax)
-def fmax(x, y): "The larger of two elements; a number wins over NaN."
-fmax.vjp(x=lambda g, x, y: where(g, 0., (x >= y) | (y != y)), y=lambda g, x, y: where(0., g, (x >= y) | (y != y)))
+def fmax(x, y):
+    "The larger of two elements; a number wins over NaN."
+
+fmax.vjp(
+    x=lambda g, x, y: where(g, 0.0, (x >= y) | (y != y)),
+    y=lambda g, x, y: where(0.0, g, (x >= y) | (y != y)),
+)
 
 @binary(np.fmin)
-def fmin(x, y): "The smaller of two elements; a number wins over NaN."
-fmin.vjp(x=lambda g, x, y: where(g, 0., (x <= y) | (y != y)), y=lambda g, x, y: where(0., g, (x <= y) | (y != y)))
+def fmin(x, y):
+    "The smaller of two elements; a number wins over NaN."
+
+fmin.vjp(
+    x=lambda g, x, y: where(g, 0.0, (x <= y) | (y != y)),
+    y=lambda g, x, y: where(0.0, g, (x <= y) | (y != y)),
+)
 
 # %% ../../nbs/ops/08_special.ipynb #88c14c7e
 def log_of_sum(x, y):
@@ -103,33 +143,87 @@ def log_of_sum(x, y):
     top = np.where(x.real >= y.real, x, y)
     return top + np.log(np.exp(x - top) + np.exp(y - top))
 
-@binary(log_of_sum, promote='float', samples=[(N(3, 4), N(3, 4)), (N(3, 4), N(4)), (N(), N(2, 1)), (Z(3), Z(3))])
-def logaddexp(x, y): "`log(e**x + e**y)`, without overflow."
+@binary(
+    log_of_sum,
+    kinds='fcV',
+    samples=[(N(3, 4), N(3, 4)), (N(3, 4), N(4)), (N(), N(2, 1)), (Z(3), Z(3))],
+)
+def logaddexp(x, y):
+    "`log(e**x + e**y)`, without overflow."
+
 logaddexp.vjp(x=lambda g, x, y: g * sigmoid(x - y), y=lambda g, x, y: g * sigmoid(y - x))
 
-@binary(np.logaddexp2, promote='float')
-def logaddexp2(x, y): "`log2(2**x + 2**y)`, without overflow."
-logaddexp2.vjp(x=lambda g, x, y: g * sigmoid((x - y) * math.log(2)), y=lambda g, x, y: g * sigmoid((y - x) * math.log(2)))
+@binary(np.logaddexp2, kinds='fV')
+def logaddexp2(x, y):
+    "`log2(2**x + 2**y)`, without overflow."
+
+logaddexp2.vjp(
+    x=lambda g, x, y: g * sigmoid((x - y) * math.log(2)),
+    y=lambda g, x, y: g * sigmoid((y - x) * math.log(2)),
+)
 
 def _x_times(x, y, function):
-    return xp.where(np.isnan(y), y, xp.where(x == 0, x.dtype.type(0), x * function(xp.where(x == 0, y.dtype.type(1), y)))).astype(x.dtype)
+    return xp.where(
+        np.isnan(y),
+        y,
+        xp.where(x == 0, x.dtype.type(0), x * function(xp.where(x == 0, y.dtype.type(1), y))),
+    ).astype(x.dtype)
 
-@binary(promote='float', samples=[(N(3, 4), N(3, 4, low=.5, high=2.)), (N(3, 4), N(4, low=.5, high=2.)), (N(), N(2, 1, low=.5, high=2.))])
+# %% ../../nbs/ops/08_special.ipynb #cfcceeb4
+@binary(
+    promote='float',
+    samples=[
+        (N(3, 4), N(3, 4, low=0.5, high=2.0)),
+        (N(3, 4), N(4, low=0.5, high=2.0)),
+        (N(), N(2, 1, low=0.5, high=2.0)),
+    ],
+)
 def xlogy(x, y):
     "`x * log(y)`, and 0 where `x` is 0."
     return _x_times(x, y, xp.log)
-xlogy.vjp(x=lambda g, x, y: g * where(log(where(y, 1., (x != 0) | (y > 0) | (y != y))), 0., (x != 0) | (y > 0) | (y != y)), y=lambda g, x, y: g * (x / y))
 
-@binary(promote='float', node='SpecialXlog1PyBackward0', samples=[(N(3, 4), N(3, 4, low=.5, high=2.)), (N(3, 4), N(4, low=.5, high=2.))])
+xlogy.vjp(
+    x=lambda g, x, y: (
+        g
+        * where(
+            log(where(y, 1.0, (x != 0) | (y > 0) | (y != y))), 0.0, (x != 0) | (y > 0) | (y != y)
+        )
+    ),
+    y=lambda g, x, y: g * (x / y),
+)
+
+@binary(
+    promote='float',
+    node='SpecialXlog1PyBackward0',
+    samples=[(N(3, 4), N(3, 4, low=0.5, high=2.0)), (N(3, 4), N(4, low=0.5, high=2.0))],
+)
 def xlog1py(x, y):
     "`x * log(1 + y)`, and 0 where `x` is 0."
     return _x_times(x, y, xp.log1p)
-xlog1py.vjp(x=lambda g, x, y: g * where(log(where(y + 1, 1., x != 0)), 0., x != 0), y=lambda g, x, y: g * (x / (y + 1)))
 
-@unary(promote='float', node='SpecialEntrBackward0', samples=[(N(3, 4, low=.2, high=2.),), (N(low=.2, high=2.),)])
+xlog1py.vjp(
+    x=lambda g, x, y: g * where(log(where(y + 1, 1.0, x != 0)), 0.0, x != 0),
+    y=lambda g, x, y: g * (x / (y + 1)),
+)
+
+# %% ../../nbs/ops/08_special.ipynb #290254f0
+@unary(
+    promote='float',
+    node='SpecialEntrBackward0',
+    samples=[(N(3, 4, low=0.2, high=2.0),), (N(low=0.2, high=2.0),)],
+)
 def entr(x):
     "`-x * log(x)`: 0 at zero and minus infinity below."
-    return xp.where(np.isnan(x), x, xp.where(x > 0, -x * xp.log(xp.where(x > 0, x, x.dtype.type(1))), xp.where(x == 0, x.dtype.type(0), x.dtype.type(-np.inf)))).astype(x.dtype)
+    return xp.where(
+        np.isnan(x),
+        x,
+        xp.where(
+            x > 0,
+            -x * xp.log(xp.where(x > 0, x, x.dtype.type(1))),
+            xp.where(x == 0, x.dtype.type(0), x.dtype.type(-np.inf)),
+        ),
+    ).astype(x.dtype)
+
 entr.vjp(x=lambda g, x: g * (-log(x) - 1))
 
 def limited(x, low, high):
@@ -139,33 +233,54 @@ def limited(x, low, high):
 def logit_rule(g, x, *, eps):
     if eps is None: return g / (x * (1 - x))
     inside = (x >= eps) & (x <= 1 - eps)
-    safe = where(x, .5, inside)
-    return where(g / (safe * (1 - safe)), 0., inside)
+    safe = where(x, 0.5, inside)
+    return where(g / (safe * (1 - safe)), 0.0, inside)
 
-@unary(promote='float', samples=[(N(3, 4, low=.1, high=.9), dict(eps=None)), (N(3, 4, low=.1, high=.9), dict(eps=.2))])
+@unary(
+    promote='float',
+    samples=[
+        (N(3, 4, low=0.1, high=0.9), dict(eps=None)),
+        (N(3, 4, low=0.1, high=0.9), dict(eps=0.2)),
+    ],
+)
 def logit(x, *, eps=None):
-    "`log(x / (1 - x))`, the inverse of the sigmoid; with `eps`, of `x` limited to the range from `eps` to `1 - eps`."
+    """`log(x / (1 - x))`, the inverse of the sigmoid; with `eps`, of `x` limited to the range from
+    `eps` to `1 - eps`.
+    """
     if eps is not None: x = limited(x, eps, 1 - eps)
     return xp.log(x / (1 - x))
+
 logit.vjp(x=logit_rule)
 
 # %% ../../nbs/ops/08_special.ipynb #05687d20
 def scaled_tail(a):
     "`e**(a*a) * erfc(a)` of non-negative float64 arrays."
-    small, middle, far = np.minimum(a, .46875), np.clip(a, .46875, 4.), np.maximum(a, 4.)
+    small, middle, far = np.minimum(a, 0.46875), np.clip(a, 0.46875, 4.0), np.maximum(a, 4.0)
     s, r = small * small, 1 / (far * far)
     near = np.exp(s) * (1 - small * _poly(_ERF_A, s) / _poly(_ERF_B, s))
-    return np.where(a <= .46875, near, np.where(a <= 4., _poly(_ERF_C, middle) / _poly(_ERF_D, middle), (0.5641895835477563 - r * _poly(_ERF_P, r) / _poly(_ERF_Q, r)) / far))
+    return np.where(
+        a <= 0.46875,
+        near,
+        np.where(
+            a <= 4.0,
+            _poly(_ERF_C, middle) / _poly(_ERF_D, middle),
+            (0.5641895835477563 - r * _poly(_ERF_P, r) / _poly(_ERF_Q, r)) / far,
+        ),
+    )
 
 def gaussian(x):
     "`e**(-x*x)`, the square split into an exact part and a small rest."
     big = np.trunc(np.minimum(np.abs(x), 1e3) * 16) / 16
-    return np.exp(-big * big) * np.exp(-(np.minimum(np.abs(x), 1e3) - big) * (np.minimum(np.abs(x), 1e3) + big))
+    return np.exp(-big * big) * np.exp(
+        -(np.minimum(np.abs(x), 1e3) - big) * (np.minimum(np.abs(x), 1e3) + big)
+    )
 
 def erfc_of(x):
     a = np.abs(x)
     tail = scaled_tail(a) * gaussian(a)
-    return np.where(np.isnan(x), x, np.where(a <= .46875, 1 - erf_kernel(x), np.where(x > 0, tail, 2 - tail)))
+    return np.where(
+        np.isnan(x), x, np.where(a <= 0.46875, 1 - erf_kernel(x), np.where(x > 0, tail, 2 - tail))
+    )
 
 def erfcx_of(x):
     a = np.abs(x)
@@ -173,86 +288,155 @@ def erfcx_of(x):
     return np.where(np.isnan(x), x, np.where(x >= 0, tail, 2 / np.maximum(gaussian(a), 0) - tail))
 
 @unary(in_double(erfc_of), promote='float')
-def erfc(x): "`1 - erf(x)`, exact in the tail."
+def erfc(x):
+    "`1 - erf(x)`, exact in the tail."
+
 erfc.vjp(x=lambda g, x: g * (exp(-x * x) * (-2 / math.sqrt(math.pi))))
 
 @unary(in_double(erfcx_of), promote='float', node='SpecialErfcxBackward0')
-def erfcx(x): "`e**(x*x) * erfc(x)`, which neither over- nor underflows for positive `x`."
+def erfcx(x):
+    "`e**(x*x) * erfc(x)`, which neither over- nor underflows for positive `x`."
+
 erfcx.vjp(x=lambda g, x, out: g * (out * x * 2 - 2 / math.sqrt(math.pi)))
 
 # %% ../../nbs/ops/08_special.ipynb #92374d92
 def quantile_of_tail(tail):
-    "The positive x at which the normal distribution leaves `tail` (at most one half) above it, to about three digits."
+    """The positive x at which the normal distribution leaves `tail` (at most one half) above it, to
+    about three digits.
+    """
     t = np.sqrt(-2 * np.log(np.maximum(tail, 1e-320)))
-    return t - (2.30753 + t * .27061) / (1 + t * (.99229 + t * .04481))
+    return t - (2.30753 + t * 0.27061) / (1 + t * (0.99229 + t * 0.04481))
 
 def refined(x, error, steps=3):
-    "Halley's method for an inverse of the error function: `error(x)` is how far `erf(x)` lies beyond its target."
+    """Halley's method for an inverse of the error function: `error(x)` is how far `erf(x)` lies
+    beyond its target.
+    """
     for _ in range(steps):
         e = error(x) / (2 / math.sqrt(math.pi) * np.maximum(gaussian(x), 1e-320))
         x = x - e / (1 + x * e)
     return x
 
 def erfinv_of(y):
-    a = np.minimum(np.abs(y), 1 - 2.**-53)
-    x = refined(quantile_of_tail((1 - a) / 2) / math.sqrt(2), lambda x: np.where(a < .5, erf_kernel(x) - a, (1 - a) - erfc_of(x)))
-    return np.where(np.abs(y) < 1, np.copysign(np.where(a == 0, 0, x), y), np.where(np.abs(y) == 1, np.copysign(np.inf, y), np.nan))
+    a = np.minimum(np.abs(y), 1 - 2.0**-53)
+    x = refined(
+        quantile_of_tail((1 - a) / 2) / math.sqrt(2),
+        lambda x: np.where(a < 0.5, erf_kernel(x) - a, (1 - a) - erfc_of(x)),
+    )
+    return np.where(
+        np.abs(y) < 1,
+        np.copysign(np.where(a == 0, 0, x), y),
+        np.where(np.abs(y) == 1, np.copysign(np.inf, y), np.nan),
+    )
 
 def ndtri_of(p):
     tail = np.minimum(p, 1 - p)
-    safe = np.clip(tail, 1e-320, .5)
-    x = refined(quantile_of_tail(safe) / math.sqrt(2), lambda x: 2 * safe - erfc_of(x), 4) * math.sqrt(2)
-    x = np.where(tail == .5, 0., np.where(p < .5, -x, x))
+    safe = np.clip(tail, 1e-320, 0.5)
+    x = refined(
+        quantile_of_tail(safe) / math.sqrt(2), lambda x: 2 * safe - erfc_of(x), 4
+    ) * math.sqrt(2)
+    x = np.where(tail == 0.5, 0.0, np.where(p < 0.5, -x, x))
     return np.where(tail > 0, x, np.where(p == 0, -np.inf, np.where(p == 1, np.inf, np.nan)))
 
-@unary(in_double(erfinv_of), promote='float', samples=[(N(3, 4, low=-.9, high=.9),), (N(low=-.9, high=.9),)])
-def erfinv(x): "The inverse of the error function; infinite at -1 and 1."
+# %% ../../nbs/ops/08_special.ipynb #5eb39cff
+@unary(
+    in_double(erfinv_of),
+    promote='float',
+    samples=[(N(3, 4, low=-0.9, high=0.9),), (N(low=-0.9, high=0.9),)],
+)
+def erfinv(x):
+    "The inverse of the error function; infinite at -1 and 1."
+
 erfinv.vjp(x=lambda g, out: g * (exp(out * out) * (math.sqrt(math.pi) / 2)))
 
-@unary(in_double(ndtri_of), promote='float', node='SpecialNdtriBackward0', samples=[(N(3, 4, low=.1, high=.9),), (N(low=.1, high=.9),)])
-def ndtri(x): "The quantile function of the normal distribution, the inverse of `ndtr`."
-ndtri.vjp(x=lambda g, out: g * (exp(out * out * .5) * math.sqrt(2 * math.pi)))
+@unary(
+    in_double(ndtri_of),
+    promote='float',
+    node='SpecialNdtriBackward0',
+    samples=[(N(3, 4, low=0.1, high=0.9),), (N(low=0.1, high=0.9),)],
+)
+def ndtri(x):
+    "The quantile function of the normal distribution, the inverse of `ndtr`."
 
-def ndtr_of(x): return .5 * erfc_of(-x * math.sqrt(.5))
+ndtri.vjp(x=lambda g, out: g * (exp(out * out * 0.5) * math.sqrt(2 * math.pi)))
+
+def ndtr_of(x): return 0.5 * erfc_of(-x * math.sqrt(0.5))
 
 @unary(in_double(ndtr_of), promote='float')
-def ndtr(x): "The distribution function of the normal distribution."
-ndtr.vjp(x=lambda g, x: g * (exp(x * x * -.5) * (1 / math.sqrt(2 * math.pi))))
+def ndtr(x):
+    "The distribution function of the normal distribution."
+
+ndtr.vjp(x=lambda g, x: g * (exp(x * x * -0.5) * (1 / math.sqrt(2 * math.pi))))
 
 def log_ndtr_of(x):
-    low = np.minimum(x, -1.)
-    return np.where(x < -1, np.log(scaled_tail(-low * math.sqrt(.5)) / 2) - low * low / 2, np.log1p(-.5 * erfc_of(np.maximum(x, -1.) * math.sqrt(.5))))
+    low = np.minimum(x, -1.0)
+    return np.where(
+        x < -1,
+        np.log(scaled_tail(-low * math.sqrt(0.5)) / 2) - low * low / 2,
+        np.log1p(-0.5 * erfc_of(np.maximum(x, -1.0) * math.sqrt(0.5))),
+    )
 
 @unary(in_double(log_ndtr_of), promote='float', node='SpecialLogNdtrBackward0')
-def log_ndtr(x): "The logarithm of `ndtr`, exact in the lower tail."
-log_ndtr.vjp(x=lambda g, x: g * (reciprocal(erfcx(x * -math.sqrt(.5))) * math.sqrt(2 / math.pi)))
+def log_ndtr(x):
+    "The logarithm of `ndtr`, exact in the lower tail."
+
+log_ndtr.vjp(x=lambda g, x: g * (reciprocal(erfcx(x * -math.sqrt(0.5))) * math.sqrt(2 / math.pi)))
 
 # %% ../../nbs/ops/08_special.ipynb #b7a0037b
-_STIRLING = (8.11614167470508450300e-4, -5.95061904284301438324e-4, 7.93650340457716943945e-4, -2.77777777730099687205e-3, 8.33333333333331927722e-2)
-_LGAM_B = (-1.37825152569120859100e3, -3.88016315134637840924e4, -3.31612992738871184744e5, -1.16237097492762307383e6, -1.72173700820839662146e6, -8.53555664245765465627e5)
-_LGAM_C = (1., -3.51815701436523470549e2, -1.70642106651881159223e4, -2.20528590553854454839e5, -1.13933444367982507207e6, -2.53252307177582951285e6, -2.01889141433532773231e6)
+_STIRLING = (
+    8.11614167470508450300e-4,
+    -5.95061904284301438324e-4,
+    7.93650340457716943945e-4,
+    -2.77777777730099687205e-3,
+    8.33333333333331927722e-2,
+)
+_LGAM_B = (
+    -1.37825152569120859100e3,
+    -3.88016315134637840924e4,
+    -3.31612992738871184744e5,
+    -1.16237097492762307383e6,
+    -1.72173700820839662146e6,
+    -8.53555664245765465627e5,
+)
+_LGAM_C = (
+    1.0,
+    -3.51815701436523470549e2,
+    -1.70642106651881159223e4,
+    -2.20528590553854454839e5,
+    -1.13933444367982507207e6,
+    -2.53252307177582951285e6,
+    -2.01889141433532773231e6,
+)
 
+# %% ../../nbs/ops/08_special.ipynb #18e698a3
 def lgamma_of(x):
-    a = np.where(x < .5, 1 - x, x)
-    big = np.maximum(a, 13.)
+    a = np.where(x < 0.5, 1 - x, x)
+    big = np.maximum(a, 13.0)
     r = 1 / (big * big)
-    stirling = (big - .5) * np.log(big) - big + .5 * math.log(2 * math.pi) + np.where(big < 1e8, _poly(_STIRLING, r) / big, 0)
-    u, z = np.minimum(a, 13.), np.ones_like(a)
-    for _ in range(10):                     # down to below 3
+    stirling = (
+        (big - 0.5) * np.log(big)
+        - big
+        + 0.5 * math.log(2 * math.pi)
+        + np.where(big < 1e8, _poly(_STIRLING, r) / big, 0)
+    )
+    u, z = np.minimum(a, 13.0), np.ones_like(a)
+    for _ in range(10):  # down to below 3
         high = u >= 3
         u = np.where(high, u - 1, u)
         z = np.where(high, z * u, z)
-    for _ in range(2):                      # up to 2 or more
+    for _ in range(2):  # up to 2 or more
         low = u < 2
         z = np.where(low, z / u, z)
         u = np.where(low, u + 1, u)
     u = u - 2
     out = np.where(a >= 13, stirling, np.log(z) + u * _poly(_LGAM_B, u) / _poly(_LGAM_C, u))
     whole = x - np.floor(x)
-    mirrored = math.log(math.pi) - np.log(np.abs(np.sin(math.pi * np.where(whole == 0, .5, whole)))) - out
-    out = np.where(x < .5, np.where((whole == 0) & (x <= 0), np.inf, mirrored), out)
+    mirrored = (
+        math.log(math.pi) - np.log(np.abs(np.sin(math.pi * np.where(whole == 0, 0.5, whole)))) - out
+    )
+    out = np.where(x < 0.5, np.where((whole == 0) & (x <= 0), np.inf, mirrored), out)
     return np.where(np.isnan(x), x, np.where(np.isinf(x), np.inf, out))
 
+# %% ../../nbs/ops/08_special.ipynb #e55270a6
 def digamma_of(x):
     mirror = x <= 0
     a = np.where(mirror, 1 - x, x)
@@ -262,62 +446,130 @@ def digamma_of(x):
         total = np.where(low, total - 1 / a, total)
         a = np.where(low, a + 1, a)
     r = 1 / (a * a)
-    total = total + np.log(a) - .5 / a - r * _poly((1 / 12, -691 / 32760, 1 / 132, -1 / 240, 1 / 252, -1 / 120, 1 / 12), r)
+    total = (
+        total
+        + np.log(a)
+        - 0.5 / a
+        - r * _poly((1 / 12, -691 / 32760, 1 / 132, -1 / 240, 1 / 252, -1 / 120, 1 / 12), r)
+    )
     whole = x - np.floor(x)
-    total = np.where(mirror, total - math.pi / np.tan(math.pi * np.where(whole == 0, .5, whole)), total)
-    return np.where(x == 0, np.copysign(np.inf, -x), np.where(mirror & (whole == 0), np.nan, np.where(np.isposinf(x), np.inf, total)))
+    total = np.where(
+        mirror, total - math.pi / np.tan(math.pi * np.where(whole == 0, 0.5, whole)), total
+    )
+    return np.where(
+        x == 0,
+        np.copysign(np.inf, -x),
+        np.where(mirror & (whole == 0), np.nan, np.where(np.isposinf(x), np.inf, total)),
+    )
 
-_BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510, 43867 / 798, -174611 / 330, 854513 / 138, -236364091 / 2730)
+_BERNOULLI = (
+    1 / 6,
+    -1 / 30,
+    1 / 42,
+    -1 / 30,
+    5 / 66,
+    -691 / 2730,
+    7 / 6,
+    -3617 / 510,
+    43867 / 798,
+    -174611 / 330,
+    854513 / 138,
+    -236364091 / 2730,
+)
 
+# %% ../../nbs/ops/08_special.ipynb #b9eadc5a
 def zeta_of(s, q):
     s, q = np.broadcast_arrays(s, q)
     ok = (s > 1) & ((q > 0) | (s == np.floor(s)) & (q != np.floor(q)))
-    given, s, a = s, np.where(ok, s, 2.), np.where(ok, q, 1.)
+    given, s, a = s, np.where(ok, s, 2.0), np.where(ok, q, 1.0)
     total = np.zeros_like(a)
     for _ in range(10 + int(np.max(np.maximum(-a, 0), initial=0)) + 1):
         low = a < 10
-        total = np.where(low, total + a ** -s, total)
+        total = np.where(low, total + a**-s, total)
         a = np.where(low, a + 1, a)
-    total = total + a ** (1 - s) / (s - 1) + .5 * a ** -s
+    total = total + a ** (1 - s) / (s - 1) + 0.5 * a**-s
     factor = s * a ** (-s - 1) / 2
-    for k, b in enumerate(_BERNOULLI):      # factor: s (s+1) ... (s+2k) / (2k+2)! * a**(-s-2k-1)
+    for k, b in enumerate(_BERNOULLI):  # factor: s (s+1) ... (s+2k) / (2k+2)! * a**(-s-2k-1)
         total = total + b * factor
         factor = factor * (s + 2 * k + 1) * (s + 2 * k + 2) / (a * a * (2 * k + 3) * (2 * k + 4))
-    return np.where(ok, total, np.where(~np.isnan(q) & ((given == 1) | (given > 1) & (q <= 0) & (q == np.floor(q))), np.inf, np.nan))
+    return np.where(
+        ok,
+        total,
+        np.where(
+            ~np.isnan(q) & ((given == 1) | (given > 1) & (q <= 0) & (q == np.floor(q))),
+            np.inf,
+            np.nan,
+        ),
+    )
 
 def polygamma_of(x, n):
     if n == 0: return digamma_of(x)
-    return (-1.) ** (n + 1) * math.factorial(n) * zeta_of(np.float64(n + 1), x)
+    return (-1.0) ** (n + 1) * math.factorial(n) * zeta_of(np.float64(n + 1), x)
 
 @unary(in_double(lgamma_of), True, promote='float')
-def lgamma(x): "The logarithm of the absolute value of the gamma function."
+def lgamma(x):
+    "The logarithm of the absolute value of the gamma function."
+
 lgamma.vjp(x=lambda g, x: g * digamma(x))
 
 @unary(in_double(digamma_of), True, promote='float')
-def digamma(x): "The derivative of `lgamma`."
+def digamma(x):
+    "The derivative of `lgamma`."
+
 digamma.vjp(x=lambda g, x: g * polygamma(x, order=1))
 
-@unary(None, promote='float', samples=[(N(3, 4, low=.5, high=3.), dict(order=1)), (N(3, 4, low=.5, high=3.), dict(order=2))])
+# %% ../../nbs/ops/08_special.ipynb #91d443b5
+@unary(
+    None,
+    promote='float',
+    samples=[
+        (N(3, 4, low=0.5, high=3.0), dict(order=1)),
+        (N(3, 4, low=0.5, high=3.0), dict(order=2)),
+    ],
+)
 def polygamma(x, *, order):
     "Derivative number `order` of `digamma`."
     if order < 0: raise RuntimeError('polygamma(n, x) does not support negative n.')
     return in_double(polygamma_of)(x, n=order)
+
 polygamma.vjp(x=lambda g, x, *, order: g * polygamma(x, order=order + 1))
 
-@binary(in_double(zeta_of), promote='float', node='SpecialZetaBackward0', samples=[(Fixed(2.), N(3, 2, low=.5, high=3.))])
-def zeta(s, x): "The Hurwitz zeta function, the sum of `(x + k) ** -s` over k = 0, 1, 2 and so on. Differentiable with respect to `x`."
-zeta.vjp(x=lambda g, s, x: g * (zeta(s + 1, x) * -s))
+@binary(
+    in_double(zeta_of),
+    promote='float',
+    node='SpecialZetaBackward0',
+    samples=[(Fixed(2.0), N(3, 2, low=0.5, high=3.0))],
+)
+def zeta(s, x):
+    """The Hurwitz zeta function, the sum of `(x + k) ** -s` over k = 0, 1, 2 and so on.
+    Differentiable with respect to `x`.
+    """
 
-@unary(None, promote='float', samples=[(N(3, 4, low=2., high=4.), dict(p=2)), (N(3, low=2., high=4.), dict(p=3))])
+zeta.vjp(
+    s=lambda g: allowed(g, "the derivative for 'zeta' is not implemented."),
+    x=lambda g, s, x: g * (zeta(s + 1, x) * -s),
+)
+
+# %% ../../nbs/ops/08_special.ipynb #6260f66b
+@unary(
+    None,
+    promote='float',
+    samples=[(N(3, 4, low=2.0, high=4.0), dict(p=2)), (N(3, low=2.0, high=4.0), dict(p=3))],
+)
 def mvlgamma(x, *, p):
     "The logarithm of the multivariate gamma function of dimension `p`."
     if p < 1: raise RuntimeError('p has to be greater than or equal to 1')
-    return (lgamma_of(np.asarray(x, np.float64)[..., None] - np.arange(p) / 2).sum(-1) + p * (p - 1) / 4 * math.log(math.pi)).astype(x.dtype)
+    return (
+        lgamma_of(np.asarray(x, np.float64)[..., None] - np.arange(p) / 2).sum(-1)
+        + p * (p - 1) / 4 * math.log(math.pi)
+    ).astype(x.dtype)
 
 def mvlgamma_rule(g, x, *, p):
     total = digamma(x)
     for j in range(1, p): total = total + digamma(x - j / 2)
     return g * total
+
+# %% ../../nbs/ops/08_special.ipynb #c6f13ee5
 mvlgamma.vjp(x=mvlgamma_rule)
 
 # %% ../../nbs/ops/08_special.ipynb #d15da7a5
@@ -325,7 +577,7 @@ def gamma_parts(a, x):
     "The regularised incomplete gamma functions (lower, upper)."
     a, x = np.broadcast_arrays(a, x)
     ok = (a > 0) & (x > 0) & np.isfinite(x)
-    A, X = np.where(ok, a, 1.), np.where(ok, x, 1.)
+    A, X = np.where(ok, a, 1.0), np.where(ok, x, 1.0)
     front = np.exp(A * np.log(X) - X - lgamma_of(A))
     low = X < A + 1
     small = np.where(low, X, A)
@@ -340,7 +592,7 @@ def gamma_parts(a, x):
     b = large + 1 - A
     c, d = np.full_like(A, 1e300), 1 / b
     h = d
-    for n in range(1, 100_000):             # Lentz's method
+    for n in range(1, 100_000):  # Lentz's method
         k = -n * (n - A)
         b = b + 2
         d = 1 / np.where(k * d + b == 0, 1e-300, k * d + b)
@@ -350,37 +602,62 @@ def gamma_parts(a, x):
     p = np.where(low, front * total, 1 - front * h)
     q = np.where(low, 1 - front * total, front * h)
     bad = np.isnan(a) | np.isnan(x) | (a < 0) | (x < 0) | (a == 0) & (x == 0)
-    p = np.where(bad, np.nan, np.where(ok, p, np.where((x > 0) | (a == 0), 1., 0.)))
-    return p, np.where(bad, np.nan, np.where(ok, q, np.where((x > 0) | (a == 0), 0., 1.)))
+    p = np.where(bad, np.nan, np.where(ok, p, np.where((x > 0) | (a == 0), 1.0, 0.0)))
+    return p, np.where(bad, np.nan, np.where(ok, q, np.where((x > 0) | (a == 0), 0.0, 1.0)))
 
-_gamma_samples = [(Fixed(2.5), N(2, 3, low=.5, high=5.)), (Fixed(.5), N(3, low=.5, high=5.))]
+_gamma_samples = [(Fixed(2.5), N(2, 3, low=0.5, high=5.0)), (Fixed(0.5), N(3, low=0.5, high=5.0))]
 
 def gamma_density(a, x): return exp((a - 1) * log(x) - x - lgamma(a))
 
 def unknown(name):
     "The rule for an input whose derivative nobody has written down: PyTorch's refusal."
-    def rule(g): raise NotImplementedError(f"the derivative for '{name}: input' is not implemented.")
+
+    def rule(g):
+        raise NotImplementedError(f"the derivative for '{name}: input' is not implemented.")
+
     return rule
 
+# %% ../../nbs/ops/08_special.ipynb #ffdda219
 def _gamma_jvp(sign, name):
     def jvp(tangents, values, out, statics):
-        if tangents[0] is not None: raise NotImplementedError(f'Trying to use forward AD with {name} that does not support it because it has not been implemented yet.')
+        if tangents[0] is not None:
+            raise NotImplementedError(
+                f'Trying to use forward AD with {name} that does not support it because it has not'
+                ' been implemented yet.'
+            )
         return tangents[1] * gamma_density(*values) * sign
+
     return jvp
 
-@binary(in_double(lambda a, x: gamma_parts(a, x)[0]), promote='float', node='IgammaBackward0', samples=_gamma_samples, jvp=_gamma_jvp(1, 'igamma'))
-def igamma(a, x): "The regularised lower incomplete gamma function. Differentiable with respect to `x`."
+@binary(
+    in_double(lambda a, x: gamma_parts(a, x)[0]),
+    promote='float',
+    node='IgammaBackward0',
+    samples=_gamma_samples,
+    jvp=_gamma_jvp(1, 'igamma'),
+)
+def igamma(a, x):
+    "The regularised lower incomplete gamma function. Differentiable with respect to `x`."
+
 igamma.vjp(a=unknown('igamma'), x=lambda g, a, x: g * gamma_density(a, x))
 
-@binary(in_double(lambda a, x: gamma_parts(a, x)[1]), promote='float', node='IgammacBackward0', samples=_gamma_samples, jvp=_gamma_jvp(-1, 'igammac'))
-def igammac(a, x): "The regularised upper incomplete gamma function. Differentiable with respect to `x`."
+@binary(
+    in_double(lambda a, x: gamma_parts(a, x)[1]),
+    promote='float',
+    node='IgammacBackward0',
+    samples=_gamma_samples,
+    jvp=_gamma_jvp(-1, 'igammac'),
+)
+def igammac(a, x):
+    "The regularised upper incomplete gamma function. Differentiable with respect to `x`."
+
 igammac.vjp(a=unknown('igammac'), x=lambda g, a, x: -g * gamma_density(a, x))
 
 # %% ../../nbs/ops/08_special.ipynb #8a06ad2b
 def bessel_scaled(x, order):
     "`e**-|x| * I(x)` of order 0 or 1."
     a = np.abs(x)
-    low, high = np.minimum(a, 30.), np.maximum(a, 30.)
+    low, high = np.minimum(a, 30.0), np.maximum(a, 30.0)
     z, term = low * low / 4, np.ones_like(a) if order == 0 else low / 2
     total = term
     for k in range(1, 90):
@@ -394,45 +671,70 @@ def bessel_scaled(x, order):
     return np.where(np.isnan(x), x, np.copysign(out, x) if order else out)
 
 @unary(in_double(lambda x: np.exp(np.abs(x)) * bessel_scaled(x, 0)), promote='float')
-def i0(x): "The modified Bessel function of the first kind, order 0."
+def i0(x):
+    "The modified Bessel function of the first kind, order 0."
+
 i0.vjp(x=lambda g, x: g * i1(x))
 
-@unary(in_double(lambda x: np.exp(np.abs(x)) * bessel_scaled(x, 1)), promote='float', node='SpecialI1Backward0')
-def i1(x): "The modified Bessel function of the first kind, order 1."
-i1.vjp(x=lambda g, x, out: g * (i0(x) - where(out / where(x, 1., x != 0), .5, x != 0)))
+@unary(
+    in_double(lambda x: np.exp(np.abs(x)) * bessel_scaled(x, 1)),
+    promote='float',
+    node='SpecialI1Backward0',
+)
+def i1(x):
+    "The modified Bessel function of the first kind, order 1."
+
+i1.vjp(x=lambda g, x, out: g * (i0(x) - where(out / where(x, 1.0, x != 0), 0.5, x != 0)))
 
 @unary(in_double(lambda x: bessel_scaled(x, 0)), promote='float', node='SpecialI0EBackward0')
-def i0e(x): "`e**-|x| * i0(x)`."
+def i0e(x):
+    "`e**-|x| * i0(x)`."
+
 i0e.vjp(x=lambda g, x, out: g * (i1e(x) - sign(x) * out))
 
+# %% ../../nbs/ops/08_special.ipynb #1ac69341
 @unary(in_double(lambda x: bessel_scaled(x, 1)), promote='float', node='SpecialI1EBackward0')
-def i1e(x): "`e**-|x| * i1(x)`."
-i1e.vjp(x=lambda g, x, out: g * (i0e(x) - sign(x) * out - where(out / where(x, 1., x != 0), .5, x != 0)))
+def i1e(x):
+    "`e**-|x| * i1(x)`."
+
+i1e.vjp(
+    x=lambda g, x, out: (
+        g * (i0e(x) - sign(x) * out - where(out / where(x, 1.0, x != 0), 0.5, x != 0))
+    )
+)
 
 # %% ../../nbs/ops/08_special.ipynb #ec2acd02
 _curve = [(N(3, 4),), (N(),)]
 
-@unary(samples=[(N(3, 4), dict(min_val=-.5, max_val=.7)), (N(3, 4), dict(min_val=-1., max_val=1.))])
-def hardtanh(x, *, min_val=-1., max_val=1.):
+@unary(
+    samples=[(N(3, 4), dict(min_val=-0.5, max_val=0.7)), (N(3, 4), dict(min_val=-1.0, max_val=1.0))]
+)
+def hardtanh(x, *, min_val=-1.0, max_val=1.0):
     "`x` limited to the range from `min_val` to `max_val`."
     if min_val > max_val: raise RuntimeError('max_val must be larger than min_val')
     return limited(x, min_val, max_val)
-hardtanh.vjp(x=lambda g, x, *, min_val, max_val: where(g, 0., (x > min_val) & (x < max_val)))
+
+hardtanh.vjp(
+    x=lambda g, x, *, min_val, max_val: where(g, 0.0, (x > min_val) & (x < max_val))
+).formally(x='x')
 
 @unary()
 def hardsigmoid(x):
     "`x / 6 + 1/2`, limited to the range from 0 to 1."
     return limited(x + x.dtype.type(3), 0, 6) / x.dtype.type(6)
-hardsigmoid.vjp(x=lambda g, x: where(g * (1 / 6), 0., (x > -3) & (x < 3)))
+
+hardsigmoid.vjp(x=lambda g, x: where(g * (1 / 6), 0.0, (x > -3) & (x < 3))).formally(
+    x='x', refused='hardsigmoid_backward'
+)
 
 @unary()
 def hardswish(x):
     "`x * hardsigmoid(x)`."
     return x * (limited(x + x.dtype.type(3), 0, 6) / x.dtype.type(6))
-hardswish.vjp(x=lambda g, x: where(where(g * (x * (1 / 3) + .5), g, x < 3), 0., x > -3))
 
-def _mish(x):
-    return x * xp.tanh(xp.logaddexp(x, x.dtype.type(0))).astype(x.dtype)
+hardswish.vjp(x=lambda g, x: where(where(g * (x * (1 / 3) + 0.5), g, x < 3), 0.0, x > -3))
+
+def _mish(x): return x * xp.tanh(xp.logaddexp(x, x.dtype.type(0))).astype(x.dtype)
 
 def mish_rule(g, x):
     t = tanh(softplus(x))
@@ -442,62 +744,84 @@ def mish_rule(g, x):
 def mish(x):
     "`x * tanh(softplus(x))`."
     return _mish(x)
+
 mish.vjp(x=mish_rule)
 
 SELU_ALPHA, SELU_SCALE = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
 
-def below(x): return where(0., x, x > 0)
+# %% ../../nbs/ops/08_special.ipynb #5a73b24a
+def below(x): return where(0.0, x, x > 0)
 
 @unary(node='EluBackward0')
 def selu(x):
     "A scaled `elu` whose outputs keep mean zero and variance one from layer to layer."
-    return xp.where(x > 0, x * x.dtype.type(SELU_SCALE), xp.expm1(xp.minimum(x, x.dtype.type(0))) * x.dtype.type(SELU_SCALE * SELU_ALPHA))
+    return xp.where(
+        x > 0,
+        x * x.dtype.type(SELU_SCALE),
+        xp.expm1(xp.minimum(x, x.dtype.type(0))) * x.dtype.type(SELU_SCALE * SELU_ALPHA),
+    )
+
 selu.vjp(x=lambda g, x: where(g * SELU_SCALE, g * exp(below(x)) * (SELU_SCALE * SELU_ALPHA), x > 0))
 
-@unary(samples=[(N(3, 4), dict(alpha=1.)), (N(3, 4), dict(alpha=1.7))])
+@unary(samples=[(N(3, 4), dict(alpha=1.0)), (N(3, 4), dict(alpha=1.7))])
 def celu(x, *, alpha=1.0):
     "`x` where positive, else `alpha * (e**(x / alpha) - 1)`."
     if alpha == 0: raise RuntimeError('ZeroDivisionError: alpha cannot be 0 for CELU')
     a = x.dtype.type(alpha)
     return xp.where(x > 0, x, a * xp.expm1(xp.minimum(x, x.dtype.type(0)) / a))
+
 celu.vjp(x=lambda g, x, *, alpha: where(g, g * exp(below(x) * (1 / alpha)), x > 0))
 
-@unary(samples=[(N(3, 4), dict(lambd=.5)), (N(), dict(lambd=.1))])
-def softshrink(x, *, lambd=.5):
+@unary(samples=[(N(3, 4), dict(lambd=0.5)), (N(), dict(lambd=0.1))])
+def softshrink(x, *, lambd=0.5):
     "`x` moved towards zero by `lambd`, and zero where it is nearer than that."
-    if lambd < 0: raise RuntimeError(f'lambda must be greater or equal to 0, but found to be {lambd:g}.')
+    if lambd < 0:
+        raise RuntimeError(f'lambda must be greater or equal to 0, but found to be {lambd:g}.')
     l = x.dtype.type(lambd)
     return xp.where(x > l, x - l, xp.where(x < -l, x + l, x * x.dtype.type(0)))
-softshrink.vjp(x=lambda g, x, *, lambd: where(0., g, (x >= -lambd) & (x <= lambd)))
 
-@unary(samples=[(N(3, 4), dict(lambd=.5)), (N(), dict(lambd=.1))])
-def hardshrink(x, *, lambd=.5):
+softshrink.vjp(x=lambda g, x, *, lambd: where(0.0, g, (x >= -lambd) & (x <= lambd))).formally(x='x')
+
+@unary(samples=[(N(3, 4), dict(lambd=0.5)), (N(), dict(lambd=0.1))])
+def hardshrink(x, *, lambd=0.5):
     "`x`, and zero where it is nearer to zero than `lambd`."
     return xp.where((x >= -lambd) & (x <= lambd), x.dtype.type(0), x)
-hardshrink.vjp(x=lambda g, x, *, lambd: where(0., g, (x >= -lambd) & (x <= lambd)))
 
-@unary(samples=[(N(3, 4), dict(threshold=.1, value=-2.))])
+hardshrink.vjp(x=lambda g, x, *, lambd: where(0.0, g, (x >= -lambd) & (x <= lambd))).formally(x='x')
+
+@unary(samples=[(N(3, 4), dict(threshold=0.1, value=-2.0))])
 def threshold(x, *, threshold, value):
     "`x` where it exceeds `threshold`, else `value`."
     return xp.where(x <= threshold, x.dtype.type(value), x)
+
 threshold.vjp(x=lambda g, x, *, threshold: threshold_back(g, x, threshold=threshold))
 
-@binary(node='ThresholdBackwardBackward0', samples=[(N(3, 4), N(3, 4), dict(threshold=.1))])
+# %% ../../nbs/ops/08_special.ipynb #60fe7d5b
+@binary(node='ThresholdBackwardBackward0', samples=[(N(3, 4), N(3, 4), dict(threshold=0.1))])
 def threshold_back(g, x, *, threshold):
     "`g` where `x` exceeds `threshold`, else 0."
     return xp.where(x <= threshold, g.dtype.type(0), g)
-threshold_back.vjp(g=lambda ct, x, *, threshold: threshold_back(ct, x, threshold=threshold), x=lambda ct: nought(ct))
+
+threshold_back.vjp(
+    g=lambda ct, x, *, threshold: threshold_back(ct, x, threshold=threshold),
+    x=lambda ct: zeros_for(ct),
+)
 
 @binary(node='PreluKernelBackward0', promote='same')
 def prelu(x, weight):
     "`x` where positive, else `weight * x`."
     return xp.where(x > 0, x, weight * x)
-prelu.vjp(x=lambda g, x, weight: where(g, g * weight, x > 0), weight=lambda g, x: where(0., g * x, x > 0))
+
+prelu.vjp(
+    x=lambda g, x, weight: where(g, g * weight, x > 0), weight=lambda g, x: where(0.0, g * x, x > 0)
+).formally(x='x')
 
 def halves(x, dim):
     "The two halves of `x` along `dim`."
     n = x.shape[dim]
-    return narrow(x, dim=dim, start=0, length=n // 2), narrow(x, dim=dim, start=n // 2, length=n // 2)
+    return narrow(x, dim=dim, start=0, length=n // 2), narrow(
+        x, dim=dim, start=n // 2, length=n // 2
+    )
 
 def glu_rule(g, x, *, dim):
     a, b = halves(x, dim)
@@ -509,28 +833,45 @@ def _glu_jvp(tangents, values, out, statics):
     s = sigmoid(b)
     return ta * s + a * tb * s * (1 - s)
 
-@op(jvp=_glu_jvp, batch=lambda op, v, b, s: op(v[0], dim=shift(s['dim'], len(v[0].shape) - 1)), samples=[(N(3, 4), dict(dim=-1)), (N(4, 3), dict(dim=0))])
+# %% ../../nbs/ops/08_special.ipynb #31b5af0e
+@op(
+    jvp=_glu_jvp,
+    batch=lambda op, v, b, s: op(v[0], dim=shift(s['dim'], len(v[0].shape) - 1)),
+    samples=[(N(3, 4), dict(dim=-1)), (N(4, 3), dict(dim=0))],
+)
 def glu(x, *, dim=-1):
     "The first half of `x` along `dim` times the sigmoid of the second half."
     if not x.ndim: raise RuntimeError('glu does not support 0-dimensional tensors')
     dims_of(dim, x.ndim)
-    if x.shape[dim] % 2: raise RuntimeError(f'Halving dimension must be even, but dimension {dim % x.ndim} is size {x.shape[dim]}')
+    if x.shape[dim] % 2:
+        raise RuntimeError(
+            f'Halving dimension must be even, but dimension {dim % x.ndim} is size {x.shape[dim]}'
+        )
     a, b = halves(x, dim)
     return a * sigmoid(b)
+
 glu.vjp(x=glu_rule)
 
 # %% ../../nbs/ops/08_special.ipynb #f0e1a995
-@unary(samples=[(N(3, 4), dict(nan=0., posinf=None, neginf=None))])
-def nan_to_num(x, *, nan=0., posinf=None, neginf=None):
-    "`x` with NaN and the infinities replaced; by default the infinities become the largest numbers of the dtype."
+@unary(samples=[(N(3, 4), dict(nan=0.0, posinf=None, neginf=None))])
+def nan_to_num(x, *, nan=0.0, posinf=None, neginf=None):
+    """`x` with NaN and the infinities replaced; by default the infinities become the largest
+    numbers of the dtype.
+    """
     if x.dtype.kind in 'biu': return x.copy()
-    if x.dtype.kind == 'c': return (nan_to_num.kernel(x.real, nan=nan, posinf=posinf, neginf=neginf) + 1j * nan_to_num.kernel(x.imag, nan=nan, posinf=posinf, neginf=neginf)).astype(x.dtype)
+    if x.dtype.kind == 'c':
+        return (
+            nan_to_num.kernel(x.real, nan=nan, posinf=posinf, neginf=neginf)
+            + 1j * nan_to_num.kernel(x.imag, nan=nan, posinf=posinf, neginf=neginf)
+        ).astype(x.dtype)
     import ml_dtypes
+
     top = float(ml_dtypes.finfo(x.dtype).max)
-    out = xp.where(np.isnan(x), x.dtype.type(0. if nan is None else nan), x)
+    out = xp.where(np.isnan(x), x.dtype.type(0.0 if nan is None else nan), x)
     out = xp.where(out == np.inf, x.dtype.type(top if posinf is None else posinf), out)
     return xp.where(out == -np.inf, x.dtype.type(-top if neginf is None else neginf), out)
-nan_to_num.vjp(x=lambda g, x: where(g, 0., is_number(x)))
+
+nan_to_num.vjp(x=lambda g, x: where(g, 0.0, is_number(x)))
 
 def is_number(x):
     "Where `x` is finite."
@@ -541,69 +882,116 @@ def is_number(x):
 def imag(x):
     "The imaginary part."
     return x.imag
+
 imag.vjp(x=lambda g: g * 1j)
 
-@op(jvp=linear, batch=lambda op, v, b, s: op(*_both(v, b)), holomorphic=False, promote='same', node='ComplexBackward0', samples=[(N(3, 4), N(3, 4))])
+@op(
+    jvp=linear,
+    batch=lambda op, v, b, s: op(*_both(v, b)),
+    holomorphic=False,
+    promote='same',
+    node='ComplexBackward0',
+    samples=[(N(3, 4), N(3, 4))],
+)
 def complex_of(x, y):
     "The complex numbers with real part `x` and imaginary part `y`."
-    Exotic.complex = True
+    note_complex()
     out = xp.empty(np.broadcast_shapes(x.shape, y.shape), np.result_type(x.dtype, np.complex64))
     out.real, out.imag = x, y
     return out
+
 complex_of.vjp(x=lambda g: real(g), y=lambda g: imag(g))
 
 def _both(values, batched):
     from autograd_nb.ops.shape import all_batched
+
     return all_batched(None, values, batched)
 
-@op(jvp=linear, batch=lambda op, v, b, s: op(v[0]), view=True, holomorphic=False, samples=[(Z(3, 4),), (Z(),)])
+@op(
+    jvp=linear,
+    batch=lambda op, v, b, s: op(v[0]),
+    view=True,
+    holomorphic=False,
+    samples=[(Z(3, 4),), (Z(),)],
+)
 def view_as_real(x):
     "Real and imaginary parts as a new last dimension of size two."
-    if x.dtype.kind != 'c': raise RuntimeError('view_as_real is only supported for complex tensors')
-    x = np.asarray(x)       # a NumPy scalar's parts have memory of their own
+    if x.dtype.kind != 'c':
+        raise RuntimeError('view_as_real is only supported for complex tensors')
+    x = np.asarray(x)  # a NumPy scalar's parts have memory of their own
     return np.lib.stride_tricks.as_strided(x.real, (*x.shape, 2), (*x.strides, x.itemsize // 2))
+
 view_as_real.vjp(x=lambda g: view_as_complex(g))
 
-@op(jvp=linear, batch=lambda op, v, b, s: op(v[0]), view=True, holomorphic=False, samples=[(N(3, 2),)])
+# %% ../../nbs/ops/08_special.ipynb #f293fdc4
+@op(
+    jvp=linear,
+    batch=lambda op, v, b, s: op(v[0]),
+    view=True,
+    holomorphic=False,
+    samples=[(N(3, 2),)],
+)
 def view_as_complex(x):
     "The complex numbers whose parts lie along the last dimension."
-    if x.dtype.kind != 'f' or x.dtype.itemsize < 4: raise RuntimeError(f'view_as_complex is only supported for half, float and double tensors, but got a tensor of scalar type: {type_name(x)}')
+    if x.dtype.kind != 'f' or x.dtype.itemsize < 4:
+        raise RuntimeError(
+            'view_as_complex is only supported for half, float and double tensors, but got a'
+            f' tensor of scalar type: {type_name(x)}'
+        )
     if not x.ndim: raise RuntimeError('Input tensor must have one or more dimensions')
-    if x.shape[-1] != 2: raise RuntimeError('Tensor must have a last dimension of size 2')
+    if x.shape[-1] != 2:
+        raise RuntimeError('Tensor must have a last dimension of size 2')
     if x.strides[-1] != x.itemsize: x = np.ascontiguousarray(x)
-    Exotic.complex = True
+    note_complex()
     return x.view(np.result_type(x.dtype, np.complex64))[..., 0]
+
 view_as_complex.vjp(x=lambda g: view_as_real(g))
 
 def angle_rule(g, x):
-    if not is_complex(x): return where(g, 0., False)
+    if not is_complex(x): return zeros_for(g)
     r2 = real(x * conj_physical(x))
-    return where(x * (g / where(r2, 1., r2 != 0)) * 1j, 0., r2 != 0)
+    return where(x * (g / where(r2, 1.0, r2 != 0)) * 1j, 0.0, r2 != 0)
 
 def _angle_jvp(tangents, values, out, statics):
     x, t = values[0], tangents[0]
     if not is_complex(x): return t * 0
     r2 = real(x * conj_physical(x))
-    return imag(t * conj_physical(x)) / where(r2, 1., r2 != 0)
+    return imag(t * conj_physical(x)) / where(r2, 1.0, r2 != 0)
 
 @unary(holomorphic=False, promote='float', jvp=_angle_jvp, samples=[(Z(3, 4),), (Z(),)])
 def angle(x):
     "The angle of complex numbers in the plane; of real ones, zero or pi."
     if x.dtype.kind == 'c': return np.angle(x)
     return xp.where(np.isnan(x), x, xp.where(x < 0, x.dtype.type(math.pi), x.dtype.type(0)))
+
 angle.vjp(x=angle_rule)
 
 # %% ../../nbs/ops/08_special.ipynb #d8efefb1
-heaviside = plain('heaviside', lambda x, y: np.where(np.isnan(x), x, np.where(x == 0, y, x > 0)).astype(x.dtype), '0 where `x` is negative, 1 where positive, `y` where zero.')
-gcd = plain('gcd', np.gcd, 'The greatest common divisor.')
-lcm = plain('lcm', np.lcm, 'The least common multiple.')
-bitwise_left_shift = plain('bitwise_left_shift', np.left_shift, '`x` with its bits moved up by `y` places.')
-bitwise_right_shift = plain('bitwise_right_shift', np.right_shift, '`x` with its bits moved down by `y` places.')
+heaviside = plain(
+    'heaviside',
+    lambda x, y: np.where(np.isnan(x), x, np.where(x == 0, y, x > 0)).astype(x.dtype),
+    '0 where `x` is negative, 1 where positive, `y` where zero.',
+)
+gcd = plain('gcd', np.gcd, 'The greatest common divisor.', kinds='iu')
+lcm = plain('lcm', np.lcm, 'The least common multiple.', kinds='iu')
+bitwise_left_shift = plain(
+    'bitwise_left_shift', np.left_shift, '`x` with its bits moved up by `y` places.', kinds='iu'
+)
+bitwise_right_shift = plain(
+    'bitwise_right_shift', np.right_shift, '`x` with its bits moved down by `y` places.', kinds='iu'
+)
 
-@binary(np.nextafter)
-def nextafter(x, y): "The next number after `x` in the direction of `y`."
-nextafter.vjp(x=lambda g: g, y=lambda g: nought(g))
-binary_exponent = plain('binary_exponent', lambda x: np.asarray(np.frexp(x)[1], np.int32), 'The power of two just above the size of `x`.', 1)
+@binary(np.nextafter, kinds='fV')
+def nextafter(x, y):
+    "The next number after `x` in the direction of `y`."
+
+nextafter.vjp(x=lambda g, x, y: masked_fill(g, x == y, value=0.0), y=lambda g: zeros_for(g))
+binary_exponent = plain(
+    'binary_exponent',
+    lambda x: np.asarray(np.frexp(x)[1], np.int32),
+    'The power of two just above the size of `x`.',
+    1,
+)
 signbit = plain('signbit', np.signbit, 'Is the sign negative (that of zero included)?', 1)
 isposinf = plain('isposinf', np.isposinf, 'Is plus infinity.', 1)
 isneginf = plain('isneginf', np.isneginf, 'Is minus infinity.', 1)

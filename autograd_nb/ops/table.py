@@ -11,24 +11,32 @@ import functools
 import html
 import linecache
 
-from ..graph.op import REGISTRY, unique
+from ..graph.codegen import unique
+from ..graph.op import REGISTRY
 
 # %% ../../nbs/ops/99_table.ipynb #25a21791
 @functools.cache
 def _lambdas(filename):
-    "The lambdas given as keyword arguments in a file or cell: (line they start on, keyword) -> list of them."
+    """The lambdas given as keyword arguments in a file or cell: (line they start on, keyword) ->
+    list of them.
+    """
     found = {}
     for node in ast.walk(ast.parse(''.join(linecache.getlines(filename)))):
-        if isinstance(node, ast.keyword) and isinstance(node.value, ast.Lambda): found.setdefault((node.value.lineno, node.arg), []).append(node.value)
+        if isinstance(node, ast.keyword) and isinstance(node.value, ast.Lambda):
+            found.setdefault((node.value.lineno, node.arg), []).append(node.value)
     return found
 
 def rule_text(rule):
-    "A rule's right-hand side as source text, such as `g * cos(x)`; for a named rule, the call of it."
+    """A rule's right-hand side as source text, such as `g * cos(x)`; for a named rule, the call of
+    it.
+    """
     f = rule.function
-    if f.__name__ != '<lambda>': return f'{f.__name__}({", ".join(["g", *rule.positional])})'
+    if f.__name__ != '<lambda>':
+        return f'{f.__name__}({", ".join(["g", *rule.positional])})'
     names = [*rule.positional, *rule.statics]
     for node in _lambdas(f.__code__.co_filename).get((f.__code__.co_firstlineno, rule.name), ()):
-        if [p.arg for p in node.args.args + node.args.kwonlyargs][1:] == names: return ast.unparse(node.body)
+        if [p.arg for p in node.args.args + node.args.kwonlyargs][1:] == names:
+            return ast.unparse(node.body)
     return '…'
 
 # %% ../../nbs/ops/99_table.ipynb #03797429
@@ -37,19 +45,44 @@ def record(op):
     rules = [op.rules[i] for i in sorted(op.rules)]
     node = op.node if isinstance(op.node, str) else 'by its arguments'
     return dict(
-        name=op.name, what=op.__doc__ or '', inputs=', '.join(('*' if op.variadic else '') + p for p in op.params), arguments=', '.join(op.statics),
-        node=node if rules else '', rules=[(r.name, rule_text(r)) for r in rules], saves=', '.join('result' if n == 'out' else n for n in unique(rules, ('out', 'in'))),
-        forward='' if not rules else 'own rule' if callable(op.jvp) else op.jvp or '', batching=op.batch is not None, view=op.view, samples=len(op.samples), module=op.__module__.rpartition('.')[2])
+        name=op.name,
+        what=op.__doc__ or '',
+        inputs=', '.join(('*' if op.variadic else '') + p for p in op.params),
+        arguments=', '.join(op.statics),
+        node=node if rules else '',
+        rules=[(r.name, rule_text(r)) for r in rules],
+        saves=', '.join('result' if n == 'out' else n for n in unique(rules, ('out', 'in'))),
+        forward='' if not rules else 'own rule' if callable(op.jvp) else op.jvp or '',
+        batching=op.batch is not None,
+        view=op.view,
+        samples=len(op.samples),
+        module=op.__module__.rpartition('.')[2],
+    )
 
 def records(module=None):
-    "The records of all registered operations, in order of definition; of one module of `ops` only, if it is named."
+    """The records of all registered operations, in order of definition; of one module of `ops`
+    only, if it is named.
+    """
     return [r for r in map(record, REGISTRY.values()) if module is None or r['module'] == module]
 
 # %% ../../nbs/ops/99_table.ipynb #0d018998
-_HEAD = ('operation', 'what it computes', 'back to its inputs', 'saves', 'node', 'first, second', 'forward', 'batch', 'samples')
+_HEAD = (
+    'operation',
+    'what it computes',
+    'back to its inputs',
+    'saves',
+    'node',
+    'first, second',
+    'forward',
+    'batch',
+    'samples',
+)
 
-_STYLE = ('<style>.op-table {border-collapse: collapse} .op-table caption {text-align: left} .op-table tr {border-top: 1px solid rgba(128,128,128,.4)} '
-          '.op-table td, .op-table th {text-align: left; vertical-align: top; padding: .25em .6em} .op-table th {white-space: nowrap}</style>')
+_STYLE = (
+    '<style>.op-table {border-collapse: collapse} .op-table caption {text-align: left} .op-table tr'
+    ' {border-top: 1px solid rgba(128,128,128,.4)} .op-table td, .op-table th {text-align: left;'
+    ' vertical-align: top; padding: .25em .6em} .op-table th {white-space: nowrap}</style>'
+)
 
 def _cell(content, tag='td'): return f'<{tag}>{content}</{tag}>'
 
@@ -60,17 +93,40 @@ def _sentence(text):
     parts = text.strip().split('\n')[0].split('`')
     return ''.join(html.escape(p) if i % 2 == 0 else _code(p) for i, p in enumerate(parts))
 
+# %% ../../nbs/ops/99_table.ipynb #b3fdd2b5
 def row(r):
     "One row of the table."
-    back = '<br>'.join(f'{html.escape(name)}: {_code(text)}' for name, text in r['rules']) or 'no derivative'
+    back = (
+        '<br>'.join(f'{html.escape(name)}: {_code(text)}' for name, text in r['rules'])
+        or 'no derivative'
+    )
     tested = '✓' if r['rules'] and r['samples'] else ''
-    name = _code(f'{r["name"]}({r["inputs"]}{"; " + r["arguments"] if r["arguments"] else ""})') + (' <small>view</small>' if r['view'] else '')
-    cells = [name, _sentence(r['what']), back, html.escape(r['saves']) or 'nothing', html.escape(r['node']), tested, html.escape(r['forward']), '✓' if r['batching'] else '', str(r['samples'] or '')]
+    name = _code(f'{r["name"]}({r["inputs"]}{"; " + r["arguments"] if r["arguments"] else ""})') + (
+        ' <small>view</small>' if r['view'] else ''
+    )
+    cells = [
+        name,
+        _sentence(r['what']),
+        back,
+        html.escape(r['saves']) or 'nothing',
+        html.escape(r['node']),
+        tested,
+        html.escape(r['forward']),
+        '✓' if r['batching'] else '',
+        str(r['samples'] or ''),
+    ]
     return '<tr>' + ''.join(map(_cell, cells)) + '</tr>'
 
 def table_html(module=None):
     "The table of all operations (or of one module of `ops`) as HTML text."
     found = records(module)
     head = '<tr>' + ''.join(_cell(h, 'th') for h in _HEAD) + '</tr>'
-    caption = f'<caption>{len(found)} operations, {sum(bool(r["rules"]) for r in found)} of them differentiable</caption>'
-    return f'{_STYLE}<div style="overflow-x:auto"><table class="op-table">{caption}<thead>{head}</thead><tbody>{"".join(map(row, found))}</tbody></table></div>'
+    caption = (
+        f'<caption>{len(found)} operations, {sum(bool(r["rules"]) for r in found)} of them'
+        ' differentiable</caption>'
+    )
+    return (
+        f'{_STYLE}<div style="overflow-x:auto"><table'
+        f' class="op-table">{caption}<thead>{head}</thead><tbody>{"".join(map(row, found))}'
+        f'</tbody></table></div>'
+    )

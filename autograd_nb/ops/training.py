@@ -17,16 +17,29 @@ from .shape import all_batched, pointwise, reshape
 
 # %% ../../nbs/ops/07_training.ipynb #622e6556
 def check_rows(indices, rows):
-    if indices.dtype.kind not in 'iu': raise RuntimeError(f'Expected tensor for argument #1 \'indices\' to have one of the following scalar types: Long, Int; but got {indices.dtype} instead (while checking arguments for embedding)')
+    if indices.dtype.kind not in 'iu':
+        raise RuntimeError(
+            'Expected tensor for argument #1 \'indices\' to have one of the following scalar'
+            f' types: Long, Int; but got {indices.dtype} instead (while checking arguments for'
+            ' embedding)'
+        )
     if xp.on_host and indices.size and (indices.min() < 0 or indices.max() >= rows):
         bad = indices[(indices < 0) | (indices >= rows)].flat[0]
-        raise IndexError(f'index out of range in self: {bad} is not a row of a table with {rows} rows (0 to {rows - 1}).')
+        raise IndexError(
+            f'index out of range in self: {bad} is not a row of a table with {rows} rows (0 to'
+            f' {rows - 1}).'
+        )
 
 def in_table(indices, rows, padding_idx):
     "Batched indices and padding rows for the tables of all examples, one below the other."
     count = indices.shape[0]
     start = xp.arange(count) * rows
-    if padding_idx is not None: padding_idx = tuple(k * rows + p for k in range(count) for p in (padding_idx if isinstance(padding_idx, tuple) else (padding_idx,)))
+    if padding_idx is not None:
+        padding_idx = tuple(
+            k * rows + p
+            for k in range(count)
+            for p in (padding_idx if isinstance(padding_idx, tuple) else (padding_idx,))
+        )
     return indices + start.reshape(count, *(1,) * (len(indices.shape) - 1)), padding_idx
 
 def _embedding_batch(op, values, batched, statics):
@@ -40,22 +53,53 @@ def _row_sums_batch(op, values, batched, statics):
     g, indices = all_batched(op, values, batched)
     rows = statics['rows']
     indices, padding = in_table(indices, rows, statics['padding_idx'])
-    return reshape(op(g, indices, rows=g.shape[0] * rows, padding_idx=padding), shape=(g.shape[0], rows, g.shape[-1]))
+    return reshape(
+        op(g, indices, rows=g.shape[0] * rows, padding_idx=padding),
+        shape=(g.shape[0], rows, g.shape[-1]),
+    )
 
-@op(jvp=linear, batch=_embedding_batch, keep=('indices',), samples=[(N(5, 3), Fixed([1, 0, 1, 4])), (N(5, 3), Fixed([[1, 2], [2, 4]]))])
+# %% ../../nbs/ops/07_training.ipynb #17b12be7
+@op(
+    jvp=linear,
+    batch=_embedding_batch,
+    keep=('indices',),
+    samples=[(N(5, 3), Fixed([1, 0, 1, 4])), (N(5, 3), Fixed([[1, 2], [2, 4]]))],
+)
 def embedding(weight, indices, *, padding_idx=None):
-    "The rows of `weight` (rows, features) at `indices` (any shape). The row `padding_idx` (a number, or several) gets no gradient."
+    """The rows of `weight` (rows, features) at `indices` (any shape). The row `padding_idx` (a
+    number, or several) gets no gradient.
+    """
     check_rows(indices, weight.shape[0])
     return weight[indices]
-embedding.vjp(weight=lambda g, indices, weight_shape, *, padding_idx: row_sums(g, indices, rows=weight_shape[0], padding_idx=padding_idx))
 
-@op(jvp=linear, batch=_row_sums_batch, keep=('indices',), samples=[(N(4, 3), Fixed([1, 0, 1, 4]), dict(rows=5)), (N(2, 2, 3), Fixed([[1, 2], [2, 4]]), dict(rows=5, padding_idx=2))])
+embedding.vjp(
+    weight=lambda g, indices, weight_shape, *, padding_idx: row_sums(
+        g, indices, rows=weight_shape[0], padding_idx=padding_idx
+    )
+)
+
+# %% ../../nbs/ops/07_training.ipynb #e1106ec8
+@op(
+    jvp=linear,
+    batch=_row_sums_batch,
+    keep=('indices',),
+    samples=[
+        (N(4, 3), Fixed([1, 0, 1, 4]), dict(rows=5)),
+        (N(2, 2, 3), Fixed([[1, 2], [2, 4]]), dict(rows=5, padding_idx=2)),
+    ],
+)
 def row_sums(g, indices, *, rows, padding_idx=None):
-    "Row i of the result is the sum of the vectors in `g` whose index is i: the transpose of `embedding`."
+    """Row i of the result is the sum of the vectors in `g` whose index is i: the transpose of
+    `embedding`.
+    """
     flat, g = indices.reshape(-1), g.reshape(-1, g.shape[-1])
-    if not xp.on_host:          # CUDA adds in place
+    if not xp.on_host:  # CUDA adds in place
         out = xp.zeros((rows, g.shape[-1]), g.dtype)
-        xp.add.at(out, flat, g if padding_idx is None else g * xp.asarray(unpadded(flat, padding_idx))[:, None])
+        xp.add.at(
+            out,
+            flat,
+            g if padding_idx is None else g * xp.asarray(unpadded(flat, padding_idx))[:, None],
+        )
         return out
     if padding_idx is not None:
         kept = flat != padding_idx if isinstance(padding_idx, int) else ~np.isin(flat, padding_idx)
@@ -71,8 +115,16 @@ def row_sums(g, indices, *, rows, padding_idx=None):
     out = xp.zeros((rows, g.shape[-1]), g.dtype)
     out[ordered[starts]] = xp.add.reduceat(g[order], starts)
     return out
-row_sums.vjp(g=lambda ct, indices, *, padding_idx: embedding(ct, indices) if padding_idx is None else embedding(ct, indices) * as_numbers(column(unpadded(indices, padding_idx)), ct))
 
+row_sums.vjp(
+    g=lambda ct, indices, *, padding_idx: (
+        embedding(ct, indices)
+        if padding_idx is None
+        else embedding(ct, indices) * as_numbers(column(unpadded(indices, padding_idx)), ct)
+    )
+)
+
+# %% ../../nbs/ops/07_training.ipynb #d0899c76
 def unpadded(indices, padding_idx):
     "Where `indices` are none of the padding rows."
     if isinstance(padding_idx, int): return indices != padding_idx
@@ -86,13 +138,19 @@ def column(mask):
 # %% ../../nbs/ops/07_training.ipynb #b750fd5a
 def in_dtype(v, x):
     "A static array in the dtype of the array or tensor `x`; None stays None."
-    return None if v is None else v.astype((x._array if isinstance(x, TensorBase) else x).dtype, copy=False)
+    return (
+        None
+        if v is None
+        else v.astype((x._array if isinstance(x, TensorBase) else x).dtype, copy=False)
+    )
 
 def summarised(values, reduction):
     "An array of losses, averaged, summed or left."
     if reduction == 'none': return values
     if not values.size and reduction == 'mean': return values.dtype.type(np.nan)
-    return xp.add.reduce(values, axis=None) / values.dtype.type(values.size if reduction == 'mean' else 1)
+    return xp.add.reduce(values, axis=None) / values.dtype.type(
+        values.size if reduction == 'mean' else 1
+    )
 
 def shared(slope, g, reduction):
     "Each element's gradient, from its slope and the gradient of the loss."
@@ -101,60 +159,167 @@ def shared(slope, g, reduction):
 
 def loss_op(slope_x, slope_y, **options):
     "`op` for a loss with the given slopes: functions of (x, y, statics)."
+
     def jvp(tangents, values, out, statics):
-        terms = [t * slope(*values, statics) for t, slope in zip(tangents, (slope_x, slope_y)) if t is not None]
+        terms = [
+            t * slope(*values, statics)
+            for t, slope in zip(tangents, (slope_x, slope_y))
+            if t is not None
+        ]
         total = terms[0] if len(terms) == 1 else terms[0] + terms[1]
         return {'none': lambda t: t, 'sum': sum, 'mean': mean}[statics['reduction']](total)
-    def batch(op, values, batched, statics): return per_example(pointwise(op, values, batched, {**statics, 'reduction': 'none'}), statics['reduction'])
+
+    def batch(op, values, batched, statics):
+        return per_example(
+            pointwise(op, values, batched, {**statics, 'reduction': 'none'}), statics['reduction']
+        )
+
     return op(jvp=jvp, batch=batch, promote='same', **options)
 
-def _samples(*statics, x=lambda: N(3, 4), y=lambda: N(3, 4)): return [(x(), y(), dict(reduction=r, **s)) for r in ('mean', 'sum', 'none') for s in statics]
+def _samples(*statics, x=lambda: N(3, 4), y=lambda: N(3, 4)):
+    return [(x(), y(), dict(reduction=r, **s)) for r in ('mean', 'sum', 'none') for s in statics]
 
 # %% ../../nbs/ops/07_training.ipynb #3a7a1834
-def _smooth_slope(x, y, s): return clamp((x - y) * (1 / s['beta']), min=-1., max=1.)
+def _smooth_slope(x, y, s): return clamp((x - y) * (1 / s['beta']), min=-1.0, max=1.0)
 
-@loss_op(_smooth_slope, lambda x, y, s: -_smooth_slope(x, y, s), node='SmoothL1LossBackward0', samples=_samples(dict(beta=1.), dict(beta=0.5)))
+@loss_op(
+    _smooth_slope,
+    lambda x, y, s: -_smooth_slope(x, y, s),
+    node='SmoothL1LossBackward0',
+    samples=_samples(dict(beta=1.0), dict(beta=0.5)),
+)
 def smooth_l1_loss(x, y, *, beta=1.0, reduction='mean'):
     "`d**2 / (2 beta)` where the difference `d` is smaller than `beta`, else `abs(d) - beta / 2`."
     d = xp.absolute(x - y)
-    return summarised(xp.where(d < beta, d * d * d.dtype.type(0.5 / beta), d - d.dtype.type(0.5 * beta)), reduction)
-smooth_l1_loss.vjp(x=lambda g, x, y, *, beta, reduction: shared(_smooth_slope(x, y, dict(beta=beta)), g, reduction), y=lambda g, x, y, *, beta, reduction: shared(-_smooth_slope(x, y, dict(beta=beta)), g, reduction))
+    return summarised(
+        xp.where(d < beta, d * d * d.dtype.type(0.5 / beta), d - d.dtype.type(0.5 * beta)),
+        reduction,
+    )
+
+smooth_l1_loss.vjp(
+    x=lambda g, x, y, *, beta, reduction: shared(
+        _smooth_slope(x, y, dict(beta=beta)), g, reduction
+    ),
+    y=lambda g, x, y, *, beta, reduction: shared(
+        -_smooth_slope(x, y, dict(beta=beta)), g, reduction
+    ),
+)
 
 def _huber_slope(x, y, s): return clamp(x - y, min=-s['delta'], max=s['delta'])
 
-@loss_op(_huber_slope, lambda x, y, s: -_huber_slope(x, y, s), node='HuberLossBackward0', samples=_samples(dict(delta=1.), dict(delta=0.5)))
+# %% ../../nbs/ops/07_training.ipynb #5190ccfa
+@loss_op(
+    _huber_slope,
+    lambda x, y, s: -_huber_slope(x, y, s),
+    node='HuberLossBackward0',
+    samples=_samples(dict(delta=1.0), dict(delta=0.5)),
+)
 def huber_loss(x, y, *, delta=1.0, reduction='mean'):
-    "`d**2 / 2` where the difference `d` is smaller than `delta`, else `delta * (abs(d) - delta / 2)`."
+    """`d**2 / 2` where the difference `d` is smaller than `delta`, else `delta * (abs(d) - delta /
+    2)`.
+    """
     d = xp.absolute(x - y)
-    return summarised(xp.where(d < delta, d * d * d.dtype.type(0.5), (d - d.dtype.type(0.5 * delta)) * d.dtype.type(delta)), reduction)
-huber_loss.vjp(x=lambda g, x, y, *, delta, reduction: shared(_huber_slope(x, y, dict(delta=delta)), g, reduction), y=lambda g, x, y, *, delta, reduction: shared(-_huber_slope(x, y, dict(delta=delta)), g, reduction))
+    return summarised(
+        xp.where(
+            d < delta,
+            d * d * d.dtype.type(0.5),
+            (d - d.dtype.type(0.5 * delta)) * d.dtype.type(delta),
+        ),
+        reduction,
+    )
+
+huber_loss.vjp(
+    x=lambda g, x, y, *, delta, reduction: shared(
+        _huber_slope(x, y, dict(delta=delta)), g, reduction
+    ),
+    y=lambda g, x, y, *, delta, reduction: shared(
+        -_huber_slope(x, y, dict(delta=delta)), g, reduction
+    ),
+)
 
 # %% ../../nbs/ops/07_training.ipynb #b822fb71
-def weighted(values, weight): return values if weight is None else values * in_dtype(weight, values)
+def weighted(values, weight):
+    return values if weight is None else values * in_dtype(weight, values)
 
-def _bce_slope(x, y, s): return weighted((x - y) / maximum((1 - x) * x, 1e-12), s['weight'])
-def _bce_slope_y(x, y, s): return weighted(clamp(log(1 - x), min=-100.) - clamp(log(x), min=-100.), s['weight'])
+def _bce_slope(x, y, s):
+    return weighted((x - y) / maximum((1 - x) * x, 1e-12), s['weight'])
 
-@loss_op(_bce_slope, _bce_slope_y, node='BinaryCrossEntropyBackward0', samples=_samples(dict(weight=None), dict(weight=np.array([1., 2., .5, 1.])), x=lambda: N(3, 4, low=.1, high=.9), y=lambda: N(3, 4, low=0., high=1.)))
+def _bce_slope_y(x, y, s):
+    return weighted(clamp(log(1 - x), min=-100.0) - clamp(log(x), min=-100.0), s['weight'])
+
+@loss_op(
+    _bce_slope,
+    _bce_slope_y,
+    node='BinaryCrossEntropyBackward0',
+    samples=_samples(
+        dict(weight=None),
+        dict(weight=np.array([1.0, 2.0, 0.5, 1.0])),
+        x=lambda: N(3, 4, low=0.1, high=0.9),
+        y=lambda: N(3, 4, low=0.0, high=1.0),
+    ),
+)
 def binary_cross_entropy(x, y, *, weight=None, reduction='mean'):
     "`-(y log x + (1 - y) log(1 - x))`, times `weight`, for probabilities `x`."
-    if xp.on_host and x.size and not (x.min() >= 0 and x.max() <= 1): raise RuntimeError('all elements of input should be between 0 and 1. Apply sigmoid() first, or use binary_cross_entropy_with_logits.')
+    if xp.on_host and x.size and not ((x >= 0) & (x <= 1)).all():
+        raise RuntimeError(
+            'all elements of input should be between 0 and 1. Apply sigmoid() first, or use'
+            ' binary_cross_entropy_with_logits.'
+        )
     floor = x.dtype.type(-100)
-    return summarised(weighted(-(y * xp.maximum(xp.log(x), floor) + (1 - y) * xp.maximum(xp.log1p(-x), floor)), weight), reduction)
-binary_cross_entropy.vjp(x=lambda g, x, y, *, weight, reduction: shared(_bce_slope(x, y, dict(weight=weight)), g, reduction), y=lambda g, x, y, *, weight, reduction: shared(_bce_slope_y(x, y, dict(weight=weight)), g, reduction))
+    return summarised(
+        weighted(
+            -(y * xp.maximum(xp.log(x), floor) + (1 - y) * xp.maximum(xp.log1p(-x), floor)), weight
+        ),
+        reduction,
+    )
+
+binary_cross_entropy.vjp(
+    x=lambda g, x, y, *, weight, reduction: shared(
+        _bce_slope(x, y, dict(weight=weight)), g, reduction
+    ),
+    y=lambda g, x, y, *, weight, reduction: shared(
+        _bce_slope_y(x, y, dict(weight=weight)), g, reduction
+    ),
+)
 
 # %% ../../nbs/ops/07_training.ipynb #60a42f65
 def _logits_slope(x, y, s):
     p = in_dtype(s['pos_weight'], x)
-    return weighted(sigmoid(x) - y if p is None else (1 - y) - (y * (p - 1) + 1) * sigmoid(-x), s['weight'])
-def _logits_slope_y(x, y, s): return weighted(-x if s['pos_weight'] is None else softplus(-x) * (in_dtype(s['pos_weight'], x) - 1) - x, s['weight'])
+    return weighted(
+        sigmoid(x) - y if p is None else (1 - y) - (y * (p - 1) + 1) * sigmoid(-x), s['weight']
+    )
 
-@loss_op(_logits_slope, _logits_slope_y, node='BinaryCrossEntropyWithLogitsBackward0',
-         samples=_samples(dict(weight=None, pos_weight=None), dict(weight=np.array([1., 2., .5, 1.]), pos_weight=np.array([1., 3., .5, 1.])), y=lambda: N(3, 4, low=0., high=1.)))
+def _logits_slope_y(x, y, s):
+    return weighted(
+        -x if s['pos_weight'] is None else softplus(-x) * (in_dtype(s['pos_weight'], x) - 1) - x,
+        s['weight'],
+    )
+
+@loss_op(
+    _logits_slope,
+    _logits_slope_y,
+    node='BinaryCrossEntropyWithLogitsBackward0',
+    samples=_samples(
+        dict(weight=None, pos_weight=None),
+        dict(weight=np.array([1.0, 2.0, 0.5, 1.0]), pos_weight=np.array([1.0, 3.0, 0.5, 1.0])),
+        y=lambda: N(3, 4, low=0.0, high=1.0),
+    ),
+)
 def binary_cross_entropy_with_logits(x, y, *, weight=None, pos_weight=None, reduction='mean'):
-    "Binary cross-entropy of `sigmoid(x)`, computed from `x`. `pos_weight` scales the positive part."
+    """Binary cross-entropy of `sigmoid(x)`, computed from `x`. `pos_weight` scales the positive
+    part.
+    """
     negative = xp.log1p(xp.exp(-xp.absolute(x))) + xp.maximum(-x, x.dtype.type(0))
-    values = (1 - y) * x + (negative if pos_weight is None else (y * (in_dtype(pos_weight, x) - 1) + 1) * negative)
+    values = (1 - y) * x + (
+        negative if pos_weight is None else (y * (in_dtype(pos_weight, x) - 1) + 1) * negative
+    )
     return summarised(weighted(values, weight), reduction)
-binary_cross_entropy_with_logits.vjp(x=lambda g, x, y, *, weight, pos_weight, reduction: shared(_logits_slope(x, y, dict(weight=weight, pos_weight=pos_weight)), g, reduction),
-                                     y=lambda g, x, y, *, weight, pos_weight, reduction: shared(_logits_slope_y(x, y, dict(weight=weight, pos_weight=pos_weight)), g, reduction))
+
+binary_cross_entropy_with_logits.vjp(
+    x=lambda g, x, y, *, weight, pos_weight, reduction: shared(
+        _logits_slope(x, y, dict(weight=weight, pos_weight=pos_weight)), g, reduction
+    ),
+    y=lambda g, x, y, *, weight, pos_weight, reduction: shared(
+        _logits_slope_y(x, y, dict(weight=weight, pos_weight=pos_weight)), g, reduction
+    ),
+)

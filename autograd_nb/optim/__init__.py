@@ -12,10 +12,14 @@ from . import lr_scheduler, optimizer, rules, swa_utils
 from .lbfgs import LBFGS
 from .matrices import Adafactor, Muon, SparseAdam
 from .optimizer import Optimizer
-from .rules import ASGD, SGD, Adadelta, Adagrad, Adam, Adamax, AdamW, NAdam, RAdam, RMSprop, Rprop
+from autograd_nb.optim.rules import (
+    ASGD, SGD, Adadelta, Adagrad, Adam, Adamax, AdamW, NAdam, RAdam, RMSprop, Rprop
+)
 
 # %% ../../nbs/optim/00_package.ipynb #72bb022c
-for _file in 'sgd adam adamw rmsprop adagrad adadelta adamax nadam radam asgd rprop'.split(): _sys.modules[f'{__name__}.{_file}'] = globals()[_file] = rules        # PyTorch's names of its files
+# PyTorch's names of its files
+for _file in 'sgd adam adamw rmsprop adagrad adadelta adamax nadam radam asgd rprop'.split():
+    _sys.modules[f'{__name__}.{_file}'] = globals()[_file] = rules
 
 # %% ../../nbs/optim/00_package.ipynb #98d6b8af
 __all__ = [name for name in dir() if not name.startswith('_')]

@@ -11,24 +11,31 @@ import math
 import numpy as np
 
 from ..arrays.cupy_backend import library_of
+from ..arrays.topics import take_topics
 from ..graph.modes import enable_grad
-from ..graph.node import JOURNAL, TensorBase, announce, tensor_like
+from ..layers.versions import JOURNAL, announce
+from ..graph.node import TensorBase, tensor_like
 from .optimizer import Optimizer, number, real_parts
 
 # %% ../../nbs/optim/05_lbfgs.ipynb #261ff924
 def newton_direction(gradient, steps, changes, rhos, scale):
-    "Minus the inverse Hessian, as described by pairs of `steps` and `changes` of the gradient (`rhos`: 1 over their products), times `gradient`."
+    """Minus the inverse Hessian, as described by pairs of `steps` and `changes` of the gradient
+    (`rhos`: 1 over their products), times `gradient`.
+    """
     q, weights = -gradient, []
     for s, y, rho in zip(reversed(steps), reversed(changes), reversed(rhos)):
         weights.append(s.dot(q) * rho)
         q -= weights[-1] * y
     q *= scale
-    for s, y, rho, weight in zip(steps, changes, rhos, reversed(weights)): q += (weight - y.dot(q) * rho) * s
+    for s, y, rho, weight in zip(steps, changes, rhos, reversed(weights)):
+        q += (weight - y.dot(q) * rho) * s
     return q
 
 # %% ../../nbs/optim/05_lbfgs.ipynb #708b8dea
 def cubic_minimum(x1, f1, g1, x2, f2, g2, low=None, high=None):
-    "Where the cubic with values `f` and slopes `g` at two places has its minimum, between `low` and `high` (the two places, unless given)."
+    """Where the cubic with values `f` and slopes `g` at two places has its minimum, between `low`
+    and `high` (the two places, unless given).
+    """
     if low is None: low, high = min(x1, x2), max(x1, x2)
     if x1 > x2: x1, f1, g1, x2, f2, g2 = x2, f2, g2, x1, f1, g1
     d1 = g1 + g2 - 3 * (f1 - f2) / (x1 - x2) if x1 != x2 else math.nan
@@ -39,40 +46,64 @@ def cubic_minimum(x1, f1, g1, x2, f2, g2, low=None, high=None):
     if bottom == 0: return (low + high) / 2
     return min(max(x2 - (x2 - x1) * ((g2 + d2 - d1) / bottom), low), high)
 
+# %% ../../nbs/optim/05_lbfgs.ipynb #559bf335
 def strong_wolfe(evaluate, t, d, f, g, slope, c1=1e-4, c2=0.9, tolerance_change=1e-9, max_ls=25):
-    "A step along `d` that meets the strong Wolfe conditions. `evaluate(t)`: value and gradient after the step `t`; `t`: the first guess; `f`, `g`, `slope`: at the start. Returns value, gradient, step and the number of evaluations."
+    """A step along `d` that meets the strong Wolfe conditions. `evaluate(t)`: value and gradient
+    after the step `t`; `t`: the first guess; `f`, `g`, `slope`: at the start. Returns value,
+    gradient, step and the number of evaluations.
+    """
+
     class Point:
-        def __init__(self, t, f, g, slope): self.t, self.f, self.g, self.slope = t, f, g, slope
+        def __init__(self, t, f, g, slope):
+            self.t, self.f, self.g, self.slope = t, f, g, slope
+
     def at(t):
         value, gradient = evaluate(t)
         return Point(t, value, gradient, float(gradient.dot(d)))
-    def between(a, b, *limits): return cubic_minimum(a.t, a.f, a.slope, b.t, b.f, b.slope, *limits)
+
+    def between(a, b, *limits):
+        return cubic_minimum(a.t, a.f, a.slope, b.t, b.f, b.slope, *limits)
+
     longest = float(np.abs(d).max())
     start = before = Point(0, f, g, slope)
     new, tries, done = at(t), 0, False
     evaluations = 1
     while tries < max_ls:
-        if new.f > f + c1 * new.t * slope or tries > 1 and new.f >= before.f: bracket = [before, new]
-        elif abs(new.slope) <= -c2 * slope: bracket, done = [new], True
-        elif new.slope >= 0: bracket = [before, new]
+        if new.f > f + c1 * new.t * slope or tries > 1 and new.f >= before.f:
+            bracket = [before, new]
+        elif abs(new.slope) <= -c2 * slope:
+            bracket, done = [new], True
+        elif new.slope >= 0:
+            bracket = [before, new]
         else:
-            before, new = new, at(between(before, new, new.t + 0.01 * (new.t - before.t), new.t * 10))
+            before, new = (
+                new,
+                at(between(before, new, new.t + 0.01 * (new.t - before.t), new.t * 10)),
+            )
             evaluations += 1
             tries += 1
             continue
         break
-    else: bracket = [start, new]
+    else:
+        bracket = [start, new]
     stuck = False
     low, high = (0, -1) if bracket[0].f <= bracket[-1].f else (-1, 0)
-    while not done and tries < max_ls and abs(bracket[1].t - bracket[0].t) * longest >= tolerance_change:
+    while (
+        not done
+        and tries < max_ls
+        and abs(bracket[1].t - bracket[0].t) * longest >= tolerance_change
+    ):
         left, right = sorted(p.t for p in bracket)
         t, margin = between(*bracket), 0.1 * (right - left)
-        if min(right - t, t - left) < margin:           # close to an end: once may be right, twice is no progress
+        # close to an end: once may be right, twice is no progress
+        if min(right - t, t - left) < margin:
             if stuck or t >= right or t <= left:
                 t = right - margin if abs(t - right) < abs(t - left) else left + margin
                 stuck = False
-            else: stuck = True
-        else: stuck = False
+            else:
+                stuck = True
+        else:
+            stuck = False
         new = at(t)
         evaluations += 1
         tries += 1
@@ -80,31 +111,58 @@ def strong_wolfe(evaluate, t, d, f, g, slope, c1=1e-4, c2=0.9, tolerance_change=
             bracket[high] = new
             low, high = (0, 1) if bracket[0].f <= bracket[1].f else (1, 0)
         else:
-            if abs(new.slope) <= -c2 * slope: done = True
-            elif new.slope * (bracket[high].t - bracket[low].t) >= 0: bracket[high] = bracket[low]
+            if abs(new.slope) <= -c2 * slope:
+                done = True
+            elif new.slope * (bracket[high].t - bracket[low].t) >= 0:
+                bracket[high] = bracket[low]
             bracket[low] = new
     best = bracket[low]
     return best.f, best.g, best.t, evaluations
 
 # %% ../../nbs/optim/05_lbfgs.ipynb #96ebd421
 class LBFGS(Optimizer):
-    """L-BFGS (Liu and Nocedal, 1989). `step(closure)` makes up to `max_iter` steps, and calls the closure, which computes the loss and the gradients anew, up to `max_eval` times.
+    """L-BFGS (Liu and Nocedal, 1989). `step(closure)` makes up to `max_iter` steps, and calls the
+    closure, which computes the loss and the gradients anew, up to `max_eval` times.
 
-    `tolerance_grad`, `tolerance_change`: stop when no gradient, or no change of the parameters or the loss, is larger. `history_size`: how many pairs are remembered. `line_search_fn`: None (steps of `lr`) or 'strong_wolfe'.
-    There is one parameter group only, and all its parameters have the same dtype."""
+    `tolerance_grad`, `tolerance_change`: stop when no gradient, or no change of the parameters or
+    the loss, is larger. `history_size`: how many pairs are remembered. `line_search_fn`: None
+    (steps of `lr`) or 'strong_wolfe'. There is one parameter group only, and all its parameters
+    have the same dtype."""
 
-    def __init__(self, params, lr=1, max_iter=20, max_eval=None, tolerance_grad=1e-7, tolerance_change=1e-9, history_size=100, line_search_fn=None):
-        if isinstance(lr, TensorBase) and lr.numel() != 1: raise ValueError('Tensor lr must be 1-element')
+    def __init__(
+        self, params, lr=1, max_iter=20, max_eval=None, tolerance_grad=1e-7, tolerance_change=1e-9,
+        history_size=100, line_search_fn=None,
+    ):
+        if isinstance(lr, TensorBase) and lr.numel() != 1:
+            raise ValueError('Tensor lr must be 1-element')
         if not 0.0 <= lr: raise ValueError(f'Invalid learning rate: {lr}')
         if max_eval is None: max_eval = max_iter * 5 // 4
-        super().__init__(params, dict(lr=lr, max_iter=max_iter, max_eval=max_eval, tolerance_grad=tolerance_grad, tolerance_change=tolerance_change, history_size=history_size, line_search_fn=line_search_fn))
-        if len(self.param_groups) != 1: raise ValueError("LBFGS doesn't support per-parameter options (parameter groups)")
+        super().__init__(
+            params,
+            dict(
+                lr=lr, max_iter=max_iter, max_eval=max_eval, tolerance_grad=tolerance_grad,
+                tolerance_change=tolerance_change, history_size=history_size,
+                line_search_fn=line_search_fn,
+            ),
+        )
+        if len(self.param_groups) != 1:
+            raise ValueError("LBFGS doesn't support per-parameter options (parameter groups)")
         self._params = self.param_groups[0]['params']
+
+# %% ../../nbs/optim/05_lbfgs.ipynb #a8d93f18
+class _OneVector:
+    "Gradients gathered, steps dealt out."
 
     def _gradient(self):
         "All gradients side by side, zeros where there is none."
         lib = library_of(self._params[0]._array)
-        return lib.concatenate([real_parts(lib.ascontiguousarray((p if p.grad is None else p.grad)._array)) * (p.grad is not None) for p in self._params])
+        return lib.concatenate(
+            [
+                real_parts(lib.ascontiguousarray((p if p.grad is None else p.grad)._array))
+                * (p.grad is not None)
+                for p in self._params
+            ]
+        )
 
     def _move(self, starts, t, d):
         "Set the parameters to `starts` plus `t` times the direction."
@@ -113,68 +171,109 @@ class LBFGS(Optimizer):
         for p, start in zip(self._params, starts):
             a = p._array
             n = a.size * (2 if a.dtype.kind == 'c' else 1)
-            change = np.multiply(d[place:place + n], t, dtype=d.dtype)
-            a[...] = start + (change.view(a.dtype) if a.dtype.kind == 'c' else change).reshape(a.shape)
+            change = np.multiply(d[place : place + n], t, dtype=d.dtype)
+            a[...] = start + (change.view(a.dtype) if a.dtype.kind == 'c' else change).reshape(
+                a.shape
+            )
             place += n
         JOURNAL.note_all([p._array for p in self._params], 'LBFGS.step')
 
+# %% ../../nbs/optim/05_lbfgs.ipynb #3440622f
+class _LBFGSStep:
+    "The steps."
+
     def step(self, closure):
         "Make up to `max_iter` steps. Returns the loss at the start."
-        self._params = self.param_groups[0]['params']           # loading state may have replaced the list
+        # loading state may have replaced the list
+        self._params = self.param_groups[0]['params']
         group = self.param_groups[0]
         lr, search, held = number(group['lr']), group['line_search_fn'], self.state[self._params[0]]
-        if search not in (None, 'strong_wolfe'): raise RuntimeError("only 'strong_wolfe' is supported")
+        if search not in (None, 'strong_wolfe'):
+            raise RuntimeError("only 'strong_wolfe' is supported")
         held.setdefault('func_evals', 0)
         held.setdefault('n_iter', 0)
+
         def evaluate():
             with enable_grad(): return closure()
+
         first = evaluate()
         loss, evaluations = float(first), 1
         held['func_evals'] += 1
         gradient = self._gradient()
         if np.abs(gradient).max() <= group['tolerance_grad']: return first
-        d, t, before, loss_before = (_bare(held.get(k)) for k in ('d', 't', 'prev_flat_grad', 'prev_loss'))
-        changes, steps, rhos = ([_bare(v) for v in held.get(k) or ()] for k in ('old_dirs', 'old_stps', 'ro'))
+        d, t, before, loss_before = (
+            _bare(held.get(k)) for k in ('d', 't', 'prev_flat_grad', 'prev_loss')
+        )
+        changes, steps, rhos = (
+            [_bare(v) for v in held.get(k) or ()] for k in ('old_dirs', 'old_stps', 'ro')
+        )
         scale = _bare(held.get('H_diag', 1))
         for n_iter in range(1, group['max_iter'] + 1):
             held['n_iter'] += 1
-            if held['n_iter'] == 1: d, changes, steps, rhos, scale = -gradient, [], [], [], 1
+            if held['n_iter'] == 1:
+                d, changes, steps, rhos, scale = -gradient, [], [], [], 1
             else:
                 y, s = gradient - before, d * d.dtype.type(t)
                 product = y.dot(s)
-                if product > 1e-10:                              # otherwise the curvature is not positive, and the pair would mislead
-                    if len(steps) == group['history_size']: del changes[0], steps[0], rhos[0]
+                # otherwise the curvature is not positive, and the pair would mislead
+                if product > 1e-10:
+                    if len(steps) == group['history_size']:
+                        del changes[0], steps[0], rhos[0]
                     changes.append(y)
                     steps.append(s)
                     rhos.append(1 / product)
                     scale = product / y.dot(y)
                 d = newton_direction(gradient, steps, changes, rhos, scale)
             before, loss_before = gradient, loss
-            t = min(1., 1. / float(np.abs(gradient).sum())) * lr if held['n_iter'] == 1 else lr
+            t = min(1.0, 1.0 / float(np.abs(gradient).sum())) * lr if held['n_iter'] == 1 else lr
             slope = float(gradient.dot(d))
             if slope > -group['tolerance_change']: break
             starts = [p._array.copy() for p in self._params]
             made = 0
             if search:
+
                 def after(t, starts=starts, d=d):
                     self._move(starts, t, d)
                     out = float(evaluate()), self._gradient()
                     self._move(starts, 0, d)
                     return out
-                loss, gradient, t, made = strong_wolfe(after, t, d, loss, gradient, slope, max_ls=group['max_eval'] - evaluations)
+
+                loss, gradient, t, made = strong_wolfe(
+                    after, t, d, loss, gradient, slope, max_ls=group['max_eval'] - evaluations
+                )
                 self._move(starts, t, d)
             else:
                 self._move(starts, t, d)
-                if n_iter != group['max_iter']:                  # the last gradient would not be used
+                # the last gradient would not be used
+                if n_iter != group['max_iter']:
                     loss, gradient, made = float(evaluate()), self._gradient(), 1
             evaluations += made
             held['func_evals'] += made
-            if n_iter == group['max_iter'] or evaluations >= group['max_eval'] or np.abs(gradient).max() <= group['tolerance_grad']: break
-            if np.abs(d * t).max() <= group['tolerance_change'] or abs(loss - loss_before) < group['tolerance_change']: break
-        wrap = lambda v: tensor_like(np.asarray(v)) if isinstance(v, (np.ndarray, np.generic)) else v
-        held.update(d=wrap(d), t=t, old_dirs=[wrap(v) for v in changes], old_stps=[wrap(v) for v in steps], ro=[wrap(v) for v in rhos], H_diag=wrap(scale), prev_flat_grad=wrap(before), prev_loss=loss_before)
+            if (
+                n_iter == group['max_iter']
+                or evaluations >= group['max_eval']
+                or np.abs(gradient).max() <= group['tolerance_grad']
+            ):
+                break
+            if (
+                np.abs(d * t).max() <= group['tolerance_change']
+                or abs(loss - loss_before) < group['tolerance_change']
+            ):
+                break
+        wrap = lambda v: (
+            tensor_like(np.asarray(v)) if isinstance(v, (np.ndarray, np.generic)) else v
+        )
+        held.update(
+            d=wrap(d), t=t, old_dirs=[wrap(v) for v in changes], old_stps=[wrap(v) for v in steps],
+            ro=[wrap(v) for v in rhos], H_diag=wrap(scale), prev_flat_grad=wrap(before),
+            prev_loss=loss_before,
+        )
         return first
 
+# %% ../../nbs/optim/05_lbfgs.ipynb #a249b18e
+take_topics(LBFGS, (_OneVector, _LBFGSStep))
+
+# %% ../../nbs/optim/05_lbfgs.ipynb #a45194a1
 def _bare(value):
     "A value of the state as an array or number."
     if not isinstance(value, TensorBase): return value

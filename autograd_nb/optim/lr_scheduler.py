@@ -14,6 +14,7 @@ import warnings
 from bisect import bisect_right
 from collections import Counter
 
+from ..arrays.topics import take_topics
 from ..graph.modes import whole
 from ..graph.node import TensorBase
 from .optimizer import Optimizer
@@ -22,44 +23,76 @@ from .optimizer import Optimizer
 def _copied(value): return value.clone() if isinstance(value, TensorBase) else value
 
 def _set(group, key, value):
-    if isinstance(group[key], TensorBase): group[key].fill_(value.item() if isinstance(value, TensorBase) else value)
-    else: group[key] = value
+    if isinstance(group[key], TensorBase):
+        group[key].fill_(value.item() if isinstance(value, TensorBase) else value)
+    else:
+        group[key] = value
 
 def _per_group(name, optimizer, value):
     n = len(optimizer.param_groups)
     if not isinstance(value, (list, tuple)): return [value] * n
-    if len(value) != n: raise ValueError(f'{name} must have the same length as optimizer.param_groups. {name} has {len(value)} values, param_groups has {n}.')
+    if len(value) != n:
+        raise ValueError(
+            f'{name} must have the same length as optimizer.param_groups. {name} has {len(value)}'
+            f' values, param_groups has {n}.'
+        )
     return list(value)
 
 def _watch(optimizer):
-    "Have a `step` that somebody has put into this one optimiser note that it was called, and remember which it is."
+    """Have a `step` that somebody has put into this one optimiser note that it was called, and
+    remember which it is.
+    """
     own = optimizer.__dict__.get('step')
     if own is not None and not hasattr(own, 'watched'):
+
         @functools.wraps(own)
         def step(*args, **kwargs):
             optimizer._opt_called = True
             return own(*args, **kwargs)
+
         step.watched, optimizer.step = True, step
     optimizer._watched = optimizer.__dict__.get('step')
 
 def _warn_of_epoch(level):
-    warnings.warn('The epoch parameter in `scheduler.step()` was not necessary and is being deprecated where possible. Please use `scheduler.step()` to step the scheduler. During the deprecation, if epoch is different from None, '
-                  'the closed form is used instead of the new chainable form, where available. Please open an issue if you are unable to replicate your use case: https://github.com/pytorch/pytorch/issues/new/choose.', UserWarning, stacklevel=level)
+    warnings.warn(
+        'The epoch parameter in `scheduler.step()` was not necessary and is being deprecated where'
+        ' possible. Please use `scheduler.step()` to step the scheduler. During the deprecation, if'
+        ' epoch is different from None, the closed form is used instead of the new chainable form,'
+        ' where available. Please open an issue if you are unable to replicate your use case:'
+        ' https://github.com/pytorch/pytorch/issues/new/choose.',
+        UserWarning,
+        stacklevel=level,
+    )
 
+# %% ../../nbs/optim/03_schedules.ipynb #99ba3506
 class LRScheduler:
-    """The base of schedules. Subclasses define `get_lr()`, the list of the groups' rates at `self.last_epoch`.
+    """The base of schedules. Subclasses define `get_lr()`, the list of the groups' rates at
+    `self.last_epoch`.
 
     `last_epoch`: -1 to start, or the number of the last epoch to resume from."""
+
     _is_initial = False
     _get_lr_called_within_step = False
 
     def __init__(self, optimizer, last_epoch=-1):
-        if not isinstance(optimizer, Optimizer): raise TypeError(f'{type(optimizer).__name__} is not an Optimizer')
+        if not isinstance(optimizer, Optimizer):
+            raise TypeError(f'{type(optimizer).__name__} is not an Optimizer')
         self.optimizer = optimizer
         for i, group in enumerate(optimizer.param_groups):
-            if last_epoch == -1: group.setdefault('initial_lr', _copied(group['lr']))
-            elif 'initial_lr' not in group: raise KeyError(f"param 'initial_lr' is not specified in param_groups[{i}] when resuming scheduler with last_epoch >= 0.\nThis typically happens when:\n1. You're trying to resume training from a checkpoint but haven't properly loaded the optimizer state\n2. You're using last_epoch >= 0 for a fresh training run (not recommended)")
-        self.base_lrs, self.last_epoch = [_copied(group['initial_lr']) for group in optimizer.param_groups], last_epoch
+            if last_epoch == -1:
+                group.setdefault('initial_lr', _copied(group['lr']))
+            elif 'initial_lr' not in group:
+                raise KeyError(
+                    f"param 'initial_lr' is not specified in param_groups[{i}] when resuming"
+                    " scheduler with last_epoch >= 0.\nThis typically happens when:\n1. You're"
+                    " trying to resume training from a checkpoint but haven't properly loaded the"
+                    " optimizer state\n2. You're using last_epoch >= 0 for a fresh training run"
+                    " (not recommended)"
+                )
+        self.base_lrs, self.last_epoch = (
+            [_copied(group['initial_lr']) for group in optimizer.param_groups],
+            last_epoch,
+        )
         _watch(optimizer)
         self._initial_step()
 
@@ -68,6 +101,10 @@ class LRScheduler:
         self._is_initial = True
         try: self.step()
         finally: del self._is_initial
+
+# %% ../../nbs/optim/03_schedules.ipynb #68b1f04c
+class _RateStates:
+    "What a schedule tells, and what is stored of it."
 
     def state_dict(self):
         "Everything but the optimiser."
@@ -85,43 +122,87 @@ class LRScheduler:
         "The rates at `self.last_epoch`, one per group."
         raise NotImplementedError
 
+# %% ../../nbs/optim/03_schedules.ipynb #2d24099c
+class _RateSteps:
+    "Rates from epoch to epoch."
+
     @whole
     def step(self, epoch=None):
         "Set the rates of the next epoch. Call it after the optimiser's step."
-        if self._step_count == 1 and self.optimizer.__dict__.get('step') is not self.optimizer._watched:
-            warnings.warn('Seems like `optimizer.step()` has been overridden after learning rate scheduler initialization. Please, make sure to call `optimizer.step()` before `lr_scheduler.step()`. '
-                          'See more details at https://pytorch.org/docs/stable/optim.html#how-to-adjust-learning-rate', UserWarning, stacklevel=2)
+        if (
+            self._step_count == 1
+            and self.optimizer.__dict__.get('step') is not self.optimizer._watched
+        ):
+            warnings.warn(
+                'Seems like `optimizer.step()` has been overridden after learning rate scheduler'
+                ' initialization. Please, make sure to call `optimizer.step()` before'
+                ' `lr_scheduler.step()`. See more details at'
+                ' https://pytorch.org/docs/stable/optim.html#how-to-adjust-learning-rate',
+                UserWarning,
+                stacklevel=2,
+            )
         elif self._step_count == 1 and not self.optimizer._opt_called:
-            warnings.warn('Detected call of `lr_scheduler.step()` before `optimizer.step()`. In PyTorch 1.1.0 and later, you should call them in the opposite order: `optimizer.step()` before `lr_scheduler.step()`.  '
-                          'Failure to do this will result in PyTorch skipping the first value of the learning rate schedule. See more details at https://pytorch.org/docs/stable/optim.html#how-to-adjust-learning-rate', UserWarning, stacklevel=2)
+            warnings.warn(
+                'Detected call of `lr_scheduler.step()` before `optimizer.step()`. In PyTorch 1.1.0'
+                ' and later, you should call them in the opposite order: `optimizer.step()` before'
+                ' `lr_scheduler.step()`.  Failure to do this will result in PyTorch skipping the'
+                ' first value of the learning rate schedule. See more details at'
+                ' https://pytorch.org/docs/stable/optim.html#how-to-adjust-learning-rate',
+                UserWarning,
+                stacklevel=2,
+            )
         self._step_count += 1
         if epoch is not None: _warn_of_epoch(3)
         self._update_lr(epoch)
 
+# %% ../../nbs/optim/03_schedules.ipynb #f6d3beba
+class _RateChecks:
+    "The rates as they are now."
+
     def _update_lr(self, epoch=None):
         self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
         self._get_lr_called_within_step = True
-        try: rates = self._get_closed_form_lr() if epoch is not None and hasattr(self, '_get_closed_form_lr') else self.get_lr()
-        finally: del self._get_lr_called_within_step
+        try:
+            rates = (
+                self._get_closed_form_lr()
+                if epoch is not None and hasattr(self, '_get_closed_form_lr')
+                else self.get_lr()
+            )
+        finally:
+            del self._get_lr_called_within_step
         for group, lr in zip(self.optimizer.param_groups, rates): _set(group, 'lr', lr)
         self._note_rates()
 
-    def _note_rates(self): self._last_lr = [_copied(group['lr']) for group in self.optimizer.param_groups]
+    def _note_rates(self):
+        self._last_lr = [_copied(group['lr']) for group in self.optimizer.param_groups]
 
     def _now(self):
         "The present rates; and PyTorch's warning if `get_lr` was called by hand."
-        if not self._get_lr_called_within_step: warnings.warn('To get the last learning rate computed by the scheduler, please use `get_last_lr()`.', UserWarning, stacklevel=3)
+        if not self._get_lr_called_within_step:
+            warnings.warn(
+                'To get the last learning rate computed by the scheduler, please use'
+                ' `get_last_lr()`.',
+                UserWarning,
+                stacklevel=3,
+            )
         return [_copied(group['lr']) for group in self.optimizer.param_groups]
+
+# %% ../../nbs/optim/03_schedules.ipynb #f409158b
+take_topics(LRScheduler, (_RateStates, _RateSteps, _RateChecks))
 
 _LRScheduler = LRScheduler
 
 # %% ../../nbs/optim/03_schedules.ipynb #a9c71b21
 class LambdaLR(LRScheduler):
     "The first rate times `lr_lambda(epoch)`: one function, or a list with one per group."
+
     def __init__(self, optimizer, lr_lambda, last_epoch=-1):
         n = len(optimizer.param_groups)
-        self.lr_lambdas = list(lr_lambda) if isinstance(lr_lambda, (list, tuple)) else [lr_lambda] * n
-        if len(self.lr_lambdas) != n: raise ValueError(f'Expected {n} lr_lambdas, but got {len(self.lr_lambdas)}')
+        self.lr_lambdas = (
+            list(lr_lambda) if isinstance(lr_lambda, (list, tuple)) else [lr_lambda] * n
+        )
+        if len(self.lr_lambdas) != n:
+            raise ValueError(f'Expected {n} lr_lambdas, but got {len(self.lr_lambdas)}')
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self):
@@ -131,7 +212,9 @@ class LambdaLR(LRScheduler):
     def state_dict(self):
         "Everything but the optimiser and plain functions; of callable objects, their attributes."
         out = {k: v for k, v in self.__dict__.items() if k not in ('optimizer', 'lr_lambdas')}
-        out['lr_lambdas'] = [dict(f.__dict__) if not hasattr(f, '__code__') else None for f in self.lr_lambdas]
+        out['lr_lambdas'] = [
+            dict(f.__dict__) if not hasattr(f, '__code__') else None for f in self.lr_lambdas
+        ]
         return out
 
     def load_state_dict(self, state_dict):
@@ -143,36 +226,59 @@ class LambdaLR(LRScheduler):
 
 class MultiplicativeLR(LambdaLR):
     "The present rate times `lr_lambda(epoch)`."
+
     def get_lr(self):
         now = self._now()
-        return now if self._is_initial else [lr * f(self.last_epoch) for lr, f in zip(now, self.lr_lambdas)]
+        return (
+            now
+            if self._is_initial
+            else [lr * f(self.last_epoch) for lr, f in zip(now, self.lr_lambdas)]
+        )
 
+# %% ../../nbs/optim/03_schedules.ipynb #f715f455
 class StepLR(LRScheduler):
     "The rate times `gamma` every `step_size` epochs."
+
     def __init__(self, optimizer, step_size, gamma=0.1, last_epoch=-1):
         self.step_size, self.gamma = step_size, gamma
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self):
         now = self._now()
-        return now if self.last_epoch == 0 or self.last_epoch % self.step_size else [lr * self.gamma for lr in now]
+        return (
+            now
+            if self.last_epoch == 0 or self.last_epoch % self.step_size
+            else [lr * self.gamma for lr in now]
+        )
 
-    def _get_closed_form_lr(self): return [lr * self.gamma ** (self.last_epoch // self.step_size) for lr in self.base_lrs]
+    def _get_closed_form_lr(self):
+        return [lr * self.gamma ** (self.last_epoch // self.step_size) for lr in self.base_lrs]
 
 class MultiStepLR(LRScheduler):
     "The rate times `gamma` at each epoch in `milestones`."
+
     def __init__(self, optimizer, milestones, gamma=0.1, last_epoch=-1):
         self.milestones, self.gamma = Counter(milestones), gamma
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self):
         now = self._now()
-        return now if self.last_epoch not in self.milestones else [lr * self.gamma ** self.milestones[self.last_epoch] for lr in now]
+        return (
+            now
+            if self.last_epoch not in self.milestones
+            else [lr * self.gamma ** self.milestones[self.last_epoch] for lr in now]
+        )
 
-    def _get_closed_form_lr(self): return [lr * self.gamma ** bisect_right(sorted(self.milestones.elements()), self.last_epoch) for lr in self.base_lrs]
+    def _get_closed_form_lr(self):
+        return [
+            lr * self.gamma ** bisect_right(sorted(self.milestones.elements()), self.last_epoch)
+            for lr in self.base_lrs
+        ]
 
+# %% ../../nbs/optim/03_schedules.ipynb #f1f7132b
 class ExponentialLR(LRScheduler):
     "The rate times `gamma` every epoch."
+
     def __init__(self, optimizer, gamma, last_epoch=-1):
         self.gamma = gamma
         super().__init__(optimizer, last_epoch)
@@ -181,27 +287,47 @@ class ExponentialLR(LRScheduler):
         now = self._now()
         return now if self._is_initial else [lr * self.gamma for lr in now]
 
-    def _get_closed_form_lr(self): return [lr * self.gamma ** self.last_epoch for lr in self.base_lrs]
+    def _get_closed_form_lr(self):
+        return [lr * self.gamma**self.last_epoch for lr in self.base_lrs]
 
 class ConstantLR(LRScheduler):
     "The rate times `factor` for the first `total_iters` epochs."
+
     def __init__(self, optimizer, factor=1.0 / 3, total_iters=5, last_epoch=-1):
-        if factor > 1.0 or factor < 0: raise ValueError('Constant multiplicative factor expected to be between 0 and 1.')
+        if factor > 1.0 or factor < 0:
+            raise ValueError('Constant multiplicative factor expected to be between 0 and 1.')
         self.factor, self.total_iters = factor, total_iters
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self):
         now = self._now()
         if self.last_epoch == 0: return [lr * self.factor for lr in now]
-        return [lr * (1.0 / self.factor) for lr in now] if self.last_epoch == self.total_iters else now
+        return (
+            [lr * (1.0 / self.factor) for lr in now] if self.last_epoch == self.total_iters else now
+        )
 
-    def _get_closed_form_lr(self): return [lr * (self.factor if self.last_epoch < self.total_iters else 1.) for lr in self.base_lrs]
+    def _get_closed_form_lr(self):
+        return [
+            lr * (self.factor if self.last_epoch < self.total_iters else 1.0)
+            for lr in self.base_lrs
+        ]
 
+# %% ../../nbs/optim/03_schedules.ipynb #df59fa2a
 class LinearLR(LRScheduler):
-    "The rate times a factor that goes from `start_factor` to `end_factor` in `total_iters` epochs: a warm-up."
-    def __init__(self, optimizer, start_factor=1.0 / 3, end_factor=1.0, total_iters=5, last_epoch=-1):
-        if start_factor > 1.0 or start_factor <= 0: raise ValueError('Starting multiplicative factor expected to be greater than 0 and less or equal to 1.')
-        if end_factor > 1.0 or end_factor < 0: raise ValueError('Ending multiplicative factor expected to be between 0 and 1.')
+    """The rate times a factor that goes from `start_factor` to `end_factor` in `total_iters`
+    epochs: a warm-up.
+    """
+
+    def __init__(
+        self, optimizer, start_factor=1.0 / 3, end_factor=1.0, total_iters=5, last_epoch=-1
+    ):
+        if start_factor > 1.0 or start_factor <= 0:
+            raise ValueError(
+                'Starting multiplicative factor expected to be greater than 0 and less or equal'
+                ' to 1.'
+            )
+        if end_factor > 1.0 or end_factor < 0:
+            raise ValueError('Ending multiplicative factor expected to be between 0 and 1.')
         self.start_factor, self.end_factor, self.total_iters = start_factor, end_factor, total_iters
         super().__init__(optimizer, last_epoch)
 
@@ -209,13 +335,28 @@ class LinearLR(LRScheduler):
         now, rise = self._now(), self.end_factor - self.start_factor
         if self.last_epoch == 0: return [lr * self.start_factor for lr in now]
         if self._is_initial or self.last_epoch > self.total_iters: return now
-        return [lr * (1.0 + rise / (self.total_iters * self.start_factor + (self.last_epoch - 1) * rise)) for lr in now]
+        return [
+            lr
+            * (1.0 + rise / (self.total_iters * self.start_factor + (self.last_epoch - 1) * rise))
+            for lr in now
+        ]
 
     def _get_closed_form_lr(self):
-        return [lr * (self.start_factor + (self.end_factor - self.start_factor) * min(self.total_iters, self.last_epoch) / self.total_iters) for lr in self.base_lrs]
+        return [
+            lr
+            * (
+                self.start_factor
+                + (self.end_factor - self.start_factor)
+                * min(self.total_iters, self.last_epoch)
+                / self.total_iters
+            )
+            for lr in self.base_lrs
+        ]
 
+# %% ../../nbs/optim/03_schedules.ipynb #b6ece095
 class PolynomialLR(LRScheduler):
     "The first rate times `(1 - epoch / total_iters) ** power`, and zero from then on."
+
     def __init__(self, optimizer, total_iters=5, power=1.0, last_epoch=-1):
         self.total_iters, self.power = total_iters, power
         super().__init__(optimizer, last_epoch)
@@ -223,12 +364,28 @@ class PolynomialLR(LRScheduler):
     def get_lr(self):
         now = self._now()
         if self._is_initial or self.last_epoch > self.total_iters: return now
-        return [lr * ((1.0 - self.last_epoch / self.total_iters) / (1.0 - (self.last_epoch - 1) / self.total_iters)) ** self.power for lr in now]
+        return [
+            lr
+            * (
+                (1.0 - self.last_epoch / self.total_iters)
+                / (1.0 - (self.last_epoch - 1) / self.total_iters)
+            )
+            ** self.power
+            for lr in now
+        ]
 
-    def _get_closed_form_lr(self): return [lr * (1.0 - min(self.total_iters, self.last_epoch) / self.total_iters) ** self.power for lr in self.base_lrs]
+    def _get_closed_form_lr(self):
+        return [
+            lr * (1.0 - min(self.total_iters, self.last_epoch) / self.total_iters) ** self.power
+            for lr in self.base_lrs
+        ]
 
+# %% ../../nbs/optim/03_schedules.ipynb #4b268d5c
 class CosineAnnealingLR(LRScheduler):
-    "Half a cosine wave from the first rate down to `eta_min` in `T_max` epochs (and back up, if it goes on)."
+    """Half a cosine wave from the first rate down to `eta_min` in `T_max` epochs (and back up, if
+    it goes on).
+    """
+
     def __init__(self, optimizer, T_max, eta_min=0.0, last_epoch=-1):
         self.T_max, self.eta_min = T_max, eta_min
         super().__init__(optimizer, last_epoch)
@@ -237,23 +394,45 @@ class CosineAnnealingLR(LRScheduler):
         now, e, T, low = self._now(), self.last_epoch, self.T_max, self.eta_min
         if self._is_initial: return now
         if self._step_count == 1 and e > 0: return self._get_closed_form_lr()
-        if (e - 1 - T) % (2 * T) == 0: return [lr + (base - low) * (1 - math.cos(math.pi / T)) / 2 for base, lr in zip(self.base_lrs, now)]
-        return [(1 + math.cos(math.pi * e / T)) / (1 + math.cos(math.pi * (e - 1) / T)) * (lr - low) + low for lr in now]
+        if (e - 1 - T) % (2 * T) == 0:
+            return [
+                lr + (base - low) * (1 - math.cos(math.pi / T)) / 2
+                for base, lr in zip(self.base_lrs, now)
+            ]
+        return [
+            (1 + math.cos(math.pi * e / T)) / (1 + math.cos(math.pi * (e - 1) / T)) * (lr - low)
+            + low
+            for lr in now
+        ]
 
-    def _get_closed_form_lr(self): return [self.eta_min + (lr - self.eta_min) * (1 + math.cos(math.pi * self.last_epoch / self.T_max)) / 2 for lr in self.base_lrs]
+    def _get_closed_form_lr(self):
+        return [
+            self.eta_min
+            + (lr - self.eta_min) * (1 + math.cos(math.pi * self.last_epoch / self.T_max)) / 2
+            for lr in self.base_lrs
+        ]
 
+# %% ../../nbs/optim/03_schedules.ipynb #eb451b96
 class CosineAnnealingWarmRestarts(LRScheduler):
-    "Cosine waves that start afresh after `T_0` epochs, then after `T_mult` times as many, and so on."
+    """Cosine waves that start afresh after `T_0` epochs, then after `T_mult` times as many, and so
+    on.
+    """
+
     def __init__(self, optimizer, T_0, T_mult=1, eta_min=0.0, last_epoch=-1):
-        if T_0 <= 0 or not isinstance(T_0, int): raise ValueError(f'Expected positive integer T_0, but got {T_0}')
-        if T_mult < 1 or not isinstance(T_mult, int): raise ValueError(f'Expected integer T_mult >= 1, but got {T_mult}')
+        if T_0 <= 0 or not isinstance(T_0, int):
+            raise ValueError(f'Expected positive integer T_0, but got {T_0}')
+        if T_mult < 1 or not isinstance(T_mult, int):
+            raise ValueError(f'Expected integer T_mult >= 1, but got {T_mult}')
         self.T_0 = self.T_i = T_0
         self.T_mult, self.eta_min, self.T_cur = T_mult, eta_min, last_epoch
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self):
         self._now()
-        return [self.eta_min + (lr - self.eta_min) * (1 + math.cos(math.pi * self.T_cur / self.T_i)) / 2 for lr in self.base_lrs]
+        return [
+            self.eta_min + (lr - self.eta_min) * (1 + math.cos(math.pi * self.T_cur / self.T_i)) / 2
+            for lr in self.base_lrs
+        ]
 
     @whole
     def step(self, epoch=None):
@@ -266,7 +445,8 @@ class CosineAnnealingWarmRestarts(LRScheduler):
                 self.T_cur %= self.T_i
                 self.T_i *= self.T_mult
         else:
-            if epoch < 0: raise ValueError(f'Expected non-negative epoch, but got {epoch}')
+            if epoch < 0:
+                raise ValueError(f'Expected non-negative epoch, but got {epoch}')
             self.T_i, self.T_cur = self.T_0, epoch
             while self.T_cur >= self.T_i:
                 self.T_cur -= self.T_i
@@ -276,9 +456,13 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         self.last_epoch = whole - 1
         self._update_lr()
 
+# %% ../../nbs/optim/03_schedules.ipynb #e65aea76
 def _cycles_beta(optimizer):
     "Whether the optimiser's momentum is the first of its betas."
-    if 'momentum' not in optimizer.defaults and 'betas' not in optimizer.defaults: raise ValueError('optimizer must support momentum or beta1 with `cycle_momentum` option enabled')
+    if 'momentum' not in optimizer.defaults and 'betas' not in optimizer.defaults:
+        raise ValueError(
+            'optimizer must support momentum or beta1 with `cycle_momentum` option enabled'
+        )
     return 'betas' in optimizer.defaults
 
 def _set_momentum(schedule, group, value):
@@ -289,42 +473,91 @@ def _begin_momentum(schedule, group, high, low):
     group['max_momentum'], group['base_momentum'] = high, low
     _set_momentum(schedule, group, high)
 
+# %% ../../nbs/optim/03_schedules.ipynb #0d02bcea
 class OneCycleLR(LRScheduler):
-    "Up to `max_lr` and down again to nearly nothing, over `total_steps` batches (or `epochs` times `steps_per_epoch`), with the momentum going the other way (Smith, 2018)."
-    def __init__(self, optimizer, max_lr, total_steps=None, epochs=None, steps_per_epoch=None, pct_start=0.3, anneal_strategy='cos', cycle_momentum=True, base_momentum=0.85, max_momentum=0.95, div_factor=25.0,
-                 final_div_factor=1e4, three_phase=False, last_epoch=-1):
-        if not isinstance(optimizer, Optimizer): raise TypeError(f'{type(optimizer).__name__} is not an Optimizer')
+    """Up to `max_lr` and down again to nearly nothing, over `total_steps` batches (or `epochs`
+    times `steps_per_epoch`), with the momentum going the other way (Smith, 2018).
+    """
+
+    def __init__(
+        self, optimizer, max_lr, total_steps=None, epochs=None, steps_per_epoch=None, pct_start=0.3,
+        anneal_strategy='cos', cycle_momentum=True, base_momentum=0.85, max_momentum=0.95,
+        div_factor=25.0, final_div_factor=1e4, three_phase=False, last_epoch=-1,
+    ):
+        if not isinstance(optimizer, Optimizer):
+            raise TypeError(f'{type(optimizer).__name__} is not an Optimizer')
+
         def positive(name, value):
-            if not isinstance(value, int) or value <= 0: raise ValueError(f'Expected positive integer {name}, but got {value}')
+            if not isinstance(value, int) or value <= 0:
+                raise ValueError(f'Expected positive integer {name}, but got {value}')
             return value
-        if total_steps is not None: self.total_steps = positive('total_steps', total_steps)
-        elif epochs is not None and steps_per_epoch is not None: self.total_steps = positive('epochs', epochs) * positive('steps_per_epoch', steps_per_epoch)
-        else: raise ValueError('You must define either total_steps OR (epochs AND steps_per_epoch)')
-        if pct_start < 0 or pct_start > 1 or not isinstance(pct_start, float): raise ValueError(f'Expected float between 0 and 1 pct_start, but got {pct_start}')
-        if anneal_strategy not in ('cos', 'linear'): raise ValueError(f"anneal_strategy must be one of 'cos' or 'linear', instead got {anneal_strategy}")
+
+        if total_steps is not None:
+            self.total_steps = positive('total_steps', total_steps)
+        elif epochs is not None and steps_per_epoch is not None:
+            self.total_steps = positive('epochs', epochs) * positive(
+                'steps_per_epoch', steps_per_epoch
+            )
+        else:
+            raise ValueError('You must define either total_steps OR (epochs AND steps_per_epoch)')
+        if pct_start < 0 or pct_start > 1 or not isinstance(pct_start, float):
+            raise ValueError(f'Expected float between 0 and 1 pct_start, but got {pct_start}')
+        if anneal_strategy not in ('cos', 'linear'):
+            raise ValueError(
+                f"anneal_strategy must be one of 'cos' or 'linear', instead got {anneal_strategy}"
+            )
         self._anneal_func_type = anneal_strategy
-        def phase(end, lr0, lr1, m0, m1): return dict(end_step=end, start_lr=lr0, end_lr=lr1, start_momentum=m0, end_momentum=m1)
+
+        def phase(end, lr0, lr1, m0, m1):
+            return dict(end_step=end, start_lr=lr0, end_lr=lr1, start_momentum=m0, end_momentum=m1)
+
         up, last = float(pct_start * self.total_steps) - 1, self.total_steps - 1
         rise = phase(up, 'initial_lr', 'max_lr', 'max_momentum', 'base_momentum')
-        self._schedule_phases = [rise, phase(float(2 * pct_start * self.total_steps) - 2, 'max_lr', 'initial_lr', 'base_momentum', 'max_momentum'), phase(last, 'initial_lr', 'min_lr', 'max_momentum', 'max_momentum')] \
-            if three_phase else [rise, phase(last, 'max_lr', 'min_lr', 'base_momentum', 'max_momentum')]
+        self._schedule_phases = (
+            [
+                rise,
+                phase(
+                    float(2 * pct_start * self.total_steps) - 2, 'max_lr', 'initial_lr',
+                    'base_momentum', 'max_momentum',
+                ),
+                phase(last, 'initial_lr', 'min_lr', 'max_momentum', 'max_momentum'),
+            ]
+            if three_phase
+            else [rise, phase(last, 'max_lr', 'min_lr', 'base_momentum', 'max_momentum')]
+        )
         self.cycle_momentum = cycle_momentum
-        if cycle_momentum:
-            self.use_beta1 = _cycles_beta(optimizer)
+        if cycle_momentum: self.use_beta1 = _cycles_beta(optimizer)
         if last_epoch == -1:
-            for group, top, high, low in zip(optimizer.param_groups, *(_per_group(n, optimizer, v) for n, v in (('max_lr', max_lr), ('max_momentum', max_momentum), ('base_momentum', base_momentum)))):
+            for group, top, high, low in zip(
+                optimizer.param_groups,
+                *(
+                    _per_group(n, optimizer, v)
+                    for n, v in (
+                        ('max_lr', max_lr), ('max_momentum', max_momentum),
+                        ('base_momentum', base_momentum),
+                    )
+                ),
+            ):
                 group['initial_lr'], group['max_lr'] = top / div_factor, top
                 group['min_lr'] = group['initial_lr'] / final_div_factor
                 if cycle_momentum: _begin_momentum(self, group, high, low)
         super().__init__(optimizer, last_epoch)
 
     def _between(self, start, end, part):
-        return end + (start - end) / 2.0 * (math.cos(math.pi * part) + 1) if self._anneal_func_type == 'cos' else (end - start) * part + start
+        return (
+            end + (start - end) / 2.0 * (math.cos(math.pi * part) + 1)
+            if self._anneal_func_type == 'cos'
+            else (end - start) * part + start
+        )
 
     def get_lr(self):
         self._now()
         step, out = self.last_epoch, []
-        if step > self.total_steps: raise ValueError(f'Tried to step {step} times. The specified number of total steps is {self.total_steps}')
+        if step > self.total_steps:
+            raise ValueError(
+                f'Tried to step {step} times. The specified number of total steps is'
+                f' {self.total_steps}'
+            )
         start = 0.0
         for phase in self._schedule_phases:
             if step <= phase['end_step'] or phase is self._schedule_phases[-1]: break
@@ -332,16 +565,33 @@ class OneCycleLR(LRScheduler):
         part = (step - start) / (phase['end_step'] - start)
         for group in self.optimizer.param_groups:
             out.append(self._between(group[phase['start_lr']], group[phase['end_lr']], part))
-            if self.cycle_momentum: _set_momentum(self, group, self._between(group[phase['start_momentum']], group[phase['end_momentum']], part))
+            if self.cycle_momentum:
+                _set_momentum(
+                    self,
+                    group,
+                    self._between(
+                        group[phase['start_momentum']], group[phase['end_momentum']], part
+                    ),
+                )
         return out
 
 # %% ../../nbs/optim/03_schedules.ipynb #36cf8fdd
 class CyclicLR(LRScheduler):
-    """Up from `base_lr` to `max_lr` in `step_size_up` batches, down again in `step_size_down`, and so on, with the momentum going the other way (Smith, 2017).
+    """Up from `base_lr` to `max_lr` in `step_size_up` batches, down again in `step_size_down`, and
+    so on, with the momentum going the other way (Smith, 2017).
 
-    `mode`: 'triangular', 'triangular2' (half as high in each cycle) or 'exp_range' (`gamma ** batch` as high). `scale_fn`: a function of your own for the height, of the number of the cycle or of the batch, as `scale_mode` ('cycle' or 'iterations') says."""
-    def __init__(self, optimizer, base_lr, max_lr, step_size_up=2000, step_size_down=None, mode='triangular', gamma=1.0, scale_fn=None, scale_mode='cycle', cycle_momentum=True, base_momentum=0.8, max_momentum=0.9, last_epoch=-1):
-        if not isinstance(optimizer, Optimizer): raise TypeError(f'{type(optimizer).__name__} is not an Optimizer')
+    `mode`: 'triangular', 'triangular2' (half as high in each cycle) or 'exp_range' (`gamma **
+    batch` as high). `scale_fn`: a function of your own for the height, of the number of the cycle
+    or of the batch, as `scale_mode` ('cycle' or 'iterations') says.
+    """
+
+    def __init__(
+        self, optimizer, base_lr, max_lr, step_size_up=2000, step_size_down=None, mode='triangular',
+        gamma=1.0, scale_fn=None, scale_mode='cycle', cycle_momentum=True, base_momentum=0.8,
+        max_momentum=0.9, last_epoch=-1,
+    ):
+        if not isinstance(optimizer, Optimizer):
+            raise TypeError(f'{type(optimizer).__name__} is not an Optimizer')
         lows = _per_group('base_lr', optimizer, base_lr)
         if last_epoch == -1:
             for group, lr in zip(optimizer.param_groups, lows): _set(group, 'lr', lr)
@@ -349,32 +599,26 @@ class CyclicLR(LRScheduler):
         up = float(step_size_up)
         self.total_size = up + (float(step_size_down) if step_size_down is not None else up)
         self.step_ratio = up / self.total_size
-        if mode not in ('triangular', 'triangular2', 'exp_range') and scale_fn is None: raise ValueError('mode is invalid and scale_fn is None')
+        if mode not in ('triangular', 'triangular2', 'exp_range') and scale_fn is None:
+            raise ValueError('mode is invalid and scale_fn is None')
         self.mode, self.gamma, self._scale_fn_custom = mode, gamma, scale_fn
-        self.scale_mode = scale_mode if scale_fn is not None else 'iterations' if mode == 'exp_range' else 'cycle'
+        self.scale_mode = (
+            scale_mode if scale_fn is not None else 'iterations' if mode == 'exp_range' else 'cycle'
+        )
         self.cycle_momentum = cycle_momentum
         if cycle_momentum:
             self.use_beta1 = _cycles_beta(optimizer)
-            self.base_momentums, self.max_momentums = _per_group('base_momentum', optimizer, base_momentum), _per_group('max_momentum', optimizer, max_momentum)
+            self.base_momentums, self.max_momentums = (
+                _per_group('base_momentum', optimizer, base_momentum),
+                _per_group('max_momentum', optimizer, max_momentum),
+            )
             if last_epoch == -1:
-                for group, high, low in zip(optimizer.param_groups, self.max_momentums, self.base_momentums): _begin_momentum(self, group, high, low)
+                for group, high, low in zip(
+                    optimizer.param_groups, self.max_momentums, self.base_momentums
+                ):
+                    _begin_momentum(self, group, high, low)
         super().__init__(optimizer, last_epoch)
         self.base_lrs = lows
-
-    def scale_fn(self, x):
-        "The height of the cycle (or at the batch) `x`, relative to the first."
-        if self._scale_fn_custom is not None: return self._scale_fn_custom(x)
-        return {'triangular': lambda: 1.0, 'triangular2': lambda: 1 / 2.0 ** (x - 1), 'exp_range': lambda: self.gamma ** x}[self.mode]()
-
-    def get_lr(self):
-        self._now()
-        cycle = math.floor(1 + self.last_epoch / self.total_size)
-        x = 1.0 + self.last_epoch / self.total_size - cycle
-        part = x / self.step_ratio if x <= self.step_ratio else (x - 1) / (self.step_ratio - 1)
-        height = self.scale_fn(cycle if self.scale_mode == 'cycle' else self.last_epoch)
-        if self.cycle_momentum:
-            for group, low, high in zip(self.optimizer.param_groups, self.base_momentums, self.max_momentums): _set_momentum(self, group, high - (high - low) * part * height)
-        return [low + (high - low) * part * height for low, high in zip(self.base_lrs, self.max_lrs)]
 
     def state_dict(self):
         "Everything but the optimiser and a plain function; of a callable object, its attributes."
@@ -390,15 +634,57 @@ class CyclicLR(LRScheduler):
         if held is not None: self._scale_fn_custom.__dict__.update(held)
         self.__dict__.update(state)
 
+# %% ../../nbs/optim/03_schedules.ipynb #34747c82
+class _CycleRates:
+    "The rate at a batch."
+
+    def scale_fn(self, x):
+        "The height of the cycle (or at the batch) `x`, relative to the first."
+        if self._scale_fn_custom is not None: return self._scale_fn_custom(x)
+        return {
+            'triangular': lambda: 1.0,
+            'triangular2': lambda: 1 / 2.0 ** (x - 1),
+            'exp_range': lambda: self.gamma**x,
+        }[self.mode]()
+
+    def get_lr(self):
+        self._now()
+        cycle = math.floor(1 + self.last_epoch / self.total_size)
+        x = 1.0 + self.last_epoch / self.total_size - cycle
+        part = x / self.step_ratio if x <= self.step_ratio else (x - 1) / (self.step_ratio - 1)
+        height = self.scale_fn(cycle if self.scale_mode == 'cycle' else self.last_epoch)
+        if self.cycle_momentum:
+            for group, low, high in zip(
+                self.optimizer.param_groups, self.base_momentums, self.max_momentums
+            ):
+                _set_momentum(self, group, high - (high - low) * part * height)
+        return [
+            low + (high - low) * part * height for low, high in zip(self.base_lrs, self.max_lrs)
+        ]
+
+take_topics(CyclicLR, (_CycleRates,))
+
 # %% ../../nbs/optim/03_schedules.ipynb #f4afb337
 class _Several(LRScheduler):
     "What schedules made of schedules share."
+
     def _take(self, schedulers, optimizer):
         name = type(self).__name__
         for i, s in enumerate(schedulers):
-            if not hasattr(s, 'optimizer'): raise TypeError(f'{name} at index {i} should have `optimizer` as its attribute.')
-            if isinstance(s, ReduceLROnPlateau): raise ValueError(f'{name} does not support `ReduceLROnPlateau` scheduler as it requires additional kwargs to be specified when calling `step`, but got one at index {i} in the given schedulers sequence.')
-            if s.optimizer is not optimizer: raise ValueError(f'{name} expects all schedulers to belong to the same optimizer, but got scheduler {type(s).__name__} at index {i} has {s.optimizer}, which is different from {type(optimizer).__name__}.')
+            if not hasattr(s, 'optimizer'):
+                raise TypeError(f'{name} at index {i} should have `optimizer` as its attribute.')
+            if isinstance(s, ReduceLROnPlateau):
+                raise ValueError(
+                    f'{name} does not support `ReduceLROnPlateau` scheduler as it requires'
+                    ' additional kwargs to be specified when calling `step`, but got one at index'
+                    f' {i} in the given schedulers sequence.'
+                )
+            if s.optimizer is not optimizer:
+                raise ValueError(
+                    f'{name} expects all schedulers to belong to the same optimizer, but got'
+                    f' scheduler {type(s).__name__} at index {i} has {s.optimizer}, which is'
+                    f' different from {type(optimizer).__name__}.'
+                )
         self._schedulers, self.optimizer = schedulers, optimizer
 
     def state_dict(self):
@@ -410,16 +696,24 @@ class _Several(LRScheduler):
     def load_state_dict(self, state_dict):
         "Continue from what `state_dict()` returned."
         state = dict(state_dict)
-        for s, held in zip(self._schedulers, state.pop('_schedulers')): s.load_state_dict(held)
+        for s, held in zip(self._schedulers, state.pop('_schedulers')):
+            s.load_state_dict(held)
         self.__dict__.update(state)
 
+# %% ../../nbs/optim/03_schedules.ipynb #68429cd1
 class SequentialLR(_Several):
     "Several schedules, each from its milestone on."
+
     def __init__(self, optimizer, schedulers, milestones, last_epoch=-1):
-        if not schedulers: raise ValueError('SequentialLR expects at least one scheduler, but got no scheduler.')
+        if not schedulers:
+            raise ValueError('SequentialLR expects at least one scheduler, but got no scheduler.')
         self._take(schedulers, optimizer)
         if len(milestones) != len(schedulers) - 1:
-            raise ValueError(f'Sequential Schedulers expects number of schedulers provided to be one more than the number of milestone points, but got number of schedulers {len(schedulers)} and the number of milestones to be equal to {len(milestones)}')
+            raise ValueError(
+                'Sequential Schedulers expects number of schedulers provided to be one more than'
+                f' the number of milestone points, but got number of schedulers {len(schedulers)}'
+                f' and the number of milestones to be equal to {len(milestones)}'
+            )
         self._milestones, self.last_epoch = milestones, last_epoch + 1
         for group in optimizer.param_groups: _set(group, 'lr', group['initial_lr'])
         self._undo(self)
@@ -431,7 +725,8 @@ class SequentialLR(_Several):
         "Take back the step that each schedule made when it was created."
         if hasattr(schedule, '_schedulers'):
             for s in schedule._schedulers: self._undo(s)
-        elif hasattr(schedule, 'last_epoch'): schedule.last_epoch -= 1
+        elif hasattr(schedule, 'last_epoch'):
+            schedule.last_epoch -= 1
 
     @whole
     def step(self):
@@ -443,10 +738,16 @@ class SequentialLR(_Several):
         else: now.step()
         self._last_lr = now.get_last_lr()
 
+# %% ../../nbs/optim/03_schedules.ipynb #02ac81fb
 class ChainedScheduler(_Several):
     "Several schedules at once: each changes what the one before it has made of the rates."
+
     def __init__(self, schedulers, optimizer=None):
-        if len(schedulers) < 1: raise ValueError('ChainedScheduler expects at least one scheduler to be chained, but got no scheduler.')
+        if len(schedulers) < 1:
+            raise ValueError(
+                'ChainedScheduler expects at least one scheduler to be chained, but got no'
+                ' scheduler.'
+            )
         self._take(schedulers, optimizer or schedulers[0].optimizer)
         self._note_rates()
 
@@ -456,21 +757,41 @@ class ChainedScheduler(_Several):
         for s in self._schedulers: s.step()
         self._note_rates()
 
+# %% ../../nbs/optim/03_schedules.ipynb #35b993b0
 class ReduceLROnPlateau(LRScheduler):
-    "The rate times `factor` when the measure given to `step` has not improved for more than `patience` epochs."
-    def __init__(self, optimizer, mode='min', factor=0.1, patience=10, threshold=1e-4, threshold_mode='rel', cooldown=0, min_lr=0, eps=1e-8):
+    """The rate times `factor` when the measure given to `step` has not improved for more than
+    `patience` epochs.
+    """
+
+    def __init__(
+        self, optimizer, mode='min', factor=0.1, patience=10, threshold=1e-4, threshold_mode='rel',
+        cooldown=0, min_lr=0, eps=1e-8,
+    ):
         if factor >= 1.0: raise ValueError('Factor should be < 1.0.')
-        if not isinstance(optimizer, Optimizer): raise TypeError(f'{type(optimizer).__name__} is not an Optimizer')
-        if isinstance(min_lr, (list, tuple)) and len(min_lr) != len(optimizer.param_groups): raise ValueError(f'expected {len(optimizer.param_groups)} min_lrs, got {len(min_lr)}')
+        if not isinstance(optimizer, Optimizer):
+            raise TypeError(f'{type(optimizer).__name__} is not an Optimizer')
+        if isinstance(min_lr, (list, tuple)) and len(min_lr) != len(optimizer.param_groups):
+            raise ValueError(f'expected {len(optimizer.param_groups)} min_lrs, got {len(min_lr)}')
         if mode not in ('min', 'max'): raise ValueError(f'mode {mode} is unknown!')
-        if threshold_mode not in ('rel', 'abs'): raise ValueError(f'threshold mode {threshold_mode} is unknown!')
-        self.optimizer, self.factor, self.patience, self.cooldown, self.eps = optimizer, factor, patience, cooldown, eps
+        if threshold_mode not in ('rel', 'abs'):
+            raise ValueError(f'threshold mode {threshold_mode} is unknown!')
+        self.optimizer, self.factor, self.patience, self.cooldown, self.eps = (
+            optimizer, factor, patience, cooldown, eps,
+        )
         self.default_min_lr = None if isinstance(min_lr, (list, tuple)) else min_lr
-        self.min_lrs = list(min_lr) if self.default_min_lr is None else [min_lr] * len(optimizer.param_groups)
+        self.min_lrs = (
+            list(min_lr) if self.default_min_lr is None else [min_lr] * len(optimizer.param_groups)
+        )
         self.mode, self.threshold, self.threshold_mode = mode, threshold, threshold_mode
         self.mode_worse = math.inf if mode == 'min' else -math.inf
-        self.last_epoch, self.best, self.cooldown_counter, self.num_bad_epochs = 0, self.mode_worse, 0, 0
+        self.last_epoch, self.best, self.cooldown_counter, self.num_bad_epochs = (
+            0, self.mode_worse, 0, 0,
+        )
         self._note_rates()
+
+# %% ../../nbs/optim/03_schedules.ipynb #339aa6a1
+class _PlateauSteps:
+    "A schedule that looks at a measure."
 
     @whole
     def step(self, metrics, epoch=None):
@@ -492,17 +813,33 @@ class ReduceLROnPlateau(LRScheduler):
         groups = self.optimizer.param_groups
         if len(groups) != len(self.min_lrs):
             if self.default_min_lr is None:
-                raise RuntimeError(f'The number of param groups in the `optimizer` ({len(groups)}) differs from when `ReduceLROnPlateau` was initialized ({len(self.min_lrs)}), usually due to a new param group being added to the optimizer. '
-                                   'Please modify the `min_lrs` field to match the length of the `optimizer` param groups.')
+                raise RuntimeError(
+                    f'The number of param groups in the `optimizer` ({len(groups)}) differs from'
+                    f' when `ReduceLROnPlateau` was initialized ({len(self.min_lrs)}), usually due'
+                    ' to a new param group being added to the optimizer. Please modify the'
+                    ' `min_lrs` field to match the length of the `optimizer` param groups.'
+                )
             self.min_lrs = [self.default_min_lr] * len(groups)
         for group, low in zip(groups, self.min_lrs):
             old = float(group['lr'])
             new = max(old * self.factor, low)
             if old - new > self.eps: _set(group, 'lr', new)
 
+# %% ../../nbs/optim/03_schedules.ipynb #8ecaead5
+class _Plateau:
+    "What counts as better."
+
     @property
     def in_cooldown(self): return self.cooldown_counter > 0
 
     def _is_better(self, a, best):
-        if self.threshold_mode == 'rel': return a < best * (1.0 - self.threshold) if self.mode == 'min' else a > best * (self.threshold + 1.0)
+        if self.threshold_mode == 'rel':
+            return (
+                a < best * (1.0 - self.threshold)
+                if self.mode == 'min'
+                else a > best * (self.threshold + 1.0)
+            )
         return a < best - self.threshold if self.mode == 'min' else a > best + self.threshold
+
+# %% ../../nbs/optim/03_schedules.ipynb #a255810c
+take_topics(ReduceLROnPlateau, (_PlateauSteps, _Plateau))

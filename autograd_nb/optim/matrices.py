@@ -9,6 +9,7 @@ __all__ = ['check_size', 'ByTensors', 'Adafactor', 'orthogonalised', 'Muon', 'Sp
 import math
 
 from ..arrays.dtypes import finfo
+from ..arrays.topics import take_topics
 from ..creation import zeros, zeros_like
 from ..functions import addmm
 from ..graph.modes import enable_grad, no_grad
@@ -17,14 +18,19 @@ from .optimizer import Optimizer, number
 
 # %% ../../nbs/optim/04_matrices.ipynb #5e80b6a5
 def check_size(name, value, fits, what):
-    if isinstance(value, TensorBase) and value.numel() != 1: raise ValueError(f'Tensor {name} must be 1-element')
+    if isinstance(value, TensorBase) and value.numel() != 1:
+        raise ValueError(f'Tensor {name} must be 1-element')
     if not fits: raise ValueError(f'{what} but is: {value}')
 
 class ByTensors(Optimizer):
-    "The base of optimisers that update one parameter after the other by tensor operations: `update(group, p, g, held)` does it."
+    """The base of optimisers that update one parameter after the other by tensor operations:
+    `update(group, p, g, held)` does it.
+    """
 
     def step(self, closure=None):
-        "Update the parameters from their gradients. `closure`: computes the loss and the gradients anew; its result is returned."
+        """Update the parameters from their gradients. `closure`: computes the loss and the
+        gradients anew; its result is returned.
+        """
         loss = None
         if closure is not None:
             with enable_grad(): loss = closure()
@@ -33,20 +39,44 @@ class ByTensors(Optimizer):
                 for p in group['params']:
                     g = p.grad
                     if g is None: continue
-                    if p.is_complex(): raise RuntimeError(f'{type(self).__name__} does not support complex parameters')
+                    if p.is_complex():
+                        raise RuntimeError(
+                            f'{type(self).__name__} does not support complex parameters'
+                        )
                     self.update(group, p, -g if group.get('maximize') else g, self.state[p])
         return loss
 
+# %% ../../nbs/optim/04_matrices.ipynb #eca667b3
 class Adafactor(ByTensors):
-    "Adafactor (Shazeer and Stern, 2018). `beta2_decay`: the weight of the newest squares is `step ** beta2_decay`. `eps`: the smallest root mean square (None: the dtype's precision) and the smallest relative step. `d`: the longest step in units of `lr`."
+    """Adafactor (Shazeer and Stern, 2018). `beta2_decay`: the weight of the newest squares is `step
+    ** beta2_decay`. `eps`: the smallest root mean square (None: the dtype's precision) and the
+    smallest relative step. `d`: the longest step in units of `lr`.
+    """
 
-    def __init__(self, params, lr=1e-2, beta2_decay=-0.8, eps=(None, 1e-3), d=1.0, weight_decay=0.0, *, foreach=None, maximize=False):
+    def __init__(
+        self, params, lr=1e-2, beta2_decay=-0.8, eps=(None, 1e-3), d=1.0, weight_decay=0.0, *,
+        foreach=None, maximize=False,
+    ):
         check_size('lr', lr, 0.0 <= lr, 'Learning rate should be >= 0')
         check_size('beta2_decay', beta2_decay, beta2_decay <= 0.0, 'beta2_decay should be <= 0')
-        for i in (0, 1): check_size(f'epsilon{i + 1}', eps[i], eps[i] is None and i == 0 or eps[i] >= 0.0, f'epsilon{i + 1} should be >= 0')
+        for i in (0, 1):
+            check_size(
+                f'epsilon{i + 1}', eps[i], eps[i] is None and i == 0 or eps[i] >= 0.0,
+                f'epsilon{i + 1} should be >= 0',
+            )
         check_size('d', d, d >= 1.0, 'Clipping threshold d should be >= 1')
         check_size('weight_decay', weight_decay, weight_decay >= 0.0, 'weight_decay should be >= 0')
-        super().__init__(params, dict(lr=lr, beta2_decay=beta2_decay, eps=eps, d=d, weight_decay=weight_decay, foreach=foreach, maximize=maximize))
+        super().__init__(
+            params,
+            dict(
+                lr=lr, beta2_decay=beta2_decay, eps=eps, d=d, weight_decay=weight_decay,
+                foreach=foreach, maximize=maximize,
+            ),
+        )
+
+# %% ../../nbs/optim/04_matrices.ipynb #653bc790
+class _AdafactorStep:
+    "The formula."
 
     def update(self, group, p, g, held):
         if not held:
@@ -54,12 +84,13 @@ class Adafactor(ByTensors):
             if p.dim() > 1:
                 held['row_var'] = p.new_zeros((*p.shape[:-1], 1))
                 held['col_var'] = p.new_zeros((*p.shape[:-2], 1, p.shape[-1]))
-            else: held['variance'] = zeros_like(p)
+            else:
+                held['variance'] = zeros_like(p)
         held['step'] += 1
         step, lr, (eps1, eps2) = held['step'].item(), number(group['lr']), group['eps']
         if eps1 is None: eps1 = finfo(p.dtype).eps
         new = step ** group['beta2_decay']
-        size = max(eps2, p.norm(2).item() / p.numel() ** 0.5) * min(lr, 1 / step ** 0.5)
+        size = max(eps2, p.norm(2).item() / p.numel() ** 0.5) * min(lr, 1 / step**0.5)
         if group['weight_decay'] != 0: p.mul_(1 - lr * group['weight_decay'])
         squares = g * g
         if p.dim() > 1:
@@ -67,16 +98,26 @@ class Adafactor(ByTensors):
             rows.lerp_(squares.mean(dim=-1, keepdim=True), new)
             columns.lerp_(squares.mean(dim=-2, keepdim=True), new)
             variance = (rows @ columns).div_(rows.mean(dim=-2, keepdim=True).clamp_(min=eps1))
-        else: variance = held['variance'].lerp_(squares, new).clone()
+        else:
+            variance = held['variance'].lerp_(squares, new).clone()
         change = variance.clamp_(min=eps1 * eps1).rsqrt_().mul_(g)
-        p.add_(change, alpha=-size / max(1.0, change.norm(2).item() / (change.numel() ** 0.5 * group['d'])))
+        p.add_(
+            change,
+            alpha=-size / max(1.0, change.norm(2).item() / (change.numel() ** 0.5 * group['d'])),
+        )
+
+take_topics(Adafactor, (_AdafactorStep,))
 
 # %% ../../nbs/optim/04_matrices.ipynb #ebc50708
 def orthogonalised(matrix, coefficients, steps, eps):
-    "The matrix with all its singular values near 1, computed in bfloat16: `steps` rounds of the polynomial `a x + b x**3 + c x**5`."
-    if steps >= 100: raise ValueError('Number of steps must be less than 100 for computational efficiency')
+    """The matrix with all its singular values near 1, computed in bfloat16: `steps` rounds of the
+    polynomial `a x + b x**3 + c x**5`.
+    """
+    if steps >= 100:
+        raise ValueError('Number of steps must be less than 100 for computational efficiency')
     if matrix.dim() != 2: raise ValueError('Input tensor gradient must be a 2D matrix')
-    if len(coefficients) != 3: raise ValueError('Coefficients must be a tuple of exactly 3 values')
+    if len(coefficients) != 3:
+        raise ValueError('Coefficients must be a tuple of exactly 3 values')
     a, b, c = coefficients
     tall = matrix.shape[0] > matrix.shape[1]
     x = matrix.bfloat16()
@@ -87,45 +128,94 @@ def orthogonalised(matrix, coefficients, steps, eps):
         x = addmm(x, addmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
     return x.T if tall else x
 
+# %% ../../nbs/optim/04_matrices.ipynb #6cca6f22
 class Muon(ByTensors):
-    "Muon (Jordan and others, 2024), for the matrices of hidden layers; leave embeddings, biases and the last layer to AdamW. `adjust_lr_fn`: 'original' scales the rate by the matrix's shape, 'match_rms_adamw' makes steps as long as AdamW's."
+    """Muon (Jordan and others, 2024), for the matrices of hidden layers; leave embeddings, biases
+    and the last layer to AdamW. `adjust_lr_fn`: 'original' scales the rate by the matrix's shape,
+    'match_rms_adamw' makes steps as long as AdamW's.
+    """
 
-    def __init__(self, params, lr=1e-3, weight_decay=0.1, momentum=0.95, nesterov=True, ns_coefficients=(3.4445, -4.775, 2.0315), eps=1e-7, ns_steps=5, adjust_lr_fn=None):
+    def __init__(
+        self, params, lr=1e-3, weight_decay=0.1, momentum=0.95, nesterov=True,
+        ns_coefficients=(3.4445, -4.775, 2.0315), eps=1e-7, ns_steps=5, adjust_lr_fn=None,
+    ):
         check_size('lr', lr, 0.0 <= lr, 'Learning rate should be >= 0')
         check_size('momentum', momentum, 0.0 <= momentum, 'momentum should be >= 0')
         check_size('weight_decay', weight_decay, 0.0 <= weight_decay, 'weight decay should be >= 0')
-        if adjust_lr_fn not in (None, 'original', 'match_rms_adamw'): raise ValueError(f'Adjust learning rate function {adjust_lr_fn} is not supported')
-        super().__init__(params, dict(lr=lr, weight_decay=weight_decay, momentum=momentum, nesterov=nesterov, ns_coefficients=ns_coefficients, eps=eps, ns_steps=ns_steps, adjust_lr_fn=adjust_lr_fn))
+        if adjust_lr_fn not in (None, 'original', 'match_rms_adamw'):
+            raise ValueError(f'Adjust learning rate function {adjust_lr_fn} is not supported')
+        super().__init__(
+            params,
+            dict(
+                lr=lr, weight_decay=weight_decay, momentum=momentum, nesterov=nesterov,
+                ns_coefficients=ns_coefficients, eps=eps, ns_steps=ns_steps,
+                adjust_lr_fn=adjust_lr_fn,
+            ),
+        )
         for group in self.param_groups:
             for p in group['params']:
-                if p.dim() != 2: raise ValueError(f'Muon only supports 2D parameters whereas we found a parameter with size: {p.shape}')
+                if p.dim() != 2:
+                    raise ValueError(
+                        'Muon only supports 2D parameters whereas we found a parameter with size:'
+                        f' {p.shape}'
+                    )
+
+# %% ../../nbs/optim/04_matrices.ipynb #b0ac0d01
+class _MuonStep:
+    "The formula."
 
     def update(self, group, p, g, held):
         lr, momentum, (n, m) = number(group['lr']), group['momentum'], p.shape
         if 'momentum_buffer' not in held: held['momentum_buffer'] = zeros_like(g)
         buffer = held['momentum_buffer'].lerp_(g, 1 - momentum)
-        change = orthogonalised(g.lerp(buffer, momentum) if group['nesterov'] else buffer, group['ns_coefficients'], group['ns_steps'], group['eps'])
+        change = orthogonalised(
+            g.lerp(buffer, momentum) if group['nesterov'] else buffer,
+            group['ns_coefficients'],
+            group['ns_steps'],
+            group['eps'],
+        )
         p.mul_(1 - lr * group['weight_decay'])
-        p.add_(change.to(p.dtype), alpha=-lr * (0.2 * math.sqrt(max(n, m)) if group['adjust_lr_fn'] == 'match_rms_adamw' else math.sqrt(max(1, n / m))))
+        p.add_(
+            change.to(p.dtype),
+            alpha=-lr
+            * (
+                0.2 * math.sqrt(max(n, m))
+                if group['adjust_lr_fn'] == 'match_rms_adamw'
+                else math.sqrt(max(1, n / m))
+            ),
+        )
+
+take_topics(Muon, (_MuonStep,))
 
 # %% ../../nbs/optim/04_matrices.ipynb #a55e637e
 class SparseAdam(ByTensors):
-    "Adam for the weights of embeddings with `sparse=True`: rows whose gradient is zero are left alone, and so are their averages. Other gradients are refused, as PyTorch refuses dense ones."
+    """Adam for the weights of embeddings with `sparse=True`: rows whose gradient is zero are left
+    alone, and so are their averages. Other gradients are refused, as PyTorch refuses dense ones.
+    """
+
     def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, maximize=False):
         if not 0.0 < number(lr): raise ValueError(f'Invalid learning rate: {lr}')
         if not 0.0 < eps: raise ValueError(f'Invalid epsilon value: {eps}')
         for i, b in enumerate(betas):
-            if not 0.0 <= b < 1.0: raise ValueError(f'Invalid beta parameter at index {i}: {b}')
+            if not 0.0 <= b < 1.0:
+                raise ValueError(f'Invalid beta parameter at index {i}: {b}')
         super().__init__(params, dict(lr=lr, betas=betas, eps=eps, maximize=maximize))
 
     def update(self, group, p, g, held):
         if not getattr(p, 'grad_in_rows', False):
-            raise RuntimeError('SparseAdam does not support dense gradients, please consider Adam instead\n  instead: torch.optim.Adam(…); or make the layer with nn.Embedding(…, sparse=True)')
-        if not held: held.update(step=0, exp_avg=zeros_like(p), exp_avg_sq=zeros_like(p))
+            raise RuntimeError(
+                'SparseAdam does not support dense gradients, please consider Adam instead\n '
+                ' instead: torch.optim.Adam(…); or make the layer with nn.Embedding(…, sparse=True)'
+            )
+        if not held:
+            held.update(step=0, exp_avg=zeros_like(p), exp_avg_sq=zeros_like(p))
         held['step'] += 1
         rows = (g != 0).flatten(1).any(1).nonzero().squeeze(1)
         (b1, b2), g, step = group['betas'], g[rows], held['step']
-        average, squares = held['exp_avg'][rows].lerp_(g, 1 - b1), held['exp_avg_sq'][rows].lerp_(g * g, 1 - b2)
+        average, squares = (
+            held['exp_avg'][rows].lerp_(g, 1 - b1),
+            held['exp_avg_sq'][rows].lerp_(g * g, 1 - b2),
+        )
         held['exp_avg'][rows], held['exp_avg_sq'][rows] = average, squares
-        size = number(group['lr']) * math.sqrt(1 - b2 ** step) / (1 - b1 ** step)
+        size = number(group['lr']) * math.sqrt(1 - b2**step) / (1 - b1**step)
         p[rows] -= size * average / (squares.sqrt() + group['eps'])

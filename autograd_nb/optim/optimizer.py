@@ -4,12 +4,14 @@
 
 # %% auto #0
 __all__ = ['SMALL', 'BLOCK', 'required', 'GLOBAL_HOOKS', 'counting_dtype', 'real_parts', 'Run',
-           'register_optimizer_step_pre_hook', 'register_optimizer_step_post_hook', 'Optimizer', 'Slot', 'slotted',
-           'number', 'recording', 'Elementwise']
+           'register_optimizer_step_pre_hook', 'register_optimizer_step_post_hook', 'Names', 'Groups', 'Stepping',
+           'Hooks', 'State', 'Loading', 'Copies', 'Optimizer', 'Slot', 'slotted', 'number', 'Instead', 'recording',
+           'Number', 'Sign', 'Options', 'is_number', 'telling', 'StepLoop', 'Elementwise']
 
 # %% ../../nbs/optim/01_optimizer.ipynb #4a652c2a
 import copy
 import functools
+import math
 import operator
 import warnings
 from collections import OrderedDict, defaultdict
@@ -18,18 +20,26 @@ from types import FunctionType
 
 import numpy as np
 
-from ..arrays.cupy_backend import FUSED_STEPS, Capture, Device, home_of, is_far, there, twin
+from autograd_nb.arrays.cupy_backend import (
+    FUSED_STEPS, Capture, Device, home_of, is_far, there, twin
+)
 from ..arrays.dtypes import get_default_dtype
 from ..graph.modes import enable_grad, whole
-from ..graph.node import JOURNAL, AccumulateGrad, TensorBase, announce, attach, tensor_like
+from ..layers.versions import JOURNAL, announce
+from ..graph.node import AccumulateGrad, TensorBase, tensor_like
+from ..layers.hooks import attach
 from ..creation import full_like, zeros_like
 from ..functions import where
 from ..more import view_as_complex, view_as_real
 from ..nn.modules.module import clear_grad, foreign, typename
+from ..ops.compiled import AVAILABLE, F32, FEW, Switch, crew, places_of
+from ..ops.kernels.compiler import apart_loop
+from ..ops.kernels.expressions import Builder, Letter, Name, Symbol
+from ..arrays.topics import take_topics
 
 # %% ../../nbs/optim/01_optimizer.ipynb #a5dc4d4d
-SMALL = 1 << 14         # parameters up to this many numbers are updated side by side
-BLOCK = 1 << 14         # how many numbers are worked on at a time
+SMALL = 1 << 14  # parameters up to this many numbers are updated side by side
+BLOCK = 1 << 14  # how many numbers are worked on at a time
 
 def counting_dtype():
     "NumPy's dtype of step counts: 32 bits, unless the default dtype has 64."
@@ -39,11 +49,18 @@ def real_parts(a):
     "A flat view of a contiguous array; of a complex one, of real and imaginary parts in turn."
     return (a.view(a.real.dtype) if a.dtype.kind == 'c' else a).reshape(-1)
 
+# %% ../../nbs/optim/01_optimizer.ipynb #a18c1231
 class Run:
     """Some parameters of one dtype that take their steps together.
 
-    `kept`: for each parameter, the name, tensor and array of each part of its state, to see whether somebody has replaced one."""
-    __slots__ = ('params', 'where', 'shapes', 'dtype', 'size', 'values', 'grads', 'pieces', 'states', 'counts', 'kept', 'work', 'numbers', 'fresh', 'direct', 'blocks', 'far', 'ends')
+    `kept`: for each parameter, the name, tensor and array of each part of its state, to see whether
+    somebody has replaced one.
+    """
+
+    __slots__ = (
+        'params', 'where', 'shapes', 'dtype', 'size', 'values', 'grads', 'pieces', 'states',
+        'counts', 'kept', 'work', 'numbers', 'fresh', 'direct', 'blocks', 'far', 'ends', 'loop',
+    )
 
     def __init__(self, params, where, names, counters, state, fresh):
         first = params[0]._array
@@ -53,38 +70,63 @@ class Run:
         counts = [p._array.size * (2 if first.dtype.kind == 'c' else 1) for p in params]
         ends = np.cumsum(counts).tolist()
         self.size, self.ends, cuts = ends[-1], np.array(ends), list(zip([0, *ends[:-1]], ends))
-        self.direct, self.far = len(params) == 1, is_far(first)          # parameters on a device go one by one
+        # parameters on a device go one by one
+        self.direct, self.far, self.loop = len(params) == 1, is_far(first), None
         lib = there if self.far else np
         self.values = self.grads = self.pieces = None
         if not self.direct:
             self.values, self.grads = np.empty(self.size, real), np.empty(self.size, real)
-            self.pieces = [self._shaped(self.values[a:b], s) for (a, b), s in zip(cuts, self.shapes)]
+            self.pieces = [
+                self._shaped(self.values[a:b], s) for (a, b), s in zip(cuts, self.shapes)
+            ]
         self.states, self.kept = [], [[] for _ in params]
         for name in names:
             flat = lib.zeros(self.size, real)
             self.states.append(flat)
-            for p, (a, b), shape, kept in zip(params, cuts, self.shapes, self.kept): self._adopt(state[p], name, self._shaped(flat[a:b], shape), kept)
+            for p, (a, b), shape, kept in zip(params, cuts, self.shapes, self.kept):
+                self._adopt(state[p], name, self._shaped(flat[a:b], shape), kept)
         self.counts = []
         for name in counters:
             counts = np.zeros(len(params), counting_dtype())
             self.counts.append(counts)
-            for i, (p, kept) in enumerate(zip(params, self.kept)): self._adopt(state[p], name, counts[i:i + 1].reshape(()), kept)
+            for i, (p, kept) in enumerate(zip(params, self.kept)):
+                self._adopt(state[p], name, counts[i : i + 1].reshape(()), kept)
         n = min(self.size, BLOCK)
         if self.far: n = self.size
         self.work = [lib.empty(n, real), lib.empty(n, real)]
         numbers = np.empty(16, real)
-        self.numbers = numbers, [numbers[i:i + 1].reshape(()) for i in range(16)]
-        self.blocks = None if self.far or self.size <= BLOCK else [slice(i, min(i + BLOCK, self.size)) for i in range(0, self.size, BLOCK)]
+        self.numbers = numbers, [numbers[i : i + 1].reshape(()) for i in range(16)]
+        self.blocks = (
+            None
+            if self.far or self.size <= BLOCK
+            else [slice(i, min(i + BLOCK, self.size)) for i in range(0, self.size, BLOCK)]
+        )
 
-    def _shaped(self, flat, shape): return (flat.view(self.dtype) if self.dtype.kind == 'c' else flat).reshape(shape)
+# %% ../../nbs/optim/01_optimizer.ipynb #12ef06df
+class _Adopting:
+    "State that lies side by side."
+
+    def _shaped(self, flat, shape):
+        return (flat.view(self.dtype) if self.dtype.kind == 'c' else flat).reshape(shape)
 
     @staticmethod
     def _adopt(held, name, array, kept):
         "Move a tensor of the state into `array`, keeping its values; make it if there is none."
         t = held.get(name)
-        if t is None: t = held[name] = tensor_like(array)
+        if t is None:
+            t = held[name] = tensor_like(array)
         else:
-            array[...] = (t._array if is_far(t._array) == is_far(array) else t.cpu()._array if not is_far(array) else t.cuda()._array) if isinstance(t, TensorBase) else t
+            array[...] = (
+                (
+                    t._array
+                    if is_far(t._array) == is_far(array)
+                    else t.cpu()._array
+                    if not is_far(array)
+                    else t.cuda()._array
+                )
+                if isinstance(t, TensorBase)
+                else t
+            )
             if isinstance(t, TensorBase): t._array = array
             else: t = held[name] = tensor_like(array)
         kept.append((name, t, array))
@@ -93,62 +135,130 @@ class Run:
         "Whether the parameters and their state are what they were when this run was put together."
         for p, shape, kept in zip(self.params, self.shapes, self.kept):
             a = p._array
-            if a.shape != shape or a.dtype is not self.dtype and a.dtype != self.dtype: return False
+            if a.shape != shape or a.dtype is not self.dtype and a.dtype != self.dtype:
+                return False
             held = state[p] if kept else None
             for name, t, array in kept:
                 if held.get(name) is not t or t._array is not array: return False
         return True
 
+# %% ../../nbs/optim/01_optimizer.ipynb #ec5d26cd
+class _OnDevice:
+    "Steps on a device."
+
     def _go_there(self, optimizer, group, g, given):
-        "One step of a parameter on a device: by a fused kernel, or by the twin of `update`. `given` is None while a graph is captured: the numbers are asked for anew before each replay."
+        """One step of a parameter on a device: by a fused kernel, or by the twin of `update`.
+        `given` is None while a graph is captured: the numbers are asked for anew before each
+        replay.
+        """
         a = self.params[0]._array
         values = a if a.flags.c_contiguous else there.ascontiguousarray(a)
         flat, g = real_parts(values), real_parts(there.ascontiguousarray(g))
         if given is None:
             before = [c.copy() for c in self.counts]
             count = len(optimizer.next_numbers(group, self.counts))
-            for c, old in zip(self.counts, before): c[...] = old          # no step has been taken yet
-            array = Capture.now.numbers(count, np.dtype('f4') if flat.dtype == np.float16 else flat.dtype, lambda: optimizer.next_numbers(group, self.counts))
+            # no step has been taken yet
+            for c, old in zip(self.counts, before): c[...] = old
+            array = Capture.now.numbers(
+                count,
+                np.dtype('f4') if flat.dtype == np.float16 else flat.dtype,
+                lambda: optimizer.next_numbers(group, self.counts),
+            )
             numbers = [array[i] for i in range(count)]
-        else: numbers = [flat.dtype.type(v) for v in given]
+        else:
+            numbers = [flat.dtype.type(v) for v in given]
         quick = FUSED_STEPS.get(type(optimizer).__name__) if Device.fused else None
-        if quick is None or quick(group, numbers, flat, g, self.states, self.fresh) is NotImplemented:
-            twin(type(optimizer).update)(optimizer, group, numbers + [None] * (16 - len(numbers)), flat, g, self.states, *self.work, self.fresh)
+        if (
+            quick is None
+            or quick(group, numbers, flat, g, self.states, self.fresh) is NotImplemented
+        ):
+            twin(type(optimizer).update)(
+                optimizer, group, numbers + [None] * (16 - len(numbers)), flat, g, self.states,
+                *self.work, self.fresh,
+            )
         if values is not a: a[...] = values
         return [a]
+
+# %% ../../nbs/optim/01_optimizer.ipynb #13dd2163
+class _Going:
+    "Steps on the host."
 
     def go(self, optimizer, group, grads):
         "Take one step. `grads`: the gradients (arrays) of all the group's active parameters."
         arrays = [p._array for p in self.params]
         given = None if Capture.now is not None else optimizer.next_numbers(group, self.counts)
         if self.far:
-            with home_of(arrays[0]): return self._go_there(optimizer, group, grads[self.where[0]], given)
+            with home_of(arrays[0]):
+                return self._go_there(optimizer, group, grads[self.where[0]], given)
         held, numbers = self.numbers
-        held[:len(given)] = given
-        if optimizer.apart(group, held, arrays, grads if len(grads) == len(arrays) else [grads[i] for i in self.where], self.ends, self.states, self.fresh): return arrays
+        held[: len(given)] = given
+        chosen = grads if len(grads) == len(arrays) else [grads[i] for i in self.where]
+        if self.by_loop(optimizer, group, arrays, chosen): return arrays
         if self.direct:
-            a, g = arrays[0], grads[self.where[0]]
+            a, g = arrays[0], chosen[0]
             copied = not a.flags.c_contiguous
             values = real_parts(np.ascontiguousarray(a) if copied else a)
             g = real_parts(g if g.flags.c_contiguous else np.ascontiguousarray(g))
         else:
             copied, values, g = True, self.values, self.grads
-            np.concatenate([real_parts(np.ascontiguousarray(a)) for a in arrays] if self.dtype.kind == 'c' else arrays, None, values)
-            chosen = [grads[i] for i in self.where]
-            np.concatenate([real_parts(np.ascontiguousarray(c)) for c in chosen] if self.dtype.kind == 'c' else chosen, None, g)
+            np.concatenate(
+                (
+                    [real_parts(np.ascontiguousarray(a)) for a in arrays]
+                    if self.dtype.kind == 'c'
+                    else arrays
+                ),
+                None,
+                values,
+            )
+            np.concatenate(
+                (
+                    [real_parts(np.ascontiguousarray(c)) for c in chosen]
+                    if self.dtype.kind == 'c'
+                    else chosen
+                ),
+                None,
+                g,
+            )
         t, u = self.work
-        if optimizer.at_once(group, numbers, values, g, self.states): pass
-        elif self.blocks is None: optimizer.update(group, numbers, values, g, self.states, t, u, self.fresh)
+        if self.blocks is None:
+            optimizer.update(group, numbers, values, g, self.states, t, u, self.fresh)
         else:
             for b in self.blocks:
                 part = values[b]
                 n = part.size
-                optimizer.update(group, numbers, part, g[b], [s[b] for s in self.states], t[:n], u[:n], self.fresh)
+                optimizer.update(
+                    group, numbers, part, g[b], [s[b] for s in self.states], t[:n], u[:n],
+                    self.fresh,
+                )
         if copied:
-            if self.direct: arrays[0][...] = self._shaped(values, self.shapes[0])
+            if self.direct:
+                arrays[0][...] = self._shaped(values, self.shapes[0])
             else:
                 for a, piece in zip(arrays, self.pieces): np.copyto(a, piece)
         return arrays
+
+# %% ../../nbs/optim/01_optimizer.ipynb #19c5e8f4
+class _ByLoop:
+    "Steps by a compiled loop."
+
+    def by_loop(self, optimizer, group, arrays, grads):
+        "Take the step by a compiled loop, if there is one; returns whether there was."
+        if self.size < FEW or self.dtype is not F32 or not (AVAILABLE and Switch.on): return False
+        numbers, loop = self.numbers[0], self.loop
+        if loop is None or not loop.holds(group, numbers):
+            self.loop = StepLoop(optimizer, group, numbers, len(self.states), self.fresh)
+            return False
+        if loop.ready is None and not loop.asked_for(): return False
+        places = places_of(arrays, grads)
+        if places is None: return False
+        crew.run(
+            loop.ready, self.size, self.size * loop.weight, loop.given(numbers), places, self.ends,
+            *self.states,
+        )
+        return True
+
+# %% ../../nbs/optim/01_optimizer.ipynb #89c87da0
+take_topics(Run, (_Adopting, _OnDevice, _Going, _ByLoop))
 
 # %% ../../nbs/optim/01_optimizer.ipynb #dd871679
 class _Required:
@@ -167,92 +277,106 @@ def register_optimizer_step_post_hook(hook):
 
 def _with_hooks(step):
     "`step` with the hooks around it."
+
     @functools.wraps(step)
     def stepped(self, *args, **kwargs):
         if self._optimizer_step_pre_hooks or GLOBAL_HOOKS['pre']:
             for hook in (*GLOBAL_HOOKS['pre'].values(), *self._optimizer_step_pre_hooks.values()):
                 changed = hook(self, args, kwargs)
                 if changed is None: continue
-                if not (isinstance(changed, tuple) and len(changed) == 2): raise RuntimeError(f'{step} must return None or a tuple of (new_args, new_kwargs), but got {changed}.')
+                if not (isinstance(changed, tuple) and len(changed) == 2):
+                    raise RuntimeError(
+                        f'{step} must return None or a tuple of (new_args, new_kwargs), but got'
+                        f' {changed}.'
+                    )
                 args, kwargs = changed
         out = step(self, *args, **kwargs)
         self._opt_called = True
         if self._optimizer_step_post_hooks or GLOBAL_HOOKS['post']:
-            for hook in (*self._optimizer_step_post_hooks.values(), *GLOBAL_HOOKS['post'].values()): hook(self, args, kwargs)
+            for hook in (*self._optimizer_step_post_hooks.values(), *GLOBAL_HOOKS['post'].values()):
+                hook(self, args, kwargs)
         return out
+
     stepped.hooked = True
     return stepped
 
-class Optimizer:
-    """The base of all optimisers. Subclasses call `super().__init__(params, defaults)` and define `step(closure=None)`.
+# %% ../../nbs/optim/01_optimizer.ipynb #6387b2be
+class Names:
+    "Parameters with names and without."
 
-    `params`: tensors, pairs of name and tensor, or dictionaries with 'params' and options of their own. `defaults`: the options of groups that do not set them. `param_groups` and `state` may be read and changed between steps."""
-
-    _HOOKS = ('_optimizer_step_pre_hooks', '_optimizer_step_post_hooks', '_optimizer_state_dict_pre_hooks', '_optimizer_state_dict_post_hooks', '_optimizer_load_state_dict_pre_hooks', '_optimizer_load_state_dict_post_hooks')
-
-    def __init_subclass__(cls, **kwargs):
-        super().__init_subclass__(**kwargs)
-        step = cls.__dict__.get('step')
-        if step is not None and not hasattr(step, 'hooked'): cls.step = whole(_with_hooks(step))
-
-    def __init__(self, params, defaults):
-        self.defaults = defaults
-        self._fresh_hooks()
-        if isinstance(params, TensorBase): raise TypeError(f'params argument given to the optimizer should be an iterable of Tensors or dicts, but got {typename(params)}')
-        self.state, self.param_groups = defaultdict(dict), []
-        groups = list(params)
-        if not groups: raise ValueError('optimizer got an empty parameter list')
-        if not isinstance(groups[0], dict): groups = [{'params': groups}]
-        for group in groups: self.add_param_group(group)
-
-    def _fresh_hooks(self):
-        for name in self._HOOKS:
-            if name not in self.__dict__: setattr(self, name, OrderedDict())
-        self._plans, self._opt_called = {}, False
-
-    def __getstate__(self): return {'defaults': self.defaults, 'state': self.state, 'param_groups': self.param_groups}
-
-    def __setstate__(self, state):
-        self.__dict__.update(state)
-        self._fresh_hooks()
-        for group in self.param_groups:
-            for name, value in self.defaults.items(): group.setdefault(name, value)
-
-    def __repr__(self):
-        lines = []
-        for i, group in enumerate(self.param_groups):
-            lines.append(f'\nParameter Group {i}\n' + ''.join(f'    {k}: {group[k]}\n' for k in sorted(group) if k != 'params'))
-        return f'{type(self).__name__} ({"".join(lines)})'
-
-    def add_param_group(self, param_group):
-        "Add parameters with options of their own: a dictionary with 'params' and any of the options."
-        if not isinstance(param_group, dict): raise TypeError(f'param_group must be a dict, but got {type(param_group)}')
-        params = param_group['params']
-        if isinstance(params, set): raise TypeError('optimizer parameters need to be organized in ordered collections, but the ordering of tensors in sets will change between runs. Please use a list instead.')
+    def _without_names(self, param_group, params):
+        "The parameters of a group; their names, if they have any, are put into the group."
         params = [params] if isinstance(params, TensorBase) else list(params)
         names = [p[0] for p in params if isinstance(p, tuple)]
         if names:
-            if len(names) != len(params): raise ValueError('all optimizer params should be with/without names. Some param names are missing')
+            if len(names) != len(params):
+                raise ValueError(
+                    'all optimizer params should be with/without names. Some param names are'
+                    ' missing'
+                )
             params = [p[1] for p in params]
             param_group['param_names'] = names
         param_group['params'] = params
         for p in params:
-            if not isinstance(p, TensorBase): raise TypeError(f'optimizer can only optimize Tensors, but one of the params is {typename(p)}')
-            if not (self.defaults.get('differentiable') or p.is_leaf or p.retains_grad): raise ValueError("can't optimize a non-leaf Tensor")
+            if not isinstance(p, TensorBase):
+                raise TypeError(
+                    f'optimizer can only optimize Tensors, but one of the params is {typename(p)}'
+                )
+            if not (self.defaults.get('differentiable') or p.is_leaf or p.retains_grad):
+                raise ValueError("can't optimize a non-leaf Tensor")
+        return params
+
+# %% ../../nbs/optim/01_optimizer.ipynb #77769cfb
+class Groups:
+    "Parameters and options are added."
+
+    def add_param_group(self, param_group):
+        """Add parameters with options of their own: a dictionary with 'params' and any of the
+        options.
+        """
+        if not isinstance(param_group, dict):
+            raise TypeError(f'param_group must be a dict, but got {type(param_group)}')
+        params = param_group['params']
+        if isinstance(params, set):
+            raise TypeError(
+                'optimizer parameters need to be organized in ordered collections, but the ordering'
+                ' of tensors in sets will change between runs. Please use a list instead.'
+            )
+        params = self._without_names(param_group, params)
         for name, default in self.defaults.items():
-            if default is required and name not in param_group: raise ValueError(f"parameter group didn't specify a value of required optimization parameter {name}")
+            if default is required and name not in param_group:
+                raise ValueError(
+                    "parameter group didn't specify a value of required optimization parameter"
+                    f" {name}"
+                )
             param_group.setdefault(name, default)
         if len(params) != len(set(params)):
-            warnings.warn('optimizer contains a parameter group with duplicate parameters; in future, this will cause an error; see github.com/pytorch/pytorch/issues/40967 for more information', stacklevel=3)
+            warnings.warn(
+                'optimizer contains a parameter group with duplicate parameters; in future, this'
+                ' will cause an error; see github.com/pytorch/pytorch/issues/40967 for more'
+                ' information',
+                stacklevel=3,
+            )
         for group in self.param_groups:
-            if ('param_names' in param_group) != ('param_names' in group):
-                raise ValueError(f'all optimizer param groups should be with/without names. cannot add param group {"with" if names else "without"} names to the optimizer')
-            if not set(params).isdisjoint(group['params']): raise ValueError('some parameters appear in more than one parameter group')
+            named = 'param_names' in param_group
+            if named != ('param_names' in group):
+                raise ValueError(
+                    'all optimizer param groups should be with/without names. cannot add param'
+                    f' group {"with" if named else "without"} names to the optimizer'
+                )
+            if not set(params).isdisjoint(group['params']):
+                raise ValueError('some parameters appear in more than one parameter group')
         self.param_groups.append(param_group)
+
+# %% ../../nbs/optim/01_optimizer.ipynb #588fa88f
+class Stepping:
+    "What every optimiser does."
 
     @whole
     def zero_grad(self, set_to_none=True):
-        "Forget the gradients of all parameters; with `set_to_none=False`, set them to zero instead."
+        """Forget the gradients of all parameters; with `set_to_none=False`, set them to zero
+        instead.
+        """
         for group in self.param_groups:
             for p in group['params']:
                 node = p._node
@@ -260,10 +384,14 @@ class Optimizer:
                 else: clear_grad(p, set_to_none)
 
     def step(self, closure=None):
-        "Update the parameters from their gradients. `closure`: computes the loss and the gradients anew; its result is returned."
+        """Update the parameters from their gradients. `closure`: computes the loss and the
+        gradients anew; its result is returned.
+        """
         raise NotImplementedError
 
-    # -- hooks
+# %% ../../nbs/optim/01_optimizer.ipynb #f3a7dbfc
+class Hooks:
+    "Functions that are called around steps, saving and loading."
 
     def register_step_pre_hook(self, hook):
         "Call `hook(optimizer, args, kwargs)` before each step."
@@ -278,11 +406,15 @@ class Optimizer:
         return self._hook('_optimizer_state_dict_pre_hooks', hook, prepend)
 
     def register_state_dict_post_hook(self, hook, prepend=False):
-        "Call `hook(optimizer, state_dict)` after `state_dict()`; what it returns replaces the dictionary."
+        """Call `hook(optimizer, state_dict)` after `state_dict()`; what it returns replaces the
+        dictionary.
+        """
         return self._hook('_optimizer_state_dict_post_hooks', hook, prepend)
 
     def register_load_state_dict_pre_hook(self, hook, prepend=False):
-        "Call `hook(optimizer, state_dict)` before state is loaded; what it returns replaces the dictionary."
+        """Call `hook(optimizer, state_dict)` before state is loaded; what it returns replaces the
+        dictionary.
+        """
         return self._hook('_optimizer_load_state_dict_pre_hooks', hook, prepend)
 
     def register_load_state_dict_post_hook(self, hook, prepend=False):
@@ -292,7 +424,9 @@ class Optimizer:
     def _hook(self, kind, hook, prepend):
         return attach(getattr(self, kind), hook, prepend)
 
-    # -- state
+# %% ../../nbs/optim/01_optimizer.ipynb #9fd54a20
+class State:
+    "The state goes out."
 
     def state_dict(self):
         "The state and the groups, with numbers in place of the parameters."
@@ -303,123 +437,376 @@ class Optimizer:
             for p in group['params']: numbers.setdefault(id(p), len(numbers))
             packed['params'] = [numbers[id(p)] for p in group['params']]
             groups.append(packed)
-        out = {'state': {numbers[id(k)] if isinstance(k, TensorBase) else k: v for k, v in self.state.items()}, 'param_groups': groups}
+        out = {
+            'state': {
+                numbers[id(k)] if isinstance(k, TensorBase) else k: v for k, v in self.state.items()
+            },
+            'param_groups': groups,
+        }
         for hook in self._optimizer_state_dict_post_hooks.values():
             changed = hook(self, out)
             if changed is not None: out = changed
         return out
 
+# %% ../../nbs/optim/01_optimizer.ipynb #856d4374
+class Loading:
+    "The state comes back in."
+
     def load_state_dict(self, state_dict):
-        "Continue from what `state_dict()` returned (here or in PyTorch). Raises ValueError if groups or their sizes differ."
+        """Continue from what `state_dict()` returned (here or in PyTorch). Raises ValueError if
+        groups or their sizes differ.
+        """
         state_dict = state_dict.copy()
         for hook in self._optimizer_load_state_dict_pre_hooks.values():
             changed = hook(self, state_dict)
             if changed is not None: state_dict = changed
         groups, saved = self.param_groups, copy.deepcopy(state_dict['param_groups'])
-        if len(groups) != len(saved): raise ValueError('loaded state dict has a different number of parameter groups')
-        if any(len(g['params']) != len(s['params']) for g, s in zip(groups, saved)): raise ValueError("loaded state dict contains a parameter group that doesn't match the size of optimizer's group")
-        by_number = dict(zip(chain.from_iterable(s['params'] for s in saved), chain.from_iterable(g['params'] for g in groups)))
+        if len(groups) != len(saved):
+            raise ValueError('loaded state dict has a different number of parameter groups')
+        if any(len(g['params']) != len(s['params']) for g, s in zip(groups, saved)):
+            raise ValueError(
+                "loaded state dict contains a parameter group that doesn't match the size of"
+                " optimizer's group"
+            )
+        by_number = dict(
+            zip(
+                chain.from_iterable(s['params'] for s in saved),
+                chain.from_iterable(g['params'] for g in groups),
+            )
+        )
         state = defaultdict(dict)
         for number, held in state_dict['state'].items():
-            if number in by_number: state[by_number[number]] = _taken_over(held, by_number[number])
-            else: state[number] = held
+            if number in by_number:
+                state[by_number[number]] = _taken_over(held, by_number[number])
+            else:
+                state[number] = held
         for g, s in zip(groups, saved):
             s['params'] = g['params']
             if 'param_names' in g: s.setdefault('param_names', g['param_names'])
         self.__setstate__({'state': state, 'param_groups': saved})
         for hook in self._optimizer_load_state_dict_post_hooks.values(): hook(self)
 
+# %% ../../nbs/optim/01_optimizer.ipynb #9850a0bc
+class Copies:
+    "What copies keep."
+
+    def _fresh_hooks(self):
+        for name in self._HOOKS:
+            if name not in self.__dict__: setattr(self, name, OrderedDict())
+        self._plans, self._opt_called = {}, False
+
+    def __getstate__(self):
+        return {'defaults': self.defaults, 'state': self.state, 'param_groups': self.param_groups}
+
+    def __setstate__(self, state):
+        self.__dict__.update(state)
+        self._fresh_hooks()
+        for group in self.param_groups:
+            for name, value in self.defaults.items(): group.setdefault(name, value)
+
+    def __repr__(self):
+        lines = []
+        for i, group in enumerate(self.param_groups):
+            lines.append(
+                f'\nParameter Group {i}\n'
+                + ''.join(f'    {k}: {group[k]}\n' for k in sorted(group) if k != 'params')
+            )
+        return f'{type(self).__name__} ({"".join(lines)})'
+
+# %% ../../nbs/optim/01_optimizer.ipynb #da34f641
+class Optimizer:
+    """The base of all optimisers. Subclasses call `super().__init__(params, defaults)` and define
+    `step(closure=None)`.
+
+    `params`: tensors, pairs of name and tensor, or dictionaries with 'params' and options of their
+    own. `defaults`: the options of groups that do not set them. `param_groups` and `state` may be
+    read and changed between steps.
+    """
+
+    _HOOKS = (
+        '_optimizer_step_pre_hooks',
+        '_optimizer_step_post_hooks',
+        '_optimizer_state_dict_pre_hooks',
+        '_optimizer_state_dict_post_hooks',
+        '_optimizer_load_state_dict_pre_hooks',
+        '_optimizer_load_state_dict_post_hooks',
+    )
+
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)
+        step = cls.__dict__.get('step')
+        if step is not None and not hasattr(step, 'hooked'):
+            cls.step = whole(_with_hooks(step))
+
+    def __init__(self, params, defaults):
+        self.defaults = defaults
+        self._fresh_hooks()
+        if isinstance(params, TensorBase):
+            raise TypeError(
+                'params argument given to the optimizer should be an iterable of Tensors or dicts,'
+                f' but got {typename(params)}'
+            )
+        self.state, self.param_groups = defaultdict(dict), []
+        groups = list(params)
+        if not groups: raise ValueError('optimizer got an empty parameter list')
+        if not isinstance(groups[0], dict): groups = [{'params': groups}]
+        for group in groups: self.add_param_group(group)
+
+
+    # -- hooks
+
+    # -- state
+
+# %% ../../nbs/optim/01_optimizer.ipynb #0876a96e
+take_topics(Optimizer, (Names, Groups, Stepping, Hooks, State, Loading, Copies))
+
+# %% ../../nbs/optim/01_optimizer.ipynb #2ca46d8e
 def _taken_over(value, p, key=None):
-    "A copy of saved state, tensors in the dtype of the parameter `p` (but the step count in its own)."
-    if isinstance(value, dict): return {k: _taken_over(v, p, k) for k, v in value.items()}
+    """A copy of saved state, tensors in the dtype of the parameter `p` (but the step count in its
+    own).
+    """
+    if isinstance(value, dict):
+        return {k: _taken_over(v, p, k) for k, v in value.items()}
     t = foreign(value)
-    if t is not None: return tensor_like(t._array.astype(t._array.dtype if key == 'step' or not p.is_floating_point() else p._array.dtype))
-    return type(value)(_taken_over(v, p) for v in value) if isinstance(value, (list, tuple)) else copy.deepcopy(value)
+    if t is not None:
+        return tensor_like(
+            t._array.astype(
+                t._array.dtype if key == 'step' or not p.is_floating_point() else p._array.dtype
+            )
+        )
+    return (
+        type(value)(_taken_over(v, p) for v in value)
+        if isinstance(value, (list, tuple))
+        else copy.deepcopy(value)
+    )
 
 # %% ../../nbs/optim/01_optimizer.ipynb #d9943313
 class Slot:
-    "A place for a tensor, standing in for an array that is written into."
-    __slots__ = 'value',
-    def __init__(self, value=None): self.value = value
+    "A place for a tensor or symbol, standing in for an array that is written into."
+
+    __slots__ = ('value',)
+
+    def __init__(self, value=None):
+        self.value = value
+
     def __gt__(self, other): return self.value > other
+
     def __lt__(self, other): return self.value < other
 
 def _content(x): return x.value if isinstance(x, Slot) else x
 
 def slotted(compute):
-    "`compute` as a function of slots, tensors and numbers, its result put into `out` (or a new slot), in the way of NumPy's functions with so many inputs."
-    many = compute.__code__.co_argcount
+    """`compute` as a function of slots, tensors and numbers, its result put into `out` (or a new
+    slot), in the way of NumPy's functions with so many inputs.
+    """
+    many = compute.nin if isinstance(compute, np.ufunc) else compute.__code__.co_argcount
+
     def run(*args, out=None):
         if len(args) > many: out = args[many]
         result = compute(*map(_content, args[:many]))
         if out is None: return Slot(result)
         out.value = result
         return out
+
     return run
 
-def _copyto(to, value): to.value = _content(value)
+def _copyto(to, value):
+    to.value = _content(value)
+
 def _as_tensor(x, like): return x if isinstance(x, TensorBase) else full_like(like, x)
+
+# %% ../../nbs/optim/01_optimizer.ipynb #c9890173
 def _where(mask, x, y):
     x, y = _content(x), _content(y)
     like = x if isinstance(x, TensorBase) else y
     return Slot(where(mask, _as_tensor(x, like), _as_tensor(y, like)))
 
-_TENSOR_OPERATIONS = {np.copyto: _copyto, np.where: _where, **{ufunc: slotted(f) for ufunc, f in {
-    np.add: lambda x, y: x + y, np.subtract: lambda x, y: x - y, np.multiply: lambda x, y: x * y, np.divide: lambda x, y: x / y, np.sqrt: lambda x: x.sqrt(), np.negative: lambda x: -x, np.absolute: lambda x: x.abs(), np.sign: lambda x: x.sign(),
-    np.maximum: lambda x, y: x.maximum(_as_tensor(y, x)), np.minimum: lambda x, y: x.minimum(_as_tensor(y, x))}.items()}}
+_TENSOR_OPERATIONS = {
+    np.copyto: _copyto,
+    np.where: _where,
+    **{
+        ufunc: slotted(f)
+        for ufunc, f in {
+            np.add: lambda x, y: x + y,
+            np.subtract: lambda x, y: x - y,
+            np.multiply: lambda x, y: x * y,
+            np.divide: lambda x, y: x / y,
+            np.sqrt: lambda x: x.sqrt(),
+            np.negative: lambda x: -x,
+            np.absolute: lambda x: x.abs(),
+            np.sign: lambda x: x.sign(),
+            np.maximum: lambda x, y: x.maximum(_as_tensor(y, x)),
+            np.minimum: lambda x, y: x.minimum(_as_tensor(y, x)),
+        }.items()
+    },
+}
 
 def number(value):
     "An option as a Python number."
     return value.item() if isinstance(value, TensorBase) else value
 
-_TENSOR_OPERATIONS[number] = lambda value: value        # options that are tensors stay so
+_TENSOR_OPERATIONS[number] = lambda value: value  # options that are tensors stay so
 
-def recording(function):
-    "A copy of `function` that calls tensor operations where it says NumPy's, and so do the functions beside it that it calls."
-    scope = dict(function.__globals__)
+# %% ../../nbs/optim/01_optimizer.ipynb #461cda3e
+class Instead:
+    "NumPy, but for some functions, which `operations` replaces."
+
+    def __init__(self, operations): self.operations = operations
+
+    def __getattr__(self, name): return self.of(getattr(np, name))
+
+    def of(self, value):
+        if value is np: return self
+        try: return self.operations.get(value, value)
+        except TypeError: return value  # not hashable, so none of them
+
+def recording(function, operations=_TENSOR_OPERATIONS):
+    """A copy of `function` that calls tensor operations (or others) where it says NumPy's, and so
+    do the functions beside it that it calls.
+    """
+    scope, instead = dict(function.__globals__), Instead(operations)
     for name, value in function.__globals__.items():
-        try: scope[name] = _TENSOR_OPERATIONS.get(value, value)
-        except TypeError: continue              # not hashable, so none of them
-        if scope[name] is value and isinstance(value, FunctionType) and value.__globals__ is function.__globals__: scope[name] = FunctionType(value.__code__, scope, name, value.__defaults__, value.__closure__)
-    return FunctionType(function.__code__, scope, function.__name__, function.__defaults__, function.__closure__)
+        scope[name] = instead.of(value)
+        if (
+            scope[name] is value
+            and isinstance(value, FunctionType)
+            and value.__globals__ is function.__globals__
+        ):
+            scope[name] = FunctionType(
+                value.__code__, scope, name, value.__defaults__, value.__closure__
+            )
+    return FunctionType(
+        function.__code__, scope, function.__name__, function.__defaults__, function.__closure__
+    )
 
 def _same(t): return t
+
+# %% ../../nbs/optim/01_optimizer.ipynb #f4d06a87
+def _choose(*args): return Slot(np.where(*map(_content, args)))
+
+_SYMBOL_OPERATIONS = {
+    np.copyto: _copyto,
+    np.where: _choose,
+    **{f: slotted(f) for f in _TENSOR_OPERATIONS if isinstance(f, np.ufunc)},
+}
+
+class Number(Symbol):
+    """Stands for number `place` of a step while a rule is read. What the rule asks of it is
+    answered from its present `value`, and noted in `asked`.
+    """
+
+    def __init__(self, write, place, value, asked):
+        super().__init__(write, Name(~place), (), F32)
+        self.place, self.value, self.asked = place, value, asked
+
+    def applied(self, function, inputs):
+        return Letter(self.write, self.name, (), F32).applied(function, inputs)
+
+    def __eq__(self, other):
+        answer = bool(self.value == other)
+        self.asked.append((self.place, other, answer))
+        return answer
+
+    def __bool__(self): return not self == 0
+
+class Sign:
+    """A number among the options. A rule may ask whether it is zero or positive; whoever wants its
+    value gets a TypeError, since a value would stay in the loop when a schedule changes it.
+    """
+
+    def __init__(self, number): self.number = number
+
+    def __bool__(self): return bool(self.number)
+
+    def __eq__(self, other): return self.number == self.zero(other)
+
+    def __gt__(self, other): return bool(self.number > self.zero(other))
+
+    def zero(self, other):
+        if other.__class__ not in (int, float) or other: raise TypeError('only compared with zero')
+        return other
+
+class Options:
+    "The options of a group; those that are looked at are noted in `seen`."
+
+    def __init__(self, group):
+        self.group, self.seen = group, {}
+
+    def __getitem__(self, name):
+        option = self.group[name]
+        self.seen[name] = telling(option)
+        return Sign(option) if is_number(option) else option
+
+def is_number(option): return isinstance(option, (float, TensorBase)) or option.__class__ is int
+
+def telling(option):
+    "What a rule may ask of an option: of a number its sign."
+    return (option > 0) - (option < 0) if is_number(option) else option
+
+# %% ../../nbs/optim/01_optimizer.ipynb #7ab3cd50
+class StepLoop:
+    """The loop that an optimiser's `update` amounts to. `seen`, `asked`: what it was told of
+    options and numbers while it was read. `ready`: the function, once it is there.
+    """
+
+    def __init__(self, optimizer, group, numbers, states, fresh):
+        options, self.asked, self.ready, self.loop = Options(group), [], None, None
+        try: e = self.read(optimizer, options, numbers, states, fresh)
+        except Exception: e = None  # whatever a rule does with what is no array
+        self.seen = [*options.seen.items()]
+        if e is None or not e.exact: return
+        self.constants = e.constants[numbers.size :]
+        self.weight, self.loop = 1 + len(e.lines) // 8, apart_loop(e)
+
+    def read(self, optimizer, options, numbers, states, fresh):
+        "What `update` does, as an expression."
+        builder = Builder()
+        builder.constants = [math.nan] * numbers.size  # places for the numbers of a step
+
+        def write(function, operands, shape, dtype):
+            used = [o if o.__class__ is Name else builder.constant(o) for o in operands]
+            return Name(builder.line(function, used, dtype))
+
+        arrays = [
+            Slot(Letter(write, Name(builder.input(F32)), (5,), F32)) for _ in range(2 + states)
+        ]
+        n = [Number(write, k, v, self.asked) for k, v in enumerate(numbers)]
+        update, (p, g, *held) = recording(type(optimizer).update, _SYMBOL_OPERATIONS), arrays
+        update(optimizer, options, n, p, g, held, Slot(), Slot(), fresh)
+        found = [s.value for s in (p, *held)]
+        if not all(v.__class__ is Letter and v.dtype == F32 for v in found): return None
+        return builder.expression(*[int(v.name) for v in found])
+
+    def holds(self, group, numbers):
+        "Whether all answers are still the same."
+        for name, answer in self.seen:
+            if telling(group[name]) != answer: return False
+        for place, other, answer in self.asked:
+            if bool(numbers[place] == other) != answer: return False
+        return True
+
+    def asked_for(self):
+        "Whether the loop is there; it is ordered if it is not."
+        if self.loop is None: return False
+        self.ready = self.loop.ready
+        if self.ready is None: self.loop.order()
+        return self.ready is not None
+
+    def given(self, numbers):
+        "The numbers of a step as the loop takes them."
+        if not self.constants: return numbers
+        return np.concatenate((numbers, np.array(self.constants, F32)))
 
 # %% ../../nbs/optim/01_optimizer.ipynb #cba21a1b
 class Elementwise(Optimizer):
     "The base of optimisers that treat every number of a parameter by itself."
 
-    counters = 'step',          # the names of the state's single numbers, the step count first
-
-    def remembered(self, group):
-        "The names of the state's tensors, each of its parameter's shape."
-        return ()
-
-    def begin(self, group, p, held):
-        "Put into `held`, the empty state of `p`, what does not start at zero."
-
-    def is_fresh(self, held):
-        "Whether the first step of a parameter with this state is special."
-        return False
-
-    def numbers(self, group, step, *counts):
-        "The numbers that `update` needs, as a tuple. `step`: how many steps this one makes (None without a step count); `counts`: an array with equal entries for each further counter, to be brought up to date."
-        raise NotImplementedError
-
-    def at_once(self, group, n, p, g, states):
-        "`update` by a compiled loop, if there is one for these arrays; returns whether there was."
-        return False
-
-    def apart(self, group, numbers, parameters, gradients, ends, states, fresh):
-        "The same for parameters and gradients that lie apart, their states side by side up to the `ends`; `numbers` is one array."
-        return False
-
-    def update(self, group, n, p, g, states, t, u, fresh):
-        "Update the flat arrays `p` and `states` in place from the gradients `g` (to be left as they are). `n`: the numbers, each as a 0-d array (and unused ones after them); `t` and `u`: two arrays to work in."
-        raise NotImplementedError
+    counters = ('step',)  # the names of the state's single numbers, the step count first
 
     def step(self, closure=None):
-        "Update the parameters from their gradients. `closure`: computes the loss and the gradients anew; its result is returned."
+        """Update the parameters from their gradients. `closure`: computes the loss and the
+        gradients anew; its result is returned.
+        """
         loss = None
         if closure is not None:
             with enable_grad(): loss = closure()
@@ -433,24 +820,80 @@ class Elementwise(Optimizer):
                 active.append(p)
                 grads.append(g if g.__class__ is np.ndarray or is_far(g) else g._array)
             if not active: continue
-            if Capture.now is not None and not group.get('capturable', True): raise RuntimeError(f"Attempting CUDA graph capture of step() for an instance of {type(self).__name__} but param_groups' capturable is False.")
-            if group.get('capturable') and not all(is_far(p._array) for p in active): raise AssertionError("If capturable=True, params and state_steps must be on supported devices: ['cuda', 'xpu', 'hpu', 'privateuseone', 'xla']. Leave capturable out: tensors on the CPU have nothing to capture.")
+            if Capture.now is not None and not group.get('capturable', True):
+                raise RuntimeError(
+                    "Attempting CUDA graph capture of step() for an instance of"
+                    f" {type(self).__name__} but param_groups' capturable is False."
+                )
+            if group.get('capturable') and not all(is_far(p._array) for p in active):
+                raise AssertionError(
+                    "If capturable=True, params and state_steps must be on supported devices:"
+                    " ['cuda', 'xpu', 'hpu', 'privateuseone', 'xla']. Leave capturable out: tensors"
+                    " on the CPU have nothing to capture."
+                )
             announce(*[p._array for p in active])
-            if group.get('differentiable'): self._record(group, active)
+            if group.get('differentiable'):
+                self._record(group, active)
             else:
-                for run in self._runs(group, active): written += run.go(self, group, grads)
+                for run in self._runs(group, active):
+                    written += run.go(self, group, grads)
         if written: JOURNAL.note_all(written, f'{type(self).__name__}.step')
         return loss
+
+# %% ../../nbs/optim/01_optimizer.ipynb #e5876090
+class _Rule:
+    "What subclasses define."
+
+    def remembered(self, group):
+        "The names of the state's tensors, each of its parameter's shape."
+        return ()
+
+    def begin(self, group, p, held):
+        "Put into `held`, the empty state of `p`, what does not start at zero."
+
+    def is_fresh(self, held):
+        "Whether the first step of a parameter with this state is special."
+        return False
+
+    def numbers(self, group, step, *counts):
+        """The numbers that `update` needs, as a tuple. `step`: how many steps this one makes (None
+        without a step count); `counts`: an array with equal entries for each further counter, to be
+        brought up to date.
+        """
+        raise NotImplementedError
+
+    def update(self, group, n, p, g, states, t, u, fresh):
+        """Update the flat arrays `p` and `states` in place from the gradients `g` (to be left as
+        they are). `n`: the numbers, each as a 0-d array (and unused ones after them); `t` and `u`:
+        two arrays to work in. Of options that are numbers it may ask whether they are zero; their
+        values come with `n`.
+        """
+        raise NotImplementedError
+
+    def next_numbers(self, group, counts):
+        if not counts: return self.numbers(group, None)
+        np.add(counts[0], 1, counts[0])
+        return self.numbers(group, counts[0].item(0), *counts[1:])
+
+# %% ../../nbs/optim/01_optimizer.ipynb #58a5803c
+class _Runs:
+    "Which parameters take their steps together."
 
     def _runs(self, group, active):
         "The runs of a group's active parameters: those of the last step, if nothing has changed."
         plan = self._plans.get(id(group))
         if plan is not None:
             of, names, params, runs = plan
-            if of is group and len(params) == len(active) and all(map(operator.is_, params, active)) and names == self.remembered(group):
+            if (
+                of is group
+                and len(params) == len(active)
+                and all(map(operator.is_, params, active))
+                and names == self.remembered(group)
+            ):
                 for run in runs:
                     if run.fresh or not run.still_fits(self.state): break
-                else: return runs
+                else:
+                    return runs
         runs = self._sorted(group, active)
         self._plans[id(group)] = group, self.remembered(group), active, runs
         return runs
@@ -460,31 +903,46 @@ class Elementwise(Optimizer):
         for i, p in enumerate(active):
             held = self._ready(group, p, names)
             counts = [held[c] for c in self.counters]
-            key = (p._array.dtype, self.is_fresh(held), *(float(c.item() if isinstance(c, TensorBase) else c) for c in counts), i if p._array.size > SMALL or is_far(p._array) else -1)
+            key = (
+                p._array.dtype,
+                bool(names) and self.is_fresh(held),
+                *(float(c.item() if isinstance(c, TensorBase) else c) for c in counts),
+                i if p._array.size > SMALL or is_far(p._array) else -1,
+            )
             together.setdefault(key, []).append(i)
         runs = []
         for key, places in together.items():
-            with home_of(active[places[0]]._array): runs.append(Run([active[i] for i in places], places, names, self.counters, self.state, key[1]))
+            with home_of(active[places[0]]._array):
+                runs.append(
+                    Run(
+                        [active[i] for i in places], places, names, self.counters, self.state,
+                        key[1],
+                    )
+                )
         return runs
+
+# %% ../../nbs/optim/01_optimizer.ipynb #22304353
+class _Begun:
+    "State that is begun at the first step."
 
     def _ready(self, group, p, names):
         "The state of `p`, begun if there is none yet."
         if not names and not self.counters: return {}
         held = self.state[p]
         new = not held
-        for c in self.counters: held.setdefault(c, tensor_like(np.zeros((), counting_dtype())))
+        for c in self.counters:
+            held.setdefault(c, tensor_like(np.zeros((), counting_dtype())))
         if new: self.begin(group, p, held)
         return held
 
-    def next_numbers(self, group, counts):
-        if not counts: return self.numbers(group, None)
-        np.add(counts[0], 1, counts[0])
-        return self.numbers(group, counts[0].item(0), *counts[1:])
-
-    # -- steps that are themselves recorded
+# %% ../../nbs/optim/01_optimizer.ipynb #ebf93e48
+class _Recorded:
+    "Steps that are themselves recorded."
 
     def _record(self, group, active):
-        "The same step by tensor operations, one parameter after the other, so that gradients flow through it."
+        """The same step by tensor operations, one parameter after the other, so that gradients flow
+        through it.
+        """
         names, update = self.remembered(group), recording(type(self).update)
         twin = copy.copy(self)
         twin.numbers = recording(type(self).numbers).__get__(self)
@@ -495,7 +953,15 @@ class Elementwise(Optimizer):
             with enable_grad():
                 real, back = (view_as_real, view_as_complex) if p.is_complex() else (_same, _same)
                 value = Slot(real(p.clone()))
-                states = [Slot(real(held[name] if held.get(name) is not None else zeros_like(p))) for name in names]
-                update(self, group, twin.next_numbers(group, counts), value, Slot(real(p.grad)), states, Slot(), Slot(), fresh)
+                states = [
+                    Slot(real(held[name] if held.get(name) is not None else zeros_like(p)))
+                    for name in names
+                ]
+                update(
+                    self, group, twin.next_numbers(group, counts), value, Slot(real(p.grad)),
+                    states, Slot(), Slot(), fresh,
+                )
                 p.copy_(back(value.value))
             for name, s in zip(names, states): held[name] = back(s.value)
+
+take_topics(Elementwise, (_Rule, _Runs, _Begun, _Recorded))

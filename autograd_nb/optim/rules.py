@@ -8,11 +8,13 @@ __all__ = ['check', 'check_rate', 'check_betas', 'check_fused', 'adjusted', 'SGD
 
 # %% ../../nbs/optim/02_rules.ipynb #7cf6f797
 import numpy as np
-from numpy import absolute, add, copyto, divide, maximum, minimum, multiply, negative, sign, sqrt, subtract, where
+from numpy import (
+    absolute, add, copyto, divide, maximum, minimum, multiply, negative, sign, sqrt, subtract, where
+)
 
 from ..arrays.cupy_backend import is_far, library_of, on
+from ..arrays.topics import take_topics
 from ..graph.node import TensorBase, tensor_like
-from ..ops.compiled import adam, adam_apart, sgd_apart
 from .optimizer import Elementwise, counting_dtype, number
 
 # %% ../../nbs/optim/02_rules.ipynb #5046e827
@@ -21,33 +23,47 @@ def check(name, value, high=None, what=None):
     if isinstance(value, TensorBase):
         if value.numel() != 1: raise ValueError(f'Tensor {name} must be 1-element')
         if 0.0 <= value.item(): return
-    if not (0.0 <= value and (high is None or value < high)): raise ValueError(f'Invalid {what or name}: {value}')
+    if not (0.0 <= value and (high is None or value < high)):
+        raise ValueError(f'Invalid {what or name}: {value}')
 
 def check_rate(lr, foreach=None, capturable=False):
     "Raise ValueError unless `lr` may be a learning rate."
     check('lr', lr, what='learning rate')
-    if isinstance(lr, TensorBase) and foreach and not capturable: raise ValueError('lr as a Tensor is not supported for capturable=False and foreach=True')
+    if isinstance(lr, TensorBase) and foreach and not capturable:
+        raise ValueError('lr as a Tensor is not supported for capturable=False and foreach=True')
 
 def check_betas(betas, foreach=None, capturable=False):
     "Raise ValueError unless both `betas` lie between 0 and 1 (excluded)."
     tensors = [isinstance(b, TensorBase) for b in betas]
-    if any(tensors) and not all(tensors): raise ValueError('betas must be either both floats or both Tensors')
+    if any(tensors) and not all(tensors):
+        raise ValueError('betas must be either both floats or both Tensors')
     for i, beta in enumerate(betas):
         if tensors[i]:
-            if not capturable and foreach: raise ValueError(f'betas[{i}] as a Tensor is not supported for capturable=False and foreach=True')
-            if beta.numel() != 1: raise ValueError(f'Tensor betas[{i}] must be 1-element')
-        if not 0.0 <= number(beta) < 1.0: raise ValueError(f'Invalid beta parameter at index {i}: {beta}')
+            if not capturable and foreach:
+                raise ValueError(
+                    f'betas[{i}] as a Tensor is not supported for capturable=False and foreach=True'
+                )
+            if beta.numel() != 1:
+                raise ValueError(f'Tensor betas[{i}] must be 1-element')
+        if not 0.0 <= number(beta) < 1.0:
+            raise ValueError(f'Invalid beta parameter at index {i}: {beta}')
 
 def check_fused(fused, foreach=None, differentiable=False):
     "Raise RuntimeError if options exclude each other."
-    if fused and differentiable: raise RuntimeError('`fused` does not support `differentiable`')
-    if fused and foreach: raise RuntimeError('`fused` and `foreach` cannot be `True` together.')
+    if fused and differentiable:
+        raise RuntimeError('`fused` does not support `differentiable`')
+    if fused and foreach:
+        raise RuntimeError('`fused` and `foreach` cannot be `True` together.')
 
+# %% ../../nbs/optim/02_rules.ipynb #8d830c24
 def adjusted(group, decay, p, g, u):
-    "The gradient to go by: turned round to maximise, and with `decay` times the parameter added; in `u` if it differs from `g`."
+    """The gradient to go by: turned round to maximise, and with `decay` times the parameter added;
+    in `u` if it differs from `g`.
+    """
     if group['maximize']: g = negative(g, u)
     if decay is not None:
-        if g is u: add(u, multiply(p, decay), u)
+        if g is u:
+            add(u, multiply(p, decay), u)
         else:
             multiply(p, decay, u)
             g = add(u, g, u)
@@ -55,65 +71,97 @@ def adjusted(group, decay, p, g, u):
 
 # %% ../../nbs/optim/02_rules.ipynb #300ff096
 class SGD(Elementwise):
-    "Gradient descent: `p -= lr * g`, with optional `momentum`, `dampening`, `nesterov` and `weight_decay`."
+    """Gradient descent: `p -= lr * g`, with optional `momentum`, `dampening`, `nesterov` and
+    `weight_decay`.
+    """
+
     counters = ()
 
-    def __init__(self, params, lr=1e-3, momentum=0, dampening=0, weight_decay=0, nesterov=False, *, maximize=False, foreach=None, differentiable=False, fused=None):
+    def __init__(
+        self, params, lr=1e-3, momentum=0, dampening=0, weight_decay=0, nesterov=False, *,
+        maximize=False, foreach=None, differentiable=False, fused=None,
+    ):
         check('lr', lr, what='learning rate')
         check('momentum value', momentum)
         check('weight_decay value', weight_decay)
-        if nesterov and (momentum <= 0 or dampening != 0): raise ValueError('Nesterov momentum requires a momentum and zero dampening')
-        super().__init__(params, dict(lr=lr, momentum=momentum, dampening=dampening, weight_decay=weight_decay, nesterov=nesterov, maximize=maximize, foreach=foreach, differentiable=differentiable, fused=fused))
+        if nesterov and (momentum <= 0 or dampening != 0):
+            raise ValueError('Nesterov momentum requires a momentum and zero dampening')
+        super().__init__(
+            params,
+            dict(
+                lr=lr, momentum=momentum, dampening=dampening, weight_decay=weight_decay,
+                nesterov=nesterov, maximize=maximize, foreach=foreach,
+                differentiable=differentiable, fused=fused,
+            ),
+        )
         check_fused(fused, foreach, differentiable)
 
-    def remembered(self, group): return ('momentum_buffer',) if group['momentum'] else ()
+# %% ../../nbs/optim/02_rules.ipynb #2d7edaaf
+class _SGDStep:
+    "The formula."
+
+    def remembered(self, group):
+        return ('momentum_buffer',) if group['momentum'] else ()
+
     def is_fresh(self, held): return held.get('momentum_buffer') is None
 
-    def numbers(self, group, step): return number(group['lr']), group['momentum'], 1 - group['dampening'], number(group['weight_decay'])
-
-    def apart(self, group, numbers, parameters, gradients, ends, states, fresh):
-        return not group['maximize'] and sgd_apart(parameters, gradients, ends, states[0] if states else None, numbers, fresh, bool(group['nesterov']), group['weight_decay'] != 0)
+    def numbers(self, group, step):
+        return (
+            number(group['lr']), group['momentum'], 1 - group['dampening'],
+            number(group['weight_decay']),
+        )
 
     def update(self, group, n, p, g, states, t, u, fresh):
         lr, momentum, kept, decay = n[:4]
         g = adjusted(group, decay if group['weight_decay'] else None, p, g, u)
         if states:
-            buffer, = states
-            if fresh: copyto(buffer, g)
+            (buffer,) = states
+            if fresh:
+                copyto(buffer, g)
             else:
                 multiply(buffer, momentum, buffer)
                 add(buffer, multiply(g, kept, t) if group['dampening'] else g, buffer)
             g = add(multiply(buffer, momentum, t), g, t) if group['nesterov'] else buffer
         subtract(p, multiply(g, lr, t), p)
 
+take_topics(SGD, (_SGDStep,))
+
 # %% ../../nbs/optim/02_rules.ipynb #dec95b6e
 class Adam(Elementwise):
-    "Adam (Kingma and Ba, 2015). `amsgrad`: divide by the largest average of squares so far. `decoupled_weight_decay`: shrink the parameters themselves, as `AdamW` does."
+    """Adam (Kingma and Ba, 2015). `amsgrad`: divide by the largest average of squares so far.
+    `decoupled_weight_decay`: shrink the parameters themselves, as `AdamW` does.
+    """
 
-    def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0, amsgrad=False, *, foreach=None, maximize=False, capturable=False, differentiable=False, fused=None, decoupled_weight_decay=False):
+    def __init__(
+        self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0, amsgrad=False, *,
+        foreach=None, maximize=False, capturable=False, differentiable=False, fused=None,
+        decoupled_weight_decay=False,
+    ):
         check_rate(lr, foreach, capturable)
         check('epsilon value', eps)
         check_betas(betas, foreach, capturable)
         check('weight_decay value', weight_decay)
-        super().__init__(params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad, maximize=maximize, foreach=foreach, capturable=capturable, differentiable=differentiable, fused=fused,
-                                      decoupled_weight_decay=decoupled_weight_decay))
+        super().__init__(
+            params,
+            dict(
+                lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad,
+                maximize=maximize, foreach=foreach, capturable=capturable,
+                differentiable=differentiable, fused=fused,
+                decoupled_weight_decay=decoupled_weight_decay,
+            ),
+        )
         check_fused(fused, foreach, differentiable)
 
-    def remembered(self, group): return ('exp_avg', 'exp_avg_sq', 'max_exp_avg_sq') if group['amsgrad'] else ('exp_avg', 'exp_avg_sq')
+# %% ../../nbs/optim/02_rules.ipynb #f7644491
+class _AdamStep:
+    "The formula."
 
-    def numbers(self, group, step):
-        lr, b1, b2, decay = number(group['lr']), number(group['betas'][0]), number(group['betas'][1]), number(group['weight_decay'])
-        return lr / (1 - b1 ** step), (1 - b2 ** step) ** 0.5, 1 - b1, b2, 1 - b2, group['eps'], 1 - lr * decay if group['decoupled_weight_decay'] else decay
-
-    def at_once(self, group, n, p, g, states):
-        if group['amsgrad'] or group['maximize']: return False
-        decayed = group['weight_decay'] != 0
-        return adam(p, g, *states, n[:6], **({'shrink' if group['decoupled_weight_decay'] else 'decay': n[6]} if decayed else {}))
-
-    def apart(self, group, numbers, parameters, gradients, ends, states, fresh):
-        if group['amsgrad'] or group['maximize']: return False
-        decayed, decoupled = group['weight_decay'] != 0, bool(group['decoupled_weight_decay'])
-        return adam_apart(parameters, gradients, ends, *states, numbers, decayed and not decoupled, decayed and decoupled)
+    def remembered(self, group):
+        return (
+            ('exp_avg', 'exp_avg_sq', 'max_exp_avg_sq')
+            if group['amsgrad']
+            else ('exp_avg', 'exp_avg_sq')
+        )
 
     def update(self, group, n, p, g, states, t, u, fresh):
         size, root, new1, b2, new2, eps, decay = n[:7]
@@ -133,11 +181,62 @@ class Adam(Elementwise):
         multiply(divide(average, t, t), size, t)
         subtract(p, t, p)
 
-class AdamW(Adam):
-    "Adam with decoupled weight decay (Loshchilov and Hutter, 2019): the parameters shrink by `lr * weight_decay` at each step, whatever the gradients do."
+# %% ../../nbs/optim/02_rules.ipynb #1c2a74ef
+class _AdamNumbers:
+    "Its numbers."
 
-    def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=1e-2, amsgrad=False, *, maximize=False, foreach=None, capturable=False, differentiable=False, fused=None):
-        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, foreach=foreach, maximize=maximize, capturable=capturable, differentiable=differentiable, fused=fused, decoupled_weight_decay=True)
+    def numbers(self, group, step):
+        lr, b1, b2, decay = (
+            number(group['lr']), number(group['betas'][0]), number(group['betas'][1]),
+            number(group['weight_decay']),
+        )
+        return (
+            lr / (1 - b1**step),
+            (1 - b2**step) ** 0.5,
+            1 - b1,
+            b2,
+            1 - b2,
+            group['eps'],
+            1 - lr * decay if group['decoupled_weight_decay'] else decay,
+        )
+
+take_topics(Adam, (_AdamStep, _AdamNumbers))
+
+# %% ../../nbs/optim/02_rules.ipynb #dffbff23
+class AdamW(Adam):
+    """Adam with decoupled weight decay (Loshchilov and Hutter, 2019): the parameters shrink by `lr
+    * weight_decay` at each step, whatever the gradients do.
+    """
+
+    def __init__(
+        self,
+        params,
+        lr=1e-3,
+        betas=(0.9, 0.999),
+        eps=1e-8,
+        weight_decay=1e-2,
+        amsgrad=False,
+        *,
+        maximize=False,
+        foreach=None,
+        capturable=False,
+        differentiable=False,
+        fused=None,
+    ):
+        super().__init__(
+            params,
+            lr,
+            betas,
+            eps,
+            weight_decay,
+            amsgrad,
+            foreach=foreach,
+            maximize=maximize,
+            capturable=capturable,
+            differentiable=differentiable,
+            fused=fused,
+            decoupled_weight_decay=True,
+        )
 
     def __setstate__(self, state):
         super().__setstate__(state)
@@ -145,16 +244,45 @@ class AdamW(Adam):
 
 # %% ../../nbs/optim/02_rules.ipynb #2908a333
 class RMSprop(Elementwise):
-    "RMSprop (Hinton, 2012). `centered`: divide by the standard deviation instead of the root of the mean square."
+    """RMSprop (Hinton, 2012). `centered`: divide by the standard deviation instead of the root of
+    the mean square.
+    """
 
-    def __init__(self, params, lr=1e-2, alpha=0.99, eps=1e-8, weight_decay=0, momentum=0, centered=False, capturable=False, foreach=None, maximize=False, differentiable=False):
+    def __init__(
+        self, params, lr=1e-2, alpha=0.99, eps=1e-8, weight_decay=0, momentum=0, centered=False,
+        capturable=False, foreach=None, maximize=False, differentiable=False,
+    ):
         check('lr', lr, what='learning rate')
-        for name, value in (('epsilon value', eps), ('momentum value', momentum), ('weight_decay value', weight_decay), ('alpha value', alpha)): check(name, value)
-        super().__init__(params, dict(lr=lr, momentum=momentum, alpha=alpha, eps=eps, centered=centered, weight_decay=weight_decay, capturable=capturable, foreach=foreach, maximize=maximize, differentiable=differentiable))
+        for name, value in (
+            ('epsilon value', eps), ('momentum value', momentum),
+            ('weight_decay value', weight_decay), ('alpha value', alpha),
+        ):
+            check(name, value)
+        super().__init__(
+            params,
+            dict(
+                lr=lr, momentum=momentum, alpha=alpha, eps=eps, centered=centered,
+                weight_decay=weight_decay, capturable=capturable, foreach=foreach,
+                maximize=maximize, differentiable=differentiable,
+            ),
+        )
 
-    def remembered(self, group): return ('square_avg', *['momentum_buffer'] * (group['momentum'] > 0), *['grad_avg'] * bool(group['centered']))
+# %% ../../nbs/optim/02_rules.ipynb #d739f471
+class _RMSpropStep:
+    "The formula."
 
-    def numbers(self, group, step): return number(group['lr']), group['alpha'], 1 - group['alpha'], group['eps'], group['momentum'], group['weight_decay']
+    def remembered(self, group):
+        return (
+            'square_avg',
+            *['momentum_buffer'] * (group['momentum'] > 0),
+            *['grad_avg'] * bool(group['centered']),
+        )
+
+    def numbers(self, group, step):
+        return (
+            number(group['lr']), group['alpha'], 1 - group['alpha'], group['eps'],
+            group['momentum'], group['weight_decay'],
+        )
 
     def update(self, group, n, p, g, states, t, u, fresh):
         lr, alpha, new, eps, momentum, decay = n[:6]
@@ -168,61 +296,127 @@ class RMSprop(Elementwise):
             multiply(subtract(g, average, t), new, t)
             add(average, t, average)
             sqrt(subtract(squares, multiply(average, average, t), t), t)
-        else: sqrt(squares, t)
+        else:
+            sqrt(squares, t)
         divide(g, add(t, eps, t), t)
         if group['momentum'] > 0:
             buffer = states[1]
             multiply(buffer, momentum, buffer)
             add(buffer, t, buffer)
             multiply(buffer, lr, t)
-        else: multiply(t, lr, t)
+        else:
+            multiply(t, lr, t)
         subtract(p, t, p)
 
-class Adagrad(Elementwise):
-    "Adagrad (Duchi and others, 2011). `lr_decay`: the rate falls as `lr / (1 + (step - 1) * lr_decay)`."
+take_topics(RMSprop, (_RMSpropStep,))
 
-    def __init__(self, params, lr=1e-2, lr_decay=0, weight_decay=0, initial_accumulator_value=0, eps=1e-10, foreach=None, *, maximize=False, differentiable=False, fused=None):
+# %% ../../nbs/optim/02_rules.ipynb #d3d94f45
+class Adagrad(Elementwise):
+    """Adagrad (Duchi and others, 2011). `lr_decay`: the rate falls as `lr / (1 + (step - 1) *
+    lr_decay)`.
+    """
+
+    def __init__(
+        self, params, lr=1e-2, lr_decay=0, weight_decay=0, initial_accumulator_value=0, eps=1e-10,
+        foreach=None, *, maximize=False, differentiable=False, fused=None,
+    ):
         check('lr', lr, what='learning rate')
-        for name, value in (('lr_decay value', lr_decay), ('weight_decay value', weight_decay), ('initial_accumulator_value value', initial_accumulator_value), ('epsilon value', eps)): check(name, value)
-        super().__init__(params, dict(lr=lr, lr_decay=lr_decay, eps=eps, weight_decay=weight_decay, initial_accumulator_value=initial_accumulator_value, foreach=foreach, maximize=maximize, differentiable=differentiable, fused=fused))
+        for name, value in (
+            ('lr_decay value', lr_decay),
+            ('weight_decay value', weight_decay),
+            ('initial_accumulator_value value', initial_accumulator_value),
+            ('epsilon value', eps),
+        ):
+            check(name, value)
+        super().__init__(
+            params,
+            dict(
+                lr=lr,
+                lr_decay=lr_decay,
+                eps=eps,
+                weight_decay=weight_decay,
+                initial_accumulator_value=initial_accumulator_value,
+                foreach=foreach,
+                maximize=maximize,
+                differentiable=differentiable,
+                fused=fused,
+            ),
+        )
         check_fused(fused, foreach, differentiable)
         for group in self.param_groups:
             for p in group['params']: self._ready(group, p, ('sum',))
+
+# %% ../../nbs/optim/02_rules.ipynb #e663c7bd
+class _AdagradStep:
+    "The formula."
 
     def share_memory(self):
         "Nothing to do: threads share memory."
 
     def remembered(self, group): return ('sum',)
-    def begin(self, group, p, held): held['sum'] = filled(p, group['initial_accumulator_value'])
 
-    def numbers(self, group, step): return number(group['lr']) / (1 + (step - 1) * group['lr_decay']), group['eps'], group['weight_decay']
+    def begin(self, group, p, held):
+        held['sum'] = filled(p, group['initial_accumulator_value'])
+
+    def numbers(self, group, step):
+        return (
+            number(group['lr']) / (1 + (step - 1) * group['lr_decay']),
+            group['eps'],
+            group['weight_decay'],
+        )
 
     def update(self, group, n, p, g, states, t, u, fresh):
         lr, eps, decay = n[:3]
-        total, = states
+        (total,) = states
         g = adjusted(group, decay if group['weight_decay'] else None, p, g, u)
         add(total, multiply(g, g, t), total)
         divide(g, add(sqrt(total, t), eps, t), t)
         subtract(p, multiply(t, lr, t), p)
 
+take_topics(Adagrad, (_AdagradStep,))
+
+# %% ../../nbs/optim/02_rules.ipynb #bbe47e22
 def filled(p, value):
-    "A tensor like the parameter `p` with the same number everywhere (in both parts, if it is complex)."
+    """A tensor like the parameter `p` with the same number everywhere (in both parts, if it is
+    complex).
+    """
     a = p._array
-    with on(a.device.id if is_far(a) else None): return tensor_like(library_of(a).full(a.shape, complex(value, value) if a.dtype.kind == 'c' else value, a.dtype))
+    with on(a.device.id if is_far(a) else None):
+        return tensor_like(
+            library_of(a).full(
+                a.shape, complex(value, value) if a.dtype.kind == 'c' else value, a.dtype
+            )
+        )
 
 # %% ../../nbs/optim/02_rules.ipynb #c2b6df0c
 class Adadelta(Elementwise):
-    "Adadelta (Zeiler, 2012): the root of the mean square of recent steps over that of recent gradients."
+    """Adadelta (Zeiler, 2012): the root of the mean square of recent steps over that of recent
+    gradients.
+    """
 
-    def __init__(self, params, lr=1.0, rho=0.9, eps=1e-6, weight_decay=0, foreach=None, *, capturable=False, maximize=False, differentiable=False):
+    def __init__(
+        self, params, lr=1.0, rho=0.9, eps=1e-6, weight_decay=0, foreach=None, *, capturable=False,
+        maximize=False, differentiable=False,
+    ):
         check('lr', lr, what='learning rate')
         if not 0.0 <= rho <= 1.0: raise ValueError(f'Invalid rho value: {rho}')
-        for name, value in (('epsilon value', eps), ('weight_decay value', weight_decay)): check(name, value)
-        super().__init__(params, dict(lr=lr, rho=rho, eps=eps, weight_decay=weight_decay, maximize=maximize, capturable=capturable, foreach=foreach, differentiable=differentiable))
+        for name, value in (('epsilon value', eps), ('weight_decay value', weight_decay)):
+            check(name, value)
+        super().__init__(
+            params,
+            dict(
+                lr=lr, rho=rho, eps=eps, weight_decay=weight_decay, maximize=maximize,
+                capturable=capturable, foreach=foreach, differentiable=differentiable,
+            ),
+        )
 
     def remembered(self, group): return 'square_avg', 'acc_delta'
 
-    def numbers(self, group, step): return number(group['lr']), group['rho'], 1 - group['rho'], group['eps'], group['weight_decay']
+    def numbers(self, group, step):
+        return (
+            number(group['lr']), group['rho'], 1 - group['rho'], group['eps'],
+            group['weight_decay'],
+        )
 
     def update(self, group, n, p, g, states, t, u, fresh):
         lr, rho, new, eps, decay = n[:5]
@@ -238,21 +432,33 @@ class Adadelta(Elementwise):
         add(steps, u, steps)
         subtract(p, multiply(t, lr, t), p)
 
+# %% ../../nbs/optim/02_rules.ipynb #01f67c07
 class Adamax(Elementwise):
-    "Adamax (Kingma and Ba, 2015): Adam with the largest recent gradient instead of the root of the mean square."
+    """Adamax (Kingma and Ba, 2015): Adam with the largest recent gradient instead of the root of
+    the mean square.
+    """
 
-    def __init__(self, params, lr=2e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0, foreach=None, *, maximize=False, differentiable=False, capturable=False):
+    def __init__(
+        self, params, lr=2e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0, foreach=None, *,
+        maximize=False, differentiable=False, capturable=False,
+    ):
         check('lr', lr, what='learning rate')
         check('epsilon value', eps)
         check_betas(betas)
         check('weight_decay value', weight_decay)
-        super().__init__(params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, foreach=foreach, maximize=maximize, differentiable=differentiable, capturable=capturable))
+        super().__init__(
+            params,
+            dict(
+                lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, foreach=foreach,
+                maximize=maximize, differentiable=differentiable, capturable=capturable,
+            ),
+        )
 
     def remembered(self, group): return 'exp_avg', 'exp_inf'
 
     def numbers(self, group, step):
         b1, b2 = group['betas']
-        return number(group['lr']) / (1 - b1 ** step), 1 - b1, b2, group['eps'], group['weight_decay']
+        return number(group['lr']) / (1 - b1**step), 1 - b1, b2, group['eps'], group['weight_decay']
 
     def update(self, group, n, p, g, states, t, u, fresh):
         size, new1, b2, eps, decay = n[:5]
@@ -265,27 +471,63 @@ class Adamax(Elementwise):
         multiply(divide(average, largest, t), size, t)
         subtract(p, t, p)
 
+# %% ../../nbs/optim/02_rules.ipynb #bf4168b6
 class NAdam(Elementwise):
-    "NAdam (Dozat, 2016): Adam that looks ahead as Nesterov's momentum does. `momentum_decay`: how fast the momentum grows to its full value."
+    """NAdam (Dozat, 2016): Adam that looks ahead as Nesterov's momentum does. `momentum_decay`: how
+    fast the momentum grows to its full value.
+    """
+
     counters = 'step', 'mu_product'
 
-    def __init__(self, params, lr=2e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0, momentum_decay=4e-3, decoupled_weight_decay=False, *, foreach=None, maximize=False, capturable=False, differentiable=False):
+    def __init__(
+        self, params, lr=2e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0, momentum_decay=4e-3,
+        decoupled_weight_decay=False, *, foreach=None, maximize=False, capturable=False,
+        differentiable=False,
+    ):
         check('lr', lr, what='learning rate')
         check('epsilon value', eps)
         check_betas(betas)
-        for name, value in (('weight_decay value', weight_decay), ('momentum_decay value', momentum_decay)): check(name, value)
-        super().__init__(params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, momentum_decay=momentum_decay, decoupled_weight_decay=decoupled_weight_decay, maximize=maximize, foreach=foreach, capturable=capturable,
-                                      differentiable=differentiable))
+        for name, value in (
+            ('weight_decay value', weight_decay),
+            ('momentum_decay value', momentum_decay),
+        ):
+            check(name, value)
+        super().__init__(
+            params,
+            dict(
+                lr=lr, betas=betas, eps=eps, weight_decay=weight_decay,
+                momentum_decay=momentum_decay, decoupled_weight_decay=decoupled_weight_decay,
+                maximize=maximize, foreach=foreach, capturable=capturable,
+                differentiable=differentiable,
+            ),
+        )
+
+# %% ../../nbs/optim/02_rules.ipynb #2189d99c
+class _NAdamStep:
+    "The formula."
 
     def remembered(self, group): return 'exp_avg', 'exp_avg_sq'
-    def begin(self, group, p, held): held['mu_product'] = tensor_like(np.ones((), counting_dtype()))
+
+    def begin(self, group, p, held):
+        held['mu_product'] = tensor_like(np.ones((), counting_dtype()))
 
     def numbers(self, group, step, products):
         lr, (b1, b2), decay = number(group['lr']), group['betas'], group['weight_decay']
-        mu, following = (b1 * (1 - 0.5 * 0.96 ** (k * group['momentum_decay'])) for k in (step, step + 1))
+        mu, following = (
+            b1 * (1 - 0.5 * 0.96 ** (k * group['momentum_decay'])) for k in (step, step + 1)
+        )
         products *= mu
         product = products.item(0)
-        return 1 - b1, b2, 1 - b2, (1 - b2 ** step) ** 0.5, group['eps'], lr * (1 - mu) / (1 - product), lr * following / (1 - product * following), 1 - lr * decay if group['decoupled_weight_decay'] else decay
+        return (
+            1 - b1,
+            b2,
+            1 - b2,
+            (1 - b2**step) ** 0.5,
+            group['eps'],
+            lr * (1 - mu) / (1 - product),
+            lr * following / (1 - product * following),
+            1 - lr * decay if group['decoupled_weight_decay'] else decay,
+        )
 
     def update(self, group, n, p, g, states, t, u, fresh):
         new1, b2, new2, root, eps, now, ahead, decay = n[:8]
@@ -304,26 +546,70 @@ class NAdam(Elementwise):
         add(u, multiply(average, ahead), u)
         subtract(p, divide(u, t, u), p)
 
-class RAdam(Elementwise):
-    "RAdam (Liu and others, 2020): Adam, corrected for how little the average of squares knows in the first steps."
+take_topics(NAdam, (_NAdamStep,))
 
-    def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0, decoupled_weight_decay=False, *, foreach=None, maximize=False, capturable=False, differentiable=False):
+# %% ../../nbs/optim/02_rules.ipynb #d3e488bf
+class RAdam(Elementwise):
+    """RAdam (Liu and others, 2020): Adam, corrected for how little the average of squares knows in
+    the first steps.
+    """
+
+    def __init__(
+        self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0,
+        decoupled_weight_decay=False, *, foreach=None, maximize=False, capturable=False,
+        differentiable=False,
+    ):
         check('lr', lr, what='learning rate')
         check('epsilon value', eps)
         check_betas(betas)
         check('weight_decay value', weight_decay)
-        super().__init__(params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, maximize=maximize, foreach=foreach, capturable=capturable, decoupled_weight_decay=decoupled_weight_decay, differentiable=differentiable))
+        super().__init__(
+            params,
+            dict(
+                lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, maximize=maximize,
+                foreach=foreach, capturable=capturable,
+                decoupled_weight_decay=decoupled_weight_decay, differentiable=differentiable,
+            ),
+        )
+
+# %% ../../nbs/optim/02_rules.ipynb #abf9a493
+class _RAdamStep:
+    "The formula."
 
     def remembered(self, group): return 'exp_avg', 'exp_avg_sq'
 
     def numbers(self, group, step):
         lr, (b1, b2), decay = number(group['lr']), group['betas'], group['weight_decay']
-        rest = 1 - b2 ** step
+        rest = 1 - b2**step
         longest = 2 / (1 - b2) - 1
-        length = longest - 2 * step * b2 ** step / rest        # how many gradients the average of squares stands for
-        size = lr / (1 - b1 ** step)
-        if length > 5: size = size * (rest * (length - 4) * (length - 2) * longest / ((longest - 4) * (longest - 2) * length)) ** 0.5
-        return size, length > 5, 1 - b1, b2, 1 - b2, group['eps'], 1 - lr * decay if group['decoupled_weight_decay'] else decay
+        # how many gradients the average of squares stands for
+        length = longest - 2 * step * b2**step / rest
+        size = lr / (1 - b1**step)
+        if length > 5:
+            size = (
+                size
+                * (
+                    rest
+                    * (length - 4)
+                    * (length - 2)
+                    * longest
+                    / ((longest - 4) * (longest - 2) * length)
+                )
+                ** 0.5
+            )
+        return (
+            size,
+            length > 5,
+            1 - b1,
+            b2,
+            1 - b2,
+            group['eps'],
+            1 - lr * decay if group['decoupled_weight_decay'] else decay,
+        )
+
+# %% ../../nbs/optim/02_rules.ipynb #a71196c0
+class _RAdamUpdate:
+    "Its step."
 
     def update(self, group, n, p, g, states, t, u, fresh):
         size, enough, new1, b2, new2, eps, decay = n[:7]
@@ -341,17 +627,34 @@ class RAdam(Elementwise):
         if enough: divide(u, add(sqrt(squares, t), eps, t), u)
         subtract(p, u, p)
 
+# %% ../../nbs/optim/02_rules.ipynb #a8889e8c
+take_topics(RAdam, (_RAdamStep, _RAdamUpdate))
+
 # %% ../../nbs/optim/02_rules.ipynb #55fc2657
 class ASGD(Elementwise):
-    "Averaged gradient descent (Polyak and Juditsky, 1992): `state[p]['ax']` is the average of the parameter from step `t0` on. `lambd`, `alpha`: the rate falls as `lr / (1 + lambd * lr * step) ** alpha`."
+    """Averaged gradient descent (Polyak and Juditsky, 1992): `state[p]['ax']` is the average of the
+    parameter from step `t0` on. `lambd`, `alpha`: the rate falls as `lr / (1 + lambd * lr * step)
+    ** alpha`.
+    """
+
     counters = 'step', 'eta', 'mu'
 
-    def __init__(self, params, lr=1e-2, lambd=1e-4, alpha=0.75, t0=1e6, weight_decay=0, foreach=None, maximize=False, differentiable=False, capturable=False):
+    def __init__(
+        self, params, lr=1e-2, lambd=1e-4, alpha=0.75, t0=1e6, weight_decay=0, foreach=None,
+        maximize=False, differentiable=False, capturable=False,
+    ):
         check('lr', lr, what='learning rate')
         check('weight_decay value', weight_decay)
-        super().__init__(params, dict(lr=lr, lambd=lambd, alpha=alpha, t0=t0, weight_decay=weight_decay, foreach=foreach, maximize=maximize, differentiable=differentiable, capturable=capturable))
+        super().__init__(
+            params,
+            dict(
+                lr=lr, lambd=lambd, alpha=alpha, t0=t0, weight_decay=weight_decay, foreach=foreach,
+                maximize=maximize, differentiable=differentiable, capturable=capturable,
+            ),
+        )
 
-    def remembered(self, group): return 'ax',
+    def remembered(self, group): return ('ax',)
+
     def begin(self, group, p, held):
         held['eta'] = tensor_like(np.array(number(group['lr']).real, counting_dtype()))
         held['mu'] = tensor_like(np.ones((), counting_dtype()))
@@ -364,22 +667,36 @@ class ASGD(Elementwise):
 
     def update(self, group, n, p, g, states, t, u, fresh):
         eta, kept, mu, decay = n[:4]
-        average, = states
+        (average,) = states
         g = adjusted(group, decay if group['weight_decay'] else None, p, g, u)
         multiply(p, kept, p)
         subtract(p, multiply(g, eta, t), p)
         if mu == 1: copyto(average, p)
         else: add(average, multiply(subtract(p, average, t), mu, t), average)
 
+# %% ../../nbs/optim/02_rules.ipynb #16438eac
 class Rprop(Elementwise):
-    "Resilient backpropagation (Riedmiller and Braun, 1993). `etas`: the factors by which steps shrink and grow; `step_sizes`: the smallest and the largest step."
+    """Resilient backpropagation (Riedmiller and Braun, 1993). `etas`: the factors by which steps
+    shrink and grow; `step_sizes`: the smallest and the largest step.
+    """
 
-    def __init__(self, params, lr=1e-2, etas=(0.5, 1.2), step_sizes=(1e-6, 50), *, capturable=False, foreach=None, maximize=False, differentiable=False):
+    def __init__(
+        self, params, lr=1e-2, etas=(0.5, 1.2), step_sizes=(1e-6, 50), *, capturable=False,
+        foreach=None, maximize=False, differentiable=False,
+    ):
         check('lr', lr, what='learning rate')
-        if not 0.0 < etas[0] < 1.0 < etas[1]: raise ValueError(f'Invalid eta values: {etas[0]}, {etas[1]}')
-        super().__init__(params, dict(lr=lr, etas=etas, step_sizes=step_sizes, foreach=foreach, maximize=maximize, differentiable=differentiable, capturable=capturable))
+        if not 0.0 < etas[0] < 1.0 < etas[1]:
+            raise ValueError(f'Invalid eta values: {etas[0]}, {etas[1]}')
+        super().__init__(
+            params,
+            dict(
+                lr=lr, etas=etas, step_sizes=step_sizes, foreach=foreach, maximize=maximize,
+                differentiable=differentiable, capturable=capturable,
+            ),
+        )
 
     def remembered(self, group): return 'prev', 'step_size'
+
     def begin(self, group, p, held):
         held['prev'] = filled(p, 0)
         held['step_size'] = filled(p, number(group['lr']))
@@ -393,6 +710,6 @@ class Rprop(Elementwise):
         turn = sign(multiply(g, before, t), t)
         multiply(sizes, where(turn > 0, grow, where(turn < 0, shrink, add(turn, 1))), sizes)
         minimum(maximum(sizes, low, out=sizes), high, out=sizes)
-        kept = where(turn < 0, 0, g)               # after a change of sign, wait for one step
+        kept = where(turn < 0, 0, g)  # after a change of sign, wait for one step
         copyto(before, kept)
         subtract(p, multiply(sign(kept, t), sizes, t), p)

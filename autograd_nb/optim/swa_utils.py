@@ -19,26 +19,37 @@ from .lr_scheduler import LRScheduler, _per_group
 
 # %% ../../nbs/optim/06_averages.ipynb #2a18db05
 def _checked(decay):
-    if decay < 0.0 or decay > 1.0: raise ValueError(f'Invalid decay value {decay} provided. Please provide a value in [0,1] range.')
+    if decay < 0.0 or decay > 1.0:
+        raise ValueError(
+            f'Invalid decay value {decay} provided. Please provide a value in [0,1] range.'
+        )
     return decay
 
 def get_ema_avg_fn(decay=0.999):
     "The moving average `decay * average + (1 - decay) * now`, as an `avg_fn`."
     _checked(decay)
+
     @no_grad()
-    def ema_update(ema_param, current_param, num_averaged): return decay * ema_param + (1 - decay) * current_param
+    def ema_update(ema_param, current_param, num_averaged):
+        return decay * ema_param + (1 - decay) * current_param
+
     return ema_update
 
 def get_swa_avg_fn():
     "The plain mean of all values so far, as an `avg_fn`."
+
     @no_grad()
-    def swa_update(averaged_param, current_param, num_averaged): return averaged_param + (current_param - averaged_param) / (num_averaged + 1)
+    def swa_update(averaged_param, current_param, num_averaged):
+        return averaged_param + (current_param - averaged_param) / (num_averaged + 1)
+
     return swa_update
 
 def _of_many(average):
     @no_grad()
     def update(averaged_param_list, current_param_list, num_averaged):
-        for a, p in zip(averaged_param_list, current_param_list): a.copy_(average(a, p, num_averaged))
+        for a, p in zip(averaged_param_list, current_param_list):
+            a.copy_(average(a, p, num_averaged))
+
     return update
 
 def get_ema_multi_avg_fn(decay=0.999):
@@ -49,14 +60,18 @@ def get_swa_multi_avg_fn():
     "The plain mean as a `multi_avg_fn`, which updates a list of tensors in place."
     return _of_many(get_swa_avg_fn())
 
+# %% ../../nbs/optim/06_averages.ipynb #2d3af444
 class AveragedModel(Module):
-    """A copy of `model` whose parameters are averages of the model's at each `update_parameters(model)`: their mean, unless `avg_fn(average, now, n)` or `multi_avg_fn(averages, nows, n)` says otherwise.
+    """A copy of `model` whose parameters are averages of the model's at each
+    `update_parameters(model)`: their mean, unless `avg_fn(average, now, n)` or
+    `multi_avg_fn(averages, nows, n)` says otherwise.
 
     `use_buffers`: average the buffers too, instead of copying the model's."""
 
     def __init__(self, model, device=None, avg_fn=None, multi_avg_fn=None, use_buffers=False):
         super().__init__()
-        if avg_fn is not None and multi_avg_fn is not None: raise AssertionError('Only one of avg_fn and multi_avg_fn should be provided')
+        if avg_fn is not None and multi_avg_fn is not None:
+            raise AssertionError('Only one of avg_fn and multi_avg_fn should be provided')
         self.module = deepcopy(model)
         if device is not None: self.module = self.module.to(device)
         self.register_buffer('n_averaged', tensor(0, dtype=int64, device=device))
@@ -67,31 +82,48 @@ class AveragedModel(Module):
     @whole
     def update_parameters(self, model):
         "Take the present parameters of `model` into the average."
-        def of(m): return [t.detach() for t in (chain(m.parameters(), m.buffers()) if self.use_buffers else m.parameters())]
+
+        def of(m):
+            return [
+                t.detach()
+                for t in (
+                    chain(m.parameters(), m.buffers()) if self.use_buffers else m.parameters()
+                )
+            ]
+
         averages, nows = of(self.module), of(model)
         nows = [p.to(a.device) for p, a in zip(nows, averages)]
         if self.n_averaged == 0:
             for a, p in zip(averages, nows): a.copy_(p)
-        elif self.avg_fn is None: (self.multi_avg_fn or get_swa_multi_avg_fn())(averages, nows, self.n_averaged)
+        elif self.avg_fn is None:
+            (self.multi_avg_fn or get_swa_multi_avg_fn())(averages, nows, self.n_averaged)
         else:
             for a, p in zip(averages, nows): a.copy_(self.avg_fn(a, p, self.n_averaged))
         if not self.use_buffers:
-            for a, b in zip(self.module.buffers(), model.buffers()): a.detach().copy_(b.detach())
+            for a, b in zip(self.module.buffers(), model.buffers()):
+                a.detach().copy_(b.detach())
         self.n_averaged += 1
 
 # %% ../../nbs/optim/06_averages.ipynb #9879b815
 @no_grad()
 def update_bn(loader, model, device=None):
-    "Measure the running statistics of all batch-normalisation layers of `model` anew, on the inputs that `loader` gives (the first entry of each batch, if it gives tuples)."
+    """Measure the running statistics of all batch-normalisation layers of `model` anew, on the
+    inputs that `loader` gives (the first entry of each batch, if it gives tuples).
+    """
     momenta = {}
     for m in model.modules():
-        if hasattr(m, 'running_mean') and hasattr(m, 'reset_running_stats') and hasattr(m, 'momentum'):
+        if (
+            hasattr(m, 'running_mean')
+            and hasattr(m, 'reset_running_stats')
+            and hasattr(m, 'momentum')
+        ):
             m.reset_running_stats()
             momenta[m] = m.momentum
     if not momenta: return
     was_training = model.training
     model.train()
-    for m in momenta: m.momentum = None         # the mean over all batches
+    for m in momenta:
+        m.momentum = None  # the mean over all batches
     for batch in loader:
         if isinstance(batch, (list, tuple)): batch = batch[0]
         model(batch.to(device) if device is not None else batch)
@@ -100,12 +132,19 @@ def update_bn(loader, model, device=None):
 
 # %% ../../nbs/optim/06_averages.ipynb #5e9e0220
 class SWALR(LRScheduler):
-    "From the present rates to `swa_lr` within `anneal_epochs`, along a cosine or a line (`anneal_strategy` 'cos' or 'linear'), and constant from then on."
+    """From the present rates to `swa_lr` within `anneal_epochs`, along a cosine or a line
+    (`anneal_strategy` 'cos' or 'linear'), and constant from then on.
+    """
 
     def __init__(self, optimizer, swa_lr, anneal_epochs=10, anneal_strategy='cos', last_epoch=-1):
-        for group, lr in zip(optimizer.param_groups, _per_group('swa_lr', optimizer, swa_lr)): group['swa_lr'] = lr
-        if anneal_strategy not in ('cos', 'linear'): raise ValueError(f"anneal_strategy must be one of 'cos' or 'linear', instead got {anneal_strategy}")
-        if not isinstance(anneal_epochs, int) or anneal_epochs < 0: raise ValueError(f'anneal_epochs must be equal or greater than 0, got {anneal_epochs}')
+        for group, lr in zip(optimizer.param_groups, _per_group('swa_lr', optimizer, swa_lr)):
+            group['swa_lr'] = lr
+        if anneal_strategy not in ('cos', 'linear'):
+            raise ValueError(
+                f"anneal_strategy must be one of 'cos' or 'linear', instead got {anneal_strategy}"
+            )
+        if not isinstance(anneal_epochs, int) or anneal_epochs < 0:
+            raise ValueError(f'anneal_epochs must be equal or greater than 0, got {anneal_epochs}')
         self._anneal_strategy, self.anneal_epochs = anneal_strategy, anneal_epochs
         super().__init__(optimizer, last_epoch)
 
@@ -117,6 +156,15 @@ class SWALR(LRScheduler):
         now = self._now()
         step = self._step_count - 1
         if self.anneal_epochs == 0: step = max(1, step)
-        before, done = (self.anneal_func(max(0, min(1, k / max(1, self.anneal_epochs)))) for k in (step - 1, step))
-        def start(lr, last): return last if before == 1 else (lr - before * last) / (1 - before)
-        return [group['swa_lr'] * done + start(lr, group['swa_lr']) * (1 - done) for group, lr in zip(self.optimizer.param_groups, now)]
+        before, done = (
+            self.anneal_func(max(0, min(1, k / max(1, self.anneal_epochs))))
+            for k in (step - 1, step)
+        )
+
+        def start(lr, last):
+            return last if before == 1 else (lr - before * last) / (1 - before)
+
+        return [
+            group['swa_lr'] * done + start(lr, group['swa_lr']) * (1 - done)
+            for group, lr in zip(self.optimizer.param_groups, now)
+        ]

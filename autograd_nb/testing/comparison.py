@@ -15,14 +15,27 @@ from ..arrays.numpy_backend import is_array
 from ..graph.node import TensorBase, tensor_of
 
 # %% ../../nbs/testing/01_comparison.ipynb #5d2efa34
-TOLERANCES = dict(float16=(1e-3, 1e-5), bfloat16=(1.6e-2, 1e-5), float32=(1.3e-6, 1e-5), float64=(1e-7, 1e-7), complex64=(1.3e-6, 1e-5), complex128=(1e-7, 1e-7))     # dtype -> rtol, atol; others are compared exactly
+# dtype -> rtol, atol; others are compared exactly
+TOLERANCES = dict(
+    float16=(1e-3, 1e-5),
+    bfloat16=(1.6e-2, 1e-5),
+    float32=(1.3e-6, 1e-5),
+    float64=(1e-7, 1e-7),
+    complex64=(1.3e-6, 1e-5),
+    complex128=(1e-7, 1e-7),
+)
 
 def tolerances(*dtypes, rtol=None, atol=None):
-    "The relative and absolute tolerance for numbers of these dtypes, by name, unless both are given. Raises ValueError if only one is."
+    """The relative and absolute tolerance for numbers of these dtypes, by name, unless both are
+    given. Raises ValueError if only one is.
+    """
     if (rtol is None) != (atol is None):
-        raise ValueError(f"Both 'rtol' and 'atol' must be either specified or omitted, but got no {'rtol' if rtol is None else 'atol'}.")
+        raise ValueError(
+            "Both 'rtol' and 'atol' must be either specified or omitted, but got no"
+            f" {'rtol' if rtol is None else 'atol'}."
+        )
     if rtol is not None: return rtol, atol
-    found = [TOLERANCES.get(name, (0., 0.)) for name in dtypes]
+    found = [TOLERANCES.get(name, (0.0, 0.0)) for name in dtypes]
     return max(r for r, _ in found), max(a for _, a in found)
 
 # %% ../../nbs/testing/01_comparison.ipynb #66f623c0
@@ -30,42 +43,68 @@ _NUMBERS = bool, int, float, complex, np.bool_, np.number
 
 class _Differ(Exception):
     "The two sides differ; the message says how. `kind`: the type of error for the user."
-    def __init__(self, words, kind=AssertionError): super().__init__(words); self.kind = kind
+
+    def __init__(self, words, kind=AssertionError):
+        super().__init__(words)
+        self.kind = kind
 
 def _pairs(actual, expected, allow_subclasses):
     "Triples (actual, expected, address) of all that is to be compared."
     found, stack = [], [(actual, expected, '')]
     while stack:
         a, e, where = stack.pop()
-        if isinstance(a, Sequence) and isinstance(e, Sequence) and not isinstance(a, str) and not isinstance(e, str):
-            if len(a) != len(e): raise _At(where, f'The length of the sequences mismatch: {len(a)} != {len(e)}')
+        if (
+            isinstance(a, Sequence)
+            and isinstance(e, Sequence)
+            and not isinstance(a, str)
+            and not isinstance(e, str)
+        ):
+            if len(a) != len(e):
+                raise _At(where, f'The length of the sequences mismatch: {len(a)} != {len(e)}')
             stack += [(a[i], e[i], f'{where}[{i}]') for i in reversed(range(len(a)))]
         elif isinstance(a, Mapping) and isinstance(e, Mapping):
             missing, more = [k for k in e if k not in a], [k for k in a if k not in e]
-            if missing or more: raise _At(where, f'The keys of the mappings do not match:\nMissing keys in the actual mapping: {_sorted(missing)}\nAdditional keys in the actual mapping: {_sorted(more)}')
+            if missing or more:
+                raise _At(
+                    where,
+                    'The keys of the mappings do not match:\nMissing keys in the actual mapping:'
+                    f' {_sorted(missing)}\nAdditional keys in the actual mapping: {_sorted(more)}',
+                )
             stack += [(a[k], e[k], f'{where}[{k!r}]') for k in reversed(_sorted(a))]
-        else: found.append((a, e, where))
+        else:
+            found.append((a, e, where))
     return found
 
 def _sorted(keys):
     try: return sorted(keys)
     except TypeError: return list(keys)
 
-def _At(where, words, kind=AssertionError): return _Differ(words + (f'\n\nThe failure occurred for item {where}' if where else ''), kind)
+def _At(where, words, kind=AssertionError):
+    return _Differ(words + (f'\n\nThe failure occurred for item {where}' if where else ''), kind)
 
+# %% ../../nbs/testing/01_comparison.ipynb #e7e3e079
 def _compare(a, e, options, allow_subclasses):
     if a is None or e is None:
         if a is not e: raise _Differ(f'None mismatch: {a} is not {e}')
     elif isinstance(a, (bool, np.bool_)) and isinstance(e, (bool, np.bool_)):
-        if bool(a) is not bool(e): raise _Differ(f'Booleans mismatch: {bool(a)} is not {bool(e)}')
-    elif isinstance(a, _NUMBERS) and isinstance(e, _NUMBERS): _compare_numbers(a, e, **options)
-    elif _alike(a, e, allow_subclasses): _compare_tensors(_tensor(a), _tensor(e), **options)
-    else: raise _Differ(f'No comparison pair was able to handle inputs of type {type(a)} and {type(e)}.', TypeError)
+        if bool(a) is not bool(e):
+            raise _Differ(f'Booleans mismatch: {bool(a)} is not {bool(e)}')
+    elif isinstance(a, _NUMBERS) and isinstance(e, _NUMBERS):
+        _compare_numbers(a, e, **options)
+    elif _alike(a, e, allow_subclasses):
+        _compare_tensors(_tensor(a), _tensor(e), **options)
+    else:
+        raise _Differ(
+            f'No comparison pair was able to handle inputs of type {type(a)} and {type(e)}.',
+            TypeError,
+        )
 
 def _alike(a, e, allow_subclasses):
     "Whether both can be made tensors, and one is of the other's kind."
     if not all(isinstance(v, TensorBase) or is_array(v) for v in (a, e)): return False
-    return isinstance(a, type(e)) or isinstance(e, type(a)) if allow_subclasses else type(a) is type(e)
+    return (
+        isinstance(a, type(e)) or isinstance(e, type(a)) if allow_subclasses else type(a) is type(e)
+    )
 
 def _tensor(value): return value if isinstance(value, TensorBase) else tensor_of(value)
 
@@ -74,27 +113,53 @@ def _allowed(tolerance): return f' (up to {tolerance} allowed)' if tolerance els
 
 def _compare_numbers(a, e, rtol, atol, equal_nan, check_dtype, **_):
     a, e = (v.item() if isinstance(v, np.generic) else v for v in (a, e))
-    if check_dtype and type(a) is not type(e): raise _Differ(f'The (d)types do not match: {type(a)} != {type(e)}.')
-    rtol, atol = tolerances(*[{float: 'float64', complex: 'complex128'}.get(type(v), 'int64') for v in (a, e)], rtol=rtol, atol=atol)
+    if check_dtype and type(a) is not type(e):
+        raise _Differ(f'The (d)types do not match: {type(a)} != {type(e)}.')
+    rtol, atol = tolerances(
+        *[{float: 'float64', complex: 'complex128'}.get(type(v), 'int64') for v in (a, e)],
+        rtol=rtol,
+        atol=atol,
+    )
     _measure(a, e, rtol, atol, equal_nan)
 
 def _measure(a, e, rtol, atol, equal_nan):
     nan = lambda v: cmath.isnan(v)
     if a == e or equal_nan and nan(a) and nan(e): return
     distance = abs(a - e)
-    if not nan(distance) and not cmath.isinf(e) and not cmath.isinf(distance) and distance <= atol + rtol * abs(e): return
+    if (
+        not nan(distance)
+        and not cmath.isinf(e)
+        and not cmath.isinf(distance)
+        and distance <= atol + rtol * abs(e)
+    ):
+        return
     relative = float('inf') if e == 0 else distance / abs(e)
-    raise _Differ(f"Scalars are not {'close' if rtol or atol else 'equal'}!\n\nExpected {e} but got {a}.\nAbsolute difference: {distance}{_allowed(atol)}\nRelative difference: {relative}{_allowed(rtol)}")
+    raise _Differ(
+        f"Scalars are not {'close' if rtol or atol else 'equal'}!\n\nExpected {e} but got"
+        f" {a}.\nAbsolute difference: {distance}{_allowed(atol)}\nRelative difference:"
+        f" {relative}{_allowed(rtol)}"
+    )
 
-def _compare_tensors(a, e, rtol, atol, equal_nan, check_device, check_dtype, check_layout, check_stride):
-    for name, checked in (('shape', True), ('device', check_device), ('dtype', check_dtype), ('layout', check_layout), ('stride()', check_stride)):
+# %% ../../nbs/testing/01_comparison.ipynb #030e5f54
+def _compare_tensors(
+    a, e, rtol, atol, equal_nan, check_device, check_dtype, check_layout, check_stride
+):
+    for name, checked in (
+        ('shape', True),
+        ('device', check_device),
+        ('dtype', check_dtype),
+        ('layout', check_layout),
+        ('stride()', check_stride),
+    ):
         x, y = (t.stride() if name == 'stride()' else getattr(t, name) for t in (a, e))
-        if checked and x != y: raise _Differ(f"The values for attribute '{name}' do not match: {x!s} != {y!s}.")
+        if checked and x != y:
+            raise _Differ(f"The values for attribute '{name}' do not match: {x!s} != {y!s}.")
     rtol, atol = tolerances(a.dtype.name, e.dtype.name, rtol=rtol, atol=atol)
     a, e = (v.astype(np.float32) if v.dtype.kind == 'V' else v for v in (a._array, e._array))
     if not a.ndim: return _measure(a.item(), e.item(), rtol, atol, equal_nan)
     common = np.result_type(a, e)
-    if common.kind in 'bu': common = np.dtype('i8')             # so that differences can be negative
+    # so that differences can be negative
+    if common.kind in 'bu': common = np.dtype('i8')
     a, e = a.astype(common), e.astype(common)
     with np.errstate(all='ignore'):
         distance = np.abs(a - e)
@@ -102,36 +167,95 @@ def _compare_tensors(a, e, rtol, atol, equal_nan, check_device, check_dtype, che
         if equal_nan: close |= np.isnan(a) & np.isnan(e)
         wrong = ~close
         if not wrong.any(): return
-        relative = distance / np.abs(e) if common.kind in 'fc' else (distance / np.abs(e)).astype(np.float32)
-    distance, relative = np.where(close, 0, distance).astype(distance.dtype), np.where(close, 0, relative).astype(relative.dtype)
+        relative = (
+            distance / np.abs(e)
+            if common.kind in 'fc'
+            else (distance / np.abs(e)).astype(np.float32)
+        )
+    distance, relative = (
+        np.where(close, 0, distance).astype(distance.dtype),
+        np.where(close, 0, relative).astype(relative.dtype),
+    )
     total = wrong.sum()
-    raise _Differ(f"Tensor-likes are not {'close' if rtol or atol else 'equal'}!\n\nMismatched elements: {total} / {wrong.size} ({total / wrong.size:.1%})\n"
-                  f'Greatest absolute difference: {_greatest(distance)}{_allowed(atol)}\nGreatest relative difference: {_greatest(relative)}{_allowed(rtol)}')
+    raise _Differ(
+        f"Tensor-likes are not {'close' if rtol or atol else 'equal'}!\n\nMismatched elements:"
+        f" {total} / {wrong.size} ({total / wrong.size:.1%})\nGreatest absolute difference:"
+        f" {_greatest(distance)}{_allowed(atol)}\nGreatest relative difference:"
+        f" {_greatest(relative)}{_allowed(rtol)}"
+    )
 
+# %% ../../nbs/testing/01_comparison.ipynb #1cd2cea6
 def _greatest(values):
     at = np.unravel_index(values.argmax(), values.shape)
     return f'{values[at].item()} at index {tuple(int(i) for i in at)}'
 
 # %% ../../nbs/testing/01_comparison.ipynb #21035ca5
-def assert_close(actual, expected, *, allow_subclasses=True, rtol=None, atol=None, equal_nan=False, check_device=True, check_dtype=True, check_layout=True, check_stride=False, msg=None):
-    """Raise AssertionError unless `actual` and `expected` are close: tensors, arrays, numbers, None, and nested sequences and mappings of these.
+def assert_close(
+    actual,
+    expected,
+    *,
+    allow_subclasses=True,
+    rtol=None,
+    atol=None,
+    equal_nan=False,
+    check_device=True,
+    check_dtype=True,
+    check_layout=True,
+    check_stride=False,
+    msg=None,
+):
+    """Raise AssertionError unless `actual` and `expected` are close: tensors, arrays, numbers,
+    None, and nested sequences and mappings of these.
 
-    `rtol`, `atol`: tolerances, given together; by default those of the dtype. `equal_nan`: NaN equals NaN. `check_...`: what else must agree, besides the shape. `allow_subclasses`: a subclass of tensors may be compared with a tensor.
-    `msg`: the message of the error, or a function that makes it from the usual one. Raises TypeError for what cannot be compared."""
-    options = dict(rtol=rtol, atol=atol, equal_nan=equal_nan, check_device=check_device, check_dtype=check_dtype, check_layout=check_layout, check_stride=check_stride)
+    `rtol`, `atol`: tolerances, given together; by default those of the dtype. `equal_nan`: NaN
+    equals NaN. `check_...`: what else must agree, besides the shape. `allow_subclasses`: a subclass
+    of tensors may be compared with a tensor. `msg`: the message of the error, or a function that
+    makes it from the usual one. Raises TypeError for what cannot be compared.
+    """
+    options = dict(
+        rtol=rtol,
+        atol=atol,
+        equal_nan=equal_nan,
+        check_device=check_device,
+        check_dtype=check_dtype,
+        check_layout=check_layout,
+        check_stride=check_stride,
+    )
     tolerances('float32', rtol=rtol, atol=atol)
     try:
         for a, e, where in _pairs(actual, expected, allow_subclasses):
             try: _compare(a, e, options, allow_subclasses)
             except _Differ as found: raise _At(where, str(found), found.kind) from None
-    except _Differ as found: words, kind = str(found), found.kind
-    else: return
-    if msg is not None and kind is AssertionError: words = msg(words) if callable(msg) else msg
+    except _Differ as found:
+        words, kind = str(found), found.kind
+    else:
+        return
+    if msg is not None and kind is AssertionError:
+        words = msg(words) if callable(msg) else msg
     raise kind(words)
 
+# %% ../../nbs/testing/01_comparison.ipynb #64335ddd
 def assert_allclose(actual, expected, rtol=None, atol=None, equal_nan=True, msg=''):
     "The older form of `assert_close`, which does not look at dtypes and lets NaN equal NaN."
-    warnings.warn('`torch.testing.assert_allclose()` is deprecated since 1.12 and will be removed in a future release. Please use `torch.testing.assert_close()` instead.', FutureWarning, stacklevel=2)
-    actual, expected = (v if isinstance(v, TensorBase) else tensor_of(np.asarray(v)) for v in (actual, expected))
-    if rtol is None and atol is None: rtol, atol = max(TOLERANCES.get(t.dtype.name, (0., 0.)) for t in (actual, expected))
-    assert_close(actual, expected, rtol=rtol, atol=atol, equal_nan=equal_nan, check_device=True, check_dtype=False, check_stride=False, msg=msg or None)
+    warnings.warn(
+        '`torch.testing.assert_allclose()` is deprecated since 1.12 and will be removed in a future'
+        ' release. Please use `torch.testing.assert_close()` instead.',
+        FutureWarning,
+        stacklevel=2,
+    )
+    actual, expected = (
+        v if isinstance(v, TensorBase) else tensor_of(np.asarray(v)) for v in (actual, expected)
+    )
+    if rtol is None and atol is None:
+        rtol, atol = max(TOLERANCES.get(t.dtype.name, (0.0, 0.0)) for t in (actual, expected))
+    assert_close(
+        actual,
+        expected,
+        rtol=rtol,
+        atol=atol,
+        equal_nan=equal_nan,
+        check_device=True,
+        check_dtype=False,
+        check_stride=False,
+        msg=msg or None,
+    )

@@ -16,31 +16,67 @@ from ..graph.modes import no_grad
 
 # %% ../../nbs/testing/02_samples.ipynb #a0762886
 def _range(low, high, dtype, kind):
-    "The bounds to draw from, `high` excluded. Raises ValueError for an empty range, or one that the dtype cannot hold."
-    if kind == 'bool': least, most, usual = 0, 2, (0, 2)
-    elif kind == 'int': least, most, usual = iinfo(dtype).min, iinfo(dtype).max + (dtype is not int64), (-9, 10)
-    else: least, most, usual = finfo(dtype).min, finfo(dtype).max, (-9, 9)
+    """The bounds to draw from, `high` excluded. Raises ValueError for an empty range, or one that
+    the dtype cannot hold.
+    """
+    if kind == 'bool':
+        least, most, usual = 0, 2, (0, 2)
+    elif kind == 'int':
+        least, most, usual = iinfo(dtype).min, iinfo(dtype).max + (dtype is not int64), (-9, 10)
+    else:
+        least, most, usual = finfo(dtype).min, finfo(dtype).max, (-9, 9)
     low, high = usual[0] if low is None else low, usual[1] if high is None else high
-    if any(isinstance(v, float) and math.isnan(v) for v in (low, high)): raise ValueError(f'`low` and `high` cannot be NaN, but got {low=} and {high=}')
+    if any(isinstance(v, float) and math.isnan(v) for v in (low, high)):
+        raise ValueError(f'`low` and `high` cannot be NaN, but got {low=} and {high=}')
     if low == high and kind not in ('bool', 'int'):
-        warnings.warn('Passing `low==high` to `torch.testing.make_tensor` for floating or complex types is deprecated since 2.1 and will be removed in 2.3. Use `torch.full(...)` instead.', FutureWarning, stacklevel=4)
-    elif low >= high: raise ValueError(f'`low` must be less than `high`, but got {low} >= {high}')
-    elif high < least or low >= most: raise ValueError(f'The value interval specified by `low` and `high` is [{low}, {high}), but {dtype} only supports [{least}, {most})')
+        warnings.warn(
+            'Passing `low==high` to `torch.testing.make_tensor` for floating or complex types is'
+            ' deprecated since 2.1 and will be removed in 2.3. Use `torch.full(...)` instead.',
+            FutureWarning,
+            stacklevel=4,
+        )
+    elif low >= high:
+        raise ValueError(f'`low` must be less than `high`, but got {low} >= {high}')
+    elif high < least or low >= most:
+        raise ValueError(
+            f'The value interval specified by `low` and `high` is [{low}, {high}), but {dtype} only'
+            f' supports [{least}, {most})'
+        )
     low, high = (min(max(v, least), most) for v in (low, high))
     return (math.ceil(low), math.ceil(high)) if kind in ('bool', 'int') else (low, high)
 
-def make_tensor(*shape, dtype, device, low=None, high=None, requires_grad=False, noncontiguous=False, exclude_zero=False, memory_format=None):
-    """A tensor of the given shape, with numbers drawn uniformly from `low` to `high` (excluded); by default from -9 to 9 (integers 9 included), or what of that the dtype can hold.
+# %% ../../nbs/testing/02_samples.ipynb #280c8f38
+def make_tensor(
+    *shape, dtype, device, low=None, high=None, requires_grad=False, noncontiguous=False,
+    exclude_zero=False, memory_format=None,
+):
+    """A tensor of the given shape, with numbers drawn uniformly from `low` to `high` (excluded); by
+    default from -9 to 9 (integers 9 included), or what of that the dtype can hold.
 
-    `noncontiguous`: with gaps in its memory. `exclude_zero`: zeros become the smallest positive number. Raises ValueError for bounds that make no sense, or for integers that shall require grad."""
-    if not isinstance(dtype, Dtype): raise TypeError(f"The requested dtype '{dtype}' is not supported by torch.testing.make_tensor().")
+    `noncontiguous`: with gaps in its memory. `exclude_zero`: zeros become the smallest positive
+    number. Raises ValueError for bounds that make no sense, or for integers that shall require
+    grad.
+    """
+    if not isinstance(dtype, Dtype):
+        raise TypeError(
+            f"The requested dtype '{dtype}' is not supported by torch.testing.make_tensor()."
+        )
     shape, kind = sizes_of(shape), dtype.category
-    if noncontiguous and memory_format is not None: raise ValueError(f'The parameters `noncontiguous` and `memory_format` are mutually exclusive, but got {noncontiguous=} and {memory_format=}')
-    if requires_grad and kind in ('bool', 'int'): raise ValueError(f'`requires_grad=True` is not supported for boolean and integral dtypes, but got {dtype=}')
+    if noncontiguous and memory_format is not None:
+        raise ValueError(
+            'The parameters `noncontiguous` and `memory_format` are mutually exclusive, but got'
+            f' {noncontiguous=} and {memory_format=}'
+        )
+    if requires_grad and kind in ('bool', 'int'):
+        raise ValueError(
+            '`requires_grad=True` is not supported for boolean and integral dtypes, but got'
+            f' {dtype=}'
+        )
     noncontiguous = noncontiguous and math.prod(shape) > 1
     if noncontiguous: shape = (*shape[:-1], 2 * shape[-1])
     low, high = _range(low, high, dtype, kind)
-    if kind in ('bool', 'int'): out = randint(low, high, shape, dtype=dtype, device=device)
+    if kind in ('bool', 'int'):
+        out = randint(low, high, shape, dtype=dtype, device=device)
     else:
         width = finfo(dtype).max
         if kind == 'complex':
@@ -48,13 +84,18 @@ def make_tensor(*shape, dtype, device, low=None, high=None, requires_grad=False,
             parts = _uniform(empty((*shape, 2), dtype=half, device=device), low, high, width)
             out = parts[..., 0] + 1j * parts[..., 1]
             out = out.to(dtype)
-        else: out = _uniform(empty(shape, dtype=dtype, device=device), low, high, width)
+        else:
+            out = _uniform(empty(shape, dtype=dtype, device=device), low, high, width)
     if noncontiguous: out = out[..., 1::2]
     elif memory_format is not None: out = out.clone(memory_format=memory_format)
     if exclude_zero:
-        with no_grad(): out[out == 0] = 1 if kind in ('bool', 'int') else finfo(dtype).tiny
+        with no_grad():
+            out[out == 0] = 1 if kind in ('bool', 'int') else finfo(dtype).tiny
     return out.requires_grad_() if requires_grad else out
 
+# %% ../../nbs/testing/02_samples.ipynb #b86d8311
 def _uniform(t, low, high, width):
-    "Fill `t`; a range as wide as the dtype's own is drawn at half its size, since its width cannot be written."
+    """Fill `t`; a range as wide as the dtype's own is drawn at half its size, since its width
+    cannot be written.
+    """
     return t.uniform_(low / 2, high / 2).mul_(2) if high - low >= width else t.uniform_(low, high)

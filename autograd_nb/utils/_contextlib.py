@@ -11,13 +11,21 @@ from ..graph.modes import Mode
 # %% ../../nbs/utils/07_contextlib.ipynb #bc1753ff
 class _DecoratorContextManager(Mode):
     "Base of context managers that can decorate functions; each call enters a `clone()`."
-    def __init__(self): super().__init__()
-    def __enter__(self): raise NotImplementedError
-    def __exit__(self, exc_type, exc_value, traceback): raise NotImplementedError
+
+    def __init__(self):
+        super().__init__()
+
+    def __enter__(self):
+        raise NotImplementedError
+
+    def __exit__(self, exc_type, exc_value, traceback):
+        raise NotImplementedError
+
     def clone(self): return type(self)()
 
 class _NoParamDecoratorContextManager(_DecoratorContextManager):
     "The same for classes without arguments, which decorate without parentheses too."
+
     def __new__(cls, orig_func=None):
         self = super().__new__(cls)
         if orig_func is None: return self
@@ -25,14 +33,25 @@ class _NoParamDecoratorContextManager(_DecoratorContextManager):
         return self(orig_func)
 
 def context_decorator(ctx, func):
-    "`func` with the context manager `ctx` around each call; `ctx` may also be a function that makes one. Raises RuntimeError for a class."
+    """`func` with the context manager `ctx` around each call; `ctx` may also be a function that
+    makes one. Raises RuntimeError for a class.
+    """
     if isinstance(func, type):
-        raise RuntimeError('Cannot decorate classes; it is ambiguous whether or not only the constructor or all methods should have the context manager applied; additionally, decorating a class at definition-site will prevent use of the '
-                           'identifier as a conventional type.  To specify which methods to decorate, decorate each of them individually.')
+        raise RuntimeError(
+            'Cannot decorate classes; it is ambiguous whether or not only the constructor or all'
+            ' methods should have the context manager applied; additionally, decorating a class at'
+            ' definition-site will prevent use of the identifier as a conventional type.  To'
+            ' specify which methods to decorate, decorate each of them individually.'
+        )
     if callable(ctx) and hasattr(ctx, '__enter__'):
-        raise AssertionError(f'Passed in {ctx} is both callable and also a valid context manager (has __enter__), making it ambiguous which interface to use. Pass a function that makes or returns it.')
+        raise AssertionError(
+            f'Passed in {ctx} is both callable and also a valid context manager (has __enter__),'
+            ' making it ambiguous which interface to use. Pass a function that makes or'
+            ' returns it.'
+        )
     return _Around(ctx if callable(ctx) else lambda: ctx)(func)
 
+# %% ../../nbs/utils/07_contextlib.ipynb #c3d45621
 class _Around(Mode):
     def __init__(self, make):
         super().__init__()

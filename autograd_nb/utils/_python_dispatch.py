@@ -6,21 +6,31 @@
 __all__ = ['TorchDispatchMode', 'BaseTorchDispatchMode', 'is_in_torch_dispatch_mode', 'is_traceable_wrapper_subclass']
 
 # %% ../../nbs/utils/09_python_dispatch.ipynb #eac67e89
-from ..graph.modes import LOCAL, Computing, undispatched
+from ..graph.modes import LOCAL
+from ..layers.dispatch import Computing, undispatched
 from ..graph.node import TensorBase
 from ..ops import overload_of
 
 # %% ../../nbs/utils/09_python_dispatch.ipynb #030e0df5
 class TorchDispatchMode(Computing):
-    "Base of modes that see every operation: derive from it and define `__torch_dispatch__(self, func, types, args=(), kwargs=None)`, which returns the result of `func(*args, **kwargs)`, or another one."
-    def __init__(self, _dispatch_key=None): super().__init__()
+    """Base of modes that see every operation: derive from it and define `__torch_dispatch__(self,
+    func, types, args=(), kwargs=None)`, which returns the result of `func(*args, **kwargs)`, or
+    another one.
+    """
 
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None): raise NotImplementedError
+    def __init__(self, _dispatch_key=None):
+        super().__init__()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        raise NotImplementedError
 
     def __enter__(self):
-        if 'stack' not in self.__dict__: Computing.__init__(self)          # a class of the user's need not call this one's __init__
+        # a class of the user's need not call this one's __init__
+        if 'stack' not in self.__dict__: Computing.__init__(self)
         modes = LOCAL.modes
-        self.stack.append(modes.change(computing=self.compute, dispatching=(*modes.dispatching, self)))
+        self.stack.append(
+            modes.change(computing=self.compute, dispatching=(*modes.dispatching, self))
+        )
         return self
 
     @classmethod
@@ -30,19 +40,43 @@ class TorchDispatchMode(Computing):
 
     def compute(self, op, args, arrays, statics):
         modes, func = LOCAL.modes, overload_of(op, args, statics)
-        before = modes.change(computing=self.stack[-1]['computing'], dispatching=self.stack[-1]['dispatching'], grad=False, observers=(), profiler=None)
-        try: result = self.__torch_dispatch__(func, tuple({type(a): None for a in args if type(a) not in _PLAIN and isinstance(a, TensorBase)}), tuple(args), dict(statics))
-        finally: modes.change(**before)
-        if result is NotImplemented: raise TypeError(f"Multiple dispatch failed for 'torch.ops.{func}'; all __torch_dispatch__ handlers returned NotImplemented:\n\n  - mode object {self!r}\n\nFor more information, try re-running with TORCH_LOGS=not_implemented")
+        before = modes.change(
+            computing=self.stack[-1]['computing'], dispatching=self.stack[-1]['dispatching'],
+            grad=False, observers=(), profiler=None,
+        )
+        try:
+            result = self.__torch_dispatch__(
+                func,
+                tuple(
+                    {
+                        type(a): None
+                        for a in args
+                        if type(a) not in _PLAIN and isinstance(a, TensorBase)
+                    }
+                ),
+                tuple(args),
+                dict(statics),
+            )
+        finally:
+            modes.change(**before)
+        if result is NotImplemented:
+            raise TypeError(
+                f"Multiple dispatch failed for 'torch.ops.{func}'; all __torch_dispatch__ handlers"
+                f" returned NotImplemented:\n\n  - mode object {self!r}\n\nFor more information,"
+                " try re-running with TORCH_LOGS=not_implemented"
+            )
         return _bare(result) if op.outputs == 1 else [_bare(r) for r in result]
 
-_PLAIN = set()          # the class of ordinary tensors, which are not among the `types`
+# %% ../../nbs/utils/09_python_dispatch.ipynb #f7f5df60
+_PLAIN = set()  # the class of ordinary tensors, which are not among the `types`
 
 def _bare(value): return value._array if isinstance(value, TensorBase) else value
 
 class BaseTorchDispatchMode(TorchDispatchMode):
     "A mode that changes nothing."
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None): return func(*args, **(kwargs or {}))
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        return func(*args, **(kwargs or {}))
 
 # %% ../../nbs/utils/09_python_dispatch.ipynb #901baf78
 def _get_current_dispatch_mode_stack():
@@ -53,10 +87,17 @@ def _get_current_dispatch_mode():
     "The innermost dispatch mode, or None."
     return LOCAL.modes.dispatching[-1] if LOCAL.modes.dispatching else None
 
-def is_in_torch_dispatch_mode(include_infra_modes=True): return bool(LOCAL.modes.dispatching)
+def is_in_torch_dispatch_mode(include_infra_modes=True):
+    return bool(LOCAL.modes.dispatching)
 
 _disable_current_modes = undispatched
 
 def is_traceable_wrapper_subclass(t):
-    "Whether the tensor says, by `__tensor_flatten__` and `__tensor_unflatten__`, which tensors it is made of."
-    return isinstance(t, TensorBase) and hasattr(t, '__tensor_flatten__') and hasattr(type(t), '__tensor_unflatten__')
+    """Whether the tensor says, by `__tensor_flatten__` and `__tensor_unflatten__`, which tensors it
+    is made of.
+    """
+    return (
+        isinstance(t, TensorBase)
+        and hasattr(t, '__tensor_flatten__')
+        and hasattr(type(t), '__tensor_unflatten__')
+    )

@@ -6,9 +6,16 @@
 __all__ = []
 
 # %% ../../nbs/utils/05_pytree.ipynb #8f3b9544
-from ..graph.pytree import (ConstantNode, GetAttrKey, LeafSpec, MappingKey, SequenceKey, TreeSpec, _broadcast_to_and_flatten, _register_namedtuple, arg_tree_leaves, is_constant_class, is_namedtuple, is_namedtuple_class, is_namedtuple_instance, key_get, keystr,  # noqa: F401
-                                      register_constant, register_dataclass, register_pytree_node, tree_all, tree_all_only, tree_any, tree_any_only, tree_flatten, tree_flatten_with_path, tree_is_leaf, tree_iter, tree_leaves, tree_leaves_with_path,  # noqa: F401
-                                      tree_map, tree_map_, tree_map_only, tree_map_only_, tree_map_with_path, tree_structure, tree_unflatten, treespec_dict, treespec_dumps, treespec_leaf, treespec_loads, treespec_pprint, treespec_tuple)
+from autograd_nb.graph.pytree import (  # noqa: F401
+    ConstantNode, GetAttrKey, LeafSpec, MappingKey, SequenceKey, TreeSpec,
+    _broadcast_to_and_flatten, _register_namedtuple, arg_tree_leaves, is_constant_class,
+    is_namedtuple, is_namedtuple_class, is_namedtuple_instance, key_get, keystr, register_constant,
+    register_dataclass, register_pytree_node, tree_all, tree_all_only, tree_any, tree_any_only,
+    tree_flatten, tree_flatten_with_path, tree_is_leaf, tree_iter, tree_leaves,
+    tree_leaves_with_path, tree_map, tree_map_, tree_map_only, tree_map_only_, tree_map_with_path,
+    tree_structure, tree_unflatten, treespec_dict, treespec_dumps, treespec_leaf, treespec_loads,
+    treespec_pprint, treespec_tuple
+)
 
 _register_pytree_node = register_pytree_node
 

@@ -17,17 +17,24 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from .. import cuda
+from ..arrays.topics import take_topics
 from ..more import get_num_threads, set_num_threads
 
 # %% ../../nbs/utils/13_benchmark.ipynb #307dbf7d
-UNITS = (('ns', 'nanosecond', 1e-9), ('us', 'microsecond', 1e-6), ('ms', 'millisecond', 1e-3), ('s', 'second', 1))
-NARROWEST, DIGITS = 25e-9, 4            # seconds; digits
-FLUCTUATION, INFLUENCE = .1, .25        # interquartile range / median: worth a warning, worth a serious one
+UNITS = (
+    ('ns', 'nanosecond', 1e-9),
+    ('us', 'microsecond', 1e-6),
+    ('ms', 'millisecond', 1e-3),
+    ('s', 'second', 1),
+)
+NARROWEST, DIGITS = 25e-9, 4  # seconds; digits
+# interquartile range / median: worth a warning, worth a serious one
+FLUCTUATION, INFLUENCE = 0.1, 0.25
 
 def select_unit(t):
     "The unit in which to print a time of `t` seconds: its name, and its length in seconds."
     power = 3 * (math.floor(math.log10(t)) // 3) if t > 0 else 0
-    return next(((short, length) for short, _, length in UNITS if length == 10. ** power), ('s', 1))
+    return next(((short, length) for short, _, length in UNITS if length == 10.0**power), ('s', 1))
 
 def unit_to_english(u):
     "The whole name of a unit."
@@ -35,17 +42,19 @@ def unit_to_english(u):
 
 def trim_sigfig(x, n):
     "`x` rounded to `n` significant digits."
-    if x == 0: return 0.
-    scale = 10. ** (math.floor(math.log10(abs(x))) + 1 - n)
+    if x == 0: return 0.0
+    scale = 10.0 ** (math.floor(math.log10(abs(x))) + 1 - n)
     return float(round(x / scale) * scale)
 
 def ordered_unique(elements):
     "Each element once, in order of appearance."
     return list(dict.fromkeys(elements))
 
+# %% ../../nbs/utils/13_benchmark.ipynb #9a3f9eb6
 @dataclass(frozen=True)
 class TaskSpec:
     "What was measured: statement and setup, and the words under which it appears in a table."
+
     stmt: str
     setup: str
     global_setup: str = ''
@@ -57,18 +66,35 @@ class TaskSpec:
 
     @property
     def title(self):
-        if self.label is not None: return self.label + (f': {self.sub_label}' if self.sub_label else '')
-        return self.stmt if '\n' not in self.stmt else 'stmt:' + (f' ({self.sub_label})' if self.sub_label else '') + '\n' + textwrap.indent(self.stmt, '  ')
+        if self.label is not None:
+            return self.label + (f': {self.sub_label}' if self.sub_label else '')
+        return (
+            self.stmt
+            if '\n' not in self.stmt
+            else 'stmt:'
+            + (f' ({self.sub_label})' if self.sub_label else '')
+            + '\n'
+            + textwrap.indent(self.stmt, '  ')
+        )
 
     def setup_str(self):
         if self.setup == 'pass' or not self.setup: return ''
-        return f'setup:\n{textwrap.indent(self.setup, "  ")}\n' if '\n' in self.setup else f'setup: {self.setup}'
+        return (
+            f'setup:\n{textwrap.indent(self.setup, "  ")}\n'
+            if '\n' in self.setup
+            else f'setup: {self.setup}'
+        )
 
-    def summarize(self): return '\n'.join(part for part in (self.title, self.description or '', self.setup_str()) if part)
+    def summarize(self):
+        return '\n'.join(
+            part for part in (self.title, self.description or '', self.setup_str()) if part
+        )
 
+# %% ../../nbs/utils/13_benchmark.ipynb #a48b5d8d
 @dataclass(init=True, repr=False)
 class Measurement:
     "Times of one task: `raw_times` in seconds, each for `number_per_run` runs."
+
     number_per_run: int
     raw_times: list
     task_spec: TaskSpec
@@ -79,19 +105,30 @@ class Measurement:
         raise AttributeError(f"'Measurement' object has no attribute '{name}'")
 
     @property
+    def title(self): return self.task_spec.title
+
+    @property
+    def as_row_name(self): return self.sub_label or self.stmt or '[Unknown]'
+
+# %% ../../nbs/utils/13_benchmark.ipynb #96d9b585
+class _Quantiles:
+    "What the times amount to."
+
+    @property
     def times(self):
         "Seconds of one run, each a mean over `number_per_run`."
         return [t / self.number_per_run for t in self.raw_times]
 
     @property
     def median(self): return float(np.median(self.times))
+
     @property
     def mean(self): return statistics.mean(self.times)
 
     @property
     def quarters(self):
         "A quarter of the times are below the first number, a quarter above the second."
-        return tuple(map(float, np.quantile(self.times, (.25, .75))))
+        return tuple(map(float, np.quantile(self.times, (0.25, 0.75))))
 
     @property
     def iqr(self):
@@ -103,7 +140,7 @@ class Measurement:
     def significant_figures(self):
         "How many digits of the median mean something."
         times, n = sorted(self.times), len(self.raw_times)
-        middle = times[n // 4:math.ceil(3 * n / 4)]
+        middle = times[n // 4 : math.ceil(3 * n / 4)]
         interval = max(1.645 * statistics.pstdev(middle) / math.sqrt(len(middle)), NARROWEST)
         return min(max(math.floor(-math.log10(interval / self.median)), 1), DIGITS)
 
@@ -113,34 +150,68 @@ class Measurement:
 
     @property
     def has_warnings(self): return not self.meets_confidence()
-    @property
-    def title(self): return self.task_spec.title
-    @property
-    def as_row_name(self): return self.sub_label or self.stmt or '[Unknown]'
+
+# %% ../../nbs/utils/13_benchmark.ipynb #02437f62
+class _MeasurementPrint:
+    "A measurement in print."
 
     def __repr__(self):
         unit, scale = select_unit(self.median)
-        many, threads = len(self.raw_times), f'{self.num_threads} thread{"s" * (self.num_threads > 1)}'
+        many, threads = (
+            len(self.raw_times),
+            f'{self.num_threads} thread{"s" * (self.num_threads > 1)}',
+        )
         shown = f'{self.median / scale:.2f} {unit}'
-        lines = [object.__repr__(self), self.task_spec.summarize(), f'  {"Median: " * (many > 1)}{shown}']
+        lines = [
+            object.__repr__(self),
+            self.task_spec.summarize(),
+            f'  {"Median: " * (many > 1)}{shown}',
+        ]
         if many > 3:
             low, high = self.quarters
-            lines.append(f'  IQR:    {self.iqr / scale:.2f} {unit} ({low / scale:.2f} to {high / scale:.2f})')
-        lines.append(f'  {many} measurements, {self.number_per_run} runs per measurement, {threads}' if many > 1 else f'  1 measurement, {self.number_per_run} runs , {threads}')
+            lines.append(
+                f'  IQR:    {self.iqr / scale:.2f} {unit} ({low / scale:.2f} to {high / scale:.2f})'
+            )
+        lines.append(
+            f'  {many} measurements, {self.number_per_run} runs per measurement, {threads}'
+            if many > 1
+            else f'  1 measurement, {self.number_per_run} runs , {threads}'
+        )
         if self.has_warnings:
-            lines.append(f'  WARNING: Interquartile range is {self.iqr / self.median * 100:.1f}% of the median measurement.')
-            lines.append('           This ' + ('could indicate system fluctuation.' if self.iqr / self.median < INFLUENCE else 'suggests significant environmental influence.'))
+            lines.append(
+                f'  WARNING: Interquartile range is {self.iqr / self.median * 100:.1f}% of the'
+                ' median measurement.'
+            )
+            lines.append(
+                '           This '
+                + (
+                    'could indicate system fluctuation.'
+                    if self.iqr / self.median < INFLUENCE
+                    else 'suggests significant environmental influence.'
+                )
+            )
         return '\n'.join(lines)
+
+# %% ../../nbs/utils/13_benchmark.ipynb #7fee3a53
+class _Merging:
+    "Several measurements of one task."
 
     @staticmethod
     def merge(measurements):
-        "One measurement for each task, with the times of all that belong to it. Their numbers of runs may differ."
+        """One measurement for each task, with the times of all that belong to it. Their numbers of
+        runs may differ.
+        """
         groups = {}
         for m in measurements: groups.setdefault(m.task_spec, []).append(m)
-        return [Measurement(1, [t for m in found for t in m.times], task) for task, found in groups.items()]
+        return [
+            Measurement(1, [t for m in found for t in m.times], task)
+            for task, found in groups.items()
+        ]
+
+take_topics(Measurement, (_Quantiles, _MeasurementPrint, _Merging))
 
 # %% ../../nbs/utils/13_benchmark.ipynb #abe47dea
-LARGEST = 2 ** 31 - 1
+LARGEST = 2**31 - 1
 
 def timer():
     "Seconds, by the best clock there is; a GPU is waited for first."
@@ -149,29 +220,58 @@ def timer():
 
 class set_torch_threads:
     "Within this block operations use `n` threads."
-    def __init__(self, n): self.n = n
+
+    def __init__(self, n):
+        self.n = n
+
     def __enter__(self):
         self.before = get_num_threads()
         if self.n != self.before: set_num_threads(self.n)
+
     def __exit__(self, *_):
         if self.n != self.before: set_num_threads(self.before)
 
+# %% ../../nbs/utils/13_benchmark.ipynb #fe74e2f9
 class Timer:
-    """Measures how long the statement `stmt` takes after `setup`, with the names in `globals` (and `torch`). `label`, `sub_label` and `description`: table, row and column in `Compare`; `env` tells environments apart;
-    `num_threads`: threads of operations, one unless said otherwise, so that measurements can be compared."""
-    def __init__(self, stmt='pass', setup='pass', global_setup='', timer=timer, globals=None, label=None, sub_label=None, description=None, env=None, num_threads=1, language='python'):
-        if not isinstance(stmt, str): raise ValueError('Currently only a `str` stmt is supported. Pass the function in globals, and its call as the statement.')
-        if str(language).lower() not in ('python', 'py'): raise ValueError(f'Invalid language `{language}`: only Python is measured here.')
-        if global_setup: raise ValueError(f'global_setup is C++ only, got `{global_setup}`. Most likely this code can simply be moved to `setup`.')
-        stmt, setup = (textwrap.dedent(text.lstrip('\n') if text[:1] == '\n' else text).rstrip() for text in (stmt, setup))
+    """Measures how long the statement `stmt` takes after `setup`, with the names in `globals` (and
+    `torch`). `label`, `sub_label` and `description`: table, row and column in `Compare`; `env`
+    tells environments apart; `num_threads`: threads of operations, one unless said otherwise, so
+    that measurements can be compared.
+    """
+
+    def __init__(
+        self, stmt='pass', setup='pass', global_setup='', timer=timer, globals=None, label=None,
+        sub_label=None, description=None, env=None, num_threads=1, language='python',
+    ):
+        if not isinstance(stmt, str):
+            raise ValueError(
+                'Currently only a `str` stmt is supported. Pass the function in globals, and its'
+                ' call as the statement.'
+            )
+        if str(language).lower() not in ('python', 'py'):
+            raise ValueError(f'Invalid language `{language}`: only Python is measured here.')
+        if global_setup:
+            raise ValueError(
+                f'global_setup is C++ only, got `{global_setup}`. Most likely this code can simply'
+                ' be moved to `setup`.'
+            )
+        stmt, setup = (
+            textwrap.dedent(text.lstrip('\n') if text[:1] == '\n' else text).rstrip()
+            for text in (stmt, setup)
+        )
         self._task_spec = TaskSpec(stmt, setup, '', label, sub_label, description, env, num_threads)
         self._globals = {**(globals or {})}
         self._globals.setdefault('torch', sys.modules['autograd_nb'])
         self._timer = timeit.Timer(stmt, setup, timer, self._globals)
 
+# %% ../../nbs/utils/13_benchmark.ipynb #fef2cc8c
+class _Timing:
+    "A number of runs, timed."
+
     def _seconds(self, number): return max(self._timer.timeit(number), 1e-9)
 
-    def _measured(self, number, times): return Measurement(number, times, self._task_spec)
+    def _measured(self, number, times):
+        return Measurement(number, times, self._task_spec)
 
     def timeit(self, number=1000000):
         "A `Measurement` of `number` runs, after some to warm up."
@@ -179,22 +279,43 @@ class Timer:
             self._seconds(max(int(number // 100), 2))
             return self._measured(number, [self._seconds(number)])
 
-    def repeat(self, repeat=-1, number=-1): raise NotImplementedError('See `Timer.blocked_autorange`.')
-    def autorange(self, callback=None): raise NotImplementedError('See `Timer.blocked_autorange`.')
+    def repeat(self, repeat=-1, number=-1):
+        raise NotImplementedError('See `Timer.blocked_autorange`.')
 
-    def collect_callgrind(self, *args, **kwargs): raise NotImplementedError('Missing: instructions are not counted here. Measure time instead, with blocked_autorange().')
+    def autorange(self, callback=None):
+        raise NotImplementedError('See `Timer.blocked_autorange`.')
+
+    def collect_callgrind(self, *args, **kwargs):
+        raise NotImplementedError(
+            'Missing: instructions are not counted here. Measure time instead, with'
+            ' blocked_autorange().'
+        )
+
+# %% ../../nbs/utils/13_benchmark.ipynb #27077ef7
+class _Ranges:
+    "Blocks of runs."
 
     def _block(self, least):
-        "How many runs fill a thousandth of the time `least`, as a power of ten; the clock must not matter."
+        """How many runs fill a thousandth of the time `least`, as a power of ten; the clock must
+        not matter.
+        """
         reading = statistics.median(self._seconds(0) for _ in range(5))
         number = 1
         while True:
             taken = self._seconds(number)
-            if taken >= least / 1000 and reading / taken <= 1e-4 or taken > least or number * 10 > LARGEST: return number
+            if (
+                taken >= least / 1000
+                and reading / taken <= 1e-4
+                or taken > least
+                or number * 10 > LARGEST
+            ):
+                return number
             number *= 10
 
-    def blocked_autorange(self, callback=None, min_run_time=.2):
-        "A `Measurement` of blocks of runs that together take `min_run_time` seconds or more. `callback(number, seconds)` hears of each block."
+    def blocked_autorange(self, callback=None, min_run_time=0.2):
+        """A `Measurement` of blocks of runs that together take `min_run_time` seconds or more.
+        `callback(number, seconds)` hears of each block.
+        """
         with set_torch_threads(self._task_spec.num_threads):
             number, times = self._block(min_run_time), []
             while sum(times) < min_run_time:
@@ -202,30 +323,55 @@ class Timer:
                 if callback is not None: callback(number, times[-1])
             return self._measured(number, times)
 
-    def adaptive_autorange(self, threshold=.1, *, min_run_time=.01, max_run_time=10., callback=None):
-        "A `Measurement` of blocks of runs that goes on until the interquartile range is below the part `threshold` of the median, for `min_run_time` seconds at least and `max_run_time` at most."
+# %% ../../nbs/utils/13_benchmark.ipynb #baf92290
+class _Adaptive:
+    "Blocks until the result is steady."
+
+    def adaptive_autorange(
+        self, threshold=0.1, *, min_run_time=0.01, max_run_time=10.0, callback=None
+    ):
+        """A `Measurement` of blocks of runs that goes on until the interquartile range is below the
+        part `threshold` of the median, for `min_run_time` seconds at least and `max_run_time` at
+        most.
+        """
         with set_torch_threads(self._task_spec.num_threads):
-            number, times = self._block(.05), []
+            number, times = self._block(0.05), []
             while True:
                 times.append(self._seconds(number))
                 if callback is not None: callback(number, times[-1])
                 total = sum(times)
-                if total > max_run_time or total >= min_run_time and len(times) > 3 and self._measured(number, times).meets_confidence(threshold): return self._measured(number, times)
+                if (
+                    total > max_run_time
+                    or total >= min_run_time
+                    and len(times) > 3
+                    and self._measured(number, times).meets_confidence(threshold)
+                ):
+                    return self._measured(number, times)
+
+# %% ../../nbs/utils/13_benchmark.ipynb #e13e1190
+take_topics(Timer, (_Timing, _Ranges, _Adaptive))
 
 # %% ../../nbs/utils/13_benchmark.ipynb #c441dcb8
-_COLOURS = dict(best='\033[92m\033[1m', good='\033[34m\033[1m', bad='\033[2m\033[91m', worst='\033[31m\033[1m')
+_COLOURS = dict(
+    best='\033[92m\033[1m', good='\033[34m\033[1m', bad='\033[2m\033[91m', worst='\033[31m\033[1m'
+)
 _END = '\033[0m\033[0m'
 
+# %% ../../nbs/utils/13_benchmark.ipynb #e94625ad
 class Compare:
     "Measurements as tables. Print it, or take `str` of it."
+
     def __init__(self, results):
-        self._results, self._trimmed, self._coloured, self._rowwise, self._warnings = [], False, False, False, False
+        self._results, self._trimmed, self._coloured, self._rowwise, self._warnings = (
+            [], False, False, False, False,
+        )
         self.extend_results(results)
 
     def extend_results(self, results):
         "Add measurements."
         for r in results:
-            if not isinstance(r, Measurement): raise ValueError(f'Expected an instance of `Measurement`, got {type(r)} instead.')
+            if not isinstance(r, Measurement):
+                raise ValueError(f'Expected an instance of `Measurement`, got {type(r)} instead.')
         self._results.extend(results)
 
     def trim_significant_figures(self):
@@ -242,12 +388,18 @@ class Compare:
 
     def __str__(self):
         groups = {}
-        for m in Measurement.merge(self._results): groups.setdefault(m.label if m.label is not None else m.stmt, []).append(m)
+        for m in Measurement.merge(self._results):
+            groups.setdefault(m.label if m.label is not None else m.stmt, []).append(m)
         return '\n'.join(self._table(title, found) for title, found in groups.items())
 
     __repr__ = __str__
 
-    def print(self): print(self)
+    def print(self):
+        print(self)
+
+# %% ../../nbs/utils/13_benchmark.ipynb #590ec905
+class _Tables:
+    "One table."
 
     def _table(self, title, results):
         unit, scale = select_unit(min(m.median for m in results))
@@ -257,39 +409,119 @@ class Compare:
         wide = max(len(e or '') for e in envs)
         cells = {(m.num_threads, m.env, m.as_row_name, m.description): m for m in results}
         rows = sorted(ordered_unique(k[:3] for k in cells), key=lambda row: (row[0], row[1] or ''))
-        def head(row, again=False): return (f'  ({row[1]})' if row[1] and not again else '').ljust(wide + 4) + '  ' + row[2] if named else ' ' * 6 + row[2]
+
+        def head(row, again=False):
+            return (
+                (f'  ({row[1]})' if row[1] and not again else '').ljust(wide + 4) + '  ' + row[2]
+                if named
+                else ' ' * 6 + row[2]
+            )
+
         left = max(map(len, map(head, rows)))
-        texts = {d: self._column({r: cells[*r, d] for r in rows if (*r, d) in cells}, scale) for d in columns}
+        texts = {
+            d: self._column({r: cells[*r, d] for r in rows if (*r, d) in cells}, scale)
+            for d in columns
+        }
         widths = [max(len(d or ''), *map(len, texts[d].values())) for d in columns]
         ranks = {}
         if self._coloured:
-            for line in [[k for k in cells if k[:3] == r] for r in rows] if self._rowwise else [[k for k in cells if k[3] == d and k[0] == n] for d in columns for n in ordered_unique(row[0] for row in rows)]:
+            for line in (
+                [[k for k in cells if k[:3] == r] for r in rows]
+                if self._rowwise
+                else [
+                    [k for k in cells if k[3] == d and k[0] == n]
+                    for d in columns
+                    for n in ordered_unique(row[0] for row in rows)
+                ]
+            ):
                 if not line: continue
                 best = min(cells[k].median for k in line)
                 for k in line:
                     x = cells[k].median / best
-                    ranks[k] = 'best' if x <= 1.01 else 'good' if x <= 1.1 else 'worst' if x >= 5 else 'bad' if x >= 2 else None
+                    ranks[k] = (
+                        'best'
+                        if x <= 1.01
+                        else (
+                            'good' if x <= 1.1 else 'worst' if x >= 5 else 'bad' if x >= 2 else None
+                        )
+                    )
+
         def shown(row, d, width):
             rank = ranks.get((*row, d))
             text = texts[d].get(row, '').center(width)
             return f'{_COLOURS[rank]}{text}{_END}' if rank else text
+
         top = ' ' * left + ''.join(f'  |  {(d or "").center(w)}' for d, w in zip(columns, widths))
         lines, threads = [f'[{f" {title} ".center(len(top) - 2, "-")}]', top], None
         for row, above in zip(rows, (None, *rows)):
             if row[0] != threads:
                 threads = row[0]
                 lines.append(f'{threads} threads: '.ljust(len(top), '-'))
-            lines.append(head(row, above is not None and row[:2] == above[:2]).ljust(left) + ''.join(f'  |  {shown(row, d, w)}' for d, w in zip(columns, widths)))
+            lines.append(
+                head(row, above is not None and row[:2] == above[:2]).ljust(left)
+                + ''.join(f'  |  {shown(row, d, w)}' for d, w in zip(columns, widths))
+            )
         lines += ['', f'Times are in {unit_to_english(unit)}s ({unit}).']
-        if self._warnings and any(m.has_warnings for m in results): lines.append('(! XX%) Measurement has high variance, where XX is the IQR / median * 100.')
+        if self._warnings and any(m.has_warnings for m in results):
+            lines.append(
+                '(! XX%) Measurement has high variance, where XX is the IQR / median * 100.'
+            )
         return '\n'.join(lines) + '\n'
+
+# %% ../../nbs/utils/13_benchmark.ipynb #5c0a995f
+class _Columns:
+    "The columns of a table."
 
     def _column(self, found, scale):
         "The numbers of one column as texts of one width."
-        digits = max(0, min(m.significant_figures - math.ceil(math.log10(m.median / scale)) for m in found.values())) if self._trimmed else 1
-        numbers = {row: f'{trim_sigfig(m.median / scale, m.significant_figures) if self._trimmed else m.median / scale:.{digits}f}' for row, m in found.items()}
-        width, marked = max(map(len, numbers.values())), self._warnings and any(m.has_warnings for m in found.values())
-        return {row: text.rjust(width) + ((f' (! {found[row].iqr / found[row].median * 100:.0f}%)' if found[row].has_warnings else '').rjust(7) if marked else '') for row, text in numbers.items()}
+        digits = (
+            max(
+                0,
+                min(
+                    m.significant_figures - math.ceil(math.log10(m.median / scale))
+                    for m in found.values()
+                ),
+            )
+            if self._trimmed
+            else 1
+        )
+        numbers = {}
+        for row, m in found.items():
+            median = m.median / scale
+            if self._trimmed: median = trim_sigfig(median, m.significant_figures)
+            numbers[row] = f'{median:.{digits}f}'
+        width, marked = (
+            max(map(len, numbers.values())),
+            self._warnings and any(m.has_warnings for m in found.values()),
+        )
+        return {
+            row: (
+                text.rjust(width)
+                + (
+                    (
+                        f' (! {found[row].iqr / found[row].median * 100:.0f}%)'
+                        if found[row].has_warnings
+                        else ''
+                    ).rjust(7)
+                    if marked
+                    else ''
+                )
+            )
+            for row, text in numbers.items()
+        }
+
+take_topics(Compare, (_Tables, _Columns))
 
 # %% ../../nbs/utils/13_benchmark.ipynb #2e1c6800
-__all__ = ['Timer', 'Measurement', 'Compare', 'TaskSpec', 'timer', 'select_unit', 'unit_to_english', 'trim_sigfig', 'ordered_unique', 'set_torch_threads']
+__all__ = [
+    'Timer',
+    'Measurement',
+    'Compare',
+    'TaskSpec',
+    'timer',
+    'select_unit',
+    'unit_to_english',
+    'trim_sigfig',
+    'ordered_unique',
+    'set_torch_threads',
+]

@@ -17,11 +17,18 @@ from collections import defaultdict, namedtuple
 from contextlib import contextmanager, nullcontext
 
 from ..arrays.cupy_backend import chance_states, generator_of, restore_chance
+from ..arrays.topics import take_topics
 from ..autograd.function import Function
 from ..autograd.graph import saved_tensors_hooks
 from ..graph.engine import backward
-from ..graph.modes import LOCAL, Computing, Mode, enable_grad, no_grad, observe, tick
-from ..graph.node import JOURNAL, AccumulateGrad, Packed, TensorBase, caller, locate, stale_error, tensor_like
+from ..graph.modes import LOCAL, Mode, enable_grad, no_grad, next_sequence_number
+from ..layers.dispatch import Computing
+from ..layers.observers import observe
+from ..layers.versions import JOURNAL
+from ..graph.node import AccumulateGrad, TensorBase, renumber, tensor_like
+from ..layers.saved import Packed
+from ..layers.source_lines import caller, locate
+from ..graph.errors import stale_error
 from ..graph.op import REGISTRY, Op
 from ..ops import OpOverload, overload_of
 
@@ -30,42 +37,69 @@ class CheckpointError(RuntimeError):
     "The second run of a checkpointed function did not match the first."
 
 class _Enough(BaseException):
-    "Raised in a second run when all wanted values are there. Not an `Exception`, so that the function's own `except` clauses let it pass."
+    """Raised in a second run when all wanted values are there. Not an `Exception`, so that the
+    function's own `except` clauses let it pass.
+    """
 
 class _Holder:
     "Stands for one saved value, the one with this number."
+
     __slots__ = ('number', '__weakref__')
-    def __init__(self, number): self.number = number
+
+    def __init__(self, number):
+        self.number = number
 
 class _Key:
     "Stands for the backward pass where a value is unpacked outside of one."
 
-Saved = namedtuple('Saved', 'shape dtype device node code lasti')       # what is known of a saved value: its metadata, who saved it and where that was called
+# what is known of a saved value: its metadata, who saved it and where that was called
+Saved = namedtuple('Saved', 'shape dtype device node code lasti')
 
-def _saved(tensor, by): return Saved(tensor._array.shape, tensor._array.dtype, tensor.device, *by)
+def _saved(tensor, by):
+    return Saved(tensor._array.shape, tensor._array.dtype, tensor.device, *by)
 
+# %% ../../nbs/utils/02_checkpoint.ipynb #02c4c814
 class _Charge(tuple):
-    "A pair of hooks whose `watcher` learns who saves (`by`: a node's name and where it was called), and may look ahead before an operation computes. It refers to the watcher, never the other way, and nobody to a node: so nothing here makes a cycle."
+    """A pair of hooks whose `watcher` learns who saves (`by`: a node's name and where it was
+    called), and may look ahead before an operation computes. It refers to the watcher, never the
+    other way, and nobody to a node: so nothing here makes a cycle.
+    """
+
     def __new__(cls, pack, unpack, watcher):
         self = super().__new__(cls, (pack, unpack))
         self.watcher = watcher
         return self
 
     def _by(self, node):
-        self.watcher.by = (node.node if isinstance(node.node, str) else node.name, *caller()) if isinstance(node, Op) else ('an operation', None, None) if node is None else (node.name(), node.code, node.lasti)
+        self.watcher.by = (
+            (node.node if isinstance(node.node, str) else node.name, *caller())
+            if isinstance(node, Op)
+            else (
+                ('an operation', None, None)
+                if node is None
+                else (node.name(), node.code, node.lasti)
+            )
+        )
+
     node = property(None, _by)
 
     def near(self): return self.watcher.near()
-    def foresee(self, op, args, arrays): self.watcher.foresee(self, op, args, arrays)
+
+    def foresee(self, inputs, call):
+        self.watcher.foresee(self, inputs, call)
 
 class _Hooks(saved_tensors_hooks):
     "Puts a `_Charge` in charge of saved values."
-    def __init__(self, charge): Mode.__init__(self, saving=charge)
+
+    def __init__(self, charge):
+        Mode.__init__(self, saving=charge)
 
 # %% ../../nbs/utils/02_checkpoint.ipynb #31e4fbfe
 class _Collect:
     "What watches a second run."
-    def __init__(self, region, found): self.region, self.found, self.count, self.seen, self.by = region, found, 0, [], None
+
+    def __init__(self, region, found):
+        self.region, self.found, self.count, self.seen, self.by = region, found, 0, [], None
 
     def hooks(self): return _Hooks(_Charge(self.pack, _same, self))
 
@@ -75,58 +109,107 @@ class _Collect:
         self.count += 1
         self.seen.append(_saved(tensor, self.by))
         if i >= len(region.holders):
-            if region.completed: raise CheckpointError('torch.utils.checkpoint: trying to save more tensors during recomputation than during the original forward pass.\n' + region.difference(self.seen) + _TIP)
-            region.lenient = True        # a backward pass inside the function, which has not come to its end yet: what follows was never saved
+            if region.completed:
+                raise CheckpointError(
+                    'torch.utils.checkpoint: trying to save more tensors during recomputation than'
+                    ' during the original forward pass.\n' + region.difference(self.seen) + _TIP
+                )
+            # a backward pass inside the function, which has not come to its end yet: what follows
+            # was never saved
+            region.lenient = True
             return value
-        if region.holders[i]() is not None: self.found[i] = value, tick()
+        if region.holders[i]() is not None: self.found[i] = value, next_sequence_number()
         if region.early_stop and self.count == len(region.holders):
             if LOCAL.modes.tape is None: raise _Enough
             LOCAL.modes.tape.enough(_Enough)
         return value
 
+# %% ../../nbs/utils/02_checkpoint.ipynb #78704945
+class _Foreseeing:
+    "What comes next."
+
     def near(self):
         "Whether the next operation may be the last one needed."
         return self.region.early_stop and len(self.region.holders) - self.count <= 8
 
-    def foresee(self, charge, op, args, arrays):
+    def foresee(self, charge, inputs, call):
         if not self.near(): return
-        pairs = op.inputs_saved(args, arrays)
+        pairs = inputs(call)
         if pairs and self.count + len(pairs) == len(self.region.holders):
-            for array, source in pairs: Packed(source if isinstance(source, TensorBase) and source._array is array else tensor_like(array), charge, op)
+            for array, source in pairs:
+                Packed(
+                    (
+                        source
+                        if isinstance(source, TensorBase) and source._array is array
+                        else tensor_like(array)
+                    ),
+                    charge,
+                    call.op,
+                )
 
+take_topics(_Collect, (_Foreseeing,))
+
+# %% ../../nbs/utils/02_checkpoint.ipynb #d5713f4e
 def _same(value): return value
 
 _TIP = '''
-Tip: To see a more detailed error message, either pass `debug=True` to `torch.utils.checkpoint.checkpoint(...)` or wrap the code block with `with torch.utils.checkpoint.set_checkpoint_debug_enabled(True):` to enable checkpoint-debug mode globally.
+Tip: To see a more detailed error message, either pass `debug=True` to \
+`torch.utils.checkpoint.checkpoint(...)` or wrap the code block with \
+`with torch.utils.checkpoint.set_checkpoint_debug_enabled(True):` to enable \
+checkpoint-debug mode globally.
 '''
 
 # %% ../../nbs/utils/02_checkpoint.ipynb #f1a489ff
 class _Input:
-    "A tensor argument of a region, kept for the second run. Leaves stay themselves, other tensors keep their history; in a region inside another, the outer one has the value."
+    """A tensor argument of a region, kept for the second run. Leaves stay themselves, other tensors
+    keep their history; in a region inside another, the outer one has the value.
+    """
+
     def __init__(self, tensor, region):
         saving = LOCAL.modes.saving
-        self.edge, self.private = tensor._node, None if tensor._meta is None else tensor._meta.version
+        self.edge, self.private = (
+            tensor._node,
+            (None if tensor._meta is None else tensor._meta.version),
+        )
         self.packed = None if saving is None else Packed(tensor, saving, region)
-        self.tensor = tensor if saving is None and (self.edge is None or self.edge.__class__ is AccumulateGrad) else None if saving is not None else tensor_like(tensor._array, self.edge)
+        self.tensor = (
+            tensor
+            if saving is None and (self.edge is None or self.edge.__class__ is AccumulateGrad)
+            else None
+            if saving is not None
+            else tensor_like(tensor._array, self.edge)
+        )
 
     def restore(self, region):
         if self.packed is not None:
             array = self.packed.unpack()
-            return self.edge.variable if self.edge.__class__ is AccumulateGrad and self.edge.array is array else tensor_like(array, self.edge)
+            return (
+                self.edge.variable
+                if self.edge.__class__ is AccumulateGrad and self.edge.array is array
+                else tensor_like(array, self.edge)
+            )
         record = JOURNAL.of(self.tensor._array) if self.private is None else self.private
-        if record is not None and record.time > region.seq: raise stale_error(region, 'inputs', self.tensor._array, record)
+        if record is not None and record.time > region.seq:
+            raise stale_error(region, 'inputs', self.tensor._array, record)
         return self.tensor
 
+# %% ../../nbs/utils/02_checkpoint.ipynb #79fde8b3
 class _Region:
     "One call of a checkpointed function: what is needed to run it again, and what to compare with."
-    links = {}          # for `stale_error`: a region has inputs, and no saved values with names of their own
+
+    # for `stale_error`: a region has inputs, and no saved values with names of their own
+    links = {}
 
     def __init__(self, function, args, kwargs, again, early_stop, check, complain):
-        self.function, self.kwargs, self.again, self.early_stop, self.check, self.complain = function, kwargs, again, early_stop, check, complain
-        self.holders, self.facts, self.runs = [], [], weakref.WeakKeyDictionary()       # weak references; a `Saved` for each; for each pass that has recomputed the values by number (None once taken)
+        self.function, self.kwargs, self.again, self.early_stop, self.check, self.complain = (
+            function, kwargs, again, early_stop, check, complain,
+        )
+        # weak references; a `Saved` for each; for each pass that has recomputed the values by
+        # number (None once taken)
+        self.holders, self.facts, self.runs = [], [], weakref.WeakKeyDictionary()
         self.completed = self.lenient = False
         self.code, self.lasti = caller()
-        self.seq = tick()
+        renumber(self)
         self.args = [_Input(a, self) if isinstance(a, TensorBase) else a for a in args]
 
     def name(self): return 'checkpoint()'
@@ -136,7 +219,8 @@ class _Region:
     def hooks(self): return _Hooks(_Charge(self.pack, self.unpack, self))
 
     def near(self): return False
-    def foresee(self, charge, op, args, arrays): pass
+
+    def foresee(self, charge, inputs, call): pass
 
     def pack(self, tensor):
         holder = _Holder(len(self.holders))
@@ -144,9 +228,14 @@ class _Region:
         self.facts.append(_saved(tensor, self.by))
         return holder
 
+# %% ../../nbs/utils/02_checkpoint.ipynb #88edfcba
+class _Again:
+    "The second run."
+
     def unpack(self, holder):
         "The value that `holder` stands for, recomputed if this pass has not done so yet."
-        try: return self._take(holder)
+        try:
+            return self._take(holder)
         except CheckpointError as error:
             if self.complain is None: raise
             self.complain(error)
@@ -157,16 +246,37 @@ class _Region:
         if key not in self.runs: self.recompute(key)
         values, i = self.runs[key], holder.number
         if i not in values:
-            raise CheckpointError('torch.utils.checkpoint: a saved value was asked for that the recomputation did not reach: it was saved after the recomputation of this backward pass. Run the backward pass after the checkpointed function has returned.')
+            raise CheckpointError(
+                'torch.utils.checkpoint: a saved value was asked for that the recomputation did not'
+                ' reach: it was saved after the recomputation of this backward pass. Run the'
+                ' backward pass after the checkpointed function has returned.'
+            )
         found = values[i]
         if found is None:
-            extra = ('Performing two backward calls that overlap (i.e. require the same saved activation in order to compute gradients) is not allowed while under the torch.utils.checkpoint.GraphExecGroup context. ' if group else '')
-            raise CheckpointError(f'torch.utils.checkpoint: Unpack is being triggered for a tensor that was already unpacked once. {extra}If you are calling ctx.saved_tensors in backward, make sure to do so only once.')
+            extra = (
+                'Performing two backward calls that overlap (i.e. require the same saved activation'
+                ' in order to compute gradients) is not allowed while under the'
+                ' torch.utils.checkpoint.GraphExecGroup context. '
+                if group
+                else ''
+            )
+            raise CheckpointError(
+                'torch.utils.checkpoint: Unpack is being triggered for a tensor that was already'
+                f' unpacked once. {extra}If you are calling ctx.saved_tensors in backward, make'
+                ' sure to do so only once.'
+            )
         values[i] = None
         tensor, now = found
         record = JOURNAL.of(tensor._array)
-        if record is not None and record.time > now: raise stale_error(self, 'values, recomputed in the backward pass', tensor._array, record)
+        if record is not None and record.time > now:
+            raise stale_error(
+                self, 'values, recomputed in the backward pass', tensor._array, record
+            )
         return tensor
+
+# %% ../../nbs/utils/02_checkpoint.ipynb #25b36c99
+class _Recomputing:
+    "The function once more."
 
     def recompute(self, key):
         "Run the function again, filling the holders under `key`."
@@ -175,43 +285,96 @@ class _Region:
         collect = _Collect(self, found)
         modes = LOCAL.modes
         within = modes.dispatching[-1] if modes.dispatching else modes.tape
-        before = modes.change(grad=True, inference=False, computing=None if within is None else within.compute, writing=None)      # as if no region were at work
+        # as if no region were at work
+        before = modes.change(
+            grad=True,
+            inference=False,
+            computing=None if within is None else within.compute,
+            writing=None,
+        )
         try:
             with collect.hooks(), self.again(): self.function(*args, **self.kwargs)
-        except _Enough: pass
-        finally: LOCAL.modes.change(**before)
+        except _Enough:
+            pass
+        finally:
+            LOCAL.modes.change(**before)
         self.runs[key] = found
         if not self.lenient: self.compare(collect.seen)
+
+# %% ../../nbs/utils/02_checkpoint.ipynb #2ce70159
+class _Compared:
+    "The second run beside the first."
 
     def compare(self, seen):
         "Raise if the second run saved something else than the first."
         if len(seen) != len(self.facts):
-            raise CheckpointError('torch.utils.checkpoint: A different number of tensors was saved during the original forward and recomputation.\n'
-                                  f'Number of tensors saved during forward: {len(self.facts)}\nNumber of tensors saved during recomputation: {len(seen)}.\n' + self.difference(seen) + _TIP)
+            raise CheckpointError(
+                'torch.utils.checkpoint: A different number of tensors was saved during the'
+                ' original forward and recomputation.\nNumber of tensors saved during forward:'
+                f' {len(self.facts)}\nNumber of tensors saved during recomputation: {len(seen)}.\n'
+                + self.difference(seen)
+                + _TIP
+            )
         if not self.check: return
         alive = [i for i, ref in enumerate(self.holders) if ref() is not None]
         wrong = [i for i in alive if self.facts[i][:3] != seen[i][:3]]
         if wrong:
-            text = ''.join(f'tensor at position {i}:\nsaved metadata: {_metadata(self.facts[i])}\nrecomputed metadata: {_metadata(seen[i])}\n' for i in wrong)
-            raise CheckpointError(f'torch.utils.checkpoint: Recomputed values for the following tensors have different metadata than during the forward pass.\n{text}.\n' + self.difference(seen, wrong[0]) + _TIP)
+            text = ''.join(
+                f'tensor at position {i}:\nsaved metadata: {_metadata(self.facts[i])}\nrecomputed'
+                f' metadata: {_metadata(seen[i])}\n'
+                for i in wrong
+            )
+            raise CheckpointError(
+                'torch.utils.checkpoint: Recomputed values for the following tensors have'
+                f' different metadata than during the forward pass.\n{text}.\n'
+                + self.difference(seen, wrong[0])
+                + _TIP
+            )
+
+# %% ../../nbs/utils/02_checkpoint.ipynb #1d86cf21
+class _Difference:
+    "The difference in a sentence."
 
     def difference(self, seen, fallback=None):
         "A sentence that names the first operation in which two runs differ."
         same = lambda a, b: a.node == b.node and a[:3] == b[:3]
-        i = next((k for k, (a, b) in enumerate(zip(self.facts, seen)) if not same(a, b)), min(len(self.facts), len(seen)) if len(self.facts) != len(seen) else fallback)
+        i = next(
+            (k for k, (a, b) in enumerate(zip(self.facts, seen)) if not same(a, b)),
+            min(len(self.facts), len(seen)) if len(self.facts) != len(seen) else fallback,
+        )
         if i is None: return ''
-        tell = lambda facts: f'saved by {facts[i].node}' + (f' ({locate(facts[i].code, facts[i].lasti)})' if facts[i].code else '') + f', {_short(facts[i])}' if i < len(facts) else 'not there'
-        return f'The first difference is at position {i}: in the forward pass {tell(self.facts)}; in the recomputation {tell(seen)}. The function of the checkpoint at {self.source} must do the same each time it runs: look for state that it changes, and for conditions that changed meanwhile.\n'
+        tell = lambda facts: (
+            f'saved by {facts[i].node}'
+            + (f' ({locate(facts[i].code, facts[i].lasti)})' if facts[i].code else '')
+            + f', {_short(facts[i])}'
+            if i < len(facts)
+            else 'not there'
+        )
+        return (
+            f'The first difference is at position {i}: in the forward pass {tell(self.facts)}; in'
+            f' the recomputation {tell(seen)}. The function of the checkpoint at {self.source} must'
+            ' do the same each time it runs: look for state that it changes, and for conditions'
+            ' that changed meanwhile.\n'
+        )
 
+# %% ../../nbs/utils/02_checkpoint.ipynb #f97451a9
+take_topics(_Region, (_Again, _Recomputing, _Compared, _Difference))
+
+# %% ../../nbs/utils/02_checkpoint.ipynb #64980fe9
 def _metadata(saved):
-    return f"{{'shape': torch.Size({list(saved.shape)}), 'dtype': torch.{saved.dtype.name}, 'device': device(type={str(saved.device)!r})}}"
+    return (
+        f"{{'shape': torch.Size({list(saved.shape)}), 'dtype': torch.{saved.dtype.name}, 'device':"
+        f" device(type={str(saved.device)!r})}}"
+    )
 
 def _short(saved): return f'{saved.dtype.name}{list(saved.shape)}'
 
 # %% ../../nbs/utils/02_checkpoint.ipynb #01135abf
 @contextmanager
 def _same_dice(state):
-    "Inside, random numbers come from the states `state` on, on every device; afterwards the generators go on as if nothing had happened. None: leave them alone."
+    """Inside, random numbers come from the states `state` on, on every device; afterwards the
+    generators go on as if nothing had happened. None: leave them alone.
+    """
     if state is None:
         yield
         return
@@ -233,110 +396,222 @@ def _setting(name, value):
     finally: _global[name] = before
 
 def set_checkpoint_early_stop(enable):
-    "Context manager: whether checkpoints made inside stop their second run as soon as all wanted values are there, whatever they were told themselves."
+    """Context manager: whether checkpoints made inside stop their second run as soon as all wanted
+    values are there, whatever they were told themselves.
+    """
     return _setting('early_stop', enable)
 
 def set_checkpoint_debug_enabled(enabled):
-    "Context manager: whether checkpoints made inside keep a log of their operations for error messages, whatever they were told themselves; None: as they were told."
+    """Context manager: whether checkpoints made inside keep a log of their operations for error
+    messages, whatever they were told themselves; None: as they were told.
+    """
     return _setting('debug', enabled)
 
 # %% ../../nbs/utils/02_checkpoint.ipynb #17386250
 def _debugging():
-    "A `context_fn` that logs both runs, and the function that turns an error into one with these logs."
+    """A `context_fn` that logs both runs, and the function that turns an error into one with these
+    logs.
+    """
     logs = [[], []]
+
     def facts(value):
         values = value if isinstance(value, (tuple, list)) else (value,)
-        return ', '.join(f'{v.dtype.name}{list(v.shape)}' if isinstance(v, TensorBase) else type(v).__name__ for v in values)
+        return ', '.join(
+            f'{v.dtype.name}{list(v.shape)}' if isinstance(v, TensorBase) else type(v).__name__
+            for v in values
+        )
+
     def logging(log):
         def note(applied):
-            frames = [f for f in traceback.extract_stack() if '/autograd_nb/' not in f.filename.replace(chr(92), '/') and not f.filename.startswith('<autograd_nb')]
-            log.append((f'{applied.op}({facts(applied.inputs)}) -> {facts(applied.output)}', [f'{f.filename}:{f.lineno}:{f.name}' for f in frames[::-1]]))
+            frames = [
+                f
+                for f in traceback.extract_stack()
+                if '/autograd_nb/' not in f.filename.replace(chr(92), '/')
+                and not f.filename.startswith('<autograd_nb')
+            ]
+            log.append(
+                (
+                    f'{applied.op}({facts(applied.inputs)}) -> {facts(applied.output)}',
+                    [f'{f.filename}:{f.lineno}:{f.name}' for f in frames[::-1]],
+                )
+            )
+
         return observe(note)
+
     def complain(error):
-        def stacks(log, label): return '\n\n'.join(f'{line}   ({i + 1} of {len(log)} in {label})\n' + '\n'.join(stack) for i, (line, stack) in enumerate(log))
+        def stacks(log, label):
+            return '\n\n'.join(
+                f'{line}   ({i + 1} of {len(log)} in {label})\n' + '\n'.join(stack)
+                for i, (line, stack) in enumerate(log)
+            )
+
         first, second = logs
-        raise CheckpointError('An error happened while unpacking tensors; dumping logs of latest computation because you passed `debug=True` to `torch.utils.checkpoint.checkpoint()`.\n\n'
-                              f'1. Stack traces of the operators that ran in the original forward\n\n{stacks(first, "original")}\n\n'
-                              f'2. Stack traces of the operators that ran during recomputation\n\n{stacks(second, "recompute")}\n\n'
-                              '3. Log of operators in the original forward and recomputation\n\nOperations executed during the original forward:\n\n' + '\n'.join(line for line, _ in first) +
-                              '\n\nOperations executed during recomputation:\n\n' + '\n'.join(line for line, _ in second) +
-                              '\n\n4. ERROR: Detected non-determinism while running activation checkpointing\n\nYou are seeing this error because you passed `debug=True` to checkpoint and tensors to be saved during the original forward and differ between those saved during recomputation. '
-                              f'This can happen if different operators were ran in the original forward and in the recomputation. Compare the two logs above, and find the line that called the first operation in which they differ.\n\n{error}') from error
+        raise CheckpointError(
+            'An error happened while unpacking tensors; dumping logs of latest computation because'
+            ' you passed `debug=True` to `torch.utils.checkpoint.checkpoint()`.\n\n1. Stack traces'
+            ' of the operators that ran in the original'
+            f' forward\n\n{stacks(first, "original")}\n\n2. Stack traces of the operators that ran'
+            f' during recomputation\n\n{stacks(second, "recompute")}\n\n3. Log of operators in the'
+            ' original forward and recomputation\n\nOperations executed during the original'
+            ' forward:\n\n'
+            + '\n'.join(line for line, _ in first)
+            + '\n\nOperations executed during recomputation:\n\n'
+            + '\n'.join(line for line, _ in second)
+            + '\n\n4. ERROR: Detected non-determinism while running activation'
+            ' checkpointing\n\nYou are seeing this error because you passed `debug=True` to'
+            ' checkpoint and tensors to be saved during the original forward and differ between'
+            ' those saved during recomputation. This can happen if different operators were ran'
+            ' in the original forward and in the recomputation. Compare the two logs above, and'
+            f' find the line that called the first operation in which they differ.\n\n{error}'
+        ) from error
+
     return lambda: (logging(logs[0]), logging(logs[1])), complain
 
 # %% ../../nbs/utils/02_checkpoint.ipynb #1ee80d01
 _CHECKS = {'default': True, 'none': False}
 
-def checkpoint(function, *args, use_reentrant=None, context_fn=noop_context_fn, determinism_check='default', debug=False, early_stop=True, **kwargs):
-    """`function(*args, **kwargs)`, of which only the inputs are kept for backward; the rest is computed again when it is needed.
+# %% ../../nbs/utils/02_checkpoint.ipynb #ec049000
+def checkpoint(
+    function, *args, use_reentrant=None, context_fn=noop_context_fn, determinism_check='default',
+    debug=False, early_stop=True, **kwargs,
+):
+    """`function(*args, **kwargs)`, of which only the inputs are kept for backward; the rest is
+    computed again when it is needed.
 
-    `use_reentrant`: False is recommended. True is PyTorch's older way: it runs the function without recording and then a backward pass within the backward pass, and therefore needs an input that requires grad, takes no keyword arguments, and does not serve `grad()`
-    or `backward(inputs=…)`. `preserve_rng_state` (True): the second run draws the same random numbers. `context_fn`: returns a pair of context managers for the two runs. `determinism_check`: 'default' compares shape, dtype and device of what the two runs save, 'none' does not. `debug`: errors show both runs, operation by
-    operation. `early_stop`: the second run ends as soon as all wanted values are there.
+    `use_reentrant`: False is recommended. True is PyTorch's older way: it runs the function without
+    recording and then a backward pass within the backward pass, and therefore needs an input that
+    requires grad, takes no keyword arguments, and does not serve `grad()` or `backward(inputs=…)`.
+    `preserve_rng_state` (True): the second run draws the same random numbers. `context_fn`: returns
+    a pair of context managers for the two runs. `determinism_check`: 'default' compares shape,
+    dtype and device of what the two runs save, 'none' does not. `debug`: errors show both runs,
+    operation by operation. `early_stop`: the second run ends as soon as all wanted values are
+    there.
 
     Raises `CheckpointError` in backward if the second run differs from the first."""
     if use_reentrant is None:
-        warnings.warn('torch.utils.checkpoint: the use_reentrant parameter should be passed explicitly. Starting in PyTorch 2.9, calling checkpoint without use_reentrant will raise an exception. use_reentrant=False is recommended, but if you need to preserve the current default '
-                      'behavior, you can pass use_reentrant=True. Refer to docs for more details on the differences between the two variants.', stacklevel=2)
+        warnings.warn(
+            'torch.utils.checkpoint: the use_reentrant parameter should be passed explicitly.'
+            ' Starting in PyTorch 2.9, calling checkpoint without use_reentrant will raise an'
+            ' exception. use_reentrant=False is recommended, but if you need to preserve the'
+            ' current default behavior, you can pass use_reentrant=True. Refer to docs for more'
+            ' details on the differences between the two variants.',
+            stacklevel=2,
+        )
         use_reentrant = True
     preserve = kwargs.pop('preserve_rng_state', True)
     if use_reentrant:
         if kwargs: raise ValueError('Unexpected keyword arguments: ' + ','.join(kwargs))
-        if context_fn is not noop_context_fn or debug is not False: raise ValueError('Passing `context_fn` or `debug` is only supported when use_reentrant=False.')
+        if context_fn is not noop_context_fn or debug is not False:
+            raise ValueError(
+                'Passing `context_fn` or `debug` is only supported when use_reentrant=False.'
+            )
         return CheckpointFunction.apply(function, preserve, *args)
     complain = None
     if debug if _global['debug'] is None else _global['debug']:
-        if context_fn is not noop_context_fn: raise ValueError('debug=True is incompatible with non-default context_fn')
+        if context_fn is not noop_context_fn:
+            raise ValueError('debug=True is incompatible with non-default context_fn')
         context_fn, complain = _debugging()
-    if determinism_check not in _CHECKS: raise ValueError(f'determinism_check should be one of {list(_CHECKS)}, but got {determinism_check}')
+    if determinism_check not in _CHECKS:
+        raise ValueError(
+            f'determinism_check should be one of {list(_CHECKS)}, but got {determinism_check}'
+        )
     first, second = context_fn()
     if not LOCAL.modes.grad: return function(*args, **kwargs)
     again = _as_now(second, preserve)
-    region = _Region(function, args, kwargs, again, early_stop if _global['early_stop'] is None else _global['early_stop'], _CHECKS[determinism_check], complain)
+    region = _Region(
+        function,
+        args,
+        kwargs,
+        again,
+        early_stop if _global['early_stop'] is None else _global['early_stop'],
+        _CHECKS[determinism_check],
+        complain,
+    )
     done = False
     with region.hooks(), first:
         out = function(*args, **kwargs)
         done = True
-    if not done: raise RuntimeError('torch.utils.checkpoint: the forward context provided by context_fn suppressed an exception raised during the checkpointed forward. This is not supported because checkpoint cannot return a value for a failed forward.')
+    if not done:
+        raise RuntimeError(
+            'torch.utils.checkpoint: the forward context provided by context_fn suppressed an'
+            ' exception raised during the checkpointed forward. This is not supported because'
+            ' checkpoint cannot return a value for a failed forward.'
+        )
     region.completed = True
     return out
 
+# %% ../../nbs/utils/02_checkpoint.ipynb #71d66a70
 def _as_now(second, preserve):
-    "A function that returns a context in which random numbers and modes are as they are now, and `second` is entered."
-    state, casting, tape = chance_states() if preserve else None, LOCAL.modes.casting, LOCAL.modes.tape
+    """A function that returns a context in which random numbers and modes are as they are now, and
+    `second` is entered.
+    """
+    state, casting, tape = (
+        chance_states() if preserve else None,
+        LOCAL.modes.casting,
+        LOCAL.modes.tape,
+    )
     noted = tape.chance() if preserve and tape is not None else None
     autocast = casting.as_now() if casting is not None else lambda: Mode(casting=None)
+
     @contextmanager
     def again():
-        with _same_dice(state), autocast(), second, nullcontext() if noted is None else tape.same_chance(noted): yield
+        with (
+            _same_dice(state),
+            autocast(),
+            second,
+            nullcontext() if noted is None else tape.same_chance(noted),
+        ):
+            yield
+
     return again
 
 class GraphExecGroup:
-    """Backward passes inside share what a region recomputes: each region runs at most once more, however many passes reach it. No two of them may need the same saved value. Groups cannot be nested."""
+    """Backward passes inside share what a region recomputes: each region runs at most once more,
+    however many passes reach it. No two of them may need the same saved value. Groups cannot be
+    nested."""
+
     def __enter__(self):
-        if getattr(_groups, 'now', None) is not None: raise RuntimeError(f'GraphExecGroup contexts cannot be nested. Already inside group {_groups.now}')
+        if getattr(_groups, 'now', None) is not None:
+            raise RuntimeError(
+                f'GraphExecGroup contexts cannot be nested. Already inside group {_groups.now}'
+            )
         _groups.now = self
         return self
 
-    def __exit__(self, *exc): _groups.now = None
+    def __exit__(self, *exc):
+        _groups.now = None
 
     @classmethod
     def _get_current_group(cls): return getattr(_groups, 'now', None)
 
-_groups = type(LOCAL).__mro__[1]()      # a plain `threading.local`
+_groups = type(LOCAL).__mro__[1]()  # a plain `threading.local`
 
 # %% ../../nbs/utils/02_checkpoint.ipynb #13b673d3
 def detach_variable(inputs):
     "The inputs, tensors among them detached and requiring grad as before."
-    if not isinstance(inputs, tuple): raise RuntimeError(f'Only tuple of tensors is supported. Got Unsupported input type: {type(inputs).__name__}')
-    return tuple(a.detach().requires_grad_(a.requires_grad) if isinstance(a, TensorBase) else a for a in inputs)
+    if not isinstance(inputs, tuple):
+        raise RuntimeError(
+            'Only tuple of tensors is supported. Got Unsupported input type:'
+            f' {type(inputs).__name__}'
+        )
+    return tuple(
+        a.detach().requires_grad_(a.requires_grad) if isinstance(a, TensorBase) else a
+        for a in inputs
+    )
 
 def check_backward_validity(inputs):
     "Warn if no input requires grad."
-    if not any(a.requires_grad for a in inputs if isinstance(a, TensorBase)): warnings.warn('None of the inputs have requires_grad=True. Gradients will be None', stacklevel=2)
+    if not any(a.requires_grad for a in inputs if isinstance(a, TensorBase)):
+        warnings.warn(
+            'None of the inputs have requires_grad=True. Gradients will be None', stacklevel=2
+        )
 
+# %% ../../nbs/utils/02_checkpoint.ipynb #f891b8b0
 class CheckpointFunction(Function):
-    "The node of a re-entrant checkpoint: `forward` runs the function without recording, `backward` runs it again with recording and differentiates that."
+    """The node of a re-entrant checkpoint: `forward` runs the function without recording,
+    `backward` runs it again with recording and differentiates that.
+    """
+
     @staticmethod
     def forward(ctx, run_function, preserve_rng_state, *args):
         check_backward_validity(args)
@@ -350,43 +625,70 @@ class CheckpointFunction(Function):
     def backward(ctx, *grads):
         task = LOCAL.modes.task
         if task is not None and task.plan is not None and task.plan.needed is not None:
-            raise RuntimeError('When use_reentrant=True, torch.utils.checkpoint is incompatible with .grad() or passing an `inputs` parameter to .backward(). To resolve this error, you can either set use_reentrant=False, or call .backward() without passing the `inputs` argument.')
+            raise RuntimeError(
+                'When use_reentrant=True, torch.utils.checkpoint is incompatible with .grad() or'
+                ' passing an `inputs` parameter to .backward(). To resolve this error, you can'
+                ' either set use_reentrant=False, or call .backward() without passing the `inputs`'
+                ' argument.'
+            )
         inputs = list(ctx.rest)
         for i, t in zip(ctx.where_tensors, ctx.saved_tensors): inputs[i] = t
         inputs = detach_variable(tuple(inputs))
         with enable_grad(), ctx.again(): outputs = ctx.run_function(*inputs)
         outputs = (outputs,) if isinstance(outputs, TensorBase) else outputs
-        pairs = [(o, g) for o, g in zip(outputs, grads) if isinstance(o, TensorBase) and o.requires_grad]
-        if not pairs: raise RuntimeError('none of output has requires_grad=True, this checkpoint() is not necessary')
+        pairs = [
+            (o, g) for o, g in zip(outputs, grads) if isinstance(o, TensorBase) and o.requires_grad
+        ]
+        if not pairs:
+            raise RuntimeError(
+                'none of output has requires_grad=True, this checkpoint() is not necessary'
+            )
         backward([o for o, _ in pairs], [g for _, g in pairs])
         return (None, None, *[a.grad if isinstance(a, TensorBase) else None for a in inputs])
 
 # %% ../../nbs/utils/02_checkpoint.ipynb #c12b6c10
 def checkpoint_sequential(functions, segments, input, use_reentrant=None, **kwargs):
-    """Run a list of functions (or a `Sequential`) one after another, in `segments` parts of equal length, all but the last of them checkpointed.
+    """Run a list of functions (or a `Sequential`) one after another, in `segments` parts of equal
+    length, all but the last of them checkpointed.
 
-    With n functions and about √n segments, memory grows with √n. `preserve_rng_state` and `use_reentrant` as in `checkpoint`."""
+    With n functions and about √n segments, memory grows with √n. `preserve_rng_state` and
+    `use_reentrant` as in `checkpoint`.
+    """
     if use_reentrant is None:
-        warnings.warn('torch.utils.checkpoint.checkpoint_sequential: the use_reentrant parameter should be passed explicitly. In version 2.9 we will raise an exception if use_reentrant is not passed. use_reentrant=False is recommended, but if you need to preserve the current default '
-                      'behavior, you can pass use_reentrant=True. Refer to docs for more details on the differences between the two variants.', stacklevel=2)
+        warnings.warn(
+            'torch.utils.checkpoint.checkpoint_sequential: the use_reentrant parameter should be'
+            ' passed explicitly. In version 2.9 we will raise an exception if use_reentrant is not'
+            ' passed. use_reentrant=False is recommended, but if you need to preserve the current'
+            ' default behavior, you can pass use_reentrant=True. Refer to docs for more details on'
+            ' the differences between the two variants.',
+            stacklevel=2,
+        )
         use_reentrant = True
     preserve = kwargs.pop('preserve_rng_state', True)
     if kwargs: raise ValueError('Unexpected keyword arguments: ' + ','.join(kwargs))
     functions = list(functions.children()) if hasattr(functions, 'children') else list(functions)
+
     def part(start, end):
         def forward(input):
             for f in functions[start:end]: input = f(input)
             return input
+
         return forward
+
     size, end = len(functions) // segments, 0
     for start in range(0, size * (segments - 1), size):
         end = start + size
-        input = checkpoint(part(start, end), input, use_reentrant=use_reentrant, preserve_rng_state=preserve)
+        input = checkpoint(
+            part(start, end), input, use_reentrant=use_reentrant, preserve_rng_state=preserve
+        )
     return part(end, len(functions))(input)
 
 # %% ../../nbs/utils/02_checkpoint.ipynb #a995219c
 class CheckpointPolicy(enum.Enum):
-    "What a policy may answer: keep the operation's result, or recompute it. MUST and PREFER are the same here, and offloading to the CPU is keeping."
+    """What a policy may answer: keep the operation's result, or recompute it. MUST and PREFER are
+    the same here, and offloading to the CPU is keeping.
+    """
+
     MUST_SAVE = 0
     PREFER_SAVE = 1
     MUST_RECOMPUTE = 2
@@ -397,16 +699,25 @@ class CheckpointPolicy(enum.Enum):
 _RECOMPUTED = (CheckpointPolicy.MUST_RECOMPUTE, CheckpointPolicy.PREFER_RECOMPUTE)
 
 class SelectiveCheckpointContext:
-    "What a policy is told besides the operation and its arguments: `op_output`, the result. `is_recompute` is always False: the policy is asked in the first run only."
-    def __init__(self, *, is_recompute, op_output=None): self.is_recompute, self.op_output = is_recompute, op_output
+    """What a policy is told besides the operation and its arguments: `op_output`, the result.
+    `is_recompute` is always False: the policy is asked in the first run only.
+    """
 
-SAC_IGNORED_OPS = set()         # overloads whose results are neither kept nor counted
+    def __init__(self, *, is_recompute, op_output=None):
+        self.is_recompute, self.op_output = is_recompute, op_output
 
-_CHANGED = 'This can happen if the operations in the checkpointed region are nondeterministic or depend on global state that changed between forward and backward.'
+SAC_IGNORED_OPS = set()  # overloads whose results are neither kept nor counted
+
+_CHANGED = (
+    'This can happen if the operations in the checkpointed region are nondeterministic or depend on'
+    ' global state that changed between forward and backward.'
+)
 _TAKEN = object()
 
+# %% ../../nbs/utils/02_checkpoint.ipynb #fa6e3084
 class _Keeping(Computing):
     "The first run: asks the policy, and keeps results in `store`, op by op in order."
+
     def __init__(self, policy, store):
         super().__init__()
         self.policy, self.store = policy, store
@@ -414,15 +725,28 @@ class _Keeping(Computing):
     def compute(self, op, args, arrays, statics):
         result, op_ = self.below(op, args, arrays, statics), overload_of(op, args, statics)
         if op_ in SAC_IGNORED_OPS: return result
-        outs = [tensor_like(r) if hasattr(r, 'flags') else tensor_like(REGISTRY['copied'].kernel(r)) for r in (result if op.outputs != 1 else [result])]
+        outs = [
+            tensor_like(r) if hasattr(r, 'flags') else tensor_like(REGISTRY['copied'].kernel(r))
+            for r in (result if op.outputs != 1 else [result])
+        ]
         with no_grad(), Mode(computing=None, saving=None):
-            answer = self.policy(SelectiveCheckpointContext(is_recompute=False, op_output=tuple(outs) if op.outputs != 1 else outs[0]), op_, *args, **statics)
-        if isinstance(answer, bool): answer = CheckpointPolicy.MUST_SAVE if answer else CheckpointPolicy.PREFER_RECOMPUTE
-        self.store[op_].append(None if answer in _RECOMPUTED else (result, tick()))
+            answer = self.policy(
+                SelectiveCheckpointContext(
+                    is_recompute=False, op_output=tuple(outs) if op.outputs != 1 else outs[0]
+                ),
+                op_,
+                *args,
+                **statics,
+            )
+        if isinstance(answer, bool):
+            answer = CheckpointPolicy.MUST_SAVE if answer else CheckpointPolicy.PREFER_RECOMPUTE
+        self.store[op_].append(None if answer in _RECOMPUTED else (result, next_sequence_number()))
         return result
 
+# %% ../../nbs/utils/02_checkpoint.ipynb #cf37d409
 class _Replaying(Computing):
     "The second run: returns what was kept."
+
     def __init__(self, store, mutable):
         super().__init__()
         self.store, self.mutable, self.counts = store, mutable, {}
@@ -435,40 +759,69 @@ class _Replaying(Computing):
         kernel, op = op, overload_of(op, args, statics)
         if op in SAC_IGNORED_OPS: return self.below(kernel, args, arrays, statics)
         i = self.counts[op] = self.counts.get(op, -1) + 1
-        if op not in self.store: raise RuntimeError(f'{op} encountered during backward but not found in storage. {_CHANGED}')
-        if i >= len(self.store[op]): raise RuntimeError(f'{op} invocation index {i} encountered during backward but not found in storage. {_CHANGED}')
+        if op not in self.store:
+            raise RuntimeError(
+                f'{op} encountered during backward but not found in storage. {_CHANGED}'
+            )
+        if i >= len(self.store[op]):
+            raise RuntimeError(
+                f'{op} invocation index {i} encountered during backward but not found in storage.'
+                f' {_CHANGED}'
+            )
         kept = self.store[op][i]
-        if kept is _TAKEN: raise RuntimeError('Trying to backward an extra time. You are only allowed to backward once on any region computed under selective activation checkpoint.')
+        if kept is _TAKEN:
+            raise RuntimeError(
+                'Trying to backward an extra time. You are only allowed to backward once on any'
+                ' region computed under selective activation checkpoint.'
+            )
         if kept is None: return self.below(kernel, args, arrays, statics)
         result, now = kept
         for r in result if kernel.outputs != 1 else [result]:
             record = JOURNAL.of(r) if hasattr(r, 'base') else None
             if record is not None and record.time > now and not self.mutable:
-                raise RuntimeError(f'Tensor cached during selective activation checkpoint has been mutated: the result of {op}, by {record.op}' + (f' ({record.source})' if record.source else '') + '. Compute the new value out of place, or do not keep this one.')
+                raise RuntimeError(
+                    'Tensor cached during selective activation checkpoint has been mutated: the'
+                    f' result of {op}, by {record.op}'
+                    + (f' ({record.source})' if record.source else '')
+                    + '. Compute the new value out of place, or do not keep this one.'
+                )
         self.store[op][i] = _TAKEN
         return result
 
+# %% ../../nbs/utils/02_checkpoint.ipynb #58362c96
 def create_selective_checkpoint_contexts(policy_fn_or_list, allow_cache_entry_mutation=False):
-    """The two contexts of a selective checkpoint, for `checkpoint(…, context_fn=partial(create_selective_checkpoint_contexts, policy))`.
+    """The two contexts of a selective checkpoint, for `checkpoint(…,
+    context_fn=partial(create_selective_checkpoint_contexts, policy))`.
 
-    `policy_fn_or_list`: a function `(ctx, op, *args, **statics)` that returns a `CheckpointPolicy` (or True: keep), or a list of operations whose results are kept. `allow_cache_entry_mutation`: do not raise if a kept result was overwritten meanwhile."""
+    `policy_fn_or_list`: a function `(ctx, op, *args, **statics)` that returns a `CheckpointPolicy`
+    (or True: keep), or a list of operations whose results are kept. `allow_cache_entry_mutation`:
+    do not raise if a kept result was overwritten meanwhile.
+    """
     if isinstance(policy_fn_or_list, list):
         for op in policy_fn_or_list:
-            if not isinstance(op, OpOverload): raise ValueError(f'Expected op in `op_list` to be an OpOverload but got: {op} of type {type(op)}. Pass operations themselves, such as torch.ops.aten.mm.default.')
+            if not isinstance(op, OpOverload):
+                raise ValueError(
+                    f'Expected op in `op_list` to be an OpOverload but got: {op} of type'
+                    f' {type(op)}. Pass operations themselves, such as torch.ops.aten.mm.default.'
+                )
         kept = set(policy_fn_or_list)
         policy = lambda ctx, op, *args, **statics: op in kept
-    elif callable(policy_fn_or_list): policy = policy_fn_or_list
-    else: raise TypeError('policy_fn_or_list must be either a function or a list of ops.')
+    elif callable(policy_fn_or_list):
+        policy = policy_fn_or_list
+    else:
+        raise TypeError('policy_fn_or_list must be either a function or a list of ops.')
     store = defaultdict(list)
     return _Keeping(policy, store), _Replaying(store, allow_cache_entry_mutation)
 
 # %% ../../nbs/utils/02_checkpoint.ipynb #d0c0e16f
 class DefaultDeviceType:
     "The device type that is assumed where no tensor says otherwise."
+
     _type = 'cpu'
 
     @staticmethod
-    def set_device_type(device='cuda'): DefaultDeviceType._type = device
+    def set_device_type(device='cuda'):
+        DefaultDeviceType._type = device
 
     @staticmethod
     def get_device_type(): return DefaultDeviceType._type
@@ -484,14 +837,27 @@ def _tensors(value):
 
 def _infer_device_type(*args):
     types = [t.device.type for t in _tensors(args) if t.device.type != 'cpu']
-    if len(set(types)) > 1: warnings.warn('Tensor arguments, excluding CPU tensors, are detected on at least two types of devices. Device state will only be saved for devices of a single device type, and the remaining devices will be ignored.', stacklevel=2)
+    if len(set(types)) > 1:
+        warnings.warn(
+            'Tensor arguments, excluding CPU tensors, are detected on at least two types of'
+            ' devices. Device state will only be saved for devices of a single device type, and the'
+            ' remaining devices will be ignored.',
+            stacklevel=2,
+        )
     return 'meta' if 'meta' in types else types[0] if types else DefaultDeviceType.get_device_type()
 
 def get_device_states(*args):
-    "The generators of the devices, other than the CPU, on which the tensors in `args` live: a list of device numbers and a list of states."
-    numbers = list(dict.fromkeys(t.get_device() for t in _tensors(args) if t.device.type not in ('cpu', 'meta')))
+    """The generators of the devices, other than the CPU, on which the tensors in `args` live: a
+    list of device numbers and a list of states.
+    """
+    numbers = list(
+        dict.fromkeys(
+            t.get_device() for t in _tensors(args) if t.device.type not in ('cpu', 'meta')
+        )
+    )
     return numbers, [generator_of(i).get_state() for i in numbers]
 
+# %% ../../nbs/utils/02_checkpoint.ipynb #00f5e18a
 def set_device_states(devices, states, *, device_type=None):
     "Put back what `get_device_states` returned."
     for index, state in zip(devices, states): generator_of(index).set_state(state)

@@ -7,10 +7,18 @@ __all__ = ['load', 'load_inline', 'CppExtension', 'CUDAExtension', 'BuildExtensi
 
 # %% ../../nbs/utils/12_cpp_extension.ipynb #9bb9bfb1
 def _refuse(name):
-    def refuse(*args, **kwargs): raise RuntimeError(f'{name}: extensions in C++ are built against libtorch, which this library does not contain. Write the operation in Python: with torch.autograd.Function, or with torch.library.custom_op.')
+    def refuse(*args, **kwargs):
+        raise RuntimeError(
+            f'{name}: extensions in C++ are built against libtorch, which this library does not'
+            ' contain. Write the operation in Python: with torch.autograd.Function, or with'
+            ' torch.library.custom_op.'
+        )
+
     refuse.__name__ = name
     refuse.__doc__ = f'Raises RuntimeError: {name} needs libtorch.'
     return refuse
 
-load, load_inline, CppExtension, CUDAExtension, BuildExtension = (_refuse(n) for n in ('load', 'load_inline', 'CppExtension', 'CUDAExtension', 'BuildExtension'))
+load, load_inline, CppExtension, CUDAExtension, BuildExtension = (
+    _refuse(n) for n in ('load', 'load_inline', 'CppExtension', 'CUDAExtension', 'BuildExtension')
+)
 CUDA_HOME = ROCM_HOME = None

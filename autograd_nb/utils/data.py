@@ -27,29 +27,43 @@ import numpy as np
 from ..arrays.cupy_backend import find
 from ..arrays.dtypes import float64
 from ..arrays.random import Generator, default_generator
+from ..arrays.topics import take_topics
 from ..creation import as_tensor, randint, randperm, tensor
 from ..functions import stack
 from ..graph.node import TensorBase, tensor_like
 
 # %% ../../nbs/utils/01_data.ipynb #015ff5d5
 class Dataset:
-    "The base of data sets: subclasses define `__getitem__(index)` and usually `__len__()`. Sets can be added."
-    def __class_getitem__(cls, item): return cls        # so that `Dataset[int]` may be written
-    def __getitem__(self, index): raise NotImplementedError('Subclasses of Dataset should implement __getitem__.')
+    """The base of data sets: subclasses define `__getitem__(index)` and usually `__len__()`. Sets
+    can be added.
+    """
+
+    def __class_getitem__(cls, item):
+        return cls  # so that `Dataset[int]` may be written
+
+    def __getitem__(self, index):
+        raise NotImplementedError('Subclasses of Dataset should implement __getitem__.')
+
     def __add__(self, other): return ConcatDataset([self, other])
 
 class IterableDataset(Dataset):
     "The base of data sets that can only be walked through: subclasses define `__iter__()`."
-    def __iter__(self): raise NotImplementedError('Subclasses of IterableDataset should implement __iter__.')
+
+    def __iter__(self):
+        raise NotImplementedError('Subclasses of IterableDataset should implement __iter__.')
+
     def __add__(self, other): return ChainDataset([self, other])
 
 class ChainDataset(IterableDataset):
     "Several iterable sets, one after the other."
-    def __init__(self, datasets): self.datasets = datasets
+
+    def __init__(self, datasets):
+        self.datasets = datasets
 
     def _each(self):
         for d in self.datasets:
-            if not isinstance(d, IterableDataset): raise AssertionError('ChainDataset only supports IterableDataset')
+            if not isinstance(d, IterableDataset):
+                raise AssertionError('ChainDataset only supports IterableDataset')
             yield d
 
     def __iter__(self):
@@ -57,77 +71,132 @@ class ChainDataset(IterableDataset):
 
     def __len__(self): return sum(len(d) for d in self._each())
 
+# %% ../../nbs/utils/01_data.ipynb #997e884d
 class TensorDataset(Dataset):
-    "Example i is the tuple of the i-th entries of all tensors, which agree in their first dimension."
+    """Example i is the tuple of the i-th entries of all tensors, which agree in their first
+    dimension.
+    """
+
     def __init__(self, *tensors):
-        if any(t.shape[0] != tensors[0].shape[0] for t in tensors): raise AssertionError('Size mismatch between tensors')
+        if any(t.shape[0] != tensors[0].shape[0] for t in tensors):
+            raise AssertionError('Size mismatch between tensors')
         self.tensors = tensors
 
     def __getitem__(self, index): return tuple(t[index] for t in self.tensors)
+
     def __len__(self): return self.tensors[0].shape[0]
 
 class StackDataset(Dataset):
-    "Example i puts together the i-th examples of several sets: as a tuple, or as a dictionary if they are given by name."
+    """Example i puts together the i-th examples of several sets: as a tuple, or as a dictionary if
+    they are given by name.
+    """
+
     def __init__(self, *args, **kwargs):
-        if args and kwargs or not (args or kwargs): raise ValueError('Supported either ``tuple``- (via ``args``) or``dict``- (via ``kwargs``) like input/output, but both types are given.' if args else 'At least one dataset should be passed')
+        if args and kwargs or not (args or kwargs):
+            raise ValueError(
+                'Supported either ``tuple``- (via ``args``) or``dict``- (via ``kwargs``) like'
+                ' input/output, but both types are given.'
+                if args
+                else 'At least one dataset should be passed'
+            )
         self.datasets = args or kwargs
-        sizes = {len(d) for d in (args or kwargs.values())}
+        sizes = {len(d) for d in args or kwargs.values()}
         if len(sizes) != 1: raise ValueError('Size mismatch between datasets')
         self._length = sizes.pop()
 
-    def __getitem__(self, index): return {k: d[index] for k, d in self.datasets.items()} if isinstance(self.datasets, dict) else tuple(d[index] for d in self.datasets)
+    def __getitem__(self, index):
+        return (
+            {k: d[index] for k, d in self.datasets.items()}
+            if isinstance(self.datasets, dict)
+            else tuple(d[index] for d in self.datasets)
+        )
+
     def __len__(self): return self._length
 
+# %% ../../nbs/utils/01_data.ipynb #95d50e9b
 class ConcatDataset(Dataset):
     "Several sets, one after the other."
+
     def __init__(self, datasets):
         self.datasets = list(datasets)
-        if not self.datasets: raise AssertionError('datasets should not be an empty iterable')
-        if any(isinstance(d, IterableDataset) for d in self.datasets): raise AssertionError('ConcatDataset does not support IterableDataset')
+        if not self.datasets:
+            raise AssertionError('datasets should not be an empty iterable')
+        if any(isinstance(d, IterableDataset) for d in self.datasets):
+            raise AssertionError('ConcatDataset does not support IterableDataset')
         self.cumulative_sizes = np.cumsum([len(d) for d in self.datasets]).tolist()
 
     def __len__(self): return self.cumulative_sizes[-1]
 
     def __getitem__(self, index):
         if index < 0:
-            if -index > len(self): raise ValueError('absolute value of index should not exceed dataset length')
+            if -index > len(self):
+                raise ValueError('absolute value of index should not exceed dataset length')
             index += len(self)
         k = bisect_right(self.cumulative_sizes, index)
         return self.datasets[k][index - (self.cumulative_sizes[k - 1] if k else 0)]
 
 class Subset(Dataset):
     "The examples of a set at the given indices."
-    def __init__(self, dataset, indices): self.dataset, self.indices = dataset, indices
-    def __getitem__(self, index): return self.dataset[[self.indices[i] for i in index]] if isinstance(index, list) else self.dataset[self.indices[index]]
+
+    def __init__(self, dataset, indices):
+        self.dataset, self.indices = dataset, indices
+
+    def __getitem__(self, index):
+        return (
+            self.dataset[[self.indices[i] for i in index]]
+            if isinstance(index, list)
+            else self.dataset[self.indices[index]]
+        )
+
+    def __getitems__(self, indices):
+        many = getattr(self.dataset, '__getitems__', None)
+        if many is not None: return many([self.indices[i] for i in indices])
+        return [self.dataset[self.indices[i]] for i in indices]
+
     def __len__(self): return len(self.indices)
 
+# %% ../../nbs/utils/01_data.ipynb #3132b9c5
 def random_split(dataset, lengths, generator=default_generator):
     "Disjoint random subsets of the given lengths, or fractions that sum to one."
     if math.isclose(sum(lengths), 1) and sum(lengths) <= 1:
         sizes = []
         for i, part in enumerate(lengths):
-            if not 0 <= part <= 1: raise ValueError(f'Fraction at index {i} is not between 0 and 1')
+            if not 0 <= part <= 1:
+                raise ValueError(f'Fraction at index {i} is not between 0 and 1')
             sizes.append(math.floor(len(dataset) * part))
         for i in range(len(dataset) - sum(sizes)): sizes[i % len(sizes)] += 1
         for i, n in enumerate(sizes):
-            if n == 0: warnings.warn(f'Length of split at index {i} is 0. This might result in an empty dataset.', stacklevel=2)
+            if n == 0:
+                warnings.warn(
+                    f'Length of split at index {i} is 0. This might result in an empty dataset.',
+                    stacklevel=2,
+                )
         lengths = sizes
-    if sum(lengths) != len(dataset): raise ValueError('Sum of input lengths does not equal the length of the input dataset!')
+    if sum(lengths) != len(dataset):
+        raise ValueError('Sum of input lengths does not equal the length of the input dataset!')
     order = randperm(sum(lengths), generator=generator, device='cpu').tolist()
     ends = np.cumsum(lengths).tolist()
-    return [Subset(dataset, order[end - n:end]) for end, n in zip(ends, lengths)]
+    return [Subset(dataset, order[end - n : end]) for end, n in zip(ends, lengths)]
 
 # %% ../../nbs/utils/01_data.ipynb #580be861
 class Sampler:
     "The base of samplers: subclasses define `__iter__()`, which yields indices."
+
     def __init__(self, data_source=None): pass
+
     def __class_getitem__(cls, item): return cls
-    def __iter__(self): raise NotImplementedError
+
+    def __iter__(self):
+        raise NotImplementedError
 
 class SequentialSampler(Sampler):
     "Indices in order."
-    def __init__(self, data_source): self.data_source = data_source
+
+    def __init__(self, data_source):
+        self.data_source = data_source
+
     def __iter__(self): return iter(range(len(self.data_source)))
+
     def __len__(self): return len(self.data_source)
 
 def _seed(generator=None):
@@ -136,58 +205,139 @@ def _seed(generator=None):
     with generator.lock: high, low = (int(w) for w in generator.words(2))
     return (high << 32 | low) & (1 << 63) - 1
 
+# %% ../../nbs/utils/01_data.ipynb #f865b718
 class RandomSampler(Sampler):
-    "Indices in random order; with `replacement`, each drawn anew. `num_samples`: how many (as many as there are examples)."
+    """Indices in random order; with `replacement`, each drawn anew. `num_samples`: how many (as
+    many as there are examples).
+    """
+
     def __init__(self, data_source, replacement=False, num_samples=None, generator=None):
-        if not isinstance(replacement, bool): raise TypeError(f'replacement should be a boolean value, but got replacement={replacement}')
-        self.data_source, self.replacement, self._num_samples, self.generator = data_source, replacement, num_samples, generator
-        if not isinstance(self.num_samples, int) or self.num_samples <= 0: raise ValueError(f'num_samples should be a positive integer value, but got num_samples={self.num_samples}')
+        if not isinstance(replacement, bool):
+            raise TypeError(
+                f'replacement should be a boolean value, but got replacement={replacement}'
+            )
+        self.data_source, self.replacement, self._num_samples, self.generator = (
+            data_source,
+            replacement,
+            num_samples,
+            generator,
+        )
+        if not isinstance(self.num_samples, int) or self.num_samples <= 0:
+            raise ValueError(
+                'num_samples should be a positive integer value, but got'
+                f' num_samples={self.num_samples}'
+            )
 
     @property
-    def num_samples(self): return len(self.data_source) if self._num_samples is None else self._num_samples
+    def num_samples(self):
+        return len(self.data_source) if self._num_samples is None else self._num_samples
 
     def __iter__(self):
         n, wanted = len(self.data_source), self.num_samples
-        generator = self.generator if self.generator is not None else Generator().manual_seed(_seed())
+        generator = (
+            self.generator if self.generator is not None else Generator().manual_seed(_seed())
+        )
         if self.replacement:
-            for start in range(0, wanted, 32): yield from randint(0, n, (min(32, wanted - start),), generator=generator).tolist()
+            for start in range(0, wanted, 32):
+                yield from randint(0, n, (min(32, wanted - start),), generator=generator).tolist()
             return
-        for _ in range(wanted // n): yield from randperm(n, generator=generator, device='cpu').tolist()
-        yield from randperm(n, generator=generator, device='cpu').tolist()[:wanted % n]
+        for _ in range(wanted // n):
+            yield from randperm(n, generator=generator, device='cpu').tolist()
+        yield from randperm(n, generator=generator, device='cpu').tolist()[: wanted % n]
 
     def __len__(self): return self.num_samples
 
+# %% ../../nbs/utils/01_data.ipynb #0991ffb9
 class SubsetRandomSampler(Sampler):
     "The given indices in random order."
-    def __init__(self, indices, generator=None): self.indices, self.generator = indices, generator
-    def __iter__(self): return (self.indices[i] for i in randperm(len(self.indices), generator=self.generator, device='cpu').tolist())
+
+    def __init__(self, indices, generator=None):
+        self.indices, self.generator = indices, generator
+
+    def __iter__(self):
+        return (
+            self.indices[i]
+            for i in randperm(len(self.indices), generator=self.generator, device='cpu').tolist()
+        )
+
     def __len__(self): return len(self.indices)
 
 class WeightedRandomSampler(Sampler):
     "Indices drawn with probabilities proportional to `weights`."
+
     def __init__(self, weights, num_samples, replacement=True, generator=None):
-        if not isinstance(num_samples, int) or isinstance(num_samples, bool) or num_samples <= 0: raise ValueError(f'num_samples should be a positive integer value, but got num_samples={num_samples}')
-        if not isinstance(replacement, bool): raise ValueError(f'replacement should be a boolean value, but got replacement={replacement}')
+        if not isinstance(num_samples, int) or isinstance(num_samples, bool) or num_samples <= 0:
+            raise ValueError(
+                f'num_samples should be a positive integer value, but got num_samples={num_samples}'
+            )
+        if not isinstance(replacement, bool):
+            raise ValueError(
+                f'replacement should be a boolean value, but got replacement={replacement}'
+            )
         self.weights = as_tensor(weights).double()
-        if self.weights.dim() != 1: raise ValueError(f'weights should be a 1d sequence but given weights have shape {tuple(self.weights.shape)}')
+        if self.weights.dim() != 1:
+            raise ValueError(
+                'weights should be a 1d sequence but given weights have shape'
+                f' {tuple(self.weights.shape)}'
+            )
         self.num_samples, self.replacement, self.generator = num_samples, replacement, generator
 
-    def __iter__(self): return iter(self.weights.multinomial(self.num_samples, self.replacement, generator=self.generator).tolist())
+    def __iter__(self):
+        return iter(
+            self.weights.multinomial(
+                self.num_samples, self.replacement, generator=self.generator
+            ).tolist()
+        )
+
     def __len__(self): return self.num_samples
 
+# %% ../../nbs/utils/01_data.ipynb #13b5dc7c
 class DistributedSampler(Sampler):
-    "The share of process `rank` out of `num_replicas` that train together. Call `set_epoch(epoch)` before each epoch: it decides the order."
-    def __init__(self, dataset, num_replicas=None, rank=None, shuffle=True, seed=0, drop_last=False):
-        if num_replicas is None or rank is None: raise RuntimeError('Requires distributed package to be available. Pass num_replicas and rank.')
-        if not 0 <= rank < num_replicas: raise ValueError(f'Invalid rank {rank}, rank should be in the interval [0, {num_replicas - 1}]')
-        self.dataset, self.num_replicas, self.rank, self.epoch, self.drop_last, self.shuffle, self.seed = dataset, num_replicas, rank, 0, drop_last, shuffle, seed
-        self.num_samples = len(dataset) // num_replicas if drop_last else -(-len(dataset) // num_replicas)
+    """The share of process `rank` out of `num_replicas` that train together (this process's, if
+    they are left out). Call `set_epoch(epoch)` before each epoch: it decides the order.
+    """
+
+    def __init__(
+        self, dataset, num_replicas=None, rank=None, shuffle=True, seed=0, drop_last=False
+    ):
+        if num_replicas is None or rank is None:
+            from autograd_nb import distributed
+
+            if not distributed.is_available():
+                raise RuntimeError(
+                    'Requires distributed package to be available. Pass num_replicas and rank, or'
+                    ' install MPI: pip install mpich mpi4py'
+                )
+            if num_replicas is None: num_replicas = distributed.get_world_size()
+            if rank is None: rank = distributed.get_rank()
+        if not 0 <= rank < num_replicas:
+            raise ValueError(
+                f'Invalid rank {rank}, rank should be in the interval [0, {num_replicas - 1}]'
+            )
+        (
+            self.dataset, self.num_replicas, self.rank, self.epoch, self.drop_last, self.shuffle,
+            self.seed,
+        ) = (dataset, num_replicas, rank, 0, drop_last, shuffle, seed)
+        self.num_samples = (
+            len(dataset) // num_replicas if drop_last else -(-len(dataset) // num_replicas)
+        )
         self.total_size = self.num_samples * num_replicas
+
+# %% ../../nbs/utils/01_data.ipynb #2df892d9
+class _Sharing:
+    "The share of this process."
 
     def __iter__(self):
         n = len(self.dataset)
-        indices = randperm(n, generator=Generator().manual_seed(self.seed + self.epoch), device='cpu').tolist() if self.shuffle else list(range(n))
-        return iter([indices[i % n] for i in range(self.rank, self.total_size, self.num_replicas)])         # the first ones once more, to make shares of equal size
+        indices = (
+            randperm(
+                n, generator=Generator().manual_seed(self.seed + self.epoch), device='cpu'
+            ).tolist()
+            if self.shuffle
+            else list(range(n))
+        )
+        # the first ones once more, to make shares of equal size
+        return iter([indices[i % n] for i in range(self.rank, self.total_size, self.num_replicas)])
 
     def __len__(self): return self.num_samples
 
@@ -195,11 +345,21 @@ class DistributedSampler(Sampler):
         "Say which epoch is to come."
         self.epoch = epoch
 
+take_topics(DistributedSampler, (_Sharing,))
+
+# %% ../../nbs/utils/01_data.ipynb #a367181c
 class BatchSampler(Sampler):
-    "Lists of `batch_size` indices from another sampler; `drop_last` leaves out an incomplete last one."
+    """Lists of `batch_size` indices from another sampler; `drop_last` leaves out an incomplete last
+    one.
+    """
+
     def __init__(self, sampler, batch_size, drop_last):
-        if not isinstance(batch_size, int) or isinstance(batch_size, bool) or batch_size <= 0: raise ValueError(f'batch_size should be a positive integer value, but got batch_size={batch_size}')
-        if not isinstance(drop_last, bool): raise ValueError(f'drop_last should be a boolean value, but got drop_last={drop_last}')
+        if not isinstance(batch_size, int) or isinstance(batch_size, bool) or batch_size <= 0:
+            raise ValueError(
+                f'batch_size should be a positive integer value, but got batch_size={batch_size}'
+            )
+        if not isinstance(drop_last, bool):
+            raise ValueError(f'drop_last should be a boolean value, but got drop_last={drop_last}')
         self.sampler, self.batch_size, self.drop_last = sampler, batch_size, drop_last
 
     def __iter__(self):
@@ -211,16 +371,28 @@ class BatchSampler(Sampler):
                 batch = []
         if batch and not self.drop_last: yield batch
 
-    def __len__(self): return len(self.sampler) // self.batch_size if self.drop_last else -(-len(self.sampler) // self.batch_size)
+    def __len__(self):
+        return (
+            len(self.sampler) // self.batch_size
+            if self.drop_last
+            else -(-len(self.sampler) // self.batch_size)
+        )
 
 # %% ../../nbs/utils/01_data.ipynb #19df3ad6
 def default_collate(batch):
-    "One batch from a list of examples of the same structure. Raises TypeError for examples it cannot put together, RuntimeError for sequences of unequal length."
+    """One batch from a list of examples of the same structure. Raises TypeError for examples it
+    cannot put together, RuntimeError for sequences of unequal length.
+    """
     first = batch[0]
     kind = type(first)
     if isinstance(first, TensorBase):
         shapes = {t._array.shape for t in batch}
-        if len(shapes) > 1: raise RuntimeError(f'stack expects each tensor to be equal size, but got {list(first.shape)} at entry 0 and {list(next(t for t in batch if t.shape != first.shape).shape)} at entry {next(i for i, t in enumerate(batch) if t.shape != first.shape)}')
+        if len(shapes) > 1:
+            raise RuntimeError(
+                f'stack expects each tensor to be equal size, but got {list(first.shape)} at entry'
+                f' 0 and {list(next(t for t in batch if t.shape != first.shape).shape)} at entry'
+                f' {next(i for i, t in enumerate(batch) if t.shape != first.shape)}'
+            )
         return stack(list(batch), 0)
     if isinstance(first, np.ndarray):
         if first.dtype.kind in 'SUO': raise TypeError(_cannot(first.dtype))
@@ -233,36 +405,56 @@ def default_collate(batch):
         out = {k: default_collate([b[k] for b in batch]) for k in first}
         try: return kind(out)
         except TypeError: return out
-    if isinstance(first, tuple) and hasattr(first, '_fields'): return kind(*(default_collate(column) for column in zip(*batch)))
+    if isinstance(first, tuple) and hasattr(first, '_fields'):
+        return kind(*(default_collate(column) for column in zip(*batch)))
     if isinstance(first, Sequence):
-        if any(len(b) != len(first) for b in batch): raise RuntimeError('each element in list of batch should be of equal size')
+        if any(len(b) != len(first) for b in batch):
+            raise RuntimeError('each element in list of batch should be of equal size')
         columns = [default_collate(column) for column in zip(*batch)]
         if isinstance(first, (tuple, list)): return columns
         try: return kind(columns)
         except TypeError: return columns
     raise TypeError(_cannot(kind))
 
+# %% ../../nbs/utils/01_data.ipynb #2c4b3b4e
 def default_convert(data):
     "An example with its arrays as tensors."
-    if isinstance(data, np.ndarray) and data.dtype.kind not in 'SUO' or isinstance(data, np.generic) and data.dtype.kind not in 'SUO': return as_tensor(data)
+    if (
+        isinstance(data, np.ndarray)
+        and data.dtype.kind not in 'SUO'
+        or isinstance(data, np.generic)
+        and data.dtype.kind not in 'SUO'
+    ):
+        return as_tensor(data)
     if isinstance(data, Mapping):
         out = {k: default_convert(v) for k, v in data.items()}
         try: return type(data)(out)
         except TypeError: return out
-    if isinstance(data, tuple) and hasattr(data, '_fields'): return type(data)(*map(default_convert, data))
+    if isinstance(data, tuple) and hasattr(data, '_fields'):
+        return type(data)(*map(default_convert, data))
     if isinstance(data, tuple): return [default_convert(d) for d in data]
     if isinstance(data, Sequence) and not isinstance(data, (str, bytes)):
         try: return type(data)([default_convert(d) for d in data])
         except TypeError: return [default_convert(d) for d in data]
     return data
 
-def _cannot(kind): return f'default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; found {kind}'
+def _cannot(kind):
+    return (
+        'default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; found'
+        f' {kind}'
+    )
 
 # %% ../../nbs/utils/01_data.ipynb #af08267c
 class WorkerInfo:
-    "What a worker knows of itself: its number `id` out of `num_workers`, its `seed` and its copy of the `dataset`."
-    def __init__(self, **values): self.__dict__.update(values)
-    def __repr__(self): return 'WorkerInfo(' + ', '.join(f'{k}={v}' for k, v in self.__dict__.items()) + ')'
+    """What a worker knows of itself: its number `id` out of `num_workers`, its `seed` and its copy
+    of the `dataset`.
+    """
+
+    def __init__(self, **values):
+        self.__dict__.update(values)
+
+    def __repr__(self):
+        return 'WorkerInfo(' + ', '.join(f'{k}={v}' for k, v in self.__dict__.items()) + ')'
 
 _worker_info = None
 
@@ -270,31 +462,42 @@ def get_worker_info():
     "In a worker process its `WorkerInfo`, elsewhere None."
     return _worker_info
 
-class _Ended: "A worker's iterable set has come to its end."
-class _Again: "A new epoch begins."
+class _Ended:
+    "A worker's iterable set has come to its end."
+
+class _Again:
+    "A new epoch begins."
 
 class _Failed:
     "An exception in a worker, on its way to the main process."
+
     def __init__(self, error, where):
-        self.error, self.text = type(error), f'Caught {type(error).__name__} {where}.\nOriginal {traceback.format_exc()}'
+        self.error, self.text = (
+            type(error),
+            f'Caught {type(error).__name__} {where}.\nOriginal {traceback.format_exc()}',
+        )
 
     def reraise(self):
         try: error = self.error(self.text)
         except Exception: error = RuntimeError(self.text)
         raise error
 
+# %% ../../nbs/utils/01_data.ipynb #af3e3087
 def _work(number, loader, seed, tasks, results):
     "What a worker process does: wait for indices, send batches, until there are no more."
     global _worker_info
     random.seed(seed)
-    np.random.seed(seed & 0xffffffff)
+    np.random.seed(seed & 0xFFFFFFFF)
     default_generator.manual_seed(seed)
-    _worker_info = WorkerInfo(id=number, num_workers=loader.num_workers, seed=seed, dataset=loader.dataset)
+    _worker_info = WorkerInfo(
+        id=number, num_workers=loader.num_workers, seed=seed, dataset=loader.dataset
+    )
     failure, fetch = None, None
     try:
         if loader.worker_init_fn is not None: loader.worker_init_fn(number)
         fetch = loader._fetcher()
-    except Exception as error: failure = _Failed(error, f'in DataLoader worker process {number}')
+    except Exception as error:
+        failure = _Failed(error, f'in DataLoader worker process {number}')
     while True:
         task = tasks.get()
         if task is None: return
@@ -302,18 +505,32 @@ def _work(number, loader, seed, tasks, results):
         if isinstance(indices, _Again):
             fetch = loader._fetcher()
             continue
-        try: out = failure or fetch(indices)
-        except StopIteration: out = _Ended()
-        except Exception as error: out = _Failed(error, f'in DataLoader worker process {number}')
+        try:
+            out = failure or fetch(indices)
+        except StopIteration:
+            out = _Ended()
+        except Exception as error:
+            out = _Failed(error, f'in DataLoader worker process {number}')
         results.put((place, number, out))
 
+# %% ../../nbs/utils/01_data.ipynb #ca9bd0c0
 class _Workers:
     "Batches from worker processes, in the order of the sampler."
+
     def __init__(self, loader, seed):
         methods = multiprocessing.get_all_start_methods()
-        context = loader.multiprocessing_context or multiprocessing.get_context('fork' if 'fork' in methods else None)
-        self.loader, self.results, self.tasks = loader, context.Queue(), [context.Queue() for _ in range(loader.num_workers)]
-        self.processes = [context.Process(target=_work, args=(i, loader, seed + i, t, self.results), daemon=True) for i, t in enumerate(self.tasks)]
+        context = loader.multiprocessing_context or multiprocessing.get_context(
+            'fork' if 'fork' in methods else None
+        )
+        self.loader, self.results, self.tasks = (
+            loader,
+            context.Queue(),
+            [context.Queue() for _ in range(loader.num_workers)],
+        )
+        self.processes = [
+            context.Process(target=_work, args=(i, loader, seed + i, t, self.results), daemon=True)
+            for i, t in enumerate(self.tasks)
+        ]
         for p in self.processes: p.start()
         self.done = weakref.finalize(self, _end, self.processes, self.tasks)
         self.begin(first=True)
@@ -323,9 +540,19 @@ class _Workers:
         loader = self.loader
         if not first:
             for t in self.tasks: t.put((0, _Again()))
-        self.order = iter(loader.batch_sampler if loader.batch_sampler is not None else loader.sampler) if loader.sampler is not None or loader.batch_sampler is not None else repeat(None)
-        self.alive, self.sent, self.wanted, self.ready, self.open, self.turn = set(range(loader.num_workers)), 0, 0, {}, {}, 0
+        self.order = (
+            iter(loader.batch_sampler if loader.batch_sampler is not None else loader.sampler)
+            if loader.sampler is not None or loader.batch_sampler is not None
+            else repeat(None)
+        )
+        self.alive, self.sent, self.wanted, self.ready, self.open, self.turn = (
+            set(range(loader.num_workers)), 0, 0, {}, {}, 0,
+        )
         for _ in range(max(loader.prefetch_factor, 1) * loader.num_workers): self.ask()
+
+# %% ../../nbs/utils/01_data.ipynb #9ade8184
+class _Tasks:
+    "Tasks and results."
 
     def ask(self):
         "Give the next task to the next worker that can take one."
@@ -343,8 +570,10 @@ class _Workers:
 
     def __next__(self):
         while True:
-            if not self.loader.in_order and self.ready: out = self.ready.pop(next(iter(self.ready)))
-            elif self.wanted in self.ready: out = self.ready.pop(self.wanted)
+            if not self.loader.in_order and self.ready:
+                out = self.ready.pop(next(iter(self.ready)))
+            elif self.wanted in self.ready:
+                out = self.ready.pop(self.wanted)
             elif self.open if not self.loader.in_order else self.wanted in self.open:
                 self.receive()
                 continue
@@ -357,23 +586,39 @@ class _Workers:
             if isinstance(out, _Failed): out.reraise()
             return out
 
+# %% ../../nbs/utils/01_data.ipynb #07d5dc9d
+class _Results:
+    "Results that arrive."
+
     def receive(self):
         "Wait for a result and put it aside."
         limit = self.loader.timeout or None
         waited = 0.0
         while True:
-            try: place, number, out = self.results.get(timeout=min(limit, 5.0) if limit else 5.0)
+            try:
+                place, number, out = self.results.get(timeout=min(limit, 5.0) if limit else 5.0)
             except queue.Empty:
                 waited += 5.0
                 dead = [p.pid for p in self.processes if not p.is_alive()]
-                if dead: raise RuntimeError(f'DataLoader worker (pid(s) {", ".join(map(str, dead))}) exited unexpectedly') from None
-                if limit and waited >= limit: raise RuntimeError(f'DataLoader timed out after {self.loader.timeout} seconds') from None
+                if dead:
+                    raise RuntimeError(
+                        f'DataLoader worker (pid(s) {", ".join(map(str, dead))}) exited'
+                        ' unexpectedly'
+                    ) from None
+                if limit and waited >= limit:
+                    raise RuntimeError(
+                        f'DataLoader timed out after {self.loader.timeout} seconds'
+                    ) from None
                 continue
             break
         if isinstance(out, _Ended): self.alive.discard(number)
         self.open.pop(place, None)
         self.ready[place] = out
 
+# %% ../../nbs/utils/01_data.ipynb #014c2b3f
+take_topics(_Workers, (_Tasks, _Results))
+
+# %% ../../nbs/utils/01_data.ipynb #fb345d54
 def _end(processes, tasks):
     for t in tasks: t.put(None)
     for p in processes:
@@ -382,96 +627,263 @@ def _end(processes, tasks):
 
 # %% ../../nbs/utils/01_data.ipynb #aa437656
 def pinned(batch):
-    "A batch with its tensors in page-locked memory: tensors, and whatever has a method `pin_memory`, in dictionaries, lists and tuples however deep."
+    """A batch with its tensors in page-locked memory: tensors, and whatever has a method
+    `pin_memory`, in dictionaries, lists and tuples however deep.
+    """
     if hasattr(batch, 'pin_memory'): return batch.pin_memory()
-    if isinstance(batch, Mapping): return type(batch)({k: pinned(v) for k, v in batch.items()}) if type(batch) is not dict else {k: pinned(v) for k, v in batch.items()}
-    if isinstance(batch, tuple) and hasattr(batch, '_fields'): return type(batch)(*map(pinned, batch))
+    if isinstance(batch, Mapping):
+        return (
+            type(batch)({k: pinned(v) for k, v in batch.items()})
+            if type(batch) is not dict
+            else {k: pinned(v) for k, v in batch.items()}
+        )
+    if isinstance(batch, tuple) and hasattr(batch, '_fields'):
+        return type(batch)(*map(pinned, batch))
     return type(batch)(map(pinned, batch)) if type(batch) in (tuple, list) else batch
 
+# %% ../../nbs/utils/01_data.ipynb #dd381208
+def _check_workers(num_workers, timeout, prefetch_factor):
+    "Raise PyTorch's error for numbers that are negative, or useless without workers."
+    if num_workers < 0:
+        raise ValueError(
+            'num_workers option should be non-negative; use num_workers=0 to disable'
+            ' multiprocessing.'
+        )
+    if timeout < 0: raise ValueError('timeout option should be non-negative')
+    if num_workers == 0 and prefetch_factor is not None:
+        raise ValueError(
+            'prefetch_factor option could only be specified in multiprocessing.let num_workers'
+            ' > 0 to enable multiprocessing, otherwise set prefetch_factor to None.'
+        )
+
+def _check_walking(shuffle, sampler, batch_sampler):
+    "A set that can only be walked through has an order already."
+    for name, value in (
+        ('shuffle', shuffle or None), ('sampler', sampler),
+        ('batch_sampler', batch_sampler),
+    ):
+        if value is not None:
+            raise ValueError(
+                f'DataLoader with IterableDataset: expected unspecified {name} option, but'
+                f' got {name}={value}'
+            )
+
+# %% ../../nbs/utils/01_data.ipynb #60598227
+def _checked_batching(batch_size, shuffle, sampler, batch_sampler, drop_last):
+    "`batch_size` and `drop_last` as they hold; raises for options that exclude each other."
+    if sampler is not None and shuffle:
+        raise ValueError('sampler option is mutually exclusive with shuffle')
+    if batch_sampler is not None:
+        if batch_size != 1 or shuffle or sampler is not None or drop_last:
+            raise ValueError(
+                'batch_sampler option is mutually exclusive with batch_size, shuffle, sampler,'
+                ' and drop_last'
+            )
+        batch_size, drop_last = None, False
+    elif batch_size is None and drop_last:
+        raise ValueError(
+            'batch_size=None option disables auto-batching and is mutually exclusive with'
+            ' drop_last'
+        )
+    return batch_size, drop_last
+
+# %% ../../nbs/utils/01_data.ipynb #aba2a84b
 class DataLoader:
     """Walks through a data set in batches.
 
-    `shuffle`: a fresh random order each time, from `generator` or the default one. `drop_last`: leave out an incomplete last batch. `collate_fn`: makes a batch from a list of examples. `sampler` or `batch_sampler`: an order of your own.
-    `batch_size=None`: single examples. `num_workers`: how many processes load ahead, each `prefetch_factor` batches (2); `worker_init_fn(number)` is called first in each, `timeout` is how many seconds a batch may take, `persistent_workers` keeps them for
-    the next epoch, and `in_order=False` hands out batches as they come. `pin_memory`: where there is a GPU, batches come in memory that it can read by itself (see `Tensor.pin_memory`)."""
+    `shuffle`: a fresh random order each time, from `generator` or the default one. `drop_last`:
+    leave out an incomplete last batch. `collate_fn`: makes a batch from a list of examples.
+    `sampler` or `batch_sampler`: an order of your own. `batch_size=None`: single examples.
+    `num_workers`: how many processes load ahead, each `prefetch_factor` batches (2);
+    `worker_init_fn(number)` is called first in each, `timeout` is how many seconds a batch may
+    take, `persistent_workers` keeps them for the next epoch, and `in_order=False` hands out batches
+    as they come. `pin_memory`: where there is a GPU, batches come in memory that it can read by
+    itself (see `Tensor.pin_memory`).
+    """
 
     _initialized = False
 
-    def __init__(self, dataset, batch_size=1, shuffle=None, sampler=None, batch_sampler=None, num_workers=0, collate_fn=None, pin_memory=False, drop_last=False, timeout=0, worker_init_fn=None, multiprocessing_context=None,
-                 generator=None, *, prefetch_factor=None, persistent_workers=False, pin_memory_device='', in_order=True):
-        if num_workers < 0: raise ValueError('num_workers option should be non-negative; use num_workers=0 to disable multiprocessing.')
-        if timeout < 0: raise ValueError('timeout option should be non-negative')
-        if num_workers == 0 and prefetch_factor is not None:
-            raise ValueError('prefetch_factor option could only be specified in multiprocessing.let num_workers > 0 to enable multiprocessing, otherwise set prefetch_factor to None.')
+    def __init__(
+        self, dataset, batch_size=1, shuffle=None, sampler=None, batch_sampler=None, num_workers=0,
+        collate_fn=None, pin_memory=False, drop_last=False, timeout=0, worker_init_fn=None,
+        multiprocessing_context=None, generator=None, *, prefetch_factor=None,
+        persistent_workers=False, pin_memory_device='', in_order=True,
+    ):
+        _check_workers(num_workers, timeout, prefetch_factor)
         if num_workers > 0 and prefetch_factor is None: prefetch_factor = 2
-        if prefetch_factor is not None and prefetch_factor < 0: raise ValueError('prefetch_factor option should be non-negative')
-        if persistent_workers and num_workers == 0: raise ValueError('persistent_workers option needs num_workers > 0')
-        self.dataset, self.num_workers, self.pin_memory, self.pin_memory_device, self.timeout, self.worker_init_fn, self.generator = dataset, num_workers, pin_memory, pin_memory_device, timeout, worker_init_fn, generator
-        self.prefetch_factor, self.persistent_workers, self.in_order, self._workers = prefetch_factor, persistent_workers, in_order, None
+        if prefetch_factor is not None and prefetch_factor < 0:
+            raise ValueError('prefetch_factor option should be non-negative')
+        if persistent_workers and num_workers == 0:
+            raise ValueError('persistent_workers option needs num_workers > 0')
+        (
+            self.dataset, self.num_workers, self.pin_memory, self.pin_memory_device, self.timeout,
+            self.worker_init_fn, self.generator,
+        ) = (
+            dataset, num_workers, pin_memory, pin_memory_device, timeout, worker_init_fn, generator,
+        )
+        self.prefetch_factor, self.persistent_workers, self.in_order, self._workers = (
+            prefetch_factor, persistent_workers, in_order, None,
+        )
         self.multiprocessing_context = self._context(multiprocessing_context)
         by_walking = isinstance(dataset, IterableDataset)
-        if by_walking:
-            for name, value in (('shuffle', shuffle or None), ('sampler', sampler), ('batch_sampler', batch_sampler)):
-                if value is not None: raise ValueError(f'DataLoader with IterableDataset: expected unspecified {name} option, but got {name}={value}')
-        if sampler is not None and shuffle: raise ValueError('sampler option is mutually exclusive with shuffle')
-        if batch_sampler is not None:
-            if batch_size != 1 or shuffle or sampler is not None or drop_last: raise ValueError('batch_sampler option is mutually exclusive with batch_size, shuffle, sampler, and drop_last')
-            batch_size, drop_last = None, False
-        elif batch_size is None and drop_last: raise ValueError('batch_size=None option disables auto-batching and is mutually exclusive with drop_last')
-        if sampler is None and not by_walking: sampler = RandomSampler(dataset, generator=generator) if shuffle else SequentialSampler(dataset)
-        if by_walking: sampler = None
-        if batch_size is not None and batch_sampler is None and not by_walking: batch_sampler = BatchSampler(sampler, batch_size, drop_last)
-        if by_walking and batch_size is not None and (not isinstance(batch_size, int) or batch_size <= 0): raise ValueError(f'batch_size should be a positive integer value, but got batch_size={batch_size}')
-        self.batch_size, self.drop_last, self.sampler, self.batch_sampler = batch_size, drop_last, sampler, batch_sampler
-        self.collate_fn = collate_fn if collate_fn is not None else default_collate if batch_sampler is not None or by_walking and batch_size is not None else default_convert
+        if by_walking: _check_walking(shuffle, sampler, batch_sampler)
+        self._choose_order(batch_size, shuffle, sampler, batch_sampler, drop_last, collate_fn)
         self._initialized = True
 
-    def _context(self, context):
-        if context is None: return None
-        if self.num_workers == 0: raise ValueError(f'multiprocessing_context can only be used with multi-process loading (num_workers > 0), but got num_workers={self.num_workers}')
-        if isinstance(context, str):
-            known = multiprocessing.get_all_start_methods()
-            if context not in known: raise ValueError(f'multiprocessing_context option should specify a valid start method in {known!r}, but got multiprocessing_context={context!r}')
-            context = multiprocessing.get_context(context)
-        if not isinstance(context, multiprocessing.context.BaseContext): raise TypeError(f'multiprocessing_context option should be a valid context object or a string specifying the start method, but got multiprocessing_context={context}')
-        return context
-
     def __setattr__(self, name, value):
-        if self._initialized and name in ('batch_size', 'batch_sampler', 'sampler', 'drop_last', 'dataset', 'persistent_workers'): raise ValueError(f'{name} attribute should not be set after {type(self).__name__} is initialized')
+        if self._initialized and name in (
+            'batch_size', 'batch_sampler', 'sampler', 'drop_last', 'dataset', 'persistent_workers',
+        ):
+            raise ValueError(
+                f'{name} attribute should not be set after {type(self).__name__} is initialized'
+            )
         super().__setattr__(name, value)
 
-    def __getstate__(self): return {**self.__dict__, '_workers': None}
+# %% ../../nbs/utils/01_data.ipynb #4a483b97
+class _Order:
+    "Which examples come when."
+
+    def _choose_order(self, batch_size, shuffle, sampler, batch_sampler, drop_last, collate_fn):
+        "Which indices come when, and what makes a batch of their examples."
+        dataset, generator = self.dataset, self.generator
+        by_walking = isinstance(dataset, IterableDataset)
+        batch_size, drop_last = _checked_batching(
+            batch_size, shuffle, sampler, batch_sampler, drop_last
+        )
+        if sampler is None and not by_walking:
+            sampler = (
+                RandomSampler(dataset, generator=generator)
+                if shuffle
+                else SequentialSampler(dataset)
+            )
+        if by_walking: sampler = None
+        if batch_size is not None and batch_sampler is None and not by_walking:
+            batch_sampler = BatchSampler(sampler, batch_size, drop_last)
+        if (
+            by_walking
+            and batch_size is not None
+            and (not isinstance(batch_size, int) or batch_size <= 0)
+        ):
+            raise ValueError(
+                f'batch_size should be a positive integer value, but got batch_size={batch_size}'
+            )
+        self.batch_size, self.drop_last, self.sampler, self.batch_sampler = (
+            batch_size, drop_last, sampler, batch_sampler,
+        )
+        self.collate_fn = (
+            collate_fn
+            if collate_fn is not None
+            else (
+                default_collate
+                if batch_sampler is not None or by_walking and batch_size is not None
+                else default_convert
+            )
+        )
+
+# %% ../../nbs/utils/01_data.ipynb #b629a2f2
+class _Length:
+    "How many batches there are."
 
     def __len__(self):
         if isinstance(self.dataset, IterableDataset):
             n = len(self.dataset)
-            return n if self.batch_size is None else n // self.batch_size if self.drop_last else -(-n // self.batch_size)
+            return (
+                n
+                if self.batch_size is None
+                else n // self.batch_size
+                if self.drop_last
+                else -(-n // self.batch_size)
+            )
         return len(self.batch_sampler if self.batch_sampler is not None else self.sampler)
+
+# %% ../../nbs/utils/01_data.ipynb #63e66c63
+class _Processes:
+    "Settings of the workers."
+
+    def _context(self, context):
+        if context is None: return None
+        if self.num_workers == 0:
+            raise ValueError(
+                'multiprocessing_context can only be used with multi-process loading (num_workers'
+                f' > 0), but got num_workers={self.num_workers}'
+            )
+        if isinstance(context, str):
+            known = multiprocessing.get_all_start_methods()
+            if context not in known:
+                raise ValueError(
+                    'multiprocessing_context option should specify a valid start method in'
+                    f' {known!r}, but got multiprocessing_context={context!r}'
+                )
+            context = multiprocessing.get_context(context)
+        if not isinstance(context, multiprocessing.context.BaseContext):
+            raise TypeError(
+                'multiprocessing_context option should be a valid context object or a string'
+                f' specifying the start method, but got multiprocessing_context={context}'
+            )
+        return context
+
+    def __getstate__(self): return {**self.__dict__, '_workers': None}
+
+# %% ../../nbs/utils/01_data.ipynb #917abef2
+class _Walk:
+    "The batches of one walk, as many as the loader says."
+
+    def __init__(self, loader, batches):
+        self.loader, self.batches = loader, batches
+
+    def __iter__(self): return self
+
+    def __next__(self): return next(self.batches)
+
+    def __len__(self): return len(self.loader)
+
+class _Epochs:
+    "One walk through the data."
 
     def __iter__(self):
         if not self.pin_memory: return self._iterator()
         if find() is None: return map(pinned, self._iterator())
-        warnings.warn("'pin_memory' argument is set as true but no accelerator is found, then device pinned memory won't be used.", UserWarning, stacklevel=2)
+        warnings.warn(
+            "'pin_memory' argument is set as true but no accelerator is found, then device pinned"
+            " memory won't be used.",
+            UserWarning,
+            stacklevel=2,
+        )
         return self._iterator()
 
     def _iterator(self):
         if self._workers is not None:
             self._workers.begin()
             return self._workers
-        seed = _seed(self.generator)            # for the workers; drawn without them too, as PyTorch does
-        if not self.num_workers: return self._walk() if isinstance(self.dataset, IterableDataset) else self._batches()
+        # for the workers; drawn without them too, as PyTorch does
+        seed = _seed(self.generator)
+        if not self.num_workers:
+            if self.timeout:
+                raise AssertionError('_SingleProcessDataLoaderIter requires timeout == 0')
+            walking = isinstance(self.dataset, IterableDataset)
+            return _Walk(self, self._walk() if walking else self._batches())
         if not self.persistent_workers: return _Workers(self, seed)
         self._workers = _Workers(self, seed)
         return self._workers
 
     def _fetcher(self):
-        "A function that makes the batch of the given indices; for a set that can only be walked through, the next batch."
+        """A function that makes the batch of the given indices; for a set that can only be walked
+        through, the next batch.
+        """
         if isinstance(self.dataset, IterableDataset):
             walk = self._walk()
             return lambda _: next(walk)
-        dataset, collate, many = self.dataset, self.collate_fn, getattr(self.dataset, '__getitems__', None)
+        dataset, collate, many = (
+            self.dataset, self.collate_fn, getattr(self.dataset, '__getitems__', None),
+        )
         if self.batch_sampler is None: return lambda i: collate(dataset[i])
-        return lambda indices: collate(many(indices) if many is not None else [dataset[i] for i in indices])
+        return lambda indices: collate(
+            many(indices) if many is not None else [dataset[i] for i in indices]
+        )
+
+# %% ../../nbs/utils/01_data.ipynb #e56414b3
+class _Walks:
+    "Batches without workers."
 
     def _walk(self):
         if self.batch_size is None:
@@ -486,17 +898,32 @@ class DataLoader:
         if held and not self.drop_last: yield self.collate_fn(held)
 
     def _batches(self):
-        arrays = _whole_arrays(self.dataset) if self.collate_fn is default_collate and self.batch_sampler is not None else None
+        arrays = (
+            _whole_arrays(self.dataset)
+            if self.collate_fn is default_collate and self.batch_sampler is not None
+            else None
+        )
         if arrays is not None:
-            for indices in self.batch_sampler: yield [tensor_like(a[_places(self.dataset, indices)]) for a in arrays]
+            for indices in self.batch_sampler:
+                yield [tensor_like(a[_places(self.dataset, indices)]) for a in arrays]
             return
         fetch = self._fetcher()
-        for indices in self.batch_sampler if self.batch_sampler is not None else self.sampler: yield fetch(indices)
+        for indices in self.batch_sampler if self.batch_sampler is not None else self.sampler:
+            yield fetch(indices)
 
+take_topics(DataLoader, (_Order, _Length, _Processes, _Epochs, _Walks))
+
+# %% ../../nbs/utils/01_data.ipynb #fa268510
 def _whole_arrays(dataset):
-    "The arrays of a set of tensors, or of a subset of one, from which batches can be cut at once; None for other sets."
+    """The arrays of a set of tensors, or of a subset of one, from which batches can be cut at once;
+    None for other sets.
+    """
     while type(dataset) is Subset: dataset = dataset.dataset
-    return [t._array for t in dataset.tensors] if type(dataset) is TensorDataset and all(t._node is None for t in dataset.tensors) else None
+    return (
+        [t._array for t in dataset.tensors]
+        if type(dataset) is TensorDataset and all(t._node is None for t in dataset.tensors)
+        else None
+    )
 
 def _places(dataset, indices):
     while type(dataset) is Subset:
@@ -505,4 +932,6 @@ def _places(dataset, indices):
     return indices
 
 # %% ../../nbs/utils/01_data.ipynb #0cdf5442
-for _part in ('dataset', 'sampler', 'dataloader', 'distributed'): sys.modules[f'{__name__}.{_part}'] = globals()[_part] = sys.modules[__name__]       # PyTorch's names of its files
+# PyTorch's names of its files
+for _part in ('dataset', 'sampler', 'dataloader', 'distributed'):
+    sys.modules[f'{__name__}.{_part}'] = globals()[_part] = sys.modules[__name__]

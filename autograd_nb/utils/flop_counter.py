@@ -9,38 +9,70 @@ __all__ = ['flop_registry', 'register_flop_formula', 'FlopCounterMode']
 import math
 from collections import defaultdict
 
+from ..arrays.topics import take_topics
 from ..graph.node import TensorBase
 from ..ops import OpOverload, OpOverloadPacket
 from ._python_dispatch import TorchDispatchMode
 
 # %% ../../nbs/utils/10_flop_counter.ipynb #be1b82a4
-flop_registry = {}          # overload packet -> function (*shapes of the arguments, out_shape=...) -> operations
+# overload packet -> function (*shapes of the arguments, out_shape=...) -> operations
+flop_registry = {}
 
 def _product(a, b): return 2 * math.prod(a) * b[-1]
-def _convolution(x, w, out, transposed): return 2 * x[0] * math.prod((x if transposed else out)[2:]) * math.prod(w)
 
-_COUNTS = dict(                 # operation of ours -> function (shapes of the arguments, shape of the result)
-    mm=lambda s, out: _product(*s[:2]), bmm=lambda s, out: _product(*s[:2]), addmm=lambda s, out: _product(*s[1:3]), linear=lambda s, out: 2 * math.prod(s[0]) * s[1][0],
-    convolution=lambda s, out: _convolution(*s[:2], out, False), conv_transpose=lambda s, out: _convolution(*s[:2], out, True), conv_weight=lambda s, out: 2 * s[0][0] * math.prod(s[0][2:]) * math.prod(out))
+def _convolution(x, w, out, transposed):
+    return 2 * x[0] * math.prod((x if transposed else out)[2:]) * math.prod(w)
+
+# operation of ours -> function (shapes of the arguments, shape of the result)
+_COUNTS = dict(
+    mm=lambda s, out: _product(*s[:2]),
+    bmm=lambda s, out: _product(*s[:2]),
+    addmm=lambda s, out: _product(*s[1:3]),
+    linear=lambda s, out: 2 * math.prod(s[0]) * s[1][0],
+    convolution=lambda s, out: _convolution(*s[:2], out, False),
+    conv_transpose=lambda s, out: _convolution(*s[:2], out, True),
+    conv_weight=lambda s, out: 2 * s[0][0] * math.prod(s[0][2:]) * math.prod(out),
+)
 
 def register_flop_formula(targets, get_raw=False):
-    "Decorator: count the operations of `targets`, such as `torch.ops.aten.sin`, by the function, which is given the shapes of the arguments and `out_shape` (with `get_raw`: the arguments and `out_val` themselves)."
+    """Decorator: count the operations of `targets`, such as `torch.ops.aten.sin`, by the function,
+    which is given the shapes of the arguments and `out_shape` (with `get_raw`: the arguments and
+    `out_val` themselves).
+    """
+
     def register(function):
         for target in targets if isinstance(targets, (list, tuple)) else [targets]:
-            if not isinstance(target, OpOverloadPacket): raise ValueError(f'register_flop_formula(targets): expected each target to be OpOverloadPacket (i.e. torch.ops.mylib.foo), got {target} which is of type {type(target)}')
-            flop_registry[target] = function if get_raw else lambda *args, out_val=None, **kwargs: function(*map(_shape, args), out_shape=_shape(out_val), **kwargs)
+            if not isinstance(target, OpOverloadPacket):
+                raise ValueError(
+                    'register_flop_formula(targets): expected each target to be OpOverloadPacket'
+                    f' (i.e. torch.ops.mylib.foo), got {target} which is of type {type(target)}'
+                )
+            flop_registry[target] = (
+                function
+                if get_raw
+                else lambda *args, out_val=None, **kwargs: function(
+                    *map(_shape, args), out_shape=_shape(out_val), **kwargs
+                )
+            )
         return function
+
     return register
 
 def _shape(value): return tuple(value.shape) if isinstance(value, TensorBase) else value
 
+# %% ../../nbs/utils/10_flop_counter.ipynb #0474bc74
 class FlopCounterMode(TorchDispatchMode):
-    """Inside, floating-point operations are counted. `custom_mapping`: further functions, by overload packet. `display`: print a table at the end.
+    """Inside, floating-point operations are counted. `custom_mapping`: further functions, by
+    overload packet. `display`: print a table at the end.
 
     `depth` and `mods` are accepted for PyTorch's sake; counts are not split by module."""
+
     def __init__(self, mods=None, depth=2, display=True, custom_mapping=None):
         super().__init__()
-        self.display, self.flop_counts, self.flop_registry = display, defaultdict(lambda: defaultdict(int)), {**flop_registry, **(custom_mapping or {})}
+        self.display, self.flop_counts, self.flop_registry = (
+            display, defaultdict(lambda: defaultdict(int)),
+            {**flop_registry, **(custom_mapping or {})},
+        )
 
     def __enter__(self):
         self.flop_counts.clear()
@@ -52,9 +84,19 @@ class FlopCounterMode(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         out, packet, kwargs = func(*args, **(kwargs or {})), func.overloadpacket, kwargs or {}
-        if packet in self.flop_registry: self.flop_counts['Global'][packet] += self.flop_registry[packet](*args, **kwargs, out_val=out)
-        elif isinstance(func, OpOverload) and getattr(func.op, 'name', None) in _COUNTS: self.flop_counts['Global'][packet] += _COUNTS[func.op.name]([_shape(a) for a in args], _shape(out))
+        if packet in self.flop_registry:
+            self.flop_counts['Global'][packet] += self.flop_registry[packet](
+                *args, **kwargs, out_val=out
+            )
+        elif isinstance(func, OpOverload) and getattr(func.op, 'name', None) in _COUNTS:
+            self.flop_counts['Global'][packet] += _COUNTS[func.op.name](
+                [_shape(a) for a in args], _shape(out)
+            )
         return out
+
+# %% ../../nbs/utils/10_flop_counter.ipynb #2b2d3819
+class _FlopTable:
+    "What was counted."
 
     def get_total_flops(self):
         "All operations that were counted."
@@ -67,11 +109,26 @@ class FlopCounterMode(TorchDispatchMode):
     def get_table(self, depth=None):
         "The counts as text."
         total = self.get_total_flops()
-        rows = [('Operation', 'FLOP', '% Total'), ('Global', _short(total), '100.00%'), *((f' - {k}', _short(v), f'{100 * v / total:.2f}%') for k, v in sorted(self.flop_counts['Global'].items(), key=lambda kv: -kv[1]))]
+        rows = [
+            ('Operation', 'FLOP', '% Total'),
+            ('Global', _short(total), '100.00%'),
+            *(
+                (f' - {k}', _short(v), f'{100 * v / total:.2f}%')
+                for k, v in sorted(self.flop_counts['Global'].items(), key=lambda kv: -kv[1])
+            ),
+        ]
         widths = [max(len(r[i]) for r in rows) for i in range(3)]
-        lines = ['  '.join(c.ljust(w) if i == 0 else c.rjust(w) for i, (c, w) in enumerate(zip(r, widths))) for r in rows]
+        lines = [
+            '  '.join(
+                c.ljust(w) if i == 0 else c.rjust(w) for i, (c, w) in enumerate(zip(r, widths))
+            )
+            for r in rows
+        ]
         return '\n'.join([lines[0], '  '.join('-' * w for w in widths), *lines[1:]])
 
+take_topics(FlopCounterMode, (_FlopTable,))
+
+# %% ../../nbs/utils/10_flop_counter.ipynb #fa736e30
 def _short(number):
     power = min(max(len(str(int(number))) - 1, 0) // 3, 4)
-    return f'{number / 1000 ** power:.3f}{("", "K", "M", "B", "T")[power]}' if power else str(number)
+    return f'{number / 1000**power:.3f}{("", "K", "M", "B", "T")[power]}' if power else str(number)

@@ -8,7 +8,7 @@ __all__ = ['unserializable_hook', 'warn_if_has_hooks']
 # %% ../../nbs/utils/04_hooks.ipynb #93e68482
 import warnings
 
-from ..graph.node import RemovableHandle as RemovableHandle
+from ..layers.hooks import RemovableHandle as RemovableHandle
 
 # %% ../../nbs/utils/04_hooks.ipynb #62c94a16
 def unserializable_hook(f):
@@ -17,7 +17,14 @@ def unserializable_hook(f):
     return f
 
 def warn_if_has_hooks(tensor):
-    "Warn about the hooks of `tensor` that will not be saved with it, unless they are marked by `unserializable_hook`."
+    """Warn about the hooks of `tensor` that will not be saved with it, unless they are marked by
+    `unserializable_hook`.
+    """
     for hook in (tensor._backward_hooks or {}).values():
         if not hasattr(hook, '__torch_unserializable__'):
-            warnings.warn(f'backward hook {hook!r} on tensor will not be serialized.  If this is expected, you can decorate the function with @torch.utils.hooks.unserializable_hook to suppress this warning', stacklevel=2)
+            warnings.warn(
+                f'backward hook {hook!r} on tensor will not be serialized.  If this is expected,'
+                ' you can decorate the function with @torch.utils.hooks.unserializable_hook to'
+                ' suppress this warning',
+                stacklevel=2,
+            )

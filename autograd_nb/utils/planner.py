@@ -18,20 +18,26 @@ from .checkpoint import checkpoint
 
 # %% ../../nbs/utils/05_planner.ipynb #066f33f3
 Cost = namedtuple('Cost', 'kept out forth back forward_time backward_time')
-Cost.__doc__ = 'What a function costs: bytes kept for backward (its result among them), bytes of its result, the most bytes beyond the start on the way forth, and beyond that state on the way back; seconds.'
+Cost.__doc__ = (
+    'What a function costs: bytes kept for backward (its result among them), bytes of its result,'
+    ' the most bytes beyond the start on the way forth, and beyond that state on the way back;'
+    ' seconds.'
+)
 
 def measure(function, x, repeats=2):
     "The `Cost` of `function(x)`, and its result, detached."
     x = x.detach().requires_grad_()
+
     def forth():
         with enable_grad(): return function(x)
+
     y = forth()
     g = tensor_like(y._array * 0 + 1)
     leaves = [n for n in reachable([y._node]) if isinstance(n, AccumulateGrad)]
     before = [n.grad for n in leaves]
     for n in leaves: n.grad = None
-    backward([y], [g])              # from here on there are gradients to add to, as in training
-    y = None                        # freed before counting begins, not within
+    backward([y], [g])  # from here on there are gradients to add to, as in training
+    y = None  # freed before counting begins, not within
     with track_memory() as there: y = forth()
     with track_memory() as back: backward([y], [g])
     times = []
@@ -42,36 +48,62 @@ def measure(function, x, repeats=2):
         backward([y], [g])
         times.append((b - a, time.perf_counter() - b))
     for n, g in zip(leaves, before): n.grad = g
-    return Cost(there.end - there.base, y._array.nbytes, there.added, back.added, min(t[0] for t in times), min(t[1] for t in times)), y.detach()
+    return (
+        Cost(
+            there.end - there.base,
+            y._array.nbytes,
+            there.added,
+            back.added,
+            min(t[0] for t in times),
+            min(t[1] for t in times),
+        ),
+        y.detach(),
+    )
 
 # %% ../../nbs/utils/05_planner.ipynb #2c27b407
 def _needs(costs, start, end, kept):
-    "The most that a piece needs at once beyond what was there, and what it leaves. `kept`: it saves for backward, otherwise it is checkpointed."
+    """The most that a piece needs at once beyond what was there, and what it leaves. `kept`: it
+    saves for backward, otherwise it is checkpointed.
+    """
     if kept:
-        c, = costs[start:end]
+        (c,) = costs[start:end]
         return max(c.forth, c.kept + c.back + c.out), c.kept
     most = held = 0
     for i in range(start, end):
         c = costs[i]
-        most = max(most, (costs[i - 1].out if i > start else 0) + c.forth, held + c.forth + costs[end - 1].out, held + c.kept + c.back + costs[end - 1].out)
+        most = max(
+            most,
+            (costs[i - 1].out if i > start else 0) + c.forth,
+            held + c.forth + costs[end - 1].out,
+            held + c.kept + c.back + costs[end - 1].out,
+        )
         held += c.kept
     return most, costs[end - 1].out
 
+# %% ../../nbs/utils/05_planner.ipynb #5f819d65
 def choose(costs, budget):
-    "The pieces (start, end, kept) with the least extra time whose peak stays within `budget` bytes, with that peak and that time; None if there are none."
-    if choose_nothing(costs) <= budget: return [(i, i + 1, True) for i in range(len(costs))], choose_nothing(costs), 0.
+    """The pieces (start, end, kept) with the least extra time whose peak stays within `budget`
+    bytes, with that peak and that time; None if there are none.
+    """
+    if choose_nothing(costs) <= budget:
+        return [(i, i + 1, True) for i in range(len(costs))], choose_nothing(costs), 0.0
     n, grain = len(costs), max(budget // 400, 1)
-    best = [{} for _ in range(n + 1)]       # bytes left in memory, in grains -> (extra time, peak, pieces as a linked list)
-    best[0][0] = 0., 0, None
+    # bytes left in memory, in grains -> (extra time, peak, pieces as a linked list)
+    best = [{} for _ in range(n + 1)]
+    best[0][0] = 0.0, 0, None
     for i in range(n):
         for grains, (extra, peak, pieces) in best[i].items():
             left = grains * grain
             for end, kept in [(i + 1, True)] + [(e, False) for e in range(i + 1, n + 1)]:
                 most, leaves = _needs(costs, i, end, kept)
                 if left + most > budget: continue
-                now, add = -(-(left + leaves) // grain), 0. if kept else sum(c.forward_time for c in costs[i:end])
+                now, add = (
+                    -(-(left + leaves) // grain),
+                    (0.0 if kept else sum(c.forward_time for c in costs[i:end])),
+                )
                 found = best[end].get(now)
-                if found is None or extra + add < found[0]: best[end][now] = extra + add, max(peak, left + most), (pieces, (i, end, kept))
+                if found is None or extra + add < found[0]:
+                    best[end][now] = extra + add, max(peak, left + most), (pieces, (i, end, kept))
     if not best[n]: return None
     extra, peak, pieces = min(best[n].values(), key=lambda f: f[:2])
     out = []
@@ -80,13 +112,17 @@ def choose(costs, budget):
         out.append(piece)
     return out[::-1], peak, extra
 
+# %% ../../nbs/utils/05_planner.ipynb #88fdd53d
 class Plan:
-    """What to checkpoint. `pieces`: (start, end, kept); `peak`: the predicted peak in bytes above the start; `time`: the predicted time of forward and backward relative to no checkpoints; `plain`: the peak without. `run(x)` or `plan(x)` runs the chain so."""
+    """What to checkpoint. `pieces`: (start, end, kept); `peak`: the predicted peak in bytes above
+    the start; `time`: the predicted time of forward and backward relative to no checkpoints;
+    `plain`: the peak without. `run(x)` or `plan(x)` runs the chain so."""
+
     def __init__(self, functions, costs, pieces, peak, extra):
         self.functions, self.costs, self.pieces, self.peak = functions, costs, pieces, peak
         self.plain = choose_nothing(costs)
         total = sum(c.forward_time + c.backward_time for c in costs)
-        self.time = 1 + extra / total if total else 1.
+        self.time = 1 + extra / total if total else 1.0
 
     def run(self, x):
         for start, end, kept in self.pieces:
@@ -100,11 +136,18 @@ class Plan:
         def part(x):
             for f in self.functions[start:end]: x = f(x)
             return x
+
         return part
 
     def __repr__(self):
-        told = [f'{s}' if k else f'checkpoint({s})' if e == s + 1 else f'checkpoint({s}…{e - 1})' for s, e, k in self.pieces]
-        return f'{" ".join(told)}\npeak {size(self.peak)} (without checkpoints {size(self.plain)}), {self.time:.2f} times the time'
+        told = [
+            f'{s}' if k else f'checkpoint({s})' if e == s + 1 else f'checkpoint({s}…{e - 1})'
+            for s, e, k in self.pieces
+        ]
+        return (
+            f'{" ".join(told)}\npeak {size(self.peak)} (without checkpoints {size(self.plain)}),'
+            f' {self.time:.2f} times the time'
+        )
 
 def choose_nothing(costs):
     "The peak without checkpoints."
@@ -114,18 +157,25 @@ def choose_nothing(costs):
         peak, left = max(peak, left + most), left + leaves
     return peak
 
+# %% ../../nbs/utils/05_planner.ipynb #5f03850f
 def plan_checkpoints(functions, x, budget):
-    """A `Plan` for running `functions` one after another on `x` within `budget`: bytes, or a fraction (up to 1.) of the peak without checkpoints.
+    """A `Plan` for running `functions` one after another on `x` within `budget`: bytes, or a
+    fraction (up to 1.) of the peak without checkpoints.
 
-    The functions are measured on `x` first, which takes about five training steps; modules that change state in forward (such as running statistics) see these steps. Raises ValueError if no choice fits, with the smallest peak there is."""
+    The functions are measured on `x` first, which takes about five training steps; modules that
+    change state in forward (such as running statistics) see these steps. Raises ValueError if no
+    choice fits, with the smallest peak there is.
+    """
     functions, state = list(functions), chance_states()
     try:
         costs, value = [], x
         for f in functions:
             cost, value = measure(f, value)
             costs.append(cost)
-    finally: restore_chance(state)
-    if isinstance(budget, float) and budget <= 1: budget = int(budget * choose_nothing(costs))
+    finally:
+        restore_chance(state)
+    if isinstance(budget, float) and budget <= 1:
+        budget = int(budget * choose_nothing(costs))
     found = choose(costs, int(budget))
     if found is None:
         low, high = int(budget), choose_nothing(costs)
@@ -133,5 +183,8 @@ def plan_checkpoints(functions, x, budget):
             middle = (low + high) // 2
             if choose(costs, middle) is None: low = middle
             else: high = middle
-        raise ValueError(f'no choice of checkpoints brings the peak down to {size(int(budget))}: the least is about {size(high)}. Checkpoint inside the functions, or make the batch smaller.')
+        raise ValueError(
+            f'no choice of checkpoints brings the peak down to {size(int(budget))}: the least is'
+            f' about {size(high)}. Checkpoint inside the functions, or make the batch smaller.'
+        )
     return Plan(functions, costs, *found)

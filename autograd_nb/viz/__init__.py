@@ -10,6 +10,7 @@ from .debugger import Debugger
 from .derivation import Derivation, derivation
 from .doctor import Diagnosis, doctor
 from .flow import Flow
+from .images import Figure, field, heatmap, images
 from .jacobians import Jacobians, jacobians
 from .ledger import Ledger, ledger
 from .memory import memory_curve, memory_plot
@@ -22,4 +23,35 @@ from .tables import BackwardTable, backward_table
 from .unfolding import Unfolding, unfold
 
 # %% ../../nbs/viz/09_package.ipynb #902b1f41
-__all__ = ['BackwardTable', 'Debugger', 'Derivation', 'Diagnosis', 'Flow', 'Folded', 'Jacobians', 'Ledger', 'Picture', 'Plot', 'Unfolding', 'backward_table', 'derivation', 'doctor', 'draw', 'fold', 'graph_records', 'jacobians', 'ledger', 'make_dot', 'make_dot_from_trace', 'memory_curve', 'memory_plot', 'plot', 'tensor_html', 'unfold']
+__all__ = [
+    'BackwardTable',
+    'Debugger',
+    'Derivation',
+    'Diagnosis',
+    'Figure',
+    'Flow',
+    'Folded',
+    'Jacobians',
+    'Ledger',
+    'Picture',
+    'Plot',
+    'Unfolding',
+    'backward_table',
+    'derivation',
+    'doctor',
+    'draw',
+    'field',
+    'fold',
+    'graph_records',
+    'heatmap',
+    'images',
+    'jacobians',
+    'ledger',
+    'make_dot',
+    'make_dot_from_trace',
+    'memory_curve',
+    'memory_plot',
+    'plot',
+    'tensor_html',
+    'unfold',
+]

@@ -9,6 +9,7 @@ __all__ = ['Stop', 'breakpoint_for', 'Debugger']
 import re
 from dataclasses import dataclass
 import numpy as np
+from ..arrays.topics import take_topics
 from ..graph.engine import walk
 from .modules import Calls
 from .records import Graph, LiveGraph, array, caller_names, is_tensor, node_source
@@ -19,7 +20,11 @@ from .svg import Timeline, draw_graph, frame_css
 # %% ../../nbs/viz/19_debugger.ipynb #f6885649
 @dataclass
 class Stop:
-    "A node that has just run: its number from 1, the node, the gradients that came in (one per output) and go out (one per input; None where nothing goes), and the path of module calls it was made in."
+    """A node that has just run: its number from 1, the node, the gradients that came in (one per
+    output) and go out (one per input; None where nothing goes), and the path of module calls it was
+    made in.
+    """
+
     number: int
     node: object
     incoming: list
@@ -27,49 +32,88 @@ class Stop:
     modules: tuple = ()
 
     @property
-    def gradients(self): return [g for g in (*self.outgoing, *self.incoming) if g is not None]
+    def gradients(self):
+        return [g for g in (*self.outgoing, *self.incoming) if g is not None]
+
     @property
     def norm(self):
         "The largest norm among the gradients at this node."
-        return max((float(np.linalg.norm(g.astype(np.float64).reshape(-1))) if g.dtype.kind in 'f' else float(np.linalg.norm(g.reshape(-1))) for g in self.gradients), default=0.0)
+        return max(
+            (
+                (
+                    float(np.linalg.norm(g.astype(np.float64).reshape(-1)))
+                    if g.dtype.kind in 'f'
+                    else float(np.linalg.norm(g.reshape(-1)))
+                )
+                for g in self.gradients
+            ),
+            default=0.0,
+        )
+
     @property
     def largest(self):
         "The largest absolute value in the gradients at this node."
         return max((float(np.max(np.abs(g))) for g in self.gradients if g.size), default=0.0)
-    @property
-    def finite(self): return all(bool(np.isfinite(g).all()) for g in self.gradients if g.dtype.kind in 'fc')
 
-_COMPARE = {'>': lambda a, b: a > b, '>=': lambda a, b: a >= b, '<': lambda a, b: a < b, '<=': lambda a, b: a <= b}
+    @property
+    def finite(self):
+        return all(bool(np.isfinite(g).all()) for g in self.gradients if g.dtype.kind in 'fc')
+
+# %% ../../nbs/viz/19_debugger.ipynb #e2488696
+_COMPARE = {
+    '>': lambda a, b: a > b,
+    '>=': lambda a, b: a >= b,
+    '<': lambda a, b: a < b,
+    '<=': lambda a, b: a <= b,
+}
 
 def breakpoint_for(what):
-    """A function of a `Stop` from what a reader writes: 'MulBackward0', 'mul', 'layers.3' (a module and all inside it), 'norm > 10', 'max > 1e3', 'not finite', a node, or a function of the stop.
+    """A function of a `Stop` from what a reader writes: 'MulBackward0', 'mul', 'layers.3' (a module
+    and all inside it), 'norm > 10', 'max > 1e3', 'not finite', a node, or a function of the stop.
 
     Raises ValueError for a text that is none of these."""
     if callable(what) and not hasattr(what, 'next_functions'): return what
     if hasattr(what, 'next_functions'): return lambda stop: stop.node is what
-    if not isinstance(what, str): raise ValueError(f'a breakpoint is a node, a text or a function, not {type(what).__name__}')
+    if not isinstance(what, str):
+        raise ValueError(f'a breakpoint is a node, a text or a function, not {type(what).__name__}')
     text = what.strip()
     if text in ('not finite', 'nan', 'inf'): return lambda stop: not stop.finite
     if m := re.fullmatch(r'(norm|max)\s*(>=|<=|>|<)\s*([-+0-9.eE]+)', text):
         which, compare, limit = m.group(1), _COMPARE[m.group(2)], float(m.group(3))
         return lambda stop: compare(stop.norm if which == 'norm' else stop.largest, limit)
-    if not re.fullmatch(r'[\w.]+', text): raise ValueError(f"{what!r} is no breakpoint: write a node ('MulBackward0'), an operation ('mul'), a module ('layers.3'), 'norm > 10', 'max > 1e3' or 'not finite'")
+    if not re.fullmatch(r'[\w.]+', text):
+        raise ValueError(
+            f"{what!r} is no breakpoint: write a node ('MulBackward0'), an operation ('mul'), a"
+            " module ('layers.3'), 'norm > 10', 'max > 1e3' or 'not finite'"
+        )
+
     def by_name(stop):
         op = getattr(getattr(stop.node, 'op', None), 'name', None)
-        return text in (stop.node.name(), type(stop.node).__name__, op) or any(name == text for name, _ in stop.modules)
+        return text in (stop.node.name(), type(stop.node).__name__, op) or any(
+            name == text for name, _ in stop.modules
+        )
+
     return by_name
 
 # %% ../../nbs/viz/19_debugger.ipynb #bd3098f8
 class Debugger:
     """A backward pass of `loss` that waits after each node.
 
-    `step`, `back`, `run` (to the next breakpoint), `finish`; `edit(slot, value)` changes a gradient on its way out of the present node. `stops` are the nodes that have run, `at` the present one, `done` whether the pass is over.
-    Gradients arrive in the leaves' `.grad` as the pass goes on, and are as they were before after `abandon()`. Finished without edits it has done what `loss.backward()` does."""
+    `step`, `back`, `run` (to the next breakpoint), `finish`; `edit(slot, value)` changes a gradient
+    on its way out of the present node. `stops` are the nodes that have run, `at` the present one,
+    `done` whether the pass is over. Gradients arrive in the leaves' `.grad` as the pass goes on,
+    and are as they were before after `abandon()`. Finished without edits it has done what
+    `loss.backward()` does.
+    """
+
     def __init__(self, loss, gradient=None, retain_graph=False, names=None):
-        if not is_tensor(loss): raise TypeError(f'expected a tensor, got {type(loss).__name__}')
+        if not is_tensor(loss):
+            raise TypeError(f'expected a tensor, got {type(loss).__name__}')
         needs_scalar(loss, gradient)
         names = caller_names() if names is None else names
-        self.loss, self.gradient, self.retain_graph, self.names = loss, gradient, retain_graph, names
+        self.loss, self.gradient, self.retain_graph, self.names = (
+            loss, gradient, retain_graph, names,
+        )
         self.live, self.calls = LiveGraph([loss], names), Calls(names)
         self.leaves = [v for v, r in self.live.leaf_of.values() if r.kind == 'leaf']
         self.before = [None if v.grad is None else v.grad.clone() for v in self.leaves]
@@ -77,12 +121,19 @@ class Debugger:
         self._begin()
 
     def _begin(self):
-        for v, g in zip(self.leaves, self.before): v.grad = None if g is None else g.clone()
+        for v, g in zip(self.leaves, self.before):
+            v.grad = None if g is None else g.clone()
         self.stops, self._step = [], None
-        self._steps = walk([self.loss], None if self.gradient is None else [self.gradient], retain_graph=True)
+        self._steps = walk(
+            [self.loss], None if self.gradient is None else [self.gradient], retain_graph=True
+        )
 
     @property
     def at(self): return self.stops[-1] if self.stops else None
+
+# %% ../../nbs/viz/19_debugger.ipynb #f422fee8
+class _Onwards:
+    "Going on."
 
     def stop_at(self, *what):
         "Add breakpoints; see `breakpoint_for`."
@@ -91,16 +142,30 @@ class Debugger:
 
     def _advance(self):
         if self._step is not None:
-            for slot, value in self.edits.get(len(self.stops), {}).items(): self._step.grads_out[slot] = value
+            for slot, value in self.edits.get(len(self.stops), {}).items():
+                self._step.grads_out[slot] = value
         step = next(self._steps, None)
         if step is None:
             self.done, self._step = True, None
             return None
         plain = lambda gs: [None if g is None else np.array(array(g)) for g in gs]
         self._step = step
-        self.stops.append(Stop(len(self.stops) + 1, step.node, plain(step.grads_in), plain(step.grads_out), self.calls.of(step.node) if step.node.seq > 0 else ()))
-        for slot, value in self.edits.get(len(self.stops), {}).items(): self.at.outgoing[slot] = value.copy()
+        self.stops.append(
+            Stop(
+                len(self.stops) + 1,
+                step.node,
+                plain(step.grads_in),
+                plain(step.grads_out),
+                self.calls.of(step.node) if step.node.seq > 0 else (),
+            )
+        )
+        for slot, value in self.edits.get(len(self.stops), {}).items():
+            self.at.outgoing[slot] = value.copy()
         return self.at
+
+# %% ../../nbs/viz/19_debugger.ipynb #b9b70fcb
+class _Runs:
+    "One node, or many."
 
     def step(self):
         "Run one node; returns the `Stop`, or None when the pass is over."
@@ -111,83 +176,151 @@ class Debugger:
         return found
 
     def run(self):
-        "Run to the next breakpoint; returns the `Stop`, or None when the pass is over. `reason` says which breakpoint it was."
+        """Run to the next breakpoint; returns the `Stop`, or None when the pass is over. `reason`
+        says which breakpoint it was.
+        """
         while self.step() is not None:
             for what, hit in self.breakpoints.items():
-                if hit(self.at): self.reason = f'stopped at {what if isinstance(what, str) else "a breakpoint"}'; return self.at
+                if hit(self.at):
+                    self.reason = f'stopped at {what if isinstance(what, str) else "a breakpoint"}'
+                    return self.at
         return None
-
-    def back(self):
-        "Return to the state after the node before the present one. Edits made at later nodes are forgotten."
-        if self.done and not self.retain_graph: raise RuntimeError('the pass is over and its graph is freed: make the loss again, or debug it with retain_graph=True')
-        target = max(len(self.stops) - (0 if self.done else 1), 0)
-        self.edits, self.done, self.reason = {k: v for k, v in self.edits.items() if k <= target}, False, ''
-        self._begin()
-        for _ in range(target): self._advance()
-        return self.at
-
-    def edit(self, slot: int, value):
-        "Let `value` (a number, array or tensor of the same shape) travel to input `slot` of the present node instead of its gradient. Raises RuntimeError or ValueError where there is nothing to change or the shape differs."
-        if self.at is None or self.done: raise RuntimeError('no node has just run: take a step first')
-        old = self.at.outgoing[slot] if 0 <= slot < len(self.at.outgoing) else None
-        if old is None: raise ValueError(f'no gradient goes to input {slot} of {self.at.node.name()}')
-        new = np.asarray(array(value) if is_tensor(value) else value, old.dtype)
-        if new.shape not in ((), old.shape): raise ValueError(f'the gradient has shape {old.shape}, the new one {new.shape}')
-        new = np.array(np.broadcast_to(new, old.shape))
-        self.edits.setdefault(len(self.stops), {})[slot] = new
-        self.at.outgoing[slot] = new.copy()
-        return self
 
     def finish(self):
         "Run to the end, past all breakpoints."
         while self.step() is not None: pass
         return self
 
+# %% ../../nbs/viz/19_debugger.ipynb #7490d91c
+class _Backwards:
+    "Going back, changing, giving up."
+
+    def back(self):
+        """Return to the state after the node before the present one. Edits made at later nodes are
+        forgotten.
+        """
+        if self.done and not self.retain_graph:
+            raise RuntimeError(
+                'the pass is over and its graph is freed: make the loss again, or debug it with'
+                ' retain_graph=True'
+            )
+        target = max(len(self.stops) - (0 if self.done else 1), 0)
+        self.edits, self.done, self.reason = (
+            {k: v for k, v in self.edits.items() if k <= target},
+            False,
+            '',
+        )
+        self._begin()
+        for _ in range(target): self._advance()
+        return self.at
+
     def abandon(self):
         "Give up the pass: the leaves' gradients are as before, the graph is kept."
         self._begin()
-        self._steps.close(); self.done, self.retain_graph = True, True
+        self._steps.close()
+        self.done, self.retain_graph = True, True
 
     def _close(self):
         if self.retain_graph: return
         for node, _ in self.live.node_of.values():
-            if hasattr(node, 'release') and not hasattr(node, 'variable'): node.release()
+            if hasattr(node, 'release') and not hasattr(node, 'variable'):
+                node.release()
 
-    # -- showing
+# %% ../../nbs/viz/19_debugger.ipynb #505030f9
+class _Edits:
+    "Gradients by hand."
+
+    def edit(self, slot: int, value):
+        """Let `value` (a number, array or tensor of the same shape) travel to input `slot` of the
+        present node instead of its gradient. Raises RuntimeError or ValueError where there is
+        nothing to change or the shape differs.
+        """
+        if self.at is None or self.done:
+            raise RuntimeError('no node has just run: take a step first')
+        old = self.at.outgoing[slot] if 0 <= slot < len(self.at.outgoing) else None
+        if old is None:
+            raise ValueError(f'no gradient goes to input {slot} of {self.at.node.name()}')
+        new = np.asarray(array(value) if is_tensor(value) else value, old.dtype)
+        if new.shape not in ((), old.shape):
+            raise ValueError(f'the gradient has shape {old.shape}, the new one {new.shape}')
+        new = np.array(np.broadcast_to(new, old.shape))
+        self.edits.setdefault(len(self.stops), {})[slot] = new
+        self.at.outgoing[slot] = new.copy()
+        return self
+
+# %% ../../nbs/viz/19_debugger.ipynb #06009809
+class _InWords:
+    "The present node as text."
+
     def text(self) -> str:
         "The present node in words."
-        if self.done: return 'The pass is over. ' + ', '.join(f'{self._name(v)}.grad = {inline(val(array(v.grad)))}' for v in self.leaves if v.grad is not None)
-        if self.at is None: return 'Nothing has run yet. The first step runs the node that made the result.'
+        if self.done:
+            return 'The pass is over. ' + ', '.join(
+                f'{self._name(v)}.grad = {inline(val(array(v.grad)))}'
+                for v in self.leaves
+                if v.grad is not None
+            )
+        if self.at is None:
+            return 'Nothing has run yet. The first step runs the node that made the result.'
         s, r = self.at, self.live.rec(self.at.node)
         where = f' in {s.modules[-1][0]} ({s.modules[-1][1]})' if s.modules else ''
-        if hasattr(s.node, 'variable'): return f'{s.number}. {self._name(s.node.variable)} received {inline(val(s.incoming[0]))}; its .grad is {inline(val(array(s.node.variable.grad)))}'
-        lines = [f'{s.number}. {r.node}{where}' + (f', {node_source(s.node)}' if node_source(s.node) else '')]
-        lines += [f'   in:  {inline(val(g))}, norm {number(float(np.linalg.norm(np.abs(g).astype(float))))}' for g in s.incoming if g is not None]
+        if hasattr(s.node, 'variable'):
+            return (
+                f'{s.number}. {self._name(s.node.variable)} received {inline(val(s.incoming[0]))};'
+                f' its .grad is {inline(val(array(s.node.variable.grad)))}'
+            )
+        lines = [
+            f'{s.number}. {r.node}{where}'
+            + (f', {node_source(s.node)}' if node_source(s.node) else '')
+        ]
+        lines += [
+            f'   in:  {inline(val(g))}, norm'
+            f' {number(float(np.linalg.norm(np.abs(g).astype(float))))}'
+            for g in s.incoming
+            if g is not None
+        ]
         for slot, ((node, _), g) in enumerate(zip(s.node.next_functions, s.outgoing)):
             if g is None or node is None: continue
             to = self.live.rec(node) if id(node) in self.live.id_of else None
-            lines.append(f'   out {slot}: {inline(val(g))}, norm {number(float(np.linalg.norm(np.abs(g).astype(float))))} → {(to.name or to.node) if to else node.name()}' + (' (edited)' if slot in self.edits.get(s.number, {}) else ''))
+            lines.append(
+                f'   out {slot}: {inline(val(g))}, norm'
+                f' {number(float(np.linalg.norm(np.abs(g).astype(float))))} →'
+                f' {(to.name or to.node) if to else node.name()}'
+                + (' (edited)' if slot in self.edits.get(s.number, {}) else '')
+            )
         return '\n'.join(lines + ([self.reason] if self.reason else []))
 
     def _name(self, v): return self.live.leaf_of[id(v)][1].name or 'leaf'
 
-    def _near(self, ids, reach=2):
-        g, keep = self.live.graph, set(ids)
-        for _ in range(reach):
-            keep |= {e.src for e in g.edges if e.dst in keep} | {e.dst for e in g.edges if e.src in keep}
-        return Graph([n for n in g.nodes if n.id in keep], [e for e in g.edges if e.src in keep and e.dst in keep], [i for i in g.roots if i in keep], [f'{len(keep)} of {len(g.nodes)} nodes, around the present one'], len(g.nodes))
+# %% ../../nbs/viz/19_debugger.ipynb #3f0d8a24
+class _AsPicture:
+    "The present node in the graph."
 
     def svg(self, large: int = 60) -> str:
-        "The graph with the gradients so far and a ring around the present node; of a graph of more than `large` nodes only what is near."
+        """The graph with the gradients so far and a ring around the present node; of a graph of
+        more than `large` nodes only what is near.
+        """
         tl, g = Timeline(1), self.live.graph
         for n in g.nodes:
             if n.value is not None: tl.history[n.id] = {'value': [(0, n.value)]}
         for s in self.stops:
             i = self.live.rec(s.node).id
-            if len(s.incoming) == 1 and s.incoming[0] is not None: tl.history.setdefault(i, {})['grad'] = [(0, val(array(s.node.variable.grad) if hasattr(s.node, 'variable') else s.incoming[0]))]
+            if len(s.incoming) == 1 and s.incoming[0] is not None:
+                tl.history.setdefault(i, {})['grad'] = [
+                    (
+                        0,
+                        val(
+                            array(s.node.variable.grad)
+                            if hasattr(s.node, 'variable')
+                            else s.incoming[0]
+                        ),
+                    )
+                ]
         present = g.roots
         if self.at is not None and not self.done:
-            r = self.live.rec(self.at.node); present = [r.id]; tl.rings[0] = [(r.id, 'bwd')]
+            r = self.live.rec(self.at.node)
+            present = [r.id]
+            tl.rings[0] = [(r.id, 'bwd')]
             for (node, _), grad in zip(self.at.node.next_functions, self.at.outgoing):
                 if grad is None or id(node) not in self.live.id_of: continue
                 text = inline(val(grad))
@@ -195,8 +328,33 @@ class Debugger:
         shown = g if len(g.nodes) <= large else self._near(present)
         scope = f'agd{id(self)}'
         svg = draw_graph(shown, timeline=tl, desc=self.text()).svg
-        return svg.replace('class="agnb"', f'class="agnb {scope}"', 1).replace('</style>', f'</style><style>{frame_css(scope, 0, 1)}</style>', 1)
+        return svg.replace('class="agnb"', f'class="agnb {scope}"', 1).replace(
+            '</style>', f'</style><style>{frame_css(scope, 0, 1)}</style>', 1
+        )
 
     def __str__(self): return self.text()
+
     def __repr__(self): return self.text()
+
     def _repr_html_(self): return f'<div style="overflow-x:auto">{self.svg()}</div>'
+
+# %% ../../nbs/viz/19_debugger.ipynb #ee6c424d
+class _Around:
+    "Where a node stands in a large graph."
+
+    def _near(self, ids, reach=2):
+        g, keep = self.live.graph, set(ids)
+        for _ in range(reach):
+            keep |= {e.src for e in g.edges if e.dst in keep} | {
+                e.dst for e in g.edges if e.src in keep
+            }
+        return Graph(
+            [n for n in g.nodes if n.id in keep],
+            [e for e in g.edges if e.src in keep and e.dst in keep],
+            [i for i in g.roots if i in keep],
+            [f'{len(keep)} of {len(g.nodes)} nodes, around the present one'],
+            len(g.nodes),
+        )
+
+# %% ../../nbs/viz/19_debugger.ipynb #35850a88
+take_topics(Debugger, (_Onwards, _Runs, _Backwards, _Edits, _InWords, _AsPicture, _Around))

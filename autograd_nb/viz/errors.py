@@ -9,56 +9,112 @@ __all__ = ['ROWS', 'shortened', 'trail_svg', 'TrailPicture']
 from .style import MONO, SANS, clip, esc, rules, text_width, theme_css
 
 # %% ../../nbs/viz/12_errors.ipynb #0853e631
-ROWS = 9        # so many rows are shown; of a longer way, its two ends
+ROWS = 9  # so many rows are shown; of a longer way, its two ends
 
 def shortened(steps, most=ROWS):
     "The steps of a way, with a row that counts those left out if there are too many."
     if len(steps) <= most: return steps
-    half = most//2
-    left_out = len(steps) - 2*half
-    return [*steps[:half], dict(name=f'{left_out} more', where='', text='', role='more'), *steps[-half:]]
+    half = most // 2
+    left_out = len(steps) - 2 * half
+    return [
+        *steps[:half],
+        dict(name=f'{left_out} more', where='', text='', role='more'),
+        *steps[-half:],
+    ]
 
 def _short(where):
     "The place without its folders."
     return where.replace('\\', '/').rpartition('/')[2]
 
+# %% ../../nbs/viz/12_errors.ipynb #4c08bec3
 def trail_svg(trail, title=''):
-    "SVG text of an error's `trail`: dictionaries with `name`, `where`, `text` and `role` ('op', 'culprit', 'write')."
+    """SVG text of an error's `trail`: dictionaries with `name`, `where`, `text` and `role` ('op',
+    'culprit', 'write').
+    """
     steps = [s for s in trail if s['role'] != 'write']
     rows = shortened(steps) + [s for s in trail if s['role'] == 'write']
     size, height, gap, pad = 12, 26, 20, 9
-    names = [('✗ ' if s['role'] == 'culprit' else '✎ ' if s['role'] == 'write' else '') + s['name'] for s in rows]
-    wide = max(text_width(n, size) for n in names) + 2*pad
+    names = [
+        ('✗ ' if s['role'] == 'culprit' else '✎ ' if s['role'] == 'write' else '') + s['name']
+        for s in rows
+    ]
+    wide = max(text_width(n, size) for n in names) + 2 * pad
     notes = [' · '.join(t for t in (_short(s['where']), clip(s['text'], 64)) if t) for s in rows]
     W = 8 + wide + 14 + max((text_width(n, 11) for n in notes), default=0) + 12
     top = 26 if title else 4
-    H = top + len(rows)*height + (len(rows) - 1)*gap + 8
+    H = top + len(rows) * height + (len(rows) - 1) * gap + 8
     if title: W = max(W, text_width(title, 12) + 16)
     out = [f'<text class="ag-title" x="8" y="16">{esc(title)}</text>'] if title else []
     y = top
     for k, (s, name, note) in enumerate(zip(rows, names, notes)):
         kind = s['role']
         if k:
-            x, a, b = 8 + wide/2, y - gap, y
-            if kind == 'write': a, b = b, a         # the write acts on the node above it
+            x, a, b = 8 + wide / 2, y - gap, y
+            if kind == 'write':
+                a, b = b, a  # the write acts on the node above it
             tip = 5 if b > a else -5
-            out.append(f'<g class="ag-way{" ag-hit" if kind == "write" else ""}"><path d="M{x:.1f} {a + (2 if b > a else -2):.1f}V{b - tip:.1f}"/><polygon points="{x - 4:.1f},{b - tip:.1f} {x + 4:.1f},{b - tip:.1f} {x:.1f},{b - tip/5:.1f}"/></g>')
-        out.append(f'<g class="ag-step ag-{kind}"><rect x="8" y="{y:.1f}" width="{wide:.1f}" height="{height}" rx="4"/><text x="{8 + wide/2:.1f}" y="{y + 17:.1f}" text-anchor="middle">{esc(name)}</text>'
-                   f'<text class="ag-spot" x="{8 + wide + 12:.1f}" y="{y + 17:.1f}">{esc(note)}</text></g>')
+            out.append(
+                f'<g class="ag-way{" ag-hit" if kind == "write" else ""}"><path d="M{x:.1f}'
+                f' {a + (2 if b > a else -2):.1f}V{b - tip:.1f}"/><polygon'
+                f' points="{x - 4:.1f},{b - tip:.1f} {x + 4:.1f},{b - tip:.1f}'
+                f' {x:.1f},{b - tip / 5:.1f}"/></g>'
+            )
+        out.append(
+            f'<g class="ag-step ag-{kind}"><rect x="8" y="{y:.1f}" width="{wide:.1f}"'
+            f' height="{height}" rx="4"/><text x="{8 + wide / 2:.1f}" y="{y + 17:.1f}"'
+            f' text-anchor="middle">{esc(name)}</text><text class="ag-spot" x="{8 + wide + 12:.1f}"'
+            f' y="{y + 17:.1f}">{esc(note)}</text></g>'
+        )
         y += height + gap
-    words = '; '.join(f"{s['name']}{' (' + n + ')' if n else ''}{dict(culprit=': could not go on', write=': wrote over what it had saved').get(s['role'], '')}" for s, n in zip(rows, notes))
-    style = theme_css() + rules('.agnb', {
-        '.ag-title': f'font:600 12px {SANS};fill:var(--ag-ink)', '.ag-step rect': 'fill:var(--ag-card);stroke:var(--ag-edge);stroke-width:1.2', '.ag-step text': f'font:600 {size}px {MONO};fill:var(--ag-ink);stroke:none',
-        '.ag-step .ag-spot': f'font:400 11px {MONO};fill:var(--ag-muted)', '.ag-culprit rect': 'fill:var(--ag-gradbg);stroke:var(--ag-grad);stroke-width:2', '.ag-culprit text:not(.ag-spot)': 'fill:var(--ag-grad)',
-        '.ag-write rect': 'stroke:var(--ag-grad);stroke-dasharray:4 3', '.ag-more rect': 'stroke-dasharray:3 3', '.ag-way path': 'fill:none;stroke:var(--ag-line);stroke-width:1.4', '.ag-way polygon': 'fill:var(--ag-line)',
-        '.ag-hit path': 'stroke:var(--ag-grad);stroke-dasharray:3 2', '.ag-hit polygon': 'fill:var(--ag-grad)'})
-    return (f'<svg xmlns="http://www.w3.org/2000/svg" class="agnb" role="img" aria-label="{esc(title or "The way to the error")}" viewBox="0 0 {W:.0f} {H:.0f}" width="{W:.0f}" height="{H:.0f}" style="max-width:100%;min-width:{W*.9:.0f}px;height:auto">'
-            f'<title>{esc(title or "The way to the error")}</title><desc>{esc(words)}</desc><style>{style}</style>{"".join(out)}</svg>')
+    said = dict(culprit=': could not go on', write=': wrote over what it had saved')
+    words = '; '.join(
+        s['name'] + (f' ({n})' if n else '') + said.get(s['role'], '')
+        for s, n in zip(rows, notes)
+    )
+    style = theme_css() + rules(
+        '.agnb',
+        {
+            '.ag-title': f'font:600 12px {SANS};fill:var(--ag-ink)',
+            '.ag-step rect': 'fill:var(--ag-card);stroke:var(--ag-edge);stroke-width:1.2',
+            '.ag-step text': f'font:600 {size}px {MONO};fill:var(--ag-ink);stroke:none',
+            '.ag-step .ag-spot': f'font:400 11px {MONO};fill:var(--ag-muted)',
+            '.ag-culprit rect': 'fill:var(--ag-gradbg);stroke:var(--ag-grad);stroke-width:2',
+            '.ag-culprit text:not(.ag-spot)': 'fill:var(--ag-grad)',
+            '.ag-write rect': 'stroke:var(--ag-grad);stroke-dasharray:4 3',
+            '.ag-more rect': 'stroke-dasharray:3 3',
+            '.ag-way path': 'fill:none;stroke:var(--ag-line);stroke-width:1.4',
+            '.ag-way polygon': 'fill:var(--ag-line)',
+            '.ag-hit path': 'stroke:var(--ag-grad);stroke-dasharray:3 2',
+            '.ag-hit polygon': 'fill:var(--ag-grad)',
+        },
+    )
+    return (
+        '<svg xmlns="http://www.w3.org/2000/svg" class="agnb" role="img"'
+        f' aria-label="{esc(title or "The way to the error")}" viewBox="0 0 {W:.0f} {H:.0f}"'
+        f' width="{W:.0f}" height="{H:.0f}"'
+        f' style="max-width:100%;min-width:{W * 0.9:.0f}px;height:auto">'
+        f'<title>{esc(title or "The way to the error")}</title><desc>{esc(words)}</desc>'
+        f'<style>{style}</style>{"".join(out)}</svg>'
+    )
 
+# %% ../../nbs/viz/12_errors.ipynb #8e0bf354
 class TrailPicture:
     "The way to an error, as a notebook shows it; as text, one line."
-    def __init__(self, error): self.trail, self.title, self.message = [dict(s) for s in error.trail], error.title, str(error)
+
+    def __init__(self, error):
+        self.trail, self.title, self.message = (
+            [dict(s) for s in error.trail],
+            error.title,
+            str(error),
+        )
+
     @property
     def svg(self): return trail_svg(self.trail, self.title)
-    def __repr__(self): return 'the way to the error: ' + ' → '.join(s['name'] for s in shortened([s for s in self.trail if s['role'] != 'write']))
-    def _repr_html_(self): return f'<div style="overflow-x:auto;padding:2px">{self.svg}</div>'
+
+    def __repr__(self):
+        return 'the way to the error: ' + ' → '.join(
+            s['name'] for s in shortened([s for s in self.trail if s['role'] != 'write'])
+        )
+
+    def _repr_html_(self):
+        return f'<div style="overflow-x:auto;padding:2px">{self.svg}</div>'

@@ -9,19 +9,23 @@ __all__ = ['ROWS', 'LINES', 'layer_groups', 'Flow', 'flow_css', 'flow_html']
 import math
 from dataclasses import dataclass, field
 import numpy as np
+from ..arrays.topics import take_topics
 from .plots import plot_css, plot_html, thin
 from .style import SANS, esc, number, rules
 
 # %% ../../nbs/viz/21_flow.ipynb #cb4f14e0
-ROWS = 24         # so many layers are told apart at most
-LINES = 5         # so many of them get a line in the charts
+ROWS = 24  # so many layers are told apart at most
+LINES = 5  # so many of them get a line in the charts
 
 def layer_groups(names, most: int = ROWS) -> dict:
-    "Names of parameters by layer: {'blocks.0.attention': [names]}, with at most `most` layers where cutting names at a dot allows it."
+    """Names of parameters by layer: {'blocks.0.attention': [names]}, with at most `most` layers
+    where cutting names at a dot allows it.
+    """
     names = list(names)
     for depth in range(max((n.count('.') for n in names), default=0), 0, -1):
         groups = {}
-        for n in names: groups.setdefault('.'.join(n.split('.')[:-1][:depth]) or n, []).append(n)
+        for n in names:
+            groups.setdefault('.'.join(n.split('.')[:-1][:depth]) or n, []).append(n)
         if len(groups) <= most: return groups
     groups = {}
     for n in names: groups.setdefault(n.split('.')[0], []).append(n)
@@ -30,9 +34,14 @@ def layer_groups(names, most: int = ROWS) -> dict:
 # %% ../../nbs/viz/21_flow.ipynb #1967a537
 @dataclass
 class Flow:
-    """The record of a training run. `losses`: [(step, loss)]; `samples`: [(step, {layer: (length of the gradient or None, length of the weights, length of the update or None)})].
+    """The record of a training run. `losses`: [(step, loss)]; `samples`: [(step, {layer: (length of
+    the gradient or None, length of the weights, length of the update or None)})].
 
-    `total`: the number of steps planned, None if unknown; `seconds`: how long the run has taken; `cost`: the part of that which watching took; `end`: why the run is over ('', 'done', 'stopped' or the name of an error)."""
+    `total`: the number of steps planned, None if unknown; `seconds`: how long the run has taken;
+    `cost`: the part of that which watching took; `end`: why the run is over ('', 'done', 'stopped'
+    or the name of an error).
+    """
+
     losses: list = field(default_factory=list)
     samples: list = field(default_factory=list)
     total: int | None = None
@@ -42,32 +51,88 @@ class Flow:
 
     @property
     def steps(self): return self.losses[-1][0] + 1 if self.losses else 0
+
     @property
     def layers(self): return list(self.samples[-1][1]) if self.samples else []
 
+# %% ../../nbs/viz/21_flow.ipynb #298e6cd2
+class _Curves:
+    "The run by layers."
+
     def until(self, step) -> 'Flow':
         "The record as it was after `step`."
-        return Flow([p for p in self.losses if p[0] <= step], [s for s in self.samples if s[0] <= step], self.total, self.seconds*(step + 1)/max(self.steps, 1), self.cost)
+        return Flow(
+            [p for p in self.losses if p[0] <= step], [s for s in self.samples if s[0] <= step],
+            self.total, self.seconds * (step + 1) / max(self.steps, 1), self.cost,
+        )
 
     def series(self, what: str, layers=None) -> dict:
-        "{layer: (steps, values)} of 'gradient' or 'ratio', the length of a step over the length of the weights that take it."
-        def value(g, w, u): return (math.nan if g is None else g) if what == 'gradient' else math.nan if u is None or not w else u/w
-        return {k: (np.array([s for s, _ in self.samples], float), np.array([value(*row[k]) if k in row else math.nan for _, row in self.samples])) for k in layers or self.layers}
+        """{layer: (steps, values)} of 'gradient' or 'ratio', the length of a step over the length
+        of the weights that take it.
+        """
+
+        def value(g, w, u):
+            return (
+                (math.nan if g is None else g)
+                if what == 'gradient'
+                else math.nan
+                if u is None or not w
+                else u / w
+            )
+
+        return {
+            k: (
+                np.array([s for s, _ in self.samples], float),
+                np.array([value(*row[k]) if k in row else math.nan for _, row in self.samples]),
+            )
+            for k in layers or self.layers
+        }
 
     def shown(self) -> list:
         "The layers with a line in the charts: the first, the last, and some between."
         every = self.layers
-        return every if len(every) <= LINES else [every[round(i*(len(every) - 1)/(LINES - 1))] for i in range(LINES)]
+        return (
+            every
+            if len(every) <= LINES
+            else [every[round(i * (len(every) - 1) / (LINES - 1))] for i in range(LINES)]
+        )
+
+# %% ../../nbs/viz/21_flow.ipynb #73304a5d
+class _Remarks:
+    "What is worth a look."
 
     def remarks(self) -> dict:
-        "What is worth a look, by layer, in the latest sample: no gradient, a gradient of zero, one that is not finite, steps that are far too long or too short."
+        """What is worth a look, by layer, in the latest sample: no gradient, a gradient of zero,
+        one that is not finite, steps that are far too long or too short.
+        """
         out = {}
         for k, (g, w, u) in (self.samples[-1][1] if self.samples else {}).items():
-            r = None if u is None or not w else u/w
-            said = ('no gradient' if g is None else 'not finite' if not math.isfinite(g) else 'gradient is zero' if g == 0 else
-                    'steps are long' if r is not None and r > .1 else 'steps are short' if r is not None and r < 1e-6 else '')
+            r = None if u is None or not w else u / w
+            said = (
+                'no gradient'
+                if g is None
+                else (
+                    'not finite'
+                    if not math.isfinite(g)
+                    else (
+                        'gradient is zero'
+                        if g == 0
+                        else (
+                            'steps are long'
+                            if r is not None and r > 0.1
+                            else 'steps are short'
+                            if r is not None and r < 1e-6
+                            else ''
+                        )
+                    )
+                )
+            )
             if said: out[k] = said
         return out
+
+# %% ../../nbs/viz/21_flow.ipynb #231c2f99
+class _Lines:
+    "The run in words."
 
     def line(self) -> str:
         "The state of the run in one line."
@@ -75,7 +140,7 @@ class Flow:
         if self.losses: bits.append(f'loss {number(self.losses[-1][1])}')
         if self.samples:
             known = [g for g, *_ in self.samples[-1][1].values() if g is not None]
-            bits.append(f'gradient {number(math.sqrt(sum(g*g for g in known)), 3)}')
+            bits.append(f'gradient {number(math.sqrt(sum(g * g for g in known)), 3)}')
         bits.append(f'{self.seconds:.1f} s')
         return ' · '.join(bits + ([self.end] if self.end not in ('', 'done') else []))
 
@@ -83,55 +148,165 @@ class Flow:
         rows = [('layer', 'gradient', 'update / weight', '')]
         said = self.remarks()
         for k, (g, w, u) in (self.samples[-1][1] if self.samples else {}).items():
-            rows.append((k, '–' if g is None else number(g, 3), '–' if u is None or not w else number(u/w, 3), said.get(k, '')))
+            rows.append(
+                (
+                    k, '–' if g is None else number(g, 3),
+                    '–' if u is None or not w else number(u / w, 3), said.get(k, ''),
+                )
+            )
         wide = [max(len(r[i]) for r in rows) for i in range(4)]
-        return '\n'.join([self.line(), *('  '.join(t.ljust(n) for t, n in zip(r, wide)).rstrip() for r in rows)] if len(rows) > 1 else [self.line()])
+        return '\n'.join(
+            [self.line(), *('  '.join(t.ljust(n) for t, n in zip(r, wide)).rstrip() for r in rows)]
+            if len(rows) > 1
+            else [self.line()]
+        )
+
+take_topics(Flow, (_Curves, _Remarks, _Lines))
 
 # %% ../../nbs/viz/21_flow.ipynb #8eef6c10
 def flow_css() -> str:
     "Rules for the record of a run."
-    return plot_css() + f'.agnb.ag-flow{{font:13px/1.45 {SANS};color:var(--ag-ink);max-width:660px;font-variant-numeric:tabular-nums}}' + rules('.agnb.ag-flow', {
-        '.ag-bar': 'height:8px;border-radius:4px;background:var(--ag-valuebg);overflow:hidden;margin:3px 0', '.ag-fill': 'height:100%;background:var(--ag-value);border-radius:4px',
-        'table': f'border-collapse:collapse;font:12.5px/1.4 {SANS};margin:8px 0;width:100%;max-width:640px;background:none;color:inherit;border:0', 'tr': 'background:none',
-        'th': 'text-align:left;font-weight:600;color:var(--ag-muted);border:0;border-bottom:1.5px solid var(--ag-line);padding:3px 8px 3px 0;background:none',
-        'td': 'text-align:left;border:0;border-bottom:1px solid var(--ag-edge);padding:3px 8px 3px 0;background:none;overflow-wrap:anywhere', 'td.n': 'white-space:nowrap',
-        '.ag-log': 'display:inline-block;width:64px;height:8px;margin-right:7px;border-radius:2px;background:var(--ag-leaf);vertical-align:0', '.ag-log>i': 'display:block;height:8px;border-radius:2px',
-        '.ag-log.g>i': 'background:var(--ag-grad)', '.ag-log.u>i': 'background:var(--ag-value)', '.ag-look': 'font-weight:600;color:var(--ag-grad)'})
+    return (
+        plot_css() + '.agnb.ag-flow{font:13px/1.45'
+        f' {SANS};color:var(--ag-ink);max-width:660px;font-variant-numeric:tabular-nums}}'
+        + rules(
+            '.agnb.ag-flow',
+            {
+                '.ag-bar': (
+                    'height:8px;border-radius:4px;background:var(--ag-valuebg);overflow:hidden;'
+                    'margin:3px 0'
+                ),
+                '.ag-fill': 'height:100%;background:var(--ag-value);border-radius:4px',
+                'table': (
+                    f'border-collapse:collapse;font:12.5px/1.4 {SANS};margin:8px'
+                    ' 0;width:100%;max-width:640px;background:none;color:inherit;border:0'
+                ),
+                'tr': 'background:none',
+                'th': (
+                    'text-align:left;font-weight:600;color:var(--ag-muted);border:0;'
+                    'border-bottom:1.5px'
+                    ' solid var(--ag-line);padding:3px 8px 3px 0;background:none'
+                ),
+                'td': (
+                    'text-align:left;border:0;border-bottom:1px solid var(--ag-edge);padding:3px'
+                    ' 8px 3px 0;background:none'
+                ),
+                '.ag-rows': 'overflow-x:auto',
+                'td:first-child,th:first-child': 'position:sticky;left:0;background:var(--ag-page)',
+                'td.n': 'white-space:nowrap',
+                '.ag-log': (
+                    'display:inline-block;width:64px;height:8px;margin-right:7px;'
+                    'border-radius:2px;background:var(--ag-leaf);vertical-align:0'
+                ),
+                '.ag-log>i': 'display:block;height:8px;border-radius:2px',
+                '.ag-log.g>i': 'background:var(--ag-grad)',
+                '.ag-log.u>i': 'background:var(--ag-value)',
+                '.ag-look': 'font-weight:600;color:var(--ag-grad)',
+            },
+        )
+    )
 
+# %% ../../nbs/viz/21_flow.ipynb #833024b3
 def _short(names, most: int = 18):
     "Names for the ends of lines: their last characters, as long as these tell them apart."
-    cut = [k if len(k) <= most else '…' + k[1 - most:] for k in names]
+    cut = [k if len(k) <= most else '…' + k[1 - most :] for k in names]
     return cut if len(set(cut)) == len(cut) else list(names)
 
+# %% ../../nbs/viz/21_flow.ipynb #64a389cd
 def _bar(kind, value, low, high):
-    part = 0 if value is None or not value > 0 or not math.isfinite(value) else min(max((math.log10(value) - low)/(high - low), .03), 1)
-    return f'<span class="ag-log {kind}" aria-hidden="true"><i style="width:{100*part:.0f}%"></i></span>{"–" if value is None else esc(number(value, 3))}'
+    part = (
+        0
+        if value is None or not value > 0 or not math.isfinite(value)
+        else min(max((math.log10(value) - low) / (high - low), 0.03), 1)
+    )
+    return (
+        f'<span class="ag-log {kind}" aria-hidden="true"><i'
+        f' style="width:{100 * part:.0f}%"></i>'
+        f'</span>{"–" if value is None else esc(number(value, 3))}'
+    )
 
+# %% ../../nbs/viz/21_flow.ipynb #7fcb5fed
 def flow_html(flow: Flow, title=None, style: bool = True, logy: bool = False, full=None) -> str:
-    "A run as HTML. `full`: the finished record whose axes and layers are used, for a replay in which nothing jumps. `style=False` leaves the rules out, where the page has them already."
+    """A run as HTML. `full`: the finished record whose axes and layers are used, for a replay in
+    which nothing jumps. `style=False` leaves the rules out, where the page has them already.
+    """
     full = full or flow
     span = full.total if full.total and full.steps <= full.total else max(full.steps - 1, 1)
+
     def chart(series, whole, title, ylabel, log, height):
-        ys = np.concatenate([np.asarray(y, float) for _, y in whole.values()] or [np.zeros(0)]); ys = ys[np.isfinite(ys) & ((ys > 0) if log else True)]
+        ys = np.concatenate([np.asarray(y, float) for _, y in whole.values()] or [np.zeros(0)])
+        ys = ys[np.isfinite(ys) & ((ys > 0) if log else True)]
         log = log and len(ys) > 0
         ylim = None
         if len(ys):
             lo, hi = float(ys.min()), float(ys.max())
-            ylim = (lo/1.3, hi*1.3) if log else (lo - .05*((hi - lo) or abs(lo) or 1), hi + .05*((hi - lo) or abs(hi) or 1))
-        data = {k: thin(np.asarray(x, float), np.asarray(y, float), 160) for k, (x, y) in series.items()}
-        return plot_html(data, title=title, ylabel=ylabel, xlabel='step', logy=log, xlim=(0, span), ylim=ylim, markers=False, height=height, style=False)
+            ylim = (
+                (lo / 1.3, hi * 1.3)
+                if log
+                else (
+                    lo - 0.05 * ((hi - lo) or abs(lo) or 1),
+                    hi + 0.05 * ((hi - lo) or abs(hi) or 1),
+                )
+            )
+        data = {
+            k: thin(np.asarray(x, float), np.asarray(y, float), 160) for k, (x, y) in series.items()
+        }
+        return plot_html(
+            data, title=title, ylabel=ylabel, xlabel='step', logy=log, xlim=(0, span), ylim=ylim,
+            markers=False, height=height, style=False,
+        )
+
     pick = full.shown()
-    loss = lambda f: {'loss': (np.array([s for s, _ in f.losses], float), np.array([v for _, v in f.losses], float))}
-    out = [chart(loss(flow), loss(full), title, 'loss', logy and all(v > 0 for _, v in full.losses), 230)]
-    for what, name, label in (('gradient', 'Length of the gradient, layer by layer', 'gradient'), ('ratio', 'Length of a step over length of the weights', 'update / weight')):
+    loss = lambda f: {
+        'loss': (
+            np.array([s for s, _ in f.losses], float),
+            np.array([v for _, v in f.losses], float),
+        )
+    }
+    out = [
+        chart(
+            loss(flow), loss(full), title, 'loss', logy and all(v > 0 for _, v in full.losses), 230
+        )
+    ]
+    for what, name, label in (
+        ('gradient', 'Length of the gradient, layer by layer', 'gradient'),
+        ('ratio', 'Length of a step over length of the weights', 'update / weight'),
+    ):
         whole = full.series(what, pick)
-        if any(np.isfinite(y).any() for _, y in whole.values()): out.append(chart(dict(zip(_short(pick), flow.series(what, pick).values())), whole, name, label, True, 200))
+        if any(np.isfinite(y).any() for _, y in whole.values()):
+            out.append(
+                chart(
+                    dict(zip(_short(pick), flow.series(what, pick).values())),
+                    whole,
+                    name,
+                    label,
+                    True,
+                    200,
+                )
+            )
     said, rows = flow.remarks(), []
     for k, (g, w, u) in (flow.samples[-1][1] if flow.samples else {}).items():
-        rows.append(f'<tr><td>{esc(k)}</td><td class="n">{_bar("g", g, -6, 2)}</td><td class="n">{_bar("u", None if u is None or not w else u/w, -6, 0)}</td><td class="ag-look">{esc(said.get(k, ""))}</td></tr>')
-    if rows: out.append('<table><thead><tr><th scope="col">layer</th><th scope="col">gradient</th><th scope="col">update / weight</th><th scope="col">worth a look</th></tr></thead><tbody>' + ''.join(rows) + '</tbody></table>')
-    part = min(flow.steps/full.total, 1) if full.total else 0
-    bar = (f'<div class="ag-bar" role="progressbar" aria-valuemin="0" aria-valuemax="{full.total}" aria-valuenow="{min(flow.steps, full.total)}" aria-label="progress"><div class="ag-fill" style="width:{part*100:.1f}%"></div></div>'
-           if full.total else '')
+        rows.append(
+            f'<tr><td>{esc(k)}</td><td class="n">{_bar("g", g, -6, 2)}</td><td'
+            f' class="n">{_bar("u", None if u is None or not w else u / w, -6, 0)}</td><td'
+            f' class="ag-look">{esc(said.get(k, ""))}</td></tr>'
+        )
+    if rows:
+        out.append(
+            '<div class="ag-rows"><table><thead><tr><th scope="col">layer</th><th'
+            ' scope="col">gradient</th><th scope="col">update / weight</th><th scope="col">worth a'
+            ' look</th></tr></thead><tbody>' + ''.join(rows) + '</tbody></table></div>'
+        )
+    part = min(flow.steps / full.total, 1) if full.total else 0
+    bar = (
+        f'<div class="ag-bar" role="progressbar" aria-valuemin="0" aria-valuemax="{full.total}"'
+        f' aria-valuenow="{min(flow.steps, full.total)}" aria-label="progress"><div class="ag-fill"'
+        f' style="width:{part * 100:.1f}%"></div></div>'
+        if full.total
+        else ''
+    )
     look = f'<style>{flow_css()}</style>' if style else ''
-    return f'<div class="agnb ag-flow">{look}{bar}<div role="status">{esc(flow.line())}</div>{"".join(out)}</div>'
+    return (
+        f'<div class="agnb ag-flow">{look}{bar}<div'
+        f' role="status">{esc(flow.line())}</div>{"".join(out)}</div>'
+    )

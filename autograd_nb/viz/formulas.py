@@ -19,15 +19,25 @@ def _vjp_calls(filename):
     "Lambdas given as keywords in calls of `.vjp(…)` in a file: {(line, keyword): lambda}."
     try: tree = ast.parse(''.join(linecache.getlines(filename)))
     except SyntaxError: return {}
-    return {(k.value.lineno, k.arg): k.value for c in ast.walk(tree) if isinstance(c, ast.Call) and isinstance(c.func, ast.Attribute) and c.func.attr == 'vjp'
-            for k in c.keywords if isinstance(k.value, ast.Lambda)}
+    return {
+        (k.value.lineno, k.arg): k.value
+        for c in ast.walk(tree)
+        if isinstance(c, ast.Call) and isinstance(c.func, ast.Attribute) and c.func.attr == 'vjp'
+        for k in c.keywords
+        if isinstance(k.value, ast.Lambda)
+    }
 
 def rule_body(rule):
     "Syntax tree of the expression of a derivative rule, or None if it is not a plain lambda."
     code = getattr(rule.function, '__code__', None)
     if code is None: return None
     found = _vjp_calls(code.co_filename).get((code.co_firstlineno, rule.name))
-    return found.body if found is not None and [a.arg for a in found.args.args] == list(code.co_varnames[:code.co_argcount]) else None
+    return (
+        found.body
+        if found is not None
+        and [a.arg for a in found.args.args] == list(code.co_varnames[: code.co_argcount])
+        else None
+    )
 
 # %% ../../nbs/viz/04_formulas.ipynb #6d01ac0f
 def _has_g(t): return any(isinstance(n, ast.Name) and n.id == 'g' for n in ast.walk(t))
@@ -37,17 +47,40 @@ def without_g(t):
     if isinstance(t, ast.Name) and t.id == 'g': return ast.Constant(1)
     if isinstance(t, ast.UnaryOp) and isinstance(t.op, ast.USub):
         f = without_g(t.operand)
-        return None if f is None else ast.Constant(-f.value) if isinstance(f, ast.Constant) and isinstance(f.value, (int, float)) else ast.UnaryOp(ast.USub(), f)
-    if isinstance(t, ast.BinOp) and isinstance(t.op, ast.Mult) and _has_g(t.left) != _has_g(t.right):
+        return (
+            None
+            if f is None
+            else (
+                ast.Constant(-f.value)
+                if isinstance(f, ast.Constant) and isinstance(f.value, (int, float))
+                else ast.UnaryOp(ast.USub(), f)
+            )
+        )
+    if (
+        isinstance(t, ast.BinOp)
+        and isinstance(t.op, ast.Mult)
+        and _has_g(t.left) != _has_g(t.right)
+    ):
         f, other = (without_g(t.left), t.right) if _has_g(t.left) else (without_g(t.right), t.left)
         if f is None: return None
         if isinstance(f, ast.Constant) and f.value == 1: return other
-        if isinstance(f, ast.Constant) and f.value == -1: return ast.UnaryOp(ast.USub(), other)
+        if isinstance(f, ast.Constant) and f.value == -1:
+            return ast.UnaryOp(ast.USub(), other)
         return ast.BinOp(f, ast.Mult(), other)
-    if isinstance(t, ast.BinOp) and isinstance(t.op, (ast.Add, ast.Sub)) and _has_g(t.left) and _has_g(t.right):
+    if (
+        isinstance(t, ast.BinOp)
+        and isinstance(t.op, (ast.Add, ast.Sub))
+        and _has_g(t.left)
+        and _has_g(t.right)
+    ):
         a, b = without_g(t.left), without_g(t.right)
         return None if a is None or b is None else ast.BinOp(a, t.op, b)
-    if isinstance(t, ast.BinOp) and isinstance(t.op, ast.Div) and _has_g(t.left) and not _has_g(t.right):
+    if (
+        isinstance(t, ast.BinOp)
+        and isinstance(t.op, ast.Div)
+        and _has_g(t.left)
+        and not _has_g(t.right)
+    ):
         f = without_g(t.left)
         return None if f is None else ast.BinOp(f, ast.Div(), t.right)
     return None
@@ -57,9 +90,11 @@ _LEVEL = {ast.Add: 1, ast.Sub: 1, ast.Mult: 2, ast.Div: 2, ast.MatMult: 2, ast.P
 _SIGN = {ast.Add: ' + ', ast.Sub: ' − ', ast.Mult: '·', ast.Div: '/', ast.MatMult: ' @ '}
 _SUP = str.maketrans('0123456789-−', '⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁻')
 
+# %% ../../nbs/viz/04_formulas.ipynb #3963f679
 def write(t, names: dict, level: int = 0) -> str:
     "The syntax tree `t` as mathematics, with names replaced by the texts in `names`."
-    if isinstance(t, ast.Constant): return number(t.value) if isinstance(t.value, (int, float)) else str(t.value)
+    if isinstance(t, ast.Constant):
+        return number(t.value) if isinstance(t.value, (int, float)) else str(t.value)
     if isinstance(t, ast.Name):
         s = names.get(t.id, t.id)
         return f'({s})' if s.startswith('−') and level > 1 else s
@@ -68,18 +103,37 @@ def write(t, names: dict, level: int = 0) -> str:
         return f'({s})' if level > 1 else s
     if isinstance(t, ast.BinOp) and type(t.op) in _LEVEL:
         k = _LEVEL[type(t.op)]
-        if isinstance(t.op, ast.Mult) and isinstance(t.left, ast.Name) and isinstance(t.right, ast.Name) and t.left.id == t.right.id: return write(t.left, names, 5) + '²'
-        if isinstance(t.op, ast.Pow): s = write(t.left, names, 5) + write(t.right, names).translate(_SUP)
-        else: s = write(t.left, names, k) + _SIGN[type(t.op)] + write(t.right, names, k+1)
+        if (
+            isinstance(t.op, ast.Mult)
+            and isinstance(t.left, ast.Name)
+            and isinstance(t.right, ast.Name)
+            and t.left.id == t.right.id
+        ):
+            return write(t.left, names, 5) + '²'
+        if isinstance(t.op, ast.Pow):
+            s = write(t.left, names, 5) + write(t.right, names).translate(_SUP)
+        else:
+            s = write(t.left, names, k) + _SIGN[type(t.op)] + write(t.right, names, k + 1)
         return f'({s})' if k < level else s
     if isinstance(t, ast.Compare) and len(t.ops) == 1:
-        sign = {ast.Gt: '>', ast.Lt: '<', ast.GtE: '≥', ast.LtE: '≤', ast.Eq: '=', ast.NotEq: '≠'}.get(type(t.ops[0]))
-        if sign: return f'[{write(t.left, names, 1)} {sign} {write(t.comparators[0], names, 1)}]'      # 1 where it holds, else 0
+        sign = {
+            ast.Gt: '>',
+            ast.Lt: '<',
+            ast.GtE: '≥',
+            ast.LtE: '≤',
+            ast.Eq: '=',
+            ast.NotEq: '≠',
+        }.get(type(t.ops[0]))
+        # 1 where it holds, else 0
+        if sign:
+            return f'[{write(t.left, names, 1)} {sign} {write(t.comparators[0], names, 1)}]'
     if isinstance(t, ast.Call) and isinstance(t.func, ast.Name) and not t.keywords:
         a = t.args
         if t.func.id == 'conj': return write(a[0], names, level)
         if t.func.id in ('mT', 't'): return write(a[0], names, 5) + 'ᵀ'
-        if t.func.id in ('mm', 'mv', 'bmm', 'matmul', 'dot') and len(a) == 2: s = write(a[0], names, 2) + ' @ ' + write(a[1], names, 3); return f'({s})' if level > 2 else s
+        if t.func.id in ('mm', 'mv', 'bmm', 'matmul', 'dot') and len(a) == 2:
+            s = write(a[0], names, 2) + ' @ ' + write(a[1], names, 3)
+            return f'({s})' if level > 2 else s
         return f"{t.func.id}({', '.join(write(i, names) for i in a)})"
     return ast.unparse(t)
 
@@ -93,7 +147,8 @@ def _scalars(node, rule):
     out = {}
     for k, v in saved_arrays(node):
         if is_tensor(v): v = array(v)
-        if np.ndim(v) == 0 and not isinstance(v, (list, tuple)): out[k] = number(v.item() if hasattr(v, 'item') else v)
+        if np.ndim(v) == 0 and not isinstance(v, (list, tuple)):
+            out[k] = number(v.item() if hasattr(v, 'item') else v)
     for k in getattr(node, 'options', ()):
         v = getattr(node, k, None)
         if isinstance(v, (int, float)) and not isinstance(v, bool): out[k] = number(v)
@@ -102,14 +157,26 @@ def _scalars(node, rule):
 def _power(n, x):
     x = f'({x})' if any(c in x for c in ' −·/') else x
     if n in (1, 2): return {1: '1', 2: f'2·{x}'}[n]
-    return f'{number(n)}·{x}{number(n-1).translate(_SUP)}' if '.' not in number(n-1) else f'{number(n)}·{x}^{number(n-1)}'
+    return (
+        f'{number(n)}·{x}{number(n - 1).translate(_SUP)}'
+        if '.' not in number(n - 1)
+        else f'{number(n)}·{x}^{number(n - 1)}'
+    )
 
+# %% ../../nbs/viz/04_formulas.ipynb #6e5fe970
 def local_formula(node, slot: int = 0, labels=None) -> str | None:
-    """The local derivative with respect to input `slot` in letters ('y', 'cos(x)', '2·x'), or the whole rule ('g @ yᵀ') where it is not a factor; None if unknown.
-    `labels`: texts for the inputs by slot, and for the output by 'out'; without them the registry's own letters stand."""
-    rule = _rule(node, slot); n = exponent(node)
+    """The local derivative with respect to input `slot` in letters ('y', 'cos(x)', '2·x'), or the
+    whole rule ('g @ yᵀ') where it is not a factor; None if unknown. `labels`: texts for the inputs
+    by slot, and for the output by 'out'; without them the registry's own letters stand.
+    """
+    rule = _rule(node, slot)
+    n = exponent(node)
     params = getattr(getattr(node, 'op', None), 'params', ())
-    names = {params[k] if isinstance(k, int) else k: v for k, v in (labels or {}).items() if k == 'out' or k < len(params)}
+    names = {
+        params[k] if isinstance(k, int) else k: v
+        for k, v in (labels or {}).items()
+        if k == 'out' or k < len(params)
+    }
     if n is not None and slot == 0: return _power(n, names.get('x', 'x'))
     if rule is None: return None
     body = rule_body(rule)
@@ -120,27 +187,44 @@ def local_formula(node, slot: int = 0, labels=None) -> str | None:
     return s if len(s) <= 40 else None
 
 # Rules that move numbers about rather than multiply them, in words.
-WORDS = dict(sum='copied to every entry', mean='divided by the number of entries and copied to each', expand='summed over the copies', unbind='put together',
-             **dict.fromkeys(('view', 'reshape', 'flatten', 'squeeze', 'unsqueeze'), 'reshaped'), **dict.fromkeys(('transpose', 'permute', 't'), 'transposed'),
-             **dict.fromkeys(('basic_index', 'advanced_index', 'narrow'), 'put back in its place, zeros elsewhere'), **dict.fromkeys(('cat', 'stack'), 'cut apart'))
+WORDS = dict(
+    sum='copied to every entry',
+    mean='divided by the number of entries and copied to each',
+    expand='summed over the copies',
+    unbind='put together',
+    **dict.fromkeys(('view', 'reshape', 'flatten', 'squeeze', 'unsqueeze'), 'reshaped'),
+    **dict.fromkeys(('transpose', 'permute', 't'), 'transposed'),
+    **dict.fromkeys(
+        ('basic_index', 'advanced_index', 'narrow'), 'put back in its place, zeros elsewhere'
+    ),
+    **dict.fromkeys(('cat', 'stack'), 'cut apart'),
+)
 _PRODUCTS = {'t', 'mT', 'mm', 'mv', 'bmm', 'matmul', 'dot', 'conj'}
 
 def _readable(body, params):
     "Only `g`, the op's inputs and products of them: a rule that can be shown as it stands."
     names = {n.id for n in ast.walk(body) if isinstance(n, ast.Name)}
-    return names <= {'g', 'out', *params, *_PRODUCTS} and not any(isinstance(n, (ast.Subscript, ast.Attribute)) for n in ast.walk(body))
+    return names <= {'g', 'out', *params, *_PRODUCTS} and not any(
+        isinstance(n, (ast.Subscript, ast.Attribute)) for n in ast.walk(body)
+    )
 
+# %% ../../nbs/viz/04_formulas.ipynb #b88cb234
 def is_factor(node, slot: int = 0) -> bool:
     "Is the rule of this input 'g times something', so that there is a local derivative to name?"
     rule = _rule(node, slot)
     body = None if rule is None else rule_body(rule)
-    return exponent(node) is not None and slot == 0 or body is not None and without_g(body) is not None
+    return (
+        exponent(node) is not None and slot == 0 or body is not None and without_g(body) is not None
+    )
 
 def local_numbers(node, slot: int = 0) -> str | None:
-    "The local derivative with numbers in place of letters ('2·5'), if the node's saved values are scalars."
+    """The local derivative with numbers in place of letters ('2·5'), if the node's saved values are
+    scalars.
+    """
     rule = _rule(node, slot)
     if rule is None or not getattr(node, 'shape', None) == (): return None
-    have = _scalars(node, rule); n = exponent(node)
+    have = _scalars(node, rule)
+    n = exponent(node)
     if n is not None and slot == 0:
         x = next((v for k, v in have.items() if k in ('x', 'self')), None)
         if x is None: return None
@@ -148,22 +232,55 @@ def local_numbers(node, slot: int = 0) -> str | None:
     body = rule_body(rule)
     if body is None: return None
     f = without_g(body)
-    if f is None or any(isinstance(t, ast.Name) and t.id not in have and not _is_function(f, t) for t in ast.walk(f)): return None     # a number is missing
+    # a number is missing
+    if f is None or any(
+        isinstance(t, ast.Name) and t.id not in have and not _is_function(f, t) for t in ast.walk(f)
+    ):
+        return None
     s = write(f, have)
     return s if len(s) <= 40 else None
 
-def _is_function(tree, name): return any(isinstance(c, ast.Call) and c.func is name for c in ast.walk(tree))
+def _is_function(tree, name):
+    return any(isinstance(c, ast.Call) and c.func is name for c in ast.walk(tree))
 
+# %% ../../nbs/viz/04_formulas.ipynb #1343348f
 def local_value(node) -> dict:
-    "{input slot: array} of local derivatives, from the engine's own rules; only for scalar results and elementwise operations."
+    """{input slot: array} of local derivatives, from the engine's own rules; only for scalar
+    results and elementwise operations.
+    """
     op, shape = getattr(node, 'op', None), getattr(node, 'shape', None)
-    if op is None or not hasattr(node, 'run') or getattr(node, 'freed', False) or not isinstance(shape, tuple) or any(isinstance(d, tuple) for d in shape): return {}
-    size = int(np.prod(shape)); elementwise = getattr(getattr(op, 'batch', None), '__name__', '') == 'pointwise'
+    if (
+        op is None
+        or not hasattr(node, 'run')
+        or getattr(node, 'freed', False)
+        or not isinstance(shape, tuple)
+        or any(isinstance(d, tuple) for d in shape)
+    ):
+        return {}
+    size = int(np.prod(shape))
+    elementwise = getattr(getattr(op, 'batch', None), '__name__', '') == 'pointwise'
     if size != 1 and not (elementwise and size <= 4096): return {}
-    if any(getattr(v, 'dtype', None) is not None and array(v).dtype.kind == 'c' for _, v in saved_arrays(node)): return {}      # a complex gradient is no plain product
-    dtype = next((v.dtype for _, v in saved_arrays(node) if isinstance(v, np.ndarray) and v.dtype.kind in 'fc'), np.dtype(np.float32))
+    # a complex gradient is no plain product
+    if any(
+        getattr(v, 'dtype', None) is not None and array(v).dtype.kind == 'c'
+        for _, v in saved_arrays(node)
+    ):
+        return {}
+    dtype = next(
+        (
+            v.dtype
+            for _, v in saved_arrays(node)
+            if isinstance(v, np.ndarray) and v.dtype.kind in 'fc'
+        ),
+        np.dtype(np.float32),
+    )
     try:
         with np.errstate(all='ignore'): r = node.run(np.ones(shape, dtype), True)
-    except Exception: return {}
+    except Exception:
+        return {}
     r = r if isinstance(r, tuple) else (r,)
-    return {p: np.asarray(v) for p, v in zip(node.positions, r) if v is not None and (size == 1 or np.shape(v) == shape)}
+    return {
+        p: np.asarray(v)
+        for p, v in zip(node.positions, r)
+        if v is not None and (size == 1 or np.shape(v) == shape)
+    }

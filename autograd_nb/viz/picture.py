@@ -9,7 +9,11 @@ __all__ = ['page', 'with_dot', 'Picture', 'draw', 'tensor_html']
 import pathlib
 import shutil
 import subprocess
-from .style import DARK, LIGHT, MONO, esc, inline, nbytes_text, rules, shape_text, theme_css, val
+from ..arrays.topics import take_topics
+from autograd_nb.viz.style import (
+    DARK, LIGHT, MONO, esc, inline, nbytes_text, rules, shape_text, theme_css, val
+)
+from .repeats import fold_repeats
 from .records import Graph, LiveGraph, array, caller_names, graph_text, summarise
 from .layout import to_dot
 from .svg import draw_graph
@@ -17,79 +21,174 @@ from .svg import draw_graph
 # %% ../../nbs/viz/08_picture.ipynb #3f643ff8
 def page(title: str, body: str) -> str:
     "One HTML file that needs nothing beside it: no network, no script."
-    return ('<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
-            f'<title>{esc(title)}</title><style>html{{color-scheme:light dark}}body{{margin:1rem;background:{LIGHT["page"]}}}'
-            f'@media(prefers-color-scheme:dark){{body{{background:{DARK["page"]}}}}}</style></head>\n<body>{body}</body></html>\n')
+    return (
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><meta name="viewport"'
+        ' content="width=device-width, initial-scale=1">'
+        f'<title>{esc(title)}</title><style>html{{color-scheme:light'
+        f' dark}}body{{margin:1rem;background:{LIGHT["page"]}}}'
+        f'@media(prefers-color-scheme:dark){{body{{background:{DARK["page"]}}}}}</style></head>\n'
+        f'<body>{body}</body></html>\n'
+    )
 
 def with_dot(text: str, kind: str) -> bytes:
-    "What Graphviz's program makes of DOT text: 'png', 'pdf', …. Raises RuntimeError, with the remedy, where it is missing or fails."
+    """What Graphviz's program makes of DOT text: 'png', 'pdf', …. Raises RuntimeError, with the
+    remedy, where it is missing or fails.
+    """
     program = shutil.which('dot')
     if program is None:
-        raise RuntimeError(f'a .{kind} file is drawn by Graphviz\'s program `dot`, which is not installed here: install Graphviz (for example `apt install graphviz`, `brew install graphviz` or `conda install graphviz`), '
-                           'or save as .svg or .html, which need no program')
-    done = subprocess.run([program, f'-T{kind}', '-Gdpi=144'], input=text.encode(), capture_output=True, timeout=120)
-    if done.returncode or not done.stdout: raise RuntimeError(f'`dot` could not write a .{kind} file: {done.stderr.decode(errors="replace").strip()[:300]}; save as .svg or .html instead')
+        raise RuntimeError(
+            f'a .{kind} file is drawn by Graphviz\'s program `dot`, which is not installed here:'
+            ' install Graphviz (for example `apt install graphviz`, `brew install graphviz` or'
+            ' `conda install graphviz`), or save as .svg or .html, which need no program'
+        )
+    done = subprocess.run(
+        [program, f'-T{kind}', '-Gdpi=144'], input=text.encode(), capture_output=True, timeout=120
+    )
+    if done.returncode or not done.stdout:
+        raise RuntimeError(
+            f'`dot` could not write a .{kind} file:'
+            f' {done.stderr.decode(errors="replace").strip()[:300]}; save as .svg or .html instead'
+        )
     return done.stdout
 
+# %% ../../nbs/viz/08_picture.ipynb #01724d0a
 class Picture:
-    "A drawn graph: `svg`, `dot`, `text`, `records`; `save` writes it to a file; a notebook shows it."
-    def __init__(self, records: Graph, direction=None, values: bool = True, saved: bool = False, title=None, source: bool = False):
+    """A drawn graph: `svg`, `dot`, `text`, `records`; `save` writes it to a file; a notebook shows
+    it.
+    """
+
+    def __init__(
+        self, records: Graph, direction=None, values: bool = True, saved: bool = False, title=None,
+        source: bool = False,
+    ):
         self.records = records
         self.drawing = draw_graph(records, direction, values, saved, title, source=source)
         self.direction = self.drawing.layout.direction
+
     @property
     def svg(self): return self.drawing.svg
+
     @property
     def dot(self): return to_dot(self.records, self.direction)
+
     @property
     def text(self): return graph_text(self.records)
+
     @property
     def html(self): return page('Computation graph', self._repr_html_())
-    def __str__(self): return self.text
-    def __repr__(self): return self.text
-    def _repr_html_(self): return f'<div style="overflow-x:auto;padding:2px">{self.svg}</div>'
-    def save(self, path):
-        """Write the picture to `path`; the ending says how: .svg, .dot (or .gv), .html (one file that needs nothing beside it), .txt, or .png and .pdf, which Graphviz's program `dot` draws.
 
-        Returns the path. Raises ValueError for another ending, and RuntimeError with the remedy where `dot` is missing."""
-        path = pathlib.Path(path); kind = path.suffix.lower()
-        kinds = {'.svg': lambda: self.svg, '.dot': lambda: self.dot, '.gv': lambda: self.dot, '.html': lambda: self.html, '.txt': lambda: self.text,
-                 '.png': lambda: with_dot(self.dot, 'png'), '.pdf': lambda: with_dot(self.dot, 'pdf')}
-        if kind not in kinds: raise ValueError(f"cannot save a graph as {path.suffix or 'a file without an ending'!r}: use .svg, .dot, .html, .txt, .png or .pdf")
+    def __str__(self): return self.text
+
+    def __repr__(self): return self.text
+
+    def _repr_html_(self):
+        return f'<div style="overflow-x:auto;padding:2px">{self.svg}</div>'
+
+# %% ../../nbs/viz/08_picture.ipynb #4fb7052d
+class _Saving:
+    "A picture as a file."
+
+    def save(self, path):
+        """Write the picture to `path`; the ending says how: .svg, .dot (or .gv), .html (one file
+        that needs nothing beside it), .txt, or .png and .pdf, which Graphviz's program `dot` draws.
+
+        Returns the path. Raises ValueError for another ending, and RuntimeError with the remedy
+        where `dot` is missing.
+        """
+        path = pathlib.Path(path)
+        kind = path.suffix.lower()
+        kinds = {
+            '.svg': lambda: self.svg,
+            '.dot': lambda: self.dot,
+            '.gv': lambda: self.dot,
+            '.html': lambda: self.html,
+            '.txt': lambda: self.text,
+            '.png': lambda: with_dot(self.dot, 'png'),
+            '.pdf': lambda: with_dot(self.dot, 'pdf'),
+        }
+        if kind not in kinds:
+            raise ValueError(
+                f"cannot save a graph as {path.suffix or 'a file without an ending'!r}: use .svg,"
+                " .dot, .html, .txt, .png or .pdf"
+            )
         content = kinds[kind]()
         if isinstance(content, bytes): path.write_bytes(content)
         else: path.write_text(content, encoding='utf-8')
         return path
 
-def draw(*tensors, names=None, direction=None, values: bool = True, saved: bool = False, max_nodes: int = 250, title=None, gradients: bool = False, source: bool = False) -> Picture:
-    """The graph behind one tensor or several: `draw(loss)`; with every gradient, what each node saved and the line that made it: `draw(loss, gradients=True, saved=True, source=True)`.
+take_topics(Picture, (_Saving,))
 
-    `names`: dict of variables that lend names, values and gradients; None takes those of the caller. `direction`: 'LR', 'TB' or None for whichever fits. `values=False` shows shapes only.
-    `saved=True` adds what each node saved for backward, with its bytes, and `source=True` the line of code; both are in the tooltips in any case. `gradients=True` runs the backward pass to show the gradient at every node; `.grad` and the graph stay as they were.
-    Graphs of more than `max_nodes` nodes open folded by the modules found among the names, and are summarised where there are none. Raises TypeError for anything but tensors, RuntimeError, with the remedy, where no Graphviz is
-    installed, and with `gradients=True` what `backward()` raises."""
-    if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)): tensors = tuple(tensors[0])
+# %% ../../nbs/viz/08_picture.ipynb #fc5a1a38
+def draw(
+    *tensors,
+    names=None,
+    direction=None,
+    values: bool = True,
+    saved: bool = False,
+    max_nodes: int = 250,
+    title=None,
+    gradients: bool = False,
+    source: bool = False,
+) -> Picture:
+    """The graph behind one tensor or several: `draw(loss)`; with every gradient, what each node
+    saved and the line that made it: `draw(loss, gradients=True, saved=True, source=True)`.
+
+    `names`: dict of variables that lend names, values and gradients; None takes those of the
+    caller. `direction`: 'LR', 'TB' or None for whichever fits. `values=False` shows shapes only.
+    `saved=True` adds what each node saved for backward, with its bytes, and `source=True` the line
+    of code; both are in the tooltips in any case. `gradients=True` runs the backward pass to show
+    the gradient at every node; `.grad` and the graph stay as they were. Graphs of more than
+    `max_nodes` nodes open folded by the modules found among the names, and are summarised where
+    there are none. Raises TypeError for anything but tensors, RuntimeError, with the remedy, where
+    no Graphviz is installed, and with `gradients=True` what `backward()` raises."""
+    if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)):
+        tensors = tuple(tensors[0])
     if not tensors: raise TypeError('draw() needs at least one tensor')
     names = caller_names() if names is None else names
     live = LiveGraph(tensors, names)
     if gradients: live.fill_gradients()
-    if len(live.graph.nodes) <= max_nodes: return Picture(live.graph, direction, values, saved, title, source)
+    if len(live.graph.nodes) <= max_nodes:
+        return Picture(live.graph, direction, values, saved, title, source)
     from autograd_nb.viz.modules import Folded
     from autograd_nb.viz.unfolding import Unfolding
+
     folded = Folded(live, names)
-    if folded.tree: return Unfolding(folded, title, direction=direction, values=values, saved=saved, source=source)
-    return Picture(summarise(live.graph, max_nodes), direction, values, saved, title, source)
+    if folded.tree:
+        return Unfolding(
+            folded, title, direction=direction, values=values, saved=saved, source=source
+        )
+    order = [live.rec(n).id for n in live.forward_order()]
+    short, _ = fold_repeats(live.graph, order)
+    if len(short.nodes) > 60: short = summarise(live.graph, max_nodes)
+    return Picture(short, direction, values, saved, title, source)
 
 # %% ../../nbs/viz/08_picture.ipynb #c91ceb4f
 def tensor_html(t) -> str:
     "HTML for a tensor: its printed form, then shape, dtype, device, origin and memory."
-    a = array(t); bits = [f'shape {shape_text(tuple(a.shape))}', str(t.dtype).removeprefix('torch.'), str(t.device)]
+    a = array(t)
+    bits = [
+        f'shape {shape_text(tuple(a.shape))}',
+        str(t.dtype).removeprefix('torch.'),
+        str(t.device),
+    ]
     if t.grad_fn is not None: bits.append(f'made by {t.grad_fn.name()}')
     elif t.requires_grad: bits.append('leaf, requires grad')
-    if t.is_leaf and t.grad is not None: bits.append(f'grad {inline(val(array(t.grad)))}')
-    bits.append(nbytes_text(a.nbytes) + (' (view)' if getattr(t, '_base', None) is not None else ''))
-    style = theme_css() + rules('.agnb', {
-        'pre.ag-tensor': f'font-family:{MONO};margin:0;background:none;border:0;padding:0;color:inherit;white-space:pre-wrap',
-        '.ag-cap': 'font-size:.82em;color:var(--ag-muted)'})
-    return (f'<div class="agnb"><style>{style}</style>'
-            f'<pre class="ag-tensor">{esc(repr(t))}</pre><div class="ag-cap">{esc(" · ".join(bits))}</div></div>')
+    if t.is_leaf and t.grad is not None:
+        bits.append(f'grad {inline(val(array(t.grad)))}')
+    bits.append(
+        nbytes_text(a.nbytes) + (' (view)' if getattr(t, '_base', None) is not None else '')
+    )
+    style = theme_css() + rules(
+        '.agnb',
+        {
+            'pre.ag-tensor': (
+                f'font-family:{MONO};margin:0;background:none;border:0;padding:0;color:inherit;'
+                f'white-space:pre-wrap'
+            ),
+            '.ag-cap': 'font-size:.82em;color:var(--ag-muted)',
+        },
+    )
+    return (
+        f'<div class="agnb"><style>{style}</style><pre class="ag-tensor">{esc(repr(t))}</pre><div'
+        f' class="ag-cap">{esc(" · ".join(bits))}</div></div>'
+    )

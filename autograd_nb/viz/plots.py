@@ -17,44 +17,77 @@ from .records import array, is_tensor
 def ticks(lo: float, hi: float, n: int = 5) -> list:
     "About `n` round numbers between `lo` and `hi`."
     if not hi > lo: return [lo]
-    raw = (hi-lo)/n; p = 10.0**math.floor(math.log10(raw)); step = next(s*p for s in (1, 2, 5, 10) if s*p >= raw*0.999)
-    k = math.ceil(lo/step - 1e-9)
-    return [round((k+i)*step, 12) for i in range(int(hi/step + 1e-9) - k + 1)]
+    raw = (hi - lo) / n
+    p = 10.0 ** math.floor(math.log10(raw))
+    step = next(s * p for s in (1, 2, 5, 10) if s * p >= raw * 0.999)
+    k = math.ceil(lo / step - 1e-9)
+    return [round((k + i) * step, 12) for i in range(int(hi / step + 1e-9) - k + 1)]
 
 def log_ticks(lo: float, hi: float, n: int = 6) -> list:
-    "Powers of ten between `lo` and `hi`, thinned out to about `n`; round multiples where fewer than two powers fit."
-    a, b = math.ceil(math.log10(lo)-1e-9), math.floor(math.log10(hi)+1e-9)
-    if b - a < 1: return [t for t in (m*10.0**e for e in range(a-1, b+2) for m in (1, 2, 5)) if lo*.999 <= t <= hi*1.001] or [lo]
-    step = max(1, math.ceil((b-a)/n))
-    return [10.0**e for e in range(a, b+1, step)]
+    """Powers of ten between `lo` and `hi`, thinned out to about `n`; round multiples where fewer
+    than two powers fit.
+    """
+    a, b = math.ceil(math.log10(lo) - 1e-9), math.floor(math.log10(hi) + 1e-9)
+    if b - a < 1:
+        return [
+            t
+            for t in (m * 10.0**e for e in range(a - 1, b + 2) for m in (1, 2, 5))
+            if lo * 0.999 <= t <= hi * 1.001
+        ] or [lo]
+    step = max(1, math.ceil((b - a) / n))
+    return [10.0**e for e in range(a, b + 1, step)]
 
 _SUP = str.maketrans('0123456789-', '⁰¹²³⁴⁵⁶⁷⁸⁹⁻')
+
 def tick_text(t: float, log: bool = False) -> str:
     "`10⁻³` on a logarithmic axis, a plain number elsewhere."
-    if log and t > 0 and abs(math.log10(t) - round(math.log10(t))) < 1e-9 and not 1e-2 <= t <= 1e3: return '10' + str(round(math.log10(t))).translate(_SUP)
+    if log and t > 0 and abs(math.log10(t) - round(math.log10(t))) < 1e-9 and not 1e-2 <= t <= 1e3:
+        return '10' + str(round(math.log10(t))).translate(_SUP)
     return number(t, 6)
 
 # %% ../../nbs/viz/07_plots.ipynb #6c3fb1ac
 def thin(xs, ys, columns: int = 500):
     "At most `2*columns` points that look the same as all of them."
     n = len(xs)
-    if n <= 2*columns: return xs, ys
-    edges = np.linspace(0, n, columns+1).astype(int); keep = []
+    if n <= 2 * columns: return xs, ys
+    edges = np.linspace(0, n, columns + 1).astype(int)
+    keep = []
     for a, b in zip(edges[:-1], edges[1:]):
-        part = ys[a:b]; ok = np.isfinite(part)
-        if ok.any(): keep += sorted({a+int(np.nanargmin(np.where(ok, part, np.nan))), a+int(np.nanargmax(np.where(ok, part, np.nan)))})
-        else: keep.append(a)
+        part = ys[a:b]
+        ok = np.isfinite(part)
+        if ok.any():
+            keep += sorted(
+                {
+                    a + int(np.nanargmin(np.where(ok, part, np.nan))),
+                    a + int(np.nanargmax(np.where(ok, part, np.nan))),
+                }
+            )
+        else:
+            keep.append(a)
     return xs[keep], ys[keep]
 
 def as_series(series, x=None) -> dict:
-    "The accepted forms (a list, {label: ys}, {label: (xs, ys)}) as {label: (xs, ys)} of float arrays."
-    def arr(v): return np.asarray(array(v) if is_tensor(v) else [array(e).item() if is_tensor(e) else e for e in v], float).reshape(-1)
+    """The accepted forms (a list, {label: ys}, {label: (xs, ys)}) as {label: (xs, ys)} of float
+    arrays.
+    """
+
+    def arr(v):
+        return np.asarray(
+            array(v) if is_tensor(v) else [array(e).item() if is_tensor(e) else e for e in v], float
+        ).reshape(-1)
+
     if not isinstance(series, dict): series = {'': series}
     out = {}
     for k, v in series.items():
-        if isinstance(v, tuple) and len(v) == 2 and np.ndim(v[0]) == 1: xs, ys = arr(v[0]), arr(v[1])
-        else: ys = arr(v); xs = arr(x) if x is not None else np.arange(len(ys), dtype=float)
-        if len(xs) != len(ys): raise ValueError(f'series {k!r} has {len(xs)} x values and {len(ys)} y values; they must be as many')
+        if isinstance(v, tuple) and len(v) == 2 and np.ndim(v[0]) == 1:
+            xs, ys = arr(v[0]), arr(v[1])
+        else:
+            ys = arr(v)
+            xs = arr(x) if x is not None else np.arange(len(ys), dtype=float)
+        if len(xs) != len(ys):
+            raise ValueError(
+                f'series {k!r} has {len(xs)} x values and {len(ys)} y values; they must be as many'
+            )
         out[str(k)] = (xs, ys)
     return out
 
@@ -65,24 +98,40 @@ INKS = ('value', 'grad', 'third', 'fourth', 'muted')
 
 def _mark(kind, x, y):
     if kind == 'circle': return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3"/>'
-    d = dict(square=f'M{x-2.7:.1f} {y-2.7:.1f}h5.4v5.4h-5.4z', diamond=f'M{x:.1f} {y-4:.1f}l4 4l-4 4l-4-4z',
-             triangle=f'M{x:.1f} {y-3.6:.1f}l3.6 6.4h-7.2z', cross=f'M{x-3:.1f} {y-3:.1f}l6 6m0-6l-6 6')[kind]
+    d = dict(
+        square=f'M{x - 2.7:.1f} {y - 2.7:.1f}h5.4v5.4h-5.4z',
+        diamond=f'M{x:.1f} {y - 4:.1f}l4 4l-4 4l-4-4z',
+        triangle=f'M{x:.1f} {y - 3.6:.1f}l3.6 6.4h-7.2z',
+        cross=f'M{x - 3:.1f} {y - 3:.1f}l6 6m0-6l-6 6',
+    )[kind]
     return f'<path d="{d}"' + (' fill="none"' if kind == 'cross' else '') + '/>'
 
 def plot_css() -> str:
     "Rules for charts."
     table = {
-        '.ag-ax': 'stroke:var(--ag-line);fill:none;stroke-width:1', '.ag-gr': 'stroke:var(--ag-edge);stroke-width:.7;opacity:.45',
-        'text.ag-tk': 'font-size:11px;fill:var(--ag-muted)', 'text.ag-pt': 'font-weight:600;font-size:13px'}
+        '.ag-ax': 'stroke:var(--ag-line);fill:none;stroke-width:1',
+        '.ag-gr': 'stroke:var(--ag-edge);stroke-width:.7;opacity:.45',
+        'text.ag-tk': 'font-size:11px;fill:var(--ag-muted)',
+        'text.ag-pt': 'font-weight:600;font-size:13px',
+    }
     for i, c in enumerate(INKS):
-        table |= {f'.ag-s{i}': f'stroke:var(--ag-{c});fill:none;stroke-width:2;stroke-linejoin:round',
-                  f'.ag-m{i}': f'stroke:var(--ag-{c});fill:var(--ag-{c});stroke-width:1.4', f'text.ag-t{i}': f'fill:var(--ag-{c});font-weight:600'}
-    return (f'{theme_css()}.agnb.ag-plot text{{font-family:{SANS};fill:var(--ag-ink);font-size:12px}}{rules(".agnb.ag-plot", table)}'
-            f'@media(max-width:{NARROW}px){{.agnb.ag-plot.ag-broad{{display:none}}}}@media not all and (max-width:{NARROW}px){{.agnb.ag-plot.ag-slim{{display:none}}}}')
+        table |= {
+            f'.ag-s{i}': f'stroke:var(--ag-{c});fill:none;stroke-width:2;stroke-linejoin:round',
+            f'.ag-m{i}': f'stroke:var(--ag-{c});fill:var(--ag-{c});stroke-width:1.4',
+            f'text.ag-t{i}': f'fill:var(--ag-{c});font-weight:600',
+        }
+    return (
+        f'{theme_css()}.agnb.ag-plot'
+        f' text{{font-family:{SANS};fill:var(--ag-ink);'
+        f'font-size:12px}}{rules(".agnb.ag-plot", table)}@media(max-width:{NARROW}'
+        f'px){{.agnb.ag-plot.ag-broad{{display:none}}}}@media'
+        f' not all and (max-width:{NARROW}px){{.agnb.ag-plot.ag-slim{{display:none}}}}'
+    )
 
-NARROW = 560      # pixels: on pages up to this width a chart is drawn for a phone
+# %% ../../nbs/viz/07_plots.ipynb #9684a632
+NARROW = 560  # pixels: on pages up to this width a chart is drawn for a phone
 
-def _tw(s, size=12): return len(s)*size*.58
+def _tw(s, size=12): return len(s) * size * 0.58
 
 def _wrapped(words, room, size, gap=' '):
     "The words in lines that are at most `room` pixels wide."
@@ -92,157 +141,318 @@ def _wrapped(words, room, size, gap=' '):
         else: out.append([w])
     return out
 
+# %% ../../nbs/viz/07_plots.ipynb #c46dddd6
 @dataclass(frozen=True)
 class Axis:
     "Maps numbers between `lo` and `hi` to pixels between `a` and `b`, evenly or by powers of ten."
+
     lo: float
     hi: float
     log: bool = False
     a: float = 0.0
     b: float = 1.0
+
     def __call__(self, v):
         f = np.log10 if self.log else lambda v: np.asarray(v, float)
         lo, hi = float(f(self.lo)), float(f(self.hi))
-        return self.a + (f(v) - lo)/((hi - lo) or 1)*(self.b - self.a)
+        return self.a + (f(v) - lo) / ((hi - lo) or 1) * (self.b - self.a)
+
     def at(self, a, b): return Axis(self.lo, self.hi, self.log, a, b)
+
     def ticks(self, n):
         if not self.hi > self.lo: return []
-        return [t for t in (log_ticks if self.log else ticks)(self.lo, self.hi, n) if self.lo <= t*(1 + 1e-9) + 1e-12 and t <= self.hi*(1 + 1e-9) + 1e-12]
+        return [
+            t
+            for t in (log_ticks if self.log else ticks)(self.lo, self.hi, n)
+            if self.lo <= t * (1 + 1e-9) + 1e-12 and t <= self.hi * (1 + 1e-9) + 1e-12
+        ]
 
+# %% ../../nbs/viz/07_plots.ipynb #7443b26c
 def axis(values, given=None, log: bool = False, pad: float = 0.0) -> Axis:
-    "The axis that shows `values` with a margin of `pad` of its length at both ends, or the limits `given`."
-    lo, hi = map(float, given if given is not None else (values.min(), values.max()) if len(values) else (1, 10) if log else (0, 1))
+    """The axis that shows `values` with a margin of `pad` of its length at both ends, or the limits
+    `given`.
+    """
+    lo, hi = map(
+        float,
+        (
+            given
+            if given is not None
+            else (values.min(), values.max())
+            if len(values)
+            else (1, 10)
+            if log
+            else (0, 1)
+        ),
+    )
     if log:
-        if not 0 < lo <= hi: raise ValueError(f'limits of a logarithmic axis must be positive, got ({lo}, {hi})')
-        if lo == hi: lo, hi = lo/2, hi*2
-        a, b = math.log10(lo), math.log10(hi); d = (b - a)*pad if given is None else 0
-        return Axis(10.0**max(a - d, -300), 10.0**min(b + d, 300), True)
-    if lo == hi: lo, hi = lo - (abs(lo)*.5 or .5), hi + (abs(hi)*.5 or .5)
-    d = (hi - lo)*pad if given is None else 0
+        if not 0 < lo <= hi:
+            raise ValueError(f'limits of a logarithmic axis must be positive, got ({lo}, {hi})')
+        if lo == hi: lo, hi = lo / 2, hi * 2
+        a, b = math.log10(lo), math.log10(hi)
+        d = (b - a) * pad if given is None else 0
+        return Axis(10.0 ** max(a - d, -300), 10.0 ** min(b + d, 300), True)
+    if lo == hi: lo, hi = lo - (abs(lo) * 0.5 or 0.5), hi + (abs(hi) * 0.5 or 0.5)
+    d = (hi - lo) * pad if given is None else 0
     return Axis(lo - d, hi + d)
 
 def clean(xs, ys, logx: bool = False, logy: bool = False):
-    "The points that can be drawn: nan where there is none, nothing that is not positive on a logarithmic axis, thinned out."
+    """The points that can be drawn: nan where there is none, nothing that is not positive on a
+    logarithmic axis, thinned out.
+    """
     ok = np.isfinite(xs) & ((xs > 0) if logx else True)
     xs, ys = xs[ok], ys[ok]
     return thin(xs, np.where(np.isfinite(ys) & ((ys > 0) if logy else True), ys, np.nan))
 
+# %% ../../nbs/viz/07_plots.ipynb #ceeb1e52
 def _straight(points):
-    "The points of a path without those that lie on the straight line between their neighbours, to a twentieth of a pixel."
+    """The points of a path without those that lie on the straight line between their neighbours, to
+    a twentieth of a pixel.
+    """
     out = points[:1]
     for (x, y), (u, v) in zip(points[1:-1], points[2:]):
-        a, b = out[-1]; dx, dy = u - a, v - b
-        if abs((x - a)*dy - (y - b)*dx) > .05*math.hypot(dx, dy) or (x - a)*dx + (y - b)*dy < 0 or (u - x)*dx + (v - y)*dy < 0: out.append((x, y))
+        a, b = out[-1]
+        dx, dy = u - a, v - b
+        if (
+            abs((x - a) * dy - (y - b) * dx) > 0.05 * math.hypot(dx, dy)
+            or (x - a) * dx + (y - b) * dy < 0
+            or (u - x) * dx + (v - y) * dy < 0
+        ):
+            out.append((x, y))
     return out + points[1:][-1:]
 
 def _line(i, px, py, inside, marks, scattered=False):
-    "One line: a path with gaps where a point is missing, and marks at its points; only the marks if they are `scattered`."
+    """One line: a path with gaps where a point is missing, and marks at its points; only the marks
+    if they are `scattered`.
+    """
     c, d, run = i % len(INKS), [], []
     for x, y, ok in zip([*px.tolist(), 0], [*py.tolist(), 0], [*inside.tolist(), False]):
-        if ok: run.append((x, y))
+        if ok:
+            run.append((x, y))
         elif run:
-            d += [f'{"L" if k else "M"}{x:.1f} {y:.1f}' for k, (x, y) in enumerate(run if marks else _straight(run))]
+            d += [
+                f'{"L" if k else "M"}{x:.1f} {y:.1f}'
+                for k, (x, y) in enumerate(run if marks else _straight(run))
+            ]
             run = []
     dash = f' stroke-dasharray="{DASHES[c]}"' if DASHES[c] else ''
     out = '' if scattered else f'<path class="ag-s{c}" d="{"".join(d) or "M0 0"}"{dash}/>'
-    if marks or scattered: out += f'<g class="ag-m{c}">' + ''.join(_mark(MARKS[c], x, y) for x, y, ok in zip(px.tolist(), py.tolist(), inside.tolist()) if ok) + '</g>'
+    if marks or scattered:
+        out += (
+            f'<g class="ag-m{c}">'
+            + ''.join(
+                _mark(MARKS[c], x, y)
+                for x, y, ok in zip(px.tolist(), py.tolist(), inside.tolist())
+                if ok
+            )
+            + '</g>'
+        )
     return out
 
+# %% ../../nbs/viz/07_plots.ipynb #cf1f22e4
 def _labels(ends, x, low):
     "Names at the right ends of the lines, moved apart where they would overlap, none below `low`."
     ends.sort()
-    for i in range(1, len(ends)): ends[i][0] = max(ends[i][0], ends[i-1][0] + 15)
-    for k, e in enumerate(reversed(ends)): e[0] = min(e[0], low - 15*k)
-    return ''.join(f'<text class="ag-t{c}" x="{x:.1f}" y="{y+4:.1f}">{esc(name)}</text>' for y, name, c in ends)
+    for i in range(1, len(ends)): ends[i][0] = max(ends[i][0], ends[i - 1][0] + 15)
+    for k, e in enumerate(reversed(ends)): e[0] = min(e[0], low - 15 * k)
+    return ''.join(
+        f'<text class="ag-t{c}" x="{x:.1f}" y="{y + 4:.1f}">{esc(name)}</text>'
+        for y, name, c in ends
+    )
 
-def plot_svg(series: dict, title=None, xlabel='', ylabel='', logx=False, logy=False, xlim=None, ylim=None, markers=None, width=640, height=340, describe=None, style=True, slim=None, margins=(0, 0), points=()) -> str:
-    """The chart as SVG text; `series` as `as_series` returns it. `style=False` leaves the style sheet out, where the page has it already.
-    `slim`: True for a phone, with the names of the lines above them; True and False are shown on narrow and on broad pages only, None on all.
-    `margins`: how wide the margins on the left and on the right are at least, so that charts below each other can share an axis. `points`: names of series that are points, not joined by a line."""
+# %% ../../nbs/viz/07_plots.ipynb #df89e44b
+def plot_svg(
+    series: dict, title=None, xlabel='', ylabel='', logx=False, logy=False, xlim=None, ylim=None,
+    markers=None, width=640, height=340, describe=None, style=True, slim=None, margins=(0, 0),
+    points=(),
+) -> str:
+    """The chart as SVG text; `series` as `as_series` returns it. `style=False` leaves the style
+    sheet out, where the page has it already. `slim`: True for a phone, with the names of the lines
+    above them; True and False are shown on narrow and on broad pages only, None on all. `margins`:
+    how wide the margins on the left and on the right are at least, so that charts below each other
+    can share an axis. `points`: names of series that are points, not joined by a line.
+    """
     if slim: width, height = 360, min(height, 270)
     data = {k: clean(xs, ys, logx, logy) for k, (xs, ys) in series.items()}
-    if slim: data = {k: thin(xs, ys, 150) for k, (xs, ys) in data.items()}          # a phone has no room for more
+    # a phone has no room for more
+    if slim: data = {k: thin(xs, ys, 150) for k, (xs, ys) in data.items()}
     allx, ally = (np.concatenate([d[i] for d in data.values()] or [np.zeros(0)]) for i in (0, 1))
-    ax, ay = axis(allx, xlim, logx), axis(ally[np.isfinite(ally)], ylim, logy, .05)
+    ax, ay = axis(allx, xlim, logx), axis(ally[np.isfinite(ally)], ylim, logy, 0.05)
     xt, yt = ax.ticks(4 if slim else 6), ay.ticks(5)
     names = [k for k in data if k]
-    heading = [' '.join(line) for line in _wrapped(title.split(), width - 20, 13.5)] if title and slim else [title] if title else []
-    legend = _wrapped(names, width - 40, 13.5, ' '*7) if slim else []
+    heading = (
+        [' '.join(line) for line in _wrapped(title.split(), width - 20, 13.5)]
+        if title and slim
+        else [title]
+        if title
+        else []
+    )
+    legend = _wrapped(names, width - 40, 13.5, ' ' * 7) if slim else []
     left = 14 + max([_tw(tick_text(t, logy), 11) for t in yt] + [0]) + (18 if ylabel else 0)
-    right = min(18 + 1.1*max(map(_tw, names)), width*.42) if names and not slim else 14
+    right = min(18 + 1.1 * max(map(_tw, names)), width * 0.42) if names and not slim else 14
     left, right = max(left, margins[0]), right if slim else max(right, margins[1])
-    top, bottom = 12 + 18*len(heading) + 18*len(legend), 28 + (18 if xlabel else 0)
+    top, bottom = 12 + 18 * len(heading) + 18 * len(legend), 28 + (18 if xlabel else 0)
     height += top - 30 if slim and top > 30 else 0
     W, H = width - left - right, height - top - bottom
     X, Y = ax.at(left, left + W), ay.at(top + H, top)
     out, ends = [], []
     for t in yt:
         y = float(Y(t))
-        out.append(f'<path class="ag-gr" d="M{left:.1f} {y:.1f}h{W:.1f}"/><text class="ag-tk" text-anchor="end" x="{left-6:.1f}" y="{y+4:.1f}">{tick_text(t, logy)}</text>')
+        out.append(
+            f'<path class="ag-gr" d="M{left:.1f} {y:.1f}h{W:.1f}"/><text class="ag-tk"'
+            f' text-anchor="end" x="{left - 6:.1f}" y="{y + 4:.1f}">{tick_text(t, logy)}</text>'
+        )
     for t in xt:
         x = float(X(t))
-        out.append(f'<path class="ag-gr" d="M{x:.1f} {top}v{H:.1f}"/><text class="ag-tk" text-anchor="middle" x="{x:.1f}" y="{top+H+16:.1f}">{tick_text(t, logx)}</text>')
+        out.append(
+            f'<path class="ag-gr" d="M{x:.1f} {top}v{H:.1f}"/><text class="ag-tk"'
+            f' text-anchor="middle" x="{x:.1f}" y="{top + H + 16:.1f}">{tick_text(t, logx)}</text>'
+        )
     out.append(f'<path class="ag-ax" d="M{left:.1f} {top}v{H:.1f}h{W:.1f}"/>')
     for i, (k, (xs, ys)) in enumerate(data.items()):
         px, py = X(xs), Y(ys)
-        inside = np.isfinite(py) & (px >= left-.5) & (px <= left+W+.5)
-        if ylim is not None: inside &= (py >= top-.5) & (py <= top+H+.5)
-        out.append(_line(i, px, py, inside, len(xs) <= 30 if markers is None else markers, k in points))
-        if k and not slim and inside.any(): ends.append([float(py[np.flatnonzero(inside)[-1]]), k, i % len(INKS)])
+        inside = np.isfinite(py) & (px >= left - 0.5) & (px <= left + W + 0.5)
+        if ylim is not None: inside &= (py >= top - 0.5) & (py <= top + H + 0.5)
+        out.append(
+            _line(i, px, py, inside, len(xs) <= 30 if markers is None else markers, k in points)
+        )
+        if k and not slim and inside.any():
+            ends.append([float(py[np.flatnonzero(inside)[-1]]), k, i % len(INKS)])
     out.append(_labels(ends, left + W + 8, top + H))
-    for row, line in enumerate(heading): out.append(f'<text class="ag-pt" x="{8 if slim else left:.1f}" y="{18 + 18*row}">{esc(line)}</text>')
+    for row, line in enumerate(heading):
+        out.append(
+            f'<text class="ag-pt" x="{8 if slim else left:.1f}"'
+            f' y="{18 + 18 * row}">{esc(line)}</text>'
+        )
     for row, line in enumerate(legend):
-        x, y = 8.0, 16 + 18*(len(heading) + row)
+        x, y = 8.0, 16 + 18 * (len(heading) + row)
         for name in line:
             c = list(data).index(name) % len(INKS)
             dash = f' stroke-dasharray="{DASHES[c]}"' if DASHES[c] else ''
-            out.append((f'<g class="ag-m{c}">{_mark(MARKS[c], x + 11, y - 4)}</g>' if name in points else f'<path class="ag-s{c}" d="M{x:.1f} {y-4}h22"{dash}/>') + f'<text class="ag-t{c}" x="{x+27:.1f}" y="{y}">{esc(name)}</text>')
+            out.append(
+                (
+                    f'<g class="ag-m{c}">{_mark(MARKS[c], x + 11, y - 4)}</g>'
+                    if name in points
+                    else f'<path class="ag-s{c}" d="M{x:.1f} {y - 4}h22"{dash}/>'
+                )
+                + f'<text class="ag-t{c}" x="{x + 27:.1f}" y="{y}">{esc(name)}</text>'
+            )
             x += 27 + _tw(name, 13.5) + 14
-    if xlabel: out.append(f'<text text-anchor="middle" x="{left+W/2:.1f}" y="{height-7}">{esc(xlabel)}</text>')
-    if ylabel: out.append(f'<text text-anchor="middle" transform="translate(13 {top+H/2:.1f}) rotate(-90)">{esc(ylabel)}</text>')
+    if xlabel:
+        out.append(
+            f'<text text-anchor="middle" x="{left + W / 2:.1f}" '
+            f'y="{height - 7}">{esc(xlabel)}</text>'
+        )
+    if ylabel:
+        out.append(
+            f'<text text-anchor="middle" transform="translate(13 {top + H / 2:.1f})'
+            f' rotate(-90)">{esc(ylabel)}</text>'
+        )
     words = describe or plot_text(series, title, xlabel, ylabel, logx, logy)
     kind = {None: '', True: ' ag-slim', False: ' ag-broad'}[slim]
-    return (f'<svg xmlns="http://www.w3.org/2000/svg" class="agnb ag-plot{kind}" role="img" aria-label="{esc(title or ylabel or "line chart")}" '
-            f'viewBox="0 0 {width} {height}" width="{width}" height="{height}" style="max-width:100%;height:auto"><desc>{esc(words)}</desc>'
-            + (f'<style>{plot_css()}</style>' if style else '') + ''.join(out) + '</svg>')
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="agnb ag-plot{kind}" role="img"'
+        f' aria-label="{esc(title or ylabel or "line chart")}" viewBox="0 0 {width} {height}"'
+        f' width="{width}" height="{height}"'
+        f' style="max-width:100%;height:auto"><desc>{esc(words)}</desc>'
+        + (f'<style>{plot_css()}</style>' if style else '')
+        + ''.join(out)
+        + '</svg>'
+    )
 
+# %% ../../nbs/viz/07_plots.ipynb #0c34837d
 def plot_html(series: dict, *args, style=True, **options) -> str:
-    "The chart as HTML text that shows it in the way that suits the width of the page; arguments as for `plot_svg`."
-    return plot_svg(series, *args, style=style, slim=False, **options) + plot_svg(series, *args, style=False, slim=True, **options)
+    """The chart as HTML text that shows it in the way that suits the width of the page; arguments
+    as for `plot_svg`.
+    """
+    return plot_svg(series, *args, style=style, slim=False, **options) + plot_svg(
+        series, *args, style=False, slim=True, **options
+    )
 
 def plot_text(series: dict, title=None, xlabel='', ylabel='', logx=False, logy=False) -> str:
     "The chart in words: what is plotted, from where to where."
     scale = ' (logarithmic)'
-    head = f"{title or 'Line chart'}. {ylabel or 'y'}{scale if logy else ''} over {xlabel or 'x'}{scale if logx else ''}."
+    head = (
+        f"{title or 'Line chart'}. {ylabel or 'y'}{scale if logy else ''} over"
+        f" {xlabel or 'x'}{scale if logx else ''}."
+    )
     bits = []
     for k, (xs, ys) in series.items():
         ok = np.isfinite(ys)
-        if not ok.any(): bits.append(f"{k or 'line'}: no finite values"); continue
-        a, b = np.flatnonzero(ok)[[0, -1]]; m = int(np.nanargmin(np.where(ok, ys, np.nan)))
-        bits.append(f"{k or 'line'}: {len(xs)} points, from {number(ys[a])} at {number(xs[a])} to {number(ys[b])} at {number(xs[b])}, lowest {number(ys[m])} at {number(xs[m])}")
+        if not ok.any():
+            bits.append(f"{k or 'line'}: no finite values")
+            continue
+        a, b = np.flatnonzero(ok)[[0, -1]]
+        m = int(np.nanargmin(np.where(ok, ys, np.nan)))
+        bits.append(
+            f"{k or 'line'}: {len(xs)} points, from {number(ys[a])} at {number(xs[a])} to"
+            f" {number(ys[b])} at {number(xs[b])}, lowest {number(ys[m])} at {number(xs[m])}"
+        )
     return head + ' ' + '; '.join(bits) + '.'
 
+# %% ../../nbs/viz/07_plots.ipynb #a7871845
 @dataclass
 class Plot:
-    "A chart: `svg`, `text` (in words), and `html`, which is what notebooks show: the chart for broad pages and the chart for phones."
+    """A chart: `svg`, `text` (in words), and `html`, which is what notebooks show: the chart for
+    broad pages and the chart for phones.
+    """
+
     svg: str
     text: str
     how: dict = field(default_factory=dict, repr=False, compare=False)
+
     @property
     def html(self): return plot_html(**self.how) if self.how else self.svg
+
     def __str__(self): return self.text
+
     def __repr__(self): return self.text
+
     def _repr_html_(self): return self.html
+
     def save(self, path):
         "Write the SVG to `path`."
         with open(path, 'w', encoding='utf-8') as f: f.write(self.svg)
 
-def plot(series, *, x=None, title=None, xlabel='', ylabel='', logx=False, logy=False, xlim=None, ylim=None, markers=None, width=640, height=340, describe=None, points=()) -> Plot:
+# %% ../../nbs/viz/07_plots.ipynb #89613dd2
+def plot(
+    series,
+    *,
+    x=None,
+    title=None,
+    xlabel='',
+    ylabel='',
+    logx=False,
+    logy=False,
+    xlim=None,
+    ylim=None,
+    markers=None,
+    width=640,
+    height=340,
+    describe=None,
+    points=(),
+) -> Plot:
     """A line chart of a list, of {label: ys}, or of {label: (xs, ys)}.
 
-    Values that are not finite leave a gap; non-positive ones are left out on a logarithmic axis. `markers` None marks the points of short series. `points`: labels of series that are points, such as measurements, not joined by a line.
-    `describe`: words for screen readers; None describes the numbers. Raises ValueError if x and y differ in length."""
+    Values that are not finite leave a gap; non-positive ones are left out on a logarithmic axis.
+    `markers` None marks the points of short series. `points`: labels of series that are points,
+    such as measurements, not joined by a line. `describe`: words for screen readers; None describes
+    the numbers. Raises ValueError if x and y differ in length.
+    """
     s = as_series(series, x)
     said = describe or plot_text(s, title, xlabel, ylabel, logx, logy)
-    how = dict(series=s, title=title, xlabel=xlabel, ylabel=ylabel, logx=logx, logy=logy, xlim=xlim, ylim=ylim, markers=markers, width=width, height=height, describe=said, points=points)
+    how = dict(
+        series=s,
+        title=title,
+        xlabel=xlabel,
+        ylabel=ylabel,
+        logx=logx,
+        logy=logy,
+        xlim=xlim,
+        ylim=ylim,
+        markers=markers,
+        width=width,
+        height=height,
+        describe=said,
+        points=points,
+    )
     return Plot(plot_svg(**how), said, how)

@@ -18,70 +18,95 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
 import numpy as np
+from ..arrays.topics import take_topics
 from ..graph.engine import walk
-from ..graph.node import JOURNAL
-from .style import Val, clip, val, inline, shape_text, short_name, symbol, nbytes_text
+from ..layers.versions import JOURNAL
+from autograd_nb.viz.style import (
+    Val, clip, val, inline, shape_text, short_name, symbol, nbytes_text
+)
 
 # %% ../../nbs/viz/01_records.ipynb #16192db2
 @dataclass(frozen=True)
 class Saved:
     "One value a node keeps for its backward."
+
     name: str
     shape: tuple
     dtype: str
     nbytes: int
-    def __str__(self): return f'{self.name} {shape_text(self.shape)} {self.dtype} {nbytes_text(self.nbytes)}'
+
+    def __str__(self):
+        return f'{self.name} {shape_text(self.shape)} {self.dtype} {nbytes_text(self.nbytes)}'
 
 @dataclass
 class NodeRec:
     "One node of a graph, as plain data."
+
     id: int
-    kind: str                      # 'leaf' | 'const' | 'op' | 'output' | 'group' | 'more'
-    node: str                      # PyTorch's name, 'MulBackward0'; '' for constants
-    symbol: str                    # '×'
-    name: str | None = None        # the variable that holds the result, if one was found
+    kind: str  # 'leaf' | 'const' | 'op' | 'output' | 'group' | 'more'
+    node: str  # PyTorch's name, 'MulBackward0'; '' for constants
+    symbol: str  # '×'
+    name: str | None = None  # the variable that holds the result, if one was found
     shape: tuple | None = None
     dtype: str | None = None
     value: Val | None = None
     grad: Val | None = None
     saved: tuple = ()
     freed: bool = False
-    source: str | None = None      # 'notebook cell or file:line'
-    count: int = 1                 # how many nodes a group stands for
-    detail: tuple = ()             # what a group contains: ('240 × MulBackward0', …)
-    call: int | None = None        # which module call a group stands for
+    source: str | None = None  # 'notebook cell or file:line'
+    count: int = 1  # how many nodes a group stands for
+    detail: tuple = ()  # what a group contains: ('240 × MulBackward0', …)
+    call: int | None = None  # which module call a group stands for
+
     @property
     def op(self): return short_name(self.node)
 
 class Edge(NamedTuple):
-    "`src` (its output number `nr`) is input number `slot` of `dst`; ids of `NodeRec`s. `count` edges between groups are one."
+    """`src` (its output number `nr`) is input number `slot` of `dst`; ids of `NodeRec`s. `count`
+    edges between groups are one.
+    """
+
     src: int
     dst: int
     nr: int = 0
     slot: int = 0
     count: int = 1
 
+# %% ../../nbs/viz/01_records.ipynb #c506ec93
 @dataclass
 class Graph:
-    "Nodes in an order in which inputs come before what uses them, the edges, the ids of the outputs, and remarks for the reader."
+    """Nodes in an order in which inputs come before what uses them, the edges, the ids of the
+    outputs, and remarks for the reader.
+    """
+
     nodes: list
     edges: list
     roots: list
     notes: list = field(default_factory=list)
-    total: int = 0                 # how many nodes the real graph has (as far as it was walked)
+    total: int = 0  # how many nodes the real graph has (as far as it was walked)
+
     def __getitem__(self, id): return self._by_id()[id]
+
     def _by_id(self): return {n.id: n for n in self.nodes}
+
     def named(self, name): return next(n for n in self.nodes if n.name == name)
+
     def __str__(self): return graph_text(self)
 
 # %% ../../nbs/viz/01_records.ipynb #54ffb098
 def kinds_text(kinds: Counter) -> tuple:
     "The most frequent kinds of nodes as texts: `('240 × MulBackward0', …)`."
-    return (*(f'{c} × {k}' for k, c in kinds.most_common(3)), *([f'{len(kinds) - 3} other kinds'] if len(kinds) > 3 else []))
+    return (
+        *(f'{c} × {k}' for k, c in kinds.most_common(3)),
+        *([f'{len(kinds) - 3} other kinds'] if len(kinds) > 3 else []),
+    )
 
 def node_text(n: NodeRec) -> str:
     "One line of text about a node."
-    s = f"{n.name or ''}{' = ' if n.name and n.node and n.kind != 'leaf' else ''}{n.node if n.kind != 'leaf' else ''}".strip() or n.symbol
+    s = (
+        ' = '.join(filter(None, (n.name, n.node if n.kind != 'leaf' else ''))).strip()
+        or n.symbol
+    )
     if n.kind == 'group' or n.detail: s = f"{n.count} nodes ({', '.join(n.detail)})"
     bits = [n.kind if n.kind in ('leaf', 'const') else '']
     if n.shape is not None: bits.append(shape_text(n.shape))
@@ -89,13 +114,35 @@ def node_text(n: NodeRec) -> str:
     if n.grad is not None: bits.append(f'grad {inline(n.grad)}')
     return f"{s}: {', '.join(b for b in bits if b)}".removesuffix(': ')
 
+# %% ../../nbs/viz/01_records.ipynb #8f94611e
 def graph_text(g: Graph) -> str:
     "The whole graph in words, one line a node, with what it is computed from."
-    names = {n.id: n.name or (inline(n.value) if n.kind == 'const' and n.value is not None else n.symbol if n.kind == 'const' else f'#{n.id}') for n in g.nodes}
+    names = {
+        n.id: (
+            n.name
+            or (
+                inline(n.value)
+                if n.kind == 'const' and n.value is not None
+                else n.symbol
+                if n.kind == 'const'
+                else f'#{n.id}'
+            )
+        )
+        for n in g.nodes
+    }
     ins = {}
     for e in g.edges: ins.setdefault(e.dst, []).append(names[e.src])
-    head = f"Computation graph of {len(g.nodes)} node{'s' if len(g.nodes) != 1 else ''}" + (f' standing for {g.total}' if g.total > len(g.nodes) else '')
-    return '\n'.join([head + ':'] + [f"  #{n.id} {node_text(n)}" + (f" <- {', '.join(ins[n.id])}" if n.id in ins else '') for n in g.nodes] + [f'  note: {t}' for t in g.notes])
+    head = f"Computation graph of {len(g.nodes)} node{'s' if len(g.nodes) != 1 else ''}" + (
+        f' standing for {g.total}' if g.total > len(g.nodes) else ''
+    )
+    return '\n'.join(
+        [head + ':']
+        + [
+            f"  #{n.id} {node_text(n)}" + (f" <- {', '.join(ins[n.id])}" if n.id in ins else '')
+            for n in g.nodes
+        ]
+        + [f'  note: {t}' for t in g.notes]
+    )
 
 # %% ../../nbs/viz/01_records.ipynb #7d4f162e
 def is_tensor(o) -> bool:
@@ -105,137 +152,216 @@ def is_tensor(o) -> bool:
 def array(t) -> np.ndarray:
     "The bare array of a tensor (no copy, no graph)."
     a = getattr(t, '_array', None)
-    if a is None and is_tensor(t): a = t.detach().numpy() if str(getattr(t, 'dtype', '')) != 'torch.bfloat16' else t.detach().float().numpy()
+    if a is None and is_tensor(t):
+        a = (
+            t.detach().numpy()
+            if str(getattr(t, 'dtype', '')) != 'torch.bfloat16'
+            else t.detach().float().numpy()
+        )
     return np.asarray(t if a is None else a.get() if hasattr(a, 'get') else a)
 
 def caller_names(package: str = 'autograd_nb') -> dict:
-    "Variables of whoever called the function that asks: of the nearest frame outside this package, its globals, then its locals on top."
+    """Variables of whoever called the function that asks: of the nearest frame outside this
+    package, its globals, then its locals on top.
+    """
     f = sys._getframe(2)
-    while f is not None and (f.f_globals.get('__name__') or '').split('.')[0] == package: f = f.f_back
+    while f is not None and (f.f_globals.get('__name__') or '').split('.')[0] == package:
+        f = f.f_back
     if f is None: return {}
     return {k: v for d in (f.f_globals, f.f_locals) for k, v in list(d.items())}
 
 def own_lines(error, package: str = 'autograd_nb') -> list:
-    "The lines outside this package and outside installed libraries that an error passed through, outermost first, as `line 3 of f: return x.item()`."
+    """The lines outside this package and outside installed libraries that an error passed through,
+    outermost first, as `line 3 of f: return x.item()`.
+    """
     out = []
     for frame, n in traceback.walk_tb(error.__traceback__):
         file = frame.f_code.co_filename.replace('\\', '/')
-        if (frame.f_globals.get('__name__') or '').split('.')[0] == package or 'site-packages/' in file or '/lib/python' in file: continue
+        if (
+            (frame.f_globals.get('__name__') or '').split('.')[0] == package
+            or 'site-packages/' in file
+            or '/lib/python' in file
+        ):
+            continue
         line = linecache.getline(frame.f_code.co_filename, n).strip()
         out.append(f'line {n} of {frame.f_code.co_name}' + (f': {line}' if line else ''))
     return out
 
+# %% ../../nbs/viz/01_records.ipynb #614e2156
 def for_readers(demo):
-    "`demo`, so that a notebook shows what went wrong in it as the message and the reader's own lines, without the lines of this package between them. The error itself is raised as it is."
+    """`demo`, so that a notebook shows what went wrong in it as the message and the reader's own
+    lines, without the lines of this package between them. The error itself is raised as it is.
+    """
+
     @functools.wraps(demo)
     def called(*args, **kwargs):
-        try: return demo(*args, **kwargs)
+        try:
+            return demo(*args, **kwargs)
         except Exception as error:
             where = own_lines(error)[-4:]
-            if not hasattr(error, '_render_traceback_'):      # IPython asks for it
+            if not hasattr(error, '_render_traceback_'):  # IPython asks for it
                 said = f'{type(error).__name__}: {error}' if str(error) else type(error).__name__
-                error._render_traceback_ = lambda: [f'{demo.__name__}() could not be shown.', said, *(['in your function:', *(f'  {w}' for w in where)] if where else [])]
+                error._render_traceback_ = lambda: [
+                    f'{demo.__name__}() could not be shown.',
+                    said,
+                    *(['in your function:', *(f'  {w}' for w in where)] if where else []),
+                ]
             raise
+
     return called
 
 def named_tensors(names: dict):
-    "Pairs (name, tensor) for the tensors in `names`, in lists, tuples and dicts in it, and for the parameters of modules."
+    """Pairs (name, tensor) for the tensors in `names`, in lists, tuples and dicts in it, and for
+    the parameters of modules.
+    """
     for k, v in names.items():
-        if k.startswith('_') or k in ('In', 'Out', 'exit', 'quit', 'get_ipython'): continue
-        if is_tensor(v): yield k, v
-        elif isinstance(v, (list, tuple)) and len(v) <= 256: yield from ((f'{k}[{i}]', o) for i, o in enumerate(v) if is_tensor(o))
-        elif isinstance(v, dict) and len(v) <= 256: yield from ((f'{k}[{i!r}]', o) for i, o in v.items() if is_tensor(o))
+        if k.startswith('_') or k in ('In', 'Out', 'exit', 'quit', 'get_ipython'):
+            continue
+        if is_tensor(v):
+            yield k, v
+        elif isinstance(v, (list, tuple)) and len(v) <= 256:
+            yield from ((f'{k}[{i}]', o) for i, o in enumerate(v) if is_tensor(o))
+        elif isinstance(v, dict) and len(v) <= 256:
+            yield from ((f'{k}[{i!r}]', o) for i, o in v.items() if is_tensor(o))
         elif not isinstance(v, type) and callable(getattr(v, 'named_parameters', None)):
             try: yield from ((f'{k}.{i}', o) for i, o in v.named_parameters())
             except Exception: continue
 
 # %% ../../nbs/viz/01_records.ipynb #1f6e925b
 _SLOTS = dict(self=0, other=1, result=-1)
-_SLOTS_OF = {'MmBackward0': dict(self=0, mat2=1), 'BmmBackward0': dict(self=0, mat2=1), 'AddmmBackward0': dict(mat1=1, mat2=2), 'MvBackward0': dict(self=0, vec=1),
-             'DotBackward0': dict(self=0, tensor=1)}
+_SLOTS_OF = {
+    'MmBackward0': dict(self=0, mat2=1),
+    'BmmBackward0': dict(self=0, mat2=1),
+    'AddmmBackward0': dict(mat1=1, mat2=2),
+    'MvBackward0': dict(self=0, vec=1),
+    'DotBackward0': dict(self=0, tensor=1),
+}
 
 def saved_arrays(node) -> list:
-    "Pairs (field, value) a node still holds: arrays, tensors or plain numbers. Empty when they were freed."
+    """Pairs (field, value) a node still holds: arrays, tensors or plain numbers. Empty when they
+    were freed.
+    """
     s = getattr(node, 'saved', None)
     if s is not None and not callable(s): return [(k, v) for k, v in s if v is not None]
     out = []
-    for k in dir(node):                                  # PyTorch's own nodes
+    for k in dir(node):  # PyTorch's own nodes
         if k.startswith('_saved_'):
             try: v = getattr(node, k)
             except Exception: continue
-            if is_tensor(v) or (isinstance(v, (int, float)) and not isinstance(v, bool)): out.append((k[7:], v))
+            if is_tensor(v) or (isinstance(v, (int, float)) and not isinstance(v, bool)):
+                out.append((k[7:], v))
     return out
 
 def _saved_recs(node, pairs):
-    names = {v: k for k, v in getattr(node, 'aliases', {}).items()}        # a field is shown under the name by which `_saved_…` reads it
+    # a field is shown under the name by which `_saved_…` reads it
+    names = {v: k for k, v in getattr(node, 'aliases', {}).items()}
     out = []
     for k, v in pairs:
         k = names.get(k, k)
         if is_tensor(v): v = array(v)
-        if isinstance(v, np.ndarray): out.append(Saved(k, v.shape, str(v.dtype), v.nbytes))
+        if isinstance(v, np.ndarray):
+            out.append(Saved(k, v.shape, str(v.dtype), v.nbytes))
     return tuple(out)
 
 def slot_values(node, pairs=None) -> dict:
     "Values known from what `node` saved: {input slot: value}, with -1 for its own output."
     pairs = saved_arrays(node) if pairs is None else pairs
     links = getattr(node, 'links', None)
-    if links is not None: return {-1 if links[k] == 'out' else links[k]: v for k, v in pairs if k in links}
+    if links is not None:
+        return {-1 if links[k] == 'out' else links[k]: v for k, v in pairs if k in links}
     table = _SLOTS_OF.get(node.name(), _SLOTS)
     return {table[k]: v for k, v in pairs if k in table}
 
+# %% ../../nbs/viz/01_records.ipynb #719a468e
 def exponent(node, pairs=None):
     "The constant exponent of a power, if that is what the node is."
     if not node.name().startswith('PowBackward'): return None
-    for k, v in [*(saved_arrays(node) if pairs is None else pairs), *((k, getattr(node, k, None)) for k in getattr(node, 'options', ()))]:
-        if k in ('exponent', 'y', 'other') and v is not None and np.ndim(array(v)) == 0 and not (node.next_functions[1:] and node.next_functions[1][0]): return float(array(v))
+    if getattr(getattr(node, 'op', None), 'name', '') == 'square': return 2.0
+    for k, v in [
+        *(saved_arrays(node) if pairs is None else pairs),
+        *((k, getattr(node, k, None)) for k in getattr(node, 'options', ())),
+    ]:
+        if (
+            k in ('exponent', 'y', 'other')
+            and v is not None
+            and np.ndim(array(v)) == 0
+            and not (node.next_functions[1:] and node.next_functions[1][0])
+        ):
+            return float(array(v))
 
 def node_source(node):
-    "Where the node was made and the line of code, `'train.py:12: h = w @ x'`; None if that is not known."
+    """Where the node was made and the line of code, `'train.py:12: h = w @ x'`; None if that is not
+    known.
+    """
     where = getattr(node, 'source', None)
     if not where: return None
     file, _, line = where.rpartition(':')
     text = linecache.getline(file, int(line)).strip() if line.isdigit() else ''
     name = re.split(r'[\\/]', file)[-1]
-    in_cell = 'ipykernel_' in file or file.startswith('<')          # names of notebook cells say nothing to a reader, and differ from run to run
-    return ': '.join(t for t in (f'line {line} of the cell' if in_cell else f'{name}:{line}', clip(text, 90)) if t)
+    # names of notebook cells say nothing to a reader, and differ from run to run
+    in_cell = 'ipykernel_' in file or file.startswith('<')
+    return ': '.join(
+        t
+        for t in (f'line {line} of the cell' if in_cell else f'{name}:{line}', clip(text, 90))
+        if t
+    )
 
 # %% ../../nbs/viz/01_records.ipynb #a0f37096
-NEAR = 2000      # so many nodes nearest to the output are described in full; the others only counted
+# so many nodes nearest to the output are described in full; the others only counted
+NEAR = 2000
 
-LIMIT = 50_000   # so many are read; what lies behind them is counted
+LIMIT = 50_000  # so many are read; what lies behind them is counted
 
 def walk_nodes(roots, limit: int = LIMIT):
-    """Nodes reachable from `roots` (pairs (node, output number)), inputs before users; of those behind the nearest `limit`, only how many there are of each kind.
-    Returns (list of nodes, their `next_functions` by id, ids of the few thousand nearest to the roots, Counter of names)."""
+    """Nodes reachable from `roots` (pairs (node, output number)), inputs before users; of those
+    behind the nearest `limit`, only how many there are of each kind. Returns (list of nodes, their
+    `next_functions` by id, ids of the few thousand nearest to the roots, Counter of names).
+    """
     found, nexts, queue, behind = {}, {}, deque(), []
     for n, _ in roots:
-        if n is not None and id(n) not in found: found[id(n)] = n; queue.append(n)
+        if n is not None and id(n) not in found:
+            found[id(n)] = n
+            queue.append(n)
     while queue:
-        n = queue.popleft(); nexts[id(n)] = below = n.next_functions
+        n = queue.popleft()
+        nexts[id(n)] = below = n.next_functions
         for m, _ in below:
             if m is None or id(m) in found: continue
-            if len(found) >= limit: behind.append(m); continue
-            found[id(m)] = m; queue.append(m)
+            if len(found) >= limit:
+                behind.append(m)
+                continue
+            found[id(m)] = m
+            queue.append(m)
     order, done = [], set()
-    for n, _ in roots:                                    # depth first, inputs in their order, with a stack of our own
+    # depth first, inputs in their order, with a stack of our own
+    for n, _ in roots:
         stack = [(n, None)] if n is not None and id(n) not in done else []
         while stack:
             n, rest = stack.pop()
             if rest is None:
                 if id(n) in done: continue
-                done.add(id(n)); rest = iter(nexts[id(n)])
+                done.add(id(n))
+                rest = iter(nexts[id(n)])
             for m, _ in rest:
-                if m is not None and id(m) in found and id(m) not in done: stack += [(n, rest), (m, None)]; break
-            else: order.append(n)
+                if m is not None and id(m) in found and id(m) not in done:
+                    stack += [(n, rest), (m, None)]
+                    break
+            else:
+                order.append(n)
     return order, nexts, set(islice(found, NEAR)), count_kinds(behind, set(found))
 
+# %% ../../nbs/viz/01_records.ipynb #cc77ccd6
 def count_kinds(stack, seen) -> Counter:
-    "How many nodes of each name are reachable from those in the list `stack` (which is used up), leaving out those whose id is in the set `seen`."
+    """How many nodes of each name are reachable from those in the list `stack` (which is used up),
+    leaving out those whose id is in the set `seen`.
+    """
     kinds, names = Counter(), {}
     while stack:
         n = stack.pop()
         if id(n) in seen: continue
-        seen.add(id(n)); kinds[type(n)] += 1; names.setdefault(type(n), n)
+        seen.add(id(n))
+        kinds[type(n)] += 1
+        names.setdefault(type(n), n)
         stack.extend([m for m, _ in n.next_functions if m is not None and id(m) not in seen])
     return Counter({names[k].name(): c for k, c in kinds.items()})
 
@@ -246,17 +372,49 @@ def _edge_of(t):
 
 # %% ../../nbs/viz/01_records.ipynb #11570c69
 class LiveGraph:
-    "A `Graph` under construction that still knows which real node each record came from. Views that run the engine use it; pictures use `.graph`."
+    """A `Graph` under construction that still knows which real node each record came from. Views
+    that run the engine use it; pictures use `.graph`.
+    """
+
     def __init__(self, tensors, names=None, limit=LIMIT):
         self.tensors = list(tensors)
         for t in self.tensors:
-            if not is_tensor(t): raise TypeError(f'expected a tensor with a graph behind it, got {type(t).__name__}; pass the tensor that the computation returned')
+            if not is_tensor(t):
+                raise TypeError(
+                    f'expected a tensor with a graph behind it, got {type(t).__name__}; pass the'
+                    ' tensor that the computation returned'
+                )
         order, nexts, near, self.behind = walk_nodes([_edge_of(t) for t in self.tensors], limit)
         self.id_of, self.node_of, self.leaf_of, self.const_of, self.many = {}, {}, {}, {}, {}
         self.graph = g = Graph([], [], [])
-        self._next, self._before, self._numbers = 0, {}, {}       # _before: constants, to be listed before their first user; _numbers: the highest output number in use, by id
+        # _before: constants, to be listed before their first user; _numbers: the highest output
+        # number in use, by id
+        self._next, self._before, self._numbers = 0, {}, {}
         for n in order: self._add_node(n, id(n) in near)
-        values = {}                                               # (id(node), output number) -> value found in some node's saved fields
+        values = self._read(order, nexts, near)
+        if values: self._fill(order, values)
+        self._add_results()
+        self._recompute(order)
+        late = {r.id for rs in self._before.values() for r in rs}
+        g.nodes = [m for n in g.nodes if n.id not in late for m in (*self._before.get(n.id, ()), n)]
+        self.name_tensors(names or {})
+        hidden = sum(self.behind.values())
+        g.total = len(g.nodes) + max(hidden - 1, 0)
+        if hidden:
+            g.notes.append(
+                f'only the {limit:,} nodes nearest to the output were read; the {hidden:,} behind'
+                ' them are counted'
+            )
+
+# %% ../../nbs/viz/01_records.ipynb #150bc5ea
+class _Wiring:
+    "Edges, saved values and results."
+
+    def _read(self, order, nexts, near):
+        """Note edges, saved values and constants. Returns what was found in saved fields, by
+        (id(node), output number).
+        """
+        g, values = self.graph, {}
         for n in order:
             r, close, known, power, more = self.rec(n), id(n) in near, {}, None, False
             if close:
@@ -271,125 +429,263 @@ class LiveGraph:
                     g.edges.append(Edge(src, r.id, nr, s))
                     if nr > self._numbers.get(src, 0): self._numbers[src] = nr
                     if s in known: values.setdefault((id(m), nr), known[s])
-                elif m is not None: more = True
-                elif close and (power is None or s == 0): self._add_const(r, s, known.get(s))
+                elif m is not None:
+                    more = True
+                elif close and (power is None or s == 0):
+                    self._add_const(r, s, known.get(s))
             if more: g.edges.append(Edge(self._more().id, r.id))
-        for n in order if values else ():                         # values that some node saved, where no variable will tell
+        return values
+
+# %% ../../nbs/viz/01_records.ipynb #f3f973b4
+class _Values:
+    "Values that were found."
+
+    def _fill(self, order, values):
+        "Values that some node saved, where no variable will tell."
+        for n in order:
             v = values.get((id(n), 0))
             if v is None: continue
             r = self.rec(n)
-            if r.kind == 'op' and self.outputs(n) == 1 and (r.shape is None or np.shape(array(v)) == tuple(r.shape)): self._set_value(r, array(v))
+            if (
+                r.kind == 'op'
+                and self.outputs(n) == 1
+                and (r.shape is None or np.shape(array(v)) == tuple(r.shape))
+            ):
+                self._set_value(r, array(v))
+
+    def _add_results(self):
+        "The tensors that were asked about."
+        g = self.graph
         for t in self.tensors:
             n, nr = _edge_of(t)
-            if n is None: r = self._add_leaf(t)
-            else: r = self.rec(n); r.kind = 'output'; r.shape, r.value = None, None; self._set_value(r, array(t), t)
+            if n is None:
+                r = self._add_leaf(t)
+            else:
+                r = self.rec(n)
+                r.kind = 'output'
+                r.shape, r.value = None, None
+                self._set_value(r, array(t), t)
             if r.id not in g.roots: g.roots.append(r.id)
-        self._recompute(order)
-        late = {r.id for rs in self._before.values() for r in rs}
-        g.nodes = [m for n in g.nodes if n.id not in late for m in (*self._before.get(n.id, ()), n)]
-        self.name_tensors(names or {})
-        hidden = sum(self.behind.values())
-        g.total = len(g.nodes) + max(hidden - 1, 0)
-        if hidden: g.notes.append(f'only the {limit:,} nodes nearest to the output were read; the {hidden:,} behind them are counted')
+
+    def _set_value(self, r, a, t=None):
+        r.value = val(a)
+        r.shape = tuple(a.shape)
+        r.dtype = str(a.dtype if t is None else t.dtype).removeprefix('torch.')
+        if t is not None:
+            keeps = t.is_leaf or getattr(t, 'retains_grad', False)
+            g = t.grad if keeps else None
+            if g is not None: r.grad = val(array(g))
+
+# %% ../../nbs/viz/01_records.ipynb #bf05c698
+def _computable(r, op):
+    "Whether the operation of a record can be applied again as a function of its inputs."
+    return (
+        r.kind == 'op'
+        and op is not None
+        and not getattr(op, 'variadic', True)
+        and op.outputs == 1
+        and hasattr(op, 'kernel')
+    )
+
+# %% ../../nbs/viz/01_records.ipynb #c3c5caaa
+class _Recomputed:
+    "Values that are computed once more."
+
+    def _known(self, s):
+        "Whether a record stands for one whole value that is known."
+        return (
+            s is not None
+            and s.value is not None
+            and s.value.data is not None
+            and not (s.kind in ('op', 'output') and self.outputs(self.node_of[s.id][0]) > 1)
+        )
+
+    def _written_since(self, n, srcs):
+        "Whether a leaf among the inputs was overwritten after the node was made."
+        return any(
+            w is not None and w.time > n.seq
+            for w in (
+                JOURNAL.of(array(self.leaf_of[id(t)][0]))
+                for t, q in list(self.leaf_of.values())
+                if q in srcs
+            )
+        )
+
+# %% ../../nbs/viz/01_records.ipynb #2bf3c11e
+class _Recomputing:
+    "The operation once more."
 
     def _recompute(self, order):
-        "Values of small results that nothing saved, computed again from known inputs by the operation itself, unless an input was overwritten since."
+        """Values of small results that nothing saved, computed again from known inputs by the
+        operation itself, unless an input was overwritten since.
+        """
         ins = {}
         for e in self.graph.edges: ins.setdefault(e.dst, {})[e.slot] = e
         by = self.graph._by_id()
         for n in order[-2000:]:
-            r = self.rec(n); op = getattr(n, 'op', None)
-            if r.kind != 'op' or r.value is not None or op is None or getattr(op, 'variadic', True) or op.outputs != 1 or not hasattr(op, 'kernel'): continue
-            e = ins.get(r.id, {}); srcs = [by[e[k].src] if k in e and e[k].nr == 0 else None for k in range(len(op.params))]
-            if any(s is None or s.value is None or s.value.data is None or s.kind in ('op', 'output') and self.outputs(self.node_of[s.id][0]) > 1 for s in srcs): continue
+            r = self.rec(n)
+            op = getattr(n, 'op', None)
+            if r.value is not None or not _computable(r, op): continue
+            e = ins.get(r.id, {})
+            srcs = [
+                by[e[k].src] if k in e and e[k].nr == 0 else None for k in range(len(op.params))
+            ]
+            if not all(map(self._known, srcs)): continue
             if set(op.statics) - set(n.options) or int(np.prod(n.shape)) > 64: continue
-            if any(w is not None and w.time > n.seq for w in (JOURNAL.of(array(self.leaf_of[id(t)][0])) for t, q in list(self.leaf_of.values()) if q in srcs)): continue
+            if self._written_since(n, srcs): continue
             try:
-                with np.errstate(all='ignore'): v = np.asarray(op.kernel(*[s.value.data for s in srcs], **{k: getattr(n, k) for k in op.statics}))
-            except Exception: continue
+                with np.errstate(all='ignore'):
+                    v = np.asarray(
+                        op.kernel(
+                            *[s.value.data for s in srcs], **{k: getattr(n, k) for k in op.statics}
+                        )
+                    )
+            except Exception:
+                continue
             if v.shape == n.shape: self._set_value(r, v)
+
+# %% ../../nbs/viz/01_records.ipynb #c8c5e1c9
+class _RealNodes:
+    "The real nodes, and their gradients."
+
     @property
     def _const_ids(self): return {r.id for _, r in self.const_of.values()}
+
     def outputs(self, n):
         "How many outputs of the node are known to exist."
         sh = getattr(n, 'shape', None)
         if isinstance(sh, tuple) and sh and isinstance(sh[0], tuple): return len(sh)
         return 1 + self._numbers.get(self.id_of[id(n)], 0)
+
     def ops(self):
         "The real nodes of the graph, leaves left out, inputs first."
         return [n for n, r in self.node_of.values() if r.kind != 'leaf']
+
     def forward_order(self):
         "The real nodes in the order in which they were made."
         return sorted(self.ops(), key=lambda n: getattr(n, 'seq', 0))
+
+    def rec(self, node):
+        "The record of a real node."
+        i = self.id_of.get(id(node))
+        # a leaf that is itself the result
+        return self.node_of[i][1] if i is not None else self.leaf_of[id(node.variable)][1]
+
+# %% ../../nbs/viz/01_records.ipynb #0953a084
+class _WithGradients:
+    "Gradients, and constants of which nothing is known."
+
     def fill_gradients(self):
-        "Run the backward pass for its gradients alone: every record gets the one that arrives there, the graph is kept, and the leaves' `.grad` is as before. Raises what `backward()` raises."
+        """Run the backward pass for its gradients alone: every record gets the one that arrives
+        there, the graph is kept, and the leaves' `.grad` is as before. Raises what `backward()`
+        raises.
+        """
         leaves = [(t, t.grad) for t, r in self.leaf_of.values() if r.kind == 'leaf']
         try:
             for t, _ in leaves: t.grad = None
             for step in walk(self.tensors, retain_graph=True):
                 known = [g for g in step.grads_in if g is not None]
-                if len(known) == 1 and (id(step.node) in self.id_of or id(getattr(step.node, 'variable', None)) in self.leaf_of): self.rec(step.node).grad = val(array(known[0]))
+                if len(known) == 1 and (
+                    id(step.node) in self.id_of
+                    or id(getattr(step.node, 'variable', None)) in self.leaf_of
+                ):
+                    self.rec(step.node).grad = val(array(known[0]))
         finally:
             for t, g in leaves: t.grad = g
+
     def tidy_constants(self):
         "Drop constants of which nothing is known, not even a value, where a node has other inputs."
-        g = self.graph; ids = self._const_ids
+        g = self.graph
+        ids = self._const_ids
         drop = {n.id for n in g.nodes if n.id in ids and n.value is None and n.name is None}
-        g.nodes = [n for n in g.nodes if n.id not in drop]; g.edges = [e for e in g.edges if e.src not in drop]
-    def rec(self, node):
-        "The record of a real node."
-        i = self.id_of.get(id(node))
-        return self.node_of[i][1] if i is not None else self.leaf_of[id(node.variable)][1]      # a leaf that is itself the result
+        g.nodes = [n for n in g.nodes if n.id not in drop]
+        g.edges = [e for e in g.edges if e.src not in drop]
+
+# %% ../../nbs/viz/01_records.ipynb #405a0e69
+class _Making:
+    "New records."
+
     def _new(self, **k):
-        r = NodeRec(self._next, **k); self._next += 1; self.graph.nodes.append(r); return r
+        r = NodeRec(self._next, **k)
+        self._next += 1
+        self.graph.nodes.append(r)
+        return r
+
     def _add_node(self, n, full=True):
-        name = n.name(); leaf = name.endswith('AccumulateGrad')
+        name = n.name()
+        leaf = name.endswith('AccumulateGrad')
         if leaf:
             r = self._add_leaf(n.variable, 'AccumulateGrad')
         else:
             sh = getattr(n, 'shape', None)
-            if sh is not None: sh = None if any(isinstance(d, tuple) for d in sh) else tuple(sh)      # several outputs: no one shape
-            r = self._new(kind='op', node=name, symbol=symbol(name), shape=sh, source=node_source(n) if full else None)
-        self.id_of[id(n)] = r.id; self.node_of[r.id] = (n, r)
+            # several outputs: no one shape
+            if sh is not None:
+                sh = None if any(isinstance(d, tuple) for d in sh) else tuple(sh)
+            r = self._new(
+                kind='op', node=name, symbol=symbol(name), shape=sh,
+                source=node_source(n) if full else None,
+            )
+        self.id_of[id(n)] = r.id
+        self.node_of[r.id] = (n, r)
+
     def _add_leaf(self, t, node=''):
         if id(t) in self.leaf_of: return self.leaf_of[id(t)][1]
         r = self._new(kind='leaf' if t.requires_grad else 'const', node=node, symbol='')
-        self.leaf_of[id(t)] = (t, r); self._set_value(r, array(t), t); return r
+        self.leaf_of[id(t)] = (t, r)
+        self._set_value(r, array(t), t)
+        return r
+
+# %% ../../nbs/viz/01_records.ipynb #d293515f
+class _Constants:
+    "Constants, and what was not read."
+
     def _add_const(self, user, slot, v):
         if v is not None and is_tensor(v): v = array(v)
-        key = (id(v) if isinstance(v, np.ndarray) and v.ndim else (user.id, slot))
-        if key in self.const_of: r = self.const_of[key][1]
+        key = id(v) if isinstance(v, np.ndarray) and v.ndim else (user.id, slot)
+        if key in self.const_of:
+            r = self.const_of[key][1]
         else:
-            r = self._new(kind='const', node='', symbol='' if v is not None else 'constant'); self.const_of[key] = (v, r)
+            r = self._new(kind='const', node='', symbol='' if v is not None else 'constant')
+            self.const_of[key] = (v, r)
             if v is not None: self._set_value(r, np.asarray(v))
             self._before.setdefault(user.id, []).append(r)
-        self.graph.edges.append(Edge(r.id, user.id, 0, slot)); return r
+        self.graph.edges.append(Edge(r.id, user.id, 0, slot))
+        return r
+
     def _more(self):
         if not hasattr(self, '_more_rec'):
             hidden = sum(self.behind.values())
-            self._more_rec = self._new(kind='more', node='', symbol=f'… {hidden:,} more', count=hidden, detail=kinds_text(self.behind)); self._before.setdefault(self.graph.nodes[0].id, []).insert(0, self._more_rec)
+            self._more_rec = self._new(
+                kind='more', node='', symbol=f'… {hidden:,} more', count=hidden,
+                detail=kinds_text(self.behind),
+            )
+            self._before.setdefault(self.graph.nodes[0].id, []).insert(0, self._more_rec)
         return self._more_rec
-    def _set_value(self, r, a, t=None):
-        r.value = val(a); r.shape = tuple(a.shape)
-        r.dtype = str(t.dtype) if t is not None else str(a.dtype)
-        if t is not None:
-            keeps = t.is_leaf or getattr(t, 'retains_grad', False)
-            g = t.grad if keeps else None
-            if g is not None: r.grad = val(array(g))
+
+# %% ../../nbs/viz/01_records.ipynb #86ae1235
+class _Naming:
+    "Records and the names of the program."
+
     def name_tensors(self, names):
         "Give names, values and gradients to the records whose tensors are found in `names`."
         by_ptr = {}
         for v, r in self.const_of.values():
-            if isinstance(v, np.ndarray): by_ptr[(v.__array_interface__['data'][0], v.shape, v.strides)] = r
+            if isinstance(v, np.ndarray):
+                by_ptr[(v.__array_interface__['data'][0], v.shape, v.strides)] = r
         for k, t in named_tensors(names):
             try: n = t.grad_fn
             except Exception: continue
             if n is not None:
                 if id(n) in self.id_of:
-                    r = self.rec(n); several = self.outputs(n); nr = getattr(t, 'output_nr', 0)
-                    if several > 1:                          # unbind, split, …: one name for each output
+                    r = self.rec(n)
+                    several = self.outputs(n)
+                    nr = getattr(t, 'output_nr', 0)
+                    # unbind, split, …: one name for each output
+                    if several > 1:
                         names_of = self.many.setdefault(r.id, {})
-                        names_of.setdefault(nr, k); r.name = ', '.join(names_of[i] for i in sorted(names_of)); r.value = r.grad = None
+                        names_of.setdefault(nr, k)
+                        r.name = ', '.join(names_of[i] for i in sorted(names_of))
+                        r.value = r.grad = None
                     else:
                         if r.name is None: r.name = k
                         self._set_value(r, array(t), t)
@@ -397,35 +693,61 @@ class LiveGraph:
                 r = self.leaf_of[id(t)][1]
                 if r.name is None: r.name = k
             elif by_ptr and not t.requires_grad:
-                a = array(t); r = by_ptr.get((a.__array_interface__['data'][0], a.shape, a.strides))
+                a = array(t)
+                r = by_ptr.get((a.__array_interface__['data'][0], a.shape, a.strides))
                 if r is not None and r.name is None: r.name = k
 
-def graph_records(tensors, names=None, *, limit: int = LIMIT, max_nodes: int = 250, gradients: bool = False) -> Graph:
+take_topics(
+    LiveGraph,
+    (
+        _Wiring, _Values, _Recomputed, _Recomputing, _RealNodes, _WithGradients, _Making,
+        _Constants, _Naming,
+    ),
+)
+
+# %% ../../nbs/viz/01_records.ipynb #6d874167
+def graph_records(
+    tensors, names=None, *, limit: int = LIMIT, max_nodes: int = 250, gradients: bool = False
+) -> Graph:
     """The graph behind one tensor or several, as plain records.
 
-    `names`: a dict of variables to take names, values and gradients from; None means the variables of the caller.
-    Graphs of more than `max_nodes` nodes are summarised; at most `limit` nodes are read. `gradients=True` runs the backward pass for the gradients at all nodes, and changes nothing by it.
-    Raises TypeError for anything but tensors."""
-    live = LiveGraph([tensors] if is_tensor(tensors) else tensors, caller_names() if names is None else names, limit)
+    `names`: a dict of variables to take names, values and gradients from; None means the variables
+    of the caller. Graphs of more than `max_nodes` nodes are summarised; at most `limit` nodes are
+    read. `gradients=True` runs the backward pass for the gradients at all nodes, and changes
+    nothing by it. Raises TypeError for anything but tensors."""
+    live = LiveGraph(
+        [tensors] if is_tensor(tensors) else tensors,
+        caller_names() if names is None else names,
+        limit,
+    )
     if gradients: live.fill_gradients()
     return summarise(live.graph, max_nodes) if len(live.graph.nodes) > max_nodes else live.graph
 
 # %% ../../nbs/viz/01_records.ipynb #9e1773a7
 def levels(g: Graph) -> dict:
-    "Length of the longest path from any input to each node, {id: level}. Nodes must be in order, inputs first."
+    """Length of the longest path from any input to each node, {id: level}. Nodes must be in order,
+    inputs first.
+    """
     ins, lv = {}, {}
     for e in g.edges: ins.setdefault(e.dst, []).append(e.src)
-    for n in g.nodes: lv[n.id] = 1 + max((lv[s] for s in ins.get(n.id, ()) if s in lv), default=-1)
+    for n in g.nodes:
+        lv[n.id] = 1 + max((lv[s] for s in ins.get(n.id, ()) if s in lv), default=-1)
     return lv
 
 def ordered(g: Graph) -> Graph:
     "`g` with its nodes sorted so that inputs come first (its order is kept where it already does)."
-    pos = {n.id: i for i, n in enumerate(g.nodes)}; missing = Counter(e.dst for e in g.edges); users = {}
+    pos = {n.id: i for i, n in enumerate(g.nodes)}
+    missing = Counter(e.dst for e in g.edges)
+    users = {}
     for e in g.edges: users.setdefault(e.src, []).append(e.dst)
     import heapq
-    ready = [pos[n.id] for n in g.nodes if not missing[n.id]]; heapq.heapify(ready); out = []
+
+    ready = [pos[n.id] for n in g.nodes if not missing[n.id]]
+    heapq.heapify(ready)
+    out = []
     while ready:
-        n = g.nodes[heapq.heappop(ready)]; out.append(n)
+        n = g.nodes[heapq.heappop(ready)]
+        out.append(n)
         for u in users.get(n.id, ()):
             missing[u] -= 1
             if not missing[u]: heapq.heappush(ready, pos[u])
@@ -433,56 +755,99 @@ def ordered(g: Graph) -> Graph:
     return g
 
 def _pieces(ids, edges):
-    "Connected pieces of the nodes `ids` under `edges` (union-find, no recursion): {id: representative}."
+    """Connected pieces of the nodes `ids` under `edges` (union-find, no recursion): {id:
+    representative}.
+    """
     parent = {i: i for i in ids}
+
     def find(i):
-        while parent[i] != i: parent[i] = parent[parent[i]]; i = parent[i]
+        while parent[i] != i:
+            parent[i] = parent[parent[i]]
+            i = parent[i]
         return i
+
     for e in edges:
         if e.src in parent and e.dst in parent: parent[find(e.src)] = find(e.dst)
     return {i: find(i) for i in ids}
 
+# %% ../../nbs/viz/01_records.ipynb #f33269ae
 def summarise(g: Graph, max_nodes: int = 250, shown: int = 40, keep: int = 6) -> Graph:
-    "A graph of about `shown` cards that stands for `g`; the `keep` levels nearest to the outputs stay as they are."
-    ordered(g); lv = levels(g); top = max(lv.values()); by_id = g._by_id()
+    """A graph of about `shown` cards that stands for `g`; the `keep` levels nearest to the outputs
+    stay as they are.
+    """
+    ordered(g)
+    lv = levels(g)
+    top = max(lv.values())
+    by_id = g._by_id()
     users = {}
     for e in g.edges: users.setdefault(e.src, []).append(e.dst)
     leaves = [n for n in g.nodes if n.kind in ('leaf', 'const')]
     free = {n.id for n in leaves if n.kind == 'leaf' and n.name}
     if len(free) > 12: free = set()
     own = set(g.roots) | free | {n.id for n in g.nodes if n.kind == 'more'}
-    near = [n.id for n in g.nodes if n.kind not in ('leaf', 'const', 'more') and lv[n.id] > top - keep]
-    if len(near) <= shown//2: own.update(near)
-    for n in leaves:                                         # a leaf belongs where it is first used
+    near = [
+        n.id for n in g.nodes if n.kind not in ('leaf', 'const', 'more') and lv[n.id] > top - keep
+    ]
+    if len(near) <= shown // 2: own.update(near)
+    for n in leaves:  # a leaf belongs where it is first used
         if n.id not in own:
             lv[n.id] = max(min((lv[u] for u in users.get(n.id, ())), default=0), 0)
-            if users.get(n.id) and all(u in own for u in users[n.id]) and len(near) <= shown//2: own.add(n.id)
+            if users.get(n.id) and all(u in own for u in users[n.id]) and len(near) <= shown // 2:
+                own.add(n.id)
     if len(own) > shown: own = set(g.roots)
     rest = [n.id for n in g.nodes if n.id not in own]
     bands = 10
     while True:
-        band = {i: min(lv[i]*bands//(top+1), bands-1) for i in rest}
-        piece = _pieces(rest, [e for e in g.edges if e.src in band and e.dst in band and band[e.src] == band[e.dst]])
+        band = {i: min(lv[i] * bands // (top + 1), bands - 1) for i in rest}
+        piece = _pieces(
+            rest,
+            [e for e in g.edges if e.src in band and e.dst in band and band[e.src] == band[e.dst]],
+        )
         if len(set(piece.values())) <= shown: break
-        if bands == 1: piece = {i: -1 - band[i] for i in rest}; break
+        if bands == 1:
+            piece = {i: -1 - band[i] for i in rest}
+            break
         bands //= 2
     members = {}
     for i in rest: members.setdefault(piece[i], []).append(i)
-    out = Graph([], [], list(g.roots), list(g.notes), g.total or len(g.nodes)); rep = {i: i for i in own}; fresh = max(by_id) + 1
+    out = Graph([], [], list(g.roots), list(g.notes), g.total or len(g.nodes))
+    rep = {i: i for i in own}
+    fresh = max(by_id) + 1
     for n in g.nodes:
-        if n.id in own: out.nodes.append(n); continue
+        if n.id in own:
+            out.nodes.append(n)
+            continue
         if n.id in rep: continue
         ids = members[piece[n.id]]
-        if len(ids) == 1: rep[n.id] = n.id; out.nodes.append(n); continue
-        ops = Counter(by_id[i].node for i in ids if by_id[i].kind not in ('leaf', 'const', 'more')); nl = sum(by_id[i].kind == 'leaf' for i in ids)
+        if len(ids) == 1:
+            rep[n.id] = n.id
+            out.nodes.append(n)
+            continue
+        ops = Counter(by_id[i].node for i in ids if by_id[i].kind not in ('leaf', 'const', 'more'))
+        nl = sum(by_id[i].kind == 'leaf' for i in ids)
         detail = list(kinds_text(ops))
         if nl: detail.append('1 leaf' if nl == 1 else f'{nl} leaves')
         nops = sum(ops.values())
-        out.nodes.append(NodeRec(fresh, 'group', '', f'{nops or len(ids)} ops' if nops else f'{len(ids)} inputs', count=len(ids), detail=tuple(detail),
-                                 saved=(Saved('all', (), '', sum(s.nbytes for i in ids for s in by_id[i].saved)),) if any(by_id[i].saved for i in ids) else ()))
+        out.nodes.append(
+            NodeRec(
+                fresh,
+                'group',
+                '',
+                f'{nops or len(ids)} ops' if nops else f'{len(ids)} inputs',
+                count=len(ids),
+                detail=tuple(detail),
+                saved=(
+                    (Saved('all', (), '', sum(s.nbytes for i in ids for s in by_id[i].saved)),)
+                    if any(by_id[i].saved for i in ids)
+                    else ()
+                ),
+            )
+        )
         for i in ids: rep[i] = fresh
         fresh += 1
     count = Counter((rep[e.src], rep[e.dst]) for e in g.edges if rep[e.src] != rep[e.dst])
     out.edges = [Edge(a, b, count=c) for (a, b), c in count.items()]
-    out.notes.append(f'{g.total or len(g.nodes):,} nodes summarised: a stacked card stands for many nodes')
+    out.notes.append(
+        f'{g.total or len(g.nodes):,} nodes summarised: a stacked card stands for many nodes'
+    )
     return ordered(out)

@@ -15,31 +15,73 @@ from functools import lru_cache
 import numpy as np
 
 # %% ../../nbs/viz/00_style.ipynb #e36098f8
-LIGHT = dict(ink='#1c2530', muted='#586574', line='#8592a0', card='#ffffff', edge='#a9b4c0', leaf='#eef1f5', page='#ffffff',
-             value='#0a5aa8', valuebg='#e5f0fb', grad='#a84300', gradbg='#fdecdc', good='#0a5aa8', bad='#a84300', third='#6b4fa0', fourth='#4d5a66')
-DARK = dict(ink='#e6eaef', muted='#a9b5c2', line='#8390a0', card='#1d242d', edge='#56626f', leaf='#2a323d', page='#12171d',
-            value='#82c3ff', valuebg='#14324f', grad='#ffb26b', gradbg='#4b2b0e', good='#82c3ff', bad='#ffb26b', third='#c8b0f2', fourth='#bac4ce')
+LIGHT = dict(
+    ink='#1c2530',
+    muted='#586574',
+    line='#8592a0',
+    card='#ffffff',
+    edge='#a9b4c0',
+    leaf='#eef1f5',
+    page='#ffffff',
+    value='#0a5aa8',
+    valuebg='#e5f0fb',
+    grad='#a84300',
+    gradbg='#fdecdc',
+    good='#0a5aa8',
+    bad='#a84300',
+    third='#6b4fa0',
+    fourth='#4d5a66',
+)
+DARK = dict(
+    ink='#e6eaef',
+    muted='#a9b5c2',
+    line='#8390a0',
+    card='#1d242d',
+    edge='#56626f',
+    leaf='#2a323d',
+    page='#12171d',
+    value='#82c3ff',
+    valuebg='#14324f',
+    grad='#ffb26b',
+    gradbg='#4b2b0e',
+    good='#82c3ff',
+    bad='#ffb26b',
+    third='#c8b0f2',
+    fourth='#bac4ce',
+)
 
 # %% ../../nbs/viz/00_style.ipynb #20e38b1c
 MONO = 'ui-monospace,"SFMono-Regular",Menlo,Consolas,"DejaVu Sans Mono","Liberation Mono",monospace'
-SANS = 'system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue","Noto Sans","DejaVu Sans",Arial,sans-serif'
+SANS = (
+    'system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue","Noto Sans","DejaVu'
+    ' Sans",Arial,sans-serif'
+)
 
 def _vars(palette): return ''.join(f'--ag-{k}:{v};' for k, v in palette.items())
 
 def rules(prefix: str, table: dict) -> str:
     "CSS text of {selector: declarations}, every selector below `prefix`."
-    return ''.join(f'{prefix} {selector}{{{declarations}}}' for selector, declarations in table.items())
+    return ''.join(
+        f'{prefix} {selector}{{{declarations}}}' for selector, declarations in table.items()
+    )
 
 def theme_css() -> str:
     "CSS that defines the palette on `.agnb`, for light pages, dark pages, and pages with a switch."
     light, dark = _vars(LIGHT), _vars(DARK)
-    return (f'.agnb{{{light}color:var(--ag-ink)}}'
-            f'@media(prefers-color-scheme:dark){{.agnb{{{dark}}}}}'
-            f'[data-jp-theme-light="true"] .agnb,html[data-theme="light"] .agnb,.vscode-light .agnb{{{light}}}'
-            f'[data-jp-theme-light="false"] .agnb,html[data-theme="dark"] .agnb,html[theme="dark"] .agnb,.vscode-dark .agnb{{{dark}}}'
-            f'.agnb.ag-heading{{font:600 15px/1.4 {SANS}}}.agnb.ag-aside{{font:12px/1.45 {SANS};color:var(--ag-muted)}}'
-            '.widget-vbox:has(.agnb) :is(.noUi-handle,input,select,button):focus-visible{outline:2px solid var(--jp-brand-color1,#0a5aa8);outline-offset:2px}'
-            '.widget-html-content:has(>.agnb,>div>.agnb){min-width:0}')           # a wide picture scrolls by itself; the words around it stay as wide as the page
+    # a wide picture scrolls by itself; the words around it stay as wide as the page
+    return (
+        f'.agnb{{{light}color:var(--ag-ink)}}'
+        f'@media(prefers-color-scheme:dark){{.agnb{{{dark}}}}}'
+        '[data-jp-theme-light="true"] .agnb,html[data-theme="light"] .agnb,.vscode-light'
+        f' .agnb{{{light}}}'
+        '[data-jp-theme-light="false"] .agnb,html[data-theme="dark"] .agnb,html[theme="dark"]'
+        f' .agnb,.vscode-dark .agnb{{{dark}}}'
+        f'.agnb.ag-heading{{font:600 15px/1.4 {SANS}}}.agnb.ag-aside{{font:12px/1.45'
+        f' {SANS};color:var(--ag-muted)}}'
+        '.widget-vbox:has(.agnb) :is(.noUi-handle,input,select,button):focus-visible{outline:2px'
+        ' solid var(--jp-brand-color1,#0a5aa8);outline-offset:2px}'
+        '.widget-html-content:has(>.agnb,>div>.agnb){min-width:0}'
+    )
 
 # %% ../../nbs/viz/00_style.ipynb #ff4dfe8f
 def number(x, digits: int = 4) -> str:
@@ -47,7 +89,8 @@ def number(x, digits: int = 4) -> str:
     if isinstance(x, (bool, np.bool_)): return str(bool(x))
     if isinstance(x, (complex, np.complexfloating)):
         return f'{number(x.real, digits)}{"−" if x.imag < 0 else "+"}{number(abs(x.imag), digits)}j'
-    if isinstance(x, (int, np.integer)): s = str(int(x)) if abs(int(x)) < 10**7 else f'{float(x):.{digits}g}'
+    if isinstance(x, (int, np.integer)):
+        s = str(int(x)) if abs(int(x)) < 10**7 else f'{float(x):.{digits}g}'
     else:
         x = float(x)
         if math.isnan(x): return 'nan'
@@ -55,57 +98,90 @@ def number(x, digits: int = 4) -> str:
         s = f'{x:.{digits}g}'
         if 'e' in s and 1e4 <= abs(x) < 1e6: s = f'{x:.0f}'
     if 'e' in s:
-        m, e = s.split('e'); s = f'{m}e{int(e)}'
+        m, e = s.split('e')
+        s = f'{m}e{int(e)}'
     return '0' if s == '-0' else s.replace('-', '−')
 
 # %% ../../nbs/viz/00_style.ipynb #2e7dfac0
-SMALL = 64        # arrays up to this many elements are kept in full
-_STATS = 2**22    # larger ones are not even read through once
+SMALL = 64  # arrays up to this many elements are kept in full
+_STATS = 2**22  # larger ones are not even read through once
 
 @dataclass(frozen=True)
 class Val:
-    "What a picture knows about one array: its shape and dtype, its elements if they are few, else its norm."
+    """What a picture knows about one array: its shape and dtype, its elements if they are few, else
+    its norm.
+    """
+
     shape: tuple
     dtype: str
     data: np.ndarray | None = None
     norm: float | None = None
     nbytes: int = 0
+
     def __eq__(self, other):
-        return (isinstance(other, Val) and (self.shape, self.dtype, self.nbytes) == (other.shape, other.dtype, other.nbytes) and
-                (np.array_equal(self.data, other.data, equal_nan=self.data.dtype.kind in 'fc') if self.data is not None and other.data is not None
-                 else self.data is other.data and self.norm == other.norm))
+        return (
+            isinstance(other, Val)
+            and (self.shape, self.dtype, self.nbytes) == (other.shape, other.dtype, other.nbytes)
+            and (
+                np.array_equal(self.data, other.data, equal_nan=self.data.dtype.kind in 'fc')
+                if self.data is not None and other.data is not None
+                else self.data is other.data and self.norm == other.norm
+            )
+        )
+
     __hash__ = None
 
+# %% ../../nbs/viz/00_style.ipynb #87b1b136
 def val(a) -> 'Val | None':
     "Record of the array (or number) `a`; None stays None."
     if a is None or isinstance(a, Val): return a
     a = np.asarray(a)
-    if a.dtype.kind not in 'biufc':                      # bfloat16 and friends: NumPy can print but not reduce them
-        try: b = a.astype(np.float32)
-        except (TypeError, ValueError): return Val(a.shape, str(a.dtype), nbytes=a.nbytes)
-    else: b = a
+    # bfloat16 and friends: NumPy can print but not reduce them
+    if a.dtype.kind not in 'biufc':
+        try:
+            b = a.astype(np.float32)
+        except (TypeError, ValueError):
+            return Val(a.shape, str(a.dtype), nbytes=a.nbytes)
+    else:
+        b = a
     small = a.size <= SMALL
     with np.errstate(all='ignore'):
-        norm = float(np.sqrt(np.sum(np.square(np.abs(b.astype(np.float64) if b.dtype.kind != 'c' else b))))) if 0 < a.size <= _STATS else None
+        norm = (
+            float(
+                np.sqrt(
+                    np.sum(np.square(np.abs(b.astype(np.float64) if b.dtype.kind != 'c' else b)))
+                )
+            )
+            if 0 < a.size <= _STATS
+            else None
+        )
     return Val(a.shape, str(a.dtype), np.array(b) if small else None, norm, a.nbytes)
 
 # %% ../../nbs/viz/00_style.ipynb #6fc8aa87
 def shape_text(shape) -> str:
     "`(2, 3)` as PyTorch writes it; `scalar` for an empty shape."
     if shape is None: return ''
-    return 'scalar' if len(shape) == 0 else '(' + ', '.join(map(str, shape)) + (',)' if len(shape) == 1 else ')')
+    return (
+        'scalar'
+        if len(shape) == 0
+        else '(' + ', '.join(map(str, shape)) + (',)' if len(shape) == 1 else ')')
+    )
 
 def lines(v: 'Val | None', cols: int = 4, rows: int = 3, digits: int = 3) -> list:
     "The text lines that show `v`: every element if at most `rows`×`cols`, else shape and norm."
     if v is None: return []
     d = v.data
     if d is not None and d.ndim == 0: return [number(d[()])]
-    if d is not None and d.ndim == 1 and 0 < d.size <= cols: return ['[' + ', '.join(number(e, digits) for e in d) + ']']
+    if d is not None and d.ndim == 1 and 0 < d.size <= cols:
+        return ['[' + ', '.join(number(e, digits) for e in d) + ']']
     if d is not None and d.ndim == 2 and 0 < d.shape[0] <= rows and 0 < d.shape[1] <= cols:
-        t = [[number(e, digits) for e in r] for r in d]; w = [max(map(len, c)) for c in zip(*t)]
+        t = [[number(e, digits) for e in r] for r in d]
+        w = [max(map(len, c)) for c in zip(*t)]
         t = ['[' + ' '.join(e.rjust(n) for e, n in zip(r, w)) + ']' for r in t]
         return t
-    return [shape_text(v.shape)] + ([f'norm {number(v.norm, digits)}'] if v.norm is not None else [])
+    return [shape_text(v.shape)] + (
+        [f'norm {number(v.norm, digits)}'] if v.norm is not None else []
+    )
 
 def inline(v: 'Val | None', cols: int = 4, rows: int = 3) -> str:
     "`lines` on a single line, for tables, tooltips and sentences."
@@ -119,45 +195,90 @@ ADVANCE = 0.605
 
 def cells(s: str) -> int:
     "Number of character cells `s` takes in a monospaced face."
-    return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in 'WF' else 1 for c in s)
+    return sum(
+        0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in 'WF' else 1
+        for c in s
+    )
 
 def text_width(s: str, size: float) -> float:
     "Width in pixels of `s` set in the monospaced face at `size` pixels."
-    return cells(s)*ADVANCE*size
+    return cells(s) * ADVANCE * size
 
 def clip(s: str, n: int) -> str:
     "`s` cut to `n` characters, with an ellipsis where something is missing."
-    return s if len(s) <= n else s[:max(n-1, 0)] + '…'
+    return s if len(s) <= n else s[: max(n - 1, 0)] + '…'
 
 def esc(s) -> str:
-    "`s` escaped for use in HTML, SVG and their attributes; characters that XML forbids are dropped."
+    """`s` escaped for use in HTML, SVG and their attributes; characters that XML forbids are
+    dropped.
+    """
     return html.escape(''.join(c for c in str(s) if c in '\t\n' or ord(c) >= 32), quote=True)
 
 def nbytes_text(n: int) -> str:
     "A number of bytes for people: `12 B`, `1.5 KB`, `3 MB`."
     for unit, k in (('B', 1), ('KB', 2**10), ('MB', 2**20), ('GB', 2**30)):
-        if n < 1024*k or unit == 'GB': return f'{n/k:.3g} {unit}'
+        if n < 1024 * k or unit == 'GB': return f'{n / k:.3g} {unit}'
 
 # %% ../../nbs/viz/00_style.ipynb #a4130911
-SYMBOLS = dict(add='+', sub='−', rsub='−', mul='×', div='÷', neg='−x', pow='xⁿ', square='x²', sqrt='√x', rsqrt='1/√x', reciprocal='1/x', abs='|x|',
-    sum='Σ', mean='mean', matmul='@', mm='@', bmm='@', dot='·', mv='@', addmm='@ +', linear='@ +', t='xᵀ', transpose='xᵀ', permute='permute', prod='∏',
-    maximum='max', minimum='min', max='max', min='min', where='where', accumulategrad='leaf')
+SYMBOLS = dict(
+    add='+',
+    sub='−',
+    rsub='−',
+    mul='×',
+    div='÷',
+    neg='−x',
+    pow='xⁿ',
+    square='x²',
+    sqrt='√x',
+    rsqrt='1/√x',
+    reciprocal='1/x',
+    abs='|x|',
+    sum='Σ',
+    mean='mean',
+    matmul='@',
+    mm='@',
+    bmm='@',
+    dot='·',
+    mv='@',
+    addmm='@ +',
+    linear='@ +',
+    t='xᵀ',
+    transpose='xᵀ',
+    permute='permute',
+    prod='∏',
+    maximum='max',
+    minimum='min',
+    max='max',
+    min='min',
+    where='where',
+    accumulategrad='leaf',
+)
 _SUPERSCRIPT = str.maketrans('0123456789-.', '⁰¹²³⁴⁵⁶⁷⁸⁹⁻·')
 
+# %% ../../nbs/viz/00_style.ipynb #a82932a8
 @lru_cache(1024)
 def short_name(node_name: str) -> str:
-    "`'MulBackward0'` -> `'mul'`: PyTorch's node name without its ending, in lower case with underscores."
+    """`'MulBackward0'` -> `'mul'`: PyTorch's node name without its ending, in lower case with
+    underscores.
+    """
     s = node_name.split('::')[-1]
     i = s.find('Backward')
     s = s[:i] if i > 0 else s
-    out = ''.join(('_' + c if k and c.isupper() and not s[k-1].isupper() and s[k-1] != '_' else c).lower() for k, c in enumerate(s))
+    out = ''.join(
+        ('_' + c if k and c.isupper() and not s[k - 1].isupper() and s[k - 1] != '_' else c).lower()
+        for k, c in enumerate(s)
+    )
     return out
 
 @lru_cache(1024)
 def symbol(node_name: str, exponent=None) -> str:
-    "The sign drawn for a node: `×` for MulBackward0, `x²` for PowBackward0 with exponent 2, else the operation's name. A `Function` of the reader's own (its node ends in 'Backward', without a number) keeps its name."
+    """The sign drawn for a node: `×` for MulBackward0, `x²` for PowBackward0 with exponent 2, else
+    the operation's name. A `Function` of the reader's own (its node ends in 'Backward', without a
+    number) keeps its name.
+    """
     op = short_name(node_name)
-    if node_name.endswith('Backward'): return node_name.split('::')[-1].removesuffix('Backward') or op
+    if node_name.endswith('Backward'):
+        return node_name.split('::')[-1].removesuffix('Backward') or op
     if op == 'pow' and exponent is not None:
         n = number(float(exponent), 3).replace('−', '-')
         if len(n) <= 4: return 'x' + n.translate(_SUPERSCRIPT)

@@ -8,6 +8,7 @@ __all__ = ['fold_css', 'openings', 'Unfolding', 'unfold']
 # %% ../../nbs/viz/20_unfolding.ipynb #80578899
 from collections import deque
 from hashlib import sha1
+from ..arrays.topics import take_topics
 from .modules import Folded
 from .picture import Picture, page
 from .records import caller_names, for_readers
@@ -17,21 +18,51 @@ from .svg import MIN_SCALE, css, tooltip
 # %% ../../nbs/viz/20_unfolding.ipynb #be64b1c7
 def fold_css() -> str:
     "Rules for folded graphs."
-    return f'.agnb.ag-fold{{position:relative;font:14px/1.5 {SANS};color:var(--ag-ink);scroll-margin-top:5rem}}' + rules('.agnb.ag-fold', {
-        '>input': 'position:absolute;top:0;left:0;width:1px;height:1px;margin:0;opacity:0;pointer-events:none',
-        '>.ag-level': 'display:none;border-radius:6px', '>input:focus-visible~.ag-level': 'outline:2px solid var(--ag-value);outline-offset:2px',
-        '.ag-trail': 'margin:0 0 6px;padding:3px 0;overflow-wrap:anywhere', '.ag-trail label': 'display:inline;margin:0;color:var(--ag-value);cursor:pointer;text-decoration:underline;text-underline-offset:2px',
-        '.ag-trail small': 'color:var(--ag-muted);font-size:12px', '>small': 'color:var(--ag-muted);font-size:12px',
-        '.ag-wide': 'overflow-x:auto;padding:2px 0 6px', '.ag-canvas': 'position:relative', '.ag-canvas>svg': 'display:block;width:100%',
-        '.ag-canvas>label': 'position:absolute;display:block;margin:0;cursor:pointer;border-radius:6px',
-        '.ag-canvas>label::after': 'content:"+";position:absolute;right:-3px;bottom:-7px;width:15px;height:15px;border-radius:8px;background:var(--ag-value);color:var(--ag-card);font:700 13px/15px sans-serif;text-align:center',
-        '.ag-canvas>label:hover': 'outline:2px solid var(--ag-value);outline-offset:1px',
-        '.ag-canvas>label>span': 'position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%)'})
+    return (
+        '.agnb.ag-fold{position:relative;font:14px/1.5'
+        f' {SANS};color:var(--ag-ink);scroll-margin-top:5rem}}'
+        + rules(
+            '.agnb.ag-fold',
+            {
+                '>input': (
+                    'position:absolute;top:0;left:0;width:1px;height:1px;margin:0;opacity:0;'
+                    'pointer-events:none'
+                ),
+                '>.ag-level': 'display:none;border-radius:6px',
+                '>input:focus-visible~.ag-level': (
+                    'outline:2px solid var(--ag-value);outline-offset:2px'
+                ),
+                '.ag-trail': 'margin:0 0 6px;padding:3px 0;overflow-wrap:break-word',
+                '.ag-trail label': (
+                    'display:inline;margin:0;color:var(--ag-value);cursor:pointer;'
+                    'text-decoration:underline;text-underline-offset:2px'
+                ),
+                '.ag-trail small': 'color:var(--ag-muted);font-size:12px',
+                '>small': 'color:var(--ag-muted);font-size:12px',
+                '.ag-wide': 'overflow-x:auto;padding:2px 0 6px',
+                '.ag-canvas': 'position:relative',
+                '.ag-canvas>svg': 'display:block;width:100%',
+                '.ag-canvas>label': (
+                    'position:absolute;display:block;margin:0;cursor:pointer;border-radius:6px'
+                ),
+                '.ag-canvas>label::after': (
+                    'content:"+";position:absolute;right:-3px;bottom:-7px;width:15px;height:15px;'
+                    'border-radius:8px;background:var(--ag-value);color:var(--ag-card);font:700'
+                    ' 13px/15px sans-serif;text-align:center'
+                ),
+                '.ag-canvas>label:hover': 'outline:2px solid var(--ag-value);outline-offset:1px',
+                '.ag-canvas>label>span': (
+                    'position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%)'
+                ),
+            },
+        )
+    )
 
 def _counted(nodes): return f'{nodes:,} node{"s" if nodes != 1 else ""}'
 
-def _part(value, whole): return f'{100*value/whole:.2f}%'
+def _part(value, whole): return f'{100 * value / whole:.2f}%'
 
+# %% ../../nbs/viz/20_unfolding.ipynb #a01066c7
 def openings(picture: Picture, ids: dict) -> str:
     "The labels over those stacked cards of a picture whose calls have an id in `ids`."
     d, out = picture.drawing, []
@@ -39,47 +70,81 @@ def openings(picture: Picture, ids: dict) -> str:
         if n.call is None or n.call not in ids: continue
         b, (ox, oy) = d.layout.boxes[n.id], d.offset
         w, h = d.cards[n.id].w + 4, d.cards[n.id].h + 4
-        place = f'left:{_part(b.x - w/2 + 2 + ox, d.width)};top:{_part(b.y - h/2 + 2 + oy, d.height)};width:{_part(w, d.width)};height:{_part(h, d.height)}'
-        out.append(f'<label for="{ids[n.call]}" style="{place}" title="{esc(tooltip(n))}"><span>look into {esc(n.name or n.symbol)}</span></label>')
+        place = (
+            f'left:{_part(b.x - w / 2 + 2 + ox, d.width)}'
+            f';top:{_part(b.y - h / 2 + 2 + oy, d.height)}'
+            f';width:{_part(w, d.width)};height:{_part(h, d.height)}'
+        )
+        out.append(
+            f'<label for="{ids[n.call]}" style="{place}" title="{esc(tooltip(n))}"><span>look into'
+            f' {esc(n.name or n.symbol)}</span></label>'
+        )
     return ''.join(out)
 
 # %% ../../nbs/viz/20_unfolding.ipynb #f73fa5d3
 class Unfolding(Picture):
-    """The graph behind tensors, folded by module call, every level of it: a picture whose stacked cards open.
+    """The graph behind tensors, folded by module call, every level of it: a picture whose stacked
+    cards open.
 
-    `folded` holds the facts, `numbers` the calls that open (None: the whole graph), `start` the one shown first. `level(number)` is one level as a `Picture`; `look(name)` the same by a module's name. `save('model.html')` makes one file in
-    which all of it works without a kernel; other formats hold the level shown first."""
+    `folded` holds the facts, `numbers` the calls that open (None: the whole graph), `start` the one
+    shown first. `level(number)` is one level as a `Picture`; `look(name)` the same by a module's
+    name. `save('model.html')` makes one file in which all of it works without a kernel; other
+    formats hold the level shown first."""
+
     made = iter(range(1, 10**9))
+
     def __init__(self, folded: Folded, title=None, most: int = 400, **look):
         self.folded, self.title, self.options = folded, title, look
         self.numbers, queue = [], deque([None])
         while queue and len(self.numbers) < most:
-            here = queue.popleft(); self.numbers.append(here)
+            here = queue.popleft()
+            self.numbers.append(here)
             queue.extend(row[0] for row in folded.inside(here) if folded.opens(row[0]))
         self.left_out = len(queue)
         order = {row[0]: k for k, row in enumerate(folded.tree)}
         self.numbers.sort(key=lambda i: order.get(i, -1))
         self.start, self.levels = None, {}
-        while len(inner := folded.inside(self.start)) == 1 and inner[0][0] in self.numbers and folded.inside(inner[0][0]): self.start = inner[0][0]      # past what holds nothing but one module
+        # past what holds nothing but one module
+        while (
+            len(inner := folded.inside(self.start)) == 1
+            and inner[0][0] in self.numbers
+            and folded.inside(inner[0][0])
+        ):
+            self.start = inner[0][0]
         first = self.level(self.start)
         self.records, self.drawing, self.direction = first.records, first.drawing, first.direction
 
+# %% ../../nbs/viz/20_unfolding.ipynb #f9bbae91
+class _Levels:
+    "One level by itself."
+
     def level(self, number=None) -> Picture:
         "The inside of one call."
-        if number not in self.levels: self.levels[number] = self.folded.picture(number, **self.options, title=None)
+        if number not in self.levels:
+            self.levels[number] = self.folded.picture(number, **self.options, title=None)
         return self.levels[number]
 
     def look(self, name=None) -> Picture:
-        "The inside of a call, by its module's qualified name or its number; None: the whole graph. Raises KeyError for a call that is not there."
+        """The inside of a call, by its module's qualified name or its number; None: the whole
+        graph. Raises KeyError for a call that is not there.
+        """
         number = next((row[0] for row in self.folded.tree if row[2] == name), name)
-        if number is not None and all(row[0] != number for row in self.folded.tree): raise KeyError(f'no call {name!r}; there are {", ".join(row[2] for row in self.folded.tree[:12])}')
+        if number is not None and all(row[0] != number for row in self.folded.tree):
+            raise KeyError(
+                f'no call {name!r}; there are {", ".join(row[2] for row in self.folded.tree[:12])}'
+            )
         return self.level(number)
 
     def _about(self, number):
         "Name, kind and size of a call."
-        if number is None: return 'the whole graph', '', _counted(self.folded.live.graph.total)
+        if number is None:
+            return 'the whole graph', '', _counted(self.folded.live.graph.total)
         _, _, name, kind, nodes, held = next(row for row in self.folded.tree if row[0] == number)
         return name, kind, _counted(nodes) + (f', {nbytes_text(held)} saved' if held else '')
+
+# %% ../../nbs/viz/20_unfolding.ipynb #90bf7ba0
+class _UnfoldingPage:
+    "All levels on one page."
 
     def _repr_html_(self):
         text = str(self)
@@ -89,41 +154,100 @@ class Unfolding(Picture):
         for k, i in enumerate(self.numbers):
             name, kind, size = self._about(i)
             # JupyterLab takes the arrow keys for itself unless an element asks to be left alone.
-            inputs.append(f'<input type="radio" data-lm-suppress-shortcuts="true" name="{scope}" id="{ids[i]}" aria-label="{esc(name + (f" ({kind})" if kind else ""))}, {size}"{" checked" if i == self.start else ""}>')
+            inputs.append(
+                f'<input type="radio" data-lm-suppress-shortcuts="true" name="{scope}"'
+                f' id="{ids[i]}" aria-label="{esc(name + (f" ({kind})" if kind else ""))},'
+                f' {size}"{" checked" if i == self.start else ""}>'
+            )
             shown.append(f'#{ids[i]}:checked~.l{k}')
             trail = [] if i is None else [None, *self.folded._around(i)]
             path, before = [], ''
             for j in [*trail, i]:
                 whole = self._about(j)[0]
                 short = whole.removeprefix(before + '.') if before else whole
-                path.append(f'<b>{esc(clip(short, 40))}</b>' if j == i else f'<label for="{ids[j]}">{esc(clip(short, 40))}</label>')
+                path.append(
+                    f'<b>{esc(clip(short, 40))}</b>'
+                    if j == i
+                    else f'<label for="{ids[j]}">{esc(clip(short, 40))}</label>'
+                )
                 before = whole if j is not None else ''
-            p = self.level(i); d = p.drawing
+            p = self.level(i)
+            d = p.drawing
             svg = d.svg.replace(f'<style>{css()}</style>', '', 1)
-            levels.append(f'<div class="ag-level l{k}"><div class="ag-trail">{" ▸ ".join(path)} <small>{esc(" · ".join(t for t in (kind, size) if t))}</small></div><div class="ag-wide"><div class="ag-canvas" '
-                          f'style="width:{d.width:.0f}px;max-width:100%;min-width:{d.width*MIN_SCALE:.0f}px">{svg}{openings(p, ids)}</div></div></div>')
-        head = f'<div class="ag-heading" style="font-weight:600">{esc(self.title)}</div>' if self.title else ''
-        says = 'A card with a plus opens on a click; the trail above leads back out. With the keyboard: Tab to the picture, then the arrow keys.' + (
-            f' {self.left_out} of the innermost cards stay closed: look(name) shows them.' if self.left_out else '')
-        return (f'<div class="agnb ag-fold" role="radiogroup" aria-label="{esc(self.title or "The graph, folded by module: which call to look into")}"><style>{css()}{fold_css()}'
-                f'{",".join(".agnb.ag-fold>" + s for s in shown)}{{display:block}}</style>{"".join(inputs)}{head}{"".join(levels)}<small>{says}</small></div>')
+            levels.append(
+                f'<div class="ag-level l{k}"><div class="ag-trail">{" ▸ ".join(path)}'
+                f' <small>{esc(" · ".join(t for t in (kind, size) if t))}</small></div><div'
+                ' class="ag-wide"><div class="ag-canvas" '
+                f'style="width:{d.width:.0f}px;max-width:100%;'
+                f'min-width:{d.width * MIN_SCALE:.0f}px">{svg}{openings(p, ids)}</div></div></div>'
+            )
+        head = (
+            f'<div class="ag-heading" style="font-weight:600">{esc(self.title)}</div>'
+            if self.title
+            else ''
+        )
+        says = (
+            'A card with a plus opens on a click; the trail above leads back out. With the'
+            ' keyboard: Tab to the picture, then the arrow keys.'
+            + (
+                f' {self.left_out} of the innermost cards stay closed: look(name) shows them.'
+                if self.left_out
+                else ''
+            )
+        )
+        title = self.title or 'The graph, folded by module: which call to look into'
+        return (
+            '<div class="agnb ag-fold" role="radiogroup"'
+            f' aria-label="{esc(title)}"><style>{css()}{fold_css()}'
+            f'{",".join(".agnb.ag-fold>" + s for s in shown)}{{display:block}}'
+            f'</style>{"".join(inputs)}{head}{"".join(levels)}<small>{says}</small></div>'
+        )
+
+# %% ../../nbs/viz/20_unfolding.ipynb #a2d3f237
+class _UnfoldingText:
+    "The same in words."
 
     @property
-    def html(self): return page(self.title or 'Computation graph, folded by module', self._repr_html_())
+    def html(self):
+        return page(self.title or 'Computation graph, folded by module', self._repr_html_())
+
     @property
     def text(self):
         lines = []
-        for number, depth, name, kind, nodes, held in [(None, -1, 'the whole graph', '', self.folded.live.graph.total, 0), *self.folded.tree]:
-            if number in self.numbers: lines.append('  '*(depth + 1) + ' · '.join(t for t in (name.rpartition('.')[2] or name, kind, _counted(nodes), held and f'{nbytes_text(held)} saved') if t))
+        for number, depth, name, kind, nodes, held in [
+            (None, -1, 'the whole graph', '', self.folded.live.graph.total, 0),
+            *self.folded.tree,
+        ]:
+            if number in self.numbers:
+                lines.append(
+                    '  ' * (depth + 1)
+                    + ' · '.join(
+                        t
+                        for t in (
+                            name.rpartition('.')[2] or name, kind, _counted(nodes),
+                            held and f'{nbytes_text(held)} saved',
+                        )
+                        if t
+                    )
+                )
         return '\n'.join(lines)
+
     def __repr__(self): return f'Unfolding({len(self.numbers) - 1} calls)'
 
-@for_readers
-def unfold(*tensors, names=None, title=None, most: int = 400, gradients: bool = False, **look) -> Unfolding:
-    """The graph behind tensors, folded by module call, to be opened call by call: `unfold(model(x).sum())`.
+take_topics(Unfolding, (_Levels, _UnfoldingPage, _UnfoldingText))
 
-    `names`: where to look for modules and names; None means the caller's variables. `most`: how many calls may be opened at most, those nearest to the outside first. `gradients`, and `values`, `saved`, `source` and `direction` in `look`: as for `draw`.
-    Raises TypeError for anything but tensors."""
+# %% ../../nbs/viz/20_unfolding.ipynb #7c546517
+@for_readers
+def unfold(
+    *tensors, names=None, title=None, most: int = 400, gradients: bool = False, **look
+) -> Unfolding:
+    """The graph behind tensors, folded by module call, to be opened call by call:
+    `unfold(model(x).sum())`.
+
+    `names`: where to look for modules and names; None means the caller's variables. `most`: how
+    many calls may be opened at most, those nearest to the outside first. `gradients`, and `values`,
+    `saved`, `source` and `direction` in `look`: as for `draw`. Raises TypeError for anything but
+    tensors."""
     if not tensors: raise TypeError('unfold() needs at least one tensor')
     folded = Folded(list(tensors), caller_names() if names is None else names)
     if gradients: folded.live.fill_gradients()

@@ -10,18 +10,71 @@ from .checks import Check, check
 from .quizzes import Quiz, quiz
 
 # %% ../../nbs/widgets/06_package.ipynb #d25324e6
-_LATER = dict(gradcheck_view='gradchecks', Player='playback', player='playback', stepper='steppers', trace='steppers',
-              Explorer='explorer', ExpressionError='explorer', explore='explorer', LivePlot='liveplots', watch='watching', replay='watching',
-              bucket='lessons', chain_slider='lessons', checkpoint_memory='memory', grow='lessons', playground='lessons', scalar_engine='lessons', switches='lessons', debug='debugging', unfold='..viz.unfolding', zero_grad_race='lessons')
+_LATER = dict(
+    gradcheck_view='gradchecks',
+    Player='playback',
+    player='playback',
+    stepper='steppers',
+    trace='steppers',
+    Explorer='explorer',
+    ExpressionError='explorer',
+    explore='explorer',
+    LivePlot='liveplots',
+    watch='watching',
+    replay='watching',
+    bucket='lessons',
+    chain_slider='lessons',
+    checkpoint_memory='memory',
+    grow='lessons',
+    playground='lessons',
+    scalar_engine='lessons',
+    switches='lessons',
+    debug='debugging',
+    unfold='..viz.unfolding',
+    zero_grad_race='lessons',
+)
 
 def __getattr__(name):
-    if name not in _LATER: raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+    if name not in _LATER:
+        raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
     import importlib
-    value = getattr(importlib.import_module(_LATER[name] if _LATER[name][0] == '.' else f'.{_LATER[name]}', __name__), name)
+
+    value = getattr(
+        importlib.import_module(
+            _LATER[name] if _LATER[name][0] == '.' else f'.{_LATER[name]}', __name__
+        ),
+        name,
+    )
     globals()[name] = value
     return value
 
 def __dir__(): return sorted({*globals(), *_LATER})
 
 # %% ../../nbs/widgets/06_package.ipynb #7060c6e8
-__all__ = ['Check', 'Explorer', 'ExpressionError', 'LivePlot', 'Player', 'Quiz', 'bucket', 'chain_slider', 'check', 'checkpoint_memory', 'debug', 'explore', 'gradcheck_view', 'grow', 'player', 'playground', 'quiz', 'replay', 'scalar_engine', 'stepper', 'switches', 'trace', 'unfold', 'watch', 'zero_grad_race']
+__all__ = [
+    'Check',
+    'Explorer',
+    'ExpressionError',
+    'LivePlot',
+    'Player',
+    'Quiz',
+    'bucket',
+    'chain_slider',
+    'check',
+    'checkpoint_memory',
+    'debug',
+    'explore',
+    'gradcheck_view',
+    'grow',
+    'player',
+    'playground',
+    'quiz',
+    'replay',
+    'scalar_engine',
+    'stepper',
+    'switches',
+    'trace',
+    'unfold',
+    'watch',
+    'zero_grad_race',
+]

@@ -30,222 +30,522 @@ def kind(v) -> str:
 def _numbers(v):
     "`v` as an array of numbers, or None."
     if isinstance(v, str) or v is None: return None
-    try: a = np.asarray(array(v) if is_tensor(v) else [array(e) if is_tensor(e) else e for e in v] if isinstance(v, (list, tuple)) else v)
-    except (ValueError, TypeError): return None
+    try:
+        a = np.asarray(
+            array(v)
+            if is_tensor(v)
+            else [array(e) if is_tensor(e) else e for e in v]
+            if isinstance(v, (list, tuple))
+            else v
+        )
+    except (ValueError, TypeError):
+        return None
     if a.dtype.kind == 'O' or a.dtype.kind in 'USM': return None
     return a if a.dtype.kind in 'biufc' else a.astype(np.float64)
 
-def difference(got, want, rtol: float = 1e-4, atol: float = 1e-6, reveal: bool = False, what: str = 'your answer') -> str | None:
-    "None if `got` agrees with `want`, else the reason why not, without telling `want` unless `reveal`."
+# %% ../../nbs/widgets/05_checks.ipynb #752ebc49
+def difference(
+    got,
+    want,
+    rtol: float = 1e-4,
+    atol: float = 1e-6,
+    reveal: bool = False,
+    what: str = 'your answer',
+) -> str | None:
+    """None if `got` agrees with `want`, else the reason why not, without telling `want` unless
+    `reveal`.
+    """
     if isinstance(want, str):
-        if not isinstance(got, str): return f'{what} should be a text in quotes; it is {kind(got)}'
+        if not isinstance(got, str):
+            return f'{what} should be a text in quotes; it is {kind(got)}'
         if got.strip() == want.strip(): return None
-        if got.strip().lower() == want.strip().lower(): return f'{what} is right but for capital letters'
+        if got.strip().lower() == want.strip().lower():
+            return f'{what} is right but for capital letters'
         return f'{what}: {got!r} is not it' + (f'; expected {want!r}' if reveal else '')
     if isinstance(want, bool):
-        if not isinstance(got, (bool, np.bool_)): return f'{what} should be True or False; it is {kind(got)}'
+        if not isinstance(got, (bool, np.bool_)):
+            return f'{what} should be True or False; it is {kind(got)}'
         return None if bool(got) == want else f'{what} is not {got}'
     if isinstance(want, (set, frozenset)):
-        if not isinstance(got, (set, frozenset, list, tuple)): return f'{what} should be a set; it is {kind(got)}'
+        if not isinstance(got, (set, frozenset, list, tuple)):
+            return f'{what} should be a set; it is {kind(got)}'
         extra, missing = set(got) - want, want - set(got)
         if extra: return f'{sorted(map(str, extra))[0]!r} does not belong in {what}'
         if not missing: return None
-        return f'{len(missing)} element{"s are" if len(missing) > 1 else " is"} missing from {what}' + (f': {sorted(map(str, missing))}' if reveal else '')
+        return (
+            f'{len(missing)} element{"s are" if len(missing) > 1 else " is"} missing from {what}'
+            + (f': {sorted(map(str, missing))}' if reveal else '')
+        )
     if isinstance(want, dict):
-        if not isinstance(got, dict): return f'{what} should be a dict; it is {kind(got)}'
-        if set(got) != set(want): return f'the keys of {what} are not the expected ones' + (f': {sorted(map(str, want))}' if reveal else '')
-        return next((d for k in want if (d := difference(got[k], want[k], rtol, atol, reveal, f'entry {k!r}'))), None)
+        if not isinstance(got, dict):
+            return f'{what} should be a dict; it is {kind(got)}'
+        if set(got) != set(want):
+            return f'the keys of {what} are not the expected ones' + (
+                f': {sorted(map(str, want))}' if reveal else ''
+            )
+        return next(
+            (
+                d
+                for k in want
+                if (d := difference(got[k], want[k], rtol, atol, reveal, f'entry {k!r}'))
+            ),
+            None,
+        )
     w = _numbers(want)
     if w is None and isinstance(want, (list, tuple)):
-        if not isinstance(got, (list, tuple)): return f'{what} should be a list or tuple; it is {kind(got)}'
-        if len(got) != len(want): return f'{what} has {len(got)} entries, not as many as expected' + (f' ({len(want)})' if reveal else '')
-        return next((d for i, (a, b) in enumerate(zip(got, want)) if (d := difference(a, b, rtol, atol, reveal, f'entry {i}'))), None)
-    if w is None: return None if got == want else f'{what} is not the expected {type(want).__name__}'
-    if isinstance(got, str): return f'{what} is a text, {got!r}; give a number, without quotes'
-    if callable(got) and not is_tensor(got): return f'{what} is a function; call it, and give its result'
+        if not isinstance(got, (list, tuple)):
+            return f'{what} should be a list or tuple; it is {kind(got)}'
+        if len(got) != len(want):
+            return f'{what} has {len(got)} entries, not as many as expected' + (
+                f' ({len(want)})' if reveal else ''
+            )
+        return next(
+            (
+                d
+                for i, (a, b) in enumerate(zip(got, want))
+                if (d := difference(a, b, rtol, atol, reveal, f'entry {i}'))
+            ),
+            None,
+        )
+    if w is None:
+        return None if got == want else f'{what} is not the expected {type(want).__name__}'
+    if isinstance(got, str):
+        return f'{what} is a text, {got!r}; give a number, without quotes'
+    if callable(got) and not is_tensor(got):
+        return f'{what} is a function; call it, and give its result'
     g = _numbers(got)
     if g is None: return f'{what} should hold numbers; it is {kind(got)}'
-    if isinstance(got, (bool, np.bool_)): return f'{what} should be a number; it is {got}'
+    if isinstance(got, (bool, np.bool_)):
+        return f'{what} should be a number; it is {got}'
     return _compare(g, w, rtol, atol, reveal, what)
 
-_FACTORS = ((2, 'twice'), (3, 'three times'), (4, 'four times'), (10, 'ten times'), (0.5, 'half'), (0.25, 'a quarter of'), (0.1, 'a tenth of'))
+# %% ../../nbs/widgets/05_checks.ipynb #aa029fdf
+_FACTORS = (
+    (2, 'twice'),
+    (3, 'three times'),
+    (4, 'four times'),
+    (10, 'ten times'),
+    (0.5, 'half'),
+    (0.25, 'a quarter of'),
+    (0.1, 'a tenth of'),
+)
 
+# %% ../../nbs/widgets/05_checks.ipynb #99e2babc
 def _compare(g, w, rtol, atol, reveal, what):
-    close = lambda a, b: a.shape == b.shape and bool(np.all(np.isclose(a, b, rtol=rtol, atol=atol, equal_nan=True)))
+    close = lambda a, b: (
+        a.shape == b.shape and bool(np.all(np.isclose(a, b, rtol=rtol, atol=atol, equal_nan=True)))
+    )
     tell = f'; expected {number(w.item(), 8) if w.size == 1 else w.tolist()}' if reveal else ''
-    if w.size == 1 and g.size != 1: return f'{what} should be one number; ' + (f'it has the shape {shape_text(g.shape)}' if g.size else 'it is empty')
+    if w.size == 1 and g.size != 1:
+        return f'{what} should be one number; ' + (
+            f'it has the shape {shape_text(g.shape)}' if g.size else 'it is empty'
+        )
     if w.ndim == 1 and g.ndim <= 1 and g.shape != w.shape:
-        return f'{what} should be {w.size} number{"s" if w.size > 1 else ""}; {f"here are {g.size}" if g.ndim else "here is a single one"}'
+        return (
+            f'{what} should be {w.size} number{"s" if w.size > 1 else ""};'
+            f' {f"here are {g.size}" if g.ndim else "here is a single one"}'
+        )
     if g.shape != w.shape and not (g.size == w.size == 1):
         extra = ''
-        if g.ndim == w.ndim == 2 and close(g.T, w): extra = ' The numbers are right, but transposed.'
-        elif g.size == w.size and close(g.reshape(-1), w.reshape(-1)): extra = ' The numbers are right: only the shape differs.'
-        return f'the shape of {what} is {shape_text(g.shape)}, expected {shape_text(w.shape)}.{extra}'
+        if g.ndim == w.ndim == 2 and close(g.T, w):
+            extra = ' The numbers are right, but transposed.'
+        elif g.size == w.size and close(g.reshape(-1), w.reshape(-1)):
+            extra = ' The numbers are right: only the shape differs.'
+        return (
+            f'the shape of {what} is {shape_text(g.shape)}, expected {shape_text(w.shape)}.{extra}'
+        )
     g = g.reshape(w.shape)
     if close(g, w): return None
     with np.errstate(all='ignore'):
         bad = ~np.isclose(g, w, rtol=rtol, atol=atol, equal_nan=True)
-        if not np.isfinite(g[bad]).all() and np.isfinite(w).all(): return f"{what} contains {number(g[bad][~np.isfinite(g[bad])][0])}{tell}" if w.size > 1 else f'{what} is {number(g.item())}{tell}'
+        if not np.isfinite(g[bad]).all() and np.isfinite(w).all():
+            return (
+                f"{what} contains {number(g[bad][~np.isfinite(g[bad])][0])}{tell}"
+                if w.size > 1
+                else f'{what} is {number(g.item())}{tell}'
+            )
         first = tuple(np.argwhere(bad)[0].tolist())
-        where = '' if w.size == 1 else f' (first at index {first if w.ndim > 1 else first[0]}, where it is {number(g[bad][0])})'
-        if w.size > 1 and w.ndim == 2 and w.shape[0] == w.shape[1] and close(g.T, w): return f'{what} has the right numbers, but transposed{tell}'
+        where = (
+            ''
+            if w.size == 1
+            else (
+                f' (first at index {first if w.ndim > 1 else first[0]}, where it is'
+                f' {number(g[bad][0])})'
+            )
+        )
+        if w.size > 1 and w.ndim == 2 and w.shape[0] == w.shape[1] and close(g.T, w):
+            return f'{what} has the right numbers, but transposed{tell}'
         if close(-g, w): return f'{what} has the right size but the wrong sign{tell}'
         for k, words in _FACTORS:
-            if w.size and np.any(w != 0) and close(g, w*k): return f'{what} is exactly {words} what it should be{tell}'
-    count = f'{int(bad.sum())} of {w.size} entries differ' if w.size > 1 else f'{number(g.item())} is not it'
-    near = w.size == 1 and g.dtype.kind in 'fiu' and w.dtype.kind in 'fiu' and abs(float(g)-float(w)) <= 0.02*abs(float(w))
+            if w.size and np.any(w != 0) and close(g, w * k):
+                return f'{what} is exactly {words} what it should be{tell}'
+    count = (
+        f'{int(bad.sum())} of {w.size} entries differ'
+        if w.size > 1
+        else f'{number(g.item())} is not it'
+    )
+    near = (
+        w.size == 1
+        and g.dtype.kind in 'fiu'
+        and w.dtype.kind in 'fiu'
+        and abs(float(g) - float(w)) <= 0.02 * abs(float(w))
+    )
     return f'{what}: {count}{where}' + ('; very near, but not exact enough' if near else '') + tell
 
 # %% ../../nbs/widgets/05_checks.ipynb #cab41738
 def grad_difference(t, want, rtol=1e-4, atol=1e-6, reveal=False, name='x') -> str | None:
     "None if `t.grad` agrees with `want`, else the reason."
     if not is_tensor(t): return f'{name} should be a tensor; it is {kind(t)}'
-    if not t.requires_grad: return f'{name} does not require grad: make it with requires_grad=True before computing with it'
+    if not t.requires_grad:
+        return (
+            f'{name} does not require grad: make it with requires_grad=True before computing'
+            ' with it'
+        )
     if t.grad is None: return f'{name}.grad is None: no backward() has reached it yet'
     d = difference(t.grad, want, rtol, atol, reveal, f'{name}.grad')
-    return d + '. Was backward() called twice without clearing the gradient in between?' if d and 'exactly twice' in d else d
+    return (
+        d + '. Was backward() called twice without clearing the gradient in between?'
+        if d and 'exactly twice' in d
+        else d
+    )
 
 def _fresh(a, grad):
     from autograd_nb.creation import tensor
-    if is_tensor(a): return a.detach().clone().requires_grad_(bool(a.requires_grad) or (grad and a.is_floating_point()))
+
+    if is_tensor(a):
+        return (
+            a.detach()
+            .clone()
+            .requires_grad_(bool(a.requires_grad) or (grad and a.is_floating_point()))
+        )
     if grad and isinstance(a, (float, np.ndarray, list)):
         b = np.asarray(a)
         if b.dtype.kind == 'f': return tensor(b.astype(np.float64), requires_grad=True)
     return a.copy() if isinstance(a, (np.ndarray, list, dict, set)) else a
 
+# %% ../../nbs/widgets/05_checks.ipynb #1ec27283
 def _gradients(f, args):
     out = f(*args)
-    if not is_tensor(out): return out, f'the result is {kind(out)}, not a tensor, so it has no gradient'
-    if not out.requires_grad: return out, 'the result does not require grad: it does not depend on the inputs through differentiable operations'
+    if not is_tensor(out):
+        return out, f'the result is {kind(out)}, not a tensor, so it has no gradient'
+    if not out.requires_grad:
+        return (
+            out,
+            (
+                'the result does not require grad: it does not depend on the inputs through'
+                ' differentiable operations'
+            ),
+        )
     leaves = [a for a in args if is_tensor(a) and a.requires_grad]
     from autograd_nb.autograd import grad
+
     got = grad(out.sum(), leaves, allow_unused=True)
     return out, [np.zeros(tuple(a.shape)) if g is None else array(g) for a, g in zip(leaves, got)]
 
-def function_difference(f, expected, cases, grad=False, rtol=1e-4, atol=1e-6, reveal=False, name='your function') -> str | None:
-    "None if the function `f` agrees with `expected` (a function, or a list of results) on all `cases`, else the reason."
+# %% ../../nbs/widgets/05_checks.ipynb #9053fd97
+def function_difference(
+    f, expected, cases, grad=False, rtol=1e-4, atol=1e-6, reveal=False, name='your function'
+) -> str | None:
+    """None if the function `f` agrees with `expected` (a function, or a list of results) on all
+    `cases`, `...` if it is still to be written, else the reason.
+    """
     if not callable(f): return f'{name} should be a function; it is {kind(f)}'
     cases = [c if isinstance(c, tuple) else (c,) for c in cases]
-    if not callable(expected) and len(expected) != len(cases): raise ValueError(f'{len(cases)} cases but {len(expected)} expected results')
+    if not callable(expected) and len(expected) != len(cases):
+        raise ValueError(f'{len(cases)} cases but {len(expected)} expected results')
     for i, c in enumerate(cases):
         call = f"{name}({', '.join(_short(a) for a in c)})"
-        try: got, dgot = _gradients(f, [_fresh(a, True) for a in c]) if grad else (f(*[_fresh(a, False) for a in c]), None)
-        except Exception as e: return f'{call} raised {type(e).__name__}: {str(e).splitlines()[0] if str(e) else ""}'
-        if got is None or got is ...: return f'{call} returned {"nothing: is there a return?" if got is None else "..."}'
-        if callable(expected): want, dwant = _gradients(expected, [_fresh(a, True) for a in c]) if grad else (expected(*[_fresh(a, False) for a in c]), None)
-        else: want, dwant = expected[i], None
+        try:
+            got, dgot = (
+                _gradients(f, [_fresh(a, True) for a in c])
+                if grad
+                else (f(*[_fresh(a, False) for a in c]), None)
+            )
+        except Exception as e:
+            return f'{call} raised {type(e).__name__}: {str(e).splitlines()[0] if str(e) else ""}'
+        if got is ...: return ...
+        if got is None: return f'{call} returned nothing: is there a return?'
+        if callable(expected):
+            want, dwant = (
+                _gradients(expected, [_fresh(a, True) for a in c])
+                if grad
+                else (expected(*[_fresh(a, False) for a in c]), None)
+            )
+        else:
+            want, dwant = expected[i], None
         d = difference(got, want, rtol, atol, reveal, f'the result of {call}')
         if d: return d
         if grad and isinstance(dgot, str): return f'{call}: {dgot}'
         if grad and isinstance(dwant, list):
             for k, (a, b) in enumerate(zip(dgot, dwant)):
-                d = difference(a, b, rtol, atol, reveal, f'the gradient of {call} with respect to argument {k}')
+                d = difference(
+                    a, b, rtol, atol, reveal, f'the gradient of {call} with respect to argument {k}'
+                )
                 if d: return d
     return None
 
+# %% ../../nbs/widgets/05_checks.ipynb #8896089a
 def _short(a):
     n = _numbers(a)
     if n is None: return repr(a)[:20]
-    return number(n.item()) if n.size == 1 and n.ndim == 0 else str(n.tolist()) if n.size <= 4 else f'an array of shape {shape_text(n.shape)}'
+    return (
+        number(n.item())
+        if n.size == 1 and n.ndim == 0
+        else str(n.tolist())
+        if n.size <= 4
+        else f'an array of shape {shape_text(n.shape)}'
+    )
 
 # %% ../../nbs/widgets/05_checks.ipynb #4c0ffee1
-class _Unanswered(BaseException): "The reader's function returned the three dots; no `except Exception` of a test is to swallow it."
+class _Unanswered(BaseException):
+    """The reader's function returned the three dots; no `except Exception` of a test is to swallow
+    it.
+    """
 
 def _mark(a):
     "What changes when somebody writes into the tensor or small array `a`; None for anything else."
-    return a._version if is_tensor(a) and not a.is_inference() else a.tobytes() if isinstance(a, np.ndarray) and a.nbytes < 1e6 and a.dtype != object else None
+    return (
+        a._version
+        if is_tensor(a) and not a.is_inference()
+        else (
+            a.tobytes()
+            if isinstance(a, np.ndarray) and a.nbytes < 1e6 and a.dtype != object
+            else None
+        )
+    )
 
 def _watched(answer):
-    "`answer`, if it is a function, so that `_Unanswered` is raised when it returns `...`; afterwards `last` is what it returned, and `overwritten` which of its arguments it has changed."
+    """`answer`, if it is a function, so that `_Unanswered` is raised when it returns `...`;
+    afterwards `last` is what it returned, and `overwritten` which of its arguments it has changed.
+    """
     if not isinstance(answer, types.FunctionType): return answer
+
     @functools.wraps(answer)
     def watched(*args, **kwargs):
-        given = [(f'argument {k + 1}' if isinstance(k, int) else f'`{k}`', a, _mark(a)) for k, a in (*enumerate(args), *kwargs.items())]
+        given = [
+            (f'argument {k + 1}' if isinstance(k, int) else f'`{k}`', a, _mark(a))
+            for k, a in (*enumerate(args), *kwargs.items())
+        ]
         out = answer(*args, **kwargs)
-        watched.overwritten = next((called for called, a, was in given if was is not None and _mark(a) != was), watched.overwritten)
-        if out is ... or isinstance(out, (tuple, list)) and any(e is ... for e in out): raise _Unanswered
+        watched.overwritten = next(
+            (called for called, a, was in given if was is not None and _mark(a) != was),
+            watched.overwritten,
+        )
+        if out is ... or isinstance(out, (tuple, list)) and any(e is ... for e in out):
+            raise _Unanswered
         watched.last = out
         return out
+
     watched.overwritten = None
     return watched
 
+# %% ../../nbs/widgets/05_checks.ipynb #5d722043
 def _codes(answer):
     "Code objects of a function, of a class's methods, or of several answers."
     if isinstance(answer, (tuple, list)): return [c for a in answer for c in _codes(a)]
     found = vars(answer).values() if isinstance(answer, type) else [answer]
-    return [f.__code__ for f in (getattr(v, '__func__', v) for v in found) if hasattr(f, '__code__')]
+    return [
+        f.__code__ for f in (getattr(v, '__func__', v) for v in found) if hasattr(f, '__code__')
+    ]
 
 def _raised(error, answer, tried, name):
     "What happened when an answer was tried, with the line of it that failed."
-    if isinstance(error, TypeError) and 'object is not callable' in str(error) and not (callable(answer) or isinstance(answer, (tuple, list, dict))):
-        return f'{name} should be {"a class" if name[:1].isupper() else "a function"}; it is {kind(answer)}'
-    said = f'{type(error).__name__}: {str(error).splitlines()[0].rstrip(".")}' if str(error) else type(error).__name__
+    if (
+        isinstance(error, TypeError)
+        and 'object is not callable' in str(error)
+        and not (callable(answer) or isinstance(answer, (tuple, list, dict)))
+    ):
+        return (
+            f'{name} should be {"a class" if name[:1].isupper() else "a function"}; it is'
+            f' {kind(answer)}'
+        )
+    said = (
+        f'{type(error).__name__}: {str(error).splitlines()[0].rstrip(".")}'
+        if str(error)
+        else type(error).__name__
+    )
     own = {c.co_filename for c in _codes(answer)}
-    lines = [linecache.getline(f.f_code.co_filename, n).strip() for f, n in traceback.walk_tb(error.__traceback__) if f.f_code.co_filename in own]
-    if not lines and hasattr(tried, 'last'):      # the answer ran through, and what it returned was of no use to the test
-        return 'nothing came back. Is there a `return`?' if tried.last is None else f'{name} returned {kind(tried.last)}, and that is not what was asked for'
+    lines = [
+        linecache.getline(f.f_code.co_filename, n).strip()
+        for f, n in traceback.walk_tb(error.__traceback__)
+        if f.f_code.co_filename in own
+    ]
+    # the answer ran through, and what it returned was of no use to the test
+    if not lines and hasattr(tried, 'last'):
+        return (
+            'nothing came back. Is there a `return`?'
+            if tried.last is None
+            else f'{name} returned {kind(tried.last)}, and that is not what was asked for'
+        )
     return f'trying it raised {said}' + (f', at `{lines[-1]}`' if lines and lines[-1] else '')
 
 # %% ../../nbs/widgets/05_checks.ipynb #1595f22c
 class Check:
-    "The verdict on an answer: true when right. `state`: 'right', 'wrong' or 'open'; `message` says why; `hints` unfold one inside the other."
-    def __init__(self, state, message, hints=()): self.state, self.message, self.hints = state, message, tuple(hints)
+    """The verdict on an answer: true when right. `state`: 'right', 'wrong' or 'open'; `message`
+    says why; `hints` unfold one inside the other.
+    """
+
+    def __init__(self, state, message, hints=()):
+        self.state, self.message, self.hints = state, message, tuple(hints)
+
     def __bool__(self): return self.state == 'right'
+
     def __str__(self):
         said = dict(right='Right', wrong='Not yet', open='Not answered yet')[self.state]
-        return f'{said}: {self.message}' + ''.join(f'\n  hint {i+1}: {h}' for i, h in enumerate(self.hints if self.state != 'right' else ()))
+        return f'{said}: {self.message}' + ''.join(
+            f'\n  hint {i + 1}: {h}'
+            for i, h in enumerate(self.hints if self.state != 'right' else ())
+        )
+
     def __repr__(self): return str(self)
+
     def _repr_html_(self):
-        mark = dict(right='<b>✓ Right.</b>', wrong='<b>✗ Not yet.</b>', open='<b>Not answered yet.</b>')[self.state]
-        style = quiz_css() + rules('.agnb.ag-quiz', {
-            '.ag-verdict': 'padding:7px 12px;border-left:4px solid var(--ag-line);margin:4px 0',
-            '.ag-verdict.ag-yes': 'border-color:var(--ag-value)', '.ag-verdict.ag-no': 'border-color:var(--ag-grad)'})
+        mark = dict(
+            right='<b>✓ Right.</b>', wrong='<b>✗ Not yet.</b>', open='<b>Not answered yet.</b>'
+        )[self.state]
+        style = quiz_css() + rules(
+            '.agnb.ag-quiz',
+            {
+                '.ag-verdict': 'padding:7px 12px;border-left:4px solid var(--ag-line);margin:4px 0',
+                '.ag-verdict.ag-yes': 'border-color:var(--ag-value)',
+                '.ag-verdict.ag-no': 'border-color:var(--ag-grad)',
+            },
+        )
         out = f'<div class="agnb ag-quiz"><style>{style}</style>'
-        out += f'<div class="ag-verdict {dict(right="ag-yes", wrong="ag-no", open="")[self.state]}">{mark} {markup(self.message)}</div>'
+        out += (
+            '<div class="ag-verdict'
+            f' {dict(right="ag-yes", wrong="ag-no", open="")[self.state]}">{mark}'
+            f' {markup(self.message)}</div>'
+        )
         if self.state != 'right':
-            for i, h in enumerate(self.hints): out += f'<details><summary>Hint {i+1} of {len(self.hints)}</summary><div>{markup(h)}'
-            out += '</div></details>'*len(self.hints)
+            for i, h in enumerate(self.hints):
+                out += (
+                    f'<details><summary>Hint {i + 1} of {len(self.hints)}</summary><div>{markup(h)}'
+                )
+            out += '</div></details>' * len(self.hints)
         return out + '</div>'
 
+# %% ../../nbs/widgets/05_checks.ipynb #92e9798c
 class _NotGiven:
     def __repr__(self): return 'not given'
+
 NOT_GIVEN = _NotGiven()
 
-def check(answer, expected=NOT_GIVEN, *, name: str = 'your answer', rtol: float = 1e-4, atol: float = 1e-6, grad=NOT_GIVEN, cases=None, test=None,
-          mistakes=(), hints=(), reveal: bool = False, writes: bool = False) -> Check:
+# %% ../../nbs/widgets/05_checks.ipynb #8d46c605
+def check(
+    answer,
+    expected=NOT_GIVEN,
+    *,
+    name: str = 'your answer',
+    rtol: float = 1e-4,
+    atol: float = 1e-6,
+    grad=NOT_GIVEN,
+    cases=None,
+    test=None,
+    mistakes=(),
+    hints=(),
+    reveal: bool = False,
+    writes: bool = False,
+) -> Check:
     """Judge an answer, and explain.
 
-    `expected`: the right value; for functions, a reference function or the list of results on `cases` (each an argument or a tuple of arguments). `grad`: the expected `answer.grad`, or True to compare a function's gradients
-    too. `test`: a function of the answer that returns None or True if it is right, `...` if it is not answered yet, else False or the reason. `mistakes`: pairs (value or predicate, explanation) for wrong answers that deserve one.
-    A function that changes what it is given is not right, unless `writes` says that it may. `...` and None count as not answered yet, and so does a function that returns `...` when `test` calls it. The result is true when right."""
+    `expected`: the right value; for functions, a reference function or the list of results on
+    `cases` (each an argument or a tuple of arguments). `grad`: the expected `answer.grad`, or True
+    to compare a function's gradients too. `test`: a function of the answer that returns None or
+    True if it is right, `...` if it is not answered yet, else False or the reason. `mistakes`:
+    pairs (value or predicate, explanation) for wrong answers that deserve one. A function that
+    changes what it is given is not right, unless `writes` says that it may. `...` and None count as
+    not answered yet, and so does a function that returns `...` when `test` calls it. The result is
+    true when right.
+    """
     hints = (hints,) if isinstance(hints, str) else tuple(hints)
-    if expected is NOT_GIVEN and grad is NOT_GIVEN and test is None: raise TypeError('check() needs expected=, grad= or test= to judge by')
-    if callable(answer) and not is_tensor(answer) and cases is None and test is None and callable(expected): raise TypeError('check() of a function needs cases= to try it on')
+    if expected is NOT_GIVEN and grad is NOT_GIVEN and test is None:
+        raise TypeError('check() needs expected=, grad= or test= to judge by')
+    if (
+        callable(answer)
+        and not is_tensor(answer)
+        and cases is None
+        and test is None
+        and callable(expected)
+    ):
+        raise TypeError('check() of a function needs cases= to try it on')
     dots = 'Replace the `...` by your answer and run the cell again.'
-    if answer is ... or isinstance(answer, (tuple, list)) and any(a is ... for a in answer): return Check('open', dots, hints)
-    if isinstance(answer, dict) and any(a is ... for a in answer.values()): return Check('open', f'Still without an answer: {", ".join(str(k) for k, a in answer.items() if a is ...)}.', hints)
-    if answer is None and expected is not None: return Check('open', 'It is `None` so far.', hints)
+    if answer is ... or isinstance(answer, (tuple, list)) and any(a is ... for a in answer):
+        return Check('open', dots, hints)
+    if isinstance(answer, dict) and any(a is ... for a in answer.values()):
+        return Check(
+            'open',
+            f'Still without an answer: {", ".join(str(k) for k, a in answer.items() if a is ...)}.',
+            hints,
+        )
+    if answer is None and expected is not None:
+        return Check('open', 'It is `None` so far.', hints)
     why = None
     if cases is not None:
-        called = getattr(answer, '__name__', 'your function').replace('<lambda>', 'your function') if name == 'your answer' else name
-        if expected is not NOT_GIVEN: why = function_difference(answer, expected, cases, grad is True, rtol, atol, reveal, called)
+        called = (
+            getattr(answer, '__name__', 'your function').replace('<lambda>', 'your function')
+            if name == 'your answer'
+            else name
+        )
+        if expected is not NOT_GIVEN:
+            why = function_difference(
+                answer, expected, cases, grad is True, rtol, atol, reveal, called
+            )
+        if why is ...: return Check('open', dots, hints)
     else:
-        if expected is not NOT_GIVEN: why = difference(answer, expected, rtol, atol, reveal, name)
-        if why is None and grad is not NOT_GIVEN and grad is not True: why = grad_difference(answer, grad, rtol, atol, reveal, 'x' if name == 'your answer' else name)
+        if expected is not NOT_GIVEN:
+            why = difference(answer, expected, rtol, atol, reveal, name)
+        if why is None and grad is not NOT_GIVEN and grad is not True:
+            why = grad_difference(
+                answer, grad, rtol, atol, reveal, 'x' if name == 'your answer' else name
+            )
     if why is None and test is not None:
         tried = tuple(map(_watched, answer)) if type(answer) is tuple else _watched(answer)
         try: r = test(tried)
         except _Unanswered: return Check('open', dots, hints)
         except Exception as e: r = _raised(e, answer, tried, name)
         if r is ...: return Check('open', dots, hints)
-        if isinstance(r, str) and getattr(tried, 'last', ...) is None and re.search(r'NoneType|^Return |should come back|^What you return', r): r = 'nothing came back. Is there a `return`?'
-        why = None if r is None or r is True or (isinstance(r, (bool, np.bool_)) and bool(r)) else r if isinstance(r, str) else f'{name} does not pass the test'
+        if (
+            isinstance(r, str)
+            and getattr(tried, 'last', ...) is None
+            and re.search(r'NoneType|^Return |should come back|^What you return', r)
+        ):
+            r = 'nothing came back. Is there a `return`?'
+        why = (
+            None
+            if r is None or r is True or (isinstance(r, (bool, np.bool_)) and bool(r))
+            else r
+            if isinstance(r, str)
+            else f'{name} does not pass the test'
+        )
     if test is not None and getattr(tried, 'overwritten', None) and not writes:
-        besides = f'{name} writes into {tried.overwritten}, which belongs to the caller. Compute something new instead'
-        why = f'the result is right, but {besides}' if why is None else f'{why.rstrip(".")}. Mind that {besides}'
+        besides = (
+            f'{name} writes into {tried.overwritten}, which belongs to the caller. Compute'
+            ' something new instead'
+        )
+        why = (
+            f'the result is right, but {besides}'
+            if why is None
+            else f'{why.rstrip(".")}. Mind that {besides}'
+        )
     if why is None: return Check('right', 'Well done.')
     for wrong, words in () if isinstance(answer, bool) else mistakes:
-        try: hit = bool(wrong(answer)) if callable(wrong) and not is_tensor(wrong) else difference(answer, wrong, rtol, atol) is None
-        except Exception: hit = False
+        try:
+            hit = (
+                bool(wrong(answer))
+                if callable(wrong) and not is_tensor(wrong)
+                else difference(answer, wrong, rtol, atol) is None
+            )
+        except Exception:
+            hit = False
         if hit: return Check('wrong', words, hints)
-    return Check('wrong', (why[0].upper() + why[1:] if why.startswith(('the ', 'your ', 'nothing ', 'trying ')) else why) + ('' if why.endswith(('.', '?', '!')) else '.'), hints)
+    return Check(
+        'wrong',
+        (
+            why[0].upper() + why[1:]
+            if why.startswith(('the ', 'your ', 'nothing ', 'trying '))
+            else why
+        )
+        + ('' if why.endswith(('.', '?', '!')) else '.'),
+        hints,
+    )

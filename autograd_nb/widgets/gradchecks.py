@@ -13,24 +13,48 @@ from ..viz.style import number
 from .playback import Player, caption_css, caption_html
 
 # %% ../../nbs/widgets/10_gradchecks.ipynb #a1ab98b4
-STEPS = tuple(10.0 ** -k for k in range(1, 13))
+STEPS = tuple(10.0**-k for k in range(1, 13))
 
 @for_readers
-def gradcheck_view(func, inputs, *, output=0, input=0, steps=STEPS, rtol=1e-3, atol=1e-5, forward=False) -> Player:
-    """A player over step sizes, as in `gradcheck_view(torch.sin, (x,))`: the measured Jacobian of one output of `func(*inputs)` by one input, beside the claimed one and their difference.
+def gradcheck_view(
+    func, inputs, *, output=0, input=0, steps=STEPS, rtol=1e-3, atol=1e-5, forward=False
+) -> Player:
+    """A player over step sizes, as in `gradcheck_view(torch.sin, (x,))`: the measured Jacobian of
+    one output of `func(*inputs)` by one input, beside the claimed one and their difference.
 
-    `output`, `input`: which, counted among those that require grad. `steps`: the sizes, one for each frame. `forward`: what forward mode claims instead of backward. Raises IndexError if there is no such pair."""
+    `output`, `input`: which, counted among those that require grad. `steps`: the sizes, one for
+    each frame. `forward`: what forward mode claims instead of backward. Raises IndexError if there
+    is no such pair.
+    """
     found = []
     for eps in steps:
-        every = [c for c in compare(func, inputs, eps=eps, forward=forward) if (c.output, c.input) == (output, input)]
-        if not every: raise IndexError(f'no output {output} that depends on an input {input}: they are counted among those that require grad, from 0')
+        every = [
+            c
+            for c in compare(func, inputs, eps=eps, forward=forward)
+            if (c.output, c.input) == (output, input)
+        ]
+        if not every:
+            raise IndexError(
+                f'no output {output} that depends on an input {input}: they are counted among those'
+                ' that require grad, from 0'
+            )
         found.append(every[0])
     n, contents, captions = len(steps), [], []
     for k, (eps, c) in enumerate(zip(steps, found)):
         wrong = int((differences(c, rtol, atol) > 1).sum())
-        says = f'{wrong} of {c.numerical.size} entries differ' if wrong else f'all {c.numerical.size} entries agree'
+        says = (
+            f'{wrong} of {c.numerical.size} entries differ'
+            if wrong
+            else f'all {c.numerical.size} entries agree'
+        )
         captions.append(f'step {number(eps)}: {says}')
         style = f'<style>{jacobian_css()}{caption_css()}</style>'
-        contents.append(style + caption_html(k, n, '', f'Step {number(eps)}', says) + jacobian_html(c, rtol, atol, False))
+        contents.append(
+            style
+            + caption_html(k, n, '', f'Step {number(eps)}', says)
+            + jacobian_html(c, rtol, atol, False)
+        )
     start = min(range(n), key=lambda k: abs(steps[k] - 1e-6))
-    return Player(contents, captions, frames=found, title='Measured and claimed derivatives', start=start)
+    return Player(
+        contents, captions, frames=found, title='Measured and claimed derivatives', start=start
+    )

@@ -12,19 +12,38 @@ from .playback import Player, caption_css, caption_html
 
 # %% ../../nbs/widgets/11_memory.ipynb #d4c2e033
 @for_readers
-def checkpoint_memory(make_block, x, depths=(2, 4, 6, 9, 12, 16), *, start=None, title='Memory of one training step') -> Player:
-    """A player with one picture per depth, as in `checkpoint_memory(lambda: Block(), x)`: memory over the events of a step through that many blocks, without checkpoints, with one per block, and with evenly placed ones.
+def checkpoint_memory(
+    make_block, x, depths=(2, 4, 6, 9, 12, 16), *, start=None, title='Memory of one training step'
+) -> Player:
+    """A player with one picture per depth, as in `checkpoint_memory(lambda: Block(), x)`: memory
+    over the events of a step through that many blocks, without checkpoints, with one per block, and
+    with evenly placed ones.
 
-    `make_block()`: returns a fresh block, a function or module of one tensor; `x`: the input. `start`: the depth that is shown first. All figures are measured when the player is made; it replays without a kernel, and `player.curves` holds them, by depth."""
+    `make_block()`: returns a fresh block, a function or module of one tensor; `x`: the input.
+    `start`: the depth that is shown first. All figures are measured when the player is made; it
+    replays without a kernel, and `player.curves` holds them, by depth.
+    """
     measured = {n: checkpoint_curves([make_block() for _ in range(n)], x) for n in depths}
     top = max(c.peak for curves in measured.values() for c in curves)
     captions = [f'{n} blocks: {checkpoint_caption(curves)}' for n, curves in measured.items()]
     contents = []
     for k, (n, curves) in enumerate(measured.items()):
         says = checkpoint_caption(curves)
-        contents.append(f'<style>{caption_css()}</style>' + caption_html(k, len(measured), '', f'{n} blocks', says) + memory_plot(curves, top=top).html)
+        contents.append(
+            f'<style>{caption_css()}</style>'
+            + caption_html(k, len(measured), '', f'{n} blocks', says)
+            + memory_plot(curves, top=top).html
+        )
     depths = list(measured)
-    out = Player(contents, captions, frames=contents, title=title, interval=1500, start=depths.index(start) if start in depths else 0)
-    out.slider.description, out.slider.readout = 'depth', False          # the picture names the number of blocks
+    out = Player(
+        contents,
+        captions,
+        frames=contents,
+        title=title,
+        interval=1500,
+        start=depths.index(start) if start in depths else 0,
+    )
+    # the picture names the number of blocks
+    out.slider.description, out.slider.readout = 'depth', False
     out.curves = measured
     return out

@@ -6,7 +6,9 @@
 __all__ = ['caption_css', 'caption_html', 'Player', 'player']
 
 # %% ../../nbs/widgets/00_playback.ipynb #7996ad90
+import re
 import ipywidgets as W
+from .stills import Shown
 from ..viz.records import for_readers
 from ..viz.style import SANS, esc, rules, theme_css
 from ..viz.steps import PHASES
@@ -14,61 +16,159 @@ from ..viz.steps import PHASES
 # %% ../../nbs/widgets/00_playback.ipynb #6ba0079d
 def caption_css() -> str:
     "Rules for the captions of a player."
-    return rules('.agnb', {
-        '.ag-caption,.agnb.ag-caption': f'font:14px/1.45 {SANS};color:var(--ag-ink);min-height:3.1em;padding:2px 0 4px;overflow-wrap:anywhere',
-        '.ag-badge': 'display:inline-block;font-size:11px;font-weight:700;letter-spacing:.03em;text-transform:uppercase;'
-                     'padding:1px 8px;border-radius:9px;margin-right:8px;border:1px solid var(--ag-line);color:var(--ag-muted)',
-        '.ag-badge.forward': 'background:var(--ag-valuebg);color:var(--ag-value);border-color:var(--ag-value)',
-        '.ag-badge.backward': 'background:var(--ag-gradbg);color:var(--ag-grad);border-color:var(--ag-grad)',
-        '.ag-says': 'font-variant-numeric:tabular-nums'})
+    return rules(
+        '.agnb',
+        {
+            '.ag-caption,.agnb.ag-caption': (
+                f'font:14px/1.45 {SANS};color:var(--ag-ink);min-height:3.1em;padding:2px 0'
+                ' 4px;overflow-wrap:break-word'
+            ),
+            '.ag-badge': (
+                'display:inline-block;font-size:11px;font-weight:700;letter-spacing:.03em;'
+                'text-transform:uppercase;padding:1px'
+                ' 8px;border-radius:9px;margin-right:8px;border:1px solid'
+                ' var(--ag-line);color:var(--ag-muted)'
+            ),
+            '.ag-badge.forward': (
+                'background:var(--ag-valuebg);color:var(--ag-value);border-color:var(--ag-value)'
+            ),
+            '.ag-badge.backward': (
+                'background:var(--ag-gradbg);color:var(--ag-grad);border-color:var(--ag-grad)'
+            ),
+            '.ag-says': 'font-variant-numeric:tabular-nums',
+            '.ag-of': 'border-radius:3px;text-decoration:underline dotted 1px;cursor:default',
+        },
+    )
 
-def caption_html(k: int, n: int, phase: str, title: str, text: str) -> str:
-    "The caption of frame `k` of `n`."
-    badge = f'<span class="ag-badge {phase}">{esc(PHASES.get(phase, phase))}</span>' if phase else ''
-    return (f'<div class="agnb ag-caption" role="status" aria-label="step {k} of {n-1}">{badge}' + (f'<b>{esc(title)}</b>' if title else '') +
-            (f'<br><span class="ag-says">{esc(text)}</span>' if text else '') + '</div>')
+def _marked(text, names):
+    "`text` as HTML with each of `names`, {word: class}, marked where it stands as a word."
+    if not names: return esc(text)
+    words = '|'.join(re.escape(w) for w in sorted(names, key=len, reverse=True))
+    parts = re.split(rf'(?<![\w.])({words})(?![\w(])', text)
+    return ''.join(
+        f'<span class="ag-of {names[part]}">{esc(part)}</span>' if i % 2 else esc(part)
+        for i, part in enumerate(parts)
+    )
+
+# %% ../../nbs/widgets/00_playback.ipynb #69d8af64
+def caption_html(k: int, n: int, phase: str, title: str, text: str, mentions=(), scope='') -> str:
+    """The caption of frame `k` of `n`. `mentions`: pairs (word, node) of what it speaks of;
+    pointing at such a word shows its node in the drawing with the class `scope`, and the other way
+    round.
+    """
+    badge = (
+        f'<span class="ag-badge {phase}">{esc(PHASES.get(phase, phase))}</span>' if phase else ''
+    )
+    names = {word: f'{scope}w{node}' for word, node in mentions}
+    look = ''.join(
+        f':root:has(.{scope}w{i}:hover) .{scope}'
+        f' .ag-n{i}>.ag-card{{stroke:var(--ag-ink);stroke-width:3.5}}:root:has(.{scope}'
+        f' .ag-n{i}:hover) .{scope}w{i}{{outline:2px solid var(--ag-line)}}'
+        for i in dict.fromkeys(i for _, i in mentions)
+    )
+    return (
+        (f'<style>{look}</style>' if look else '')
+        + f'<div class="agnb ag-caption" role="status" aria-label="step {k} of {n - 1}">{badge}'
+        + (f'<b>{_marked(title, names)}</b>' if title else '')
+        + (f'<br><span class="ag-says">{_marked(text, names)}</span>' if text else '')
+        + '</div>'
+    )
 
 # %% ../../nbs/widgets/00_playback.ipynb #12b167ac
-class Player(W.VBox):
-    "Play button, slider, captions and pictures, linked in the browser. `frames` and `captions` hold what is shown, as data."
-    def __init__(self, contents, captions, base='', frames=None, title=None, interval=1200, start=0):
+class Player(Shown):
+    """Play button, slider, captions and pictures, linked in the browser. `frames` and `captions`
+    hold what is shown, as data.
+    """
+
+    def __init__(
+        self, contents, captions, base='', frames=None, title=None, interval=1200, start=0
+    ):
         n = len(contents)
         if not n: raise ValueError('a player needs at least one frame')
-        look = dict(layout=W.Layout(width='100%'), style=W.HTML().style)      # one for all frames: each would otherwise bring its own
+        # one for all frames: each would otherwise bring its own
+        look = dict(layout=W.Layout(width='100%'), style=W.HTML().style)
         stack = W.Stack([W.HTML(c, **look) for c in contents], selected_index=start)
         stack.layout.width = '100%'
-        slider = W.IntSlider(value=start, min=0, max=n-1, description='step', style=dict(description_width='auto'),
-                             layout=W.Layout(width='380px', max_width='100%', flex='0 1 380px'))
-        play = W.Play(value=start, min=0, max=n-1, interval=interval, show_repeat=False, tooltip='Play the steps, and stop; the slider does the same by hand')
-        links = [W.jslink((play, 'value'), (slider, 'value')), W.jslink((slider, 'value'), (stack, 'selected_index'))]
-        head = [W.HTML(f'<div class="agnb ag-heading"><style>{theme_css()}</style>{esc(title)}</div>')] if title else []
-        controls = W.HBox([play, slider], layout=W.Layout(flex_flow='row wrap', align_items='center', max_width='100%'))
+        slider = W.IntSlider(
+            value=start,
+            min=0,
+            max=n - 1,
+            description='step',
+            style=dict(description_width='auto'),
+            layout=W.Layout(width='380px', max_width='100%', flex='0 1 380px'),
+        )
+        play = W.Play(
+            value=start,
+            min=0,
+            max=n - 1,
+            interval=interval,
+            show_repeat=False,
+            tooltip='Play the steps, and stop; the slider does the same by hand',
+        )
+        links = [
+            W.jslink((play, 'value'), (slider, 'value')),
+            W.jslink((slider, 'value'), (stack, 'selected_index')),
+        ]
+        head = (
+            [W.HTML(f'<div class="agnb ag-heading"><style>{theme_css()}</style>{esc(title)}</div>')]
+            if title
+            else []
+        )
+        controls = W.HBox(
+            [play, slider],
+            layout=W.Layout(flex_flow='row wrap', align_items='center', max_width='100%'),
+        )
         drawing = [W.HTML(base, layout=W.Layout(max_width='100%'))] if base else []
-        super().__init__([*head, controls, stack, *drawing], layout=W.Layout(width='100%', max_width='100%'))
+        super().__init__(
+            [*head, controls, stack, *drawing], layout=W.Layout(width='100%', max_width='100%')
+        )
         self.stack, self.slider, self.play, self.links = stack, slider, play, links
-        self.frames, self.captions = frames if frames is not None else list(contents), list(captions)
-    def __str__(self): return '\n'.join(f'{k:3}  {c}' for k, c in enumerate(self.captions))
+        self.frames, self.captions = (
+            frames if frames is not None else list(contents),
+            list(captions),
+        )
+
+    def __str__(self):
+        return '\n'.join(f'{k:3}  {c}' for k, c in enumerate(self.captions))
+
     def __repr__(self): return f'{type(self).__name__}({len(self.captions)} frames)'
+
     def _repr_keys(self): return iter(())
 
+# %% ../../nbs/widgets/00_playback.ipynb #ada07137
 def _frame_html(f):
     if isinstance(f, str): return f
     h = getattr(f, '_repr_html_', None)
     if h is not None: return h()
     if hasattr(f, 'svg'): return f.svg
-    raise TypeError(f'a frame must be HTML or SVG text or something a notebook can show as HTML, got {type(f).__name__}')
+    raise TypeError(
+        'a frame must be HTML or SVG text or something a notebook can show as HTML, got'
+        f' {type(f).__name__}'
+    )
 
 @for_readers
 def player(frames, captions=None, *, title=None, interval: int = 1200) -> Player:
-    """A player over independent frames: HTML or SVG texts, pictures and plots, or (frame, caption) pairs.
+    """A player over independent frames: HTML or SVG texts, pictures and plots, or (frame, caption)
+    pairs.
 
-    `interval`: milliseconds between frames while playing. Works without a kernel. Raises ValueError for no frames or a wrong number of captions."""
+    `interval`: milliseconds between frames while playing. Works without a kernel. Raises ValueError
+    for no frames or a wrong number of captions.
+    """
     frames = list(frames)
     if captions is None:
         pairs = [f if isinstance(f, tuple) and len(f) == 2 else (f, '') for f in frames]
         frames, captions = [f for f, _ in pairs], [c for _, c in pairs]
     captions = list(captions)
-    if len(captions) != len(frames): raise ValueError(f'{len(frames)} frames but {len(captions)} captions; give one for each frame')
-    n = len(frames); style = f'<style>{theme_css()}{caption_css()}</style>'
-    contents = [style + caption_html(k, n, '', c, '') + f'<div style="overflow-x:auto">{_frame_html(f)}</div>' for k, (f, c) in enumerate(zip(frames, captions))]
+    if len(captions) != len(frames):
+        raise ValueError(
+            f'{len(frames)} frames but {len(captions)} captions; give one for each frame'
+        )
+    n = len(frames)
+    style = f'<style>{theme_css()}{caption_css()}</style>'
+    contents = [
+        style
+        + caption_html(k, n, '', c, '')
+        + f'<div style="overflow-x:auto">{_frame_html(f)}</div>'
+        for k, (f, c) in enumerate(zip(frames, captions))
+    ]
     return Player(contents, captions, title=title, interval=interval, frames=frames)

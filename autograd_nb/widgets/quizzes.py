@@ -14,46 +14,99 @@ def markup(text: str) -> str:
     "`code`, **bold**, *italic* and $math$ in `text` as HTML; all else escaped."
     out = []
     for part in re.split(r'(`[^`]+`|\$[^$\n]+\$)', str(text)):
-        if len(part) > 2 and part[0] == part[-1] == '`': out.append(f'<code>{esc(part[1:-1])}</code>')
-        elif len(part) > 2 and part[0] == part[-1] == '$': out.append(esc(part))
-        else: out.append(re.sub(r'(?<![\w*])\*([^\s*][^*]*?)\*(?![\w*])', r'<em>\1</em>', re.sub(r'\*\*(.+?)\*\*', r'<strong>\1</strong>', esc(part))).replace('\n', '<br>'))
+        if len(part) > 2 and part[0] == part[-1] == '`':
+            out.append(f'<code>{esc(part[1:-1])}</code>')
+        elif len(part) > 2 and part[0] == part[-1] == '$':
+            out.append(esc(part))
+        else:
+            out.append(
+                re.sub(
+                    r'(?<![\w*])\*([^\s*][^*]*?)\*(?![\w*])',
+                    r'<em>\1</em>',
+                    re.sub(r'\*\*(.+?)\*\*', r'<strong>\1</strong>', esc(part)),
+                ).replace('\n', '<br>')
+            )
     return ''.join(out)
 
+# %% ../../nbs/widgets/04_quizzes.ipynb #e4762f78
 def quiz_css() -> str:
-    "Rules for quizzes and checks; both are complete without them, where a front end removes styles."
-    return theme_css() + f'.agnb.ag-quiz{{font:15px/1.5 {SANS};max-width:46em;margin:4px 0 10px}}' + rules('.agnb.ag-quiz', {
-        'details': 'border:1px solid var(--ag-edge);border-radius:6px;margin:6px 0;padding:0;background:none;box-shadow:none',
-        'summary': 'cursor:pointer;padding:9px 12px;margin:0;background:none;font-weight:400;color:inherit;list-style-position:inside',
-        'details[open]>summary': 'border-bottom:1px solid var(--ag-edge)',
-        'details>div': 'padding:8px 12px 9px 14px;border-left:4px solid var(--ag-line)',
-        'details>div.ag-yes': 'border-left-color:var(--ag-value)', 'details>div.ag-no': 'border-left-color:var(--ag-grad)',
-        '.ag-yes>b': 'color:var(--ag-value)', '.ag-no>b': 'color:var(--ag-grad)',
-        '.ag-q': 'font-weight:600;margin:0 0 8px', 'code': 'font-size:.92em'})
+    """Rules for quizzes and checks; both are complete without them, where a front end removes
+    styles.
+    """
+    return (
+        theme_css()
+        + f'.agnb.ag-quiz{{font:15px/1.5 {SANS};max-width:46em;margin:4px 0 10px}}'
+        + rules(
+            '.agnb.ag-quiz',
+            {
+                'details': (
+                    'border:1px solid var(--ag-edge);border-radius:6px;margin:6px'
+                    ' 0;padding:0;background:none;box-shadow:none'
+                ),
+                'summary': (
+                    'cursor:pointer;padding:9px'
+                    ' 12px;margin:0;background:none;font-weight:400;color:inherit;'
+                    'list-style-position:inside'
+                ),
+                'details[open]>summary': 'border-bottom:1px solid var(--ag-edge)',
+                'details>div': 'padding:8px 12px 9px 14px;border-left:4px solid var(--ag-line)',
+                'details>div.ag-yes': 'border-left-color:var(--ag-value)',
+                'details>div.ag-no': 'border-left-color:var(--ag-grad)',
+                '.ag-yes>b': 'color:var(--ag-value)',
+                '.ag-no>b': 'color:var(--ag-grad)',
+                '.ag-q': 'font-weight:600;margin:0 0 8px',
+                'code': 'font-size:.92em',
+            },
+        )
+    )
 
 # %% ../../nbs/widgets/04_quizzes.ipynb #dd8dfb55
 class Quiz:
     "A question with options; shown in notebooks, printed with the answers at the end."
+
     def __init__(self, question, options, answer):
         self.question, self.options = str(question), dict(options)
         self.answers = {answer} if isinstance(answer, str) else set(answer)
         if len(self.options) < 2: raise ValueError('a quiz needs at least two options')
         unknown = self.answers - set(self.options)
-        if unknown or not self.answers: raise ValueError(f'the answer {sorted(unknown)[0]!r} is not one of the options' if unknown else 'a quiz needs a right answer')
+        if unknown or not self.answers:
+            raise ValueError(
+                f'the answer {sorted(unknown)[0]!r} is not one of the options'
+                if unknown
+                else 'a quiz needs a right answer'
+            )
+
     def _repr_html_(self):
         several = f' <em>({len(self.answers)} are right)</em>' if len(self.answers) > 1 else ''
-        out = [f'<div class="agnb ag-quiz"><style>{quiz_css()}</style><p class="ag-q">{markup(self.question)}{several}</p>']
+        out = [
+            f'<div class="agnb ag-quiz"><style>{quiz_css()}</style><p'
+            f' class="ag-q">{markup(self.question)}{several}</p>'
+        ]
         for letter, (o, why) in zip('ABCDEFGHIJKLMNOPQRSTUVWXYZ', self.options.items()):
             yes = o in self.answers
             mark, verdict = ('ag-yes', '✓ Right.') if yes else ('ag-no', '✗ Not this one.')
-            out.append(f'<details><summary>{letter}. {markup(o)}</summary><div class="{mark}"><b>{verdict}</b> {markup(why)}</div></details>')
+            out.append(
+                f'<details><summary>{letter}. {markup(o)}</summary><div'
+                f' class="{mark}"><b>{verdict}</b> {markup(why)}</div></details>'
+            )
         return ''.join(out) + '</div>'
+
     def __str__(self):
         letters = dict(zip(self.options, 'ABCDEFGHIJKLMNOPQRSTUVWXYZ'))
-        return '\n'.join([self.question] + [f'  {l}. {o}' for o, l in letters.items()] + [f"  (answer: {', '.join(letters[o] for o in self.options if o in self.answers)})"])
+        return '\n'.join(
+            [self.question]
+            + [f'  {l}. {o}' for o, l in letters.items()]
+            + [f"  (answer: {', '.join(letters[o] for o in self.options if o in self.answers)})"]
+        )
+
     def __repr__(self): return str(self)
 
+# %% ../../nbs/widgets/04_quizzes.ipynb #46765ff6
 def quiz(question: str, options: dict, answer) -> Quiz:
-    """A question whose options unfold to a verdict and an explanation, without a kernel: `quiz('2 + 2?', {'4': 'Yes.', '5': 'Count again.'}, answer='4')`.
+    """A question whose options unfold to a verdict and an explanation, without a kernel: `quiz('2 +
+    2?', {'4': 'Yes.', '5': 'Count again.'}, answer='4')`.
 
-    `options`: {text of the option: explanation}. `answer`: the text of the right option, or a set of several. Raises ValueError if the answer is no option."""
+    `options`: {text of the option: explanation}. `answer`: the text of the right option, or a set
+    of several. Raises ValueError if the answer is no option.
+    """
     return Quiz(question, options, answer)

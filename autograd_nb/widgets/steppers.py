@@ -6,45 +6,132 @@
 __all__ = ['FramesPlayer', 'stepper', 'trace']
 
 # %% ../../nbs/widgets/01_steppers.ipynb #76d1ee47
+import inspect
 from ..viz.records import caller_names, for_readers, is_tensor
 from ..viz.svg import css
 from ..viz.steps import Frames, record_function, record_tensor
-from ..viz.tables import BackwardTable, table_css, table_html
+from ..viz.tables import BackwardTable, folded_css, table_css, table_html
+from .explorer import parse_expression, variables_in
 from .playback import Player, caption_css, caption_html
 
 # %% ../../nbs/widgets/01_steppers.ipynb #bfaa489d
 class FramesPlayer(Player):
-    "A player over the `Frames` of a recording, with its trace table if `table`, and the HTML `below`. `result` and `grads` are NumPy arrays, `table` is the trace."
-    def __init__(self, frames: Frames, title=None, interval=1200, table=False, below=''):
+    """A player over the `Frames` of a recording, with its trace table if `table`, and the HTML
+    `below`; `beside[k]` is HTML shown with the caption of frame `k`. `result` and `grads` are NumPy
+    arrays, `table` is the trace.
+    """
+
+    def __init__(
+        self, frames: Frames, title=None, interval=1200, table=False, below='', beside=None
+    ):
+        beside = beside or {}
         n, self.movie = len(frames), frames
-        rec = frames.rec; t = BackwardTable(rec)
-        contents = [f'<style>{frames.style(k)}</style>' + caption_html(k, n, f.phase, f.title, f.text) for k, f in enumerate(frames.frames)]
+        rec = frames.rec
+        t = BackwardTable(rec)
+        contents = [
+            f'<style>{frames.style(k)}{folded_css(frames.scope, k, n) if table else ""}</style>'
+            + caption_html(k, n, f.phase, f.title, f.text, frames.mentions(k), frames.scope)
+            + beside.get(k, '')
+            for k, f in enumerate(frames.frames)
+        ]
         style = css() + caption_css() + (table_css() if table else '')
-        if table: below = f'<div style="overflow-x:auto">{table_html(t.rows, animated=True)}</div>' + below
-        base = f'<div class="agnb {frames.scope}"><style>{style}</style><div style="overflow-x:auto;padding:2px 0 6px">{frames.base}</div>{below}</div>'
-        super().__init__(contents, [f'{f.phase}: {f.caption}' for f in frames.frames], base, frames.frames, title, interval)
+        if table:
+            below = (
+                f'<div style="overflow-x:auto">{table_html(t.rows, animated=True)}</div>' + below
+            )
+        base = (
+            f'<div class="agnb {frames.scope}"><style>{style}</style>{frames.stage()}{below}</div>'
+        )
+        super().__init__(
+            contents,
+            [f'{f.phase}: {f.caption}' for f in frames.frames],
+            base,
+            frames.frames,
+            title,
+            interval,
+        )
+        self.still_at = n - 1  # where all values and gradients have arrived
+        self.still_note = (
+            f'The last of {n} steps. In a running notebook this moves: run the cell and press ▶.'
+        )
         self.table, self.result, self.grads = t, rec.result, rec.grads
+
+# %% ../../nbs/widgets/01_steppers.ipynb #61512d29
+def _call(f, values, inputs) -> tuple:
+    "The function that `stepper` was given, and its inputs by name."
+    if isinstance(f, str):
+        takes = variables_in(f)
+        f = parse_expression(f, dict.fromkeys([*takes, *inputs]))
+        free = [k for k in takes if k not in inputs]
+        inputs = {**inputs, **dict.fromkeys(free[len(values) :], 1.0)}
+    elif callable(f):
+        target = f.forward if hasattr(f, 'forward') and not inspect.isroutine(f) else f
+        try:
+            found = inspect.signature(target).parameters.values()
+        except (TypeError, ValueError):
+            found = ()  # written in C
+        free = [p.name for p in found if p.kind is p.POSITIONAL_OR_KEYWORD and p.name not in inputs]
+    else:
+        raise TypeError(
+            'stepper() needs a function of its inputs, the text of an expression, or a tensor, got'
+            f' {type(f).__name__}'
+        )
+    if len(values) > len(free):
+        raise TypeError(
+            f'stepper() was given {len(values)} values in order where {len(free)} inputs were left;'
+            ' name them, as in stepper(f, x=1.0)'
+        )
+    return f, {**dict(zip(free, values)), **inputs}
 
 # %% ../../nbs/widgets/01_steppers.ipynb #1ee51b0f
 @for_readers
-def stepper(f, *, gradient=None, title=None, interval: int = 1200, direction=None, **inputs) -> Player:
+def stepper(
+    f, *values, gradient=None, title=None, interval: int = 1200, direction=None, **inputs
+) -> Player:
     """Step through `f(**inputs)` forward and backward: `stepper(lambda x: (3*x + 2)**2, x=1.0)`.
 
-    Numbers, lists and arrays become leaves that require grad; tensors are copied, with their own `requires_grad`. `f` must return a scalar, or `gradient` must be given.
-    `f` may also be an existing tensor (then no inputs): its graph is kept and the `.grad` of its leaves is left as it was.
-    The player replays without a kernel; `frames`, `captions`, `result`, `grads` and `table` hold what it shows."""
+    The inputs may also be given in order, `stepper(f, 1.0)`, and `f` may be the text of an
+    expression, `stepper('sin(x)*y', x=1.0, y=2.0)`, whose variables are 1 where none is given.
+    Numbers, lists and arrays become leaves that require grad; tensors are copied, with their own
+    `requires_grad`. `f` must return a scalar, or `gradient` must be given. `f` may also be an
+    existing tensor (then no inputs): its graph is kept and the `.grad` of its leaves is left as it
+    was. The player replays without a kernel; `frames`, `captions`, `result`, `grads` and `table`
+    hold what it shows.
+    """
     if is_tensor(f):
-        if inputs: raise TypeError('stepper() got a tensor and inputs; give a function with inputs, or a tensor alone')
+        if inputs or values:
+            raise TypeError(
+                'stepper() got a tensor and inputs; give a function with inputs, or a tensor alone'
+            )
         rec = record_tensor(f, caller_names(), gradient, restore=True)
-    elif callable(f): rec = record_function(f, inputs, gradient)
-    else: raise TypeError(f'stepper() needs a function of its inputs, or a tensor, got {type(f).__name__}')
+    else:
+        rec = record_function(*_call(f, values, inputs), gradient)
     return FramesPlayer(Frames(rec, direction=direction), title, interval)
 
 # %% ../../nbs/widgets/01_steppers.ipynb #557c07c4
 @for_readers
-def trace(loss, gradient=None, *, retain_graph: bool = False, names=None, title=None, interval: int = 1200, direction=None) -> Player:
-    """Run the backward pass of `loss`, exactly as `loss.backward(gradient, retain_graph)`, and replay it beside its table: `trace(loss)`.
+def trace(
+    loss,
+    gradient=None,
+    *,
+    retain_graph: bool = False,
+    names=None,
+    title=None,
+    interval: int = 1200,
+    direction=None,
+) -> Player:
+    """Run the backward pass of `loss`, exactly as `loss.backward(gradient, retain_graph)`, and
+    replay it beside its table: `trace(loss)`.
 
-    It fills the leaves' `.grad` and frees the graph unless `retain_graph`. `names`: variables to take names from; None means the caller's. `table` holds the trace table."""
-    rec = record_tensor(loss, caller_names() if names is None else names, gradient, retain_graph, restore=False, forward=False)
+    It fills the leaves' `.grad` and frees the graph unless `retain_graph`. `names`: variables to
+    take names from; None means the caller's. `table` holds the trace table.
+    """
+    rec = record_tensor(
+        loss,
+        caller_names() if names is None else names,
+        gradient,
+        retain_graph,
+        restore=False,
+        forward=False,
+    )
     return FramesPlayer(Frames(rec, direction=direction), title, interval, table=True)

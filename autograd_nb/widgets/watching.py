@@ -10,6 +10,7 @@ import math
 import sys
 import time
 import ipywidgets as W
+from ..arrays.topics import take_topics
 from ..graph.modes import no_grad
 from ..nn.modules.module import Module
 from ..viz.flow import Flow, flow_css, flow_html, layer_groups
@@ -17,10 +18,11 @@ from ..viz.records import array, is_tensor
 from ..viz.style import theme_css
 from .liveplots import StopButton
 from .playback import Player, caption_css, caption_html
+from .stills import Growing
 
 # %% ../../nbs/widgets/12_watching.ipynb #fd4e9ce6
-SHARE = .02       # part of the loop's time that watching may take
-START = .02       # seconds that it may take beyond that
+SHARE = 0.02  # part of the loop's time that watching may take
+START = 0.02  # seconds that it may take beyond that
 
 def in_notebook() -> bool:
     "Is there a front end that shows widgets?"
@@ -29,41 +31,87 @@ def in_notebook() -> bool:
 
 def _square(t):
     t = t.detach()
-    if t.is_complex(): return float((t*t.conj()).real.sum())
-    if t.element_size() < 4: t = t.float()                     # squares of small types overflow
-    return float((t*t).sum())
+    if t.is_complex(): return float((t * t.conj()).real.sum())
+    if t.element_size() < 4:
+        t = t.float()  # squares of small types overflow
+    return float((t * t).sum())
 
 def _length(tensors): return math.sqrt(sum(map(_square, tensors)))
 
-class Watch:
-    """A training run under observation; made by `watch`. `record` is what has been seen, as data, and `stopped` says whether somebody pressed the button.
+def _gradient_length(parameters):
+    "The length of all gradients together; None where there are none."
+    grads = [p.grad for p in parameters if p.grad is not None]
+    return _length(grads) if grads else None
 
-    Inside the `with` block call `step(loss)` once for each step of training. `run(batches)` yields the batches until the button is pressed, and takes their number for the progress bar."""
-    def __init__(self, model, optimizer=None, total=None, title='Training', logy=False, show=None, pause=.2):
-        self.model, self.optimizer, self.title, self.logy, self.pause = model, optimizer, title, logy, pause
+# %% ../../nbs/widgets/12_watching.ipynb #d3ac3aef
+class Watch:
+    """A training run under observation; made by `watch`. `record` is what has been seen, as data,
+    and `stopped` says whether somebody pressed the button.
+
+    Inside the `with` block call `step(loss)` once for each step of training. `run(batches)` yields
+    the batches until the button is pressed, and takes their number for the progress bar.
+    """
+
+    def __init__(
+        self, model, optimizer=None, total=None, title='Training', logy=False, show=None, pause=0.2
+    ):
+        self.model, self.optimizer = model, optimizer
+        self.title, self.logy, self.pause = title, logy, pause
         parameters = dict(model.named_parameters()) if isinstance(model, Module) else dict(model)
         if not parameters: raise ValueError('this model has no parameters to watch')
-        self.layers = {k: [parameters[n] for n in names] for k, names in layer_groups(parameters).items()}
+        self.layers = {
+            k: [parameters[n] for n in names] for k, names in layer_groups(parameters).items()
+        }
         self.record, self.stopped = Flow(total=total), False
         self.show = in_notebook() if show is None else show
-        self._hooks, self._before, self._lengths, self._spent, self._dear, self._next, self._begun, self._box = [], None, None, {'measure': 0.0, 'draw': 0.0}, {'measure': 0.0, 'draw': 0.0}, 0.0, None, None
+        self._hooks, self._before, self._lengths = [], None, None  # of the measuring
+        # seconds spent so far, and how dear the next time is expected to be
+        self._spent = {'measure': 0.0, 'draw': 0.0}
+        self._dear = {'measure': 0.0, 'draw': 0.0}
+        self._next, self._begun, self._box = 0.0, None, None
 
-    # the budget
+    def __str__(self): return str(self.record)
+
+    def __repr__(self): return f'Watch({self.record.line()})'
+
+# %% ../../nbs/widgets/12_watching.ipynb #1e61b687
+class _Budget:
+    "What watching may take of the time of the loop."
+
     def _may(self, what, now):
-        "May this be done now? Yes if what it took the last time fits into its half of the budget: drawing is not to starve measuring."
+        """May this be done now? Yes if what it took the last time fits into its half of the budget:
+        drawing is not to starve measuring.
+        """
         total = self.record.total
-        start = START*min(1, (self.record.steps + 1)/total) if total and what == 'measure' else START           # a short run is measured here and there to its end, not only at its beginning
-        return self._spent[what] + self._dear[what] <= (SHARE*(now - self._begun) + start)/2
+        # a short run is measured here and there to its end, not only at its beginning
+        start = (
+            START * min(1, (self.record.steps + 1) / total)
+            if total and what == 'measure'
+            else START
+        )
+        return self._spent[what] + self._dear[what] <= (SHARE * (now - self._begun) + start) / 2
+
     def _paid(self, what, since):
         took = time.perf_counter() - since
-        self._spent[what] += took; self._costs(what, took)
-    def _costs(self, what, took):
-        "Expect the cheapest so far; the first time is four times as dear as the others, and more, because everything is new."
-        self._dear[what] = min(took, self._dear[what] or took/4)
+        self._spent[what] += took
+        self._costs(what, took)
 
-    # measuring: in the optimiser's next step, or in ours where there is no optimiser
+    def _costs(self, what, took):
+        """Expect the cheapest so far; the first time is four times as dear as the others, and more,
+        because everything is new.
+        """
+        self._dear[what] = min(took, self._dear[what] or took / 4)
+
+# %% ../../nbs/widgets/12_watching.ipynb #2c7e27ce
+class _Measuring:
+    "Lengths of gradients, weights and steps: in the optimiser's next step, or in ours."
+
     def _arm(self):
-        if not self._hooks and self.optimizer is not None: self._hooks = [self.optimizer.register_step_pre_hook(self._measure_before), self.optimizer.register_step_post_hook(self._measure_after)]
+        if not self._hooks and self.optimizer is not None:
+            self._hooks = [
+                self.optimizer.register_step_pre_hook(self._measure_before),
+                self.optimizer.register_step_post_hook(self._measure_after),
+            ]
 
     def _disarm(self):
         for h in self._hooks: h.remove()
@@ -72,31 +120,57 @@ class Watch:
     def _measure_before(self, *_):
         now = time.perf_counter()
         with no_grad():
-            self._lengths = {k: (None if all(p.grad is None for p in ps) else _length([p.grad for p in ps if p.grad is not None]), _length(ps), None) for k, ps in self.layers.items()}
-            self._before = None if self.optimizer is None else {k: [p.detach().clone() for p in ps] for k, ps in self.layers.items()}
+            self._lengths = {
+                k: (_gradient_length(ps), _length(ps), None) for k, ps in self.layers.items()
+            }
+            self._before = {
+                k: [p.detach().clone() for p in ps]
+                for k, ps in self.layers.items()
+                if self.optimizer is not None
+            }
         self._half = time.perf_counter() - now
         self._spent['measure'] += self._half
 
     def _measure_after(self, *_):
         now = time.perf_counter()
         self._disarm()
-        with no_grad(): self._lengths = {k: (g, w, _length([p - q for p, q in zip(self.layers[k], self._before[k])])) for k, (g, w, _) in self._lengths.items()}
+        with no_grad():
+            self._lengths = {
+                k: (g, w, _length([p - q for p, q in zip(self.layers[k], self._before[k])]))
+                for k, (g, w, _) in self._lengths.items()
+            }
         self._before = None
-        self._spent['measure'] += time.perf_counter() - now; self._costs('measure', self._half + time.perf_counter() - now)
+        self._spent['measure'] += time.perf_counter() - now
+        self._costs('measure', self._half + time.perf_counter() - now)
+
+# %% ../../nbs/widgets/12_watching.ipynb #9c15a34e
+class _Steps:
+    "What the loop calls."
 
     def step(self, loss) -> bool:
-        "Note the loss (a number or a tensor) of one step of training. Returns False when the run should end: `if not run.step(loss): break`."
-        if self._begun is None: raise RuntimeError('this run is not being watched: call step() inside `with watch(…) as run:`')
+        """Note the loss (a number or a tensor) of one step of training. Returns False when the run
+        should end: `if not run.step(loss): break`.
+        """
+        if self._begun is None:
+            raise RuntimeError(
+                'this run is not being watched: call step() inside `with watch(…) as run:`'
+            )
         r, now = self.record, time.perf_counter()
         at = r.steps
-        r.losses.append((at, float(array(loss).reshape(-1)[0]) if is_tensor(loss) else float(loss)))
-        if self.optimizer is None and (at == 0 or self._may('measure', now)): self._measure_before(); self._costs('measure', self._half)
-        if self._lengths is not None: r.samples.append((at, self._lengths)); self._lengths = None
+        number = float(array(loss).reshape(-1)[0]) if is_tensor(loss) else float(loss)
+        r.losses.append((at, number))
+        if self.optimizer is None and (at == 0 or self._may('measure', now)):
+            self._measure_before()
+            self._costs('measure', self._half)
+        if self._lengths is not None:
+            r.samples.append((at, self._lengths))
+            self._lengths = None
         if self._may('measure', now): self._arm()
         r.seconds = now - self._begun
         if now >= self._next and (self._may('draw', now) or at == 0):
             self.draw()
-            self._paid('draw', now); self._next = time.perf_counter() + (self.pause if self.show else 10*self.pause)
+            self._paid('draw', now)
+            self._next = time.perf_counter() + (self.pause if self.show else 10 * self.pause)
         r.cost = sum(self._spent.values())
         return not self.stopped
 
@@ -109,30 +183,43 @@ class Watch:
             if self.stopped: return
             yield batch
 
-    # showing
-    def draw(self):
-        "Bring the page up to date now; without a notebook, print a line."
-        if self._box is None: print(self.record.line(), flush=True)
-        else: self._picture.value = flow_html(self.record, self.title, style=False, logy=self.logy)
-
-    def replay(self, frames: int = 12) -> Player:
-        "A player over moments of the run; it needs no kernel."
-        return replay(self.record, frames, title=self.title, logy=self.logy)
+# %% ../../nbs/widgets/12_watching.ipynb #1077d3a2
+class _Beginning:
+    "What is shown while the run goes on."
 
     def __enter__(self):
-        if self._begun is not None: raise RuntimeError('this run is over: call watch() again for another one')
+        if self._begun is not None:
+            raise RuntimeError('this run is over: call watch() again for another one')
         self._arm()
-        if self.show:
-            from IPython.display import display
-            self._button = StopButton(self._pressed)
-            self._picture = W.HTML(layout=W.Layout(width='100%'))
-            self._box = W.VBox([W.HTML(f'<style>{theme_css()}{flow_css()}</style>', layout=W.Layout(height='0', margin='0')), self._button, self._picture], layout=W.Layout(width='100%'))
-            self._picture.value = flow_html(self.record, self.title, style=False, logy=self.logy)
-            display(self._box)
+        if self.show: self._page()
         self._begun = time.perf_counter()
         return self
 
-    def _pressed(self): self.stopped = True
+    def _page(self):
+        from IPython.display import display
+
+        look = f'<style>{theme_css()}{flow_css()}</style>'
+        style = W.HTML(look, layout=W.Layout(height='0', margin='0'))
+        self._button = StopButton(self._pressed)
+        self._picture = W.HTML(layout=W.Layout(width='100%'))
+        children = [style, self._button, self._picture]
+        self._box = Growing(children, layout=W.Layout(width='100%'))
+        self.draw()
+        display(self._box)
+
+    def _pressed(self):
+        self.stopped = True
+
+    def draw(self):
+        "Bring the page up to date now; without a notebook, print a line."
+        if self._box is None:
+            print(self.record.line(), flush=True)
+        else:
+            self._picture.value = flow_html(self.record, self.title, style=False, logy=self.logy)
+
+# %% ../../nbs/widgets/12_watching.ipynb #e972045e
+class _Ending:
+    "What remains of the run when it is over."
 
     def __exit__(self, kind, error, trace):
         self._disarm()
@@ -141,30 +228,61 @@ class Watch:
         r.seconds, r.cost = time.perf_counter() - self._begun, sum(self._spent.values())
         if kind is KeyboardInterrupt: self.stopped = True
         r.end = 'stopped' if self.stopped else 'done' if kind is None else kind.__name__
-        if self._box is None: print(r, flush=True)
+        if self._box is None:
+            print(r, flush=True)
         else:
-            self._box.children = [self._box.children[0], *(self.replay().children if r.losses else ())]      # the run is over: the record, to go back and forth in
+            # the run is over: the record, to go back and forth in
+            replayed = self.replay(self._moments()).children if r.losses else ()
+            self._box.children = [self._box.children[0], *replayed]
+            self._box.settle()
         return kind is KeyboardInterrupt
 
-    def __str__(self): return str(self.record)
-    def __repr__(self): return f'Watch({self.record.line()})'
+    def _moments(self):
+        "So many moments for the replay at the end that drawing them takes a third of a short run."
+        return max(3, min(12, int(self.record.seconds / 3 / (self._dear['draw'] or 0.005))))
 
-def watch(model, optimizer=None, *, total=None, title='Training', logy: bool = False, show=None) -> Watch:
-    """Watch a training loop: `with watch(model, optimizer) as run:` around it and `run.step(loss)` in it.
+    def replay(self, frames: int = 12) -> Player:
+        "A player over moments of the run; it needs no kernel."
+        return replay(self.record, frames, title=self.title, logy=self.logy)
 
-    `model`: a module, or a dict of tensors by name; `optimizer`: without one there are no lengths of steps. `total`: how many steps are planned. `show`: draw in the notebook (True), print lines (False), or whichever the front end allows (None).
-    The record is in `run.record`; the button or an interrupt of the kernel ends the run without an error. Raises ValueError for a model without parameters."""
+take_topics(Watch, (_Budget, _Measuring, _Steps, _Beginning, _Ending))
+
+# %% ../../nbs/widgets/12_watching.ipynb #aebc5ec9
+def watch(
+    model, optimizer=None, *, total=None, title='Training', logy: bool = False, show=None
+) -> Watch:
+    """Watch a training loop: `with watch(model, optimizer) as run:` around it and `run.step(loss)`
+    in it.
+
+    `model`: a module, or a dict of tensors by name; `optimizer`: without one there are no lengths
+    of steps. `total`: how many steps are planned. `show`: draw in the notebook (True), print lines
+    (False), or whichever the front end allows (None). The record is in `run.record`; the button or
+    an interrupt of the kernel ends the run without an error. Raises ValueError for a model without
+    parameters.
+    """
     return Watch(model, optimizer, total, title, logy, show)
 
 def replay(record: Flow, frames: int = 12, *, title='Training', logy: bool = False) -> Player:
-    "A player over moments of a recorded run, without a kernel: `replay(run.record)`. Raises ValueError for an empty record."
-    if not record.losses: raise ValueError('nothing was recorded: call step(loss) in the loop')
+    """A player over moments of a recorded run, without a kernel: `replay(run.record)`. Raises
+    ValueError for an empty record.
+    """
+    if not record.losses:
+        raise ValueError('nothing was recorded: call step(loss) in the loop')
     last = record.steps - 1
-    moments = sorted({round(last*(k + 1)/frames) for k in range(frames)} | {last})
-    parts = [record.until(m) for m in moments]; parts[-1] = record
+    moments = sorted({round(last * (k + 1) / frames) for k in range(frames)} | {last})
+    parts = [record.until(m) for m in moments]
+    parts[-1] = record
     look = f'<style>{caption_css()}{flow_css()}</style>'
-    contents = [(look if k == 0 else '') + caption_html(k, len(parts), '', '', f'After step {p.losses[-1][0] + 1}: loss {p.losses[-1][1]:.4g}') + flow_html(p, title, style=False, logy=logy, full=record) for k, p in enumerate(parts)]
+    contents = [
+        (look if k == 0 else '')
+        + caption_html(
+            k, len(parts), '', '', f'After step {p.losses[-1][0] + 1}: loss {p.losses[-1][1]:.4g}'
+        )
+        + flow_html(p, title, style=False, logy=logy, full=record)
+        for k, p in enumerate(parts)
+    ]
     contents = [look + c if k else c for k, c in enumerate(contents)]
-    player = Player(contents, [p.line() for p in parts], frames=parts, interval=500, start=len(parts) - 1)
+    player = Player(contents, [p.line() for p in parts], frames=parts, interval=500)
+    player.still_at = len(parts) - 1
     player.slider.description = 'moment'
     return player

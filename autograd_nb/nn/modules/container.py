@@ -10,6 +10,7 @@ import operator
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 
+from ...arrays.topics import take_topics
 from ...graph.node import TensorBase
 from .module import Module, indent
 from ..parameter import Parameter
@@ -27,13 +28,28 @@ class _Numbered(Module):
 
     def __iter__(self): return iter(self._modules.values())
 
-    def __getitem__(self, i): return self._some(list(self._modules.items())[i]) if isinstance(i, slice) else self._modules[self._key(i)]
+    def __getitem__(self, i):
+        return (
+            self._some(list(self._modules.items())[i])
+            if isinstance(i, slice)
+            else self._modules[self._key(i)]
+        )
 
-    def __setitem__(self, i, module): setattr(self, self._key(i), module)
+    def __setitem__(self, i, module):
+        setattr(self, self._key(i), module)
 
     def __delitem__(self, i):
-        for key in list(self._modules)[i] if isinstance(i, slice) else [self._key(i)]: delattr(self, key)
-        self.__dict__['_modules'] = {str(n): module for n, module in enumerate(self._modules.values())}
+        for key in list(self._modules)[i] if isinstance(i, slice) else [self._key(i)]:
+            delattr(self, key)
+        self.__dict__['_modules'] = {
+            str(n): module for n, module in enumerate(self._modules.values())
+        }
+
+    def __dir__(self): return [name for name in super().__dir__() if not name.isdigit()]
+
+# %% ../../../nbs/nn/modules/02_container.ipynb #04610e2f
+class _Inserting:
+    "Children that come and go."
 
     def append(self, module):
         "Add a module at the end; returns the container."
@@ -55,8 +71,9 @@ class _Numbered(Module):
         del self[key]
         return module
 
-    def __dir__(self): return [name for name in super().__dir__() if not name.isdigit()]
+take_topics(_Numbered, (_Inserting,))
 
+# %% ../../../nbs/nn/modules/02_container.ipynb #28392a92
 class Sequential(_Numbered):
     """Modules called one after the other, each with the result of the one before.
 
@@ -64,7 +81,11 @@ class Sequential(_Numbered):
 
     def __init__(self, *args):
         super().__init__()
-        named = args[0].items() if len(args) == 1 and isinstance(args[0], OrderedDict) else ((str(i), m) for i, m in enumerate(args))
+        named = (
+            args[0].items()
+            if len(args) == 1 and isinstance(args[0], OrderedDict)
+            else ((str(i), m) for i, m in enumerate(args))
+        )
         for name, module in named: self.add_module(name, module)
 
     def forward(self, input):
@@ -75,8 +96,13 @@ class Sequential(_Numbered):
 
     def insert(self, index, module):
         "Put a module in front of position `index`; returns the container."
-        if not isinstance(module, Module): raise AssertionError(f'module should be of type: {Module}')
+        if not isinstance(module, Module):
+            raise AssertionError(f'module should be of type: {Module}')
         return super().insert(index, module)
+
+# %% ../../../nbs/nn/modules/02_container.ipynb #cb5f0d8b
+class _Joining:
+    "Several containers as one."
 
     def extend(self, sequential):
         "Add modules at the end; returns the container."
@@ -84,16 +110,26 @@ class Sequential(_Numbered):
         return self
 
     def __add__(self, other):
-        if not isinstance(other, Sequential): raise ValueError(f'add operator supports only objects of Sequential class, but {type(other)} is given.')
+        if not isinstance(other, Sequential):
+            raise ValueError(
+                f'add operator supports only objects of Sequential class, but {type(other)} is'
+                ' given.'
+            )
         return Sequential(*self, *other)
 
     def __iadd__(self, other):
-        if not isinstance(other, Sequential): raise ValueError(f'add operator supports only objects of Sequential class, but {type(other)} is given.')
+        if not isinstance(other, Sequential):
+            raise ValueError(
+                f'add operator supports only objects of Sequential class, but {type(other)} is'
+                ' given.'
+            )
         return self.extend(list(other))
 
     def _check_times(self, n):
-        if not isinstance(n, int): raise TypeError(f'unsupported operand type(s) for *: {type(self)} and {type(n)}')
-        if n <= 0: raise ValueError(f'Non-positive multiplication factor {n} for {type(self)}')
+        if not isinstance(n, int):
+            raise TypeError(f'unsupported operand type(s) for *: {type(self)} and {type(n)}')
+        if n <= 0:
+            raise ValueError(f'Non-positive multiplication factor {n} for {type(self)}')
 
     def __mul__(self, n):
         self._check_times(n)
@@ -105,6 +141,9 @@ class Sequential(_Numbered):
         self._check_times(n)
         return self.extend(list(self) * (n - 1))
 
+take_topics(Sequential, (_Joining,))
+
+# %% ../../../nbs/nn/modules/02_container.ipynb #b25706b1
 class ModuleList(_Numbered):
     "A list of modules. It has no `forward`: the module that holds it decides what to do with them."
 
@@ -116,27 +155,36 @@ class ModuleList(_Numbered):
 
     def extend(self, modules):
         "Add modules at the end; returns the list."
-        if not isinstance(modules, Iterable): raise TypeError(f'ModuleList.extend should be called with an iterable, but got {type(modules).__name__}')
+        if not isinstance(modules, Iterable):
+            raise TypeError(
+                'ModuleList.extend should be called with an iterable, but got'
+                f' {type(modules).__name__}'
+            )
         for module in list(modules): self.append(module)
         return self
 
     __iadd__ = extend
 
-    def insert(self, index, module): super().insert(index, module)
+    def insert(self, index, module):
+        super().insert(index, module)
 
     def __add__(self, other):
         out = ModuleList(self)
         return out.extend(other)
 
     def __repr__(self):
-        runs = []                                   # equal neighbours are printed once
+        runs = []  # equal neighbours are printed once
         for i, text in enumerate(map(repr, self)):
             if runs and runs[-1][2] == text: runs[-1][1] = i
             else: runs.append([i, i, text])
         if not runs: return f'{self._get_name()}()'
-        lines = [f'({a}): {text}' if a == b else f'({a}-{b}): {b - a + 1} x {text}' for a, b, text in runs]
+        lines = [
+            f'({a}): {text}' if a == b else f'({a}-{b}): {b - a + 1} x {text}'
+            for a, b, text in runs
+        ]
         return f'{self._get_name()}(\n  ' + '\n  '.join(map(indent, lines)) + '\n)'
 
+# %% ../../../nbs/nn/modules/02_container.ipynb #1d427d28
 class ModuleDict(Module):
     "A dictionary from names to modules, in order of insertion."
 
@@ -145,14 +193,26 @@ class ModuleDict(Module):
         if modules is not None: self.update(modules)
 
     def __getitem__(self, key): return self._modules[key]
-    def __setitem__(self, key, module): self.add_module(key, module)
-    def __delitem__(self, key): del self._modules[key]
+
+    def __setitem__(self, key, module):
+        self.add_module(key, module)
+
+    def __delitem__(self, key):
+        del self._modules[key]
+
     def __len__(self): return len(self._modules)
+
     def __iter__(self): return iter(self._modules)
+
     def __contains__(self, key): return key in self._modules
-    def clear(self): self._modules.clear()
+
+    def clear(self):
+        self._modules.clear()
+
     def keys(self): return self._modules.keys()
+
     def items(self): return self._modules.items()
+
     def values(self): return self._modules.values()
 
     def pop(self, key):
@@ -163,22 +223,43 @@ class ModuleDict(Module):
         "Add the modules of a mapping, or of pairs of name and module."
         for key, module in _pairs(modules, 'ModuleDict'): self[key] = module
 
+# %% ../../../nbs/nn/modules/02_container.ipynb #fb5eda7e
 def _pairs(given, name):
-    if not isinstance(given, Iterable): raise TypeError(f"{name}.update should be called with an iterable of key/value pairs, but got {type(given).__name__}")
+    if not isinstance(given, Iterable):
+        raise TypeError(
+            f"{name}.update should be called with an iterable of key/value pairs, but got"
+            f" {type(given).__name__}"
+        )
     if hasattr(given, 'items'): return list(given.items())
     pairs = list(given)
     for j, p in enumerate(pairs):
-        if not isinstance(p, Iterable): raise TypeError(f'{name} update sequence element #{j} should be Iterable; is{type(p).__name__}')
-        if len(p) != 2: raise ValueError(f'{name} update sequence element #{j} has length {len(p)}; 2 is required')
+        if not isinstance(p, Iterable):
+            raise TypeError(
+                f'{name} update sequence element #{j} should be Iterable; is{type(p).__name__}'
+            )
+        if len(p) != 2:
+            raise ValueError(
+                f'{name} update sequence element #{j} has length {len(p)}; 2 is required'
+            )
     return pairs
 
 # %% ../../../nbs/nn/modules/02_container.ipynb #9f78a166
-def _adopt(value): return Parameter(value) if isinstance(value, TensorBase) and not isinstance(value, Parameter) else value
+def _adopt(value):
+    return (
+        Parameter(value)
+        if isinstance(value, TensorBase) and not isinstance(value, Parameter)
+        else value
+    )
 
 def _describe(name, value, kind):
-    if not isinstance(value, TensorBase): return f'  ({name}): Object of type: {type(value).__name__}'
-    return f'  ({name}): {"Parameter" if isinstance(value, Parameter) else "Tensor"} containing: [{kind(value)} of size {"x".join(map(str, value.shape))}]'
+    if not isinstance(value, TensorBase):
+        return f'  ({name}): Object of type: {type(value).__name__}'
+    return (
+        f'  ({name}): {"Parameter" if isinstance(value, Parameter) else "Tensor"} containing:'
+        f' [{kind(value)} of size {"x".join(map(str, value.shape))}]'
+    )
 
+# %% ../../../nbs/nn/modules/02_container.ipynb #8a208692
 class ParameterList(Module):
     "A list of parameters (other objects are kept as they are)."
 
@@ -192,11 +273,25 @@ class ParameterList(Module):
         if not -n <= i < n: raise IndexError(f'index {i} is out of range')
         return str(i % n)
 
-    def __getitem__(self, i): return type(self)([self[j] for j in range(*i.indices(len(self)))]) if isinstance(i, slice) else getattr(self, self._key(i))
-    def __setitem__(self, i, value): setattr(self, self._key(i), _adopt(value))
+    def __getitem__(self, i):
+        return (
+            type(self)([self[j] for j in range(*i.indices(len(self)))])
+            if isinstance(i, slice)
+            else getattr(self, self._key(i))
+        )
+
+    def __setitem__(self, i, value):
+        setattr(self, self._key(i), _adopt(value))
+
     def __len__(self): return self._size
+
     def __iter__(self): return iter([self[i] for i in range(len(self))])
+
     def __dir__(self): return [name for name in super().__dir__() if not name.isdigit()]
+
+# %% ../../../nbs/nn/modules/02_container.ipynb #24c67fe6
+class _Lengthening:
+    "A list that grows."
 
     def append(self, value):
         "Add a value at the end; returns the list."
@@ -206,16 +301,25 @@ class ParameterList(Module):
 
     def extend(self, values):
         "Add values at the end; returns the list."
-        if not isinstance(values, Iterable) or isinstance(values, TensorBase): raise TypeError(f'ParameterList.extend should be called with an iterable, but got {type(values).__name__}')
+        if not isinstance(values, Iterable) or isinstance(values, TensorBase):
+            raise TypeError(
+                'ParameterList.extend should be called with an iterable, but got'
+                f' {type(values).__name__}'
+            )
         for value in list(values): self.append(value)
         return self
 
     __iadd__ = extend
 
-    def extra_repr(self): return '\n'.join(_describe(i, p, lambda p: p.dtype) for i, p in enumerate(self))
+    def extra_repr(self):
+        return '\n'.join(_describe(i, p, lambda p: p.dtype) for i, p in enumerate(self))
 
-    def __call__(self, *args, **kwargs): raise RuntimeError('ParameterList should not be called.')
+    def __call__(self, *args, **kwargs):
+        raise RuntimeError('ParameterList should not be called.')
 
+take_topics(ParameterList, (_Lengthening,))
+
+# %% ../../../nbs/nn/modules/02_container.ipynb #ab880218
 class ParameterDict(Module):
     "A dictionary from names to parameters (other objects are kept as they are)."
 
@@ -225,25 +329,57 @@ class ParameterDict(Module):
         if parameters is not None: self.update(parameters)
 
     def __getitem__(self, key): return getattr(self, self._name(key))
+
     def _name(self, key):
-        if not isinstance(key, str): raise TypeError(f"Index given to ParameterDict cannot be used as a key as it is not a string (type is '{type(key).__name__}').")
+        if not isinstance(key, str):
+            raise TypeError(
+                "Index given to ParameterDict cannot be used as a key as it is not a string (type"
+                f" is '{type(key).__name__}')."
+            )
         return key
+
     def __setitem__(self, key, value):
         self._keys[key] = None
         setattr(self, self._name(key), _adopt(value))
+
     def __delitem__(self, key):
         del self._keys[key]
         delattr(self, key)
+
+# %% ../../../nbs/nn/modules/02_container.ipynb #d0f49910
+class _Reading:
+    "What a dictionary is asked."
+
     def __len__(self): return len(self._keys)
+
     def __iter__(self): return iter(self._keys)
+
     def __reversed__(self): return reversed(self._keys)
+
     def __contains__(self, key): return key in self._keys
+
     def keys(self): return self._keys.keys()
+
     def items(self): return ((k, self[k]) for k in self._keys)
+
     def values(self): return (self[k] for k in self._keys)
+
     def get(self, key, default=None): return self[key] if key in self else default
+
     def copy(self): return ParameterDict(OrderedDict(self.items()))
-    def fromkeys(self, keys, default=None): return ParameterDict((k, default) for k in keys)
+
+    def fromkeys(self, keys, default=None):
+        return ParameterDict((k, default) for k in keys)
+
+    def extra_repr(self):
+        return '\n'.join(_describe(k, p, lambda p: p.type()) for k, p in self.items())
+
+    def __call__(self, *args, **kwargs):
+        raise RuntimeError('ParameterDict should not be called.')
+
+# %% ../../../nbs/nn/modules/02_container.ipynb #448ba4c3
+class _Changing:
+    "How a dictionary is changed."
 
     def setdefault(self, key, default=None):
         "The value at `key`, which becomes `default` if there is none."
@@ -266,9 +402,12 @@ class ParameterDict(Module):
         for key in list(self._keys): del self[key]
 
     def update(self, parameters):
-        "Add the values of a mapping (a plain one in the order of its sorted keys), or of pairs of name and value."
+        """Add the values of a mapping (a plain one in the order of its sorted keys), or of pairs of
+        name and value.
+        """
         pairs = _pairs(parameters, 'ParameterDict')
-        if isinstance(parameters, Mapping) and not isinstance(parameters, OrderedDict): pairs = sorted(pairs)
+        if isinstance(parameters, Mapping) and not isinstance(parameters, OrderedDict):
+            pairs = sorted(pairs)
         for key, value in pairs: self[key] = value
 
     def __or__(self, other):
@@ -280,6 +419,4 @@ class ParameterDict(Module):
         self.update(other)
         return self
 
-    def extra_repr(self): return '\n'.join(_describe(k, p, lambda p: p.type()) for k, p in self.items())
-
-    def __call__(self, *args, **kwargs): raise RuntimeError('ParameterDict should not be called.')
+take_topics(ParameterDict, (_Reading, _Changing))

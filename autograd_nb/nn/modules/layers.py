@@ -10,6 +10,7 @@ __all__ = ['Identity', 'Linear', 'LazyLinear', 'Bilinear', 'Flatten', 'Unflatten
 # %% ../../../nbs/nn/modules/03_layers.ipynb #8754b225
 import math
 
+from ...arrays.topics import take_topics
 from ...creation import empty
 from ...graph.modes import no_grad
 from .. import functional as F, init
@@ -23,13 +24,20 @@ def _made(*size, dtype, device):
 
 class Identity(Module):
     "Returns its input. Arguments are accepted and ignored."
-    def __init__(self, *args, **kwargs): super().__init__()
+
+    def __init__(self, *args, **kwargs):
+        super().__init__()
+
     def forward(self, input): return input
 
+# %% ../../../nbs/nn/modules/03_layers.ipynb #0d1eab01
 class Linear(Module):
-    """`input @ weight.T + bias` over the last dimension: `in_features` numbers become `out_features`.
+    """`input @ weight.T + bias` over the last dimension: `in_features` numbers become
+    `out_features`.
 
-    `weight`: (out_features, in_features), `bias`: (out_features), both uniform within ±1/√in_features at first."""
+    `weight`: (out_features, in_features), `bias`: (out_features), both uniform within
+    ±1/√in_features at first.
+    """
 
     def __init__(self, in_features, out_features, bias=True, device=None, dtype=None):
         super().__init__()
@@ -47,13 +55,23 @@ class Linear(Module):
             init.uniform_(self.bias, -bound, bound)
 
     def forward(self, input):
-        own = self._parameters          # where attributes of modules are looked up last
-        return F.linear(input, own['weight'] if 'weight' in own else self.weight, own['bias'] if 'bias' in own else self.bias)
+        own = self._parameters  # where attributes of modules are looked up last
+        return F.linear(
+            input,
+            own['weight'] if 'weight' in own else self.weight,
+            own['bias'] if 'bias' in own else self.bias,
+        )
 
-    def extra_repr(self): return f'in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}'
+    def extra_repr(self):
+        return (
+            f'in_features={self.in_features}, out_features={self.out_features},'
+            f' bias={self.bias is not None}'
+        )
 
+# %% ../../../nbs/nn/modules/03_layers.ipynb #31052cb2
 class LazyLinear(Linear):
     "A `Linear` that finds out `in_features` at the first call."
+
     def __init__(self, out_features, bias=True, device=None, dtype=None):
         super().__init__(0, 0, bias=False)
         self.out_features = out_features
@@ -64,7 +82,8 @@ class LazyLinear(Linear):
 
     def _take_shapes(self, state_dict, prefix, *rest):
         for name, p in self._parameters.items():
-            if is_lazy(p) and prefix + name in state_dict: p.materialize(tuple(state_dict[prefix + name].shape))
+            if is_lazy(p) and prefix + name in state_dict:
+                p.materialize(tuple(state_dict[prefix + name].shape))
 
     def has_uninitialized_params(self):
         "True before the first call."
@@ -89,12 +108,21 @@ class LazyLinear(Linear):
     def reset_parameters(self):
         if self.in_features: super().reset_parameters()
 
+# %% ../../../nbs/nn/modules/03_layers.ipynb #b308a935
 class Bilinear(Module):
     "`x1 @ weight[k] @ x2 + bias[k]` for each output k."
-    def __init__(self, in1_features, in2_features, out_features, bias=True, device=None, dtype=None):
+
+    def __init__(
+        self, in1_features, in2_features, out_features, bias=True, device=None, dtype=None
+    ):
         super().__init__()
-        if in1_features <= 0: raise ValueError(f'in1_features must be > 0, but got {in1_features}')
-        self.in1_features, self.in2_features, self.out_features = in1_features, in2_features, out_features
+        if in1_features <= 0:
+            raise ValueError(f'in1_features must be > 0, but got {in1_features}')
+        self.in1_features, self.in2_features, self.out_features = (
+            in1_features,
+            in2_features,
+            out_features,
+        )
         self.weight = _made(out_features, in1_features, in2_features, dtype=dtype, device=device)
         if bias: self.bias = _made(out_features, dtype=dtype, device=device)
         else: self.register_parameter('bias', None)
@@ -106,83 +134,126 @@ class Bilinear(Module):
         init.uniform_(self.weight, -bound, bound)
         if self.bias is not None: init.uniform_(self.bias, -bound, bound)
 
-    def forward(self, input1, input2): return F.bilinear(input1, input2, self.weight, self.bias)
+    def forward(self, input1, input2):
+        return F.bilinear(input1, input2, self.weight, self.bias)
 
-    def extra_repr(self): return f'in1_features={self.in1_features}, in2_features={self.in2_features}, out_features={self.out_features}, bias={self.bias is not None}'
+    def extra_repr(self):
+        return (
+            f'in1_features={self.in1_features}, in2_features={self.in2_features},'
+            f' out_features={self.out_features}, bias={self.bias is not None}'
+        )
 
 class Flatten(Module):
     "Merges the dimensions from `start_dim` to `end_dim` into one."
+
     def __init__(self, start_dim=1, end_dim=-1):
         super().__init__()
         self.start_dim, self.end_dim = start_dim, end_dim
 
     def forward(self, input): return input.flatten(self.start_dim, self.end_dim)
+
     def extra_repr(self): return f'start_dim={self.start_dim}, end_dim={self.end_dim}'
 
+# %% ../../../nbs/nn/modules/03_layers.ipynb #c60e671d
 class Unflatten(Module):
     "Splits dimension `dim` into dimensions of the sizes `unflattened_size`."
+
     def __init__(self, dim, unflattened_size):
         super().__init__()
-        if not isinstance(unflattened_size, (tuple, list)): raise TypeError(f'unflattened_size must be a tuple of ints, but found type {type(unflattened_size).__name__}')
+        if not isinstance(unflattened_size, (tuple, list)):
+            raise TypeError(
+                'unflattened_size must be a tuple of ints, but found type'
+                f' {type(unflattened_size).__name__}'
+            )
         for i, size in enumerate(unflattened_size):
-            if not isinstance(size, int): raise TypeError(f'unflattened_size must be tuple of ints, but found element of type {type(size).__name__} at pos {i}')
+            if not isinstance(size, int):
+                raise TypeError(
+                    'unflattened_size must be tuple of ints, but found element of type'
+                    f' {type(size).__name__} at pos {i}'
+                )
         self.dim, self.unflattened_size = dim, unflattened_size
 
     def forward(self, input): return input.unflatten(self.dim, self.unflattened_size)
-    def extra_repr(self): return f'dim={self.dim}, unflattened_size={self.unflattened_size}'
+
+    def extra_repr(self):
+        return f'dim={self.dim}, unflattened_size={self.unflattened_size}'
 
 # %% ../../../nbs/nn/modules/03_layers.ipynb #fe6c74e3
 class _Dropout(Module):
     def __init__(self, p=0.5, inplace=False):
         super().__init__()
-        if p < 0 or p > 1: raise ValueError(f'dropout probability has to be between 0 and 1, but got {p}')
+        if p < 0 or p > 1:
+            raise ValueError(f'dropout probability has to be between 0 and 1, but got {p}')
         self.p, self.inplace = p, inplace
 
-    def forward(self, input): return self.function(input, self.p, self.training, self.inplace)
+    def forward(self, input):
+        return self.function(input, self.p, self.training, self.inplace)
+
     def extra_repr(self): return f'p={self.p}, inplace={self.inplace}'
 
 class Dropout(_Dropout):
     "In training, zeroes each element with probability `p` and divides the others by `1 - p`."
+
     function = staticmethod(F.dropout)
 
 class Dropout1d(_Dropout):
     "`Dropout` of whole channels of an input of shape (examples, channels, length)."
+
     function = staticmethod(F.dropout1d)
 
 class Dropout2d(_Dropout):
     "`Dropout` of whole channels of an input of shape (examples, channels, height, width)."
+
     function = staticmethod(F.dropout2d)
 
 class Dropout3d(_Dropout):
     "`Dropout` of whole channels of an input of shape (examples, channels, depth, height, width)."
+
     function = staticmethod(F.dropout3d)
 
 class AlphaDropout(_Dropout):
     "Dropout for networks with `SELU`: keeps mean 0 and variance 1."
+
     function = staticmethod(F.alpha_dropout)
 
 class FeatureAlphaDropout(_Dropout):
     "`AlphaDropout` of whole channels."
+
     function = staticmethod(F.feature_alpha_dropout)
 
 # %% ../../../nbs/nn/modules/03_layers.ipynb #827f19f7
 class Embedding(Module):
     """A table with a vector of `embedding_dim` numbers for each of `num_embeddings` indices.
 
-    `padding_idx`: this row starts at zero and is not trained. `max_norm`: rows longer than this are scaled down when used."""
+    `padding_idx`: this row starts at zero and is not trained. `max_norm`: rows longer than this are
+    scaled down when used.
+    """
 
-    def __init__(self, num_embeddings, embedding_dim, padding_idx=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, sparse=False, _weight=None, _freeze=False, device=None, dtype=None):
+    def __init__(
+        self, num_embeddings, embedding_dim, padding_idx=None, max_norm=None, norm_type=2.0,
+        scale_grad_by_freq=False, sparse=False, _weight=None, _freeze=False, device=None,
+        dtype=None,
+    ):
         super().__init__()
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
         if padding_idx is not None:
-            if not -num_embeddings <= padding_idx < num_embeddings: raise AssertionError('Padding_idx must be within num_embeddings')
-            padding_idx %= num_embeddings
-        self.padding_idx, self.max_norm, self.norm_type, self.scale_grad_by_freq, self.sparse = padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse
+            if not -num_embeddings <= padding_idx < num_embeddings:
+                raise AssertionError('Padding_idx must be within num_embeddings')
+            padding_idx = padding_idx % num_embeddings
+        self.padding_idx, self.max_norm, self.norm_type, self.scale_grad_by_freq, self.sparse = (
+            padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse,
+        )
         if _weight is None:
-            self.weight = Parameter(empty(num_embeddings, embedding_dim, dtype=dtype, device=device), requires_grad=not _freeze)
+            self.weight = Parameter(
+                empty(num_embeddings, embedding_dim, dtype=dtype, device=device),
+                requires_grad=not _freeze,
+            )
             self.reset_parameters()
         else:
-            if list(_weight.shape) != [num_embeddings, embedding_dim]: raise AssertionError('Shape of weight does not match num_embeddings and embedding_dim')
+            if list(_weight.shape) != [num_embeddings, embedding_dim]:
+                raise AssertionError(
+                    'Shape of weight does not match num_embeddings and embedding_dim'
+                )
             self.weight = Parameter(_weight, requires_grad=not _freeze)
 
     def reset_parameters(self):
@@ -191,38 +262,82 @@ class Embedding(Module):
         if self.padding_idx is not None:
             with no_grad(): self.weight[self.padding_idx].fill_(0)
 
-    def forward(self, input): return F.embedding(input, self.weight, self.padding_idx, self.max_norm, self.norm_type, self.scale_grad_by_freq, self.sparse)
+    def forward(self, input):
+        return F.embedding(
+            input, self.weight, self.padding_idx, self.max_norm, self.norm_type,
+            self.scale_grad_by_freq, self.sparse,
+        )
+
+# %% ../../../nbs/nn/modules/03_layers.ipynb #9d75e412
+class _FromTable:
+    "Another start, and the words for print."
 
     @classmethod
-    def from_pretrained(cls, embeddings, freeze=True, padding_idx=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, sparse=False):
+    def from_pretrained(
+        cls, embeddings, freeze=True, padding_idx=None, max_norm=None, norm_type=2.0,
+        scale_grad_by_freq=False, sparse=False,
+    ):
         "An embedding with the rows of a given table; frozen unless `freeze=False`."
-        if embeddings.dim() != 2: raise AssertionError('Embeddings parameter is expected to be 2-dimensional')
+        if embeddings.dim() != 2:
+            raise AssertionError('Embeddings parameter is expected to be 2-dimensional')
         rows, cols = embeddings.shape
-        return cls(rows, cols, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse, _weight=embeddings, _freeze=freeze)
+        return cls(
+            rows, cols, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse,
+            _weight=embeddings, _freeze=freeze,
+        )
 
     def extra_repr(self):
         shown = [f'{self.num_embeddings}, {self.embedding_dim}']
-        for name, default in dict(padding_idx=None, max_norm=None, norm_type=2, scale_grad_by_freq=False).items():
-            if getattr(self, name) != default: shown.append(f'{name}={getattr(self, name)}')
+        for name, default in dict(
+            padding_idx=None, max_norm=None, norm_type=2, scale_grad_by_freq=False
+        ).items():
+            if getattr(self, name) != default:
+                shown.append(f'{name}={getattr(self, name)}')
         return ', '.join(shown + (['sparse=True'] if self.sparse else []))
 
-class EmbeddingBag(Module):
-    "For each bag of indices the sum, mean or maximum (`mode`) of their vectors. Bags are the rows of a 2-d input, or pieces of a 1-d one that begin at `offsets`."
-    __constants__ = ['num_embeddings', 'embedding_dim', 'max_norm', 'norm_type', 'scale_grad_by_freq', 'mode', 'sparse', 'include_last_offset', 'padding_idx']
+take_topics(Embedding, (_FromTable,))
 
-    def __init__(self, num_embeddings, embedding_dim, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, mode='mean', sparse=False, _weight=None, include_last_offset=False, padding_idx=None, device=None, dtype=None):
+# %% ../../../nbs/nn/modules/03_layers.ipynb #109f12a8
+class EmbeddingBag(Module):
+    """For each bag of indices the sum, mean or maximum (`mode`) of their vectors. Bags are the rows
+    of a 2-d input, or pieces of a 1-d one that begin at `offsets`.
+    """
+
+    __constants__ = [
+        'num_embeddings', 'embedding_dim', 'max_norm', 'norm_type', 'scale_grad_by_freq', 'mode',
+        'sparse', 'include_last_offset', 'padding_idx',
+    ]
+
+    def __init__(
+        self, num_embeddings, embedding_dim, max_norm=None, norm_type=2.0, scale_grad_by_freq=False,
+        mode='mean', sparse=False, _weight=None, include_last_offset=False, padding_idx=None,
+        device=None, dtype=None,
+    ):
         super().__init__()
-        self.num_embeddings, self.embedding_dim, self.max_norm, self.norm_type, self.scale_grad_by_freq = num_embeddings, embedding_dim, max_norm, norm_type, scale_grad_by_freq
+        (
+            self.num_embeddings, self.embedding_dim, self.max_norm, self.norm_type,
+            self.scale_grad_by_freq,
+        ) = (num_embeddings, embedding_dim, max_norm, norm_type, scale_grad_by_freq)
         if padding_idx is not None:
-            if not -num_embeddings <= padding_idx < num_embeddings: raise AssertionError('padding_idx must be within num_embeddings')
-            padding_idx %= num_embeddings
-        self.padding_idx, self.mode, self.sparse, self.include_last_offset = padding_idx, mode, sparse, include_last_offset
+            if not -num_embeddings <= padding_idx < num_embeddings:
+                raise AssertionError('padding_idx must be within num_embeddings')
+            padding_idx = padding_idx % num_embeddings
+        self.padding_idx, self.mode, self.sparse, self.include_last_offset = (
+            padding_idx, mode, sparse, include_last_offset,
+        )
         if _weight is None:
             self.weight = _made(num_embeddings, embedding_dim, dtype=dtype, device=device)
             self.reset_parameters()
         else:
-            if list(_weight.shape) != [num_embeddings, embedding_dim]: raise AssertionError('Shape of weight does not match num_embeddings and embedding_dim')
+            if list(_weight.shape) != [num_embeddings, embedding_dim]:
+                raise AssertionError(
+                    'Shape of weight does not match num_embeddings and embedding_dim'
+                )
             self.weight = Parameter(_weight)
+
+# %% ../../../nbs/nn/modules/03_layers.ipynb #b91b37bf
+class _Bags:
+    "The layer at work."
 
     def reset_parameters(self):
         "Draw the first values anew."
@@ -231,38 +346,70 @@ class EmbeddingBag(Module):
             with no_grad(): self.weight[self.padding_idx].fill_(0)
 
     def forward(self, input, offsets=None, per_sample_weights=None):
-        return F.embedding_bag(input, self.weight, offsets, self.max_norm, self.norm_type, self.scale_grad_by_freq, self.mode, self.sparse, per_sample_weights, self.include_last_offset, self.padding_idx)
-
-    @classmethod
-    def from_pretrained(cls, embeddings, freeze=True, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, mode='mean', sparse=False, include_last_offset=False, padding_idx=None):
-        "Bags over the rows of a given table; frozen unless `freeze=False`."
-        if embeddings.dim() != 2: raise AssertionError('Embeddings parameter is expected to be 2-dimensional')
-        rows, cols = embeddings.shape
-        out = cls(rows, cols, max_norm, norm_type, scale_grad_by_freq, mode, sparse, embeddings, include_last_offset, padding_idx)
-        out.weight.requires_grad = not freeze
-        return out
+        return F.embedding_bag(
+            input, self.weight, offsets, self.max_norm, self.norm_type, self.scale_grad_by_freq,
+            self.mode, self.sparse, per_sample_weights, self.include_last_offset, self.padding_idx,
+        )
 
     def extra_repr(self):
         out = f'{self.num_embeddings}, {self.embedding_dim}'
         if self.max_norm is not None: out += f', max_norm={self.max_norm}'
         if self.norm_type != 2: out += f', norm_type={self.norm_type}'
-        if self.scale_grad_by_freq is not False: out += f', scale_grad_by_freq={self.scale_grad_by_freq}'
+        if self.scale_grad_by_freq is not False:
+            out += f', scale_grad_by_freq={self.scale_grad_by_freq}'
         out += f', mode={self.mode!r}'
         return out if self.padding_idx is None else out + f', padding_idx={self.padding_idx}'
 
+# %% ../../../nbs/nn/modules/03_layers.ipynb #12ce737c
+class _BagsFromTable:
+    "Bags over a given table."
+
+    @classmethod
+    def from_pretrained(
+        cls, embeddings, freeze=True, max_norm=None, norm_type=2.0, scale_grad_by_freq=False,
+        mode='mean', sparse=False, include_last_offset=False, padding_idx=None,
+    ):
+        "Bags over the rows of a given table; frozen unless `freeze=False`."
+        if embeddings.dim() != 2:
+            raise AssertionError('Embeddings parameter is expected to be 2-dimensional')
+        rows, cols = embeddings.shape
+        out = cls(
+            rows, cols, max_norm, norm_type, scale_grad_by_freq, mode, sparse, embeddings,
+            include_last_offset, padding_idx,
+        )
+        out.weight.requires_grad = not freeze
+        return out
+
+take_topics(EmbeddingBag, (_Bags, _BagsFromTable))
+
 # %% ../../../nbs/nn/modules/03_layers.ipynb #1fc9dab4
 class LayerNorm(Module):
-    "Normalises each example to mean 0 and variance 1 over its last dimensions, whose sizes are `normalized_shape`; then scales by `weight` and shifts by `bias`, which start at 1 and 0."
+    """Normalises each example to mean 0 and variance 1 over its last dimensions, whose sizes are
+    `normalized_shape`; then scales by `weight` and shifts by `bias`, which start at 1 and 0.
+    """
 
-    def __init__(self, normalized_shape, eps=1e-5, elementwise_affine=True, bias=True, device=None, dtype=None):
+    def __init__(
+        self, normalized_shape, eps=1e-5, elementwise_affine=True, bias=True, device=None,
+        dtype=None,
+    ):
         super().__init__()
-        self.normalized_shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+        self.normalized_shape = (
+            (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+        )
         self.eps, self.elementwise_affine = eps, elementwise_affine
-        if elementwise_affine: self.weight = _made(self.normalized_shape, dtype=dtype, device=device)
-        else: self.register_parameter('weight', None)
-        if elementwise_affine and bias: self.bias = _made(self.normalized_shape, dtype=dtype, device=device)
-        else: self.register_parameter('bias', None)
+        if elementwise_affine:
+            self.weight = _made(self.normalized_shape, dtype=dtype, device=device)
+        else:
+            self.register_parameter('weight', None)
+        if elementwise_affine and bias:
+            self.bias = _made(self.normalized_shape, dtype=dtype, device=device)
+        else:
+            self.register_parameter('bias', None)
         self.reset_parameters()
+
+# %% ../../../nbs/nn/modules/03_layers.ipynb #ffa825aa
+class _LayerNormWork:
+    "The layer at work."
 
     def reset_parameters(self):
         "Set the scale to 1 and the shift to 0."
@@ -271,30 +418,59 @@ class LayerNorm(Module):
 
     def forward(self, input):
         own = self._parameters
-        return F.layer_norm(input, self.normalized_shape, own['weight'] if 'weight' in own else self.weight, own['bias'] if 'bias' in own else self.bias, self.eps)
-    def extra_repr(self): return f'{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}, bias={self.elementwise_affine and self.bias is not None}'
+        return F.layer_norm(
+            input,
+            self.normalized_shape,
+            own['weight'] if 'weight' in own else self.weight,
+            own['bias'] if 'bias' in own else self.bias,
+            self.eps,
+        )
 
+    def extra_repr(self):
+        return (
+            f'{self.normalized_shape}, eps={self.eps},'
+            f' elementwise_affine={self.elementwise_affine},'
+            f' bias={self.elementwise_affine and self.bias is not None}'
+        )
+
+take_topics(LayerNorm, (_LayerNormWork,))
+
+# %% ../../../nbs/nn/modules/03_layers.ipynb #445d3838
 class RMSNorm(Module):
-    "Divides each example by the root of the mean of its squares over the last dimensions; then scales by `weight`, which starts at 1."
+    """Divides each example by the root of the mean of its squares over the last dimensions; then
+    scales by `weight`, which starts at 1.
+    """
 
-    def __init__(self, normalized_shape, eps=None, elementwise_affine=True, device=None, dtype=None):
+    def __init__(
+        self, normalized_shape, eps=None, elementwise_affine=True, device=None, dtype=None
+    ):
         super().__init__()
-        self.normalized_shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+        self.normalized_shape = (
+            (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+        )
         self.eps, self.elementwise_affine = eps, elementwise_affine
-        if elementwise_affine: self.weight = _made(self.normalized_shape, dtype=dtype, device=device)
-        else: self.register_parameter('weight', None)
+        if elementwise_affine:
+            self.weight = _made(self.normalized_shape, dtype=dtype, device=device)
+        else:
+            self.register_parameter('weight', None)
         self.reset_parameters()
 
     def reset_parameters(self):
         "Set the scale to 1."
         if self.weight is not None: init.ones_(self.weight)
 
-    def forward(self, input): return F.rms_norm(input, self.normalized_shape, self.weight, self.eps)
-    def extra_repr(self): return f'{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}'
+    def forward(self, input):
+        return F.rms_norm(input, self.normalized_shape, self.weight, self.eps)
+
+    def extra_repr(self):
+        return (
+            f'{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}'
+        )
 
 # %% ../../../nbs/nn/modules/03_layers.ipynb #483111b8
 class CosineSimilarity(Module):
     "The cosine of the angle between two tensors' vectors along `dim`."
+
     def __init__(self, dim=1, eps=1e-8):
         super().__init__()
         self.dim, self.eps = dim, eps
@@ -303,8 +479,10 @@ class CosineSimilarity(Module):
 
 class PairwiseDistance(Module):
     "The `p`-norm of the difference along the last dimension."
+
     def __init__(self, p=2.0, eps=1e-6, keepdim=False):
         super().__init__()
         self.norm, self.eps, self.keepdim = p, eps, keepdim
 
-    def forward(self, x1, x2): return F.pairwise_distance(x1, x2, self.norm, self.eps, self.keepdim)
+    def forward(self, x1, x2):
+        return F.pairwise_distance(x1, x2, self.norm, self.eps, self.keepdim)

@@ -13,6 +13,7 @@ __all__ = ['MSELoss', 'L1Loss', 'SmoothL1Loss', 'HuberLoss', 'CrossEntropyLoss',
 from collections import namedtuple
 from math import prod
 
+from ...arrays.topics import take_topics
 from ...functions import cat
 from .. import functional as F
 from .container import ModuleList, Sequential
@@ -23,7 +24,11 @@ from .module import Module
 class _Loss(Module):
     def __init__(self, size_average=None, reduce=None, reduction='mean'):
         super().__init__()
-        self.reduction = reduction if size_average is None and reduce is None else F.reduction_of(reduction, size_average, reduce)
+        self.reduction = (
+            reduction
+            if size_average is None and reduce is None
+            else F.reduction_of(reduction, size_average, reduce)
+        )
 
 class _WeightedLoss(_Loss):
     def __init__(self, weight=None, size_average=None, reduce=None, reduction='mean'):
@@ -32,201 +37,434 @@ class _WeightedLoss(_Loss):
 
 class MSELoss(_Loss):
     "The squared difference of input and target."
-    def forward(self, input, target): return F.mse_loss(input, target, reduction=self.reduction)
+
+    def forward(self, input, target):
+        return F.mse_loss(input, target, reduction=self.reduction)
 
 class L1Loss(_Loss):
     "The absolute difference of input and target."
-    def forward(self, input, target): return F.l1_loss(input, target, reduction=self.reduction)
+
+    def forward(self, input, target):
+        return F.l1_loss(input, target, reduction=self.reduction)
 
 class SmoothL1Loss(_Loss):
     "The absolute difference, rounded off below `beta`."
+
     def __init__(self, size_average=None, reduce=None, reduction='mean', beta=1.0):
         super().__init__(size_average, reduce, reduction)
         self.beta = beta
 
-    def forward(self, input, target): return F.smooth_l1_loss(input, target, reduction=self.reduction, beta=self.beta)
+    def forward(self, input, target):
+        return F.smooth_l1_loss(input, target, reduction=self.reduction, beta=self.beta)
 
+# %% ../../../nbs/nn/modules/05_loss.ipynb #b5ec63b0
 class HuberLoss(_Loss):
     "Half the squared difference, and a straight line of slope `delta` beyond `delta`."
+
     def __init__(self, reduction='mean', delta=1.0):
         super().__init__(reduction=reduction)
+        if not isinstance(delta, (int, float)):
+            raise TypeError(f'delta must be a float or int, got: {type(delta)}')
         self.delta = delta
 
-    def forward(self, input, target): return F.huber_loss(input, target, reduction=self.reduction, delta=self.delta)
+    def forward(self, input, target):
+        return F.huber_loss(input, target, reduction=self.reduction, delta=self.delta)
 
 class CrossEntropyLoss(_WeightedLoss):
-    "The cross-entropy of `softmax(input)` and the targets: class numbers, or probabilities of the input's shape. See `cross_entropy` for the options."
-    def __init__(self, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction='mean', label_smoothing=0.0):
+    """The cross-entropy of `softmax(input)` and the targets: class numbers, or probabilities of the
+    input's shape. See `cross_entropy` for the options.
+    """
+
+    def __init__(
+        self,
+        weight=None,
+        size_average=None,
+        ignore_index=-100,
+        reduce=None,
+        reduction='mean',
+        label_smoothing=0.0,
+    ):
         super().__init__(weight, size_average, reduce, reduction)
         self.ignore_index, self.label_smoothing = ignore_index, label_smoothing
 
     def forward(self, input, target):
-        return F.cross_entropy(input, target, weight=self.weight, ignore_index=self.ignore_index, reduction=self.reduction, label_smoothing=self.label_smoothing)
+        return F.cross_entropy(
+            input,
+            target,
+            weight=self.weight,
+            ignore_index=self.ignore_index,
+            reduction=self.reduction,
+            label_smoothing=self.label_smoothing,
+        )
 
+# %% ../../../nbs/nn/modules/05_loss.ipynb #2b08a077
 class NLLLoss(_WeightedLoss):
     "Minus the log-probability of the right class."
-    def __init__(self, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction='mean'):
+
+    def __init__(
+        self, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction='mean'
+    ):
         super().__init__(weight, size_average, reduce, reduction)
         self.ignore_index = ignore_index
 
-    def forward(self, input, target): return F.nll_loss(input, target, weight=self.weight, ignore_index=self.ignore_index, reduction=self.reduction)
+    def forward(self, input, target):
+        return F.nll_loss(
+            input,
+            target,
+            weight=self.weight,
+            ignore_index=self.ignore_index,
+            reduction=self.reduction,
+        )
 
 class BCELoss(_WeightedLoss):
     "The cross-entropy of probabilities and targets between 0 and 1."
-    def forward(self, input, target): return F.binary_cross_entropy(input, target, weight=self.weight, reduction=self.reduction)
+
+    def forward(self, input, target):
+        return F.binary_cross_entropy(input, target, weight=self.weight, reduction=self.reduction)
 
 class BCEWithLogitsLoss(_Loss):
     "The cross-entropy of `sigmoid(input)` and targets between 0 and 1, without overflow."
-    def __init__(self, weight=None, size_average=None, reduce=None, reduction='mean', pos_weight=None):
+
+    def __init__(
+        self, weight=None, size_average=None, reduce=None, reduction='mean', pos_weight=None
+    ):
         super().__init__(size_average, reduce, reduction)
         self.register_buffer('weight', weight)
         self.register_buffer('pos_weight', pos_weight)
 
-    def forward(self, input, target): return F.binary_cross_entropy_with_logits(input, target, self.weight, pos_weight=self.pos_weight, reduction=self.reduction)
+    def forward(self, input, target):
+        return F.binary_cross_entropy_with_logits(
+            input, target, self.weight, pos_weight=self.pos_weight, reduction=self.reduction
+        )
 
+# %% ../../../nbs/nn/modules/05_loss.ipynb #4d7ee529
 class KLDivLoss(_Loss):
     "The divergence of probabilities `target` from log-probabilities `input`."
+
     def __init__(self, size_average=None, reduce=None, reduction='mean', log_target=False):
         super().__init__(size_average, reduce, reduction)
         self.log_target = log_target
 
-    def forward(self, input, target): return F.kl_div(input, target, reduction=self.reduction, log_target=self.log_target)
+    def forward(self, input, target):
+        return F.kl_div(input, target, reduction=self.reduction, log_target=self.log_target)
 
 class PoissonNLLLoss(_Loss):
     "The negative log-likelihood of counts under Poisson distributions."
-    def __init__(self, log_input=True, full=False, size_average=None, eps=1e-8, reduce=None, reduction='mean'):
+
+    def __init__(
+        self, log_input=True, full=False, size_average=None, eps=1e-8, reduce=None, reduction='mean'
+    ):
         super().__init__(size_average, reduce, reduction)
         self.log_input, self.full, self.eps = log_input, full, eps
 
-    def forward(self, log_input, target): return F.poisson_nll_loss(log_input, target, log_input=self.log_input, full=self.full, eps=self.eps, reduction=self.reduction)
+    def forward(self, log_input, target):
+        return F.poisson_nll_loss(
+            log_input,
+            target,
+            log_input=self.log_input,
+            full=self.full,
+            eps=self.eps,
+            reduction=self.reduction,
+        )
 
 class GaussianNLLLoss(_Loss):
     "The negative log-likelihood of targets under normal distributions."
+
     def __init__(self, *, full=False, eps=1e-6, reduction='mean'):
         super().__init__(reduction=reduction)
         self.full, self.eps = full, eps
 
-    def forward(self, input, target, var): return F.gaussian_nll_loss(input, target, var, full=self.full, eps=self.eps, reduction=self.reduction)
+    def forward(self, input, target, var):
+        return F.gaussian_nll_loss(
+            input, target, var, full=self.full, eps=self.eps, reduction=self.reduction
+        )
 
+# %% ../../../nbs/nn/modules/05_loss.ipynb #3e6df4a5
 class MarginRankingLoss(_Loss):
     "Asks that one input be larger than the other by a margin."
+
     def __init__(self, margin=0.0, size_average=None, reduce=None, reduction='mean'):
         super().__init__(size_average, reduce, reduction)
         self.margin = margin
 
-    def forward(self, input1, input2, target): return F.margin_ranking_loss(input1, input2, target, margin=self.margin, reduction=self.reduction)
+    def forward(self, input1, input2, target):
+        return F.margin_ranking_loss(
+            input1, input2, target, margin=self.margin, reduction=self.reduction
+        )
 
 class HingeEmbeddingLoss(_Loss):
     "Pulls pairs marked 1 together and pushes pairs marked -1 apart, up to a margin."
+
     def __init__(self, margin=1.0, size_average=None, reduce=None, reduction='mean'):
         super().__init__(size_average, reduce, reduction)
         self.margin = margin
 
-    def forward(self, input, target): return F.hinge_embedding_loss(input, target, margin=self.margin, reduction=self.reduction)
+    def forward(self, input, target):
+        return F.hinge_embedding_loss(input, target, margin=self.margin, reduction=self.reduction)
 
 class CosineEmbeddingLoss(_Loss):
     "The same with the angle between vectors."
+
     def __init__(self, margin=0.0, size_average=None, reduce=None, reduction='mean'):
         super().__init__(size_average, reduce, reduction)
         self.margin = margin
 
-    def forward(self, input1, input2, target): return F.cosine_embedding_loss(input1, input2, target, margin=self.margin, reduction=self.reduction)
+    def forward(self, input1, input2, target):
+        return F.cosine_embedding_loss(
+            input1, input2, target, margin=self.margin, reduction=self.reduction
+        )
 
+# %% ../../../nbs/nn/modules/05_loss.ipynb #d64982e3
 class TripletMarginLoss(_Loss):
     "Asks that an anchor be nearer to a positive example than to a negative one."
-    def __init__(self, margin=1.0, p=2.0, eps=1e-6, swap=False, size_average=None, reduce=None, reduction='mean'):
+
+    def __init__(
+        self,
+        margin=1.0,
+        p=2.0,
+        eps=1e-6,
+        swap=False,
+        size_average=None,
+        reduce=None,
+        reduction='mean',
+    ):
         super().__init__(size_average, reduce, reduction)
-        if margin <= 0: raise ValueError(f'TripletMarginLoss: expected margin to be greater than 0, got {margin} instead')
+        if margin <= 0:
+            raise ValueError(
+                f'TripletMarginLoss: expected margin to be greater than 0, got {margin} instead'
+            )
         self.margin, self.p, self.eps, self.swap = margin, p, eps, swap
 
-    def forward(self, anchor, positive, negative): return F.triplet_margin_loss(anchor, positive, negative, margin=self.margin, p=self.p, eps=self.eps, swap=self.swap, reduction=self.reduction)
+    def forward(self, anchor, positive, negative):
+        return F.triplet_margin_loss(
+            anchor,
+            positive,
+            negative,
+            margin=self.margin,
+            p=self.p,
+            eps=self.eps,
+            swap=self.swap,
+            reduction=self.reduction,
+        )
 
 class SoftMarginLoss(_Loss):
     "The logistic loss for targets 1 and -1."
-    def forward(self, input, target): return F.soft_margin_loss(input, target, reduction=self.reduction)
+
+    def forward(self, input, target):
+        return F.soft_margin_loss(input, target, reduction=self.reduction)
 
 class MultiLabelSoftMarginLoss(_WeightedLoss):
     "The binary cross-entropy of each label's logit, averaged over the labels."
-    def forward(self, input, target): return F.multilabel_soft_margin_loss(input, target, weight=self.weight, reduction=self.reduction)
 
+    def forward(self, input, target):
+        return F.multilabel_soft_margin_loss(
+            input, target, weight=self.weight, reduction=self.reduction
+        )
+
+# %% ../../../nbs/nn/modules/05_loss.ipynb #bdce2666
 class MultiMarginLoss(_WeightedLoss):
     "Asks that the right class be ahead of all others by a margin."
-    def __init__(self, p=1, margin=1.0, weight=None, size_average=None, reduce=None, reduction='mean'):
+
+    def __init__(
+        self, p=1, margin=1.0, weight=None, size_average=None, reduce=None, reduction='mean'
+    ):
         super().__init__(weight, size_average, reduce, reduction)
         if p not in (1, 2): raise ValueError('only p == 1 and p == 2 supported')
-        if weight is not None and weight.dim() != 1: raise ValueError(f'MultiMarginLoss: expected weight to be None or 1D tensor, got {weight.dim()}D instead')
+        if weight is not None and weight.dim() != 1:
+            raise ValueError(
+                f'MultiMarginLoss: expected weight to be None or 1D tensor, got {weight.dim()}D'
+                ' instead'
+            )
         self.p, self.margin = p, margin
 
-    def forward(self, input, target): return F.multi_margin_loss(input, target, p=self.p, margin=self.margin, weight=self.weight, reduction=self.reduction)
+    def forward(self, input, target):
+        return F.multi_margin_loss(
+            input,
+            target,
+            p=self.p,
+            margin=self.margin,
+            weight=self.weight,
+            reduction=self.reduction,
+        )
 
 class MultiLabelMarginLoss(_Loss):
     "Asks that every label of a row be ahead of all other classes by 1."
-    def forward(self, input, target): return F.multilabel_margin_loss(input, target, reduction=self.reduction)
 
+    def forward(self, input, target):
+        return F.multilabel_margin_loss(input, target, reduction=self.reduction)
+
+# %% ../../../nbs/nn/modules/05_loss.ipynb #bea57774
 class TripletMarginWithDistanceLoss(_Loss):
     "`TripletMarginLoss` with any distance."
+
     def __init__(self, *, distance_function=None, margin=1.0, swap=False, reduction='mean'):
         super().__init__(reduction=reduction)
-        if margin <= 0: raise ValueError(f'TripletMarginWithDistanceLoss: expected margin to be greater than 0, got {margin} instead')
-        self.distance_function = distance_function if distance_function is not None else F.pairwise_distance
+        if margin <= 0:
+            raise ValueError(
+                f'TripletMarginWithDistanceLoss: expected margin to be greater than 0, got {margin}'
+                ' instead'
+            )
+        self.distance_function = (
+            distance_function if distance_function is not None else F.pairwise_distance
+        )
         self.margin, self.swap = margin, swap
 
     def forward(self, anchor, positive, negative):
-        return F.triplet_margin_with_distance_loss(anchor, positive, negative, distance_function=self.distance_function, margin=self.margin, swap=self.swap, reduction=self.reduction)
+        return F.triplet_margin_with_distance_loss(
+            anchor,
+            positive,
+            negative,
+            distance_function=self.distance_function,
+            margin=self.margin,
+            swap=self.swap,
+            reduction=self.reduction,
+        )
 
 class CTCLoss(_Loss):
     "The loss of sequences without alignment. See `ctc_loss`."
+
     def __init__(self, blank=0, reduction='mean', zero_infinity=False):
         super().__init__(reduction=reduction)
         self.blank, self.zero_infinity = blank, zero_infinity
 
     def forward(self, log_probs, targets, input_lengths, target_lengths):
-        return F.ctc_loss(log_probs, targets, input_lengths, target_lengths, self.blank, self.reduction, self.zero_infinity)
+        return F.ctc_loss(
+            log_probs,
+            targets,
+            input_lengths,
+            target_lengths,
+            self.blank,
+            self.reduction,
+            self.zero_infinity,
+        )
 
+# %% ../../../nbs/nn/modules/05_loss.ipynb #07550bae
 class LinearCrossEntropyOptions:
-    "Accepted by `LinearCrossEntropyLoss`: choices among PyTorch's implementations, of which there is one here."
-    def __init__(self, allow_retain_graph=False, batch_chunk_size=None, chunking_method='auto', acc_policy='auto', acc_dtype=None):
-        self.allow_retain_graph, self.batch_chunk_size, self.chunking_method, self.acc_policy, self.acc_dtype = allow_retain_graph, batch_chunk_size, chunking_method, acc_policy, acc_dtype
+    """Accepted by `LinearCrossEntropyLoss`: choices among PyTorch's implementations, of which there
+    is one here.
+    """
 
+    def __init__(
+        self,
+        allow_retain_graph=False,
+        batch_chunk_size=None,
+        chunking_method='auto',
+        acc_policy='auto',
+        acc_dtype=None,
+    ):
+        (
+            self.allow_retain_graph,
+            self.batch_chunk_size,
+            self.chunking_method,
+            self.acc_policy,
+            self.acc_dtype,
+        ) = (allow_retain_graph, batch_chunk_size, chunking_method, acc_policy, acc_dtype)
+
+# %% ../../../nbs/nn/modules/05_loss.ipynb #5b41adb5
 class LinearCrossEntropyLoss(Module):
     "A classifier's last linear layer and its cross-entropy: takes features instead of logits."
-    def __init__(self, in_features, num_classes, *, out_features=(), bias=False, device=None, dtype=None, reduction='mean', weight=None, ignore_index=None, label_smoothing=0.0, options=None):
+
+    def __init__(
+        self, in_features, num_classes, *, out_features=(), bias=False, device=None, dtype=None,
+        reduction='mean', weight=None, ignore_index=None, label_smoothing=0.0, options=None,
+    ):
         super().__init__()
-        self.in_features, self.num_classes, self.out_features, self.bias = in_features, num_classes, tuple(out_features), bias
-        self.linear = Linear(in_features, num_classes * prod(self.out_features), bias=bias, device=device, dtype=dtype)
-        self.reduction, self.ignore_index, self.label_smoothing, self.options = reduction, ignore_index, label_smoothing, options
+        if weight is not None and tuple(weight.shape) != (num_classes,):
+            raise RuntimeError(
+                f'expected weight shape to be {(num_classes,)}, got {tuple(weight.shape)}'
+            )
+        if not 0 <= label_smoothing <= 1:
+            raise RuntimeError(
+                f'expected label_smoothing to be in range [0, 1], got {label_smoothing}'
+            )
+        self.in_features, self.num_classes, self.out_features, self.bias = (
+            in_features, num_classes, tuple(out_features), bias,
+        )
+        self.linear = Linear(
+            in_features, num_classes * prod(self.out_features), bias=bias, device=device,
+            dtype=dtype,
+        )
+        self.reduction, self.ignore_index, self.label_smoothing, self.options = (
+            reduction, ignore_index, label_smoothing, options,
+        )
         self.register_buffer('weight', weight)
+
+# %% ../../../nbs/nn/modules/05_loss.ipynb #e547576e
+class _LinearCrossEntropyWork:
+    "The layer at work."
 
     def forward(self, input, target):
         weight, bias = self.linear.weight, self.linear.bias
         if self.out_features:
             weight = weight.reshape(self.num_classes, *self.out_features, self.in_features)
             bias = None if bias is None else bias.reshape(self.num_classes, *self.out_features)
-        return F.linear_cross_entropy(input, weight, target, linear_bias=bias, weight=self.weight, reduction=self.reduction, ignore_index=self.ignore_index, label_smoothing=self.label_smoothing, options=self.options)
+        return F.linear_cross_entropy(
+            input, weight, target, linear_bias=bias, weight=self.weight, reduction=self.reduction,
+            ignore_index=self.ignore_index, label_smoothing=self.label_smoothing,
+            options=self.options,
+        )
 
     def extra_repr(self):
-        return (f'in_features={self.in_features}, num_classes={self.num_classes}, out_features={self.out_features}, bias={self.bias}, reduction={self.reduction}, ignore_index={self.ignore_index}, '
-                f'label_smoothing={self.label_smoothing}, options={self.options}')
+        return (
+            f'in_features={self.in_features}, num_classes={self.num_classes},'
+            f' out_features={self.out_features}, bias={self.bias}, reduction={self.reduction},'
+            f' ignore_index={self.ignore_index}, label_smoothing={self.label_smoothing},'
+            f' options={self.options}'
+        )
 
+take_topics(LinearCrossEntropyLoss, (_LinearCrossEntropyWork,))
+
+# %% ../../../nbs/nn/modules/05_loss.ipynb #b10ce323
 class NLLLoss2d(NLLLoss):
     "The former name of `NLLLoss` for images."
 
+# %% ../../../nbs/nn/modules/05_loss.ipynb #81cd915c
 class AdaptiveLogSoftmaxWithLoss(Module):
-    """A softmax over very many classes, sorted by frequency: frequent ones (the first `cutoffs[0]`) directly, rare ones by way of their cluster, with smaller and smaller vectors (divided by `div_value`)."""
-    def __init__(self, in_features, n_classes, cutoffs, div_value=4.0, head_bias=False, device=None, dtype=None):
+    """A softmax over very many classes, sorted by frequency: frequent ones (the first `cutoffs[0]`)
+    directly, rare ones by way of their cluster, with smaller and smaller vectors (divided by
+    `div_value`)."""
+
+    def __init__(
+        self, in_features, n_classes, cutoffs, div_value=4.0, head_bias=False, device=None,
+        dtype=None,
+    ):
         super().__init__()
         cutoffs = list(cutoffs)
-        if not cutoffs: raise ValueError('cutoffs should be a sequence of length larger than 0')
-        if cutoffs != sorted(cutoffs) or min(cutoffs) <= 0 or max(cutoffs) > n_classes - 1 or len(set(cutoffs)) != len(cutoffs) or any(int(c) != c for c in cutoffs):
-            raise ValueError('cutoffs should be a sequence of unique, positive integers sorted in an increasing order, where each value is between 1 and n_classes-1')
-        self.in_features, self.n_classes, self.cutoffs, self.div_value, self.head_bias = in_features, n_classes, cutoffs + [n_classes], div_value, head_bias
+        if not cutoffs:
+            raise ValueError('cutoffs should be a sequence of length larger than 0')
+        if (
+            cutoffs != sorted(cutoffs)
+            or min(cutoffs) <= 0
+            or max(cutoffs) > n_classes - 1
+            or len(set(cutoffs)) != len(cutoffs)
+            or any(int(c) != c for c in cutoffs)
+        ):
+            raise ValueError(
+                'cutoffs should be a sequence of unique, positive integers sorted in an increasing'
+                ' order, where each value is between 1 and n_classes-1'
+            )
+        self.in_features, self.n_classes, self.cutoffs, self.div_value, self.head_bias = (
+            in_features, n_classes, cutoffs + [n_classes], div_value, head_bias,
+        )
         self.shortlist_size, self.n_clusters = cutoffs[0], len(self.cutoffs) - 1
         self.head_size = self.shortlist_size + self.n_clusters
         self.head = Linear(in_features, self.head_size, bias=head_bias, device=device, dtype=dtype)
         self.tail = ModuleList()
         for i in range(self.n_clusters):
-            width, size = int(in_features // div_value ** (i + 1)), self.cutoffs[i + 1] - self.cutoffs[i]
-            self.tail.append(Sequential(Linear(in_features, width, bias=False, device=device, dtype=dtype), Linear(width, size, bias=False, device=device, dtype=dtype)))
+            width, size = (
+                int(in_features // div_value ** (i + 1)),
+                self.cutoffs[i + 1] - self.cutoffs[i],
+            )
+            self.tail.append(
+                Sequential(
+                    Linear(in_features, width, bias=False, device=device, dtype=dtype),
+                    Linear(width, size, bias=False, device=device, dtype=dtype),
+                )
+            )
+
+# %% ../../../nbs/nn/modules/05_loss.ipynb #0b373cf1
+class _Clusters:
+    "The layer at work."
 
     def reset_parameters(self):
         "Draw the first values anew."
@@ -239,27 +477,47 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         single = target.dim() == 0
         x, t = (input.unsqueeze(0), target.unsqueeze(0)) if single else (input, target)
         if not single:
-            if target.dim() != 1: raise RuntimeError('0D or 1D target tensor expected, multi-target not supported')
-            if input.shape[0] != target.shape[0]: raise RuntimeError('Input and target should have the same size in the batch dimension.')
+            if target.dim() != 1:
+                raise RuntimeError('0D or 1D target tensor expected, multi-target not supported')
+            if input.shape[0] != target.shape[0]:
+                raise RuntimeError(
+                    'Input and target should have the same size in the batch dimension.'
+                )
         if len(t) and (int(t.min()) < 0 or int(t.max()) >= self.n_classes):
-            raise RuntimeError(f'Target values should be in [0, {self.n_classes - 1}], but values in range [{int(t.min())}, {int(t.max())}] were found. ')
+            raise RuntimeError(
+                f'Target values should be in [0, {self.n_classes - 1}], but values in range'
+                f' [{int(t.min())}, {int(t.max())}] were found. '
+            )
         heads, edges = F.log_softmax(self.head(x), 1), [0, *self.cutoffs]
         rows, parts = [], []
-        for i, (low, high) in enumerate(zip(edges, edges[1:])):             # each cluster computes the rows that belong to it
+        # each cluster computes the rows that belong to it
+        for i, (low, high) in enumerate(zip(edges, edges[1:])):
             mine = ((t >= low) & (t < high)).nonzero(as_tuple=True)[0]
             if not len(mine): continue
             own, place = heads[mine], (t[mine] - low).unsqueeze(1)
             rows.append(mine)
-            if not i: parts.append(own.gather(1, place).squeeze(1))
-            else: parts.append(F.log_softmax(self.tail[i - 1](x[mine]), 1).gather(1, place).squeeze(1) + own[:, self.shortlist_size + i - 1])
+            if not i:
+                parts.append(own.gather(1, place).squeeze(1))
+            else:
+                parts.append(
+                    F.log_softmax(self.tail[i - 1](x[mine]), 1).gather(1, place).squeeze(1)
+                    + own[:, self.shortlist_size + i - 1]
+                )
         output = cat(parts)[cat(rows).argsort()]
         loss = (-output).mean()
         return _ASM(output.squeeze(0) if single else output, loss)
 
+# %% ../../../nbs/nn/modules/05_loss.ipynb #a4c4dabf
+class _AllClasses:
+    "Every class at once."
+
     def _get_full_log_prob(self, input, head_output):
         head = F.log_softmax(head_output, 1)
-        parts = [head[:, :self.shortlist_size]]
-        for i, tail in enumerate(self.tail): parts.append(F.log_softmax(tail(input), 1) + head[:, self.shortlist_size + i].unsqueeze(1))
+        parts = [head[:, : self.shortlist_size]]
+        for i, tail in enumerate(self.tail):
+            parts.append(
+                F.log_softmax(tail(input), 1) + head[:, self.shortlist_size + i].unsqueeze(1)
+            )
         return cat(parts, 1)
 
     def log_prob(self, input):
@@ -270,4 +528,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         "The most probable class of each row."
         return self.log_prob(input).argmax(1)
 
+take_topics(AdaptiveLogSoftmaxWithLoss, (_Clusters, _AllClasses))
+
+# %% ../../../nbs/nn/modules/05_loss.ipynb #8c9ab0d2
 _ASM = namedtuple('_ASMoutput', ['output', 'loss'])

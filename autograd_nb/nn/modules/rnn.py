@@ -15,6 +15,7 @@ import numpy as np
 
 from ... import functions as F
 from ...arrays.dtypes import float32, float64
+from ...arrays.topics import take_topics
 from ...autograd import grad
 from ...autograd.function import Function
 from ...creation import empty
@@ -27,7 +28,9 @@ from ..parameter import Parameter
 from ..utils.rnn import PackedSequence
 from ...ops import recurrent
 
-_addmm, _linear, _lstm_cell, _gru_cell, _tanh, _relu = (REGISTRY[name].call for name in ('addmm', 'linear', 'lstm_cell', 'gru_cell', 'tanh', 'relu'))
+_addmm, _linear, _lstm_cell, _gru_cell, _tanh, _relu = (
+    REGISTRY[name].call for name in ('addmm', 'linear', 'lstm_cell', 'gru_cell', 'tanh', 'relu')
+)
 
 # %% ../../../nbs/nn/modules/07_rnn.ipynb #d5971511
 def rnn_step(sums, nonlinearity):
@@ -35,34 +38,48 @@ def rnn_step(sums, nonlinearity):
     return nonlinearity(sums)
 
 def lstm_step(sums, c, w_hr=None):
-    "The next pair of memories of an LSTM, given both products and the second memory. `w_hr` projects `h`."
+    """The next pair of memories of an LSTM, given both products and the second memory. `w_hr`
+    projects `h`.
+    """
     h, c, _ = _lstm_cell(sums, c)
     return (h if w_hr is None else _linear(h, w_hr)), c
 
 def gru_step(gates_x, h, w_hh, b_hh):
     "The next memory of a GRU, given `W_i x + b_i`."
     gates_h = _linear(h, w_hh, b_hh)
-    if gates_x.dtype is not h.dtype or gates_h.dtype is not h.dtype: gates_x, gates_h = gates_x.to(h.dtype), gates_h.to(h.dtype)          # autocast shortens the products only
+    # autocast shortens the products only
+    if gates_x.dtype is not h.dtype or gates_h.dtype is not h.dtype:
+        gates_x, gates_h = gates_x.to(h.dtype), gates_h.to(h.dtype)
     return _gru_cell(gates_x, gates_h, h)[0]
 
 # %% ../../../nbs/nn/modules/07_rnn.ipynb #fa8fc291
 GATES = {'LSTM': 4, 'GRU': 3, 'RNN_TANH': 1, 'RNN_RELU': 1}
 
+# %% ../../../nbs/nn/modules/07_rnn.ipynb #baf8477d
 class RNNCellBase(Module):
     "What the cells have in common."
+
     __constants__ = ['input_size', 'hidden_size', 'bias']
 
     def __init__(self, input_size, hidden_size, bias, num_chunks, device=None, dtype=None):
         super().__init__()
         self.input_size, self.hidden_size, self.bias = input_size, hidden_size, bias
-        for name, shape, wanted in (('weight_ih', (num_chunks * hidden_size, input_size), True), ('weight_hh', (num_chunks * hidden_size, hidden_size), True), ('bias_ih', (num_chunks * hidden_size,), bias), ('bias_hh', (num_chunks * hidden_size,), bias)):
-            self.register_parameter(name, Parameter(empty(*shape, dtype=dtype, device=device)) if wanted else None)
+        for name, shape, wanted in (
+            ('weight_ih', (num_chunks * hidden_size, input_size), True),
+            ('weight_hh', (num_chunks * hidden_size, hidden_size), True),
+            ('bias_ih', (num_chunks * hidden_size,), bias),
+            ('bias_hh', (num_chunks * hidden_size,), bias),
+        ):
+            self.register_parameter(
+                name, Parameter(empty(*shape, dtype=dtype, device=device)) if wanted else None
+            )
         self.reset_parameters()
 
     def extra_repr(self):
         out = f'{self.input_size}, {self.hidden_size}'
         if self.bias is not True: out += f', bias={self.bias}'
-        if getattr(self, 'nonlinearity', 'tanh') != 'tanh': out += f', nonlinearity={self.nonlinearity}'
+        if getattr(self, 'nonlinearity', 'tanh') != 'tanh':
+            out += f', nonlinearity={self.nonlinearity}'
         return out
 
     def reset_parameters(self):
@@ -70,75 +87,128 @@ class RNNCellBase(Module):
         bound = 1.0 / math.sqrt(self.hidden_size) if self.hidden_size > 0 else 0
         for weight in self.parameters(): init.uniform_(weight, -bound, bound)
 
+# %% ../../../nbs/nn/modules/07_rnn.ipynb #2bea8a56
+class _Preparing:
+    "What a cell is given."
+
     def _prepare(self, input, hx, names=('hidden',)):
         "The input and memories as batches, and whether there was no batch."
         kind = type(self).__name__
-        if input.dim() not in (1, 2): raise ValueError(f'{kind}: Expected input to be 1D or 2D, got {input.dim()}D instead')
+        if input.dim() not in (1, 2):
+            raise ValueError(f'{kind}: Expected input to be 1D or 2D, got {input.dim()}D instead')
         states = hx if isinstance(hx, (tuple, list)) else (hx,)
         if hx is not None:
             for i, h in enumerate(states):
-                if h.dim() not in (1, 2): raise ValueError(f'{kind}: Expected hidden to be 1D or 2D, got {h.dim()}D instead' if len(names) == 1 else f'{kind}: Expected hx[{i}] to be 1D or 2D, got {h.dim()}D instead')
+                if h.dim() not in (1, 2):
+                    raise ValueError(
+                        f'{kind}: Expected hidden to be 1D or 2D, got {h.dim()}D instead'
+                        if len(names) == 1
+                        else f'{kind}: Expected hx[{i}] to be 1D or 2D, got {h.dim()}D instead'
+                    )
         single = input.dim() == 1
         x = input.unsqueeze(0) if single else input
-        if x.shape[1] != self.input_size: raise RuntimeError(f'input has inconsistent input_size: got {x.shape[1]} expected {self.input_size}')
-        if hx is None: states = tuple(x.new_zeros((x.shape[0], self.hidden_size)) for _ in names)
-        else: states = tuple(h.unsqueeze(0) if h.dim() == 1 else h for h in states)
+        if x.shape[1] != self.input_size:
+            raise RuntimeError(
+                f'input has inconsistent input_size: got {x.shape[1]} expected {self.input_size}'
+            )
+        if hx is None:
+            states = tuple(x.new_zeros((x.shape[0], self.hidden_size)) for _ in names)
+        else:
+            states = tuple(h.unsqueeze(0) if h.dim() == 1 else h for h in states)
         for name, h in zip(names, states):
-            if h.shape[0] != x.shape[0]: raise RuntimeError(f"Input batch size {x.shape[0]} doesn't match hidden{'0' if name == 'hidden' else name} batch size {h.shape[0]}")
-            if h.shape[1] != self.hidden_size: raise RuntimeError(f"hidden{'0' if name == 'hidden' else name} has inconsistent hidden_size: got {h.shape[1]}, expected {self.hidden_size}")
+            if h.shape[0] != x.shape[0]:
+                raise RuntimeError(
+                    f"Input batch size {x.shape[0]} doesn't match"
+                    f" hidden{'0' if name == 'hidden' else name} batch size {h.shape[0]}"
+                )
+            if h.shape[1] != self.hidden_size:
+                raise RuntimeError(
+                    f"hidden{'0' if name == 'hidden' else name} has inconsistent hidden_size: got"
+                    f" {h.shape[1]}, expected {self.hidden_size}"
+                )
         return x, states, single
 
+take_topics(RNNCellBase, (_Preparing,))
+
+# %% ../../../nbs/nn/modules/07_rnn.ipynb #3abfd901
 def _undone(h, single): return h.squeeze(0) if single else h
 
 class RNNCell(RNNCellBase):
-    "One step of a plain recurrent network: `tanh(W_ih x + b_ih + W_hh h + b_hh)`, or with `nonlinearity='relu'`."
+    """One step of a plain recurrent network: `tanh(W_ih x + b_ih + W_hh h + b_hh)`, or with
+    `nonlinearity='relu'`.
+    """
+
     __constants__ = ['input_size', 'hidden_size', 'bias', 'nonlinearity']
 
-    def __init__(self, input_size, hidden_size, bias=True, nonlinearity='tanh', device=None, dtype=None):
+    def __init__(
+        self, input_size, hidden_size, bias=True, nonlinearity='tanh', device=None, dtype=None
+    ):
         super().__init__(input_size, hidden_size, bias, 1, device, dtype)
         self.nonlinearity = nonlinearity
 
     def forward(self, input, hx=None):
-        if self.nonlinearity not in ('tanh', 'relu'): raise RuntimeError(f'Unknown nonlinearity: {self.nonlinearity}')
+        if self.nonlinearity not in ('tanh', 'relu'):
+            raise RuntimeError(f'Unknown nonlinearity: {self.nonlinearity}')
         x, (h,), single = self._prepare(input, hx)
-        return _undone(rnn_step(_linear(x, self.weight_ih, self.bias_ih) + _linear(h, self.weight_hh, self.bias_hh), _tanh if self.nonlinearity == 'tanh' else _relu), single)
+        return _undone(
+            rnn_step(
+                _linear(x, self.weight_ih, self.bias_ih) + _linear(h, self.weight_hh, self.bias_hh),
+                _tanh if self.nonlinearity == 'tanh' else _relu,
+            ),
+            single,
+        )
 
 class LSTMCell(RNNCellBase):
     "One step of an LSTM: `h, c = cell(x, (h, c))`."
-    def __init__(self, input_size, hidden_size, bias=True, device=None, dtype=None): super().__init__(input_size, hidden_size, bias, 4, device, dtype)
+
+    def __init__(self, input_size, hidden_size, bias=True, device=None, dtype=None):
+        super().__init__(input_size, hidden_size, bias, 4, device, dtype)
 
     def forward(self, input, hx=None):
         x, (h, c), single = self._prepare(input, hx, ('0', '1'))
         sums = _linear(x, self.weight_ih, self.bias_ih) + _linear(h, self.weight_hh, self.bias_hh)
-        h, c = lstm_step(sums if sums.dtype is c.dtype else sums.to(c.dtype), c)            # autocast shortens the products only
+        # autocast shortens the products only
+        h, c = lstm_step(sums if sums.dtype is c.dtype else sums.to(c.dtype), c)
         return _undone(h, single), _undone(c, single)
 
+# %% ../../../nbs/nn/modules/07_rnn.ipynb #9f1856a3
 class GRUCell(RNNCellBase):
     "One step of a GRU: `h = cell(x, h)`."
-    def __init__(self, input_size, hidden_size, bias=True, device=None, dtype=None): super().__init__(input_size, hidden_size, bias, 3, device, dtype)
+
+    def __init__(self, input_size, hidden_size, bias=True, device=None, dtype=None):
+        super().__init__(input_size, hidden_size, bias, 3, device, dtype)
 
     def forward(self, input, hx=None):
         x, (h,), single = self._prepare(input, hx)
-        return _undone(gru_step(_linear(x, self.weight_ih, self.bias_ih), h, self.weight_hh, self.bias_hh), single)
+        return _undone(
+            gru_step(_linear(x, self.weight_ih, self.bias_ih), h, self.weight_hh, self.bias_hh),
+            single,
+        )
 
 # %% ../../../nbs/nn/modules/07_rnn.ipynb #596e4adc
 def _step_function(mode, weights):
     w_hh, b_hh, w_hr = weights[1], weights[3], weights[4]
     if mode == 'GRU': return lambda gates, state: (gru_step(gates, *state, w_hh, b_hh),)
     across = F.t(w_hh)
-    if mode == 'LSTM': return lambda gates, state: lstm_step(_addmm(gates, state[0], across), state[1], w_hr)
+    if mode == 'LSTM':
+        return lambda gates, state: lstm_step(_addmm(gates, state[0], across), state[1], w_hr)
     nonlinearity = _tanh if mode == 'RNN_TANH' else _relu
     return lambda gates, state: (rnn_step(_addmm(gates, state[0], across), nonlinearity),)
 
 class LSTMLayer(Function):
     "`run_layer` for an LSTM as one operation. Its derivative of second order goes step by step."
+
     @staticmethod
     def forward(ctx, x, h, c, w_ih, w_hh, b_ih, b_hh, reverse):
         bias = None if b_ih is None else b_ih._array + b_hh._array
-        all_h, all_c, gates, t = recurrent.lstm_layer(x._array, h._array, c._array, w_ih._array, w_hh._array, bias, reverse)
+        all_h, all_c, gates, t = recurrent.lstm_layer(
+            x._array, h._array, c._array, w_ih._array, w_hh._array, bias, reverse
+        )
         ctx.reverse = reverse
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(x, h, c, w_ih, w_hh, b_ih, b_hh, *map(tensor_like, (all_h, all_c, gates, t)))
+        ctx.save_for_backward(
+            x, h, c, w_ih, w_hh, b_ih, b_hh, *map(tensor_like, (all_h, all_c, gates, t))
+        )
         return _said(all_h, reverse), _last(all_h, reverse), _last(all_c, reverse)
 
     @staticmethod
@@ -146,14 +216,30 @@ class LSTMLayer(Function):
         *inputs, all_h, all_c, gates, t = ctx.saved_tensors
         if is_grad_enabled(): return _slowly(ctx, 'LSTM', inputs, 2, (g, g_h, g_c))
         x, h, _, w_ih, w_hh, b_ih, _ = inputs
-        sums, first_h, first_c = recurrent.lstm_layer_back(*_incoming(h, g, g_h, g_c), all_c._array, gates._array, t._array, w_hh._array, ctx.reverse)
+        sums, first_h, first_c = recurrent.lstm_layer_back(
+            *_incoming(h, g, g_h, g_c),
+            all_c._array,
+            gates._array,
+            t._array,
+            w_hh._array,
+            ctx.reverse,
+        )
         return *_to_inputs(ctx, x, (first_h, first_c), w_ih, all_h, sums, sums), None
 
+# %% ../../../nbs/nn/modules/07_rnn.ipynb #00d65b1d
 class GRULayer(Function):
     "`run_layer` for a GRU as one operation."
+
     @staticmethod
     def forward(ctx, x, h, w_ih, w_hh, b_ih, b_hh, reverse):
-        all_h, gates, kept = recurrent.gru_layer(x._array, h._array, w_ih._array, w_hh._array, *(None if b is None else b._array for b in (b_ih, b_hh)), reverse)
+        all_h, gates, kept = recurrent.gru_layer(
+            x._array,
+            h._array,
+            w_ih._array,
+            w_hh._array,
+            *(None if b is None else b._array for b in (b_ih, b_hh)),
+            reverse,
+        )
         ctx.reverse = reverse
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(x, h, w_ih, w_hh, b_ih, b_hh, *map(tensor_like, (all_h, gates, kept)))
@@ -164,66 +250,118 @@ class GRULayer(Function):
         *inputs, all_h, gates, kept = ctx.saved_tensors
         if is_grad_enabled(): return _slowly(ctx, 'GRU', inputs, 1, (g, g_h))
         x, h, w_ih, w_hh, b_ih, _ = inputs
-        dx, dr, first = recurrent.gru_layer_back(*_incoming(h, g, g_h), all_h._array, gates._array, kept._array, w_hh._array, ctx.reverse)
+        dx, dr, first = recurrent.gru_layer_back(
+            *_incoming(h, g, g_h), all_h._array, gates._array, kept._array, w_hh._array, ctx.reverse
+        )
         return *_to_inputs(ctx, x, (first,), w_ih, all_h, dx, dr), None
 
-def _said(all_h, reverse): return tensor_like((all_h[:-1] if reverse else all_h[1:]).copy())       # copies: the memories are saved for backward, and what a layer says may be changed in place
+# copies: the memories are saved for backward, and what a layer says may be changed in place
+def _said(all_h, reverse):
+    return tensor_like((all_h[:-1] if reverse else all_h[1:]).copy())
+
 def _last(memories, reverse): return tensor_like(memories[0 if reverse else -1].copy())
 
 def _incoming(h, g, *last):
     "The gradients as contiguous arrays, those of the last memories zero where there are none."
-    return [None if g is None else np.ascontiguousarray(g._array), *(np.zeros_like(h._array) if v is None else np.ascontiguousarray(v._array) for v in last)]
+    return [
+        None if g is None else np.ascontiguousarray(g._array),
+        *(np.zeros_like(h._array) if v is None else np.ascontiguousarray(v._array) for v in last),
+    ]
 
+# %% ../../../nbs/nn/modules/07_rnn.ipynb #293904d6
 def _to_inputs(ctx, x, firsts, w_ih, all_h, dx, dr):
-    "The gradients of inputs, first memories and weights, from those of the products with input (`dx`) and memory (`dr`)."
+    """The gradients of inputs, first memories and weights, from those of the products with input
+    (`dx`) and memory (`dr`).
+    """
     needed, k = ctx.needs_input_grad, len(firsts)
     flat = dx.reshape(-1, dx.shape[-1])
     flat_r = flat if dr is dx else dr.reshape(flat.shape)
     if needed[0]: yield tensor_like((flat @ w_ih._array).reshape(x.shape))
     else: yield None
-    for first, want in zip(firsts, needed[1:]): yield tensor_like(first) if want else None
+    for first, want in zip(firsts, needed[1:]):
+        yield tensor_like(first) if want else None
     before = all_h._array[1:] if ctx.reverse else all_h._array[:-1]
     yield tensor_like(flat.T @ x._array.reshape(len(flat), -1)) if needed[1 + k] else None
     yield tensor_like(flat_r.T @ before.reshape(len(flat), -1)) if needed[2 + k] else None
-    for sums, want in ((flat, needed[3 + k]), (flat_r, needed[4 + k])): yield tensor_like(sums.sum(0)) if want else None
+    for sums, want in ((flat, needed[3 + k]), (flat_r, needed[4 + k])):
+        yield tensor_like(sums.sum(0)) if want else None
 
 def _slowly(ctx, mode, inputs, memories, gradients):
     "The gradients as a graph, for derivatives of them: through the steps, computed anew."
-    x, state, weights = inputs[0], tuple(inputs[1:1 + memories]), [*inputs[1 + memories:], None]
+    x, state, weights = inputs[0], tuple(inputs[1 : 1 + memories]), [*inputs[1 + memories :], None]
     said, last = run_layer(mode, x, state, weights, ctx.reverse, whole=False)
     pairs = [(out, g) for out, g in zip((said, *last), gradients) if g is not None]
     wanted = [t for t, need in zip(inputs, ctx.needs_input_grad) if need]
-    found = iter(grad([out for out, _ in pairs], wanted, [g for _, g in pairs], create_graph=True, allow_unused=True))
+    found = iter(
+        grad(
+            [out for out, _ in pairs],
+            wanted,
+            [g for _, g in pairs],
+            create_graph=True,
+            allow_unused=True,
+        )
+    )
     return *(next(found) if need else None for need in ctx.needs_input_grad[:-1]), None
 
+# %% ../../../nbs/nn/modules/07_rnn.ipynb #01b6c652
 def _fits_whole(mode, tensors):
-    "Whether a layer may run as one operation: an LSTM or a GRU on NumPy's single or double precision, while nothing looks at single operations."
+    """Whether a layer may run as one operation: an LSTM or a GRU on NumPy's single or double
+    precision, while nothing looks at single operations.
+    """
     modes, dtype = LOCAL.modes, tensors[0].dtype
-    if mode not in ('LSTM', 'GRU') or dtype not in (float32, float64) or modes.special or modes.transforms or modes.tape is not None or SWITCH.anomaly: return False
-    return all(t is None or getattr(t, '_bare', None).__class__ is np.ndarray and t.dtype is dtype for t in tensors) and tensors[0].numel() > 0
+    if (
+        mode not in ('LSTM', 'GRU')
+        or dtype not in (float32, float64)
+        or modes.special
+        or modes.transforms
+        or modes.tape is not None
+        or SWITCH.anomaly
+    ):
+        return False
+    return (
+        all(
+            t is None or getattr(t, '_bare', None).__class__ is np.ndarray and t.dtype is dtype
+            for t in tensors
+        )
+        and tensors[0].numel() > 0
+    )
 
+# %% ../../../nbs/nn/modules/07_rnn.ipynb #3af251fb
 def run_layer(mode, x, state, weights, reverse, batch_sizes=None, whole=True):
-    "One direction of one layer over `x` (steps, batch, features), or packed (rows, features) with `batch_sizes`: what it says at each step, and its last memories. `whole`: as one operation, where that can be."
-    if whole and batch_sizes is None and weights[4] is None and _fits_whole(mode, (x, *state, *weights[:4])):
-        said, *last = (LSTMLayer if mode == 'LSTM' else GRULayer).apply(x, *state, *weights[:4], reverse)
+    """One direction of one layer over `x` (steps, batch, features), or packed (rows, features) with
+    `batch_sizes`: what it says at each step, and its last memories. `whole`: as one operation,
+    where that can be.
+    """
+    if (
+        whole
+        and batch_sizes is None
+        and weights[4] is None
+        and _fits_whole(mode, (x, *state, *weights[:4]))
+    ):
+        said, *last = (LSTMLayer if mode == 'LSTM' else GRULayer).apply(
+            x, *state, *weights[:4], reverse
+        )
         return said, tuple(last)
     step = _step_function(mode, weights)
     bias = weights[2]
-    if mode != 'GRU' and bias is not None: bias = bias + weights[3]         # for the others the two biases act as one
+    # for the others the two biases act as one
+    if mode != 'GRU' and bias is not None: bias = bias + weights[3]
     gates = _linear(x, weights[0], bias)
     if batch_sizes is None:
         gates = F.unbind(gates, 0)
         said = []
-        for g in (reversed(gates) if reverse else gates):
+        for g in reversed(gates) if reverse else gates:
             state = step(g, state)
             said.append(state[0])
         return F.stack(said[::-1] if reverse else said), state
     pieces, said, first = F.split(gates, batch_sizes), [], state
     if reverse:
-        state = tuple(s[:batch_sizes[-1]] for s in first)
+        state = tuple(s[: batch_sizes[-1]] for s in first)
         for g, n in zip(reversed(pieces), reversed(batch_sizes)):
             have = state[0].shape[0]
-            if n > have: state = tuple(F.cat([s, f[have:n]]) for s, f in zip(state, first))       # sequences that end here begin
+            # sequences that end here begin
+            if n > have:
+                state = tuple(F.cat([s, f[have:n]]) for s, f in zip(state, first))
             state = step(g, state)
             said.append(state[0])
         return F.cat(said[::-1]), state
@@ -231,46 +369,106 @@ def run_layer(mode, x, state, weights, reverse, batch_sizes=None, whole=True):
     for g, n in zip(pieces, batch_sizes):
         have = state[0].shape[0]
         if n < have:
-            finished.append(tuple(s[n:] for s in state))                                          # sequences that have ended
+            # sequences that have ended
+            finished.append(tuple(s[n:] for s in state))
             state = tuple(s[:n] for s in state)
         state = step(g, state)
         said.append(state[0])
     finished.append(state)
     return F.cat(said), tuple(F.cat([f[k] for f in reversed(finished)]) for k in range(len(state)))
 
-class RNNBase(Module):
-    """What the recurrent layers have in common: weights `weight_ih_l0`, `weight_hh_l0`, `bias_ih_l0`, `bias_hh_l0`, then those of layer 1, with `_reverse` for the other direction.
+# %% ../../../nbs/nn/modules/07_rnn.ipynb #345ab3fc
+def _check_settings(
+    mode, input_size, hidden_size, num_layers, bias, batch_first, dropout, proj_size
+):
+    "Raise PyTorch's error for settings that do not go together; warn of a dropout without effect."
+    if (
+        not isinstance(dropout, numbers.Number)
+        or not 0 <= dropout <= 1
+        or isinstance(dropout, bool)
+    ):
+        raise ValueError(
+            'dropout should be a number in range [0, 1] representing the probability of an'
+            ' element being zeroed'
+        )
+    if dropout > 0 and num_layers == 1:
+        warnings.warn(
+            'dropout option adds dropout after all but last recurrent layer, so non-zero'
+            f' dropout expects num_layers greater than 1, but got dropout={dropout} and'
+            f' num_layers={num_layers}',
+            stacklevel=4,
+        )
+    for name, value, kind in (
+        ('bias', bias, bool), ('batch_first', batch_first, bool),
+        ('input_size', input_size, int),
+    ):
+        if not isinstance(value, kind):
+            raise TypeError(
+                f'{name} should be of type {kind.__name__}, got: {type(value).__name__}'
+            )
+    if input_size <= 0: raise ValueError('input_size must be greater than zero')
+    if not isinstance(hidden_size, int):
+        raise TypeError(f'hidden_size should be of type int, got: {type(hidden_size).__name__}')
+    if hidden_size <= 0: raise ValueError('hidden_size must be greater than zero')
+    if num_layers <= 0: raise ValueError('num_layers must be greater than zero')
+    if proj_size < 0:
+        raise ValueError(
+            'proj_size should be a positive integer or zero to disable projections'
+        )
+    if proj_size >= hidden_size:
+        raise ValueError('proj_size has to be smaller than hidden_size')
+    if mode not in GATES: raise ValueError('Unrecognized RNN mode: ' + mode)
 
-    `batch_first`: inputs are (batch, steps, features) instead of (steps, batch, features). `dropout`: between layers. `proj_size`: LSTMs project their output to this size."""
-    __constants__ = ['mode', 'input_size', 'hidden_size', 'num_layers', 'bias', 'batch_first', 'dropout', 'bidirectional', 'proj_size']
+# %% ../../../nbs/nn/modules/07_rnn.ipynb #102fb205
+class RNNBase(Module):
+    """What the recurrent layers have in common: weights `weight_ih_l0`, `weight_hh_l0`,
+    `bias_ih_l0`, `bias_hh_l0`, then those of layer 1, with `_reverse` for the other direction.
+
+    `batch_first`: inputs are (batch, steps, features) instead of (steps, batch, features).
+    `dropout`: between layers. `proj_size`: LSTMs project their output to this size.
+    """
+
+    __constants__ = [
+        'mode', 'input_size', 'hidden_size', 'num_layers', 'bias', 'batch_first', 'dropout',
+        'bidirectional', 'proj_size',
+    ]
     _jit_override = ()
 
-    def __init__(self, mode, input_size, hidden_size, num_layers=1, bias=True, batch_first=False, dropout=0.0, bidirectional=False, proj_size=0, device=None, dtype=None):
+    def __init__(
+        self, mode, input_size, hidden_size, num_layers=1, bias=True, batch_first=False,
+        dropout=0.0, bidirectional=False, proj_size=0, device=None, dtype=None,
+    ):
         super().__init__()
-        if not isinstance(dropout, numbers.Number) or not 0 <= dropout <= 1 or isinstance(dropout, bool): raise ValueError('dropout should be a number in range [0, 1] representing the probability of an element being zeroed')
-        if dropout > 0 and num_layers == 1:
-            warnings.warn(f'dropout option adds dropout after all but last recurrent layer, so non-zero dropout expects num_layers greater than 1, but got dropout={dropout} and num_layers={num_layers}', stacklevel=3)
-        if not isinstance(hidden_size, int): raise TypeError(f'hidden_size should be of type int, got: {type(hidden_size).__name__}')
-        if hidden_size <= 0: raise ValueError('hidden_size must be greater than zero')
-        if num_layers <= 0: raise ValueError('num_layers must be greater than zero')
-        if proj_size < 0: raise ValueError('proj_size should be a positive integer or zero to disable projections')
-        if proj_size >= hidden_size: raise ValueError('proj_size has to be smaller than hidden_size')
-        if mode not in GATES: raise ValueError('Unrecognized RNN mode: ' + mode)
-        self.mode, self.input_size, self.hidden_size, self.num_layers, self.bias, self.batch_first = mode, input_size, hidden_size, num_layers, bias, batch_first
+        _check_settings(
+            mode, input_size, hidden_size, num_layers, bias, batch_first, dropout, proj_size
+        )
+        (
+            self.mode, self.input_size, self.hidden_size, self.num_layers, self.bias,
+            self.batch_first,
+        ) = (mode, input_size, hidden_size, num_layers, bias, batch_first)
         self.dropout, self.bidirectional, self.proj_size = float(dropout), bidirectional, proj_size
-        self._all_weights = []
-        out = proj_size or hidden_size
-        for layer in range(num_layers):
-            for suffix in ('', '_reverse')[:1 + bidirectional]:
-                wide = input_size if layer == 0 else out * (1 + bidirectional)
-                rows = GATES[mode] * hidden_size
-                shapes = {'weight_ih': (rows, wide), 'weight_hh': (rows, out)}
-                if bias: shapes.update(bias_ih=(rows,), bias_hh=(rows,))
-                if proj_size: shapes['weight_hr'] = (proj_size, hidden_size)
-                names = [f'{name}_l{layer}{suffix}' for name in shapes]
-                for name, shape in zip(names, shapes.values()): setattr(self, name, Parameter(empty(*shape, dtype=dtype, device=device)))
-                self._all_weights.append(names)
+        self._make_weights(dtype, device)
         self.reset_parameters()
+
+# %% ../../../nbs/nn/modules/07_rnn.ipynb #b245e2b0
+class _RNNWeights:
+    "The weights."
+
+    def _make_weights(self, dtype, device):
+        "Weights for each layer and direction; `_all_weights` holds their names."
+        self._all_weights = []
+        out = self.proj_size or self.hidden_size
+        for layer in range(self.num_layers):
+            for suffix in ('', '_reverse')[: 1 + self.bidirectional]:
+                wide = self.input_size if layer == 0 else out * (1 + self.bidirectional)
+                rows = GATES[self.mode] * self.hidden_size
+                shapes = {'weight_ih': (rows, wide), 'weight_hh': (rows, out)}
+                if self.bias: shapes.update(bias_ih=(rows,), bias_hh=(rows,))
+                if self.proj_size: shapes['weight_hr'] = (self.proj_size, self.hidden_size)
+                names = [f'{name}_l{layer}{suffix}' for name in shapes]
+                for name, shape in zip(names, shapes.values()):
+                    setattr(self, name, Parameter(empty(*shape, dtype=dtype, device=device)))
+                self._all_weights.append(names)
 
     def reset_parameters(self):
         "Draw the first values anew: uniform within ±1/√hidden_size."
@@ -283,10 +481,12 @@ class RNNBase(Module):
         return [[getattr(self, name) for name in names] for names in self._all_weights]
 
     @property
-    def _flat_weights(self): return [getattr(self, name) for names in self._all_weights for name in names]
+    def _flat_weights(self):
+        return [getattr(self, name) for names in self._all_weights for name in names]
 
     @property
-    def _flat_weights_names(self): return [name for names in self._all_weights for name in names]
+    def _flat_weights_names(self):
+        return [name for names in self._all_weights for name in names]
 
     def flatten_parameters(self):
         "There is nothing to do: accepted for programs that call it."
@@ -294,23 +494,107 @@ class RNNBase(Module):
     def _weights(self, names):
         "w_ih, w_hh, b_ih, b_hh, w_hr, with None for what there is not."
         found = {name.split('_l')[0]: getattr(self, name) for name in names}
-        return [found.get(key) for key in ('weight_ih', 'weight_hh', 'bias_ih', 'bias_hh', 'weight_hr')]
+        return [
+            found.get(key) for key in ('weight_ih', 'weight_hh', 'bias_ih', 'bias_hh', 'weight_hr')
+        ]
+
+    def extra_repr(self):
+        out = f'{self.input_size}, {self.hidden_size}'
+        if self.proj_size: out += f', proj_size={self.proj_size}'
+        if self.num_layers != 1: out += f', num_layers={self.num_layers}'
+        if self.bias is not True: out += f', bias={self.bias}'
+        if self.batch_first is not False: out += f', batch_first={self.batch_first}'
+        if self.dropout: out += f', dropout={self.dropout}'
+        if self.bidirectional is not False:
+            out += f', bidirectional={self.bidirectional}'
+        return out
+
+# %% ../../../nbs/nn/modules/07_rnn.ipynb #2caf0357
+class _RNNChecks:
+    "What a layer is given."
 
     def check_input(self, input, batch_sizes=None):
         "Raise RuntimeError for an input of the wrong shape."
         dims = 2 if batch_sizes is not None else 3
-        if not input.is_floating_point() and not input.is_complex() or input._array.dtype != self._flat_weights[0]._array.dtype:
-            raise ValueError(f'RNN input dtype ({input.dtype}) does not match weight dtype ({self._flat_weights[0].dtype}). Convert input: input.to({self._flat_weights[0].dtype}), or convert model: model.to({input.dtype})')
-        if input.dim() != dims: raise RuntimeError(f'input must have {dims} dimensions, got {input.dim()}')
-        if input.shape[-1] != self.input_size: raise RuntimeError(f'input.size(-1) must be equal to input_size. Expected {self.input_size}, got {input.shape[-1]}')
+        if (
+            not input.is_floating_point()
+            and not input.is_complex()
+            or input._array.dtype != self._flat_weights[0]._array.dtype
+        ):
+            raise ValueError(
+                f'RNN input dtype ({input.dtype}) does not match weight dtype'
+                f' ({self._flat_weights[0].dtype}). Convert input:'
+                f' input.to({self._flat_weights[0].dtype}), or convert model:'
+                f' model.to({input.dtype})'
+            )
+        if input.dim() != dims:
+            raise RuntimeError(f'input must have {dims} dimensions, got {input.dim()}')
+        if input.shape[-1] != self.input_size:
+            raise RuntimeError(
+                f'input.size(-1) must be equal to input_size. Expected {self.input_size}, got'
+                f' {input.shape[-1]}'
+            )
 
     def _check_state(self, h, n, size, message):
         wanted = (self.num_layers * (1 + self.bidirectional), n, size)
-        if tuple(h.shape) != wanted: raise RuntimeError(message.format(wanted, list(h.shape)))
+        if tuple(h.shape) != wanted:
+            raise RuntimeError(message.format(wanted, list(h.shape)))
 
-    def permute_hidden(self, hx, permutation): return hx if permutation is None else self._each(hx, lambda h: h[:, permutation])
+    def permute_hidden(self, hx, permutation):
+        return hx if permutation is None else self._each(hx, lambda h: h[:, permutation])
 
-    def _each(self, hx, function): return tuple(map(function, hx)) if isinstance(hx, tuple) else function(hx)
+    def _each(self, hx, function):
+        return tuple(map(function, hx)) if isinstance(hx, tuple) else function(hx)
+
+# %% ../../../nbs/nn/modules/07_rnn.ipynb #0218a003
+class _RNNStates:
+    "The memories at the start."
+
+    def _first_states(self, x, hx, n, single, order):
+        "The memories at the start, each (layers × directions, batch, size); zeros if not given."
+        lstm, out_size, layers = (
+            self.mode == 'LSTM',
+            self.proj_size or self.hidden_size,
+            self.num_layers * (1 + self.bidirectional),
+        )
+        if hx is None:
+            states = (x.new_zeros((layers, n, out_size)),) + (
+                (x.new_zeros((layers, n, self.hidden_size)),) if lstm else ()
+            )
+        else:
+            states = tuple(hx) if lstm else (hx,)
+            dims = 2 if single else 3
+            for s in states:
+                if s.dim() != dims: raise self._wrong_states(states, s, single)
+            if single: states = tuple(s.unsqueeze(1) for s in states)
+            elif order is not None: states = tuple(s[:, order] for s in states)
+            self._check_state(
+                states[0],
+                n,
+                out_size,
+                'Expected hidden[0] size {}, got {}' if lstm else 'Expected hidden size {}, got {}',
+            )
+            if lstm:
+                self._check_state(
+                    states[1], n, self.hidden_size, 'Expected hidden[1] size {}, got {}'
+                )
+        return states
+
+    def _wrong_states(self, states, s, single):
+        "The error for memories with too few or too many dimensions."
+        which, dims = ('unbatched 2-D', 2) if single else ('batched 3-D', 3)
+        if self.mode == 'LSTM':
+            return RuntimeError(
+                f'For {which} input, hx and cx should also be {dims}-D but got'
+                f' ({states[0].dim()}-D, {states[1].dim()}-D) tensors'
+            )
+        return RuntimeError(
+            f'For {which} input, hx should also be {dims}-D but got {s.dim()}-D tensor'
+        )
+
+# %% ../../../nbs/nn/modules/07_rnn.ipynb #e8fb26b9
+class _RNNForward:
+    "The layers, one above the other."
 
     def forward(self, input, hx=None):
         lstm = self.mode == 'LSTM'
@@ -323,67 +607,154 @@ class RNNBase(Module):
             n = batch_sizes[0]
         else:
             x, batch_sizes, order, back = input, None, None, None
-            if x.dim() not in (2, 3): raise ValueError(f'{type(self).__name__}: Expected input to be 2D or 3D, got {x.dim()}D instead' if not lstm else f'LSTM: Expected input to be 2D or 3D, got {x.dim()}D instead')
+            if x.dim() not in (2, 3):
+                raise ValueError(
+                    f'{type(self).__name__}: Expected input to be 2D or 3D, got {x.dim()}D instead'
+                    if not lstm
+                    else f'LSTM: Expected input to be 2D or 3D, got {x.dim()}D instead'
+                )
             single = x.dim() == 2
             if single: x = x.unsqueeze(0 if self.batch_first else 1)
             self.check_input(x)
             n = x.shape[0] if self.batch_first else x.shape[1]
             if self.batch_first: x = x.transpose(0, 1)
-            if not x.shape[0]: raise RuntimeError('Expected sequence length to be larger than 0 in RNN')
-        out_size, layers = self.proj_size or self.hidden_size, self.num_layers * (1 + self.bidirectional)
-        if hx is None:
-            states = (x.new_zeros((layers, n, out_size)),) + ((x.new_zeros((layers, n, self.hidden_size)),) if lstm else ())
-        else:
-            states = tuple(hx) if lstm else (hx,)
-            dims = 2 if single else 3
-            for s in states:
-                if s.dim() != dims:
-                    if lstm: raise RuntimeError(f'For {"unbatched 2-D" if single else "batched 3-D"} input, hx and cx should also be {dims}-D but got ({states[0].dim()}-D, {states[1].dim()}-D) tensors')
-                    raise RuntimeError(f'For {"unbatched 2-D" if single else "batched 3-D"} input, hx should also be {dims}-D but got {s.dim()}-D tensor')
-            if single: states = tuple(s.unsqueeze(1) for s in states)
-            elif order is not None: states = tuple(s[:, order] for s in states)
-            self._check_state(states[0], n, out_size, 'Expected hidden[0] size {}, got {}' if lstm else 'Expected hidden size {}, got {}')
-            if lstm: self._check_state(states[1], n, self.hidden_size, 'Expected hidden[1] size {}, got {}')
+            if not x.shape[0]:
+                raise RuntimeError('Expected sequence length to be larger than 0 in RNN')
+        states = self._first_states(x, hx, n, single, order)
         finals, at = [], 0
         for layer in range(self.num_layers):
             said = []
             for reverse in range(1 + self.bidirectional):
-                out, state = run_layer(self.mode, x, tuple(s[at] for s in states), self._weights(self._all_weights[at]), bool(reverse), batch_sizes)
+                out, state = run_layer(
+                    self.mode, x, tuple(s[at] for s in states),
+                    self._weights(self._all_weights[at]), bool(reverse), batch_sizes,
+                )
                 said.append(out)
                 finals.append(state)
                 at += 1
             x = said[0] if len(said) == 1 else F.cat(said, -1)
-            if self.dropout and self.training and layer < self.num_layers - 1: x = NF.dropout(x, self.dropout, True)
+            if self.dropout and self.training and layer < self.num_layers - 1:
+                x = NF.dropout(x, self.dropout, True)
         last = tuple(F.stack([f[k] for f in finals]) for k in range(len(finals[0])))
         if packed: x = PackedSequence(x, sizes, order, back)
         elif self.batch_first: x = x.transpose(0, 1)
-        if single: x, last = x.squeeze(0 if self.batch_first else 1), tuple(s.squeeze(1) for s in last)
-        elif back is not None: last = tuple(s[:, back] for s in last)
+        if single:
+            x, last = x.squeeze(0 if self.batch_first else 1), tuple(s.squeeze(1) for s in last)
+        elif back is not None:
+            last = tuple(s[:, back] for s in last)
         return x, (last if lstm else last[0])
 
-    def extra_repr(self):
-        out = f'{self.input_size}, {self.hidden_size}'
-        if self.proj_size: out += f', proj_size={self.proj_size}'
-        if self.num_layers != 1: out += f', num_layers={self.num_layers}'
-        if self.bias is not True: out += f', bias={self.bias}'
-        if self.batch_first is not False: out += f', batch_first={self.batch_first}'
-        if self.dropout: out += f', dropout={self.dropout}'
-        if self.bidirectional is not False: out += f', bidirectional={self.bidirectional}'
-        return out
+# %% ../../../nbs/nn/modules/07_rnn.ipynb #9f9a007c
+take_topics(RNNBase, (_RNNWeights, _RNNChecks, _RNNStates, _RNNForward))
 
+# %% ../../../nbs/nn/modules/07_rnn.ipynb #3c50ef1f
+def _no_projection(more):
+    if 'proj_size' in more:
+        raise ValueError('proj_size argument is only supported for LSTM, not RNN or GRU')
+    if more:
+        raise TypeError(
+            f"RNNBase.__init__() got an unexpected keyword argument '{next(iter(more))}'"
+        )
+
+# %% ../../../nbs/nn/modules/07_rnn.ipynb #8d725463
 class RNN(RNNBase):
-    "Plain recurrent layers: `output, h = rnn(input, h0)`. `nonlinearity`: 'tanh' or 'relu'. For the other arguments see `RNNBase`."
-    def __init__(self, input_size, hidden_size, num_layers=1, nonlinearity='tanh', bias=True, batch_first=False, dropout=0.0, bidirectional=False, device=None, dtype=None):
-        if nonlinearity not in ('tanh', 'relu'): raise ValueError(f"Unknown nonlinearity '{nonlinearity}'. Select from 'tanh' or 'relu'.")
-        super().__init__('RNN_' + nonlinearity.upper(), input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, 0, device, dtype)
+    """Plain recurrent layers: `output, h = rnn(input, h0)`. `nonlinearity`: 'tanh' or 'relu'. For
+    the other arguments see `RNNBase`.
+    """
+
+    def __init__(
+        self,
+        input_size,
+        hidden_size,
+        num_layers=1,
+        nonlinearity='tanh',
+        bias=True,
+        batch_first=False,
+        dropout=0.0,
+        bidirectional=False,
+        device=None,
+        dtype=None,
+        **more,
+    ):
+        _no_projection(more)
+        if nonlinearity not in ('tanh', 'relu'):
+            raise ValueError(
+                f"Unknown nonlinearity '{nonlinearity}'. Select from 'tanh' or 'relu'."
+            )
+        super().__init__(
+            'RNN_' + nonlinearity.upper(),
+            input_size,
+            hidden_size,
+            num_layers,
+            bias,
+            batch_first,
+            dropout,
+            bidirectional,
+            0,
+            device,
+            dtype,
+        )
         self.nonlinearity = nonlinearity
 
+# %% ../../../nbs/nn/modules/07_rnn.ipynb #b5177826
 class LSTM(RNNBase):
     "Layers of LSTMs: `output, (h, c) = lstm(input, (h0, c0))`. For the arguments see `RNNBase`."
-    def __init__(self, input_size, hidden_size, num_layers=1, bias=True, batch_first=False, dropout=0.0, bidirectional=False, proj_size=0, device=None, dtype=None):
-        super().__init__('LSTM', input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, proj_size, device, dtype)
 
+    def __init__(
+        self,
+        input_size,
+        hidden_size,
+        num_layers=1,
+        bias=True,
+        batch_first=False,
+        dropout=0.0,
+        bidirectional=False,
+        proj_size=0,
+        device=None,
+        dtype=None,
+    ):
+        super().__init__(
+            'LSTM',
+            input_size,
+            hidden_size,
+            num_layers,
+            bias,
+            batch_first,
+            dropout,
+            bidirectional,
+            proj_size,
+            device,
+            dtype,
+        )
+
+# %% ../../../nbs/nn/modules/07_rnn.ipynb #282385c5
 class GRU(RNNBase):
     "Layers of GRUs: `output, h = gru(input, h0)`. For the arguments see `RNNBase`."
-    def __init__(self, input_size, hidden_size, num_layers=1, bias=True, batch_first=False, dropout=0.0, bidirectional=False, device=None, dtype=None):
-        super().__init__('GRU', input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, 0, device, dtype)
+
+    def __init__(
+        self,
+        input_size,
+        hidden_size,
+        num_layers=1,
+        bias=True,
+        batch_first=False,
+        dropout=0.0,
+        bidirectional=False,
+        device=None,
+        dtype=None,
+        **more,
+    ):
+        _no_projection(more)
+        super().__init__(
+            'GRU',
+            input_size,
+            hidden_size,
+            num_layers,
+            bias,
+            batch_first,
+            dropout,
+            bidirectional,
+            0,
+            device,
+            dtype,
+        )

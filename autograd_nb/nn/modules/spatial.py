@@ -19,287 +19,719 @@ __all__ = ['MaxPool1d', 'MaxPool2d', 'MaxPool3d', 'AvgPool1d', 'AvgPool2d', 'Avg
 
 # %% ../../../nbs/nn/modules/06_spatial.ipynb #069de475
 import math
+import sys
 
+from ...arrays.topics import take_topics
 from ...creation import arange, empty, ones, tensor, zeros
+from ...functions import cat
+from ...graph.modes import no_grad
 from .. import functional as F, init
-from .layers import LayerNorm, RMSNorm  # noqa: F401 (`nn.modules.normalization` has all norms)
+# `nn.modules.normalization` has all norms
+from .layers import LayerNorm, RMSNorm  # noqa: F401
 from .module import Module
 from ..parameter import Parameter, UninitializedBuffer, UninitializedParameter
 from ..spatial import spread
 
 # %% ../../../nbs/nn/modules/06_spatial.ipynb #ae49ef44
 class _ConvNd(Module):
-    __constants__ = ['stride', 'padding', 'dilation', 'groups', 'padding_mode', 'output_padding', 'in_channels', 'out_channels', 'kernel_size']
+    __constants__ = [
+        'stride', 'padding', 'dilation', 'groups', 'padding_mode', 'output_padding', 'in_channels',
+        'out_channels', 'kernel_size',
+    ]
     dims, transposed = 1, False
 
-    def __init__(self, in_channels, out_channels, kernel_size, stride, padding, dilation, output_padding, groups, bias, padding_mode, device, dtype):
+    def __init__(
+        self, in_channels, out_channels, kernel_size, stride, padding, dilation, output_padding,
+        groups, bias, padding_mode, device, dtype,
+    ):
         super().__init__()
         if groups <= 0: raise ValueError('groups must be a positive integer')
-        if in_channels % groups: raise ValueError('in_channels must be divisible by groups')
-        if out_channels % groups: raise ValueError('out_channels must be divisible by groups')
+        if in_channels % groups:
+            raise ValueError('in_channels must be divisible by groups')
+        if out_channels % groups:
+            raise ValueError('out_channels must be divisible by groups')
         n = self.dims
         stride, dilation = spread(stride, n), spread(dilation, n)
         if isinstance(padding, str):
-            if padding not in ('same', 'valid'): raise ValueError(f"Invalid padding string {padding!r}, should be one of {{'same', 'valid'}}")
-            if padding == 'same' and set(stride) != {1}: raise ValueError("padding='same' is not supported for strided convolutions")
-        else: padding = spread(padding, n)
+            if padding not in ('same', 'valid'):
+                raise ValueError(
+                    f"Invalid padding string {padding!r}, should be one of {{'same', 'valid'}}"
+                )
+            if padding == 'same' and set(stride) != {1}:
+                raise ValueError("padding='same' is not supported for strided convolutions")
+        else:
+            padding = spread(padding, n)
         modes = {'zeros', 'reflect', 'replicate', 'circular'}
-        if padding_mode not in modes: raise ValueError(f"padding_mode must be one of {{'zeros', 'reflect', 'replicate', 'circular'}}, but got padding_mode='{padding_mode}'")
-        if self.transposed and padding_mode != 'zeros': raise ValueError(f'Only "zeros" padding mode is supported for {type(self).__name__}')
-        self.in_channels, self.out_channels, self.kernel_size, self.stride, self.padding, self.dilation = in_channels, out_channels, spread(kernel_size, n), stride, padding, dilation
-        self.output_padding, self.groups, self.padding_mode = spread(output_padding, n), groups, padding_mode
+        if padding_mode not in modes:
+            raise ValueError(
+                "padding_mode must be one of {'zeros', 'reflect', 'replicate', 'circular'}, but"
+                f" got padding_mode='{padding_mode}'"
+            )
+        if self.transposed and padding_mode != 'zeros':
+            raise ValueError(f'Only "zeros" padding mode is supported for {type(self).__name__}')
+        (
+            self.in_channels, self.out_channels, self.kernel_size, self.stride, self.padding,
+            self.dilation,
+        ) = (in_channels, out_channels, spread(kernel_size, n), stride, padding, dilation)
+        self.output_padding, self.groups, self.padding_mode = (
+            spread(output_padding, n), groups, padding_mode,
+        )
         if isinstance(padding, str):
-            total = [d * (k - 1) if padding == 'same' else 0 for d, k in zip(dilation, self.kernel_size)]
-            self._reversed_padding_repeated_twice = [v for t in reversed(total) for v in (t // 2, t - t // 2)]
-        else: self._reversed_padding_repeated_twice = [p for p in reversed(padding) for _ in range(2)]
-        shape = (in_channels, out_channels // groups) if self.transposed else (out_channels, in_channels // groups)
+            total = [
+                d * (k - 1) if padding == 'same' else 0 for d, k in zip(dilation, self.kernel_size)
+            ]
+            self._reversed_padding_repeated_twice = [
+                v for t in reversed(total) for v in (t // 2, t - t // 2)
+            ]
+        else:
+            self._reversed_padding_repeated_twice = [p for p in reversed(padding) for _ in range(2)]
+        shape = (
+            (in_channels, out_channels // groups)
+            if self.transposed
+            else (out_channels, in_channels // groups)
+        )
         self.weight = Parameter(empty(*shape, *self.kernel_size, dtype=dtype, device=device))
         if bias: self.bias = Parameter(empty(out_channels, dtype=dtype, device=device))
         else: self.register_parameter('bias', None)
         self.reset_parameters()
+
+    def __setstate__(self, state):
+        super().__setstate__(state)
+        if not hasattr(self, 'padding_mode'): self.padding_mode = 'zeros'
+
+# %% ../../../nbs/nn/modules/06_spatial.ipynb #97c5a015
+class _ConvFacts:
+    "First values, and the words for print."
 
     def reset_parameters(self):
         "Draw the first values anew: uniform within ±1/√(numbers that a filter sees)."
         init.kaiming_uniform_(self.weight, a=math.sqrt(5))
         if self.bias is not None:
             fan_in, _ = init._calculate_fan_in_and_fan_out(self.weight)
-            if fan_in: init.uniform_(self.bias, -1 / math.sqrt(fan_in), 1 / math.sqrt(fan_in))
+            if fan_in:
+                init.uniform_(self.bias, -1 / math.sqrt(fan_in), 1 / math.sqrt(fan_in))
 
     def extra_repr(self):
-        out = f'{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}'
+        out = (
+            f'{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size},'
+            f' stride={self.stride}'
+        )
         if self.padding != (0,) * len(self.padding): out += f', padding={self.padding}'
-        if self.dilation != (1,) * len(self.dilation): out += f', dilation={self.dilation}'
-        if self.output_padding != (0,) * len(self.output_padding): out += f', output_padding={self.output_padding}'
+        if self.dilation != (1,) * len(self.dilation):
+            out += f', dilation={self.dilation}'
+        if self.output_padding != (0,) * len(self.output_padding):
+            out += f', output_padding={self.output_padding}'
         if self.groups != 1: out += f', groups={self.groups}'
         if self.bias is None: out += ', bias=False'
         if self.padding_mode != 'zeros': out += f', padding_mode={self.padding_mode}'
         return out
 
-    def __setstate__(self, state):
-        super().__setstate__(state)
-        if not hasattr(self, 'padding_mode'): self.padding_mode = 'zeros'
+take_topics(_ConvNd, (_ConvFacts,))
 
+# %% ../../../nbs/nn/modules/06_spatial.ipynb #dda7020a
 class _Conv(_ConvNd):
-    def __init__(self, in_channels, out_channels, kernel_size, stride=1, padding=0, dilation=1, groups=1, bias=True, padding_mode='zeros', device=None, dtype=None):
-        super().__init__(in_channels, out_channels, kernel_size, stride, padding, dilation, 0, groups, bias, padding_mode, device, dtype)
+    def __init__(
+        self, in_channels, out_channels, kernel_size, stride=1, padding=0, dilation=1, groups=1,
+        bias=True, padding_mode='zeros', device=None, dtype=None,
+    ):
+        super().__init__(
+            in_channels, out_channels, kernel_size, stride, padding, dilation, 0, groups, bias,
+            padding_mode, device, dtype,
+        )
 
     def _conv_forward(self, input, weight, bias):
-        if self.padding_mode == 'zeros': return self.function(input, weight, bias, self.stride, self.padding, self.dilation, self.groups)
-        return self.function(F.pad(input, self._reversed_padding_repeated_twice, mode=self.padding_mode), weight, bias, self.stride, 0, self.dilation, self.groups)
+        if self.padding_mode == 'zeros':
+            return self.function(
+                input, weight, bias, self.stride, self.padding, self.dilation, self.groups
+            )
+        return self.function(
+            F.pad(input, self._reversed_padding_repeated_twice, mode=self.padding_mode),
+            weight,
+            bias,
+            self.stride,
+            0,
+            self.dilation,
+            self.groups,
+        )
 
     def forward(self, input): return self._conv_forward(input, self.weight, self.bias)
 
+# %% ../../../nbs/nn/modules/06_spatial.ipynb #1c886954
 class Conv1d(_Conv):
     """Filters over sequences (examples, channels, length).
 
-    `weight`: (out_channels, in_channels / groups, window); `bias`: (out_channels). `padding`: a number, 'valid' or 'same'; `padding_mode`: what the border shows."""
+    `weight`: (out_channels, in_channels / groups, window); `bias`: (out_channels). `padding`: a
+    number, 'valid' or 'same'; `padding_mode`: what the border shows.
+    """
+
     dims, function = 1, staticmethod(F.conv1d)
 
 class Conv2d(_Conv):
     """Filters over images (examples, channels, height, width).
 
-    `weight`: (out_channels, in_channels / groups, window's height, width); `bias`: (out_channels). `padding`: numbers, 'valid' or 'same'; `padding_mode`: what the border shows."""
+    `weight`: (out_channels, in_channels / groups, window's height, width); `bias`: (out_channels).
+    `padding`: numbers, 'valid' or 'same'; `padding_mode`: what the border shows.
+    """
+
     dims, function = 2, staticmethod(F.conv2d)
 
 class Conv3d(_Conv):
     "Filters over volumes (examples, channels, depth, height, width). Otherwise as `Conv2d`."
+
     dims, function = 3, staticmethod(F.conv3d)
 
+# %% ../../../nbs/nn/modules/06_spatial.ipynb #aa1ebc9e
 class _ConvTransposeNd(_ConvNd):
     transposed = True
-    def __init__(self, in_channels, out_channels, kernel_size, stride=1, padding=0, output_padding=0, groups=1, bias=True, dilation=1, padding_mode='zeros', device=None, dtype=None):
-        super().__init__(in_channels, out_channels, kernel_size, stride, padding, dilation, output_padding, groups, bias, padding_mode, device, dtype)
+
+    def __init__(
+        self, in_channels, out_channels, kernel_size, stride=1, padding=0, output_padding=0,
+        groups=1, bias=True, dilation=1, padding_mode='zeros', device=None, dtype=None,
+    ):
+        super().__init__(
+            in_channels, out_channels, kernel_size, stride, padding, dilation, output_padding,
+            groups, bias, padding_mode, device, dtype,
+        )
+
+# %% ../../../nbs/nn/modules/06_spatial.ipynb #0676cd7f
+class _OutputSize:
+    "The size that is wanted."
 
     def _output_padding(self, input, output_size):
         if output_size is None: return self.output_padding
         n = self.dims
         size = list(output_size)
         if len(size) == input.dim(): size = size[-n:]
-        if len(size) != n: raise ValueError(f'ConvTranspose{n}D: for {input.dim()}D input, output_size must have {n} or {n + 2} elements (got {len(output_size)})')
-        low = [(input.shape[-n + d] - 1) * self.stride[d] - 2 * self.padding[d] + self.dilation[d] * (self.kernel_size[d] - 1) + 1 for d in range(n)]
+        if len(size) != n:
+            raise ValueError(
+                f'ConvTranspose{n}D: for {input.dim()}D input, output_size must have {n} or {n + 2}'
+                f' elements (got {len(output_size)})'
+            )
+        low = [
+            (input.shape[-n + d] - 1) * self.stride[d]
+            - 2 * self.padding[d]
+            + self.dilation[d] * (self.kernel_size[d] - 1)
+            + 1
+            for d in range(n)
+        ]
         high = [v + s - 1 for v, s in zip(low, self.stride)]
-        if any(not a <= v <= b for v, a, b in zip(size, low, high)): raise ValueError(f'requested an output size of {output_size}, but valid sizes range from {low} to {high} (for an input of {input.shape[-n:]})')
+        if any(not a <= v <= b for v, a, b in zip(size, low, high)):
+            raise ValueError(
+                f'requested an output size of {output_size}, but valid sizes range from {low} to'
+                f' {high} (for an input of {input.shape[-n:]})'
+            )
         return tuple(v - a for v, a in zip(size, low))
 
     def forward(self, input, output_size=None):
-        return self.function(input, self.weight, self.bias, self.stride, self.padding, self._output_padding(input, output_size), self.groups, self.dilation)
+        return self.function(
+            input, self.weight, self.bias, self.stride, self.padding,
+            self._output_padding(input, output_size), self.groups, self.dilation,
+        )
 
+take_topics(_ConvTransposeNd, (_OutputSize,))
+
+# %% ../../../nbs/nn/modules/06_spatial.ipynb #55ae0211
 class ConvTranspose1d(_ConvTransposeNd):
-    "The transpose of `Conv1d`: makes sequences longer. `weight`: (in_channels, out_channels / groups, window). `output_size` chooses among the lengths that would convolve to the input's."
+    """The transpose of `Conv1d`: makes sequences longer. `weight`: (in_channels, out_channels /
+    groups, window). `output_size` chooses among the lengths that would convolve to the input's.
+    """
+
     dims, function = 1, staticmethod(F.conv_transpose1d)
 
 class ConvTranspose2d(_ConvTransposeNd):
-    "The transpose of `Conv2d`: makes images larger. `weight`: (in_channels, out_channels / groups, window's height, width). `output_size` chooses among the sizes that would convolve to the input's."
+    """The transpose of `Conv2d`: makes images larger. `weight`: (in_channels, out_channels /
+    groups, window's height, width). `output_size` chooses among the sizes that would convolve to
+    the input's.
+    """
+
     dims, function = 2, staticmethod(F.conv_transpose2d)
 
 class ConvTranspose3d(_ConvTransposeNd):
     "The transpose of `Conv3d`."
+
     dims, function = 3, staticmethod(F.conv_transpose3d)
 
 # %% ../../../nbs/nn/modules/06_spatial.ipynb #c1d583a6
 def _module(name, function, doc, names, defaults, shown=None, check=None, calls=None):
-    "A module class that stores its arguments and passes them to `function`. `shown`: what it prints; `calls`: how it calls the function, if not by position."
+    """A module class that stores its arguments and passes them to `function`. `shown`: what it
+    prints; `calls`: how it calls the function, if not by position.
+    """
     names = names.split()
+
     def __init__(self, *args, **kwargs):
         Module.__init__(self)
-        if len(args) > len(names): raise TypeError(f'{name}.__init__() takes from {1 + len(names) - len(defaults)} to {len(names) + 1} positional arguments but {len(args) + 1} were given')
+        if len(args) > len(names):
+            raise TypeError(
+                f'{name}.__init__() takes from {1 + len(names) - len(defaults)} to {len(names) + 1}'
+                f' positional arguments but {len(args) + 1} were given'
+            )
         values = dict(zip(names, args))
         for key, value in kwargs.items():
-            if key not in names: raise TypeError(f"{name}.__init__() got an unexpected keyword argument '{key}'")
-            if key in values: raise TypeError(f"{name}.__init__() got multiple values for argument '{key}'")
+            if key not in names:
+                raise TypeError(f"{name}.__init__() got an unexpected keyword argument '{key}'")
+            if key in values:
+                raise TypeError(f"{name}.__init__() got multiple values for argument '{key}'")
             values[key] = value
         for key in names:
-            if key not in values and key not in defaults: raise TypeError(f"{name}.__init__() missing 1 required positional argument: '{key}'")
+            if key not in values and key not in defaults:
+                raise TypeError(
+                    f"{name}.__init__() missing 1 required positional argument: '{key}'"
+                )
             value = values.get(key, defaults.get(key))
-            object.__setattr__(self, key, value) if not isinstance(value, Module) else setattr(self, key, value)
+            (
+                object.__setattr__(self, key, value)
+                if not isinstance(value, Module)
+                else setattr(self, key, value)
+            )
         if check: check(self)
-    def forward(self, *inputs, **kwargs): return calls(self, *inputs, **kwargs) if calls else function(*inputs, *[getattr(self, key) for key in names])
-    def extra_repr(self): return shown(self) if callable(shown) else (shown or '').format(self)
-    members = dict(__init__=__init__, forward=forward, extra_repr=extra_repr, __doc__=doc, __module__=__name__, __constants__=names)
+
+    def forward(self, *inputs, **kwargs):
+        return (
+            calls(self, *inputs, **kwargs)
+            if calls
+            else function(*inputs, *[getattr(self, key) for key in names])
+        )
+
+    def extra_repr(self):
+        return shown(self) if callable(shown) else (shown or '').format(self)
+
+    members = dict(
+        __init__=__init__, forward=forward, extra_repr=extra_repr, __doc__=doc, __module__=__name__,
+        __constants__=names,
+    )
     return type(name, (Module,), members)
 
+# %% ../../../nbs/nn/modules/06_spatial.ipynb #facb7549
 def _stride_is_window(self):
     if self.stride is None: self.stride = self.kernel_size
 
-_MAX = 'kernel_size={0.kernel_size}, stride={0.stride}, padding={0.padding}, dilation={0.dilation}, ceil_mode={0.ceil_mode}'
+_MAX = (
+    'kernel_size={0.kernel_size}, stride={0.stride}, padding={0.padding}, dilation={0.dilation},'
+    ' ceil_mode={0.ceil_mode}'
+)
 
 def _max_pool(n):
-    doc = 'The largest number in each window (`kernel_size`, moved by `stride`, which is the window if left out). `return_indices`: also where it stood, for `MaxUnpool`.'
-    return _module(f'MaxPool{n}d', getattr(F, f'max_pool{n}d'), doc, 'kernel_size stride padding dilation return_indices ceil_mode', dict(stride=None, padding=0, dilation=1, return_indices=False, ceil_mode=False), _MAX, _stride_is_window,
-                   lambda self, x: getattr(F, f'max_pool{n}d')(x, self.kernel_size, self.stride, self.padding, self.dilation, ceil_mode=self.ceil_mode, return_indices=self.return_indices))
+    doc = (
+        'The largest number in each window (`kernel_size`, moved by `stride`, which is the window'
+        ' if left out). `return_indices`: also where it stood, for `MaxUnpool`.'
+    )
+    return _module(
+        f'MaxPool{n}d',
+        getattr(F, f'max_pool{n}d'),
+        doc,
+        'kernel_size stride padding dilation return_indices ceil_mode',
+        dict(stride=None, padding=0, dilation=1, return_indices=False, ceil_mode=False),
+        _MAX,
+        _stride_is_window,
+        lambda self, x: getattr(F, f'max_pool{n}d')(
+            x,
+            self.kernel_size,
+            self.stride,
+            self.padding,
+            self.dilation,
+            ceil_mode=self.ceil_mode,
+            return_indices=self.return_indices,
+        ),
+    )
 
 def _whole(n, value): return spread(value, n)
 
+# %% ../../../nbs/nn/modules/06_spatial.ipynb #95a143fb
 def _avg_pool(n):
-    names, defaults = 'kernel_size stride padding ceil_mode count_include_pad', dict(stride=None, padding=0, ceil_mode=False, count_include_pad=True)
-    if n > 1: names, defaults = names + ' divisor_override', dict(defaults, divisor_override=None)
+    names, defaults = (
+        'kernel_size stride padding ceil_mode count_include_pad',
+        dict(stride=None, padding=0, ceil_mode=False, count_include_pad=True),
+    )
+    if n > 1:
+        names, defaults = names + ' divisor_override', dict(defaults, divisor_override=None)
+
     def check(self):
         _stride_is_window(self)
-        if n == 1: self.kernel_size, self.stride, self.padding = (spread(v, 1) for v in (self.kernel_size, self.stride, self.padding))
-    return _module(f'AvgPool{n}d', getattr(F, f'avg_pool{n}d'), "The average of each window. `count_include_pad`: the border's zeros count.", names, defaults, 'kernel_size={0.kernel_size}, stride={0.stride}, padding={0.padding}', check)
+        if n == 1:
+            self.kernel_size, self.stride, self.padding = (
+                spread(v, 1) for v in (self.kernel_size, self.stride, self.padding)
+            )
+
+    return _module(
+        f'AvgPool{n}d',
+        getattr(F, f'avg_pool{n}d'),
+        "The average of each window. `count_include_pad`: the border's zeros count.",
+        names,
+        defaults,
+        'kernel_size={0.kernel_size}, stride={0.stride}, padding={0.padding}',
+        check,
+    )
 
 def _max_unpool(n):
     def check(self):
         self.kernel_size = spread(self.kernel_size, n)
-        self.stride, self.padding = self.kernel_size if self.stride is None else spread(self.stride, n), spread(self.padding, n)
-    return _module(f'MaxUnpool{n}d', None, 'Each number back at the place where `MaxPool` found it, zeros elsewhere.', 'kernel_size stride padding', dict(stride=None, padding=0), 'kernel_size={0.kernel_size}, stride={0.stride}, padding={0.padding}', check,
-                   lambda self, x, indices, output_size=None: getattr(F, f'max_unpool{n}d')(x, indices, self.kernel_size, self.stride, self.padding, output_size))
+        self.stride, self.padding = (
+            (self.kernel_size if self.stride is None else spread(self.stride, n)),
+            spread(self.padding, n),
+        )
 
+    return _module(
+        f'MaxUnpool{n}d',
+        None,
+        'Each number back at the place where `MaxPool` found it, zeros elsewhere.',
+        'kernel_size stride padding',
+        dict(stride=None, padding=0),
+        'kernel_size={0.kernel_size}, stride={0.stride}, padding={0.padding}',
+        check,
+        lambda self, x, indices, output_size=None: getattr(F, f'max_unpool{n}d')(
+            x, indices, self.kernel_size, self.stride, self.padding, output_size
+        ),
+    )
+
+# %% ../../../nbs/nn/modules/06_spatial.ipynb #b28b4910
 MaxPool1d, MaxPool2d, MaxPool3d = map(_max_pool, (1, 2, 3))
 AvgPool1d, AvgPool2d, AvgPool3d = map(_avg_pool, (1, 2, 3))
 MaxUnpool1d, MaxUnpool2d, MaxUnpool3d = map(_max_unpool, (1, 2, 3))
 AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveAvgPool3d = (
-    _module(f'AdaptiveAvgPool{n}d', getattr(F, f'adaptive_avg_pool{n}d'), 'Averages over windows that make an output of size `output_size` from any input. None keeps a size.', 'output_size', {}, 'output_size={0.output_size}') for n in (1, 2, 3))
+    _module(
+        f'AdaptiveAvgPool{n}d',
+        getattr(F, f'adaptive_avg_pool{n}d'),
+        'Averages over windows that make an output of size `output_size` from any input. None keeps'
+        ' a size.',
+        'output_size',
+        {},
+        'output_size={0.output_size}',
+    )
+    for n in (1, 2, 3)
+)
 AdaptiveMaxPool1d, AdaptiveMaxPool2d, AdaptiveMaxPool3d = (
-    _module(f'AdaptiveMaxPool{n}d', getattr(F, f'adaptive_max_pool{n}d'), 'The largest numbers in windows that make an output of size `output_size` from any input.', 'output_size return_indices', dict(return_indices=False), 'output_size={0.output_size}') for n in (1, 2, 3))
+    _module(
+        f'AdaptiveMaxPool{n}d',
+        getattr(F, f'adaptive_max_pool{n}d'),
+        'The largest numbers in windows that make an output of size `output_size` from any input.',
+        'output_size return_indices',
+        dict(return_indices=False),
+        'output_size={0.output_size}',
+    )
+    for n in (1, 2, 3)
+)
 LPPool1d, LPPool2d, LPPool3d = (
-    _module(f'LPPool{n}d', getattr(F, f'lp_pool{n}d'), 'The `norm_type`-norm of each window.', 'norm_type kernel_size stride ceil_mode', dict(stride=None, ceil_mode=False),
-            'norm_type={0.norm_type}, kernel_size={0.kernel_size}, stride={0.stride}, ceil_mode={0.ceil_mode}', None, lambda self, x, n=n: getattr(F, f'lp_pool{n}d')(x, float(self.norm_type), self.kernel_size, self.stride, self.ceil_mode)) for n in (1, 2, 3))
+    _module(
+        f'LPPool{n}d',
+        getattr(F, f'lp_pool{n}d'),
+        'The `norm_type`-norm of each window.',
+        'norm_type kernel_size stride ceil_mode',
+        dict(stride=None, ceil_mode=False),
+        'norm_type={0.norm_type}, kernel_size={0.kernel_size}, stride={0.stride},'
+        ' ceil_mode={0.ceil_mode}',
+        None,
+        lambda self, x, n=n: getattr(F, f'lp_pool{n}d')(
+            x, float(self.norm_type), self.kernel_size, self.stride, self.ceil_mode
+        ),
+    )
+    for n in (1, 2, 3)
+)
 
 # %% ../../../nbs/nn/modules/06_spatial.ipynb #6cc8f7c5
 class _FractionalMaxPool(Module):
-    def __init__(self, kernel_size, output_size=None, output_ratio=None, return_indices=False, _random_samples=None):
+    def __init__(
+        self,
+        kernel_size,
+        output_size=None,
+        output_ratio=None,
+        return_indices=False,
+        _random_samples=None,
+    ):
         super().__init__()
         self.kernel_size, self.return_indices = spread(kernel_size, self.dims), return_indices
         self.register_buffer('_random_samples', _random_samples)
         self.output_size = None if output_size is None else spread(output_size, self.dims)
-        self.output_ratio = None if output_ratio is None else output_ratio if isinstance(output_ratio, (tuple, list)) else (output_ratio,) * self.dims
+        self.output_ratio = (
+            None
+            if output_ratio is None
+            else (
+                output_ratio
+                if isinstance(output_ratio, (tuple, list))
+                else (output_ratio,) * self.dims
+            )
+        )
         name = type(self).__name__
-        if output_size is None and output_ratio is None: raise ValueError(f'{name} requires specifying either an output size, or a pooling ratio')
-        if output_size is not None and output_ratio is not None: raise ValueError('only one of output_size and output_ratio may be specified')
-        if self.output_ratio is not None and not all(0 < r < 1 for r in self.output_ratio): raise ValueError(f'output_ratio must be between 0 and 1 (got {output_ratio})')
+        if output_size is None and output_ratio is None:
+            raise ValueError(
+                f'{name} requires specifying either an output size, or a pooling ratio'
+            )
+        if output_size is not None and output_ratio is not None:
+            raise ValueError('only one of output_size and output_ratio may be specified')
+        if self.output_ratio is not None and not all(0 < r < 1 for r in self.output_ratio):
+            raise ValueError(f'output_ratio must be between 0 and 1 (got {output_ratio})')
 
-    def forward(self, input): return self.function(input, self.kernel_size, self.output_size, self.output_ratio, self.return_indices, self._random_samples)
+    def forward(self, input):
+        return self.function(
+            input,
+            self.kernel_size,
+            self.output_size,
+            self.output_ratio,
+            self.return_indices,
+            self._random_samples,
+        )
 
+# %% ../../../nbs/nn/modules/06_spatial.ipynb #68b8de78
 class FractionalMaxPool2d(_FractionalMaxPool):
-    "The largest numbers in windows at random places, as many as `output_size` says (or `output_ratio`, a fraction of the input)."
+    """The largest numbers in windows at random places, as many as `output_size` says (or
+    `output_ratio`, a fraction of the input).
+    """
+
     dims, function = 2, staticmethod(F.fractional_max_pool2d)
 
 class FractionalMaxPool3d(_FractionalMaxPool):
     "As `FractionalMaxPool2d`, in three dimensions."
+
     dims, function = 3, staticmethod(F.fractional_max_pool3d)
 
 # %% ../../../nbs/nn/modules/06_spatial.ipynb #6e7ed171
 def _pad_module(name, n, mode, doc):
-    def check(self): self.padding = (self.padding,) * (2 * n) if isinstance(self.padding, int) else tuple(self.padding)
+    def check(self):
+        self.padding = (
+            (self.padding,) * (2 * n) if isinstance(self.padding, int) else tuple(self.padding)
+        )
+
     constant = mode == 'constant'
-    shown = '{0.padding}' if name.startswith('Zero') else 'padding={0.padding}, value={0.value}' if constant else '{0.padding}'
+    shown = (
+        '{0.padding}'
+        if name.startswith('Zero')
+        else 'padding={0.padding}, value={0.value}'
+        if constant
+        else '{0.padding}'
+    )
     if name.startswith('Zero'):
+
         def begin(self):
             check(self)
-            self.value = 0.
-        return _module(name, None, doc, 'padding', {}, shown, begin, lambda self, x: F.pad(x, self.padding, 'constant', 0.))
-    return _module(name, None, doc, 'padding value' if constant else 'padding', {}, shown, check, lambda self, x: F.pad(x, self.padding, mode, self.value if constant else None))
+            self.value = 0.0
 
-def _pads(prefix, mode, doc): return [_pad_module(f'{prefix}{n}d', n, mode, doc) for n in (1, 2, 3)]
+        return _module(
+            name,
+            None,
+            doc,
+            'padding',
+            {},
+            shown,
+            begin,
+            lambda self, x: F.pad(x, self.padding, 'constant', 0.0),
+        )
 
-ConstantPad1d, ConstantPad2d, ConstantPad3d = _pads('ConstantPad', 'constant', 'A border of `value`. `padding`: one width, or (left, right, top, bottom, …).')
-ZeroPad1d, ZeroPad2d, ZeroPad3d = _pads('ZeroPad', 'constant', 'A border of zeros. `padding`: one width, or (left, right, top, bottom, …).')
-ReflectionPad1d, ReflectionPad2d, ReflectionPad3d = _pads('ReflectionPad', 'reflect', 'A border that mirrors the inside. `padding`: one width, or (left, right, top, bottom, …).')
-ReplicationPad1d, ReplicationPad2d, ReplicationPad3d = _pads('ReplicationPad', 'replicate', 'A border that repeats the edge. `padding`: one width, or (left, right, top, bottom, …).')
-CircularPad1d, CircularPad2d, CircularPad3d = _pads('CircularPad', 'circular', 'A border that shows the other end. `padding`: one width, or (left, right, top, bottom, …).')
+    def forward(self, x):
+        if mode == 'circular' and x.dim() not in (n + 1, n + 2):
+            raise ValueError(f'expected {n + 1}D or {n + 2}D input (got {x.dim()}D input)')
+        return F.pad(x, self.padding, mode, self.value if constant else None)
+
+    return _module(
+        name, None, doc, 'padding value' if constant else 'padding', {}, shown, check, forward
+    )
+
+# %% ../../../nbs/nn/modules/06_spatial.ipynb #773f096a
+def _pads(prefix, mode, doc):
+    return [_pad_module(f'{prefix}{n}d', n, mode, doc) for n in (1, 2, 3)]
+
+ConstantPad1d, ConstantPad2d, ConstantPad3d = _pads(
+    'ConstantPad',
+    'constant',
+    'A border of `value`. `padding`: one width, or (left, right, top, bottom, …).',
+)
+ZeroPad1d, ZeroPad2d, ZeroPad3d = _pads(
+    'ZeroPad',
+    'constant',
+    'A border of zeros. `padding`: one width, or (left, right, top, bottom, …).',
+)
+ReflectionPad1d, ReflectionPad2d, ReflectionPad3d = _pads(
+    'ReflectionPad',
+    'reflect',
+    'A border that mirrors the inside. `padding`: one width, or (left, right, top, bottom, …).',
+)
+ReplicationPad1d, ReplicationPad2d, ReplicationPad3d = _pads(
+    'ReplicationPad',
+    'replicate',
+    'A border that repeats the edge. `padding`: one width, or (left, right, top, bottom, …).',
+)
+CircularPad1d, CircularPad2d, CircularPad3d = _pads(
+    'CircularPad',
+    'circular',
+    'A border that shows the other end. `padding`: one width, or (left, right, top, bottom, …).',
+)
 
 def _upsample_shown(self):
-    out = f'scale_factor={self.scale_factor!r}' if self.scale_factor is not None else f'size={self.size!r}'
+    out = (
+        f'scale_factor={self.scale_factor!r}'
+        if self.scale_factor is not None
+        else f'size={self.size!r}'
+    )
     return out + f', mode={self.mode!r}'
 
 def _upsample_check(self):
     self.name = type(self).__name__
-    if isinstance(self.scale_factor, tuple): self.scale_factor = tuple(float(f) for f in self.scale_factor)
-    elif self.scale_factor: self.scale_factor = float(self.scale_factor)
-    else: self.scale_factor = None
+    if isinstance(self.scale_factor, tuple):
+        self.scale_factor = tuple(float(f) for f in self.scale_factor)
+    elif self.scale_factor:
+        self.scale_factor = float(self.scale_factor)
+    else:
+        self.scale_factor = None
 
-Upsample = _module('Upsample', None, 'Images of another size: `size`, or the old one times `scale_factor`. See `interpolate` for the modes.', 'size scale_factor mode align_corners recompute_scale_factor',
-                   dict(size=None, scale_factor=None, mode='nearest', align_corners=None, recompute_scale_factor=None), _upsample_shown, _upsample_check,
-                   lambda self, x: F.interpolate(x, self.size, self.scale_factor, self.mode, self.align_corners, recompute_scale_factor=self.recompute_scale_factor))
+# %% ../../../nbs/nn/modules/06_spatial.ipynb #d142de30
+Upsample = _module(
+    'Upsample',
+    None,
+    'Images of another size: `size`, or the old one times `scale_factor`. See `interpolate` for the'
+    ' modes.',
+    'size scale_factor mode align_corners recompute_scale_factor',
+    dict(
+        size=None,
+        scale_factor=None,
+        mode='nearest',
+        align_corners=None,
+        recompute_scale_factor=None,
+    ),
+    _upsample_shown,
+    _upsample_check,
+    lambda self, x: F.interpolate(
+        x,
+        self.size,
+        self.scale_factor,
+        self.mode,
+        self.align_corners,
+        recompute_scale_factor=self.recompute_scale_factor,
+    ),
+)
 
 class UpsamplingNearest2d(Upsample):
     "`Upsample` with mode 'nearest'."
-    def __init__(self, size=None, scale_factor=None): super().__init__(size, scale_factor, mode='nearest')
+
+    def __init__(self, size=None, scale_factor=None):
+        super().__init__(size, scale_factor, mode='nearest')
 
 class UpsamplingBilinear2d(Upsample):
     "`Upsample` with mode 'bilinear' and aligned corners."
-    def __init__(self, size=None, scale_factor=None): super().__init__(size, scale_factor, mode='bilinear', align_corners=True)
 
-PixelShuffle = _module('PixelShuffle', F.pixel_shuffle, 'Channels become places: (…, C·r², H, W) to (…, C, H·r, W·r).', 'upscale_factor', {}, 'upscale_factor={0.upscale_factor}')
-PixelUnshuffle = _module('PixelUnshuffle', F.pixel_unshuffle, 'The reverse of `PixelShuffle`.', 'downscale_factor', {}, 'downscale_factor={0.downscale_factor}')
-ChannelShuffle = _module('ChannelShuffle', F.channel_shuffle, 'Channels dealt out anew among `groups`.', 'groups', {}, 'groups={0.groups}')
-Fold = _module('Fold', F.fold, 'The transpose of `Unfold`.', 'output_size kernel_size dilation padding stride', dict(dilation=1, padding=0, stride=1),
-               'output_size={0.output_size}, kernel_size={0.kernel_size}, dilation={0.dilation}, padding={0.padding}, stride={0.stride}')
-Unfold = _module('Unfold', F.unfold, 'What a sliding window sees at each of its places, as columns.', 'kernel_size dilation padding stride', dict(dilation=1, padding=0, stride=1),
-                 'kernel_size={0.kernel_size}, dilation={0.dilation}, padding={0.padding}, stride={0.stride}')
+    def __init__(self, size=None, scale_factor=None):
+        super().__init__(size, scale_factor, mode='bilinear', align_corners=True)
+
+PixelShuffle = _module(
+    'PixelShuffle',
+    F.pixel_shuffle,
+    'Channels become places: (…, C·r², H, W) to (…, C, H·r, W·r).',
+    'upscale_factor',
+    {},
+    'upscale_factor={0.upscale_factor}',
+)
+
+# %% ../../../nbs/nn/modules/06_spatial.ipynb #9726907f
+PixelUnshuffle = _module(
+    'PixelUnshuffle',
+    F.pixel_unshuffle,
+    'The reverse of `PixelShuffle`.',
+    'downscale_factor',
+    {},
+    'downscale_factor={0.downscale_factor}',
+)
+ChannelShuffle = _module(
+    'ChannelShuffle',
+    F.channel_shuffle,
+    'Channels dealt out anew among `groups`.',
+    'groups',
+    {},
+    'groups={0.groups}',
+)
+Fold = _module(
+    'Fold',
+    F.fold,
+    'The transpose of `Unfold`.',
+    'output_size kernel_size dilation padding stride',
+    dict(dilation=1, padding=0, stride=1),
+    'output_size={0.output_size}, kernel_size={0.kernel_size}, dilation={0.dilation},'
+    ' padding={0.padding}, stride={0.stride}',
+)
+Unfold = _module(
+    'Unfold',
+    F.unfold,
+    'What a sliding window sees at each of its places, as columns.',
+    'kernel_size dilation padding stride',
+    dict(dilation=1, padding=0, stride=1),
+    'kernel_size={0.kernel_size}, dilation={0.dilation}, padding={0.padding}, stride={0.stride}',
+)
+
+# %% ../../../nbs/nn/modules/06_spatial.ipynb #a5caddd7
 class CrossMapLRN2d(Module):
-    "Each number divided by a norm over `size` neighbouring channels and the first one, which PyTorch's kernel counts everywhere: `input * (k + alpha / size * squares) ** -beta`. Prefer `LocalResponseNorm`."
+    """Each number divided by a norm over `size` neighbouring channels and the first one, which
+    PyTorch's kernel counts everywhere: `input * (k + alpha / size * squares) ** -beta`. Prefer
+    `LocalResponseNorm`.
+    """
+
     def __init__(self, size, alpha=0.0001, beta=0.75, k=1):
         super().__init__()
         self.size, self.alpha, self.beta, self.k = size, alpha, beta, k
 
     def forward(self, input):
-        if input.dim() != 4: raise RuntimeError('CrossMapLRN2d: Expected input to be 4D, got ' + str(input.dim()) + 'D instead.')
+        if input.dim() != 4:
+            raise RuntimeError(
+                'CrossMapLRN2d: Expected input to be 4D, got ' + str(input.dim()) + 'D instead.'
+            )
         reach, channels = (self.size - 1) // 2, input.shape[1]
         squares = F.pad(input.pow(2), (0, 0, 0, 0, reach, reach))
         total = sum(squares.narrow(1, i, channels) for i in range(2 * reach + 1))
-        total = total + (arange(channels) > reach).to(total.dtype).reshape(-1, 1, 1) * input[:, :1].pow(2)
+        total = total + (arange(channels) > reach).to(total.dtype).reshape(-1, 1, 1) * input[
+            :, :1
+        ].pow(2)
         return input * (self.k + self.alpha / self.size * total).pow(-self.beta)
 
-    def extra_repr(self): return f'{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}'
+    def extra_repr(self):
+        return f'{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}'
 
-LocalResponseNorm = _module('LocalResponseNorm', F.local_response_norm, 'Each number divided by a norm over neighbouring channels.', 'size alpha beta k', dict(alpha=1e-4, beta=0.75, k=1.0), '{0.size}, alpha={0.alpha}, beta={0.beta}, k={0.k}')
+LocalResponseNorm = _module(
+    'LocalResponseNorm',
+    F.local_response_norm,
+    'Each number divided by a norm over neighbouring channels.',
+    'size alpha beta k',
+    dict(alpha=1e-4, beta=0.75, k=1.0),
+    '{0.size}, alpha={0.alpha}, beta={0.beta}, k={0.k}',
+)
 
 # %% ../../../nbs/nn/modules/06_spatial.ipynb #7458d5e1
 class _NormBase(Module):
     _version = 2
     __constants__ = ['track_running_stats', 'momentum', 'eps', 'num_features', 'affine']
 
-    def __init__(self, num_features, eps=1e-5, momentum=0.1, affine=True, track_running_stats=True, device=None, dtype=None, *, bias=True):
+    def __init__(
+        self, num_features, eps=1e-5, momentum=0.1, affine=True, track_running_stats=True,
+        device=None, dtype=None, *, bias=True,
+    ):
         super().__init__()
-        self.num_features, self.eps, self.momentum, self.affine, self.track_running_stats = num_features, eps, momentum, affine, track_running_stats
+        self.num_features, self.eps, self.momentum, self.affine, self.track_running_stats = (
+            num_features, eps, momentum, affine, track_running_stats,
+        )
         for name, wanted in (('weight', affine), ('bias', affine and bias)):
-            self.register_parameter(name, Parameter(empty(num_features, dtype=dtype, device=device)) if wanted else None)
-        self.register_buffer('running_mean', zeros(num_features, dtype=dtype, device=device) if track_running_stats else None)
-        self.register_buffer('running_var', ones(num_features, dtype=dtype, device=device) if track_running_stats else None)
+            self.register_parameter(
+                name, Parameter(empty(num_features, dtype=dtype, device=device)) if wanted else None
+            )
+        self.register_buffer(
+            'running_mean',
+            zeros(num_features, dtype=dtype, device=device) if track_running_stats else None,
+        )
+        self.register_buffer(
+            'running_var',
+            ones(num_features, dtype=dtype, device=device) if track_running_stats else None,
+        )
         self.register_buffer('num_batches_tracked', tensor(0) if track_running_stats else None)
         self.reset_parameters()
+
+    def _load_from_state_dict(
+        self, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
+    ):
+        version, key = local_metadata.get('version', None), prefix + 'num_batches_tracked'
+        # states from before the count was kept
+        if (version is None or version < 2) and self.track_running_stats and key not in state_dict:
+            count = self.num_batches_tracked
+            state_dict[key] = count if count is not None else tensor(0)
+        super()._load_from_state_dict(
+            state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
+        )
+
+# %% ../../../nbs/nn/modules/06_spatial.ipynb #774b2c78
+class _Statistics:
+    "Statistics that begin anew."
 
     def reset_running_stats(self):
         "Forget the statistics seen so far."
@@ -316,18 +748,20 @@ class _NormBase(Module):
 
     def extra_repr(self):
         out = f'{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}'
-        return out + f', bias={self.bias is not None}, track_running_stats={self.track_running_stats}'
+        return (
+            out + f', bias={self.bias is not None}, track_running_stats={self.track_running_stats}'
+        )
 
-    def _load_from_state_dict(self, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs):
-        version, key = local_metadata.get('version', None), prefix + 'num_batches_tracked'
-        if (version is None or version < 2) and self.track_running_stats and key not in state_dict:       # states from before the count was kept
-            count = self.num_batches_tracked
-            state_dict[key] = count if count is not None else tensor(0)
-        super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
+take_topics(_NormBase, (_Statistics,))
 
+# %% ../../../nbs/nn/modules/06_spatial.ipynb #e8423da8
 def _ranks(*ranks):
     def _check_input_dim(self, input):
-        if input.dim() not in ranks: raise ValueError(f'expected {" or ".join(f"{r}D" for r in ranks)} input (got {input.dim()}D input)')
+        if input.dim() not in ranks:
+            raise ValueError(
+                f'expected {" or ".join(f"{r}D" for r in ranks)} input (got {input.dim()}D input)'
+            )
+
     return _check_input_dim
 
 class _BatchNorm(_NormBase):
@@ -336,80 +770,208 @@ class _BatchNorm(_NormBase):
         factor = 0.0 if self.momentum is None else self.momentum
         if self.training and self.track_running_stats and self.num_batches_tracked is not None:
             self.num_batches_tracked.add_(1)
-            if self.momentum is None: factor = 1.0 / self.num_batches_tracked.item()        # the plain average of all batches
+            # the plain average of all batches
+            if self.momentum is None: factor = 1.0 / self.num_batches_tracked.item()
         by_batch = self.training or self.running_mean is None and self.running_var is None
         kept = not self.training or self.track_running_stats
-        return F.batch_norm(input, self.running_mean if kept else None, self.running_var if kept else None, self.weight, self.bias, by_batch, factor, self.eps)
+        return F.batch_norm(
+            input,
+            self.running_mean if kept else None,
+            self.running_var if kept else None,
+            self.weight,
+            self.bias,
+            by_batch,
+            factor,
+            self.eps,
+        )
 
 class BatchNorm1d(_BatchNorm):
-    "Normalises each feature over the batch (and, for inputs of shape (examples, features, length), over the length)."
+    """Normalises each feature over the batch (and, for inputs of shape (examples, features,
+    length), over the length).
+    """
+
     _check_input_dim = _ranks(2, 3)
 
 class BatchNorm2d(_BatchNorm):
     "Normalises each channel of images (examples, channels, height, width) over the batch."
+
     _check_input_dim = _ranks(4)
 
+# %% ../../../nbs/nn/modules/06_spatial.ipynb #f51f3b10
 class BatchNorm3d(_BatchNorm):
     "Normalises each channel of volumes (examples, channels, depth, height, width) over the batch."
+
     _check_input_dim = _ranks(5)
 
+def _normalised_together(norm, input):
+    """`input`, each channel normalised by mean and variance over the batches of all processes;
+    gradients go through both.
+    """
+    from autograd_nb.distributed.nn.functional import all_reduce
+
+    dims, layout = [0, *range(2, input.dim())], (1, -1, *(1,) * (input.dim() - 2))
+    count = tensor([float(input.numel() // input.shape[1])], dtype=input.dtype, device=input.device)
+    sums = all_reduce(cat([input.sum(dims), count]), group=norm.process_group)
+    n = sums[-1].detach()
+    mean = sums[:-1] / n
+    centred = input - mean.reshape(layout)
+    var = all_reduce((centred * centred).sum(dims), group=norm.process_group) / n
+    if norm.track_running_stats and norm.running_mean is not None:
+        with no_grad():
+            norm.num_batches_tracked.add_(1)
+            rate = (
+                norm.momentum if norm.momentum is not None else 1 / float(norm.num_batches_tracked)
+            )
+            norm.running_mean.lerp_(mean.detach().to(norm.running_mean.dtype), rate)
+            norm.running_var.lerp_((var.detach() * (n / (n - 1))).to(norm.running_var.dtype), rate)
+    out = centred * (var + norm.eps).rsqrt().reshape(layout)
+    return (
+        out
+        if norm.weight is None
+        else out * norm.weight.reshape(layout) + norm.bias.reshape(layout)
+    )
+
+# %% ../../../nbs/nn/modules/06_spatial.ipynb #6d4a734c
 class SyncBatchNorm(_BatchNorm):
-    "`BatchNorm` for any number of dimensions. Several processes would share their statistics; in one process there is nothing to share."
-    def __init__(self, num_features, eps=1e-5, momentum=0.1, affine=True, track_running_stats=True, process_group=None, device=None, dtype=None):
+    """`BatchNorm` for any number of dimensions, by the statistics of the batches of all processes
+    in `process_group`.
+
+    In one process, and in evaluation, it is `BatchNorm`."""
+
+    def __init__(
+        self, num_features, eps=1e-5, momentum=0.1, affine=True, track_running_stats=True,
+        process_group=None, device=None, dtype=None,
+    ):
         super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype)
         self.process_group = process_group
 
     def _check_input_dim(self, input):
-        if input.dim() < 2: raise ValueError(f'expected at least 2D input (got {input.dim()}D input)')
+        if input.dim() < 2:
+            raise ValueError(f'expected at least 2D input (got {input.dim()}D input)')
+
+    def forward(self, input):
+        self._check_input_dim(input)
+        dist = sys.modules.get(f"{__name__.partition('.')[0]}.distributed.distributed_c10d")
+        statistics = self.training or self.running_mean is None and self.running_var is None
+        if (
+            dist is None
+            or not statistics
+            or not dist.is_initialized()
+            or dist.get_world_size(self.process_group) == 1
+        ):
+            return super().forward(input)
+        return _normalised_together(self, input)
+
+# %% ../../../nbs/nn/modules/06_spatial.ipynb #7b949a5f
+class _Converting:
+    "From layers of one process."
 
     @classmethod
     def convert_sync_batchnorm(cls, module, process_group=None):
         "The module with every batch norm in it replaced by this one."
         out = module
         if isinstance(module, _BatchNorm):
-            out = cls(module.num_features, module.eps, module.momentum, module.affine, module.track_running_stats, process_group)
+            out = cls(
+                module.num_features, module.eps, module.momentum, module.affine,
+                module.track_running_stats, process_group,
+            )
             if module.affine: out.weight, out.bias = module.weight, module.bias
-            out.running_mean, out.running_var, out.num_batches_tracked, out.training = module.running_mean, module.running_var, module.num_batches_tracked, module.training
-        for name, child in module.named_children(): out.add_module(name, cls.convert_sync_batchnorm(child, process_group))
+            out.running_mean, out.running_var, out.num_batches_tracked, out.training = (
+                module.running_mean, module.running_var, module.num_batches_tracked,
+                module.training,
+            )
+        for name, child in module.named_children():
+            out.add_module(name, cls.convert_sync_batchnorm(child, process_group))
         return out
 
+take_topics(SyncBatchNorm, (_Converting,))
+
+# %% ../../../nbs/nn/modules/06_spatial.ipynb #1ee9a22d
 class _InstanceNorm(_NormBase):
-    def __init__(self, num_features, eps=1e-5, momentum=0.1, affine=False, track_running_stats=False, device=None, dtype=None, *, bias=True):
-        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias=bias)
+    def __init__(
+        self, num_features, eps=1e-5, momentum=0.1, affine=False, track_running_stats=False,
+        device=None, dtype=None, *, bias=True,
+    ):
+        super().__init__(
+            num_features, eps, momentum, affine, track_running_stats, device, dtype, bias=bias
+        )
 
     def forward(self, input):
         self._check_input_dim(input)
         channels = input.dim() - self.single
         if input.shape[channels] != self.num_features:
-            if self.affine: raise ValueError(f"expected input's size at dim={channels} to match num_features ({self.num_features}), but got: {input.shape[channels]}.")
+            if self.affine:
+                raise ValueError(
+                    f"expected input's size at dim={channels} to match num_features"
+                    f" ({self.num_features}), but got: {input.shape[channels]}."
+                )
             import warnings
-            warnings.warn(f"input's size at dim={channels} does not match num_features. You can silence this warning by not passing in num_features, which is not used because affine=False", stacklevel=2)
+
+            warnings.warn(
+                f"input's size at dim={channels} does not match num_features. You can silence this"
+                " warning by not passing in num_features, which is not used because affine=False",
+                stacklevel=2,
+            )
         lone = input.dim() == self.single
         x = input.unsqueeze(0) if lone else input
-        out = F.instance_norm(x, self.running_mean, self.running_var, self.weight, self.bias, self.training or not self.track_running_stats, self.momentum if self.momentum is not None else 0.0, self.eps)
+        out = F.instance_norm(
+            x,
+            self.running_mean,
+            self.running_var,
+            self.weight,
+            self.bias,
+            self.training or not self.track_running_stats,
+            self.momentum if self.momentum is not None else 0.0,
+            self.eps,
+        )
         return out.squeeze(0) if lone else out
 
+# %% ../../../nbs/nn/modules/06_spatial.ipynb #19c1a79b
 class InstanceNorm1d(_InstanceNorm):
-    "Normalises each channel of each sequence by itself: (examples, channels, length) or (channels, length)."
+    """Normalises each channel of each sequence by itself: (examples, channels, length) or
+    (channels, length).
+    """
+
     single, _check_input_dim = 2, _ranks(2, 3)
 
 class InstanceNorm2d(_InstanceNorm):
-    "Normalises each channel of each image by itself: (examples, channels, height, width) or without examples."
+    """Normalises each channel of each image by itself: (examples, channels, height, width) or
+    without examples.
+    """
+
     single, _check_input_dim = 3, _ranks(3, 4)
 
 class InstanceNorm3d(_InstanceNorm):
     "Normalises each channel of each volume by itself."
+
     single, _check_input_dim = 4, _ranks(4, 5)
 
+# %% ../../../nbs/nn/modules/06_spatial.ipynb #df0a2be2
 class GroupNorm(Module):
-    "Cuts the channels into `num_groups` groups and normalises each group of each example by itself; then scales and shifts each channel."
+    """Cuts the channels into `num_groups` groups and normalises each group of each example by
+    itself; then scales and shifts each channel.
+    """
+
     __constants__ = ['num_groups', 'num_channels', 'eps', 'affine']
 
-    def __init__(self, num_groups, num_channels, eps=1e-5, affine=True, device=None, dtype=None, *, bias=True):
+    def __init__(
+        self, num_groups, num_channels, eps=1e-5, affine=True, device=None, dtype=None, *, bias=True
+    ):
         super().__init__()
-        if num_channels % num_groups: raise ValueError(f'num_channels ({num_channels}) must be divisible by num_groups ({num_groups})')
-        self.num_groups, self.num_channels, self.eps, self.affine = num_groups, num_channels, eps, affine
-        for name, wanted in (('weight', affine), ('bias', affine and bias)): self.register_parameter(name, Parameter(empty(num_channels, dtype=dtype, device=device)) if wanted else None)
+        if num_channels % num_groups:
+            raise ValueError(
+                f'num_channels ({num_channels}) must be divisible by num_groups ({num_groups})'
+            )
+        self.num_groups, self.num_channels, self.eps, self.affine = (
+            num_groups,
+            num_channels,
+            eps,
+            affine,
+        )
+        for name, wanted in (('weight', affine), ('bias', affine and bias)):
+            self.register_parameter(
+                name, Parameter(empty(num_channels, dtype=dtype, device=device)) if wanted else None
+            )
         self.reset_parameters()
 
     def reset_parameters(self):
@@ -417,44 +979,70 @@ class GroupNorm(Module):
         if self.weight is not None: init.ones_(self.weight)
         if self.bias is not None: init.zeros_(self.bias)
 
-    def forward(self, input): return F.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
-    def extra_repr(self): return f'{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}, bias={self.bias is not None}'
+    def forward(self, input):
+        return F.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
+
+    def extra_repr(self):
+        return (
+            f'{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine},'
+            f' bias={self.bias is not None}'
+        )
 
 # %% ../../../nbs/nn/modules/06_spatial.ipynb #5764d715
 class _LazyMixin:
-    "A layer whose parameters get their shapes from the first input. `cls_to_become`: what it is afterwards."
+    """A layer whose parameters get their shapes from the first input. `cls_to_become`: what it is
+    afterwards.
+    """
+
     cls_to_become, size_name = None, 'in_channels'
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         self._load_hook = self._register_load_state_dict_pre_hook(self._lazy_load_hook)
-        self._initialize_hook = self.register_forward_pre_hook(self._infer_parameters, with_kwargs=True)
+        self._initialize_hook = self.register_forward_pre_hook(
+            self._infer_parameters, with_kwargs=True
+        )
 
-    def _lazy_load_hook(self, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs):
+    def _lazy_load_hook(
+        self, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
+    ):
         for name, p in [*self._parameters.items(), *self._buffers.items()]:
             key = prefix + name
             if key in state_dict and isinstance(p, (UninitializedParameter, UninitializedBuffer)):
                 given = state_dict[key]
-                if not isinstance(given, (UninitializedParameter, UninitializedBuffer)): p.materialize(tuple(given.shape))
+                if not isinstance(given, (UninitializedParameter, UninitializedBuffer)):
+                    p.materialize(tuple(given.shape))
 
     def has_uninitialized_params(self):
         "True before the first call."
-        return any(isinstance(p, (UninitializedParameter, UninitializedBuffer)) for p in [*self._parameters.values(), *self._buffers.values()])
+        return any(
+            isinstance(p, (UninitializedParameter, UninitializedBuffer))
+            for p in [*self._parameters.values(), *self._buffers.values()]
+        )
 
     def _infer_parameters(self, module, args, kwargs=None):
         self.initialize_parameters(*args, **(kwargs or {}))
-        if self.has_uninitialized_params(): raise RuntimeError(f'module {self._get_name()} has not been fully initialized')
+        if self.has_uninitialized_params():
+            raise RuntimeError(f'module {self._get_name()} has not been fully initialized')
         self._initialize_hook.remove()
         self._load_hook.remove()
         del self._initialize_hook, self._load_hook
         if self.cls_to_become is not None: self.__class__ = self.cls_to_become
 
     def reset_parameters(self):
-        if not self.has_uninitialized_params() and getattr(self, self.size_name): super().reset_parameters()
+        if not self.has_uninitialized_params() and getattr(self, self.size_name):
+            super().reset_parameters()
 
+# %% ../../../nbs/nn/modules/06_spatial.ipynb #a0bbe0a6
 class _LazyConv(_LazyMixin):
-    def __init__(self, out_channels, kernel_size, stride=1, padding=0, *args, bias=True, device=None, dtype=None, **kwargs):
-        super().__init__(0, 0, kernel_size, stride, padding, *args, bias=False, device=device, dtype=dtype, **kwargs)
+    def __init__(
+        self, out_channels, kernel_size, stride=1, padding=0, *args, bias=True, device=None,
+        dtype=None, **kwargs,
+    ):
+        super().__init__(
+            0, 0, kernel_size, stride, padding, *args, bias=False, device=device, dtype=dtype,
+            **kwargs,
+        )
         self.out_channels = out_channels
         self.weight = UninitializedParameter(device=device, dtype=dtype)
         if bias: self.bias = UninitializedParameter(device=device, dtype=dtype)
@@ -462,29 +1050,68 @@ class _LazyConv(_LazyMixin):
     def initialize_parameters(self, input, *args, **kwargs):
         "Take the number of channels from the input."
         if not self.has_uninitialized_params(): return
-        if input.dim() not in (self.dims + 1, self.dims + 2): raise RuntimeError(f'Expected {self.dims + 1}D (unbatched) or {self.dims + 2}D (batched) input to {type(self).__name__}, but got input of size: {input.shape}')
+        if input.dim() not in (self.dims + 1, self.dims + 2):
+            raise RuntimeError(
+                f'Expected {self.dims + 1}D (unbatched) or {self.dims + 2}D (batched) input to'
+                f' {type(self).__name__}, but got input of size: {input.shape}'
+            )
         self.in_channels = input.shape[-self.dims - 1]
-        if self.in_channels % self.groups: raise ValueError('in_channels must be divisible by groups')
-        shape = (self.in_channels, self.out_channels // self.groups) if self.transposed else (self.out_channels, self.in_channels // self.groups)
+        if self.in_channels % self.groups:
+            raise ValueError('in_channels must be divisible by groups')
+        shape = (
+            (self.in_channels, self.out_channels // self.groups)
+            if self.transposed
+            else (self.out_channels, self.in_channels // self.groups)
+        )
         self.weight.materialize((*shape, *self.kernel_size))
         if self.bias is not None: self.bias.materialize((self.out_channels,))
         self.reset_parameters()
 
-def _lazy(bases, become, doc): return type('Lazy' + become.__name__, bases, dict(__doc__=doc, __module__=__name__, cls_to_become=become))
+# %% ../../../nbs/nn/modules/06_spatial.ipynb #45dac216
+def _lazy(bases, become, doc):
+    return type(
+        'Lazy' + become.__name__,
+        bases,
+        dict(__doc__=doc, __module__=__name__, cls_to_become=become),
+    )
 
-LazyConv1d, LazyConv2d, LazyConv3d, LazyConvTranspose1d, LazyConvTranspose2d, LazyConvTranspose3d = (
-    _lazy((_LazyConv, c), c, f'A `{c.__name__}` that finds out `in_channels` at the first call.') for c in (Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d))
+(
+    LazyConv1d,
+    LazyConv2d,
+    LazyConv3d,
+    LazyConvTranspose1d,
+    LazyConvTranspose2d,
+    LazyConvTranspose3d,
+) = (
+    _lazy((_LazyConv, c), c, f'A `{c.__name__}` that finds out `in_channels` at the first call.')
+    for c in (Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d)
+)
 
+# %% ../../../nbs/nn/modules/06_spatial.ipynb #765c6871
 class _LazyNorm(_LazyMixin):
     size_name = 'num_features'
-    def __init__(self, eps=1e-5, momentum=0.1, affine=True, track_running_stats=True, device=None, dtype=None, *, bias=True):
+
+    def __init__(
+        self,
+        eps=1e-5,
+        momentum=0.1,
+        affine=True,
+        track_running_stats=True,
+        device=None,
+        dtype=None,
+        *,
+        bias=True,
+    ):
         super().__init__(0, eps, momentum, False, False, device, dtype)
         self.affine, self.track_running_stats = affine, track_running_stats
         if affine:
             self.weight = UninitializedParameter(device=device, dtype=dtype)
             if bias: self.bias = UninitializedParameter(device=device, dtype=dtype)
         if track_running_stats:
-            self.running_mean, self.running_var = UninitializedBuffer(device=device, dtype=dtype), UninitializedBuffer(device=device, dtype=dtype)
+            self.running_mean, self.running_var = (
+                UninitializedBuffer(device=device, dtype=dtype),
+                UninitializedBuffer(device=device, dtype=dtype),
+            )
             self.num_batches_tracked = tensor(0)
 
     def initialize_parameters(self, input):
@@ -495,5 +1122,14 @@ class _LazyNorm(_LazyMixin):
             if p is not None: p.materialize((self.num_features,))
         self.reset_parameters()
 
-LazyBatchNorm1d, LazyBatchNorm2d, LazyBatchNorm3d, LazyInstanceNorm1d, LazyInstanceNorm2d, LazyInstanceNorm3d = (
-    _lazy((_LazyNorm, c), c, f'A `{c.__name__}` that finds out `num_features` at the first call.') for c in (BatchNorm1d, BatchNorm2d, BatchNorm3d, InstanceNorm1d, InstanceNorm2d, InstanceNorm3d))
+(
+    LazyBatchNorm1d,
+    LazyBatchNorm2d,
+    LazyBatchNorm3d,
+    LazyInstanceNorm1d,
+    LazyInstanceNorm2d,
+    LazyInstanceNorm3d,
+) = (
+    _lazy((_LazyNorm, c), c, f'A `{c.__name__}` that finds out `num_features` at the first call.')
+    for c in (BatchNorm1d, BatchNorm2d, BatchNorm3d, InstanceNorm1d, InstanceNorm2d, InstanceNorm3d)
+)

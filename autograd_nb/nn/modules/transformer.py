@@ -8,10 +8,13 @@ __all__ = ['NonDynamicallyQuantizableLinear', 'MultiheadAttention', 'causal_mask
 
 # %% ../../../nbs/nn/modules/08_transformer.ipynb #83191ca2
 import copy
+import warnings
 
+from ...arrays.topics import take_topics
 from ...creation import empty, full
 from .. import functional as F, init
 from ..attention import _as_added
+from .activation import GELU, ReLU
 from .container import ModuleList
 from .layers import Dropout, LayerNorm, Linear
 from .module import Module
@@ -21,57 +24,120 @@ from ..parameter import Parameter
 class NonDynamicallyQuantizableLinear(Linear):
     "A `Linear`; the name that PyTorch gives the projection behind attention."
 
+# %% ../../../nbs/nn/modules/08_transformer.ipynb #2e610ecf
 class MultiheadAttention(Module):
-    """Attention with `num_heads` heads over features of width `embed_dim`: `output, weights = attention(query, key, value)`.
+    """Attention with `num_heads` heads over features of width `embed_dim`: `output, weights =
+    attention(query, key, value)`.
 
-    Inputs are (length, batch, features), or (batch, length, features) with `batch_first`, or without a batch. Masks are True where something may *not* be seen. `add_bias_kv` adds a learned key and value, `add_zero_attn` a key and value of zeros."""
+    Inputs are (length, batch, features), or (batch, length, features) with `batch_first`, or
+    without a batch. Masks are True where something may *not* be seen. `add_bias_kv` adds a learned
+    key and value, `add_zero_attn` a key and value of zeros.
+    """
+
     __constants__ = ['batch_first']
 
-    def __init__(self, embed_dim, num_heads, dropout=0.0, bias=True, add_bias_kv=False, add_zero_attn=False, kdim=None, vdim=None, batch_first=False, device=None, dtype=None):
-        if embed_dim <= 0 or num_heads <= 0: raise ValueError(f'embed_dim and num_heads must be greater than 0, got embed_dim={embed_dim} and num_heads={num_heads} instead')
+    def __init__(
+        self, embed_dim, num_heads, dropout=0.0, bias=True, add_bias_kv=False, add_zero_attn=False,
+        kdim=None, vdim=None, batch_first=False, device=None, dtype=None,
+    ):
+        if embed_dim <= 0 or num_heads <= 0:
+            raise ValueError(
+                f'embed_dim and num_heads must be greater than 0, got embed_dim={embed_dim} and'
+                f' num_heads={num_heads} instead'
+            )
         super().__init__()
         made = dict(dtype=dtype, device=device)
-        self.embed_dim, self.kdim, self.vdim = embed_dim, embed_dim if kdim is None else kdim, embed_dim if vdim is None else vdim
+        self.embed_dim, self.kdim, self.vdim = (
+            embed_dim, embed_dim if kdim is None else kdim, embed_dim if vdim is None else vdim,
+        )
         self._qkv_same_embed_dim = self.kdim == embed_dim and self.vdim == embed_dim
-        self.num_heads, self.dropout, self.batch_first, self.head_dim = num_heads, dropout, batch_first, embed_dim // num_heads
-        if self.head_dim * num_heads != embed_dim: raise AssertionError('embed_dim must be divisible by num_heads')
-        def matrix(rows, columns, wanted): return Parameter(empty(rows, columns, **made)) if wanted else None
+        self.num_heads, self.dropout, self.batch_first, self.head_dim = (
+            num_heads, dropout, batch_first, embed_dim // num_heads,
+        )
+        if self.head_dim * num_heads != embed_dim:
+            raise AssertionError('embed_dim must be divisible by num_heads')
+
+        def matrix(rows, columns, wanted):
+            return Parameter(empty(rows, columns, **made)) if wanted else None
+
         same = self._qkv_same_embed_dim
         if same:
             self.in_proj_weight = matrix(3 * embed_dim, embed_dim, True)
-            for name in ('q_proj_weight', 'k_proj_weight', 'v_proj_weight'): self.register_parameter(name, None)
+            for name in ('q_proj_weight', 'k_proj_weight', 'v_proj_weight'):
+                self.register_parameter(name, None)
         else:
-            self.q_proj_weight, self.k_proj_weight, self.v_proj_weight = matrix(embed_dim, embed_dim, True), matrix(embed_dim, self.kdim, True), matrix(embed_dim, self.vdim, True)
+            self.q_proj_weight, self.k_proj_weight, self.v_proj_weight = (
+                matrix(embed_dim, embed_dim, True), matrix(embed_dim, self.kdim, True),
+                matrix(embed_dim, self.vdim, True),
+            )
             self.register_parameter('in_proj_weight', None)
-        self.register_parameter('in_proj_bias', Parameter(empty(3 * embed_dim, **made)) if bias else None)
+        self.register_parameter(
+            'in_proj_bias', Parameter(empty(3 * embed_dim, **made)) if bias else None
+        )
         self.out_proj = NonDynamicallyQuantizableLinear(embed_dim, embed_dim, bias=bias, **made)
-        if add_bias_kv: self.bias_k, self.bias_v = Parameter(empty(1, 1, embed_dim, **made)), Parameter(empty(1, 1, embed_dim, **made))
-        else: self.bias_k = self.bias_v = None
+        if add_bias_kv:
+            self.bias_k, self.bias_v = (
+                Parameter(empty(1, 1, embed_dim, **made)),
+                Parameter(empty(1, 1, embed_dim, **made)),
+            )
+        else:
+            self.bias_k = self.bias_v = None
         self.add_zero_attn = add_zero_attn
         self._reset_parameters()
 
+# %% ../../../nbs/nn/modules/08_transformer.ipynb #bb9ce29f
+class _AttentionWeights:
+    "First values."
+
     def _reset_parameters(self):
-        if self._qkv_same_embed_dim: init.xavier_uniform_(self.in_proj_weight)
+        if self._qkv_same_embed_dim:
+            init.xavier_uniform_(self.in_proj_weight)
         else:
-            for weight in (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight): init.xavier_uniform_(weight)
+            for weight in (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight):
+                init.xavier_uniform_(weight)
         if self.in_proj_bias is not None:
             init.constant_(self.in_proj_bias, 0.0)
             init.constant_(self.out_proj.bias, 0.0)
         if self.bias_k is not None: init.xavier_normal_(self.bias_k)
         if self.bias_v is not None: init.xavier_normal_(self.bias_v)
 
-    def forward(self, query, key, value, key_padding_mask=None, need_weights=True, attn_mask=None, average_attn_weights=True, is_causal=False):
+# %% ../../../nbs/nn/modules/08_transformer.ipynb #78acc357
+class _AttentionForward:
+    "The layer at work."
+
+    def forward(
+        self, query, key, value, key_padding_mask=None, need_weights=True, attn_mask=None,
+        average_attn_weights=True, is_causal=False,
+    ):
         batched = query.dim() == 3
         mask, padding = attn_mask, key_padding_mask
-        if padding is not None: padding = _as_added(padding, 'key_padding_mask', query._array.dtype, mask, 'attn_mask')
+        if padding is not None:
+            padding = _as_added(padding, 'key_padding_mask', query._array.dtype, mask, 'attn_mask')
         mask = _as_added(mask, 'attn_mask', query._array.dtype, check_other=False)
         if self.batch_first and batched:
-            turned = {id(t): t.transpose(1, 0) for t in (query, key, value)}        # the same tensor stays the same tensor
+            # the same tensor stays the same tensor
+            turned = {id(t): t.transpose(1, 0) for t in (query, key, value)}
             query, key, value = (turned[id(t)] for t in (query, key, value))
-        own = {} if self._qkv_same_embed_dim else dict(use_separate_proj_weight=True, q_proj_weight=self.q_proj_weight, k_proj_weight=self.k_proj_weight, v_proj_weight=self.v_proj_weight)
-        out, weights = F.multi_head_attention_forward(query, key, value, self.embed_dim, self.num_heads, self.in_proj_weight, self.in_proj_bias, self.bias_k, self.bias_v, self.add_zero_attn, self.dropout, self.out_proj.weight,
-                                                      self.out_proj.bias, training=self.training, key_padding_mask=padding, need_weights=need_weights, attn_mask=mask, average_attn_weights=average_attn_weights, is_causal=is_causal, **own)
+        own = (
+            {}
+            if self._qkv_same_embed_dim
+            else dict(
+                use_separate_proj_weight=True, q_proj_weight=self.q_proj_weight,
+                k_proj_weight=self.k_proj_weight, v_proj_weight=self.v_proj_weight,
+            )
+        )
+        out, weights = F.multi_head_attention_forward(
+            query, key, value, self.embed_dim, self.num_heads, self.in_proj_weight,
+            self.in_proj_bias, self.bias_k, self.bias_v, self.add_zero_attn, self.dropout,
+            self.out_proj.weight, self.out_proj.bias, training=self.training,
+            key_padding_mask=padding, need_weights=need_weights, attn_mask=mask,
+            average_attn_weights=average_attn_weights, is_causal=is_causal, **own,
+        )
         return (out.transpose(1, 0) if self.batch_first and batched else out), weights
+
+# %% ../../../nbs/nn/modules/08_transformer.ipynb #753266ff
+class _AttentionMasks:
+    "Two masks as one."
 
     def merge_masks(self, attn_mask, key_padding_mask, query):
         "Both masks as one, and its kind: None, 0 (of places), 1 (of padding) or 2 (both)."
@@ -80,9 +146,20 @@ class MultiheadAttention(Module):
         if attn_mask is not None:
             batch, length, _ = query.shape
             kind = 2
-            own = attn_mask.view(batch, -1, length, length) if attn_mask.dim() == 3 else attn_mask.view(1, 1, length, length).expand(batch, self.num_heads, -1, -1)
-            merged = own if key_padding_mask is None else own + key_padding_mask.view(batch, 1, 1, length).expand(-1, self.num_heads, -1, -1)
+            own = (
+                attn_mask.view(batch, -1, length, length)
+                if attn_mask.dim() == 3
+                else attn_mask.view(1, 1, length, length).expand(batch, self.num_heads, -1, -1)
+            )
+            merged = (
+                own
+                if key_padding_mask is None
+                else own
+                + key_padding_mask.view(batch, 1, 1, length).expand(-1, self.num_heads, -1, -1)
+            )
         return merged, kind
+
+take_topics(MultiheadAttention, (_AttentionWeights, _AttentionForward, _AttentionMasks))
 
 # %% ../../../nbs/nn/modules/08_transformer.ipynb #9f8dc40e
 def _activation(name):
@@ -99,32 +176,57 @@ def causal_mask(size, dtype=None, device=None):
 def _is_causal(mask, is_causal, size):
     "Whether the mask is the causal one: as the caller says, or, for None, by looking."
     if mask is None or is_causal is not None: return bool(is_causal)
-    return tuple(mask.shape) == (size, size) and bool((mask == causal_mask(size, mask.dtype).to(mask.device)).all())
+    return tuple(mask.shape) == (size, size) and bool(
+        (mask == causal_mask(size, mask.dtype).to(mask.device)).all()
+    )
 
+# %% ../../../nbs/nn/modules/08_transformer.ipynb #98268811
 class TransformerEncoderLayer(Module):
     """Self-attention and two linear layers, each with its residual connection and layer norm.
 
-    `dim_feedforward`: the width between the linear layers. `activation`: 'relu', 'gelu' or a function. `norm_first`: normalise what goes in, instead of the sum. Inputs are (length, batch, features), or (batch, length, features) with `batch_first`."""
+    `dim_feedforward`: the width between the linear layers. `activation`: 'relu', 'gelu' or a
+    function. `norm_first`: normalise what goes in, instead of the sum. Inputs are (length, batch,
+    features), or (batch, length, features) with `batch_first`.
+    """
+
     __constants__ = ['norm_first']
 
-    def __init__(self, d_model, nhead, dim_feedforward=2048, dropout=0.1, activation=F.relu, layer_norm_eps=1e-5, batch_first=False, norm_first=False, bias=True, device=None, dtype=None):
+    def __init__(
+        self, d_model, nhead, dim_feedforward=2048, dropout=0.1, activation=F.relu,
+        layer_norm_eps=1e-5, batch_first=False, norm_first=False, bias=True, device=None,
+        dtype=None,
+    ):
         super().__init__()
         made = dict(dtype=dtype, device=device)
-        self.self_attn = MultiheadAttention(d_model, nhead, dropout=dropout, bias=bias, batch_first=batch_first, **made)
+        self.self_attn = MultiheadAttention(
+            d_model, nhead, dropout=dropout, bias=bias, batch_first=batch_first, **made
+        )
         self.linear1 = Linear(d_model, dim_feedforward, bias=bias, **made)
         self.dropout = Dropout(dropout)
         self.linear2 = Linear(dim_feedforward, d_model, bias=bias, **made)
         self.norm_first = norm_first
-        self.norm1, self.norm2 = LayerNorm(d_model, eps=layer_norm_eps, bias=bias, **made), LayerNorm(d_model, eps=layer_norm_eps, bias=bias, **made)
+        self.norm1, self.norm2 = (
+            LayerNorm(d_model, eps=layer_norm_eps, bias=bias, **made),
+            LayerNorm(d_model, eps=layer_norm_eps, bias=bias, **made),
+        )
         self.dropout1, self.dropout2 = Dropout(dropout), Dropout(dropout)
         self.activation = _activation(activation) if isinstance(activation, str) else activation
+        relu = self.activation is F.relu or isinstance(self.activation, ReLU)
+        gelu = self.activation is F.gelu or isinstance(self.activation, GELU)
+        self.activation_relu_or_gelu = 1 if relu else 2 if gelu else 0
 
     def __setstate__(self, state):
         super().__setstate__(state)
         if not hasattr(self, 'activation'): self.activation = F.relu
 
+# %% ../../../nbs/nn/modules/08_transformer.ipynb #ce9c0664
+class _EncoderBlocks:
+    "The way through the layer."
+
     def forward(self, src, src_mask=None, src_key_padding_mask=None, is_causal=False):
-        padding = _as_added(src_key_padding_mask, 'src_key_padding_mask', src._array.dtype, src_mask, 'src_mask')
+        padding = _as_added(
+            src_key_padding_mask, 'src_key_padding_mask', src._array.dtype, src_mask, 'src_mask'
+        )
         mask = _as_added(src_mask, 'src_mask', src._array.dtype, check_other=False)
         x = src
         if self.norm_first:
@@ -134,53 +236,135 @@ class TransformerEncoderLayer(Module):
         return self.norm2(x + self._ff_block(x))
 
     def _sa_block(self, x, attn_mask, key_padding_mask, is_causal=False):
-        return self.dropout1(self.self_attn(x, x, x, attn_mask=attn_mask, key_padding_mask=key_padding_mask, is_causal=is_causal, need_weights=False)[0])
+        return self.dropout1(
+            self.self_attn(
+                x, x, x, attn_mask=attn_mask, key_padding_mask=key_padding_mask,
+                is_causal=is_causal, need_weights=False,
+            )[0]
+        )
 
-    def _ff_block(self, x): return self.dropout2(self.linear2(self.dropout(self.activation(self.linear1(x)))))
+    def _ff_block(self, x):
+        return self.dropout2(self.linear2(self.dropout(self.activation(self.linear1(x)))))
 
+take_topics(TransformerEncoderLayer, (_EncoderBlocks,))
+
+# %% ../../../nbs/nn/modules/08_transformer.ipynb #dc9bdbdf
+def _not_nested(layer):
+    """Why PyTorch would not take sequences of different lengths apart for such encoder layers; ''
+    where it would.
+    """
+    if not isinstance(layer, TransformerEncoderLayer):
+        return 'encoder_layer was not TransformerEncoderLayer'
+    attention = layer.self_attn
+    if layer.norm_first: return 'encoder_layer.norm_first was True'
+    if not attention.batch_first:
+        return (
+            'encoder_layer.self_attn.batch_first was not True(use batch_first for better inference'
+            ' performance)'
+        )
+    if not attention._qkv_same_embed_dim:
+        return 'encoder_layer.self_attn._qkv_same_embed_dim was not True'
+    if attention.in_proj_bias is None:
+        return 'encoder_layer.self_attn was passed bias=False'
+    if not layer.activation_relu_or_gelu:
+        return 'encoder_layer.activation_relu_or_gelu was not True'
+    if layer.norm1.eps != layer.norm2.eps:
+        return 'encoder_layer.norm1.eps was not equal to encoder_layer.norm2.eps'
+    return 'encoder_layer.self_attn.num_heads is odd' if attention.num_heads % 2 else ''
+
+# %% ../../../nbs/nn/modules/08_transformer.ipynb #cb0776b5
 class TransformerEncoder(Module):
-    "`num_layers` copies of an encoder layer, one after the other, then `norm` if given. `enable_nested_tensor` and `mask_check` are accepted."
+    """`num_layers` copies of an encoder layer, one after the other, then `norm` if given.
+    `enable_nested_tensor` and `mask_check` are accepted.
+    """
+
     __constants__ = ['norm']
 
-    def __init__(self, encoder_layer, num_layers, norm=None, enable_nested_tensor=True, mask_check=True):
+    def __init__(
+        self, encoder_layer, num_layers, norm=None, enable_nested_tensor=True, mask_check=True
+    ):
         super().__init__()
-        self.layers, self.num_layers, self.norm = _copies(encoder_layer, num_layers), num_layers, norm
+        self.layers, self.num_layers, self.norm = (
+            _copies(encoder_layer, num_layers),
+            num_layers,
+            norm,
+        )
         self.enable_nested_tensor = self.use_nested_tensor = enable_nested_tensor
         self.mask_check = mask_check
+        slow = _not_nested(encoder_layer)
+        if enable_nested_tensor and slow:
+            warnings.warn(
+                f'enable_nested_tensor is True, but self.use_nested_tensor is False because {slow}',
+                stacklevel=2,
+            )
+            self.use_nested_tensor = False
 
     def forward(self, src, mask=None, src_key_padding_mask=None, is_causal=None):
-        padding = _as_added(src_key_padding_mask, 'src_key_padding_mask', src._array.dtype, mask, 'mask')
+        padding = _as_added(
+            src_key_padding_mask, 'src_key_padding_mask', src._array.dtype, mask, 'mask'
+        )
         mask = _as_added(mask, 'mask', src._array.dtype, check_other=False)
-        first = self.layers[0].self_attn.batch_first if hasattr(self.layers[0], 'self_attn') else False
+        first = (
+            self.layers[0].self_attn.batch_first if hasattr(self.layers[0], 'self_attn') else False
+        )
         causal = _is_causal(mask, is_causal, src.shape[1 if first and src.dim() == 3 else 0])
-        for layer in self.layers: src = layer(src, src_mask=mask, is_causal=causal, src_key_padding_mask=padding)
+        for layer in self.layers:
+            src = layer(src, src_mask=mask, is_causal=causal, src_key_padding_mask=padding)
         return src if self.norm is None else self.norm(src)
 
+# %% ../../../nbs/nn/modules/08_transformer.ipynb #da78c8dc
 class TransformerDecoderLayer(Module):
     "As `TransformerEncoderLayer`, with a second attention, to the `memory` that the encoder made."
+
     __constants__ = ['norm_first']
 
-    def __init__(self, d_model, nhead, dim_feedforward=2048, dropout=0.1, activation=F.relu, layer_norm_eps=1e-5, batch_first=False, norm_first=False, bias=True, device=None, dtype=None):
+    def __init__(
+        self, d_model, nhead, dim_feedforward=2048, dropout=0.1, activation=F.relu,
+        layer_norm_eps=1e-5, batch_first=False, norm_first=False, bias=True, device=None,
+        dtype=None,
+    ):
         super().__init__()
         made = dict(dtype=dtype, device=device)
-        self.self_attn = MultiheadAttention(d_model, nhead, dropout=dropout, batch_first=batch_first, bias=bias, **made)
-        self.multihead_attn = MultiheadAttention(d_model, nhead, dropout=dropout, batch_first=batch_first, bias=bias, **made)
+        self.self_attn = MultiheadAttention(
+            d_model, nhead, dropout=dropout, batch_first=batch_first, bias=bias, **made
+        )
+        self.multihead_attn = MultiheadAttention(
+            d_model, nhead, dropout=dropout, batch_first=batch_first, bias=bias, **made
+        )
         self.linear1 = Linear(d_model, dim_feedforward, bias=bias, **made)
         self.dropout = Dropout(dropout)
         self.linear2 = Linear(dim_feedforward, d_model, bias=bias, **made)
         self.norm_first = norm_first
-        self.norm1, self.norm2, self.norm3 = (LayerNorm(d_model, eps=layer_norm_eps, bias=bias, **made) for _ in range(3))
-        self.dropout1, self.dropout2, self.dropout3 = Dropout(dropout), Dropout(dropout), Dropout(dropout)
+        self.norm1, self.norm2, self.norm3 = (
+            LayerNorm(d_model, eps=layer_norm_eps, bias=bias, **made) for _ in range(3)
+        )
+        self.dropout1, self.dropout2, self.dropout3 = (
+            Dropout(dropout), Dropout(dropout), Dropout(dropout),
+        )
         self.activation = _activation(activation) if isinstance(activation, str) else activation
 
     def __setstate__(self, state):
         super().__setstate__(state)
         if not hasattr(self, 'activation'): self.activation = F.relu
 
-    def forward(self, tgt, memory, tgt_mask=None, memory_mask=None, tgt_key_padding_mask=None, memory_key_padding_mask=None, tgt_is_causal=False, memory_is_causal=False):
+# %% ../../../nbs/nn/modules/08_transformer.ipynb #d602cdf6
+class _DecoderForward:
+    "The way through the layer."
+
+    def forward(
+        self, tgt, memory, tgt_mask=None, memory_mask=None, tgt_key_padding_mask=None,
+        memory_key_padding_mask=None, tgt_is_causal=False, memory_is_causal=False,
+    ):
         x = tgt
-        def own(x): return self._sa_block(x, tgt_mask, tgt_key_padding_mask, tgt_is_causal)
-        def other(x): return self._mha_block(x, memory, memory_mask, memory_key_padding_mask, memory_is_causal)
+
+        def own(x):
+            return self._sa_block(x, tgt_mask, tgt_key_padding_mask, tgt_is_causal)
+
+        def other(x):
+            return self._mha_block(
+                x, memory, memory_mask, memory_key_padding_mask, memory_is_causal
+            )
+
         if self.norm_first:
             x = x + own(self.norm1(x))
             x = x + other(self.norm2(x))
@@ -189,54 +373,150 @@ class TransformerDecoderLayer(Module):
         x = self.norm2(x + other(x))
         return self.norm3(x + self._ff_block(x))
 
+# %% ../../../nbs/nn/modules/08_transformer.ipynb #8d382155
+class _DecoderBlocks:
+    "The blocks."
+
     def _sa_block(self, x, attn_mask, key_padding_mask, is_causal=False):
-        return self.dropout1(self.self_attn(x, x, x, attn_mask=attn_mask, key_padding_mask=key_padding_mask, is_causal=is_causal, need_weights=False)[0])
+        return self.dropout1(
+            self.self_attn(
+                x, x, x, attn_mask=attn_mask, key_padding_mask=key_padding_mask,
+                is_causal=is_causal, need_weights=False,
+            )[0]
+        )
 
     def _mha_block(self, x, mem, attn_mask, key_padding_mask, is_causal=False):
-        return self.dropout2(self.multihead_attn(x, mem, mem, attn_mask=attn_mask, key_padding_mask=key_padding_mask, is_causal=is_causal, need_weights=False)[0])
+        return self.dropout2(
+            self.multihead_attn(
+                x, mem, mem, attn_mask=attn_mask, key_padding_mask=key_padding_mask,
+                is_causal=is_causal, need_weights=False,
+            )[0]
+        )
 
-    def _ff_block(self, x): return self.dropout3(self.linear2(self.dropout(self.activation(self.linear1(x)))))
+    def _ff_block(self, x):
+        return self.dropout3(self.linear2(self.dropout(self.activation(self.linear1(x)))))
 
+take_topics(TransformerDecoderLayer, (_DecoderForward, _DecoderBlocks))
+
+# %% ../../../nbs/nn/modules/08_transformer.ipynb #8909516a
 class TransformerDecoder(Module):
     "`num_layers` copies of a decoder layer, one after the other, then `norm` if given."
+
     __constants__ = ['norm']
 
     def __init__(self, decoder_layer, num_layers, norm=None):
         super().__init__()
-        self.layers, self.num_layers, self.norm = _copies(decoder_layer, num_layers), num_layers, norm
+        self.layers, self.num_layers, self.norm = (
+            _copies(decoder_layer, num_layers),
+            num_layers,
+            norm,
+        )
 
-    def forward(self, tgt, memory, tgt_mask=None, memory_mask=None, tgt_key_padding_mask=None, memory_key_padding_mask=None, tgt_is_causal=None, memory_is_causal=False):
-        first = self.layers[0].self_attn.batch_first if hasattr(self.layers[0], 'self_attn') else False
-        causal = _is_causal(tgt_mask, tgt_is_causal, tgt.shape[1 if first and tgt.dim() == 3 else 0])
+    def forward(
+        self,
+        tgt,
+        memory,
+        tgt_mask=None,
+        memory_mask=None,
+        tgt_key_padding_mask=None,
+        memory_key_padding_mask=None,
+        tgt_is_causal=None,
+        memory_is_causal=False,
+    ):
+        first = (
+            self.layers[0].self_attn.batch_first if hasattr(self.layers[0], 'self_attn') else False
+        )
+        causal = _is_causal(
+            tgt_mask, tgt_is_causal, tgt.shape[1 if first and tgt.dim() == 3 else 0]
+        )
         for layer in self.layers:
-            tgt = layer(tgt, memory, tgt_mask=tgt_mask, memory_mask=memory_mask, tgt_key_padding_mask=tgt_key_padding_mask, memory_key_padding_mask=memory_key_padding_mask, tgt_is_causal=causal, memory_is_causal=memory_is_causal)
+            tgt = layer(
+                tgt,
+                memory,
+                tgt_mask=tgt_mask,
+                memory_mask=memory_mask,
+                tgt_key_padding_mask=tgt_key_padding_mask,
+                memory_key_padding_mask=memory_key_padding_mask,
+                tgt_is_causal=causal,
+                memory_is_causal=memory_is_causal,
+            )
         return tgt if self.norm is None else self.norm(tgt)
 
+# %% ../../../nbs/nn/modules/08_transformer.ipynb #31dac039
 class Transformer(Module):
-    "An encoder that reads `src` and a decoder that writes `tgt`, as in *Attention is all you need*."
+    """An encoder that reads `src` and a decoder that writes `tgt`, as in *Attention is all you
+    need*.
+    """
 
-    def __init__(self, d_model=512, nhead=8, num_encoder_layers=6, num_decoder_layers=6, dim_feedforward=2048, dropout=0.1, activation=F.relu, custom_encoder=None, custom_decoder=None, layer_norm_eps=1e-5, batch_first=False,
-                 norm_first=False, bias=True, device=None, dtype=None):
+    def __init__(
+        self, d_model=512, nhead=8, num_encoder_layers=6, num_decoder_layers=6,
+        dim_feedforward=2048, dropout=0.1, activation=F.relu, custom_encoder=None,
+        custom_decoder=None, layer_norm_eps=1e-5, batch_first=False, norm_first=False, bias=True,
+        device=None, dtype=None,
+    ):
         super().__init__()
-        options = dict(dim_feedforward=dim_feedforward, dropout=dropout, activation=activation, layer_norm_eps=layer_norm_eps, batch_first=batch_first, norm_first=norm_first, bias=bias, device=device, dtype=dtype)
-        def norm(): return LayerNorm(d_model, eps=layer_norm_eps, bias=bias, device=device, dtype=dtype)
-        self.encoder = custom_encoder if custom_encoder is not None else TransformerEncoder(TransformerEncoderLayer(d_model, nhead, **options), num_encoder_layers, norm())
-        self.decoder = custom_decoder if custom_decoder is not None else TransformerDecoder(TransformerDecoderLayer(d_model, nhead, **options), num_decoder_layers, norm())
+        options = dict(
+            dim_feedforward=dim_feedforward, dropout=dropout, activation=activation,
+            layer_norm_eps=layer_norm_eps, batch_first=batch_first, norm_first=norm_first,
+            bias=bias, device=device, dtype=dtype,
+        )
+
+        def norm():
+            return LayerNorm(d_model, eps=layer_norm_eps, bias=bias, device=device, dtype=dtype)
+
+        self.encoder = (
+            custom_encoder
+            if custom_encoder is not None
+            else TransformerEncoder(
+                TransformerEncoderLayer(d_model, nhead, **options), num_encoder_layers, norm()
+            )
+        )
+        self.decoder = (
+            custom_decoder
+            if custom_decoder is not None
+            else TransformerDecoder(
+                TransformerDecoderLayer(d_model, nhead, **options), num_decoder_layers, norm()
+            )
+        )
         self._reset_parameters()
         self.d_model, self.nhead, self.batch_first = d_model, nhead, batch_first
 
-    def forward(self, src, tgt, src_mask=None, tgt_mask=None, memory_mask=None, src_key_padding_mask=None, tgt_key_padding_mask=None, memory_key_padding_mask=None, src_is_causal=None, tgt_is_causal=None, memory_is_causal=False):
+# %% ../../../nbs/nn/modules/08_transformer.ipynb #7bca850f
+class _TransformerForward:
+    "The way through the model."
+
+    def forward(
+        self, src, tgt, src_mask=None, tgt_mask=None, memory_mask=None, src_key_padding_mask=None,
+        tgt_key_padding_mask=None, memory_key_padding_mask=None, src_is_causal=None,
+        tgt_is_causal=None, memory_is_causal=False,
+    ):
         batched = src.dim() == 3
-        if batched and src.shape[0 if self.batch_first else 1] != tgt.shape[0 if self.batch_first else 1]: raise RuntimeError('the batch number of src and tgt must be equal')
-        if src.shape[-1] != self.d_model or tgt.shape[-1] != self.d_model: raise RuntimeError('the feature number of src and tgt must be equal to d_model')
-        memory = self.encoder(src, mask=src_mask, src_key_padding_mask=src_key_padding_mask, is_causal=src_is_causal)
-        return self.decoder(tgt, memory, tgt_mask=tgt_mask, memory_mask=memory_mask, tgt_key_padding_mask=tgt_key_padding_mask, memory_key_padding_mask=memory_key_padding_mask, tgt_is_causal=tgt_is_causal, memory_is_causal=memory_is_causal)
+        if (
+            batched
+            and src.shape[0 if self.batch_first else 1] != tgt.shape[0 if self.batch_first else 1]
+        ):
+            raise RuntimeError('the batch number of src and tgt must be equal')
+        if src.shape[-1] != self.d_model or tgt.shape[-1] != self.d_model:
+            raise RuntimeError('the feature number of src and tgt must be equal to d_model')
+        memory = self.encoder(
+            src, mask=src_mask, src_key_padding_mask=src_key_padding_mask, is_causal=src_is_causal
+        )
+        return self.decoder(
+            tgt, memory, tgt_mask=tgt_mask, memory_mask=memory_mask,
+            tgt_key_padding_mask=tgt_key_padding_mask,
+            memory_key_padding_mask=memory_key_padding_mask, tgt_is_causal=tgt_is_causal,
+            memory_is_causal=memory_is_causal,
+        )
 
     @staticmethod
     def generate_square_subsequent_mask(sz, device=None, dtype=None):
-        "The mask (sz, sz) with which no place sees a later one: zeros, and minus infinity above the diagonal."
+        """The mask (sz, sz) with which no place sees a later one: zeros, and minus infinity above
+        the diagonal.
+        """
         return causal_mask(sz, dtype, device)
 
     def _reset_parameters(self):
         for p in self.parameters():
             if p.dim() > 1: init.xavier_uniform_(p)
+
+take_topics(Transformer, (_TransformerForward,))

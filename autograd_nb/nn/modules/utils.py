@@ -12,25 +12,36 @@ from itertools import repeat
 # %% ../../../nbs/nn/modules/09_utils.ipynb #eeeee71a
 def _ntuple(n, name='parse'):
     "A function that makes a tuple of `n` entries: of one value, or of an iterable as it is."
-    def parse(x): return tuple(x) if isinstance(x, collections.abc.Iterable) else tuple(repeat(x, n))
+
+    def parse(x):
+        return tuple(x) if isinstance(x, collections.abc.Iterable) else tuple(repeat(x, n))
+
     parse.__name__ = name
     return parse
 
-_single, _pair, _triple, _quadruple = (_ntuple(n, name) for n, name in ((1, '_single'), (2, '_pair'), (3, '_triple'), (4, '_quadruple')))
+_single, _pair, _triple, _quadruple = (
+    _ntuple(n, name)
+    for n, name in ((1, '_single'), (2, '_pair'), (3, '_triple'), (4, '_quadruple'))
+)
 
 def _reverse_repeat_tuple(t, n): return tuple(x for x in reversed(t) for _ in range(n))
 
 def _list_with_default(out_size, defaults):
     if isinstance(out_size, (int, float)): return out_size
-    if len(defaults) <= len(out_size): raise ValueError(f'Input dimension should be at least {len(out_size) + 1}')
-    return [v if v is not None else d for v, d in zip(out_size, defaults[-len(out_size):])]
+    if len(defaults) <= len(out_size):
+        raise ValueError(f'Input dimension should be at least {len(out_size) + 1}')
+    return [v if v is not None else d for v, d in zip(out_size, defaults[-len(out_size) :])]
 
 def consume_prefix_in_state_dict_if_present(state_dict, prefix):
-    "Take `prefix` off the names in a state dict, in place: a model that was wrapped when it was saved may then be loaded without its wrapper."
+    """Take `prefix` off the names in a state dict, in place: a model that was wrapped when it was
+    saved may then be loaded without its wrapper.
+    """
     for key in list(state_dict):
-        if key.startswith(prefix): state_dict[key.removeprefix(prefix)] = state_dict.pop(key)
+        if key.startswith(prefix):
+            state_dict[key.removeprefix(prefix)] = state_dict.pop(key)
     metadata = getattr(state_dict, '_metadata', None)
     if metadata is None: return
     for key in list(metadata):
-        if key == '' or not key.startswith(prefix) and key != prefix.rstrip('.'): continue
-        metadata[key[len(prefix):]] = metadata.pop(key)
+        if key == '' or not key.startswith(prefix) and key != prefix.rstrip('.'):
+            continue
+        metadata[key[len(prefix) :]] = metadata.pop(key)

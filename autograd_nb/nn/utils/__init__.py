@@ -8,10 +8,17 @@ __all__ = []
 # %% ../../../nbs/nn/utils/00_package.ipynb #a4aac0b8
 from . import clip_grad, convert_parameters, stateless
 from . import fusion, parametrizations, parametrize, prune, rnn
-from .fusion import fuse_conv_bn_eval, fuse_conv_bn_weights, fuse_linear_bn_eval, fuse_linear_bn_weights
+from autograd_nb.nn.utils.fusion import (
+    fuse_conv_bn_eval, fuse_conv_bn_weights, fuse_linear_bn_eval, fuse_linear_bn_weights
+)
 from .initialisation import skip_init
-from .parametrizations import hooked_spectral_norm as spectral_norm, hooked_weight_norm as weight_norm, remove_spectral_norm, remove_weight_norm
-from .clip_grad import clip_grad_norm_, clip_grad_value_, clip_grad_norm, clip_grads_with_norm_, get_total_norm
+from autograd_nb.nn.utils.parametrizations import (
+    hooked_spectral_norm as spectral_norm, hooked_weight_norm as weight_norm, remove_spectral_norm,
+    remove_weight_norm
+)
+from autograd_nb.nn.utils.clip_grad import (
+    clip_grad_norm_, clip_grad_value_, clip_grad_norm, clip_grads_with_norm_, get_total_norm
+)
 from .convert_parameters import parameters_to_vector, vector_to_parameters
 
 # %% ../../../nbs/nn/utils/00_package.ipynb #98d6b8af

@@ -10,9 +10,13 @@ import math
 import warnings
 import numpy as np
 
+from types import GeneratorType
+
 from ...arrays.cupy_backend import home_of, is_far, library_of, there, transfer
+from ...arrays.dtypes import DTYPES, FROM_NUMPY, result_dtype
 from ...graph.modes import whole
-from ...graph.node import JOURNAL, TensorBase, tensor_like
+from ...layers.versions import JOURNAL
+from ...graph.node import TensorBase, tensor_like
 
 # %% ../../../nbs/nn/utils/01_clip.ipynb #9006f089
 def _grads(parameters):
@@ -21,66 +25,124 @@ def _grads(parameters):
 
 @whole
 def get_total_norm(tensors, norm_type=2.0, error_if_nonfinite=False, foreach=None):
-    "The `norm_type`-norm of all tensors taken as one vector (inf: the largest absolute value), as a 0-d tensor."
-    tensors, kind = [tensors] if isinstance(tensors, TensorBase) else list(tensors), float(norm_type)
-    arrays = [t._array for t in tensors]
-    dtype = arrays[0].dtype if arrays else np.dtype('f4')
+    """The `norm_type`-norm of all tensors taken as one vector (inf: the largest absolute value), as
+    a 0-d tensor.
+    """
+    kind = float(norm_type)
+    arrays = [t._array for t in ([tensors] if isinstance(tensors, TensorBase) else tensors)]
     if any(map(is_far, arrays)): return _norm_there(arrays, kind, error_if_nonfinite)
-    if not arrays: total = 0.0
-    elif kind == math.inf: total = max(np.abs(a).max(initial=0) for a in arrays)
-    elif kind == 2: total = math.sqrt(sum(float(np.vdot(a, a).real) for a in arrays))
-    elif kind == 0: total = sum(np.count_nonzero(a) for a in arrays)
-    else: total = sum(float((np.abs(a) ** kind).sum()) for a in arrays) ** (1 / kind)
+    dtype = DTYPES['float32'] if not arrays else result_dtype([FROM_NUMPY[a.dtype] for a in arrays])
+    dtype = np.zeros(0, dtype.numpy).real.dtype
+    with np.errstate(all='ignore'):
+        if not arrays:
+            total = 0.0
+        elif kind == 2:
+            total = math.sqrt(sum(float(np.vdot(a, a).real) for a in map(_wide, arrays)))
+        else:
+            total = _norm(np.array([_norm(_wide(a), kind) for a in arrays]), kind)
     if error_if_nonfinite and not math.isfinite(total):
-        raise RuntimeError(f'The total norm of order {kind} for gradients from `parameters` is non-finite, so it cannot be clipped. To disable this error and scale the gradients by the non-finite norm anyway, set `error_if_nonfinite=False`')
+        raise RuntimeError(
+            f'The total norm of order {kind} for gradients from `parameters` is non-finite, so it'
+            ' cannot be clipped. To disable this error and scale the gradients by the non-finite'
+            ' norm anyway, set `error_if_nonfinite=False`'
+        )
     return tensor_like(np.array(total, dtype))
 
+def _wide(array):
+    "Numbers of two bytes as those of four, in which sums lose little."
+    return array.astype('f4') if array.dtype.itemsize == 2 else array
+
+def _norm(array, kind):
+    """The norm of one array; of their norms it gives the norm of several, as PyTorch has it for
+    every kind (of kind 0: how many are not zero).
+    """
+    size = np.abs(array)
+    if kind == 0: return np.count_nonzero(array)
+    if math.isinf(kind): return size.max(initial=0) if kind > 0 else size.min()
+    return (size**kind).sum() ** (1 / kind)
+
+# %% ../../../nbs/nn/utils/01_clip.ipynb #74bb99d4
 def _norm_there(arrays, kind, error_if_nonfinite):
     "The norm of arrays on a device, computed there, without waiting for it."
-    if kind == math.inf: one, join = lambda a: a.max(), lambda v: v.max()
-    elif kind == 2: one, join = lambda a: a @ a, lambda v: v.sum() ** 0.5
-    elif kind == 0: one, join = lambda a: (a != 0).sum().astype(a.dtype), lambda v: v.sum()
-    else: one, join = lambda a: (a ** kind).sum(), lambda v: v.sum() ** (1 / kind)
+    if kind == math.inf:
+        one, join = lambda a: a.max(), lambda v: v.max()
+    elif kind == 2:
+        one, join = lambda a: a @ a, lambda v: v.sum() ** 0.5
+    elif kind == 0:
+        one, join = lambda a: (a != 0).sum().astype(a.dtype), lambda v: v.sum()
+    else:
+        one, join = lambda a: (a**kind).sum(), lambda v: v.sum() ** (1 / kind)
     each = []
     for a in arrays:
         with home_of(a): each.append(one(abs(a).reshape(-1)).reshape(()))
-    with home_of(each[0]): total = join(there.stack([transfer(v, each[0].device.id) for v in each]))
-    if error_if_nonfinite and not bool(there.isfinite(total)): raise RuntimeError(f'The total norm of order {kind} for gradients from `parameters` is non-finite, so it cannot be clipped. To disable this error and scale the gradients by the non-finite norm anyway, set `error_if_nonfinite=False`')
+    with home_of(each[0]):
+        total = join(there.stack([transfer(v, each[0].device.id) for v in each]))
+    if error_if_nonfinite and not bool(there.isfinite(total)):
+        raise RuntimeError(
+            f'The total norm of order {kind} for gradients from `parameters` is non-finite, so it'
+            ' cannot be clipped. To disable this error and scale the gradients by the non-finite'
+            ' norm anyway, set `error_if_nonfinite=False`'
+        )
     return tensor_like(total)
 
 @whole
 def clip_grads_with_norm_(parameters, max_norm, total_norm, foreach=None):
     "Scale the gradients, whose norm is `total_norm`, down to the norm `max_norm` (never up)."
+    if not isinstance(total_norm, TensorBase):
+        raise TypeError(
+            'clamp() received an invalid combination of arguments - got'
+            f' ({type(total_norm).__name__}, max=float): total_norm has to be a tensor'
+        )
     if is_far(total_norm._array):
-        with home_of(total_norm._array): factor = there.minimum(float(max_norm) / (total_norm._array + 1e-6), 1.0)
+        with home_of(total_norm._array):
+            factor = there.minimum(float(max_norm) / (total_norm._array + 1e-6), 1.0)
         for g in _grads(parameters):
             array = g._array
-            with home_of(array): array *= transfer(factor, array.device.id).astype(array.dtype)
+            with home_of(array):
+                array *= transfer(factor, array.device.id).astype(array.dtype)
             JOURNAL.note(array, 'clip_grad_norm_')
         return
-    factor = float(max_norm) / (total_norm.item() + 1e-6)
-    if factor >= 1: return
+    factor = np.minimum(np.float64(max_norm) / (total_norm.item() + 1e-6), 1.0)
     for g in _grads(parameters):
         np.multiply(g._array, g._array.dtype.type(factor), g._array)
         JOURNAL.note(g._array, 'clip_grad_norm_')
 
+# %% ../../../nbs/nn/utils/01_clip.ipynb #77af9285
 @whole
 def clip_grad_norm_(parameters, max_norm, norm_type=2.0, error_if_nonfinite=False, foreach=None):
-    "Scale the gradients of `parameters` in place so that their total norm is at most `max_norm`; returns the norm they had. `error_if_nonfinite`: raise if it is infinite or NaN."
+    """Scale the gradients of `parameters` in place so that their total norm is at most `max_norm`;
+    returns the norm they had. `error_if_nonfinite`: raise if it is infinite or NaN.
+    """
+    generated = isinstance(parameters, GeneratorType)
     parameters = [parameters] if isinstance(parameters, TensorBase) else list(parameters)
+    if generated and not parameters:
+        warnings.warn(
+            '`parameters` is an empty generator, no gradient clipping will occur.', stacklevel=2
+        )
     total = get_total_norm(_grads(parameters), norm_type, error_if_nonfinite)
     clip_grads_with_norm_(parameters, max_norm, total)
     return total
 
 def clip_grad_norm(parameters, max_norm, norm_type=2.0, error_if_nonfinite=False, foreach=None):
     "The former name of `clip_grad_norm_`."
-    warnings.warn('`torch.nn.utils.clip_grad_norm` is now deprecated in favor of `torch.nn.utils.clip_grad_norm_`.', FutureWarning, stacklevel=2)
+    warnings.warn(
+        '`torch.nn.utils.clip_grad_norm` is now deprecated in favor of'
+        ' `torch.nn.utils.clip_grad_norm_`.',
+        FutureWarning,
+        stacklevel=2,
+    )
     return clip_grad_norm_(parameters, max_norm, norm_type, error_if_nonfinite, foreach)
 
 @whole
 def clip_grad_value_(parameters, clip_value, foreach=None):
     "Limit each entry of the gradients to the range from `-clip_value` to `clip_value`, in place."
-    bound = float(clip_value)
-    for g in _grads(parameters):
+    bound, grads = float(clip_value), _grads(parameters)
+    if not grads and foreach is not False:
+        raise RuntimeError(
+            'Expected !nested_tensorlist[0].empty() to be true, but got false. '
+            'No parameter has a gradient: call backward() first.'
+        )
+    for g in grads:
         library_of(g._array).clip(g._array, -bound, bound, out=g._array)
-        JOURNAL.note(g._array, 'clip_grad_value_')
+        for _ in range(1 if foreach is False else 2):
+            JOURNAL.note(g._array, 'clip_grad_value_')

@@ -16,9 +16,10 @@ def parameters_to_vector(parameters):
 
 def vector_to_parameters(vec, parameters):
     "Cut a vector into the parameters, in order. Each then shares the vector's memory."
-    if not isinstance(vec, TensorBase): raise TypeError(f'expected torch.Tensor, but got: {type(vec).__name__}')
+    if not isinstance(vec, TensorBase):
+        raise TypeError(f'expected torch.Tensor, but got: {type(vec).__name__}')
     start = 0
     for p in parameters:
         n = p.numel()
-        p.data = vec[start:start + n].reshape(p.shape).detach()
+        p.data = vec[start : start + n].reshape(p.shape).detach()
         start += n

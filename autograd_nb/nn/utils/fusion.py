@@ -16,7 +16,9 @@ def _fused(weight, bias, mean, var, eps, scale, shift, layout):
     scale = mean * 0 + 1 if scale is None else scale
     shift = mean * 0 if shift is None else shift
     factor = scale * (var + eps).rsqrt()
-    return Parameter((weight * factor.reshape(layout)).detach(), weight.requires_grad), Parameter(((bias - mean) * factor + shift).detach(), bias.requires_grad)
+    return Parameter((weight * factor.reshape(layout)).detach(), weight.requires_grad), Parameter(
+        ((bias - mean) * factor + shift).detach(), bias.requires_grad
+    )
 
 def fuse_conv_bn_weights(conv_w, conv_b, bn_rm, bn_rv, bn_eps, bn_w, bn_b, transpose=False):
     "Weight and bias of the convolution that does the work of a convolution and a batch norm."
@@ -24,10 +26,14 @@ def fuse_conv_bn_weights(conv_w, conv_b, bn_rm, bn_rv, bn_eps, bn_w, bn_b, trans
     return _fused(conv_w, conv_b, bn_rm, bn_rv, bn_eps, bn_w, bn_b, layout)
 
 def fuse_conv_bn_eval(conv, bn, transpose=False):
-    "A convolution that does the work of `conv` and the batch norm `bn` after it. Both must be in evaluation mode."
+    """A convolution that does the work of `conv` and the batch norm `bn` after it. Both must be in
+    evaluation mode.
+    """
     if conv.training or bn.training: raise AssertionError('Fusion only for eval!')
     out = copy.deepcopy(conv)
-    out.weight, out.bias = fuse_conv_bn_weights(out.weight, out.bias, bn.running_mean, bn.running_var, bn.eps, bn.weight, bn.bias, transpose)
+    out.weight, out.bias = fuse_conv_bn_weights(
+        out.weight, out.bias, bn.running_mean, bn.running_var, bn.eps, bn.weight, bn.bias, transpose
+    )
     return out
 
 def fuse_linear_bn_weights(linear_w, linear_b, bn_rm, bn_rv, bn_eps, bn_w, bn_b):
@@ -35,9 +41,16 @@ def fuse_linear_bn_weights(linear_w, linear_b, bn_rm, bn_rv, bn_eps, bn_w, bn_b)
     return _fused(linear_w, linear_b, bn_rm, bn_rv, bn_eps, bn_w, bn_b, [-1, 1])
 
 def fuse_linear_bn_eval(linear, bn):
-    "A linear layer that does the work of `linear` and the batch norm `bn` after it. Both must be in evaluation mode."
+    """A linear layer that does the work of `linear` and the batch norm `bn` after it. Both must be
+    in evaluation mode.
+    """
     if linear.training or bn.training: raise AssertionError('Fusion only for eval!')
-    if linear.out_features != bn.num_features and bn.num_features != 1: raise AssertionError('To fuse, linear.out_features == bn.num_features or bn.num_features == 1')
+    if linear.out_features != bn.num_features and bn.num_features != 1:
+        raise AssertionError(
+            'To fuse, linear.out_features == bn.num_features or bn.num_features == 1'
+        )
     out = copy.deepcopy(linear)
-    out.weight, out.bias = fuse_linear_bn_weights(out.weight, out.bias, bn.running_mean, bn.running_var, bn.eps, bn.weight, bn.bias)
+    out.weight, out.bias = fuse_linear_bn_weights(
+        out.weight, out.bias, bn.running_mean, bn.running_var, bn.eps, bn.weight, bn.bias
+    )
     return out

@@ -13,11 +13,18 @@ from ... import nn
 # %% ../../../nbs/nn/utils/08_initialisation.ipynb #5997cdb8
 def skip_init(module_cls, *args, **kwargs):
     "A module of the given class whose parameters have arbitrary first values."
-    if not issubclass(module_cls, nn.Module): raise RuntimeError(f'Expected a Module; got {module_cls}')
-    if 'device' not in inspect.signature(module_cls).parameters: raise RuntimeError('Module must support a \'device\' arg to skip initialization')
+    if not issubclass(module_cls, nn.Module):
+        raise RuntimeError(f'Expected a Module; got {module_cls}')
+    if 'device' not in inspect.signature(module_cls).parameters:
+        raise RuntimeError('Module must support a \'device\' arg to skip initialization')
     init = nn.init
-    changed = {name: getattr(init, name) for name in dir(init) if name.endswith('_') and not name.startswith('_')}
+    changed = {
+        name: getattr(init, name)
+        for name in dir(init)
+        if name.endswith('_') and not name.startswith('_')
+    }
     for name in changed: setattr(init, name, lambda tensor, *args, **kwargs: tensor)
-    try: return module_cls(*args, **kwargs)
+    try:
+        return module_cls(*args, **kwargs)
     finally:
         for name, function in changed.items(): setattr(init, name, function)

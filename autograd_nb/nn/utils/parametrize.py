@@ -10,6 +10,7 @@ __all__ = ['cached', 'ParametrizationList', 'register_parametrization', 'is_para
 import copy
 from contextlib import contextmanager
 
+from ...arrays.topics import take_topics
 from ...graph.modes import no_grad
 from ...graph.node import TensorBase
 from ..modules.container import ModuleDict, ModuleList
@@ -23,20 +24,26 @@ def cached():
     "Within this block each parametrised tensor is computed once."
     global _cache_enabled
     _cache_enabled += 1
-    try: yield
+    try:
+        yield
     finally:
         _cache_enabled -= 1
         if not _cache_enabled: _cache.clear()
 
 def _becomes(tensor, value):
     "Let a parameter hold other numbers, of any shape."
-    with no_grad(): tensor.data = value.detach() if isinstance(value, TensorBase) else value
+    with no_grad():
+        tensor.data = value.detach() if isinstance(value, TensorBase) else value
 
+# %% ../../../nbs/nn/utils/04_parametrize.ipynb #b09c656f
 class ParametrizationList(ModuleList):
-    "The parametrisations of one tensor, applied one after the other to `original` (or `original0`, `original1`, … when the first takes several)."
+    """The parametrisations of one tensor, applied one after the other to `original` (or
+    `original0`, `original1`, … when the first takes several).
+    """
 
     def __init__(self, modules, original, unsafe=False):
-        if not modules: raise ValueError('ParametrizationList requires one or more modules.')
+        if not modules:
+            raise ValueError('ParametrizationList requires one or more modules.')
         super().__init__(modules)
         self.unsafe = unsafe
         shape, dtype = original.shape, original.dtype
@@ -46,56 +53,135 @@ class ParametrizationList(ModuleList):
                 if hasattr(module, 'right_inverse'):
                     try: new = module.right_inverse(new)
                     except NotImplementedError: pass
-        if not isinstance(new, TensorBase) and not isinstance(new, (tuple, list)): raise ValueError(f"'right_inverse' must return a Tensor or a Sequence of tensors (list, tuple...). Got {type(new).__name__}")
-        self.is_tensor, self.ntensors = isinstance(new, TensorBase), 1 if isinstance(new, TensorBase) else len(new)
+        if not isinstance(new, TensorBase) and not isinstance(new, (tuple, list)):
+            raise ValueError(
+                "'right_inverse' must return a Tensor or a Sequence of tensors (list, tuple...)."
+                f" Got {type(new).__name__}"
+            )
+        self.is_tensor, self.ntensors = (
+            isinstance(new, TensorBase),
+            (1 if isinstance(new, TensorBase) else len(new)),
+        )
         if self.is_tensor:
-            if original.dtype != new.dtype: raise ValueError(f'When `right_inverse` outputs one tensor, it may not change the dtype.\noriginal.dtype: {original.dtype}\nright_inverse(original).dtype: {new.dtype}')
+            if original.dtype != new.dtype:
+                raise ValueError(
+                    'When `right_inverse` outputs one tensor, it may not change the'
+                    f' dtype.\noriginal.dtype: {original.dtype}\nright_inverse(original).dtype:'
+                    f' {new.dtype}'
+                )
             with no_grad(): _becomes(original, new)
-            if isinstance(original, Parameter): self.register_parameter('original', original)
-            else: self.register_buffer('original', original)
+            if isinstance(original, Parameter):
+                self.register_parameter('original', original)
+            else:
+                self.register_buffer('original', original)
         else:
             for i, v in enumerate(new):
-                if not isinstance(v, TensorBase): raise ValueError(f'right_inverse must return a Tensor or a Sequence of tensors (list, tuple...). Got element {i} of the sequence with type {type(v).__name__}.')
-                if isinstance(original, Parameter): self.register_parameter(f'original{i}', Parameter(v.detach(), original.requires_grad))
-                else: self.register_buffer(f'original{i}', v)
+                if not isinstance(v, TensorBase):
+                    raise ValueError(
+                        "'right_inverse' must return a Tensor or a Sequence of tensors (list,"
+                        f" tuple...). Got element {i} of the sequence with type {type(v).__name__}."
+                    )
+                if isinstance(original, Parameter):
+                    self.register_parameter(
+                        f'original{i}', Parameter(v.detach(), original.requires_grad)
+                    )
+                else:
+                    self.register_buffer(f'original{i}', v)
         if not unsafe:
             result = self()
-            if not isinstance(result, TensorBase): raise ValueError(f'A parametrization must return a tensor. Got {type(result).__name__}.')
-            if result.dtype != dtype: raise ValueError(f'Registering a parametrization may not change the dtype of the tensor, unless `unsafe` flag is enabled.\nunparametrized dtype: {dtype}\nparametrized dtype: {result.dtype}')
-            if result.shape != shape: raise ValueError(f'Registering a parametrization may not change the shape of the tensor, unless `unsafe` flag is enabled.\nunparametrized shape: {shape}\nparametrized shape: {result.shape}')
+            if not isinstance(result, TensorBase):
+                raise ValueError(
+                    f'A parametrization must return a tensor. Got {type(result).__name__}.'
+                )
+            if result.dtype != dtype:
+                raise ValueError(
+                    'Registering a parametrization may not change the dtype of the tensor, unless'
+                    f' `unsafe` flag is enabled.\nunparametrized dtype: {dtype}\nparametrized'
+                    f' dtype: {result.dtype}'
+                )
+            if result.shape != shape:
+                raise ValueError(
+                    'Registering a parametrization may not change the shape of the tensor, unless'
+                    f' `unsafe` flag is enabled.\nunparametrized shape: {shape}\nparametrized'
+                    f' shape: {result.shape}'
+                )
+
+# %% ../../../nbs/nn/utils/04_parametrize.ipynb #8f295e14
+class _Inverse:
+    "There and back."
 
     def right_inverse(self, value):
         "Set the originals so that the parametrised tensor becomes `value`."
         with no_grad():
             for module in reversed(list(self)):
-                if not hasattr(module, 'right_inverse'): raise RuntimeError(f'parametrization {type(module).__name__} does not implement right_inverse.')
+                if not hasattr(module, 'right_inverse'):
+                    raise RuntimeError(
+                        f'parametrization {type(module).__name__} does not implement right_inverse.'
+                    )
                 value = module.right_inverse(value)
             if self.is_tensor:
-                if not isinstance(value, TensorBase): raise ValueError(f'`right_inverse` should return a tensor. Got {type(value).__name__}')
-                if value.dtype != self.original.dtype: raise ValueError(f'The tensor returned by `right_inverse` has dtype {value.dtype} while `original` has dtype {self.original.dtype}')
+                if not isinstance(value, TensorBase):
+                    raise ValueError(
+                        f'`right_inverse` should return a tensor. Got {type(value).__name__}'
+                    )
+                if value.dtype != self.original.dtype:
+                    raise ValueError(
+                        f'The tensor returned by `right_inverse` has dtype {value.dtype} while'
+                        f' `original` has dtype {self.original.dtype}'
+                    )
                 _becomes(self.original, value)
             else:
-                if not isinstance(value, (tuple, list)): raise ValueError(f"'right_inverse' must return a sequence of tensors. Got {type(value).__name__}.")
-                if len(value) != self.ntensors: raise ValueError(f"'right_inverse' must return a sequence of tensors of length {self.ntensors}. Got a sequence of length {len(value)}.")
+                if not isinstance(value, (tuple, list)):
+                    raise ValueError(
+                        "'right_inverse' must return a sequence of tensors. Got"
+                        f" {type(value).__name__}."
+                    )
+                if len(value) != self.ntensors:
+                    raise ValueError(
+                        "'right_inverse' must return a sequence of tensors of length"
+                        f" {self.ntensors}. Got a sequence of length {len(value)}."
+                    )
                 for i, v in enumerate(value): _becomes(getattr(self, f'original{i}'), v)
 
     def forward(self):
         modules = list(self)
-        x = modules[0](self.original) if self.is_tensor else modules[0](*(getattr(self, f'original{i}') for i in range(self.ntensors)))
+        x = (
+            modules[0](self.original)
+            if self.is_tensor
+            else modules[0](*(getattr(self, f'original{i}') for i in range(self.ntensors)))
+        )
         for module in modules[1:]: x = module(x)
         return x
 
+# %% ../../../nbs/nn/utils/04_parametrize.ipynb #a6158632
+take_topics(ParametrizationList, (_Inverse,))
+
+# %% ../../../nbs/nn/utils/04_parametrize.ipynb #73134b03
 def _own_class(module):
     "Give the module a class of its own."
     kind = type(module)
+
     def __deepcopy__(self, memo):
         if id(self) not in memo:
             new = memo[id(self)] = self.__new__(self.__class__)
             new.__dict__ = copy.deepcopy(self.__dict__, memo)
-            for name in new.parametrizations if 'parametrizations' in new._modules else (): _property(new, name) if not hasattr(type(new), name) else None
+            for name in new.parametrizations if 'parametrizations' in new._modules else ():
+                _property(new, name) if not hasattr(type(new), name) else None
         return memo[id(self)]
-    def __getstate__(self): raise RuntimeError('Serialization of parametrized modules is only supported through state_dict(). See:\nhttps://pytorch.org/tutorials/beginner/saving_loading_models.html#saving-loading-a-general-checkpoint-for-inference-and-or-resuming-training')
-    module.__class__ = type(f'Parametrized{kind.__name__}', (kind,), {'__getstate__': __getstate__, '__deepcopy__': __deepcopy__, '__module__': kind.__module__})
+
+    def __getstate__(self):
+        raise RuntimeError(
+            'Serialization of parametrized modules is only supported through state_dict().'
+            ' See:\nhttps://pytorch.org/tutorials/beginner/'
+            'saving_loading_models.html#'
+            'saving-loading-a-general-checkpoint-for-inference-and-or-resuming-training'
+        )
+
+    module.__class__ = type(
+        f'Parametrized{kind.__name__}',
+        (kind,),
+        {'__getstate__': __getstate__, '__deepcopy__': __deepcopy__, '__module__': kind.__module__},
+    )
 
 def _property(module, name):
     def read(self):
@@ -103,27 +189,58 @@ def _property(module, name):
         key = id(self), name
         if key not in _cache: _cache[key] = self.parametrizations[name]()
         return _cache[key]
-    def write(self, value): self.parametrizations[name].right_inverse(value)
+
+    def write(self, value):
+        self.parametrizations[name].right_inverse(value)
+
     setattr(type(module), name, property(read, write))
 
+# %% ../../../nbs/nn/utils/04_parametrize.ipynb #b457f381
 def register_parametrization(module, tensor_name, parametrization, *, unsafe=False):
-    """Make `module.<tensor_name>` the result of `parametrization`, a module, applied to a parameter or buffer of that name. Several are applied one after the other; returns the module.
+    """Make `module.<tensor_name>` the result of `parametrization`, a module, applied to a parameter
+    or buffer of that name. Several are applied one after the other; returns the module.
 
-    A parametrisation with `right_inverse` can be assigned to. `unsafe` skips the checks that shape and dtype stay."""
+    A parametrisation with `right_inverse` can be assigned to. `unsafe` skips the checks that shape
+    and dtype stay.
+    """
     parametrization.train(module.training)
     if is_parametrized(module, tensor_name):
         if not unsafe:
             now = getattr(module, tensor_name)
             new = parametrization(now)
-            if not isinstance(new, TensorBase): raise ValueError(f'A parametrization must return a tensor. Got {type(new).__name__}.')
-            if new.dtype != now.dtype: raise ValueError(f'Registering a parametrization may not change the dtype of the tensor, unless the `unsafe` flag is enabled.\nmodule.{tensor_name}.dtype: {now.dtype}\nparametrization(module.{tensor_name}).dtype: {new.dtype}')
-            if new.shape != now.shape: raise ValueError(f'Registering a parametrization may not change the shape of the tensor, unless the `unsafe` flag is enabled.\nmodule.{tensor_name}.shape: {now.shape}\nparametrization(module.{tensor_name}).shape: {new.shape}')
+            if not isinstance(new, TensorBase):
+                raise ValueError(
+                    f'A parametrization must return a tensor. Got {type(new).__name__}.'
+                )
+            if new.dtype != now.dtype:
+                raise ValueError(
+                    'Registering a parametrization may not change the dtype of the tensor, unless'
+                    f' the `unsafe` flag is enabled.\nmodule.{tensor_name}.dtype:'
+                    f' {now.dtype}\nparametrization(module.{tensor_name}).dtype: {new.dtype}'
+                )
+            if new.shape != now.shape:
+                raise ValueError(
+                    'Registering a parametrization may not change the shape of the tensor, unless'
+                    f' the `unsafe` flag is enabled.\nmodule.{tensor_name}.shape:'
+                    f' {now.shape}\nparametrization(module.{tensor_name}).shape: {new.shape}'
+                )
             if hasattr(parametrization, 'right_inverse'):
                 try:
                     back = parametrization.right_inverse(new)
-                    if not isinstance(back, TensorBase): raise ValueError(f'parametrization.right_inverse must return a tensor. Got: {type(back).__name__}')
-                    if back.shape != now.shape: raise ValueError(f'The tensor returned by parametrization.right_inverse must have the same shape as module.{tensor_name}, unless the `unsafe` flag is enabled.\nmodule.{tensor_name}.shape: {now.shape}\nreturned shape: {back.shape}')
-                except NotImplementedError: pass
+                    if not isinstance(back, TensorBase):
+                        raise ValueError(
+                            'parametrization.right_inverse must return a tensor. Got:'
+                            f' {type(back).__name__}'
+                        )
+                    if back.shape != now.shape:
+                        raise ValueError(
+                            'The tensor returned by parametrization.right_inverse must have the'
+                            f' same shape as module.{tensor_name}, unless the `unsafe` flag is'
+                            f' enabled.\nmodule.{tensor_name}.shape: {now.shape}\nreturned shape:'
+                            f' {back.shape}'
+                        )
+                except NotImplementedError:
+                    pass
         module.parametrizations[tensor_name].append(parametrization)
         module.parametrizations[tensor_name].unsafe |= unsafe
     elif tensor_name in module._buffers or tensor_name in module._parameters:
@@ -132,13 +249,19 @@ def register_parametrization(module, tensor_name, parametrization, *, unsafe=Fal
         delattr(module, tensor_name)
         if not is_parametrized(module):
             _own_class(module)
-            if 'parametrizations' in module._modules or hasattr(module, 'parametrizations'): raise AttributeError("attribute 'parametrizations' already exists")
+            if 'parametrizations' in module._modules or hasattr(module, 'parametrizations'):
+                raise AttributeError("attribute 'parametrizations' already exists")
             module.parametrizations = ModuleDict()
         _property(module, tensor_name)
         module.parametrizations[tensor_name] = parametrizations
-    else: raise ValueError(f"Module '{module}' does not have a parameter, a buffer, or a parametrized element with name '{tensor_name}'")
+    else:
+        raise ValueError(
+            f"Module '{module}' does not have a parameter, a buffer, or a parametrized element with"
+            f" name '{tensor_name}'"
+        )
     return module
 
+# %% ../../../nbs/nn/utils/04_parametrize.ipynb #d28d4715
 def is_parametrized(module, tensor_name=None):
     "Whether the module has a parametrised tensor (of that name)."
     found = getattr(module, 'parametrizations', None)
@@ -146,8 +269,11 @@ def is_parametrized(module, tensor_name=None):
     return len(found) > 0 if tensor_name is None else tensor_name in found
 
 def remove_parametrizations(module, tensor_name, leave_parametrized=True):
-    "Make the tensor a plain parameter again, with the numbers it has now or, without `leave_parametrized`, with those of the original. Returns the module."
-    if not is_parametrized(module, tensor_name): raise ValueError(f'Module {module} does not have a parametrization on {tensor_name}')
+    """Make the tensor a plain parameter again, with the numbers it has now or, without
+    `leave_parametrized`, with those of the original. Returns the module.
+    """
+    if not is_parametrized(module, tensor_name):
+        raise ValueError(f'Module {module} does not have a parametrization on {tensor_name}')
     parametrizations = module.parametrizations[tensor_name]
     if parametrizations.is_tensor:
         original = parametrizations.original
@@ -155,9 +281,16 @@ def remove_parametrizations(module, tensor_name, leave_parametrized=True):
             with no_grad(): value = getattr(module, tensor_name)
             _becomes(original, value)
     else:
-        if not leave_parametrized: raise ValueError('Cannot leave unparametrized (`leave_parametrized=False`) a tensor that is parametrized in terms of a sequence of tensors.')
+        if not leave_parametrized:
+            raise ValueError(
+                'Cannot leave unparametrized (`leave_parametrized=False`) a tensor that is'
+                ' parametrized in terms of a sequence of tensors.'
+            )
         with no_grad(): value = getattr(module, tensor_name)
-        needs = any(getattr(parametrizations, f'original{i}').requires_grad for i in range(parametrizations.ntensors))
+        needs = any(
+            getattr(parametrizations, f'original{i}').requires_grad
+            for i in range(parametrizations.ntensors)
+        )
         first = parametrizations.original0
         original = Parameter(value.detach(), needs) if isinstance(first, Parameter) else value
     delattr(type(module), tensor_name)
@@ -173,12 +306,20 @@ def type_before_parametrizations(module):
     "The class that the module had before it was parametrised."
     return type(module).__bases__[0] if is_parametrized(module) else type(module)
 
+# %% ../../../nbs/nn/utils/04_parametrize.ipynb #6c4b124b
 def transfer_parametrizations_and_params(from_module, to_module, tensor_name=None):
-    "Give `to_module` the parametrisations of `from_module` (of one tensor, or all) and the parameters behind them; returns it."
+    """Give `to_module` the parametrisations of `from_module` (of one tensor, or all) and the
+    parameters behind them; returns it.
+    """
     if not is_parametrized(from_module): return to_module
     for name in [tensor_name] if tensor_name is not None else list(from_module.parametrizations):
-        if not hasattr(to_module, name): setattr(to_module, name, Parameter(getattr(from_module, name).detach().clone()))
-        for p in from_module.parametrizations[name]: register_parametrization(to_module, name, p, unsafe=from_module.parametrizations[name].unsafe)
+        if not hasattr(to_module, name):
+            setattr(to_module, name, Parameter(getattr(from_module, name).detach().clone()))
+        for p in from_module.parametrizations[name]:
+            register_parametrization(
+                to_module, name, p, unsafe=from_module.parametrizations[name].unsafe
+            )
         source, target = from_module.parametrizations[name], to_module.parametrizations[name]
-        for key in list(source._parameters): setattr(target, key, source._parameters[key])
+        for key in list(source._parameters):
+            setattr(target, key, source._parameters[key])
     return to_module

@@ -13,31 +13,71 @@ from collections.abc import Iterable
 import numpy as np
 
 from ... import functions as F
+from ...arrays.topics import take_topics
 from ...creation import ones_like
 from ...graph.node import tensor_like
 from .convert_parameters import parameters_to_vector
 
 # %% ../../../nbs/nn/utils/07_prune.ipynb #19eac565
 class BasePruningMethod(ABC):
-    "What all methods do; a subclass defines `compute_mask(t, default_mask)` and `PRUNING_TYPE` ('unstructured', 'structured' or 'global')."
+    """What all methods do; a subclass defines `compute_mask(t, default_mask)` and `PRUNING_TYPE`
+    ('unstructured', 'structured' or 'global').
+    """
+
     _tensor_name = None
 
-    def __call__(self, module, inputs): setattr(module, self._tensor_name, self.apply_mask(module))
+    def __call__(self, module, inputs):
+        setattr(module, self._tensor_name, self.apply_mask(module))
 
     @abstractmethod
     def compute_mask(self, t, default_mask): ...
 
     def apply_mask(self, module):
         "The product of original and mask."
-        if self._tensor_name is None: raise AssertionError(f'Module {module} has to be pruned')
-        mask, original = getattr(module, self._tensor_name + '_mask'), getattr(module, self._tensor_name + '_orig')
+        if self._tensor_name is None:
+            raise AssertionError(f'Module {module} has to be pruned')
+        mask, original = (
+            getattr(module, self._tensor_name + '_mask'),
+            getattr(module, self._tensor_name + '_orig'),
+        )
         return mask.to(original.dtype) * original
+
+    def prune(self, t, default_mask=None, importance_scores=None):
+        "The pruned tensor, without any module."
+        scores = t if importance_scores is None else importance_scores
+        if scores.shape != t.shape:
+            raise AssertionError('importance_scores should have the same shape as tensor t')
+        return t * self.compute_mask(scores, ones_like(t) if default_mask is None else default_mask)
+
+    def remove(self, module):
+        "Make the zeros permanent: the parameter is a plain one again."
+        name = self._tensor_name
+        if name is None:
+            raise AssertionError(f'Module {module} has to be pruned before pruning can be removed')
+        weight = self.apply_mask(module)
+        if hasattr(module, name): delattr(module, name)
+        original = module._parameters[name + '_orig']
+        original.data = weight.data
+        del module._parameters[name + '_orig'], module._buffers[name + '_mask']
+        module.register_parameter(name, original)
+
+# %% ../../../nbs/nn/utils/07_prune.ipynb #f013266c
+class _Pruning:
+    "Methods on modules."
 
     @classmethod
     def apply(cls, module, name, *args, importance_scores=None, **kwargs):
         "Prune `module.<name>` by this method, on top of what was pruned before."
-        before = [(k, hook) for k, hook in module._forward_pre_hooks.items() if isinstance(hook, BasePruningMethod) and hook._tensor_name == name]
-        if len(before) > 1: raise AssertionError(f'Avoid adding multiple pruning hooks to the same tensor {name} of module {module}. Use a PruningContainer.')
+        before = [
+            (k, hook)
+            for k, hook in module._forward_pre_hooks.items()
+            if isinstance(hook, BasePruningMethod) and hook._tensor_name == name
+        ]
+        if len(before) > 1:
+            raise AssertionError(
+                f'Avoid adding multiple pruning hooks to the same tensor {name} of module {module}.'
+                ' Use a PruningContainer.'
+            )
         method = cls(*args, **kwargs)
         method._tensor_name = name
         if before:
@@ -49,14 +89,19 @@ class BasePruningMethod(ABC):
             used = container
             original = getattr(module, name + '_orig')
             default = getattr(module, name + '_mask')
-        else: used, original, default = method, getattr(module, name), None
+        else:
+            used, original, default = method, getattr(module, name), None
         scores = original if importance_scores is None else importance_scores
-        if scores.shape != original.shape: raise AssertionError(f'importance_scores should have the same shape as parameter {name} of {module}')
+        if scores.shape != original.shape:
+            raise AssertionError(
+                f'importance_scores should have the same shape as parameter {name} of {module}'
+            )
         if not before:
             module.register_parameter(name + '_orig', original)
             del module._parameters[name]
             default = ones_like(original.detach())
-        try: mask = used.compute_mask(scores.detach(), default)
+        try:
+            mask = used.compute_mask(scores.detach(), default)
         except Exception:
             if not before:
                 del module._parameters[name + '_orig']
@@ -68,36 +113,48 @@ class BasePruningMethod(ABC):
         module.register_forward_pre_hook(used)
         return used
 
-    def prune(self, t, default_mask=None, importance_scores=None):
-        "The pruned tensor, without any module."
-        scores = t if importance_scores is None else importance_scores
-        if scores.shape != t.shape: raise AssertionError('importance_scores should have the same shape as tensor t')
-        return t * self.compute_mask(scores, ones_like(t) if default_mask is None else default_mask)
+# %% ../../../nbs/nn/utils/07_prune.ipynb #cb02b679
+take_topics(BasePruningMethod, (_Pruning,))
 
-    def remove(self, module):
-        "Make the zeros permanent: the parameter is a plain one again."
-        name = self._tensor_name
-        if name is None: raise AssertionError(f'Module {module} has to be pruned before pruning can be removed')
-        weight = self.apply_mask(module)
-        if hasattr(module, name): delattr(module, name)
-        original = module._parameters[name + '_orig']
-        original.data = weight.data
-        del module._parameters[name + '_orig'], module._buffers[name + '_mask']
-        module.register_parameter(name, original)
-
+# %% ../../../nbs/nn/utils/07_prune.ipynb #d7c335a4
 def _amount(amount, size):
     "How many of `size` things are meant by a number or a fraction."
-    if isinstance(amount, bool) or not isinstance(amount, (int, float)): raise TypeError('amount must be a number')
-    if isinstance(amount, float) and not 0.0 <= amount <= 1.0 or isinstance(amount, int) and amount < 0: raise ValueError(f'amount={amount} should either be a float in the range [0, 1] or a non-negative integer')
-    if isinstance(amount, int) and amount > size: raise ValueError(f'amount={amount} should be smaller than the number of parameters to prune={size}')
+    if isinstance(amount, bool) or not isinstance(amount, (int, float)):
+        raise TypeError('amount must be a number')
+    if (
+        isinstance(amount, float)
+        and not 0.0 <= amount <= 1.0
+        or isinstance(amount, int)
+        and amount < 0
+    ):
+        raise ValueError(
+            f'amount={amount} should either be a float in the range [0, 1] or a non-negative'
+            ' integer'
+        )
+    if isinstance(amount, int) and amount > size:
+        raise ValueError(
+            f'amount={amount} should be smaller than the number of parameters to prune={size}'
+        )
     return amount if isinstance(amount, int) else round(amount * size)
 
 def _check(amount):
-    if isinstance(amount, bool) or not isinstance(amount, (int, float)): raise TypeError(f'Invalid type for amount: {amount}. Must be int or float.')
-    if isinstance(amount, int) and amount < 0 or isinstance(amount, float) and not 0.0 <= amount <= 1.0: raise ValueError(f'amount={amount} should either be a float in the range [0, 1] or a non-negative integer')
+    if isinstance(amount, bool) or not isinstance(amount, (int, float)):
+        raise TypeError(f'Invalid type for amount: {amount}. Must be int or float.')
+    if (
+        isinstance(amount, int)
+        and amount < 0
+        or isinstance(amount, float)
+        and not 0.0 <= amount <= 1.0
+    ):
+        raise ValueError(
+            f'amount={amount} should either be a float in the range [0, 1] or a non-negative'
+            ' integer'
+        )
 
+# %% ../../../nbs/nn/utils/07_prune.ipynb #5db77f50
 class PruningContainer(BasePruningMethod):
     "Several methods, one after the other."
+
     def __init__(self, *args):
         self._pruning_methods = ()
         methods = args[0] if len(args) == 1 and isinstance(args[0], Iterable) else args
@@ -105,44 +162,68 @@ class PruningContainer(BasePruningMethod):
             if self._tensor_name is None: self._tensor_name = method._tensor_name
             self.add_pruning_method(method)
 
-    def add_pruning_method(self, method):
-        "Add a method for the same tensor."
-        if not isinstance(method, BasePruningMethod) and method is not None: raise TypeError(f'{type(method)} is not a BasePruningMethod subclass')
-        if method is not None and self._tensor_name != method._tensor_name: raise ValueError(f'Can only add pruning methods acting on the parameter named \'{self._tensor_name}\' to PruningContainer {self}. Found \'{method._tensor_name}\'')
-        self._pruning_methods += (method,)
-
-    def __len__(self): return len(self._pruning_methods)
-    def __iter__(self): return iter(self._pruning_methods)
-    def __getitem__(self, i): return self._pruning_methods[i]
-
     def compute_mask(self, t, default_mask):
         "The last method's mask of what the earlier ones have left."
         method = self._pruning_methods[-1]
         mask = default_mask._array.astype(t._array.dtype)
-        if method.PRUNING_TYPE == 'unstructured': chosen = mask == 1
+        if method.PRUNING_TYPE == 'unstructured':
+            chosen = mask == 1
         elif method.PRUNING_TYPE == 'structured':
             dim = method.dim % t.dim()
             alive = mask.any(tuple(d for d in range(mask.ndim) if d != dim))
             chosen = np.zeros(mask.shape, bool)
             chosen[(slice(None),) * dim + (alive,)] = True
-            part = method.compute_mask(tensor_like(np.compress(alive, t._array, dim)), tensor_like(np.compress(alive, mask, dim)))
+            part = method.compute_mask(
+                tensor_like(np.compress(alive, t._array, dim)),
+                tensor_like(np.compress(alive, mask, dim)),
+            )
             out = mask.copy()
             out[(slice(None),) * dim + (alive,)] = part._array
             return tensor_like(out)
-        else: chosen = np.ones(mask.shape, bool)
+        else:
+            chosen = np.ones(mask.shape, bool)
         part = method.compute_mask(tensor_like(t._array[chosen]), tensor_like(mask[chosen]))
         mask = mask.copy()
         mask[chosen] = part._array
         return tensor_like(mask)
 
+# %% ../../../nbs/nn/utils/07_prune.ipynb #8f2d1d7f
+class _Kept:
+    "The methods, in their order."
+
+    def add_pruning_method(self, method):
+        "Add a method for the same tensor."
+        if not isinstance(method, BasePruningMethod) and method is not None:
+            raise TypeError(f'{type(method)} is not a BasePruningMethod subclass')
+        if method is not None and self._tensor_name != method._tensor_name:
+            raise ValueError(
+                'Can only add pruning methods acting on the parameter named'
+                f' \'{self._tensor_name}\' to PruningContainer {self}. Found'
+                f' \'{method._tensor_name}\''
+            )
+        self._pruning_methods += (method,)
+
+    def __len__(self): return len(self._pruning_methods)
+
+    def __iter__(self): return iter(self._pruning_methods)
+
+    def __getitem__(self, i): return self._pruning_methods[i]
+
+take_topics(PruningContainer, (_Kept,))
+
+# %% ../../../nbs/nn/utils/07_prune.ipynb #d26d39da
 class Identity(BasePruningMethod):
     "Prunes nothing, but sets everything up."
+
     PRUNING_TYPE = 'unstructured'
+
     def compute_mask(self, t, default_mask): return default_mask
 
 class RandomUnstructured(BasePruningMethod):
     "Drops entries at random."
+
     PRUNING_TYPE = 'unstructured'
+
     def __init__(self, amount):
         _check(amount)
         self.amount = amount
@@ -155,7 +236,9 @@ class RandomUnstructured(BasePruningMethod):
 
 class L1Unstructured(BasePruningMethod):
     "Drops the entries of the smallest magnitude."
+
     PRUNING_TYPE = 'unstructured'
+
     def __init__(self, amount):
         _check(amount)
         self.amount = amount
@@ -170,28 +253,40 @@ def _uniform(t): return t.new_empty(t.shape).uniform_()._array
 
 def _lowest(values, n): return np.argsort(values.reshape(-1), kind='stable')[:n]
 
+# %% ../../../nbs/nn/utils/07_prune.ipynb #207d3328
 class _Structured(BasePruningMethod):
     PRUNING_TYPE = 'structured'
+
     def _mask(self, t, default_mask, scores, n):
-        if t.dim() <= 1: raise ValueError('Structured pruning can only be applied to multidimensional tensors. Found tensor of shape ' + f'{t.shape} with {t.dim()} dims')
+        if t.dim() <= 1:
+            raise ValueError(
+                'Structured pruning can only be applied to multidimensional tensors. Found tensor'
+                ' of shape ' + f'{t.shape} with {t.dim()} dims'
+            )
         kept = np.zeros(t.shape[self.dim], t._array.dtype)
-        kept[np.argsort(-scores, kind='stable')[:t.shape[self.dim] - n]] = 1
+        kept[np.argsort(-scores, kind='stable')[: t.shape[self.dim] - n]] = 1
         layout = [1] * t.dim()
         layout[self.dim] = -1
         return default_mask * tensor_like(kept.reshape(layout))
 
 class RandomStructured(_Structured):
     "Drops whole channels along `dim` at random."
+
     def __init__(self, amount, dim=-1):
         _check(amount)
         self.amount, self.dim = amount, dim
 
     def compute_mask(self, t, default_mask):
         n = _amount(self.amount, t.shape[self.dim])
-        return default_mask if not n else self._mask(t, default_mask, t.new_empty(t.shape[self.dim]).uniform_()._array, n)
+        return (
+            default_mask
+            if not n
+            else self._mask(t, default_mask, t.new_empty(t.shape[self.dim]).uniform_()._array, n)
+        )
 
 class LnStructured(_Structured):
     "Drops the channels along `dim` with the smallest `n`-norm."
+
     def __init__(self, amount, n, dim=-1):
         _check(amount)
         self.amount, self.n, self.dim = amount, n, dim
@@ -199,20 +294,31 @@ class LnStructured(_Structured):
     def compute_mask(self, t, default_mask):
         count = _amount(self.amount, t.shape[self.dim])
         dims = tuple(d for d in range(t.dim()) if d != self.dim % t.dim())
-        return default_mask if not count else self._mask(t, default_mask, F.norm(t, self.n, dims)._array, count)
+        return (
+            default_mask
+            if not count
+            else self._mask(t, default_mask, F.norm(t, self.n, dims)._array, count)
+        )
 
+# %% ../../../nbs/nn/utils/07_prune.ipynb #3c5b4e4c
 class CustomFromMask(BasePruningMethod):
     "Prunes by a given mask."
+
     PRUNING_TYPE = 'global'
-    def __init__(self, mask): self.mask = mask
+
+    def __init__(self, mask):
+        self.mask = mask
 
     def compute_mask(self, t, default_mask):
-        if default_mask.shape != self.mask.shape: raise AssertionError('default_mask and mask must have the same shape')
+        if default_mask.shape != self.mask.shape:
+            raise AssertionError('default_mask and mask must have the same shape')
         return default_mask * self.mask.to(default_mask.dtype)
 
 # %% ../../../nbs/nn/utils/07_prune.ipynb #c63d8117
 def identity(module, name):
-    "Set up pruning of `module.<name>` without dropping anything. Returns the module, as all of these do."
+    """Set up pruning of `module.<name>` without dropping anything. Returns the module, as all of
+    these do.
+    """
     Identity.apply(module, name)
     return module
 
@@ -241,23 +347,31 @@ def custom_from_mask(module, name, mask):
     CustomFromMask.apply(module, name, mask)
     return module
 
+# %% ../../../nbs/nn/utils/07_prune.ipynb #9d756dfd
 def global_unstructured(parameters, pruning_method, importance_scores=None, **kwargs):
     "Prune several parameters, given as pairs of module and name, as if they were one."
-    if not isinstance(parameters, Iterable): raise TypeError('global_unstructured(): parameters is not an Iterable')
+    if not isinstance(parameters, Iterable):
+        raise TypeError('global_unstructured(): parameters is not an Iterable')
     scores = importance_scores if importance_scores is not None else {}
     pairs = list(parameters)
     flat = parameters_to_vector([scores.get((m, n), getattr(m, n)) for m, n in pairs])
-    before = parameters_to_vector([getattr(m, n + '_mask', ones_like(getattr(m, n))) for m, n in pairs])
+    before = parameters_to_vector(
+        [getattr(m, n + '_mask', ones_like(getattr(m, n))) for m, n in pairs]
+    )
     container = PruningContainer()
     container._tensor_name = 'temp'
     method = pruning_method(**kwargs)
     method._tensor_name = 'temp'
     container.add_pruning_method(method)
-    if method.PRUNING_TYPE != 'unstructured': raise TypeError(f'Only "unstructured" PRUNING_TYPE supported for the `pruning_method`. Found method {pruning_method} of type {method.PRUNING_TYPE}')
+    if method.PRUNING_TYPE != 'unstructured':
+        raise TypeError(
+            'Only "unstructured" PRUNING_TYPE supported for the `pruning_method`. Found method'
+            f' {pruning_method} of type {method.PRUNING_TYPE}'
+        )
     mask, at = container.compute_mask(flat.detach(), before.detach()), 0
     for m, n in pairs:
         p = getattr(m, n)
-        custom_from_mask(m, n, mask[at:at + p.numel()].reshape(p.shape))
+        custom_from_mask(m, n, mask[at : at + p.numel()].reshape(p.shape))
         at += p.numel()
 
 def remove(module, name):
@@ -267,8 +381,14 @@ def remove(module, name):
             hook.remove(module)
             del module._forward_pre_hooks[key]
             return module
-    raise ValueError(f"Parameter '{name}' of module {module} has to be pruned before pruning can be removed")
+    raise ValueError(
+        f"Parameter '{name}' of module {module} has to be pruned before pruning can be removed"
+    )
 
 def is_pruned(module):
     "Whether anything in the module is pruned."
-    return any(isinstance(hook, BasePruningMethod) for _, m in module.named_modules() for hook in m._forward_pre_hooks.values())
+    return any(
+        isinstance(hook, BasePruningMethod)
+        for _, m in module.named_modules()
+        for hook in m._forward_pre_hooks.values()
+    )

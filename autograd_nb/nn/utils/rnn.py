@@ -14,69 +14,137 @@ import numpy as np
 from ... import functions as F
 from ...arrays.cupy_backend import beside, is_far
 from ...arrays.dtypes import DTYPES
+from ...arrays.topics import take_topics
 from ...creation import as_tensor
 from ...graph.node import TensorBase, tensor_like
 
 # %% ../../../nbs/nn/utils/03_rnn.ipynb #ca9a2519
-class PackedSequence(namedtuple('PackedSequence', ['data', 'batch_sizes', 'sorted_indices', 'unsorted_indices'])):
+class PackedSequence(
+    namedtuple('PackedSequence', ['data', 'batch_sizes', 'sorted_indices', 'unsorted_indices'])
+):
     "Sequences step by step without padding. Made by `pack_padded_sequence` and `pack_sequence`."
+
     __slots__ = ()
 
     def __new__(cls, data, batch_sizes=None, sorted_indices=None, unsorted_indices=None):
         if batch_sizes is None: data, batch_sizes = data
-        if unsorted_indices is None: unsorted_indices = invert_permutation(sorted_indices)
+        if unsorted_indices is None:
+            unsorted_indices = invert_permutation(sorted_indices)
         return super().__new__(cls, data, batch_sizes, sorted_indices, unsorted_indices)
 
-    def _with(self, data): return self if data is self.data else type(self)(data, self.batch_sizes, self.sorted_indices, self.unsorted_indices)
+    def _with(self, data):
+        return (
+            self
+            if data is self.data
+            else type(self)(data, self.batch_sizes, self.sorted_indices, self.unsorted_indices)
+        )
+
+# %% ../../../nbs/nn/utils/03_rnn.ipynb #0a5a3724
+class _SequenceMoves:
+    "The same sequences elsewhere, or in another dtype."
+
     def to(self, *args, **kwargs): return self._with(self.data.to(*args, **kwargs))
+
     def double(self): return self.to(dtype=DTYPES['float64'])
+
     def float(self): return self.to(dtype=DTYPES['float32'])
+
     def half(self): return self.to(dtype=DTYPES['float16'])
+
     def long(self): return self.to(dtype=DTYPES['int64'])
+
     def int(self): return self.to(dtype=DTYPES['int32'])
+
     def short(self): return self.to(dtype=DTYPES['int16'])
+
     def char(self): return self.to(dtype=DTYPES['int8'])
+
     def byte(self): return self.to(dtype=DTYPES['uint8'])
+
     def cpu(self, *args, **kwargs): return self
+
     def cuda(self, *args, **kwargs): return self._with(self.data.cuda(*args, **kwargs))
+
     def pin_memory(self): return self
+
     def is_pinned(self): return False
+
     @property
     def is_cuda(self): return self.data.is_cuda
 
+take_topics(PackedSequence, (_SequenceMoves,))
+
+# %% ../../../nbs/nn/utils/03_rnn.ipynb #c070fdcf
 def invert_permutation(permutation):
     "The permutation that undoes another; None stays None."
     if permutation is None: return None
     return F.argsort(permutation)
 
+# %% ../../../nbs/nn/utils/03_rnn.ipynb #d6c58704
 def pack_padded_sequence(input, lengths, batch_first=False, enforce_sorted=True):
-    "Pack a padded batch (steps, batch, …) of sequences of the given lengths. Without `enforce_sorted` they may come in any order."
-    if isinstance(lengths, TensorBase) and is_far(lengths._array): raise RuntimeError(f"'lengths' argument should be a 1D CPU int64 tensor, but got {lengths.dim()}D {lengths.device} {F._type_name(lengths)} tensor")
+    """Pack a padded batch (steps, batch, …) of sequences of the given lengths. Without
+    `enforce_sorted` they may come in any order.
+    """
+    if isinstance(lengths, TensorBase) and is_far(lengths._array):
+        raise RuntimeError(
+            f"'lengths' argument should be a 1D CPU int64 tensor, but got {lengths.dim()}D"
+            f" {lengths.device} {F._type_name(lengths)} tensor"
+        )
     lengths = np.asarray(lengths._array if isinstance(lengths, TensorBase) else lengths, np.int64)
-    if lengths.ndim != 1: raise RuntimeError(f"'lengths' argument should be a 1D CPU int64 tensor, but got {lengths.ndim}D cpu Long tensor")
+    if lengths.ndim != 1:
+        raise RuntimeError(
+            f"'lengths' argument should be a 1D CPU int64 tensor, but got {lengths.ndim}D cpu Long"
+            " tensor"
+        )
     order = None
     if not enforce_sorted:
         order = np.argsort(-lengths, kind='stable')
         lengths = lengths[order]
         input = F.index_select(input, 0 if batch_first else 1, tensor_like(order))
     x = F.transpose(input, 0, 1) if batch_first else input
-    if not len(lengths) or not x.numel(): raise RuntimeError('Cannot pack empty tensors.')
-    if len(lengths) != x.shape[1]: raise RuntimeError(f'Expected `len(lengths)` to be equal to batch_size, but got {len(lengths)} (batch_size={x.shape[1]})')
-    if lengths[-1] <= 0 or (lengths <= 0).any(): raise RuntimeError('Length of all samples has to be greater than 0, but found an element in \'lengths\' that is <= 0')
-    if (np.diff(lengths) > 0).any(): raise RuntimeError('`lengths` array must be sorted in decreasing order when `enforce_sorted` is True. You can pass `enforce_sorted=False` to pack_padded_sequence and/or pack_sequence to sidestep this requirement if you do not need ONNX exportability.')
-    if lengths[0] > x.shape[0]: raise RuntimeError(f'Expected `len(lengths)` to be at most the number of steps, but a length is {lengths[0]} and there are {x.shape[0]} steps')
+    if not x.numel(): raise RuntimeError('Cannot pack empty tensors.')
+    if len(lengths) != x.shape[1]:
+        raise RuntimeError(
+            f'Expected `len(lengths)` to be equal to batch_size, but got {len(lengths)}'
+            f' (batch_size={x.shape[1]})'
+        )
+    if (np.diff(lengths) > 0).any():
+        raise RuntimeError(
+            '`lengths` array must be sorted in decreasing order when `enforce_sorted` is True. You'
+            ' can pass `enforce_sorted=False` to pack_padded_sequence and/or pack_sequence to'
+            ' sidestep this requirement if you do not need ONNX exportability.'
+        )
+    if lengths[-1] <= 0 or (lengths <= 0).any():
+        raise RuntimeError(
+            'Length of all samples has to be greater than 0, but found an element in \'lengths\''
+            ' that is <= 0'
+        )
+    if lengths[0] > x.shape[0]:
+        raise RuntimeError(
+            'Expected `len(lengths)` to be at most the number of steps, but a length is'
+            f' {lengths[0]} and there are {x.shape[0]} steps'
+        )
     sizes = (lengths[None] > np.arange(lengths[0])[:, None]).sum(1)
     steps = np.repeat(np.arange(len(sizes)), sizes)
     rows = np.concatenate([np.arange(n) for n in sizes])
     data = x[tensor_like(steps), tensor_like(rows)]
-    return PackedSequence(data, tensor_like(sizes.astype(np.int64)), None if order is None else tensor_like(beside(order.astype(np.int64), data._array)))
+    return PackedSequence(
+        data,
+        tensor_like(sizes.astype(np.int64)),
+        None if order is None else tensor_like(beside(order.astype(np.int64), data._array)),
+    )
 
+# %% ../../../nbs/nn/utils/03_rnn.ipynb #eeff1064
 def pad_packed_sequence(sequence, batch_first=False, padding_value=0.0, total_length=None):
     "The padded batch (steps, batch, …) and the lengths, in the order before packing."
     sizes = sequence.batch_sizes._array
     steps, n = len(sizes), int(sizes[0])
     if total_length is not None:
-        if total_length < steps: raise ValueError(f'Expected total_length to be at least the length of the longest sequence in input, but got total_length={total_length} and max sequence length being {steps}')
+        if total_length < steps:
+            raise ValueError(
+                'Expected total_length to be at least the length of the longest sequence in input,'
+                f' but got total_length={total_length} and max sequence length being {steps}'
+            )
     total = total_length or steps
     lengths = (sizes[:, None] > np.arange(n)[None]).sum(0)
     starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
@@ -92,15 +160,31 @@ def pad_packed_sequence(sequence, batch_first=False, padding_value=0.0, total_le
     if not there.all(): out = F.masked_fill(out, hidden, padding_value)
     return (F.transpose(out, 0, 1) if batch_first else out), tensor_like(lengths.astype(np.int64))
 
+# %% ../../../nbs/nn/utils/03_rnn.ipynb #93543391
 def pad_sequence(sequences, batch_first=False, padding_value=0.0, padding_side='right'):
     "Sequences of different lengths as one batch (steps, batch, …), filled up with `padding_value`."
-    if padding_side not in ('left', 'right'): raise RuntimeError(f"Expected padding_side to be one of left or right, but got {padding_side}.")
+    if padding_side not in ('left', 'right'):
+        raise RuntimeError(
+            f"Expected padding_side to be one of left or right, but got {padding_side}."
+        )
     if isinstance(sequences, TensorBase): sequences = F.unbind(sequences, 0)
-    if not isinstance(sequences, Iterable): raise RuntimeError(f'pad_sequence: Expected iterable for input sequences, but got arg of type: {type(sequences)}')
+    if not isinstance(sequences, Iterable):
+        raise RuntimeError(
+            'pad_sequence: Expected iterable for input sequences, but got arg of type:'
+            f' {type(sequences)}'
+        )
     sequences = list(sequences)
     if not sequences: raise RuntimeError('received an empty list of sequences')
-    for s in sequences:
-        if s.shape[1:] != sequences[0].shape[1:]: raise RuntimeError(f'The size of tensor a ({s.shape[-1]}) must match the size of tensor b ({sequences[0].shape[-1]}): sequences may differ in their first dimension only')
+    for i, s in enumerate(sequences):
+        if not isinstance(s, TensorBase):
+            raise TypeError(
+                f'expected Tensor as element {i} in argument 0, but got {type(s).__name__}'
+            )
+        if s.shape[1:] != sequences[0].shape[1:]:
+            raise RuntimeError(
+                f'The size of tensor a ({s.shape[-1]}) must match the size of tensor b'
+                f' ({sequences[0].shape[-1]}): sequences may differ in their first dimension only'
+            )
     longest, filled = max(s.shape[0] for s in sequences), []
     for s in sequences:
         missing = longest - s.shape[0]
@@ -113,12 +197,15 @@ def pad_sequence(sequences, batch_first=False, padding_value=0.0, padding_side='
 def unpad_sequence(padded_sequences, lengths, batch_first=False):
     "The sequences of a padded batch, each cut to its length, as a list."
     x = padded_sequences if batch_first else F.transpose(padded_sequences, 0, 1)
-    return [x[i, :int(n)] for i, n in enumerate(as_tensor(lengths).tolist())]
+    return [x[i, : int(n)] for i, n in enumerate(as_tensor(lengths).tolist())]
 
 def pack_sequence(sequences, enforce_sorted=True):
     "Pack a list of sequences of different lengths."
-    return pack_padded_sequence(pad_sequence(sequences), [s.shape[0] for s in sequences], enforce_sorted=enforce_sorted)
+    return pack_padded_sequence(
+        pad_sequence(sequences), [s.shape[0] for s in sequences], enforce_sorted=enforce_sorted
+    )
 
+# %% ../../../nbs/nn/utils/03_rnn.ipynb #68937039
 def unpack_sequence(packed_sequences):
     "The sequences of a packed batch, as a list."
     padded, lengths = pad_packed_sequence(packed_sequences, batch_first=True)

@@ -1,0 +1,265 @@
+"""What a page computes of the reader's own function: the engine of chapter 8, and the pictures of notebooks.
+
+`answer` is called by own.js (in a worker, by Pyodide) and by the build (for the first picture of a page).
+"""
+
+import ast
+import math
+
+from autograd_nb.viz.expressions import ExpressionError, _in_python, caption_css, caption_html, parse_expression
+from autograd_nb.viz.scalar import Value, scalar_recording, value
+from autograd_nb.viz.steps import Frames
+from autograd_nb.viz.style import SANS, esc, number, rules, theme_css
+from autograd_nb.viz.svg import css, frame_css
+
+# The engine of the chapter knows what its examples need. These are its functions by the same pattern: a value, and the
+# local derivative. Where mathematics has no number (log(-1)), a page shows nan, as the library does, and goes on.
+NAN, INF = math.nan, math.inf
+
+
+def guarded(f, *xs):
+    try:
+        result = f(*xs)
+        return NAN if isinstance(result, complex) else float(result)
+    except ValueError:
+        return NAN
+    except OverflowError:
+        return INF
+
+
+def log(x):
+    return math.log(x) if x > 0 else -INF if x == 0 else NAN
+
+
+def over(a, b):
+    return a / b if b else NAN if a == 0 or a != a else math.copysign(INF, a) * math.copysign(1.0, b)
+
+
+def power(x, n):
+    if x == 0 and n < 0:
+        return INF
+    return x**n
+
+
+def sigmoid(x):
+    return 1 / (1 + math.exp(-x)) if x >= 0 else 1 - 1 / (1 + math.exp(x))
+
+
+UNARY = {
+    "exp": (math.exp, math.exp),
+    "log": (log, lambda x: over(1.0, x) if x >= 0 else NAN),
+    "sin": (math.sin, math.cos),
+    "cos": (math.cos, lambda x: -math.sin(x)),
+    "tan": (math.tan, lambda x: 1 + math.tan(x) ** 2),
+    "tanh": (math.tanh, lambda x: 1 - math.tanh(x) ** 2),
+    "sigmoid": (sigmoid, lambda x: sigmoid(x) * (1 - sigmoid(x))),
+    "sqrt": (math.sqrt, lambda x: over(0.5, math.sqrt(x))),
+    "abs": (abs, lambda x: float((x > 0) - (x < 0)) if x == x else NAN),
+    "relu": (lambda x: x if x > 0 or x != x else 0.0, lambda x: float(x > 0)),
+    "square": (lambda x: x * x, lambda x: 2 * x),
+    "sum": (lambda x: x, lambda x: 1.0),
+    "mean": (lambda x: x, lambda x: 1.0),
+    "prod": (lambda x: x, lambda x: 1.0),
+}
+
+
+def unary(name, f, slope):
+    return lambda self: Value(guarded(f, self.data), ((self, guarded(slope, self.data)),), name)
+
+
+def choice(name, better):
+    def apply(self, other):
+        other = value(other)
+        a, b = self.data, other.data
+        first = 0.5 if a == b else float(better(a, b))
+        return Value(a if better(a, b) else b, ((self, first), (other, 1 - first)), name)
+
+    return apply
+
+
+def raised(self, n):
+    "`self ** n`; an exponent that is a Value has a derivative as well."
+    if not isinstance(n, Value):
+        slope = n * guarded(power, self.data, n - 1) if n else 0.0
+        return Value(guarded(power, self.data, n), ((self, slope),), f"pow {n}")
+    result = guarded(power, self.data, n.data)
+    parents = (self, n.data * guarded(power, self.data, n.data - 1)), (n, result * guarded(log, self.data))
+    return Value(result, parents, "pow")
+
+
+def divided(self, other):
+    other = value(other)
+    a, b = self.data, other.data
+    return Value(over(a, b), ((self, over(1.0, b)), (other, -over(over(a, b), b))), "div")
+
+
+def reduced(self, other):
+    other = value(other)
+    return Value(self.data - other.data, ((self, 1.0), (other, -1.0)), "sub")
+
+
+def negated(self):
+    return Value(-self.data, ((self, -1.0),), "neg")
+
+
+for name, (f, slope) in UNARY.items():
+    setattr(Value, name, unary(name, f, slope))
+Value.maximum, Value.minimum = choice("maximum", lambda a, b: a > b), choice("minimum", lambda a, b: a < b)
+Value.__pow__, Value.__rpow__ = raised, lambda self, other: raised(value(other), self)
+Value.__truediv__, Value.__rtruediv__ = divided, lambda self, other: divided(value(other), self)
+Value.__sub__, Value.__rsub__ = reduced, lambda self, other: reduced(value(other), self)
+Value.__neg__ = negated
+
+
+def names_in(text: str) -> list[str]:
+    "The variables of an expression: names that are called nowhere, in the order in which they are read; of a `def`, its inputs."
+    try:
+        if is_function(text):
+            return [argument.arg for argument in ast.parse(_in_python(text)).body[0].args.args]
+        tree = ast.parse(_in_python(text), mode="eval")
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
+        return []
+    called = {id(n.func) for n in ast.walk(tree) if isinstance(n, ast.Call)}
+    found = sorted((n.lineno, n.col_offset, n.id) for n in ast.walk(tree) if isinstance(n, ast.Name) and id(n) not in called)
+    return list(dict.fromkeys(name for *_, name in found if len(name) <= 12 and name.isidentifier()))
+
+
+# A function of several statements ----------------------------------------------------------------------------------
+
+STEPS = 200  # statements and operations that may run: they make the picture
+KNOWN = "there are assignments, `for` over range(…), and `return`"
+
+
+def is_function(text: str) -> bool:
+    return text.lstrip().startswith("def ")
+
+
+def parse_function(text: str):
+    """A function of keywords that does what the `def` in `text` says. Its statements are walked through here, and what is
+    computed in them is read by `parse_expression`, so nothing of it runs as Python. Raises ExpressionError."""
+    try:
+        body = ast.parse(_in_python(text)).body
+    except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
+        raise ExpressionError(f"line {getattr(error, 'lineno', None) or 1}: this is not complete Python ({getattr(error, 'msg', error)})") from None
+    if len(body) != 1:
+        raise ExpressionError(f"line {body[1].lineno}: one function alone, with nothing behind it")
+    function, = body
+    if not isinstance(function, ast.FunctionDef):
+        raise ExpressionError("write `def f(x):`, and what it does on the lines below")
+    asked = function.args
+    if not asked.args or len({argument.arg for argument in asked.args}) < len(asked.args) or asked.posonlyargs or asked.kwonlyargs or asked.vararg or asked.kwarg or asked.defaults or function.decorator_list:
+        raise ExpressionError("line 1: the inputs are plain names, at least one, each once, such as def f(x, y); sliders give their values")
+
+    def run(**inputs):
+        known, left = dict(inputs), STEPS
+
+        def spend(steps):
+            nonlocal left
+            left -= steps
+            if left < 0:
+                raise ExpressionError(f"more than {STEPS} steps would run, too many for a picture: let the loop be shorter")
+
+        def computed(node):
+            spend(sum(isinstance(part, ast.BinOp | ast.UnaryOp | ast.Call) for part in ast.walk(node)))
+            return parse_expression(ast.unparse(node), known)(**known)
+
+        def whole(node):
+            number = computed(node)
+            if isinstance(number, Value) or not math.isfinite(number) or number != int(number):
+                raise ExpressionError("range() takes whole numbers that do not depend on the inputs")
+            return int(number)
+
+        def name(target):
+            if not isinstance(target, ast.Name):
+                raise ExpressionError("a value is given to one name at a time, such as a = x*x")
+            return target.id
+
+        def done(node):
+            "Do one statement; what it returns, if it does."
+            spend(1)
+            if isinstance(node, ast.Return) and node.value:
+                return computed(node.value)
+            if isinstance(node, ast.Assign) and len(node.targets) == 1:
+                target = name(node.targets[0])
+                known[target] = computed(node.value)
+            elif isinstance(node, ast.AugAssign):
+                known[name(node.target)] = computed(ast.BinOp(ast.Name(name(node.target), ast.Load()), node.op, node.value))
+            elif isinstance(node, ast.For) and not node.orelse:
+                counted = node.iter
+                if not (isinstance(counted, ast.Call) and isinstance(counted.func, ast.Name) and counted.func.id == "range" and 1 <= len(counted.args) <= 3 and not counted.keywords):
+                    raise ExpressionError("a loop goes over range(…), such as for k in range(3)")
+                ends = [whole(end) for end in counted.args]
+                if len(ends) == 3 and not ends[2]:
+                    raise ExpressionError("the step of range() must not be zero")
+                for k in range(*ends):
+                    known[name(node.target)] = float(k)
+                    found = block(node.body)
+                    if found is not None:
+                        return found
+            elif not (isinstance(node, ast.Pass) or isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)):
+                raise ExpressionError(f"{ast.unparse(node).splitlines()[0]!r} is not understood here: {KNOWN}")
+            return None
+
+        def block(statements):
+            for node in statements:
+                try:
+                    found = done(node)
+                except ExpressionError as error:
+                    raise error if str(error).startswith("line ") else ExpressionError(f"line {node.lineno}: {error}") from None
+                if found is not None:
+                    return found
+            return None
+
+        found = block(function.body)
+        if found is None:
+            raise ExpressionError("the function returns nothing: end it with `return` and what it computed")
+        return found
+
+    return run
+
+
+def said(result: float, grads: dict) -> str:
+    "The line that reads out what the picture shows."
+    slopes = " ".join(f'<span class="ag-g">d/d{esc(k)} = {number(g)}</span>' for k, g in grads.items())
+    return f'<span class="ag-v">f = {number(result)}</span> &nbsp; {slopes}'
+
+
+def wrong(error: Exception) -> str:
+    "What went wrong, in the words of notebooks."
+    text = str(error).splitlines()[0].rstrip(".") if str(error) else ""
+    told = text if text and isinstance(error, (ExpressionError, RuntimeError)) else f"{type(error).__name__}: {text}" if text else type(error).__name__
+    head = "Not understood" if isinstance(error, ExpressionError) else "This did not work"
+    return f'<span class="ag-g">{head}:</span> {esc(told)}. The picture shows the last expression that worked.'
+
+
+def line_css() -> str:
+    return theme_css() + f".agnb.ag-line{{font:14px/1.5 {SANS}}}" + rules(".agnb", {".ag-v": "color:var(--ag-value);font-weight:600", ".ag-g": "color:var(--ag-grad);font-weight:600"})
+
+
+def answer(text: str, inputs: dict, scope: str = "agown", forward_only: bool = False) -> dict:
+    """All that a page shows of the expression `text` at `inputs`: `line`, `svg` with every step in it, and for each
+    step a `caption` and the style that picks it. `error` if there is no picture; missing inputs begin at 1."""
+    try:
+        names = names_in(text)
+        if len(names) > 4:
+            raise ExpressionError(f"{len(names)} variables are too many for this page; 4 are the limit")
+        inputs = {name: float(inputs.get(name, 1.0)) for name in names or ["x"]}
+        run = parse_function(text) if is_function(text) else parse_expression(text, inputs)
+        recording, _ = scalar_recording(lambda **variables: value(run(**variables)), inputs)
+    except Exception as error:
+        return {"error": wrong(error), "line": "", "names": names_in(text)}
+    frames = Frames(recording, min_width=104)
+    if forward_only:
+        frames.frames = [frame for frame in frames.frames if frame.phase in ("start", "forward") and frame.title != "order()"]
+    count, total = len(frames.frames), recording.timeline.steps
+    return {
+        "error": "",
+        "line": said(recording.result, {} if forward_only else {name: recording.grads[name] for name in inputs}),
+        "names": list(inputs),
+        "result": recording.result,
+        "grads": recording.grads,
+        "svg": frames.base,
+        "styles": [frame_css(scope, frame.k, total) for frame in frames.frames],
+        "captions": [caption_html(k, count, frame.phase, frame.title, frame.text) for k, frame in enumerate(frames.frames)],
+        "css": css() + caption_css() + line_css(),
+    }

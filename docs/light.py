@@ -1,0 +1,202 @@
+"""What Sphinx wrote, made light: only those icons, rules and scripts that pages use, in the order in which a reader needs them.
+
+The theme brings all of Font Awesome (1.5 MB) and loads the search index (1 MB) on every page. Here an icon is a few
+hundred bytes in `_static/icons.css`, and the index is loaded by the search page alone.
+
+Nine style sheets, of which three quarters of the rules are for what no page has, become one, `_static/pages.css`. Demos
+move as soon as the page is read; what the theme's scripts do (menus, tooltips, buttons to copy) follows when the page
+stands (access.js). Which of light and dark it is, is settled before anything is drawn: settled later, it has every
+element styled and laid out a second time.
+"""
+
+import hashlib
+import html
+import re
+from pathlib import Path
+
+import tinycss2  # comes with nbconvert
+
+THEME = re.compile(r'<(?:script|link)[^>]*(?:src|href)="[^"]*fontawesome\.js[^"]*"[^>]*>(?:</script>)?\s*')
+SEARCH = re.compile(r'<script[^>]*src="[^"]*(?:searchtools|language_data|searchindex)\.js[^"]*"[^>]*></script>\s*')
+FONT = re.compile(r"@font-face\{[^}]*Font Awesome[^}]*\}")
+RULES = re.compile(r'(?:\.fa-[\w-]+,?)+\{--fa:"[^"]*"\}')
+ICON = re.compile(r"\bfa-(?!solid\b|brands\b|regular\b|lg\b|fw\b|sm\b)[a-z][a-z-]*")
+SHAPE = r'(?:"{0}"|(?<=[,{{]){0}):\[(\d+),(\d+),\[[^\]]*\],"[0-9a-f]+","(M[^"]+)"'
+OLD_NAMES = {"pencil-alt": "pencil", "home": "house", "external-link": "arrow-up-right-from-square"}
+FROM = "icons.css"
+SHEET = "pages.css"  # all of the above and the theme's, as far as pages use it
+
+
+def icons(names: set[str], library: str) -> str:
+    "A style sheet that draws the icons called `names` with shapes from Font Awesome's script."
+    lines = ["/* Icons of Font Awesome Free (fontawesome.com), CC BY 4.0; only those that pages use. */",
+             ":is(.fa-solid, .fa-brands, .fa-regular) { display: inline-block; width: 1.25em; height: 1em; vertical-align: -0.125em; background: currentColor; "
+             "-webkit-mask: var(--icon) center / contain no-repeat; mask: var(--icon) center / contain no-repeat; }",
+             ":is(.fa-solid, .fa-brands, .fa-regular)::before { content: none !important; }",
+             ".fa-lg { font-size: 1.25em; line-height: 0.05em; vertical-align: -0.075em; }"]
+    for name in sorted(names):
+        written = name.removeprefix("fa-")
+        found = re.findall(SHAPE.format(re.escape(OLD_NAMES.get(written, written))), library)
+        if found:
+            width, height, shape = found[-1]  # solid shapes stand behind those of other styles
+            lines.append(f""".{name} {{ --icon: url("data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {width} {height}'%3E%3Cpath d='{shape}'/%3E%3C/svg%3E"); }}""")
+    return "\n".join(lines) + "\n"
+
+
+CODE = re.compile(r'(<div class="highlight"><pre>(?:<span></span>)?)(.*?)(\n?</pre>)', re.S)
+COLOUR = re.compile(r'(html\[data-theme="\w+"\]) \.highlight(?: \.(\w+))? \{([^}]*)\}')
+
+
+def plain_tokens(css: str) -> re.Pattern:
+    "What finds the tokens of code that have the colour of all code: most of them, names and brackets, need no element of their own."
+    ground, told = {}, {}
+    for theme, token, rule in COLOUR.findall(css):
+        colour = re.search(r"(?<![\w-])color: *(#\w+)", rule)
+        if token: told.setdefault(token, []).append(rule.strip().rstrip(";").lower() == f"color: {ground.get(theme)}")
+        elif colour: ground[theme] = colour[1].lower()
+    names = "|".join(sorted(token for token, same in told.items() if all(same))) or "$^"
+    return re.compile(rf'<span class="(?:{names})">([^<]*)</span>')
+
+
+def lines(found: re.Match) -> str:
+    "Each line of code an element of its own, which knows how far it is indented: on a narrow screen site.css lets it go on below."
+    parts = found[2].split("\n")
+    if "code-line" in found[2] or any(part.count("<span") != part.count("</span") for part in parts):  # a token that runs over several lines
+        return found[0]
+    indents = [re.match(" *", html.unescape(re.sub("<[^>]*>", "", part)))[0] for part in parts]
+    return found[1] + "".join(f'<span class="code-line" style="--in:{len(indent)}">{part}\n</span>' for indent, part in zip(indents, parts)) + "</pre>"
+
+
+# Style sheets ----------------------------------------------------------------------------------------------------
+
+LINK = re.compile(r'[ \t]*<link(?=[^>]*\brel="stylesheet")[^>]*\bhref="([^":]*?)_static/([^"?]+\.css)[^"]*"[^>]*>\n?')
+IMPORT = re.compile(r'@import "([^"]+)";')
+CLASSES = re.compile(r'class=\\?"([^"\\]*)')
+CLASS = re.compile(r"\.((?:[\w-]|\\.)+)")
+CHOICE = re.compile(r":(?:is|where|not|has)\([^()]*\)")  # holds with one of its classes, or without any
+SCRIPTED = re.compile(r"tooltip|dropdown|collaps|^(?:show|fade|active)$")  # classes that Bootstrap gives to what pages use of it
+
+
+def classes(site: Path, pages: list[Path]) -> set[str]:
+    "The classes that elements can have: those in pages and in the frames of demos, and whatever a script may give them."
+    found = set()
+    for path in (*pages, *(site / "demos").rglob("*.js")):
+        for names in set(CLASSES.findall(path.read_text(encoding="utf-8"))):
+            found.update(names.split())
+    for path in (site / "_static").rglob("*.js"):
+        if path.name != "bootstrap.js":
+            found.update(re.findall(r"[\w-]+", path.read_text(encoding="utf-8")))
+    return found
+
+
+def apart(tokens: list) -> list[str]:
+    "The selectors of a list, which stand between commas."
+    parts = [[]]
+    for token in tokens:
+        if token.type == "literal" and token.value == ",": parts.append([])
+        else: parts[-1].append(token)
+    return [tinycss2.serialize(part).strip() for part in parts]
+
+
+def used_rules(rules: list, known: set[str]) -> str:
+    "These rules without the selectors that ask for a class which no element has."
+
+    def applies(selector: str) -> bool:
+        while CHOICE.search(selector):
+            selector = CHOICE.sub("", selector)
+        return all(name.replace("\\", "") in known or SCRIPTED.search(name) for name in CLASS.findall(selector))
+
+    kept = []
+    for rule in rules:
+        if rule.type == "qualified-rule":
+            selectors = [selector for selector in apart(rule.prelude) if applies(selector)]
+            if selectors:
+                kept.append(",".join(selectors) + "{" + tinycss2.serialize(rule.content) + "}")
+        elif rule.type == "at-rule" and rule.content and rule.lower_at_keyword in ("media", "supports", "layer"):
+            inner = used_rules(tinycss2.parse_rule_list(rule.content, skip_comments=True, skip_whitespace=True), known)
+            if inner:
+                kept.append(f"@{rule.at_keyword}{tinycss2.serialize(rule.prelude)}{{{inner}}}")
+        else:
+            kept.append(rule.serialize())
+    return "\n".join(kept)
+
+
+def sheet(static: Path, names: list[str], known: set[str]) -> str:
+    "The style sheets called `names` as one."
+
+    def whole(path: Path) -> str:
+        text = path.read_text(encoding="utf-8")
+        return IMPORT.sub(lambda found: whole((path.parent / found[1]).resolve()), text)
+
+    text = RULES.sub("", FONT.sub("", "\n".join(whole(static / name) for name in names)))
+    kept = used_rules(tinycss2.parse_stylesheet(text, skip_comments=True, skip_whitespace=True), known)
+    return f"/* {' '.join(names)} */\n{kept}\n"
+
+
+def style(site: Path, pages: list[Path], texts: dict[Path, str]):
+    "One style sheet for all pages, in place of those that they link to."
+    static, target = site / "_static", site / "_static" / SHEET
+    names = next(([name for _, name in LINK.findall(text)] for text in texts.values() if "_static/site.css" in text), None)
+    if names is None:  # no page is new
+        names = re.match(r"/\* (.*) \*/", target.read_text(encoding="utf-8"))[1].split() if target.exists() else []
+    elif FROM not in names:
+        names.append(FROM)
+    if not names:
+        return
+    target.write_text(text := sheet(static, names, classes(site, pages)), encoding="utf-8")
+    version = hashlib.sha256(text.encode()).hexdigest()[:8]
+    for path, page in texts.items():
+        found = LINK.search(page)
+        if found:
+            link = f'<link rel="stylesheet" type="text/css" href="{found[1]}_static/{SHEET}?v={version}" />\n'
+            at = found.start()
+            texts[path] = page[:at] + link + LINK.sub("", page[at:])
+
+
+# Scripts ---------------------------------------------------------------------------------------------------------
+
+THEMED = re.compile(r"""document\.documentElement\.dataset\.theme = localStorage\.getItem\("theme"\) \|\| "auto";""")
+SETTLED = """document.documentElement.dataset.theme = ["light", "dark"].find(each => each === document.documentElement.dataset.mode)
+      || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");"""
+OPTIONS = re.compile(r'<script src="[^"]*documentation_options\.js[^"]*"></script>')
+PRELOAD = re.compile(r'\s*<link rel="preload" as="script"[^>]*>')
+LATER = re.compile(r'\s*<script (?:defer )?src="([^"]*_static/(?:doctools|sphinx_highlight|clipboard\.min|copybutton|scripts/[\w-]+)\.js[^"]*)"></script>')
+FIRST = re.compile(r'<script src="([^"]*_static/access\.js[^"]*)"></script>')
+# The theme asks every box how wide it is, again after each change of the page; access.js asks those in view.
+SCANS = re.compile(r',"complete"===document\.readyState\?(\w+)\(\):window\.addEventListener\("load",\1\)')
+
+
+def scripts(text: str, options: str) -> str:
+    "The page with its scripts in the order in which a reader needs what they do."
+    later = LATER.findall(text)
+    text = PRELOAD.sub("", LATER.sub("", OPTIONS.sub(f"<script>{options}</script>", text)))
+    return FIRST.sub(rf'<script defer src="\1" data-later="{" ".join(later)}"></script>', text)
+
+
+def lighten(site: Path, pages: list[Path]):
+    "Take out of these HTML files of the site what they do not need; what is light already stays as it is."
+    static = site / "_static"
+    before = {path: path.read_text(encoding="utf-8") for path in pages}
+    library = static / "scripts" / "fontawesome.js"
+    if library.exists():
+        used = set().union(*map(ICON.findall, before.values()))
+        (static / FROM).write_text(icons(used, library.read_text(encoding="utf-8")), encoding="utf-8")
+    theme = static / "scripts" / "pydata-sphinx-theme.js"
+    if theme.exists():
+        theme.write_text(SCANS.sub("", theme.read_text(encoding="utf-8")), encoding="utf-8")
+    options = static / "documentation_options.js"
+    tokens = plain_tokens((static / "pygments.css").read_text(encoding="utf-8"))
+
+    def code(found: re.Match) -> str:
+        return CODE.sub(lines, tokens.sub(r"\1", found[0]))
+
+    texts = {path: THEMED.sub(SETTLED, CODE.sub(code, THEME.sub("", text))) for path, text in before.items()}
+    for path in texts:
+        if path.name != "search.html":
+            texts[path] = scripts(SEARCH.sub("", texts[path]), options.read_text(encoding="utf-8").strip())
+    style(site, pages, texts)
+    for path, text in texts.items():
+        if text != before[path]:
+            path.write_text(text, encoding="utf-8")
+    for file in (*static.rglob("fontawesome.js*"), *static.rglob("*.map"), *(static / "vendor").rglob("fa-*.woff2")):
+        file.unlink(missing_ok=True)

@@ -1,0 +1,81 @@
+"""In which dtypes gradients come, first and second, where operands of several dtypes meet; and inputs that PyTorch refuses to differentiate."""
+
+import numpy as np
+import pytest
+
+import autograd_nb as ours
+
+pytestmark = pytest.mark.needs("torch")
+PAIRS = [("float32", "float64"), ("float64", "float32"), ("bfloat16", "float32"), ("float16", "float32"), ("bfloat16", "float64")]
+PROGRAMS = {
+    "mul": lambda T, x, y: x * y,
+    "div": lambda T, x, y: x / y,
+    "pow": lambda T, x, y: x**y,
+    "atan2": lambda T, x, y: T.atan2(x, y),
+    "where": lambda T, x, y: T.where(x > 1, x, y) * y,
+    "addcmul": lambda T, x, y: T.addcmul(y, x, y),
+    "sub": lambda T, x, y: (x - y) ** 2,
+}
+FEW = {
+    "std_mean": lambda T, x: T.std_mean(x, 1)[1],
+    "var_mean": lambda T, x: sum(T.var_mean(x, 1)),
+    "both": lambda T, x: T.std_mean(x, 1)[0] * T.var_mean(x, 1)[1],
+    "std": lambda T, x: x.std(1),
+    "unbind": lambda T, x: x.unbind(1)[2],
+    "max": lambda T, x: x.max(1)[0],
+    "split": lambda T, x: x.split(2, 1)[1].exp(),
+    "cov": lambda T, x: T.cov(x),
+}
+
+
+def lib():
+    import torch
+
+    return torch
+
+
+def gradients(T, program, dtypes):
+    "Dtypes and values of the first and the second gradients."
+    numbers = np.array([[0.5, 1.5, 2.0], [1.25, 0.75, 1.0]])
+    leaves = [T.tensor(numbers + i / 4).to(getattr(T, d)).requires_grad_() for i, d in enumerate(dtypes)]
+    out = program(T, *leaves)
+    first = T.autograd.grad(out, leaves, T.ones_like(out) * 0.75, create_graph=True)
+    plain = T.autograd.grad(out, leaves, T.ones_like(out) * 0.75, retain_graph=True)
+    again = [g for g in first if g.requires_grad]
+    second = T.autograd.grad(sum((g.double() ** 2).sum() for g in again), leaves, allow_unused=True) if again else []
+    return [None if g is None else (str(g.dtype), g.detach().double().tolist()) for g in (*first, *plain, *second)]
+
+
+@pytest.mark.parametrize("dtypes", PAIRS, ids="-".join)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_mixed_operands(name, dtypes):
+    mine, theirs = (gradients(T, PROGRAMS[name], dtypes) for T in (ours, lib()))
+    assert [g and g[0] for g in mine] == [g and g[0] for g in theirs]
+    if "float16" not in dtypes[0]:
+        for a, b in zip(mine, theirs):
+            np.testing.assert_allclose(a[1], b[1], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
+@pytest.mark.parametrize("name", FEW)
+def test_some_of_several_results(name, dtype):
+    mine, theirs = (gradients(T, FEW[name], [dtype]) for T in (ours, lib()))
+    assert {g[0] for g in mine if g} == {g[0] for g in theirs if g} == {f"torch.{dtype}"}
+
+
+@pytest.mark.parametrize("shape", [(3, 4), (2, 4, 3)])
+def test_weights_of_classes_have_no_gradient(shape):
+    "A gradient that would be missing silently is refused; weights of probabilities have one."
+    texts = []
+    for T in (ours, lib()):
+        x, weight = T.ones(*shape, requires_grad=True), T.ones(4, requires_grad=True)
+        target = T.zeros(shape[0], *shape[2:], dtype=T.int64)
+        for loss in (T.nn.functional.cross_entropy, T.nn.functional.nll_loss):
+            with pytest.raises(RuntimeError, match="not differentiable with respect to argument 'weight'") as caught:
+                loss(x, target, weight)
+            texts.append(str(caught.value).splitlines()[0])
+            with T.no_grad():
+                loss(x, target, weight)
+        T.nn.functional.cross_entropy(x, T.softmax(x, 1), weight).backward()
+        assert weight.grad is not None
+    assert texts[:2] == texts[2:]

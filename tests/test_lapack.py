@@ -1,0 +1,105 @@
+"""Triangular systems and LU factors by the routines that NumPy's library carries, compared with PyTorch."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+import autograd_nb as torch
+from autograd_nb.arrays import lapack
+from autograd_nb.ops import decompositions
+
+pytestmark = pytest.mark.needs("torch")
+DTYPES = ("float32", "float64", "complex64", "complex128")
+reachable = pytest.mark.skipif(not lapack.ROUTINES, reason="this NumPy carries no LAPACK that can be called by name")
+
+
+def numbers(seed, *shape, dtype):
+    rng = np.random.default_rng(seed)
+    found = rng.standard_normal(shape)
+    if dtype.startswith("complex"):
+        found = found + 1j * rng.standard_normal(shape)
+    return found.astype(dtype)
+
+
+def tolerance(dtype):
+    return dict(rtol=2e-4, atol=2e-4) if dtype in ("float32", "complex64") else dict(rtol=1e-9, atol=1e-9)
+
+
+@reachable
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shapes", [((5, 5), (5, 2)), ((3, 4, 4), (4, 2)), ((4, 4), (2, 3, 4, 1)), ((2, 1, 20, 20), (3, 20, 6)), ((1, 1), (1, 1)), ((3, 3), (3, 0)), ((0, 3, 3), (3, 2))])
+def test_triangular_systems_in_every_layout(dtype, shapes):
+    "Rows, columns, every second row, and reversed rows; either triangle; a diagonal of ones that is not stored; rubbish in the other triangle."
+    import torch as real
+
+    n = shapes[0][-1]
+    plain = numbers(0, *shapes[0], dtype=dtype) + (3 + n**0.5) * np.eye(n, dtype=dtype)
+    layouts = [plain, np.ascontiguousarray(plain.swapaxes(-1, -2)).swapaxes(-1, -2), np.repeat(plain, 2, -2)[..., ::2, :], plain[..., ::-1, ::-1][..., ::-1, ::-1]]
+    b = numbers(1, *shapes[1], dtype=dtype)
+    for a, upper, unit in itertools.product(layouts, (False, True), (False, True)):
+        if unit and n > 5:
+            a = a / 20  # substitution through ones grows
+        found = lapack.triangular_solve(a, b, upper, unit)
+        wanted = real.linalg.solve_triangular(real.tensor(a.copy()), real.tensor(b), upper=upper, unitriangular=unit).numpy()
+        assert found.dtype == wanted.dtype and found.shape == wanted.shape
+        np.testing.assert_allclose(found, wanted, **tolerance(dtype))
+
+
+@reachable
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(6, 6), (2, 3, 13, 13), (15, 4), (4, 15), (2, 0, 3), (1, 1)])
+def test_factors_are_pytorchs(dtype, shape):
+    import torch as real
+
+    x = numbers(2, *shape, dtype=dtype)
+    order, low, up = decompositions.lu_arrays(x)
+    p, wanted_low, wanted_up = real.linalg.lu(real.tensor(x))
+    np.testing.assert_allclose(low, wanted_low.numpy(), **tolerance(dtype))
+    np.testing.assert_allclose(up, wanted_up.numpy(), **tolerance(dtype))
+    if x.size:
+        np.testing.assert_array_equal(np.take_along_axis(x, order[..., None], -2), p.mT.numpy() @ x)
+
+
+@reachable
+def test_a_singular_matrix_factors_without_complaint():
+    x = np.zeros((12, 12))
+    x[0, 1] = x[3, 3] = 1
+    order, low, up = decompositions.lu_arrays(x)
+    np.testing.assert_array_equal(low @ up, x[order])
+    assert decompositions.pivot(x) == 1
+
+
+def test_a_zero_on_the_diagonal_divides_by_it():
+    import torch as real
+
+    a = np.tril(numbers(3, 13, 13, dtype="float64"))
+    a[4, 4] = 0
+    b = numbers(4, 13, 2, dtype="float64")
+    found = torch.linalg.solve_triangular(torch.tensor(a), torch.tensor(b), upper=False).numpy()
+    wanted = real.linalg.solve_triangular(real.tensor(a), real.tensor(b), upper=False).numpy()
+    np.testing.assert_array_equal(np.isfinite(found), np.isfinite(wanted))
+
+
+@pytest.mark.parametrize("without", [False, True])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_programs_with_factors_have_pytorchs_gradients(dtype, without, monkeypatch):
+    "Cholesky, solutions by a factor, inverses and LU, with the routines and without them."
+    import torch as real
+
+    if without:
+        monkeypatch.setattr(lapack, "ROUTINES", {})
+    x, b = numbers(5, 14, 14, dtype=dtype), numbers(6, 14, 3, dtype=dtype)
+    a = x @ x.conj().T / 4 + 3 * np.eye(14, dtype=dtype)
+    found = []
+    for engine in (torch, real):
+        p, q = engine.tensor(a).requires_grad_(), engine.tensor(b).requires_grad_()
+        factor = engine.linalg.cholesky(p)
+        solved = engine.linalg.solve_triangular(factor.mH, q, upper=True)
+        by_factor = engine.cholesky_solve(q, factor) + engine.cholesky_solve(q, factor.mH, upper=True)
+        _, low, up = engine.linalg.lu(p)
+        loss = solved.abs().sum() + by_factor.abs().sum() + (low @ up * p).abs().sum() + engine.cholesky_inverse(factor).abs().sum()
+        loss.backward()
+        found.append([loss.detach().numpy(), p.grad.resolve_conj().numpy(), q.grad.resolve_conj().numpy()])
+    for ours, theirs in zip(*found):
+        np.testing.assert_allclose(ours, theirs, **{k: 20 * v for k, v in tolerance(dtype).items()})

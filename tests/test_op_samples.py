@@ -1,0 +1,134 @@
+"""Every differentiable operation in PyTorch's own table, with the samples that PyTorch tests it with, under both libraries: results, first and second gradients, flags and errors.
+
+A few hundred samples of a fixed seed run always (AUTOGRAD_NB_SEED=… or =fresh takes others, and a failure tells which); AUTOGRAD_NB_EXHAUSTIVE=1 compares every sample, which takes a quarter of an hour.
+"""
+
+import itertools
+import os
+import random
+import re
+import time
+import warnings
+
+import _op_samples
+import pytest
+
+import autograd_nb as ours
+
+pytestmark = [pytest.mark.needs("torch")]
+EXHAUSTIVE = os.environ.get("AUTOGRAD_NB_EXHAUSTIVE")
+
+# Where the libraries differ on purpose, or PyTorch's samples cannot be told apart from chance.
+NOT_COMPARED = {
+    "empty": "shows uninitialised memory",
+    "empty_like": "shows uninitialised memory",
+    "empty_strided": "shows uninitialised memory",
+    "empty_permuted": "shows uninitialised memory",
+    "new_empty": "shows uninitialised memory",
+    "new_empty_strided": "shows uninitialised memory",
+    "chalf": "there are no complex numbers of half precision",
+    "to_sparse": "there are no sparse tensors",
+    "slice": "an overload of PyTorch's dispatcher",
+    "max_pool2d_with_indices_backward": "an overload of PyTorch's dispatcher",
+    "as_strided_scatter": "PyTorch gives the gradient of what was overwritten to the input",
+    "nn.functional.linear_cross_entropy:chunked": "PyTorch computes the gradient in advance, and cannot differentiate it again",
+    "nn.functional.linear_cross_entropy:chunked_none": "PyTorch computes the gradient in advance, and cannot differentiate it again",
+}
+DIFFERENT = [  # (operation, what may differ): more than PyTorch can, or a defect of PyTorch
+    (r".*", r"second: \w+: (the )?derivative for .* is not implemented"),
+    (r"native_layer_norm", r"second: RuntimeError: Expected a proper Tensor but got None|first gradient 1: .*True\)  \|  .*False\)"),
+    (r"nn.functional.multi(label_)?_?margin_loss", r"(first|second) gradient 0"),
+    (r"nn.functional.multilabel_margin_loss", r"(first|second) gradient 0"),
+    (r"cdist|nn.functional.pdist", r"first gradient \d: .*True\)  \|  .*False\)"),
+    (r"cov", r"second (gradient|value) "),  # open: the second gradient of weights of another dtype comes in the wider one
+    (r"masked.logaddexp", r"second value \d: "),
+    (r"_segment_reduce.*", r"first gradient 0: .*True\)  \|  .*False\)|second: RuntimeError: derivative for"),
+    (r"ormqr", r"first gradient \d: (None|\(\(.*\b0\b)"),
+    (r"linalg.lstsq.*", r"second gradient \d: None  \|  \(\(0,\)"),
+]
+
+
+def expected_difference(title, line):
+    return any(re.fullmatch(operation, title) and re.match(what, line) for operation, what in DIFFERENT)
+
+
+def operations(dtype):
+    "The table's operations that we have, which can be differentiated for this dtype."
+    import torch
+
+    for title, info in _op_samples.table().items():
+        if title in NOT_COMPARED or not info.supports_autograd or getattr(torch, dtype) not in info.dtypes:
+            continue
+        try:
+            yield title, info, _op_samples.counterpart(info, ours)
+        except AttributeError:
+            continue
+
+
+def differences(title, info, function, dtype, numbers=None, leaf_starts=(False, True)):
+    "Lines about the samples (those of the given numbers) on which the libraries differ."
+    import numpy as np
+    import torch
+
+    torch.manual_seed(1)
+    np.random.seed(1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for number, sample in enumerate(info.sample_inputs("cpu", getattr(torch, dtype), requires_grad=True)):
+            if numbers is not None and number not in numbers:
+                continue
+            for leaf in leaf_starts:
+                try:
+                    line = _op_samples.compare(info, sample, ours, function, leaf_starts=leaf)
+                except NotImplementedError as error:
+                    if str(error) in ("layout", "generator"):
+                        continue
+                    raise
+                if line is not None and not expected_difference(title, line):
+                    yield f"{title}, sample {number} of {dtype}, starts {'differentiable' if leaf else 'constant'}: {line}"
+
+
+if EXHAUSTIVE:  # see above
+
+    @pytest.mark.parametrize("part", range(8))
+    @pytest.mark.parametrize("dtype", ["float64", "complex128"])
+    def test_every_sample(dtype, part):
+        found = []
+        for title, info, function in itertools.islice(operations(dtype), part, None, 8):
+            found += itertools.islice(differences(title, info, function, dtype), 3)
+        assert not found, "\n".join(found)
+
+
+def test_some_samples():
+    given = os.environ.get("AUTOGRAD_NB_SEED", "1")
+    seed = random.randrange(10**6) if given == "fresh" else int(given)
+    rng = random.Random(seed)
+    dtype = rng.choice(["float64", "float64", "complex128"])
+    chosen, found, until = list(operations(dtype)), [], time.process_time() + 6
+    rng.shuffle(chosen)
+    for title, info, function in chosen:
+        if time.process_time() > until:
+            break
+        numbers = set(rng.sample(range(20), 5))
+        found += differences(title, info, function, dtype, numbers, [rng.random() < 0.5])
+    assert not found, f"AUTOGRAD_NB_SEED={seed}\n" + "\n".join(found)
+
+
+def test_second_pass_through_alpha():
+    import torch
+
+    for lib in (torch, ours):
+        a, b = (lib.tensor([1.0, 2.0], requires_grad=True) for _ in range(2))
+        total = (lib.add(a, b, alpha=2) + lib.sub(a, b, alpha=3.5)).sum()
+        total.backward()
+        total.backward()
+        assert b.grad.tolist() == [-3.0, -3.0]
+
+
+def test_the_list_leaves_pytorchs_flags_free():
+    import torch
+
+    _op_samples.op_db()
+    with torch.backends.cudnn.flags(enabled=False):
+        assert not torch.backends.cudnn.enabled
+    torch.backends.cudnn.deterministic = torch.backends.cudnn.deterministic

@@ -1,0 +1,172 @@
+"""Calls that cannot be answered: what PyTorch refuses is refused at the call, with its words first."""
+
+from math import inf, nan
+
+import pytest
+
+import autograd_nb as ours
+
+pytestmark = pytest.mark.needs("torch")
+
+# m: two rows of three, z: a single number
+CALLS = """
+torch.cov(m, fweights=torch.tensor([[1, 2, 3]]))
+torch.cov(m, aweights=torch.tensor([[1.0, 2, 3]]))
+torch.cov(m, fweights=torch.tensor([1.0, 2, 3]))
+torch.cov(m, aweights=torch.tensor([1, 2, 3]))
+torch.cov(m, fweights=torch.tensor([1, 2]))
+torch.cov(m, aweights=torch.tensor([1.0, 2]))
+torch.cov(m, fweights=torch.tensor([1, -2, 3]))
+torch.cov(m, aweights=torch.tensor([1.0, -2, 3]))
+torch.cov(torch.ones(2, 2, 2))
+torch.cov(m, fweights=torch.tensor([1, 1, 1]), aweights=torch.tensor([1.0, 2.0]))
+torch.cov(m > 1)
+torch.isclose(m, m, rtol=-1)
+torch.isclose(m, m, atol=-1)
+torch.isclose(m, 1)
+torch.isclose(m, m.double())
+torch.allclose(m, m, rtol=-1.0)
+torch.allclose(m, 1)
+torch.trace(torch.ones(2, 2, 2))
+torch.trace(torch.ones(2))
+torch.ones(2, 3).int().trace()
+torch.hstack([])
+torch.vstack([])
+torch.dstack([])
+torch.cat([])
+torch.stack([])
+torch.diag_embed(m, 0, 1, 1)
+torch.diagonal(m, 0, 1, 1)
+torch.linalg.diagonal(torch.ones(2, 2, 2), dim1=1, dim2=1)
+torch.gradient(m, dim=(1, 1))
+torch.gradient(m, spacing=[1.0, 2.0, 3.0])
+torch.gradient(m[:1], dim=0)
+torch.gradient(m, edge_order=3)
+torch.fft.fft(z)
+torch.fft.rfft(z)
+torch.fft.fftn(z)
+torch.fft.fft2(z)
+torch.fft.ifft(m, n=0)
+torch.fft.fft(m, norm="x")
+torch.fft.fft2(m[0])
+torch.fft.fftn(m, s=(2, 2), dim=(0,))
+torch.fft.fftn(m, dim=(0, 0))
+torch.fft.hfft(z)
+torch.fft.irfft(z)
+torch.fft.ihfft(z)
+torch.fft.fft2(m, s=(1, 2, 3))
+torch.linspace(0, 1, 2.5)
+torch.linspace(torch.ones(1), torch.ones(1), 2)
+torch.logspace(0, 1, -1)
+torch.linspace(0, 1, True)
+torch.logspace(torch.ones(1), 1, 2)
+torch.linspace(0, 1, torch.tensor(3))
+torch.arange(0, inf)
+torch.arange(0, 5, 0)
+torch.arange(0, 5, -1)
+torch.arange(nan, 1)
+torch.arange(0, 5, 0.0)
+torch.narrow_copy(m, 1, 0, -1)
+m.narrow(1, 0, -1)
+m.narrow(1, 2, 5)
+torch.aminmax(torch.zeros(3, 0))
+torch.aminmax(torch.zeros(3, 0), dim=1)
+torch.zeros(0).max()
+torch.zeros(3, 0).max(1)
+torch.zeros(3, 0).argmax(1)
+torch.zeros(0).median()
+torch.complex(m, 1)
+torch.complex(1, m)
+torch.complex(m, m.double())
+torch.complex(m.int(), m.int())
+torch.polar(m, m.double())
+m.int().mean()
+m.int().std()
+torch.multinomial(torch.tensor([-1.0, 2.0]), 1)
+torch.multinomial(torch.tensor([1.0, 2.0]), 3)
+torch.multinomial(torch.tensor([0.0, 0.0]), 1)
+torch.bernoulli(torch.tensor([2.0]))
+torch.normal(0.0, -1.0, (2,))
+torch.randperm(-1)
+torch.randint(5, 5, (2,))
+m.scatter(0, torch.tensor([0]), 1.0)
+m.gather(0, torch.tensor([0]))
+m.gather(0, torch.tensor([[5, 0, 0]]))
+m.index_select(0, torch.tensor([5]))
+m.index_select(0, torch.tensor([[0]]))
+m.index_select(0, torch.tensor([0.0]))
+m.take(torch.tensor([10]))
+m.unflatten(1, (2, 2))
+m.view(4, -1)
+m.reshape(4, -1)
+m.repeat(2)
+m.expand(3, 3)
+m.unsqueeze(5)
+m.transpose(0, 2)
+m.permute(0, 0)
+m.permute(0)
+m.flip(0, 0)
+m.roll((1, 2), 0)
+m.chunk(0)
+m.split(-1)
+m.split([1, 1], 1)
+m.tensor_split(0)
+m.kthvalue(7)
+m.topk(7)
+m.sort(5)
+m.cumsum(3)
+m.unfold(1, 5, 1)
+torch.renorm(m, 2, 0, -1.0)
+torch.mm(m, m)
+torch.dot(m, m)
+torch.outer(m, m)
+torch.addmm(m, m, m)
+torch.einsum("ij,jk", m, m)
+torch.linalg.cross(m, torch.ones(2, 2))
+torch.inverse(m)
+torch.det(m)
+torch.linalg.cholesky(-torch.eye(2))
+torch.linalg.solve(torch.zeros(2, 2), torch.ones(2))
+torch.linalg.eigh(m)
+torch.linalg.inv(torch.zeros(2, 2))
+torch.linalg.qr(m, mode="x")
+torch.linalg.norm(m, ord="x")
+m & m
+m << 1
+~m
+-(m > 1)
+(m > 1) - (m > 1)
+torch.eye(-1)
+torch.zeros(-1)
+torch.tensor([[1], [1, 2]])
+torch.tensor("a")
+m.item()
+bool(m)
+float(m)
+m[5]
+m[0, 0, 0]
+m["a"]
+m[1.5]
+m[[0, 1], [0, 1, 2]]
+m[torch.tensor([True, False, True])]
+m.requires_grad_().numpy()
+""".strip().splitlines()
+
+
+def outcome(torch, call):
+    "The error's type and first line; what comes out, if nothing is wrong."
+    try:
+        return "none", str(eval(call, {"torch": torch, "m": torch.arange(6.0).reshape(2, 3), "z": torch.tensor(1.0), "inf": inf, "nan": nan}))
+    except Exception as error:
+        return error, str(error).split("\n")[0]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("call", CALLS)
+def test_refused_as_in_pytorch(call):
+    import torch
+
+    expected, words = outcome(torch, call)
+    found, said = outcome(ours, call)
+    assert type(expected).__name__ in [c.__name__ for c in type(found).__mro__], f"{expected!r}, not {found!r}"
+    assert said[:40] == words[:40]

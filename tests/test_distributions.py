@@ -105,6 +105,7 @@ def setting(t, grad=False):
 def both():
     import torch
 
+    torch.distributions.Distribution.set_default_validate_args(True)  # its compiler switches them off
     return torch, autograd_nb
 
 

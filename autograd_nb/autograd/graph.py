@@ -258,10 +258,8 @@ def register_multi_grad_hook(tensors, fn, *, mode='all'):
             with lock:
                 state = passes.get(task)
                 if state is None:
-                    state = passes[task] = [
-                        len(reached(task).intersection(edges)),
-                        [None] * len(edges),
-                    ]
+                    nodes = reached(task)
+                    state = passes[task] = [sum(e in nodes for e in edges), [None] * len(edges)]
                 state[0] -= 1
                 state[1][i] = g
                 done = not state[0]

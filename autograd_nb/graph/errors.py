@@ -5,14 +5,15 @@
 # %% auto #0
 __all__ = ['REMEDIES', 'PRODUCTS', 'SYMBOLS', 'user_frames', 'variables', 'line_of', 'place', 'spot', 'spot_of', 'calmly',
            'found', 'Binding', 'bound', 'shape_of', 'dtype_name', 'node_of', 'origin', 'portrait', 'called',
-           'HintedError', 'call_tensors', 'teach', 'route', 'step_of', 'follow', 'role', 'out_of_place', 'stale_error',
-           'freed_error', 'severed', 'needs_grad_error', 'not_recorded_error', 'unused_error', 'scalar_error',
-           'start_shape_error', 'start_place_error', 'leaf_error', 'inference_write_error', 'inference_error',
-           'not_float_error', 'numpy_error', 'assigned_error', 'fits_error', 'result_type_error', 'statement',
-           'overlap_error', 'own_copy', 'not_recorded', 'item_error', 'device_error', 'mixed_devices_error', 'NoGPU',
-           'no_gpu_error', 'fits', 'broadcast_error', 'matmul_error', 'linear_error', 'join_error', 'dim_range',
-           'dim_error', 'count_error', 'view_size_error', 'expand_error', 'dtypes_error', 'kind_error', 'range_error',
-           'class_error', 'row_error', 'unfit_kind', 'unfit_operand', 'better_error', 'refuse_masks', 'explain']
+           'Picturing', 'HintedError', 'call_tensors', 'teach', 'route', 'step_of', 'follow', 'role', 'out_of_place',
+           'stale_error', 'freed_error', 'severed', 'needs_grad_error', 'not_recorded_error', 'unused_error',
+           'scalar_error', 'start_shape_error', 'start_place_error', 'leaf_error', 'inference_write_error',
+           'inference_error', 'not_float_error', 'numpy_error', 'assigned_error', 'fits_error', 'result_type_error',
+           'statement', 'overlap_error', 'own_copy', 'not_recorded', 'item_error', 'device_error',
+           'mixed_devices_error', 'NoGPU', 'no_gpu_error', 'fits', 'broadcast_error', 'matmul_error', 'linear_error',
+           'join_error', 'dim_range', 'dim_error', 'count_error', 'view_size_error', 'expand_error', 'dtypes_error',
+           'kind_error', 'range_error', 'class_error', 'row_error', 'unfit_kind', 'unfit_operand', 'mask_error',
+           'misfit_error', 'better_error', 'refuse_masks', 'explain']
 
 # %% ../../nbs/graph/00_errors.ipynb #75cd43f4
 import ast
@@ -270,15 +271,41 @@ def called(tensor, fallback='x'):
     "The tensor's name in the user's program, or `fallback`."
     return found(tensor)[0] or fallback
 
+# %% ../../nbs/graph/00_errors.ipynb #b36a1768
+class Picturing:
+    "An error that a notebook shows as a picture, too, if there is something to see."
+
+    draw = None  # error -> something that a notebook can show; set by a floor above
+    shown = False
+
+    def _picture(self):
+        return None if HintedError.draw is None or len(self.trail) < 2 else HintedError.draw(self)
+
+    def _repr_html_(self):
+        picture = self._picture()
+        return None if picture is None else picture._repr_html_()
+
+    def _render_traceback_(self):
+        "IPython asks for the traceback's text; where a picture can be shown, it is shown first."
+        shell = sys.modules['IPython'].get_ipython()
+        try:
+            picture = None if self.shown else self._picture()
+            if picture is not None and getattr(shell, 'kernel', None) is not None:
+                self.shown = True  # IPython asks again, for its history
+                sys.modules['IPython'].display.display(picture)
+        except Exception:
+            pass  # a picture is a courtesy; the message must come through
+        stack = self.__traceback__
+        return shell.InteractiveTB.structured_traceback(type(self), self, stack, tb_offset=1)
+
+
 # %% ../../nbs/graph/00_errors.ipynb #b9b85c76
-class HintedError:
+class HintedError(Picturing):
     """An error that says more. `words`: PyTorch's. `lines`: pairs (label, text). `instead`: the
     remedy. `trail`: the way from the loss to the culprit, as dictionaries with `name`, `where`,
     `text` and `role`.
     """
 
-    draw = None  # error -> something that a notebook can show; set by a floor above
-    shown = False
     words, lines, instead, trail, title = (
         '',
         (),
@@ -303,27 +330,9 @@ class HintedError:
         return self
 
     def __reduce__(self):
-        return next(c for c in type(self).__mro__ if not issubclass(c, HintedError)), self.args
+        bases = [c for c in type(self).__mro__ if not issubclass(c, HintedError)]
+        return next(c for c in bases if issubclass(c, BaseException)), self.args
 
-    def _picture(self):
-        return None if HintedError.draw is None or len(self.trail) < 2 else HintedError.draw(self)
-
-    def _repr_html_(self):
-        picture = self._picture()
-        return None if picture is None else picture._repr_html_()
-
-    def _render_traceback_(self):
-        "IPython asks for the traceback's text; where a picture can be shown, it is shown first."
-        shell = sys.modules['IPython'].get_ipython()
-        try:
-            picture = None if self.shown else self._picture()
-            if picture is not None and getattr(shell, 'kernel', None) is not None:
-                self.shown = True  # IPython asks again, for its history
-                sys.modules['IPython'].display.display(picture)
-        except Exception:
-            pass  # a picture is a courtesy; the message must come through
-        stack = self.__traceback__
-        return shell.InteractiveTB.structured_traceback(type(self), self, stack, tb_offset=1)
 
 # %% ../../nbs/graph/00_errors.ipynb #1dd1a7e0
 def _elided(names):
@@ -454,6 +463,18 @@ _OUT_OF_PLACE = {
     ast.MatMult: '@',
 }
 
+# %% ../../nbs/graph/00_errors.ipynb #6fc3235e
+def _method_out_of_place(call):
+    "What to write instead of a call such as `h.exp_()`; None if it is no such call."
+    f = call.func
+    if not isinstance(f, ast.Attribute) or not isinstance(f.value, ast.Name): return None
+    name, method = f.value.id, f.attr
+    if not method.endswith('_') or method.startswith('_'): return None
+    if method in ('zero_', 'fill_', 'copy_', 'normal_', 'uniform_'):
+        return f'a new tensor out of place, or write into {name} = {name}.clone()'
+    return f'{name} = {ast.unparse(call).replace("." + method + "(", "." + method[:-1] + "(", 1)}'
+
+
 # %% ../../nbs/graph/00_errors.ipynb #2e04d409
 @calmly(None)
 def out_of_place(text, op=None):
@@ -480,21 +501,8 @@ def out_of_place(text, op=None):
                 if 'inplace=True' in text
                 else ''
             )
-        f = call.func
-        if (
-            isinstance(f, ast.Attribute)
-            and f.attr.endswith('_')
-            and not f.attr.startswith('_')
-            and isinstance(f.value, ast.Name)
-        ):
-            if f.attr in ('zero_', 'fill_', 'copy_', 'normal_', 'uniform_'):
-                return (
-                    f'a new tensor out of place, or write into {f.value.id} = {f.value.id}.clone()'
-                )
-            return (
-                f'{f.value.id} ='
-                f' {ast.unparse(call).replace("." + f.attr + "(", "." + f.attr[:-1] + "(", 1)}'
-            )
+        instead = _method_out_of_place(call)
+        if instead is not None: return instead
     if isinstance(statement, (ast.Assign, ast.AugAssign)):
         target = statement.target if isinstance(statement, ast.AugAssign) else statement.targets[0]
         while isinstance(target, (ast.Subscript, ast.Attribute)): target = target.value
@@ -548,6 +556,31 @@ def stale_error(node, field, array, record):
     ]
     return out
 
+# %% ../../nbs/graph/00_errors.ipynb #3dfaf1ac
+def _keeping_remedy(node, way, lines):
+    """What to do about a node whose values are gone, given the nodes on the `way` to it; notes in
+    `lines` what is remarkable.
+    """
+    code = getattr(node, 'code', None)
+    made = [(getattr(n, 'code', None), n.lasti) for n in way if getattr(n, 'code', None)]
+    if code is not None and (code, node.lasti) in made:
+        name = _target(code, node.lasti)
+        told = (
+            'the same line ran again on its own earlier result, so this graph goes on into that of'
+            ' the step before'
+        )
+        lines.append(('carried on', told))
+        cut = 'cut the history after each step'
+        return f'{cut}: {name} = {name}.detach()' if name else f'{cut} with detach()'
+    # what the pass came through first still had its values
+    if any(n.fields for n in way):
+        return (
+            'add the losses that share this part and go back once, (a + b).backward(), or'
+            ' backward(retain_graph=True) the first time'
+        )
+    return 'backward(retain_graph=True) the first time, or compute the loss anew before the second'
+
+
 # %% ../../nbs/graph/00_errors.ipynb #e9692ae6
 def freed_error(node=None, roots=()):
     """The error for asking a node for values that a backward pass has already dropped. `roots`:
@@ -565,40 +598,7 @@ def freed_error(node=None, roots=()):
         ('freed', f'what {node.name()} had saved, made {spot_of(node)}'.removesuffix(', made '))
     ]
     if not roots: return teach(error, lines=lines)
-    way = route(roots, node)
-    code = getattr(node, 'code', None)
-    again = [
-        n
-        for n in way[:-1]
-        if code is not None and getattr(n, 'code', None) is code and n.lasti == node.lasti
-    ]
-    # what the pass came through first still had its values
-    shared = any(n.fields for n in way[:-1])
-    if again:
-        name = _target(code, node.lasti)
-        lines.append(
-            (
-                'carried on',
-                (
-                    'the same line ran again on its own earlier result, so this graph goes on into'
-                    ' that of the step before'
-                ),
-            )
-        )
-        instead = (
-            f'cut the history after each step: {name} = {name}.detach()'
-            if name
-            else 'cut the history after each step with detach()'
-        )
-    elif shared:
-        instead = (
-            'add the losses that share this part and go back once, (a + b).backward(), or'
-            ' backward(retain_graph=True) the first time'
-        )
-    else:
-        instead = (
-            'backward(retain_graph=True) the first time, or compute the loss anew before the second'
-        )
+    instead = _keeping_remedy(node, route(roots, node)[:-1], lines)
     return follow(teach(error, lines=lines, instead=instead), roots, node)
 
 # %% ../../nbs/graph/00_errors.ipynb #6283f931
@@ -727,6 +727,46 @@ def _cut_in(value, around):
         )
     return None
 
+# %% ../../nbs/graph/00_errors.ipynb #6d940b6e
+def _only_data(what, value, frame):
+    "Whether a call of `tensor()` made numbers that were no tensor before: then it cut nothing off."
+    if what != 'tensor' or '.item(' in ast.unparse(value): return False
+    names = [n.id for n in ast.walk(value) if isinstance(n, ast.Name)]
+    return not any(hasattr(variables(frame).get(name), '_array') for name in names)
+
+def _cut_told(cut, filename):
+    "The lines and the remedy for a statement that cuts history off."
+    if cut is None: return None
+    _, why, remedy, block = cut
+    mode = [] if block is None else [('mode', spot(filename, block))]
+    return [*mode, ('cut off', why)], remedy
+
+def _lost_told(inner, seen, frame):
+    "The same for a statement that uses a name that still has a history, and gives none."
+    live = next((n for n in inner if n not in seen and _live(_value(frame, n))), None)
+    if live is None: return None
+    why = (
+        f'{live} requires grad, but what this line makes of it does not: a call in it works under'
+        ' no_grad(), detaches, or leaves torch; or requires_grad was set later'
+    )
+    remedy = 'look into the calls of that line for no_grad(), detach(), item() and NumPy'
+    return [('cut off', why)], remedy
+
+def _unmarked(tensor, start, sources):
+    "The same where nothing was cut off: `sources`, which it all began with, do not require grad."
+    if not sources:
+        remedy = 'set requires_grad=True on what is to be learnt, before the computation'
+        return _headed(tensor, start, []), remedy, ()
+    told = [(name, 'made ' + spot(filename, line)) for name, filename, line, _ in sources[:4]]
+    told.append(('cut off', 'nothing that it was computed from requires grad'))
+    name, way = sources[0][0], sources[0][3]
+    remedy = (
+        f'{name}.requires_grad_() before the computation, or requires_grad=True where {name} is'
+        ' made'
+    )
+    return _headed(tensor, start, told), remedy, _ended(way)
+
+
 # %% ../../nbs/graph/00_errors.ipynb #1869710f
 @calmly(([], None, ()))
 def severed(tensor, depth=12):
@@ -734,24 +774,18 @@ def severed(tensor, depth=12):
     remedy, trail through the statements).
     """
     name, frame = found(tensor)
-    if frame is None:
-        frame = next(user_frames(), None)
-        if frame is None: return [], None, ()
-        statement = _statement_at(frame)
-        cut = None if statement is None else _cut_in(statement, ())
-        if cut is not None:
-            return (
-                _headed(
-                    tensor,
-                    [],
-                    [('cut off', f'{cut[1]}, {spot(frame.f_code.co_filename, frame.f_lineno)}')],
-                ),
-                cut[2],
-                (),
-            )
-        start = [] if statement is None else _names_in(statement, frame)
-    else:
-        start = [name]
+    if frame is not None: return _traced(tensor, [name], frame, depth)
+    frame = next(user_frames(), None)
+    if frame is None: return [], None, ()
+    statement = _statement_at(frame)
+    if statement is None: return _traced(tensor, [], frame, depth)
+    cut = _cut_in(statement, ())
+    if cut is None: return _traced(tensor, _names_in(statement, frame), frame, depth)
+    why = f'{cut[1]}, {spot(frame.f_code.co_filename, frame.f_lineno)}'
+    return _headed(tensor, [], [('cut off', why)]), cut[2], ()
+
+def _traced(tensor, start, frame, depth):
+    "`severed`, from the names `start`, backward through what they were bound to."
     queue, seen, sources = [(n, frame.f_lineno, ()) for n in start], set(), []
     while queue and depth:
         name, before, way = queue.pop(0)
@@ -762,62 +796,18 @@ def severed(tensor, depth=12):
         depth -= 1
         where, text = place(filename, b.line)
         way = (*way, dict(name=name, where=where, text=text, role='op', shape=None))
-        cut = _cut_in(b.value, b.around)
-        told = [(name, 'made ' + spot(filename, b.line))]
-        if cut is not None:
-            what, why, remedy, block = cut
-            if (
-                what == 'tensor'
-                and '.item(' not in ast.unparse(b.value)
-                and not any(
-                    isinstance(n, ast.Name) and hasattr(variables(frame).get(n.id), '_array')
-                    for n in ast.walk(b.value)
-                )
-                and len(seen) > 1
-            ):
-                sources.append((name, filename, b.line, way))
-                continue
-            if block is not None: told.append(('mode', spot(filename, block)))
-            told.append(('cut off', why))
-            return _headed(tensor, start, told), remedy, _ended(way)
         inner = _names_in(b.value, frame) if b.value is not None else []
-        live = next((n for n in inner if n not in seen and _live(_value(frame, n))), None)
-        if live is not None:
-            told.append(
-                (
-                    'cut off',
-                    (
-                        f'{live} requires grad, but what this line makes of it does not: a call in'
-                        ' it works under no_grad(), detaches, or leaves torch; or requires_grad'
-                        ' was set later'
-                    ),
-                )
-            )
-            return (
-                _headed(tensor, start, told),
-                'look into the calls of that line for no_grad(), detach(), item() and NumPy',
-                _ended(way),
-            )
+        cut = _cut_in(b.value, b.around)
+        if cut is not None and len(seen) > 1 and _only_data(cut[0], b.value, frame):
+            cut, inner = None, []
+        told, remedy = _cut_told(cut, filename) or _lost_told(inner, seen, frame) or (None, None)
+        if told is not None:
+            told = [(name, 'made ' + spot(filename, b.line)), *told]
+            return _headed(tensor, start, told), remedy, _ended(way)
         if inner: queue += [(n, b.line, way) for n in inner]
         else: sources.append((name, filename, b.line, way))
-    if not sources:
-        return (
-            _headed(tensor, start, []),
-            'set requires_grad=True on what is to be learnt, before the computation',
-            (),
-        )
-    name = sources[0][0]
-    told = [(name, 'made ' + spot(filename, line)) for name, filename, line, _ in sources[:4]]
-    return (
-        _headed(
-            tensor, start, [*told, ('cut off', 'nothing that it was computed from requires grad')]
-        ),
-        (
-            f'{name}.requires_grad_() before the computation, or requires_grad=True where {name} is'
-            ' made'
-        ),
-        _ended(sources[0][3]),
-    )
+    return _unmarked(tensor, start, sources)
+
 
 # %% ../../nbs/graph/00_errors.ipynb #20cc29bf
 def _ended(way): return [*way[:-1], {**way[-1], 'role': 'culprit'}]
@@ -1266,6 +1256,36 @@ def broadcast_error(a, b, x=None, y=None):
         return teach(error, *[t for t in (x, y) if t is not None], lines=lines, instead=instead)
     return None
 
+# %% ../../nbs/graph/00_errors.ipynb #b4d1784a
+def _matmul_words(a, b):
+    "PyTorch's words for inner sizes that differ."
+    rows = 1
+    for s in a[:-1]: rows *= s
+    if len(b) == 1:
+        return f'size mismatch, got input ({a[-2]}), mat ({a[-2]}x{a[-1]}), vec ({b[0]})'
+    if len(a) == 1:
+        return f'size mismatch, got input ({b[-1]}), mat ({b[-1]}x{b[-2]}), vec ({a[0]})'
+    if len(b) == 2:
+        return f'mat1 and mat2 shapes cannot be multiplied ({rows}x{a[-1]} and {b[0]}x{b[1]})'
+    batch = b[0] if len(b) == 3 else 1
+    return (
+        'Expected size for first two dimensions of batch2 tensor to be:'
+        f' [{batch}, {a[-1]}] but got: [{batch}, {b[-2]}].'
+    )
+
+def _matmul_remedy(a, b, x, y):
+    "Which of two matrices to turn over, if that helps."
+    first, second = ('a' if x is None else called(x, 'a')), ('b' if y is None else called(y, 'b'))
+    if len(a) > 1 and len(b) > 1 and a[-1] == b[-1]:
+        return f'{first} @ {second}.{"T" if len(b) == 2 else "mT"}'
+    if len(a) > 1 and len(b) > 1 and a[-2] == b[-2]:
+        return f'{first}.{"T" if len(a) == 2 else "mT"} @ {second}'
+    return (
+        'the last size of the first must equal the last but one of the second; transpose one of'
+        ' them (x.T) or reshape it'
+    )
+
+
 # %% ../../nbs/graph/00_errors.ipynb #5842b668
 def matmul_error(a, b, x=None, y=None):
     "PyTorch's error for a matrix product of shapes `a` and `b`, or None if it is defined."
@@ -1294,31 +1314,9 @@ def matmul_error(a, b, x=None, y=None):
         )
     inner = b[-2] if len(b) > 1 else b[-1]
     if a[-1] == inner: return broadcast_error(a[:-2], b[:-2])
-    rows = 1
-    for s in a[:-1]: rows *= s
-    if len(b) == 1:
-        words = f'size mismatch, got input ({a[-2]}), mat ({a[-2]}x{a[-1]}), vec ({b[0]})'
-    elif len(a) == 1:
-        words = f'size mismatch, got input ({b[-1]}), mat ({b[-1]}x{b[-2]}), vec ({a[0]})'
-    elif len(b) == 2:
-        words = f'mat1 and mat2 shapes cannot be multiplied ({rows}x{a[-1]} and {b[0]}x{b[1]})'
-    else:
-        words = (
-            'Expected size for first two dimensions of batch2 tensor to be:'
-            f' [{b[0] if len(b) == 3 else 1}, {a[-1]}] but got: [{b[0] if len(b) == 3 else 1},'
-            f' {b[-2]}].'
-        )
-    first, second = ('a' if x is None else called(x, 'a')), ('b' if y is None else called(y, 'b'))
-    if len(a) > 1 and len(b) > 1 and a[-1] == b[-1]:
-        instead = f'{first} @ {second}.{"T" if len(b) == 2 else "mT"}'
-    elif len(a) > 1 and len(b) > 1 and a[-2] == b[-2]:
-        instead = f'{first}.{"T" if len(a) == 2 else "mT"} @ {second}'
-    else:
-        instead = (
-            'the last size of the first must equal the last but one of the second; transpose one of'
-            ' them (x.T) or reshape it'
-        )
+    words, instead = _matmul_words(a, b), _matmul_remedy(a, b, x, y)
     return teach(RuntimeError(words), x, y, instead=instead)
+
 
 # %% ../../nbs/graph/00_errors.ipynb #c9a174d3
 def linear_error(x, weight):
@@ -1561,6 +1559,41 @@ def unfit_operand(op, i, kind):
     )
 
 
+# %% ../../nbs/graph/00_errors.ipynb #84790025
+def mask_error(op, args):
+    "PyTorch's error for an operation that is not for masks, and was given one."
+    if op.name == 'neg':
+        words = 'Negation, the `-` operator, on a bool tensor is not supported.'
+    elif all(dtype_name(a) == 'bool' for a in args):
+        words = (
+            'Subtraction, the `-` operator, with two bool tensors is not supported. Use the `^`'
+            ' or `logical_xor()` operator instead.'
+        )
+    else:
+        words = 'Subtraction, the `-` operator, with a bool tensor is not supported.'
+    if not words.endswith('instead.'):
+        words += (
+            ' If you are trying to invert a mask, use the `~` or `logical_not()` operator instead.'
+        )
+    return teach(RuntimeError(words), *args)
+
+def misfit_error(op, given, statics):
+    "The error for shapes that do not fit each other, or a dimension that is not there, or None."
+    shapes = [shape_of(a) for a in given]
+    better = None
+    if op.name in PRODUCTS and len(shapes) > 1:
+        pair = slice(-2, None) if op.name == 'addmm' else slice(2)
+        better = matmul_error(*shapes[pair], *given[pair])
+    elif op.elementwise:
+        for other, t in zip(shapes[1:], given[1:]):
+            better = better or broadcast_error(shapes[0], other, given[0], t)
+    if better is None and isinstance(statics.get('dim'), int) and shapes:
+        n = max(len(shapes[0]), 1)
+        if not -n <= statics['dim'] < n:
+            better = dim_error(statics['dim'], len(shapes[0]), given[0])
+    return better
+
+
 # %% ../../nbs/graph/00_errors.ipynb #f988a19e
 def better_error(error, op, args, statics):
     """The error that tells the user what went wrong in `op(*args, **statics)`, or None if that is
@@ -1577,30 +1610,7 @@ def better_error(error, op, args, statics):
                 TypeError(f'{op.name}(): argument must be Tensor, not {type(a).__name__}'),
                 instead='make it a tensor first, with torch.tensor(…)',
             )
-    if op.refuses_masks and any(dtype_name(a) == 'bool' for a in args):
-        if op.name == 'neg':
-            words = 'Negation, the `-` operator, on a bool tensor is not supported.'
-        elif all(dtype_name(a) == 'bool' for a in args):
-            words = (
-                'Subtraction, the `-` operator, with two bool tensors is not supported. Use the `^`'
-                ' or `logical_xor()` operator instead.'
-            )
-        else:
-            words = 'Subtraction, the `-` operator, with a bool tensor is not supported.'
-        return teach(
-            RuntimeError(
-                words
-                + (
-                    ''
-                    if words.endswith('instead.')
-                    else (
-                        ' If you are trying to invert a mask, use the `~` or `logical_not()`'
-                        ' operator instead.'
-                    )
-                )
-            ),
-            *args,
-        )
+    if op.refuses_masks and any(dtype_name(a) == 'bool' for a in args): return mask_error(op, args)
     given = [a for a in args if a is not None]
     if (
         isinstance(error, TypeError)
@@ -1613,19 +1623,8 @@ def better_error(error, op, args, statics):
         number = any(isinstance(a, float) for a in given) and dtype_name(wrong)[0] in 'biu'
         words = unfit_kind(op, get_default_dtype().numpy if number else wrong._array.dtype)
         return kind_error(words, wrong)
-    shapes = [shape_of(a) for a in given]
-    better = None
-    if op.name in PRODUCTS and len(shapes) > 1:
-        pair = slice(-2, None) if op.name == 'addmm' else slice(2)
-        better = matmul_error(*shapes[pair], *given[pair])
-    elif op.elementwise:
-        for other, t in zip(shapes[1:], given[1:]):
-            better = better or broadcast_error(shapes[0], other, given[0], t)
-    if better is None and isinstance(statics.get('dim'), int) and shapes:
-        n = max(len(shapes[0]), 1)
-        if not -n <= statics['dim'] < n:
-            better = dim_error(statics['dim'], len(shapes[0]), given[0])
-    return better
+    return misfit_error(op, given, statics)
+
 
 # %% ../../nbs/graph/00_errors.ipynb #1c6c1696
 def refuse_masks(op, args, operands):

@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['REGISTRY', 'symmetric', 'linear', 'multilinear', 'TRAITS', 'RESERVED', 'USUAL_NAMES', 'SAVED_NAMES', 'DERIVED', 'N',
-           'Z', 'Fixed', 'Rule', 'symbolic', 'Definition', 'Named', 'Op', 'op', 'is_operand', 'unfit']
+           'Z', 'Fixed', 'Rule', 'symbolic', 'Signature', 'Definition', 'Named', 'Improved', 'Applied', 'Op', 'op',
+           'is_operand', 'unfit']
 
 # %% ../../nbs/graph/03_op.ipynb #006c05f7
 import functools
@@ -132,8 +133,34 @@ TRAITS = dict(
 )
 
 
+# %% ../../nbs/graph/03_op.ipynb #8450cb3f
+class Signature:
+    "What follows from the signature: tensors are positional, other arguments keyword-only."
+
+    def read(self, signature):
+        ps = inspect.signature(signature).parameters.values()
+        self.variadic = any(p.kind is p.VAR_POSITIONAL for p in ps)
+        self.params = tuple(p.name for p in ps if p.kind is not p.KEYWORD_ONLY)
+        self.optional = tuple(
+            p.name for p in ps if p.kind is p.POSITIONAL_OR_KEYWORD and p.default is None
+        )
+        self.statics = {p.name: p.default for p in ps if p.kind is p.KEYWORD_ONLY}
+        self.elementwise = self.promote is not None and len(self.params) > 1 and not self.variadic
+        self.pointwise = (
+            isinstance(self.ufunc, npufunc)
+            and self.ufunc.signature is None
+            and len(self.params) < 3
+        )
+        taken = set(self.statics) & RESERVED
+        if taken:
+            raise TypeError(
+                f'op {self.name!r}: the generated code uses the names {sorted(taken)} itself; call'
+                ' the static arguments something else'
+            )
+
+
 # %% ../../nbs/graph/03_op.ipynb #4ca8bdc7
-class Definition:
+class Definition(Signature):
     "What an operation is: its signature, its kernel, its rules, and its `TRAITS`."
 
     half = True  # computes numbers of sixteen bits (in thirty-two)
@@ -166,28 +193,6 @@ class Definition:
         self.positions = tuple(sorted(self.rules))
         return self
 
-    def read(self, signature):
-        "What follows from the signature: tensors are positional, other arguments keyword-only."
-        ps = inspect.signature(signature).parameters.values()
-        self.variadic = any(p.kind is p.VAR_POSITIONAL for p in ps)
-        self.params = tuple(p.name for p in ps if p.kind is not p.KEYWORD_ONLY)
-        self.optional = tuple(
-            p.name for p in ps if p.kind is p.POSITIONAL_OR_KEYWORD and p.default is None
-        )
-        self.statics = {p.name: p.default for p in ps if p.kind is p.KEYWORD_ONLY}
-        self.elementwise = self.promote is not None and len(self.params) > 1 and not self.variadic
-        self.pointwise = (
-            isinstance(self.ufunc, npufunc)
-            and self.ufunc.signature is None
-            and len(self.params) < 3
-        )
-        taken = set(self.statics) & RESERVED
-        if taken:
-            raise TypeError(
-                f'op {self.name!r}: the generated code uses the names {sorted(taken)} itself; call'
-                ' the static arguments something else'
-            )
-
 
 # %% ../../nbs/graph/03_op.ipynb #f1aca9dc
 # what the generated code calls its own
@@ -215,8 +220,67 @@ USUAL_NAMES = {'x': 'self', 'y': 'other', 'out': 'result', 'x_shape': 'self_sym_
 # the node}
 SAVED_NAMES, DERIVED = {}, {}
 
+# %% ../../nbs/graph/03_op.ipynb #36538458
+class Improved(Named):
+    "Faster functions beside the definitions."
+
+    def quicker(self, kernel=None, joint=None, **rules):
+        """Register faster functions for bare arrays beside the definitions, which remain what they
+        are tested against: a kernel, for named inputs a rule with the same parameters, and with
+        `joint` one function for all rules that share their work, which takes what they ask for by
+        name.
+        """
+        if joint is not None: self.joint = joint
+        if kernel is not None:
+            self.kernel = kernel
+            for f in {self.call, self.direct} - {self.general}:
+                f.__globals__['kernel'] = kernel
+        for name, rule in rules.items():
+            self.rules[self.params.index(name)].quick = rule
+        return self
+
+
 # %% ../../nbs/graph/03_op.ipynb #b358079b
-class Op(Named):
+class Applied(Improved):
+    "The ways to apply an operation that hold for any operands."
+
+    def general(self, *args, **statics):
+        "Apply the operation to any mixture of tensors, arrays and numbers, in any mode."
+        return apply(self, args, statics)
+
+    def from_user(self, *args, **statics):
+        "`general`, after a look at what a user has passed."
+        for i, a in enumerate(args):
+            if (
+                isinstance(a, TensorBase)
+                or i
+                and is_operand(a)
+                or a is None
+                and self.params[i] in self.optional
+            ):
+                continue
+            return unfit(self, i, args, statics)
+        return apply(self, args, statics)
+
+    def show(self, base, outputs):
+        "Tell the results of a view what they are views of."
+        if self.outputs == 1: outputs[0]._meta = BOUND['view_meta'](base, outputs[0])
+        else: BOUND['view_metas'](base, outputs, not LOCAL.modes.quiet)
+
+    def record(self, args, operands, results, outputs, specs, statics):
+        """Make the node of an application that has been computed elsewhere, and give it to
+        `outputs`; see `Call`.
+        """
+        stack = LOCAL.modes.stack()
+        call = Call(self, args, statics, stack)
+        call.operands, call.results, call.outputs, call.specs = operands, results, outputs, specs
+        call.node = make_node(call)
+        for recorded in stack.recorded: recorded(call)
+        return call.node
+
+
+# %% ../../nbs/graph/03_op.ipynb #477d2bae
+class Op(Applied):
     "A registered operation, as `@op` makes it. Calling it is `call`."
 
     def __init__(self, signature, ufunc, **traits):
@@ -240,57 +304,8 @@ class Op(Named):
 
     def __repr__(self): return f'<op {self.name}>'
 
-    def general(self, *args, **statics):
-        "Apply the operation to any mixture of tensors, arrays and numbers, in any mode."
-        return apply(self, args, statics)
-
-    def from_user(self, *args, **statics):
-        "`general`, after a look at what a user has passed."
-        for i, a in enumerate(args):
-            if (
-                isinstance(a, TensorBase)
-                or i
-                and is_operand(a)
-                or a is None
-                and self.params[i] in self.optional
-            ):
-                continue
-            return unfit(self, i, args, statics)
-        return apply(self, args, statics)
-
     # the class of nodes with a given name that differentiate given inputs
     variant = variant
-
-    def show(self, base, outputs):
-        "Tell the results of a view what they are views of."
-        if self.outputs == 1: outputs[0]._meta = BOUND['view_meta'](base, outputs[0])
-        else: BOUND['view_metas'](base, outputs, not LOCAL.modes.quiet)
-
-    def record(self, args, operands, results, outputs, specs, statics):
-        """Make the node of an application that has been computed elsewhere, and give it to
-        `outputs`; see `Call`.
-        """
-        stack = LOCAL.modes.stack()
-        call = Call(self, args, statics, stack)
-        call.operands, call.results, call.outputs, call.specs = operands, results, outputs, specs
-        call.node = make_node(call)
-        for recorded in stack.recorded: recorded(call)
-        return call.node
-
-    def quicker(self, kernel=None, joint=None, **rules):
-        """Register faster functions for bare arrays beside the definitions, which remain what they
-        are tested against: a kernel, for named inputs a rule with the same parameters, and with
-        `joint` one function for all rules that share their work, which takes what they ask for by
-        name.
-        """
-        if joint is not None: self.joint = joint
-        if kernel is not None:
-            self.kernel = kernel
-            for f in {self.call, self.direct} - {self.general}:
-                f.__globals__['kernel'] = kernel
-        for name, rule in rules.items():
-            self.rules[self.params.index(name)].quick = rule
-        return self
 
     @property
     def code(self):

@@ -25,8 +25,7 @@ from .codegen import variant
 from .errors import HintedError, follow, freed_error
 from .modes import LAYERS, LOCAL, next_sequence_number, transforming
 from autograd_nb.graph.node import (
-    WRAPPERS, AccumulateGrad, Node, OutputEdge, TensorBase, added_to, aligned, as_tensor,
-    tensor_like, unaligned
+    WRAPPERS, AccumulateGrad, OutputEdge, TensorBase, aligned, as_tensor, tensor_like, unaligned
 )
 from .op import REGISTRY
 from .roots import edges_of, parse_inputs, parse_roots, root_gradients

@@ -225,7 +225,9 @@ def _axes(X, Y, height, xlabel, ylabel):
         )
     return ''.join(out)
 
+# %% ../../nbs/viz/23_images.ipynb #6f369e72
 def _drawn(paths, points, X, Y):
+    "Paths and points where they lie on the image, and their names to the right of it."
     out, at = [], Y.b + 12
     for c, (name, (xs, ys)) in enumerate([*paths.items(), *points.items()]):
         ink, dotted = (c + 1) % len(INKS), name in points

@@ -83,10 +83,8 @@ class LivePlot(Growing):
         look = f'<style>{plot_css()}{progress_css(width)}</style>'
         style = W.HTML(look, layout=W.Layout(height='0', margin='0'))
         self.stopped, self._button = False, StopButton(self._pressed) if stop else None
-        super().__init__(
-            [style, self._picture, self._line] + [self._button] * stop,
-            layout=W.Layout(width='100%'),
-        )
+        children = [style, self._picture, self._line] + [self._button] * stop
+        super().__init__(children, layout=W.Layout(width='100%'))
         self.total, self.pause = total, pause
         self._opts = dict(
             title=title, xlabel=xlabel, ylabel=ylabel, logy=logy, width=width, height=height,

@@ -10,22 +10,23 @@ __all__ = ['PATIENCE', 'AVAILABLE', 'SMALL', 'MANY', 'FEW', 'FEWER', 'ROWS', 'SH
            'affine_weight_rule', 'convolution_plain', 'transpose_plain', 'weight_plain', 'pool_plain', 'scatter_plain',
            'average_plain', 'average_spread_plain', 'grid_plain', 'grid_image_rule', 'grid_place_rule', 'grid_rules',
            'nll_plain', 'nll_spread_plain', 'bmm_plain', 'row_sums_plain', 'LIBRARY', 'GEMM', 'NO_BIAS', 'linear_plain',
-           'lstm_plain', 'lstm_rules', 'gru_plain', 'gru_rules', 'BESIDE', 'TAIL', 'APART', 'WARMED', 'cores', 'Crew',
-           'loops', 'fits', 'worth_loading', 'flat', 'in_rows', 'plain', 'definition', 'row_loop', 'along_rows',
-           'softmax', 'softmax_back', 'log_softmax', 'log_softmax_back', 'around', 'logsumexp', 'logsumexp_back',
-           'cumprod_back', 'attention_weights', 'attention_weights_back', 'in_heads', 'located', 'attention_fits',
-           'attention_mask', 'attention_sizes', 'attention', 'attention_back', 'last', 'by_channels', 'by_columns',
-           'in_channels', 'moments', 'normalise', 'normalise_back', 'affine', 'affine_back', 'affine_weight_back',
-           'seen_in', 'forward_plan', 'phases', 'transposed_plan', 'block_of', 'arranged', 'share', 'numeric',
-           'as_image', 'as_line', 'image_statics', 'point', 'product_each', 'lines', 'whole', 'across_all', 'strided',
-           'places_seen', 'few_places', 'see', 'slices', 'below', 'volume_plan', 'volume_convolution',
-           'transposed_volume_plan', 'volume_transpose', 'weight_gradient', 'finite', 'volume_fits', 'by_places',
-           'convolution', 'conv_transpose', 'conv_weight', 'max_pool', 'avg_pool', 'avg_pool_spread', 'scatter_planes',
-           'linear_in_plane', 'in_places', 'grid_sample', 'grid_sample_back', 'grid_image_back', 'grid_place_back',
-           'known_classes', 'nll_loss', 'nll_spread', 'bmm', 'row_sums', 'add_rows', 'threads_of_library', 'in_order',
-           'readable', 'shared', 'some_matrices', 'shared_stack', 'matmul', 'linear', 'lstm_cell', 'lstm_cell_back',
-           'gru_cell', 'gru_cell_back', 'normal_numbers', 'shuffled', 'step', 'ways', 'ways_back', 'places_of',
-           'examples', 'steps', 'warmed', 'warm_up']
+           'lstm_plain', 'lstm_rules', 'gru_plain', 'gru_rules', 'BESIDE', 'OF_GRADIENTS', 'TAIL', 'APART', 'WARMED',
+           'cores', 'Crew', 'loops', 'fits', 'worth_loading', 'flat', 'in_rows', 'plain', 'definition', 'row_loop',
+           'along_rows', 'softmax', 'softmax_back', 'log_softmax', 'log_softmax_back', 'around', 'logsumexp',
+           'logsumexp_back', 'cumprod_back', 'attention_weights', 'attention_weights_back', 'in_heads', 'located',
+           'attention_fits', 'attention_mask', 'attention_sizes', 'attention', 'attention_back', 'last', 'by_channels',
+           'by_columns', 'in_channels', 'moments', 'normalise', 'normalise_back', 'affine', 'affine_back',
+           'affine_weight_back', 'seen_in', 'forward_plan', 'phases', 'transposed_plan', 'block_of', 'arranged',
+           'share', 'numeric', 'as_image', 'as_line', 'image_statics', 'point', 'product_each', 'lines', 'whole',
+           'across_all', 'strided', 'places_seen', 'few_places', 'see', 'slices', 'below', 'volume_plan',
+           'volume_convolution', 'transposed_volume_plan', 'volume_transpose', 'weight_gradient', 'finite',
+           'volume_fits', 'by_places', 'convolution', 'conv_transpose', 'conv_weight', 'max_pool', 'avg_pool',
+           'avg_pool_spread', 'scatter_planes', 'linear_in_plane', 'in_places', 'grid_sample', 'grid_sample_back',
+           'grid_image_back', 'grid_place_back', 'known_classes', 'nll_loss', 'nll_spread', 'bmm', 'row_sums',
+           'add_rows', 'threads_of_library', 'in_order', 'readable', 'shared', 'some_matrices', 'shared_stack',
+           'matmul', 'linear', 'lstm_cell', 'lstm_cell_back', 'gru_cell', 'gru_cell_back', 'in_any_layout',
+           'normal_numbers', 'shuffled', 'step', 'ways', 'ways_back', 'places_of', 'examples', 'steps', 'warmed',
+           'warm_up']
 
 # %% ../../nbs/ops/16_compiled.ipynb #800b89f6
 import ctypes
@@ -1734,8 +1735,25 @@ BESIDE = dict(
     gru_cell=dict(kernel=gru_cell, joint=gru_cell_back),
 )
 
+def in_any_layout(function):
+    "`function`, whose first array, a gradient, need not lie in memory in order."
+
+    def called(g, *args, **kwargs):
+        if g.__class__ is np.ndarray and not g.flags.c_contiguous: g = np.ascontiguousarray(g)
+        return function(g, *args, **kwargs)
+
+    return called
+
+# operations that take gradients
+OF_GRADIENTS = 'nll_spread', 'avg_pool_spread', 'scatter_planes', 'row_sums'
+
 if AVAILABLE:
-    for name, functions in BESIDE.items(): REGISTRY[name].quicker(**functions)
+    for name, functions in BESIDE.items():
+        BESIDE[name] = functions = {
+            k: in_any_layout(f) if k != 'kernel' or name in OF_GRADIENTS else f
+            for k, f in functions.items()
+        }
+        REGISTRY[name].quicker(**functions)
 
 # %% ../../nbs/ops/16_compiled.ipynb #15676bcf
 def normal_numbers(words, mean, std):

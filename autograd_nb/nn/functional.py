@@ -612,6 +612,8 @@ def batch_norm(
             raise RuntimeError(f'{name} should contain {channels} elements not {t._array.size}')
     dims, layout = (0, *range(2, a.ndim)), (1, channels, *(1,) * (a.ndim - 2))
     if not training:
+        if all(t is None or t._node is None for t in (weight, bias)) or LOCAL.modes.quiet:
+            return _by_constants(input, running_mean, running_var, weight, bias, eps, layout)
         r = F.reshape((running_var + eps).rsqrt(), *layout).to(input.dtype)
         out = (input - F.reshape(running_mean, *layout).to(input.dtype)) * r
     else:
@@ -629,6 +631,13 @@ def _nothing_normalised(input, weight, bias):
     out = input.clone()
     if weight is not None: out = out * weight[0]
     return out if bias is None else out + bias[0]
+
+def _by_constants(input, mean, variance, weight, bias, eps, layout):
+    "Channels normalised by given statistics: one factor and one shift of each channel."
+    factor = (variance + eps).rsqrt()
+    if weight is not None: factor = factor * weight
+    shift = -mean * factor if bias is None else bias - mean * factor
+    return _scaled(input, factor, shift, layout, 'NativeBatchNormBackward0')
 
 def _training_error(input, count, eps):
     if count == 1:

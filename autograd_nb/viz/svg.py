@@ -379,6 +379,7 @@ def _head_svg(c, x, y, middle):
         f' x="{_n(middle)}" y="{_n(y + 16.5)}">{esc(c.name or c.head)}</text>'
     )
 
+# %% ../../nbs/viz/03_svg.ipynb #17950f05
 def card_svg(c: Card, b, rings=()) -> str:
     "SVG of a card whose box is `b`."
     n = c.rec

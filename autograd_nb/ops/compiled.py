@@ -1741,10 +1741,8 @@ def in_any_layout(function):
     """
 
     def called(*arrays, **statics):
-        for a in arrays:
-            if a.__class__ is np.ndarray and not a.flags.c_contiguous:
-                arrays = [np.ascontiguousarray(b) if b.__class__ is np.ndarray else b for b in arrays]
-                break
+        if any([a.__class__ is np.ndarray and not a.flags.c_contiguous for a in arrays]):
+            arrays = [np.ascontiguousarray(a) if a.__class__ is np.ndarray else a for a in arrays]
         return function(*arrays, **statics)
 
     return called

@@ -19,7 +19,7 @@ from ..arrays.dtypes import c_name
 from ..tensor import chance_of
 from ..graph.modes import castable
 from ..transforms.levels import draw
-from ..graph.node import TensorBase
+from ..graph.node import TensorBase, rename
 from ..graph.op import REGISTRY
 from ..layers.device import device_of
 
@@ -149,9 +149,9 @@ def scaled_dot_product_attention(
         )
     scale = 1 / math.sqrt(builtins.max(q.shape[-1], 1)) if scale is None else float(scale)
     if _at_once(query, key, value, attn_mask, dropout_p):
-        return _op['attention'](query, key, value, attn_mask, scale=scale, causal=bool(is_causal))[
-            0
-        ]
+        causal = bool(is_causal)
+        out = _op['attention'](query, key, value, attn_mask, scale=scale, causal=causal)[0]
+        return out if q.ndim == 4 else rename(out, 'UnsafeViewBackward0', pictured=False)
     return F.matmul(weigh(query, key, attn_mask, dropout_p, bool(is_causal), scale), value)
 
 # %% ../../nbs/nn/05_attention.ipynb #f102c6af

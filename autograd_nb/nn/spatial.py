@@ -24,7 +24,7 @@ from ..graph.modes import castable
 from ..arrays.cupy_backend import anywhere, is_far
 from ..arrays.dtypes import c_name, type_name
 from ..graph.errors import dim_error
-from ..graph.node import TensorBase, tensor_like
+from ..graph.node import TensorBase, recorded_as, rename, tensor_like
 from ..graph.op import REGISTRY
 from ..more import pad
 from ..tensor import chance_of
@@ -48,6 +48,13 @@ def as_batch(input, dims):
     return (F.unsqueeze(input, 0) if single else input), single
 
 def _undone(out, single): return F.squeeze(out, 0) if single else out
+
+def _pooled(out, single, dims, node):
+    """The result of a pool: PyTorch pools in one dimension as in two, and drops one; in others it
+    takes a single example as it is.
+    """
+    out = _undone(out, single)
+    return rename(out, 'SqueezeBackward1', False) if dims == 1 else rename(out, node)
 
 # %% ../../nbs/nn/04_spatial.ipynb #d6f5ae84
 def _numbers(name, value, dims):
@@ -549,11 +556,8 @@ def _max_pool(dims):
             x, window=window, stride=stride, padding=padding, dilation=dilation,
             ceil_mode=bool(ceil_mode),
         )
-        return (
-            (_undone(out, single), _undone(index, single))
-            if return_indices
-            else _undone(out, single)
-        )
+        out = _pooled(out, single, dims, f'MaxPool{dims}DWithIndicesBackward0')
+        return (out, _undone(index, single)) if return_indices else out
 
     max_pool.__name__ = max_pool.__qualname__ = name
     max_pool.__doc__ = (
@@ -588,12 +592,14 @@ def _avg_pool(dims):
         window, stride, padding, dilation = _pool_window(name, dims, kernel_size, stride, padding)
         _check_not_empty(name, input, dims)
         _check_outs(name, x, pool_sizes(x.shape[2:], window, stride, padding, dilation, ceil_mode))
-        return _undone(
+        return _pooled(
             _op['avg_pool'](
                 x, window=window, stride=stride, padding=padding, ceil_mode=bool(ceil_mode),
                 include=bool(count_include_pad), divisor=divisor_override,
             ),
             single,
+            dims,
+            f'AvgPool{dims}DBackward0',
         )
 
     if dims == 1:
@@ -665,11 +671,8 @@ def _adaptive(dims):
     def adaptive_max_pool(input, output_size, return_indices=False):
         x, single, size = _adaptive_input('max', dims, input, output_size)
         out, index = _op['adaptive_max_pool'](x, size=size)
-        return (
-            (_undone(out, single), _undone(index, single))
-            if return_indices
-            else _undone(out, single)
-        )
+        out = _pooled(out, single, dims, f'AdaptiveMaxPool{dims}DBackward0')
+        return (out, _undone(index, single)) if return_indices else out
 
     def adaptive_max_pool_with_indices(input, output_size, return_indices=False):
         return adaptive_max_pool(input, output_size, True)
@@ -682,24 +685,18 @@ def _adaptive(dims):
         x, single, size = _adaptive_input('avg', dims, input, output_size)
         old = x.shape[2:]
         if set(size) == {1}:
-            return _undone(F.mean(x, tuple(range(2, dims + 2)), True), single)
+            out = F.mean(x, tuple(range(2, dims + 2)), True)
+            return _pooled(out, single, dims, 'MeanBackward1')
         if all(s and n % s == 0 for n, s in zip(old, size)):
             window = tuple(n // s for n, s in zip(old, size))
-            return _undone(
-                _op['avg_pool'](
-                    x, window=window, stride=window, padding=(0,) * dims, ceil_mode=False,
-                    include=True, divisor=None,
-                ),
-                single,
+            out = _op['avg_pool'](
+                x, window=window, stride=window, padding=(0,) * dims, ceil_mode=False,
+                include=True, divisor=None,
             )
-        return _undone(
-            _op['resample'](
-                x,
-                matrices=tuple(None if n == s else area_matrix(n, s) for n, s in zip(old, size)),
-                node=f'AdaptiveAvgPool{dims}DBackward0',
-            ),
-            single,
-        )
+        else:
+            matrices = tuple(None if n == s else area_matrix(n, s) for n, s in zip(old, size))
+            out = _op['resample'](x, matrices=matrices, node=f'AdaptiveAvgPool{dims}DBackward0')
+        return _pooled(out, single, dims, f'AdaptiveAvgPool{dims}DBackward0')
 
     for function, kind, doc in (
         (
@@ -783,7 +780,8 @@ def _unpool(dims):
                 f'Found an invalid max index: {bad.flat[0]} (output volumes are of size'
                 f' {"x".join(map(str, size))})'
             )
-        return _undone(_op['scatter_planes'](x, index, size=tuple(map(int, size))), single)
+        out = _op['scatter_planes'](x, index, size=tuple(map(int, size)))
+        return _pooled(out, single, dims, f'MaxUnpool{dims}DBackward0')
 
     max_unpool.__name__ = max_unpool.__qualname__ = f'max_unpool{dims}d'
     max_unpool.__doc__ = 'Each number back at the place that `max_pool` found it, zeros elsewhere.'
@@ -953,13 +951,14 @@ def interpolate(
     _check_images(input, size, mode)
     given = scales or [None] * dims
     if dims in (1, 2, 3) and mode in ('nearest', 'nearest-exact'):
-        return _op['nearest'](
+        out = _op['nearest'](
             input,
             indices=tuple(
                 _nearest_index(n, s, f, mode != 'nearest') for n, s, f in zip(old, size, given)
             ),
             how=(None, tuple(given)),
         )
+        return out if mode == 'nearest' else rename(out, f'UpsampleNearestExact{dims}DBackward0')
     if dims in (1, 2, 3) and mode == 'area':
         return (adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d)[dims - 1](
             input, size
@@ -1017,6 +1016,7 @@ def upsample_bilinear(input, size=None, scale_factor=None):
     )
     return interpolate(input, size, scale_factor, 'bilinear', True)
 
+@recorded_as('PixelShuffleBackward0')
 def pixel_shuffle(input, upscale_factor):
     "Channels become places: (…, C·r², H, W) to (…, C, H·r, W·r)."
     r = upscale_factor
@@ -1040,6 +1040,7 @@ def pixel_shuffle(input, upscale_factor):
     return F.alone(x.reshape(*lead, c // (r * r), h * r, w * r))
 
 # %% ../../nbs/nn/04_spatial.ipynb #436f262e
+@recorded_as('PixelUnshuffleBackward0')
 def pixel_unshuffle(input, downscale_factor):
     "The reverse of `pixel_shuffle`."
     r = downscale_factor
@@ -1068,6 +1069,7 @@ def pixel_unshuffle(input, downscale_factor):
     return F.alone(x.reshape(*lead, c * r * r, h // r, w // r))
 
 # %% ../../nbs/nn/04_spatial.ipynb #8356839e
+@recorded_as('ChannelShuffleBackward0')
 def channel_shuffle(input, groups):
     "Channels dealt out anew: the first of each group, then the second of each, and so on."
     if input.dim() < 3:

@@ -31,7 +31,7 @@ from ..layers.hooks import attach
 from ..creation import full_like, zeros_like
 from ..functions import where
 from ..more import view_as_complex, view_as_real
-from ..nn.modules.module import clear_grad, foreign, typename
+from ..nn.modules.module import clear_grad, foreign, typename, zero_grads
 from ..ops.compiled import AVAILABLE, F32, FEW, Switch, crew, places_of
 from ..ops.kernels.compiler import apart_loop
 from ..ops.kernels.expressions import Builder, Letter, Name, Symbol
@@ -378,10 +378,13 @@ class Stepping:
         instead.
         """
         for group in self.param_groups:
+            if not set_to_none:
+                zero_grads(group['params'])
+                continue
             for p in group['params']:
                 node = p._node
-                if set_to_none and node.__class__ is AccumulateGrad: node.grad = None
-                else: clear_grad(p, set_to_none)
+                if node.__class__ is AccumulateGrad: node.grad = None
+                else: clear_grad(p)
 
     def step(self, closure=None):
         """Update the parameters from their gradients. `closure`: computes the loss and the

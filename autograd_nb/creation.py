@@ -440,16 +440,12 @@ def linspace(start, end, steps, *, out=None, dtype=None, device=None, requires_g
         return into(out, _finish(lib.full(1, start, d), requires_grad, index))
     # with PyTorch's roundings: the step in the dtype, each product and sum rounded once
     if d.name in ('float32', 'float64') and lib is np:
-        first, last, i = d.type(start), d.type(end), np.arange(steps).astype(d)
+        first, last = d.type(start), d.type(end)
         gap = (last - first) / d.type(max(steps - 1, 1))
-        return into(
-            out,
-            _finish(
-                np.where(i < steps // 2, fma(i, gap, first), fma(i[::-1], -gap, last)),
-                requires_grad,
-                index,
-            ),
-        )
+        made, half = np.empty(steps, d), steps // 2
+        made[:half] = fma(np.arange(half).astype(d), gap, first)
+        made[half:] = fma(np.arange(steps - half).astype(d)[::-1], -gap, last)
+        return into(out, _finish(made, requires_grad, index))
     if d.kind in 'iu': start, end = int(start), int(end)
     gap, i = (end - start) / max(steps - 1, 1), lib.arange(steps)
     # symmetric about the middle

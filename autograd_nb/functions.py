@@ -2024,7 +2024,7 @@ def topk(input, k, dim=-1, largest=True, sorted=True):
         raise RuntimeError('selected index k out of range')
     if not input._array.ndim:
         return return_topk(*only(input, 'TopkBackward0'))
-    index = narrow(argsort(input.detach(), d, largest), d, 0, k)
+    index = _op['first_in_order'](input.detach(), dim=d, k=k, descending=builtins.bool(largest))
     return return_topk(
         _op['picked'](input, index, dim=d, keepdim=True, node='TopkBackward0'), index
     )

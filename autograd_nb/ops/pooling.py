@@ -472,7 +472,7 @@ def resample(x, *, matrices, node='UpsampleBackward0', how=None):
     return _bytes_along_each(x, matrices) if x.dtype == np.uint8 else _along_each(x, matrices)
 
 resample.vjp(x=lambda g, *, matrices, how: resample(g, matrices=_transposed(matrices)))
-resample.formally(x='x', when=lambda node: node.name().startswith('Adaptive'))
+resample.formally(x='x', when=lambda n: (n.picture_name or n.name()).startswith('Adaptive'))
 
 def source_places(old, new, scale, align_corners):
     """Where in the old coordinates the new places lie. `scale`: the old length of one new step, if

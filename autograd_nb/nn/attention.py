@@ -19,7 +19,7 @@ from ..arrays.dtypes import c_name
 from ..tensor import chance_of
 from ..graph.modes import castable
 from ..transforms.levels import draw
-from ..graph.node import TensorBase
+from ..graph.node import TensorBase, rename
 from ..graph.op import REGISTRY
 from ..layers.device import device_of
 
@@ -101,7 +101,9 @@ def scaled_dot_product_attention(
     if scale is None: scale = 1 / math.sqrt(builtins.max(query._array.shape[-1], 1))
     scale, is_causal = float(scale), bool(is_causal)
     if _at_once(query, key, value, attn_mask, dropout_p):
-        return _op['attention'](query, key, value, attn_mask, scale=scale, causal=is_causal)[0]
+        out = _op['attention'](query, key, value, attn_mask, scale=scale, causal=is_causal)[0]
+        if query._array.ndim == 4: return out
+        return rename(out, 'UnsafeViewBackward0', pictured=False)
     return F.matmul(weigh(query, key, attn_mask, dropout_p, is_causal, scale), value)
 
 # %% ../../nbs/nn/05_attention.ipynb #46867307

@@ -14,7 +14,7 @@ from ..arrays.numpy_backend import xp
 from ..autograd import grad
 from ..autograd.function import Function
 from ..graph.modes import LOCAL, SWITCH, castable, is_grad_enabled
-from ..graph.node import TensorBase, tensor_like
+from ..graph.node import TensorBase, rename, tensor_like
 from ..ops import compiled
 
 # %% ../../nbs/nn/06_ctc.ipynb #588d1e0e
@@ -231,7 +231,9 @@ def ctc_loss(
     far = loss._array > -LOW / 2
     if not xp.on_host or far.any():
         loss = F.masked_fill(loss, tensor_like(far), 0.0 if zero_infinity else np.inf)
-    if reduction == 'none': return F.squeeze(loss, 0) if single else loss
+    if reduction == 'none':
+        if single: return F.squeeze(loss, 0)
+        return rename(loss, 'WhereBackward0' if zero_infinity else 'CtcLossBackward0')
     if reduction == 'sum': return F.sum(loss)
     return F.mean(loss / tensor_like(np.asarray(_to_count(letters, log_probs._array.dtype))))
 

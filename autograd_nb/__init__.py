@@ -72,6 +72,13 @@ from autograd_nb.autograd.anomaly_mode import (
     is_anomaly_check_nan_enabled, is_anomaly_enabled, set_anomaly_enabled
 )
 
+# %% ../nbs/00_package.ipynb #3fdf1adb
+@_compiled.warmed
+def _warm_steps():
+    from autograd_nb.optim.rules import warm_steps
+
+    warm_steps()
+
 # %% ../nbs/00_package.ipynb #43c54b95
 _warnings.filterwarnings('ignore', category=RuntimeWarning, module=r'autograd_nb(\..*)?$')
 

@@ -44,8 +44,7 @@ from autograd_nb.graph.errors import (
 from .transforms.levels import KINDS, WRAPPERS, Facade, dynamic_error, looped
 from .graph.modes import LOCAL, castable, from_python
 from .layers.versions import JOURNAL, announce
-from .graph.node import TensorBase, tensor_like
-from .graph.codegen import variant
+from .graph.node import TensorBase, recorded_as, rename, tensor_like
 from .graph.op import REGISTRY
 from .graph.pytree import SequenceKey, register_pytree_node
 import autograd_nb.ops.attention
@@ -374,7 +373,7 @@ def clamp(input, min=None, max=None, *, out=None):
         x = input
         if min is not None: x = _op['clamp_min'](x, min)
         if max is not None: x = _op['clamp_max'](x, max)
-        return into(out, x)
+        return into(out, rename(x, 'ClampBackward0'))
     input = cast(input, _common(input, *[v for v in (min, max) if v is not None]))
     return into(out, _op['clamp'](input, min=_held(min, input), max=_held(max, input)))
 
@@ -674,6 +673,7 @@ def min(input, dim=None, keepdim=False, *, out=None, other=None, axis=None, keep
         'MinBackward0',
     )
 
+@recorded_as('AminmaxBackward0')
 def aminmax(input, *, dim=None, keepdim=False):
     "Smallest and largest, as a named pair (min, max)."
     if not input._array.size:
@@ -830,11 +830,13 @@ def _scaled_sum(input, beta, product, alpha):
     if alpha != 1: product = product * alpha
     return product if beta == 0 else (input if beta == 1 else input * beta) + product
 
+@recorded_as('AddmvBackward0')
 def addmv(input, mat, vec, *, beta=1, alpha=1):
     "`beta * input + alpha * (mat @ vec)`."
     return _scaled_sum(input, beta, mv(mat, vec), alpha)
 
 @castable
+@recorded_as('BaddbmmBackward0')
 def baddbmm(input, batch1, batch2, *, beta=1, alpha=1):
     "`beta * input + alpha * bmm(batch1, batch2)`."
     return _scaled_sum(input, beta, bmm(batch1, batch2), alpha)
@@ -881,15 +883,19 @@ def einsum(equation, *operands):
         right = dots + ''.join(sorted(c for c in set(flat) - set(dots) if flat.count(c) == 1))
     terms, operands = zip(*[_diagonals(t, x) for t, x in zip(terms, operands)])
     terms, operands = list(terms), list(operands)
+    node = None
     while len(operands) > 1:
         keep = set(right) | set(''.join(terms[2:]))
+        # PyTorch multiplies elements where nothing is summed, and matrices otherwise
+        node = 'ViewBackward0' if set(terms[0]) & set(terms[1]) - keep else 'MulBackward0'
         term, value = _contract(terms[0], operands[0], terms[1], operands[1], keep)
         terms, operands = [term, *terms[2:]], [value, *operands[2:]]
     term, x = terms[0], operands[0]
     gone = tuple(i for i, c in enumerate(term) if c not in right)
     if gone: x = sum(x, gone)
     term = [c for c in term if c in right]
-    return permute(x, [term.index(c) for c in right]) if term != list(right) or x is first else x
+    if term != list(right) or x is first: x = permute(x, [term.index(c) for c in right])
+    return x if node is None else rename(x, node, pictured=False)
 
 # %% ../nbs/tensor/02_functions.ipynb #074775d2
 def _spelled(*given):
@@ -957,6 +963,7 @@ def _contract(a, x, b, y, keep):
     )
 
 @castable
+@recorded_as('TraceBackward0')
 def trace(input):
     "The sum of the main diagonal."
     need_tensor(input, 'trace')
@@ -977,13 +984,7 @@ def reshape(input, *shape):
         and out._node.__class__.__name__ == 'ViewBackward0'
         and not input._array.flags.c_contiguous
     ):
-        node = out._node
-        node.__class__ = variant(
-            REGISTRY['reshape'],
-            'UnsafeViewBackward0' if out._meta is None else 'ReshapeAliasBackward0',
-            node.positions,
-            node.flavour,
-        )
+        rename(out, 'UnsafeViewBackward0' if out._meta is None else 'ReshapeAliasBackward0')
     return out
 
 _reshape = _op['reshape']
@@ -1557,7 +1558,9 @@ def alone(view):
 # %% ../nbs/tensor/02_functions.ipynb #c8ed29d1
 def diag(input, diagonal=0):
     "A matrix's diagonal, or the matrix that has a vector as its diagonal."
-    if input._array.ndim == 2: return alone(globals()['diagonal'](input, diagonal))
+    if input._array.ndim == 2:
+        made = alone(globals()['diagonal'](input, diagonal))
+        return rename(made, 'DiagonalBackward0_copy')
     if input._array.ndim != 1:
         raise RuntimeError(f'diag(): Supports 1D or 2D tensors. Got {input._array.ndim}D')
     n = input._array.shape[0] + builtins.abs(diagonal)
@@ -1997,13 +2000,14 @@ def nonzero(input, *, as_tuple=False):
     found = np.nonzero(input._array)
     return tuple(tensor_like(f) for f in found) if as_tuple else tensor_like(np.stack(found, 1))
 
-def sort(input, dim=-1, descending=False, stable=False):
+def sort(input, dim=-1, descending=False, stable=None):
     "Elements in order along `dim`, and where they were."
     d = dim_of(dim, input._array.ndim)
     index = argsort(input, d, descending)
-    if not input._array.ndim: return return_sort(*only(input, 'SortBackward0'))
+    node = 'SortBackward0' if stable is None else 'SortBackward1'
+    if not input._array.ndim: return return_sort(*only(input, node))
     return return_sort(
-        _op['picked'](input, index, dim=d, keepdim=True, node='SortBackward0'), index
+        _op['picked'](input, index, dim=d, keepdim=True, node=node), index
     )
 
 def argsort(input, dim=-1, descending=False, stable=False):
@@ -2020,7 +2024,7 @@ def topk(input, k, dim=-1, largest=True, sorted=True):
         raise RuntimeError('selected index k out of range')
     if not input._array.ndim:
         return return_topk(*only(input, 'TopkBackward0'))
-    index = narrow(argsort(input.detach(), d, largest), d, 0, k)
+    index = _op['first_in_order'](input.detach(), dim=d, k=k, descending=builtins.bool(largest))
     return return_topk(
         _op['picked'](input, index, dim=d, keepdim=True, node='TopkBackward0'), index
     )

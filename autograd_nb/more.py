@@ -48,7 +48,9 @@ from .transforms.levels import WRAPPERS, Facade, looped
 from .graph.modes import LOCAL, castable
 from .layers.inference import INFERENCE
 from .layers.versions import JOURNAL, Writes
-from .graph.node import TensorExtras, TensorBase, tensor_like
+from autograd_nb.graph.node import (
+    TensorBase, TensorExtras, recorded_as, rename, tensor_like
+)
 from .graph.op import REGISTRY
 from .ops.compiled import LIBRARY, crew
 from .ops.indexing import check_index
@@ -97,12 +99,14 @@ def float_power(input, exponent, *, out=None):
         ),
     )
 
+@recorded_as('LdexpBackward0')
 def ldexp(input, other, *, out=None):
     "`input * 2 ** other`."
     return into(
         out, input * F.pow(2.0, other if isinstance(other, TensorBase) else as_operand(other))
     )
 
+@recorded_as('FrexpBackward0')
 def frexp(input):
     """Mantissa and exponent: `input == mantissa * 2 ** exponent`, the mantissa's size between 1/2
     and 1.
@@ -193,13 +197,14 @@ def positive(input):
 # %% ../nbs/tensor/07_more.ipynb #b8fcb7ad
 def real(input):
     "The real part."
-    return _op['real'](input) if input._array.dtype.kind == 'c' else input
+    if input._array.dtype.kind != 'c': return input
+    return rename(_op['real'](input), 'SelectBackward0', pictured=False)
 
 def imag(input):
     "The imaginary part of complex numbers."
     if input._array.dtype.kind != 'c':
         raise RuntimeError('imag is not implemented for tensors with non-complex dtypes.')
-    return _op['imag'](input)
+    return rename(_op['imag'](input), 'SelectBackward0', pictured=False)
 
 def conj(input):
     "The complex conjugate; real numbers stay."
@@ -222,6 +227,7 @@ def _need_parts(first, second, function, *names):
             f'Expected object of scalar type {one} but got scalar type {two} for second argument'
         )
 
+@recorded_as('PolarBackward0')
 def polar(abs, angle, *, out=None):
     "Complex numbers from their sizes and angles."
     _need_parts(abs, angle, 'polar', 'abs', 'angle')
@@ -339,14 +345,10 @@ def ravel(input):
 def _atleast(n):
     def grow(x):
         if n == 1: return x if x._array.ndim else reshape(x, 1)
-        if n == 2: return x if x._array.ndim > 1 else reshape(x, 1, -1)
-        return (
-            x
-            if x._array.ndim > 2
-            else unsqueeze(x, -1)
-            if x._array.ndim == 2
-            else reshape(x, 1, -1, 1)
-        )
+        if x._array.ndim >= n: return x
+        if not x._array.ndim: return reshape(x, [1] * n)
+        if n == 2: return unsqueeze(x, 0)
+        return unsqueeze(x if x._array.ndim == 2 else unsqueeze(x, 0), -1)
 
     def atleast(*tensors):
         if len(tensors) == 1 and isinstance(tensors[0], TensorBase):
@@ -477,10 +479,11 @@ def split_with_sizes(input, split_sizes, dim=0):
     "Pieces of the given sizes."
     return F.split(input, list(split_sizes), dim)
 
-def _unwatched(name, function):
+def _unwatched(name, function, node='UnsafeSplitBackward0'):
     def method(*args, **kwargs):
         outs = function(*args, **kwargs)
         for o in outs:
+            rename(o, node)
             if o.__class__ not in WRAPPERS and o._meta is not INFERENCE and o._meta is not None:
                 o._meta = TensorExtras()
                 o._meta.version = Writes()
@@ -496,9 +499,10 @@ def _unwatched(name, function):
 unsafe_split, unsafe_chunk, unsafe_split_with_sizes = (
     _unwatched('unsafe_split', F.split),
     _unwatched('unsafe_chunk', F.chunk),
-    _unwatched('unsafe_split_with_sizes', split_with_sizes),
+    _unwatched('unsafe_split_with_sizes', split_with_sizes, 'UnsafeSplitWithSizesBackward0'),
 )
 
+@recorded_as('NarrowCopyBackward0')
 def narrow_copy(input, dim, start, length):
     "A copy of `narrow`."
     if length < 0:
@@ -544,13 +548,11 @@ def pad(input, pad, mode='constant', value=None):
                 )
             if mode == 'circular' and p > size:
                 raise RuntimeError('Padding value causes wrapping around more than once.')
-    return (
-        replication_pad
-        if mode == 'replicate'
-        else reflection_pad
-        if mode == 'reflect' and len(pad) < 6
-        else _op['pad_copies']
-    )(input, pad=pad, mode=mode)
+    if mode == 'replicate': return replication_pad(input, pad, mode)
+    if mode == 'reflect' and len(pad) < 6: return reflection_pad(input, pad, mode)
+    made = _op['pad_copies'](input, pad=pad, mode=mode)
+    # PyTorch fills an empty tensor part by part
+    return made if mode == 'reflect' else rename(made, 'CopySlices', pictured=False)
 
 @castable
 def replication_pad(input, pad, mode):
@@ -565,6 +567,7 @@ def constant_pad_nd(input, pad, value=0):
     "`input` with `value` around it."
     return _op['pad_constant'](input, pad=tuple(pad), value=value)
 
+@recorded_as('BlockDiagBackward0')
 def block_diag(*tensors):
     "A matrix with the given matrices (vectors as rows, numbers as 1 by 1) along its diagonal."
     x = [atleast_2d(t) for t in tensors]
@@ -718,6 +721,7 @@ def index_put(input, indices, values, accumulate=False):
 
 
 # %% ../nbs/tensor/07_more.ipynb #ff6f6870
+@recorded_as('PutBackward0')
 def put(input, index, source, accumulate=False):
     "A copy with `source` written (or added) at places counted in the flattened tensor."
     if index._array.size != source._array.size:
@@ -743,6 +747,7 @@ def put(input, index, source, accumulate=False):
     )
 
 # %% ../nbs/tensor/07_more.ipynb #e1737e01
+@recorded_as('IndexReduceBackward0')
 def index_reduce(input, dim, index, source, reduce, *, include_self=True):
     """A copy with the slices of `source` combined ('prod', 'mean', 'amax' or 'amin') into the
     places along `dim` named by `index`.
@@ -853,6 +858,7 @@ def slice_scatter(input, src, dim=0, start=None, end=None, step=1):
     )
 
 # %% ../nbs/tensor/07_more.ipynb #785d6c39
+@recorded_as('DiagonalScatterBackward0')
 def diagonal_scatter(input, src, offset=0, dim1=0, dim2=1):
     "A copy with `src` on the diagonals."
     n, shape = input._array.ndim, input._array.shape
@@ -870,6 +876,7 @@ def diagonal_scatter(input, src, offset=0, dim1=0, dim2=1):
         input,
     )
 
+@recorded_as('AsStridedScatterBackward0')
 def as_strided_scatter(input, src, size, stride, storage_offset=None):
     "A copy with `src` written where `as_strided` would read."
     x = input if input._array.flags.c_contiguous else input.clone()
@@ -1090,13 +1097,10 @@ def _missing(input):
 def nansum(input, dim=None, keepdim=False, *, dtype=None, out=None):
     "The sum of all that is not NaN."
     bad = _missing(input)
-    return F.sum(
-        input if bad is None else F.masked_fill(input, bad, 0),
-        _tuple(dim),
-        keepdim,
-        dtype=dtype,
-        out=out,
-    )
+    if bad is None: return F.sum(input, _tuple(dim), keepdim, dtype=dtype, out=out)
+    kept = F.masked_fill(input, bad, 0)
+    total = F.sum(kept, _tuple(dim), keepdim, dtype=dtype)
+    return into(out, rename(total, 'NansumBackward0'))
 
 # %% ../nbs/tensor/07_more.ipynb #24217e4a
 def nanmean(input, dim=None, keepdim=False, *, dtype=None, out=None):
@@ -1119,7 +1123,7 @@ def nanmedian(input, dim=None, keepdim=False, *, out=None):
         return into(
             out,
             (
-                nanmedian(flat, 0).values
+                rename(nanmedian(flat, 0).values, 'NanmedianBackward0')
                 if flat._array.size
                 else tensor_like(np.full((), np.nan, flat._array.dtype))
             ),
@@ -1140,6 +1144,7 @@ def nanmedian(input, dim=None, keepdim=False, *, out=None):
     )
 
 # %% ../nbs/tensor/07_more.ipynb #c821a639
+@recorded_as('SqueezeBackward4')
 def _quantile(input, q, dim, keepdim, interpolation, ignore, name, out):
     if input._array.dtype.kind != 'f' or input._array.dtype.itemsize < 4:
         raise RuntimeError(f'{name}() input tensor must be either float or double dtype')
@@ -1290,6 +1295,7 @@ _SEGMENT_STARTS = dict(sum=0.0, prod=1.0, mean=0.0, amax=-math.inf, amin=math.in
 
 # %% ../nbs/tensor/07_more.ipynb #80746289
 @anywhere
+@recorded_as('SegmentReduceBackward0')
 def segment_reduce(
     data, reduce, *, lengths=None, indices=None, offsets=None, axis=0, unsafe=False, initial=None
 ):
@@ -1370,7 +1376,7 @@ def diff(input, n=1, dim=-1, prepend=None, append=None, *, out=None):
     if not input._array.ndim:
         raise RuntimeError('diff expects input to be at least one-dimensional')
     if n < 0: raise RuntimeError(f'order must be non-negative but got {n}')
-    if not n: return into(out, input.clone())
+    if not n: return into(out, rename(input.clone(), 'CopyBackwards'))
     if prepend is not None or append is not None:
         input = cat([x for x in (prepend, input, append) if x is not None], d)
     for _ in range(builtins.min(n, input._array.shape[d])):
@@ -1454,16 +1460,17 @@ def gradient(input, *, spacing=1, dim=None, edge_order=1):
     return tuple(out)
 
 # %% ../nbs/tensor/07_more.ipynb #c285471b
-def _pieces(y, x, dx, dim):
-    d = dim_of(dim, y._array.ndim)
+def _pairs(y, d):
+    "Sums of neighbours along dimension `d`."
     k = y._array.shape[d] - 1
-    pairs = narrow(y, d, 0, k) + narrow(y, d, 1, k)
-    if x is None:
-        return pairs * (dx / 2) if not isinstance(dx, TensorBase) else pairs * dx / 2, d
+    return narrow(y, d, 0, k) + narrow(y, d, 1, k)
+
+def _gaps(y, x, dx, dim, d):
+    "The distances between the places of `y`, as a tensor that broadcasts against them."
+    if x is None: return dx
     if x._array.ndim == 1 and y._array.ndim > 1:
         x = reshape(x, [-1 if i == d else 1 for i in range(y._array.ndim)])
-    xd = d if x._array.ndim == y._array.ndim else dim_of(dim, x._array.ndim)
-    return pairs * (diff(x, dim=xd) / 2), d
+    return diff(x, dim=d if x._array.ndim == y._array.ndim else dim_of(dim, x._array.ndim))
 
 def trapezoid(y, x=None, *, dx=None, dim=-1):
     "The integral along `dim` by the trapezoid rule; `x`: places, `dx`: distance between places."
@@ -1471,14 +1478,22 @@ def trapezoid(y, x=None, *, dx=None, dim=-1):
         raise TypeError(
             f"trapezoid(): argument 'y' (position 1) must be Tensor, not {type(y).__name__}"
         )
-    if y._array.shape[dim_of(dim, y._array.ndim)] == 0: return F.sum(y, dim)
-    pieces, d = _pieces(y, x, 1 if dx is None else dx, dim)
-    return F.sum(pieces, d)
+    d = dim_of(dim, y._array.ndim)
+    if y._array.shape[d] == 0: return F.sum(y, d)
+    if x is not None or isinstance(dx, TensorBase):
+        areas = F.sum(_pairs(y, d) * _gaps(y, x, dx, dim, d), d)
+        return rename(areas / 2.0, 'DivBackward1')
+    # with equal distances only the ends count half
+    ends = (F.select(y, d, 0) + F.select(y, d, -1)) * 0.5
+    return rename((F.sum(y, d) - ends) * (1.0 if dx is None else float(dx)), 'MulBackward1')
 
 def cumulative_trapezoid(y, x=None, *, dx=None, dim=-1):
     "The running integral along `dim` by the trapezoid rule."
-    pieces, d = _pieces(y, x, 1 if dx is None else dx, dim)
-    return F.cumsum(pieces, d)
+    d = dim_of(dim, y._array.ndim)
+    if x is not None or isinstance(dx, TensorBase):
+        areas = F.cumsum(_pairs(y, d) * _gaps(y, x, dx, dim, d), d)
+        return rename(areas / 2.0, 'DivBackward1')
+    return F.cumsum(_pairs(y, d) * ((1.0 if dx is None else float(dx)) / 2), d)
 
 # %% ../nbs/tensor/07_more.ipynb #12df50ce
 def tensordot(a, b, dims=2, out=None):
@@ -1524,12 +1539,11 @@ def inner(input, other, *, out=None):
             'inner() the last dimension must match on both input tensors but got shapes'
             f' {list(input._array.shape)} and {list(other._array.shape)}'
         )
-    return (
-        F.dot(input, other, out=out)
-        if input._array.ndim == other._array.ndim == 1
-        else into(out, tensordot(input, other, ([-1], [-1])))
-    )
+    if input._array.ndim == other._array.ndim == 1: made = F.dot(input, other)
+    else: made = tensordot(input, other, ([-1], [-1]))
+    return into(out, rename(made, 'ViewBackward0', pictured=False))
 
+@recorded_as('VdotBackward0')
 def vdot(input, other, *, out=None):
     "The sum of products of two vectors, the first one conjugated."
     return F.dot(conj(input), other, out=out)
@@ -1543,8 +1557,9 @@ def kron(input, other, *, out=None):
     x = reshape(input, [v for s in a for v in (s, 1)]) * reshape(
         other, [v for s in b for v in (1, s)]
     )
-    return into(out, reshape(x, [s * t for s, t in zip(a, b)]))
+    return into(out, rename(reshape(x, [s * t for s, t in zip(a, b)]), 'UnsafeViewBackward0'))
 
+@recorded_as('AddrBackward0')
 def addr(input, vec1, vec2, *, beta=1, alpha=1, out=None):
     "`beta * input + alpha * outer(vec1, vec2)`."
     for x, name in ((vec1, 'vec1'), (vec2, 'vec2')):
@@ -1555,6 +1570,7 @@ def addr(input, vec1, vec2, *, beta=1, alpha=1, out=None):
     return into(out, x if beta == 0 else (input if beta == 1 else input * beta) + x)
 
 @castable
+@recorded_as('AddbmmBackward0')
 def addbmm(input, batch1, batch2, *, beta=1, alpha=1, out=None):
     "`beta * input + alpha *` the sum of the products of corresponding matrices."
     product = F.sum(F.bmm(batch1, batch2), 0, dtype=batch1.dtype)
@@ -1577,6 +1593,7 @@ def cartesian_prod(*tensors):
     if len(tensors) == 1: return tensors[0]
     return stack([reshape(g, -1) for g in F.meshgrid(*tensors, indexing='ij')], 1)
 
+@recorded_as('StackBackward0')
 def combinations(input, r=2, with_replacement=False):
     "All combinations of `r` elements of a vector, one row each."
     if input._array.ndim != 1:
@@ -1599,6 +1616,7 @@ def vander(x, N=None, increasing=False):
     rising = cat([ones, F.cumprod(expand(unsqueeze(x, 1), -1, n - 1), 1)], 1) if n > 1 else ones
     return rising if increasing else flip(rising, 1)
 
+@recorded_as('DistBackward0')
 def dist(input, other, p=2):
     "The p-norm of the difference."
     difference = input - other
@@ -1611,6 +1629,7 @@ def dist(input, other, p=2):
 
 # %% ../nbs/tensor/07_more.ipynb #53dbd16d
 @castable
+@recorded_as('CdistBackward0')
 def cdist(x1, x2, p=2.0, compute_mode='use_mm_for_euclid_dist_if_necessary'):
     "All p-norm distances between the rows of `x1` and the rows of `x2`."
     if x1._array.ndim < 2 or x2._array.ndim < 2:
@@ -1641,6 +1660,7 @@ def _distances(apart, p, dim, *points):
     for x in points: out = _op['with_input'](out, x)
     return out
 
+@recorded_as('PdistBackward0')
 def pdist(input, p=2.0):
     "The p-norm distances between all pairs of rows."
     if input._array.ndim != 2:
@@ -1652,7 +1672,8 @@ def pdist(input, p=2.0):
 
 def pairwise_distance(x1, x2, p=2.0, eps=1e-6, keepdim=False):
     "The p-norm of the difference (plus `eps`) of corresponding vectors."
-    return _op['vector_norm'](x1 - x2 + eps, ord=float(p), dim=-1, keepdim=keepdim)
+    length = _op['vector_norm'](x1 - x2 + eps, ord=float(p), dim=-1, keepdim=keepdim)
+    return rename(length, 'NormBackward1')
 
 # %% ../nbs/tensor/07_more.ipynb #29130bce
 def cosine_similarity(x1, x2, dim=1, eps=1e-8):
@@ -1675,6 +1696,7 @@ def cosine_similarity(x1, x2, dim=1, eps=1e-8):
 
     return F.sum((x1 / length(x1)) * (x2 / length(x2)), d)
 
+@recorded_as('RenormBackward0')
 def renorm(input, p, dim, maxnorm, *, out=None):
     "Slices along `dim` whose p-norm exceeds `maxnorm`, scaled down to it."
     if p <= 0: raise RuntimeError('renorm: non-positive-norm not supported')
@@ -1750,9 +1772,13 @@ def corrcoef(input):
     c = cov(input)
     if not c._array.ndim: return c / c
     d = _op['sqrt'](real(F.diagonal(c)))
-    return c / unsqueeze(d, 1) / unsqueeze(d, 0)
+    c = c / unsqueeze(d, 1) / unsqueeze(d, 0)
+    # rounding may have led past the limits
+    if c._array.dtype.kind != 'c': return F.clamp(c, -1, 1)
+    return _op['complex_of'](F.clamp(real(c), -1, 1), F.clamp(imag(c), -1, 1))
 
 # %% ../nbs/tensor/07_more.ipynb #5decf7d2
+@recorded_as('CholeskyBackward0')
 def cholesky(input, upper=False, *, out=None):
     "The triangular factor of symmetric positive definite matrices."
     return L.cholesky(input, upper=upper, out=out)
@@ -1795,6 +1821,7 @@ def svd(input, some=True, compute_uv=True, *, out=None):
     return into(out, kind(U, S_, adjoint(Vh)))
 
 # %% ../nbs/tensor/07_more.ipynb #32163459
+@recorded_as('TriangularSolveBackward0')
 def triangular_solve(b, A, upper=True, transpose=False, unitriangular=False):
     "The solution of `A @ X = b` for a triangular A, and A."
     M = F.transpose(A, -2, -1) if transpose else A
@@ -1867,6 +1894,7 @@ def _packed_qr(a):
     return np.ascontiguousarray(packed.swapaxes(-1, -2)), tau
 
 # %% ../nbs/tensor/07_more.ipynb #8d8f4a71
+@recorded_as('OrmqrBackward0')
 def ormqr(input, tau, other, left=True, transpose=False, *, out=None):
     """`Q @ other` (`other @ Q` with left=False; `transpose`: `Q.mH`), for the product Q of the
     reflections that `geqrf` packs.

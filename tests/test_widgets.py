@@ -14,7 +14,7 @@ import autograd_nb as torch
 from autograd_nb.viz import draw, plot
 from autograd_nb.viz.svg import css as p_css
 from autograd_nb.widgets import ExpressionError, LivePlot, check, explore, player, quiz, stepper, trace
-from autograd_nb.widgets.explorer import parse_expression
+from autograd_nb.viz.expressions import parse_expression
 
 VOID = {"br", "path", "rect", "circle", "polygon", "img"}
 

@@ -495,22 +495,6 @@ class Function(_SingleLevelFunction):
 
     generate_vmap_rule = False  # whether `func.vmap` may run the methods on batched inputs
 
-    def __init__(self, *args, **kwargs):
-        warnings.warn(
-            f'{type(self)} should not be instantiated. Methods on autograd functions are all'
-            ' static, so you should invoke them on the class itself. Use'
-            f' {type(self).__name__}.apply(...).',
-            DeprecationWarning,
-            stacklevel=2,
-        )
-
-    def __call__(self, *args, **kwargs):
-        raise RuntimeError(
-            'Legacy autograd function with non-static forward method is deprecated. Please use'
-            ' new-style autograd function with static forward method. (Example:'
-            ' https://pytorch.org/docs/stable/autograd.html#torch.autograd.Function)'
-        )
-
     @staticmethod
     def vmap(info, in_dims, *args):
         """The outputs for a whole batch, and the dims that carry it in each of them (None: none
@@ -547,6 +531,28 @@ class Function(_SingleLevelFunction):
         for callback in modes.observers:
             callback(Applied(cls.__name__, ctx if ctx.phase == 'done' else None, args, result))
         return result
+
+# %% ../../nbs/autograd/02_function.ipynb #dcbf3f8d
+class _NoInstances:
+    "What making and calling an instance says."
+
+    def __init__(self, *args, **kwargs):
+        warnings.warn(
+            f'{type(self)} should not be instantiated. Methods on autograd functions are all'
+            ' static, so you should invoke them on the class itself. Use'
+            f' {type(self).__name__}.apply(...).',
+            DeprecationWarning,
+            stacklevel=2,
+        )
+
+    def __call__(self, *args, **kwargs):
+        raise RuntimeError(
+            'Legacy autograd function with non-static forward method is deprecated. Please use'
+            ' new-style autograd function with static forward method. (Example:'
+            ' https://pytorch.org/docs/stable/autograd.html#torch.autograd.Function)'
+        )
+
+take_topics(Function, (_NoInstances,))
 
 # %% ../../nbs/autograd/02_function.ipynb #8dbf4b2b
 _signatures = weakref.WeakKeyDictionary()
@@ -606,65 +612,90 @@ def call_forward(cls, ctx, args, kwargs):
     finally:
         LOCAL.modes.record(before)
 
-_AS_IS = (
-    'An input that has been returned as-is as output is being saved for backward. This is not'
-    ' supported if you override setup_context. You should return and save a view of the input'
-    ' instead, e.g. with x.view_as(x) or setup ctx inside the forward function itself.'
-)
-
 # %% ../../nbs/autograd/02_function.ipynb #3b495d86
 def wire(ctx, args, output):
     """Make the outputs of `forward` results of the node `ctx`, if one is wanted, and save what is
     to be saved. Returns them as `apply` does.
     """
-    modes, cls = LOCAL.modes, ctx._forward_cls
+    modes = LOCAL.modes
     recording = not modes.quiet and any(e is not None for e in ctx.inputs)
     outputs = output if isinstance(output, tuple) else (output,)
     inputs = {id(a) for a in args if isinstance(a, TensorBase)}
-    dirty, fixed = (
-        _identities(
-            ctx.wish('dirty_tensors'),
-            'mark_dirty can only accept variables, but argument {} is of type {}',
-        ),
-        _identities(
-            ctx.wish('non_differentiable'),
-            'mark_non_differentiable only accepts variable arguments, but got {1}',
-        ),
-    )
+    dirty = _marked(ctx, 'dirty_tensors', _NO_DIRTY)
+    fixed = _marked(ctx, 'non_differentiable', _NO_FIXED)
+    if dirty: _note_writes(ctx, outputs, inputs, dirty, fixed, recording)
+    _produce(ctx, outputs, fixed, recording)
+    view_kind, finished, numbers = _view_kind(ctx, args, outputs), [], {}
+    for nr, (given, (_, dtype, differentiable)) in enumerate(zip(outputs, ctx.produced)):
+        if dtype is None:
+            finished.append(given)
+            continue
+        o, written = given, id(given) in dirty
+        if id(given) in inputs and not (written and differentiable):
+            o = _input_returned(ctx, given, written, differentiable, recording)
+        if recording:
+            numbers[id(given)] = nr
+            edge = (OutputEdge(ctx, nr) if len(outputs) > 1 else ctx) if differentiable else None
+            if written and differentiable: _new_history(ctx, args, o, edge)
+            else: o._node = edge
+        if o._base is not None and not written and (differentiable or not recording):
+            o._meta.view = view_kind
+        finished.append(o)
+    if recording: _keep(ctx, inputs, dirty, numbers)
+    ctx.phase = 'done' if recording else 'constant'
+    for name in _TENSORS: ctx.attributes.pop(name, None)
+    return tuple(finished) if isinstance(output, tuple) else finished[0]
+
+# %% ../../nbs/autograd/02_function.ipynb #3c29a2eb
+_NO_DIRTY = 'mark_dirty can only accept variables, but argument {} is of type {}'
+_NO_FIXED = 'mark_non_differentiable only accepts variable arguments, but got {1}'
+
+def _marked(ctx, wish, words):
+    "The ids of the tensors that `forward` marked; `words` is the error for what is none."
+    tensors = ctx.attributes.get(wish, ())
+    for i, t in enumerate(tensors):
+        if not isinstance(t, TensorBase):
+            raise RuntimeError(words.format(i, type(t).__name__))
+    return {id(t) for t in tensors}
+
+def _smooth(o, fixed): return id(o) not in fixed and o._array.dtype.kind not in 'biu'
+
+def _produce(ctx, outputs, fixed, recording=True):
+    """Note on the node, for each output, its shape, its dtype (None: it is no tensor) and whether
+    gradients come from it. The node gets its number and its line of source here.
+    """
+    ctx.produced = [
+        (o._array.shape, o._array.dtype, recording and _smooth(o, fixed))
+        if isinstance(o, TensorBase)
+        else ((), None, False)
+        for o in outputs
+    ]
+    ctx.shape = ctx.produced[0][0] if len(outputs) == 1 else tuple(p[0] for p in ctx.produced)
+    renumber(ctx)
+    ctx.code, ctx.lasti = caller()
+
+# %% ../../nbs/autograd/02_function.ipynb #bf08d702
+def _note_writes(ctx, outputs, inputs, dirty, fixed, recording):
+    "Record that `forward` changed tensors in place; raises RuntimeError where it must not."
     if any(t not in {id(o) for o in outputs} for t in dirty):
         raise RuntimeError(
             'Some elements marked as dirty during the forward method were not returned as output.'
             ' The inputs that are modified inplace must all be outputs of the Function.'
         )
-    ctx.produced = [
-        (
-            (
-                o._array.shape,
-                o._array.dtype,
-                recording and id(o) not in fixed and o._array.dtype.kind not in 'biu',
-            )
-            if isinstance(o, TensorBase)
-            else ((), None, False)
-        )
-        for o in outputs
-    ]
-    ctx.shape = ctx.produced[0][0] if len(outputs) == 1 else tuple(p[0] for p in ctx.produced)
-    several = sum(p[2] for p in ctx.produced) > 1
-    written = [o for o in outputs if id(o) in dirty]
+    name, written = ctx._forward_cls.__name__, [o for o in outputs if id(o) in dirty]
     for o in written:
-        JOURNAL.note(o._array, cls.__name__, None if o._meta is None else o._meta.version)
+        JOURNAL.note(o._array, name, None if o._meta is None else o._meta.version)
     for o in written:
-        base = o._base
-        if not modes.quiet and id(o) not in fixed:
-            refuse_write(o, o.requires_grad, cls.__name__, 'has been')
+        if not LOCAL.modes.quiet and id(o) not in fixed:
+            refuse_write(o, o.requires_grad, name, 'has been')
         if recording and id(o) not in inputs:
             warnings.warn(
                 'Only input Tensors should be given to ctx.mark_dirty(). If a Tensor is not an'
                 ' input, there is no need to pass it to mark_dirty().',
                 UserWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
-        if recording and base is not None and id(o) in inputs and len(outputs) > 1:
+        if recording and o._base is not None and id(o) in inputs and len(outputs) > 1:
             raise RuntimeError(
                 'If your Function modifies inplace an input that is a view of another Tensor, your'
                 ' Function cannot return more than one Tensor. This is not supported by the current'
@@ -673,59 +704,30 @@ def wire(ctx, args, output):
                 ' splitting it into two Functions: one doing the inplace that returns a single'
                 ' Tensor and a second one that does the other operations).'
             )
-    renumber(ctx)
-    ctx.code, ctx.lasti = caller()
-    finished, numbers = [], {}
-    kind = 'multi' if several else 'custom'
-    # may be written to, and then looks at its base as any view does
-    if ctx.attributes.get('_is_pure_view'):
-        if len(ctx.where) != 1 or len(outputs) != 1:
-            raise RuntimeError(
-                'Pure view custom Function can only have one input Tensor and one output Tensor.'
-                ' Open an issue if you need to support more.'
-            )
-        x = args[ctx.where[0]]
-        if outputs[0]._base is x or outputs[0]._base is x._base: kind = None
-    for nr, (o, (_, dtype, differentiable)) in enumerate(zip(outputs, ctx.produced)):
-        given = o
-        if dtype is None:
-            finished.append(o)
-            continue
-        if id(o) in inputs and (id(o) not in dirty or not differentiable):
-            if (
-                _is_setup_context_defined(cls.setup_context)
-                and id(o) not in dirty
-                and any(t is o for name in ('to_save', 'saved_for_forward') for t in ctx.wish(name))
-            ):
-                raise RuntimeError(_AS_IS)
-            if id(o) not in dirty or recording:
-                o = _alias(o, differentiable or not recording and not modes.quiet)
-        if recording:
-            numbers[id(given)] = nr
-            edge = (OutputEdge(ctx, nr) if len(outputs) > 1 else ctx) if differentiable else None
-            if id(given) in dirty and differentiable:
-                if o.grad_fn is not None and o._meta is not None: o.grad = None
-                rebase(
-                    o,
-                    edge,
-                    [id(args[i]) for i in ctx.where].index(id(o)) if id(o) in inputs else None,
-                )
-            else:
-                o._node = edge
-        if o._base is not None and id(given) not in dirty and (differentiable or not recording):
-            o._meta.view = kind
-        finished.append(o)
-    if recording: _keep(ctx, inputs, dirty, numbers)
-    ctx.phase = 'done' if recording else 'constant'
-    for name in _TENSORS: ctx.attributes.pop(name, None)
-    return tuple(finished) if isinstance(output, tuple) else finished[0]
 
-# %% ../../nbs/autograd/02_function.ipynb #20d1dab1
-def _identities(tensors, words):
-    for i, t in enumerate(tensors):
-        if not isinstance(t, TensorBase):
-            raise RuntimeError(words.format(i, type(t).__name__))
-    return {id(t) for t in tensors}
+def _new_history(ctx, args, o, edge):
+    "Lead the history of `o`, which `forward` changed in place, to the node."
+    if o.grad_fn is not None and o._meta is not None: o.grad = None
+    inputs = [id(args[i]) for i in ctx.where]
+    rebase(o, edge, inputs.index(id(o)) if id(o) in inputs else None)
+
+# %% ../../nbs/autograd/02_function.ipynb #4ee83c38
+_AS_IS = (
+    'An input that has been returned as-is as output is being saved for backward. This is not'
+    ' supported if you override setup_context. You should return and save a view of the input'
+    ' instead, e.g. with x.view_as(x) or setup ctx inside the forward function itself.'
+)
+
+def _input_returned(ctx, o, written, differentiable, recording):
+    "What stands for the input `o` among the outputs."
+    if (
+        not written
+        and _is_setup_context_defined(ctx._forward_cls.setup_context)
+        and any(t is o for name in ('to_save', 'saved_for_forward') for t in ctx.wish(name))
+    ):
+        raise RuntimeError(_AS_IS)
+    if written and not recording: return o
+    return _alias(o, differentiable or not recording and not LOCAL.modes.quiet)
 
 def _alias(x, view):
     "A new tensor that shares the memory of `x`, as a view of it or not."
@@ -734,6 +736,21 @@ def _alias(x, view):
     if view: o._meta = view_meta(x, o)
     return o
 
+def _view_kind(ctx, args, outputs):
+    """What views among the outputs are: 'custom' or 'multi', which refuse writes, or None for one
+    that may be written to, and then looks at its base as any view does.
+    """
+    kind = 'multi' if sum(p[2] for p in ctx.produced) > 1 else 'custom'
+    if not ctx.attributes.get('_is_pure_view'): return kind
+    if len(ctx.where) != 1 or len(outputs) != 1:
+        raise RuntimeError(
+            'Pure view custom Function can only have one input Tensor and one output Tensor.'
+            ' Open an issue if you need to support more.'
+        )
+    x = args[ctx.where[0]]
+    return None if outputs[0]._base is x or outputs[0]._base is x._base else kind
+
+# %% ../../nbs/autograd/02_function.ipynb #20d1dab1
 def _keep(ctx, inputs, dirty, numbers):
     "Store what is to be saved."
     saving, kept = LOCAL.modes.saving, []
@@ -871,39 +888,9 @@ def apply_dual(cls, args, kwargs, tangents):
     """
     ctx = new_context(cls, args)
     output = call_forward(cls, ctx, args, kwargs)
-    outputs, single = (
-        (output if isinstance(output, tuple) else (output,)),
-        not isinstance(output, tuple),
-    )
-    dirty, fixed = (
-        {id(t) for t in ctx.wish('dirty_tensors')},
-        {id(t) for t in ctx.wish('non_differentiable')},
-    )
-    places = {id(a): i for i, a in enumerate(args) if isinstance(a, TensorBase)}
-    shared = [
-        _sharing(o, args) if isinstance(o, TensorBase) and id(o) not in dirty else None
-        for o in outputs
-    ]
-    given = [
-        (
-            np.zeros(a._array.shape, a._array.dtype)
-            if t is None
-            and ctx.wish('materialize_grads')
-            and isinstance(a, TensorBase)
-            and a._array.dtype.kind not in 'biu'
-            else t
-        )
-        for a, t in zip(args, tangents)
-    ]
-    given = [tensor_of(t) if is_array(t) else t for t in given]
-    versions = [
-        (
-            t._version
-            if isinstance(t, TensorBase) and t.__class__ not in WRAPPERS and not t.is_inference()
-            else None
-        )
-        for t in given
-    ]
+    outputs = output if isinstance(output, tuple) else (output,)
+    given = [_tangent(ctx, a, t) for a, t in zip(args, tangents)]
+    promise = _Promise(ctx, args, outputs, tangents, given)
     ctx.phase = 'jvp'
     try: results = ctx.apply_jvp(*given)
     finally: ctx.phase = 'forward'
@@ -913,60 +900,98 @@ def apply_dual(cls, args, kwargs, tangents):
             "Function's jvp returned an invalid number of forward gradients (expected"
             f" {len(outputs)} but got {len(results)})"
         )
-    checked = []
-    for i, (o, t) in enumerate(zip(outputs, results)):
+    checked = tuple(promise.check(i, o, t) for i, (o, t) in enumerate(zip(outputs, results)))
+    return wire(ctx, args, output), checked if isinstance(output, tuple) else checked[0]
+
+def _tangent(ctx, x, t):
+    "What `jvp` gets as the tangent of the input `x`: zeros instead of None, if it wants those."
+    if (
+        t is None
+        and ctx.wish('materialize_grads')
+        and isinstance(x, TensorBase)
+        and x._array.dtype.kind not in 'biu'
+    ):
+        t = np.zeros(x._array.shape, x._array.dtype)
+    return tensor_of(t) if is_array(t) else t
+
+# %% ../../nbs/autograd/02_function.ipynb #119475b2
+class _Promise:
+    "What `forward` did with its inputs, which `jvp` must do with their tangents."
+
+    def __init__(self, ctx, args, outputs, tangents, given):
+        dirty = {id(t) for t in ctx.wish('dirty_tensors')}
+        places = {id(a): i for i, a in enumerate(args) if isinstance(a, TensorBase)}
+        self.fixed = {id(t) for t in ctx.wish('non_differentiable')}
+        self.tangents, self.given = tangents, given
+        self.versions = [_version(t) for t in given]
+        # for each output the input that it is, changed in place, and the one whose memory it shares
+        self.written = [places.get(id(o)) if id(o) in dirty else None for o in outputs]
+        self.shared = [
+            _sharing(o, args) if isinstance(o, TensorBase) and id(o) not in dirty else None
+            for o in outputs
+        ]
+
+    def check(self, i, o, t):
+        "The tangent `t` of the output `o`, number `i`; None if it has none."
         if t is not None and not isinstance(t, TensorBase):
             raise RuntimeError(
                 f'expected Variable or None (got {type(t).__name__}) for grad output {i}.'
             )
-        smooth = (
-            isinstance(o, TensorBase) and id(o) not in fixed and o._array.dtype.kind not in 'biu'
-        )
-        if t is not None and isinstance(o, TensorBase) and not smooth:
+        if t is None or not isinstance(o, TensorBase): return None
+        if not _smooth(o, self.fixed):
             raise RuntimeError(
                 f"Function's jvp returned a gradient at position {i}, but  the corresponding"
                 " forward output is not a differentiable Tensor.You should return None at that"
                 " position instead."
             )
-        if not smooth or t is None:
-            checked.append(None)
-            continue
         if t._array.shape != o._array.shape:
             raise RuntimeError(
                 'Trying to set a forward gradient that has a different size than that of the'
                 f' original Tensor, this is not supported. Tensor is of size {list(o._array.shape)}'
                 f' while the given forward gradient is of size {list(t._array.shape)}.'
             )
-        if (
-            id(o) in dirty
-            and id(o) in places
-            and (given[places[id(o)]] is not t or versions[places[id(o)]] == t._version)
+        self._check_write(i, t)
+        self._check_view(i, t)
+        return t
+
+# %% ../../nbs/autograd/02_function.ipynb #1bb2946b
+class _Sharing:
+    "The two ways in which an output shares memory with an input, for tangents."
+
+    def _check_write(self, i, t):
+        place = self.written[i]
+        if place is not None and (
+            self.given[place] is not t or self.versions[place] == t._version
         ):
             raise RuntimeError(
                 'An inplace custom Function is not modifying the forward mode gradients inplace. If'
                 ' the forward is modifying an input inplace, then the jvp function must modify the'
                 ' corresponding gradient inplace.'
             )
-        source = shared[i]
-        if (
-            source is not None
-            and tangents[source] is not None
-            and (t is given[source] or not np.may_share_memory(t._array, given[source]._array))
-        ):
-            if t._base is None:
-                raise RuntimeError(
-                    'A custom Function\'s forward is returning a view (or an input as-is) but the'
-                    ' jvp is not returning a view.'
-                )
-            raise RuntimeError(
-                'A custom Function is returning a view but the jvp is not returning a view of the'
-                f' {"given" if given[source]._base is None else "same base as the given"} grad'
-                ' input.'
-            )
-        checked.append(t)
-    return wire(ctx, args, output), checked[0] if single else tuple(checked)
 
-# %% ../../nbs/autograd/02_function.ipynb #a602ca77
+    def _check_view(self, i, t):
+        source = self.shared[i]
+        if source is None or self.tangents[source] is None: return
+        given = self.given[source]
+        if t is not given and np.may_share_memory(t._array, given._array): return
+        if t._base is None:
+            raise RuntimeError(
+                'A custom Function\'s forward is returning a view (or an input as-is) but the'
+                ' jvp is not returning a view.'
+            )
+        raise RuntimeError(
+            'A custom Function is returning a view but the jvp is not returning a view of the'
+            f' {"given" if given._base is None else "same base as the given"} grad'
+            ' input.'
+        )
+
+take_topics(_Promise, (_Sharing,))
+
+def _version(t):
+    "How often the tangent `t` was written to, where that can be told."
+    if not isinstance(t, TensorBase) or t.__class__ in WRAPPERS or t.is_inference(): return None
+    return t._version
+
 def _sharing(o, args):
     "The position of the input that the output `o` is, or is a view of; None if there is none."
     for i, a in enumerate(args):
@@ -976,6 +1001,7 @@ def _sharing(o, args):
             return i
     return None
 
+# %% ../../nbs/autograd/02_function.ipynb #a602ca77
 _MORE = 'For more information, please see https://pytorch.org/docs/main/notes/extending.func.html'
 
 def vmap_rule(cls):
@@ -1019,6 +1045,25 @@ class _ExampleContext(FunctionCtx):
 
     saved_tensors, needs_input_grad = (), ()
 
+def _enter(values, flags, level):
+    "The values as one example sees them: those that are flagged carry the batch."
+    return tuple(batched(v, level) if f and v is not None else v for v, f in zip(values, flags))
+
+def _leave(values, level):
+    "The values with their batch in front, and for each whether it has one."
+    flags = [at(v, level) for v in values]
+    return [v._value if f else v for v, f in zip(values, flags)], flags
+
+def _reconcile(value, has, wanted, size):
+    "A gradient or tangent, made to carry the batch exactly where its tensor does."
+    if value is None or has == wanted: return value
+    return value.sum(0) if has else value.expand(size, *value.shape)
+
+def _fit(value, shape):
+    "A gradient summed to the shape of its input in one example, where it was broadcast."
+    if value is None or shape is None or tuple(value.shape) == shape: return value
+    return value.sum_to_size(shape)
+
 # %% ../../nbs/autograd/02_function.ipynb #0b250d1b
 class _Vmapped(Function):
     """`cls` for a batch: `apply(cls, info, flags, *args)`, where those of `args` that are flagged
@@ -1035,26 +1080,15 @@ class _Vmapped(Function):
             inside = tuple(batched(a, level) if f else a for a, f in zip(args, flags))
             output = cls.forward(*inside)
             cls.setup_context(inner, inside, output)
-            opened = lambda ts: (
-                [t._value if at(t, level) else t for t in ts],
-                [at(t, level) for t in ts],
-            )
-            run.several, outputs = (
-                isinstance(output, tuple),
-                (output if isinstance(output, tuple) else (output,)),
-            )
-            values, run.out_flags = opened(outputs)
-            run.saved, run.saved_flags = opened(inner.to_save)
-            run.forwarded, run.forwarded_flags = opened(inner.saved_for_forward)
-            run.dirty, run.fixed = (
-                opened(inner.dirty_tensors)[0],
-                opened(inner.non_differentiable)[0],
-            )
+            run.several = isinstance(output, tuple)
+            values, run.out_flags = _leave(output if run.several else (output,), level)
+            run.saved, run.saved_flags = _leave(inner.to_save, level)
+            run.forwarded, run.forwarded_flags = _leave(inner.saved_for_forward, level)
+            run.dirty, _ = _leave(inner.dirty_tensors, level)
+            run.fixed, _ = _leave(inner.non_differentiable, level)
             run.shapes = [tuple(a.shape) if isinstance(a, TensorBase) else None for a in inside]
-        run.materialize, run.attributes = (
-            inner.materialize_grads,
-            {k: v for k, v in inner.__dict__.items() if k not in _WISHES},
-        )
+        run.materialize = inner.materialize_grads
+        run.attributes = {k: v for k, v in inner.__dict__.items() if k not in _WISHES}
         return (*values, run)
 
     @staticmethod
@@ -1067,77 +1101,44 @@ class _Vmapped(Function):
         ctx.set_materialize_grads(run.materialize)
         run.saved = run.forwarded = run.dirty = run.fixed = ()
 
-    @staticmethod
-    def _example(ctx, level, flags):
-        run, inner = ctx.run, _ExampleContext()
-        inner.__dict__.update(run.attributes)
-        inner.saved_tensors = tuple(
-            batched(t, level) if f else t for t, f in zip(ctx.saved_tensors, flags)
-        )
-        inner.needs_input_grad = ctx.needs_input_grad[3:]
-        return inner
+# %% ../../nbs/autograd/02_function.ipynb #71013b0d
+class _VmappedDerivatives:
+    "The derivatives of a batch: those of one example, run on all of them."
 
     @staticmethod
     def backward(ctx, *grads):
         run = ctx.run
         with Batch(*run.info) as level:
-            results = run.cls.backward(
-                _Vmapped._example(ctx, level, run.saved_flags),
-                *[
-                    batched(g, level) if f and g is not None else g
-                    for g, f in zip(grads, run.out_flags)
-                ],
-            )
+            inner = _example(ctx, run.saved_flags, level)
+            results = run.cls.backward(inner, *_enter(grads, run.out_flags, level))
             results = results if isinstance(results, tuple) else (results,)
-            results = [
-                r if r is None or shape is None or tuple(r.shape) == shape else r.sum_to_size(shape)
-                for r, shape in zip(results, run.shapes)
-            ]
-            marks = [at(r, level) for r in results]
-            results = [r._value if m else r for r, m in zip(results, marks)]
-        return (
-            None,
-            None,
-            None,
-            *[
-                (
-                    r
-                    if r is None or m == f
-                    else r.sum(0)
-                    if m
-                    else r.expand(run.info.batch_size, *r.shape)
-                )
-                for r, m, f in zip(results, marks, run.flags)
-            ],
-        )
+            results, flags = _leave(list(map(_fit, results, run.shapes)), level)
+        size = run.info.batch_size
+        grads = [_reconcile(r, f, w, size) for r, f, w in zip(results, flags, run.flags)]
+        return None, None, None, *grads  # none for the function, `info` and `flags`
 
     @staticmethod
     def jvp(ctx, *tangents):
         run = ctx.run
         with Batch(*run.info) as level:
-            results = run.cls.jvp(
-                _Vmapped._example(ctx, level, run.forwarded_flags),
-                *[
-                    batched(t, level) if f and t is not None else t
-                    for t, f in zip(tangents[3:], run.flags)
-                ],
-            )
-            results = results if isinstance(results, tuple) else (results,)
-            marks = [at(r, level) for r in results]
-            results = [r._value if m else r for r, m in zip(results, marks)]
-        return (
-            *[
-                (
-                    r
-                    if r is None or m == f
-                    else r.sum(0)
-                    if m
-                    else r.expand(run.info.batch_size, *r.shape)
-                )
-                for r, m, f in zip(results, marks, run.out_flags)
-            ],
-            None,
-        )
+            inner = _example(ctx, run.forwarded_flags, level)
+            results = run.cls.jvp(inner, *_enter(tangents[3:], run.flags, level))
+            results, flags = _leave(results if isinstance(results, tuple) else (results,), level)
+        size = run.info.batch_size
+        tangents = [_reconcile(r, f, w, size) for r, f, w in zip(results, flags, run.out_flags)]
+        return *tangents, None  # none for the `run` behind the outputs
+
+def _example(ctx, flags, level):
+    "The `ctx` that `backward` and `jvp` of one example are given."
+    inner = _ExampleContext()
+    inner.__dict__.update(ctx.run.attributes)
+    inner.saved_tensors = tuple(
+        batched(t, level) if f else t for t, f in zip(ctx.saved_tensors, flags)
+    )
+    inner.needs_input_grad = ctx.needs_input_grad[3:]
+    return inner
+
+take_topics(_Vmapped, (_VmappedDerivatives,))
 
 # %% ../../nbs/autograd/02_function.ipynb #bf169c8e
 _WISHES = (*_TENSORS, 'materialize_grads')
@@ -1213,62 +1214,44 @@ def apply_recorded(cls, args, kwargs, level):
     finally:
         modes.change(**before)
     if not recording: return output
-    ctx = new_context(cls, args)
-    ctx.__class__ = generated(cls._backward_cls)
-    ctx.level, ctx.mine, ctx.inputs = (
-        level,
-        False,
-        tuple(args[i]._edge if at(args[i], level) else None for i in ctx.where),
-    )
-    ctx.attributes['needs_input_grad'] = tuple(at(a, level) and a._edge is not None for a in args)
-    outputs, owners = (
-        output if isinstance(output, tuple) else (output,),
-        {id(v): a for v, a in zip(inside, args) if at(a, level)},
-    )
+    ctx = _outer_context(cls, args, level)
+    outputs = output if isinstance(output, tuple) else (output,)
+    owners = {id(v): a for v, a in zip(inside, args) if at(a, level)}
     wrapped = [
         owners.get(id(o)) or recorded(o, None, level) if isinstance(o, TensorBase) else o
         for o in outputs
     ]
     before = modes.change(grad=False)
     try:
-        cls.setup_context(
-            ctx.ctx, args, tuple(wrapped) if isinstance(output, tuple) else wrapped[0]
-        )
+        shown = tuple(wrapped) if isinstance(output, tuple) else wrapped[0]
+        cls.setup_context(ctx.ctx, args, shown)
     finally:
         modes.change(**before)
-    fixed, numbers = {id(t) for t in ctx.wish('non_differentiable')}, {}
-    ctx.produced = [
-        (
-            (
-                tuple(o.shape),
-                o._array.dtype,
-                id(w) not in fixed and o._array.dtype.kind not in 'biu',
-            )
-            if isinstance(o, TensorBase)
-            else ((), None, False)
-        )
-        for o, w in zip(outputs, wrapped)
-    ]
-    ctx.shape = ctx.produced[0][0] if len(outputs) == 1 else tuple(p[0] for p in ctx.produced)
-    renumber(ctx)
-    ctx.code, ctx.lasti = caller()
+    _produce(ctx, wrapped, {id(t) for t in ctx.wish('non_differentiable')})
+    numbers = {}
     for nr, (w, (_, _, differentiable)) in enumerate(zip(wrapped, ctx.produced)):
         if differentiable:
             w._edge, numbers[id(w)] = OutputEdge(ctx, nr) if len(outputs) > 1 else ctx, nr
-    ctx.kept = [
-        (
-            None
-            if t is None
-            else (t._value, numbers.get(id(t), t._edge), None)
-            if at(t, level)
-            else (t, None, None)
-        )
-        for t in ctx.wish('to_save')
-    ]
+    ctx.kept = [_kept_at(t, numbers, level) for t in ctx.wish('to_save')]
     ctx.phase = 'done'
     for name in _TENSORS: ctx.attributes.pop(name, None)
     finished = tuple(w if p[2] else o for o, w, p in zip(outputs, wrapped, ctx.produced))
     return finished if isinstance(output, tuple) else finished[0]
+
+# %% ../../nbs/autograd/02_function.ipynb #5b44450d
+def _outer_context(cls, args, level):
+    "The node of `cls` at `level`, around the one that the values inside have."
+    ctx = new_context(cls, args)
+    ctx.__class__ = generated(cls._backward_cls)
+    ctx.level, ctx.mine = level, False
+    ctx.inputs = tuple(args[i]._edge if at(args[i], level) else None for i in ctx.where)
+    ctx.attributes['needs_input_grad'] = tuple(at(a, level) and a._edge is not None for a in args)
+    return ctx
+
+def _kept_at(t, numbers, level):
+    "A saved tensor as the node keeps it: the value inside, and its edge at `level`."
+    if t is None: return None
+    return (t._value, numbers.get(id(t), t._edge), None) if at(t, level) else (t, None, None)
 
 # %% ../../nbs/autograd/02_function.ipynb #84f76de0
 FUNCTION.update(apply_dual=apply_dual, apply_batched=apply_batched, apply_recorded=apply_recorded)

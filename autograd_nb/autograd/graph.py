@@ -4,8 +4,7 @@
 
 # %% auto #0
 __all__ = ['GradientEdge', 'get_gradient_edge', 'increment_version', 'call_node', 'saved_tensors_hooks', 'save_on_cpu',
-           'disable_saved_tensors_hooks', 'allow_mutation_on_saved_tensors', 'register_multi_grad_hook', 'Node',
-           'RemovableHandle']
+           'disable_saved_tensors_hooks', 'allow_mutation_on_saved_tensors', 'Node', 'RemovableHandle']
 
 # %% ../../nbs/autograd/03_graph.ipynb #9f69b9ed
 import threading
@@ -224,6 +223,35 @@ class _MultiHandle(RemovableHandle):
     def __setstate__(self, state):
         self.handles = state
 
+# %% ../../nbs/autograd/03_graph.ipynb #b1acab7e
+class _Passes:
+    "What has come so far in each of the passes that are going on."
+
+    def __init__(self, tensors=()):
+        self.lock, self.passes = threading.Lock(), WeakKeyDictionary()
+        self.nodes = [get_gradient_edge(t).node for t in tensors]
+
+    def first(self):
+        "True once in each pass."
+        with self.lock:
+            if LOCAL.modes.task in self.passes: return False
+            self.passes[LOCAL.modes.task] = True
+            return True
+
+    def complete(self, i, g):
+        "Take the gradient of tensor number `i`; returns those of all tensors with the last."
+        task = LOCAL.modes.task
+        with self.lock:
+            if task not in self.passes:
+                expected = sum(task.reaches(n) for n in self.nodes)
+                self.passes[task] = [expected, [None] * len(self.nodes)]
+            state = self.passes[task]
+            state[0] -= 1
+            state[1][i] = g
+            if state[0]: return None
+            del self.passes[task]
+            return state[1]
+
 # %% ../../nbs/autograd/03_graph.ipynb #7f99fb07
 def register_multi_grad_hook(tensors, fn, *, mode='all'):
     """Call `fn` once in each backward pass. With `mode='all'`: `fn(grads)` when the gradients of
@@ -235,25 +263,22 @@ def register_multi_grad_hook(tensors, fn, *, mode='all'):
     """
     if mode not in ('all', 'any'):
         raise ValueError(f"Expects mode to be one of ('all', 'any') but got {mode}")
-    # pass -> [gradients still to come, gradients so far]
-    lock, passes = threading.Lock(), WeakKeyDictionary()
     if mode == 'any':
+        passes = _Passes()
 
         def hook(g):
-            with lock:
-                if LOCAL.modes.task in passes: return
-                passes[LOCAL.modes.task] = True
-            fn(g)
+            if passes.first(): fn(g)
 
         return _MultiHandle(t.register_hook(hook) for t in tensors if t.requires_grad)
     tensors = tuple(tensors)
     assert all(t.requires_grad for t in tensors), (
         'Expected gradient function to be set: a tensor that does not require grad never gets one'
     )
-    edges = [get_gradient_edge(t).node for t in tensors]
+    passes = _Passes(tensors)
 
     def at(i):
         def hook(g):
+<<<<<<< /tmp/tmphv8_7f29
             task = LOCAL.modes.task
             with lock:
                 state = passes.get(task)
@@ -265,6 +290,10 @@ def register_multi_grad_hook(tensors, fn, *, mode='all'):
                 done = not state[0]
                 if done: del passes[task]
             if done: fn(state[1])
+=======
+            grads = passes.complete(i, g)
+            if grads is not None: fn(grads)
+>>>>>>> /tmp/tmp1cq5pj2z
 
         return hook
 

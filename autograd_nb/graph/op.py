@@ -119,6 +119,7 @@ TRAITS = dict(
     promote=None,  # None: dtypes must agree; 'same': common dtype; 'float': and a floating one
     keep=(),  # inputs that keep their dtype, such as masks and indices
     node=None,  # PyTorch's name of its nodes, or a function of the statics that gives it
+    number_node=None,  # the same where the second operand is a number, if it differs
     view=False,  # the result shows the first input's memory
     outputs=1,  # how many results (None: any number)
     differentiable=None,  # which of several results have gradients

@@ -6,9 +6,8 @@
 __all__ = ['formally', 'noted', 'Formal']
 
 # %% ../../nbs/layers/15_formal.ipynb #b60018a8
-from ..graph.codegen import variant
 from ..graph.modes import LAYERS, Layer
-from ..graph.node import WRAPPERS, added_to
+from ..graph.node import WRAPPERS, added_to, rename
 from ..graph.op import REGISTRY, Definition
 from ..graph.roots import edge_standin
 
@@ -46,13 +45,7 @@ def noted(n, r):
             value = REGISTRY['with_input'].general(
                 value, edge_standin(edge, value._array), words=words
             )
-            node = value._node
-            node.__class__ = variant(
-                REGISTRY['with_input'],
-                name or n.name()[:-1] + 'Backward0',
-                node.positions,
-                node.flavour,
-            )
+            rename(value, name or n.name()[:-1] + 'Backward0')
         out.append(value)
     return tuple(out) if r.__class__ is tuple else out[0]
 

@@ -10,22 +10,23 @@ __all__ = ['PATIENCE', 'AVAILABLE', 'SMALL', 'MANY', 'FEW', 'FEWER', 'ROWS', 'SH
            'affine_weight_rule', 'convolution_plain', 'transpose_plain', 'weight_plain', 'pool_plain', 'scatter_plain',
            'average_plain', 'average_spread_plain', 'grid_plain', 'grid_image_rule', 'grid_place_rule', 'grid_rules',
            'nll_plain', 'nll_spread_plain', 'bmm_plain', 'row_sums_plain', 'LIBRARY', 'GEMM', 'NO_BIAS', 'linear_plain',
-           'lstm_plain', 'lstm_rules', 'gru_plain', 'gru_rules', 'BESIDE', 'TAIL', 'APART', 'NOTHING', 'cores', 'Crew',
-           'loops', 'fits', 'worth_loading', 'flat', 'in_rows', 'plain', 'definition', 'row_loop', 'along_rows',
-           'softmax', 'softmax_back', 'log_softmax', 'log_softmax_back', 'around', 'logsumexp', 'logsumexp_back',
-           'cumprod_back', 'attention_weights', 'attention_weights_back', 'in_heads', 'located', 'attention_fits',
-           'attention_mask', 'attention_sizes', 'attention', 'attention_back', 'last', 'by_channels', 'by_columns',
-           'in_channels', 'moments', 'normalise', 'normalise_back', 'affine', 'affine_back', 'affine_weight_back',
-           'seen_in', 'forward_plan', 'phases', 'transposed_plan', 'block_of', 'arranged', 'share', 'numeric',
-           'as_image', 'as_line', 'image_statics', 'point', 'product_each', 'lines', 'whole', 'across_all', 'strided',
-           'places_seen', 'few_places', 'see', 'slices', 'below', 'volume_plan', 'volume_convolution',
-           'transposed_volume_plan', 'volume_transpose', 'weight_gradient', 'finite', 'volume_fits', 'by_places',
-           'convolution', 'conv_transpose', 'conv_weight', 'max_pool', 'avg_pool', 'avg_pool_spread', 'scatter_planes',
-           'linear_in_plane', 'in_places', 'grid_sample', 'grid_sample_back', 'grid_image_back', 'grid_place_back',
-           'known_classes', 'nll_loss', 'nll_spread', 'bmm', 'row_sums', 'add_rows', 'threads_of_library', 'in_order',
-           'readable', 'shared', 'some_matrices', 'shared_stack', 'matmul', 'linear', 'lstm_cell', 'lstm_cell_back',
-           'gru_cell', 'gru_cell_back', 'normal_numbers', 'shuffled', 'step', 'ways', 'ways_back', 'adam', 'places_of',
-           'adam_apart', 'sgd_apart', 'examples', 'steps', 'warm_up']
+           'lstm_plain', 'lstm_rules', 'gru_plain', 'gru_rules', 'BESIDE', 'FEW_PASSES', 'ORDERED', 'TAIL', 'APART',
+           'WARMED', 'cores', 'Crew', 'loops', 'fits', 'worth_loading', 'flat', 'in_rows', 'plain', 'definition',
+           'row_loop', 'along_rows', 'softmax', 'softmax_back', 'log_softmax', 'log_softmax_back', 'around',
+           'logsumexp', 'logsumexp_back', 'cumprod_back', 'attention_weights', 'attention_weights_back', 'in_heads',
+           'located', 'attention_fits', 'attention_mask', 'attention_sizes', 'attention', 'attention_back', 'last',
+           'by_channels', 'by_columns', 'in_channels', 'moments', 'normalise', 'normalise_back', 'affine',
+           'affine_back', 'affine_weight_back', 'seen_in', 'forward_plan', 'phases', 'transposed_plan', 'block_of',
+           'arranged', 'share', 'numeric', 'as_image', 'as_line', 'image_statics', 'point', 'product_each', 'lines',
+           'whole', 'across_all', 'strided', 'places_seen', 'few_places', 'see', 'slices', 'below', 'volume_plan',
+           'volume_convolution', 'transposed_volume_plan', 'volume_transpose', 'weight_gradient', 'finite',
+           'volume_fits', 'by_places', 'convolution', 'conv_transpose', 'conv_weight', 'max_pool', 'avg_pool',
+           'avg_pool_spread', 'scatter_planes', 'linear_in_plane', 'in_places', 'grid_sample', 'grid_sample_back',
+           'grid_image_back', 'grid_place_back', 'known_classes', 'nll_loss', 'nll_spread', 'bmm', 'row_sums',
+           'add_rows', 'threads_of_library', 'in_order', 'readable', 'shared', 'some_matrices', 'shared_stack',
+           'matmul', 'linear', 'lstm_cell', 'lstm_cell_back', 'gru_cell', 'gru_cell_back', 'in_any_layout',
+           'normal_numbers', 'shuffled', 'step', 'ways', 'ways_back', 'places_of', 'examples', 'steps', 'warmed',
+           'warm_up']
 
 # %% ../../nbs/ops/16_compiled.ipynb #800b89f6
 import ctypes
@@ -1734,8 +1735,34 @@ BESIDE = dict(
     gru_cell=dict(kernel=gru_cell, joint=gru_cell_back),
 )
 
+def in_any_layout(function):
+    """`function`, whose arrays need not lie in memory in order: a copy is little beside what the
+    array code would cost.
+    """
+
+    def called(*arrays, **statics):
+        if any([a.__class__ is np.ndarray and not a.flags.c_contiguous for a in arrays]):
+            arrays = [np.ascontiguousarray(a) if a.__class__ is np.ndarray else a for a in arrays]
+        return function(*arrays, **statics)
+
+    return called
+
+# operations whose rules are few passes, over which array code spreads one number for nothing
+FEW_PASSES = 'softmax', 'log_softmax'
+# operations whose results are in order, whatever they are given
+ORDERED = (
+    'softmax log_softmax logsumexp convolution conv_transpose conv_weight'
+    ' nll_spread avg_pool_spread scatter_planes row_sums'
+).split()
+
 if AVAILABLE:
-    for name, functions in BESIDE.items(): REGISTRY[name].quicker(**functions)
+    for name, functions in BESIDE.items():
+        BESIDE[name] = functions = {
+            k: in_any_layout(f) if worth else f
+            for k, f in functions.items()
+            for worth in [name in ORDERED if k == 'kernel' else name not in FEW_PASSES]
+        }
+        REGISTRY[name].quicker(**functions)
 
 # %% ../../nbs/ops/16_compiled.ipynb #15676bcf
 def normal_numbers(words, mean, std):
@@ -1785,24 +1812,6 @@ def ways_back(shares, out):
     return True
 
 # %% ../../nbs/ops/16_compiled.ipynb #22329d7b
-def adam(p, g, average, squares, numbers, decay=0, shrink=1):
-    """One step of Adam on flat arrays, if a compiled loop can take it; returns whether it could.
-    `numbers`: see `Adam.numbers`; `decay` adds so much of the parameters to the gradients, `shrink`
-    multiplies the parameters first.
-    """
-    if not AVAILABLE or not fits(p, g, average, squares, least=FEW): return False
-    crew.run(
-        loops().adam,
-        p.size,
-        2 * p.size,
-        p,
-        g,
-        average,
-        squares,
-        *map(np.float32, (*numbers, decay, shrink)),
-    )
-    return True
-
 TAIL = 0x501  # the flags of arrays that are contiguous, aligned and writeable
 
 def _arrays_read():
@@ -1828,59 +1837,6 @@ def places_of(*lists):
     objects = np.array([id(a) for arrays in lists for a in arrays])
     places = np.empty_like(objects)
     return places if loops().whereabouts(objects, HEAD, id(F32), TAIL, places) else None
-
-# %% ../../nbs/ops/16_compiled.ipynb #5fd4dd2a
-def adam_apart(parameters, gradients, ends, average, squares, numbers, decay=False, shrink=False):
-    """One step of Adam on arrays that lie apart, their averages side by side up to the `ends`, if a
-    compiled loop can take it; returns whether it could. `numbers`: see `Adam.numbers`, the last one
-    for `decay`, or to `shrink` the parameters by.
-    """
-    places = places_of(parameters, gradients) if fits(average, squares, least=FEW) else None
-    if places is None: return False
-    crew.run(
-        loops().adam_apart,
-        average.size,
-        2 * average.size,
-        places,
-        ends,
-        average,
-        squares,
-        numbers,
-        decay,
-        shrink,
-    )
-    return True
-
-NOTHING = np.empty(0, np.float32)
-
-# %% ../../nbs/ops/16_compiled.ipynb #46e26ad1
-def sgd_apart(
-    parameters, gradients, ends, buffer, numbers, fresh=False, nesterov=False, decayed=False
-):
-    """The same for gradient descent, with momentum if there is a `buffer`. `numbers`: see
-    `SGD.numbers`.
-    """
-    n = int(ends[-1])
-    places = (
-        places_of(parameters, gradients)
-        if Switch.on and n >= FEW and (buffer is None or fits(buffer, least=FEW))
-        else None
-    )
-    if places is None: return False
-    crew.run(
-        loops().sgd_apart,
-        n,
-        n,
-        places,
-        ends,
-        NOTHING if buffer is None else buffer,
-        numbers,
-        buffer is not None,
-        fresh,
-        nesterov,
-        decayed,
-    )
-    return True
 
 # %% ../../nbs/ops/16_compiled.ipynb #5d499a08
 def examples():
@@ -2181,6 +2137,13 @@ def steps(batch=8, n=70):
     yield 'gru_step_back', (N(1), N(1), N(1), S(3), N(1), N(1), N(3), N(3))
 
 # %% ../../nbs/ops/16_compiled.ipynb #105e3fd5
+WARMED = []  # what else `warm_up` does: rooms further up have loops as well
+
+def warmed(function):
+    "Have `warm_up` call `function`, which compiles loops, by using them."
+    WARMED.append(function)
+    return function
+
 def warm_up():
     """Compile every loop now (a minute the first time on a machine; the results are kept) instead
     of at first use. Returns whether there is something to compile with.
@@ -2202,17 +2165,7 @@ def warm_up():
                 shared(one, one, np.empty_like(one), None),
                 shared_stack(pair, pair, np.empty_like(pair)),
             )
-        numbers, arrays = (
-            np.array((0.1, 1, 0.1, 0.9, 0.1, 1e-8, 0), np.float32),
-            np.ones((4, SMALL), np.float32),
-        )
-        return adam(*arrays, numbers[:6]) and (
-            adam_apart([arrays[0]], [arrays[1]], np.array([SMALL]), *arrays[2:], numbers)
-            and all(
-                sgd_apart([arrays[0]], [arrays[1]], np.array([SMALL]), b, numbers)
-                for b in (None, arrays[2])
-            )
-            or not APART
-        )
+        for warm in WARMED: warm()
     finally:
         crew.least = before
+    return True

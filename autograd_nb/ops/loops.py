@@ -21,10 +21,9 @@ __all__ = ['f', 'INV_LN2', 'LN2_HIGH', 'LN2_LOW', 'ROUND', 'E6', 'E5', 'E4', 'E3
            'max_pool', 'average', 'average_back', 'seen', 'seen_back', 'scatter', 'among_pixels', 'corners',
            'through_grid', 'through_grid_back', 'latest', 'publish', 'exchanged', 'gemm', 'start', 'laid',
            'part_of_product', 'some_products', 'read', 'lent', 'task', 'address_of', 'perform', 'share', 'serve',
-           'for_crew', 'fma', 'to_bits', 'log', 'normal', 'shuffle', 'outer', 'add_rows', 'adam', 'word_at',
-           'whereabouts', 'adam_apart', 'sgd_apart', 'tanh', 'any_exp', 'ln', 'sigmoid', 'log_one_plus_exp', 'log1p',
-           'expm1', 'log_of_sum', 'erf', 'lstm_step', 'lstm_step_back', 'gru_step', 'gru_step_back', 'ways',
-           'ways_back']
+           'for_crew', 'fma', 'to_bits', 'log', 'normal', 'shuffle', 'outer', 'add_rows', 'word_at', 'whereabouts',
+           'tanh', 'any_exp', 'ln', 'sigmoid', 'log_one_plus_exp', 'log1p', 'expm1', 'log_of_sum', 'erf', 'lstm_step',
+           'lstm_step_back', 'gru_step', 'gru_step_back', 'ways', 'ways_back']
 
 # %% ../../nbs/ops/17_loops.ipynb #95826730
 import functools
@@ -1852,19 +1851,6 @@ def add_rows(g, index, out):
         o, a = out[index[i]], g[i]
         for j in range(a.size): o[j] += a[j]
 
-@njit(**FAST)
-def adam(lo, hi, p, g, average, squares, size, root, new1, b2, new2, eps, decay, shrink):
-    """One step of Adam. `decay` adds so much of the parameters to the gradients; the parameters
-    shrink by the factor `shrink` first.
-    """
-    p, g, average, squares = p[lo:hi], g[lo:hi], average[lo:hi], squares[lo:hi]
-    for i in range(p.size):
-        d = g[i] + p[i] * decay
-        m = average[i] + (d - average[i]) * new1
-        v = squares[i] * b2 + d * d * new2
-        average[i], squares[i] = m, v
-        p[i] = p[i] * shrink - m / (f(math.sqrt(v)) / root + eps) * size
-
 @intrinsic
 def word_at(context, address):
     "The 64 bits at an address."
@@ -1886,66 +1872,6 @@ def whereabouts(objects, head, dtype, flags, places):
         if word_at(a + 40) != dtype or word_at(a + 48) & flags != flags: return False
         places[k] = word_at(a)
     return True
-
-@njit(**FAST)
-def adam_apart(lo, hi, places, ends, average, squares, numbers, decay, shrink):
-    """One step of Adam on parameters (and gradients, after them) at these `places`; the averages
-    lie side by side, those of parameter k up to `ends[k]`.
-    """
-    begin, many = 0, ends.size
-    for k in range(many):
-        a, b = max(lo, begin), min(hi, ends[k])
-        if a < b:
-            start = 4 * (a - begin)
-            p, g = (
-                carray(numbers_at(places[k] + start), b - a),
-                carray(numbers_at(places[many + k] + start), b - a),
-            )
-            adam(
-                0,
-                b - a,
-                p,
-                g,
-                average[a:b],
-                squares[a:b],
-                numbers[0],
-                numbers[1],
-                numbers[2],
-                numbers[3],
-                numbers[4],
-                numbers[5],
-                numbers[6] if decay else ZERO,
-                numbers[6] if shrink else ONE,
-            )
-        begin = ends[k]
-
-# %% ../../nbs/ops/17_loops.ipynb #08360915
-@njit(**FAST)
-def sgd_apart(lo, hi, places, ends, buffer, numbers, heavy, fresh, nesterov, decayed):
-    """The same for gradient descent, with momentum (in `buffer`) if it is `heavy`; `fresh`: there
-    is nothing in `buffer` yet.
-    """
-    lr, momentum, new, decay = numbers[0], numbers[1], numbers[2], numbers[3]
-    begin, many = 0, ends.size
-    for k in range(many):
-        a, b = max(lo, begin), min(hi, ends[k])
-        if a < b:
-            start = 4 * (a - begin)
-            p, g = (
-                carray(numbers_at(places[k] + start), b - a),
-                carray(numbers_at(places[many + k] + start), b - a),
-            )
-            if heavy:
-                v = buffer[a:b]
-                for i in range(b - a):
-                    d = g[i] + p[i] * decay if decayed else g[i]
-                    moved = d if fresh else v[i] * momentum + d * new
-                    v[i] = moved
-                    p[i] -= (d + moved * momentum if nesterov else moved) * lr
-            else:
-                for i in range(b - a):
-                    p[i] -= (g[i] + p[i] * decay if decayed else g[i]) * lr
-        begin = ends[k]
 
 # %% ../../nbs/ops/17_loops.ipynb #f81bbfd3
 H6, H5, H4, H3, H2 = map(

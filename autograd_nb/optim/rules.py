@@ -4,9 +4,10 @@
 
 # %% auto #0
 __all__ = ['check', 'check_rate', 'check_betas', 'check_fused', 'adjusted', 'SGD', 'Adam', 'AdamW', 'RMSprop', 'Adagrad',
-           'filled', 'Adadelta', 'Adamax', 'NAdam', 'RAdam', 'ASGD', 'Rprop']
+           'filled', 'Adadelta', 'Adamax', 'NAdam', 'RAdam', 'ASGD', 'Rprop', 'warm_steps']
 
 # %% ../../nbs/optim/02_rules.ipynb #7cf6f797
+from functools import partial
 import numpy as np
 from numpy import (
     absolute, add, copyto, divide, maximum, minimum, multiply, negative, sign, sqrt, subtract, where
@@ -15,6 +16,8 @@ from numpy import (
 from ..arrays.cupy_backend import is_far, library_of, on
 from ..arrays.topics import take_topics
 from ..graph.node import TensorBase, tensor_like
+from ..ops.compiled import FEW
+from ..ops.kernels.compiler import workshop
 from .optimizer import Elementwise, counting_dtype, number
 
 # %% ../../nbs/optim/02_rules.ipynb #5046e827
@@ -713,3 +716,14 @@ class Rprop(Elementwise):
         kept = where(turn < 0, 0, g)  # after a change of sign, wait for one step
         copyto(before, kept)
         subtract(p, multiply(sign(kept, t), sizes, t), p)
+
+# %% ../../nbs/optim/02_rules.ipynb #108501db
+def warm_steps():
+    "Compile the loops of the optimisers that are used most."
+    for make in (SGD, partial(SGD, momentum=0.9), Adam, partial(Adam, weight_decay=0.1), AdamW):
+        p = tensor_like(np.zeros(FEW, np.float32)).requires_grad_()
+        optimizer = make([p])
+        for _ in range(3):
+            p.grad = tensor_like(np.ones(FEW, np.float32))
+            optimizer.step()
+    workshop.wait()

@@ -6,9 +6,9 @@
 __all__ = ['SAVED_HOOKS', 'KINDS', 'FUNCTION', 'TANGENTS', 'Level', 'Below', 'Plain', 'wrapping', 'refused', 'Facade',
            'item_error', 'control_flow_error', 'dynamic_error', 'escaped_error', 'Wrapper', 'BatchedKind', 'DualKind',
            'RecordedKind', 'adopt', 'batched', 'entering', 'as_given', 'dual', 'recorded', 'at', 'settled', 'innermost',
-           'relate', 'dispatch', 'Batch', 'Tangents', 'LevelNode', 'arrays_of', 'Record', 'write', 'shielded',
-           'at_captured', 'captured_error', 'promote', 'demote', 'Transforms', 'watch_index', 'like', 'no_out',
-           'chance', 'draw', 'sample', 'may_fill', 'ready', 'looped', 'slow_warning', 'tracked']
+           'relate', 'dispatch', 'Batch', 'Tangents', 'LevelNode', 'arrays_of', 'Record', 'level_node', 'write',
+           'shielded', 'at_captured', 'captured_error', 'promote', 'demote', 'Transforms', 'watch_index', 'like',
+           'no_out', 'chance', 'draw', 'sample', 'may_fill', 'ready', 'looped', 'slow_warning', 'tracked']
 
 # %% ../../nbs/transforms/01_levels.ipynb #97ec8f6d
 import functools
@@ -174,6 +174,10 @@ class Facade:
     @property
     def base(self): return None
 
+# %% ../../nbs/transforms/01_levels.ipynb #e1c64a45
+class _Numberless:
+    "What a facade answers when it is asked for numbers."
+
     def __len__(self): return self.shape[0]
 
     def _refuse(self, *args, **kwargs):
@@ -191,11 +195,11 @@ class Facade:
     __array__ = __array_ufunc__ = __getitem__ = __setitem__ = __iter__ = tolist = view = reshape = (
         copy
     ) = astype = any = all = min = max = sum = argsort = _refuse
-    _names = (
+    for _name in (
         'add sub mul truediv floordiv mod pow matmul and or xor eq ne lt le gt ge radd rsub rmul'
-    )
-    for _name in _names.split():
+    ).split():
         locals()[f'__{_name}__'] = _refuse
+    del _name
     __hash__ = object.__hash__
 
     def __bool__(self):
@@ -205,6 +209,8 @@ class Facade:
         raise item_error()
 
     __int__ = __float__ = __index__ = item
+
+take_topics(Facade, (_Numberless,))
 
 # %% ../../nbs/transforms/01_levels.ipynb #3a5a74b6
 class _Flags:
@@ -687,76 +693,57 @@ def _with_numbers(op, values, flags, statics, index, arrays, entries, number, ra
     """The operation on all examples at once, their number being the first index. Dimensions read by
     arrays are brought to the front for this, and their results back to where NumPy puts them.
     """
-    name = op.name
     x = values[0]
-    shape = (
-        tuple(statics['shape'])
-        if 'shape' in statics
-        else tuple(x.shape[1:] if flags[0] else x.shape)
-    )
-    dots = [k for k, i in enumerate(index) if i is Ellipsis]
-    if dots:
-        k, missing = dots[0], len(shape) - (len(index) - 1)
-        index = (*index[:k], *(slice(None),) * missing, *index[k + 1 :])
-        arrays = [k for k, i in enumerate(index) if not isinstance(i, slice)]
+    shape = tuple(statics['shape']) if 'shape' in statics else _example_shape(x, flags[0])
+    if any(i is Ellipsis for i in index): arrays = _read_behind_ellipsis(index, len(shape))
     rest = [d for d in range(len(shape)) if d not in arrays]
     joined = arrays == list(range(arrays[0], arrays[0] + len(arrays)))
     # where the result's indexed dimensions stand, among one example's
     front = arrays[0] if joined else 0
-    call = lambda n, *a, **k: REGISTRY[n].call(*a, **k)
-    given = tuple(_plain_index(i) for i in (number, *entries))
-    span = ()
-    for e in entries:
-        span = broadcast_shapes(span, tuple(e.shape[1:] if len(e.shape) == rank + 1 else e.shape))
-    # example, kept before, indexed, kept after
-    read = [
-        0,
-        *[1 + rank + j for j in range(front)],
-        *range(1, 1 + rank),
-        *[1 + rank + j for j in range(front, len(rest))],
-    ]
-
-    def arranged(v): return call('permute', v, dims=tuple(read))
-
-    def undone(v):
-        back = [0] * len(read)
-        for i, d in enumerate(read): back[d] = i
-        return call('permute', v, dims=tuple(back))
-
-    def whole(v, batch): return v if batch else call('expand', v, size=(size, *v.shape))
-
     to_front = (0, *[1 + d for d in arrays], *[1 + d for d in rest])
-    home = [0] * len(to_front)
-    for i, d in enumerate(to_front): home[d] = i
-    if name == 'index':
-        return arranged(
-            op.general(
-                call('permute', whole(x, flags[0]), dims=to_front), **{**statics, 'index': given}
-            )
-        )
-    if name == 'index_add_zeros':
-        g = undone(whole(x, flags[0]))
-        inside = tuple(shape[d] for d in (*arrays, *rest))
-        return call(
-            'permute',
-            op.general(g, **{**statics, 'shape': (size, *inside), 'index': given}),
-            dims=tuple(home),
-        )
-    if name == 'index_put':
-        v = values[1]
-        full = (*[shape[d] for d in rest[:front]], *span, *[shape[d] for d in rest[front:]])
-        lead = tuple(v.shape[1:]) if flags[1] else tuple(v.shape)
-        if flags[1]:
-            v = call('reshape', v, shape=(v.shape[0], *(1,) * (len(full) - len(lead)), *lead))
-        v = undone(call('expand', v, size=(size, *full)))
-        return call(
-            'permute',
-            op.general(
-                call('permute', whole(x, flags[0]), dims=to_front), v, **{**statics, 'index': given}
-            ),
-            dims=tuple(home),
-        )
-    raise NotImplementedError(f'vmap: {name} with an index that differs between examples')
+    # example, kept before, indexed, kept after
+    before, after = range(front), range(front, len(rest))
+    read = (0, *[1 + rank + j for j in before], *range(1, 1 + rank), *[1 + rank + j for j in after])
+    given = {**statics, 'index': tuple(_plain_index(i) for i in (number, *entries))}
+    x = x if flags[0] else _call('expand', x, size=(size, *x.shape))
+    if op.name == 'index':
+        return _permuted(op.general(_permuted(x, to_front), **given), read)
+    if op.name == 'index_add_zeros':
+        given['shape'] = (size, *[shape[d] for d in (*arrays, *rest)])
+        return _permuted(op.general(_permuted(x, _inverse(read)), **given), _inverse(to_front))
+    if op.name == 'index_put':
+        spans = [tuple(e.shape[1:] if len(e.shape) == rank + 1 else e.shape) for e in entries]
+        kept = [shape[d] for d in rest]
+        full = (*kept[:front], *broadcast_shapes(*spans), *kept[front:])
+        v = _permuted(_spread(values[1], flags[1], (size, *full)), _inverse(read))
+        return _permuted(op.general(_permuted(x, to_front), v, **given), _inverse(to_front))
+    raise NotImplementedError(f'vmap: {op.name} with an index that differs between examples')
+
+# %% ../../nbs/transforms/01_levels.ipynb #4981dd79
+def _example_shape(x, batch): return tuple(x.shape[1:] if batch else x.shape)
+
+def _call(name, *args, **statics): return REGISTRY[name].call(*args, **statics)
+
+def _permuted(x, dims): return _call('permute', x, dims=dims)
+
+def _inverse(dims):
+    "The permutation that undoes the permutation `dims`."
+    back = [0] * len(dims)
+    for i, d in enumerate(dims): back[d] = i
+    return tuple(back)
+
+def _read_behind_ellipsis(index, ndim):
+    "The dimensions that arrays of the index read, once its ellipsis is written out."
+    k = next(k for k, i in enumerate(index) if i is Ellipsis)
+    index = (*index[:k], *(slice(None),) * (ndim - (len(index) - 1)), *index[k + 1 :])
+    return [k for k, i in enumerate(index) if not isinstance(i, slice)]
+
+def _spread(v, batch, shape):
+    "Values to be written, broadcast to `shape`, which begins with the examples."
+    if batch:
+        lead = _example_shape(v, batch)
+        v = _call('reshape', v, shape=(v.shape[0], *(1,) * (len(shape) - 1 - len(lead)), *lead))
+    return _call('expand', v, size=shape)
 
 # %% ../../nbs/transforms/01_levels.ipynb #87d2d406
 class Tangents(Level):
@@ -976,99 +963,89 @@ class Record(Level):
             if before is not None: modes.change(**before)
         if not recording: return out
         edges = [a._edge if at(a, self) else None for a in args]
-        where = (
-            tuple(range(len(args)))
-            if op.variadic and op.rules and any(e is not None for e in edges)
-            else (
-                tuple(i for i in sorted(op.rules) if i < len(edges) and edges[i] is not None)
-                if not op.variadic
-                else ()
-            )
-        )
-        if not where:
-            return (
-                relate(recorded(out, None, self), op, args, statics)
-                if op.view and op.outputs == 1 and at(args[0], self)
-                else out
-            )
-        several = isinstance(out, tuple)
-        outs = list(out) if several else [out]
-        statics = {**op.statics, **statics}
-        node = Node.__new__(LevelNode)
-        node.op, node.level, node.hooks, node.where = op, self, None, where
-        node.title = op.node(*[statics[s] for s in op.statics]) if callable(op.node) else op.node
-        node.inputs = (
-            tuple(edges[i] for i in where) if op.variadic or len(where) > 1 else edges[where[0]]
-        )
-        given = _promoted(op, values) if op.promote is not None else values
-        targets = [_target(v, op.promote is not None) for v in values]
-        node.plan, there = [], device.device_of(outs) is not None
-        for i in where[:1] if op.variadic else where:
-            rule = op.rules[0 if op.variadic else i]
-            if op.variadic:
-                positional = [
-                    (
-                        out
-                        if n == 'out'
-                        else (
-                            list(given)
-                            if rule.needs[n][0] == 'in'
-                            else [getattr(v, rule.needs[n][2]) for v in given]
-                        )
-                    )
-                    for n in rule.positional
-                ]
-                origin = [
-                    LevelNode if n == 'out' else list(edges) if rule.needs[n][0] == 'in' else None
-                    for n in rule.positional
-                ]
-                node.plan.append(
-                    (
-                        device.rule_of(rule, there), positional, origin,
-                        {s: statics[s] for s in rule.statics}, targets,
-                    )
-                )
-                continue
-            positional, keywords = rule.arguments(given, out, statics)
-            origin = [
-                (
-                    None
-                    if rule.needs[n][0] == 'attr'
-                    else (
-                        LevelNode
-                        if n == 'out' and not several
-                        else edges[rule.needs[n][1]]
-                        if rule.needs[n][0] == 'in'
-                        else None
-                    )
-                )
-                for n in rule.positional
-            ]
-            node.plan.append(
-                (device.rule_of(rule, there), positional, origin, keywords, targets[i])
-            )
-        if outs[0]._array.dtype.kind == 'c': note_complex()
-        renumber(node)
-        node.code, node.lasti = caller()
-        node.shape = tuple(tuple(o.shape) for o in outs) if several else tuple(outs[0].shape)
-        if not several:
-            return (
-                relate(recorded(out, node, self), op, args, statics)
-                if op.view
-                else recorded(out, node, self)
-            )
+        where = _differentiated(op, edges)
+        if where:
+            node = level_node(op, values, {**op.statics, **statics}, out, edges, where, self)
+            if isinstance(out, tuple): return self._parts(op, node, out)
+            result = recorded(out, node, self)
+        elif op.view and op.outputs == 1 and at(args[0], self):
+            result = recorded(out, None, self)
+        else:
+            return out
+        return relate(result, op, args, statics) if op.view else result
+
+    def _parts(self, op, node, outs):
+        "The results of an operation that has several."
         chosen = range(len(outs)) if op.differentiable is None else op.differentiable
         return tuple(
-            (
-                recorded(o, OutputEdge(node, i), self)
-                if i in chosen and o._array.dtype.kind not in 'biu'
-                else o
-            )
+            recorded(o, OutputEdge(node, i), self)
+            if i in chosen and o._array.dtype.kind not in 'biu'
+            else o
             for i, o in enumerate(outs)
         )
 
     def custom(self, cls, args, kwargs):
         return FUNCTION['apply_recorded'](cls, args, kwargs, self)
+
+# %% ../../nbs/transforms/01_levels.ipynb #318134a7
+def _differentiated(op, edges):
+    "The positions of the inputs that the operation has rules for and that have a history."
+    if op.variadic:
+        any_edge = op.rules and any(e is not None for e in edges)
+        return tuple(range(len(edges))) if any_edge else ()
+    return tuple(i for i in sorted(op.rules) if i < len(edges) and edges[i] is not None)
+
+def level_node(op, values, statics, out, edges, where, level):
+    "The node of one application at `level`, with what its rules need."
+    several = isinstance(out, tuple)
+    outs = out if several else (out,)
+    node = Node.__new__(LevelNode)
+    node.op, node.level, node.hooks, node.where = op, level, None, where
+    node.title = op.node(*[statics[s] for s in op.statics]) if callable(op.node) else op.node
+    every = op.variadic or len(where) > 1
+    node.inputs = tuple(edges[i] for i in where) if every else edges[where[0]]
+    given = _promoted(op, values) if op.promote is not None else values
+    targets = [_target(v, op.promote is not None) for v in values]
+    there = device.device_of(outs) is not None
+    if op.variadic:
+        node.plan = [_planned_for_all(op.rules[0], given, out, statics, edges, targets, there)]
+    else:
+        node.plan = [
+            _planned(op.rules[i], given, out, statics, edges, targets[i], there) for i in where
+        ]
+    if outs[0]._array.dtype.kind == 'c': note_complex()
+    renumber(node)
+    node.code, node.lasti = caller()
+    node.shape = tuple(tuple(o.shape) for o in outs) if several else tuple(outs[0].shape)
+    return node
+
+# %% ../../nbs/transforms/01_levels.ipynb #36285778
+def _planned(rule, given, out, statics, edges, target, there):
+    "What a `LevelNode` keeps to run one rule."
+
+    def origin(name):
+        kind = rule.needs[name][0]
+        if kind == 'in': return edges[rule.needs[name][1]]
+        own = kind != 'attr' and name == 'out' and not isinstance(out, tuple)
+        return LevelNode if own else None
+
+    positional, keywords = rule.arguments(given, out, statics)
+    origins = [origin(n) for n in rule.positional]
+    return device.rule_of(rule, there), positional, origins, keywords, target
+
+def _planned_for_all(rule, given, out, statics, edges, targets, there):
+    "The same for the one rule of an operation on a list of inputs."
+    positional, origins = [], []
+    for name in rule.positional:
+        value, origin = out, LevelNode
+        if name != 'out':
+            kind, *source = rule.needs[name]
+            value = list(given) if kind == 'in' else [getattr(v, source[-1]) for v in given]
+            origin = list(edges) if kind == 'in' else None
+        positional.append(value)
+        origins.append(origin)
+    keywords = {s: statics[s] for s in rule.statics}
+    return device.rule_of(rule, there), positional, origins, keywords, targets
 
 # %% ../../nbs/transforms/01_levels.ipynb #82b6af4b
 # what PyTorch calls so in its message

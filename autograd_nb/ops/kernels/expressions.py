@@ -43,6 +43,11 @@ ALPHABET = {
     np.positive: Function('positive', '{0}'),
     np.absolute: Function('absolute', 'abs({0})', 'fabs({0})'),
     np.sqrt: Function('sqrt', 'sqrt({0})'),
+    np.sign: Function(
+        'sign',
+        '(ONE if {0} > ZERO else -ONE if {0} < ZERO else ZERO if {0} == ZERO else {0})',
+        '({0} > T(0) ? T(1) : {0} < T(0) ? T(-1) : {0} == T(0) ? T(0) : {0})',
+    ),
     np.square: Function('square', '{0} * {0}'),
     np.reciprocal: Function('reciprocal', 'ONE / {0}', 'T(1) / {0}'),
     np.maximum: Function(

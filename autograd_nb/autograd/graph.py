@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['GradientEdge', 'get_gradient_edge', 'increment_version', 'call_node', 'saved_tensors_hooks', 'save_on_cpu',
-           'disable_saved_tensors_hooks', 'allow_mutation_on_saved_tensors', 'Node', 'RemovableHandle']
+           'disable_saved_tensors_hooks', 'allow_mutation_on_saved_tensors', 'register_multi_grad_hook', 'Node',
+           'RemovableHandle']
 
 # %% ../../nbs/autograd/03_graph.ipynb #9f69b9ed
 import threading
@@ -243,7 +244,8 @@ class _Passes:
         task = LOCAL.modes.task
         with self.lock:
             if task not in self.passes:
-                expected = sum(task.reaches(n) for n in self.nodes)
+                nodes = reached(task)
+                expected = sum(n in nodes for n in self.nodes)
                 self.passes[task] = [expected, [None] * len(self.nodes)]
             state = self.passes[task]
             state[0] -= 1
@@ -278,22 +280,8 @@ def register_multi_grad_hook(tensors, fn, *, mode='all'):
 
     def at(i):
         def hook(g):
-<<<<<<< /tmp/tmphv8_7f29
-            task = LOCAL.modes.task
-            with lock:
-                state = passes.get(task)
-                if state is None:
-                    nodes = reached(task)
-                    state = passes[task] = [sum(e in nodes for e in edges), [None] * len(edges)]
-                state[0] -= 1
-                state[1][i] = g
-                done = not state[0]
-                if done: del passes[task]
-            if done: fn(state[1])
-=======
             grads = passes.complete(i, g)
             if grads is not None: fn(grads)
->>>>>>> /tmp/tmp1cq5pj2z
 
         return hook
 

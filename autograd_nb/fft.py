@@ -43,6 +43,7 @@ def _norm(norm):
         raise RuntimeError(f'Invalid normalization mode: "{norm}"')
     return norm or 'backward'
 
+# %% ../nbs/tensor/08_fft.ipynb #528dee37
 def resized(x, n, d):
     "`x` cut off or filled up with zeros to `n` elements along dimension `d`."
     have = x._array.shape[d]

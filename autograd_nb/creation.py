@@ -25,7 +25,7 @@ from .arrays.random import default_generator, fma
 from .functions import dtype_of, into, sizes_of
 from .transforms.levels import WRAPPERS, chance, draw, like, no_out
 from .graph.modes import LOCAL, SWITCH, from_python, whole
-from .graph.node import TensorBase, tensor_like
+from .graph.node import TensorBase, rename, tensor_like
 from .graph.op import REGISTRY
 from .tensor import chance_of, device_or_default, index_like, index_of, placed
 
@@ -679,7 +679,8 @@ def normal(
     for x in (mean, std):  # PyTorch gives both a gradient of zeros
         if isinstance(x, TensorBase) and x._node is not None:
             drawn = REGISTRY['with_input'].call(drawn, x)
-    return into(out, drawn)
+    kind = isinstance(mean, TensorBase) + 2 * isinstance(std, TensorBase)
+    return into(out, rename(drawn, f'NormalBackward{kind}'))
 
 # %% ../nbs/tensor/04_creation.ipynb #a09d7bb9
 def bernoulli(input, p=None, *, generator=None, out=None):

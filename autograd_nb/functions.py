@@ -44,8 +44,7 @@ from autograd_nb.graph.errors import (
 from .transforms.levels import KINDS, WRAPPERS, Facade, dynamic_error, looped
 from .graph.modes import LOCAL, castable, from_python
 from .layers.versions import JOURNAL, announce
-from .graph.node import TensorBase, tensor_like
-from .graph.codegen import variant
+from .graph.node import TensorBase, recorded_as, rename, tensor_like
 from .graph.op import REGISTRY
 from .graph.pytree import SequenceKey, register_pytree_node
 import autograd_nb.ops.attention
@@ -335,7 +334,7 @@ def rdiv(input, other):
     "`other / input` for a number `other`."
     return _op['mul'](_op['reciprocal'](input), other)
 
-# %% ../nbs/tensor/02_functions.ipynb #d10b0b19
+# %% ../nbs/tensor/02_functions.ipynb #40f7c1b5
 def pow(input, exponent, *, out=None):
     "`input ** exponent`; either may be a tensor or a number."
     if isinstance(exponent, TensorBase):
@@ -375,7 +374,7 @@ def clamp(input, min=None, max=None, *, out=None):
         x = input
         if min is not None: x = _op['clamp_min'](x, min)
         if max is not None: x = _op['clamp_max'](x, max)
-        return into(out, x)
+        return into(out, rename(x, 'ClampBackward0'))
     input = cast(input, _common(input, *[v for v in (min, max) if v is not None]))
     return into(out, _op['clamp'](input, min=_held(min, input), max=_held(max, input)))
 
@@ -386,7 +385,7 @@ def _held(number, tensor):
 
 NUMBERS = {int, builtins.float, builtins.complex}
 
-# %% ../nbs/tensor/02_functions.ipynb #572f5f44
+# %% ../nbs/tensor/02_functions.ipynb #72e01250
 def _as_element(number, tensor):
     """A number as `_held` gives it where PyTorch makes a tensor of it first: what is too large for
     half precision becomes infinite.
@@ -447,7 +446,7 @@ def where(condition, input=None, other=None, *, out=None):
         out, _op['where'](_as_constant(input, other), _as_constant(other, input), condition)
     )
 
-# %% ../nbs/tensor/02_functions.ipynb #14052c7c
+# %% ../nbs/tensor/02_functions.ipynb #7b5ab22d
 def lerp(input, end, weight, *, out=None):
     "`input + weight * (end - input)`."
     if isinstance(end, TensorBase) and end._array.dtype != input._array.dtype:
@@ -655,6 +654,7 @@ def min(input, dim=None, keepdim=False, *, out=None, other=None, axis=None, keep
     """
     return _extreme(input, dim, keepdim or keepdims, out, other, axis, *_SMALLEST)
 
+@recorded_as('AminmaxBackward0')
 def aminmax(input, *, dim=None, keepdim=False):
     "Smallest and largest, as a named pair (min, max)."
     if not input._array.size:
@@ -811,11 +811,13 @@ def _scaled_sum(input, beta, product, alpha):
     if alpha != 1: product = product * alpha
     return product if beta == 0 else (input if beta == 1 else input * beta) + product
 
+@recorded_as('AddmvBackward0')
 def addmv(input, mat, vec, *, beta=1, alpha=1):
     "`beta * input + alpha * (mat @ vec)`."
     return _scaled_sum(input, beta, mv(mat, vec), alpha)
 
 @castable
+@recorded_as('BaddbmmBackward0')
 def baddbmm(input, batch1, batch2, *, beta=1, alpha=1):
     "`beta * input + alpha * bmm(batch1, batch2)`."
     return _scaled_sum(input, beta, bmm(batch1, batch2), alpha)
@@ -853,7 +855,7 @@ def _read_equation(equation, operands):
     once = sorted(c for c in set(flat) - set(dots) if flat.count(c) == 1)
     return terms, dots + ''.join(once)
 
-# %% ../nbs/tensor/02_functions.ipynb #682a022e
+# %% ../nbs/tensor/02_functions.ipynb #1fae3416
 def einsum(equation, *operands):
     """Sums of products in Einstein's notation, as in `einsum('bij,bjk->bik', x, y)`. Products of
     two operands at a time become matrix products.
@@ -865,16 +867,19 @@ def einsum(equation, *operands):
     terms, right = _read_equation(equation.replace(' ', ''), operands)
     first = operands[0]
     terms, operands = zip(*[_diagonals(t, x) for t, x in zip(terms, operands)])
-    terms, operands = list(terms), list(operands)
+    terms, operands, node = list(terms), list(operands), None
     while len(operands) > 1:
         keep = set(right) | set(''.join(terms[2:]))
+        # PyTorch multiplies elements where nothing is summed, and matrices otherwise
+        node = 'ViewBackward0' if set(terms[0]) & set(terms[1]) - keep else 'MulBackward0'
         term, value = _contract(terms[0], operands[0], terms[1], operands[1], keep)
         terms, operands = [term, *terms[2:]], [value, *operands[2:]]
     term, x = terms[0], operands[0]
     gone = tuple(i for i, c in enumerate(term) if c not in right)
     if gone: x = sum(x, gone)
     term = [c for c in term if c in right]
-    return permute(x, [term.index(c) for c in right]) if term != list(right) or x is first else x
+    if term != list(right) or x is first: x = permute(x, [term.index(c) for c in right])
+    return x if node is None else rename(x, node, pictured=False)
 
 # %% ../nbs/tensor/02_functions.ipynb #074775d2
 def _spelled(*given):
@@ -941,8 +946,9 @@ def _contract(a, x, b, y, keep):
         _op['bmm' if batch else 'mm'](X, Y), tuple(size[c] for c in batch + mine + yours)
     )
 
-# %% ../nbs/tensor/02_functions.ipynb #24fcebee
+# %% ../nbs/tensor/02_functions.ipynb #a4c7af84
 @castable
+@recorded_as('TraceBackward0')
 def trace(input):
     "The sum of the main diagonal."
     need_tensor(input, 'trace')
@@ -963,13 +969,7 @@ def reshape(input, *shape):
         and out._node.__class__.__name__ == 'ViewBackward0'
         and not input._array.flags.c_contiguous
     ):
-        node = out._node
-        node.__class__ = variant(
-            REGISTRY['reshape'],
-            'UnsafeViewBackward0' if out._meta is None else 'ReshapeAliasBackward0',
-            node.positions,
-            node.flavour,
-        )
+        rename(out, 'UnsafeViewBackward0' if out._meta is None else 'ReshapeAliasBackward0')
     return out
 
 _reshape = _op['reshape']
@@ -1242,7 +1242,7 @@ def tile(input, *dims):
     dims = sizes_of(dims)
     return repeat(input, (1,) * (input._array.ndim - len(dims)) + dims)
 
-# %% ../nbs/tensor/02_functions.ipynb #d717fb10
+# %% ../nbs/tensor/02_functions.ipynb #38e2272c
 def repeat_interleave(input, repeats, dim=None, *, output_size=None):
     "Each element repeated `repeats` times (a number, or one number per element) along `dim`."
     if dim is None: input, dim = reshape(input, -1), 0
@@ -1544,7 +1544,9 @@ def alone(view):
 # %% ../nbs/tensor/02_functions.ipynb #c8ed29d1
 def diag(input, diagonal=0):
     "A matrix's diagonal, or the matrix that has a vector as its diagonal."
-    if input._array.ndim == 2: return alone(globals()['diagonal'](input, diagonal))
+    if input._array.ndim == 2:
+        made = alone(globals()['diagonal'](input, diagonal))
+        return rename(made, 'DiagonalBackward0_copy')
     if input._array.ndim != 1:
         raise RuntimeError(f'diag(): Supports 1D or 2D tensors. Got {input._array.ndim}D')
     n = input._array.shape[0] + builtins.abs(diagonal)
@@ -1573,7 +1575,7 @@ def _list_as_index(index):
         return tuple(index)
     return (index,)
 
-# %% ../nbs/tensor/02_functions.ipynb #b3e17618
+# %% ../nbs/tensor/02_functions.ipynb #d68c030e
 def _tensor_entry(i):
     "A tensor in an index: (array or number, is it basic)."
     a = i._array
@@ -1615,7 +1617,7 @@ def _entry(i):
         f" are valid indices (got {type(i).__name__})"
     )
 
-# %% ../nbs/tensor/02_functions.ipynb #f76440ee
+# %% ../nbs/tensor/02_functions.ipynb #6bf8510d
 def _indices(index, shape):
     """An index as users write it, in NumPy's terms: (index tuple, is it basic). Tensors become
     arrays, lists become arrays, bools masks.
@@ -1690,7 +1692,7 @@ def _place_error(a, size, d):
     bad = a[(a < -size) | (a >= size)].flat[0]
     return IndexError(f'index {bad} is out of bounds for dimension {d} with size {size}')
 
-# %% ../nbs/tensor/02_functions.ipynb #09b84ab6
+# %% ../nbs/tensor/02_functions.ipynb #c09bfaf4
 def _index_error(error, index, shape):
     "PyTorch's words for a failed index."
     found = None if shape else _scalar_index_error(index)
@@ -1975,13 +1977,14 @@ def nonzero(input, *, as_tuple=False):
     found = np.nonzero(input._array)
     return tuple(tensor_like(f) for f in found) if as_tuple else tensor_like(np.stack(found, 1))
 
-def sort(input, dim=-1, descending=False, stable=False):
+def sort(input, dim=-1, descending=False, stable=None):
     "Elements in order along `dim`, and where they were."
     d = dim_of(dim, input._array.ndim)
     index = argsort(input, d, descending)
-    if not input._array.ndim: return return_sort(*only(input, 'SortBackward0'))
+    node = 'SortBackward0' if stable is None else 'SortBackward1'
+    if not input._array.ndim: return return_sort(*only(input, node))
     return return_sort(
-        _op['picked'](input, index, dim=d, keepdim=True, node='SortBackward0'), index
+        _op['picked'](input, index, dim=d, keepdim=True, node=node), index
     )
 
 def argsort(input, dim=-1, descending=False, stable=False):
@@ -2117,7 +2120,7 @@ def allclose(input, other, rtol=1e-5, atol=1e-8, equal_nan=False):
         )
     return builtins.bool(np.isclose(input._array, other._array, rtol, atol, equal_nan).all())
 
-# %% ../nbs/tensor/02_functions.ipynb #7c8136fb
+# %% ../nbs/tensor/02_functions.ipynb #9dcdc2b4
 def numel(input):
     "The number of elements."
     return input._array.size

@@ -48,7 +48,9 @@ from .transforms.levels import WRAPPERS, Facade, looped
 from .graph.modes import LOCAL, castable
 from .layers.inference import INFERENCE
 from .layers.versions import JOURNAL, Writes
-from .graph.node import TensorExtras, TensorBase, tensor_like
+from autograd_nb.graph.node import (
+    TensorBase, TensorExtras, recorded_as, rename, tensor_like
+)
 from .graph.op import REGISTRY
 from .ops.compiled import LIBRARY, crew
 from .ops.indexing import check_index
@@ -97,12 +99,14 @@ def float_power(input, exponent, *, out=None):
         ),
     )
 
+@recorded_as('LdexpBackward0')
 def ldexp(input, other, *, out=None):
     "`input * 2 ** other`."
     return into(
         out, input * F.pow(2.0, other if isinstance(other, TensorBase) else as_operand(other))
     )
 
+@recorded_as('FrexpBackward0')
 def frexp(input):
     """Mantissa and exponent: `input == mantissa * 2 ** exponent`, the mantissa's size between 1/2
     and 1.
@@ -193,13 +197,14 @@ def positive(input):
 # %% ../nbs/tensor/07_more.ipynb #b8fcb7ad
 def real(input):
     "The real part."
-    return _op['real'](input) if input._array.dtype.kind == 'c' else input
+    if input._array.dtype.kind != 'c': return input
+    return rename(_op['real'](input), 'SelectBackward0', pictured=False)
 
 def imag(input):
     "The imaginary part of complex numbers."
     if input._array.dtype.kind != 'c':
         raise RuntimeError('imag is not implemented for tensors with non-complex dtypes.')
-    return _op['imag'](input)
+    return rename(_op['imag'](input), 'SelectBackward0', pictured=False)
 
 def conj(input):
     "The complex conjugate; real numbers stay."
@@ -222,6 +227,7 @@ def _need_parts(first, second, function, *names):
             f'Expected object of scalar type {one} but got scalar type {two} for second argument'
         )
 
+@recorded_as('PolarBackward0')
 def polar(abs, angle, *, out=None):
     "Complex numbers from their sizes and angles."
     _need_parts(abs, angle, 'polar', 'abs', 'angle')
@@ -339,14 +345,10 @@ def ravel(input):
 def _atleast(n):
     def grow(x):
         if n == 1: return x if x._array.ndim else reshape(x, 1)
-        if n == 2: return x if x._array.ndim > 1 else reshape(x, 1, -1)
-        return (
-            x
-            if x._array.ndim > 2
-            else unsqueeze(x, -1)
-            if x._array.ndim == 2
-            else reshape(x, 1, -1, 1)
-        )
+        if x._array.ndim >= n: return x
+        if not x._array.ndim: return reshape(x, [1] * n)
+        if n == 2: return unsqueeze(x, 0)
+        return unsqueeze(x if x._array.ndim == 2 else unsqueeze(x, 0), -1)
 
     def atleast(*tensors):
         if len(tensors) == 1 and isinstance(tensors[0], TensorBase):
@@ -477,11 +479,12 @@ def split_with_sizes(input, split_sizes, dim=0):
     "Pieces of the given sizes."
     return F.split(input, list(split_sizes), dim)
 
-# %% ../nbs/tensor/07_more.ipynb #e43dc5e4
-def _unwatched(name, function):
+# %% ../nbs/tensor/07_more.ipynb #83a5f95f
+def _unwatched(name, function, node='UnsafeSplitBackward0'):
     def method(*args, **kwargs):
         outs = function(*args, **kwargs)
         for o in outs:
+            rename(o, node)
             if o.__class__ not in WRAPPERS and o._meta is not INFERENCE and o._meta is not None:
                 o._meta = TensorExtras()
                 o._meta.version = Writes()
@@ -497,9 +500,10 @@ def _unwatched(name, function):
 unsafe_split, unsafe_chunk, unsafe_split_with_sizes = (
     _unwatched('unsafe_split', F.split),
     _unwatched('unsafe_chunk', F.chunk),
-    _unwatched('unsafe_split_with_sizes', split_with_sizes),
+    _unwatched('unsafe_split_with_sizes', split_with_sizes, 'UnsafeSplitWithSizesBackward0'),
 )
 
+@recorded_as('NarrowCopyBackward0')
 def narrow_copy(input, dim, start, length):
     "A copy of `narrow`."
     if length < 0:
@@ -545,13 +549,11 @@ def pad(input, pad, mode='constant', value=None):
                 )
             if mode == 'circular' and p > size:
                 raise RuntimeError('Padding value causes wrapping around more than once.')
-    return (
-        replication_pad
-        if mode == 'replicate'
-        else reflection_pad
-        if mode == 'reflect' and len(pad) < 6
-        else _op['pad_copies']
-    )(input, pad=pad, mode=mode)
+    if mode == 'replicate': return replication_pad(input, pad, mode)
+    if mode == 'reflect' and len(pad) < 6: return reflection_pad(input, pad, mode)
+    made = _op['pad_copies'](input, pad=pad, mode=mode)
+    # PyTorch fills an empty tensor part by part
+    return made if mode == 'reflect' else rename(made, 'CopySlices', pictured=False)
 
 # %% ../nbs/tensor/07_more.ipynb #90794b0f
 @castable
@@ -566,6 +568,7 @@ def constant_pad_nd(input, pad, value=0):
     "`input` with `value` around it."
     return _op['pad_constant'](input, pad=tuple(pad), value=value)
 
+@recorded_as('BlockDiagBackward0')
 def block_diag(*tensors):
     "A matrix with the given matrices (vectors as rows, numbers as 1 by 1) along its diagonal."
     x = [atleast_2d(t) for t in tensors]
@@ -719,6 +722,7 @@ def index_put(input, indices, values, accumulate=False):
 
 
 # %% ../nbs/tensor/07_more.ipynb #ff6f6870
+@recorded_as('PutBackward0')
 def put(input, index, source, accumulate=False):
     "A copy with `source` written (or added) at places counted in the flattened tensor."
     if index._array.size != source._array.size:
@@ -744,6 +748,7 @@ def put(input, index, source, accumulate=False):
     )
 
 # %% ../nbs/tensor/07_more.ipynb #e1737e01
+@recorded_as('IndexReduceBackward0')
 def index_reduce(input, dim, index, source, reduce, *, include_self=True):
     """A copy with the slices of `source` combined ('prod', 'mean', 'amax' or 'amin') into the
     places along `dim` named by `index`.
@@ -854,6 +859,7 @@ def slice_scatter(input, src, dim=0, start=None, end=None, step=1):
     )
 
 # %% ../nbs/tensor/07_more.ipynb #785d6c39
+@recorded_as('DiagonalScatterBackward0')
 def diagonal_scatter(input, src, offset=0, dim1=0, dim2=1):
     "A copy with `src` on the diagonals."
     n, shape = input._array.ndim, input._array.shape
@@ -871,6 +877,7 @@ def diagonal_scatter(input, src, offset=0, dim1=0, dim2=1):
         input,
     )
 
+@recorded_as('AsStridedScatterBackward0')
 def as_strided_scatter(input, src, size, stride, storage_offset=None):
     "A copy with `src` written where `as_strided` would read."
     x = input if input._array.flags.c_contiguous else input.clone()
@@ -1091,13 +1098,10 @@ def _missing(input):
 def nansum(input, dim=None, keepdim=False, *, dtype=None, out=None):
     "The sum of all that is not NaN."
     bad = _missing(input)
-    return F.sum(
-        input if bad is None else F.masked_fill(input, bad, 0),
-        _tuple(dim),
-        keepdim,
-        dtype=dtype,
-        out=out,
-    )
+    if bad is None: return F.sum(input, _tuple(dim), keepdim, dtype=dtype, out=out)
+    kept = F.masked_fill(input, bad, 0)
+    total = F.sum(kept, _tuple(dim), keepdim, dtype=dtype)
+    return into(out, rename(total, 'NansumBackward0'))
 
 # %% ../nbs/tensor/07_more.ipynb #24217e4a
 def nanmean(input, dim=None, keepdim=False, *, dtype=None, out=None):
@@ -1120,7 +1124,7 @@ def nanmedian(input, dim=None, keepdim=False, *, out=None):
         return into(
             out,
             (
-                nanmedian(flat, 0).values
+                rename(nanmedian(flat, 0).values, 'NanmedianBackward0')
                 if flat._array.size
                 else tensor_like(np.full((), np.nan, flat._array.dtype))
             ),
@@ -1143,7 +1147,7 @@ def nanmedian(input, dim=None, keepdim=False, *, out=None):
 # %% ../nbs/tensor/07_more.ipynb #c821a639
 #| export
 
-# %% ../nbs/tensor/07_more.ipynb #2407b43e
+# %% ../nbs/tensor/07_more.ipynb #7b17b408
 def _parts_of(q, input, name):
     "The array of the parts `q`. Raises PyTorch's errors for what cannot be one."
     given = isinstance(q, TensorBase)
@@ -1178,7 +1182,8 @@ def _at_ranks(x, rank, interpolation):
     part = rank.detach() * 0 + 0.5 if interpolation == 'midpoint' else rank - below
     return _op['lerp'](y, gather(x, -1, above), part)
 
-# %% ../nbs/tensor/07_more.ipynb #ce0b0a5c
+# %% ../nbs/tensor/07_more.ipynb #27f91beb
+@recorded_as('SqueezeBackward4')
 def _quantile(input, q, dim, keepdim, interpolation, ignore, name, out):
     if input._array.dtype.kind != 'f' or input._array.dtype.itemsize < 4:
         raise RuntimeError(f'{name}() input tensor must be either float or double dtype')
@@ -1247,7 +1252,7 @@ def _borders(places, bins, range):
         for x, b, pair in zip(places.T, bins, pairs)
     ]
 
-# %% ../nbs/tensor/07_more.ipynb #54d573da
+# %% ../nbs/tensor/07_more.ipynb #3ce4ee89
 @anywhere
 def histogramdd(input, bins, *, range=None, weight=None, density=False, out=None):
     """Counts (or sums of weights, or a density) of points, the rows of `input`, in boxes, and the
@@ -1290,6 +1295,7 @@ _SEGMENT_STARTS = dict(sum=0.0, prod=1.0, mean=0.0, amax=-math.inf, amin=math.in
 
 # %% ../nbs/tensor/07_more.ipynb #80746289
 @anywhere
+@recorded_as('SegmentReduceBackward0')
 def segment_reduce(
     data, reduce, *, lengths=None, indices=None, offsets=None, axis=0, unsafe=False, initial=None
 ):
@@ -1370,7 +1376,7 @@ def diff(input, n=1, dim=-1, prepend=None, append=None, *, out=None):
     if not input._array.ndim:
         raise RuntimeError('diff expects input to be at least one-dimensional')
     if n < 0: raise RuntimeError(f'order must be non-negative but got {n}')
-    if not n: return into(out, input.clone())
+    if not n: return into(out, rename(input.clone(), 'CopyBackwards'))
     if prepend is not None or append is not None:
         input = cat([x for x in (prepend, input, append) if x is not None], d)
     for _ in range(builtins.min(n, input._array.shape[d])):
@@ -1382,7 +1388,7 @@ def diff(input, n=1, dim=-1, prepend=None, append=None, *, out=None):
 # %% ../nbs/tensor/07_more.ipynb #c6394dbd
 #| export
 
-# %% ../nbs/tensor/07_more.ipynb #891590d0
+# %% ../nbs/tensor/07_more.ipynb #88b3b3b1
 def _spacings(spacing, n, dims):
     "The dimensions, and for each the distance, or the coordinates, of its points."
     if dims is None: dims = tuple(range(n))
@@ -1405,7 +1411,7 @@ def _even_slopes(at, inner, h, edge_order):
     last = (at(-3, 1) * 0.5 + at(-2, 1) * -2 + at(-1, 1) * 1.5) / h
     return first, middle, last
 
-# %% ../nbs/tensor/07_more.ipynb #f1887af4
+# %% ../nbs/tensor/07_more.ipynb #d9a7d652
 def _uneven_slopes(at, inner, steps, along, edge_order):
     "The same for points with `steps` between them; `along` lays an array along their dimension."
     a, b = steps[:-1], steps[1:]
@@ -1431,7 +1437,7 @@ def _uneven_slopes(at, inner, steps, along, edge_order):
     )
     return first, middle, last
 
-# %% ../nbs/tensor/07_more.ipynb #32f1a97f
+# %% ../nbs/tensor/07_more.ipynb #de77b490
 def gradient(input, *, spacing=1, dim=None, edge_order=1):
     """Estimates of the partial derivatives by central differences; at the borders by one-sided ones
     of order `edge_order`. `spacing`: a distance, one per dimension, or coordinates.
@@ -1467,16 +1473,17 @@ def gradient(input, *, spacing=1, dim=None, edge_order=1):
     return tuple(out)
 
 # %% ../nbs/tensor/07_more.ipynb #c285471b
-def _pieces(y, x, dx, dim):
-    d = dim_of(dim, y._array.ndim)
+def _pairs(y, d):
+    "Sums of neighbours along dimension `d`."
     k = y._array.shape[d] - 1
-    pairs = narrow(y, d, 0, k) + narrow(y, d, 1, k)
-    if x is None:
-        return pairs * (dx / 2) if not isinstance(dx, TensorBase) else pairs * dx / 2, d
+    return narrow(y, d, 0, k) + narrow(y, d, 1, k)
+
+def _gaps(y, x, dx, dim, d):
+    "The distances between the places of `y`, as a tensor that broadcasts against them."
+    if x is None: return dx
     if x._array.ndim == 1 and y._array.ndim > 1:
         x = reshape(x, [-1 if i == d else 1 for i in range(y._array.ndim)])
-    xd = d if x._array.ndim == y._array.ndim else dim_of(dim, x._array.ndim)
-    return pairs * (diff(x, dim=xd) / 2), d
+    return diff(x, dim=d if x._array.ndim == y._array.ndim else dim_of(dim, x._array.ndim))
 
 def trapezoid(y, x=None, *, dx=None, dim=-1):
     "The integral along `dim` by the trapezoid rule; `x`: places, `dx`: distance between places."
@@ -1484,14 +1491,22 @@ def trapezoid(y, x=None, *, dx=None, dim=-1):
         raise TypeError(
             f"trapezoid(): argument 'y' (position 1) must be Tensor, not {type(y).__name__}"
         )
-    if y._array.shape[dim_of(dim, y._array.ndim)] == 0: return F.sum(y, dim)
-    pieces, d = _pieces(y, x, 1 if dx is None else dx, dim)
-    return F.sum(pieces, d)
+    d = dim_of(dim, y._array.ndim)
+    if y._array.shape[d] == 0: return F.sum(y, d)
+    if x is not None or isinstance(dx, TensorBase):
+        areas = F.sum(_pairs(y, d) * _gaps(y, x, dx, dim, d), d)
+        return rename(areas / 2.0, 'DivBackward1')
+    # with equal distances only the ends count half
+    ends = (F.select(y, d, 0) + F.select(y, d, -1)) * 0.5
+    return rename((F.sum(y, d) - ends) * (1.0 if dx is None else float(dx)), 'MulBackward1')
 
 def cumulative_trapezoid(y, x=None, *, dx=None, dim=-1):
     "The running integral along `dim` by the trapezoid rule."
-    pieces, d = _pieces(y, x, 1 if dx is None else dx, dim)
-    return F.cumsum(pieces, d)
+    d = dim_of(dim, y._array.ndim)
+    if x is not None or isinstance(dx, TensorBase):
+        areas = F.cumsum(_pairs(y, d) * _gaps(y, x, dx, dim, d), d)
+        return rename(areas / 2.0, 'DivBackward1')
+    return F.cumsum(_pairs(y, d) * ((1.0 if dx is None else float(dx)) / 2), d)
 
 # %% ../nbs/tensor/07_more.ipynb #12df50ce
 def tensordot(a, b, dims=2, out=None):
@@ -1537,12 +1552,11 @@ def inner(input, other, *, out=None):
             'inner() the last dimension must match on both input tensors but got shapes'
             f' {list(input._array.shape)} and {list(other._array.shape)}'
         )
-    return (
-        F.dot(input, other, out=out)
-        if input._array.ndim == other._array.ndim == 1
-        else into(out, tensordot(input, other, ([-1], [-1])))
-    )
+    if input._array.ndim == other._array.ndim == 1: made = F.dot(input, other)
+    else: made = tensordot(input, other, ([-1], [-1]))
+    return into(out, rename(made, 'ViewBackward0', pictured=False))
 
+@recorded_as('VdotBackward0')
 def vdot(input, other, *, out=None):
     "The sum of products of two vectors, the first one conjugated."
     return F.dot(conj(input), other, out=out)
@@ -1556,8 +1570,9 @@ def kron(input, other, *, out=None):
     x = reshape(input, [v for s in a for v in (s, 1)]) * reshape(
         other, [v for s in b for v in (1, s)]
     )
-    return into(out, reshape(x, [s * t for s, t in zip(a, b)]))
+    return into(out, rename(reshape(x, [s * t for s, t in zip(a, b)]), 'UnsafeViewBackward0'))
 
+@recorded_as('AddrBackward0')
 def addr(input, vec1, vec2, *, beta=1, alpha=1, out=None):
     "`beta * input + alpha * outer(vec1, vec2)`."
     for x, name in ((vec1, 'vec1'), (vec2, 'vec2')):
@@ -1568,6 +1583,7 @@ def addr(input, vec1, vec2, *, beta=1, alpha=1, out=None):
     return into(out, x if beta == 0 else (input if beta == 1 else input * beta) + x)
 
 @castable
+@recorded_as('AddbmmBackward0')
 def addbmm(input, batch1, batch2, *, beta=1, alpha=1, out=None):
     "`beta * input + alpha *` the sum of the products of corresponding matrices."
     product = F.sum(F.bmm(batch1, batch2), 0, dtype=batch1.dtype)
@@ -1585,12 +1601,13 @@ def cross(input, other, dim=None, *, out=None):
         if dim is None: raise RuntimeError('no dimension of size 3 in input')
     return L.cross(input, other, dim=dim, out=out)
 
-# %% ../nbs/tensor/07_more.ipynb #8df366b7
+# %% ../nbs/tensor/07_more.ipynb #df618a29
 def cartesian_prod(*tensors):
     "All combinations of one element from each vector, one row each."
     if len(tensors) == 1: return tensors[0]
     return stack([reshape(g, -1) for g in F.meshgrid(*tensors, indexing='ij')], 1)
 
+@recorded_as('StackBackward0')
 def combinations(input, r=2, with_replacement=False):
     "All combinations of `r` elements of a vector, one row each."
     if input._array.ndim != 1:
@@ -1613,6 +1630,7 @@ def vander(x, N=None, increasing=False):
     rising = cat([ones, F.cumprod(expand(unsqueeze(x, 1), -1, n - 1), 1)], 1) if n > 1 else ones
     return rising if increasing else flip(rising, 1)
 
+@recorded_as('DistBackward0')
 def dist(input, other, p=2):
     "The p-norm of the difference."
     difference = input - other
@@ -1625,6 +1643,7 @@ def dist(input, other, p=2):
 
 # %% ../nbs/tensor/07_more.ipynb #53dbd16d
 @castable
+@recorded_as('CdistBackward0')
 def cdist(x1, x2, p=2.0, compute_mode='use_mm_for_euclid_dist_if_necessary'):
     "All p-norm distances between the rows of `x1` and the rows of `x2`."
     if x1._array.ndim < 2 or x2._array.ndim < 2:
@@ -1648,6 +1667,7 @@ def cdist(x1, x2, p=2.0, compute_mode='use_mm_for_euclid_dist_if_necessary'):
         return _op['distances'](x1, x2)
     return _distances(unsqueeze(x1, -2) - unsqueeze(x2, -3), p, -1, x1, x2)
 
+# %% ../nbs/tensor/07_more.ipynb #b988cd8a
 def _distances(apart, p, dim, *points):
     "The p-norms of differences of points; for 0, which counts, the points' gradients are zeros."
     if p: return _op['vector_norm'](apart, ord=float(p), dim=dim)
@@ -1655,6 +1675,7 @@ def _distances(apart, p, dim, *points):
     for x in points: out = _op['with_input'](out, x)
     return out
 
+@recorded_as('PdistBackward0')
 def pdist(input, p=2.0):
     "The p-norm distances between all pairs of rows."
     if input._array.ndim != 2:
@@ -1666,7 +1687,8 @@ def pdist(input, p=2.0):
 
 def pairwise_distance(x1, x2, p=2.0, eps=1e-6, keepdim=False):
     "The p-norm of the difference (plus `eps`) of corresponding vectors."
-    return _op['vector_norm'](x1 - x2 + eps, ord=float(p), dim=-1, keepdim=keepdim)
+    length = _op['vector_norm'](x1 - x2 + eps, ord=float(p), dim=-1, keepdim=keepdim)
+    return rename(length, 'NormBackward1')
 
 # %% ../nbs/tensor/07_more.ipynb #29130bce
 def cosine_similarity(x1, x2, dim=1, eps=1e-8):
@@ -1689,6 +1711,7 @@ def cosine_similarity(x1, x2, dim=1, eps=1e-8):
 
     return F.sum((x1 / length(x1)) * (x2 / length(x2)), d)
 
+@recorded_as('RenormBackward0')
 def renorm(input, p, dim, maxnorm, *, out=None):
     "Slices along `dim` whose p-norm exceeds `maxnorm`, scaled down to it."
     if p <= 0: raise RuntimeError('renorm: non-positive-norm not supported')
@@ -1725,7 +1748,7 @@ def _check_weights(weights, name, kinds, count):
         return
     raise RuntimeError(f'cov(): expected {name} to {words}')
 
-# %% ../nbs/tensor/07_more.ipynb #023eb285
+# %% ../nbs/tensor/07_more.ipynb #c54449f1
 def cov(input, *, correction=1, fweights=None, aweights=None):
     """The covariances of the rows; columns are observations, counted `fweights` times and weighed
     with `aweights`.
@@ -1760,15 +1783,19 @@ def cov(input, *, correction=1, fweights=None, aweights=None):
     )
     return squeeze(out) if input._array.ndim < 2 or len(x._array) == 1 else out
 
-# %% ../nbs/tensor/07_more.ipynb #0f7d3328
+# %% ../nbs/tensor/07_more.ipynb #111d2169
 def corrcoef(input):
     "The correlations of the rows; columns are observations."
     c = cov(input)
     if not c._array.ndim: return c / c
     d = _op['sqrt'](real(F.diagonal(c)))
-    return c / unsqueeze(d, 1) / unsqueeze(d, 0)
+    c = c / unsqueeze(d, 1) / unsqueeze(d, 0)
+    # rounding may have led past the limits
+    if c._array.dtype.kind != 'c': return F.clamp(c, -1, 1)
+    return _op['complex_of'](F.clamp(real(c), -1, 1), F.clamp(imag(c), -1, 1))
 
 # %% ../nbs/tensor/07_more.ipynb #5decf7d2
+@recorded_as('CholeskyBackward0')
 def cholesky(input, upper=False, *, out=None):
     "The triangular factor of symmetric positive definite matrices."
     return L.cholesky(input, upper=upper, out=out)
@@ -1811,6 +1838,7 @@ def svd(input, some=True, compute_uv=True, *, out=None):
     return into(out, kind(U, S_, adjoint(Vh)))
 
 # %% ../nbs/tensor/07_more.ipynb #32163459
+@recorded_as('TriangularSolveBackward0')
 def triangular_solve(b, A, upper=True, transpose=False, unitriangular=False):
     "The solution of `A @ X = b` for a triangular A, and A."
     M = F.transpose(A, -2, -1) if transpose else A
@@ -1883,6 +1911,7 @@ def _packed_qr(a):
     return np.ascontiguousarray(packed.swapaxes(-1, -2)), tau
 
 # %% ../nbs/tensor/07_more.ipynb #8d8f4a71
+@recorded_as('OrmqrBackward0')
 def ormqr(input, tau, other, left=True, transpose=False, *, out=None):
     """`Q @ other` (`other @ Q` with left=False; `transpose`: `Q.mH`), for the product Q of the
     reflections that `geqrf` packs.
@@ -2147,7 +2176,7 @@ def _frame_sizes(n_fft, hop_length, win_length):
 # %% ../nbs/tensor/07_more.ipynb #dcbe7dc1
 #| export
 
-# %% ../nbs/tensor/07_more.ipynb #e82af7d5
+# %% ../nbs/tensor/07_more.ipynb #cf67bff5
 def _frames(input, n_fft, hop, length, window, center, pad_mode, said):
     "The overlapping parts of a signal, each multiplied with the window function."
     batch = input._array.ndim == 2
@@ -2164,7 +2193,7 @@ def _frames(input, n_fft, hop, length, window, center, pad_mode, said):
         )
     return unfold(x, -1, n_fft, hop) * _centred_window(window, n_fft, length, input, words)
 
-# %% ../nbs/tensor/07_more.ipynb #0336eb23
+# %% ../nbs/tensor/07_more.ipynb #039cb405
 def stft(
     input, n_fft, hop_length=None, win_length=None, window=None, center=True, pad_mode='reflect',
     normalized=False, onesided=None, return_complex=None, align_to_window=None,
@@ -2207,7 +2236,7 @@ def stft(
 # %% ../nbs/tensor/07_more.ipynb #46132ee7
 #| export
 
-# %% ../nbs/tensor/07_more.ipynb #b2dfa49a
+# %% ../nbs/tensor/07_more.ipynb #2c895f8e
 def _check_spectrum(bins, n_fft, hop, size, onesided, complex_signal, said):
     "Raise PyTorch's errors for sizes that do not fit a spectrum of `bins` frequencies."
     if bins != (n_fft // 2 + 1 if onesided else n_fft):
@@ -2241,7 +2270,7 @@ def _laid_over(parts, w, n_fft, hop, start, end, said):
     y = y / weight
     return pad(y, (0, end - total)) if end > total else y
 
-# %% ../nbs/tensor/07_more.ipynb #e9923029
+# %% ../nbs/tensor/07_more.ipynb #7edfb8bd
 def istft(
     input, n_fft, hop_length=None, win_length=None, window=None, center=True, normalized=False,
     onesided=None, length=None, return_complex=False,
@@ -2356,7 +2385,7 @@ ONLY_METHODS = (
     'sum_to_size unfold fill_diagonal_ exponential_ geometric_ cauchy_ log_normal_'.split()
 )
 
-# %% ../nbs/tensor/07_more.ipynb #5d069854
+# %% ../nbs/tensor/07_more.ipynb #d6d3caa8
 SPECIAL = 'polygamma logit xlogy'.split()  # from `special`
 METHODS_TOO = 'geqrf ormqr'.split()
 LINALG = 'det logdet matrix_power'.split()  # from `linalg`
@@ -2426,7 +2455,7 @@ class _Parts:
 
     def __rshift__(self, other): return self.bitwise_right_shift(other)
 
-# %% ../nbs/tensor/07_more.ipynb #acc36ffa
+# %% ../nbs/tensor/07_more.ipynb #463cd6f7
 class _Layouts:
     "How the memory of a tensor is laid out, and others of the same layout."
 
@@ -2452,7 +2481,7 @@ class _Layouts:
 
     def resize_as_(self, other): return _resize_(self, other._array.shape)
 
-# %% ../nbs/tensor/07_more.ipynb #102436c8
+# %% ../nbs/tensor/07_more.ipynb #8dc6dc15
 class _Absent:
     "What a dense tensor on a CPU or GPU answers for everything that it is not."
 

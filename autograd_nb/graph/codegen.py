@@ -317,6 +317,8 @@ class Noding(Computing):
         cls = 'C' + ''.join(map(str, positions))
         if callable(op.node):
             cls = f'variant(op, op.node({", ".join(op.statics)}), {positions})'
+        elif op.number_node and positions == (0,):
+            cls = '(N0 if c is float or c is int else C0)'
         saved = [
             line
             for name, need in needs_of(op, positions).items()
@@ -553,7 +555,7 @@ def node_class(op, name):
             options=options,
             held=tuple(s for s in options if s in op.held),
             links=links,
-            arity=op.arity or len(rules),
+            arity=1 if name == op.number_node else op.arity or len(rules),
             positions=op.positions,
             aliases=op.aliases_of(fields + options, name),
             derived=op.derived_of(name),
@@ -707,6 +709,7 @@ def add_variants(scope, op, flavour=None):
     for mask in range(1, 1 << len(rules)):
         positions = tuple(p for bit, p in enumerate(rules) if mask >> bit & 1)
         scope['C' + ''.join(map(str, positions))] = variant(op, op.node, positions, flavour)
+    if op.number_node: scope['N0'] = variant(op, op.number_node, (0,), flavour)
 
 # %% ../../nbs/graph/05_codegen.ipynb #5f249deb
 def _stub(*args, **kwargs):

@@ -25,7 +25,7 @@ from .codegen import variant
 from .errors import HintedError, follow, freed_error
 from .modes import LAYERS, LOCAL, next_sequence_number, transforming
 from autograd_nb.graph.node import (
-    WRAPPERS, AccumulateGrad, Node, OutputEdge, TensorBase, added_to, aligned, as_tensor,
+    WRAPPERS, AccumulateGrad, Node, OutputEdge, TensorBase, added_to, aligned, as_tensor, rename,
     tensor_like, unaligned
 )
 from .op import REGISTRY
@@ -560,13 +560,7 @@ def formally(n, r):
             value = REGISTRY['with_input'].general(
                 value, edge_standin(edge, value._array), words=words
             )
-            node = value._node
-            node.__class__ = variant(
-                REGISTRY['with_input'],
-                name or n.name()[:-1] + 'Backward0',
-                node.positions,
-                node.flavour,
-            )
+            rename(value, name or n.name()[:-1] + 'Backward0')
         out.append(value)
     return tuple(out) if r.__class__ is tuple else out[0]
 

@@ -151,6 +151,7 @@ class Definition:
         kinds=None,
         product=False,
         scalar=None,
+        number_node=None,
     ):
         self.name = self.__name__ = signature.__name__
         self.__doc__, self.__module__ = signature.__doc__, signature.__module__
@@ -169,6 +170,8 @@ class Definition:
         self.keep = keep
         # PyTorch's name, or a function of the statics
         self.node = node or ''.join(w.title() for w in self.name.split('_')) + 'Backward0'
+        # the same where the second operand is a number, if PyTorch has another operation there
+        self.number_node = number_node
         self.view = view  # the result shows the first input's memory
         self.outputs = outputs  # how many results (None: any number)
         self.differentiable = differentiable  # which of several results have gradients

@@ -35,7 +35,7 @@ from ..creation import zeros_like
 from ..graph.modes import LOCAL, castable, no_grad, whole
 from ..ops.normalisation import Beside
 from ..layers.versions import JOURNAL
-from ..graph.node import TensorBase, tensor_like
+from ..graph.node import TensorBase, recorded_as, rename, tensor_like
 from ..graph.op import REGISTRY
 from ..more import cdist, cosine_similarity, pairwise_distance, pdist  # noqa: F401
 from ..more import celu as _celu, prelu as _prelu, threshold as _threshold
@@ -77,9 +77,19 @@ def linear(input, weight, bias=None):
             input,
             weight,
         )
-    return _linear(input, weight, bias)
+    out = _linear(input, weight, bias)
+    if bias is None or a.ndim != 2: rename(out, *_linear_node(a, bias))
+    return out
 
 _linear = _op['linear']
+
+def _linear_node(x, bias):
+    "What PyTorch calls the last node of `linear`, and whether that is the product."
+    if x.ndim == 2: return 'MmBackward0', True
+    if bias is None: return 'SqueezeBackward4' if x.ndim == 1 else 'UnsafeViewBackward0', False
+    # a batch that lies across memory is multiplied first, and the bias added to the result
+    across = x.ndim > 2 and not x.flags.c_contiguous
+    return 'AddBackward0' if across else 'ViewBackward0', False
 
 # %% ../../nbs/nn/03_functional.ipynb #ba76aefa
 def bilinear(input1, input2, weight, bias=None):
@@ -171,6 +181,7 @@ def _shorten_rows(weight, indices, max_norm, norm_type):
 
 # %% ../../nbs/nn/03_functional.ipynb #fa08c425
 @anywhere
+@recorded_as('EmbeddingBagBackward0')
 def embedding_bag(
     input, weight, offsets=None, max_norm=None, norm_type=2, scale_grad_by_freq=False, mode='mean',
     sparse=False, per_sample_weights=None, include_last_offset=False, padding_idx=None,
@@ -405,7 +416,8 @@ def _channels(dims):
         _check_channels(dims, len(shape))
         # one example
         if dims != 2 and len(shape) != dims + 2:
-            return _masked(input, shape[:1] + (1,) * (len(shape) - 1), p, training, inplace)
+            out = _masked(input, shape[:1] + (1,) * (len(shape) - 1), p, training, inplace)
+            return out if out is input else rename(out, 'SqueezeBackward1', pictured=False)
         if len(shape) < 2 and training and p:
             raise RuntimeError('Feature dropout requires at least 2 dimensions in the input')
         return _masked(input, shape[:2] + (1,) * (len(shape) - 2), p, training, inplace)
@@ -612,6 +624,8 @@ def batch_norm(
             raise RuntimeError(f'{name} should contain {channels} elements not {t._array.size}')
     dims, layout = (0, *range(2, a.ndim)), (1, channels, *(1,) * (a.ndim - 2))
     if not training:
+        if all(t is None or t._node is None for t in (weight, bias)) or LOCAL.modes.quiet:
+            return _by_constants(input, running_mean, running_var, weight, bias, eps, layout)
         r = F.reshape((running_var + eps).rsqrt(), *layout).to(input.dtype)
         out = (input - F.reshape(running_mean, *layout).to(input.dtype)) * r
     else:
@@ -629,6 +643,13 @@ def _nothing_normalised(input, weight, bias):
     out = input.clone()
     if weight is not None: out = out * weight[0]
     return out if bias is None else out + bias[0]
+
+def _by_constants(input, mean, variance, weight, bias, eps, layout):
+    "Channels normalised by given statistics: one factor and one shift of each channel."
+    factor = (variance + eps).rsqrt()
+    if weight is not None: factor = factor * weight
+    shift = -mean * factor if bias is None else bias - mean * factor
+    return _scaled(input, factor, shift, layout, 'NativeBatchNormBackward0')
 
 def _training_error(input, count, eps):
     if count == 1:
@@ -697,7 +718,8 @@ def instance_norm(
     dims = tuple(range(2, input.dim()))
     _track_examples(input, running_mean, running_var, dims, momentum)
     out = _op['normalise'](input, dim=dims, eps=eps, node='NativeBatchNormBackward0')
-    return _scaled(out, weight, bias, (1, c, *(1,) * len(dims)), 'NativeBatchNormBackward0')
+    out = _scaled(out, weight, bias, (1, c, *(1,) * len(dims)), 'NativeBatchNormBackward0')
+    return rename(out, 'ViewBackward0', False)
 
 def normalize(input, p=2.0, dim=1, eps=1e-12, out=None):
     "`input` divided by its `p`-norm along `dim`, or by `eps` where the norm is smaller."
@@ -837,6 +859,7 @@ def mish(input, inplace=False):
     return _finish(input, _op['mish'](input), inplace, 'mish_')
 
 # %% ../../nbs/nn/03_functional.ipynb #4e93a765
+@recorded_as('RreluWithNoiseBackward0')
 def rrelu(input, lower=1.0 / 8, upper=1.0 / 3, training=False, inplace=False):
     """As `leaky_relu`, with slopes drawn at random from `lower` to `upper` for each element in
     training, and their mean otherwise.
@@ -1129,8 +1152,8 @@ def nll_loss(
     _check_class_numbers(shape, places, target._array.size)
     rows = F.movedim(input, 1, -1) if len(shape) > 1 else input
     out = _op['nll_loss'](F.reshape(rows, -1, classes), F.reshape(target, -1), **statics)
-    if reduction != 'none': return out
-    return F.reshape(out, *places) if len(shape) > 1 else F.reshape(out, ())
+    if reduction == 'none': out = F.reshape(out, places if len(shape) > 1 else ())
+    return rename(out, 'NllLoss2DBackward0' if len(shape) > 2 else 'NllLossBackward0')
 
 # %% ../../nbs/nn/03_functional.ipynb #ad64821a
 def _check_class_weights(weight, classes, input):
@@ -1255,11 +1278,9 @@ def _soft_cross_entropy(input, target, weight, ignore_index, reduction, label_sm
         values = values * weight.view(-1, *[1] * (input.dim() - dim - 1))
     if reduction == 'none': return -F.sum(values, dim)
     total = -F.sum(values)
-    return (
-        total
-        if reduction == 'sum'
-        else total / builtins.max(input._array.size // builtins.max(classes, 1), 1)
-    )
+    if reduction == 'sum': return total
+    rows = builtins.max(input._array.size // builtins.max(classes, 1), 1)
+    return rename(total / rows, 'DivBackward1')
 
 # %% ../../nbs/nn/03_functional.ipynb #568ecfaa
 def poisson_nll_loss(
@@ -1304,6 +1325,10 @@ def gaussian_nll_loss(input, target, var, full=False, eps=1e-6, reduction='mean'
     return summarise(out, reduction_of(reduction))
 
 # %% ../../nbs/nn/03_functional.ipynb #67b40837
+def _positive_part(x):
+    "`x` where it is positive, else zero."
+    return rename(x.clamp(min=0), 'ClampMinBackward0')
+
 def margin_ranking_loss(
     input1, input2, target, margin=0, size_average=None, reduce=None, reduction='mean'
 ):
@@ -1316,7 +1341,7 @@ def margin_ranking_loss(
             f' input1: {input1.size()}, input2: {input2.size()}, target: {target.size()} '
         )
     return summarise(
-        (-target * (input1 - input2) + margin).clamp(min=0),
+        _positive_part(-target * (input1 - input2) + margin),
         reduction_of(reduction, size_average, reduce),
     )
 
@@ -1372,7 +1397,7 @@ def triplet_margin_loss(
     far = pairwise_distance(anchor, negative, p, eps)
     if swap: far = F.min(far, other=pairwise_distance(positive, negative, p, eps))
     return summarise(
-        (near - far + margin).clamp(min=0), reduction_of(reduction, size_average, reduce)
+        _positive_part(near - far + margin), reduction_of(reduction, size_average, reduce)
     )
 
 def _check_triplet(anchor, positive, negative, margin):
@@ -1393,9 +1418,10 @@ def triplet_margin_with_distance_loss(
     distance = pairwise_distance if distance_function is None else distance_function
     near, far = distance(anchor, positive), distance(anchor, negative)
     if swap: far = F.min(far, other=distance(positive, negative))
-    return summarise((near - far + margin).clamp(min=0), reduction_of(reduction))
+    return summarise(_positive_part(near - far + margin), reduction_of(reduction))
 
 # %% ../../nbs/nn/03_functional.ipynb #edb0d187
+@recorded_as('MultiMarginLossBackward0')
 def multi_margin_loss(
     input, target, p=1, margin=1.0, weight=None, size_average=None, reduce=None, reduction='mean'
 ):
@@ -1454,6 +1480,7 @@ def _check_right_classes(x, t, input, target, weight):
 
 # %% ../../nbs/nn/03_functional.ipynb #263dee3d
 @anywhere
+@recorded_as('MultilabelMarginLossBackward0')
 def multilabel_margin_loss(input, target, size_average=None, reduce=None, reduction='mean'):
     """For rows of labels that end at the first -1: the mean over pairs of a label and another class
     of `max(0, 1 - (x[label] - x[other]))`.
@@ -1498,6 +1525,7 @@ def multilabel_margin_loss(input, target, size_average=None, reduce=None, reduct
     return summarise(out.reshape(()) if single else out, reduction)
 
 # %% ../../nbs/nn/03_functional.ipynb #24e7f508
+@recorded_as('SoftMarginLossBackward0')
 def soft_margin_loss(input, target, size_average=None, reduce=None, reduction='mean'):
     "`log(1 + exp(-target * input))` for targets 1 and -1."
     return summarise(

@@ -24,7 +24,7 @@ from ..graph.modes import castable
 from ..arrays.cupy_backend import anywhere, is_far
 from ..arrays.dtypes import c_name, type_name
 from ..graph.errors import dim_error
-from ..graph.node import TensorBase, tensor_like
+from ..graph.node import TensorBase, recorded_as, rename, tensor_like
 from ..graph.op import REGISTRY
 from ..more import pad
 from ..tensor import chance_of
@@ -48,6 +48,13 @@ def as_batch(input, dims):
     return (F.unsqueeze(input, 0) if single else input), single
 
 def _undone(out, single): return F.squeeze(out, 0) if single else out
+
+def _pooled(out, single, dims, node):
+    """The result of a pool: PyTorch pools in one dimension as in two, and drops one; in others it
+    takes a single example as it is.
+    """
+    out = _undone(out, single)
+    return rename(out, 'SqueezeBackward1', False) if dims == 1 else rename(out, node)
 
 # %% ../../nbs/nn/04_spatial.ipynb #d6f5ae84
 def _numbers(name, value, dims):
@@ -542,11 +549,8 @@ def _max_pool(dims):
             x, window=window, stride=stride, padding=padding, dilation=dilation,
             ceil_mode=bool(ceil_mode),
         )
-        return (
-            (_undone(out, single), _undone(index, single))
-            if return_indices
-            else _undone(out, single)
-        )
+        out = _pooled(out, single, dims, f'MaxPool{dims}DWithIndicesBackward0')
+        return (out, _undone(index, single)) if return_indices else out
 
     max_pool.__name__ = max_pool.__qualname__ = name
     max_pool.__doc__ = (
@@ -581,12 +585,14 @@ def _avg_pool(dims):
         window, stride, padding, dilation = _pool_window(name, dims, kernel_size, stride, padding)
         _check_not_empty(name, input, dims)
         _check_outs(name, x, pool_sizes(x.shape[2:], window, stride, padding, dilation, ceil_mode))
-        return _undone(
+        return _pooled(
             _op['avg_pool'](
                 x, window=window, stride=stride, padding=padding, ceil_mode=bool(ceil_mode),
                 include=bool(count_include_pad), divisor=divisor_override,
             ),
             single,
+            dims,
+            f'AvgPool{dims}DBackward0',
         )
 
     if dims == 1:
@@ -658,8 +664,8 @@ def _adaptive_max(dims):
     def adaptive_max_pool(input, output_size, return_indices=False):
         x, single, size = _adaptive_input('max', dims, input, output_size)
         out, index = _op['adaptive_max_pool'](x, size=size)
-        if return_indices: return _undone(out, single), _undone(index, single)
-        return _undone(out, single)
+        out = _pooled(out, single, dims, f'AdaptiveMaxPool{dims}DBackward0')
+        return (out, _undone(index, single)) if return_indices else out
 
     def with_indices(input, output_size, return_indices=False):
         return adaptive_max_pool(input, output_size, True)
@@ -701,7 +707,8 @@ def _adaptive_avg(dims):
                 matrices=tuple(None if n == s else area_matrix(n, s) for n, s in zip(old, size)),
                 node=f'AdaptiveAvgPool{dims}DBackward0',
             )
-        return _undone(out, single)
+        node = 'MeanBackward1' if set(size) == {1} else f'AdaptiveAvgPool{dims}DBackward0'
+        return _pooled(out, single, dims, node)
 
     return _named(
         adaptive_avg_pool, f'adaptive_avg_pool{dims}d',
@@ -756,7 +763,8 @@ def _unpool(dims):
         size = usual if output_size is None else _unpooled_size(output_size, usual, stride)
         index = indices if not single else F.unsqueeze(indices, 0)
         if not is_far(index._array): _check_places(index._array, size)
-        return _undone(_op['scatter_planes'](x, index, size=tuple(map(int, size))), single)
+        out = _op['scatter_planes'](x, index, size=tuple(map(int, size)))
+        return _pooled(out, single, dims, f'MaxUnpool{dims}DBackward0')
 
     return _named(
         max_unpool, f'max_unpool{dims}d',
@@ -916,7 +924,8 @@ def interpolate(
     given = scales or [None] * dims
     if dims in (1, 2, 3) and mode in ('nearest', 'nearest-exact'):
         indices = [_nearest_index(n, s, f, mode != 'nearest') for n, s, f in zip(old, size, given)]
-        return _op['nearest'](input, indices=tuple(indices), how=(None, tuple(given)))
+        out = _op['nearest'](input, indices=tuple(indices), how=(None, tuple(given)))
+        return out if mode == 'nearest' else rename(out, f'UpsampleNearestExact{dims}DBackward0')
     if dims in (1, 2, 3) and mode == 'area':
         pools = adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
         return pools[dims - 1](input, size)
@@ -1010,6 +1019,7 @@ def upsample_bilinear(input, size=None, scale_factor=None):
     )
     return interpolate(input, size, scale_factor, 'bilinear', True)
 
+@recorded_as('PixelShuffleBackward0')
 def pixel_shuffle(input, upscale_factor):
     "Channels become places: (…, C·r², H, W) to (…, C, H·r, W·r)."
     r = upscale_factor
@@ -1033,6 +1043,7 @@ def pixel_shuffle(input, upscale_factor):
     return F.alone(x.reshape(*lead, c // (r * r), h * r, w * r))
 
 # %% ../../nbs/nn/04_spatial.ipynb #436f262e
+@recorded_as('PixelUnshuffleBackward0')
 def pixel_unshuffle(input, downscale_factor):
     "The reverse of `pixel_shuffle`."
     r = downscale_factor
@@ -1061,6 +1072,7 @@ def pixel_unshuffle(input, downscale_factor):
     return F.alone(x.reshape(*lead, c * r * r, h // r, w // r))
 
 # %% ../../nbs/nn/04_spatial.ipynb #8356839e
+@recorded_as('ChannelShuffleBackward0')
 def channel_shuffle(input, groups):
     "Channels dealt out anew: the first of each group, then the second of each, and so on."
     if input.dim() < 3:

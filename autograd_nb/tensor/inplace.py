@@ -12,9 +12,8 @@ import numpy as np
 
 from .. import functions as F
 from ..arrays.numpy_backend import CONSTANTS, constant, storage_of
-from ..graph.codegen import variant
 from ..graph.modes import LOCAL, no_grad
-from ..graph.node import AccumulateGrad, TensorBase
+from ..graph.node import AccumulateGrad, TensorBase, rename
 from ..graph.op import REGISTRY
 from ..layers.versions import JOURNAL
 from .views import _LEAVES, lose_views
@@ -253,9 +252,7 @@ def reshaped(name, function=None):
         if not LOCAL.modes.quiet:
             node = self._node = view._node
             if node.__class__ not in _LEAVES and type(node).__name__ in _IN_PLACE_NODES:
-                node.__class__ = variant(
-                    node.op, _IN_PLACE_NODES[type(node).__name__], node.positions, node.flavour
-                )
+                rename(self, _IN_PLACE_NODES[type(node).__name__])
             if self._meta is not None and self._meta.views is not None: lose_views(self)
         elif self._meta is not None and (
             self._meta.base is not None or self._meta.views is not None

@@ -612,7 +612,7 @@ class _Making:
         return r
 
     def _add_node(self, n, full=True):
-        name = n.name()
+        name = getattr(n, 'picture_name', None) or n.name()
         leaf = name.endswith('AccumulateGrad')
         if leaf:
             r = self._add_leaf(n.variable, 'AccumulateGrad')

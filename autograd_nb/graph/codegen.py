@@ -163,11 +163,15 @@ class Recorder:
             return [
                 f'c = {name}.__class__',
                 'if c is float or c is int:',
-                *indented(self.constant(name)),
+                *indented(self.constant(name) if self.numbers() else [self.general]),
                 'else:',
                 *indented(read),
             ]
         return read
+
+    def numbers(self):
+        "Whether the second operand may be a Python number; the package's own calls may give one."
+        return self.op.numbers or not self.direct
 
     def constant(self, name):
         "Lines that make an array of a Python number."

@@ -152,6 +152,7 @@ class Definition:
         product=False,
         scalar=None,
         number_node=None,
+        numbers=True,
     ):
         self.name = self.__name__ = signature.__name__
         self.__doc__, self.__module__ = signature.__doc__, signature.__module__
@@ -172,6 +173,7 @@ class Definition:
         self.node = node or ''.join(w.title() for w in self.name.split('_')) + 'Backward0'
         # the same where the second operand is a number, if PyTorch has another operation there
         self.number_node = number_node
+        self.numbers = numbers  # users may give a Python number as second operand
         self.view = view  # the result shows the first input's memory
         self.outputs = outputs  # how many results (None: any number)
         self.differentiable = differentiable  # which of several results have gradients
@@ -328,6 +330,7 @@ class Op(Named):
                 isinstance(a, TensorBase)
                 or i
                 and is_operand(a)
+                and (self.numbers or is_array(a))
                 or a is None
                 and self.params[i] in self.optional
             ):
@@ -416,6 +419,11 @@ def unfit(op, i, args, statics):
             " it one first, with torch.tensor(...)."
         )
     if op.name in ('eq', 'ne'): return NotImplemented
+    if not op.numbers:
+        raise TypeError(
+            f"{op.name}(): argument 'other' (position {i + 1}) must be Tensor, not {kind.__name__}."
+            " Make it one first, with torch.tensor(...)."
+        )
     raise TypeError(
         f"unsupported operand type(s) for {SYMBOLS.get(op.name, op.name)}: 'Tensor' and"
         f" '{kind.__name__}'"

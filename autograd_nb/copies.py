@@ -40,6 +40,7 @@ VIEWS = {
     'view': F.reshape,
 }  # a copy has any shape
 
+# %% ../nbs/tensor/12_copies.ipynb #40aa2611
 def own(x, input):
     "A copy of `x`, a view of `input`; its node is called after the view's."
     edge = x._node

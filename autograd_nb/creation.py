@@ -120,6 +120,7 @@ def _array_of(data, dtype):
         _refuse_unfit(array, dtype)
     return array.astype(dtype.numpy)
 
+# %% ../nbs/tensor/04_creation.ipynb #696eee17
 def _refuse_unfit(array, dtype):
     "Raise PyTorch's error for given numbers that a dtype cannot hold."
     if array.dtype.kind == 'c' and dtype.category != 'complex':
@@ -131,7 +132,6 @@ def _refuse_unfit(array, dtype):
             raise RuntimeError(
                 f'value cannot be converted to type {dtype.name} without overflow'
             ) from None
-
 
 # %% ../nbs/tensor/04_creation.ipynb #71d47396
 def _holds_numpy(data):
@@ -432,6 +432,7 @@ def _check_ends(function, start, end, steps):
             f' {" and ".join(wide)}.'
         )
 
+# %% ../nbs/tensor/04_creation.ipynb #1c351307
 def linspace(start, end, steps=None, *, out=None, dtype=None, device=None, requires_grad=False):
     "`steps` numbers at equal distances from `start` to `end`, both included."
     dtype, index = _settled(dtype, device)

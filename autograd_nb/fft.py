@@ -44,6 +44,7 @@ def _norm(norm):
         raise RuntimeError(f'Invalid normalization mode: "{norm}"')
     return norm or 'backward'
 
+# %% ../nbs/tensor/08_fft.ipynb #528dee37
 def resized(x, n, d):
     "`x` cut off or filled up with zeros to `n` elements along dimension `d`."
     have = x._array.shape[d]
@@ -169,6 +170,7 @@ def irfft2(input, s=None, dim=(-2, -1), norm=None, *, out=None):
 
 _reverse = {None: 'forward', 'backward': 'forward', 'forward': 'backward', 'ortho': 'ortho'}
 
+# %% ../nbs/tensor/08_fft.ipynb #e1aba5e5
 def hfft(input, n=None, dim=-1, norm=None, *, out=None):
     "The real transform of a signal with Hermitian symmetry, of which the first half is given."
     x = as_complex(input).conj()

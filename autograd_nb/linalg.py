@@ -282,6 +282,7 @@ def logdet(input):
     if s._array.dtype.kind == 'c': return l + REGISTRY['log'].call(s)
     return F.where(s < 0, tensor_like(library_of(l._array).full((), np.nan, l._array.dtype)), l)
 
+# %% ../nbs/tensor/05_linalg.ipynb #ea1ce279
 @recorded_as('LinalgCholeskyExBackward0')
 def cholesky(A, *, upper=False, out=None):
     """The lower (or `upper`) triangular factor of symmetric positive definite matrices. Raises

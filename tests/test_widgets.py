@@ -345,6 +345,14 @@ def test_arguments_are_not_shared_between_calls():
     assert check(spoil, [3], cases=[(case,)]) and case == [1, 2]
 
 
+def test_a_wrong_value_is_told_whatever_a_test_would_say():
+    "With a value and a test to judge by, the value comes first; the test is tried on right ones alone."
+    tried = []
+    verdict = check(3.0, 30.0, test=tried.append)
+    assert verdict.state == "wrong" and "a tenth of" in verdict.message and not tried
+    assert check(30.0, 30.0, test=tried.append) and tried == [30.0]
+
+
 def test_own_tests():
     assert check([3, 1, 2], test=lambda a: sorted(a) == [1, 2, 3])
     assert check([3, 1], test=lambda a: None if len(a) == 3 else "three entries, please").message == "three entries, please."

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['NEW_TENSORS', 'NEW_KINDS', 'WRAPPERS', 'TensorBase', 'TensorExtras', 'extras_of', 'GradBox', 'added_to', 'Linked',
-           'Keeping', 'Node', 'OutputEdge', 'renumber', 'wire_node', 'AccumulateGrad', 'Unreached', 'tensor_like',
-           'tensor_of', 'as_tensor', 'aligned', 'unaligned', 'rename', 'named_class', 'recorded_as']
+           'Keeping', 'Unpacking', 'Node', 'OutputEdge', 'renumber', 'wire_node', 'AccumulateGrad', 'Unreached',
+           'tensor_like', 'tensor_of', 'as_tensor', 'aligned', 'unaligned', 'rename', 'named_class', 'recorded_as']
 
 # %% ../../nbs/graph/02_node.ipynb #7747425b
 import functools
@@ -142,6 +142,13 @@ class Keeping:
         "The bare saved value, whoever keeps it."
         return getattr(self, field)
 
+
+# %% ../../nbs/graph/02_node.ipynb #dd7bed7f
+class Unpacking:
+    "Saved values as tensors with the history that they had."
+
+    __slots__ = ()
+
     def unpack(self, field, value=None):
         """The saved value `field` (or `value` in its place) as a tensor with the history it had; a
         saved number as a number.
@@ -178,8 +185,9 @@ class Keeping:
 
         return OPERATIONS['to'](tensor_like(value.astype(own), edge), dtype=value.dtype)
 
+
 # %% ../../nbs/graph/02_node.ipynb #9c56114f
-class Node(Linked, Keeping):
+class Node(Linked, Keeping, Unpacking):
     """One recorded operation.
 
     `seq`: when it was made. `inputs`: its edge, or a tuple of edges. `shape`: the shape of its

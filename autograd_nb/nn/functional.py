@@ -180,8 +180,8 @@ def _shorten_rows(weight, indices, max_norm, norm_type):
     JOURNAL.note(table, 'embedding_renorm_')
 
 # %% ../../nbs/nn/03_functional.ipynb #fa08c425
-@anywhere
 @recorded_as('EmbeddingBagBackward0')
+@anywhere
 def embedding_bag(
     input, weight, offsets=None, max_norm=None, norm_type=2, scale_grad_by_freq=False, mode='mean',
     sparse=False, per_sample_weights=None, include_last_offset=False, padding_idx=None,
@@ -624,6 +624,8 @@ def batch_norm(
             raise RuntimeError(f'{name} should contain {channels} elements not {t._array.size}')
     dims, layout = (0, *range(2, a.ndim)), (1, channels, *(1,) * (a.ndim - 2))
     if not training:
+        if all(t is None or t._node is None for t in (weight, bias)) or LOCAL.modes.quiet:
+            return _by_constants(input, running_mean, running_var, weight, bias, eps, layout)
         r = F.reshape((running_var + eps).rsqrt(), *layout).to(input.dtype)
         out = (input - F.reshape(running_mean, *layout).to(input.dtype)) * r
     else:
@@ -641,6 +643,13 @@ def _nothing_normalised(input, weight, bias):
     out = input.clone()
     if weight is not None: out = out * weight[0]
     return out if bias is None else out + bias[0]
+
+def _by_constants(input, mean, variance, weight, bias, eps, layout):
+    "Channels normalised by given statistics: one factor and one shift of each channel."
+    factor = (variance + eps).rsqrt()
+    if weight is not None: factor = factor * weight
+    shift = -mean * factor if bias is None else bias - mean * factor
+    return _scaled(input, factor, shift, layout, 'NativeBatchNormBackward0')
 
 def _training_error(input, count, eps):
     if count == 1:
@@ -1470,8 +1479,8 @@ def _check_right_classes(x, t, input, target, weight):
         raise RuntimeError('target out of range')
 
 # %% ../../nbs/nn/03_functional.ipynb #263dee3d
-@anywhere
 @recorded_as('MultilabelMarginLossBackward0')
+@anywhere
 def multilabel_margin_loss(input, target, size_average=None, reduce=None, reduction='mean'):
     """For rows of labels that end at the first -1: the mean over pairs of a label and another class
     of `max(0, 1 - (x[label] - x[other]))`.

@@ -10,15 +10,15 @@ __all__ = ['PATIENCE', 'AVAILABLE', 'SMALL', 'MANY', 'FEW', 'FEWER', 'ROWS', 'SH
            'affine_weight_rule', 'convolution_plain', 'transpose_plain', 'weight_plain', 'pool_plain', 'scatter_plain',
            'average_plain', 'average_spread_plain', 'grid_plain', 'grid_image_rule', 'grid_place_rule', 'grid_rules',
            'nll_plain', 'nll_spread_plain', 'bmm_plain', 'row_sums_plain', 'LIBRARY', 'GEMM', 'NO_BIAS', 'linear_plain',
-           'lstm_plain', 'lstm_rules', 'gru_plain', 'gru_rules', 'BESIDE', 'OF_GRADIENTS', 'TAIL', 'APART', 'WARMED',
-           'cores', 'Crew', 'loops', 'fits', 'worth_loading', 'flat', 'in_rows', 'plain', 'definition', 'row_loop',
-           'along_rows', 'softmax', 'softmax_back', 'log_softmax', 'log_softmax_back', 'around', 'logsumexp',
-           'logsumexp_back', 'cumprod_back', 'attention_weights', 'attention_weights_back', 'in_heads', 'located',
-           'attention_fits', 'attention_mask', 'attention_sizes', 'attention', 'attention_back', 'last', 'by_channels',
-           'by_columns', 'in_channels', 'moments', 'normalise', 'normalise_back', 'affine', 'affine_back',
-           'affine_weight_back', 'seen_in', 'forward_plan', 'phases', 'transposed_plan', 'block_of', 'arranged',
-           'share', 'numeric', 'as_image', 'as_line', 'image_statics', 'point', 'product_each', 'lines', 'whole',
-           'across_all', 'strided', 'places_seen', 'few_places', 'see', 'slices', 'below', 'volume_plan',
+           'lstm_plain', 'lstm_rules', 'gru_plain', 'gru_rules', 'BESIDE', 'FEW_PASSES', 'ORDERED', 'TAIL', 'APART',
+           'WARMED', 'cores', 'Crew', 'loops', 'fits', 'worth_loading', 'flat', 'in_rows', 'plain', 'definition',
+           'row_loop', 'along_rows', 'softmax', 'softmax_back', 'log_softmax', 'log_softmax_back', 'around',
+           'logsumexp', 'logsumexp_back', 'cumprod_back', 'attention_weights', 'attention_weights_back', 'in_heads',
+           'located', 'attention_fits', 'attention_mask', 'attention_sizes', 'attention', 'attention_back', 'last',
+           'by_channels', 'by_columns', 'in_channels', 'moments', 'normalise', 'normalise_back', 'affine',
+           'affine_back', 'affine_weight_back', 'seen_in', 'forward_plan', 'phases', 'transposed_plan', 'block_of',
+           'arranged', 'share', 'numeric', 'as_image', 'as_line', 'image_statics', 'point', 'product_each', 'lines',
+           'whole', 'across_all', 'strided', 'places_seen', 'few_places', 'see', 'slices', 'below', 'volume_plan',
            'volume_convolution', 'transposed_volume_plan', 'volume_transpose', 'weight_gradient', 'finite',
            'volume_fits', 'by_places', 'convolution', 'conv_transpose', 'conv_weight', 'max_pool', 'avg_pool',
            'avg_pool_spread', 'scatter_planes', 'linear_in_plane', 'in_places', 'grid_sample', 'grid_sample_back',
@@ -1736,22 +1736,31 @@ BESIDE = dict(
 )
 
 def in_any_layout(function):
-    "`function`, whose first array, a gradient, need not lie in memory in order."
+    """`function`, whose arrays need not lie in memory in order: a copy is little beside what the
+    array code would cost.
+    """
 
-    def called(g, *args, **kwargs):
-        if g.__class__ is np.ndarray and not g.flags.c_contiguous: g = np.ascontiguousarray(g)
-        return function(g, *args, **kwargs)
+    def called(*arrays, **statics):
+        if any([a.__class__ is np.ndarray and not a.flags.c_contiguous for a in arrays]):
+            arrays = [np.ascontiguousarray(a) if a.__class__ is np.ndarray else a for a in arrays]
+        return function(*arrays, **statics)
 
     return called
 
-# operations that take gradients
-OF_GRADIENTS = 'nll_spread', 'avg_pool_spread', 'scatter_planes', 'row_sums'
+# operations whose rules are few passes, over which array code spreads one number for nothing
+FEW_PASSES = 'softmax', 'log_softmax'
+# operations whose results are in order, whatever they are given
+ORDERED = (
+    'softmax log_softmax logsumexp convolution conv_transpose conv_weight'
+    ' nll_spread avg_pool_spread scatter_planes row_sums'
+).split()
 
 if AVAILABLE:
     for name, functions in BESIDE.items():
         BESIDE[name] = functions = {
-            k: in_any_layout(f) if k != 'kernel' or name in OF_GRADIENTS else f
+            k: in_any_layout(f) if worth else f
             for k, f in functions.items()
+            for worth in [name in ORDERED if k == 'kernel' else name not in FEW_PASSES]
         }
         REGISTRY[name].quicker(**functions)
 

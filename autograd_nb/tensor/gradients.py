@@ -213,7 +213,10 @@ class Backward:
         only."""
         given = gradient is None or isinstance(gradient, TensorBase)
         grads = (gradient,) if given else _only_gradient(gradient)
-        engine.backward((self,), grads, retain_graph, create_graph, inputs)
+        if create_graph or inputs is not None or LOCAL.modes.transforms:
+            engine.backward((self,), grads, retain_graph, create_graph, inputs)
+        else:
+            engine.run((self,), grads, retain_graph, False)
 
     def retain_grad(self):
         "Keep this non-leaf tensor's gradient in `.grad` when a backward pass comes by."

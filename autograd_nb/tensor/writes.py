@@ -123,6 +123,7 @@ def unrecorded(x, modes):
 
 _ndarray = np.ndarray
 
+# %% ../../nbs/tensor/methods/03_writes.ipynb #8a8ecdaf
 def all_unrecorded(tensors):
     """The memories of several tensors, if a write into each needs nothing more than a note in the
     journal; None otherwise.
@@ -405,6 +406,17 @@ def _write_through(x, base, result, lost):
     retain_in(base, box)
     renew_views(base)
 
+# %% ../../nbs/tensor/methods/03_writes.ipynb #4ba2e05e
+def _in_dtype_of(x, result):
+    "`result`, of another dtype, ready to be the history of `x`; and the numbers to write."
+    node, new, want = result._node, result._array, FROM_NUMPY[x._array.dtype]
+    if not _casts_gradients(node, FROM_NUMPY[new.dtype], want): return cast(result, want), new
+    # the node itself brings gradients into the dtypes of its inputs
+    written = new.astype(x._array.dtype)
+    for field, value in node.saved:
+        if value is new: setattr(node, field, written)
+    return result, written
+
 # %% ../../nbs/tensor/methods/03_writes.ipynb #b462bc4e
 def overwrite(x, result, name):
     """Make `x` hold the values and the history of `result`, in place. `name`: the operation, for
@@ -442,16 +454,8 @@ def overwrite(x, result, name):
     if result is x: return x
     new, node, lost = result._array, result._node, False
     if node is not None and node.seq > 0:
-        want = FROM_NUMPY[x._array.dtype]
-        if new.dtype != x._array.dtype and _casts_gradients(node, FROM_NUMPY[new.dtype], want):
-            # the node itself brings gradients into the dtypes of its inputs
-            before, new = new, new.astype(x._array.dtype)
-            for field, value in node.saved:
-                if value is before: setattr(node, field, new)
-        elif new.dtype != x._array.dtype:
-            result = cast(result, want)
-            node = result._node
-        lost = _keep_saved(node, x._array, new, modes)
+        if new.dtype != x._array.dtype: result, new = _in_dtype_of(x, result)
+        lost = _keep_saved(result._node, x._array, new, modes)
     _store(x, new, several, name, modes)
     _write_history(x, result, new, lost, modes)
     return x

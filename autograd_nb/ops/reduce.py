@@ -89,8 +89,7 @@ def in_single(kernel):
     def computed(x, **statics):
         if x.dtype != F16: return kernel(x, **statics)
         found = kernel(x.astype(F32), **statics)
-        if isinstance(found, tuple): return tuple(np.asarray(f).astype(F16) for f in found)
-        return np.asarray(found).astype(F16)
+        return found.astype(F16)
 
     return computed
 
@@ -145,6 +144,7 @@ sum.vjp(x=lambda g, x_shape, *, dim, keepdim: spread(g, x_shape, dim, keepdim))
 @reduction(
     jvp=linear, node=lambda dim, keepdim: 'MeanBackward0' if dim is None else 'MeanBackward1'
 )
+@in_single
 def mean(x, *, dim=None, keepdim=False):
     "The arithmetic mean. Floating or complex only."
     if x.dtype.kind in 'biu':
@@ -157,7 +157,6 @@ def mean(x, *, dim=None, keepdim=False):
     n = count_of(x.shape, dim)
     if not n:
         return xp.add.reduce(x, axis=axes(x, dim), keepdims=keepdim) * x.dtype.type(np.nan)
-    if x.dtype == F16: return in_single(mean.definition)(x, dim=dim, keepdim=keepdim)
     return added(x, dim, keepdim) / x.dtype.type(n)
 
 mean.vjp(

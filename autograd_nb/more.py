@@ -50,7 +50,8 @@ from .layers.inference import INFERENCE
 from .layers.versions import JOURNAL, Writes
 from .graph.node import TensorExtras, TensorBase, tensor_like
 from .graph.op import REGISTRY
-from .ops.compiled import LIBRARY, crew
+from .ops.crew import crew
+from .ops.kernels.products import LIBRARY
 from .ops.indexing import check_index
 import autograd_nb.ops.decompositions
 import autograd_nb.ops.more_shape

@@ -15,7 +15,7 @@ from ..autograd import grad
 from ..autograd.function import Function
 from ..graph.modes import LOCAL, SWITCH, castable, is_grad_enabled
 from ..graph.node import TensorBase, tensor_like
-from ..ops import compiled
+from ..ops.kernels import sequences
 
 # %% ../../nbs/nn/06_ctc.ipynb #588d1e0e
 # the logarithm of (almost) zero: a number, so that no infinity minus infinity can arise
@@ -91,7 +91,7 @@ class Alignments(Function):
         before[0, :, 2:4] = s[0, :, :2]
         for k in (
             range(1, frames)
-            if not compiled.ways(np.ascontiguousarray(s), barred, before, shares)
+            if not sequences.ways(np.ascontiguousarray(s), barred, before, shares)
             else ()
         ):
             last, ways = before[k - 1], shares[:, k]
@@ -135,7 +135,7 @@ class Alignments(Function):
         frames = np.maximum(long, 1) - 1
         out[frames, rows, ends] = given[0]
         out[frames, rows, np.maximum(ends - 1, 0)] += given[1]
-        for k in range(len(out) - 1, 0, -1) if not compiled.ways_back(ctx.shares, out) else ():
+        for k in range(len(out) - 1, 0, -1) if not sequences.ways_back(ctx.shares, out) else ():
             ways, down = ctx.shares[:, k] * out[k], out[k - 1]
             down += ways[0]
             down[:, :-1] += ways[1, :, 1:]

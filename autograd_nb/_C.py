@@ -75,6 +75,28 @@ _AutoDispatchBelowAutograd = _library.below_autograd
 
 has_lapack = True  # NumPy brings its own
 
+# %% ../nbs/pytorch_names/01_core.ipynb #a8ac88dd
+def _in_order(task):
+    "All nodes that a backward pass visits, in the order in which it does."
+    found, reached, missing, out = engine.reachable(task.roots), engine.reached(task), {}, []
+    # one whose gradient is only captured is visited, and does not run
+    runs = reached if task.plan is None or task.plan.needed is None else task.plan.needed
+    for e in [*task.roots, *(e for n, edges in found.items() if n in runs for e in edges)]:
+        if e.seq == -1: missing[e] = missing.get(e, 0) + 1
+
+    def arrive(edges):
+        for e in edges:
+            if e.seq == -1:
+                missing[e] -= 1
+                if not missing[e] and e in reached: out.append(e)
+
+    arrive(task.roots)
+    for n in sorted(found, key=lambda n: -n.seq):
+        if n.seq > 0 and n in reached: out.append(n)
+        if n.seq > 0 and n in runs: arrive(found[n])
+    return out
+
+
 # %% ../nbs/pytorch_names/01_core.ipynb #d6fa0006
 def _current_graph_task_id():
     "The number of the backward pass that this thread is in, or -1."
@@ -105,7 +127,7 @@ def _will_engine_execute_node(node):
             'A leaf node was passed to _will_engine_execute_node but we are currently running'
             ' autograd.grad(). This is currently not supported.'
         )
-    return task.reaches(node)
+    return node in engine.reached(task)
 
 def _current_graph_task_execution_order():
     "The nodes that the backward pass of this thread visits, in order; None outside of one."
@@ -116,7 +138,7 @@ def _current_graph_task_execution_order():
             ' with multithreading disabled, e.g. by running:\n\n>>> with'
             ' torch.autograd.set_multithreading_enabled(False):\n...     torch.autograd.grad(...)\n'
         )
-    return LOCAL.modes.task.order()
+    return _in_order(LOCAL.modes.task)
 
 # %% ../nbs/pytorch_names/01_core.ipynb #5e9f51d3
 def _inside(tensor):

@@ -25,7 +25,7 @@ from .arrays.random import default_generator, fma
 from .functions import dtype_of, into, sizes_of
 from .transforms.levels import WRAPPERS, chance, draw, like, no_out
 from .graph.modes import LOCAL, SWITCH, from_python, whole
-from .graph.node import TensorBase, tensor_like
+from .graph.node import TensorBase, rename, tensor_like
 from .graph.op import REGISTRY
 from .tensor import chance_of, device_or_default, index_like, index_of, placed
 
@@ -120,6 +120,7 @@ def _array_of(data, dtype):
         _refuse_unfit(array, dtype)
     return array.astype(dtype.numpy)
 
+# %% ../nbs/tensor/04_creation.ipynb #696eee17
 def _refuse_unfit(array, dtype):
     "Raise PyTorch's error for given numbers that a dtype cannot hold."
     if array.dtype.kind == 'c' and dtype.category != 'complex':
@@ -131,7 +132,6 @@ def _refuse_unfit(array, dtype):
             raise RuntimeError(
                 f'value cannot be converted to type {dtype.name} without overflow'
             ) from None
-
 
 # %% ../nbs/tensor/04_creation.ipynb #71d47396
 def _holds_numpy(data):
@@ -428,6 +428,7 @@ def _check_ends(function, start, end, steps):
             f' {" and ".join(wide)}.'
         )
 
+# %% ../nbs/tensor/04_creation.ipynb #1c351307
 def linspace(start, end, steps, *, out=None, dtype=None, device=None, requires_grad=False):
     "`steps` numbers at equal distances from `start` to `end`, both included."
     dtype, index = _settled(dtype, device)
@@ -440,16 +441,12 @@ def linspace(start, end, steps, *, out=None, dtype=None, device=None, requires_g
         return into(out, _finish(lib.full(1, start, d), requires_grad, index))
     # with PyTorch's roundings: the step in the dtype, each product and sum rounded once
     if d.name in ('float32', 'float64') and lib is np:
-        first, last, i = d.type(start), d.type(end), np.arange(steps).astype(d)
+        first, last = d.type(start), d.type(end)
         gap = (last - first) / d.type(max(steps - 1, 1))
-        return into(
-            out,
-            _finish(
-                np.where(i < steps // 2, fma(i, gap, first), fma(i[::-1], -gap, last)),
-                requires_grad,
-                index,
-            ),
-        )
+        made, half = np.empty(steps, d), steps // 2
+        made[:half] = fma(np.arange(half).astype(d), gap, first)
+        made[half:] = fma(np.arange(steps - half).astype(d)[::-1], -gap, last)
+        return into(out, _finish(made, requires_grad, index))
     if d.kind in 'iu': start, end = int(start), int(end)
     gap, i = (end - start) / max(steps - 1, 1), lib.arange(steps)
     # symmetric about the middle
@@ -682,7 +679,8 @@ def normal(
     for x in (mean, std):  # PyTorch gives both a gradient of zeros
         if isinstance(x, TensorBase) and x._node is not None:
             drawn = REGISTRY['with_input'].call(drawn, x)
-    return into(out, drawn)
+    kind = isinstance(mean, TensorBase) + 2 * isinstance(std, TensorBase)
+    return into(out, rename(drawn, f'NormalBackward{kind}'))
 
 # %% ../nbs/tensor/04_creation.ipynb #a09d7bb9
 def bernoulli(input, p=None, *, generator=None, out=None):

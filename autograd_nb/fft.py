@@ -14,6 +14,7 @@ from . import functions as F
 from .arrays.dtypes import FROM_NUMPY, float32, get_default_dtype
 from .functions import cast, dim_of, into, narrow
 from .graph.modes import LOCAL
+from .graph.node import rename
 from .graph.op import REGISTRY
 import autograd_nb.ops.more_shape
 import autograd_nb.ops.special  # noqa: F401  (registers its operations)
@@ -43,6 +44,7 @@ def _norm(norm):
         raise RuntimeError(f'Invalid normalization mode: "{norm}"')
     return norm or 'backward'
 
+# %% ../nbs/tensor/08_fft.ipynb #528dee37
 def resized(x, n, d):
     "`x` cut off or filled up with zeros to `n` elements along dimension `d`."
     have = x._array.shape[d]
@@ -86,11 +88,13 @@ def _transform(input, s, dim, norm, forward, out=None):
 # %% ../nbs/tensor/08_fft.ipynb #c5b72694
 def fft(input, n=None, dim=-1, norm=None, *, out=None):
     "The discrete Fourier transform along `dim`."
-    return _transform(input, None if n is None else (n,), dim, norm, True, out)
+    made = _transform(input, None if n is None else (n,), dim, norm, True)
+    return into(out, made if input.is_complex() else rename(made, 'FftR2CBackward0'))
 
 def ifft(input, n=None, dim=-1, norm=None, *, out=None):
     "The inverse of `fft`."
-    return _transform(input, None if n is None else (n,), dim, norm, False, out)
+    made = _transform(input, None if n is None else (n,), dim, norm, False)
+    return into(out, made if input.is_complex() else rename(made, 'ConjBackward0', pictured=False))
 
 def fft2(input, s=None, dim=(-2, -1), norm=None, *, out=None):
     "The transform over two dimensions."
@@ -125,14 +129,9 @@ def rfftn(input, s=None, dim=None, norm=None, *, out=None):
         if not x._array.shape[d]:
             raise RuntimeError(f'Invalid number of data points ({x._array.shape[d]}) specified')
     x = REGISTRY['rfft'].call(x, dim=dims[-1], norm=_norm(norm))
-    return into(
-        out,
-        (
-            REGISTRY['fft'].call(x, dims=dims[:-1], forward=True, norm=_norm(norm))
-            if len(dims) > 1
-            else x
-        ),
-    )
+    if len(dims) > 1:
+        x = REGISTRY['fft'].call(x, dims=dims[:-1], forward=True, norm=_norm(norm))
+    return into(out, rename(x, 'FftR2CBackward0'))
 
 def irfftn(input, s=None, dim=None, norm=None, *, out=None):
     """The real signal whose transform, as `rfftn` gives it, is `input`; the last size is needed
@@ -171,6 +170,7 @@ def irfft2(input, s=None, dim=(-2, -1), norm=None, *, out=None):
 
 _reverse = {None: 'forward', 'backward': 'forward', 'forward': 'backward', 'ortho': 'ortho'}
 
+# %% ../nbs/tensor/08_fft.ipynb #e1aba5e5
 def hfft(input, n=None, dim=-1, norm=None, *, out=None):
     "The real transform of a signal with Hermitian symmetry, of which the first half is given."
     x = as_complex(input).conj()
@@ -181,7 +181,8 @@ def ihfft(input, n=None, dim=-1, norm=None, *, out=None):
     "The inverse of `hfft`."
     _need_real(input, 'ihfft')
     _norm(norm)
-    return into(out, rfft(input, n, dim, _reverse[norm]).conj())
+    made = rfft(input, n, dim, _reverse[norm]).conj()
+    return into(out, rename(made, 'ConjBackward0'))
 
 def hfftn(input, s=None, dim=None, norm=None, *, out=None):
     """The real transform over several dimensions of a signal with Hermitian symmetry, of which the
@@ -194,7 +195,9 @@ def ihfftn(input, s=None, dim=None, norm=None, *, out=None):
     "The inverse of `hfftn`."
     _need_real(input, 'ihfftn')
     _norm(norm)
-    return into(out, rfftn(input, s, dim, _reverse[norm]).conj())
+    made = rfftn(input, s, dim, _reverse[norm])
+    several = made._node is not None and len(_which(input, s, dim)[1]) > 1
+    return into(out, rename(made.conj(), 'FftC2CBackward0' if several else 'ConjBackward0'))
 
 # %% ../nbs/tensor/08_fft.ipynb #4bb5e9a2
 def hfft2(input, s=None, dim=(-2, -1), norm=None, *, out=None):

@@ -106,6 +106,7 @@ def _binary(name, of):
 for _name in _UNARY: _register(_name, _unary(_name))
 for _name, _of in _BINARY.items(): _register(_name, _binary(_name, _of))
 
+# %% ../nbs/tensor/11_foreach.ipynb #d558274b
 def _terms(name):
     method = getattr(Tensor, name)
 

@@ -44,8 +44,7 @@ from autograd_nb.graph.errors import (
 from .transforms.levels import KINDS, WRAPPERS, Facade, dynamic_error, looped
 from .graph.modes import LOCAL, castable, from_python
 from .layers.versions import JOURNAL, announce
-from .graph.node import TensorBase, tensor_like
-from .graph.codegen import variant
+from .graph.node import TensorBase, recorded_as, rename, tensor_like
 from .graph.op import REGISTRY
 from .graph.pytree import SequenceKey, register_pytree_node
 import autograd_nb.ops.attention
@@ -335,6 +334,7 @@ def rdiv(input, other):
     "`other / input` for a number `other`."
     return _op['mul'](_op['reciprocal'](input), other)
 
+# %% ../nbs/tensor/02_functions.ipynb #40f7c1b5
 def pow(input, exponent, *, out=None):
     "`input ** exponent`; either may be a tensor or a number."
     if isinstance(exponent, TensorBase):
@@ -374,7 +374,7 @@ def clamp(input, min=None, max=None, *, out=None):
         x = input
         if min is not None: x = _op['clamp_min'](x, min)
         if max is not None: x = _op['clamp_max'](x, max)
-        return into(out, x)
+        return into(out, rename(x, 'ClampBackward0'))
     input = cast(input, _common(input, *[v for v in (min, max) if v is not None]))
     return into(out, _op['clamp'](input, min=_held(min, input), max=_held(max, input)))
 
@@ -385,6 +385,7 @@ def _held(number, tensor):
 
 NUMBERS = {int, builtins.float, builtins.complex}
 
+# %% ../nbs/tensor/02_functions.ipynb #72e01250
 def _as_element(number, tensor):
     """A number as `_held` gives it where PyTorch makes a tensor of it first: what is too large for
     half precision becomes infinite.
@@ -445,6 +446,7 @@ def where(condition, input=None, other=None, *, out=None):
         out, _op['where'](_as_constant(input, other), _as_constant(other, input), condition)
     )
 
+# %% ../nbs/tensor/02_functions.ipynb #7b5ab22d
 def lerp(input, end, weight, *, out=None):
     "`input + weight * (end - input)`."
     if isinstance(end, TensorBase) and end._array.dtype != input._array.dtype:
@@ -636,44 +638,23 @@ def _extreme(input, dim, keepdim, out, other, axis, name, ufunc, full, indices, 
     )
 
 # %% ../nbs/tensor/02_functions.ipynb #052c6ba3
+# names, operations and node of an extreme: of two tensors, of all elements, and where it stands
+_LARGEST = 'max', 'maximum', 'amax', 'argmax', return_max, 'MaxBackward0'
+_SMALLEST = 'min', 'minimum', 'amin', 'argmin', return_min, 'MinBackward0'
+
 def max(input, dim=None, keepdim=False, *, out=None, other=None, axis=None, keepdims=False):
     """The largest element; with `dim`, a pair (values, indices); with another tensor, the
     elementwise larger.
     """
-    return _extreme(
-        input,
-        dim,
-        keepdim or keepdims,
-        out,
-        other,
-        axis,
-        'max',
-        'maximum',
-        'amax',
-        'argmax',
-        return_max,
-        'MaxBackward0',
-    )
+    return _extreme(input, dim, keepdim or keepdims, out, other, axis, *_LARGEST)
 
 def min(input, dim=None, keepdim=False, *, out=None, other=None, axis=None, keepdims=False):
     """The smallest element; with `dim`, a pair (values, indices); with another tensor, the
     elementwise smaller.
     """
-    return _extreme(
-        input,
-        dim,
-        keepdim or keepdims,
-        out,
-        other,
-        axis,
-        'min',
-        'minimum',
-        'amin',
-        'argmin',
-        return_min,
-        'MinBackward0',
-    )
+    return _extreme(input, dim, keepdim or keepdims, out, other, axis, *_SMALLEST)
 
+@recorded_as('AminmaxBackward0')
 def aminmax(input, *, dim=None, keepdim=False):
     "Smallest and largest, as a named pair (min, max)."
     if not input._array.size:
@@ -830,25 +811,30 @@ def _scaled_sum(input, beta, product, alpha):
     if alpha != 1: product = product * alpha
     return product if beta == 0 else (input if beta == 1 else input * beta) + product
 
+@recorded_as('AddmvBackward0')
 def addmv(input, mat, vec, *, beta=1, alpha=1):
     "`beta * input + alpha * (mat @ vec)`."
     return _scaled_sum(input, beta, mv(mat, vec), alpha)
 
 @castable
+@recorded_as('BaddbmmBackward0')
 def baddbmm(input, batch1, batch2, *, beta=1, alpha=1):
     "`beta * input + alpha * bmm(batch1, batch2)`."
     return _scaled_sum(input, beta, bmm(batch1, batch2), alpha)
 
 # %% ../nbs/tensor/02_functions.ipynb #a4f95ddc
-def einsum(equation, *operands):
-    """Sums of products in Einstein's notation, as in `einsum('bij,bjk->bik', x, y)`. Products of
-    two operands at a time become matrix products.
-    """
-    if isinstance(equation, TensorBase):
-        equation, operands = _spelled(equation, *operands)
-    if len(operands) == 1 and isinstance(operands[0], (list, tuple)):
-        operands = operands[0]
-    equation = equation.replace(' ', '')
+def _without_dots(term, x, dots):
+    "The letters of an operand, with letters of `dots` in place of `...`."
+    n = x._array.ndim - len(term.replace('...', ''))
+    if n and '...' not in term or n < 0:
+        raise RuntimeError(
+            f'einsum(): the number of subscripts in the equation ({len(term)}) does not match the'
+            f' number of dimensions ({x._array.ndim}) for operand {term!r}'
+        )
+    return term.replace('...', dots[len(dots) - n :] if n else '')
+
+def _read_equation(equation, operands):
+    "The letters of each operand and of the result. Without an arrow, what stands once remains."
     left, arrow, right = equation.partition('->')
     terms = left.split(',')
     if len(terms) != len(operands):
@@ -863,33 +849,37 @@ def einsum(equation, *operands):
         default=0,
     )
     dots = ''.join(spare[:widest])
+    terms = [_without_dots(t, x, dots) for t, x in zip(terms, operands)]
+    if arrow: return terms, right.replace('...', dots)
+    flat = ''.join(terms)
+    once = sorted(c for c in set(flat) - set(dots) if flat.count(c) == 1)
+    return terms, dots + ''.join(once)
 
-    def plain(t, x):
-        n = x._array.ndim - len(t.replace('...', ''))
-        if n and '...' not in t or n < 0:
-            raise RuntimeError(
-                f'einsum(): the number of subscripts in the equation ({len(t)}) does not match the'
-                f' number of dimensions ({x._array.ndim}) for operand {t!r}'
-            )
-        return t.replace('...', dots[len(dots) - n :] if n else '')
-
-    terms, first = [plain(t, x) for t, x in zip(terms, operands)], operands[0]
-    if arrow:
-        right = right.replace('...', dots)
-    else:
-        flat = ''.join(terms)
-        right = dots + ''.join(sorted(c for c in set(flat) - set(dots) if flat.count(c) == 1))
+# %% ../nbs/tensor/02_functions.ipynb #1fae3416
+def einsum(equation, *operands):
+    """Sums of products in Einstein's notation, as in `einsum('bij,bjk->bik', x, y)`. Products of
+    two operands at a time become matrix products.
+    """
+    if isinstance(equation, TensorBase):
+        equation, operands = _spelled(equation, *operands)
+    if len(operands) == 1 and isinstance(operands[0], (list, tuple)):
+        operands = operands[0]
+    terms, right = _read_equation(equation.replace(' ', ''), operands)
+    first = operands[0]
     terms, operands = zip(*[_diagonals(t, x) for t, x in zip(terms, operands)])
-    terms, operands = list(terms), list(operands)
+    terms, operands, node = list(terms), list(operands), None
     while len(operands) > 1:
         keep = set(right) | set(''.join(terms[2:]))
+        # PyTorch multiplies elements where nothing is summed, and matrices otherwise
+        node = 'ViewBackward0' if set(terms[0]) & set(terms[1]) - keep else 'MulBackward0'
         term, value = _contract(terms[0], operands[0], terms[1], operands[1], keep)
         terms, operands = [term, *terms[2:]], [value, *operands[2:]]
     term, x = terms[0], operands[0]
     gone = tuple(i for i, c in enumerate(term) if c not in right)
     if gone: x = sum(x, gone)
     term = [c for c in term if c in right]
-    return permute(x, [term.index(c) for c in right]) if term != list(right) or x is first else x
+    if term != list(right) or x is first: x = permute(x, [term.index(c) for c in right])
+    return x if node is None else rename(x, node, pictured=False)
 
 # %% ../nbs/tensor/02_functions.ipynb #074775d2
 def _spelled(*given):
@@ -956,7 +946,9 @@ def _contract(a, x, b, y, keep):
         _op['bmm' if batch else 'mm'](X, Y), tuple(size[c] for c in batch + mine + yours)
     )
 
+# %% ../nbs/tensor/02_functions.ipynb #a4c7af84
 @castable
+@recorded_as('TraceBackward0')
 def trace(input):
     "The sum of the main diagonal."
     need_tensor(input, 'trace')
@@ -977,13 +969,7 @@ def reshape(input, *shape):
         and out._node.__class__.__name__ == 'ViewBackward0'
         and not input._array.flags.c_contiguous
     ):
-        node = out._node
-        node.__class__ = variant(
-            REGISTRY['reshape'],
-            'UnsafeViewBackward0' if out._meta is None else 'ReshapeAliasBackward0',
-            node.positions,
-            node.flavour,
-        )
+        rename(out, 'UnsafeViewBackward0' if out._meta is None else 'ReshapeAliasBackward0')
     return out
 
 _reshape = _op['reshape']
@@ -1256,6 +1242,7 @@ def tile(input, *dims):
     dims = sizes_of(dims)
     return repeat(input, (1,) * (input._array.ndim - len(dims)) + dims)
 
+# %% ../nbs/tensor/02_functions.ipynb #38e2272c
 def repeat_interleave(input, repeats, dim=None, *, output_size=None):
     "Each element repeated `repeats` times (a number, or one number per element) along `dim`."
     if dim is None: input, dim = reshape(input, -1), 0
@@ -1557,7 +1544,9 @@ def alone(view):
 # %% ../nbs/tensor/02_functions.ipynb #c8ed29d1
 def diag(input, diagonal=0):
     "A matrix's diagonal, or the matrix that has a vector as its diagonal."
-    if input._array.ndim == 2: return alone(globals()['diagonal'](input, diagonal))
+    if input._array.ndim == 2:
+        made = alone(globals()['diagonal'](input, diagonal))
+        return rename(made, 'DiagonalBackward0_copy')
     if input._array.ndim != 1:
         raise RuntimeError(f'diag(): Supports 1D or 2D tensors. Got {input._array.ndim}D')
     n = input._array.shape[0] + builtins.abs(diagonal)
@@ -1577,23 +1566,64 @@ def diag_embed(input, offset=0, dim1=-2, dim2=-1):
 _PLAIN = {int, type(None)}
 
 # %% ../nbs/tensor/02_functions.ipynb #e4f12350
+def _list_as_index(index):
+    "A list alone is one index of several elements, or, as in `x[[[0, 1]]]`, several indices."
+    several = (list, tuple, slice, TensorBase, np.ndarray)
+    if len(index) < 32 and builtins.any(
+        i is None or i is Ellipsis or isinstance(i, several) for i in index
+    ):
+        return tuple(index)
+    return (index,)
+
+# %% ../nbs/tensor/02_functions.ipynb #d68c030e
+def _tensor_entry(i):
+    "A tensor in an index: (array or number, is it basic)."
+    a = i._array
+    if a.dtype.kind not in 'biu':
+        raise kind_error(
+            IndexError('tensors used as indices must be long, int, byte or bool tensors'), i
+        )
+    if a.dtype == np.uint8: a = a.astype(bool)
+    if not a.ndim and a.dtype.kind in 'iu' and is_array(a): return int(a), True
+    return a, False
+
+def _bare(v):
+    if not isinstance(v, TensorBase): return v
+    return v.item() if is_far(v._array) else v._array
+
+def _sequence_entry(i):
+    "An array, or a list of numbers and tensors, as an array."
+    if not is_array(i):
+        i = np.asarray([_bare(v) for v in i] if isinstance(i, (list, tuple)) else i)
+    return i.astype(np.int64) if not i.size and i.dtype.kind == 'f' else i
+
+def _slice_entry(i):
+    if i.step is None and i.start.__class__ in _PLAIN and i.stop.__class__ in _PLAIN: return i
+    s = slice(*(v if v is None else v.__index__() for v in (i.start, i.stop, i.step)))
+    if s.step is not None and s.step <= 0: raise ValueError('step must be greater than zero')
+    return s
+
+def _entry(i):
+    "One entry of an index in NumPy's terms: (entry, is it basic)."
+    if isinstance(i, TensorBase): return _tensor_entry(i)
+    if i.__class__ is slice: return _slice_entry(i), True
+    if is_array(i) or isinstance(i, (list, tuple, range)): return _sequence_entry(i), False
+    if isinstance(i, (builtins.bool, np.bool_)): return np.array(builtins.bool(i)), False
+    if i is None or i is Ellipsis: return i, True
+    if hasattr(i, '__index__'): return i.__index__(), True
+    if isinstance(i, str): raise TypeError("new(): invalid data type 'str'")
+    raise IndexError(
+        "only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables"
+        f" are valid indices (got {type(i).__name__})"
+    )
+
+# %% ../nbs/tensor/02_functions.ipynb #6bf8510d
 def _indices(index, shape):
     """An index as users write it, in NumPy's terms: (index tuple, is it basic). Tensors become
     arrays, lists become arrays, bools masks.
     """
-    if index.__class__ is not tuple:
-        if (
-            isinstance(index, list)
-            and len(index) < 32
-            and builtins.any(
-                i is None
-                or i is Ellipsis
-                or isinstance(i, (list, tuple, slice, TensorBase, np.ndarray))
-                for i in index
-            )
-        ):
-            index = tuple(index)  # x[[[0, 1]]] has always meant x[[0, 1]]
-        index = index if isinstance(index, tuple) else (index,)
+    if isinstance(index, list): index = _list_as_index(index)
+    elif not isinstance(index, tuple): index = (index,)
     for i in index:
         kind = i.__class__
         if (
@@ -1612,66 +1642,10 @@ def _indices(index, shape):
         return index, True
     out, basic = [], True
     for i in index:
-        kind = i.__class__
-        if (
-            kind is int
-            or kind is slice
-            and i.step is None
-            and i.start.__class__ in _PLAIN
-            and i.stop.__class__ in _PLAIN
-        ):
-            out.append(i)
-        elif isinstance(i, TensorBase):
-            a = i._array
-            if a.dtype.kind not in 'biu':
-                raise kind_error(
-                    IndexError('tensors used as indices must be long, int, byte or bool tensors'), i
-                )
-            if a.dtype == np.uint8: a = a.astype(bool)
-            if not a.ndim and a.dtype.kind in 'iu' and is_array(a):
-                out.append(int(a))
-            else:
-                out.append(a)
-                basic = False
-        elif is_array(i) or isinstance(i, (list, tuple, range)):
-            a = (
-                i
-                if is_array(i)
-                else np.asarray(
-                    [
-                        (
-                            (v.item() if is_far(v._array) else v._array)
-                            if isinstance(v, TensorBase)
-                            else v
-                        )
-                        for v in i
-                    ]
-                    if isinstance(i, (list, tuple))
-                    else i
-                )
-            )
-            if not a.size and a.dtype.kind == 'f': a = a.astype(np.int64)
-            out.append(a)
-            basic = False
-        elif isinstance(i, builtins.bool) or isinstance(i, np.bool_):
-            out.append(np.array(builtins.bool(i)))
-            basic = False
-        elif isinstance(i, slice):
-            s = slice(*(v if v is None else v.__index__() for v in (i.start, i.stop, i.step)))
-            if s.step is not None and s.step <= 0:
-                raise ValueError('step must be greater than zero')
-            out.append(s)
-        elif i is None or i is Ellipsis:
-            out.append(i)
-        elif hasattr(i, '__index__'):
-            out.append(i.__index__())
-        elif isinstance(i, str):
-            raise TypeError("new(): invalid data type 'str'")
-        else:
-            raise IndexError(
-                "only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables"
-                f" are valid indices (got {type(i).__name__})"
-            )
+        if i.__class__ is not int:
+            i, view = _entry(i)
+            basic = basic and view
+        out.append(i)
     return tuple(out), basic
 
 # %% ../nbs/tensor/02_functions.ipynb #3e9270b4
@@ -1683,56 +1657,62 @@ def refuse_far(x, index):
         )
 
 # %% ../nbs/tensor/02_functions.ipynb #5724df00
+def _scalar_index_error(index):
+    "PyTorch's words for an index of a tensor without dimensions; None if arrays are to blame."
+    given = [a for a in index if a is not None and a is not Ellipsis]
+    dots = Ellipsis in [a for a in index if not is_array(a)]
+    if len(given) > 1 or dots and len(index) > 1:
+        return IndexError('too many indices for tensor of dimension 0')
+    if builtins.any(isinstance(a, slice) for a in index):
+        return IndexError('slice() cannot be applied to a 0-dim tensor.')
+    if builtins.any(map(is_array, index)): return None
+    return IndexError(
+        'invalid index of a 0-dim tensor. Use `tensor.item()` in Python or `tensor.item<T>()`'
+        ' in C++ to convert a 0-dim tensor to a number'
+    )
+
+def _mask_error(mask, shape, d):
+    "The same for a mask that begins at dimension `d`; None if it fits."
+    if mask.shape == shape[d : d + mask.ndim]: return None
+    k = next((k for k in range(mask.ndim) if mask.shape[k] != shape[d + k]), 0)
+    return IndexError(
+        f'The shape of the mask {list(mask.shape)} at index {k} does not match the'
+        f' shape of the indexed tensor {list(shape)} at index {d + k}'
+    )
+
+def _place_error(a, size, d):
+    "The same for a number or an array of numbers along dimension `d`; None if all are in range."
+    if isinstance(a, int) and not -size <= a < size:
+        return range_error(
+            IndexError(f'index {a} is out of bounds for dimension {d} with size {size}'), size
+        )
+    if not is_array(a) or not a.size: return None
+    if not size: return IndexError('index is out of bounds for dimension with size 0')
+    if a.min() >= -size and a.max() < size: return None
+    bad = a[(a < -size) | (a >= size)].flat[0]
+    return IndexError(f'index {bad} is out of bounds for dimension {d} with size {size}')
+
+# %% ../nbs/tensor/02_functions.ipynb #c09bfaf4
 def _index_error(error, index, shape):
     "PyTorch's words for a failed index."
-    if not shape and len([a for a in index if a is not None and a is not Ellipsis]) > 1:
-        return IndexError('too many indices for tensor of dimension 0')
-    if not shape and Ellipsis in [a for a in index if not is_array(a)] and len(index) > 1:
-        return IndexError('too many indices for tensor of dimension 0')
-    if not shape and builtins.any(isinstance(a, slice) for a in index):
-        return IndexError('slice() cannot be applied to a 0-dim tensor.')
-    if not shape and not builtins.any(map(is_array, index)):
-        return IndexError(
-            'invalid index of a 0-dim tensor. Use `tensor.item()` in Python or `tensor.item<T>()`'
-            ' in C++ to convert a 0-dim tensor to a number'
-        )
+    found = None if shape else _scalar_index_error(index)
+    if found is not None: return found
+    is_mask = lambda a: is_array(a) and a.dtype == bool
     used = builtins.sum(
-        (a.ndim if is_array(a) and a.dtype == bool else 1)
-        for a in index
-        if a is not None and a is not Ellipsis
+        a.ndim if is_mask(a) else 1 for a in index if a is not None and a is not Ellipsis
     )
     if used > len(shape):
         return IndexError(f'too many indices for tensor of dimension {len(shape)}')
     d = 0
     for a in index:
+        if a is None: continue
         if a is Ellipsis:
             d += len(shape) - used
             continue
-        if a is None: continue
-        size = shape[d]
-        if isinstance(a, int) and not -size <= a < size:
-            return range_error(
-                IndexError(f'index {a} is out of bounds for dimension {d} with size {size}'), size
-            )
-        if is_array(a):
-            if a.dtype == bool:
-                if a.shape != shape[d : d + a.ndim]:
-                    k = next((k for k in range(a.ndim) if a.shape[k] != shape[d + k]), 0)
-                    return IndexError(
-                        f'The shape of the mask {list(a.shape)} at index {k} does not match the'
-                        f' shape of the indexed tensor {list(shape)} at index {d + k}'
-                    )
-                d += a.ndim
-                continue
-            if a.size and not size:
-                return IndexError('index is out of bounds for dimension with size 0')
-            if a.size and (a.min() < -size or a.max() >= size):
-                bad = a[(a < -size) | (a >= size)].flat[0]
-                return IndexError(
-                    f'index {bad} is out of bounds for dimension {d} with size {size}'
-                )
-        d += 1
-    arrays = [a.shape for a in index if is_array(a) and a.dtype != bool]
+        found = _mask_error(a, shape, d) if is_mask(a) else _place_error(a, shape[d], d)
+        if found is not None: return found
+        d += a.ndim if is_mask(a) else 1
+    arrays = [a.shape for a in index if is_array(a) and not is_mask(a)]
     if len(arrays) > 1:
         return IndexError(
             'shape mismatch: indexing tensors could not be broadcast together with shapes '
@@ -1997,13 +1977,14 @@ def nonzero(input, *, as_tuple=False):
     found = np.nonzero(input._array)
     return tuple(tensor_like(f) for f in found) if as_tuple else tensor_like(np.stack(found, 1))
 
-def sort(input, dim=-1, descending=False, stable=False):
+def sort(input, dim=-1, descending=False, stable=None):
     "Elements in order along `dim`, and where they were."
     d = dim_of(dim, input._array.ndim)
     index = argsort(input, d, descending)
-    if not input._array.ndim: return return_sort(*only(input, 'SortBackward0'))
+    node = 'SortBackward0' if stable is None else 'SortBackward1'
+    if not input._array.ndim: return return_sort(*only(input, node))
     return return_sort(
-        _op['picked'](input, index, dim=d, keepdim=True, node='SortBackward0'), index
+        _op['picked'](input, index, dim=d, keepdim=True, node=node), index
     )
 
 def argsort(input, dim=-1, descending=False, stable=False):
@@ -2020,7 +2001,7 @@ def topk(input, k, dim=-1, largest=True, sorted=True):
         raise RuntimeError('selected index k out of range')
     if not input._array.ndim:
         return return_topk(*only(input, 'TopkBackward0'))
-    index = narrow(argsort(input.detach(), d, largest), d, 0, k)
+    index = _op['first_in_order'](input.detach(), dim=d, k=k, descending=builtins.bool(largest))
     return return_topk(
         _op['picked'](input, index, dim=d, keepdim=True, node='TopkBackward0'), index
     )
@@ -2139,6 +2120,7 @@ def allclose(input, other, rtol=1e-5, atol=1e-8, equal_nan=False):
         )
     return builtins.bool(np.isclose(input._array, other._array, rtol, atol, equal_nan).all())
 
+# %% ../nbs/tensor/02_functions.ipynb #9dcdc2b4
 def numel(input):
     "The number of elements."
     return input._array.size

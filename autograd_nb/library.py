@@ -59,7 +59,8 @@ def _schema_type(annotation):
 def infer_schema(prototype_function, /, *, mutates_args, op_name=None):
     """The schema of a function with type annotations: `"(Tensor x, SymInt n) -> Tensor"`.
     `mutates_args`: names of the tensors that it changes in place, or "unknown". Raises ValueError
-    for what a schema cannot say."""
+    for what a schema cannot say.
+    """
     signature = inspect.signature(prototype_function)
 
     def wrong(what):
@@ -79,34 +80,10 @@ def infer_schema(prototype_function, /, *, mutates_args, op_name=None):
             keyword_only = True
             parameters.append('*')
         if name not in hints: wrong(f'Parameter {name} must have a type annotation.')
-        kind = _schema_type(hints[name])
-        if kind is None:
-            wrong(
-                f'Parameter {name} has unsupported type {hints[name]}. The valid types are: Tensor,'
-                ' int, float, bool, str, dtype, device, Scalar (int | float | bool), lists of'
-                ' tensors and of numbers, and any of them or None.'
-            )
-        if (
-            mutates_args == 'unknown'
-            and kind.startswith('Tensor')
-            or mutates_args != 'unknown'
-            and name in mutates_args
-        ):
-            if not kind.startswith('Tensor'):
-                wrong(
-                    f'Parameter {name} is in mutable_args but only Tensors or collections of'
-                    ' Tensors can be mutated'
-                )
+        kind = _parameter_type(name, hints[name], wrong)
+        if _mutated(name, kind, mutates_args, wrong):
             kind = kind.replace('Tensor', f'Tensor(a{len(parameters) - keyword_only}!)', 1)
-        default = ''
-        if p.default is not p.empty:
-            if p.default is not None and not isinstance(p.default, (int, float, bool, str, Dtype)):
-                wrong(
-                    f'Parameter {name} has an unsupported default value type {type(p.default)}.'
-                    ' Please file an issue on GitHub so we can prioritize this.'
-                )
-            default = f'={p.default!r}' if not isinstance(p.default, str) else f'="{p.default}"'
-        parameters.append(f'{kind} {name}{default}')
+        parameters.append(f'{kind} {name}{_default_text(name, p, wrong)}')
     if mutates_args != 'unknown':
         unknown = [n for n in mutates_args if n not in signature.parameters]
         if unknown:
@@ -118,6 +95,38 @@ def infer_schema(prototype_function, /, *, mutates_args, op_name=None):
     if 'return' not in hints:
         wrong('No return type annotation was provided. Please add one.')
     return f'{op_name or ""}({", ".join(parameters)}) -> {_returns(hints["return"], wrong)}'
+
+# %% ../nbs/autograd/13_library.ipynb #3783a9c7
+def _parameter_type(name, annotation, wrong):
+    kind = _schema_type(annotation)
+    if kind is None:
+        wrong(
+            f'Parameter {name} has unsupported type {annotation}. The valid types are: Tensor,'
+            ' int, float, bool, str, dtype, device, Scalar (int | float | bool), lists of'
+            ' tensors and of numbers, and any of them or None.'
+        )
+    return kind
+
+def _mutated(name, kind, mutates_args, wrong):
+    "Whether the function changes the parameter, as far as is known."
+    tensors = kind.startswith('Tensor')
+    if mutates_args == 'unknown': return tensors
+    if name in mutates_args and not tensors:
+        wrong(
+            f'Parameter {name} is in mutable_args but only Tensors or collections of'
+            ' Tensors can be mutated'
+        )
+    return name in mutates_args
+
+def _default_text(name, p, wrong):
+    "The default value of a parameter as a schema writes it."
+    if p.default is p.empty: return ''
+    if p.default is not None and not isinstance(p.default, (int, float, bool, str, Dtype)):
+        wrong(
+            f'Parameter {name} has an unsupported default value type {type(p.default)}.'
+            ' Please file an issue on GitHub so we can prioritize this.'
+        )
+    return f'={p.default!r}' if not isinstance(p.default, str) else f'="{p.default}"'
 
 # %% ../nbs/autograd/13_library.ipynb #29146c68
 def _returns(annotation, wrong):
@@ -320,93 +329,81 @@ class _Kernels:
         return result
 
     def check(self, given, result):
-        held = {
-            id(t._array if t._array.base is None else t._array.base)
-            for t in _tensors(list(given.values()))
-            if hasattr(t._array, 'base')
-        }
-        for r in _tensors(result):
-            if (
-                hasattr(r._array, 'base')
-                and id(r._array if r._array.base is None else r._array.base) in held
-            ):
-                raise RuntimeError(
-                    f'{self.qualname} (with implementation in'
-                    f' {inspect.getmodule(self.kernels.get(None))}): The output of this custom'
-                    ' operator (1) must not also be an input to this custom operator and (2) may'
-                    ' not alias any inputs to this custom operator or other returns. The most'
-                    ' common way to trigger this error is if we have y = custom_op(x) and y and x'
-                    ' are the same Tensor. Please instead return a clone of the offending output'
-                    ' tensor(s) (e.g. return x.clone()) or refactor the custom operator to not'
-                    ' return y.'
-                )
+        "Raise RuntimeError if a result shares memory with an input."
+        held = {_owner(t) for t in _tensors(list(given.values()))} - {None}
+        if any(_owner(r) in held for r in _tensors(result)):
+            raise RuntimeError(
+                f'{self.qualname} (with implementation in'
+                f' {inspect.getmodule(self.kernels.get(None))}): The output of this custom'
+                ' operator (1) must not also be an input to this custom operator and (2) may'
+                ' not alias any inputs to this custom operator or other returns. The most'
+                ' common way to trigger this error is if we have y = custom_op(x) and y and x'
+                ' are the same Tensor. Please instead return a clone of the offending output'
+                ' tensor(s) (e.g. return x.clone()) or refactor the custom operator to not'
+                ' return y.'
+            )
+
+# %% ../nbs/autograd/13_library.ipynb #9fde5a68
+def _owner(t):
+    "The id of the array that has the memory of `t`; None where that cannot be told."
+    array = t._array
+    if not hasattr(array, 'base'): return None
+    return id(array if array.base is None else array.base)
 
 # %% ../nbs/autograd/13_library.ipynb #67448a7c
+class _RecordedCall:
+    "One call of an operation with a derivative, as the methods of a custom function."
+
+    def __init__(self, operation, given):
+        self.operation, self.given, self.names = operation, given, list(given)
+        self.flat, self.spec = tree_flatten(list(given.values()))
+        self.positional = operation.schema.positional
+        self.listed = any(isinstance(v, (list, tuple)) for v in given.values())
+
+    def forward(self, ctx, *flat):
+        operation, names = self.operation, self.names
+        values = tree_unflatten(flat, self.spec)
+        with below_autograd():
+            result = operation.run(operation.kernel(_tensors(values)), dict(zip(names, values)))
+        changed = _tensors([v for n, v in zip(names, values) if n in operation.schema.mutated])
+        if changed: ctx.mark_dirty(*changed)
+        if operation.setup is not None:
+            extra = dict(zip(names[self.positional :], values[self.positional :]))
+            operation.setup(
+                ctx=ctx, inputs=tuple(values[: self.positional]), output=result,
+                **({'keyword_only_inputs': extra} if extra else {}),
+            )
+        leaves, ctx.made = tree_flatten(result)
+        _state.made = ctx.made
+        return tuple(leaves)
+
+    def backward(self, ctx, *grads):
+        whole = tree_unflatten(list(grads), ctx.made)
+        found = self.operation.rule(ctx, *(whole if isinstance(whole, tuple) else (whole,)))
+        found = list(found) if isinstance(found, tuple) else [found]
+        if not self.listed: return *found, *[None] * (len(self.names) - self.positional)
+        found += [None] * (len(self.names) - len(found))
+        return tuple(g for f, v in zip(found, self.given.values()) for g in _spread(f, v))
+
+def _spread(found, value):
+    "What a rule returned for one argument, as gradients of the tensors in it."
+    count = len(tree_flatten(value)[0])
+    if not isinstance(value, (list, tuple)): return [found] * count
+    return list(found) if isinstance(found, (list, tuple)) else [None] * count
+
+# %% ../nbs/autograd/13_library.ipynb #051dd070
 class _Recorded:
     "Calls with a derivative."
 
     def recorded(self, given):
         "The call as a node of the graph, which goes backward by the registered rule."
-        operation, names = self, list(given)
-        flat, spec = tree_flatten(list(given.values()))
-        listed = any(isinstance(v, (list, tuple)) for v in given.values())
-
-        class Rules:
-            @staticmethod
-            def forward(ctx, *flat):
-                values = tree_unflatten(flat, spec)
-                with below_autograd():
-                    result = operation.run(
-                        operation.kernel(_tensors(values)), dict(zip(names, values))
-                    )
-                changed = _tensors(
-                    [v for n, v in zip(names, values) if n in operation.schema.mutated]
-                )
-                if changed: ctx.mark_dirty(*changed)
-                if operation.setup is not None:
-                    positional = operation.schema.positional
-                    extra = (
-                        dict(keyword_only_inputs=dict(zip(names[positional:], values[positional:])))
-                        if len(names) > positional
-                        else {}
-                    )
-                    operation.setup(
-                        ctx=ctx, inputs=tuple(values[:positional]), output=result, **extra
-                    )
-                leaves, ctx.made = tree_flatten(result)
-                _state.made = ctx.made
-                return tuple(leaves)
-
-            @staticmethod
-            def backward(ctx, *grads):
-                whole = tree_unflatten(list(grads), ctx.made)
-                found = operation.rule(
-                    ctx,
-                    *(
-                        (whole if isinstance(whole, (tuple, list)) else (whole,))
-                        if isinstance(whole, tuple) or not isinstance(whole, list)
-                        else (whole,)
-                    ),
-                )
-                found = list(found) if isinstance(found, tuple) else [found]
-                if not listed:
-                    return *found, *[None] * (len(names) - operation.schema.positional)
-                spread = []
-                for g, v in zip([*found, *[None] * (len(names) - len(found))], given.values()):
-                    count = len(tree_flatten(v)[0])
-                    spread += (
-                        (list(g) if isinstance(g, (list, tuple)) else [None] * count)
-                        if isinstance(v, (list, tuple))
-                        else [g] * count
-                    )
-                return tuple(spread)
-
-        out = type(
+        call = _RecordedCall(self, given)
+        function = type(
             f'GeneratedBackwardFor_{self.namespace}_{self.name}_default',
             (Function,),
-            dict(forward=Rules.forward, backward=Rules.backward),
-        ).apply(*flat)
-        return tree_unflatten(list(out), _state.made)
+            dict(forward=staticmethod(call.forward), backward=staticmethod(call.backward)),
+        )
+        return tree_unflatten(list(function.apply(*call.flat)), _state.made)
 
 # %% ../nbs/autograd/13_library.ipynb #9949dffc
 class _Unrecorded:
@@ -803,53 +800,45 @@ def impl(qualname, types, func=None, *, lib=None):
 
 # %% ../nbs/autograd/13_library.ipynb #8ad12e09
 def opcheck(
-    op,
-    args,
-    kwargs=None,
-    *,
-    test_utils=('test_schema', 'test_autograd_registration'),
-    raise_exception=True,
-    atol=None,
-    rtol=None,
+    op, args, kwargs=None, *, test_utils=('test_schema', 'test_autograd_registration'),
+    raise_exception=True, atol=None, rtol=None,
 ):
     """Try an operation on sample inputs: does it leave alone what its schema says it does, and are
     its gradients right? Returns a dictionary of 'SUCCESS' or the error, by test.
     """
-    operation, kwargs, found = _found(op), kwargs or {}, {}
-
-    def unchanged():
-        given = operation.schema.bind(args, kwargs)
-        before = {
-            n: [t.detach().clone() for t in _tensors(v)]
-            for n, v in given.items()
-            if n not in operation.schema.mutated
-        }
-        operation(*args, **kwargs)
-        for n, old in before.items():
-            for a, b in zip(old, _tensors(given[n])):
-                if not a.equal(b.detach()):
-                    raise RuntimeError(
-                        f'{operation.qualname}: argument {n} was mutated, which the schema does not'
-                        f' say: {operation.schema}'
-                    )
-
-    def registered():
-        if (
-            any(t.requires_grad for t in _tensors(list(args)))
-            and operation.rule is None
-            and not any(k and 'Autograd' in k for k in operation.kernels)
-        ):
-            raise RuntimeError(
-                f'{operation.qualname}: inputs require grad and no derivative is registered'
-            )
-
-    for name, test in (('test_schema', unchanged), ('test_autograd_registration', registered)):
-        if name not in ((test_utils,) if isinstance(test_utils, str) else test_utils):
-            continue
+    operation, found = _found(op), {}
+    wanted = (test_utils,) if isinstance(test_utils, str) else test_utils
+    for name, test in _OPCHECKS.items():
+        if name not in wanted: continue
         try:
-            test()
+            test(operation, args, kwargs or {})
             found[name] = 'SUCCESS'
         except Exception as error:
             if raise_exception: raise
             found[name] = error
     return found
+
+def _check_mutation(operation, args, kwargs):
+    given = operation.schema.bind(args, kwargs)
+    before = {
+        n: [t.detach().clone() for t in _tensors(v)]
+        for n, v in given.items()
+        if n not in operation.schema.mutated
+    }
+    operation(*args, **kwargs)
+    for n, old in before.items():
+        if not all(a.equal(b.detach()) for a, b in zip(old, _tensors(given[n]))):
+            raise RuntimeError(
+                f'{operation.qualname}: argument {n} was mutated, which the schema does not'
+                f' say: {operation.schema}'
+            )
+
+def _check_registration(operation, args, kwargs):
+    wants = any(t.requires_grad for t in _tensors(list(args)))
+    registered = any(k and 'Autograd' in k for k in operation.kernels)
+    if wants and operation.rule is None and not registered:
+        raise RuntimeError(
+            f'{operation.qualname}: inputs require grad and no derivative is registered'
+        )
+
+_OPCHECKS = {'test_schema': _check_mutation, 'test_autograd_registration': _check_registration}

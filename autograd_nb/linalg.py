@@ -24,7 +24,7 @@ from .arrays.dtypes import FROM_NUMPY
 from .functions import _pair, cast, dim_of, into, matmul, need_tensor
 from .graph.modes import LOCAL, castable
 from .transforms.levels import WRAPPERS, looped
-from .graph.node import TensorBase, tensor_like
+from .graph.node import TensorBase, recorded_as, rename, tensor_like
 from .graph.op import REGISTRY
 import autograd_nb.ops.decompositions  # noqa: F401  (registers its operations)
 from .ops.decompositions import LinAlgError
@@ -134,6 +134,7 @@ def _is_vector(A, B):
     return len(b) == 1 or len(a) - 1 == len(b) and a[:-1] == b
 
 # %% ../nbs/tensor/05_linalg.ipynb #2de325ab
+@recorded_as('LinalgSolveExBackward0')
 def solve(A, B, *, left=True, out=None):
     """The solution X of `A @ X = B` (of `X @ A = B` with left=False); B: matrices or vectors.
     Raises LinAlgError for a singular A.
@@ -164,6 +165,7 @@ def solve(A, B, *, left=True, out=None):
         x = _op['solve'](A, B)
     return into(out, x)
 
+@recorded_as('LinalgSolveExBackward0')
 def solve_ex(A, B, *, left=True, check_errors=False, out=None):
     "The solution, and per matrix zero or the place of the zero pivot that prevents it."
     need_matrix(A, 'linalg.solve_ex', True)
@@ -199,6 +201,7 @@ def solve_triangular(A, B, *, upper, left=True, unitriangular=False, out=None):
 
 # %% ../nbs/tensor/05_linalg.ipynb #a1e8efd6
 @castable
+@recorded_as('LinalgLstsqBackward0')
 def lstsq(A, B, rcond=None, *, driver=None):
     "The least-squares solution of `A @ X = B`: (solution, residuals, rank, singular_values)."
     if A._array.ndim < 2:
@@ -279,6 +282,8 @@ def logdet(input):
     if s._array.dtype.kind == 'c': return l + REGISTRY['log'].call(s)
     return F.where(s < 0, tensor_like(library_of(l._array).full((), np.nan, l._array.dtype)), l)
 
+# %% ../nbs/tensor/05_linalg.ipynb #ea1ce279
+@recorded_as('LinalgCholeskyExBackward0')
 def cholesky(A, *, upper=False, out=None):
     """The lower (or `upper`) triangular factor of symmetric positive definite matrices. Raises
     LinAlgError for others.
@@ -326,6 +331,7 @@ def lu(A, *, pivot=True, out=None):
     return into(out, return_lu(*_op['plu'](A)))
 
 # %% ../nbs/tensor/05_linalg.ipynb #40ac6a1d
+@recorded_as('LinalgLuFactorExBackward0')
 def lu_factor_ex(A, *, pivot=True, check_errors=False, out=None):
     "Both factors in one matrix, the row exchanges, and the places of zero pivots."
     need_matrix(A, 'linalg.lu_factor_ex')
@@ -376,6 +382,7 @@ def lu_factor(A, *, pivot=True, out=None):
     need_matrix(A, 'linalg.lu_factor')
     return into(out, return_lu_factor(*lu_factor_ex(A, pivot=pivot)[:2]))
 
+@recorded_as('LinalgLuSolveBackward0')
 def lu_solve(LU, pivots, B, *, left=True, adjoint=False, out=None):
     "The solution of `A @ X = B`, given the factors of A."
     P = cast(_op['exchanged'](pivots, count=LU._array.shape[-1]), FROM_NUMPY[LU._array.dtype])
@@ -404,6 +411,7 @@ def _lu_transposed(LU, P, B):
     y = _op['triangular_solve'](t, B, upper=False)
     return matmul(P, _op['triangular_solve'](t, y, upper=True, unitriangular=True))
 
+@recorded_as('LuUnpackBackward0')
 def lu_unpack(LU_data, LU_pivots, unpack_data=True, unpack_pivots=True):
     "P, L and U from the compact form of `lu_factor`."
     m, n = LU_data._array.shape[-2:]
@@ -425,6 +433,7 @@ def reflector(A, i):
     return F.unsqueeze(F.select(A, -1, i) * tensor_like(below) + tensor_like(unit), -1)
 
 @anywhere
+@recorded_as('LinalgHouseholderProductBackward0')
 def householder_product(A, tau, *, out=None):
     """The first columns of a product of Householder reflections, given by the columns of A below
     the diagonal and by `tau`.
@@ -523,6 +532,7 @@ def eig(A, *, out=None):
     need_matrix(A, 'linalg.eig', True)
     return into(out, return_eig(*_op['eig'](A)))
 
+@recorded_as('LinalgEigBackward0')
 def eigvals(A, *, out=None):
     "Complex eigenvalues of square matrices."
     need_matrix(A, 'linalg.eigvals', True)
@@ -603,7 +613,8 @@ def cond(A, p=None, *, out=None):
     if p in (None, 2, -2):
         s = svdvals(A)
         top, low = F.select(s, -1, 0), F.select(s, -1, -1)
-        return into(out, low / top if p == -2 else top / low)
+        made = low / top if p == -2 else top / low
+        return into(out, rename(made, 'SqueezeBackward1', pictured=False))
     inverse, info = inv_ex(A)
     if info._array.any():
         return into(
@@ -695,7 +706,8 @@ def multi_dot(tensors, *, out=None):
 
     y = product(0, k - 1)
     if first: y = F.squeeze(y, 0)
-    return into(out, F.squeeze(y, -1) if last else y)
+    if last: y = F.squeeze(y, -1)
+    return into(out, rename(y, 'ViewBackward0', pictured=False))
 
 def cross(input, other, *, dim=-1, out=None):
     "The cross product of vectors of three numbers along `dim`."
@@ -713,7 +725,8 @@ def cross(input, other, *, dim=-1, out=None):
 @castable
 def vecdot(x, y, *, dim=-1, out=None):
     "The inner products of vectors along `dim` (the first one conjugated)."
-    return into(out, F.sum(x.conj() * y, dim))
+    made = F.sum(x.conj() * y, dim)
+    return into(out, rename(made, 'VdotBackward0') if x.ndim == y.ndim == 1 else made)
 
 # %% ../nbs/tensor/05_linalg.ipynb #93838242
 def diagonal(A, *, offset=0, dim1=-2, dim2=-1):

@@ -48,7 +48,9 @@ from .transforms.levels import WRAPPERS, Facade, looped
 from .graph.modes import LOCAL, castable
 from .layers.inference import INFERENCE
 from .layers.versions import JOURNAL, Writes
-from .graph.node import TensorExtras, TensorBase, tensor_like
+from autograd_nb.graph.node import (
+    TensorBase, TensorExtras, recorded_as, rename, tensor_like
+)
 from .graph.op import REGISTRY
 from .ops.crew import crew
 from .ops.kernels.products import LIBRARY
@@ -98,12 +100,14 @@ def float_power(input, exponent, *, out=None):
         ),
     )
 
+@recorded_as('LdexpBackward0')
 def ldexp(input, other, *, out=None):
     "`input * 2 ** other`."
     return into(
         out, input * F.pow(2.0, other if isinstance(other, TensorBase) else as_operand(other))
     )
 
+@recorded_as('FrexpBackward0')
 def frexp(input):
     """Mantissa and exponent: `input == mantissa * 2 ** exponent`, the mantissa's size between 1/2
     and 1.
@@ -194,13 +198,14 @@ def positive(input):
 # %% ../nbs/tensor/07_more.ipynb #b8fcb7ad
 def real(input):
     "The real part."
-    return _op['real'](input) if input._array.dtype.kind == 'c' else input
+    if input._array.dtype.kind != 'c': return input
+    return rename(_op['real'](input), 'SelectBackward0', pictured=False)
 
 def imag(input):
     "The imaginary part of complex numbers."
     if input._array.dtype.kind != 'c':
         raise RuntimeError('imag is not implemented for tensors with non-complex dtypes.')
-    return _op['imag'](input)
+    return rename(_op['imag'](input), 'SelectBackward0', pictured=False)
 
 def conj(input):
     "The complex conjugate; real numbers stay."
@@ -223,6 +228,7 @@ def _need_parts(first, second, function, *names):
             f'Expected object of scalar type {one} but got scalar type {two} for second argument'
         )
 
+@recorded_as('PolarBackward0')
 def polar(abs, angle, *, out=None):
     "Complex numbers from their sizes and angles."
     _need_parts(abs, angle, 'polar', 'abs', 'angle')
@@ -340,14 +346,10 @@ def ravel(input):
 def _atleast(n):
     def grow(x):
         if n == 1: return x if x._array.ndim else reshape(x, 1)
-        if n == 2: return x if x._array.ndim > 1 else reshape(x, 1, -1)
-        return (
-            x
-            if x._array.ndim > 2
-            else unsqueeze(x, -1)
-            if x._array.ndim == 2
-            else reshape(x, 1, -1, 1)
-        )
+        if x._array.ndim >= n: return x
+        if not x._array.ndim: return reshape(x, [1] * n)
+        if n == 2: return unsqueeze(x, 0)
+        return unsqueeze(x if x._array.ndim == 2 else unsqueeze(x, 0), -1)
 
     def atleast(*tensors):
         if len(tensors) == 1 and isinstance(tensors[0], TensorBase):
@@ -478,10 +480,12 @@ def split_with_sizes(input, split_sizes, dim=0):
     "Pieces of the given sizes."
     return F.split(input, list(split_sizes), dim)
 
-def _unwatched(name, function):
+# %% ../nbs/tensor/07_more.ipynb #83a5f95f
+def _unwatched(name, function, node='UnsafeSplitBackward0'):
     def method(*args, **kwargs):
         outs = function(*args, **kwargs)
         for o in outs:
+            rename(o, node)
             if o.__class__ not in WRAPPERS and o._meta is not INFERENCE and o._meta is not None:
                 o._meta = TensorExtras()
                 o._meta.version = Writes()
@@ -497,9 +501,10 @@ def _unwatched(name, function):
 unsafe_split, unsafe_chunk, unsafe_split_with_sizes = (
     _unwatched('unsafe_split', F.split),
     _unwatched('unsafe_chunk', F.chunk),
-    _unwatched('unsafe_split_with_sizes', split_with_sizes),
+    _unwatched('unsafe_split_with_sizes', split_with_sizes, 'UnsafeSplitWithSizesBackward0'),
 )
 
+@recorded_as('NarrowCopyBackward0')
 def narrow_copy(input, dim, start, length):
     "A copy of `narrow`."
     if length < 0:
@@ -545,19 +550,17 @@ def pad(input, pad, mode='constant', value=None):
                 )
             if mode == 'circular' and p > size:
                 raise RuntimeError('Padding value causes wrapping around more than once.')
-    return (
-        replication_pad
-        if mode == 'replicate'
-        else reflection_pad
-        if mode == 'reflect' and len(pad) < 6
-        else _op['pad_copies']
-    )(input, pad=pad, mode=mode)
+    if mode == 'replicate': return replication_pad(input, pad, mode)
+    if mode == 'reflect' and len(pad) < 6: return reflection_pad(input, pad, mode)
+    made = _op['pad_copies'](input, pad=pad, mode=mode)
+    # PyTorch fills an empty tensor part by part
+    return made if mode == 'reflect' else rename(made, 'CopySlices', pictured=False)
 
+# %% ../nbs/tensor/07_more.ipynb #90794b0f
 @castable
 def replication_pad(input, pad, mode):
     return _op['pad_copies'](input, pad=pad, mode=mode)
 
-# %% ../nbs/tensor/07_more.ipynb #90794b0f
 @castable
 def reflection_pad(input, pad, mode):
     return _op['pad_copies'](input, pad=pad, mode=mode)
@@ -566,6 +569,7 @@ def constant_pad_nd(input, pad, value=0):
     "`input` with `value` around it."
     return _op['pad_constant'](input, pad=tuple(pad), value=value)
 
+@recorded_as('BlockDiagBackward0')
 def block_diag(*tensors):
     "A matrix with the given matrices (vectors as rows, numbers as 1 by 1) along its diagonal."
     x = [atleast_2d(t) for t in tensors]
@@ -719,6 +723,7 @@ def index_put(input, indices, values, accumulate=False):
 
 
 # %% ../nbs/tensor/07_more.ipynb #ff6f6870
+@recorded_as('PutBackward0')
 def put(input, index, source, accumulate=False):
     "A copy with `source` written (or added) at places counted in the flattened tensor."
     if index._array.size != source._array.size:
@@ -744,6 +749,7 @@ def put(input, index, source, accumulate=False):
     )
 
 # %% ../nbs/tensor/07_more.ipynb #e1737e01
+@recorded_as('IndexReduceBackward0')
 def index_reduce(input, dim, index, source, reduce, *, include_self=True):
     """A copy with the slices of `source` combined ('prod', 'mean', 'amax' or 'amin') into the
     places along `dim` named by `index`.
@@ -854,6 +860,7 @@ def slice_scatter(input, src, dim=0, start=None, end=None, step=1):
     )
 
 # %% ../nbs/tensor/07_more.ipynb #785d6c39
+@recorded_as('DiagonalScatterBackward0')
 def diagonal_scatter(input, src, offset=0, dim1=0, dim2=1):
     "A copy with `src` on the diagonals."
     n, shape = input._array.ndim, input._array.shape
@@ -871,6 +878,7 @@ def diagonal_scatter(input, src, offset=0, dim1=0, dim2=1):
         input,
     )
 
+@recorded_as('AsStridedScatterBackward0')
 def as_strided_scatter(input, src, size, stride, storage_offset=None):
     "A copy with `src` written where `as_strided` would read."
     x = input if input._array.flags.c_contiguous else input.clone()
@@ -1091,13 +1099,10 @@ def _missing(input):
 def nansum(input, dim=None, keepdim=False, *, dtype=None, out=None):
     "The sum of all that is not NaN."
     bad = _missing(input)
-    return F.sum(
-        input if bad is None else F.masked_fill(input, bad, 0),
-        _tuple(dim),
-        keepdim,
-        dtype=dtype,
-        out=out,
-    )
+    if bad is None: return F.sum(input, _tuple(dim), keepdim, dtype=dtype, out=out)
+    kept = F.masked_fill(input, bad, 0)
+    total = F.sum(kept, _tuple(dim), keepdim, dtype=dtype)
+    return into(out, rename(total, 'NansumBackward0'))
 
 # %% ../nbs/tensor/07_more.ipynb #24217e4a
 def nanmean(input, dim=None, keepdim=False, *, dtype=None, out=None):
@@ -1120,7 +1125,7 @@ def nanmedian(input, dim=None, keepdim=False, *, out=None):
         return into(
             out,
             (
-                nanmedian(flat, 0).values
+                rename(nanmedian(flat, 0).values, 'NanmedianBackward0')
                 if flat._array.size
                 else tensor_like(np.full((), np.nan, flat._array.dtype))
             ),
@@ -1141,6 +1146,45 @@ def nanmedian(input, dim=None, keepdim=False, *, out=None):
     )
 
 # %% ../nbs/tensor/07_more.ipynb #c821a639
+#| export
+
+# %% ../nbs/tensor/07_more.ipynb #7b17b408
+def _parts_of(q, input, name):
+    "The array of the parts `q`. Raises PyTorch's errors for what cannot be one."
+    given = isinstance(q, TensorBase)
+    qs = q._array if given else library_of(input._array).asarray(q, input._array.dtype)
+    if qs.ndim > 1: raise RuntimeError(f'{name}() q must be a scalar or 1D tensor')
+    if given and qs.dtype != input._array.dtype:
+        raise RuntimeError(f'{name}() q tensor must be same dtype as the input tensor')
+    if qs.size and not (qs.min() >= 0 and qs.max() <= 1):
+        raise RuntimeError(
+            f'{name}() q must be in the range [0, 1] but got {qs.item()}'
+            if not qs.ndim
+            else f'{name}() q values must be in the range [0, 1]'
+        )
+    return qs
+
+def _ranks(x, row, ignore):
+    "Where the parts `row` lie among the sorted numbers `x`, counted from 0, fractions included."
+    nan, last = _op['isnan'](x), x._array.shape[-1] - 1
+    if not ignore:
+        # the largest is NaN then
+        return F.masked_fill(row * last, _op['any'](nan, dim=-1, keepdim=True), last)
+    rank = row * (F.sum(~nan, -1, keepdim=True) - 1)
+    return F.masked_fill(rank, rank < 0, 0)
+
+def _at_ranks(x, rank, interpolation):
+    "The numbers of the sorted `x` at ranks, which may lie between two of them."
+    rounding = dict(lower='floor', higher='ceil', nearest='round').get(interpolation)
+    if rounding: rank = _op[rounding](rank)
+    below, above = (cast(_op[r](rank.detach()), DTYPES['int64']) for r in ('floor', 'ceil'))
+    y = gather(x, -1, below)
+    if rounding: return y
+    part = rank.detach() * 0 + 0.5 if interpolation == 'midpoint' else rank - below
+    return _op['lerp'](y, gather(x, -1, above), part)
+
+# %% ../nbs/tensor/07_more.ipynb #27f91beb
+@recorded_as('SqueezeBackward4')
 def _quantile(input, q, dim, keepdim, interpolation, ignore, name, out):
     if input._array.dtype.kind != 'f' or input._array.dtype.itemsize < 4:
         raise RuntimeError(f'{name}() input tensor must be either float or double dtype')
@@ -1149,47 +1193,15 @@ def _quantile(input, q, dim, keepdim, interpolation, ignore, name, out):
             f"{name}() interpolation must be one of linear, lower, higher, midpoint or nearest, but"
             f" got {interpolation}"
         )
-    qs = (
-        q._array
-        if isinstance(q, TensorBase)
-        else library_of(input._array).asarray(q, input._array.dtype)
-    )
-    if qs.ndim > 1: raise RuntimeError(f'{name}() q must be a scalar or 1D tensor')
-    if isinstance(q, TensorBase) and qs.dtype != input._array.dtype:
-        raise RuntimeError(f'{name}() q tensor must be same dtype as the input tensor')
-    if qs.size and not (qs.min() >= 0 and qs.max() <= 1):
-        raise RuntimeError(
-            f'{name}() q must be in the range [0, 1] but got {qs.item()}'
-            if not qs.ndim
-            else f'{name}() q values must be in the range [0, 1]'
-        )
-    n0 = input._array.ndim
+    qs, n0 = _parts_of(q, input, name), input._array.ndim
     x = reshape(input, -1) if dim is None else input if n0 else reshape(input, 1)
     d = 0 if dim is None else dim_of(dim, n0)
     if not x._array.shape[d]:
         raise RuntimeError(f'{name}() input tensor must be non-empty')
     x = F.sort(movedim(x, d, -1), -1).values
-    nan, last = _op['isnan'](x), x._array.shape[-1] - 1
     row = reshape(q, -1) if isinstance(q, TensorBase) else tensor_like(qs.reshape(-1))
-    if ignore:
-        rank = row * (F.sum(~nan, -1, keepdim=True) - 1)
-        rank = F.masked_fill(rank, rank < 0, 0)
-    else:
-        rank = F.masked_fill(
-            row * last, _op['any'](nan, dim=-1, keepdim=True), last
-        )  # the largest is NaN then
-    rounding = dict(lower='floor', higher='ceil', nearest='round').get(interpolation)
-    if rounding: rank = _op[rounding](rank)
-    below, above = (cast(_op[r](rank.detach()), DTYPES['int64']) for r in ('floor', 'ceil'))
-    y = gather(x, -1, below)
-    if not rounding:
-        y = _op['lerp'](
-            y,
-            gather(x, -1, above),
-            rank.detach() * 0 + 0.5 if interpolation == 'midpoint' else rank - below,
-        )
     # one row per q, then the remaining dimensions
-    y = movedim(y, -1, 0)
+    y = movedim(_at_ranks(x, _ranks(x, row, ignore), interpolation), -1, 0)
     if keepdim:
         y = reshape(y, (len(y), *([1] * n0))) if dim is None else unsqueeze(y, d + 1) if n0 else y
     if dim is not None and not n0 and not keepdim: y = reshape(y, len(y))
@@ -1210,26 +1222,16 @@ def nanquantile(input, q, dim=None, keepdim=False, *, interpolation='linear', ou
 return_histogramdd = _pair('histogramdd', ('hist', 'bin_edges'))
 
 # %% ../nbs/tensor/07_more.ipynb #57634c14
-@anywhere
-def histogramdd(input, bins, *, range=None, weight=None, density=False, out=None):
-    """Counts (or sums of weights, or a density) of points, the rows of `input`, in boxes, and the
-    borders along each dimension.
-    """
-    a = input._array
-    if a.ndim < 2:
-        raise RuntimeError('torch.histogramdd: input tensor should have at least 2 dimensions')
-    n = a.shape[-1]
-    bins = (
-        [bins] * n
-        if isinstance(bins, int)
-        else [b._array if isinstance(b, TensorBase) else int(b) for b in bins]
-    )
+def _check_points(input, bins, range, weight):
+    "Raise PyTorch's errors for what does not fit points, the rows of `input`."
+    a, n = input._array, input._array.shape[-1]
     if len(bins) != n:
         raise RuntimeError(
             'histogramdd: The size of bins must be equal to the innermost dimension of the input.'
         )
     if a.dtype.kind != 'f' or a.dtype.itemsize < 4:
-        raise NotImplementedError(f'"histogramdd" not implemented for \'{F._type_name(input)}\'')
+        kind = F._type_name(input)
+        raise NotImplementedError(f'"histogramdd" not implemented for \'{kind}\'')
     if range is not None and len(range) != 2 * n:
         raise RuntimeError(
             f'torch.histogramdd: for a {n}-dimensional histogram range should have {2 * n}'
@@ -1241,32 +1243,35 @@ def histogramdd(input, bins, *, range=None, weight=None, density=False, out=None
             ' input tensor excluding its innermost dimension, but got input with shape'
             f' {list(a.shape)}, and weight with shape {list(weight._array.shape)}'
         )
-    places = a.reshape(math.prod(a.shape[:-1]), n)
-    pairs = [(0.0, 1.0)] * n if not len(places) else None
-    if range is not None:
-        pairs = [(float(range[2 * i]), float(range[2 * i + 1])) for i in builtins.range(n)]
-    weights = None if weight is None else weight._array.reshape(-1)
-    edges = [
-        (
-            b
-            if is_array(b)
-            else np.histogram_bin_edges(
-                places[:, i], b, None if pairs is None else pairs[i]
-            ).astype(a.dtype)
-        )
-        for i, b in enumerate(bins)
+
+def _borders(places, bins, range):
+    "The borders of the boxes along each dimension: given, or at equal distances."
+    pairs = [None if len(places) else (0.0, 1.0)] * len(bins)
+    if range is not None: pairs = [tuple(map(float, p)) for p in zip(range[::2], range[1::2])]
+    return [
+        b if is_array(b) else np.histogram_bin_edges(x, b, pair).astype(places.dtype)
+        for x, b, pair in zip(places.T, bins, pairs)
     ]
-    return into(
-        out,
-        return_histogramdd(
-            F.underivable(
-                tensor_like(_boxes(places, edges, weights, density)),
-                'aten::_histogramdd_from_bin_cts',
-                input,
-            ),
-            tuple(map(tensor_like, edges)),
-        ),
-    )
+
+# %% ../nbs/tensor/07_more.ipynb #3ce4ee89
+@anywhere
+def histogramdd(input, bins, *, range=None, weight=None, density=False, out=None):
+    """Counts (or sums of weights, or a density) of points, the rows of `input`, in boxes, and the
+    borders along each dimension.
+    """
+    a = input._array
+    if a.ndim < 2:
+        raise RuntimeError('torch.histogramdd: input tensor should have at least 2 dimensions')
+    n = a.shape[-1]
+    if isinstance(bins, int): bins = [bins] * n
+    else: bins = [b._array if isinstance(b, TensorBase) else int(b) for b in bins]
+    _check_points(input, bins, range, weight)
+    places = a.reshape(math.prod(a.shape[:-1]), n)
+    edges = _borders(places, bins, range)
+    weights = None if weight is None else weight._array.reshape(-1)
+    counts = tensor_like(_boxes(places, edges, weights, density))
+    counts = F.underivable(counts, 'aten::_histogramdd_from_bin_cts', input)
+    return into(out, return_histogramdd(counts, tuple(map(tensor_like, edges))))
 
 # %% ../nbs/tensor/07_more.ipynb #7a3d5788
 def _boxes(places, edges, weights, density):
@@ -1291,6 +1296,7 @@ _SEGMENT_STARTS = dict(sum=0.0, prod=1.0, mean=0.0, amax=-math.inf, amin=math.in
 
 # %% ../nbs/tensor/07_more.ipynb #80746289
 @anywhere
+@recorded_as('SegmentReduceBackward0')
 def segment_reduce(
     data, reduce, *, lengths=None, indices=None, offsets=None, axis=0, unsafe=False, initial=None
 ):
@@ -1371,7 +1377,7 @@ def diff(input, n=1, dim=-1, prepend=None, append=None, *, out=None):
     if not input._array.ndim:
         raise RuntimeError('diff expects input to be at least one-dimensional')
     if n < 0: raise RuntimeError(f'order must be non-negative but got {n}')
-    if not n: return into(out, input.clone())
+    if not n: return into(out, rename(input.clone(), 'CopyBackwards'))
     if prepend is not None or append is not None:
         input = cat([x for x in (prepend, input, append) if x is not None], d)
     for _ in range(builtins.min(n, input._array.shape[d])):
@@ -1381,23 +1387,64 @@ def diff(input, n=1, dim=-1, prepend=None, append=None, *, out=None):
     return into(out, input)
 
 # %% ../nbs/tensor/07_more.ipynb #c6394dbd
-def gradient(input, *, spacing=1, dim=None, edge_order=1):
-    """Estimates of the partial derivatives by central differences; at the borders by one-sided ones
-    of order `edge_order`. `spacing`: a distance, one per dimension, or coordinates.
-    """
-    n = input._array.ndim
+#| export
+
+# %% ../nbs/tensor/07_more.ipynb #88b3b3b1
+def _spacings(spacing, n, dims):
+    "The dimensions, and for each the distance, or the coordinates, of its points."
+    if dims is None: dims = tuple(range(n))
+    else: dims = tuple(dim_of(d, n) for d in (dims if isinstance(dims, (tuple, list)) else (dims,)))
     if spacing is None: spacing = 1
-    dims = (
-        tuple(range(n))
-        if dim is None
-        else tuple(dim_of(d, n) for d in (dim if isinstance(dim, (tuple, list)) else (dim,)))
-    )
     spaces = list(spacing) if isinstance(spacing, (tuple, list)) else [spacing] * len(dims)
     if len(spaces) != len(dims):
         raise RuntimeError(
             'torch.gradient expected spacing to be unspecified, a scalar or a list of length equal'
             f' to \'self.dim() = {n}\', but got a list of length {len(spaces)}'
         )
+    return dims, spaces
+
+def _even_slopes(at, inner, h, edge_order):
+    "Slopes at the first, the `inner` and the last of points that are `h` apart."
+    middle = (at(2, inner) - at(0, inner)) / (2 * h)
+    if edge_order == 1:
+        return (at(1, 1) - at(0, 1)) / h, middle, (at(-1, 1) - at(-2, 1)) / h
+    first = (at(0, 1) * -1.5 + at(1, 1) * 2 + at(2, 1) * -0.5) / h
+    last = (at(-3, 1) * 0.5 + at(-2, 1) * -2 + at(-1, 1) * 1.5) / h
+    return first, middle, last
+
+# %% ../nbs/tensor/07_more.ipynb #d9a7d652
+def _uneven_slopes(at, inner, steps, along, edge_order):
+    "The same for points with `steps` between them; `along` lays an array along their dimension."
+    a, b = steps[:-1], steps[1:]
+    middle = (
+        at(0, inner) * along(-b / (a * (a + b)))
+        + at(1, inner) * along((b - a) / (a * b))
+        + at(2, inner) * along(a / (b * (a + b)))
+    )
+    if edge_order == 1:
+        first = (at(1, 1) - at(0, 1)) / float(steps[0])
+        return first, middle, (at(-1, 1) - at(-2, 1)) / float(steps[-1])
+    a, b = steps[0], steps[1]
+    first = (
+        at(0, 1) * float(-(2 * a + b) / (a * (a + b)))
+        + at(1, 1) * float((a + b) / (a * b))
+        + at(2, 1) * float(-a / (b * (a + b)))
+    )
+    a, b = steps[-2], steps[-1]
+    last = (
+        at(-3, 1) * float(b / (a * (a + b)))
+        + at(-2, 1) * float(-(b + a) / (a * b))
+        + at(-1, 1) * float((2 * b + a) / (b * (a + b)))
+    )
+    return first, middle, last
+
+# %% ../nbs/tensor/07_more.ipynb #de77b490
+def gradient(input, *, spacing=1, dim=None, edge_order=1):
+    """Estimates of the partial derivatives by central differences; at the borders by one-sided ones
+    of order `edge_order`. `spacing`: a distance, one per dimension, or coordinates.
+    """
+    n = input._array.ndim
+    dims, spaces = _spacings(spacing, n, dim)
     if edge_order not in (1, 2):
         raise RuntimeError('torch.gradient only supports edge_order=1 and edge_order=2.')
     if input._array.dtype.kind in 'biu': input = cast(input, get_default_dtype())
@@ -1416,55 +1463,28 @@ def gradient(input, *, spacing=1, dim=None, edge_order=1):
             # a few numbers, of which slopes at the ends want single ones
             steps = np.diff(h.detach().cpu()._array.astype(np.float64))
             shape = [-1 if k == d else 1 for k in range(n)]
-            c = lambda v, shape=shape: tensor_like(
+            along = lambda v, shape=shape: tensor_like(
                 beside(np.asarray(v).reshape(shape).astype(input._array.dtype), input._array)
             )
-            a, b = steps[:-1], steps[1:]
-            middle = (
-                at(0, size - 2) * c(-b / (a * (a + b)))
-                + at(1, size - 2) * c((b - a) / (a * b))
-                + at(2, size - 2) * c(a / (b * (a + b)))
-            )
-            if edge_order == 1:
-                first, last = (
-                    (at(1, 1) - at(0, 1)) / float(steps[0]),
-                    (at(-1, 1) - at(-2, 1)) / float(steps[-1]),
-                )
-            else:
-                a, b = steps[0], steps[1]
-                first = (
-                    at(0, 1) * float(-(2 * a + b) / (a * (a + b)))
-                    + at(1, 1) * float((a + b) / (a * b))
-                    + at(2, 1) * float(-a / (b * (a + b)))
-                )
-                a, b = steps[-2], steps[-1]
-                last = (
-                    at(-3, 1) * float(b / (a * (a + b)))
-                    + at(-2, 1) * float(-(b + a) / (a * b))
-                    + at(-1, 1) * float((2 * b + a) / (b * (a + b)))
-                )
+            slopes = _uneven_slopes(at, size - 2, steps, along, edge_order)
         else:
             h = h.item() if isinstance(h, TensorBase) else h
-            middle = (at(2, size - 2) - at(0, size - 2)) / (2 * h)
-            if edge_order == 1:
-                first, last = (at(1, 1) - at(0, 1)) / h, (at(-1, 1) - at(-2, 1)) / h
-            else:
-                first = (at(0, 1) * -1.5 + at(1, 1) * 2 + at(2, 1) * -0.5) / h
-                last = (at(-3, 1) * 0.5 + at(-2, 1) * -2 + at(-1, 1) * 1.5) / h
-        out.append(cat([first, middle, last], d))
+            slopes = _even_slopes(at, size - 2, h, edge_order)
+        out.append(cat(slopes, d))
     return tuple(out)
 
 # %% ../nbs/tensor/07_more.ipynb #c285471b
-def _pieces(y, x, dx, dim):
-    d = dim_of(dim, y._array.ndim)
+def _pairs(y, d):
+    "Sums of neighbours along dimension `d`."
     k = y._array.shape[d] - 1
-    pairs = narrow(y, d, 0, k) + narrow(y, d, 1, k)
-    if x is None:
-        return pairs * (dx / 2) if not isinstance(dx, TensorBase) else pairs * dx / 2, d
+    return narrow(y, d, 0, k) + narrow(y, d, 1, k)
+
+def _gaps(y, x, dx, dim, d):
+    "The distances between the places of `y`, as a tensor that broadcasts against them."
+    if x is None: return dx
     if x._array.ndim == 1 and y._array.ndim > 1:
         x = reshape(x, [-1 if i == d else 1 for i in range(y._array.ndim)])
-    xd = d if x._array.ndim == y._array.ndim else dim_of(dim, x._array.ndim)
-    return pairs * (diff(x, dim=xd) / 2), d
+    return diff(x, dim=d if x._array.ndim == y._array.ndim else dim_of(dim, x._array.ndim))
 
 def trapezoid(y, x=None, *, dx=None, dim=-1):
     "The integral along `dim` by the trapezoid rule; `x`: places, `dx`: distance between places."
@@ -1472,14 +1492,22 @@ def trapezoid(y, x=None, *, dx=None, dim=-1):
         raise TypeError(
             f"trapezoid(): argument 'y' (position 1) must be Tensor, not {type(y).__name__}"
         )
-    if y._array.shape[dim_of(dim, y._array.ndim)] == 0: return F.sum(y, dim)
-    pieces, d = _pieces(y, x, 1 if dx is None else dx, dim)
-    return F.sum(pieces, d)
+    d = dim_of(dim, y._array.ndim)
+    if y._array.shape[d] == 0: return F.sum(y, d)
+    if x is not None or isinstance(dx, TensorBase):
+        areas = F.sum(_pairs(y, d) * _gaps(y, x, dx, dim, d), d)
+        return rename(areas / 2.0, 'DivBackward1')
+    # with equal distances only the ends count half
+    ends = (F.select(y, d, 0) + F.select(y, d, -1)) * 0.5
+    return rename((F.sum(y, d) - ends) * (1.0 if dx is None else float(dx)), 'MulBackward1')
 
 def cumulative_trapezoid(y, x=None, *, dx=None, dim=-1):
     "The running integral along `dim` by the trapezoid rule."
-    pieces, d = _pieces(y, x, 1 if dx is None else dx, dim)
-    return F.cumsum(pieces, d)
+    d = dim_of(dim, y._array.ndim)
+    if x is not None or isinstance(dx, TensorBase):
+        areas = F.cumsum(_pairs(y, d) * _gaps(y, x, dx, dim, d), d)
+        return rename(areas / 2.0, 'DivBackward1')
+    return F.cumsum(_pairs(y, d) * ((1.0 if dx is None else float(dx)) / 2), d)
 
 # %% ../nbs/tensor/07_more.ipynb #12df50ce
 def tensordot(a, b, dims=2, out=None):
@@ -1525,12 +1553,11 @@ def inner(input, other, *, out=None):
             'inner() the last dimension must match on both input tensors but got shapes'
             f' {list(input._array.shape)} and {list(other._array.shape)}'
         )
-    return (
-        F.dot(input, other, out=out)
-        if input._array.ndim == other._array.ndim == 1
-        else into(out, tensordot(input, other, ([-1], [-1])))
-    )
+    if input._array.ndim == other._array.ndim == 1: made = F.dot(input, other)
+    else: made = tensordot(input, other, ([-1], [-1]))
+    return into(out, rename(made, 'ViewBackward0', pictured=False))
 
+@recorded_as('VdotBackward0')
 def vdot(input, other, *, out=None):
     "The sum of products of two vectors, the first one conjugated."
     return F.dot(conj(input), other, out=out)
@@ -1544,8 +1571,9 @@ def kron(input, other, *, out=None):
     x = reshape(input, [v for s in a for v in (s, 1)]) * reshape(
         other, [v for s in b for v in (1, s)]
     )
-    return into(out, reshape(x, [s * t for s, t in zip(a, b)]))
+    return into(out, rename(reshape(x, [s * t for s, t in zip(a, b)]), 'UnsafeViewBackward0'))
 
+@recorded_as('AddrBackward0')
 def addr(input, vec1, vec2, *, beta=1, alpha=1, out=None):
     "`beta * input + alpha * outer(vec1, vec2)`."
     for x, name in ((vec1, 'vec1'), (vec2, 'vec2')):
@@ -1556,6 +1584,7 @@ def addr(input, vec1, vec2, *, beta=1, alpha=1, out=None):
     return into(out, x if beta == 0 else (input if beta == 1 else input * beta) + x)
 
 @castable
+@recorded_as('AddbmmBackward0')
 def addbmm(input, batch1, batch2, *, beta=1, alpha=1, out=None):
     "`beta * input + alpha *` the sum of the products of corresponding matrices."
     product = F.sum(F.bmm(batch1, batch2), 0, dtype=batch1.dtype)
@@ -1573,11 +1602,13 @@ def cross(input, other, dim=None, *, out=None):
         if dim is None: raise RuntimeError('no dimension of size 3 in input')
     return L.cross(input, other, dim=dim, out=out)
 
+# %% ../nbs/tensor/07_more.ipynb #df618a29
 def cartesian_prod(*tensors):
     "All combinations of one element from each vector, one row each."
     if len(tensors) == 1: return tensors[0]
     return stack([reshape(g, -1) for g in F.meshgrid(*tensors, indexing='ij')], 1)
 
+@recorded_as('StackBackward0')
 def combinations(input, r=2, with_replacement=False):
     "All combinations of `r` elements of a vector, one row each."
     if input._array.ndim != 1:
@@ -1600,6 +1631,7 @@ def vander(x, N=None, increasing=False):
     rising = cat([ones, F.cumprod(expand(unsqueeze(x, 1), -1, n - 1), 1)], 1) if n > 1 else ones
     return rising if increasing else flip(rising, 1)
 
+@recorded_as('DistBackward0')
 def dist(input, other, p=2):
     "The p-norm of the difference."
     difference = input - other
@@ -1612,6 +1644,7 @@ def dist(input, other, p=2):
 
 # %% ../nbs/tensor/07_more.ipynb #53dbd16d
 @castable
+@recorded_as('CdistBackward0')
 def cdist(x1, x2, p=2.0, compute_mode='use_mm_for_euclid_dist_if_necessary'):
     "All p-norm distances between the rows of `x1` and the rows of `x2`."
     if x1._array.ndim < 2 or x2._array.ndim < 2:
@@ -1635,6 +1668,7 @@ def cdist(x1, x2, p=2.0, compute_mode='use_mm_for_euclid_dist_if_necessary'):
         return _op['distances'](x1, x2)
     return _distances(unsqueeze(x1, -2) - unsqueeze(x2, -3), p, -1, x1, x2)
 
+# %% ../nbs/tensor/07_more.ipynb #b988cd8a
 def _distances(apart, p, dim, *points):
     "The p-norms of differences of points; for 0, which counts, the points' gradients are zeros."
     if p: return _op['vector_norm'](apart, ord=float(p), dim=dim)
@@ -1642,6 +1676,7 @@ def _distances(apart, p, dim, *points):
     for x in points: out = _op['with_input'](out, x)
     return out
 
+@recorded_as('PdistBackward0')
 def pdist(input, p=2.0):
     "The p-norm distances between all pairs of rows."
     if input._array.ndim != 2:
@@ -1653,7 +1688,8 @@ def pdist(input, p=2.0):
 
 def pairwise_distance(x1, x2, p=2.0, eps=1e-6, keepdim=False):
     "The p-norm of the difference (plus `eps`) of corresponding vectors."
-    return _op['vector_norm'](x1 - x2 + eps, ord=float(p), dim=-1, keepdim=keepdim)
+    length = _op['vector_norm'](x1 - x2 + eps, ord=float(p), dim=-1, keepdim=keepdim)
+    return rename(length, 'NormBackward1')
 
 # %% ../nbs/tensor/07_more.ipynb #29130bce
 def cosine_similarity(x1, x2, dim=1, eps=1e-8):
@@ -1676,6 +1712,7 @@ def cosine_similarity(x1, x2, dim=1, eps=1e-8):
 
     return F.sum((x1 / length(x1)) * (x2 / length(x2)), d)
 
+@recorded_as('RenormBackward0')
 def renorm(input, p, dim, maxnorm, *, out=None):
     "Slices along `dim` whose p-norm exceeds `maxnorm`, scaled down to it."
     if p <= 0: raise RuntimeError('renorm: non-positive-norm not supported')
@@ -1712,6 +1749,7 @@ def _check_weights(weights, name, kinds, count):
         return
     raise RuntimeError(f'cov(): expected {name} to {words}')
 
+# %% ../nbs/tensor/07_more.ipynb #c54449f1
 def cov(input, *, correction=1, fweights=None, aweights=None):
     """The covariances of the rows; columns are observations, counted `fweights` times and weighed
     with `aweights`.
@@ -1746,14 +1784,19 @@ def cov(input, *, correction=1, fweights=None, aweights=None):
     )
     return squeeze(out) if input._array.ndim < 2 or len(x._array) == 1 else out
 
+# %% ../nbs/tensor/07_more.ipynb #111d2169
 def corrcoef(input):
     "The correlations of the rows; columns are observations."
     c = cov(input)
     if not c._array.ndim: return c / c
     d = _op['sqrt'](real(F.diagonal(c)))
-    return c / unsqueeze(d, 1) / unsqueeze(d, 0)
+    c = c / unsqueeze(d, 1) / unsqueeze(d, 0)
+    # rounding may have led past the limits
+    if c._array.dtype.kind != 'c': return F.clamp(c, -1, 1)
+    return _op['complex_of'](F.clamp(real(c), -1, 1), F.clamp(imag(c), -1, 1))
 
 # %% ../nbs/tensor/07_more.ipynb #5decf7d2
+@recorded_as('CholeskyBackward0')
 def cholesky(input, upper=False, *, out=None):
     "The triangular factor of symmetric positive definite matrices."
     return L.cholesky(input, upper=upper, out=out)
@@ -1796,6 +1839,7 @@ def svd(input, some=True, compute_uv=True, *, out=None):
     return into(out, kind(U, S_, adjoint(Vh)))
 
 # %% ../nbs/tensor/07_more.ipynb #32163459
+@recorded_as('TriangularSolveBackward0')
 def triangular_solve(b, A, upper=True, transpose=False, unitriangular=False):
     "The solution of `A @ X = b` for a triangular A, and A."
     M = F.transpose(A, -2, -1) if transpose else A
@@ -1868,6 +1912,7 @@ def _packed_qr(a):
     return np.ascontiguousarray(packed.swapaxes(-1, -2)), tau
 
 # %% ../nbs/tensor/07_more.ipynb #8d8f4a71
+@recorded_as('OrmqrBackward0')
 def ormqr(input, tau, other, left=True, transpose=False, *, out=None):
     """`Q @ other` (`other @ Q` with left=False; `transpose`: `Q.mH`), for the product Q of the
     reflections that `geqrf` packs.
@@ -2130,6 +2175,26 @@ def _frame_sizes(n_fft, hop_length, win_length):
     )
 
 # %% ../nbs/tensor/07_more.ipynb #dcbe7dc1
+#| export
+
+# %% ../nbs/tensor/07_more.ipynb #cf67bff5
+def _frames(input, n_fft, hop, length, window, center, pad_mode, said):
+    "The overlapping parts of a signal, each multiplied with the window function."
+    batch = input._array.ndim == 2
+    x = input if batch else unsqueeze(input, 0)
+    if center: x = pad(x, (n_fft // 2, n_fft // 2), pad_mode)
+    n, words = x._array.shape[-1], said(x if batch else x[0])
+    if not 0 < n_fft <= n:
+        raise RuntimeError(f'{words} : expected 0 < n_fft < {n}, but got n_fft={n_fft}')
+    if hop <= 0:
+        raise RuntimeError(f'{words} : expected hop_length > 0, but got hop_length={hop}')
+    if not 0 < length <= n_fft:
+        raise RuntimeError(
+            f'{words} : expected 0 < win_length <= n_fft, but got win_length={length}'
+        )
+    return unfold(x, -1, n_fft, hop) * _centred_window(window, n_fft, length, input, words)
+
+# %% ../nbs/tensor/07_more.ipynb #039cb405
 def stft(
     input, n_fft, hop_length=None, win_length=None, window=None, center=True, pad_mode='reflect',
     normalized=False, onesided=None, return_complex=None, align_to_window=None,
@@ -2151,48 +2216,62 @@ def stft(
     )
     if a.dtype.kind not in 'fc':
         raise RuntimeError(f'{said(input)} : expected a tensor of floating point or complex values')
-    if a.ndim not in (1, 2):
-        raise RuntimeError(f'{said(input)} : expected a 1D or 2D tensor')
+    if a.ndim not in (1, 2): raise RuntimeError(f'{said(input)} : expected a 1D or 2D tensor')
     hard = a.dtype.kind == 'c' or window is not None and window.is_complex()
-    if return_complex is None:
-        if not hard:
-            raise RuntimeError(
-                'stft requires the return_complex parameter be given for real inputs, and will'
-                ' further require that return_complex=True in a future PyTorch release.'
-            )
-        return_complex = True
+    if return_complex is None and not hard:
+        raise RuntimeError(
+            'stft requires the return_complex parameter be given for real inputs, and will'
+            ' further require that return_complex=True in a future PyTorch release.'
+        )
     if align_to_window is not None and center:
         raise RuntimeError('stft only supports align_to_window for center = False.')
-    x = input if a.ndim == 2 else unsqueeze(input, 0)
-    if center: x = pad(x, (n_fft // 2, n_fft // 2), pad_mode)
-    n = x._array.shape[-1]
-    if not 0 < n_fft <= n:
-        raise RuntimeError(
-            f'{said(x if a.ndim == 2 else x[0])} : expected 0 < n_fft < {n}, but got n_fft={n_fft}'
-        )
-    if hop <= 0:
-        raise RuntimeError(
-            f'{said(x if a.ndim == 2 else x[0])} : expected hop_length > 0, but got'
-            f' hop_length={hop}'
-        )
-    if not 0 < length <= n_fft:
-        raise RuntimeError(
-            f'{said(x if a.ndim == 2 else x[0])} : expected 0 < win_length <= n_fft, but got'
-            f' win_length={length}'
-        )
-    frames = unfold(x, -1, n_fft, hop) * _centred_window(
-        window, n_fft, length, input, said(x if a.ndim == 2 else x[0])
-    )
-    if onesided is None:
-        onesided = not hard
-    elif onesided and hard:
+    frames = _frames(input, n_fft, hop, length, window, center, pad_mode, said)
+    if onesided and hard:
         raise RuntimeError('Cannot have onesided output if window or input is complex')
-    out = (T.rfft if onesided else T.fft)(frames, norm='ortho' if normalized else None)
+    real_only = not hard if onesided is None else onesided
+    out = (T.rfft if real_only else T.fft)(frames, norm='ortho' if normalized else None)
     out = transpose(out, -1, -2)
     if a.ndim == 1: out = squeeze(out, 0)
-    return out if return_complex else view_as_real(out)
+    return out if return_complex is None or return_complex else view_as_real(out)
 
 # %% ../nbs/tensor/07_more.ipynb #46132ee7
+#| export
+
+# %% ../nbs/tensor/07_more.ipynb #2c895f8e
+def _check_spectrum(bins, n_fft, hop, size, onesided, complex_signal, said):
+    "Raise PyTorch's errors for sizes that do not fit a spectrum of `bins` frequencies."
+    if bins != (n_fft // 2 + 1 if onesided else n_fft):
+        raise RuntimeError(
+            f'{said} : expected the frequency dimension (3rd to the last) of the input tensor to'
+            f' match n_fft{" / 2 + 1" if onesided else ""} when onesided={bool(onesided)}, but got'
+            f' {bins}'
+        )
+    if not 0 < hop <= size:
+        raise RuntimeError(f'{said} : expected 0 < hop_length <= win_length')
+    if not 0 < size <= n_fft:
+        raise RuntimeError(f'{said} : expected 0 < win_length <= n_fft')
+    if onesided and complex_signal:
+        raise RuntimeError('Cannot have onesided output if window or input is complex')
+
+def _laid_over(parts, w, n_fft, hop, start, end, said):
+    "The signal of which `parts`, weighed with `w`, are the frames, from sample `start` to `end`."
+    frames = parts._array.shape[-2]
+    total = n_fft + hop * (frames - 1)
+    back = lambda p: REGISTRY['fold'].call(
+        p, shape=(*p._array.shape[:-2], total), dim=-1, size=n_fft, step=hop
+    )
+    y, weight = back(parts * w), back(expand(unsqueeze(w * w, 0), (frames, n_fft)))
+    have = builtins.min(end, total) - start
+    y, weight = narrow(y, -1, start, have), narrow(weight, -1, start, have)
+    if weight.__class__ not in WRAPPERS and np.abs(weight._array).min() <= 1e-11:
+        raise RuntimeError(
+            f'{said} window overlap add min: 1. The windows leave out samples: take a smaller'
+            ' hop_length or another window.'
+        )
+    y = y / weight
+    return pad(y, (0, end - total)) if end > total else y
+
+# %% ../nbs/tensor/07_more.ipynb #7edfb8bd
 def istft(
     input, n_fft, hop_length=None, win_length=None, window=None, center=True, normalized=False,
     onesided=None, length=None, return_complex=False,
@@ -2220,45 +2299,15 @@ def istft(
     x = input if a.ndim == 3 else unsqueeze(input, 0)
     bins, frames = x._array.shape[1:]
     if onesided is None: onesided = bins != n_fft
-    if onesided and bins != n_fft // 2 + 1:
-        raise RuntimeError(
-            f'{said} : expected the frequency dimension (3rd to the last) of the input tensor to'
-            f' match n_fft / 2 + 1 when onesided=True, but got {bins}'
-        )
-    if not onesided and bins != n_fft:
-        raise RuntimeError(
-            f'{said} : expected the frequency dimension (3rd to the last) of the input tensor to'
-            f' match n_fft when onesided=False, but got {bins}'
-        )
-    if not 0 < hop <= size:
-        raise RuntimeError(f'{said} : expected 0 < hop_length <= win_length')
-    if not 0 < size <= n_fft:
-        raise RuntimeError(f'{said} : expected 0 < win_length <= n_fft')
-    if onesided and (return_complex or window is not None and window.is_complex()):
-        raise RuntimeError('Cannot have onesided output if window or input is complex')
+    complex_signal = return_complex or window is not None and window.is_complex()
+    _check_spectrum(bins, n_fft, hop, size, onesided, complex_signal, said)
     w = _centred_window(window, n_fft, size, input, said)
-    x = transpose(x, -1, -2)
-    norm = 'ortho' if normalized else None
-    if return_complex:
-        parts = T.ifft(x, norm=norm)
-    else:
-        parts = T.irfft(x if onesided else narrow(x, -1, 0, n_fft // 2 + 1), n_fft, norm=norm)
-    total = n_fft + hop * (frames - 1)
-    back = lambda p: REGISTRY['fold'].call(
-        p, shape=(*p._array.shape[:-2], total), dim=-1, size=n_fft, step=hop
-    )
-    y, weight = back(parts * w), back(expand(unsqueeze(w * w, 0), (frames, n_fft)))
+    x, norm = transpose(x, -1, -2), 'ortho' if normalized else None
+    if return_complex: parts = T.ifft(x, norm=norm)
+    else: parts = T.irfft(x if onesided else narrow(x, -1, 0, n_fft // 2 + 1), n_fft, norm=norm)
     start = n_fft // 2 if center else 0
-    end = start + length if length is not None else total - (n_fft // 2 if center else 0)
-    have = builtins.min(end, total) - start
-    y, weight = narrow(y, -1, start, have), narrow(weight, -1, start, have)
-    if weight.__class__ not in WRAPPERS and np.abs(weight._array).min() <= 1e-11:
-        raise RuntimeError(
-            f'{said} window overlap add min: 1. The windows leave out samples: take a smaller'
-            ' hop_length or another window.'
-        )
-    y = y / weight
-    if end > total: y = pad(y, (0, end - total))
+    end = start + length if length is not None else n_fft + hop * (frames - 1) - start
+    y = _laid_over(parts, w, n_fft, hop, start, end, said)
     return squeeze(y, 0) if a.ndim == 2 else y
 
 # %% ../nbs/tensor/07_more.ipynb #99ef78ac
@@ -2336,6 +2385,8 @@ ONLY_FUNCTIONS = (
 ONLY_METHODS = (
     'sum_to_size unfold fill_diagonal_ exponential_ geometric_ cauchy_ log_normal_'.split()
 )
+
+# %% ../nbs/tensor/07_more.ipynb #d6d3caa8
 SPECIAL = 'polygamma logit xlogy'.split()  # from `special`
 METHODS_TOO = 'geqrf ormqr'.split()
 LINALG = 'det logdet matrix_power'.split()  # from `linalg`
@@ -2376,18 +2427,18 @@ NAMED_METHODS = (
 ).split()
 
 # %% ../nbs/tensor/07_more.ipynb #306e1a42
-def _properties(Tensor):
-    "Properties and small methods of the tensor class that need no table."
+class _Parts:
+    "Parts of complex numbers, and matrices turned round."
 
-    def put(name, value):
-        hang(Tensor, name, value)
+    imag = property(
+        imag,
+        lambda self, value: imag(self).copy_(value),
+        doc='The imaginary part of complex numbers.',
+    )
 
-    def write_imag(self, value):
-        imag(self).copy_(value)
-
-    put('imag', property(imag, write_imag, doc='The imaginary part of complex numbers.'))
-
+    @property
     def mH(self):
+        "The matrices in the last two dimensions, transposed and conjugated."
         if self._array.ndim < 2:
             raise RuntimeError(
                 'tensor.mH is only supported on matrices or batches of matrices. Got'
@@ -2395,65 +2446,62 @@ def _properties(Tensor):
             )
         return adjoint(self)
 
-    put(
-        'mH',
-        property(mH, doc='The matrices in the last two dimensions, transposed and conjugated.'),
-    )
-    for name in (
-        'is_sparse', 'is_sparse_csr', 'is_quantized', 'is_meta', 'is_mkldnn', 'is_mps', 'is_xla',
-        'is_xpu', 'is_nested', 'is_vulkan', 'is_ipu', 'is_maia', 'is_mtia',
-    ):
-        put(name, property(lambda self: False))
-    put('name', property(lambda self: None))
-    for name in ('is_coalesced', 'is_distributed'): put(name, lambda self, *args: False)
-    put('to_dense', lambda self, *args, **kwargs: self)
-    put('dequantize', lambda self: self)
-    put(
-        'is_set_to',
-        lambda self, other: (
-            self._array.__array_interface__['data'] == other._array.__array_interface__['data']
-            and self._array.shape == other._array.shape
-            and self._array.strides == other._array.strides
-        ),
-    )
-    put(
-        'dim_order',
-        lambda self: tuple(
-            sorted(builtins.range(self._array.ndim), key=lambda d: -self._array.strides[d])
-        ),
-    )
-    put('where', lambda self, condition, other: where(condition, self, other))
-    put(
-        'new',
-        lambda self, *args: (
-            args[0][...]
-            if len(args) == 1 and isinstance(args[0], TensorBase)
-            else (
-                self.new_tensor(args[0])
-                if len(args) == 1 and not isinstance(args[0], (int, F.Size))
-                else self.new_empty(*args)
-            )
-        ),
-    )
-    put(
-        'new_empty_strided',
-        lambda self, size, stride, dtype=None, **kwargs: empty_strided(
-            size, stride, dtype=dtype or self.dtype, **kwargs
-        ),
-    )
-    put('as_subclass', lambda self, cls: _as_subclass(self, cls))
-    put('resize_', _resize_)
-    put('resize_as_', lambda self, other: _resize_(self, other._array.shape))
-    put(
-        'map_',
-        lambda self, other, function: self.copy_(
-            tensor_like(
-                np.asarray(np.vectorize(function)(self._array, other._array), self._array.dtype)
-            )
-        ),
-    )
-    put('__lshift__', lambda self, other: self.bitwise_left_shift(other))
-    put('__rshift__', lambda self, other: self.bitwise_right_shift(other))
+    def where(self, condition, other): return where(condition, self, other)
+
+    def map_(self, other, function):
+        numbers = np.vectorize(function)(self._array, other._array)
+        return self.copy_(tensor_like(np.asarray(numbers, self._array.dtype)))
+
+    def __lshift__(self, other): return self.bitwise_left_shift(other)
+
+    def __rshift__(self, other): return self.bitwise_right_shift(other)
+
+# %% ../nbs/tensor/07_more.ipynb #463cd6f7
+class _Layouts:
+    "How the memory of a tensor is laid out, and others of the same layout."
+
+    def is_set_to(self, other):
+        a, b = self._array, other._array
+        same = a.__array_interface__['data'] == b.__array_interface__['data']
+        return same and a.shape == b.shape and a.strides == b.strides
+
+    def dim_order(self):
+        dims = builtins.range(self._array.ndim)
+        return tuple(sorted(dims, key=lambda d: -self._array.strides[d]))
+
+    def new(self, *args):
+        if len(args) == 1 and isinstance(args[0], TensorBase): return args[0][...]
+        if len(args) == 1 and not isinstance(args[0], (int, F.Size)):
+            return self.new_tensor(args[0])
+        return self.new_empty(*args)
+
+    def new_empty_strided(self, size, stride, dtype=None, **kwargs):
+        return empty_strided(size, stride, dtype=dtype or self.dtype, **kwargs)
+
+    def as_subclass(self, cls): return _as_subclass(self, cls)
+
+    def resize_as_(self, other): return _resize_(self, other._array.shape)
+
+# %% ../nbs/tensor/07_more.ipynb #8dc6dc15
+class _Absent:
+    "What a dense tensor on a CPU or GPU answers for everything that it is not."
+
+    name = property(lambda self: None)
+    is_sparse = is_sparse_csr = is_quantized = is_nested = property(lambda self: False)
+    is_meta = is_mkldnn = is_mps = is_xla = is_xpu = property(lambda self: False)
+    is_vulkan = is_ipu = is_maia = is_mtia = property(lambda self: False)
+    is_coalesced = is_distributed = lambda self, *args: False
+
+    def to_dense(self, *args, **kwargs): return self
+
+    def dequantize(self): return self
+
+def _properties(Tensor):
+    "Properties and small methods of the tensor class that need no table."
+    for topic in (_Parts, _Layouts, _Absent):
+        for name, value in vars(topic).items():
+            if name[:2] != '__' or name in ('__lshift__', '__rshift__'): hang(Tensor, name, value)
+    hang(Tensor, 'resize_', _resize_)
 
 # %% ../nbs/tensor/07_more.ipynb #e3347f10
 def _as_subclass(self, cls):

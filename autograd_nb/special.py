@@ -22,7 +22,7 @@ from .arrays.dtypes import FROM_NUMPY, get_default_dtype
 from autograd_nb.functions import (  # noqa: F401  (some only for users of torch.special)
     as_operand, cast, into, log_softmax, logsumexp, need_tensor, softmax
 )
-from .graph.node import TensorBase, tensor_like
+from .graph.node import TensorBase, rename, tensor_like
 from .graph.op import REGISTRY
 import autograd_nb.ops.special  # noqa: F401  (registers its operations)
 from .ops.bessel import UNDIFFERENTIATED
@@ -146,18 +146,19 @@ def logit(input, eps=None, *, out=None):
     return into(out, REGISTRY['logit'].call(input, eps=eps))
 
 # %% ../nbs/tensor/06_special.ipynb #40488af1
-def round(input, *, decimals=0, out=None):
+def round(input, *, decimals=None, out=None):
     """The nearest number with so many digits behind the point (before it, if negative); halves go
     to the even one.
     """
-    if not decimals: return REGISTRY['round'].direct(input, out=out)
+    if decimals is None: return REGISTRY['round'].direct(input, out=out)
+    if not decimals: return into(out, rename(REGISTRY['round'].direct(input), 'RoundBackward1'))
     scale = 10.0 ** abs(decimals)
     x = (
         REGISTRY['round'].call(input * scale) / scale
         if decimals > 0
         else REGISTRY['round'].call(input / scale) * scale
     )
-    return into(out, x)
+    return into(out, rename(x, 'RoundBackward1'))
 
 # %% ../nbs/tensor/06_special.ipynb #9587feb4
 def polynomial(name, start, step, doc):

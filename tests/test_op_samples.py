@@ -114,6 +114,89 @@ def test_some_samples():
     assert not found, f"AUTOGRAD_NB_SEED={seed}\n" + "\n".join(found)
 
 
+# What PyTorch composes otherwise than we do, so that its last operation is another one.
+OTHER_NODES = {
+    "sum_to_size": "a sum over no dimensions",
+    "stft": "undoes in place what it has done to its input",
+    "nn.functional.linear_cross_entropy:chunked": "a custom operation",
+    "nn.functional.linear_cross_entropy:chunked_none": "a custom operation",
+    "native_layer_norm": "with a weight or a bias alone",
+    "einsum": "multiplies matrices where a product of elements does",
+    "nn.functional.dropout3d": "squeezes what it has left alone",
+    "linalg.matrix_power": "of the power zero and of the inverse",
+    "linalg.matrix_norm": "moves dimensions",
+    "linalg.tensorinv": "an alias of its own",
+    "special.ndtr": "half an error function",
+}
+
+
+def names_of_nodes(function, args, kwargs, kind):
+    names = []
+    for t in _op_samples.leaves(function(*args, **kwargs), kind):
+        node = t.grad_fn
+        names.append(t.requires_grad if node is None else (type(node).__name__, node.name()))
+    return names
+
+
+def test_names_of_nodes():
+    import torch
+
+    found, until = [], time.process_time() + 20
+    chosen = [(title, *rest) for title, *rest in operations("float64") if title not in OTHER_NODES]
+    random.Random(os.environ.get("AUTOGRAD_NB_SEED", "1")).shuffle(chosen)
+    for title, info, function in chosen:
+        if time.process_time() > until and not EXHAUSTIVE:
+            break
+        torch.manual_seed(1)
+        for number, sample in enumerate(itertools.islice(info.sample_inputs("cpu", torch.float64, requires_grad=True), None if EXHAUSTIVE else 12)):
+            memo, convert = {}, _op_samples.Converter(ours)
+            try:
+                args, kwargs = _op_samples.fresh([sample.input, *sample.args], memo), _op_samples.fresh(sample.kwargs, memo)
+                our_args, our_kwargs = convert(args), convert(kwargs)
+            except NotImplementedError:  # as in `differences`
+                continue
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                try:
+                    expected = names_of_nodes(info.op, args, kwargs, torch.Tensor)
+                except RuntimeError:  # the other test compares refusals
+                    continue
+                name = names_of_nodes(function, our_args, our_kwargs, ours.Tensor)
+            if expected != name:
+                found.append(f"{title}, sample {number}: {expected}  |  {name}")
+    assert not found, "\n".join(found)
+
+
+def test_names_of_products():
+    import torch
+
+    shapes = [(4,), (4, 4), (3, 4, 4), (2, 3, 4, 4), (1, 4, 4)]
+    for one, two, first, second, across in itertools.product(shapes, shapes, (False, True), (False, True), (False, True)):
+        names = []
+        for lib in (torch, ours):
+            x, y = (lib.ones(*s) for s in (one, two))
+            if across:
+                x, y = (t.mT if t.ndim > 1 else t for t in (x, y))
+            made = x.requires_grad_(first) @ y.requires_grad_(second)
+            names.append(made.grad_fn and made.grad_fn.name())
+        assert names[0] == names[1], (one, two, first, second, across, names)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("shape", [(4,), (3, 4), (2, 3, 4), (1, 2, 3, 4)])
+def test_names_of_layers(shape, bias):
+    import torch
+
+    for across in (False, True):
+        names = []
+        for lib in (torch, ours):
+            x = lib.ones(*shape)
+            if across and len(shape) > 1:
+                x = lib.ones(*shape[:-2], shape[-1], shape[-2]).mT
+            names.append(lib.nn.Linear(4, 5, bias=bias)(x).grad_fn.name())
+        assert names[0] == names[1], (across, names)
+
+
 def test_second_pass_through_alpha():
     import torch
 

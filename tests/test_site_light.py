@@ -249,7 +249,7 @@ def answers(tmp_path_factory):
 def test_the_page_computes_what_the_library_computes(answers):
     "Values and derivatives of expressions, against the engine that notebooks use."
     import autograd_nb as torch
-    from autograd_nb.widgets.explorer import parse_expression
+    from autograd_nb.viz.expressions import parse_expression
 
     for text, answer in zip(EXPRESSIONS, answers(*[[text, {"x": 0.7, "y": 1.3}] for text in EXPRESSIONS])):
         leaves = {name: torch.tensor(at, dtype=torch.float64, requires_grad=True) for name, at in (("x", 0.7), ("y", 1.3)) if re.search(rf"\b{name}\b", text)}
@@ -272,7 +272,7 @@ def test_pictures_without_numpy_are_those_with_it(answers):
 
 
 def test_wrong_expressions_are_told_as_in_notebooks(answers):
-    from autograd_nb.widgets.explorer import ExpressionError, parse_expression
+    from autograd_nb.viz.expressions import ExpressionError, parse_expression
 
     for text in ("x +", "foo(x)", "sin(x, x)", "x if x else 2", "maximum(x)", ""):
         answer, = answers([text, {"x": 1.0}])

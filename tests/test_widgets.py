@@ -14,7 +14,7 @@ import autograd_nb as torch
 from autograd_nb.viz import draw, plot
 from autograd_nb.viz.svg import css as p_css
 from autograd_nb.widgets import ExpressionError, LivePlot, check, explore, player, quiz, stepper, trace
-from autograd_nb.widgets.explorer import parse_expression
+from autograd_nb.viz.expressions import parse_expression
 
 VOID = {"br", "path", "rect", "circle", "polygon", "img"}
 
@@ -343,6 +343,14 @@ def test_arguments_are_not_shared_between_calls():
         return len(v)
     case = [1, 2]
     assert check(spoil, [3], cases=[(case,)]) and case == [1, 2]
+
+
+def test_a_wrong_value_is_told_whatever_a_test_would_say():
+    "With a value and a test to judge by, the value comes first; the test is tried on right ones alone."
+    tried = []
+    verdict = check(3.0, 30.0, test=tried.append)
+    assert verdict.state == "wrong" and "a tenth of" in verdict.message and not tried
+    assert check(30.0, 30.0, test=tried.append) and tried == [30.0]
 
 
 def test_own_tests():

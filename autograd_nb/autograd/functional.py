@@ -310,35 +310,7 @@ def jacobian(
     'reverse-mode' goes row by row, 'forward-mode' column by column (needs `vectorize=True`, and
     neither `strict` nor `create_graph`).
     """
-    assert strategy in ('forward-mode', 'reverse-mode'), (
-        _STRATEGY
-        + ' Hint: If your function has more outputs than inputs, "forward-mode" tends to be more'
-        ' performant. Otherwise, prefer to use "reverse-mode".'
-    )
-    forward = strategy == 'forward-mode'
-    refused = (
-        'torch.autograd.functional.jacobian: `{}` and `{}` are not supported together{}. Please'
-        ' either set `{}` or `{}`.'
-    )
-    if forward and create_graph:
-        raise NotImplementedError(
-            refused.format(
-                'create_graph=True', 'strategy="forward-mode"', ' (yet)', 'create_graph=False',
-                'strategy="reverse-mode"',
-            )
-        )
-    if forward and strict:
-        raise RuntimeError(
-            refused.format(
-                'strict=True', 'strategy="forward-mode"', ' (yet)', 'strict=False',
-                'strategy="reverse-mode"',
-            )
-        )
-    if forward and not vectorize:
-        raise NotImplementedError(
-            'Computing Jacobian using forward-AD or forward-over-reverse Hessian is only'
-            ' implemented for `vectorize=True`.'
-        )
+    forward = _goes_forward(strategy, create_graph, strict, vectorize)
     with enable_grad():
         many_in, inputs = _as_tuple(inputs, 'inputs', 'jacobian')
         inputs = _fresh(inputs, create_graph)
@@ -347,22 +319,45 @@ def jacobian(
         )
         _require(outputs, 'outputs', strict)
         if vectorize and strict:
-            raise RuntimeError(
-                refused.format(
-                    'strict=True', 'vectorized=True', '', 'strict=False', 'vectorize=False'
-                )
-            )
-        found = (
-            _columns(outputs, inputs)
-            if forward
-            else (
-                _all_rows(outputs, inputs, create_graph)
-                if vectorize
-                else _rows(outputs, inputs, create_graph, strict)
-            )
-        )
+            either = 'strict=False', 'vectorize=False'
+            raise RuntimeError(_not_both('strict=True', 'vectorized=True', *either))
+        if forward:
+            found = _columns(outputs, inputs)
+        elif vectorize:
+            found = _all_rows(outputs, inputs, create_graph)
+        else:
+            found = _rows(outputs, inputs, create_graph, strict)
     found = tuple(_leave(many_in, row, create_graph) for row in found)
     return found if many_out else found[0]
+
+# %% ../../nbs/autograd/05_functional.ipynb #27089259
+def _not_both(one, other, *either, yet=''):
+    return (
+        f'torch.autograd.functional.jacobian: `{one}` and `{other}` are not supported'
+        f' together{yet}. Please either set `{either[0]}` or `{either[1]}`.'
+    )
+
+def _goes_forward(strategy, create_graph, strict, vectorize):
+    "Whether the Jacobian is computed by columns; raises an error if it cannot be."
+    assert strategy in ('forward-mode', 'reverse-mode'), (
+        _STRATEGY
+        + ' Hint: If your function has more outputs than inputs, "forward-mode" tends to be more'
+        ' performant. Otherwise, prefer to use "reverse-mode".'
+    )
+    if strategy == 'reverse-mode': return False
+    names, yet = ('strategy="forward-mode"', 'strategy="reverse-mode"'), ' (yet)'
+    if create_graph:
+        raise NotImplementedError(
+            _not_both('create_graph=True', names[0], 'create_graph=False', names[1], yet=yet)
+        )
+    if strict:
+        raise RuntimeError(_not_both('strict=True', names[0], 'strict=False', names[1], yet=yet))
+    if not vectorize:
+        raise NotImplementedError(
+            'Computing Jacobian using forward-AD or forward-over-reverse Hessian is only'
+            ' implemented for `vectorize=True`.'
+        )
+    return True
 
 # %% ../../nbs/autograd/05_functional.ipynb #97aef424
 def hessian(
@@ -385,13 +380,7 @@ def hessian(
         out = func(*xs)
         several, outs = _as_tuple(out, 'outputs of the user-provided function', 'hessian')
         _require(outs, 'outputs', strict)
-        if several:
-            raise RuntimeError('The function given to hessian should return a single Tensor')
-        if out.numel() != 1:
-            raise RuntimeError(
-                'The Tensor returned by the function given to hessian should contain a single'
-                ' element'
-            )
+        _require_number(several, outs, 'hessian')
         return out.squeeze()
 
     def gradient(*xs):
@@ -409,6 +398,14 @@ def hessian(
     )
     return blocks if many else blocks[0][0]
 
+def _require_number(several, outputs, name):
+    if several:
+        raise RuntimeError(f'The function given to {name} should return a single Tensor')
+    if outputs[0].numel() != 1:
+        raise RuntimeError(
+            f'The Tensor returned by the function given to {name} should contain a single element'
+        )
+
 # %% ../../nbs/autograd/05_functional.ipynb #2779c50a
 def _gradient(func, inputs, v, create_graph, strict, name):
     "For `vhp` and `hvp`: (several inputs?, inputs, v, output, gradient)."
@@ -417,12 +414,7 @@ def _gradient(func, inputs, v, create_graph, strict, name):
     v = _direction(v, inputs, many, create_graph, name, _ONE_INPUT)
     several, outputs = _as_tuple(func(*inputs), 'outputs of the user-provided function', name)
     _require(outputs, 'outputs', strict)
-    if several:
-        raise RuntimeError(f'The function given to {name} should return a single Tensor')
-    if outputs[0].numel() != 1:
-        raise RuntimeError(
-            f'The Tensor returned by the function given to {name} should contain a single element'
-        )
+    _require_number(several, outputs, name)
     found = _grads(outputs, inputs, create_graph=True)
     _require(found, 'jacobian', strict)
     return many, inputs, v, outputs, found

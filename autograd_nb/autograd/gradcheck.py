@@ -271,23 +271,38 @@ def report(
     i, k = np.unravel_index(off.argmax(), off.shape)
     a, n = analytical[i, k].item(), numerical[i, k].item()
     measured, claimed = _told_apart(n, a)
-    lines = [
+    verdict = (
         f'{wrong.sum()} of {wrong.size} entries differ. The worst: d'
         f' {_entry(output_name, output_shape, k)} / d {_entry(input_name, input_shape, i)} is'
         f' {measured} when measured, but {claimed} according to {mode} (a difference of'
         f' {_number(abs(a - n))}; allowed were {_number(atol + rtol * abs(n))}).'
-    ]
-    if math.isfinite(abs(a)) and math.isfinite(abs(n)) and n and a:
-        ratio = a / n
-        same = [analytical[p] / numerical[p] for p in zip(*np.nonzero(numerical))]
-        if (
-            len(same) > 1
-            and abs(ratio - 1) > 0.01
-            and np.allclose(same, ratio, rtol=1e-3)
-            and not (wrong & (numerical == 0)).any()
-        ):
-            lines[0] += f' All entries are off by the same factor, {_number(ratio)}.'
+    )
+    if _off_by_one_factor(numerical, analytical, wrong, n, a):
+        verdict += f' All entries are off by the same factor, {_number(a / n)}.'
     rows, columns = _window(i, numerical.shape[0], 12), _window(k, numerical.shape[1], 6)
+    lines = [verdict, '', f'Rows: entries of {input_name}. Columns: entries of {output_name}.', '']
+    lines += _side_by_side(numerical, analytical, wrong, rows, columns, input_shape, output_shape)
+    if len(rows) < numerical.shape[0] or len(columns) < numerical.shape[1]:
+        lines.append(
+            f'({len(rows)} of {numerical.shape[0]} rows and {len(columns)} of {numerical.shape[1]}'
+            ' columns, around the worst entry)'
+        )
+    return '\n'.join(line.rstrip() for line in lines)
+
+# %% ../../nbs/autograd/04_gradcheck.ipynb #83fd631c
+def _off_by_one_factor(numerical, analytical, wrong, n, a):
+    "Whether all claims are off by the factor by which the claim `a` for the number `n` is."
+    if not (math.isfinite(abs(a)) and math.isfinite(abs(n)) and n and a): return False
+    ratios = [analytical[p] / numerical[p] for p in zip(*np.nonzero(numerical))]
+    return (
+        len(ratios) > 1
+        and abs(a / n - 1) > 0.01
+        and np.allclose(ratios, a / n, rtol=1e-3)
+        and not (wrong & (numerical == 0)).any()
+    )
+
+def _side_by_side(numerical, analytical, wrong, rows, columns, input_shape, output_shape):
+    "The lines of both Jacobians' tables; claims that are wrong have a star."
     left = [[_number(numerical[r, c].item()) for c in columns] for r in rows]
     right = [
         [_number(analytical[r, c].item()) + ('*' if wrong[r, c] else ' ') for c in columns]
@@ -298,26 +313,15 @@ def report(
     width = max(len(s) for row in left + right + [heads] for s in row)
     margin = max(map(len, names))
     half = len(columns) * (width + 2)
-    lines += [
-        '',
-        f'Rows: entries of {input_name}. Columns: entries of {output_name}.',
-        '',
+    cells = lambda texts: ''.join(f'{v:>{width}}  ' for v in texts)
+    starred = lambda texts: ''.join(f'{v:>{width + 1}} ' for v in texts)
+    return [
         ' ' * margin + '  ' + 'numerical'.center(half) + ' |' + 'analytical'.center(half),
-        ' ' * margin + '  ' + ' |'.join([''.join(f'{h:>{width}}  ' for h in heads)] * 2),
+        ' ' * margin + '  ' + ' |'.join([cells(heads)] * 2),
+        *[
+            f'{name:<{margin}}  {cells(l)} |{starred(r)}' for name, l, r in zip(names, left, right)
+        ],
     ]
-    lines += [
-        f'{name:<{margin}}  '
-        + ''.join(f'{v:>{width}}  ' for v in l)
-        + ' |'
-        + ''.join(f'{v:>{width + 1}} ' for v in r)
-        for name, l, r in zip(names, left, right)
-    ]
-    if len(rows) < numerical.shape[0] or len(columns) < numerical.shape[1]:
-        lines.append(
-            f'({len(rows)} of {numerical.shape[0]} rows and {len(columns)} of {numerical.shape[1]}'
-            ' columns, around the worst entry)'
-        )
-    return '\n'.join(line.rstrip() for line in lines)
 
 # %% ../../nbs/autograd/04_gradcheck.ipynb #d8bc2719
 def _mismatch(c, rtol, atol, heading=None):
@@ -491,12 +495,6 @@ def _check_slowly(function, inputs, eps, atol, rtol, *rest):
         if not _agree(c.analytical, c.numerical, rtol, atol).all():
             raise _mismatch(c, rtol, atol)
 
-_FAST = (
-    'numerical:{}\nanalytical:{}\n\nThe above quantities relating the numerical and analytical'
-    ' jacobians are computed \nin fast mode: each is one random combination of all entries. Below,'
-    ' we recompute numerical and analytical jacobians in slow mode:\n\n'
-)
-
 # %% ../../nbs/autograd/04_gradcheck.ipynb #7857010e
 def _check_fast(
     function, inputs, eps, atol, rtol, forward, check_grad_dtypes, nondet_tol, name, hard
@@ -505,70 +503,85 @@ def _check_fast(
     of the whole Jacobian J.
     """
     rest = forward, check_grad_dtypes, nondet_tol, name, hard
-    indices, outputs = _wanted(inputs), _numbers(function(*inputs))
+    outputs = _numbers(function(*inputs))
     kept = [k for k, y in enumerate(outputs) if y.requires_grad]
     if not kept: return _check_slowly(function, inputs, eps, atol, rtol, *rest)
-    rng = np.random.default_rng(2**31 - 1)
 
-    def direction(t):
-        v = rng.random(t._array.shape)
-        return v / max(np.sqrt((v * v).sum()), 1e-300)
+    def along(i, d):
+        slopes = _slopes(function, inputs, inputs[i]._array, d * eps, eps)
+        return [slopes[k] for k in kept]
 
-    def compared(o, i, n, a, size):
-        if np.all(_agree(a, n, rtol, atol * size)): return
-        c = next(c for c in _pairs(function, inputs, eps, *rest) if (c.output, c.input) == (o, i))
-        show = lambda j: repr(tensor_like(j))
-        heading = (
-            _FAST.format(*(show(v) if np.ndim(v) else v for v in (n, a)))
-            + f'Numerical:\n {show(c.numerical)}\nAnalytical:\n{show(c.analytical)}\n\nThe max'
-            ' per-element difference (slow mode) is:'
-            f' {np.abs(c.numerical - c.analytical).max()}.\n'
-        )
-        if _agree(c.analytical, c.numerical, rtol, atol).all():
-            heading += (
-                "Fast gradcheck failed but element-wise differences are small. This means that"
-                " the\ntest might've passed in slow_mode!\n"
-            )
-        raise _mismatch(c, rtol, atol, heading)
-
-    u = [direction(inputs[i]) for i in indices]
-    along = lambda i, d: [
-        _slopes(function, inputs, inputs[i]._array, d * eps, eps)[k] for k in kept
-    ]
     if forward:
-        for j, i in enumerate(indices):
-            measured = along(i, u[j])
-            claims = _forward_rows(
-                function,
-                inputs,
-                [d if k == j else np.zeros(d.shape) for k, d in enumerate(u)],
-                check_grad_dtypes,
-            )
-            for o, k in enumerate(kept):
-                compared(o, j, measured[o].reshape(-1), claims[k], u[j].sum())
-        return
-    v, imaginary = (
-        [direction(outputs[k]) for k in kept],
-        [direction(inputs[i]) if inputs[i].is_complex() else None for i in indices],
-    )
-    for o, k in enumerate(kept):
-        (claims,) = _backward_passes(
-            outputs[k],
-            [inputs[i] for i in indices],
-            [tensor_like(beside(v[o].astype(outputs[k]._array.dtype), outputs[k]._array))],
-            nondet_tol,
-            check_grad_dtypes,
+        products = _products_forward(function, inputs, kept, along, check_grad_dtypes)
+    else:
+        products = _products_backward(
+            inputs, [outputs[k] for k in kept], along, nondet_tol, check_grad_dtypes
         )
-        for j, (i, g) in enumerate(zip(indices, claims)):
+    for o, i, measured, claimed, size in products:
+        if not np.all(_agree(claimed, measured, rtol, atol * size)):
+            full = _pairs(function, inputs, eps, *rest)
+            c = next(c for c in full if (c.output, c.input) == (o, i))
+            raise _mismatch(c, rtol, atol, _fast_heading(c, measured, claimed, rtol, atol))
+
+# %% ../../nbs/autograd/04_gradcheck.ipynb #bad47fbc
+def _directions(rng, tensors):
+    "Random positive numbers for each tensor, of its shape, whose squares add up to one."
+    drawn = [rng.random(t._array.shape) for t in tensors]
+    return [v / max(np.sqrt((v * v).sum()), 1e-300) for v in drawn]
+
+def _products_forward(function, inputs, kept, along, check_grad_dtypes):
+    "`Ju` for each output and input: (output, input, measured, claimed, size)."
+    indices = _wanted(inputs)
+    u = _directions(np.random.default_rng(2**31 - 1), [inputs[i] for i in indices])
+    for j, i in enumerate(indices):
+        measured = along(i, u[j])
+        alone = [d if k == j else np.zeros(d.shape) for k, d in enumerate(u)]
+        claims = _forward_rows(function, inputs, alone, check_grad_dtypes)
+        for o, k in enumerate(kept): yield o, j, measured[o].reshape(-1), claims[k], u[j].sum()
+
+def _products_backward(inputs, outputs, along, nondet_tol, check_grad_dtypes):
+    """`v'Ju` in the same form. A complex input moves along its real part and its imaginary part,
+    and the two products are one complex number.
+    """
+    wanted, rng = _wanted(inputs), np.random.default_rng(2**31 - 1)
+    xs = [inputs[i] for i in wanted]
+    u, v = _directions(rng, xs), _directions(rng, outputs)
+    imaginary = [_directions(rng, [x])[0] if x.is_complex() else None for x in xs]
+    for o, y in enumerate(outputs):
+        start = tensor_like(beside(v[o].astype(y._array.dtype), y._array))
+        (claims,) = _backward_passes(y, xs, [start], nondet_tol, check_grad_dtypes)
+        for j, (i, g) in enumerate(zip(wanted, claims)):
             g = np.zeros(u[j].shape) if g is None else _here(g)
             n, a, size = (v[o] * along(i, u[j])[o]).sum(), (g.real * u[j]).sum(), u[j].sum()
             if imaginary[j] is not None:
-                n, a, size = (
-                    n + 1j * (v[o] * along(i, imaginary[j] * 1j)[o]).sum(),
-                    a + 1j * (g.imag * imaginary[j]).sum(),
-                    size + imaginary[j].sum(),
-                )
-            compared(o, j, n, a, size * v[o].sum())
+                n = n + 1j * (v[o] * along(i, imaginary[j] * 1j)[o]).sum()
+                a = a + 1j * (g.imag * imaginary[j]).sum()
+                size = size + imaginary[j].sum()
+            yield o, j, n, a, size * v[o].sum()
+
+# %% ../../nbs/autograd/04_gradcheck.ipynb #c68d448e
+_FAST = (
+    'numerical:{}\nanalytical:{}\n\nThe above quantities relating the numerical and analytical'
+    ' jacobians are computed \nin fast mode: each is one random combination of all entries. Below,'
+    ' we recompute numerical and analytical jacobians in slow mode:\n\n'
+)
+
+def _fast_heading(c, measured, claimed, rtol, atol):
+    "What the fast mode found, above the full Jacobians of the comparison `c`."
+    show = lambda j: repr(tensor_like(j))
+    products = [show(v) if np.ndim(v) else v for v in (measured, claimed)]
+    text = (
+        _FAST.format(*products)
+        + f'Numerical:\n {show(c.numerical)}\nAnalytical:\n{show(c.analytical)}\n\nThe max'
+        ' per-element difference (slow mode) is:'
+        f' {np.abs(c.numerical - c.analytical).max()}.\n'
+    )
+    if _agree(c.analytical, c.numerical, rtol, atol).all():
+        text += (
+            "Fast gradcheck failed but element-wise differences are small. This means that"
+            " the\ntest might've passed in slow_mode!\n"
+        )
+    return text
 
 # %% ../../nbs/autograd/04_gradcheck.ipynb #6e92ce3b
 def _check_zeros(outputs, inputs):
@@ -737,33 +750,19 @@ def gradcheck(
     Raises `GradcheckError` with a report if the derivatives disagree, ValueError if no input
     requires grad.
     """
-    assert check_forward_ad or check_backward_ad, (
-        'Expected at least one of check_forward_ad or check_backward_ad to be True'
+    _need_one(check_forward_ad=check_forward_ad, check_backward_ad=check_backward_ad)
+    _need('check_backward_ad', check_backward_ad, check_batched_grad=check_batched_grad)
+    _need(
+        'check_forward_ad', check_forward_ad, check_batched_forward_grad=check_batched_forward_grad
     )
-    assert not (check_batched_grad and not check_backward_ad), (
-        'Setting check_batched_grad=True requires check_backward_ad to be True'
-    )
-    assert not (check_batched_forward_grad and not check_forward_ad), (
-        'Setting check_batched_forward_grad=True requires check_forward_ad to be True'
-    )
-    inputs = _tuple(inputs)
+    inputs, settings = _tuple(inputs), (eps, atol, rtol, check_grad_dtypes, nondet_tol)
     try:
         _check_inputs(inputs)
         outputs = _differentiable(func(*inputs))
-        check = _check_fast if fast_mode else _check_slowly
-        if check_backward_ad:
-            for name, function, xs, hard in _parts(func, inputs, False):
-                check(
-                    function, xs, eps, atol, rtol, False, check_grad_dtypes, nondet_tol, name, hard
-                )
+        if check_backward_ad: _check_mode(func, inputs, False, fast_mode, settings)
         if check_forward_ad:
-            parts = _parts(func, inputs, True)
-            for name, function, xs, hard in parts:
-                check(
-                    function, xs, eps, atol, rtol, True, check_grad_dtypes, nondet_tol, name, hard
-                )
-            if check_undefined_grad:
-                for _, function, xs, _ in parts: _check_undefined_tangents(function, xs)
+            for _, function, xs, _ in _check_mode(func, inputs, True, fast_mode, settings):
+                if check_undefined_grad: _check_undefined_tangents(function, xs)
         if check_batched_forward_grad: _check_batched_forward(func, inputs)
         if not check_backward_ad: return True
         if check_batched_grad:
@@ -774,6 +773,25 @@ def gradcheck(
         if raise_exception: raise
         return False
     return True
+
+# %% ../../nbs/autograd/04_gradcheck.ipynb #855d6159
+def _check_mode(func, inputs, forward, fast, settings):
+    "Compare the Jacobians in one mode; returns the parts of the function that were checked."
+    eps, atol, rtol, check_grad_dtypes, nondet_tol = settings
+    check = _check_fast if fast else _check_slowly
+    parts = _parts(func, inputs, forward)
+    for name, function, xs, hard in parts:
+        check(function, xs, eps, atol, rtol, forward, check_grad_dtypes, nondet_tol, name, hard)
+    return parts
+
+def _need_one(**checks):
+    "Raise AssertionError unless one of the two checks is to be made."
+    assert any(checks.values()), f'Expected at least one of {" or ".join(checks)} to be True'
+
+def _need(basis, present, **checks):
+    "Raise AssertionError if a check is asked for without the one that it builds on."
+    for name, asked in checks.items():
+        assert present or not asked, f'Setting {name}=True requires {basis} to be True'
 
 # %% ../../nbs/autograd/04_gradcheck.ipynb #ca90555a
 def gradgradcheck(
@@ -788,23 +806,15 @@ def gradgradcheck(
 
     `check_rev_over_rev`: what backward through the backward pass gives. `check_fwd_over_rev`: what
     forward mode through the backward pass gives. The other arguments, the result and the errors are
-    those of `gradcheck`."""
-    assert check_fwd_over_rev or check_rev_over_rev, (
-        'Expected at least one of check_fwd_over_rev or check_rev_over_rev to be True'
-    )
-    assert not (check_undefined_grad and not check_rev_over_rev), (
-        'Setting check_undefined_grad=True requires check_rev_over_rev to be True'
-    )
-    assert not (check_batched_grad and not check_rev_over_rev), (
-        'Setting check_batched_grad=True requires check_rev_over_rev to be True'
+    those of `gradcheck`.
+    """
+    _need_one(check_fwd_over_rev=check_fwd_over_rev, check_rev_over_rev=check_rev_over_rev)
+    _need(
+        'check_rev_over_rev', check_rev_over_rev, check_undefined_grad=check_undefined_grad,
+        check_batched_grad=check_batched_grad,
     )
     inputs = _tuple(inputs)
-    if grad_outputs is None:
-        starts = tuple(
-            _random_start(y, gen_non_contig_grad_outputs) for y in _differentiable(func(*inputs))
-        )
-    else:
-        starts = _tuple(grad_outputs)
+    starts = _starts(func, inputs, grad_outputs, gen_non_contig_grad_outputs)
     everything, count = inputs + starts, len(starts)
     wanted, differentiated = _wanted(inputs), _wanted(everything)
 
@@ -826,6 +836,11 @@ def gradgradcheck(
     )
 
 # %% ../../nbs/autograd/04_gradcheck.ipynb #94fc2921
+def _starts(func, inputs, grad_outputs, with_gaps):
+    "The starting gradients that are given, or random ones."
+    if grad_outputs is not None: return _tuple(grad_outputs)
+    return tuple(_random_start(y, with_gaps) for y in _differentiable(func(*inputs)))
+
 def _random_start(y, with_gaps):
     "A starting gradient for `y`: uniform in [-1, 1], requiring grad."
     start = rand(*y.shape, dtype=float64, device=y.device) * 2 - 1

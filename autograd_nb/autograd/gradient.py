@@ -66,20 +66,11 @@ def grad(
             'Expected allow_unused to be True or not passed when materialize_grads=True, but got:'
             ' allow_unused=False.'
         )
-    if not only_inputs:
-        warnings.warn(
-            'only_inputs argument is deprecated and is ignored now (defaults to True). To'
-            ' accumulate gradient for other parts of the graph, please use'
-            ' torch.autograd.backward.',
-            FutureWarning,
-            stacklevel=2,
-        )
+    if not only_inputs: warnings.warn(_ONLY_INPUTS, FutureWarning, stacklevel=2)
     wanted = roots.parse_inputs(inputs, 'grad')
     tensors, starts = roots.parse_roots(outputs, grad_outputs)
-    keep, allow_unused = (
-        create_graph if retain_graph is None else retain_graph,
-        (materialize_grads if allow_unused is None else allow_unused),
-    )
+    keep = create_graph if retain_graph is None else retain_graph
+    allow_unused = materialize_grads if allow_unused is None else allow_unused
     if any(t.__class__ is KINDS['Dual'] and t._level.alive for t in tensors):
         found = _with_tangents(tensors, starts, keep, create_graph, wanted)
     elif is_grads_batched:
@@ -98,6 +89,11 @@ def grad(
     return dict(zip(inputs, found)) if type(inputs) is dict else found
 
 # %% ../../nbs/autograd/01_gradient.ipynb #fae80add
+_ONLY_INPUTS = (
+    'only_inputs argument is deprecated and is ignored now (defaults to True). To accumulate'
+    ' gradient for other parts of the graph, please use torch.autograd.backward.'
+)
+
 def _calculate_shape(output, grad, is_grads_batched):
     """The shapes of an output (or an edge) and of a gradient for it, without the dimension of
     several gradients: what has to agree.

@@ -296,95 +296,85 @@ def _name(value):
     )
 
 # %% ../../nbs/autograd/10_memory.ipynb #aa62770c
+def _key_of(values, value):
+    "The key under which the items `values` have this very object, or None."
+    return next((k for k, v in values if v is value), None)
+
+def _in_dict(holder, value, above):
+    key = _key_of(holder.items(), value)
+    attributes = above is not None and not isinstance(above, dict)
+    if attributes and getattr(above, '__dict__', None) is holder: return f'.{key}'
+    return f'[{key!r}]'
+
+def _in_sequence(holder, value, above):
+    if isinstance(above, types.FunctionType) and above.__closure__ is holder: return None
+    if isinstance(above, Node): return 'its next function'
+    return f'[{_key_of(enumerate(holder), value)}]'
+
+def _in_tensor(holder, value, above):
+    if holder._node is value:
+        return 'its leaf node' if value.__class__ is AccumulateGrad else '.grad_fn'
+    if holder._array is value: return 'its data'
+    if value is getattr(holder, '__dict__', None): return 'an attribute'
+    return 'its base or gradient' if holder._meta is value else 'refers to'
+
+def _in_node(holder, value, above):
+    if isinstance(holder, AccumulateGrad) and holder.grad is value: return '.grad'
+    for f in holder.fields if not hasattr(holder, 'kept') else ():
+        if getattr(holder, f, None) is value: return f'saved {f!r}'
+    if holder.inputs is value and isinstance(value, tuple): return None
+    if holder.inputs is value or isinstance(value, (Node, OutputEdge)): return 'its next function'
+    if value is getattr(holder, 'kept', None): return 'saved_tensors'
+    return 'its hooks' if isinstance(value, NodeHooks) else 'refers to'
+
+# %% ../../nbs/autograd/10_memory.ipynb #9d8bae6e
+def _in_function(holder, value, above):
+    if holder.__closure__ is value: return 'its closure'
+    if holder.__defaults__ is value: return 'its defaults'
+    return 'its closure' if value.__class__ is tuple else 'refers to'
+
+def _in_frame(holder, value, above):
+    name = _key_of(holder.f_locals.items(), value)
+    return f'its variable `{name}`' if name else 'refers to'
+
+def _in_generator(holder, value, above):
+    if holder.gi_frame is None: return _in_object(holder, value, above)
+    return _in_frame(holder.gi_frame, value, above)
+
+def _in_object(holder, value, above):
+    for cls in type(holder).__mro__:
+        slots = cls.__dict__.get('__slots__') or ()
+        for slot in (slots,) if isinstance(slots, str) else slots:
+            try:
+                if getattr(holder, slot, None) is value: return f'.{slot}'
+            except Exception:
+                continue
+    attributes = getattr(holder, '__dict__', None)
+    if attributes is value: return None
+    key = _key_of(attributes.items(), value) if isinstance(attributes, dict) else None
+    return f'.{key}' if key is not None else 'refers to'
+
+# %% ../../nbs/autograd/10_memory.ipynb #2ea755c3
+_WAYS = (
+    (dict, _in_dict),
+    ((list, tuple, deque), _in_sequence),
+    ((set, frozenset), lambda *_: 'a member'),
+    (types.CellType, lambda *_: None),
+    (TensorBase, _in_tensor),
+    (Node, _in_node),
+    (OutputEdge, lambda *_: None),
+    (types.FunctionType, _in_function),
+    (types.MethodType, lambda h, v, _: 'its object' if h.__self__ is v else 'its function'),
+    (types.GeneratorType, _in_generator),
+    (types.FrameType, _in_frame),
+    (object, _in_object),
+)
+
 def _how(holder, value, above):
     """How `holder` refers to `value`, in words; `above` is the holder's holder. None: too obvious
     to mention.
     """
-    if isinstance(holder, dict):
-        key = next((k for k, v in holder.items() if v is value), None)
-        if (
-            above is not None
-            and not isinstance(above, dict)
-            and getattr(above, '__dict__', None) is holder
-        ):
-            return f'.{key}'
-        return f'[{key!r}]'
-    if isinstance(holder, (list, tuple, deque)):
-        if isinstance(above, types.FunctionType) and above.__closure__ is holder:
-            return None
-        if isinstance(above, Node): return 'its next function'
-        i = next((i for i, v in enumerate(holder) if v is value), None)
-        return f'[{i}]'
-    if isinstance(holder, (set, frozenset)): return 'a member'
-    if isinstance(holder, types.CellType): return None
-    if isinstance(holder, TensorBase):
-        return (
-            '.grad_fn'
-            if holder._node is value and value.__class__ is not AccumulateGrad
-            else (
-                'its leaf node'
-                if holder._node is value
-                else (
-                    'its data'
-                    if holder._array is value
-                    else (
-                        'an attribute'
-                        if value is getattr(holder, '__dict__', None)
-                        else 'its base or gradient'
-                        if holder._meta is value
-                        else 'refers to'
-                    )
-                )
-            )
-        )
-    if isinstance(holder, AccumulateGrad) and holder.grad is value: return '.grad'
-    if isinstance(holder, Node):
-        for f in holder.fields if not hasattr(holder, 'kept') else ():
-            if getattr(holder, f, None) is value: return f'saved {f!r}'
-        if holder.inputs is value or isinstance(value, (Node, OutputEdge)):
-            return (
-                'its next function'
-                if holder.inputs is not value or not isinstance(value, tuple)
-                else None
-            )
-        if value is getattr(holder, 'kept', None): return 'saved_tensors'
-        return 'its hooks' if isinstance(value, NodeHooks) else 'refers to'
-    if isinstance(holder, OutputEdge): return None
-    if isinstance(holder, types.FunctionType):
-        if (
-            holder.__closure__ is value
-            or value.__class__ is tuple
-            and value is not holder.__defaults__
-        ):
-            return 'its closure'
-        return 'its defaults' if holder.__defaults__ is value else 'refers to'
-    if isinstance(holder, types.MethodType):
-        return 'its object' if holder.__self__ is value else 'its function'
-    if isinstance(holder, types.GeneratorType) and holder.gi_frame is not None:
-        name = next((k for k, v in holder.gi_frame.f_locals.items() if v is value), None)
-        return f'its variable `{name}`' if name else 'refers to'
-    if isinstance(holder, types.FrameType):
-        name = next((k for k, v in holder.f_locals.items() if v is value), None)
-        return f'its variable `{name}`' if name else 'refers to'
-    for slot in (
-        s
-        for c in type(holder).__mro__
-        for s in (
-            (c.__dict__.get('__slots__') or ())
-            if not isinstance(c.__dict__.get('__slots__'), str)
-            else (c.__dict__['__slots__'],)
-        )
-    ):
-        try:
-            if getattr(holder, slot, None) is value: return f'.{slot}'
-        except Exception:
-            continue
-    if getattr(holder, '__dict__', None) is value: return None
-    attributes = getattr(holder, '__dict__', None)
-    if isinstance(attributes, dict):
-        for k, v in attributes.items():
-            if v is value: return f'.{k}'
-    return 'refers to'
+    return next(way for kind, way in _WAYS if isinstance(holder, kind))(holder, value, above)
 
 # %% ../../nbs/autograd/10_memory.ipynb #e4693c56
 Link = namedtuple('Link', 'how what')
@@ -397,47 +387,35 @@ def _links(root, chain):
     out = [Link('', root.words), Link('is', _name(objects[0]))]
     pending = []
     for i in range(1, len(objects)):
-        holder, value, above = objects[i - 1], objects[i], objects[i - 2] if i > 1 else None
-        if (
-            isinstance(holder, types.CellType)
-            and i >= 3
-            and isinstance(objects[i - 3], types.FunctionType)
-        ):
-            function = objects[i - 3]
-            n = next(
-                (
-                    n
-                    for n, c in zip(function.__code__.co_freevars, function.__closure__ or ())
-                    if c is holder
-                ),
-                '?',
-            )
-            how = f'its closure variable `{n}`'
-        else:
-            how = _how(holder, value, above)
+        holder, value = objects[i - 1], objects[i]
+        how = _closure_variable(objects, i)
+        if how is None: how = _how(holder, value, objects[i - 2] if i > 1 else None)
         if how is not None: pending.append(how)
-        silent = (
-            isinstance(value, (types.CellType, OutputEdge, TensorExtras))
-            or isinstance(value, tuple)
-            and (isinstance(holder, (types.FunctionType, Node)))
-            or isinstance(value, dict)
-            and getattr(holder, '__dict__', None) is value
-        )
-        if silent:
+        if _silent(holder, value):
             if pending and pending[-1] in ('its closure', 'refers to'): pending.pop()
             continue
-        out.append(
-            Link(
-                (
-                    ''.join(pending)
-                    if all(p[:1] in '.[' for p in pending)
-                    else ', '.join(pending) or 'refers to'
-                ),
-                _name(value),
-            )
-        )
+        together = '' if all(p[:1] in '.[' for p in pending) else ', '
+        out.append(Link(together.join(pending), _name(value)))
         pending = []
     return _shortened(out)
+
+def _closure_variable(objects, i):
+    "The variable of a closure, where a cell refers to object number `i`; None where none does."
+    cell, function = objects[i - 1], objects[i - 3] if i >= 3 else None
+    if not isinstance(cell, types.CellType) or not isinstance(function, types.FunctionType):
+        return None
+    cells = zip(function.__code__.co_freevars, function.__closure__ or ())
+    return f'its closure variable `{_key_of(cells, cell) or "?"}`'
+
+def _silent(holder, value):
+    "Whether the value is only a part of its holder, which a reader does not know by itself."
+    return (
+        isinstance(value, (types.CellType, OutputEdge, TensorExtras))
+        or isinstance(value, tuple)
+        and isinstance(holder, (types.FunctionType, Node))
+        or isinstance(value, dict)
+        and getattr(holder, '__dict__', None) is value
+    )
 
 # %% ../../nbs/autograd/10_memory.ipynb #39484090
 def _shortened(links):
@@ -501,67 +479,72 @@ def _repeats(tensor):
     )
 
 # %% ../../nbs/autograd/10_memory.ipynb #df379407
-def _advice(links, chain):
-    "What to do about a chain, or None."
-    text = ' '.join(l.how + ' ' + l.what for l in links)
-    hooked = any(w in text for w in ('_hooks', 'the hooks of a node', 'its hooks'))
-    if 'output history' in text:
-        return (
-            'The notebook keeps every displayed result. End the line with a semicolon, or run'
-            ' `%reset -f out`.'
-        )
-    if (
-        'a traceback or debugger keeps' in text
-        or 'last_traceback' in text
-        or 'last_value' in text
-        or 'last_exc' in text
-    ):
-        return (
-            'An exception keeps the variables of the functions it passed through. It goes with the'
-            ' next exception; or set sys.last_traceback = sys.last_value = sys.last_exc = None.'
-        )
-    if hooked:
-        return (
-            'A hook keeps it. Let the hook keep x.detach() (or a number), and remove the hook with'
-            ' handle.remove() when it is done.'
-        )
+def _mentions(*signs):
+    "The test for chains whose words contain one of `signs`."
+    return lambda text, links, chain: any(s in text for s in signs)
+
+def _collects_graphs(text, links, chain):
     with_graph = any(
         isinstance(o, TensorBase)
         and o._node is not None
         and o._node.__class__ is not AccumulateGrad
         for o in chain
     )
-    if (
-        any(
-            isinstance(o, (list, deque, dict, set))
-            and (isinstance(chain[i + 1], TensorBase) or isinstance(chain[i + 1], tuple))
-            for i, o in enumerate(chain[:-1])
-            if not (i and getattr(chain[i - 1], '__dict__', None) is o)
-        )
-        and with_graph
-    ):
-        return (
-            'A collection keeps tensors together with their graphs. Keep numbers (loss.item()) or'
-            ' detached tensors (loss.detach()) in it.'
-        )
-    if any(l.how.startswith('.grad') and l.how != '.grad_fn' for l in links) and any(
-        isinstance(o, AccumulateGrad) for o in chain
-    ):
-        return (
-            'A gradient has a graph of its own (create_graph=True). Set .grad = None, or use'
-            ' autograd.grad.'
-        )
-    if 'closure variable' in text:
-        return (
-            'A function keeps it in its closure. Detach the tensor before the function captures it,'
-            ' or let go of the function.'
-        )
-    if sum(isinstance(o, Node) for o in chain) > 2:
-        return (
-            'A variable carries a graph on, perhaps from step to step (retain_graph=True in a loop'
-            ' is a sign). Detach it where a new step begins: h = h.detach().'
-        )
-    return None
+    return with_graph and any(
+        isinstance(o, (list, deque, dict, set)) and isinstance(chain[i + 1], (TensorBase, tuple))
+        for i, o in enumerate(chain[:-1])
+        if not (i and getattr(chain[i - 1], '__dict__', None) is o)
+    )
+
+def _by_gradient(text, links, chain):
+    gradient = any(l.how.startswith('.grad') and l.how != '.grad_fn' for l in links)
+    return gradient and any(isinstance(o, AccumulateGrad) for o in chain)
+
+def _by_graph(text, links, chain): return sum(isinstance(o, Node) for o in chain) > 2
+
+def _advice(links, chain):
+    "What to do about a chain, or None."
+    text = ' '.join(l.how + ' ' + l.what for l in links)
+    return next((words for sign, words in _REMEDIES if sign(text, links, chain)), None)
+
+# %% ../../nbs/autograd/10_memory.ipynb #a5dd083f
+_REMEDIES = (
+    (
+        _mentions('output history'),
+        'The notebook keeps every displayed result. End the line with a semicolon, or run'
+        ' `%reset -f out`.',
+    ),
+    (
+        _mentions('a traceback or debugger keeps', 'last_traceback', 'last_value', 'last_exc'),
+        'An exception keeps the variables of the functions it passed through. It goes with the'
+        ' next exception; or set sys.last_traceback = sys.last_value = sys.last_exc = None.',
+    ),
+    (
+        _mentions('_hooks', 'the hooks of a node', 'its hooks'),
+        'A hook keeps it. Let the hook keep x.detach() (or a number), and remove the hook with'
+        ' handle.remove() when it is done.',
+    ),
+    (
+        _collects_graphs,
+        'A collection keeps tensors together with their graphs. Keep numbers (loss.item()) or'
+        ' detached tensors (loss.detach()) in it.',
+    ),
+    (
+        _by_gradient,
+        'A gradient has a graph of its own (create_graph=True). Set .grad = None, or use'
+        ' autograd.grad.',
+    ),
+    (
+        _mentions('closure variable'),
+        'A function keeps it in its closure. Detach the tensor before the function captures it,'
+        ' or let go of the function.',
+    ),
+    (
+        _by_graph,
+        'A variable carries a graph on, perhaps from step to step (retain_graph=True in a loop'
+        ' is a sign). Detach it where a new step begins: h = h.detach().',
+    ),
+)
 
 # %% ../../nbs/autograd/10_memory.ipynb #754e9f68
 class Alive:

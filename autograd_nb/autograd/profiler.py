@@ -330,72 +330,39 @@ def kineto_available():
 # %% ../../nbs/autograd/07_profiler.ipynb #063d170a
 def trace_events(events, extra=None):
     "The contents of a trace file that chrome://tracing and Perfetto show, as a dictionary."
-    pid, rows = os.getpid(), []
-    rows.append(
-        {
-            'name': 'process_name',
-            'ph': 'M',
-            'ts': 0,
-            'pid': pid,
-            'tid': 0,
-            'args': {'name': 'python'},
-        }
-    )
-    flows = {}
+    pid, flows = os.getpid(), {}
+    start = {'ph': 'M', 'ts': 0, 'pid': pid, 'tid': 0, 'args': {'name': 'python'}}
+    rows = [{'name': 'process_name', **start}]
     for e in events:
-        kind = 'user_annotation' if e.is_user_annotation else 'cpu_op'
+        at = {'pid': pid, 'tid': e.thread, 'ts': e.time_range.start}
         if e.name == '[memory]':
-            rows.append(
-                {
-                    'ph': 'i',
-                    'cat': 'cpu_instant_event',
-                    's': 't',
-                    'name': '[memory]',
-                    'pid': pid,
-                    'tid': e.thread,
-                    'ts': e.time_range.start,
-                    'args': {'Bytes': e.cpu_memory_usage, 'Device Type': 0, 'Device Id': -1},
-                }
-            )
+            args = {'Bytes': e.cpu_memory_usage, 'Device Type': 0, 'Device Id': -1}
+            instant = {'ph': 'i', 'cat': 'cpu_instant_event', 's': 't', 'name': '[memory]'}
+            rows.append({**instant, **at, 'args': args})
             continue
-        args = {'External id': e.id}
-        if e.sequence_nr >= 0:
-            args.update({'Sequence number': e.sequence_nr, 'Fwd thread id': e.fwd_thread or 0})
-        if e.input_shapes: args['Input Dims'] = e.input_shapes
-        if e.concrete_inputs:
-            args['Concrete Inputs'] = ['' if v is None else str(v) for v in e.concrete_inputs]
-        if e.stack: args['Call stack'] = ';'.join(e.stack)
-        if e.cpu_memory_usage: args['Bytes'] = e.cpu_memory_usage
-        rows.append(
-            {
-                'ph': 'X',
-                'cat': kind,
-                'name': e.name,
-                'pid': pid,
-                'tid': e.thread,
-                'ts': e.time_range.start,
-                'dur': e.time_range.elapsed_us(),
-                'args': args,
-            }
-        )
-        if e.sequence_nr >= 0:
-            if e.scope == 0 and not e.fwd_thread:
-                flows[e.sequence_nr] = e
-            elif e.scope == 1 and e.sequence_nr in flows:
-                for phase, at in (('s', flows[e.sequence_nr]), ('f', e)):
-                    rows.append(
-                        {
-                            'ph': phase,
-                            'id': e.sequence_nr,
-                            'pid': pid,
-                            'tid': at.thread,
-                            'ts': at.time_range.start,
-                            'cat': 'fwdbwd',
-                            'name': 'fwdbwd',
-                            **({'bp': 'e'} if phase == 'f' else {}),
-                        }
-                    )
+        kind = 'user_annotation' if e.is_user_annotation else 'cpu_op'
+        span = {'ph': 'X', 'cat': kind, 'name': e.name, **at, 'dur': e.time_range.elapsed_us()}
+        rows.append({**span, 'args': _trace_args(e)})
+        if e.sequence_nr < 0: continue
+        if e.scope == 0 and not e.fwd_thread:
+            flows[e.sequence_nr] = at
+        elif e.scope == 1 and e.sequence_nr in flows:
+            arrow = {'id': e.sequence_nr, 'cat': 'fwdbwd', 'name': 'fwdbwd'}
+            rows.append({'ph': 's', **arrow, **flows[e.sequence_nr]})
+            rows.append({'ph': 'f', **arrow, **at, 'bp': 'e'})
     return {'schemaVersion': 1, 'deviceProperties': [], **(extra or {}), 'traceEvents': rows}
+
+def _trace_args(e):
+    "What the viewer says about an event that is clicked."
+    args = {'External id': e.id}
+    if e.sequence_nr >= 0:
+        args.update({'Sequence number': e.sequence_nr, 'Fwd thread id': e.fwd_thread or 0})
+    if e.input_shapes: args['Input Dims'] = e.input_shapes
+    if e.concrete_inputs:
+        args['Concrete Inputs'] = ['' if v is None else str(v) for v in e.concrete_inputs]
+    if e.stack: args['Call stack'] = ';'.join(e.stack)
+    if e.cpu_memory_usage: args['Bytes'] = e.cpu_memory_usage
+    return args
 
 # %% ../../nbs/autograd/07_profiler.ipynb #88c21c12
 def write_trace(path, events, extra=None):

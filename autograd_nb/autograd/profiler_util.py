@@ -533,100 +533,76 @@ def _tail(path, width):
     return path if len(path) <= width else '...' + path[len(path) - width + 3 :]
 
 # %% ../../nbs/autograd/11_profiler_util.ipynb #da8c4826
+def _columns(events, widths, total, unit):
+    """The columns for `events`: (heading, width, text for an event). `widths`: the most that names,
+    shapes and lines of source may take; `total`: the time of all events; `unit`: of times, or None.
+    """
+    name_width, shapes_width, src_width = widths
+    time = lambda us: _in_unit(us, unit)
+    names = _limited((e.key for e in events), name_width)
+    yield 'Name', names, lambda e: _cut(e.key, name_width)
+    if any(e.overload_name for e in events):
+        yield 'Overload Name', names, lambda e: _cut(e.overload_name or '', name_width)
+    yield 'Self CPU %', 12, lambda e: e.self_cpu_percent
+    yield 'Self CPU', 12, lambda e: time(e.self_cpu_time_total)
+    yield 'CPU total %', 12, lambda e: e.total_cpu_percent
+    yield 'CPU total', 12, lambda e: time(e.cpu_time_total)
+    yield 'CPU time avg', 12, lambda e: time(e.cpu_time)
+    if events._profile_memory:
+        yield 'CPU Mem', 12, lambda e: _format_memory(e.cpu_memory_usage)
+        yield 'Self CPU Mem', 12, lambda e: _format_memory(e.self_cpu_memory_usage)
+    yield '# of Calls', 12, lambda e: e.count
+    if any(e.node_id != -1 for e in events): yield 'Node ID', 12, lambda e: e.node_id
+    if any(e.input_shapes for e in events):
+        shapes = _limited((str(e.input_shapes) for e in events), shapes_width)
+        yield 'Input Shapes', shapes, lambda e: str(e.input_shapes)[:shapes]
+    if any(e.stack for e in events):
+        source = _limited((line for e in events for line in e.stack or ()), src_width)
+        yield _SOURCE, source, lambda e: _tail(e.stack[0], source) if e.stack else ''
+    flops = [e.flops for e in events if e.flops] if events._with_flops else []
+    if flops:
+        power = min(int(math.log10(min(flops)) // 3), 5) if min(flops) >= 1 else 0
+        in_power = lambda e: f'{e.flops / 1000**power:8.3f}' if e.flops else '--'
+        yield f'Total {("", "K", "M", "G", "T", "P")[power]}FLOPs', 12, in_power
+
+# %% ../../nbs/autograd/11_profiler_util.ipynb #3e4403ea
+_SOURCE = 'Source Location'
+
+def _limited(texts, most):
+    "The width of a column for the texts, at most `most`."
+    width = max(map(len, texts)) + 4
+    return width if most is None else min(width, most)
+
+def _in_unit(us, unit):
+    if unit not in ('s', 'ms', 'us'): return _format_time(us)
+    return f'{us / dict(s=1e6, ms=1e3, us=1)[unit]:.3f}{unit}'
+
+# %% ../../nbs/autograd/11_profiler_util.ipynb #37debc20
 def _table(
     events, sort_by, row_limit, src_width, name_width, shapes_width, header, top_level_only, unit
 ):
     if not events: return ''
-    memory, flops = (
-        events._profile_memory,
-        ([e.flops for e in events if e.flops] if events._with_flops else []),
-    )
+    total = sum(e.self_cpu_time_total for e in events)
+    columns = list(_columns(events, (name_width, shapes_width, src_width), total, unit))
     if sort_by is not None:
         events = sorted(events, key=lambda e: getattr(e, _field(sort_by)), reverse=True)
-    time = lambda us: (
-        _format_time(us)
-        if unit not in ('s', 'ms', 'us')
-        else f'{us / dict(s=1e6, ms=1e3, us=1)[unit]:.3f}{unit}'
-    )
-    total = sum(e.self_cpu_time_total for e in events)
-    limit = lambda width, most: width if most is None else min(width, most)
-    named, shaped, ided = (
-        any(e.overload_name for e in events), any(e.input_shapes for e in events),
-        any(e.node_id != -1 for e in events),
-    )
-    stacked = any(e.stack for e in events)
-    names = limit(max(len(e.key) for e in events) + 4, name_width)
-    columns = (
-        [('Name', names)]
-        + [('Overload Name', names)] * named
-        + [
-            (h, 12)
-            for h in (
-                'Self CPU %',
-                'Self CPU',
-                'CPU total %',
-                'CPU total',
-                'CPU time avg',
-                *(('CPU Mem', 'Self CPU Mem') if memory else ()),
-                '# of Calls',
-                *(('Node ID',) if ided else ()),
-            )
-        ]
-    )
-    if shaped:
-        columns.append(
-            ('Input Shapes', limit(max(len(str(e.input_shapes)) for e in events) + 4, shapes_width))
-        )
-    if stacked:
-        columns.append(
-            (
-                'Source Location',
-                limit(max(len(line) for e in events for line in e.stack or ()) + 4, src_width),
-            )
-        )
-    if flops:
-        power = min(int(math.log10(min(flops)) // 3), 5) if min(flops) >= 1 else 0
-        columns.append((f'Total {("", "K", "M", "G", "T", "P")[power]}FLOPs', 12))
     line = lambda cells: ''.join(
-        f'{c!s:{"<" if h == "Source Location" else ">"}{w}}  ' for c, (h, w) in zip(cells, columns)
+        f'{c!s:{"<" if h == _SOURCE else ">"}{w}}  ' for c, (h, w, _) in zip(cells, columns)
     )
-    rule = ''.join('-' * w + '  ' for _, w in columns)
-    width = sum(w + 2 for _, w in columns) - 2
+    rule = ''.join('-' * w + '  ' for _, w, _ in columns)
+    width = sum(w + 2 for _, w, _ in columns) - 2
     out = []
     if header is not None: out += ['=' * width, header]
     if top_level_only:
         out += ['=' * width, 'This report only display top-level ops statistics']
-    out += [rule, line([h for h, _ in columns]), rule]
-    shown = 0
-    for e in events:
-        if shown == row_limit: break
-        if top_level_only and e.cpu_parent is not None: continue
-        shown += 1
-        e.self_cpu_percent, e.total_cpu_percent = (
-            _format_time_share(e.self_cpu_time_total, total),
-            (0 if e.is_async else _format_time_share(e.cpu_time_total, total)),
-        )
-        cells = (
-            [_cut(e.key, name_width)]
-            + [_cut(e.overload_name or '', name_width)] * named
-            + [
-                e.self_cpu_percent, time(e.self_cpu_time_total), e.total_cpu_percent,
-                time(e.cpu_time_total), time(e.cpu_time),
-            ]
-        )
-        if memory:
-            cells += [_format_memory(e.cpu_memory_usage), _format_memory(e.self_cpu_memory_usage)]
-        cells.append(e.count)
-        if ided: cells.append(e.node_id)
-        if shaped: cells.append(str(e.input_shapes)[: columns[len(cells)][1]])
-        if stacked:
-            at, stack = len(cells), e.stack or []
-            cells.append(_tail(stack[0], columns[at][1]) if stack else '')
-        if flops: cells.append(f'{e.flops / 1000**power:8.3f}' if e.flops else '--')
-        out.append(line(cells))
-        if stacked:
-            out += [
-                line([''] * at + [_tail(entry, columns[at][1])] + [''] * bool(flops))
-                for entry in stack[1:]
-            ] + [line([''] * len(columns))]
-    return '\n'.join([*out, rule, f'Self CPU time total: {time(total)}']) + '\n'
+    out += [rule, line([h for h, _, _ in columns]), rule]
+    rows = [e for e in events if not top_level_only or e.cpu_parent is None]
+    for e in rows if row_limit is None or row_limit < 0 else rows[:row_limit]:
+        e.self_cpu_percent = _format_time_share(e.self_cpu_time_total, total)
+        e.total_cpu_percent = 0 if e.is_async else _format_time_share(e.cpu_time_total, total)
+        out.append(line([text(e) for _, _, text in columns]))
+        if any(h == _SOURCE for h, _, _ in columns):
+            for entry in (e.stack or [])[1:]:
+                out.append(line([_tail(entry, w) if h == _SOURCE else '' for h, w, _ in columns]))
+            out.append(line([''] * len(columns)))
+    return '\n'.join([*out, rule, f'Self CPU time total: {_in_unit(total, unit)}']) + '\n'

@@ -16,7 +16,7 @@ from ..creation import arange, eye, randn, tensor, tril_indices
 from . import constraints
 from .distribution import Distribution, lazy_property, standard_normal
 from autograd_nb.distributions.families import (
-    ByFactor, MultivariateNormal, Normal, the_one_given
+    MATRICES, ByFactor, Normal, factor_of, the_one_given
 )
 from .gamma import Beta, Chi2
 from .transforms import StickBreakingTransform, TransformedDistribution
@@ -225,14 +225,9 @@ class Wishart(ByFactor):
     Drawn after Bartlett.
     """
 
+    arg_constraints = {**MATRICES, 'df': constraints.greater_than(0)}
+    parameters = {'df': 0, **dict.fromkeys(MATRICES, 2), '_factor': 2}
     support, has_rsample = constraints.positive_definite, True
-    parameters = {
-        'df': 0,
-        'covariance_matrix': 2,
-        'precision_matrix': 2,
-        'scale_tril': 2,
-        '_factor': 2,
-    }
 
     def __init__(
         self, df, covariance_matrix=None, precision_matrix=None, scale_tril=None, validate_args=None
@@ -246,28 +241,15 @@ class Wishart(ByFactor):
                 'scale_tril must be at least two-dimensional, with optional leading batch'
                 ' dimensions'
             )
-        n = matrix.shape[-1]
-        if isinstance(df, Number):
-            df = tensor(df, dtype=matrix.dtype, device=matrix.device)
+        n, like = matrix.shape[-1], dict(dtype=matrix.dtype, device=matrix.device)
+        if isinstance(df, Number): df = tensor(df, **like)
         batch = broadcast_shapes(matrix.shape[:-2], df.shape)
         self.df = df.expand(batch)
         setattr(self, name, matrix.expand(*batch, -1, -1))
         if self.df.le(n - 1).any():
             raise ValueError(f'Value of df={df} expected to be greater than ndim - 1 = {n - 1}.')
-        self._factor = (
-            matrix
-            if name == 'scale_tril'
-            else (
-                cholesky(matrix)
-                if name == 'covariance_matrix'
-                else MultivariateNormal._inverse_factor(matrix)
-            )
-        )
-        self._factor = self._factor.expand(*batch, -1, -1)
-        self._chi2 = Chi2(
-            self.df.unsqueeze(-1)
-            - arange(n, dtype=matrix.dtype, device=matrix.device).expand(*batch, n)
-        )
+        self._factor = factor_of(name, matrix).expand(*batch, -1, -1)
+        self._chi2 = Chi2(self.df.unsqueeze(-1) - arange(n, **like).expand(*batch, n))
         super().__init__(batch, (n, n), validate_args=validate_args)
         if self.df.lt(n).any():
             warnings.warn(
@@ -275,13 +257,6 @@ class Wishart(ByFactor):
                 ' df < ndim.',
                 stacklevel=2,
             )
-
-    arg_constraints = {
-        'covariance_matrix': constraints.positive_definite,
-        'precision_matrix': constraints.positive_definite,
-        'scale_tril': constraints.lower_cholesky,
-        'df': constraints.greater_than(0),
-    }
 
     def expand(self, batch_shape, _instance=None):
         new = super().expand(batch_shape, _instance)

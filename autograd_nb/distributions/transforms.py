@@ -480,6 +480,14 @@ class _IndependentValues:
 take_topics(IndependentTransform, (_IndependentValues,))
 
 # %% ../../nbs/distributions/04_transforms.ipynb #208bded7
+def _exchanged(shape, old, new):
+    "`shape` with `new` at its end, where `old` stood."
+    cut = len(shape) - len(old)
+    if cut < 0: raise ValueError('Too few dimensions on input')
+    if tuple(shape[cut:]) != tuple(old):
+        raise ValueError(f'Shape mismatch: expected {Size(shape[cut:])} but got {old}')
+    return Size((*shape[:cut], *new))
+
 class ReshapeTransform(Transform):
     "Events of shape `in_shape` as events of shape `out_shape`."
 
@@ -492,11 +500,8 @@ class ReshapeTransform(Transform):
         super().__init__(cache_size)
 
     def with_cache(self, cache_size=1):
-        return (
-            self
-            if self._cache_size == cache_size
-            else ReshapeTransform(self.in_shape, self.out_shape, cache_size)
-        )
+        if self._cache_size == cache_size: return self
+        return ReshapeTransform(self.in_shape, self.out_shape, cache_size)
 
     domain, codomain = (
         property(
@@ -516,19 +521,9 @@ class ReshapeTransform(Transform):
     def log_abs_det_jacobian(self, x, y):
         return x.new_zeros(x.shape[: x.dim() - len(self.in_shape)])
 
-    @staticmethod
-    def _exchanged(shape, old, new):
-        cut = len(shape) - len(old)
-        if cut < 0: raise ValueError('Too few dimensions on input')
-        if tuple(shape[cut:]) != tuple(old):
-            raise ValueError(f'Shape mismatch: expected {Size(shape[cut:])} but got {old}')
-        return Size((*shape[:cut], *new))
+    def forward_shape(self, shape): return _exchanged(shape, self.in_shape, self.out_shape)
 
-    def forward_shape(self, shape):
-        return self._exchanged(shape, self.in_shape, self.out_shape)
-
-    def inverse_shape(self, shape):
-        return self._exchanged(shape, self.out_shape, self.in_shape)
+    def inverse_shape(self, shape): return _exchanged(shape, self.out_shape, self.in_shape)
 
 # %% ../../nbs/distributions/04_transforms.ipynb #e9386676
 class CumulativeDistributionTransform(Transform):

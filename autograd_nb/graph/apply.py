@@ -201,6 +201,8 @@ def make_fixed(call, edges):
     if not positions: return None
     options = call.options
     name = op.node(*[options[s] for s in op.statics]) if callable(op.node) else op.node
+    if op.number_node and not isinstance(call.args[1], TensorBase) and not is_array(call.args[1]):
+        name = op.number_node
     key = name, positions, flavour_of(call) if FLAVOUR_OF_ARRAY else None
     node = Node.__new__(op.classes.get(key) or op.variant(*key))
     node.inputs = (

@@ -4,9 +4,11 @@
 
 # %% auto #0
 __all__ = ['HEAD', 'UNRECORDED', 'RECORDED', 'MAKE', 'NODE', 'VARIADIC', 'RUN', 'FLAVOURS', 'RULE_SCOPE', 'BOUND', 'F4', 'F8',
-           'I8', 'PARTS', 'SCOPE', 'fill', 'indented', 'compile_source', 'Gaps', 'Recorder', 'Computing', 'Noding',
-           'unique', 'unique_statics', 'needs_of', 'variadic_source', 'recording_source', 'running_source',
-           'node_class', 'variant', 'compiled_rules', 'variadic_class', 'bind', 'scope_of', 'add_variants', 'growing']
+           'I8', 'PARTS', 'SCOPE', 'fill', 'indented', 'compile_source', 'Gaps', 'Recorder', 'Constants', 'Operands',
+           'Lending', 'Computing', 'Unrecorded', 'Describing', 'Saving', 'Noding', 'Recording', 'unique',
+           'unique_statics', 'needs_of', 'variadic_source', 'recording_source', 'running_source', 'node_class',
+           'variant', 'compiled_rules', 'variadic_functions', 'variadic_class', 'bind', 'scope_of', 'add_variants',
+           'growing']
 
 # %% ../../nbs/graph/05_codegen.ipynb #ef14896e
 import inspect
@@ -133,6 +135,30 @@ class Recorder:
         ]
         return [f'if {" and ".join(bare)}: return kernel({self.given})']
 
+
+# %% ../../nbs/graph/05_codegen.ipynb #f6425289
+class Constants(Recorder):
+    "The gap that reads a Python number."
+
+    def constant(self, name):
+        "Lines that make an array of a Python number."
+        integers = [f'elif d is i8 and c is int and -2147483648 < {name} < 2147483648: a1 = None']
+        return [
+            'd = a0.dtype',
+            f'if d is f4: a1 = constants4.get({name})',
+            f'elif d is f8: a1 = constants8.get({name})',
+            *integers * (self.op.promote == 'same'),
+            'elif d in PARTS: a1 = None',
+            f'else: {self.general}',
+            f'if a1 is None or not {name}: a1 = constant({name}, d)',
+            'e1 = None',
+        ]
+
+
+# %% ../../nbs/graph/05_codegen.ipynb #607a25fc
+class Operands(Constants):
+    "The gaps that read the operands."
+
     def operands(self):
         lines = [
             f'try: a0 = {self.names[0]}._bare',
@@ -169,22 +195,34 @@ class Recorder:
             ]
         return read
 
-    def constant(self, name):
-        "Lines that make an array of a Python number."
-        integers = [f'elif d is i8 and c is int and -2147483648 < {name} < 2147483648: a1 = None']
-        return [
-            'd = a0.dtype',
-            f'if d is f4: a1 = constants4.get({name})',
-            f'elif d is f8: a1 = constants8.get({name})',
-            *integers * (self.op.promote == 'same'),
-            'elif d in PARTS: a1 = None',
-            f'else: {self.general}',
-            f'if a1 is None or not {name}: a1 = constant({name}, d)',
-            'e1 = None',
-        ]
 
 # %% ../../nbs/graph/05_codegen.ipynb #0aa4d276
-class Computing(Recorder):
+class Lending(Operands):
+    "Whether a result may lie in the memory of an operand, and what then."
+
+    def may_lend(self): return not self.op.view and self.op.ufunc is None
+
+    def own(self, name, copy): return [f'if {self.lent()}: {copy}'] * self.may_lend()
+
+    def lent(self):
+        """A condition: the result `d`, of an operation that is not a view, lies in the memory of an
+        operand.
+        """
+
+        def of(i):
+            return f'd is a{i} or d.base is not None and (d.base is a{i} or d.base is a{i}.base)'
+
+        return ' or '.join(
+            f'a{i} is not None and ({of(i)})' if self.op.params[i] in self.op.optional else of(i)
+            for i in range(self.count)
+        )
+
+    def in_place_scalar(self):
+        return self.op.pointwise and self.op.ufunc and ARRAYS_OUT and self.op.rules
+
+
+# %% ../../nbs/graph/05_codegen.ipynb #8571cf8f
+class Computing(Lending):
     "The gaps around the kernel."
 
     def compute(self, recording=True):
@@ -223,25 +261,10 @@ class Computing(Recorder):
             *made,
         ]
 
-    def may_lend(self): return not self.op.view and self.op.ufunc is None
 
-    def own(self, name, copy): return [f'if {self.lent()}: {copy}'] * self.may_lend()
-
-    def lent(self):
-        """A condition: the result `d`, of an operation that is not a view, lies in the memory of an
-        operand.
-        """
-
-        def of(i):
-            return f'd is a{i} or d.base is not None and (d.base is a{i} or d.base is a{i}.base)'
-
-        return ' or '.join(
-            f'a{i} is not None and ({of(i)})' if self.op.params[i] in self.op.optional else of(i)
-            for i in range(self.count)
-        )
-
-    def in_place_scalar(self):
-        return self.op.pointwise and self.op.ufunc and ARRAYS_OUT and self.op.rules
+# %% ../../nbs/graph/05_codegen.ipynb #2582fec0
+class Unrecorded(Computing):
+    "The gap for a call that is not recorded."
 
     def meta(self, otherwise):
         "The line that says what the result is a view of, if of anything."
@@ -256,6 +279,11 @@ class Computing(Recorder):
         )
         if self.several: return [*unfit, *self.compute(False), 'return tuple(os)']
         return [*unfit, *self.compute(False), 'o._node = None', self.meta('meta'), 'return o']
+
+
+# %% ../../nbs/graph/05_codegen.ipynb #48e5fc10
+class Describing(Unrecorded):
+    "The gaps that describe the result."
 
     def specs(self):
         "Lines that note the operands' shapes, where they differ: `unbroadcast` will need them."
@@ -290,8 +318,32 @@ class Computing(Recorder):
         if not self.in_place_scalar(): return 'd.shape'
         return 's0 if input_specs is None else d.shape' if self.op.elementwise else 's0'
 
+
+# %% ../../nbs/graph/05_codegen.ipynb #9bd07409
+class Saving(Describing):
+    "The gaps that keep what rules need, and give outputs their edges."
+
+    def keep(self, name, need, positions):
+        "Lines that keep what the rules call `name`."
+        kind, *source = need
+        lines = []
+        if kind == 'in' and source[0] in self.op.rules and source[0] not in positions:
+            lines = Gaps.of('saved', self.op, self.names[source[0]], source[0], self.pair)
+        if kind == 'out' or source[0] == 'out':
+            value = 'd' if not self.several else 'ds' if kind == 'out' else 'ds[0]'
+        else:
+            value = f'a{source[0]}'
+        return [*lines, f'n.{name} = {value}' + (f'.{source[1]}' if kind == 'attr' else '')]
+
+    def outputs(self):
+        if not self.several: return ['o._node = n']
+        if self.op.differentiable is None:
+            return ['i = 0', 'for o in os: o._node = OutputEdge(n, i); i += 1']
+        return [f'os[{i}]._node = OutputEdge(n, {i})' for i in self.op.differentiable]
+
+
 # %% ../../nbs/graph/05_codegen.ipynb #fcc93480
-class Noding(Computing):
+class Noding(Saving):
     "The gaps that make the node."
 
     def branches(self):
@@ -317,6 +369,8 @@ class Noding(Computing):
         cls = 'C' + ''.join(map(str, positions))
         if callable(op.node):
             cls = f'variant(op, op.node({", ".join(op.statics)}), {positions})'
+        elif op.number_node and positions == (0,):
+            cls = '(N0 if c is float or c is int else C0)'
         saved = [
             line
             for name, need in needs_of(op, positions).items()
@@ -330,23 +384,10 @@ class Noding(Computing):
         made = [MAKE.format(cls=cls)]
         return fill(NODE, made=made, edges=', '.join(f'e{i}' for i in positions), saved=saved)
 
-    def keep(self, name, need, positions):
-        "Lines that keep what the rules call `name`."
-        kind, *source = need
-        lines = []
-        if kind == 'in' and source[0] in self.op.rules and source[0] not in positions:
-            lines = Gaps.of('saved', self.op, self.names[source[0]], source[0], self.pair)
-        if kind == 'out' or source[0] == 'out':
-            value = 'd' if not self.several else 'ds' if kind == 'out' else 'ds[0]'
-        else:
-            value = f'a{source[0]}'
-        return [*lines, f'n.{name} = {value}' + (f'.{source[1]}' if kind == 'attr' else '')]
 
-    def outputs(self):
-        if not self.several: return ['o._node = n']
-        if self.op.differentiable is None:
-            return ['i = 0', 'for o in os: o._node = OutputEdge(n, i); i += 1']
-        return [f'os[{i}]._node = OutputEdge(n, {i})' for i in self.op.differentiable]
+# %% ../../nbs/graph/05_codegen.ipynb #fd4d099f
+class Recording(Noding):
+    "All gaps together."
 
     def source(self):
         "The whole function."
@@ -381,6 +422,7 @@ class Noding(Computing):
                 result='tuple(os)' if several else 'o',
             )
         )
+
 
 # %% ../../nbs/graph/05_codegen.ipynb #62443368
 def unique(rules, kinds):
@@ -463,7 +505,7 @@ def variadic_source(op):
 
 def recording_source(op, direct):
     "The source of `op.direct`, or of `op.call`."
-    return '\n'.join(variadic_source(op) if op.variadic else Noding(op, direct).source())
+    return '\n'.join(variadic_source(op) if op.variadic else Recording(op, direct).source())
 
 # %% ../../nbs/graph/05_codegen.ipynb #ce66ce8c
 RUN = '''
@@ -553,7 +595,7 @@ def node_class(op, name):
             options=options,
             held=tuple(s for s in options if s in op.held),
             links=links,
-            arity=op.arity or len(rules),
+            arity=1 if name == op.number_node else op.arity or len(rules),
             positions=op.positions,
             aliases=op.aliases_of(fields + options, name),
             derived=op.derived_of(name),
@@ -616,19 +658,10 @@ def compiled_rules(op, title, rules, saved, options, flavour):
     )
 
 # %% ../../nbs/graph/05_codegen.ipynb #67cd3cee
-def variadic_class(op, name, flavour=None):
-    "The node class of an operation with any number of inputs."
-    key = name, None, flavour
-    found = op.classes.get(key)
-    if found is not None: return found
-    rule = op.rules[0]
-    fields, options = unique([rule], ('out', 'in')), unique([rule], ('attr',)) + rule.statics
-    kind = FLAVOURS.get(flavour)
-    function, settle, reduced = (
-        (kind.rule(rule), kind.settle, kind.scope()['unbroadcast'])
-        if kind
-        else (rule.function, as_array, unbroadcast)
-    )
+def variadic_functions(rule, fields, kind):
+    "`run` and `run_graph` of nodes with any number of inputs. `kind`: their flavour, or None."
+    function, settle, reduced = rule.function, as_array, unbroadcast
+    if kind: function, settle, reduced = kind.rule(rule), kind.settle, kind.scope()['unbroadcast']
 
     def statics(n):
         return {s: kind.sent(getattr(n, s)) if kind else getattr(n, s) for s in rule.statics}
@@ -645,25 +678,33 @@ def variadic_class(op, name, flavour=None):
         if n.input_specs is None: return tuple(found)
         return tuple(map(unbroadcast, found, n.input_specs))
 
-    found = op.classes[key] = type(
-        name,
-        (Node,),
-        dict(
-            __slots__=fields + options + ('input_specs', 'count'),
-            __module__=__name__,
-            op=op,
-            fields=fields,
-            options=options,
-            flavour=flavour,
-            links={n: 'out' for n in fields if n == 'out'},
-            run=run,
-            run_graph=run_graph,
-            arity=property(lambda n: n.count),
-            positions=property(lambda n: tuple(range(n.count))),
-            aliases=op.aliases_of(fields + options, name),
-        ),
+    return dict(run=run, run_graph=run_graph)
+
+
+# %% ../../nbs/graph/05_codegen.ipynb #0b543f0d
+def variadic_class(op, name, flavour=None):
+    "The node class of an operation with any number of inputs."
+    key = name, None, flavour
+    found = op.classes.get(key)
+    if found is not None: return found
+    rule = op.rules[0]
+    fields, options = unique([rule], ('out', 'in')), unique([rule], ('attr',)) + rule.statics
+    members = dict(
+        __slots__=fields + options + ('input_specs', 'count'),
+        __module__=__name__,
+        op=op,
+        fields=fields,
+        options=options,
+        flavour=flavour,
+        links={n: 'out' for n in fields if n == 'out'},
+        arity=property(lambda n: n.count),
+        positions=property(lambda n: tuple(range(n.count))),
+        aliases=op.aliases_of(fields + options, name),
     )
+    members.update(variadic_functions(rule, fields, FLAVOURS.get(flavour)))
+    found = op.classes[key] = type(name, (Node,), members)
     return found
+
 
 # %% ../../nbs/graph/05_codegen.ipynb #fcece1e7
 # what floors above provide; see `bind`
@@ -707,6 +748,7 @@ def add_variants(scope, op, flavour=None):
     for mask in range(1, 1 << len(rules)):
         positions = tuple(p for bit, p in enumerate(rules) if mask >> bit & 1)
         scope['C' + ''.join(map(str, positions))] = variant(op, op.node, positions, flavour)
+    if op.number_node: scope['N0'] = variant(op, op.number_node, (0,), flavour)
 
 # %% ../../nbs/graph/05_codegen.ipynb #5f249deb
 def _stub(*args, **kwargs):

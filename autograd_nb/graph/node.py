@@ -4,10 +4,11 @@
 
 # %% auto #0
 __all__ = ['NEW_TENSORS', 'NEW_KINDS', 'WRAPPERS', 'TensorBase', 'TensorExtras', 'extras_of', 'GradBox', 'added_to', 'Linked',
-           'Keeping', 'Node', 'OutputEdge', 'renumber', 'wire_node', 'AccumulateGrad', 'Unreached', 'tensor_like',
-           'tensor_of', 'as_tensor', 'aligned', 'unaligned']
+           'Keeping', 'Unpacking', 'Node', 'OutputEdge', 'renumber', 'wire_node', 'AccumulateGrad', 'Unreached',
+           'tensor_like', 'tensor_of', 'as_tensor', 'aligned', 'unaligned', 'rename', 'named_class', 'recorded_as']
 
 # %% ../../nbs/graph/02_node.ipynb #7747425b
+import functools
 import threading
 import weakref
 
@@ -141,6 +142,13 @@ class Keeping:
         "The bare saved value, whoever keeps it."
         return getattr(self, field)
 
+
+# %% ../../nbs/graph/02_node.ipynb #dd7bed7f
+class Unpacking:
+    "Saved values as tensors with the history that they had."
+
+    __slots__ = ()
+
     def unpack(self, field, value=None):
         """The saved value `field` (or `value` in its place) as a tensor with the history it had; a
         saved number as a number.
@@ -177,8 +185,9 @@ class Keeping:
 
         return OPERATIONS['to'](tensor_like(value.astype(own), edge), dtype=value.dtype)
 
+
 # %% ../../nbs/graph/02_node.ipynb #9c56114f
-class Node(Linked, Keeping):
+class Node(Linked, Keeping, Unpacking):
     """One recorded operation.
 
     `seq`: when it was made. `inputs`: its edge, or a tuple of edges. `shape`: the shape of its
@@ -203,6 +212,7 @@ class Node(Linked, Keeping):
     outputs = 1
     verified = False  # looks for writes into its saved values by itself
     takes_none = False  # runs even if no gradient at all arrives
+    picture_name = None  # what pictures call it, where that is not its name
 
     def __init__(self):
         if type(self) is Node:
@@ -337,3 +347,42 @@ def unaligned(n, out, r):
     "The entries of `out` for the node's edges, in the form of `r`."
     values = tuple(out[p] for p in n.positions)
     return values if r.__class__ is tuple else values[0]
+
+# %% ../../nbs/graph/02_node.ipynb #0273e1f1
+def rename(out, name, pictured=True):
+    """Have the node that made the tensor `out` answer to `name`, in pictures too if `pictured`;
+    returns `out`. Bare arrays, and tensors without a history, are left as they are.
+    """
+    edge = getattr(out, '_node', None)
+    if edge is None or out.__class__ in WRAPPERS: return out
+    node = edge.node if edge.__class__ is OutputEdge else edge
+    if node.op is not None: node.__class__ = named_class(node.__class__, name, pictured)
+    return out
+
+@functools.cache
+def named_class(kind, name, pictured=True):
+    "The class of nodes `kind` under another name."
+    if kind.__name__ == name: return kind
+    members = dict(
+        __slots__=(),
+        __module__=kind.__module__,
+        aliases=kind.op.aliases_of(kind.fields + kind.options, name),
+        derived=kind.op.derived_of(name),
+        picture_name=None if pictured else kind.picture_name or kind.__name__,
+    )
+    return type(name, (kind,), members)
+
+def recorded_as(name):
+    "A decorator for functions of several operations: PyTorch records one node, called `name`."
+
+    def decorate(function):
+        @functools.wraps(function)
+        def renaming(*args, **kwargs):
+            out = function(*args, **kwargs)
+            for r in out if isinstance(out, tuple) else (out,):
+                if not any([r is a for a in args]): rename(r, name)
+            return out
+
+        return renaming
+
+    return decorate

@@ -20,7 +20,8 @@ from autograd_nb.graph.codegen import (
 from ..graph.errors import mixed_devices_error
 from ..graph.modes import LAYERS, LOCAL, SWITCH, Layer
 from ..graph.node import TensorBase
-from ..graph.op import REGISTRY, Op, tangent
+from ..graph.op import REGISTRY, Op
+from .forward import tangent
 
 # %% ../../nbs/layers/14_device.ipynb #2f5e7ee8
 class DeviceOp:

@@ -29,6 +29,7 @@ ORDER = (
     'capture',  # writes down what the rules are given
     'conjugates',  # come in around the rules alone
     'half',  # computes sixteen bits in thirty-two
-    'device',  # finds the kernel for where the arrays live: the innermost
+    'device',  # finds the kernel for where the arrays live: the innermost around a kernel
+    'formal',  # looks at what the rules gave, before anything else does
 )
 LAYERS.order = ORDER

@@ -19,7 +19,7 @@ from ..arrays.dtypes import c_name
 from ..tensor import chance_of
 from ..graph.modes import castable
 from ..transforms.levels import draw
-from ..graph.node import TensorBase
+from ..graph.node import TensorBase, rename
 from ..graph.op import REGISTRY
 from ..layers.device import device_of
 
@@ -96,6 +96,19 @@ def scaled_dot_product_attention(
     queries do not see later keys. `dropout_p`: drops weights (also outside of training).
     `enable_gqa`: several query heads share the heads of keys and values.
     """
+    _check_attention(query, key, value, attn_mask, dropout_p, is_causal)
+    if enable_gqa: key, value = _for_each_head(query, key, value)
+    if scale is None: scale = 1 / math.sqrt(builtins.max(query._array.shape[-1], 1))
+    scale, is_causal = float(scale), bool(is_causal)
+    if _at_once(query, key, value, attn_mask, dropout_p):
+        out = _op['attention'](query, key, value, attn_mask, scale=scale, causal=is_causal)[0]
+        if query._array.ndim == 4: return out
+        return rename(out, 'UnsafeViewBackward0', pictured=False)
+    return F.matmul(weigh(query, key, attn_mask, dropout_p, is_causal, scale), value)
+
+# %% ../../nbs/nn/05_attention.ipynb #46867307
+def _check_attention(query, key, value, attn_mask, dropout_p, is_causal):
+    "Raise PyTorch's errors unless the arguments fit together."
     for t, what in ((query, 'query'), (key, 'key'), (value, 'value')):
         if not isinstance(t, TensorBase):
             raise TypeError(
@@ -137,22 +150,19 @@ def scaled_dot_product_attention(
             f'Expected query and key to have the same last dimension, but got {query.shape[-1]} and'
             f' {key.shape[-1]}'
         )
-    if enable_gqa:
-        heads = query.shape[-3]
-        if heads % key.shape[-3] or heads % value.shape[-3]:
-            raise RuntimeError(
-                'Number of heads in key and value must divide the number of heads in query'
-            )
-        key, value = (
-            t if t.shape[-3] == heads else F.repeat_interleave(t, heads // t.shape[-3], -3)
-            for t in (key, value)
+
+# %% ../../nbs/nn/05_attention.ipynb #45968a5e
+def _for_each_head(query, key, value):
+    "Keys and values for every head of the queries, which share them in groups."
+    heads = query.shape[-3]
+    if heads % key.shape[-3] or heads % value.shape[-3]:
+        raise RuntimeError(
+            'Number of heads in key and value must divide the number of heads in query'
         )
-    scale = 1 / math.sqrt(builtins.max(q.shape[-1], 1)) if scale is None else float(scale)
-    if _at_once(query, key, value, attn_mask, dropout_p):
-        return _op['attention'](query, key, value, attn_mask, scale=scale, causal=bool(is_causal))[
-            0
-        ]
-    return F.matmul(weigh(query, key, attn_mask, dropout_p, bool(is_causal), scale), value)
+    return tuple(
+        t if t.shape[-3] == heads else F.repeat_interleave(t, heads // t.shape[-3], -3)
+        for t in (key, value)
+    )
 
 # %% ../../nbs/nn/05_attention.ipynb #f102c6af
 def _as_added(mask, name, dtype, other=None, other_name='', check_other=True):
@@ -179,52 +189,36 @@ def _project(query, key, value, weight, bias):
 # %% ../../nbs/nn/05_attention.ipynb #0106e369
 def _check_shapes(query, key, value, key_padding_mask, attn_mask, num_heads):
     "True if the input is a batch. Raises AssertionError if the shapes do not fit together."
-    if query.dim() == 3:
-        if key.dim() != 3 or value.dim() != 3:
+    dims = query.dim()
+    if dims not in (2, 3):
+        raise AssertionError(
+            f'query should be unbatched 2D or batched 3D tensor but received {dims}-D query tensor'
+        )
+    batched = dims == 3
+    expected = f'For {"batched" if batched else "unbatched"} ({dims}-D) `query`, expected'
+    if key.dim() != dims or value.dim() != dims:
+        raise AssertionError(
+            f'{expected} `key` and `value` to be {dims}-D but found'
+            f' {key.dim()}-D and {value.dim()}-D tensors respectively'
+        )
+    if key_padding_mask is not None and key_padding_mask.dim() != dims - 1:
+        raise AssertionError(
+            f'{expected} `key_padding_mask` to be `None` or {dims - 1}-D but'
+            f' found {key_padding_mask.dim()}-D tensor instead'
+        )
+    if attn_mask is None: return batched
+    if attn_mask.dim() not in (2, 3):
+        raise AssertionError(
+            f'{expected} `attn_mask` to be `None`, 2-D or 3-D but'
+            f' found {attn_mask.dim()}-D tensor instead'
+        )
+    if not batched and attn_mask.dim() == 3:
+        wanted = num_heads, query.shape[0], key.shape[0]
+        if tuple(attn_mask.shape) != wanted:
             raise AssertionError(
-                'For batched (3-D) `query`, expected `key` and `value` to be 3-D but found'
-                f' {key.dim()}-D and {value.dim()}-D tensors respectively'
+                f'Expected `attn_mask` shape to be {wanted} but got {attn_mask.shape}'
             )
-        if key_padding_mask is not None and key_padding_mask.dim() != 2:
-            raise AssertionError(
-                'For batched (3-D) `query`, expected `key_padding_mask` to be `None` or 2-D but'
-                f' found {key_padding_mask.dim()}-D tensor instead'
-            )
-        if attn_mask is not None and attn_mask.dim() not in (2, 3):
-            raise AssertionError(
-                'For batched (3-D) `query`, expected `attn_mask` to be `None`, 2-D or 3-D but'
-                f' found {attn_mask.dim()}-D tensor instead'
-            )
-        return True
-    if query.dim() == 2:
-        if key.dim() != 2 or value.dim() != 2:
-            raise AssertionError(
-                'For unbatched (2-D) `query`, expected `key` and `value` to be 2-D but found'
-                f' {key.dim()}-D and {value.dim()}-D tensors respectively'
-            )
-        if key_padding_mask is not None and key_padding_mask.dim() != 1:
-            raise AssertionError(
-                'For unbatched (2-D) `query`, expected `key_padding_mask` to be `None` or 1-D but'
-                f' found {key_padding_mask.dim()}-D tensor instead'
-            )
-        if attn_mask is not None:
-            if attn_mask.dim() not in (2, 3):
-                raise AssertionError(
-                    'For unbatched (2-D) `query`, expected `attn_mask` to be `None`, 2-D or 3-D'
-                    f' but found {attn_mask.dim()}-D tensor instead'
-                )
-            if attn_mask.dim() == 3 and tuple(attn_mask.shape) != (
-                num_heads, query.shape[0], key.shape[0],
-            ):
-                raise AssertionError(
-                    f'Expected `attn_mask` shape to be {(num_heads, query.shape[0], key.shape[0])}'
-                    f' but got {attn_mask.shape}'
-                )
-        return False
-    raise AssertionError(
-        f'query should be unbatched 2D or batched 3D tensor but received {query.dim()}-D query'
-        ' tensor'
-    )
+    return batched
 
 # %% ../../nbs/nn/05_attention.ipynb #6521e06b
 _NEEDS_MASK = (
@@ -277,6 +271,13 @@ def _checked_static(given, name, pairs, size):
         raise AssertionError(f'expecting {name}.size(2) of {size}, but got {given.shape[2]}')
     return given
 
+def _added(mask, other): return other if mask is None else mask + other
+
+def _lengthened(k, v, more, dim, mask, padding):
+    "Keys and values with one more of each, and the masks for them."
+    k, v = F.cat([k, more[0]], dim), F.cat([v, more[1]], dim)
+    return k, v, _widened(mask), _widened(padding)
+
 def _widened(mask):
     "A mask for one key more, which every query sees."
     return mask if mask is None else F.cat([mask, mask.new_zeros((*mask.shape[:-1], 1))], -1)
@@ -317,7 +318,7 @@ def _project_each(query, key, value, weights, in_proj_bias):
 
 # %% ../../nbs/nn/05_attention.ipynb #70e6b43c
 def _fused(q, k, v, attn_mask, n, num_heads, dropout_p, only_causal):
-    "Attention where nobody asks for the weights."
+    "Attention where nobody asks for the weights: its values for each head, and None."
     length, size = q.shape[1:]
 
     def apart(x): return F.reshape(x, n, num_heads, x.shape[1], size)
@@ -332,14 +333,45 @@ def _fused(q, k, v, attn_mask, n, num_heads, dropout_p, only_causal):
             *attn_mask.shape[1:],
         )
     )
-    return F.reshape(
-        scaled_dot_product_attention(
-            apart(q), apart(k), apart(v), mask, dropout_p, only_causal
-        ),
-        n * num_heads,
-        length,
-        size,
-    )
+    out = scaled_dot_product_attention(apart(q), apart(k), apart(v), mask, dropout_p, only_causal)
+    return F.reshape(out, n * num_heads, length, size), None
+
+def _with_weights(q, k, v, attn_mask, n, num_heads, dropout_p, only_causal):
+    "The same with the weights, (batch, heads, queries, keys)."
+    scores = F.matmul(q * (1 / math.sqrt(q.shape[-1])), F.transpose(k, 1, 2))
+    if attn_mask is not None: scores = scores + attn_mask
+    weights = F.softmax(scores, -1)
+    if dropout_p: weights = _dropped(weights, dropout_p)
+    shown = F.reshape(weights, n, num_heads, *weights.shape[1:])
+    return F.matmul(weights, v), shown
+
+# %% ../../nbs/nn/05_attention.ipynb #470c98d4
+def _one(query, key, value, key_padding_mask):
+    "A single example as a batch; the same tensor stays the same tensor."
+    q = F.unsqueeze(query, 1)
+    k = q if key is query else F.unsqueeze(key, 1)
+    v = k if value is key else F.unsqueeze(value, 1)
+    return q, k, v, None if key_padding_mask is None else F.unsqueeze(key_padding_mask, 0)
+
+def _projected(query, key, value, weight, separate, bias):
+    "Queries, keys and values, by one packed weight or by `separate` ones."
+    if separate is not None: return _project_each(query, key, value, separate, bias)
+    if key.shape != value.shape:
+        raise AssertionError(f'key shape {key.shape} does not match value shape {value.shape}')
+    return _project(query, key, value, weight, bias)
+
+def _heads(x, pairs, size):
+    "(length, batch, features) as (batch × heads, length, size)."
+    return F.transpose(F.reshape(x, x.shape[0], pairs, size), 0, 1)
+
+def _joined(x, n, features):
+    "The way back, for a product with one matrix: (length × batch, features)."
+    return F.reshape(F.transpose(x, 0, 1), x.shape[1] * n, features)
+
+def _of_heads(x, static, name, pairs, size):
+    "Keys or values of each head, unless they are given as they are."
+    if static is None: return _heads(x, pairs, size)
+    return _checked_static(static, f'static_{name}', pairs, size)
 
 # %% ../../nbs/nn/05_attention.ipynb #04a5b987
 def multi_head_attention_forward(
@@ -359,72 +391,34 @@ def multi_head_attention_forward(
     """
     batched = _check_shapes(query, key, value, key_padding_mask, attn_mask, num_heads)
     if is_causal and attn_mask is None: raise RuntimeError(_NEEDS_MASK)
-    if not batched:
-        same = query is key, key is value
-        query = F.unsqueeze(query, 1)
-        key = query if same[0] else F.unsqueeze(key, 1)
-        value = key if same[1] else F.unsqueeze(value, 1)
-        if key_padding_mask is not None:
-            key_padding_mask = F.unsqueeze(key_padding_mask, 0)
+    if not batched: query, key, value, key_padding_mask = _one(query, key, value, key_padding_mask)
     length, n, features = query.shape
-    keys = key.shape[0]
-    dtype = query._array.dtype
+    pairs, size, dtype = n * num_heads, features // num_heads, query._array.dtype
     only_causal = is_causal and key_padding_mask is None and not need_weights
-    key_padding_mask = _as_added(
-        key_padding_mask, 'key_padding_mask', dtype, attn_mask, 'attn_mask'
-    )
-    if only_causal: attn_mask = None
-    else: attn_mask = _as_added(attn_mask, 'attn_mask', dtype, check_other=False)
-    size = features // num_heads
+    padding = _as_added(key_padding_mask, 'key_padding_mask', dtype, attn_mask, 'attn_mask')
+    mask = None if only_causal else _as_added(attn_mask, 'attn_mask', dtype, check_other=False)
     if features != embed_dim_to_check or size * num_heads != features:
         raise _wrong_width(features, embed_dim_to_check, num_heads)
-    if use_separate_proj_weight:
-        weights = q_proj_weight, k_proj_weight, v_proj_weight
-        q, k, v = _project_each(query, key, value, weights, in_proj_bias)
-    else:
-        if key.shape != value.shape:
-            raise AssertionError(f'key shape {key.shape} does not match value shape {value.shape}')
-        q, k, v = _project(query, key, value, in_proj_weight, in_proj_bias)
-    if attn_mask is not None:
-        attn_mask = _checked_mask(attn_mask, length, keys, n * num_heads)
+    separate = (q_proj_weight, k_proj_weight, v_proj_weight) if use_separate_proj_weight else None
+    q, k, v = _projected(query, key, value, in_proj_weight, separate, in_proj_bias)
+    if mask is not None: mask = _checked_mask(mask, length, key.shape[0], pairs)
     if bias_k is not None and bias_v is not None:
         _refuse_static(static_k, static_v)
-        k, v = F.cat([k, bias_k.repeat(1, n, 1)]), F.cat([v, bias_v.repeat(1, n, 1)])
-        attn_mask, key_padding_mask = _widened(attn_mask), _widened(key_padding_mask)
-
-    # (batch × heads, length, size)
-    def heads(x):
-        return F.transpose(F.reshape(x, x.shape[0], n * num_heads, size), 0, 1)
-
-    q = heads(q)
-    k = heads(k) if static_k is None else _checked_static(static_k, 'static_k', n * num_heads, size)
-    v = heads(v) if static_v is None else _checked_static(static_v, 'static_v', n * num_heads, size)
+        longer = bias_k.repeat(1, n, 1), bias_v.repeat(1, n, 1)
+        k, v, mask, padding = _lengthened(k, v, longer, 0, mask, padding)
+    q = _heads(q, pairs, size)
+    k, v = _of_heads(k, static_k, 'k', pairs, size), _of_heads(v, static_v, 'v', pairs, size)
     if add_zero_attn:
-        zero = k.new_zeros((n * num_heads, 1, size))
-        k, v = F.cat([k, zero], 1), F.cat([v, zero], 1)
-        attn_mask, key_padding_mask = _widened(attn_mask), _widened(key_padding_mask)
-    keys = k.shape[1]
-    if key_padding_mask is not None:
-        spread = _over_heads(key_padding_mask, n, num_heads, keys)
-        attn_mask = spread if attn_mask is None else attn_mask + spread
-    if not training: dropout_p = 0.0
-    if need_weights:
-        scores = F.matmul(q * (1 / math.sqrt(size)), F.transpose(k, 1, 2))
-        if attn_mask is not None: scores = scores + attn_mask
-        weights = F.softmax(scores, -1)
-        if dropout_p: weights = _dropped(weights, dropout_p)
-        out = F.matmul(weights, v)
-    else:
-        out = _fused(q, k, v, attn_mask, n, num_heads, dropout_p, only_causal)
-    out = F.reshape(F.transpose(out, 0, 1), length * n, features)
-    out = F.reshape(
-        _op['linear'](out, out_proj_weight, out_proj_bias), length, n, out_proj_weight.shape[0]
-    )
-    if need_weights:
-        weights = F.reshape(weights, n, num_heads, length, keys)
-        if average_attn_weights: weights = F.mean(weights, 1)
-        if not batched: weights = F.squeeze(weights, 0)
-    return (out if batched else F.squeeze(out, 1)), (weights if need_weights else None)
+        zero = k.new_zeros((pairs, 1, size))
+        k, v, mask, padding = _lengthened(k, v, (zero, zero), 1, mask, padding)
+    if padding is not None: mask = _added(mask, _over_heads(padding, n, num_heads, k.shape[1]))
+    attend = _with_weights if need_weights else _fused
+    out, weights = attend(q, k, v, mask, n, num_heads, dropout_p if training else 0.0, only_causal)
+    out = _op['linear'](_joined(out, n, features), out_proj_weight, out_proj_bias)
+    out = F.reshape(out, length, n, out_proj_weight.shape[0])
+    if not need_weights: return (out if batched else F.squeeze(out, 1)), None
+    if average_attn_weights: weights = F.mean(weights, 1)
+    return (out, weights) if batched else (F.squeeze(out, 1), F.squeeze(weights, 0))
 
 # %% ../../nbs/nn/05_attention.ipynb #d0b68ae8
 class SDPBackend(enum.Enum):

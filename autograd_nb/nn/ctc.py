@@ -14,7 +14,7 @@ from ..arrays.numpy_backend import xp
 from ..autograd import grad
 from ..autograd.function import Function
 from ..graph.modes import LOCAL, SWITCH, castable, is_grad_enabled
-from ..graph.node import TensorBase, tensor_like
+from ..graph.node import TensorBase, rename, tensor_like
 from ..ops.kernels import sequences
 
 # %% ../../nbs/nn/06_ctc.ipynb #588d1e0e
@@ -89,34 +89,14 @@ class Alignments(Function):
         before = np.full((frames, n, width + 2), LOW, s.dtype)
         shares = np.empty((3, frames, n, width), s.dtype)
         before[0, :, 2:4] = s[0, :, :2]
-        for k in (
-            range(1, frames)
-            if not sequences.ways(np.ascontiguousarray(s), barred, before, shares)
-            else ()
-        ):
-            last, ways = before[k - 1], shares[:, k]
-            ways[0], ways[1] = last[:, 2:], last[:, 1:-1]
-            np.add(last[:, :-2], barred, out=ways[2])
-            top = np.maximum.reduce(ways, axis=0)
-            ways -= top
-            np.exp(ways, out=ways)
-            total = np.add.reduce(ways, axis=0)
-            ways /= total
-            np.add(np.log(total, out=total), top, out=top)
-            np.add(top, s[k], out=before[k, :, 2:])
-        rows, ends = np.arange(n), 2 * letters
-        final = before[np.maximum(long, 1) - 1, rows]
-        pair = np.stack(
-            [final[rows, ends + 2], np.where(ends > 0, final[rows, ends + 1], LOW).astype(s.dtype)]
-        )
-        top = np.maximum.reduce(pair, axis=0)
-        pair = np.exp(pair - top)
-        total = np.add.reduce(pair, axis=0)
+        if not sequences.ways(np.ascontiguousarray(s), barred, before, shares):
+            _ways(s, barred, before, shares)
+        total, pair = _last_two(before, long, letters)
         ctx.given = leap, long, letters
-        ctx.pair, ctx.shares = np.where(long > 0, pair / total, 0).astype(s.dtype), shares
+        ctx.pair, ctx.shares = np.where(long > 0, pair, 0).astype(s.dtype), shares
         ctx.save_for_backward(said)
         return tensor_like(
-            -np.where(long > 0, top + np.log(total), np.where(letters > 0, LOW, 0)).astype(s.dtype)
+            -np.where(long > 0, total, np.where(letters > 0, LOW, 0)).astype(s.dtype)
         )
 
     @staticmethod
@@ -124,23 +104,49 @@ class Alignments(Function):
         (said,) = ctx.saved_tensors
         leap, long, letters = ctx.given
         if is_grad_enabled():
-            return (
-                *grad([alignments(said, leap, long, letters)], [said], [g], create_graph=True),
-                None,
-                None,
-                None,
-            )
+            loss = alignments(said, leap, long, letters)
+            return *grad([loss], [said], [g], create_graph=True), None, None, None
         out = np.zeros_like(said._array, order='C')
         rows, ends, given = np.arange(len(long)), 2 * letters, -g._array * ctx.pair
         frames = np.maximum(long, 1) - 1
         out[frames, rows, ends] = given[0]
         out[frames, rows, np.maximum(ends - 1, 0)] += given[1]
-        for k in range(len(out) - 1, 0, -1) if not sequences.ways_back(ctx.shares, out) else ():
-            ways, down = ctx.shares[:, k] * out[k], out[k - 1]
-            down += ways[0]
-            down[:, :-1] += ways[1, :, 1:]
-            down[:, :-2] += ways[2, :, 2:]
+        if not sequences.ways_back(ctx.shares, out): _ways_back(ctx.shares, out)
         return tensor_like(out), None, None, None
+
+# %% ../../nbs/nn/06_ctc.ipynb #cc2780d5
+def _ways(s, barred, before, shares):
+    "Fill `before` and `shares` from the second frame on."
+    for k in range(1, len(s)):
+        last, ways = before[k - 1], shares[:, k]
+        ways[0], ways[1] = last[:, 2:], last[:, 1:-1]
+        np.add(last[:, :-2], barred, out=ways[2])
+        top = np.maximum.reduce(ways, axis=0)
+        ways -= top
+        np.exp(ways, out=ways)
+        total = np.add.reduce(ways, axis=0)
+        ways /= total
+        np.add(np.log(total, out=total), top, out=top)
+        np.add(top, s[k], out=before[k, :, 2:])
+
+def _last_two(before, long, letters):
+    "The sum of all ways to the end, last letter or last blank, and the share of each of the two."
+    rows, ends = np.arange(len(long)), 2 * letters
+    final = before[np.maximum(long, 1) - 1, rows]
+    to_letter = np.where(ends > 0, final[rows, ends + 1], LOW).astype(before.dtype)
+    pair = np.stack([final[rows, ends + 2], to_letter])
+    top = np.maximum.reduce(pair, axis=0)
+    pair = np.exp(pair - top)
+    total = np.add.reduce(pair, axis=0)
+    return top + np.log(total), pair / total
+
+def _ways_back(shares, out):
+    "Hand the gradient of each position down to those it was reached from, frame by frame."
+    for k in range(len(out) - 1, 0, -1):
+        ways, down = shares[:, k] * out[k], out[k - 1]
+        down += ways[0]
+        down[:, :-1] += ways[1, :, 1:]
+        down[:, :-2] += ways[2, :, 2:]
 
 # %% ../../nbs/nn/06_ctc.ipynb #49488a51
 def _at_once(said):
@@ -206,6 +212,33 @@ def ctc_loss(
     if single:
         log_probs = F.unsqueeze(log_probs, 1)
         if targets.dim() == 1: targets = F.unsqueeze(targets, 0)
+    _check_log_probs(log_probs, targets)
+    frames, n, classes = log_probs.shape
+    if not 0 <= blank < classes: raise RuntimeError('blank must be in label range')
+    long = _checked(input_lengths, 'input_lengths', n)
+    letters = _checked(target_lengths, 'target_lengths', n)
+    _check_lengths(long, letters, frames)
+    path, leap = _positions(_words(log_probs, targets, letters, blank), blank)
+    path = np.ascontiguousarray(np.broadcast_to(path, (frames, *path.shape)))
+    said = F.gather(log_probs, 2, tensor_like(path))  # (frames, batch, positions)
+    at_once = frames and n and _at_once(said)
+    loss = (Alignments.apply if at_once else alignments)(said, leap, long, letters)
+    counts = np.arange(frames)[:, None, None] < np.asarray(long)[:, None]
+    counts = tensor_like(counts.astype(log_probs._array.dtype))
+    mass = F.sum(log_probs.exp() * counts, (0, 2))
+    # adds nothing but a gradient, which vanishes behind a softmax; PyTorch's has it too
+    loss = loss + (mass - mass.detach())
+    far = loss._array > -LOW / 2
+    if not xp.on_host or far.any():
+        loss = F.masked_fill(loss, tensor_like(far), 0.0 if zero_infinity else np.inf)
+    if reduction == 'none':
+        if single: return F.squeeze(loss, 0)
+        return rename(loss, 'WhereBackward0' if zero_infinity else 'CtcLossBackward0')
+    if reduction == 'sum': return F.sum(loss)
+    return F.mean(loss / tensor_like(np.asarray(_to_count(letters, log_probs._array.dtype))))
+
+# %% ../../nbs/nn/06_ctc.ipynb #a60d0b6c
+def _check_log_probs(log_probs, targets):
     if not log_probs.numel(): raise RuntimeError('log_probs tensor must not be empty')
     if log_probs.dim() != 3:
         raise _wrong(
@@ -222,63 +255,43 @@ def ctc_loss(
         raise NotImplementedError(
             f'"ctc_loss_cpu" not implemented for \'{F._type_name(log_probs)}\''
         )
-    frames, n, classes = log_probs.shape
+
+def _check_count(found, wanted, dim, at_least=False):
+    "Whether the targets have as many letters, or rows, along `dim` as their lengths say."
+    if found < wanted if at_least else found != wanted:
+        raise _wrong(
+            f"Expected tensor to have size {'at least ' if at_least else ''}{wanted} at dimension"
+            f" {dim}, but got size"
+            f" {found} for argument #2 'targets'"
+        )
+
+# %% ../../nbs/nn/06_ctc.ipynb #5910178e
+@anywhere
+def _words(log_probs, targets, letters, blank):
+    "The targets as rows, filled up with blanks."
+    _, n, classes = log_probs.shape
     if targets._array.dtype.kind not in 'iu': targets = targets.long()
-    if not 0 <= blank < classes: raise RuntimeError('blank must be in label range')
-    long, letters = (
-        _checked(input_lengths, 'input_lengths', n),
-        _checked(target_lengths, 'target_lengths', n),
-    )
-    _check_lengths(long, letters, frames)
-    most = int(letters.max(initial=0))
-    words, t = np.full((n, most), blank, np.int64), targets._array
+    most, t = int(letters.max(initial=0)), targets._array
+    words = np.full((n, most), blank, np.int64)
     if t.ndim == 1:
-        if len(t) != letters.sum():
-            raise _wrong(
-                f"Expected tensor to have size {letters.sum()} at dimension 0, but got size"
-                f" {len(t)} for argument #2 'targets'"
-            )
+        _check_count(len(t), letters.sum(), 0)
         starts = _ends(letters)
-        for b in range(n): words[b, : letters[b]] = t[starts[b] : starts[b + 1]]
+        rows = [t[starts[b] : starts[b + 1]] for b in range(n)]
     else:
-        if t.shape[0] != n:
-            raise _wrong(
-                f"Expected tensor to have size {n} at dimension 0, but got size {t.shape[0]} for"
-                " argument #2 'targets'"
-            )
-        if t.shape[1] < most:
-            raise _wrong(
-                f"Expected tensor to have size at least {most} at dimension 1, but got size"
-                f" {t.shape[1]} for argument #2 'targets'"
-            )
-        for b in range(n): words[b, : letters[b]] = t[b, : letters[b]]
+        _check_count(t.shape[0], n, 0)
+        _check_count(t.shape[1], most, 1, at_least=True)
+        rows = [t[b, : letters[b]] for b in range(n)]
+    for b, row in enumerate(rows): words[b, : letters[b]] = row
     if xp.on_host and ((words < 0).any() or (words >= classes).any()):
         raise RuntimeError('Expected targets to be class indices from 0 to ' + str(classes - 1))
-    # positions: blank, letter, blank, …, blank
+    return words
+
+@anywhere
+def _positions(words, blank):
+    "Blank, letter, blank, …, blank for each word; and where the blank before may be left out."
+    n, most = words.shape
     path = np.full((n, 2 * most + 1), blank, np.int64)
     path[:, 1::2] = words
-    width = path.shape[1]
-    leap = np.zeros((n, width), bool)
+    leap = np.zeros(path.shape, bool)
     leap[:, 2:] = (path[:, 2:] != blank) & (path[:, 2:] != path[:, :-2])
-    dtype = log_probs._array.dtype
-    # (frames, batch, positions)
-    said = F.gather(
-        log_probs, 2, tensor_like(np.ascontiguousarray(np.broadcast_to(path, (frames, n, width))))
-    )
-    loss = (
-        Alignments.apply(said, leap, long, letters)
-        if frames and n and _at_once(said)
-        else alignments(said, leap, long, letters)
-    )
-    counted = tensor_like(
-        (np.arange(frames)[:, None, None] < np.asarray(long)[:, None]).astype(dtype)
-    )
-    mass = F.sum(log_probs.exp() * counted, (0, 2))
-    # adds nothing but a gradient, which vanishes behind a softmax; PyTorch's has it too
-    loss = loss + (mass - mass.detach())
-    far = loss._array > -LOW / 2
-    if not xp.on_host or far.any():
-        loss = F.masked_fill(loss, tensor_like(far), 0.0 if zero_infinity else np.inf)
-    if reduction == 'none': return F.squeeze(loss, 0) if single else loss
-    if reduction == 'sum': return F.sum(loss)
-    return F.mean(loss / tensor_like(np.asarray(_to_count(letters, dtype))))
+    return path, leap

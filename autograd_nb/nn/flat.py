@@ -15,6 +15,7 @@ __all__ = ['dropout', 'dropout_', 'alpha_dropout', 'alpha_dropout_', 'feature_al
 import warnings
 
 from .. import functions as _functions
+from ..graph.node import recorded_as as _recorded_as
 from ..graph.node import tensor_like as _tensor_like
 from . import functional as _F
 from .ctc import ctc_loss as _ctc
@@ -107,6 +108,7 @@ def native_batch_norm(input, weight, bias, running_mean, running_var, training, 
     fixed = input.detach()
     return out, fixed.mean(dims), (fixed.var(dims, correction=0) + eps).rsqrt()
 
+@_recorded_as('NativeGroupNormBackward0')
 def native_group_norm(input, weight, bias, N, C, HxW, group, eps):
     "The result of `group_norm`, the means, and one over the standard deviations of the groups."
     groups = input.reshape(N, group, C // group * HxW)

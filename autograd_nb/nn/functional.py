@@ -35,7 +35,7 @@ from ..creation import zeros_like
 from ..graph.modes import LOCAL, castable, no_grad, whole
 from ..ops.normalisation import Beside
 from ..layers.versions import JOURNAL
-from ..graph.node import TensorBase, tensor_like
+from ..graph.node import TensorBase, recorded_as, rename, tensor_like
 from ..graph.op import REGISTRY
 from ..more import cdist, cosine_similarity, pairwise_distance, pdist  # noqa: F401
 from ..more import celu as _celu, prelu as _prelu, threshold as _threshold
@@ -77,9 +77,19 @@ def linear(input, weight, bias=None):
             input,
             weight,
         )
-    return _linear(input, weight, bias)
+    out = _linear(input, weight, bias)
+    if bias is None or a.ndim != 2: rename(out, *_linear_node(a, bias))
+    return out
 
 _linear = _op['linear']
+
+def _linear_node(x, bias):
+    "What PyTorch calls the last node of `linear`, and whether that is the product."
+    if x.ndim == 2: return 'MmBackward0', True
+    if bias is None: return 'SqueezeBackward4' if x.ndim == 1 else 'UnsafeViewBackward0', False
+    # a batch that lies across memory is multiplied first, and the bias added to the result
+    across = x.ndim > 2 and not x.flags.c_contiguous
+    return 'AddBackward0' if across else 'ViewBackward0', False
 
 # %% ../../nbs/nn/03_functional.ipynb #ba76aefa
 def bilinear(input1, input2, weight, bias=None):
@@ -170,6 +180,7 @@ def _shorten_rows(weight, indices, max_norm, norm_type):
     JOURNAL.note(table, 'embedding_renorm_')
 
 # %% ../../nbs/nn/03_functional.ipynb #fa08c425
+@recorded_as('EmbeddingBagBackward0')
 @anywhere
 def embedding_bag(
     input, weight, offsets=None, max_norm=None, norm_type=2, scale_grad_by_freq=False, mode='mean',
@@ -179,56 +190,91 @@ def embedding_bag(
     the rows of a 2-d `input`, or pieces of a 1-d one that begin at `offsets`.
     """
     if weight.dtype.numpy.kind in 'iu' and input.is_floating_point():
-        warnings.warn(
-            'Argument order of nn.functional.embedding_bag was changed. Usage'
-            ' `embedding_bag(weight, input, ...)` is deprecated, and should now be'
-            ' `embedding_bag(input, weight, ...)`.',
-            stacklevel=2,
-        )
+        warnings.warn(_SWAPPED, stacklevel=2)
         input, weight = weight, input
     if per_sample_weights is not None and input.shape != per_sample_weights.shape:
         raise ValueError(
             f'embedding_bag: If per_sample_weights ({per_sample_weights.shape}) is not None, then'
             f' it must have the same shape as the input ({input.shape})'
         )
-    if not weight.dim() == 2:
+    if weight.dim() != 2:
         raise ValueError(
             f'weight has to be a 2D Tensor, but got Tensor of dimension {weight.dim()}'
         )
     if sparse: weight.grad_in_rows = True
+    starts, count = _bag_starts(input, offsets, include_last_offset)
+    if input.dim() == 2:
+        input = input.reshape(-1)
+        if per_sample_weights is not None: per_sample_weights = per_sample_weights.reshape(-1)
+    _check_bag_mode(mode, scale_grad_by_freq, sparse, per_sample_weights)
+    _check_bag_indices(input, weight, padding_idx)
+    vectors = embedding(input, weight, None, max_norm, norm_type, scale_grad_by_freq)
+    bags = np.searchsorted(starts[:count], np.arange(input.shape[0]), side='right') - 1
+    used = np.ones(len(bags), bool)
+    if padding_idx is not None: used = input._array != padding_idx % weight.shape[0]
+    if include_last_offset: used = used & (np.arange(len(bags)) < starts[-1])
+    if mode == 'max': return _largest_in_bags(vectors, bags, used, count)
+    dtype = weight._array.dtype
+    if per_sample_weights is not None:
+        vectors = vectors * per_sample_weights.unsqueeze(1)
+    if padding_idx is not None or include_last_offset:
+        vectors = vectors * tensor_like(used[:, None].astype(dtype))
+    out = _op['row_sums'](vectors, tensor_like(bags.astype(np.int64)), rows=count)
+    if mode == 'sum': return out
+    counts = np.maximum(xp.counted(bags, count, used), 1)
+    return out / tensor_like(counts[:, None].astype(dtype))
+
+# %% ../../nbs/nn/03_functional.ipynb #6351da18
+_SWAPPED = (
+    'Argument order of nn.functional.embedding_bag was changed. Usage `embedding_bag(weight, input,'
+    ' ...)` is deprecated, and should now be `embedding_bag(input, weight, ...)`.'
+)
+
+@anywhere
+def _largest_in_bags(vectors, bags, used, count):
+    "The maximum over the rows of each bag that are used, zeros for an empty one."
+    out = []
+    for b in range(count):
+        mine = np.flatnonzero((bags == b) & used)
+        found = F.max(vectors[tensor_like(mine)], 0).values if len(mine) else None
+        out.append(vectors.new_zeros(vectors.shape[1]) if found is None else found)
+    return F.stack(out) if out else vectors.new_zeros((0, vectors.shape[1]))
+
+# %% ../../nbs/nn/03_functional.ipynb #02ff9fe7
+@anywhere
+def _bag_starts(input, offsets, include_last_offset):
+    "The positions at which bags begin, as an array, and how many bags there are."
     if input.dim() == 2:
         if offsets is not None:
             raise ValueError(
                 'if input is 2D, then offsets has to be None, as input is treated is a mini-batch'
                 f' of fixed length sequences. However, found offsets of type {type(offsets)}'
             )
-        starts = np.arange(input.shape[0]) * input.shape[1]
-        count = input.shape[0]
-        input = input.reshape(-1)
-        if per_sample_weights is not None:
-            per_sample_weights = per_sample_weights.reshape(-1)
-    elif input.dim() == 1:
-        if offsets is None:
-            raise ValueError('offsets has to be a 1D Tensor but got None')
-        if offsets.dim() != 1: raise ValueError('offsets has to be a 1D Tensor')
-        starts = offsets._array
-        if include_last_offset and not len(starts):
-            raise RuntimeError('include_last_offset: number of offset should be at least 1')
-        if xp.on_host and len(starts) and starts[0] != 0:
-            raise RuntimeError(
-                'offsets[0] has to be 0, i.e., the first sequence in the mini-batch has to start'
-                f' from position 0. However, got {starts[0]}'
-            )
-        if xp.on_host and len(starts) and starts[-1] > input.shape[0]:
-            raise RuntimeError(
-                f'offsets[-1] can not be greater than input\'s length {input.shape[0]} but got'
-                f' offsets[-1] of {starts[-1]}'
-            )
-        count = len(starts) - include_last_offset
-    else:
+        return np.arange(input.shape[0]) * input.shape[1], input.shape[0]
+    if input.dim() != 1:
         raise ValueError(
             f'input has to be 1D or 2D Tensor, but got Tensor of dimension {input.dim()}'
         )
+    if offsets is None:
+        raise ValueError('offsets has to be a 1D Tensor but got None')
+    if offsets.dim() != 1: raise ValueError('offsets has to be a 1D Tensor')
+    starts = offsets._array
+    if include_last_offset and not len(starts):
+        raise RuntimeError('include_last_offset: number of offset should be at least 1')
+    if xp.on_host and len(starts) and starts[0] != 0:
+        raise RuntimeError(
+            'offsets[0] has to be 0, i.e., the first sequence in the mini-batch has to start'
+            f' from position 0. However, got {starts[0]}'
+        )
+    if xp.on_host and len(starts) and starts[-1] > input.shape[0]:
+        raise RuntimeError(
+            f'offsets[-1] can not be greater than input\'s length {input.shape[0]} but got'
+            f' offsets[-1] of {starts[-1]}'
+        )
+    return starts, len(starts) - include_last_offset
+
+# %% ../../nbs/nn/03_functional.ipynb #b099f945
+def _check_bag_mode(mode, scale_grad_by_freq, sparse, per_sample_weights):
     if mode not in ('sum', 'mean', 'max'):
         raise ValueError('mode has to be one of sum, mean or max')
     if mode == 'max' and scale_grad_by_freq:
@@ -240,45 +286,21 @@ def embedding_bag(
             "embedding_bag: per_sample_weights was not None. per_sample_weights is only supported"
             f" for mode='sum' (got mode='{mode}'). Please open a feature request on GitHub."
         )
+
+@anywhere
+def _check_bag_indices(input, weight, padding_idx):
     if padding_idx is not None and not -weight.shape[0] <= padding_idx < weight.shape[0]:
         raise RuntimeError(
             f'padding_idx must be within the number of embeddings, {-weight.shape[0]} through'
             f' {weight.shape[0] - 1} but got {padding_idx}'
         )
-    if xp.on_host:  # a look at the numbers of a device would wait for it
-        wrong = np.flatnonzero((input._array < 0) | (input._array >= weight.shape[0]))
-        if len(wrong):
-            raise RuntimeError(
-                f'Index {wrong[0]} of input takes value {input._array[wrong[0]]} which is not in'
-                f' the valid range [0, {weight.shape[0]})'
-            )
-    vectors = embedding(input, weight, None, max_norm, norm_type, scale_grad_by_freq)
-    bags = np.searchsorted(starts[:count], np.arange(input.shape[0]), side='right') - 1
-    used = (
-        np.ones(len(bags), bool)
-        if padding_idx is None
-        else input._array != padding_idx % weight.shape[0]
-    )
-    if include_last_offset: used = used & (np.arange(len(bags)) < starts[-1])
-    dtype = weight._array.dtype
-    if mode == 'max':
-        out = []
-        for b in range(count):
-            mine = np.flatnonzero((bags == b) & used)
-            out.append(
-                F.max(vectors[tensor_like(mine)], 0).values
-                if len(mine)
-                else vectors.new_zeros(weight.shape[1])
-            )
-        return F.stack(out) if out else vectors.new_zeros((0, weight.shape[1]))
-    if per_sample_weights is not None:
-        vectors = vectors * per_sample_weights.unsqueeze(1)
-    if padding_idx is not None or include_last_offset:
-        vectors = vectors * tensor_like(used[:, None].astype(dtype))
-    out = _op['row_sums'](vectors, tensor_like(bags.astype(np.int64)), rows=count)
-    if mode == 'sum': return out
-    counts = np.maximum(xp.counted(bags, count, used), 1)
-    return out / tensor_like(counts[:, None].astype(dtype))
+    if not xp.on_host: return  # a look at the numbers of a device would wait for it
+    wrong = np.flatnonzero((input._array < 0) | (input._array >= weight.shape[0]))
+    if len(wrong):
+        raise RuntimeError(
+            f'Index {wrong[0]} of input takes value {input._array[wrong[0]]} which is not in'
+            f' the valid range [0, {weight.shape[0]})'
+        )
 
 # %% ../../nbs/nn/03_functional.ipynb #6c256bdc
 def dropout(input, p=0.5, training=True, inplace=False):
@@ -394,7 +416,8 @@ def _channels(dims):
         _check_channels(dims, len(shape))
         # one example
         if dims != 2 and len(shape) != dims + 2:
-            return _masked(input, shape[:1] + (1,) * (len(shape) - 1), p, training, inplace)
+            out = _masked(input, shape[:1] + (1,) * (len(shape) - 1), p, training, inplace)
+            return out if out is input else rename(out, 'SqueezeBackward1', pictured=False)
         if len(shape) < 2 and training and p:
             raise RuntimeError('Feature dropout requires at least 2 dimensions in the input')
         return _masked(input, shape[:2] + (1,) * (len(shape) - 2), p, training, inplace)
@@ -583,11 +606,7 @@ def batch_norm(
     `bias`.
     """
     a = input._array
-    # nothing to normalise; PyTorch's rule for what the parameters do
-    if not a.size:
-        out = input.clone()
-        if weight is not None: out = out * weight[0]
-        return out if bias is None else out + bias[0]
+    if not a.size: return _nothing_normalised(input, weight, bias)
     if a.ndim < 2:
         raise IndexError(
             f'Dimension out of range (expected to be in range of [-{a.ndim}, {a.ndim - 1}], but'
@@ -595,19 +614,9 @@ def batch_norm(
         )
     channels, count = a.shape[1], a.size // builtins.max(a.shape[1], 1)
     if training:
-        if count == 1:
-            raise ValueError(
-                'Expected more than 1 value per channel when training, got input size'
-                f' {input.shape}'
-            )
-        if eps <= 0:
-            raise ValueError(f'batch_norm eps must be positive during training, but got {eps}')
-    else:
-        if eps < 0:
-            raise ValueError(f'batch_norm eps must be non-negative, but got {eps}')
-        for name, t in (('running_mean', running_mean), ('running_var', running_var)):
-            if t is None:
-                raise RuntimeError(f'{name} must be defined in evaluation mode')
+        if count == 1 or eps <= 0: raise _training_error(input, count, eps)
+    elif eps < 0 or running_mean is None or running_var is None:
+        raise _evaluation_error(running_mean, eps)
     for name, t in dict(
         running_mean=running_mean, running_var=running_var, weight=weight, bias=bias
     ).items():
@@ -615,6 +624,8 @@ def batch_norm(
             raise RuntimeError(f'{name} should contain {channels} elements not {t._array.size}')
     dims, layout = (0, *range(2, a.ndim)), (1, channels, *(1,) * (a.ndim - 2))
     if not training:
+        if all(t is None or t._node is None for t in (weight, bias)) or LOCAL.modes.quiet:
+            return _by_constants(input, running_mean, running_var, weight, bias, eps, layout)
         r = F.reshape((running_var + eps).rsqrt(), *layout).to(input.dtype)
         out = (input - F.reshape(running_mean, *layout).to(input.dtype)) * r
     else:
@@ -625,6 +636,32 @@ def batch_norm(
             with home_of(a):
                 _track_channels(input, running_mean, running_var, dims, layout, momentum)
     return _scaled(out, weight, bias, layout, 'NativeBatchNormBackward0')
+
+# %% ../../nbs/nn/03_functional.ipynb #0bbee137
+def _nothing_normalised(input, weight, bias):
+    "An input without numbers; PyTorch's rule for what the parameters do."
+    out = input.clone()
+    if weight is not None: out = out * weight[0]
+    return out if bias is None else out + bias[0]
+
+def _by_constants(input, mean, variance, weight, bias, eps, layout):
+    "Channels normalised by given statistics: one factor and one shift of each channel."
+    factor = (variance + eps).rsqrt()
+    if weight is not None: factor = factor * weight
+    shift = -mean * factor if bias is None else bias - mean * factor
+    return _scaled(input, factor, shift, layout, 'NativeBatchNormBackward0')
+
+def _training_error(input, count, eps):
+    if count == 1:
+        return ValueError(
+            f'Expected more than 1 value per channel when training, got input size {input.shape}'
+        )
+    return ValueError(f'batch_norm eps must be positive during training, but got {eps}')
+
+def _evaluation_error(running_mean, eps):
+    if eps < 0: return ValueError(f'batch_norm eps must be non-negative, but got {eps}')
+    name = 'running_mean' if running_mean is None else 'running_var'
+    return RuntimeError(f'{name} must be defined in evaluation mode')
 
 # %% ../../nbs/nn/03_functional.ipynb #ecbcb6c1
 def _track_batch(input, running_mean, running_var, dims, momentum):
@@ -681,7 +718,8 @@ def instance_norm(
     dims = tuple(range(2, input.dim()))
     _track_examples(input, running_mean, running_var, dims, momentum)
     out = _op['normalise'](input, dim=dims, eps=eps, node='NativeBatchNormBackward0')
-    return _scaled(out, weight, bias, (1, c, *(1,) * len(dims)), 'NativeBatchNormBackward0')
+    out = _scaled(out, weight, bias, (1, c, *(1,) * len(dims)), 'NativeBatchNormBackward0')
+    return rename(out, 'ViewBackward0', False)
 
 def normalize(input, p=2.0, dim=1, eps=1e-12, out=None):
     "`input` divided by its `p`-norm along `dim`, or by `eps` where the norm is smaller."
@@ -821,6 +859,7 @@ def mish(input, inplace=False):
     return _finish(input, _op['mish'](input), inplace, 'mish_')
 
 # %% ../../nbs/nn/03_functional.ipynb #4e93a765
+@recorded_as('RreluWithNoiseBackward0')
 def rrelu(input, lower=1.0 / 8, upper=1.0 / 3, training=False, inplace=False):
     """As `leaky_relu`, with slopes drawn at random from `lower` to `upper` for each element in
     training, and their mean otherwise.
@@ -1106,28 +1145,38 @@ def nll_loss(
             target,
         )
     classes = shape[0] if len(shape) == 1 else shape[1]
+    if weight is not None: _check_class_weights(weight, classes, input)
+    statics = dict(weight=_static(weight), ignore_index=ignore_index, reduction=reduction)
+    if len(shape) == 2 and len(places) == 1 and shape[0] == places[0]:
+        return _op['nll_loss'](input, target, **statics)
+    _check_class_numbers(shape, places, target._array.size)
+    rows = F.movedim(input, 1, -1) if len(shape) > 1 else input
+    out = _op['nll_loss'](F.reshape(rows, -1, classes), F.reshape(target, -1), **statics)
+    if reduction == 'none': out = F.reshape(out, places if len(shape) > 1 else ())
+    return rename(out, 'NllLoss2DBackward0' if len(shape) > 2 else 'NllLossBackward0')
+
+# %% ../../nbs/nn/03_functional.ipynb #ad64821a
+def _check_class_weights(weight, classes, input):
     _check_weight(weight, classes)
-    if weight is not None and weight._array.dtype != input._array.dtype:
+    if weight._array.dtype != input._array.dtype:
         raise RuntimeError(
             f'expected scalar type {F._type_name(input)} but found {F._type_name(weight)}'
         )
-    if weight is not None and weight.requires_grad and LOCAL.modes.grad:
-        name = 'nll_loss2d_forward' if len(shape) > 2 else 'nll_loss_forward'
+    if weight.requires_grad and LOCAL.modes.grad:
+        name = 'nll_loss2d_forward' if input._array.ndim > 2 else 'nll_loss_forward'
         raise RuntimeError(
             f"The function '{name}' is not differentiable with respect to argument 'weight'. This"
             ' input cannot have requires_grad True.'
         )
-    statics = dict(weight=_static(weight), ignore_index=ignore_index, reduction=reduction)
-    if len(shape) == 2 and len(places) == 1 and shape[0] == places[0]:
-        return _op['nll_loss'](input, target, **statics)
+
+def _check_class_numbers(shape, places, count):
+    "Whether targets of shape `places`, `count` numbers, fit logits that are no plain matrix."
     if len(shape) == 1:
-        if target._array.size != 1:
+        if count != 1:
             raise ValueError(
-                'For 1D input, 1D target must have size 1, but got target size:'
-                f' {target._array.size}'
+                f'For 1D input, 1D target must have size 1, but got target size: {count}'
             )
-        out = _op['nll_loss'](F.reshape(input, 1, classes), F.reshape(target, 1), **statics)
-        return F.reshape(out, ()) if reduction == 'none' else out
+        return
     if len(shape) == 2:
         raise RuntimeError('0D or 1D target tensor expected, multi-target not supported')
     if len(shape) == 4 and len(places) != 3:
@@ -1139,10 +1188,6 @@ def nll_loss(
         raise RuntimeError(f'size mismatch (got input: {list(shape)} , target: {list(places)}')
     if places != (shape[0], *shape[2:]):
         raise RuntimeError(f'Expected target size {[shape[0], *shape[2:]]}, got {list(places)}')
-    out = _op['nll_loss'](
-        F.reshape(F.movedim(input, 1, -1), -1, classes), F.reshape(target, -1), **statics
-    )
-    return F.reshape(out, *places) if reduction == 'none' else out
 
 # %% ../../nbs/nn/03_functional.ipynb #38cbed6b
 _INT64 = np.dtype(np.int64)
@@ -1189,17 +1234,21 @@ def cross_entropy(
     logs = _op['log_softmax'](input, dim=dim)
     loss = nll_loss(logs, target, weight, ignore_index=ignore_index, reduction=reduction)
     if not label_smoothing: return loss
+    spread = _over_all_classes(logs, target, weight, ignore_index, reduction, dim)
     classes = input._array.shape[dim]
-    factors = None if weight is None else weight.view(-1, *[1] * (input.dim() - dim - 1))
-    spread = -F.sum(logs if factors is None else logs * factors, dim)
-    spread = spread * _counting(target, ignore_index, spread._array.dtype)
-    if reduction != 'none':
-        spread = F.sum(spread)
-        if reduction == 'mean':
-            spread = spread / _total_weight(target, weight, ignore_index, spread._array.dtype)
     return loss * (1 - label_smoothing) + spread * (label_smoothing / classes)
 
 # %% ../../nbs/nn/03_functional.ipynb #9a5dc1e0
+def _over_all_classes(logs, target, weight, ignore_index, reduction, dim):
+    "The loss of targets that are every class at once."
+    if weight is not None: logs = logs * weight.view(-1, *[1] * (logs.dim() - dim - 1))
+    spread = -F.sum(logs, dim)
+    spread = spread * _counting(target, ignore_index, spread._array.dtype)
+    if reduction == 'none': return spread
+    spread = F.sum(spread)
+    if reduction == 'sum': return spread
+    return spread / _total_weight(target, weight, ignore_index, spread._array.dtype)
+
 def _counting(target, ignore_index, dtype):
     "Ones for the targets that count, zeros for those that are ignored."
     return _op['to'](target != ignore_index, dtype=dtype)
@@ -1229,11 +1278,9 @@ def _soft_cross_entropy(input, target, weight, ignore_index, reduction, label_sm
         values = values * weight.view(-1, *[1] * (input.dim() - dim - 1))
     if reduction == 'none': return -F.sum(values, dim)
     total = -F.sum(values)
-    return (
-        total
-        if reduction == 'sum'
-        else total / builtins.max(input._array.size // builtins.max(classes, 1), 1)
-    )
+    if reduction == 'sum': return total
+    rows = builtins.max(input._array.size // builtins.max(classes, 1), 1)
+    return rename(total / rows, 'DivBackward1')
 
 # %% ../../nbs/nn/03_functional.ipynb #568ecfaa
 def poisson_nll_loss(
@@ -1278,6 +1325,10 @@ def gaussian_nll_loss(input, target, var, full=False, eps=1e-6, reduction='mean'
     return summarise(out, reduction_of(reduction))
 
 # %% ../../nbs/nn/03_functional.ipynb #67b40837
+def _positive_part(x):
+    "`x` where it is positive, else zero."
+    return rename(x.clamp(min=0), 'ClampMinBackward0')
+
 def margin_ranking_loss(
     input1, input2, target, margin=0, size_average=None, reduce=None, reduction='mean'
 ):
@@ -1290,7 +1341,7 @@ def margin_ranking_loss(
             f' input1: {input1.size()}, input2: {input2.size()}, target: {target.size()} '
         )
     return summarise(
-        (-target * (input1 - input2) + margin).clamp(min=0),
+        _positive_part(-target * (input1 - input2) + margin),
         reduction_of(reduction, size_average, reduce),
     )
 
@@ -1335,20 +1386,21 @@ def cosine_embedding_loss(
 
 # %% ../../nbs/nn/03_functional.ipynb #4e78878d
 def triplet_margin_loss(
-    anchor,
-    positive,
-    negative,
-    margin=1.0,
-    p=2,
-    eps=1e-6,
-    swap=False,
-    size_average=None,
-    reduce=None,
-    reduction='mean',
+    anchor, positive, negative, margin=1.0, p=2, eps=1e-6, swap=False, size_average=None,
+    reduce=None, reduction='mean',
 ):
     """`max(0, d(anchor, positive) - d(anchor, negative) + margin)`; `swap` uses the nearer of
     anchor and positive for the second distance.
     """
+    _check_triplet(anchor, positive, negative, margin)
+    near = pairwise_distance(anchor, positive, p, eps)
+    far = pairwise_distance(anchor, negative, p, eps)
+    if swap: far = F.min(far, other=pairwise_distance(positive, negative, p, eps))
+    return summarise(
+        _positive_part(near - far + margin), reduction_of(reduction, size_average, reduce)
+    )
+
+def _check_triplet(anchor, positive, negative, margin):
     if margin <= 0: raise ValueError(f'margin must be greater than 0, got {margin}')
     if not anchor.dim() == positive.dim() == negative.dim():
         raise RuntimeError(
@@ -1356,33 +1408,20 @@ def triplet_margin_loss(
             f' dimensions, but got: anchor {anchor.dim()}D, positive {positive.dim()}D, and'
             f' negative {negative.dim()}D inputs'
         )
-    near, far = (
-        pairwise_distance(anchor, positive, p, eps),
-        pairwise_distance(anchor, negative, p, eps),
-    )
-    if swap: far = F.min(far, other=pairwise_distance(positive, negative, p, eps))
-    return summarise(
-        (near - far + margin).clamp(min=0), reduction_of(reduction, size_average, reduce)
-    )
 
 # %% ../../nbs/nn/03_functional.ipynb #021263f4
 def triplet_margin_with_distance_loss(
     anchor, positive, negative, *, distance_function=None, margin=1.0, swap=False, reduction='mean'
 ):
     "`triplet_margin_loss` with any distance."
-    if margin <= 0: raise ValueError(f'margin must be greater than 0, got {margin}')
-    if not anchor.dim() == positive.dim() == negative.dim():
-        raise RuntimeError(
-            'The anchor, positive, and negative tensors are expected to have the same number of'
-            f' dimensions, but got: anchor {anchor.dim()}D, positive {positive.dim()}D, and'
-            f' negative {negative.dim()}D inputs'
-        )
+    _check_triplet(anchor, positive, negative, margin)
     distance = pairwise_distance if distance_function is None else distance_function
     near, far = distance(anchor, positive), distance(anchor, negative)
     if swap: far = F.min(far, other=distance(positive, negative))
-    return summarise((near - far + margin).clamp(min=0), reduction_of(reduction))
+    return summarise(_positive_part(near - far + margin), reduction_of(reduction))
 
 # %% ../../nbs/nn/03_functional.ipynb #edb0d187
+@recorded_as('MultiMarginLossBackward0')
 def multi_margin_loss(
     input, target, p=1, margin=1.0, weight=None, size_average=None, reduce=None, reduction='mean'
 ):
@@ -1395,6 +1434,23 @@ def multi_margin_loss(
         raise ValueError('weight must be one-dimensional')
     single = input.dim() < 2
     x, t = (input.reshape(1, -1), target.reshape(-1)) if single else (input, target)
+    _check_right_classes(x, t, input, target, weight)
+    n, classes = x.shape
+    right = F.gather(x, 1, t.unsqueeze(1))
+    out = (margin - right + x).clamp(min=0)
+    if p == 2: out = out * out
+    if weight is not None: out = out * weight[t].unsqueeze(1)
+    lib = library_of(x._array)
+    others = lib.ones((n, classes), x._array.dtype)
+    others[lib.arange(n), t._array] = 0
+    out = F.sum(out * tensor_like(others), 1) / classes
+    return summarise(
+        out.reshape(()) if single and reduction == 'none' and not target.dim() else out, reduction
+    )
+
+# %% ../../nbs/nn/03_functional.ipynb #94cbeb1f
+def _check_right_classes(x, t, input, target, weight):
+    "Errors for `multi_margin_loss` of `input` and `target`, which are `x` and `t` as a batch."
     if x.dim() != 2 or not x.shape[1]:
         raise RuntimeError(
             'Expected non-empty vector or matrix with optional 0-dim batch size, but got:'
@@ -1406,7 +1462,7 @@ def multi_margin_loss(
             f' samples (batch size). Expected target size [{x.shape[0]}], but got'
             f' {list(target.shape)}. Input has shape {list(input.shape)}.'
         )
-    n, classes = x.shape
+    classes = x.shape[1]
     if weight is not None and weight.numel() != classes:
         raise RuntimeError(
             f'inconsistent weight size, expected {classes} but got {list(weight.shape)}'
@@ -1421,19 +1477,9 @@ def multi_margin_loss(
         and (t._array.min() < 0 or t._array.max() >= classes)
     ):
         raise RuntimeError('target out of range')
-    right = F.gather(x, 1, t.unsqueeze(1))
-    out = (margin - right + x).clamp(min=0)
-    if p == 2: out = out * out
-    if weight is not None: out = out * weight[t].unsqueeze(1)
-    lib = library_of(x._array)
-    others = lib.ones((n, classes), x._array.dtype)
-    others[lib.arange(n), t._array] = 0
-    out = F.sum(out * tensor_like(others), 1) / classes
-    return summarise(
-        out.reshape(()) if single and reduction == 'none' and not target.dim() else out, reduction
-    )
 
 # %% ../../nbs/nn/03_functional.ipynb #263dee3d
+@recorded_as('MultilabelMarginLossBackward0')
 @anywhere
 def multilabel_margin_loss(input, target, size_average=None, reduce=None, reduction='mean'):
     """For rows of labels that end at the first -1: the mean over pairs of a label and another class
@@ -1479,6 +1525,7 @@ def multilabel_margin_loss(input, target, size_average=None, reduce=None, reduct
     return summarise(out.reshape(()) if single else out, reduction)
 
 # %% ../../nbs/nn/03_functional.ipynb #24e7f508
+@recorded_as('SoftMarginLossBackward0')
 def soft_margin_loss(input, target, size_average=None, reduce=None, reduction='mean'):
     "`log(1 + exp(-target * input))` for targets 1 and -1."
     return summarise(

@@ -4,12 +4,12 @@
 
 # %% auto #0
 __all__ = ['conv1d', 'conv2d', 'conv3d', 'conv_transpose1d', 'conv_transpose2d', 'conv_transpose3d', 'avg_pool1d', 'avg_pool2d',
-           'avg_pool3d', 'adaptive_max_pool1d', 'adaptive_max_pool1d_with_indices', 'adaptive_avg_pool1d',
-           'adaptive_max_pool2d', 'adaptive_max_pool2d_with_indices', 'adaptive_avg_pool2d', 'adaptive_max_pool3d',
-           'adaptive_max_pool3d_with_indices', 'adaptive_avg_pool3d', 'max_unpool1d', 'max_unpool2d', 'max_unpool3d',
-           'lp_pool1d', 'lp_pool2d', 'lp_pool3d', 'native_channel_shuffle', 'spread', 'as_batch', 'unfold', 'fold',
-           'local_response_norm', 'interpolate', 'upsample', 'upsample_nearest', 'upsample_bilinear', 'pixel_shuffle',
-           'pixel_unshuffle', 'channel_shuffle', 'affine_grid', 'grid_sample']
+           'avg_pool3d', 'adaptive_max_pool1d', 'adaptive_max_pool1d_with_indices', 'adaptive_max_pool2d',
+           'adaptive_max_pool2d_with_indices', 'adaptive_max_pool3d', 'adaptive_max_pool3d_with_indices',
+           'adaptive_avg_pool1d', 'adaptive_avg_pool2d', 'adaptive_avg_pool3d', 'max_unpool1d', 'max_unpool2d',
+           'max_unpool3d', 'lp_pool1d', 'lp_pool2d', 'lp_pool3d', 'native_channel_shuffle', 'spread', 'as_batch',
+           'unfold', 'fold', 'local_response_norm', 'interpolate', 'upsample', 'upsample_nearest', 'upsample_bilinear',
+           'pixel_shuffle', 'pixel_unshuffle', 'channel_shuffle', 'affine_grid', 'grid_sample']
 
 # %% ../../nbs/nn/04_spatial.ipynb #b14d8f1c
 import builtins
@@ -24,7 +24,7 @@ from ..graph.modes import castable
 from ..arrays.cupy_backend import anywhere, is_far
 from ..arrays.dtypes import c_name, type_name
 from ..graph.errors import dim_error
-from ..graph.node import TensorBase, tensor_like
+from ..graph.node import TensorBase, recorded_as, rename, tensor_like
 from ..graph.op import REGISTRY
 from ..more import pad
 from ..tensor import chance_of
@@ -48,6 +48,13 @@ def as_batch(input, dims):
     return (F.unsqueeze(input, 0) if single else input), single
 
 def _undone(out, single): return F.squeeze(out, 0) if single else out
+
+def _pooled(out, single, dims, node):
+    """The result of a pool: PyTorch pools in one dimension as in two, and drops one; in others it
+    takes a single example as it is.
+    """
+    out = _undone(out, single)
+    return rename(out, 'SqueezeBackward1', False) if dims == 1 else rename(out, node)
 
 # %% ../../nbs/nn/04_spatial.ipynb #d6f5ae84
 def _numbers(name, value, dims):
@@ -104,34 +111,16 @@ def _checked_conv(name, input, weight, bias, dims, stride, padding, dilation, gr
     if groups <= 0: raise RuntimeError('non-positive groups is not supported')
     if weight.dim() < 3:
         raise RuntimeError('weight should have at least three dimensions')
-    stride, padding, dilation = (
-        _numbers('stride', stride, weight.dim() - 2),
-        _numbers('padding', padding, weight.dim() - 2),
-        _numbers('dilation', dilation, weight.dim() - 2),
-    )
+    stride = _numbers('stride', stride, weight.dim() - 2)
+    padding = _numbers('padding', padding, weight.dim() - 2)
+    dilation = _numbers('dilation', dilation, weight.dim() - 2)
     if builtins.min(padding) < 0:
         raise RuntimeError('negative padding is not supported')
     if builtins.min(stride) <= 0:
         raise RuntimeError('non-positive stride is not supported')
     if builtins.min(dilation) <= 0:
         raise RuntimeError(f'dilation should be greater than zero, but got {list(dilation)}')
-    x, w = input._array, weight._array
-    if x.dtype != w.dtype:
-        if bias is not None and bias._array.dtype != x.dtype:
-            raise RuntimeError(
-                f'Input type ({c_name(x)}) and bias type'
-                f' ({c_name(bias._array)}) should be the same'
-            )
-        raise RuntimeError(
-            f'expected scalar type {type_name(x)} but found'
-            f' {type_name(w)}: input and weight of {name} must have the'
-            ' same dtype'
-        )
-    if bias is not None and bias._array.dtype != x.dtype:
-        raise RuntimeError(
-            f'Input type ({c_name(x)}) and bias type'
-            f' ({c_name(bias._array)}) should be the same'
-        )
+    _check_conv_dtypes(name, input, weight, bias)
     if weight.dim() != dims + 2:
         seen = dims + 2 if input.dim() != weight.dim() else input.dim() + 1
         raise RuntimeError(
@@ -139,8 +128,42 @@ def _checked_conv(name, input, weight, bias, dims, stride, padding, dilation, gr
             f' weight{list(weight.shape)}, but got {seen}-dimensional input of size'
             f' {list(input.shape)} instead'
         )
-    channels, sizes = input.shape[-dims - 1], input.shape[-dims:]
-    wanted = weight.shape[0] if transposed else weight.shape[1] * groups
+    _check_channels(input, weight, bias, dims, groups, transposed)
+    window = weight.shape[2:]
+    if not transposed: _check_room(input.shape[-dims:], window, padding, dilation)
+    if 0 in window:
+        raise RuntimeError(
+            f'kernel size should be greater than zero, but got kernel_size={list(window)}'
+        )
+    return stride, padding, dilation
+
+# %% ../../nbs/nn/04_spatial.ipynb #81d0b95f
+def _check_conv_dtypes(name, input, weight, bias):
+    x, w = input._array, weight._array
+    if bias is not None and bias._array.dtype != x.dtype:
+        raise RuntimeError(
+            f'Input type ({c_name(x)}) and bias type ({c_name(bias._array)}) should be the same'
+        )
+    if x.dtype != w.dtype:
+        raise RuntimeError(
+            f'expected scalar type {type_name(x)} but found'
+            f' {type_name(w)}: input and weight of {name} must have the'
+            ' same dtype'
+        )
+
+def _check_room(sizes, window, padding, dilation):
+    "Whether windows, spread by their dilation, fit into the padded input."
+    room = [n + 2 * p for n, p in zip(sizes, padding)]
+    reach = [d * (k - 1) + 1 for d, k in zip(dilation, window)]
+    if any(r < k for r, k in zip(room, reach)):
+        raise RuntimeError(
+            f'Calculated padded input size per channel: ({" x ".join(map(str, room))}). Kernel'
+            f' size: ({" x ".join(map(str, reach))}). Kernel size can\'t be greater than actual'
+            ' input size'
+        )
+
+# %% ../../nbs/nn/04_spatial.ipynb #fdfe2656
+def _check_channels(input, weight, bias, dims, groups, transposed):
     shown = list(input.shape) if input.dim() == dims + 2 else [1, *input.shape]
     if weight.shape[0] < groups:
         raise RuntimeError(
@@ -152,34 +175,20 @@ def _checked_conv(name, input, weight, bias, dims, stride, padding, dilation, gr
             f'Given groups={groups}, expected weight to be divisible by {groups} at dimension 0,'
             f' but got weight of size {list(weight.shape)} instead'
         )
+    channels, in_groups = input.shape[-dims - 1], weight.shape[1] * groups
+    wanted, made = (weight.shape[0], in_groups) if transposed else (in_groups, weight.shape[0])
     if channels != wanted:
         raise RuntimeError(
             f'Given {"transposed=1" if transposed else f"groups={groups}"}, weight of size'
             f' {list(weight.shape)}, expected input{shown} to have {wanted} channels, but got'
             f' {channels} channels instead'
         )
-    made = weight.shape[1] * groups if transposed else weight.shape[0]
     if bias is not None and tuple(bias.shape) != (made,):
         raise RuntimeError(
             f'Given {"transposed=1, " if transposed else ""}weight of size {list(weight.shape)},'
             f' expected bias to be 1-dimensional with {made} elements, but got bias of size'
             f' {list(bias.shape)} instead'
         )
-    window = weight.shape[2:]
-    if not transposed:
-        room = [n + 2 * p for n, p in zip(sizes, padding)]
-        reach = [d * (k - 1) + 1 for d, k in zip(dilation, window)]
-        if any(r < k for r, k in zip(room, reach)):
-            raise RuntimeError(
-                f'Calculated padded input size per channel: ({" x ".join(map(str, room))}). Kernel'
-                f' size: ({" x ".join(map(str, reach))}). Kernel size can\'t be greater than actual'
-                ' input size'
-            )
-    if 0 in window:
-        raise RuntimeError(
-            f'kernel size should be greater than zero, but got kernel_size={list(window)}'
-        )
-    return stride, padding, dilation
 
 # %% ../../nbs/nn/04_spatial.ipynb #30a0d3b4
 def _conv(name, dims):
@@ -224,6 +233,21 @@ def _conv(name, dims):
     )
     return conv
 
+# %% ../../nbs/nn/04_spatial.ipynb #c136e401
+def _too_much_padding(extra, stride, dilation):
+    "The error for output that no input reaches. PyTorch knows of one dimension as of two."
+    axes = ('depth', 'height', 'width')[3 - builtins.max(len(extra), 2) :]
+
+    def say(what, values, usual):
+        values = (*(usual,) * (len(axes) - len(values)), *values)
+        return ' '.join(f'{what}_{a}: {v}' for a, v in zip(axes, values))
+
+    return RuntimeError(
+        'output padding must be smaller than either stride or dilation, but got'
+        f' {say("output_padding", extra, 0)} {say("stride", stride, 1)}'
+        f' {say("dilation", dilation, 1)}'
+    )
+
 # %% ../../nbs/nn/04_spatial.ipynb #6daa6a74
 def _conv_transpose(name, dims):
     def conv_transpose(
@@ -234,23 +258,7 @@ def _conv_transpose(name, dims):
         )
         extra = _numbers('output_padding', output_padding, dims)
         if any(e >= s and e >= d for e, s, d in zip(extra, stride, dilation)):
-            axes = ('depth', 'height', 'width')[3 - builtins.max(dims, 2) :]
-
-            def say(what, values):
-                return ' '.join(
-                    f'{what}_{a}: {v}'
-                    for a, v in zip(
-                        axes,
-                        ((1,) if what != 'output_padding' else (0,)) * (len(axes) - dims)
-                        + tuple(values),
-                    )
-                )
-
-            raise RuntimeError(
-                'output padding must be smaller than either stride or dilation, but got'
-                f' {say("output_padding", extra)} {say("stride", stride)}'
-                f' {say("dilation", dilation)}'
-            )
+            raise _too_much_padding(extra, stride, dilation)
         x, single = as_batch(input, dims)
         size = tuple(
             (n - 1) * s - 2 * p + d * (k - 1) + e + 1
@@ -421,31 +429,15 @@ def _checked_window(name, dims, kernel_size, stride, padding, dilation=1):
                 f' int, or a tuple of {("one", "two", "three")[dims - 1]} ints'
             )
     window = spread(kernel_size, dims)
-    stride = (
-        window
-        if stride is None or isinstance(stride, (tuple, list)) and not len(stride)
-        else spread(stride, dims)
-    )
+    left_out = stride is None or isinstance(stride, (tuple, list)) and not len(stride)
+    stride = window if left_out else spread(stride, dims)
     padding, dilation = spread(padding, dims), spread(dilation, dims)
     if name == 'max_pool1d':
         _check_max_pool1d(window[0], stride[0], padding[0], dilation[0])
     if 0 in stride: raise RuntimeError('stride should not be zero')
-    if builtins.min(stride) < 0:
-        raise RuntimeError(
-            'stride should be greater than zero, but got'
-            f' {" ".join(f"d{a}: {k}" for a, k in zip(("W", "HW", "THW")[dims - 1], stride))}'
-        )
-    if builtins.min(window) <= 0:
-        raise RuntimeError(
-            'kernel size should be greater than zero, but got'
-            f' {" ".join(f"k{a}: {k}" for a, k in zip(("W", "HW", "THW")[dims - 1], window))}'
-        )
-    if builtins.min(dilation) <= 0:
-        raise RuntimeError(
-            'dilation should be greater than zero, but got'
-            ' '
-            + ' '.join(f'dilation{a}: {k}' for a, k in zip(('W', 'HW', 'THW')[dims - 1], dilation))
-        )
+    _check_positive('stride', 'd', stride)
+    _check_positive('kernel size', 'k', window)
+    _check_positive('dilation', 'dilation', dilation)
     for p, k, d in zip(padding, window, dilation):
         if p < 0: raise RuntimeError(f'pad must be non-negative, but got pad: {p}')
         if p > ((k - 1) * d + 1) // 2:
@@ -454,6 +446,14 @@ def _checked_window(name, dims, kernel_size, stride, padding, dilation=1):
                 f' kernel_size={k} and dilation={d}'
             )
     return window, stride, padding, dilation
+
+def _check_positive(what, short, values):
+    if builtins.min(values) <= 0:
+        axes = ('W', 'HW', 'THW')[len(values) - 1]
+        raise RuntimeError(
+            f'{what} should be greater than zero, but got'
+            f' {" ".join(f"{short}{a}: {v}" for a, v in zip(axes, values))}'
+        )
 
 # %% ../../nbs/nn/04_spatial.ipynb #db389046
 def _pool_input(name, input, dims):
@@ -549,11 +549,8 @@ def _max_pool(dims):
             x, window=window, stride=stride, padding=padding, dilation=dilation,
             ceil_mode=bool(ceil_mode),
         )
-        return (
-            (_undone(out, single), _undone(index, single))
-            if return_indices
-            else _undone(out, single)
-        )
+        out = _pooled(out, single, dims, f'MaxPool{dims}DWithIndicesBackward0')
+        return (out, _undone(index, single)) if return_indices else out
 
     max_pool.__name__ = max_pool.__qualname__ = name
     max_pool.__doc__ = (
@@ -588,12 +585,14 @@ def _avg_pool(dims):
         window, stride, padding, dilation = _pool_window(name, dims, kernel_size, stride, padding)
         _check_not_empty(name, input, dims)
         _check_outs(name, x, pool_sizes(x.shape[2:], window, stride, padding, dilation, ceil_mode))
-        return _undone(
+        return _pooled(
             _op['avg_pool'](
                 x, window=window, stride=stride, padding=padding, ceil_mode=bool(ceil_mode),
                 include=bool(count_include_pad), divisor=divisor_override,
             ),
             single,
+            dims,
+            f'AvgPool{dims}DBackward0',
         )
 
     if dims == 1:
@@ -661,19 +660,32 @@ def _adaptive_input(kind, dims, input, output_size):
     return x, single, size
 
 # %% ../../nbs/nn/04_spatial.ipynb #e913c767
-def _adaptive(dims):
+def _adaptive_max(dims):
     def adaptive_max_pool(input, output_size, return_indices=False):
         x, single, size = _adaptive_input('max', dims, input, output_size)
         out, index = _op['adaptive_max_pool'](x, size=size)
-        return (
-            (_undone(out, single), _undone(index, single))
-            if return_indices
-            else _undone(out, single)
-        )
+        out = _pooled(out, single, dims, f'AdaptiveMaxPool{dims}DBackward0')
+        return (out, _undone(index, single)) if return_indices else out
 
-    def adaptive_max_pool_with_indices(input, output_size, return_indices=False):
+    def with_indices(input, output_size, return_indices=False):
         return adaptive_max_pool(input, output_size, True)
 
+    name = f'adaptive_max_pool{dims}d'
+    return (
+        _named(
+            adaptive_max_pool, name,
+            'The largest number in each of `output_size` windows that cover the input.',
+        ),
+        _named(with_indices, name + '_with_indices', 'As `adaptive_max_pool`, with indices.'),
+    )
+
+def _named(function, name, doc):
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = doc
+    return function
+
+# %% ../../nbs/nn/04_spatial.ipynb #a29aceb8
+def _adaptive_avg(dims):
     def adaptive_avg_pool(input, output_size):
         # a mean, for any number of dimensions before
         if dims > 1 and output_size in (1, (1,) * dims):
@@ -682,49 +694,32 @@ def _adaptive(dims):
         x, single, size = _adaptive_input('avg', dims, input, output_size)
         old = x.shape[2:]
         if set(size) == {1}:
-            return _undone(F.mean(x, tuple(range(2, dims + 2)), True), single)
-        if all(s and n % s == 0 for n, s in zip(old, size)):
+            out = F.mean(x, tuple(range(2, dims + 2)), True)
+        elif all(s and n % s == 0 for n, s in zip(old, size)):
             window = tuple(n // s for n, s in zip(old, size))
-            return _undone(
-                _op['avg_pool'](
-                    x, window=window, stride=window, padding=(0,) * dims, ceil_mode=False,
-                    include=True, divisor=None,
-                ),
-                single,
+            out = _op['avg_pool'](
+                x, window=window, stride=window, padding=(0,) * dims, ceil_mode=False,
+                include=True, divisor=None,
             )
-        return _undone(
-            _op['resample'](
+        else:
+            out = _op['resample'](
                 x,
                 matrices=tuple(None if n == s else area_matrix(n, s) for n, s in zip(old, size)),
                 node=f'AdaptiveAvgPool{dims}DBackward0',
-            ),
-            single,
-        )
+            )
+        node = 'MeanBackward1' if set(size) == {1} else f'AdaptiveAvgPool{dims}DBackward0'
+        return _pooled(out, single, dims, node)
 
-    for function, kind, doc in (
-        (
-            adaptive_max_pool,
-            'adaptive_max_pool{}d',
-            'The largest number in each of `output_size` windows that cover the input.',
-        ),
-        (
-            adaptive_max_pool_with_indices,
-            'adaptive_max_pool{}d_with_indices',
-            'As `adaptive_max_pool`, with indices.',
-        ),
-        (
-            adaptive_avg_pool,
-            'adaptive_avg_pool{}d',
-            'The average of each of `output_size` windows that cover the input; None keeps a size.',
-        ),
-    ):
-        function.__name__ = function.__qualname__ = kind.format(dims)
-        function.__doc__ = doc
-    return adaptive_max_pool, adaptive_max_pool_with_indices, adaptive_avg_pool
+    return _named(
+        adaptive_avg_pool, f'adaptive_avg_pool{dims}d',
+        'The average of each of `output_size` windows that cover the input; None keeps a size.',
+    )
 
-adaptive_max_pool1d, adaptive_max_pool1d_with_indices, adaptive_avg_pool1d = _adaptive(1)
-adaptive_max_pool2d, adaptive_max_pool2d_with_indices, adaptive_avg_pool2d = _adaptive(2)
-adaptive_max_pool3d, adaptive_max_pool3d_with_indices, adaptive_avg_pool3d = _adaptive(3)
+# %% ../../nbs/nn/04_spatial.ipynb #cf9e0e46
+adaptive_max_pool1d, adaptive_max_pool1d_with_indices = _adaptive_max(1)
+adaptive_max_pool2d, adaptive_max_pool2d_with_indices = _adaptive_max(2)
+adaptive_max_pool3d, adaptive_max_pool3d_with_indices = _adaptive_max(3)
+adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = map(_adaptive_avg, (1, 2, 3))
 
 # %% ../../nbs/nn/04_spatial.ipynb #15c311cd
 def _check_unpool(dims, input, stride):
@@ -736,6 +731,14 @@ def _check_unpool(dims, input, stride):
     if dims == 3 and builtins.min(stride) <= 0:
         raise RuntimeError(f'strides should be greater than zero, but got stride: {list(stride)}')
     _check_not_empty(f'max_unpooling{dims}d_forward_out_cpu', input, dims)
+
+def _check_places(index, size):
+    bad = index[(index < 0) | (index >= math.prod(size))]
+    if bad.size:
+        raise RuntimeError(
+            f'Found an invalid max index: {bad.flat[0]} (output volumes are of size'
+            f' {"x".join(map(str, size))})'
+        )
 
 # %% ../../nbs/nn/04_spatial.ipynb #748aa623
 def _unpool(dims):
@@ -757,37 +760,34 @@ def _unpool(dims):
         usual = tuple(
             (n - 1) * s + k - 2 * p for n, s, k, p in zip(x.shape[2:], stride, window, padding)
         )
-        size = usual
-        if output_size is not None:
-            size = tuple(output_size)[2:] if len(output_size) == dims + 2 else tuple(output_size)
-            if len(size) != dims:
-                raise ValueError(
-                    f'output_size should be a sequence containing {dims} or {dims + 2} elements,'
-                    f' but it has a length of \'{len(output_size)}\''
-                )
-            for d in range(dims):
-                low, high = usual[d] - stride[d], usual[d] + stride[d]
-                if not low < size[d] < high:
-                    raise ValueError(
-                        f'invalid output_size "{tuple(size)}" (dim {d} must be between {low} and'
-                        f' {high})'
-                    )
+        size = usual if output_size is None else _unpooled_size(output_size, usual, stride)
         index = indices if not single else F.unsqueeze(indices, 0)
-        bad = (
-            None
-            if is_far(index._array)
-            else index._array[(index._array < 0) | (index._array >= math.prod(size))]
-        )
-        if bad is not None and bad.size:
-            raise RuntimeError(
-                f'Found an invalid max index: {bad.flat[0]} (output volumes are of size'
-                f' {"x".join(map(str, size))})'
-            )
-        return _undone(_op['scatter_planes'](x, index, size=tuple(map(int, size))), single)
+        if not is_far(index._array): _check_places(index._array, size)
+        out = _op['scatter_planes'](x, index, size=tuple(map(int, size)))
+        return _pooled(out, single, dims, f'MaxUnpool{dims}DBackward0')
 
-    max_unpool.__name__ = max_unpool.__qualname__ = f'max_unpool{dims}d'
-    max_unpool.__doc__ = 'Each number back at the place that `max_pool` found it, zeros elsewhere.'
-    return max_unpool
+    return _named(
+        max_unpool, f'max_unpool{dims}d',
+        'Each number back at the place that `max_pool` found it, zeros elsewhere.',
+    )
+
+# %% ../../nbs/nn/04_spatial.ipynb #a7c293d4
+def _unpooled_size(output_size, usual, stride):
+    "The size that is asked for, if pooling it gives the input: several sizes do, near the usual."
+    dims = len(usual)
+    size = tuple(output_size)[2:] if len(output_size) == dims + 2 else tuple(output_size)
+    if len(size) != dims:
+        raise ValueError(
+            f'output_size should be a sequence containing {dims} or {dims + 2} elements,'
+            f' but it has a length of \'{len(output_size)}\''
+        )
+    for d in range(dims):
+        low, high = usual[d] - stride[d], usual[d] + stride[d]
+        if not low < size[d] < high:
+            raise ValueError(
+                f'invalid output_size "{size}" (dim {d} must be between {low} and {high})'
+            )
+    return size
 
 # %% ../../nbs/nn/04_spatial.ipynb #42e043d9
 max_unpool1d, max_unpool2d, max_unpool3d = map(_unpool, (1, 2, 3))
@@ -905,15 +905,6 @@ def _no_mode(dims, mode):
     )
 
 # %% ../../nbs/nn/04_spatial.ipynb #b8f325b3
-def _refuse_integers(input, dims, mode):
-    "Raise PyTorch's error for images of integers; bytes are images in two dimensions."
-    kind = input._array.dtype
-    if kind.kind in 'iub' and not (kind == np.uint8 and dims == 2):
-        raise NotImplementedError(
-            f'"compute_indices_weights_{"cubic" if mode == "bicubic" else "linear"}" not'
-            f" implemented for '{type_name(input._array)}'"
-        )
-
 def interpolate(
     input, size=None, scale_factor=None, mode='nearest', align_corners=None,
     recompute_scale_factor=None, antialias=False,
@@ -922,16 +913,47 @@ def interpolate(
 
     `mode`: 'nearest', 'nearest-exact', 'area', 'linear' (one dimension), 'bilinear' and 'bicubic'
     (two), 'trilinear' (three). `align_corners`: the corners' centres stay where they are, instead
-    of the corners themselves. `antialias`: smaller images average over what lies between."""
+    of the corners themselves. `antialias`: smaller images average over what lies between.
+    """
     dims = input.dim() - 2
-    if mode in ('nearest', 'area', 'nearest-exact'):
-        if align_corners is not None:
-            raise ValueError(
-                'align_corners option can only be set with the interpolating modes: linear |'
-                ' bilinear | bicubic | trilinear'
-            )
-    elif align_corners is None:
-        align_corners = False
+    align_corners = _aligned(mode, align_corners)
+    size, scales = _checked_size(
+        input, size, scale_factor, recompute_scale_factor, mode, antialias
+    )
+    old = input.shape[2:]
+    _check_images(input, size, mode)
+    given = scales or [None] * dims
+    if dims in (1, 2, 3) and mode in ('nearest', 'nearest-exact'):
+        indices = [_nearest_index(n, s, f, mode != 'nearest') for n, s, f in zip(old, size, given)]
+        out = _op['nearest'](input, indices=tuple(indices), how=(None, tuple(given)))
+        return out if mode == 'nearest' else rename(out, f'UpsampleNearestExact{dims}DBackward0')
+    if dims in (1, 2, 3) and mode == 'area':
+        pools = adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
+        return pools[dims - 1](input, size)
+    if mode == 'lanczos':
+        if align_corners:
+            raise ValueError('Lanczos mode does not support align_corners=True')
+        if not antialias: raise ValueError('Lanczos mode requires antialias=True')
+    return _op['resample'](
+        input,
+        matrices=_resampling(input, size, given, mode, align_corners, antialias),
+        node=f'Upsample{mode.capitalize()}{dims}D{"Aa" if antialias else ""}Backward0',
+        how=(align_corners, tuple(given)),
+    )
+
+# %% ../../nbs/nn/04_spatial.ipynb #64d8c221
+def _aligned(mode, align_corners):
+    if mode not in ('nearest', 'area', 'nearest-exact'): return bool(align_corners)
+    if align_corners is not None:
+        raise ValueError(
+            'align_corners option can only be set with the interpolating modes: linear |'
+            ' bilinear | bicubic | trilinear'
+        )
+    return None
+
+def _checked_size(input, size, scale_factor, recompute_scale_factor, mode, antialias):
+    "The size for each dimension, and the factors where they count. Raises PyTorch's errors."
+    dims = input.dim() - 2
     if size is not None and scale_factor is not None:
         raise ValueError('only one of size or scale_factor should be defined')
     size, scales = _wanted_size(input, dims, size, scale_factor, recompute_scale_factor)
@@ -942,55 +964,36 @@ def interpolate(
             'Anti-alias option is restricted to bilinear, bicubic, and lanczos modes and requires a'
             ' 4-D tensor as input'
         )
-    whole = all(isinstance(s, (int, np.integer, TensorBase)) for s in size)
-    if not whole:
+    if not all(isinstance(s, (int, np.integer, TensorBase)) for s in size):
         raise TypeError(
             f'upsample_{mode}{dims}d() received an invalid combination of arguments - got (Tensor,'
             f' list, NoneType): sizes must be ints, but got {size}'
         )
-    size = tuple(int(s) for s in size)
-    old = input.shape[2:]
-    _check_images(input, size, mode)
-    given = scales or [None] * dims
-    if dims in (1, 2, 3) and mode in ('nearest', 'nearest-exact'):
-        return _op['nearest'](
-            input,
-            indices=tuple(
-                _nearest_index(n, s, f, mode != 'nearest') for n, s, f in zip(old, size, given)
-            ),
-            how=(None, tuple(given)),
+    return tuple(int(s) for s in size), scales
+
+# %% ../../nbs/nn/04_spatial.ipynb #e148337b
+def _refuse_integers(input, dims, mode):
+    "Raise PyTorch's error for images of integers; bytes are images in two dimensions."
+    kind = input._array.dtype
+    if kind.kind in 'iub' and not (kind == np.uint8 and dims == 2):
+        raise NotImplementedError(
+            f'"compute_indices_weights_{"cubic" if mode == "bicubic" else "linear"}" not'
+            f" implemented for '{type_name(input._array)}'"
         )
-    if dims in (1, 2, 3) and mode == 'area':
-        return (adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d)[dims - 1](
-            input, size
-        )
-    if mode == 'lanczos':
-        if align_corners:
-            raise ValueError('Lanczos mode does not support align_corners=True')
-        if not antialias: raise ValueError('Lanczos mode requires antialias=True')
+
+def _resampling(input, size, scales, mode, align_corners, antialias):
+    "The matrix of each dimension; None where it would change nothing."
+    dims, old = len(size), input.shape[2:]
     named = _MATRICES.get((dims, mode))
-    if named is None:
-        raise _no_mode(dims, mode)
+    if named is None: raise _no_mode(dims, mode)
     _refuse_integers(input, dims, mode)
 
-    def step(n, s, f): return 1 / f if f else n / s
+    def matrix(n, s, f):
+        step = 1 / f if f else n / s
+        if antialias: return smooth_matrix(n, s, step, align_corners, mode)
+        return None if n == s and not f else named(n, s, step, align_corners)
 
-    if antialias:
-        matrices = [
-            smooth_matrix(n, s, step(n, s, f), align_corners, mode)
-            for n, s, f in zip(old, size, given)
-        ]
-    else:
-        matrices = [
-            None if n == s and not f else named(n, s, step(n, s, f), align_corners)
-            for n, s, f in zip(old, size, given)
-        ]
-    return _op['resample'](
-        input,
-        matrices=tuple(matrices),
-        node=f'Upsample{mode.capitalize()}{dims}D{"Aa" if antialias else ""}Backward0',
-        how=(align_corners, tuple(given)),
-    )
+    return tuple(map(matrix, old, size, scales))
 
 # %% ../../nbs/nn/04_spatial.ipynb #d8df5df1
 def upsample(input, size=None, scale_factor=None, mode='nearest', align_corners=None):
@@ -1017,6 +1020,8 @@ def upsample_bilinear(input, size=None, scale_factor=None):
     )
     return interpolate(input, size, scale_factor, 'bilinear', True)
 
+# %% ../../nbs/nn/04_spatial.ipynb #c50a8955
+@recorded_as('PixelShuffleBackward0')
 def pixel_shuffle(input, upscale_factor):
     "Channels become places: (…, C·r², H, W) to (…, C, H·r, W·r)."
     r = upscale_factor
@@ -1040,6 +1045,7 @@ def pixel_shuffle(input, upscale_factor):
     return F.alone(x.reshape(*lead, c // (r * r), h * r, w * r))
 
 # %% ../../nbs/nn/04_spatial.ipynb #436f262e
+@recorded_as('PixelUnshuffleBackward0')
 def pixel_unshuffle(input, downscale_factor):
     "The reverse of `pixel_shuffle`."
     r = downscale_factor
@@ -1068,6 +1074,7 @@ def pixel_unshuffle(input, downscale_factor):
     return F.alone(x.reshape(*lead, c * r * r, h // r, w // r))
 
 # %% ../../nbs/nn/04_spatial.ipynb #8356839e
+@recorded_as('ChannelShuffleBackward0')
 def channel_shuffle(input, groups):
     "Channels dealt out anew: the first of each group, then the second of each, and so on."
     if input.dim() < 3:
@@ -1090,18 +1097,25 @@ def channel_shuffle(input, groups):
 
 native_channel_shuffle = channel_shuffle
 
+# %% ../../nbs/nn/04_spatial.ipynb #e63ceb4b
+_ALIGNED_BEFORE = (
+    'Default grid_sample and affine_grid behavior has changed to align_corners=False since'
+    ' 1.3.0. Please specify align_corners=True if the old behavior is desired. See the'
+    ' documentation of grid_sample for details.'
+)
+_UNIT_GRIDS = (
+    'Since version 1.3.0, affine_grid behavior has changed for unit-size grids when'
+    ' align_corners=True. This is not an intended use case of affine_grid. See the'
+    ' documentation of affine_grid for details.'
+)
+
 # %% ../../nbs/nn/04_spatial.ipynb #2b823d46
 def affine_grid(theta, size, align_corners=None):
     """The places, in coordinates from -1 to 1, that the affine maps `theta` (examples, 2, 3) or
     (examples, 3, 4) send the pixels of an output of `size` to.
     """
     if align_corners is None:
-        warnings.warn(
-            'Default grid_sample and affine_grid behavior has changed to align_corners=False since'
-            ' 1.3.0. Please specify align_corners=True if the old behavior is desired. See the'
-            ' documentation of grid_sample for details.',
-            stacklevel=2,
-        )
+        warnings.warn(_ALIGNED_BEFORE, stacklevel=2)
         align_corners = False
     if not theta.is_floating_point():
         raise ValueError(f'Expected theta to have floating point type, but got {theta.dtype}')
@@ -1117,12 +1131,7 @@ def affine_grid(theta, size, align_corners=None):
             f' {size}. Got {theta.shape}.'
         )
     if align_corners and builtins.min(size[2:]) == 1:
-        warnings.warn(
-            'Since version 1.3.0, affine_grid behavior has changed for unit-size grids when'
-            ' align_corners=True. This is not an intended use case of affine_grid. See the'
-            ' documentation of affine_grid for details.',
-            stacklevel=2,
-        )
+        warnings.warn(_UNIT_GRIDS, stacklevel=2)
     elif builtins.min(size) <= 0:
         raise ValueError(f'Expected non-zero, positive output size. Got {size}')
     for place, s in enumerate(size):
@@ -1180,13 +1189,16 @@ def grid_sample(input, grid, mode='bilinear', padding_mode='zeros', align_corner
             f" 'reflection', but got: '{padding_mode}'"
         )
     if align_corners is None:
-        warnings.warn(
-            'Default grid_sample and affine_grid behavior has changed to align_corners=False since'
-            ' 1.3.0. Please specify align_corners=True if the old behavior is desired. See the'
-            ' documentation of grid_sample for details.',
-            stacklevel=2,
-        )
+        warnings.warn(_ALIGNED_BEFORE, stacklevel=2)
         align_corners = False
+    _check_grid(input, grid, mode)
+    return _op['grid_sample'](
+        input, grid, interpolation_mode=_READING[mode], padding_mode=_OUTSIDE[padding_mode],
+        align_corners=bool(align_corners), node=f'GridSampler{input.dim() - 2}DBackward0',
+    )
+
+# %% ../../nbs/nn/04_spatial.ipynb #06b51316
+def _check_grid(input, grid, mode):
     dims = input.dim() - 2
     if input.shape[0] != grid.shape[0]:
         raise RuntimeError(
@@ -1216,10 +1228,6 @@ def grid_sample(input, grid, mode='bilinear', padding_mode='zeros', align_corner
         )
     if mode == 'bicubic' and dims == 3:
         raise RuntimeError('grid_sampler(): bicubic interpolation only supports 4D input')
-    return _op['grid_sample'](
-        input, grid, interpolation_mode=_READING[mode], padding_mode=_OUTSIDE[padding_mode],
-        align_corners=bool(align_corners), node=f'GridSampler{dims}DBackward0',
-    )
 
 # %% ../../nbs/nn/04_spatial.ipynb #cd2283a6
 for _name in (
@@ -1240,32 +1248,95 @@ for _name in (
     globals()[_name] = castable(globals()[_name])
 
 # %% ../../nbs/nn/04_spatial.ipynb #3daad72a
+@anywhere
+def _starts(sample, old, new, window):
+    "Where the windows of each plane begin along one dimension: (planes, new)."
+    step = (old - window) / (new - 1) if new > 1 else 0.0
+    places = ((np.arange(new - 1) + sample[:, None]) * step).astype(np.int64) - (
+        sample[:, None] * step
+    ).astype(np.int64)
+    return np.concatenate([places, np.full((len(sample), 1), old - window)], 1)
+
+@anywhere
+def _windows(samples, old, size, window):
+    """The index of every pixel in every window, (planes, windows, pixels of a window), where one
+    random number for each plane and dimension, `samples`, places the windows.
+    """
+    dims, index = len(old), 0
+    for d in range(dims):
+        begins = _starts(samples[:, d].astype(np.float64), old[d], size[d], window[d])
+        at = begins[..., None] + np.arange(window[d])  # (planes, new, window)
+        index = index * old[d] + at.reshape(
+            len(at), *(1,) * (2 * d), *at.shape[1:], *(1,) * (2 * (dims - d - 1))
+        )
+    index = index.transpose(0, *range(1, 2 * dims, 2), *range(2, 2 * dims + 1, 2))
+    return index.reshape(len(samples), math.prod(size), math.prod(window))
+
+# %% ../../nbs/nn/04_spatial.ipynb #fefc3540
+def _check_samples(samples, x, dims):
+    "PyTorch's checks of given random numbers."
+    if samples._array.dtype != x._array.dtype:
+        raise RuntimeError('Expect _random_samples to have the same dtype as input')
+    if samples.dim() != 3:
+        raise RuntimeError(f'Expect _random_samples to have 3 dimensions, got {samples.dim()}')
+    if samples.shape[0] < x.shape[0]:
+        raise RuntimeError('Expect _random_samples.size(0) no less then input batch size.')
+    if samples.shape[1] != x.shape[1]:
+        raise RuntimeError('Expect _random_samples.size(1) equals to input channel size.')
+    if samples.shape[2] != dims:
+        raise RuntimeError(
+            f'Expect _random_samples.size(2) equals to {dims}; got {samples.shape[2]}.'
+        )
+
+def _check_fractional(name, x, window, size):
+    "Whether windows of this size have room, and whether the input has numbers to compare."
+    dims = len(window)
+    axes = ('time', 'height', 'width')[3 - dims :]
+    for k, o, m, axis in zip(window, size, x.shape[2:], axes):
+        if o + k - 1 > m:
+            raise RuntimeError(
+                f'{name}{"_out" * (dims == 3)}(): pool {axis} {k} too large relative to input'
+                f' {axis} {m}'
+            )
+    if builtins.min(size) < 0:
+        raise RuntimeError(
+            f'Trying to create tensor with negative dimension {builtins.min(size)}:'
+            f' {[*x.shape[:2], *size]}'
+        )
+    if x._array.dtype.kind in 'biu':
+        raise NotImplementedError(
+            f'"check_uniform_bounds" not implemented for \'{type_name(x._array)}\''
+        )
+
+# %% ../../nbs/nn/04_spatial.ipynb #4fc52458
+@anywhere
+def _largest_places(x, index):
+    "The index of the largest number in each window: (planes, windows, 1)."
+    planes = x._array.reshape(len(index), 1, math.prod(x.shape[2:]))
+    seen = np.take_along_axis(planes, index, 2)
+    best = seen.argmax(2)
+    nan = seen != seen
+    if nan.any():
+        last = seen.shape[2] - 1 - nan[..., ::-1].argmax(2)
+        best = np.where(nan.any(2), last, best)
+    return np.take_along_axis(index, best[..., None], 2)
+
+@anywhere
+def _fractional_samples(x, given, dims):
+    "One random number for each plane and dimension."
+    n, c = x.shape[:2]
+    if given is None:
+        samples = chance_of(x._array).uniform((n, c, dims), x._array.dtype)
+    else:
+        _check_samples(given, x, dims)
+        samples = given._array[:n]
+    samples = samples.reshape(n * c, dims)
+    # in two dimensions PyTorch's first number is for the width
+    return samples[:, ::-1] if dims == 2 else samples
+
+# %% ../../nbs/nn/04_spatial.ipynb #c6bd58d5
 def _fractional(dims):
     name = f'fractional_max_pool{dims}d'
-
-    @anywhere
-    def starts(sample, old, new, window):
-        "Where the windows of each plane begin along one dimension: (planes, new)."
-        step = (old - window) / (new - 1) if new > 1 else 0.0
-        places = ((np.arange(new - 1) + sample[:, None]) * step).astype(np.int64) - (
-            sample[:, None] * step
-        ).astype(np.int64)
-        return np.concatenate([places, np.full((len(sample), 1), old - window)], 1)
-
-    def check_samples(samples, x):
-        "PyTorch's checks of given random numbers."
-        if samples._array.dtype != x._array.dtype:
-            raise RuntimeError('Expect _random_samples to have the same dtype as input')
-        if samples.dim() != 3:
-            raise RuntimeError(f'Expect _random_samples to have 3 dimensions, got {samples.dim()}')
-        if samples.shape[0] < x.shape[0]:
-            raise RuntimeError('Expect _random_samples.size(0) no less then input batch size.')
-        if samples.shape[1] != x.shape[1]:
-            raise RuntimeError('Expect _random_samples.size(1) equals to input channel size.')
-        if samples.shape[2] != dims:
-            raise RuntimeError(
-                f'Expect _random_samples.size(2) equals to {dims}; got {samples.shape[2]}.'
-            )
 
     @anywhere
     def pool(
@@ -1285,59 +1356,16 @@ def _fractional(dims):
         x, single = as_batch(input, dims)
         window, old = spread(kernel_size, dims), x.shape[2:]
         if output_size is None:
-            ratio = (
-                output_ratio if isinstance(output_ratio, (tuple, list)) else (output_ratio,) * dims
-            )
-            output_size = tuple(int(n * r) for n, r in zip(old, ratio))
-        size, (n, c) = spread(output_size, dims), x.shape[:2]
-        for k, o, m, axis in zip(window, size, old, ('time', 'height', 'width')[3 - dims :]):
-            if o + k - 1 > m:
-                raise RuntimeError(
-                    f'{name}{"_out" * (dims == 3)}(): pool {axis} {k} too large relative to input'
-                    f' {axis} {m}'
-                )
-        if builtins.min(size) < 0:
-            raise RuntimeError(
-                f'Trying to create tensor with negative dimension {builtins.min(size)}:'
-                f' {[n, c, *size]}'
-            )
-        if x._array.dtype.kind in 'biu':
-            raise NotImplementedError(
-                f'"check_uniform_bounds" not implemented for \'{type_name(x._array)}\''
-            )
-        if _random_samples is None:
-            samples = chance_of(x._array).uniform((n, c, dims), x._array.dtype)
-        else:
-            check_samples(_random_samples, x)
-            samples = _random_samples._array[:n]
-        samples = samples.reshape(n * c, dims)
-        # in two dimensions PyTorch's first number is for the width
-        if dims == 2: samples = samples[:, ::-1]
-        index = 0
-        for d in range(dims):
-            # (planes, new, window)
-            at = starts(samples[:, d].astype(np.float64), old[d], size[d], window[d])[
-                ..., None
-            ] + np.arange(window[d])
-            index = index * old[d] + at.reshape(
-                len(at), *(1,) * (2 * d), *at.shape[1:], *(1,) * (2 * (dims - d - 1))
-            )
-        index = index.transpose(0, *range(1, 2 * dims, 2), *range(2, 2 * dims + 1, 2)).reshape(
-            n * c, math.prod(size), math.prod(window)
-        )
-        seen = np.take_along_axis(x._array.reshape(n * c, 1, math.prod(old)), index, 2)
-        best = seen.argmax(2)
-        nan = seen != seen
-        # the last NaN
-        if nan.any():
-            best = np.where(nan.any(2), seen.shape[2] - 1 - nan[..., ::-1].argmax(2), best)
-        place = tensor_like(np.take_along_axis(index, best[..., None], 2).reshape(n, c, *size))
+            if not isinstance(output_ratio, (tuple, list)): output_ratio = (output_ratio,) * dims
+            output_size = tuple(int(n * r) for n, r in zip(old, output_ratio))
+        size = spread(output_size, dims)
+        _check_fractional(name, x, window, size)
+        samples = _fractional_samples(x, _random_samples, dims)
+        place = _largest_places(x, _windows(samples, old, size, window))
+        place = tensor_like(place.reshape(*x.shape[:2], *size))
         out = _op['gather_planes'](x, place, dims=dims, node=f'FractionalMaxPool{dims}DBackward0')
-        return (
-            (_undone(out, single), _undone(place, single))
-            if return_indices
-            else _undone(out, single)
-        )
+        if return_indices: return _undone(out, single), _undone(place, single)
+        return _undone(out, single)
 
     def with_indices(
         input, kernel_size, output_size=None, output_ratio=None, return_indices=False,
@@ -1346,13 +1374,11 @@ def _fractional(dims):
         return pool(input, kernel_size, output_size, output_ratio, True, _random_samples)
 
     pool.__name__, with_indices.__name__ = name, name + '_with_indices'
-    pool.__doc__, with_indices.__doc__ = (
-        (
-            'The largest number in each of `output_size` windows (or the fraction `output_ratio` of'
-            ' the input) at random places.'
-        ),
-        f'`{name}` with `return_indices=True`.',
+    pool.__doc__ = (
+        'The largest number in each of `output_size` windows (or the fraction `output_ratio` of'
+        ' the input) at random places.'
     )
+    with_indices.__doc__ = f'`{name}` with `return_indices=True`.'
     return castable(pool), castable(with_indices)
 
 # %% ../../nbs/nn/04_spatial.ipynb #33a36693

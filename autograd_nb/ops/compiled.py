@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['PATIENCE', 'SMALL', 'MANY', 'FEW', 'FEWER', 'ROWS', 'F32', 'BESIDE', 'EXAMPLES', 'WARMED', 'TAIL', 'APART', 'fits',
-           'worth_loading', 'flat', 'in_rows', 'plain', 'definition', 'beside', 'example', 'value', 'rule', 'examples',
-           'normal_arrays', 'integers', 'warmed', 'warm_up', 'places_of']
+           'worth_loading', 'flat', 'in_rows', 'plain', 'definition', 'in_any_layout', 'beside', 'example', 'value',
+           'rule', 'examples', 'normal_arrays', 'integers', 'warmed', 'warm_up', 'places_of']
 
 # %% ../../nbs/ops/16_compiled.ipynb #800b89f6
 import ctypes
@@ -78,16 +78,32 @@ def definition(name, rule=None):
         return joint
     return op.definition if rule is None else op.rules[op.params.index(rule)].function
 
-BESIDE = {}  # by the names of operations: what stands beside their kernels and rules
-
-def beside(name, part='kernel'):
-    """Have a function stand beside the kernel of an operation, beside its rule for the input `part`
-    or ('joint') beside all of its rules.
+# %% ../../nbs/ops/16_compiled.ipynb #db5b470b
+def in_any_layout(function):
+    """`function`, whose arrays need not lie in memory in order: a copy is little beside what the
+    array code would cost.
     """
 
+    def called(*arrays, **statics):
+        if any([a.__class__ is np.ndarray and not a.flags.c_contiguous for a in arrays]):
+            arrays = [np.ascontiguousarray(a) if a.__class__ is np.ndarray else a for a in arrays]
+        return function(*arrays, **statics)
+
+    return called
+
+BESIDE = {}  # by the names of operations: what stands beside their kernels and rules
+
+def beside(name, part='kernel', any_layout=None):
+    """Have a function stand beside the kernel of an operation, beside its rule for the input `part`
+    or ('joint') beside all of its rules. `any_layout`: arrays that do not lie in order are copied
+    for it, which is so for rules, and for kernels whose results are in order whatever they get.
+    """
+    if any_layout is None: any_layout = part != 'kernel'
+
     def stand(function):
-        BESIDE.setdefault(name, {})[part] = function
-        if AVAILABLE: REGISTRY[name].quicker(**{part: function})
+        standing = in_any_layout(function) if any_layout else function
+        BESIDE.setdefault(name, {})[part] = standing
+        if AVAILABLE: REGISTRY[name].quicker(**{part: standing})
         return function
 
     return stand

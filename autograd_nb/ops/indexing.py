@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['indexed', 'full', 'basic_index', 'place', 'moved_batch', 'is_mask', 'front_dims', 'separated', 'index',
-           'index_add_zeros', 'scatter_into', 'all_bool', 'at', 'counted', 'countable', 'taken', 'gather',
+           'index_add_zeros', 'scatter_into', 'all_bool', 'at', 'counted', 'countable', 'whole_rows', 'taken', 'gather',
            'check_index', 'picked', 'add_along', 'scatter_add_zeros', 'scatter_add', 'is_dense', 'are_apart',
            'in_layout', 'memory_order', 'turned_dtype', 'as_strided', 'as_strided_zeros', 'as_strided_scatter',
            'zeros_of', 'add_rows_at', 'index_put', 'index_copy']
@@ -289,8 +289,21 @@ def countable(x, index, dim, read=False):
         or all(d == dim or sizes[d] <= n for d, n in enumerate(shape))
     )
 
+def whole_rows(index, dim, shape):
+    """The indices along `dim`, if `index` was expanded from them to all of an array of `shape`, so
+    that whole slices are meant; else None.
+    """
+    if not xp.on_host or index.ndim != len(shape) or index.ndim < 2: return None
+    dim, place = dim % index.ndim, [0] * index.ndim
+    for d, (n, stride) in enumerate(zip(index.shape, index.strides)):
+        if d != dim and (n != shape[d] or stride and n > 1): return None
+    place[dim] = slice(None)
+    return index[tuple(place)]
+
 def taken(x, index, dim):
     "`x` at `index` along `dim`."
+    rows = whole_rows(index, dim, x.shape)
+    if rows is not None: return x.take(rows, dim)
     return (
         x.reshape(-1).take(counted(index, dim, x.shape))
         if countable(x, index, dim, True)
@@ -354,6 +367,8 @@ def check_index(x, index, dim):
         raise RuntimeError('Index tensor must have the same number of dimensions as input tensor')
     if xp.on_host and index.size and x.ndim:
         n = x.shape[dim]
+        if 0 in index.strides:  # what was expanded need be looked at once only
+            index = index[tuple([slice(None) if s else slice(1) for s in index.strides])]
         # seen as unsigned, a negative number is a large one
         if index.dtype == np.int64 and np.maximum.reduce(index.view(np.uint64), axis=None) < n:
             return
@@ -408,7 +423,10 @@ picked.vjp(
 # %% ../../nbs/ops/05_indexing.ipynb #6b6d9775
 def add_along(out, index, dim, values):
     "Add `values` to `out`, a contiguous array, at `index` along `dim`."
-    if countable(out, index, dim):
+    rows = whole_rows(index, dim, out.shape)
+    if rows is not None:
+        scatter_into(out, (slice(None),) * (dim % out.ndim) + (rows,), values)
+    elif countable(out, index, dim):
         np.add.at(
             out.reshape(-1),
             np.broadcast_to(counted(index, dim, out.shape), values.shape).reshape(-1),

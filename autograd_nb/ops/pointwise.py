@@ -5,17 +5,17 @@
 # %% auto #0
 __all__ = ['away', 'WITH_ALPHA', 'floor', 'ceil', 'trunc', 'round', 'eq', 'ne', 'lt', 'le', 'gt', 'ge', 'logical_and',
            'logical_or', 'logical_xor', 'logical_not', 'bitwise_and', 'bitwise_or', 'bitwise_xor', 'bitwise_not',
-           'isnan', 'isinf', 'isfinite', 'unary', 'binary', 'add', 'sub', 'rsub', 'mul', 'div', 'scaled', 'add_scaled',
-           'sub_scaled', 'rounded_quotient', 'neg', 'nought', 'zeros_for', 'zeros_in', 'filled', 'copied', 'with_input',
-           'allowed', 'underivable', 'underivable_of_two', 'filled_with', 'np_dtype', 'power', 'pow_rule', 'pow',
-           'exponent_rule', 'pow_tensor', 'pow_whole', 'rpow', 'exp', 'expm1', 'exp2', 'log', 'log1p', 'log2', 'log10',
-           'sqrt', 'rsqrt', 'reciprocal', 'square', 'sin', 'cos', 'tan', 'asin', 'acos', 'atan', 'sinh', 'cosh', 'tanh',
-           'square_radius', 'atan2', 'sigmoid', 'relu', 'leaky_relu', 'elu', 'softplus_kernel', 'softplus',
-           'logsigmoid', 'silu', 'silu_rule', 'erf_kernel', 'erf', 'gelu_rule', 'gelu', 'sign', 'abs', 'is_complex',
-           'sgn_rule', 'sgn', 'rounding', 'half_at_ties', 'as_numbers', 'clamp_min', 'clamp_max', 'maximum', 'minimum',
-           'inside', 'clamp', 'at_least', 'at_most', 'where', 'lerp', 'lerp_number', 'addcmul', 'addcdiv',
-           'masked_fill', 'index_fill', 'filled_where', 'plain', 'divisor', 'floor_divide', 'trunc_divide', 'remainder',
-           'fmod', 'clone', 'to', 'moved', 'real', 'conj_physical']
+           'isnan', 'isinf', 'isfinite', 'WHOLE_QUOTIENT', 'unary', 'binary', 'add', 'sub', 'rsub', 'mul', 'div',
+           'scaled', 'add_scaled', 'sub_scaled', 'rounded_quotient', 'neg', 'nought', 'zeros_for', 'zeros_in', 'filled',
+           'copied', 'with_input', 'allowed', 'underivable', 'underivable_of_two', 'filled_with', 'np_dtype', 'power',
+           'pow_rule', 'pow', 'exponent_rule', 'pow_tensor', 'pow_whole', 'rpow', 'exp', 'expm1', 'exp2', 'log',
+           'log1p', 'log2', 'log10', 'sqrt', 'rsqrt', 'reciprocal', 'square', 'sin', 'cos', 'tan', 'asin', 'acos',
+           'atan', 'sinh', 'cosh', 'tanh', 'square_radius', 'atan2', 'sigmoid', 'relu', 'leaky_relu', 'elu',
+           'softplus_kernel', 'softplus', 'logsigmoid', 'silu', 'silu_rule', 'erf_kernel', 'erf', 'gelu_rule', 'gelu',
+           'sign', 'abs', 'is_complex', 'sgn_rule', 'sgn', 'rounding', 'half_at_ties', 'as_numbers', 'clamp_min',
+           'clamp_max', 'maximum', 'minimum', 'inside', 'clamp', 'at_least', 'at_most', 'where', 'lerp', 'lerp_number',
+           'addcmul', 'addcdiv', 'masked_fill', 'index_fill', 'filled_where', 'plain', 'divisor', 'floor_divide',
+           'trunc_divide', 'remainder', 'fmod', 'clone', 'to', 'moved', 'real', 'conj_physical']
 
 # %% ../../nbs/ops/02_pointwise.ipynb #5daa9137
 import cmath
@@ -72,7 +72,7 @@ def sub(x, y):
 
 sub.vjp(x=lambda g: g, y=lambda g: -g)
 
-@binary(node='RsubBackward1', arity=1, refuses_masks=True)
+@binary(number_node='RsubBackward1', refuses_masks=True)
 def rsub(x, y):
     "`y - x`."
     return xp.subtract(y, x)
@@ -1068,14 +1068,16 @@ def trunc_divide(x, y):
     if x.dtype.kind not in 'iu': return xp.trunc(xp.divide(x, y))
     return xp.floor_divide(x - xp.fmod(x, divisor(y, x)), y)
 
-@binary(arity=1, samples=[(N(3, 4), N(3, 4, low=0.5, high=2.0))], kinds='iufV')
+WHOLE_QUOTIENT = dict(samples=[(N(3, 4), N(3, 4, low=0.5, high=2.0))], kinds='iufV')
+
+@binary(node='RemainderBackward1', number_node='RemainderBackward0', **WHOLE_QUOTIENT)
 def remainder(x, y):
     "`x` modulo `y`, with the sign of `y`."
     return xp.remainder(x, divisor(y, x))
 
 remainder.vjp(x=lambda g: g, y=lambda g, x, y: -g * floor(x / y))
 
-@binary(arity=1, samples=[(N(3, 4), N(3, 4, low=0.5, high=2.0))], kinds='iufV')
+@binary(node='FmodBackward1', number_node='FmodBackward0', **WHOLE_QUOTIENT)
 def fmod(x, y):
     "The remainder of `x / y`, with the sign of `x`."
     return xp.fmod(x, divisor(y, x))

@@ -363,20 +363,19 @@ cumsum.vjp(
 )
 
 def cumprod_rule(g, x, out, *, dim):
-    """Entry j gets the sum over i >= j of g[i] * product of x[:i+1] without x[j]; written so that
-    zeros in `x` do no harm.
+    """Entry j gets the product of x[:j], times the sum over i >= j of g[i] * product of x[j+1:i+1],
+    which is g[j] + x[j+1] * the sum of the next entry: without a division, zeros do no harm.
     """
     if not len(x.shape): return g
-    d, parts = dim % len(x.shape), []
+    d = dim % len(x.shape)
     n = x.shape[d]
     if n < 2: return g
-    before = shifted_products(x, d)
-    for j in range(n):  # over positions along one dimension, not over elements
-        rest = pick(x, d, j + 1, n)
-        ones = pick(x, d, j, j + 1) * 0 + 1
-        tails = cumprod(cat(ones, rest, dim=d), dim=d)
-        parts.append(pick(before, d, j, j + 1) * sum(pick(g, d, j, n) * tails, dim=d, keepdim=True))
-    return cat(*parts, dim=d)
+    tail = pick(g, d, n - 1, n)
+    tails = [tail]
+    for j in range(n - 1, 0, -1):  # over positions along one dimension, not over elements
+        tail = pick(g, d, j - 1, j) + pick(x, d, j, j + 1) * tail
+        tails.append(tail)
+    return shifted_products(x, d) * cat(*reversed(tails), dim=d)
 
 # %% ../../nbs/ops/03_reduce.ipynb #53d13b6b
 @op(

@@ -153,4 +153,5 @@ for kind, dims in dict(Linear=1, Bilinear=2, Bicubic=2, Trilinear=3).items():
             'resample', dims
         )
 for dims in (1, 2, 3):
-    DERIVED['nearest', f'UpsampleNearest{dims}DBackward0'] = upsampled('nearest', dims)
+    for kind in ('Nearest', 'NearestExact'):
+        DERIVED['nearest', f'Upsample{kind}{dims}DBackward0'] = upsampled('nearest', dims)

@@ -112,7 +112,7 @@ hypot.vjp(x=lambda g, x, out: g * (x / out), y=lambda g, y, out: g * (y / out))
 
 def _turned(g, x, out): return where(g * (out / where(x, 1.0, x != 0)), 0.0, x != 0)
 
-@binary(np.copysign, promote='float', samples=away)
+@binary(np.copysign, number_node='CopysignBackward1', promote='float', samples=away)
 def copysign(x, y):
     "The size of `x` with the sign of `y`."
 

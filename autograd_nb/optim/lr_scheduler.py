@@ -486,20 +486,7 @@ class OneCycleLR(LRScheduler):
     ):
         if not isinstance(optimizer, Optimizer):
             raise TypeError(f'{type(optimizer).__name__} is not an Optimizer')
-
-        def positive(name, value):
-            if not isinstance(value, int) or value <= 0:
-                raise ValueError(f'Expected positive integer {name}, but got {value}')
-            return value
-
-        if total_steps is not None:
-            self.total_steps = positive('total_steps', total_steps)
-        elif epochs is not None and steps_per_epoch is not None:
-            self.total_steps = positive('epochs', epochs) * positive(
-                'steps_per_epoch', steps_per_epoch
-            )
-        else:
-            raise ValueError('You must define either total_steps OR (epochs AND steps_per_epoch)')
+        self.total_steps = _total_steps(total_steps, epochs, steps_per_epoch)
         if pct_start < 0 or pct_start > 1 or not isinstance(pct_start, float):
             raise ValueError(f'Expected float between 0 and 1 pct_start, but got {pct_start}')
         if anneal_strategy not in ('cos', 'linear'):
@@ -507,48 +494,50 @@ class OneCycleLR(LRScheduler):
                 f"anneal_strategy must be one of 'cos' or 'linear', instead got {anneal_strategy}"
             )
         self._anneal_func_type = anneal_strategy
-
-        def phase(end, lr0, lr1, m0, m1):
-            return dict(end_step=end, start_lr=lr0, end_lr=lr1, start_momentum=m0, end_momentum=m1)
-
-        up, last = float(pct_start * self.total_steps) - 1, self.total_steps - 1
-        rise = phase(up, 'initial_lr', 'max_lr', 'max_momentum', 'base_momentum')
-        self._schedule_phases = (
-            [
-                rise,
-                phase(
-                    float(2 * pct_start * self.total_steps) - 2, 'max_lr', 'initial_lr',
-                    'base_momentum', 'max_momentum',
-                ),
-                phase(last, 'initial_lr', 'min_lr', 'max_momentum', 'max_momentum'),
-            ]
-            if three_phase
-            else [rise, phase(last, 'max_lr', 'min_lr', 'base_momentum', 'max_momentum')]
-        )
+        self._schedule_phases = _phases(self.total_steps, pct_start, three_phase)
         self.cycle_momentum = cycle_momentum
         if cycle_momentum: self.use_beta1 = _cycles_beta(optimizer)
         if last_epoch == -1:
-            for group, top, high, low in zip(
-                optimizer.param_groups,
-                *(
-                    _per_group(n, optimizer, v)
-                    for n, v in (
-                        ('max_lr', max_lr), ('max_momentum', max_momentum),
-                        ('base_momentum', base_momentum),
-                    )
-                ),
-            ):
+            tops = _per_group('max_lr', optimizer, max_lr)
+            highs = _per_group('max_momentum', optimizer, max_momentum)
+            lows = _per_group('base_momentum', optimizer, base_momentum)
+            for group, top, high, low in zip(optimizer.param_groups, tops, highs, lows):
                 group['initial_lr'], group['max_lr'] = top / div_factor, top
                 group['min_lr'] = group['initial_lr'] / final_div_factor
                 if cycle_momentum: _begin_momentum(self, group, high, low)
         super().__init__(optimizer, last_epoch)
 
+# %% ../../nbs/optim/03_schedules.ipynb #99a415cb
+def _phases(total_steps, pct_start, three_phase):
+    "Up, down, and in the cycle of three phases down from there to nearly nothing."
+
+    def phase(end, lr0, lr1, m0, m1):
+        return dict(end_step=end, start_lr=lr0, end_lr=lr1, start_momentum=m0, end_momentum=m1)
+
+    last, high, low = total_steps - 1, 'max_momentum', 'base_momentum'
+    rise = phase(float(pct_start * total_steps) - 1, 'initial_lr', 'max_lr', high, low)
+    if not three_phase: return [rise, phase(last, 'max_lr', 'min_lr', low, high)]
+    down = phase(float(2 * pct_start * total_steps) - 2, 'max_lr', 'initial_lr', low, high)
+    return [rise, down, phase(last, 'initial_lr', 'min_lr', high, high)]
+
+def _total_steps(total_steps, epochs, steps_per_epoch):
+    def positive(name, value):
+        if not isinstance(value, int) or value <= 0:
+            raise ValueError(f'Expected positive integer {name}, but got {value}')
+        return value
+
+    if total_steps is not None: return positive('total_steps', total_steps)
+    if epochs is None or steps_per_epoch is None:
+        raise ValueError('You must define either total_steps OR (epochs AND steps_per_epoch)')
+    return positive('epochs', epochs) * positive('steps_per_epoch', steps_per_epoch)
+
+# %% ../../nbs/optim/03_schedules.ipynb #50156dfe
+class _OneCycleRates:
+    "The rate at a batch."
+
     def _between(self, start, end, part):
-        return (
-            end + (start - end) / 2.0 * (math.cos(math.pi * part) + 1)
-            if self._anneal_func_type == 'cos'
-            else (end - start) * part + start
-        )
+        if self._anneal_func_type == 'linear': return (end - start) * part + start
+        return end + (start - end) / 2.0 * (math.cos(math.pi * part) + 1)
 
     def get_lr(self):
         self._now()
@@ -566,14 +555,11 @@ class OneCycleLR(LRScheduler):
         for group in self.optimizer.param_groups:
             out.append(self._between(group[phase['start_lr']], group[phase['end_lr']], part))
             if self.cycle_momentum:
-                _set_momentum(
-                    self,
-                    group,
-                    self._between(
-                        group[phase['start_momentum']], group[phase['end_momentum']], part
-                    ),
-                )
+                ends = group[phase['start_momentum']], group[phase['end_momentum']]
+                _set_momentum(self, group, self._between(*ends, part))
         return out
+
+take_topics(OneCycleLR, (_OneCycleRates,))
 
 # %% ../../nbs/optim/03_schedules.ipynb #36cf8fdd
 class CyclicLR(LRScheduler):
@@ -608,10 +594,8 @@ class CyclicLR(LRScheduler):
         self.cycle_momentum = cycle_momentum
         if cycle_momentum:
             self.use_beta1 = _cycles_beta(optimizer)
-            self.base_momentums, self.max_momentums = (
-                _per_group('base_momentum', optimizer, base_momentum),
-                _per_group('max_momentum', optimizer, max_momentum),
-            )
+            self.base_momentums = _per_group('base_momentum', optimizer, base_momentum)
+            self.max_momentums = _per_group('max_momentum', optimizer, max_momentum)
             if last_epoch == -1:
                 for group, high, low in zip(
                     optimizer.param_groups, self.max_momentums, self.base_momentums
@@ -619,20 +603,6 @@ class CyclicLR(LRScheduler):
                     _begin_momentum(self, group, high, low)
         super().__init__(optimizer, last_epoch)
         self.base_lrs = lows
-
-    def state_dict(self):
-        "Everything but the optimiser and a plain function; of a callable object, its attributes."
-        out = super().state_dict()
-        f = out.pop('_scale_fn_custom')
-        out['_scale_fn_custom'] = None if f is None or hasattr(f, '__code__') else dict(f.__dict__)
-        return out
-
-    def load_state_dict(self, state_dict):
-        "Continue from what `state_dict()` returned."
-        state = dict(state_dict)
-        held = state.pop('_scale_fn_custom')
-        if held is not None: self._scale_fn_custom.__dict__.update(held)
-        self.__dict__.update(state)
 
 # %% ../../nbs/optim/03_schedules.ipynb #34747c82
 class _CycleRates:
@@ -662,7 +632,25 @@ class _CycleRates:
             low + (high - low) * part * height for low, high in zip(self.base_lrs, self.max_lrs)
         ]
 
-take_topics(CyclicLR, (_CycleRates,))
+# %% ../../nbs/optim/03_schedules.ipynb #b3008909
+class _CycleState:
+    "The state as a dictionary."
+
+    def state_dict(self):
+        "Everything but the optimiser and a plain function; of a callable object, its attributes."
+        out = LRScheduler.state_dict(self)
+        f = out.pop('_scale_fn_custom')
+        out['_scale_fn_custom'] = None if f is None or hasattr(f, '__code__') else dict(f.__dict__)
+        return out
+
+    def load_state_dict(self, state_dict):
+        "Continue from what `state_dict()` returned."
+        state = dict(state_dict)
+        held = state.pop('_scale_fn_custom')
+        if held is not None: self._scale_fn_custom.__dict__.update(held)
+        self.__dict__.update(state)
+
+take_topics(CyclicLR, (_CycleRates, _CycleState))
 
 # %% ../../nbs/optim/03_schedules.ipynb #f4afb337
 class _Several(LRScheduler):

@@ -6,7 +6,7 @@
 __all__ = ['SMALL', 'BLOCK', 'required', 'GLOBAL_HOOKS', 'counting_dtype', 'real_parts', 'Run',
            'register_optimizer_step_pre_hook', 'register_optimizer_step_post_hook', 'Names', 'Groups', 'Stepping',
            'Hooks', 'State', 'Loading', 'Copies', 'Optimizer', 'Slot', 'slotted', 'number', 'Instead', 'recording',
-           'Number', 'Sign', 'Options', 'is_number', 'telling', 'StepLoop', 'Elementwise']
+           'Number', 'Sign', 'Options', 'is_number', 'telling', 'step_expression', 'StepLoop', 'Elementwise']
 
 # %% ../../nbs/optim/01_optimizer.ipynb #4a652c2a
 import copy
@@ -32,7 +32,7 @@ from ..layers.hooks import attach
 from ..creation import full_like, zeros_like
 from ..functions import where
 from ..more import view_as_complex, view_as_real
-from ..nn.modules.module import clear_grad, foreign, typename
+from ..nn.modules.module import clear_grad, foreign, typename, zero_grads
 from ..ops.compiled import F32, FEW, places_of
 from ..ops.crew import AVAILABLE, crew
 from ..ops.kernels.compiler import apart_loop
@@ -81,18 +81,7 @@ class Run:
             self.pieces = [
                 self._shaped(self.values[a:b], s) for (a, b), s in zip(cuts, self.shapes)
             ]
-        self.states, self.kept = [], [[] for _ in params]
-        for name in names:
-            flat = lib.zeros(self.size, real)
-            self.states.append(flat)
-            for p, (a, b), shape, kept in zip(params, cuts, self.shapes, self.kept):
-                self._adopt(state[p], name, self._shaped(flat[a:b], shape), kept)
-        self.counts = []
-        for name in counters:
-            counts = np.zeros(len(params), counting_dtype())
-            self.counts.append(counts)
-            for i, (p, kept) in enumerate(zip(params, self.kept)):
-                self._adopt(state[p], name, counts[i : i + 1].reshape(()), kept)
+        self._hold(params, state, names, counters, cuts, lib, real)
         n = min(self.size, BLOCK)
         if self.far: n = self.size
         self.work = [lib.empty(n, real), lib.empty(n, real)]
@@ -111,26 +100,31 @@ class _Adopting:
     def _shaped(self, flat, shape):
         return (flat.view(self.dtype) if self.dtype.kind == 'c' else flat).reshape(shape)
 
+    def _hold(self, params, state, names, counters, cuts, lib, real):
+        "Make the arrays of the run: each part of the state, and each count, of all parameters."
+        self.states, self.counts, self.kept = [], [], [[] for _ in params]
+        for name in names:
+            flat = lib.zeros(self.size, real)
+            self.states.append(flat)
+            for p, (a, b), shape, kept in zip(params, cuts, self.shapes, self.kept):
+                self._adopt(state[p], name, self._shaped(flat[a:b], shape), kept)
+        for name in counters:
+            counts = np.zeros(len(params), counting_dtype())
+            self.counts.append(counts)
+            for i, (p, kept) in enumerate(zip(params, self.kept)):
+                self._adopt(state[p], name, counts[i : i + 1].reshape(()), kept)
+
     @staticmethod
     def _adopt(held, name, array, kept):
         "Move a tensor of the state into `array`, keeping its values; make it if there is none."
         t = held.get(name)
-        if t is None:
-            t = held[name] = tensor_like(array)
+        if isinstance(t, TensorBase):
+            same = is_far(t._array) == is_far(array)
+            array[...] = (t if same else t.cuda() if is_far(array) else t.cpu())._array
+            t._array = array
         else:
-            array[...] = (
-                (
-                    t._array
-                    if is_far(t._array) == is_far(array)
-                    else t.cpu()._array
-                    if not is_far(array)
-                    else t.cuda()._array
-                )
-                if isinstance(t, TensorBase)
-                else t
-            )
-            if isinstance(t, TensorBase): t._array = array
-            else: t = held[name] = tensor_like(array)
+            if t is not None: array[...] = t
+            t = held[name] = tensor_like(array)
         kept.append((name, t, array))
 
     def still_fits(self, state):
@@ -203,24 +197,10 @@ class _Going:
             g = real_parts(g if g.flags.c_contiguous else np.ascontiguousarray(g))
         else:
             copied, values, g = True, self.values, self.grads
-            np.concatenate(
-                (
-                    [real_parts(np.ascontiguousarray(a)) for a in arrays]
-                    if self.dtype.kind == 'c'
-                    else arrays
-                ),
-                None,
-                values,
-            )
-            np.concatenate(
-                (
-                    [real_parts(np.ascontiguousarray(c)) for c in chosen]
-                    if self.dtype.kind == 'c'
-                    else chosen
-                ),
-                None,
-                g,
-            )
+            for parts, flat in ((arrays, values), (chosen, g)):
+                if self.dtype.kind == 'c':
+                    parts = [real_parts(np.ascontiguousarray(a)) for a in parts]
+                np.concatenate(parts, None, flat)
         t, u = self.work
         if self.blocks is None:
             optimizer.update(group, numbers, values, g, self.states, t, u, self.fresh)
@@ -380,10 +360,13 @@ class Stepping:
         instead.
         """
         for group in self.param_groups:
+            if not set_to_none:
+                zero_grads(group['params'])
+                continue
             for p in group['params']:
                 node = p._node
-                if set_to_none and node.__class__ is AccumulateGrad: node.grad = None
-                else: clear_grad(p, set_to_none)
+                if node.__class__ is AccumulateGrad: node.grad = None
+                else: clear_grad(p)
 
     def step(self, closure=None):
         """Update the parameters from their gradients. `closure`: computes the loss and the
@@ -711,6 +694,7 @@ class Number(Symbol):
 
     def __bool__(self): return not self == 0
 
+# %% ../../nbs/optim/01_optimizer.ipynb #8bfdacad
 class Sign:
     """A number among the options. A rule may ask whether it is zero or positive; whoever wants its
     value gets a TypeError, since a value would stay in the loop when a schedule changes it.
@@ -745,6 +729,28 @@ def telling(option):
     "What a rule may ask of an option: of a number its sign."
     return (option > 0) - (option < 0) if is_number(option) else option
 
+# %% ../../nbs/optim/01_optimizer.ipynb #e2c6e94b
+def step_expression(optimizer, options, numbers, asked, states, fresh):
+    """What an optimiser's `update` does to each number, as an expression; None if that is not to be
+    had. `asked` takes what it asks of the `numbers` of a step.
+    """
+    builder = Builder()
+    builder.constants = [math.nan] * numbers.size  # places for the numbers of a step
+
+    def write(function, operands, shape, dtype):
+        used = [o if o.__class__ is Name else builder.constant(o) for o in operands]
+        return Name(builder.line(function, used, dtype))
+
+    arrays = [
+        Slot(Letter(write, Name(builder.input(F32)), (5,), F32)) for _ in range(2 + states)
+    ]
+    n = [Number(write, k, v, asked) for k, v in enumerate(numbers)]
+    update, (p, g, *held) = recording(type(optimizer).update, _SYMBOL_OPERATIONS), arrays
+    update(optimizer, options, n, p, g, held, Slot(), Slot(), fresh)
+    found = [s.value for s in (p, *held)]
+    if not all(v.__class__ is Letter and v.dtype == F32 for v in found): return None
+    return builder.expression(*[int(v.name) for v in found])
+
 # %% ../../nbs/optim/01_optimizer.ipynb #7ab3cd50
 class StepLoop:
     """The loop that an optimiser's `update` amounts to. `seen`, `asked`: what it was told of
@@ -753,31 +759,12 @@ class StepLoop:
 
     def __init__(self, optimizer, group, numbers, states, fresh):
         options, self.asked, self.ready, self.loop = Options(group), [], None, None
-        try: e = self.read(optimizer, options, numbers, states, fresh)
+        try: e = step_expression(optimizer, options, numbers, self.asked, states, fresh)
         except Exception: e = None  # whatever a rule does with what is no array
         self.seen = [*options.seen.items()]
         if e is None or not e.exact: return
         self.constants = e.constants[numbers.size :]
         self.weight, self.loop = 1 + len(e.lines) // 8, apart_loop(e)
-
-    def read(self, optimizer, options, numbers, states, fresh):
-        "What `update` does, as an expression."
-        builder = Builder()
-        builder.constants = [math.nan] * numbers.size  # places for the numbers of a step
-
-        def write(function, operands, shape, dtype):
-            used = [o if o.__class__ is Name else builder.constant(o) for o in operands]
-            return Name(builder.line(function, used, dtype))
-
-        arrays = [
-            Slot(Letter(write, Name(builder.input(F32)), (5,), F32)) for _ in range(2 + states)
-        ]
-        n = [Number(write, k, v, self.asked) for k, v in enumerate(numbers)]
-        update, (p, g, *held) = recording(type(optimizer).update, _SYMBOL_OPERATIONS), arrays
-        update(optimizer, options, n, p, g, held, Slot(), Slot(), fresh)
-        found = [s.value for s in (p, *held)]
-        if not all(v.__class__ is Letter and v.dtype == F32 for v in found): return None
-        return builder.expression(*[int(v.name) for v in found])
 
     def holds(self, group, numbers):
         "Whether all answers are still the same."

@@ -11,6 +11,7 @@ import numpy as np
 
 from .. import functions as F
 from ..functions import as_operand
+from ..graph.node import rename
 from ..graph.op import REGISTRY
 
 # %% ../../nbs/tensor/methods/13_arithmetic.ipynb #89079b31
@@ -102,7 +103,8 @@ class ComplexParts:
 
     @property
     def real(self):
-        return REGISTRY['real'].call(self) if self._array.dtype.kind == 'c' else self
+        if self._array.dtype.kind != 'c': return self
+        return rename(REGISTRY['real'].call(self), 'SelectBackward0', pictured=False)
 
     @real.setter
     def real(self, value):

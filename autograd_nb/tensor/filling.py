@@ -16,7 +16,7 @@ from .. import functions as F
 from ..functions import as_operand
 from ..graph.errors import broadcast_error, fits_error
 from ..graph.modes import LOCAL, whole
-from ..graph.node import AccumulateGrad, TensorBase, tensor_like
+from ..graph.node import AccumulateGrad, TensorBase, rename, tensor_like
 from ..graph.op import REGISTRY
 from ..layers.versions import JOURNAL
 from .devices import index_like, placed
@@ -151,6 +151,10 @@ class RandomNumbers:
 
     def _draw(self, values, name):
         if LOCAL.modes.transforms: may_fill(self)
+        array = unrecorded(self, LOCAL.modes)
+        if array is not None:
+            array[...] = values.reshape(array.shape)
+            return written(self, array, name)
         values = tensor_like(
             values.astype(self._array.dtype, copy=False).reshape(self._array.shape)
         )
@@ -222,11 +226,9 @@ class RandomTruths:
                 generator or chance_of(self._array),
             ).astype(self._array.dtype)
         )
-        return (
-            drawn
-            if p is not None or self._node is None
-            else REGISTRY['with_input'].call(drawn, self)
-        )
+        if p is not None: return F.underivable(drawn, 'aten::bernoulli', self)
+        if self._node is None: return drawn
+        return rename(REGISTRY['with_input'].call(drawn, self), 'BernoulliBackward0')
 
 # %% ../../nbs/tensor/methods/14_filling.ipynb #3c31e156
 class Multinomial:

@@ -211,7 +211,10 @@ class Backward:
         number. `retain_graph`: keep what the graph saved, for another backward. `create_graph`:
         record the pass itself, for higher derivatives. `inputs`: accumulate into these tensors
         only."""
-        engine.backward((self,), (gradient,), retain_graph, create_graph, inputs)
+        if create_graph or inputs is not None or LOCAL.modes.transforms:
+            engine.backward((self,), (gradient,), retain_graph, create_graph, inputs)
+        else:
+            engine.run((self,), (gradient,), retain_graph, False)
 
     def retain_grad(self):
         "Keep this non-leaf tensor's gradient in `.grad` when a backward pass comes by."

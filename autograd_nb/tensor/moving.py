@@ -15,7 +15,7 @@ from autograd_nb.arrays.dtypes import (
     float32, float64, int16, int32, int64, int8, preserve_format, uint8
 )
 from ..functions import cast, dtype_of
-from ..graph.node import TensorBase, tensor_of
+from ..graph.node import TensorBase, rename, tensor_of
 from ..graph.op import REGISTRY
 from .devices import CPU, index_like, index_of, placed
 from .memory import has_channels_last, lies_as, order_in
@@ -42,6 +42,8 @@ class Moving:
         """This tensor in another dtype or on another device: `to(torch.float64)`, `to('cpu')`,
         `to(other)`. Returns itself if nothing changes.
         """
+        flags = [a for a in args if isinstance(a, builtins.bool)]
+        if len(flags) == 2: copy = flags[1]
         for a in args:
             if isinstance(a, (Dtype, builtins.type)):
                 dtype = a
@@ -59,18 +61,12 @@ class Moving:
                 copy = False
         order = 'K' if memory_format is None else order_in(memory_format, self._array)
         if dtype is None or dtype.numpy == self._array.dtype:
-            return (
-                self
-                if not copy
-                and (
-                    memory_format is None
-                    or order == 'K'
-                    or (order == 'channels') == has_channels_last(self._array)
-                )
-                else REGISTRY['clone'].call(self, order=order)
-            )
+            lies_so = order == 'K' or (order == 'channels') == has_channels_last(self._array)
+            if lies_so and not copy: return self
+            return rename(REGISTRY['clone'].call(self, order=order), 'ToCopyBackward0')
         made = cast(self, dtype)
-        return made if order == 'K' else made.contiguous(memory_format)
+        if order == 'K': return made
+        return rename(made.contiguous(memory_format), 'ToCopyBackward0')
 
 # %% ../../nbs/tensor/methods/10_moving.ipynb #f01fcb24
 class Types:

@@ -46,6 +46,18 @@ def _range(low, high, dtype, kind):
     return (math.ceil(low), math.ceil(high)) if kind in ('bool', 'int') else (low, high)
 
 # %% ../../nbs/testing/02_samples.ipynb #280c8f38
+def _drawn(shape, dtype, device, low, high):
+    "A tensor of numbers between `low` and `high`."
+    if dtype.category in ('bool', 'int'):
+        return randint(low, high, shape, dtype=dtype, device=device)
+    width = finfo(dtype).max
+    if dtype.category != 'complex':
+        return _uniform(empty(shape, dtype=dtype, device=device), low, high, width)
+    parts = empty((*shape, 2), dtype=dtype.to_real(), device=device)
+    parts = _uniform(parts, low, high, width)
+    return (parts[..., 0] + 1j * parts[..., 1]).to(dtype)
+
+# %% ../../nbs/testing/02_samples.ipynb #d36e2fd7
 def make_tensor(
     *shape, dtype, device, low=None, high=None, requires_grad=False, noncontiguous=False,
     exclude_zero=False, memory_format=None,
@@ -74,18 +86,7 @@ def make_tensor(
         )
     noncontiguous = noncontiguous and math.prod(shape) > 1
     if noncontiguous: shape = (*shape[:-1], 2 * shape[-1])
-    low, high = _range(low, high, dtype, kind)
-    if kind in ('bool', 'int'):
-        out = randint(low, high, shape, dtype=dtype, device=device)
-    else:
-        width = finfo(dtype).max
-        if kind == 'complex':
-            half = dtype.to_real()
-            parts = _uniform(empty((*shape, 2), dtype=half, device=device), low, high, width)
-            out = parts[..., 0] + 1j * parts[..., 1]
-            out = out.to(dtype)
-        else:
-            out = _uniform(empty(shape, dtype=dtype, device=device), low, high, width)
+    out = _drawn(shape, dtype, device, *_range(low, high, dtype, kind))
     if noncontiguous: out = out[..., 1::2]
     elif memory_format is not None: out = out.clone(memory_format=memory_format)
     if exclude_zero:

@@ -45,18 +45,7 @@ class TorchDispatchMode(Computing):
             grad=False, observers=(), profiler=None,
         )
         try:
-            result = self.__torch_dispatch__(
-                func,
-                tuple(
-                    {
-                        type(a): None
-                        for a in args
-                        if type(a) not in _PLAIN and isinstance(a, TensorBase)
-                    }
-                ),
-                tuple(args),
-                dict(statics),
-            )
+            result = self.__torch_dispatch__(func, _types(args), tuple(args), dict(statics))
         finally:
             modes.change(**before)
         if result is NotImplemented:
@@ -69,6 +58,11 @@ class TorchDispatchMode(Computing):
 
 # %% ../../nbs/utils/09_python_dispatch.ipynb #f7f5df60
 _PLAIN = set()  # the class of ordinary tensors, which are not among the `types`
+
+def _types(args):
+    "The classes of tensors among the arguments that are no ordinary ones, each once."
+    found = {type(a): None for a in args if isinstance(a, TensorBase)}
+    return tuple(cls for cls in found if cls not in _PLAIN)
 
 def _bare(value): return value._array if isinstance(value, TensorBase) else value
 

@@ -404,47 +404,16 @@ class _Tables:
     def _table(self, title, results):
         unit, scale = select_unit(min(m.median for m in results))
         columns = ordered_unique(m.description for m in results)
-        envs = ordered_unique(m.env for m in results)
-        named = len(envs) > 1
-        wide = max(len(e or '') for e in envs)
         cells = {(m.num_threads, m.env, m.as_row_name, m.description): m for m in results}
         rows = sorted(ordered_unique(k[:3] for k in cells), key=lambda row: (row[0], row[1] or ''))
-
-        def head(row, again=False):
-            return (
-                (f'  ({row[1]})' if row[1] and not again else '').ljust(wide + 4) + '  ' + row[2]
-                if named
-                else ' ' * 6 + row[2]
-            )
-
+        head = _row_heads(ordered_unique(m.env for m in results))
         left = max(map(len, map(head, rows)))
         texts = {
             d: self._column({r: cells[*r, d] for r in rows if (*r, d) in cells}, scale)
             for d in columns
         }
         widths = [max(len(d or ''), *map(len, texts[d].values())) for d in columns]
-        ranks = {}
-        if self._coloured:
-            for line in (
-                [[k for k in cells if k[:3] == r] for r in rows]
-                if self._rowwise
-                else [
-                    [k for k in cells if k[3] == d and k[0] == n]
-                    for d in columns
-                    for n in ordered_unique(row[0] for row in rows)
-                ]
-            ):
-                if not line: continue
-                best = min(cells[k].median for k in line)
-                for k in line:
-                    x = cells[k].median / best
-                    ranks[k] = (
-                        'best'
-                        if x <= 1.01
-                        else (
-                            'good' if x <= 1.1 else 'worst' if x >= 5 else 'bad' if x >= 2 else None
-                        )
-                    )
+        ranks = self._ranks(cells, rows, columns) if self._coloured else {}
 
         def shown(row, d, width):
             rank = ranks.get((*row, d))
@@ -467,6 +436,41 @@ class _Tables:
                 '(! XX%) Measurement has high variance, where XX is the IQR / median * 100.'
             )
         return '\n'.join(lines) + '\n'
+
+# %% ../../nbs/utils/13_benchmark.ipynb #6e66c140
+def _row_heads(envs):
+    "The function that makes the head of a row; where there are several environments, with its own."
+    wide = max(len(e or '') for e in envs)
+
+    def head(row, again=False):
+        if len(envs) == 1: return ' ' * 6 + row[2]
+        env = f'  ({row[1]})' if row[1] and not again else ''
+        return env.ljust(wide + 4) + '  ' + row[2]
+
+    return head
+
+class _Ranks:
+    "How good each cell is in its line."
+
+    def _ranks(self, cells, rows, columns):
+        if self._rowwise:
+            lines = [[k for k in cells if k[:3] == r] for r in rows]
+        else:
+            counts = ordered_unique(row[0] for row in rows)
+            lines = [
+                [k for k in cells if k[3] == d and k[0] == n] for d in columns for n in counts
+            ]
+        found = {}
+        for line in lines:
+            best = min((cells[k].median for k in line), default=None)
+            for k in line: found[k] = self._rank(cells[k].median / best)
+        return found
+
+    def _rank(self, times_best):
+        if times_best <= 1.01: return 'best'
+        if times_best <= 1.1: return 'good'
+        if times_best >= 5: return 'worst'
+        return 'bad' if times_best >= 2 else None
 
 # %% ../../nbs/utils/13_benchmark.ipynb #5c0a995f
 class _Columns:
@@ -510,7 +514,7 @@ class _Columns:
             for row, text in numbers.items()
         }
 
-take_topics(Compare, (_Tables, _Columns))
+take_topics(Compare, (_Tables, _Ranks, _Columns))
 
 # %% ../../nbs/utils/13_benchmark.ipynb #2e1c6800
 __all__ = [

@@ -412,7 +412,15 @@ def _debugging():
     """A `context_fn` that logs both runs, and the function that turns an error into one with these
     logs.
     """
-    logs = [[], []]
+    first, second = [], []
+
+    def complain(error):
+        raise CheckpointError(_two_logs(first, second, error)) from error
+
+    return lambda: (_logging(first), _logging(second)), complain
+
+def _logging(log):
+    "A context that adds to `log`, for each operation, a line about it and the calls before it."
 
     def facts(value):
         values = value if isinstance(value, (tuple, list)) else (value,)
@@ -421,51 +429,46 @@ def _debugging():
             for v in values
         )
 
-    def logging(log):
-        def note(applied):
-            frames = [
-                f
-                for f in traceback.extract_stack()
-                if '/autograd_nb/' not in f.filename.replace(chr(92), '/')
-                and not f.filename.startswith('<autograd_nb')
-            ]
-            log.append(
-                (
-                    f'{applied.op}({facts(applied.inputs)}) -> {facts(applied.output)}',
-                    [f'{f.filename}:{f.lineno}:{f.name}' for f in frames[::-1]],
-                )
-            )
+    def note(applied):
+        frames = [
+            f
+            for f in traceback.extract_stack()
+            if '/autograd_nb/' not in f.filename.replace(chr(92), '/')
+            and not f.filename.startswith('<autograd_nb')
+        ]
+        line = f'{applied.op}({facts(applied.inputs)}) -> {facts(applied.output)}'
+        log.append((line, [f'{f.filename}:{f.lineno}:{f.name}' for f in frames[::-1]]))
 
-        return observe(note)
+    return observe(note)
 
-    def complain(error):
-        def stacks(log, label):
-            return '\n\n'.join(
-                f'{line}   ({i + 1} of {len(log)} in {label})\n' + '\n'.join(stack)
-                for i, (line, stack) in enumerate(log)
-            )
+# %% ../../nbs/utils/02_checkpoint.ipynb #673e2a34
+def _two_logs(first, second, error):
+    "The error with the logs of both runs, each with its calls and then line below line."
 
-        first, second = logs
-        raise CheckpointError(
-            'An error happened while unpacking tensors; dumping logs of latest computation because'
-            ' you passed `debug=True` to `torch.utils.checkpoint.checkpoint()`.\n\n1. Stack traces'
-            ' of the operators that ran in the original'
-            f' forward\n\n{stacks(first, "original")}\n\n2. Stack traces of the operators that ran'
-            f' during recomputation\n\n{stacks(second, "recompute")}\n\n3. Log of operators in the'
-            ' original forward and recomputation\n\nOperations executed during the original'
-            ' forward:\n\n'
-            + '\n'.join(line for line, _ in first)
-            + '\n\nOperations executed during recomputation:\n\n'
-            + '\n'.join(line for line, _ in second)
-            + '\n\n4. ERROR: Detected non-determinism while running activation'
-            ' checkpointing\n\nYou are seeing this error because you passed `debug=True` to'
-            ' checkpoint and tensors to be saved during the original forward and differ between'
-            ' those saved during recomputation. This can happen if different operators were ran'
-            ' in the original forward and in the recomputation. Compare the two logs above, and'
-            f' find the line that called the first operation in which they differ.\n\n{error}'
-        ) from error
+    def stacks(log, label):
+        return '\n\n'.join(
+            f'{line}   ({i + 1} of {len(log)} in {label})\n' + '\n'.join(stack)
+            for i, (line, stack) in enumerate(log)
+        )
 
-    return lambda: (logging(logs[0]), logging(logs[1])), complain
+    return (
+        'An error happened while unpacking tensors; dumping logs of latest computation because'
+        ' you passed `debug=True` to `torch.utils.checkpoint.checkpoint()`.\n\n1. Stack traces'
+        ' of the operators that ran in the original'
+        f' forward\n\n{stacks(first, "original")}\n\n2. Stack traces of the operators that ran'
+        f' during recomputation\n\n{stacks(second, "recompute")}\n\n3. Log of operators in the'
+        ' original forward and recomputation\n\nOperations executed during the original'
+        ' forward:\n\n'
+        + '\n'.join(line for line, _ in first)
+        + '\n\nOperations executed during recomputation:\n\n'
+        + '\n'.join(line for line, _ in second)
+        + '\n\n4. ERROR: Detected non-determinism while running activation'
+        ' checkpointing\n\nYou are seeing this error because you passed `debug=True` to'
+        ' checkpoint and tensors to be saved during the original forward and differ between'
+        ' those saved during recomputation. This can happen if different operators were ran'
+        ' in the original forward and in the recomputation. Compare the two logs above, and'
+        f' find the line that called the first operation in which they differ.\n\n{error}'
+    )
 
 # %% ../../nbs/utils/02_checkpoint.ipynb #1ee80d01
 _CHECKS = {'default': True, 'none': False}
@@ -487,16 +490,10 @@ def checkpoint(
     operation by operation. `early_stop`: the second run ends as soon as all wanted values are
     there.
 
-    Raises `CheckpointError` in backward if the second run differs from the first."""
+    Raises `CheckpointError` in backward if the second run differs from the first.
+    """
     if use_reentrant is None:
-        warnings.warn(
-            'torch.utils.checkpoint: the use_reentrant parameter should be passed explicitly.'
-            ' Starting in PyTorch 2.9, calling checkpoint without use_reentrant will raise an'
-            ' exception. use_reentrant=False is recommended, but if you need to preserve the'
-            ' current default behavior, you can pass use_reentrant=True. Refer to docs for more'
-            ' details on the differences between the two variants.',
-            stacklevel=2,
-        )
+        warnings.warn(_USE_REENTRANT, stacklevel=2)
         use_reentrant = True
     preserve = kwargs.pop('preserve_rng_state', True)
     if use_reentrant:
@@ -506,7 +503,7 @@ def checkpoint(
                 'Passing `context_fn` or `debug` is only supported when use_reentrant=False.'
             )
         return CheckpointFunction.apply(function, preserve, *args)
-    complain = None
+    complain, early = None, _global['early_stop']
     if debug if _global['debug'] is None else _global['debug']:
         if context_fn is not noop_context_fn:
             raise ValueError('debug=True is incompatible with non-default context_fn')
@@ -517,19 +514,25 @@ def checkpoint(
         )
     first, second = context_fn()
     if not LOCAL.modes.grad: return function(*args, **kwargs)
-    again = _as_now(second, preserve)
-    region = _Region(
-        function,
-        args,
-        kwargs,
-        again,
-        early_stop if _global['early_stop'] is None else _global['early_stop'],
-        _CHECKS[determinism_check],
-        complain,
-    )
+    again, early = _as_now(second, preserve), early_stop if early is None else early
+    check = _CHECKS[determinism_check]
+    region = _Region(function, args, kwargs, again, early, check, complain)
+    return _first_run(region, first, args)
+
+# %% ../../nbs/utils/02_checkpoint.ipynb #8aee398f
+_USE_REENTRANT = (
+    'torch.utils.checkpoint: the use_reentrant parameter should be passed explicitly.'
+    ' Starting in PyTorch 2.9, calling checkpoint without use_reentrant will raise an'
+    ' exception. use_reentrant=False is recommended, but if you need to preserve the'
+    ' current default behavior, you can pass use_reentrant=True. Refer to docs for more'
+    ' details on the differences between the two variants.'
+)
+
+def _first_run(region, first, args):
+    "What the function returns, of which backward will find the inputs only."
     done = False
     with region.hooks(), first:
-        out = function(*args, **kwargs)
+        out = region.function(*args, **region.kwargs)
         done = True
     if not done:
         raise RuntimeError(

@@ -642,7 +642,7 @@ def pinned(batch):
     return type(batch)(map(pinned, batch)) if type(batch) in (tuple, list) else batch
 
 # %% ../../nbs/utils/01_data.ipynb #dd381208
-def _check_workers(num_workers, timeout, prefetch_factor):
+def _check_workers(num_workers, timeout, prefetch_factor, persistent_workers):
     "Raise PyTorch's error for numbers that are negative, or useless without workers."
     if num_workers < 0:
         raise ValueError(
@@ -655,6 +655,10 @@ def _check_workers(num_workers, timeout, prefetch_factor):
             'prefetch_factor option could only be specified in multiprocessing.let num_workers'
             ' > 0 to enable multiprocessing, otherwise set prefetch_factor to None.'
         )
+    if prefetch_factor is not None and prefetch_factor < 0:
+        raise ValueError('prefetch_factor option should be non-negative')
+    if persistent_workers and num_workers == 0:
+        raise ValueError('persistent_workers option needs num_workers > 0')
 
 def _check_walking(shuffle, sampler, batch_sampler):
     "A set that can only be walked through has an order already."
@@ -709,21 +713,13 @@ class DataLoader:
         multiprocessing_context=None, generator=None, *, prefetch_factor=None,
         persistent_workers=False, pin_memory_device='', in_order=True,
     ):
-        _check_workers(num_workers, timeout, prefetch_factor)
+        _check_workers(num_workers, timeout, prefetch_factor, persistent_workers)
         if num_workers > 0 and prefetch_factor is None: prefetch_factor = 2
-        if prefetch_factor is not None and prefetch_factor < 0:
-            raise ValueError('prefetch_factor option should be non-negative')
-        if persistent_workers and num_workers == 0:
-            raise ValueError('persistent_workers option needs num_workers > 0')
-        (
-            self.dataset, self.num_workers, self.pin_memory, self.pin_memory_device, self.timeout,
-            self.worker_init_fn, self.generator,
-        ) = (
-            dataset, num_workers, pin_memory, pin_memory_device, timeout, worker_init_fn, generator,
-        )
-        self.prefetch_factor, self.persistent_workers, self.in_order, self._workers = (
-            prefetch_factor, persistent_workers, in_order, None,
-        )
+        self.dataset, self.num_workers, self.timeout = dataset, num_workers, timeout
+        self.pin_memory, self.pin_memory_device = pin_memory, pin_memory_device
+        self.worker_init_fn, self.generator = worker_init_fn, generator
+        self.prefetch_factor, self.persistent_workers = prefetch_factor, persistent_workers
+        self.in_order, self._workers = in_order, None
         self.multiprocessing_context = self._context(multiprocessing_context)
         by_walking = isinstance(dataset, IterableDataset)
         if by_walking: _check_walking(shuffle, sampler, batch_sampler)
@@ -837,6 +833,7 @@ class _Walk:
 
     def __len__(self): return len(self.loader)
 
+# %% ../../nbs/utils/01_data.ipynb #28343df3
 class _Epochs:
     "One walk through the data."
 

@@ -10,6 +10,7 @@ import ast
 import re
 from dataclasses import dataclass, field
 import numpy as np
+from ..arrays.topics import take_topics
 from .style import number, short_name
 from autograd_nb.viz.records import (
     LiveGraph, array, caller_names, exponent, is_tensor, saved_arrays
@@ -71,84 +72,115 @@ class _Unwritable(Exception):
     "A rule that this page has no way of writing."
 
 # %% ../../nbs/viz/22_derivation.ipynb #c806f8b2
-def _tex(t, names: dict, known: dict, odot: bool, level: int = 0) -> str:
-    """The syntax tree `t` as LaTeX. `names`: LaTeX for its variables; `known`: their values, to
-    decide conditions; `odot`: products are elementwise.
+class _Rule:
+    """A rule as LaTeX. `names`: LaTeX for its variables; `known`: their values, to decide
+    conditions; `odot`: products are elementwise.
     """
-    again = lambda s, k=0: _tex(s, names, known, odot, k)
 
-    def bracket(s, k): return rf'\left({s}\right)' if k < level else s
+    def __init__(self, names: dict, known: dict, odot: bool):
+        self.names, self.known, self.odot = names, known, odot
 
-    if isinstance(t, ast.Constant):
+    def write(self, t, level: int = 0) -> str:
+        "The syntax tree `t` as LaTeX."
+        write = getattr(self, '_' + type(t).__name__, None)
+        return write(t, level) if write else _stop(t)
+
+    def _Constant(self, t, level):
         return tex_number(t.value) if isinstance(t.value, (int, float)) else _stop(t)
-    if isinstance(t, ast.Name):
-        s = (
-            names[t.id]
-            if t.id in names
-            else tex_number(known[t.id])
-            if isinstance(known.get(t.id), (int, float))
-            else _stop(t)
-        )
+
+    def _Name(self, t, level):
+        if t.id in self.names: s = self.names[t.id]
+        elif isinstance(self.known.get(t.id), (int, float)): s = tex_number(self.known[t.id])
+        else: _stop(t)
         return rf'\left({s}\right)' if level > 3 and s.startswith(r'\frac') else s
-    if isinstance(t, ast.UnaryOp) and isinstance(t.op, ast.USub):
-        return bracket('-' + again(t.operand, 3), 1)
-    if isinstance(t, ast.IfExp):
+
+    def _UnaryOp(self, t, level):
+        if not isinstance(t.op, ast.USub): _stop(t)
+        return _bracket('-' + self.write(t.operand, 3), 1, level)
+
+    def _IfExp(self, t, level):
         try:
-            holds = eval(
-                compile(ast.Expression(t.test), '<rule>', 'eval'), {'len': len}, dict(known)
-            )
+            condition = compile(ast.Expression(t.test), '<rule>', 'eval')
+            holds = eval(condition, {'len': len}, dict(self.known))
         except Exception:
             _stop(t)
-        return _tex(t.body if holds else t.orelse, names, known, odot, level)
-    if isinstance(t, ast.BinOp) and type(t.op) in _LEVEL:
-        k = _LEVEL[type(t.op)]
-        if isinstance(t.op, ast.Div) and isinstance(t.left, ast.Name) and t.left.id == 'g':
-            return rf'\frac{{1}}{{{again(t.right)}}}\, {again(t.left)}'
-        if isinstance(t.op, ast.Div):
-            return rf'\frac{{{again(t.left)}}}{{{again(t.right)}}}'
+        return self.write(t.body if holds else t.orelse, level)
+
+    def _Compare(self, t, level):
+        sign = _SIGNS.get(type(t.ops[0])) if len(t.ops) == 1 else None
+        if sign is None: _stop(t)
+        return rf'\left[{self.write(t.left)} {sign} {self.write(t.comparators[0])}\right]'
+
+# %% ../../nbs/viz/22_derivation.ipynb #32ac3f02
+_SIGNS = {
+    ast.Gt: '>',
+    ast.Lt: '<',
+    ast.GtE: r'\ge',
+    ast.LtE: r'\le',
+    ast.Eq: '=',
+    ast.NotEq: r'\ne',
+}
+
+_JOINTS = {ast.Add: ' + ', ast.Sub: ' - ', ast.MatMult: r'\, '}
+
+def _bracket(s, k, level): return rf'\left({s}\right)' if k < level else s
+
+class _Operators:
+    "Infix operators."
+
+    def _BinOp(self, t, level):
+        if type(t.op) not in _LEVEL: _stop(t)
+        if isinstance(t.op, ast.Div): return self._quotient(t)
         if isinstance(t.op, ast.Pow):
-            return bracket(f'{again(t.left, 5)}^{{{again(t.right)}}}', k)
-        if isinstance(t.op, ast.Mult) and ast.dump(t.left) == ast.dump(t.right):
-            return bracket(f'{again(t.left, 5)}^{{2}}', 4)
+            power = f'{self.write(t.left, 5)}^{{{self.write(t.right)}}}'
+            return _bracket(power, _LEVEL[ast.Pow], level)
+        if isinstance(t.op, ast.Mult): return self._product(t, level)
+        return self._joined(t, _JOINTS[type(t.op)], level)
+
+    def _quotient(self, t):
+        over, under = self.write(t.left), self.write(t.right)
+        if isinstance(t.left, ast.Name) and t.left.id == 'g':
+            return rf'\frac{{1}}{{{under}}}\, {over}'
+        return rf'\frac{{{over}}}{{{under}}}'
+
+    def _product(self, t, level):
+        if ast.dump(t.left) == ast.dump(t.right):
+            return _bracket(f'{self.write(t.left, 5)}^{{2}}', 4, level)
         # 2x, not x2
-        if isinstance(t.op, ast.Mult) and isinstance(t.right, ast.Constant):
-            t = ast.BinOp(t.right, t.op, t.left)
-        plain = isinstance(t.op, ast.Mult) and isinstance(t.left, ast.Constant)
-        sign = {
-            ast.Add: ' + ',
-            ast.Sub: ' - ',
-            ast.MatMult: r'\, ',
-            ast.Mult: r'\, ' if plain else r' \odot ' if odot else r' \cdot ',
-        }[type(t.op)]
-        return bracket(again(t.left, k) + sign + again(t.right, k + 1), k)
-    if isinstance(t, ast.Compare) and len(t.ops) == 1:
-        sign = {
-            ast.Gt: '>',
-            ast.Lt: '<',
-            ast.GtE: r'\ge',
-            ast.LtE: r'\le',
-            ast.Eq: '=',
-            ast.NotEq: r'\ne',
-        }.get(type(t.ops[0])) or _stop(t)
-        return rf'\left[{again(t.left)} {sign} {again(t.comparators[0])}\right]'
-    if isinstance(t, ast.Call) and isinstance(t.func, ast.Name):
+        if isinstance(t.right, ast.Constant): t = ast.BinOp(t.right, t.op, t.left)
+        plain = isinstance(t.left, ast.Constant)
+        return self._joined(t, r'\, ' if plain else r' \odot ' if self.odot else r' \cdot ', level)
+
+    def _joined(self, t, sign, level):
+        k = _LEVEL[type(t.op)]
+        return _bracket(self.write(t.left, k) + sign + self.write(t.right, k + 1), k, level)
+
+# %% ../../nbs/viz/22_derivation.ipynb #fdfc6ef6
+class _Calls:
+    "Operations that a rule calls by name."
+
+    def _Call(self, t, level):
+        if not isinstance(t.func, ast.Name): _stop(t)
         f, a = t.func.id, t.args
-        if f in _PASSED_ON: return again(a[0], level)
-        if f in ('t', 'mT'): return again(a[0], 5) + r'^{\top}'
+        if f in _PASSED_ON: return self.write(a[0], level)
+        if f in ('t', 'mT'): return self.write(a[0], 5) + r'^{\top}'
         if f in ('mm', 'mv', 'bmm', 'matmul', 'dot'):
-            return bracket(again(a[0], 2) + r'\, ' + again(a[1], 3), 2)
+            return _bracket(self.write(a[0], 2) + r'\, ' + self.write(a[1], 3), 2, level)
         if f == 'outer_product':
-            return bracket(again(a[0], 2) + r'\, ' + again(a[1], 5) + r'^{\top}', 2)
-        if f == 'exp': return bracket(f'e^{{{again(a[0])}}}', 4)
-        if f == 'sqrt': return rf'\sqrt{{{again(a[0])}}}'
+            product = self.write(a[0], 2) + r'\, ' + self.write(a[1], 5) + r'^{\top}'
+            return _bracket(product, 2, level)
+        if f == 'exp': return _bracket(f'e^{{{self.write(a[0])}}}', 4, level)
+        if f == 'sqrt': return rf'\sqrt{{{self.write(a[0])}}}'
         if f in _FUNCTIONS and len(a) == 1:
-            return rf'{_FUNCTIONS[f]}\left({again(a[0])}\right)'
+            return rf'{_FUNCTIONS[f]}\left({self.write(a[0])}\right)'
         if f == 'sum' or f == 'sum_to_size':
-            return bracket(rf'\sum_{{\text{{copies}}}} {again(a[0], 2)}', 2)
+            return _bracket(rf'\sum_{{\text{{copies}}}} {self.write(a[0], 2)}', 2, level)
         # a number for every entry that was summed
-        if f == 'spread': return again(a[0], 2) + r'\, \mathbf{1}'
-        if f == 'count_of': return str(int(np.prod(known['x_shape'])))
-    _stop(t)
+        if f == 'spread': return self.write(a[0], 2) + r'\, \mathbf{1}'
+        if f == 'count_of': return str(int(np.prod(self.known['x_shape'])))
+        _stop(t)
+
+take_topics(_Rule, (_Operators, _Calls))
 
 # %% ../../nbs/viz/22_derivation.ipynb #bf635d83
 def _stop(t):
@@ -165,48 +197,44 @@ def _known(node) -> dict:
     return out
 
 # %% ../../nbs/viz/22_derivation.ipynb #c10f3d4d
+def _power(n, g, x, scalar):
+    "The gradient `g` through the `n`-th power of `x`."
+    x = x if re.fullmatch(r'[A-Za-z](_\{\d+\})?', x) else rf'\left({x}\right)'
+    factor = x if n == 2 else f'{x}^{{{tex_number(n - 1)}}}'
+    return rf'{g} {chr(92)}{"cdot" if scalar else "odot"} {tex_number(n)}\, {factor}'
+
+def _by_rule(body, node, g, names, scalar):
+    "The gradient `g` through a rule; None where it cannot be written."
+    shape = getattr(node, 'shape', ())
+    known = {'g': np.empty(shape if isinstance(shape, tuple) else ()), **_known(node)}
+    rule = _Rule({'g': g, **names}, known, not scalar)
+    try:
+        f = without_g(body)
+        if f is None: return rule.write(body)
+        if isinstance(f, ast.Constant) and f.value in (1, -1):
+            return ('-' if f.value == -1 else '') + g
+        return g + (r' \cdot ' if scalar else r' \odot ') + rule.write(f, 3)
+    except _Unwritable:
+        return None
+
 def passed_on(node, slot: int, g: str, labels: dict, scalar: bool) -> str:
     """What goes to input `slot` when the gradient `g` arrives, as LaTeX. `labels`: LaTeX of the
     inputs by slot, and of the result by 'out'; `scalar`: are all of them numbers?
     """
+    n = exponent(node)
+    if n is not None and slot == 0: return _power(n, g, labels.get(0, 'x'), scalar)
     op = getattr(node, 'op', None)
     rule = None if op is None or getattr(op, 'variadic', False) else op.rules.get(slot)
-    words = getattr(op, 'name', short_name(node.name()))
-    n = exponent(node)
-    if n is not None and slot == 0:
-        x = labels.get(0, 'x')
-        x = x if re.fullmatch(r'[A-Za-z](_\{\d+\})?', x) else rf'\left({x}\right)'
-        factor = x if n == 2 else f'{x}^{{{tex_number(n - 1)}}}'
-        return (
-            rf'{g}'
-            rf' {chr(92)}{"cdot" if scalar else "odot"} {tex_number(n)}\,'
-            rf' {factor}'
-        )
     body = None if rule is None else rule_body(rule)
     if body is not None:
-        known = _known(node)
-        known.setdefault(
-            'g',
-            np.empty(
-                getattr(node, 'shape', ()) if isinstance(getattr(node, 'shape', ()), tuple) else ()
-            ),
-        )
         names = {
-            'g': g,
-            **{
-                op.params[k] if isinstance(k, int) else k: v
-                for k, v in labels.items()
-                if k == 'out' or k < len(op.params)
-            },
+            op.params[k] if isinstance(k, int) else k: v
+            for k, v in labels.items()
+            if k == 'out' or k < len(op.params)
         }
-        try:
-            f = without_g(body)
-            if f is None: return _tex(body, names, known, not scalar)
-            if isinstance(f, ast.Constant) and f.value in (1, -1):
-                return ('-' if f.value == -1 else '') + g
-            return g + (r' \cdot ' if scalar else r' \odot ') + _tex(f, names, known, not scalar, 3)
-        except _Unwritable:
-            pass
+        written = _by_rule(body, node, g, names, scalar)
+        if written is not None: return written
+    words = getattr(op, 'name', short_name(node.name()))
     words = WORDS.get(words, f'by the rule of {words}').replace('_', r'\_')
     return rf'{g},\ \text{{{words}}}'
 
@@ -290,6 +318,76 @@ class Derivation:
         return f'Derivation({len(self.forward)} operations, {len(self.backward)} gradients)'
 
 # %% ../../nbs/viz/22_derivation.ipynb #798f81db
+def _labels(nodes):
+    "LaTeX for the nodes of a graph, by id."
+    label, made = {}, 0
+    for n in nodes:
+        held = n.value.data if n.value is not None else None
+        if n.name: label[n.id] = tex_name(n.name)
+        elif n.kind == 'const' and held is not None and held.ndim == 0:
+            label[n.id] = tex_number(held.item())
+        elif n.kind == 'const': label[n.id] = r'\mathrm{const}'
+        else:
+            made += 1
+            label[n.id] = f'v_{{{made}}}'
+    return label
+
+def _in_order(live, graph):
+    "The operations of a graph as they ran; ValueError for more than are read by anyone."
+    inner = [n for n in graph.nodes if n.kind in ('op', 'output')]
+    if len(inner) > MOST:
+        raise ValueError(
+            f'{len(inner)} operations are too many for a derivation; {MOST} is the limit. Take a'
+            ' smaller part of the program, or draw(loss)'
+        )
+    return sorted(inner, key=lambda n: live.node_of[n.id][0].seq)
+
+# %% ../../nbs/viz/22_derivation.ipynb #bdc8b58e
+class _Lines:
+    "Writes the lines of a derivation; `of` is the gradient with respect to a node's value."
+
+    def __init__(self, live, rec, order):
+        self.live, self.rec, self.by = live, rec, rec.graph._by_id()
+        given = (n for n in rec.graph.nodes if n.kind not in ('op', 'output'))
+        self.label = _labels([*given, *order])
+        self.scalars = all(n.value is None or n.value.shape == () for n in rec.graph.nodes)
+        self.root, self.edges = rec.graph.roots[0], {}
+        for e in rec.graph.edges: self.edges.setdefault(e.dst, {})[e.slot] = e.src
+
+    def of(self, i):
+        return rf'\frac{{\partial {self.label[self.root]}}}{{\partial {self.label[i]}}}'
+
+    def arguments(self, n, op):
+        """LaTeX of an operation's inputs. A constant that was added is kept by nobody; among
+        numbers it is the difference that it made.
+        """
+        into = self.edges.get(n.id, {})
+        known = [self.label[into[k]] for k in sorted(into)]
+        if op not in ('add', 'sub') or len(into) != 1 or 0 not in into: return known
+        before, after = self.by[into[0]].value, n.value
+        if not self.scalars or any(v is None or v.data is None for v in (before, after)):
+            return [*known, r'\mathrm{const}']
+        moved = float(after.data - before.data)
+        return [*known, tex_number(moved * (1 if op == 'add' else -1))]
+
+    def forward(self, n):
+        node = self.live.node_of[n.id][0]
+        op = getattr(getattr(node, 'op', None), 'name', n.op)
+        right = written(op, self.arguments(n, op), exponent(node), self.scalars)
+        return self.label[n.id], right, tex_value(n.value)
+
+    def backward(self, s, arrived):
+        "The line of a step; what it hands on joins what has `arrived` at each node."
+        node = self.live.node_of[s.id][0] if s.passed else None
+        names = {k: self.label[i] for k, i in self.edges.get(s.id, {}).items()}
+        names['out'] = self.label[s.id]
+        for p in s.passed or ():
+            handed = passed_on(node, p.slot, self.of(s.id), names, self.scalars)
+            arrived.setdefault(p.to, []).append(handed)
+        value = '' if s.id == self.root else tex_value(s.incoming)
+        return self.of(s.id), ' + '.join(arrived.get(s.id, [])), value
+
+# %% ../../nbs/viz/22_derivation.ipynb #91659985
 def derivation(loss, names=None) -> Derivation:
     """The derivation of the gradients of `loss`, a tensor that holds one number, typeset:
     `derivation(y)`.
@@ -303,79 +401,14 @@ def derivation(loss, names=None) -> Derivation:
     live = LiveGraph([loss], caller_names() if names is None else names)
     live.tidy_constants()
     rec = _record(live, loss, None, True, True, True)
-    by, edges, label, made = rec.graph._by_id(), {}, {}, 0
-    inner = [n for n in rec.graph.nodes if n.kind in ('op', 'output')]
-    if len(inner) > MOST:
-        raise ValueError(
-            f'{len(inner)} operations are too many for a derivation; {MOST} is the limit. Take a'
-            ' smaller part of the program, or draw(loss)'
-        )
-    for e in rec.graph.edges: edges.setdefault(e.dst, {})[e.slot] = e.src
-    order = sorted(inner, key=lambda n: live.node_of[n.id][0].seq)
-    for n in [*(n for n in rec.graph.nodes if n.kind not in ('op', 'output')), *order]:
-        if n.name:
-            label[n.id] = tex_name(n.name)
-        elif (
-            n.kind == 'const'
-            and n.value is not None
-            and n.value.data is not None
-            and n.value.data.ndim == 0
-        ):
-            label[n.id] = tex_number(n.value.data.item())
-        elif n.kind == 'const':
-            label[n.id] = r'\mathrm{const}'
-        else:
-            made += 1
-            label[n.id] = f'v_{{{made}}}'
-    scalars = all(n.value is None or n.value.shape == () for n in rec.graph.nodes)
-    of = lambda i: rf'\frac{{\partial {label[by_root]}}}{{\partial {label[i]}}}'
-    by_root = rec.graph.roots[0]
-
-    def arguments(n, op):
-        """LaTeX of an operation's inputs. A constant that was added is kept by nobody; among
-        numbers it is the difference that it made.
-        """
-        into = edges.get(n.id, {})
-        known = [label[into[k]] for k in sorted(into)]
-        if op not in ('add', 'sub') or len(into) != 1 or 0 not in into: return known
-        before, after = by[into[0]].value, n.value
-        if (
-            not scalars
-            or before is None
-            or after is None
-            or before.data is None
-            or after.data is None
-        ):
-            return [*known, r'\mathrm{const}']
-        return [*known, tex_number(float(after.data - before.data) * (1 if op == 'add' else -1))]
-
-    forward = []
-    for n in order:
-        node = live.node_of[n.id][0]
-        op = getattr(getattr(node, 'op', None), 'name', n.op)
-        forward.append(
-            (
-                label[n.id],
-                written(op, arguments(n, op), exponent(node), scalars),
-                tex_value(n.value),
-            )
-        )
-    arrived, backward, gradients = {by_root: ['1']}, [], {}
+    order = _in_order(live, rec.graph)
+    lines = _Lines(live, rec, order)
+    arrived, backward, gradients = {lines.root: ['1']}, [], {}
     for s in rec.steps:
         if s.phase != 'backward' or s.title.startswith('Start'): continue
-        parts = arrived.get(s.id, [])
-        value = tex_value(s.incoming)
-        if s.id == by_root: backward.append((of(s.id), '1', ''))
-        else: backward.append((of(s.id), ' + '.join(parts), value))
-        if s.incoming is not None:
-            gradients[by[s.id].name or label[s.id]] = (
-                s.incoming.data if s.incoming.data is not None else s.incoming.shape
-            )
-        if not s.passed: continue
-        node = live.node_of[s.id][0]
-        names_of = {k: label[i] for k, i in edges.get(s.id, {}).items()} | {'out': label[s.id]}
-        for p in s.passed:
-            arrived.setdefault(p.to, []).append(
-                passed_on(node, p.slot, of(s.id), names_of, scalars)
-            )
-    return Derivation(forward, backward, gradients)
+        backward.append(lines.backward(s, arrived))
+        if s.incoming is None: continue
+        data = s.incoming.data
+        name = lines.by[s.id].name or lines.label[s.id]
+        gradients[name] = s.incoming.shape if data is None else data
+    return Derivation([lines.forward(n) for n in order], backward, gradients)

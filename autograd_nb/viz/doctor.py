@@ -1146,6 +1146,37 @@ def _findings(w, leaks):
     return single, notes
 
 # %% ../../nbs/viz/18_doctor.ipynb #941bd843
+def _no_graph(w, uses, wheres, told):
+    "What is wrong where backward() found nothing to go back along."
+    if w.quiet_ops:
+        return Finding(
+            'no_grad',
+            'backward() failed, because the loss was computed where nothing is recorded.',
+            'take the forward pass and the loss out of the no_grad() or inference_mode()'
+            ' block.',
+            list(dict.fromkeys([u.quiet for u in uses if u.quiet]))[:2] + wheres,
+            told,
+        )
+    if uses and not any(u.tensor.requires_grad for u in uses):
+        return Finding(
+            'frozen',
+            'backward() failed, because no parameter of the model requires grad.',
+            'call model.requires_grad_(True).',
+            wheres,
+            told[:1],
+        )
+    cuts = [f'{op}, {line}' for op, line in w.cuts]
+    return Finding(
+        'detached',
+        'backward() failed, because the loss has been cut off from the parameters.'
+        + (' These operations have no derivative: ' + '; '.join(cuts[:2]) + '.' if cuts else ''),
+        'keep the way from the parameters to the loss free of detach(), .data, item(), NumPy'
+        ' and operations without a derivative.',
+        wheres,
+        told,
+    )
+
+# %% ../../nbs/viz/18_doctor.ipynb #bf64ca0d
 def _of_error(w, uses):
     kind, text, where = w.error
     first, *rest = text.splitlines() or ['']
@@ -1160,47 +1191,10 @@ def _of_error(w, uses):
             wheres,
             lines,
         )
-    if 'does not require grad' in first:
-        if w.quiet_ops:
-            return Finding(
-                'no_grad',
-                'backward() failed, because the loss was computed where nothing is recorded.',
-                'take the forward pass and the loss out of the no_grad() or inference_mode()'
-                ' block.',
-                list(dict.fromkeys([u.quiet for u in uses if u.quiet]))[:2] + wheres,
-                [first, *lines],
-            )
-        if uses and not any(u.tensor.requires_grad for u in uses):
-            return Finding(
-                'frozen',
-                'backward() failed, because no parameter of the model requires grad.',
-                'call model.requires_grad_(True).',
-                wheres,
-                [first],
-            )
-        cuts = [f'{op}, {line}' for op, line in w.cuts]
-        return Finding(
-            'detached',
-            'backward() failed, because the loss has been cut off from the parameters.'
-            + (
-                ' These operations have no derivative: ' + '; '.join(cuts[:2]) + '.' if cuts else ''
-            ),
-            'keep the way from the parameters to the loss free of detach(), .data, item(), NumPy'
-            ' and operations without a derivative.',
-            wheres,
-            [first, *lines],
-        )
-    return Finding(
-        'error',
-        f'{kind}: {first}',
-        (
-            'see the message; the doctor could observe nothing beyond it.'
-            if len(lines) < 1
-            else 'see the lines above.'
-        ),
-        wheres,
-        lines,
-    )
+    if 'does not require grad' in first: return _no_graph(w, uses, wheres, [first, *lines])
+    remedy = 'see the message; the doctor could observe nothing beyond it.'
+    if lines: remedy = 'see the lines above.'
+    return Finding('error', f'{kind}: {first}', remedy, wheres, lines)
 
 # %% ../../nbs/viz/18_doctor.ipynb #bad58572
 def _detached(w, ill):
@@ -1391,54 +1385,64 @@ def _relus(w, notes):
 def _median(v): return float(np.median(v)) if v else None
 
 # %% ../../nbs/viz/18_doctor.ipynb #654db287
+def _changing_size(what, sizes):
+    "What is wrong with lengths, [(name, length)] from the first layer to the last, if anything is."
+    (top, first), (bottom, end) = sizes[0], sizes[-1]
+    if max(first / end, end / first) <= RATIO: return None
+    told = [f'{name}: {number(x, 2)} per entry' for name, x in sizes]
+    told = told if len(told) < 7 else [*told[:3], '…', *told[-3:]]
+    if end > first and first <= 100 * min(x for _, x in sizes):
+        return Finding(
+            'vanishing',
+            f'On the way back from {bottom} to {top} the {what} shrink by a factor of'
+            f' {end / first:.0e}. The first layers hardly learn.',
+            'use ReLU or GELU in place of sigmoid and tanh, an initialisation that fits them'
+            ' (nn.init.kaiming_normal_, xavier_normal_), normalisation layers, or shortcuts'
+            ' around the layers.',
+            [],
+            told,
+        )
+    if first <= end: return None
+    return Finding(
+        'exploding',
+        f'On the way back from {bottom} to {top} the {what} grow by a factor of'
+        f' {first / end:.0e}.',
+        'use a smaller initialisation (nn.init.kaiming_normal_, xavier_normal_) or'
+        ' normalisation layers; nn.utils.clip_grad_norm_(model.parameters(), 1.0) limits'
+        ' the damage.',
+        [],
+        told,
+    )
+
+def _silent(w, ways, lengths):
+    "Layers that get exactly nothing, while others get something and no ReLU is dead."
+    silent = [u for u in ways if not any(u.rms)]
+    dead = any(not alive.any() for *_, alive, _ in w.relus.values())
+    if not silent or not max(lengths) > 0 or dead: return None
+    return Finding(
+        'vanishing',
+        f'The gradient of {_names(silent)} is exactly zero in every step.',
+        'something saturates or multiplies by zero between these layers and the loss: look at'
+        ' the activations there.',
+    )
+
+# %% ../../nbs/viz/18_doctor.ipynb #cd14aba2
 def _depth(w, uses):
     ways = [
         u for u in uses if u.tensor._array.ndim >= 2 and u.rms and not u.bad and u.order is not None
     ]
     if len(ways) < 2: return None
-    r = [_median(u.rms) for u in ways]
-    last = max(r)
-    silent = [u for u, x in zip(ways, r) if not any(u.rms)]
-    if silent and last > 0 and not any(not alive.any() for *_, alive, _ in w.relus.values()):
-        return Finding(
-            'vanishing',
-            f'The gradient of {_names(silent)} is exactly zero in every step.',
-            'something saturates or multiplies by zero between these layers and the loss: look at'
-            ' the activations there.',
-        )
-    # what arrives at the layers, and what their weights make of it
-    signals = [(u.name, _median(u.signals)) for u in ways if any(u.signals)]
+    lengths = [_median(u.rms) for u in ways]
+    found = _silent(w, ways, lengths)
+    if found is not None: return found
+    arriving = [(u.name, _median(u.signals)) for u in ways if any(u.signals)]
+    weights = [(u.name, x) for u, x in zip(ways, lengths) if x]
     for what, sizes in (
-        ('gradients that arrive', signals),
-        ('gradients of the weights', [(u.name, x) for u, x in zip(ways, r) if x]),
+        ('gradients that arrive', arriving), ('gradients of the weights', weights)
     ):
         if len(sizes) < 2: continue
-        (top, first), (bottom, end) = sizes[0], sizes[-1]
-        if max(first / end, end / first) <= RATIO: continue
-        told = [f'{name}: {number(x, 2)} per entry' for name, x in sizes]
-        told = told if len(told) < 7 else [*told[:3], '…', *told[-3:]]
-        if end > first and first <= 100 * min(x for _, x in sizes):
-            return Finding(
-                'vanishing',
-                f'On the way back from {bottom} to {top} the {what} shrink by a factor of'
-                f' {end / first:.0e}. The first layers hardly learn.',
-                'use ReLU or GELU in place of sigmoid and tanh, an initialisation that fits them'
-                ' (nn.init.kaiming_normal_, xavier_normal_), normalisation layers, or shortcuts'
-                ' around the layers.',
-                [],
-                told,
-            )
-        if first > end:
-            return Finding(
-                'exploding',
-                f'On the way back from {bottom} to {top} the {what} grow by a factor of'
-                f' {first / end:.0e}.',
-                'use a smaller initialisation (nn.init.kaiming_normal_, xavier_normal_) or'
-                ' normalisation layers; nn.utils.clip_grad_norm_(model.parameters(), 1.0) limits'
-                ' the damage.',
-                [],
-                told,
-            )
+        found = _changing_size(what, sizes)
+        if found is not None: return found
 
 # %% ../../nbs/viz/18_doctor.ipynb #b8312f32
 def _steep(w, uses):
@@ -1507,6 +1511,47 @@ def _of_processes(w):
 def _checksum(array): return zlib.crc32(np.ascontiguousarray(_host(array)).tobytes())
 
 # %% ../../nbs/viz/18_doctor.ipynb #b6664353
+def _diverged(everyone, names):
+    first = everyone[0]['weights']
+    ranks = [
+        r for r, e in enumerate(everyone) if any(e['weights'].get(n) != first[n] for n in names)
+    ]
+    return Finding(
+        'diverged',
+        f'{_of(len(names), "parameter")} ({_listed(names)}) had other values in process'
+        f' {", ".join(map(str, ranks))} than in process 0 before the step.',
+        'wrap the model in DistributedDataParallel (without init_sync=False), which gives'
+        ' all processes the weights of process 0, before the optimiser is made; and let'
+        ' nothing but the optimiser change them.',
+    )
+
+def _unreduced(everyone, names):
+    return Finding(
+        'unreduced',
+        f'{_of(len(names), "gradient")} ({_listed(names)}) came to the optimiser'
+        ' with other values in each process.',
+        'call the wrapped model, not `model.module`, and leave `no_sync()` before the'
+        ' backward pass that is followed by the optimiser\'s step; without'
+        ' DistributedDataParallel, call all_reduce for each gradient and divide by the'
+        ' number of processes.',
+        details=[
+            f'{n}: ' + ', '.join(f'{e["gradients"][n][-1]:.4g}' for e in everyone)
+            for n in names[:4]
+        ],
+    )
+
+def _same_data(everyone, loss):
+    return Finding(
+        'same_data',
+        f'All {len(everyone)} processes had the same loss in every run of the step, to the'
+        f' last bit ({loss:.6g}): they see the same examples, so that all but one'
+        ' compute in vain.',
+        'give the DataLoader sampler=DistributedSampler(dataset), or take every n-th'
+        ' example: data[rank::world_size]. Seeds that differ between processes do not'
+        ' divide the data.',
+    )
+
+# %% ../../nbs/viz/18_doctor.ipynb #726aa87f
 def _between(everyone):
     "Findings from the notes of all processes."
     first, out = everyone[0], []
@@ -1516,51 +1561,11 @@ def _between(everyone):
 
     weights = differ('weights')
     gradients = [n for n in differ('gradients') if all(e['gradients'].get(n) for e in everyone)]
-    if weights:
-        ranks = [
-            r
-            for r, e in enumerate(everyone)
-            if any(e['weights'].get(n) != first['weights'][n] for n in weights)
-        ]
-        out.append(
-            Finding(
-                'diverged',
-                f'{_of(len(weights), "parameter")} ({_listed(weights)}) had other values in process'
-                f' {", ".join(map(str, ranks))} than in process 0 before the step.',
-                'wrap the model in DistributedDataParallel (without init_sync=False), which gives'
-                ' all processes the weights of process 0, before the optimiser is made; and let'
-                ' nothing but the optimiser change them.',
-            )
-        )
-    if gradients:
-        out.append(
-            Finding(
-                'unreduced',
-                f'{_of(len(gradients), "gradient")} ({_listed(gradients)}) came to the optimiser'
-                ' with other values in each process.',
-                'call the wrapped model, not `model.module`, and leave `no_sync()` before the'
-                ' backward pass that is followed by the optimiser\'s step; without'
-                ' DistributedDataParallel, call all_reduce for each gradient and divide by the'
-                ' number of processes.',
-                details=[
-                    f'{n}: ' + ', '.join(f'{e["gradients"][n][-1]:.4g}' for e in everyone)
-                    for n in gradients[:4]
-                ],
-            )
-        )
+    if weights: out.append(_diverged(everyone, weights))
+    if gradients: out.append(_unreduced(everyone, gradients))
     known = [l for l in first['losses'] if l is not None]
     if known and not weights and all(e['losses'] == first['losses'] for e in everyone):
-        out.append(
-            Finding(
-                'same_data',
-                f'All {len(everyone)} processes had the same loss in every run of the step, to the'
-                f' last bit ({known[-1]:.6g}): they see the same examples, so that all but one'
-                ' compute in vain.',
-                'give the DataLoader sampler=DistributedSampler(dataset), or take every n-th'
-                ' example: data[rank::world_size]. Seeds that differ between processes do not'
-                ' divide the data.',
-            )
-        )
+        out.append(_same_data(everyone, known[-1]))
     return out
 
 # %% ../../nbs/viz/18_doctor.ipynb #07199b7a

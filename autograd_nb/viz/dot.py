@@ -13,8 +13,8 @@ from .layout import in_wasm
 from .records import is_tensor
 
 # %% ../../nbs/viz/16_dot.ipynb #eb73ad6e
-class Dot(graphviz.Digraph):
-    "A `graphviz.Digraph` that is also drawn where the program `dot` is missing, as SVG."
+class _Piped(graphviz.Digraph):
+    "A graph whose drawing can be asked for where the program `dot` is missing."
 
     def _without_program(self, format, engine, missing):
         kind = format or self.format or 'svg'
@@ -40,6 +40,10 @@ class Dot(graphviz.Digraph):
         except graphviz.ExecutableNotFound as missing:
             data = self._without_program(format, engine, missing)
         return data.decode(encoding) if encoding else data
+
+# %% ../../nbs/viz/16_dot.ipynb #c7df4b41
+class Dot(_Piped):
+    "A `graphviz.Digraph` that is also drawn where the program `dot` is missing, as SVG."
 
     def render(
         self, filename=None, directory=None, view=False, cleanup=False, format=None, renderer=None,
@@ -100,6 +104,88 @@ def _label(fn, show_attrs, max_attr_chars):
     return '\n'.join([name, '-' * max(left + right + 2, len(name)), *rows])
 
 # %% ../../nbs/viz/16_dot.ipynb #f34b1fc6
+class _Picture:
+    "What is drawn so far: boxes, and ids of what has one."
+
+    def __init__(self, names):
+        self.names, self.seen, self.kept = names, set(), []
+        look = dict(
+            style='filled', shape='box', align='left', fontsize='10', ranksep='0.1', height='0.2',
+            fontname='monospace',
+        )
+        self.dot = Dot(node_attr=look, graph_attr=dict(size='12,12'))
+
+    def first_time(self, thing):
+        if id(thing) in self.seen: return False
+        self.seen.add(id(thing))
+        self.kept.append(thing)
+        return True
+
+    def edge(self, a, b, **look): self.dot.edge(str(id(a)), str(id(b)), **look)
+
+    def tensor(self, tensor, colour, name=None):
+        name = name or self.names.get(id(tensor), '')
+        size = ', '.join(str(int(n)) for n in tensor.shape)
+        self.dot.node(str(id(tensor)), f'{name}\n ({size})', fillcolor=colour)
+
+    def saved(self, fn, tensor, name, after=True):
+        "A tensor that a node saved."
+        self.first_time(tensor)
+        self.edge(*((fn, tensor) if after else (tensor, fn)), dir='none')
+        self.tensor(tensor, 'orange', name)
+
+    def saved_fields(self, fn):
+        "What an operation saved, as far as these are tensors."
+        for name, value in _saved_fields(fn):
+            if is_tensor(value): self.saved(fn, value, name)
+            for i, t in enumerate(_several(value)):
+                if is_tensor(t): self.saved(fn, t, f'{name}[{i}]')
+
+    def saved_tensors(self, fn):
+        "What a custom function saved, unless a backward pass has freed it."
+        try: tensors = getattr(fn, 'saved_tensors', ())
+        except RuntimeError: tensors = ()
+        for t in tensors:
+            if is_tensor(t): self.saved(fn, t, None, after=False)
+
+# %% ../../nbs/viz/16_dot.ipynb #8fa2a14f
+def _below(picture, fn, show_attrs, show_saved, max_attr_chars):
+    "Draw one node; what is left to do for it is a generator of the nodes below it."
+    if show_saved: picture.saved_fields(fn)
+    if hasattr(fn, 'variable'):
+        leaf = fn.variable
+        picture.first_time(leaf)
+        picture.tensor(leaf, 'lightblue')
+        picture.edge(leaf, fn)
+    picture.dot.node(str(id(fn)), _label(fn, show_attrs, max_attr_chars))
+    for below, _ in getattr(fn, 'next_functions', ()):
+        if below is None: continue
+        picture.edge(below, fn)
+        if picture.first_time(below): yield below
+    picture.saved_tensors(fn)
+
+def _draw_all(picture, root, *options):
+    "Draw `root` and what is below it."
+    stack = [_below(picture, root, *options)] if picture.first_time(root) else []
+    while stack:
+        below = next(stack[-1], None)
+        if below is None: stack.pop()
+        else: stack.append(_below(picture, below, *options))
+
+def _draw_output(picture, tensor, *options):
+    "Draw an output with its graph, and the tensors that it is a view of with theirs."
+    colour, bases = 'darkolivegreen1', []
+    while tensor is not None and picture.first_time(tensor):
+        picture.tensor(tensor, colour)
+        if tensor.grad_fn is not None:
+            _draw_all(picture, tensor.grad_fn, *options)
+            picture.edge(tensor.grad_fn, tensor)
+        base = getattr(tensor, '_base', None)
+        if base is not None: bases.append((base, tensor))
+        colour, tensor = 'darkolivegreen3', base
+    for base, view in reversed(bases): picture.edge(base, view, style='dotted')
+
+# %% ../../nbs/viz/16_dot.ipynb #96730dab
 def make_dot(var, params=None, show_attrs=False, show_saved=False, max_attr_chars=50):
     """torchviz's picture of the graph behind `var`, a tensor or a tuple of tensors, as a
     `graphviz.Digraph`.
@@ -112,81 +198,11 @@ def make_dot(var, params=None, show_attrs=False, show_saved=False, max_attr_char
     for v in (*outputs, *(params or {}).values()):
         if not is_tensor(v):
             raise TypeError(f'make_dot() needs tensors, and got a {type(v).__name__}')
-    names = {id(v): k for k, v in (params or {}).items()}
-    dot = Dot(
-        node_attr=dict(
-            style='filled', shape='box', align='left', fontsize='10', ranksep='0.1', height='0.2',
-            fontname='monospace',
-        ),
-        graph_attr=dict(size='12,12'),
-    )
-    seen, kept = set(), []
-
-    def box(tensor, colour, name=None):
-        dot.node(
-            str(id(tensor)),
-            f"{name or names.get(id(tensor), '')}\n"
-            f" ({', '.join(str(int(n)) for n in tensor.shape)})",
-            fillcolor=colour,
-        )
-
-    def first_time(thing):
-        if id(thing) in seen: return False
-        seen.add(id(thing))
-        kept.append(thing)
-        return True
-
-    def saved(fn, tensor, name, after=True):
-        first_time(tensor)
-        dot.edge(
-            *((str(id(fn)), str(id(tensor))) if after else (str(id(tensor)), str(id(fn)))),
-            dir='none',
-        )
-        box(tensor, 'orange', name)
-
-    def arrive(fn):
-        "Draw one node; what is left to do for it is a generator of the nodes below it."
-        if show_saved:
-            for name, value in _saved_fields(fn):
-                if is_tensor(value): saved(fn, value, name)
-                for i, t in enumerate(_several(value)):
-                    if is_tensor(t): saved(fn, t, f'{name}[{i}]')
-        if hasattr(fn, 'variable'):
-            leaf = fn.variable
-            first_time(leaf)
-            box(leaf, 'lightblue')
-            dot.edge(str(id(leaf)), str(id(fn)))
-        dot.node(str(id(fn)), _label(fn, show_attrs, max_attr_chars))
-        for below, _ in getattr(fn, 'next_functions', ()):
-            if below is None: continue
-            dot.edge(str(id(below)), str(id(fn)))
-            if first_time(below): yield below
-        try:
-            tensors = getattr(fn, 'saved_tensors', ())
-        except RuntimeError:
-            tensors = ()  # freed
-        for t in tensors:
-            if is_tensor(t): saved(fn, t, None, after=False)
-
+    picture = _Picture({id(v): k for k, v in (params or {}).items()})
     for output in outputs:
-        colour, tensor = 'darkolivegreen1', output
-        bases = []
-        while tensor is not None and first_time(tensor):
-            box(tensor, colour)
-            if tensor.grad_fn is not None:
-                stack = [arrive(tensor.grad_fn)] if first_time(tensor.grad_fn) else []
-                while stack:
-                    below = next(stack[-1], None)
-                    if below is None: stack.pop()
-                    else: stack.append(arrive(below))
-                dot.edge(str(id(tensor.grad_fn)), str(id(tensor)))
-            base = getattr(tensor, '_base', None)
-            if base is not None: bases.append((base, tensor))
-            colour, tensor = 'darkolivegreen3', base
-        for base, view in reversed(bases):
-            dot.edge(str(id(base)), str(id(view)), style='dotted')
-    resize_graph(dot)
-    return dot
+        _draw_output(picture, output, show_attrs, show_saved, max_attr_chars)
+    resize_graph(picture.dot)
+    return picture.dot
 
 # %% ../../nbs/viz/16_dot.ipynb #54d60254
 def resize_graph(dot, size_per_element=0.15, min_size=12):

@@ -11,7 +11,7 @@ import math
 import struct
 import zlib
 import numpy as np
-from .plots import DASHES, INKS, MARKS, _mark, axis, plot_css, tick_text
+from .plots import INKS, MARKS, _dash, _mark, axis, plot_css, tick_text
 from .records import array, is_tensor
 from .style import esc, number
 
@@ -102,6 +102,43 @@ def images(
     )
 
 # %% ../../nbs/viz/23_images.ipynb #2c2972b2
+def _names(given, n): return [''] * n if given is None else [str(v) for v in given]
+
+def _around(left, top, cell, tall, left_names, top_names, head, xlabel, ylabel):
+    "The names around a matrix whose cells begin at (`left`, `top`), below `head` pixels of title."
+    out = []
+    if xlabel:
+        out.append(
+            f'<text class="ag-tk" text-anchor="middle" x="{left + cell * len(top_names) / 2:g}"'
+            f' y="{head + 14:g}">{esc(xlabel)}</text>'
+        )
+    if ylabel:
+        out.append(
+            '<text class="ag-tk" text-anchor="middle" transform="translate(12'
+            f' {top + tall * len(left_names) / 2:g}) rotate(-90)">{esc(ylabel)}</text>'
+        )
+    out += [
+        f'<text class="ag-tk" text-anchor="middle" x="{left + cell * (j + 0.5):g}"'
+        f' y="{top - 5:g}">{esc(t)}</text>'
+        for j, t in enumerate(top_names)
+        if t
+    ]
+    return ''.join(out)
+
+def _row_name(x, y, name):
+    if not name: return ''
+    return f'<text class="ag-tk" text-anchor="end" x="{x:g}" y="{y:g}">{esc(name)}</text>'
+
+def _coloured(x, y, cell, tall, v, scale):
+    "A cell in the colour of its sign, the stronger the larger `v`."
+    ink, part = 'value' if v >= 0 else 'grad', min(abs(float(v)) / scale, 1) * 0.7
+    return (
+        f'<rect x="{x:g}" y="{y:g}" width="{cell:g}" height="{tall:g}"'
+        f' fill="var(--ag-{ink})" fill-opacity="{part:.2g}" stroke="var(--ag-edge)"'
+        ' stroke-width=".6"/>'
+    )
+
+# %% ../../nbs/viz/23_images.ipynb #66d56cc6
 def heatmap(
     matrix, *, rows=None, columns=None, title=None, xlabel: str = '', ylabel: str = '',
     numbers: bool = True, cell: float = 36, blank: float = 0.0, strength=None,
@@ -115,57 +152,26 @@ def heatmap(
     """
     a = _matrix(matrix)
     s = a if strength is None else _matrix(strength)
-    names = lambda given, n: [str(v) for v in given] if given is not None else [''] * n
-    left_names, top_names = names(rows, a.shape[0]), names(columns, a.shape[1])
+    left_names, top_names = _names(rows, a.shape[0]), _names(columns, a.shape[1])
+    head, tall = 22 if title else 0, min(cell, 26)
     left = 8 + 7 * max(map(len, left_names), default=0) + (18 if ylabel else 0)
-    top = 4 + (22 if title else 0) + (18 if xlabel else 0) + (18 if any(top_names) else 0)
-    scale, tall = float(np.nanmax(np.abs(s), initial=0)) or 1.0, min(cell, 26)
+    top = 4 + head + (18 if xlabel else 0) + (18 if any(top_names) else 0)
+    scale = float(np.nanmax(np.abs(s), initial=0)) or 1.0
     out = [_heading(title)]
-    if xlabel:
-        out.append(
-            f'<text class="ag-tk" text-anchor="middle" x="{left + cell * a.shape[1] / 2:g}"'
-            f' y="{(22 if title else 0) + 14:g}">{esc(xlabel)}</text>'
-        )
-    if ylabel:
-        out.append(
-            '<text class="ag-tk" text-anchor="middle" transform="translate(12'
-            f' {top + tall * a.shape[0] / 2:g}) rotate(-90)">{esc(ylabel)}</text>'
-        )
-    out += [
-        f'<text class="ag-tk" text-anchor="middle" x="{left + cell * (j + 0.5):g}"'
-        f' y="{top - 5:g}">{esc(t)}</text>'
-        for j, t in enumerate(top_names)
-        if t
-    ]
+    out.append(_around(left, top, cell, tall, left_names, top_names, head, xlabel, ylabel))
     for i, row in enumerate(a):
         y = top + i * tall
-        out.append(
-            f'<text class="ag-tk" text-anchor="end" x="{left - 6:g}"'
-            f' y="{y + tall / 2 + 4:g}">{esc(left_names[i])}</text>'
-            if left_names[i]
-            else ''
-        )
+        out.append(_row_name(left - 6, y + tall / 2 + 4, left_names[i]))
         for j, v in enumerate(row):
-            ink, part = (
-                ('value' if s[i, j] >= 0 else 'grad'),
-                min(abs(float(s[i, j])) / scale, 1) * 0.7,
-            )
-            out.append(
-                f'<rect x="{left + j * cell:g}" y="{y:g}" width="{cell:g}" height="{tall:g}"'
-                f' fill="var(--ag-{ink})" fill-opacity="{part:.2g}" stroke="var(--ag-edge)"'
-                ' stroke-width=".6"/>'
-            )
+            out.append(_coloured(left + j * cell, y, cell, tall, s[i, j], scale))
             if numbers and v != blank:
                 out.append(
                     f'<text text-anchor="middle" x="{left + (j + 0.5) * cell:g}"'
                     f' y="{y + tall / 2 + 4:g}">{number(v, 3)}</text>'
                 )
-    return Figure(
-        ''.join(out),
-        left + cell * a.shape[1] + 8,
-        top + tall * a.shape[0] + 8,
-        f'{title or "A matrix"}: {a.shape[0]} rows, {a.shape[1]} columns',
-    )
+    width, height = left + cell * a.shape[1] + 8, top + tall * a.shape[0] + 8
+    said = f'{title or "A matrix"}: {a.shape[0]} rows, {a.shape[1]} columns'
+    return Figure(''.join(out), width, height, said)
 
 # %% ../../nbs/viz/23_images.ipynb #ac3ba5ab
 def png(levels, colour=(10, 90, 168)) -> str:
@@ -193,37 +199,10 @@ def png(levels, colour=(10, 90, 168)) -> str:
     return 'data:image/png;base64,' + base64.b64encode(data).decode()
 
 # %% ../../nbs/viz/23_images.ipynb #f4a5f156
-def field(
-    f, xlim=(-1, 1), ylim=(-1, 1), *, paths=None, points=None, title=None, xlabel='', ylabel='',
-    bands: int = 12, resolution: int = 96, width=520, height=360,
-) -> Figure:
-    """The function `f(X, Y)` of two grids from above, strong where it is large, with `paths` and
-    `points` on it, both {name: (xs, ys)}.
-
-    `bands`: how many steps of strength there are, so that lines of equal height can be seen. `f`
-    gets and returns NumPy arrays.
-    """
-    left, top, right, low = (
-        46.0,
-        28.0 if title else 8.0,
-        24 + 8 * max(map(len, [*(paths or {}), *(points or {})]), default=0),
-        42.0,
-    )
-    X = axis(np.array(xlim, float), xlim).at(left, width - right - 14)
-    Y = axis(np.array(ylim, float), ylim).at(height - low, top)
-    xs, ys = np.linspace(*xlim, resolution), np.linspace(*ylim, resolution * 3 // 4)
-    z = np.asarray(f(*np.meshgrid(xs, ys)), float)
-    span = np.nanmax(z) - np.nanmin(z) or 1.0
-    levels = np.floor((z - np.nanmin(z)) / span * bands * 0.999) / bands
-    w, h = X.b - left, height - low - top
-    out = [
-        _heading(title, left),
-        (
-            f'<image x="{left:g}" y="{top:g}" width="{w:g}" height="{h:g}"'
-            f' preserveAspectRatio="none" href="{png(levels[::-1])}"/>'
-        ),
-        f'<path class="ag-ax" d="M{left:g} {top:g}v{h:g}h{w:g}"/>',
-    ]
+def _axes(X, Y, height, xlabel, ylabel):
+    "The two axes around the box of a landscape, with numbers and names."
+    left, top, w, h = X.a, Y.b, X.b - X.a, Y.a - Y.b
+    out = [f'<path class="ag-ax" d="M{left:g} {top:g}v{h:g}h{w:g}"/>']
     out += [
         f'<text class="ag-tk" text-anchor="middle" x="{float(X(t)):.1f}"'
         f' y="{top + h + 16:.1f}">{tick_text(t)}</text>'
@@ -244,14 +223,11 @@ def field(
             f'<text text-anchor="middle" transform="translate(12 {top + h / 2:g})'
             f' rotate(-90)">{esc(ylabel)}</text>'
         )
-    out += _drawn(paths or {}, points or {}, X, Y)
-    said = ', '.join([*(paths or {}), *(points or {})])
-    return Figure(
-        ''.join(out), width, height, (title or 'A landscape') + (f' with {said}' if said else '')
-    )
+    return ''.join(out)
 
-# %% ../../nbs/viz/23_images.ipynb #fc23038d
+# %% ../../nbs/viz/23_images.ipynb #6f369e72
 def _drawn(paths, points, X, Y):
+    "Paths and points where they lie on the image, and their names to the right of it."
     out, at = [], Y.b + 12
     for c, (name, (xs, ys)) in enumerate([*paths.items(), *points.items()]):
         ink, dotted = (c + 1) % len(INKS), name in points
@@ -263,20 +239,42 @@ def _drawn(paths, points, X, Y):
         ]
         if not dotted and kept:
             line = 'L'.join(f'{x:.1f} {y:.1f}' for x, y in kept)
-            out.append(
-                f'<path class="ag-s{ink}" d="M{line}"'
-                + (f' stroke-dasharray="{DASHES[ink]}"' if DASHES[ink] else '')
-                + '/>'
-            )
+            out.append(f'<path class="ag-s{ink}" d="M{line}"{_dash(ink)}/>')
         if dotted or len(kept) <= 30:
-            out.append(
-                f'<g class="ag-m{ink}">'
-                + ''.join(_mark(MARKS[ink], x, y) for x, y in kept)
-                + '</g>'
-            )
+            marks = ''.join(_mark(MARKS[ink], x, y) for x, y in kept)
+            out.append(f'<g class="ag-m{ink}">{marks}</g>')
         out.append(
             f'<g class="ag-m{ink}">{_mark(MARKS[ink], X.b + 12, at)}</g><text class="ag-t{ink}"'
             f' x="{X.b + 20:.1f}" y="{at + 4:.1f}">{esc(name)}</text>'
         )
         at += 18
-    return out
+    return ''.join(out)
+
+# %% ../../nbs/viz/23_images.ipynb #fc23038d
+def field(
+    f, xlim=(-1, 1), ylim=(-1, 1), *, paths=None, points=None, title=None, xlabel='', ylabel='',
+    bands: int = 12, resolution: int = 96, width=520, height=360,
+) -> Figure:
+    """The function `f(X, Y)` of two grids from above, strong where it is large, with `paths` and
+    `points` on it, both {name: (xs, ys)}.
+
+    `bands`: how many steps of strength there are, so that lines of equal height can be seen. `f`
+    gets and returns NumPy arrays.
+    """
+    paths, points = paths or {}, points or {}
+    left, top, low = 46.0, 28.0 if title else 8.0, 42.0
+    right = 24 + 8 * max(map(len, [*paths, *points]), default=0)
+    X = axis(np.array(xlim, float), xlim).at(left, width - right - 14)
+    Y = axis(np.array(ylim, float), ylim).at(height - low, top)
+    xs, ys = np.linspace(*xlim, resolution), np.linspace(*ylim, resolution * 3 // 4)
+    z = np.asarray(f(*np.meshgrid(xs, ys)), float)
+    span = np.nanmax(z) - np.nanmin(z) or 1.0
+    levels = np.floor((z - np.nanmin(z)) / span * bands * 0.999) / bands
+    ground = (
+        f'<image x="{left:g}" y="{top:g}" width="{X.b - left:g}" height="{height - low - top:g}"'
+        f' preserveAspectRatio="none" href="{png(levels[::-1])}"/>'
+    )
+    drawn = _heading(title, left) + ground + _axes(X, Y, height, xlabel, ylabel)
+    said = ', '.join([*paths, *points])
+    words = (title or 'A landscape') + (f' with {said}' if said else '')
+    return Figure(drawn + _drawn(paths, points, X, Y), width, height, words)

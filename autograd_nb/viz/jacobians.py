@@ -64,65 +64,83 @@ def jacobian_css() -> str:
     )
 
 # %% ../../nbs/viz/15_jacobians.ipynb #7b6307cb
+class _Cells:
+    "The cells of a panel: the `rows` and `columns` shown of `c`, and where they stand."
+
+    def __init__(self, c, rows, columns):
+        self.c, self.rows, self.columns = c, rows, columns
+        self.roomy = len(columns) <= 8
+        self.w, self.h = (76, 24) if self.roomy else (14, 14)
+        self.left, self.top = 34, 18
+        self.size = self.left + self.w * len(columns) + 2, self.top + self.h * len(rows) + 2
+
+    def corner(self, a, b): return self.left + self.w * b, self.top + self.h * a
+
+    def rect(self, look, x, y):
+        return f'<rect {look} x="{x}" y="{y}" width="{self.w}" height="{self.h}"/>'
+
+    def row_name(self, a):
+        if self.h <= 14 and a % 4: return ''
+        place, y = _place('', self.c.input_shape, self.rows[a]), self.corner(a, 0)[1]
+        return f'<text class="k" x="{self.left - 17}" y="{y + self.h / 2:.1f}">{esc(place)}</text>'
+
+    def column_name(self, b):
+        if not self.roomy and b % 4: return ''
+        place, x = _place('', self.c.output_shape, self.columns[b]), self.corner(0, b)[0]
+        return (
+            f'<text class="k" x="{x + self.w / 2:.1f}"'
+            f' y="{self.top / 2}">{esc(place)}</text>'
+        )
+
+    def title(self, i, k):
+        "What pointing at a cell tells."
+        output = _place('output', self.c.output_shape, k)
+        return (
+            f'd {output} / d {_place("input", self.c.input_shape, i)}:'
+            f' measured {number(self.c.numerical[i, k].item())}, claimed'
+            f' {number(self.c.analytical[i, k].item())}'
+        )
+
+# %% ../../nbs/viz/15_jacobians.ipynb #8178b5bc
+def _cell(cells, a, b, strength, says, marked):
+    "One cell with its colour, the number in it and its cross."
+    (x, y), (w, h) = cells.corner(a, b), (cells.w, cells.h)
+    title = cells.title(cells.rows[a], cells.columns[b])
+    out = f'<g><title>{esc(title)}</title>' + cells.rect('class="c u"', x, y)
+    if strength:
+        ink, full = 'p' if strength > 0 else 'm', 0.08 + 0.42 * min(abs(strength), 1)
+        out += cells.rect(f'class="{ink}" fill-opacity="{full:.2f}"', x, y)
+    if cells.roomy:
+        out += (
+            f'<text x="{x + w / 2 + 6 * bool(marked):.1f}"'
+            f' y="{y + h / 2 + 0.5:.1f}">{esc(says)}</text>'
+        )
+    if marked:
+        r, at = (3, x + 8) if cells.roomy else (4, x + w / 2)
+        out += (
+            f'<path class="x" d="M{at - r:.1f} {y + h / 2 - r:.1f}l{2 * r} {2 * r}m0'
+            f' {-2 * r}l{-2 * r} {2 * r}"/>'
+        )
+    return out + '</g>'
+
 def _panel(
     title, values, strength, marked, c, rows, columns, worst, says_of=lambda v, wrong: number(v, 3)
 ):
     """One panel as a figure. `values`: numbers in the cells; `strength`: from -1 to 1; `marked`:
     cells with a cross.
     """
-    roomy = len(columns) <= 8
-    w, h, left, top = (76, 24, 34, 18) if roomy else (14, 14, 34, 18)
-    width, height = left + w * len(columns) + 2, top + h * len(rows) + 2
+    cells = _Cells(c, rows, columns)
     out = []
     for a, i in enumerate(rows):
-        y = top + h * a
-        if h > 14 or a % 4 == 0:
-            out.append(
-                f'<text class="k" x="{left - 17}"'
-                f' y="{y + h / 2:.1f}">{esc(_place("", c.input_shape, i))}</text>'
-            )
+        out.append(cells.row_name(a))
         for b, k in enumerate(columns):
-            x, s = left + w * b, strength[i, k]
-            says = (
-                f'd {_place("output", c.output_shape, k)} / d {_place("input", c.input_shape, i)}:'
-                f' measured {number(c.numerical[i, k].item())}, claimed'
-                f' {number(c.analytical[i, k].item())}'
-            )
-            out.append(
-                f'<g><title>{esc(says)}</title><rect class="c u" x="{x}" y="{y}" width="{w}"'
-                f' height="{h}"/>'
-            )
-            if s:
-                out.append(
-                    f'<rect class="{"p" if s > 0 else "m"}"'
-                    f' fill-opacity="{0.08 + 0.42 * min(abs(s), 1):.2f}" x="{x}" y="{y}" '
-                    f'width="{w}"'
-                    f' height="{h}"/>'
-                )
-            if roomy:
-                number_there = esc(says_of(values[i, k].item(), marked[i, k]))
-                out.append(
-                    f'<text x="{x + w / 2 + 6 * bool(marked[i, k]):.1f}"'
-                    f' y="{y + h / 2 + 0.5:.1f}">{number_there}</text>'
-                )
-            if marked[i, k]:
-                r, at = (3, x + 8) if roomy else (4, x + w / 2)
-                out.append(
-                    f'<path class="x" d="M{at - r:.1f} {y + h / 2 - r:.1f}l{2 * r} {2 * r}m0'
-                    f' {-2 * r}l{-2 * r} {2 * r}"/>'
-                )
-            out.append('</g>')
-    for b, k in enumerate(columns):
-        if roomy or b % 4 == 0:
-            out.append(
-                f'<text class="k" x="{left + w * b + w / 2:.1f}"'
-                f' y="{top / 2}">{esc(_place("", c.output_shape, k))}</text>'
-            )
+            says = says_of(values[i, k].item(), marked[i, k])
+            out.append(_cell(cells, a, b, strength[i, k], says, marked[i, k]))
+    out += [cells.column_name(b) for b in range(len(columns))]
     if worst is not None:
-        out.append(
-            f'<rect class="w" x="{left + w * columns.index(worst[1])}"'
-            f' y="{top + h * rows.index(worst[0])}" width="{w}" height="{h}"/>'
-        )
+        x, y = cells.corner(rows.index(worst[0]), columns.index(worst[1]))
+        out.append(cells.rect('class="w"', x, y))
+    width, height = cells.size
     return (
         f'<figure><figcaption>{esc(title)}</figcaption><svg xmlns="http://www.w3.org/2000/svg"'
         f' role="img" aria-label="{esc(title)}: {len(rows)} by {len(columns)} entries" viewBox="0 0'

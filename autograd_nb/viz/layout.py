@@ -184,10 +184,32 @@ def layout(
 def _q(s):
     return '"' + str(s).replace('\\', '\\\\').replace('"', '\\"').replace('\n', '\\n') + '"'
 
-# %% ../../nbs/viz/02_layout.ipynb #d4488c9b
+_LOOKS = dict(
+    leaf='shape=box style="rounded,filled" penwidth=2',
+    const='style="dashed"',
+    output='penwidth=2',
+    group='shape=box3d',
+    more='shape=plain',
+)
+
+def _said(n):
+    "The lines on a node: its name and sign, and what is known of it."
+    from autograd_nb.viz.style import inline, shape_text
+
+    name = f'{n.name} =' if n.name and n.kind in ('op', 'output') else n.name
+    told = [
+        ' '.join(t for t in (name, n.symbol) if t),
+        shape_text(n.shape) if n.shape else '',
+        f'value {inline(n.value)}' if n.value else '',
+        f'grad {inline(n.grad)}' if n.grad else '',
+        n.node,
+        *n.detail,
+    ]
+    return '\n'.join(t for t in told if t)
+
 def to_dot(g: Graph, direction: str = 'LR') -> str:
     "Labelled DOT text of a `Graph`, for use with Graphviz's own programs."
-    from autograd_nb.viz.style import LIGHT, inline, shape_text
+    from autograd_nb.viz.style import LIGHT
 
     out = [
         'digraph autograd {',
@@ -196,47 +218,10 @@ def to_dot(g: Graph, direction: str = 'LR') -> str:
         '  edge [color="#8592a0"];',
     ]
     for n in g.nodes:
-        label = [
-            t
-            for t in (
-                ' '.join(
-                    t
-                    for t in (
-                        n.name and f'{n.name} =' if n.kind in ('op', 'output') else n.name,
-                        n.symbol,
-                    )
-                    if t
-                ),
-                shape_text(n.shape) if n.shape else '',
-                f'value {inline(n.value)}' if n.value else '',
-                f'grad {inline(n.grad)}' if n.grad else '',
-                n.node,
-                *n.detail,
-            )
-            if t
-        ]
-        look = dict(
-            leaf='shape=box style="rounded,filled" penwidth=2',
-            const='style="dashed"',
-            output='penwidth=2',
-            group='shape=box3d',
-            more='shape=plain',
-        ).get(n.kind, '')
         fill = LIGHT['leaf'] if n.kind in ('leaf', 'group') else LIGHT['card']
-        out.append(
-            f'  n{n.id} [label={_q(chr(10).join(label))}'
-            f' fillcolor="{fill}"{" " + look if look else ""}];'
-        )
+        look = f' {_LOOKS[n.kind]}' if n.kind in _LOOKS else ''
+        out.append(f'  n{n.id} [label={_q(_said(n))} fillcolor="{fill}"{look}];')
     for e in g.edges:
-        out.append(
-            f'  n{e.src} -> n{e.dst}'
-            + (
-                f' [label={_q(e.nr)}]'
-                if e.nr
-                else f' [label={_q(f"×{e.count}")}]'
-                if e.count > 1
-                else ''
-            )
-            + ';'
-        )
+        label = e.nr or (f'×{e.count}' if e.count > 1 else '')
+        out.append(f'  n{e.src} -> n{e.dst}' + (f' [label={_q(label)}];' if label else ';'))
     return '\n'.join(out + ['}'])

@@ -220,6 +220,8 @@ def _straight(points):
             out.append((x, y))
     return out + points[1:][-1:]
 
+def _dash(c): return f' stroke-dasharray="{DASHES[c]}"' if DASHES[c] else ''
+
 def _line(i, px, py, inside, marks, scattered=False):
     """One line: a path with gaps where a point is missing, and marks at its points; only the marks
     if they are `scattered`.
@@ -234,8 +236,7 @@ def _line(i, px, py, inside, marks, scattered=False):
                 for k, (x, y) in enumerate(run if marks else _straight(run))
             ]
             run = []
-    dash = f' stroke-dasharray="{DASHES[c]}"' if DASHES[c] else ''
-    out = '' if scattered else f'<path class="ag-s{c}" d="{"".join(d) or "M0 0"}"{dash}/>'
+    out = '' if scattered else f'<path class="ag-s{c}" d="{"".join(d) or "M0 0"}"{_dash(c)}/>'
     if marks or scattered:
         out += (
             f'<g class="ag-m{c}">'
@@ -260,6 +261,109 @@ def _labels(ends, x, low):
     )
 
 # %% ../../nbs/viz/07_plots.ipynb #df89e44b
+@dataclass
+class _Places:
+    "Where things stand on a chart, in pixels: its size, the box of the lines, the words above it."
+
+    width: float
+    height: float
+    left: float  # of the box, as is `top`; `wide` and `high` are its size
+    top: float
+    wide: float
+    high: float
+    x: Axis
+    y: Axis
+    xticks: list
+    yticks: list
+    heading: list
+    legend: list
+
+def _places(x, y, names, words, size, slim, margins):
+    "The places of a chart of the lines called `names`; `words`: its title and its axes' labels."
+    (title, xlabel, ylabel), (width, height) = words, size
+    xticks, yticks = x.ticks(4 if slim else 6), y.ticks(5)
+    heading = [title] if title else []
+    if title and slim:
+        heading = [' '.join(line) for line in _wrapped(title.split(), width - 20, 13.5)]
+    legend = _wrapped(names, width - 40, 13.5, ' ' * 7) if slim else []
+    left = 14 + max([_tw(tick_text(t, y.log), 11) for t in yticks] + [0]) + (18 if ylabel else 0)
+    right = min(18 + 1.1 * max(map(_tw, names)), width * 0.42) if names and not slim else 14
+    left, right = max(left, margins[0]), right if slim else max(right, margins[1])
+    top, bottom = 12 + 18 * len(heading) + 18 * len(legend), 28 + (18 if xlabel else 0)
+    height += top - 30 if slim and top > 30 else 0
+    wide, high = width - left - right, height - top - bottom
+    x, y = x.at(left, left + wide), y.at(top + high, top)
+    return _Places(
+        width, height, left, top, wide, high, x, y, xticks, yticks, heading, legend
+    )
+
+# %% ../../nbs/viz/07_plots.ipynb #6bc8fbbd
+def _grid(at: _Places):
+    "A line and a number at each tick, and the two axes."
+    left, top, out = at.left, at.top, []
+    for t in at.yticks:
+        y = float(at.y(t))
+        out.append(
+            f'<path class="ag-gr" d="M{left:.1f} {y:.1f}h{at.wide:.1f}"/><text class="ag-tk"'
+            f' text-anchor="end" x="{left - 6:.1f}" y="{y + 4:.1f}">{tick_text(t, at.y.log)}</text>'
+        )
+    for t in at.xticks:
+        x, says = float(at.x(t)), tick_text(t, at.x.log)
+        out.append(
+            f'<path class="ag-gr" d="M{x:.1f} {top}v{at.high:.1f}"/><text class="ag-tk"'
+            f' text-anchor="middle" x="{x:.1f}" y="{top + at.high + 16:.1f}">{says}</text>'
+        )
+    out.append(f'<path class="ag-ax" d="M{left:.1f} {top}v{at.high:.1f}h{at.wide:.1f}"/>')
+    return ''.join(out)
+
+def _lines(at: _Places, data, markers, points, cut, named):
+    "All lines; those above and below are `cut` off, and names stand at their ends if `named`."
+    out, ends = [], []
+    for i, (k, (xs, ys)) in enumerate(data.items()):
+        px, py = at.x(xs), at.y(ys)
+        inside = np.isfinite(py) & (px >= at.left - 0.5) & (px <= at.left + at.wide + 0.5)
+        if cut: inside &= (py >= at.top - 0.5) & (py <= at.top + at.high + 0.5)
+        marks = len(xs) <= 30 if markers is None else markers
+        out.append(_line(i, px, py, inside, marks, k in points))
+        if k and named and inside.any():
+            ends.append([float(py[np.flatnonzero(inside)[-1]]), k, i % len(INKS)])
+    out.append(_labels(ends, at.left + at.wide + 8, at.top + at.high))
+    return ''.join(out)
+
+# %% ../../nbs/viz/07_plots.ipynb #614af46c
+def _legend(at: _Places, data, points):
+    "The names of the lines above a slim chart, each with a piece of its line."
+    out, order = [], list(data)
+    for row, names in enumerate(at.legend):
+        x, y = 8.0, 16 + 18 * (len(at.heading) + row)
+        for name in names:
+            c = order.index(name) % len(INKS)
+            if name in points: sign = f'<g class="ag-m{c}">{_mark(MARKS[c], x + 11, y - 4)}</g>'
+            else: sign = f'<path class="ag-s{c}" d="M{x:.1f} {y - 4}h22"{_dash(c)}/>'
+            out.append(f'{sign}<text class="ag-t{c}" x="{x + 27:.1f}" y="{y}">{esc(name)}</text>')
+            x += 27 + _tw(name, 13.5) + 14
+    return ''.join(out)
+
+def _titles(at: _Places, slim):
+    x = 8 if slim else at.left
+    return ''.join(
+        f'<text class="ag-pt" x="{x:.1f}" y="{18 + 18 * row}">{esc(line)}</text>'
+        for row, line in enumerate(at.heading)
+    )
+
+def _axis_names(at: _Places, xlabel, ylabel):
+    out = ''
+    if xlabel:
+        x, y = at.left + at.wide / 2, at.height - 7
+        out += f'<text text-anchor="middle" x="{x:.1f}" y="{y}">{esc(xlabel)}</text>'
+    if ylabel:
+        out += (
+            f'<text text-anchor="middle" transform="translate(13 {at.top + at.high / 2:.1f})'
+            f' rotate(-90)">{esc(ylabel)}</text>'
+        )
+    return out
+
+# %% ../../nbs/viz/07_plots.ipynb #08eb6c84
 def plot_svg(
     series: dict, title=None, xlabel='', ylabel='', logx=False, logy=False, xlim=None, ylim=None,
     markers=None, width=640, height=340, describe=None, style=True, slim=None, margins=(0, 0),
@@ -277,86 +381,19 @@ def plot_svg(
     if slim: data = {k: thin(xs, ys, 150) for k, (xs, ys) in data.items()}
     allx, ally = (np.concatenate([d[i] for d in data.values()] or [np.zeros(0)]) for i in (0, 1))
     ax, ay = axis(allx, xlim, logx), axis(ally[np.isfinite(ally)], ylim, logy, 0.05)
-    xt, yt = ax.ticks(4 if slim else 6), ay.ticks(5)
-    names = [k for k in data if k]
-    heading = (
-        [' '.join(line) for line in _wrapped(title.split(), width - 20, 13.5)]
-        if title and slim
-        else [title]
-        if title
-        else []
-    )
-    legend = _wrapped(names, width - 40, 13.5, ' ' * 7) if slim else []
-    left = 14 + max([_tw(tick_text(t, logy), 11) for t in yt] + [0]) + (18 if ylabel else 0)
-    right = min(18 + 1.1 * max(map(_tw, names)), width * 0.42) if names and not slim else 14
-    left, right = max(left, margins[0]), right if slim else max(right, margins[1])
-    top, bottom = 12 + 18 * len(heading) + 18 * len(legend), 28 + (18 if xlabel else 0)
-    height += top - 30 if slim and top > 30 else 0
-    W, H = width - left - right, height - top - bottom
-    X, Y = ax.at(left, left + W), ay.at(top + H, top)
-    out, ends = [], []
-    for t in yt:
-        y = float(Y(t))
-        out.append(
-            f'<path class="ag-gr" d="M{left:.1f} {y:.1f}h{W:.1f}"/><text class="ag-tk"'
-            f' text-anchor="end" x="{left - 6:.1f}" y="{y + 4:.1f}">{tick_text(t, logy)}</text>'
-        )
-    for t in xt:
-        x = float(X(t))
-        out.append(
-            f'<path class="ag-gr" d="M{x:.1f} {top}v{H:.1f}"/><text class="ag-tk"'
-            f' text-anchor="middle" x="{x:.1f}" y="{top + H + 16:.1f}">{tick_text(t, logx)}</text>'
-        )
-    out.append(f'<path class="ag-ax" d="M{left:.1f} {top}v{H:.1f}h{W:.1f}"/>')
-    for i, (k, (xs, ys)) in enumerate(data.items()):
-        px, py = X(xs), Y(ys)
-        inside = np.isfinite(py) & (px >= left - 0.5) & (px <= left + W + 0.5)
-        if ylim is not None: inside &= (py >= top - 0.5) & (py <= top + H + 0.5)
-        out.append(
-            _line(i, px, py, inside, len(xs) <= 30 if markers is None else markers, k in points)
-        )
-        if k and not slim and inside.any():
-            ends.append([float(py[np.flatnonzero(inside)[-1]]), k, i % len(INKS)])
-    out.append(_labels(ends, left + W + 8, top + H))
-    for row, line in enumerate(heading):
-        out.append(
-            f'<text class="ag-pt" x="{8 if slim else left:.1f}"'
-            f' y="{18 + 18 * row}">{esc(line)}</text>'
-        )
-    for row, line in enumerate(legend):
-        x, y = 8.0, 16 + 18 * (len(heading) + row)
-        for name in line:
-            c = list(data).index(name) % len(INKS)
-            dash = f' stroke-dasharray="{DASHES[c]}"' if DASHES[c] else ''
-            out.append(
-                (
-                    f'<g class="ag-m{c}">{_mark(MARKS[c], x + 11, y - 4)}</g>'
-                    if name in points
-                    else f'<path class="ag-s{c}" d="M{x:.1f} {y - 4}h22"{dash}/>'
-                )
-                + f'<text class="ag-t{c}" x="{x + 27:.1f}" y="{y}">{esc(name)}</text>'
-            )
-            x += 27 + _tw(name, 13.5) + 14
-    if xlabel:
-        out.append(
-            f'<text text-anchor="middle" x="{left + W / 2:.1f}" '
-            f'y="{height - 7}">{esc(xlabel)}</text>'
-        )
-    if ylabel:
-        out.append(
-            f'<text text-anchor="middle" transform="translate(13 {top + H / 2:.1f})'
-            f' rotate(-90)">{esc(ylabel)}</text>'
-        )
-    words = describe or plot_text(series, title, xlabel, ylabel, logx, logy)
+    names, words, size = [k for k in data if k], (title, xlabel, ylabel), (width, height)
+    at = _places(ax, ay, names, words, size, slim, margins)
+    drawn = _grid(at) + _lines(at, data, markers, points, ylim is not None, not slim)
+    drawn += _titles(at, slim) + _legend(at, data, points) + _axis_names(at, xlabel, ylabel)
+    said = describe or plot_text(series, title, xlabel, ylabel, logx, logy)
     kind = {None: '', True: ' ag-slim', False: ' ag-broad'}[slim]
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="agnb ag-plot{kind}" role="img"'
-        f' aria-label="{esc(title or ylabel or "line chart")}" viewBox="0 0 {width} {height}"'
-        f' width="{width}" height="{height}"'
-        f' style="max-width:100%;height:auto"><desc>{esc(words)}</desc>'
+        f' aria-label="{esc(title or ylabel or "line chart")}"'
+        f' viewBox="0 0 {width} {at.height}" width="{width}" height="{at.height}"'
+        f' style="max-width:100%;height:auto"><desc>{esc(said)}</desc>'
         + (f'<style>{plot_css()}</style>' if style else '')
-        + ''.join(out)
-        + '</svg>'
+        + f'{drawn}</svg>'
     )
 
 # %% ../../nbs/viz/07_plots.ipynb #0c34837d

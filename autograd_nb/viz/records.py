@@ -15,7 +15,7 @@ import sys
 import traceback
 from collections import Counter, deque
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import count, islice
 from typing import NamedTuple
 import numpy as np
 from ..arrays.topics import take_topics
@@ -612,7 +612,7 @@ class _Making:
         return r
 
     def _add_node(self, n, full=True):
-        name = n.name()
+        name = getattr(n, 'picture_name', None) or n.name()
         leaf = name.endswith('AccumulateGrad')
         if leaf:
             r = self._add_leaf(n.variable, 'AccumulateGrad')
@@ -771,15 +771,11 @@ def _pieces(ids, edges):
     return {i: find(i) for i in ids}
 
 # %% ../../nbs/viz/01_records.ipynb #f33269ae
-def summarise(g: Graph, max_nodes: int = 250, shown: int = 40, keep: int = 6) -> Graph:
-    """A graph of about `shown` cards that stands for `g`; the `keep` levels nearest to the outputs
-    stay as they are.
+def _left_alone(g, lv, shown, keep):
+    """The nodes that keep their cards. A leaf that does not is moved, in `lv`, to where it is first
+    used.
     """
-    ordered(g)
-    lv = levels(g)
-    top = max(lv.values())
-    by_id = g._by_id()
-    users = {}
+    top, users = max(lv.values()), {}
     for e in g.edges: users.setdefault(e.src, []).append(e.dst)
     leaves = [n for n in g.nodes if n.kind in ('leaf', 'const')]
     free = {n.id for n in leaves if n.kind == 'leaf' and n.name}
@@ -788,65 +784,65 @@ def summarise(g: Graph, max_nodes: int = 250, shown: int = 40, keep: int = 6) ->
     near = [
         n.id for n in g.nodes if n.kind not in ('leaf', 'const', 'more') and lv[n.id] > top - keep
     ]
-    if len(near) <= shown // 2: own.update(near)
-    for n in leaves:  # a leaf belongs where it is first used
-        if n.id not in own:
-            lv[n.id] = max(min((lv[u] for u in users.get(n.id, ())), default=0), 0)
-            if users.get(n.id) and all(u in own for u in users[n.id]) and len(near) <= shown // 2:
-                own.add(n.id)
-    if len(own) > shown: own = set(g.roots)
-    rest = [n.id for n in g.nodes if n.id not in own]
-    bands = 10
+    few = len(near) <= shown // 2
+    if few: own.update(near)
+    for n in leaves:
+        if n.id in own: continue
+        used = users.get(n.id, ())
+        lv[n.id] = max(min((lv[u] for u in used), default=0), 0)
+        if few and used and all(u in own for u in used): own.add(n.id)
+    return own if len(own) <= shown else set(g.roots)
+
+def _in_bands(rest, lv, edges, shown):
+    "The piece that each of the nodes `rest` is in, at most about `shown` of them."
+    top, bands = max(lv.values()), 10
     while True:
         band = {i: min(lv[i] * bands // (top + 1), bands - 1) for i in rest}
-        piece = _pieces(
-            rest,
-            [e for e in g.edges if e.src in band and e.dst in band and band[e.src] == band[e.dst]],
-        )
-        if len(set(piece.values())) <= shown: break
-        if bands == 1:
-            piece = {i: -1 - band[i] for i in rest}
-            break
+        inside = [e for e in edges if e.src in band and band[e.src] == band.get(e.dst)]
+        piece = _pieces(rest, inside)
+        if len(set(piece.values())) <= shown: return piece
+        if bands == 1: return {i: -1 - band[i] for i in rest}
         bands //= 2
-    members = {}
+
+# %% ../../nbs/viz/01_records.ipynb #2a8164dc
+def _group(id, nodes):
+    "One card for several nodes."
+    ops = Counter(n.node for n in nodes if n.kind not in ('leaf', 'const', 'more'))
+    leaves, many = sum(n.kind == 'leaf' for n in nodes), sum(ops.values())
+    detail = list(kinds_text(ops))
+    if leaves: detail.append('1 leaf' if leaves == 1 else f'{leaves} leaves')
+    held = sum(s.nbytes for n in nodes for s in n.saved)
+    return NodeRec(
+        id,
+        'group',
+        '',
+        f'{many} ops' if many else f'{len(nodes)} inputs',
+        count=len(nodes),
+        detail=tuple(detail),
+        saved=(Saved('all', (), '', held),) if any(n.saved for n in nodes) else (),
+    )
+
+def summarise(g: Graph, max_nodes: int = 250, shown: int = 40, keep: int = 6) -> Graph:
+    """A graph of about `shown` cards that stands for `g`; the `keep` levels nearest to the outputs
+    stay as they are.
+    """
+    ordered(g)
+    lv, by_id, members = levels(g), g._by_id(), {}
+    own = _left_alone(g, lv, shown, keep)
+    rest = [n.id for n in g.nodes if n.id not in own]
+    piece = _in_bands(rest, lv, g.edges, shown)
     for i in rest: members.setdefault(piece[i], []).append(i)
     out = Graph([], [], list(g.roots), list(g.notes), g.total or len(g.nodes))
-    rep = {i: i for i in own}
-    fresh = max(by_id) + 1
+    card = {}  # of each node the id of the card that stands for it
+    fresh = count(max(by_id) + 1)
     for n in g.nodes:
-        if n.id in own:
-            out.nodes.append(n)
-            continue
-        if n.id in rep: continue
-        ids = members[piece[n.id]]
-        if len(ids) == 1:
-            rep[n.id] = n.id
-            out.nodes.append(n)
-            continue
-        ops = Counter(by_id[i].node for i in ids if by_id[i].kind not in ('leaf', 'const', 'more'))
-        nl = sum(by_id[i].kind == 'leaf' for i in ids)
-        detail = list(kinds_text(ops))
-        if nl: detail.append('1 leaf' if nl == 1 else f'{nl} leaves')
-        nops = sum(ops.values())
-        out.nodes.append(
-            NodeRec(
-                fresh,
-                'group',
-                '',
-                f'{nops or len(ids)} ops' if nops else f'{len(ids)} inputs',
-                count=len(ids),
-                detail=tuple(detail),
-                saved=(
-                    (Saved('all', (), '', sum(s.nbytes for i in ids for s in by_id[i].saved)),)
-                    if any(by_id[i].saved for i in ids)
-                    else ()
-                ),
-            )
-        )
-        for i in ids: rep[i] = fresh
-        fresh += 1
-    count = Counter((rep[e.src], rep[e.dst]) for e in g.edges if rep[e.src] != rep[e.dst])
-    out.edges = [Edge(a, b, count=c) for (a, b), c in count.items()]
+        if n.id in card: continue
+        ids = [n.id] if n.id in own else members[piece[n.id]]
+        if len(ids) > 1: n = _group(next(fresh), [by_id[i] for i in ids])
+        out.nodes.append(n)
+        for i in ids: card[i] = n.id
+    ends = Counter((card[e.src], card[e.dst]) for e in g.edges if card[e.src] != card[e.dst])
+    out.edges = [Edge(a, b, count=c) for (a, b), c in ends.items()]
     out.notes.append(
         f'{g.total or len(g.nodes):,} nodes summarised: a stacked card stands for many nodes'
     )

@@ -291,13 +291,9 @@ def _operand_texts(live, r, names):
     return letters, numbers
 
 # %% ../../nbs/viz/05_steps.ipynb #4c7804dc
-def _forward_steps(live, tl, steps):
-    """Steps, values and highlights of the forward pass. Returns how each record is written in an
-    expression, and the last step.
-    """
-    g = live.graph
+def _inputs(g, tl, steps):
+    "The step before all others. Returns how leaves and constants are written in an expression."
     names = {}
-    t = 0
     for n in g.nodes:
         if n.kind == 'leaf': tl.history.setdefault(n.id, {})['value'] = [(0, n.value)]
         s = n.name or (inline(n.value) if _scalar(n.value) else None)
@@ -307,34 +303,35 @@ def _forward_steps(live, tl, steps):
         f' and {len(leaves) - 4} more' if len(leaves) > 4 else ''
     )
     steps.append(StepRec('start', None, 'The inputs', what))
-    for node in live.forward_order():
+    return names
+
+def _computed(live, node, names):
+    "What an operation computes, as `name = letters = numbers = result`; then it is in `names`."
+    r = live.rec(node)
+    letters, numbers = _operand_texts(live, r, names)
+    numeric = [_is_number(text) for text, _ in letters]
+    if r.op == 'mul' and numeric == [False, True]:
+        letters, numbers = letters[::-1], numbers[::-1]  # 3·x, not x·3
+    shown = 'linear' if getattr(getattr(node, 'op', None), 'name', '') == 'linear' else r.op
+    power = exponent(node)
+    ex = expression(shown, letters, power) if letters else shown
+    nums = expression(shown, numbers, power) if numbers and all(numbers) else None
+    if r.value is not None: v = inline(r.value)
+    else: v = '…' if r.shape is None else f'a tensor of shape {shape_text(r.shape)}'
+    if r.name: names[r.id] = r.name, 5
+    else: names[r.id] = (ex, strength(shown)) if text_width(ex, 1) < 20 else ('…', 5)
+    return ' = '.join(dict.fromkeys(s for s in (r.name, clip(ex, 60), nums, v) if s))
+
+# %% ../../nbs/viz/05_steps.ipynb #7e99430e
+def _forward_steps(live, tl, steps):
+    """Steps, values and highlights of the forward pass. Returns how each record is written in an
+    expression, and the last step.
+    """
+    g, t = live.graph, 0
+    names = _inputs(g, tl, steps)
+    for t, node in enumerate(live.forward_order(), 1):
         r = live.rec(node)
-        t += 1
-        op = r.op
-        letters, numbers = _operand_texts(live, r, names)
-        if (
-            op == 'mul'
-            and len(letters) == 2
-            and _is_number(letters[1][0])
-            and not _is_number(letters[0][0])
-        ):
-            letters, numbers = letters[::-1], numbers[::-1]  # 3·x, not x·3
-        power = exponent(node)
-        shown = 'linear' if getattr(getattr(node, 'op', None), 'name', '') == 'linear' else op
-        ex = expression(shown, letters, power) if letters else shown
-        nums = expression(shown, numbers, power) if numbers and all(numbers) else None
-        v = (
-            inline(r.value)
-            if r.value is not None
-            else f'a tensor of shape {shape_text(r.shape)}'
-            if r.shape is not None
-            else '…'
-        )
-        text = ' = '.join(dict.fromkeys(s for s in (r.name, clip(ex, 60), nums, v) if s))
-        names[r.id] = (
-            (r.name, 5) if r.name else (ex, strength(shown)) if text_width(ex, 1) < 20 else ('…', 5)
-        )
-        steps.append(StepRec('forward', r.id, r.node, text))
+        steps.append(StepRec('forward', r.id, r.node, _computed(live, node, names)))
         if r.value is not None:
             tl.history.setdefault(r.id, {})['value'] = [(t, r.value)]
         tl.rings[t] = [(r.id, 'fwd')]

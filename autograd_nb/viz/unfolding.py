@@ -143,6 +143,46 @@ class _Levels:
         return name, kind, _counted(nodes) + (f', {nbytes_text(held)} saved' if held else '')
 
 # %% ../../nbs/viz/20_unfolding.ipynb #90bf7ba0
+def _dotted(*texts): return ' · '.join(t for t in texts if t)
+
+class _UnfoldingLevels:
+    "One level as a part of the page."
+
+    def _button(self, i, scope, ids):
+        "The radio button that says whether a level is shown."
+        name, kind, size = self._about(i)
+        # JupyterLab takes the arrow keys for itself unless an element asks to be left alone.
+        return (
+            f'<input type="radio" data-lm-suppress-shortcuts="true" name="{scope}"'
+            f' id="{ids[i]}" aria-label="{esc(name + (f" ({kind})" if kind else ""))},'
+            f' {size}"{" checked" if i == self.start else ""}>'
+        )
+
+    def _trail(self, i, ids):
+        "The calls around a level, as a way out of it; each is named within the one before."
+        path, before = [], ''
+        for j in [*([] if i is None else [None, *self.folded._around(i)]), i]:
+            whole = self._about(j)[0]
+            short = esc(clip(whole.removeprefix(before + '.') if before else whole, 40))
+            path.append(f'<b>{short}</b>' if j == i else f'<label for="{ids[j]}">{short}</label>')
+            before = whole if j is not None else ''
+        return ' ▸ '.join(path)
+
+    def _part(self, k, i, ids):
+        "A level: the trail, and the picture with its openings."
+        _, kind, size = self._about(i)
+        p = self.level(i)
+        d = p.drawing
+        svg = d.svg.replace(f'<style>{css()}</style>', '', 1)
+        return (
+            f'<div class="ag-level l{k}"><div class="ag-trail">{self._trail(i, ids)}'
+            f' <small>{esc(_dotted(kind, size))}</small></div><div'
+            ' class="ag-wide"><div class="ag-canvas" '
+            f'style="width:{d.width:.0f}px;max-width:100%;'
+            f'min-width:{d.width * MIN_SCALE:.0f}px">{svg}{openings(p, ids)}</div></div></div>'
+        )
+
+# %% ../../nbs/viz/20_unfolding.ipynb #855e5485
 class _UnfoldingPage:
     "All levels on one page."
 
@@ -150,57 +190,22 @@ class _UnfoldingPage:
         text = str(self)
         scope = f'fold{next(self.made)}-{sha1(text.encode()).hexdigest()[:6]}'
         ids = {i: f'{scope}-{k}' for k, i in enumerate(self.numbers)}
-        inputs, levels, shown = [], [], []
-        for k, i in enumerate(self.numbers):
-            name, kind, size = self._about(i)
-            # JupyterLab takes the arrow keys for itself unless an element asks to be left alone.
-            inputs.append(
-                f'<input type="radio" data-lm-suppress-shortcuts="true" name="{scope}"'
-                f' id="{ids[i]}" aria-label="{esc(name + (f" ({kind})" if kind else ""))},'
-                f' {size}"{" checked" if i == self.start else ""}>'
-            )
-            shown.append(f'#{ids[i]}:checked~.l{k}')
-            trail = [] if i is None else [None, *self.folded._around(i)]
-            path, before = [], ''
-            for j in [*trail, i]:
-                whole = self._about(j)[0]
-                short = whole.removeprefix(before + '.') if before else whole
-                path.append(
-                    f'<b>{esc(clip(short, 40))}</b>'
-                    if j == i
-                    else f'<label for="{ids[j]}">{esc(clip(short, 40))}</label>'
-                )
-                before = whole if j is not None else ''
-            p = self.level(i)
-            d = p.drawing
-            svg = d.svg.replace(f'<style>{css()}</style>', '', 1)
-            levels.append(
-                f'<div class="ag-level l{k}"><div class="ag-trail">{" ▸ ".join(path)}'
-                f' <small>{esc(" · ".join(t for t in (kind, size) if t))}</small></div><div'
-                ' class="ag-wide"><div class="ag-canvas" '
-                f'style="width:{d.width:.0f}px;max-width:100%;'
-                f'min-width:{d.width * MIN_SCALE:.0f}px">{svg}{openings(p, ids)}</div></div></div>'
-            )
-        head = (
-            f'<div class="ag-heading" style="font-weight:600">{esc(self.title)}</div>'
-            if self.title
-            else ''
-        )
+        buttons = ''.join(self._button(i, scope, ids) for i in ids)
+        levels = ''.join(self._part(k, i, ids) for k, i in enumerate(ids))
+        shown = ','.join(f'.agnb.ag-fold>#{id}:checked~.l{k}' for k, id in enumerate(ids.values()))
+        title = esc(self.title) if self.title else ''
+        head = f'<div class="ag-heading" style="font-weight:600">{title}</div>' if title else ''
         says = (
             'A card with a plus opens on a click; the trail above leads back out. With the'
             ' keyboard: Tab to the picture, then the arrow keys.'
-            + (
-                f' {self.left_out} of the innermost cards stay closed: look(name) shows them.'
-                if self.left_out
-                else ''
-            )
         )
-        title = self.title or 'The graph, folded by module: which call to look into'
+        if self.left_out:
+            says += f' {self.left_out} of the innermost cards stay closed: look(name) shows them.'
         return (
-            '<div class="agnb ag-fold" role="radiogroup"'
-            f' aria-label="{esc(title)}"><style>{css()}{fold_css()}'
-            f'{",".join(".agnb.ag-fold>" + s for s in shown)}{{display:block}}'
-            f'</style>{"".join(inputs)}{head}{"".join(levels)}<small>{says}</small></div>'
+            '<div class="agnb ag-fold" role="radiogroup" aria-label="'
+            f'{title or "The graph, folded by module: which call to look into"}"><style>{css()}'
+            f'{fold_css()}{shown}{{display:block}}</style>{buttons}{head}{levels}'
+            f'<small>{says}</small></div>'
         )
 
 # %% ../../nbs/viz/20_unfolding.ipynb #a2d3f237
@@ -213,28 +218,18 @@ class _UnfoldingText:
 
     @property
     def text(self):
+        all_of_it = None, -1, 'the whole graph', '', self.folded.live.graph.total, 0
         lines = []
-        for number, depth, name, kind, nodes, held in [
-            (None, -1, 'the whole graph', '', self.folded.live.graph.total, 0),
-            *self.folded.tree,
-        ]:
-            if number in self.numbers:
-                lines.append(
-                    '  ' * (depth + 1)
-                    + ' · '.join(
-                        t
-                        for t in (
-                            name.rpartition('.')[2] or name, kind, _counted(nodes),
-                            held and f'{nbytes_text(held)} saved',
-                        )
-                        if t
-                    )
-                )
+        for number, depth, name, kind, nodes, held in [all_of_it, *self.folded.tree]:
+            if number not in self.numbers: continue
+            saved = held and f'{nbytes_text(held)} saved'
+            said = _dotted(name.rpartition('.')[2] or name, kind, _counted(nodes), saved)
+            lines.append('  ' * (depth + 1) + said)
         return '\n'.join(lines)
 
     def __repr__(self): return f'Unfolding({len(self.numbers) - 1} calls)'
 
-take_topics(Unfolding, (_Levels, _UnfoldingPage, _UnfoldingText))
+take_topics(Unfolding, (_Levels, _UnfoldingLevels, _UnfoldingPage, _UnfoldingText))
 
 # %% ../../nbs/viz/20_unfolding.ipynb #7c546517
 @for_readers

@@ -11,6 +11,7 @@ import linecache
 import re
 import traceback
 import types
+from typing import NamedTuple
 import numpy as np
 from ..viz.style import number, rules, shape_text
 from ..viz.records import array, is_tensor
@@ -30,96 +31,93 @@ def kind(v) -> str:
 def _numbers(v):
     "`v` as an array of numbers, or None."
     if isinstance(v, str) or v is None: return None
-    try:
-        a = np.asarray(
-            array(v)
-            if is_tensor(v)
-            else [array(e) if is_tensor(e) else e for e in v]
-            if isinstance(v, (list, tuple))
-            else v
-        )
-    except (ValueError, TypeError):
-        return None
+    if isinstance(v, (list, tuple)): v = [array(e) if is_tensor(e) else e for e in v]
+    try: a = np.asarray(array(v) if is_tensor(v) else v)
+    except (ValueError, TypeError): return None
     if a.dtype.kind == 'O' or a.dtype.kind in 'USM': return None
     return a if a.dtype.kind in 'biufc' else a.astype(np.float64)
 
 # %% ../../nbs/widgets/05_checks.ipynb #752ebc49
-def difference(
-    got,
-    want,
-    rtol: float = 1e-4,
-    atol: float = 1e-6,
-    reveal: bool = False,
-    what: str = 'your answer',
-) -> str | None:
-    """None if `got` agrees with `want`, else the reason why not, without telling `want` unless
-    `reveal`.
-    """
-    if isinstance(want, str):
-        if not isinstance(got, str):
-            return f'{what} should be a text in quotes; it is {kind(got)}'
-        if got.strip() == want.strip(): return None
-        if got.strip().lower() == want.strip().lower():
-            return f'{what} is right but for capital letters'
-        return f'{what}: {got!r} is not it' + (f'; expected {want!r}' if reveal else '')
-    if isinstance(want, bool):
-        if not isinstance(got, (bool, np.bool_)):
-            return f'{what} should be True or False; it is {kind(got)}'
-        return None if bool(got) == want else f'{what} is not {got}'
-    if isinstance(want, (set, frozenset)):
-        if not isinstance(got, (set, frozenset, list, tuple)):
-            return f'{what} should be a set; it is {kind(got)}'
-        extra, missing = set(got) - want, want - set(got)
-        if extra: return f'{sorted(map(str, extra))[0]!r} does not belong in {what}'
-        if not missing: return None
-        return (
-            f'{len(missing)} element{"s are" if len(missing) > 1 else " is"} missing from {what}'
-            + (f': {sorted(map(str, missing))}' if reveal else '')
-        )
-    if isinstance(want, dict):
-        if not isinstance(got, dict):
-            return f'{what} should be a dict; it is {kind(got)}'
-        if set(got) != set(want):
-            return f'the keys of {what} are not the expected ones' + (
-                f': {sorted(map(str, want))}' if reveal else ''
-            )
-        return next(
-            (
-                d
-                for k in want
-                if (d := difference(got[k], want[k], rtol, atol, reveal, f'entry {k!r}'))
-            ),
-            None,
-        )
-    w = _numbers(want)
-    if w is None and isinstance(want, (list, tuple)):
-        if not isinstance(got, (list, tuple)):
-            return f'{what} should be a list or tuple; it is {kind(got)}'
-        if len(got) != len(want):
-            return f'{what} has {len(got)} entries, not as many as expected' + (
-                f' ({len(want)})' if reveal else ''
-            )
-        return next(
-            (
-                d
-                for i, (a, b) in enumerate(zip(got, want))
-                if (d := difference(a, b, rtol, atol, reveal, f'entry {i}'))
-            ),
-            None,
-        )
-    if w is None:
-        return None if got == want else f'{what} is not the expected {type(want).__name__}'
-    if isinstance(got, str):
-        return f'{what} is a text, {got!r}; give a number, without quotes'
-    if callable(got) and not is_tensor(got):
-        return f'{what} is a function; call it, and give its result'
-    g = _numbers(got)
-    if g is None: return f'{what} should hold numbers; it is {kind(got)}'
-    if isinstance(got, (bool, np.bool_)):
-        return f'{what} should be a number; it is {got}'
-    return _compare(g, w, rtol, atol, reveal, what)
+class _Terms(NamedTuple):
+    "How near is near enough, whether the right answer may be told, and what the answer is called."
+
+    rtol: float
+    atol: float
+    reveal: bool
+    what: str
+
+    def told(self, words): return words if self.reveal else ''
+
+    def near(self, a, b): return np.isclose(a, b, rtol=self.rtol, atol=self.atol, equal_nan=True)
+
+    def close(self, a, b): return a.shape == b.shape and bool(np.all(self.near(a, b)))
+
+    def first_difference(self, entries):
+        "Of triples (its key, what is there, what should be), the first that differ, in words."
+        for k, got, want in entries:
+            said = difference(got, want, *self[:3], f'entry {k!r}')
+            if said: return said
+        return None
 
 # %% ../../nbs/widgets/05_checks.ipynb #aa029fdf
+def _text_difference(got, want, terms):
+    what = terms.what
+    if not isinstance(got, str): return f'{what} should be a text in quotes; it is {kind(got)}'
+    g, w = got.strip(), want.strip()
+    if g == w: return None
+    if g.lower() == w.lower(): return f'{what} is right but for capital letters'
+    return f'{what}: {got!r} is not it' + terms.told(f'; expected {want!r}')
+
+def _truth_difference(got, want, terms):
+    if not isinstance(got, (bool, np.bool_)):
+        return f'{terms.what} should be True or False; it is {kind(got)}'
+    return None if bool(got) == want else f'{terms.what} is not {got}'
+
+def _set_difference(got, want, terms):
+    if not isinstance(got, (set, frozenset, list, tuple)):
+        return f'{terms.what} should be a set; it is {kind(got)}'
+    extra, missing = set(got) - want, want - set(got)
+    if extra: return f'{sorted(map(str, extra))[0]!r} does not belong in {terms.what}'
+    if not missing: return None
+    elements = 'elements are' if len(missing) > 1 else 'element is'
+    told = terms.told(f': {sorted(map(str, missing))}')
+    return f'{len(missing)} {elements} missing from {terms.what}{told}'
+
+# %% ../../nbs/widgets/05_checks.ipynb #99e2babc
+def _dict_difference(got, want, terms):
+    if not isinstance(got, dict): return f'{terms.what} should be a dict; it is {kind(got)}'
+    if set(got) != set(want):
+        told = terms.told(f': {sorted(map(str, want))}')
+        return f'the keys of {terms.what} are not the expected ones{told}'
+    return terms.first_difference((k, got[k], want[k]) for k in want)
+
+def _list_difference(got, want, terms):
+    if not isinstance(got, (list, tuple)):
+        return f'{terms.what} should be a list or tuple; it is {kind(got)}'
+    if len(got) != len(want):
+        told = terms.told(f' ({len(want)})')
+        return f'{terms.what} has {len(got)} entries, not as many as expected{told}'
+    return terms.first_difference((i, a, b) for i, (a, b) in enumerate(zip(got, want)))
+
+# %% ../../nbs/widgets/05_checks.ipynb #8b5401fc
+def _shape_difference(g, w, terms):
+    "What is wrong with the shape of the numbers `g`, or None."
+    what = terms.what
+    if w.size == 1 and g.size != 1:
+        it = f'it has the shape {shape_text(g.shape)}' if g.size else 'it is empty'
+        return f'{what} should be one number; {it}'
+    if w.ndim == 1 and g.ndim <= 1 and g.shape != w.shape:
+        here = f'here are {g.size}' if g.ndim else 'here is a single one'
+        return f'{what} should be {w.size} number{"s" if w.size > 1 else ""}; {here}'
+    if g.shape == w.shape or g.size == w.size == 1: return None
+    extra = ''
+    if g.ndim == w.ndim == 2 and terms.close(g.T, w):
+        extra = ' The numbers are right, but transposed.'
+    elif g.size == w.size and terms.close(g.reshape(-1), w.reshape(-1)):
+        extra = ' The numbers are right: only the shape differs.'
+    return f'the shape of {what} is {shape_text(g.shape)}, expected {shape_text(w.shape)}.{extra}'
+
+# %% ../../nbs/widgets/05_checks.ipynb #afa9b378
 _FACTORS = (
     (2, 'twice'),
     (3, 'three times'),
@@ -130,67 +128,73 @@ _FACTORS = (
     (0.1, 'a tenth of'),
 )
 
-# %% ../../nbs/widgets/05_checks.ipynb #99e2babc
-def _compare(g, w, rtol, atol, reveal, what):
-    close = lambda a, b: (
-        a.shape == b.shape and bool(np.all(np.isclose(a, b, rtol=rtol, atol=atol, equal_nan=True)))
-    )
-    tell = f'; expected {number(w.item(), 8) if w.size == 1 else w.tolist()}' if reveal else ''
-    if w.size == 1 and g.size != 1:
-        return f'{what} should be one number; ' + (
-            f'it has the shape {shape_text(g.shape)}' if g.size else 'it is empty'
-        )
-    if w.ndim == 1 and g.ndim <= 1 and g.shape != w.shape:
-        return (
-            f'{what} should be {w.size} number{"s" if w.size > 1 else ""};'
-            f' {f"here are {g.size}" if g.ndim else "here is a single one"}'
-        )
-    if g.shape != w.shape and not (g.size == w.size == 1):
-        extra = ''
-        if g.ndim == w.ndim == 2 and close(g.T, w):
-            extra = ' The numbers are right, but transposed.'
-        elif g.size == w.size and close(g.reshape(-1), w.reshape(-1)):
-            extra = ' The numbers are right: only the shape differs.'
-        return (
-            f'the shape of {what} is {shape_text(g.shape)}, expected {shape_text(w.shape)}.{extra}'
-        )
-    g = g.reshape(w.shape)
-    if close(g, w): return None
+def _pattern(g, w, terms):
+    "The mistake that makes `g` of the right numbers `w`, or None."
+    if w.size > 1 and w.ndim == 2 and w.shape[0] == w.shape[1] and terms.close(g.T, w):
+        return 'has the right numbers, but transposed'
+    if terms.close(-g, w): return 'has the right size but the wrong sign'
+    for k, words in _FACTORS:
+        if w.size and np.any(w != 0) and terms.close(g, w * k):
+            return f'is exactly {words} what it should be'
+    return None
+
+# %% ../../nbs/widgets/05_checks.ipynb #ef041c97
+def _value_difference(g, w, terms):
+    "How the numbers `g` differ from `w`, which have the same shape; None if they do not."
+    if terms.close(g, w): return None
+    what, single = terms.what, w.size == 1
+    told = terms.told(f'; expected {number(w.item(), 8) if single else w.tolist()}')
     with np.errstate(all='ignore'):
-        bad = ~np.isclose(g, w, rtol=rtol, atol=atol, equal_nan=True)
+        bad = ~terms.near(g, w)
         if not np.isfinite(g[bad]).all() and np.isfinite(w).all():
-            return (
-                f"{what} contains {number(g[bad][~np.isfinite(g[bad])][0])}{tell}"
-                if w.size > 1
-                else f'{what} is {number(g.item())}{tell}'
-            )
-        first = tuple(np.argwhere(bad)[0].tolist())
-        where = (
-            ''
-            if w.size == 1
-            else (
-                f' (first at index {first if w.ndim > 1 else first[0]}, where it is'
-                f' {number(g[bad][0])})'
-            )
-        )
-        if w.size > 1 and w.ndim == 2 and w.shape[0] == w.shape[1] and close(g.T, w):
-            return f'{what} has the right numbers, but transposed{tell}'
-        if close(-g, w): return f'{what} has the right size but the wrong sign{tell}'
-        for k, words in _FACTORS:
-            if w.size and np.any(w != 0) and close(g, w * k):
-                return f'{what} is exactly {words} what it should be{tell}'
-    count = (
-        f'{int(bad.sum())} of {w.size} entries differ'
-        if w.size > 1
-        else f'{number(g.item())} is not it'
-    )
-    near = (
-        w.size == 1
-        and g.dtype.kind in 'fiu'
-        and w.dtype.kind in 'fiu'
-        and abs(float(g) - float(w)) <= 0.02 * abs(float(w))
-    )
-    return f'{what}: {count}{where}' + ('; very near, but not exact enough' if near else '') + tell
+            has = 'is' if single else 'contains'
+            return f'{what} {has} {number(g[bad][~np.isfinite(g[bad])][0])}{told}'
+        pattern = _pattern(g, w, terms)
+        if pattern: return f'{what} {pattern}{told}'
+    if single:
+        real = g.dtype.kind in 'fiu' and w.dtype.kind in 'fiu'
+        near = real and abs(float(g) - float(w)) <= 0.02 * abs(float(w))
+        nearly = '; very near, but not exact enough' if near else ''
+        return f'{what}: {number(g.item())} is not it{nearly}{told}'
+    first = tuple(np.argwhere(bad)[0].tolist())
+    index = first if w.ndim > 1 else first[0]
+    where = f' (first at index {index}, where it is {number(g[bad][0])})'
+    return f'{what}: {int(bad.sum())} of {w.size} entries differ{where}{told}'
+
+# %% ../../nbs/widgets/05_checks.ipynb #77f694b1
+def _number_difference(got, w, terms):
+    "Why `got` is not the number, or the numbers, `w`."
+    what = terms.what
+    if isinstance(got, str): return f'{what} is a text, {got!r}; give a number, without quotes'
+    if callable(got) and not is_tensor(got):
+        return f'{what} is a function; call it, and give its result'
+    g = _numbers(got)
+    if g is None: return f'{what} should hold numbers; it is {kind(got)}'
+    if isinstance(got, (bool, np.bool_)): return f'{what} should be a number; it is {got}'
+    return _shape_difference(g, w, terms) or _value_difference(g.reshape(w.shape), w, terms)
+
+# %% ../../nbs/widgets/05_checks.ipynb #14745694
+_DIFFERENCES = (
+    (str, _text_difference),
+    (bool, _truth_difference),
+    ((set, frozenset), _set_difference),
+    (dict, _dict_difference),
+)
+
+def difference(
+    got, want, rtol: float = 1e-4, atol: float = 1e-6, reveal: bool = False,
+    what: str = 'your answer',
+) -> str | None:
+    """None if `got` agrees with `want`, else the reason why not, without telling `want` unless
+    `reveal`.
+    """
+    terms = _Terms(rtol, atol, reveal, what)
+    for kinds, compare in _DIFFERENCES:
+        if isinstance(want, kinds): return compare(got, want, terms)
+    w = _numbers(want)
+    if w is not None: return _number_difference(got, w, terms)
+    if isinstance(want, (list, tuple)): return _list_difference(got, want, terms)
+    return None if got == want else f'{what} is not the expected {type(want).__name__}'
 
 # %% ../../nbs/widgets/05_checks.ipynb #cab41738
 def grad_difference(t, want, rtol=1e-4, atol=1e-6, reveal=False, name='x') -> str | None:
@@ -431,21 +435,80 @@ class _NotGiven:
 
 NOT_GIVEN = _NotGiven()
 
+def _by_values(answer, expected, grad, cases, terms):
+    "The judgement by the right value, by the right results on `cases`, or by the right gradient."
+    rtol, atol, reveal, name = terms
+    unnamed = name == 'your answer'
+    if cases is not None:
+        if expected is NOT_GIVEN: return None
+        own = getattr(answer, '__name__', 'your function').replace('<lambda>', 'your function')
+        called = own if unnamed else name
+        return function_difference(
+            answer, expected, cases, grad is True, rtol, atol, reveal, called
+        )
+    why = None if expected is NOT_GIVEN else difference(answer, expected, *terms)
+    if why is None and grad is not NOT_GIVEN and grad is not True:
+        return grad_difference(answer, grad, rtol, atol, reveal, 'x' if unnamed else name)
+    return why
+
 # %% ../../nbs/widgets/05_checks.ipynb #8d46c605
+# what a test says of a function without a return, which has handed it a None
+_OF_NONE = re.compile(r'NoneType|^Return |should come back|^What you return')
+
+def _by_test(answer, test, name):
+    "The judgement by `test`, and the argument that the answer has overwritten meanwhile, if any."
+    tried = tuple(map(_watched, answer)) if type(answer) is tuple else _watched(answer)
+    try: said = test(tried)
+    except _Unanswered: return ..., None
+    except Exception as e: said = _raised(e, answer, tried, name)
+    if isinstance(said, str):
+        nothing = getattr(tried, 'last', ...) is None and _OF_NONE.search(said)
+        why = 'nothing came back. Is there a `return`?' if nothing else said
+    elif said is ...:
+        return ..., None
+    else:
+        passed = said is None or isinstance(said, (bool, np.bool_)) and bool(said)
+        why = None if passed else f'{name} does not pass the test'
+    return why, getattr(tried, 'overwritten', None)
+
+def _besides(why, name, overwritten):
+    "`why`, and that the answer has overwritten what belongs to its caller."
+    besides = (
+        f'{name} writes into {overwritten}, which belongs to the caller. Compute something new'
+        ' instead'
+    )
+    if why is None: return f'the result is right, but {besides}'
+    return f'{why.rstrip(".")}. Mind that {besides}'
+
+# %% ../../nbs/widgets/05_checks.ipynb #b930f405
+_DOTS = 'Replace the `...` by your answer and run the cell again.'
+
+def _open(answer, expected):
+    "What is still to be answered, or None."
+    if answer is ... or isinstance(answer, (tuple, list)) and any(a is ... for a in answer):
+        return _DOTS
+    if isinstance(answer, dict) and any(a is ... for a in answer.values()):
+        missing = ', '.join(str(k) for k, a in answer.items() if a is ...)
+        return f'Still without an answer: {missing}.'
+    return 'It is `None` so far.' if answer is None and expected is not None else None
+
+def _is_mistake(answer, wrong, rtol, atol):
+    "Whether `answer` is the wrong value `wrong`, or one that the predicate `wrong` finds."
+    try:
+        if callable(wrong) and not is_tensor(wrong): return bool(wrong(answer))
+        return difference(answer, wrong, rtol, atol) is None
+    except Exception: return False
+
+def _sentence(why):
+    starts = why.startswith(('the ', 'your ', 'nothing ', 'trying '))
+    ends = why.endswith(('.', '?', '!'))
+    return (why[0].upper() + why[1:] if starts else why) + ('' if ends else '.')
+
+# %% ../../nbs/widgets/05_checks.ipynb #e8901ce8
 def check(
-    answer,
-    expected=NOT_GIVEN,
-    *,
-    name: str = 'your answer',
-    rtol: float = 1e-4,
-    atol: float = 1e-6,
-    grad=NOT_GIVEN,
-    cases=None,
-    test=None,
-    mistakes=(),
-    hints=(),
-    reveal: bool = False,
-    writes: bool = False,
+    answer, expected=NOT_GIVEN, *, name: str = 'your answer', rtol: float = 1e-4,
+    atol: float = 1e-6, grad=NOT_GIVEN, cases=None, test=None, mistakes=(), hints=(),
+    reveal: bool = False, writes: bool = False,
 ) -> Check:
     """Judge an answer, and explain.
 
@@ -458,94 +521,20 @@ def check(
     not answered yet, and so does a function that returns `...` when `test` calls it. The result is
     true when right.
     """
-    hints = (hints,) if isinstance(hints, str) else tuple(hints)
     if expected is NOT_GIVEN and grad is NOT_GIVEN and test is None:
         raise TypeError('check() needs expected=, grad= or test= to judge by')
-    if (
-        callable(answer)
-        and not is_tensor(answer)
-        and cases is None
-        and test is None
-        and callable(expected)
-    ):
+    function = callable(answer) and not is_tensor(answer)
+    if function and cases is None and test is None and callable(expected):
         raise TypeError('check() of a function needs cases= to try it on')
-    dots = 'Replace the `...` by your answer and run the cell again.'
-    if answer is ... or isinstance(answer, (tuple, list)) and any(a is ... for a in answer):
-        return Check('open', dots, hints)
-    if isinstance(answer, dict) and any(a is ... for a in answer.values()):
-        return Check(
-            'open',
-            f'Still without an answer: {", ".join(str(k) for k, a in answer.items() if a is ...)}.',
-            hints,
-        )
-    if answer is None and expected is not None:
-        return Check('open', 'It is `None` so far.', hints)
-    why = None
-    if cases is not None:
-        called = (
-            getattr(answer, '__name__', 'your function').replace('<lambda>', 'your function')
-            if name == 'your answer'
-            else name
-        )
-        if expected is not NOT_GIVEN:
-            why = function_difference(
-                answer, expected, cases, grad is True, rtol, atol, reveal, called
-            )
-        if why is ...: return Check('open', dots, hints)
-    else:
-        if expected is not NOT_GIVEN:
-            why = difference(answer, expected, rtol, atol, reveal, name)
-        if why is None and grad is not NOT_GIVEN and grad is not True:
-            why = grad_difference(
-                answer, grad, rtol, atol, reveal, 'x' if name == 'your answer' else name
-            )
-    if why is None and test is not None:
-        tried = tuple(map(_watched, answer)) if type(answer) is tuple else _watched(answer)
-        try: r = test(tried)
-        except _Unanswered: return Check('open', dots, hints)
-        except Exception as e: r = _raised(e, answer, tried, name)
-        if r is ...: return Check('open', dots, hints)
-        if (
-            isinstance(r, str)
-            and getattr(tried, 'last', ...) is None
-            and re.search(r'NoneType|^Return |should come back|^What you return', r)
-        ):
-            r = 'nothing came back. Is there a `return`?'
-        why = (
-            None
-            if r is None or r is True or (isinstance(r, (bool, np.bool_)) and bool(r))
-            else r
-            if isinstance(r, str)
-            else f'{name} does not pass the test'
-        )
-    if test is not None and getattr(tried, 'overwritten', None) and not writes:
-        besides = (
-            f'{name} writes into {tried.overwritten}, which belongs to the caller. Compute'
-            ' something new instead'
-        )
-        why = (
-            f'the result is right, but {besides}'
-            if why is None
-            else f'{why.rstrip(".")}. Mind that {besides}'
-        )
+    hints = (hints,) if isinstance(hints, str) else tuple(hints)
+    missing = _open(answer, expected)
+    if missing: return Check('open', missing, hints)
+    why = _by_values(answer, expected, grad, cases, _Terms(rtol, atol, reveal, name))
+    overwritten = None
+    if why is None and test is not None: why, overwritten = _by_test(answer, test, name)
+    if why is ...: return Check('open', _DOTS, hints)
+    if overwritten and not writes: why = _besides(why, name, overwritten)
     if why is None: return Check('right', 'Well done.')
     for wrong, words in () if isinstance(answer, bool) else mistakes:
-        try:
-            hit = (
-                bool(wrong(answer))
-                if callable(wrong) and not is_tensor(wrong)
-                else difference(answer, wrong, rtol, atol) is None
-            )
-        except Exception:
-            hit = False
-        if hit: return Check('wrong', words, hints)
-    return Check(
-        'wrong',
-        (
-            why[0].upper() + why[1:]
-            if why.startswith(('the ', 'your ', 'nothing ', 'trying '))
-            else why
-        )
-        + ('' if why.endswith(('.', '?', '!')) else '.'),
-        hints,
-    )
+        if _is_mistake(answer, wrong, rtol, atol): return Check('wrong', words, hints)
+    return Check('wrong', _sentence(why), hints)

@@ -12,6 +12,7 @@ from ..arrays.topics import take_topics
 from ..viz.debugger import Debugger
 from ..viz.records import caller_names, for_readers
 from ..viz.style import MONO, esc, rules, theme_css
+from .playback import heading
 from .stills import Shown
 
 # %% ../../nbs/widgets/09_debugging.ipynb #a346a83f
@@ -56,14 +57,12 @@ class DebuggerPanel(Shown):
         self.words, self.picture = W.HTML(), W.HTML(layout=W.Layout(max_width='100%'))
         self._make_buttons()
         self._make_changes()
-        style = f'<style>{theme_css()}</style>'
-        head = W.HTML(f'<div class="agnb ag-heading">{style}{esc(title)}</div>')
         rows = [
             _row(*self.buttons.values()),
             _row(self.stops),
             _row(self.slot, self.how, self.amount, self.apply),
         ]
-        children = [*([head] if title else []), *rows, self.words, self.picture]
+        children = [*heading(title), *rows, self.words, self.picture]
         super().__init__(children, layout=W.Layout(width='100%'))
         self.refresh()
 

@@ -10,7 +10,8 @@ from ..autograd.gradcheck import compare
 from ..viz.jacobians import differences, jacobian_css, jacobian_html
 from ..viz.records import for_readers
 from ..viz.style import number
-from .playback import Player, caption_css, caption_html
+from ..viz.captions import caption_css, caption_html
+from .playback import Player
 
 # %% ../../nbs/widgets/10_gradchecks.ipynb #a1ab98b4
 STEPS = tuple(10.0**-k for k in range(1, 13))

@@ -8,7 +8,8 @@ __all__ = ['checkpoint_memory']
 # %% ../../nbs/widgets/11_memory.ipynb #dd6c4d7c
 from ..viz.memory import checkpoint_caption, checkpoint_curves, memory_plot
 from ..viz.records import for_readers
-from .playback import Player, caption_css, caption_html
+from ..viz.captions import caption_css, caption_html
+from .playback import Player
 
 # %% ../../nbs/widgets/11_memory.ipynb #d4c2e033
 @for_readers

@@ -11,8 +11,9 @@ from ..viz.records import caller_names, for_readers, is_tensor
 from ..viz.svg import css
 from ..viz.steps import Frames, record_function, record_tensor
 from ..viz.tables import BackwardTable, folded_css, table_css, table_html
-from .explorer import parse_expression, variables_in
-from .playback import Player, caption_css, caption_html
+from ..viz.expressions import parse_expression, variables_in
+from ..viz.captions import caption_css, caption_html
+from .playback import Player
 
 # %% ../../nbs/widgets/01_steppers.ipynb #bfaa489d
 class FramesPlayer(Player):

@@ -17,7 +17,8 @@ from ..viz.flow import Flow, flow_css, flow_html, layer_groups
 from ..viz.records import array, is_tensor
 from ..viz.style import theme_css
 from .liveplots import StopButton
-from .playback import Player, caption_css, caption_html
+from ..viz.captions import caption_css, caption_html
+from .playback import Player
 from .stills import Growing
 
 # %% ../../nbs/widgets/12_watching.ipynb #fd4e9ce6

@@ -3,8 +3,7 @@
     python docs/inpage/pack.py FOLDER      write them as files, to try them out
 
 The modules that record and draw are the package's, word for word. Below them stand empty doors, where a notebook has
-the library's own engine, and number.py in place of NumPy. Functions that live beside widgets, which a page does not
-have, are taken out of their modules by name.
+the library's own engine, and number.py in place of NumPy.
 """
 
 import ast
@@ -15,22 +14,10 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 PACKAGE = HERE.parent.parent / "autograd_nb"
-DRAWING = ("style", "records", "repeats", "steps", "svg", "layout", "formulas", "scalar")
+DRAWING = ("style", "records", "repeats", "steps", "svg", "layout", "formulas", "scalar", "expressions", "captions")
 WHOLE = ("arrays/topics", *(f"viz/{name}" for name in DRAWING))  # the first puts the classes of the others together
-TAKEN = {"widgets/explorer.py": ("ExpressionError", "parse_expression"), "widgets/playback.py": ("caption_css", "caption_html")}
-EXPRESSIONS = '''"Read from the modules of widgets: what is not bound to widgets."
-import ast
-import operator
-
-from .scalar import Value, value as tensor
-from .steps import PHASES
-from .style import SANS, esc, rules
-
-
-def is_tensor(o):
-    return isinstance(o, Value)
-
-'''
+# what parse_expression makes of a number
+STAND_INS = {"autograd_nb/creation.py": "def tensor(x):\n    from autograd_nb.viz.scalar import value\n\n    return value(x)\n"}
 DOOR = '"A page has the engine of chapter 8 alone: nothing here is ever called."\n'
 
 
@@ -49,29 +36,10 @@ def doors(sources: list[str]) -> dict[str, str]:
     return found
 
 
-def definitions(path: Path, names: tuple[str, ...]) -> str:
-    "The source of the top-level `names` of a module, and of what else there they use, in the module's order."
-    source = path.read_text(encoding="utf-8")
-    found = {}
-    for node in ast.parse(source).body:
-        named = [node.name] if hasattr(node, "name") else [t.id for t in getattr(node, "targets", ()) if isinstance(t, ast.Name)]
-        found |= dict.fromkeys(named, node)
-    missing = [name for name in names if name not in found]
-    if missing:
-        raise SystemExit(f"docs/inpage/pack.py: {path.name} does not define {', '.join(missing)} any more; say there where it is now.")
-    taken, waiting = set(), list(names)
-    while waiting:
-        taken.add(name := waiting.pop())
-        waiting += {n.id for n in ast.walk(found[name]) if isinstance(n, ast.Name) and n.id in found} - taken
-    nodes = dict.fromkeys(node for name, node in found.items() if name in taken and name != "__all__")
-    return "\n\n".join(ast.get_source_segment(source, node) for node in nodes)
-
-
 def files() -> dict[str, str]:
     "name -> text of everything a page needs."
     found = {f"autograd_nb/{name}.py": (PACKAGE / f"{name}.py").read_text(encoding="utf-8") for name in WHOLE}
-    found |= doors(list(found.values()))
-    found["autograd_nb/viz/expressions.py"] = EXPRESSIONS + "\n\n".join(definitions(PACKAGE / path, names) for path, names in TAKEN.items()) + "\n"
+    found |= doors(list(found.values())) | STAND_INS
     for name, there in (("page", "page"), ("number", "numpy")):  # here it is not called numpy, so that nobody imports it by mistake
         found[f"{there}.py"] = (HERE / f"{name}.py").read_text(encoding="utf-8")
     return found

@@ -6,7 +6,8 @@
 import ast
 import math
 
-from autograd_nb.viz.expressions import ExpressionError, _in_python, caption_css, caption_html, parse_expression
+from autograd_nb.viz.captions import caption_css, caption_html
+from autograd_nb.viz.expressions import ExpressionError, _in_python, parse_expression
 from autograd_nb.viz.scalar import Value, scalar_recording, value
 from autograd_nb.viz.steps import Frames
 from autograd_nb.viz.style import SANS, esc, number, rules, theme_css

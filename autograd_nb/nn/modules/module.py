@@ -10,7 +10,8 @@ __all__ = ['EVERYWHERE', 'TOPICS', 'BackwardHookFunction', 'BackwardHook', 'Wrap
            'register_module_full_backward_hook', 'register_module_backward_hook', 'typename', 'indent', 'foreign',
            'Calling', 'CallingWithHooks', 'ForwardHooks', 'BackwardHooks', 'Assignment', 'Attributes', 'Registration',
            'Children', 'Tree', 'Members', 'Paths', 'MembersByPath', 'Modes', 'Conversion', 'ConversionTo', 'Dtypes',
-           'State', 'OwnState', 'StateHooks', 'Loading', 'LoadingOwn', 'Printing', 'Pickling', 'Module', 'clear_grad']
+           'State', 'OwnState', 'StateHooks', 'Loading', 'LoadingOwn', 'Printing', 'Pickling', 'Module', 'clear_grad',
+           'zero_grads', 'clear_grads']
 
 # %% ../../../nbs/nn/modules/01_module.ipynb #f02bad80
 import functools
@@ -26,8 +27,10 @@ from ...autograd.function import Function
 from ...graph.modes import LOCAL, SWITCH, no_grad, next_sequence_number, whole
 from ...graph.node import TensorBase
 from ...layers.hooks import attach
+from ...layers.versions import JOURNAL
 from ..parameter import Buffer, Parameter
 from ...tensor import check_device, device as Device
+from ...tensor.writes import all_unrecorded
 from ...arrays.topics import take_topics
 
 # %% ../../../nbs/nn/modules/01_module.ipynb #18ff7e62
@@ -911,7 +914,7 @@ class Modes:
         """Forget the gradients of all parameters; with `set_to_none=False`, set them to zero
         instead.
         """
-        for p in self.parameters(): clear_grad(p, set_to_none)
+        clear_grads(self.parameters(), set_to_none)
 
 # %% ../../../nbs/nn/modules/01_module.ipynb #606f6a44
 class Conversion:
@@ -1300,12 +1303,25 @@ take_topics(Module, TOPICS)
 
 # %% ../../../nbs/nn/modules/01_module.ipynb #fcfb4cd3
 @whole
-def clear_grad(p, set_to_none=True):
-    "Forget the gradient of one tensor, or set it to zero."
-    if set_to_none:
-        p.grad = None
-    elif p.grad is not None:
-        g = p.grad
+def clear_grad(p):
+    "Forget the gradient of one tensor."
+    p.grad = None
+
+@whole
+def zero_grads(parameters):
+    "Set the gradients of parameters to zero."
+    grads = [g for p in parameters if (g := p.grad) is not None]
+    arrays = all_unrecorded(grads)
+    if arrays is not None:
+        for a in arrays: a.fill(0)
+        JOURNAL.note_all(arrays, 'zero_')
+        return
+    for g in grads:
         if g.grad_fn is not None: g.detach_()
         else: g.requires_grad_(False)
         g.zero_()
+
+def clear_grads(parameters, set_to_none=True):
+    "Forget the gradients of parameters, or set them to zero."
+    if not set_to_none: return zero_grads(list(parameters))
+    for p in parameters: clear_grad(p)

@@ -332,43 +332,30 @@ def run_layer(mode, x, state, weights, reverse, batch_sizes=None, whole=True):
     `batch_sizes`: what it says at each step, and its last memories. `whole`: as one operation,
     where that can be.
     """
-    if (
-        whole
-        and batch_sizes is None
-        and weights[4] is None
-        and _fits_whole(mode, (x, *state, *weights[:4]))
-    ):
-        said, *last = (LSTMLayer if mode == 'LSTM' else GRULayer).apply(
-            x, *state, *weights[:4], reverse
-        )
+    whole = whole and batch_sizes is None and weights[4] is None
+    if whole and _fits_whole(mode, (x, *state, *weights[:4])):
+        layer = LSTMLayer if mode == 'LSTM' else GRULayer
+        said, *last = layer.apply(x, *state, *weights[:4], reverse)
         return said, tuple(last)
     step = _step_function(mode, weights)
     bias = weights[2]
     # for the others the two biases act as one
     if mode != 'GRU' and bias is not None: bias = bias + weights[3]
     gates = _linear(x, weights[0], bias)
-    if batch_sizes is None:
-        gates = F.unbind(gates, 0)
-        said = []
-        for g in reversed(gates) if reverse else gates:
-            state = step(g, state)
-            said.append(state[0])
-        return F.stack(said[::-1] if reverse else said), state
-    pieces, said, first = F.split(gates, batch_sizes), [], state
-    if reverse:
-        state = tuple(s[: batch_sizes[-1]] for s in first)
-        for g, n in zip(reversed(pieces), reversed(batch_sizes)):
-            have = state[0].shape[0]
-            # sequences that end here begin
-            if n > have:
-                state = tuple(F.cat([s, f[have:n]]) for s, f in zip(state, first))
-            state = step(g, state)
-            said.append(state[0])
-        return F.cat(said[::-1]), state
-    finished = []
+    if batch_sizes is not None:
+        run = _run_packed_back if reverse else _run_packed
+        return run(step, F.split(gates, batch_sizes), state, batch_sizes)
+    gates, said = F.unbind(gates, 0), []
+    for g in reversed(gates) if reverse else gates:
+        state = step(g, state)
+        said.append(state[0])
+    return F.stack(said[::-1] if reverse else said), state
+
+# %% ../../../nbs/nn/modules/07_rnn.ipynb #6bcef63e
+def _run_packed(step, pieces, state, batch_sizes):
+    said, finished = [], []
     for g, n in zip(pieces, batch_sizes):
-        have = state[0].shape[0]
-        if n < have:
+        if n < state[0].shape[0]:
             # sequences that have ended
             finished.append(tuple(s[n:] for s in state))
             state = tuple(s[:n] for s in state)
@@ -376,6 +363,16 @@ def run_layer(mode, x, state, weights, reverse, batch_sizes=None, whole=True):
         said.append(state[0])
     finished.append(state)
     return F.cat(said), tuple(F.cat([f[k] for f in reversed(finished)]) for k in range(len(state)))
+
+def _run_packed_back(step, pieces, first, batch_sizes):
+    said, state = [], tuple(s[: batch_sizes[-1]] for s in first)
+    for g, n in zip(reversed(pieces), reversed(batch_sizes)):
+        have = state[0].shape[0]
+        # sequences that end here begin
+        if n > have: state = tuple(F.cat([s, f[have:n]]) for s, f in zip(state, first))
+        state = step(g, state)
+        said.append(state[0])
+    return F.cat(said[::-1]), state
 
 # %% ../../../nbs/nn/modules/07_rnn.ipynb #345ab3fc
 def _check_settings(
@@ -474,6 +471,10 @@ class _RNNWeights:
         "Draw the first values anew: uniform within ±1/√hidden_size."
         bound = 1.0 / math.sqrt(self.hidden_size)
         for weight in self.parameters(): init.uniform_(weight, -bound, bound)
+
+# %% ../../../nbs/nn/modules/07_rnn.ipynb #da470c00
+class _RNNWeightLists:
+    "The weights, listed."
 
     @property
     def all_weights(self):
@@ -592,34 +593,38 @@ class _RNNStates:
             f'For {which} input, hx should also be {dims}-D but got {s.dim()}-D tensor'
         )
 
+# %% ../../../nbs/nn/modules/07_rnn.ipynb #06f1d117
+class _RNNInput:
+    "A padded batch, or a single sequence, as the layers want it."
+
+    def _steps_first(self, x):
+        "The input as (steps, batch, features), and whether it was a single sequence."
+        if x.dim() not in (2, 3):
+            name = 'LSTM' if self.mode == 'LSTM' else type(self).__name__
+            raise ValueError(f'{name}: Expected input to be 2D or 3D, got {x.dim()}D instead')
+        single = x.dim() == 2
+        if single: x = x.unsqueeze(0 if self.batch_first else 1)
+        self.check_input(x)
+        if self.batch_first: x = x.transpose(0, 1)
+        if not x.shape[0]:
+            raise RuntimeError('Expected sequence length to be larger than 0 in RNN')
+        return x, single
+
 # %% ../../../nbs/nn/modules/07_rnn.ipynb #e8fb26b9
 class _RNNForward:
     "The layers, one above the other."
 
     def forward(self, input, hx=None):
-        lstm = self.mode == 'LSTM'
         packed = isinstance(input, PackedSequence)
-        single = False
         if packed:
             x, sizes, order, back = input
-            batch_sizes = sizes.tolist()
+            batch_sizes, single = sizes.tolist(), False
             self.check_input(x, batch_sizes)
             n = batch_sizes[0]
         else:
-            x, batch_sizes, order, back = input, None, None, None
-            if x.dim() not in (2, 3):
-                raise ValueError(
-                    f'{type(self).__name__}: Expected input to be 2D or 3D, got {x.dim()}D instead'
-                    if not lstm
-                    else f'LSTM: Expected input to be 2D or 3D, got {x.dim()}D instead'
-                )
-            single = x.dim() == 2
-            if single: x = x.unsqueeze(0 if self.batch_first else 1)
-            self.check_input(x)
-            n = x.shape[0] if self.batch_first else x.shape[1]
-            if self.batch_first: x = x.transpose(0, 1)
-            if not x.shape[0]:
-                raise RuntimeError('Expected sequence length to be larger than 0 in RNN')
+            batch_sizes = order = back = None
+            x, single = self._steps_first(input)
+            n = x.shape[1]
         states = self._first_states(x, hx, n, single, order)
         finals, at = [], 0
         for layer in range(self.num_layers):
@@ -642,10 +647,10 @@ class _RNNForward:
             x, last = x.squeeze(0 if self.batch_first else 1), tuple(s.squeeze(1) for s in last)
         elif back is not None:
             last = tuple(s[:, back] for s in last)
-        return x, (last if lstm else last[0])
+        return x, (last if self.mode == 'LSTM' else last[0])
 
 # %% ../../../nbs/nn/modules/07_rnn.ipynb #9f9a007c
-take_topics(RNNBase, (_RNNWeights, _RNNChecks, _RNNStates, _RNNForward))
+take_topics(RNNBase, (_RNNWeights, _RNNWeightLists, _RNNChecks, _RNNStates, _RNNInput, _RNNForward))
 
 # %% ../../../nbs/nn/modules/07_rnn.ipynb #3c50ef1f
 def _no_projection(more):

@@ -45,46 +45,18 @@ class _ConvNd(Module):
         groups, bias, padding_mode, device, dtype,
     ):
         super().__init__()
-        if groups <= 0: raise ValueError('groups must be a positive integer')
-        if in_channels % groups:
-            raise ValueError('in_channels must be divisible by groups')
-        if out_channels % groups:
-            raise ValueError('out_channels must be divisible by groups')
         n = self.dims
         stride, dilation = spread(stride, n), spread(dilation, n)
-        if isinstance(padding, str):
-            if padding not in ('same', 'valid'):
-                raise ValueError(
-                    f"Invalid padding string {padding!r}, should be one of {{'same', 'valid'}}"
-                )
-            if padding == 'same' and set(stride) != {1}:
-                raise ValueError("padding='same' is not supported for strided convolutions")
-        else:
-            padding = spread(padding, n)
-        modes = {'zeros', 'reflect', 'replicate', 'circular'}
-        if padding_mode not in modes:
-            raise ValueError(
-                "padding_mode must be one of {'zeros', 'reflect', 'replicate', 'circular'}, but"
-                f" got padding_mode='{padding_mode}'"
-            )
-        if self.transposed and padding_mode != 'zeros':
-            raise ValueError(f'Only "zeros" padding mode is supported for {type(self).__name__}')
-        (
-            self.in_channels, self.out_channels, self.kernel_size, self.stride, self.padding,
-            self.dilation,
-        ) = (in_channels, out_channels, spread(kernel_size, n), stride, padding, dilation)
+        if not isinstance(padding, str): padding = spread(padding, n)
+        self._check_options(in_channels, out_channels, groups, stride, padding, padding_mode)
+        self.in_channels, self.out_channels, self.kernel_size = (
+            in_channels, out_channels, spread(kernel_size, n),
+        )
+        self.stride, self.padding, self.dilation = stride, padding, dilation
         self.output_padding, self.groups, self.padding_mode = (
             spread(output_padding, n), groups, padding_mode,
         )
-        if isinstance(padding, str):
-            total = [
-                d * (k - 1) if padding == 'same' else 0 for d, k in zip(dilation, self.kernel_size)
-            ]
-            self._reversed_padding_repeated_twice = [
-                v for t in reversed(total) for v in (t // 2, t - t // 2)
-            ]
-        else:
-            self._reversed_padding_repeated_twice = [p for p in reversed(padding) for _ in range(2)]
+        self._reversed_padding_repeated_twice = _by_side(padding, dilation, self.kernel_size)
         shape = (
             (in_channels, out_channels // groups)
             if self.transposed
@@ -98,6 +70,37 @@ class _ConvNd(Module):
     def __setstate__(self, state):
         super().__setstate__(state)
         if not hasattr(self, 'padding_mode'): self.padding_mode = 'zeros'
+
+# %% ../../../nbs/nn/modules/06_spatial.ipynb #4e22785d
+def _by_side(padding, dilation, window):
+    "How much to pad on each side, from the last dimension to the first, as `pad` wants it."
+    if not isinstance(padding, str): return [p for p in reversed(padding) for _ in range(2)]
+    total = [d * (k - 1) if padding == 'same' else 0 for d, k in zip(dilation, window)]
+    return [v for t in reversed(total) for v in (t // 2, t - t // 2)]
+
+class _ConvChecks:
+    "What can be wrong with a convolution's options."
+
+    def _check_options(self, in_channels, out_channels, groups, stride, padding, padding_mode):
+        if groups <= 0: raise ValueError('groups must be a positive integer')
+        if in_channels % groups:
+            raise ValueError('in_channels must be divisible by groups')
+        if out_channels % groups:
+            raise ValueError('out_channels must be divisible by groups')
+        if isinstance(padding, str):
+            if padding not in ('same', 'valid'):
+                raise ValueError(
+                    f"Invalid padding string {padding!r}, should be one of {{'same', 'valid'}}"
+                )
+            if padding == 'same' and set(stride) != {1}:
+                raise ValueError("padding='same' is not supported for strided convolutions")
+        if padding_mode not in ('zeros', 'reflect', 'replicate', 'circular'):
+            raise ValueError(
+                "padding_mode must be one of {'zeros', 'reflect', 'replicate', 'circular'}, but"
+                f" got padding_mode='{padding_mode}'"
+            )
+        if self.transposed and padding_mode != 'zeros':
+            raise ValueError(f'Only "zeros" padding mode is supported for {type(self).__name__}')
 
 # %% ../../../nbs/nn/modules/06_spatial.ipynb #97c5a015
 class _ConvFacts:
@@ -126,7 +129,7 @@ class _ConvFacts:
         if self.padding_mode != 'zeros': out += f', padding_mode={self.padding_mode}'
         return out
 
-take_topics(_ConvNd, (_ConvFacts,))
+take_topics(_ConvNd, (_ConvChecks, _ConvFacts))
 
 # %% ../../../nbs/nn/modules/06_spatial.ipynb #dda7020a
 class _Conv(_ConvNd):
@@ -260,37 +263,14 @@ def _module(name, function, doc, names, defaults, shown=None, check=None, calls=
 
     def __init__(self, *args, **kwargs):
         Module.__init__(self)
-        if len(args) > len(names):
-            raise TypeError(
-                f'{name}.__init__() takes from {1 + len(names) - len(defaults)} to {len(names) + 1}'
-                f' positional arguments but {len(args) + 1} were given'
-            )
-        values = dict(zip(names, args))
-        for key, value in kwargs.items():
-            if key not in names:
-                raise TypeError(f"{name}.__init__() got an unexpected keyword argument '{key}'")
-            if key in values:
-                raise TypeError(f"{name}.__init__() got multiple values for argument '{key}'")
-            values[key] = value
-        for key in names:
-            if key not in values and key not in defaults:
-                raise TypeError(
-                    f"{name}.__init__() missing 1 required positional argument: '{key}'"
-                )
-            value = values.get(key, defaults.get(key))
-            (
-                object.__setattr__(self, key, value)
-                if not isinstance(value, Module)
-                else setattr(self, key, value)
-            )
+        for key, value in _bound(name, names, defaults, args, kwargs).items():
+            keep = setattr if isinstance(value, Module) else object.__setattr__
+            keep(self, key, value)
         if check: check(self)
 
     def forward(self, *inputs, **kwargs):
-        return (
-            calls(self, *inputs, **kwargs)
-            if calls
-            else function(*inputs, *[getattr(self, key) for key in names])
-        )
+        if calls: return calls(self, *inputs, **kwargs)
+        return function(*inputs, *[getattr(self, key) for key in names])
 
     def extra_repr(self):
         return shown(self) if callable(shown) else (shown or '').format(self)
@@ -300,6 +280,28 @@ def _module(name, function, doc, names, defaults, shown=None, check=None, calls=
         __constants__=names,
     )
     return type(name, (Module,), members)
+
+# %% ../../../nbs/nn/modules/06_spatial.ipynb #2d003688
+def _bound(name, names, defaults, args, kwargs):
+    "The options by name, as the call of a function with this signature would bind them."
+    if len(args) > len(names):
+        raise TypeError(
+            f'{name}.__init__() takes from {1 + len(names) - len(defaults)} to {len(names) + 1}'
+            f' positional arguments but {len(args) + 1} were given'
+        )
+    values = dict(zip(names, args))
+    for key, value in kwargs.items():
+        if key not in names:
+            raise TypeError(f"{name}.__init__() got an unexpected keyword argument '{key}'")
+        if key in values:
+            raise TypeError(f"{name}.__init__() got multiple values for argument '{key}'")
+        values[key] = value
+    missing = [key for key in names if key not in values and key not in defaults]
+    if missing:
+        raise TypeError(
+            f"{name}.__init__() missing 1 required positional argument: '{missing[0]}'"
+        )
+    return {key: values.get(key, defaults.get(key)) for key in names}
 
 # %% ../../../nbs/nn/modules/06_spatial.ipynb #facb7549
 def _stride_is_window(self):

@@ -47,47 +47,39 @@ class MultiheadAttention(Module):
             )
         super().__init__()
         made = dict(dtype=dtype, device=device)
-        self.embed_dim, self.kdim, self.vdim = (
-            embed_dim, embed_dim if kdim is None else kdim, embed_dim if vdim is None else vdim,
-        )
+        self.embed_dim = embed_dim
+        self.kdim = embed_dim if kdim is None else kdim
+        self.vdim = embed_dim if vdim is None else vdim
         self._qkv_same_embed_dim = self.kdim == embed_dim and self.vdim == embed_dim
         self.num_heads, self.dropout, self.batch_first, self.head_dim = (
             num_heads, dropout, batch_first, embed_dim // num_heads,
         )
         if self.head_dim * num_heads != embed_dim:
             raise AssertionError('embed_dim must be divisible by num_heads')
-
-        def matrix(rows, columns, wanted):
-            return Parameter(empty(rows, columns, **made)) if wanted else None
-
-        same = self._qkv_same_embed_dim
-        if same:
-            self.in_proj_weight = matrix(3 * embed_dim, embed_dim, True)
-            for name in ('q_proj_weight', 'k_proj_weight', 'v_proj_weight'):
-                self.register_parameter(name, None)
-        else:
-            self.q_proj_weight, self.k_proj_weight, self.v_proj_weight = (
-                matrix(embed_dim, embed_dim, True), matrix(embed_dim, self.kdim, True),
-                matrix(embed_dim, self.vdim, True),
-            )
-            self.register_parameter('in_proj_weight', None)
-        self.register_parameter(
-            'in_proj_bias', Parameter(empty(3 * embed_dim, **made)) if bias else None
-        )
+        self._make_projections(bias, made)
         self.out_proj = NonDynamicallyQuantizableLinear(embed_dim, embed_dim, bias=bias, **made)
-        if add_bias_kv:
-            self.bias_k, self.bias_v = (
-                Parameter(empty(1, 1, embed_dim, **made)),
-                Parameter(empty(1, 1, embed_dim, **made)),
-            )
-        else:
-            self.bias_k = self.bias_v = None
+        self.bias_k = Parameter(empty(1, 1, embed_dim, **made)) if add_bias_kv else None
+        self.bias_v = Parameter(empty(1, 1, embed_dim, **made)) if add_bias_kv else None
         self.add_zero_attn = add_zero_attn
         self._reset_parameters()
 
 # %% ../../../nbs/nn/modules/08_transformer.ipynb #bb9ce29f
 class _AttentionWeights:
-    "First values."
+    "Parameters and their first values."
+
+    def _make_projections(self, bias, made):
+        "One packed matrix, or three where keys or values have a width of their own."
+        width, same = self.embed_dim, self._qkv_same_embed_dim
+        shapes = dict(
+            q_proj_weight=(width, width), k_proj_weight=(width, self.kdim),
+            v_proj_weight=(width, self.vdim),
+        )
+        if same: self.in_proj_weight = Parameter(empty(3 * width, width, **made))
+        for name, shape in shapes.items():
+            self.register_parameter(name, None if same else Parameter(empty(*shape, **made)))
+        if not same: self.register_parameter('in_proj_weight', None)
+        packed_bias = Parameter(empty(3 * width, **made)) if bias else None
+        self.register_parameter('in_proj_bias', packed_bias)
 
     def _reset_parameters(self):
         if self._qkv_same_embed_dim:

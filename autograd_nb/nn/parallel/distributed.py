@@ -82,6 +82,12 @@ def tensors_in(tree):
         for value in vars(tree).values(): found += tensors_in(value)
     return found
 
+# %% ../../../nbs/nn/parallel/02_distributed.ipynb #48709aa4
+def _refuse_options(**options):
+    for name, value in options.items():
+        if value is not None:
+            raise NotImplementedError(f'DistributedDataParallel: {name} is not supported')
+
 # %% ../../../nbs/nn/parallel/02_distributed.ipynb #e6931f82
 class DistributedDataParallel(Module, Joinable):
     """`module`, trained in several processes on parts of the batch: gradients are averaged over
@@ -105,13 +111,10 @@ class DistributedDataParallel(Module, Joinable):
     ):
         super().__init__()
         Joinable.__init__(self)
-        for name, value in (
-            ('mixed_precision', mixed_precision),
-            ('device_mesh', device_mesh),
-            ('param_to_hook_all_reduce', param_to_hook_all_reduce),
-        ):
-            if value is not None:
-                raise NotImplementedError(f'DistributedDataParallel: {name} is not supported')
+        _refuse_options(
+            mixed_precision=mixed_precision, device_mesh=device_mesh,
+            param_to_hook_all_reduce=param_to_hook_all_reduce,
+        )
         self.process_group = dist._get_default_group() if process_group is None else process_group
         self.parameters_to_ignore = set(getattr(module, '_ddp_params_and_buffers_to_ignore', ()))
         self.module, self.dim = module, dim
@@ -131,11 +134,6 @@ class DistributedDataParallel(Module, Joinable):
             self._trained, self._names, self.process_group, self.bucket_bytes_cap,
             gradient_as_bucket_view, find_unused_parameters, static_graph,
         )
-
-    broadcast_buffers = property(
-        lambda self: self.forward_sync_buffers,
-        lambda self, value: setattr(self, 'forward_sync_buffers', value),
-    )
 
 # %% ../../../nbs/nn/parallel/02_distributed.ipynb #37dbcb8c
 def _choose_parameters(self):
@@ -200,6 +198,12 @@ DistributedDataParallel._choose_parameters, DistributedDataParallel._choose_devi
     _choose_devices,
 )
 DistributedDataParallel._copy_state = _copy_state
+
+# the older name
+DistributedDataParallel.broadcast_buffers = property(
+    lambda self: self.forward_sync_buffers,
+    lambda self, value: setattr(self, 'forward_sync_buffers', value),
+)
 
 # %% ../../../nbs/nn/parallel/02_distributed.ipynb #082250a5
 def _before(self, inputs, kwargs):

@@ -14,6 +14,7 @@ from types import GeneratorType
 
 from ...arrays.cupy_backend import home_of, is_far, library_of, there, transfer
 from ...arrays.dtypes import DTYPES, FROM_NUMPY, result_dtype
+from ...arrays.numpy_backend import CONSTANTS, constant
 from ...graph.modes import whole
 from ...layers.versions import JOURNAL
 from ...graph.node import TensorBase, tensor_like
@@ -103,9 +104,9 @@ def clip_grads_with_norm_(parameters, max_norm, total_norm, foreach=None):
             JOURNAL.note(array, 'clip_grad_norm_')
         return
     factor = np.minimum(np.float64(max_norm) / (total_norm.item() + 1e-6), 1.0)
-    for g in _grads(parameters):
-        np.multiply(g._array, g._array.dtype.type(factor), g._array)
-        JOURNAL.note(g._array, 'clip_grad_norm_')
+    arrays = [g._array for g in _grads(parameters)]
+    for a in arrays: np.multiply(a, a.dtype.type(factor), a)
+    JOURNAL.note_all(arrays, 'clip_grad_norm_')
 
 # %% ../../../nbs/nn/utils/01_clip.ipynb #77af9285
 @whole
@@ -142,7 +143,12 @@ def clip_grad_value_(parameters, clip_value, foreach=None):
             'Expected !nested_tensorlist[0].empty() to be true, but got false. '
             'No parameter has a gradient: call backward() first.'
         )
-    for g in grads:
-        library_of(g._array).clip(g._array, -bound, bound, out=g._array)
-        for _ in range(1 if foreach is False else 2):
-            JOURNAL.note(g._array, 'clip_grad_value_')
+    arrays, writes = [g._array for g in grads], 1 if foreach is False else 2
+    for a in arrays:
+        # two passes are quicker than one with more around it, if they are short
+        if a.size < 1 << 13 and a.__class__ is np.ndarray and a.dtype in CONSTANTS:
+            np.maximum(a, constant(-bound, a.dtype), out=a)
+            np.minimum(a, constant(bound, a.dtype), out=a)
+        else:
+            library_of(a).clip(a, -bound, bound, out=a)
+    for _ in range(writes): JOURNAL.note_all(arrays, 'clip_grad_value_')

@@ -53,58 +53,61 @@ class ParametrizationList(ModuleList):
                 if hasattr(module, 'right_inverse'):
                     try: new = module.right_inverse(new)
                     except NotImplementedError: pass
-        if not isinstance(new, TensorBase) and not isinstance(new, (tuple, list)):
+        self.is_tensor = isinstance(new, TensorBase)
+        if not self.is_tensor and not isinstance(new, (tuple, list)):
             raise ValueError(
                 "'right_inverse' must return a Tensor or a Sequence of tensors (list, tuple...)."
                 f" Got {type(new).__name__}"
             )
-        self.is_tensor, self.ntensors = (
-            isinstance(new, TensorBase),
-            (1 if isinstance(new, TensorBase) else len(new)),
-        )
-        if self.is_tensor:
-            if original.dtype != new.dtype:
-                raise ValueError(
-                    'When `right_inverse` outputs one tensor, it may not change the'
-                    f' dtype.\noriginal.dtype: {original.dtype}\nright_inverse(original).dtype:'
-                    f' {new.dtype}'
-                )
-            with no_grad(): _becomes(original, new)
-            if isinstance(original, Parameter):
-                self.register_parameter('original', original)
-            else:
-                self.register_buffer('original', original)
+        self.ntensors = 1 if self.is_tensor else len(new)
+        (self._keep_one if self.is_tensor else self._keep_several)(original, new)
+        if not unsafe: _check_result(self(), shape, dtype)
+
+# %% ../../../nbs/nn/utils/04_parametrize.ipynb #d1e3af53
+class _Originals:
+    "What the parametrisations start from."
+
+    def _keep_one(self, original, new):
+        if original.dtype != new.dtype:
+            raise ValueError(
+                'When `right_inverse` outputs one tensor, it may not change the'
+                f' dtype.\noriginal.dtype: {original.dtype}\nright_inverse(original).dtype:'
+                f' {new.dtype}'
+            )
+        with no_grad(): _becomes(original, new)
+        if isinstance(original, Parameter):
+            self.register_parameter('original', original)
         else:
-            for i, v in enumerate(new):
-                if not isinstance(v, TensorBase):
-                    raise ValueError(
-                        "'right_inverse' must return a Tensor or a Sequence of tensors (list,"
-                        f" tuple...). Got element {i} of the sequence with type {type(v).__name__}."
-                    )
-                if isinstance(original, Parameter):
-                    self.register_parameter(
-                        f'original{i}', Parameter(v.detach(), original.requires_grad)
-                    )
-                else:
-                    self.register_buffer(f'original{i}', v)
-        if not unsafe:
-            result = self()
-            if not isinstance(result, TensorBase):
+            self.register_buffer('original', original)
+
+    def _keep_several(self, original, new):
+        for i, v in enumerate(new):
+            if not isinstance(v, TensorBase):
                 raise ValueError(
-                    f'A parametrization must return a tensor. Got {type(result).__name__}.'
+                    "'right_inverse' must return a Tensor or a Sequence of tensors (list,"
+                    f" tuple...). Got element {i} of the sequence with type {type(v).__name__}."
                 )
-            if result.dtype != dtype:
-                raise ValueError(
-                    'Registering a parametrization may not change the dtype of the tensor, unless'
-                    f' `unsafe` flag is enabled.\nunparametrized dtype: {dtype}\nparametrized'
-                    f' dtype: {result.dtype}'
-                )
-            if result.shape != shape:
-                raise ValueError(
-                    'Registering a parametrization may not change the shape of the tensor, unless'
-                    f' `unsafe` flag is enabled.\nunparametrized shape: {shape}\nparametrized'
-                    f' shape: {result.shape}'
-                )
+            if isinstance(original, Parameter):
+                kept = Parameter(v.detach(), original.requires_grad)
+                self.register_parameter(f'original{i}', kept)
+            else:
+                self.register_buffer(f'original{i}', v)
+
+take_topics(ParametrizationList, (_Originals,))
+
+def _check_result(result, shape, dtype):
+    "Whether a parametrised tensor is what it was."
+    if not isinstance(result, TensorBase):
+        raise ValueError(
+            f'A parametrization must return a tensor. Got {type(result).__name__}.'
+        )
+    for what, old, new in (('dtype', dtype, result.dtype), ('shape', shape, result.shape)):
+        if new != old:
+            raise ValueError(
+                f'Registering a parametrization may not change the {what} of the tensor, unless'
+                f' `unsafe` flag is enabled.\nunparametrized {what}: {old}\nparametrized'
+                f' {what}: {new}'
+            )
 
 # %% ../../../nbs/nn/utils/04_parametrize.ipynb #8f295e14
 class _Inverse:
@@ -205,42 +208,7 @@ def register_parametrization(module, tensor_name, parametrization, *, unsafe=Fal
     """
     parametrization.train(module.training)
     if is_parametrized(module, tensor_name):
-        if not unsafe:
-            now = getattr(module, tensor_name)
-            new = parametrization(now)
-            if not isinstance(new, TensorBase):
-                raise ValueError(
-                    f'A parametrization must return a tensor. Got {type(new).__name__}.'
-                )
-            if new.dtype != now.dtype:
-                raise ValueError(
-                    'Registering a parametrization may not change the dtype of the tensor, unless'
-                    f' the `unsafe` flag is enabled.\nmodule.{tensor_name}.dtype:'
-                    f' {now.dtype}\nparametrization(module.{tensor_name}).dtype: {new.dtype}'
-                )
-            if new.shape != now.shape:
-                raise ValueError(
-                    'Registering a parametrization may not change the shape of the tensor, unless'
-                    f' the `unsafe` flag is enabled.\nmodule.{tensor_name}.shape:'
-                    f' {now.shape}\nparametrization(module.{tensor_name}).shape: {new.shape}'
-                )
-            if hasattr(parametrization, 'right_inverse'):
-                try:
-                    back = parametrization.right_inverse(new)
-                    if not isinstance(back, TensorBase):
-                        raise ValueError(
-                            'parametrization.right_inverse must return a tensor. Got:'
-                            f' {type(back).__name__}'
-                        )
-                    if back.shape != now.shape:
-                        raise ValueError(
-                            'The tensor returned by parametrization.right_inverse must have the'
-                            f' same shape as module.{tensor_name}, unless the `unsafe` flag is'
-                            f' enabled.\nmodule.{tensor_name}.shape: {now.shape}\nreturned shape:'
-                            f' {back.shape}'
-                        )
-                except NotImplementedError:
-                    pass
+        if not unsafe: _check_addition(module, tensor_name, parametrization)
         module.parametrizations[tensor_name].append(parametrization)
         module.parametrizations[tensor_name].unsafe |= unsafe
     elif tensor_name in module._buffers or tensor_name in module._parameters:
@@ -260,6 +228,34 @@ def register_parametrization(module, tensor_name, parametrization, *, unsafe=Fal
             f" name '{tensor_name}'"
         )
     return module
+
+# %% ../../../nbs/nn/utils/04_parametrize.ipynb #0c0b539c
+def _check_addition(module, tensor_name, parametrization):
+    now = getattr(module, tensor_name)
+    new = parametrization(now)
+    if not isinstance(new, TensorBase):
+        raise ValueError(f'A parametrization must return a tensor. Got {type(new).__name__}.')
+    for what, old, found in (('dtype', now.dtype, new.dtype), ('shape', now.shape, new.shape)):
+        if found != old:
+            raise ValueError(
+                f'Registering a parametrization may not change the {what} of the tensor, unless'
+                f' the `unsafe` flag is enabled.\nmodule.{tensor_name}.{what}:'
+                f' {old}\nparametrization(module.{tensor_name}).{what}: {found}'
+            )
+    if not hasattr(parametrization, 'right_inverse'): return
+    try: back = parametrization.right_inverse(new)
+    except NotImplementedError: return
+    if not isinstance(back, TensorBase):
+        raise ValueError(
+            f'parametrization.right_inverse must return a tensor. Got: {type(back).__name__}'
+        )
+    if back.shape != now.shape:
+        raise ValueError(
+            'The tensor returned by parametrization.right_inverse must have the'
+            f' same shape as module.{tensor_name}, unless the `unsafe` flag is'
+            f' enabled.\nmodule.{tensor_name}.shape: {now.shape}\nreturned shape:'
+            f' {back.shape}'
+        )
 
 # %% ../../../nbs/nn/utils/04_parametrize.ipynb #d28d4715
 def is_parametrized(module, tensor_name=None):

@@ -68,29 +68,19 @@ class _Pruning:
     @classmethod
     def apply(cls, module, name, *args, importance_scores=None, **kwargs):
         "Prune `module.<name>` by this method, on top of what was pruned before."
-        before = [
-            (k, hook)
-            for k, hook in module._forward_pre_hooks.items()
-            if isinstance(hook, BasePruningMethod) and hook._tensor_name == name
-        ]
-        if len(before) > 1:
-            raise AssertionError(
-                f'Avoid adding multiple pruning hooks to the same tensor {name} of module {module}.'
-                ' Use a PruningContainer.'
-            )
-        method = cls(*args, **kwargs)
+        before = _hook_before(module, name)
+        method = used = cls(*args, **kwargs)
         method._tensor_name = name
         if before:
-            key, old = before[0]
+            key, old = before
             del module._forward_pre_hooks[key]
-            container = old if isinstance(old, PruningContainer) else PruningContainer(old)
-            container._tensor_name = name
-            container.add_pruning_method(method)
-            used = container
+            used = old if isinstance(old, PruningContainer) else PruningContainer(old)
+            used._tensor_name = name
+            used.add_pruning_method(method)
             original = getattr(module, name + '_orig')
             default = getattr(module, name + '_mask')
         else:
-            used, original, default = method, getattr(module, name), None
+            original, default = getattr(module, name), None
         scores = original if importance_scores is None else importance_scores
         if scores.shape != original.shape:
             raise AssertionError(
@@ -112,6 +102,21 @@ class _Pruning:
         setattr(module, name, used.apply_mask(module))
         module.register_forward_pre_hook(used)
         return used
+
+# %% ../../../nbs/nn/utils/07_prune.ipynb #10a8184b
+def _hook_before(module, name):
+    "The (key, method) by which `module.<name>` is pruned already, or None."
+    found = [
+        (key, hook)
+        for key, hook in module._forward_pre_hooks.items()
+        if isinstance(hook, BasePruningMethod) and hook._tensor_name == name
+    ]
+    if len(found) > 1:
+        raise AssertionError(
+            f'Avoid adding multiple pruning hooks to the same tensor {name} of module {module}.'
+            ' Use a PruningContainer.'
+        )
+    return found[0] if found else None
 
 # %% ../../../nbs/nn/utils/07_prune.ipynb #cb02b679
 take_topics(BasePruningMethod, (_Pruning,))

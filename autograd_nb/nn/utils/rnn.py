@@ -102,6 +102,20 @@ def pack_padded_sequence(input, lengths, batch_first=False, enforce_sorted=True)
         lengths = lengths[order]
         input = F.index_select(input, 0 if batch_first else 1, tensor_like(order))
     x = F.transpose(input, 0, 1) if batch_first else input
+    _check_lengths(lengths, x)
+    sizes = (lengths[None] > np.arange(lengths[0])[:, None]).sum(1)
+    steps = np.repeat(np.arange(len(sizes)), sizes)
+    rows = np.concatenate([np.arange(n) for n in sizes])
+    data = x[tensor_like(steps), tensor_like(rows)]
+    return PackedSequence(
+        data,
+        tensor_like(sizes.astype(np.int64)),
+        None if order is None else tensor_like(beside(order.astype(np.int64), data._array)),
+    )
+
+# %% ../../../nbs/nn/utils/03_rnn.ipynb #f99f3ac0
+def _check_lengths(lengths, x):
+    "Whether sequences of these lengths, the longest first, are in the batch (steps, batch, …)."
     if not x.numel(): raise RuntimeError('Cannot pack empty tensors.')
     if len(lengths) != x.shape[1]:
         raise RuntimeError(
@@ -124,15 +138,6 @@ def pack_padded_sequence(input, lengths, batch_first=False, enforce_sorted=True)
             'Expected `len(lengths)` to be at most the number of steps, but a length is'
             f' {lengths[0]} and there are {x.shape[0]} steps'
         )
-    sizes = (lengths[None] > np.arange(lengths[0])[:, None]).sum(1)
-    steps = np.repeat(np.arange(len(sizes)), sizes)
-    rows = np.concatenate([np.arange(n) for n in sizes])
-    data = x[tensor_like(steps), tensor_like(rows)]
-    return PackedSequence(
-        data,
-        tensor_like(sizes.astype(np.int64)),
-        None if order is None else tensor_like(beside(order.astype(np.int64), data._array)),
-    )
 
 # %% ../../../nbs/nn/utils/03_rnn.ipynb #eeff1064
 def pad_packed_sequence(sequence, batch_first=False, padding_value=0.0, total_length=None):

@@ -15,13 +15,13 @@ from autograd_nb.ops.compiled import (
     F32, FEW, MANY, SMALL, beside, definition, example, flat, rule, value
 )
 from ..crew import AVAILABLE, crew
-from .compiler import FULL, kernel_of
+from .compiler import FULL, ONE_NUMBER, kernel_of
 from .expressions import trace
 
 # %% ../../../nbs/ops/kernels/03_formulas.ipynb #2eb23dda
 class Formula:
     """A definition or rule as one loop for arrays of single precision, all of one shape, from
-    `least` numbers on.
+    `least` numbers on. The first array of a rule, the gradient, may lie in memory as it likes.
     """
 
     def __init__(self, definition, least, small=None):
@@ -33,19 +33,20 @@ class Formula:
         like = arrays[0]
         if like.size < self.least or not Switch.on:
             return self.small(*arrays, **statics)
+        spread = False  # whether the first array is the same number everywhere
         for a in arrays:
-            if (
-                a.__class__ is not np.ndarray
-                or a.dtype is not F32
-                or not a.flags.c_contiguous
-                or a.shape != like.shape
-            ):
+            if a.__class__ is not np.ndarray or a.dtype is not F32 or a.shape != like.shape:
                 return self.definition(*arrays, **statics)
-        key = tuple(statics.values())
+            if not a.flags.c_contiguous:
+                if a is not like or len(arrays) == 1: return self.definition(*arrays, **statics)
+                spread = not any(a.strides)
+                given = a[(0,) * a.ndim].reshape(1) if spread else np.ascontiguousarray(a)
+        if like.flags.c_contiguous: given = like
+        key = (spread, *statics.values())
         loop, constants, weight = self.made.get(key) or self.ready(key, len(arrays), statics)
         if loop is None: return self.definition(*arrays, **statics)
         out = np.empty(like.shape, F32)
-        n = out.size
+        n, arrays = out.size, (given, *arrays[1:])
         if constants is None:
             crew.run(loop, n, n * weight, *map(flat, arrays), flat(out))
         else:
@@ -72,7 +73,8 @@ class _Asking:
         if e is not None and e.lines and e.dtype_of(e.outputs[0]) is F32:
             kernel = kernel_of(e)
             constants = kernel.values(e.constants) if kernel.constants else None
-            found = kernel.loop((FULL,) * count), constants, 1 if len(e.lines) < 6 else 2
+            kinds = (ONE_NUMBER if key[0] else FULL, *[FULL] * (count - 1))
+            found = kernel.loop(kinds), constants, 1 if len(e.lines) < 6 else 2
         self.asked[key] = found
         return found
 
@@ -88,7 +90,7 @@ FORMULAS = {
 def put_beside(name, least):
     "What computes an operation, and its rule, from so many numbers on."
     op = REGISTRY[name]
-    beside(name, 'x')(Formula(op.rules[0].function, least, op.rules[0].quick))
+    beside(name, 'x', any_layout=False)(Formula(op.rules[0].function, least, op.rules[0].quick))
     if op.ufunc is None and name != 'sigmoid': beside(name)(Formula(op.definition, least))
 
 if AVAILABLE:

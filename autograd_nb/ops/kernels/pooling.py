@@ -38,7 +38,7 @@ def max_pool(x, *, window, stride, padding, dilation, ceil_mode):
     )
     return out, index
 
-@beside('scatter_planes')
+@beside('scatter_planes', any_layout=True)
 def scatter_planes(x, index, *, size, unique=True):
     lead = x.shape[: x.ndim - len(size)]
     if not fits(x, least=FEW) or not lead: return scatter_plain(x, index, size=size, unique=unique)
@@ -92,7 +92,7 @@ def avg_pool(x, *, window, stride, padding, ceil_mode, include, divisor):
     )
 
 # %% ../../../nbs/ops/kernels/11_pooling.ipynb #e5d613f2
-@beside('avg_pool_spread')
+@beside('avg_pool_spread', any_layout=True)
 def avg_pool_spread(x, *, size, window, stride, padding, ceil_mode, include, divisor):
     if len(window) != 2 or not fits(x, least=FEW):
         return average_spread_plain(

@@ -36,12 +36,12 @@ def along_rows(x, dim): return dim in (-1, x.ndim - 1)
 
 softmax_plain, softmax_rule = definition('softmax'), definition('softmax', 'x')
 
-@beside('softmax')
+@beside('softmax', any_layout=True)
 def softmax(x, *, dim):
     if not (fits(x, least=ROWS) and along_rows(x, dim)): return softmax_plain(x, dim=dim)
     return row_loop(loops().softmax, x, x)
 
-@beside('softmax', 'x')
+@beside('softmax', 'x', any_layout=False)
 def softmax_back(g, out, *, dim):
     if not (fits(out, g, least=ROWS) and along_rows(out, dim)): return softmax_rule(g, out, dim=dim)
     return row_loop(loops().softmax_back, out, g, out, np.float32(1))
@@ -49,12 +49,12 @@ def softmax_back(g, out, *, dim):
 # %% ../../../nbs/ops/kernels/05_rows.ipynb #9a3d7fde
 log_softmax_plain, log_softmax_rule = definition('log_softmax'), definition('log_softmax', 'x')
 
-@beside('log_softmax')
+@beside('log_softmax', any_layout=True)
 def log_softmax(x, *, dim):
     if not (fits(x, least=ROWS) and along_rows(x, dim)): return log_softmax_plain(x, dim=dim)
     return row_loop(loops().log_softmax, x, x)
 
-@beside('log_softmax', 'x')
+@beside('log_softmax', 'x', any_layout=False)
 def log_softmax_back(g, out, *, dim):
     if not (fits(out, g, least=ROWS) and along_rows(out, dim)):
         return log_softmax_rule(g, out, dim=dim)
@@ -80,7 +80,7 @@ def around(x, dim):
     dim = dim % x.ndim
     return math.prod(x.shape[:dim]), x.shape[dim], math.prod(x.shape[dim + 1 :])
 
-@beside('logsumexp')
+@beside('logsumexp', any_layout=True)
 def logsumexp(x, *, dim, keepdim=False):
     shape = around(x, dim)
     if shape is None: return logsumexp_plain(x, dim=dim, keepdim=keepdim)
@@ -173,7 +173,7 @@ def nll_loss(x, target, *, weight=None, ignore_index=-100, reduction='mean'):
     return nll_plain(x, target, weight=weight, ignore_index=ignore_index, reduction=reduction)
 
 # %% ../../../nbs/ops/kernels/05_rows.ipynb #942d9eb2
-@beside('nll_spread')
+@beside('nll_spread', any_layout=True)
 def nll_spread(g, target, *, shape, weight=None, ignore_index=-100, reduction='mean'):
     if isinstance(g, (np.ndarray, np.float32)) and g.dtype is F32:
         out, mean = np.zeros(shape, np.float32), reduction == 'mean'
@@ -196,7 +196,7 @@ def classes(N):
 # %% ../../../nbs/ops/kernels/05_rows.ipynb #54f4f81d
 row_sums_plain = definition('row_sums')
 
-@beside('row_sums')
+@beside('row_sums', any_layout=True)
 def row_sums(g, indices, *, rows, padding_idx=None):
     if not fits(g, least=FEW) or indices.dtype != np.int64:
         return row_sums_plain(g, indices, rows=rows, padding_idx=padding_idx)

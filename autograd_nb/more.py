@@ -1295,8 +1295,8 @@ def _boxes(places, edges, weights, density):
 _SEGMENT_STARTS = dict(sum=0.0, prod=1.0, mean=0.0, amax=-math.inf, amin=math.inf)
 
 # %% ../nbs/tensor/07_more.ipynb #80746289
-@anywhere
 @recorded_as('SegmentReduceBackward0')
+@anywhere
 def segment_reduce(
     data, reduce, *, lengths=None, indices=None, offsets=None, axis=0, unsafe=False, initial=None
 ):

@@ -52,7 +52,8 @@ from autograd_nb.graph.node import (
     TensorBase, TensorExtras, recorded_as, rename, tensor_like
 )
 from .graph.op import REGISTRY
-from .ops.compiled import LIBRARY, crew
+from .ops.crew import crew
+from .ops.kernels.products import LIBRARY
 from .ops.indexing import check_index
 import autograd_nb.ops.decompositions
 import autograd_nb.ops.more_shape

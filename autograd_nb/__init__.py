@@ -65,9 +65,9 @@ from autograd_nb.amp.autocast_mode import (
     set_autocast_cpu_dtype, set_autocast_cpu_enabled, set_autocast_dtype, set_autocast_enabled,
     set_autocast_gpu_dtype
 )
-from .ops import compiled as _compiled  # compiled loops, where numba is installed
+from .ops import compiled as _compiled
 from .ops import together as _together  # large gradients, computed together
-from .ops.kernels import formulas as _formulas  # operations as one loop
+from .ops import kernels as _kernels  # faster functions beside definitions
 from autograd_nb.autograd.anomaly_mode import (
     is_anomaly_check_nan_enabled, is_anomaly_enabled, set_anomaly_enabled
 )

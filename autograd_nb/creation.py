@@ -232,6 +232,13 @@ def _size_in(name, size, more):
             raise TypeError(f"{name}() got an unexpected keyword argument '{keyword}'")
     return sizes_of((more['size'],) if more else size)
 
+def _not_negative(size):
+    "`size`, unless one of its numbers is negative."
+    for s in size:
+        if s < 0:
+            raise RuntimeError(f'Trying to create tensor with negative dimension {s}: {list(size)}')
+    return size
+
 def _kind_of(dtype, out):
     return dtype or (get_default_dtype() if out is None else out.dtype)
 
@@ -250,14 +257,11 @@ def _filled(function):
         dtype, index = _settled(dtype, device)
         size = _size_in(function.__name__, size, more)
         for s in size:
-            if s < 0 and function.__name__ != 'zeros':
-                raise RuntimeError(
-                    f'Trying to create tensor with negative dimension {s}: {list(size)}'
-                )
-            if s < 0:
+            if s < 0 and function.__name__ == 'zeros':
                 raise RuntimeError(
                     f'zeros: Dimension size must be non-negative. Got {s} in {list(size)}'
                 )
+        _not_negative(size)
         make = function if index is None else getattr(there, function.__name__)
         made = _finish(make(size, _kind_of(dtype, out).numpy), requires_grad, index)
         return into(out, made.pin_memory() if pin_memory else made)
@@ -411,8 +415,8 @@ def arange(
 # %% ../nbs/tensor/04_creation.ipynb #c903e5b6
 def _check_ends(function, start, end, steps):
     "Raise PyTorch's errors for what are no ends of a range, or no number of steps."
-    if steps.__class__ in (builtins.bool, builtins.float):
-        kinds = ', '.join(type(v).__name__ for v in (start, end, steps))
+    if steps is None or steps.__class__ in (builtins.bool, builtins.float):
+        kinds = ', '.join(type(v).__name__ for v in (start, end, steps) if v is not None)
         raise TypeError(
             f'{function}() received an invalid combination of arguments - got ({kinds}); the number'
             ' of steps is an int'
@@ -429,7 +433,7 @@ def _check_ends(function, start, end, steps):
         )
 
 # %% ../nbs/tensor/04_creation.ipynb #1c351307
-def linspace(start, end, steps, *, out=None, dtype=None, device=None, requires_grad=False):
+def linspace(start, end, steps=None, *, out=None, dtype=None, device=None, requires_grad=False):
     "`steps` numbers at equal distances from `start` to `end`, both included."
     dtype, index = _settled(dtype, device)
     _check_ends('linspace', start, end, steps)
@@ -459,7 +463,7 @@ def linspace(start, end, steps, *, out=None, dtype=None, device=None, requires_g
         ),
     )
 
-def logspace(start, end, steps, base=10.0, *, dtype=None, device=None, requires_grad=False):
+def logspace(start, end, steps=None, base=10.0, *, dtype=None, device=None, requires_grad=False):
     "`base` to the powers `linspace(start, end, steps)`."
     _check_ends('logspace', start, end, steps)
     return _finish(
@@ -605,7 +609,7 @@ def randint(
         )
     made = draw(
         lambda shape: _chance(generator, index).integers(low, high, shape).astype(dtype.numpy),
-        sizes_of((size,)),
+        _not_negative(sizes_of((size,))),
     )
     return into(out, made.requires_grad_() if requires_grad else made)
 

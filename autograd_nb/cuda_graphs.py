@@ -195,31 +195,11 @@ def make_graphed_callables(
     `sample_args`: for each a tuple of tensors on the GPU, of the shapes, dtypes and `requires_grad`
     that real ones will have; the graphs keep them and copy real ones into them. Modules are changed
     and returned: while their mode of training is the one they were recorded in, their `forward`
-    replays. A second derivative through a replay is refused."""
+    replays. A second derivative through a replay is refused.
+    """
     single = not isinstance(callables, tuple)
     if single: callables, sample_args = (callables,), (sample_args,)
-    flats = []
-    for function, args in zip(callables, sample_args, strict=True):
-        if isinstance(function, Module):
-            if function._backward_hooks or function._forward_hooks or function._forward_pre_hooks:
-                raise AssertionError(
-                    'Modules must not have hooks registered at the time they are passed. However,'
-                    ' registering hooks on modules after passing them through'
-                    ' make_graphed_callables is allowed.'
-                )
-            if any(b.requires_grad for b in function.buffers()):
-                raise AssertionError(
-                    'In any :class:`~torch.nn.Module` passed to :func:`~make_graphed_callables`,'
-                    ' only parameters may be trainable. All buffers must have'
-                    ' ``requires_grad=False``.'
-                )
-        flat = tree_flatten(args)[0]
-        if not all(isinstance(a, TensorBase) for a in flat):
-            raise TypeError(
-                'In the beta API, sample_args for each callable must contain only Tensors. Other'
-                ' types are not allowed.'
-            )
-        flats.append(flat)
+    flats = [_samples(f, args) for f, args in zip(callables, sample_args, strict=True)]
     pool = graph_pool_handle() if pool is None else pool
     parameters = [
         tuple(p for p in f.parameters() if p.requires_grad) if isinstance(f, Module) else ()
@@ -237,19 +217,47 @@ def make_graphed_callables(
     # as the backward passes will follow each other
     for i in reversed(range(len(callables))):
         g, outs, spec = forward[i]
-        ends, wanted = (
-            [o for o in outs if o.requires_grad],
-            [x for x in takes[i] if x.requires_grad],
-        )
-        starts, back, found = [empty_like(o) for o in ends], CUDAGraph(), ()
-        if ends and wanted:
-            with graph(back, pool):
-                found = grad(ends, wanted, starts, allow_unused=allow_unused_input)
+        back, ends, starts, found = _recorded_back(outs, takes[i], pool, allow_unused_input)
         made[i] = _graphed(
             callables[i], takes[i], len(flats[i]), parameters[i], g, back, outs, spec, ends, starts,
-            dict(zip(map(id, wanted), found)),
+            found,
         )
     return made[0] if single else tuple(made)
+
+# %% ../nbs/03_cuda_graphs.ipynb #9f29c4d8
+def _samples(function, args):
+    "The sample tensors of one callable in a list; raises an error for what cannot be recorded."
+    if isinstance(function, Module):
+        if function._backward_hooks or function._forward_hooks or function._forward_pre_hooks:
+            raise AssertionError(
+                'Modules must not have hooks registered at the time they are passed. However,'
+                ' registering hooks on modules after passing them through'
+                ' make_graphed_callables is allowed.'
+            )
+        if any(b.requires_grad for b in function.buffers()):
+            raise AssertionError(
+                'In any :class:`~torch.nn.Module` passed to :func:`~make_graphed_callables`,'
+                ' only parameters may be trainable. All buffers must have'
+                ' ``requires_grad=False``.'
+            )
+    flat = tree_flatten(args)[0]
+    if not all(isinstance(a, TensorBase) for a in flat):
+        raise TypeError(
+            'In the beta API, sample_args for each callable must contain only Tensors. Other'
+            ' types are not allowed.'
+        )
+    return flat
+
+def _recorded_back(outs, inputs, pool, allow_unused):
+    """The backward pass of one callable as a graph, the outputs that it starts from, the tensors
+    that hold their gradients, and the gradients of inputs by the inputs' ids.
+    """
+    ends = [o for o in outs if o.requires_grad]
+    wanted = [x for x in inputs if x.requires_grad]
+    starts, back, found = [empty_like(o) for o in ends], CUDAGraph(), ()
+    if ends and wanted:
+        with graph(back, pool): found = grad(ends, wanted, starts, allow_unused=allow_unused)
+    return back, ends, starts, dict(zip(map(id, wanted), found))
 
 # %% ../nbs/03_cuda_graphs.ipynb #623e8d5b
 def _graphed(

@@ -32,7 +32,7 @@ import numpy as np
 from .arrays.cupy_backend import copied, is_far, library_of
 from autograd_nb.arrays.dtypes import (
     DTYPES, FROM_NUMPY, RANK, bool as bool_, c_name, complex128, dtype as Dtype, fitting, float64,
-    get_default_dtype, int64, result_dtype, scalar_dtype, type_name, uint8
+    TYPE_NAMES, get_default_dtype, int64, result_dtype, scalar_dtype, type_name, uint8
 )
 from autograd_nb.arrays.numpy_backend import (
     address, constant, is_array, spread, storage_of
@@ -376,6 +376,9 @@ def clamp(input, min=None, max=None, *, out=None):
         if max is not None: x = _op['clamp_max'](x, max)
         return into(out, rename(x, 'ClampBackward0'))
     input = cast(input, _common(input, *[v for v in (min, max) if v is not None]))
+    if input._array.dtype == bool:
+        which = '_max' if min is None else '_min' if max is None else ''
+        raise NotImplementedError(f'"clamp{which}_scalar_cpu" not implemented for \'Bool\'')
     return into(out, _op['clamp'](input, min=_held(min, input), max=_held(max, input)))
 
 def _held(number, tensor):
@@ -515,6 +518,13 @@ class _Every:
 
 _every = _Every()
 
+def _no_mean(dtype):
+    "PyTorch's error for means of whole numbers that are asked for."
+    return RuntimeError(
+        'mean(): could not infer output dtype. Optional dtype must be either a floating point or'
+        f' complex dtype. Got: {TYPE_NAMES.get(dtype.name, dtype.name)}'
+    )
+
 def _reduce(name):
     op = _op[name]
 
@@ -527,7 +537,9 @@ def _reduce(name):
         if dim is None and axis is None and name in ('amax', 'amin'): dim = ()
         # integers are summed as int64, and bytes answer questions in bytes
         kept = uint8 if name in ('any', 'all') and input._array.dtype == np.uint8 else dtype
-        if dtype is not None: input = cast(input, dtype)
+        if dtype is not None:
+            if name == 'mean' and dtype.category in ('bool', 'int'): raise _no_mean(dtype)
+            input = cast(input, dtype)
         made = op(input, dim=_dims(dim, axis), keepdim=keepdim if keepdims is None else keepdims)
         return into(out, made if kept is None else cast(made, kept))
 
@@ -673,6 +685,11 @@ def aminmax(input, *, dim=None, keepdim=False):
 def norm(input, p='fro', dim=None, keepdim=False, *, dtype=None):
     "The vector norm of order `p` (2 if 'fro') over `dim`, all dimensions if None."
     need_tensor(input, 'norm')
+    if input._array.dtype.kind in 'biu':
+        raise RuntimeError(
+            f'linalg.{"matrix" if p == "nuc" else "vector"}_norm: Expected a floating point or'
+            f' complex tensor as input. Got {_type_name(input)}. Convert first, with x.float().'
+        )
     input = cast(input, dtype)
     dim = _dims(dim, None)
     if p == 'nuc':

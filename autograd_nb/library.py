@@ -343,6 +343,7 @@ class _Kernels:
                 ' return y.'
             )
 
+# %% ../nbs/autograd/13_library.ipynb #9fde5a68
 def _owner(t):
     "The id of the array that has the memory of `t`; None where that cannot be told."
     array = t._array

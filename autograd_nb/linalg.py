@@ -432,8 +432,8 @@ def reflector(A, i):
     unit = (np.arange(A._array.shape[-2]) == i).astype(A._array.dtype)
     return F.unsqueeze(F.select(A, -1, i) * tensor_like(below) + tensor_like(unit), -1)
 
-@anywhere
 @recorded_as('LinalgHouseholderProductBackward0')
+@anywhere
 def householder_product(A, tau, *, out=None):
     """The first columns of a product of Householder reflections, given by the columns of A below
     the diagonal and by `tau`.

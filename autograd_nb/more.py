@@ -41,7 +41,7 @@ from .arrays.numpy_backend import is_array, storage_of
 from .arrays import random as draws
 from .creation import empty
 from autograd_nb.functions import (
-    Size, as_operand, cast, cat, dim_of, expand, flip, gather, index_select, into, matmul, movedim,
+    Size, cast, cat, dim_of, expand, flip, gather, index_select, into, matmul, movedim,
     narrow, permute, reshape, sizes_of, squeeze, stack, transpose, unsqueeze, where
 )
 from .transforms.levels import WRAPPERS, Facade, looped
@@ -52,7 +52,8 @@ from autograd_nb.graph.node import (
     TensorBase, TensorExtras, recorded_as, rename, tensor_like
 )
 from .graph.op import REGISTRY
-from .ops.compiled import LIBRARY, crew
+from .ops.crew import crew
+from .ops.kernels.products import LIBRARY
 from .ops.indexing import check_index
 import autograd_nb.ops.decompositions
 import autograd_nb.ops.more_shape
@@ -102,8 +103,10 @@ def float_power(input, exponent, *, out=None):
 @recorded_as('LdexpBackward0')
 def ldexp(input, other, *, out=None):
     "`input * 2 ** other`."
+    F.need_tensor(input, 'ldexp')
+    F.need_tensor(other, 'ldexp', 'other', 2)
     return into(
-        out, input * F.pow(2.0, other if isinstance(other, TensorBase) else as_operand(other))
+        out, input * F.pow(2.0, other)
     )
 
 @recorded_as('FrexpBackward0')
@@ -1294,8 +1297,8 @@ def _boxes(places, edges, weights, density):
 _SEGMENT_STARTS = dict(sum=0.0, prod=1.0, mean=0.0, amax=-math.inf, amin=math.inf)
 
 # %% ../nbs/tensor/07_more.ipynb #80746289
-@anywhere
 @recorded_as('SegmentReduceBackward0')
+@anywhere
 def segment_reduce(
     data, reduce, *, lengths=None, indices=None, offsets=None, axis=0, unsafe=False, initial=None
 ):
@@ -1473,6 +1476,12 @@ def gradient(input, *, spacing=1, dim=None, edge_order=1):
     return tuple(out)
 
 # %% ../nbs/tensor/07_more.ipynb #c285471b
+def _refuse_bools(name, y, x):
+    "Raise PyTorch's error for places or values that are true or false."
+    if bool in (y._array.dtype, None if x is None else x._array.dtype):
+        which = '`y`' if x is None else '`x` or `y`'
+        raise RuntimeError(f'{name}: received a bool input for {which}, but bool is not supported')
+
 def _pairs(y, d):
     "Sums of neighbours along dimension `d`."
     k = y._array.shape[d] - 1
@@ -1491,6 +1500,7 @@ def trapezoid(y, x=None, *, dx=None, dim=-1):
         raise TypeError(
             f"trapezoid(): argument 'y' (position 1) must be Tensor, not {type(y).__name__}"
         )
+    _refuse_bools('trapezoid', y, x)
     d = dim_of(dim, y._array.ndim)
     if y._array.shape[d] == 0: return F.sum(y, d)
     if x is not None or isinstance(dx, TensorBase):
@@ -1502,6 +1512,7 @@ def trapezoid(y, x=None, *, dx=None, dim=-1):
 
 def cumulative_trapezoid(y, x=None, *, dx=None, dim=-1):
     "The running integral along `dim` by the trapezoid rule."
+    _refuse_bools('cumulative_trapezoid', y, x)
     d = dim_of(dim, y._array.ndim)
     if x is not None or isinstance(dx, TensorBase):
         areas = F.cumsum(_pairs(y, d) * _gaps(y, x, dx, dim, d), d)
@@ -1633,6 +1644,8 @@ def vander(x, N=None, increasing=False):
 @recorded_as('DistBackward0')
 def dist(input, other, p=2):
     "The p-norm of the difference."
+    F.need_tensor(input, 'dist')
+    F.need_tensor(other, 'dist', 'other', 2)
     difference = input - other
     if difference._array.dtype.kind in 'iu':
         raise RuntimeError(
@@ -1641,11 +1654,18 @@ def dist(input, other, p=2):
         )
     return _op['vector_norm'](difference, ord=float(p))
 
+# %% ../nbs/tensor/07_more.ipynb #b5243b2f
+def _refuse_half(name, x):
+    "Raise PyTorch's error for numbers of sixteen bits."
+    if x._array.dtype.itemsize == 2 and x._array.dtype.kind in 'fV':
+        raise NotImplementedError(f'"{name}" not implemented for \'{F._type_name(x)}\'')
+
 # %% ../nbs/tensor/07_more.ipynb #53dbd16d
 @castable
 @recorded_as('CdistBackward0')
 def cdist(x1, x2, p=2.0, compute_mode='use_mm_for_euclid_dist_if_necessary'):
     "All p-norm distances between the rows of `x1` and the rows of `x2`."
+    _refuse_half('cdist', x1)
     if x1._array.ndim < 2 or x2._array.ndim < 2:
         raise RuntimeError(
             f'cdist only supports at least 2D tensors, X1 got: {x1._array.ndim}D'
@@ -1678,6 +1698,7 @@ def _distances(apart, p, dim, *points):
 @recorded_as('PdistBackward0')
 def pdist(input, p=2.0):
     "The p-norm distances between all pairs of rows."
+    _refuse_half('pdist', input)
     if input._array.ndim != 2:
         raise RuntimeError(f'pdist only supports 2D tensors, got: {input._array.ndim}D')
     i, j = np.triu_indices(input._array.shape[0], 1)

@@ -167,47 +167,15 @@ class _Encoding:
 
     def encode(self, x, path=()):
         if x is None or isinstance(x, (bool, str)) or type(x) in (int, float): return x
-        if isinstance(x, TensorBase):
-            if id(x) in self.seen: return {'!': 'same', 'name': self.seen[id(x)]}
-            more = (
-                {'kind': 'Parameter'}
-                if isinstance(x, Parameter)
-                else {'kind': 'Buffer'}
-                if isinstance(x, Buffer)
-                else {}
-            )
-            if x.requires_grad != isinstance(x, Parameter):
-                more['requires_grad'] = x.requires_grad
-            if x.is_cuda: more['device'] = str(x.device)
-            out = self.tensor(x.numpy(force=True) if x.is_cuda else x._array, path, **more)
-            self.seen[id(x)] = out['name']
-            return out
+        if isinstance(x, TensorBase): return self.encode_tensor(x, path)
         if isinstance(x, np.ndarray): return self.tensor(x, path, kind='array')
         if isinstance(x, np.generic):
             return self.tensor(np.asarray(x), path, kind='number')
-        if isinstance(x, Mapping):
-            if all(isinstance(k, str) for k in x) and type(x) is dict and '!' not in x:
-                return {k: self.encode(v, (*path, k)) for k, v in x.items()}
-            items = [[self.encode(k), self.encode(v, (*path, k))] for k, v in x.items()]
-            return {
-                '!': 'ordered' if isinstance(x, OrderedDict) else 'dict',
-                'items': items,
-                **(
-                    {'attributes': self.encode(dict(vars(x)), (*path, '__dict__'))}
-                    if isinstance(x, OrderedDict) and vars(x)
-                    else {}
-                ),
-            }
+        if isinstance(x, Mapping): return self.encode_mapping(x, path)
         if isinstance(x, Size): return {'!': 'size', 'items': list(x)}
-        if type(x) is list: return [self.encode(v, (*path, i)) for i, v in enumerate(x)]
-        if isinstance(x, tuple) and type(x) is not tuple:
-            raise TypeError(
-                f'torch.save: a named tuple ({type(x).__name__}) cannot be saved. Save it as a'
-                ' dictionary: value._asdict().'
-            )
-        for kind, cls in (('tuple', tuple), ('set', set), ('frozenset', frozenset)):
-            if type(x) is cls:
-                return {'!': kind, 'items': [self.encode(v, (*path, i)) for i, v in enumerate(x)]}
+        if type(x) in _COLLECTIONS:
+            items = [self.encode(v, (*path, i)) for i, v in enumerate(x)]
+            return items if type(x) is list else {'!': _COLLECTIONS[type(x)], 'items': items}
         if isinstance(x, (bytes, bytearray)):
             return {'!': 'bytes', 'text': base64.b64encode(x).decode()}
         if isinstance(x, complex): return {'!': 'complex', 'parts': [x.real, x.imag]}
@@ -215,16 +183,50 @@ class _Encoding:
         if isinstance(x, Device): return {'!': 'device', 'name': str(x)}
         if isinstance(x, (int, float)):
             return int(x) if isinstance(x, int) else float(x)
-        if hasattr(x, 'state_dict'):
-            raise TypeError(
-                f'torch.save: a {type(x).__name__} cannot be saved as a whole, because loading it'
-                ' would run code. Save its state_dict() and load that into a new one.'
-            )
-        raise TypeError(
-            f'torch.save: objects of type {type(x).__name__} cannot be saved: only tensors, arrays,'
-            ' numbers, strings and dictionaries, lists, tuples and sets of them (at'
-            f' {".".join(map(str, path)) or "the top"}).'
+        raise _cannot_be_saved(x, path)
+
+    def encode_tensor(self, x, path):
+        if id(x) in self.seen: return {'!': 'same', 'name': self.seen[id(x)]}
+        more = {}
+        if isinstance(x, Parameter): more['kind'] = 'Parameter'
+        elif isinstance(x, Buffer): more['kind'] = 'Buffer'
+        if x.requires_grad != isinstance(x, Parameter):
+            more['requires_grad'] = x.requires_grad
+        if x.is_cuda: more['device'] = str(x.device)
+        out = self.tensor(x.numpy(force=True) if x.is_cuda else x._array, path, **more)
+        self.seen[id(x)] = out['name']
+        return out
+
+    def encode_mapping(self, x, path):
+        if type(x) is dict and '!' not in x and all(isinstance(k, str) for k in x):
+            return {k: self.encode(v, (*path, k)) for k, v in x.items()}
+        items = [[self.encode(k), self.encode(v, (*path, k))] for k, v in x.items()]
+        out = {'!': 'ordered' if isinstance(x, OrderedDict) else 'dict', 'items': items}
+        if isinstance(x, OrderedDict) and vars(x):
+            out['attributes'] = self.encode(dict(vars(x)), (*path, '__dict__'))
+        return out
+
+# %% ../nbs/05_serialization.ipynb #1e1ea8ea
+_COLLECTIONS = {list: 'list', tuple: 'tuple', set: 'set', frozenset: 'frozenset'}
+
+def _cannot_be_saved(x, path):
+    "The error for an object that is no data, with the remedy."
+    name = type(x).__name__
+    if isinstance(x, tuple):
+        return TypeError(
+            f'torch.save: a named tuple ({name}) cannot be saved. Save it as a'
+            ' dictionary: value._asdict().'
         )
+    if hasattr(x, 'state_dict'):
+        return TypeError(
+            f'torch.save: a {name} cannot be saved as a whole, because loading it'
+            ' would run code. Save its state_dict() and load that into a new one.'
+        )
+    return TypeError(
+        f'torch.save: objects of type {name} cannot be saved: only tensors, arrays,'
+        ' numbers, strings and dictionaries, lists, tuples and sets of them (at'
+        f' {".".join(map(str, path)) or "the top"}).'
+    )
 
 # %% ../nbs/05_serialization.ipynb #0f727998
 take_topics(_Writer, (_Encoding,))
@@ -365,66 +367,66 @@ def is_tar(file):
     return head[257:262] == b'ustar'
 
 # %% ../nbs/05_serialization.ipynb #a1c40003
+class _Reader:
+    "The tensors of a file. `path`: where it is, if its numbers may stay there."
+
+    def __init__(self, file, path):
+        self.remarks, self.table = read_table(file)
+        self.path, self.begin = path, file.tell() if path is not None else 0
+        self.arrays, self.views = {}, {}
+        length = max((end for *_, end in self.table.values()), default=0)
+        if path is None: self.data = file.read(length)
+        there = len(self.data) if path is None else os.path.getsize(path) - self.begin
+        if there < length: raise _refused('its numbers are cut off')
+
+    def array(self, name):
+        "An array from the file as it stands there."
+        kind, shape, start, end = self.table[name]
+        if self.path is not None and start != end:
+            return np.asarray(np.memmap(self.path, kind, 'c', self.begin + start, shape))
+        data, start = (self.data, start) if self.path is None else (b'', 0)
+        return np.frombuffer(data, kind, math.prod(shape), start).reshape(shape).copy()
+
+    def numbers(self, name):
+        "An array, as a view of another where it was one."
+        if name in self.arrays: return self.arrays[name]
+        if name not in self.table:
+            raise _refused(f'its remarks name a tensor {name!r} that it does not hold')
+        view = self.views.get(name)
+        out = self.arrays[name] = self.array(name) if view is None else self.view(name, *view[:3])
+        return out
+
+    def view(self, name, base, offset, strides):
+        shape, nested = self.table[name][1], self.views.get(base) is not None
+        base = self.numbers(base).reshape(-1)
+        if (
+            nested
+            or len(strides) != len(shape)
+            or any(s < 0 for s in strides)
+            or offset < 0
+            or math.prod(shape)
+            and offset + sum(s * (n - 1) for s, n in zip(strides, shape)) >= base.size
+        ):
+            raise _refused(f'its remarks describe {name!r} as a view that does not fit')
+        steps = [s * base.itemsize for s in strides]
+        return np.lib.stride_tricks.as_strided(base[offset:], shape, steps)
+
+# %% ../nbs/05_serialization.ipynb #881599d6
 def _load(file, map_location, path):
-    remarks, table = read_table(file)
-    length, begin = (
-        max((end for *_, end in table.values()), default=0),
-        (file.tell() if path is not None else 0),
-    )
-    if path is None: data = file.read(length)
-    if (os.path.getsize(path) - begin if path is not None else len(data)) < length:
-        raise _refused('its numbers are cut off')
-
-    def array(name):
-        kind, shape, start, end = table[name]
-        if path is None or start == end:
-            return (
-                np.frombuffer(
-                    data if path is None else b'', kind, math.prod(shape),
-                    start if path is None else 0,
-                )
-                .reshape(shape)
-                .copy()
-            )
-        return np.asarray(np.memmap(path, kind, 'c', begin + start, shape))
-
+    reader = _Reader(file, path)
     try:
+        remarks = reader.remarks
         about = json.loads(remarks['autograd_nb']) if 'autograd_nb' in remarks else None
     except ValueError:
         about = None
     if not isinstance(about, dict) or 'shape' not in about:
-        return {name: placed(tensor_like(array(name)), map_location) for name in table}
-    arrays, made = {}, {}
-
-    def numbers(name):
-        if name in arrays: return arrays[name]
-        if name not in table:
-            raise _refused(f'its remarks name a tensor {name!r} that it does not hold')
-        view = about['views'].get(name)
-        if view is None:
-            out = array(name)
-        else:
-            base, offset, strides = numbers(view[0]).reshape(-1), view[1], view[2]
-            shape = table[name][1]
-            if (
-                about['views'].get(view[0]) is not None
-                or len(strides) != len(shape)
-                or any(s < 0 for s in strides)
-                or offset < 0
-                or math.prod(shape)
-                and offset + sum(s * (n - 1) for s, n in zip(strides, shape)) >= base.size
-            ):
-                raise _refused(f'its remarks describe {name!r} as a view that does not fit')
-            out = np.lib.stride_tricks.as_strided(
-                base[offset:], shape, [s * base.itemsize for s in strides]
-            )
-        arrays[name] = out
-        return out
+        return {n: placed(tensor_like(reader.array(n)), map_location) for n in reader.table}
+    reader.views, made = about['views'], {}
 
     def tensor(x):
         name = x['name']
         if x['!'] == 'same' and name in made: return made[name]
-        a = numbers(name)
+        a = reader.numbers(name)
         if x.get('dtype') == 'complex128': a = a.view('c16').reshape(a.shape[:-1])
         kind = x.get('kind')
         if kind == 'array': return a

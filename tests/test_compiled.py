@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 import autograd_nb as torch
 from autograd_nb.graph.op import REGISTRY
-from autograd_nb.ops import compiled
-from autograd_nb.ops.kernels import compiler
+from autograd_nb.ops import compiled, crew
+from autograd_nb.ops.kernels import compiler, convolution, pooling, products, rows
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("numba") is None, reason="numba is not installed")
 QUICK = settings(max_examples=25, deadline=None)
@@ -105,10 +105,10 @@ def test_convolutions(n, channels, filters, size, window, stride, padding, dilat
     x, w = draw.standard_normal((n, channels, *size), np.float32), draw.standard_normal((filters, channels, *window), np.float32)
     s = dict(stride=stride, padding=padding, dilation=dilation, groups=1)
     b = draw.standard_normal(filters, np.float32) if bias else None
-    expected = compiled.convolution_plain(x, w, b, **s)
-    agree(compiled.convolution(x, w, b, **s), expected)
-    agree(compiled.conv_weight(expected, x, window=window, **s), compiled.weight_plain(expected, x, window=window, **s), atol=1e-4)
-    agree(compiled.conv_transpose(expected, w, None, size=size, **s), compiled.transpose_plain(expected, w, None, size=size, **s))
+    expected = convolution.convolution_plain(x, w, b, **s)
+    agree(convolution.convolution(x, w, b, **s), expected)
+    agree(convolution.conv_weight(expected, x, window=window, **s), convolution.weight_plain(expected, x, window=window, **s), atol=1e-4)
+    agree(convolution.conv_transpose(expected, w, None, size=size, **s), convolution.transpose_plain(expected, w, None, size=size, **s))
 
 
 @QUICK
@@ -116,13 +116,13 @@ def test_convolutions(n, channels, filters, size, window, stride, padding, dilat
 def test_convolutions_of_volumes(groups, channels, filters, size, window, stride, padding, dilation, bias):
     draw = np.random.default_rng(0)
     s = dict(stride=stride, padding=padding, dilation=dilation, groups=groups)
-    if min(compiled.out_sizes(size, window, stride, padding, dilation)) < 1: return
+    if min(convolution.out_sizes(size, window, stride, padding, dilation)) < 1: return
     x, w = draw.standard_normal((2, groups * channels, *size), np.float32), draw.standard_normal((groups * filters, channels, *window), np.float32)
     b = draw.standard_normal(len(w)).astype(np.float32) if bias else None
-    expected = compiled.convolution_plain(x, w, b, **s)
-    agree(compiled.convolution(x, w, b, **s), expected)
-    agree(compiled.conv_weight(expected, x, window=window, **s), compiled.weight_plain(expected, x, window=window, **s), atol=1e-4)
-    agree(compiled.conv_transpose(expected, w, None, size=size, **s), compiled.transpose_plain(expected, w, None, size=size, **s), atol=1e-4)
+    expected = convolution.convolution_plain(x, w, b, **s)
+    agree(convolution.convolution(x, w, b, **s), expected)
+    agree(convolution.conv_weight(expected, x, window=window, **s), convolution.weight_plain(expected, x, window=window, **s), atol=1e-4)
+    agree(convolution.conv_transpose(expected, w, None, size=size, **s), convolution.transpose_plain(expected, w, None, size=size, **s), atol=1e-4)
 
 
 @QUICK
@@ -134,12 +134,12 @@ def test_pools(size, window, stride, padding, ceil_mode, holes):
         x[draw.random(x.shape) < .05] = np.nan
         x[draw.random(x.shape) < .3] = -np.inf
     s = dict(window=window, stride=stride, padding=padding, dilation=(1, 1), ceil_mode=ceil_mode)
-    out, index = compiled.max_pool(x, **s)
-    expected, places = compiled.pool_plain(x, **s)
+    out, index = pooling.max_pool(x, **s)
+    expected, places = pooling.pool_plain(x, **s)
     np.testing.assert_array_equal(out, expected)
     np.testing.assert_array_equal(index, places)
     g = draw.standard_normal(out.shape, np.float32)
-    agree(compiled.scatter_planes(g, index, size=size, unique=False), compiled.scatter_plain(g, index, size=size, unique=False))
+    agree(pooling.scatter_planes(g, index, size=size, unique=False), pooling.scatter_plain(g, index, size=size, unique=False))
 
 
 @pytest.mark.parametrize("options", [{}, dict(weight_decay=.1), dict(weight_decay=.1, betas=(.5, .9), eps=1e-3)], ids=str)
@@ -313,7 +313,7 @@ def test_threads_share_and_agree(monkeypatch):
 
     def work():
         for _ in range(10):
-            if not np.allclose(compiled.softmax(x, dim=1), expected, rtol=1e-4, atol=1e-6):
+            if not np.allclose(rows.softmax(x, dim=1), expected, rtol=1e-4, atol=1e-6):
                 wrong.append(1)
 
     threads = [threading.Thread(target=work) for _ in range(4)]
@@ -335,7 +335,7 @@ def laid(a, how):
     return a
 
 
-@pytest.mark.skipif(not compiled.GEMM, reason="another matrix library")
+@pytest.mark.skipif(not products.GEMM, reason="another matrix library")
 @pytest.mark.parametrize("size", [2, 3, 40])
 @pytest.mark.parametrize("m, k, n", [(40, 7, 33), (33, 64, 100), (200, 50, 17), (1, 5, 64)])
 def test_shared_products(monkeypatch, m, k, n, size):
@@ -349,13 +349,13 @@ def test_shared_products(monkeypatch, m, k, n, size):
             for z in (None, bias):
                 for _ in range(3):
                     out = laid(np.full((m, n), np.nan, np.float32), "part")
-                    if compiled.shared(laid(x, a), laid(y, b), out, z):
+                    if products.shared(laid(x, a), laid(y, b), out, z):
                         shared += 1
                         np.testing.assert_allclose(out, expected if z is None else expected + z, rtol=1e-4, atol=1e-4)
     assert shared == 54
 
 
-@pytest.mark.skipif(not compiled.GEMM, reason="another matrix library")
+@pytest.mark.skipif(not products.GEMM, reason="another matrix library")
 @pytest.mark.parametrize("size", [1, 3])
 def test_shared_stacks(monkeypatch, size):
     monkeypatch.setattr(compiled.crew, "size", size)
@@ -363,22 +363,22 @@ def test_shared_stacks(monkeypatch, size):
     x, y, wide = draw.standard_normal((7, 30, 40), np.float32), draw.standard_normal((7, 40, 20), np.float32), draw.standard_normal((7, 80, 40), np.float32)
     out = np.empty((7, 30, 20), np.float32)
     for a, b in ((x, y), (x, y[::-1]), (wide[:, ::2][:, :30], y), (x, np.ascontiguousarray(y.swapaxes(1, 2)).swapaxes(1, 2)), (np.broadcast_to(x[0], x.shape), y)):
-        assert compiled.shared_stack(a, b, out)
+        assert products.shared_stack(a, b, out)
         np.testing.assert_allclose(out, np.matmul(a, b), rtol=1e-4, atol=1e-4)
-    assert not compiled.shared_stack(x[:, :, ::2], y[:, ::2, ::3], np.empty((7, 30, 7), np.float32)) and not compiled.shared_stack(x.astype("f8"), y.astype("f8"), out)
+    assert not products.shared_stack(x[:, :, ::2], y[:, ::2, ::3], np.empty((7, 30, 7), np.float32)) and not products.shared_stack(x.astype("f8"), y.astype("f8"), out)
 
 
-@pytest.mark.skipif(not compiled.GEMM, reason="another matrix library")
+@pytest.mark.skipif(not products.GEMM, reason="another matrix library")
 def test_products_of_several_threads(monkeypatch):
     monkeypatch.setattr(compiled.crew, "size", 3)
-    monkeypatch.setattr(compiled, "LIBRARY", (lambda: 2, lambda n: None, compiled.GEMM))
+    monkeypatch.setattr(products, "LIBRARY", (lambda: 2, lambda n: None, products.GEMM))
     draw, wrong = np.random.default_rng(0), []
     pairs = [(draw.standard_normal((a, b), np.float32), draw.standard_normal((b, c), np.float32)) for a, b, c in ((200, 100, 300), (64, 64, 64), (70, 300, 90), (100, 200, 300))]
     pairs.append((draw.standard_normal((5, 90, 80), np.float32), draw.standard_normal((5, 80, 70), np.float32)))
 
     def work(x, y):
         for _ in range(20):
-            if not np.allclose(compiled.matmul(x, y), x @ y, atol=1e-3):
+            if not np.allclose(products.matmul(x, y), x @ y, atol=1e-3):
                 wrong.append(x.shape)
 
     threads = [threading.Thread(target=work, args=pair) for pair in pairs]
@@ -390,16 +390,16 @@ def test_products_of_several_threads(monkeypatch):
 
 
 def test_products_that_are_not_shared(monkeypatch):
-    monkeypatch.setattr(compiled, "LIBRARY", (lambda: 2, lambda n: None, compiled.LIBRARY and compiled.LIBRARY[2]))
+    monkeypatch.setattr(products, "LIBRARY", (lambda: 2, lambda n: None, products.LIBRARY and products.LIBRARY[2]))
     draw = np.random.default_rng(0)
     x, y, z = draw.standard_normal((3, 120, 120), np.float32)
     for a, b in ((x, y), (x.astype("f8"), y), (x.astype(int), y.astype(int)), (x[::2, ::3], y[::3]), (x, y[0]), (x[None], y[None])):
-        np.testing.assert_allclose(compiled.matmul(a, b), a @ b, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(products.matmul(a, b), a @ b, rtol=1e-4, atol=1e-4)
     expected = x @ y
-    assert compiled.matmul(x, y, z) is z and np.allclose(z, expected, atol=1e-4)
-    assert np.allclose(compiled.matmul(x, y, x), expected, atol=1e-4)  # over one of its own factors
+    assert products.matmul(x, y, z) is z and np.allclose(z, expected, atol=1e-4)
+    assert np.allclose(products.matmul(x, y, x), expected, atol=1e-4)  # over one of its own factors
     with pytest.raises(ValueError):
-        compiled.matmul(x, y[:100])
+        products.matmul(x, y[:100])
 
 
 def test_a_loop_that_fails_in_a_helper(monkeypatch):
@@ -417,8 +417,8 @@ def test_a_loop_that_fails_in_a_helper(monkeypatch):
     for first in (0, 1, 6):
         for _ in range(3):
             with pytest.raises(MemoryError, match="no memory for loop"):
-                compiled.crew.run(loop, 9, compiled.SHARED, first, out)
-    compiled.crew.run(loop, 9, compiled.SHARED, 9, out)
+                compiled.crew.run(loop, 9, crew.SHARED, first, out)
+    compiled.crew.run(loop, 9, crew.SHARED, 9, out)
     assert out.all()
 
 
@@ -430,8 +430,8 @@ def test_errors_of_helpers_arrive(monkeypatch):
             raise ValueError("from a helper")
 
     with pytest.raises(ValueError, match="from a helper"):
-        compiled.crew.run(loop, 10, compiled.WAKING)
-    compiled.crew.run(lambda lo, hi: None, 10, compiled.WAKING)
+        compiled.crew.run(loop, 10, crew.WAKING)
+    compiled.crew.run(lambda lo, hi: None, 10, crew.WAKING)
 
 
 def test_nothing_is_imported_before_it_is_needed():

@@ -1,5 +1,7 @@
 """Data sets, samplers and the loader: PyTorch's order of examples and random numbers, batches and errors."""
 
+import warnings
+
 import numpy as np
 import pytest
 from _compare import assert_same_output
@@ -374,3 +376,30 @@ def test_walks_and_subsets_as_in_pytorch():
         assert [b.tolist() for b in batches] == [[40, 20], [10]]
         with pytest.raises(AssertionError, match="requires timeout == 0"):
             list(data.DataLoader(range(3), timeout=2))
+
+
+@pytest.mark.needs("torch")
+def test_a_data_set_that_is_longer_than_it_says():
+    import torch as theirs
+
+    said = []
+    for T in (autograd_nb, theirs):
+
+        class Longer(T.utils.data.IterableDataset):
+            def __len__(self):
+                return 2
+
+            def __iter__(self):
+                return iter(range(4))
+
+            def __repr__(self):
+                return "Longer()"
+
+        loader = T.utils.data.DataLoader(Longer(), batch_size=None)
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            list(loader)
+            assert len(loader) == 2 and not found
+            list(loader)
+        said.append([str(w.message) for w in found])
+    assert said[0] == said[1] and len(said[0]) == 2

@@ -2,6 +2,7 @@
 
 from math import inf, nan
 
+import numpy
 import pytest
 
 import autograd_nb as ours
@@ -176,3 +177,16 @@ def test_images_of_bytes(mode, size, align, antialias):
 def test_images_of_integers_are_refused(dims, mode):
     with pytest.raises(NotImplementedError, match="not implemented for 'Int'"):
         ours.nn.functional.interpolate(ours.ones(*(1, 1) + (4,) * dims).int(), size=(3,) * dims, mode=mode)
+
+
+@pytest.mark.parametrize("call", ["x.mean()", "x.var()", "x.std(-1)", "x.norm()", "x.norm(3)", "x.norm(6, -1)", "torch.linalg.vector_norm(x, 5)", "torch.dist(x, -x, 3)", "torch.var_mean(x)[0]"])
+def test_sums_of_half_precision_do_not_overflow(call):
+    import torch
+
+    for dtype in ("float16", "bfloat16"):
+        found = []
+        for lib in (torch, ours):
+            x = (lib.arange(40.0) * 17 - 111).reshape(4, 10)
+            found.append(eval(call, {"torch": lib, "x": x.to(getattr(lib, dtype))}))
+        assert found[0].isfinite().all()
+        numpy.testing.assert_allclose(found[1].float().numpy(), found[0].float().numpy(), rtol=1e-3 if dtype == "float16" else 1e-2)

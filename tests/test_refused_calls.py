@@ -150,6 +150,23 @@ m[1.5]
 m[[0, 1], [0, 1, 2]]
 m[torch.tensor([True, False, True])]
 m.requires_grad_().numpy()
+torch.linspace(0, 1)
+torch.logspace(0, 1)
+torch.randint(3, (-1,))
+torch.randint(0, 3, (2, -1))
+m.mean(dtype=torch.int32)
+m.mean(0, dtype=torch.int64)
+m.int().norm()
+(m > 1).clamp(True, True)
+(m > 1).clamp(min=True)
+torch.ldexp(m, 2)
+torch.ldexp(2.0, m)
+torch.dist(m, 2.0)
+torch.dist(2.0, m)
+m.requires_grad_().backward([])
+m.requires_grad_().backward([None])
+m.requires_grad_().backward([2.0])
+m.requires_grad_().backward(2.0)
 """.strip().splitlines()
 
 
@@ -170,3 +187,33 @@ def test_refused_as_in_pytorch(call):
     found, said = outcome(ours, call)
     assert type(expected).__name__ in [c.__name__ for c in type(found).__mro__], f"{expected!r}, not {found!r}"
     assert said[:40] == words[:40]
+
+
+# functions of two tensors; the method counts its arguments without the tensor before the dot
+OF_TWO_TENSORS = "maximum minimum atan2 fmax fmin hypot logaddexp logaddexp2 logical_and logical_or logical_xor lcm gcd nextafter igamma igammac ldexp dist"
+
+
+@pytest.mark.parametrize("name", OF_TWO_TENSORS.split())
+def test_a_number_is_no_tensor(name):
+    import torch
+
+    for number in (2, 2.0):
+        for dtype in ("float32", "int64"):
+            words = []
+            for lib in (torch, ours):
+                x = lib.ones(2, dtype=getattr(lib, dtype))
+                for call, args in ((getattr(lib, name), (x, number)), (getattr(x, name), (number,))):
+                    with pytest.raises(TypeError) as error:
+                        call(*args)
+                    words.append(str(error.value).split(". ")[0].replace("(position 1)", "(position 2)"))
+            assert words[:2] == words[2:]
+
+
+def test_a_gradient_in_a_sequence():
+    import torch
+
+    for lib in (torch, ours):
+        for given in ([lib.ones(2)], (lib.ones(2),), [lib.ones(2), lib.zeros(2)]):
+            x = lib.ones(2, requires_grad=True)
+            (x * 3).backward(given)
+            assert x.grad.tolist() == [3.0, 3.0]

@@ -212,17 +212,8 @@ def convolve(kind, a, b, shape, groups, stride, padding, dilation, reference):
     NotImplemented where cuDNN is not there, not wanted or not able. `reference()` is the same,
     computed otherwise.
     """
-    cudnn = package()
-    if cudnn is None or not Settings.enabled or _dismissed: return NotImplemented
-    if (
-        a.__class__ is not Device.array
-        or b.__class__ is not Device.array
-        or a.dtype != b.dtype
-        or a.dtype.name not in TYPES
-    ):
-        return NotImplemented
-    if not 3 <= a.ndim <= 5 or not a.size or not b.size or 0 in shape:
-        return NotImplemented
+    if package() is None or not Settings.enabled or _dismissed: return NotImplemented
+    if not _suits(a, b, shape): return NotImplemented
     if a.ndim == 3:  # cuDNN begins with two dimensions
         out = convolve(
             kind, a[:, :, None], b[:, :, None], (*shape[:2], 1, *shape[2:]), groups, (1, *stride),
@@ -233,19 +224,18 @@ def convolve(kind, a, b, shape, groups, stride, padding, dilation, reference):
     tf32 = a.dtype == np.float32 and Settings.resolved('conv') == 'tf32'
     asked = kind, a.dtype.name, a.ndim, groups > 1, last, tf32
     if Capture.now is not None and asked not in _passed: return NotImplemented
+    everywhere = Settings.deterministic or Settings.everywhere
     key = (
         kind, a.dtype.name, a.shape, b.shape, shape, stride, padding, dilation, last, tf32,
-        Settings.deterministic or Settings.everywhere, Device.library.cuda.runtime.getDevice(),
+        everywhere, Device.library.cuda.runtime.getDevice(),
     )
     plans = _mine.plans
     plan, fresh = plans.get(key, False), key not in plans
     if plan is None or fresh and Capture.now is not None: return NotImplemented
     try:
         if fresh:
-            plan = Plan(
-                kind, (a.shape, b.shape, shape), a.dtype, stride, padding, dilation, last, tf32,
-                key[-2],
-            )
+            sizes = a.shape, b.shape, shape
+            plan = Plan(kind, sizes, a.dtype, stride, padding, dilation, last, tf32, everywhere)
             while len(plans) >= KEPT: del plans[next(iter(plans))]
             plans[key] = plan
         out = plan(_dense(a, last), _dense(b, last))
@@ -256,17 +246,33 @@ def convolve(kind, a, b, shape, groups, stride, padding, dilation, reference):
         # cuDNN has nothing for this one, and is not asked again
         plans[key] = None
         return NotImplemented
-    if asked in _passed: return out
-    wanted = reference()
-    agree = _compared(out, wanted, TF32_BOUND if tf32 else BOUNDS[a.dtype.name])
-    if agree:
-        _passed.add(asked)
-    elif agree is False:
+    return out if asked in _passed else _examined(out, reference(), asked, a, b)
+
+# %% ../../nbs/arrays/06_cudnn.ipynb #21da47cb
+def _suits(a, b, shape):
+    "Whether cuDNN could compute a convolution of these arrays."
+    return (
+        a.__class__ is Device.array
+        and b.__class__ is Device.array
+        and a.dtype == b.dtype
+        and a.dtype.name in TYPES
+        and 3 <= a.ndim <= 5
+        and a.size
+        and b.size
+        and 0 not in shape
+    )
+
+def _examined(out, wanted, asked, a, b):
+    "`out`, if it is what it should be, otherwise `wanted`; what was `asked` is marked accordingly."
+    kind, name, *_, tf32 = asked
+    agree = _compared(out, wanted, TF32_BOUND if tf32 else BOUNDS[name])
+    if agree: _passed.add(asked)
+    if agree is False:
         _dismissed.append(asked)
         warnings.warn(
-            f'cuDNN {cudnn.backend_version()} computed a convolution otherwise than matrix products'
-            f' do ({METHODS[kind][0]}, {a.dtype.name}, {list(a.shape)} and {list(b.shape)}): it is'
+            f'cuDNN {package().backend_version()} computed a convolution otherwise than matrix'
+            f' products do ({METHODS[kind][0]}, {name}, {list(a.shape)} and {list(b.shape)}): it is'
             ' not used any more. To compare for yourself, see torch.backends.cudnn.enabled.',
-            stacklevel=2,
+            stacklevel=3,
         )
     return out if agree else wanted

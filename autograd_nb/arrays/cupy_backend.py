@@ -1778,39 +1778,45 @@ class _DeviceBinomial:
             q = lib.where(turned, 1 - chance, chance)
             none = (n <= 0) | (q <= 0)
             small = ~none & (n * q < 10)
-            rate = lib.log1p(-lib.where(small, q, 0.5))
-            found, places, going = lib.zeros_like(n), lib.zeros_like(n), small
-            while bool(going.any()):
-                places = places + lib.ceil(
-                    lib.log(1 - self._uniform(n.size, np.float64)) / rate
-                ).clip(1, None)
-                going = going & (places <= n)
-                found += going
+            found = self._by_distances(n, q, small)
             large = lib.flatnonzero(~none & ~small & ~lib.isnan(q))
             if large.size:
                 m, r = n[large], q[large]
                 spread = lib.sqrt(m * r * (1 - r))
+                found[large] = self._rejected((m, r, spread), self._binomial_candidate)
+            found = lib.where(turned, lib.maximum(n, 0) - found, found)
+            return lib.where(lib.isnan(chance), chance, found).reshape(count.shape)
 
-                def candidate(uniform, normal, m, r, spread):
-                    b = 1.15 + 2.53 * spread
-                    a = -0.0873 + 0.0248 * b + 0.01 * r
-                    u, v = uniform() - 0.5, uniform()
-                    edge = lib.maximum(0.5 - abs(u), 1e-300)
-                    k = lib.floor((2 * a / edge + b) * u + m * r + 0.5)
-                    sure = (edge >= 0.07) & (v <= 0.92 - 4.2 / b)
-                    inside = (k >= 0) & (k <= m)
-                    k = lib.clip(k, 0, m)
-                    top = lib.floor((m + 1) * r)
-                    f = self._log_factorial
-                    likely = lib.log(v * (2.83 + 5.1 / b) * spread / (a / (edge * edge) + b)) <= f(
-                        top
-                    ) + f(m - top) - f(k) - f(m - k) + (k - top) * lib.log(r / (1 - r))
-                    return k, inside & (sure | likely)
+    def _by_distances(self, n, q, small):
+        "Successes counted one by one, where there are few; zeros elsewhere."
+        lib = Device.library
+        rate = lib.log1p(-lib.where(small, q, 0.5))
+        found, places, going = lib.zeros_like(n), lib.zeros_like(n), small
+        while bool(going.any()):
+            distance = lib.ceil(lib.log(1 - self._uniform(n.size, np.float64)) / rate)
+            places = places + distance.clip(1, None)
+            going = going & (places <= n)
+            found += going
+        return found
 
-                found[large] = self._rejected((m, r, spread), candidate)
-            return lib.where(
-                lib.isnan(chance), chance, lib.where(turned, lib.maximum(n, 0) - found, found)
-            ).reshape(count.shape)
+# %% ../../nbs/arrays/05_cupy.ipynb #2c5aef61
+class _DeviceBinomialRejection:
+    "Hörmann's candidates."
+
+    def _binomial_candidate(self, uniform, normal, m, r, spread):
+        lib, f = Device.library, self._log_factorial
+        b = 1.15 + 2.53 * spread
+        a = -0.0873 + 0.0248 * b + 0.01 * r
+        u, v = uniform() - 0.5, uniform()
+        edge = lib.maximum(0.5 - abs(u), 1e-300)
+        k = lib.floor((2 * a / edge + b) * u + m * r + 0.5)
+        sure = (edge >= 0.07) & (v <= 0.92 - 4.2 / b)
+        inside = (k >= 0) & (k <= m)
+        k = lib.clip(k, 0, m)
+        top = lib.floor((m + 1) * r)
+        height = lib.log(v * (2.83 + 5.1 / b) * spread / (a / (edge * edge) + b))
+        density = f(top) + f(m - top) - f(k) - f(m - k) + (k - top) * lib.log(r / (1 - r))
+        return k, inside & (sure | (height <= density))
 
 # %% ../../nbs/arrays/05_cupy.ipynb #b5288ec9
 class _DeviceOrder:
@@ -1825,7 +1831,7 @@ take_topics(
     DeviceGenerator,
     (
         _DeviceState, _DeviceWords, _DeviceNumbers, _DeviceNormal, _DeviceRejection, _DeviceGamma,
-        _DevicePoisson, _DeviceFactorials, _DeviceBinomial, _DeviceOrder,
+        _DevicePoisson, _DeviceFactorials, _DeviceBinomial, _DeviceBinomialRejection, _DeviceOrder,
     ),
 )
 

@@ -138,6 +138,7 @@ def scalar_dtype(value):
 
 builtin_bool, builtin_int, builtin_float = type(True), type(1), type(1.0)
 
+# %% ../../nbs/arrays/01_dtypes.ipynb #672c69b3
 TYPE_NAMES = dict(
     float32='Float',
     float64='Double',

@@ -59,66 +59,83 @@ Site.line = property(
     lambda self: _line(self.code, self.lasti), doc="The user's line, as 'file.py:12'."
 )
 
+# %% ../../nbs/arrays/04_memory.ipynb #9421b3aa
+class _Walk:
+    "What the frames of an allocation have told so far. `names`: id of a module -> its name."
+
+    def __init__(self, names):
+        self.names, self.path, self.phase, self.op, self.node = names, [], 'forward', None, None
+
+    def goes_back(self):
+        if self.phase == 'forward': self.phase = 'backward'
+
+    def read(self, frame):
+        "Take in a frame of this package."
+        where, name = frame.f_code.co_filename, frame.f_code.co_qualname
+        if where.startswith('<autograd_nb '):
+            self.generated(frame, where, name)
+        elif frame.f_globals['__name__'] == _package + '.graph.engine':
+            first = name == 'first_gradient'
+            self.op = self.op or ('first gradient' if first else 'accumulating gradients')
+            self.goes_back()
+        else:
+            reader = _READERS.get(name)
+            if reader is not None: reader(self, frame.f_locals)
+
+    def generated(self, frame, where, name):
+        if name == 'run' and self.phase != 'recompute' or name == 'run_graph':
+            self.node = self.node or frame.f_locals.get('n')
+            self.op = self.op or where[13:].partition('[')[0].rstrip('>')
+            self.goes_back()
+        else:
+            self.op = self.op or name
+
+# %% ../../nbs/arrays/04_memory.ipynb #9e776113
+def _general(walk, held): walk.op = walk.op or held['self'].name
+
+def _custom(walk, held): walk.op = walk.op or held['cls'].__name__
+
+def _custom_node(walk, held):
+    walk.node = walk.node or held['self']
+    walk.op = walk.op or walk.node.name()
+    walk.goes_back()
+
+def _recomputing(walk, held): walk.op, walk.phase = walk.op or 'checkpoint', 'recompute'
+
+def _module(walk, held):
+    label = walk.names.get(id(held['self'])) or type(held['self']).__name__
+    if not walk.path or walk.path[-1] != label: walk.path.append(label)
+
+_READERS = {
+    'Op.general': _general,
+    'Function.apply': _custom,
+    'FunctionNode._call': _custom_node,
+    '_Recomputing.recompute': _recomputing,
+    'Calling.__call__': _module,
+    'CallingWithHooks._call_with_hooks': _module,
+}
+
 # %% ../../nbs/arrays/04_memory.ipynb #e70300c1
 def _site(frame, names):
     """The `Site` of an allocation, from the innermost frame outside of NumPy. `names`: id of a
     module -> its name.
     """
-    op = node = code = lasti = None
-    path, phase, last = [], 'forward', frame
+    walk, code, lasti, last = _Walk(names), None, None, frame
     while frame is not None:
-        c = frame.f_code
+        file = frame.f_code.co_filename
         if _kind(frame) == _OURS:
-            where, name = c.co_filename, c.co_qualname
-            if where.startswith('<autograd_nb '):
-                if name == 'run' and phase != 'recompute' or name == 'run_graph':
-                    node = node or frame.f_locals.get('n')
-                    op, phase = (
-                        op or where[13:].partition('[')[0].rstrip('>'),
-                        ('backward' if phase == 'forward' else phase),
-                    )
-                else:
-                    op = op or name
-            elif name == 'Op.general':
-                op = op or frame.f_locals['self'].name
-            elif name == 'Function.apply':
-                op = op or frame.f_locals['cls'].__name__
-            elif name == 'FunctionNode._call':
-                node, phase = (
-                    node or frame.f_locals['self'],
-                    ('backward' if phase == 'forward' else phase),
-                )
-                op = op or node.name()
-            elif frame.f_globals['__name__'] == _package + '.graph.engine':
-                op, phase = (
-                    op
-                    or ('first gradient' if name == 'first_gradient' else 'accumulating gradients'),
-                    ('backward' if phase == 'forward' else phase),
-                )
-            elif name == '_Recomputing.recompute':
-                op, phase = op or 'checkpoint', 'recompute'
-            elif name in ('Calling.__call__', 'CallingWithHooks._call_with_hooks'):
-                module = frame.f_locals['self']
-                label = names.get(id(module)) or type(module).__name__
-                if not path or path[-1] != label: path.append(label)
+            walk.read(frame)
             last = frame
-        elif (
-            code is None
-            and c.co_filename[:1] != '<'
-            or code is None
-            and not c.co_filename.startswith('<frozen')
-        ):
-            code, lasti = c, frame.f_lasti
+        elif code is None and not file.startswith('<frozen'):
+            code, lasti = frame.f_code, frame.f_lasti
         frame = frame.f_back
-    if node is not None and phase == 'backward' and getattr(node, 'code', None) is not None:
+    node, op = walk.node, walk.op
+    if node is not None and walk.phase == 'backward' and getattr(node, 'code', None) is not None:
         code, lasti = node.code, node.lasti
     if op is None:
-        op = (
-            'creation'
-            if last.f_globals.get('__name__') == _package + '.creation'
-            else last.f_code.co_name + '()'
-        )
-    return Site(op, code, lasti, tuple(path[::-1]), phase)
+        creating = last.f_globals.get('__name__') == _package + '.creation'
+        op = 'creation' if creating else last.f_code.co_name + '()'
+    return Site(op, code, lasti, tuple(walk.path[::-1]), walk.phase)
 
 # %% ../../nbs/arrays/04_memory.ipynb #87d884ec
 class Meter:
@@ -295,13 +312,13 @@ def settle():
             _made['free'](address)
 
 # %% ../../nbs/arrays/04_memory.ipynb #946ba829
-def _hooks():
-    "NumPy's table of allocation functions, its own functions, and ours."
-    if _made: return _made
+def _table():
+    """NumPy's table of allocation functions, and the object that owns it. Raises RuntimeError where
+    it is not to be had, or where somebody else has put functions into it.
+    """
     try:
-        api = ctypes.pythonapi
         pointer = ctypes.PYFUNCTYPE(_P, ctypes.py_object, ctypes.c_char_p)(
-            ('PyCapsule_GetPointer', api)
+            ('PyCapsule_GetPointer', ctypes.pythonapi)
         )
         functions = ctypes.cast(
             pointer(np._core._multiarray_umath._ARRAY_API, None), ctypes.POINTER(_P)
@@ -316,40 +333,50 @@ def _hooks():
             f'memory cannot be counted with this build of Python and NumPy ({error}). Use'
             ' tracemalloc, which knows NumPy\'s arrays too.'
         ) from error
-    old = {n: getattr(table, n) for n in _TYPES}
-    call = {n: t(old[n]) for n, t in _TYPES.items()}
+    return table, handler
 
-    def safely(note, *args):
-        try: note(*args)
-        except Exception: pass
+# %% ../../nbs/arrays/04_memory.ipynb #9dd18c53
+def _safely(note, *args):
+    try: note(*args)
+    except Exception: pass
 
-    context = table.context
+def _counting(call, context):
+    "Our four functions, around NumPy's."
 
     def malloc(_, n):
-        safely(settle)
+        _safely(settle)
         address = call['malloc'](context, max(n, SMALLEST))
-        if address: safely(METER.born, address, n)
+        if address: _safely(METER.born, address, n)
         return address
 
     def calloc(_, n, size):
-        safely(settle)
+        _safely(settle)
         address = call['calloc'](context, max(n, SMALLEST), size)
-        if address: safely(METER.born, address, n * size)
+        if address: _safely(METER.born, address, n * size)
         return address
 
     def realloc(_, address, n):
-        safely(settle)
+        _safely(settle)
         new = call['realloc'](context, address, max(n, SMALLEST))
         if new:
-            safely(METER.died, address)
-            safely(METER.born, new, n)
+            _safely(METER.died, address)
+            _safely(METER.born, new, n)
         return new
 
     def free(_, address, n):
-        safely(METER.died, address)
+        _safely(METER.died, address)
         call['free'](context, address, n)
 
-    ours = {n: t(f) for (n, t), f in zip(_TYPES.items(), (malloc, calloc, realloc, free))}
+    return malloc, calloc, realloc, free
+
+# %% ../../nbs/arrays/04_memory.ipynb #03568c04
+def _hooks():
+    "NumPy's table of allocation functions, its own functions, and ours."
+    if _made: return _made
+    table, handler = _table()
+    old = {n: getattr(table, n) for n in _TYPES}
+    call, context = {n: t(old[n]) for n, t in _TYPES.items()}, table.context
+    ours = {n: t(f) for (n, t), f in zip(_TYPES.items(), _counting(call, context))}
     addresses = {n: ctypes.cast(f, _P).value for n, f in ours.items()}
     bins = _bins()
     if bins: addresses['free'] = ctypes.cast(bins[0].write, _P).value

@@ -122,7 +122,7 @@ def shuffled(n, words):
 # %% ../../nbs/arrays/03_random.ipynb #7be51d0a
 class Beside:
     """The functions in use: these definitions, or compiled loops beside them (see
-    `autograd_nb.ops.compiled`).
+    `autograd_nb.ops.kernels.draws`).
     """
 
     normal, shuffled = staticmethod(normal_numbers), staticmethod(shuffled)

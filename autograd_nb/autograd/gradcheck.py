@@ -755,15 +755,13 @@ def gradcheck(
     _need(
         'check_forward_ad', check_forward_ad, check_batched_forward_grad=check_batched_forward_grad
     )
-    inputs = _tuple(inputs)
-    settings = eps, atol, rtol, check_grad_dtypes, nondet_tol
-    check = _check_fast if fast_mode else _check_slowly
+    inputs, settings = _tuple(inputs), (eps, atol, rtol, check_grad_dtypes, nondet_tol)
     try:
         _check_inputs(inputs)
         outputs = _differentiable(func(*inputs))
-        if check_backward_ad: _check_mode(check, func, inputs, False, settings)
+        if check_backward_ad: _check_mode(func, inputs, False, fast_mode, settings)
         if check_forward_ad:
-            for _, function, xs, _ in _check_mode(check, func, inputs, True, settings):
+            for _, function, xs, _ in _check_mode(func, inputs, True, fast_mode, settings):
                 if check_undefined_grad: _check_undefined_tangents(function, xs)
         if check_batched_forward_grad: _check_batched_forward(func, inputs)
         if not check_backward_ad: return True
@@ -777,9 +775,10 @@ def gradcheck(
     return True
 
 # %% ../../nbs/autograd/04_gradcheck.ipynb #855d6159
-def _check_mode(check, func, inputs, forward, settings):
+def _check_mode(func, inputs, forward, fast, settings):
     "Compare the Jacobians in one mode; returns the parts of the function that were checked."
     eps, atol, rtol, check_grad_dtypes, nondet_tol = settings
+    check = _check_fast if fast else _check_slowly
     parts = _parts(func, inputs, forward)
     for name, function, xs, hard in parts:
         check(function, xs, eps, atol, rtol, forward, check_grad_dtypes, nondet_tol, name, hard)
@@ -815,12 +814,7 @@ def gradgradcheck(
         check_batched_grad=check_batched_grad,
     )
     inputs = _tuple(inputs)
-    if grad_outputs is None:
-        starts = tuple(
-            _random_start(y, gen_non_contig_grad_outputs) for y in _differentiable(func(*inputs))
-        )
-    else:
-        starts = _tuple(grad_outputs)
+    starts = _starts(func, inputs, grad_outputs, gen_non_contig_grad_outputs)
     everything, count = inputs + starts, len(starts)
     wanted, differentiated = _wanted(inputs), _wanted(everything)
 
@@ -842,6 +836,11 @@ def gradgradcheck(
     )
 
 # %% ../../nbs/autograd/04_gradcheck.ipynb #94fc2921
+def _starts(func, inputs, grad_outputs, with_gaps):
+    "The starting gradients that are given, or random ones."
+    if grad_outputs is not None: return _tuple(grad_outputs)
+    return tuple(_random_start(y, with_gaps) for y in _differentiable(func(*inputs)))
+
 def _random_start(y, with_gaps):
     "A starting gradient for `y`: uniform in [-1, 1], requiring grad."
     start = rand(*y.shape, dtype=float64, device=y.device) * 2 - 1

@@ -24,6 +24,7 @@ from types import (
 import numpy as np
 
 from ..arrays.numpy_backend import is_array
+from ..arrays.topics import take_topics
 from ..graph.node import TensorBase
 
 # %% ../../nbs/capture/09_guards.ipynb #e838aaab
@@ -127,6 +128,10 @@ class Witness:
             frame = frame.f_back
         return found is True
 
+# %% ../../nbs/capture/09_guards.ipynb #1478630b
+class Hearing:
+    "When a witness hears."
+
     def __enter__(self):
         self.before, self.root = sys.getprofile(), sys._getframe(1)
         self.thread = threading.get_ident()
@@ -147,6 +152,8 @@ class Witness:
 
     def collection_ended(self, phase, info):
         if phase == 'stop' and threading.get_ident() == self.thread: self.collecting = False
+
+take_topics(Witness, (Hearing,))
 
 # %% ../../nbs/capture/09_guards.ipynb #84a2cd4e
 class Everything:

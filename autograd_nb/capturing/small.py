@@ -10,6 +10,7 @@ import importlib
 import math
 import numpy as np
 
+from ..arrays.topics import take_topics
 from ..ops import compiled
 from .program import arrayish
 
@@ -71,6 +72,17 @@ class Table:
             self.numbers.append((found, value))
         return found
 
+    def shape(self, name): return self.program.shapes[name]
+
+    def view(self, name):
+        "The part of the buffer that holds a value."
+        place, shape = self.places[name], self.shape(name)
+        return self.buffer[place : place + math.prod(shape)].reshape(shape)
+
+# %% ../../nbs/capture/06_small.ipynb #36b0c997
+class Instructions:
+    "How lines become instructions."
+
     def row(self, line, made):
         "The instruction of a line."
         count, args = math.prod(line.shape), line.args
@@ -92,9 +104,4 @@ class Table:
             self.places[name] = self.take(count)
         return self.places[name], int(shape != ())
 
-    def shape(self, name): return self.program.shapes[name]
-
-    def view(self, name):
-        "The part of the buffer that holds a value."
-        place, shape = self.places[name], self.shape(name)
-        return self.buffer[place : place + math.prod(shape)].reshape(shape)
+take_topics(Table, (Instructions,))

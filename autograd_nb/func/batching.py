@@ -43,26 +43,7 @@ def placed(func, in_dims, args):
             f' {tree_flatten(in_dims)[1]!r} but inputs has structure {spec!r}.'
         )
     for i, (x, d) in enumerate(zip(leaves, dims)):
-        if d is None: continue
-        if not isinstance(d, int):
-            raise ValueError(
-                said
-                + f'Got in_dim={d} for an input but in_dim must be either an integer dimension or'
-                ' None.'
-            )
-        if not isinstance(x, TensorBase):
-            raise ValueError(
-                said
-                + f'Got in_dim={d} for an input but the input is of type {type(x)}. We cannot vmap'
-                ' over non-Tensor arguments, please use None as the respective in_dim'
-            )
-        if not -x.ndim <= d < x.ndim:
-            raise ValueError(
-                said
-                + f'Got in_dim={d} for some input, but that input is a Tensor of dimensionality'
-                f' {x.ndim} so expected in_dim to satisfy -{x.ndim} <= in_dim < {x.ndim}.'
-            )
-        dims[i] = d % x.ndim
+        if d is not None: dims[i] = _in_dim(x, d, said)
     sizes = [x.shape[d] for x, d in zip(leaves, dims) if d is not None]
     if not sizes: raise ValueError('vmap: Expected at least one Tensor to vmap over')
     if any(s != sizes[0] for s in sizes):
@@ -71,6 +52,29 @@ def placed(func, in_dims, args):
             f' {sizes} for the mapped dimension'
         )
     return sizes[0], dims, leaves, spec
+
+# %% ../../nbs/func/01_batching.ipynb #1aa0b772
+def _in_dim(x, d, said):
+    "The batched dimension `d` of the input `x`, counted from the front."
+    if not isinstance(d, int):
+        raise ValueError(
+            said
+            + f'Got in_dim={d} for an input but in_dim must be either an integer dimension or'
+            ' None.'
+        )
+    if not isinstance(x, TensorBase):
+        raise ValueError(
+            said
+            + f'Got in_dim={d} for an input but the input is of type {type(x)}. We cannot vmap'
+            ' over non-Tensor arguments, please use None as the respective in_dim'
+        )
+    if not -x.ndim <= d < x.ndim:
+        raise ValueError(
+            said
+            + f'Got in_dim={d} for some input, but that input is a Tensor of dimensionality'
+            f' {x.ndim} so expected in_dim to satisfy -{x.ndim} <= in_dim < {x.ndim}.'
+        )
+    return d % x.ndim
 
 # %% ../../nbs/func/01_batching.ipynb #0543f3cf
 def _out_dims(func, out_dims, spec):

@@ -101,18 +101,7 @@ class _Passage:
                     'only Tensors of floating point dtype can require gradients'
                     + f'. This one is {x.dtype!r}; convert it first, with x.float().'
                 )
-            if not self.ordinary:
-                self.ins.append(self.level.leaf(x))
-            else:
-                x = x if x.__class__ not in WRAPPERS else x._value
-                inside = tensor_like(x._array)
-                if x._node is None:
-                    inside._node = AccumulateGrad(inside)
-                else:
-                    REGISTRY['reshape'].record(
-                        (x,), [x._array], [x._array], [inside], [None], dict(shape=x._array.shape)
-                    )
-                self.ins.append(inside)
+            self.ins.append(_stand_in(x) if self.ordinary else self.level.leaf(x))
         self.edges = [x._edge if not self.ordinary else x._node for x in self.ins]
         if self.ordinary:
             self.level.inputs, self.level.edges = {id(x) for x in self.ins}, self.edges
@@ -134,6 +123,15 @@ class _Passage:
             self.shared = any(x._node is not None for x in self.given) or _foreign(
                 [e for e in self.starts if e is not None], set(self.edges)
             )
+
+# %% ../../nbs/func/02_derivatives.ipynb #5a1825e6
+def _stand_in(x):
+    "A tensor that the ordinary graph tells from `x`: a leaf, or a result of it."
+    if x.__class__ in WRAPPERS: x = x._value
+    inside, shape = tensor_like(x._array), dict(shape=x._array.shape)
+    if x._node is None: inside._node = AccumulateGrad(inside)
+    else: REGISTRY['reshape'].record((x,), [x._array], [x._array], [inside], [None], shape)
+    return inside
 
 # %% ../../nbs/func/02_derivatives.ipynb #32e66f8c
 class _Pulling:
@@ -223,19 +221,9 @@ def _vjp(func, args, positions, has_aux):
     that pulls back, aux).
     """
     api = 'vjp(f, *primals)'
-    chosen = tuple(args[i] for i in positions)
-    leaves, spec = tree_flatten(chosen)
-    others = [
-        x
-        for i, a in enumerate(args)
-        if i not in positions
-        for x in tree_flatten(a)[0]
-        if isinstance(x, TensorBase)
-    ]
-    with Trace(func, others) as trace:
-        inside = list(args)
-        for i, part in zip(positions, tree_unflatten(trace.enter(leaves), spec)):
-            inside[i] = part
+    leaves, spec = tree_flatten(tuple(args[i] for i in positions))
+    with Trace(func, _others(args, positions)) as trace:
+        inside = _with_parts(args, positions, tree_unflatten(trace.enter(leaves), spec))
         result, aux = func(*inside), None
         if has_aux: result, aux = _output_and_aux(result, api)
         outs, out_spec = tree_flatten(result)
@@ -257,17 +245,33 @@ def _vjp(func, args, positions, has_aux):
                 f' outputs to the function. cotangents: {_picture(given_spec)}, primal output:'
                 f' {_picture(out_spec)}'
             )
-        for i, (c, (shape, dtype)) in enumerate(zip(given, trace.kinds)):
-            if tuple(c.shape) != shape:
-                raise RuntimeError(
-                    f'Mismatch in shape: grad_output[{i}] has a shape of'
-                    f' torch.Size({list(c.shape)}) and output[{i}] has a shape of'
-                    f' torch.Size({list(shape)}).'
-                )
-            if c._array.dtype != dtype: given[i] = REGISTRY['to'].call(c, dtype=dtype)
+        given = [_fitting(i, c, *kind) for i, (c, kind) in enumerate(zip(given, trace.kinds))]
         return tree_unflatten(trace.pull(given, retain_graph), spec)
 
     return result, pull, aux
+
+# %% ../../nbs/func/02_derivatives.ipynb #faa31cd9
+def _others(args, positions):
+    "The tensors among the arguments that are not differentiated by."
+    leaves = (tree_flatten(a)[0] for i, a in enumerate(args) if i not in positions)
+    return [x for part in leaves for x in part if isinstance(x, TensorBase)]
+
+def _with_parts(args, positions, parts):
+    "The arguments, with others at `positions`."
+    inside = list(args)
+    for i, part in zip(positions, parts): inside[i] = part
+    return inside
+
+def _fitting(i, cotangent, shape, dtype):
+    "The gradient of output `i`, in its dtype."
+    if tuple(cotangent.shape) != shape:
+        raise RuntimeError(
+            f'Mismatch in shape: grad_output[{i}] has a shape of'
+            f' torch.Size({list(cotangent.shape)}) and output[{i}] has a shape of'
+            f' torch.Size({list(shape)}).'
+        )
+    if cotangent._array.dtype == dtype: return cotangent
+    return REGISTRY['to'].call(cotangent, dtype=dtype)
 
 # %% ../../nbs/func/02_derivatives.ipynb #11e4864b
 def _picture(spec):
@@ -372,8 +376,37 @@ _JVP = 'jvp(f, primals, tangents)'
 
 # %% ../../nbs/func/02_derivatives.ipynb #7716eaed
 def _jvp(func, args, positions, tangents, strict, has_aux):
-    chosen = tuple(args[i] for i in positions)
-    leaves, spec = tree_flatten(chosen)
+    leaves, spec = tree_flatten(tuple(args[i] for i in positions))
+    given = _checked_tangents(leaves, spec, tangents)
+    before, TANGENTS.on = TANGENTS.on, True
+    inference = LOCAL.modes.change(inference=False)
+    try:
+        with Tangents() as level:
+            others = {id(x): x for x in _others(args, positions)}
+            level.captured = {**_enclosed(func), **others}
+            duals = [_checked_dual(x, t, level) for x, t in zip(leaves, given)]
+            result = func(*_with_parts(args, positions, tree_unflatten(duals, spec)))
+            aux = None
+            if has_aux: result, aux = _output_and_aux(result, _JVP)
+            outs, out_spec = tree_flatten(result)
+            _tensors_only(outs, _JVP)
+            mine = lambda x: x.__class__ is KINDS['Dual'] and x._level is level
+            if strict and not all(map(mine, outs)):
+                raise RuntimeError(
+                    'jvp(f, primals, tangents, strict=True): The output of f is independent of the'
+                    ' inputs. This is not allowed with strict=True.'
+                )
+            primal = [o._value if mine(o) else o for o in outs]
+            tangent = [o._tangent if mine(o) else _zeros(o) for o in outs]
+            aux = tree_map(lambda x: x._value if mine(x) else x, aux)
+    finally:
+        TANGENTS.on = before
+        LOCAL.modes.change(**inference)
+    return tree_unflatten(primal, out_spec), tree_unflatten(tangent, out_spec), aux
+
+# %% ../../nbs/func/02_derivatives.ipynb #ac22a5f1
+def _checked_tangents(leaves, spec, tangents):
+    "The tangents in a list; raises RuntimeError unless there is one for each input."
     given, given_spec = tree_flatten(tangents)
     if spec != given_spec:
         raise RuntimeError(
@@ -389,45 +422,7 @@ def _jvp(func, args, positions, tangents, strict, has_aux):
                 raise RuntimeError(
                     f'{_JVP}: Expected {what} to only contain Tensors, got {type(v)}'
                 )
-    before, TANGENTS.on = TANGENTS.on, True
-    inference = LOCAL.modes.change(inference=False)
-    try:
-        with Tangents() as level:
-            level.captured = {
-                **_enclosed(func),
-                **{
-                    id(x): x
-                    for i, a in enumerate(args)
-                    if i not in positions
-                    for x in tree_flatten(a)[0]
-                    if isinstance(x, TensorBase)
-                },
-            }
-            inside = list(args)
-            for i, part in zip(
-                positions,
-                tree_unflatten([_checked_dual(x, t, level) for x, t in zip(leaves, given)], spec),
-            ):
-                inside[i] = part
-            result, aux = func(*inside), None
-            if has_aux: result, aux = _output_and_aux(result, _JVP)
-            outs, out_spec = tree_flatten(result)
-            _tensors_only(outs, _JVP)
-            mine = [o.__class__ is KINDS['Dual'] and o._level is level for o in outs]
-            if strict and not all(mine):
-                raise RuntimeError(
-                    'jvp(f, primals, tangents, strict=True): The output of f is independent of the'
-                    ' inputs. This is not allowed with strict=True.'
-                )
-            primal = [o._value if m else o for o, m in zip(outs, mine)]
-            tangent = [o._tangent if m else _zeros(o) for o, m in zip(outs, mine)]
-            aux = tree_map(
-                lambda x: x._value if x.__class__ is KINDS['Dual'] and x._level is level else x, aux
-            )
-    finally:
-        TANGENTS.on = before
-        LOCAL.modes.change(**inference)
-    return tree_unflatten(primal, out_spec), tree_unflatten(tangent, out_spec), aux
+    return given
 
 # %% ../../nbs/func/02_derivatives.ipynb #2000242c
 def _checked_dual(x, t, level):
@@ -488,19 +483,7 @@ def linearize(func, *primals):
         out = func(*primals)
 
     def push(*tangents):
-        given, given_spec = tree_flatten(tangents)
-        if given_spec != spec:
-            raise RuntimeError(
-                f'Expected the tangents {given_spec!r} to have the same argspec as the primals'
-                f' {spec!r}'
-            )
-        for i, (t, x) in enumerate(zip(given, leaves)):
-            for what, a, b in (('shape', t.shape, x.shape), ('dtype', t.dtype, x.dtype)):
-                if a != b:
-                    raise RuntimeError(
-                        f"tangent:{i} with {what} {a} in flattened pytree doesn't match the {what}"
-                        f" {b} of the corresponding primal."
-                    )
+        given = _like_primals(leaves, spec, tangents)
         if not ordinary: return jvp(func, primals, tangents)[1]
         moved = again(tuple(tangents))
         return tree_unflatten(
@@ -513,6 +496,24 @@ def linearize(func, *primals):
 
     return out, push
 
+# %% ../../nbs/func/02_derivatives.ipynb #10a869b1
+def _like_primals(leaves, spec, tangents):
+    "The tangents in a list; raises RuntimeError unless each looks as its primal does."
+    given, given_spec = tree_flatten(tangents)
+    if given_spec != spec:
+        raise RuntimeError(
+            f'Expected the tangents {given_spec!r} to have the same argspec as the primals'
+            f' {spec!r}'
+        )
+    for i, (t, x) in enumerate(zip(given, leaves)):
+        for what, a, b in (('shape', t.shape, x.shape), ('dtype', t.dtype, x.dtype)):
+            if a != b:
+                raise RuntimeError(
+                    f"tangent:{i} with {what} {a} in flattened pytree doesn't match the {what}"
+                    f" {b} of the corresponding primal."
+                )
+    return given
+
 # %% ../../nbs/func/02_derivatives.ipynb #da1bb213
 def _refuse_complex(api, values, what):
     for i, x in enumerate(tree_flatten(values)[0]):
@@ -521,6 +522,10 @@ def _refuse_complex(api, values, what):
                 f'{api}: Expected all {what} to be real but received complex tensor at flattened'
                 f' input idx: {i}'
             )
+
+def _no_rows(x):
+    "The Jacobian of outputs without elements."
+    return tensor_like(library_of(x._array).zeros((0, *x.shape), x._array.dtype))
 
 def _unit(leaves):
     """For each tensor the rows of a unit matrix that belong to it, shaped like it; all have as many
@@ -548,7 +553,8 @@ def jacrev(func, argnums=0, *, has_aux=False, chunk_size=None, _preallocate_and_
     For several outputs (in a tuple or dictionary) and several `argnums` the result has the outputs'
     structure outside and the arguments' inside. `chunk_size`: how many rows to compute at a time,
     to save memory. `has_aux`: `func` returns `(output, aux)`, and the result is
-    `(jacobian, aux)`."""
+    `(jacobian, aux)`.
+    """
     if chunk_size is not None and chunk_size <= 0:
         raise ValueError('jacrev: `chunk_size` should be greater than 0.')
 
@@ -566,9 +572,7 @@ def jacrev(func, argnums=0, *, has_aux=False, chunk_size=None, _preallocate_and_
             return tuple(tree_flatten(pull(tree_unflatten(cotangents, out_spec)))[0])
 
         if total == 0:
-            found = [
-                tensor_like(library_of(x._array).zeros((0, *x.shape), x._array.dtype)) for x in ins
-            ]
+            found = [_no_rows(x) for x in ins]
         elif chunk_size == 1:
             each = [rows(*[b[i] for b in basis]) for i in range(total)]
             found = [stack(column) for column in zip(*each)]
@@ -579,12 +583,9 @@ def jacrev(func, argnums=0, *, has_aux=False, chunk_size=None, _preallocate_and_
             [reshape(split[k][j], (*o.shape, *x.shape)) for k, x in enumerate(ins)]
             for j, o in enumerate(outs)
         ]
-
-        def inner(blocks):
-            tree = tree_unflatten(blocks, in_spec)
-            return tree if isinstance(argnums, tuple) else tree[0]
-
-        result = tree_unflatten([inner(blocks) for blocks in jac], out_spec)
+        blocks = [tree_unflatten(row, in_spec) for row in jac]
+        if not isinstance(argnums, tuple): blocks = [b[0] for b in blocks]
+        result = tree_unflatten(blocks, out_spec)
         return (result, aux) if has_aux else result
 
     return _wraps(func, wrapped)

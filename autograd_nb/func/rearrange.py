@@ -96,10 +96,31 @@ def rearrange(tensor, pattern, **axes_lengths):
     sides = pattern.split('->')
     if len(sides) != 2: raise ValueError("Pattern must contain a single '->' separator")
     left, right = map(parse, sides)
-    before, after = ({n for group in side for n in group} for side in (left, right))
+    before = {n for group in left for n in group}
+    _check_names(pattern, before, {n for group in right for n in group}, axes_lengths)
+    more = tensor.dim() - len(left) + ('...' in before)
+    if more < 0 or more and '...' not in before:
+        raise ValueError(
+            f'Number of dimensions in pattern ({len(left)}) must be equal to the number of'
+            f' dimensions in the tensor ({tensor.dim()})'
+        )
+    # names of their own for the axes behind '...'
+    others = [f'.{i}' for i in range(more)]
+    left, right = _spelled_out(left, others), _spelled_out(right, others)
+    for group, size in zip(left, tensor.shape):
+        if not group and size != 1:
+            raise ValueError(f'An axis that the pattern calls 1 has size {size}')
+    sizes, order = _sizes(left, tensor.shape, axes_lengths), [n for group in left for n in group]
+    parts = tensor.reshape([sizes[n] for n in order]).permute(
+        [order.index(n) for group in right for n in group]
+    )
+    return parts.reshape([math.prod(sizes[n] for n in group) for group in right])
+
+# %% ../../nbs/func/04_rearrange.ipynb #01218cb0
+def _check_names(pattern, before, after, axes_lengths):
     if '...' in after and '...' not in before:
         raise ValueError(f'Ellipsis found in right side, but not left side of a pattern {pattern}')
-    if re.search(r'\([^)]*\.\.\.', sides[0]):
+    if re.search(r'\([^)]*\.\.\.', pattern.split('->')[0]):
         raise ValueError(f'Ellipsis is parenthesis in the left side is not allowed: {pattern}')
     if before != after:
         raise ValueError(
@@ -110,29 +131,11 @@ def rearrange(tensor, pattern, **axes_lengths):
         raise ValueError(
             f'Identifiers not found in rearrange expression: {set(axes_lengths) - before}'
         )
-    more = tensor.dim() - len(left) + ('...' in before)
-    if more < 0 or more and '...' not in before:
-        raise ValueError(
-            f'Number of dimensions in pattern ({len(left)}) must be equal to the number of'
-            f' dimensions in the tensor ({tensor.dim()})'
-        )
-    # names of their own for the axes behind '...'
-    others = [f'.{i}' for i in range(more)]
-    left = [g for group in left for g in ([[n] for n in others] if group == ['...'] else [group])]
-    right = [
-        g
-        for group in right
-        for g in (
-            [[n] for n in others]
-            if group == ['...']
-            else [[m for n in group for m in (others if n == '...' else [n])]]
-        )
-    ]
-    for group, size in zip(left, tensor.shape):
-        if not group and size != 1:
-            raise ValueError(f'An axis that the pattern calls 1 has size {size}')
-    sizes, order = _sizes(left, tensor.shape, axes_lengths), [n for group in left for n in group]
-    parts = tensor.reshape([sizes[n] for n in order]).permute(
-        [order.index(n) for group in right for n in group]
-    )
-    return parts.reshape([math.prod(sizes[n] for n in group) for group in right])
+
+def _spelled_out(groups, others):
+    "The groups with the names `others` where `...` stands: axes by themselves, or joined to one."
+    out = []
+    for group in groups:
+        if group == ['...']: out += [[n] for n in others]
+        else: out.append([m for n in group for m in (others if n == '...' else [n])])
+    return out

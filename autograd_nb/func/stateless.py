@@ -52,42 +52,9 @@ def _places(module):
 def replaced(module, tensors, tie_weights=True, strict=False):
     "Inside, `module` uses the given tensors (a dictionary by name) in place of its own."
     places = _places(module)
-    if strict:
-        text = []
-        unexpected, missing = (
-            [k for k in tensors if k not in places],
-            [k for k in places if k not in tensors],
-        )
-        if tie_weights:
-            missing = [
-                k
-                for k in missing
-                if not any(
-                    places[k][0][places[k][1]] is places[n][0][places[n][1]]
-                    for n in tensors
-                    if n in places
-                )
-            ]
-        if unexpected:
-            text.append('Unexpected key(s): ' + ', '.join(map(repr, unexpected)) + '.')
-        if missing:
-            text.append('Missing key(s): ' + ', '.join(map(repr, missing)) + '.')
-        if text:
-            raise RuntimeError(
-                f'Error(s) in reparametrizing for {type(module).__name__}:\n\t' + '\n\t'.join(text)
-            )
+    if strict: _check_names(module, places, tensors, tie_weights)
     chosen = {k: v for k, v in tensors.items() if k in places}
-    if tie_weights:
-        for name, value in list(chosen.items()):
-            table, key = places[name]
-            for other, (its, k) in places.items():
-                if other == name or its[k] is not table[key]: continue
-                if other in tensors and tensors[other] is not value:
-                    raise ValueError(
-                        f'functional_call got multiple values for keys {sorted([name, other])},'
-                        ' which are tied. Consider using tie_weights=False'
-                    )
-                chosen.setdefault(other, value)
+    if tie_weights: _tie(places, tensors, chosen)
     before = {name: places[name][0][places[name][1]] for name in chosen}
     try:
         for name, value in chosen.items(): places[name][0][places[name][1]] = value
@@ -99,6 +66,38 @@ def replaced(module, tensors, tie_weights=True, strict=False):
             if name in tensors and table[key] is not chosen[name]:
                 tensors[name] = table[key]
             table[key] = value
+
+# %% ../../nbs/func/03_stateless.ipynb #2deff969
+def _check_names(module, places, tensors, tie_weights):
+    "Raise RuntimeError unless the tensors are all that the module has, and nothing else."
+    held = lambda name: places[name][0][places[name][1]]
+    unexpected = [k for k in tensors if k not in places]
+    missing = [k for k in places if k not in tensors]
+    if tie_weights:
+        given = [held(n) for n in tensors if n in places]
+        missing = [k for k in missing if not any(held(k) is t for t in given)]
+    lines = [
+        f'{what} key(s): ' + ', '.join(map(repr, names)) + '.'
+        for what, names in (('Unexpected', unexpected), ('Missing', missing))
+        if names
+    ]
+    if lines:
+        raise RuntimeError(
+            f'Error(s) in reparametrizing for {type(module).__name__}:\n\t' + '\n\t'.join(lines)
+        )
+
+def _tie(places, tensors, chosen):
+    "Give what is chosen for one name of a shared tensor to all its names."
+    for name, value in list(chosen.items()):
+        table, key = places[name]
+        for other, (its, k) in places.items():
+            if other == name or its[k] is not table[key]: continue
+            if other in tensors and tensors[other] is not value:
+                raise ValueError(
+                    f'functional_call got multiple values for keys {sorted([name, other])},'
+                    ' which are tied. Consider using tie_weights=False'
+                )
+            chosen.setdefault(other, value)
 
 # %% ../../nbs/func/03_stateless.ipynb #4c9ab33c
 def functional_call(

@@ -135,10 +135,13 @@ class Recorder:
         ]
         return [f'if {" and ".join(bare)}: return kernel({self.given})']
 
-
 # %% ../../nbs/graph/05_codegen.ipynb #f6425289
 class Constants(Recorder):
     "The gap that reads a Python number."
+
+    def numbers(self):
+        "Whether the second operand may be a Python number; the package's own calls may give one."
+        return self.op.numbers or not self.direct
 
     def constant(self, name):
         "Lines that make an array of a Python number."
@@ -189,7 +192,7 @@ class Operands(Constants):
             return [
                 f'c = {name}.__class__',
                 'if c is float or c is int:',
-                *indented(self.constant(name)),
+                *indented(self.constant(name) if self.numbers() else [self.general]),
                 'else:',
                 *indented(read),
             ]

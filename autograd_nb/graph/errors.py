@@ -1548,10 +1548,10 @@ SYMBOLS = {
 
 def unfit_operand(op, i, kind):
     "PyTorch's error for argument `i` of an operation, which no tensor and no number stands for."
-    if i == 0:
+    if i == 0 or not op.numbers:
         return TypeError(
-            f"{op.name}(): argument 'input' (position 1) must be Tensor, not {kind.__name__}. Make"
-            " it one first, with torch.tensor(...)."
+            f"{op.name}(): argument '{'other' if i else 'input'}' (position {i + 1}) must be"
+            f" Tensor, not {kind.__name__}. Make it one first, with torch.tensor(...)."
         )
     return TypeError(
         f"unsupported operand type(s) for {SYMBOLS.get(op.name, op.name)}: 'Tensor' and"

@@ -120,6 +120,7 @@ TRAITS = dict(
     keep=(),  # inputs that keep their dtype, such as masks and indices
     node=None,  # PyTorch's name of its nodes, or a function of the statics that gives it
     number_node=None,  # the same where the second operand is a number, if it differs
+    numbers=True,  # users may give a Python number as second operand
     view=False,  # the result shows the first input's memory
     outputs=1,  # how many results (None: any number)
     differentiable=None,  # which of several results have gradients
@@ -256,6 +257,7 @@ class Applied(Improved):
                 isinstance(a, TensorBase)
                 or i
                 and is_operand(a)
+                and (self.numbers or is_array(a))
                 or a is None
                 and self.params[i] in self.optional
             ):

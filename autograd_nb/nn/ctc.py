@@ -15,7 +15,7 @@ from ..autograd import grad
 from ..autograd.function import Function
 from ..graph.modes import LOCAL, SWITCH, castable, is_grad_enabled
 from ..graph.node import TensorBase, rename, tensor_like
-from ..ops import compiled
+from ..ops.kernels import sequences
 
 # %% ../../nbs/nn/06_ctc.ipynb #588d1e0e
 # the logarithm of (almost) zero: a number, so that no infinity minus infinity can arise
@@ -89,7 +89,7 @@ class Alignments(Function):
         before = np.full((frames, n, width + 2), LOW, s.dtype)
         shares = np.empty((3, frames, n, width), s.dtype)
         before[0, :, 2:4] = s[0, :, :2]
-        if not compiled.ways(np.ascontiguousarray(s), barred, before, shares):
+        if not sequences.ways(np.ascontiguousarray(s), barred, before, shares):
             _ways(s, barred, before, shares)
         total, pair = _last_two(before, long, letters)
         ctx.given = leap, long, letters
@@ -111,7 +111,7 @@ class Alignments(Function):
         frames = np.maximum(long, 1) - 1
         out[frames, rows, ends] = given[0]
         out[frames, rows, np.maximum(ends - 1, 0)] += given[1]
-        if not compiled.ways_back(ctx.shares, out): _ways_back(ctx.shares, out)
+        if not sequences.ways_back(ctx.shares, out): _ways_back(ctx.shares, out)
         return tensor_like(out), None, None, None
 
 # %% ../../nbs/nn/06_ctc.ipynb #cc2780d5

@@ -180,8 +180,8 @@ def _shorten_rows(weight, indices, max_norm, norm_type):
     JOURNAL.note(table, 'embedding_renorm_')
 
 # %% ../../nbs/nn/03_functional.ipynb #fa08c425
-@anywhere
 @recorded_as('EmbeddingBagBackward0')
+@anywhere
 def embedding_bag(
     input, weight, offsets=None, max_norm=None, norm_type=2, scale_grad_by_freq=False, mode='mean',
     sparse=False, per_sample_weights=None, include_last_offset=False, padding_idx=None,
@@ -1479,8 +1479,8 @@ def _check_right_classes(x, t, input, target, weight):
         raise RuntimeError('target out of range')
 
 # %% ../../nbs/nn/03_functional.ipynb #263dee3d
-@anywhere
 @recorded_as('MultilabelMarginLossBackward0')
+@anywhere
 def multilabel_margin_loss(input, target, size_average=None, reduce=None, reduction='mean'):
     """For rows of labels that end at the first -1: the mean over pairs of a label and another class
     of `max(0, 1 - (x[label] - x[other]))`.

@@ -771,6 +771,7 @@ def _unpool(dims):
         'Each number back at the place that `max_pool` found it, zeros elsewhere.',
     )
 
+# %% ../../nbs/nn/04_spatial.ipynb #a7c293d4
 def _unpooled_size(output_size, usual, stride):
     "The size that is asked for, if pooling it gives the input: several sizes do, near the usual."
     dims = len(usual)
@@ -1019,6 +1020,7 @@ def upsample_bilinear(input, size=None, scale_factor=None):
     )
     return interpolate(input, size, scale_factor, 'bilinear', True)
 
+# %% ../../nbs/nn/04_spatial.ipynb #c50a8955
 @recorded_as('PixelShuffleBackward0')
 def pixel_shuffle(input, upscale_factor):
     "Channels become places: (…, C·r², H, W) to (…, C, H·r, W·r)."

@@ -28,7 +28,9 @@ from .linalg import matmul
 from autograd_nb.ops.pointwise import (
     abs, as_numbers, conj_physical, is_complex, pow, real, sgn, to, where, zeros_for
 )
-from .reduce import added, axes, count_of, reduction_batch, restore, sum
+from autograd_nb.ops.reduce import (
+    added, axes, count_of, in_single, reduction_batch, restore, sum
+)
 from autograd_nb.ops.shape import (
     all_batched, diagonal, diagonal_scatter, mT, narrow, pad_dim, reshape, sum_to_size, tril, triu,
     unsqueeze
@@ -1230,6 +1232,7 @@ def _norm_jvp(tangents, values, out, statics):
     ]
     + [(N(2, 3, 2), dict(ord=3, dim=(0, -1), keepdim=True))],
 )
+@in_single
 def vector_norm(x, *, ord=2, dim=None, keepdim=False):
     """`sum(abs(x)**ord) ** (1/ord)`; the largest or smallest size for plus or minus infinity, the
     number of entries that are not zero for 0. Where the norm is zero, so is its gradient.

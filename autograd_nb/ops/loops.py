@@ -5,25 +5,27 @@
 # %% auto #0
 __all__ = ['f', 'INV_LN2', 'LN2_HIGH', 'LN2_LOW', 'ROUND', 'E6', 'E5', 'E4', 'E3', 'E2', 'E1', 'LOWEST', 'HIGHEST', 'ONE', 'HALF',
            'ZERO', 'ROOT_HALF', 'KEEP', 'SUMS', 'FAST', 'SUMMING', 'STRICT', 'PART', 'HOST', 'LANES', 'ROWS', 'ACROSS',
-           'FLOAT', 'WORD', 'VECTOR', 'FLOATS', 'WORDS', 'SINGLE', 'HALVES', 'TALL', 'BROAD', 'QUERIES', 'FREE',
-           'OFFERED', 'TAKEN', 'DONE', 'FAILED', 'CALLED', 'KINDS', 'TASK', 'MANTISSA', 'OCTANTS', 'TURN', 'FRACTION',
-           'L0', 'L1', 'L2', 'L3', 'L4', 'L5', 'L6', 'L7', 'L8', 'LN2_REST', 'LN2_MOST', 'MINUS_HALF', 'S0', 'S1', 'S2',
-           'C0', 'C1', 'C2', 'Q0', 'Q1', 'Q2', 'H6', 'H5', 'H4', 'H3', 'H2', 'TWO', 'BEND', 'WIDE', 'OVERFLOWING',
-           'TINY', 'LIFT', 'INFINITY', 'LN2', 'S7', 'S6', 'S5', 'S4', 'S3', 'S2_', 'S1_', 'U5', 'U4', 'U3', 'U2', 'U1',
-           'FOUR', 'from_bits', 'scaled', 'exp', 'softmax', 'nll', 'nll_spread', 'softmax_back', 'logsumexp',
-           'logsumexp_back', 'log_softmax', 'log_softmax_back', 'causal_weights', 'normalise', 'normalise_back',
-           'mean_of_channel', 'variance_of_channel', 'one_over_deviation', 'normalise_channels',
+           'FLOAT', 'WORD', 'VECTOR', 'FLOATS', 'WORDS', 'SINGLE', 'HALVES', 'PIECE', 'TALL', 'BROAD', 'QUERIES',
+           'FREE', 'OFFERED', 'TAKEN', 'DONE', 'FAILED', 'CALLED', 'KINDS', 'TASK', 'MANTISSA', 'OCTANTS', 'TURN',
+           'FRACTION', 'L0', 'L1', 'L2', 'L3', 'L4', 'L5', 'L6', 'L7', 'L8', 'LN2_REST', 'LN2_MOST', 'MINUS_HALF', 'S0',
+           'S1', 'S2', 'C0', 'C1', 'C2', 'Q0', 'Q1', 'Q2', 'H6', 'H5', 'H4', 'H3', 'H2', 'TWO', 'BEND', 'WIDE',
+           'OVERFLOWING', 'TINY', 'LIFT', 'INFINITY', 'LN2', 'S7', 'S6', 'S5', 'S4', 'S3', 'S2_', 'S1_', 'U5', 'U4',
+           'U3', 'U2', 'U1', 'FOUR', 'from_bits', 'scaled', 'exp', 'softmax', 'nll', 'nll_spread', 'softmax_back',
+           'logsumexp', 'logsumexp_back', 'log_softmax', 'log_softmax_back', 'causal_weights', 'normalise',
+           'normalise_back', 'mean_of_channel', 'variance_of_channel', 'one_over_deviation', 'normalise_channels',
            'normalise_channels_back', 'channel_moments', 'column_moments', 'normalise_columns',
            'normalise_columns_back', 'affine', 'affine_back', 'column_products', 'ahead', 'vector', 'keep', 'filled',
-           'times', 'products', 'nothing', 'place', 'highest', 'largest_in', 'tile', 'dots', 'move', 'moved', 'spread',
-           'tiles', 'arranged', 'slide', 'slide_weight', 'numbers_at', 'block', 'product', 'turn', 'turned', 'piece',
-           'laid_out', 'given', 'whole', 'row_of', 'add_mask', 'attend', 'attend_back', 'largest', 'largest_at',
-           'max_pool', 'average', 'average_back', 'seen', 'seen_back', 'scatter', 'among_pixels', 'corners',
-           'through_grid', 'through_grid_back', 'latest', 'publish', 'exchanged', 'gemm', 'start', 'laid',
-           'part_of_product', 'some_products', 'read', 'lent', 'task', 'address_of', 'perform', 'share', 'serve',
-           'for_crew', 'fma', 'to_bits', 'log', 'normal', 'shuffle', 'outer', 'add_rows', 'word_at', 'whereabouts',
-           'tanh', 'any_exp', 'ln', 'sigmoid', 'log_one_plus_exp', 'log1p', 'expm1', 'log_of_sum', 'erf', 'lstm_step',
-           'lstm_step_back', 'gru_step', 'gru_step_back', 'ways', 'ways_back']
+           'times', 'products', 'nothing', 'place', 'highest', 'largest_in', 'tile', 'total_of', 'dots', 'move',
+           'moved', 'spread', 'spread_image', 'tiles', 'arranged', 'delivered', 'vectors_in', 'slide', 'dots_of_block',
+           'slide_weight', 'numbers_at', 'block', 'product', 'turn', 'turned', 'piece', 'laid_out', 'given', 'whole',
+           'row_of', 'add_mask', 'exponentials', 'averages', 'attend', 'back_through_weights', 'both_ways',
+           'queries_of', 'some_back', 'attend_back', 'every', 'largest', 'largest_at', 'max_pool', 'average',
+           'average_back', 'seen', 'seen_back', 'scatter', 'among_pixels', 'corners', 'through_grid',
+           'through_grid_back', 'latest', 'publish', 'exchanged', 'gemm', 'start', 'laid', 'part_of_product',
+           'some_products', 'read', 'lent', 'task', 'address_of', 'perform', 'share', 'serve', 'for_crew', 'fma',
+           'to_bits', 'log', 'normal', 'shuffle', 'outer', 'add_rows', 'word_at', 'whereabouts', 'tanh', 'any_exp',
+           'ln', 'sigmoid', 'log_one_plus_exp', 'log1p', 'expm1', 'log_of_sum', 'erf', 'lstm_step', 'lstm_step_back',
+           'gru_step', 'gru_step_back', 'ways', 'ways_back']
 
 # %% ../../nbs/ops/17_loops.ipynb #95826730
 import functools
@@ -338,15 +340,11 @@ def normalise_columns(lo, hi, x, eps, out):
         a, o = x[b, lo:hi], out[b, lo:hi]
         for j in range(r.size): o[j] = (a[j] - mean[j]) * r[j]
 
+# %% ../../nbs/ops/17_loops.ipynb #f9a14949
 @njit(**SUMMING)
 def normalise_columns_back(lo, hi, g, y, x, eps, out):
-    n, mean, r, p, q = (
-        x.shape[0],
-        np.empty(x.shape[1], np.float32),
-        np.empty(x.shape[1], np.float32),
-        np.zeros(hi - lo),
-        np.zeros(hi - lo),
-    )
+    n, p, q = x.shape[0], np.zeros(hi - lo), np.zeros(hi - lo)
+    mean, r = np.empty(x.shape[1], np.float32), np.empty(x.shape[1], np.float32)
     column_moments(lo, hi, x, mean, r)
     r = r[lo:hi]
     for b in range(n):
@@ -535,6 +533,15 @@ def tile(context, rows, across, lanes, n, x, offsets, weights, out, pitch):
         generate,
     )
 
+# %% ../../nbs/ops/17_loops.ipynb #25e75914
+def total_of(builder, v):
+    "The sum of a vector's numbers."
+    add = cgutils.get_or_insert_function(
+        builder.module, ir.FunctionType(FLOAT, [FLOAT, VECTOR]),
+        f'llvm.vector.reduce.fadd.v{LANES}f32',
+    )
+    return builder.call(add, [FLOAT(0.0), v], fastmath=('reassoc',))
+
 # %% ../../nbs/ops/17_loops.ipynb #62fb5918
 @intrinsic(prefer_literal=True)
 def dots(context, rows, across, images, n, g, g_image, g_row, x, x_image, offsets, out, out_row):
@@ -549,50 +556,29 @@ def dots(context, rows, across, images, n, g, g_image, g_row, x, x_image, offset
         apart = [builder.load(ahead(builder, offsets, j)) for j in range(width)]
 
         def image(u, sums):
-            one, seen = (
-                ahead(builder, g, builder.mul(u, g_image)),
-                ahead(builder, x, builder.mul(u, x_image)),
-            )
-            left, right = (
-                [ahead(builder, one, builder.mul(g_row, WORD(i))) for i in range(height)],
-                [ahead(builder, seen, d) for d in apart],
-            )
+            one = ahead(builder, g, builder.mul(u, g_image))
+            seen = ahead(builder, x, builder.mul(u, x_image))
+            left = [ahead(builder, one, builder.mul(g_row, WORD(i))) for i in range(height)]
+            right = [ahead(builder, seen, d) for d in apart]
 
             def step(k, sums):
                 at = builder.mul(k, WORD(LANES))
-                return products(
-                    builder,
-                    sums,
-                    [vector(builder, ahead(builder, p, at)) for p in left],
-                    [vector(builder, ahead(builder, p, at)) for p in right],
+                column, row = (
+                    [vector(builder, ahead(builder, p, at)) for p in side] for side in (left, right)
                 )
+                return products(builder, sums, column, row)
 
             return times(builder, n, sums, step)
 
-        total = cgutils.get_or_insert_function(
-            builder.module,
-            ir.FunctionType(FLOAT, [FLOAT, VECTOR]),
-            f'llvm.vector.reduce.fadd.v{LANES}f32',
-        )
         for i, v in enumerate(times(builder, images, nothing(height, width), image)):
-            to = ahead(
-                builder, ahead(builder, out, builder.mul(out_row, WORD(i // width))), i % width
-            )
-            builder.store(
-                builder.fadd(
-                    builder.load(to), builder.call(total, [FLOAT(0.0), v], fastmath=('reassoc',))
-                ),
-                to,
-            )
+            line = ahead(builder, out, builder.mul(out_row, WORD(i // width)))
+            to = ahead(builder, line, i % width)
+            builder.store(builder.fadd(builder.load(to), total_of(builder, v)), to)
         return context.get_dummy_value()
 
-    return (
-        types.void(
-            rows, across, types.int64, types.int64, FLOATS, types.int64, types.int64, FLOATS,
-            types.int64, WORDS, FLOATS, types.int64,
-        ),
-        generate,
-    )
+    word, floats = types.int64, FLOATS
+    given = word, word, floats, word, word, floats, word, WORDS, floats, word
+    return types.void(rows, across, *given), generate
 
 # %% ../../nbs/ops/17_loops.ipynb #e61e2473
 @intrinsic(prefer_literal=True)
@@ -659,6 +645,19 @@ def spread(image, top, left, stride_h, stride_w, pitch, plane, out, start):
             else:
                 for j in range(count): out[at + j] = image[y, first + j * stride_w]
 
+# %% ../../nbs/ops/17_loops.ipynb #fddf2cef
+PIECE = dict(PART, inline='always')
+
+@njit(**PIECE)
+def spread_image(image, layout, channel, out, start):
+    "All channels of an image laid out, each in `channel` numbers."
+    top, left, stride_h, stride_w, height, pitch = layout
+    for c in range(len(image)):
+        spread(
+            image[c], top, left, stride_h, stride_w, pitch, height * pitch, out,
+            start + c * channel,
+        )
+
 # %% ../../nbs/ops/17_loops.ipynb #379e2666
 @njit(**PART)
 def tiles(side, n, x, offsets, weights, out, count, pitch):
@@ -716,34 +715,47 @@ def arranged(lo, hi, weight, index, between, per_group, groups, out):
             for i in range(count, o.size): o[i] = ZERO
 
 # %% ../../nbs/ops/17_loops.ipynb #e82eed99
+@njit(**PIECE)
+def delivered(sums, pitch, z, out, target):
+    """The sums of one filter, rows `pitch` apart, and its bias `z`, to the places `target` of a
+    channel.
+    """
+    first_h, step_h, rows, first_w, step_w, places = target
+    for r in range(rows):
+        s, d = sums[r * pitch : r * pitch + places], out[first_h + r * step_h, first_w:]
+        if step_w == 1:
+            moved(places, s, 0, z, d, 0)
+        elif step_w == 2:
+            for j in range(places): d[uintp(2 * j)] = s[j] + z
+        else:
+            for j in range(places): d[uintp(j * step_w)] = s[j] + z
+
+@njit(**PART)
+def vectors_in(rows, pitch, places):
+    "The vectors that hold so many rows, of which the last has no more than its places."
+    return ((rows - 1) * pitch + places + LANES - 1) // LANES
+
+
+# %% ../../nbs/ops/17_loops.ipynb #94257a0e
 @njit(**FAST)
-def slide(
-    lo, hi, parts, splits, x, top, left, stride_h, stride_w, height, pitch, weights, offsets,
-    per_group, bias, out, first_h, step_h, rows, first_w, step_w, places,
-):
+def slide(lo, hi, parts, splits, x, layout, weights, offsets, per_group, bias, out, target):
     "Windows over images."
+    pitch, rows, places = layout[5], target[2], target[5]
     n, C = x.shape[:2]
     blocks, entries, side = weights.shape
-    each, plane = (per_group + side - 1) // side, height * pitch
-    channel = stride_h * stride_w * plane
-    vectors = ((rows - 1) * pitch + places + LANES - 1) // LANES
-    run, image, jump = vectors * LANES, C * channel, C * channel // (blocks // each)
+    each = (per_group + side - 1) // side
+    channel = layout[2] * layout[3] * layout[4] * pitch
+    run = vectors_in(rows, pitch, places) * LANES
+    image, jump = C * channel, C * channel // (blocks // each)
     many = max(1, min(16, (1 << 17) // image))
-    seen, result = (
-        np.zeros(many * image + max(0, offsets.max() - jump) + run, np.float32),
-        np.empty(side * run, np.float32),
-    )
+    seen = np.zeros(many * image + max(0, offsets.max() - jump) + run, np.float32)
+    result = np.empty(side * run, np.float32)
     for item in range(lo, hi):
         part, split = item // splits, item % splits
         last = n * (part + 1) // parts
         for b in range(n * part // parts, last, many):
             m = min(many, last - b)
-            for u in range(m):
-                for c in range(C):
-                    spread(
-                        x[b + u, c], top, left, stride_h, stride_w, pitch, plane, seen,
-                        u * image + c * channel,
-                    )
+            for u in range(m): spread_image(x[b + u], layout, channel, seen, u * image)
             for block in range(blocks * split // splits, blocks * (split + 1) // splits):
                 group, w = block // each, weights[block].reshape(-1)
                 first = block % each * side
@@ -753,75 +765,53 @@ def slide(
                         (rows - 1) * pitch + places, run,
                     )
                     for i in range(min(side, per_group - first)):
-                        o, z = group * per_group + first + i, bias[group * per_group + first + i]
-                        for r in range(rows):
-                            s, d = (
-                                result[i * run + r * pitch : i * run + r * pitch + places],
-                                out[b + u, o, first_h + r * step_h, first_w:],
-                            )
-                            if step_w == 1:
-                                moved(places, s, 0, z, d, 0)
-                            elif step_w == 2:
-                                for j in range(places): d[uintp(2 * j)] = s[j] + z
-                            else:
-                                for j in range(places): d[uintp(j * step_w)] = s[j] + z
+                        o = group * per_group + first + i
+                        delivered(result[i * run :], pitch, bias[o], out[b + u, o], target)
 
 # %% ../../nbs/ops/17_loops.ipynb #f08915cb
+@njit(**PIECE)
+def dots_of_block(side, m, vectors, w, filters, run, s, image, offsets, total):
+    "The products of one block of filters with what stands `offsets` after each place, added up."
+    n = offsets.size
+    for k in range(0, n, 3):
+        o, t = place(offsets, k), place(total, k)
+        if side == ROWS:
+            dots(ROWS, 3, m, vectors, w, filters, run, s, image, o, t, n)
+        elif side == 1:
+            dots(1, 3, m, vectors, w, filters, run, s, image, o, t, n)
+        else:
+            dots(4, 3, m, vectors, w, filters, run, s, image, o, t, n)
+
 @njit(**FAST)
-def slide_weight(
-    lo, hi, parts, splits, x, top, left, stride_h, stride_w, height, pitch, g, side, per_group,
-    offsets, out,
-):
+def slide_weight(lo, hi, parts, splits, x, layout, g, side, per_group, offsets, out):
     """The gradient of filters: (parts, rows of blocks of filters, entries), from the images of each
     part.
     """
-    n, C = x.shape[:2]
+    pitch, plane, (n, C) = layout[5], layout[4] * layout[5], x.shape[:2]
     O, rows, places = g.shape[1:]
-    groups, each, plane = O // per_group, (per_group + side - 1) // side, height * pitch
-    blocks, channel = groups * each, stride_h * stride_w * plane
-    vectors = ((rows - 1) * pitch + places + LANES - 1) // LANES
+    groups, each = O // per_group, (per_group + side - 1) // side
+    blocks, channel = groups * each, layout[2] * layout[3] * plane
+    vectors = vectors_in(rows, pitch, places)
     run, image, jump = vectors * LANES, C * channel, C * channel // groups
     many, filters = max(1, min(32, 128 // vectors)), blocks * side * run
-    seen, above = (
-        np.zeros(many * image + max(0, offsets.max() - jump) + run, np.float32),
-        np.zeros(many * filters, np.float32),
-    )
+    seen = np.zeros(many * image + max(0, offsets.max() - jump) + run, np.float32)
+    above = np.zeros(many * filters, np.float32)
     for item in range(lo, hi):
         part, split = item // splits, item % splits
         last, total = n * (part + 1) // parts, out[part].reshape(-1)
         for begin in range(n * part // parts, last, many):
             m = min(many, last - begin)
             for u in range(m):
-                for c in range(C):
-                    spread(
-                        x[begin + u, c], top, left, stride_h, stride_w, pitch, plane, seen,
-                        u * image + c * channel,
-                    )
+                spread_image(x[begin + u], layout, channel, seen, u * image)
                 for o in range(O):
-                    spread(
-                        g[begin + u, o],
-                        0,
-                        0,
-                        1,
-                        1,
-                        pitch,
-                        plane,
-                        above,
-                        u * filters + (o // per_group * each * side + o % per_group) * run,
-                    )
+                    at = o // per_group * each * side + o % per_group
+                    spread(g[begin + u, o], 0, 0, 1, 1, pitch, plane, above, u * filters + at * run)
             for block in range(blocks * split // splits, blocks * (split + 1) // splits):
-                rest = seen[block // each * jump :]
-                for k in range(0, offsets.size, 3):
-                    w, s, o, t = (
-                        place(above, block * side * run), place(rest, 0), place(offsets, k),
-                        place(total, block * side * offsets.size + k),
-                    )
-                    if side == ROWS:
-                        dots(ROWS, 3, m, vectors, w, filters, run, s, image, o, t, offsets.size)
-                    elif side == 1:
-                        dots(1, 3, m, vectors, w, filters, run, s, image, o, t, offsets.size)
-                    else:
-                        dots(4, 3, m, vectors, w, filters, run, s, image, o, t, offsets.size)
+                dots_of_block(
+                    side, m, vectors, place(above, block * side * run), filters, run,
+                    place(seen, block // each * jump), image, offsets,
+                    total[block * side * offsets.size :],
+                )
 
 # %% ../../nbs/ops/17_loops.ipynb #a77e0002
 # rows, and vectors of columns, of a block of a product that stays in registers
@@ -990,13 +980,39 @@ def add_mask(row, address, n, step):
         for j in range(n): row[j] += m[j]
 
 # %% ../../nbs/ops/17_loops.ipynb #be30415c
+@njit(**dict(PIECE, fastmath=SUMS))
+def exponentials(w, m, last):
+    """The first `m` scores of a row as exponentials, zeros after them up to `last`: the largest
+    score, by which all were made smaller, and their sum. (Where nothing is seen: infinity, and 1.)
+    """
+    total, wide = ZERO, whole(m, LANES)
+    w[m:wide] = -INFINITY
+    top = highest(wide // LANES, place(w, 0))
+    if not top > -INFINITY:
+        for j in range(m): total += w[j]
+        if total == -INFINITY:
+            w[:last] = ZERO
+            return INFINITY, ONE
+        total, top = ZERO, ZERO  # not a number
+    for j in range(wide):
+        v = exp(w[j] - top)
+        w[j] = v
+        total += v
+    w[wide:last] = ZERO
+    return top, total
+
+@njit(**PIECE)
+def averages(x, wide, rows, n, shares, address, row):
+    "As `given`, each row divided by its share."
+    for i in range(rows):
+        line = carray(place(x, i * wide), wide)
+        given(line, wide, 1, n, ONE / shares[i], address + i * row, row)
+
+# %% ../../nbs/ops/17_loops.ipynb #c9da4be0
 @njit(**SUMMING)
 def attend(lo, hi, heads, sizes, query, key, value, mask, causal, scale, out, sums):
     """Of the pairs of example and head from `lo` to `hi` the averages of values and, for each
-    query, the logarithm of what its exponentials were divided by. `sizes`: queries, keys, and
-    numbers in a key and in a value. An array is its address with the distances in bytes between
-    examples, heads and rows, and a mask (numbers that are added to the scores; address 0: none) has
-    one more, between keys.
+    query, the logarithm of what its exponentials were divided by.
     """
     L, S, D, E = sizes
     d, e, s = whole(D, LANES), whole(E, LANES), whole(S, LANES)
@@ -1017,107 +1033,121 @@ def attend(lo, hi, heads, sizes, query, key, value, mask, causal, scale, out, su
         for begin in range(0, L, QUERIES):
             n = min(QUERIES, L - begin)
             rows, last = whole(n, TALL), min(S, begin + n) if causal else S
+            wide = whole(last, LANES)
             laid_out(row_of(query, b, h, begin), query[3], n, D, scale, queries, rows, d)
-            product(
-                rows, whole(last, LANES), D, queries, d, 1, columns, pitch, weights, pitch, False
-            )
+            product(rows, wide, D, queries, d, 1, columns, pitch, weights, pitch, False)
             for i in range(n):
-                w, m = (
-                    carray(place(weights, i * pitch), pitch),
-                    (min(begin + i + 1, S) if causal else S),
-                )
+                m = min(begin + i + 1, S) if causal else S
+                w = carray(place(weights, i * pitch), pitch)
                 if mask[0] != 0: add_mask(w, row_of(mask, b, h, begin + i), m, mask[4])
-                total, wide = ZERO, whole(m, LANES)
-                w[m:wide] = -INFINITY
-                top = highest(wide // LANES, place(w, 0))
-                if not top > -INFINITY:
-                    for j in range(m): total += w[j]
-                    if total == -INFINITY:  # nothing is seen
-                        w[: whole(last, LANES)] = ZERO
-                        sums[item, begin + i], shares[i] = INFINITY, ONE
-                        continue
-                    total, top = ZERO, ZERO  # not a number
-                for j in range(wide):
-                    v = exp(w[j] - top)
-                    w[j] = v
-                    total += v
-                w[wide : whole(last, LANES)] = ZERO
-                sums[item, begin + i], shares[i] = top, total
+                sums[item, begin + i], shares[i] = exponentials(w, m, wide)
             product(rows, e, last, weights, pitch, 1, values, e, found, e, False)
-            for i in range(n):
-                given(
-                    carray(place(found, i * e), e), e, 1, E, ONE / shares[i],
-                    row_of(out, b, h, begin + i), out[3],
-                )
+            averages(found, e, n, E, shares, row_of(out, b, h, begin), out[3])
             for i in range(n): sums[item, begin + i] += ln(shares[i])
     room[0] = ZERO  # it is needed up to here
 
 # %% ../../nbs/ops/17_loops.ipynb #8278723b
+@njit(**dict(PIECE, fastmath=SUMS))
+def back_through_weights(w, v, m, total, x, y):
+    """Of one query: its `m` scores as weights, zeros after them, and the gradients of the weights
+    as those of the scores. `total`: the logarithm kept for it, `x` its gradient, `y` its answer.
+    """
+    part = ZERO
+    for j in range(x.size): part += x[j] * y[j]
+    for j in range(whole(m, LANES)):
+        a = exp(w[j] - total)
+        w[j] = a
+        v[j] = a * (v[j] - part)
+    w[m:] = ZERO
+    v[m:] = ZERO
+
+@njit(**PIECE)
+def both_ways(x, b, h, rows, n, out, most, wide, columns, pitch):
+    "All rows of a head laid out as rows, and as columns."
+    laid_out(row_of(x, b, h, 0), x[3], rows, n, ONE, out, most, wide)
+    turned(most, wide, out, columns, pitch)
+
+@njit(**PIECE)
+def queries_of(x, b, h, begin, n, numbers, scale, out, most, wide):
+    "`n` rows of a head from `begin` on, laid out."
+    laid_out(row_of(x, b, h, begin), x[3], n, numbers, scale, out, most, wide)
+
+# %% ../../nbs/ops/17_loops.ipynb #4696a9d2
+@njit(**dict(PIECE, fastmath=SUMS))
+def some_back(
+    begin, item, b, h, sizes, padded, g, query, mask, causal, scale, out, sums, to_query, keys,
+    columns, across, by_key, by_value, some,
+):
+    """The gradients of some queries, and what they add to those of keys and values. `padded`: the
+    numbers in a key and in a value as whole vectors, and the pitch of scores.
+    """
+    (L, S, D, E), (d, e, pitch) = sizes, padded
+    queries, at = piece(some, 0, QUERIES * d)
+    starts, at = piece(some, at, QUERIES * e)
+    answers, at = piece(some, at, QUERIES * e)
+    found, at = piece(some, at, QUERIES * d)
+    weights, at = piece(some, at, QUERIES * pitch)
+    scores, at = piece(some, at, QUERIES * pitch)
+    n = min(QUERIES, L - begin)
+    rows, last = whole(n, TALL), min(S, begin + n) if causal else S
+    wide = whole(last, LANES)
+    queries_of(query, b, h, begin, n, D, scale, queries, rows, d)
+    queries_of(g, b, h, begin, n, E, ONE, starts, rows, e)
+    queries_of(out, b, h, begin, n, E, ONE, answers, n, e)
+    product(rows, wide, D, queries, d, 1, columns, pitch, weights, pitch, False)
+    product(rows, wide, E, starts, e, 1, across, pitch, scores, pitch, False)
+    for i in range(n):
+        m = min(begin + i + 1, S) if causal else S
+        w, v = carray(place(weights, i * pitch), wide), carray(place(scores, i * pitch), wide)
+        x, y = carray(place(starts, i * e), e), carray(place(answers, i * e), e)
+        if mask[0] != 0: add_mask(w, row_of(mask, b, h, begin + i), m, mask[4])
+        back_through_weights(w, v, m, sums[item, begin + i], x, y)
+    product(rows, d, last, scores, pitch, 1, keys, d, found, d, False)
+    given(found, d, n, D, scale, row_of(to_query, b, h, begin), to_query[3])
+    product(wide, e, n, weights, 1, pitch, starts, e, by_value, e, True)
+    product(wide, d, n, scores, 1, pitch, queries, d, by_key, d, True)
+
+# %% ../../nbs/ops/17_loops.ipynb #d3c425d3
 @njit(**SUMMING)
 def attend_back(
     lo, hi, heads, sizes, g, query, key, value, mask, causal, scale, out, sums, to_query, to_key,
     to_value,
 ):
-    """The gradients of queries, keys and values. The weights are computed again, a few queries at a
-    time.
-    """
+    "The gradients of queries, keys and values."
     L, S, D, E = sizes
     d, e, s = whole(D, LANES), whole(E, LANES), whole(S, LANES)
     pitch = s + LANES
-    room = np.empty((2 * s + pitch) * (d + e) + 2 * QUERIES * (d + e + pitch), np.float32)
+    room = np.empty((2 * s + pitch) * (d + e), np.float32)
     keys, at = piece(room, 0, s * d)
     columns, at = piece(room, at, d * pitch)
     values, at = piece(room, at, s * e)
     across, at = piece(room, at, e * pitch)
-    queries, at = piece(room, at, QUERIES * d)
-    starts, at = piece(room, at, QUERIES * e)
-    answers, at = piece(room, at, QUERIES * e)
-    found, at = piece(room, at, QUERIES * d)
-    weights, at = piece(room, at, QUERIES * pitch)
-    scores, at = piece(room, at, QUERIES * pitch)
     by_key, at = piece(room, at, s * d)
     by_value, at = piece(room, at, s * e)
+    some = np.empty(2 * QUERIES * (d + e + pitch), np.float32)
     for item in range(lo, hi):
         b, h = item // heads, item % heads
-        laid_out(row_of(key, b, h, 0), key[3], S, D, ONE, keys, s, d)
-        turned(s, d, keys, columns, pitch)
-        laid_out(row_of(value, b, h, 0), value[3], S, E, ONE, values, s, e)
-        turned(s, e, values, across, pitch)
-        by_key[:] = ZERO
-        by_value[:] = ZERO
+        both_ways(key, b, h, S, D, keys, s, d, columns, pitch)
+        both_ways(value, b, h, S, E, values, s, e, across, pitch)
+        room[at - s * (d + e) :] = ZERO
         for begin in range(0, L, QUERIES):
-            n = min(QUERIES, L - begin)
-            rows, last = whole(n, TALL), min(S, begin + n) if causal else S
-            wide = whole(last, LANES)
-            laid_out(row_of(query, b, h, begin), query[3], n, D, scale, queries, rows, d)
-            laid_out(row_of(g, b, h, begin), g[3], n, E, ONE, starts, rows, e)
-            laid_out(row_of(out, b, h, begin), out[3], n, E, ONE, answers, n, e)
-            product(rows, wide, D, queries, d, 1, columns, pitch, weights, pitch, False)
-            product(rows, wide, E, starts, e, 1, across, pitch, scores, pitch, False)
-            for i in range(n):
-                w, v, m = (
-                    carray(place(weights, i * pitch), wide), carray(place(scores, i * pitch), wide),
-                    min(begin + i + 1, S) if causal else S,
-                )
-                x, y, part, total = (
-                    carray(place(starts, i * e), e), carray(place(answers, i * e), e), ZERO,
-                    sums[item, begin + i],
-                )
-                for j in range(e): part += x[j] * y[j]
-                if mask[0] != 0: add_mask(w, row_of(mask, b, h, begin + i), m, mask[4])
-                for j in range(whole(m, LANES)):
-                    a = exp(w[j] - total)
-                    w[j] = a
-                    v[j] = a * (v[j] - part)
-                w[m:] = ZERO
-                v[m:] = ZERO
-            product(rows, d, last, scores, pitch, 1, keys, d, found, d, False)
-            given(found, d, n, D, scale, row_of(to_query, b, h, begin), to_query[3])
-            product(wide, e, n, weights, 1, pitch, starts, e, by_value, e, True)
-            product(wide, d, n, scores, 1, pitch, queries, d, by_key, d, True)
+            some_back(
+                begin, item, b, h, sizes, (d, e, pitch), g, query, mask, causal, scale, out,
+                sums, to_query, keys, columns, across, by_key, by_value, some,
+            )
         given(by_key, d, S, D, ONE, row_of(to_key, b, h, 0), to_key[3])
         given(by_value, e, S, E, ONE, row_of(to_value, b, h, 0), to_value[3])
-    room[0] = ZERO  # it is needed up to here
+    room[0] = some[0] = ZERO  # they are needed up to here
+
+# %% ../../nbs/ops/17_loops.ipynb #903052fc
+def every(builder, pointer, step, n):
+    "A vector of every number (`step` 1), or every other one (2), from an address on."
+    v = vector(builder, pointer, n)
+    if step == 1: return v
+    # two vectors that overlap by one number, so that nothing beyond the last one is read
+    w = vector(builder, ahead(builder, pointer, n - 1), n)
+    picked = [2 * k if 2 * k < n else 2 * k + 1 for k in range(n)]
+    return builder.shuffle_vector(v, w, ir.Constant(ir.VectorType(ir.IntType(32), n), picked))
 
 # %% ../../nbs/ops/17_loops.ipynb #c0a51d06
 @intrinsic(prefer_literal=True)
@@ -1126,55 +1156,33 @@ def largest(context, lanes, step, rows, across, x, pitch, first, out, index):
     inside: the largest numbers, and where in the plane they stand, counted from `first`, where the
     first window begins.
     """
-    n, s = lanes.literal_value, step.literal_value
+    n, s, short = lanes.literal_value, step.literal_value, ir.IntType(32)
+    whole = ir.VectorType(short, n)
 
     def generate(context, builder, signature, arguments):
         rows, across, x, pitch, first, out, index = arguments[2:]
-        whole, numbers = ir.VectorType(ir.IntType(32), n), ir.VectorType(FLOAT, n)
-        begins = builder.add(
-            filled(builder, builder.trunc(first, ir.IntType(32)), n),
-            ir.Constant(whole, [s * i for i in range(n)]),
-        )
+        starts = ir.Constant(whole, [s * i for i in range(n)])
+        begins = builder.add(filled(builder, builder.trunc(first, short), n), starts)
 
         def entry(i, j, best, where):
             further = builder.add(builder.mul(i, pitch), j)
-            v = vector(builder, ahead(builder, x, further), n)
-            if s == 2:
-                v = builder.shuffle_vector(
-                    v,
-                    vector(builder, ahead(builder, x, builder.add(further, WORD(n - 1))), n),
-                    ir.Constant(whole, [2 * k if 2 * k < n else 2 * k + 1 for k in range(n)]),
-                )
-            larger = builder.or_(
-                builder.fcmp_ordered('>', v, best), builder.fcmp_unordered('uno', v, v)
-            )
-            return [
-                builder.select(larger, v, best),
-                builder.select(
-                    larger,
-                    builder.add(begins, filled(builder, builder.trunc(further, ir.IntType(32)), n)),
-                    where,
-                ),
-            ]
+            v = every(builder, ahead(builder, x, further), s, n)
+            larger = builder.fcmp_ordered('>', v, best)
+            larger = builder.or_(larger, builder.fcmp_unordered('uno', v, v))
+            here = builder.add(begins, filled(builder, builder.trunc(further, short), n))
+            return [builder.select(larger, v, best), builder.select(larger, here, where)]
 
-        best, where = times(
-            builder,
-            rows,
-            [ir.Constant(numbers, [-math.inf] * n), begins],
-            lambda i, values: times(
-                builder, across, values, lambda j, values: entry(i, j, *values)
-            ),
-        )
+        def row(i, values):
+            return times(builder, across, values, lambda j, values: entry(i, j, *values))
+
+        lowest = ir.Constant(ir.VectorType(FLOAT, n), [-math.inf] * n)
+        best, where = times(builder, rows, [lowest, begins], row)
         keep(builder, best, out)
         keep(builder, builder.sext(where, ir.VectorType(WORD, n)), index)
         return context.get_dummy_value()
 
-    return (
-        types.void(
-            lanes, step, types.int64, types.int64, FLOATS, types.int64, types.int64, FLOATS, WORDS
-        ),
-        generate,
-    )
+    word = types.int64
+    return types.void(lanes, step, word, word, FLOATS, word, word, FLOATS, WORDS), generate
 
 # %% ../../nbs/ops/17_loops.ipynb #0bbac558
 @njit(**PART)
@@ -1266,6 +1274,7 @@ def average_back(lo, hi, g, window_h, window_w, stride_h, stride_w, pad_h, pad_w
                     ):
                         out[p, r, c] += share
 
+# %% ../../nbs/ops/17_loops.ipynb #db97b464
 @njit(**FAST)
 def seen(lo, hi, x, places, out):
     """For each image (a row of `x`) and each row of `places` the numbers at these places, 0 where
@@ -1278,7 +1287,6 @@ def seen(lo, hi, x, places, out):
             at, o = places[p], out[n * each + p]
             for e in range(at.size): o[e] = a[at[e]] if at[e] >= 0 else ZERO
 
-# %% ../../nbs/ops/17_loops.ipynb #f58f898c
 @njit(**FAST)
 def seen_back(lo, hi, g, places, out):
     "The transpose of `seen`: adds to `out`, which begins as zeros."
@@ -1290,6 +1298,7 @@ def seen_back(lo, hi, g, places, out):
             for e in range(at.size):
                 if at[e] >= 0: o[at[e]] += a[e]
 
+# %% ../../nbs/ops/17_loops.ipynb #f58f898c
 @njit(**FAST)
 def scatter(lo, hi, g, index, out):
     "Adds row i of `g` to the places `index` of row i of `out`, which begins as zeros."
@@ -1477,24 +1486,9 @@ def gemm(context, function, turned_a, turned_b, m, n, k, a, row_a, b, row_b, c, 
     def generate(context, builder, signature, arguments):
         function, turned_a, turned_b, m, n, k, a, row_a, b, row_b, c, row_c = arguments
         short, numbers = ir.IntType(32), FLOAT.as_pointer()
+        sizes, matrices = [WORD] * 3, [FLOAT, numbers, WORD, numbers, WORD]
         kind = ir.FunctionType(
-            ir.VoidType(),
-            [
-                short,
-                short,
-                short,
-                WORD,
-                WORD,
-                WORD,
-                FLOAT,
-                numbers,
-                WORD,
-                numbers,
-                WORD,
-                FLOAT,
-                numbers,
-                WORD,
-            ],
+            ir.VoidType(), [short] * 3 + sizes + matrices + [FLOAT, numbers, WORD]
         )
         how = [builder.add(builder.trunc(t, short), short(111)) for t in (turned_a, turned_b)]
         a, b, c = (builder.inttoptr(p, numbers) for p in (a, b, c))

@@ -502,7 +502,7 @@ def square_radius(x, y):
     r = x * x + y * y
     return where(r, 1.0, r != 0)
 
-@binary(np.arctan2, promote='float', samples=away)
+@binary(np.arctan2, promote='float', samples=away, numbers=False)
 def atan2(x, y):
     "The angle of the point (y, x): `atan(x / y)` in the right quadrant."
 
@@ -829,7 +829,7 @@ clamp_max.vjp(
     x=lambda g, x, y: g * as_numbers(x <= y, g), y=lambda g, x, y: g * as_numbers(x > y, g)
 )
 
-@binary(np.maximum)
+@binary(np.maximum, numbers=False)
 def maximum(x, y):
     "The larger of two elements; NaN wins."
 
@@ -838,7 +838,7 @@ maximum.vjp(
 )
 
 # %% ../../nbs/ops/02_pointwise.ipynb #4d8be96f
-@binary(np.minimum)
+@binary(np.minimum, numbers=False)
 def minimum(x, y):
     "The smaller of two elements; NaN wins."
 
@@ -1039,9 +1039,9 @@ lt = plain('lt', np.less, '`x < y`.')
 le = plain('le', np.less_equal, '`x <= y`.')
 gt = plain('gt', np.greater, '`x > y`.')
 ge = plain('ge', np.greater_equal, '`x >= y`.')
-logical_and = plain('logical_and', np.logical_and, 'Both are nonzero.')
-logical_or = plain('logical_or', np.logical_or, 'At least one is nonzero.')
-logical_xor = plain('logical_xor', np.logical_xor, 'Exactly one is nonzero.')
+logical_and = plain('logical_and', np.logical_and, 'Both are nonzero.', numbers=False)
+logical_or = plain('logical_or', np.logical_or, 'At least one is nonzero.', numbers=False)
+logical_xor = plain('logical_xor', np.logical_xor, 'Exactly one is nonzero.', numbers=False)
 logical_not = plain('logical_not', np.logical_not, 'Is zero.', 1)
 bitwise_and = plain('bitwise_and', np.bitwise_and, 'Bits set in both.')
 bitwise_or = plain('bitwise_or', np.bitwise_or, 'Bits set in either.')

@@ -104,7 +104,7 @@ def sinc(x):
 
 sinc.vjp(x=sinc_rule)
 
-@binary(np.hypot, samples=away, kinds='fV')
+@binary(np.hypot, samples=away, kinds='fV', numbers=False)
 def hypot(x, y):
     "`sqrt(x**2 + y**2)`, without overflow."
 
@@ -118,7 +118,7 @@ def copysign(x, y):
 
 copysign.vjp(x=_turned, y=lambda g: zeros_for(g))
 
-@binary(np.fmax)
+@binary(np.fmax, numbers=False)
 def fmax(x, y):
     "The larger of two elements; a number wins over NaN."
 
@@ -127,7 +127,7 @@ fmax.vjp(
     y=lambda g, x, y: where(0.0, g, (x >= y) | (y != y)),
 )
 
-@binary(np.fmin)
+@binary(np.fmin, numbers=False)
 def fmin(x, y):
     "The smaller of two elements; a number wins over NaN."
 
@@ -147,13 +147,14 @@ def log_of_sum(x, y):
     log_of_sum,
     kinds='fcV',
     samples=[(N(3, 4), N(3, 4)), (N(3, 4), N(4)), (N(), N(2, 1)), (Z(3), Z(3))],
+    numbers=False,
 )
 def logaddexp(x, y):
     "`log(e**x + e**y)`, without overflow."
 
 logaddexp.vjp(x=lambda g, x, y: g * sigmoid(x - y), y=lambda g, x, y: g * sigmoid(y - x))
 
-@binary(np.logaddexp2, kinds='fV')
+@binary(np.logaddexp2, kinds='fV', numbers=False)
 def logaddexp2(x, y):
     "`log2(2**x + 2**y)`, without overflow."
 
@@ -633,6 +634,7 @@ def _gamma_jvp(sign, name):
     in_double(lambda a, x: gamma_parts(a, x)[0]),
     promote='float',
     node='IgammaBackward0',
+    numbers=False,
     samples=_gamma_samples,
     jvp=_gamma_jvp(1, 'igamma'),
 )
@@ -645,6 +647,7 @@ igamma.vjp(a=unknown('igamma'), x=lambda g, a, x: g * gamma_density(a, x))
     in_double(lambda a, x: gamma_parts(a, x)[1]),
     promote='float',
     node='IgammacBackward0',
+    numbers=False,
     samples=_gamma_samples,
     jvp=_gamma_jvp(-1, 'igammac'),
 )
@@ -972,8 +975,8 @@ heaviside = plain(
     lambda x, y: np.where(np.isnan(x), x, np.where(x == 0, y, x > 0)).astype(x.dtype),
     '0 where `x` is negative, 1 where positive, `y` where zero.',
 )
-gcd = plain('gcd', np.gcd, 'The greatest common divisor.', kinds='iu')
-lcm = plain('lcm', np.lcm, 'The least common multiple.', kinds='iu')
+gcd = plain('gcd', np.gcd, 'The greatest common divisor.', kinds='iu', numbers=False)
+lcm = plain('lcm', np.lcm, 'The least common multiple.', kinds='iu', numbers=False)
 bitwise_left_shift = plain(
     'bitwise_left_shift', np.left_shift, '`x` with its bits moved up by `y` places.', kinds='iu'
 )
@@ -981,7 +984,7 @@ bitwise_right_shift = plain(
     'bitwise_right_shift', np.right_shift, '`x` with its bits moved down by `y` places.', kinds='iu'
 )
 
-@binary(np.nextafter, kinds='fV')
+@binary(np.nextafter, kinds='fV', numbers=False)
 def nextafter(x, y):
     "The next number after `x` in the direction of `y`."
 

@@ -100,7 +100,7 @@ class LRScheduler:
         self._step_count = 0
         self._is_initial = True
         try: self.step()
-        finally: del self._is_initial
+        finally: self._is_initial = False
 
 # %% ../../nbs/optim/03_schedules.ipynb #68b1f04c
 class _RateStates:
@@ -169,7 +169,7 @@ class _RateChecks:
                 else self.get_lr()
             )
         finally:
-            del self._get_lr_called_within_step
+            self._get_lr_called_within_step = False
         for group, lr in zip(self.optimizer.param_groups, rates): _set(group, 'lr', lr)
         self._note_rates()
 
@@ -451,7 +451,6 @@ class CosineAnnealingWarmRestarts(LRScheduler):
             while self.T_cur >= self.T_i:
                 self.T_cur -= self.T_i
                 self.T_i *= self.T_mult
-        self._step_count += 1
         whole = math.floor(epoch)
         self.last_epoch = whole - 1
         self._update_lr()

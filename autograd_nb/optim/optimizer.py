@@ -24,6 +24,7 @@ from autograd_nb.arrays.cupy_backend import (
     FUSED_STEPS, Capture, Device, home_of, is_far, there, twin
 )
 from ..arrays.dtypes import get_default_dtype
+from ..arrays.numpy_backend import Switch
 from ..graph.modes import enable_grad, whole
 from ..layers.versions import JOURNAL, announce
 from ..graph.node import AccumulateGrad, TensorBase, tensor_like
@@ -32,7 +33,8 @@ from ..creation import full_like, zeros_like
 from ..functions import where
 from ..more import view_as_complex, view_as_real
 from ..nn.modules.module import clear_grad, foreign, typename, zero_grads
-from ..ops.compiled import AVAILABLE, F32, FEW, Switch, crew, places_of
+from ..ops.compiled import F32, FEW, places_of
+from ..ops.crew import AVAILABLE, crew
 from ..ops.kernels.compiler import apart_loop
 from ..ops.kernels.expressions import Builder, Letter, Name, Symbol
 from ..arrays.topics import take_topics

@@ -211,10 +211,12 @@ class Backward:
         number. `retain_graph`: keep what the graph saved, for another backward. `create_graph`:
         record the pass itself, for higher derivatives. `inputs`: accumulate into these tensors
         only."""
+        given = gradient is None or isinstance(gradient, TensorBase)
+        grads = (gradient,) if given else _only_gradient(gradient)
         if create_graph or inputs is not None or LOCAL.modes.transforms:
-            engine.backward((self,), (gradient,), retain_graph, create_graph, inputs)
+            engine.backward((self,), grads, retain_graph, create_graph, inputs)
         else:
-            engine.run((self,), (gradient,), retain_graph, False)
+            engine.run((self,), grads, retain_graph, False)
 
     def retain_grad(self):
         "Keep this non-leaf tensor's gradient in `.grad` when a backward pass comes by."
@@ -233,6 +235,12 @@ class Backward:
         return self._meta is not None and self._meta.grad.__class__ is GradBox
 
 # %% ../../nbs/tensor/methods/07_gradients.ipynb #f5983363
+def _only_gradient(gradients):
+    "The gradient to start from, given in a sequence."
+    found = tuple(gradients)
+    if not found: raise RuntimeError('got 1 tensors and 0 gradients')
+    return found[:1]
+
 def _check_gradient(x, value):
     "Raise PyTorch's error if the tensor `x` may not be given the gradient `value`."
     if not isinstance(value, TensorBase):

@@ -171,8 +171,7 @@ class Facade:
     @property
     def flags(self): return _Flags(self.tensor._value)
 
-    @property
-    def base(self): return None
+    base = None
 
 # %% ../../nbs/transforms/01_levels.ipynb #e1c64a45
 class _Numberless:
@@ -943,8 +942,7 @@ def _target(value, fixed):
 class Record(Level):
     "The level of a `grad` or `vjp` whose values other transforms wrap."
 
-    title, reverse = 'grad', True
-    captured = ()
+    title, reverse, captured = 'grad', True, ()
 
     def leaf(self, value):
         "`value` as an input to differentiate by."

@@ -780,9 +780,11 @@ class _Order:
 class _Length:
     "How many batches there are."
 
+    _reported = None  # the length that a data set to be walked through claimed, once it was asked
+
     def __len__(self):
         if isinstance(self.dataset, IterableDataset):
-            n = len(self.dataset)
+            n = self._reported = len(self.dataset)
             return (
                 n
                 if self.batch_size is None
@@ -826,10 +828,21 @@ class _Walk:
 
     def __init__(self, loader, batches):
         self.loader, self.batches = loader, batches
+        self.reported, self.yielded = loader._reported, 0
 
     def __iter__(self): return self
 
-    def __next__(self): return next(self.batches)
+    def __next__(self):
+        batch = next(self.batches)
+        self.yielded += 1
+        if self.reported is not None and self.yielded > self.reported:
+            warnings.warn(
+                f'Length of IterableDataset {self.loader.dataset} was reported to be'
+                f' {self.reported}(when accessing len(dataloader)), but {self.yielded} samples have'
+                ' been fetched. ',
+                stacklevel=2,
+            )
+        return batch
 
     def __len__(self): return len(self.loader)
 

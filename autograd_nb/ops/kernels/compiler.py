@@ -18,8 +18,8 @@ from pathlib import Path
 from queue import SimpleQueue
 import numpy as np
 
-from .. import compiled
-from ..compiled import crew
+from ...arrays.numpy_backend import Switch
+from ..crew import AVAILABLE, crew, loops
 from .expressions import ALPHABET, MASK
 
 # %% ../../../nbs/ops/kernels/02_compiler.ipynb #dae8e5a5
@@ -134,7 +134,7 @@ def stamp():
     if _stamp is None:
         import numba
 
-        _stamp = numba.__version__.encode() + Path(compiled.loops().__file__).read_bytes()
+        _stamp = numba.__version__.encode() + Path(loops().__file__).read_bytes()
     return _stamp
 
 def stored(text, digest):
@@ -153,18 +153,18 @@ def machine_code(text, types, how):
     """The compiled loop with this text and these numba types of arguments after (lo, hi); `how`:
     what the compiler may do, STRICT or FAST. The crew's way of calling it is compiled, too.
     """
-    loops = compiled.loops()
+    numba_loops = loops()
     kinds = str(types)
     digest = hashlib.sha256(stamp() + (how + kinds + text).encode()).hexdigest()[:20]
     text = text.replace('NAME', f'loop_{digest}', 1)
     path = stored(text, digest)
-    scope = dict(vars(loops), sqrt=math.sqrt)
+    scope = dict(vars(numba_loops), sqrt=math.sqrt)
     exec(compile(text, str(path or '<autograd_nb loop>'), 'exec'), scope)
-    options = dict(getattr(loops, how), cache=path is not None)
-    whole = loops.types.int64
-    loop = loops.njit((whole, whole, *types), **options)(scope[f'loop_{digest}'])
-    loops.KINDS[loop] = types
-    loops.for_crew(loop)
+    options = dict(getattr(numba_loops, how), cache=path is not None)
+    whole = numba_loops.types.int64
+    loop = numba_loops.njit((whole, whole, *types), **options)(scope[f'loop_{digest}'])
+    numba_loops.KINDS[loop] = types
+    numba_loops.for_crew(loop)
     return loop
 
 # %% ../../../nbs/ops/kernels/02_compiler.ipynb #9b54973f
@@ -313,7 +313,7 @@ class Kernel:
         self.float = floats[0] if floats else np.dtype('f4')
         self.blocks, self.calls = None, 0
         heavy = any(ALPHABET[f].heavy for f, _, _ in expression.lines)
-        self.can = compiled.AVAILABLE and not (heavy and self.float.itemsize != 4)
+        self.can = AVAILABLE and not (heavy and self.float.itemsize != 4)
 
     def values(self, constants):
         "Constants as the loop takes them."
@@ -337,7 +337,7 @@ class Kernel:
         of an input, that of the output which is the same array.
         """
         n = outs[0].size
-        if self.can and compiled.Switch.on:
+        if self.can and Switch.on:
             kinds = [FULL if a.size == n else ONE_NUMBER for a in arrays]
             if over:
                 for i, j in over.items(): kinds[i] = j

@@ -73,6 +73,10 @@ ALPHABET = {
         False,
         True,
     ),
+}
+
+# %% ../../../nbs/ops/kernels/01_expressions.ipynb #f61e9745
+ALPHABET |= {
     np.greater: Function('greater', operator('>')),
     np.greater_equal: Function('greater_equal', operator('>=')),
     np.less: Function('less', operator('<')),

@@ -6,12 +6,12 @@
 __all__ = ['NUMBERS', 'sum', 'mean', 'prod', 'amax', 'amin', 'any', 'all', 'argmax', 'argmin', 'var', 'std', 'var_mean',
            'std_mean', 'return_aminmax', 'return_max', 'return_min', 'return_sort', 'return_topk', 'return_mode',
            'return_median', 'return_cummax', 'cumsum', 'cumprod', 'mm', 'mv', 'bmm', 'dot', 'swapaxes', 'swapdims',
-           'moveaxis', 'concat', 'concatenate', 'tril', 'triu', 'Size', 'is_tensor', 'need_tensor', 'need_tensors',
-           'as_operand', 'dim_of', 'sizes_of', 'dtype_of', 'into', 'cast', 'add', 'sub', 'div', 'is_differentiable',
-           'underivable', 'floor_divide', 'rsub', 'rdiv', 'pow', 'rpow', 'clamp', 'where', 'lerp', 'addcmul', 'addcdiv',
-           'masked_fill', 'logsumexp', 'only', 'max', 'min', 'aminmax', 'norm', 'softmax', 'log_softmax',
-           'count_nonzero', 'matmul', 'outer', 'addmm', 'addmv', 'baddbmm', 'einsum', 'trace', 'reshape', 'view',
-           'view_as', 'reshape_as', 'flatten', 'unflatten', 'permute', 'transpose', 't', 'movedim', 'squeeze',
+           'moveaxis', 'concat', 'concatenate', 'tril', 'triu', 'Size', 'is_tensor', 'need_tensor', 'need_first',
+           'need_tensors', 'as_operand', 'dim_of', 'sizes_of', 'dtype_of', 'into', 'cast', 'add', 'sub', 'div',
+           'is_differentiable', 'underivable', 'floor_divide', 'rsub', 'rdiv', 'pow', 'rpow', 'clamp', 'where', 'lerp',
+           'addcmul', 'addcdiv', 'masked_fill', 'logsumexp', 'only', 'max', 'min', 'aminmax', 'norm', 'softmax',
+           'log_softmax', 'count_nonzero', 'matmul', 'outer', 'addmm', 'addmv', 'baddbmm', 'einsum', 'trace', 'reshape',
+           'view', 'view_as', 'reshape_as', 'flatten', 'unflatten', 'permute', 'transpose', 't', 'movedim', 'squeeze',
            'unsqueeze', 'expand', 'expand_as', 'broadcast_to', 'broadcast_tensors', 'repeat', 'tile',
            'repeat_interleave', 'cat', 'stack', 'vstack', 'hstack', 'split', 'chunk', 'tensor_split', 'unbind',
            'narrow', 'select', 'flip', 'roll', 'diagonal', 'alone', 'diag', 'diag_embed', 'refuse_far', 'getitem',
@@ -99,6 +99,11 @@ def need_tensor(value, function, name='input', position=1):
             f"{function}(): argument '{name}' (position {position}) must be Tensor, not"
             f" {type(value).__name__}. Make it one first, with torch.tensor(...)."
         )
+
+def need_first(value, other, function):
+    "`need_tensor` for a function that takes a number as first operand, beside a tensor."
+    if isinstance(other, TensorBase) and isinstance(value, (int, float, complex)): return
+    need_tensor(value, function)
 
 def need_tensors(values, function):
     "Raise PyTorch's RuntimeError for an empty list."
@@ -264,24 +269,18 @@ def _sum_or_difference(name, input, other, alpha):
 
 def add(input, other, *, alpha=1, out=None):
     "`input + alpha * other`."
-    if (
-        not isinstance(input, TensorBase)
-        and isinstance(other, TensorBase)
-        and isinstance(input, (int, float, complex))
-    ):
-        input = as_operand(input, other)
-    need_tensor(input, 'add')
+    need_first(input, other, 'add')
     return into(out, _sum_or_difference('add', input, other, alpha))
 
 def sub(input, other, *, alpha=1, out=None):
     "`input - alpha * other`."
-    need_tensor(input, 'sub')
+    need_first(input, other, 'sub')
     return into(out, _sum_or_difference('sub', input, other, alpha))
 
 # %% ../nbs/tensor/02_functions.ipynb #a7890cda
 def div(input, other, *, rounding_mode=None, out=None):
     "`input / other`; `rounding_mode` 'floor' or 'trunc' rounds the quotient."
-    need_tensor(input, 'div')
+    need_first(input, other, 'div')
     if rounding_mode is None: return into(out, _op['div'](input, other))
     if rounding_mode in ('floor', 'trunc') and is_differentiable(input, other):
         return into(out, _op['rounded_quotient'](input, other, mode=rounding_mode))
@@ -322,12 +321,13 @@ def _common(*values):
 
 def floor_divide(input, other, *, out=None):
     "The quotient rounded down."
-    need_tensor(input, 'floor_divide')
+    need_first(input, other, 'floor_divide')
     made = _op['floor_divide'](input, other)
     return into(out, underivable(made, 'aten::floor_divide', input, other))
 
 def rsub(input, other, *, alpha=1):
     "`other - alpha * input`."
+    need_tensor(input, 'rsub')
     return _op['rsub'](_scaled(input, alpha), other)
 
 def rdiv(input, other):

@@ -209,6 +209,28 @@ def test_a_number_is_no_tensor(name):
             assert words[:2] == words[2:]
 
 
+@pytest.mark.parametrize(
+    "name",
+    "add sub subtract mul multiply div divide true_divide floor_divide rsub remainder fmod pow float_power eq lt atan2 "
+    "maximum bitwise_and bitwise_or bitwise_xor bitwise_left_shift bitwise_right_shift xlogy logical_and copysign".split(),
+)
+@pytest.mark.parametrize("values", [[1.0, 3.0], [1, 3]], ids=["floating", "whole"])
+def test_a_number_first(name, values):
+    "A few functions take a number as first operand, too; the others refuse it."
+    import torch
+
+    found = []
+    for t in (torch, ours):
+        x = t.tensor(values, requires_grad=isinstance(values[0], float))
+        try:
+            y = getattr(t, name)(2, x)
+            if y.requires_grad and name not in ("floor_divide", "remainder"): y.sum().backward()
+            found.append((y.tolist(), str(y.dtype), None if x.grad is None else x.grad.tolist()))
+        except (TypeError, RuntimeError, NotImplementedError) as error:
+            found.append(type(error).__name__)
+    assert found[0] == found[1]
+
+
 def test_a_gradient_in_a_sequence():
     import torch
 

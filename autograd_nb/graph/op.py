@@ -120,7 +120,7 @@ TRAITS = dict(
     keep=(),  # inputs that keep their dtype, such as masks and indices
     node=None,  # PyTorch's name of its nodes, or a function of the statics that gives it
     number_node=None,  # the same where the second operand is a number, if it differs
-    numbers=True,  # users may give a Python number as second operand
+    numbers=True,  # users may give a number as second operand; 'either': or as first; False: no
     view=False,  # the result shows the first input's memory
     outputs=1,  # how many results (None: any number)
     differentiable=None,  # which of several results have gradients
@@ -253,17 +253,16 @@ class Applied(Improved):
     def from_user(self, *args, **statics):
         "`general`, after a look at what a user has passed."
         for i, a in enumerate(args):
-            if (
-                isinstance(a, TensorBase)
-                or i
-                and is_operand(a)
-                and (self.numbers or is_array(a))
-                or a is None
-                and self.params[i] in self.optional
-            ):
-                continue
+            if isinstance(a, TensorBase): continue
+            if is_operand(a) and self.takes_number(i, a, args): continue
+            if a is None and self.params[i] in self.optional: continue
             return unfit(self, i, args, statics)
         return apply(self, args, statics)
+
+    def takes_number(self, i, a, args):
+        "Whether operand `i` may be the number or array `a`."
+        if i: return self.numbers or is_array(a)
+        return self.numbers == 'either' and not is_array(a) and isinstance(args[-1], TensorBase)
 
     def show(self, base, outputs):
         "Tell the results of a view what they are views of."

@@ -8,8 +8,8 @@ __all__ = ['PARTED', 'windows', 'unfold', 'fold', 'through_memory', 'copies', 's
            'delayed', 'damping', 'backward_recurrence', 'logcumsumexp_rule', 'logcumsumexp', 'first_part', 'covered',
            'scatter', 'first', 'extreme_parts', 'put_number', 'scatter_mean', 'scatter_extreme', 'product_parts',
            'scatter_product', 'once_at_zeros', 'as_row', 'rank_in', 'masked_scatter', 'sum_to', 'masked_gather',
-           'transform', 'fft', 'mirrored_bins', 'rfft', 'irfft', 'argsort', 'running_place', 'place_of_mode',
-           'first_in_order', 'searchsorted']
+           'transform', 'fft', 'mirrored_bins', 'rfft', 'irfft', 'argsort', 'places_in_order', 'running_place',
+           'place_of_mode', 'first_in_order', 'searchsorted']
 
 # %% ../../nbs/ops/10_more_shape.ipynb #58930420
 import builtins
@@ -887,7 +887,9 @@ irfft.vjp(
 )
 def argsort(x, *, dim, descending=False):
     "Where the elements in order are, along `dim`; equal ones stay in their order."
-    if not x.ndim: return np.zeros((), np.int64)
+    return places_in_order(x, dim, descending) if x.ndim else np.zeros((), np.int64)
+
+def places_in_order(x, dim, descending):
     if not descending: return np.argsort(x, dim, kind='stable')
     turned = (slice(None),) * (dim % x.ndim) + (slice(None, None, -1),)
     return np.ascontiguousarray(
@@ -934,16 +936,12 @@ def first_in_order(x, *, dim, k, descending=False):
     "Where the first `k` elements in order are, along `dim`."
     n = x.shape[dim]
     if n < PARTED or not 0 < 4 * k <= n or not xp.on_host:
-        return argsort.definition(x, dim=dim, descending=descending)[
-            (slice(None),) * (dim % x.ndim) + (slice(k),)
-        ]
+        return places_in_order(x, dim, descending)[(slice(None),) * (dim % x.ndim) + (slice(k),)]
     rows = np.moveaxis(x, dim, -1)
     if descending: found = np.argpartition(rows, n - k, -1)[..., n - k :]
     else: found = np.argpartition(rows, k - 1, -1)[..., :k]
     found.sort(-1)
-    order = argsort.definition(
-        np.take_along_axis(rows, found, -1), dim=-1, descending=descending
-    )
+    order = places_in_order(np.take_along_axis(rows, found, -1), -1, descending)
     return np.ascontiguousarray(np.moveaxis(np.take_along_axis(found, order, -1), -1, dim))
 
 # %% ../../nbs/ops/10_more_shape.ipynb #1d07fefe

@@ -79,7 +79,7 @@ def rsub(x, y):
 
 rsub.vjp(x=lambda g: -g, y=lambda g: g)
 
-@binary(np.multiply, mixes=True)
+@binary(np.multiply, mixes=True, numbers='either')
 def mul(x, y):
     "`x * y`."
 
@@ -1043,9 +1043,9 @@ logical_and = plain('logical_and', np.logical_and, 'Both are nonzero.', numbers=
 logical_or = plain('logical_or', np.logical_or, 'At least one is nonzero.', numbers=False)
 logical_xor = plain('logical_xor', np.logical_xor, 'Exactly one is nonzero.', numbers=False)
 logical_not = plain('logical_not', np.logical_not, 'Is zero.', 1)
-bitwise_and = plain('bitwise_and', np.bitwise_and, 'Bits set in both.')
-bitwise_or = plain('bitwise_or', np.bitwise_or, 'Bits set in either.')
-bitwise_xor = plain('bitwise_xor', np.bitwise_xor, 'Bits set in exactly one.')
+bitwise_and = plain('bitwise_and', np.bitwise_and, 'Bits set in both.', numbers='either')
+bitwise_or = plain('bitwise_or', np.bitwise_or, 'Bits set in either.', numbers='either')
+bitwise_xor = plain('bitwise_xor', np.bitwise_xor, 'Bits set in exactly one.', numbers='either')
 bitwise_not = plain('bitwise_not', np.invert, 'All bits flipped.', 1)
 isnan = plain('isnan', np.isnan, 'Is not a number.', 1)
 isinf = plain('isinf', np.isinf, 'Is infinite.', 1)

@@ -978,10 +978,18 @@ heaviside = plain(
 gcd = plain('gcd', np.gcd, 'The greatest common divisor.', kinds='iu', numbers=False)
 lcm = plain('lcm', np.lcm, 'The least common multiple.', kinds='iu', numbers=False)
 bitwise_left_shift = plain(
-    'bitwise_left_shift', np.left_shift, '`x` with its bits moved up by `y` places.', kinds='iu'
+    'bitwise_left_shift',
+    np.left_shift,
+    '`x` with its bits moved up by `y` places.',
+    kinds='iu',
+    numbers='either',
 )
 bitwise_right_shift = plain(
-    'bitwise_right_shift', np.right_shift, '`x` with its bits moved down by `y` places.', kinds='iu'
+    'bitwise_right_shift',
+    np.right_shift,
+    '`x` with its bits moved down by `y` places.',
+    kinds='iu',
+    numbers='either',
 )
 
 @binary(np.nextafter, kinds='fV', numbers=False)

@@ -21,8 +21,11 @@ NUMPY_DOMAIN = 389047  # where tracemalloc books NumPy's array data
 
 @pytest.fixture(autouse=True)
 def quiet():
+    "What other tests have left behind is gone before, and not in the middle."
     gc.collect()
+    gc.disable()
     yield
+    gc.enable()
     stop_memory_stats()
     assert not METER.on
 

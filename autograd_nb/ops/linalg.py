@@ -127,6 +127,7 @@ def matmul(x, y):
         if b[0] == 1 and differentiated(y): return matmul(x, squeeze(y, dim=0))
     lead = np.broadcast_shapes(tuple(a[:-2]), tuple(b[:-2]))
     out = bmm(stacked(x, lead), stacked(y, lead))
+    if len(lead) == 1: return rename(out, 'UnsafeViewBackward0', pictured=False)
     return unsafe_view(out, shape=(*lead, a[-2], b[-1]))
 
 # %% ../../nbs/ops/04_linalg.ipynb #6d9d42c5

@@ -29,7 +29,7 @@ ORDER = (
     'capture',  # writes down what the rules are given
     'conjugates',  # come in around the rules alone
     'half',  # computes sixteen bits in thirty-two
-    'device',  # finds the kernel for where the arrays live: the innermost around a kernel
-    'formal',  # looks at what the rules gave, before anything else does
+    'formal',  # takes recorded gradients as the rules give them
+    'device',  # finds the kernel for where the arrays live: the innermost
 )
 LAYERS.order = ORDER

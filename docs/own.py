@@ -18,8 +18,10 @@ import assets
 from execute import ROOT
 from executed import CACHE
 
-sys.path.insert(0, str(ROOT / "docs" / "inpage"))
+sys.path[:0] = [str(ROOT), str(ROOT / "docs" / "inpage")]
 import pack  # noqa: E402
+
+from autograd_nb.viz.expressions import FUNCTIONS  # noqa: E402
 
 FOLDER = "_static/python"
 RUN = "import json, sys, page; print(json.dumps([page.answer(*asked) for asked in json.load(sys.stdin)]))"
@@ -120,7 +122,5 @@ Matrices and whole networks need the library: [install it](/index.ipynb) or run 
 
 
 def page(live: str) -> str:
-    names = {}
-    exec(pack.definitions(ROOT / "autograd_nb" / "widgets" / "explorer.py", ("FUNCTIONS",)), names)
-    listed = ", ".join(f"`{name}`" for name in names["FUNCTIONS"])
+    listed = ", ".join(f"`{name}`" for name in FUNCTIONS)
     return PAGE.format(live=live, demo=demo("sin(x*x)", {"x": (-3, 3, 0.05, 0.5)}, address=True), functions=listed)

@@ -7,6 +7,7 @@ __all__ = ['VIEWS', 'COPIES', 'IN_PLACE', 'alias', 'part', 'own', 'copying', 'em
            'rrshift', 'delitem', 'install']
 
 # %% ../nbs/tensor/12_copies.ipynb #af1122f3
+from .arrays.dtypes import contiguous_format
 from . import functions as F
 from . import more as M
 from .functions import as_operand, dim_of, into
@@ -46,7 +47,7 @@ def own(x, input):
     edge = x._node
     node = edge.node if edge.__class__ is OutputEdge else edge
     name = 'AliasBackward0' if x is input else type(node).__name__
-    return rename(x.clone(), name + '_copy')
+    return rename(x.clone(memory_format=contiguous_format), name + '_copy')
 
 def copying(name, view):
     "The function that copies what `view` shows."

@@ -2031,7 +2031,8 @@ def median(input, dim=None, keepdim=False):
         return return_median(*only(input, 'MedianBackward1'))
     if not input._array.shape[d]:
         raise IndexError(f'median(): Expected reduction dim {d} to have non-zero size.')
-    index = narrow(argsort(input.detach(), d), d, (input._array.shape[d] - 1) // 2, 1)
+    order, middle = argsort(input.detach(), d), (input._array.shape[d] - 1) // 2
+    index = _op['clone'](narrow(order, d, middle, 1), order='C')
     if input._array.dtype.kind == 'f':
         lost = _op['isnan'](input)
         index = where(

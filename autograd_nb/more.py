@@ -514,7 +514,7 @@ def narrow_copy(input, dim, start, length):
             f'start ({start}) + length ({length}) exceeds dimension size'
             f' ({input._array.shape[dim_of(dim, input._array.ndim)]}).'
         )
-    return narrow(input, dim, start, length).clone()
+    return REGISTRY['clone'](narrow(input, dim, start, length), order='C')
 
 # %% ../nbs/tensor/07_more.ipynb #3d6b053c
 def pad(input, pad, mode='constant', value=None):
@@ -938,7 +938,7 @@ def kthvalue(input, k, dim=-1, keepdim=False, *, out=None):
         raise RuntimeError('kthvalue(): selected number k out of range for dimension ' + str(d))
     if not input._array.ndim:
         return _pair('kthvalue')(*F.only(input, 'KthvalueBackward0'))
-    index = narrow(F.argsort(input.detach(), d), d, k - 1, 1)
+    index = _op['clone'](narrow(F.argsort(input.detach(), d), d, k - 1, 1), order='C')
     return into(
         out,
         _pair('kthvalue')(

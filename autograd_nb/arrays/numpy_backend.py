@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['KEEPS_FREED', 'CONSTANTS', 'xp', 'ARRAYS', 'HEAD', 'keep_freed_memory', 'constant', 'element', 'owns_alone',
-           'storage_of', 'own', 'sum_to', 'Switch', 'add_up', 'expand', 'strided', 'spread', 'write_spread', 'diagonal',
-           'counted', 'where', 'Namespace', 'is_array', 'address', 'writable']
+           'storage_of', 'own', 'row_major', 'sum_to', 'Switch', 'add_up', 'expand', 'strided', 'spread',
+           'write_spread', 'diagonal', 'counted', 'where', 'Namespace', 'is_array', 'address', 'writable']
 
 # %% ../../nbs/arrays/02_numpy.ipynb #f7a01127
 import ctypes
@@ -109,6 +109,12 @@ def own(result, arrays):
     return (
         result.copy() if any(is_array(a) and storage_of(a) is storage for a in arrays) else result
     )
+
+def row_major(result):
+    """`result`, or a copy of it in which the last dimension runs fastest: PyTorch lays many results
+    out so, however the operands lie, and `view` can then be called on them.
+    """
+    return result if result.flags.c_contiguous else result.copy()
 
 # what `as_strided` puts between its result and the array
 _Strided = type(np.lib.stride_tricks.as_strided(np.zeros(1), (1,)).base)

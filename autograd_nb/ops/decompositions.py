@@ -20,7 +20,7 @@ __all__ = ['LinAlgError', 'array_of', 'conj', 'mH', 'diag_of', 'as_diag', 'eye_l
 import math
 import numpy as np
 from ..arrays import lapack
-from ..arrays.numpy_backend import xp
+from ..arrays.numpy_backend import row_major, xp
 from ..graph.node import TensorBase, tensor_like
 from ..layers.complex import note_complex
 from ..graph.op import Fixed, N, Z, op
@@ -1132,7 +1132,7 @@ def cross(x, y, *, dim=-1):
             f'linalg.cross: inputs dimension {dim} must have length 3. Got {x.shape[dim]} and'
             f' {y.shape[dim]}'
         )
-    return np.cross(x, y, axis=dim)
+    return row_major(np.cross(x, y, axis=dim))
 
 cross.vjp(x=lambda g, y, *, dim: cross(y, g, dim=dim), y=lambda g, x, *, dim: cross(g, x, dim=dim))
 

@@ -13,7 +13,7 @@ __all__ = ['indexed', 'full', 'basic_index', 'place', 'moved_batch', 'is_mask', 
 import functools
 import math
 import numpy as np
-from ..arrays.numpy_backend import is_array, xp
+from ..arrays.numpy_backend import is_array, row_major, xp
 from ..transforms.levels import watch_index
 from ..graph.node import TensorBase, tensor_like
 from ..graph.op import Fixed, N, Z, linear, op
@@ -156,7 +156,7 @@ def separated(index):
 )
 def index(x, *, index, node='IndexBackward0'):
     "`x[index]` with arrays of integers or bools among the indices: a copy."
-    return x[index]
+    return row_major(x[index])
 
 index.vjp(x=lambda g, x_shape, *, index: index_add_zeros(g, shape=tuple(x_shape), index=index))
 

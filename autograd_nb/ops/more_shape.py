@@ -16,7 +16,7 @@ import builtins
 import functools
 import math
 import numpy as np
-from ..arrays.numpy_backend import element, storage_of, xp
+from ..arrays.numpy_backend import element, row_major, storage_of, xp
 from ..graph.modes import LOCAL
 from ..graph.node import TensorBase, tensor_like
 from ..layers.complex import note_complex
@@ -325,7 +325,7 @@ def running_index(x, dim, better):
     place = np.where(
         (y == best) | np.isnan(y) if y.dtype.kind == 'f' else y == best, np.arange(n), 0
     )
-    return np.moveaxis(np.maximum.accumulate(place, -1), -1, dim)
+    return row_major(np.moveaxis(np.maximum.accumulate(place, -1), -1, dim))
 
 def _step(x, dim, i): return (slice(None),) * dim + (slice(i, i + 1),)
 
@@ -396,7 +396,7 @@ def logcumsumexp(x, *, dim):
     "`log(cumsum(exp(x)))` along `dim`, without overflow."
     dims_of(dim, x.ndim)
     if x.dtype.kind != 'c':
-        return np.logaddexp.accumulate(x, dim, dtype=x.dtype) if x.ndim else x + 0
+        return row_major(np.logaddexp.accumulate(x, dim, dtype=x.dtype)) if x.ndim else x + 0
     out, d = x.copy(), dim % max(x.ndim, 1)
     for i in range(1, x.shape[d] if x.ndim else 0):
         out[_step(out, d, i)] = log_of_sum(out[_step(out, d, i - 1)], x[_step(x, d, i)])
@@ -779,7 +779,7 @@ def transform(x, dims, forward, norm):
         out = (np.fft.fft if forward else np.fft.ifft)(x, None, dims[0], norm)
     else:
         out = (np.fft.fftn if forward else np.fft.ifftn)(x, axes=dims, norm=norm)
-    return out.astype(np.result_type(x.dtype, np.complex64), copy=False)
+    return row_major(out.astype(np.result_type(x.dtype, np.complex64), copy=False))
 
 _opposite = dict(backward='forward', forward='backward', ortho='ortho')
 
@@ -845,7 +845,7 @@ def rfft(x, *, dim, norm='backward'):
     """
     note_complex()
     out = np.fft.rfft(x, None, dim, norm)
-    return out.astype(np.result_type(x.dtype, np.complex64), copy=False)
+    return row_major(out.astype(np.result_type(x.dtype, np.complex64), copy=False))
 
 # %% ../../nbs/ops/10_more_shape.ipynb #c0bf272f
 @op(
@@ -864,7 +864,7 @@ def irfft(x, *, length, dim, norm='backward'):
     half, bins 0 to length // 2.
     """
     out = np.fft.irfft(x, length, dim, norm)
-    return out.astype(np.zeros((), x.dtype).real.dtype, copy=False)
+    return row_major(out.astype(np.zeros((), x.dtype).real.dtype, copy=False))
 
 rfft.vjp(
     x=lambda g, x_shape, *, dim, norm: irfft(
@@ -936,7 +936,8 @@ def first_in_order(x, *, dim, k, descending=False):
     "Where the first `k` elements in order are, along `dim`."
     n = x.shape[dim]
     if n < PARTED or not 0 < 4 * k <= n or not xp.on_host:
-        return places_in_order(x, dim, descending)[(slice(None),) * (dim % x.ndim) + (slice(k),)]
+        order = places_in_order(x, dim, descending)
+        return row_major(order[(slice(None),) * (dim % x.ndim) + (slice(k),)])
     rows = np.moveaxis(x, dim, -1)
     if descending: found = np.argpartition(rows, n - k, -1)[..., n - k :]
     else: found = np.argpartition(rows, k - 1, -1)[..., :k]

@@ -7,7 +7,7 @@ __all__ = ['ones_vector', 'centred_rows', 'inverse_deviation', 'row_means', 'thr
 
 # %% ../../nbs/ops/13_normalisation.ipynb #8b26b7f0
 import numpy as np
-from ..arrays.numpy_backend import xp
+from ..arrays.numpy_backend import row_major, xp
 from ..graph.node import TensorBase
 from ..graph.op import N, op
 from .pointwise import rsqrt
@@ -57,7 +57,9 @@ def _normalise(x, dim, eps):
     n = x.dtype.type(max(count_of(x.shape, dim), 1))
     dim = dims_of(dim, x.ndim)
     c = x - xp.add_up(x, dim, True) / n
-    return c * xp.reciprocal(xp.sqrt(xp.add_up(c * c, dim, True) / n + x.dtype.type(eps)))
+    c = c * xp.reciprocal(xp.sqrt(xp.add_up(c * c, dim, True) / n + x.dtype.type(eps)))
+    # images may keep their channels last
+    return c if 0 in dim and x.ndim > 3 else row_major(c)
 
 # %% ../../nbs/ops/13_normalisation.ipynb #12b07698
 class Beside:

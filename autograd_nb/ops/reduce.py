@@ -12,7 +12,7 @@ __all__ = ['F16', 'F32', 'dims_of', 'restore', 'spread', 'count_of', 'reduction_
 # %% ../../nbs/ops/03_reduce.ipynb #d29aaacd
 import functools
 import numpy as np
-from ..arrays.numpy_backend import xp
+from ..arrays.numpy_backend import row_major, xp
 from ..graph.errors import dim_error
 from ..graph.op import N, linear, op
 from .pointwise import as_numbers, exp, where
@@ -374,7 +374,7 @@ def cumsum(x, *, dim):
     "Running sums along `dim`."
     dims_of(dim, x.ndim)
     if x.dtype.kind in 'biu': x = x.astype(np.int64)
-    return xp.add.accumulate(x, dim) if x.ndim else x + 0
+    return row_major(xp.add.accumulate(x, dim)) if x.ndim else x + 0
 
 cumsum.vjp(
     x=lambda g, *, dim: (
@@ -409,7 +409,7 @@ def cumprod(x, *, dim):
     "Running products along `dim`."
     dims_of(dim, x.ndim)
     if x.dtype.kind in 'biu': x = x.astype(np.int64)
-    return xp.multiply.accumulate(x, dim) if x.ndim else x + 0
+    return row_major(xp.multiply.accumulate(x, dim)) if x.ndim else x + 0
 
 cumprod.vjp(x=cumprod_rule)
 

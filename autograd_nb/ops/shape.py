@@ -11,7 +11,7 @@ __all__ = ['pointwise', 'shift', 'shifted', 'all_batched', 'reshape', 'unsafe_vi
 # %% ../../nbs/ops/01_shape.ipynb #a8daa111
 import functools
 import numpy as np
-from ..arrays.numpy_backend import is_array, xp
+from ..arrays.numpy_backend import is_array, row_major, xp
 from ..graph.op import N, linear, op
 
 # %% ../../nbs/ops/01_shape.ipynb #a047c263
@@ -135,7 +135,7 @@ def _repeat_rule(g, shape, sizes):
 )
 def repeat(x, *, sizes):
     "Copies laid side by side, `sizes[i]` times along dimension i."
-    return np.tile(x, sizes)
+    return row_major(np.tile(x, sizes))
 
 repeat.vjp(x=lambda g, x_shape, *, sizes: reshape(_repeat_rule(g, x_shape, sizes), shape=x_shape))
 
@@ -265,7 +265,7 @@ def roll(x, *, shifts, dims):
     """Elements moved along `dims` by `shifts`, those falling off re-entering at the other end;
     without `dims`, as if flattened.
     """
-    return np.roll(x, shifts, dims or None)
+    return row_major(np.roll(x, shifts, dims or None))
 
 roll.vjp(x=lambda g, *, shifts, dims: roll(g, shifts=tuple(-s for s in shifts), dims=dims))
 
@@ -442,9 +442,9 @@ def stack(*xs, dim=0):
                 f' {list(x.shape)} at entry {next(i for i, x in enumerate(xs) if x.shape != first)}'
             )
     dim = dim % (len(first) + 1)
-    if not dim and xp.on_host: return np.array(xs)
+    if not dim and xp.on_host: return np.array(xs, order='C')
     shape = first[:dim] + (1,) + first[dim:]
-    return np.concatenate([x.reshape(shape) for x in xs], dim)
+    return row_major(np.concatenate([x.reshape(shape) for x in xs], dim))
 
 stack.vjp(xs=lambda g, *, dim: unbind(g, dim=dim))
 
@@ -506,9 +506,9 @@ def kept(x, diagonal, upper):
         or x.shape[-1] * x.shape[-2] > 1 << 14
         or diagonal.__class__ is not int
     ):
-        return (np.triu if upper else np.tril)(x, diagonal)
+        return row_major((np.triu if upper else np.tril)(x, diagonal))
     corner, zero = _corner(*x.shape[-2:], diagonal, upper), np.zeros((), x.dtype)
-    return np.where(corner, zero, x) if upper else np.where(corner, x, zero)
+    return row_major(np.where(corner, zero, x) if upper else np.where(corner, x, zero))
 
 @op(
     jvp=linear,

@@ -324,7 +324,7 @@ class Op(Applied):
 
 # %% ../../nbs/graph/03_op.ipynb #99bf171f
 def op(ufunc=None, **traits):
-    """Register an operation; `traits` are those of `Definition`. The decorated function is its
+    """Register an operation; `traits`: see `TRAITS`. The decorated function is its
     kernel, unless a `ufunc` is given: then it only lends its signature and docstring.
     """
     return lambda signature: Op(signature, ufunc, **traits)

@@ -382,3 +382,45 @@ def test_writes_without_history_refuse_what_others_do():
         leaf.mul_(2).add_(1, alpha=2)
         leaf[0] = 0
     assert leaf.tolist() == [0, 4, 4] and leaf.requires_grad and leaf._version == 3
+
+
+OF_TURNED = """
+x.cumsum(1)
+x.cumprod(0)
+x.cummax(2).values
+x.logcumsumexp(1)
+torch.stack([x, x], 1)
+x.roll(2, 0)
+x.tile(2, 1, 1)
+x.repeat_interleave(2, 1)
+x.tril()
+x.triu(1)
+x[[0, 1]]
+x[:, [1, 0]]
+x.index_select(0, torch.tensor([0, 1]))
+x.topk(2, 0).indices
+x.kthvalue(2, 1).indices
+torch.nn.functional.layer_norm(x, (4,))
+torch.nn.functional.instance_norm(x)
+torch.fft.fft(x)
+torch.fft.rfft(x, dim=1)
+torch.linalg.cross(x[..., :3], x[..., :3], dim=-1)
+torch.expand_copy(x, (2, 3, 4))
+torch.narrow_copy(x, 1, 0, 2)
+x * 2
+x.clone()
+x.exp()
+"""
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize("line", OF_TURNED.strip().splitlines())
+def test_results_of_turned_tensors_lie_as_in_pytorch(line):
+    "Where PyTorch's result can be viewed in another shape, so can ours."
+    import torch as theirs
+
+    found = []
+    for lib in (theirs, torch):
+        x = lib.arange(24.0).reshape(2, 4, 3).transpose(1, 2)
+        found.append(eval(line, {"torch": lib, "x": x}).is_contiguous())
+    assert found[1] >= found[0]

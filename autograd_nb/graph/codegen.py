@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['HEAD', 'UNRECORDED', 'RECORDED', 'MAKE', 'NODE', 'VARIADIC', 'RUN', 'FLAVOURS', 'RULE_SCOPE', 'BOUND', 'F4', 'F8',
            'I8', 'PARTS', 'SCOPE', 'fill', 'indented', 'compile_source', 'Gaps', 'Recorder', 'Constants', 'Operands',
-           'Lending', 'Computing', 'Unrecorded', 'Describing', 'Saving', 'Noding', 'Recording', 'unique',
+           'Lending', 'Computing', 'Unrecorded', 'Describing', 'Saving', 'Noding', 'RecordingFunction', 'unique',
            'unique_statics', 'needs_of', 'variadic_source', 'recording_source', 'running_source', 'node_class',
            'variant', 'compiled_rules', 'variadic_functions', 'variadic_class', 'bind', 'scope_of', 'add_variants',
            'growing']
@@ -389,7 +389,7 @@ class Noding(Saving):
 
 
 # %% ../../nbs/graph/05_codegen.ipynb #fd4d099f
-class Recording(Noding):
+class RecordingFunction(Noding):
     "All gaps together."
 
     def source(self):
@@ -508,7 +508,7 @@ def variadic_source(op):
 
 def recording_source(op, direct):
     "The source of `op.direct`, or of `op.call`."
-    return '\n'.join(variadic_source(op) if op.variadic else Recording(op, direct).source())
+    return '\n'.join(variadic_source(op) if op.variadic else RecordingFunction(op, direct).source())
 
 # %% ../../nbs/graph/05_codegen.ipynb #ce66ce8c
 RUN = '''

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['PATIENCE', 'SMALL', 'MANY', 'FEW', 'FEWER', 'ROWS', 'F32', 'BESIDE', 'EXAMPLES', 'WARMED', 'TAIL', 'APART', 'fits',
            'worth_loading', 'flat', 'in_rows', 'plain', 'definition', 'in_any_layout', 'beside', 'example', 'value',
-           'rule', 'examples', 'normal_arrays', 'integers', 'warmed', 'warm_up', 'places_of']
+           'rule', 'examples', 'normal_arrays', 'integers', 'warmed', 'warm_up', 'places_of', 'warm_places']
 
 # %% ../../nbs/ops/16_compiled.ipynb #800b89f6
 import ctypes
@@ -188,3 +188,7 @@ def places_of(*lists):
     objects = np.array([id(a) for arrays in lists for a in arrays])
     places = np.empty_like(objects)
     return places if loops().whereabouts(objects, HEAD, id(F32), TAIL, places) else None
+
+@warmed
+def warm_places(): places_of([np.zeros(1, np.float32)])
+

@@ -728,7 +728,7 @@ def test_nothing_is_kept_between_passes_over_a_retained_graph():
     for _ in range(3):
         out.backward(retain_graph=True)
         torch.autograd.grad(out, x, retain_graph=True)
-    assert cpu.memory_allocated() == before
+    assert cpu.memory_allocated() <= before  # what other tests left behind may have gone meanwhile
 
 
 def test_every_saved_value_is_dropped_in_forward():

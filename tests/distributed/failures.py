@@ -56,6 +56,8 @@ if kind == "no message" and rank == 1:
     dist.recv(x, 0)
 if kind == "a message nobody takes" and rank == 0:
     dist.send(torch.ones(1 << 22), 1)
+if kind == "a message nobody takes" and rank == 1:
+    time.sleep(1.5)  # so that it is not the first to run out of time
 if kind in ("other model", "fewer parameters"):
     from autograd_nb.nn.parallel import DistributedDataParallel as DDP
 

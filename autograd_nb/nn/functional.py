@@ -17,6 +17,7 @@ __all__ = ['dropout1d', 'dropout2d', 'dropout3d', 'relu', 'silu', 'relu_', 'leak
 
 # %% ../../nbs/nn/03_functional.ipynb #3829b34f
 import builtins
+import contextlib
 import math
 import warnings
 import numpy as np
@@ -572,10 +573,14 @@ def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5):
     )
 
 def _track(running, new, momentum):
-    "Move running statistics a little towards new ones."
-    kept = running._array
-    kept[...] = kept * kept.dtype.type(1 - momentum) + new * kept.dtype.type(momentum)
-    JOURNAL.note(kept, 'batch_norm')
+    "Move running statistics, those that are there, a little towards new ones."
+    written = []
+    for tensor, value in zip(running, new):
+        if tensor is None: continue
+        kept = tensor._array
+        kept[...] = kept * kept.dtype.type(1 - momentum) + value * kept.dtype.type(momentum)
+        written.append(kept)
+    JOURNAL.note_all(written, 'batch_norm')
 
 # %% ../../nbs/nn/03_functional.ipynb #bafcc2cc
 @whole
@@ -597,11 +602,13 @@ def _track_channels(input, running_mean, running_var, dims, layout, momentum):
         average = add.reduce(a, dims) / a.dtype.type(count)
         away = a - average.reshape(layout)
         variance = add.reduce(away * away, dims) / a.dtype.type(count)
-    if running_mean is not None: _track(running_mean, average, momentum)
-    if running_var is not None:
-        _track(running_var, variance * a.dtype.type(count / (count - 1)), momentum)
+    variance = variance * a.dtype.type(count / (count - 1))
+    _track((running_mean, running_var), (average, variance), momentum)
 
 # %% ../../nbs/nn/03_functional.ipynb #3e7c3a23
+_OF_CHANNELS = 'running_mean', 'running_var', 'weight', 'bias'
+_HERE = contextlib.nullcontext()
+
 def batch_norm(
     input, running_mean, running_var, weight=None, bias=None, training=False, momentum=0.1, eps=1e-5
 ):
@@ -621,23 +628,20 @@ def batch_norm(
         if count == 1 or eps <= 0: raise _training_error(input, count, eps)
     elif eps < 0 or running_mean is None or running_var is None:
         raise _evaluation_error(running_mean, eps)
-    for name, t in dict(
-        running_mean=running_mean, running_var=running_var, weight=weight, bias=bias
-    ).items():
+    for name, t in zip(_OF_CHANNELS, (running_mean, running_var, weight, bias)):
         if t is not None and t._array.size != channels:
             raise RuntimeError(f'{name} should contain {channels} elements not {t._array.size}')
     dims, layout = (0, *range(2, a.ndim)), (1, channels, *(1,) * (a.ndim - 2))
     if not training:
         if all(t is None or t._node is None for t in (weight, bias)) or LOCAL.modes.quiet:
             return _by_constants(input, running_mean, running_var, weight, bias, eps, layout)
-        r = F.reshape((running_var + eps).rsqrt(), *layout).to(input.dtype)
-        out = (input - F.reshape(running_mean, *layout).to(input.dtype)) * r
+        out = _by_constants(input, running_mean, running_var, None, None, eps, layout)
     else:
         out = _op['normalise'](input, dim=dims, eps=eps, node='NativeBatchNormBackward0')
         if a.__class__ is Facade:
             _track_batch(input.detach(), running_mean, running_var, dims, momentum)
         elif running_mean is not None or running_var is not None:
-            with home_of(a):
+            with home_of(a) if is_far(a) else _HERE:
                 _track_channels(input, running_mean, running_var, dims, layout, momentum)
     return _scaled(out, weight, bias, layout, 'NativeBatchNormBackward0')
 
@@ -684,10 +688,10 @@ def _track_batch(input, running_mean, running_var, dims, momentum):
 @whole
 def _track_examples(input, running_mean, running_var, dims, momentum):
     "The running statistics of the channels of each example, averaged over the examples."
-    if running_mean is not None:
-        _track(running_mean, input._array.mean(dims).mean(0), momentum)
-    if running_var is not None:
-        _track(running_var, input._array.var(dims, ddof=1).mean(0), momentum)
+    if running_mean is None and running_var is None: return
+    a = input._array
+    new = a.mean(dims).mean(0), a.var(dims, ddof=1).mean(0)
+    _track((running_mean, running_var), new, momentum)
 
 # %% ../../nbs/nn/03_functional.ipynb #db7988a0
 def instance_norm(
@@ -712,9 +716,7 @@ def instance_norm(
         raise ValueError(
             f'Expected more than 1 spatial element when training, got input size {input.shape}'
         )
-    for name, t in dict(
-        running_mean=running_mean, running_var=running_var, weight=weight, bias=bias
-    ).items():
+    for name, t in zip(_OF_CHANNELS, (running_mean, running_var, weight, bias)):
         if t is not None and t._array.size != c:
             raise RuntimeError(f'{name} should contain {c} elements not {t._array.size}')
     if not use_input_stats:

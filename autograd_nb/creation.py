@@ -5,8 +5,9 @@
 # %% auto #0
 __all__ = ['asarray', 'zeros', 'ones', 'empty', 'zeros_like', 'ones_like', 'empty_like', 'rand', 'randn', 'tensor', 'as_tensor',
            'from_numpy', 'from_dlpack', 'scalar_tensor', 'full', 'full_like', 'eye', 'arange', 'linspace', 'logspace',
-           'tril_indices', 'triu_indices', 'manual_seed', 'seed', 'initial_seed', 'get_rng_state', 'set_rng_state',
-           'rand_like', 'randn_like', 'randint', 'randint_like', 'randperm', 'normal', 'bernoulli', 'multinomial']
+           'inclusive_range', 'tril_indices', 'triu_indices', 'manual_seed', 'seed', 'initial_seed', 'get_rng_state',
+           'set_rng_state', 'rand_like', 'randn_like', 'randint', 'randint_like', 'randperm', 'normal', 'bernoulli',
+           'multinomial']
 
 # %% ../nbs/tensor/04_creation.ipynb #ac80d3e3
 import builtins
@@ -242,6 +243,7 @@ def _not_negative(size):
 def _kind_of(dtype, out):
     return dtype or (get_default_dtype() if out is None else out.dtype)
 
+# %% ../nbs/tensor/04_creation.ipynb #2d4d32aa
 def _filled(function):
     def make(
         *size,
@@ -472,6 +474,15 @@ def logspace(
     exponents = linspace(start, end, steps, dtype=float64, device=device)._array
     made = (base ** exponents).astype(_kind_of(dtype, out).numpy)
     return into(out, _finish(made, requires_grad))
+
+# %% ../nbs/tensor/04_creation.ipynb #4b7aa22f
+def inclusive_range(start, end=None, step=1, *, dtype=None, device=None, requires_grad=False):
+    "Numbers from `start` to `end`, which is included. Prefer `arange`."
+    if end is None: start, end = 0, start
+    a = start + np.arange(int(math.floor((end - start) / step)) + 1) * step
+    return tensor(
+        a, dtype=dtype or get_default_dtype(), device=device, requires_grad=requires_grad
+    )
 
 # %% ../nbs/tensor/04_creation.ipynb #96f1d1f6
 def tril_indices(row, col, offset=0, *, dtype=int64, device=None):

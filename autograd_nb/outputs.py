@@ -269,7 +269,16 @@ SAFELY_CASTABLE = (
 USUAL = Rule(castable, "result type {result} can't be cast to the desired output type {out}", '')
 RULES = {
     name: rule
-    for rule in (*EXACT, *SAME_DTYPE, *OF_ONE_KERNEL, *OF_ONE_KERNEL_TOO, *AND_THESE, *CASTABLE, *SAFELY_CASTABLE)
+    for rules in (
+        EXACT,
+        SAME_DTYPE,
+        OF_ONE_KERNEL,
+        OF_ONE_KERNEL_TOO,
+        AND_THESE,
+        CASTABLE,
+        SAFELY_CASTABLE,
+    )
+    for rule in rules
     for name in rule.functions.split()
 }
 

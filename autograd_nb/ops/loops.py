@@ -14,18 +14,18 @@ __all__ = ['f', 'INV_LN2', 'LN2_HIGH', 'LN2_LOW', 'ROUND', 'E6', 'E5', 'E4', 'E3
            'logsumexp', 'logsumexp_back', 'log_softmax', 'log_softmax_back', 'causal_weights', 'normalise',
            'normalise_back', 'mean_of_channel', 'variance_of_channel', 'one_over_deviation', 'normalise_channels',
            'normalise_channels_back', 'channel_moments', 'column_moments', 'normalise_columns',
-           'normalise_columns_back', 'affine', 'affine_back', 'column_products', 'ahead', 'vector', 'keep', 'filled',
-           'times', 'products', 'nothing', 'place', 'highest', 'largest_in', 'tile', 'total_of', 'dots', 'move',
-           'moved', 'spread', 'spread_image', 'tiles', 'arranged', 'delivered', 'vectors_in', 'slide', 'dots_of_block',
-           'slide_weight', 'numbers_at', 'block', 'product', 'turn', 'turned', 'piece', 'laid_out', 'given', 'whole',
-           'row_of', 'add_mask', 'exponentials', 'averages', 'attend', 'back_through_weights', 'both_ways',
-           'queries_of', 'some_back', 'attend_back', 'every', 'largest', 'largest_at', 'max_pool', 'average',
-           'average_back', 'seen', 'seen_back', 'scatter', 'among_pixels', 'corners', 'through_grid',
-           'through_grid_back', 'latest', 'publish', 'exchanged', 'gemm', 'start', 'laid', 'part_of_product',
-           'some_products', 'read', 'lent', 'task', 'address_of', 'perform', 'share', 'serve', 'for_crew', 'fma',
-           'to_bits', 'log', 'normal', 'shuffle', 'outer', 'add_rows', 'word_at', 'whereabouts', 'tanh', 'any_exp',
-           'ln', 'sigmoid', 'log_one_plus_exp', 'log1p', 'expm1', 'log_of_sum', 'erf', 'lstm_step', 'lstm_step_back',
-           'gru_step', 'gru_step_back', 'ways', 'ways_back']
+           'normalise_columns_back', 'affine', 'affine_channels', 'affine_channels_back', 'affine_back',
+           'column_products', 'ahead', 'vector', 'keep', 'filled', 'times', 'products', 'nothing', 'place', 'highest',
+           'largest_in', 'tile', 'total_of', 'dots', 'move', 'moved', 'spread', 'spread_image', 'tiles', 'arranged',
+           'delivered', 'vectors_in', 'slide', 'dots_of_block', 'slide_weight', 'numbers_at', 'block', 'product',
+           'turn', 'turned', 'piece', 'laid_out', 'given', 'whole', 'row_of', 'add_mask', 'exponentials', 'averages',
+           'attend', 'back_through_weights', 'both_ways', 'queries_of', 'some_back', 'attend_back', 'every', 'largest',
+           'largest_at', 'max_pool', 'average', 'average_back', 'seen', 'seen_back', 'scatter', 'among_pixels',
+           'corners', 'through_grid', 'through_grid_back', 'latest', 'publish', 'exchanged', 'gemm', 'start', 'laid',
+           'part_of_product', 'some_products', 'read', 'lent', 'task', 'address_of', 'perform', 'share', 'serve',
+           'for_crew', 'fma', 'to_bits', 'log', 'normal', 'shuffle', 'outer', 'add_rows', 'word_at', 'whereabouts',
+           'tanh', 'any_exp', 'ln', 'sigmoid', 'log_one_plus_exp', 'log1p', 'expm1', 'log_of_sum', 'erf', 'lstm_step',
+           'lstm_step_back', 'gru_step', 'gru_step_back', 'ways', 'ways_back']
 
 # %% ../../nbs/ops/17_loops.ipynb #95826730
 import functools
@@ -364,6 +364,30 @@ def affine(lo, hi, x, weight, bias, out):
     for i in range(lo, hi):
         a, o = x[i], out[i]
         for j in range(a.size): o[j] = a[j] * weight[j] + bias[j]
+
+@njit(**FAST)
+def affine_channels(lo, hi, x, weight, bias, out):
+    "(examples, channels, places)."
+    for c in range(lo, hi):
+        w, v = weight[c], bias[c]
+        for b in range(x.shape[0]):
+            a, o = x[b, c], out[b, c]
+            for j in range(a.size): o[j] = a[j] * w + v
+
+@njit(**SUMMING)
+def affine_channels_back(lo, hi, g, x, weight, out, to_weight, to_bias):
+    "All gradients of `affine_channels`; sums of rows are added with double precision."
+    for c in range(lo, hi):
+        w, across, plain = weight[c], 0.0, 0.0
+        for b in range(x.shape[0]):
+            d, a, o, p, q = g[b, c], x[b, c], out[b, c], ZERO, ZERO
+            for j in range(a.size):
+                o[j] = d[j] * w
+                p += d[j] * a[j]
+                q += d[j]
+            across += p
+            plain += q
+        to_weight[c], to_bias[c] = f(across), f(plain)
 
 @njit(**SUMMING)
 def affine_back(lo, hi, parts, g, x, weight, out, to_weight, to_bias):

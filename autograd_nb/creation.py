@@ -243,6 +243,7 @@ def _not_negative(size):
 def _kind_of(dtype, out):
     return dtype or (get_default_dtype() if out is None else out.dtype)
 
+# %% ../nbs/tensor/04_creation.ipynb #2d4d32aa
 def _filled(function):
     def make(
         *size,

@@ -93,6 +93,7 @@ register_pytree_node(
     flatten_with_keys_fn=lambda t: ([(SequenceKey(i), v) for i, v in enumerate(t)], None),
 )
 
+# %% ../nbs/tensor/02_functions.ipynb #3d7d7be7
 def is_tensor(obj):
     "True for tensors."
     return isinstance(obj, TensorBase)
@@ -530,6 +531,7 @@ def _no_mean(dtype):
         f' complex dtype. Got: {TYPE_NAMES.get(dtype.name, dtype.name)}'
     )
 
+# %% ../nbs/tensor/02_functions.ipynb #b80cd7f7
 def _reduce(name):
     op = _op[name]
 
@@ -708,6 +710,7 @@ def norm(input, p='fro', dim=None, keepdim=False, *, dtype=None):
         return _op['root_of_sum'](input, dim=dim, keepdim=keepdim)
     return REGISTRY['vector_norm'].call(input, ord=p, dim=dim, keepdim=keepdim)
 
+# %% ../nbs/tensor/02_functions.ipynb #39355148
 def _along(name):
     op = _op[name]
 

@@ -25,11 +25,11 @@ import numpy as np
 from .. import functions as F
 from ..autograd.function import DelayedError
 from ..arrays.cupy_backend import anywhere, home_of, is_far, library_of, tracked
-from ..arrays.dtypes import bfloat16, finfo, float16
+from ..arrays.dtypes import bfloat16, finfo, float16, type_name
 from ..arrays.numpy_backend import xp
 from ..arrays.random import default_generator
 from ..functions import need_tensor, one_hot  # noqa: F401
-from ..tensor import chance_of
+from ..tensor import chance_of, may_write, overwrite
 from ..graph.errors import dtypes_error, kind_error
 from ..transforms.levels import Facade, draw
 from ..creation import zeros_like
@@ -44,6 +44,8 @@ from autograd_nb.tensor.distances import (  # noqa: F401
 from autograd_nb.tensor.elementwise import (
     celu as _celu, prelu as _prelu, threshold as _threshold
 )
+
+# %% ../../nbs/nn/03_functional.ipynb #87a4f915
 from autograd_nb.nn.attention import (  # noqa: F401
     multi_head_attention_forward, scaled_dot_product_attention
 )
@@ -60,8 +62,6 @@ from autograd_nb.nn.spatial import (  # noqa: F401
     max_unpool2d, max_unpool3d, native_channel_shuffle, pad, pixel_shuffle, pixel_unshuffle, unfold,
     upsample, upsample_bilinear, upsample_nearest
 )
-from ..arrays.dtypes import type_name
-from ..tensor import may_write, overwrite
 
 _op = {name: op.call for name, op in REGISTRY.items()}
 

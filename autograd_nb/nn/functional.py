@@ -66,10 +66,11 @@ from autograd_nb.nn.spatial import (  # noqa: F401
 _op = {name: op.call for name, op in REGISTRY.items()}
 
 # %% ../../nbs/nn/03_functional.ipynb #39cda08b
-def linear(input, weight, bias=None):
+def linear(input, weight, bias=None, *, out=None):
     """`input @ weight.T + bias` over the last dimension of `input`; `weight` has shape (outputs,
     inputs).
     """
+    if out is not None: return F.into(out, linear(input, weight, bias))
     try:
         a, w = input._array, weight._array
     except AttributeError:
@@ -332,6 +333,7 @@ def _coins(input, shape, p):
         np.argsort(order)
     )
 
+# %% ../../nbs/nn/03_functional.ipynb #296555f5
 def scaled_coins(coins, dtype, p):
     "Ones and zeros of a dtype, divided by `1 - p`: the factors of dropout."
     if dtype.kind != 'f' or dtype.itemsize < 4:
@@ -796,6 +798,7 @@ def leaky_relu(input, negative_slope=0.01, inplace=False):
         'leaky_relu_',
     )
 
+# %% ../../nbs/nn/03_functional.ipynb #f33d5219
 def prelu(input, weight):
     """As `leaky_relu`, with a slope to be learnt: one for all channels, or one per channel
     (dimension 1).
@@ -826,20 +829,23 @@ def celu(input, alpha=1.0, inplace=False):
         input, _refusing(_celu(input, alpha), inplace and alpha < 0, 'elu'), inplace, 'celu_'
     )
 
-def gelu(input, approximate='none'):
+def gelu(input, approximate='none', *, out=None):
     """The input times the normal distribution function of it; `approximate='tanh'` for the common
     approximation.
     """
+    if out is not None: return F.into(out, gelu(input, approximate))
     if approximate not in ('none', 'tanh'):
         raise RuntimeError('approximate argument must be either none or tanh.')
     return _op['gelu'](input, approximate=approximate)
 
-def softplus(input, beta=1, threshold=20):
+def softplus(input, beta=1, threshold=20, *, out=None):
     """`log(1 + e ** (beta * input)) / beta`; the input itself where `beta * input` exceeds
     `threshold`.
     """
+    if out is not None: return F.into(out, softplus(input, beta, threshold))
     return _op['softplus'](input, beta=float(beta), threshold=float(threshold))
 
+# %% ../../nbs/nn/03_functional.ipynb #449b524f
 def hardtanh(input, min_val=-1.0, max_val=1.0, inplace=False):
     "The input limited to the range from `min_val` to `max_val`."
     if min_val > max_val: raise ValueError('min_val cannot be greater than max_val')
@@ -890,6 +896,7 @@ def rrelu(input, lower=1.0 / 8, upper=1.0 / 3, training=False, inplace=False):
     ).astype(a.dtype)
     return _finish(input, _op['prelu'](input, tensor_like(drawn)), inplace, 'rrelu_')
 
+# %% ../../nbs/nn/03_functional.ipynb #e977c558
 def softsign(input):
     "`input / (1 + abs(input))`."
     return input / (input.abs() + 1)
@@ -898,8 +905,9 @@ def tanhshrink(input):
     "`input - tanh(input)`."
     return input - input.tanh()
 
-def softshrink(input, lambd=0.5):
+def softshrink(input, lambd=0.5, *, out=None):
     "The input moved towards zero by `lambd`, and zero if it is nearer than that."
+    if out is not None: return F.into(out, softshrink(input, lambd))
     if lambd < 0:
         raise RuntimeError(
             f'lambda must be in range [0, {np.finfo(input._array.dtype).max:g}] for input dtype'
@@ -907,8 +915,9 @@ def softshrink(input, lambd=0.5):
         )
     return _op['softshrink'](input, lambd=lambd)
 
-def hardshrink(input, lambd=0.5):
+def hardshrink(input, lambd=0.5, *, out=None):
     "The input, but zero where it lies between `-lambd` and `lambd`."
+    if out is not None: return F.into(out, hardshrink(input, lambd))
     return _op['hardshrink'](input, lambd=lambd)
 
 # %% ../../nbs/nn/03_functional.ipynb #64578d6f

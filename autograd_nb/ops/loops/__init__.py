@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['PARTS']
 
-# %% ../../../nbs/ops/loops/00_package.ipynb #b7ef907b
+# %% ../../../nbs/ops/loops/00_package.ipynb #210aecdd
 import importlib
 
 PARTS = (

@@ -9,14 +9,14 @@ __all__ = ['f', 'INV_LN2', 'LN2_HIGH', 'LN2_LOW', 'ROUND', 'E6', 'E5', 'E4', 'E3
            'S1_', 'U5', 'U4', 'U3', 'U2', 'U1', 'FOUR', 'from_bits', 'scaled', 'exp', 'tanh', 'to_bits', 'any_exp',
            'ln', 'sigmoid', 'log_one_plus_exp', 'log1p', 'expm1', 'log_of_sum', 'erf']
 
-# %% ../../../nbs/ops/loops/02_arithmetic.ipynb #8cd9197f
+# %% ../../../nbs/ops/loops/02_arithmetic.ipynb #2cfd36e2
 import math
 import numpy as np
 from llvmlite import ir
 from numba import float32, int32, njit, types
 from numba.extending import intrinsic
 
-# %% ../../../nbs/ops/loops/02_arithmetic.ipynb #ee3a25e5
+# %% ../../../nbs/ops/loops/02_arithmetic.ipynb #2aea1d72
 @intrinsic
 def from_bits(context, x):
     "The float32 with these bits."
@@ -97,7 +97,7 @@ def tanh(x):
     far = -far if x < ZERO else far
     return near if not abs(x) >= BEND else far
 
-# %% ../../../nbs/ops/loops/02_arithmetic.ipynb #795dcf49
+# %% ../../../nbs/ops/loops/02_arithmetic.ipynb #ebfcc0ec
 @intrinsic
 def to_bits(context, x):
     "The bits of a float32."

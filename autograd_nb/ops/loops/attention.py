@@ -7,7 +7,7 @@ __all__ = ['TALL', 'BROAD', 'QUERIES', 'numbers_at', 'block', 'product', 'turn',
            'row_of', 'add_mask', 'exponentials', 'averages', 'attend', 'back_through_weights', 'both_ways',
            'queries_of', 'some_back', 'attend_back']
 
-# %% ../../../nbs/ops/loops/07_attention.ipynb #847b9a3e
+# %% ../../../nbs/ops/loops/07_attention.ipynb #8e452459
 import numpy as np
 from llvmlite import ir
 from numba import carray, njit, types

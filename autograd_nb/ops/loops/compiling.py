@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['KEEP', 'SUMS', 'FAST', 'SUMMING', 'STRICT', 'PART', 'PIECE', 'SOURCES', 'sources', 'compiled']
 
-# %% ../../../nbs/ops/loops/01_compiling.ipynb #6ed44f2a
+# %% ../../../nbs/ops/loops/01_compiling.ipynb #b9c923db
 from numba import njit
 from pathlib import Path
 
@@ -24,10 +24,10 @@ STRICT = dict(fastmath=False, error_model='numpy', cache=True, nogil=True)
 
 PART = dict(FAST, cache=False)  # for what only other loops call: it is kept with them
 
-# %% ../../../nbs/ops/loops/01_compiling.ipynb #9fa8e06d
+# %% ../../../nbs/ops/loops/01_compiling.ipynb #d848a2b6
 PIECE = dict(PART, inline='always')
 
-# %% ../../../nbs/ops/loops/01_compiling.ipynb #b83f4fec
+# %% ../../../nbs/ops/loops/01_compiling.ipynb #5b9441e2
 def sources():
     "When these files were changed, and their sizes."
     try: files = sorted(Path(__file__).parent.glob('*.py'))

@@ -6,7 +6,7 @@
 __all__ = ['tile', 'dots', 'move', 'moved', 'spread', 'spread_image', 'tiles', 'arranged', 'delivered', 'vectors_in', 'slide',
            'dots_of_block', 'slide_weight']
 
-# %% ../../../nbs/ops/loops/06_convolution.ipynb #b1822083
+# %% ../../../nbs/ops/loops/06_convolution.ipynb #6381f1e4
 import numpy as np
 from numba import njit, types, uintp
 from numba.extending import intrinsic

@@ -6,7 +6,7 @@
 __all__ = ['MANTISSA', 'OCTANTS', 'TURN', 'FRACTION', 'LN2_REST', 'LN2_MOST', 'MINUS_HALF', 'S0', 'S1', 'S2', 'C0', 'C1', 'C2',
            'Q0', 'Q1', 'Q2', 'fma', 'log', 'normal', 'shuffle']
 
-# %% ../../../nbs/ops/loops/11_draws.ipynb #ab04729b
+# %% ../../../nbs/ops/loops/11_draws.ipynb #963a5243
 import math
 import numpy as np
 from numba import int32, njit, types

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['among_pixels', 'corners', 'through_grid', 'through_grid_back']
 
-# %% ../../../nbs/ops/loops/09_grids.ipynb #7642eb28
+# %% ../../../nbs/ops/loops/09_grids.ipynb #133388d0
 import math
 import numpy as np
 from numba import njit

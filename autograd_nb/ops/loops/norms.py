@@ -8,7 +8,7 @@ __all__ = ['normalise', 'normalise_back', 'mean_of_channel', 'variance_of_channe
            'normalise_columns_back', 'affine', 'affine_channels', 'affine_channels_back', 'affine_back',
            'column_products']
 
-# %% ../../../nbs/ops/loops/05_norms.ipynb #eacbcd42
+# %% ../../../nbs/ops/loops/05_norms.ipynb #47b6fbb6
 import math
 import numpy as np
 from numba import njit
@@ -16,7 +16,7 @@ from numba import njit
 from .arithmetic import ONE, ZERO, f
 from .compiling import FAST, PART, SUMMING, SUMS, compiled
 
-# %% ../../../nbs/ops/loops/05_norms.ipynb #53bacc13
+# %% ../../../nbs/ops/loops/05_norms.ipynb #e3104567
 @compiled(**SUMMING)
 def normalise(lo, hi, x, eps, out):
     n = f(1 / x.shape[1])

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['every', 'largest', 'largest_at', 'max_pool', 'average', 'average_back', 'seen', 'seen_back', 'scatter']
 
-# %% ../../../nbs/ops/loops/08_pooling.ipynb #29190b67
+# %% ../../../nbs/ops/loops/08_pooling.ipynb #b78a9c42
 import math
 from llvmlite import ir
 from numba import njit, types

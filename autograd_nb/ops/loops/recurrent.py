@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['lstm_step', 'lstm_step_back', 'gru_step', 'gru_step_back']
 
-# %% ../../../nbs/ops/loops/13_recurrent.ipynb #dfdf72a1
+# %% ../../../nbs/ops/loops/13_recurrent.ipynb #d45dbe57
 from .arithmetic import ONE, sigmoid, tanh
 from .compiling import FAST, compiled
 

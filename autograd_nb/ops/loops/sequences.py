@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['ways', 'ways_back']
 
-# %% ../../../nbs/ops/loops/14_sequences.ipynb #70b92093
+# %% ../../../nbs/ops/loops/14_sequences.ipynb #c314add9
 from .arithmetic import exp, ln
 from .compiling import FAST, compiled
 

@@ -7,7 +7,7 @@ __all__ = ['FREE', 'OFFERED', 'TAKEN', 'DONE', 'FAILED', 'CALLED', 'KINDS', 'TAS
            'start', 'laid', 'part_of_product', 'some_products', 'read', 'lent', 'task', 'address_of', 'perform',
            'share', 'serve', 'for_crew']
 
-# %% ../../../nbs/ops/loops/10_sharing.ipynb #096295cf
+# %% ../../../nbs/ops/loops/10_sharing.ipynb #f2df4cdb
 import functools
 from llvmlite import ir
 from numba import carray, float32, njit, types

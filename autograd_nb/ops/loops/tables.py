@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['outer', 'add_rows', 'word_at', 'whereabouts']
 
-# %% ../../../nbs/ops/loops/12_tables.ipynb #67a06da8
+# %% ../../../nbs/ops/loops/12_tables.ipynb #bbf905b2
 from numba import types
 from numba.extending import intrinsic
 

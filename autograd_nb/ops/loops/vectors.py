@@ -6,7 +6,7 @@
 __all__ = ['HOST', 'LANES', 'ROWS', 'ACROSS', 'FLOAT', 'WORD', 'VECTOR', 'FLOATS', 'WORDS', 'SINGLE', 'HALVES', 'ahead', 'vector',
            'keep', 'filled', 'times', 'products', 'nothing', 'place', 'highest', 'largest_in', 'total_of']
 
-# %% ../../../nbs/ops/loops/03_vectors.ipynb #114786c7
+# %% ../../../nbs/ops/loops/03_vectors.ipynb #23ed772f
 import math
 from llvmlite import binding, ir
 from numba import njit, types

@@ -280,7 +280,7 @@ def logdet(input):
     need_matrix(input, 'linalg.slogdet', True)
     s, l = _op['slogdet'](input)
     if s._array.dtype.kind == 'c': return l + REGISTRY['log'].call(s)
-    return F.where(s < 0, tensor_like(library_of(l._array).full((), np.nan, l._array.dtype)), l)
+    return F.where(s < 0, math.nan, l)
 
 # %% ../nbs/tensor/05_linalg.ipynb #ea1ce279
 @recorded_as('LinalgCholeskyExBackward0')

@@ -43,7 +43,7 @@ from autograd_nb.functions import (
 )
 
 # %% ../nbs/00_package.ipynb #11d8d272
-from . import more as _more
+from .tensor import vocabulary as _vocabulary
 from . import overrides
 from . import autograd
 from .func import vmap
@@ -51,10 +51,11 @@ from . import amp, cpu, cuda, random, serialization
 from .amp import GradScaler, autocast
 from autograd_nb.settings import (
     are_deterministic_algorithms_enabled, get_default_device, get_deterministic_debug_mode,
-    get_float32_matmul_precision, get_num_interop_threads,
+    get_float32_matmul_precision, get_num_interop_threads, get_num_threads,
     is_deterministic_algorithms_warn_only_enabled, is_warn_always_enabled, set_default_device,
     set_default_tensor_type, set_deterministic_debug_mode, set_float32_matmul_precision,
-    set_flush_denormal, set_num_interop_threads, set_warn_always, use_deterministic_algorithms
+    set_flush_denormal, set_num_interop_threads, set_num_threads, set_warn_always,
+    use_deterministic_algorithms
 )
 from .cuda import OutOfMemoryError
 from .serialization import load, save
@@ -151,7 +152,7 @@ _LEGACY = dict(
 )
 
 # %% ../nbs/00_package.ipynb #32927005
-_more.install(Tensor, globals())
+_vocabulary.install(Tensor, globals())
 from .copies import install as _install  # noqa: E402 (it needs the methods)
 
 _install(Tensor, globals())

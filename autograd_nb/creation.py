@@ -5,8 +5,9 @@
 # %% auto #0
 __all__ = ['asarray', 'zeros', 'ones', 'empty', 'zeros_like', 'ones_like', 'empty_like', 'rand', 'randn', 'tensor', 'as_tensor',
            'from_numpy', 'from_dlpack', 'scalar_tensor', 'full', 'full_like', 'eye', 'arange', 'linspace', 'logspace',
-           'tril_indices', 'triu_indices', 'manual_seed', 'seed', 'initial_seed', 'get_rng_state', 'set_rng_state',
-           'rand_like', 'randn_like', 'randint', 'randint_like', 'randperm', 'normal', 'bernoulli', 'multinomial']
+           'inclusive_range', 'tril_indices', 'triu_indices', 'manual_seed', 'seed', 'initial_seed', 'get_rng_state',
+           'set_rng_state', 'rand_like', 'randn_like', 'randint', 'randint_like', 'randperm', 'normal', 'bernoulli',
+           'multinomial']
 
 # %% ../nbs/tensor/04_creation.ipynb #ac80d3e3
 import builtins
@@ -471,6 +472,15 @@ def logspace(start, end, steps=None, base=10.0, *, dtype=None, device=None, requ
             (dtype or get_default_dtype()).numpy
         ),
         requires_grad,
+    )
+
+# %% ../nbs/tensor/04_creation.ipynb #4b7aa22f
+def inclusive_range(start, end=None, step=1, *, dtype=None, device=None, requires_grad=False):
+    "Numbers from `start` to `end`, which is included. Prefer `arange`."
+    if end is None: start, end = 0, start
+    a = start + np.arange(int(math.floor((end - start) / step)) + 1) * step
+    return tensor(
+        a, dtype=dtype or get_default_dtype(), device=device, requires_grad=requires_grad
     )
 
 # %% ../nbs/tensor/04_creation.ipynb #96f1d1f6

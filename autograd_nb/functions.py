@@ -49,14 +49,19 @@ from .graph.op import REGISTRY
 from .graph.pytree import SequenceKey, register_pytree_node
 import autograd_nb.ops.attention
 import autograd_nb.ops.convolution
+import autograd_nb.ops.decompositions
+import autograd_nb.ops.fourier
 import autograd_nb.ops.indexing
-import autograd_nb.ops.more_shape
 import autograd_nb.ops.nn
 import autograd_nb.ops.normalisation
+import autograd_nb.ops.ordering
 import autograd_nb.ops.pointwise
 import autograd_nb.ops.pooling
 import autograd_nb.ops.recurrent
-import autograd_nb.ops.training  # noqa: F401  (these register their operations)
+import autograd_nb.ops.scatter
+import autograd_nb.ops.special
+import autograd_nb.ops.training
+import autograd_nb.ops.windows  # noqa: F401  (these register their operations)
 from .ops.linalg import matmul as _matmul
 
 # %% ../nbs/tensor/02_functions.ipynb #067b5ee6
@@ -599,7 +604,9 @@ def logsumexp(input, dim, keepdim=False, *, out=None):
     return into(out, _op['logsumexp'](input, dim=_dims(dim, None), keepdim=keepdim))
 
 # %% ../nbs/tensor/02_functions.ipynb #c9eaf474
+@functools.cache
 def _pair(name, fields=('values', 'indices')):
+    "The class of the named tuples that the function `name` returns, made once."
     t = namedtuple(name, fields)
 
     def text(self):
@@ -2188,3 +2195,14 @@ for _name in (
     ' select index_select gather take_along_dim tensor_split'
 ).split():
     globals()[_name] = numpy_names(globals()[_name])
+
+# %% ../nbs/tensor/02_functions.ipynb #7ab11cd9
+def _name(function, name, doc):
+    "`function`, called `name` from now on, with a docstring."
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = doc
+    return function
+
+def _zeros(shape, x):
+    "Zeros of the dtype of `x`, and where it is."
+    return tensor_like(library_of(x._array).zeros(shape, x._array.dtype))

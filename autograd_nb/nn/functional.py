@@ -37,8 +37,12 @@ from ..ops.normalisation import Beside
 from ..layers.versions import JOURNAL
 from ..graph.node import TensorBase, recorded_as, rename, tensor_like
 from ..graph.op import REGISTRY
-from ..more import cdist, cosine_similarity, pairwise_distance, pdist  # noqa: F401
-from ..more import celu as _celu, prelu as _prelu, threshold as _threshold
+from autograd_nb.tensor.distances import (  # noqa: F401
+    cdist, cosine_similarity, pairwise_distance, pdist
+)
+from autograd_nb.tensor.elementwise import (
+    celu as _celu, prelu as _prelu, threshold as _threshold
+)
 from autograd_nb.nn.attention import (  # noqa: F401
     multi_head_attention_forward, scaled_dot_product_attention
 )

@@ -26,7 +26,7 @@ from ..arrays.dtypes import c_name, type_name
 from ..graph.errors import dim_error
 from ..graph.node import TensorBase, recorded_as, rename, tensor_like
 from ..graph.op import REGISTRY
-from ..more import pad
+from ..tensor.padding import pad
 from ..tensor import chance_of
 from ..ops.convolution import out_sizes
 from autograd_nb.ops.pooling import (

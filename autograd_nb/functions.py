@@ -627,7 +627,7 @@ return_max, return_min, return_sort, return_topk, return_mode, return_median, re
 # %% ../nbs/tensor/02_functions.ipynb #64840eb5
 def only(input, node):
     "A single number, as the one that an operation with a node of this name picks, and its place."
-    place = tensor_like(library_of(input._array).zeros((), np.int64))
+    place = from_python(tensor_like(library_of(input._array).zeros((), np.int64)))
     return _op['picked'](input, place, dim=0, keepdim=True, node=node), place
 
 def _extreme(input, dim, keepdim, out, other, axis, name, ufunc, full, indices, kind, node):

@@ -206,8 +206,9 @@ def solve_triangular(A, B, *, upper, left=True, unitriangular=False, out=None):
 # %% ../nbs/tensor/05_linalg.ipynb #a1e8efd6
 @castable
 @recorded_as('LinalgLstsqBackward0')
-def lstsq(A, B, rcond=None, *, driver=None):
+def lstsq(A, B, rcond=None, *, driver=None, out=None):
     "The least-squares solution of `A @ X = B`: (solution, residuals, rank, singular_values)."
+    if out is not None: return into(out, lstsq(A, B, rcond, driver=driver))
     if A._array.ndim < 2:
         raise RuntimeError('torch.linalg.lstsq: input must have at least 2 dimensions.')
     need_matrix(A, 'torch.linalg.lstsq')
@@ -233,6 +234,7 @@ def lstsq(A, B, rcond=None, *, driver=None):
     if not full: residuals = F.narrow(F.reshape(residuals, -1), 0, 0, 0)
     return return_lstsq(F.squeeze(x, -1) if vector else x, residuals, *rest)
 
+# %% ../nbs/tensor/05_linalg.ipynb #f62e8988
 @looped
 @anywhere
 def _fit(A, limit, driver):
@@ -405,6 +407,7 @@ def lu_solve(LU, pivots, B, *, left=True, adjoint=False, out=None):
     )
     return into(out, _op['triangular_solve'](LU, y, upper=True))
 
+# %% ../nbs/tensor/05_linalg.ipynb #060381da
 def _lu_transposed(LU, P, B):
     "The solution of `A.T @ X = B`."
     t = F.transpose(LU, -2, -1)
@@ -412,8 +415,9 @@ def _lu_transposed(LU, P, B):
     return matmul(P, _op['triangular_solve'](t, y, upper=True, unitriangular=True))
 
 @recorded_as('LuUnpackBackward0')
-def lu_unpack(LU_data, LU_pivots, unpack_data=True, unpack_pivots=True):
+def lu_unpack(LU_data, LU_pivots, unpack_data=True, unpack_pivots=True, *, out=None):
     "P, L and U from the compact form of `lu_factor`."
+    if out is not None: return into(out, lu_unpack(LU_data, LU_pivots, unpack_data, unpack_pivots))
     m, n = LU_data._array.shape[-2:]
     k = builtins.min(m, n)
     P = cast(_op['exchanged'](LU_pivots, count=m), FROM_NUMPY[LU_data._array.dtype])
@@ -710,6 +714,7 @@ def multi_dot(tensors, *, out=None):
     if last: y = F.squeeze(y, -1)
     return into(out, rename(y, 'ViewBackward0', pictured=False))
 
+# %% ../nbs/tensor/05_linalg.ipynb #660355fa
 def cross(input, other, *, dim=-1, out=None):
     "The cross product of vectors of three numbers along `dim`."
     need_tensor(input, 'linalg_cross')

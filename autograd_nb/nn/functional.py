@@ -18,6 +18,7 @@ __all__ = ['dropout1d', 'dropout2d', 'dropout3d', 'relu', 'silu', 'relu_', 'leak
 
 # %% ../../nbs/nn/03_functional.ipynb #3829b34f
 import builtins
+import contextlib
 import math
 import warnings
 import numpy as np
@@ -25,11 +26,11 @@ import numpy as np
 from .. import functions as F
 from ..autograd.function import DelayedError
 from ..arrays.cupy_backend import anywhere, home_of, is_far, library_of, tracked
-from ..arrays.dtypes import bfloat16, finfo, float16
+from ..arrays.dtypes import bfloat16, finfo, float16, type_name
 from ..arrays.numpy_backend import xp
 from ..arrays.random import default_generator
 from ..functions import need_tensor, one_hot  # noqa: F401
-from ..tensor import chance_of
+from ..tensor import chance_of, may_write, overwrite
 from ..graph.errors import dtypes_error, kind_error
 from ..transforms.levels import Facade, draw
 from ..creation import zeros_like
@@ -44,6 +45,8 @@ from autograd_nb.tensor.distances import (  # noqa: F401
 from autograd_nb.tensor.elementwise import (
     celu as _celu, prelu as _prelu, threshold as _threshold
 )
+
+# %% ../../nbs/nn/03_functional.ipynb #87a4f915
 from autograd_nb.nn.attention import (  # noqa: F401
     multi_head_attention_forward, scaled_dot_product_attention
 )
@@ -60,16 +63,15 @@ from autograd_nb.nn.spatial import (  # noqa: F401
     max_unpool2d, max_unpool3d, native_channel_shuffle, pad, pixel_shuffle, pixel_unshuffle, unfold,
     upsample, upsample_bilinear, upsample_nearest
 )
-from ..arrays.dtypes import type_name
-from ..tensor import may_write, overwrite
 
 _op = {name: op.call for name, op in REGISTRY.items()}
 
 # %% ../../nbs/nn/03_functional.ipynb #39cda08b
-def linear(input, weight, bias=None):
+def linear(input, weight, bias=None, *, out=None):
     """`input @ weight.T + bias` over the last dimension of `input`; `weight` has shape (outputs,
     inputs).
     """
+    if out is not None: return F.into(out, linear(input, weight, bias))
     try:
         a, w = input._array, weight._array
     except AttributeError:
@@ -349,6 +351,7 @@ def _coins(input, shape, p):
         np.argsort(order)
     )
 
+# %% ../../nbs/nn/03_functional.ipynb #296555f5
 def scaled_coins(coins, dtype, p):
     "Ones and zeros of a dtype, divided by `1 - p`: the factors of dropout."
     if dtype.kind != 'f' or dtype.itemsize < 4:
@@ -590,10 +593,14 @@ def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5):
     )
 
 def _track(running, new, momentum):
-    "Move running statistics a little towards new ones."
-    kept = running._array
-    kept[...] = kept * kept.dtype.type(1 - momentum) + new * kept.dtype.type(momentum)
-    JOURNAL.note(kept, 'batch_norm')
+    "Move running statistics, those that are there, a little towards new ones."
+    written = []
+    for tensor, value in zip(running, new):
+        if tensor is None: continue
+        kept = tensor._array
+        kept[...] = kept * kept.dtype.type(1 - momentum) + value * kept.dtype.type(momentum)
+        written.append(kept)
+    JOURNAL.note_all(written, 'batch_norm')
 
 # %% ../../nbs/nn/03_functional.ipynb #bafcc2cc
 @whole
@@ -615,11 +622,13 @@ def _track_channels(input, running_mean, running_var, dims, layout, momentum):
         average = add.reduce(a, dims) / a.dtype.type(count)
         away = a - average.reshape(layout)
         variance = add.reduce(away * away, dims) / a.dtype.type(count)
-    if running_mean is not None: _track(running_mean, average, momentum)
-    if running_var is not None:
-        _track(running_var, variance * a.dtype.type(count / (count - 1)), momentum)
+    variance = variance * a.dtype.type(count / (count - 1))
+    _track((running_mean, running_var), (average, variance), momentum)
 
 # %% ../../nbs/nn/03_functional.ipynb #3e7c3a23
+_OF_CHANNELS = 'running_mean', 'running_var', 'weight', 'bias'
+_HERE = contextlib.nullcontext()
+
 def batch_norm(
     input, running_mean, running_var, weight=None, bias=None, training=False, momentum=0.1, eps=1e-5
 ):
@@ -639,23 +648,20 @@ def batch_norm(
         if count == 1 or eps <= 0: raise _training_error(input, count, eps)
     elif eps < 0 or running_mean is None or running_var is None:
         raise _evaluation_error(running_mean, eps)
-    for name, t in dict(
-        running_mean=running_mean, running_var=running_var, weight=weight, bias=bias
-    ).items():
+    for name, t in zip(_OF_CHANNELS, (running_mean, running_var, weight, bias)):
         if t is not None and t._array.size != channels:
             raise RuntimeError(f'{name} should contain {channels} elements not {t._array.size}')
     dims, layout = (0, *range(2, a.ndim)), (1, channels, *(1,) * (a.ndim - 2))
     if not training:
         if all(t is None or t._node is None for t in (weight, bias)) or LOCAL.modes.quiet:
             return _by_constants(input, running_mean, running_var, weight, bias, eps, layout)
-        r = F.reshape((running_var + eps).rsqrt(), *layout).to(input.dtype)
-        out = (input - F.reshape(running_mean, *layout).to(input.dtype)) * r
+        out = _by_constants(input, running_mean, running_var, None, None, eps, layout)
     else:
         out = _op['normalise'](input, dim=dims, eps=eps, node='NativeBatchNormBackward0')
         if a.__class__ is Facade:
             _track_batch(input.detach(), running_mean, running_var, dims, momentum)
         elif running_mean is not None or running_var is not None:
-            with home_of(a):
+            with home_of(a) if is_far(a) else _HERE:
                 _track_channels(input, running_mean, running_var, dims, layout, momentum)
     return _scaled(out, weight, bias, layout, 'NativeBatchNormBackward0')
 
@@ -702,10 +708,10 @@ def _track_batch(input, running_mean, running_var, dims, momentum):
 @whole
 def _track_examples(input, running_mean, running_var, dims, momentum):
     "The running statistics of the channels of each example, averaged over the examples."
-    if running_mean is not None:
-        _track(running_mean, input._array.mean(dims).mean(0), momentum)
-    if running_var is not None:
-        _track(running_var, input._array.var(dims, ddof=1).mean(0), momentum)
+    if running_mean is None and running_var is None: return
+    a = input._array
+    new = a.mean(dims).mean(0), a.var(dims, ddof=1).mean(0)
+    _track((running_mean, running_var), new, momentum)
 
 # %% ../../nbs/nn/03_functional.ipynb #db7988a0
 def instance_norm(
@@ -730,9 +736,7 @@ def instance_norm(
         raise ValueError(
             f'Expected more than 1 spatial element when training, got input size {input.shape}'
         )
-    for name, t in dict(
-        running_mean=running_mean, running_var=running_var, weight=weight, bias=bias
-    ).items():
+    for name, t in zip(_OF_CHANNELS, (running_mean, running_var, weight, bias)):
         if t is not None and t._array.size != c:
             raise RuntimeError(f'{name} should contain {c} elements not {t._array.size}')
     if not use_input_stats:
@@ -812,6 +816,7 @@ def leaky_relu(input, negative_slope=0.01, inplace=False):
         'leaky_relu_',
     )
 
+# %% ../../nbs/nn/03_functional.ipynb #f33d5219
 def prelu(input, weight):
     """As `leaky_relu`, with a slope to be learnt: one for all channels, or one per channel
     (dimension 1).
@@ -842,20 +847,23 @@ def celu(input, alpha=1.0, inplace=False):
         input, _refusing(_celu(input, alpha), inplace and alpha < 0, 'elu'), inplace, 'celu_'
     )
 
-def gelu(input, approximate='none'):
+def gelu(input, approximate='none', *, out=None):
     """The input times the normal distribution function of it; `approximate='tanh'` for the common
     approximation.
     """
+    if out is not None: return F.into(out, gelu(input, approximate))
     if approximate not in ('none', 'tanh'):
         raise RuntimeError('approximate argument must be either none or tanh.')
     return _op['gelu'](input, approximate=approximate)
 
-def softplus(input, beta=1, threshold=20):
+def softplus(input, beta=1, threshold=20, *, out=None):
     """`log(1 + e ** (beta * input)) / beta`; the input itself where `beta * input` exceeds
     `threshold`.
     """
+    if out is not None: return F.into(out, softplus(input, beta, threshold))
     return _op['softplus'](input, beta=float(beta), threshold=float(threshold))
 
+# %% ../../nbs/nn/03_functional.ipynb #449b524f
 def hardtanh(input, min_val=-1.0, max_val=1.0, inplace=False):
     "The input limited to the range from `min_val` to `max_val`."
     if min_val > max_val: raise ValueError('min_val cannot be greater than max_val')
@@ -906,6 +914,7 @@ def rrelu(input, lower=1.0 / 8, upper=1.0 / 3, training=False, inplace=False):
     ).astype(a.dtype)
     return _finish(input, _op['prelu'](input, tensor_like(drawn)), inplace, 'rrelu_')
 
+# %% ../../nbs/nn/03_functional.ipynb #e977c558
 def softsign(input):
     "`input / (1 + abs(input))`."
     return input / (input.abs() + 1)
@@ -914,8 +923,9 @@ def tanhshrink(input):
     "`input - tanh(input)`."
     return input - input.tanh()
 
-def softshrink(input, lambd=0.5):
+def softshrink(input, lambd=0.5, *, out=None):
     "The input moved towards zero by `lambd`, and zero if it is nearer than that."
+    if out is not None: return F.into(out, softshrink(input, lambd))
     if lambd < 0:
         raise RuntimeError(
             f'lambda must be in range [0, {np.finfo(input._array.dtype).max:g}] for input dtype'
@@ -923,8 +933,9 @@ def softshrink(input, lambd=0.5):
         )
     return _op['softshrink'](input, lambd=lambd)
 
-def hardshrink(input, lambd=0.5):
+def hardshrink(input, lambd=0.5, *, out=None):
     "The input, but zero where it lies between `-lambd` and `lambd`."
+    if out is not None: return F.into(out, hardshrink(input, lambd))
     return _op['hardshrink'](input, lambd=lambd)
 
 # %% ../../nbs/nn/03_functional.ipynb #64578d6f

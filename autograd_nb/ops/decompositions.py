@@ -209,6 +209,7 @@ def _solve_batch(op, values, batched, statics):
 
     return op(pad(a, batched[0], na), pad(b, batched[1], nb))
 
+# %% ../../nbs/ops/09_decompositions.ipynb #2406f693
 @op(
     batch=_solve_batch,
     jvp=_solve_jvp,
@@ -1258,6 +1259,7 @@ def vector_norm(x, *, ord=2, dim=None, keepdim=False):
 
 vector_norm.vjp(x=lambda g, x, out, *, ord, dim, keepdim: norm_rule(g, x, out, ord, dim, keepdim))
 
+# %% ../../nbs/ops/09_decompositions.ipynb #519222de
 def per_distance(g, out):
     "`g / out`, and zero where points meet."
     return where(g / where(out, 1.0, out != 0), 0.0, out != 0)

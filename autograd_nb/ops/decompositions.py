@@ -21,6 +21,7 @@ import math
 import numpy as np
 from ..arrays import lapack
 from ..arrays.numpy_backend import row_major, xp
+from ..graph.modes import from_python
 from ..graph.node import TensorBase, tensor_like
 from ..layers.complex import note_complex
 from ..graph.op import Fixed, N, Z, op
@@ -67,7 +68,7 @@ def eye_like(x):
 def constant_like(a, x):
     "The array `a` in the dtype and kind (array or tensor) of `x`."
     a = np.asarray(a, array_of(x).dtype)
-    return tensor_like(a) if isinstance(x, TensorBase) else a
+    return from_python(tensor_like(a)) if isinstance(x, TensorBase) else a
 
 def symmetric_part(x):
     "The Hermitian part of matrices."
@@ -208,6 +209,7 @@ def _solve_batch(op, values, batched, statics):
 
     return op(pad(a, batched[0], na), pad(b, batched[1], nb))
 
+# %% ../../nbs/ops/09_decompositions.ipynb #2406f693
 @op(
     batch=_solve_batch,
     jvp=_solve_jvp,
@@ -674,7 +676,7 @@ def off_diagonal(x):
 
 def constant_mask(x):
     m = ~np.eye(x.shape[-1], dtype=bool)
-    return tensor_like(m) if isinstance(x, TensorBase) else m
+    return from_python(tensor_like(m)) if isinstance(x, TensorBase) else m
 
 def eigh_rule(g, out):
     gw, gv = g
@@ -1257,6 +1259,7 @@ def vector_norm(x, *, ord=2, dim=None, keepdim=False):
 
 vector_norm.vjp(x=lambda g, x, out, *, ord, dim, keepdim: norm_rule(g, x, out, ord, dim, keepdim))
 
+# %% ../../nbs/ops/09_decompositions.ipynb #519222de
 def per_distance(g, out):
     "`g / out`, and zero where points meet."
     return where(g / where(out, 1.0, out != 0), 0.0, out != 0)

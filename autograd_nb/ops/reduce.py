@@ -78,6 +78,7 @@ def per_example(values, reduction):
         else {'sum': sum, 'mean': mean}[reduction](values, dim=dims)
     )
 
+# %% ../../nbs/ops/03_reduce.ipynb #db316fa0
 F16, F32 = np.dtype('float16'), np.dtype('float32')
 
 def in_single(kernel):

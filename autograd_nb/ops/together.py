@@ -76,9 +76,7 @@ class Later(Symbol):
 
     def applied(self, function, inputs): return self.deferred.apply(function, inputs)
 
-    # an array's `**` is not always the function `power`
-    def __pow__(self, other):
-        raise Opaque
+    def __pow__(self, other): raise Opaque  # an array's `**` is not always the function `power`
 
 # %% ../../nbs/ops/18_together.ipynb #647b0a80
 class Deferred:

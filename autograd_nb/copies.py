@@ -57,8 +57,8 @@ def copying(name, view):
         many = isinstance(found, (tuple, list))
         if out is None:
             return tuple(own(x, input) for x in found) if many else own(found, input)
-        if not many: return into(out, found)
-        for place, x in zip(out, found): into(place, x)
+        if not many: return into(out, found.contiguous(), f'{name}_copy')
+        for place, x in zip(out, found): into(place, x.contiguous(), f'{name}_copy')
 
     copy.__name__ = copy.__qualname__ = f'{name}_copy'
     copy.__doc__ = f'A copy of `{name}`.'

@@ -266,7 +266,8 @@ def _filled(function):
         _not_negative(size)
         make = function if index is None else getattr(there, function.__name__)
         made = _finish(make(size, _kind_of(dtype, out).numpy), requires_grad, index)
-        return into(out, made.pin_memory() if pin_memory else made)
+        made = made.pin_memory() if pin_memory else made
+        return into(out, made, function.__name__)
 
     make.__name__ = make.__qualname__ = function.__name__
     make.__doc__ = (
@@ -465,15 +466,14 @@ def linspace(start, end, steps=None, *, out=None, dtype=None, device=None, requi
         ),
     )
 
-def logspace(start, end, steps=None, base=10.0, *, dtype=None, device=None, requires_grad=False):
+def logspace(
+    start, end, steps=None, base=10.0, *, out=None, dtype=None, device=None, requires_grad=False
+):
     "`base` to the powers `linspace(start, end, steps)`."
     _check_ends('logspace', start, end, steps)
-    return _finish(
-        (base ** linspace(start, end, steps, dtype=float64, device=device)._array).astype(
-            (dtype or get_default_dtype()).numpy
-        ),
-        requires_grad,
-    )
+    exponents = linspace(start, end, steps, dtype=float64, device=device)._array
+    made = (base ** exponents).astype(_kind_of(dtype, out).numpy)
+    return into(out, _finish(made, requires_grad))
 
 # %% ../nbs/tensor/04_creation.ipynb #4b7aa22f
 def inclusive_range(start, end=None, step=1, *, dtype=None, device=None, requires_grad=False):
@@ -560,7 +560,7 @@ def _random(kind, doc):
             ),
             size,
         )
-        return into(out, made.requires_grad_() if requires_grad else made)
+        return into(out, made.requires_grad_() if requires_grad else made, make.__name__)
 
     make.__doc__ = doc
     return make

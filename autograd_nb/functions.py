@@ -31,7 +31,7 @@ import numpy as np
 
 from .arrays.cupy_backend import copied, is_far, library_of
 from autograd_nb.arrays.dtypes import (
-    DTYPES, FROM_NUMPY, RANK, bool as bool_, c_name, complex128, dtype as Dtype, fitting, float64,
+    DTYPES, FROM_NUMPY, bool as bool_, c_name, complex128, dtype as Dtype, fitting, float64,
     TYPE_NAMES, get_default_dtype, int64, result_dtype, scalar_dtype, type_name, uint8
 )
 from autograd_nb.arrays.numpy_backend import (
@@ -62,6 +62,7 @@ import autograd_nb.ops.scatter
 import autograd_nb.ops.special
 import autograd_nb.ops.training
 import autograd_nb.ops.windows  # noqa: F401  (these register their operations)
+from .outputs import RESIZED, refuse_dtype
 from .ops.linalg import matmul as _matmul
 
 # %% ../nbs/tensor/02_functions.ipynb #067b5ee6
@@ -153,11 +154,17 @@ def dtype_of(d):
     return _PYTHON.get(d, d) if d.__class__ is type else d
 
 # %% ../nbs/tensor/02_functions.ipynb #fadd231c
-def into(out, result):
-    "Put `result` into the tensor `out=`, as PyTorch's functions do, and return `out`."
+def into(out, result, name=None):
+    """Put `result` into the tensor `out=`, as PyTorch's functions do, and return `out`. `name` is
+    that of the function, if the caller's is not.
+    """
     if out is None: return result
+    frame = sys._getframe(1)
+    name = name or _schema_name(frame)
     if isinstance(result, tuple):
-        return type(result)(*[into(o, r) for o, r in zip(out, result)])
+        kind, results = type(result), []
+        for o, r in zip(out, result): results.append(into(o, r, name))
+        return kind(results) if kind is tuple else kind(*results)
     if LOCAL.modes.transforms and (out.__class__ in WRAPPERS or result.__class__ in WRAPPERS):
         if KINDS['Dual'] in (out.__class__, result.__class__):
             raise NotImplementedError(
@@ -168,24 +175,17 @@ def into(out, result):
     if out._node is not None or result._node is not None:
         if LOCAL.modes.grad:
             raise RuntimeError(
-                f"{sys._getframe(1).f_code.co_name}(): functions with out=... arguments don't"
+                f"{name.removesuffix('_with_dim')}(): functions with out=... arguments don't"
                 " support automatic differentiation, but one of the arguments requires grad."
             )
     if out._meta is not None and out._meta.inference and not LOCAL.modes.inference:
         raise inference_write_error(out)
-    if (
-        out._array.dtype is not result._array.dtype
-        and RANK[result.dtype.category] > RANK[out.dtype.category]
-    ):
-        raise RuntimeError(
-            f"result type {_type_name(result)} can't be cast to the desired output type"
-            f" {_type_name(out)}"
-        )
+    if out._array.dtype is not result._array.dtype: refuse_dtype(name, result.dtype, out.dtype)
     resized = out._array.shape != result._array.shape
-    _refuse_shared(out, sys._getframe(1).f_locals)
-    if resized and out._array.size: _advise_against_resizing(out, result)
+    _refuse_shared(out, frame.f_locals)
+    if resized and out._array.size and name not in RESIZED: _advise_against_resizing(out, result)
     if resized:
-        _resize(out, result._array.shape)
+        _resize(out, result._array)
     elif 0 in out._array.strides and spread(out._array):
         raise own_copy(
             out, 'more than one element of the written-to tensor refers to a single memory location'
@@ -197,6 +197,11 @@ def into(out, result):
     return out
 
 # %% ../nbs/tensor/02_functions.ipynb #6b4041f1
+def _schema_name(frame):
+    "The name that PyTorch's schema has for the function of a frame: `linalg_inv`."
+    name, module = frame.f_code.co_name, frame.f_globals['__name__'].rpartition('.')[2]
+    return f'{module}_{name}' if module in ('linalg', 'fft') else name
+
 def _advise_against_resizing(out, result):
     "PyTorch's warning for a tensor `out` that gets memory of another shape for `result`."
     warnings.warn(
@@ -231,20 +236,23 @@ def cast(x, dtype):
     if dtype.category in ('bool', 'int') and x._node is not None: x = x.detach()
     return _op['to'](x, dtype=dtype.numpy)
 
-def _resize(out, shape):
-    """Give `out` the shape of what is to be put there: in the memory it lies in, from the same
-    place on, if there is room; otherwise in another piece, which counts its writes together with
-    the old one.
+def _resize(out, result):
+    """Give `out` the shape and layout of the array that is to be put there: in the memory it
+    lies in, from the same place on, if there is room; otherwise in another piece, which counts its
+    writes together with the old one.
     """
     old = out._array
-    storage, n = storage_of(old), math.prod(shape)
+    storage, n, shape = storage_of(old), result.size, result.shape
+    order = sorted(range(result.ndim), key=lambda d: -abs(result.strides[d]))
+    laid = [shape[d] for d in order]
+    back = np.argsort(order) if order else ()
     first = None
     if storage.__class__ is np.ndarray and storage.dtype == old.dtype:
         first = (address(old) - address(storage)) // old.itemsize
     if first is not None and storage.flags.c_contiguous and first + n <= storage.size:
-        out._array = storage.reshape(-1)[first : first + n].reshape(shape)
+        out._array = storage.reshape(-1)[first : first + n].reshape(laid).transpose(back)
         return
-    out._array = np.empty(shape, old.dtype, like=old)
+    out._array = np.empty(laid, old.dtype, like=old).transpose(back)
     JOURNAL.share(old, out._array)
 
 # %% ../nbs/tensor/02_functions.ipynb #97318df6
@@ -466,12 +474,14 @@ def lerp(input, end, weight, *, out=None):
         return into(out, _op['lerp_number'](input, end, weight=weight))
     return into(out, _op['lerp'](input, end, _as_constant(weight, input)))
 
-def addcmul(input, tensor1, tensor2, *, value=1):
+def addcmul(input, tensor1, tensor2, *, value=1, out=None):
     "`input + value * tensor1 * tensor2`."
+    if out is not None: return into(out, addcmul(input, tensor1, tensor2, value=value))
     return _op['addcmul'](input, tensor1, tensor2, value=value)
 
-def addcdiv(input, tensor1, tensor2, *, value=1):
+def addcdiv(input, tensor1, tensor2, *, value=1, out=None):
     "`input + value * tensor1 / tensor2`."
+    if out is not None: return into(out, addcdiv(input, tensor1, tensor2, value=value))
     if tensor1._array.dtype.kind in 'biu' and tensor2._array.dtype.kind in 'biu':
         raise RuntimeError(
             'Integer division with addcdiv is no longer supported, and in a future  release addcdiv'
@@ -531,7 +541,7 @@ def _no_mean(dtype):
         f' complex dtype. Got: {TYPE_NAMES.get(dtype.name, dtype.name)}'
     )
 
-# %% ../nbs/tensor/02_functions.ipynb #b80cd7f7
+# %% ../nbs/tensor/02_functions.ipynb #a68d2893
 def _reduce(name):
     op = _op[name]
 
@@ -542,13 +552,15 @@ def _reduce(name):
         elif dim is None and name in ('sum', 'mean'):
             dim = ()  # the same numbers; but PyTorch's overload for dims made the node
         if dim is None and axis is None and name in ('amax', 'amin'): dim = ()
+        # sums and products are computed in the dtype of `out`
+        if out is not None and dtype is None and name in ('sum', 'prod'): dtype = out.dtype
         # integers are summed as int64, and bytes answer questions in bytes
         kept = uint8 if name in ('any', 'all') and input._array.dtype == np.uint8 else dtype
         if dtype is not None:
             if name == 'mean' and dtype.category in ('bool', 'int'): raise _no_mean(dtype)
             input = cast(input, dtype)
         made = op(input, dim=_dims(dim, axis), keepdim=keepdim if keepdims is None else keepdims)
-        return into(out, made if kept is None else cast(made, kept))
+        return into(out, made if kept is None else cast(made, kept), name)
 
     reduce.__name__ = reduce.__qualname__ = name
     reduce.__doc__ = (
@@ -581,7 +593,8 @@ def _dispersion(name, doc):
         if isinstance(dim, builtins.bool): dim, unbiased = None, dim
         if unbiased is not None: correction = int(unbiased)
         if correction is None: correction = 1
-        return into(out, op(input, dim=_dims(dim, axis), correction=correction, keepdim=keepdim))
+        made = op(input, dim=_dims(dim, axis), correction=correction, keepdim=keepdim)
+        return into(out, made, name)
 
     dispersion.__name__ = dispersion.__qualname__ = name
     dispersion.__doc__ = (
@@ -629,24 +642,24 @@ return_max, return_min, return_sort, return_topk, return_mode, return_median, re
 # %% ../nbs/tensor/02_functions.ipynb #64840eb5
 def only(input, node):
     "A single number, as the one that an operation with a node of this name picks, and its place."
-    place = tensor_like(library_of(input._array).zeros((), np.int64))
+    place = from_python(tensor_like(library_of(input._array).zeros((), np.int64)))
     return _op['picked'](input, place, dim=0, keepdim=True, node=node), place
 
 def _extreme(input, dim, keepdim, out, other, axis, name, ufunc, full, indices, kind, node):
     need_tensor(input, name)
     if axis is not None: dim = axis
     if isinstance(dim, TensorBase): dim, other = None, dim
-    if other is not None: return into(out, _op[ufunc](input, other))
+    if other is not None: return into(out, _op[ufunc](input, other), ufunc)
     if dim is None:
         if not input._array.size:
             raise RuntimeError(
                 f"{name}(): Expected reduction dim to be specified for input.numel() == 0. Specify"
                 " the reduction dim with the 'dim' argument."
             )
-        return into(out, _op[full](input))
+        return into(out, _op[full](input), name)
     d = dim_of(dim, input._array.ndim)
     if not input._array.ndim:
-        return kind(*only(input, node))
+        return into(out, kind(*only(input, node)), f'{name}_with_dim')
     if not input._array.shape[d]:
         raise IndexError(f'{name}(): Expected reduction dim {d} to have non-zero size.')
     where = _op[indices](input.detach(), dim=d, keepdim=True)
@@ -656,6 +669,7 @@ def _extreme(input, dim, keepdim, out, other, axis, name, ufunc, full, indices, 
             _op['picked'](input, where, dim=d, keepdim=keepdim, node=node),
             where if keepdim else where.squeeze(d),
         ),
+        f'{name}_with_dim',
     )
 
 # %% ../nbs/tensor/02_functions.ipynb #052c6ba3
@@ -676,8 +690,9 @@ def min(input, dim=None, keepdim=False, *, out=None, other=None, axis=None, keep
     return _extreme(input, dim, keepdim or keepdims, out, other, axis, *_SMALLEST)
 
 @recorded_as('AminmaxBackward0')
-def aminmax(input, *, dim=None, keepdim=False):
+def aminmax(input, *, dim=None, keepdim=False, out=None):
     "Smallest and largest, as a named pair (min, max)."
+    if out is not None: return into(out, aminmax(input, dim=dim, keepdim=keepdim))
     if not input._array.size:
         if dim is None:
             raise RuntimeError(
@@ -691,8 +706,9 @@ def aminmax(input, *, dim=None, keepdim=False):
     return return_aminmax(amin(input, dim, keepdim), amax(input, dim, keepdim))
 
 # %% ../nbs/tensor/02_functions.ipynb #53fe691f
-def norm(input, p='fro', dim=None, keepdim=False, *, dtype=None):
+def norm(input, p='fro', dim=None, keepdim=False, *, dtype=None, out=None):
     "The vector norm of order `p` (2 if 'fro') over `dim`, all dimensions if None."
+    if out is not None: return into(out, norm(input, p, dim, keepdim, dtype=dtype))
     need_tensor(input, 'norm')
     if input._array.dtype.kind in 'biu':
         raise RuntimeError(
@@ -710,15 +726,16 @@ def norm(input, p='fro', dim=None, keepdim=False, *, dtype=None):
         return _op['root_of_sum'](input, dim=dim, keepdim=keepdim)
     return REGISTRY['vector_norm'].call(input, ord=p, dim=dim, keepdim=keepdim)
 
-# %% ../nbs/tensor/02_functions.ipynb #39355148
+# %% ../nbs/tensor/02_functions.ipynb #8b014271
 def _along(name):
     op = _op[name]
 
     def along(input, dim=None, *, dtype=None, out=None, axis=None):
         need_tensor(input, name)
         if dim is None: dim = _needed(axis, name)
+        if out is not None and dtype is None: dtype = out.dtype
         made = op(cast(input, dtype), dim=dim_of(dim, input._array.ndim))
-        return into(out, made if dtype is None else cast(made, dtype))
+        return into(out, made if dtype is None else cast(made, dtype), name)
 
     along.__name__ = along.__qualname__ = name
     along.__doc__ = REGISTRY[name].__doc__
@@ -726,15 +743,17 @@ def _along(name):
 
 cumsum, cumprod = _along('cumsum'), _along('cumprod')
 
-def softmax(input, dim=None, dtype=None, *, axis=None):
+def softmax(input, dim=None, dtype=None, *, axis=None, out=None):
     "`exp(input)`, scaled to sum to one along `dim`."
+    if out is not None: return into(out, softmax(input, dim, dtype, axis=axis))
     if dim is None: dim = _needed(axis, 'softmax')
     return _op['softmax'](
         _floating(cast(input, dtype), 'softmax'), dim=dim_of(dim, input._array.ndim)
     )
 
-def log_softmax(input, dim=None, dtype=None, *, axis=None):
+def log_softmax(input, dim=None, dtype=None, *, axis=None, out=None):
     "The logarithm of `softmax`."
+    if out is not None: return into(out, log_softmax(input, dim, dtype, axis=axis))
     if dim is None: dim = _needed(axis, 'log_softmax')
     return _op['log_softmax'](
         _floating(cast(input, dtype), 'log_softmax'), dim=dim_of(dim, input._array.ndim)
@@ -800,7 +819,7 @@ def _ranked(name, ranks):
                     f' {x._array.ndim} dimensions, shape {list(x._array.shape)}. matmul() accepts'
                     ' all ranks.'
                 )
-        return into(out, op(input, other))
+        return into(out, op(input, other), name)
 
     product.__name__ = product.__qualname__ = name
     product.__doc__ = REGISTRY[name].__doc__
@@ -839,14 +858,16 @@ def _scaled_sum(input, beta, product, alpha):
     return product if beta == 0 else (input if beta == 1 else input * beta) + product
 
 @recorded_as('AddmvBackward0')
-def addmv(input, mat, vec, *, beta=1, alpha=1):
+def addmv(input, mat, vec, *, beta=1, alpha=1, out=None):
     "`beta * input + alpha * (mat @ vec)`."
+    if out is not None: return into(out, addmv(input, mat, vec, beta=beta, alpha=alpha))
     return _scaled_sum(input, beta, mv(mat, vec), alpha)
 
 @castable
 @recorded_as('BaddbmmBackward0')
-def baddbmm(input, batch1, batch2, *, beta=1, alpha=1):
+def baddbmm(input, batch1, batch2, *, beta=1, alpha=1, out=None):
     "`beta * input + alpha * bmm(batch1, batch2)`."
+    if out is not None: return into(out, baddbmm(input, batch1, batch2, beta=beta, alpha=alpha))
     return _scaled_sum(input, beta, bmm(batch1, batch2), alpha)
 
 # %% ../nbs/tensor/02_functions.ipynb #a4f95ddc
@@ -1046,6 +1067,7 @@ def _resolved(input, args):
             )
     raise count_error(input, shape)
 
+# %% ../nbs/tensor/02_functions.ipynb #dbe134a0
 def view(input, *shape):
     """Like `reshape`, but always shares memory: refused where that is impossible. `view(dtype)`
     reads the same bytes as another dtype.
@@ -1385,13 +1407,15 @@ def stack(tensors, dim=0, *, out=None, axis=None):
     tensors = _sequence(tensors, 'stack')
     return into(out, _op['stack'](*tensors, dim=dim_of(dim, tensors[0]._array.ndim + 1)))
 
-def vstack(tensors):
+def vstack(tensors, *, out=None):
     "Tensors joined as rows."
+    if out is not None: return into(out, vstack(tensors))
     need_tensors(tensors, 'vstack')
     return cat([x if x._array.ndim > 1 else reshape(x, (1, -1)) for x in tensors])
 
-def hstack(tensors):
+def hstack(tensors, *, out=None):
     "Tensors joined as columns."
+    if out is not None: return into(out, hstack(tensors))
     need_tensors(tensors, 'hstack')
     tensors = [x if x._array.ndim else reshape(x, 1) for x in tensors]
     return cat(tensors, 0 if tensors[0]._array.ndim == 1 else 1)
@@ -1501,6 +1525,7 @@ def narrow(input, dim, start, length):
         raise RuntimeError(f'start ({start}) + length ({length}) exceeds dimension size ({n}).')
     return _op['narrow'](input, dim=d, start=int(start), length=int(length))
 
+# %% ../nbs/tensor/02_functions.ipynb #b9934649
 def select(input, dim, index):
     "The slice at `index` along `dim`, that dimension removed."
     d, n = dim_of(dim, input._array.ndim), input._array.ndim
@@ -1569,8 +1594,9 @@ def alone(view):
     return tensor_like(own, None if LOCAL.modes.quiet else view._node)
 
 # %% ../nbs/tensor/02_functions.ipynb #c8ed29d1
-def diag(input, diagonal=0):
+def diag(input, diagonal=0, *, out=None):
     "A matrix's diagonal, or the matrix that has a vector as its diagonal."
+    if out is not None: return into(out, diag(input, diagonal))
     if input._array.ndim == 2:
         made = alone(globals()['diagonal'](input, diagonal))
         return rename(made, 'DiagonalBackward0_copy')
@@ -1818,8 +1844,9 @@ def gather(input, dim, index, *, out=None):
     need_tensor(index, 'gather', 'index', 3)
     return into(out, _op['gather'](input, index, dim=dim_of(dim, input._array.ndim)))
 
-def take_along_dim(input, indices, dim=None):
+def take_along_dim(input, indices, dim=None, *, out=None):
     "`gather` with broadcasting; over all elements if `dim` is None."
+    if out is not None: return into(out, take_along_dim(input, indices, dim))
     if dim is None: return gather(reshape(input, -1), 0, reshape(indices, -1))
     d = dim_of(dim, input._array.ndim)
     a, b = list(input._array.shape), list(indices._array.shape)
@@ -1835,8 +1862,9 @@ def take_along_dim(input, indices, dim=None):
     )
 
 # %% ../nbs/tensor/02_functions.ipynb #363fb797
-def index_select(input, dim, index):
+def index_select(input, dim, index, *, out=None):
     "The slices along `dim` named by `index`."
+    if out is not None: return into(out, index_select(input, dim, index))
     d = dim_of(dim, input._array.ndim)
     size = input._array.shape[d] if input._array.ndim else 1
     if index._array.__class__ is Facade and input._array.ndim:
@@ -1858,8 +1886,9 @@ def index_select(input, dim, index):
         raise row_error(input, index, a[(a < 0) | (a >= size)][0], d)
     return _op['index'](input, index=(slice(None),) * d + (a,), node='IndexSelectBackward0')
 
-def masked_select(input, mask):
+def masked_select(input, mask, *, out=None):
     "The elements where `mask` holds, as a vector."
+    if out is not None: return into(out, masked_select(input, mask))
     if mask._array.dtype != bool:
         raise RuntimeError('masked_select: expected BoolTensor for mask')
     if mask._array.__class__ is Facade:
@@ -1876,8 +1905,9 @@ def masked_select(input, mask):
     return _op['index'](x, index=(places,), node='MaskedSelectBackward0')
 
 # %% ../nbs/tensor/02_functions.ipynb #c7b05ba7
-def take(input, index):
+def take(input, index, *, out=None):
     "Elements by their place in the flattened tensor."
+    if out is not None: return into(out, take(input, index))
     a = index._array
     if a.__class__ is Facade or input.__class__ in WRAPPERS:
         return getitem(reshape(input, -1), index)
@@ -1900,14 +1930,17 @@ def _refuse_other_dtype(input, src):
 
 # %% ../nbs/tensor/02_functions.ipynb #acce03d8
 @castable
-def scatter_add(input, dim, index, src):
+def scatter_add(input, dim, index, src, *, out=None):
     "A copy with `src` added at `index` along `dim`."
+    if out is not None: return into(out, scatter_add(input, dim, index, src))
     need_tensor(src, 'scatter_add', 'src', 3)
     _refuse_other_dtype(input, src)
     return _op['scatter_add'](input, src, index, dim=dim_of(dim, input._array.ndim))
 
-def scatter(input, dim, index, src=None, *, value=None, reduce=None):
+def scatter(input, dim, index, src=None, *, value=None, reduce=None, out=None):
     "A copy with `src` (a tensor or a number) put at `index` along `dim`."
+    if out is not None:
+        return into(out, scatter(input, dim, index, src, value=value, reduce=reduce))
     if value is not None: src = value
     d = dim_of(dim, input._array.ndim)
     if reduce is not None: return _scatter_by(input, d, index, src, reduce)
@@ -1938,8 +1971,9 @@ def _scatter_by(input, d, index, src, reduce):
     return underivable(made, 'aten::scatter', input, given)
 
 # %% ../nbs/tensor/02_functions.ipynb #02d1da35
-def index_add(input, dim, index, source, *, alpha=1):
+def index_add(input, dim, index, source, *, alpha=1, out=None):
     "A copy with the slices of `source` added at `index` along `dim`."
+    if out is not None: return into(out, index_add(input, dim, index, source, alpha=alpha))
     d = dim_of(dim, input._array.ndim)
     _check_slices(input, d, index, source)
     return REGISTRY['index_put'].general(
@@ -1990,8 +2024,9 @@ def check_range(index, dim, size, kind=IndexError):
         )
 
 # %% ../nbs/tensor/02_functions.ipynb #dc987d58
-def nonzero(input, *, as_tuple=False):
+def nonzero(input, *, as_tuple=False, out=None):
     "The indices of elements that are not zero: one row each, or one tensor per dimension."
+    if out is not None: return into(out, nonzero(input, as_tuple=as_tuple))
     if input._array.__class__ is Facade:
         raise dynamic_error('where' if as_tuple else 'nonzero')
     if not input._array.ndim:
@@ -2004,8 +2039,9 @@ def nonzero(input, *, as_tuple=False):
     found = np.nonzero(input._array)
     return tuple(tensor_like(f) for f in found) if as_tuple else tensor_like(np.stack(found, 1))
 
-def sort(input, dim=-1, descending=False, stable=None):
+def sort(input, dim=-1, descending=False, stable=None, *, out=None):
     "Elements in order along `dim`, and where they were."
+    if out is not None: return into(out, sort(input, dim, descending, stable))
     d = dim_of(dim, input._array.ndim)
     index = argsort(input, d, descending)
     node = 'SortBackward0' if stable is None else 'SortBackward1'
@@ -2021,8 +2057,9 @@ def argsort(input, dim=-1, descending=False, stable=False):
     )
 
 # %% ../nbs/tensor/02_functions.ipynb #8196f57b
-def topk(input, k, dim=-1, largest=True, sorted=True):
+def topk(input, k, dim=-1, largest=True, sorted=True, *, out=None):
     "The `k` largest (or smallest) elements along `dim`, and where they are."
+    if out is not None: return into(out, topk(input, k, dim, largest, sorted))
     d = dim_of(dim, input._array.ndim)
     if k > (input._array.shape[d] if input._array.ndim else 1) or k < 0:
         raise RuntimeError('selected index k out of range')

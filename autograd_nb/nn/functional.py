@@ -4,16 +4,17 @@
 
 # %% auto #0
 __all__ = ['dropout1d', 'dropout2d', 'dropout3d', 'relu', 'silu', 'relu_', 'leaky_relu_', 'elu_', 'selu_', 'celu_', 'hardtanh_',
-           'threshold_', 'rrelu_', 'linear', 'bilinear', 'embedding', 'embedding_bag', 'dropout', 'scaled_coins',
-           'alpha_dropout', 'feature_alpha_dropout', 'layer_norm', 'rms_norm', 'group_norm', 'batch_norm',
-           'instance_norm', 'normalize', 'sigmoid', 'tanh', 'logsigmoid', 'leaky_relu', 'prelu', 'elu', 'selu', 'celu',
-           'gelu', 'softplus', 'hardtanh', 'relu6', 'hardsigmoid', 'hardswish', 'mish', 'rrelu', 'softsign',
-           'tanhshrink', 'softshrink', 'hardshrink', 'threshold', 'glu', 'softmax', 'softmin', 'log_softmax',
-           'gumbel_softmax', 'exponential', 'reduction_of', 'summarise', 'mse_loss', 'l1_loss', 'smooth_l1_loss',
-           'huber_loss', 'binary_cross_entropy', 'binary_cross_entropy_with_logits', 'kl_div', 'nll_loss',
-           'cross_entropy', 'poisson_nll_loss', 'gaussian_nll_loss', 'margin_ranking_loss', 'hinge_embedding_loss',
-           'cosine_embedding_loss', 'triplet_margin_loss', 'triplet_margin_with_distance_loss', 'multi_margin_loss',
-           'multilabel_margin_loss', 'soft_margin_loss', 'multilabel_soft_margin_loss', 'linear_cross_entropy']
+           'threshold_', 'rrelu_', 'linear', 'bilinear', 'embedding', 'bag_of_each', 'bag_sizes', 'embedding_bag',
+           'dropout', 'scaled_coins', 'alpha_dropout', 'feature_alpha_dropout', 'layer_norm', 'rms_norm', 'group_norm',
+           'batch_norm', 'instance_norm', 'normalize', 'sigmoid', 'tanh', 'logsigmoid', 'leaky_relu', 'prelu', 'elu',
+           'selu', 'celu', 'gelu', 'softplus', 'hardtanh', 'relu6', 'hardsigmoid', 'hardswish', 'mish', 'rrelu',
+           'softsign', 'tanhshrink', 'softshrink', 'hardshrink', 'threshold', 'glu', 'softmax', 'softmin',
+           'log_softmax', 'gumbel_softmax', 'exponential', 'reduction_of', 'summarise', 'mse_loss', 'l1_loss',
+           'smooth_l1_loss', 'huber_loss', 'binary_cross_entropy', 'binary_cross_entropy_with_logits', 'kl_div',
+           'nll_loss', 'cross_entropy', 'poisson_nll_loss', 'gaussian_nll_loss', 'margin_ranking_loss',
+           'hinge_embedding_loss', 'cosine_embedding_loss', 'triplet_margin_loss', 'triplet_margin_with_distance_loss',
+           'multi_margin_loss', 'multilabel_margin_loss', 'soft_margin_loss', 'multilabel_soft_margin_loss',
+           'linear_cross_entropy']
 
 # %% ../../nbs/nn/03_functional.ipynb #3829b34f
 import builtins
@@ -33,7 +34,7 @@ from ..tensor import chance_of, may_write, overwrite
 from ..graph.errors import dtypes_error, kind_error
 from ..transforms.levels import Facade, draw
 from ..creation import zeros_like
-from ..graph.modes import LOCAL, castable, no_grad, whole
+from ..graph.modes import LOCAL, castable, from_python, no_grad, whole
 from ..ops.normalisation import Beside
 from ..layers.versions import JOURNAL
 from ..graph.node import TensorBase, recorded_as, rename, tensor_like
@@ -66,10 +67,11 @@ from autograd_nb.nn.spatial import (  # noqa: F401
 _op = {name: op.call for name, op in REGISTRY.items()}
 
 # %% ../../nbs/nn/03_functional.ipynb #39cda08b
-def linear(input, weight, bias=None):
+def linear(input, weight, bias=None, *, out=None):
     """`input @ weight.T + bias` over the last dimension of `input`; `weight` has shape (outputs,
     inputs).
     """
+    if out is not None: return F.into(out, linear(input, weight, bias))
     try:
         a, w = input._array, weight._array
     except AttributeError:
@@ -184,6 +186,25 @@ def _shorten_rows(weight, indices, max_norm, norm_type):
     table[rows[far]] *= (max_norm / (norms[far] + 1e-7)).astype(table.dtype)[:, None]
     JOURNAL.note(table, 'embedding_renorm_')
 
+# %% ../../nbs/nn/03_functional.ipynb #59f9a56e
+@whole
+@anywhere
+def bag_of_each(input, offsets, starts):
+    """The bag to which each index of the 1-d `input` belongs, as a tensor. `starts`: where bags
+    begin, as an array, which the tensor `offsets` holds unless that is None.
+    """
+    if offsets is not None: starts = offsets._array[: len(starts)]
+    places = np.arange(input.shape[0])
+    return tensor_like((np.searchsorted(starts, places, side='right') - 1).astype(np.int64))
+
+@whole
+@anywhere
+def bag_sizes(bags, used, count, dtype):
+    "The number of indices in each of `count` bags, at least one, as a column of a tensor."
+    mine = np.ones(len(bags._array), bool) if used is None else used._array
+    sizes = np.maximum(xp.counted(bags._array, count, mine), 1)
+    return tensor_like(sizes.astype(dtype.numpy)[:, None])
+
 # %% ../../nbs/nn/03_functional.ipynb #fa08c425
 @recorded_as('EmbeddingBagBackward0')
 @anywhere
@@ -214,20 +235,18 @@ def embedding_bag(
     _check_bag_mode(mode, scale_grad_by_freq, sparse, per_sample_weights)
     _check_bag_indices(input, weight, padding_idx)
     vectors = embedding(input, weight, None, max_norm, norm_type, scale_grad_by_freq)
-    bags = np.searchsorted(starts[:count], np.arange(input.shape[0]), side='right') - 1
-    used = np.ones(len(bags), bool)
-    if padding_idx is not None: used = input._array != padding_idx % weight.shape[0]
-    if include_last_offset: used = used & (np.arange(len(bags)) < starts[-1])
-    if mode == 'max': return _largest_in_bags(vectors, bags, used, count)
-    dtype = weight._array.dtype
+    bags = bag_of_each(input, offsets, starts[:count])
+    used = None
+    if padding_idx is not None: used = input != padding_idx % weight.shape[0]
+    if include_last_offset:
+        before = from_python(tensor_like(np.arange(input.shape[0]))) < offsets[-1]
+        used = before if used is None else used & before
+    if mode == 'max': return _largest_in_bags(vectors, bags._array, used, count)
     if per_sample_weights is not None:
         vectors = vectors * per_sample_weights.unsqueeze(1)
-    if padding_idx is not None or include_last_offset:
-        vectors = vectors * tensor_like(used[:, None].astype(dtype))
-    out = _op['row_sums'](vectors, tensor_like(bags.astype(np.int64)), rows=count)
-    if mode == 'sum': return out
-    counts = np.maximum(xp.counted(bags, count, used), 1)
-    return out / tensor_like(counts[:, None].astype(dtype))
+    if used is not None: vectors = vectors * used.unsqueeze(1).to(weight.dtype)
+    out = _op['row_sums'](vectors, bags, rows=count)
+    return out if mode == 'sum' else out / bag_sizes(bags, used, count, weight.dtype)
 
 # %% ../../nbs/nn/03_functional.ipynb #6351da18
 _SWAPPED = (
@@ -240,7 +259,7 @@ def _largest_in_bags(vectors, bags, used, count):
     "The maximum over the rows of each bag that are used, zeros for an empty one."
     out = []
     for b in range(count):
-        mine = np.flatnonzero((bags == b) & used)
+        mine = np.flatnonzero(bags == b if used is None else (bags == b) & used._array)
         found = F.max(vectors[tensor_like(mine)], 0).values if len(mine) else None
         out.append(vectors.new_zeros(vectors.shape[1]) if found is None else found)
     return F.stack(out) if out else vectors.new_zeros((0, vectors.shape[1]))
@@ -332,6 +351,7 @@ def _coins(input, shape, p):
         np.argsort(order)
     )
 
+# %% ../../nbs/nn/03_functional.ipynb #296555f5
 def scaled_coins(coins, dtype, p):
     "Ones and zeros of a dtype, divided by `1 - p`: the factors of dropout."
     if dtype.kind != 'f' or dtype.itemsize < 4:
@@ -796,6 +816,7 @@ def leaky_relu(input, negative_slope=0.01, inplace=False):
         'leaky_relu_',
     )
 
+# %% ../../nbs/nn/03_functional.ipynb #f33d5219
 def prelu(input, weight):
     """As `leaky_relu`, with a slope to be learnt: one for all channels, or one per channel
     (dimension 1).
@@ -826,20 +847,23 @@ def celu(input, alpha=1.0, inplace=False):
         input, _refusing(_celu(input, alpha), inplace and alpha < 0, 'elu'), inplace, 'celu_'
     )
 
-def gelu(input, approximate='none'):
+def gelu(input, approximate='none', *, out=None):
     """The input times the normal distribution function of it; `approximate='tanh'` for the common
     approximation.
     """
+    if out is not None: return F.into(out, gelu(input, approximate))
     if approximate not in ('none', 'tanh'):
         raise RuntimeError('approximate argument must be either none or tanh.')
     return _op['gelu'](input, approximate=approximate)
 
-def softplus(input, beta=1, threshold=20):
+def softplus(input, beta=1, threshold=20, *, out=None):
     """`log(1 + e ** (beta * input)) / beta`; the input itself where `beta * input` exceeds
     `threshold`.
     """
+    if out is not None: return F.into(out, softplus(input, beta, threshold))
     return _op['softplus'](input, beta=float(beta), threshold=float(threshold))
 
+# %% ../../nbs/nn/03_functional.ipynb #449b524f
 def hardtanh(input, min_val=-1.0, max_val=1.0, inplace=False):
     "The input limited to the range from `min_val` to `max_val`."
     if min_val > max_val: raise ValueError('min_val cannot be greater than max_val')
@@ -890,6 +914,7 @@ def rrelu(input, lower=1.0 / 8, upper=1.0 / 3, training=False, inplace=False):
     ).astype(a.dtype)
     return _finish(input, _op['prelu'](input, tensor_like(drawn)), inplace, 'rrelu_')
 
+# %% ../../nbs/nn/03_functional.ipynb #e977c558
 def softsign(input):
     "`input / (1 + abs(input))`."
     return input / (input.abs() + 1)
@@ -898,8 +923,9 @@ def tanhshrink(input):
     "`input - tanh(input)`."
     return input - input.tanh()
 
-def softshrink(input, lambd=0.5):
+def softshrink(input, lambd=0.5, *, out=None):
     "The input moved towards zero by `lambd`, and zero if it is nearer than that."
+    if out is not None: return F.into(out, softshrink(input, lambd))
     if lambd < 0:
         raise RuntimeError(
             f'lambda must be in range [0, {np.finfo(input._array.dtype).max:g}] for input dtype'
@@ -907,8 +933,9 @@ def softshrink(input, lambd=0.5):
         )
     return _op['softshrink'](input, lambd=lambd)
 
-def hardshrink(input, lambd=0.5):
+def hardshrink(input, lambd=0.5, *, out=None):
     "The input, but zero where it lies between `-lambd` and `lambd`."
+    if out is not None: return F.into(out, hardshrink(input, lambd))
     return _op['hardshrink'](input, lambd=lambd)
 
 # %% ../../nbs/nn/03_functional.ipynb #64578d6f
@@ -1441,15 +1468,13 @@ def multi_margin_loss(
     single = input.dim() < 2
     x, t = (input.reshape(1, -1), target.reshape(-1)) if single else (input, target)
     _check_right_classes(x, t, input, target, weight)
-    n, classes = x.shape
+    classes = x.shape[1]
     right = F.gather(x, 1, t.unsqueeze(1))
     out = (margin - right + x).clamp(min=0)
     if p == 2: out = out * out
     if weight is not None: out = out * weight[t].unsqueeze(1)
-    lib = library_of(x._array)
-    others = lib.ones((n, classes), x._array.dtype)
-    others[lib.arange(n), t._array] = 0
-    out = F.sum(out * tensor_like(others), 1) / classes
+    every = from_python(tensor_like(library_of(x._array).arange(classes)))
+    out = F.sum(out * (t.unsqueeze(1) != every).to(x.dtype), 1) / classes
     return summarise(
         out.reshape(()) if single and reduction == 'none' and not target.dim() else out, reduction
     )

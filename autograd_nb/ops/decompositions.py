@@ -21,6 +21,7 @@ import math
 import numpy as np
 from ..arrays import lapack
 from ..arrays.numpy_backend import row_major, xp
+from ..graph.modes import from_python
 from ..graph.node import TensorBase, tensor_like
 from ..layers.complex import note_complex
 from ..graph.op import Fixed, N, Z, op
@@ -67,7 +68,7 @@ def eye_like(x):
 def constant_like(a, x):
     "The array `a` in the dtype and kind (array or tensor) of `x`."
     a = np.asarray(a, array_of(x).dtype)
-    return tensor_like(a) if isinstance(x, TensorBase) else a
+    return from_python(tensor_like(a)) if isinstance(x, TensorBase) else a
 
 def symmetric_part(x):
     "The Hermitian part of matrices."
@@ -681,7 +682,7 @@ def off_diagonal(x):
 
 def constant_mask(x):
     m = ~np.eye(x.shape[-1], dtype=bool)
-    return tensor_like(m) if isinstance(x, TensorBase) else m
+    return from_python(tensor_like(m)) if isinstance(x, TensorBase) else m
 
 def eigh_rule(g, out):
     gw, gv = g

@@ -127,6 +127,10 @@ class Beside:
 
     normal, shuffled = staticmethod(normal_numbers), staticmethod(shuffled)
 
+    @staticmethod
+    def gamma(generator, a, power, d):
+        return generator.in_turn(_gamma, a, power, d)
+
 # %% ../../nbs/arrays/03_random.ipynb #bee00741
 # how many words are left, and where the next one is
 STATE = np.dtype(
@@ -486,9 +490,8 @@ def gamma(a, generator):
     "Standard gamma numbers for an array of parameters, as float64."
     if not isinstance(generator, Generator): return generator.gamma(a)
     with np.errstate(divide='ignore'): power = 1 / a
-    return generator.in_turn(
-        _gamma, a, power, np.where(a < 1, a + a.dtype.type(1), a) - a.dtype.type(_THIRD)
-    )
+    d = np.where(a < 1, a + a.dtype.type(1), a) - a.dtype.type(_THIRD)
+    return Beside.gamma(generator, a, power, d)
 
 # %% ../../nbs/arrays/03_random.ipynb #c89b227f
 def _poisson(uniform, normal, rate):

@@ -10,7 +10,7 @@ import importlib
 
 PARTS = (
     'compiling arithmetic vectors rows norms convolution attention pooling grids sharing draws'
-    ' tables recurrent sequences'
+    ' tables recurrent sequences gamma'
 ).split()
 
 for _part in PARTS:

@@ -4,16 +4,17 @@
 
 # %% auto #0
 __all__ = ['dropout1d', 'dropout2d', 'dropout3d', 'relu', 'silu', 'relu_', 'leaky_relu_', 'elu_', 'selu_', 'celu_', 'hardtanh_',
-           'threshold_', 'rrelu_', 'linear', 'bilinear', 'embedding', 'embedding_bag', 'dropout', 'scaled_coins',
-           'alpha_dropout', 'feature_alpha_dropout', 'layer_norm', 'rms_norm', 'group_norm', 'batch_norm',
-           'instance_norm', 'normalize', 'sigmoid', 'tanh', 'logsigmoid', 'leaky_relu', 'prelu', 'elu', 'selu', 'celu',
-           'gelu', 'softplus', 'hardtanh', 'relu6', 'hardsigmoid', 'hardswish', 'mish', 'rrelu', 'softsign',
-           'tanhshrink', 'softshrink', 'hardshrink', 'threshold', 'glu', 'softmax', 'softmin', 'log_softmax',
-           'gumbel_softmax', 'exponential', 'reduction_of', 'summarise', 'mse_loss', 'l1_loss', 'smooth_l1_loss',
-           'huber_loss', 'binary_cross_entropy', 'binary_cross_entropy_with_logits', 'kl_div', 'nll_loss',
-           'cross_entropy', 'poisson_nll_loss', 'gaussian_nll_loss', 'margin_ranking_loss', 'hinge_embedding_loss',
-           'cosine_embedding_loss', 'triplet_margin_loss', 'triplet_margin_with_distance_loss', 'multi_margin_loss',
-           'multilabel_margin_loss', 'soft_margin_loss', 'multilabel_soft_margin_loss', 'linear_cross_entropy']
+           'threshold_', 'rrelu_', 'linear', 'bilinear', 'embedding', 'bag_of_each', 'bag_sizes', 'embedding_bag',
+           'dropout', 'scaled_coins', 'alpha_dropout', 'feature_alpha_dropout', 'layer_norm', 'rms_norm', 'group_norm',
+           'batch_norm', 'instance_norm', 'normalize', 'sigmoid', 'tanh', 'logsigmoid', 'leaky_relu', 'prelu', 'elu',
+           'selu', 'celu', 'gelu', 'softplus', 'hardtanh', 'relu6', 'hardsigmoid', 'hardswish', 'mish', 'rrelu',
+           'softsign', 'tanhshrink', 'softshrink', 'hardshrink', 'threshold', 'glu', 'softmax', 'softmin',
+           'log_softmax', 'gumbel_softmax', 'exponential', 'reduction_of', 'summarise', 'mse_loss', 'l1_loss',
+           'smooth_l1_loss', 'huber_loss', 'binary_cross_entropy', 'binary_cross_entropy_with_logits', 'kl_div',
+           'nll_loss', 'cross_entropy', 'poisson_nll_loss', 'gaussian_nll_loss', 'margin_ranking_loss',
+           'hinge_embedding_loss', 'cosine_embedding_loss', 'triplet_margin_loss', 'triplet_margin_with_distance_loss',
+           'multi_margin_loss', 'multilabel_margin_loss', 'soft_margin_loss', 'multilabel_soft_margin_loss',
+           'linear_cross_entropy']
 
 # %% ../../nbs/nn/03_functional.ipynb #3829b34f
 import builtins
@@ -30,10 +31,10 @@ from ..arrays.numpy_backend import xp
 from ..arrays.random import default_generator
 from ..functions import need_tensor, one_hot  # noqa: F401
 from ..tensor import chance_of, may_write, overwrite
-from ..graph.errors import dtypes_error, kind_error
+from ..graph.errors import broadcast_error, dtypes_error, kind_error
 from ..transforms.levels import Facade, draw
 from ..creation import zeros_like
-from ..graph.modes import LOCAL, castable, no_grad, whole
+from ..graph.modes import LOCAL, castable, from_python, no_grad, whole
 from ..ops.normalisation import Beside
 from ..layers.versions import JOURNAL
 from ..graph.node import TensorBase, recorded_as, rename, tensor_like
@@ -185,6 +186,25 @@ def _shorten_rows(weight, indices, max_norm, norm_type):
     table[rows[far]] *= (max_norm / (norms[far] + 1e-7)).astype(table.dtype)[:, None]
     JOURNAL.note(table, 'embedding_renorm_')
 
+# %% ../../nbs/nn/03_functional.ipynb #59f9a56e
+@whole
+@anywhere
+def bag_of_each(input, offsets, starts):
+    """The bag to which each index of the 1-d `input` belongs, as a tensor. `starts`: where bags
+    begin, as an array, which the tensor `offsets` holds unless that is None.
+    """
+    if offsets is not None: starts = offsets._array[: len(starts)]
+    places = np.arange(input.shape[0])
+    return tensor_like((np.searchsorted(starts, places, side='right') - 1).astype(np.int64))
+
+@whole
+@anywhere
+def bag_sizes(bags, used, count, dtype):
+    "The number of indices in each of `count` bags, at least one, as a column of a tensor."
+    mine = np.ones(len(bags._array), bool) if used is None else used._array
+    sizes = np.maximum(xp.counted(bags._array, count, mine), 1)
+    return tensor_like(sizes.astype(dtype.numpy)[:, None])
+
 # %% ../../nbs/nn/03_functional.ipynb #fa08c425
 @recorded_as('EmbeddingBagBackward0')
 @anywhere
@@ -215,20 +235,18 @@ def embedding_bag(
     _check_bag_mode(mode, scale_grad_by_freq, sparse, per_sample_weights)
     _check_bag_indices(input, weight, padding_idx)
     vectors = embedding(input, weight, None, max_norm, norm_type, scale_grad_by_freq)
-    bags = np.searchsorted(starts[:count], np.arange(input.shape[0]), side='right') - 1
-    used = np.ones(len(bags), bool)
-    if padding_idx is not None: used = input._array != padding_idx % weight.shape[0]
-    if include_last_offset: used = used & (np.arange(len(bags)) < starts[-1])
-    if mode == 'max': return _largest_in_bags(vectors, bags, used, count)
-    dtype = weight._array.dtype
+    bags = bag_of_each(input, offsets, starts[:count])
+    used = None
+    if padding_idx is not None: used = input != padding_idx % weight.shape[0]
+    if include_last_offset:
+        before = from_python(tensor_like(np.arange(input.shape[0]))) < offsets[-1]
+        used = before if used is None else used & before
+    if mode == 'max': return _largest_in_bags(vectors, bags._array, used, count)
     if per_sample_weights is not None:
         vectors = vectors * per_sample_weights.unsqueeze(1)
-    if padding_idx is not None or include_last_offset:
-        vectors = vectors * tensor_like(used[:, None].astype(dtype))
-    out = _op['row_sums'](vectors, tensor_like(bags.astype(np.int64)), rows=count)
-    if mode == 'sum': return out
-    counts = np.maximum(xp.counted(bags, count, used), 1)
-    return out / tensor_like(counts[:, None].astype(dtype))
+    if used is not None: vectors = vectors * used.unsqueeze(1).to(weight.dtype)
+    out = _op['row_sums'](vectors, bags, rows=count)
+    return out if mode == 'sum' else out / bag_sizes(bags, used, count, weight.dtype)
 
 # %% ../../nbs/nn/03_functional.ipynb #6351da18
 _SWAPPED = (
@@ -241,7 +259,7 @@ def _largest_in_bags(vectors, bags, used, count):
     "The maximum over the rows of each bag that are used, zeros for an empty one."
     out = []
     for b in range(count):
-        mine = np.flatnonzero((bags == b) & used)
+        mine = np.flatnonzero(bags == b if used is None else (bags == b) & used._array)
         found = F.max(vectors[tensor_like(mine)], 0).values if len(mine) else None
         out.append(vectors.new_zeros(vectors.shape[1]) if found is None else found)
     return F.stack(out) if out else vectors.new_zeros((0, vectors.shape[1]))
@@ -992,6 +1010,11 @@ def gumbel_softmax(logits, tau=1, hard=False, eps=1e-10, dim=-1):
     """
     F.need_tensor(logits, 'empty_like')
     dtype, chance = logits._array.dtype, chance_of(logits._array)
+    if dtype.kind in 'biu':
+        raise RuntimeError(
+            'Exponential distribution is a continuous probability distribution. dtype must be a'
+            f' floating point but you specified {F._type_name(logits)}'
+        )
     noise = draw(lambda shape: -np.log(exponential(shape, dtype, chance)), logits._array.shape)
     soft = F.softmax((logits + noise) / tau, dim)
     if not hard: return soft
@@ -1094,6 +1117,10 @@ def binary_cross_entropy(
             f'Using a target size ({target.shape}) that is different to the input size'
             f' ({input.shape}) is deprecated. Please ensure they have the same size.'
         )
+    if target._array.dtype != input._array.dtype:
+        raise RuntimeError(
+            f'Found dtype {F._type_name(target)} but expected {F._type_name(input)}'
+        )
     t = target._array
     if t.__class__ is np.ndarray and t.size and not ((t >= 0) & (t <= 1)).all():
         raise RuntimeError('all elements of target should be between 0 and 1')
@@ -1110,6 +1137,9 @@ def binary_cross_entropy_with_logits(
         raise ValueError(
             f'Target size ({target.shape}) must be the same as input size ({input.shape})'
         )
+    if pos_weight is not None:
+        misfit = broadcast_error(pos_weight.shape, target.shape, pos_weight, target)
+        if misfit is not None: raise misfit
     return _op['binary_cross_entropy_with_logits'](
         input, target, weight=_static(weight), pos_weight=_static(pos_weight), reduction=reduction
     )
@@ -1471,15 +1501,13 @@ def multi_margin_loss(
     single = input.dim() < 2
     x, t = (input.reshape(1, -1), target.reshape(-1)) if single else (input, target)
     _check_right_classes(x, t, input, target, weight)
-    n, classes = x.shape
+    classes = x.shape[1]
     right = F.gather(x, 1, t.unsqueeze(1))
     out = (margin - right + x).clamp(min=0)
     if p == 2: out = out * out
     if weight is not None: out = out * weight[t].unsqueeze(1)
-    lib = library_of(x._array)
-    others = lib.ones((n, classes), x._array.dtype)
-    others[lib.arange(n), t._array] = 0
-    out = F.sum(out * tensor_like(others), 1) / classes
+    every = from_python(tensor_like(library_of(x._array).arange(classes)))
+    out = F.sum(out * (t.unsqueeze(1) != every).to(x.dtype), 1) / classes
     return summarise(
         out.reshape(()) if single and reduction == 'none' and not target.dim() else out, reduction
     )

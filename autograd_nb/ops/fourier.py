@@ -9,6 +9,7 @@ __all__ = ['transform', 'fft', 'mirrored_bins', 'rfft', 'irfft']
 import numpy as np
 
 from ..arrays.numpy_backend import row_major
+from ..graph.modes import from_python
 from ..graph.node import TensorBase, tensor_like
 from ..graph.op import N, Z, linear, op
 from ..layers.complex import note_complex
@@ -68,7 +69,7 @@ def mirrored_bins(like, n, dim, factor):
     half[0] = 1
     if n % 2 == 0: half[-1] = 1
     half = half.reshape(-1, *(1,) * (len(like.shape) - 1 - dim % len(like.shape)))
-    return tensor_like(half) if isinstance(like, TensorBase) else half
+    return from_python(tensor_like(half)) if isinstance(like, TensorBase) else half
 
 @op(
     jvp=linear,

@@ -10,7 +10,6 @@ import builtins
 import numpy as np
 
 from .. import functions as F
-from ..arrays.cupy_backend import library_of
 from ..functions import _op, dim_of, index_select, into, unsqueeze, where
 from ..graph.modes import castable
 from ..graph.node import recorded_as, rename, tensor_like
@@ -120,9 +119,5 @@ def renorm(input, p, dim, maxnorm, *, out=None):
     size = _op['vector_norm'](
         input, ord=float(p), dim=tuple(i for i in range(n) if i != d), keepdim=True
     )
-    factor = where(
-        size > maxnorm,
-        maxnorm / (size + 1e-7),
-        tensor_like(library_of(size._array).ones((), size._array.dtype)),
-    )
+    factor = where(size > maxnorm, maxnorm / (size + 1e-7), 1.0)
     return into(out, input * factor)

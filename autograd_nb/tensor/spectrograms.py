@@ -8,11 +8,13 @@ __all__ = ['hann_window', 'hamming_window', 'blackman_window', 'bartlett_window'
 # %% ../../nbs/tensor/functions/16_spectrograms.ipynb #7bb6c2db
 import builtins
 import math
+import warnings
 import numpy as np
 
 from .. import fft as T, functions as F
 from ..arrays.cupy_backend import library_of
 from ..functions import _name, expand, narrow, squeeze, transpose, unsqueeze
+from ..graph.modes import from_python
 from ..graph.node import tensor_like
 from ..graph.op import REGISTRY
 from .complex_numbers import view_as_real
@@ -85,9 +87,8 @@ def _call(name, input, n_fft, hop_length, win_length, window, **more):
 def _centred_window(window, n_fft, win_length, like, said):
     "The window function, centred in `n_fft` samples."
     if window is None:
-        w = tensor_like(
-            library_of(like._array).ones(win_length, np.zeros((), like._array.dtype).real.dtype)
-        )
+        real = np.zeros((), like._array.dtype).real.dtype
+        w = from_python(tensor_like(library_of(like._array).ones(win_length, real)))
     else:
         w = window
         if w._array.ndim != 1 or w._array.shape[0] != win_length:
@@ -126,6 +127,13 @@ def _frames(input, n_fft, hop, length, window, center, pad_mode, said):
     return unfold(x, -1, n_fft, hop) * _centred_window(window, n_fft, length, input, words)
 
 # %% ../../nbs/tensor/functions/16_spectrograms.ipynb #039cb405
+_NO_WINDOW = (
+    'A window was not provided. A rectangular window will be applied,which is known to cause'
+    ' spectral leakage. Other windows such as torch.hann_window or torch.hamming_window are'
+    ' recommended to reduce spectral leakage.To suppress this warning and use a rectangular window,'
+    ' explicitly set `window=torch.ones(n_fft, device=<device>)`.'
+)
+
 def stft(
     input, n_fft, hop_length=None, win_length=None, window=None, center=True, pad_mode='reflect',
     normalized=False, onesided=None, return_complex=None, align_to_window=None,
@@ -148,6 +156,7 @@ def stft(
     if a.dtype.kind not in 'fc':
         raise RuntimeError(f'{said(input)} : expected a tensor of floating point or complex values')
     if a.ndim not in (1, 2): raise RuntimeError(f'{said(input)} : expected a 1D or 2D tensor')
+    if window is None: warnings.warn(_NO_WINDOW, UserWarning, stacklevel=2)
     hard = a.dtype.kind == 'c' or window is not None and window.is_complex()
     if return_complex is None and not hard:
         raise RuntimeError(

@@ -16,7 +16,7 @@ from ..arrays.dtypes import DTYPES, FROM_NUMPY, get_default_dtype
 from autograd_nb.functions import (
     _op, _pair, cast, dim_of, gather, into, matmul, movedim, reshape, squeeze, unsqueeze
 )
-from ..graph.modes import castable
+from ..graph.modes import castable, from_python
 from ..graph.node import TensorBase, recorded_as, rename, tensor_like
 from .complex_numbers import adjoint, imag, real
 from ..transforms.levels import WRAPPERS
@@ -128,7 +128,8 @@ def _quantile(input, q, dim, keepdim, interpolation, ignore, name, out):
     if not x._array.shape[d]:
         raise RuntimeError(f'{name}() input tensor must be non-empty')
     x = F.sort(movedim(x, d, -1), -1).values
-    row = reshape(q, -1) if isinstance(q, TensorBase) else tensor_like(qs.reshape(-1))
+    given = isinstance(q, TensorBase)
+    row = reshape(q, -1) if given else from_python(tensor_like(qs.reshape(-1)))
     # one row per q, then the remaining dimensions
     y = movedim(_at_ranks(x, _ranks(x, row, ignore), interpolation), -1, 0)
     if keepdim:

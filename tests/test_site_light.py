@@ -251,7 +251,7 @@ def answers(tmp_path_factory):
     pack.write(folder)
 
     def ask(*questions):
-        code = "import json, sys, page; assert not hasattr(sys.modules['numpy'], '__version__'); print(json.dumps([page.answer(*q) for q in json.load(sys.stdin)]))"
+        code = "import json, sys, page; assert not hasattr(sys.modules['numpy'], '__version__'); print(json.dumps([page.answer(*q) for q in json.load(sys.stdin)], allow_nan=False))"
         done = subprocess.run([sys.executable, "-c", code], input=json.dumps(questions), capture_output=True, text=True, cwd=folder, env={"PYTHONPATH": str(folder), "PATH": "/usr/bin:/bin"})
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
@@ -391,6 +391,9 @@ def test_a_link_opens_the_readers_function(built_site, site, browser_page, width
     browser_page.wait_for_function("() => document.querySelector('.own-line').innerText.includes('d/dz')")
     assert demo.locator(".own-sliders input").count() == 1
     agrees(browser_page, demo)
+    box.fill("1/(z - z)")
+    box.press("Enter")
+    browser_page.wait_for_function("() => /f = ∞.*nan/.test(document.querySelector('.own-line').innerText) && !document.querySelector('.own-wrong')")
     box.fill("nonsense(z)")
     box.press("Enter")
     browser_page.wait_for_function("() => document.querySelector('.own-line').innerText.includes('unknown function')")

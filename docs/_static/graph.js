@@ -136,10 +136,11 @@
   }
 
   const offer = (place, width) => {
-    const svg = drawing(place);
-    if (!svg || place.querySelector(":scope > .graph-open")) return;
+    const svg = drawing(place), known = place.querySelector(":scope > .graph-open");
+    if (!svg) return;
     const [wide, high] = size(svg);
-    if (wide <= width && high <= 0.8 * innerHeight) return;
+    if (wide <= width && high <= 0.8 * innerHeight) { known?.remove(); return; }
+    if (known) return;
     const open = button("⤢", "Open the graph on the whole screen", () => { const now = drawing(place); if (now) new View(now); });
     open.className = "graph-open";
     place.classList.add("graph-place");

@@ -58,6 +58,8 @@
         for (const [name, value] of url) if (name !== "f" && name !== "mode" && Number.isFinite(+value)) this.inputs.set(name, +value);
         if (["step", "grow"].includes(url.get("mode"))) this.mode = url.get("mode");
         root.classList.add("own-linked");
+        for (const input of this.sliders.querySelectorAll("input")) if (this.inputs.has(input.name)) input.value = this.inputs.get(input.name);
+        this.readouts();
         this.run();
       }
       this.modes();

@@ -245,6 +245,11 @@ def recorded(run, inputs: dict):
     return recording
 
 
+def finite(x: float) -> float | None:
+    "JSON has no ∞ and no nan; the line and the picture say them."
+    return x if math.isfinite(x) else None
+
+
 def answer(text: str, inputs: dict, scope: str = "agown", forward_only: bool = False) -> dict:
     """All that a page shows of the expression `text` at `inputs`: `text` in Python's signs, `line`, `svg` with every step in it, and for each
     step a `caption` and the style that picks it. `error` if there is no picture; missing inputs begin at 1."""
@@ -268,8 +273,8 @@ def answer(text: str, inputs: dict, scope: str = "agown", forward_only: bool = F
         "line": result_words(recording.result, {} if forward_only else {name: recording.grads[name] for name in inputs}),
         "names": list(inputs),
         "text": text if is_function(text) else in_python(text),
-        "result": recording.result,
-        "grads": recording.grads,
+        "result": finite(float(recording.result)),
+        "grads": {name: finite(float(grad)) for name, grad in recording.grads.items()},
         "svg": frames.base,
         "styles": [frame_css(scope, frame.k, total) for frame in frames.frames],
         "captions": [caption_html(k, count, frame.phase, frame.title, frame.text) for k, frame in enumerate(frames.frames)],

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['rsub', 'pi', 'e', 'inf', 'nan', 'newaxis', 'strided', 'version', 'FloatTensor', 'DoubleTensor', 'LongTensor',
            'IntTensor', 'ShortTensor', 'CharTensor', 'ByteTensor', 'BoolTensor', 'HalfTensor', 'BFloat16Tensor',
-           'typename', 'get_device_module']
+           'typename', 'is_storage', 'get_device_module']
 
 # %% ../nbs/00_package.ipynb #aafd38cf
 import math as _math
@@ -21,6 +21,7 @@ from autograd_nb.arrays.dtypes import (
     half, iinfo, int, int8, int16, int32, int64, long, memory_format, preserve_format,
     promote_types, set_default_dtype, short, uint8, uint16, uint32, uint64
 )
+from .arrays.dtypes import C_NAMES as _C_NAMES
 from .arrays.random import Generator, default_generator
 from .printing import set_printoptions
 from .graph.errors import HintedError as _Taught
@@ -43,7 +44,7 @@ from autograd_nb.functions import (
 )
 
 # %% ../nbs/00_package.ipynb #11d8d272
-from . import more as _more
+from .tensor import vocabulary as _vocabulary
 from . import overrides
 from . import autograd
 from .func import vmap
@@ -51,10 +52,11 @@ from . import amp, cpu, cuda, random, serialization
 from .amp import GradScaler, autocast
 from autograd_nb.settings import (
     are_deterministic_algorithms_enabled, get_default_device, get_deterministic_debug_mode,
-    get_float32_matmul_precision, get_num_interop_threads,
+    get_float32_matmul_precision, get_num_interop_threads, get_num_threads,
     is_deterministic_algorithms_warn_only_enabled, is_warn_always_enabled, set_default_device,
     set_default_tensor_type, set_deterministic_debug_mode, set_float32_matmul_precision,
-    set_flush_denormal, set_num_interop_threads, set_warn_always, use_deterministic_algorithms
+    set_flush_denormal, set_num_interop_threads, set_num_threads, set_warn_always,
+    use_deterministic_algorithms
 )
 from .cuda import OutOfMemoryError
 from .serialization import load, save
@@ -106,12 +108,22 @@ def typename(obj):
         else f'{type(obj).__module__}.{type(obj).__qualname__}'
     )
 
+def _c_name(kind): return _C_NAMES.get(kind.name, kind.name)
+
 class _LegacyType(type):
     """The old tensor types: `FloatTensor([1, 2])`, `LongTensor(2, 3)`, `isinstance(x,
     FloatTensor)`, `x.type(DoubleTensor)`.
     """
 
     def __call__(cls, *args):
+        if len(args) == 1 and isinstance(args[0], Tensor):
+            if args[0].dtype is not cls.dtype:
+                raise TypeError(
+                    f'expected TensorOptions(dtype={_c_name(cls.dtype)}, device=cpu) (got'
+                    f' TensorOptions(dtype={_c_name(args[0].dtype)}, device=cpu)): convert it,'
+                    ' with x.to(dtype)'
+                )
+            return args[0].detach()
         if len(args) == 1 and not isinstance(args[0], (_int, Size)):
             return tensor(args[0], dtype=cls.dtype)
         return zeros(*args, dtype=cls.dtype)
@@ -151,7 +163,7 @@ _LEGACY = dict(
 )
 
 # %% ../nbs/00_package.ipynb #32927005
-_more.install(Tensor, globals())
+_vocabulary.install(Tensor, globals())
 from .copies import install as _install  # noqa: E402 (it needs the methods)
 
 _install(Tensor, globals())
@@ -179,6 +191,10 @@ def _version():
     )
     sys.modules[out.__name__] = out
     return out
+
+def is_storage(obj):
+    "Whether `obj` is the memory of a tensor."
+    return isinstance(obj, UntypedStorage)
 
 def get_device_module(device=None):
     """The module of functions about a device: `cuda` or `cpu`; that of the accelerator, if none is
@@ -210,7 +226,7 @@ def __getattr__(name):
         '_C', '_functorch', 'functorch', 'viz', 'widgets', 'nn', 'optim', 'distributions', 'utils',
         'linalg', 'special', 'fft', 'cuda', 'cpu', 'func', 'amp', 'signal', 'masked', 'testing',
         'profiler', 'backends', 'accelerator', 'jit', 'compiler', 'types', 'distributed', 'futures',
-        'multiprocessing', 'return_types', 'library', '__future__',
+        'multiprocessing', 'return_types', 'library', '__future__', '_dynamo',
     ):
         import importlib
 

@@ -9,10 +9,10 @@ __all__ = ['VIEWS', 'COPIES', 'IN_PLACE', 'alias', 'part', 'own', 'copying', 'em
 # %% ../nbs/tensor/12_copies.ipynb #af1122f3
 from .arrays.dtypes import contiguous_format
 from . import functions as F
-from . import more as M
 from .functions import as_operand, dim_of, into
 from .graph.node import OutputEdge, rename
 from .graph.op import REGISTRY
+from .tensor.vocabulary import find
 
 # %% ../nbs/tensor/12_copies.ipynb #5e2db593
 def alias(input):
@@ -32,7 +32,7 @@ VIEWS = {
         )
     },
     **{
-        name: getattr(M, name)
+        name: find(name)
         for name in 'as_strided split_with_sizes unfold view_as_complex view_as_real'.split()
     },
     'alias': alias,
@@ -57,8 +57,8 @@ def copying(name, view):
         many = isinstance(found, (tuple, list))
         if out is None:
             return tuple(own(x, input) for x in found) if many else own(found, input)
-        if not many: return into(out, found)
-        for place, x in zip(out, found): into(place, x)
+        if not many: return into(out, found.contiguous(), f'{name}_copy')
+        for place, x in zip(out, found): into(place, x.contiguous(), f'{name}_copy')
 
     copy.__name__ = copy.__qualname__ = f'{name}_copy'
     copy.__doc__ = f'A copy of `{name}`.'
@@ -99,7 +99,7 @@ def empty_permuted(
         )
     stride, step = [0] * n, 1
     for d in reversed(order): stride[d], step = step, step * max(size[d], 1)
-    return M.empty_strided(
+    return find('empty_strided')(
         size, stride, dtype=dtype, device=device, requires_grad=requires_grad, pin_memory=pin_memory
     )
 

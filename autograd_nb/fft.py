@@ -16,7 +16,7 @@ from .functions import cast, dim_of, into, narrow
 from .graph.modes import LOCAL
 from .graph.node import rename
 from .graph.op import REGISTRY
-import autograd_nb.ops.more_shape
+import autograd_nb.ops.fourier
 import autograd_nb.ops.special  # noqa: F401  (registers its operations)
 
 # %% ../nbs/tensor/08_fft.ipynb #67569a99

@@ -7,13 +7,13 @@ __all__ = ['NUMBERS', 'sum', 'mean', 'prod', 'amax', 'amin', 'any', 'all', 'argm
            'std_mean', 'return_aminmax', 'return_max', 'return_min', 'return_sort', 'return_topk', 'return_mode',
            'return_median', 'return_cummax', 'cumsum', 'cumprod', 'mm', 'mv', 'bmm', 'dot', 'swapaxes', 'swapdims',
            'moveaxis', 'concat', 'concatenate', 'tril', 'triu', 'Size', 'is_tensor', 'need_tensor', 'need_first',
-           'need_tensors', 'as_operand', 'dim_of', 'sizes_of', 'dtype_of', 'into', 'cast', 'add', 'sub', 'div',
-           'is_differentiable', 'underivable', 'floor_divide', 'rsub', 'rdiv', 'pow', 'rpow', 'clamp', 'where', 'lerp',
-           'addcmul', 'addcdiv', 'masked_fill', 'logsumexp', 'only', 'max', 'min', 'aminmax', 'norm', 'softmax',
-           'log_softmax', 'count_nonzero', 'matmul', 'outer', 'addmm', 'addmv', 'baddbmm', 'einsum', 'trace', 'reshape',
-           'view', 'view_as', 'reshape_as', 'flatten', 'unflatten', 'permute', 'transpose', 't', 'movedim', 'squeeze',
-           'unsqueeze', 'expand', 'expand_as', 'broadcast_to', 'broadcast_tensors', 'repeat', 'tile',
-           'repeat_interleave', 'cat', 'stack', 'vstack', 'hstack', 'split', 'chunk', 'tensor_split', 'unbind',
+           'need_tensors', 'outdated', 'as_operand', 'dim_of', 'sizes_of', 'dtype_of', 'refuse_whole', 'into', 'cast',
+           'add', 'sub', 'div', 'is_differentiable', 'underivable', 'floor_divide', 'rsub', 'rdiv', 'pow', 'rpow',
+           'clamp', 'where', 'lerp', 'addcmul', 'addcdiv', 'masked_fill', 'logsumexp', 'only', 'max', 'min', 'aminmax',
+           'norm', 'softmax', 'log_softmax', 'count_nonzero', 'matmul', 'outer', 'addmm', 'addmv', 'baddbmm', 'einsum',
+           'trace', 'reshape', 'view', 'view_as', 'reshape_as', 'flatten', 'unflatten', 'permute', 'transpose', 't',
+           'movedim', 'squeeze', 'unsqueeze', 'expand', 'expand_as', 'broadcast_to', 'broadcast_tensors', 'repeat',
+           'tile', 'repeat_interleave', 'cat', 'stack', 'vstack', 'hstack', 'split', 'chunk', 'tensor_split', 'unbind',
            'narrow', 'select', 'flip', 'roll', 'diagonal', 'alone', 'diag', 'diag_embed', 'refuse_far', 'getitem',
            'gather', 'take_along_dim', 'index_select', 'masked_select', 'take', 'scatter_add', 'scatter', 'index_add',
            'check_range', 'nonzero', 'sort', 'argsort', 'topk', 'median', 'unique', 'bincount', 'one_hot', 'equal',
@@ -24,6 +24,7 @@ import builtins
 import functools
 import itertools
 import math
+import operator
 import warnings
 from collections import namedtuple
 import sys
@@ -31,7 +32,7 @@ import numpy as np
 
 from .arrays.cupy_backend import copied, is_far, library_of
 from autograd_nb.arrays.dtypes import (
-    DTYPES, FROM_NUMPY, RANK, bool as bool_, c_name, complex128, dtype as Dtype, fitting, float64,
+    DTYPES, FROM_NUMPY, bool as bool_, c_name, complex128, dtype as Dtype, fitting, float64,
     TYPE_NAMES, get_default_dtype, int64, result_dtype, scalar_dtype, type_name, uint8
 )
 from autograd_nb.arrays.numpy_backend import (
@@ -49,14 +50,20 @@ from .graph.op import REGISTRY
 from .graph.pytree import SequenceKey, register_pytree_node
 import autograd_nb.ops.attention
 import autograd_nb.ops.convolution
+import autograd_nb.ops.decompositions
+import autograd_nb.ops.fourier
 import autograd_nb.ops.indexing
-import autograd_nb.ops.more_shape
 import autograd_nb.ops.nn
 import autograd_nb.ops.normalisation
+import autograd_nb.ops.ordering
 import autograd_nb.ops.pointwise
 import autograd_nb.ops.pooling
 import autograd_nb.ops.recurrent
-import autograd_nb.ops.training  # noqa: F401  (these register their operations)
+import autograd_nb.ops.scatter
+import autograd_nb.ops.special
+import autograd_nb.ops.training
+import autograd_nb.ops.windows  # noqa: F401  (these register their operations)
+from .outputs import RESIZED, refuse_dtype
 from .ops.linalg import matmul as _matmul
 
 # %% ../nbs/tensor/02_functions.ipynb #067b5ee6
@@ -78,6 +85,10 @@ class Size(tuple):
 
     def __add__(self, other): return Size(tuple.__add__(self, tuple(other)))
 
+    def __mul__(self, times): return Size(tuple.__mul__(self, times))
+
+    __rmul__ = __mul__
+
 _picked = tuple.__getitem__
 
 register_pytree_node(
@@ -88,6 +99,7 @@ register_pytree_node(
     flatten_with_keys_fn=lambda t: ([(SequenceKey(i), v) for i, v in enumerate(t)], None),
 )
 
+# %% ../nbs/tensor/02_functions.ipynb #3d7d7be7
 def is_tensor(obj):
     "True for tensors."
     return isinstance(obj, TensorBase)
@@ -108,6 +120,21 @@ def need_first(value, other, function):
 def need_tensors(values, function):
     "Raise PyTorch's RuntimeError for an empty list."
     if not len(values): raise RuntimeError(f'{function} expects a non-empty TensorList')
+
+# %% ../nbs/tensor/02_functions.ipynb #8e329064
+def outdated(words):
+    "A decorator: the function warns, in PyTorch's words, that another has taken its place."
+
+    def decorate(function):
+        @functools.wraps(function)
+        def outdated(*args, **kwargs):
+            warnings.warn(words, UserWarning, stacklevel=2)
+            return function(*args, **kwargs)
+
+        return outdated
+
+    return decorate
+
 
 # %% ../nbs/tensor/02_functions.ipynb #4dc38c75
 def as_operand(value, like=None):
@@ -132,13 +159,23 @@ def dim_of(dim, ndim):
     if not -n <= dim < n: raise dim_error(dim, ndim)
     return int(dim) % n
 
-def sizes_of(args):
-    "The sizes in `f(2, 3)`, `f((2, 3))` or `f(torch.Size([2, 3]))` as a tuple of ints."
+def sizes_of(args, name=None):
+    """The sizes in `f(2, 3)`, `f((2, 3))` or `f(torch.Size([2, 3]))` as a tuple of ints. `name`: of
+    the function, for the error.
+    """
     if len(args) == 1 and args[0].__class__ is not int and isinstance(args[0], (tuple, list)):
         args = args[0]
     for a in args:
-        if a.__class__ is not int: return tuple(int(a) for a in args)
+        if a.__class__ is not int: return tuple(_size(a, name) for a in args)
     return tuple(args)
+
+def _size(a, name):
+    try: return operator.index(a)
+    except TypeError: pass
+    begin = f'{name}(): ' if name else ''
+    raise TypeError(
+        f"{begin}argument 'size' (position 1) must be tuple of ints, not {type(a).__name__}"
+    )
 
 _PYTHON = {int: int64, builtins.float: float64, builtins.bool: bool_, builtins.complex: complex128}
 
@@ -146,12 +183,26 @@ def dtype_of(d):
     "The dtype that `d` stands for: itself, or that of a type of Python."
     return _PYTHON.get(d, d) if d.__class__ is type else d
 
+# %% ../nbs/tensor/02_functions.ipynb #786680c4
+def refuse_whole(dtype, kind):
+    "PyTorch's error for 'uniform' or 'normal' numbers of a (NumPy) dtype without fractions."
+    if dtype.kind in 'biu':
+        words = dict(uniform='check_uniform_bounds', normal='normal_kernel_cpu')[kind]
+        raise NotImplementedError(f'"{words}" not implemented for \'{TYPE_NAMES[dtype.name]}\'')
+
+
 # %% ../nbs/tensor/02_functions.ipynb #fadd231c
-def into(out, result):
-    "Put `result` into the tensor `out=`, as PyTorch's functions do, and return `out`."
+def into(out, result, name=None):
+    """Put `result` into the tensor `out=`, as PyTorch's functions do, and return `out`. `name` is
+    that of the function, if the caller's is not.
+    """
     if out is None: return result
+    frame = sys._getframe(1)
+    name = name or _schema_name(frame)
     if isinstance(result, tuple):
-        return type(result)(*[into(o, r) for o, r in zip(out, result)])
+        kind, results = type(result), []
+        for o, r in zip(out, result): results.append(into(o, r, name))
+        return kind(results) if kind is tuple else kind(*results)
     if LOCAL.modes.transforms and (out.__class__ in WRAPPERS or result.__class__ in WRAPPERS):
         if KINDS['Dual'] in (out.__class__, result.__class__):
             raise NotImplementedError(
@@ -162,24 +213,17 @@ def into(out, result):
     if out._node is not None or result._node is not None:
         if LOCAL.modes.grad:
             raise RuntimeError(
-                f"{sys._getframe(1).f_code.co_name}(): functions with out=... arguments don't"
+                f"{name.removesuffix('_with_dim')}(): functions with out=... arguments don't"
                 " support automatic differentiation, but one of the arguments requires grad."
             )
     if out._meta is not None and out._meta.inference and not LOCAL.modes.inference:
         raise inference_write_error(out)
-    if (
-        out._array.dtype is not result._array.dtype
-        and RANK[result.dtype.category] > RANK[out.dtype.category]
-    ):
-        raise RuntimeError(
-            f"result type {_type_name(result)} can't be cast to the desired output type"
-            f" {_type_name(out)}"
-        )
+    if out._array.dtype is not result._array.dtype: refuse_dtype(name, result.dtype, out.dtype)
     resized = out._array.shape != result._array.shape
-    _refuse_shared(out, sys._getframe(1).f_locals)
-    if resized and out._array.size: _advise_against_resizing(out, result)
+    _refuse_shared(out, frame.f_locals)
+    if resized and out._array.size and name not in RESIZED: _advise_against_resizing(out, result)
     if resized:
-        _resize(out, result._array.shape)
+        _resize(out, result._array)
     elif 0 in out._array.strides and spread(out._array):
         raise own_copy(
             out, 'more than one element of the written-to tensor refers to a single memory location'
@@ -191,6 +235,11 @@ def into(out, result):
     return out
 
 # %% ../nbs/tensor/02_functions.ipynb #6b4041f1
+def _schema_name(frame):
+    "The name that PyTorch's schema has for the function of a frame: `linalg_inv`."
+    name, module = frame.f_code.co_name, frame.f_globals['__name__'].rpartition('.')[2]
+    return f'{module}_{name}' if module in ('linalg', 'fft') else name
+
 def _advise_against_resizing(out, result):
     "PyTorch's warning for a tensor `out` that gets memory of another shape for `result`."
     warnings.warn(
@@ -225,20 +274,23 @@ def cast(x, dtype):
     if dtype.category in ('bool', 'int') and x._node is not None: x = x.detach()
     return _op['to'](x, dtype=dtype.numpy)
 
-def _resize(out, shape):
-    """Give `out` the shape of what is to be put there: in the memory it lies in, from the same
-    place on, if there is room; otherwise in another piece, which counts its writes together with
-    the old one.
+def _resize(out, result):
+    """Give `out` the shape and layout of the array that is to be put there: in the memory it
+    lies in, from the same place on, if there is room; otherwise in another piece, which counts its
+    writes together with the old one.
     """
     old = out._array
-    storage, n = storage_of(old), math.prod(shape)
+    storage, n, shape = storage_of(old), result.size, result.shape
+    order = sorted(range(result.ndim), key=lambda d: -abs(result.strides[d]))
+    laid = [shape[d] for d in order]
+    back = np.argsort(order) if order else ()
     first = None
     if storage.__class__ is np.ndarray and storage.dtype == old.dtype:
         first = (address(old) - address(storage)) // old.itemsize
     if first is not None and storage.flags.c_contiguous and first + n <= storage.size:
-        out._array = storage.reshape(-1)[first : first + n].reshape(shape)
+        out._array = storage.reshape(-1)[first : first + n].reshape(laid).transpose(back)
         return
-    out._array = np.empty(shape, old.dtype, like=old)
+    out._array = np.empty(laid, old.dtype, like=old).transpose(back)
     JOURNAL.share(old, out._array)
 
 # %% ../nbs/tensor/02_functions.ipynb #97318df6
@@ -460,12 +512,14 @@ def lerp(input, end, weight, *, out=None):
         return into(out, _op['lerp_number'](input, end, weight=weight))
     return into(out, _op['lerp'](input, end, _as_constant(weight, input)))
 
-def addcmul(input, tensor1, tensor2, *, value=1):
+def addcmul(input, tensor1, tensor2, *, value=1, out=None):
     "`input + value * tensor1 * tensor2`."
+    if out is not None: return into(out, addcmul(input, tensor1, tensor2, value=value))
     return _op['addcmul'](input, tensor1, tensor2, value=value)
 
-def addcdiv(input, tensor1, tensor2, *, value=1):
+def addcdiv(input, tensor1, tensor2, *, value=1, out=None):
     "`input + value * tensor1 / tensor2`."
+    if out is not None: return into(out, addcdiv(input, tensor1, tensor2, value=value))
     if tensor1._array.dtype.kind in 'biu' and tensor2._array.dtype.kind in 'biu':
         raise RuntimeError(
             'Integer division with addcdiv is no longer supported, and in a future  release addcdiv'
@@ -525,6 +579,7 @@ def _no_mean(dtype):
         f' complex dtype. Got: {TYPE_NAMES.get(dtype.name, dtype.name)}'
     )
 
+# %% ../nbs/tensor/02_functions.ipynb #a68d2893
 def _reduce(name):
     op = _op[name]
 
@@ -535,13 +590,15 @@ def _reduce(name):
         elif dim is None and name in ('sum', 'mean'):
             dim = ()  # the same numbers; but PyTorch's overload for dims made the node
         if dim is None and axis is None and name in ('amax', 'amin'): dim = ()
+        # sums and products are computed in the dtype of `out`
+        if out is not None and dtype is None and name in ('sum', 'prod'): dtype = out.dtype
         # integers are summed as int64, and bytes answer questions in bytes
         kept = uint8 if name in ('any', 'all') and input._array.dtype == np.uint8 else dtype
         if dtype is not None:
             if name == 'mean' and dtype.category in ('bool', 'int'): raise _no_mean(dtype)
             input = cast(input, dtype)
         made = op(input, dim=_dims(dim, axis), keepdim=keepdim if keepdims is None else keepdims)
-        return into(out, made if kept is None else cast(made, kept))
+        return into(out, made if kept is None else cast(made, kept), name)
 
     reduce.__name__ = reduce.__qualname__ = name
     reduce.__doc__ = (
@@ -553,6 +610,20 @@ def _reduce(name):
 sum, mean, prod, amax, amin, any, all, argmax, argmin = (
     _reduce(n) for n in ('sum', 'mean', 'prod', 'amax', 'amin', 'any', 'all', 'argmax', 'argmin')
 )
+
+# %% ../nbs/tensor/02_functions.ipynb #69296309
+def _advise_on_freedom(name, input, made, correction):
+    "PyTorch's warning for a spread that is divided by nothing or less."
+    results = (made if made.__class__ in WRAPPERS or isinstance(made, TensorBase) else made[0])
+    results = results._array.size
+    if results and input._array.size // results <= correction:
+        warnings.warn(
+            f'{name}(): degrees of freedom is <= 0. Correction should be strictly less than the'
+            ' reduction factor (input numel divided by output numel).',
+            UserWarning,
+            stacklevel=3,
+        )
+
 
 # %% ../nbs/tensor/02_functions.ipynb #6aebe28a
 def _dispersion(name, doc):
@@ -574,7 +645,9 @@ def _dispersion(name, doc):
         if isinstance(dim, builtins.bool): dim, unbiased = None, dim
         if unbiased is not None: correction = int(unbiased)
         if correction is None: correction = 1
-        return into(out, op(input, dim=_dims(dim, axis), correction=correction, keepdim=keepdim))
+        made = op(input, dim=_dims(dim, axis), correction=correction, keepdim=keepdim)
+        _advise_on_freedom(name, input, made, correction)
+        return into(out, made, name)
 
     dispersion.__name__ = dispersion.__qualname__ = name
     dispersion.__doc__ = (
@@ -599,7 +672,9 @@ def logsumexp(input, dim, keepdim=False, *, out=None):
     return into(out, _op['logsumexp'](input, dim=_dims(dim, None), keepdim=keepdim))
 
 # %% ../nbs/tensor/02_functions.ipynb #c9eaf474
+@functools.cache
 def _pair(name, fields=('values', 'indices')):
+    "The class of the named tuples that the function `name` returns, made once."
     t = namedtuple(name, fields)
 
     def text(self):
@@ -617,29 +692,40 @@ return_max, return_min, return_sort, return_topk, return_mode, return_median, re
     _pair(n) for n in ('max', 'min', 'sort', 'topk', 'mode', 'median', 'cummax')
 )
 
+# %% ../nbs/tensor/02_functions.ipynb #f0627604
+def _nothing(input, dim, keepdim, kind, node):
+    "The extreme elements along `dim` of a tensor without elements: none, and none of their places."
+    shape = list(input._array.shape)
+    if keepdim: shape[dim] = 1
+    else: del shape[dim]
+    values = rename(reshape(input, shape), node, pictured=False)
+    return kind(values, tensor_like(np.zeros(shape, np.int64)))
+
+
 # %% ../nbs/tensor/02_functions.ipynb #64840eb5
 def only(input, node):
     "A single number, as the one that an operation with a node of this name picks, and its place."
-    place = tensor_like(library_of(input._array).zeros((), np.int64))
+    place = from_python(tensor_like(library_of(input._array).zeros((), np.int64)))
     return _op['picked'](input, place, dim=0, keepdim=True, node=node), place
 
 def _extreme(input, dim, keepdim, out, other, axis, name, ufunc, full, indices, kind, node):
     need_tensor(input, name)
     if axis is not None: dim = axis
     if isinstance(dim, TensorBase): dim, other = None, dim
-    if other is not None: return into(out, _op[ufunc](input, other))
+    if other is not None: return into(out, _op[ufunc](input, other), ufunc)
     if dim is None:
         if not input._array.size:
             raise RuntimeError(
                 f"{name}(): Expected reduction dim to be specified for input.numel() == 0. Specify"
                 " the reduction dim with the 'dim' argument."
             )
-        return into(out, _op[full](input))
+        return into(out, _op[full](input), name)
     d = dim_of(dim, input._array.ndim)
     if not input._array.ndim:
-        return kind(*only(input, node))
+        return into(out, kind(*only(input, node)), f'{name}_with_dim')
     if not input._array.shape[d]:
         raise IndexError(f'{name}(): Expected reduction dim {d} to have non-zero size.')
+    if not input._array.size: return _nothing(input, d, keepdim, kind, node)
     where = _op[indices](input.detach(), dim=d, keepdim=True)
     return into(
         out,
@@ -647,6 +733,7 @@ def _extreme(input, dim, keepdim, out, other, axis, name, ufunc, full, indices, 
             _op['picked'](input, where, dim=d, keepdim=keepdim, node=node),
             where if keepdim else where.squeeze(d),
         ),
+        f'{name}_with_dim',
     )
 
 # %% ../nbs/tensor/02_functions.ipynb #052c6ba3
@@ -667,8 +754,9 @@ def min(input, dim=None, keepdim=False, *, out=None, other=None, axis=None, keep
     return _extreme(input, dim, keepdim or keepdims, out, other, axis, *_SMALLEST)
 
 @recorded_as('AminmaxBackward0')
-def aminmax(input, *, dim=None, keepdim=False):
+def aminmax(input, *, dim=None, keepdim=False, out=None):
     "Smallest and largest, as a named pair (min, max)."
+    if out is not None: return into(out, aminmax(input, dim=dim, keepdim=keepdim))
     if not input._array.size:
         if dim is None:
             raise RuntimeError(
@@ -682,8 +770,9 @@ def aminmax(input, *, dim=None, keepdim=False):
     return return_aminmax(amin(input, dim, keepdim), amax(input, dim, keepdim))
 
 # %% ../nbs/tensor/02_functions.ipynb #53fe691f
-def norm(input, p='fro', dim=None, keepdim=False, *, dtype=None):
+def norm(input, p='fro', dim=None, keepdim=False, *, dtype=None, out=None):
     "The vector norm of order `p` (2 if 'fro') over `dim`, all dimensions if None."
+    if out is not None: return into(out, norm(input, p, dim, keepdim, dtype=dtype))
     need_tensor(input, 'norm')
     if input._array.dtype.kind in 'biu':
         raise RuntimeError(
@@ -696,19 +785,23 @@ def norm(input, p='fro', dim=None, keepdim=False, *, dtype=None):
         from autograd_nb.linalg import matrix_norm
 
         return matrix_norm(input, 'nuc', dim=(-2, -1) if dim is None else dim, keepdim=keepdim)
+    if isinstance(p, str) and p != 'fro':
+        raise RuntimeError(f'linalg.matrix_norm: Order {p} not supported.')
     p = 2.0 if p in ('fro', None) else float(p)
     if p == 2 and input._array.dtype.kind != 'c':
         return _op['root_of_sum'](input, dim=dim, keepdim=keepdim)
     return REGISTRY['vector_norm'].call(input, ord=p, dim=dim, keepdim=keepdim)
 
+# %% ../nbs/tensor/02_functions.ipynb #8b014271
 def _along(name):
     op = _op[name]
 
     def along(input, dim=None, *, dtype=None, out=None, axis=None):
         need_tensor(input, name)
         if dim is None: dim = _needed(axis, name)
+        if out is not None and dtype is None: dtype = out.dtype
         made = op(cast(input, dtype), dim=dim_of(dim, input._array.ndim))
-        return into(out, made if dtype is None else cast(made, dtype))
+        return into(out, made if dtype is None else cast(made, dtype), name)
 
     along.__name__ = along.__qualname__ = name
     along.__doc__ = REGISTRY[name].__doc__
@@ -716,15 +809,17 @@ def _along(name):
 
 cumsum, cumprod = _along('cumsum'), _along('cumprod')
 
-def softmax(input, dim=None, dtype=None, *, axis=None):
+def softmax(input, dim=None, dtype=None, *, axis=None, out=None):
     "`exp(input)`, scaled to sum to one along `dim`."
+    if out is not None: return into(out, softmax(input, dim, dtype, axis=axis))
     if dim is None: dim = _needed(axis, 'softmax')
     return _op['softmax'](
         _floating(cast(input, dtype), 'softmax'), dim=dim_of(dim, input._array.ndim)
     )
 
-def log_softmax(input, dim=None, dtype=None, *, axis=None):
+def log_softmax(input, dim=None, dtype=None, *, axis=None, out=None):
     "The logarithm of `softmax`."
+    if out is not None: return into(out, log_softmax(input, dim, dtype, axis=axis))
     if dim is None: dim = _needed(axis, 'log_softmax')
     return _op['log_softmax'](
         _floating(cast(input, dtype), 'log_softmax'), dim=dim_of(dim, input._array.ndim)
@@ -790,7 +885,7 @@ def _ranked(name, ranks):
                     f' {x._array.ndim} dimensions, shape {list(x._array.shape)}. matmul() accepts'
                     ' all ranks.'
                 )
-        return into(out, op(input, other))
+        return into(out, op(input, other), name)
 
     product.__name__ = product.__qualname__ = name
     product.__doc__ = REGISTRY[name].__doc__
@@ -829,14 +924,16 @@ def _scaled_sum(input, beta, product, alpha):
     return product if beta == 0 else (input if beta == 1 else input * beta) + product
 
 @recorded_as('AddmvBackward0')
-def addmv(input, mat, vec, *, beta=1, alpha=1):
+def addmv(input, mat, vec, *, beta=1, alpha=1, out=None):
     "`beta * input + alpha * (mat @ vec)`."
+    if out is not None: return into(out, addmv(input, mat, vec, beta=beta, alpha=alpha))
     return _scaled_sum(input, beta, mv(mat, vec), alpha)
 
 @castable
 @recorded_as('BaddbmmBackward0')
-def baddbmm(input, batch1, batch2, *, beta=1, alpha=1):
+def baddbmm(input, batch1, batch2, *, beta=1, alpha=1, out=None):
     "`beta * input + alpha * bmm(batch1, batch2)`."
+    if out is not None: return into(out, baddbmm(input, batch1, batch2, beta=beta, alpha=alpha))
     return _scaled_sum(input, beta, bmm(batch1, batch2), alpha)
 
 # %% ../nbs/tensor/02_functions.ipynb #a4f95ddc
@@ -872,6 +969,27 @@ def _read_equation(equation, operands):
     once = sorted(c for c in set(flat) - set(dots) if flat.count(c) == 1)
     return terms, dots + ''.join(once)
 
+# %% ../nbs/tensor/02_functions.ipynb #598a1067
+def _check_letters(terms, right):
+    "PyTorch's errors for what is no subscript, and for subscripts that the result cannot have."
+    for k, c in enumerate(','.join(terms)):
+        if not (c.isascii() and c.isalpha() or c == ','):
+            raise RuntimeError(
+                f'einsum(): invalid subscript given at index {k} in the equation string,'
+                ' subscripts must be in [a-zA-Z]'
+            )
+    for c in right:
+        if not builtins.any(c in term for term in terms):
+            raise RuntimeError(
+                f'einsum(): output subscript {c} does not appear in the equation for any input'
+                ' operand'
+            )
+        if right.count(c) > 1:
+            raise RuntimeError(
+                f'einsum(): output subscript {c} appears more than once in the output'
+            )
+
+
 # %% ../nbs/tensor/02_functions.ipynb #1fae3416
 def einsum(equation, *operands):
     """Sums of products in Einstein's notation, as in `einsum('bij,bjk->bik', x, y)`. Products of
@@ -882,6 +1000,7 @@ def einsum(equation, *operands):
     if len(operands) == 1 and isinstance(operands[0], (list, tuple)):
         operands = operands[0]
     terms, right = _read_equation(equation.replace(' ', ''), operands)
+    _check_letters(terms, right)
     first = operands[0]
     terms, operands = zip(*[_diagonals(t, x) for t, x in zip(terms, operands)])
     terms, operands, node = list(terms), list(operands), None
@@ -1010,6 +1129,25 @@ def _fitting(n, args):
     if -1 not in shape: return shape if rest == n else None
     return tuple(n // rest if s == -1 else s for s in shape) if rest and n % rest == 0 else None
 
+# %% ../nbs/tensor/02_functions.ipynb #84dfbd78
+def _read_as(input, dtype):
+    "The bytes of a tensor as numbers of another (NumPy) dtype. Raises PyTorch's errors."
+    a = input._array
+    if a.dtype.itemsize == dtype.itemsize or a.ndim and a.strides[-1] == a.itemsize:
+        times = dtype.itemsize // a.itemsize
+        if times < 2 or not a.shape[-1] % times: return a.view(dtype)
+    to = f'to view {_type_name(input)} as {TYPE_NAMES[dtype.name]} (different element sizes)'
+    if not a.ndim: raise RuntimeError(f'self.dim() cannot be 0 {to}')
+    times = dtype.itemsize // a.itemsize
+    if times > 1 and a.shape[-1] % times:
+        raise RuntimeError(
+            f'self.size(-1) must be divisible by {times} {to}, but got {a.shape[-1]}'
+        )
+    raise RuntimeError(
+        f'self.stride(-1) must be 1 {to}, but got {a.strides[-1] // a.itemsize}'
+    )
+
+
 # %% ../nbs/tensor/02_functions.ipynb #84f97525
 def _resolved(input, args):
     "The shape that `args` say (see `sizes_of`), with -1 replaced by the size that fits."
@@ -1036,12 +1174,13 @@ def _resolved(input, args):
             )
     raise count_error(input, shape)
 
+# %% ../nbs/tensor/02_functions.ipynb #dbe134a0
 def view(input, *shape):
     """Like `reshape`, but always shares memory: refused where that is impossible. `view(dtype)`
     reads the same bytes as another dtype.
     """
     if len(shape) == 1 and shape[0].__class__ is Dtype:
-        return tensor_like(input._array.view(shape[0].numpy))
+        return tensor_like(_read_as(input, shape[0].numpy))
     out, whole = _reshape(input, shape=_resolved(input, shape)), input._array
     part = out._array.base
     if part is not None and (part is whole or part is whole.base): return out
@@ -1260,8 +1399,12 @@ def tile(input, *dims):
     return repeat(input, (1,) * (input._array.ndim - len(dims)) + dims)
 
 # %% ../nbs/tensor/02_functions.ipynb #38e2272c
-def repeat_interleave(input, repeats, dim=None, *, output_size=None):
-    "Each element repeated `repeats` times (a number, or one number per element) along `dim`."
+def repeat_interleave(input, repeats=None, dim=None, *, output_size=None):
+    """Each element repeated `repeats` times (a number, or one number per element) along `dim`; with
+    a single argument, the index of each of its numbers that many times.
+    """
+    if repeats is None:
+        return tensor_like(np.repeat(np.arange(input._array.size), _repeats(input)))
     if dim is None: input, dim = reshape(input, -1), 0
     if isinstance(repeats, int):
         if repeats < 0: raise RuntimeError('Repeats must be non-negative')
@@ -1375,13 +1518,15 @@ def stack(tensors, dim=0, *, out=None, axis=None):
     tensors = _sequence(tensors, 'stack')
     return into(out, _op['stack'](*tensors, dim=dim_of(dim, tensors[0]._array.ndim + 1)))
 
-def vstack(tensors):
+def vstack(tensors, *, out=None):
     "Tensors joined as rows."
+    if out is not None: return into(out, vstack(tensors))
     need_tensors(tensors, 'vstack')
     return cat([x if x._array.ndim > 1 else reshape(x, (1, -1)) for x in tensors])
 
-def hstack(tensors):
+def hstack(tensors, *, out=None):
     "Tensors joined as columns."
+    if out is not None: return into(out, hstack(tensors))
     need_tensors(tensors, 'hstack')
     tensors = [x if x._array.ndim else reshape(x, 1) for x in tensors]
     return cat(tensors, 0 if tensors[0]._array.ndim == 1 else 1)
@@ -1491,6 +1636,7 @@ def narrow(input, dim, start, length):
         raise RuntimeError(f'start ({start}) + length ({length}) exceeds dimension size ({n}).')
     return _op['narrow'](input, dim=d, start=int(start), length=int(length))
 
+# %% ../nbs/tensor/02_functions.ipynb #b9934649
 def select(input, dim, index):
     "The slice at `index` along `dim`, that dimension removed."
     d, n = dim_of(dim, input._array.ndim), input._array.ndim
@@ -1559,8 +1705,9 @@ def alone(view):
     return tensor_like(own, None if LOCAL.modes.quiet else view._node)
 
 # %% ../nbs/tensor/02_functions.ipynb #c8ed29d1
-def diag(input, diagonal=0):
+def diag(input, diagonal=0, *, out=None):
     "A matrix's diagonal, or the matrix that has a vector as its diagonal."
+    if out is not None: return into(out, diag(input, diagonal))
     if input._array.ndim == 2:
         made = alone(globals()['diagonal'](input, diagonal))
         return rename(made, 'DiagonalBackward0_copy')
@@ -1583,16 +1730,28 @@ def diag_embed(input, offset=0, dim1=-2, dim2=-1):
 _PLAIN = {int, type(None)}
 
 # %% ../nbs/tensor/02_functions.ipynb #e4f12350
+_LISTS_AS_INDICES = (
+    'Using a non-tuple sequence for multidimensional indexing is deprecated and will be changed in'
+    ' pytorch 2.9; use x[tuple(seq)] instead of x[seq]. In pytorch 2.9 this will be interpreted as'
+    ' tensor index, x[torch.tensor(seq)], which will result either in an error or a different'
+    ' result'
+)
+
 def _list_as_index(index):
     "A list alone is one index of several elements, or, as in `x[[[0, 1]]]`, several indices."
     several = (list, tuple, slice, TensorBase, np.ndarray)
     if len(index) < 32 and builtins.any(
         i is None or i is Ellipsis or isinstance(i, several) for i in index
     ):
+        warnings.warn(_LISTS_AS_INDICES, UserWarning, stacklevel=4)
         return tuple(index)
     return (index,)
 
 # %% ../nbs/tensor/02_functions.ipynb #d68c030e
+_MASKS_OF_BYTES = (
+    'indexing with dtype torch.uint8 is now deprecated, please use a dtype torch.bool instead.'
+)
+
 def _tensor_entry(i):
     "A tensor in an index: (array or number, is it basic)."
     a = i._array
@@ -1600,7 +1759,9 @@ def _tensor_entry(i):
         raise kind_error(
             IndexError('tensors used as indices must be long, int, byte or bool tensors'), i
         )
-    if a.dtype == np.uint8: a = a.astype(bool)
+    if a.dtype == np.uint8:
+        warnings.warn(_MASKS_OF_BYTES, UserWarning, stacklevel=5)
+        a = a.astype(bool)
     if not a.ndim and a.dtype.kind in 'iu' and is_array(a): return int(a), True
     return a, False
 
@@ -1617,7 +1778,8 @@ def _sequence_entry(i):
 def _slice_entry(i):
     if i.step is None and i.start.__class__ in _PLAIN and i.stop.__class__ in _PLAIN: return i
     s = slice(*(v if v is None else v.__index__() for v in (i.start, i.stop, i.step)))
-    if s.step is not None and s.step <= 0: raise ValueError('step must be greater than zero')
+    if s.step == 0: raise ValueError('slice step cannot be zero')
+    if s.step is not None and s.step < 0: raise ValueError('step must be greater than zero')
     return s
 
 def _entry(i):
@@ -1779,6 +1941,16 @@ def _basic_first(index):
         work = work or i is None or i.__class__ is int or i.__class__ is slice and i != slice(None)
     return (tuple(first) if work else None), tuple(then)
 
+# %% ../nbs/tensor/02_functions.ipynb #19374431
+def _too_wide(index, x, dim):
+    "The first dimension, other than `dim`, in which `index` is larger than `x`; None: it fits."
+    sizes, room = index._array.shape, x._array.shape
+    if len(sizes) != len(room): return None
+    for d, size in enumerate(sizes):
+        if size > room[d] and d != dim: return d
+    return None
+
+
 # %% ../nbs/tensor/02_functions.ipynb #683b664c
 def _one_at_a_time(input, index):
     "A basic index applied entry by entry, each a node of its own as in PyTorch."
@@ -1806,10 +1978,18 @@ def _one_at_a_time(input, index):
 def gather(input, dim, index, *, out=None):
     "Elements picked along `dim`, one index per result element."
     need_tensor(index, 'gather', 'index', 3)
-    return into(out, _op['gather'](input, index, dim=dim_of(dim, input._array.ndim)))
+    d = dim_of(dim, input._array.ndim)
+    wide = _too_wide(index, input, d)
+    if wide is not None:
+        raise RuntimeError(
+            f'Size does not match at dimension {wide} expected index {[*index._array.shape]} to be'
+            f' no larger than self {[*input._array.shape]} apart from dimension {d}'
+        )
+    return into(out, _op['gather'](input, index, dim=d))
 
-def take_along_dim(input, indices, dim=None):
+def take_along_dim(input, indices, dim=None, *, out=None):
     "`gather` with broadcasting; over all elements if `dim` is None."
+    if out is not None: return into(out, take_along_dim(input, indices, dim))
     if dim is None: return gather(reshape(input, -1), 0, reshape(indices, -1))
     d = dim_of(dim, input._array.ndim)
     a, b = list(input._array.shape), list(indices._array.shape)
@@ -1825,8 +2005,9 @@ def take_along_dim(input, indices, dim=None):
     )
 
 # %% ../nbs/tensor/02_functions.ipynb #363fb797
-def index_select(input, dim, index):
+def index_select(input, dim, index, *, out=None):
     "The slices along `dim` named by `index`."
+    if out is not None: return into(out, index_select(input, dim, index))
     d = dim_of(dim, input._array.ndim)
     size = input._array.shape[d] if input._array.ndim else 1
     if index._array.__class__ is Facade and input._array.ndim:
@@ -1848,8 +2029,9 @@ def index_select(input, dim, index):
         raise row_error(input, index, a[(a < 0) | (a >= size)][0], d)
     return _op['index'](input, index=(slice(None),) * d + (a,), node='IndexSelectBackward0')
 
-def masked_select(input, mask):
+def masked_select(input, mask, *, out=None):
     "The elements where `mask` holds, as a vector."
+    if out is not None: return into(out, masked_select(input, mask))
     if mask._array.dtype != bool:
         raise RuntimeError('masked_select: expected BoolTensor for mask')
     if mask._array.__class__ is Facade:
@@ -1866,8 +2048,9 @@ def masked_select(input, mask):
     return _op['index'](x, index=(places,), node='MaskedSelectBackward0')
 
 # %% ../nbs/tensor/02_functions.ipynb #c7b05ba7
-def take(input, index):
+def take(input, index, *, out=None):
     "Elements by their place in the flattened tensor."
+    if out is not None: return into(out, take(input, index))
     a = index._array
     if a.__class__ is Facade or input.__class__ in WRAPPERS:
         return getitem(reshape(input, -1), index)
@@ -1890,20 +2073,29 @@ def _refuse_other_dtype(input, src):
 
 # %% ../nbs/tensor/02_functions.ipynb #acce03d8
 @castable
-def scatter_add(input, dim, index, src):
+def scatter_add(input, dim, index, src, *, out=None):
     "A copy with `src` added at `index` along `dim`."
+    if out is not None: return into(out, scatter_add(input, dim, index, src))
     need_tensor(src, 'scatter_add', 'src', 3)
     _refuse_other_dtype(input, src)
     return _op['scatter_add'](input, src, index, dim=dim_of(dim, input._array.ndim))
 
-def scatter(input, dim, index, src=None, *, value=None, reduce=None):
+def scatter(input, dim, index, src=None, *, value=None, reduce=None, out=None):
     "A copy with `src` (a tensor or a number) put at `index` along `dim`."
+    if out is not None:
+        return into(out, scatter(input, dim, index, src, value=value, reduce=reduce))
     if value is not None: src = value
     d = dim_of(dim, input._array.ndim)
     if reduce is not None: return _scatter_by(input, d, index, src, reduce)
     if not isinstance(src, TensorBase):
         return _op['put_number'](input, index, dim=d, value=_held(src, input))
     _refuse_other_dtype(input, src)
+    if _too_wide(index, input, d) is not None or _too_wide(index, src, None) is not None:
+        raise RuntimeError(
+            f'Expected index {[*index._array.shape]} to be no larger than self'
+            f' {[*input._array.shape]} apart from dimension {d} and to be no larger size than src'
+            f' {[*src._array.shape]}'
+        )
     return _op['scatter'](input, src, index, dim=d)
 def _scatter_by(input, d, index, src, reduce):
     "What `scatter` does with `reduce`, which has no derivative."
@@ -1928,8 +2120,9 @@ def _scatter_by(input, d, index, src, reduce):
     return underivable(made, 'aten::scatter', input, given)
 
 # %% ../nbs/tensor/02_functions.ipynb #02d1da35
-def index_add(input, dim, index, source, *, alpha=1):
+def index_add(input, dim, index, source, *, alpha=1, out=None):
     "A copy with the slices of `source` added at `index` along `dim`."
+    if out is not None: return into(out, index_add(input, dim, index, source, alpha=alpha))
     d = dim_of(dim, input._array.ndim)
     _check_slices(input, d, index, source)
     return REGISTRY['index_put'].general(
@@ -1980,8 +2173,9 @@ def check_range(index, dim, size, kind=IndexError):
         )
 
 # %% ../nbs/tensor/02_functions.ipynb #dc987d58
-def nonzero(input, *, as_tuple=False):
+def nonzero(input, *, as_tuple=False, out=None):
     "The indices of elements that are not zero: one row each, or one tensor per dimension."
+    if out is not None: return into(out, nonzero(input, as_tuple=as_tuple))
     if input._array.__class__ is Facade:
         raise dynamic_error('where' if as_tuple else 'nonzero')
     if not input._array.ndim:
@@ -1991,11 +2185,14 @@ def nonzero(input, *, as_tuple=False):
             if as_tuple
             else tensor_like(np.zeros((hits, 0), np.int64))
         )
-    found = np.nonzero(input._array)
-    return tuple(tensor_like(f) for f in found) if as_tuple else tensor_like(np.stack(found, 1))
+    found = np.stack(np.nonzero(input._array))  # as PyTorch lays them out, one dimension a row
+    return tuple(tensor_like(f) for f in found) if as_tuple else tensor_like(found.T)
 
-def sort(input, dim=-1, descending=False, stable=None):
+def sort(input, dim=-1, descending=False, stable=None, *, out=None):
     "Elements in order along `dim`, and where they were."
+    if input._array.dtype.kind == 'c':
+        raise RuntimeError(' Sort does not support complex dtypes on CPU')
+    if out is not None: return into(out, sort(input, dim, descending, stable))
     d = dim_of(dim, input._array.ndim)
     index = argsort(input, d, descending)
     node = 'SortBackward0' if stable is None else 'SortBackward1'
@@ -2011,8 +2208,9 @@ def argsort(input, dim=-1, descending=False, stable=False):
     )
 
 # %% ../nbs/tensor/02_functions.ipynb #8196f57b
-def topk(input, k, dim=-1, largest=True, sorted=True):
+def topk(input, k, dim=-1, largest=True, sorted=True, *, out=None):
     "The `k` largest (or smallest) elements along `dim`, and where they are."
+    if out is not None: return into(out, topk(input, k, dim, largest, sorted))
     d = dim_of(dim, input._array.ndim)
     if k > (input._array.shape[d] if input._array.ndim else 1) or k < 0:
         raise RuntimeError('selected index k out of range')
@@ -2069,6 +2267,11 @@ def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=No
 @looped
 def bincount(input, weights=None, minlength=0):
     "How often each non-negative integer occurs, or the sum of its weights."
+    a = input._array
+    if a.dtype.kind not in 'biu':
+        raise NotImplementedError(f'"bincount_cpu" not implemented for \'{_type_name(input)}\'')
+    if a.ndim != 1 or a.__class__ is np.ndarray and (a < 0).any():
+        raise RuntimeError('bincount only supports 1-d non-negative integral inputs.')
     made = tensor_like(
         np.bincount(input._array, None if weights is None else weights._array, minlength)
     )
@@ -2082,6 +2285,8 @@ def one_hot(input, num_classes=-1):
     known = input.__class__ not in WRAPPERS and not is_far(input._array)
     if num_classes == -1 and LOCAL.modes.tape is not None:
         LOCAL.modes.tape.looked_at(input, 'its largest class (name num_classes)')
+    if num_classes == -1 and not input._array.size:
+        raise RuntimeError('Can not infer total number of classes from empty tensor.')
     n = int(input._array.max()) + 1 if num_classes == -1 else num_classes
     if known and input._array.size:
         if input._array.min() < 0:
@@ -2151,14 +2356,39 @@ def is_complex(input):
     "True if the dtype is complex."
     return FROM_NUMPY[input._array.dtype].is_complex
 
+# %% ../nbs/tensor/02_functions.ipynb #fc469a19
+def _check_grid(tensors, indexing):
+    "PyTorch's warning for grids without a word on their order, and its errors."
+    if indexing is None:
+        warnings.warn(
+            'torch.meshgrid: in an upcoming release, it will be required to pass the indexing'
+            ' argument.',
+            UserWarning,
+            stacklevel=3,
+        )
+    elif indexing not in ('ij', 'xy'):
+        raise RuntimeError(
+            f'torch.meshgrid: indexing must be one of "xy" or "ij", but received: {indexing}'
+        )
+    for x in tensors:
+        if x._array.ndim > 1:
+            sizes = ' '.join(f' {n}' for n in x._array.shape)
+            raise RuntimeError(
+                f'torch.meshgrid: Expected 0D or 1D tensor in the tensor list but got: {sizes}'
+            )
+        if x._array.dtype != tensors[0]._array.dtype:
+            raise RuntimeError('meshgrid expects all tensors to have the same dtype')
+
+
 # %% ../nbs/tensor/02_functions.ipynb #0b8fb930
 def result_type(a, b):
     "The dtype of an expression of `a` and `b`."
     return _common(a, b)
 
-def meshgrid(*tensors, indexing='ij'):
-    "Coordinate tensors from coordinate vectors."
+def meshgrid(*tensors, indexing=None):
+    "Coordinate tensors from coordinate vectors: 'ij', the first along rows, or 'xy', as in plots."
     if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)): tensors = tensors[0]
+    _check_grid(tensors, indexing)
     n = [x._array.size for x in tensors]
     order = list(range(len(tensors)))
     if indexing == 'xy' and len(order) > 1: order[0], order[1] = 1, 0
@@ -2188,3 +2418,14 @@ for _name in (
     ' select index_select gather take_along_dim tensor_split'
 ).split():
     globals()[_name] = numpy_names(globals()[_name])
+
+# %% ../nbs/tensor/02_functions.ipynb #7ab11cd9
+def _name(function, name, doc):
+    "`function`, called `name` from now on, with a docstring."
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = doc
+    return function
+
+def _zeros(shape, x):
+    "Zeros of the dtype of `x`, and where it is."
+    return tensor_like(library_of(x._array).zeros(shape, x._array.dtype))

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['return_inv_ex', 'return_solve_ex', 'return_cholesky_ex', 'return_slogdet', 'return_logabsdet', 'return_qr',
            'return_svd', 'return_eigh', 'return_eig', 'return_lu', 'return_lu_factor', 'return_lu_factor_ex',
-           'return_lu_unpack', 'return_lstsq', 'return_ldl_factor', 'return_ldl_factor_ex', 'need_matrix',
+           'return_lu_unpack', 'return_lstsq', 'return_ldl_factor', 'return_ldl_factor_ex', 'followed', 'need_matrix',
            'need_floating', 'one_triangle', 'mirrored', 'inv', 'inv_ex', 'solve', 'solve_ex', 'solve_triangular',
            'lstsq', 'pinv', 'det', 'slogdet', 'logdet', 'cholesky', 'cholesky_ex', 'adjoint', 'qr', 'lu',
            'lu_factor_ex', 'lu_factor', 'lu_solve', 'lu_unpack', 'reflector', 'householder_product', 'ldl_factor_ex',
@@ -22,7 +22,7 @@ from . import functions as F
 from .arrays.cupy_backend import anywhere, beside, is_far, library_of
 from .arrays.dtypes import FROM_NUMPY
 from .functions import _pair, cast, dim_of, into, matmul, need_tensor
-from .graph.modes import LOCAL, castable
+from .graph.modes import LOCAL, castable, from_python
 from .transforms.levels import WRAPPERS, looped
 from .graph.node import TensorBase, recorded_as, rename, tensor_like
 from .graph.op import REGISTRY
@@ -30,6 +30,10 @@ import autograd_nb.ops.decompositions  # noqa: F401  (registers its operations)
 from .ops.decompositions import LinAlgError
 
 # %% ../nbs/tensor/05_linalg.ipynb #06d17a99
+def followed(A):
+    "Whether operations on `A` are taken down, so that its numbers must not decide what is done."
+    return A.__class__ in WRAPPERS or LOCAL.modes.tape is not None
+
 _op = {n: op.call for n, op in REGISTRY.items() if op.__module__.endswith('.decompositions')}
 
 def need_matrix(A, name, square=False):
@@ -67,7 +71,7 @@ def one_triangle(A, upper):
     """
     fixed = A.detach()
     rest = (F.triu if upper else F.tril)(fixed) - fixed
-    return A if A.__class__ not in WRAPPERS and not rest._array.any() else A + rest
+    return A if not followed(A) and not rest._array.any() else A + rest
 
 # %% ../nbs/tensor/05_linalg.ipynb #baeb8c98
 @anywhere
@@ -76,7 +80,7 @@ def mirrored(A, upper=False):
     triangle; gradients pass as if it had been symmetric all along.
     """
     a = A._array
-    if A.__class__ in WRAPPERS:
+    if followed(A):
         t, strict = (F.triu(A), F.triu(A, 1)) if upper else (F.tril(A), F.tril(A, -1))
         return A + (t + adjoint(strict) - A).detach()
     if np.array_equal(a, a.swapaxes(-1, -2).conj(), equal_nan=True): return A
@@ -202,8 +206,9 @@ def solve_triangular(A, B, *, upper, left=True, unitriangular=False, out=None):
 # %% ../nbs/tensor/05_linalg.ipynb #a1e8efd6
 @castable
 @recorded_as('LinalgLstsqBackward0')
-def lstsq(A, B, rcond=None, *, driver=None):
+def lstsq(A, B, rcond=None, *, driver=None, out=None):
     "The least-squares solution of `A @ X = B`: (solution, residuals, rank, singular_values)."
+    if out is not None: return into(out, lstsq(A, B, rcond, driver=driver))
     if A._array.ndim < 2:
         raise RuntimeError('torch.linalg.lstsq: input must have at least 2 dimensions.')
     need_matrix(A, 'torch.linalg.lstsq')
@@ -229,6 +234,7 @@ def lstsq(A, B, rcond=None, *, driver=None):
     if not full: residuals = F.narrow(F.reshape(residuals, -1), 0, 0, 0)
     return return_lstsq(F.squeeze(x, -1) if vector else x, residuals, *rest)
 
+# %% ../nbs/tensor/05_linalg.ipynb #f62e8988
 @looped
 @anywhere
 def _fit(A, limit, driver):
@@ -280,7 +286,7 @@ def logdet(input):
     need_matrix(input, 'linalg.slogdet', True)
     s, l = _op['slogdet'](input)
     if s._array.dtype.kind == 'c': return l + REGISTRY['log'].call(s)
-    return F.where(s < 0, tensor_like(library_of(l._array).full((), np.nan, l._array.dtype)), l)
+    return F.where(s < 0, math.nan, l)
 
 # %% ../nbs/tensor/05_linalg.ipynb #ea1ce279
 @recorded_as('LinalgCholeskyExBackward0')
@@ -343,9 +349,7 @@ def lu_factor_ex(A, *, pivot=True, check_errors=False, out=None):
         F.cat(
             [
                 F.narrow(low, -1, 0, k),
-                tensor_like(
-                    library_of(A._array).zeros((*A._array.shape[:-1], n - k), A._array.dtype)
-                ),
+                A.new_zeros((*A._array.shape[:-1], n - k)),
             ],
             -1,
         )
@@ -356,9 +360,7 @@ def lu_factor_ex(A, *, pivot=True, check_errors=False, out=None):
         F.cat(
             [
                 U,
-                tensor_like(
-                    library_of(A._array).zeros((*A._array.shape[:-2], m - k, n), A._array.dtype)
-                ),
+                A.new_zeros((*A._array.shape[:-2], m - k, n)),
             ],
             -2,
         )
@@ -405,6 +407,7 @@ def lu_solve(LU, pivots, B, *, left=True, adjoint=False, out=None):
     )
     return into(out, _op['triangular_solve'](LU, y, upper=True))
 
+# %% ../nbs/tensor/05_linalg.ipynb #060381da
 def _lu_transposed(LU, P, B):
     "The solution of `A.T @ X = B`."
     t = F.transpose(LU, -2, -1)
@@ -412,14 +415,14 @@ def _lu_transposed(LU, P, B):
     return matmul(P, _op['triangular_solve'](t, y, upper=True, unitriangular=True))
 
 @recorded_as('LuUnpackBackward0')
-def lu_unpack(LU_data, LU_pivots, unpack_data=True, unpack_pivots=True):
+def lu_unpack(LU_data, LU_pivots, unpack_data=True, unpack_pivots=True, *, out=None):
     "P, L and U from the compact form of `lu_factor`."
+    if out is not None: return into(out, lu_unpack(LU_data, LU_pivots, unpack_data, unpack_pivots))
     m, n = LU_data._array.shape[-2:]
     k = builtins.min(m, n)
     P = cast(_op['exchanged'](LU_pivots, count=m), FROM_NUMPY[LU_data._array.dtype])
-    L = F.tril(F.narrow(LU_data, -1, 0, k), -1) + tensor_like(
-        library_of(LU_data._array).eye(m, k, dtype=LU_data._array.dtype)
-    )
+    ones = library_of(LU_data._array).eye(m, k, dtype=LU_data._array.dtype)
+    L = F.tril(F.narrow(LU_data, -1, 0, k), -1) + from_python(tensor_like(ones))
     return return_lu_unpack(P, L, F.triu(F.narrow(LU_data, -2, 0, k)))
 
 # %% ../nbs/tensor/05_linalg.ipynb #fdf47653
@@ -430,7 +433,8 @@ def reflector(A, i):
     """
     below = (np.arange(A._array.shape[-2]) > i).astype(A._array.dtype)
     unit = (np.arange(A._array.shape[-2]) == i).astype(A._array.dtype)
-    return F.unsqueeze(F.select(A, -1, i) * tensor_like(below) + tensor_like(unit), -1)
+    below, unit = from_python(tensor_like(below)), from_python(tensor_like(unit))
+    return F.unsqueeze(F.select(A, -1, i) * below + unit, -1)
 
 @recorded_as('LinalgHouseholderProductBackward0')
 @anywhere
@@ -440,7 +444,8 @@ def householder_product(A, tau, *, out=None):
     """
     need_matrix(A, 'linalg.householder_product')
     m, n = A._array.shape[-2:]
-    Q = tensor_like(np.broadcast_to(np.eye(m, n, dtype=A._array.dtype), A._array.shape).copy())
+    start = np.broadcast_to(np.eye(m, n, dtype=A._array.dtype), A._array.shape).copy()
+    Q = from_python(tensor_like(start))
     for i in range(tau._array.shape[-1] - 1, -1, -1):  # one reflection per column
         v = reflector(A, i)
         Q = Q - v * F.unsqueeze(F.unsqueeze(F.select(tau, -1, i), -1), -1) * matmul(adjoint(v), Q)
@@ -671,8 +676,8 @@ def matrix_power(A, n, *, out=None):
     if n == 0:
         return into(
             out,
-            F.masked_fill(A, tensor_like(np.ones((), bool)), 0)
-            + tensor_like(np.eye(A._array.shape[-1], dtype=A._array.dtype)),
+            F.masked_fill(A, from_python(tensor_like(np.ones((), bool))), 0)
+            + from_python(tensor_like(np.eye(A._array.shape[-1], dtype=A._array.dtype))),
         )
     result, times = None, n
     while n:
@@ -709,6 +714,7 @@ def multi_dot(tensors, *, out=None):
     if last: y = F.squeeze(y, -1)
     return into(out, rename(y, 'ViewBackward0', pictured=False))
 
+# %% ../nbs/tensor/05_linalg.ipynb #660355fa
 def cross(input, other, *, dim=-1, out=None):
     "The cross product of vectors of three numbers along `dim`."
     need_tensor(input, 'linalg_cross')
@@ -738,7 +744,8 @@ def vander(x, N=None):
     if not x._array.ndim: x = F.reshape(x, 1)
     n = x._array.shape[-1] if N is None else N
     if N is not None and N <= 1: raise RuntimeError('N must be greater than 1.')
-    ones = tensor_like(library_of(x._array).ones((*x._array.shape, 1), x._array.dtype))
+    ones = library_of(x._array).ones((*x._array.shape, 1), x._array.dtype)
+    ones = from_python(tensor_like(ones))
     return (
         F.cat([ones, F.cumprod(F.expand(F.unsqueeze(x, -1), *x._array.shape, n - 1), -1)], -1)
         if n > 1

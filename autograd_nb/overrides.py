@@ -20,7 +20,7 @@ from .graph.node import TensorBase
 
 from .graph.codegen import bind
 from .graph.op import REGISTRY, Op
-from .more import _as_subclass
+from .tensor.layouts import _as_subclass
 from .ops import overload_of
 from .tensor import Tensor
 

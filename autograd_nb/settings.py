@@ -7,7 +7,7 @@ __all__ = ['set_default_device', 'get_default_device', 'set_default_tensor_type'
            'get_float32_matmul_precision', 'use_deterministic_algorithms', 'are_deterministic_algorithms_enabled',
            'is_deterministic_algorithms_warn_only_enabled', 'set_deterministic_debug_mode',
            'get_deterministic_debug_mode', 'set_warn_always', 'is_warn_always_enabled', 'set_flush_denormal',
-           'set_num_interop_threads', 'get_num_interop_threads']
+           'set_num_interop_threads', 'get_num_interop_threads', 'get_num_threads', 'set_num_threads']
 
 # %% ../nbs/pytorch_names/04_settings.ipynb #99e1f7eb
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     'get_deterministic_debug_mode',
     'get_float32_matmul_precision',
     'get_num_interop_threads',
+    'get_num_threads',
     'is_deterministic_algorithms_warn_only_enabled',
     'is_warn_always_enabled',
     'set_default_device',
@@ -24,6 +25,7 @@ __all__ = [
     'set_float32_matmul_precision',
     'set_flush_denormal',
     'set_num_interop_threads',
+    'set_num_threads',
     'set_warn_always',
     'use_deterministic_algorithms',
 ]
@@ -32,6 +34,8 @@ from .arrays.cudnn_backend import Settings
 from .arrays.cupy_backend import get_precision, set_precision
 from .arrays.dtypes import dtype, float32, float64, set_default_dtype
 from .creation import empty
+from .ops.crew import crew
+from .ops.kernels.products import LIBRARY
 from .tensor import DEFAULT, device as Device
 
 _CHOSEN = dict(deterministic=False, warn_only=False, warn_always=False, interop=1)
@@ -119,6 +123,7 @@ def set_flush_denormal(mode):
     "Whether the smallest numbers are rounded to zero. Returns False: it is not supported here."
     return False
 
+# %% ../nbs/pytorch_names/04_settings.ipynb #1cb8a550
 def set_num_interop_threads(n):
     """How many operations may run side by side. Here they run one after the other, and each may use
     several threads: see `set_num_threads`.
@@ -131,3 +136,15 @@ def set_num_interop_threads(n):
 def get_num_interop_threads():
     "The number given to `set_num_interop_threads`."
     return _CHOSEN['interop']
+
+def get_num_threads():
+    "The number of threads that an operation uses."
+    return crew.size
+
+def set_num_threads(number):
+    """Let operations use so many threads. (Linear algebra only where NumPy computes it with
+    OpenBLAS.)
+    """
+    if number <= 0: raise RuntimeError('set_num_threads expects a positive integer')
+    crew.size = number
+    if LIBRARY is not None: LIBRARY[1](number)

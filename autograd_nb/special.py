@@ -81,7 +81,7 @@ def undifferentiated(name):
         dtype = FROM_NUMPY[x._array.dtype]
         if dtype.is_complex or dtype.is_floating_point and dtype.itemsize < 4:
             raise NotImplementedError(f'"{name}_cpu" not implemented for \'{F._type_name(x)}\'')
-        return into(out, op.call(x))
+        return into(out, op.call(x), 'special_' + name)
 
     # PyTorch names their argument otherwise
     if name.startswith(('airy', 'scaled', 'spherical')):
@@ -118,7 +118,7 @@ def either(name, positions=('input', 'other')):
                     f" {type(input).__name__}"
                 )
             input = as_operand(input, other)
-        return into(out, op(input, other))
+        return into(out, op(input, other), name)
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = REGISTRY[name].__doc__
@@ -136,7 +136,7 @@ def polygamma(n, input, *, out=None):
 
 def multigammaln(input, p, *, out=None):
     "The logarithm of the multivariate gamma function of dimension `p`."
-    return into(out, REGISTRY['mvlgamma'].call(input, p=int(p)))
+    return into(out, REGISTRY['mvlgamma'].call(input, p=int(p)), 'mvlgamma')
 
 def logit(input, eps=None, *, out=None):
     """`log(input / (1 - input))`; with `eps`, of the input limited to the range from `eps` to `1 -
@@ -184,7 +184,7 @@ def polynomial(name, start, step, doc):
         for k in range(1, top + 1):
             result = F.where(tensor_like(np.broadcast_to(degrees == k, shape).copy()), now, result)
             before, now = now, step(k, x, now, before)
-        return into(out, result)
+        return into(out, result, 'special_' + name)
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = doc

@@ -7,7 +7,7 @@ import autograd_nb as torch
 from autograd_nb.arrays import random
 from autograd_nb.arrays.numpy_backend import where
 from autograd_nb.nn import functional as F
-from autograd_nb.ops import more_shape
+from autograd_nb.ops import windows
 
 ODD = np.array([np.nan, np.inf, -np.inf, -0.0, 0.0, 1e-45, 3.5, -7.25])
 
@@ -82,9 +82,9 @@ def test_runs_cover_each_place_once(mode):
     for n in (1, 2, 3, 7):
         for before in range(n):
             for after in range(n):
-                places = more_shape.places(n, before, after, mode)
+                places = windows.places(n, before, after, mode)
                 numbered = np.full(len(places), -1)
-                for shown, source in more_shape.runs_of(n, before, after, mode):
+                for shown, source in windows.runs_of(n, before, after, mode):
                     numbered[shown] = np.arange(n)[source]
                 np.testing.assert_array_equal(numbered, places)
 

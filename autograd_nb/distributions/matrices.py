@@ -23,7 +23,8 @@ from .transforms import StickBreakingTransform, TransformedDistribution
 from ..functions import cat
 from ..graph.node import TensorBase
 from ..linalg import cholesky, solve_triangular
-from ..more import broadcast_shapes, cholesky_solve, slogdet
+from ..tensor.factorizations import cholesky_solve, slogdet
+from ..tensor.shapes import broadcast_shapes
 from ..special import multigammaln
 
 # %% ../../nbs/distributions/09_matrices.ipynb #1d63a022

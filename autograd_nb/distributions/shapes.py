@@ -23,7 +23,7 @@ from autograd_nb.distributions.transforms import (
 )
 from ..functions import where
 from ..graph.modes import no_grad
-from ..more import poisson
+from ..tensor.random_numbers import poisson
 from ..nn.functional import binary_cross_entropy_with_logits, logsigmoid
 from ..special import i0e, i1e
 

@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['EXTRA', 'accumulate', 'reachable', 'Limits', 'Plan', 'Task', 'reached', 'Step', 'sum_of', 'delivery',
-           'deliver_output', 'completed', 'arrival', 'exhaust', 'walk_nodes', 'put_off', 'failed', 'wanted', 'arrived',
-           'attend', 'edited', 'passed_on', 'run_rules', 'run_bare', 'nothing', 'wanted_part', 'narrow', 'Part',
-           'on_tensors', 'run_visibly', 'bare_array', 'finish_leaf', 'backward', 'run', 'found_at', 'given_back',
-           'is_deep', 'on_fresh_stack', 'queue_callback', 'walk']
+           'deliver_output', 'completed', 'arrival', 'exhaust', 'walk_nodes', 'failed', 'wanted', 'arrived', 'attend',
+           'edited', 'passed_on', 'run_rules', 'run_bare', 'nothing', 'wanted_part', 'narrow', 'Part', 'on_tensors',
+           'run_visibly', 'bare_array', 'finish_leaf', 'backward', 'run', 'found_at', 'given_back', 'is_deep',
+           'on_fresh_stack', 'queue_callback', 'walk']
 
 # %% ../../nbs/graph/07_engine.ipynb #c4bf0f01
 import contextvars
@@ -138,7 +138,8 @@ class Task:
     "One backward pass. `number`: 0 for the first of all, and so on."
 
     next_number = count().__next__
-    later = None  # what large elementwise nodes have put off
+    # adds to a leaf that waits for nothing else; a layer may put its own in the place
+    accumulate = staticmethod(accumulate)
     leaf = None  # the one whose hooks are running
 
     def __init__(self, roots, plan, keep=False, graph=False, watch=False, stack=None):
@@ -154,6 +155,8 @@ class Task:
         self.stack = stack = stack or LOCAL.modes.stack()
         self.watch = watch or stack.watch
         self.run, self.bare, self.close = stack.run, stack.bare, watch or graph or stack.close
+        self.arriving = stack.arriving  # what looks at a complete gradient first
+        self.notes = {}  # what layers keep while the pass lasts
 
     @property
     def roots(self): return [e for e, _ in self.starts]
@@ -214,8 +217,7 @@ def delivery(task, heap, waiting, leaves):
             held = leaves.get(edge)
             leaves[edge] = g if held is None else held if g is None else sum_of(held, g)
         elif g is not None:
-            if task.later is not None and edge in task.later.leaves: task.later.finish()
-            accumulate(edge, g, extra, began)
+            task.accumulate(edge, g, extra, began)
 
     return deliver
 
@@ -309,13 +311,10 @@ def walk_nodes(task):
             ):
                 if writes.last > n.seq: writes.check(n)
                 r = n.run(g, keep) if bare is None else bare(n, g, task)
-            elif simple and g is not None and n.hooks.evaluator is not None and n.hooks.takes(g):
-                r = put_off(n, g, task)
+            elif simple and g is not None and n.hooks.takes_over(g):
+                if writes.last > n.seq: writes.check(n)
+                r = n.hooks.run(n, g, task)
             else:
-                # a hook may look at anything
-                if task.later is not None:
-                    task.later.finish()
-                    g = task.later.settled(g)
                 if not wanted(n, g, task):
                     n = None
                     continue
@@ -358,7 +357,6 @@ def walk_nodes(task):
         error = failed(task, n, error)
         if error is not None: raise error from None
         raise
-    if task.later is not None: task.later.finish()
     if leaves:  # gradients were declined on the way, so the count never ran out
         for edge in [*leaves]: yield from finish_leaf(edge, leaves.pop(edge), task)
     for callback in task.callbacks:
@@ -366,17 +364,10 @@ def walk_nodes(task):
 
 
 # %% ../../nbs/graph/07_engine.ipynb #9fefe112
-def put_off(n, g, task):
-    "Leave the gradient of a large elementwise node to be computed with its neighbours'."
-    if task.later is None: task.later = n.hooks.evaluator()
-    if LAYERS.writes.last > n.seq: LAYERS.writes.check(n)
-    return task.later.sent(n.inputs, task.later.run(n, g, task.keep))
-
 def failed(task, n, error):
     """A pass failed at the node `n`, or at the leaf that it was dealing with: the error to raise in
     place of `error`, or None.
     """
-    if task.later is not None: task.later.forget()
     freed = error.__class__ is AttributeError and error.obj is n and error.name in n.fields + n.held
     better = freed_error(n, task.roots) if freed else None
     if better is None and n is not None and isinstance(error, HintedError) and error.trail:
@@ -404,14 +395,14 @@ def wanted(n, g, task):
 
 def arrived(n, g, task):
     "What layers make of the complete gradient of a node or leaf."
-    for arriving in task.stack.arriving: g = arriving(n, g, task)
+    for arriving in task.arriving: g = arriving(n, g, task)
     return g
 
 def attend(n, g, task):
     """Run a node with everything that may be attached to it: (edges, what goes along them, a `Step`
     if the task is watched).
     """
-    for arriving in task.stack.arriving: g = arriving(n, g, task)
+    for arriving in task.arriving: g = arriving(n, g, task)
     r = task.run(n, g, task)
     step = Step(n, list(g) if g.__class__ is list else [g], aligned(n, r)) if task.watch else None
     return *passed_on(n, r, task), step

@@ -27,7 +27,6 @@ class NodeHooks:
     a `GradBox`}, hooks `after` a leaf has accumulated, `metadata`."""
 
     __slots__ = ('pre', 'post', 'outputs', 'retained', 'after', 'metadata', '__weakref__')
-    evaluator = None  # what makes the object that puts off gradients of such nodes
 
     def __init__(self):
         self.pre, self.post, self.outputs, self.retained, self.after, self.metadata = (
@@ -48,6 +47,10 @@ class NodeHooks:
     def idle(self):
         "Whether nothing was hung on it."
         return not (self.pre or self.post or self.outputs or self.retained or self.after)
+
+    def takes_over(self, g):
+        "Whether the gradient `g` is to go through this object's `run(node, g, task)`."
+        return False
 
 # %% ../../nbs/layers/04_hooks.ipynb #a2c039cf
 class LeafHooks(NodeHooks):

@@ -15,17 +15,23 @@ from numpy import ndarray
 
 class Fusible(NodeHooks):
     """The hooks of an elementwise node with large arrays; at first there are none. That it has this
-    object makes the walk look twice: gradients of such nodes can be put off. `evaluator`: what
-    makes the object that does so; None: nothing does.
+    object makes the walk look twice: gradients of such nodes can be put off. `evaluator`: the class
+    of what does so during one pass; None: nothing does.
     """
 
     __slots__ = ()
     evaluator = None
     numbers = 1 << 19  # from so many numbers on
 
-    def takes(self, g):
+    def takes_over(self, g):
         "Whether the gradient `g` may be put off: nobody looks, and it is of real numbers."
-        return self.idle() and (g.__class__ is not ndarray or g.dtype.kind == 'f')
+        if Fusible.evaluator is None or not self.idle(): return False
+        return g.__class__ is not ndarray or g.dtype.kind == 'f'
+
+    def run(self, node, g, task):
+        "Leave the gradient to be computed with its neighbours'."
+        deferred = Fusible.evaluator.of(task)
+        return deferred.sent(node.inputs, deferred.run(node, g, task.keep))
 
 # %% ../../nbs/layers/13_lazy.ipynb #c5b36d1c
 class Lazy(Layer):

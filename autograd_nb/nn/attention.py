@@ -29,12 +29,10 @@ _op = {name: op.call for name, op in REGISTRY.items()}
 def _dropped(weights, p):
     "Dropout of attention weights, with a mask drawn as PyTorch draws it."
     if p == 1: return weights * 0.0
-    a = weights._array
+    chance, dtype = chance_of(weights._array), weights._array.dtype
     return weights * draw(
-        lambda shape: (
-            chance_of(a).coins(shape, 1 - p).astype(a.dtype) / a.dtype.type(1 - p)
-        ),
-        a.shape,
+        lambda shape: chance.coins(shape, 1 - p).astype(dtype) / dtype.type(1 - p),
+        weights._array.shape,
     )
 
 class _Allowed(threading.local):

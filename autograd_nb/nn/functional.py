@@ -4,19 +4,21 @@
 
 # %% auto #0
 __all__ = ['dropout1d', 'dropout2d', 'dropout3d', 'relu', 'silu', 'relu_', 'leaky_relu_', 'elu_', 'selu_', 'celu_', 'hardtanh_',
-           'threshold_', 'rrelu_', 'linear', 'bilinear', 'embedding', 'embedding_bag', 'dropout', 'scaled_coins',
-           'alpha_dropout', 'feature_alpha_dropout', 'layer_norm', 'rms_norm', 'group_norm', 'batch_norm',
-           'instance_norm', 'normalize', 'sigmoid', 'tanh', 'logsigmoid', 'leaky_relu', 'prelu', 'elu', 'selu', 'celu',
-           'gelu', 'softplus', 'hardtanh', 'relu6', 'hardsigmoid', 'hardswish', 'mish', 'rrelu', 'softsign',
-           'tanhshrink', 'softshrink', 'hardshrink', 'threshold', 'glu', 'softmax', 'softmin', 'log_softmax',
-           'gumbel_softmax', 'exponential', 'reduction_of', 'summarise', 'mse_loss', 'l1_loss', 'smooth_l1_loss',
-           'huber_loss', 'binary_cross_entropy', 'binary_cross_entropy_with_logits', 'kl_div', 'nll_loss',
-           'cross_entropy', 'poisson_nll_loss', 'gaussian_nll_loss', 'margin_ranking_loss', 'hinge_embedding_loss',
-           'cosine_embedding_loss', 'triplet_margin_loss', 'triplet_margin_with_distance_loss', 'multi_margin_loss',
-           'multilabel_margin_loss', 'soft_margin_loss', 'multilabel_soft_margin_loss', 'linear_cross_entropy']
+           'threshold_', 'rrelu_', 'linear', 'bilinear', 'embedding', 'bag_of_each', 'bag_sizes', 'embedding_bag',
+           'dropout', 'scaled_coins', 'alpha_dropout', 'feature_alpha_dropout', 'layer_norm', 'rms_norm', 'group_norm',
+           'batch_norm', 'instance_norm', 'normalize', 'sigmoid', 'tanh', 'logsigmoid', 'leaky_relu', 'prelu', 'elu',
+           'selu', 'celu', 'gelu', 'softplus', 'hardtanh', 'relu6', 'hardsigmoid', 'hardswish', 'mish', 'rrelu',
+           'softsign', 'tanhshrink', 'softshrink', 'hardshrink', 'threshold', 'glu', 'softmax', 'softmin',
+           'log_softmax', 'gumbel_softmax', 'exponential', 'reduction_of', 'summarise', 'mse_loss', 'l1_loss',
+           'smooth_l1_loss', 'huber_loss', 'binary_cross_entropy', 'binary_cross_entropy_with_logits', 'kl_div',
+           'nll_loss', 'cross_entropy', 'poisson_nll_loss', 'gaussian_nll_loss', 'margin_ranking_loss',
+           'hinge_embedding_loss', 'cosine_embedding_loss', 'triplet_margin_loss', 'triplet_margin_with_distance_loss',
+           'multi_margin_loss', 'multilabel_margin_loss', 'soft_margin_loss', 'multilabel_soft_margin_loss',
+           'linear_cross_entropy']
 
 # %% ../../nbs/nn/03_functional.ipynb #3829b34f
 import builtins
+import contextlib
 import math
 import warnings
 import numpy as np
@@ -24,21 +26,27 @@ import numpy as np
 from .. import functions as F
 from ..autograd.function import DelayedError
 from ..arrays.cupy_backend import anywhere, home_of, is_far, library_of, tracked
-from ..arrays.dtypes import bfloat16, finfo, float16
+from ..arrays.dtypes import bfloat16, finfo, float16, type_name
 from ..arrays.numpy_backend import xp
 from ..arrays.random import default_generator
 from ..functions import need_tensor, one_hot  # noqa: F401
-from ..tensor import chance_of
-from ..graph.errors import dtypes_error, kind_error
+from ..tensor import chance_of, may_write, overwrite
+from ..graph.errors import broadcast_error, dtypes_error, kind_error
 from ..transforms.levels import Facade, draw
 from ..creation import zeros_like
-from ..graph.modes import LOCAL, castable, no_grad, whole
+from ..graph.modes import LOCAL, castable, from_python, no_grad, whole
 from ..ops.normalisation import Beside
 from ..layers.versions import JOURNAL
 from ..graph.node import TensorBase, recorded_as, rename, tensor_like
 from ..graph.op import REGISTRY
-from ..more import cdist, cosine_similarity, pairwise_distance, pdist  # noqa: F401
-from ..more import celu as _celu, prelu as _prelu, threshold as _threshold
+from autograd_nb.tensor.distances import (  # noqa: F401
+    cdist, cosine_similarity, pairwise_distance, pdist
+)
+from autograd_nb.tensor.elementwise import (
+    celu as _celu, prelu as _prelu, threshold as _threshold
+)
+
+# %% ../../nbs/nn/03_functional.ipynb #87a4f915
 from autograd_nb.nn.attention import (  # noqa: F401
     multi_head_attention_forward, scaled_dot_product_attention
 )
@@ -55,16 +63,15 @@ from autograd_nb.nn.spatial import (  # noqa: F401
     max_unpool2d, max_unpool3d, native_channel_shuffle, pad, pixel_shuffle, pixel_unshuffle, unfold,
     upsample, upsample_bilinear, upsample_nearest
 )
-from ..arrays.dtypes import type_name
-from ..tensor import may_write, overwrite
 
 _op = {name: op.call for name, op in REGISTRY.items()}
 
 # %% ../../nbs/nn/03_functional.ipynb #39cda08b
-def linear(input, weight, bias=None):
+def linear(input, weight, bias=None, *, out=None):
     """`input @ weight.T + bias` over the last dimension of `input`; `weight` has shape (outputs,
     inputs).
     """
+    if out is not None: return F.into(out, linear(input, weight, bias))
     try:
         a, w = input._array, weight._array
     except AttributeError:
@@ -179,6 +186,25 @@ def _shorten_rows(weight, indices, max_norm, norm_type):
     table[rows[far]] *= (max_norm / (norms[far] + 1e-7)).astype(table.dtype)[:, None]
     JOURNAL.note(table, 'embedding_renorm_')
 
+# %% ../../nbs/nn/03_functional.ipynb #59f9a56e
+@whole
+@anywhere
+def bag_of_each(input, offsets, starts):
+    """The bag to which each index of the 1-d `input` belongs, as a tensor. `starts`: where bags
+    begin, as an array, which the tensor `offsets` holds unless that is None.
+    """
+    if offsets is not None: starts = offsets._array[: len(starts)]
+    places = np.arange(input.shape[0])
+    return tensor_like((np.searchsorted(starts, places, side='right') - 1).astype(np.int64))
+
+@whole
+@anywhere
+def bag_sizes(bags, used, count, dtype):
+    "The number of indices in each of `count` bags, at least one, as a column of a tensor."
+    mine = np.ones(len(bags._array), bool) if used is None else used._array
+    sizes = np.maximum(xp.counted(bags._array, count, mine), 1)
+    return tensor_like(sizes.astype(dtype.numpy)[:, None])
+
 # %% ../../nbs/nn/03_functional.ipynb #fa08c425
 @recorded_as('EmbeddingBagBackward0')
 @anywhere
@@ -209,20 +235,18 @@ def embedding_bag(
     _check_bag_mode(mode, scale_grad_by_freq, sparse, per_sample_weights)
     _check_bag_indices(input, weight, padding_idx)
     vectors = embedding(input, weight, None, max_norm, norm_type, scale_grad_by_freq)
-    bags = np.searchsorted(starts[:count], np.arange(input.shape[0]), side='right') - 1
-    used = np.ones(len(bags), bool)
-    if padding_idx is not None: used = input._array != padding_idx % weight.shape[0]
-    if include_last_offset: used = used & (np.arange(len(bags)) < starts[-1])
-    if mode == 'max': return _largest_in_bags(vectors, bags, used, count)
-    dtype = weight._array.dtype
+    bags = bag_of_each(input, offsets, starts[:count])
+    used = None
+    if padding_idx is not None: used = input != padding_idx % weight.shape[0]
+    if include_last_offset:
+        before = from_python(tensor_like(np.arange(input.shape[0]))) < offsets[-1]
+        used = before if used is None else used & before
+    if mode == 'max': return _largest_in_bags(vectors, bags._array, used, count)
     if per_sample_weights is not None:
         vectors = vectors * per_sample_weights.unsqueeze(1)
-    if padding_idx is not None or include_last_offset:
-        vectors = vectors * tensor_like(used[:, None].astype(dtype))
-    out = _op['row_sums'](vectors, tensor_like(bags.astype(np.int64)), rows=count)
-    if mode == 'sum': return out
-    counts = np.maximum(xp.counted(bags, count, used), 1)
-    return out / tensor_like(counts[:, None].astype(dtype))
+    if used is not None: vectors = vectors * used.unsqueeze(1).to(weight.dtype)
+    out = _op['row_sums'](vectors, bags, rows=count)
+    return out if mode == 'sum' else out / bag_sizes(bags, used, count, weight.dtype)
 
 # %% ../../nbs/nn/03_functional.ipynb #6351da18
 _SWAPPED = (
@@ -235,7 +259,7 @@ def _largest_in_bags(vectors, bags, used, count):
     "The maximum over the rows of each bag that are used, zeros for an empty one."
     out = []
     for b in range(count):
-        mine = np.flatnonzero((bags == b) & used)
+        mine = np.flatnonzero(bags == b if used is None else (bags == b) & used._array)
         found = F.max(vectors[tensor_like(mine)], 0).values if len(mine) else None
         out.append(vectors.new_zeros(vectors.shape[1]) if found is None else found)
     return F.stack(out) if out else vectors.new_zeros((0, vectors.shape[1]))
@@ -327,6 +351,7 @@ def _coins(input, shape, p):
         np.argsort(order)
     )
 
+# %% ../../nbs/nn/03_functional.ipynb #296555f5
 def scaled_coins(coins, dtype, p):
     "Ones and zeros of a dtype, divided by `1 - p`: the factors of dropout."
     if dtype.kind != 'f' or dtype.itemsize < 4:
@@ -568,10 +593,14 @@ def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5):
     )
 
 def _track(running, new, momentum):
-    "Move running statistics a little towards new ones."
-    kept = running._array
-    kept[...] = kept * kept.dtype.type(1 - momentum) + new * kept.dtype.type(momentum)
-    JOURNAL.note(kept, 'batch_norm')
+    "Move running statistics, those that are there, a little towards new ones."
+    written = []
+    for tensor, value in zip(running, new):
+        if tensor is None: continue
+        kept = tensor._array
+        kept[...] = kept * kept.dtype.type(1 - momentum) + value * kept.dtype.type(momentum)
+        written.append(kept)
+    JOURNAL.note_all(written, 'batch_norm')
 
 # %% ../../nbs/nn/03_functional.ipynb #bafcc2cc
 @whole
@@ -593,11 +622,13 @@ def _track_channels(input, running_mean, running_var, dims, layout, momentum):
         average = add.reduce(a, dims) / a.dtype.type(count)
         away = a - average.reshape(layout)
         variance = add.reduce(away * away, dims) / a.dtype.type(count)
-    if running_mean is not None: _track(running_mean, average, momentum)
-    if running_var is not None:
-        _track(running_var, variance * a.dtype.type(count / (count - 1)), momentum)
+    variance = variance * a.dtype.type(count / (count - 1))
+    _track((running_mean, running_var), (average, variance), momentum)
 
 # %% ../../nbs/nn/03_functional.ipynb #3e7c3a23
+_OF_CHANNELS = 'running_mean', 'running_var', 'weight', 'bias'
+_HERE = contextlib.nullcontext()
+
 def batch_norm(
     input, running_mean, running_var, weight=None, bias=None, training=False, momentum=0.1, eps=1e-5
 ):
@@ -617,23 +648,20 @@ def batch_norm(
         if count == 1 or eps <= 0: raise _training_error(input, count, eps)
     elif eps < 0 or running_mean is None or running_var is None:
         raise _evaluation_error(running_mean, eps)
-    for name, t in dict(
-        running_mean=running_mean, running_var=running_var, weight=weight, bias=bias
-    ).items():
+    for name, t in zip(_OF_CHANNELS, (running_mean, running_var, weight, bias)):
         if t is not None and t._array.size != channels:
             raise RuntimeError(f'{name} should contain {channels} elements not {t._array.size}')
     dims, layout = (0, *range(2, a.ndim)), (1, channels, *(1,) * (a.ndim - 2))
     if not training:
         if all(t is None or t._node is None for t in (weight, bias)) or LOCAL.modes.quiet:
             return _by_constants(input, running_mean, running_var, weight, bias, eps, layout)
-        r = F.reshape((running_var + eps).rsqrt(), *layout).to(input.dtype)
-        out = (input - F.reshape(running_mean, *layout).to(input.dtype)) * r
+        out = _by_constants(input, running_mean, running_var, None, None, eps, layout)
     else:
         out = _op['normalise'](input, dim=dims, eps=eps, node='NativeBatchNormBackward0')
         if a.__class__ is Facade:
             _track_batch(input.detach(), running_mean, running_var, dims, momentum)
         elif running_mean is not None or running_var is not None:
-            with home_of(a):
+            with home_of(a) if is_far(a) else _HERE:
                 _track_channels(input, running_mean, running_var, dims, layout, momentum)
     return _scaled(out, weight, bias, layout, 'NativeBatchNormBackward0')
 
@@ -680,10 +708,10 @@ def _track_batch(input, running_mean, running_var, dims, momentum):
 @whole
 def _track_examples(input, running_mean, running_var, dims, momentum):
     "The running statistics of the channels of each example, averaged over the examples."
-    if running_mean is not None:
-        _track(running_mean, input._array.mean(dims).mean(0), momentum)
-    if running_var is not None:
-        _track(running_var, input._array.var(dims, ddof=1).mean(0), momentum)
+    if running_mean is None and running_var is None: return
+    a = input._array
+    new = a.mean(dims).mean(0), a.var(dims, ddof=1).mean(0)
+    _track((running_mean, running_var), new, momentum)
 
 # %% ../../nbs/nn/03_functional.ipynb #db7988a0
 def instance_norm(
@@ -708,9 +736,7 @@ def instance_norm(
         raise ValueError(
             f'Expected more than 1 spatial element when training, got input size {input.shape}'
         )
-    for name, t in dict(
-        running_mean=running_mean, running_var=running_var, weight=weight, bias=bias
-    ).items():
+    for name, t in zip(_OF_CHANNELS, (running_mean, running_var, weight, bias)):
         if t is not None and t._array.size != c:
             raise RuntimeError(f'{name} should contain {c} elements not {t._array.size}')
     if not use_input_stats:
@@ -790,6 +816,7 @@ def leaky_relu(input, negative_slope=0.01, inplace=False):
         'leaky_relu_',
     )
 
+# %% ../../nbs/nn/03_functional.ipynb #f33d5219
 def prelu(input, weight):
     """As `leaky_relu`, with a slope to be learnt: one for all channels, or one per channel
     (dimension 1).
@@ -820,20 +847,23 @@ def celu(input, alpha=1.0, inplace=False):
         input, _refusing(_celu(input, alpha), inplace and alpha < 0, 'elu'), inplace, 'celu_'
     )
 
-def gelu(input, approximate='none'):
+def gelu(input, approximate='none', *, out=None):
     """The input times the normal distribution function of it; `approximate='tanh'` for the common
     approximation.
     """
+    if out is not None: return F.into(out, gelu(input, approximate))
     if approximate not in ('none', 'tanh'):
         raise RuntimeError('approximate argument must be either none or tanh.')
     return _op['gelu'](input, approximate=approximate)
 
-def softplus(input, beta=1, threshold=20):
+def softplus(input, beta=1, threshold=20, *, out=None):
     """`log(1 + e ** (beta * input)) / beta`; the input itself where `beta * input` exceeds
     `threshold`.
     """
+    if out is not None: return F.into(out, softplus(input, beta, threshold))
     return _op['softplus'](input, beta=float(beta), threshold=float(threshold))
 
+# %% ../../nbs/nn/03_functional.ipynb #449b524f
 def hardtanh(input, min_val=-1.0, max_val=1.0, inplace=False):
     "The input limited to the range from `min_val` to `max_val`."
     if min_val > max_val: raise ValueError('min_val cannot be greater than max_val')
@@ -884,6 +914,7 @@ def rrelu(input, lower=1.0 / 8, upper=1.0 / 3, training=False, inplace=False):
     ).astype(a.dtype)
     return _finish(input, _op['prelu'](input, tensor_like(drawn)), inplace, 'rrelu_')
 
+# %% ../../nbs/nn/03_functional.ipynb #e977c558
 def softsign(input):
     "`input / (1 + abs(input))`."
     return input / (input.abs() + 1)
@@ -892,8 +923,9 @@ def tanhshrink(input):
     "`input - tanh(input)`."
     return input - input.tanh()
 
-def softshrink(input, lambd=0.5):
+def softshrink(input, lambd=0.5, *, out=None):
     "The input moved towards zero by `lambd`, and zero if it is nearer than that."
+    if out is not None: return F.into(out, softshrink(input, lambd))
     if lambd < 0:
         raise RuntimeError(
             f'lambda must be in range [0, {np.finfo(input._array.dtype).max:g}] for input dtype'
@@ -901,8 +933,9 @@ def softshrink(input, lambd=0.5):
         )
     return _op['softshrink'](input, lambd=lambd)
 
-def hardshrink(input, lambd=0.5):
+def hardshrink(input, lambd=0.5, *, out=None):
     "The input, but zero where it lies between `-lambd` and `lambd`."
+    if out is not None: return F.into(out, hardshrink(input, lambd))
     return _op['hardshrink'](input, lambd=lambd)
 
 # %% ../../nbs/nn/03_functional.ipynb #64578d6f
@@ -962,6 +995,11 @@ def gumbel_softmax(logits, tau=1, hard=False, eps=1e-10, dim=-1):
     one's.
     """
     dtype, chance = logits._array.dtype, chance_of(logits._array)
+    if dtype.kind in 'biu':
+        raise RuntimeError(
+            'Exponential distribution is a continuous probability distribution. dtype must be a'
+            f' floating point but you specified {F._type_name(logits)}'
+        )
     noise = draw(lambda shape: -np.log(exponential(shape, dtype, chance)), logits._array.shape)
     soft = F.softmax((logits + noise) / tau, dim)
     if not hard: return soft
@@ -1064,6 +1102,10 @@ def binary_cross_entropy(
             f'Using a target size ({target.shape}) that is different to the input size'
             f' ({input.shape}) is deprecated. Please ensure they have the same size.'
         )
+    if target._array.dtype != input._array.dtype:
+        raise RuntimeError(
+            f'Found dtype {F._type_name(target)} but expected {F._type_name(input)}'
+        )
     t = target._array
     if t.__class__ is np.ndarray and t.size and not ((t >= 0) & (t <= 1)).all():
         raise RuntimeError('all elements of target should be between 0 and 1')
@@ -1080,6 +1122,9 @@ def binary_cross_entropy_with_logits(
         raise ValueError(
             f'Target size ({target.shape}) must be the same as input size ({input.shape})'
         )
+    if pos_weight is not None:
+        misfit = broadcast_error(pos_weight.shape, target.shape, pos_weight, target)
+        if misfit is not None: raise misfit
     return _op['binary_cross_entropy_with_logits'](
         input, target, weight=_static(weight), pos_weight=_static(pos_weight), reduction=reduction
     )
@@ -1435,15 +1480,13 @@ def multi_margin_loss(
     single = input.dim() < 2
     x, t = (input.reshape(1, -1), target.reshape(-1)) if single else (input, target)
     _check_right_classes(x, t, input, target, weight)
-    n, classes = x.shape
+    classes = x.shape[1]
     right = F.gather(x, 1, t.unsqueeze(1))
     out = (margin - right + x).clamp(min=0)
     if p == 2: out = out * out
     if weight is not None: out = out * weight[t].unsqueeze(1)
-    lib = library_of(x._array)
-    others = lib.ones((n, classes), x._array.dtype)
-    others[lib.arange(n), t._array] = 0
-    out = F.sum(out * tensor_like(others), 1) / classes
+    every = from_python(tensor_like(library_of(x._array).arange(classes)))
+    out = F.sum(out * (t.unsqueeze(1) != every).to(x.dtype), 1) / classes
     return summarise(
         out.reshape(()) if single and reduction == 'none' and not target.dim() else out, reduction
     )

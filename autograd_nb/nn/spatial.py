@@ -26,7 +26,7 @@ from ..arrays.dtypes import c_name, type_name
 from ..graph.errors import dim_error
 from ..graph.node import TensorBase, recorded_as, rename, tensor_like
 from ..graph.op import REGISTRY
-from ..more import pad
+from ..tensor.padding import pad
 from ..tensor import chance_of
 from ..ops.convolution import out_sizes
 from autograd_nb.ops.pooling import (
@@ -606,11 +606,12 @@ def _avg_pool(dims):
 
         def avg_pool(
             input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True,
-            divisor_override=None,
+            divisor_override=None, *, out=None,
         ):
-            return pool(
+            made = pool(
                 input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
             )
+            return F.into(out, made, name)
 
     avg_pool.__name__ = avg_pool.__qualname__ = name
     avg_pool.__doc__ = (

@@ -21,6 +21,7 @@ import math
 import numpy as np
 from ..arrays import lapack
 from ..arrays.numpy_backend import row_major, xp
+from ..graph.modes import from_python
 from ..graph.node import TensorBase, tensor_like
 from ..layers.complex import note_complex
 from ..graph.op import Fixed, N, Z, op
@@ -67,7 +68,7 @@ def eye_like(x):
 def constant_like(a, x):
     "The array `a` in the dtype and kind (array or tensor) of `x`."
     a = np.asarray(a, array_of(x).dtype)
-    return tensor_like(a) if isinstance(x, TensorBase) else a
+    return from_python(tensor_like(a)) if isinstance(x, TensorBase) else a
 
 def symmetric_part(x):
     "The Hermitian part of matrices."
@@ -208,6 +209,7 @@ def _solve_batch(op, values, batched, statics):
 
     return op(pad(a, batched[0], na), pad(b, batched[1], nb))
 
+# %% ../../nbs/ops/09_decompositions.ipynb #2406f693
 @op(
     batch=_solve_batch,
     jvp=_solve_jvp,
@@ -377,6 +379,12 @@ def triangular_solve(a, b, *, upper, unitriangular=False):
 def triangular_arrays(a, b, upper, unit=False):
     "The same for arrays: by LAPACK's own routine, or by the general solver for many tiny matrices."
     count = max(math.prod(a.shape[:-2]), math.prod(b.shape[:-2]))
+    if count > 1 and not any(a.strides[:-2]):  # one matrix, seen many times: all at once
+        sides = np.moveaxis(b, -2, 0).reshape(a.shape[-1], -1)
+        out = triangular_arrays(a[(0,) * (a.ndim - 2)], sides, upper, unit)
+        lead = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+        out = np.moveaxis(out.reshape(len(out), *b.shape[:-2], b.shape[-1]), 0, -2)
+        return np.ascontiguousarray(np.broadcast_to(out, (*lead, *b.shape[-2:])))
     if a.dtype is b.dtype and lapack.worthwhile('trsm', a, count):
         return lapack.triangular_solve(a, b, upper, unit)
     m = triangle(a, upper, unit)
@@ -674,7 +682,7 @@ def off_diagonal(x):
 
 def constant_mask(x):
     m = ~np.eye(x.shape[-1], dtype=bool)
-    return tensor_like(m) if isinstance(x, TensorBase) else m
+    return from_python(tensor_like(m)) if isinstance(x, TensorBase) else m
 
 def eigh_rule(g, out):
     gw, gv = g
@@ -1257,6 +1265,7 @@ def vector_norm(x, *, ord=2, dim=None, keepdim=False):
 
 vector_norm.vjp(x=lambda g, x, out, *, ord, dim, keepdim: norm_rule(g, x, out, ord, dim, keepdim))
 
+# %% ../../nbs/ops/09_decompositions.ipynb #519222de
 def per_distance(g, out):
     "`g / out`, and zero where points meet."
     return where(g / where(out, 1.0, out != 0), 0.0, out != 0)

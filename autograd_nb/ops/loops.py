@@ -4,28 +4,30 @@
 
 # %% auto #0
 __all__ = ['f', 'INV_LN2', 'LN2_HIGH', 'LN2_LOW', 'ROUND', 'E6', 'E5', 'E4', 'E3', 'E2', 'E1', 'LOWEST', 'HIGHEST', 'ONE', 'HALF',
-           'ZERO', 'ROOT_HALF', 'KEEP', 'SUMS', 'FAST', 'SUMMING', 'STRICT', 'PART', 'HOST', 'LANES', 'ROWS', 'ACROSS',
-           'FLOAT', 'WORD', 'VECTOR', 'FLOATS', 'WORDS', 'SINGLE', 'HALVES', 'PIECE', 'TALL', 'BROAD', 'QUERIES',
-           'FREE', 'OFFERED', 'TAKEN', 'DONE', 'FAILED', 'CALLED', 'KINDS', 'TASK', 'MANTISSA', 'OCTANTS', 'TURN',
-           'FRACTION', 'L0', 'L1', 'L2', 'L3', 'L4', 'L5', 'L6', 'L7', 'L8', 'LN2_REST', 'LN2_MOST', 'MINUS_HALF', 'S0',
-           'S1', 'S2', 'C0', 'C1', 'C2', 'Q0', 'Q1', 'Q2', 'H6', 'H5', 'H4', 'H3', 'H2', 'TWO', 'BEND', 'WIDE',
-           'OVERFLOWING', 'TINY', 'LIFT', 'INFINITY', 'LN2', 'S7', 'S6', 'S5', 'S4', 'S3', 'S2_', 'S1_', 'U5', 'U4',
-           'U3', 'U2', 'U1', 'FOUR', 'from_bits', 'scaled', 'exp', 'softmax', 'nll', 'nll_spread', 'softmax_back',
-           'logsumexp', 'logsumexp_back', 'log_softmax', 'log_softmax_back', 'causal_weights', 'normalise',
+           'ZERO', 'ROOT_HALF', 'KEEP', 'SUMS', 'FAST', 'SUMMING', 'STRICT', 'PART', 'BLOCK', 'HOST', 'LANES', 'ROWS',
+           'ACROSS', 'FLOAT', 'WORD', 'VECTOR', 'FLOATS', 'WORDS', 'SINGLE', 'HALVES', 'PIECE', 'TALL', 'BROAD',
+           'QUERIES', 'FREE', 'OFFERED', 'TAKEN', 'DONE', 'FAILED', 'CALLED', 'KINDS', 'TASK', 'MANTISSA', 'OCTANTS',
+           'TURN', 'FRACTION', 'L0', 'L1', 'L2', 'L3', 'L4', 'L5', 'L6', 'L7', 'L8', 'LN2_REST', 'LN2_MOST',
+           'MINUS_HALF', 'S0', 'S1', 'S2', 'C0', 'C1', 'C2', 'Q0', 'Q1', 'Q2', 'H6', 'H5', 'H4', 'H3', 'H2', 'TWO',
+           'BEND', 'WIDE', 'OVERFLOWING', 'TINY', 'LIFT', 'INFINITY', 'LN2', 'S7', 'S6', 'S5', 'S4', 'S3', 'S2_', 'S1_',
+           'U5', 'U4', 'U3', 'U2', 'U1', 'FOUR', 'WIDE_PART', 'from_bits', 'scaled', 'exp', 'rows_together',
+           'exponentials_in_rows', 'softmax', 'nll', 'nll_spread', 'softmax_back', 'log_softmax', 'log_softmax_back',
+           'logsumexp_rows', 'logsumexp', 'logsumexp_rows_back', 'logsumexp_back', 'causal_weights', 'normalise',
            'normalise_back', 'mean_of_channel', 'variance_of_channel', 'one_over_deviation', 'normalise_channels',
            'normalise_channels_back', 'channel_moments', 'column_moments', 'normalise_columns',
-           'normalise_columns_back', 'affine', 'affine_back', 'column_products', 'ahead', 'vector', 'keep', 'filled',
-           'times', 'products', 'nothing', 'place', 'highest', 'largest_in', 'tile', 'total_of', 'dots', 'move',
-           'moved', 'spread', 'spread_image', 'tiles', 'arranged', 'delivered', 'vectors_in', 'slide', 'dots_of_block',
-           'slide_weight', 'numbers_at', 'block', 'product', 'turn', 'turned', 'piece', 'laid_out', 'given', 'whole',
-           'row_of', 'add_mask', 'exponentials', 'averages', 'attend', 'back_through_weights', 'both_ways',
-           'queries_of', 'some_back', 'attend_back', 'every', 'largest', 'largest_at', 'max_pool', 'average',
-           'average_back', 'seen', 'seen_back', 'scatter', 'among_pixels', 'corners', 'through_grid',
-           'through_grid_back', 'latest', 'publish', 'exchanged', 'gemm', 'start', 'laid', 'part_of_product',
-           'some_products', 'read', 'lent', 'task', 'address_of', 'perform', 'share', 'serve', 'for_crew', 'fma',
-           'to_bits', 'log', 'normal', 'shuffle', 'outer', 'add_rows', 'word_at', 'whereabouts', 'tanh', 'any_exp',
-           'ln', 'sigmoid', 'log_one_plus_exp', 'log1p', 'expm1', 'log_of_sum', 'erf', 'lstm_step', 'lstm_step_back',
-           'gru_step', 'gru_step_back', 'ways', 'ways_back']
+           'normalise_columns_back', 'affine', 'affine_channels', 'affine_channels_back', 'affine_back',
+           'column_products', 'ahead', 'vector', 'keep', 'filled', 'times', 'products', 'nothing', 'place', 'highest',
+           'largest_in', 'tile', 'total_of', 'dots', 'move', 'moved', 'spread', 'spread_image', 'tiles', 'arranged',
+           'delivered', 'vectors_in', 'slide', 'dots_of_block', 'slide_weight', 'numbers_at', 'block', 'product',
+           'turn', 'turned', 'piece', 'laid_out', 'given', 'whole', 'row_of', 'add_mask', 'exponentials', 'averages',
+           'attend', 'back_through_weights', 'both_ways', 'queries_of', 'some_back', 'attend_back', 'every', 'largest',
+           'largest_at', 'max_pool', 'average', 'average_back', 'seen', 'seen_back', 'scatter', 'among_pixels',
+           'corners', 'through_grid', 'through_grid_back', 'latest', 'publish', 'exchanged', 'gemm', 'start', 'laid',
+           'part_of_product', 'some_products', 'read', 'lent', 'task', 'address_of', 'perform', 'share', 'serve',
+           'for_crew', 'fma', 'to_bits', 'log', 'normal', 'shuffle', 'outer', 'add_rows', 'word_at', 'whereabouts',
+           'tanh', 'any_exp', 'ln', 'sigmoid', 'log_one_plus_exp', 'log1p', 'expm1', 'log_of_sum', 'erf', 'lstm_step',
+           'lstm_step_back', 'gru_step', 'gru_step_back', 'ways', 'ways_back', 'lgamma', 'digamma_of', 'digamma',
+           'zeta_of', 'zetas', 'gamma_numbers', 'beta_fractions']
 
 # %% ../../nbs/ops/17_loops.ipynb #95826730
 import functools
@@ -103,19 +105,37 @@ def exp(x):
     return out if x == x else x
 
 # %% ../../nbs/ops/17_loops.ipynb #56e631a0
+BLOCK = 4096  # numbers of rows that are worked on together
+
+@njit(**PART)
+def rows_together(x): return max(BLOCK // max(x.shape[1], 1), 1)
+
+@njit(**PART)
+def exponentials_in_rows(x, out):
+    """`e ** x`, divided by that of the largest number of each row. The exponentials of all rows are
+    one loop: of short rows, most of the time would go into what is left of a vector.
+    """
+    for i in range(x.shape[0]):
+        a, o = x[i], out[i]
+        top = largest_in(a)
+        for j in range(a.size): o[j] = a[j] - top
+    flat = out.reshape(out.size)
+    for j in range(flat.size): flat[j] = exp(flat[j])
+
 @njit(**SUMMING)
 def softmax(lo, hi, x, out):
     "Rows of a matrix; `out` may be `x`."
-    for i in range(lo, hi):
-        a, o = x[i], out[i]
-        top, total = largest_in(a), ZERO
-        for j in range(a.size):
-            e = exp(a[j] - top)
-            o[j] = e
-            total += e
-        k = ONE / total
-        for j in range(a.size): o[j] *= k
+    step = rows_together(x)
+    for start in range(lo, hi, step):
+        end = min(start + step, hi)
+        exponentials_in_rows(x[start:end], out[start:end])
+        for i in range(start, end):
+            o, total = out[i], ZERO
+            for j in range(o.size): total += o[j]
+            k = ONE / total
+            for j in range(o.size): o[j] *= k
 
+# %% ../../nbs/ops/17_loops.ipynb #264cf27d
 @njit(**STRICT)
 def nll(x, target, ignored):
     """Minus the sum of the entries at the targets, and their number; a number below 0 if a target
@@ -156,41 +176,79 @@ def softmax_back(lo, hi, g, y, scale, out):
         for j in range(a.size): o[j] = b[j] * (a[j] - s) * scale
 
 @njit(**SUMMING)
+def log_softmax(lo, hi, x, out):
+    step = rows_together(x)
+    for start in range(lo, hi, step):
+        end = min(start + step, hi)
+        exponentials_in_rows(x[start:end], out[start:end])
+        for i in range(start, end):
+            a, o, total = x[i], out[i], ZERO
+            for j in range(o.size): total += o[j]
+            k = largest_in(a) + f(math.log(total))
+            for j in range(o.size): o[j] = a[j] - k
+
+@njit(**SUMMING)
+def log_softmax_back(lo, hi, g, y, out):
+    step = rows_together(y)
+    for start in range(lo, hi, step):
+        end = min(start + step, hi)
+        n = (end - start) * y.shape[1]
+        flat, logs = out[start:end].reshape(n), y[start:end].reshape(n)
+        for j in range(n): flat[j] = exp(logs[j])
+        for i in range(start, end):
+            a, o, s = g[i], out[i], ZERO
+            for j in range(a.size): s += a[j]
+            for j in range(a.size): o[j] = a[j] - o[j] * s
+
+
+# %% ../../nbs/ops/17_loops.ipynb #17278b2d
+@njit(**SUMMING)
+def logsumexp_rows(lo, hi, x, out):
+    "Of the rows of a matrix."
+    step = rows_together(x)
+    work = np.empty((step, x.shape[1]), np.float32)
+    for start in range(lo, hi, step):
+        end = min(start + step, hi)
+        exponentials_in_rows(x[start:end], work[: end - start])
+        for i in range(start, end):
+            a, o, total = x[i], work[i - start], ZERO
+            for j in range(o.size): total += o[j]
+            top = largest_in(a)
+            if not abs(top) < INFINITY:
+                top = total = ZERO
+                for j in range(a.size): total += any_exp(a[j])
+            out[i] = top + f(math.log(total))
+
+@njit(**SUMMING)
 def logsumexp(lo, hi, x, out):
-    "Over the middle dimension of three."
+    "Over the middle dimension of three, for all places of the last one together."
+    many, n = x.shape[1], x.shape[2]
+    top, total, work = np.empty(n, np.float32), np.empty(n, np.float32), np.empty(n, np.float32)
     for i in range(lo, hi):
-        for j in range(x.shape[2]):
-            a = x[i, :, j]
-            top = a[0]
-            for k in range(a.size): top = max(top, a[k])
-            if not abs(top) < INFINITY: top = ZERO
-            total = ZERO
-            for k in range(a.size): total += any_exp(a[k] - top)
-            out[i, j] = top + f(math.log(total))
+        top[:] = -INFINITY
+        for k in range(many):
+            a = x[i, k]
+            for j in range(n): top[j] = a[j] if a[j] > top[j] else top[j]
+        for j in range(n): work[j] = top[j] if abs(top[j]) < INFINITY else ZERO
+        total[:] = ZERO
+        for k in range(many):
+            a = x[i, k]
+            for j in range(n): total[j] += exp(a[j] - work[j])
+        for j in range(n): out[i, j] = top[j] + f(math.log(total[j]))
+
+@njit(**FAST)
+def logsumexp_rows_back(lo, hi, g, x, y, out):
+    for i in range(lo, hi):
+        a, o, v, s = x[i], out[i], y[i], g[i]
+        for j in range(a.size): o[j] = s * exp(a[j] - v)
 
 @njit(**FAST)
 def logsumexp_back(lo, hi, g, x, y, out):
     for i in range(lo, hi):
+        v, s = y[i], g[i]
         for k in range(x.shape[1]):
-            for j in range(x.shape[2]):
-                out[i, k, j] = g[i, j] * any_exp(x[i, k, j] - y[i, j])
-
-@njit(**SUMMING)
-def log_softmax(lo, hi, x, out):
-    for i in range(lo, hi):
-        a, o = x[i], out[i]
-        top, total = largest_in(a), ZERO
-        for j in range(a.size): total += exp(a[j] - top)
-        k = top + f(math.log(total))
-        for j in range(a.size): o[j] = a[j] - k
-
-@njit(**SUMMING)
-def log_softmax_back(lo, hi, g, y, out):
-    for i in range(lo, hi):
-        a, b, o = g[i], y[i], out[i]
-        s = ZERO
-        for j in range(a.size): s += a[j]
-        for j in range(a.size): o[j] = a[j] - exp(b[j]) * s
+            a, o = x[i, k], out[i, k]
+            for j in range(o.size): o[j] = s[j] * exp(a[j] - v[j])
 
 # %% ../../nbs/ops/17_loops.ipynb #2c870e3d
 @njit(**SUMMING)
@@ -364,6 +422,30 @@ def affine(lo, hi, x, weight, bias, out):
     for i in range(lo, hi):
         a, o = x[i], out[i]
         for j in range(a.size): o[j] = a[j] * weight[j] + bias[j]
+
+@njit(**FAST)
+def affine_channels(lo, hi, x, weight, bias, out):
+    "(examples, channels, places)."
+    for c in range(lo, hi):
+        w, v = weight[c], bias[c]
+        for b in range(x.shape[0]):
+            a, o = x[b, c], out[b, c]
+            for j in range(a.size): o[j] = a[j] * w + v
+
+@njit(**SUMMING)
+def affine_channels_back(lo, hi, g, x, weight, out, to_weight, to_bias):
+    "All gradients of `affine_channels`; sums of rows are added with double precision."
+    for c in range(lo, hi):
+        w, across, plain = weight[c], 0.0, 0.0
+        for b in range(x.shape[0]):
+            d, a, o, p, q = g[b, c], x[b, c], out[b, c], ZERO, ZERO
+            for j in range(a.size):
+                o[j] = d[j] * w
+                p += d[j] * a[j]
+                q += d[j]
+            across += p
+            plain += q
+        to_weight[c], to_bias[c] = f(across), f(plain)
 
 @njit(**SUMMING)
 def affine_back(lo, hi, parts, g, x, weight, out, to_weight, to_bias):
@@ -2147,3 +2229,113 @@ def ways_back(lo, hi, shares, out):
             for i in range(n): down[i] += g[i] * u[i]
             for i in range(n - 1): down[i] += g[i + 1] * v[i + 1]
             for i in range(n - 2): down[i] += g[i + 2] * w[i + 2]
+
+# %% ../../nbs/ops/17_loops.ipynb #b7f799e0
+WIDE_PART = dict(STRICT, cache=False)
+
+@njit(**STRICT)
+def lgamma(lo, hi, x, out):
+    for i in range(lo, hi): out[i] = math.lgamma(np.float64(x[i]))
+
+@njit(**WIDE_PART)
+def digamma_of(x):
+    if x == 0: return math.copysign(math.inf, -x)
+    if x == math.inf: return x
+    total = 0.0
+    if x < 0:
+        part = x - math.floor(x)
+        if part == 0: return math.nan
+        total, x = -math.pi / math.tan(math.pi * part), 1 - x
+    while x < 10: total, x = total - 1 / x, x + 1
+    r = 1 / (x * x)
+    p = ((r / 12 - 691 / 32760) * r + 1 / 132) * r - 1 / 240
+    p = ((p * r + 1 / 252) * r - 1 / 120) * r + 1 / 12
+    return total + (math.log(x) - 0.5 / x - r * p)
+
+@njit(**STRICT)
+def digamma(lo, hi, x, out):
+    for i in range(lo, hi): out[i] = digamma_of(np.float64(x[i]))
+
+@njit(**WIDE_PART)
+def zeta_of(s, a, bernoulli):
+    "The sum of `(a + k) ** -s` for s above 1."
+    if a == math.inf: return 0.0
+    if a <= 0 and a == math.floor(a): return math.inf
+    if a != a or a <= 0 and s != math.floor(s): return math.nan
+    total = 0.0
+    while a < 10: total, a = total + a**-s, a + 1
+    power = a**-s
+    total += a * power / (s - 1) + 0.5 * power
+    factor = s * power / a / 2
+    for k in range(bernoulli.size):
+        total += bernoulli[k] * factor
+        factor *= (s + 2 * k + 1) * (s + 2 * k + 2) / (a * a * (2 * k + 3) * (2 * k + 4))
+    return total
+
+@njit(**STRICT)
+def zetas(lo, hi, s, factor, bernoulli, x, out):
+    for i in range(lo, hi): out[i] = factor * zeta_of(s, np.float64(x[i]), bernoulli)
+
+# %% ../../nbs/ops/17_loops.ipynb #5a0713a0
+@njit(**STRICT)
+def gamma_numbers(a, power, d, tight, ahead, held, out):
+    """Standard gamma numbers from the uniform numbers `ahead`; see `arrays.random._gamma`. `held`:
+    a normal number for the next call, NaN if there is none. How many uniform numbers were used;
+    -1 if there are too few.
+    """
+    used, kept = 0, held[0]
+    for i in range(a.size):
+        out[i], scale = 0.0, 1.0
+        if a[i] == 0: continue
+        if used == ahead.size: return -1
+        if a[i] < 1: scale, used = (1 - ahead[used]) ** power[i], used + 1
+        c = 1 / math.sqrt(9 * d[i])
+        while True:
+            if used + 3 > ahead.size: return -1
+            x, kept = kept, math.nan
+            if x != x:
+                r = math.sqrt(-2.0 * math.log1p(-ahead[used + 1]))
+                theta = 2 * math.pi * ahead[used]
+                x, kept, used = r * math.cos(theta), r * math.sin(theta), used + 2
+            y = 1 + c * x
+            if y <= 0: continue
+            v, square, u = y * y * y, x * x, 1 - ahead[used]
+            used += 1
+            if u < 1 - tight * square * square or math.log(u) < 0.5 * square + d[i] * (
+                1 - v + math.log(v)
+            ):
+                out[i] = scale * d[i] * v
+                break
+    held[0] = kept
+    return used
+
+# %% ../../nbs/ops/17_loops.ipynb #d6662a50
+@njit(**STRICT)
+def beta_fractions(lo, hi, x, a, b, turned, value, slope):
+    """The continued fraction of the incomplete beta function by Lentz's method, and how it moves
+    with `a` (with `b`, if `turned`).
+    """
+    for i in range(lo, hi):
+        y, p, q = x[i], a[i], b[i]
+        dp, dq = (0.0, 1.0) if turned[i] else (1.0, 0.0)
+        d, c, dc = 1 / (1 - (p + q) * y / (p + 1)), 1.0, 0.0
+        dd = d * d * y * ((dp + dq) * (p + 1) - (p + q) * dp) / ((p + 1) * (p + 1))
+        out, dout = d, dd
+        for m in range(1, 200):
+            for k in range(2):
+                if k == 0:
+                    below, dbelow = (p + 2 * m - 1) * (p + 2 * m), dp * (2 * p + 4 * m - 1)
+                    above, dabove = m * (q - m) * y, m * dq * y
+                else:
+                    below, dbelow = (p + 2 * m) * (p + 2 * m + 1), dp * (2 * p + 4 * m + 1)
+                    above = -(p + m) * (p + q + m) * y
+                    dabove = -y * (dp * (p + q + m) + (p + m) * (dp + dq))
+                t = above / below
+                dt = (dabove - t * dbelow) / below
+                new = 1 / (1 + t * d)
+                d, dd = new, -new * new * (dt * d + t * dd)
+                c, dc = 1 + t / c, (dt - t * dc / c) / c
+                step, dstep = d * c, dd * c + d * dc
+                out, dout = out * step, dout * step + out * dstep
+            if abs(step - 1) < 1e-14 and abs(out * dstep) <= 1e-12 * abs(dout): break
+        value[i], slope[i] = out, dout

@@ -295,6 +295,7 @@ def pow_rule(g, x, *, exponent):
     if exponent == 2: return g * (x * 2)
     return g * (pow(x, exponent=exponent - 1) * exponent)
 
+# %% ../../nbs/ops/02_pointwise.ipynb #2d0fd04d
 @op(
     jvp=symmetric,
     batch=pointwise,
@@ -313,6 +314,7 @@ def pow(x, *, exponent):
 
 pow.vjp(x=pow_rule)
 
+# %% ../../nbs/ops/02_pointwise.ipynb #b809b081
 def exponent_rule(g, x, y, out):
     "`g * out * log(x)`, and zero where `x` is 0 and the exponent is not negative, as the limit is."
     if is_complex(y) or is_complex(x):
@@ -762,7 +764,7 @@ def _abs_jvp(tangents, values, out, statics):
     t, x = tangents[0], values[0]
     return real(t * conj_physical(sgn(x))) if is_complex(x) else t * sgn(x)
 
-@unary(holomorphic=False, jvp=_abs_jvp, samples=[(N(3, 4),), (N(),), (Z(3, 4),)])
+@unary(holomorphic=False, kinds='iufcV', jvp=_abs_jvp, samples=[(N(3, 4),), (N(),), (Z(3, 4),)])
 def abs(x):
     "The absolute value."
     return xp.absolute(x)
@@ -798,7 +800,7 @@ def rounding(name, ufunc, doc):
     def kernel(x): return ufunc(x) if x.dtype.kind not in 'iu' else x.copy()
 
     kernel.__name__, kernel.__doc__, kernel.__module__ = name, doc, __name__
-    return unary()(kernel).vjp(x=lambda g: zeros_for(g))
+    return unary(kinds='iufV')(kernel).vjp(x=lambda g: zeros_for(g))
 
 floor = rounding('floor', np.floor, 'The next whole number downwards.')
 ceil = rounding('ceil', np.ceil, 'The next whole number upwards.')
@@ -1034,23 +1036,40 @@ def plain(name, ufunc, doc, n=2, **traits):
     return op(ufunc, batch=pointwise, promote='same' if n == 2 else None, **traits)(sig)
 
 eq = plain('eq', np.equal, '`x == y`.')
+
 ne = plain('ne', np.not_equal, '`x != y`.')
+
 lt = plain('lt', np.less, '`x < y`.')
+
 le = plain('le', np.less_equal, '`x <= y`.')
+
 gt = plain('gt', np.greater, '`x > y`.')
+
 ge = plain('ge', np.greater_equal, '`x >= y`.')
+
 logical_and = plain('logical_and', np.logical_and, 'Both are nonzero.', numbers=False)
+
 logical_or = plain('logical_or', np.logical_or, 'At least one is nonzero.', numbers=False)
+
 logical_xor = plain('logical_xor', np.logical_xor, 'Exactly one is nonzero.', numbers=False)
+
 logical_not = plain('logical_not', np.logical_not, 'Is zero.', 1)
+
 bitwise_and = plain('bitwise_and', np.bitwise_and, 'Bits set in both.', numbers='either')
+
 bitwise_or = plain('bitwise_or', np.bitwise_or, 'Bits set in either.', numbers='either')
+
 bitwise_xor = plain('bitwise_xor', np.bitwise_xor, 'Bits set in exactly one.', numbers='either')
+
 bitwise_not = plain('bitwise_not', np.invert, 'All bits flipped.', 1)
+
 isnan = plain('isnan', np.isnan, 'Is not a number.', 1)
+
 isinf = plain('isinf', np.isinf, 'Is infinite.', 1)
+
 isfinite = plain('isfinite', np.isfinite, 'Is neither infinite nor NaN.', 1)
 
+# %% ../../nbs/ops/02_pointwise.ipynb #a55cb0e2
 def divisor(y, x):
     "`y`, unless it divides `x` by a whole zero: PyTorch refuses what NumPy would make a zero."
     if y.__class__ is np.ndarray and y.dtype.kind in 'iu' and x.size and not y.all():
@@ -1068,6 +1087,7 @@ def trunc_divide(x, y):
     if x.dtype.kind not in 'iu': return xp.trunc(xp.divide(x, y))
     return xp.floor_divide(x - xp.fmod(x, divisor(y, x)), y)
 
+# %% ../../nbs/ops/02_pointwise.ipynb #ac750ca8
 WHOLE_QUOTIENT = dict(samples=[(N(3, 4), N(3, 4, low=0.5, high=2.0))], kinds='iufV')
 
 @binary(node='RemainderBackward1', number_node='RemainderBackward0', **WHOLE_QUOTIENT)

@@ -452,6 +452,7 @@ def _bytes_along_each(x, matrices):
         x = np.moveaxis(rounded, -1, lead + i).astype(np.uint8)
     return xp.ascontiguousarray(x)
 
+# %% ../../nbs/ops/12_pooling.ipynb #4592980b
 def _transposed(matrices): return tuple(None if m is None else m.T for m in matrices)
 
 _mix = np.array([[1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.0, 0.5, 0.5], [0.0, 0.0, 1.0]])
@@ -472,8 +473,10 @@ def resample(x, *, matrices, node='UpsampleBackward0', how=None):
     return _bytes_along_each(x, matrices) if x.dtype == np.uint8 else _along_each(x, matrices)
 
 resample.vjp(x=lambda g, *, matrices, how: resample(g, matrices=_transposed(matrices)))
+
 resample.formally(x='x', when=lambda n: (n.picture_name or n.name()).startswith('Adaptive'))
 
+# %% ../../nbs/ops/12_pooling.ipynb #ab52a895
 def source_places(old, new, scale, align_corners):
     """Where in the old coordinates the new places lie. `scale`: the old length of one new step, if
     it is given rather than old / new.

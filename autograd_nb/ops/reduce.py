@@ -78,6 +78,7 @@ def per_example(values, reduction):
         else {'sum': sum, 'mean': mean}[reduction](values, dim=dims)
     )
 
+# %% ../../nbs/ops/03_reduce.ipynb #db316fa0
 F16, F32 = np.dtype('float16'), np.dtype('float32')
 
 def in_single(kernel):
@@ -445,12 +446,13 @@ def extreme_jvp(tangents, values, out, statics):
 def _nonempty(x, dim, name):
     for d in dims_of(dim, x.ndim):
         if x.ndim and not x.shape[d]:
+            kind = IndexError if name.startswith('arg') else RuntimeError
             raise (
-                RuntimeError(
+                kind(
                     f'{name}(): Expected reduction dim to be specified for input.numel() == 0.'
                     ' Specify the reduction dim with the \'dim\' argument.'
                 )
-                if dim is None
+                if dim is None or dim == ()
                 else IndexError(f'{name}(): Expected reduction dim {d} to have non-zero size.')
             )
 

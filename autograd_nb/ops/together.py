@@ -7,6 +7,8 @@ __all__ = ['EXACT', 'COMPARISONS', 'LOGICAL', 'MOST', 'LONGEST', 'ARRAYS', 'Late
            'expression_of']
 
 # %% ../../nbs/ops/18_together.ipynb #7e3c86b1
+import weakref
+
 import numpy as np
 from numpy import ndarray
 
@@ -40,7 +42,9 @@ class Later(Symbol):
     def __init__(
         self, deferred, shape, array=None, function=None, operands=(), number=None, dtype=F32
     ):
-        self.deferred, self.shape, self.dtype, self.array = deferred, shape, dtype, array
+        # weakly: that object knows this one
+        self._deferred = weakref.ref(deferred)
+        self.shape, self.dtype, self.array = shape, dtype, array
         self.function, self.operands, self.number = function, operands, number
         parts = [o for o in operands if o.__class__ is Later]
         self.reads = (
@@ -49,6 +53,9 @@ class Later(Symbol):
             else frozenset().union(*[o.reads for o in parts])
         )
         self.length = 0 if function is None else 1 + sum(o.length for o in parts)
+
+    @property
+    def deferred(self): return self._deferred()
 
     def arrive(self, array):
         "The array is there."
@@ -69,9 +76,7 @@ class Later(Symbol):
 
     def applied(self, function, inputs): return self.deferred.apply(function, inputs)
 
-    # an array's `**` is not always the function `power`
-    def __pow__(self, other):
-        raise Opaque
+    def __pow__(self, other): raise Opaque  # an array's `**` is not always the function `power`
 
 # %% ../../nbs/ops/18_together.ipynb #647b0a80
 class Deferred:
@@ -80,9 +85,20 @@ class Deferred:
     def __init__(self):
         self.sources, self.known, self.leaves = {}, {}, {}
 
+    @classmethod
+    def of(cls, task):
+        "What the pass `task` has put off. From now on, the pass asks here what cannot wait."
+        self = task.notes.get(cls)
+        if self is None:
+            self = task.notes[cls] = cls()
+            task.accumulate = self.accumulate
+            task.arriving = [self.arriving, *task.arriving]
+            task.callbacks.insert(0, self.finish)
+        return self
+
 # %% ../../nbs/ops/18_together.ipynb #e6bc8222
 class _ForTheWalk:
-    "What the engine asks."
+    "What the walk asks."
 
     def run(self, node, g, keep):
         "Run a node: its gradients, put off where they can be."
@@ -113,6 +129,16 @@ class _ForTheWalk:
             else self.settled(v)
         )
 
+    def arriving(self, node, g, task):
+        "The gradient of a node at which somebody may look, at this one and at any other."
+        self.finish()
+        return self.settled(g)
+
+    def accumulate(self, leaf, g, extra, since):
+        "Add to a leaf, after what the leaf has waited for."
+        if leaf in self.leaves: self.finish()
+        accumulate(leaf, g, extra + 1, since)
+
 # %% ../../nbs/ops/18_together.ipynb #5a4cb68d
 class _End:
     "The end of the pass."
@@ -126,13 +152,7 @@ class _End:
             g = later.array
             del later
             accumulate(leaf, g, 1)
-        self.forget()
-
-    def forget(self):
-        """Let go of everything. What was put off refers to this object, and this object to it:
-        nothing of it may stay here.
-        """
-        for held in (self.sources, self.known, self.leaves): held.clear()
+        for held in (self.sources, self.known): held.clear()
 
 # %% ../../nbs/ops/18_together.ipynb #484ec5ba
 class _Rules:

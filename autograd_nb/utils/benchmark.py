@@ -18,7 +18,7 @@ import numpy as np
 
 from .. import cuda
 from ..arrays.topics import take_topics
-from ..more import get_num_threads, set_num_threads
+from ..settings import get_num_threads, set_num_threads
 
 # %% ../../nbs/utils/13_benchmark.ipynb #307dbf7d
 UNITS = (

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['MASKS_ARE_NUMBERS', 'FULL', 'ONE_NUMBER', 'workshop', 'BLOCK', 'ONCE', 'Text', 'flat_text', 'apart_text',
-           'cache_folder', 'stamp', 'stored', 'machine_code', 'Workshop', 'Loop', 'places', 'call', 'Blocks', 'Kernel',
-           'kernel_of', 'apart_loop']
+           'cache_folder', 'stamp', 'stored', 'machine_code', 'Workshop', 'Loop', 'places', 'call', 'Blocks',
+           'flat_loop', 'Kernel', 'kernel_of', 'apart_loop']
 
 # %% ../../../nbs/ops/kernels/02_compiler.ipynb #6524b3e0
 import atexit
@@ -303,6 +303,18 @@ class Blocks:
 # %% ../../../nbs/ops/kernels/02_compiler.ipynb #bcd1c0da
 ONCE = 1  # calls that may stay alone: what is asked for again is worth compiling
 
+# %% ../../../nbs/ops/kernels/02_compiler.ipynb #631f1688
+def flat_loop(e, kinds, constants):
+    """The `Loop` of expression `e` for these kinds of inputs. `constants`: dtype and rank of the
+    array that holds them, in a list, empty if there are none.
+    """
+    inputs = constants + [(d, 1) for d in e.inputs]
+    # an output that lies in an input is written there, and is no argument of its own
+    outputs = [(e.dtype_of(o), 1) for j, o in enumerate(e.outputs) if j not in kinds]
+    written = [len(constants) + i for i, kind in enumerate(kinds) if kind.__class__ is int]
+    how = 'STRICT' if e.exact else 'FAST'
+    return Loop(flat_text(e, kinds), inputs, outputs, how, written)
+
 # %% ../../../nbs/ops/kernels/02_compiler.ipynb #1db8d9c8
 class Kernel:
     "Computes an expression on flat arrays."
@@ -323,12 +335,8 @@ class Kernel:
         "The `Loop` for these kinds of inputs."
         found = self.loops.get(kinds)
         if found is None:
-            e, K = self.e, [(self.float, 1)] * bool(self.constants)
-            inputs = K + [(d, 1) for d in e.inputs]
-            outputs = [(e.dtype_of(o), 1) for j, o in enumerate(e.outputs) if j not in kinds]
-            written = [len(K) + i for i, kind in enumerate(kinds) if kind.__class__ is int]
-            how = 'STRICT' if e.exact else 'FAST'
-            found = self.loops[kinds] = Loop(flat_text(e, kinds), inputs, outputs, how, written)
+            constants = [(self.float, 1)] * bool(self.constants)
+            found = self.loops[kinds] = flat_loop(self.e, kinds, constants)
         return found
 
     def __call__(self, arrays, outs, constants, wait=False, over=()):
@@ -339,8 +347,7 @@ class Kernel:
         n = outs[0].size
         if self.can and Switch.on:
             kinds = [FULL if a.size == n else ONE_NUMBER for a in arrays]
-            if over:
-                for i, j in over.items(): kinds[i] = j
+            for i in over: kinds[i] = over[i]
             loop = self.loop(tuple(kinds))
             if loop.ready is None:
                 self.calls += 1

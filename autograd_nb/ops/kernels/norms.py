@@ -5,21 +5,27 @@
 # %% auto #0
 __all__ = ['normalise_plain', 'normalise_rule', 'affine_plain', 'affine_rules', 'affine_weight_rule', 'last', 'by_channels',
            'by_columns', 'in_channels', 'normalise', 'normalise_back', 'normalised', 'moments', 'warm_moments',
-           'affine', 'affine_back', 'affine_weight_back', 'scaled_rows']
+           'along_columns', 'along_channels', 'affine', 'affine_back', 'columns_back', 'channels_back',
+           'affine_weight_back', 'scaled_rows']
 
 # %% ../../../nbs/ops/kernels/06_norms.ipynb #8786fb04
+import math
 import numpy as np
 from .. import normalisation
 from autograd_nb.ops.compiled import (
-    AVAILABLE, FEW, FEWER, beside, definition, example, fits, in_rows, rule, value, warmed
+    AVAILABLE, ROWS, beside, definition, example, fits, flat, in_rows, rule, value, warmed
 )
 from ..crew import crew, loops
-from .rows import along_rows, row_loop
+from .rows import row_loop
 
 # %% ../../../nbs/ops/kernels/06_norms.ipynb #9f85b8be
 normalise_plain, normalise_rule = definition('normalise'), definition('normalise', 'x')
 
-def last(x, dim): return len(dim) == 1 and along_rows(x, dim[0])
+def last(x, dim):
+    "The length of the rows of `x`, if `dim` are its last dimensions; else None."
+    n = len(dim)
+    if tuple([d % x.ndim for d in dim]) != tuple(range(x.ndim - n, x.ndim)): return None
+    return x.shape[-1] if n == 1 else math.prod(x.shape[x.ndim - n :])
 
 def by_channels(x, dim): return x.ndim > 2 and tuple(dim) == (0, *range(2, x.ndim))
 
@@ -30,45 +36,51 @@ def in_channels(x): return x.reshape(*x.shape[:2], -1)
 # %% ../../../nbs/ops/kernels/06_norms.ipynb #77617228
 @beside('normalise')
 def normalise(x, *, dim, eps=1e-5, node='NormaliseBackward0'):
-    if by_columns(x, dim) and fits(x, least=FEW):
+    if not fits(x, least=ROWS): return normalise_plain(x, dim=dim, eps=eps, node=node)
+    if by_columns(x, dim):
         out = np.empty_like(x)
         crew.run(loops().normalise_columns, x.shape[1], 4 * x.size, x, np.float32(eps), out)
         return out
-    if by_channels(x, dim) and fits(x, least=FEW):
+    if by_channels(x, dim):
         out = np.empty_like(x)
         crew.run(
             loops().normalise_channels, x.shape[1], 2 * x.size, in_channels(x), np.float32(eps),
             in_channels(out),
         )
         return out
-    if not (fits(x, least=FEWER) and last(x, dim)):
-        return normalise_plain(x, dim=dim, eps=eps, node=node)
-    return row_loop(loops().normalise, x, x, np.float32(eps))
+    n = last(x, dim)
+    if n is None: return normalise_plain(x, dim=dim, eps=eps, node=node)
+    rows = x.reshape(-1, n)
+    return row_loop(loops().normalise, rows, rows, np.float32(eps)).reshape(x.shape)
 
 # %% ../../../nbs/ops/kernels/06_norms.ipynb #a4204796
 @beside('normalise', 'x')
 def normalise_back(g, out, x, *, dim, eps):
-    if by_columns(x, dim) and fits(x, out, g, least=FEW):
+    if not fits(x, out, g, least=ROWS): return normalise_rule(g, out, x, dim=dim, eps=eps)
+    if by_columns(x, dim):
         into = np.empty_like(x)
         crew.run(
             loops().normalise_columns_back, x.shape[1], 8 * x.size, g, out, x, np.float32(eps), into
         )
         return into
-    if by_channels(x, dim) and fits(x, out, g, least=FEW):
+    if by_channels(x, dim):
         into = np.empty_like(x)
         crew.run(
             loops().normalise_channels_back, x.shape[1], 4 * x.size, in_channels(g),
             in_channels(out), in_channels(x), np.float32(eps), in_channels(into),
         )
         return into
-    if not (fits(x, out, g, least=FEWER) and last(x, dim)):
-        return normalise_rule(g, out, x, dim=dim, eps=eps)
-    return row_loop(loops().normalise_back, out, g, out, x, np.float32(eps))
+    n = last(x, dim)
+    if n is None: return normalise_rule(g, out, x, dim=dim, eps=eps)
+    rows = x.reshape(-1, n)
+    return row_loop(
+        loops().normalise_back, rows, g.reshape(-1, n), out.reshape(-1, n), rows, np.float32(eps)
+    ).reshape(x.shape)
 
 @example
 def normalised(N):
     rows, image = N(2, 40, 64), N(4, 2, 17, 33)
-    for x, dim in ((rows, (-1,)), (image, (0, 2, 3)), (rows[0], (0,))):
+    for x, dim in ((rows, (-1,)), (image, (0, 2, 3)), (rows[0], (0,)), (image, (-2, -1))):
         yield value('normalise', 3 * x + 5, dim=dim, eps=1e-5)
         out = definition('normalise')(x, dim=dim)
         yield rule('normalise', 'x', N(*x.shape), out, x, dim=dim, eps=1e-5)
@@ -78,7 +90,7 @@ def moments(x):
     """Mean and variance of the channels of `x` (dimension 1), if there is a compiled loop for it;
     else None.
     """
-    if x.ndim < 2 or not fits(x, least=FEW): return None
+    if x.ndim < 2 or not fits(x, least=ROWS): return None
     mean, variance = np.empty((2, x.shape[1]), np.float32)
     if x.ndim == 2:
         crew.run(loops().column_moments, x.shape[1], 4 * x.size, x, mean, variance)
@@ -88,7 +100,7 @@ def moments(x):
 
 @warmed
 def warm_moments():
-    for shape in ((4, FEW), (4, FEW, 2)): moments(np.ones(shape, np.float32))
+    for shape in ((4, ROWS), (4, ROWS, 2)): moments(np.ones(shape, np.float32))
 
 if AVAILABLE: normalisation.Beside.moments = staticmethod(moments)
 
@@ -97,34 +109,70 @@ affine_plain, affine_rules, affine_weight_rule = (
     definition('affine', part) for part in (None, 'joint', 'weight')
 )
 
+def along_columns(x, n, layout):
+    "Whether a layout of `n` numbers has one for each column of `x`."
+    return n == x.shape[-1] == layout[-1]
+
+def along_channels(x, n, layout):
+    "Whether a layout of `n` numbers has one for each channel of `x`."
+    return 2 < x.ndim == len(layout) and n == x.shape[1] == layout[1]
+
 @beside('affine')
 def affine(x, weight, bias=None, *, layout=(), node='NativeLayerNormBackward0'):
-    if bias is None or layout != x.shape[-1:] or not fits(x, weight, bias):
-        return affine_plain(x, weight, bias, layout=layout, node=node)
-    out = np.empty_like(x)
-    crew.run(loops().affine, x.size // x.shape[-1], x.size, in_rows(x), weight, bias, in_rows(out))
-    return out
+    if bias is not None and fits(x, least=ROWS) and fits(weight, bias, least=0):
+        if along_columns(x, weight.size, layout):
+            out = np.empty_like(x)
+            rows = x.size // x.shape[-1]
+            crew.run(
+                loops().affine, rows, x.size, in_rows(x), flat(weight), flat(bias), in_rows(out)
+            )
+            return out
+        if along_channels(x, weight.size, layout):
+            out = np.empty_like(x)
+            crew.run(
+                loops().affine_channels, x.shape[1], x.size, in_channels(x), flat(weight),
+                flat(bias), in_channels(out),
+            )
+            return out
+    return affine_plain(x, weight, bias, layout=layout, node=node)
 
+# %% ../../../nbs/ops/kernels/06_norms.ipynb #e37facdd
 @beside('affine', 'joint')
 def affine_back(g, x, weight, weight_shape, bias_shape, layout):
-    if layout != x.shape[-1:] or not fits(x, g, weight):
-        return affine_rules(
-            g, x=x, weight=weight, weight_shape=weight_shape, bias_shape=bias_shape, layout=layout
-        )
+    if fits(x, g, least=ROWS) and fits(weight, least=0):
+        if along_columns(x, weight.size, layout): sums = columns_back(g, x, weight)
+        elif along_channels(x, weight.size, layout): sums = channels_back(g, x, weight)
+        else: sums = None
+        if sums is not None:
+            return sums[0], sums[1].reshape(weight_shape), sums[2].reshape(bias_shape)
+    return affine_rules(
+        g, x=x, weight=weight, weight_shape=weight_shape, bias_shape=bias_shape, layout=layout
+    )
+
+def columns_back(g, x, weight):
+    "The gradients of the rows `x`, of the factors and of the shifts of their columns."
     out, rows = np.empty_like(x), x.size // x.shape[-1]
     parts = min(256, -(-rows // 64))
-    sums = np.empty((2, parts, x.shape[-1]), np.float32)
+    sums = [np.empty((parts, x.shape[-1]), np.float32) for _ in range(2)]
     crew.run(
-        loops().affine_back, parts, x.size, parts, in_rows(g), in_rows(x), weight, in_rows(out),
-        *sums,
+        loops().affine_back, parts, x.size, parts, in_rows(g), in_rows(x), flat(weight),
+        in_rows(out), *sums,
     )
-    sums = np.add.reduce(sums, axis=1)
-    return out, sums[0], sums[1]
+    return out, *[s if parts == 1 else np.add.reduce(s, axis=0) for s in sums]
+
+def channels_back(g, x, weight):
+    "The same for channels."
+    out, sums = np.empty_like(x), [np.empty(x.shape[1], np.float32) for _ in range(2)]
+    crew.run(
+        loops().affine_channels_back, x.shape[1], 2 * x.size, in_channels(g), in_channels(x),
+        flat(weight), in_channels(out), *sums,
+    )
+    return out, *sums
 
 # %% ../../../nbs/ops/kernels/06_norms.ipynb #82f64b4a
 @beside('affine', 'weight')
 def affine_weight_back(g, x, weight_shape, *, layout):
-    if layout != x.shape[-1:] or not fits(x, g):
+    if not (fits(x, g) and along_columns(x, math.prod(layout), layout)):
         return affine_weight_rule(g, x, weight_shape, layout=layout)
     out = np.empty(x.shape[-1], np.float32)
     loops().column_products(0, out.size, in_rows(g), in_rows(x), out)
@@ -139,3 +187,9 @@ def scaled_rows(N):
         layout=(64,),
     )
     yield rule('affine', 'weight', N(2, 90, 64), x, (64,), layout=(64,))
+    image, weight, layout = N(3, 5, 9, 7), N(5), (1, 5, 1, 1)
+    yield value('affine', image, weight, N(5), layout=layout)
+    yield rule(
+        'affine', 'joint', N(3, 5, 9, 7), x=image, weight=weight, weight_shape=(5,),
+        bias_shape=(5,), layout=layout,
+    )

@@ -15,7 +15,8 @@ import math
 import numpy as np
 from .. import indexing
 from autograd_nb.ops.compiled import (
-    AVAILABLE, F32, FEW, ROWS, beside, definition, example, fits, in_rows, integers, rule, value
+    AVAILABLE, F32, FEW, ROWS, beside, definition, example, fits, flat, in_rows, integers, rule,
+    value
 )
 from ..crew import crew, loops
 
@@ -85,7 +86,10 @@ def logsumexp(x, *, dim, keepdim=False):
     shape = around(x, dim)
     if shape is None: return logsumexp_plain(x, dim=dim, keepdim=keepdim)
     out = np.empty((shape[0], shape[2]), np.float32)
-    crew.run(loops().logsumexp, shape[0], 4 * x.size, x.reshape(shape), out)
+    if shape[2] == 1:
+        crew.run(loops().logsumexp_rows, shape[0], 4 * x.size, x.reshape(shape[:2]), flat(out))
+    else:
+        crew.run(loops().logsumexp, shape[0], 4 * x.size, x.reshape(shape), out)
     d = (dim if dim.__class__ is int else dim[0]) % x.ndim
     return out.reshape(x.shape[:d] + (1,) * keepdim + x.shape[d + 1 :])
 
@@ -95,10 +99,12 @@ def logsumexp_back(g, x, out, *, dim, keepdim):
     shape = around(x, dim)
     if shape is None or not fits(g, out, least=1):
         return logsumexp_rule(g, x, out, dim=dim, keepdim=keepdim)
-    grad, flat = np.empty(x.shape, np.float32), (shape[0], shape[2])
+    grad = np.empty(x.shape, np.float32)
+    loop, lead = loops().logsumexp_back, (shape[0], shape[2])
+    if shape[2] == 1: loop, shape, lead = loops().logsumexp_rows_back, shape[:2], shape[:1]
     crew.run(
-        loops().logsumexp_back, shape[0], 4 * x.size, g.reshape(flat), x.reshape(shape),
-        out.reshape(flat), grad.reshape(shape),
+        loop, shape[0], 4 * x.size, g.reshape(lead), x.reshape(shape), out.reshape(lead),
+        grad.reshape(shape),
     )
     return grad
 

@@ -127,6 +127,10 @@ class Beside:
 
     normal, shuffled = staticmethod(normal_numbers), staticmethod(shuffled)
 
+    @staticmethod
+    def gamma(generator, a, power, d):
+        return generator.in_turn(_gamma, a, power, d)
+
 # %% ../../nbs/arrays/03_random.ipynb #bee00741
 # how many words are left, and where the next one is
 STATE = np.dtype(
@@ -157,7 +161,14 @@ class Generator:
 
     def __new__(cls, device='cpu'):
         "A generator of numbers on the host, or on the GPU that `device` names."
-        if not str(device).startswith('cuda'): return super().__new__(cls)
+        kind = str(device).partition(':')[0]
+        if kind not in ('cpu', 'cuda', 'mps', 'meta', 'xpu'):
+            raise RuntimeError(
+                'Expected one of cpu, cuda, ipu, xpu, mkldnn, opengl, opencl, ideep, hip, ve, fpga,'
+                ' maia, xla, lazy, vulkan, mps, meta, hpu, mtia, privateuseone device type at start'
+                f' of device string: {device}'
+            )
+        if kind != 'cuda': return super().__new__(cls)
         from autograd_nb.arrays.cupy_backend import DeviceGenerator, find
 
         why = find()
@@ -479,9 +490,8 @@ def gamma(a, generator):
     "Standard gamma numbers for an array of parameters, as float64."
     if not isinstance(generator, Generator): return generator.gamma(a)
     with np.errstate(divide='ignore'): power = 1 / a
-    return generator.in_turn(
-        _gamma, a, power, np.where(a < 1, a + a.dtype.type(1), a) - a.dtype.type(_THIRD)
-    )
+    d = np.where(a < 1, a + a.dtype.type(1), a) - a.dtype.type(_THIRD)
+    return Beside.gamma(generator, a, power, d)
 
 # %% ../../nbs/arrays/03_random.ipynb #c89b227f
 def _poisson(uniform, normal, rate):

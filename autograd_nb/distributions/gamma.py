@@ -25,6 +25,7 @@ from .kl import register_kl
 from ..functions import one_hot, stack, where
 from ..graph.node import tensor_like
 from ..graph.op import REGISTRY
+from ..ops.kernels.special import beta_fractions
 
 # %% ../../nbs/distributions/06_gamma.ipynb #b45107ab
 def gamma_slope(a, z):
@@ -60,17 +61,22 @@ def beta_slope(x, a, b):
     # there the continued fraction of the other tail converges
     turned = x > (a + 1) / (a + b + 2)
     y, p, q = np.where(turned, 1 - x, x), np.where(turned, b, a), np.where(turned, a, b)
-    step = 1e-100j
-    fraction = _beta_fraction(y, p + np.where(turned, 0, step), q + np.where(turned, step, 0))
+    fraction, slope = beta_fractions(y, p, q, turned) or _with_slope(y, p, q, turned)
     tail = np.exp(lgamma(p + q) - lgamma(p) - lgamma(q) + p * np.log(y) + q * np.log1p(-y)) / p
     by_tail = np.where(turned, np.log1p(-y) - psi(q), np.log(y) - psi(p) - 1 / p) + psi(p + q)
-    by_a = tail * (by_tail * fraction.real + fraction.imag / 1e-100)
+    by_a = tail * (by_tail * fraction + slope)
     density = np.exp(
         lgamma(a + b) - lgamma(a) - lgamma(b) + (a - 1) * np.log(x) + (b - 1) * np.log1p(-x)
     )
     return np.where(turned, by_a, -by_a) / (density * (1 - x))
 
 # %% ../../nbs/distributions/06_gamma.ipynb #fbd31bcd
+def _with_slope(x, a, b, turned):
+    "The fraction, and how it moves with `a`, or with `b` where it is `turned`."
+    step = 1e-100j
+    out = _beta_fraction(x, a + np.where(turned, 0, step), b + np.where(turned, step, 0))
+    return out.real, out.imag / 1e-100
+
 def _beta_fraction(x, a, b, steps=200):
     "The continued fraction of the incomplete beta function, by Lentz's method."
     out = d = 1 / (1 - (a + b) * x / (a + 1))

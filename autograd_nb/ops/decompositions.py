@@ -379,6 +379,12 @@ def triangular_solve(a, b, *, upper, unitriangular=False):
 def triangular_arrays(a, b, upper, unit=False):
     "The same for arrays: by LAPACK's own routine, or by the general solver for many tiny matrices."
     count = max(math.prod(a.shape[:-2]), math.prod(b.shape[:-2]))
+    if count > 1 and not any(a.strides[:-2]):  # one matrix, seen many times: all at once
+        sides = np.moveaxis(b, -2, 0).reshape(a.shape[-1], -1)
+        out = triangular_arrays(a[(0,) * (a.ndim - 2)], sides, upper, unit)
+        lead = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+        out = np.moveaxis(out.reshape(len(out), *b.shape[:-2], b.shape[-1]), 0, -2)
+        return np.ascontiguousarray(np.broadcast_to(out, (*lead, *b.shape[-2:])))
     if a.dtype is b.dtype and lapack.worthwhile('trsm', a, count):
         return lapack.triangular_solve(a, b, upper, unit)
     m = triangle(a, upper, unit)

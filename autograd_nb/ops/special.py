@@ -481,7 +481,7 @@ _BERNOULLI = (
 # %% ../../nbs/ops/08_special.ipynb #b9eadc5a
 def zeta_of(s, q):
     s, q = np.broadcast_arrays(s, q)
-    ok = (s > 1) & ((q > 0) | (s == np.floor(s)) & (q != np.floor(q)))
+    ok = (s > 1) & ((q > 0) | (s == np.floor(s)) & (q != np.floor(q))) & (q == q)
     given, s, a = s, np.where(ok, s, 2.0), np.where(ok, q, 1.0)
     total = np.zeros_like(a)
     for _ in range(10 + int(np.max(np.maximum(-a, 0), initial=0)) + 1):

@@ -12,9 +12,10 @@ __all__ = ['f', 'INV_LN2', 'LN2_HIGH', 'LN2_LOW', 'ROUND', 'E6', 'E5', 'E4', 'E3
            'BEND', 'WIDE', 'OVERFLOWING', 'TINY', 'LIFT', 'INFINITY', 'LN2', 'S7', 'S6', 'S5', 'S4', 'S3', 'S2_', 'S1_',
            'U5', 'U4', 'U3', 'U2', 'U1', 'FOUR', 'WIDE_PART', 'from_bits', 'scaled', 'exp', 'rows_together',
            'exponentials_in_rows', 'softmax', 'nll', 'nll_spread', 'softmax_back', 'log_softmax', 'log_softmax_back',
+           'softmax_across', 'softmax_back_across', 'largest_across', 'log_softmax_across', 'log_softmax_back_across',
            'logsumexp_rows', 'logsumexp', 'logsumexp_rows_back', 'logsumexp_back', 'causal_weights', 'normalise',
            'normalise_back', 'mean_of_channel', 'variance_of_channel', 'one_over_deviation', 'normalise_channels',
-           'normalise_channels_back', 'channel_moments', 'column_moments', 'normalise_columns',
+           'normalise_channels_back', 'track_channels', 'column_moments', 'track_columns', 'normalise_columns',
            'normalise_columns_back', 'affine', 'affine_channels', 'affine_channels_back', 'affine_back',
            'column_products', 'ahead', 'vector', 'keep', 'filled', 'times', 'products', 'nothing', 'place', 'highest',
            'largest_in', 'tile', 'total_of', 'dots', 'move', 'moved', 'spread', 'spread_image', 'tiles', 'arranged',
@@ -201,6 +202,75 @@ def log_softmax_back(lo, hi, g, y, out):
             for j in range(a.size): o[j] = a[j] - o[j] * s
 
 
+# %% ../../nbs/ops/17_loops.ipynb #04844d45
+@njit(**SUMMING)
+def softmax_across(lo, hi, x, out):
+    "Over the middle dimension of three, for all places of the last one together."
+    many, n = x.shape[1], x.shape[2]
+    top, total = np.empty(n, np.float32), np.empty(n, np.float32)
+    for i in range(lo, hi):
+        largest_across(x[i], top)
+        total[:] = ZERO
+        for k in range(many):
+            a, o = x[i, k], out[i, k]
+            for j in range(n):
+                e = exp(a[j] - top[j])
+                o[j] = e
+                total[j] += e
+        for j in range(n): total[j] = ONE / total[j]
+        for k in range(many):
+            o = out[i, k]
+            for j in range(n): o[j] *= total[j]
+
+@njit(**SUMMING)
+def softmax_back_across(lo, hi, g, y, out):
+    many, n = y.shape[1], y.shape[2]
+    s = np.empty(n, np.float32)
+    for i in range(lo, hi):
+        s[:] = ZERO
+        for k in range(many):
+            a, b = g[i, k], y[i, k]
+            for j in range(n): s[j] += a[j] * b[j]
+        for k in range(many):
+            a, b, o = g[i, k], y[i, k], out[i, k]
+            for j in range(n): o[j] = b[j] * (a[j] - s[j])
+
+@njit(**PART)
+def largest_across(x, top):
+    top[:] = -INFINITY
+    for k in range(x.shape[0]):
+        a = x[k]
+        for j in range(top.size): top[j] = a[j] if a[j] > top[j] else top[j]
+
+# %% ../../nbs/ops/17_loops.ipynb #910c51ba
+@njit(**SUMMING)
+def log_softmax_across(lo, hi, x, out):
+    many, n = x.shape[1], x.shape[2]
+    top, total = np.empty(n, np.float32), np.empty(n, np.float32)
+    for i in range(lo, hi):
+        largest_across(x[i], top)
+        total[:] = ZERO
+        for k in range(many):
+            a = x[i, k]
+            for j in range(n): total[j] += exp(a[j] - top[j])
+        for j in range(n): top[j] += f(math.log(total[j]))
+        for k in range(many):
+            a, o = x[i, k], out[i, k]
+            for j in range(n): o[j] = a[j] - top[j]
+
+@njit(**SUMMING)
+def log_softmax_back_across(lo, hi, g, y, out):
+    many, n = y.shape[1], y.shape[2]
+    s = np.empty(n, np.float32)
+    for i in range(lo, hi):
+        s[:] = ZERO
+        for k in range(many):
+            a = g[i, k]
+            for j in range(n): s[j] += a[j]
+        for k in range(many):
+            a, b, o = g[i, k], y[i, k], out[i, k]
+            for j in range(n): o[j] = a[j] - exp(b[j]) * s[j]
+
 # %% ../../nbs/ops/17_loops.ipynb #17278b2d
 @njit(**SUMMING)
 def logsumexp_rows(lo, hi, x, out):
@@ -225,10 +295,7 @@ def logsumexp(lo, hi, x, out):
     many, n = x.shape[1], x.shape[2]
     top, total, work = np.empty(n, np.float32), np.empty(n, np.float32), np.empty(n, np.float32)
     for i in range(lo, hi):
-        top[:] = -INFINITY
-        for k in range(many):
-            a = x[i, k]
-            for j in range(n): top[j] = a[j] if a[j] > top[j] else top[j]
+        largest_across(x[i], top)
         for j in range(n): work[j] = top[j] if abs(top[j]) < INFINITY else ZERO
         total[:] = ZERO
         for k in range(many):
@@ -365,13 +432,15 @@ def normalise_channels_back(lo, hi, g, y, x, eps, out):
             for j in range(d.size): o[j] = (d[j] - p - e[j] * q) * r
 
 @njit(**SUMMING)
-def channel_moments(lo, hi, x, mean, variance):
+def track_channels(lo, hi, x, keep, rate, correction, mean, variance):
     """(examples, channels, places): mean and variance of each channel, sums of rows added with
-    double precision.
+    double precision, go into moving averages.
     """
     for c in range(lo, hi):
-        mean[c] = mean_of_channel(x, c)
-        variance[c] = f(variance_of_channel(x, c, mean[c]))
+        m = mean_of_channel(x, c)
+        v = f(variance_of_channel(x, c, m)) * correction
+        mean[c], variance[c] = mean[c] * keep + m * rate, variance[c] * keep + v * rate
+
 
 # %% ../../nbs/ops/17_loops.ipynb #b5afcd19
 @njit(**SUMMING)
@@ -387,6 +456,15 @@ def column_moments(lo, hi, x, mean, variance):
         a = x[b, lo:hi]
         for j in range(total.size): total[j] += (a[j] - mean[j]) * (a[j] - mean[j])
     for j in range(total.size): variance[j] = f(total[j] / n)
+
+@njit(**SUMMING)
+def track_columns(lo, hi, x, keep, rate, correction, mean, variance):
+    "The same for the columns of a matrix."
+    m, v = np.empty(x.shape[1], np.float32), np.empty(x.shape[1], np.float32)
+    column_moments(lo, hi, x, m, v)
+    for c in range(lo, hi):
+        mean[c] = mean[c] * keep + m[c] * rate
+        variance[c] = variance[c] * keep + v[c] * correction * rate
 
 @njit(**SUMMING)
 def normalise_columns(lo, hi, x, eps, out):

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['rsub', 'pi', 'e', 'inf', 'nan', 'newaxis', 'strided', 'version', 'FloatTensor', 'DoubleTensor', 'LongTensor',
            'IntTensor', 'ShortTensor', 'CharTensor', 'ByteTensor', 'BoolTensor', 'HalfTensor', 'BFloat16Tensor',
-           'typename', 'get_device_module']
+           'typename', 'is_storage', 'get_device_module']
 
 # %% ../nbs/00_package.ipynb #aafd38cf
 import math as _math
@@ -21,6 +21,7 @@ from autograd_nb.arrays.dtypes import (
     half, iinfo, int, int8, int16, int32, int64, long, memory_format, preserve_format,
     promote_types, set_default_dtype, short, uint8, uint16, uint32, uint64
 )
+from .arrays.dtypes import C_NAMES as _C_NAMES
 from .arrays.random import Generator, default_generator
 from .printing import set_printoptions
 from .graph.errors import HintedError as _Taught
@@ -107,12 +108,22 @@ def typename(obj):
         else f'{type(obj).__module__}.{type(obj).__qualname__}'
     )
 
+def _c_name(kind): return _C_NAMES.get(kind.name, kind.name)
+
 class _LegacyType(type):
     """The old tensor types: `FloatTensor([1, 2])`, `LongTensor(2, 3)`, `isinstance(x,
     FloatTensor)`, `x.type(DoubleTensor)`.
     """
 
     def __call__(cls, *args):
+        if len(args) == 1 and isinstance(args[0], Tensor):
+            if args[0].dtype is not cls.dtype:
+                raise TypeError(
+                    f'expected TensorOptions(dtype={_c_name(cls.dtype)}, device=cpu) (got'
+                    f' TensorOptions(dtype={_c_name(args[0].dtype)}, device=cpu)): convert it,'
+                    ' with x.to(dtype)'
+                )
+            return args[0].detach()
         if len(args) == 1 and not isinstance(args[0], (_int, Size)):
             return tensor(args[0], dtype=cls.dtype)
         return zeros(*args, dtype=cls.dtype)
@@ -181,6 +192,10 @@ def _version():
     sys.modules[out.__name__] = out
     return out
 
+def is_storage(obj):
+    "Whether `obj` is the memory of a tensor."
+    return isinstance(obj, UntypedStorage)
+
 def get_device_module(device=None):
     """The module of functions about a device: `cuda` or `cpu`; that of the accelerator, if none is
     named.
@@ -211,7 +226,7 @@ def __getattr__(name):
         '_C', '_functorch', 'functorch', 'viz', 'widgets', 'nn', 'optim', 'distributions', 'utils',
         'linalg', 'special', 'fft', 'cuda', 'cpu', 'func', 'amp', 'signal', 'masked', 'testing',
         'profiler', 'backends', 'accelerator', 'jit', 'compiler', 'types', 'distributed', 'futures',
-        'multiprocessing', 'return_types', 'library', '__future__',
+        'multiprocessing', 'return_types', 'library', '__future__', '_dynamo',
     ):
         import importlib
 

@@ -153,7 +153,9 @@ def compile(
         )
     checked(backend, mode, options)
     if not callable(model):
-        raise RuntimeError('torch.compile requires a callable, but got ' + type(model).__name__)
+        raise AssertionError(
+            f'A callable function is expected, but {type(model)} is provided.'
+        )
     if isinstance(model, Compiled): return model
     if disable: return model
     make = Wrapping(fullgraph, recompile_limit)

@@ -23,7 +23,7 @@ from autograd_nb.arrays.dtypes import (
     promote_types, scalar_dtype
 )
 from .arrays.random import default_generator, fma
-from .functions import dtype_of, into, sizes_of
+from .functions import dtype_of, into, outdated, refuse_whole, sizes_of
 from .transforms.levels import WRAPPERS, chance, draw, like, no_out
 from .graph.modes import LOCAL, SWITCH, from_python, whole
 from .graph.node import TensorBase, rename, tensor_like
@@ -96,15 +96,18 @@ def _array_of(data, dtype):
         if array.dtype.kind in 'US':
             raise (
                 ValueError("too many dimensions 'str'")
-                if array.ndim
+                if array.ndim and isinstance(_first(data), str)
                 else TypeError("new(): invalid data type 'str'")
             )
         while isinstance(data, (list, tuple)) and len(data) and data[0] is None:
             data = data[0]
+        if isinstance(_first(data), int): raise ValueError('Overflow when unpacking long long')
         if isinstance(data, (list, tuple)): raise ValueError(_ragged(data))
         raise RuntimeError(f'Could not infer dtype of {type(data).__name__}')
     if dtype is None:
         kind = array.dtype.kind
+        if kind == 'u' and not _holds_numpy(data):
+            raise ValueError('Overflow when unpacking long long')
         if not array.size:
             dtype = get_default_dtype()
         elif kind == 'f':
@@ -135,9 +138,11 @@ def _refuse_unfit(array, dtype):
             ) from None
 
 # %% ../nbs/tensor/04_creation.ipynb #71d47396
-def _holds_numpy(data):
+def _holds_numpy(data): return isinstance(_first(data), (np.ndarray, np.generic))
+
+def _first(data):
     while isinstance(data, (list, tuple)) and data: data = data[0]
-    return isinstance(data, (np.ndarray, np.generic))
+    return data
 
 def _ragged(data):
     "PyTorch's complaint about nested lists of unequal length."
@@ -202,6 +207,12 @@ def from_numpy(array):
     if not isinstance(array, np.ndarray):
         raise TypeError(f'expected np.ndarray (got {type(array).__name__})')
     native = from_numpy_dtype(array.dtype).numpy
+    if builtins.any(s < 0 for s in array.strides):
+        raise ValueError(
+            'At least one stride in the given numpy array is negative, and tensors with negative'
+            ' strides are not currently supported. (You can probably work around this by making a'
+            ' copy of your array  with array.copy().)'
+        )
     if array.dtype.byteorder not in '=|' and array.dtype != native:
         raise ValueError(
             "given numpy array has byte order different from the native byte order. Conversion"
@@ -231,7 +242,7 @@ def _size_in(name, size, more):
     for keyword in more:
         if keyword != 'size':
             raise TypeError(f"{name}() got an unexpected keyword argument '{keyword}'")
-    return sizes_of((more['size'],) if more else size)
+    return sizes_of((more['size'],) if more else size, name)
 
 def _not_negative(size):
     "`size`, unless one of its numbers is negative."
@@ -294,6 +305,11 @@ def full(size, fill_value, *, out=None, dtype=None, layout=None, device=None, re
     dtype, index = _settled(dtype, device)
     if isinstance(fill_value, TensorBase): fill_value = fill_value.item()
     kind = (dtype or (scalar_dtype(fill_value) if out is None else out.dtype)).numpy
+    if not isinstance(size, (tuple, list)):
+        raise TypeError(
+            "full(): argument 'size' (position 1) must be tuple of ints, not"
+            f' {type(size).__name__}'
+        )
     made = _library(index).full(sizes_of((size,)), fitting(fill_value, kind), kind)
     return into(out, _finish(made, requires_grad, index))
 
@@ -476,6 +492,11 @@ def logspace(
     return into(out, _finish(made, requires_grad))
 
 # %% ../nbs/tensor/04_creation.ipynb #4b7aa22f
+@outdated(
+    'torch.range is deprecated and will be removed in a future release because its behavior is'
+    " inconsistent with Python's range builtin. Instead, use torch.arange, which produces values in"
+    ' [start, end).'
+)
 def inclusive_range(start, end=None, step=1, *, dtype=None, device=None, requires_grad=False):
     "Numbers from `start` to `end`, which is included. Prefer `arange`."
     if end is None: start, end = 0, start
@@ -554,6 +575,7 @@ def _random(kind, doc):
             )
         dtype, index = _settled(dtype, device)
         no_out(out)
+        if dtype is not None: refuse_whole(dtype.numpy, kind)
         made = draw(
             lambda shape: getattr(_chance(generator, index), kind)(
                 shape, _kind_of(dtype, out).numpy
@@ -682,7 +704,10 @@ def normal(
         )
     )
     if LOCAL.modes.transforms: chance(mean, std)
-    if not isinstance(std, TensorBase) and std < 0:
+    if isinstance(std, TensorBase):
+        if std._array.__class__ is np.ndarray and (std._array < 0).any():
+            raise RuntimeError('normal expects all elements of std >= 0.0')
+    elif std < 0:
         raise RuntimeError(f'normal expects std >= 0.0, but found std {std:g}')
     near = next((v._array for v in (mean, std) if isinstance(v, TensorBase)), None)
     z = draw(

@@ -7,13 +7,13 @@ __all__ = ['NUMBERS', 'sum', 'mean', 'prod', 'amax', 'amin', 'any', 'all', 'argm
            'std_mean', 'return_aminmax', 'return_max', 'return_min', 'return_sort', 'return_topk', 'return_mode',
            'return_median', 'return_cummax', 'cumsum', 'cumprod', 'mm', 'mv', 'bmm', 'dot', 'swapaxes', 'swapdims',
            'moveaxis', 'concat', 'concatenate', 'tril', 'triu', 'Size', 'is_tensor', 'need_tensor', 'need_first',
-           'need_tensors', 'as_operand', 'dim_of', 'sizes_of', 'dtype_of', 'into', 'cast', 'add', 'sub', 'div',
-           'is_differentiable', 'underivable', 'floor_divide', 'rsub', 'rdiv', 'pow', 'rpow', 'clamp', 'where', 'lerp',
-           'addcmul', 'addcdiv', 'masked_fill', 'logsumexp', 'only', 'max', 'min', 'aminmax', 'norm', 'softmax',
-           'log_softmax', 'count_nonzero', 'matmul', 'outer', 'addmm', 'addmv', 'baddbmm', 'einsum', 'trace', 'reshape',
-           'view', 'view_as', 'reshape_as', 'flatten', 'unflatten', 'permute', 'transpose', 't', 'movedim', 'squeeze',
-           'unsqueeze', 'expand', 'expand_as', 'broadcast_to', 'broadcast_tensors', 'repeat', 'tile',
-           'repeat_interleave', 'cat', 'stack', 'vstack', 'hstack', 'split', 'chunk', 'tensor_split', 'unbind',
+           'need_tensors', 'outdated', 'as_operand', 'dim_of', 'sizes_of', 'dtype_of', 'refuse_whole', 'into', 'cast',
+           'add', 'sub', 'div', 'is_differentiable', 'underivable', 'floor_divide', 'rsub', 'rdiv', 'pow', 'rpow',
+           'clamp', 'where', 'lerp', 'addcmul', 'addcdiv', 'masked_fill', 'logsumexp', 'only', 'max', 'min', 'aminmax',
+           'norm', 'softmax', 'log_softmax', 'count_nonzero', 'matmul', 'outer', 'addmm', 'addmv', 'baddbmm', 'einsum',
+           'trace', 'reshape', 'view', 'view_as', 'reshape_as', 'flatten', 'unflatten', 'permute', 'transpose', 't',
+           'movedim', 'squeeze', 'unsqueeze', 'expand', 'expand_as', 'broadcast_to', 'broadcast_tensors', 'repeat',
+           'tile', 'repeat_interleave', 'cat', 'stack', 'vstack', 'hstack', 'split', 'chunk', 'tensor_split', 'unbind',
            'narrow', 'select', 'flip', 'roll', 'diagonal', 'alone', 'diag', 'diag_embed', 'refuse_far', 'getitem',
            'gather', 'take_along_dim', 'index_select', 'masked_select', 'take', 'scatter_add', 'scatter', 'index_add',
            'check_range', 'nonzero', 'sort', 'argsort', 'topk', 'median', 'unique', 'bincount', 'one_hot', 'equal',
@@ -24,6 +24,7 @@ import builtins
 import functools
 import itertools
 import math
+import operator
 import warnings
 from collections import namedtuple
 import sys
@@ -84,6 +85,10 @@ class Size(tuple):
 
     def __add__(self, other): return Size(tuple.__add__(self, tuple(other)))
 
+    def __mul__(self, times): return Size(tuple.__mul__(self, times))
+
+    __rmul__ = __mul__
+
 _picked = tuple.__getitem__
 
 register_pytree_node(
@@ -116,6 +121,21 @@ def need_tensors(values, function):
     "Raise PyTorch's RuntimeError for an empty list."
     if not len(values): raise RuntimeError(f'{function} expects a non-empty TensorList')
 
+# %% ../nbs/tensor/02_functions.ipynb #8e329064
+def outdated(words):
+    "A decorator: the function warns, in PyTorch's words, that another has taken its place."
+
+    def decorate(function):
+        @functools.wraps(function)
+        def outdated(*args, **kwargs):
+            warnings.warn(words, UserWarning, stacklevel=2)
+            return function(*args, **kwargs)
+
+        return outdated
+
+    return decorate
+
+
 # %% ../nbs/tensor/02_functions.ipynb #4dc38c75
 def as_operand(value, like=None):
     """`value` as a tensor: tensors stay, numbers and arrays are wrapped (numbers in the dtype that
@@ -139,19 +159,37 @@ def dim_of(dim, ndim):
     if not -n <= dim < n: raise dim_error(dim, ndim)
     return int(dim) % n
 
-def sizes_of(args):
-    "The sizes in `f(2, 3)`, `f((2, 3))` or `f(torch.Size([2, 3]))` as a tuple of ints."
+def sizes_of(args, name=None):
+    """The sizes in `f(2, 3)`, `f((2, 3))` or `f(torch.Size([2, 3]))` as a tuple of ints. `name`: of
+    the function, for the error.
+    """
     if len(args) == 1 and args[0].__class__ is not int and isinstance(args[0], (tuple, list)):
         args = args[0]
     for a in args:
-        if a.__class__ is not int: return tuple(int(a) for a in args)
+        if a.__class__ is not int: return tuple(_size(a, name) for a in args)
     return tuple(args)
+
+def _size(a, name):
+    try: return operator.index(a)
+    except TypeError: pass
+    begin = f'{name}(): ' if name else ''
+    raise TypeError(
+        f"{begin}argument 'size' (position 1) must be tuple of ints, not {type(a).__name__}"
+    )
 
 _PYTHON = {int: int64, builtins.float: float64, builtins.bool: bool_, builtins.complex: complex128}
 
 def dtype_of(d):
     "The dtype that `d` stands for: itself, or that of a type of Python."
     return _PYTHON.get(d, d) if d.__class__ is type else d
+
+# %% ../nbs/tensor/02_functions.ipynb #786680c4
+def refuse_whole(dtype, kind):
+    "PyTorch's error for 'uniform' or 'normal' numbers of a (NumPy) dtype without fractions."
+    if dtype.kind in 'biu':
+        words = dict(uniform='check_uniform_bounds', normal='normal_kernel_cpu')[kind]
+        raise NotImplementedError(f'"{words}" not implemented for \'{TYPE_NAMES[dtype.name]}\'')
+
 
 # %% ../nbs/tensor/02_functions.ipynb #fadd231c
 def into(out, result, name=None):
@@ -573,6 +611,20 @@ sum, mean, prod, amax, amin, any, all, argmax, argmin = (
     _reduce(n) for n in ('sum', 'mean', 'prod', 'amax', 'amin', 'any', 'all', 'argmax', 'argmin')
 )
 
+# %% ../nbs/tensor/02_functions.ipynb #69296309
+def _advise_on_freedom(name, input, made, correction):
+    "PyTorch's warning for a spread that is divided by nothing or less."
+    results = (made if made.__class__ in WRAPPERS or isinstance(made, TensorBase) else made[0])
+    results = results._array.size
+    if results and input._array.size // results <= correction:
+        warnings.warn(
+            f'{name}(): degrees of freedom is <= 0. Correction should be strictly less than the'
+            ' reduction factor (input numel divided by output numel).',
+            UserWarning,
+            stacklevel=3,
+        )
+
+
 # %% ../nbs/tensor/02_functions.ipynb #6aebe28a
 def _dispersion(name, doc):
     op = _op[name]
@@ -594,6 +646,7 @@ def _dispersion(name, doc):
         if unbiased is not None: correction = int(unbiased)
         if correction is None: correction = 1
         made = op(input, dim=_dims(dim, axis), correction=correction, keepdim=keepdim)
+        _advise_on_freedom(name, input, made, correction)
         return into(out, made, name)
 
     dispersion.__name__ = dispersion.__qualname__ = name
@@ -639,6 +692,16 @@ return_max, return_min, return_sort, return_topk, return_mode, return_median, re
     _pair(n) for n in ('max', 'min', 'sort', 'topk', 'mode', 'median', 'cummax')
 )
 
+# %% ../nbs/tensor/02_functions.ipynb #f0627604
+def _nothing(input, dim, keepdim, kind, node):
+    "The extreme elements along `dim` of a tensor without elements: none, and none of their places."
+    shape = list(input._array.shape)
+    if keepdim: shape[dim] = 1
+    else: del shape[dim]
+    values = rename(reshape(input, shape), node, pictured=False)
+    return kind(values, tensor_like(np.zeros(shape, np.int64)))
+
+
 # %% ../nbs/tensor/02_functions.ipynb #64840eb5
 def only(input, node):
     "A single number, as the one that an operation with a node of this name picks, and its place."
@@ -662,6 +725,7 @@ def _extreme(input, dim, keepdim, out, other, axis, name, ufunc, full, indices, 
         return into(out, kind(*only(input, node)), f'{name}_with_dim')
     if not input._array.shape[d]:
         raise IndexError(f'{name}(): Expected reduction dim {d} to have non-zero size.')
+    if not input._array.size: return _nothing(input, d, keepdim, kind, node)
     where = _op[indices](input.detach(), dim=d, keepdim=True)
     return into(
         out,
@@ -721,6 +785,8 @@ def norm(input, p='fro', dim=None, keepdim=False, *, dtype=None, out=None):
         from autograd_nb.linalg import matrix_norm
 
         return matrix_norm(input, 'nuc', dim=(-2, -1) if dim is None else dim, keepdim=keepdim)
+    if isinstance(p, str) and p != 'fro':
+        raise RuntimeError(f'linalg.matrix_norm: Order {p} not supported.')
     p = 2.0 if p in ('fro', None) else float(p)
     if p == 2 and input._array.dtype.kind != 'c':
         return _op['root_of_sum'](input, dim=dim, keepdim=keepdim)
@@ -903,6 +969,27 @@ def _read_equation(equation, operands):
     once = sorted(c for c in set(flat) - set(dots) if flat.count(c) == 1)
     return terms, dots + ''.join(once)
 
+# %% ../nbs/tensor/02_functions.ipynb #598a1067
+def _check_letters(terms, right):
+    "PyTorch's errors for what is no subscript, and for subscripts that the result cannot have."
+    for k, c in enumerate(','.join(terms)):
+        if not (c.isascii() and c.isalpha() or c == ','):
+            raise RuntimeError(
+                f'einsum(): invalid subscript given at index {k} in the equation string,'
+                ' subscripts must be in [a-zA-Z]'
+            )
+    for c in right:
+        if not builtins.any(c in term for term in terms):
+            raise RuntimeError(
+                f'einsum(): output subscript {c} does not appear in the equation for any input'
+                ' operand'
+            )
+        if right.count(c) > 1:
+            raise RuntimeError(
+                f'einsum(): output subscript {c} appears more than once in the output'
+            )
+
+
 # %% ../nbs/tensor/02_functions.ipynb #1fae3416
 def einsum(equation, *operands):
     """Sums of products in Einstein's notation, as in `einsum('bij,bjk->bik', x, y)`. Products of
@@ -913,6 +1000,7 @@ def einsum(equation, *operands):
     if len(operands) == 1 and isinstance(operands[0], (list, tuple)):
         operands = operands[0]
     terms, right = _read_equation(equation.replace(' ', ''), operands)
+    _check_letters(terms, right)
     first = operands[0]
     terms, operands = zip(*[_diagonals(t, x) for t, x in zip(terms, operands)])
     terms, operands, node = list(terms), list(operands), None
@@ -1041,6 +1129,25 @@ def _fitting(n, args):
     if -1 not in shape: return shape if rest == n else None
     return tuple(n // rest if s == -1 else s for s in shape) if rest and n % rest == 0 else None
 
+# %% ../nbs/tensor/02_functions.ipynb #84dfbd78
+def _read_as(input, dtype):
+    "The bytes of a tensor as numbers of another (NumPy) dtype. Raises PyTorch's errors."
+    a = input._array
+    if a.dtype.itemsize == dtype.itemsize or a.ndim and a.strides[-1] == a.itemsize:
+        times = dtype.itemsize // a.itemsize
+        if times < 2 or not a.shape[-1] % times: return a.view(dtype)
+    to = f'to view {_type_name(input)} as {TYPE_NAMES[dtype.name]} (different element sizes)'
+    if not a.ndim: raise RuntimeError(f'self.dim() cannot be 0 {to}')
+    times = dtype.itemsize // a.itemsize
+    if times > 1 and a.shape[-1] % times:
+        raise RuntimeError(
+            f'self.size(-1) must be divisible by {times} {to}, but got {a.shape[-1]}'
+        )
+    raise RuntimeError(
+        f'self.stride(-1) must be 1 {to}, but got {a.strides[-1] // a.itemsize}'
+    )
+
+
 # %% ../nbs/tensor/02_functions.ipynb #84f97525
 def _resolved(input, args):
     "The shape that `args` say (see `sizes_of`), with -1 replaced by the size that fits."
@@ -1073,7 +1180,7 @@ def view(input, *shape):
     reads the same bytes as another dtype.
     """
     if len(shape) == 1 and shape[0].__class__ is Dtype:
-        return tensor_like(input._array.view(shape[0].numpy))
+        return tensor_like(_read_as(input, shape[0].numpy))
     out, whole = _reshape(input, shape=_resolved(input, shape)), input._array
     part = out._array.base
     if part is not None and (part is whole or part is whole.base): return out
@@ -1292,8 +1399,12 @@ def tile(input, *dims):
     return repeat(input, (1,) * (input._array.ndim - len(dims)) + dims)
 
 # %% ../nbs/tensor/02_functions.ipynb #38e2272c
-def repeat_interleave(input, repeats, dim=None, *, output_size=None):
-    "Each element repeated `repeats` times (a number, or one number per element) along `dim`."
+def repeat_interleave(input, repeats=None, dim=None, *, output_size=None):
+    """Each element repeated `repeats` times (a number, or one number per element) along `dim`; with
+    a single argument, the index of each of its numbers that many times.
+    """
+    if repeats is None:
+        return tensor_like(np.repeat(np.arange(input._array.size), _repeats(input)))
     if dim is None: input, dim = reshape(input, -1), 0
     if isinstance(repeats, int):
         if repeats < 0: raise RuntimeError('Repeats must be non-negative')
@@ -1619,16 +1730,28 @@ def diag_embed(input, offset=0, dim1=-2, dim2=-1):
 _PLAIN = {int, type(None)}
 
 # %% ../nbs/tensor/02_functions.ipynb #e4f12350
+_LISTS_AS_INDICES = (
+    'Using a non-tuple sequence for multidimensional indexing is deprecated and will be changed in'
+    ' pytorch 2.9; use x[tuple(seq)] instead of x[seq]. In pytorch 2.9 this will be interpreted as'
+    ' tensor index, x[torch.tensor(seq)], which will result either in an error or a different'
+    ' result'
+)
+
 def _list_as_index(index):
     "A list alone is one index of several elements, or, as in `x[[[0, 1]]]`, several indices."
     several = (list, tuple, slice, TensorBase, np.ndarray)
     if len(index) < 32 and builtins.any(
         i is None or i is Ellipsis or isinstance(i, several) for i in index
     ):
+        warnings.warn(_LISTS_AS_INDICES, UserWarning, stacklevel=4)
         return tuple(index)
     return (index,)
 
 # %% ../nbs/tensor/02_functions.ipynb #d68c030e
+_MASKS_OF_BYTES = (
+    'indexing with dtype torch.uint8 is now deprecated, please use a dtype torch.bool instead.'
+)
+
 def _tensor_entry(i):
     "A tensor in an index: (array or number, is it basic)."
     a = i._array
@@ -1636,7 +1759,9 @@ def _tensor_entry(i):
         raise kind_error(
             IndexError('tensors used as indices must be long, int, byte or bool tensors'), i
         )
-    if a.dtype == np.uint8: a = a.astype(bool)
+    if a.dtype == np.uint8:
+        warnings.warn(_MASKS_OF_BYTES, UserWarning, stacklevel=5)
+        a = a.astype(bool)
     if not a.ndim and a.dtype.kind in 'iu' and is_array(a): return int(a), True
     return a, False
 
@@ -1653,7 +1778,8 @@ def _sequence_entry(i):
 def _slice_entry(i):
     if i.step is None and i.start.__class__ in _PLAIN and i.stop.__class__ in _PLAIN: return i
     s = slice(*(v if v is None else v.__index__() for v in (i.start, i.stop, i.step)))
-    if s.step is not None and s.step <= 0: raise ValueError('step must be greater than zero')
+    if s.step == 0: raise ValueError('slice step cannot be zero')
+    if s.step is not None and s.step < 0: raise ValueError('step must be greater than zero')
     return s
 
 def _entry(i):
@@ -1815,6 +1941,16 @@ def _basic_first(index):
         work = work or i is None or i.__class__ is int or i.__class__ is slice and i != slice(None)
     return (tuple(first) if work else None), tuple(then)
 
+# %% ../nbs/tensor/02_functions.ipynb #19374431
+def _too_wide(index, x, dim):
+    "The first dimension, other than `dim`, in which `index` is larger than `x`; None: it fits."
+    sizes, room = index._array.shape, x._array.shape
+    if len(sizes) != len(room): return None
+    for d, size in enumerate(sizes):
+        if size > room[d] and d != dim: return d
+    return None
+
+
 # %% ../nbs/tensor/02_functions.ipynb #683b664c
 def _one_at_a_time(input, index):
     "A basic index applied entry by entry, each a node of its own as in PyTorch."
@@ -1842,7 +1978,14 @@ def _one_at_a_time(input, index):
 def gather(input, dim, index, *, out=None):
     "Elements picked along `dim`, one index per result element."
     need_tensor(index, 'gather', 'index', 3)
-    return into(out, _op['gather'](input, index, dim=dim_of(dim, input._array.ndim)))
+    d = dim_of(dim, input._array.ndim)
+    wide = _too_wide(index, input, d)
+    if wide is not None:
+        raise RuntimeError(
+            f'Size does not match at dimension {wide} expected index {[*index._array.shape]} to be'
+            f' no larger than self {[*input._array.shape]} apart from dimension {d}'
+        )
+    return into(out, _op['gather'](input, index, dim=d))
 
 def take_along_dim(input, indices, dim=None, *, out=None):
     "`gather` with broadcasting; over all elements if `dim` is None."
@@ -1947,6 +2090,12 @@ def scatter(input, dim, index, src=None, *, value=None, reduce=None, out=None):
     if not isinstance(src, TensorBase):
         return _op['put_number'](input, index, dim=d, value=_held(src, input))
     _refuse_other_dtype(input, src)
+    if _too_wide(index, input, d) is not None or _too_wide(index, src, None) is not None:
+        raise RuntimeError(
+            f'Expected index {[*index._array.shape]} to be no larger than self'
+            f' {[*input._array.shape]} apart from dimension {d} and to be no larger size than src'
+            f' {[*src._array.shape]}'
+        )
     return _op['scatter'](input, src, index, dim=d)
 def _scatter_by(input, d, index, src, reduce):
     "What `scatter` does with `reduce`, which has no derivative."
@@ -2036,11 +2185,13 @@ def nonzero(input, *, as_tuple=False, out=None):
             if as_tuple
             else tensor_like(np.zeros((hits, 0), np.int64))
         )
-    found = np.nonzero(input._array)
-    return tuple(tensor_like(f) for f in found) if as_tuple else tensor_like(np.stack(found, 1))
+    found = np.stack(np.nonzero(input._array))  # as PyTorch lays them out, one dimension a row
+    return tuple(tensor_like(f) for f in found) if as_tuple else tensor_like(found.T)
 
 def sort(input, dim=-1, descending=False, stable=None, *, out=None):
     "Elements in order along `dim`, and where they were."
+    if input._array.dtype.kind == 'c':
+        raise RuntimeError(' Sort does not support complex dtypes on CPU')
     if out is not None: return into(out, sort(input, dim, descending, stable))
     d = dim_of(dim, input._array.ndim)
     index = argsort(input, d, descending)
@@ -2116,6 +2267,11 @@ def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=No
 @looped
 def bincount(input, weights=None, minlength=0):
     "How often each non-negative integer occurs, or the sum of its weights."
+    a = input._array
+    if a.dtype.kind not in 'biu':
+        raise NotImplementedError(f'"bincount_cpu" not implemented for \'{_type_name(input)}\'')
+    if a.ndim != 1 or a.__class__ is np.ndarray and (a < 0).any():
+        raise RuntimeError('bincount only supports 1-d non-negative integral inputs.')
     made = tensor_like(
         np.bincount(input._array, None if weights is None else weights._array, minlength)
     )
@@ -2129,6 +2285,8 @@ def one_hot(input, num_classes=-1):
     known = input.__class__ not in WRAPPERS and not is_far(input._array)
     if num_classes == -1 and LOCAL.modes.tape is not None:
         LOCAL.modes.tape.looked_at(input, 'its largest class (name num_classes)')
+    if num_classes == -1 and not input._array.size:
+        raise RuntimeError('Can not infer total number of classes from empty tensor.')
     n = int(input._array.max()) + 1 if num_classes == -1 else num_classes
     if known and input._array.size:
         if input._array.min() < 0:
@@ -2198,14 +2356,39 @@ def is_complex(input):
     "True if the dtype is complex."
     return FROM_NUMPY[input._array.dtype].is_complex
 
+# %% ../nbs/tensor/02_functions.ipynb #fc469a19
+def _check_grid(tensors, indexing):
+    "PyTorch's warning for grids without a word on their order, and its errors."
+    if indexing is None:
+        warnings.warn(
+            'torch.meshgrid: in an upcoming release, it will be required to pass the indexing'
+            ' argument.',
+            UserWarning,
+            stacklevel=3,
+        )
+    elif indexing not in ('ij', 'xy'):
+        raise RuntimeError(
+            f'torch.meshgrid: indexing must be one of "xy" or "ij", but received: {indexing}'
+        )
+    for x in tensors:
+        if x._array.ndim > 1:
+            sizes = ' '.join(f' {n}' for n in x._array.shape)
+            raise RuntimeError(
+                f'torch.meshgrid: Expected 0D or 1D tensor in the tensor list but got: {sizes}'
+            )
+        if x._array.dtype != tensors[0]._array.dtype:
+            raise RuntimeError('meshgrid expects all tensors to have the same dtype')
+
+
 # %% ../nbs/tensor/02_functions.ipynb #0b8fb930
 def result_type(a, b):
     "The dtype of an expression of `a` and `b`."
     return _common(a, b)
 
-def meshgrid(*tensors, indexing='ij'):
-    "Coordinate tensors from coordinate vectors."
+def meshgrid(*tensors, indexing=None):
+    "Coordinate tensors from coordinate vectors: 'ij', the first along rows, or 'xy', as in plots."
     if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)): tensors = tensors[0]
+    _check_grid(tensors, indexing)
     n = [x._array.size for x in tensors]
     order = list(range(len(tensors)))
     if indexing == 'xy' and len(order) > 1: order[0], order[1] = 1, 0

@@ -298,6 +298,10 @@ def save(
             "expected 'f' to be string, path, or a file-like object with a 'write' attribute"
         )
 
+    folder = os.path.dirname(f) if isinstance(f, (str, os.PathLike)) else ''
+    if folder and not os.path.isdir(folder):
+        raise RuntimeError(f'Parent directory {folder} does not exist.')
+
     def file(): return nullcontext(f) if hasattr(f, 'write') else open(f, 'wb')
 
     if format == 'pt':

@@ -21,7 +21,7 @@ FLOORS = (
     Floor("Tensor", "The object users hold: creation, views, printing, methods.", ("tensor", "printing", "functions", "creation", "linalg", "special", "fft", "foreach", "overrides", "__future__", "cuda", "backends", "accelerator", "random", "settings", "types", "copies", "outputs", "masked", "signal")),
     Floor("Autograd", "What users call to get gradients, extend them and observe them.", ("autograd", "capturing", "_C", "profiler", "func", "testing", "utils.checkpoint", "library")),
     Floor("Training", "Modules, losses, optimisers and data: ordinary users of the floors below.",
-          ("nn", "optim", "amp", "utils", "cuda_graphs", "futures", "distributed", "distributions", "serialization", "pt_files", "_functorch", "functorch", "jit", "compiler", "multiprocessing", "return_types")),
+          ("nn", "optim", "amp", "utils", "cuda_graphs", "futures", "distributed", "distributions", "serialization", "pt_files", "_functorch", "functorch", "jit", "compiler", "_dynamo", "multiprocessing", "return_types")),
     Floor("Seeing", "Graphs, tables and widgets that show the floors below at work.", ("viz", "widgets")),
 )
 FRONT_DOOR = len(FLOORS)  # autograd_nb/__init__.py, which may import from everywhere

@@ -55,6 +55,14 @@ def test_every_function_beside_a_definition_has_an_example():
     assert covered == {(name, key) for name, functions in compiled.BESIDE.items() for key in functions}
 
 
+def test_stored_code_is_as_old_as_any_file_that_it_may_come_from():
+    from pathlib import Path
+    loops = compiled.loops()
+    names = {name for name, *_ in loops.SOURCES}
+    assert names == {p.name for p in Path(loops.__file__).parent.glob("*.py")}
+    assert loops.softmax._cache._cache_file._source_stamp == loops.sources()
+
+
 @pytest.mark.slow
 def test_warm_up_compiles_all():
     assert compiled.warm_up()

@@ -273,8 +273,9 @@ class finfo:
 
     def __repr__(self):
         return (
-            f'finfo(resolution={self.resolution}, min={self.min}, max={self.max}, eps={self.eps},'
-            f' smallest_normal={self.smallest_normal}, tiny={self.tiny}, dtype={self.dtype})'
+            f'finfo(resolution={self.resolution:g}, min={self.min:g}, max={self.max:g},'
+            f' eps={self.eps:g}, smallest_normal={self.smallest_normal:g}, tiny={self.tiny:g},'
+            f' dtype={self.dtype})'
         )
 
 class iinfo:

@@ -161,7 +161,14 @@ class Generator:
 
     def __new__(cls, device='cpu'):
         "A generator of numbers on the host, or on the GPU that `device` names."
-        if not str(device).startswith('cuda'): return super().__new__(cls)
+        kind = str(device).partition(':')[0]
+        if kind not in ('cpu', 'cuda', 'mps', 'meta', 'xpu'):
+            raise RuntimeError(
+                'Expected one of cpu, cuda, ipu, xpu, mkldnn, opengl, opencl, ideep, hip, ve, fpga,'
+                ' maia, xla, lazy, vulkan, mps, meta, hpu, mtia, privateuseone device type at start'
+                f' of device string: {device}'
+            )
+        if kind != 'cuda': return super().__new__(cls)
         from autograd_nb.arrays.cupy_backend import DeviceGenerator, find
 
         why = find()

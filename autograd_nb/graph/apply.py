@@ -92,7 +92,10 @@ def coerce(call):
     op, args = call.op, call.args
     call.operands = operands = [a._array if isinstance(a, TensorBase) else a for a in args]
     call.specs = specs = [None] * len(args)
-    if op.promote is None: return
+    if op.promote is None:
+        if op.kinds is not None and operands[0].dtype.kind not in op.kinds:
+            raise unfit_kind(op, operands[0].dtype)
+        return
     if op.refuses_masks: refuse_masks(op, args, operands)
     chosen = [
         i

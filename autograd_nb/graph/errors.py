@@ -1527,6 +1527,10 @@ _CPU_NAMES = {
     'bitwise_right_shift': 'rshift',
     'floor_divide': 'div_floor',
     'trunc_divide': 'div_trunc',
+    'floor': 'floor_vml',
+    'ceil': 'ceil_vml',
+    'trunc': 'trunc_vml',
+    'round': 'round_vml',
 }
 _KERNELS = {
     'pow_whole': 'pow',
@@ -1553,10 +1557,34 @@ def unfit_operand(op, i, kind):
             f"{op.name}(): argument '{'other' if i else 'input'}' (position {i + 1}) must be"
             f" Tensor, not {kind.__name__}. Make it one first, with torch.tensor(...)."
         )
+    symbol = SYMBOLS.get(op.name, op.name)
+    if symbol[0] in '<>':
+        return TypeError(
+            f"'{symbol}' not supported between instances of 'Tensor' and '{kind.__name__}'"
+        )
     return TypeError(
-        f"unsupported operand type(s) for {SYMBOLS.get(op.name, op.name)}: 'Tensor' and"
-        f" '{kind.__name__}'"
+        f"unsupported operand type(s) for {symbol}: 'Tensor' and '{kind.__name__}'"
     )
+
+
+# %% ../../nbs/graph/00_errors.ipynb #a76ff95f
+def _bias_error(name, shapes):
+    "PyTorch's error for a bias (the first of `addmm`) that does not fit the product, or None."
+    if len(shapes) != 3 or name not in ('linear', 'addmm'): return None
+    bias, a, b = shapes if name == 'addmm' else (shapes[2], *shapes[:2])
+    inner = b[-1] if name == 'linear' else b[0]
+    if not a or len(b) != 2 or a[-1] != inner: return None
+    rows = 1
+    for s in a[:-1]: rows *= s
+    target = [rows, b[0] if name == 'linear' else b[1]]
+    for k, (size, wanted) in enumerate(zip(bias[::-1], target[::-1]), 1):
+        if size not in (1, wanted):
+            return RuntimeError(
+                f'The expanded size of the tensor ({wanted}) must match the existing size ({size})'
+                f' at non-singleton dimension {2 - k}.  Target sizes: {target}.  Tensor sizes:'
+                f' {list(bias)}'
+            )
+    return None
 
 
 # %% ../../nbs/graph/00_errors.ipynb #84790025
@@ -1583,7 +1611,7 @@ def misfit_error(op, given, statics):
     better = None
     if op.name in PRODUCTS and len(shapes) > 1:
         pair = slice(-2, None) if op.name == 'addmm' else slice(2)
-        better = matmul_error(*shapes[pair], *given[pair])
+        better = _bias_error(op.name, shapes) or matmul_error(*shapes[pair], *given[pair])
     elif op.elementwise:
         for other, t in zip(shapes[1:], given[1:]):
             better = better or broadcast_error(shapes[0], other, given[0], t)

@@ -31,7 +31,7 @@ from ..arrays.numpy_backend import xp
 from ..arrays.random import default_generator
 from ..functions import need_tensor, one_hot  # noqa: F401
 from ..tensor import chance_of, may_write, overwrite
-from ..graph.errors import dtypes_error, kind_error
+from ..graph.errors import broadcast_error, dtypes_error, kind_error
 from ..transforms.levels import Facade, draw
 from ..creation import zeros_like
 from ..graph.modes import LOCAL, castable, from_python, no_grad, whole
@@ -994,6 +994,11 @@ def gumbel_softmax(logits, tau=1, hard=False, eps=1e-10, dim=-1):
     one's.
     """
     dtype, chance = logits._array.dtype, chance_of(logits._array)
+    if dtype.kind in 'biu':
+        raise RuntimeError(
+            'Exponential distribution is a continuous probability distribution. dtype must be a'
+            f' floating point but you specified {F._type_name(logits)}'
+        )
     noise = draw(lambda shape: -np.log(exponential(shape, dtype, chance)), logits._array.shape)
     soft = F.softmax((logits + noise) / tau, dim)
     if not hard: return soft
@@ -1096,6 +1101,10 @@ def binary_cross_entropy(
             f'Using a target size ({target.shape}) that is different to the input size'
             f' ({input.shape}) is deprecated. Please ensure they have the same size.'
         )
+    if target._array.dtype != input._array.dtype:
+        raise RuntimeError(
+            f'Found dtype {F._type_name(target)} but expected {F._type_name(input)}'
+        )
     t = target._array
     if t.__class__ is np.ndarray and t.size and not ((t >= 0) & (t <= 1)).all():
         raise RuntimeError('all elements of target should be between 0 and 1')
@@ -1112,6 +1121,9 @@ def binary_cross_entropy_with_logits(
         raise ValueError(
             f'Target size ({target.shape}) must be the same as input size ({input.shape})'
         )
+    if pos_weight is not None:
+        misfit = broadcast_error(pos_weight.shape, target.shape, pos_weight, target)
+        if misfit is not None: raise misfit
     return _op['binary_cross_entropy_with_logits'](
         input, target, weight=_static(weight), pos_weight=_static(pos_weight), reduction=reduction
     )

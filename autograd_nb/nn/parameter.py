@@ -105,6 +105,12 @@ class _Uninitialized:
 
     shape = property(_refuse)
 
+    def share_memory_(self):
+        raise RuntimeError(
+            "Can't share memory on an uninitialized parameter or buffer. Call `forward` to"
+            " initialize the parameters before calling `module.share_memory()`."
+        )
+
     def __repr__(self): return f'<{type(self).__name__}>'
 
     __str__ = __repr__

@@ -764,7 +764,7 @@ def _abs_jvp(tangents, values, out, statics):
     t, x = tangents[0], values[0]
     return real(t * conj_physical(sgn(x))) if is_complex(x) else t * sgn(x)
 
-@unary(holomorphic=False, jvp=_abs_jvp, samples=[(N(3, 4),), (N(),), (Z(3, 4),)])
+@unary(holomorphic=False, kinds='iufcV', jvp=_abs_jvp, samples=[(N(3, 4),), (N(),), (Z(3, 4),)])
 def abs(x):
     "The absolute value."
     return xp.absolute(x)
@@ -800,7 +800,7 @@ def rounding(name, ufunc, doc):
     def kernel(x): return ufunc(x) if x.dtype.kind not in 'iu' else x.copy()
 
     kernel.__name__, kernel.__doc__, kernel.__module__ = name, doc, __name__
-    return unary()(kernel).vjp(x=lambda g: zeros_for(g))
+    return unary(kinds='iufV')(kernel).vjp(x=lambda g: zeros_for(g))
 
 floor = rounding('floor', np.floor, 'The next whole number downwards.')
 ceil = rounding('ceil', np.ceil, 'The next whole number upwards.')

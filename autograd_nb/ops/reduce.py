@@ -438,12 +438,13 @@ def extreme_jvp(tangents, values, out, statics):
 def _nonempty(x, dim, name):
     for d in dims_of(dim, x.ndim):
         if x.ndim and not x.shape[d]:
+            kind = IndexError if name.startswith('arg') else RuntimeError
             raise (
-                RuntimeError(
+                kind(
                     f'{name}(): Expected reduction dim to be specified for input.numel() == 0.'
                     ' Specify the reduction dim with the \'dim\' argument.'
                 )
-                if dim is None
+                if dim is None or dim == ()
                 else IndexError(f'{name}(): Expected reduction dim {d} to have non-zero size.')
             )
 

@@ -199,7 +199,7 @@ class _LBFGSStep:
             with enable_grad(): return closure()
 
         first = evaluate()
-        loss, evaluations, gradient = float(first), 1, self._gradient()
+        loss, evaluations, gradient = number(first), 1, self._gradient()
         held['func_evals'] += 1
         if np.abs(gradient).max() <= group['tolerance_grad']: return first
         d, t, before, loss_before = map(_bare, map(held.get, ('d', 't', *_BEFORE)))
@@ -233,7 +233,7 @@ class _LBFGSWalks:
 
     def _walk(self, evaluate, t, d, loss, gradient, slope, tries):
         self._move([p._array.copy() for p in self._params], t, d)
-        if tries: loss, gradient = float(evaluate()), self._gradient()
+        if tries: loss, gradient = number(evaluate()), self._gradient()
         return loss, gradient, t, tries
 
     def _search(self, evaluate, t, d, loss, gradient, slope, tries):
@@ -241,7 +241,7 @@ class _LBFGSWalks:
 
         def after(t):
             self._move(starts, t, d)
-            out = float(evaluate()), self._gradient()
+            out = number(evaluate()), self._gradient()
             self._move(starts, 0, d)
             return out
 

@@ -80,6 +80,8 @@ class Tensor(TensorBase):
             array = args[0]._array
         elif len(args) == 1 and is_far(args[0]):
             array = args[0]
+        elif len(args) == 1 and isinstance(args[0], float):
+            raise TypeError('new(): data must be a sequence (got float)')
         elif len(args) == 1 and not isinstance(args[0], (int, np.integer)):
             array = np.array(args[0], get_default_dtype().numpy)
         else:

@@ -45,6 +45,11 @@ class Numbers:
         ).tolist()
 
     def __contains__(self, value):
+        if not isinstance(value, (TensorBase, int, float, complex, np.number, np.bool_)):
+            raise RuntimeError(
+                'Tensor.__contains__ only supports Tensor or scalar, but you passed in a'
+                f' {type(value)}.'
+            )
         return builtins.bool(
             (self._array == (value._array if isinstance(value, TensorBase) else value)).any()
         )

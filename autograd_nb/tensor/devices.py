@@ -66,7 +66,11 @@ class device(_DefaultHere):
             type, index = 'cuda', type
         elif ':' in type:
             type, _, number = type.partition(':')
+            if not number.isdigit():
+                raise RuntimeError(f"Invalid device string: '{type}:{number}'")
             index = int(number)
+        if index is not None and index < 0:
+            raise RuntimeError('Device index must not be negative')
         if type not in ('cpu', 'cuda', 'mps', 'meta', 'xpu'): raise device_error(type)
         self.type, self.index = type, index
 

@@ -13,13 +13,22 @@ import numpy as np
 
 from .. import functions as F, linalg as L
 from ..arrays.cupy_backend import beside
-from ..functions import _op, _pair, _zeros, flip, into, matmul, narrow, unsqueeze
+from autograd_nb.functions import (
+    _op, _pair, _zeros, flip, into, matmul, narrow, outdated, unsqueeze
+)
 from ..graph.modes import LOCAL
 from ..graph.node import recorded_as, tensor_like
 from ..graph.op import REGISTRY
 from .complex_numbers import adjoint
 
 # %% ../../nbs/tensor/functions/14_factorizations.ipynb #5decf7d2
+@outdated(
+    'torch.cholesky is deprecated in favor of torch.linalg.cholesky and will be removed in a future'
+    ' PyTorch release.\nL = torch.cholesky(A)\nshould be replaced with\nL ='
+    ' torch.linalg.cholesky(A)\nand\nU = torch.cholesky(A, upper=True)\nshould be replaced'
+    ' with\nU = torch.linalg.cholesky(A).mH\nThis transform will produce equivalent results for'
+    ' all valid (symmetric positive definite) inputs.'
+)
 @recorded_as('CholeskyBackward0')
 def cholesky(input, upper=False, *, out=None):
     "The triangular factor of symmetric positive definite matrices."
@@ -45,6 +54,12 @@ def cholesky_inverse(L_, upper=False, *, out=None):
         REGISTRY['cholesky_inverse'].call(L.one_triangle(L_, upper), upper=builtins.bool(upper)),
     )
 
+@outdated(
+    'torch.qr is deprecated in favor of torch.linalg.qr and will be removed in a future PyTorch'
+    " release.\nThe boolean parameter 'some' has been replaced with a string parameter 'mode'.\nQ,"
+    " R = torch.qr(A, some)\nshould be replaced with\nQ, R = torch.linalg.qr(A, 'reduced' if some"
+    " else 'complete')"
+)
 def qr(input, some=True, *, out=None):
     "Q and R."
     return into(out, _pair('qr', ('Q', 'R'))(*L.qr(input, 'reduced' if some else 'complete')))
@@ -63,6 +78,12 @@ def svd(input, some=True, compute_uv=True, *, out=None):
     return into(out, kind(U, S_, adjoint(Vh)))
 
 # %% ../../nbs/tensor/functions/14_factorizations.ipynb #32163459
+@outdated(
+    'torch.triangular_solve is deprecated in favor of torch.linalg.solve_triangularand will be'
+    ' removed in a future PyTorch release.\ntorch.linalg.solve_triangular has its arguments'
+    ' reversed and does not return a copy of one of the inputs.\nX = torch.triangular_solve(B,'
+    ' A).solution\nshould be replaced with\nX = torch.linalg.solve_triangular(A, B).'
+)
 @recorded_as('TriangularSolveBackward0')
 def triangular_solve(b, A, upper=True, transpose=False, unitriangular=False):
     "The solution of `A @ X = b` for a triangular A, and A."
@@ -71,11 +92,24 @@ def triangular_solve(b, A, upper=True, transpose=False, unitriangular=False):
         L.solve_triangular(M, b, upper=upper != transpose, unitriangular=unitriangular), A.clone()
     )
 
+@outdated(
+    'torch.lu is deprecated in favor of torch.linalg.lu_factor / torch.linalg.lu_factor_ex and will'
+    ' be removed in a future PyTorch release.\nLU, pivots = torch.lu(A, compute_pivots)\nshould be'
+    ' replaced with\nLU, pivots = torch.linalg.lu_factor(A, compute_pivots)\nand\nLU, pivots, info'
+    ' = torch.lu(A, compute_pivots, get_infos=True)\nshould be replaced with\nLU, pivots, info ='
+    ' torch.linalg.lu_factor_ex(A, compute_pivots)'
+)
 def lu(A, pivot=True, get_infos=False, out=None):
     "Both triangular factors in one matrix, and the row exchanges (and the places of zero pivots)."
     r = L.lu_factor_ex(A, pivot=pivot)
     return tuple(r) if get_infos else tuple(r)[:2]
 
+@outdated(
+    'torch.lu_solve is deprecated in favor of torch.linalg.lu_solveand will be removed in a future'
+    ' PyTorch release.\nNote that torch.linalg.lu_solve has its arguments reversed.\nX ='
+    ' torch.lu_solve(B, LU, pivots)\nshould be replaced with\nX = torch.linalg.lu_solve(LU, pivots,'
+    ' B)'
+)
 def lu_solve(b, LU_data, LU_pivots, *, out=None):
     "The solution of `A @ X = b`, given the factors of A."
     return L.lu_solve(LU_data, LU_pivots, b, out=out)

@@ -20,6 +20,7 @@ from ..graph.node import AccumulateGrad, TensorBase, rename, tensor_like
 from ..graph.op import REGISTRY
 from ..layers.versions import JOURNAL
 from .devices import index_like, placed
+from .memory import UntypedStorage
 from autograd_nb.tensor.writes import (
     may_write, overwrite, refuse_overlap, refuse_write, unrecorded, written
 )
@@ -72,7 +73,15 @@ class Replacing:
 
     __slots__ = ()
 
-    def set_(self, source):
+    def set_(self, source=None, storage_offset=0, size=None, stride=None):
+        "Give the tensor the memory of another one, of a storage, or (without arguments) none."
+        if source is None: source = tensor_like(np.zeros(0, self._array.dtype))
+        if isinstance(source, UntypedStorage):
+            source = tensor_like(source._memory().ravel(order='K').view(self._array.dtype))
+        if size is not None or storage_offset:
+            if size is None: size = (source._array.size - storage_offset,)
+            if stride is None: stride = (*np.cumprod(size[:0:-1], dtype=int)[::-1].tolist(), 1)
+            source = source.detach().as_strided(size, stride[: len(size)], storage_offset)
         refuse_write(
             self, not LOCAL.modes.quiet and (self.requires_grad or source.requires_grad), 'set_'
         )
@@ -85,6 +94,11 @@ class Replacing:
 
     def apply_(self, function):
         "Replace each element by `function` of it, in place."
+        if self.requires_grad:
+            raise RuntimeError(
+                "Can't call apply_() on Variable that requires grad. Use var.detach().apply_()"
+                " instead."
+            )
         self._array[...] = np.vectorize(function)(self._array)
         return self
 
@@ -165,6 +179,8 @@ class RandomNumbers:
     @whole
     def normal_(self, mean=0, std=1, *, generator=None):
         "Fill with normal numbers of the given mean and standard deviation."
+        if std < 0: raise RuntimeError(f'normal expects std >= 0.0, but found std {std:g}')
+        F.refuse_whole(self._array.dtype, 'normal')
         return self._draw(
             (generator or chance_of(self._array)).normal(
                 self._array.shape, self._array.dtype, mean, std
@@ -175,6 +191,7 @@ class RandomNumbers:
     @whole
     def uniform_(self, a=0, b=1, *, generator=None):
         "Fill with uniform numbers from `a` to `b`."
+        F.refuse_whole(self._array.dtype, 'uniform')
         if a > b:
             raise RuntimeError(
                 f'uniform_ expects to return a [from, to) range, but found from={a} > to={b}'
@@ -209,6 +226,10 @@ class RandomTruths:
         "Fill with integers from `low` to `high` (excluded)."
         if high is None:
             low, high = 0, low or (1 << 63 if self._array.dtype == np.int64 else 1 << 24)
+        if low >= high:
+            raise RuntimeError(
+                f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}"
+            )
         return self._draw(
             (generator or chance_of(self._array)).integers(low, high, self._array.shape), 'random_'
         )

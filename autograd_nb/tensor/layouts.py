@@ -8,15 +8,17 @@ __all__ = ['as_strided', 'empty_strided', 'frombuffer']
 # %% ../../nbs/tensor/functions/06_layouts.ipynb #76e928d4
 import builtins
 import math
+import warnings
 import numpy as np
 
 from .. import functions as F
-from ..arrays.numpy_backend import storage_of
+from ..arrays.numpy_backend import address, storage_of
 from ..creation import empty
 from ..functions import _op, reshape, sizes_of
 from ..graph.modes import LOCAL
 from ..graph.node import TensorBase, tensor_like
 from ..layers.versions import JOURNAL
+from .memory import UntypedStorage
 from ..transforms.levels import Facade
 
 # %% ../../nbs/tensor/functions/06_layouts.ipynb #1f642c97
@@ -90,7 +92,10 @@ def _resize_(self, *size, memory_format=None):
     if self.requires_grad and not LOCAL.modes.inference:
         raise RuntimeError('cannot resize variables that require grad')
     if size == self._array.shape: return self
-    a, n, old = self._array.reshape(-1), math.prod(size), self._array
+    n, old = math.prod(size), self._array
+    memory = UntypedStorage(old)._memory()
+    start = (address(old) - address(memory)) // old.itemsize
+    a = memory.ravel(order='K').view(old.dtype)[start:]
     self._array = (
         a[:n].reshape(size)
         if n <= a.size
@@ -101,9 +106,18 @@ def _resize_(self, *size, memory_format=None):
     return self
 
 # %% ../../nbs/tensor/functions/06_layouts.ipynb #e9b6bd07
+_NOT_WRITEABLE = (
+    'The given buffer is not writable, and PyTorch does not support non-writable tensors. This'
+    ' means you can write to the underlying (supposedly non-writable) buffer using the tensor. You'
+    ' may want to copy the buffer to protect its data or make it writable before converting it to'
+    ' a tensor. This type of warning will be suppressed for the rest of this program.'
+)
+
 def frombuffer(buffer, *, dtype, count=-1, offset=0, requires_grad=False):
     "A tensor that shares the memory of a buffer."
-    out = tensor_like(np.frombuffer(buffer, dtype.numpy, count, offset))
+    made = np.frombuffer(buffer, dtype.numpy, count, offset)
+    if not made.flags.writeable: warnings.warn(_NOT_WRITEABLE, UserWarning, stacklevel=2)
+    out = tensor_like(made)
     return out.requires_grad_() if requires_grad else out
 
 # %% ../../nbs/tensor/functions/06_layouts.ipynb #463cd6f7

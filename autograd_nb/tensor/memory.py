@@ -12,6 +12,7 @@ import weakref
 from ..arrays.cupy_backend import is_far
 from ..arrays.dtypes import FROM_NUMPY, channels_last, contiguous_format, preserve_format
 from ..arrays.numpy_backend import address, is_array, storage_of
+from ..functions import dim_of
 from .devices import device_of
 
 # %% ../../nbs/tensor/methods/05_memory.ipynb #44fb021b
@@ -111,7 +112,7 @@ class MemoryMethods:
 
     def stride(self, dim=None):
         strides = tuple(s // self._array.itemsize for s in self._array.strides)
-        return strides if dim is None else strides[dim]
+        return strides if dim is None else strides[dim_of(dim, self._array.ndim)]
 
     def storage_offset(self):
         owner = storage_of(self._array)
@@ -146,4 +147,5 @@ class MemoryMethods:
         """Whether the elements lie in memory in the usual order, or in that of `memory_format`,
         without gaps.
         """
+        if memory_format is channels_last and self._array.ndim != 4: return False
         return lies_as(self._array, order_in(memory_format, self._array, 'C'))

@@ -35,7 +35,7 @@ def pad(input, pad, mode='constant', value=None):
         return _op['pad_constant'](input, pad=pad, value=F._held(value, input))
     if mode not in ('reflect', 'replicate', 'circular'):
         raise NotImplementedError(f'Unrecognised padding mode {mode}')
-    if value: raise ValueError(f'Padding mode "{mode}" doesn\'t take in value argument')
+    if value: raise RuntimeError(f'Padding mode "{mode}" doesn\'t take in value argument')
     if n not in (len(pad) // 2 + 1, len(pad) // 2 + 2):
         raise NotImplementedError(
             'Only 2D, 3D, 4D, 5D padding with non-constant padding are supported for now; padding'

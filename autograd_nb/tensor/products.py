@@ -10,12 +10,14 @@ __all__ = ['tensordot', 'inner', 'vdot', 'kron', 'addr', 'addbmm', 'chain_matmul
 import builtins
 import itertools
 import math
+import warnings
 import numpy as np
 
 from .. import functions as F, linalg as L
 from ..arrays.cupy_backend import library_of
 from autograd_nb.functions import (
-    _zeros, cat, dim_of, expand, flip, index_select, into, permute, reshape, stack, unsqueeze
+    _zeros, cat, dim_of, expand, flip, index_select, into, outdated, permute, reshape, stack,
+    unsqueeze
 )
 from ..graph.modes import castable
 from ..graph.node import TensorBase, recorded_as, rename, tensor_like
@@ -103,13 +105,25 @@ def addbmm(input, batch1, batch2, *, beta=1, alpha=1, out=None):
     return into(out, F._scaled_sum(input, beta, product, alpha))
 
 # %% ../../nbs/tensor/functions/12_products.ipynb #69a3b97d
+@outdated(
+    'torch.chain_matmul is deprecated and will be removed in a future PyTorch release. Use'
+    ' torch.linalg.multi_dot instead, which accepts a list of two or more tensors rather than'
+    ' multiple parameters.'
+)
 def chain_matmul(*matrices, out=None):
     "The product of a chain of matrices."
     return matrices[0].clone() if len(matrices) == 1 else L.multi_dot(matrices, out=out)
 
+_NO_DIM = (
+    'Using torch.cross without specifying the dim arg is deprecated.\nPlease either pass the dim'
+    ' explicitly or simply use torch.linalg.cross.\nThe default value of dim will change to agree'
+    ' with that of linalg.cross in a future release.'
+)
+
 def cross(input, other, dim=None, *, out=None):
     "The cross product along `dim` (the first dimension of size 3 if None)."
     if dim is None:
+        warnings.warn(_NO_DIM, UserWarning, stacklevel=2)
         dim = next((i for i, s in enumerate(input._array.shape) if s == 3), None)
         if dim is None: raise RuntimeError('no dimension of size 3 in input')
     return L.cross(input, other, dim=dim, out=out)

@@ -9,6 +9,7 @@ __all__ = ['marked', 'index_fill', 'index_copy', 'index_put', 'put', 'index_redu
 
 # %% ../../nbs/tensor/functions/07_scatter.ipynb #103a19cf
 import math
+import warnings
 import numpy as np
 
 from .. import functions as F
@@ -158,6 +159,9 @@ def index_reduce(input, dim, index, source, reduce, *, include_self=True):
             'index_reduce(): Expected reduce to be one of prod, mean, amax or amin but got'
             f' {reduce}.'
         )
+    warnings.warn(
+        'index_reduce() is in beta and the API may change at any time.', UserWarning, stacklevel=3
+    )
     d = dim_of(dim, input._array.ndim)
     _index_of(index, 'index_reduce')
     if not input._array.ndim:

@@ -8,6 +8,7 @@ __all__ = ['hann_window', 'hamming_window', 'blackman_window', 'bartlett_window'
 # %% ../../nbs/tensor/functions/16_spectrograms.ipynb #7bb6c2db
 import builtins
 import math
+import warnings
 import numpy as np
 
 from .. import fft as T, functions as F
@@ -126,6 +127,13 @@ def _frames(input, n_fft, hop, length, window, center, pad_mode, said):
     return unfold(x, -1, n_fft, hop) * _centred_window(window, n_fft, length, input, words)
 
 # %% ../../nbs/tensor/functions/16_spectrograms.ipynb #039cb405
+_NO_WINDOW = (
+    'A window was not provided. A rectangular window will be applied,which is known to cause'
+    ' spectral leakage. Other windows such as torch.hann_window or torch.hamming_window are'
+    ' recommended to reduce spectral leakage.To suppress this warning and use a rectangular window,'
+    ' explicitly set `window=torch.ones(n_fft, device=<device>)`.'
+)
+
 def stft(
     input, n_fft, hop_length=None, win_length=None, window=None, center=True, pad_mode='reflect',
     normalized=False, onesided=None, return_complex=None, align_to_window=None,
@@ -148,6 +156,7 @@ def stft(
     if a.dtype.kind not in 'fc':
         raise RuntimeError(f'{said(input)} : expected a tensor of floating point or complex values')
     if a.ndim not in (1, 2): raise RuntimeError(f'{said(input)} : expected a 1D or 2D tensor')
+    if window is None: warnings.warn(_NO_WINDOW, UserWarning, stacklevel=2)
     hard = a.dtype.kind == 'c' or window is not None and window.is_complex()
     if return_complex is None and not hard:
         raise RuntimeError(

@@ -28,7 +28,7 @@ from ...graph.modes import LOCAL, SWITCH, no_grad, next_sequence_number, whole
 from ...graph.node import TensorBase
 from ...layers.hooks import attach
 from ...layers.versions import JOURNAL
-from ..parameter import Buffer, Parameter
+from ..parameter import Buffer, Parameter, is_lazy
 from ...tensor import check_device, device as Device
 from ...tensor.writes import all_unrecorded
 from ...arrays.topics import take_topics
@@ -1055,7 +1055,8 @@ class OwnState:
 
     def _save_to_state_dict(self, destination, prefix, keep_vars):
         for name, value in self._persistent():
-            destination[prefix + name] = value if keep_vars else value.detach()
+            keep = keep_vars or is_lazy(value)
+            destination[prefix + name] = value if keep else value.detach()
         if type(self).get_extra_state is not Module.get_extra_state:
             destination[prefix + '_extra_state'] = self.get_extra_state()
 

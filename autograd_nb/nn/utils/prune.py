@@ -297,6 +297,8 @@ class LnStructured(_Structured):
         self.amount, self.n, self.dim = amount, n, dim
 
     def compute_mask(self, t, default_mask):
+        if not -t.dim() <= self.dim < t.dim():
+            raise IndexError(f'Invalid index {self.dim} for tensor of size {t.shape}')
         count = _amount(self.amount, t.shape[self.dim])
         dims = tuple(d for d in range(t.dim()) if d != self.dim % t.dim())
         return (

@@ -134,7 +134,8 @@ def stamp():
     if _stamp is None:
         import numba
 
-        _stamp = numba.__version__.encode() + Path(loops().__file__).read_bytes()
+        files = sorted(Path(loops().__file__).parent.glob('*.py'))
+        _stamp = numba.__version__.encode() + b''.join(p.read_bytes() for p in files)
     return _stamp
 
 def stored(text, digest):

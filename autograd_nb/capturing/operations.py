@@ -227,6 +227,15 @@ class Calls:
         self.called(function, texts, uses, result)
         return result
 
+    def line_for(self, function, args):
+        "A function that computes several new arrays from bare ones."
+        uses = set()
+        texts = [self.expression(a, uses) for a in args]
+        result = function(*args)
+        note = f'{function.__name__}  {line_of()}'
+        self.call_line(list(result), function, texts, uses, note, kind='several')
+        return result
+
     def called(self, function, texts, uses, result):
         "The line for it, by what it returns."
         outside, note = 'leave this call outside the captured step', function.__name__

@@ -6,7 +6,7 @@
 __all__ = ['SWITCH', 'FIELDS', 'LOCAL', 'LAYERS', 'next_sequence_number', 'Switch', 'Counting', 'Modes', 'modes', 'transforming',
            'Applying', 'Walking', 'Layer', 'Stack', 'runner', 'overrides', 'listeners', 'nest', 'NoWrites', 'Plugged',
            'Layers', 'Mode', 'switched_on', 'maker', 'at_work', 'no_grad', 'enable_grad', 'set_grad_enabled',
-           'is_grad_enabled', 'castable', 'from_python', 'whole']
+           'is_grad_enabled', 'castable', 'from_python', 'whole', 'of_arrays']
 
 # %% ../../nbs/graph/01_modes.ipynb #bd325822
 import functools
@@ -563,5 +563,17 @@ def whole(function):
     def called(*args, **kwargs):
         if SWITCH.plain or LOCAL.modes.tape is None: return function(*args, **kwargs)
         return LOCAL.modes.tape.call(function, args, kwargs)
+
+    return called
+
+def of_arrays(function):
+    """`function`, which computes new arrays from bare ones and does nothing else: a captured step
+    makes one line of it.
+    """
+
+    @functools.wraps(function)
+    def called(*args):
+        if SWITCH.plain or LOCAL.modes.tape is None: return function(*args)
+        return LOCAL.modes.tape.line_for(function, args)
 
     return called

@@ -64,7 +64,10 @@ def _behind(index):
 def basic_index(x, *, index):
     "`x[index]` for integers, slices, None and Ellipsis: a view."
     # the Ellipsis keeps NumPy from turning a single element into a number
-    return x[index if len(index) < x.ndim or Ellipsis in index else (*index, ...)]
+    part = x[index if len(index) < x.ndim or Ellipsis in index else (*index, ...)]
+    if None not in index: return part
+    old = tuple(i for i in index if i is not None)  # NumPy's new dimensions have a stride of 0
+    return x[old if Ellipsis in old else (*old, ...)].reshape(part.shape)
 
 basic_index.vjp(x=lambda g, x_shape, *, index: place(g, shape=tuple(x_shape), index=index))
 

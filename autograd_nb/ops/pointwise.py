@@ -1110,6 +1110,7 @@ def clone(x, *, order='K'):
     """A copy of `x`, in the same memory layout, in the usual one (`order='C'`) or with dimension 1,
     the channels, running fastest ('channels'); gradients pass through.
     """
+    if order == 'K' and 0 in x.strides: order = 'C'  # spread out: NumPy would put it innermost
     return (
         x.copy(order) if order != 'channels' else np.moveaxis(np.moveaxis(x, 1, -1).copy(), -1, 1)
     )

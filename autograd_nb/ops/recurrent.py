@@ -4,12 +4,14 @@
 
 # %% auto #0
 __all__ = ['STEPS', 'into_memory', 'through_gates', 'lstm_cell', 'gru_cell', 'lstm_step', 'lstm_step_back', 'gru_step',
-           'gru_step_back', 'lstm_layer', 'lstm_layer_back', 'gru_layer', 'gru_layer_back']
+           'gru_step_back', 'lstm_layer', 'lstm_layer_back', 'gru_layer', 'gru_layer_back', 'said_and_last',
+           'lstm_sequence', 'gru_sequence', 'incoming', 'to_inputs', 'lstm_sequence_back', 'gru_sequence_back']
 
 # %% ../../nbs/ops/15_recurrent.ipynb #d6be1ecb
 import numpy as np
 
 from ..arrays.numpy_backend import is_array, xp
+from ..graph.modes import of_arrays
 from ..graph.op import N, op
 from .pointwise import tanh
 from .shape import all_batched, cat, narrow
@@ -302,3 +304,63 @@ def gru_layer_back(g, g_h, all_h, a, kept, w_hh, reverse):
         step(none if g is None else g[k], d, m, a[k], kept[k], all_h[k + reverse], dx[k], dr[k])
         np.matmul(dr[k], w_hh, out=m)
     return dx, dr, d + m
+
+# %% ../../nbs/ops/15_recurrent.ipynb #951d0285
+def said_and_last(all_h, reverse):
+    "What a layer says at each step, and its last memory, from all its memories."
+    said, last = (all_h[:-1], all_h[0]) if reverse else (all_h[1:], all_h[-1])
+    return said.copy(), last.copy()
+
+@of_arrays
+def lstm_sequence(x, h, c, w_ih, w_hh, b_ih, b_hh, reverse):
+    """What an LSTM says over `x`, its last two memories, and what its derivative needs: see
+    `lstm_layer`. The biases may be None.
+    """
+    bias = None if b_ih is None else b_ih + b_hh
+    all_h, all_c, a, t = lstm_layer(x, h, c, w_ih, w_hh, bias, reverse)
+    last_c = all_c[0 if reverse else -1].copy()
+    return *said_and_last(all_h, reverse), last_c, all_h, all_c, a, t
+
+@of_arrays
+def gru_sequence(x, h, w_ih, w_hh, b_ih, b_hh, reverse):
+    "The same for a GRU, which has one memory: see `gru_layer`."
+    all_h, a, kept = gru_layer(x, h, w_ih, w_hh, b_ih, b_hh, reverse)
+    return *said_and_last(all_h, reverse), all_h, a, kept
+
+# %% ../../nbs/ops/15_recurrent.ipynb #2b3d0346
+def incoming(like, g, *last):
+    "The gradients as contiguous arrays, those of the last memories zero where there are none."
+    given = [np.zeros_like(like) if v is None else np.ascontiguousarray(v) for v in last]
+    return (None if g is None else np.ascontiguousarray(g), *given)
+
+def to_inputs(needed, x, firsts, w_ih, before, dx, dr):
+    """The gradients of inputs, first memories, weights and biases that are `needed`, from those of
+    the products with the input (`dx`) and with the memory `before` each step (`dr`).
+    """
+    flat = dx.reshape(-1, dx.shape[-1])
+    flat_r = flat if dr is dx else dr.reshape(flat.shape)
+    to_x, *to_firsts, to_w_ih, to_w_hh, to_b_ih, to_b_hh = needed
+    if to_x: yield (flat @ w_ih).reshape(x.shape)
+    yield from [first for first, want in zip(firsts, to_firsts) if want]
+    if to_w_ih: yield flat.T @ x.reshape(len(flat), -1)
+    if to_w_hh: yield flat_r.T @ before.reshape(len(flat), -1)
+    if to_b_ih: yield flat.sum(0)
+    if to_b_hh: yield flat_r.sum(0)
+
+@of_arrays
+def lstm_sequence_back(g, g_h, g_c, x, w_ih, w_hh, all_h, all_c, a, t, reverse, needed):
+    """The `needed` ones of the gradients of the inputs of `lstm_sequence`, from those of what it
+    says and of its last memories (None where there are none).
+    """
+    given = incoming(all_h[0], g, g_h, g_c)
+    sums, *firsts = lstm_layer_back(*given, all_c, a, t, w_hh, reverse)
+    before = all_h[1:] if reverse else all_h[:-1]
+    return tuple(to_inputs(needed, x, firsts, w_ih, before, sums, sums))
+
+@of_arrays
+def gru_sequence_back(g, g_h, x, w_ih, w_hh, all_h, a, kept, reverse, needed):
+    "The same for `gru_sequence`."
+    given = incoming(all_h[0], g, g_h)
+    dx, dr, first = gru_layer_back(*given, all_h, a, kept, w_hh, reverse)
+    before = all_h[1:] if reverse else all_h[:-1]
+    return tuple(to_inputs(needed, x, [first], w_ih, before, dx, dr))

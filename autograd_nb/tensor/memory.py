@@ -7,6 +7,7 @@ __all__ = ['SHARED', 'order_in', 'lies_as', 'has_channels_last', 'UntypedStorage
 
 # %% ../../nbs/tensor/methods/05_memory.ipynb #b50e430d
 import builtins
+import warnings
 import weakref
 
 from ..arrays.cupy_backend import is_far
@@ -78,6 +79,12 @@ class UntypedStorage:
     def __hash__(self): return id(self._owner)
 
 # %% ../../nbs/tensor/methods/05_memory.ipynb #fac41393
+_TYPED_STORAGE = (
+    'TypedStorage is deprecated. It will be removed in the future and UntypedStorage will be the'
+    ' only storage class. This should only matter to you if you are using storages directly.  To'
+    ' access UntypedStorage directly, use tensor.untyped_storage() instead of tensor.storage()'
+)
+
 class TypedStorage(UntypedStorage):
     "The memory that a tensor lives in, as numbers of its dtype."
 
@@ -130,6 +137,7 @@ class MemoryMethods:
 
     def storage(self):
         "The memory of this tensor and of all that share it, as numbers."
+        warnings.warn(_TYPED_STORAGE, UserWarning, stacklevel=2)
         return TypedStorage(self._array)
 
     def is_shared(self):

@@ -30,6 +30,7 @@ from collections import namedtuple
 import sys
 import numpy as np
 
+# %% ../nbs/tensor/02_functions.ipynb #a7107285
 from .arrays.cupy_backend import copied, is_far, library_of
 from autograd_nb.arrays.dtypes import (
     DTYPES, FROM_NUMPY, bool as bool_, c_name, complex128, dtype as Dtype, fitting, float64,
@@ -155,18 +156,24 @@ def dim_of(dim, ndim):
         if -ndim <= dim < 0: return dim + ndim
     n = builtins.max(ndim, 1)
     if not isinstance(dim, (int, np.integer)):
-        raise TypeError(f'dim must be an int, not {type(dim).__name__}')
+        caller = _public_name(sys._getframe(1))
+        raise TypeError(
+            f"{caller}(): argument 'dim' (position 1) must be int, not {type(dim).__name__}"
+        )
     if not -n <= dim < n: raise dim_error(dim, ndim)
     return int(dim) % n
 
+# %% ../nbs/tensor/02_functions.ipynb #db5a3478
 def sizes_of(args, name=None):
     """The sizes in `f(2, 3)`, `f((2, 3))` or `f(torch.Size([2, 3]))` as a tuple of ints. `name`: of
     the function, for the error.
     """
     if len(args) == 1 and args[0].__class__ is not int and isinstance(args[0], (tuple, list)):
         args = args[0]
-    for a in args:
-        if a.__class__ is not int: return tuple(_size(a, name) for a in args)
+    for place, a in enumerate(args):
+        if a.__class__ is not int:
+            if isinstance(a, (builtins.float, str)): raise _no_size(a, place, len(args))
+            return tuple(_size(a, name) for a in args)
     return tuple(args)
 
 def _size(a, name):
@@ -190,6 +197,34 @@ def refuse_whole(dtype, kind):
         words = dict(uniform='check_uniform_bounds', normal='normal_kernel_cpu')[kind]
         raise NotImplementedError(f'"{words}" not implemented for \'{TYPE_NAMES[dtype.name]}\'')
 
+
+# %% ../nbs/tensor/02_functions.ipynb #e08c4e0b
+_SIZES = dict(reshape='shape', repeat='repeats', flip='dims', permute='dims', roll='shifts')
+
+def _public_name(frame):
+    "The name of the function that users called, on the way to a frame."
+    while frame.f_code.co_name.startswith('_'): frame = frame.f_back
+    name, values = frame.f_code.co_name, frame.f_locals
+    if '<locals>' not in frame.f_code.co_qualname: return name
+    return values.get('name') or getattr(values.get('function', values.get(name)), '__name__', name)
+
+def _no_size(value, place, count):
+    "PyTorch's error for a value among the sizes that the calling function was given."
+    name, kind = _public_name(sys._getframe(2)), type(value).__name__
+    which = f"{name}(): argument '{_SIZES.get(name, 'size')}'"
+    if name == 'view':
+        return TypeError(f'view() received an invalid combination of arguments - got a {kind}')
+    if count == 1:
+        return TypeError(f'{which} (position 1) must be tuple of ints, not {kind}')
+    if name == 'reshape':
+        return TypeError(
+            f'{which} (position 1) must be tuple of ints, but found element of type {kind} at pos'
+            f' {place}'
+        )
+    return TypeError(
+        f'{which} failed to unpack the object at pos {place + 1} with error "type must be tuple of'
+        f' ints,but got {kind}"'
+    )
 
 # %% ../nbs/tensor/02_functions.ipynb #fadd231c
 def into(out, result, name=None):
@@ -514,11 +549,13 @@ def lerp(input, end, weight, *, out=None):
 
 def addcmul(input, tensor1, tensor2, *, value=1, out=None):
     "`input + value * tensor1 * tensor2`."
+    need_tensor(input, 'addcmul')
     if out is not None: return into(out, addcmul(input, tensor1, tensor2, value=value))
     return _op['addcmul'](input, tensor1, tensor2, value=value)
 
 def addcdiv(input, tensor1, tensor2, *, value=1, out=None):
     "`input + value * tensor1 / tensor2`."
+    need_tensor(input, 'addcdiv')
     if out is not None: return into(out, addcdiv(input, tensor1, tensor2, value=value))
     if tensor1._array.dtype.kind in 'biu' and tensor2._array.dtype.kind in 'biu':
         raise RuntimeError(
@@ -572,6 +609,12 @@ class _Every:
 
 _every = _Every()
 
+def _needs_dim(name):
+    return RuntimeError(
+        f"{name}(): Expected reduction dim to be specified for input.numel() == 0. Specify the"
+        " reduction dim with the 'dim' argument."
+    )
+
 def _no_mean(dtype):
     "PyTorch's error for means of whole numbers that are asked for."
     return RuntimeError(
@@ -587,9 +630,13 @@ def _reduce(name):
         need_tensor(input, name)
         if dim is _every:
             dim = None
+        elif dim is None and name == 'prod':
+            raise TypeError('prod() received an invalid combination of arguments - got (NoneType)')
         elif dim is None and name in ('sum', 'mean'):
             dim = ()  # the same numbers; but PyTorch's overload for dims made the node
-        if dim is None and axis is None and name in ('amax', 'amin'): dim = ()
+        if dim is None and axis is None and name in ('amax', 'amin'):
+            dim = ()
+            if not input._array.size: raise _needs_dim(name)
         # sums and products are computed in the dtype of `out`
         if out is not None and dtype is None and name in ('sum', 'prod'): dtype = out.dtype
         # integers are summed as int64, and bytes answer questions in bytes
@@ -715,10 +762,7 @@ def _extreme(input, dim, keepdim, out, other, axis, name, ufunc, full, indices, 
     if other is not None: return into(out, _op[ufunc](input, other), ufunc)
     if dim is None:
         if not input._array.size:
-            raise RuntimeError(
-                f"{name}(): Expected reduction dim to be specified for input.numel() == 0. Specify"
-                " the reduction dim with the 'dim' argument."
-            )
+            raise _needs_dim(name)
         return into(out, _op[full](input), name)
     d = dim_of(dim, input._array.ndim)
     if not input._array.ndim:
@@ -756,6 +800,7 @@ def min(input, dim=None, keepdim=False, *, out=None, other=None, axis=None, keep
 @recorded_as('AminmaxBackward0')
 def aminmax(input, *, dim=None, keepdim=False, out=None):
     "Smallest and largest, as a named pair (min, max)."
+    need_tensor(input, 'aminmax')
     if out is not None: return into(out, aminmax(input, dim=dim, keepdim=keepdim))
     if not input._array.size:
         if dim is None:
@@ -915,7 +960,11 @@ def outer(input, vec2, *, out=None):
 # %% ../nbs/tensor/02_functions.ipynb #2287409e
 def addmm(input, mat1, mat2, *, beta=1, alpha=1, out=None):
     "`beta * input + alpha * (mat1 @ mat2)`."
-    return into(out, _op['addmm'](input, mat1, mat2, beta=beta, alpha=alpha))
+    try: made = _op['addmm'](input, mat1, mat2, beta=beta, alpha=alpha)
+    except ValueError:
+        expand(input, (mat1._array.shape[0], mat2._array.shape[1]))  # says what is wrong
+        raise
+    return into(out, made)
 
 def _scaled_sum(input, beta, product, alpha):
     "`beta * input + alpha * product`; an input times zero is left out, whatever it holds."
@@ -1627,6 +1676,8 @@ def narrow(input, dim, start, length):
     d = dim_of(dim, input._array.ndim)
     n = input._array.shape[d]
     if length < 0: raise RuntimeError('narrow(): length must be non-negative.')
+    if isinstance(start, TensorBase) and (start._array.ndim or start._array.dtype.kind not in 'iu'):
+        raise RuntimeError('start must be an 0-dim integral Tensor.')
     if not -n <= start <= n:
         raise IndexError(
             f'start out of range (expected to be in range of [{-n}, {n}], but got {start})'
@@ -1664,13 +1715,15 @@ def roll(input, shifts, dims=None):
     """Elements moved along `dims` (over all elements if None), those falling off re-entering at the
     other end.
     """
-    shifts = tuple(shifts) if isinstance(shifts, (tuple, list)) else (shifts,)
+    shifts = sizes_of((shifts,))
     if not shifts: raise RuntimeError('`shifts` required')
-    dims = () if dims is None else tuple(dims) if isinstance(dims, (tuple, list)) else (dims,)
+    dims = () if dims is None else sizes_of((dims,))
     if len(dims) != len(shifts) and (dims or len(shifts) > 1):
         raise RuntimeError(
             f'shifts and dimensions must align. shifts: {len(shifts)}, dims:{len(dims)}'
         )
+    if dims and not input._array.ndim:
+        raise IndexError(f'Dimension specified as {dims[0]} but tensor has no dimensions')
     return _op['roll'](input, shifts=shifts, dims=tuple(dim_of(d, input._array.ndim) for d in dims))
 
 def _triangle(name):
@@ -1685,6 +1738,7 @@ def _triangle(name):
     triangle.__doc__ = REGISTRY[name].__doc__
     return triangle
 
+# %% ../nbs/tensor/02_functions.ipynb #70a56389
 tril, triu = _triangle('tril'), _triangle('triu')
 
 def diagonal(input, offset=0, dim1=0, dim2=1):
@@ -1707,6 +1761,7 @@ def alone(view):
 # %% ../nbs/tensor/02_functions.ipynb #c8ed29d1
 def diag(input, diagonal=0, *, out=None):
     "A matrix's diagonal, or the matrix that has a vector as its diagonal."
+    need_tensor(input, 'diag')
     if out is not None: return into(out, diag(input, diagonal))
     if input._array.ndim == 2:
         made = alone(globals()['diagonal'](input, diagonal))
@@ -1718,6 +1773,7 @@ def diag(input, diagonal=0, *, out=None):
 
 def diag_embed(input, offset=0, dim1=-2, dim2=-1):
     "Matrices that have the last dimension as their diagonals."
+    need_tensor(input, 'diag_embed')
     n, nd = input._array.shape[-1] + builtins.abs(offset), input._array.ndim + 1
     if dim_of(dim1, nd) == dim_of(dim2, nd):
         raise RuntimeError(f'diagonal dimensions cannot be identical {dim1}, {dim2}')
@@ -1769,6 +1825,7 @@ def _bare(v):
     if not isinstance(v, TensorBase): return v
     return v.item() if is_far(v._array) else v._array
 
+# %% ../nbs/tensor/02_functions.ipynb #f00e6b40
 def _sequence_entry(i):
     "An array, or a list of numbers and tensors, as an array."
     if not is_array(i):
@@ -1975,17 +2032,12 @@ def _one_at_a_time(input, index):
                 raise _index_error(error, index, shape) from None
     return out if out is not input else _op['basic_index'](input, index=(Ellipsis,))
 
+# %% ../nbs/tensor/02_functions.ipynb #65040339
 def gather(input, dim, index, *, out=None):
     "Elements picked along `dim`, one index per result element."
     need_tensor(index, 'gather', 'index', 3)
-    d = dim_of(dim, input._array.ndim)
-    wide = _too_wide(index, input, d)
-    if wide is not None:
-        raise RuntimeError(
-            f'Size does not match at dimension {wide} expected index {[*index._array.shape]} to be'
-            f' no larger than self {[*input._array.shape]} apart from dimension {d}'
-        )
-    return into(out, _op['gather'](input, index, dim=d))
+    _check_places('gather', input, dim, index)
+    return into(out, _op['gather'](input, index, dim=dim_of(dim, input._array.ndim)))
 
 def take_along_dim(input, indices, dim=None, *, out=None):
     "`gather` with broadcasting; over all elements if `dim` is None."
@@ -2066,10 +2118,39 @@ def take(input, index, *, out=None):
         )
     return _op['index'](reshape(input, -1), index=(a,), node='TakeBackward0')
 
+# %% ../nbs/tensor/02_functions.ipynb #7a0f3aac
+def _check_places(name, input, dim, index, src=None):
+    """Raise PyTorch's error unless `index` fits into `input`, but along `dim`, and into `src`."""
+    x, i = input._array, index._array
+    if x.ndim == i.ndim == 2 and src is None and dim.__class__ is int and -2 <= dim < 2:
+        other = 1 - dim % 2  # the usual case, at once
+        if i.shape[other] <= x.shape[other]: return
+    if not i.size or Facade in (x.__class__, i.__class__): return
+    for other, of in ((x, 'input' if name == 'gather' else 'self'), (src, 'src')):
+        if other is None: continue
+        if other is src: other = src._array
+        if builtins.max(other.ndim, 1) != builtins.max(i.ndim, 1):
+            raise RuntimeError(
+                f'Index tensor must have the same number of dimensions as {of} tensor'
+            )
+    if not x.ndim or not i.ndim: return
+    d, sizes = dim_of(dim, x.ndim), list(i.shape)
+    wide = _too_wide(index, input, d)
+    if wide is not None and name == 'gather':
+        raise RuntimeError(
+            f'Size does not match at dimension {wide} expected index {sizes} to be no larger than'
+            f' self {list(x.shape)} apart from dimension {d}'
+        )
+    if wide is not None or src is not None and _too_wide(index, src, None) is not None:
+        beside = '' if src is None else f' and to be no larger size than src {list(src.shape)}'
+        raise RuntimeError(
+            f'Expected index {sizes} to be no larger than self {list(x.shape)} apart from'
+            f' dimension {d}{beside}'
+        )
+
 def _refuse_other_dtype(input, src):
     if src._array.dtype != input._array.dtype:
         raise RuntimeError('scatter(): Expected self.dtype to be equal to src.dtype')
-
 
 # %% ../nbs/tensor/02_functions.ipynb #acce03d8
 @castable
@@ -2078,6 +2159,7 @@ def scatter_add(input, dim, index, src, *, out=None):
     if out is not None: return into(out, scatter_add(input, dim, index, src))
     need_tensor(src, 'scatter_add', 'src', 3)
     _refuse_other_dtype(input, src)
+    _check_places('scatter_add', input, dim, index, src)
     return _op['scatter_add'](input, src, index, dim=dim_of(dim, input._array.ndim))
 
 def scatter(input, dim, index, src=None, *, value=None, reduce=None, out=None):
@@ -2088,14 +2170,10 @@ def scatter(input, dim, index, src=None, *, value=None, reduce=None, out=None):
     d = dim_of(dim, input._array.ndim)
     if reduce is not None: return _scatter_by(input, d, index, src, reduce)
     if not isinstance(src, TensorBase):
+        if isinstance(index, TensorBase): _check_places('scatter', input, d, index)
         return _op['put_number'](input, index, dim=d, value=_held(src, input))
     _refuse_other_dtype(input, src)
-    if _too_wide(index, input, d) is not None or _too_wide(index, src, None) is not None:
-        raise RuntimeError(
-            f'Expected index {[*index._array.shape]} to be no larger than self'
-            f' {[*input._array.shape]} apart from dimension {d} and to be no larger size than src'
-            f' {[*src._array.shape]}'
-        )
+    _check_places('scatter', input, d, index, src)
     return _op['scatter'](input, src, index, dim=d)
 def _scatter_by(input, d, index, src, reduce):
     "What `scatter` does with `reduce`, which has no derivative."
@@ -2175,6 +2253,7 @@ def check_range(index, dim, size, kind=IndexError):
 # %% ../nbs/tensor/02_functions.ipynb #dc987d58
 def nonzero(input, *, as_tuple=False, out=None):
     "The indices of elements that are not zero: one row each, or one tensor per dimension."
+    need_tensor(input, 'nonzero')
     if out is not None: return into(out, nonzero(input, as_tuple=as_tuple))
     if input._array.__class__ is Facade:
         raise dynamic_error('where' if as_tuple else 'nonzero')
@@ -2190,6 +2269,7 @@ def nonzero(input, *, as_tuple=False, out=None):
 
 def sort(input, dim=-1, descending=False, stable=None, *, out=None):
     "Elements in order along `dim`, and where they were."
+    need_tensor(input, 'sort')
     if input._array.dtype.kind == 'c':
         raise RuntimeError(' Sort does not support complex dtypes on CPU')
     if out is not None: return into(out, sort(input, dim, descending, stable))
@@ -2203,6 +2283,7 @@ def sort(input, dim=-1, descending=False, stable=None, *, out=None):
 
 def argsort(input, dim=-1, descending=False, stable=False):
     "Where the elements in order are."
+    need_tensor(input, 'argsort')
     return _op['argsort'](
         input, dim=dim_of(dim, input._array.ndim), descending=builtins.bool(descending)
     )
@@ -2223,6 +2304,7 @@ def topk(input, k, dim=-1, largest=True, sorted=True, *, out=None):
 
 def median(input, dim=None, keepdim=False):
     "The middle element (the lower of two); with `dim`, a pair (values, indices)."
+    need_tensor(input, 'median')
     if dim is None: return _op['median'](input)
     d = dim_of(dim, input._array.ndim)
     if not input._array.ndim:
@@ -2246,6 +2328,7 @@ def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=No
     """The distinct elements in order, where each element went (`return_inverse`), how often each
     occurs (`return_counts`).
     """
+    need_tensor(input, '_unique2')
     if input._array.__class__ is Facade: raise dynamic_error('_unique2')
     name = '_unique2' if dim is None else 'unique_dim'
     if dim is not None: dim = dim_of(dim, input._array.ndim)
@@ -2267,6 +2350,7 @@ def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=No
 @looped
 def bincount(input, weights=None, minlength=0):
     "How often each non-negative integer occurs, or the sum of its weights."
+    need_tensor(input, 'bincount')
     a = input._array
     if a.dtype.kind not in 'biu':
         raise NotImplementedError(f'"bincount_cpu" not implemented for \'{_type_name(input)}\'')
@@ -2279,6 +2363,7 @@ def bincount(input, weights=None, minlength=0):
 
 def one_hot(input, num_classes=-1):
     "Vectors of zeros with a one at the class index."
+    need_tensor(input, 'one_hot')
     if input._array.dtype != np.int64:
         raise RuntimeError('one_hot is only applicable to index tensor of type LongTensor.')
     # as in PyTorch, nobody waits for the device to look

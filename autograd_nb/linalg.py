@@ -571,6 +571,7 @@ def vector_norm(x, ord=2, dim=None, keepdim=False, *, dtype=None, out=None):
 
 def matrix_norm(A, ord='fro', dim=(-2, -1), keepdim=False, *, dtype=None, out=None):
     "The norm of matrices: 'fro', 'nuc', or 1, 2, infinity and their negatives."
+    F.need_tensor(A, 'linalg_matrix_norm')
     if A._array.ndim < 2:
         raise RuntimeError(
             'linalg.matrix_norm: The input tensor A must have at least 2 dimensions.'
@@ -737,10 +738,12 @@ def vecdot(x, y, *, dim=-1, out=None):
 # %% ../nbs/tensor/05_linalg.ipynb #93838242
 def diagonal(A, *, offset=0, dim1=-2, dim2=-1):
     "The diagonals of the matrices in the last two dimensions."
+    F.need_tensor(A, 'linalg_diagonal', 'A')
     return F.diagonal(A, offset, dim1, dim2)
 
 def vander(x, N=None):
     "Powers 0 to N-1 of the entries, as columns."
+    F.need_tensor(x, 'linalg_vander', 'x')
     if not x._array.ndim: x = F.reshape(x, 1)
     n = x._array.shape[-1] if N is None else N
     if N is not None and N <= 1: raise RuntimeError('N must be greater than 1.')
@@ -754,6 +757,7 @@ def vander(x, N=None):
 
 def tensorinv(A, ind=2, *, out=None):
     "The inverse of a tensor as a map from its last to its first `ind` dimensions."
+    F.need_tensor(A, 'linalg_tensorinv')
     if ind <= 0: raise RuntimeError('Expected a strictly positive integer for ind')
     s = A._array.shape
     if math.prod(s[:ind]) != math.prod(s[ind:]):

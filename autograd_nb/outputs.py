@@ -284,7 +284,9 @@ RULES = {
 
 # %% ../nbs/tensor/13_outputs.ipynb #fd581dea
 # these give `out` its shape without a warning
-RESIZED = frozenset('linspace logspace zeros ones full eye empty addbmm logsigmoid'.split())
+RESIZED = frozenset(
+    'linspace logspace zeros ones full eye empty addbmm logsigmoid narrow_copy'.split()
+)
 
 def refuse_dtype(name, result, out):
     "Raise PyTorch's error unless a tensor of dtype `out` may take a result of dtype `result`."

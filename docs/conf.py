@@ -73,6 +73,8 @@ def finish_page(app, name, template, context, doctree):
     body = context.get("body", "")
     if "data-demo=" in body:
         app.add_js_file("demo.js", loading_method="defer")
+    if "ag-card" in body:
+        app.add_js_file("graph.js", loading_method="defer")
     if name == "search":
         app.add_js_file("search.js", loading_method="defer")  # after the theme's own
     if "demo-own" in body and (here / "_static" / "python").exists():

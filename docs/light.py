@@ -1,7 +1,7 @@
 """What Sphinx wrote, made light: only those icons, rules and scripts that pages use, in the order in which a reader needs them.
 
 The theme brings all of Font Awesome (1.5 MB) and loads the search index (1 MB) on every page. Here an icon is a few
-hundred bytes in `_static/icons.css`, and the index is loaded by the search page alone.
+hundred bytes in `_static/icons.css`, a letter of a font, and the index is loaded by the search page alone.
 
 Nine style sheets, of which three quarters of the rules are for what no page has, become one, `_static/pages.css`. Demos
 move as soon as the page is read; what the theme's scripts do (menus, tooltips, buttons to copy) follows when the page
@@ -9,12 +9,18 @@ stands (access.js). Which of light and dark it is, is settled before anything is
 element styled and laid out a second time.
 """
 
+import base64
 import hashlib
 import html
+import io
 import re
 from pathlib import Path
 
 import tinycss2  # comes with nbconvert
+from fontTools.fontBuilder import FontBuilder  # comes with matplotlib
+from fontTools.pens.t2CharStringPen import T2CharStringPen
+from fontTools.pens.transformPen import TransformPen
+from fontTools.svgLib.path import parse_path
 
 THEME = re.compile(r'<(?:script|link)[^>]*(?:src|href)="[^"]*fontawesome\.js[^"]*"[^>]*>(?:</script>)?\s*')
 SEARCH = re.compile(r'<script[^>]*src="[^"]*(?:searchtools|language_data|searchindex)\.js[^"]*"[^>]*></script>\s*')
@@ -24,23 +30,46 @@ ICON = re.compile(r"\bfa-(?!solid\b|brands\b|regular\b|lg\b|fw\b|sm\b)[a-z][a-z-
 SHAPE = r'(?:"{0}"|(?<=[,{{]){0}):\[(\d+),(\d+),\[[^\]]*\],"[0-9a-f]+","(M[^"]+)"'
 OLD_NAMES = {"pencil-alt": "pencil", "home": "house", "external-link": "arrow-up-right-from-square"}
 FROM = "icons.css"
+EM, FIRST_LETTER = 512, 0xE000
 SHEET = "pages.css"  # all of the above and the theme's, as far as pages use it
 
 
 def icons(names: set[str], library: str) -> str:
-    "A style sheet that draws the icons called `names` with shapes from Font Awesome's script."
+    """A style sheet that draws the icons called `names` with shapes from Font Awesome's script, as letters of a font.
+
+    As pictures each would be a document of its own to the browser: a phone takes 20 ms to open one."""
+    found = {name: re.findall(SHAPE.format(re.escape(OLD_NAMES.get(name.removeprefix("fa-"), name.removeprefix("fa-")))), library) for name in sorted(names)}
+    shapes = {name: all_styles[-1] for name, all_styles in found.items() if all_styles}  # solid shapes stand behind those of other styles
     lines = ["/* Icons of Font Awesome Free (fontawesome.com), CC BY 4.0; only those that pages use. */",
-             ":is(.fa-solid, .fa-brands, .fa-regular) { display: inline-block; width: 1.25em; height: 1em; vertical-align: -0.125em; background: currentColor; "
-             "-webkit-mask: var(--icon) center / contain no-repeat; mask: var(--icon) center / contain no-repeat; }",
-             ":is(.fa-solid, .fa-brands, .fa-regular)::before { content: none !important; }",
-             ".fa-lg { font-size: 1.25em; line-height: 0.05em; vertical-align: -0.075em; }"]
-    for name in sorted(names):
-        written = name.removeprefix("fa-")
-        found = re.findall(SHAPE.format(re.escape(OLD_NAMES.get(written, written))), library)
-        if found:
-            width, height, shape = found[-1]  # solid shapes stand behind those of other styles
-            lines.append(f""".{name} {{ --icon: url("data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {width} {height}'%3E%3Cpath d='{shape}'/%3E%3C/svg%3E"); }}""")
+             f'@font-face {{ font-family: "Icons"; font-weight: 100 900; font-display: block; src: url("data:font/woff;base64,{base64.b64encode(font(shapes)).decode()}") format("woff"); }}',
+             ':is(.fa-solid, .fa-brands, .fa-regular, .fab, .fas) { --fa-family: "Icons"; display: inline-block; width: 1.25em; height: 1em; line-height: 1; text-align: center; vertical-align: -0.125em; overflow: hidden; }',
+             ".fa-lg { font-size: 1.25em; vertical-align: -0.075em; }",
+             *(f'.{name} {{ --fa: "\\{FIRST_LETTER + k:x}"; }}' for k, name in enumerate(shapes))]
     return "\n".join(lines) + "\n"
+
+
+def font(shapes: dict[str, tuple[str, str, str]]) -> bytes:
+    "A WOFF font of icons, name -> (width, height, path): letters of the private area, a quarter wider than high."
+    letters = {name: FIRST_LETTER + k for k, name in enumerate(shapes)}
+    drawn = {".notdef": T2CharStringPen(EM, {}).getCharString()}
+    for name, (width, height, path) in shapes.items():
+        size = min(1.0, 1.25 * EM / float(width))
+        pen = T2CharStringPen(1.25 * EM, {})
+        parse_path(path, TransformPen(pen, (size, 0, 0, -size, (1.25 * EM - size * float(width)) / 2, size * float(height) / 2 + 0.375 * EM)))
+        drawn[name] = pen.getCharString()
+    made = FontBuilder(EM, isTTF=False)
+    made.setupGlyphOrder(list(drawn))
+    made.setupCharacterMap({code: name for name, code in letters.items()})
+    made.setupCFF("Icons", {}, drawn, {})
+    made.setupHorizontalMetrics({name: (EM * 5 // 4, 0) for name in drawn})
+    made.setupHorizontalHeader(ascent=EM * 7 // 8, descent=-EM // 8)
+    made.setupNameTable({"familyName": "Icons", "styleName": "Regular"})
+    made.setupOS2(sTypoAscender=EM * 7 // 8, sTypoDescender=-EM // 8, usWinAscent=EM * 7 // 8, usWinDescent=EM // 8)
+    made.setupPost()
+    made.font.flavor, made.font.recalcTimestamp = "woff", False
+    made.font["head"].created = made.font["head"].modified = 0  # the same font for the same icons
+    made.font.save(packed := io.BytesIO())
+    return packed.getvalue()
 
 
 CODE = re.compile(r'(<div class="highlight"><pre>(?:<span></span>)?)(.*?)(\n?</pre>)', re.S)

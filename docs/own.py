@@ -107,8 +107,8 @@ Type an expression, or a `def` of several lines, and move its inputs: the page d
 coming back. **Grow** applies one more operation with each button; `backward()` lets the gradients come. The address of this page changes with what you
 type, so a copied link opens your function.
 
-It knows `+ − * / **`, parentheses, names of your own for up to four inputs, and {functions}. A function of several lines may have assignments
-and loops over `range` before its `return`; click beside the box, or press Ctrl+Enter, when it is complete:
+It knows `+ − * / **`, parentheses, `pi` and `e`, names of your own for up to four inputs, and {functions}. A function of several lines may have assignments,
+`if`, `while` and loops over `range` before its `return`; click beside the box, or press Ctrl+Enter, when it is complete:
 
 ```python
 def f(x, y):

@@ -124,7 +124,7 @@ class Demo:
         name = html.escape(values.get("description") or "value")
         return (self.opening(number, values, "div", "widget-slider", f' data-at="{at}"') + self.label(values)
                 + f'<input type="range" min="{low}" max="{high}" step="{values.get("step", 1)}" value="{at}" aria-label="{name}"{more}>'
-                f'<span class="widget-readout">{shown}</span></div>')
+                + (f'<span class="widget-readout">{shown}</span>' if values.get("readout", True) else "") + "</div>")
 
     def draw_togglebuttons(self, number: int, values: dict) -> str:
         at = values.get("index")

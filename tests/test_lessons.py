@@ -229,11 +229,14 @@ def test_grow_calls_backward_as_its_caption_says():
 
 
 def test_a_growing_graph_stays_where_it_is():
-    "One canvas, one direction: no card moves when another one comes."
+    "One height, one scale, one direction: no card moves when another one comes. And nothing scrolls where nothing is."
     def place(svg):
-        box = [float(v) for v in re.search(r'viewBox="([^"]+)"', svg)[1].split()]
+        _, _, width, height = map(float, re.search(r'viewBox="([^"]+)"', svg)[1].split())
         leaf = re.search(r'<rect class="ag-card" x="([-\d.]+)" y="([-\d.]+)"', svg)
-        return box[2:], float(leaf[1])
+        assert f'width="{width:g}" height="{height:g}"' in svg and f"max-width:none;min-width:{width:g}px" in svg
+        cards = re.findall(r'<rect class="ag-card" x="([-\d.]+)" y="[-\d.]+" width="([\d.]+)"', svg)
+        assert 0 <= width - max(float(x) + float(w) for x, w in cards) < 40
+        return height, float(leaf[1])
     g = Growing(2.0)
     places = [place(g.press(a).svg) for a in ("× 3", "+ 2", "× a new leaf", "square", "backward()")]
     assert all(p == places[0] for p in places), places

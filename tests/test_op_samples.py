@@ -215,3 +215,57 @@ def test_the_list_leaves_pytorchs_flags_free():
     with torch.backends.cudnn.flags(enabled=False):
         assert not torch.backends.cudnn.enabled
     torch.backends.cudnn.deterministic = torch.backends.cudnn.deterministic
+
+
+INPLACE_DIFFERS = {  # what differs, and why
+    "acosh": "PyTorch has no derivative in place",
+    "asinh": "PyTorch has no derivative in place",
+    "atanh": "PyTorch has no derivative in place",
+    "addbmm": "PyTorch resizes the tensor",
+    "normal:in_place": "drawn at random",
+    "scatter": "open: a single number",
+}
+
+
+def in_place(torch, method, sample, convert):
+    "Result and gradients of an operation that writes to a copy of its first input, or the name of its error."
+    memo = {}
+    args, kwargs = (convert(_op_samples.fresh(v, memo)) for v in ([sample.input, *sample.args], sample.kwargs))
+    try:
+        made = method(args[0].clone(), *args[1:], **kwargs)
+        inputs = [t for t in _op_samples.leaves([args, kwargs], torch.Tensor) if t.requires_grad]
+        found = torch.autograd.grad((made * made).abs().sum(), inputs, allow_unused=True) if made.requires_grad and inputs else []
+    except Exception as error:
+        return type(error).__name__
+    return [_op_samples.numbers(t) for t in [made, *found] if t is not None]
+
+
+def test_in_place_variants():
+    import torch
+
+    seed = os.environ.get("AUTOGRAD_NB_SEED", "1")
+    rng = random.Random(random.randrange(10**6) if seed == "fresh" else int(seed))
+    chosen, found, until = list(operations("float64")), [], time.process_time() + 8
+    rng.shuffle(chosen)
+    for title, info, _ in chosen:
+        if time.process_time() > until and not EXHAUSTIVE:
+            break
+        theirs = info.inplace_variant
+        mine = getattr(ours.Tensor, getattr(theirs, "__name__", "?"), None)
+        if mine is None or title in INPLACE_DIFFERS:
+            continue
+        torch.manual_seed(1)
+        for number, sample in enumerate(itertools.islice(info.sample_inputs("cpu", torch.float64, requires_grad=True), 8)):
+            if not isinstance(sample.input, torch.Tensor):
+                continue
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                convert = _op_samples.Converter(ours)
+                expected, got = in_place(torch, theirs, sample, lambda v: v), in_place(ours, mine, sample, convert)
+            if isinstance(expected, str) or isinstance(got, str):
+                same = type(expected) is type(got) and expected == got
+            else:
+                same = len(expected) == len(got) and all(_op_samples.same(a, b, 1e-6, 1e-7) for a, b in zip(expected, got))
+            if not same:
+                found.append(f"{title}, sample {number}: {expected}  |  {got}")
+    assert not found, f"AUTOGRAD_NB_SEED={seed}\n" + "\n".join(found)

@@ -8,6 +8,7 @@ import gzip
 import html
 import http.server
 import importlib.util
+import io
 import json
 import math
 import os
@@ -20,6 +21,8 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT, required
+from fontTools.pens.boundsPen import BoundsPen
+from fontTools.ttLib import TTFont
 
 sys.path[:0] = [str(ROOT / "docs"), str(ROOT / "docs" / "inpage")]
 import light  # noqa: E402
@@ -163,6 +166,7 @@ def test_pages_are_light_in_what_they_draw_with(built_site):
         assert "prefers-color-scheme: dark" in text[: text.index("pages.css")], f"{name}: light or dark is settled too late"
     sheet = (built_site / "_static" / "pages.css").read_text(encoding="utf-8")
     assert len(sheet) < 200 * KB and ".bd-article" in sheet and ".code-line" in sheet and ".fa-bars" in sheet and "carousel" not in sheet
+    assert sheet.count("data:font/woff") == 1 and sheet.count("image/svg+xml") <= 2, "an icon that is a picture takes a phone 20 ms"
     assert not light.SCANS.search((built_site / "_static" / "scripts" / "pydata-sphinx-theme.js").read_text(encoding="utf-8"))
 
 
@@ -171,6 +175,15 @@ def test_rules_for_what_no_page_has_are_left_out():
     css = "a{b:c} .here,.gone{d:e} .here .gone{f:g} .here:not(.gone){h:i} :is(.gone,.here){j:k} @media print{.gone{l:m} p{n:o}} @media all{.gone{p:q}} @font-face{r:s} .tooltip{t:u}"
     kept = light.used_rules(light.tinycss2.parse_stylesheet(css, skip_whitespace=True), {"here"})
     assert kept.split("\n") == ["a{b:c}", ".here{d:e}", ".here:not(.gone){h:i}", ":is(.gone,.here){j:k}", "@media print{p{n:o}}", "@font-face{r:s}", ".tooltip{t:u}"]
+
+
+def test_icons_are_letters_of_a_font():
+    font = TTFont(io.BytesIO(light.font({"fa-wide": ("1024", "512", "M0 0h1024v512H0z"), "fa-bar": ("256", "512", "M0 0h256v512H0z")})))
+    assert font.getBestCmap() == {0xE000: "fa-wide", 0xE001: "fa-bar"} and font["hmtx"]["fa-bar"][0] == 640
+    for name, box in (("fa-wide", (0, 32, 640, 352)), ("fa-bar", (192, -64, 448, 448))):  # as wide as there is room, in the middle
+        pen = BoundsPen(None)
+        font.getGlyphSet()[name].draw(pen)
+        assert pen.bounds == box, name
 
 
 def test_tokens_in_the_colour_of_all_code_need_no_element():
@@ -238,7 +251,7 @@ def answers(tmp_path_factory):
     pack.write(folder)
 
     def ask(*questions):
-        code = "import json, sys, page; assert not hasattr(sys.modules['numpy'], '__version__'); print(json.dumps([page.answer(*q) for q in json.load(sys.stdin)]))"
+        code = "import json, sys, page; assert not hasattr(sys.modules['numpy'], '__version__'); print(json.dumps([page.answer(*q) for q in json.load(sys.stdin)], allow_nan=False))"
         done = subprocess.run([sys.executable, "-c", code], input=json.dumps(questions), capture_output=True, text=True, cwd=folder, env={"PYTHONPATH": str(folder), "PATH": "/usr/bin:/bin"})
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
@@ -289,7 +302,10 @@ FUNCTIONS = {
     "def f(x):\n    'Horner.'\n    a = 2\n    for k in range(4, 0, -1):\n        a *= x\n        a += k\n    return tanh(a / 9)": lambda torch, x: ((((2 * x + 4) * x + 3) * x + 2) * x + 1).div(9).tanh(),
     "def f(x, y):\n    for i in range(2):\n        for j in range(i + 1):\n            y -= x^2 / (1 + j)\n    return exp(y)": lambda torch, x, y: (y - x**2 - x**2 - x**2 / 2).exp(),
     "def f(x):\n    for k in range(9):\n        return x * 3\n    return x": lambda torch, x: x * 3,
+    "def f(x):\n    while x < 30:\n        x = x * 2\n    if 1 < x <= 40: return -x\n    elif x == 44.8: return ln(x)\n    else: x = pi\n    return x": lambda torch, x: (x * 64).log(),
+    "def f(x, y):\n    for k in range(280):\n        x = sin(x)*y + k\n    return x": lambda torch, x, y: functools.reduce(lambda a, k: a.sin() * y + k, range(280), x),
 }
+AS_ON_PAPER = {"f(x) = 2·x² − np.sin(π*x)": "2*x**2 - sin(pi*x)", "lambda x: math.exp(-x)": "exp(-x)", "y = x.tanh() + max(x, 0)": "tanh(x) + maximum(x, 0)", "e^x": "exp(x)", "0**x": "0*x"}
 
 
 def test_functions_of_several_lines_compute_what_python_computes(answers):
@@ -306,9 +322,25 @@ def test_functions_of_several_lines_compute_what_python_computes(answers):
             assert math.isclose(answer["grads"][name], leaf.grad.item(), rel_tol=1e-6), (text, name)
 
 
+def test_what_is_written_as_on_paper_is_understood(answers):
+    "Constants are no inputs, signs and prefixes are read, and `text` is what buttons go on from."
+    for paper, one, other in zip(AS_ON_PAPER, answers(*[[text, {"x": 0.7}] for text in AS_ON_PAPER]), answers(*[[text, {"x": 0.7}] for text in AS_ON_PAPER.values()])):
+        assert not one["error"] and one["names"] == ["x"], (paper, one["error"])
+        assert math.isclose(one["result"], other["result"], rel_tol=1e-12) and math.isclose(one["grads"]["x"], other["grads"]["x"], rel_tol=1e-12), paper
+        assert answers([one["text"], {"x": 0.7}])[0]["result"] == one["result"]
+
+
+def test_a_long_loop_is_one_card(answers):
+    names = "sin cos tan exp tanh abs sigmoid relu square".split()
+    distinct = "".join(f"    x = {names[k**3 % 29 % 9]}(x)\n" for k in range(45))
+    answer, refused = answers(["def f(x):\n    for k in range(300):\n        x = sin(x)*x\n    return x", {"x": 1.0}], [f"def f(x):\n{distinct}    return x", {"x": 1.0}])
+    assert not answer["error"] and "299 × (sin → ×)" in html.unescape(answer["svg"]) and len(answer["captions"]) < 20
+    assert "too many for a picture" in refused["error"]
+
+
 def test_what_a_function_may_not_do_is_told_with_its_line(answers):
-    told = {"def f(x):\n    if x: return 2\n    return x": "line 2: 'if x:' is not understood", "def f(x):\n    return q": "line 2: unknown name 'q'", "def f(x):\n    a = x": "returns nothing",
-            "def f(x)\n    return x": "line 1: this is not complete Python", "def f(x):\n    for k in range(10**9):\n        x = x*2\n    return x": "line 3: more than 200 steps",
+    told = {"def f(x):\n    if x: return 2\n    return x": "line 2: a condition compares numbers", "def f(x):\n    with x: return 2\n    return x": "line 2: 'with x:' is not understood", "def f(x):\n    return q": "line 2: unknown name 'q'", "def f(x):\n    a = x": "returns nothing",
+            "def f(x)\n    return x": "line 1: this is not complete Python", "def f(x):\n    for k in range(10**9):\n        x = x*2\n    return x": "line 3: more than 2000 steps",
             "def f(x):\n    for k in range(x):\n        x = 2\n    return x": "line 2: range() takes whole numbers", "def f(x):\n    for k in [1, 2]:\n        x = 2\n    return x": "line 2: a loop goes over range",
             "def f():\n    return 1": "line 1: the inputs", "def f(x, x):\n    return x": "line 1: the inputs", "def f(x):\n    return x\nprint(3)": "line 3: one function alone",
             "def f(x):\n    a, b = x, x\n    return a": "line 2: a value is given to one name", "def f(x):\n    import os\n    return x": "line 2: 'import os'", "def f(x):\n    return x.data": "line 2: only numbers",
@@ -359,6 +391,9 @@ def test_a_link_opens_the_readers_function(built_site, site, browser_page, width
     browser_page.wait_for_function("() => document.querySelector('.own-line').innerText.includes('d/dz')")
     assert demo.locator(".own-sliders input").count() == 1
     agrees(browser_page, demo)
+    box.fill("1/(z - z)")
+    box.press("Enter")
+    browser_page.wait_for_function("() => /f = ∞.*nan/.test(document.querySelector('.own-line').innerText) && !document.querySelector('.own-wrong')")
     box.fill("nonsense(z)")
     box.press("Enter")
     browser_page.wait_for_function("() => document.querySelector('.own-line').innerText.includes('unknown function')")

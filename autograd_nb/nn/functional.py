@@ -327,12 +327,20 @@ def _check_bag_indices(input, weight, padding_idx):
         )
 
 # %% ../../nbs/nn/03_functional.ipynb #6c256bdc
+def _no_float(x):
+    "PyTorch's error for results with fractions that whole numbers should hold."
+    return RuntimeError(
+        f"result type Float can't be cast to the desired output type {F._type_name(x)}. Convert"
+        ' first, with x.float().'
+    )
+
 def dropout(input, p=0.5, training=True, inplace=False):
     """In training, zero each element with probability `p` and divide the rest by `1 - p`, so that
     the expected value stays. Otherwise the input itself.
     """
     if p < 0.0 or p > 1.0:
         raise ValueError(f'dropout probability has to be between 0 and 1, but got {p}')
+    if training and input._array.dtype.kind in 'biu': raise _no_float(input)
     return _masked(input, input._array.shape, p, training, inplace)
 
 def _coins(input, shape, p):
@@ -392,10 +400,12 @@ def alpha_dropout(input, p=0.5, training=False, inplace=False):
     """Dropout for networks with `selu`: dropped elements become the lowest value of SELU, then all
     are rescaled so that mean 0 and variance 1 stay.
     """
+    F.need_tensor(input, 'alpha_dropout')
     return _alpha_masked(input, input._array.shape, p, training, inplace)
 
 def feature_alpha_dropout(input, p=0.5, training=False, inplace=False):
     "`alpha_dropout` of whole channels (dimension 1)."
+    F.need_tensor(input, 'feature_alpha_dropout')
     shape = input._array.shape
     return _alpha_masked(input, shape[:2] + (1,) * (len(shape) - 2), p, training, inplace)
 
@@ -463,6 +473,10 @@ def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5):
     """Each example normalised to mean 0 and variance 1 over the last dimensions, whose sizes are
     `normalized_shape`; then times `weight` plus `bias`.
     """
+    if normalized_shape.__class__ is int:
+        raise TypeError(
+            "layer_norm(): argument 'normalized_shape' (position 2) must be tuple of ints, not int"
+        )
     shape = _fits(input, normalized_shape)
     dtype = input._array.dtype
     if (
@@ -539,6 +553,7 @@ def rms_norm(input, normalized_shape, weight=None, eps=None):
     """Each example divided by the root of the mean of its squares over the last dimensions; then
     times `weight`.
     """
+    F.need_tensor(input, 'rms_norm')
     shape = _fits(input, normalized_shape)
     if weight is not None and weight._array.shape != shape:
         raise RuntimeError(
@@ -592,6 +607,7 @@ def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5):
         'NativeGroupNormBackward0',
     )
 
+# %% ../../nbs/nn/03_functional.ipynb #89c00ded
 def _track(running, new, momentum):
     "Move running statistics, those that are there, a little towards new ones."
     written = []
@@ -614,15 +630,14 @@ def _track_channels(input, running_mean, running_var, dims, layout, momentum):
         for kept in running:
             if kept is not None: JOURNAL.note(kept, 'batch_norm')
         return
+    both = running_mean is not None and running_var is not None
+    if both and a.__class__ is np.ndarray and Beside.track(a, *running, momentum):
+        JOURNAL.note_all(running, 'batch_norm')
+        return
     add, count = library_of(a).add, a.size // builtins.max(a.shape[1], 1)
-    found = Beside.moments(a) if a.__class__ is np.ndarray else None
-    if found is not None:
-        average, variance = found
-    else:
-        average = add.reduce(a, dims) / a.dtype.type(count)
-        away = a - average.reshape(layout)
-        variance = add.reduce(away * away, dims) / a.dtype.type(count)
-    variance = variance * a.dtype.type(count / (count - 1))
+    average = add.reduce(a, dims) / a.dtype.type(count)
+    away = a - average.reshape(layout)
+    variance = add.reduce(away * away, dims) / a.dtype.type(count - 1)
     _track((running_mean, running_var), (average, variance), momentum)
 
 # %% ../../nbs/nn/03_functional.ipynb #3e7c3a23
@@ -838,11 +853,13 @@ def elu(input, alpha=1.0, inplace=False):
 
 def selu(input, inplace=False):
     "`elu` scaled so that activations keep mean 0 and variance 1."
+    F.need_tensor(input, 'selu')
     return _finish(input, _op['selu'](input), inplace, 'selu_')
 
 # %% ../../nbs/nn/03_functional.ipynb #f6d9eb78
 def celu(input, alpha=1.0, inplace=False):
     "`max(0, x) + min(0, alpha * (e ** (x / alpha) - 1))`: a smooth `elu` for every alpha."
+    F.need_tensor(input, 'celu')
     return _finish(
         input, _refusing(_celu(input, alpha), inplace and alpha < 0, 'elu'), inplace, 'celu_'
     )
@@ -860,6 +877,7 @@ def softplus(input, beta=1, threshold=20, *, out=None):
     """`log(1 + e ** (beta * input)) / beta`; the input itself where `beta * input` exceeds
     `threshold`.
     """
+    F.need_tensor(input, 'softplus')
     if out is not None: return F.into(out, softplus(input, beta, threshold))
     return _op['softplus'](input, beta=float(beta), threshold=float(threshold))
 
@@ -878,14 +896,17 @@ def relu6(input, inplace=False):
 
 def hardsigmoid(input, inplace=False):
     "`input / 6 + 1 / 2`, limited to the range from 0 to 1."
+    F.need_tensor(input, 'hardsigmoid')
     return _finish(input, _op['hardsigmoid'](input), inplace, 'hardsigmoid_')
 
 def hardswish(input, inplace=False):
     "`input * hardsigmoid(input)`."
+    F.need_tensor(input, 'hardswish')
     return _finish(input, _op['hardswish'](input), inplace, 'hardswish_')
 
 def mish(input, inplace=False):
     "`input * tanh(softplus(input))`."
+    F.need_tensor(input, 'mish')
     return _finish(input, _op['mish'](input), inplace, 'mish_')
 
 # %% ../../nbs/nn/03_functional.ipynb #4e93a765
@@ -894,6 +915,7 @@ def rrelu(input, lower=1.0 / 8, upper=1.0 / 3, training=False, inplace=False):
     """As `leaky_relu`, with slopes drawn at random from `lower` to `upper` for each element in
     training, and their mean otherwise.
     """
+    F.need_tensor(input, 'rrelu')
     if lower > upper:
         raise RuntimeError('Lower bound should be less than or equal to the upper bound')
     if not training: return leaky_relu(input, (lower + upper) / 2, inplace)
@@ -925,6 +947,7 @@ def tanhshrink(input):
 
 def softshrink(input, lambd=0.5, *, out=None):
     "The input moved towards zero by `lambd`, and zero if it is nearer than that."
+    F.need_tensor(input, 'softshrink')
     if out is not None: return F.into(out, softshrink(input, lambd))
     if lambd < 0:
         raise RuntimeError(
@@ -935,12 +958,14 @@ def softshrink(input, lambd=0.5, *, out=None):
 
 def hardshrink(input, lambd=0.5, *, out=None):
     "The input, but zero where it lies between `-lambd` and `lambd`."
+    F.need_tensor(input, 'hardshrink')
     if out is not None: return F.into(out, hardshrink(input, lambd))
     return _op['hardshrink'](input, lambd=lambd)
 
 # %% ../../nbs/nn/03_functional.ipynb #64578d6f
 def threshold(input, threshold, value, inplace=False):
     "The input where it exceeds `threshold`, else `value`."
+    F.need_tensor(input, 'threshold')
     return _finish(input, _threshold(input, threshold, value), inplace, 'threshold_')
 
 def glu(input, dim=-1):
@@ -994,6 +1019,7 @@ def gumbel_softmax(logits, tau=1, hard=False, eps=1e-10, dim=-1):
     """A sample of a softened one-hot vector; with `hard` an exact one whose gradient is the soft
     one's.
     """
+    F.need_tensor(logits, 'empty_like')
     dtype, chance = logits._array.dtype, chance_of(logits._array)
     if dtype.kind in 'biu':
         raise RuntimeError(
@@ -1048,6 +1074,8 @@ def mse_loss(input, target, size_average=None, reduce=None, reduction='mean', we
     reduction = reduction_of(reduction, size_average, reduce)
     _same_size(input, target)
     if weight is not None: return _weighted((input - target) ** 2, weight, reduction)
+    if input._array.dtype.kind in 'biu' and target._array.dtype.kind in 'biu':
+        raise NotImplementedError(f'"mse_cpu" not implemented for \'{F._type_name(input)}\'')
     return _op['mse_loss'](input, target, reduction=reduction)
 
 # %% ../../nbs/nn/03_functional.ipynb #3b47a2a3
@@ -1122,6 +1150,7 @@ def binary_cross_entropy_with_logits(
         raise ValueError(
             f'Target size ({target.shape}) must be the same as input size ({input.shape})'
         )
+    if target._array.dtype.kind in 'biu': raise _no_float(target)
     if pos_weight is not None:
         misfit = broadcast_error(pos_weight.shape, target.shape, pos_weight, target)
         if misfit is not None: raise misfit
@@ -1135,6 +1164,7 @@ def kl_div(input, target, size_average=None, reduce=None, reduction='mean', log_
     (log-probabilities with `log_target`). `reduction='batchmean'` divides the sum by the number of
     rows, as the mathematics has it.
     """
+    F.need_tensor(input, 'kl_div')
     if reduction == 'mean' and size_average is None and reduce is None:
         warnings.warn(
             "reduction: 'mean' divides the total loss by both the batch size and the support"
@@ -1251,6 +1281,11 @@ def cross_entropy(
     """
     need_tensor(input, 'cross_entropy_loss')
     need_tensor(target, 'cross_entropy_loss', 'target', 2)
+    if input._array.dtype.kind in 'biu':
+        raise NotImplementedError(
+            '"log_softmax_lastdim_kernel_impl" not implemented for'
+            f' \'{F._type_name(input)}\'. Convert first, with x.float().'
+        )
     shape, places = input._array.shape, target._array
     if (
         weight is None
@@ -1341,6 +1376,7 @@ def poisson_nll_loss(
     """The negative log-likelihood of counts under Poisson distributions with rate `input` (its
     exponential with `log_input`); `full` adds Stirling's approximation of the constant.
     """
+    F.need_tensor(input, 'poisson_nll_loss')
     reduction = reduction_of(reduction, size_average, reduce)
     out = input.exp() - target * input if log_input else input - target * (input + eps).log()
     if full:
@@ -1394,6 +1430,7 @@ def hinge_embedding_loss(
     input, target, margin=1.0, size_average=None, reduce=None, reduction='mean'
 ):
     "`input` where `target` is 1, `max(0, margin - input)` where it is -1."
+    F.need_tensor(input, 'hinge_embedding_loss')
     out = F.where(target != 1, (margin - input).clamp(min=0), 0.0) + F.where(
         target != -1, input, 0.0
     )
@@ -1406,6 +1443,7 @@ def cosine_embedding_loss(
     """`1 - cos` for pairs that belong together (`target` 1), `max(0, cos - margin)` for those that
     do not (-1).
     """
+    F.need_tensor(input1, 'cosine_embedding_loss', 'input1')
     if target.dim() not in (0, 1):
         raise RuntimeError('0D or 1D target tensor expected, multi-target not supported')
     if target.dim() == 1 and input1.dim() != 2:
@@ -1437,6 +1475,7 @@ def triplet_margin_loss(
     """`max(0, d(anchor, positive) - d(anchor, negative) + margin)`; `swap` uses the nearer of
     anchor and positive for the second distance.
     """
+    F.need_tensor(anchor, 'triplet_margin_loss', 'anchor')
     _check_triplet(anchor, positive, negative, margin)
     near = pairwise_distance(anchor, positive, p, eps)
     far = pairwise_distance(anchor, negative, p, eps)
@@ -1473,6 +1512,7 @@ def multi_margin_loss(
     """How far wrong classes come within `margin` of the right one: the mean over classes of `max(0,
     margin - x[target] + x[class]) ** p`.
     """
+    F.need_tensor(input, 'multi_margin_loss')
     reduction = reduction_of(reduction, size_average, reduce)
     if p not in (1, 2): raise ValueError('only p == 1 and p == 2 supported')
     if weight is not None and weight.dim() != 1:
@@ -1571,6 +1611,7 @@ def multilabel_margin_loss(input, target, size_average=None, reduce=None, reduct
 @recorded_as('SoftMarginLossBackward0')
 def soft_margin_loss(input, target, size_average=None, reduce=None, reduction='mean'):
     "`log(1 + exp(-target * input))` for targets 1 and -1."
+    F.need_tensor(input, 'soft_margin_loss')
     return summarise(
         _op['softplus'](-input * target, threshold=1e9),
         reduction_of(reduction, size_average, reduce),

@@ -50,10 +50,11 @@ def ldexp(input, other, *, out=None):
     )
 
 @recorded_as('FrexpBackward0')
-def frexp(input):
+def frexp(input, *, out=None):
     """Mantissa and exponent: `input == mantissa * 2 ** exponent`, the mantissa's size between 1/2
     and 1.
     """
+    if out is not None: return into(out, frexp(input))
     e = _op['binary_exponent'](input)
     return _pair('frexp', ('mantissa', 'exponent'))(
         input * cast(_op['exp2'](-cast(e, DTYPES['float64'])), FROM_NUMPY[input._array.dtype]), e

@@ -85,8 +85,9 @@ def svd(input, some=True, compute_uv=True, *, out=None):
     ' A).solution\nshould be replaced with\nX = torch.linalg.solve_triangular(A, B).'
 )
 @recorded_as('TriangularSolveBackward0')
-def triangular_solve(b, A, upper=True, transpose=False, unitriangular=False):
+def triangular_solve(b, A, upper=True, transpose=False, unitriangular=False, *, out=None):
     "The solution of `A @ X = b` for a triangular A, and A."
+    if out is not None: return into(out, triangular_solve(b, A, upper, transpose, unitriangular))
     M = F.transpose(A, -2, -1) if transpose else A
     return _pair('triangular_solve', ('solution', 'cloned_coefficient'))(
         L.solve_triangular(M, b, upper=upper != transpose, unitriangular=unitriangular), A.clone()

@@ -251,6 +251,19 @@ class RandomTruths:
         if self._node is None: return drawn
         return rename(REGISTRY['with_input'].call(drawn, self), 'BernoulliBackward0')
 
+# %% ../../nbs/tensor/methods/14_filling.ipynb #14f1392a
+def _check_chances(weights, count):
+    "Raise PyTorch's error for weights or a number of samples that `multinomial` cannot take."
+    if weights._array.ndim not in (1, 2): raise RuntimeError('prob_dist must be 1 or 2 dim')
+    if weights._array.dtype.kind not in 'fV':
+        raise RuntimeError(
+            'multinomial only supports floating-point dtypes for input, got:'
+            f' {F.type_name(weights._array)}'
+        )
+    if count <= 0: raise RuntimeError('cannot sample n_sample <= 0 samples')
+    if weights._array.shape[-1] > 1 << 24:
+        raise RuntimeError('number of categories cannot exceed 2^24')
+
 # %% ../../nbs/tensor/methods/14_filling.ipynb #3c31e156
 class Multinomial:
     "Indices by their probabilities."
@@ -263,9 +276,15 @@ class Multinomial:
         if LOCAL.modes.transforms:
             out = sample(self, 'multinomial', num_samples, replacement, generator=generator)
             if out is not NotImplemented: return out
+        _check_chances(self, num_samples)
         w, draw = np.atleast_2d(self._array.astype(np.float64)), generator or chance_of(self._array)
         if w.size and not (w.min() >= 0 and np.isfinite(w.sum())):
-            raise RuntimeError('probability tensor contains either `inf`, `nan` or element < 0')
+            if not replacement or num_samples == 1:
+                raise RuntimeError('probability tensor contains either `inf`, `nan` or element < 0')
+            kind = 'entry < 0' if w.min() < 0 else 'entry = infinity or NaN'
+            raise RuntimeError(
+                f'invalid multinomial distribution (encountering probability {kind})'
+            )
         if w.size and not w.sum(1).all():
             raise RuntimeError('invalid multinomial distribution (sum of probabilities <= 0)')
         if not replacement and num_samples > w.shape[1]:

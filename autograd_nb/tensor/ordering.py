@@ -58,7 +58,7 @@ def _running(name):
         d = dim_of(dim, input._array.ndim)
         kind = _pair(name)
         if not input._array.ndim:
-            return kind(*F.only(input, f'{name.title()}Backward0'))
+            return into(out, kind(*F.only(input, f'{name.title()}Backward0')), name)
         index = _op['running_place'](input, dim=d, better=name[3:])
         return into(
             out,
@@ -66,6 +66,7 @@ def _running(name):
                 _op['picked'](input, index, dim=d, keepdim=True, node=f'{name.title()}Backward0'),
                 index,
             ),
+            name,
         )
 
     return _name(

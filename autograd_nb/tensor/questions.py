@@ -11,7 +11,7 @@ import numpy as np
 
 from ..arrays.cupy_backend import anywhere
 from ..arrays.dtypes import DTYPES, FROM_NUMPY
-from ..functions import _op, reshape, unsqueeze
+from ..functions import _op, into, reshape, unsqueeze
 from ..graph.node import TensorBase, tensor_like
 from ..transforms.levels import WRAPPERS
 
@@ -55,8 +55,10 @@ def can_cast(from_, to):
     return rank[from_.category] <= rank[to.category]
 
 @anywhere
-def isin(elements, test_elements, *, assume_unique=False, invert=False):
+def isin(elements, test_elements, *, assume_unique=False, invert=False, out=None):
     "Where `elements` occur among `test_elements`."
+    if out is not None:
+        return into(out, isin(elements, test_elements, assume_unique=assume_unique, invert=invert))
     a, b = (
         v if isinstance(v, TensorBase) else tensor_like(np.asarray(v))
         for v in (elements, test_elements)

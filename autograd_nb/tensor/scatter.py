@@ -67,8 +67,9 @@ def index_fill(input, dim, index, value):
 
 # %% ../../nbs/tensor/functions/07_scatter.ipynb #34154de5
 @castable
-def index_copy(input, dim, index, source):
+def index_copy(input, dim, index, source, *, out=None):
     "A copy with the slices of `source` in the places along `dim` named by `index`."
+    if out is not None: return into(out, index_copy(input, dim, index, source))
     i, d = _index_of(index, 'index_copy'), dim_of(dim, input._array.ndim)
     if input._array.dtype != source._array.dtype:
         raise RuntimeError(
@@ -150,10 +151,12 @@ def put(input, index, source, accumulate=False):
 
 # %% ../../nbs/tensor/functions/07_scatter.ipynb #e1737e01
 @recorded_as('IndexReduceBackward0')
-def index_reduce(input, dim, index, source, reduce, *, include_self=True):
+def index_reduce(input, dim, index, source, reduce, *, include_self=True, out=None):
     """A copy with the slices of `source` combined ('prod', 'mean', 'amax' or 'amin') into the
     places along `dim` named by `index`.
     """
+    if out is not None:
+        return into(out, index_reduce(input, dim, index, source, reduce, include_self=include_self))
     if reduce not in ('prod', 'mean', 'amax', 'amin'):
         raise RuntimeError(
             'index_reduce(): Expected reduce to be one of prod, mean, amax or amin but got'
@@ -249,8 +252,9 @@ def select_scatter(input, src, dim, index):
         input, src, index=_axis(input, dim, int(index)), node='SelectScatterBackward0'
     )
 
-def slice_scatter(input, src, dim=0, start=None, end=None, step=1):
+def slice_scatter(input, src, dim=0, start=None, end=None, step=1, *, out=None):
     "A copy with `src` as the slice from `start` to `end` along `dim`."
+    if out is not None: return into(out, slice_scatter(input, src, dim, start, end, step))
     part = slice(start, end, step)
     want = np.broadcast_to(np.zeros(()), input._array.shape)[_axis(input, dim, part)].shape
     if src._array.shape != want:

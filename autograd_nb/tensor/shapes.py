@@ -108,6 +108,8 @@ def rot90(input, k=1, dims=(0, 1)):
     "Turned by 90 degrees `k` times in the plane of two dimensions."
     if len(dims) != 2:
         raise RuntimeError(f'expected total rotation dims == 2, but got dims = {len(dims)}')
+    if input._array.ndim < 2:
+        raise RuntimeError(f'expected total dims >= 2, but got total dims = {input._array.ndim}')
     a, b = (dim_of(d, input._array.ndim) for d in dims)
     if a == b:
         raise RuntimeError(
@@ -189,8 +191,9 @@ unsafe_split, unsafe_chunk, unsafe_split_with_sizes = (
 )
 
 @recorded_as('NarrowCopyBackward0')
-def narrow_copy(input, dim, start, length):
+def narrow_copy(input, dim, start, length, *, out=None):
     "A copy of `narrow`."
+    if out is not None: return into(out, narrow_copy(input, dim, start, length))
     if length < 0:
         raise RuntimeError(
             f'start ({start}) + length ({length}) exceeds dimension size'

@@ -135,7 +135,7 @@ def _quantile(input, q, dim, keepdim, interpolation, ignore, name, out):
     if keepdim:
         y = reshape(y, (len(y), *([1] * n0))) if dim is None else unsqueeze(y, d + 1) if n0 else y
     if dim is not None and not n0 and not keepdim: y = reshape(y, len(y))
-    return into(out, y if qs.ndim else F.select(y, 0, 0))
+    return into(out, y if qs.ndim else F.select(y, 0, 0), name)
 
 # %% ../../nbs/tensor/functions/09_statistics.ipynb #6b1fe279
 @castable

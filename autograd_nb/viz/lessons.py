@@ -293,21 +293,21 @@ GROWTH = {
 JOINED = '× a new leaf'
 
 # %% ../../nbs/viz/10_lessons.ipynb #9c4e811a
-CANVAS = 720, 230  # room for six operations in a row, and for a leaf beside them
+CANVAS = 230  # room for a leaf beside the row of operations
 
 def canvas(d, at: float) -> str:
-    """A drawing on a canvas of one size, so that what is there already stays where it is when the
-    drawing grows; beyond its width it scrolls. `at`: what is to be in view, from the left.
+    """A drawing on a canvas of one height and in one scale, so that what is there already stays
+    where it is when the drawing grows; what is wider than the page scrolls. `at`: what is to be in
+    view, from the left.
     """
-    width, height = max(d.width, CANVAS[0]), max(d.height, CANVAS[1])
+    height = max(d.height, CANVAS)
     top = (height - d.height) / 2
     head, _, rest = d.svg.partition('>')
-    head = re.sub(r'viewBox="[^"]*"', f'viewBox="0 {-top:g} {width:g} {height:g}"', head)
+    head = re.sub(r'viewBox="[^"]*"', f'viewBox="0 {-top:g} {d.width:g} {height:g}"', head)
     head = re.sub(r' (?:width|height|style)="[^"]*"', '', head)
-    size = f'width="{width:g}" height="{height:g}"'
-    shrink = '' if width == CANVAS[0] else f';max-width:none;min-width:{width:g}px'
-    field = stage_html(f'{head} {size}>{rest}', width, {0: at + d.offset[0]})
-    field = field.replace('px">', f'px{shrink}">', 1)
+    size = f'width="{d.width:g}" height="{height:g}"'
+    field = stage_html(f'{head} {size}>{rest}', d.width, {0: at + d.offset[0]})
+    field = field.replace('px">', f'px;max-width:none;min-width:{d.width:g}px">', 1)
     return field.replace('style="left', 'style="scroll-snap-align:center;left', 1)
 
 # %% ../../nbs/viz/10_lessons.ipynb #d615ae63

@@ -214,21 +214,23 @@ def _check_backward(out, order, flow):
     ), 'the recording differs from Value.backward'
 
 # %% ../../nbs/viz/11_scalar.ipynb #6929fc62
-def scalar_recording(f, inputs: dict) -> tuple:
+def scalar_recording(f, inputs: dict, most: int = 40) -> tuple:
     """Run `f` on `Value`s and record the forward pass, the order, and the backward pass:
     (recording, {step: method at work}).
 
-    Raises TypeError if `f` returns no Value, ValueError for more than 40 values."""
+    Raises TypeError if `f` returns no Value, ValueError for more than `most` values."""
     leaves = {k: Value(v) for k, v in inputs.items()}
     out = _computed(f, leaves)
     order = out.order()
-    if len(order) > 40:
-        raise ValueError(f'{len(order)} values are too many to step through; 40 is the limit')
+    if len(order) > most:
+        raise ValueError(f'{len(order)} values are too many to step through; {most} is the limit')
     script = _Transcript(order, {id(v): k for k, v in leaves.items()})
     given = ', '.join(f'{k} = {number(v.data)}' for k, v in leaves.items())
     script.step('__init__', 'start', None, 'The inputs', given)
     for v in order: script.forward(v)
-    listed = 'parents before children: ' + ' → '.join(map(script.label, order))
+    labels = [script.label(v) for v in order]
+    if len(labels) > 40: labels[6:-3] = ['…']
+    listed = 'parents before children: ' + ' → '.join(labels)
     script.step('order', 'start', None, 'order()', listed)
     arrived = script.timeline.history[script.id(out)].setdefault('grad', [])
     arrived.append((len(script.steps), val(1.0)))

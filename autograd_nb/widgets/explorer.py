@@ -9,10 +9,11 @@ __all__ = ['slider_range', 'Explorer', 'explore']
 import math
 import ipywidgets as W
 import numpy as np
-from ..viz.expressions import ExpressionError, parse_expression
+from ..viz.captions import error_words, failure_words, line_css, result_words
+from ..viz.expressions import parse_expression
 from ..viz.records import for_readers
 from ..viz.steps import Frames, record_function
-from ..viz.style import SANS, esc, inline, number, rules, theme_css, val
+from ..viz.style import inline, number, val
 from .playback import heading
 from .stills import Shown
 
@@ -61,39 +62,12 @@ def _slider(name, v):
 def _moves(v): return isinstance(v, (int, float, tuple)) and not isinstance(v, bool)
 
 # %% ../../nbs/widgets/02_explorer.ipynb #33e92dad
-def _line_css():
-    parts = {
-        '.ag-v': 'color:var(--ag-value);font-weight:600',
-        '.ag-g': 'color:var(--ag-grad);font-weight:600',
-        '.ag-asleep': 'display:none;color:var(--ag-muted);font-size:12px',
-    }
-    return theme_css() + f'.agnb.ag-line{{font:14px/1.5 {SANS}}}' + rules('.agnb', parts)
-
 def _line(words):
-    return f'<style>{_line_css()}</style><div class="agnb ag-line" role="status">{words}</div>'
+    return f'<style>{line_css()}</style><div class="agnb ag-line" role="status">{words}</div>'
 
 def _result_line(result, grads):
-    slopes = ' '.join(
-        f'<span class="ag-g">d/d{esc(k)} = {esc(inline(val(g)))}</span>' for k, g in grads.items()
-    )
-    return _line(
-        f'<span class="ag-v">f = {esc(inline(val(result)))}</span> &nbsp;'
-        f' {slopes}<span class="ag-asleep">The sliders compute while a kernel is running.</span>'
-    )
-
-def _failure_line(failure, error):
-    unread = isinstance(failure, ExpressionError)
-    said = 'Not understood' if unread else 'This did not work'
-    return _line(
-        f'<span class="ag-g">{said}:</span>'
-        f' {esc(error)}. The picture shows the last expression that worked.'
-    )
-
-def _in_words(error):
-    "The first line of an error, with its type unless the message is meant for readers."
-    said = str(error).splitlines()[0].rstrip('.') if str(error) else ''
-    if said and isinstance(error, (ExpressionError, RuntimeError)): return said
-    return f'{type(error).__name__}: {said}' if said else type(error).__name__
+    asleep = '<span class="ag-asleep">The sliders compute while a kernel is running.</span>'
+    return _line(result_words(result, grads) + asleep)
 
 # %% ../../nbs/widgets/02_explorer.ipynb #0ea25931
 class Explorer(Shown):
@@ -125,8 +99,8 @@ class Explorer(Shown):
             with np.errstate(all='ignore'): rec = record_function(f, given)
             self.svg = Frames(rec, min_width=104).base
         except Exception as e:
-            self.failure, self.error = e, _in_words(e)
-            self.status.value = _failure_line(e, self.error)
+            self.failure, self.error = e, error_words(e)
+            self.status.value = _line(failure_words(e))
         else:
             self.error, self.failure, self.result, self.grads = '', None, rec.result, rec.grads
             self.picture.value = f'<div style="overflow-x:auto;padding:2px 0">{self.svg}</div>'

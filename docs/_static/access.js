@@ -26,14 +26,15 @@
     if (!busy) { busy = true; idle(some); }
   };
 
-  // In the order in which they stand there, each a task of its own.
+  // In the order in which they stand there, each when there is time for it.
   const rest = () => {
-    for (const source of later) {
-      const script = document.createElement("script");
-      script.src = source;
-      script.async = false;
-      document.head.append(script);
-    }
+    const source = later.shift();
+    if (!source) return;
+    const script = document.createElement("script");
+    script.src = source;
+    script.async = false;
+    document.head.append(script);
+    idle(rest);
   };
 
   const begin = () => {

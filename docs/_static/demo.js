@@ -87,7 +87,7 @@
       } else if (element.matches(".widget-slider")) {
         const input = element.querySelector("input");
         input.value = value;
-        element.querySelector(".widget-readout").textContent = `${value} / ${input.max}`;
+        this.read(element, value);
       } else if (element.matches(".widget-toggle-buttons")) {
         element.querySelectorAll("button").forEach((button, k) => {
           button.classList.toggle("mod-active", k === value);
@@ -96,11 +96,17 @@
       }
     }
 
+    // The number of a step; where a slider stands for something else, the caption says for what.
+    read(slider, value) {
+      const readout = slider.querySelector(".widget-readout");
+      if (readout) readout.textContent = `${value} / ${slider.querySelector("input").max}`;
+    }
+
     moved(event) {
       const slider = event.target.closest(".widget-slider[data-m]");
       if (!slider || event.target.disabled || this.root.dataset.live === "on") return;
       this.pause();
-      slider.querySelector(".widget-readout").textContent = `${event.target.value} / ${event.target.max}`;
+      this.read(slider, event.target.value);
       this.set(+slider.dataset.m, +event.target.value);
     }
 

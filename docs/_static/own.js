@@ -57,8 +57,10 @@
         this.lines();
         for (const [name, value] of url) if (name !== "f" && name !== "mode" && Number.isFinite(+value)) this.inputs.set(name, +value);
         if (["step", "grow"].includes(url.get("mode"))) this.mode = url.get("mode");
-        this.linked = true;
-        this.run(true);
+        root.classList.add("own-linked");
+        for (const input of this.sliders.querySelectorAll("input")) if (this.inputs.has(input.name)) input.value = this.inputs.get(input.name);
+        this.readouts();
+        this.run();
       }
       this.modes();
       this.offer();
@@ -126,7 +128,7 @@
     }
 
     // One question at a time; what changes meanwhile is asked when the answer is there.
-    async run(fresh = false) {
+    async run() {
       if (this.busy) { this.again = true; return; }
       this.pause();
       this.busy = true;
@@ -151,13 +153,14 @@
         }
       } while (this.again);
       this.busy = false;
+      this.root.classList.remove("own-linked");
       this.offer();
       this.state();
     }
 
     // A button that would change nothing is off, and says why.
     offer() {
-      const off = { backward: this.gradients && "The gradients are here already: apply an operation first", again: this.answer.f === this.answer.names[0] && "This is the beginning: apply an operation first" };
+      const off = { backward: this.gradients && "The gradients are here already: apply an operation first", again: this.answer.text === this.answer.names[0] && "This is the beginning: apply an operation first" };
       for (const [how, why] of Object.entries(off)) {
         const button = this.root.querySelector(`[data-grow="${how}"]`);
         button.disabled = Boolean(why);
@@ -167,6 +170,7 @@
 
     draw() {
       this.picture.innerHTML = this.answer.svg;
+      this.root.dispatchEvent(new CustomEvent("agframe", { bubbles: true }));
       this.line.innerHTML = this.answer.line;
       this.show(this.mode === "step" ? 0 : null);
     }
@@ -236,7 +240,7 @@
 
     // Each button applies one more operation to what is there; `backward()` lets the gradients come.
     grown(how) {
-      const f = this.answer.f;
+      const f = this.answer.text;
       if (how === "backward") this.gradients = true;
       else {
         this.gradients = false;

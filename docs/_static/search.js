@@ -4,7 +4,7 @@
   const whole = Search.htmlToText;
   Search.htmlToText = (text, anchor) => {
     const page = new DOMParser().parseFromString(text, "text/html");
-    for (const each of page.querySelectorAll("button, summary, noscript, .open-live, .demo, .copybtn, mjx-container, .glyphs")) each.remove();
+    for (const each of page.querySelectorAll("#jb-print-toc, button, summary, noscript, .open-live, .demo, .copybtn, mjx-container, .glyphs")) each.remove();
     return whole(page.documentElement.outerHTML, anchor);
   };
 })();

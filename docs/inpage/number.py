@@ -96,7 +96,7 @@ def sum(a):
 
 
 def square(a):
-    return float(a) ** 2
+    return float(a) * float(a)
 
 
 def sqrt(a):

@@ -5,12 +5,12 @@
 
 import ast
 import math
+import operator
 
-from autograd_nb.viz.captions import caption_css, caption_html
-from autograd_nb.viz.expressions import ExpressionError, _in_python, parse_expression
+from autograd_nb.viz.captions import caption_css, caption_html, failure_words, line_css, result_words
+from autograd_nb.viz.expressions import ExpressionError, in_python, parse_expression, variables_in
 from autograd_nb.viz.scalar import Value, scalar_recording, value
-from autograd_nb.viz.steps import Frames
-from autograd_nb.viz.style import SANS, esc, number, rules, theme_css
+from autograd_nb.viz.steps import Frames, fold_recording
 from autograd_nb.viz.svg import css, frame_css
 
 # The engine of the chapter knows what its examples need. These are its functions by the same pattern: a value, and the
@@ -84,7 +84,8 @@ def raised(self, n):
         slope = n * guarded(power, self.data, n - 1) if n else 0.0
         return Value(guarded(power, self.data, n), ((self, slope),), f"pow {n}")
     result = guarded(power, self.data, n.data)
-    parents = (self, n.data * guarded(power, self.data, n.data - 1)), (n, result * guarded(log, self.data))
+    growth = 0.0 if self.data == 0 <= n.data else result * guarded(log, self.data)  # 0 ** n stays 0
+    parents = (self, n.data * guarded(power, self.data, n.data - 1)), (n, growth)
     return Value(result, parents, "pow")
 
 
@@ -113,22 +114,22 @@ Value.__neg__ = negated
 
 
 def names_in(text: str) -> list[str]:
-    "The variables of an expression: names that are called nowhere, in the order in which they are read; of a `def`, its inputs."
+    "The variables of an expression in the order in which they are read; of a `def`, its inputs."
+    if not is_function(text):
+        return variables_in(text)
     try:
-        if is_function(text):
-            return [argument.arg for argument in ast.parse(_in_python(text)).body[0].args.args]
-        tree = ast.parse(_in_python(text), mode="eval")
+        return [argument.arg for argument in ast.parse(in_python(text)).body[0].args.args]
     except (SyntaxError, ValueError, MemoryError, RecursionError):
         return []
-    called = {id(n.func) for n in ast.walk(tree) if isinstance(n, ast.Call)}
-    found = sorted((n.lineno, n.col_offset, n.id) for n in ast.walk(tree) if isinstance(n, ast.Name) and id(n) not in called)
-    return list(dict.fromkeys(name for *_, name in found if len(name) <= 12 and name.isidentifier()))
 
 
 # A function of several statements ----------------------------------------------------------------------------------
 
-STEPS = 200  # statements and operations that may run: they make the picture
-KNOWN = "there are assignments, `for` over range(…), and `return`"
+STEPS = 2000  # statements and operations that may run
+CARDS = 40  # of which a picture may consist; what repeats itself is one
+LETTERS = 12  # of a name: it stands beside a slider
+KNOWN = "there are assignments, `if`, `while`, `for` over range(…), and `return`"
+COMPARISONS = {ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge, ast.Eq: operator.eq, ast.NotEq: operator.ne}
 
 
 def is_function(text: str) -> bool:
@@ -139,7 +140,7 @@ def parse_function(text: str):
     """A function of keywords that does what the `def` in `text` says. Its statements are walked through here, and what is
     computed in them is read by `parse_expression`, so nothing of it runs as Python. Raises ExpressionError."""
     try:
-        body = ast.parse(_in_python(text)).body
+        body = ast.parse(in_python(text)).body
     except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
         raise ExpressionError(f"line {getattr(error, 'lineno', None) or 1}: this is not complete Python ({getattr(error, 'msg', error)})") from None
     if len(body) != 1:
@@ -158,7 +159,7 @@ def parse_function(text: str):
             nonlocal left
             left -= steps
             if left < 0:
-                raise ExpressionError(f"more than {STEPS} steps would run, too many for a picture: let the loop be shorter")
+                raise ExpressionError(f"more than {STEPS} steps would run: let the loop be shorter")
 
         def computed(node):
             spend(sum(isinstance(part, ast.BinOp | ast.UnaryOp | ast.Call) for part in ast.walk(node)))
@@ -169,6 +170,13 @@ def parse_function(text: str):
             if isinstance(number, Value) or not math.isfinite(number) or number != int(number):
                 raise ExpressionError("range() takes whole numbers that do not depend on the inputs")
             return int(number)
+
+        def holds(test):
+            "Whether a comparison holds of the numbers at hand. The derivative is that of the way that is taken."
+            if not isinstance(test, ast.Compare) or any(type(sign) not in COMPARISONS for sign in test.ops):
+                raise ExpressionError("a condition compares numbers, such as x > 0")
+            numbers = [getattr(each, "data", each) for each in map(computed, (test.left, *test.comparators))]
+            return all(COMPARISONS[type(sign)](a, b) for sign, a, b in zip(test.ops, numbers, numbers[1:]))
 
         def name(target):
             if not isinstance(target, ast.Name):
@@ -185,6 +193,14 @@ def parse_function(text: str):
                 known[target] = computed(node.value)
             elif isinstance(node, ast.AugAssign):
                 known[name(node.target)] = computed(ast.BinOp(ast.Name(name(node.target), ast.Load()), node.op, node.value))
+            elif isinstance(node, ast.If):
+                return block(node.body if holds(node.test) else node.orelse)
+            elif isinstance(node, ast.While) and not node.orelse:
+                while holds(node.test):
+                    spend(1)
+                    found = block(node.body)
+                    if found is not None:
+                        return found
             elif isinstance(node, ast.For) and not node.orelse:
                 counted = node.iter
                 if not (isinstance(counted, ast.Call) and isinstance(counted.func, ast.Name) and counted.func.id == "range" and 1 <= len(counted.args) <= 3 and not counted.keywords):
@@ -219,46 +235,46 @@ def parse_function(text: str):
     return run
 
 
-def said(result: float, grads: dict) -> str:
-    "The line that reads out what the picture shows."
-    slopes = " ".join(f'<span class="ag-g">d/d{esc(k)} = {number(g)}</span>' for k, g in grads.items())
-    return f'<span class="ag-v">f = {number(result)}</span> &nbsp; {slopes}'
+def recorded(run, inputs: dict):
+    "The recording of `run` at `inputs`, with one card for the rounds of a long loop."
+    recording, _ = scalar_recording(lambda **variables: value(run(**variables)), inputs, most=STEPS)
+    if len(recording.graph.nodes) > CARDS:
+        recording = fold_recording(recording, [node.id for node in recording.graph.nodes if node.kind in ("op", "output")])
+    if len(recording.graph.nodes) > CARDS:
+        raise ExpressionError(f"{len(recording.graph.nodes)} values are too many for a picture; {CARDS} are the limit, and what a loop repeats counts once")
+    return recording
 
 
-def wrong(error: Exception) -> str:
-    "What went wrong, in the words of notebooks."
-    text = str(error).splitlines()[0].rstrip(".") if str(error) else ""
-    told = text if text and isinstance(error, (ExpressionError, RuntimeError)) else f"{type(error).__name__}: {text}" if text else type(error).__name__
-    head = "Not understood" if isinstance(error, ExpressionError) else "This did not work"
-    return f'<span class="ag-g">{head}:</span> {esc(told)}. The picture shows the last expression that worked.'
-
-
-def line_css() -> str:
-    return theme_css() + f".agnb.ag-line{{font:14px/1.5 {SANS}}}" + rules(".agnb", {".ag-v": "color:var(--ag-value);font-weight:600", ".ag-g": "color:var(--ag-grad);font-weight:600"})
+def finite(x: float) -> float | None:
+    "JSON has no ∞ and no nan; the line and the picture say them."
+    return x if math.isfinite(x) else None
 
 
 def answer(text: str, inputs: dict, scope: str = "agown", forward_only: bool = False) -> dict:
-    """All that a page shows of the expression `text` at `inputs`: `line`, `svg` with every step in it, and for each
+    """All that a page shows of the expression `text` at `inputs`: `text` in Python's signs, `line`, `svg` with every step in it, and for each
     step a `caption` and the style that picks it. `error` if there is no picture; missing inputs begin at 1."""
     try:
         names = names_in(text)
         if len(names) > 4:
             raise ExpressionError(f"{len(names)} variables are too many for this page; 4 are the limit")
+        if too_long := [name for name in names if len(name) > LETTERS]:
+            raise ExpressionError(f"the name {too_long[0]!r} is too long for a slider; {LETTERS} letters are the limit")
         inputs = {name: float(inputs.get(name, 1.0)) for name in names or ["x"]}
         run = parse_function(text) if is_function(text) else parse_expression(text, inputs)
-        recording, _ = scalar_recording(lambda **variables: value(run(**variables)), inputs)
+        recording = recorded(run, inputs)
     except Exception as error:
-        return {"error": wrong(error), "line": "", "names": names_in(text)}
+        return {"error": failure_words(error), "line": "", "names": names_in(text)}
     frames = Frames(recording, min_width=104)
     if forward_only:
         frames.frames = [frame for frame in frames.frames if frame.phase in ("start", "forward") and frame.title != "order()"]
     count, total = len(frames.frames), recording.timeline.steps
     return {
         "error": "",
-        "line": said(recording.result, {} if forward_only else {name: recording.grads[name] for name in inputs}),
+        "line": result_words(recording.result, {} if forward_only else {name: recording.grads[name] for name in inputs}),
         "names": list(inputs),
-        "result": recording.result,
-        "grads": recording.grads,
+        "text": text if is_function(text) else in_python(text),
+        "result": finite(float(recording.result)),
+        "grads": {name: finite(float(grad)) for name, grad in recording.grads.items()},
         "svg": frames.base,
         "styles": [frame_css(scope, frame.k, total) for frame in frames.frames],
         "captions": [caption_html(k, count, frame.phase, frame.title, frame.text) for k, frame in enumerate(frames.frames)],

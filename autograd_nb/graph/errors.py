@@ -1540,6 +1540,7 @@ _KERNELS = {
 
 def unfit_kind(op, dtype):
     "PyTorch's error for an operation on numbers of a `dtype` that it is not for."
+    if op.name == 'relu': return RuntimeError('Boolean inputs not supported for relu')
     kernel = _KERNELS.get(op.name) or f'{_CPU_NAMES.get(op.name, op.name)}_cpu'
     return NotImplementedError(f'"{kernel}" not implemented for \'{type_name(zeros((), dtype))}\'')
 

@@ -327,12 +327,20 @@ def _check_bag_indices(input, weight, padding_idx):
         )
 
 # %% ../../nbs/nn/03_functional.ipynb #6c256bdc
+def _no_float(x):
+    "PyTorch's error for results with fractions that whole numbers should hold."
+    return RuntimeError(
+        f"result type Float can't be cast to the desired output type {F._type_name(x)}. Convert"
+        ' first, with x.float().'
+    )
+
 def dropout(input, p=0.5, training=True, inplace=False):
     """In training, zero each element with probability `p` and divide the rest by `1 - p`, so that
     the expected value stays. Otherwise the input itself.
     """
     if p < 0.0 or p > 1.0:
         raise ValueError(f'dropout probability has to be between 0 and 1, but got {p}')
+    if training and input._array.dtype.kind in 'biu': raise _no_float(input)
     return _masked(input, input._array.shape, p, training, inplace)
 
 def _coins(input, shape, p):
@@ -465,6 +473,10 @@ def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5):
     """Each example normalised to mean 0 and variance 1 over the last dimensions, whose sizes are
     `normalized_shape`; then times `weight` plus `bias`.
     """
+    if normalized_shape.__class__ is int:
+        raise TypeError(
+            "layer_norm(): argument 'normalized_shape' (position 2) must be tuple of ints, not int"
+        )
     shape = _fits(input, normalized_shape)
     dtype = input._array.dtype
     if (
@@ -618,15 +630,14 @@ def _track_channels(input, running_mean, running_var, dims, layout, momentum):
         for kept in running:
             if kept is not None: JOURNAL.note(kept, 'batch_norm')
         return
+    both = running_mean is not None and running_var is not None
+    if both and a.__class__ is np.ndarray and Beside.track(a, *running, momentum):
+        JOURNAL.note_all(running, 'batch_norm')
+        return
     add, count = library_of(a).add, a.size // builtins.max(a.shape[1], 1)
-    found = Beside.moments(a) if a.__class__ is np.ndarray else None
-    if found is not None:
-        average, variance = found
-    else:
-        average = add.reduce(a, dims) / a.dtype.type(count)
-        away = a - average.reshape(layout)
-        variance = add.reduce(away * away, dims) / a.dtype.type(count)
-    variance = variance * a.dtype.type(count / (count - 1))
+    average = add.reduce(a, dims) / a.dtype.type(count)
+    away = a - average.reshape(layout)
+    variance = add.reduce(away * away, dims) / a.dtype.type(count - 1)
     _track((running_mean, running_var), (average, variance), momentum)
 
 # %% ../../nbs/nn/03_functional.ipynb #3e7c3a23
@@ -1063,6 +1074,8 @@ def mse_loss(input, target, size_average=None, reduce=None, reduction='mean', we
     reduction = reduction_of(reduction, size_average, reduce)
     _same_size(input, target)
     if weight is not None: return _weighted((input - target) ** 2, weight, reduction)
+    if input._array.dtype.kind in 'biu' and target._array.dtype.kind in 'biu':
+        raise NotImplementedError(f'"mse_cpu" not implemented for \'{F._type_name(input)}\'')
     return _op['mse_loss'](input, target, reduction=reduction)
 
 # %% ../../nbs/nn/03_functional.ipynb #3b47a2a3
@@ -1137,6 +1150,7 @@ def binary_cross_entropy_with_logits(
         raise ValueError(
             f'Target size ({target.shape}) must be the same as input size ({input.shape})'
         )
+    if target._array.dtype.kind in 'biu': raise _no_float(target)
     if pos_weight is not None:
         misfit = broadcast_error(pos_weight.shape, target.shape, pos_weight, target)
         if misfit is not None: raise misfit
@@ -1267,6 +1281,11 @@ def cross_entropy(
     """
     need_tensor(input, 'cross_entropy_loss')
     need_tensor(target, 'cross_entropy_loss', 'target', 2)
+    if input._array.dtype.kind in 'biu':
+        raise NotImplementedError(
+            '"log_softmax_lastdim_kernel_impl" not implemented for'
+            f' \'{F._type_name(input)}\'. Convert first, with x.float().'
+        )
     shape, places = input._array.shape, target._array
     if (
         weight is None

@@ -10,7 +10,7 @@ import numpy as np
 from ..arrays.numpy_backend import xp
 from ..graph.op import Fixed, N, linear, op, symmetric
 from .pointwise import exp
-from .reduce import along, count_of, per_example, sum
+from .reduce import added, along, count_of, per_example, sum
 from .shape import all_batched, expand, pointwise, reshape
 
 # %% ../../nbs/ops/06_nn.ipynb #54d89773
@@ -194,13 +194,13 @@ def mse_loss(x, y, *, reduction='mean'):
     return (
         d
         if reduction == 'none'
-        else xp.add.reduce(d, axis=None) / d.dtype.type(d.size if reduction == 'mean' else 1)
+        else added(d, None, False) / d.dtype.type(d.size if reduction == 'mean' else 1)
     )
 
 def mse_rule(g, x, y, reduction):
-    d = (x - y) * 2.0
-    if reduction == 'mean': d = d * (1 / max(count_of(d.shape, None), 1))
-    return g * d
+    d, factor = x - y, 2.0
+    if reduction == 'mean': factor /= max(count_of(d.shape, None), 1)
+    return d * (g * factor)  # two passes, if the gradient is one number
 
 def _mse_jvp(tangents, values, reduction):
     tx, ty = tangents

@@ -64,10 +64,11 @@ def _normalise(x, dim, eps):
 # %% ../../nbs/ops/13_normalisation.ipynb #12b07698
 class Beside:
     @staticmethod
-    def moments(x):
-        """Mean and variance of the channels (dimension 1) of an array, faster than array code, if
-        that can be; else None.
+    def track(x, mean, variance, momentum):
+        """Move the running `mean` and `variance` of the channels (dimension 1) of an array towards
+        its own, faster than array code, if that can be; whether it was done.
         """
+        return False
 
 # %% ../../nbs/ops/13_normalisation.ipynb #7be51d0d
 def inverse_deviation(x, dim, eps):

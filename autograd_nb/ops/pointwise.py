@@ -529,14 +529,14 @@ def _sigmoid_back(g, out):
 
 sigmoid.quicker(x=_sigmoid_back)
 
-@unary()
+@unary(kinds='iufcV')
 def relu(x):
     "`x` where positive, else zero; NaN stays NaN."
     return xp.maximum(x, xp.constant(0, x.dtype))
 
 relu.vjp(x=lambda g, out: g * (out > 0)).formally(x='x', node='ThresholdBackwardBackward0')
 
-@op(jvp=symmetric, batch=pointwise, samples=[(N(3, 4), dict(negative_slope=0.1))])
+@op(jvp=symmetric, batch=pointwise, kinds='fcV', samples=[(N(3, 4), dict(negative_slope=0.1))])
 def leaky_relu(x, *, negative_slope=0.01):
     "`x` where positive, else `negative_slope * x`."
     return xp.where(x > 0, x, x * x.dtype.type(negative_slope))
@@ -545,7 +545,7 @@ leaky_relu.vjp(x=lambda g, x, *, negative_slope: where(g, g * negative_slope, x 
     x='x'
 )
 
-@op(jvp=symmetric, batch=pointwise, samples=[(N(3, 4), dict(alpha=1.5))])
+@op(jvp=symmetric, batch=pointwise, kinds='fcV', samples=[(N(3, 4), dict(alpha=1.5))])
 def elu(x, *, alpha=1.0):
     "`x` where positive, else `alpha * (e ** x - 1)`."
     return xp.where(x > 0, x, x.dtype.type(alpha) * xp.expm1(xp.minimum(x, x.dtype.type(0))))

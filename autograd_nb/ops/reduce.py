@@ -119,25 +119,17 @@ def axes(x, dim):
 
 def added(x, dim, keepdim):
     "The sum of floating or complex numbers."
-    return (
-        xp.add.reduce(x, axis=None, keepdims=keepdim)
-        if dim is None or dim == ()
-        else xp.add_up(x, dims_of(dim, x.ndim), keepdim)
-    )
+    if dim is not None and dim != (): return xp.add_up(x, dims_of(dim, x.ndim), keepdim)
+    if x.__class__ is np.ndarray and x.size >= 8192:
+        return xp.add_up(x, tuple(range(x.ndim)), keepdim)
+    return xp.add.reduce(x, axis=None, keepdims=keepdim)
 
 @reduction(jvp=linear, node=lambda dim, keepdim: 'SumBackward0' if dim is None else 'SumBackward1')
 def sum(x, *, dim=None, keepdim=False):
     "The sum; integers and bools are summed as int64."
-    if dim is None and not keepdim:
-        return xp.add.reduce(x, axis=None, dtype=np.int64 if x.dtype.kind in 'biu' else None)
-    if x.dtype.kind in 'biu' or dim is None or dim == ():
-        return xp.add.reduce(
-            x,
-            axis=axes(x, dim),
-            keepdims=keepdim,
-            dtype=np.int64 if x.dtype.kind in 'biu' else None,
-        )
-    return xp.add_up(x, dims_of(dim, x.ndim), keepdim)
+    if x.dtype.kind in 'biu':
+        return xp.add.reduce(x, axis=axes(x, dim), keepdims=keepdim, dtype=np.int64)
+    return added(x, dim, keepdim)
 
 sum.vjp(x=lambda g, x_shape, *, dim, keepdim: spread(g, x_shape, dim, keepdim))
 

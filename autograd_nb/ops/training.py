@@ -12,7 +12,7 @@ from ..arrays.numpy_backend import xp
 from ..graph.node import TensorBase
 from ..graph.op import Fixed, N, linear, op
 from .pointwise import as_numbers, clamp, log, maximum, sigmoid, softplus
-from .reduce import all, count_of, mean, per_example, sum
+from .reduce import added, all, count_of, mean, per_example, sum
 from .shape import all_batched, pointwise, reshape
 
 # %% ../../nbs/ops/07_training.ipynb #622e6556
@@ -148,13 +148,13 @@ def summarised(values, reduction):
     "An array of losses, averaged, summed or left."
     if reduction == 'none': return values
     if not values.size and reduction == 'mean': return values.dtype.type(np.nan)
-    return xp.add.reduce(values, axis=None) / values.dtype.type(
+    return added(values, None, False) / values.dtype.type(
         values.size if reduction == 'mean' else 1
     )
 
 def shared(slope, g, reduction):
     "Each element's gradient, from its slope and the gradient of the loss."
-    if reduction == 'mean': slope = slope * (1 / max(count_of(slope.shape, None), 1))
+    if reduction == 'mean': g = g * (1 / max(count_of(slope.shape, None), 1))
     return g * slope
 
 def loss_op(slope_x, slope_y, **options):
@@ -180,6 +180,13 @@ def _samples(*statics, x=lambda: N(3, 4), y=lambda: N(3, 4)):
     return [(x(), y(), dict(reduction=r, **s)) for r in ('mean', 'sum', 'none') for s in statics]
 
 # %% ../../nbs/ops/07_training.ipynb #3a7a1834
+def _bent(d, bend):
+    """`d**2 / 2` up to `bend`, a straight line of slope `bend` beyond it. (Without a choice between
+    the two, which would be made anew for every number.)
+    """
+    near = xp.minimum(d, d.dtype.type(bend))
+    return near * (d - near * d.dtype.type(0.5))
+
 def _smooth_slope(x, y, s): return clamp((x - y) * (1 / s['beta']), min=-1.0, max=1.0)
 
 @loss_op(
@@ -191,10 +198,7 @@ def _smooth_slope(x, y, s): return clamp((x - y) * (1 / s['beta']), min=-1.0, ma
 def smooth_l1_loss(x, y, *, beta=1.0, reduction='mean'):
     "`d**2 / (2 beta)` where the difference `d` is smaller than `beta`, else `abs(d) - beta / 2`."
     d = xp.absolute(x - y)
-    return summarised(
-        xp.where(d < beta, d * d * d.dtype.type(0.5 / beta), d - d.dtype.type(0.5 * beta)),
-        reduction,
-    )
+    return summarised(_bent(d, beta) * d.dtype.type(1 / beta), reduction)
 
 smooth_l1_loss.vjp(
     x=lambda g, x, y, *, beta, reduction: shared(
@@ -219,14 +223,7 @@ def huber_loss(x, y, *, delta=1.0, reduction='mean'):
     2)`.
     """
     d = xp.absolute(x - y)
-    return summarised(
-        xp.where(
-            d < delta,
-            d * d * d.dtype.type(0.5),
-            (d - d.dtype.type(0.5 * delta)) * d.dtype.type(delta),
-        ),
-        reduction,
-    )
+    return summarised(_bent(d, delta), reduction)
 
 huber_loss.vjp(
     x=lambda g, x, y, *, delta, reduction: shared(

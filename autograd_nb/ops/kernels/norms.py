@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['normalise_plain', 'normalise_rule', 'affine_plain', 'affine_rules', 'affine_weight_rule', 'last', 'by_channels',
-           'by_columns', 'in_channels', 'normalise', 'normalise_back', 'normalised', 'moments', 'warm_moments',
+           'by_columns', 'in_channels', 'normalise', 'normalise_back', 'normalised', 'track', 'warm_tracking',
            'along_columns', 'along_channels', 'affine', 'affine_back', 'columns_back', 'channels_back',
            'affine_weight_back', 'scaled_rows']
 
@@ -86,23 +86,27 @@ def normalised(N):
         yield rule('normalise', 'x', N(*x.shape), out, x, dim=dim, eps=1e-5)
 
 # %% ../../../nbs/ops/kernels/06_norms.ipynb #7a1d46e1
-def moments(x):
-    """Mean and variance of the channels of `x` (dimension 1), if there is a compiled loop for it;
-    else None.
+def track(x, mean, variance, momentum):
+    """Move the running `mean` and `variance` of the channels of `x` (dimension 1) towards those of
+    `x`. Whether there is a compiled loop for it; if not, nothing was done.
     """
-    if x.ndim < 2 or not fits(x, least=ROWS): return None
-    mean, variance = np.empty((2, x.shape[1]), np.float32)
-    if x.ndim == 2:
-        crew.run(loops().column_moments, x.shape[1], 4 * x.size, x, mean, variance)
-    else:
-        crew.run(loops().channel_moments, x.shape[1], 2 * x.size, in_channels(x), mean, variance)
-    return mean, variance
+    if x.ndim < 2 or not (fits(x, least=ROWS) and fits(mean, variance, least=0)): return False
+    if not (mean.flags.writeable and variance.flags.writeable): return False
+    count = x.size // x.shape[1]
+    if x.ndim == 2: loop, many = loops().track_columns, 4 * x.size
+    else: loop, many, x = loops().track_channels, 2 * x.size, in_channels(x)
+    crew.run(
+        loop, x.shape[1], many, x, np.float32(1 - momentum), np.float32(momentum),
+        np.float32(count / (count - 1)), mean, variance,
+    )
+    return True
 
 @warmed
-def warm_moments():
-    for shape in ((4, ROWS), (4, ROWS, 2)): moments(np.ones(shape, np.float32))
+def warm_tracking():
+    for shape in ((4, ROWS), (4, ROWS, 2)):
+        track(np.ones(shape, np.float32), *np.ones((2, ROWS), np.float32), 0.1)
 
-if AVAILABLE: normalisation.Beside.moments = staticmethod(moments)
+if AVAILABLE: normalisation.Beside.track = staticmethod(track)
 
 # %% ../../../nbs/ops/kernels/06_norms.ipynb #54d064fa
 affine_plain, affine_rules, affine_weight_rule = (

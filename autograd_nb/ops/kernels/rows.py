@@ -4,11 +4,12 @@
 
 # %% auto #0
 __all__ = ['softmax_plain', 'softmax_rule', 'log_softmax_plain', 'log_softmax_rule', 'logsumexp_plain', 'logsumexp_rule',
-           'weights_plain', 'weights_rule', 'cumprod_rule', 'nll_plain', 'nll_spread_plain', 'row_sums_plain',
-           'row_loop', 'along_rows', 'softmax', 'softmax_back', 'log_softmax', 'log_softmax_back', 'softmaxes',
-           'around', 'logsumexp', 'logsumexp_back', 'sums_of_exponentials', 'attention_weights',
-           'attention_weights_back', 'weights_up_to_the_diagonal', 'cumprod_back', 'running_products', 'known_classes',
-           'nll_loss', 'nll_spread', 'classes', 'row_sums', 'add_rows', 'rows_of_a_table']
+           'weights_plain', 'weights_rule', 'cumprod_rule', 'order_plain', 'SOME', 'nll_plain', 'nll_spread_plain',
+           'row_sums_plain', 'row_loop', 'along_rows', 'around', 'in_order', 'along', 'softmax', 'softmax_back',
+           'log_softmax', 'log_softmax_back', 'softmaxes', 'logsumexp', 'logsumexp_back', 'sums_of_exponentials',
+           'attention_weights', 'attention_weights_back', 'weights_up_to_the_diagonal', 'cumprod_back',
+           'running_products', 'first_in_order', 'largest_and_smallest', 'known_classes', 'nll_loss', 'nll_spread',
+           'classes', 'row_sums', 'add_rows', 'rows_of_a_table']
 
 # %% ../../../nbs/ops/kernels/05_rows.ipynb #e6b3ba69
 import math
@@ -35,51 +36,72 @@ def row_loop(loop, like, *arguments):
 
 def along_rows(x, dim): return dim in (-1, x.ndim - 1)
 
-softmax_plain, softmax_rule = definition('softmax'), definition('softmax', 'x')
-
-@beside('softmax', any_layout=True)
-def softmax(x, *, dim):
-    if not (fits(x, least=ROWS) and along_rows(x, dim)): return softmax_plain(x, dim=dim)
-    return row_loop(loops().softmax, x, x)
-
-@beside('softmax', 'x', any_layout=False)
-def softmax_back(g, out, *, dim):
-    if not (fits(out, g, least=ROWS) and along_rows(out, dim)): return softmax_rule(g, out, dim=dim)
-    return row_loop(loops().softmax_back, out, g, out, np.float32(1))
-
-# %% ../../../nbs/ops/kernels/05_rows.ipynb #9a3d7fde
-log_softmax_plain, log_softmax_rule = definition('log_softmax'), definition('log_softmax', 'x')
-
-@beside('log_softmax', any_layout=True)
-def log_softmax(x, *, dim):
-    if not (fits(x, least=ROWS) and along_rows(x, dim)): return log_softmax_plain(x, dim=dim)
-    return row_loop(loops().log_softmax, x, x)
-
-@beside('log_softmax', 'x', any_layout=False)
-def log_softmax_back(g, out, *, dim):
-    if not (fits(out, g, least=ROWS) and along_rows(out, dim)):
-        return log_softmax_rule(g, out, dim=dim)
-    return row_loop(loops().log_softmax_back, out, g, out)
-
-@example
-def softmaxes(N):
-    x, y = N(2, 40, 64), N(2, 40, 64)
-    for name in ('softmax', 'log_softmax'):
-        yield value(name, 9 * x, dim=-1)
-        yield rule(name, 'x', x, definition(name)(y, dim=2), dim=2)
-
-# %% ../../../nbs/ops/kernels/05_rows.ipynb #db6503d4
-logsumexp_plain, logsumexp_rule = definition('logsumexp'), definition('logsumexp', 'x')
-
+# %% ../../../nbs/ops/kernels/05_rows.ipynb #fd158618
 def around(x, dim):
-    """The numbers of elements before, in and after dimension `dim`, if `x` is what the loops of
-    `logsumexp` take.
+    """The numbers of elements before, in and after dimension `dim`, if `x` is what the loops over
+    one dimension take.
     """
     if dim.__class__ is tuple and len(dim) == 1: (dim,) = dim
     if dim.__class__ is not int or not fits(x, least=ROWS) or not -x.ndim <= dim < x.ndim:
         return None
     dim = dim % x.ndim
     return math.prod(x.shape[:dim]), x.shape[dim], math.prod(x.shape[dim + 1 :])
+
+def in_order(a):
+    return a if a.__class__ is not np.ndarray or a.flags.c_contiguous else np.ascontiguousarray(a)
+
+def along(name, dim, *arrays, more=()):
+    """What the loop `name` gives for arrays of one shape along dimension `dim`: the one over rows,
+    or the one across what lies between. None if there is none for them.
+    """
+    if len(arrays) > 1 and not fits(*arrays, least=ROWS):
+        arrays = [in_order(a) for a in arrays]
+        if not fits(*arrays, least=ROWS): return None
+    shape = around(arrays[0], dim)
+    if shape is None: return None
+    out, loop = np.empty(arrays[0].shape, np.float32), getattr(loops(), name)
+    if shape[2] == 1: shape = shape[:2]
+    else: loop, more = getattr(loops(), name + '_across'), ()
+    arrays = [a.reshape(shape) for a in arrays]
+    crew.run(loop, shape[0], 4 * out.size, *arrays, *more, out.reshape(shape))
+    return out
+
+# %% ../../../nbs/ops/kernels/05_rows.ipynb #45a5ee87
+softmax_plain, softmax_rule = definition('softmax'), definition('softmax', 'x')
+
+@beside('softmax', any_layout=True)
+def softmax(x, *, dim):
+    out = along('softmax', dim, x)
+    return softmax_plain(x, dim=dim) if out is None else out
+
+@beside('softmax', 'x', any_layout=False)
+def softmax_back(g, out, *, dim):
+    found = along('softmax_back', dim, g, out, more=(np.float32(1),))
+    return softmax_rule(g, out, dim=dim) if found is None else found
+
+# %% ../../../nbs/ops/kernels/05_rows.ipynb #9a3d7fde
+log_softmax_plain, log_softmax_rule = definition('log_softmax'), definition('log_softmax', 'x')
+
+@beside('log_softmax', any_layout=True)
+def log_softmax(x, *, dim):
+    out = along('log_softmax', dim, x)
+    return log_softmax_plain(x, dim=dim) if out is None else out
+
+@beside('log_softmax', 'x', any_layout=False)
+def log_softmax_back(g, out, *, dim):
+    found = along('log_softmax_back', dim, g, out)
+    return log_softmax_rule(g, out, dim=dim) if found is None else found
+
+@example
+def softmaxes(N):
+    x, y = N(2, 40, 64), N(2, 40, 64)
+    for name in ('softmax', 'log_softmax'):
+        for dim in (0, 1, -1):
+            yield value(name, 9 * x, dim=dim)
+            yield rule(name, 'x', x, definition(name)(y, dim=dim), dim=dim)
+
+# %% ../../../nbs/ops/kernels/05_rows.ipynb #db6503d4
+logsumexp_plain, logsumexp_rule = definition('logsumexp'), definition('logsumexp', 'x')
 
 @beside('logsumexp', any_layout=True)
 def logsumexp(x, *, dim, keepdim=False):
@@ -157,6 +179,26 @@ def cumprod_back(g, x, out, *, dim):
 def running_products(N):
     x = 1 + N(40, 64) / 100
     yield rule('cumprod', 'x', N(40, 64), x, definition('cumprod')(x, dim=1), dim=1)
+
+# %% ../../../nbs/ops/kernels/05_rows.ipynb #a5e75a1e
+order_plain = definition('first_in_order')
+SOME = 32  # places up to which a loop that puts each number in its place is quicker than sorting
+
+@beside('first_in_order')
+def first_in_order(x, *, dim, k, descending):
+    if not (0 < k <= SOME and x.ndim and fits(x, least=ROWS) and along_rows(x, dim)):
+        return order_plain(x, dim=dim, k=k, descending=descending)
+    out, n = np.empty((*x.shape[:-1], k), np.int64), x.shape[-1]
+    crew.run(
+        loops().first_places, x.size // n, 4 * x.size, in_rows(x), descending, out.reshape(-1, k)
+    )
+    return out
+
+@example
+def largest_and_smallest(N):
+    x = np.round(4 * N(30, 70)) / 4
+    for descending in (False, True):
+        yield value('first_in_order', x, dim=1, k=5, descending=descending)
 
 # %% ../../../nbs/ops/kernels/05_rows.ipynb #10ff700a
 nll_plain, nll_spread_plain = definition('nll_loss'), definition('nll_spread')

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['normalise', 'normalise_back', 'mean_of_channel', 'variance_of_channel', 'one_over_deviation', 'normalise_channels',
-           'normalise_channels_back', 'channel_moments', 'column_moments', 'normalise_columns',
+           'normalise_channels_back', 'track_channels', 'column_moments', 'track_columns', 'normalise_columns',
            'normalise_columns_back', 'affine', 'affine_channels', 'affine_channels_back', 'affine_back',
            'column_products']
 
@@ -109,13 +109,14 @@ def normalise_channels_back(lo, hi, g, y, x, eps, out):
             for j in range(d.size): o[j] = (d[j] - p - e[j] * q) * r
 
 @compiled(**SUMMING)
-def channel_moments(lo, hi, x, mean, variance):
+def track_channels(lo, hi, x, keep, rate, correction, mean, variance):
     """(examples, channels, places): mean and variance of each channel, sums of rows added with
-    double precision.
+    double precision, go into moving averages.
     """
     for c in range(lo, hi):
-        mean[c] = mean_of_channel(x, c)
-        variance[c] = f(variance_of_channel(x, c, mean[c]))
+        m = mean_of_channel(x, c)
+        v = f(variance_of_channel(x, c, m)) * correction
+        mean[c], variance[c] = mean[c] * keep + m * rate, variance[c] * keep + v * rate
 
 # %% ../../../nbs/ops/loops/05_norms.ipynb #b5afcd19
 @compiled(**SUMMING)
@@ -131,6 +132,15 @@ def column_moments(lo, hi, x, mean, variance):
         a = x[b, lo:hi]
         for j in range(total.size): total[j] += (a[j] - mean[j]) * (a[j] - mean[j])
     for j in range(total.size): variance[j] = f(total[j] / n)
+
+@compiled(**SUMMING)
+def track_columns(lo, hi, x, keep, rate, correction, mean, variance):
+    "The same for the columns of a matrix."
+    m, v = np.empty(x.shape[1], np.float32), np.empty(x.shape[1], np.float32)
+    column_moments(lo, hi, x, m, v)
+    for c in range(lo, hi):
+        mean[c] = mean[c] * keep + m[c] * rate
+        variance[c] = variance[c] * keep + v[c] * correction * rate
 
 @compiled(**SUMMING)
 def normalise_columns(lo, hi, x, eps, out):

@@ -110,6 +110,7 @@ def typename(obj):
 
 def _c_name(kind): return _C_NAMES.get(kind.name, kind.name)
 
+# %% ../nbs/00_package.ipynb #924bda3c
 class _LegacyType(type):
     """The old tensor types: `FloatTensor([1, 2])`, `LongTensor(2, 3)`, `isinstance(x,
     FloatTensor)`, `x.type(DoubleTensor)`.
@@ -192,6 +193,7 @@ def _version():
     sys.modules[out.__name__] = out
     return out
 
+# %% ../nbs/00_package.ipynb #281a8484
 def is_storage(obj):
     "Whether `obj` is the memory of a tensor."
     return isinstance(obj, UntypedStorage)

@@ -190,6 +190,7 @@ def tensor(data, *, dtype=None, device=None, requires_grad=False, pin_memory=Fal
         out._array, requires_grad, index_like(array) if device_or_default(device) is None else index
     )
 
+# %% ../nbs/tensor/04_creation.ipynb #3a624d23
 def as_tensor(data, dtype=None, device=None):
     "`data` as a tensor, without a copy where that is possible."
     dtype, index = _settled(dtype, device)

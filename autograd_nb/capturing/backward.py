@@ -19,7 +19,7 @@ from ..layers.complex import CONJUGATES, conjugate
 from ..layers.half import BF16, HALF, rounded_gradient
 from ..layers.versions import JOURNAL
 from autograd_nb.capturing.operations import (
-    Again, CallArguments, Calls, Making, OperationCalls, OperationLines, Operations,
+    Again, ArrayCalls, CallArguments, Calls, Making, OperationCalls, OperationLines, Operations,
     Overwriting
 )
 from autograd_nb.capturing.program import (
@@ -422,7 +422,7 @@ class RecordsBackward(
 ):
     "What a tape hears of backward passes."
 
-class Tape(RecordsForward, Calls, CallArguments, Again, RecordsBackward):
+class Tape(RecordsForward, Calls, CallArguments, ArrayCalls, Again, RecordsBackward):
     "Records the steps of one thread as a `Program`, while they are carried out."
 
     def __init__(self, arguments):

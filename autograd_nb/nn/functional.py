@@ -502,6 +502,7 @@ def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5):
     )
     return _scaled(out, weight, bias, shape, 'NativeLayerNormBackward0')
 
+# %% ../../nbs/nn/03_functional.ipynb #ea3a96ef
 def _same_type(input, weight, bias):
     dtype = input._array.dtype
     for t in (weight, bias):

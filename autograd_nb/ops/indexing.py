@@ -46,6 +46,7 @@ def _index_node(index):
         else 'SliceBackward0'
     )
 
+# %% ../../nbs/ops/05_indexing.ipynb #9f03bb5b
 def _behind(index):
     "The same index behind a batch axis."
     return (slice(None), *index)

@@ -54,6 +54,7 @@ def cholesky_inverse(L_, upper=False, *, out=None):
         REGISTRY['cholesky_inverse'].call(L.one_triangle(L_, upper), upper=builtins.bool(upper)),
     )
 
+# %% ../../nbs/tensor/functions/14_factorizations.ipynb #1102ccd2
 @outdated(
     'torch.qr is deprecated in favor of torch.linalg.qr and will be removed in a future PyTorch'
     " release.\nThe boolean parameter 'some' has been replaced with a string parameter 'mode'.\nQ,"
@@ -105,6 +106,7 @@ def lu(A, pivot=True, get_infos=False, out=None):
     r = L.lu_factor_ex(A, pivot=pivot)
     return tuple(r) if get_infos else tuple(r)[:2]
 
+# %% ../../nbs/tensor/functions/14_factorizations.ipynb #c6ab8729
 @outdated(
     'torch.lu_solve is deprecated in favor of torch.linalg.lu_solveand will be removed in a future'
     ' PyTorch release.\nNote that torch.linalg.lu_solve has its arguments reversed.\nX ='

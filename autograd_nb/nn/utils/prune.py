@@ -289,6 +289,7 @@ class RandomStructured(_Structured):
             else self._mask(t, default_mask, t.new_empty(t.shape[self.dim]).uniform_()._array, n)
         )
 
+# %% ../../../nbs/nn/utils/07_prune.ipynb #cb7db450
 class LnStructured(_Structured):
     "Drops the channels along `dim` with the smallest `n`-norm."
 

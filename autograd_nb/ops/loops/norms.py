@@ -201,6 +201,7 @@ def affine_channels_back(lo, hi, g, x, weight, out, to_weight, to_bias):
             plain += q
         to_weight[c], to_bias[c] = f(across), f(plain)
 
+# %% ../../../nbs/ops/loops/05_norms.ipynb #ad5d4550
 @compiled(**SUMMING)
 def affine_back(lo, hi, parts, g, x, weight, out, to_weight, to_bias):
     """All gradients of `affine` in one pass; those of weight and bias as sums over each of `parts`

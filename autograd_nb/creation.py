@@ -277,8 +277,8 @@ def _filled(function):
         _not_negative(size)
         make = function if index is None else getattr(there, function.__name__)
         made = _finish(make(size, _kind_of(dtype, out).numpy), requires_grad, index)
-        made = made.pin_memory() if pin_memory else made
-        return into(out, made, function.__name__)
+        if pin_memory: made = made.pin_memory()
+        return made if out is None else into(out, made, function.__name__)
 
     make.__name__ = make.__qualname__ = function.__name__
     make.__doc__ = (

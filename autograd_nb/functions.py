@@ -170,9 +170,10 @@ def sizes_of(args, name=None):
     """
     if len(args) == 1 and args[0].__class__ is not int and isinstance(args[0], (tuple, list)):
         args = args[0]
-    for place, a in enumerate(args):
+    for a in args:
         if a.__class__ is not int:
-            if isinstance(a, (builtins.float, str)): raise _no_size(a, place, len(args))
+            for place, v in enumerate(args):
+                if isinstance(v, (builtins.float, str)): raise _no_size(v, place, len(args))
             return tuple(_size(a, name) for a in args)
     return tuple(args)
 

@@ -301,4 +301,4 @@ def refuse_dtype(name, result, out):
         c_result=C_NAMES.get(result.name, result.name),
         c_out=C_NAMES.get(out.name, out.name),
     )
-    raise rule.error(f'{words}. Give one with dtype={result}.')
+    raise rule.error(f'{words}\n  instead: one with dtype={result}')

@@ -662,6 +662,12 @@ def _with_graphs():
         and t._node.__class__ is not AccumulateGrad
     ]
 
+# %% ../../nbs/autograd/10_memory.ipynb #68a119f9
+def _made_when(t):
+    "The number of the operation that made a tensor: of many, the first is the example."
+    node = t._node.node if t._node.__class__ is OutputEdge else t._node
+    return getattr(node, 'seq', 0)
+
 # %% ../../nbs/autograd/10_memory.ipynb #59952b0f
 def find_leaks(step=None, steps=3):
     """What keeps graphs alive: a list of `Leak`, the largest first.
@@ -700,5 +706,5 @@ def find_leaks(step=None, steps=3):
         ):
             continue
         storages = sum(graph_bytes(t)[0] for t in tensors)
-        out.append(Leak(len(tensors), storages, _explain(tensors[0], index, 1)))
+        out.append(Leak(len(tensors), storages, _explain(min(tensors, key=_made_when), index, 1)))
     return Leaks(sorted(out, key=lambda l: -l.bytes))

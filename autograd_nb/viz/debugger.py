@@ -7,6 +7,7 @@ __all__ = ['Stop', 'breakpoint_for', 'Debugger']
 
 # %% ../../nbs/viz/19_debugger.ipynb #629ad050
 import re
+import zlib
 from dataclasses import dataclass
 import numpy as np
 from ..arrays.topics import take_topics
@@ -326,8 +327,8 @@ class _AsPicture:
                 text = inline(val(grad))
                 tl.flows.append((0, (self.live.rec(node).id, r.id), text if len(text) <= 9 else ''))
         shown = g if len(g.nodes) <= large else self._near(present)
-        scope = f'agd{id(self)}'
         svg = draw_graph(shown, timeline=tl, desc=self.text()).svg
+        scope = f'agd{zlib.crc32(svg.encode()):08x}'  # on a page with others; equal ones may share
         return svg.replace('class="agnb"', f'class="agnb {scope}"', 1).replace(
             '</style>', f'</style><style>{frame_css(scope, 0, 1)}</style>', 1
         )

@@ -1131,7 +1131,7 @@ def binary_cross_entropy(
             f'Using a target size ({target.shape}) that is different to the input size'
             f' ({input.shape}) is deprecated. Please ensure they have the same size.'
         )
-    if target._array.dtype != input._array.dtype:
+    if target._array.dtype != input._array.dtype and LOCAL.modes.casting is None:
         raise RuntimeError(
             f'Found dtype {F._type_name(target)} but expected {F._type_name(input)}'
         )

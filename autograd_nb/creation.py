@@ -25,7 +25,7 @@ from autograd_nb.arrays.dtypes import (
 from .arrays.random import default_generator, fma
 from .functions import dtype_of, into, outdated, refuse_whole, sizes_of
 from .transforms.levels import WRAPPERS, chance, draw, like, no_out
-from .graph.modes import LOCAL, SWITCH, from_python, whole
+from .graph.modes import LOCAL, SWITCH, constant_input, replayed_as_call
 from .graph.node import TensorBase, rename, tensor_like
 from .graph.op import REGISTRY
 from .tensor import chance_of, device_or_default, index_like, index_of, placed
@@ -34,7 +34,7 @@ from .tensor import chance_of, device_or_default, index_like, index_of, placed
 def _finish(array, requires_grad, index=None):
     out = tensor_like(array)
     if index is not None: out = placed(out, index)
-    from_python(out)
+    constant_input(out)
     if not requires_grad: return out
     if not (FROM_NUMPY[array.dtype].is_floating_point or array.dtype.kind == 'c'):
         raise RuntimeError(
@@ -676,7 +676,7 @@ def randperm(n, *, generator=None, out=None, dtype=int64, device=None, requires_
     return into(out, draw(permutations, ()))
 
 # %% ../nbs/tensor/04_creation.ipynb #426dde23
-@whole
+@replayed_as_call
 def normal(
     mean, std=1.0, size=None, *, generator=None, out=None, dtype=None, layout=None, device=None,
     pin_memory=False, requires_grad=False,

@@ -44,7 +44,7 @@ from autograd_nb.graph.errors import (
     join_error, kind_error, overlap_error, own_copy, range_error, row_error, view_size_error
 )
 from .transforms.levels import KINDS, WRAPPERS, Facade, dynamic_error, looped
-from .graph.modes import LOCAL, castable, from_python
+from .graph.modes import LOCAL, castable, constant_input
 from .layers.versions import JOURNAL, announce
 from .graph.node import TensorBase, recorded_as, rename, tensor_like
 from .graph.op import REGISTRY
@@ -147,7 +147,7 @@ def as_operand(value, like=None):
     dtype = scalar_dtype(value)
     if like is not None:
         dtype = result_dtype([FROM_NUMPY[like._array.dtype]], numbers=[dtype])
-    return from_python(tensor_like(constant(value, dtype.numpy).copy()))
+    return constant_input(tensor_like(constant(value, dtype.numpy).copy()))
 
 def dim_of(dim, ndim):
     "A dimension as a non-negative number. Raises IndexError out of range."
@@ -753,7 +753,7 @@ def _nothing(input, dim, keepdim, kind, node):
 # %% ../nbs/tensor/02_functions.ipynb #64840eb5
 def only(input, node):
     "A single number, as the one that an operation with a node of this name picks, and its place."
-    place = from_python(tensor_like(library_of(input._array).zeros((), np.int64)))
+    place = constant_input(tensor_like(library_of(input._array).zeros((), np.int64)))
     return _op['picked'](input, place, dim=0, keepdim=True, node=node), place
 
 def _extreme(input, dim, keepdim, out, other, axis, name, ufunc, full, indices, kind, node):
@@ -2370,7 +2370,7 @@ def one_hot(input, num_classes=-1):
     # as in PyTorch, nobody waits for the device to look
     known = input.__class__ not in WRAPPERS and not is_far(input._array)
     if num_classes == -1 and LOCAL.modes.tape is not None:
-        LOCAL.modes.tape.looked_at(input, 'its largest class (name num_classes)')
+        LOCAL.modes.tape.escapes(input, 'its largest class (name num_classes)')
     if num_classes == -1 and not input._array.size:
         raise RuntimeError('Can not infer total number of classes from empty tensor.')
     n = int(input._array.max()) + 1 if num_classes == -1 else num_classes
@@ -2380,7 +2380,7 @@ def one_hot(input, num_classes=-1):
         if input._array.max() >= n:
             raise RuntimeError('Class values must be smaller than num_classes.')
     return cast(
-        unsqueeze(input, -1) == from_python(tensor_like(library_of(input._array).arange(n))),
+        unsqueeze(input, -1) == constant_input(tensor_like(library_of(input._array).arange(n))),
         DTYPES['int64'],
     )
 

@@ -22,7 +22,7 @@ from . import functions as F
 from .arrays.cupy_backend import anywhere, beside, is_far, library_of
 from .arrays.dtypes import FROM_NUMPY
 from .functions import _pair, cast, dim_of, into, matmul, need_tensor
-from .graph.modes import LOCAL, castable, from_python
+from .graph.modes import LOCAL, castable, constant_input
 from .transforms.levels import WRAPPERS, looped
 from .graph.node import TensorBase, recorded_as, rename, tensor_like
 from .graph.op import REGISTRY
@@ -422,7 +422,7 @@ def lu_unpack(LU_data, LU_pivots, unpack_data=True, unpack_pivots=True, *, out=N
     k = builtins.min(m, n)
     P = cast(_op['exchanged'](LU_pivots, count=m), FROM_NUMPY[LU_data._array.dtype])
     ones = library_of(LU_data._array).eye(m, k, dtype=LU_data._array.dtype)
-    L = F.tril(F.narrow(LU_data, -1, 0, k), -1) + from_python(tensor_like(ones))
+    L = F.tril(F.narrow(LU_data, -1, 0, k), -1) + constant_input(tensor_like(ones))
     return return_lu_unpack(P, L, F.triu(F.narrow(LU_data, -2, 0, k)))
 
 # %% ../nbs/tensor/05_linalg.ipynb #fdf47653
@@ -433,7 +433,7 @@ def reflector(A, i):
     """
     below = (np.arange(A._array.shape[-2]) > i).astype(A._array.dtype)
     unit = (np.arange(A._array.shape[-2]) == i).astype(A._array.dtype)
-    below, unit = from_python(tensor_like(below)), from_python(tensor_like(unit))
+    below, unit = constant_input(tensor_like(below)), constant_input(tensor_like(unit))
     return F.unsqueeze(F.select(A, -1, i) * below + unit, -1)
 
 @recorded_as('LinalgHouseholderProductBackward0')
@@ -445,7 +445,7 @@ def householder_product(A, tau, *, out=None):
     need_matrix(A, 'linalg.householder_product')
     m, n = A._array.shape[-2:]
     start = np.broadcast_to(np.eye(m, n, dtype=A._array.dtype), A._array.shape).copy()
-    Q = from_python(tensor_like(start))
+    Q = constant_input(tensor_like(start))
     for i in range(tau._array.shape[-1] - 1, -1, -1):  # one reflection per column
         v = reflector(A, i)
         Q = Q - v * F.unsqueeze(F.unsqueeze(F.select(tau, -1, i), -1), -1) * matmul(adjoint(v), Q)
@@ -677,8 +677,8 @@ def matrix_power(A, n, *, out=None):
     if n == 0:
         return into(
             out,
-            F.masked_fill(A, from_python(tensor_like(np.ones((), bool))), 0)
-            + from_python(tensor_like(np.eye(A._array.shape[-1], dtype=A._array.dtype))),
+            F.masked_fill(A, constant_input(tensor_like(np.ones((), bool))), 0)
+            + constant_input(tensor_like(np.eye(A._array.shape[-1], dtype=A._array.dtype))),
         )
     result, times = None, n
     while n:
@@ -748,7 +748,7 @@ def vander(x, N=None):
     n = x._array.shape[-1] if N is None else N
     if N is not None and N <= 1: raise RuntimeError('N must be greater than 1.')
     ones = library_of(x._array).ones((*x._array.shape, 1), x._array.dtype)
-    ones = from_python(tensor_like(ones))
+    ones = constant_input(tensor_like(ones))
     return (
         F.cat([ones, F.cumprod(F.expand(F.unsqueeze(x, -1), *x._array.shape, n - 1), -1)], -1)
         if n > 1

@@ -18,7 +18,7 @@ from .. import cuda
 from ..arrays.cupy_backend import home_of, is_far, there, transfer
 from ..arrays.dtypes import float16, float32, int32
 from ..creation import full
-from ..graph.modes import whole
+from ..graph.modes import replayed_as_call
 from ..layers.versions import JOURNAL
 from ..graph.node import TensorBase
 from ..arrays.topics import take_topics
@@ -104,7 +104,7 @@ class Unscaling:
 class UnscalingOnce:
     "Once in each step, whoever asks."
 
-    @whole
+    @replayed_as_call
     def unscale_(self, optimizer):
         """Divide the gradients of the optimiser's parameters by the scale, once per step, to look
         at them or to clip them before `step`.
@@ -134,7 +134,7 @@ class Stepping:
         if not sum(v.item() for v in optimizer_state['found_inf_per_device'].values()):
             return optimizer.step(*args, **kwargs)
 
-    @whole
+    @replayed_as_call
     def step(self, optimizer, *args, **kwargs):
         """Divide the gradients by the scale, unless that has been done, and take the optimiser's
         step, unless one of them is infinite or NaN. Returns what the step returns.
@@ -157,7 +157,7 @@ class Stepping:
 class Updating:
     "The scale of the next step."
 
-    @whole
+    @replayed_as_call
     def update(self, new_scale=None):
         "Adapt the scale to what has been found since the last call, or set it to `new_scale`."
         if not self._enabled: return

@@ -312,7 +312,7 @@ class Rules:
         if job.complex: job.g = self.call_line([None], conjugate, [g], note='conjugate')
         if op.variadic: return self.rule_of_many(job, grads)
         one = 1 < len(n.positions) == len(op.rules) and not job.complex and not job.half
-        if op.joint is not None and one: return self.joint_rule(job, grads)
+        if op.fused_rule is not None and one: return self.joint_rule(job, grads)
         return [self.single_rule(job, k, out) for k, out in enumerate(grads)]
 
     def of_rule(self, rule, g, saved):
@@ -361,7 +361,7 @@ class RulesTogether:
         "One function gives the gradients of all inputs at once."
         uses = {job.g}
         args = [job.g, *(f'{s}={self.expression(v, uses)}' for s, v in job.saved.items())]
-        return self.parts(self.call_line([None], job.op.joint, args, uses, job.note), grads)
+        return self.parts(self.call_line([None], job.op.fused_rule, args, uses, job.note), grads)
 
     def parts(self, together, grads):
         "The names of the gradients that one call has given."
@@ -385,7 +385,7 @@ class RulesAlone:
                 name = self.unbroadcast(name, fix, job.note)
         else:
             args, uses = self.of_rule(rule, job.g, job.saved)
-            function = rule.quick or rule.function
+            function = rule.fast_rule or rule.function
             name = self.call_line([None], function, args, uses, job.note, out.ndim == 0, 'one')
             if fix is not None: name = self.unbroadcast(name, fix, job.note)
             if job.complex: name = self.call_line([None], conjugate, [name], note='conjugate')

@@ -190,7 +190,7 @@ class Making:
                 facts[constant] = facts[name]
         self.fixed = fixed
 
-    def looked_at(self, tensor, how):
+    def escapes(self, tensor, how):
         self.refuse(
             f'the step looks at the numbers of a tensor, by {how}; what Python does with them'
             ' cannot be replayed',

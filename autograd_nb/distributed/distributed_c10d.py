@@ -28,7 +28,7 @@ from .mpi import Types, connect, installed
 from .objects import dumps, loads
 from .process_group import ProcessGroup, ReduceOp, detail
 from .watch import Office
-from ..graph.modes import whole
+from ..graph.modes import replayed_as_call
 from ..graph.node import TensorBase, tensor_like
 
 # %% ../../nbs/distributed/06_collectives.ipynb #dbfd2414
@@ -474,7 +474,7 @@ def _given_work(work, async_op):
     if async_op: return work
     work.wait()
 
-@whole
+@replayed_as_call
 def all_reduce(tensor, op=ReduceOp.SUM, group=None, async_op=False):
     "`tensor` becomes, in every process, the sum (or what `op` says) of all processes' tensors."
     _check_tensor(tensor, 'tensor')
@@ -485,7 +485,7 @@ def all_reduce(tensor, op=ReduceOp.SUM, group=None, async_op=False):
     return _given_work(_given(group).all_reduce(tensor, op), async_op)
 
 # %% ../../nbs/distributed/06_collectives.ipynb #1d9fa23b
-@whole
+@replayed_as_call
 def all_reduce_coalesced(tensors, op=ReduceOp.SUM, group=None, async_op=False):
     "The same for several tensors at once."
     tensors = [tensors] if isinstance(tensors, TensorBase) else tensors
@@ -496,7 +496,7 @@ def all_reduce_coalesced(tensors, op=ReduceOp.SUM, group=None, async_op=False):
     if async_op: return work.get_future()
     work.wait()
 
-@whole
+@replayed_as_call
 def broadcast(tensor, src=None, group=None, async_op=False, group_src=None):
     "`tensor` becomes, in every process, that of process `src`."
     if _outside(group, 'broadcast'): return None
@@ -505,7 +505,7 @@ def broadcast(tensor, src=None, group=None, async_op=False, group_src=None):
     _check_tensor(tensor, 'tensor')
     return _given_work(group.broadcast(tensor, root), async_op)
 
-@whole
+@replayed_as_call
 def reduce(tensor, dst=None, op=ReduceOp.SUM, group=None, async_op=False, group_dst=None):
     "The sum (or what `op` says) of all processes' tensors arrives in process `dst`."
     if _outside(group, 'reduce'): return None
@@ -515,7 +515,7 @@ def reduce(tensor, dst=None, op=ReduceOp.SUM, group=None, async_op=False, group_
     return _given_work(group.reduce(tensor, op, root), async_op)
 
 # %% ../../nbs/distributed/06_collectives.ipynb #18ee7523
-@whole
+@replayed_as_call
 def all_gather(tensor_list, tensor, group=None, async_op=False):
     "`tensor_list[i]` becomes the tensor of process i, in every process."
     _check_list(tensor_list, 'tensor_list')
@@ -524,7 +524,7 @@ def all_gather(tensor_list, tensor, group=None, async_op=False):
     if _outside(group, 'all_gather'): return None
     return _given_work(_given(group).all_gather(tensor_list, tensor), async_op)
 
-@whole
+@replayed_as_call
 def all_gather_into_tensor(output_tensor, input_tensor, group=None, async_op=False):
     "The tensors of all processes in one, joined along the first dimension or stacked."
     _check_tensor(input_tensor, 'input_tensor')
@@ -535,7 +535,7 @@ def all_gather_into_tensor(output_tensor, input_tensor, group=None, async_op=Fal
 
 all_gather_single = _all_gather_base = all_gather_into_tensor
 
-@whole
+@replayed_as_call
 def gather(tensor, gather_list=None, dst=None, group=None, async_op=False, group_dst=None):
     "The tensors of all processes arrive in process `dst`, in `gather_list`."
     _check_tensor(tensor, 'tensor')
@@ -552,7 +552,7 @@ def gather(tensor, gather_list=None, dst=None, group=None, async_op=False, group
     return _given_work(group.gather(gather_list or None, tensor, root), async_op)
 
 # %% ../../nbs/distributed/06_collectives.ipynb #d0d03435
-@whole
+@replayed_as_call
 def scatter(tensor, scatter_list=None, src=None, group=None, async_op=False, group_src=None):
     "Each process gets its tensor of the list that process `src` has."
     _check_tensor(tensor, 'tensor')
@@ -569,7 +569,7 @@ def scatter(tensor, scatter_list=None, src=None, group=None, async_op=False, gro
     return _given_work(group.scatter(tensor, scatter_list or None, root), async_op)
 
 # %% ../../nbs/distributed/06_collectives.ipynb #1addbdfd
-@whole
+@replayed_as_call
 def reduce_scatter(output, input_list, op=ReduceOp.SUM, group=None, async_op=False):
     "`output` becomes the sum of all processes' tensor number `rank` in `input_list`."
     _check_tensor(output, 'output')
@@ -578,7 +578,7 @@ def reduce_scatter(output, input_list, op=ReduceOp.SUM, group=None, async_op=Fal
     if _outside(group, 'reduce_scatter'): return None
     return _given_work(_given(group).reduce_scatter(output, input_list, op), async_op)
 
-@whole
+@replayed_as_call
 def reduce_scatter_tensor(output, input, op=ReduceOp.SUM, group=None, async_op=False):
     "`output` becomes this process's part of the sum of all processes' `input`."
     _check_tensor(output, 'output')
@@ -589,7 +589,7 @@ def reduce_scatter_tensor(output, input, op=ReduceOp.SUM, group=None, async_op=F
 
 reduce_scatter_single = _reduce_scatter_base = reduce_scatter_tensor
 
-@whole
+@replayed_as_call
 def all_to_all(output_tensor_list, input_tensor_list, group=None, async_op=False):
     "Tensor i of the list goes to process i; `output_tensor_list[i]` is what process i sent."
     if _outside(group, 'all_to_all'): return None
@@ -598,7 +598,7 @@ def all_to_all(output_tensor_list, input_tensor_list, group=None, async_op=False
     _same_dtype(output_tensor_list, input_tensor_list)
     return _given_work(_given(group).all_to_all(output_tensor_list, input_tensor_list), async_op)
 
-@whole
+@replayed_as_call
 def all_to_all_single(
     output, input, output_split_sizes=None, input_split_sizes=None, group=None, async_op=False
 ):
@@ -611,7 +611,7 @@ def all_to_all_single(
     return _given_work(work, async_op)
 
 # %% ../../nbs/distributed/06_collectives.ipynb #cea41c9f
-@whole
+@replayed_as_call
 def barrier(group=None, async_op=False, device_ids=None, timeout=None):
     "Wait until all processes have come here."
     if _outside(group, 'barrier'): return None
@@ -657,7 +657,7 @@ class _coalescing_manager:
         for work in self.works: work.wait()
 
 # %% ../../nbs/distributed/06_collectives.ipynb #f64aea85
-@whole
+@replayed_as_call
 def isend(tensor, dst=None, group=None, tag=0, group_dst=None):
     """Start to send `tensor` to process `dst`; its `Work`. Until that is done the tensor may not be
     changed.
@@ -668,7 +668,7 @@ def isend(tensor, dst=None, group=None, tag=0, group_dst=None):
     _check_tensor(tensor, 'tensor')
     return group.send(tensor, to, tag)
 
-@whole
+@replayed_as_call
 def irecv(tensor, src=None, group=None, tag=0, group_src=None):
     """Start to receive a message into `tensor`, from process `src` or from whoever sends one; its
     `Work`.
@@ -686,7 +686,7 @@ def _not_myself(group, rank, kind):
             ' process.'
         )
 
-@whole
+@replayed_as_call
 def send(tensor, dst=None, group=None, tag=0, group_dst=None):
     "Send `tensor` to process `dst`."
     if group != GroupMember.NON_GROUP_MEMBER:
@@ -695,7 +695,7 @@ def send(tensor, dst=None, group=None, tag=0, group_dst=None):
     if work is not None: work.wait()
 
 # %% ../../nbs/distributed/06_collectives.ipynb #126a1ec6
-@whole
+@replayed_as_call
 def recv(tensor, src=None, group=None, tag=0, group_src=None):
     "Receive a message into `tensor`; returns the rank of the sender."
     if group != GroupMember.NON_GROUP_MEMBER and (src is not None or group_src is not None):

@@ -19,7 +19,7 @@ from ..graph.engine import Plan, Task, walk_nodes
 from autograd_nb.transforms.levels import (
     KINDS, WRAPPERS, Plain, Record, TANGENTS, Tangents, dual, wrapping
 )
-from ..graph.modes import LOCAL, from_python
+from ..graph.modes import LOCAL, constant_input
 from ..graph.node import AccumulateGrad, OutputEdge, TensorBase, tensor_like
 from ..graph.op import REGISTRY
 from ..graph.pytree import tree_flatten, tree_map, tree_unflatten
@@ -347,7 +347,7 @@ def grad_and_value(func, argnums=0, has_aux=False):
                     f' {out.ndim} dims. Maybe you wanted to use the vjp or jacrev APIs instead?'
                 )
             trace.ends([out])
-        one = from_python(trace.ones())
+        one = constant_input(trace.ones())
         grads = tree_unflatten(trace.pull([one], keep=trace.ordinary and trace.shared), spec)
         value = trace.leave(out)
         return (grads if isinstance(argnums, tuple) else grads[0]), (

@@ -541,9 +541,9 @@ def running_source(op, rules, saved, options, flavour=None):
             )
             if op.elementwise: yield f'if f is not None: r{k} = unbroadcast(r{k}, f[{k}])'
 
-    together = op.joint is not None and flavour is None and 1 < len(rules) == len(op.rules)
-    joint = (
-        f'{", ".join(f"r{k}" for k in numbers)} = joint(g,'
+    together = op.fused_rule is not None and flavour is None and 1 < len(rules) == len(op.rules)
+    fused = (
+        f'{", ".join(f"r{k}" for k in numbers)} = fused_rule(g,'
         f' {", ".join(f"{s}={s}" for s in saved + options)})'
     )
     freed = saved + tuple(s for s in options if s in op.held)
@@ -561,7 +561,7 @@ def running_source(op, rules, saved, options, flavour=None):
             tensors=[f'{s} = n.unpack({s!r})' for s in saved],
             options=read,
             free=free,
-            rules=[joint] if together else list(evaluated('quick')),
+            rules=[fused] if together else list(evaluated('fast')),
             definitions=list(evaluated('rule')),
             arrays=[
                 f'if r{k}.__class__ is not ndarray and r{k} is not None: r{k} = asarray(r{k})'
@@ -649,10 +649,10 @@ def variant(op, name, positions, flavour=None):
 # %% ../../nbs/graph/05_codegen.ipynb #240c1b19
 def compiled_rules(op, title, rules, saved, options, flavour):
     "`run` and `run_graph` of a node class."
-    scope = dict(RULE_SCOPE, __name__=__name__, joint=op.joint)
+    scope = dict(RULE_SCOPE, __name__=__name__, fused_rule=op.fused_rule)
     for k, r in enumerate(rules):
-        scope[f'rule{k}'], scope[f'quick{k}'] = (
-            (flavour.rule(r),) * 2 if flavour else (r.function, r.quick or r.function)
+        scope[f'rule{k}'], scope[f'fast{k}'] = (
+            (flavour.rule(r),) * 2 if flavour else (r.function, r.fast_rule or r.function)
         )
     if flavour: scope.update(flavour.scope())
     compile_source(running_source(op, rules, saved, options, flavour), title, scope)

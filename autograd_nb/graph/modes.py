@@ -6,7 +6,7 @@
 __all__ = ['SWITCH', 'FIELDS', 'LOCAL', 'LAYERS', 'next_sequence_number', 'Switch', 'Counting', 'Modes', 'modes', 'transforming',
            'Applying', 'Walking', 'Layer', 'Stack', 'runner', 'overrides', 'listeners', 'nest', 'NoWrites', 'Plugged',
            'Layers', 'Mode', 'switched_on', 'maker', 'at_work', 'no_grad', 'enable_grad', 'set_grad_enabled',
-           'is_grad_enabled', 'castable', 'from_python', 'whole', 'of_arrays']
+           'is_grad_enabled', 'castable', 'constant_input', 'replayed_as_call', 'of_arrays']
 
 # %% ../../nbs/graph/01_modes.ipynb #bd325822
 import functools
@@ -547,14 +547,14 @@ def castable(function, name=None):
 next_sequence_number: Callable[[], int] = count(1).__next__
 
 # %% ../../nbs/graph/01_modes.ipynb #37ff8cdf
-def from_python(tensor):
+def constant_input(tensor):
     """`tensor`, whose numbers came from Python and not from other tensors: a captured step may make
     it again.
     """
     if not SWITCH.plain and LOCAL.modes.tape is not None: LOCAL.modes.tape.made(tensor)
     return tensor
 
-def whole(function):
+def replayed_as_call(function):
     """`function`, which a captured step calls again as it is, because not all that it does is
     operations.
     """

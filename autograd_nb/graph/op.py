@@ -65,7 +65,7 @@ class Rule:
     """
 
     def __init__(self, op, name, function):
-        self.function, self.op, self.name, self.quick = function, op, name, None
+        self.function, self.op, self.name, self.fast_rule = function, op, name, None
         ps = list(inspect.signature(function).parameters.values())
         self.positional = tuple(p.name for p in ps[1:] if p.kind is not p.KEYWORD_ONLY)
         self.statics = tuple(p.name for p in ps if p.kind is p.KEYWORD_ONLY)
@@ -166,7 +166,7 @@ class Definition(Signature):
     "What an operation is: its signature, its kernel, its rules, and its `TRAITS`."
 
     half = True  # computes numbers of sixteen bits (in thirty-two)
-    joint = None  # one function for all rules that share their work
+    fused_rule = None  # one function for all rules that share their work
     reads = None  # of several results, those that the rules look at (None: all)
 
     def __init__(self, signature, ufunc, **traits):
@@ -226,19 +226,19 @@ SAVED_NAMES, DERIVED = {}, {}
 class Improved(Named):
     "Faster functions beside the definitions."
 
-    def quicker(self, kernel=None, joint=None, **rules):
+    def fast_kernels(self, kernel=None, fused_rule=None, **rules):
         """Register faster functions for bare arrays beside the definitions, which remain what they
-        are tested against: a kernel, for named inputs a rule with the same parameters, and with
-        `joint` one function for all rules that share their work, which takes what they ask for by
-        name.
+        are tested against: a kernel, for named inputs a rule with the same parameters, and as
+        `fused_rule` one function for all rules that share their work, which takes what they ask for
+        by name.
         """
-        if joint is not None: self.joint = joint
+        if fused_rule is not None: self.fused_rule = fused_rule
         if kernel is not None:
             self.kernel = kernel
             for f in {self.call, self.direct} - {self.general}:
                 f.__globals__['kernel'] = kernel
         for name, rule in rules.items():
-            self.rules[self.params.index(name)].quick = rule
+            self.rules[self.params.index(name)].fast_rule = rule
         return self
 
 

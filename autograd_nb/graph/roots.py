@@ -18,7 +18,7 @@ from autograd_nb.graph.errors import (
 )
 from .apply import OPERATIONS
 from .codegen import FLAVOURS
-from .modes import LOCAL, from_python
+from .modes import LOCAL, constant_input
 from .node import OutputEdge, TensorBase, Unreached, tensor_like
 
 # %% ../../nbs/graph/06_roots.ipynb #abcc34c1
@@ -154,4 +154,4 @@ def edge_standin(edge, like):
     """
     node, nr = (edge.node, edge.nr) if edge.__class__ is OutputEdge else (edge, None)
     shape = node.shape if nr is None else node.shape[nr]
-    return from_python(tensor_like(np.broadcast_to(zeros_beside(like, ()), shape), edge))
+    return constant_input(tensor_like(np.broadcast_to(zeros_beside(like, ()), shape), edge))

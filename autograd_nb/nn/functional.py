@@ -34,7 +34,7 @@ from ..tensor import chance_of, may_write, overwrite
 from ..graph.errors import broadcast_error, dtypes_error, kind_error
 from ..transforms.levels import Facade, draw
 from ..creation import zeros_like
-from ..graph.modes import LOCAL, castable, from_python, no_grad, whole
+from ..graph.modes import LOCAL, castable, constant_input, no_grad, replayed_as_call
 from ..ops.normalisation import Beside
 from ..layers.versions import JOURNAL
 from ..graph.node import TensorBase, recorded_as, rename, tensor_like
@@ -187,7 +187,7 @@ def _shorten_rows(weight, indices, max_norm, norm_type):
     JOURNAL.note(table, 'embedding_renorm_')
 
 # %% ../../nbs/nn/03_functional.ipynb #59f9a56e
-@whole
+@replayed_as_call
 @anywhere
 def bag_of_each(input, offsets, starts):
     """The bag to which each index of the 1-d `input` belongs, as a tensor. `starts`: where bags
@@ -197,7 +197,7 @@ def bag_of_each(input, offsets, starts):
     places = np.arange(input.shape[0])
     return tensor_like((np.searchsorted(starts, places, side='right') - 1).astype(np.int64))
 
-@whole
+@replayed_as_call
 @anywhere
 def bag_sizes(bags, used, count, dtype):
     "The number of indices in each of `count` bags, at least one, as a column of a tensor."
@@ -239,7 +239,7 @@ def embedding_bag(
     used = None
     if padding_idx is not None: used = input != padding_idx % weight.shape[0]
     if include_last_offset:
-        before = from_python(tensor_like(np.arange(input.shape[0]))) < offsets[-1]
+        before = constant_input(tensor_like(np.arange(input.shape[0]))) < offsets[-1]
         used = before if used is None else used & before
     if mode == 'max': return _largest_in_bags(vectors, bags._array, used, count)
     if per_sample_weights is not None:
@@ -620,7 +620,7 @@ def _track(running, new, momentum):
     JOURNAL.note_all(written, 'batch_norm')
 
 # %% ../../nbs/nn/03_functional.ipynb #bafcc2cc
-@whole
+@replayed_as_call
 def _track_channels(input, running_mean, running_var, dims, layout, momentum):
     "The running statistics of the channels of a batch."
     a, running = (
@@ -721,7 +721,7 @@ def _track_batch(input, running_mean, running_var, dims, momentum):
     if running_mean is not None: running_mean.lerp_(F.mean(input, dims), momentum)
     if running_var is not None: running_var.lerp_(F.var(input, dims), momentum)
 
-@whole
+@replayed_as_call
 def _track_examples(input, running_mean, running_var, dims, momentum):
     "The running statistics of the channels of each example, averaged over the examples."
     if running_mean is None and running_var is None: return
@@ -1526,7 +1526,7 @@ def multi_margin_loss(
     out = (margin - right + x).clamp(min=0)
     if p == 2: out = out * out
     if weight is not None: out = out * weight[t].unsqueeze(1)
-    every = from_python(tensor_like(library_of(x._array).arange(classes)))
+    every = constant_input(tensor_like(library_of(x._array).arange(classes)))
     out = F.sum(out * (t.unsqueeze(1) != every).to(x.dtype), 1) / classes
     return summarise(
         out.reshape(()) if single and reduction == 'none' and not target.dim() else out, reduction

@@ -204,4 +204,4 @@ attention.vjp(
         mT(weights_of(query, key, mask, scale, causal)), g
     ),
 )
-attention.quicker(joint=all_gradients)
+attention.fast_kernels(fused_rule=all_gradients)

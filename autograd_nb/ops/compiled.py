@@ -65,9 +65,9 @@ def plain():
 
 # %% ../../nbs/ops/16_compiled.ipynb #cba273ab
 def definition(name, rule=None):
-    "The array code of an operation, or of its rule for an input, or ('joint') of all rules."
+    "The array code of an operation, or of its rule for an input, or ('fused_rule') of all rules."
     op = REGISTRY[name]
-    if rule == 'joint':
+    if rule == 'fused_rule':
 
         def joint(g, **given):
             return tuple(
@@ -95,15 +95,16 @@ BESIDE = {}  # by the names of operations: what stands beside their kernels and 
 
 def beside(name, part='kernel', any_layout=None):
     """Have a function stand beside the kernel of an operation, beside its rule for the input `part`
-    or ('joint') beside all of its rules. `any_layout`: arrays that do not lie in order are copied
-    for it, which is so for rules, and for kernels whose results are in order whatever they get.
+    or ('fused_rule') beside all of its rules. `any_layout`: arrays that do not lie in order are
+    copied for it, which is so for rules, and for kernels whose results are in order whatever they
+    get.
     """
     if any_layout is None: any_layout = part != 'kernel'
 
     def stand(function):
         standing = in_any_layout(function) if any_layout else function
         BESIDE.setdefault(name, {})[part] = standing
-        if AVAILABLE: REGISTRY[name].quicker(**{part: standing})
+        if AVAILABLE: REGISTRY[name].fast_kernels(**{part: standing})
         return function
 
     return stand

@@ -21,7 +21,7 @@ import math
 import numpy as np
 from ..arrays import lapack
 from ..arrays.numpy_backend import row_major, xp
-from ..graph.modes import from_python
+from ..graph.modes import constant_input
 from ..graph.node import TensorBase, tensor_like
 from ..layers.complex import note_complex
 from ..graph.op import Fixed, N, Z, op
@@ -68,7 +68,7 @@ def eye_like(x):
 def constant_like(a, x):
     "The array `a` in the dtype and kind (array or tensor) of `x`."
     a = np.asarray(a, array_of(x).dtype)
-    return from_python(tensor_like(a)) if isinstance(x, TensorBase) else a
+    return constant_input(tensor_like(a)) if isinstance(x, TensorBase) else a
 
 def symmetric_part(x):
     "The Hermitian part of matrices."
@@ -242,7 +242,7 @@ def _solve_rules(g, a, out, a_shape, b_shape):
     g = solve(mT(a), g)
     return to_shape(-matmul(g, mT(out)), a_shape), to_shape(g, b_shape)
 
-solve.quicker(joint=_solve_rules)
+solve.fast_kernels(fused_rule=_solve_rules)
 
 # %% ../../nbs/ops/09_decompositions.ipynb #f5b21a7a
 def det_rule(g, x):
@@ -682,7 +682,7 @@ def off_diagonal(x):
 
 def constant_mask(x):
     m = ~np.eye(x.shape[-1], dtype=bool)
-    return from_python(tensor_like(m)) if isinstance(x, TensorBase) else m
+    return constant_input(tensor_like(m)) if isinstance(x, TensorBase) else m
 
 def eigh_rule(g, out):
     gw, gv = g

@@ -9,7 +9,7 @@ __all__ = ['transform', 'fft', 'mirrored_bins', 'rfft', 'irfft']
 import numpy as np
 
 from ..arrays.numpy_backend import row_major
-from ..graph.modes import from_python
+from ..graph.modes import constant_input
 from ..graph.node import TensorBase, tensor_like
 from ..graph.op import N, Z, linear, op
 from ..layers.complex import note_complex
@@ -69,7 +69,7 @@ def mirrored_bins(like, n, dim, factor):
     half[0] = 1
     if n % 2 == 0: half[-1] = 1
     half = half.reshape(-1, *(1,) * (len(like.shape) - 1 - dim % len(like.shape)))
-    return from_python(tensor_like(half)) if isinstance(like, TensorBase) else half
+    return constant_input(tensor_like(half)) if isinstance(like, TensorBase) else half
 
 @op(
     jvp=linear,

@@ -15,7 +15,7 @@ import math
 import numpy as np
 from ..arrays.numpy_backend import is_array, row_major, xp
 from ..transforms.levels import watch_index
-from ..graph.modes import from_python
+from ..graph.modes import constant_input
 from ..graph.node import TensorBase, tensor_like
 from ..graph.op import Fixed, N, Z, linear, op
 from .pointwise import is_complex
@@ -654,7 +654,7 @@ def zeros_of(like, shape):
     "Zeros of `shape` in the dtype and kind (array or tensor) of `like`."
     tensor = isinstance(like, TensorBase)
     z = xp.zeros(tuple(shape), like._array.dtype if tensor else like.dtype)
-    return from_python(tensor_like(z)) if tensor else z
+    return constant_input(tensor_like(z)) if tensor else z
 
 def _index_put_batch(op, values, batched, statics):
     x, v = values

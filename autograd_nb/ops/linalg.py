@@ -239,7 +239,7 @@ def _rows(a):
     return a if a.ndim == 2 else a.reshape(math.prod(a.shape[:-1]), a.shape[-1])
 
 # the same for bare arrays
-linear.quicker(
+linear.fast_kernels(
     x=lambda g, weight: (
         xp.matmul(g, weight)
         if g.ndim < 3

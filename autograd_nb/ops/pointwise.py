@@ -494,7 +494,7 @@ def _tanh_back(g, out):
     np.multiply(g, t, t)
     return np.subtract(g, t, t)
 
-tanh.quicker(x=_tanh_back)  # the same in one piece of memory
+tanh.fast_kernels(x=_tanh_back)  # the same in one piece of memory
 
 # %% ../../nbs/ops/02_pointwise.ipynb #555586c0
 def square_radius(x, y):
@@ -527,7 +527,7 @@ def _sigmoid_back(g, out):
     np.subtract(g, t, t)
     return np.multiply(t, out, t)
 
-sigmoid.quicker(x=_sigmoid_back)
+sigmoid.fast_kernels(x=_sigmoid_back)
 
 @unary(kinds='iufcV')
 def relu(x):

@@ -301,7 +301,7 @@ def _root_rule(g, x, out, *, dim, keepdim):
         else r * restore(g, x.shape, dim, keepdim)
     )
 
-root_of_sum.quicker(x=_root_rule)
+root_of_sum.fast_kernels(x=_root_rule)
 
 # %% ../../nbs/ops/03_reduce.ipynb #fef03a97
 def shifted_products(x, dim):

@@ -15,7 +15,7 @@ from bisect import bisect_right
 from collections import Counter
 
 from ..arrays.topics import take_topics
-from ..graph.modes import whole
+from ..graph.modes import replayed_as_call
 from ..graph.node import TensorBase
 from .optimizer import Optimizer
 
@@ -126,7 +126,7 @@ class _RateStates:
 class _RateSteps:
     "Rates from epoch to epoch."
 
-    @whole
+    @replayed_as_call
     def step(self, epoch=None):
         "Set the rates of the next epoch. Call it after the optimiser's step."
         if (
@@ -434,7 +434,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
             for lr in self.base_lrs
         ]
 
-    @whole
+    @replayed_as_call
     def step(self, epoch=None):
         "Set the rates of the next epoch, or of `epoch`, which may be a fraction."
         if epoch is None and self.last_epoch < 0: epoch = 0
@@ -715,7 +715,7 @@ class SequentialLR(_Several):
         elif hasattr(schedule, 'last_epoch'):
             schedule.last_epoch -= 1
 
-    @whole
+    @replayed_as_call
     def step(self):
         "Set the rates of the next epoch."
         self.last_epoch += 1
@@ -738,7 +738,7 @@ class ChainedScheduler(_Several):
         self._take(schedulers, optimizer or schedulers[0].optimizer)
         self._note_rates()
 
-    @whole
+    @replayed_as_call
     def step(self):
         "Let each schedule set the rates of the next epoch."
         for s in self._schedulers: s.step()
@@ -780,7 +780,7 @@ class ReduceLROnPlateau(LRScheduler):
 class _PlateauSteps:
     "A schedule that looks at a measure."
 
-    @whole
+    @replayed_as_call
     def step(self, metrics, epoch=None):
         "Take note of the measure `metrics` of one more epoch, and lower the rates if it is time."
         value = float(metrics)

@@ -25,7 +25,7 @@ from autograd_nb.arrays.cupy_backend import (
 )
 from ..arrays.dtypes import get_default_dtype
 from ..arrays.numpy_backend import Switch
-from ..graph.modes import enable_grad, whole
+from ..graph.modes import enable_grad, replayed_as_call
 from ..layers.versions import JOURNAL, announce
 from ..graph.node import AccumulateGrad, TensorBase, tensor_like
 from ..layers.hooks import attach
@@ -354,7 +354,7 @@ class Groups:
 class Stepping:
     "What every optimiser does."
 
-    @whole
+    @replayed_as_call
     def zero_grad(self, set_to_none=True):
         """Forget the gradients of all parameters; with `set_to_none=False`, set them to zero
         instead.
@@ -521,7 +521,7 @@ class Optimizer:
         super().__init_subclass__(**kwargs)
         step = cls.__dict__.get('step')
         if step is not None and not hasattr(step, 'hooked'):
-            cls.step = whole(_with_hooks(step))
+            cls.step = replayed_as_call(_with_hooks(step))
 
     def __init__(self, params, defaults):
         self.defaults = defaults

@@ -13,7 +13,7 @@ from itertools import chain
 
 from ..creation import tensor
 from ..arrays.dtypes import int64
-from ..graph.modes import no_grad, whole
+from ..graph.modes import no_grad, replayed_as_call
 from ..nn.modules.module import Module
 from .lr_scheduler import LRScheduler, _per_group
 
@@ -79,7 +79,7 @@ class AveragedModel(Module):
 
     def forward(self, *args, **kwargs): return self.module(*args, **kwargs)
 
-    @whole
+    @replayed_as_call
     def update_parameters(self, model):
         "Take the present parameters of `model` into the average."
 

@@ -42,7 +42,7 @@ from ..transforms.levels import FUNCTION, adopt
 # %% ../../nbs/tensor/03_tensor.ipynb #13fa3b1a
 from ..arrays.cupy_backend import chance_of  # noqa: F401
 from autograd_nb.tensor.conversion import (  # noqa: F401
-    UFUNCS, looked_at
+    UFUNCS, escapes
 )
 from .copying import _rebuild  # noqa: F401
 from autograd_nb.tensor.devices import (  # noqa: F401

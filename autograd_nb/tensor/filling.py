@@ -15,7 +15,7 @@ from ..arrays.random import default_generator
 from .. import functions as F
 from ..functions import as_operand
 from ..graph.errors import broadcast_error, fits_error
-from ..graph.modes import LOCAL, whole
+from ..graph.modes import LOCAL, replayed_as_call
 from ..graph.node import AccumulateGrad, TensorBase, rename, tensor_like
 from ..graph.op import REGISTRY
 from ..layers.versions import JOURNAL
@@ -176,7 +176,7 @@ class RandomNumbers:
             self, values if self._node is None else REGISTRY['copied'].call(self, values), name
         )
 
-    @whole
+    @replayed_as_call
     def normal_(self, mean=0, std=1, *, generator=None):
         "Fill with normal numbers of the given mean and standard deviation."
         if std < 0: raise RuntimeError(f'normal expects std >= 0.0, but found std {std:g}')
@@ -188,7 +188,7 @@ class RandomNumbers:
             'normal_',
         )
 
-    @whole
+    @replayed_as_call
     def uniform_(self, a=0, b=1, *, generator=None):
         "Fill with uniform numbers from `a` to `b`."
         F.refuse_whole(self._array.dtype, 'uniform')
@@ -209,7 +209,7 @@ class RandomTruths:
 
     __slots__ = ()
 
-    @whole
+    @replayed_as_call
     def bernoulli_(self, p=0.5, *, generator=None):
         "Fill with ones of probability `p`, zeros otherwise."
         return self._draw(
@@ -221,7 +221,7 @@ class RandomTruths:
             'bernoulli_',
         )
 
-    @whole
+    @replayed_as_call
     def random_(self, low=0, high=None, *, generator=None):
         "Fill with integers from `low` to `high` (excluded)."
         if high is None:
@@ -234,7 +234,7 @@ class RandomTruths:
             (generator or chance_of(self._array)).integers(low, high, self._array.shape), 'random_'
         )
 
-    @whole
+    @replayed_as_call
     def bernoulli(self, p=None, *, generator=None):
         "Ones with the probabilities in this tensor, zeros otherwise."
         if LOCAL.modes.transforms:
@@ -270,7 +270,7 @@ class Multinomial:
 
     __slots__ = ()
 
-    @whole
+    @replayed_as_call
     def multinomial(self, num_samples, replacement=False, *, generator=None):
         "Indices drawn with probabilities proportional to the entries (of each row)."
         if LOCAL.modes.transforms:

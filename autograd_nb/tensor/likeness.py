@@ -11,7 +11,7 @@ import numpy as np
 
 from .. import functions as F
 from ..arrays.cupy_backend import is_far
-from ..graph.modes import LOCAL, from_python
+from ..graph.modes import LOCAL, constant_input
 from ..graph.node import TensorBase, tensor_like
 from .devices import index_like, index_of, placed
 from ..transforms.levels import WRAPPERS, like
@@ -37,7 +37,7 @@ class NewTensors:
         if fill is not None:
             if out.__class__ in WRAPPERS: return out.fill_(fill)
             out._array.fill(F._held(fill, out))
-        from_python(out)
+        constant_input(out)
         return out.requires_grad_() if requires_grad else out
 
     def new_zeros(self, *size, dtype=None, device=None, requires_grad=False):

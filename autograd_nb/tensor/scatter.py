@@ -16,7 +16,7 @@ from .. import functions as F
 from ..arrays.cupy_backend import anywhere, beside
 from ..arrays.dtypes import FROM_NUMPY
 from ..functions import _op, cast, dim_of, expand, into, narrow, reshape, unsqueeze, where
-from ..graph.modes import castable, from_python, whole
+from ..graph.modes import castable, constant_input, replayed_as_call
 from ..graph.node import TensorBase, recorded_as, tensor_like
 from ..graph.op import REGISTRY
 from ..ops.indexing import check_index
@@ -35,7 +35,7 @@ def _index_of(index, name):
         )
     return index._array if index._array.ndim else index._array.reshape(1)
 
-@whole
+@replayed_as_call
 @anywhere
 def marked(index, n, d):
     "Which of the `n` places along dimension `d` are named by `index`, as a tensor of booleans."
@@ -280,7 +280,7 @@ def diagonal_scatter(input, src, offset=0, dim1=0, dim2=1):
         )
     mask = REGISTRY['diagonal_scatter'].kernel(np.ones(want, bool), shape=shape, **kw)
     return where(
-        from_python(tensor_like(beside(mask, input._array))),
+        constant_input(tensor_like(beside(mask, input._array))),
         _op['diagonal_scatter'](src, shape=shape, **kw),
         input,
     )

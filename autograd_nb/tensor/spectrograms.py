@@ -14,7 +14,7 @@ import numpy as np
 from .. import fft as T, functions as F
 from ..arrays.cupy_backend import library_of
 from ..functions import _name, expand, narrow, squeeze, transpose, unsqueeze
-from ..graph.modes import from_python
+from ..graph.modes import constant_input
 from ..graph.node import tensor_like
 from ..graph.op import REGISTRY
 from .complex_numbers import view_as_real
@@ -88,7 +88,7 @@ def _centred_window(window, n_fft, win_length, like, said):
     "The window function, centred in `n_fft` samples."
     if window is None:
         real = np.zeros((), like._array.dtype).real.dtype
-        w = from_python(tensor_like(library_of(like._array).ones(win_length, real)))
+        w = constant_input(tensor_like(library_of(like._array).ones(win_length, real)))
     else:
         w = window
         if w._array.ndim != 1 or w._array.shape[0] != win_length:

@@ -16,7 +16,7 @@ from ..arrays.dtypes import DTYPES, FROM_NUMPY, get_default_dtype
 from autograd_nb.functions import (
     _op, _pair, cast, dim_of, gather, into, matmul, movedim, reshape, squeeze, unsqueeze
 )
-from ..graph.modes import castable, from_python
+from ..graph.modes import castable, constant_input
 from ..graph.node import TensorBase, recorded_as, rename, tensor_like
 from .complex_numbers import adjoint, imag, real
 from ..transforms.levels import WRAPPERS
@@ -129,7 +129,7 @@ def _quantile(input, q, dim, keepdim, interpolation, ignore, name, out):
         raise RuntimeError(f'{name}() input tensor must be non-empty')
     x = F.sort(movedim(x, d, -1), -1).values
     given = isinstance(q, TensorBase)
-    row = reshape(q, -1) if given else from_python(tensor_like(qs.reshape(-1)))
+    row = reshape(q, -1) if given else constant_input(tensor_like(qs.reshape(-1)))
     # one row per q, then the remaining dimensions
     y = movedim(_at_ranks(x, _ranks(x, row, ignore), interpolation), -1, 0)
     if keepdim:

@@ -21,7 +21,7 @@ from autograd_nb.graph.errors import (
     fits_error, freed_error, inference_write_error, leaf_error, overlap_error, own_copy,
     result_type_error, statement, teach
 )
-from ..graph.modes import LOCAL, SWITCH, from_python
+from ..graph.modes import LOCAL, SWITCH, constant_input
 from autograd_nb.graph.node import (
     AccumulateGrad, Node, TensorBase, Unreached, renumber, tensor_like, wire_node
 )
@@ -228,7 +228,7 @@ class _SliceRules:
             g,
             outs,
             part,
-            lambda: from_python(
+            lambda: constant_input(
                 tensor_like(np.zeros(part._array.shape, part._array.dtype, like=g._array))
             ),
         )

@@ -25,7 +25,7 @@ from ..arrays.numpy_backend import is_array, storage_of
 from ..arrays.topics import take_topics
 from ..graph.apply import operand_dtype, unbroadcast
 from autograd_nb.graph.modes import (
-    LAYERS, LOCAL, Layer, transforming as transforming, whole
+    LAYERS, LOCAL, Layer, transforming as transforming, replayed_as_call
 )
 from autograd_nb.graph.node import (
     WRAPPERS, AccumulateGrad, Node, OutputEdge, TensorBase, renumber, tensor_like
@@ -1416,7 +1416,7 @@ def chance(*given):
             return level
     return None
 
-@whole
+@replayed_as_call
 def _drawn(function, shape): return tensor_like(function(shape))
 
 def draw(function, shape):

@@ -24,7 +24,7 @@ from collections.abc import Mapping
 from ...arrays.dtypes import dtype as Dtype, memory_format as MemoryFormat
 from ...functions import dtype_of
 from ...autograd.function import Function
-from ...graph.modes import LOCAL, SWITCH, no_grad, next_sequence_number, whole
+from ...graph.modes import LOCAL, SWITCH, no_grad, next_sequence_number, replayed_as_call
 from ...graph.node import TensorBase
 from ...layers.hooks import attach
 from ...layers.versions import JOURNAL
@@ -1303,12 +1303,12 @@ TOPICS = (
 take_topics(Module, TOPICS)
 
 # %% ../../../nbs/nn/modules/01_module.ipynb #fcfb4cd3
-@whole
+@replayed_as_call
 def clear_grad(p):
     "Forget the gradient of one tensor."
     p.grad = None
 
-@whole
+@replayed_as_call
 def zero_grads(parameters):
     "Set the gradients of parameters to zero."
     grads = [g for p in parameters if (g := p.grad) is not None]

@@ -15,7 +15,7 @@ from types import GeneratorType
 from ...arrays.cupy_backend import home_of, is_far, library_of, there, transfer
 from ...arrays.dtypes import DTYPES, FROM_NUMPY, result_dtype
 from ...arrays.numpy_backend import CONSTANTS, constant
-from ...graph.modes import whole
+from ...graph.modes import replayed_as_call
 from ...layers.versions import JOURNAL
 from ...graph.node import TensorBase, tensor_like
 
@@ -24,7 +24,7 @@ def _grads(parameters):
     parameters = [parameters] if isinstance(parameters, TensorBase) else list(parameters)
     return [p.grad for p in parameters if p.grad is not None]
 
-@whole
+@replayed_as_call
 def get_total_norm(tensors, norm_type=2.0, error_if_nonfinite=False, foreach=None):
     """The `norm_type`-norm of all tensors taken as one vector (inf: the largest absolute value), as
     a 0-d tensor.
@@ -86,7 +86,7 @@ def _norm_there(arrays, kind, error_if_nonfinite):
         )
     return tensor_like(total)
 
-@whole
+@replayed_as_call
 def clip_grads_with_norm_(parameters, max_norm, total_norm, foreach=None):
     "Scale the gradients, whose norm is `total_norm`, down to the norm `max_norm` (never up)."
     if not isinstance(total_norm, TensorBase):
@@ -109,7 +109,7 @@ def clip_grads_with_norm_(parameters, max_norm, total_norm, foreach=None):
     JOURNAL.note_all(arrays, 'clip_grad_norm_')
 
 # %% ../../../nbs/nn/utils/01_clip.ipynb #77af9285
-@whole
+@replayed_as_call
 def clip_grad_norm_(parameters, max_norm, norm_type=2.0, error_if_nonfinite=False, foreach=None):
     """Scale the gradients of `parameters` in place so that their total norm is at most `max_norm`;
     returns the norm they had. `error_if_nonfinite`: raise if it is infinite or NaN.
@@ -134,7 +134,7 @@ def clip_grad_norm(parameters, max_norm, norm_type=2.0, error_if_nonfinite=False
     )
     return clip_grad_norm_(parameters, max_norm, norm_type, error_if_nonfinite, foreach)
 
-@whole
+@replayed_as_call
 def clip_grad_value_(parameters, clip_value, foreach=None):
     "Limit each entry of the gradients to the range from `-clip_value` to `clip_value`, in place."
     bound, grads = float(clip_value), _grads(parameters)

@@ -49,7 +49,7 @@ def attention_sizes(query, value):
     return query.shape[1], (query.shape[2], value.shape[2], query.shape[3], value.shape[3])
 
 # %% ../../../nbs/ops/kernels/07_attention.ipynb #26f70236
-attention_plain, attention_rules = definition('attention'), definition('attention', 'joint')
+attention_plain, attention_rules = definition('attention'), definition('attention', 'fused_rule')
 
 @beside('attention')
 def attention(query, key, value, mask=None, *, scale=1.0, causal=False):
@@ -77,7 +77,7 @@ def attention(query, key, value, mask=None, *, scale=1.0, causal=False):
     return out.reshape(shape), sums.reshape(shape[:-1])
 
 # %% ../../../nbs/ops/kernels/07_attention.ipynb #544fefc9
-@beside('attention', 'joint')
+@beside('attention', 'fused_rule')
 def attention_back(g, query, key, value, mask, out, *, scale, causal):
     answer, sums = out
     if not (attention_fits(query, key, value, mask) and fits(sums, least=1) and g.dtype is F32):
@@ -112,7 +112,7 @@ def both_ways(g, query, key, value_, mask=None, scale=1.0, causal=False):
     yield value('attention', query, key, value_, mask, **how)
     out = definition('attention')(query, key, value_, mask, **how)
     yield rule(
-        'attention', 'joint', g, query=query, key=key, value=value_, mask=mask, out=out, **how
+        'attention', 'fused_rule', g, query=query, key=key, value=value_, mask=mask, out=out, **how
     )
 
 @example

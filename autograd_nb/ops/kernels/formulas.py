@@ -90,7 +90,7 @@ FORMULAS = {
 def put_beside(name, least):
     "What computes an operation, and its rule, from so many numbers on."
     op = REGISTRY[name]
-    beside(name, 'x', any_layout=False)(Formula(op.rules[0].function, least, op.rules[0].quick))
+    beside(name, 'x', any_layout=False)(Formula(op.rules[0].function, least, op.rules[0].fast_rule))
     if op.ufunc is None and name != 'sigmoid': beside(name)(Formula(op.definition, least))
 
 if AVAILABLE:

@@ -110,7 +110,7 @@ if AVAILABLE: normalisation.Beside.track = staticmethod(track)
 
 # %% ../../../nbs/ops/kernels/06_norms.ipynb #54d064fa
 affine_plain, affine_rules, affine_weight_rule = (
-    definition('affine', part) for part in (None, 'joint', 'weight')
+    definition('affine', part) for part in (None, 'fused_rule', 'weight')
 )
 
 def along_columns(x, n, layout):
@@ -141,7 +141,7 @@ def affine(x, weight, bias=None, *, layout=(), node='NativeLayerNormBackward0'):
     return affine_plain(x, weight, bias, layout=layout, node=node)
 
 # %% ../../../nbs/ops/kernels/06_norms.ipynb #e37facdd
-@beside('affine', 'joint')
+@beside('affine', 'fused_rule')
 def affine_back(g, x, weight, weight_shape, bias_shape, layout):
     if fits(x, g, least=ROWS) and fits(weight, least=0):
         if along_columns(x, weight.size, layout): sums = columns_back(g, x, weight)
@@ -187,13 +187,13 @@ def scaled_rows(N):
     x, weight = N(2, 90, 64), N(64)
     yield value('affine', x, weight, N(64), layout=(64,))
     yield rule(
-        'affine', 'joint', N(2, 90, 64), x=x, weight=weight, weight_shape=(64,), bias_shape=(64,),
-        layout=(64,),
+        'affine', 'fused_rule', N(2, 90, 64), x=x, weight=weight, weight_shape=(64,),
+        bias_shape=(64,), layout=(64,),
     )
     yield rule('affine', 'weight', N(2, 90, 64), x, (64,), layout=(64,))
     image, weight, layout = N(3, 5, 9, 7), N(5), (1, 5, 1, 1)
     yield value('affine', image, weight, N(5), layout=layout)
     yield rule(
-        'affine', 'joint', N(3, 5, 9, 7), x=image, weight=weight, weight_shape=(5,),
+        'affine', 'fused_rule', N(3, 5, 9, 7), x=image, weight=weight, weight_shape=(5,),
         bias_shape=(5,), layout=layout,
     )

@@ -121,7 +121,7 @@ def averages(N):
 
 # %% ../../../nbs/ops/kernels/11_pooling.ipynb #920a214f
 grid_plain, grid_image_rule, grid_place_rule, grid_rules = (
-    definition('grid_sample', part) for part in (None, 'x', 'grid', 'joint')
+    definition('grid_sample', part) for part in (None, 'x', 'grid', 'fused_rule')
 )
 
 def linear_in_plane(x, grid, interpolation_mode):
@@ -161,7 +161,7 @@ def _through_grid_back(g, x, grid, shape, padding_mode, align_corners, images, p
     )
     return to_x.reshape(shape) if images else None, to_grid.reshape(grid.shape) if places else None
 
-@beside('grid_sample', 'joint')
+@beside('grid_sample', 'fused_rule')
 def grid_sample_back(g, x, grid, x_shape, *, interpolation_mode, padding_mode, align_corners):
     if not linear_in_plane(x, grid, interpolation_mode) or not fits(g, least=1):
         return grid_rules(
@@ -197,4 +197,4 @@ def through_grids(N):
         yield value('grid_sample', image, places, **how)
         yield rule('grid_sample', 'x', g, places, image.shape, **how)
         yield rule('grid_sample', 'grid', g, image, places, **how)
-        yield rule('grid_sample', 'joint', g, x=image, grid=places, x_shape=image.shape, **how)
+        yield rule('grid_sample', 'fused_rule', g, x=image, grid=places, x_shape=image.shape, **how)

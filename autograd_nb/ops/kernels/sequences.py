@@ -16,8 +16,8 @@ from autograd_nb.ops.compiled import (
 from ..crew import crew, loops
 
 # %% ../../../nbs/ops/kernels/12_sequences.ipynb #5d4fbc06
-lstm_plain, lstm_rules = definition('lstm_cell'), definition('lstm_cell', 'joint')
-gru_plain, gru_rules = definition('gru_cell'), definition('gru_cell', 'joint')
+lstm_plain, lstm_rules = definition('lstm_cell'), definition('lstm_cell', 'fused_rule')
+gru_plain, gru_rules = definition('gru_cell'), definition('gru_cell', 'fused_rule')
 
 @beside('lstm_cell')
 def lstm_cell(x, c):
@@ -26,7 +26,7 @@ def lstm_cell(x, c):
     loops().lstm_step(gates, np.zeros_like(x), c, memory, t, h)
     return h, memory, gates
 
-@beside('lstm_cell', 'joint')
+@beside('lstm_cell', 'fused_rule')
 def lstm_cell_back(g, c, out):
     if c.ndim != 2 or not fits(out[2], c, *g, least=FEW) or g[2].any():
         return lstm_rules(g, c=c, out=out)
@@ -41,7 +41,7 @@ def gru_cell(x, r, h):
     loops().gru_step(gates, r, np.zeros(x.shape[1], np.float32), h, np.empty_like(h), new)
     return new, gates
 
-@beside('gru_cell', 'joint')
+@beside('gru_cell', 'fused_rule')
 def gru_cell_back(g, r, h, out):
     if h.ndim != 2 or not fits(out[1], r, h, *g, least=FEW) or g[1].any():
         return gru_rules(g, r=r, h=h, out=out)
@@ -57,11 +57,11 @@ def cells(N):
     out = definition('lstm_cell')(sums, h)
     yield value('lstm_cell', sums, h)
     g = [N(8, 70), N(8, 70), np.zeros_like(sums)]
-    yield rule('lstm_cell', 'joint', g, c=h, out=list(out))
+    yield rule('lstm_cell', 'fused_rule', g, c=h, out=list(out))
     sums, r = sums[:, :210].copy(), r[:, :210].copy()
     yield value('gru_cell', sums, r, h)
     out = definition('gru_cell')(sums, r, h)
-    yield rule('gru_cell', 'joint', [N(8, 70), np.zeros_like(out[1])], r=r, h=h, out=list(out))
+    yield rule('gru_cell', 'fused_rule', [N(8, 70), np.zeros_like(out[1])], r=r, h=h, out=list(out))
 
 # %% ../../../nbs/ops/kernels/12_sequences.ipynb #d5dc77eb
 def step(name, like):

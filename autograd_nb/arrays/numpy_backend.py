@@ -183,14 +183,14 @@ def add_up(x, axis, keepdims=False):
 
 # %% ../../nbs/arrays/02_numpy.ipynb #0dda2177
 STRETCH = 512  # numbers that are added by a product with ones
+_ones.update({(STRETCH, d): np.ones(STRETCH, d) for d in CONSTANTS})
 
 def add_up_all(x):
     """The sum of a contiguous vector of floats, as an array. The stretches are added pairwise, as
     `np.add.reduce` adds.
     """
     if x.size < 8192: return np.asarray(np.add.reduce(x))
-    ones = _ones.get((STRETCH, x.dtype))
-    if ones is None: ones = _ones[STRETCH, x.dtype] = np.ones(STRETCH, x.dtype)
+    ones = _ones[STRETCH, x.dtype]
     whole = x.size - x.size % STRETCH
     return np.asarray(
         np.add.reduce(x[:whole].reshape(-1, STRETCH).dot(ones)) + np.add.reduce(x[whole:])

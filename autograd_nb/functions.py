@@ -1168,12 +1168,12 @@ def _constant(args):
         raise TypeError
     return args
 
-@functools.lru_cache(1024)
-def _fitting(n, args):
-    """The shape that `args` say (see `sizes_of`), with -1 replaced by the size that fits `n`
+@functools.lru_cache(1024, typed=True)  # 2.0 is equal to 2, and no size
+def _fitting(n, *sizes):
+    """The shape that `sizes` say (see `sizes_of`), with -1 replaced by the size that fits `n`
     elements; None if there is none, or several.
     """
-    shape = sizes_of(_constant(args))
+    shape = sizes_of(_constant(sizes))
     rest = math.prod(s for s in shape if s != -1)
     if shape and builtins.min(shape) < -1 or shape.count(-1) > 1: return None
     if -1 not in shape: return shape if rest == n else None
@@ -1203,9 +1203,9 @@ def _resolved(input, args):
     "The shape that `args` say (see `sizes_of`), with -1 replaced by the size that fits."
     n = input._array.size
     try:
-        shape = _fitting(n, args)
+        shape = _fitting(n, *(args if len(args) != 1 or args[0].__class__ is int else args[0]))
     except TypeError:
-        shape = _fitting(n, args := sizes_of(args))  # a list, or a tensor among them
+        shape = _fitting(n, *(args := sizes_of(args)))  # a tensor among them, or no size
     if shape is not None: return shape
     shape = sizes_of(args)
     if -1 in shape:

@@ -285,5 +285,6 @@ def replay(record: Flow, frames: int = 12, *, title='Training', logy: bool = Fal
     contents = [look + c if k else c for k, c in enumerate(contents)]
     player = Player(contents, [p.line() for p in parts], frames=parts, interval=500)
     player.still_at = len(parts) - 1
-    player.slider.description = 'moment'
+    # the number of a moment is not that of its step, which the caption tells
+    player.slider.description, player.slider.readout = 'moment', False
     return player

@@ -119,7 +119,7 @@ def track_channels(lo, hi, x, keep, rate, correction, mean, variance):
         mean[c], variance[c] = mean[c] * keep + m * rate, variance[c] * keep + v * rate
 
 # %% ../../../nbs/ops/loops/05_norms.ipynb #b5afcd19
-@compiled(**SUMMING)
+@njit(**dict(PART, fastmath=SUMS))
 def column_moments(lo, hi, x, mean, variance):
     "Mean and variance of the columns of a matrix, added with double precision."
     n, total = x.shape[0], np.zeros(hi - lo)

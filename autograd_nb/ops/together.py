@@ -163,7 +163,7 @@ class _Rules:
         op, shape, out = node.op, node.shape, []
         try:
             g = self.put_off(g, shape)
-            for k, position in enumerate(node.positions):
+            for position in node.positions:
                 rule = op.rules[position]
                 r = rule.function(
                     g,

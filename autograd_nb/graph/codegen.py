@@ -170,6 +170,9 @@ class Operands(Constants):
         ]
         if self.op.kinds is not None:
             lines.append(f'if a0.dtype.kind not in {self.op.kinds!r}: {self.general}')
+        if self.op.refused is not None:
+            usual = 'a0.dtype is not f4 and a0.dtype is not f8'
+            lines.append(f'if {usual} and a0.dtype in op.refused: {self.general}')
         for i in range(1, self.count): lines += self.operand(i)
         return lines
 
@@ -782,6 +785,6 @@ def growing(op, direct):
 
     scope.update(me=me, become=become, located=lambda node: None)
     scope.update(Gaps.scope)
-    me.__doc__, me.__module__ = op.__doc__, op.__module__
+    me.__doc__, me.__module__, me.__qualname__ = op.__doc__, op.__module__, op.name
     _scopes.append(scope)
     return me

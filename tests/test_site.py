@@ -3,6 +3,7 @@
 import functools
 import html
 import json
+import os
 import re
 import resource
 import subprocess
@@ -14,7 +15,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from conftest import ROOT, required
+from conftest import ROOT, Page, required
 
 sys.path[:0] = [str(ROOT), str(ROOT / "docs")]
 import assets  # noqa: E402
@@ -272,9 +273,22 @@ def test_a_graph_opens_on_the_whole_screen(site, browser, tmp_path):
     download.value.save_as(tmp_path / "graph.svg")
     saved = (tmp_path / "graph.svg").read_text(encoding="utf-8")
     assert "MulBackward0" in saved and "var(" not in saved and "<style" not in saved and ElementTree.fromstring(saved).get("width")
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Save as a page of its own").tap()
+    download.value.save_as(tmp_path / "graph.html")
     page.keyboard.press("Escape")
     assert not page.locator("dialog.graph-view").count()
     context.close()
+    alone = Page(browser.new_context(viewport={"width": 900, "height": 600}))
+    for name in ("graph.html", "again.html"):  # the page that it saves is one that can do the same
+        alone.goto((tmp_path / name).as_uri())
+        alone.get_by_role("searchbox", name="Find a node").fill("MulBackward")
+        assert alone.locator(".graph-told").inner_text() == "1 of 1"
+        with alone.expect_download() as download:
+            alone.get_by_role("button", name="Save as a page of its own").click()
+        download.value.save_as(tmp_path / "again.html")
+    assert not alone.errors and all(url.startswith(("file:", "blob:", "data:")) for url in alone.requests)
+    alone.context.close()
 
 
 def test_search_ranks_chapters_first(site, browser_page):
@@ -336,6 +350,23 @@ def test_one_page_is_built_in_seconds(tmp_path):
     assert "<svg" in page.read_text(encoding="utf-8") and took < 15, f"{took:.1f} s"  # 3 to 5 s on a quiet machine
     wrong = subprocess.run([*command[:-1], "no_such_page"], cwd=ROOT, capture_output=True, text=True)
     assert wrong.returncode == 1 and "no notebook" in wrong.stderr
+
+
+def test_a_changed_configuration_makes_all_pages_anew(tmp_path):
+    "Also pages whose own text stayed: what a function in conf.py adds to each of them is no value that Sphinx compares."
+    source, site = tmp_path / "source", tmp_path / "site"
+    (source / "_static").mkdir(parents=True)
+    for name in ("access.js", "site.css", "icon.svg", "scorer.js"):
+        (source / "_static" / name).write_bytes((ROOT / "docs" / "_static" / name).read_bytes())
+    (source / "index.md").write_text("# One\n\n```{toctree}\ntwo\n```\n", encoding="utf-8")
+    (source / "two.md").write_text("# Two\n\nText.\n", encoding="utf-8")
+    conf = (ROOT / "docs" / "conf.py").read_text(encoding="utf-8")
+    for word in ("first.js", "second.js"):
+        (source / "conf.py").write_text(conf.replace('body = context.get("body", "")', f'body = context.get("body", "")\n    app.add_js_file("{word}")', 1), encoding="utf-8")
+        subprocess.run([sys.executable, "-m", "sphinx", "-q", "-b", "html", str(source), str(site)], env={**os.environ, "AUTOGRAD_NB_ROOT": str(ROOT)}, check=True, capture_output=True)
+        for name in ("index", "two"):
+            assert f"_static/{word}" in (site / f"{name}.html").read_text(encoding="utf-8"), (name, word)
+    assert "first.js" not in (site / "two.html").read_text(encoding="utf-8")
 
 
 # What belongs to the whole site ----------------------------------------------------------------------------------
@@ -496,6 +527,19 @@ def test_the_second_set_is_told_beside_the_first(figures):
         assert "on 2 threads autograd_nb takes 1.00 of PyTorch's time (2 programs; the worst, *a graph*, 2.00), captured 0.25 of" in text
         assert "on 1 thread autograd_nb" in text and "OpenBLAS 1 under numpy, MKL 2 under torch" in text
     assert "| a graph | 4 ms · **2.00** | – | 4 ms · **2.00** | – |" in speed.page()
+
+
+def test_on_a_phone_the_benchmarks_fit(site, browser_page):
+    "Every mark is in view, and names stand above the marks instead of in their place."
+    browser_page.set_viewport_size({"width": 390, "height": 844})
+    browser_page.goto(f"{site}/benchmarks.html")
+    plots = browser_page.locator("svg.bench-plot")
+    assert [plot.is_visible() for plot in plots.all()] == [False, True]
+    box = plots.nth(1).bounding_box()
+    assert box["x"] >= 0 and box["x"] + box["width"] <= 390
+    marks = plots.nth(1).locator("[class^=engine-]").evaluate_all("all => all.map(e => e.getBoundingClientRect()).map(b => [b.left, b.right])")
+    assert marks and all(0 <= left and right <= 390 for left, right in marks)
+    assert min(plots.nth(1).locator("text").evaluate_all("(all) => all.map(e => parseFloat(getComputedStyle(e).fontSize) * e.getCTM().a)")) >= 11
 
 
 def test_without_results_the_page_says_how_to_get_them(tmp_path, monkeypatch):

@@ -55,6 +55,8 @@ def pdist(input, p=2.0):
 
 def pairwise_distance(x1, x2, p=2.0, eps=1e-6, keepdim=False):
     "The p-norm of the difference (plus `eps`) of corresponding vectors."
+    F.need_tensor(x1, 'pairwise_distance', 'x1')
+    F.need_tensor(x2, 'pairwise_distance', 'x2', 2)
     length = _op['vector_norm'](x1 - x2 + eps, ord=float(p), dim=-1, keepdim=keepdim)
     return rename(length, 'NormBackward1')
 

@@ -20,7 +20,7 @@ __all__ = ['LinAlgError', 'array_of', 'conj', 'mH', 'diag_of', 'as_diag', 'eye_l
 import math
 import numpy as np
 from ..arrays import lapack
-from ..arrays.numpy_backend import row_major, xp
+from ..arrays.numpy_backend import column_major, row_major, xp
 from ..graph.modes import constant_input
 from ..graph.node import TensorBase, tensor_like
 from ..layers.complex import note_complex
@@ -162,6 +162,7 @@ _square = [(Square(3, 3),), (Square(2, 2, 2),), (ComplexSquare(2, 2),)]
 
 # %% ../../nbs/ops/09_decompositions.ipynb #0f09426c
 @op(
+    layout=column_major,
     batch=batch_of_matrices,
     node='LinalgInvExBackward0',
     samples=_square,
@@ -212,6 +213,7 @@ def _solve_batch(op, values, batched, statics):
 
 # %% ../../nbs/ops/09_decompositions.ipynb #2406f693
 @op(
+    layout=column_major,
     batch=_solve_batch,
     jvp=_solve_jvp,
     node='LinalgSolveExBackward0',
@@ -370,6 +372,7 @@ def _triangular_jvp(tangents, values, out, statics):
     )
 
 @op(
+    layout=column_major,
     batch=lambda op, v, b, s: op(*_pad_both(v, b), **s),
     jvp=_triangular_jvp,
     node='LinalgSolveTriangularBackward0',
@@ -467,6 +470,7 @@ def _cholesky_jvp(tangents, values, out, statics):
     return matmul(out, half(mH(triangular_solve(out, mH(once), upper=False))))
 
 @op(
+    layout=column_major,
     batch=batch_of_matrices,
     jvp=_cholesky_jvp,
     holomorphic=False,
@@ -547,6 +551,7 @@ def _factor_solve_rule(g, b, l, out, l_shape, upper):
     return to_shape(_of_factor(l, m + mH(m), upper), l_shape)
 
 @op(
+    layout=column_major,
     batch=lambda op, v, b, s: op(*_pad_both(v, b), **s),
     jvp=_factor_solve_jvp,
     holomorphic=False,
@@ -570,6 +575,7 @@ def _inverse_rule(g, l, out, upper):
 
 # %% ../../nbs/ops/09_decompositions.ipynb #05ce1526
 @op(
+    layout=column_major,
     batch=batch_of_matrices,
     holomorphic=False,
     samples=[(Factor(3, 3), dict(upper=False)), (UpperFactor(2, 2, 2), dict(upper=True))],
@@ -653,6 +659,7 @@ def _qr_jvp(tangents, values, out, statics):
 
 # %% ../../nbs/ops/09_decompositions.ipynb #12839ad3
 @op(
+    layout=(column_major, column_major),
     batch=batch_of_matrices,
     jvp=_qr_jvp,
     outputs=2,
@@ -721,6 +728,7 @@ class Symmetric(N):
 
 # %% ../../nbs/ops/09_decompositions.ipynb #88e0c99d
 @op(
+    layout=(None, column_major),
     batch=batch_of_matrices,
     jvp=_eigh_jvp,
     outputs=2,
@@ -789,6 +797,7 @@ def _eig_jvp(tangents, values, out, statics):
     return diag_of(d), turn - v * along
 
 @op(
+    layout=(None, column_major),
     batch=batch_of_matrices,
     jvp=_eig_jvp,
     outputs=2,
@@ -892,6 +901,7 @@ def _svd_jvp(tangents, values, out, statics):
 
 # %% ../../nbs/ops/09_decompositions.ipynb #54e0c03c
 @op(
+    layout=(column_major, None, column_major),
     batch=batch_of_matrices,
     jvp=_svd_jvp,
     outputs=3,
@@ -1478,6 +1488,7 @@ def _bunch_kaufman(a, hermitian):
 
 # %% ../../nbs/ops/09_decompositions.ipynb #6cdf6d5f
 @op(
+    layout=(column_major, None, None),
     batch=stacked_matrices(2),
     outputs=3,
     differentiable=(),
@@ -1512,6 +1523,7 @@ def _block_solve(ld, pivots, b, hermitian):
 
 # %% ../../nbs/ops/09_decompositions.ipynb #25c50928
 @op(
+    layout=column_major,
     batch=stacked_matrices(2, 1, 2),
     samples=[(Fixed([[2.0, 1.0], [0.5, 1.0]]), Fixed([1, 2]), N(2, 3), dict(hermitian=False))],
 )

@@ -564,6 +564,6 @@ def growing(op, direct):
 
     scope.update(me=me, become=become, located=lambda node: None)
     scope.update(Gaps.scope)
-    me.__doc__, me.__module__ = op.__doc__, op.__module__
+    me.__doc__, me.__module__, me.__qualname__ = op.__doc__, op.__module__, op.name
     _scopes.append(scope)
     return me

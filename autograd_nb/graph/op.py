@@ -130,6 +130,7 @@ TRAITS = dict(
     refuses_masks=False,  # not for booleans
     kinds=None,  # the kinds of dtypes it takes, by NumPy's letters (None: what its kernel takes)
     product=False,  # a matrix product
+    layout=None,  # the order in memory of its results, see `laid_out`
     scalar=None,  # the function of numbers that it is, where its definition is more than a formula
 )
 
@@ -167,6 +168,7 @@ class Definition(Signature):
     half = True  # computes numbers of sixteen bits (in thirty-two)
     fused_rule = None  # one function for all rules that share their work
     reads = None  # of several results, those that the rules look at (None: all)
+    refused = None  # dtypes that it is not for -> the words of the error; see `refuse`
 
     def __init__(self, signature, ufunc, **traits):
         unknown = traits.keys() - TRAITS.keys()
@@ -180,10 +182,27 @@ class Definition(Signature):
         if self.scalar is not None: definition = symbolic(definition)
         # `kernel(*arrays, **statics)` computes the operation on bare arrays; `definition` is the
         # same, whatever faster kernel is registered later
-        self.kernel = self.definition = definition
+        self.definition = definition
+        self.kernel = self.laid_out(definition)
         self.rules, self.positions = {}, ()  # input -> Rule; the inputs that have one, in order
         self.classes = {}  # node classes, made on first use
         self.read(signature)
+
+    def laid_out(self, kernel):
+        """`kernel`, whose results are laid out in memory as the trait `layout` has it: a function
+        of a result and the operands, or a tuple of one for each result (None: as it comes).
+        """
+        layout = self.layout
+        if layout is None: return kernel
+        each = layout if isinstance(layout, tuple) else None
+
+        @functools.wraps(kernel)
+        def laid(*arrays, **statics):
+            out = kernel(*arrays, **statics)
+            if each is None: return layout(out, arrays)
+            return [r if lay is None else lay(r, arrays) for r, lay in zip(out, each)]
+
+        return laid
 
     def vjp(self, **rules):
         """Give the derivative rules: for each named input a function of the incoming gradient `g`
@@ -213,7 +232,7 @@ class Improved(Definition):
         """
         if fused_rule is not None: self.fused_rule = fused_rule
         if kernel is not None:
-            self.kernel = kernel
+            self.kernel = kernel = self.laid_out(kernel)
             for f in {self.call, self.direct} - {self.general}:
                 f.__globals__['kernel'] = kernel
         for name, rule in rules.items():

@@ -24,6 +24,7 @@ import warnings
 import numpy as np
 
 from .. import functions as F
+from ..argument_types import explain_functions
 from ..autograd.function import DelayedError
 from ..arrays.cupy_backend import anywhere, home_of, is_far, library_of, tracked
 from ..arrays.dtypes import bfloat16, finfo, float16, type_name
@@ -1715,3 +1716,6 @@ def linear_cross_entropy(
         reduction=reduction,
         label_smoothing=label_smoothing,
     )
+
+# %% ../../nbs/nn/03_functional.ipynb #0f5dea5a
+explain_functions(globals(), but=('softmax', 'softmin', 'log_softmax'))  # these warn

@@ -1179,25 +1179,6 @@ def _fitting(n, *sizes):
     if -1 not in shape: return shape if rest == n else None
     return tuple(n // rest if s == -1 else s for s in shape) if rest and n % rest == 0 else None
 
-# %% ../nbs/tensor/02_functions.ipynb #84dfbd78
-def _read_as(input, dtype):
-    "The bytes of a tensor as numbers of another (NumPy) dtype. Raises PyTorch's errors."
-    a = input._array
-    if a.dtype.itemsize == dtype.itemsize or a.ndim and a.strides[-1] == a.itemsize:
-        times = dtype.itemsize // a.itemsize
-        if times < 2 or not a.shape[-1] % times: return a.view(dtype)
-    to = f'to view {_type_name(input)} as {TYPE_NAMES[dtype.name]} (different element sizes)'
-    if not a.ndim: raise RuntimeError(f'self.dim() cannot be 0 {to}')
-    times = dtype.itemsize // a.itemsize
-    if times > 1 and a.shape[-1] % times:
-        raise RuntimeError(
-            f'self.size(-1) must be divisible by {times} {to}, but got {a.shape[-1]}'
-        )
-    raise RuntimeError(
-        f'self.stride(-1) must be 1 {to}, but got {a.strides[-1] // a.itemsize}'
-    )
-
-
 # %% ../nbs/tensor/02_functions.ipynb #84f97525
 def _resolved(input, args):
     "The shape that `args` say (see `sizes_of`), with -1 replaced by the size that fits."
@@ -1223,6 +1204,25 @@ def _resolved(input, args):
                 f' {list(shape)}'
             )
     raise count_error(input, shape)
+
+# %% ../nbs/tensor/02_functions.ipynb #84dfbd78
+def _read_as(input, dtype):
+    "The bytes of a tensor as numbers of another (NumPy) dtype. Raises PyTorch's errors."
+    a = input._array
+    if a.dtype.itemsize == dtype.itemsize or a.ndim and a.strides[-1] == a.itemsize:
+        times = dtype.itemsize // a.itemsize
+        if times < 2 or not a.shape[-1] % times: return a.view(dtype)
+    to = f'to view {_type_name(input)} as {TYPE_NAMES[dtype.name]} (different element sizes)'
+    if not a.ndim: raise RuntimeError(f'self.dim() cannot be 0 {to}')
+    times = dtype.itemsize // a.itemsize
+    if times > 1 and a.shape[-1] % times:
+        raise RuntimeError(
+            f'self.size(-1) must be divisible by {times} {to}, but got {a.shape[-1]}'
+        )
+    raise RuntimeError(
+        f'self.stride(-1) must be 1 {to}, but got {a.strides[-1] // a.itemsize}'
+    )
+
 
 # %% ../nbs/tensor/02_functions.ipynb #dbe134a0
 def view(input, *shape):
@@ -1999,16 +1999,6 @@ def _basic_first(index):
         work = work or i is None or i.__class__ is int or i.__class__ is slice and i != slice(None)
     return (tuple(first) if work else None), tuple(then)
 
-# %% ../nbs/tensor/02_functions.ipynb #19374431
-def _too_wide(index, x, dim):
-    "The first dimension, other than `dim`, in which `index` is larger than `x`; None: it fits."
-    sizes, room = index._array.shape, x._array.shape
-    if len(sizes) != len(room): return None
-    for d, size in enumerate(sizes):
-        if size > room[d] and d != dim: return d
-    return None
-
-
 # %% ../nbs/tensor/02_functions.ipynb #683b664c
 def _one_at_a_time(input, index):
     "A basic index applied entry by entry, each a node of its own as in PyTorch."
@@ -2033,6 +2023,16 @@ def _one_at_a_time(input, index):
                 raise _index_error(error, index, shape) from None
     return out if out is not input else _op['basic_index'](input, index=(Ellipsis,))
 
+# %% ../nbs/tensor/02_functions.ipynb #19374431
+def _too_wide(index, x, dim):
+    "The first dimension, other than `dim`, in which `index` is larger than `x`; None: it fits."
+    sizes, room = index._array.shape, x._array.shape
+    if len(sizes) != len(room): return None
+    for d, size in enumerate(sizes):
+        if size > room[d] and d != dim: return d
+    return None
+
+
 # %% ../nbs/tensor/02_functions.ipynb #65040339
 def gather(input, dim, index, *, out=None):
     "Elements picked along `dim`, one index per result element."
@@ -2056,6 +2056,40 @@ def take_along_dim(input, indices, dim=None, *, out=None):
         d,
         expand(indices, [b[d] if i == d else s for i, s in enumerate(shape)]),
     )
+
+# %% ../nbs/tensor/02_functions.ipynb #7a0f3aac
+def _check_places(name, input, dim, index, src=None):
+    """Raise PyTorch's error unless `index` fits into `input`, but along `dim`, and into `src`."""
+    x, i = input._array, index._array
+    if x.ndim == i.ndim == 2 and src is None and dim.__class__ is int and -2 <= dim < 2:
+        other = 1 - dim % 2  # the usual case, at once
+        if i.shape[other] <= x.shape[other]: return
+    if not i.size or Facade in (x.__class__, i.__class__): return
+    for other, of in ((x, 'input' if name == 'gather' else 'self'), (src, 'src')):
+        if other is None: continue
+        if other is src: other = src._array
+        if builtins.max(other.ndim, 1) != builtins.max(i.ndim, 1):
+            raise RuntimeError(
+                f'Index tensor must have the same number of dimensions as {of} tensor'
+            )
+    if not x.ndim or not i.ndim: return
+    d, sizes = dim_of(dim, x.ndim), list(i.shape)
+    wide = _too_wide(index, input, d)
+    if wide is not None and name == 'gather':
+        raise RuntimeError(
+            f'Size does not match at dimension {wide} expected index {sizes} to be no larger than'
+            f' self {list(x.shape)} apart from dimension {d}'
+        )
+    if wide is not None or src is not None and _too_wide(index, src, None) is not None:
+        beside = '' if src is None else f' and to be no larger size than src {list(src.shape)}'
+        raise RuntimeError(
+            f'Expected index {sizes} to be no larger than self {list(x.shape)} apart from'
+            f' dimension {d}{beside}'
+        )
+
+def _refuse_other_dtype(input, src):
+    if src._array.dtype != input._array.dtype:
+        raise RuntimeError('scatter(): Expected self.dtype to be equal to src.dtype')
 
 # %% ../nbs/tensor/02_functions.ipynb #363fb797
 def index_select(input, dim, index, *, out=None):
@@ -2118,40 +2152,6 @@ def take(input, index, *, out=None):
             f' tensor of {size} elements.'
         )
     return _op['index'](reshape(input, -1), index=(a,), node='TakeBackward0')
-
-# %% ../nbs/tensor/02_functions.ipynb #7a0f3aac
-def _check_places(name, input, dim, index, src=None):
-    """Raise PyTorch's error unless `index` fits into `input`, but along `dim`, and into `src`."""
-    x, i = input._array, index._array
-    if x.ndim == i.ndim == 2 and src is None and dim.__class__ is int and -2 <= dim < 2:
-        other = 1 - dim % 2  # the usual case, at once
-        if i.shape[other] <= x.shape[other]: return
-    if not i.size or Facade in (x.__class__, i.__class__): return
-    for other, of in ((x, 'input' if name == 'gather' else 'self'), (src, 'src')):
-        if other is None: continue
-        if other is src: other = src._array
-        if builtins.max(other.ndim, 1) != builtins.max(i.ndim, 1):
-            raise RuntimeError(
-                f'Index tensor must have the same number of dimensions as {of} tensor'
-            )
-    if not x.ndim or not i.ndim: return
-    d, sizes = dim_of(dim, x.ndim), list(i.shape)
-    wide = _too_wide(index, input, d)
-    if wide is not None and name == 'gather':
-        raise RuntimeError(
-            f'Size does not match at dimension {wide} expected index {sizes} to be no larger than'
-            f' self {list(x.shape)} apart from dimension {d}'
-        )
-    if wide is not None or src is not None and _too_wide(index, src, None) is not None:
-        beside = '' if src is None else f' and to be no larger size than src {list(src.shape)}'
-        raise RuntimeError(
-            f'Expected index {sizes} to be no larger than self {list(x.shape)} apart from'
-            f' dimension {d}{beside}'
-        )
-
-def _refuse_other_dtype(input, src):
-    if src._array.dtype != input._array.dtype:
-        raise RuntimeError('scatter(): Expected self.dtype to be equal to src.dtype')
 
 # %% ../nbs/tensor/02_functions.ipynb #acce03d8
 @castable

@@ -117,6 +117,7 @@ return_lu, return_lu_factor, return_lu_factor_ex = (
 return_lu_unpack = _pair('lu_unpack', ('P', 'L', 'U'))
 return_lstsq = _pair('linalg_lstsq', ('solution', 'residuals', 'rank', 'singular_values'))
 
+# %% ../nbs/tensor/05_linalg.ipynb #a7dcfd2b
 def inv(A, *, out=None):
     "The inverse of square matrices. Raises LinAlgError for a singular one."
     need_matrix(A, 'linalg.inv', True)
@@ -344,29 +345,12 @@ def lu_factor_ex(A, *, pivot=True, check_errors=False, out=None):
     P, L, U = lu(A, pivot=pivot)
     m, n = A._array.shape[-2:]
     k = builtins.min(m, n)
-    low = F.tril(L, -1)
-    packed = (
-        F.cat(
-            [
-                F.narrow(low, -1, 0, k),
-                A.new_zeros((*A._array.shape[:-1], n - k)),
-            ],
-            -1,
-        )
-        if n > k
-        else low
-    )
-    top = (
-        F.cat(
-            [
-                U,
-                A.new_zeros((*A._array.shape[:-2], m - k, n)),
-            ],
-            -2,
-        )
-        if m > k
-        else U
-    )
+    low, top = F.tril(L, -1), U
+    if n > k:
+        right = A.new_zeros((*A._array.shape[:-1], n - k))
+        low = F.cat([F.narrow(low, -1, 0, k), right], -1)
+    if m > k:
+        top = F.cat([top, A.new_zeros((*A._array.shape[:-2], m - k, n))], -2)
     info = _op['first_zero'](U.detach())
     if check_errors and info._array.any():
         raise LinAlgError(
@@ -375,7 +359,7 @@ def lu_factor_ex(A, *, pivot=True, check_errors=False, out=None):
         )
     return into(
         out,
-        return_lu_factor_ex(packed + top, F.narrow(_op['exchanges'](P.detach()), -1, 0, k), info),
+        return_lu_factor_ex(low + top, F.narrow(_op['exchanges'](P.detach()), -1, 0, k), info),
     )
 
 # %% ../nbs/tensor/05_linalg.ipynb #ab0319b8

@@ -138,9 +138,9 @@ class Keeping:
         for f in self.fields + self.held:
             if hasattr(self, f): delattr(self, f)
 
-    def take(self, field):
-        "The bare saved value, whoever keeps it."
-        return getattr(self, field)
+    def unpacked(self, fields):
+        "A node with the bare values of these fields, whoever keeps them."
+        return self
 
 
 # %% ../../nbs/graph/02_node.ipynb #dd7bed7f
@@ -157,11 +157,7 @@ class Unpacking:
         if direct: value = getattr(self, field)
         link = self.links[field]
         if value.__class__ is list:
-            chosen = self.op.differentiable
-            edges = [
-                OutputEdge(self, i) if chosen is None or i in chosen else None
-                for i in range(len(value))
-            ]
+            edges = self.output_edges() if link == 'out' else self.edges()
             return [tensor_like(v, e) for v, e in zip(value, edges)]
         if value is None or not hasattr(value, 'shape'): return value
         if link == 'out': return tensor_like(value, self)
@@ -171,7 +167,15 @@ class Unpacking:
         if direct and edge.seq == -1:
             leaf = edge.ref()
             if leaf is not None and leaf._array is value: return leaf
-        return self.promoted(value, edge, self.positions.index(link))
+        return self.promoted(value, edge, link)
+
+    def output_edges(self):
+        "The edges of the node's results; None for those without a gradient."
+        chosen = self.op.differentiable
+        return [
+            OutputEdge(self, i) if chosen is None or i in chosen else None
+            for i in range(len(self.shape))
+        ]
 
     def promoted(self, value, edge, index):
         """The operand `value` with the edge of the input it was made of, in the dtype that it was

@@ -16,7 +16,7 @@ from numpy import asarray, generic, ndarray, ufunc as npufunc
 from ..arrays.numpy_backend import is_array
 from .apply import OPERATIONS, Call, apply, make_node
 from autograd_nb.graph.codegen import (
-    BOUND, growing, recording_source, running_source, unique, unique_statics, variant
+    BOUND, growing, recording_source, running_source, variant
 )
 from .errors import unfit_operand
 from .modes import LOCAL
@@ -314,13 +314,7 @@ class Op(Applied):
         """The generated source: the recording function, and `run` for a node that differentiates
         all inputs.
         """
-        rules = [self.rules[i] for i in self.positions]
-        options = unique(rules, ('attr',)) + unique_statics(rules)
-        return (
-            recording_source(self, True)
-            + '\n\n'
-            + running_source(self, rules, unique(rules, ('out', 'in')), options)
-        )
+        return recording_source(self, True) + '\n\n' + running_source(self, self.positions)
 
 # %% ../../nbs/graph/03_op.ipynb #99bf171f
 def op(ufunc=None, **traits):

@@ -196,11 +196,10 @@ def _linear_parts(tangents, values, out, s, op):
 
 def bias_sum(g): return sum(g, dim=(0, *range(2, len(g.shape))))
 
-# %% ../../nbs/ops/11_convolution.ipynb #311e8a37
+# %% ../../nbs/ops/11_convolution.ipynb #b350c382
 _ONE = dict(stride=(1,), padding=(0,), dilation=(1,), groups=1)
 _TWO = dict(stride=(2, 1), padding=(1, 0), dilation=(1, 2), groups=2)
 
-# %% ../../nbs/ops/11_convolution.ipynb #b350c382
 @op(
     jvp=lambda t, v, out, s: _linear_parts(t, v, out, s, convolution),
     batch=_spatial_batch,

@@ -357,7 +357,6 @@ class _Difference:
             ' that changed meanwhile.\n'
         )
 
-# %% ../../nbs/utils/02_checkpoint.ipynb #f97451a9
 take_topics(_Region, (_Again, _Recomputing, _Compared, _Difference))
 
 # %% ../../nbs/utils/02_checkpoint.ipynb #64980fe9
@@ -470,9 +469,6 @@ def _two_logs(first, second, error):
         f' find the line that called the first operation in which they differ.\n\n{error}'
     )
 
-# %% ../../nbs/utils/02_checkpoint.ipynb #1ee80d01
-_CHECKS = {'default': True, 'none': False}
-
 # %% ../../nbs/utils/02_checkpoint.ipynb #ec049000
 def checkpoint(
     function, *args, use_reentrant=None, context_fn=noop_context_fn, determinism_check='default',
@@ -520,6 +516,8 @@ def checkpoint(
     return _first_run(region, first, args)
 
 # %% ../../nbs/utils/02_checkpoint.ipynb #8aee398f
+_CHECKS = {'default': True, 'none': False}
+
 _USE_REENTRANT = (
     'torch.utils.checkpoint: the use_reentrant parameter should be passed explicitly.'
     ' Starting in PyTorch 2.9, calling checkpoint without use_reentrant will raise an'

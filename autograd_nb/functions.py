@@ -7,17 +7,18 @@ __all__ = ['NUMBERS', 'sum', 'mean', 'prod', 'amax', 'amin', 'any', 'all', 'argm
            'std_mean', 'return_aminmax', 'return_max', 'return_min', 'return_sort', 'return_topk', 'return_mode',
            'return_median', 'return_cummax', 'cumsum', 'cumprod', 'mm', 'mv', 'bmm', 'dot', 'swapaxes', 'swapdims',
            'moveaxis', 'concat', 'concatenate', 'tril', 'triu', 'Size', 'is_tensor', 'need_tensor', 'need_first',
-           'need_tensors', 'outdated', 'as_operand', 'dim_of', 'sizes_of', 'dtype_of', 'refuse_whole', 'into', 'cast',
-           'add', 'sub', 'div', 'is_differentiable', 'underivable', 'floor_divide', 'rsub', 'rdiv', 'pow', 'rpow',
-           'clamp', 'where', 'lerp', 'addcmul', 'addcdiv', 'masked_fill', 'logsumexp', 'only', 'max', 'min', 'aminmax',
-           'norm', 'softmax', 'log_softmax', 'count_nonzero', 'matmul', 'outer', 'addmm', 'addmv', 'baddbmm', 'einsum',
-           'trace', 'reshape', 'view', 'view_as', 'reshape_as', 'flatten', 'unflatten', 'permute', 'transpose', 't',
-           'movedim', 'squeeze', 'unsqueeze', 'expand', 'expand_as', 'broadcast_to', 'broadcast_tensors', 'repeat',
-           'tile', 'repeat_interleave', 'cat', 'stack', 'vstack', 'hstack', 'split', 'chunk', 'tensor_split', 'unbind',
-           'narrow', 'select', 'flip', 'roll', 'diagonal', 'alone', 'diag', 'diag_embed', 'refuse_far', 'getitem',
-           'gather', 'take_along_dim', 'index_select', 'masked_select', 'take', 'scatter_add', 'scatter', 'index_add',
-           'check_range', 'nonzero', 'sort', 'argsort', 'topk', 'median', 'unique', 'bincount', 'one_hot', 'equal',
-           'isclose', 'allclose', 'numel', 'is_floating_point', 'is_complex', 'result_type', 'meshgrid', 'numpy_names']
+           'whole', 'need_tensors', 'outdated', 'as_operand', 'dim_of', 'sizes_of', 'dtype_of', 'refuse_whole', 'into',
+           'cast', 'add', 'sub', 'div', 'is_differentiable', 'underivable', 'floor_divide', 'rsub', 'rdiv', 'pow',
+           'rpow', 'clamp', 'where', 'lerp', 'addcmul', 'addcdiv', 'masked_fill', 'logsumexp', 'only', 'max', 'min',
+           'aminmax', 'norm', 'softmax', 'log_softmax', 'count_nonzero', 'matmul', 'outer', 'addmm', 'addmv', 'baddbmm',
+           'einsum', 'trace', 'reshape', 'view', 'view_as', 'reshape_as', 'flatten', 'unflatten', 'permute',
+           'transpose', 't', 'movedim', 'squeeze', 'unsqueeze', 'expand', 'expand_as', 'broadcast_to',
+           'broadcast_tensors', 'repeat', 'tile', 'repeat_interleave', 'cat', 'stack', 'vstack', 'hstack', 'split',
+           'chunk', 'tensor_split', 'unbind', 'narrow', 'select', 'flip', 'roll', 'diagonal', 'alone', 'diag',
+           'diag_embed', 'refuse_far', 'getitem', 'gather', 'take_along_dim', 'index_select', 'masked_select', 'take',
+           'scatter_add', 'scatter', 'index_add', 'check_range', 'nonzero', 'sort', 'argsort', 'topk', 'median',
+           'unique', 'bincount', 'one_hot', 'equal', 'isclose', 'allclose', 'numel', 'is_floating_point', 'is_complex',
+           'result_type', 'meshgrid', 'numpy_names']
 
 # %% ../nbs/tensor/02_functions.ipynb #6b063a48
 import builtins
@@ -46,7 +47,8 @@ from autograd_nb.graph.errors import (
 from .transforms.levels import KINDS, WRAPPERS, Facade, dynamic_error, looped
 from .graph.modes import LOCAL, castable, constant_input
 from .layers.versions import JOURNAL, announce
-from .graph.node import TensorBase, recorded_as, rename, tensor_like
+from .graph.node import TensorBase, tensor_like
+from .layers.names import recorded_as, rename
 from .graph.op import REGISTRY
 from .graph.pytree import SequenceKey, register_pytree_node
 import autograd_nb.ops.attention
@@ -118,6 +120,15 @@ def need_first(value, other, function):
     if isinstance(other, TensorBase) and isinstance(value, (int, float, complex)): return
     need_tensor(value, function)
 
+def whole(value, function, name, position):
+    "`value` as an int; PyTorch's TypeError unless it is a whole number."
+    try: return operator.index(value)
+    except TypeError: pass
+    raise TypeError(
+        f"{function}(): argument '{name}' (position {position}) must be int, not"
+        f' {type(value).__name__}'
+    )
+
 def need_tensors(values, function):
     "Raise PyTorch's RuntimeError for an empty list."
     if not len(values): raise RuntimeError(f'{function} expects a non-empty TensorList')
@@ -132,6 +143,7 @@ def outdated(words):
             warnings.warn(words, UserWarning, stacklevel=2)
             return function(*args, **kwargs)
 
+        outdated.warns = True
         return outdated
 
     return decorate
@@ -1676,6 +1688,7 @@ def narrow(input, dim, start, length):
         raise RuntimeError('narrow() cannot be applied to a 0-dim tensor.')
     d = dim_of(dim, input._array.ndim)
     n = input._array.shape[d]
+    if length.__class__ is not int: length = whole(length, 'narrow', 'length', 4)
     if length < 0: raise RuntimeError('narrow(): length must be non-negative.')
     if isinstance(start, TensorBase) and (start._array.ndim or start._array.dtype.kind not in 'iu'):
         raise RuntimeError('start must be an 0-dim integral Tensor.')
@@ -1694,6 +1707,7 @@ def select(input, dim, index):
     d, n = dim_of(dim, input._array.ndim), input._array.ndim
     if not n: raise IndexError('select() cannot be applied to a 0-dim tensor.')
     size = input._array.shape[d]
+    if index.__class__ is not int: index = whole(index, 'select', 'index', 3)
     if not -size <= index < size:
         raise IndexError(
             f'select(): index {index} out of range for tensor of size {list(input._array.shape)} at'

@@ -13,7 +13,7 @@ from numpy import asarray, generic
 
 from ..arrays.dtypes import FROM_NUMPY, get_default_dtype, result_dtype, scalar_dtype
 from ..arrays.numpy_backend import constant, is_array, own, sum_to
-from .errors import explain, refuse_masks, unfit_kind
+from .errors import explain, refuse_dtype, refuse_masks, unfit_kind
 from .modes import LAYERS, LOCAL
 from autograd_nb.graph.node import (
     NEW_KINDS, Node, OutputEdge, TensorBase, renumber, tensor_like
@@ -92,6 +92,7 @@ def coerce(call):
     op, args = call.op, call.args
     call.operands = operands = [a._array if isinstance(a, TensorBase) else a for a in args]
     call.specs = specs = [None] * len(args)
+    if op.refused is not None and is_array(operands[0]): refuse_dtype(op, operands[0].dtype)
     if op.promote is None:
         if op.kinds is not None and operands[0].dtype.kind not in op.kinds:
             raise unfit_kind(op, operands[0].dtype)
@@ -104,6 +105,7 @@ def coerce(call):
     ]
     dtype = operand_dtype([args[i] for i in chosen], op.promote).numpy
     if op.kinds is not None and dtype.kind not in op.kinds: raise unfit_kind(op, dtype)
+    if op.refused is not None: refuse_dtype(op, dtype)
     for i in chosen:
         a = operands[i]
         if not isinstance(args[i], TensorBase) and not is_array(a):

@@ -24,6 +24,7 @@ import warnings
 import numpy as np
 
 from .. import functions as F
+from ..argument_types import explain_functions
 from ..autograd.function import DelayedError
 from ..arrays.cupy_backend import anywhere, home_of, is_far, library_of, tracked
 from ..arrays.dtypes import bfloat16, finfo, float16, type_name
@@ -37,7 +38,8 @@ from ..creation import zeros_like
 from ..graph.modes import LOCAL, castable, constant_input, no_grad, replayed_as_call
 from ..ops.normalisation import Beside
 from ..layers.versions import JOURNAL
-from ..graph.node import TensorBase, recorded_as, rename, tensor_like
+from ..graph.node import TensorBase, tensor_like
+from ..layers.names import recorded_as, rename
 from ..graph.op import REGISTRY
 from autograd_nb.tensor.distances import (  # noqa: F401
     cdist, cosine_similarity, pairwise_distance, pdist
@@ -1714,3 +1716,6 @@ def linear_cross_entropy(
         reduction=reduction,
         label_smoothing=label_smoothing,
     )
+
+# %% ../../nbs/nn/03_functional.ipynb #0f5dea5a
+explain_functions(globals(), but=('softmax', 'softmin', 'log_softmax'))  # these warn

@@ -12,7 +12,8 @@ import numpy as np
 from .. import functions as F
 from ..functions import _op, dim_of, index_select, into, unsqueeze, where
 from ..graph.modes import castable
-from ..graph.node import recorded_as, rename, tensor_like
+from ..graph.node import tensor_like
+from ..layers.names import recorded_as, rename
 from .elementwise import clamp_min
 
 # %% ../../nbs/tensor/functions/13_distances.ipynb #fc916b0b
@@ -55,6 +56,8 @@ def pdist(input, p=2.0):
 
 def pairwise_distance(x1, x2, p=2.0, eps=1e-6, keepdim=False):
     "The p-norm of the difference (plus `eps`) of corresponding vectors."
+    F.need_tensor(x1, 'pairwise_distance', 'x1')
+    F.need_tensor(x2, 'pairwise_distance', 'x2', 2)
     length = _op['vector_norm'](x1 - x2 + eps, ord=float(p), dim=-1, keepdim=keepdim)
     return rename(length, 'NormBackward1')
 

@@ -26,7 +26,8 @@ from .arrays.random import default_generator, fma
 from .functions import dtype_of, into, outdated, refuse_whole, sizes_of
 from .transforms.levels import WRAPPERS, chance, draw, like, no_out
 from .graph.modes import LOCAL, SWITCH, constant_input, replayed_as_call
-from .graph.node import TensorBase, rename, tensor_like
+from .graph.node import TensorBase, tensor_like
+from .layers.names import rename
 from .graph.op import REGISTRY
 from .tensor import chance_of, device_or_default, index_like, index_of, placed
 

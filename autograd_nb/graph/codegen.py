@@ -87,7 +87,7 @@ package               |    if {bare}: return kernel({given})
                       |        if m.special or SWITCH.odd and ({guards}): {general}
                       |        quiet = m.quiet or {unrecorded}; meta = m.meta
 floating              |    if quiet and a0.dtype is not f4 and a0.dtype is not f8: {general}
-measured              |    s0 = a0.shape
+measured              |    s0 = quiet or a0.shape
 arrays_out            |    try: d = kernel({arrays}) if s0 else kernel({arrays}, out=...)
 not arrays_out        |    try: d = kernel({arrays})
                       |    except Exception as error: explain(error, op, {passed}, dict({options}))
@@ -104,6 +104,7 @@ several               |        o = new_tensor(Tensor); o._array = d; o._node = N
 several and not view  |        o._meta = meta
 several and view      |    view_metas({first}, os, SWITCH.plain or not m.quiet)
 differentiable        |    if quiet:
+arrays_out            |        if d.__class__ is not ndarray: o._array = asarray(d)
 one and not view      |    {inner}o._node = None
                       |    {inner}return {result}
 '''
@@ -439,8 +440,6 @@ def node_class(op, name):
         op=op,
         links={n: 'out' if kind == 'out' else source[0] for n, (kind, *source) in sources.items()},
         arity=1 if name == op.number_node else op.arity or len(rules),
-        aliases=op.aliases_of(fields + options, name),
-        derived=op.derived_of(name),
     )
     if op.variadic:
         slots += 'input_specs', 'count'

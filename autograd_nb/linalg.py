@@ -25,7 +25,8 @@ from .arrays.dtypes import FROM_NUMPY
 from .functions import _pair, cast, dim_of, into, matmul, need_tensor
 from .graph.modes import LOCAL, castable, constant_input
 from .transforms.levels import WRAPPERS, looped
-from .graph.node import TensorBase, recorded_as, rename, tensor_like
+from .graph.node import TensorBase, tensor_like
+from .layers.names import recorded_as, rename
 from .graph.op import REGISTRY
 import autograd_nb.ops.decompositions  # noqa: F401  (registers its operations)
 from .ops.decompositions import LinAlgError

@@ -927,6 +927,7 @@ def svd(x, *, full_matrices=True):
 
 svd.vjp(x=lambda g, x_shape, out, *, full_matrices: svd_rule(g, x_shape, out, full_matrices))
 
+# %% ../../nbs/ops/09_decompositions.ipynb #a3f6927c
 def svdvals_rule(g, x):
     u, _, vh = svd(x, full_matrices=False)
     return (

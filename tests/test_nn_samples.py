@@ -205,8 +205,9 @@ def compare_orders(name, form, what, pair, given, ours):
         assert orders[1] == orders[0], what
 
 
+# PyTorch's own CTC loss reads targets as if they lay in order, and ends the process where they do not
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize("name", [name for name in MODULES if name != "CTCLoss"])
 def test_inputs_in_other_orders(name, form):
     "Values and gradients, and with channels last the order of the result."
     for case in cases_of(name):

@@ -533,9 +533,13 @@ def where(condition, input=None, other=None, *, out=None):
         input = _choice(input, other)
     elif not isinstance(other, TensorBase):
         other = _choice(other, input)
-    return into(
-        out, _op['where'](_as_constant(input, other), _as_constant(other, input), condition)
-    )
+    input, other = _as_constant(input, other), _as_constant(other, input)
+    try:
+        return into(out, _op['where'](input, other, condition))
+    except RuntimeError:  # the condition's shape is looked at first
+        first = broadcast_error(condition._array.shape, input._array.shape, condition, input)
+        if first is not None: raise first from None
+        raise
 
 # %% ../nbs/tensor/02_functions.ipynb #7b5ab22d
 def lerp(input, end, weight, *, out=None):

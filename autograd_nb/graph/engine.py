@@ -359,8 +359,12 @@ def walk_nodes(task):
         raise
     if leaves:  # gradients were declined on the way, so the count never ran out
         for edge in [*leaves]: yield from finish_leaf(edge, leaves.pop(edge), task)
-    for callback in task.callbacks:
-        callback()  # one may add others
+    if task.callbacks:
+        before = LOCAL.modes.record(task.graph)
+        try:
+            for callback in task.callbacks: callback()  # one may add others
+        finally:
+            LOCAL.modes.record(before)
 
 
 # %% ../../nbs/graph/07_engine.ipynb #9fefe112
@@ -402,8 +406,12 @@ def attend(n, g, task):
     """Run a node with everything that may be attached to it: (edges, what goes along them, a `Step`
     if the task is watched).
     """
+    modes = LOCAL.modes
+    before = modes.grad, modes.saving
     for arriving in task.arriving: g = arriving(n, g, task)
     r = task.run(n, g, task)
+    # what hooks switched is in force for this node alone
+    if (modes.grad, modes.saving) != before: modes.change(grad=before[0], saving=before[1])
     step = Step(n, list(g) if g.__class__ is list else [g], aligned(n, r)) if task.watch else None
     return *passed_on(n, r, task), step
 
@@ -432,6 +440,7 @@ def run_rules(n, g, task):
     part = wanted_part(n, task.plan) if limited else n
     if part is None:
         if n.freed: raise freed_error(n)
+        if n.packed: n.unpack_all(task.graph)  # whoever holds the values is asked all the same
         r = nothing(n)
     elif task.graph:
         r = part.run_graph(given)

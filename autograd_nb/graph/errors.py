@@ -22,7 +22,7 @@ import linecache
 import sys
 from functools import lru_cache, wraps
 from itertools import islice
-from numpy import ndarray, zeros
+from numpy import broadcast_shapes, ndarray, zeros
 
 from ..arrays.dtypes import get_default_dtype, type_name
 
@@ -1614,8 +1614,11 @@ def misfit_error(op, given, statics):
         pair = slice(-2, None) if op.name == 'addmm' else slice(2)
         better = _bias_error(op.name, shapes) or matmul_error(*shapes[pair], *given[pair])
     elif op.elementwise:
+        have, first = shapes[0], given[0]
         for other, t in zip(shapes[1:], given[1:]):
-            better = better or broadcast_error(shapes[0], other, given[0], t)
+            better = broadcast_error(have, other, first, t)
+            if better is not None: break
+            if other != have: have, first = broadcast_shapes(have, other), None
     if better is None and isinstance(statics.get('dim'), int) and shapes:
         n = max(len(shapes[0]), 1)
         if not -n <= statics['dim'] < n:

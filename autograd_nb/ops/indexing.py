@@ -187,6 +187,7 @@ def scatter_into(out, where, values):
     array picks along one dimension, the places are counted in the flattened `out`: `np.add.at` has
     a fast way for that.
     """
+    if not out.size and not np.size(values): return out
     last, d = where[-1] if where else None, len(where) - 1
     if (
         xp.on_host
@@ -298,7 +299,7 @@ def whole_rows(index, dim, shape):
     """The indices along `dim`, if `index` was expanded from them to all of an array of `shape`, so
     that whole slices are meant; else None.
     """
-    if not xp.on_host or index.ndim != len(shape) or index.ndim < 2: return None
+    if not xp.on_host or index.ndim != len(shape) or index.ndim < 2 or not index.size: return None
     dim, place = dim % index.ndim, [0] * index.ndim
     for d, (n, stride) in enumerate(zip(index.shape, index.strides)):
         if d != dim and (n != shape[d] or stride and n > 1): return None
@@ -690,6 +691,7 @@ def add_rows_at(out, index, values):
     promote=None,
     batch=_index_put_batch,
     node=lambda index, accumulate, node: node,
+    held=('index',),
     samples=_put_samples,
 )
 def index_put(x, values, *, index, accumulate=False, node='IndexPutBackward0'):
@@ -710,7 +712,13 @@ index_put.vjp(
 def _sum_to(g, shape):
     return sum_to_size(g, size=tuple(shape)) if tuple(g.shape) != tuple(shape) else g
 
-@op(jvp=linear, promote=None, batch=_index_put_batch, samples=_put_samples[:1] + _put_samples[2:])
+@op(
+    jvp=linear,
+    promote=None,
+    batch=_index_put_batch,
+    held=('index',),
+    samples=_put_samples[:1] + _put_samples[2:],
+)
 def index_copy(x, source, *, index):
     """A copy of `x` with `source` at `index`; as in PyTorch, a pass depends on the source itself,
     not only on its shape.

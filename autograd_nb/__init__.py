@@ -70,6 +70,7 @@ from autograd_nb.amp.autocast_mode import (
 from .ops import compiled as _compiled
 from .ops import together as _together  # large gradients, computed together
 from .ops import kernels as _kernels  # faster functions beside definitions
+from .ops import refused_dtypes as _refused_dtypes  # what PyTorch has no kernel for
 from autograd_nb.autograd.anomaly_mode import (
     is_anomaly_check_nan_enabled, is_anomaly_enabled, set_anomaly_enabled
 )
@@ -171,6 +172,17 @@ _install(Tensor, globals())
 from .foreach import FOREACH as _FOREACH  # noqa: E402 (it needs the methods)
 
 globals().update(_FOREACH)
+
+# %% ../nbs/00_package.ipynb #c3055469
+from . import fft as _fft, linalg as _linalg, special as _special  # noqa: E402
+from autograd_nb.argument_types import (  # noqa: E402
+    explain_functions as _explain, explain_methods as _explain_methods
+)
+
+_explain_methods(Tensor, _vocabulary.FUNCTIONS + _vocabulary.ONLY_METHODS)
+_explain(globals())
+for _module in (_linalg, _fft, _special):
+    _explain(vars(_module), _module.__name__.rpartition('.')[2] + '_')
 
 # %% ../nbs/00_package.ipynb #2276c4ac
 def _version():

@@ -26,7 +26,8 @@ from .arrays.random import default_generator, fma
 from .functions import dtype_of, into, outdated, refuse_whole, sizes_of
 from .transforms.levels import WRAPPERS, chance, draw, like, no_out
 from .graph.modes import LOCAL, SWITCH, constant_input, replayed_as_call
-from .graph.node import TensorBase, rename, tensor_like
+from .graph.node import TensorBase, tensor_like
+from .layers.names import rename
 from .graph.op import REGISTRY
 from .tensor import chance_of, device_or_default, index_like, index_of, placed
 
@@ -596,40 +597,27 @@ rand = _named('rand', _random('uniform', 'Uniform numbers in [0, 1).'))
 randn = _named('randn', _random('normal', 'Standard-normal numbers.'))
 
 # %% ../nbs/tensor/04_creation.ipynb #5296a657
+def _as_input(input, dtype, device):
+    "Where and in which dtype `*_like` functions make their numbers."
+    return dict(dtype=dtype or FROM_NUMPY[input._array.dtype], device=device or input.device)
+
 def rand_like(
     input, *, dtype=None, device=None, requires_grad=False, generator=None, memory_format=None
 ):
     "`rand` with the shape and dtype of `input`."
-    return rand(
-        input._array.shape,
-        dtype=dtype or FROM_NUMPY[input._array.dtype],
-        device=device or input.device,
-        requires_grad=requires_grad,
-        generator=generator,
-    )
+    made = _as_input(input, dtype, device)
+    return rand(input._array.shape, requires_grad=requires_grad, generator=generator, **made)
 
 def randn_like(
     input, *, dtype=None, device=None, requires_grad=False, generator=None, memory_format=None
 ):
     "`randn` with the shape and dtype of `input`."
-    return randn(
-        input._array.shape,
-        dtype=dtype or FROM_NUMPY[input._array.dtype],
-        device=device or input.device,
-        requires_grad=requires_grad,
-        generator=generator,
-    )
+    made = _as_input(input, dtype, device)
+    return randn(input._array.shape, requires_grad=requires_grad, generator=generator, **made)
 
 # %% ../nbs/tensor/04_creation.ipynb #58f0e6a0
 def randint(
-    low,
-    high=None,
-    size=None,
-    *,
-    generator=None,
-    out=None,
-    dtype=int64,
-    device=None,
+    low, high=None, size=None, *, generator=None, out=None, dtype=int64, device=None,
     requires_grad=False,
 ):
     "Integers from `low` (0 if only one bound is given) to `high` (excluded)."
@@ -650,13 +638,8 @@ def randint(
 def randint_like(input, low, high=None, *, dtype=None, device=None, requires_grad=False):
     "`randint` with the shape and dtype of `input`."
     if high is None: low, high = 0, low
-    return randint(
-        low,
-        high,
-        input._array.shape,
-        dtype=dtype or FROM_NUMPY[input._array.dtype],
-        device=device or input.device,
-    )
+    made = _as_input(input, dtype, device)
+    return randint(low, high, input._array.shape, requires_grad=requires_grad, **made)
 
 # %% ../nbs/tensor/04_creation.ipynb #c9f178f3
 def randperm(n, *, generator=None, out=None, dtype=int64, device=None, requires_grad=False):
@@ -676,6 +659,14 @@ def randperm(n, *, generator=None, out=None, dtype=int64, device=None, requires_
     return into(out, draw(permutations, ()))
 
 # %% ../nbs/tensor/04_creation.ipynb #426dde23
+def _check_deviation(std):
+    "Raise PyTorch's error for standard deviations below zero."
+    if isinstance(std, TensorBase):
+        if std._array.__class__ is np.ndarray and (std._array < 0).any():
+            raise RuntimeError('normal expects all elements of std >= 0.0')
+    elif std < 0:
+        raise RuntimeError(f'normal expects std >= 0.0, but found std {std:g}')
+
 @replayed_as_call
 def normal(
     mean, std=1.0, size=None, *, generator=None, out=None, dtype=None, layout=None, device=None,
@@ -686,40 +677,25 @@ def normal(
     """
     no_out(out)
     if size is not None:
-        if std < 0:
-            raise RuntimeError(f'normal expects std >= 0.0, but found std {std:g}')
+        _check_deviation(std)
         made = randn(
-            size,
-            generator=generator,
-            dtype=dtype or (None if out is None else out.dtype),
-            device=device,
-            pin_memory=pin_memory,
+            size, generator=generator, dtype=dtype or (None if out is None else out.dtype),
+            device=device, pin_memory=pin_memory,
         )
         made = made * std + mean
         return into(out, made.requires_grad_() if requires_grad else made)
-    shape = (
-        sizes_of((size,))
-        if size is not None
-        else np.broadcast_shapes(
-            *[v._array.shape for v in (mean, std) if isinstance(v, TensorBase)]
-        )
-    )
+    tensors = [v for v in (mean, std) if isinstance(v, TensorBase)]
     if LOCAL.modes.transforms: chance(mean, std)
-    if isinstance(std, TensorBase):
-        if std._array.__class__ is np.ndarray and (std._array < 0).any():
-            raise RuntimeError('normal expects all elements of std >= 0.0')
-    elif std < 0:
-        raise RuntimeError(f'normal expects std >= 0.0, but found std {std:g}')
-    near = next((v._array for v in (mean, std) if isinstance(v, TensorBase)), None)
+    _check_deviation(std)
+    near = tensors[0]._array if tensors else None
     z = draw(
-        lambda shape: (generator or chance_of(near)).normal(shape, get_default_dtype().numpy), shape
+        lambda shape: (generator or chance_of(near)).normal(shape, get_default_dtype().numpy),
+        np.broadcast_shapes(*[v._array.shape for v in tensors]),
     )
-    drawn = z * (std.detach() if isinstance(std, TensorBase) else std) + (
-        mean.detach() if isinstance(mean, TensorBase) else mean
-    )
-    for x in (mean, std):  # PyTorch gives both a gradient of zeros
-        if isinstance(x, TensorBase) and x._node is not None:
-            drawn = REGISTRY['with_input'].call(drawn, x)
+    m, s = (v.detach() if isinstance(v, TensorBase) else v for v in (mean, std))
+    drawn = z * s + m
+    for x in tensors:  # PyTorch gives both a gradient of zeros
+        if x._node is not None: drawn = REGISTRY['with_input'].call(drawn, x)
     kind = isinstance(mean, TensorBase) + 2 * isinstance(std, TensorBase)
     return into(out, rename(drawn, f'NormalBackward{kind}'))
 
@@ -727,14 +703,8 @@ def normal(
 def bernoulli(input, p=None, *, generator=None, out=None):
     "Ones with the probabilities in `input` (or all with probability `p`), zeros otherwise."
     no_out(out)
-    return into(
-        out,
-        (
-            input.bernoulli(generator=generator)
-            if p is None
-            else input.bernoulli(p, generator=generator)
-        ),
-    )
+    given = () if p is None else (p,)
+    return into(out, input.bernoulli(*given, generator=generator))
 
 def multinomial(input, num_samples, replacement=False, *, generator=None):
     "Indices drawn with probabilities proportional to the entries (of each row)."

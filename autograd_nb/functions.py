@@ -7,17 +7,18 @@ __all__ = ['NUMBERS', 'sum', 'mean', 'prod', 'amax', 'amin', 'any', 'all', 'argm
            'std_mean', 'return_aminmax', 'return_max', 'return_min', 'return_sort', 'return_topk', 'return_mode',
            'return_median', 'return_cummax', 'cumsum', 'cumprod', 'mm', 'mv', 'bmm', 'dot', 'swapaxes', 'swapdims',
            'moveaxis', 'concat', 'concatenate', 'tril', 'triu', 'Size', 'is_tensor', 'need_tensor', 'need_first',
-           'need_tensors', 'outdated', 'as_operand', 'dim_of', 'sizes_of', 'dtype_of', 'refuse_whole', 'into', 'cast',
-           'add', 'sub', 'div', 'is_differentiable', 'underivable', 'floor_divide', 'rsub', 'rdiv', 'pow', 'rpow',
-           'clamp', 'where', 'lerp', 'addcmul', 'addcdiv', 'masked_fill', 'logsumexp', 'only', 'max', 'min', 'aminmax',
-           'norm', 'softmax', 'log_softmax', 'count_nonzero', 'matmul', 'outer', 'addmm', 'addmv', 'baddbmm', 'einsum',
-           'trace', 'reshape', 'view', 'view_as', 'reshape_as', 'flatten', 'unflatten', 'permute', 'transpose', 't',
-           'movedim', 'squeeze', 'unsqueeze', 'expand', 'expand_as', 'broadcast_to', 'broadcast_tensors', 'repeat',
-           'tile', 'repeat_interleave', 'cat', 'stack', 'vstack', 'hstack', 'split', 'chunk', 'tensor_split', 'unbind',
-           'narrow', 'select', 'flip', 'roll', 'diagonal', 'alone', 'diag', 'diag_embed', 'refuse_far', 'getitem',
-           'gather', 'take_along_dim', 'index_select', 'masked_select', 'take', 'scatter_add', 'scatter', 'index_add',
-           'check_range', 'nonzero', 'sort', 'argsort', 'topk', 'median', 'unique', 'bincount', 'one_hot', 'equal',
-           'isclose', 'allclose', 'numel', 'is_floating_point', 'is_complex', 'result_type', 'meshgrid', 'numpy_names']
+           'whole', 'need_tensors', 'outdated', 'as_operand', 'dim_of', 'sizes_of', 'dtype_of', 'refuse_whole', 'into',
+           'cast', 'add', 'sub', 'div', 'is_differentiable', 'underivable', 'floor_divide', 'rsub', 'rdiv', 'pow',
+           'rpow', 'clamp', 'where', 'lerp', 'addcmul', 'addcdiv', 'masked_fill', 'logsumexp', 'only', 'max', 'min',
+           'aminmax', 'norm', 'softmax', 'log_softmax', 'count_nonzero', 'matmul', 'outer', 'addmm', 'addmv', 'baddbmm',
+           'einsum', 'trace', 'reshape', 'view', 'view_as', 'reshape_as', 'flatten', 'unflatten', 'permute',
+           'transpose', 't', 'movedim', 'squeeze', 'unsqueeze', 'expand', 'expand_as', 'broadcast_to',
+           'broadcast_tensors', 'repeat', 'tile', 'repeat_interleave', 'cat', 'stack', 'vstack', 'hstack', 'split',
+           'chunk', 'tensor_split', 'unbind', 'narrow', 'select', 'flip', 'roll', 'diagonal', 'alone', 'diag',
+           'diag_embed', 'refuse_far', 'getitem', 'gather', 'take_along_dim', 'index_select', 'masked_select', 'take',
+           'scatter_add', 'scatter', 'index_add', 'check_range', 'nonzero', 'sort', 'argsort', 'topk', 'median',
+           'unique', 'bincount', 'one_hot', 'equal', 'isclose', 'allclose', 'numel', 'is_floating_point', 'is_complex',
+           'result_type', 'meshgrid', 'numpy_names']
 
 # %% ../nbs/tensor/02_functions.ipynb #6b063a48
 import builtins
@@ -46,7 +47,8 @@ from autograd_nb.graph.errors import (
 from .transforms.levels import KINDS, WRAPPERS, Facade, dynamic_error, looped
 from .graph.modes import LOCAL, castable, constant_input
 from .layers.versions import JOURNAL, announce
-from .graph.node import TensorBase, recorded_as, rename, tensor_like
+from .graph.node import TensorBase, tensor_like
+from .layers.names import recorded_as, rename
 from .graph.op import REGISTRY
 from .graph.pytree import SequenceKey, register_pytree_node
 import autograd_nb.ops.attention
@@ -118,6 +120,15 @@ def need_first(value, other, function):
     if isinstance(other, TensorBase) and isinstance(value, (int, float, complex)): return
     need_tensor(value, function)
 
+def whole(value, function, name, position):
+    "`value` as an int; PyTorch's TypeError unless it is a whole number."
+    try: return operator.index(value)
+    except TypeError: pass
+    raise TypeError(
+        f"{function}(): argument '{name}' (position {position}) must be int, not"
+        f' {type(value).__name__}'
+    )
+
 def need_tensors(values, function):
     "Raise PyTorch's RuntimeError for an empty list."
     if not len(values): raise RuntimeError(f'{function} expects a non-empty TensorList')
@@ -132,6 +143,7 @@ def outdated(words):
             warnings.warn(words, UserWarning, stacklevel=2)
             return function(*args, **kwargs)
 
+        outdated.warns = True
         return outdated
 
     return decorate
@@ -1183,25 +1195,6 @@ def _fitting(n, *sizes):
     if -1 not in shape: return shape if rest == n else None
     return tuple(n // rest if s == -1 else s for s in shape) if rest and n % rest == 0 else None
 
-# %% ../nbs/tensor/02_functions.ipynb #84dfbd78
-def _read_as(input, dtype):
-    "The bytes of a tensor as numbers of another (NumPy) dtype. Raises PyTorch's errors."
-    a = input._array
-    if a.dtype.itemsize == dtype.itemsize or a.ndim and a.strides[-1] == a.itemsize:
-        times = dtype.itemsize // a.itemsize
-        if times < 2 or not a.shape[-1] % times: return a.view(dtype)
-    to = f'to view {_type_name(input)} as {TYPE_NAMES[dtype.name]} (different element sizes)'
-    if not a.ndim: raise RuntimeError(f'self.dim() cannot be 0 {to}')
-    times = dtype.itemsize // a.itemsize
-    if times > 1 and a.shape[-1] % times:
-        raise RuntimeError(
-            f'self.size(-1) must be divisible by {times} {to}, but got {a.shape[-1]}'
-        )
-    raise RuntimeError(
-        f'self.stride(-1) must be 1 {to}, but got {a.strides[-1] // a.itemsize}'
-    )
-
-
 # %% ../nbs/tensor/02_functions.ipynb #84f97525
 def _resolved(input, args):
     "The shape that `args` say (see `sizes_of`), with -1 replaced by the size that fits."
@@ -1227,6 +1220,25 @@ def _resolved(input, args):
                 f' {list(shape)}'
             )
     raise count_error(input, shape)
+
+# %% ../nbs/tensor/02_functions.ipynb #84dfbd78
+def _read_as(input, dtype):
+    "The bytes of a tensor as numbers of another (NumPy) dtype. Raises PyTorch's errors."
+    a = input._array
+    if a.dtype.itemsize == dtype.itemsize or a.ndim and a.strides[-1] == a.itemsize:
+        times = dtype.itemsize // a.itemsize
+        if times < 2 or not a.shape[-1] % times: return a.view(dtype)
+    to = f'to view {_type_name(input)} as {TYPE_NAMES[dtype.name]} (different element sizes)'
+    if not a.ndim: raise RuntimeError(f'self.dim() cannot be 0 {to}')
+    times = dtype.itemsize // a.itemsize
+    if times > 1 and a.shape[-1] % times:
+        raise RuntimeError(
+            f'self.size(-1) must be divisible by {times} {to}, but got {a.shape[-1]}'
+        )
+    raise RuntimeError(
+        f'self.stride(-1) must be 1 {to}, but got {a.strides[-1] // a.itemsize}'
+    )
+
 
 # %% ../nbs/tensor/02_functions.ipynb #dbe134a0
 def view(input, *shape):
@@ -1680,6 +1692,7 @@ def narrow(input, dim, start, length):
         raise RuntimeError('narrow() cannot be applied to a 0-dim tensor.')
     d = dim_of(dim, input._array.ndim)
     n = input._array.shape[d]
+    if length.__class__ is not int: length = whole(length, 'narrow', 'length', 4)
     if length < 0: raise RuntimeError('narrow(): length must be non-negative.')
     if isinstance(start, TensorBase) and (start._array.ndim or start._array.dtype.kind not in 'iu'):
         raise RuntimeError('start must be an 0-dim integral Tensor.')
@@ -1698,6 +1711,7 @@ def select(input, dim, index):
     d, n = dim_of(dim, input._array.ndim), input._array.ndim
     if not n: raise IndexError('select() cannot be applied to a 0-dim tensor.')
     size = input._array.shape[d]
+    if index.__class__ is not int: index = whole(index, 'select', 'index', 3)
     if not -size <= index < size:
         raise IndexError(
             f'select(): index {index} out of range for tensor of size {list(input._array.shape)} at'
@@ -2003,16 +2017,6 @@ def _basic_first(index):
         work = work or i is None or i.__class__ is int or i.__class__ is slice and i != slice(None)
     return (tuple(first) if work else None), tuple(then)
 
-# %% ../nbs/tensor/02_functions.ipynb #19374431
-def _too_wide(index, x, dim):
-    "The first dimension, other than `dim`, in which `index` is larger than `x`; None: it fits."
-    sizes, room = index._array.shape, x._array.shape
-    if len(sizes) != len(room): return None
-    for d, size in enumerate(sizes):
-        if size > room[d] and d != dim: return d
-    return None
-
-
 # %% ../nbs/tensor/02_functions.ipynb #683b664c
 def _one_at_a_time(input, index):
     "A basic index applied entry by entry, each a node of its own as in PyTorch."
@@ -2037,6 +2041,16 @@ def _one_at_a_time(input, index):
                 raise _index_error(error, index, shape) from None
     return out if out is not input else _op['basic_index'](input, index=(Ellipsis,))
 
+# %% ../nbs/tensor/02_functions.ipynb #19374431
+def _too_wide(index, x, dim):
+    "The first dimension, other than `dim`, in which `index` is larger than `x`; None: it fits."
+    sizes, room = index._array.shape, x._array.shape
+    if len(sizes) != len(room): return None
+    for d, size in enumerate(sizes):
+        if size > room[d] and d != dim: return d
+    return None
+
+
 # %% ../nbs/tensor/02_functions.ipynb #65040339
 def gather(input, dim, index, *, out=None):
     "Elements picked along `dim`, one index per result element."
@@ -2060,6 +2074,40 @@ def take_along_dim(input, indices, dim=None, *, out=None):
         d,
         expand(indices, [b[d] if i == d else s for i, s in enumerate(shape)]),
     )
+
+# %% ../nbs/tensor/02_functions.ipynb #7a0f3aac
+def _check_places(name, input, dim, index, src=None):
+    """Raise PyTorch's error unless `index` fits into `input`, but along `dim`, and into `src`."""
+    x, i = input._array, index._array
+    if x.ndim == i.ndim == 2 and src is None and dim.__class__ is int and -2 <= dim < 2:
+        other = 1 - dim % 2  # the usual case, at once
+        if i.shape[other] <= x.shape[other]: return
+    if not i.size or Facade in (x.__class__, i.__class__): return
+    for other, of in ((x, 'input' if name == 'gather' else 'self'), (src, 'src')):
+        if other is None: continue
+        if other is src: other = src._array
+        if builtins.max(other.ndim, 1) != builtins.max(i.ndim, 1):
+            raise RuntimeError(
+                f'Index tensor must have the same number of dimensions as {of} tensor'
+            )
+    if not x.ndim or not i.ndim: return
+    d, sizes = dim_of(dim, x.ndim), list(i.shape)
+    wide = _too_wide(index, input, d)
+    if wide is not None and name == 'gather':
+        raise RuntimeError(
+            f'Size does not match at dimension {wide} expected index {sizes} to be no larger than'
+            f' self {list(x.shape)} apart from dimension {d}'
+        )
+    if wide is not None or src is not None and _too_wide(index, src, None) is not None:
+        beside = '' if src is None else f' and to be no larger size than src {list(src.shape)}'
+        raise RuntimeError(
+            f'Expected index {sizes} to be no larger than self {list(x.shape)} apart from'
+            f' dimension {d}{beside}'
+        )
+
+def _refuse_other_dtype(input, src):
+    if src._array.dtype != input._array.dtype:
+        raise RuntimeError('scatter(): Expected self.dtype to be equal to src.dtype')
 
 # %% ../nbs/tensor/02_functions.ipynb #363fb797
 def index_select(input, dim, index, *, out=None):
@@ -2122,40 +2170,6 @@ def take(input, index, *, out=None):
             f' tensor of {size} elements.'
         )
     return _op['index'](reshape(input, -1), index=(a,), node='TakeBackward0')
-
-# %% ../nbs/tensor/02_functions.ipynb #7a0f3aac
-def _check_places(name, input, dim, index, src=None):
-    """Raise PyTorch's error unless `index` fits into `input`, but along `dim`, and into `src`."""
-    x, i = input._array, index._array
-    if x.ndim == i.ndim == 2 and src is None and dim.__class__ is int and -2 <= dim < 2:
-        other = 1 - dim % 2  # the usual case, at once
-        if i.shape[other] <= x.shape[other]: return
-    if not i.size or Facade in (x.__class__, i.__class__): return
-    for other, of in ((x, 'input' if name == 'gather' else 'self'), (src, 'src')):
-        if other is None: continue
-        if other is src: other = src._array
-        if builtins.max(other.ndim, 1) != builtins.max(i.ndim, 1):
-            raise RuntimeError(
-                f'Index tensor must have the same number of dimensions as {of} tensor'
-            )
-    if not x.ndim or not i.ndim: return
-    d, sizes = dim_of(dim, x.ndim), list(i.shape)
-    wide = _too_wide(index, input, d)
-    if wide is not None and name == 'gather':
-        raise RuntimeError(
-            f'Size does not match at dimension {wide} expected index {sizes} to be no larger than'
-            f' self {list(x.shape)} apart from dimension {d}'
-        )
-    if wide is not None or src is not None and _too_wide(index, src, None) is not None:
-        beside = '' if src is None else f' and to be no larger size than src {list(src.shape)}'
-        raise RuntimeError(
-            f'Expected index {sizes} to be no larger than self {list(x.shape)} apart from'
-            f' dimension {d}{beside}'
-        )
-
-def _refuse_other_dtype(input, src):
-    if src._array.dtype != input._array.dtype:
-        raise RuntimeError('scatter(): Expected self.dtype to be equal to src.dtype')
 
 # %% ../nbs/tensor/02_functions.ipynb #acce03d8
 @castable

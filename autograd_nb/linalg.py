@@ -7,7 +7,7 @@ __all__ = ['return_inv_ex', 'return_solve_ex', 'return_cholesky_ex', 'return_slo
            'return_svd', 'return_eigh', 'return_eig', 'return_lu', 'return_lu_factor', 'return_lu_factor_ex',
            'return_lu_unpack', 'return_lstsq', 'return_ldl_factor', 'return_ldl_factor_ex', 'followed', 'need_matrix',
            'need_floating', 'one_triangle', 'mirrored', 'inv', 'inv_ex', 'solve', 'solve_ex', 'solve_triangular',
-           'lstsq', 'pinv', 'det', 'slogdet', 'logdet', 'cholesky', 'cholesky_ex', 'adjoint', 'qr', 'lu',
+           'lstsq', 'pinv', 'det', 'slogdet', 'logdet', 'cholesky', 'cholesky_ex', 'adjoint', 'qr', 'lu', 'in_columns',
            'lu_factor_ex', 'lu_factor', 'lu_solve', 'lu_unpack', 'reflector', 'householder_product', 'ldl_factor_ex',
            'ldl_factor', 'ldl_solve', 'eigh', 'eigvalsh', 'eig', 'eigvals', 'svd', 'svdvals', 'vector_norm',
            'matrix_norm', 'norm', 'cond', 'matrix_rank', 'matrix_exp', 'matrix_power', 'multi_dot', 'cross', 'vecdot',
@@ -24,7 +24,8 @@ from .arrays.dtypes import FROM_NUMPY
 from .functions import _pair, cast, dim_of, into, matmul, need_tensor
 from .graph.modes import LOCAL, castable, constant_input
 from .transforms.levels import WRAPPERS, looped
-from .graph.node import TensorBase, recorded_as, rename, tensor_like
+from .graph.node import TensorBase, tensor_like
+from .layers.names import recorded_as, rename
 from .graph.op import REGISTRY
 import autograd_nb.ops.decompositions  # noqa: F401  (registers its operations)
 from .ops.decompositions import LinAlgError
@@ -83,6 +84,7 @@ def mirrored(A, upper=False):
     if followed(A):
         t, strict = (F.triu(A), F.triu(A, 1)) if upper else (F.tril(A), F.tril(A, -1))
         return A + (t + adjoint(strict) - A).detach()
+    if a.dtype.kind != 'c' and (a == a.swapaxes(-1, -2)).all(): return A
     if np.array_equal(a, a.swapaxes(-1, -2).conj(), equal_nan=True): return A
     t = np.triu(a) if upper else np.tril(a)
     other = t.swapaxes(-1, -2).conj().copy()
@@ -117,6 +119,7 @@ return_lu, return_lu_factor, return_lu_factor_ex = (
 return_lu_unpack = _pair('lu_unpack', ('P', 'L', 'U'))
 return_lstsq = _pair('linalg_lstsq', ('solution', 'residuals', 'rank', 'singular_values'))
 
+# %% ../nbs/tensor/05_linalg.ipynb #a7dcfd2b
 def inv(A, *, out=None):
     "The inverse of square matrices. Raises LinAlgError for a singular one."
     need_matrix(A, 'linalg.inv', True)
@@ -337,6 +340,10 @@ def lu(A, *, pivot=True, out=None):
     return into(out, return_lu(*_op['plu'](A)))
 
 # %% ../nbs/tensor/05_linalg.ipynb #40ac6a1d
+def in_columns(matrices):
+    "Matrices laid out as LAPACK leaves them."
+    return F._op['clone'](matrices, order='columns')
+
 @recorded_as('LinalgLuFactorExBackward0')
 def lu_factor_ex(A, *, pivot=True, check_errors=False, out=None):
     "Both factors in one matrix, the row exchanges, and the places of zero pivots."
@@ -344,29 +351,12 @@ def lu_factor_ex(A, *, pivot=True, check_errors=False, out=None):
     P, L, U = lu(A, pivot=pivot)
     m, n = A._array.shape[-2:]
     k = builtins.min(m, n)
-    low = F.tril(L, -1)
-    packed = (
-        F.cat(
-            [
-                F.narrow(low, -1, 0, k),
-                A.new_zeros((*A._array.shape[:-1], n - k)),
-            ],
-            -1,
-        )
-        if n > k
-        else low
-    )
-    top = (
-        F.cat(
-            [
-                U,
-                A.new_zeros((*A._array.shape[:-2], m - k, n)),
-            ],
-            -2,
-        )
-        if m > k
-        else U
-    )
+    low, top = F.tril(L, -1), U
+    if n > k:
+        right = A.new_zeros((*A._array.shape[:-1], n - k))
+        low = F.cat([F.narrow(low, -1, 0, k), right], -1)
+    if m > k:
+        top = F.cat([top, A.new_zeros((*A._array.shape[:-2], m - k, n))], -2)
     info = _op['first_zero'](U.detach())
     if check_errors and info._array.any():
         raise LinAlgError(
@@ -375,7 +365,9 @@ def lu_factor_ex(A, *, pivot=True, check_errors=False, out=None):
         )
     return into(
         out,
-        return_lu_factor_ex(packed + top, F.narrow(_op['exchanges'](P.detach()), -1, 0, k), info),
+        return_lu_factor_ex(
+            in_columns(low + top), F.narrow(_op['exchanges'](P.detach()), -1, 0, k), info
+        ),
     )
 
 # %% ../nbs/tensor/05_linalg.ipynb #ab0319b8
@@ -401,7 +393,7 @@ def lu_solve(LU, pivots, B, *, left=True, adjoint=False, out=None):
                 -1,
             ),
         )
-    if adjoint: return into(out, _lu_transposed(LU.conj(), P, B))
+    if adjoint: return into(out, in_columns(_lu_transposed(LU.conj(), P, B)))
     y = _op['triangular_solve'](
         LU, matmul(F.transpose(P, -2, -1), B), upper=False, unitriangular=True
     )
@@ -451,7 +443,7 @@ def householder_product(A, tau, *, out=None):
         Q = Q - v * F.unsqueeze(F.unsqueeze(F.select(tau, -1, i), -1), -1) * matmul(adjoint(v), Q)
     if not tau._array.shape[-1]:
         Q = F._op['with_input'](F._op['with_input'](Q, A, none=True), tau, none=True)
-    return into(out, Q)
+    return into(out, in_columns(Q))
 
 # %% ../nbs/tensor/05_linalg.ipynb #43d80a89
 return_ldl_factor, return_ldl_factor_ex = (
@@ -673,6 +665,7 @@ def matrix_power(A, n, *, out=None):
             'linalg.matrix_power: A must be batches of square matrices, but they are'
             f' {A._array.shape[-2]} by {A._array.shape[-1]} matrices'
         )
+    n = F.whole(n, 'linalg_matrix_power', 'n', 2)
     if n < 0: A, n = inv(A), -n
     if n == 0:
         return into(

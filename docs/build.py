@@ -36,6 +36,8 @@ from execute import NOTEBOOKS, ROOT
 from executed import CACHE, DOCS
 from floors import FLOORS, FRONT_DOOR, floor_of
 
+from autograd_nb.viz.large import LARGE_SCRIPT  # own.py put the package on the path
+
 SOURCE, SITE = ROOT / "_docs_src", ROOT / "_docs"
 STAMP = SITE / ".fingerprint"  # of what the site was made of
 
@@ -172,6 +174,7 @@ def write_static(source: Source):
     for path in (DOCS / "_static").rglob("*"):
         if path.is_file():
             source.write(f"_static/{path.relative_to(DOCS / '_static').as_posix()}", path.read_bytes())
+    source.write("_static/graph.js", LARGE_SCRIPT)
     for name, content in own.files().items():
         source.write(name, content)
 

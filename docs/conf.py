@@ -1,5 +1,6 @@
 """Sphinx configuration. Facts about the package come from settings.ini."""
 
+import hashlib
 import html
 import os
 import re
@@ -100,5 +101,7 @@ def leave_out_of_search(app, doctree):
 
 
 def setup(app):
+    # Sphinx compares values of the configuration, not what functions here do: a change of this file makes all pages anew.
+    app.add_config_value("made_by", hashlib.sha256(Path(__file__).read_bytes()).hexdigest(), "env")
     app.connect("doctree-read", leave_out_of_search)
     app.connect("html-page-context", finish_page)

@@ -175,8 +175,9 @@ SHAPES = ('<circle cx="{x}" cy="{y}" r="6"/>', '<path d="M{x} {y}m-6 5 6-11 6 11
           '<path d="M{x} {y}m0-7 6 7-6 7-6-7z"/>', '<path d="M{x} {y}m-5-5 10 10m0-10-10 10"/>', '<path d="M{x} {y}m-6-5 6 11 6-11z"/>')
 
 
-def plot(results: dict) -> str:
-    "Ratios to PyTorch on a logarithmic scale as an SVG in the page's own colours: a mark for each engine, told apart by shape as well, and a bar for the middle half of the rounds."
+def plot(results: dict, narrow: bool = False) -> str:
+    """Ratios to PyTorch on a logarithmic scale as an SVG in the page's own colours: a mark for each engine, told apart by shape as well, and a bar for the middle half of the rounds.
+    Names stand beside the marks, or, `narrow`, above them."""
     engines = [name for name in results["engines"] if name != BASE]
     rows = [(name, {engine: row for engine, row in found.items() if engine in engines and "ratio" in row}) for name, found in results["workloads"].items()]
     rows = [(name, found) for name, found in rows if found]
@@ -184,7 +185,15 @@ def plot(results: dict) -> str:
         return ""
     values = [value for _, found in rows for row in found.values() for value in (row["low"], row["high"], row["ratio"])]
     low, high = min(0.5, *values) / 1.1, max(2, *values) * 1.1
-    left, width, step, top = 330, 800, 26, 58
+    left, width, step = (24, 340, 44) if narrow else (330, 800, 26)
+    widths = [32 + 7.2 * len(engine) for engine in engines]  # a mark, the name, a gap
+    legend, line, x = [], 0, max(width - sum(widths), 0)
+    for engine_width in widths:
+        if x + engine_width > width + 12 and x > 0:
+            line, x = line + 1, 0
+        legend.append((x, 14 + 22 * line))
+        x += engine_width
+    top = 58 + 22 * line
     height = top + step * len(rows) + 30
 
     def place(ratio: float) -> float:
@@ -193,22 +202,22 @@ def plot(results: dict) -> str:
     ticks = [10.0**power * lead for power in range(-3, 5) for lead in (1, 2, 5) if low <= 10.0**power * lead <= high]
     if len(ticks) > 8:
         ticks = [tick for tick in ticks if round(math.log10(tick), 6).is_integer()]
-    parts = [f'<svg class="bench-plot" viewBox="0 0 {width} {height}" role="img" aria-labelledby="bench-title bench-words" xmlns="http://www.w3.org/2000/svg">',
-             '<title id="bench-title">Time relative to PyTorch, workload by workload</title>',
-             f'<desc id="bench-words">{escape(words(rows))}</desc>']
-    widths = [32 + 7.2 * len(engine) for engine in engines]  # a mark, the name, a gap
-    for number, engine in enumerate(engines):
-        x = max(width - sum(widths), 0) + sum(widths[:number])
-        parts.append(f'<g class="engine-{number}">{SHAPES[number % len(SHAPES)].format(x=round(x + 8), y=14)}</g><text x="{x + 20:.0f}" y="19">{escape(engine)}</text>')
+    kind = "narrow" if narrow else "broad"
+    parts = [f'<svg class="bench-plot {kind}" viewBox="0 0 {width} {height}" role="img" aria-labelledby="bench-title-{kind} bench-words-{kind}" xmlns="http://www.w3.org/2000/svg">',
+             f'<title id="bench-title-{kind}">Time relative to PyTorch, workload by workload</title>',
+             f'<desc id="bench-words-{kind}">{escape(words(rows))}</desc>']
+    for number, (engine, (x, y)) in enumerate(zip(engines, legend)):
+        parts.append(f'<g class="engine-{number}">{SHAPES[number % len(SHAPES)].format(x=round(x + 8), y=y)}</g><text x="{x + 20:.0f}" y="{y + 5}">{escape(engine)}</text>')
     for tick in ticks:
-        kind = "one" if tick == 1 else "tick"
-        parts.append(f'<path class="{kind}" d="M{place(tick)} {top - 8}V{height - 24}"/><text class="scale" x="{place(tick)}" y="{height - 8}">{tick:g}×</text>')
-    parts.append(f'<text class="scale" x="{place(1) - 8}" y="{top - 14}" style="text-anchor:end">faster than PyTorch</text>'
+        parts.append(f'<path class="{"one" if tick == 1 else "tick"}" d="M{place(tick)} {top - 8}V{height - 24}"/><text class="scale" x="{place(tick)}" y="{height - 8}">{tick:g}×</text>')
+    faster = "faster" if narrow else "faster than PyTorch"
+    parts.append(f'<text class="scale" x="{place(1) - 8}" y="{top - 14}" style="text-anchor:end">{faster}</text>'
                  f'<text class="scale" x="{place(1) + 8}" y="{top - 14}" style="text-anchor:start">slower</text>')
     for index, (name, found) in enumerate(rows):
-        y = top + step * index + step / 2
-        shown = name if len(name) <= 44 else name[:43] + "…"
-        parts.append(f'<text class="name" x="{left - 14}" y="{y + 5:.0f}">{escape(shown)}<title>{escape(name)}</title></text>')
+        y = top + step * index + (32 if narrow else step / 2)
+        shown = name if len(name) <= (50 if narrow else 44) else name[:43] + "…"
+        at = f'x="2" y="{y - 13:.0f}" style="text-anchor:start"' if narrow else f'x="{left - 14}" y="{y + 5:.0f}"'
+        parts.append(f'<text class="name" {at}>{escape(shown)}<title>{escape(name)}</title></text>')
         for number, engine in reversed(list(enumerate(engines))):  # ours on top
             if engine in found:
                 row = found[engine]
@@ -245,7 +254,7 @@ def page() -> str:
     drawn = plot(results)
     if drawn:
         text += ("## Relative to PyTorch\n\nMarks are medians, bars the middle half of the rounds; the scale is logarithmic. Left of the line is faster than PyTorch.\n\n"
-                 f"```{{raw}} html\n<div class=\"bench-scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Plot: time relative to PyTorch\">{drawn}</div>\n```\n\n")
+                 f"```{{raw}} html\n<div class=\"bench-scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Plot: time relative to PyTorch\">{drawn}{plot(results, narrow=True)}</div>\n```\n\n")
     text += strangers_section()
     text += f"## All figures\n\nMedian time of one step; beside it the ratio to PyTorch in the same rounds.\n\n{table(results)}\n"
     if any("mib" in row for rows in results["workloads"].values() for row in rows.values()):

@@ -937,3 +937,29 @@ def test_random_programs(size, state, more, precise, text, returned):
         assert expected == found
     for a, b in zip(tree_leaves(expected), tree_leaves(found)):        # gradients are added to what was there in another order in passes that somebody watches, as in recordings
         np.testing.assert_allclose(*(np.frombuffer(v, "f8" if precise else "f4") for v in (a, b)), rtol=1e-4, atol=1e-4)
+
+
+def test_long_steps_have_room_for_calls():
+    """However deep in Python's stack a long step is replayed, its calls find room there."""
+    resource = pytest.importorskip('resource')
+    x = torch.ones(3, 3)
+
+    @capture
+    def step():
+        y = x
+        for _ in range(300):
+            y = y.roll(1, 0)
+        return y
+
+    for _ in range(4):
+        step()
+
+    def faults(depth):
+        if depth:
+            return faults(depth - 1)
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        step()
+        return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+    for depth in range(120):
+        assert min(faults(depth) for _ in range(3)) < 100, depth

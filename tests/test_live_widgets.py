@@ -154,3 +154,26 @@ def test_the_explorer_recomputes_live(voila, browser_page):
     box.locator("input[type=text]").press("Enter")
     page.locator(".ag-line", has_text="unknown function").first.wait_for()
     assert box.locator("svg.agnb").count() == 1
+
+
+def test_a_large_picture_moves_in_its_frame(browser_page):
+    "What `large()` puts into a notebook, of a graph and of a demo: moved by keys, searched, with nothing fetched."
+    import autograd_nb as torch
+    from autograd_nb.viz import draw
+    from autograd_nb.widgets import stepper
+
+    x = torch.tensor(1.0, requires_grad=True)
+    y = x
+    for k in range(2, 14):
+        y = torch.sin(y * k)
+    for shown in (draw(y), stepper("sin(x)*x + sin(x*2)", 1.0)):
+        browser_page.set_content(f"<!DOCTYPE html><body>{shown.large()._repr_html_()}</body>")
+        inside = browser_page.frame_locator("iframe")
+        paper, stage = inside.locator(".graph-paper"), inside.locator(".graph-stage")
+        before = paper.get_attribute("style")
+        stage.press("ArrowRight")
+        assert paper.get_attribute("style") != before
+        stage.press("/")
+        browser_page.keyboard.type("sin")
+        assert inside.locator(".graph-told").inner_text().startswith("1 of ")
+    assert not browser_page.errors and not browser_page.requests

@@ -13,7 +13,8 @@ import pytest
 
 import autograd_nb as torch
 from autograd_nb.graph.node import TensorBase
-from autograd_nb.graph.op import REGISTRY, Fixed, N, unique
+from autograd_nb.graph.codegen import unique
+from autograd_nb.graph.op import REGISTRY, Fixed, N
 
 
 class Case:

@@ -3,6 +3,7 @@
 import functools
 import html
 import json
+import os
 import re
 import resource
 import subprocess
@@ -14,7 +15,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from conftest import ROOT, required
+from conftest import ROOT, Page, required
 
 sys.path[:0] = [str(ROOT), str(ROOT / "docs")]
 import assets  # noqa: E402
@@ -239,6 +240,108 @@ def test_no_demo_contradicts_itself(built_site, site, browser_page):
     assert not faults, "\n".join(faults)
 
 
+SMALL_LETTERS = """() => {
+  const found = {};
+  for (const text of document.querySelectorAll('.bd-article svg text')) {
+    const matrix = text.closest('mjx-container, .math') || !text.checkVisibility() ? null : text.getScreenCTM();
+    const size = matrix && parseFloat(getComputedStyle(text).fontSize) * Math.hypot(matrix.a, matrix.b);
+    if (matrix && size < 10.9) found[text.closest('svg').getAttribute('aria-label')] = size.toFixed(1);
+  }
+  return Object.entries(found).map(([name, size]) => `${name}: ${size}`);
+}"""
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_letters_in_pictures_are_large_enough(built_site, site, browser_page, width):
+    "At least eleven pixels on every page: a picture scrolls rather than shrink further."
+    browser_page.set_viewport_size({"width": width, "height": 844})
+    faults, looked = [], 0
+    for path in pages(built_site):
+        if "<svg" in text_of(path):
+            name = path.relative_to(built_site).as_posix()
+            browser_page.goto(f"{site}/{name}", wait_until="load")
+            browser_page.add_style_tag(content="* { content-visibility: visible !important }")
+            faults += [f"{name}: {fault}" for fault in browser_page.evaluate(SMALL_LETTERS)]
+            looked += 1
+    assert looked > 40 and not faults, "\n".join(faults)
+
+
+# How high a demo is at each step, when all of them have been seen once, and how far below its top its drawing begins from the start.
+HEIGHTS = """async root => {
+  const slider = root.querySelector('.widget-slider input:not([disabled])'), found = [];
+  const stack = () => [...root.querySelectorAll('.widget-stack')].at(-1);
+  for (const round of [0, 1]) for (let k = +slider.min; k <= +slider.max; k++) {
+    slider.value = k;
+    slider.dispatchEvent(new Event('input', { bubbles: true }));
+    for (let waited = 0; +stack().dataset.at !== k && waited < 400; waited++) await new Promise(next => setTimeout(next, 5));
+    const caption = root.querySelector('.ag-caption')?.offsetHeight ?? 0;
+    if (round) found.push(root.offsetHeight, caption); else found.push(null, caption);
+  }
+  return found;
+}"""
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_nothing_moves_while_a_demo_plays(built_site, site, browser_page, width):
+    "Captions are as high at every step, so that the drawing below stays where it is, and nor does what stands below the demo come up again."
+    browser_page.set_viewport_size({"width": width, "height": 844})
+    faults, demos = [], 0
+    for name in ("index", "gallery", "book/01_why_autodiff", "book/02_computation_graph", "book/04_backward_pass", "book/07_custom_functions", "book/11_checkpointing"):
+        browser_page.goto(f"{site}/{name}.html", wait_until="load")
+        for number, demo in enumerate(browser_page.locator(".demo[data-demo]:has(.widget-play)").all()):
+            demo.scroll_into_view_if_needed()
+            said = demo.evaluate(HEIGHTS)
+            heights, captions = set(said[0::2]) - {None}, set(said[1::2])
+            demos += 1
+            if len(heights) > 1 or len(captions) > 1:
+                faults.append(f"{name}, demo {number}: heights {sorted(heights)}, captions {sorted(captions)}")
+    assert demos > 15 and not faults, "\n".join(faults)
+
+
+COVERED = """() => [...document.querySelectorAll('.graph-open')].filter(e => e.checkVisibility()).flatMap(open => {
+  open.scrollIntoView({ block: 'center' });
+  const a = open.getBoundingClientRect();
+  return [...open.closest('.demo, .cell_output').querySelectorAll('button, input, textarea, .ag-heading, svg.agnb text')].filter(e => e !== open && e.checkVisibility()).filter(e => {
+    const b = e.getBoundingClientRect();
+    return a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 1 && b.top < a.bottom - 1;
+  }).map(e => e.textContent.trim() || e.className);
+})"""
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_the_button_for_the_whole_screen_covers_nothing(built_site, site, browser_page, width):
+    browser_page.set_viewport_size({"width": width, "height": 844})
+    seen = 0
+    for name in ("gallery", "book/01_why_autodiff", "book/02_computation_graph", "viz/08_picture"):
+        browser_page.goto(f"{site}/{name}.html", wait_until="load")
+        for place in browser_page.locator(".demo, .cell_output").all():
+            place.scroll_into_view_if_needed()
+        browser_page.wait_for_timeout(200)
+        seen += browser_page.locator(".graph-open:visible").count()
+        assert not browser_page.evaluate(COVERED), name
+    assert seen > 5
+
+
+def test_buttons_that_nothing_follows_are_off(site, browser_page):
+    "Such as the choices of the debugger, which ask a kernel; each says why."
+    browser_page.goto(f"{site}/gallery.html", wait_until="load")
+    choices = browser_page.locator(".demo .widget-toggle-buttons button", has_text="clip norm to")
+    assert choices.count() and all(choice.is_disabled() and choice.get_attribute("title") for choice in choices.all())
+    assert browser_page.locator(".demo .widget-toggle-buttons button", has_text="clamp(−1, 1)").first.is_enabled()
+
+
+def test_a_function_of_a_chapter_is_computed_in_the_page(built_site, site, browser_page):
+    "Not only expressions: a short `def` whose source the notebook kept."
+    if not served_alone(built_site):
+        pytest.skip("Python is not in the site")
+    browser_page.goto(f"{site}/book/02_computation_graph.html", wait_until="load")
+    demo = browser_page.locator(".demo-own", has_text="Drag x: each run makes a new graph")
+    slider = demo.locator(".own-sliders input")
+    slider.evaluate("e => { e.value = 3; e.dispatchEvent(new Event('input', { bubbles: true })) }")
+    browser_page.wait_for_function("e => e.textContent.includes('f = 0.75')", arg=demo.locator(".own-line").element_handle(), timeout=60_000)
+    assert "d/dx = 0.25" in demo.locator(".own-line").inner_text() and not browser_page.errors
+
+
 def test_a_graph_opens_on_the_whole_screen(site, browser, tmp_path):
     "Where it is larger than its place: dragged by one finger, enlarged by two, searched, saved as a file that needs no page, closed by a key."
     context = browser.new_context(viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
@@ -272,9 +375,22 @@ def test_a_graph_opens_on_the_whole_screen(site, browser, tmp_path):
     download.value.save_as(tmp_path / "graph.svg")
     saved = (tmp_path / "graph.svg").read_text(encoding="utf-8")
     assert "MulBackward0" in saved and "var(" not in saved and "<style" not in saved and ElementTree.fromstring(saved).get("width")
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Save as a page of its own").tap()
+    download.value.save_as(tmp_path / "graph.html")
     page.keyboard.press("Escape")
     assert not page.locator("dialog.graph-view").count()
     context.close()
+    alone = Page(browser.new_context(viewport={"width": 900, "height": 600}))
+    for name in ("graph.html", "again.html"):  # the page that it saves is one that can do the same
+        alone.goto((tmp_path / name).as_uri())
+        alone.get_by_role("searchbox", name="Find a node").fill("MulBackward")
+        assert alone.locator(".graph-told").inner_text() == "1 of 1"
+        with alone.expect_download() as download:
+            alone.get_by_role("button", name="Save as a page of its own").click()
+        download.value.save_as(tmp_path / "again.html")
+    assert not alone.errors and all(url.startswith(("file:", "blob:", "data:")) for url in alone.requests)
+    alone.context.close()
 
 
 def test_search_ranks_chapters_first(site, browser_page):
@@ -336,6 +452,23 @@ def test_one_page_is_built_in_seconds(tmp_path):
     assert "<svg" in page.read_text(encoding="utf-8") and took < 15, f"{took:.1f} s"  # 3 to 5 s on a quiet machine
     wrong = subprocess.run([*command[:-1], "no_such_page"], cwd=ROOT, capture_output=True, text=True)
     assert wrong.returncode == 1 and "no notebook" in wrong.stderr
+
+
+def test_a_changed_configuration_makes_all_pages_anew(tmp_path):
+    "Also pages whose own text stayed: what a function in conf.py adds to each of them is no value that Sphinx compares."
+    source, site = tmp_path / "source", tmp_path / "site"
+    (source / "_static").mkdir(parents=True)
+    for name in ("access.js", "site.css", "icon.svg", "scorer.js"):
+        (source / "_static" / name).write_bytes((ROOT / "docs" / "_static" / name).read_bytes())
+    (source / "index.md").write_text("# One\n\n```{toctree}\ntwo\n```\n", encoding="utf-8")
+    (source / "two.md").write_text("# Two\n\nText.\n", encoding="utf-8")
+    conf = (ROOT / "docs" / "conf.py").read_text(encoding="utf-8")
+    for word in ("first.js", "second.js"):
+        (source / "conf.py").write_text(conf.replace('body = context.get("body", "")', f'body = context.get("body", "")\n    app.add_js_file("{word}")', 1), encoding="utf-8")
+        subprocess.run([sys.executable, "-m", "sphinx", "-q", "-b", "html", str(source), str(site)], env={**os.environ, "AUTOGRAD_NB_ROOT": str(ROOT)}, check=True, capture_output=True)
+        for name in ("index", "two"):
+            assert f"_static/{word}" in (site / f"{name}.html").read_text(encoding="utf-8"), (name, word)
+    assert "first.js" not in (site / "two.html").read_text(encoding="utf-8")
 
 
 # What belongs to the whole site ----------------------------------------------------------------------------------
@@ -496,6 +629,19 @@ def test_the_second_set_is_told_beside_the_first(figures):
         assert "on 2 threads autograd_nb takes 1.00 of PyTorch's time (2 programs; the worst, *a graph*, 2.00), captured 0.25 of" in text
         assert "on 1 thread autograd_nb" in text and "OpenBLAS 1 under numpy, MKL 2 under torch" in text
     assert "| a graph | 4 ms · **2.00** | – | 4 ms · **2.00** | – |" in speed.page()
+
+
+def test_on_a_phone_the_benchmarks_fit(site, browser_page):
+    "Every mark is in view, and names stand above the marks instead of in their place."
+    browser_page.set_viewport_size({"width": 390, "height": 844})
+    browser_page.goto(f"{site}/benchmarks.html")
+    plots = browser_page.locator("svg.bench-plot")
+    assert [plot.is_visible() for plot in plots.all()] == [False, True]
+    box = plots.nth(1).bounding_box()
+    assert box["x"] >= 0 and box["x"] + box["width"] <= 390
+    marks = plots.nth(1).locator("[class^=engine-]").evaluate_all("all => all.map(e => e.getBoundingClientRect()).map(b => [b.left, b.right])")
+    assert marks and all(0 <= left and right <= 390 for left, right in marks)
+    assert min(plots.nth(1).locator("text").evaluate_all("(all) => all.map(e => parseFloat(getComputedStyle(e).fontSize) * e.getCTM().a)")) >= 11
 
 
 def test_without_results_the_page_says_how_to_get_them(tmp_path, monkeypatch):

@@ -1295,6 +1295,7 @@ def _attention_weights_rule(g, out, *, scale):
         out.dtype,
     )(g, out, total, (np.float64 if out.dtype == np.float64 else np.float32)(scale))
 
+# %% ../../nbs/arrays/05_cupy.ipynb #e9b20a40
 _SIGMOID = 'auto sigmoid = [](A v) { return A(1) / (A(1) + exp(-v)); };\n'
 # of gates that lie side by side, {k} of them in a row
 _AT = (

@@ -533,7 +533,6 @@ class _MemoryPrint:
         if len(rows) > 8: lines.append(f'  and {len(rows) - 8} more')
         return '\n'.join(lines)
 
-# %% ../../nbs/arrays/04_memory.ipynb #3f2b73a6
 take_topics(MemoryTrace, (_MemoryTables, _MemoryPrint))
 
 # %% ../../nbs/arrays/04_memory.ipynb #36cb3e1e

@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['KEEPS_FREED', 'CONSTANTS', 'STRETCH', 'xp', 'ARRAYS', 'HEAD', 'keep_freed_memory', 'constant', 'element',
-           'owns_alone', 'storage_of', 'own', 'row_major', 'sum_to', 'Switch', 'add_up', 'add_up_all', 'expand',
-           'strided', 'spread', 'write_spread', 'diagonal', 'counted', 'where', 'Namespace', 'is_array', 'address',
-           'writable']
+           'owns_alone', 'storage_of', 'own', 'row_major', 'laid', 'column_major', 'shows_channels_last',
+           'channels_last', 'channels_last_of_either', 'sum_to', 'Switch', 'add_up', 'add_up_all', 'expand', 'strided',
+           'spread', 'write_spread', 'diagonal', 'counted', 'where', 'Namespace', 'is_array', 'address', 'writable']
 
 # %% ../../nbs/arrays/02_numpy.ipynb #f7a01127
 import ctypes
@@ -119,6 +119,41 @@ def row_major(result):
 
 # what `as_strided` puts between its result and the array
 _Strided = type(np.lib.stride_tricks.as_strided(np.zeros(1), (1,)).base)
+
+# %% ../../nbs/arrays/02_numpy.ipynb #be301c22
+def laid(result, order):
+    "`result`, or a copy of it, in which the dimensions lie in memory in `order`, slowest first."
+    turned = result.transpose(order)
+    if turned.flags.c_contiguous: return result
+    return turned.copy(order='C').transpose(sorted(range(len(order)), key=order.__getitem__))
+
+def column_major(result, arrays=()):
+    "`result`, matrices whose columns lie in one piece each, as LAPACK leaves them."
+    if result.ndim < 2: return result
+    n = result.ndim
+    return laid(result, (*range(n - 2), n - 1, n - 2))
+
+def shows_channels_last(array):
+    "Whether PyTorch takes the strides of images for channels last."
+    if array.ndim not in (4, 5) or array.flags.c_contiguous and array.shape[1] > 1: return False
+    shape, strides = array.shape, array.strides
+    least = 0
+    if not strides[1] or not array.size: return False
+    for d in (1, *range(array.ndim - 1, 1, -1), 0):
+        # a single number for each example could be either
+        if strides[d] < least or d == 0 and least == strides[1]: return False
+        least = strides[d] * shape[d]
+    return True
+
+def channels_last(result, arrays):
+    "`result`, images with their channels last if the first of `arrays` has them so."
+    if not shows_channels_last(arrays[0]): return result
+    return laid(result, (0, *range(2, result.ndim), 1))
+
+def channels_last_of_either(result, arrays):
+    "The same where the second of `arrays`, a layer's filters, may have them so, too."
+    last = shows_channels_last(arrays[0]) or shows_channels_last(arrays[1])
+    return laid(result, (0, *range(2, result.ndim), 1)) if last else result
 
 # %% ../../nbs/arrays/02_numpy.ipynb #2eebd9df
 def sum_to(array, shape):

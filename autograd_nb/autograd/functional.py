@@ -295,10 +295,9 @@ def _columns(outputs, inputs):
         found.append(row)
     return found
 
-# %% ../../nbs/autograd/05_functional.ipynb #284b3c04
+# %% ../../nbs/autograd/05_functional.ipynb #7661bfe4
 _STRATEGY = 'Expected strategy to be either "forward-mode" or "reverse-mode".'
 
-# %% ../../nbs/autograd/05_functional.ipynb #7661bfe4
 def jacobian(
     func, inputs, create_graph=False, strict=False, vectorize=False, strategy='reverse-mode'
 ):

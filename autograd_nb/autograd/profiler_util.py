@@ -484,6 +484,9 @@ class _EventFiles:
             )
 
 # %% ../../nbs/autograd/11_profiler_util.ipynb #dacc4582
+def _field(name):
+    return name.replace('cuda', 'device').replace('xpu', 'device').replace('privateuse1', 'device')
+
 class _EventStackFiles:
     "Stacks as files."
 
@@ -518,10 +521,6 @@ take_topics(
         _EventStackFiles,
     ),
 )
-
-# %% ../../nbs/autograd/11_profiler_util.ipynb #b9bd8b39
-def _field(name):
-    return name.replace('cuda', 'device').replace('xpu', 'device').replace('privateuse1', 'device')
 
 # %% ../../nbs/autograd/11_profiler_util.ipynb #1ef6ee85
 def _cut(text, width):

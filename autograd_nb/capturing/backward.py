@@ -377,7 +377,8 @@ class RulesAlone:
     def single_rule(self, job, k, out):
         "The rule of one input, whose gradient is `out`."
         if out is None: return None
-        rule, fix = job.op.rules[job.n.positions[k]], None if job.fixes is None else job.fixes[k]
+        position = job.n.positions[k]
+        rule, fix = job.op.rules[position], None if job.fixes is None else job.fixes[position]
         name = self.rule_apart(job, rule)
         if name is not None:
             have = job.given.shape, job.given.dtype

@@ -303,7 +303,6 @@ class _ParetoMoments:
 
     def entropy(self): return self.scale.log() + self.concentration + 1
 
-# %% ../../nbs/distributions/08_shapes.ipynb #5b600f98
 take_topics(GeneralizedPareto, (_ParetoFacts, _ParetoMoments))
 
 # %% ../../nbs/distributions/08_shapes.ipynb #6180d300
@@ -503,7 +502,6 @@ class _ContinuousOrder:
             - (-self.probs).log1p()
         )
 
-# %% ../../nbs/distributions/08_shapes.ipynb #df264c9e
 take_topics(ContinuousBernoulli, (_ContinuousFacts, _ContinuousOrder))
 
 # %% ../../nbs/distributions/08_shapes.ipynb #8f89fca7

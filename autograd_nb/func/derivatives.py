@@ -189,7 +189,6 @@ class _Pull:
             )
         return out
 
-# %% ../../nbs/func/02_derivatives.ipynb #a314f8ee
 take_topics(Trace, (_Passage, _Pulling, _Pull))
 
 # %% ../../nbs/func/02_derivatives.ipynb #887aa9bf
@@ -326,17 +325,8 @@ def grad_and_value(func, argnums=0, has_aux=False):
     def wrapped(*args, **kwargs):
         positions = _positions(argnums, len(args))
         leaves, spec = tree_flatten(tuple(args[i] for i in positions))
-        others = [
-            x
-            for i, a in enumerate(args)
-            if i not in positions
-            for x in tree_flatten(a)[0]
-            if isinstance(x, TensorBase)
-        ]
-        with Trace(func, others) as trace:
-            inside = list(args)
-            for i, part in zip(positions, tree_unflatten(trace.enter(leaves), spec)):
-                inside[i] = part
+        with Trace(func, _others(args, positions)) as trace:
+            inside = _with_parts(args, positions, tree_unflatten(trace.enter(leaves), spec))
             out, aux = func(*inside, **kwargs), None
             if has_aux: out, aux = _output_and_aux(out, api)
             if not isinstance(out, TensorBase):
@@ -371,10 +361,9 @@ def grad(func, argnums=0, has_aux=False):
 
     return _wraps(func, wrapped)
 
-# %% ../../nbs/func/02_derivatives.ipynb #6a4029d8
+# %% ../../nbs/func/02_derivatives.ipynb #7716eaed
 _JVP = 'jvp(f, primals, tangents)'
 
-# %% ../../nbs/func/02_derivatives.ipynb #7716eaed
 def _jvp(func, args, positions, tangents, strict, has_aux):
     leaves, spec = tree_flatten(tuple(args[i] for i in positions))
     given = _checked_tangents(leaves, spec, tangents)

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['common_dtype', 'OPERATIONS', 'FLAVOUR_OF_ARRAY', 'Call', 'apply', 'plainly', 'coerce', 'operand_dtype', 'unbroadcast',
-           'in_dtype', 'as_array', 'run_kernel', 'computed', 'make_node', 'make_fixed', 'make_variadic', 'flavour_of']
+           'in_dtype', 'as_array', 'run_kernel', 'computed', 'make_node', 'class_of_node', 'keep', 'flavour_of']
 
 # %% ../../nbs/graph/04_apply.ipynb #6a700455
 import functools
@@ -13,7 +13,7 @@ from numpy import asarray, generic
 
 from ..arrays.dtypes import FROM_NUMPY, get_default_dtype, result_dtype, scalar_dtype
 from ..arrays.numpy_backend import constant, is_array, own, sum_to
-from .errors import explain, refuse_masks, unfit_kind
+from .errors import explain, refuse_dtype, refuse_masks, unfit_kind
 from .modes import LAYERS, LOCAL
 from autograd_nb.graph.node import (
     NEW_KINDS, Node, OutputEdge, TensorBase, renumber, tensor_like
@@ -92,6 +92,7 @@ def coerce(call):
     op, args = call.op, call.args
     call.operands = operands = [a._array if isinstance(a, TensorBase) else a for a in args]
     call.specs = specs = [None] * len(args)
+    if op.refused is not None and is_array(operands[0]): refuse_dtype(op, operands[0].dtype)
     if op.promote is None:
         if op.kinds is not None and operands[0].dtype.kind not in op.kinds:
             raise unfit_kind(op, operands[0].dtype)
@@ -104,6 +105,7 @@ def coerce(call):
     ]
     dtype = operand_dtype([args[i] for i in chosen], op.promote).numpy
     if op.kinds is not None and dtype.kind not in op.kinds: raise unfit_kind(op, dtype)
+    if op.refused is not None: refuse_dtype(op, dtype)
     for i in chosen:
         a = operands[i]
         if not isinstance(args[i], TensorBase) and not is_array(a):
@@ -182,12 +184,15 @@ def make_node(call):
     edge.
     """
     op, edges = call.op, [a._node if isinstance(a, TensorBase) else None for a in call.args]
-    node = make_variadic(call, edges) if op.variadic else make_fixed(call, edges)
-    if node is None: return None
+    positions = tuple([i for i, e in enumerate(edges) if e is not None and i in op.rules])
+    if op.variadic: positions = op.positions if edges.count(None) < len(edges) else ()
+    if not positions: return None
+    node = Node.__new__(class_of_node(call, positions))
     node.hooks = None
-    renumber(node)
-    kind = call.results[0].dtype.kind
-    if kind in NEW_KINDS: NEW_KINDS[kind]()
+    keep(call, renumber(node))
+    if op.variadic: node.inputs, node.count = tuple(edges), len(edges)
+    elif len(positions) == 1: node.inputs = edges[positions[0]]
+    else: node.inputs = tuple([edges[i] for i in positions])
     if op.outputs == 1:
         node.shape = call.results[0].shape
         call.outputs[0]._node = node
@@ -197,60 +202,37 @@ def make_node(call):
     for i in chosen: call.outputs[i]._node = OutputEdge(node, i)
     return node
 
-def make_fixed(call, edges):
-    "The node of an operation with a fixed number of inputs."
+def class_of_node(call, positions):
+    "The class of the node that differentiates the inputs at `positions`."
     op = call.op
-    positions = tuple([i for i in op.positions if i < len(edges) and edges[i] is not None])
-    if not positions: return None
-    options = call.options
-    name = op.node(*[options[s] for s in op.statics]) if callable(op.node) else op.node
+    name = op.node(*[call.options[s] for s in op.statics]) if callable(op.node) else op.node
     if op.number_node and not isinstance(call.args[1], TensorBase) and not is_array(call.args[1]):
         name = op.number_node
     key = name, positions, flavour_of(call) if FLAVOUR_OF_ARRAY else None
-    node = Node.__new__(op.classes.get(key) or op.variant(*key))
-    node.inputs = (
-        edges[positions[0]] if len(positions) == 1 else tuple([edges[i] for i in positions])
-    )
-    # what the rules ask for: ('out',) the result, ('in', i) an operand, ('attr', i or 'out', name)
-    # a fact about one
-    result = call.results[0]
-    for field, kind, *source in node.needs:
-        if kind == 'out': value = result if call.op.outputs == 1 else call.results
-        else: value = result if source[0] == 'out' else call.operands[source[0]]
-        setattr(node, field, getattr(value, source[1]) if kind == 'attr' else value)
-    for field in node.asked: setattr(node, field, options[field])
-    if op.elementwise: node.input_specs = tuple([call.specs[i] for i in positions])
-    return node
+    return op.classes.get(key) or op.variant(*key)
 
 # %% ../../nbs/graph/04_apply.ipynb #db77eefc
-def make_variadic(call, edges):
-    "The node of an operation with any number of inputs: what its rule keeps are lists."
-    op = call.op
-    if not op.rules or all([e is None for e in edges]): return None
-    node = Node.__new__(op.variant(op.node, None, flavour_of(call)))
-    node.inputs, node.count, node.input_specs = tuple(edges), len(edges), tuple(call.specs)
-    for field, (kind, *source) in op.rules[0].needs.items():
-        if kind == 'out':
-            value = call.results[0]
-        else:
-            value = (
-                [getattr(a, source[1]) for a in call.operands]
-                if kind == 'attr'
-                else list(call.operands)
-            )
+def keep(call, node):
+    """Keep what the rules ask for: ('out',) the result, ('in', i) an operand, ('attr', i or 'out',
+    name) a fact about one. An operation with any number of inputs keeps lists.
+    """
+    op, result = call.op, call.results[0]
+    for field, kind, *source in node.needs:
+        if kind == 'out': value = result if op.outputs == 1 else call.results
+        elif source[0] == 'out': value = result
+        else: value = list(call.operands) if op.variadic else call.operands[source[0]]
+        if kind == 'attr':
+            many = value.__class__ is list
+            value = [getattr(v, source[1]) for v in value] if many else getattr(value, source[1])
         setattr(node, field, value)
-    for field in op.rules[0].statics: setattr(node, field, call.options[field])
-    return node
+    for field in node.asked: setattr(node, field, call.options[field])
+    if op.elementwise or op.variadic: node.input_specs = tuple(call.specs)
+    kind = result.dtype.kind
+    if kind in NEW_KINDS: NEW_KINDS[kind]()
 
 def flavour_of(call):
     "The flavour of node that the arrays of a call ask for, or None."
-    return next(
-        (
-            FLAVOUR_OF_ARRAY[a.__class__]
-            for a in (*call.operands, *call.results)
-            if a.__class__ in FLAVOUR_OF_ARRAY
-        ),
-        None,
-    )
+    kinds = [a.__class__ for a in (*call.operands, *call.results)]
+    return next((FLAVOUR_OF_ARRAY[k] for k in kinds if k in FLAVOUR_OF_ARRAY), None)
 
 FLAVOUR_OF_ARRAY = {}  # class of arrays -> name of a flavour

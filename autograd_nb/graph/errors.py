@@ -12,8 +12,8 @@ __all__ = ['REMEDIES', 'PRODUCTS', 'SYMBOLS', 'user_frames', 'variables', 'line_
            'statement', 'overlap_error', 'own_copy', 'not_recorded', 'item_error', 'device_error',
            'mixed_devices_error', 'NoGPU', 'no_gpu_error', 'fits', 'broadcast_error', 'matmul_error', 'linear_error',
            'join_error', 'dim_range', 'dim_error', 'count_error', 'view_size_error', 'expand_error', 'dtypes_error',
-           'kind_error', 'range_error', 'class_error', 'row_error', 'unfit_kind', 'unfit_operand', 'mask_error',
-           'misfit_error', 'better_error', 'refuse_masks', 'explain']
+           'kind_error', 'range_error', 'class_error', 'row_error', 'unfit_kind', 'refuse_dtype', 'unfit_operand',
+           'mask_error', 'misfit_error', 'better_error', 'refuse_masks', 'explain']
 
 # %% ../../nbs/graph/00_errors.ipynb #75cd43f4
 import ast
@@ -1543,6 +1543,15 @@ def unfit_kind(op, dtype):
     if op.name == 'relu': return RuntimeError('Boolean inputs not supported for relu')
     kernel = _KERNELS.get(op.name) or f'{_CPU_NAMES.get(op.name, op.name)}_cpu'
     return NotImplementedError(f'"{kernel}" not implemented for \'{type_name(zeros((), dtype))}\'')
+
+def refuse_dtype(op, dtype):
+    "Raise PyTorch's error if an operation is not for numbers of a `dtype`."
+    words = op.refused.get(dtype)
+    if words is None: return
+    kind = type_name(zeros((), dtype))
+    if words[0] == '"': raise NotImplementedError(f"{words} not implemented for '{kind}'")
+    error = NotImplementedError if words.startswith(('clamp', 'Unlike')) else RuntimeError
+    raise error(words.replace('{}', kind))
 
 
 # %% ../../nbs/graph/00_errors.ipynb #6b23f3f0

@@ -15,7 +15,7 @@ __all__ = ['dropout', 'dropout_', 'alpha_dropout', 'alpha_dropout_', 'feature_al
 import warnings
 
 from .. import functions as _functions
-from ..graph.node import recorded_as as _recorded_as
+from ..layers.names import recorded_as as _recorded_as
 from ..graph.node import tensor_like as _tensor_like
 from . import functional as _F
 from .ctc import ctc_loss as _ctc
@@ -34,6 +34,7 @@ from autograd_nb.nn.modules.rnn import (
     gru_step as _gru_step, lstm_step as _lstm_step, rnn_step as _rnn_step
 )
 from .utils.parametrizations import norm_except as _norm_except
+from ..argument_types import explain_functions as _explain_functions
 
 # %% ../../nbs/nn/07_flat.ipynb #6297e5d2
 _REDUCTIONS = ('none', 'mean', 'sum')
@@ -275,4 +276,5 @@ def ctc_loss(
     )
 
 # %% ../../nbs/nn/07_flat.ipynb #2e955208
+_explain_functions(globals())
 __all__ = [name for name in dir() if not name.startswith('_') and name != 'warnings']

@@ -24,6 +24,7 @@ import warnings
 import numpy as np
 
 from .. import functions as F
+from ..argument_types import explain_functions
 from ..autograd.function import DelayedError
 from ..arrays.cupy_backend import anywhere, home_of, is_far, library_of, tracked
 from ..arrays.dtypes import bfloat16, finfo, float16, type_name
@@ -37,7 +38,8 @@ from ..creation import zeros_like
 from ..graph.modes import LOCAL, castable, constant_input, no_grad, replayed_as_call
 from ..ops.normalisation import Beside
 from ..layers.versions import JOURNAL
-from ..graph.node import TensorBase, recorded_as, rename, tensor_like
+from ..graph.node import TensorBase, tensor_like
+from ..layers.names import recorded_as, rename
 from ..graph.op import REGISTRY
 from autograd_nb.tensor.distances import (  # noqa: F401
     cdist, cosine_similarity, pairwise_distance, pdist
@@ -992,6 +994,7 @@ relu_, leaky_relu_, elu_, selu_, celu_, hardtanh_, threshold_, rrelu_ = map(
     _in_place, (relu, leaky_relu, elu, selu, celu, hardtanh, threshold, rrelu)
 )
 
+# %% ../../nbs/nn/03_functional.ipynb #8a55c64b
 def _implied_dim(name, ndim, stacklevel):
     warnings.warn(
         f'Implicit dimension choice for {name} has been deprecated. Change the call to include'
@@ -1005,7 +1008,6 @@ def softmax(input, dim=None, _stacklevel=3, dtype=None):
     if dim is None: dim = _implied_dim('softmax', input.dim(), _stacklevel)
     return F.softmax(input, dim, dtype)
 
-# %% ../../nbs/nn/03_functional.ipynb #629cfd7d
 def softmin(input, dim=None, _stacklevel=3, dtype=None):
     "`softmax(-input)`."
     if dim is None: dim = _implied_dim('softmin', input.dim(), _stacklevel)
@@ -1016,6 +1018,7 @@ def log_softmax(input, dim=None, _stacklevel=3, dtype=None):
     if dim is None: dim = _implied_dim('log_softmax', input.dim(), _stacklevel)
     return F.log_softmax(input, dim, dtype)
 
+# %% ../../nbs/nn/03_functional.ipynb #629cfd7d
 def gumbel_softmax(logits, tau=1, hard=False, eps=1e-10, dim=-1):
     """A sample of a softened one-hot vector; with `hard` an exact one whose gradient is the soft
     one's.
@@ -1265,10 +1268,9 @@ def _check_class_numbers(shape, places, count):
     if places != (shape[0], *shape[2:]):
         raise RuntimeError(f'Expected target size {[shape[0], *shape[2:]]}, got {list(places)}')
 
-# %% ../../nbs/nn/03_functional.ipynb #38cbed6b
+# %% ../../nbs/nn/03_functional.ipynb #87bca85c
 _INT64 = np.dtype(np.int64)
 
-# %% ../../nbs/nn/03_functional.ipynb #87bca85c
 def cross_entropy(
     input, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction='mean',
     label_smoothing=0.0,
@@ -1303,19 +1305,23 @@ def cross_entropy(
             _op['log_softmax'](input, dim=1), target, ignore_index=ignore_index, reduction=reduction
         )
     reduction = reduction_of(reduction, size_average, reduce)
+    return _any_cross_entropy(input, target, weight, ignore_index, reduction, label_smoothing)
+
+# %% ../../nbs/nn/03_functional.ipynb #40c412ca
+def _any_cross_entropy(input, target, weight, ignore_index, reduction, label_smoothing):
+    "The cross-entropy of any targets, with any options."
     if not 0 <= label_smoothing <= 1:
         raise RuntimeError(f'label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing:g}')
+    options = weight, ignore_index, reduction
     dim = 0 if input.dim() == 1 else 1
     if input._array.shape == target._array.shape:
-        return _soft_cross_entropy(
-            input, target, weight, ignore_index, reduction, label_smoothing, dim
-        )
+        return _soft_cross_entropy(input, target, *options, label_smoothing, dim)
     if input._array.ndim == 0:
         raise RuntimeError('cross_entropy needs logits of at least one dimension')
     logs = _op['log_softmax'](input, dim=dim)
     loss = nll_loss(logs, target, weight, ignore_index=ignore_index, reduction=reduction)
     if not label_smoothing: return loss
-    spread = _over_all_classes(logs, target, weight, ignore_index, reduction, dim)
+    spread = _over_all_classes(logs, target, *options, dim)
     classes = input._array.shape[dim]
     return loss * (1 - label_smoothing) + spread * (label_smoothing / classes)
 
@@ -1710,3 +1716,6 @@ def linear_cross_entropy(
         reduction=reduction,
         label_smoothing=label_smoothing,
     )
+
+# %% ../../nbs/nn/03_functional.ipynb #0f5dea5a
+explain_functions(globals(), but=('softmax', 'softmin', 'log_softmax'))  # these warn

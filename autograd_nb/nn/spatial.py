@@ -24,7 +24,8 @@ from ..graph.modes import castable
 from ..arrays.cupy_backend import anywhere, is_far
 from ..arrays.dtypes import c_name, type_name
 from ..graph.errors import dim_error
-from ..graph.node import TensorBase, recorded_as, rename, tensor_like
+from ..graph.node import TensorBase, tensor_like
+from ..layers.names import recorded_as, rename
 from ..graph.op import REGISTRY
 from ..tensor.padding import pad
 from ..tensor import chance_of
@@ -55,6 +56,13 @@ def _pooled(out, single, dims, node):
     """
     out = _undone(out, single)
     return rename(out, 'SqueezeBackward1', False) if dims == 1 else rename(out, node)
+
+# %% ../../nbs/nn/04_spatial.ipynb #1de6079e
+def _named(function, name, doc):
+    "A function that was made inside another, under the name by which users call it."
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = doc
+    return function
 
 # %% ../../nbs/nn/04_spatial.ipynb #d6f5ae84
 def _numbers(name, value, dims):
@@ -225,13 +233,12 @@ def _conv(name, dims):
             single,
         )
 
-    conv.__name__ = conv.__qualname__ = name
-    conv.__doc__ = (
+    return _named(
+        conv, name,
         "The filters in `weight` (filters, channels / groups,"
         f" {'window' if dims == 1 else ' × '.join(['window'] * dims)}) laid over `input`."
-        " `padding`: numbers, or 'valid', or 'same' (the output has the input's size)."
+        " `padding`: numbers, or 'valid', or 'same' (the output has the input's size).",
     )
-    return conv
 
 # %% ../../nbs/nn/04_spatial.ipynb #c136e401
 def _too_much_padding(extra, stride, dilation):
@@ -280,20 +287,19 @@ def _conv_transpose(name, dims):
             single,
         )
 
-    conv_transpose.__name__ = conv_transpose.__qualname__ = name
-    conv_transpose.__doc__ = (
+    return _named(
+        conv_transpose, name,
         "The transpose of a convolution: each number of `input` spreads its filter over the output."
         " `weight`: (channels, filters / groups, window). `output_padding`: added to the far end of"
-        " the output."
+        " the output.",
     )
-    return conv_transpose
 
-# %% ../../nbs/nn/04_spatial.ipynb #c7be97f7
 conv1d, conv2d, conv3d = (_conv(f'conv{n}d', n) for n in (1, 2, 3))
 conv_transpose1d, conv_transpose2d, conv_transpose3d = (
     _conv_transpose(f'conv_transpose{n}d', n) for n in (1, 2, 3)
 )
 
+# %% ../../nbs/nn/04_spatial.ipynb #c7be97f7
 _NOT_FOR_UNFOLD = (
     'Expected 3D or 4D (batch mode) tensor with possibly 0 batch size '
     'and other non-zero dimensions for input, but got: '
@@ -408,13 +414,15 @@ def _check_max_pool1d(window, stride, padding, dilation):
     if dilation <= 0:
         raise RuntimeError(f'max_pool1d() dilation must be greater than zero, but got {dilation}')
 
+
+
+# %% ../../nbs/nn/04_spatial.ipynb #a6794cb8
 def _pool_window(*given):
     try:
         return _checked_window(*given)
     except TypeError:
         return _checked_window.__wrapped__(*given)  # lists
 
-# %% ../../nbs/nn/04_spatial.ipynb #a6794cb8
 @functools.lru_cache(256, typed=True)
 def _checked_window(name, dims, kernel_size, stride, padding, dilation=1):
     for what, value in (
@@ -552,11 +560,6 @@ def _max_pool(dims):
         out = _pooled(out, single, dims, f'MaxPool{dims}DWithIndicesBackward0')
         return (out, _undone(index, single)) if return_indices else out
 
-    max_pool.__name__ = max_pool.__qualname__ = name
-    max_pool.__doc__ = (
-        'The largest number in each window; with `return_indices` also where in its plane it stood.'
-        ' `stride` defaults to the window.'
-    )
 
     def with_indices(
         input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False,
@@ -564,9 +567,16 @@ def _max_pool(dims):
     ):
         return max_pool(input, kernel_size, stride, padding, dilation, ceil_mode, True)
 
-    with_indices.__name__ = with_indices.__qualname__ = name + '_with_indices'
-    with_indices.__doc__ = f'`{name}` with `return_indices=True`.'
-    return max_pool, with_indices
+    return (
+        _named(
+            max_pool, name,
+            'The largest number in each window; with `return_indices` also where in its plane it'
+            ' stood. `stride` defaults to the window.',
+        ),
+        _named(
+            with_indices, name + '_with_indices', f'`{name}` with `return_indices=True`.'
+        ),
+    )
 
 # %% ../../nbs/nn/04_spatial.ipynb #75b5806e
 (
@@ -613,16 +623,15 @@ def _avg_pool(dims):
             )
             return F.into(out, made, name)
 
-    avg_pool.__name__ = avg_pool.__qualname__ = name
-    avg_pool.__doc__ = (
+    return _named(
+        avg_pool, name,
         "The average of each window. `count_include_pad`: the border's zeros count;"
-        " `divisor_override`: divide the sum by this instead."
+        " `divisor_override`: divide the sum by this instead.",
     )
-    return avg_pool
 
-# %% ../../nbs/nn/04_spatial.ipynb #07ae344c
 avg_pool1d, avg_pool2d, avg_pool3d = map(_avg_pool, (1, 2, 3))
 
+# %% ../../nbs/nn/04_spatial.ipynb #07ae344c
 def _adaptive_input(kind, dims, input, output_size):
     """The input as a batch, whether it was none, and the size for each dimension; raises PyTorch's
     errors unless they fit.
@@ -680,10 +689,7 @@ def _adaptive_max(dims):
         _named(with_indices, name + '_with_indices', 'As `adaptive_max_pool`, with indices.'),
     )
 
-def _named(function, name, doc):
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = doc
-    return function
+
 
 # %% ../../nbs/nn/04_spatial.ipynb #a29aceb8
 def _adaptive_avg(dims):
@@ -790,9 +796,9 @@ def _unpooled_size(output_size, usual, stride):
             )
     return size
 
-# %% ../../nbs/nn/04_spatial.ipynb #42e043d9
 max_unpool1d, max_unpool2d, max_unpool3d = map(_unpool, (1, 2, 3))
 
+# %% ../../nbs/nn/04_spatial.ipynb #eacca07b
 def _lp_pool(dims):
     def lp_pool(input, norm_type, kernel_size, stride=None, ceil_mode=False):
         average = (avg_pool1d, avg_pool2d, avg_pool3d)[dims - 1](
@@ -801,9 +807,7 @@ def _lp_pool(dims):
         count = math.prod(spread(kernel_size, dims))
         return (average.sign() * _op['relu'](average.abs()) * count).pow(1.0 / norm_type)
 
-    lp_pool.__name__ = lp_pool.__qualname__ = f'lp_pool{dims}d'
-    lp_pool.__doc__ = 'The `norm_type`-norm of each window.'
-    return lp_pool
+    return _named(lp_pool, f'lp_pool{dims}d', 'The `norm_type`-norm of each window.')
 
 lp_pool1d, lp_pool2d, lp_pool3d = map(_lp_pool, (1, 2, 3))
 

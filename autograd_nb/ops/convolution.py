@@ -14,7 +14,7 @@ from itertools import product
 import numpy as np
 from ..arrays.cudnn_backend import convolve
 from ..arrays.cupy_backend import FUSED, fused, twin
-from ..arrays.numpy_backend import xp
+from ..arrays.numpy_backend import channels_last_of_either, xp
 from ..graph.op import N, op
 from .reduce import sum
 from .shape import all_batched, narrow, reshape, transpose
@@ -196,12 +196,12 @@ def _linear_parts(tangents, values, out, s, op):
 
 def bias_sum(g): return sum(g, dim=(0, *range(2, len(g.shape))))
 
-# %% ../../nbs/ops/11_convolution.ipynb #311e8a37
+# %% ../../nbs/ops/11_convolution.ipynb #b350c382
 _ONE = dict(stride=(1,), padding=(0,), dilation=(1,), groups=1)
 _TWO = dict(stride=(2, 1), padding=(1, 0), dilation=(1, 2), groups=2)
 
-# %% ../../nbs/ops/11_convolution.ipynb #b350c382
 @op(
+    layout=channels_last_of_either,
     jvp=lambda t, v, out, s: _linear_parts(t, v, out, s, convolution),
     batch=_spatial_batch,
     node='ConvolutionBackward0',
@@ -224,6 +224,7 @@ def convolution(x, weight, bias=None, *, stride=(1, 1), padding=(0, 0), dilation
 
 # %% ../../nbs/ops/11_convolution.ipynb #64eed11e
 @op(
+    layout=channels_last_of_either,
     jvp=lambda t, v, out, s: _linear_parts(t, v, out, s, conv_transpose),
     batch=_spatial_batch,
     node='ConvolutionBackward0',

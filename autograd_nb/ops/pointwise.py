@@ -1107,10 +1107,12 @@ fmod.vjp(x=lambda g: g, y=lambda g, x, y: -g * trunc(x / y))
 # %% ../../nbs/ops/02_pointwise.ipynb #1523c3dd
 @op(jvp=linear, batch=pointwise, samples=[(N(3, 4),), (N(),), (N(3, 4), dict(order='C'))])
 def clone(x, *, order='K'):
-    """A copy of `x`, in the same memory layout, in the usual one (`order='C'`) or with dimension 1,
-    the channels, running fastest ('channels'); gradients pass through.
+    """A copy of `x`, in the same memory layout, in the usual one (`order='C'`), with dimension 1,
+    the channels, running fastest ('channels'), or matrices in columns ('columns'); gradients pass
+    through.
     """
     if order == 'K' and 0 in x.strides: order = 'C'  # spread out: NumPy would put it innermost
+    if order == 'columns': return x.swapaxes(-1, -2).copy().swapaxes(-1, -2)
     return (
         x.copy(order) if order != 'channels' else np.moveaxis(np.moveaxis(x, 1, -1).copy(), -1, 1)
     )

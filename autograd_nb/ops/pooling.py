@@ -15,7 +15,7 @@ import math
 from itertools import product
 import numpy as np
 from ..arrays.cupy_backend import FUSED, Device, elementwise, fused, same_plain
-from ..arrays.numpy_backend import xp
+from ..arrays.numpy_backend import channels_last, xp
 from ..graph.op import Fixed, N, linear, op
 from .convolution import apart, merged, seen_by, seen_by_each
 from .indexing import basic_index
@@ -200,6 +200,7 @@ def _max_jvp(tangents, values, out, s):
 _pool = dict(window=(2, 2), stride=(2, 2), padding=(0, 0), dilation=(1, 1), ceil_mode=False)
 
 @op(
+    layout=(channels_last, channels_last),
     jvp=_max_jvp,
     batch=_fold_in,
     outputs=2,
@@ -291,6 +292,7 @@ def _adaptive_max(x, size):
     return gather_arrays(x, index, dims), index
 
 @op(
+    layout=(channels_last, channels_last),
     jvp=lambda t, v, out, s: (gather_planes(t[0], out[1], dims=len(s['size'])), None),
     batch=_fold_in,
     outputs=2,
@@ -340,6 +342,7 @@ _avg = dict(
 
 # %% ../../nbs/ops/12_pooling.ipynb #6957f60e
 @op(
+    layout=channels_last,
     jvp=linear,
     batch=_fold_in,
     node=lambda window, stride, padding, ceil_mode, include, divisor: (
@@ -458,6 +461,7 @@ def _transposed(matrices): return tuple(None if m is None else m.T for m in matr
 _mix = np.array([[1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.0, 0.5, 0.5], [0.0, 0.0, 1.0]])
 
 @op(
+    layout=channels_last,
     jvp=linear,
     batch=_fold_in,
     node=lambda matrices, node, how: node,
@@ -571,6 +575,7 @@ def one_hot_rows(index, old):
     return out
 
 @op(
+    layout=channels_last,
     jvp=linear,
     batch=_fold_in,
     node=lambda indices, how: f'UpsampleNearest{len(indices)}DBackward0',

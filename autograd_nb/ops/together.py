@@ -163,7 +163,7 @@ class _Rules:
         op, shape, out = node.op, node.shape, []
         try:
             g = self.put_off(g, shape)
-            for k, position in enumerate(node.positions):
+            for position in node.positions:
                 rule = op.rules[position]
                 r = rule.function(
                     g,
@@ -171,7 +171,7 @@ class _Rules:
                     **{s: getattr(node, s) for s in rule.statics},
                 )
                 specs = node.input_specs if op.elementwise else None
-                target = None if specs is None else specs[k]
+                target = None if specs is None else specs[position]
                 if target is not None and (target[0] != shape or target[1] not in (None, F32)):
                     r = unbroadcast(self.settled(r), target)
                 out.append(r)

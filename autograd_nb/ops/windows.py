@@ -12,7 +12,7 @@ import functools
 import math
 import numpy as np
 
-from ..arrays.numpy_backend import element, storage_of, xp
+from ..arrays.numpy_backend import channels_last, element, storage_of, xp
 from ..graph.op import N, linear, op
 from .indexing import as_strided, as_strided_zeros
 from .reduce import dims_of, sum
@@ -224,7 +224,13 @@ _pad_samples = [
     (N(1, 3, 4), dict(pad=(-1, 0, -1, -1), mode='replicate')),
 ]
 
-@op(jvp=linear, batch=lambda op, v, b, s: op(v[0], **s), node=_pad_node, samples=_pad_samples)
+@op(
+    layout=channels_last,
+    jvp=linear,
+    batch=lambda op, v, b, s: op(v[0], **s),
+    node=_pad_node,
+    samples=_pad_samples,
+)
 def pad_copies(x, *, pad, mode):
     "`x` with its own elements repeated outside: `mode` 'reflect', 'replicate' or 'circular'."
     for d, (before, after) in enumerate(padded_dims(pad, x.ndim)):

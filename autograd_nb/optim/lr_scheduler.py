@@ -187,7 +187,6 @@ class _RateChecks:
             )
         return [_copied(group['lr']) for group in self.optimizer.param_groups]
 
-# %% ../../nbs/optim/03_schedules.ipynb #f409158b
 take_topics(LRScheduler, (_RateStates, _RateSteps, _RateChecks))
 
 _LRScheduler = LRScheduler

@@ -630,7 +630,6 @@ class _RAdamUpdate:
         if enough: divide(u, add(sqrt(squares, t), eps, t), u)
         subtract(p, u, p)
 
-# %% ../../nbs/optim/02_rules.ipynb #a8889e8c
 take_topics(RAdam, (_RAdamStep, _RAdamUpdate))
 
 # %% ../../nbs/optim/02_rules.ipynb #55fc2657

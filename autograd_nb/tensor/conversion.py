@@ -18,6 +18,8 @@ from ..graph.node import TensorBase, tensor_like
 from ..graph.op import REGISTRY
 
 # %% ../../nbs/tensor/methods/09_conversion.ipynb #64c21537
+_SAID = []  # warnings that come once
+
 def escapes(x, how):
     """The numbers of a tensor are about to leave for Python, which a step that is being captured
     cannot repeat.
@@ -53,9 +55,6 @@ class Numbers:
         return builtins.bool(
             (self._array == (value._array if isinstance(value, TensorBase) else value)).any()
         )
-
-# %% ../../nbs/tensor/methods/09_conversion.ipynb #080c76ec
-_SAID = []  # warnings that come once
 
 # %% ../../nbs/tensor/methods/09_conversion.ipynb #fec57e7c
 class Scalars:

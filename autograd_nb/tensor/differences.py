@@ -13,7 +13,8 @@ from .. import functions as F
 from ..arrays.cupy_backend import beside
 from ..arrays.dtypes import get_default_dtype
 from ..functions import cast, cat, dim_of, into, narrow, reshape
-from ..graph.node import TensorBase, rename, tensor_like
+from ..graph.node import TensorBase, tensor_like
+from ..layers.names import rename
 
 # %% ../../nbs/tensor/functions/11_differences.ipynb #137dd91c
 def diff(input, n=1, dim=-1, prepend=None, append=None, *, out=None):
@@ -21,6 +22,7 @@ def diff(input, n=1, dim=-1, prepend=None, append=None, *, out=None):
     d = dim_of(dim, input._array.ndim)
     if not input._array.ndim:
         raise RuntimeError('diff expects input to be at least one-dimensional')
+    n = F.whole(n, 'diff', 'n', 2)
     if n < 0: raise RuntimeError(f'order must be non-negative but got {n}')
     if not n: return into(out, rename(input.clone(), 'CopyBackwards'))
     if prepend is not None or append is not None:

@@ -12,10 +12,16 @@ import numpy as np
 from .. import functions as F
 from ..functions import _op, dim_of, index_select, into, unsqueeze, where
 from ..graph.modes import castable
-from ..graph.node import recorded_as, rename, tensor_like
+from ..graph.node import tensor_like
+from ..layers.names import recorded_as, rename
 from .elementwise import clamp_min
 
 # %% ../../nbs/tensor/functions/13_distances.ipynb #fc916b0b
+def _refuse_half(name, x):
+    "Raise PyTorch's error for numbers of sixteen bits."
+    if x._array.dtype.itemsize == 2 and x._array.dtype.kind in 'fV':
+        raise NotImplementedError(f'"{name}" not implemented for \'{F._type_name(x)}\'')
+
 @recorded_as('DistBackward0')
 def dist(input, other, p=2):
     "The p-norm of the difference."
@@ -50,14 +56,10 @@ def pdist(input, p=2.0):
 
 def pairwise_distance(x1, x2, p=2.0, eps=1e-6, keepdim=False):
     "The p-norm of the difference (plus `eps`) of corresponding vectors."
+    F.need_tensor(x1, 'pairwise_distance', 'x1')
+    F.need_tensor(x2, 'pairwise_distance', 'x2', 2)
     length = _op['vector_norm'](x1 - x2 + eps, ord=float(p), dim=-1, keepdim=keepdim)
     return rename(length, 'NormBackward1')
-
-# %% ../../nbs/tensor/functions/13_distances.ipynb #b5243b2f
-def _refuse_half(name, x):
-    "Raise PyTorch's error for numbers of sixteen bits."
-    if x._array.dtype.itemsize == 2 and x._array.dtype.kind in 'fV':
-        raise NotImplementedError(f'"{name}" not implemented for \'{F._type_name(x)}\'')
 
 # %% ../../nbs/tensor/functions/13_distances.ipynb #53dbd16d
 @castable

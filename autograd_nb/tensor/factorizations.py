@@ -13,11 +13,13 @@ import numpy as np
 
 from .. import functions as F, linalg as L
 from ..arrays.cupy_backend import beside
+from ..arrays.numpy_backend import column_major
 from autograd_nb.functions import (
     _op, _pair, _zeros, flip, into, matmul, narrow, outdated, unsqueeze
 )
 from ..graph.modes import LOCAL
-from ..graph.node import recorded_as, tensor_like
+from ..graph.node import tensor_like
+from ..layers.names import recorded_as
 from ..graph.op import REGISTRY
 from .complex_numbers import adjoint
 
@@ -170,7 +172,7 @@ def _packed_qr(a):
     if not a.size:
         return a.copy(), np.zeros((*a.shape[:-2], builtins.min(m, n)), a.dtype)
     packed, tau = np.linalg.qr(a, 'raw')
-    return np.ascontiguousarray(packed.swapaxes(-1, -2)), tau
+    return column_major(packed.swapaxes(-1, -2)), tau
 
 # %% ../../nbs/tensor/functions/14_factorizations.ipynb #8d8f4a71
 @recorded_as('OrmqrBackward0')
@@ -208,7 +210,7 @@ def ormqr(input, tau, other, left=True, transpose=False, *, out=None):
             if left
             else other - (other @ v) @ (adjoint(v) * t)
         )
-    return into(out, other if k else other.clone())
+    return into(out, L.in_columns(other))
 
 # %% ../../nbs/tensor/functions/14_factorizations.ipynb #6243cbea
 def _basis(A, q, niter, M):

@@ -11,12 +11,13 @@ import numpy as np
 
 from ..arrays.cupy_backend import Device, chance_of
 from ..arrays.numpy_backend import CONSTANTS, is_array, spread
-from ..arrays.random import default_generator
+
 from .. import functions as F
 from ..functions import as_operand
 from ..graph.errors import broadcast_error, fits_error
 from ..graph.modes import LOCAL, replayed_as_call
-from ..graph.node import AccumulateGrad, TensorBase, rename, tensor_like
+from ..graph.node import AccumulateGrad, TensorBase, tensor_like
+from ..layers.names import rename
 from ..graph.op import REGISTRY
 from ..layers.versions import JOURNAL
 from .devices import index_like, placed
@@ -141,11 +142,10 @@ class Copying:
         return overwrite(self, result, 'copy_')
 
 # %% ../../nbs/tensor/methods/14_filling.ipynb #6060ca75
-def chances(p, shape, generator):
+def chances(p, shape, draw):
     """True with probability `p`: drawn in double precision for a number, in its own dtype for an
     array.
     """
-    draw = generator or default_generator
     if p.__class__ is np.ndarray and p.dtype.kind in 'fiu' and not ((p >= 0) & (p <= 1)).all():
         raise RuntimeError(
             'Expected p_in >= 0 && p_in <= 1 to be true, but got false. A probability lies between'
@@ -212,14 +212,9 @@ class RandomTruths:
     @replayed_as_call
     def bernoulli_(self, p=0.5, *, generator=None):
         "Fill with ones of probability `p`, zeros otherwise."
-        return self._draw(
-            chances(
-                p._array if isinstance(p, TensorBase) else p,
-                self._array.shape,
-                generator or chance_of(self._array),
-            ),
-            'bernoulli_',
-        )
+        if isinstance(p, TensorBase): p = p._array
+        draw = generator or chance_of(self._array)
+        return self._draw(chances(p, self._array.shape, draw), 'bernoulli_')
 
     @replayed_as_call
     def random_(self, low=0, high=None, *, generator=None):
@@ -240,13 +235,8 @@ class RandomTruths:
         if LOCAL.modes.transforms:
             out = sample(self, 'bernoulli', p, generator=generator)
             if out is not NotImplemented: return out
-        drawn = tensor_like(
-            chances(
-                self._array if p is None else p,
-                self._array.shape,
-                generator or chance_of(self._array),
-            ).astype(self._array.dtype)
-        )
+        a, draw = self._array, generator or chance_of(self._array)
+        drawn = tensor_like(chances(a if p is None else p, a.shape, draw).astype(a.dtype))
         if p is not None: return F.underivable(drawn, 'aten::bernoulli', self)
         if self._node is None: return drawn
         return rename(REGISTRY['with_input'].call(drawn, self), 'BernoulliBackward0')

@@ -52,10 +52,9 @@ def histogram(input, bins=100, *, range=None, weight=None, density=False, out=No
         ),
     )
 
-# %% ../../nbs/tensor/functions/10_histograms.ipynb #c0ffee03
+# %% ../../nbs/tensor/functions/10_histograms.ipynb #57634c14
 return_histogramdd = _pair('histogramdd', ('hist', 'bin_edges'))
 
-# %% ../../nbs/tensor/functions/10_histograms.ipynb #57634c14
 def _check_points(input, bins, range, weight):
     "Raise PyTorch's errors for what does not fit points, the rows of `input`."
     a, n = input._array, input._array.shape[-1]

@@ -134,6 +134,14 @@ _NO_WINDOW = (
     ' explicitly set `window=torch.ones(n_fft, device=<device>)`.'
 )
 
+def _check_signal(input, said):
+    "Raise PyTorch's errors for what is no signal."
+    a = input._array
+    if a.dtype.kind not in 'fc':
+        raise RuntimeError(f'{said(input)} : expected a tensor of floating point or complex values')
+    if a.ndim not in (1, 2): raise RuntimeError(f'{said(input)} : expected a 1D or 2D tensor')
+
+# %% ../../nbs/tensor/functions/16_spectrograms.ipynb #ba38ce4a
 def stft(
     input, n_fft, hop_length=None, win_length=None, window=None, center=True, pad_mode='reflect',
     normalized=False, onesided=None, return_complex=None, align_to_window=None,
@@ -153,9 +161,7 @@ def stft(
         'stft', t, n_fft, hop, length, window, normalized=normalized, onesided=onesided,
         return_complex=return_complex, align_to_window=align_to_window,
     )
-    if a.dtype.kind not in 'fc':
-        raise RuntimeError(f'{said(input)} : expected a tensor of floating point or complex values')
-    if a.ndim not in (1, 2): raise RuntimeError(f'{said(input)} : expected a 1D or 2D tensor')
+    _check_signal(input, said)
     if window is None: warnings.warn(_NO_WINDOW, UserWarning, stacklevel=2)
     hard = a.dtype.kind == 'c' or window is not None and window.is_complex()
     if return_complex is None and not hard:

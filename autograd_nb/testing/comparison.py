@@ -140,6 +140,10 @@ def _measure(a, e, rtol, atol, equal_nan):
         f" {relative}{_allowed(rtol)}"
     )
 
+def _greatest(values):
+    at = np.unravel_index(values.argmax(), values.shape)
+    return f'{values[at].item()} at index {tuple(int(i) for i in at)}'
+
 # %% ../../nbs/testing/01_comparison.ipynb #030e5f54
 def _compare_tensors(
     a, e, rtol, atol, equal_nan, check_device, check_dtype, check_layout, check_stride
@@ -183,11 +187,6 @@ def _compare_tensors(
         f" {_greatest(distance)}{_allowed(atol)}\nGreatest relative difference:"
         f" {_greatest(relative)}{_allowed(rtol)}"
     )
-
-# %% ../../nbs/testing/01_comparison.ipynb #1cd2cea6
-def _greatest(values):
-    at = np.unravel_index(values.argmax(), values.shape)
-    return f'{values[at].item()} at index {tuple(int(i) for i in at)}'
 
 # %% ../../nbs/testing/01_comparison.ipynb #21035ca5
 def assert_close(

@@ -338,11 +338,10 @@ class _Leaving:
 
 take_topics(Wrapper, (_Leaving,))
 
-# %% ../../nbs/transforms/01_levels.ipynb #22326530
+# %% ../../nbs/transforms/01_levels.ipynb #ffbdf4a3
 def _usual(memory_format, words):
     if 'channels_last' in str(memory_format): raise RuntimeError(words)
 
-# %% ../../nbs/transforms/01_levels.ipynb #ffbdf4a3
 class BatchedKind(Wrapper):
     "One value for each example, along the first dimension of `_value`."
 
@@ -674,7 +673,6 @@ class _ByIndex:
             self,
         )
 
-# %% ../../nbs/transforms/01_levels.ipynb #479021a9
 take_topics(Batch, (_Together, _ByExample, _ByIndex))
 
 # %% ../../nbs/transforms/01_levels.ipynb #464ed03f
@@ -1338,6 +1336,7 @@ def demote(x):
         x.__dict__.update(fields)
         x._array, x._node = inner._array, inner._node
 
+# %% ../../nbs/transforms/01_levels.ipynb #7d78237c
 class Transforms(Layer):
     "Takes an application apart where some argument belongs to a transform."
 

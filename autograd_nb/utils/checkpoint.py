@@ -20,7 +20,7 @@ from ..arrays.cupy_backend import chance_states, generator_of, restore_chance
 from ..arrays.topics import take_topics
 from ..autograd.function import Function
 from ..autograd.graph import saved_tensors_hooks
-from ..graph.engine import backward
+from ..tensor.backward import backward
 from ..graph.modes import LOCAL, Mode, enable_grad, no_grad, next_sequence_number
 from ..layers.dispatch import Computing
 from ..layers.observers import observe
@@ -357,7 +357,6 @@ class _Difference:
             ' that changed meanwhile.\n'
         )
 
-# %% ../../nbs/utils/02_checkpoint.ipynb #f97451a9
 take_topics(_Region, (_Again, _Recomputing, _Compared, _Difference))
 
 # %% ../../nbs/utils/02_checkpoint.ipynb #64980fe9
@@ -470,9 +469,6 @@ def _two_logs(first, second, error):
         f' find the line that called the first operation in which they differ.\n\n{error}'
     )
 
-# %% ../../nbs/utils/02_checkpoint.ipynb #1ee80d01
-_CHECKS = {'default': True, 'none': False}
-
 # %% ../../nbs/utils/02_checkpoint.ipynb #ec049000
 def checkpoint(
     function, *args, use_reentrant=None, context_fn=noop_context_fn, determinism_check='default',
@@ -520,6 +516,8 @@ def checkpoint(
     return _first_run(region, first, args)
 
 # %% ../../nbs/utils/02_checkpoint.ipynb #8aee398f
+_CHECKS = {'default': True, 'none': False}
+
 _USE_REENTRANT = (
     'torch.utils.checkpoint: the use_reentrant parameter should be passed explicitly.'
     ' Starting in PyTorch 2.9, calling checkpoint without use_reentrant will raise an'

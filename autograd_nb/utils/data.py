@@ -615,7 +615,6 @@ class _Results:
         self.open.pop(place, None)
         self.ready[place] = out
 
-# %% ../../nbs/utils/01_data.ipynb #014c2b3f
 take_topics(_Workers, (_Tasks, _Results))
 
 # %% ../../nbs/utils/01_data.ipynb #fb345d54

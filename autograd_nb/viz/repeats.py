@@ -45,7 +45,7 @@ def _card(g, fresh, ids, period, inner) -> NodeRec:
     first = [by[i] for i in ids[:period]]
     rounds, last = len(ids) // period, by[ids[-1]]
     what = ' → '.join(n.symbol for n in first) if period <= 4 else f'{period} operations'
-    named = [by[i].name for i in (ids[0], ids[-1]) if by[i].kind == 'group' and by[i].name]
+    groups = [by[i].name for i in ids if by[i].kind == 'group' and by[i].name]
     kinds = Counter(by[i].node or by[i].symbol for i in ids)
     leaves = sum(by[i].kind == 'leaf' for i in inner)
     return NodeRec(
@@ -53,7 +53,7 @@ def _card(g, fresh, ids, period, inner) -> NodeRec:
         'group',
         '',
         f'{rounds} × {what}' if period == 1 else f'{rounds} × ({what})',
-        ' … '.join(dict.fromkeys(named)) or None,
+        ' … '.join(dict.fromkeys([*groups[:1], *groups[-1:]])) or None,
         last.shape,
         last.dtype,
         last.value,

@@ -10,7 +10,8 @@ from collections import deque
 from hashlib import sha1
 from ..arrays.topics import take_topics
 from .modules import Folded
-from .picture import Picture, page
+from .large import page
+from .picture import Picture
 from .records import caller_names, for_readers
 from .style import SANS, clip, esc, nbytes_text, rules
 from .svg import MIN_SCALE, css, tooltip
@@ -195,10 +196,9 @@ class _UnfoldingPage:
         shown = ','.join(f'.agnb.ag-fold>#{id}:checked~.l{k}' for k, id in enumerate(ids.values()))
         title = esc(self.title) if self.title else ''
         head = f'<div class="ag-heading" style="font-weight:600">{title}</div>' if title else ''
-        says = (
-            'A card with a plus opens on a click; the trail above leads back out. With the'
-            ' keyboard: Tab to the picture, then the arrow keys.'
-        )
+        says = 'With the keyboard: Tab to the picture, then the arrow keys.'
+        if any(openings(self.level(i), ids) for i in ids if i is not None or self.start is None):
+            says = f'A card with a plus opens on a click; the trail above leads back out. {says}'
         if self.left_out:
             says += f' {self.left_out} of the innermost cards stay closed: look(name) shows them.'
         return (

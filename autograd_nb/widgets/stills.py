@@ -9,6 +9,7 @@ __all__ = ['PLAIN', 'LIVE', 'VIEW', 'visible', 'words', 'wrapped', 'still_svg', 
 import html
 import re
 import ipywidgets as W
+from ..viz.large import Large
 from ..viz.style import SANS, esc, text_width, theme_css
 
 # %% ../../nbs/widgets/14_stills.ipynb #b43a7fa6
@@ -31,7 +32,6 @@ PLAIN = (
     ('<table', '</table>'),
     ('<details', '</details>'),
     ('<span class="ag-badge', '</span>'),
-    ('<span class="ag-asleep', '</span>'),
 )
 
 def words(text: str) -> list:
@@ -124,6 +124,12 @@ class Shown(W.VBox):
     def still(self) -> str:
         "The still as SVG text."
         return still_svg(visible(self, self.still_at), self.still_note)
+
+    def large(self, height: int = 480) -> Large:
+        """What is shown now in a frame of `height` pixels, to be dragged, enlarged, searched and
+        saved.
+        """
+        return Large('What is shown', still_svg(visible(self), ''), height)
 
     def _repr_mimebundle_(self, **kwargs):
         bundle = super()._repr_mimebundle_(**kwargs)

@@ -109,20 +109,20 @@ class _Joining:
         for module in sequential: self.append(module)
         return self
 
-    def __add__(self, other):
+    @staticmethod
+    def _check_chain(other):
         if not isinstance(other, Sequential):
             raise ValueError(
                 f'add operator supports only objects of Sequential class, but {type(other)} is'
                 ' given.'
             )
+
+    def __add__(self, other):
+        self._check_chain(other)
         return Sequential(*self, *other)
 
     def __iadd__(self, other):
-        if not isinstance(other, Sequential):
-            raise ValueError(
-                f'add operator supports only objects of Sequential class, but {type(other)} is'
-                ' given.'
-            )
+        self._check_chain(other)
         return self.extend(list(other))
 
     def _check_times(self, n):

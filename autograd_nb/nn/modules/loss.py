@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['MSELoss', 'L1Loss', 'SmoothL1Loss', 'HuberLoss', 'CrossEntropyLoss', 'NLLLoss', 'BCELoss', 'BCEWithLogitsLoss',
-           'KLDivLoss', 'PoissonNLLLoss', 'GaussianNLLLoss', 'MarginRankingLoss', 'HingeEmbeddingLoss',
+           'NLLLoss2d', 'KLDivLoss', 'PoissonNLLLoss', 'GaussianNLLLoss', 'MarginRankingLoss', 'HingeEmbeddingLoss',
            'CosineEmbeddingLoss', 'TripletMarginLoss', 'SoftMarginLoss', 'MultiLabelSoftMarginLoss', 'MultiMarginLoss',
            'MultiLabelMarginLoss', 'TripletMarginWithDistanceLoss', 'CTCLoss', 'LinearCrossEntropyOptions',
-           'LinearCrossEntropyLoss', 'NLLLoss2d', 'AdaptiveLogSoftmaxWithLoss']
+           'LinearCrossEntropyLoss', 'AdaptiveLogSoftmaxWithLoss']
 
 # %% ../../../nbs/nn/modules/05_loss.ipynb #ba35399d
 from collections import namedtuple
@@ -136,6 +136,10 @@ class BCEWithLogitsLoss(_Loss):
         return F.binary_cross_entropy_with_logits(
             input, target, self.weight, pos_weight=self.pos_weight, reduction=self.reduction
         )
+
+# %% ../../../nbs/nn/modules/05_loss.ipynb #b10ce323
+class NLLLoss2d(NLLLoss):
+    "The former name of `NLLLoss` for images."
 
 # %% ../../../nbs/nn/modules/05_loss.ipynb #4d7ee529
 class KLDivLoss(_Loss):
@@ -414,10 +418,6 @@ class _LinearCrossEntropyWork:
 
 take_topics(LinearCrossEntropyLoss, (_LinearCrossEntropyWork,))
 
-# %% ../../../nbs/nn/modules/05_loss.ipynb #b10ce323
-class NLLLoss2d(NLLLoss):
-    "The former name of `NLLLoss` for images."
-
 # %% ../../../nbs/nn/modules/05_loss.ipynb #81cd915c
 class AdaptiveLogSoftmaxWithLoss(Module):
     """A softmax over very many classes, sorted by frequency: frequent ones (the first `cutoffs[0]`)
@@ -463,6 +463,8 @@ class AdaptiveLogSoftmaxWithLoss(Module):
             )
 
 # %% ../../../nbs/nn/modules/05_loss.ipynb #0b373cf1
+_ASM = namedtuple('_ASMoutput', ['output', 'loss'])
+
 class _Clusters:
     "The layer at work."
 
@@ -529,6 +531,3 @@ class _AllClasses:
         return self.log_prob(input).argmax(1)
 
 take_topics(AdaptiveLogSoftmaxWithLoss, (_Clusters, _AllClasses))
-
-# %% ../../../nbs/nn/modules/05_loss.ipynb #8c9ab0d2
-_ASM = namedtuple('_ASMoutput', ['output', 'loss'])

@@ -45,7 +45,6 @@ class BackwardHookFunction(Function):
     @staticmethod
     def backward(ctx, *grads): return grads
 
-# %% ../../../nbs/nn/modules/01_module.ipynb #069f9bff
 def _grads(returned):
     return (returned,) if isinstance(returned, TensorBase) else returned
 
@@ -621,12 +620,11 @@ class BackwardHooks:
         _choose_backward_hooks(self, False, 'on a single Module')
         return attach(self._backward_hooks, hook)
 
-# %% ../../../nbs/nn/modules/01_module.ipynb #120aec0b
+# %% ../../../nbs/nn/modules/01_module.ipynb #90f3c405
 def _wrong_kind(value, what, name, wanted):
     "PyTorch's error for a value that may not be assigned where something else is registered."
     return TypeError(f"cannot assign '{typename(value)}' as {what} '{name}' ({wanted})")
 
-# %% ../../../nbs/nn/modules/01_module.ipynb #90f3c405
 class Assignment:
     "Attributes that register what they are given."
 

@@ -608,10 +608,9 @@ class _RNNForward:
             last = tuple(s[:, back] for s in last)
         return x, (last if self.mode == 'LSTM' else last[0])
 
-# %% ../../../nbs/nn/modules/07_rnn.ipynb #9f9a007c
 take_topics(RNNBase, (_RNNWeights, _RNNWeightLists, _RNNChecks, _RNNStates, _RNNInput, _RNNForward))
 
-# %% ../../../nbs/nn/modules/07_rnn.ipynb #3c50ef1f
+# %% ../../../nbs/nn/modules/07_rnn.ipynb #8d725463
 def _no_projection(more):
     if 'proj_size' in more:
         raise ValueError('proj_size argument is only supported for LSTM, not RNN or GRU')
@@ -620,25 +619,14 @@ def _no_projection(more):
             f"RNNBase.__init__() got an unexpected keyword argument '{next(iter(more))}'"
         )
 
-# %% ../../../nbs/nn/modules/07_rnn.ipynb #8d725463
 class RNN(RNNBase):
     """Plain recurrent layers: `output, h = rnn(input, h0)`. `nonlinearity`: 'tanh' or 'relu'. For
     the other arguments see `RNNBase`.
     """
 
     def __init__(
-        self,
-        input_size,
-        hidden_size,
-        num_layers=1,
-        nonlinearity='tanh',
-        bias=True,
-        batch_first=False,
-        dropout=0.0,
-        bidirectional=False,
-        device=None,
-        dtype=None,
-        **more,
+        self, input_size, hidden_size, num_layers=1, nonlinearity='tanh', bias=True,
+        batch_first=False, dropout=0.0, bidirectional=False, device=None, dtype=None, **more,
     ):
         _no_projection(more)
         if nonlinearity not in ('tanh', 'relu'):
@@ -646,17 +634,8 @@ class RNN(RNNBase):
                 f"Unknown nonlinearity '{nonlinearity}'. Select from 'tanh' or 'relu'."
             )
         super().__init__(
-            'RNN_' + nonlinearity.upper(),
-            input_size,
-            hidden_size,
-            num_layers,
-            bias,
-            batch_first,
-            dropout,
-            bidirectional,
-            0,
-            device,
-            dtype,
+            'RNN_' + nonlinearity.upper(), input_size, hidden_size, num_layers, bias, batch_first,
+            dropout, bidirectional, 0, device, dtype,
         )
         self.nonlinearity = nonlinearity
 
@@ -665,60 +644,23 @@ class LSTM(RNNBase):
     "Layers of LSTMs: `output, (h, c) = lstm(input, (h0, c0))`. For the arguments see `RNNBase`."
 
     def __init__(
-        self,
-        input_size,
-        hidden_size,
-        num_layers=1,
-        bias=True,
-        batch_first=False,
-        dropout=0.0,
-        bidirectional=False,
-        proj_size=0,
-        device=None,
-        dtype=None,
+        self, input_size, hidden_size, num_layers=1, bias=True, batch_first=False, dropout=0.0,
+        bidirectional=False, proj_size=0, device=None, dtype=None,
     ):
         super().__init__(
-            'LSTM',
-            input_size,
-            hidden_size,
-            num_layers,
-            bias,
-            batch_first,
-            dropout,
-            bidirectional,
-            proj_size,
-            device,
-            dtype,
+            'LSTM', input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
+            proj_size, device, dtype,
         )
 
-# %% ../../../nbs/nn/modules/07_rnn.ipynb #282385c5
 class GRU(RNNBase):
     "Layers of GRUs: `output, h = gru(input, h0)`. For the arguments see `RNNBase`."
 
     def __init__(
-        self,
-        input_size,
-        hidden_size,
-        num_layers=1,
-        bias=True,
-        batch_first=False,
-        dropout=0.0,
-        bidirectional=False,
-        device=None,
-        dtype=None,
-        **more,
+        self, input_size, hidden_size, num_layers=1, bias=True, batch_first=False, dropout=0.0,
+        bidirectional=False, device=None, dtype=None, **more,
     ):
         _no_projection(more)
         super().__init__(
-            'GRU',
-            input_size,
-            hidden_size,
-            num_layers,
-            bias,
-            batch_first,
-            dropout,
-            bidirectional,
-            0,
-            device,
-            dtype,
+            'GRU', input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
+            0, device, dtype,
         )

@@ -20,6 +20,7 @@ __all__ = ['MaxPool1d', 'MaxPool2d', 'MaxPool3d', 'AvgPool1d', 'AvgPool2d', 'Avg
 # %% ../../../nbs/nn/modules/06_spatial.ipynb #069de475
 import math
 import sys
+import warnings
 
 from ...arrays.topics import take_topics
 from ...creation import arange, empty, ones, tensor, zeros
@@ -336,7 +337,7 @@ def _max_pool(n):
         ),
     )
 
-def _whole(n, value): return spread(value, n)
+
 
 # %% ../../../nbs/nn/modules/06_spatial.ipynb #95a143fb
 def _avg_pool(n):
@@ -556,6 +557,9 @@ CircularPad1d, CircularPad2d, CircularPad3d = _pads(
     'A border that shows the other end. `padding`: one width, or (left, right, top, bottom, …).',
 )
 
+
+
+# %% ../../../nbs/nn/modules/06_spatial.ipynb #635b0ff3
 def _upsample_shown(self):
     out = (
         f'scale_factor={self.scale_factor!r}'
@@ -611,6 +615,9 @@ class UpsamplingBilinear2d(Upsample):
     def __init__(self, size=None, scale_factor=None):
         super().__init__(size, scale_factor, mode='bilinear', align_corners=True)
 
+
+
+# %% ../../../nbs/nn/modules/06_spatial.ipynb #9726907f
 PixelShuffle = _module(
     'PixelShuffle',
     F.pixel_shuffle,
@@ -619,8 +626,6 @@ PixelShuffle = _module(
     {},
     'upscale_factor={0.upscale_factor}',
 )
-
-# %% ../../../nbs/nn/modules/06_spatial.ipynb #9726907f
 PixelUnshuffle = _module(
     'PixelUnshuffle',
     F.pixel_unshuffle,
@@ -907,8 +912,6 @@ class _InstanceNorm(_NormBase):
                     f"expected input's size at dim={channels} to match num_features"
                     f" ({self.num_features}), but got: {input.shape[channels]}."
                 )
-            import warnings
-
             warnings.warn(
                 f"input's size at dim={channels} does not match num_features. You can silence this"
                 " warning by not passing in num_features, which is not used because affine=False",

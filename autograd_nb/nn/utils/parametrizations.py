@@ -190,7 +190,6 @@ class _Reflections:
     "The reflections of a matrix."
 
     def _reflections(self, full, wide):
-
         a = full.detach().cpu()._array
         n, k = a.shape[-2:]
         if a.ndim != 2:
@@ -204,7 +203,6 @@ class _Reflections:
         out = tensor_like(beside(h, full._array))
         return out.mT if wide else out
 
-# %% ../../../nbs/nn/utils/05_parametrizations.ipynb #862cd9f8
 take_topics(_Orthogonal, (_OrthogonalInverse, _Reflections))
 
 # %% ../../../nbs/nn/utils/05_parametrizations.ipynb #5af46cfd

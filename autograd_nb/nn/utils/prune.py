@@ -123,19 +123,7 @@ take_topics(BasePruningMethod, (_Pruning,))
 
 # %% ../../../nbs/nn/utils/07_prune.ipynb #d7c335a4
 def _amount(amount, size):
-    "How many of `size` things are meant by a number or a fraction."
-    if isinstance(amount, bool) or not isinstance(amount, (int, float)):
-        raise TypeError('amount must be a number')
-    if (
-        isinstance(amount, float)
-        and not 0.0 <= amount <= 1.0
-        or isinstance(amount, int)
-        and amount < 0
-    ):
-        raise ValueError(
-            f'amount={amount} should either be a float in the range [0, 1] or a non-negative'
-            ' integer'
-        )
+    "How many of `size` things are meant by a number or a fraction that `_check` let pass."
     if isinstance(amount, int) and amount > size:
         raise ValueError(
             f'amount={amount} should be smaller than the number of parameters to prune={size}'

@@ -1,0 +1,186 @@
+"""What functions refuse: arguments that are no tensors, and dtypes that PyTorch has no kernel for."""
+
+import itertools
+import os
+import random
+import time
+import warnings
+
+import _op_samples
+import pytest
+
+import autograd_nb as ours
+
+pytestmark = pytest.mark.needs("torch")
+EXHAUSTIVE = os.environ.get("AUTOGRAD_NB_EXHAUSTIVE")
+OTHERS = {  # what is asked otherwise, and why
+    "item": "a method",
+    "__": "an operator",
+    "masked.": "functions of Python, which fail as they come",
+    "nn.functional.": "partly functions of Python, which fail as they come",
+    "linspace": "takes numbers, too",
+    "logspace": "takes numbers, too",
+    "cauchy": "a method",
+    "exponential": "a method",
+    "geometric": "a method",
+    "log_normal": "a method",
+    "normal": "a method",
+    "uniform": "a method",
+    "index_reduce": "warns, and a frame in between would be what the warning names",
+    "cross": "likewise",
+    "istft": "likewise",
+    "stft": "likewise",
+    "gradient": "likewise",
+    "meshgrid": "takes lists, too",
+    "block_diag": "takes lists, too",
+    "broadcast_tensors": "takes lists, too",
+    "cartesian_prod": "takes lists, too",
+    "atleast": "takes lists, too",
+    "unsafe_": "takes any arguments, and hands them on",
+    "_segment_reduce": "handed on by name",
+    "cdouble": "a method",
+    "cfloat": "a method",
+    "where": "takes numbers, too",
+}
+
+
+def shuffled():
+    "The table of PyTorch's operations that we have, in an order of today's seed, with our function."
+    given = os.environ.get("AUTOGRAD_NB_SEED", "1")
+    chosen = list(_op_samples.table().items())
+    random.Random(random.randrange(10**6) if given == "fresh" else int(given)).shuffle(chosen)
+    for title, info in chosen:
+        try:
+            yield title, info, _op_samples.counterpart(info, ours)
+        except (AttributeError, TypeError):
+            continue
+
+
+def first_sample(info, dtype):
+    import torch
+
+    torch.manual_seed(1)
+    return next(iter(info.sample_inputs("cpu", dtype, requires_grad=False)), None)
+
+
+def outcome(function, args, kwargs):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            function(*args, **kwargs)
+        except Exception as error:
+            return error
+    return None
+
+
+def test_what_is_no_tensor():
+    "A TypeError that names the argument, as PyTorch's does."
+    import torch
+
+    found, until = [], time.process_time() + 8
+    for title, info, function in shuffled():
+        if time.process_time() > until and not EXHAUSTIVE:
+            break
+        dtype = next((d for d in (torch.float32, torch.int64, torch.bool) if d in info.dtypes), None)
+        if dtype is None or title.startswith(tuple(OTHERS)):
+            continue
+        sample = first_sample(info, dtype)
+        if sample is None or not isinstance(sample.input, torch.Tensor):
+            continue
+        for wrong in (None, "a"):
+            convert = _op_samples.Converter(ours)
+            expected = outcome(info.op, (wrong, *sample.args), sample.kwargs)
+            try:
+                mine = outcome(function, (wrong, *convert(sample.args)), convert(sample.kwargs))
+            except NotImplementedError:  # a layout that we do not have
+                continue
+            if isinstance(expected, TypeError) and not isinstance(mine, TypeError):
+                found.append(f"{title}({wrong!r}): {expected}  |  {mine!r}")
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("call", ["flip(None, (0,))", "fft.fft(2)", "kthvalue(torch.ones(3), 2.5)", "dot(torch.ones(2), None)", "special.polygamma(1, None)", "masked_select(torch.ones(2), None)", "squeeze(None)", "max(None)", "nn.functional.pairwise_distance(2, torch.ones(2))", "select(torch.ones(2), 0, 1.5)", "diff(torch.ones(3), 1.5)", "topk(torch.ones(3), 'a')", "clone(3)", "abs(torch.ones(2), 1, 2)", "exp(torch.ones(2), nonsense=1)", "fft.fft(torch.ones(3), n='a')", "Tensor.cummax(torch.ones(2), 'a')"])
+def test_words(call):
+    import torch
+
+    errors = [outcome(eval, (f"torch.{call}", {"torch": lib}), {}) for lib in (torch, ours)]
+    assert type(errors[0]) is TypeError and isinstance(errors[1], TypeError)
+    assert str(errors[1]).startswith(str(errors[0]).split("\n")[0][:60])
+
+
+def test_errors_inside_are_not_disguised():
+    "What fails for another reason says so."
+    from autograd_nb.argument_types import explained
+
+    def broken(input, dim):
+        return input.nothing
+
+    with pytest.raises(AttributeError, match="nothing"):
+        explained(broken)(ours.ones(2), 0)
+    with pytest.raises(TypeError, match="must be Tensor, not int"):
+        explained(broken)(3, 0)
+
+
+REFUSED = {  # an operation -> how it is called
+    "maximum": lambda t, x: t.maximum(x, x),
+    "lt": lambda t, x: x < x,
+    "clamp": lambda t, x: x.clamp(0, 1),
+    "relu": lambda t, x: x.relu(),
+    "softmax": lambda t, x: x.softmax(0),
+    "mm": lambda t, x: x @ x,
+    "gelu": lambda t, x: t.nn.functional.gelu(x),
+    "layer_norm": lambda t, x: t.nn.functional.layer_norm(x, (2,)),
+    "amax": lambda t, x: x.amax(0),
+    "argsort": lambda t, x: x.argsort(),
+    "erf": lambda t, x: x.erf(),
+    "mse_loss": lambda t, x: t.nn.functional.mse_loss(x, x),
+    "frac": lambda t, x: x.frac(),
+    "zeta": lambda t, x: t.special.zeta(x, x),
+    "max_pool2d": lambda t, x: t.nn.functional.max_pool2d(x[None], 2),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16", "complex64", "complex128", "int64", "int32", "uint8", "bool"])
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused_dtypes(name, dtype):
+    import torch
+
+    errors = [outcome(REFUSED[name], (lib, lib.ones(2, 2).to(getattr(lib, dtype))), {}) for lib in (torch, ours)]
+    assert (errors[0] is None) == (errors[1] is None), errors
+    if errors[0] is not None:
+        assert isinstance(errors[1], type(errors[0])) and str(errors[1]).strip()[:8] == str(errors[0]).strip()[:8]
+
+
+def test_results_of_lapack_stand_in_columns():
+    import torch
+
+    for name, args in itertools.product(("inv", "cholesky", "eigh", "qr", "svd", "lu_factor", "eig"), ((3,), (2, 3))):
+        strides = []
+        for lib in (torch, ours):
+            x = lib.eye(3, dtype=lib.float64).expand(*args[:-1], 3, 3) * 2
+            out = getattr(lib.linalg, name)(x)
+            strides.append([t.stride() for t in (out if isinstance(out, tuple) else (out,))])
+        assert strides[0] == strides[1], name
+
+
+def test_layers_of_images_keep_channels_last():
+    import torch
+
+    ways = dict(
+        conv2d=lambda t, x, w: t.nn.functional.conv2d(x, w),
+        by_the_filter=lambda t, x, w: t.nn.functional.conv2d(x.contiguous(), w.contiguous(memory_format=t.channels_last)),
+        conv_transpose2d=lambda t, x, w: t.nn.functional.conv_transpose2d(x, w.transpose(0, 1)),
+        max_pool2d=lambda t, x, w: t.nn.functional.max_pool2d(x, 2),
+        avg_pool2d=lambda t, x, w: t.nn.functional.avg_pool2d(x, 2),
+        adaptive_avg_pool2d=lambda t, x, w: t.nn.functional.adaptive_avg_pool2d(x, 2),
+        nearest=lambda t, x, w: t.nn.functional.interpolate(x, scale_factor=2),
+        bilinear=lambda t, x, w: t.nn.functional.interpolate(x, scale_factor=2, mode="bilinear"),
+        replicate=lambda t, x, w: t.nn.functional.pad(x, (1, 1, 1, 1), mode="replicate"),
+        relu=lambda t, x, w: x.relu(),
+    )
+    for name, way in ways.items():
+        strides = []
+        for lib in (torch, ours):
+            x = lib.arange(2 * 3 * 4 * 4.0).reshape(2, 3, 4, 4).contiguous(memory_format=lib.channels_last)
+            strides.append(way(lib, x, lib.ones(5, 3, 2, 2)).stride())
+        assert strides[0] == strides[1], name

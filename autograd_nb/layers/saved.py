@@ -266,7 +266,7 @@ def saved_attribute(self, name):
         if field in self.fields:
             if not hasattr(self, field): raise freed_error(self)
             return self.unpack(field)
-        if field in all_fields(type(self)): return None  # only other inputs' gradients would need it
+        if field in all_fields(type(self)): return None  # for other inputs' gradients
         if field in self.options:
             if field in self.held and not hasattr(self, field):
                 raise freed_error(self)

@@ -6,9 +6,9 @@
 __all__ = ['RECORDING', 'REMEMBERING', 'NODE', 'OPERAND', 'NUMBER_OR_OPERAND', 'ANY_OPERANDS', 'NO_TENSORS', 'RUN', 'AN_ARRAY',
            'MANY_ARRAYS', 'FLAVOURS', 'RULE_SCOPE', 'BOUND', 'F4', 'F8', 'I8', 'PARTS', 'SCOPE', 'fill', 'condition',
            'indented', 'compile_source', 'Gaps', 'operand_lines', 'operand_line', 'lent', 'facts', 'wording',
-           'signature_of', 'unique', 'unique_statics', 'kept_by', 'needs_of', 'kept', 'kept_of_any', 'node_lines',
-           'branches', 'recording_source', 'remembering', 'running_source', 'rule_lines', 'node_class', 'variant',
-           'compiled_rules', 'bind', 'scope_of', 'subsets_of', 'add_variants', 'growing']
+           'signature_of', 'unique', 'all_fields', 'unique_statics', 'kept_by', 'needs_of', 'kept', 'kept_of_any',
+           'node_lines', 'branches', 'recording_source', 'remembering', 'running_source', 'rule_lines', 'node_class',
+           'variant', 'compiled_rules', 'bind', 'scope_of', 'subsets_of', 'add_variants', 'growing']
 
 # %% ../../nbs/graph/05_codegen.ipynb #ef14896e
 import functools
@@ -267,6 +267,12 @@ def signature_of(op, names, direct):
 def unique(rules, kinds):
     "The parameters of `rules` whose source is of one of `kinds`, each once."
     return tuple(dict.fromkeys(n for r in rules for n in r.positional if r.needs[n][0] in kinds))
+
+def all_fields(cls):
+    "What nodes of a class would save if all of their inputs required grad."
+    if cls.op is None: return cls.fields
+    full = unique(list(cls.op.rules.values()), ('out', 'in'))
+    return tuple(dict.fromkeys((*cls.fields, *full)))
 
 def unique_statics(rules):
     "The static arguments that `rules` ask for, each once."

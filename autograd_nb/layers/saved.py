@@ -10,12 +10,12 @@ __all__ = ['NUMBERS', 'Packed', 'restored', 'packed_class', 'restored_twin', 'Sa
 import functools
 
 from ..arrays.numpy_backend import is_array, storage_of, sum_to
-from ..graph.codegen import unique
+from ..graph.codegen import all_fields, unique
 from ..graph.errors import freed_error
 from ..graph.modes import LAYERS, LOCAL, Layer, next_sequence_number
 from ..graph.node import Node, OutputEdge, TensorBase, added_to, tensor_like
 from .hooks import run_posthooks
-from .names import aliases_of, all_fields
+
 from .versions import JOURNAL
 
 # %% ../../nbs/layers/05_saved.ipynb #f2669d1a
@@ -223,7 +223,8 @@ NUMBERS = {float, int, bool, type(None)}
 @functools.cache
 def packing_order(cls):
     "The fields of a node class in the order in which PyTorch saves them: by name, results last."
-    names = {slot: name for name, slot in aliases_of(cls).items()}
+    aliases = cls.__new__(cls).aliases  # of any node of the class
+    names = {slot: name for name, slot in aliases.items()}
     return sorted(cls.fields, key=lambda f: (cls.links[f] == 'out', names.get(f) or f))
 
 def pack(node, op, args, outputs, modes):

@@ -697,6 +697,7 @@ def _adaptive_avg(dims):
         if dims > 1 and output_size in (1, (1,) * dims):
             if input.dim() < dims: raise dim_error(-dims, input.dim())
             return F.mean(input, tuple(range(-dims, 0)), True)
+        F.refuse_kinds(input, 'cib', f'adaptive_avg_pool{"3d_cpu" if dims == 3 else "2d"}')
         x, single, size = _adaptive_input('avg', dims, input, output_size)
         old = x.shape[2:]
         if set(size) == {1}:

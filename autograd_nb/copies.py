@@ -10,7 +10,8 @@ __all__ = ['VIEWS', 'COPIES', 'IN_PLACE', 'alias', 'part', 'own', 'copying', 'em
 from .arrays.dtypes import contiguous_format
 from . import functions as F
 from .functions import as_operand, dim_of, into
-from .graph.node import OutputEdge, rename
+from .graph.node import OutputEdge
+from .layers.names import rename
 from .graph.op import REGISTRY
 from .tensor.vocabulary import find
 

@@ -28,7 +28,8 @@ from autograd_nb.functions import (
 )
 from .transforms.levels import WRAPPERS, chance, draw, like, no_out
 from .graph.modes import LOCAL, SWITCH, constant_input, replayed_as_call
-from .graph.node import TensorBase, rename, tensor_like
+from .graph.node import TensorBase, tensor_like
+from .layers.names import rename
 from .graph.op import REGISTRY
 from .tensor import chance_of, device_or_default, index_like, index_of, placed
 

@@ -14,7 +14,7 @@ from . import functions as F
 from .arrays.dtypes import FROM_NUMPY, float32, get_default_dtype
 from .functions import cast, dim_of, into, narrow
 from .graph.modes import LOCAL
-from .graph.node import rename
+from .layers.names import rename
 from .graph.op import REGISTRY
 import autograd_nb.ops.fourier
 import autograd_nb.ops.special  # noqa: F401  (registers its operations)

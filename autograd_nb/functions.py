@@ -48,7 +48,8 @@ from autograd_nb.graph.errors import (
 from .transforms.levels import KINDS, WRAPPERS, Facade, dynamic_error, looped
 from .graph.modes import LOCAL, castable, constant_input
 from .layers.versions import JOURNAL, announce
-from .graph.node import TensorBase, recorded_as, rename, tensor_like
+from .graph.node import TensorBase, tensor_like
+from .layers.names import recorded_as, rename
 from .graph.op import REGISTRY
 from .graph.pytree import SequenceKey, register_pytree_node
 import autograd_nb.ops.attention

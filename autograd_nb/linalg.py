@@ -24,7 +24,8 @@ from .arrays.dtypes import FROM_NUMPY
 from .functions import _pair, cast, dim_of, into, matmul, need_tensor
 from .graph.modes import LOCAL, castable, constant_input
 from .transforms.levels import WRAPPERS, looped
-from .graph.node import TensorBase, recorded_as, rename, tensor_like
+from .graph.node import TensorBase, tensor_like
+from .layers.names import recorded_as, rename
 from .graph.op import REGISTRY
 import autograd_nb.ops.decompositions  # noqa: F401  (registers its operations)
 from .ops.decompositions import LinAlgError
@@ -83,6 +84,7 @@ def mirrored(A, upper=False):
     if followed(A):
         t, strict = (F.triu(A), F.triu(A, 1)) if upper else (F.tril(A), F.tril(A, -1))
         return A + (t + adjoint(strict) - A).detach()
+    if a.dtype.kind != 'c' and (a == a.swapaxes(-1, -2)).all(): return A
     if np.array_equal(a, a.swapaxes(-1, -2).conj(), equal_nan=True): return A
     t = np.triu(a) if upper else np.tril(a)
     other = t.swapaxes(-1, -2).conj().copy()

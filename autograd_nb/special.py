@@ -23,7 +23,8 @@ from autograd_nb.functions import (  # noqa: F401  (some only for users of torch
     as_operand, cast, into, log_softmax, logsumexp, need_tensor, softmax
 )
 from .graph.errors import OVERLOADED, combination_error
-from .graph.node import TensorBase, rename, tensor_like
+from .graph.node import TensorBase, tensor_like
+from .layers.names import rename
 from .graph.op import REGISTRY
 import autograd_nb.ops.special  # noqa: F401  (registers its operations)
 from .ops.bessel import UNDIFFERENTIATED

@@ -62,10 +62,21 @@ def button(text: str, data: str, value: str, title: str = "") -> str:
     return f'<button type="button" class="jupyter-button" data-{data}="{html.escape(value)}" disabled{more}>{html.escape(text)}</button>'
 
 
+def first_of(expression: str, sliders: dict) -> tuple[str, dict]:
+    "What marks the demo, and its first picture. `sliders`: name -> (low, high, step, value)."
+    scope = "agown" + "".join(c for c in f"{expression}{sorted(sliders)}" if c.isalnum())[:24]
+    return scope, answer(expression, tuple((name, at) for name, (*_, at) in sliders.items()), scope)
+
+
+def can(expression: str, sliders: dict) -> bool:
+    "Whether a page can compute this itself, from these sliders alone."
+    _, first = first_of(expression, sliders)
+    return not first["error"] and set(first["names"]) <= set(sliders)
+
+
 def demo(expression: str, sliders: dict, address: bool = False, title: str = "") -> str:
     "The demo as HTML. `sliders`: name -> (low, high, step, value)."
-    scope = "agown" + "".join(c for c in f"{expression}{sorted(sliders)}" if c.isalnum())[:24]
-    first = answer(expression, tuple((name, at) for name, (*_, at) in sliders.items()), scope)
+    scope, first = first_of(expression, sliders)
     if first["error"]:
         raise SystemExit(f"docs/own.py: {expression!r}: {first['error']}")
     kept = first | {"f": expression, "inputs": {name: sliders[name][3] for name in first["names"]}}
@@ -79,7 +90,7 @@ def demo(expression: str, sliders: dict, address: bool = False, title: str = "")
     where = " data-address" if address else ""
     return (f'<div class="demo demo-own widget-subarea" data-scope="{scope}"{where}>{heading}'
             f'<div class="own-modes btn-group" role="group" aria-label="What to do">{modes}</div>'
-            f'<label class="widget-text">f = <textarea class="own-f" rows="1" aria-label="f: an expression, or def f(x) on several lines" spellcheck="false" autocapitalize="off" autocomplete="off" maxlength="1000" disabled>{html.escape(expression)}</textarea></label>'
+            f'<label class="widget-text">f = <textarea class="own-f" rows="{min(12, expression.count(chr(10)) + 1)}" aria-label="f: an expression, or def f(x) on several lines" spellcheck="false" autocapitalize="off" autocomplete="off" maxlength="1000" disabled>{html.escape(expression)}</textarea></label>'
             f'<div class="own-grow btn-group" role="group" aria-label="Apply one more operation" hidden>{"".join(button(text, "grow", how) for text, how in GROW.items())}</div>'
             f'<div class="own-sliders">{rows}</div>'
             '<div class="own-steps widget-play" hidden><button type="button" class="jupyter-button demo-play" aria-label="Play" disabled>▶</button>'

@@ -15,6 +15,7 @@ import own
 WIDGET = "application/vnd.jupyter.widget-view+json"
 NO_SCRIPT = "<noscript><p>This is the demo’s first frame. It moves where JavaScript is allowed.</p></noscript>"
 REASON = "Computes anew, so it needs a running notebook"
+SOURCE = re.compile(r'class="agnb ag-line"[^>]* data-source="([^"]*)"')  # of a function, where the library says it
 SIDE = {"width", "max_width", "min_width", "height", "margin", "display", "flex", "flex_flow", "align_items", "overflow"}
 
 
@@ -30,9 +31,12 @@ class Demo:
         self.numbers: dict[str, int] = {}  # of models, in the order in which the page meets them
         self.stacks: dict[int, list[str]] = {}
         self.waiting = False  # has controls that only a kernel can serve
+        ends = [end for model in state.values() if "Link" in model["model_name"] for end in (model["state"]["source"], model["state"]["target"])]
+        self.linked = {name_of(end[0]) for end in ends}
         self.moves = any("data-moves" in state[m]["state"].get("value", "") for m in self.below(view_id) if state[m]["model_name"] == "HTMLModel")
-        if self.computes(view_id):  # the page itself can do what this demo asks a kernel for
-            self.html = self.own(view_id)
+        found = self.own(view_id)
+        if found:  # the page itself can do what this demo asks a kernel for
+            self.html = found
             return
         body = self.element(view_id)
         note = '<p class="demo-note">What is greyed computes anew: <a href="#run-it">run it live</a>.</p>' if self.waiting else ""
@@ -44,17 +48,16 @@ class Demo:
             found += self.below(name_of(child))
         return found
 
-    def computes(self, view_id: str) -> bool:
-        "Whether an expression stands in a box above sliders here, and all that it names has one."
-        models = [self.state[m] for m in self.below(view_id)]
-        return any(m["model_name"] == "TextModel" and m["state"].get("description") == "f =" for m in models) and any(m["model_name"] == "FloatSliderModel" for m in models)
-
     def own(self, view_id: str) -> str:
+        "The demo that computes in the page, where an expression or a function stands above sliders here, and all that it names has one."
         states = [(self.state[m]["model_name"], self.state[m]["state"]) for m in self.below(view_id)]
-        expression = next(s["value"] for kind, s in states if kind == "TextModel")
+        texts = [s["value"] for kind, s in states if kind == "TextModel" and s.get("description") == "f ="]
+        texts += [html.unescape(found[1]) for kind, s in states if kind == "HTMLModel" and (found := SOURCE.search(s["value"]))]
         sliders = {s["description"]: (s.get("min", 0), s["max"], s.get("step", 0.1), s["value"]) for kind, s in states if kind == "FloatSliderModel"}
+        if not texts or not sliders or not own.can(texts[0], sliders):
+            return ""
         heading = next((re.sub("<style.*?</style>|<[^>]+>", "", s["value"], flags=re.S) for kind, s in states if kind == "HTMLModel" and "ag-heading" in s["value"]), "")
-        return own.demo(expression, sliders, title=html.unescape(heading))
+        return own.demo(texts[0].rstrip(), sliders, title=html.unescape(heading))
 
     @property
     def data(self) -> str:
@@ -129,9 +132,12 @@ class Demo:
     def draw_togglebuttons(self, number: int, values: dict) -> str:
         at = values.get("index")
         tips = values.get("tooltips") or []
+        model = next(name for name, known in self.numbers.items() if known == number)
+        alone = model not in self.linked and not self.moves  # nothing here follows it
+        self.waiting |= alone
         buttons = "".join(
             f'<button type="button" class="jupyter-button widget-toggle-button{" mod-active" if k == at else ""}" aria-pressed="{str(k == at).lower()}"'
-            + (f' title="{html.escape(tips[k])}"' if k < len(tips) else "") + f">{html.escape(text)}</button>"
+            + (f' disabled title="{REASON}"' if alone else f' title="{html.escape(tips[k])}"' if k < len(tips) else "") + f">{html.escape(text)}</button>"
             for k, text in enumerate(values["_options_labels"]))
         name = html.escape(values.get("description") or "choice")
         return self.opening(number, values, "div", "widget-toggle-buttons", f' data-at="{at}"') + self.label(values) + f'<div class="btn-group" role="group" aria-label="{name}">{buttons}</div></div>'
@@ -140,7 +146,8 @@ class Demo:
         style = f' mod-{values["button_style"]}' if values.get("button_style") else ""
         more = ' type="button"'
         if not self.moves:
-            self.waiting = True
+            layout = self.state.get(name_of(values.get("layout", "")), {"state": {}})["state"]
+            self.waiting |= layout.get("display") != "none"
             more += f' disabled title="{REASON}"'
         return self.opening(number, values, "button", "jupyter-button" + style, more) + html.escape(values.get("description") or "") + "</button>"
 

@@ -103,3 +103,26 @@ def test_programs_with_factors_have_pytorchs_gradients(dtype, without, monkeypat
         found.append([loss.detach().numpy(), p.grad.resolve_conj().numpy(), q.grad.resolve_conj().numpy()])
     for ours, theirs in zip(*found):
         np.testing.assert_allclose(ours, theirs, **{k: 20 * v for k, v in tolerance(dtype).items()})
+
+
+@pytest.mark.parametrize('n', [3, 30])
+@pytest.mark.parametrize('dtype', [np.float32, np.float64, np.complex64, np.complex128])
+def test_ufuncs_without_their_wrapping(dtype, n):
+    """Sizes on both sides of where single precision is computed as such; failures still raise."""
+    rng = np.random.default_rng(n)
+    x = (rng.normal(size=(2, n, n)) + 1j * rng.normal(size=(2, n, n))).astype(dtype)
+    spd = x @ x.swapaxes(-1, -2).conj() + n * np.eye(n, dtype=dtype)
+    close = dict(rtol=1e-3, atol=1e-3)
+    for name, plain, given in (
+        ('cholesky_lo', np.linalg.cholesky, spd), ('inv', np.linalg.inv, spd),
+        ('eigvalsh_lo', np.linalg.eigvalsh, spd), ('det', np.linalg.det, x / n),
+    ):
+        for a in (given, given[0]):
+            found = lapack.routine(name, plain, a)
+            assert found.dtype == plain(a).dtype and np.allclose(found, plain(a), **close), name
+    for mode in ('reduced', 'complete'):
+        for a in (x, x[:, :2], x[:, :, :2]):
+            for found, wanted in zip(lapack.qr(a, mode), np.linalg.qr(a, mode)):
+                assert found.dtype == wanted.dtype and np.allclose(found, wanted, **close)
+    with pytest.raises(np.linalg.LinAlgError):
+        lapack.routine('cholesky_lo', np.linalg.cholesky, -spd)

@@ -240,6 +240,108 @@ def test_no_demo_contradicts_itself(built_site, site, browser_page):
     assert not faults, "\n".join(faults)
 
 
+SMALL_LETTERS = """() => {
+  const found = {};
+  for (const text of document.querySelectorAll('.bd-article svg text')) {
+    const matrix = text.closest('mjx-container, .math') || !text.checkVisibility() ? null : text.getScreenCTM();
+    const size = matrix && parseFloat(getComputedStyle(text).fontSize) * Math.hypot(matrix.a, matrix.b);
+    if (matrix && size < 10.9) found[text.closest('svg').getAttribute('aria-label')] = size.toFixed(1);
+  }
+  return Object.entries(found).map(([name, size]) => `${name}: ${size}`);
+}"""
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_letters_in_pictures_are_large_enough(built_site, site, browser_page, width):
+    "At least eleven pixels on every page: a picture scrolls rather than shrink further."
+    browser_page.set_viewport_size({"width": width, "height": 844})
+    faults, looked = [], 0
+    for path in pages(built_site):
+        if "<svg" in text_of(path):
+            name = path.relative_to(built_site).as_posix()
+            browser_page.goto(f"{site}/{name}", wait_until="load")
+            browser_page.add_style_tag(content="* { content-visibility: visible !important }")
+            faults += [f"{name}: {fault}" for fault in browser_page.evaluate(SMALL_LETTERS)]
+            looked += 1
+    assert looked > 40 and not faults, "\n".join(faults)
+
+
+# How high a demo is at each step, when all of them have been seen once, and how far below its top its drawing begins from the start.
+HEIGHTS = """async root => {
+  const slider = root.querySelector('.widget-slider input:not([disabled])'), found = [];
+  const stack = () => [...root.querySelectorAll('.widget-stack')].at(-1);
+  for (const round of [0, 1]) for (let k = +slider.min; k <= +slider.max; k++) {
+    slider.value = k;
+    slider.dispatchEvent(new Event('input', { bubbles: true }));
+    for (let waited = 0; +stack().dataset.at !== k && waited < 400; waited++) await new Promise(next => setTimeout(next, 5));
+    const caption = root.querySelector('.ag-caption')?.offsetHeight ?? 0;
+    if (round) found.push(root.offsetHeight, caption); else found.push(null, caption);
+  }
+  return found;
+}"""
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_nothing_moves_while_a_demo_plays(built_site, site, browser_page, width):
+    "Captions are as high at every step, so that the drawing below stays where it is, and nor does what stands below the demo come up again."
+    browser_page.set_viewport_size({"width": width, "height": 844})
+    faults, demos = [], 0
+    for name in ("index", "gallery", "book/01_why_autodiff", "book/02_computation_graph", "book/04_backward_pass", "book/07_custom_functions", "book/11_checkpointing"):
+        browser_page.goto(f"{site}/{name}.html", wait_until="load")
+        for number, demo in enumerate(browser_page.locator(".demo[data-demo]:has(.widget-play)").all()):
+            demo.scroll_into_view_if_needed()
+            said = demo.evaluate(HEIGHTS)
+            heights, captions = set(said[0::2]) - {None}, set(said[1::2])
+            demos += 1
+            if len(heights) > 1 or len(captions) > 1:
+                faults.append(f"{name}, demo {number}: heights {sorted(heights)}, captions {sorted(captions)}")
+    assert demos > 15 and not faults, "\n".join(faults)
+
+
+COVERED = """() => [...document.querySelectorAll('.graph-open')].filter(e => e.checkVisibility()).flatMap(open => {
+  open.scrollIntoView({ block: 'center' });
+  const a = open.getBoundingClientRect();
+  return [...open.closest('.demo, .cell_output').querySelectorAll('button, input, textarea, .ag-heading, svg.agnb text')].filter(e => e !== open && e.checkVisibility()).filter(e => {
+    const b = e.getBoundingClientRect();
+    return a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 1 && b.top < a.bottom - 1;
+  }).map(e => e.textContent.trim() || e.className);
+})"""
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_the_button_for_the_whole_screen_covers_nothing(built_site, site, browser_page, width):
+    browser_page.set_viewport_size({"width": width, "height": 844})
+    seen = 0
+    for name in ("gallery", "book/01_why_autodiff", "book/02_computation_graph", "viz/08_picture"):
+        browser_page.goto(f"{site}/{name}.html", wait_until="load")
+        for place in browser_page.locator(".demo, .cell_output").all():
+            place.scroll_into_view_if_needed()
+        browser_page.wait_for_timeout(200)
+        seen += browser_page.locator(".graph-open:visible").count()
+        assert not browser_page.evaluate(COVERED), name
+    assert seen > 5
+
+
+def test_buttons_that_nothing_follows_are_off(site, browser_page):
+    "Such as the choices of the debugger, which ask a kernel; each says why."
+    browser_page.goto(f"{site}/gallery.html", wait_until="load")
+    choices = browser_page.locator(".demo .widget-toggle-buttons button", has_text="clip norm to")
+    assert choices.count() and all(choice.is_disabled() and choice.get_attribute("title") for choice in choices.all())
+    assert browser_page.locator(".demo .widget-toggle-buttons button", has_text="clamp(−1, 1)").first.is_enabled()
+
+
+def test_a_function_of_a_chapter_is_computed_in_the_page(built_site, site, browser_page):
+    "Not only expressions: a short `def` whose source the notebook kept."
+    if not served_alone(built_site):
+        pytest.skip("Python is not in the site")
+    browser_page.goto(f"{site}/book/02_computation_graph.html", wait_until="load")
+    demo = browser_page.locator(".demo-own", has_text="Drag x: each run makes a new graph")
+    slider = demo.locator(".own-sliders input")
+    slider.evaluate("e => { e.value = 3; e.dispatchEvent(new Event('input', { bubbles: true })) }")
+    browser_page.wait_for_function("e => e.textContent.includes('f = 0.75')", arg=demo.locator(".own-line").element_handle(), timeout=60_000)
+    assert "d/dx = 0.25" in demo.locator(".own-line").inner_text() and not browser_page.errors
+
+
 def test_a_graph_opens_on_the_whole_screen(site, browser, tmp_path):
     "Where it is larger than its place: dragged by one finger, enlarged by two, searched, saved as a file that needs no page, closed by a key."
     context = browser.new_context(viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)

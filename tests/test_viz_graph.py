@@ -14,10 +14,10 @@ from autograd_nb.viz import draw, graph_records
 from autograd_nb.viz import layout as layout_module
 from autograd_nb.viz.records import summarise
 from autograd_nb.viz.style import ADVANCE, cells, number
-from autograd_nb.viz.svg import F_FOOT, F_HEAD, F_LABEL, F_NAME, F_NUM, PAD, free_spot
+from autograd_nb.viz.svg import F_HEAD, F_NAME, F_NUM, F_SMALL, PAD, free_spot
 
 SVG = "{http://www.w3.org/2000/svg}"
-SIZES = {"ag-head": F_HEAD, "ag-name": F_NAME, "ag-foot": F_FOOT, "ag-label": F_LABEL, "ag-num": F_NUM, "ag-body": 11}
+SIZES = {"ag-head": F_HEAD, "ag-name": F_NAME, "ag-foot": F_SMALL, "ag-label": F_SMALL, "ag-num": F_NUM, "ag-body": 11}
 
 
 def examples():

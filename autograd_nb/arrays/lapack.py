@@ -4,10 +4,12 @@
 
 # %% auto #0
 __all__ = ['LETTERS', 'ROUTINES', 'SIZE', 'ROW_MAJOR', 'LEFT', 'PLAIN', 'TRANSPOSED', 'UPPER', 'LOWER', 'GENERAL', 'UNIT', 'ONES',
-           'find_routines', 'worthwhile', 'triangular_solve', 'lu']
+           'OWN', 'FACTORS', 'KINDS', 'SIGNATURES', 'SILENT', 'find_routines', 'worthwhile', 'triangular_solve', 'lu',
+           'signatures', 'quietly', 'routine', 'qr', 'upper_of']
 
 # %% ../../nbs/arrays/07_lapack.ipynb #3254d914
 import ctypes
+import functools
 import math
 import numpy as np
 
@@ -119,3 +121,94 @@ def lu(x):
         for i, other in enumerate(pivots.tolist()):
             if other - 1 != i: place[i], place[other - 1] = place[other - 1], place[i]
     return order.reshape(*lead, m), packed.swapaxes(1, 2).reshape(*lead, m, n)
+
+# %% ../../nbs/arrays/07_lapack.ipynb #b4c87076
+try: from numpy.linalg import _umath_linalg as ufuncs
+except ImportError: ufuncs = None
+OWN = 24  # rows from which single precision is computed as such
+
+# arrays that each takes and gives, and which results are real even for complex matrices
+FACTORS = dict(
+    cholesky_lo='x>x', inv='x>x', det='x>x', slogdet='x>xr', solve='xx>x', eigh_lo='x>rx',
+    eigvalsh_lo='x>r', svd='x>r', svd_s='x>xrx', svd_f='x>xrx', qr_r_raw='x>x',
+    qr_reduced='xx>x', qr_complete='xx>x',
+)
+KINDS = {'f4': ('f', 'f'), 'f8': ('d', 'd'), 'c8': ('F', 'f'), 'c16': ('D', 'd')}
+
+def signatures():
+    "{(name, dtype, whether in double): (the ufunc, its signature, the dtypes of the results)}."
+    found = {}
+    for name, kinds in FACTORS.items():
+        taken, given = kinds.split('>')
+        for dtype, letters in KINDS.items():
+            as_is, double = (dict(zip('xr', pair)) for pair in (letters, KINDS[
+                'c16' if dtype[0] == 'c' else 'f8']))
+            results = tuple(np.dtype(as_is[k]) for k in given)
+            for wide, chosen in ((True, double), (False, as_is)):
+                signature = '->'.join(''.join(chosen[k] for k in part) for part in (taken, given))
+                function = getattr(ufuncs, name, None)
+                if signature in getattr(function, 'types', ()):
+                    found[name, np.dtype(dtype), wide] = function, signature, results
+                elif not wide and (name, np.dtype(dtype), True) in found:
+                    found[name, np.dtype(dtype), wide] = found[name, np.dtype(dtype), True]
+    return found
+
+SIGNATURES = signatures()
+
+# %% ../../nbs/arrays/07_lapack.ipynb #50bf347d
+try: from numpy._core.umath import _extobj_contextvar as HANDLING, _make_extobj as handling
+except ImportError: HANDLING = None
+
+def quietly(function, *arrays, signature):
+    """A ufunc's results without warnings. `numpy.errstate` takes 2 µs to say so, as much as the
+    ufunc; the variable that it sets takes 0.3.
+    """
+    if HANDLING is None:
+        with np.errstate(all='ignore'): return function(*arrays, signature=signature)
+    before = HANDLING.set(SILENT)
+    try: return function(*arrays, signature=signature)
+    finally: HANDLING.reset(before)
+
+SILENT = None if HANDLING is None else handling(all='ignore')
+
+# %% ../../nbs/arrays/07_lapack.ipynb #54ee5c95
+def routine(name, plain, x, *more):
+    """What the routine `name` gives for stacks of matrices; `plain(x, *more)`, NumPy's function for
+    the same, where there is none, where it fails, and for arrays of other libraries.
+    """
+    how = None
+    # the determinant of what is not a number is none, and no failure
+    if x.__class__ is np.ndarray and x.size:
+        how = SIGNATURES.get((name, x.dtype, x.shape[-1] < OWN and x.shape[-2] < OWN))
+    if how is None or any(a.dtype is not x.dtype or not a.size for a in more):
+        return plain(x, *more)
+    function, signature, dtypes = how
+    out = quietly(function, x, *more, signature=signature)
+    if name == 'det': return out.astype(dtypes[0], copy=False)
+    if len(dtypes) == 1:
+        if math.isnan(out[(-1,) * out.ndim].real) if x.ndim == 2 else np.isnan(out).any():
+            return plain(x, *more)
+        return out.astype(dtypes[0], copy=False)
+    if name != 'slogdet' and np.isnan(out[0]).any(): return plain(x, *more)
+    return tuple([a.astype(dtype, copy=False) for a, dtype in zip(out, dtypes)])
+
+def qr(x, mode):
+    "`numpy.linalg.qr` for the modes 'reduced', 'complete' and 'r' (which gives R alone)."
+    m, n = x.shape[-2:]
+    wide = m < OWN and n < OWN
+    own = x.__class__ is np.ndarray and x.size
+    first = SIGNATURES.get(('qr_r_raw', x.dtype, wide))
+    if not own or first is None: return np.linalg.qr(x, mode)
+    complete = mode == 'complete' and m > n
+    second = SIGNATURES['qr_complete' if complete else 'qr_reduced', x.dtype, wide]
+    kept = m if complete else min(m, n)
+    work = x.astype(first[1][0], order='C')
+    tau = quietly(first[0], work, signature=first[1])
+    r = np.where(upper_of(kept, n), work[..., :kept, :], work.dtype.type(0))
+    r = r.astype(x.dtype, copy=False)
+    if mode == 'r': return r
+    q = quietly(second[0], work, tau, signature=second[1])
+    return q.astype(x.dtype, copy=False), r
+
+@functools.lru_cache(64)
+def upper_of(m, n): return np.arange(m)[:, None] <= np.arange(n)

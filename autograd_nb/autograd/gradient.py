@@ -10,10 +10,14 @@ import warnings
 import numpy as np
 from ..arrays.numpy_backend import is_array
 from ..func.batching import vmap
-from ..graph import engine, roots
+from ..graph import engine
 from ..graph.errors import unused_error
 from ..transforms.levels import KINDS, at, dual
 from ..graph.node import TensorBase, tensor_of
+from ..graph.roots import one_for
+from autograd_nb.tensor.backward import (
+    as_tuple, backward as start_backward, edge_standins, parse_inputs, parse_roots
+)
 
 # %% ../../nbs/autograd/01_gradient.ipynb #67c10590
 def backward(
@@ -42,7 +46,7 @@ def backward(
                 ' `backward()`. Please only use `grad_tensors`.'
             )
         grad_tensors = grad_variables
-    engine.backward(tensors, grad_tensors, retain_graph, create_graph, inputs)
+    start_backward(tensors, grad_tensors, retain_graph, create_graph, inputs)
 
 # %% ../../nbs/autograd/01_gradient.ipynb #c94f2a01
 def grad(
@@ -67,8 +71,8 @@ def grad(
             ' allow_unused=False.'
         )
     if not only_inputs: warnings.warn(_ONLY_INPUTS, FutureWarning, stacklevel=2)
-    wanted = roots.parse_inputs(inputs, 'grad')
-    tensors, starts = roots.parse_roots(outputs, grad_outputs)
+    wanted = parse_inputs(inputs, 'grad')
+    tensors, starts = parse_roots(outputs, grad_outputs)
     keep = create_graph if retain_graph is None else retain_graph
     allow_unused = materialize_grads if allow_unused is None else allow_unused
     if any(t.__class__ is KINDS['Dual'] and t._level.alive for t in tensors):
@@ -100,12 +104,12 @@ def _calculate_shape(output, grad, is_grads_batched):
     """
     if is_grads_batched and not isinstance(output, TensorBase):
         raise RuntimeError('Batched grads are not supported with GradientEdge')
-    return roots.edge_standins((output,))[0].shape, (
+    return edge_standins((output,))[0].shape, (
         grad.shape[1:] if is_grads_batched else grad.shape
     )
 
 def _given(inputs):
-    return tuple(inputs.values()) if type(inputs) is dict else roots.as_tuple(inputs)
+    return tuple(inputs.values()) if type(inputs) is dict else as_tuple(inputs)
 
 def _zeros(x, given, create_graph):
     if given is not x:
@@ -128,7 +132,7 @@ def _with_tangents(tensors, starts, keep, create_graph, wanted):
     )
     parts = lambda t: (t._value, t._tangent) if at(t, level) else (t, None)
     outs, ins = [parts(t) for t in tensors], [parts(t)[0] for t in wanted]
-    starts = [roots.one_for(t) if s is None else s for (t, _), s in zip(outs, starts)]
+    starts = [one_for(t) if s is None else s for (t, _), s in zip(outs, starts)]
     firsts = grad(
         [t for t, _ in outs],
         ins,
@@ -165,7 +169,7 @@ def _batched(tensors, starts, keep, create_graph, wanted):
                 f' {t.shape}. If you only want some tensors in `grad_output` to be considered'
                 ' batched, consider using vmap.'
             )
-    starts = tuple(roots.one_for(t) if s is None else s for t, s in zip(tensors, starts))
+    starts = tuple(one_for(t) if s is None else s for t, s in zip(tensors, starts))
     places = []
 
     def vjp(*starts):

@@ -19,9 +19,8 @@ from ..arrays.numpy_backend import storage_of
 from ..arrays.topics import take_topics
 from ..graph.errors import line_of, place
 from ..graph.modes import next_sequence_number
-from autograd_nb.graph.node import (
-    AccumulateGrad, GradBox, Node, OutputEdge, TensorBase, TensorExtras
-)
+from ..graph.node import AccumulateGrad, Node, OutputEdge, TensorBase
+from ..layers.extras import GradBox, TensorExtras
 from ..layers.hooks import NodeHooks
 from ..layers.saved import Packed
 

@@ -87,7 +87,7 @@ package               |    if {bare}: return kernel({given})
                       |        if m.special or SWITCH.odd and ({guards}): {general}
                       |        quiet = m.quiet or {unrecorded}; meta = m.meta
 floating              |    if quiet and a0.dtype is not f4 and a0.dtype is not f8: {general}
-measured              |    s0 = a0.shape
+measured              |    s0 = quiet or a0.shape
 arrays_out            |    try: d = kernel({arrays}) if s0 else kernel({arrays}, out=...)
 not arrays_out        |    try: d = kernel({arrays})
                       |    except Exception as error: explain(error, op, {passed}, dict({options}))
@@ -104,6 +104,7 @@ several               |        o = new_tensor(Tensor); o._array = d; o._node = N
 several and not view  |        o._meta = meta
 several and view      |    view_metas({first}, os, SWITCH.plain or not m.quiet)
 differentiable        |    if quiet:
+arrays_out            |        if d.__class__ is not ndarray: o._array = asarray(d)
 one and not view      |    {inner}o._node = None
                       |    {inner}return {result}
 '''
@@ -139,6 +140,7 @@ OPERAND = '''
                |except AttributeError: {general}
                |e{i} = {name}._node
 kinds          |if a0.dtype.kind not in {kinds!r}: {general}
+refused        |if a0.dtype is not f4 and a0.dtype is not f8 and a0.dtype in op.refused: {general}
 mixed          |if a{i}.dtype is not a0.dtype:
 mixed          |    {mixed}
 same           |if a{i}.dtype is not a0.dtype: {general}
@@ -180,9 +182,9 @@ def operand_line(op, i, name, words):
     mixed = Gaps.of('mixed', op, i, words['general']) if i else []
     same = i > 0 and not mixed and op.params[i] not in op.keep
     kinds = op.kinds if not i else None
-    lines = fill(
-        OPERAND, i=i, name=name, general=words['general'], kinds=kinds, mixed=mixed, same=same
-    )
+    refused = not i and op.refused is not None
+    gaps = dict(kinds=kinds, refused=refused, mixed=mixed, same=same)
+    lines = fill(OPERAND, i=i, name=name, general=words['general'], **gaps)
     if i and op.params[i] in op.optional:
         return [f'if {name} is None: a{i} = e{i} = None', 'else:', *indented(lines)]
     if not i or not words['pair']: return lines
@@ -439,8 +441,6 @@ def node_class(op, name):
         op=op,
         links={n: 'out' if kind == 'out' else source[0] for n, (kind, *source) in sources.items()},
         arity=1 if name == op.number_node else op.arity or len(rules),
-        aliases=op.aliases_of(fields + options, name),
-        derived=op.derived_of(name),
     )
     if op.variadic:
         slots += 'input_specs', 'count'

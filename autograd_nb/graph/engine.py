@@ -6,14 +6,13 @@
 __all__ = ['NO_LEAVES', 'EXTRA', 'accumulate', 'reachable', 'Limits', 'Plan', 'Task', 'reached', 'Step', 'sum_of', 'delivery',
            'deliver_output', 'completed', 'Leaves', 'exhaust', 'walk_nodes', 'started', 'ended', 'visit', 'failed',
            'wanted', 'arrived', 'attend', 'edited', 'passed_on', 'run_rules', 'run_bare', 'nothing', 'wanted_part',
-           'narrow', 'Part', 'on_tensors', 'run_visibly', 'bare_array', 'finish_leaf', 'backward', 'run', 'found_at',
-           'given_back', 'is_deep', 'on_fresh_stack', 'queue_callback', 'walk']
+           'narrow', 'Part', 'on_tensors', 'run_visibly', 'bare_array', 'finish_leaf', 'run', 'found_at', 'given_back',
+           'is_deep', 'on_fresh_stack', 'queue_callback', 'walk']
 
 # %% ../../nbs/graph/07_engine.ipynb #c4bf0f01
 import contextvars
 import sys
 import threading
-import warnings
 from heapq import heappop, heappush
 from itertools import chain, count
 import numpy as np
@@ -23,12 +22,12 @@ from ..arrays.anywhere import add_into, copied, zeros_beside
 from ..arrays.numpy_backend import is_array, owns_alone
 from .codegen import variant
 from .errors import HintedError, follow, freed_error
-from .modes import LAYERS, LOCAL, next_sequence_number, transforming
+from .modes import LAYERS, LOCAL, next_sequence_number
 from autograd_nb.graph.node import (
     WRAPPERS, AccumulateGrad, OutputEdge, TensorBase, aligned, as_tensor, tensor_like, unaligned
 )
 from .op import REGISTRY
-from .roots import edges_of, parse_inputs, parse_roots, root_gradients
+from .roots import edges_of, root_gradients
 
 # %% ../../nbs/graph/07_engine.ipynb #7283fe36
 def accumulate(leaf, g, extra=0, since=None):
@@ -554,31 +553,6 @@ EXTRA[:] = [
     next(extra for extra in range(8) if _taken_over(many, extra)) for many in (False, True)
 ]
 
-
-# %% ../../nbs/graph/07_engine.ipynb #73946d09
-def backward(tensors, grads=None, retain_graph=None, create_graph=False, inputs=None):
-    "Accumulate the gradients of `tensors` into the leaves of their graph, or into `inputs` only."
-    keep = create_graph if retain_graph is None else retain_graph
-    if LOCAL.modes.transforms and transforming():
-        raise RuntimeError(
-            'backward() called inside a functorch transform. This is not supported, please use'
-            ' functorch.grad or functorch.vjp instead or call backward() outside of functorch'
-            ' transforms.'
-        )
-    if grads.__class__ is not tuple or tensors.__class__ is not tuple or len(tensors) != 1:
-        tensors, grads = parse_roots(tensors, grads)
-    if inputs is not None: inputs = parse_inputs(inputs, 'backward')
-    if create_graph:
-        warnings.warn(
-            'Using backward() with create_graph=True will create a reference cycle between the'
-            ' parameter and its gradient which can cause a memory leak. We recommend using'
-            ' autograd.grad when creating the graph to avoid this. If you have to use this'
-            ' function, make sure to reset the .grad fields of your parameters to None after use to'
-            ' break the cycle and avoid the leak.',
-            UserWarning,
-            stacklevel=3,
-        )
-    run(tensors, grads, keep, create_graph, inputs, inputs is not None)
 
 # %% ../../nbs/graph/07_engine.ipynb #7a2a938f
 def run(tensors, grads, keep, graph, inputs=None, accumulate=False):

@@ -7,7 +7,8 @@ __all__ = ['formally', 'noted', 'Formal']
 
 # %% ../../nbs/layers/15_formal.ipynb #b60018a8
 from ..graph.modes import LAYERS, Layer
-from ..graph.node import WRAPPERS, added_to, rename
+from ..graph.node import WRAPPERS, added_to
+from .names import rename
 from ..graph.op import REGISTRY, Definition
 from ..graph.roots import edge_standin
 

@@ -10,7 +10,8 @@ __all__ = ['INFERENCE', 'CLOSELY', 'inference_mode', 'is_inference_mode_enabled'
 from ..graph.codegen import Gaps
 from ..graph.errors import inference_error
 from ..graph.modes import LAYERS, LOCAL, SWITCH, Layer, Mode, Modes
-from ..graph.node import TensorBase, TensorExtras
+from ..graph.node import TensorBase
+from .extras import TensorExtras
 
 # %% ../../nbs/layers/09_inference.ipynb #f6b0a46a
 TensorExtras.inference = False  # of an ordinary tensor

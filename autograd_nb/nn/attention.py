@@ -19,7 +19,8 @@ from ..arrays.dtypes import c_name
 from ..tensor import chance_of
 from ..graph.modes import castable
 from ..transforms.levels import draw
-from ..graph.node import TensorBase, rename
+from ..graph.node import TensorBase
+from ..layers.names import rename
 from ..graph.op import REGISTRY
 from ..layers.device import device_of
 

@@ -14,7 +14,8 @@ from ..arrays.numpy_backend import xp
 from ..autograd import grad
 from ..autograd.function import Function
 from ..graph.modes import LOCAL, SWITCH, castable, is_grad_enabled
-from ..graph.node import TensorBase, rename, tensor_like
+from ..graph.node import TensorBase, tensor_like
+from ..layers.names import rename
 from ..ops.kernels import sequences
 
 # %% ../../nbs/nn/06_ctc.ipynb #588d1e0e

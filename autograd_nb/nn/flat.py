@@ -15,7 +15,7 @@ __all__ = ['dropout', 'dropout_', 'alpha_dropout', 'alpha_dropout_', 'feature_al
 import warnings
 
 from .. import functions as _functions
-from ..graph.node import recorded_as as _recorded_as
+from ..layers.names import recorded_as as _recorded_as
 from ..graph.node import tensor_like as _tensor_like
 from . import functional as _F
 from .ctc import ctc_loss as _ctc

@@ -38,7 +38,8 @@ from ..creation import zeros_like
 from ..graph.modes import LOCAL, castable, constant_input, no_grad, replayed_as_call
 from ..ops.normalisation import Beside
 from ..layers.versions import JOURNAL
-from ..graph.node import TensorBase, recorded_as, rename, tensor_like
+from ..graph.node import TensorBase, tensor_like
+from ..layers.names import recorded_as, rename
 from ..graph.op import REGISTRY
 from autograd_nb.tensor.distances import (  # noqa: F401
     cdist, cosine_similarity, pairwise_distance, pdist

@@ -24,7 +24,8 @@ from ..graph.modes import castable
 from ..arrays.cupy_backend import anywhere, is_far
 from ..arrays.dtypes import c_name, type_name
 from ..graph.errors import dim_error
-from ..graph.node import TensorBase, recorded_as, rename, tensor_like
+from ..graph.node import TensorBase, tensor_like
+from ..layers.names import recorded_as, rename
 from ..graph.op import REGISTRY
 from ..tensor.padding import pad
 from ..tensor import chance_of

@@ -76,7 +76,8 @@ def symmetric_part(x):
 
 def hermitian(x):
     "The Hermitian part of an array of matrices; finite Hermitian ones come back unchanged."
-    return (x + x.swapaxes(-1, -2).conj()) / x.dtype.type(2)
+    turned = x.swapaxes(-1, -2)
+    return (x + (turned.conj() if x.dtype.kind == 'c' else turned)) * x.dtype.type(0.5)
 
 def batch_of_matrices(op, values, batched, statics):
     "Batching: these operations take stacks of matrices already."
@@ -170,7 +171,7 @@ _square = [(Square(3, 3),), (Square(2, 2, 2),), (ComplexSquare(2, 2),)]
 def inv(x):
     "The inverse matrix."
     need_matrices(x, 'linalg.inv')
-    try: out = np.linalg.inv(x)
+    try: out = lapack.routine('inv', np.linalg.inv, x)
     except np.linalg.LinAlgError: out = None
     if out is None or not np.isfinite(out).all() and np.isfinite(x).all():
         raise singular(
@@ -231,7 +232,7 @@ def solve(a, b):
             'linalg.solve: Incompatible shapes of A and B for the equation AX = B'
             f' ({a.shape[-2]}x{a.shape[-1]} and {b.shape[-2]}x{b.shape[-1]})'
         )
-    try: return np.linalg.solve(a, b)
+    try: return lapack.routine('solve', np.linalg.solve, a, b)
     except np.linalg.LinAlgError: raise singular(a, 'torch.linalg.solve') from None
 
 solve.vjp(
@@ -257,7 +258,7 @@ def det_rule(g, x):
 
 def quiet_det(x):
     "Determinants, without NumPy's warnings about what is not a number, which carry its own name."
-    with np.errstate(all='ignore'): return np.asarray(np.linalg.det(x)).astype(x.dtype)
+    return np.asarray(lapack.routine('det', np.linalg.det, x)).astype(x.dtype, copy=False)
 
 @op(
     batch=batch_of_matrices,
@@ -272,6 +273,17 @@ def det(x):
 
 det.vjp(x=det_rule)
 
+# %% ../../nbs/ops/09_decompositions.ipynb #3c92861c
+def singular_vectors(x, full):
+    "The singular value decomposition of arrays."
+    if not full:
+        return lapack.routine('svd_s', lambda x: np.linalg.svd(x, full_matrices=False), x)
+    return lapack.routine('svd_f', np.linalg.svd, x)
+
+def singular_values(x):
+    "The singular values of arrays."
+    return lapack.routine('svd', lambda x: np.linalg.svd(x, compute_uv=False), x)
+
 # %% ../../nbs/ops/09_decompositions.ipynb #c853f7b9
 def products_but_one(s):
     "For each entry of the last dimension the product of all others."
@@ -282,7 +294,7 @@ def products_but_one(s):
 
 def cofactor_arrays(x):
     if not x.shape[-1]: return x.copy()
-    u, s, vh = np.linalg.svd(x)
+    u, s, vh = singular_vectors(x, True)
     sign_ = (quiet_det(u) * quiet_det(vh))[..., None, None]
     return (sign_ * ((u * products_but_one(s)[..., None, :]) @ vh).conj()).astype(x.dtype)
 
@@ -336,8 +348,8 @@ def _slogdet_jvp(tangents, values, out, statics):
 def slogdet(x):
     "The sign of the determinant and the logarithm of its absolute value."
     need_matrices(x, 'linalg.slogdet')
-    with np.errstate(all='ignore'): s, l = np.linalg.slogdet(x)
-    return np.asarray(s).astype(x.dtype), np.asarray(l).astype(x.real.dtype)
+    s, l = lapack.routine('slogdet', np.linalg.slogdet, x)
+    return np.asarray(s, x.dtype), np.asarray(l, x.real.dtype)
 
 slogdet.vjp(x=_slogdet_grad)
 
@@ -470,7 +482,7 @@ def cholesky(x):
     `x`, which must be positive definite. The gradient is symmetric.
     """
     need_matrices(x, 'linalg.cholesky')
-    try: return np.linalg.cholesky(hermitian(x))
+    try: return lapack.routine('cholesky_lo', np.linalg.cholesky, hermitian(x))
     except np.linalg.LinAlgError: pass
     raise LinAlgError(f'linalg.cholesky: {minor(x)}')
 
@@ -670,8 +682,9 @@ def qr(x, *, mode='reduced'):
             f"qr received unrecognized mode '{mode}' but expected one of 'reduced' (default), 'r',"
             " or 'complete'"
         )
-    if mode == 'r': return np.empty(0, x.dtype), np.linalg.qr(x, 'r')
-    q, r = np.linalg.qr(x, mode)
+    decompose = lapack.qr if xp.on_host else np.linalg.qr
+    if mode == 'r': return np.empty(0, x.dtype), decompose(x, 'r')
+    q, r = decompose(x, mode)
     return q, r
 
 qr.vjp(x=lambda g, x, out, *, mode: qr_rule(g, x, out, mode))
@@ -728,7 +741,7 @@ def eigh(x):
     matrix. The gradient is symmetric.
     """
     need_matrices(x, 'linalg.eigh')
-    w, v = np.linalg.eigh(hermitian(x))
+    w, v = lapack.routine('eigh_lo', np.linalg.eigh, hermitian(x))
     return w, v
 
 eigh.vjp(x=eigh_rule)
@@ -745,7 +758,7 @@ eigh.vjp(x=eigh_rule)
 def eigvalsh(x):
     "Eigenvalues (rising) of the symmetric (Hermitian) part of a matrix."
     need_matrices(x, 'linalg.eigvalsh')
-    return np.linalg.eigvalsh(hermitian(x))
+    return lapack.routine('eigvalsh_lo', np.linalg.eigvalsh, hermitian(x))
 
 def eigvalsh_rule(g, x):
     v = eigh(x)[1]
@@ -905,11 +918,12 @@ def svd(x, *, full_matrices=True):
     x`.
     """
     need_matrices(x, 'linalg.svd', square=False)
-    u, s, vh = np.linalg.svd(x, full_matrices)
+    u, s, vh = singular_vectors(x, full_matrices)
     return u, s, vh
 
 svd.vjp(x=lambda g, x_shape, out, *, full_matrices: svd_rule(g, x_shape, out, full_matrices))
 
+# %% ../../nbs/ops/09_decompositions.ipynb #a3f6927c
 def svdvals_rule(g, x):
     u, _, vh = svd(x, full_matrices=False)
     return (
@@ -930,7 +944,7 @@ def svdvals_rule(g, x):
 def svdvals(x):
     "The singular values of matrices, falling."
     need_matrices(x, 'linalg.svdvals', square=False)
-    return np.linalg.svd(x, compute_uv=False)
+    return singular_values(x)
 
 svdvals.vjp(x=svdvals_rule)
 
@@ -1198,7 +1212,7 @@ def pinv(x, *, rtol=None, atol=0.0, hermitian=False):
         strict = np.tril(x, -1)
         x = strict + strict.swapaxes(-1, -2).conj() + as_diag(diag_of(x).real).astype(x.dtype)
     if not x.size: return xp.zeros((*x.shape[:-2], x.shape[-1], x.shape[-2]), x.dtype)
-    u, s, vh = np.linalg.svd(x, full_matrices=False)
+    u, s, vh = singular_vectors(x, False)
     if rtol is None:
         rtol = max(x.shape[-2:]) * np.finfo(x.dtype).eps if not atol else 0.0
     kept = s > np.maximum(np.asarray(rtol) * s[..., :1], np.asarray(atol))

@@ -12,7 +12,7 @@ import numpy as np
 from ..arrays.numpy_backend import xp
 from ..graph.errors import matmul_error
 from ..graph.op import N, multilinear, op
-from ..graph.node import rename
+from ..layers.names import rename
 from .pointwise import clone
 from .reduce import sum
 from autograd_nb.ops.shape import (

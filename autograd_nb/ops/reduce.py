@@ -317,6 +317,18 @@ def _root_rule(g, x, out, *, dim, keepdim):
 
 root_of_sum.fast_kernels(x=_root_rule)
 
+# %% ../../nbs/ops/03_reduce.ipynb #63dc9505
+def product_of_rows(x):
+    """The products of the last dimension, by halves: NumPy multiplies number by number, and each
+    product waits for the one before it.
+    """
+    while x.shape[-1] > 32:
+        n = x.shape[-1] // 2
+        both = x[..., :n] * x[..., n : 2 * n]
+        if x.shape[-1] % 2: both[..., 0] *= x[..., -1]
+        x = both
+    return np.multiply.reduce(x, -1)
+
 # %% ../../nbs/ops/03_reduce.ipynb #fef03a97
 def shifted_products(x, dim):
     "For each element, the product of those before it along `dim` (1 for the first)."
@@ -357,6 +369,11 @@ def prod_rule(g, x, out, *, dim, keepdim):
 )
 def prod(x, *, dim=None, keepdim=False):
     "The product; integers are multiplied as int64."
+    in_rows = dim is None or dim in (-1, x.ndim - 1)
+    if in_rows and x.size > 256 and x.dtype.kind == 'f' and xp.on_host and x.flags.c_contiguous:
+        out = product_of_rows(x.reshape(-1) if dim is None else x)
+        if not keepdim: return out
+        return np.reshape(out, (1,) * x.ndim if dim is None else (*x.shape[:-1], 1))
     return xp.multiply.reduce(
         x, axis=axes(x, dim), keepdims=keepdim, dtype=np.int64 if x.dtype.kind in 'biu' else None
     )

@@ -12,7 +12,7 @@ from numpy import integer
 
 from ..arrays.numpy_backend import is_array
 from ..graph.node import tensor_like
-from ..graph.op import DERIVED, SAVED_NAMES
+from ..layers.names import DERIVED, SAVED_NAMES
 
 # %% ../../nbs/ops/98_saved_names.ipynb #9649d966
 PRODUCT, PICK, TERMS, LOSS = (

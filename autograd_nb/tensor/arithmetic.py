@@ -11,7 +11,7 @@ import numpy as np
 
 from .. import functions as F
 from ..functions import as_operand
-from ..graph.node import rename
+from ..layers.names import rename
 from ..graph.op import REGISTRY
 
 # %% ../../nbs/tensor/methods/13_arithmetic.ipynb #89079b31

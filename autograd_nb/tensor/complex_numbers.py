@@ -11,7 +11,7 @@ import builtins
 
 from .. import functions as F
 from ..functions import _op, into, transpose
-from ..graph.node import recorded_as, rename
+from ..layers.names import recorded_as, rename
 from ..transforms.levels import Facade
 
 # %% ../../nbs/tensor/functions/02_complex_numbers.ipynb #b8fcb7ad

@@ -10,7 +10,8 @@ import weakref
 
 from ..arrays.numpy_backend import address
 from ..graph.modes import LOCAL, SWITCH
-from ..graph.node import AccumulateGrad, TensorExtras, TensorBase, tensor_of
+from ..graph.node import AccumulateGrad, TensorBase, tensor_of
+from ..layers.extras import TensorExtras
 from ..graph.op import REGISTRY
 from ..layers.inference import INFERENCE
 from ..layers.versions import JOURNAL, Writes

@@ -13,7 +13,8 @@ from .. import functions as F
 from ..arrays.cupy_backend import beside
 from ..arrays.dtypes import get_default_dtype
 from ..functions import cast, cat, dim_of, into, narrow, reshape
-from ..graph.node import TensorBase, rename, tensor_like
+from ..graph.node import TensorBase, tensor_like
+from ..layers.names import rename
 
 # %% ../../nbs/tensor/functions/11_differences.ipynb #137dd91c
 def diff(input, n=1, dim=-1, prepend=None, append=None, *, out=None):

@@ -12,7 +12,8 @@ import numpy as np
 from .. import functions as F
 from ..functions import _op, dim_of, index_select, into, unsqueeze, where
 from ..graph.modes import castable
-from ..graph.node import recorded_as, rename, tensor_like
+from ..graph.node import tensor_like
+from ..layers.names import recorded_as, rename
 from .elementwise import clamp_min
 
 # %% ../../nbs/tensor/functions/13_distances.ipynb #fc916b0b

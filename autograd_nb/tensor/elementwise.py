@@ -12,7 +12,8 @@ import builtins
 from .. import functions as F
 from ..arrays.dtypes import DTYPES, FROM_NUMPY
 from ..functions import _op, _pair, cast, into, reshape
-from ..graph.node import TensorBase, recorded_as
+from ..graph.node import TensorBase
+from ..layers.names import recorded_as
 from ..graph.op import REGISTRY
 
 # %% ../../nbs/tensor/functions/01_elementwise.ipynb #c3b9f6a4

@@ -18,7 +18,8 @@ from autograd_nb.functions import (
     _op, _pair, _zeros, flip, into, matmul, narrow, outdated, unsqueeze
 )
 from ..graph.modes import LOCAL
-from ..graph.node import recorded_as, tensor_like
+from ..graph.node import tensor_like
+from ..layers.names import recorded_as
 from ..graph.op import REGISTRY
 from .complex_numbers import adjoint
 

@@ -16,7 +16,8 @@ from .. import functions as F
 from ..functions import as_operand
 from ..graph.errors import broadcast_error, fits_error
 from ..graph.modes import LOCAL, replayed_as_call
-from ..graph.node import AccumulateGrad, TensorBase, rename, tensor_like
+from ..graph.node import AccumulateGrad, TensorBase, tensor_like
+from ..layers.names import rename
 from ..graph.op import REGISTRY
 from ..layers.versions import JOURNAL
 from .devices import index_like, placed

@@ -19,12 +19,12 @@ from ..arrays.dtypes import FROM_NUMPY, TYPE_NAMES, bfloat16, dtype as Dtype
 from ..graph import engine
 from ..graph.errors import called, not_float_error, not_recorded, own_copy, teach
 from ..graph.modes import LOCAL, SWITCH
-from autograd_nb.graph.node import (
-    AccumulateGrad, GradBox, OutputEdge, TensorBase, Unreached, extras_of, tensor_of
-)
+from ..graph.node import AccumulateGrad, OutputEdge, TensorBase, Unreached, tensor_of
+from ..layers.extras import GradBox, extras_of
 from ..layers.hooks import LeafHooks, attach, hooks_of
 from ..layers.inference import watch_inference
 from ..layers.versions import JOURNAL
+from .backward import backward
 from .views import StaleView, _LEAVES, _follow, lose_views
 from .writes import _tell_kin, refuse_inference
 from ..transforms.levels import refused, transforming
@@ -214,7 +214,7 @@ class Backward:
         given = gradient is None or isinstance(gradient, TensorBase)
         grads = (gradient,) if given else _only_gradient(gradient)
         if create_graph or inputs is not None or LOCAL.modes.transforms:
-            engine.backward((self,), grads, retain_graph, create_graph, inputs)
+            backward((self,), grads, retain_graph, create_graph, inputs)
         else:
             engine.run((self,), grads, retain_graph, False)
 

@@ -14,7 +14,8 @@ from .. import functions as F
 from ..arrays.numpy_backend import CONSTANTS, constant, storage_of
 from ..graph.modes import LOCAL, no_grad
 from ..arrays.cupy_backend import copied
-from ..graph.node import AccumulateGrad, TensorBase, rename, tensor_like
+from ..graph.node import AccumulateGrad, TensorBase, tensor_like
+from ..layers.names import rename
 from ..graph.op import REGISTRY
 from ..layers.versions import JOURNAL
 from ..ops.compiled import F32, fits, flat

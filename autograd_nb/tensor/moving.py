@@ -15,7 +15,8 @@ from autograd_nb.arrays.dtypes import (
     float32, float64, int16, int32, int64, int8, preserve_format, uint8
 )
 from ..functions import cast, dtype_of
-from ..graph.node import TensorBase, rename, tensor_of
+from ..graph.node import TensorBase, tensor_of
+from ..layers.names import rename
 from ..graph.op import REGISTRY
 from .devices import CPU, index_like, index_of, placed
 from .memory import has_channels_last, lies_as, order_in

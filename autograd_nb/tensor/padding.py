@@ -13,7 +13,8 @@ from .. import functions as F
 from ..arrays.dtypes import get_default_dtype
 from ..functions import _op, cat
 from ..graph.modes import castable
-from ..graph.node import recorded_as, rename, tensor_like
+from ..graph.node import tensor_like
+from ..layers.names import recorded_as, rename
 from .shapes import atleast_2d
 
 # %% ../../nbs/tensor/functions/05_padding.ipynb #3d6b053c

@@ -20,7 +20,8 @@ from autograd_nb.functions import (
     unsqueeze
 )
 from ..graph.modes import castable
-from ..graph.node import TensorBase, recorded_as, rename, tensor_like
+from ..graph.node import TensorBase, tensor_like
+from ..layers.names import recorded_as, rename
 from .complex_numbers import conj
 
 # %% ../../nbs/tensor/functions/12_products.ipynb #12df50ce

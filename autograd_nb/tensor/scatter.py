@@ -17,7 +17,8 @@ from ..arrays.cupy_backend import anywhere, beside
 from ..arrays.dtypes import FROM_NUMPY
 from ..functions import _op, cast, dim_of, expand, into, narrow, reshape, unsqueeze, where
 from ..graph.modes import castable, constant_input, replayed_as_call
-from ..graph.node import TensorBase, recorded_as, tensor_like
+from ..graph.node import TensorBase, tensor_like
+from ..layers.names import recorded_as
 from ..graph.op import REGISTRY
 from ..ops.indexing import check_index
 from ..transforms.levels import WRAPPERS

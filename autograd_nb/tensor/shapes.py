@@ -16,7 +16,9 @@ from ..arrays.dtypes import DTYPES
 from autograd_nb.functions import (
     Size, _name, _op, cast, cat, dim_of, flip, into, narrow, reshape, sizes_of, unsqueeze
 )
-from ..graph.node import TensorBase, TensorExtras, recorded_as, rename
+from ..graph.node import TensorBase
+from ..layers.extras import TensorExtras
+from ..layers.names import recorded_as, rename
 from ..graph.op import REGISTRY
 from ..layers.inference import INFERENCE
 from ..layers.versions import Writes

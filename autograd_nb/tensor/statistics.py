@@ -17,7 +17,8 @@ from autograd_nb.functions import (
     _op, _pair, cast, dim_of, gather, into, matmul, movedim, reshape, squeeze, unsqueeze
 )
 from ..graph.modes import castable, constant_input
-from ..graph.node import TensorBase, recorded_as, rename, tensor_like
+from ..graph.node import TensorBase, tensor_like
+from ..layers.names import recorded_as, rename
 from .complex_numbers import adjoint, imag, real
 from ..transforms.levels import WRAPPERS
 

@@ -14,9 +14,9 @@ from ..arrays.numpy_backend import address, storage_of
 from ..graph.codegen import variant
 from ..graph.modes import LOCAL, SWITCH, next_sequence_number
 from autograd_nb.graph.node import (
-    AccumulateGrad, GradBox, Node, OutputEdge, TensorExtras, Unreached, extras_of, tensor_like,
-    wire_node
+    AccumulateGrad, Node, OutputEdge, Unreached, tensor_like, wire_node
 )
+from ..layers.extras import GradBox, TensorExtras, extras_of
 from ..graph.op import REGISTRY
 from ..layers.hooks import hooks_of
 from ..layers.inference import INFERENCE

@@ -20,7 +20,7 @@ from ..arrays.cupy_backend import chance_states, generator_of, restore_chance
 from ..arrays.topics import take_topics
 from ..autograd.function import Function
 from ..autograd.graph import saved_tensors_hooks
-from ..graph.engine import backward
+from ..tensor.backward import backward
 from ..graph.modes import LOCAL, Mode, enable_grad, no_grad, next_sequence_number
 from ..layers.dispatch import Computing
 from ..layers.observers import observe

@@ -11,7 +11,8 @@ from collections import namedtuple
 
 from ..arrays.memory import size, track_memory
 from ..arrays.cupy_backend import chance_states, restore_chance
-from ..graph.engine import backward, reachable
+from ..graph.engine import reachable
+from ..tensor.backward import backward
 from ..graph.modes import enable_grad
 from ..graph.node import AccumulateGrad, tensor_like
 from .checkpoint import checkpoint

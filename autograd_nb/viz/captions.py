@@ -78,7 +78,6 @@ def line_css() -> str:
     parts = {
         '.ag-v': 'color:var(--ag-value);font-weight:600',
         '.ag-g': 'color:var(--ag-grad);font-weight:600',
-        '.ag-asleep': 'display:none;color:var(--ag-muted);font-size:12px',
     }
     return theme_css() + f'.agnb.ag-line{{font:14px/1.5 {SANS}}}' + rules('.agnb', parts)
 

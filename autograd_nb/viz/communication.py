@@ -73,7 +73,8 @@ def sum_picture(messages, held):
         or 'before the first message'
     )
     return (
-        f'<svg viewBox="0 0 {width} {height}" style="max-width:{width}px;width:100%" role="img"'
+        f'<svg viewBox="0 0 {width} {height}" role="img"'
+        f' style="max-width:{width}px;min-width:{0.8 * width:.0f}px;width:100%"'
         f' aria-label="{esc(label)}" font-family="{esc(SANS)}"'
         f' font-size="14">{"".join(parts)}</svg>'
     )
@@ -132,7 +133,8 @@ def timeline(events, title='backward'):
         ' ms</text>'
     )
     return (
-        f'<svg viewBox="0 0 690 {height + 16}" style="max-width:690px;width:100%" role="img"'
+        f'<svg viewBox="0 0 690 {height + 16}" role="img"'
+        ' style="max-width:690px;min-width:590px;width:100%"'
         f' aria-label="timeline of a training step" font-family="{esc(SANS)}"'
         f' font-size="13">{"".join(parts)}</svg>'
     )

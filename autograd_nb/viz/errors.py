@@ -96,7 +96,7 @@ def trail_svg(trail, title=''):
         '<svg xmlns="http://www.w3.org/2000/svg" class="agnb" role="img"'
         f' aria-label="{esc(title or "The way to the error")}" viewBox="0 0 {W:.0f} {H:.0f}"'
         f' width="{W:.0f}" height="{H:.0f}"'
-        f' style="max-width:100%;min-width:{W * 0.9:.0f}px;height:auto">'
+        f' style="max-width:100%;min-width:{W:.0f}px;height:auto">'
         f'<title>{esc(title or "The way to the error")}</title><desc>{esc(words)}</desc>'
         f'<style>{trail_css()}</style>{out}</svg>'
     )

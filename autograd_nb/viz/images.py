@@ -14,6 +14,7 @@ import numpy as np
 from .plots import INKS, MARKS, _dash, _mark, axis, plot_css, tick_text
 from .records import array, is_tensor
 from .style import esc, number
+from .svg import MIN_SCALE
 
 # %% ../../nbs/viz/23_images.ipynb #6f0d6a20
 class Figure:
@@ -21,11 +22,13 @@ class Figure:
 
     def __init__(self, body: str, width: float, height: float, text: str):
         self.text = text
+        least = width * MIN_SCALE if '<text' in body else 0
         self.svg = (
             '<svg xmlns="http://www.w3.org/2000/svg" class="agnb ag-plot" role="img"'
             f' aria-label="{esc(text)}" viewBox="0 0 {width:g} {height:g}" width="{width:g}"'
             f' height="{height:g}"'
-            f' style="max-width:100%;height:auto"><style>{plot_css()}</style>{body}</svg>'
+            f' style="max-width:100%;min-width:{least:g}px;height:auto"><style>{plot_css()}'
+            f'</style>{body}</svg>'
         )
 
     def __str__(self): return self.text

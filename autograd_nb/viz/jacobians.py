@@ -8,7 +8,7 @@ __all__ = ['MOST', 'differences', 'worst_of', 'jacobian_css', 'jacobian_text', '
 # %% ../../nbs/viz/15_jacobians.ipynb #72f20922
 import numpy as np
 from ..autograd.gradcheck import compare, report
-from .style import SANS, esc, number, rules, theme_css
+from .style import SANS, esc, number, rules, text_width, theme_css
 
 # %% ../../nbs/viz/15_jacobians.ipynb #5e63bfd3
 MOST = 24  # rows and columns shown at most
@@ -52,7 +52,7 @@ def jacobian_css() -> str:
                     'font:11px'
                     f' {SANS};fill:var(--ag-ink);text-anchor:middle;dominant-baseline:central'
                 ),
-                'text.k': 'fill:var(--ag-muted);font-size:10px',
+                'text.k': 'fill:var(--ag-muted)',
                 '.c': 'stroke:var(--ag-edge);stroke-width:.6',
                 '.u': 'fill:var(--ag-page)',
                 '.p': 'fill:var(--ag-value)',
@@ -71,7 +71,8 @@ class _Cells:
         self.c, self.rows, self.columns = c, rows, columns
         self.roomy = len(columns) <= 8
         self.w, self.h = (76, 24) if self.roomy else (14, 14)
-        self.left, self.top = 34, 18
+        names = [_place('in ', c.input_shape, i) for i in rows]
+        self.left, self.top = max(34, *(text_width(name, 11) + 6 for name in names)), 18
         self.size = self.left + self.w * len(columns) + 2, self.top + self.h * len(rows) + 2
 
     def corner(self, a, b): return self.left + self.w * b, self.top + self.h * a
@@ -81,12 +82,16 @@ class _Cells:
 
     def row_name(self, a):
         if self.h <= 14 and a % 4: return ''
-        place, y = _place('', self.c.input_shape, self.rows[a]), self.corner(a, 0)[1]
-        return f'<text class="k" x="{self.left - 17}" y="{y + self.h / 2:.1f}">{esc(place)}</text>'
+        place, y = _place('in ', self.c.input_shape, self.rows[a]), self.corner(a, 0)[1]
+        return (
+            f'<text class="k" x="{self.left / 2 - 1:.1f}"'
+            f' y="{y + self.h / 2:.1f}">{esc(place)}</text>'
+        )
 
     def column_name(self, b):
         if not self.roomy and b % 4: return ''
-        place, x = _place('', self.c.output_shape, self.columns[b]), self.corner(0, b)[0]
+        name = 'out ' if self.roomy else ''
+        place, x = _place(name, self.c.output_shape, self.columns[b]), self.corner(0, b)[0]
         return (
             f'<text class="k" x="{x + self.w / 2:.1f}"'
             f' y="{self.top / 2}">{esc(place)}</text>'
@@ -145,7 +150,7 @@ def _panel(
         f'<figure><figcaption>{esc(title)}</figcaption><svg xmlns="http://www.w3.org/2000/svg"'
         f' role="img" aria-label="{esc(title)}: {len(rows)} by {len(columns)} entries" viewBox="0 0'
         f' {width} {height}" width="{width}" height="{height}"'
-        f' style="max-width:100%;height:auto">{"".join(out)}</svg></figure>'
+        f'>{"".join(out)}</svg></figure>'
     )
 
 # %% ../../nbs/viz/15_jacobians.ipynb #203b346b

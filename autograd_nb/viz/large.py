@@ -13,11 +13,13 @@ from .style import DARK, LIGHT, esc
 # %% ../../nbs/viz/27_large.ipynb #89333ce8
 LOOK = r"""
   const LOOK = `
-    .graph-place { position: relative; }
-    .graph-open { position: absolute; top: 0; right: 0; z-index: 2; width: 2.4rem;
-      height: 2.4rem; padding: 0; line-height: 1; font-size: 1.1rem; border-radius: 6px; }
-    .graph-open, .graph-tools :is(button, input) { border: 1px solid var(--ag-edge, #a9b4c0);
-      background: var(--ag-page, Canvas); color: var(--ag-ink, CanvasText); cursor: pointer; }
+    .graph-open { width: 2.5rem; height: 2.5rem; padding: 0; line-height: 1; font-size: 1.1rem;
+      border-radius: 6px; }
+    .graph-below { display: block; margin: 4px 0 0 auto; }
+    .graph-open, .graph-tools :is(button, input) { cursor: pointer;
+      border: 1px solid var(--ag-edge, var(--pst-color-border, #a9b4c0));
+      background: var(--ag-page, var(--pst-color-surface, Canvas));
+      color: var(--ag-ink, var(--pst-color-text-base, CanvasText)); }
     .graph-open:hover, .graph-tools button:hover { border-color: var(--ag-value, #0a5aa8); }
     :is(.graph-open, .graph-view button, .graph-view input, .graph-stage):focus-visible {
       outline: 2px solid var(--ag-value, #0a5aa8); outline-offset: -2px; }
@@ -307,16 +309,20 @@ OFFERS = r"""
   };
 
   const offer = (place, width) => {
-    const svg = drawing(place), known = place.querySelector(":scope > .graph-open");
+    const svg = drawing(place), known = place.querySelector(".graph-open");
     if (!svg) return;
     const [wide, high] = size(svg);
     if (wide <= width && high <= 0.8 * innerHeight) { known?.remove(); return; }
     if (known) return;
-    const opened = () => { const now = drawing(place); if (now) new View(now); };
+    const opened = event => {
+      event.stopPropagation();  // it stands among buttons that mean something else
+      const now = drawing(place);
+      if (now) new View(now);
+    };
     const open = button("⤢", "Open the graph on the whole screen", opened);
-    open.className = "graph-open";
-    place.classList.add("graph-place");
-    place.append(open);
+    const row = place.querySelector(".own-modes, .widget-play");  // never on the drawing
+    open.className = row ? "graph-open" : "graph-open graph-below";
+    (row ?? place).append(open);
   };
 """
 

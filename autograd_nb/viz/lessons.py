@@ -8,6 +8,7 @@ __all__ = ['ACTIONS', 'GROWTH', 'JOINED', 'CANVAS', 'GAP', 'SWITCHES', 'Scene', 
            'chain_scenes', 'measured', 'broken', 'playground_scenes', 'switch_scene']
 
 # %% ../../nbs/viz/10_lessons.ipynb #6a3d1476
+import textwrap
 import re
 from dataclasses import dataclass
 from functools import lru_cache
@@ -500,7 +501,7 @@ def _arrows(right, left, slope):
         f' d="M{left - 2:.0f} 56l-9 -4.5v9z"/><path class="ag-back" d="M{left - 2:.0f}'
         f' 86H{right + 10:.0f}"/><path class="ag-tipg" d="M{right + 2:.0f} 86l9 -4.5v9z"/><text'
         f' class="ag-g" text-anchor="middle" x="{(right + left) / 2:.0f}"'
-        f' y="78">×{esc(number(slope, 3))}</text>'
+        f' y="78">×{esc(number(slope))}</text>'
     )
 
 # %% ../../nbs/viz/10_lessons.ipynb #d73d0c49
@@ -548,7 +549,7 @@ def chain_scene(f, name: str, x: float, curve=None, limits=(None, None)) -> Scen
     """
     links, y, slope = chain_links(f, name, x)
     factors = ' × '.join(
-        f'({t})' if (t := number(d, 3)).startswith('−') else t for *_, d in reversed(links)
+        f'({t})' if (t := number(d)).startswith('−') else t for *_, d in reversed(links)
     )
     formula = f'dy/d{name} = ' + (f'{factors} = ' if len(links) > 1 else '') + number(slope)
     text = f'At {name} = {number(x)} the result is {number(y)} and {formula}'
@@ -668,13 +669,19 @@ def _program(silent, detached, retained):
     ]
 
 def _listing(code, says):
-    "Lines of a program; `says`: what comes of some of them, by number."
-    out = ''
+    """Lines of a program, and below some of them what comes of it (`says`, by number); then the
+    width and the height of it all.
+    """
+    lines = []
     for i, line in enumerate(code):
-        y = 20 + 18 * i
-        out += f'<text x="12" y="{y}">{esc(line)}</text>'
-        if i in says: out += f'<text class="ag-g" x="290" y="{y}">{esc("→ " + says[i])}</text>'
-    return out
+        lines.append((12, '', line))
+        told = textwrap.wrap('→ ' + says[i], 46, subsequent_indent='  ') if i in says else []
+        lines += [(30, ' class="ag-g" xml:space="preserve"', t) for t in told]
+    out = ''.join(
+        f'<text x="{x}" y="{20 + 18 * k}"{look}>{esc(t)}</text>'
+        for k, (x, look, t) in enumerate(lines)
+    )
+    return out, 24 + max(x + text_width(t, 12) for x, _, t in lines), 26 + 18 * len(lines)
 
 # %% ../../nbs/viz/10_lessons.ipynb #e56ccb08
 def switch_scene(silent: bool, detached: bool, retained: bool, x: float = 1.5) -> Scene:
@@ -701,8 +708,7 @@ def switch_scene(silent: bool, detached: bool, retained: bool, x: float = 1.5) -
         or 'no switch is on'
     )
     text = f'{state}. First backward(): {first}. Second: {second}.'
-    width = max(310 + max(text_width(t, 12) for t in says.values()), 420)
-    body, height = _listing(code, says), 26 + 18 * len(code)
+    body, width, height = _listing(code, says)
     return Scene(
         sketch(width, height, 'The program and what it says', body, text)
         + f'<div style="overflow-x:auto;padding-top:6px">{picture}</div>',

@@ -168,6 +168,6 @@ def alive_svg(answer, width=680) -> str:
     return (
         '<svg xmlns="http://www.w3.org/2000/svg" class="agnb ag-alive" role="img" aria-label="what'
         f' keeps {esc(answer.what)} alive" viewBox="0 0 {width} {y}" width="{width}" height="{y}"'
-        ' style="max-width:100%;height:auto">'
+        f' style="max-width:100%;min-width:{0.95 * width:.0f}px;height:auto">'
         f'<desc>{esc(str(answer))}</desc><style>{_alive_css()}</style>{"".join(out)}</svg>'
     )

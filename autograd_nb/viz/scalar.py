@@ -331,13 +331,13 @@ def excerpts(at: dict, steps: int) -> dict:
     """
     code = {k: _at_work(method) for k, method in at.items()}
     tall = max(map(len, code.values()), default=0)
-    mark = '<i></i>'
-    return {
-        k: (
+    out, shown = {}, []
+    for k in range(steps):  # where no line is at work, those before stay, without the mark
+        shown, mark = (code[k], '<i></i>') if k in code else (shown, '')
+        out[k] = (
             f'<style>{listing_css()}</style><div class="agnb"><div class="ag-code" role="group"'
             f' aria-label="the lines at work" style="min-height:{1.5 * tall:g}em">'
-            + ''.join(_line(line, mark) for line in code.get(k, ()))
+            + ''.join(_line(line, mark) for line in shown)
             + '</div></div>'
         )
-        for k in range(steps)
-    }
+    return out

@@ -6,14 +6,16 @@
 __all__ = ['slider_range', 'Explorer', 'explore']
 
 # %% ../../nbs/widgets/02_explorer.ipynb #95278264
+import inspect
 import math
+import textwrap
 import ipywidgets as W
 import numpy as np
 from ..viz.captions import error_words, failure_words, line_css, result_words
 from ..viz.expressions import parse_expression
 from ..viz.records import for_readers
 from ..viz.steps import Frames, record_function
-from ..viz.style import inline, number, val
+from ..viz.style import esc, inline, number, val
 from .playback import heading
 from .stills import Shown
 
@@ -62,12 +64,19 @@ def _slider(name, v):
 def _moves(v): return isinstance(v, (int, float, tuple)) and not isinstance(v, bool)
 
 # %% ../../nbs/widgets/02_explorer.ipynb #33e92dad
-def _line(words):
-    return f'<style>{line_css()}</style><div class="agnb ag-line" role="status">{words}</div>'
+def _line(words, source=''):
+    more = f' data-source="{esc(source)}"' if source else ''
+    return f'<style>{line_css()}</style><div class="agnb ag-line" role="status"{more}>{words}</div>'
 
-def _result_line(result, grads):
-    asleep = '<span class="ag-asleep">The sliders compute while a kernel is running.</span>'
-    return _line(result_words(result, grads) + asleep)
+def _source(f):
+    "The text of a `def` without decorators, for a page that can compute it itself; or nothing."
+    try:
+        text = textwrap.dedent(inspect.getsource(f))
+    except (OSError, TypeError): return ''
+    return text if text.startswith('def ') and len(text) < 1000 else ''
+
+def _result_line(result, grads, source):
+    return _line(result_words(result, grads), source)
 
 # %% ../../nbs/widgets/02_explorer.ipynb #0ea25931
 class Explorer(Shown):
@@ -79,6 +88,7 @@ class Explorer(Shown):
         self.fixed = {k: v for k, v in inputs.items() if not _moves(v)}
         self.sliders = {k: _slider(k, v) for k, v in inputs.items() if _moves(v)}
         self.f, self.box = (f if callable(f) else None), None
+        self.source = _source(f) if self.f and not self.fixed else ''
         if isinstance(f, str):
             self.box = W.Text(value=f, description='f =', continuous_update=False, **_look())
         self.status, self.picture = W.HTML(), W.HTML(layout=W.Layout(max_width='100%'))
@@ -104,7 +114,7 @@ class Explorer(Shown):
         else:
             self.error, self.failure, self.result, self.grads = '', None, rec.result, rec.grads
             self.picture.value = f'<div style="overflow-x:auto;padding:2px 0">{self.svg}</div>'
-            self.status.value = _result_line(self.result, self.grads)
+            self.status.value = _result_line(self.result, self.grads, self.source)
 
     def __str__(self):
         slopes = ', '.join(f'd/d{k} = {inline(val(g))}' for k, g in self.grads.items())

@@ -167,7 +167,7 @@ class _Pages:
         self.settle()
         if self._button is None: return None
         if exc[0] is KeyboardInterrupt: self._button.stop()
-        if not self.stopped: self._button.disabled = True
+        if not self.stopped: self._button.layout.display = 'none'  # nothing is left to stop
         return exc[0] is KeyboardInterrupt
 
 take_topics(LivePlot, (_Points, _Pages))

@@ -6,6 +6,7 @@
 __all__ = ['heading', 'Player', 'player']
 
 # %% ../../nbs/widgets/00_playback.ipynb #7996ad90
+import re
 import ipywidgets as W
 from ..viz.captions import caption_css, caption_html
 from ..viz.records import for_readers
@@ -87,6 +88,15 @@ def _frame_html(f):
         f' {type(f).__name__}'
     )
 
+_HEIGHT = re.compile(r'<svg\b[^>]*\bheight="([\d.]+)"')
+
+def _tallest(contents):
+    """The height of the tallest picture in pixels, where they differ: each frame takes as much, so
+    that what stands below the player does not move.
+    """
+    sizes = {max(map(float, _HEIGHT.findall(text)), default=0) for text in contents}
+    return max(sizes) if len(sizes) > 1 else 0
+
 @for_readers
 def player(frames, captions=None, *, title=None, interval: int = 1200) -> Player:
     """A player over independent frames: HTML or SVG texts, pictures and plots, or (frame, caption)
@@ -106,10 +116,12 @@ def player(frames, captions=None, *, title=None, interval: int = 1200) -> Player
         )
     n = len(frames)
     style = f'<style>{theme_css()}{caption_css()}</style>'
+    shown = [_frame_html(f) for f in frames]
+    room = f'overflow-x:auto;min-height:{_tallest(shown):.0f}px'
     contents = [
         style
         + caption_html(k, n, '', c, '')
-        + f'<div style="overflow-x:auto">{_frame_html(f)}</div>'
-        for k, (f, c) in enumerate(zip(frames, captions))
+        + f'<div style="{room}">{html}</div>'
+        for k, (html, c) in enumerate(zip(shown, captions))
     ]
     return Player(contents, captions, title=title, interval=interval, frames=frames)

@@ -32,7 +32,6 @@ PLAIN = (
     ('<table', '</table>'),
     ('<details', '</details>'),
     ('<span class="ag-badge', '</span>'),
-    ('<span class="ag-asleep', '</span>'),
 )
 
 def words(text: str) -> list:

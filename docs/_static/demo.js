@@ -37,8 +37,27 @@
           reject(new Error("no frames"));
         };
         document.head.append(script);
-      }).then(data => { this.say(""); this.open(); return data; });
+      }).then(data => { this.say(""); this.open(); this.level(); return data; });
       return this.loaded;
+    }
+
+    // Captions take as many lines as the longest of them, so that nothing below moves.
+    level() {
+      const all = Object.entries(this.data?.stacks ?? {}).map(([number, frames]) => [this.find(+number), frames]);
+      const heights = all.map(([stack, frames]) => {
+        if (stack) stack.style.minHeight = "";
+        const shown = stack?.querySelector(".ag-caption");
+        if (!shown?.clientWidth) return 0;
+        const probe = document.createElement("div");
+        probe.style.cssText = `position:absolute;visibility:hidden;width:${shown.clientWidth}px`;
+        probe.innerHTML = frames.map(frame => /<div class="agnb ag-caption".*?<\/div>/s.exec(frame)?.[0] ?? "").join("");
+        this.root.style.setProperty("--caption", "0px");
+        shown.after(probe);
+        const tallest = Math.max(...[...probe.children].map(each => each.offsetHeight));
+        probe.remove();
+        return tallest;
+      });
+      this.root.style.setProperty("--caption", `${Math.max(0, ...heights)}px`);
     }
 
     say(text) {
@@ -81,6 +100,7 @@
         const frames = this.data?.stacks[number];
         if (!frames || +element.dataset.at === value) return;
         element.dataset.at = value;
+        element.style.minHeight = `${element.offsetHeight}px`;  // what stands below does not come up again
         element.innerHTML = frames[value];
         this.adopt(element);
         this.root.dispatchEvent(new CustomEvent("agframe", { bubbles: true }));
@@ -170,12 +190,15 @@
   }
 
   const begin = () => {
-    const known = new WeakMap(), eager = new IntersectionObserver(seen => {
+    const known = new WeakMap(), all = [], eager = new IntersectionObserver(seen => {
       for (const { target, isIntersecting } of seen) if (isIntersecting) { eager.unobserve(target); known.get(target).load().catch(() => null); }
     }, { rootMargin: "400px" });
+    let width = innerWidth;
+    addEventListener("resize", () => { if (innerWidth !== width) { width = innerWidth; all.forEach(demo => demo.level()); } });
     for (const [number, root] of document.querySelectorAll(".demo[data-demo]").entries()) {
       const demo = new Demo(root);
       known.set(root, demo);
+      all.push(demo);
       if (number) eager.observe(root); else demo.load().catch(() => null);  // nobody waits for the first
       if (root.hasAttribute("data-autoplay") && !matchMedia("(prefers-reduced-motion: reduce)").matches) {
         const play = root.querySelector(".widget-play");

@@ -102,7 +102,7 @@
       this.knobs();
     }
 
-    readouts() { for (const input of this.sliders.querySelectorAll("input")) input.nextElementSibling.textContent = tidy(+input.value); }
+    readouts() { for (const input of this.sliders.querySelectorAll("input")) input.nextElementSibling.textContent = String(tidy(+input.value)).replace("-", "−"); }
 
     knobs() {
       const names = this.answer.names, now = [...this.sliders.querySelectorAll("input")].map(input => input.name);

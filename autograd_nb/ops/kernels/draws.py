@@ -36,15 +36,12 @@ def gamma(generator, a, power, d):
     values = [np.ascontiguousarray(v, np.float64).reshape(-1) for v in (a, power, d)]
     out, used, many = np.empty(a.size), -1, 3 * a.size + 16
     with generator.lock:
-        before = generator._bits.state
         while used < 0:
-            generator._bits.state, ahead = before, None
-            ahead = generator.doubles(many)
+            here, ahead = generator._here(2 * many), generator.doubles(many)
             held = np.array([np.nan if generator._held is None else generator._held])
             used = loops().gamma_numbers(*values, random._TIGHT, ahead, held, out)
+            generator._back(here, 2 * max(used, 0))
             many *= 2
-        generator._bits.state = before
-        generator._bits.random_raw(2 * used, False)
         generator._held = None if np.isnan(held[0]) else float(held[0])
         generator._mark = None
     return out.reshape(a.shape)

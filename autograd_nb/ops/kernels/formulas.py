@@ -82,8 +82,8 @@ take_topics(Formula, (_Asking,))
 
 # %% ../../../nbs/ops/kernels/03_formulas.ipynb #7472345a
 FORMULAS = {
-    **dict.fromkeys(('gelu', 'mish', 'softplus', 'logsigmoid', 'silu'), FEW),
-    **dict.fromkeys(('elu', 'selu', 'celu'), SMALL),
+    **dict.fromkeys(('erf', 'gelu', 'mish', 'softplus', 'logsigmoid', 'silu'), FEW),
+    **dict.fromkeys(('elu', 'selu', 'celu', 'softshrink', 'hardshrink'), SMALL),
     **dict.fromkeys(('relu', 'leaky_relu', 'hardswish', 'hardsigmoid', 'tanh', 'sigmoid'), MANY),
 }
 

@@ -127,6 +127,7 @@ def refuse_kinds(x, kinds, words):
     """Raise PyTorch's error if the numbers of a tensor are of one of `kinds`: 'c' complex, 'i'
     whole, 'b' truth values, 'h' of sixteen bits. `words`: of a RuntimeError, or a kernel's name.
     """
+    if not isinstance(x, TensorBase): return  # which has an error of its own
     dtype = x._array.dtype
     kind = dtype.kind
     half = kind == 'V' or kind == 'f' and dtype.itemsize == 2

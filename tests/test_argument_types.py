@@ -140,7 +140,6 @@ REFUSED = {  # an operation -> how it is called
     "trace": lambda t, x: t.trace(x),
     "cosine_similarity": lambda t, x: t.nn.functional.cosine_similarity(x, x),
     "batch_norm": lambda t, x: t.nn.functional.batch_norm(x, None, None, training=True),
-    "max": lambda t, x: x.max(0),
     "median": lambda t, x: x.median(),
     "exponential_": lambda t, x: x.clone().exponential_(),
     "adaptive_avg_pool2d": lambda t, x: t.nn.functional.adaptive_avg_pool2d(x[None], 2),
@@ -214,7 +213,8 @@ def test_orders_in_memory():
             yield "complex", lib.complex(y, y)
             yield "masked_fill", y.masked_fill(y > 1.5, 0)
             yield "addcmul", lib.addcmul(y, y, y)
-            yield "index_put", lib.select_scatter(y, y.select(0, 0), 0, 1)
+            if y is x:
+                yield "index_put", lib.select_scatter(y, y.select(0, 0), 0, 1)
 
     for (name, theirs), (_, mine) in zip(calls(torch), calls(ours)):
         assert mine.stride() == theirs.stride(), (name, theirs.stride(), mine.stride())

@@ -8,17 +8,17 @@ __all__ = ['NUMBERS', 'sum', 'mean', 'prod', 'amax', 'amin', 'any', 'all', 'argm
            'return_median', 'return_cummax', 'cumsum', 'cumprod', 'mm', 'mv', 'bmm', 'dot', 'swapaxes', 'swapdims',
            'moveaxis', 'concat', 'concatenate', 'tril', 'triu', 'Size', 'is_tensor', 'need_tensor', 'need_first',
            'refuse_kinds', 'whole', 'need_tensors', 'outdated', 'as_operand', 'dim_of', 'sizes_of', 'dtype_of',
-           'refuse_whole', 'into', 'cast', 'add', 'sub', 'div', 'is_differentiable', 'underivable', 'floor_divide',
-           'rsub', 'rdiv', 'pow', 'rpow', 'clamp', 'where', 'lerp', 'addcmul', 'addcdiv', 'masked_fill', 'logsumexp',
-           'only', 'max', 'min', 'aminmax', 'norm', 'softmax', 'log_softmax', 'count_nonzero', 'matmul', 'outer',
-           'addmm', 'addmv', 'baddbmm', 'einsum', 'trace', 'reshape', 'view', 'view_as', 'reshape_as', 'flatten',
-           'unflatten', 'permute', 'transpose', 't', 'movedim', 'squeeze', 'unsqueeze', 'expand', 'expand_as',
-           'broadcast_to', 'broadcast_tensors', 'repeat', 'tile', 'repeat_interleave', 'cat', 'stack', 'vstack',
-           'hstack', 'split', 'chunk', 'tensor_split', 'unbind', 'narrow', 'select', 'flip', 'roll', 'diagonal',
-           'alone', 'diag', 'diag_embed', 'refuse_far', 'getitem', 'gather', 'take_along_dim', 'index_select',
-           'masked_select', 'take', 'scatter_add', 'scatter', 'index_add', 'check_range', 'nonzero', 'sort', 'argsort',
-           'topk', 'median', 'unique', 'bincount', 'one_hot', 'equal', 'isclose', 'allclose', 'numel',
-           'is_floating_point', 'is_complex', 'result_type', 'meshgrid', 'numpy_names']
+           'refuse_whole', 'refuse_integers', 'into', 'cast', 'add', 'sub', 'div', 'is_differentiable', 'underivable',
+           'floor_divide', 'rsub', 'rdiv', 'pow', 'rpow', 'clamp', 'where', 'lerp', 'addcmul', 'addcdiv', 'masked_fill',
+           'logsumexp', 'only', 'max', 'min', 'aminmax', 'norm', 'softmax', 'log_softmax', 'count_nonzero', 'matmul',
+           'outer', 'addmm', 'addmv', 'baddbmm', 'einsum', 'trace', 'reshape', 'view', 'view_as', 'reshape_as',
+           'flatten', 'unflatten', 'permute', 'transpose', 't', 'movedim', 'squeeze', 'unsqueeze', 'expand',
+           'expand_as', 'broadcast_to', 'broadcast_tensors', 'repeat', 'tile', 'repeat_interleave', 'cat', 'stack',
+           'vstack', 'hstack', 'split', 'chunk', 'tensor_split', 'unbind', 'narrow', 'select', 'flip', 'roll',
+           'diagonal', 'alone', 'diag', 'diag_embed', 'refuse_far', 'getitem', 'gather', 'take_along_dim',
+           'index_select', 'masked_select', 'take', 'scatter_add', 'scatter', 'index_add', 'check_range', 'nonzero',
+           'sort', 'argsort', 'topk', 'median', 'unique', 'bincount', 'one_hot', 'equal', 'isclose', 'allclose',
+           'numel', 'is_floating_point', 'is_complex', 'result_type', 'meshgrid', 'numpy_names']
 
 # %% ../nbs/tensor/02_functions.ipynb #6b063a48
 import builtins
@@ -225,6 +225,15 @@ def refuse_whole(dtype, kind):
     if dtype.kind in 'biu':
         words = dict(uniform='check_uniform_bounds', normal='normal_kernel_cpu')[kind]
         raise NotImplementedError(f'"{words}" not implemented for \'{TYPE_NAMES[dtype.name]}\'')
+
+def refuse_integers(kernel, *inputs):
+    "Raise PyTorch's error, with the name of its kernel, if an input has a dtype without fractions."
+    for x in inputs:
+        if x._array.dtype.kind in 'biu':
+            raise NotImplementedError(
+                f'"{kernel}" not implemented for \'{TYPE_NAMES[x._array.dtype.name]}\'\n'
+                '  instead: x.float(), or dtype=torch.float32 where it is made'
+            )
 
 
 # %% ../nbs/tensor/02_functions.ipynb #e08c4e0b

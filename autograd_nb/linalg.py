@@ -19,6 +19,7 @@ import math
 import numpy as np
 
 from . import functions as F
+from .arrays import lapack
 from .arrays.cupy_backend import anywhere, beside, is_far, library_of
 from .arrays.dtypes import FROM_NUMPY
 from .functions import _pair, cast, dim_of, into, matmul, need_tensor
@@ -245,7 +246,7 @@ def _fit(A, limit, driver):
     them.
     """
     m, n = A._array.shape[-2:]
-    s = np.linalg.svd(A._array, compute_uv=False)
+    s = lapack.routine('svd', lambda a: np.linalg.svd(a, compute_uv=False), A._array)
     rank = (s > limit * s[..., :1]).sum(-1) if s.size else np.zeros(A._array.shape[:-2], np.int64)
     full = driver in ('gels', 'gelsd', 'gelss') and m > n and (rank == n).all()
     return (

@@ -1,5 +1,6 @@
 """What tests share: the things a machine may lack, a browser, the built site, and notebooks served live."""
 
+import gc
 import importlib.util
 import os
 import random
@@ -229,6 +230,21 @@ def pytest_terminal_summary(terminalreporter, config):
             terminalreporter.stats["deselected"] = [SimpleNamespace()] * sum(left_out.values())
     for fault in config.stash.get(FAULTS, ()):
         terminalreporter.write_line(f"REQUIRED: {fault}", red=True)
+
+
+# Memory ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def small_heap():
+    """The tests of a file that ask the garbage collector who holds what see only what they made themselves.
+
+    What hundreds of other tests left in the process is neither looked through, which takes minutes there, nor freed in the middle of a measurement.
+    """
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 # A browser -----------------------------------------------------------------------------------------------------

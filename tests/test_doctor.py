@@ -11,6 +11,7 @@ from autograd_nb import nn
 from autograd_nb.nn import functional as F
 from autograd_nb.viz import doctor
 
+pytestmark = pytest.mark.usefixtures("small_heap")
 torch.manual_seed(0)
 X, Y = torch.randn(32, 4), torch.randn(32, 1)
 LABELS = torch.arange(32) % 3

@@ -20,7 +20,7 @@ NUMPY_DOMAIN = 389047  # where tracemalloc books NumPy's array data
 
 
 @pytest.fixture(autouse=True)
-def quiet():
+def quiet(small_heap):
     "What other tests have left behind is gone before, and not in the middle."
     gc.collect()
     gc.disable()

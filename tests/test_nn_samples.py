@@ -127,6 +127,115 @@ def test_modules(name, training):
         compare_module(name, case, training)
 
 
+# The same inputs as other people hold them: not in order, channels last, of other dtypes; and what no module takes ----
+
+
+def changed(value, torch, change):
+    "Arguments with a function applied to each tensor; leaves stay leaves that require grad."
+    if isinstance(value, torch.Tensor):
+        return change(value.detach(), torch).requires_grad_(value.requires_grad)
+    if isinstance(value, (list, tuple)):
+        return type(value)(changed(v, torch, change) for v in value)
+    if isinstance(value, dict):
+        return {k: changed(v, torch, change) for k, v in value.items()}
+    return value
+
+
+def strided(t, torch):
+    room = torch.empty(*t.shape, 2, dtype=t.dtype)
+    room[..., 0] = t
+    return room[..., 0]
+
+
+def channels_last(t, torch):
+    order = {4: torch.channels_last, 5: torch.channels_last_3d}.get(t.dim(), torch.contiguous_format)
+    return t.contiguous(memory_format=order)
+
+
+FORMS = {"strided": strided, "channels last": channels_last}
+# PyTorch keeps channels last in these as well
+OTHER_ORDER = {"PixelShuffle", "PixelUnshuffle", "ChannelShuffle", "ReflectionPad2d", "ReflectionPad3d", "ReplicationPad2d", "ReplicationPad3d"}
+
+
+def pair_of(name, case):
+    "PyTorch's module and ours with the same parameters; None if it is made of modules."
+    import torch
+
+    made, convert = case.constructor_input, Converter(autograd_nb)
+    if leaves([made.args, made.kwargs], torch.nn.Module):
+        return None
+    pair = []
+    for library, kind, args, kwargs in ((torch, MODULES[name].module_cls, made.args, made.kwargs), (autograd_nb, getattr(autograd_nb.nn, name), *functions_of_ours([convert(made.args), convert(made.kwargs)]))):
+        library.manual_seed(1)
+        pair.append(kind(*args, **kwargs))
+    return pair
+
+
+def cases_of(name):
+    import torch
+
+    info = MODULES[name]
+    torch.manual_seed(0)
+    for case in info.module_inputs_func(info, device="cpu", dtype=torch.float32, requires_grad=True, training=True):
+        pair = pair_of(name, case)
+        if pair and case.forward_input is not None:
+            convert = Converter(autograd_nb)
+            given = case.forward_input
+            yield f"{pair[0]}, {case.desc}", pair, (given.args, given.kwargs), (convert(given.args), convert(given.kwargs))
+
+
+def compare_orders(name, form, what, pair, given, ours):
+    import torch
+
+    a, b = pair
+    if form == "channels last":
+        call(lambda: a.to(memory_format=torch.channels_last))  # not of filters in one or three dimensions
+        call(lambda: b.to(memory_format=autograd_nb.channels_last))
+    expected = call(lambda: results(torch, a, *changed(given, torch, FORMS[form])))
+    found = call(lambda: results(autograd_nb, b, *changed(ours, autograd_nb, FORMS[form])))
+    assert isinstance(found, tuple) or isinstance(expected, Exception), f"{what}: {found!r}"
+    if isinstance(expected, Exception):
+        return
+    for values, others in zip(expected, found):
+        for x, y in zip(values, others):
+            if x is not None:
+                np.testing.assert_allclose(numbers(y), numbers(x), 2e-4, 1e-4, err_msg=what)
+    if form == "channels last" and name not in OTHER_ORDER:
+        orders = [[tuple(t.stride()) for t in outs if t.dim() == 4 and t.numel()] for outs in (expected[0], found[0])]
+        assert orders[1] == orders[0], what
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", MODULES)
+def test_inputs_in_other_orders(name, form):
+    "Values and gradients, and with channels last the order of the result."
+    for case in cases_of(name):
+        compare_orders(name, form, *case)
+
+
+def compare_integers(what, pair, given, ours):
+    import torch
+
+    def whole(t):
+        return t.long() if t.is_floating_point() else t
+
+    expected = call(lambda: pair[0](*changed_to(given[0], torch, whole), **given[1]))
+    found = call(lambda: pair[1](*changed_to(ours[0], autograd_nb, whole), **ours[1]))
+    if isinstance(expected, NotImplementedError):
+        assert_same_error(expected, found, what)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_integers(name):
+    "A layer that has no meaning for integers refuses them in PyTorch's words."
+    for case in cases_of(name):
+        compare_integers(*case)
+
+
+def changed_to(args, torch, change):
+    return tuple(change(t.detach()) if isinstance(t, torch.Tensor) else t for t in args)
+
+
 @pytest.mark.parametrize("name", [name for name, info in MODULES.items() if info.module_error_inputs_func])
 def test_wrong_modules(name):
     import torch

@@ -71,3 +71,13 @@ def test_a_mark_is_kept_until_a_number_is_drawn():
         assert g.mark() is not mark
         g.back_to(mark)
         assert g.mark() is mark and (draw() == first).all()
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize("make", ["rand_like(x, requires_grad=True)", "randn_like(x, requires_grad=True)", "randint_like(x, 5, requires_grad=True)"])
+def test_numbers_made_like_others_may_require_gradients(make):
+    import torch
+
+    ours, theirs = (eval("t." + make, {"t": t, "x": t.zeros(3)}) for t in (autograd_nb, torch))
+    assert ours.requires_grad and theirs.requires_grad and ours.is_leaf
+    assert str(ours.dtype) == str(theirs.dtype) and ours.shape == theirs.shape

@@ -12,6 +12,8 @@ import autograd_nb as torch
 from autograd_nb import nn
 from autograd_nb.autograd.memory import find_leaks, graph_bytes, memory_report, why_alive
 
+pytestmark = pytest.mark.usefixtures("small_heap")
+
 
 def chain_of(answer, n=0):
     "The words of one chain."
@@ -104,22 +106,18 @@ def test_a_saved_value_is_found_through_its_node():
 
 
 def test_a_chain_of_a_hundred_thousand_nodes_takes_seconds():
-    gc.freeze()  # what other tests left behind is not looked through: only this chain is timed
-    try:
-        x = torch.ones((), requires_grad=True)
-        y = x
-        for _ in range(100_000):
-            y = y * 1.0
-        n = y.grad_fn
-        for _ in range(99_998):
-            n = n.next_functions[0][0]
-        ref = weakref.ref(n)
-        del n
-        began = time.process_time()
-        answer = why_alive(ref())
-        assert time.process_time() - began < 20 and len(answer.chains[0]) < 12 and "99,99" in str(answer)
-    finally:
-        gc.unfreeze()
+    x = torch.ones((), requires_grad=True)
+    y = x
+    for _ in range(100_000):
+        y = y * 1.0
+    n = y.grad_fn
+    for _ in range(99_998):
+        n = n.next_functions[0][0]
+    ref = weakref.ref(n)
+    del n
+    began = time.process_time()
+    answer = why_alive(ref())
+    assert time.process_time() - began < 20 and len(answer.chains[0]) < 12 and "99,99" in str(answer)
 
 
 def test_attributes_closures_generators_and_class_attributes():

@@ -75,7 +75,8 @@ def triangular_solve(a, b, upper, unit=False):
     lead = a.shape[:-2]
     if lead != b.shape[:-2]: lead = np.broadcast_shapes(lead, b.shape[:-2])
     n, k = b.shape[-2:]
-    out = np.array(np.broadcast_to(b, (*lead, n, k)), a.dtype, order='C')
+    if b.shape[:-2] != lead: b = np.broadcast_to(b, (*lead, n, k))
+    out = np.array(b, a.dtype, order='C')
     if not out.size: return out
     a, columns = _laid_out(a)
     stride = a.strides[-1 if columns else -2] // a.itemsize

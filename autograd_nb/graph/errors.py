@@ -1534,6 +1534,7 @@ _CPU_NAMES = {
 }
 _KERNELS = {
     'pow_whole': 'pow',
+    'gelu': 'GeluKernelImpl',
     'lerp': 'lerp_kernel_tensor',
     'lerp_number': 'lerp_kernel_scalar',
 }

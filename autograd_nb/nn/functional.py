@@ -27,7 +27,7 @@ from .. import functions as F
 from ..argument_types import explain_functions
 from ..autograd.function import DelayedError
 from ..arrays.cupy_backend import anywhere, home_of, is_far, library_of, tracked
-from ..arrays.dtypes import bfloat16, finfo, float16, type_name
+from ..arrays.dtypes import bfloat16, finfo, float16, float32, type_name
 from ..arrays.numpy_backend import xp
 from ..arrays.random import default_generator
 from ..functions import need_tensor, one_hot  # noqa: F401
@@ -59,7 +59,7 @@ from autograd_nb.nn.spatial import (  # noqa: F401
     adaptive_max_pool3d, adaptive_max_pool3d_with_indices, affine_grid, avg_pool1d, avg_pool2d,
     avg_pool3d, channel_shuffle, conv1d, conv2d, conv3d, conv_transpose1d, conv_transpose2d,
     conv_transpose3d, fold, fractional_max_pool2d, fractional_max_pool2d_with_indices,
-    fractional_max_pool3d, fractional_max_pool3d_with_indices, grid_sample, interpolate,
+    fractional_max_pool3d, fractional_max_pool3d_with_indices, grid_sample, interpolate, laid_like,
     local_response_norm, lp_pool1d, lp_pool2d, lp_pool3d, max_pool1d, max_pool1d_with_indices,
     max_pool2d, max_pool2d_with_indices, max_pool3d, max_pool3d_with_indices, max_unpool1d,
     max_unpool2d, max_unpool3d, native_channel_shuffle, pad, pixel_shuffle, pixel_unshuffle, unfold,
@@ -495,7 +495,7 @@ def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5):
                     f'Expected {name} to be of same shape as normalized_shape, but got {name} of'
                     f' shape {list(t.shape)} and normalized_shape = {list(shape)}'
                 )
-        _same_type(input, weight, bias)
+        _check_mixed(input, weight, bias)
     out = _op['normalise'](
         input,
         dim=(-1,) if len(shape) == 1 else tuple(range(-len(shape), 0)),
@@ -505,20 +505,24 @@ def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5):
     return _scaled(out, weight, bias, shape, 'NativeLayerNormBackward0')
 
 # %% ../../nbs/nn/03_functional.ipynb #ea3a96ef
-def _same_type(input, weight, bias):
-    dtype = input._array.dtype
-    for t in (weight, bias):
-        if (
-            t is not None
-            and t._array.dtype is not dtype
-            and t._array.dtype != dtype
-            and t._array.dtype.name != 'float32'
-        ):
-            raise RuntimeError(
-                f'expected scalar type {type_name(input._array)} but found'
-                f' {type_name(t._array)}: input, weight and bias must have the same'
-                ' dtype'
-            )
+def _check_mixed(input, *params):
+    """Raise RuntimeError unless the parameters have the input's dtype; beside an input of 16 bits,
+    all of them may have 32.
+    """
+    dtype, params = input.dtype, [t for t in params if t is not None]
+    if not params or all(t.dtype == dtype for t in params): return
+    instead = f'\n  instead: input.to({params[0].dtype}), or module.to({dtype})'
+    if params[0].dtype == dtype:
+        odd = next(t for t in params if t.dtype != dtype)
+        raise RuntimeError(
+            f'expected scalar type {F._type_name(input)} but found {F._type_name(odd)}' + instead
+        )
+    if any(t.dtype != float32 for t in params):
+        raise RuntimeError(
+            'mixed dtype (CPU): expect parameter to have scalar type of Float' + instead
+        )
+    if dtype not in (float16, bfloat16):
+        raise RuntimeError('mixed dtype (CPU): all inputs must share same datatype.' + instead)
 
 # %% ../../nbs/nn/03_functional.ipynb #3b31f436
 def _scaled(out, weight, bias, layout, node):
@@ -593,6 +597,7 @@ def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5):
                 f'Expected {name} to be a vector of size equal to the number of channels in input,'
                 f' but got {name} of shape {list(t.shape)} and input of shape {list(input.shape)}'
             )
+    _check_mixed(input, weight, bias)
     count = input._array.size // builtins.max(n * num_groups, 1)
     if count <= 1 and n * c // builtins.max(num_groups, 1) == 1:
         raise ValueError(
@@ -602,13 +607,10 @@ def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5):
     out = _op['normalise'](
         F.reshape(input, n, num_groups, count), dim=(-1,), eps=eps, node='NativeGroupNormBackward0'
     )
-    return _scaled(
-        F.reshape(out, *input.shape),
-        weight,
-        bias,
-        (1, c, *(1,) * (input.dim() - 2)),
-        'NativeGroupNormBackward0',
-    )
+    out = F.reshape(out, *input.shape)
+    layout = (1, c, *(1,) * (input.dim() - 2))
+    out = _scaled(out, weight, bias, layout, 'NativeGroupNormBackward0')
+    return laid_like(out, input, most=5)
 
 # %% ../../nbs/nn/03_functional.ipynb #89c00ded
 def _track(running, new, momentum):
@@ -667,9 +669,15 @@ def batch_norm(
         if count == 1 or eps <= 0: raise _training_error(input, count, eps)
     elif eps < 0 or running_mean is None or running_var is None:
         raise _evaluation_error(running_mean, eps)
+    mixed = a.dtype.kind in 'biu'
     for name, t in zip(_OF_CHANNELS, (running_mean, running_var, weight, bias)):
-        if t is not None and t._array.size != channels:
+        if t is None: continue
+        if t._array.size != channels:
             raise RuntimeError(f'{name} should contain {channels} elements not {t._array.size}')
+        mixed = mixed or t._array.dtype is not a.dtype
+    if mixed:
+        F.refuse_integers('batch_norm', input)
+        _check_mixed(input, weight, bias, running_mean, running_var)
     dims, layout = (0, *range(2, a.ndim)), (1, channels, *(1,) * (a.ndim - 2))
     if not training:
         if all(t is None or t._node is None for t in (weight, bias)) or LOCAL.modes.quiet:
@@ -780,7 +788,8 @@ def _unary(name, doc):
         if input._node is not None or input._meta is not None: may_write(input, (), in_place)
         return overwrite(input, op(input), in_place)
 
-    function.__name__, function.__doc__ = name, doc
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = doc
     return function
 
 def _finish(input, out, inplace, name):
@@ -801,10 +810,7 @@ def tanh(input):
 def logsigmoid(input, *, out=None):
     "`log(sigmoid(input))`, exact for large negative inputs."
     need_tensor(input, 'log_sigmoid')
-    if input._array.dtype.kind in 'biu':
-        raise NotImplementedError(
-            f'"log_sigmoid_cpu" not implemented for \'{F._type_name(input)}\''
-        )
+    F.refuse_integers('log_sigmoid_cpu', input)
     if out is not None and out.dtype != input.dtype:
         raise RuntimeError(
             f'expected scalar type {F._type_name(input)} but found {F._type_name(out)}'
@@ -848,6 +854,7 @@ def prelu(input, weight):
 
 def elu(input, alpha=1.0, inplace=False):
     "The input where positive, else `alpha * (e ** input - 1)`."
+    F.need_tensor(input, 'elu')
     return _finish(
         input,
         _refusing(_op['elu'](input, alpha=alpha), inplace and alpha < 0, 'elu'),
@@ -864,6 +871,7 @@ def selu(input, inplace=False):
 def celu(input, alpha=1.0, inplace=False):
     "`max(0, x) + min(0, alpha * (e ** (x / alpha) - 1))`: a smooth `elu` for every alpha."
     F.need_tensor(input, 'celu')
+    F.refuse_integers('elu_cpu', input)
     return _finish(
         input, _refusing(_celu(input, alpha), inplace and alpha < 0, 'elu'), inplace, 'celu_'
     )
@@ -1079,8 +1087,7 @@ def mse_loss(input, target, size_average=None, reduce=None, reduction='mean', we
     reduction = reduction_of(reduction, size_average, reduce)
     _same_size(input, target)
     if weight is not None: return _weighted((input - target) ** 2, weight, reduction)
-    if input._array.dtype.kind in 'biu' and target._array.dtype.kind in 'biu':
-        raise NotImplementedError(f'"mse_cpu" not implemented for \'{F._type_name(input)}\'')
+    if target._array.dtype.kind in 'biu': F.refuse_integers('mse_cpu', input)
     return _op['mse_loss'](input, target, reduction=reduction)
 
 # %% ../../nbs/nn/03_functional.ipynb #3b47a2a3
@@ -1106,6 +1113,7 @@ def smooth_l1_loss(input, target, size_average=None, reduce=None, reduction='mea
     reduction = reduction_of(reduction, size_average, reduce)
     _same_size(input, target)
     if beta == 0: return summarise((input - target).abs(), reduction)
+    if target._array.dtype.kind in 'biu': F.refuse_integers('smooth_l1_cpu', input)
     return _op['smooth_l1_loss'](input, target, beta=float(beta), reduction=reduction)
 
 def huber_loss(input, target, reduction='mean', delta=1.0, weight=None):
@@ -1114,6 +1122,7 @@ def huber_loss(input, target, reduction='mean', delta=1.0, weight=None):
         raise RuntimeError('huber_loss does not support non-positive values for delta.')
     reduction = reduction_of(reduction)
     _same_size(input, target)
+    if target._array.dtype.kind in 'biu': F.refuse_integers('huber_cpu', input)
     if weight is not None:
         return _weighted(
             _op['huber_loss'](input, target, delta=float(delta), reduction='none'),
@@ -1139,6 +1148,7 @@ def binary_cross_entropy(
         raise RuntimeError(
             f'Found dtype {F._type_name(target)} but expected {F._type_name(input)}'
         )
+    F.refuse_integers('binary_cross_entropy', input)
     t = target._array
     if t.__class__ is np.ndarray and t.size and not ((t >= 0) & (t <= 1)).all():
         raise RuntimeError('all elements of target should be between 0 and 1')
@@ -1155,7 +1165,9 @@ def binary_cross_entropy_with_logits(
         raise ValueError(
             f'Target size ({target.shape}) must be the same as input size ({input.shape})'
         )
-    if target._array.dtype.kind in 'biu': raise _no_float(target)
+    if target._array.dtype.kind in 'biu':
+        F.refuse_integers('log_sigmoid_cpu', input)
+        raise _no_float(target)
     if pos_weight is not None:
         misfit = broadcast_error(pos_weight.shape, target.shape, pos_weight, target)
         if misfit is not None: raise misfit
@@ -1225,6 +1237,8 @@ def nll_loss(
             ),
             target,
         )
+    rows = 'nll_loss2d_forward_out_frame' if len(shape) > 2 else 'nll_loss_out_frame'
+    F.refuse_integers(rows, input)
     classes = shape[0] if len(shape) == 1 else shape[1]
     if weight is not None: _check_class_weights(weight, classes, input)
     statics = dict(weight=_static(weight), ignore_index=ignore_index, reduction=reduction)
@@ -1286,11 +1300,8 @@ def cross_entropy(
     """
     need_tensor(input, 'cross_entropy_loss')
     need_tensor(target, 'cross_entropy_loss', 'target', 2)
-    if input._array.dtype.kind in 'biu':
-        raise NotImplementedError(
-            '"log_softmax_lastdim_kernel_impl" not implemented for'
-            f' \'{F._type_name(input)}\'. Convert first, with x.float().'
-        )
+    last = '' if input._array.ndim > 2 else 'lastdim_'
+    F.refuse_integers(f'log_softmax_{last}kernel_impl', input)
     shape, places = input._array.shape, target._array
     if (
         weight is None
@@ -1524,6 +1535,7 @@ def multi_margin_loss(
     F.refuse_kinds(input, 'hcib', 'multi_margin_loss_cpu_kernel')
     F.need_tensor(input, 'multi_margin_loss')
     reduction = reduction_of(reduction, size_average, reduce)
+    F.refuse_integers('multi_margin_loss_cpu_kernel', input)
     if p not in (1, 2): raise ValueError('only p == 1 and p == 2 supported')
     if weight is not None and weight.dim() != 1:
         raise ValueError('weight must be one-dimensional')
@@ -1580,6 +1592,7 @@ def multilabel_margin_loss(input, target, size_average=None, reduce=None, reduct
     """
     F.refuse_kinds(input, 'hcib', 'multilabel_margin_loss_forward_out_frame')
     reduction = reduction_of(reduction, size_average, reduce)
+    F.refuse_integers('multilabel_margin_loss_forward_out_frame', input)
     if input.dim() > 2 or 0 in input.shape[-1:]:
         raise RuntimeError(
             'Expected non-empty vector or matrix with optional 0-dim batch size, but got:'

@@ -8,8 +8,8 @@ __all__ = ['conv1d', 'conv2d', 'conv3d', 'conv_transpose1d', 'conv_transpose2d',
            'adaptive_max_pool2d_with_indices', 'adaptive_max_pool3d', 'adaptive_max_pool3d_with_indices',
            'adaptive_avg_pool1d', 'adaptive_avg_pool2d', 'adaptive_avg_pool3d', 'max_unpool1d', 'max_unpool2d',
            'max_unpool3d', 'lp_pool1d', 'lp_pool2d', 'lp_pool3d', 'native_channel_shuffle', 'spread', 'as_batch',
-           'unfold', 'fold', 'local_response_norm', 'interpolate', 'upsample', 'upsample_nearest', 'upsample_bilinear',
-           'pixel_shuffle', 'pixel_unshuffle', 'channel_shuffle', 'affine_grid', 'grid_sample']
+           'laid_like', 'unfold', 'fold', 'local_response_norm', 'interpolate', 'upsample', 'upsample_nearest',
+           'upsample_bilinear', 'pixel_shuffle', 'pixel_unshuffle', 'channel_shuffle', 'affine_grid', 'grid_sample']
 
 # %% ../../nbs/nn/04_spatial.ipynb #b14d8f1c
 import builtins
@@ -28,7 +28,7 @@ from ..graph.node import TensorBase, tensor_like
 from ..layers.names import recorded_as, rename
 from ..graph.op import REGISTRY
 from ..tensor.padding import pad
-from ..tensor import chance_of
+from ..tensor import chance_of, has_channels_last
 from ..ops.convolution import out_sizes
 from autograd_nb.ops.pooling import (
     SMOOTH, area_matrix, cubic_matrix, linear_matrix, pool_sizes, smooth_matrix
@@ -48,13 +48,27 @@ def as_batch(input, dims):
     single = input.dim() == dims + 1
     return (F.unsqueeze(input, 0) if single else input), single
 
+def laid_like(out, *inputs, most=4):
+    """`out`, a new result, with its channels last in memory if those of an input are: PyTorch's
+    kernels hand that order on, some in three dimensions (`most` 5) as in two.
+    """
+    a = out._array
+    if a.__class__ is not np.ndarray or not 4 <= a.ndim <= most: return out
+    if any([has_channels_last(x._array) for x in inputs]):
+        order = (0, *range(2, a.ndim), 1)
+        kept = np.empty([a.shape[i] for i in order], a.dtype)
+        kept[...] = a.transpose(order)
+        out._array = kept.transpose(0, -1, *range(1, a.ndim - 1))
+    return out
+
 def _undone(out, single): return F.squeeze(out, 0) if single else out
 
-def _pooled(out, single, dims, node):
-    """The result of a pool: PyTorch pools in one dimension as in two, and drops one; in others it
-    takes a single example as it is.
+def _pooled(out, single, dims, node, x=None):
+    """The result of a pool of `x`: PyTorch pools in one dimension as in two, and drops one; in
+    others it takes a single example as it is.
     """
-    out = _undone(out, single)
+    most = 5 if node.startswith('MaxPool') else 4
+    out = _undone(out if x is None else laid_like(out, x, most=most), single)
     return rename(out, 'SqueezeBackward1', False) if dims == 1 else rename(out, node)
 
 # %% ../../nbs/nn/04_spatial.ipynb #1de6079e
@@ -220,18 +234,10 @@ def _conv(name, dims):
             name, input, weight, bias, dims, stride, padding, dilation, groups, False
         )
         x, single = as_batch(input, dims)
-        return _undone(
-            _op['convolution'](
-                x,
-                weight,
-                bias,
-                stride=stride,
-                padding=padding,
-                dilation=dilation,
-                groups=int(groups),
-            ),
-            single,
+        out = _op['convolution'](
+            x, weight, bias, stride=stride, padding=padding, dilation=dilation, groups=int(groups)
         )
+        return _undone(laid_like(out, x, weight), single)
 
     return _named(
         conv, name,
@@ -279,13 +285,11 @@ def _conv_transpose(name, dims):
                 f' output size per channel: ({" x ".join(map(str, size))}). Output size is too'
                 ' small'
             )
-        return _undone(
-            _op['conv_transpose'](
-                x, weight, bias, size=size, stride=stride, padding=padding, dilation=dilation,
-                groups=int(groups),
-            ),
-            single,
+        out = _op['conv_transpose'](
+            x, weight, bias, size=size, stride=stride, padding=padding, dilation=dilation,
+            groups=int(groups),
         )
+        return _undone(laid_like(out, x, weight), single)
 
     return _named(
         conv_transpose, name,
@@ -502,6 +506,8 @@ def _check_not_empty(name, input, dims):
     shape = list(input.shape)
     where = len(shape) - dims - 1 + shape[-dims - 1 :].index(0)
     if name.startswith('adaptive'):
+        if 0 not in shape[1:]: return  # the first dimension counts as the batch, even if it is not
+        where = 1 + shape[1:].index(0)
         raise RuntimeError(
             f'{name}(): Expected input to have non-zero size for non-batch dimensions, but input'
             f' has sizes {shape} with dimension {where} being empty'
@@ -546,6 +552,7 @@ def _max_pool(dims):
     ):
         x, single = _pool_input(name, input, dims)
         checked = name + '_with_indices' if return_indices and dims == 1 else name
+        if checked == 'max_pool1d': F.refuse_integers('max_pool1d_impl', x)
         window, stride, padding, dilation = _pool_window(
             checked, dims, kernel_size, stride, padding, dilation
         )
@@ -557,8 +564,8 @@ def _max_pool(dims):
             x, window=window, stride=stride, padding=padding, dilation=dilation,
             ceil_mode=bool(ceil_mode),
         )
-        out = _pooled(out, single, dims, f'MaxPool{dims}DWithIndicesBackward0')
-        return (out, _undone(index, single)) if return_indices else out
+        out = _pooled(out, single, dims, f'MaxPool{dims}DWithIndicesBackward0', x)
+        return (out, _undone(laid_like(index, x, most=5), single)) if return_indices else out
 
 
     def with_indices(
@@ -603,6 +610,7 @@ def _avg_pool(dims):
             single,
             dims,
             f'AvgPool{dims}DBackward0',
+            x,
         )
 
     if dims == 1:
@@ -632,6 +640,13 @@ def _avg_pool(dims):
 avg_pool1d, avg_pool2d, avg_pool3d = map(_avg_pool, (1, 2, 3))
 
 # %% ../../nbs/nn/04_spatial.ipynb #07ae344c
+# PyTorch's kernels: one dimension is done in two
+_ADAPTIVE = {
+    (kind, dims): f'adaptive_{kind}_pool' + ('3d_cpu' if dims == 3 else '2d')
+    for kind in ('avg', 'max')
+    for dims in (1, 2, 3)
+}
+
 def _adaptive_input(kind, dims, input, output_size):
     """The input as a batch, whether it was none, and the size for each dimension; raises PyTorch's
     errors unless they fit.
@@ -667,6 +682,7 @@ def _adaptive_input(kind, dims, input, output_size):
             f' to 0 but received {{{", ".join(map(str, size))}}}'
         )
     if kind == 'max' or set(size) != {1}: _check_not_empty(name, input, dims)
+    F.refuse_integers(_ADAPTIVE[kind, dims], x)
     return x, single, size
 
 # %% ../../nbs/nn/04_spatial.ipynb #e913c767
@@ -674,8 +690,8 @@ def _adaptive_max(dims):
     def adaptive_max_pool(input, output_size, return_indices=False):
         x, single, size = _adaptive_input('max', dims, input, output_size)
         out, index = _op['adaptive_max_pool'](x, size=size)
-        out = _pooled(out, single, dims, f'AdaptiveMaxPool{dims}DBackward0')
-        return (out, _undone(index, single)) if return_indices else out
+        out = _pooled(out, single, dims, f'AdaptiveMaxPool{dims}DBackward0', x)
+        return (out, _undone(laid_like(index, x), single)) if return_indices else out
 
     def with_indices(input, output_size, return_indices=False):
         return adaptive_max_pool(input, output_size, True)
@@ -697,8 +713,8 @@ def _adaptive_avg(dims):
         # a mean, for any number of dimensions before
         if dims > 1 and output_size in (1, (1,) * dims):
             if input.dim() < dims: raise dim_error(-dims, input.dim())
-            return F.mean(input, tuple(range(-dims, 0)), True)
-        F.refuse_kinds(input, 'cib', f'adaptive_avg_pool{"3d_cpu" if dims == 3 else "2d"}')
+            F.refuse_integers(_ADAPTIVE['avg', dims], input)
+            return laid_like(F.mean(input, tuple(range(-dims, 0)), True), input)
         x, single, size = _adaptive_input('avg', dims, input, output_size)
         old = x.shape[2:]
         if set(size) == {1}:
@@ -716,7 +732,7 @@ def _adaptive_avg(dims):
                 node=f'AdaptiveAvgPool{dims}DBackward0',
             )
         node = 'MeanBackward1' if set(size) == {1} else f'AdaptiveAvgPool{dims}DBackward0'
-        return _pooled(out, single, dims, node)
+        return _pooled(out, single, dims, node, x)
 
     return _named(
         adaptive_avg_pool, f'adaptive_avg_pool{dims}d',
@@ -932,6 +948,7 @@ def interpolate(
     if dims in (1, 2, 3) and mode in ('nearest', 'nearest-exact'):
         indices = [_nearest_index(n, s, f, mode != 'nearest') for n, s, f in zip(old, size, given)]
         out = _op['nearest'](input, indices=tuple(indices), how=(None, tuple(given)))
+        out = laid_like(out, input, most=5)
         return out if mode == 'nearest' else rename(out, f'UpsampleNearestExact{dims}DBackward0')
     if dims in (1, 2, 3) and mode == 'area':
         pools = adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
@@ -940,12 +957,13 @@ def interpolate(
         if align_corners:
             raise ValueError('Lanczos mode does not support align_corners=True')
         if not antialias: raise ValueError('Lanczos mode requires antialias=True')
-    return _op['resample'](
+    out = _op['resample'](
         input,
         matrices=_resampling(input, size, given, mode, align_corners, antialias),
         node=f'Upsample{mode.capitalize()}{dims}D{"Aa" if antialias else ""}Backward0',
         how=(align_corners, tuple(given)),
     )
+    return laid_like(out, input, most=5)
 
 # %% ../../nbs/nn/04_spatial.ipynb #64d8c221
 def _aligned(mode, align_corners):

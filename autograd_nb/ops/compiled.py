@@ -85,8 +85,10 @@ def in_any_layout(function):
     """
 
     def called(*arrays, **statics):
-        if any([a.__class__ is np.ndarray and not a.flags.c_contiguous for a in arrays]):
-            arrays = [np.ascontiguousarray(a) if a.__class__ is np.ndarray else a for a in arrays]
+        # only those out of order: NumPy's function would give arrays without dimensions one
+        for i, a in enumerate(arrays):
+            if a.__class__ is np.ndarray and not a.flags.c_contiguous:
+                arrays = (*arrays[:i], np.ascontiguousarray(a), *arrays[i + 1 :])
         return function(*arrays, **statics)
 
     return called

@@ -562,6 +562,7 @@ def softplus_kernel(x, beta=1.0, threshold=20.0):
 @op(
     jvp=symmetric,
     batch=pointwise,
+    kinds='fV',
     samples=[(N(3, 4), dict(beta=1.0, threshold=20.0)), (N(3, 4), dict(beta=2.0, threshold=20.0))],
 )
 def softplus(x, *, beta=1.0, threshold=20.0):
@@ -579,7 +580,7 @@ def logsigmoid(x):
 
 logsigmoid.vjp(x=lambda g, x: g * sigmoid(-x))
 
-@unary(promote='float')
+@unary(promote='float', kinds='fcV')
 def silu(x):
     "`x * sigmoid(x)`."
     return x * sigmoid.kernel(x)
@@ -741,6 +742,7 @@ def gelu_rule(g, x, *, approximate):
 @op(
     jvp=symmetric,
     batch=pointwise,
+    kinds='fV',
     samples=[(N(3, 4), dict(approximate='none')), (N(3, 4), dict(approximate='tanh'))],
 )
 def gelu(x, *, approximate='none'):

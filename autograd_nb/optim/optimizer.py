@@ -264,19 +264,19 @@ def _with_hooks(step):
     def stepped(self, *args, **kwargs):
         if self._optimizer_step_pre_hooks or GLOBAL_HOOKS['pre']:
             for hook in (*GLOBAL_HOOKS['pre'].values(), *self._optimizer_step_pre_hooks.values()):
-                changed = hook(self, args, kwargs)
+                changed = hook(self, (self, *args), kwargs)
                 if changed is None: continue
                 if not (isinstance(changed, tuple) and len(changed) == 2):
                     raise RuntimeError(
                         f'{step} must return None or a tuple of (new_args, new_kwargs), but got'
                         f' {changed}.'
                     )
-                args, kwargs = changed
+                (_, *args), kwargs = changed
         out = step(self, *args, **kwargs)
         self._opt_called = True
         if self._optimizer_step_post_hooks or GLOBAL_HOOKS['post']:
             for hook in (*self._optimizer_step_post_hooks.values(), *GLOBAL_HOOKS['post'].values()):
-                hook(self, args, kwargs)
+                hook(self, (self, *args), kwargs)
         return out
 
     stepped.hooked = True

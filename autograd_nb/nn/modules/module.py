@@ -129,9 +129,10 @@ class BackwardHook(_AtOutputs, _AtInputs):
         if not LOCAL.modes.grad or not any(values[i].requires_grad for i in places):
             return values, None, None
         passed = BackwardHookFunction.apply(*[values[i] for i in places])
-        values = list(values)
+        kind, values = type(values), list(values)
         for i, v in zip(places, passed): values[i] = v
-        return tuple(values), places, next(v.grad_fn for v in passed if v.grad_fn is not None)
+        values = tuple(values) if kind is tuple else kind(*values)  # a named tuple stays one
+        return values, places, next(v.grad_fn for v in passed if v.grad_fn is not None)
 
     def at_inputs(self, args):
         args, self.input_places, node = self._through_identity(args)

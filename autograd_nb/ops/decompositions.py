@@ -506,6 +506,7 @@ def minor(x):
 
 cholesky.vjp(x=cholesky_rule)
 
+# %% ../../nbs/ops/09_decompositions.ipynb #d8d9cf03
 class Factor(N):
     "A sample: lower triangular matrices with a diagonal away from zero."
 

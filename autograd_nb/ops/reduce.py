@@ -353,8 +353,8 @@ def prod_rule(g, x, out, *, dim, keepdim):
     before, after = shifted_products(x, d), flip(shifted_products(flip(x, dims=(d,)), d), dims=(d,))
     return restore(g, x.shape, dim, keepdim) * (before * after)
 
+# %% ../../nbs/ops/03_reduce.ipynb #232d53e4
 @reduction(
-    layout=in_rows,
     jvp=lambda tangents, values, out, statics: sum(
         prod_rule(out * 0 + 1, values[0], out, **statics) * tangents[0],
         dim=statics['dim'],

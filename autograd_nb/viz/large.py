@@ -13,9 +13,9 @@ from .style import DARK, LIGHT, esc
 # %% ../../nbs/viz/27_large.ipynb #89333ce8
 LOOK = r"""
   const LOOK = `
-    .graph-open { width: 2.5rem; height: 2.5rem; padding: 0; line-height: 1; font-size: 1.1rem;
-      border-radius: 6px; }
-    .graph-below { display: block; margin: 4px 0 0 auto; }
+    .graph-open { align-self: stretch; width: 2.5rem; padding: 0; line-height: 1;
+      font-size: 1.1rem; border-radius: 6px; }  /* as high as the buttons beside it */
+    .graph-below { display: block; height: 2.5rem; margin: 4px 0 0 auto; }
     .graph-open, .graph-tools :is(button, input) { cursor: pointer;
       border: 1px solid var(--ag-edge, var(--pst-color-border, #a9b4c0));
       background: var(--ag-page, var(--pst-color-surface, Canvas));

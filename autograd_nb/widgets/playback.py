@@ -97,6 +97,7 @@ def _tallest(contents):
     sizes = {max(map(float, _HEIGHT.findall(text)), default=0) for text in contents}
     return max(sizes) if len(sizes) > 1 else 0
 
+# %% ../../nbs/widgets/00_playback.ipynb #51a9d748
 @for_readers
 def player(frames, captions=None, *, title=None, interval: int = 1200) -> Player:
     """A player over independent frames: HTML or SVG texts, pictures and plots, or (frame, caption)

@@ -43,9 +43,9 @@
 
     // Captions take as many lines as the longest of them, so that nothing below moves.
     level() {
+      this.root.style.minHeight = "";
       const all = Object.entries(this.data?.stacks ?? {}).map(([number, frames]) => [this.find(+number), frames]);
       const heights = all.map(([stack, frames]) => {
-        if (stack) stack.style.minHeight = "";
         const shown = stack?.querySelector(".ag-caption");
         if (!shown?.clientWidth) return 0;
         const probe = document.createElement("div");
@@ -78,6 +78,7 @@
     async set(number, value) {
       await this.load().catch(() => null);
       if (!this.data) return;
+      this.root.style.minHeight = `${this.root.offsetHeight}px`;  // what stands below does not come up again
       const todo = [[number, value]], seen = new Set();
       while (todo.length) {
         const [one, now] = todo.pop();
@@ -100,7 +101,6 @@
         const frames = this.data?.stacks[number];
         if (!frames || +element.dataset.at === value) return;
         element.dataset.at = value;
-        element.style.minHeight = `${element.offsetHeight}px`;  // what stands below does not come up again
         element.innerHTML = frames[value];
         this.adopt(element);
         this.root.dispatchEvent(new CustomEvent("agframe", { bubbles: true }));

@@ -55,6 +55,7 @@ def erfc(x): return each(loops().erfc, x) if takes(x) else erfc_plain(x)
 @beside('erfinv', any_layout=True)
 def erfinv(x): return each(loops().erfinv, x) if takes(x) else erfinv_plain(x)
 
+# %% ../../../nbs/ops/kernels/14_special.ipynb #8873e1c3
 BERNOULLI = np.array(special._BERNOULLI)
 
 @beside('polygamma', any_layout=True)

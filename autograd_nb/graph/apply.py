@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['common_dtype', 'OPERATIONS', 'FLAVOUR_OF_ARRAY', 'Call', 'apply', 'plainly', 'coerce', 'operand_dtype', 'unbroadcast',
-           'in_dtype', 'as_array', 'run_kernel', 'computed', 'make_node', 'class_of_node', 'keep', 'flavour_of']
+           'in_dtype', 'as_array', 'run_kernel', 'computed', 'make_node', 'keep', 'flavour_of']
 
 # %% ../../nbs/graph/04_apply.ipynb #6a700455
 import functools
@@ -187,7 +187,11 @@ def make_node(call):
     positions = tuple([i for i, e in enumerate(edges) if e is not None and i in op.rules])
     if op.variadic: positions = op.positions if edges.count(None) < len(edges) else ()
     if not positions: return None
-    node = Node.__new__(class_of_node(call, positions))
+    name = op.node(*[call.options[s] for s in op.statics]) if callable(op.node) else op.node
+    if op.number_node and not isinstance(call.args[1], TensorBase) and not is_array(call.args[1]):
+        name = op.number_node
+    key = name, positions, flavour_of(call) if FLAVOUR_OF_ARRAY else None
+    node = Node.__new__(op.classes.get(key) or op.variant(*key))
     node.hooks = None
     keep(call, renumber(node))
     if op.variadic: node.inputs, node.count = tuple(edges), len(edges)
@@ -202,14 +206,6 @@ def make_node(call):
     for i in chosen: call.outputs[i]._node = OutputEdge(node, i)
     return node
 
-def class_of_node(call, positions):
-    "The class of the node that differentiates the inputs at `positions`."
-    op = call.op
-    name = op.node(*[call.options[s] for s in op.statics]) if callable(op.node) else op.node
-    if op.number_node and not isinstance(call.args[1], TensorBase) and not is_array(call.args[1]):
-        name = op.number_node
-    key = name, positions, flavour_of(call) if FLAVOUR_OF_ARRAY else None
-    return op.classes.get(key) or op.variant(*key)
 
 # %% ../../nbs/graph/04_apply.ipynb #db77eefc
 def keep(call, node):

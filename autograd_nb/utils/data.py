@@ -86,6 +86,7 @@ class TensorDataset(Dataset):
 
     def __len__(self): return self.tensors[0].shape[0]
 
+# %% ../../nbs/utils/01_data.ipynb #0216c62b
 class StackDataset(Dataset):
     """Example i puts together the i-th examples of several sets: as a tuple, or as a dictionary if
     they are given by name.
@@ -110,6 +111,20 @@ class StackDataset(Dataset):
             if isinstance(self.datasets, dict)
             else tuple(d[index] for d in self.datasets)
         )
+
+    def __getitems__(self, indices):
+        "The examples at many indices; each set that can fetch many at once is asked once."
+        named, columns = isinstance(self.datasets, dict), {}
+        for name, d in self.datasets.items() if named else enumerate(self.datasets):
+            many = getattr(d, '__getitems__', None)
+            columns[name] = many(indices) if callable(many) else [d[i] for i in indices]
+            if len(columns[name]) != len(indices):
+                raise ValueError(
+                    "Nested dataset's output size mismatch. Expected"
+                    f" {len(indices)}, got {len(columns[name])}"
+                )
+        rows = [*zip(*columns.values())]
+        return [dict(zip(columns, r)) for r in rows] if named else rows
 
     def __len__(self): return self._length
 

@@ -1061,11 +1061,17 @@ class OwnState:
 
     def get_extra_state(self):
         "What else belongs to the state; override together with `set_extra_state`."
-        raise RuntimeError('get_extra_state() is called only where a subclass defines it')
+        raise RuntimeError(
+            'Reached a code path in Module.get_extra_state() that should never be called: only a'
+            ' subclass that defines it has extra state.'
+        )
 
     def set_extra_state(self, state):
         "Receive what `get_extra_state` returned."
-        raise RuntimeError('set_extra_state() is called only where a subclass defines it')
+        raise RuntimeError(
+            'Reached a code path in Module.set_extra_state() that should never be called: only a'
+            ' subclass that defines it has extra state.'
+        )
 
 # %% ../../../nbs/nn/modules/01_module.ipynb #a54abc14
 class StateHooks:

@@ -560,7 +560,9 @@ class _RNNInput:
         "The input as (steps, batch, features), and whether it was a single sequence."
         if x.dim() not in (2, 3):
             name = 'LSTM' if self.mode == 'LSTM' else type(self).__name__
-            raise ValueError(f'{name}: Expected input to be 2D or 3D, got {x.dim()}D instead')
+            tensor = ' tensor' if name == 'RNN' else ''  # as PyTorch has it
+            found = f'{x.dim()}D{tensor}'
+            raise ValueError(f'{name}: Expected input to be 2D or 3D, got {found} instead')
         single = x.dim() == 2
         if single: x = x.unsqueeze(0 if self.batch_first else 1)
         self.check_input(x)

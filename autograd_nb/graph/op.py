@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['REGISTRY', 'symmetric', 'linear', 'multilinear', 'TRAITS', 'RESERVED', 'N', 'Z', 'Fixed', 'Rule', 'symbolic',
-           'Signature', 'Definition', 'Improved', 'Applied', 'Op', 'op', 'is_operand', 'unfit']
+           'Signature', 'laid_out', 'Definition', 'Improved', 'Applied', 'Op', 'op', 'is_operand', 'unfit']
 
 # %% ../../nbs/graph/03_op.ipynb #006c05f7
 import functools
@@ -161,6 +161,21 @@ class Signature:
             )
 
 
+# %% ../../nbs/graph/03_op.ipynb #280e21f3
+def laid_out(layout, kernel):
+    """`kernel`, whose results are laid out in memory as the trait `layout` has it: a function of a
+    result and the operands, or a tuple of one for each result (None: as it comes).
+    """
+    if layout is None: return kernel
+
+    @functools.wraps(kernel)
+    def laid(*arrays, **statics):
+        out = kernel(*arrays, **statics)
+        if not isinstance(layout, tuple): return layout(out, arrays)
+        return [r if lay is None else lay(r, arrays) for r, lay in zip(out, layout)]
+
+    return laid
+
 # %% ../../nbs/graph/03_op.ipynb #4ca8bdc7
 class Definition(Signature):
     "What an operation is: its signature, its kernel, its rules, and its `TRAITS`."
@@ -183,26 +198,10 @@ class Definition(Signature):
         # `kernel(*arrays, **statics)` computes the operation on bare arrays; `definition` is the
         # same, whatever faster kernel is registered later
         self.definition = definition
-        self.kernel = self.laid_out(definition)
+        self.kernel = laid_out(self.layout, definition)
         self.rules, self.positions = {}, ()  # input -> Rule; the inputs that have one, in order
         self.classes = {}  # node classes, made on first use
         self.read(signature)
-
-    def laid_out(self, kernel):
-        """`kernel`, whose results are laid out in memory as the trait `layout` has it: a function
-        of a result and the operands, or a tuple of one for each result (None: as it comes).
-        """
-        layout = self.layout
-        if layout is None: return kernel
-        each = layout if isinstance(layout, tuple) else None
-
-        @functools.wraps(kernel)
-        def laid(*arrays, **statics):
-            out = kernel(*arrays, **statics)
-            if each is None: return layout(out, arrays)
-            return [r if lay is None else lay(r, arrays) for r, lay in zip(out, each)]
-
-        return laid
 
     def vjp(self, **rules):
         """Give the derivative rules: for each named input a function of the incoming gradient `g`
@@ -232,7 +231,7 @@ class Improved(Definition):
         """
         if fused_rule is not None: self.fused_rule = fused_rule
         if kernel is not None:
-            self.kernel = kernel = self.laid_out(kernel)
+            self.kernel = kernel = laid_out(self.layout, kernel)
             for f in {self.call, self.direct} - {self.general}:
                 f.__globals__['kernel'] = kernel
         for name, rule in rules.items():

@@ -140,6 +140,7 @@ OPERAND = '''
                |except AttributeError: {general}
                |e{i} = {name}._node
 kinds          |if a0.dtype.kind not in {kinds!r}: {general}
+refused        |if a0.dtype is not f4 and a0.dtype is not f8 and a0.dtype in op.refused: {general}
 mixed          |if a{i}.dtype is not a0.dtype:
 mixed          |    {mixed}
 same           |if a{i}.dtype is not a0.dtype: {general}
@@ -181,9 +182,9 @@ def operand_line(op, i, name, words):
     mixed = Gaps.of('mixed', op, i, words['general']) if i else []
     same = i > 0 and not mixed and op.params[i] not in op.keep
     kinds = op.kinds if not i else None
-    lines = fill(
-        OPERAND, i=i, name=name, general=words['general'], kinds=kinds, mixed=mixed, same=same
-    )
+    refused = not i and op.refused is not None
+    gaps = dict(kinds=kinds, refused=refused, mixed=mixed, same=same)
+    lines = fill(OPERAND, i=i, name=name, general=words['general'], **gaps)
     if i and op.params[i] in op.optional:
         return [f'if {name} is None: a{i} = e{i} = None', 'else:', *indented(lines)]
     if not i or not words['pair']: return lines

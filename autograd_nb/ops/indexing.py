@@ -13,7 +13,7 @@ __all__ = ['indexed', 'full', 'basic_index', 'place', 'moved_batch', 'is_mask', 
 import functools
 import math
 import numpy as np
-from ..arrays.numpy_backend import is_array, row_major, xp
+from ..arrays.numpy_backend import is_array, like_operands, row_major, xp
 from ..transforms.levels import watch_index
 from ..graph.modes import constant_input
 from ..graph.node import TensorBase, tensor_like
@@ -398,6 +398,7 @@ def _picked_batch(op, values, batched, statics):
     )
 
 @op(
+    layout=like_operands,
     jvp=linear,
     batch=_picked_batch,
     keep=('index',),
@@ -687,6 +688,7 @@ def add_rows_at(out, index, values):
         np.add.at(out, index, values)
 
 @op(
+    layout=like_operands,
     jvp=linear,
     promote=None,
     batch=_index_put_batch,

@@ -57,6 +57,10 @@ def _set_fwd_grad_enabled(mode):
     "Switch the passing on of tangents on or off."
     TANGENTS.on = bool(mode)
 
+def _set_grad_enabled(mode):
+    "Switch recording on or off in this thread."
+    LOCAL.modes.record(bool(mode))
+
 def _is_fwd_grad_enabled():
     "True where operations pass tangents on; a custom function's own `forward` does not."
     return TANGENTS.on and not _in_forward()

@@ -20,7 +20,7 @@ TENSORS = frozenset(
     'self input other A B x x1 x2 y x3 tensor mat vec vec1 vec2 mat1 mat2 batch1 batch2'
     ' tensor1 tensor2 src source index indices mask target LU LU_data LU_pivots pivots LD tau'
     ' input2 input3 values anchor positive negative input1 grid theta query key value_tensor b'
-    ' boundaries data sorted_sequence log_probs targets var'.split()
+    ' boundaries abs real imag sorted_sequence log_probs targets var'.split()
 )
 # these may be None
 OPTIONAL_TENSORS = frozenset(

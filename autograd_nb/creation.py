@@ -23,7 +23,9 @@ from autograd_nb.arrays.dtypes import (
     promote_types, scalar_dtype
 )
 from .arrays.random import default_generator, fma
-from .functions import dtype_of, into, outdated, refuse_whole, sizes_of
+from autograd_nb.functions import (
+    cast, dtype_of, into, outdated, refuse_kinds, refuse_whole, sizes_of
+)
 from .transforms.levels import WRAPPERS, chance, draw, like, no_out
 from .graph.modes import LOCAL, SWITCH, constant_input, replayed_as_call
 from .graph.node import TensorBase, tensor_like
@@ -687,13 +689,17 @@ def normal(
     tensors = [v for v in (mean, std) if isinstance(v, TensorBase)]
     if LOCAL.modes.transforms: chance(mean, std)
     _check_deviation(std)
-    near = tensors[0]._array if tensors else None
+    near, dtype = (tensors[0]._array if tensors else None), get_default_dtype()
+    if tensors:
+        refuse_kinds(tensors[0], 'ib', 'normal_kernel_cpu')
+        dtype = tensors[0].dtype
+    wide = dtype.numpy if dtype.itemsize > 2 and dtype.is_floating_point else np.dtype('f4')
     z = draw(
-        lambda shape: (generator or chance_of(near)).normal(shape, get_default_dtype().numpy),
+        lambda shape: (generator or chance_of(near)).normal(shape, wide),
         np.broadcast_shapes(*[v._array.shape for v in tensors]),
     )
     m, s = (v.detach() if isinstance(v, TensorBase) else v for v in (mean, std))
-    drawn = z * s + m
+    drawn = cast(z * s + m, dtype)
     for x in tensors:  # PyTorch gives both a gradient of zeros
         if x._node is not None: drawn = REGISTRY['with_input'].call(drawn, x)
     kind = isinstance(mean, TensorBase) + 2 * isinstance(std, TensorBase)
@@ -706,6 +712,6 @@ def bernoulli(input, p=None, *, generator=None, out=None):
     given = () if p is None else (p,)
     return into(out, input.bernoulli(*given, generator=generator))
 
-def multinomial(input, num_samples, replacement=False, *, generator=None):
+def multinomial(input, num_samples, replacement=False, *, generator=None, out=None):
     "Indices drawn with probabilities proportional to the entries (of each row)."
-    return input.multinomial(num_samples, replacement, generator=generator)
+    return into(out, input.multinomial(num_samples, replacement, generator=generator))

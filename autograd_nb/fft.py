@@ -130,7 +130,9 @@ def rfftn(input, s=None, dim=None, norm=None, *, out=None):
             raise RuntimeError(f'Invalid number of data points ({x._array.shape[d]}) specified')
     x = REGISTRY['rfft'].call(x, dim=dims[-1], norm=_norm(norm))
     if len(dims) > 1:
-        x = REGISTRY['fft'].call(x, dims=dims[:-1], forward=True, norm=_norm(norm))
+        x = REGISTRY['fft'].call(
+            x, dims=dims[:-1], forward=True, norm=_norm(norm), last=dims[-1]
+        )
     return into(out, rename(x, 'FftR2CBackward0'))
 
 def irfftn(input, s=None, dim=None, norm=None, *, out=None):

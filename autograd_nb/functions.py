@@ -7,18 +7,18 @@ __all__ = ['NUMBERS', 'sum', 'mean', 'prod', 'amax', 'amin', 'any', 'all', 'argm
            'std_mean', 'return_aminmax', 'return_max', 'return_min', 'return_sort', 'return_topk', 'return_mode',
            'return_median', 'return_cummax', 'cumsum', 'cumprod', 'mm', 'mv', 'bmm', 'dot', 'swapaxes', 'swapdims',
            'moveaxis', 'concat', 'concatenate', 'tril', 'triu', 'Size', 'is_tensor', 'need_tensor', 'need_first',
-           'whole', 'need_tensors', 'outdated', 'as_operand', 'dim_of', 'sizes_of', 'dtype_of', 'refuse_whole',
-           'refuse_integers', 'into', 'cast', 'add', 'sub', 'div', 'is_differentiable', 'underivable', 'floor_divide',
-           'rsub', 'rdiv', 'pow', 'rpow', 'clamp', 'where', 'lerp', 'addcmul', 'addcdiv', 'masked_fill', 'logsumexp',
-           'only', 'max', 'min', 'aminmax', 'norm', 'softmax', 'log_softmax', 'count_nonzero', 'matmul', 'outer',
-           'addmm', 'addmv', 'baddbmm', 'einsum', 'trace', 'reshape', 'view', 'view_as', 'reshape_as', 'flatten',
-           'unflatten', 'permute', 'transpose', 't', 'movedim', 'squeeze', 'unsqueeze', 'expand', 'expand_as',
-           'broadcast_to', 'broadcast_tensors', 'repeat', 'tile', 'repeat_interleave', 'cat', 'stack', 'vstack',
-           'hstack', 'split', 'chunk', 'tensor_split', 'unbind', 'narrow', 'select', 'flip', 'roll', 'diagonal',
-           'alone', 'diag', 'diag_embed', 'refuse_far', 'getitem', 'gather', 'take_along_dim', 'index_select',
-           'masked_select', 'take', 'scatter_add', 'scatter', 'index_add', 'check_range', 'nonzero', 'sort', 'argsort',
-           'topk', 'median', 'unique', 'bincount', 'one_hot', 'equal', 'isclose', 'allclose', 'numel',
-           'is_floating_point', 'is_complex', 'result_type', 'meshgrid', 'numpy_names']
+           'refuse_kinds', 'whole', 'need_tensors', 'outdated', 'as_operand', 'dim_of', 'sizes_of', 'dtype_of',
+           'refuse_whole', 'refuse_integers', 'into', 'cast', 'add', 'sub', 'div', 'is_differentiable', 'underivable',
+           'floor_divide', 'rsub', 'rdiv', 'pow', 'rpow', 'clamp', 'where', 'lerp', 'addcmul', 'addcdiv', 'masked_fill',
+           'logsumexp', 'only', 'max', 'min', 'aminmax', 'norm', 'softmax', 'log_softmax', 'count_nonzero', 'matmul',
+           'outer', 'addmm', 'addmv', 'baddbmm', 'einsum', 'trace', 'reshape', 'view', 'view_as', 'reshape_as',
+           'flatten', 'unflatten', 'permute', 'transpose', 't', 'movedim', 'squeeze', 'unsqueeze', 'expand',
+           'expand_as', 'broadcast_to', 'broadcast_tensors', 'repeat', 'tile', 'repeat_interleave', 'cat', 'stack',
+           'vstack', 'hstack', 'split', 'chunk', 'tensor_split', 'unbind', 'narrow', 'select', 'flip', 'roll',
+           'diagonal', 'alone', 'diag', 'diag_embed', 'refuse_far', 'getitem', 'gather', 'take_along_dim',
+           'index_select', 'masked_select', 'take', 'scatter_add', 'scatter', 'index_add', 'check_range', 'nonzero',
+           'sort', 'argsort', 'topk', 'median', 'unique', 'bincount', 'one_hot', 'equal', 'isclose', 'allclose',
+           'numel', 'is_floating_point', 'is_complex', 'result_type', 'meshgrid', 'numpy_names']
 
 # %% ../nbs/tensor/02_functions.ipynb #6b063a48
 import builtins
@@ -41,6 +41,7 @@ from autograd_nb.arrays.numpy_backend import (
     address, constant, is_array, spread, storage_of
 )
 from autograd_nb.graph.errors import (
+    OVERLOADED, combination_error,
     broadcast_error, count_error, dim_error, dtypes_error, expand_error, inference_write_error,
     join_error, kind_error, overlap_error, own_copy, range_error, row_error, view_size_error
 )
@@ -118,7 +119,22 @@ def need_tensor(value, function, name='input', position=1):
 def need_first(value, other, function):
     "`need_tensor` for a function that takes a number as first operand, beside a tensor."
     if isinstance(other, TensorBase) and isinstance(value, (int, float, complex)): return
+    if function in OVERLOADED and not isinstance(value, TensorBase):
+        raise combination_error(function, (value, other))
     need_tensor(value, function)
+
+def refuse_kinds(x, kinds, words):
+    """Raise PyTorch's error if the numbers of a tensor are of one of `kinds`: 'c' complex, 'i'
+    whole, 'b' truth values, 'h' of sixteen bits. `words`: of a RuntimeError, or a kernel's name.
+    """
+    if not isinstance(x, TensorBase): return  # which has an error of its own
+    dtype = x._array.dtype
+    kind = dtype.kind
+    half = kind == 'V' or kind == 'f' and dtype.itemsize == 2
+    if ('h' if half else 'i' if kind == 'u' else kind) not in kinds: return
+    name = _type_name(x)
+    if ' ' in words: raise RuntimeError(words.replace('{}', name))
+    raise NotImplementedError(f'"{words}" not implemented for \'{name}\'')
 
 def whole(value, function, name, position):
     "`value` as an int; PyTorch's TypeError unless it is a whole number."
@@ -554,9 +570,13 @@ def where(condition, input=None, other=None, *, out=None):
         input = _choice(input, other)
     elif not isinstance(other, TensorBase):
         other = _choice(other, input)
-    return into(
-        out, _op['where'](_as_constant(input, other), _as_constant(other, input), condition)
-    )
+    input, other = _as_constant(input, other), _as_constant(other, input)
+    try:
+        return into(out, _op['where'](input, other, condition))
+    except RuntimeError:  # the condition's shape is looked at first
+        first = broadcast_error(condition._array.shape, input._array.shape, condition, input)
+        if first is not None: raise first from None
+        raise
 
 # %% ../nbs/tensor/02_functions.ipynb #7b5ab22d
 def lerp(input, end, weight, *, out=None):
@@ -1158,6 +1178,7 @@ def _contract(a, x, b, y, keep):
 @recorded_as('TraceBackward0')
 def trace(input):
     "The sum of the main diagonal."
+    refuse_kinds(input, 'b', 'trace')
     need_tensor(input, 'trace')
     if input._array.ndim != 2:
         raise RuntimeError(
@@ -2352,6 +2373,7 @@ def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=No
     """The distinct elements in order, where each element went (`return_inverse`), how often each
     occurs (`return_counts`).
     """
+    refuse_kinds(input, 'c', 'unique')
     need_tensor(input, '_unique2')
     if input._array.__class__ is Facade: raise dynamic_error('_unique2')
     name = '_unique2' if dim is None else 'unique_dim'
@@ -2374,6 +2396,7 @@ def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=No
 @looped
 def bincount(input, weights=None, minlength=0):
     "How often each non-negative integer occurs, or the sum of its weights."
+    refuse_kinds(input, 'b', 'bincount_cpu')
     need_tensor(input, 'bincount')
     a = input._array
     if a.dtype.kind not in 'biu':

@@ -726,6 +726,8 @@ def cross(input, other, *, dim=-1, out=None):
 @castable
 def vecdot(x, y, *, dim=-1, out=None):
     "The inner products of vectors along `dim` (the first one conjugated)."
+    words = 'linalg.vecdot: Expected a floating point or complex tensor as input. Got {}'
+    F.refuse_kinds(x, 'ib', words)
     made = F.sum(x.conj() * y, dim)
     return into(out, rename(made, 'VdotBackward0') if x.ndim == y.ndim == 1 else made)
 

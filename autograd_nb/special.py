@@ -22,6 +22,7 @@ from .arrays.dtypes import FROM_NUMPY, get_default_dtype
 from autograd_nb.functions import (  # noqa: F401  (some only for users of torch.special)
     as_operand, cast, into, log_softmax, logsumexp, need_tensor, softmax
 )
+from .graph.errors import OVERLOADED, combination_error
 from .graph.node import TensorBase, tensor_like
 from .layers.names import rename
 from .graph.op import REGISTRY
@@ -114,10 +115,8 @@ def either(name, positions=('input', 'other')):
     def function(input, other, *, out=None):
         if not isinstance(input, TensorBase):
             if not isinstance(other, TensorBase):
-                raise TypeError(
-                    f"{name}(): argument 'input' (position 1) must be Tensor, not"
-                    f" {type(input).__name__}"
-                )
+                public = name if name in OVERLOADED else f'special_{name}'
+                raise combination_error(public, (input, other))
             input = as_operand(input, other)
         return into(out, op(input, other), name)
 
@@ -169,8 +168,12 @@ def polynomial(name, start, step, doc):
 
     @anywhere
     def function(input, n, *, out=None):
+        if not isinstance(input, TensorBase) and not isinstance(n, TensorBase):
+            raise combination_error(f'special_{name}', (input, n))
         # no derivative, as in PyTorch
         x = input.detach() if isinstance(input, TensorBase) else as_operand(float(input), n)
+        wide = isinstance(n, TensorBase) and n._array.dtype != x._array.dtype
+        F.refuse_kinds(x, 'c' if wide else 'ch', name + '_cpu')
         if x._array.dtype.kind in 'biu': x = cast(x, get_default_dtype())
         degrees = (n._array if isinstance(n, TensorBase) else np.asarray(n)).astype(np.int64)
         top = int(np.max(degrees, initial=0))

@@ -99,7 +99,7 @@ def test_what_is_no_tensor():
     assert not found, "\n".join(found)
 
 
-@pytest.mark.parametrize("call", ["flip(None, (0,))", "fft.fft(2)", "kthvalue(torch.ones(3), 2.5)", "dot(torch.ones(2), None)", "special.polygamma(1, None)", "masked_select(torch.ones(2), None)", "squeeze(None)", "max(None)", "nn.functional.pairwise_distance(2, torch.ones(2))", "select(torch.ones(2), 0, 1.5)", "diff(torch.ones(3), 1.5)", "topk(torch.ones(3), 'a')", "clone(3)", "abs(torch.ones(2), 1, 2)", "exp(torch.ones(2), nonsense=1)", "fft.fft(torch.ones(3), n='a')", "Tensor.cummax(torch.ones(2), 'a')"])
+@pytest.mark.parametrize("call", ["flip(None, (0,))", "fft.fft(2)", "kthvalue(torch.ones(3), 2.5)", "dot(torch.ones(2), None)", "special.polygamma(1, None)", "masked_select(torch.ones(2), None)", "squeeze(None)", "max(None)", "nn.functional.pairwise_distance(2, torch.ones(2))", "select(torch.ones(2), 0, 1.5)", "diff(torch.ones(3), 1.5)", "topk(torch.ones(3), 'a')", "clone(3)", "abs(torch.ones(2), 1, 2)", "exp(torch.ones(2), nonsense=1)", "fft.fft(torch.ones(3), n='a')", "Tensor.cummax(torch.ones(2), 'a')", "eq(2, torch.ones(2))", "special.zeta(1, 2)", "fmod(1, torch.ones(2))", "maximum(1, torch.ones(2))", "resolve_conj(None)"])
 def test_words(call):
     import torch
 
@@ -136,6 +136,14 @@ REFUSED = {  # an operation -> how it is called
     "mse_loss": lambda t, x: t.nn.functional.mse_loss(x, x),
     "frac": lambda t, x: x.frac(),
     "zeta": lambda t, x: t.special.zeta(x, x),
+    "unique": lambda t, x: t.unique(x),
+    "trace": lambda t, x: t.trace(x),
+    "cosine_similarity": lambda t, x: t.nn.functional.cosine_similarity(x, x),
+    "batch_norm": lambda t, x: t.nn.functional.batch_norm(x, None, None, training=True),
+    "median": lambda t, x: x.median(),
+    "exponential_": lambda t, x: x.clone().exponential_(),
+    "chebyshev_polynomial_t": lambda t, x: t.special.chebyshev_polynomial_t(x, x),
+    "unfold": lambda t, x: t.nn.functional.unfold(x[None, None], 2),
     "max_pool2d": lambda t, x: t.nn.functional.max_pool2d(x[None], 2),
 }
 
@@ -184,3 +192,38 @@ def test_layers_of_images_keep_channels_last():
             x = lib.arange(2 * 3 * 4 * 4.0).reshape(2, 3, 4, 4).contiguous(memory_format=lib.channels_last)
             strides.append(way(lib, x, lib.ones(5, 3, 2, 2)).stride())
         assert strides[0] == strides[1], name
+
+
+def test_orders_in_memory():
+    "Results lie as in PyTorch, whatever lies how."
+    import torch
+
+    def calls(lib):
+        x = lib.arange(60.0).reshape(3, 4, 5) / 60 + 1
+        for y in (x, x.permute(2, 1, 0), x[:, ::2]):
+            yield from ((name, getattr(lib.fft, name)(y, dim=dim)) for name in ("fft", "ifft", "rfft", "irfft", "hfft", "ihfft") for dim in (0, 1, 2))
+            yield from ((name, getattr(lib.fft, name)(y)) for name in ("fftn", "rfftn", "irfftn", "fft2"))
+            yield from ((name, getattr(y, name)(1)) for name in ("std", "var"))
+            yield from ((f"rot90 {k}", lib.rot90(y, k, (0, 2))) for k in range(4))
+            yield "sort", y.sort(0).values
+            yield "argsort", y.argsort(0)
+            yield "polygamma", lib.polygamma(2, y)
+            yield "igamma", lib.igamma(y, y)
+            yield "complex", lib.complex(y, y)
+            yield "masked_fill", y.masked_fill(y > 1.5, 0)
+            yield "addcmul", lib.addcmul(y, y, y)
+            if y is x:
+                yield "index_put", lib.select_scatter(y, y.select(0, 0), 0, 1)
+
+    for (name, theirs), (_, mine) in zip(calls(torch), calls(ours)):
+        assert mine.stride() == theirs.stride(), (name, theirs.stride(), mine.stride())
+
+
+def test_random_numbers_take_the_dtype_of_their_means():
+    import torch
+
+    for dtype in ("float16", "float32", "float64", "bfloat16"):
+        for args in (lambda x: (x, 1.0), lambda x: (0.0, x + 1), lambda x: (x, x + 1)):
+            drawn = [lib.normal(*args(lib.zeros(2, dtype=getattr(lib, dtype)))) for lib in (torch, ours)]
+            assert str(drawn[1].dtype) == str(drawn[0].dtype)
+    assert ours.multinomial(ours.ones(3), 2, out=ours.zeros(0, dtype=ours.int64)).shape == (2,)

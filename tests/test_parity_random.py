@@ -616,6 +616,84 @@ a = torch.tensor([1.0, 2.0], dtype=torch.float64, requires_grad=True)
 b = a[0:0]
 c, d, e = b.chunk(3)
 f, g = a.split([1, 1])""",
+    "everything is written to": """
+a = torch.tensor([1.0, 2.0], dtype=torch.float64, requires_grad=True)
+b = a * 2
+b[:] = 3.0
+c = a * 2
+c[0:2] = a
+d = a * 2
+d[..., :] = a.sum()
+e = a[0:0] * 2
+e[0:0] = 1.0
+f = a * 2
+f[-9:] = 1.0
+g = (a * 2)[:, None][None]
+g[0] = g""",
+    "what belongs to .data is written to": """
+a = torch.tensor([1.0, 2.0], dtype=torch.float64, requires_grad=True)
+c = a.data
+d = (c * a).sum()
+e = a * a
+c.mul_(2)
+e.sum().backward()
+d.backward()
+f = Pair.apply(c, a)[0]
+c.mul_(2)
+f.sum().backward()""",
+    "saved by name, and asked for where nobody needs them": """
+a = torch.tensor([1.0, 2.0], dtype=torch.float64, requires_grad=True)
+b = torch.tensor([3.0, 4.0], dtype=torch.float64, requires_grad=True)
+with torch.autograd.graph.saved_tensors_hooks(noting('pack', lambda t: t), noting('unpack', lambda t: t)): c = torch.addcmul(a, b, torch.hypot(torch.maximum(b, a), a))
+c.backward(torch.ones_like(c), inputs=[c])
+with torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t): d = a[[0]].sum()
+d.backward()
+d.backward()""",
+    "a leaf that was moved into the graph": """
+a = torch.tensor([1.0, 2.0], dtype=torch.float64, requires_grad=True)
+c = a * 2
+a.requires_grad_(False)
+a.add_(c)
+a.sum().backward()
+a.detach_()
+a.requires_grad_()
+b = a * 2
+b.sum().backward()""",
+    "another shape than its node knows": """
+a = torch.tensor([1.0, 2.0], dtype=torch.float64, requires_grad=True)
+c = a * 2
+with torch.no_grad(): c.unsqueeze_(-1)
+c.backward(torch.ones_like(c))
+d = a * 2
+with torch.no_grad(): d.unsqueeze_(0)
+d.backward(torch.ones_like(d))""",
+    "hooks that switch modes": """
+a = torch.tensor([1.0, 2.0], dtype=torch.float64, requires_grad=True)
+b = a * a
+h = torch.autograd.graph.saved_tensors_hooks(noting('pack', lambda t: t), lambda t: t)
+b.register_hook(lambda g: h.__enter__())
+c, = torch.autograd.grad(b.sum() * 2, a, create_graph=True)
+d = a * a
+b = a * a
+b.register_hook(lambda g: torch.set_grad_enabled(False) and None)
+c, = torch.autograd.grad(b.sum() * 2, a, create_graph=True)
+d = c * 2""",
+    "nothing to sort, to fill or to add": """
+a = torch.zeros(0, 2, dtype=torch.float64, requires_grad=True)
+b = a.sort(1).values + a.cummax(1).values + a.sort(-1, descending=True).values
+c = a.median(1).values + a.kthvalue(1, 1).values + a.mode(1).values
+d = a.index_add(1, torch.tensor([0, 1]), a)
+e = a.index_fill(1, torch.tensor([5]), 0.5)
+f = a.index_fill(0, torch.tensor([0]), 0.5)
+g = a.t().index_fill(1, torch.tensor([5]), 0.5)
+(b + d + e).sum().backward()""",
+    "which sizes do not match": """
+a = torch.tensor([[1.0], [2.0]], dtype=torch.float64)
+b = torch.ones(3, 2, dtype=torch.float64)
+c = torch.where(b > 0, a, b)
+c = torch.addcmul(a, b, b)
+c = torch.addcmul(a, a, torch.ones(1, 3), value=2) + torch.ones(3, 3)
+c = torch.clamp(a, torch.ones(1, 3), torch.ones(3, 2))""",
     "in inference mode": """
 a = torch.tensor([1.0, 2.0], dtype=torch.float64, requires_grad=True)
 with torch.inference_mode(): v, w = a[:1], a * 2
@@ -649,7 +727,7 @@ X.scatter(0, I([[0, 1, 1]]), 0.5); X.scatter(0, I([[0, 1, 1]]), 2.0, reduce="mul
 X.scatter_reduce(0, I([[0, 1, 1]]), X, "mean"); X.scatter_reduce(0, I([[0, 1, 1]]), X, "mean", include_self=False); Z.masked_select(Z > 0); V.masked_select(Z > 0); X.masked_fill(X > 0, V); X.put(I([99]), Z); X.put(I([-1]), Z)
 X.repeat_interleave(-1); X.repeat_interleave(2); X.repeat_interleave(2, -1); X.repeat_interleave(0, 0); X.repeat_interleave(2, 5); X.repeat_interleave(I([1, 2])); X.repeat_interleave(I([1, 2]), 0); X.repeat_interleave(I([1, 2]), 5)
 X.repeat_interleave(I(2), -1); X.repeat_interleave(I([1.0, 2]), 0); X.repeat_interleave(I([-1, 2]), 0); X.repeat_interleave(2, 0, output_size=5); X[:0].kthvalue(1, 0).values; X[:0].nanmedian(0).values; X[:0].median(0).values
-X.unique(dim=5); X.chunk(5)[-1]; X[:0].chunk(3)[2]; X.split([1, 1])[1]; Z.bernoulli(2.0); (Z + 3).bernoulli(); V.bernoulli()
+X[:0].index_fill(0, I([7]), 0.5); X[:0].index_fill(1, I([7]), 0.5); X[:, :0].index_fill(0, I([9]), 0.5); X.unique(dim=5); X.chunk(5)[-1]; X[:0].chunk(3)[2]; X.split([1, 1])[1]; Z.bernoulli(2.0); (Z + 3).bernoulli(); V.bernoulli()
 """
 
 

@@ -4,9 +4,10 @@
 
 # %% auto #0
 __all__ = ['KEEPS_FREED', 'CONSTANTS', 'STRETCH', 'xp', 'ARRAYS', 'HEAD', 'keep_freed_memory', 'constant', 'element',
-           'owns_alone', 'storage_of', 'own', 'row_major', 'laid', 'column_major', 'shows_channels_last',
-           'channels_last', 'channels_last_of_either', 'sum_to', 'Switch', 'add_up', 'add_up_all', 'expand', 'strided',
-           'spread', 'write_spread', 'diagonal', 'counted', 'where', 'Namespace', 'is_array', 'address', 'writable']
+           'owns_alone', 'storage_of', 'own', 'row_major', 'laid', 'column_major', 'like_operands', 'in_rows',
+           'shows_channels_last', 'channels_last', 'channels_last_of_images', 'channels_last_of_either', 'sum_to',
+           'Switch', 'add_up', 'add_up_all', 'expand', 'strided', 'spread', 'write_spread', 'diagonal', 'counted',
+           'where', 'Namespace', 'is_array', 'address', 'writable']
 
 # %% ../../nbs/arrays/02_numpy.ipynb #f7a01127
 import ctypes
@@ -133,6 +134,19 @@ def column_major(result, arrays=()):
     n = result.ndim
     return laid(result, (*range(n - 2), n - 1, n - 2))
 
+def like_operands(result, arrays):
+    "`result`, its dimensions in the order in which those of the first array of its shape lie."
+    if result.ndim < 2: return result
+    for a in arrays:
+        if is_array(a) and a.shape == result.shape:
+            if a.flags.c_contiguous or 0 in a.strides: return result
+            return laid(result, sorted(range(a.ndim), key=lambda d: -abs(a.strides[d])))
+    return result
+
+def in_rows(result, arrays):
+    "`row_major` as a layout."
+    return row_major(result)
+
 def shows_channels_last(array):
     "Whether PyTorch takes the strides of images for channels last."
     if array.ndim not in (4, 5) or array.flags.c_contiguous and array.shape[1] > 1: return False
@@ -149,6 +163,10 @@ def channels_last(result, arrays):
     "`result`, images with their channels last if the first of `arrays` has them so."
     if not shows_channels_last(arrays[0]): return result
     return laid(result, (0, *range(2, result.ndim), 1))
+
+def channels_last_of_images(result, arrays):
+    "The same for images, but not for volumes."
+    return channels_last(result, arrays) if result.ndim == 4 else result
 
 def channels_last_of_either(result, arrays):
     "The same where the second of `arrays`, a layer's filters, may have them so, too."

@@ -219,7 +219,7 @@ class _SavedTensors:
         if self.level is not None:
             return recorded(value, edge, self.level) if self.mine and edge is not None else value
         if value.__class__ is not Packed:
-            record = JOURNAL.of(value) if JOURNAL.last > self.seq else None
+            record = JOURNAL.about(value) if JOURNAL.last > self.seq else None
             if record is not None and record.time > self.seq:
                 raise stale_error(self, 'saved_tensors', value, record)
         same, value = ref(), restored(value)
@@ -687,6 +687,7 @@ def _note_writes(ctx, outputs, inputs, dirty, fixed, recording):
         JOURNAL.note(o._array, name, None if o._meta is None else o._meta.version)
     for o in written:
         if not LOCAL.modes.quiet and id(o) not in fixed:
+            if recording and o.grad_fn is not None and o._meta is not None: o.grad = None
             refuse_write(o, o.requires_grad, name, 'has been')
         if recording and id(o) not in inputs:
             warnings.warn(
@@ -707,7 +708,6 @@ def _note_writes(ctx, outputs, inputs, dirty, fixed, recording):
 
 def _new_history(ctx, args, o, edge):
     "Lead the history of `o`, which `forward` changed in place, to the node."
-    if o.grad_fn is not None and o._meta is not None: o.grad = None
     inputs = [id(args[i]) for i in ctx.where]
     rebase(o, edge, inputs.index(id(o)) if id(o) in inputs else None)
 

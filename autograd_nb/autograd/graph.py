@@ -100,6 +100,13 @@ class saved_tensors_hooks(Mode):
 
     def __enter__(self):
         if LOCAL.modes.refusal is not None: raise RuntimeError(LOCAL.modes.refusal)
+        hooks = self.values['saving']
+        if hooks.__class__ is tuple and not all(map(callable, hooks)):
+            raise TypeError(
+                '_push_saved_tensors_default_hooks(): incompatible function arguments. The hooks'
+                ' for saved tensors must be two functions, pack_hook(tensor) and unpack_hook(what'
+                ' that returned)'
+            )
         super().__enter__()
 
     def clone(self): return saved_tensors_hooks(self.pack_hook, self.unpack_hook)

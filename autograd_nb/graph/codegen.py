@@ -6,9 +6,9 @@
 __all__ = ['RECORDING', 'REMEMBERING', 'NODE', 'OPERAND', 'NUMBER_OR_OPERAND', 'ANY_OPERANDS', 'NO_TENSORS', 'RUN', 'AN_ARRAY',
            'MANY_ARRAYS', 'FLAVOURS', 'RULE_SCOPE', 'BOUND', 'F4', 'F8', 'I8', 'PARTS', 'SCOPE', 'fill', 'condition',
            'indented', 'compile_source', 'Gaps', 'operand_lines', 'operand_line', 'lent', 'facts', 'wording',
-           'signature_of', 'unique', 'unique_statics', 'kept_by', 'needs_of', 'kept', 'kept_of_any', 'node_lines',
-           'branches', 'recording_source', 'remembering', 'running_source', 'rule_lines', 'node_class', 'variant',
-           'compiled_rules', 'bind', 'scope_of', 'subsets_of', 'add_variants', 'growing']
+           'signature_of', 'unique', 'all_fields', 'unique_statics', 'kept_by', 'needs_of', 'kept', 'kept_of_any',
+           'node_lines', 'branches', 'recording_source', 'remembering', 'running_source', 'rule_lines', 'node_class',
+           'variant', 'compiled_rules', 'bind', 'scope_of', 'subsets_of', 'add_variants', 'growing']
 
 # %% ../../nbs/graph/05_codegen.ipynb #ef14896e
 import functools
@@ -140,6 +140,7 @@ OPERAND = '''
                |except AttributeError: {general}
                |e{i} = {name}._node
 kinds          |if a0.dtype.kind not in {kinds!r}: {general}
+refused        |if a0.dtype is not f4 and a0.dtype is not f8 and a0.dtype in op.refused: {general}
 mixed          |if a{i}.dtype is not a0.dtype:
 mixed          |    {mixed}
 same           |if a{i}.dtype is not a0.dtype: {general}
@@ -181,9 +182,9 @@ def operand_line(op, i, name, words):
     mixed = Gaps.of('mixed', op, i, words['general']) if i else []
     same = i > 0 and not mixed and op.params[i] not in op.keep
     kinds = op.kinds if not i else None
-    lines = fill(
-        OPERAND, i=i, name=name, general=words['general'], kinds=kinds, mixed=mixed, same=same
-    )
+    refused = not i and op.refused is not None
+    gaps = dict(kinds=kinds, refused=refused, mixed=mixed, same=same)
+    lines = fill(OPERAND, i=i, name=name, general=words['general'], **gaps)
     if i and op.params[i] in op.optional:
         return [f'if {name} is None: a{i} = e{i} = None', 'else:', *indented(lines)]
     if not i or not words['pair']: return lines
@@ -267,6 +268,12 @@ def signature_of(op, names, direct):
 def unique(rules, kinds):
     "The parameters of `rules` whose source is of one of `kinds`, each once."
     return tuple(dict.fromkeys(n for r in rules for n in r.positional if r.needs[n][0] in kinds))
+
+def all_fields(cls):
+    "What nodes of a class would save if all of their inputs required grad."
+    if cls.op is None: return cls.fields
+    full = unique(list(cls.op.rules.values()), ('out', 'in'))
+    return tuple(dict.fromkeys((*cls.fields, *full)))
 
 def unique_statics(rules):
     "The static arguments that `rules` ask for, each once."

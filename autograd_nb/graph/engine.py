@@ -289,7 +289,6 @@ def walk_nodes(task):
     n, g = task.starts[0] if one else (None, None)
     return visit(task, n, g, heap, waiting, leaves, deliver)
 
-
 # %% ../../nbs/graph/07_engine.ipynb #a1a8b381
 def started(task, deliver, leaves):
     "Bring the gradients that a pass begins with; a generator of the steps of leaves among them."
@@ -299,7 +298,11 @@ def started(task, deliver, leaves):
 def ended(task, leaves):
     "Deal with what still waits at leaves, and call who asked to be called."
     yield from leaves.finish_rest()
-    for callback in task.callbacks: callback()  # one may add others
+    before = LOCAL.modes.record(task.graph)
+    try:
+        for callback in task.callbacks: callback()  # one may add others
+    finally:
+        LOCAL.modes.record(before)
 
 # %% ../../nbs/graph/07_engine.ipynb #ba5c878d
 def visit(task, n, g, heap, waiting, leaves, deliver):
@@ -390,8 +393,12 @@ def attend(n, g, task):
     if task.simple and g is not None and n.hooks is not None and n.hooks.takes_over(g):
         if LAYERS.writes.last > n.seq: LAYERS.writes.check(n)
         return n.inputs, n.hooks.run(n, g, task), None
+    modes = LOCAL.modes
+    before = modes.grad, modes.saving
     for arriving in task.arriving: g = arriving(n, g, task)
     r = task.run(n, g, task)
+    # what hooks switched is in force for this node alone
+    if (modes.grad, modes.saving) != before: modes.change(grad=before[0], saving=before[1])
     step = Step(n, list(g) if g.__class__ is list else [g], aligned(n, r)) if task.watch else None
     return *passed_on(n, r, task), step
 
@@ -420,6 +427,7 @@ def run_rules(n, g, task):
     part = wanted_part(n, task.plan) if limited else n
     if part is None:
         if n.freed: raise freed_error(n)
+        if n.packed: n.unpacked(n.fields)  # whoever holds the values is asked all the same
         r = nothing(n)
     elif task.graph:
         r = part.run_graph(given)

@@ -512,7 +512,7 @@ class set_grad_enabled(Mode):
         LOCAL.modes.record(self.prev)
 
     def __repr__(self):
-        return f'{type(self).__module__}.{type(self).__qualname__}(mode={self.mode})'
+        return f'autograd_nb.autograd.grad_mode.set_grad_enabled(mode={self.mode})'
 
     def clone(self): return set_grad_enabled(self.mode)
 

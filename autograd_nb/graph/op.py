@@ -330,5 +330,5 @@ def unfit(op, i, args, statics):
     kind = type(args[i])
     if BOUND['answers'](kind): return BOUND['answer'](op, args, statics)
     if i and op.name in ('eq', 'ne'): return NotImplemented
-    raise unfit_operand(op, i, kind)
+    raise unfit_operand(op, i, kind, args)
 

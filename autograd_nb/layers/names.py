@@ -8,6 +8,7 @@ __all__ = ['USUAL_NAMES', 'SAVED_NAMES', 'DERIVED', 'aliases_of', 'aliases', 'de
 # %% ../../nbs/layers/17_names.ipynb #2b89859d
 import functools
 
+from ..graph.codegen import all_fields
 from ..graph.node import WRAPPERS, Node, OutputEdge, added_to
 
 # %% ../../nbs/layers/17_names.ipynb #497b3a0f
@@ -15,12 +16,14 @@ USUAL_NAMES = {'x': 'self', 'y': 'other', 'out': 'result', 'x_shape': 'self_sym_
 SAVED_NAMES = {}  # node's name -> {our name: PyTorch's}
 DERIVED = {}  # (operation, node's name) -> {PyTorch's name: a function of the node}
 
+
+
 @functools.cache
 def aliases_of(cls):
-    "PyTorch's names of what the nodes of a class keep -> their slots."
+    "PyTorch's names of what the nodes of a class keep, or could, -> their slots."
     if cls.op is None: return {}
     names = {**USUAL_NAMES, **SAVED_NAMES.get(cls.__name__, {})}
-    return {names.get(s, s): s for s in (*cls.fields, *cls.options)}
+    return {names.get(s, s): s for s in (*all_fields(cls), *cls.fields, *cls.options)}
 
 @added_to(Node)
 @property

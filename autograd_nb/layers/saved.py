@@ -4,17 +4,18 @@
 
 # %% auto #0
 __all__ = ['NUMBERS', 'Packed', 'restored', 'packed_class', 'restored_twin', 'Saved', 'kept_inputs', 'has_edge', 'is_bare',
-           'pack', 'saved_attribute', 'names_of', 'SavedTensor']
+           'packing_order', 'pack', 'saved_attribute', 'names_of', 'SavedTensor']
 
 # %% ../../nbs/layers/05_saved.ipynb #2e3ca4e1
 import functools
 
 from ..arrays.numpy_backend import is_array, storage_of, sum_to
-from ..graph.codegen import unique
+from ..graph.codegen import all_fields, unique
 from ..graph.errors import freed_error
 from ..graph.modes import LAYERS, LOCAL, Layer, next_sequence_number
 from ..graph.node import Node, OutputEdge, TensorBase, added_to, tensor_like
 from .hooks import run_posthooks
+
 from .versions import JOURNAL
 
 # %% ../../nbs/layers/05_saved.ipynb #f2669d1a
@@ -103,6 +104,7 @@ def packed_class(cls):
                 run=_packed_run(cls),
                 unpacked=lambda n, fields: restored_twin(n, cls, fields),
                 unpack=unpack,
+
                 saved=property(lambda n: [(f, v) for f, v in cls.saved.fget(n) if not _held(v)]),
             ),
         )
@@ -118,6 +120,8 @@ def _facts_of(cls):
 def restored_twin(n, cls, fields):
     "An ordinary node of class `cls`, with the bare values of `fields` in place."
     twin, before = cls.__new__(cls), None
+    for s in cls.held: getattr(n, s)  # a node that was freed says so itself
+    fields = [f for f in packing_order(cls) if f in fields]
     values = [getattr(n, s) for s in fields]
     if LOCAL.modes.grad and any(
         v.__class__ is list or v.__class__ is Packed and v.computes for v in values
@@ -130,6 +134,8 @@ def restored_twin(n, cls, fields):
     for s in _facts_of(cls):
         if hasattr(n, s): setattr(twin, s, getattr(n, s))
     return twin
+
+
 
 def _packed_run(cls):
     "The method by which a packed node of class `cls` runs."
@@ -214,6 +220,13 @@ def is_bare(a):
 NUMBERS = {float, int, bool, type(None)}
 
 # %% ../../nbs/layers/05_saved.ipynb #661ce32e
+@functools.cache
+def packing_order(cls):
+    "The fields of a node class in the order in which PyTorch saves them: by name, results last."
+    aliases = cls.__new__(cls).aliases  # of any node of the class
+    names = {slot: name for name, slot in aliases.items()}
+    return sorted(cls.fields, key=lambda f: (cls.links[f] == 'out', names.get(f) or f))
+
 def pack(node, op, args, outputs, modes):
     "Hand the saved arrays of a new node to the pack function of the mode."
 
@@ -227,7 +240,8 @@ def pack(node, op, args, outputs, modes):
             source = tensor_like(value, edge)
         return Packed(source, modes.saving, node)
 
-    for field in node.fields:
+    plain = modes.saving.__class__ is tuple  # checkpoints count as the rules do
+    for field in packing_order(type(node)) if plain else node.fields:
         value, link = getattr(node, field), node.links[field]
         if link == 'out': source = outputs if op.outputs != 1 else outputs[0]
         else: source = args if op.variadic else args[link]
@@ -246,13 +260,14 @@ def saved_attribute(self, name):
     # only reached by names that are no attributes
     if name.startswith('_raw_saved_'):
         field = self.aliases.get(name[11:], name[11:])
-        if field in self.fields: return SavedTensor(self, field)
+        if field in all_fields(type(self)): return SavedTensor(self, field)
     if name.startswith('_saved_'):
         if name[7:] in self.derived: return self.derived[name[7:]](self)
         field = self.aliases.get(name[7:], name[7:])
         if field in self.fields:
             if not hasattr(self, field): raise freed_error(self)
             return self.unpack(field)
+        if field in all_fields(type(self)): return None  # for other inputs' gradients
         if field in self.options:
             if field in self.held and not hasattr(self, field):
                 raise freed_error(self)
@@ -267,10 +282,10 @@ def names_of(self):
             *(
                 '_saved_' + a
                 for a, s in self.aliases.items()
-                if s in self.fields or s in self.options
+                if a is not None and (s in all_fields(type(self)) or s in self.options)
             ),
             *('_saved_' + a for a in self.derived),
-            *('_raw_saved_' + a for a, s in self.aliases.items() if s in self.fields),
+            *('_raw_saved_' + a for a, s in self.aliases.items() if s in all_fields(type(self))),
         }
     )
 
@@ -286,10 +301,11 @@ class SavedTensor:
         self.node, self.field = of
 
     @property
-    def value(self): return getattr(self.node, self.field)
+    def value(self): return getattr(self.node, self.field, None)
 
     @property
-    def freed(self): return not hasattr(self.node, self.field)
+    def freed(self):
+        return self.field in self.node.fields and not hasattr(self.node, self.field)
 
     def tensor(self): return self.node.unpack(self.field)
 

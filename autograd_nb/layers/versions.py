@@ -8,6 +8,8 @@ __all__ = ['JOURNAL', 'Writes', 'forgotten_with', 'Writing', 'Journal', 'announc
 # %% ../../nbs/layers/03_versions.ipynb #f8585a3e
 import weakref
 
+from numpy import ndarray
+
 from ..arrays.numpy_backend import storage_of
 from ..graph.errors import stale_error
 from ..graph.modes import LAYERS, LOCAL, NoWrites, next_sequence_number
@@ -53,6 +55,8 @@ class Writing(NoWrites):
 
     def __init__(self):
         self.last, self.by_storage, self.detached, self.cuts = 0, {}, weakref.WeakSet(), False
+        # the arrays of tensors with private records, once one of them was written to
+        self.private = {}
 
     def cut(self, edge):
         """Note that the tensor with this edge was detached in place: nodes that saved it must not
@@ -76,12 +80,30 @@ class Writing(NoWrites):
             if record is None:
                 record = self.by_storage[id(storage)] = Writes()
                 record.anchor = forgotten_with(storage, self.by_storage)
+        else:
+            self._claim(array, record)
         record.count += 1
         record.op = op
         record.code, record.lasti = caller()
-        now = record.time = next_sequence_number()
-        if private is None: self.last = now
+        self.last = record.time = next_sequence_number()
         return record
+
+    def about(self, value):
+        "The `Writes` that tell about a saved array, or None."
+        own = self.private.get(id(value))
+        return self.of(value) if own is None else own[1]
+
+    def apart(self, array):
+        "A private record for a tensor that is to hold `array`, a view of another tensor's memory."
+        record = Writes()
+        if array.__class__ is ndarray: record.anchor = weakref.ref(array)
+        return record
+
+    def _claim(self, array, record):
+        "Remember whose record tells about the arrays of a tensor with a private one."
+        for a in (array, record.anchor and record.anchor()):
+            if a.__class__ is ndarray and a.base is not None and id(a) not in self.private:
+                self.private[id(a)] = forgotten_with(a, self.private), record
 
 # %% ../../nbs/layers/03_versions.ipynb #1e4e93cc
 class Journal(Writing):
@@ -133,12 +155,14 @@ def _looked_at(node, saved):
 def check_writes(node):
     "Raise if a saved value of `node` was overwritten after the node was made."
     if not node.fields or node.verified: return
-    table, cut = JOURNAL.by_storage, JOURNAL.cuts
+    table, private, cut = JOURNAL.by_storage, JOURNAL.private, JOURNAL.cuts
     for field, saved in node.saved:
         for value in _looked_at(node, saved) if saved.__class__ is list else (saved,):
             try: base = value.base
             except AttributeError: continue
-            record = table.get(id(value if base is None else storage_of(value)))
+            own = private.get(id(value)) if private else None
+            key = value if base is None else storage_of(value)
+            record = table.get(id(key)) if own is None else own[1]
             if record is not None and record.time > node.seq:
                 raise stale_error(node, field, value, record)
         if (

@@ -656,6 +656,7 @@ def batch_norm(
     the running ones keep a moving average; otherwise by the running ones. Then times `weight` plus
     `bias`.
     """
+    F.refuse_kinds(input, 'cib', 'batch_norm')
     a = input._array
     if not a.size: return _nothing_normalised(input, weight, bias)
     if a.ndim < 2:
@@ -1180,6 +1181,7 @@ def kl_div(input, target, size_average=None, reduce=None, reduction='mean', log_
     (log-probabilities with `log_target`). `reduction='batchmean'` divides the sum by the number of
     rows, as the mathematics has it.
     """
+    F.refuse_kinds(input, 'ci', 'kl_div: Complex inputs not supported.')
     F.need_tensor(input, 'kl_div')
     if reduction == 'mean' and size_average is None and reduce is None:
         warnings.warn(
@@ -1530,6 +1532,7 @@ def multi_margin_loss(
     """How far wrong classes come within `margin` of the right one: the mean over classes of `max(0,
     margin - x[target] + x[class]) ** p`.
     """
+    F.refuse_kinds(input, 'hcib', 'multi_margin_loss_cpu_kernel')
     F.need_tensor(input, 'multi_margin_loss')
     reduction = reduction_of(reduction, size_average, reduce)
     F.refuse_integers('multi_margin_loss_cpu_kernel', input)
@@ -1587,6 +1590,7 @@ def multilabel_margin_loss(input, target, size_average=None, reduce=None, reduct
     """For rows of labels that end at the first -1: the mean over pairs of a label and another class
     of `max(0, 1 - (x[label] - x[other]))`.
     """
+    F.refuse_kinds(input, 'hcib', 'multilabel_margin_loss_forward_out_frame')
     reduction = reduction_of(reduction, size_average, reduce)
     F.refuse_integers('multilabel_margin_loss_forward_out_frame', input)
     if input.dim() > 2 or 0 in input.shape[-1:]:

@@ -13,7 +13,7 @@ __all__ = ['indexed', 'full', 'basic_index', 'place', 'moved_batch', 'is_mask', 
 import functools
 import math
 import numpy as np
-from ..arrays.numpy_backend import is_array, row_major, xp
+from ..arrays.numpy_backend import is_array, like_operands, row_major, xp
 from ..transforms.levels import watch_index
 from ..graph.modes import constant_input
 from ..graph.node import TensorBase, tensor_like
@@ -187,6 +187,7 @@ def scatter_into(out, where, values):
     array picks along one dimension, the places are counted in the flattened `out`: `np.add.at` has
     a fast way for that.
     """
+    if not out.size and not np.size(values): return out
     last, d = where[-1] if where else None, len(where) - 1
     if (
         xp.on_host
@@ -298,7 +299,7 @@ def whole_rows(index, dim, shape):
     """The indices along `dim`, if `index` was expanded from them to all of an array of `shape`, so
     that whole slices are meant; else None.
     """
-    if not xp.on_host or index.ndim != len(shape) or index.ndim < 2: return None
+    if not xp.on_host or index.ndim != len(shape) or index.ndim < 2 or not index.size: return None
     dim, place = dim % index.ndim, [0] * index.ndim
     for d, (n, stride) in enumerate(zip(index.shape, index.strides)):
         if d != dim and (n != shape[d] or stride and n > 1): return None
@@ -397,6 +398,7 @@ def _picked_batch(op, values, batched, statics):
     )
 
 @op(
+    layout=like_operands,
     jvp=linear,
     batch=_picked_batch,
     keep=('index',),
@@ -686,10 +688,12 @@ def add_rows_at(out, index, values):
         np.add.at(out, index, values)
 
 @op(
+    layout=like_operands,
     jvp=linear,
     promote=None,
     batch=_index_put_batch,
     node=lambda index, accumulate, node: node,
+    held=('index',),
     samples=_put_samples,
 )
 def index_put(x, values, *, index, accumulate=False, node='IndexPutBackward0'):
@@ -710,7 +714,13 @@ index_put.vjp(
 def _sum_to(g, shape):
     return sum_to_size(g, size=tuple(shape)) if tuple(g.shape) != tuple(shape) else g
 
-@op(jvp=linear, promote=None, batch=_index_put_batch, samples=_put_samples[:1] + _put_samples[2:])
+@op(
+    jvp=linear,
+    promote=None,
+    batch=_index_put_batch,
+    held=('index',),
+    samples=_put_samples[:1] + _put_samples[2:],
+)
 def index_copy(x, source, *, index):
     """A copy of `x` with `source` at `index`; as in PyTorch, a pass depends on the source itself,
     not only on its shape.

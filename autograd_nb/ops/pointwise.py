@@ -22,7 +22,7 @@ import cmath
 import math
 import numpy as np
 from ..arrays.cupy_backend import fetch, is_far, send, transfer
-from ..arrays.numpy_backend import element, xp
+from ..arrays.numpy_backend import element, in_rows, like_operands, xp
 from ..graph.apply import unbroadcast
 from ..graph.node import TensorBase
 from ..layers.complex import note_complex
@@ -942,6 +942,7 @@ def lerp_number(x, y, *, weight):
 lerp_number.vjp(x=lambda g, *, weight: g * (1 - weight), y=lambda g, *, weight: g * weight)
 
 @op(
+    layout=like_operands,
     jvp=symmetric,
     batch=pointwise,
     promote='same',
@@ -956,6 +957,7 @@ addcmul.vjp(
 )
 
 @op(
+    layout=like_operands,
     jvp=symmetric,
     batch=pointwise,
     promote='float',
@@ -973,6 +975,7 @@ addcdiv.vjp(
 
 # %% ../../nbs/ops/02_pointwise.ipynb #eb749001
 @op(
+    layout=in_rows,
     jvp=lambda tangents, values, out, statics: masked_fill(tangents[0], values[1], value=0.0),
     batch=pointwise,
     keep=('mask',),

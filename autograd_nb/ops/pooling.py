@@ -15,7 +15,7 @@ import math
 from itertools import product
 import numpy as np
 from ..arrays.cupy_backend import FUSED, Device, elementwise, fused, same_plain
-from ..arrays.numpy_backend import channels_last, xp
+from ..arrays.numpy_backend import channels_last, channels_last_of_images, xp
 from ..graph.op import Fixed, N, linear, op
 from .convolution import apart, merged, seen_by, seen_by_each
 from .indexing import basic_index
@@ -292,7 +292,7 @@ def _adaptive_max(x, size):
     return gather_arrays(x, index, dims), index
 
 @op(
-    layout=(channels_last, channels_last),
+    layout=(channels_last_of_images, channels_last_of_images),
     jvp=lambda t, v, out, s: (gather_planes(t[0], out[1], dims=len(s['size'])), None),
     batch=_fold_in,
     outputs=2,
@@ -342,7 +342,7 @@ _avg = dict(
 
 # %% ../../nbs/ops/12_pooling.ipynb #6957f60e
 @op(
-    layout=channels_last,
+    layout=channels_last_of_images,
     jvp=linear,
     batch=_fold_in,
     node=lambda window, stride, padding, ceil_mode, include, divisor: (

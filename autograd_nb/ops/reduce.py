@@ -12,7 +12,7 @@ __all__ = ['F16', 'F32', 'dims_of', 'restore', 'spread', 'count_of', 'reduction_
 # %% ../../nbs/ops/03_reduce.ipynb #d29aaacd
 import functools
 import numpy as np
-from ..arrays.numpy_backend import row_major, xp
+from ..arrays.numpy_backend import in_rows, row_major, xp
 from ..graph.errors import dim_error
 from ..graph.op import N, linear, op
 from .pointwise import as_numbers, exp, where
@@ -171,6 +171,7 @@ def max_zero(n):
 
 # %% ../../nbs/ops/03_reduce.ipynb #84a736c5
 @reduction(
+    layout=in_rows,
     jvp=lambda tangents, values, out, statics: sum(
         tangents[0]
         * (
@@ -204,6 +205,7 @@ def half_inverse(g, out):
 
 # %% ../../nbs/ops/03_reduce.ipynb #ff13cf1b
 @reduction(
+    layout=in_rows,
     jvp=lambda tangents, values, out, statics: half_inverse(
         var.jvp(tangents, values, out, statics), out
     ),
@@ -231,7 +233,13 @@ def with_mean(dispersion):
         mean(tangents[0], dim=statics['dim'], keepdim=statics['keepdim']),
     )
 
-@reduction(jvp=with_mean(var), outputs=2, node='VarMeanBackward0', samples=var.samples)
+@reduction(
+    layout=(in_rows, in_rows),
+    jvp=with_mean(var),
+    outputs=2,
+    node='VarMeanBackward0',
+    samples=var.samples,
+)
 def var_mean(x, *, dim=None, correction=1, keepdim=False):
     "Variance and mean."
     return var.kernel(x, dim=dim, correction=correction, keepdim=keepdim), mean.kernel(
@@ -246,7 +254,13 @@ var_mean.vjp(
 )
 
 # %% ../../nbs/ops/03_reduce.ipynb #2c99bf12
-@reduction(jvp=with_mean(std), outputs=2, node='StdMeanBackward0', samples=var.samples)
+@reduction(
+    layout=(in_rows, in_rows),
+    jvp=with_mean(std),
+    outputs=2,
+    node='StdMeanBackward0',
+    samples=var.samples,
+)
 def std_mean(x, *, dim=None, correction=1, keepdim=False):
     "Standard deviation and mean."
     return std.kernel(x, dim=dim, correction=correction, keepdim=keepdim), mean.kernel(

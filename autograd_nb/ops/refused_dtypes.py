@@ -107,6 +107,7 @@ nearest | c | compute_indices_weights_nearest
 resample | c | compute_indices_weights_linear
 resample | b | adaptive_avg_pool2d
 grid_sample | cib | grid_sampler_2d_cpu_kernel_impl
+im2col | i | im2col_out_cpu
 convolution | b | slow_conv2d_cpu
 conv_transpose | b | slow_conv_transpose2d_out_cpu
 cross | b | cross

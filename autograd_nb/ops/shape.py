@@ -240,7 +240,7 @@ flip.vjp(x=lambda g, *, dims: flip(g, dims=dims))
 )
 def rot90(x, *, k, dims):
     "Turned `k` times by 90 degrees in the plane of two dimensions."
-    if k % 2 == 0: return np.rot90(x, k, dims).copy()
+    if k % 2 == 0: return np.rot90(x, k, dims).copy('K' if k % 4 else 'C')
     # as PyTorch does it: turned over, and then seen from the side
     return np.flip(x, dims[k % 4 == 1]).copy('K').swapaxes(*dims)
 

@@ -19,7 +19,7 @@ __all__ = ['SELU_ALPHA', 'SELU_SCALE', 'heaviside', 'gcd', 'lcm', 'bitwise_left_
 import math
 import numpy as np
 from ..arrays.dtypes import type_name
-from ..arrays.numpy_backend import xp
+from ..arrays.numpy_backend import in_rows, like_operands, xp
 from ..layers.complex import note_complex
 from ..graph.op import Fixed, N, Z, linear, op
 from autograd_nb.ops.pointwise import (
@@ -522,6 +522,7 @@ digamma.vjp(x=lambda g, x: g * polygamma(x, order=1))
 # %% ../../nbs/ops/08_special.ipynb #91d443b5
 @unary(
     None,
+    layout=like_operands,
     promote='float',
     samples=[
         (N(3, 4, low=0.5, high=3.0), dict(order=1)),
@@ -537,6 +538,7 @@ polygamma.vjp(x=lambda g, x, *, order: g * polygamma(x, order=order + 1))
 
 @binary(
     in_double(zeta_of),
+    layout=like_operands,
     promote='float',
     node='SpecialZetaBackward0',
     samples=[(Fixed(2.0), N(3, 2, low=0.5, high=3.0))],
@@ -554,6 +556,7 @@ zeta.vjp(
 # %% ../../nbs/ops/08_special.ipynb #6260f66b
 @unary(
     None,
+    layout=in_rows,
     promote='float',
     samples=[(N(3, 4, low=2.0, high=4.0), dict(p=2)), (N(3, low=2.0, high=4.0), dict(p=3))],
 )
@@ -632,6 +635,7 @@ def _gamma_jvp(sign, name):
 
 @binary(
     in_double(lambda a, x: gamma_parts(a, x)[0]),
+    layout=like_operands,
     promote='float',
     node='IgammaBackward0',
     numbers=False,
@@ -645,6 +649,7 @@ igamma.vjp(a=unknown('igamma'), x=lambda g, a, x: g * gamma_density(a, x))
 
 @binary(
     in_double(lambda a, x: gamma_parts(a, x)[1]),
+    layout=like_operands,
     promote='float',
     node='IgammacBackward0',
     numbers=False,
@@ -889,6 +894,7 @@ def imag(x):
 imag.vjp(x=lambda g: g * 1j)
 
 @op(
+    layout=like_operands,
     jvp=linear,
     batch=lambda op, v, b, s: op(*_both(v, b)),
     holomorphic=False,

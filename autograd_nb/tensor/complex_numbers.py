@@ -50,6 +50,7 @@ def _need_parts(first, second, function, *names):
 @recorded_as('PolarBackward0')
 def polar(abs, angle, *, out=None):
     "Complex numbers from their sizes and angles."
+    F.refuse_kinds(abs, 'h', 'polar_cpu')
     _need_parts(abs, angle, 'polar', 'abs', 'angle')
     return into(out, _op['complex_of'](abs * _op['cos'](angle), abs * _op['sin'](angle)))
 
@@ -96,10 +97,12 @@ def is_neg(input):
 
 def resolve_conj(input):
     "The tensor itself: conjugates are computed at once."
+    F.need_tensor(input, 'resolve_conj')
     return input
 
 def resolve_neg(input):
     "The tensor itself: negatives are computed at once."
+    F.need_tensor(input, 'resolve_neg')
     return input
 
 # %% ../../nbs/tensor/functions/02_complex_numbers.ipynb #0088237d

@@ -8,13 +8,15 @@ __all__ = ['Detaching', 'Data', 'ViewFacts']
 # %% ../../nbs/tensor/methods/08_detaching.ipynb #341e8325
 import weakref
 
+import numpy as np
+
 from ..arrays.numpy_backend import address
 from ..graph.modes import LOCAL, SWITCH
 from ..graph.node import AccumulateGrad, TensorBase, tensor_of
 from ..layers.extras import TensorExtras
 from ..graph.op import REGISTRY
 from ..layers.inference import INFERENCE
-from ..layers.versions import JOURNAL, Writes
+from ..layers.versions import JOURNAL
 from .gradients import _undeletable
 from .views import _follow
 from ..transforms.levels import transforming
@@ -73,9 +75,12 @@ class Data:
         """The same memory outside the graph, with its own version count: writes through it are
         *not* noticed by the graph. Prefer `detach()`.
         """
-        out = tensor_of(self._array)
+        array = self._array
+        # an array of its own, so that nodes can tell whose numbers they saved; a tape knows one
+        own = array.__class__ is np.ndarray and (SWITCH.plain or LOCAL.modes.tape is None)
+        out = tensor_of(array.view() if own else array)
         out._meta = meta = TensorExtras()
-        meta.version, meta.inference = Writes(), self.is_inference()
+        meta.version, meta.inference = JOURNAL.apart(out._array), self.is_inference()
         return out
 
     @data.deleter

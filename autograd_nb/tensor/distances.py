@@ -46,6 +46,7 @@ def _distances(apart, p, dim, *points):
 @recorded_as('PdistBackward0')
 def pdist(input, p=2.0):
     "The p-norm distances between all pairs of rows."
+    F.refuse_kinds(input, 'cib', 'pdist only supports floating-point dtypes')
     _refuse_half('pdist', input)
     if input._array.ndim != 2:
         raise RuntimeError(f'pdist only supports 2D tensors, got: {input._array.ndim}D')
@@ -66,6 +67,7 @@ def pairwise_distance(x1, x2, p=2.0, eps=1e-6, keepdim=False):
 @recorded_as('CdistBackward0')
 def cdist(x1, x2, p=2.0, compute_mode='use_mm_for_euclid_dist_if_necessary'):
     "All p-norm distances between the rows of `x1` and the rows of `x2`."
+    F.refuse_kinds(x1, 'cib', 'cdist only supports floating-point dtypes, X1 got: {}')
     _refuse_half('cdist', x1)
     if x1._array.ndim < 2 or x2._array.ndim < 2:
         raise RuntimeError(
@@ -91,6 +93,7 @@ def cdist(x1, x2, p=2.0, compute_mode='use_mm_for_euclid_dist_if_necessary'):
 # %% ../../nbs/tensor/functions/13_distances.ipynb #29130bce
 def cosine_similarity(x1, x2, dim=1, eps=1e-8):
     "The cosine of the angle between vectors along `dim`; `eps` keeps their lengths away from zero."
+    F.refuse_kinds(x1, 'cib', 'expected common dtype to be floating point, yet common dtype is {}')
     try:
         wide = (
             x1._array.shape
@@ -112,6 +115,8 @@ def cosine_similarity(x1, x2, dim=1, eps=1e-8):
 @recorded_as('RenormBackward0')
 def renorm(input, p, dim, maxnorm, *, out=None):
     "Slices along `dim` whose p-norm exceeds `maxnorm`, scaled down to it."
+    words = 'linalg.vector_norm: Expected a floating point or complex tensor as input. Got {}'
+    F.refuse_kinds(input, 'ib', words)
     if p <= 0: raise RuntimeError('renorm: non-positive-norm not supported')
     n = input._array.ndim
     if n < 2:

@@ -23,6 +23,7 @@ def histc(input, bins=100, min=0, max=0, *, out=None):
     """How many elements fall into each of `bins` equal intervals from `min` to `max` (the data's
     range if both are 0).
     """
+    F.refuse_kinds(input, 'ci', 'histogram_cpu')
     a = input._array.reshape(-1)
     if bins <= 0:
         raise RuntimeError(f'torch.histogram(): bins must be > 0, but got {bins} for dimension 0')
@@ -36,6 +37,7 @@ def histc(input, bins=100, min=0, max=0, *, out=None):
 @anywhere
 def histogram(input, bins=100, *, range=None, weight=None, density=False, out=None):
     "Counts (or sums of weights, or a density) per interval, and the borders."
+    F.refuse_kinds(input, 'hcib', 'histogramdd')
     a = input._array.reshape(-1)
     edges = bins._array if isinstance(bins, TensorBase) else bins
     with np.errstate(all='ignore'):

@@ -15,6 +15,7 @@ from .. import functions as F
 from ..arrays.numpy_backend import address, storage_of
 from ..creation import empty
 from ..functions import _op, reshape, sizes_of
+from ..graph.errors import inference_write_error
 from ..graph.modes import LOCAL
 from ..graph.node import TensorBase, tensor_like
 from ..layers.versions import JOURNAL
@@ -92,6 +93,8 @@ def _resize_(self, *size, memory_format=None):
     if self.requires_grad and not LOCAL.modes.inference:
         raise RuntimeError('cannot resize variables that require grad')
     if size == self._array.shape: return self
+    if self._meta is not None and self._meta.inference and not LOCAL.modes.inference:
+        raise inference_write_error(self)
     n, old = math.prod(size), self._array
     memory = UntypedStorage(old)._memory()
     start = (address(old) - address(memory)) // old.itemsize

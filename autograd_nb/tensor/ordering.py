@@ -17,6 +17,7 @@ from ..graph.node import TensorBase, tensor_like
 # %% ../../nbs/tensor/functions/08_ordering.ipynb #32635b64
 def kthvalue(input, k, dim=-1, keepdim=False, *, out=None):
     "The k-th smallest element along `dim` (k starts at 1), and where it is."
+    F.refuse_kinds(input, 'cb', 'kthvalue_cpu')
     d = dim_of(dim, input._array.ndim)
     n = input._array.shape[d] if input._array.ndim else 1
     if not n:
@@ -87,6 +88,7 @@ def logcumsumexp(input, dim, *, out=None):
 @anywhere
 def unique_consecutive(input, return_inverse=False, return_counts=False, dim=None):
     "Elements that differ from the one before; where each element went; how long each run is."
+    F.refuse_kinds(input, 'c', 'unique')
     a = (
         input._array.reshape(-1)
         if dim is None

@@ -95,6 +95,8 @@ def addr(input, vec1, vec2, *, beta=1, alpha=1, out=None):
         if x._array.ndim != 1:
             raise RuntimeError(f'addr: Expected 1-D argument {name}, but got {x._array.ndim}-D')
     x = F.outer(vec1, vec2)
+    if x._array.dtype == bool and input._array.dtype == bool:
+        return into(out, (x & builtins.bool(alpha)) | (input & builtins.bool(beta)))
     if alpha != 1: x = x * alpha
     return into(out, x if beta == 0 else (input if beta == 1 else input * beta) + x)
 

@@ -48,14 +48,23 @@ def _counts(draw, generator, *inputs):
 def _uniform(x, generator):
     return (generator or chance_of(x._array)).uniform(x._array.shape, np.dtype('f8'))
 
+def _need_continuous(x, name):
+    words = (
+        f'{name} distribution is a continuous probability distribution. dtype must be a floating'
+        ' point but you specified {}'
+    )
+    F.refuse_kinds(x, 'cib', words)
+
 def exponential_(self, lambd=1, *, generator=None):
     "Fill with exponentially distributed numbers of rate `lambd`."
+    _need_continuous(self, 'Exponential')
     if lambd <= 0:
         raise RuntimeError(f'exponential_ expects lambda > 0.0, but found lambda={lambd}')
     return self._draw(-np.log1p(-_uniform(self, generator)) / lambd, 'exponential_')
 
 def geometric_(self, p, *, generator=None):
     "Fill with numbers of trials until a success of probability `p`."
+    F.refuse_kinds(self, 'cb', 'geometric_cpu')
     if not 0 < p < 1:
         raise RuntimeError(f'geometric_ expects p to be in (0, 1), but got p={p}')
     return self._draw(
@@ -64,6 +73,7 @@ def geometric_(self, p, *, generator=None):
 
 def cauchy_(self, median=0, sigma=1, *, generator=None):
     "Fill with Cauchy-distributed numbers."
+    _need_continuous(self, 'Cauchy')
     if sigma <= 0:
         raise RuntimeError(f'cauchy_ expects sigma > 0.0, but found sigma={sigma}')
     return self._draw(
@@ -72,6 +82,7 @@ def cauchy_(self, median=0, sigma=1, *, generator=None):
 
 def log_normal_(self, mean=1, std=2, *, generator=None):
     "Fill with numbers whose logarithms are normal."
+    F.refuse_kinds(self, 'cib', 'log_normal_cpu')
     if std <= 0:
         raise RuntimeError(f'log_normal_ expects std > 0.0, but found std={std}')
     return self._draw(

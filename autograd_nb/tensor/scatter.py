@@ -47,10 +47,30 @@ def marked(index, n, d):
         raise IndexError(f'index {bad} is out of bounds for dimension {d} with size {n}') from None
     return tensor_like(mask)
 
+def _of_nothing(input, d, index):
+    """The index to fill `input`, which has no elements, with: whatever it names, nothing is
+    written. Raises PyTorch's error if dimension `d` has no places.
+    """
+    shape, itemsize = input._array.shape, input._array.itemsize
+    sizes = [1 if k == d else s for k, s in enumerate(shape)]
+    if shape[d] == 0 and 0 not in sizes:
+        steps = [
+            0 if k == d else math.prod([max(s, 1) for s in shape[k + 1 :]])
+            for k in range(len(shape))
+        ]
+        size = itemsize * (1 + sum((n - 1) * s for n, s in zip(sizes, steps)))
+        raise RuntimeError(
+            f'setStorage: sizes {sizes}, strides {steps}, storage offset 0, and itemsize'
+            f' {itemsize} requiring a storage size of {size} are out of bounds for storage of size'
+            f' 0. There is no place along dimension {d} to fill'
+        )
+    return reshape(index, -1)[:0]
+
 def index_fill(input, dim, index, value):
     "A copy with `value` in the slices along `dim` named by `index`."
-    _index_of(index, 'index_fill')
+    places = _index_of(index, 'index_fill')
     d, n = dim_of(dim, input._array.ndim), input._array.shape or (1,)
+    if 0 in n and 0 not in places.shape: index = _of_nothing(input, d, index)
     if index.__class__ in WRAPPERS:
         mask = _op['any'](unsqueeze(index, 0) == tensor_like(np.arange(n[d])[:, None]), dim=1)
     else:
@@ -72,16 +92,16 @@ def index_copy(input, dim, index, source, *, out=None):
     "A copy with the slices of `source` in the places along `dim` named by `index`."
     if out is not None: return into(out, index_copy(input, dim, index, source))
     i, d = _index_of(index, 'index_copy'), dim_of(dim, input._array.ndim)
-    if input._array.dtype != source._array.dtype:
-        raise RuntimeError(
-            'index_copy_(): self and source expected to have the same dtype, but got (self)'
-            f' {F._type_name(input)} and (source) {F._type_name(source)}'
-        )
     if input._array.ndim != source._array.ndim and input._array.ndim and source._array.ndim:
         raise IndexError(
             'index_copy_(): When source and destination are not scalars, their dimensionality must'
             f' match. Source dimensionality ({source._array.ndim}), destination dimensionality'
             f' ({input._array.ndim})'
+        )
+    if input._array.dtype != source._array.dtype:
+        raise RuntimeError(
+            'index_copy_(): self and source expected to have the same dtype, but got (self)'
+            f' {F._type_name(input)} and (source) {F._type_name(source)}'
         )
     if source._array.ndim and len(i) != source._array.shape[d]:
         raise IndexError(

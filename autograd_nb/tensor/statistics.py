@@ -31,6 +31,7 @@ def _missing(input):
 
 def nansum(input, dim=None, keepdim=False, *, dtype=None, out=None):
     "The sum of all that is not NaN."
+    F.refuse_kinds(input, 'c', 'nansum on CPU does not support complex inputs')
     bad = _missing(input)
     if bad is None: return F.sum(input, _tuple(dim), keepdim, dtype=dtype, out=out)
     kept = F.masked_fill(input, bad, 0)
@@ -40,6 +41,7 @@ def nansum(input, dim=None, keepdim=False, *, dtype=None, out=None):
 # %% ../../nbs/tensor/functions/09_statistics.ipynb #24217e4a
 def nanmean(input, dim=None, keepdim=False, *, dtype=None, out=None):
     "The mean of all that is not NaN."
+    F.refuse_kinds(input, 'c', 'nansum on CPU does not support complex inputs')
     bad = _missing(input)
     if bad is None:
         raise RuntimeError(
@@ -53,6 +55,7 @@ def nanmedian(input, dim=None, keepdim=False, *, out=None):
     """The middle element (the lower of two) of all that is not NaN; with `dim`, a pair (values,
     indices).
     """
+    F.refuse_kinds(input, 'cb', 'median_cpu')
     if dim is None:
         flat = reshape(input, -1)
         return into(

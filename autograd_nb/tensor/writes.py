@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['SPREAD', 'refuse_inference', 'refuse_write', 'refuse_overlap', 'unrecorded', 'all_unrecorded', 'may_write', 'written',
-           'CopySlices', 'overwrite', 'rebase']
+           'CopySlices', 'MovedLeaf', 'overwrite', 'rebase']
 
 # %% ../../nbs/tensor/methods/03_writes.ipynb #c4071cbd
 import warnings
@@ -76,16 +76,16 @@ def _is_dense(array):
         size *= n
     return True
 
+def _steps(array): return [s for s, n in zip(array.strides, array.shape) if n != 1]
+
 def refuse_overlap(array, other):
     "Raise PyTorch's error if `other`, an input, shares part of the memory that is to be written."
     if storage_of(array) is not storage_of(other) or not np.may_share_memory(array, other):
         return
-    if (
-        array.strides == other.strides
-        and array.size == other.size
-        and address(array) == address(other)
-    ):
-        return
+    if address(array) == address(other) and array.size == other.size:
+        if array.strides == other.strides: return
+        # the strides of single elements say nothing
+        if array.shape == other.shape and _steps(array) == _steps(other) != []: return
     # what lies between may be free of both: PyTorch does not look closer either
     if not _is_dense(array) or not _is_dense(other): return
     raise overlap_error()
@@ -215,7 +215,7 @@ class _SliceRules:
             try:
                 outs = self._of_fn(part, lambda g: self.fn.run(g, keep))
             except AttributeError as error:
-                if error.obj is self.fn and error.name in self.fn.fields:
+                if error.obj is self.fn and error.name in self.fn.fields + self.fn.held:
                     raise freed_error(self.fn) from None
                 raise
         return self._joined(g, outs, part, lambda: np.zeros(part.shape, part.dtype, like=g))
@@ -362,6 +362,23 @@ def _store(x, new, several, name, modes):
     if meta is not None: _tell_kin(meta if meta.base is None else meta.base._meta)
 
 # %% ../../nbs/tensor/methods/03_writes.ipynb #22ca8cc7
+class MovedLeaf(AccumulateGrad):
+    "The node of what was a leaf until a write gave it a history: nothing can be added there."
+
+    __slots__ = ()
+
+    @property
+    def dtype(self):
+        raise RuntimeError(
+            'leaf variable has been moved into the graph interior: it had requires_grad switched'
+            ' off, and an in-place operation then gave it a history. Write into a clone()'
+        )
+
+def _leave_leaf(meta):
+    "Have gradients refused by the node that a tensor had while it was a leaf."
+    former = None if meta is None or meta.former is None else meta.former()
+    if former is not None: former.__class__ = MovedLeaf
+
 def _write_history(x, result, new, lost, modes):
     """Give `x`, which holds the numbers `new` of `result`, the history of `result`, and renew that
     of the tensors that share its memory.
@@ -383,7 +400,9 @@ def _write_history(x, result, new, lost, modes):
         else: _write_through(x, base, result, lost)
     elif node is not None or x._node is not None or first is not None and first.cut:
         x._node = node
-        if meta is not None: renew_views(x)
+        if meta is not None:
+            _leave_leaf(meta)
+            renew_views(x)
     if box is not None: retain_in(x, box)
 
 def _write_through(x, base, result, lost):
@@ -403,6 +422,7 @@ def _write_through(x, base, result, lost):
     else:
         record, place = REGISTRY['as_strided_scatter'].record, placed_in(x, base)
         record((base, result), [base._array, x._array], [base._array], [base], [None] * 2, place)
+    _leave_leaf(base._meta)
     retain_in(base, box)
     renew_views(base)
 

@@ -53,6 +53,8 @@ _functions = SimpleNamespace(
     UndefinedGrad=_UndefinedGrad,
 )
 
+
+# %% ../nbs/pytorch_names/01_core.ipynb #e0775103
 def _set_fwd_grad_enabled(mode):
     "Switch the passing on of tangents on or off."
     TANGENTS.on = bool(mode)

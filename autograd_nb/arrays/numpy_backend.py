@@ -147,6 +147,8 @@ def in_rows(result, arrays):
     "`row_major` as a layout."
     return row_major(result)
 
+
+# %% ../../nbs/arrays/02_numpy.ipynb #16b9bb97
 def shows_channels_last(array):
     "Whether PyTorch takes the strides of images for channels last."
     if array.ndim not in (4, 5) or array.flags.c_contiguous and array.shape[1] > 1: return False

@@ -1623,10 +1623,9 @@ def multilabel_margin_loss(input, target, size_average=None, reduce=None, reduct
         ).reshape(n, classes)
         > 0
     )
-    dtype = x._array.dtype
     labels = F.gather(x, 1, tensor_like(np.where(counted, t, 0)))
     pairs = (1 - (labels.unsqueeze(2) - x.unsqueeze(1))).clamp(min=0) * tensor_like(
-        (counted[:, :, None] & ~is_label[:, None, :]).astype(dtype)
+        (counted[:, :, None] & ~is_label[:, None, :]).astype(x._array.dtype)
     )
     out = F.sum(pairs, (1, 2)) / classes
     return summarise(out.reshape(()) if single else out, reduction)

@@ -32,6 +32,8 @@ def innermost(result, x, dims, last=None):
     inner = {d % x.ndim for d in dims}
     return laid(result, sorted(order, key=lambda d: (d == last, d in inner)))
 
+
+# %% ../../nbs/ops/22_fourier.ipynb #47eadf5c
 _opposite = dict(backward='forward', forward='backward', ortho='ortho')
 
 def _fft_batch(op, values, batched, statics):

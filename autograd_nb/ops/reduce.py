@@ -226,6 +226,8 @@ std.vjp(
     )
 )
 
+
+# %% ../../nbs/ops/03_reduce.ipynb #dc3ca01e
 def with_mean(dispersion):
     "The forward-mode rule of `dispersion` and mean, two results of one operation."
     return lambda tangents, values, out, statics: (

@@ -91,8 +91,7 @@ class RequiresGrad:
         self.requires_grad_(value)
 
     @requires_grad.deleter
-    def requires_grad(self):
-        _undeletable('requires_grad')
+    def requires_grad(self): _undeletable('requires_grad')
 
     def requires_grad_(self, requires_grad=True):
         "Start or stop recording operations on this leaf; returns it."

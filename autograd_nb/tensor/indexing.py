@@ -146,6 +146,8 @@ def _check_places(x, index, value):
         )
     return index
 
+
+# %% ../../nbs/tensor/methods/12_indexing.ipynb #72d0355d
 def picks_all(index, shape):
     "Whether an index of integers, slices, None and Ellipsis leaves a tensor of `shape` as it is."
     sizes = iter(shape)

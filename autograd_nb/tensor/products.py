@@ -88,6 +88,8 @@ def kron(input, other, *, out=None):
     )
     return into(out, rename(reshape(x, [s * t for s, t in zip(a, b)]), 'UnsafeViewBackward0'))
 
+
+# %% ../../nbs/tensor/functions/12_products.ipynb #32ae2f76
 @recorded_as('AddrBackward0')
 def addr(input, vec1, vec2, *, beta=1, alpha=1, out=None):
     "`beta * input + alpha * outer(vec1, vec2)`."

@@ -66,6 +66,8 @@ def _of_nothing(input, d, index):
         )
     return reshape(index, -1)[:0]
 
+
+# %% ../../nbs/tensor/functions/07_scatter.ipynb #405f6184
 def index_fill(input, dim, index, value):
     "A copy with `value` in the slices along `dim` named by `index`."
     places = _index_of(index, 'index_fill')

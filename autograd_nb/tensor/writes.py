@@ -379,6 +379,8 @@ def _leave_leaf(meta):
     former = None if meta is None or meta.former is None else meta.former()
     if former is not None: former.__class__ = MovedLeaf
 
+
+# %% ../../nbs/tensor/methods/03_writes.ipynb #0a2b5af5
 def _write_history(x, result, new, lost, modes):
     """Give `x`, which holds the numbers `new` of `result`, the history of `result`, and renew that
     of the tensors that share its memory.
@@ -405,6 +407,8 @@ def _write_history(x, result, new, lost, modes):
             renew_views(x)
     if box is not None: retain_in(x, box)
 
+
+# %% ../../nbs/tensor/methods/03_writes.ipynb #d29c3998
 def _write_through(x, base, result, lost):
     "Pass a write to the view `x` on to the history of its base."
     node, box = result._node, released_box(base)

@@ -172,7 +172,7 @@ def laid_out(layout, kernel):
     def laid(*arrays, **statics):
         out = kernel(*arrays, **statics)
         if not isinstance(layout, tuple): return layout(out, arrays)
-        return [r if lay is None else lay(r, arrays) for r, lay in zip(out, layout)]
+        return tuple([r if lay is None else lay(r, arrays) for r, lay in zip(out, layout)])
 
     return laid
 

@@ -27,11 +27,13 @@ from .. import functions as F
 from ..argument_types import explain_functions
 from ..autograd.function import DelayedError
 from ..arrays.cupy_backend import anywhere, home_of, is_far, library_of, tracked
-from ..arrays.dtypes import bfloat16, finfo, float16, float32, type_name
+from autograd_nb.arrays.dtypes import (
+    bfloat16, channels_last, channels_last_3d, finfo, float16, float32, type_name
+)
 from ..arrays.numpy_backend import xp
 from ..arrays.random import default_generator
 from ..functions import need_tensor, one_hot  # noqa: F401
-from ..tensor import chance_of, may_write, overwrite
+from ..tensor import chance_of, has_channels_last, may_write, overwrite
 from ..graph.errors import broadcast_error, dtypes_error, kind_error
 from ..transforms.levels import Facade, draw
 from ..creation import zeros_like
@@ -59,7 +61,7 @@ from autograd_nb.nn.spatial import (  # noqa: F401
     adaptive_max_pool3d, adaptive_max_pool3d_with_indices, affine_grid, avg_pool1d, avg_pool2d,
     avg_pool3d, channel_shuffle, conv1d, conv2d, conv3d, conv_transpose1d, conv_transpose2d,
     conv_transpose3d, fold, fractional_max_pool2d, fractional_max_pool2d_with_indices,
-    fractional_max_pool3d, fractional_max_pool3d_with_indices, grid_sample, interpolate, laid_like,
+    fractional_max_pool3d, fractional_max_pool3d_with_indices, grid_sample, interpolate,
     local_response_norm, lp_pool1d, lp_pool2d, lp_pool3d, max_pool1d, max_pool1d_with_indices,
     max_pool2d, max_pool2d_with_indices, max_pool3d, max_pool3d_with_indices, max_unpool1d,
     max_unpool2d, max_unpool3d, native_channel_shuffle, pad, pixel_shuffle, pixel_unshuffle, unfold,
@@ -610,7 +612,9 @@ def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5):
     out = F.reshape(out, *input.shape)
     layout = (1, c, *(1,) * (input.dim() - 2))
     out = _scaled(out, weight, bias, layout, 'NativeGroupNormBackward0')
-    return laid_like(out, input, most=5)
+    if not has_channels_last(input._array): return out
+    order = channels_last if input.dim() == 4 else channels_last_3d
+    return rename(out.contiguous(memory_format=order), 'NativeGroupNormBackward0')
 
 # %% ../../nbs/nn/03_functional.ipynb #89c00ded
 def _track(running, new, momentum):

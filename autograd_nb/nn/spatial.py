@@ -8,8 +8,8 @@ __all__ = ['conv1d', 'conv2d', 'conv3d', 'conv_transpose1d', 'conv_transpose2d',
            'adaptive_max_pool2d_with_indices', 'adaptive_max_pool3d', 'adaptive_max_pool3d_with_indices',
            'adaptive_avg_pool1d', 'adaptive_avg_pool2d', 'adaptive_avg_pool3d', 'max_unpool1d', 'max_unpool2d',
            'max_unpool3d', 'lp_pool1d', 'lp_pool2d', 'lp_pool3d', 'native_channel_shuffle', 'spread', 'as_batch',
-           'laid_like', 'unfold', 'fold', 'local_response_norm', 'interpolate', 'upsample', 'upsample_nearest',
-           'upsample_bilinear', 'pixel_shuffle', 'pixel_unshuffle', 'channel_shuffle', 'affine_grid', 'grid_sample']
+           'unfold', 'fold', 'local_response_norm', 'interpolate', 'upsample', 'upsample_nearest', 'upsample_bilinear',
+           'pixel_shuffle', 'pixel_unshuffle', 'channel_shuffle', 'affine_grid', 'grid_sample']
 
 # %% ../../nbs/nn/04_spatial.ipynb #b14d8f1c
 import builtins
@@ -28,7 +28,7 @@ from ..graph.node import TensorBase, tensor_like
 from ..layers.names import recorded_as, rename
 from ..graph.op import REGISTRY
 from ..tensor.padding import pad
-from ..tensor import chance_of, has_channels_last
+from ..tensor import chance_of
 from ..ops.convolution import out_sizes
 from autograd_nb.ops.pooling import (
     SMOOTH, area_matrix, cubic_matrix, linear_matrix, pool_sizes, smooth_matrix
@@ -48,28 +48,15 @@ def as_batch(input, dims):
     single = input.dim() == dims + 1
     return (F.unsqueeze(input, 0) if single else input), single
 
-def laid_like(out, *inputs, most=4):
-    """`out`, a new result, with its channels last in memory if those of an input are: PyTorch's
-    kernels hand that order on, some in three dimensions (`most` 5) as in two.
-    """
-    a = out._array
-    if a.__class__ is not np.ndarray or not 4 <= a.ndim <= most: return out
-    if any([has_channels_last(x._array) for x in inputs]):
-        order = (0, *range(2, a.ndim), 1)
-        kept = np.empty([a.shape[i] for i in order], a.dtype)
-        kept[...] = a.transpose(order)
-        out._array = kept.transpose(0, -1, *range(1, a.ndim - 1))
-    return out
-
 def _undone(out, single): return F.squeeze(out, 0) if single else out
 
-def _pooled(out, single, dims, node, x=None):
-    """The result of a pool of `x`: PyTorch pools in one dimension as in two, and drops one; in
-    others it takes a single example as it is.
+def _pooled(out, single, dims, node):
+    """The result of a pool. PyTorch pools in one dimension as in two, and drops one; in others it
+    takes a single example as it is.
     """
-    most = 5 if node.startswith('MaxPool') else 4
-    out = _undone(out if x is None else laid_like(out, x, most=most), single)
+    out = _undone(out, single)
     return rename(out, 'SqueezeBackward1', False) if dims == 1 else rename(out, node)
+
 
 # %% ../../nbs/nn/04_spatial.ipynb #1de6079e
 def _named(function, name, doc):
@@ -237,7 +224,7 @@ def _conv(name, dims):
         out = _op['convolution'](
             x, weight, bias, stride=stride, padding=padding, dilation=dilation, groups=int(groups)
         )
-        return _undone(laid_like(out, x, weight), single)
+        return _undone(out, single)
 
     return _named(
         conv, name,
@@ -289,7 +276,7 @@ def _conv_transpose(name, dims):
             x, weight, bias, size=size, stride=stride, padding=padding, dilation=dilation,
             groups=int(groups),
         )
-        return _undone(laid_like(out, x, weight), single)
+        return _undone(out, single)
 
     return _named(
         conv_transpose, name,
@@ -564,8 +551,8 @@ def _max_pool(dims):
             x, window=window, stride=stride, padding=padding, dilation=dilation,
             ceil_mode=bool(ceil_mode),
         )
-        out = _pooled(out, single, dims, f'MaxPool{dims}DWithIndicesBackward0', x)
-        return (out, _undone(laid_like(index, x, most=5), single)) if return_indices else out
+        out = _pooled(out, single, dims, f'MaxPool{dims}DWithIndicesBackward0')
+        return (out, _undone(index, single)) if return_indices else out
 
 
     def with_indices(
@@ -610,7 +597,6 @@ def _avg_pool(dims):
             single,
             dims,
             f'AvgPool{dims}DBackward0',
-            x,
         )
 
     if dims == 1:
@@ -690,8 +676,8 @@ def _adaptive_max(dims):
     def adaptive_max_pool(input, output_size, return_indices=False):
         x, single, size = _adaptive_input('max', dims, input, output_size)
         out, index = _op['adaptive_max_pool'](x, size=size)
-        out = _pooled(out, single, dims, f'AdaptiveMaxPool{dims}DBackward0', x)
-        return (out, _undone(laid_like(index, x), single)) if return_indices else out
+        out = _pooled(out, single, dims, f'AdaptiveMaxPool{dims}DBackward0')
+        return (out, _undone(index, single)) if return_indices else out
 
     def with_indices(input, output_size, return_indices=False):
         return adaptive_max_pool(input, output_size, True)
@@ -714,7 +700,7 @@ def _adaptive_avg(dims):
         if dims > 1 and output_size in (1, (1,) * dims):
             if input.dim() < dims: raise dim_error(-dims, input.dim())
             F.refuse_integers(_ADAPTIVE['avg', dims], input)
-            return laid_like(F.mean(input, tuple(range(-dims, 0)), True), input)
+            return F.mean(input, tuple(range(-dims, 0)), True)
         x, single, size = _adaptive_input('avg', dims, input, output_size)
         old = x.shape[2:]
         if set(size) == {1}:
@@ -732,7 +718,7 @@ def _adaptive_avg(dims):
                 node=f'AdaptiveAvgPool{dims}DBackward0',
             )
         node = 'MeanBackward1' if set(size) == {1} else f'AdaptiveAvgPool{dims}DBackward0'
-        return _pooled(out, single, dims, node, x)
+        return _pooled(out, single, dims, node)
 
     return _named(
         adaptive_avg_pool, f'adaptive_avg_pool{dims}d',
@@ -948,7 +934,6 @@ def interpolate(
     if dims in (1, 2, 3) and mode in ('nearest', 'nearest-exact'):
         indices = [_nearest_index(n, s, f, mode != 'nearest') for n, s, f in zip(old, size, given)]
         out = _op['nearest'](input, indices=tuple(indices), how=(None, tuple(given)))
-        out = laid_like(out, input, most=5)
         return out if mode == 'nearest' else rename(out, f'UpsampleNearestExact{dims}DBackward0')
     if dims in (1, 2, 3) and mode == 'area':
         pools = adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
@@ -963,7 +948,7 @@ def interpolate(
         node=f'Upsample{mode.capitalize()}{dims}D{"Aa" if antialias else ""}Backward0',
         how=(align_corners, tuple(given)),
     )
-    return laid_like(out, input, most=5)
+    return out
 
 # %% ../../nbs/nn/04_spatial.ipynb #64d8c221
 def _aligned(mode, align_corners):

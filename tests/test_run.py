@@ -255,7 +255,7 @@ def test_both_commands_in_a_fresh_clone(tmp_path):
     finally:
         tutorial.send_signal(signal.SIGINT)
         try:
-            status = tutorial.wait(30)
+            status = tutorial.wait(120)
         except subprocess.TimeoutExpired:
             tutorial.kill()
             raise

@@ -614,7 +614,7 @@ def test_benchmarks_are_told_as_they_are(figures):
     text = speed.page()
     assert "Abacus 3000, 2 cores" in text and "| small <things> | 1 ms · **0.50** | 2 ms | 4 ms · 2.00 |" in text and "| large things | 30 ms · **3.00** | 10 ms | – |" in text
     assert "faster than PyTorch in 1 of 2" in text and "*large things*, where PyTorch is 3.0 times as fast" in text and "1.2 times as slow as PyTorch (2 workloads) and 4.0 times as fast as Other (1 workload)" in text
-    assert "small &lt;things&gt;: autograd_nb 0.50, Other 2.00; large things: autograd_nb 3.00." in text and text.count('class="spread"') == 3 and "| large things | 5 MiB |" in text
+    assert "small &lt;things&gt;: autograd_nb 0.50, Other 2.00; large things: autograd_nb 3.00." in text and text.count('class="spread"') == 6 and "| large things | 5 MiB |" in text
     assert "Abacus 3000" in speed.summary() and "**3.00**" in speed.summary()
 
 

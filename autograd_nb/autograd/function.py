@@ -687,7 +687,6 @@ def _note_writes(ctx, outputs, inputs, dirty, fixed, recording):
         JOURNAL.note(o._array, name, None if o._meta is None else o._meta.version)
     for o in written:
         if not LOCAL.modes.quiet and id(o) not in fixed:
-            if recording and o.grad_fn is not None and o._meta is not None: o.grad = None
             refuse_write(o, o.requires_grad, name, 'has been')
         if recording and id(o) not in inputs:
             warnings.warn(
@@ -708,6 +707,7 @@ def _note_writes(ctx, outputs, inputs, dirty, fixed, recording):
 
 def _new_history(ctx, args, o, edge):
     "Lead the history of `o`, which `forward` changed in place, to the node."
+    if o.grad_fn is not None and o._meta is not None: o.grad = None
     inputs = [id(args[i]) for i in ctx.where]
     rebase(o, edge, inputs.index(id(o)) if id(o) in inputs else None)
 

@@ -398,7 +398,7 @@ def _picked_batch(op, values, batched, statics):
     )
 
 @op(
-    layout=like_operands,
+    layout=lambda out, arrays: like_operands(out, arrays[1:]),  # as the places lie
     jvp=linear,
     batch=_picked_batch,
     keep=('index',),

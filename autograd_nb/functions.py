@@ -123,7 +123,7 @@ def need_first(value, other, function):
         raise combination_error(function, (value, other))
     need_tensor(value, function)
 
-def refuse_kinds(x, kinds, words):
+def refuse_kinds(x, kinds, words, remedy=''):
     """Raise PyTorch's error if the numbers of a tensor are of one of `kinds`: 'c' complex, 'i'
     whole, 'b' truth values, 'h' of sixteen bits. `words`: of a RuntimeError, or a kernel's name.
     """
@@ -134,7 +134,7 @@ def refuse_kinds(x, kinds, words):
     if ('h' if half else 'i' if kind == 'u' else kind) not in kinds: return
     name = _type_name(x)
     if ' ' in words: raise RuntimeError(words.replace('{}', name))
-    raise NotImplementedError(f'"{words}" not implemented for \'{name}\'')
+    raise NotImplementedError(f'"{words}" not implemented for \'{name}\'{remedy}')
 
 def whole(value, function, name, position):
     "`value` as an int; PyTorch's TypeError unless it is a whole number."
@@ -226,14 +226,10 @@ def refuse_whole(dtype, kind):
         words = dict(uniform='check_uniform_bounds', normal='normal_kernel_cpu')[kind]
         raise NotImplementedError(f'"{words}" not implemented for \'{TYPE_NAMES[dtype.name]}\'')
 
-def refuse_integers(kernel, *inputs):
-    "Raise PyTorch's error, with the name of its kernel, if an input has a dtype without fractions."
-    for x in inputs:
-        if x._array.dtype.kind in 'biu':
-            raise NotImplementedError(
-                f'"{kernel}" not implemented for \'{TYPE_NAMES[x._array.dtype.name]}\'\n'
-                '  instead: x.float(), or dtype=torch.float32 where it is made'
-            )
+def refuse_integers(kernel, x):
+    "Raise PyTorch's error, with the name of its kernel, if `x` has a dtype without fractions."
+    instead = '\n  instead: x.float(), or dtype=torch.float32 where it is made'
+    refuse_kinds(x, 'ib', kernel, instead)
 
 
 # %% ../nbs/tensor/02_functions.ipynb #e08c4e0b

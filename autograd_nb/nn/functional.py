@@ -673,15 +673,13 @@ def batch_norm(
         if count == 1 or eps <= 0: raise _training_error(input, count, eps)
     elif eps < 0 or running_mean is None or running_var is None:
         raise _evaluation_error(running_mean, eps)
-    mixed = a.dtype.kind in 'biu'
+    mixed = False
     for name, t in zip(_OF_CHANNELS, (running_mean, running_var, weight, bias)):
         if t is None: continue
         if t._array.size != channels:
             raise RuntimeError(f'{name} should contain {channels} elements not {t._array.size}')
         mixed = mixed or t._array.dtype is not a.dtype
-    if mixed:
-        F.refuse_integers('batch_norm', input)
-        _check_mixed(input, weight, bias, running_mean, running_var)
+    if mixed: _check_mixed(input, weight, bias, running_mean, running_var)
     dims, layout = (0, *range(2, a.ndim)), (1, channels, *(1,) * (a.ndim - 2))
     if not training:
         if all(t is None or t._node is None for t in (weight, bias)) or LOCAL.modes.quiet:
@@ -1539,7 +1537,6 @@ def multi_margin_loss(
     F.refuse_kinds(input, 'hcib', 'multi_margin_loss_cpu_kernel')
     F.need_tensor(input, 'multi_margin_loss')
     reduction = reduction_of(reduction, size_average, reduce)
-    F.refuse_integers('multi_margin_loss_cpu_kernel', input)
     if p not in (1, 2): raise ValueError('only p == 1 and p == 2 supported')
     if weight is not None and weight.dim() != 1:
         raise ValueError('weight must be one-dimensional')
@@ -1596,7 +1593,6 @@ def multilabel_margin_loss(input, target, size_average=None, reduce=None, reduct
     """
     F.refuse_kinds(input, 'hcib', 'multilabel_margin_loss_forward_out_frame')
     reduction = reduction_of(reduction, size_average, reduce)
-    F.refuse_integers('multilabel_margin_loss_forward_out_frame', input)
     if input.dim() > 2 or 0 in input.shape[-1:]:
         raise RuntimeError(
             'Expected non-empty vector or matrix with optional 0-dim batch size, but got:'

@@ -942,13 +942,13 @@ def interpolate(
         if align_corners:
             raise ValueError('Lanczos mode does not support align_corners=True')
         if not antialias: raise ValueError('Lanczos mode requires antialias=True')
-    out = _op['resample'](
+    return _op['resample'](
         input,
         matrices=_resampling(input, size, given, mode, align_corners, antialias),
         node=f'Upsample{mode.capitalize()}{dims}D{"Aa" if antialias else ""}Backward0',
         how=(align_corners, tuple(given)),
     )
-    return out
+
 
 # %% ../../nbs/nn/04_spatial.ipynb #64d8c221
 def _aligned(mode, align_corners):

@@ -371,8 +371,8 @@ def prod_rule(g, x, out, *, dim, keepdim):
 )
 def prod(x, *, dim=None, keepdim=False):
     "The product; integers are multiplied as int64."
-    in_rows = dim is None or dim in (-1, x.ndim - 1)
-    if in_rows and x.size > 256 and x.dtype.kind == 'f' and xp.on_host and x.flags.c_contiguous:
+    along_rows = dim is None or dim in (-1, x.ndim - 1)
+    if along_rows and x.size > 256 and x.dtype.kind == 'f' and xp.on_host and x.flags.c_contiguous:
         out = product_of_rows(x.reshape(-1) if dim is None else x)
         if not keepdim: return out
         return np.reshape(out, (1,) * x.ndim if dim is None else (*x.shape[:-1], 1))

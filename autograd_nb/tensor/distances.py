@@ -17,11 +17,6 @@ from ..layers.names import recorded_as, rename
 from .elementwise import clamp_min
 
 # %% ../../nbs/tensor/functions/13_distances.ipynb #fc916b0b
-def _refuse_half(name, x):
-    "Raise PyTorch's error for numbers of sixteen bits."
-    if x._array.dtype.itemsize == 2 and x._array.dtype.kind in 'fV':
-        raise NotImplementedError(f'"{name}" not implemented for \'{F._type_name(x)}\'')
-
 @recorded_as('DistBackward0')
 def dist(input, other, p=2):
     "The p-norm of the difference."
@@ -47,7 +42,7 @@ def _distances(apart, p, dim, *points):
 def pdist(input, p=2.0):
     "The p-norm distances between all pairs of rows."
     F.refuse_kinds(input, 'cib', 'pdist only supports floating-point dtypes')
-    _refuse_half('pdist', input)
+    F.refuse_kinds(input, 'h', 'pdist')
     if input._array.ndim != 2:
         raise RuntimeError(f'pdist only supports 2D tensors, got: {input._array.ndim}D')
     i, j = np.triu_indices(input._array.shape[0], 1)
@@ -68,7 +63,7 @@ def pairwise_distance(x1, x2, p=2.0, eps=1e-6, keepdim=False):
 def cdist(x1, x2, p=2.0, compute_mode='use_mm_for_euclid_dist_if_necessary'):
     "All p-norm distances between the rows of `x1` and the rows of `x2`."
     F.refuse_kinds(x1, 'cib', 'cdist only supports floating-point dtypes, X1 got: {}')
-    _refuse_half('cdist', x1)
+    F.refuse_kinds(x1, 'h', 'cdist')
     if x1._array.ndim < 2 or x2._array.ndim < 2:
         raise RuntimeError(
             f'cdist only supports at least 2D tensors, X1 got: {x1._array.ndim}D'

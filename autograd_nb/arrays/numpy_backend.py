@@ -151,7 +151,7 @@ def in_rows(result, arrays):
 # %% ../../nbs/arrays/02_numpy.ipynb #16b9bb97
 def shows_channels_last(array):
     "Whether PyTorch takes the strides of images for channels last."
-    if array.ndim not in (4, 5) or array.flags.c_contiguous and array.shape[1] > 1: return False
+    if array.ndim not in (4, 5): return False
     shape, strides = array.shape, array.strides
     least = 0
     if not strides[1] or not array.size: return False

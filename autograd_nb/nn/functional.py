@@ -30,10 +30,10 @@ from ..arrays.cupy_backend import anywhere, home_of, is_far, library_of, tracked
 from autograd_nb.arrays.dtypes import (
     bfloat16, channels_last, channels_last_3d, finfo, float16, float32, type_name
 )
-from ..arrays.numpy_backend import xp
+from ..arrays.numpy_backend import shows_channels_last, xp
 from ..arrays.random import default_generator
 from ..functions import need_tensor, one_hot  # noqa: F401
-from ..tensor import chance_of, has_channels_last, may_write, overwrite
+from ..tensor import chance_of, may_write, overwrite
 from ..graph.errors import broadcast_error, dtypes_error, kind_error
 from ..transforms.levels import Facade, draw
 from ..creation import zeros_like
@@ -612,9 +612,9 @@ def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5):
     out = F.reshape(out, *input.shape)
     layout = (1, c, *(1,) * (input.dim() - 2))
     out = _scaled(out, weight, bias, layout, 'NativeGroupNormBackward0')
-    if not has_channels_last(input._array): return out
+    if not shows_channels_last(input._array): return out
     order = channels_last if input.dim() == 4 else channels_last_3d
-    return rename(out.contiguous(memory_format=order), 'NativeGroupNormBackward0')
+    return rename(out.clone(memory_format=order), 'NativeGroupNormBackward0')
 
 # %% ../../nbs/nn/03_functional.ipynb #89c00ded
 def _track(running, new, momentum):

@@ -53,7 +53,7 @@ from autograd_nb.tensor.inplace import (  # noqa: F401
     COMPARED, STRAIGHT, compared, unnoticed
 )
 from autograd_nb.tensor.memory import (  # noqa: F401
-    SHARED, TypedStorage, UntypedStorage, has_channels_last, lies_as, order_in
+    SHARED, TypedStorage, UntypedStorage, lies_as, order_in
 )
 from .metadata import InputMetadata  # noqa: F401
 from autograd_nb.tensor.views import (  # noqa: F401

@@ -14,12 +14,13 @@ from autograd_nb.arrays.dtypes import (
     DTYPES, TYPE_NAMES, bfloat16, bool as bool_, complex128, complex64, dtype as Dtype, float16,
     float32, float64, int16, int32, int64, int8, preserve_format, uint8
 )
+from ..arrays.numpy_backend import shows_channels_last
 from ..functions import cast, dtype_of
 from ..graph.node import TensorBase, tensor_of
 from ..layers.names import rename
 from ..graph.op import REGISTRY
 from .devices import CPU, index_like, index_of, placed
-from .memory import has_channels_last, lies_as, order_in
+from .memory import lies_as, order_in
 from ..transforms.levels import WRAPPERS
 
 # %% ../../nbs/tensor/methods/10_moving.ipynb #f7b07a1e
@@ -62,7 +63,7 @@ class Moving:
                 copy = False
         order = 'K' if memory_format is None else order_in(memory_format, self._array)
         if dtype is None or dtype.numpy == self._array.dtype:
-            lies_so = order == 'K' or (order == 'channels') == has_channels_last(self._array)
+            lies_so = order == 'K' or (order == 'channels') == shows_channels_last(self._array)
             if lies_so and not copy: return self
             return rename(REGISTRY['clone'].call(self, order=order), 'ToCopyBackward0')
         made = cast(self, dtype)

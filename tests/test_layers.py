@@ -79,11 +79,11 @@ for call in ("call", "direct", "general"):
 print("ok")
 """
 MODULES = (
-    "order", "source_lines", "versions", "hooks", "observers", "dispatch", "anomaly", "views", "half", "device", "inference",
+    "codegen", "order", "source_lines", "versions", "hooks", "observers", "dispatch", "anomaly", "views", "half", "device", "inference",
     "saved", "complex", "lazy", "names", "extras",
 )
 # rooms that others build upon: these go with them
-BELOW = {"extras": {"inference"}, "source_lines": {"versions", "anomaly", "saved"}, "versions": {"saved"}, "hooks": {"anomaly", "saved", "lazy"}}
+BELOW = {"codegen": {"device"}, "extras": {"inference"}, "source_lines": {"versions", "anomaly", "saved"}, "versions": {"saved"}, "hooks": {"anomaly", "saved", "lazy"}}
 
 
 @pytest.mark.parametrize("name", MODULES)

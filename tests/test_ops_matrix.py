@@ -13,8 +13,8 @@ import pytest
 
 import autograd_nb as torch
 from autograd_nb.graph.node import TensorBase
-from autograd_nb.graph.codegen import unique
 from autograd_nb.graph.op import REGISTRY, Fixed, N
+from autograd_nb.graph.rules import FLAVOURS, interpreted, unique
 
 
 class Case:
@@ -434,6 +434,28 @@ def test_fast_path_is_the_general_path(case):
             for facts, values in results[1:]:
                 assert facts == results[0][0]
                 same_bits(values, results[0][1])
+
+
+@pytest.mark.parametrize("case", cases(differentiable))
+def test_generated_rules_are_the_interpreted_ones(case):
+    "What is written out for a class of nodes gives what the definition of running a node gives: bits under `create_graph`."
+    xs = case.tensors(case.draw())
+    outs = [o for o in case.outputs(*xs) if o.requires_grad]
+    node = outs[0].grad_fn
+    positions = node.op.positions if node.op.variadic else node.positions
+    rules = interpreted(node.op, node.name(), positions, FLAVOURS[None])
+    given = [g._array for g in case.cotangents(case.outputs(*xs))]
+    given = given[0] if len(outs) == 1 else given
+    recorded = [torch.from_numpy(g) for g in given] if isinstance(given, list) else torch.from_numpy(given)
+
+    def listed(found):
+        return [f for f in (found if isinstance(found, tuple) else (found,)) if f is not None]
+
+    same_bits(listed(rules["run_graph"](node, recorded)), listed(node.run_graph(recorded)))
+    for found, expected in zip(listed(rules["run"](node, given, True)), listed(node.run(given, True)), strict=True):
+        agree(found, expected)
+    rules["run"](node, given, False)
+    assert not node.fields or node.freed
 
 
 @pytest.mark.parametrize("case", cases(lambda op: op.direct != op.general))

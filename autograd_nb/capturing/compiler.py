@@ -13,7 +13,7 @@ import numpy as np
 
 from ..arrays.numpy_backend import owns_alone
 from ..graph import engine
-from ..graph.codegen import compile_source
+from ..layers.codegen import compile_source
 from ..graph.node import tensor_like
 from .chains import Chain, Loop, compilable, inputs_of
 from .program import arrayish, renamed

@@ -20,7 +20,7 @@ from numpy import add, asarray, generic, ndarray
 
 from ..arrays.anywhere import add_into, copied, zeros_beside
 from ..arrays.numpy_backend import is_array, owns_alone
-from .codegen import variant
+from .rules import variant
 from .errors import HintedError, follow, freed_error
 from .modes import LAYERS, LOCAL, next_sequence_number
 from autograd_nb.graph.node import (

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['SWITCH', 'FIELDS', 'LOCAL', 'LAYERS', 'next_sequence_number', 'Switch', 'Counting', 'Modes', 'modes', 'transforming',
            'Applying', 'Walking', 'Layer', 'Stack', 'runner', 'overrides', 'listeners', 'nest', 'NoWrites', 'Plugged',
-           'Layers', 'Mode', 'switched_on', 'maker', 'at_work', 'no_grad', 'enable_grad', 'set_grad_enabled',
+           'Layers', 'Gaps', 'Mode', 'switched_on', 'maker', 'at_work', 'no_grad', 'enable_grad', 'set_grad_enabled',
            'is_grad_enabled', 'castable', 'constant_input', 'replayed_as_call', 'of_arrays']
 
 # %% ../../nbs/graph/01_modes.ipynb #bd325822
@@ -324,6 +324,8 @@ class Layers(Plugged):
         self.apply = self.kernel = self.computed = self.run = self.run_bare = None
         self.steps = self.accumulate = None
         self.writes = NoWrites()
+        self.rules = None  # makes `run` and `run_graph` for a class of nodes
+        self.defined = []  # called with each new operation
         # keys of all that has passes plan ahead, so that a leaf's gradients are summed first
         self.planned = set()
 
@@ -360,6 +362,26 @@ class Layers(Plugged):
         return found
 
 LAYERS = Layers()
+
+# %% ../../nbs/graph/01_modes.ipynb #6560ed4f
+class Gaps:
+    """What layers put into the generated code. Each entry is a function of the operation and the
+    names of its operands.
+    """
+
+    # name -> expression: True where the general path is needed
+    guards = {}
+    made = {}  # name -> lines after a node was made
+    # name -> lines before an operand that is not differentiated is kept
+    saved = {}
+    # name -> lines that let operands of different dtypes pass
+    mixed = {}
+    scope = {}  # the names that these texts use
+
+    @classmethod
+    def of(cls, gap, *args):
+        "All that layers have put into a gap, in order."
+        return [line for make in getattr(cls, gap).values() for line in make(*args)]
 
 # %% ../../nbs/graph/01_modes.ipynb #004c2e3f
 class Mode:

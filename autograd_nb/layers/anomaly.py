@@ -12,8 +12,7 @@ import warnings
 
 import numpy as np
 
-from ..graph.codegen import Gaps
-from ..graph.modes import LAYERS, LOCAL, SWITCH, Layer
+from ..graph.modes import LAYERS, LOCAL, SWITCH, Gaps, Layer
 from ..graph.node import TensorBase, aligned
 from .hooks import hooks_of
 from .source_lines import caller, locate

@@ -8,8 +8,7 @@ __all__ = ['CONJUGATES', 'Conjugates', 'note_complex', 'mixed', 'conjugated', 'i
 # %% ../../nbs/layers/11_complex.ipynb #fa693eeb
 from numpy import asarray, generic
 
-from ..graph.codegen import Gaps
-from ..graph.modes import LAYERS, Layer
+from ..graph.modes import LAYERS, Gaps, Layer
 from ..graph.node import NEW_KINDS, TensorBase
 from ..graph.op import REGISTRY
 

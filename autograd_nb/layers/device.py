@@ -14,13 +14,12 @@ from autograd_nb.arrays.cupy_backend import (
     FUSED, FUSED_RULES, HOSTED, Device, device_array, hosted, is_far, on, sent, special, there, twin
 )
 from ..graph.apply import FLAVOUR_OF_ARRAY, Call, plainly, unbroadcast
-from autograd_nb.graph.codegen import (
-    FLAVOURS, Gaps, add_variants, compile_source, recording_source, variant
-)
 from ..graph.errors import mixed_devices_error
-from ..graph.modes import LAYERS, LOCAL, SWITCH, Layer
+from ..graph.modes import LAYERS, LOCAL, SWITCH, Gaps, Layer
 from ..graph.node import TensorBase
 from ..graph.op import REGISTRY, Op
+from ..graph.rules import FLAVOURS, variant
+from .codegen import add_variants, compile_source, recording_source
 from .forward import tangent
 
 # %% ../../nbs/layers/14_device.ipynb #2f5e7ee8
@@ -124,9 +123,13 @@ def rule_of(rule, there):
 class DeviceFlavour:
     "Nodes whose rules compute on a device's arrays."
 
+    there = True
+    rule = fast = staticmethod(device_rule)
+    settle, sent = staticmethod(number_there), staticmethod(sent)
+
     def example(self): return Device.library.empty(0)
 
-    rule, settle, sent = staticmethod(device_rule), staticmethod(number_there), staticmethod(sent)
+    def unbroadcast(self, g, spec): return twin(unbroadcast)(g, spec)
 
     def scope(self):
         names = dict(ndarray=Device.array, asarray=number_there, there=sent)

@@ -11,8 +11,7 @@ from numpy import asarray, dtype, generic
 from ..arrays.cupy_backend import PRODUCTS, is_far
 from ..arrays.dtypes import bfloat16
 from ..arrays.numpy_backend import is_array
-from ..graph.codegen import Gaps
-from ..graph.modes import LAYERS, SWITCH, Layer
+from ..graph.modes import LAYERS, SWITCH, Gaps, Layer
 from ..graph.node import NEW_TENSORS
 
 # %% ../../nbs/layers/12_half.ipynb #89fb634b

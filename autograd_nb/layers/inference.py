@@ -7,9 +7,8 @@ __all__ = ['INFERENCE', 'CLOSELY', 'inference_mode', 'is_inference_mode_enabled'
            'watch_inference', 'refused', 'guard']
 
 # %% ../../nbs/layers/09_inference.ipynb #ca699b42
-from ..graph.codegen import Gaps
 from ..graph.errors import inference_error
-from ..graph.modes import LAYERS, LOCAL, SWITCH, Layer, Mode, Modes
+from ..graph.modes import LAYERS, LOCAL, SWITCH, Gaps, Layer, Mode, Modes
 from ..graph.node import TensorBase
 from .extras import TensorExtras
 

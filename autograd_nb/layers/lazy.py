@@ -6,8 +6,7 @@
 __all__ = ['Fusible', 'Lazy', 'marked']
 
 # %% ../../nbs/layers/13_lazy.ipynb #646617c5
-from ..graph.codegen import Gaps
-from ..graph.modes import LAYERS, Layer
+from ..graph.modes import LAYERS, Gaps, Layer
 from .hooks import NodeHooks
 
 # %% ../../nbs/layers/13_lazy.ipynb #b7fb0e77

@@ -8,7 +8,7 @@ __all__ = ['USUAL_NAMES', 'SAVED_NAMES', 'DERIVED', 'aliases_of', 'aliases', 'de
 # %% ../../nbs/layers/17_names.ipynb #2b89859d
 import functools
 
-from ..graph.codegen import all_fields
+from ..graph.rules import all_fields
 from ..graph.node import WRAPPERS, Node, OutputEdge, added_to
 
 # %% ../../nbs/layers/17_names.ipynb #497b3a0f

@@ -10,7 +10,7 @@ __all__ = ['NUMBERS', 'Packed', 'restored', 'packed_class', 'restored_twin', 'Sa
 import functools
 
 from ..arrays.numpy_backend import is_array, storage_of, sum_to
-from ..graph.codegen import all_fields, unique
+from ..graph.rules import all_fields, unique
 from ..graph.errors import freed_error
 from ..graph.modes import LAYERS, LOCAL, Layer, next_sequence_number
 from ..graph.node import Node, OutputEdge, TensorBase, added_to, tensor_like

@@ -8,8 +8,7 @@ __all__ = ['caller', 'locate', 'SourceLines', 'source', 'located', 'noted']
 # %% ../../nbs/layers/02_source_lines.ipynb #0dcea1e8
 import sys
 
-from ..graph.codegen import Gaps
-from ..graph.modes import LAYERS, Layer
+from ..graph.modes import LAYERS, Gaps, Layer
 from ..graph.node import Node, added_to
 
 # %% ../../nbs/layers/02_source_lines.ipynb #64821f0c

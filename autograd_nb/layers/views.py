@@ -8,8 +8,7 @@ __all__ = ['VIEWS', 'Views', 'watch_stale', 'refuse_stale']
 # %% ../../nbs/layers/10_views.ipynb #ed8fe4e1
 import weakref
 
-from ..graph.codegen import Gaps
-from ..graph.modes import LAYERS, LOCAL, SWITCH, Layer
+from ..graph.modes import LAYERS, LOCAL, SWITCH, Gaps, Layer
 from ..graph.node import TensorBase
 
 # %% ../../nbs/layers/10_views.ipynb #e6c0ef5c

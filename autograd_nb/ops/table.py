@@ -11,7 +11,7 @@ import functools
 import html
 import linecache
 
-from ..graph.codegen import unique
+from ..graph.rules import unique
 from ..graph.op import REGISTRY
 
 # %% ../../nbs/ops/99_table.ipynb #25a21791

@@ -12,7 +12,7 @@ from .. import functions as F
 from ..arrays.cupy_backend import is_far
 from ..arrays.dtypes import get_default_dtype
 from ..functions import into
-from ..graph.codegen import bind
+from ..graph.op import bind
 from ..graph.modes import LOCAL
 from ..graph.node import TensorBase, _tensor_class
 from ..graph.op import REGISTRY

@@ -9,11 +9,10 @@ __all__ = ['is_gradient_edge', 'as_tuple', 'parse_roots', 'parse_inputs', 'edge_
 import warnings
 from collections.abc import Mapping
 
-import numpy as np
 
 from ..arrays.anywhere import zeros_beside
 from ..graph import engine
-from ..graph.codegen import FLAVOURS
+from ..graph.rules import FLAVOURS
 from ..graph.modes import LOCAL, transforming
 from ..graph.node import OutputEdge, TensorBase
 from ..graph.roots import edge_standin
@@ -85,7 +84,7 @@ def standin(edge, g):
     node, nr = edge.node, edge.output_nr
     dtype = g._array.dtype if isinstance(g, TensorBase) else node._input_metadata[nr].dtype.numpy
     several = bool(node.shape) and node.shape[0].__class__ is tuple
-    like = FLAVOURS[node.flavour].example() if node.flavour else np.empty(0)
+    like = FLAVOURS[node.flavour].example()
     zero = zeros_beside(like, (), dtype)
     return edge_standin(OutputEdge(node, nr) if several else node, zero)
 

@@ -11,7 +11,7 @@ import builtins
 import weakref
 
 from ..arrays.numpy_backend import address, storage_of
-from ..graph.codegen import variant
+from ..graph.rules import variant
 from ..graph.modes import LOCAL, SWITCH, next_sequence_number
 from autograd_nb.graph.node import (
     AccumulateGrad, Node, OutputEdge, Unreached, tensor_like, wire_node

@@ -67,14 +67,15 @@ def interpreted(op, name, positions, flavour):
     `positions`.
     """
     rules = [op.rules[i] for i in positions]
-    saved, options = kept_by(rules)
+    saved, facts = kept_by(rules)
 
     def evaluated(n, g, values):
-        values.update({s: flavour.sent(getattr(n, s)) for s in options})
-        found = [
-            flavour.rule(r)(g, *[values[p] for p in r.positional], **{s: values[s] for s in r.statics})
-            for r in rules
-        ]
+        values.update({s: flavour.sent(getattr(n, s)) for s in facts})
+        found = []
+        for rule in rules:
+            given = [values[p] for p in rule.positional]
+            options = {s: values[s] for s in rule.statics}
+            found.append(flavour.rule(rule)(g, *given, **options))
         if op.variadic: found = list(found[0])
         if not (op.elementwise or op.variadic) or n.input_specs is None: return found
         specs = n.input_specs if op.variadic else [n.input_specs[i] for i in positions]

@@ -25,7 +25,7 @@ from ..graph.errors import explain
 from ..graph.modes import LAYERS, LOCAL, SWITCH, Gaps, next_sequence_number
 from ..graph.node import Node, OutputEdge, TensorBase, added_to
 from ..graph.op import BOUND, REGISTRY, SCOPES, Op
-from ..graph.rules import FLAVOURS, kept_by, needs_of, unique_statics, variant
+from ..graph.rules import kept_by, needs_of, unique_statics, variant
 
 # %% ../../nbs/layers/00_codegen.ipynb #4c467507
 def fill(template, **gaps):

@@ -9,8 +9,6 @@ __all__ = ['is_gradient_edge', 'as_tuple', 'parse_roots', 'parse_inputs', 'edge_
 import warnings
 from collections.abc import Mapping
 
-import numpy as np
-
 from ..arrays.anywhere import zeros_beside
 from ..graph import engine
 from ..graph.rules import FLAVOURS

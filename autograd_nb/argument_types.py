@@ -71,6 +71,19 @@ def _not_ints(sizes):
         f'but got {kind}"'
     )
 
+# %% ../nbs/tensor/14_argument_types.ipynb #acb6383f
+def _not_tensors(name, values):
+    "PyTorch's sentence about what should have been a list of tensors, or None if it is one."
+    if isinstance(values, TensorBase): return None
+    if not isinstance(values, (tuple, list)):
+        kind = type(values).__name__
+        return f"{name}(): argument 'tensors' (position 1) must be tuple of Tensors, not {kind}"
+    for place, value in enumerate(values):
+        if not isinstance(value, TensorBase):
+            kind = type(value).__name__
+            return f'expected Tensor as element {place} in argument 0, but got {kind}'
+    return None
+
 # %% ../nbs/tensor/14_argument_types.ipynb #9b1bc1ad
 def explanation(error, function, name, args, kwargs, method=False):
     """PyTorch's TypeError for a call that failed with `error`, or None if no argument is to blame.
@@ -84,6 +97,10 @@ def explanation(error, function, name, args, kwargs, method=False):
     kinds = TENSORS | OPTIONAL_TENSORS
     if name in WEIGHTED: kinds |= {'weight'}
     for place, (argument, value) in enumerate(given.items(), int(not method)):
+        if argument == 'tensors':
+            wrong = _not_tensors(name, value)
+            if wrong: return TypeError(f'{wrong}. Make it one first, with torch.tensor(...).')
+            continue
         if signature.parameters[argument].kind is inspect.Parameter.VAR_POSITIONAL:
             if len(value) == 1: value = value[0]   # flip(x, (0, 1)) is flip(x, 0, 1)
         kind = type(value).__name__
@@ -147,4 +164,4 @@ def explainable(name, function):
     if not function.__module__.startswith('autograd_nb') or hasattr(function, 'warns'):
         return False
     names = inspect.signature(function).parameters
-    return next(iter(names), None) in TENSORS or 'input' in names
+    return next(iter(names), None) in TENSORS | {'tensors'} or 'input' in names

@@ -76,6 +76,8 @@ def outcome(function, args, kwargs):
 CALLS = {  # kinds of wrong arguments, by what PyTorch says about them
     "the name in the call": ["m.linalg.inv(2)", "m.linalg.det(2)", "m.linalg.svd(2)"],
     "sizes in a row": ["m.tile(x, 2.0)", "m.flip(x, 0.0)", "m.tile(x, 'a')", "x.sum_to_size(2.0)"],
+    "tensors in a row": ["m.broadcast_tensors(x, 2)", "m.block_diag(x, 'a')", "m.atleast_2d(x, 2)"],
+    "tensors in a list": ["m.hstack(2)", "m.vstack(('a', x))", "m.linalg.multi_dot([x, 2])"],
     "an element": ["m.tile(x, (2.0,))", "m.flip(x, (0.0,))", "m.flip(x, (0, 1.0))"],
 }
 

@@ -57,27 +57,46 @@ def _unfit(kinds, name, value, missing):
         return 'tuple of ints' if sizes and not whole else 'int'
     return 'float' if name in FLOATS and not number and name != 'ord' else None
 
+def _not_ints(sizes):
+    "The end of PyTorch's sentence about `sizes`, of which one is no int."
+    if not isinstance(sizes, (tuple, list)):
+        return f'must be tuple of ints, not {type(sizes).__name__}'
+    place, part = next(
+        (k, p) for k, p in enumerate(sizes) if not isinstance(p, (int, np.integer, TensorBase))
+    )
+    kind = type(part).__name__
+    if place == 0: return f'must be tuple of ints, but found element of type {kind} at pos 0'
+    return (
+        f'failed to unpack the object at pos {place + 1} with error "type must be tuple of ints,'
+        f'but got {kind}"'
+    )
+
+# %% ../nbs/tensor/14_argument_types.ipynb #9b1bc1ad
 def explanation(error, function, name, args, kwargs, method=False):
     """PyTorch's TypeError for a call that failed with `error`, or None if no argument is to blame.
     A `method` counts its arguments without the tensor before the dot.
     """
-    missing = isinstance(error, AttributeError)
+    signature = inspect.signature(function)
     try:
-        given = inspect.signature(function).bind(*args, **kwargs).arguments
+        given = signature.bind(*args, **kwargs).arguments
     except TypeError:
         return None
     kinds = TENSORS | OPTIONAL_TENSORS
     if name in WEIGHTED: kinds |= {'weight'}
     for place, (argument, value) in enumerate(given.items(), int(not method)):
+        if signature.parameters[argument].kind is inspect.Parameter.VAR_POSITIONAL:
+            if len(value) == 1: value = value[0]   # flip(x, (0, 1)) is flip(x, 0, 1)
+        kind = type(value).__name__
+        # an operation inside may have said so already, by its own name
+        missing = isinstance(error, AttributeError) or f'must be Tensor, not {kind}' in str(error)
         want = _unfit(kinds, argument, value, missing)
         if want is None: continue
-        remedy = '. Make it one first, with torch.tensor(...).' if want == 'Tensor' else ''
         if argument == 'self': argument = 'input'
         where = f' (position {place})' if argument not in kwargs else ''
-        return TypeError(
-            f"{name}(): argument '{argument}'{where} must be {want}, not"
-            f' {type(value).__name__}{remedy}'
-        )
+        wrong = _not_ints(value) if want == 'tuple of ints' else f'must be {want}, not {kind}'
+        if wrong.startswith('failed'): where = ''   # this sentence tells a place of its own
+        remedy = '. Make it one first, with torch.tensor(...).' if want == 'Tensor' else ''
+        return TypeError(f"{name}(): argument '{argument}'{where} {wrong}{remedy}")
     return None
 
 # %% ../nbs/tensor/14_argument_types.ipynb #a675c280

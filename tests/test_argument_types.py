@@ -73,6 +73,25 @@ def outcome(function, args, kwargs):
     return None
 
 
+CALLS = {  # kinds of wrong arguments, by what PyTorch says about them
+    "the name in the call": ["m.linalg.inv(2)", "m.linalg.det(2)", "m.linalg.svd(2)"],
+    "sizes in a row": ["m.tile(x, 2.0)", "m.flip(x, 0.0)", "m.tile(x, 'a')", "x.sum_to_size(2.0)"],
+    "an element": ["m.tile(x, (2.0,))", "m.flip(x, (0.0,))", "m.flip(x, (0, 1.0))"],
+}
+
+
+@pytest.mark.parametrize("call", sum(CALLS.values(), []))
+def test_the_sentence_is_pytorchs(call):
+    import torch
+
+    said = []
+    for library in (torch, ours):
+        with pytest.raises(TypeError) as caught:
+            eval(call, {"m": library, "x": library.ones(3)})
+        said.append(str(caught.value).splitlines()[0].split(". Make it one")[0])
+    assert said[0] == said[1]
+
+
 def test_what_is_no_tensor():
     "A TypeError that names the argument, as PyTorch's does."
     import torch

@@ -462,7 +462,10 @@ def extreme_places(x, out, like, dim, keepdim):
 
 def extreme_rule(g, x, out, *, dim, keepdim):
     hit = extreme_places(x, out, g, dim, keepdim)
-    return restore(g, x.shape, dim, keepdim) * (hit / sum(hit, dim=dim, keepdim=True))
+    count = sum(hit, dim=dim, keepdim=True)
+    # of all elements together, where `x` no longer holds `out`, nothing is handed on
+    if dim is None: count = count + as_numbers(count == 0, g)
+    return restore(g, x.shape, dim, keepdim) * (hit / count)
 
 def extreme_jvp(tangents, values, out, statics):
     x, dim, keepdim = values[0], statics['dim'], statics['keepdim']

@@ -122,6 +122,10 @@ with fw.dual_level():
 with fw.dual_level():
     c=torch.complex(R(2),R(2,seed=1)); d=fw.make_dual(c,torch.complex(R(2,seed=2),R(2,seed=3))); r=[fw.unpack_dual(q) for q in (d*d,d.abs(),d.real,d.conj().resolve_conj(),d.exp())]
 
+with fw.dual_level():
+    d=fw.make_dual(torch.complex(R(3,2),R(3,2,seed=1)),torch.complex(R(3,2,seed=2),R(3,2,seed=3)))
+    r=[fw.unpack_dual(q) for f in (torch.var,torch.std,torch.var_mean,torch.std_mean) for a in ({},dict(dim=1,keepdim=True)) for q in (lambda y: y if isinstance(y,tuple) else (y,))(f(d,**a))]
+
 with torch.inference_mode():
     with fw.dual_level():
         d=fw.make_dual(R(3),R(3,seed=1)); r=fw.unpack_dual(d.sin()); r=(r[0].clone()==0).any().item(), r[1] is None

@@ -703,6 +703,31 @@ w.mul_(2)
 v.mul_(2)
 a.detach_()
 v.mul_(2)""",
+    "detached from an inference tensor": """
+a = torch.tensor([1.0, 2.0], dtype=torch.float64, requires_grad=True)
+with torch.inference_mode(): w = a * 2
+d = w.detach()
+d.mul_(2)
+d[...].mul_(2)
+e = d * a
+e = w.data * a
+d.requires_grad_()
+with torch.inference_mode(): c = w.detach()
+c.mul_(2)""",
+    "the largest element is another by now": """
+a = torch.tensor([1.0, 2.0], dtype=torch.float64, requires_grad=True)
+b = a.max() + a.min() * a.median()
+c = a.amax()
+a.data.mul_(4)
+b.backward()
+c.backward()""",
+    "too much for an expanded tensor": """
+a = torch.tensor(1.0, dtype=torch.float64)
+b = a.expand(2)
+b.add_(torch.ones(2, 2, dtype=torch.float64))
+b.data.mul_(torch.ones(2, 2, dtype=torch.float64))
+c = torch.tensor(1).expand(2)
+c.add_(torch.ones(2))""",
 }
 
 

@@ -104,11 +104,12 @@ def refused(op, name, i, pair):
     "Lines before operand `i` is kept, whose edge is not among the node's."
     number = 'c is not float and c is not int and ' if pair and i == 1 else ''
     if op.params[i] in op.optional: number = f'{name} is not None and '
-    return [f'if {number}{name}._meta is INFERENCE: raise inference_error({name}, {op.name!r})']
+    known = f'{name}._meta is not None and {name}._meta.inference'
+    return [f'if {number}{known}: raise inference_error({name}, {op.name!r})']
 
 def guard(op, names, pair):
     return [f'inferred({", ".join(names)})' if names else 'inferred(*xs)']
 
 Gaps.guards['inference'] = guard
 Gaps.saved['inference'] = refused
-Gaps.scope.update(inferred=inferred, INFERENCE=INFERENCE, inference_error=inference_error)
+Gaps.scope.update(inferred=inferred, inference_error=inference_error)

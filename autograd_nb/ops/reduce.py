@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['F16', 'F32', 'dims_of', 'restore', 'spread', 'count_of', 'reduction_batch', 'per_example', 'in_single', 'reduction',
-           'axes', 'added', 'sum', 'mean', 'centred', 'var_rule', 'max_zero', 'var', 'half_inverse', 'std', 'with_mean',
-           'var_mean', 'std_mean', 'direction', 'root_of_sum', 'shifted_products', 'pick', 'prod_rule', 'prod', 'along',
-           'cumsum', 'cumprod_rule', 'cumprod', 'cumprod_tangent', 'extreme_places', 'extreme_rule', 'extreme_jvp',
-           'amax', 'amin', 'median', 'argmax', 'argmin', 'any', 'all', 'logsumexp']
+           'axes', 'added', 'sum', 'mean', 'centred', 'var_rule', 'max_zero', 'var_tangent', 'var', 'half_inverse',
+           'std', 'with_mean', 'var_mean', 'std_mean', 'direction', 'root_of_sum', 'shifted_products', 'pick',
+           'prod_rule', 'prod', 'along', 'cumsum', 'cumprod_rule', 'cumprod', 'cumprod_tangent', 'extreme_places',
+           'extreme_rule', 'extreme_jvp', 'amax', 'amin', 'median', 'argmax', 'argmin', 'any', 'all', 'logsumexp']
 
 # %% ../../nbs/ops/03_reduce.ipynb #d29aaacd
 import functools
@@ -15,7 +15,7 @@ import numpy as np
 from ..arrays.numpy_backend import in_rows, row_major, xp
 from ..graph.errors import dim_error
 from ..graph.op import N, linear, op
-from .pointwise import as_numbers, exp, where
+from .pointwise import as_numbers, conj_physical, exp, is_complex, real, where
 from .shape import cat, expand, flip, reshape, shift
 
 # %% ../../nbs/ops/03_reduce.ipynb #40bfa58f
@@ -169,18 +169,18 @@ def max_zero(n):
     "`n`, but nan instead of zero or less: the variance of too few numbers is undefined."
     return n if n > 0 else float('nan')
 
+def var_tangent(tangents, values, out, statics):
+    "How a variance changes; its input may be complex, the variance is real."
+    x, dim = values[0], statics['dim']
+    slope = centred(x, dim) * (2 / max_zero(count_of(x.shape, dim) - statics['correction']))
+    changes = tangents[0] * conj_physical(slope) if is_complex(x) else tangents[0] * slope
+    change = sum(changes, dim=dim, keepdim=statics['keepdim'])
+    return real(change) if is_complex(x) else change
+
 # %% ../../nbs/ops/03_reduce.ipynb #84a736c5
 @reduction(
     layout=in_rows,
-    jvp=lambda tangents, values, out, statics: sum(
-        tangents[0]
-        * (
-            centred(values[0], statics['dim'])
-            * (2 / max_zero(count_of(values[0].shape, statics['dim']) - statics['correction']))
-        ),
-        dim=statics['dim'],
-        keepdim=statics['keepdim'],
-    ),
+    jvp=var_tangent,
     samples=[
         (N(3, 4), dict(dim=None)),
         (N(3, 4), dict(dim=1, correction=0)),
@@ -462,7 +462,10 @@ def extreme_places(x, out, like, dim, keepdim):
 
 def extreme_rule(g, x, out, *, dim, keepdim):
     hit = extreme_places(x, out, g, dim, keepdim)
-    return restore(g, x.shape, dim, keepdim) * (hit / sum(hit, dim=dim, keepdim=True))
+    count = sum(hit, dim=dim, keepdim=True)
+    # of all elements together, where `x` no longer holds `out`, nothing is handed on
+    if dim is None: count = count + as_numbers(count == 0, g)
+    return restore(g, x.shape, dim, keepdim) * (hit / count)
 
 def extreme_jvp(tangents, values, out, statics):
     x, dim, keepdim = values[0], statics['dim'], statics['keepdim']

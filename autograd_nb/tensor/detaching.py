@@ -29,8 +29,10 @@ class Detaching:
 
     def detach(self):
         "The same memory, outside the graph. Writes into one are seen, and noted, by the other."
-        out = tensor_of(self._array)
         meta = self._meta
+        if meta is not None and meta.inference and not LOCAL.modes.inference:
+            return self.data  # an inference tensor that counts versions and may be written to
+        out = tensor_of(self._array)
         if meta is not None and meta.inference:
             out._meta = INFERENCE
             return out

@@ -320,12 +320,13 @@ def _check_room(x, result, name):
     memory. Returns whether elements of `x` share their memory.
     """
     array, new = x._array, result._array
-    if new.shape != array.shape: raise fits_error(x, new.shape)
-    have, want = FROM_NUMPY[new.dtype], FROM_NUMPY[array.dtype]
-    if have is not want and RANK[have.category] > RANK[want.category]:
-        raise result_type_error(x, F._type_name(result), F._type_name(x))
     several = 0 in array.strides and spread(array)
-    if not writable(array) or several and name not in SPREAD:
+    shared = several and name not in SPREAD  # which PyTorch looks at before sizes
+    if not shared and new.shape != array.shape: raise fits_error(x, new.shape)
+    have, want = FROM_NUMPY[new.dtype], FROM_NUMPY[array.dtype]
+    if not shared and have is not want and RANK[have.category] > RANK[want.category]:
+        raise result_type_error(x, F._type_name(result), F._type_name(x))
+    if shared or not writable(array):
         raise own_copy(
             x, 'more than one element of the written-to tensor refers to a single memory location'
         )

@@ -15,7 +15,7 @@ from types import FunctionType
 import run as bench
 
 import autograd_nb as torch
-from autograd_nb.graph.codegen import recording_source
+from autograd_nb.layers.codegen import recording_source
 from autograd_nb.graph.op import REGISTRY
 
 RECORDING = 'f = getframe(1); n.code = f.f_code; n.lasti = f.f_lasti'

@@ -14,10 +14,14 @@ from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 
+import _changed
 import _sampling
 import pytest
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
+
+# It only checks addresses in JSON schemas, which notebooks have none of, and takes two seconds to import.
+sys.modules.setdefault("rfc3987_syntax", None)
 
 # Workers of pytest-xdist share the cores: threads of the BLAS that wait for each other by spinning would hold all of them up.
 if "PYTEST_XDIST_WORKER" in os.environ:
@@ -57,6 +61,8 @@ def nvrtc() -> Path | None:
 
 FAULTS = pytest.StashKey[list]()
 LEFT_OUT = pytest.StashKey[dict]()
+CHANGED = pytest.StashKey[dict]()
+BEGUN = pytest.StashKey[tuple]()  # when a test began, in seconds of processor time and of the clock
 CHOSE = pytest.StashKey[bool]()  # whether the command line chooses tests, by naming files or tests, with -k or with -m
 
 # name -> (is it here?, what is then left out, the remedy)
@@ -100,21 +106,27 @@ def pytest_addoption(parser):
     group = parser.getgroup("autograd_nb")
     group.addoption("--all", "--slow", action="store_true", dest="all", help="leave nothing out: all cases of every matrix, and the slow tests")
     group.addoption("--sample", type=int, metavar="SEED", help="the seed that chooses the sample of a run without --all (default: another one each time)")
+    group.addoption("--note-durations", action="store_true", help="keep how long each test took in tests/durations.json, from which samples are chosen")
     group.addoption("--random-order", type=int, metavar="SEED", help="run the files, and the tests in each, in an order drawn with this seed")
 
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "needs(name): skip where torch, browser, dot, nvrtc, mpi or npm is missing")
     required()
+    given = getattr(config, "workerinput", {})  # a worker of pytest-xdist takes the sample that all take
     if config.option.sample is None:
-        given = getattr(config, "workerinput", {}).get("sample")  # a worker of pytest-xdist takes the sample that all take
-        config.option.sample = random.SystemRandom().randrange(10**6) if given is None else given
+        config.option.sample = given.get("sample", random.SystemRandom().randrange(10**6))
     config.stash[CHOSE] = bool(config.option.keyword or config.option.markexpr or all(".py" in arg for arg in config.args))
+    sampled = not (config.option.all or config.stash[CHOSE])
+    config.stash[CHANGED] = given["changed"] if "changed" in given else _changed.changes(ROOT) if sampled else {}
+    if not given:
+        config.pluginmanager.register(Durations(config), "durations")
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node):
     node.workerinput["sample"] = node.config.option.sample
+    node.workerinput["changed"] = node.config.stash[CHANGED]
 
 
 def pytest_report_header(config):
@@ -123,7 +135,9 @@ def pytest_report_header(config):
     if config.option.random_order is not None:
         lines.append(f"order: --random-order {config.option.random_order}")
     if not config.option.all:
-        what = "slow tests are left out" if config.stash[CHOSE] else f"a sample, --sample {config.option.sample}"
+        changed = len(config.stash[CHANGED])
+        first = f", first what concerns {changed} changed file{'s' * (changed > 1)}" if changed else ""
+        what = "slow tests are left out" if config.stash[CHOSE] else f"a sample, --sample {config.option.sample}{first}"
         lines.append(f"tests: {what}; --all leaves out nothing")
     return lines
 
@@ -156,16 +170,20 @@ def leave_out(config, items):
     slow = {item.nodeid for item in items if item.get_closest_marker("slow") and not stays(item) and "slow" not in config.option.markexpr}
     site = set() if config.stash[CHOSE] or site_is_built() else {item.nodeid for item in items if of_the_site(item) and not stays(item)} - slow
     quick = [item for item in items if item.nodeid not in slow | site]
-    sample = {item.nodeid for item in quick} if config.stash[CHOSE] else _sampling.chosen(quick, config.option.sample)
+    if config.stash[CHOSE]:
+        sample = {item.nodeid for item in quick}
+    else:
+        sample = _sampling.chosen(quick, config.option.sample, _sampling.BUDGET, concerned=_changed.Concerns(config.stash[CHANGED], ROOT))
     kept = [item for item in quick if item.nodeid in sample or stays(item)]
     config.stash[LEFT_OUT] = {"slow": len(slow), "site": len(site), "cases": len(quick) - len(kept)}
     if len(kept) < len(items):
-        config.hook.pytest_deselected(items=[item for item in items if item not in set(kept)])
+        staying = set(kept)
+        config.hook.pytest_deselected(items=[item for item in items if item not in staying])
         items[:] = kept
 
 
 def of_the_site(item) -> bool:
-    return bool({"built_site", "browser_page"} & set(getattr(item, "fixturenames", ())))
+    return "built_site" in getattr(item, "fixturenames", ())
 
 
 @cache
@@ -185,12 +203,48 @@ def pytest_testnodedown(node, error):
     node.config.stash.setdefault(LEFT_OUT, getattr(node, "workeroutput", {}).get("left out", {}))
 
 
+# How long tests take ---------------------------------------------------------------------------------------------
+
+
+def worked() -> float:
+    "Seconds of processor time of this process and of those that it has waited for: other work on the machine does not lengthen them."
+    used = os.times()
+    return used.user + used.system + used.children_user + used.children_system
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    item.stash[BEGUN] = worked(), time.monotonic()
+
+
+class Durations:
+    "Takes from the reports of all workers how long their tests took, and keeps it when the run ends."
+
+    def __init__(self, config):
+        self.config, self.seconds, self.passed = config, {}, set()
+
+    def pytest_runtest_logreport(self, report):
+        if report.when == "call" and report.passed:
+            self.passed.add(report.nodeid)
+        for name, seconds in report.user_properties:
+            if name == "seconds" and report.when == "teardown" and report.nodeid in self.passed:
+                self.seconds.setdefault(_sampling.test_of(report), []).append(seconds)
+
+    def pytest_sessionfinish(self):
+        if self.config.option.note_durations:
+            _sampling.note(self.seconds, keep=self.config.stash[CHOSE] or not self.config.option.all)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
     """Under AUTOGRAD_NB_REQUIRE no test may skip itself because a required thing is missing, and no browser test at all.
 
     Other skips stand: a test that has PyTorch may find that PyTorch does not know some case.
     """
+    if call.when == "teardown":
+        # Browsers and servers are waited for when the run ends; until then only the clock knows of them.
+        took, passed = (now - then for now, then in zip((worked(), time.monotonic()), item.stash[BEGUN]))
+        item.user_properties.append(("seconds", passed if item.get_closest_marker("xdist_group") else took))
     report = yield
     names = needs_of(item)
     faults = {name for name in names & required() if name == "browser" or not here(name)}
@@ -222,7 +276,7 @@ def pytest_sessionfinish(session):
 
 def pytest_terminal_summary(terminalreporter, config):
     left_out = config.stash.get(LEFT_OUT, {})
-    what = {"cases": f"cases of matrices that sample {config.option.sample} did not take", "slow": "slow tests", "site": "tests of the site, which is not built"}
+    what = {"cases": f"tests and cases that sample {config.option.sample} did not take", "slow": "slow tests", "site": "tests of the site, which is not built"}
     parts = [f"{left_out[kind]:,} {words}" for kind, words in what.items() if left_out.get(kind)]
     if parts:
         terminalreporter.write_line(f"left out: {', '.join(parts)}; --all runs them")

@@ -1,12 +1,15 @@
 """The suite's own machinery: what an everyday run leaves out and says about it, and the order of tests."""
 
+import json
 import os
+import random
 import re
 import shutil
 import subprocess
 import sys
 from types import SimpleNamespace
 
+import _changed
 import _compare
 import _rounding
 import _sampling
@@ -44,7 +47,7 @@ MATRIX = 40 + 2 + 1  # how many of those tests an everyday run takes
 def run(tmp_path):
     "A small suite of its own under our conftest: `run(*arguments)` gives what pytest printed."
     (tmp_path / "tests").mkdir()
-    for name in ("conftest.py", "_sampling.py"):
+    for name in ("conftest.py", "_changed.py", "_sampling.py"):
         shutil.copy(ROOT / "tests" / name, tmp_path / "tests")
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     (tmp_path / "tests" / "test_small.py").write_text(PROGRAM)
@@ -66,7 +69,7 @@ def names(text):
 def test_an_everyday_run_takes_a_sample_and_says_so(run):
     first = run("-v", "--sample", "7")
     assert f" {MATRIX} passed, {409 - MATRIX} deselected" in first.splitlines()[-1]
-    assert "left out: 363 cases of matrices that sample 7 did not take, 1 slow tests, 2 tests of the site, which is not built; --all runs them" in first
+    assert "left out: 363 tests and cases that sample 7 did not take, 1 slow tests, 2 tests of the site, which is not built; --all runs them" in first
     assert "test_single" in names(first) and "test_slow" not in names(first)
     assert len([name for name in names(first) if "float32" in name]) == 10
     assert names(run("-v", "--sample", "7")) == names(first) != names(run("-v", "--sample", "8"))
@@ -113,6 +116,119 @@ def test_every_operation_and_every_dtype_is_in_each_sample():
         assert len(taken) == 60 + 180
         found = {label for item in items if item.nodeid in taken for label in _sampling.labels(item)}
         assert {f"op{i}" for i in range(200)} | {"half", "float", "double"} <= found
+
+
+def item(name, case="", function=None):
+    return SimpleNamespace(nodeid=f"tests/{name}" + (f"[{case}]" if case else ""), get_closest_marker=lambda _: None, function=function, **({"callspec": SimpleNamespace(id=case)} if case else {}))
+
+
+def test_an_allowance_is_what_fits_when_all_have_the_same():
+    assert _sampling.allowance([1, 2, 3], 6) == float("inf")
+    assert _sampling.allowance([1, 2, 30], 9) == 6 and _sampling.allowance([5, 5, 5, 5], 10) == 2.5
+    needs = [random.Random(0).random() ** 4 * 50 for _ in range(1000)]
+    room = _sampling.allowance(needs, 300)
+    assert sum(min(need, room) for need in needs) == pytest.approx(300)
+
+
+def test_a_sample_costs_what_a_day_may_cost_and_holds_something_of_every_file():
+    "Whatever tests take: quick ones run as they are, of slow ones some cases, and of those whose one case is too much each now and then."
+    rng, items, seconds = random.Random(0), [], {}
+    for number in range(600):
+        test, count = f"test_{number % 40}.py::test_{number}", rng.choice([1, 1, 3, 15, 400])
+        seconds[f"tests/{test}"] = rng.random() ** 8 * 20
+        items += [item(test, f"op{k}-{k % 4}") for k in range(count)]
+    price = lambda taken: sum(seconds[name.partition("[")[0]] + _sampling.HANDLING for name in taken)
+    whole, often = price(_sampling.chosen(items, 0, seconds=seconds)), set()
+    for seed in range(20):
+        taken = _sampling.chosen(items, seed, whole / 3, seconds)
+        assert price(taken) == pytest.approx(whole / 3, rel=0.1)
+        assert {name.partition("::")[0] for name in taken} == {_sampling.file_of(each) for each in items}
+        often |= {name.partition("[")[0] for name in taken}
+    assert len(often) > 0.98 * 600
+    quick = [each for each in items if seconds[_sampling.test_of(each)] < 1e-3]
+    assert {_sampling.test_of(each) for each in quick} <= {name.partition("[")[0] for name in taken}
+
+
+def test_what_concerns_a_change_runs_whole_within_half_of_the_time():
+    items = [item(f"test_{file}.py::test_{number}", f"op{k}") for file in "abc" for number in range(5) for k in range(200)]
+    seconds = dict.fromkeys(map(_sampling.test_of, items), 0.09)  # with what pytest takes for it a tenth of a second
+    taken = _sampling.chosen(items, 1, 60, seconds, concerned=lambda each: each.nodeid.endswith("[op7]"))
+    assert {each.nodeid for each in items if each.nodeid.endswith("[op7]")} <= taken and len(taken) == 15 * (1 + 19)
+    taken = _sampling.chosen(items, 1, 60, seconds, concerned=lambda each: "test_b" in each.nodeid)
+    assert len([name for name in taken if "test_b" in name]) == 5 * (60 + 140 // 10) and len(taken) == 370 + 10 * 20
+
+
+def test_durations_are_measured_and_kept(run, tmp_path):
+    "In processor time, also of programs that a test starts; those of a part beside those of the others."
+    busy = "import subprocess, sys\ndef test_busy(): subprocess.run([sys.executable, '-c', 'import time\\nwhile time.process_time() < 1: pass'])\n"
+    (tmp_path / "tests" / "test_busy.py").write_text(busy + "def test_asleep():\n    import time\n    time.sleep(1)\n")
+    run("-n", "2", "--all", "--note-durations")
+    found = json.loads((tmp_path / "tests" / "durations.json").read_text())
+    assert len(found) == 8 and found["tests/test_busy.py::test_busy"] >= 1 and found["tests/test_busy.py::test_asleep"] < 0.5
+    (tmp_path / "tests" / "durations.json").write_text(json.dumps(found | {"tests/test_gone.py::test_gone": 2, "tests/test_busy.py::test_busy": 9}))
+    run("--note-durations", "tests/test_busy.py")
+    found = json.loads((tmp_path / "tests" / "durations.json").read_text())
+    assert found["tests/test_busy.py::test_busy"] < 9 and len(found) == 9
+    run("--note-durations", "--all")
+    assert "tests/test_gone.py::test_gone" not in json.loads((tmp_path / "tests" / "durations.json").read_text())
+
+
+def test_every_test_that_exists_no_more_is_gone_from_the_durations():
+    "So that the file does not grow; tests without a duration are new, and are taken to be quick."
+    for test in _sampling.durations():
+        path, _, name = test.partition("::")
+        assert (ROOT / path).exists() and f"def {name.rpartition('::')[2]}(" in (ROOT / path).read_text(encoding="utf-8"), test
+
+
+@pytest.fixture
+def clone(tmp_path):
+    "A small project under git, on a branch that left main: `clone(path, text)` writes a file."
+    def git(*arguments):
+        subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", *arguments], cwd=tmp_path, check=True, capture_output=True)
+
+    def write(path, text, commit=False):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+        if commit:
+            git("add", "-A")
+            git("commit", "-q", "-m", path)
+
+    git("init", "-q", "-b", "main")
+    write("autograd_nb/ops/pointwise.py", "a = 1\n\n@op(\n    1)\ndef exp(x):\n    return x\n\ndef log(x):\n    return x\n\nclass Kept:\n    def one(self): pass\n\n    def two(self): pass\n", commit=True)
+    git("checkout", "-q", "-b", "work")
+    return write
+
+
+def test_changes_are_what_git_says(clone, tmp_path):
+    "With the functions they lie in, committed or not; in a fresh clone there are none, and without git neither."
+    assert _changed.changes(tmp_path) == {}
+    text = (tmp_path / "autograd_nb" / "ops" / "pointwise.py").read_text()
+    clone("autograd_nb/ops/pointwise.py", text.replace("    1)", "    2)"), commit=True)
+    assert _changed.changes(tmp_path) == {"autograd_nb/ops/pointwise.py": ["exp"]}
+    clone("autograd_nb/ops/pointwise.py", text.replace("a = 1", "a = 2").replace("two(self)", "two(me)"))
+    clone("nbs/book/01_why.ipynb", "{}")
+    assert _changed.changes(tmp_path) == {"autograd_nb/ops/pointwise.py": ["Kept", "two"], "nbs/book/01_why.ipynb": []}
+    shutil.rmtree(tmp_path / ".git")
+    assert _changed.changes(tmp_path) == {}
+
+
+def test_what_concerns_a_change(tmp_path):
+    (tmp_path / "tests").mkdir()
+    for name, text in (("a", "import torch\n"), ("b", "from autograd_nb.ops import reduce, pointwise\n"), ("c", "import players\n"), ("d", "import autograd_nb.ops.pointwise_more\n")):
+        (tmp_path / "tests" / f"test_{name}.py").write_text(text)
+
+    def concerned(changed):
+        concerns = _changed.Concerns(changed, tmp_path)
+        return {name for name, each in cases.items() if concerns(each)}
+
+    uses = lambda: [x.exp() for x in ()]
+    cases = {"case": item("test_a.py::test_value", "exp-0-float32"), "other": item("test_a.py::test_value", "expm1-0"), "name": item("test_a.py::test_log_of_exp_is_it"), "code": item("test_a.py::test_x", function=uses),
+             "file": item("test_b.py::test_y"), "docs": item("test_c.py::test_z"), "near": item("test_d.py::test_z"), "notebook": item("test_a.py::test_notebook_runs", "book/01_why.ipynb"), "chapter": item("test_a.py::test_stills", "01_why")}
+    assert concerned({}) == concerned({"CHANGELOG.md": []}) == set()
+    assert concerned({"autograd_nb/ops/pointwise.py": ["exp"]}) == {"case", "name", "code", "file"}
+    assert concerned({"autograd_nb/ops/pointwise.py": []}) == {"file"}
+    assert concerned({"docs/players.py": ["test"]}) == {"docs"} and concerned({"tests/test_d.py": []}) == {"near"}
+    assert concerned({"nbs/book/01_why.ipynb": []}) == {"notebook", "chapter"}
 
 
 # Room for rounding ---------------------------------------------------------------------------------------------

@@ -87,10 +87,14 @@ def plain_tokens(css: str) -> re.Pattern:
     return re.compile(rf'<span class="(?:{names})">([^<]*)</span>')
 
 
+LONG_TOKEN = re.compile(r'(<span class="[^"]*">)([^<]*\n[^<]*)</span>')
+
+
 def lines(found: re.Match) -> str:
-    "Each line of code an element of its own, which knows how far it is indented: on a narrow screen site.css lets it go on below."
-    parts = found[2].split("\n")
-    if "code-line" in found[2] or any(part.count("<span") != part.count("</span") for part in parts):  # a token that runs over several lines
+    "Each line of code an element of its own, which knows how far it is indented: site.css lets it go on below where it is longer than the page is wide."
+    code = LONG_TOKEN.sub(lambda token: "\n".join(f"{token[1]}{part}</span>" if part else "" for part in token[2].split("\n")), found[2])
+    parts = code.split("\n")
+    if "code-line" in code or any(part.count("<span") != part.count("</span") for part in parts):  # elements within a token that runs over several lines
         return found[0]
     indents = [re.match(" *", html.unescape(re.sub("<[^>]*>", "", part)))[0] for part in parts]
     return found[1] + "".join(f'<span class="code-line" style="--in:{len(indent)}">{part}\n</span>' for indent, part in zip(indents, parts)) + "</pre>"

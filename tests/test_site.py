@@ -424,6 +424,20 @@ def test_the_library_tells_which_room_is_which(built_site):
     assert not [room for room in rooms if f">{room}<" not in text]
 
 
+def test_the_core_is_read_unfolded(built_site):
+    "In its rooms the code is the story; elsewhere it is folded below its entry. Links lead to the code."
+    for path in notebook_paths():
+        room = path.parent.name
+        if room in ("graph", "layers"):
+            text = text_of(built_site / path.relative_to(ROOT / "nbs").with_suffix(".html"))
+            assert "Show the source" not in text, path
+    engine = text_of(built_site / "graph" / "07_engine.html")
+    place = engine.index('id="autograd_nb.graph.engine.Plan"')
+    code = re.sub("<[^>]+>", "", engine[place:])
+    assert "class Plan(Limits):" in code[:1500]
+    assert "Show the source" in text_of(built_site / "optim" / "01_optimizer.html")
+
+
 def test_words_become_links_only_where_they_are_the_name():
     "A word that a page uses for a variable of its own stays a word."
     notebooks = [site_pages.read(path) for path in notebook_paths()]

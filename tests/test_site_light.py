@@ -193,6 +193,14 @@ def test_tokens_in_the_colour_of_all_code_need_no_element():
     assert light.plain_tokens("").sub(r"\1", '<span class="n">x</span>') == '<span class="n">x</span>'
 
 
+def test_each_line_of_code_is_an_element_that_knows_its_indent():
+    "Also those of a token that runs over several lines."
+    code = '<div class="highlight"><pre><span></span><span class="k">def</span> f():\n    <span class="s">&quot;a\n\n    b&quot;</span>\n</pre>'
+    shown = light.CODE.sub(light.lines, code)
+    assert re.findall(r'--in:(\d)">(.*)\n', shown) == [("0", '<span class="k">def</span> f():'), ("4", '    <span class="s">&quot;a</span>'), ("0", ""), ("4", '<span class="s">    b&quot;</span>')]
+    assert html.unescape(re.sub("<[^>]+>", "", shown)) == html.unescape(re.sub("<[^>]+>", "", code))
+
+
 def test_pictures_of_formulas_say_nothing_twice():
     svg = '<svg role="img" viewBox="0 0 9 9" xmlns="x"><g stroke="red"><g data-mml-node="math"><g data-mml-node="mi" transform="translate(3,0)"><use data-c="64" xlink:href="#A"></use></g><g transform="translate(4,0)"></g><g><rect x="1"></rect></g></g></g></svg>'
     assert mathematics.slim(svg) == '<svg viewBox="0 0 9 9"><g stroke="red"><use transform="translate(3,0)" xlink:href="#A"/><rect x="1"/></g></svg>'

@@ -118,7 +118,9 @@ CONTRAST = """() => {
 
 @pytest.mark.parametrize("width, scheme", [(1280, "light"), (390, "dark")])
 def test_every_page_opens_without_errors(built_site, site, browser_page, width, scheme):
-    "No error, readable text, nothing wider than the screen, and nothing fetched from elsewhere (where npm made that possible)."
+    "No error, no word on the console, readable text, nothing wider than the screen, and nothing fetched from elsewhere (where npm made that possible)."
+    said = []
+    browser_page.page.on("console", lambda message: said.append(message.text))
     browser_page.emulate_media(color_scheme=scheme)
     browser_page.set_viewport_size({"width": width, "height": 900})
     offline = served_alone(built_site)
@@ -132,6 +134,8 @@ def test_every_page_opens_without_errors(built_site, site, browser_page, width, 
         browser_page.wait_for_timeout(200 if browser_page.locator(".demo").count() else 50)
         # Without npm's files pages ask for public copies, which this machine may not be able to reach.
         faults += [f"{name}: {error}" for error in browser_page.errors if offline or site in error]
+        faults += [f"{name}: says {text!r} on the console" for text in said if offline]
+        said.clear()
         if browser_page.evaluate("document.documentElement.dataset.theme") != scheme:
             faults.append(f"{name}: is not {scheme}")
         faults += [f"{name}: contrast {text}" for text in browser_page.evaluate(CONTRAST)]
@@ -764,12 +768,22 @@ def test_formulas_are_set_when_the_site_is_built():
     if not setter.ready and "npm" not in required():
         pytest.skip("npm could not fetch MathJax")
     formula = '<span class="math notranslate nohighlight">\\(a^2 + a &lt; 3\\)</span>'
-    page = f'<html><head><script async="async" src="https://example.org/mathjax@4/tex-mml-chtml.js"></script></head><body>{formula}{formula}</body></html>'
-    setter.learn({("a^2 + a < 3", False)})
+    output = '<div class="output text_latex math notranslate nohighlight">\n\\[a^2\\]</div>'  # of a cell
+    page = f'<html><head><script async="async" src="https://example.org/mathjax@4/tex-mml-chtml.js"></script></head><body>{formula}{formula}{output}</body></html>'
+    setter.learn({("a^2 + a < 3", False), ("a^2", True)})
     text = setter.page(page)
-    assert text.count("<mjx-container") == 2 and 'aria-label="a^2 + a &lt; 3"' in text and "mathjax@4" not in text and "\\(" not in text
+    assert text.count("<mjx-container") == 3 and '<div class="output text_latex math notranslate nohighlight"><mjx-container' in text and 'aria-label="a^2 + a &lt; 3"' in text and "mathjax@4" not in text and "\\(" not in text and "\\[" not in text
     defined = re.findall(r'<path id="([^"]+)"', text)
     assert len(defined) == len(set(defined)) and set(re.findall(r'xlink:href="#([^"]+)"', text)) == set(defined)
+
+
+@pytest.mark.needs("npm")
+def test_no_formula_is_left_as_its_source(built_site):
+    "In prose, in quizzes, and where a cell prints one."
+    if not mathematics.Setter().ready and "npm" not in required():
+        pytest.skip("npm could not fetch MathJax")
+    for page in pages(built_site):
+        assert not re.search(r'class="[^"]*\bmath notranslate nohighlight"[^>]*>\s*\\[(\[]', text_of(page)), page
 
 
 def cheat_sheet_programs() -> str:

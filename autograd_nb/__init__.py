@@ -179,7 +179,7 @@ from autograd_nb.argument_types import (  # noqa: E402
     explain_functions as _explain, explain_methods as _explain_methods
 )
 
-_explain_methods(Tensor, _vocabulary.FUNCTIONS + _vocabulary.ONLY_METHODS)
+_explain_methods(Tensor)
 _explain(globals())
 for _module in (_linalg, _fft, _special):
     _explain(vars(_module), _module.__name__.rpartition('.')[2] + '_')

@@ -687,6 +687,7 @@ def normal(
         made = made * std + mean
         return into(out, made.requires_grad_() if requires_grad else made)
     tensors = [v for v in (mean, std) if isinstance(v, TensorBase)]
+    if not tensors: raise TypeError('normal(): how many numbers? Give a tensor, or a size')
     if LOCAL.modes.transforms: chance(mean, std)
     _check_deviation(std)
     near, dtype = (tensors[0]._array if tensors else None), get_default_dtype()

@@ -1756,6 +1756,7 @@ def roll(input, shifts, dims=None):
     """Elements moved along `dims` (over all elements if None), those falling off re-entering at the
     other end.
     """
+    need_tensor(input, 'roll')
     shifts = sizes_of((shifts,))
     if not shifts: raise RuntimeError('`shifts` required')
     dims = () if dims is None else sizes_of((dims,))

@@ -10,6 +10,7 @@ again whenever the notebook, or what it imports, is saved.
 """
 
 import argparse
+import gc
 import hashlib
 import json
 import os
@@ -318,6 +319,7 @@ def watch(path: Path):
             used = executed.copy_of(path).with_suffix(".json")
             files = [path, *(ROOT / name for name in (json.loads(used.read_text()) if used.exists() else ()))]
             now = [file.stat().st_mtime_ns for file in files if file.exists()]
+            gc.collect()
         seen = now
         time.sleep(0.5)
 
@@ -329,6 +331,8 @@ def main() -> int:
     parser.add_argument("--only", metavar="PAGE", help="build one notebook's page alone, to look at it")
     parser.add_argument("--watch", metavar="PAGE", help="build one notebook's page, and again whenever it is saved")
     options = parser.parse_args()
+    if options.only or options.watch:
+        gc.disable()  # one page leaves little, and looking for it among all syntax trees takes a second
     if options.watch:
         try:
             watch(chosen(options.watch))

@@ -14,6 +14,7 @@ import hashlib
 import html
 import io
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 import tinycss2  # comes with nbconvert
@@ -72,7 +73,7 @@ def font(shapes: dict[str, tuple[str, str, str]]) -> bytes:
     return packed.getvalue()
 
 
-CODE = re.compile(r'(<div class="highlight"><pre>(?:<span></span>)?)(.*?)(\n?</pre>)', re.S)
+CODE = re.compile(r'((?:<div class="[^"]*">)?<div class="highlight"><pre>(?:<span></span>)?)(.*?)(\n?</pre>)', re.S)
 COLOUR = re.compile(r'(html\[data-theme="\w+"\]) \.highlight(?: \.(\w+))? \{([^}]*)\}')
 
 
@@ -87,13 +88,20 @@ def plain_tokens(css: str) -> re.Pattern:
     return re.compile(rf'<span class="(?:{names})">([^<]*)</span>')
 
 
+COLUMNS = re.compile(r"\S {2,}\S")  # in lines that a program printed: they stay as they are, and scroll
+LONG_TOKEN = re.compile(r'(<span class="[^"]*">)([^<]*\n[^<]*)</span>')
+
+
 def lines(found: re.Match) -> str:
-    "Each line of code an element of its own, which knows how far it is indented: on a narrow screen site.css lets it go on below."
-    parts = found[2].split("\n")
-    if "code-line" in found[2] or any(part.count("<span") != part.count("</span") for part in parts):  # a token that runs over several lines
+    "Each line of code an element of its own, which knows how far it is indented: site.css lets it go on below where it is longer than the page is wide."
+    code = LONG_TOKEN.sub(lambda token: "\n".join(f"{token[1]}{part}</span>" if part else "" for part in token[2].split("\n")), found[2])
+    parts = code.split("\n")
+    if "code-line" in code or any(part.count("<span") != part.count("</span") for part in parts):  # elements within a token that runs over several lines
         return found[0]
-    indents = [re.match(" *", html.unescape(re.sub("<[^>]*>", "", part)))[0] for part in parts]
-    return found[1] + "".join(f'<span class="code-line" style="--in:{len(indent)}">{part}\n</span>' for indent, part in zip(indents, parts)) + "</pre>"
+    plain = [html.unescape(re.sub("<[^>]*>", "", part)) for part in parts]
+    if "output " in found[1] and sum(map(bool, map(COLUMNS.search, plain))) > 1:
+        return found[0]
+    return found[1] + "".join(f'<span class="code-line" style="--in:{len(text) - len(text.lstrip(" "))}">{part}\n</span>' for text, part in zip(plain, parts)) + "</pre>"
 
 
 # Style sheets ----------------------------------------------------------------------------------------------------
@@ -106,11 +114,11 @@ CHOICE = re.compile(r":(?:is|where|not|has)\([^()]*\)")  # holds with one of its
 SCRIPTED = re.compile(r"tooltip|dropdown|collaps|^(?:show|fade|active)$")  # classes that Bootstrap gives to what pages use of it
 
 
-def classes(site: Path, pages: list[Path]) -> set[str]:
-    "The classes that elements can have: those in pages and in the frames of demos, and whatever a script may give them."
+def classes(site: Path, pages: Iterable[str]) -> set[str]:
+    "The classes that elements can have: those in these texts of pages and in the frames of demos, and whatever a script may give them."
     found = set()
-    for path in (*pages, *(site / "demos").rglob("*.js")):
-        for names in set(CLASSES.findall(path.read_text(encoding="utf-8"))):
+    for text in (*pages, *(path.read_text(encoding="utf-8") for path in (site / "demos").rglob("*.js"))):
+        for names in set(CLASSES.findall(text)):
             found.update(names.split())
     for path in (site / "_static").rglob("*.js"):
         if path.name != "bootstrap.js":
@@ -162,7 +170,7 @@ def sheet(static: Path, names: list[str], known: set[str]) -> str:
     return f"/* {' '.join(names)} */\n{kept}\n"
 
 
-def style(site: Path, pages: list[Path], texts: dict[Path, str]):
+def style(site: Path, texts: dict[Path, str]):
     "One style sheet for all pages, in place of those that they link to."
     static, target = site / "_static", site / "_static" / SHEET
     names = next(([name for _, name in LINK.findall(text)] for text in texts.values() if "_static/site.css" in text), None)
@@ -172,7 +180,7 @@ def style(site: Path, pages: list[Path], texts: dict[Path, str]):
         names.append(FROM)
     if not names:
         return
-    target.write_text(text := sheet(static, names, classes(site, pages)), encoding="utf-8")
+    target.write_text(text := sheet(static, names, classes(site, texts.values())), encoding="utf-8")
     version = hashlib.sha256(text.encode()).hexdigest()[:8]
     for path, page in texts.items():
         found = LINK.search(page)
@@ -193,6 +201,7 @@ LATER = re.compile(r'\s*<script (?:defer )?src="([^"]*_static/(?:doctools|sphinx
 FIRST = re.compile(r'<script src="([^"]*_static/access\.js[^"]*)"></script>')
 # The theme asks every box how wide it is, again after each change of the page; access.js asks those in view.
 SCANS = re.compile(r',"complete"===document\.readyState\?(\w+)\(\):window\.addEventListener\("load",\1\)')
+CHATTER = re.compile(r"console\.(?:log|info|debug)(?=\()")  # what the theme's scripts tell their authors
 
 
 def scripts(text: str, options: str) -> str:
@@ -210,9 +219,8 @@ def lighten(site: Path, pages: list[Path]):
     if library.exists():
         used = set().union(*map(ICON.findall, before.values()))
         (static / FROM).write_text(icons(used, library.read_text(encoding="utf-8")), encoding="utf-8")
-    theme = static / "scripts" / "pydata-sphinx-theme.js"
-    if theme.exists():
-        theme.write_text(SCANS.sub("", theme.read_text(encoding="utf-8")), encoding="utf-8")
+    for theme in (static / "scripts").glob("*-theme.js"):
+        theme.write_text(CHATTER.sub("void", SCANS.sub("", theme.read_text(encoding="utf-8"))), encoding="utf-8")
     options = static / "documentation_options.js"
     tokens = plain_tokens((static / "pygments.css").read_text(encoding="utf-8"))
 
@@ -223,7 +231,7 @@ def lighten(site: Path, pages: list[Path]):
     for path in texts:
         if path.name != "search.html":
             texts[path] = scripts(SEARCH.sub("", texts[path]), options.read_text(encoding="utf-8").strip())
-    style(site, pages, texts)
+    style(site, texts)
     for path, text in texts.items():
         if text != before[path]:
             path.write_text(text, encoding="utf-8")

@@ -16,7 +16,7 @@ import assets
 from executed import CACHE, replace
 
 KEPT = CACHE / "formulas.json"
-FORMULA = re.compile(r'<(span|div) class="math notranslate nohighlight"([^>]*)>\s*(?:<span class="eqno">.*?</span>)?(\\\(|\\\[)(.*?)(?:\\\)|\\\])</\1>', re.S)
+FORMULA = re.compile(r'<(span|div) (class="(?:[\w-]+ )*math notranslate nohighlight"[^>]*)>\s*(?:<span class="eqno">.*?</span>)?(\\\(|\\\[)(.*?)(?:\\\)|\\\])</\1>', re.S)
 LOADER = re.compile(r'<script[^>]*>\s*window\.MathJax\b.*?</script>\s*|<script[^>]*(?:mathjax|tex-svg|tex-mml)[^>]*></script>\s*', re.S)
 GLYPH = re.compile(r'xlink:href="#(MJX-[\w-]+)"')
 PROGRAM = r"""
@@ -94,7 +94,7 @@ class Setter:
             whole = ' display="true"' if display else ""
             number = re.search(r'<span class="eqno">.*?</span>', found[0], re.S)
             shown = f'<mjx-container class="MathJax" jax="SVG"{whole} role="img" aria-label="{html.escape(tex)}">{slim(svg)}</mjx-container>'
-            return f'<{found[1]} class="math notranslate nohighlight"{found[2]}>{number[0] if number else ""}{shown}</{found[1]}>'
+            return f'<{found[1]} {found[2]}>{number[0] if number else ""}{shown}</{found[1]}>'
 
         text = LOADER.sub("", FORMULA.sub(picture, text))
         glyphs = "".join(self.glyphs[name] for name in sorted(used))

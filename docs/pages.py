@@ -1,6 +1,7 @@
 """Turn an executed notebook into a page of the documentation: what nbdev's directives mean for a reader.
 
-Hidden cells go, exported source is folded below an entry for the API reference, and `names` in prose become links.
+Hidden cells go, exported source is folded below an entry for the API reference (not in the rooms that are read through, where
+it is the story), and `names` in prose become links.
 Everything here is read from the notebooks' text; nothing of the package is imported.
 """
 
@@ -49,6 +50,7 @@ PLURALS = {"leaf": ("leaves",), "Hessian": ("Hessian matrix", "Hessian matrices"
 # Words that everyday English uses as well ("that leaves", "sharp edges", "another view"): what has to stand on the line for them to be the term.
 COMPANIONS = {"leaves": r"\b(?:the|its|of|to|all|are|no|two|four) leaves\b",
               **dict.fromkeys(("edge", "edges"), r"\bnodes?\b"), **dict.fromkeys(("view", "views"), r"\b(?:storage|memory)\b")}
+READ_THROUGH = ("graph/", "layers/")  # the core: its code is what these pages tell
 HIDDEN = {"hide", "default_exp"}
 EXPORTED = {"export", "exports", "exporti"}
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
@@ -403,7 +405,7 @@ def hoisted(executed) -> str:
 
 
 def shown(cell, here: Notebook, names: Names, text_of) -> list:
-    "What a reader sees of a code cell: nothing, the cell, or an API entry with the source folded below."
+    "What a reader sees of a code cell: nothing, the cell, or an API entry with the source folded below (or as the source itself, see `places`)."
     found = directives(cell.source)
     if HIDDEN & set(found) or found.get("include") == "false":
         return []
@@ -415,12 +417,14 @@ def shown(cell, here: Notebook, names: Names, text_of) -> list:
     tags = set(cell.metadata.get("tags", []))
     if EXPORTED & set(found):
         definitions = definitions_in(cell.source)
-        if "exporti" not in found:
-            before = [new_markdown_cell(entry(node, here.dotted, text_of)) for node in definitions]
+        open_source = here.document.startswith(READ_THROUGH)
+        if "exporti" not in found and definitions:
+            before = [places(definitions, here)] if open_source else [new_markdown_cell(entry(node, here.dotted, text_of)) for node in definitions]
         if imports_only(cell.source) and not cell.outputs:
             return before
-        tags.add("hide-input")
-        prompt(cell, "the source")
+        if not open_source:
+            tags.add("hide-input")
+            prompt(cell, "the source")
     if "solution" in tags:
         tags.add("hide-input")
         prompt(cell, "the solution")
@@ -440,6 +444,12 @@ def shown(cell, here: Notebook, names: Names, text_of) -> list:
     if tags:
         cell.metadata["tags"] = sorted(tags)
     return [*before, cell]
+
+
+def places(definitions: list[Definition], here: Notebook):
+    "Entries that only links and the index lead to: signature and sentence stand in the code below."
+    entries = "\n\n".join(entry(node, here.dotted, lambda text: "") for node in definitions)
+    return new_markdown_cell(directive("container", "in-code", [], entries, fence=10))
 
 
 def prompt(cell, what: str):

@@ -248,3 +248,83 @@ def test_random_numbers_take_the_dtype_of_their_means():
             drawn = [lib.normal(*args(lib.zeros(2, dtype=getattr(lib, dtype)))) for lib in (torch, ours)]
             assert str(drawn[1].dtype) == str(drawn[0].dtype)
     assert ours.multinomial(ours.ones(3), 2, out=ours.zeros(0, dtype=ours.int64)).shape == (2,)
+
+
+def said(function, args, kwargs):
+    "The kind of the error and its first line, without our remedy; None if there is no TypeError."
+    error = outcome(function, args, kwargs)
+    return type(error).__name__, str(error).split(". Make it one")[0].split("\n")[0].strip()
+
+
+@pytest.mark.parametrize("home", ["", "linalg", "special", "fft"])
+def test_what_is_declared_first(home):
+    "Every function, called with a number where a tensor belongs, says whose argument that is, whatever else is missing."
+    import torch
+
+    from autograd_nb.argument_types import UNEXPLAINED
+
+    theirs, mine = (getattr(lib, home) if home else lib for lib in (torch, ours))
+    found, count = [], 0
+    for name in sorted(dir(theirs)):
+        function = getattr(mine, name, None)
+        # operations that bear PyTorch's name explain themselves, when all their arguments are there
+        if name.startswith("_") or not callable(function) or not hasattr(function, "__wrapped__") or name in UNEXPLAINED or hasattr(function, "warns"):
+            continue
+        for given in ((3.0,), (3.0, 1)):
+            words = said(getattr(theirs, name), given, {})
+            if words[0] == "TypeError" and "(position 1) must be Tensor, " in words[1]:
+                count += 1
+                if said(function, given, {}) != words:
+                    found.append(f"{name}{given}: {words[1]}  |  {said(function, given, {})}")
+    assert count > 20
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    "call",
+    """m.diag(x, 1, 2, 3)
+m.diag(x, nonsense=1)
+m.narrow(x, 0)
+m.kthvalue(x, 1, diagonal=2)
+m.gather(x, 0)
+x.kthvalue(1.5)
+x.index_add(0, 2, x)
+x.diag(1, 2)
+x.diag('a')
+m.amax(x, 0, False, 1)
+m.squeeze(x, 'a')
+m.any(x, keepdim=True, dim='a')
+m.fft.fft(x, 1, 0, 'ortho', 2)
+m.special.erf(x, 1)
+m.special.zeta(x, 'a')
+m.linalg.inv()
+m.absolute(3)""".splitlines(),
+)
+def test_the_call_does_not_fit(call):
+    import torch
+
+    words = [said(eval, (call, {"m": lib, "x": lib.ones(3)}), {}) for lib in (torch, ours)]
+    assert words[0][0] == "TypeError"
+    assert words[1] == words[0]
+
+
+def test_no_declaration_is_out_of_date():
+    "The table says what PyTorch says about a call with too many arguments."
+    import torch
+
+    from autograd_nb.argument_types import refused
+    from autograd_nb.signatures import _lines
+
+    many, found, count = (object(),) * 60, [], 0
+    for name in _lines():
+        home, _, rest = name.partition("_")
+        function = getattr(getattr(torch, home), rest, None) if home in ("linalg", "special", "fft") else getattr(torch, name, None)
+        if type(function).__name__ != "builtin_function_or_method":
+            continue
+        error = outcome(function, many, {})
+        if type(error) is TypeError and ("takes" in str(error) or "invalid combination" in str(error)):
+            count += 1
+            if str(refused(name, many, {})).strip() != str(error).strip():
+                found.append(f"{name}: {error}  |  {refused(name, many, {})}")
+    assert count > 400
+    assert not found, "\n".join(found)

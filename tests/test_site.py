@@ -118,7 +118,9 @@ CONTRAST = """() => {
 
 @pytest.mark.parametrize("width, scheme", [(1280, "light"), (390, "dark")])
 def test_every_page_opens_without_errors(built_site, site, browser_page, width, scheme):
-    "No error, readable text, nothing wider than the screen, and nothing fetched from elsewhere (where npm made that possible)."
+    "No error, no word on the console, readable text, nothing wider than the screen, and nothing fetched from elsewhere (where npm made that possible)."
+    said = []
+    browser_page.page.on("console", lambda message: said.append(message.text))
     browser_page.emulate_media(color_scheme=scheme)
     browser_page.set_viewport_size({"width": width, "height": 900})
     offline = served_alone(built_site)
@@ -132,6 +134,8 @@ def test_every_page_opens_without_errors(built_site, site, browser_page, width, 
         browser_page.wait_for_timeout(200 if browser_page.locator(".demo").count() else 50)
         # Without npm's files pages ask for public copies, which this machine may not be able to reach.
         faults += [f"{name}: {error}" for error in browser_page.errors if offline or site in error]
+        faults += [f"{name}: says {text!r} on the console" for text in said if offline]
+        said.clear()
         if browser_page.evaluate("document.documentElement.dataset.theme") != scheme:
             faults.append(f"{name}: is not {scheme}")
         faults += [f"{name}: contrast {text}" for text in browser_page.evaluate(CONTRAST)]
@@ -309,7 +313,7 @@ COVERED = """() => [...document.querySelectorAll('.graph-open')].filter(e => e.c
 })"""
 
 
-@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("width", [390, 1210])  # at 1280 most graphs fit
 def test_the_button_for_the_whole_screen_covers_nothing(built_site, site, browser_page, width):
     browser_page.set_viewport_size({"width": width, "height": 844})
     seen = 0
@@ -422,6 +426,20 @@ def test_the_library_tells_which_room_is_which(built_site):
     text = text_of(built_site / "library" / "index.html")
     rooms = {path.parent.relative_to(ROOT / "nbs").as_posix() for path in notebook_paths()} - {"book", "."}
     assert not [room for room in rooms if f">{room}<" not in text]
+
+
+def test_the_core_is_read_unfolded(built_site):
+    "In its rooms the code is the story; elsewhere it is folded below its entry. Links lead to the code."
+    for path in notebook_paths():
+        room = path.parent.name
+        if room in ("graph", "layers"):
+            text = text_of(built_site / path.relative_to(ROOT / "nbs").with_suffix(".html"))
+            assert "Show the source" not in text, path
+    engine = text_of(built_site / "graph" / "07_engine.html")
+    place = engine.index('id="autograd_nb.graph.engine.Plan"')
+    code = re.sub("<[^>]+>", "", engine[place:])
+    assert "class Plan(Limits):" in code[:1500]
+    assert "Show the source" in text_of(built_site / "optim" / "01_optimizer.html")
 
 
 def test_words_become_links_only_where_they_are_the_name():
@@ -750,12 +768,22 @@ def test_formulas_are_set_when_the_site_is_built():
     if not setter.ready and "npm" not in required():
         pytest.skip("npm could not fetch MathJax")
     formula = '<span class="math notranslate nohighlight">\\(a^2 + a &lt; 3\\)</span>'
-    page = f'<html><head><script async="async" src="https://example.org/mathjax@4/tex-mml-chtml.js"></script></head><body>{formula}{formula}</body></html>'
-    setter.learn({("a^2 + a < 3", False)})
+    output = '<div class="output text_latex math notranslate nohighlight">\n\\[a^2\\]</div>'  # of a cell
+    page = f'<html><head><script async="async" src="https://example.org/mathjax@4/tex-mml-chtml.js"></script></head><body>{formula}{formula}{output}</body></html>'
+    setter.learn({("a^2 + a < 3", False), ("a^2", True)})
     text = setter.page(page)
-    assert text.count("<mjx-container") == 2 and 'aria-label="a^2 + a &lt; 3"' in text and "mathjax@4" not in text and "\\(" not in text
+    assert text.count("<mjx-container") == 3 and '<div class="output text_latex math notranslate nohighlight"><mjx-container' in text and 'aria-label="a^2 + a &lt; 3"' in text and "mathjax@4" not in text and "\\(" not in text and "\\[" not in text
     defined = re.findall(r'<path id="([^"]+)"', text)
     assert len(defined) == len(set(defined)) and set(re.findall(r'xlink:href="#([^"]+)"', text)) == set(defined)
+
+
+@pytest.mark.needs("npm")
+def test_no_formula_is_left_as_its_source(built_site):
+    "In prose, in quizzes, and where a cell prints one."
+    if not mathematics.Setter().ready and "npm" not in required():
+        pytest.skip("npm could not fetch MathJax")
+    for page in pages(built_site):
+        assert not re.search(r'class="[^"]*\bmath notranslate nohighlight"[^>]*>\s*\\[(\[]', text_of(page)), page
 
 
 def cheat_sheet_programs() -> str:
@@ -782,7 +810,7 @@ def test_the_cheat_sheet_is_one_page_of_paper(built_site, browser_page, paper):
 # and contrast depends on nothing but colours and sizes, so two elements of each combination stand for the rest.
 THIN_OUT = """() => {
   const seen = new Set();
-  for (const span of document.querySelectorAll('.highlight pre span')) {
+  for (const span of document.querySelectorAll('.highlight pre span:not(.code-line)')) {
     const kind = span.className + (span.closest('.cell_input, .cell_output, details, .literal-block-wrapper')?.className || '');
     if (seen.has(kind) && !span.querySelector('a')) span.replaceWith(...span.childNodes); else seen.add(kind);
   }

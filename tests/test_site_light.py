@@ -165,7 +165,7 @@ def test_pages_are_light_in_what_they_draw_with(built_site):
         assert not re.findall(r"<script (?!defer)[^>]*src=", text), name
         assert "prefers-color-scheme: dark" in text[: text.index("pages.css")], f"{name}: light or dark is settled too late"
     sheet = (built_site / "_static" / "pages.css").read_text(encoding="utf-8")
-    assert len(sheet) < 200 * KB and ".bd-article" in sheet and ".code-line" in sheet and ".fa-bars" in sheet and "carousel" not in sheet
+    assert len(sheet) < 200 * KB and ".bd-article" in sheet and "> .code-line{" in sheet and ".fa-bars" in sheet and "carousel" not in sheet
     assert sheet.count("data:font/woff") == 1 and sheet.count("image/svg+xml") <= 2, "an icon that is a picture takes a phone 20 ms"
     assert not light.SCANS.search((built_site / "_static" / "scripts" / "pydata-sphinx-theme.js").read_text(encoding="utf-8"))
 
@@ -191,6 +191,14 @@ def test_tokens_in_the_colour_of_all_code_need_no_element():
     tokens = light.plain_tokens(css)
     assert tokens.sub(r"\1", '<span class="k">if</span> <span class="n">x</span> <span class="b">y</span>') == '<span class="k">if</span> x <span class="b">y</span>'
     assert light.plain_tokens("").sub(r"\1", '<span class="n">x</span>') == '<span class="n">x</span>'
+
+
+def test_each_line_of_code_is_an_element_that_knows_its_indent():
+    "Also those of a token that runs over several lines."
+    code = '<div class="highlight"><pre><span></span><span class="k">def</span> f():\n    <span class="s">&quot;a\n\n    b&quot;</span>\n</pre>'
+    shown = light.CODE.sub(light.lines, code)
+    assert re.findall(r'--in:(\d)">(.*)\n', shown) == [("0", '<span class="k">def</span> f():'), ("4", '    <span class="s">&quot;a</span>'), ("0", ""), ("4", '<span class="s">    b&quot;</span>')]
+    assert html.unescape(re.sub("<[^>]+>", "", shown)) == html.unescape(re.sub("<[^>]+>", "", code))
 
 
 def test_pictures_of_formulas_say_nothing_twice():

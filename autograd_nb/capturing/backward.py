@@ -16,6 +16,7 @@ from ..graph.apply import as_array, unbroadcast
 from ..graph.modes import LAYERS, LOCAL, Layer
 from ..graph.node import AccumulateGrad, OutputEdge, TensorBase
 from ..layers.complex import CONJUGATES, conjugate
+from ..layers.dispatch import on_tensors
 from ..layers.half import BF16, HALF, rounded_gradient
 from ..layers.versions import JOURNAL
 from autograd_nb.capturing.operations import (
@@ -458,14 +459,12 @@ class Capture(Layer):
         yield from inner(task)
         tape.walked(task.found)
 
-    def on_tensors(self, n, g):
-        # one that computes by operations, if it is asked with tensors, so writes its own lines
-        return n.op is None and hasattr(n, 'narrowed') and is_array(g)
-
     def runner(self, run):
         def run_taped(n, g, task):
             LOCAL.modes.tape.enters(n, g)
-            return run(n, g, task)
+            if not getattr(n, 'by_operations', False) or not is_array(g): return run(n, g, task)
+            # asked with tensors, it computes by operations, and so writes its own lines
+            return on_tensors(run, n, g, task)
 
         return run_taped
 

@@ -24,17 +24,8 @@ class Call:
     "One application of an operation, on its way through the layers."
 
     __slots__ = (
-        'op',
-        'args',
-        'statics',
-        'options',
-        'stack',
-        'number',
-        'operands',
-        'specs',
-        'results',
-        'outputs',
-        'node',
+        'op', 'args', 'statics', 'options', 'stack', 'number',
+        'operands', 'specs', 'results', 'outputs', 'node',
     )
 
     def __init__(self, op, args, statics, stack=None):
@@ -98,11 +89,8 @@ def coerce(call):
             raise unfit_kind(op, operands[0].dtype)
         return
     if op.refuses_masks: refuse_masks(op, args, operands)
-    chosen = [
-        i
-        for i, a in enumerate(args)
-        if a is not None and (op.variadic or op.params[i] not in op.keep)
-    ]
+    chosen = [i for i, a in enumerate(args) if a is not None]
+    if op.keep: chosen = [i for i in chosen if op.params[i] not in op.keep]
     dtype = operand_dtype([args[i] for i in chosen], op.promote).numpy
     if op.kinds is not None and dtype.kind not in op.kinds: raise unfit_kind(op, dtype)
     if op.refused is not None: refuse_dtype(op, dtype)

@@ -6,14 +6,15 @@
 __all__ = ['REMEDIES', 'PRODUCTS', 'SYMBOLS', 'OVERLOADED', 'user_frames', 'variables', 'line_of', 'place', 'spot', 'spot_of',
            'calmly', 'found', 'Binding', 'bound', 'shape_of', 'dtype_name', 'node_of', 'origin', 'portrait', 'called',
            'Picturing', 'HintedError', 'call_tensors', 'teach', 'route', 'step_of', 'follow', 'role', 'out_of_place',
-           'stale_error', 'freed_error', 'severed', 'needs_grad_error', 'not_recorded_error', 'unused_error',
-           'scalar_error', 'start_shape_error', 'start_place_error', 'leaf_error', 'inference_write_error',
-           'inference_error', 'not_float_error', 'numpy_error', 'assigned_error', 'fits_error', 'result_type_error',
-           'statement', 'overlap_error', 'own_copy', 'not_recorded', 'item_error', 'device_error',
-           'mixed_devices_error', 'NoGPU', 'no_gpu_error', 'fits', 'broadcast_error', 'matmul_error', 'linear_error',
-           'join_error', 'dim_range', 'dim_error', 'count_error', 'view_size_error', 'expand_error', 'dtypes_error',
-           'kind_error', 'range_error', 'class_error', 'row_error', 'unfit_kind', 'refuse_dtype', 'combination_error',
-           'unfit_operand', 'mask_error', 'misfit_error', 'better_error', 'refuse_masks', 'explain']
+           'stale_error', 'freed_error', 'better_failure', 'severed', 'needs_grad_error', 'not_recorded_error',
+           'unused_error', 'scalar_error', 'start_shape_error', 'start_place_error', 'start_dtype_error',
+           'reshaped_error', 'leaf_error', 'inference_write_error', 'inference_error', 'not_float_error', 'numpy_error',
+           'assigned_error', 'fits_error', 'result_type_error', 'statement', 'overlap_error', 'own_copy',
+           'not_recorded', 'item_error', 'device_error', 'mixed_devices_error', 'NoGPU', 'no_gpu_error', 'fits',
+           'broadcast_error', 'matmul_error', 'linear_error', 'join_error', 'dim_range', 'dim_error', 'count_error',
+           'view_size_error', 'expand_error', 'dtypes_error', 'kind_error', 'range_error', 'class_error', 'row_error',
+           'unfit_kind', 'refuse_dtype', 'combination_error', 'unfit_operand', 'mask_error', 'misfit_error',
+           'better_error', 'refuse_masks', 'explain']
 
 # %% ../../nbs/graph/00_errors.ipynb #75cd43f4
 import ast
@@ -24,7 +25,7 @@ from functools import lru_cache, wraps
 from itertools import islice
 from numpy import broadcast_shapes, ndarray, zeros
 
-from ..arrays.dtypes import get_default_dtype, type_name
+from ..arrays.dtypes import FROM_NUMPY, get_default_dtype, type_name
 
 # %% ../../nbs/graph/00_errors.ipynb #96016853
 # `copy.deepcopy`, say, calls back into the package
@@ -601,6 +602,17 @@ def freed_error(node=None, roots=()):
     instead = _keeping_remedy(node, route(roots, node)[:-1], lines)
     return follow(teach(error, lines=lines, instead=instead), roots, node)
 
+# %% ../../nbs/graph/00_errors.ipynb #d2b5117f
+def better_failure(error, node, roots):
+    """A backward pass from `roots` failed at `node`, which may be None: the error to raise in place
+    of `error`, or None. One that teaches is told the way that the pass came.
+    """
+    if node is None: return None
+    missing = error.__class__ is AttributeError and error.obj is node
+    if missing and error.name in node.fields + node.held: return freed_error(node, roots)
+    if isinstance(error, HintedError) and error.trail: follow(error, roots, node)
+    return None
+
 # %% ../../nbs/graph/00_errors.ipynb #6283f931
 def _target(code, lasti):
     "The variable that the statement at an instruction binds."
@@ -928,7 +940,12 @@ def unused_error(i, tensor, outputs=()):
 
 # %% ../../nbs/graph/00_errors.ipynb #f073061c
 def scalar_error(tensor):
-    "PyTorch's error for a backward pass from several numbers at once."
+    "PyTorch's error for a backward pass from several numbers at once, or from a complex one."
+    if tensor._array.size == 1:
+        return RuntimeError(
+            'grad can be implicitly created only for real scalar outputs but got'
+            f' {FROM_NUMPY[tensor._array.dtype]!r}'
+        )
     name = called(tensor, 'y')
     return teach(
         RuntimeError('grad can be implicitly created only for scalar outputs'),
@@ -939,6 +956,7 @@ def scalar_error(tensor):
         ),
     )
 
+# %% ../../nbs/graph/00_errors.ipynb #8a1f0f80
 def start_shape_error(tensor, g, i=0):
     "PyTorch's error for a starting gradient of the wrong shape, that of output number `i`."
     name = called(tensor, 'y')
@@ -955,6 +973,22 @@ def start_place_error(tensor, g):
     "PyTorch's error for a starting gradient that lives elsewhere."
     return RuntimeError(
         f'invalid gradient at index 0 - expected device {tensor.device} but got {g.device}'
+    )
+
+def start_dtype_error(tensor, g):
+    "PyTorch's error for a starting gradient where it or the output is complex, and the other real."
+    return RuntimeError(
+        'For complex Tensors, both grad_output and output are required to have the same dtype.'
+        f' Mismatch in dtype: grad_output[0] has a dtype of {FROM_NUMPY[g._array.dtype]!r} and'
+        f' output[0] has a dtype of {FROM_NUMPY[tensor._array.dtype]!r}.'
+    )
+
+def reshaped_error(i, have, want):
+    "The error for a gradient of the shape that output number `i` has, and its node does not know."
+    return RuntimeError(
+        f'invalid gradient at index {i} - got {list(have)} but expected shape compatible with'
+        f' {list(want)}. The tensor was reshaped in place under no_grad(), and its node does not'
+        ' know of that'
     )
 
 # %% ../../nbs/graph/00_errors.ipynb #75d63dd0

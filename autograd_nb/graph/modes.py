@@ -191,10 +191,6 @@ class Walking:
         "The gradient `g` of a node or leaf is complete: the one to go on with."
         return g
 
-    def on_tensors(self, n, g):
-        "Whether the rules of `n` are to run on tensors, so that their operations can be seen."
-        return False
-
     def accumulator(self, add):
         """A function like `add(leaf, gradient, extra)`, which adds to a leaf. `extra`: references
         to the gradient besides the argument.
@@ -239,7 +235,6 @@ class Stack:
         self.leaf = listeners('leaf', layers)
         self.starting = listeners('starting', layers)
         self.arriving = listeners('arriving', layers)
-        self.on_tensors = listeners('on_tensors', layers)
         self.steps = nest('steps', layers, ground.steps)
         self.accumulate = ground.accumulate
         for l in reversed(layers): self.accumulate = l.accumulator(self.accumulate)
@@ -322,7 +317,7 @@ class Layers(Plugged):
     def __init__(self):
         super().__init__()
         self.apply = self.kernel = self.computed = self.run = self.run_bare = None
-        self.steps = self.accumulate = None
+        self.steps = self.accumulate = self.nested = None
         self.writes = NoWrites()
         self.rules = None  # makes `run` and `run_graph` for a class of nodes
         self.defined = []  # called with each new operation

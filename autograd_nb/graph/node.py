@@ -96,6 +96,12 @@ class Keeping:
         "A node with the bare values of these fields, whoever keeps them."
         return self
 
+    def narrowed(self, live):
+        """What to run in place of this node, if of its edges only those marked in `live` lead to a
+        wanted tensor: the node itself, or less.
+        """
+        return self
+
 
 # %% ../../nbs/graph/02_node.ipynb #dd7bed7f
 class Unpacking:
@@ -224,12 +230,8 @@ class AccumulateGrad(Node):
 
     def __init__(self, tensor):
         self.inputs, self.hooks, self.grad, self.buffer = (), None, None, None
-        self.array, self.ref, self.shape, self.dtype = (
-            tensor._array,
-            weakref.ref(tensor),
-            tensor._array.shape,
-            tensor._array.dtype,
-        )
+        self.array, self.ref = tensor._array, weakref.ref(tensor)
+        self.shape, self.dtype = tensor._array.shape, tensor._array.dtype
         kind = self.dtype.kind
         if kind in NEW_KINDS: NEW_KINDS[kind]()
         for noted in LOCAL.modes.stack().leaf: noted(self)

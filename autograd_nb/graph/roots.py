@@ -9,10 +9,10 @@ __all__ = ['root_gradients', 'as_recorded', 'one_for', 'given_gradient', 'edges_
 import numpy as np
 
 from ..arrays.anywhere import ones_beside, together, zeros_beside
-from ..arrays.dtypes import FROM_NUMPY
 from ..arrays.numpy_backend import sum_to
 from autograd_nb.graph.errors import (
-    needs_grad_error, not_recorded_error, scalar_error, start_place_error, start_shape_error
+    needs_grad_error, not_recorded_error, reshaped_error, scalar_error, start_dtype_error,
+    start_place_error, start_shape_error
 )
 from .apply import OPERATIONS
 from .modes import LOCAL, constant_input
@@ -41,22 +41,13 @@ def as_recorded(g, shape, i):
     """
     try: fits = np.broadcast_shapes(shape, g.shape) == g.shape
     except ValueError: fits = False
-    if fits: return sum_to(g, shape)
-    raise RuntimeError(
-        f'invalid gradient at index {i} - got {list(g.shape)} but expected shape compatible with'
-        f' {list(shape)}. The tensor was reshaped in place under no_grad(), and its node does not'
-        ' know of that'
-    )
+    if not fits: raise reshaped_error(i, g.shape, shape)
+    return sum_to(g, shape)
 
 def one_for(tensor, graph=True):
     "The gradient of a single number by itself, where it lives."
     array = tensor._array
-    if array.size != 1: raise scalar_error(tensor)
-    if array.dtype.kind == 'c':
-        raise RuntimeError(
-            'grad can be implicitly created only for real scalar outputs but got'
-            f' {FROM_NUMPY[array.dtype]!r}'
-        )
+    if array.size != 1 or array.dtype.kind == 'c': raise scalar_error(tensor)
     g = ones_beside(array)
     return tensor_like(g) if graph else g
 
@@ -67,17 +58,11 @@ def given_gradient(tensor, g, graph, i=0):
         raise TypeError(f'gradients can be either Tensors or None, but got {type(g).__name__}')
     have, want = g._array, tensor._array
     if have.shape != want.shape: raise start_shape_error(tensor, g, i)
-    if (want.dtype.kind == 'c') != (have.dtype.kind == 'c'):
-        raise RuntimeError(
-            'For complex Tensors, both grad_output and output are required to have the same dtype.'
-            f' Mismatch in dtype: grad_output[0] has a dtype of {FROM_NUMPY[have.dtype]!r} and'
-            f' output[0] has a dtype of {FROM_NUMPY[want.dtype]!r}.'
-        )
+    if (want.dtype.kind == 'c') != (have.dtype.kind == 'c'): raise start_dtype_error(tensor, g)
     if have.__class__ is not want.__class__ and not together(have, want):
         raise start_place_error(tensor, g)
-    if graph:
-        return g if have.dtype == want.dtype else OPERATIONS['to'](g, dtype=want.dtype)
-    return have if have.dtype == want.dtype else have.astype(want.dtype)
+    if have.dtype == want.dtype: return g if graph else have
+    return OPERATIONS['to'](g, dtype=want.dtype) if graph else have.astype(want.dtype)
 
 # %% ../../nbs/graph/06_roots.ipynb #ef2df511
 def edges_of(tensors):

@@ -44,7 +44,7 @@ def needs_of(op, positions):
 class Host:
     "The flavour of nodes whose arrays are NumPy's: rules are what was written down."
 
-    there = False  # on a device
+    foreign = False  # are its arrays not NumPy's?
     example = staticmethod(lambda: empty(0))  # one of its arrays
     settle = staticmethod(as_array)  # what makes an array of a rule's result
     unbroadcast = staticmethod(unbroadcast)

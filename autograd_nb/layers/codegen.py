@@ -26,6 +26,7 @@ from ..graph.modes import LAYERS, LOCAL, SWITCH, Gaps, next_sequence_number
 from ..graph.node import Node, OutputEdge, TensorBase, added_to
 from ..graph.op import BOUND, REGISTRY, SCOPES, Op
 from ..graph.rules import kept_by, needs_of, unique_statics, variant
+from . import arguments, fast  # noqa: F401 (`from_user` and `fused_rule`)
 
 # %% ../../nbs/layers/00_codegen.ipynb #4c467507
 def fill(template, **gaps):
@@ -401,7 +402,7 @@ def compiled_rules(op, name, positions, flavour):
     for k, i in enumerate(positions):
         scope[f'rule{k}'], scope[f'fast{k}'] = flavour.rule(op.rules[i]), flavour.fast(op.rules[i])
     title = f'{name}[{", ".join(op.params[i] for i in positions)}]'
-    compile_source(running_source(op, positions, flavour.there), title, scope)
+    compile_source(running_source(op, positions, flavour.foreign), title, scope)
     return dict(run=flavour.around(scope['run']), run_graph=scope['run_graph'])
 
 LAYERS.rules = compiled_rules

@@ -123,7 +123,7 @@ def rule_of(rule, there):
 class DeviceFlavour:
     "Nodes whose rules compute on a device's arrays."
 
-    there = True
+    foreign = True
     rule = fast = staticmethod(device_rule)
     settle, sent = staticmethod(number_there), staticmethod(sent)
 

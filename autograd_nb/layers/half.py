@@ -13,9 +13,11 @@ from ..arrays.dtypes import bfloat16
 from ..arrays.numpy_backend import is_array
 from ..graph.modes import LAYERS, SWITCH, Gaps, Layer
 from ..graph.node import NEW_TENSORS
+from ..graph.op import Definition
 
 # %% ../../nbs/layers/12_half.ipynb #89fb634b
 BF16, F32 = bfloat16.numpy, dtype('float32')
+Definition.half = True  # whether an operation computes numbers of sixteen bits
 
 class Half(Layer):
     """Computes bfloat16 in float32. Operations with `half` False refuse it, as LAPACK and PyTorch

@@ -21,7 +21,6 @@ ORDER = (
     'autocast',  # casts what the user passed, once, before transforms take it apart
     'transforms',  # vmap, jvp and grad levels take the call apart into plain ones
     'dispatch',  # modes in the kernel's place see operands as they are computed with
-    'visible',  # dispatch modes see the operations of a backward pass, too
     'subclasses',  # classes that compute for themselves, unless such a mode has done so
     'views',  # refuses views that lost their history
     'inference',  # what depends on inference tensors alone is not recorded
@@ -30,6 +29,7 @@ ORDER = (
     'conjugates',  # come in around the rules alone
     'half',  # computes sixteen bits in thirty-two
     'formal',  # takes recorded gradients as the rules give them
+    'visible',  # rules run on tensors, where modes want to see the operations of a backward pass
     'device',  # finds the kernel for where the arrays live: the innermost
 )
 LAYERS.order = ORDER

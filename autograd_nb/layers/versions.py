@@ -12,6 +12,7 @@ from numpy import ndarray
 
 from ..arrays.numpy_backend import storage_of
 from ..graph.errors import stale_error
+from ..graph.op import Definition
 from ..graph.modes import LAYERS, LOCAL, NoWrites, next_sequence_number
 from .source_lines import caller, locate
 
@@ -153,6 +154,8 @@ def announce(*arrays):
         for a in arrays: guard(a)
 
 # %% ../../nbs/layers/03_versions.ipynb #fa6d85cc
+Definition.reads = None  # of several results, those that the rules look at (None: all)
+
 def _looked_at(node, saved):
     """Of several results that a node saved, those that its rules look at; all values of any other
     list.

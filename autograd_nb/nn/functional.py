@@ -4,17 +4,17 @@
 
 # %% auto #0
 __all__ = ['dropout1d', 'dropout2d', 'dropout3d', 'relu', 'silu', 'relu_', 'leaky_relu_', 'elu_', 'selu_', 'celu_', 'hardtanh_',
-           'threshold_', 'rrelu_', 'linear', 'bilinear', 'embedding', 'bag_of_each', 'bag_sizes', 'embedding_bag',
-           'dropout', 'scaled_coins', 'alpha_dropout', 'feature_alpha_dropout', 'layer_norm', 'rms_norm', 'group_norm',
-           'batch_norm', 'instance_norm', 'normalize', 'sigmoid', 'tanh', 'logsigmoid', 'leaky_relu', 'prelu', 'elu',
-           'selu', 'celu', 'gelu', 'softplus', 'hardtanh', 'relu6', 'hardsigmoid', 'hardswish', 'mish', 'rrelu',
-           'softsign', 'tanhshrink', 'softshrink', 'hardshrink', 'threshold', 'glu', 'softmax', 'softmin',
-           'log_softmax', 'gumbel_softmax', 'exponential', 'reduction_of', 'summarise', 'mse_loss', 'l1_loss',
-           'smooth_l1_loss', 'huber_loss', 'binary_cross_entropy', 'binary_cross_entropy_with_logits', 'kl_div',
-           'nll_loss', 'cross_entropy', 'poisson_nll_loss', 'gaussian_nll_loss', 'margin_ranking_loss',
-           'hinge_embedding_loss', 'cosine_embedding_loss', 'triplet_margin_loss', 'triplet_margin_with_distance_loss',
-           'multi_margin_loss', 'multilabel_margin_loss', 'soft_margin_loss', 'multilabel_soft_margin_loss',
-           'linear_cross_entropy']
+           'threshold_', 'rrelu_', 'COMPILED', 'linear', 'bilinear', 'embedding', 'bag_of_each', 'bag_sizes',
+           'embedding_bag', 'dropout', 'scaled_coins', 'alpha_dropout', 'feature_alpha_dropout', 'layer_norm',
+           'rms_norm', 'group_norm', 'batch_norm', 'instance_norm', 'normalize', 'sigmoid', 'tanh', 'logsigmoid',
+           'leaky_relu', 'prelu', 'elu', 'selu', 'celu', 'gelu', 'softplus', 'hardtanh', 'relu6', 'hardsigmoid',
+           'hardswish', 'mish', 'rrelu', 'softsign', 'tanhshrink', 'softshrink', 'hardshrink', 'threshold', 'glu',
+           'softmax', 'softmin', 'log_softmax', 'gumbel_softmax', 'exponential', 'reduction_of', 'summarise',
+           'mse_loss', 'l1_loss', 'smooth_l1_loss', 'huber_loss', 'binary_cross_entropy',
+           'binary_cross_entropy_with_logits', 'kl_div', 'nll_loss', 'cross_entropy', 'poisson_nll_loss',
+           'gaussian_nll_loss', 'margin_ranking_loss', 'hinge_embedding_loss', 'cosine_embedding_loss',
+           'triplet_margin_loss', 'triplet_margin_with_distance_loss', 'multi_margin_loss', 'multilabel_margin_loss',
+           'soft_margin_loss', 'multilabel_soft_margin_loss', 'linear_cross_entropy']
 
 # %% ../../nbs/nn/03_functional.ipynb #3829b34f
 import builtins
@@ -1734,4 +1734,13 @@ def linear_cross_entropy(
     )
 
 # %% ../../nbs/nn/03_functional.ipynb #0f5dea5a
-explain_functions(globals(), but=('softmax', 'softmin', 'log_softmax'))  # these warn
+COMPILED = frozenset(
+    'adaptive_avg_pool1d avg_pool1d avg_pool2d avg_pool3d bilinear celu_ channel_shuffle conv1d'
+    ' conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d cosine_similarity elu_ gelu'
+    ' hardshrink hardtanh_ leaky_relu_ linear logsigmoid native_channel_shuffle one_hot pdist'
+    ' pairwise_distance pixel_shuffle pixel_unshuffle prelu relu_ rrelu_ selu_ softplus softshrink'
+    ' scaled_dot_product_attention threshold_'.split()
+)  # what PyTorch does not write in Python
+explain_functions(
+    globals(), but=('softmax', 'softmin', 'log_softmax'), compiled=COMPILED  # these warn
+)

@@ -580,7 +580,7 @@ mvlgamma.vjp(x=mvlgamma_rule)
 def gamma_parts(a, x):
     "The regularised incomplete gamma functions (lower, upper)."
     a, x = np.broadcast_arrays(a, x)
-    ok = (a > 0) & (x > 0) & np.isfinite(x)
+    ok = (a > 0) & (x > 0) & np.isfinite(a) & np.isfinite(x)
     A, X = np.where(ok, a, 1.0), np.where(ok, x, 1.0)
     front = np.exp(A * np.log(X) - X - lgamma_of(A))
     low = X < A + 1
@@ -605,9 +605,10 @@ def gamma_parts(a, x):
         if not np.any(np.abs(d * c - 1) > 1e-15): break
     p = np.where(low, front * total, 1 - front * h)
     q = np.where(low, 1 - front * total, front * h)
-    bad = np.isnan(a) | np.isnan(x) | (a < 0) | (x < 0) | (a == 0) & (x == 0)
-    p = np.where(bad, np.nan, np.where(ok, p, np.where((x > 0) | (a == 0), 1.0, 0.0)))
-    return p, np.where(bad, np.nan, np.where(ok, q, np.where((x > 0) | (a == 0), 0.0, 1.0)))
+    bad = np.isnan(a) | np.isnan(x) | (a < 0) | (x < 0) | (a == x) & ((x == 0) | np.isinf(x))
+    whole = ((x > 0) | (a == 0)) & (a < np.inf)
+    p = np.where(bad, np.nan, np.where(ok, p, np.where(whole, 1.0, 0.0)))
+    return p, np.where(bad, np.nan, np.where(ok, q, np.where(whole, 0.0, 1.0)))
 
 _gamma_samples = [(Fixed(2.5), N(2, 3, low=0.5, high=5.0)), (Fixed(0.5), N(3, low=0.5, high=5.0))]
 

@@ -89,10 +89,12 @@ def isreal(input):
 # %% ../../nbs/tensor/functions/02_complex_numbers.ipynb #a65078f7
 def is_conj(input):
     "Always False: conjugates are computed at once."
+    F.need_tensor(input, 'is_conj')
     return False
 
 def is_neg(input):
     "Always False: negatives are computed at once."
+    F.need_tensor(input, 'is_neg')
     return False
 
 def resolve_conj(input):

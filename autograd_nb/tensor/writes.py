@@ -262,15 +262,16 @@ class _SliceFacts:
     "What others ask of a `CopySlices`: the edges and saved values of the write's node."
 
     __slots__ = ()
+    by_operations = True  # asked with tensors, its rules are operations on them
 
-    def narrowed(self, live, narrow):
-        "See `engine.narrow`."
+    def narrowed(self, live):
+        "See `Node.narrowed`."
         if self.fn is None: return self
         of_fn = list(live[1:])
         if self.own is not None: of_fn.insert(self.own, live[0])
         twin = CopySlices.__new__(CopySlices)
         twin.fn, twin.window, twin.own, twin.freed = (
-            narrow(self.fn, of_fn),
+            self.fn.narrowed(of_fn),
             self.window,
             self.own,
             self.freed,

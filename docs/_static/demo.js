@@ -181,10 +181,12 @@
     open() {
       const moves = this.moves();
       if (!moves) return;
+      const here = this.values.get(moves.slider), ways = Object.keys(moves.from).filter(text => moves.from[text] !== here);
       for (const button of this.root.querySelectorAll("button.jupyter-button[data-m]")) {
-        const off = moves.from[button.textContent.trim()] === undefined;
+        const text = button.textContent.trim(), off = !ways.includes(text);
         button.disabled = off;
-        button.title = off ? `From this scene the page knows only: ${Object.keys(moves.from).join(", ") || "nothing further"}. In a running notebook every button works.` : "";
+        button.title = !off ? "" : moves.from[text] === here ? "This would change nothing here."
+          : `From this scene the page knows only: ${ways.join(", ") || "nothing further"}. In a running notebook every button works.`;
       }
     }
   }

@@ -85,7 +85,7 @@ CELU = activation(
 )
 GELU = activation(
     'GELU',
-    F.gelu,
+    lambda input, approximate: F.gelu(input, approximate=approximate),
     "The input times the normal distribution function of it; `approximate='tanh'` for the common"
     " approximation.",
     approximate='none',

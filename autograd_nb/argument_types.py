@@ -332,12 +332,12 @@ def explained(function, name=None, method=False, inside=False):
 # %% ../nbs/tensor/14_argument_types.ipynb #7fecc061
 # methods that programs call in their innermost loops
 HOT_METHODS = frozenset(
-    'abs all amax amin any argmax backward clamp clone contiguous copy detach diagonal div divide'
-    ' double eq exp expand expand_as fill flatten float gather ge gt half index_select int item le'
-    ' log log_softmax long lt masked_fill max min mul multiply narrow ne neg numel permute prod'
-    ' relu requires_grad reshape reshape_as select sigmoid size softmax split chunk sqrt square'
-    ' squeeze std stride subtract t tanh to transpose type_as unbind unflatten unsqueeze var view'
-    ' view_as zero'.split()
+    'abs add addcdiv addcmul all amax amin any argmax backward chunk clamp clone contiguous copy'
+    ' cumprod cumsum detach diagonal div divide double eq exp expand expand_as fill flatten float'
+    ' gather ge gt half index_select int item le lerp log log_softmax long lt masked_fill max min'
+    ' mul multiply narrow ne neg numel permute pow prod relu requires_grad reshape reshape_as'
+    ' select sigmoid size softmax split sqrt square squeeze std stride sub subtract t tanh to'
+    ' transpose type_as unbind unflatten unsqueeze var view view_as zero'.split()
 )
 
 # %% ../nbs/tensor/14_argument_types.ipynb #5ea1e9b6

@@ -229,7 +229,9 @@ def lighten(site: Path, pages: list[Path]):
 
     texts = {path: THEMED.sub(SETTLED, CODE.sub(code, THEME.sub("", text))) for path, text in before.items()}
     for path in texts:
-        if path.name != "search.html":
+        if path.name == "search.html":
+            texts[path] = CHATTER.sub("void", texts[path])
+        else:
             texts[path] = scripts(SEARCH.sub("", texts[path]), options.read_text(encoding="utf-8").strip())
     style(site, texts)
     for path, text in texts.items():

@@ -12,12 +12,12 @@
   const drawn = box => box.checkVisibility?.({ contentVisibilityAuto: true }) ?? true;
   let waiting = [], busy = false;
   const some = time => {
-    while (waiting.length && time.timeRemaining() > 2) {
+    do {  // one at least: a busy browser may never have time to spare
       const box = waiting.pop();
-      if (!box.isConnected || box.hasAttribute("tabindex") || !drawn(box)) continue;
+      if (!box?.isConnected || box.hasAttribute("tabindex") || !drawn(box)) continue;
       const wide = box.scrollWidth > box.clientWidth || box.scrollHeight > box.clientHeight;
       if (wide && /auto|scroll/.test(getComputedStyle(box).overflow)) box.tabIndex = 0;
-    }
+    } while (waiting.length && time.timeRemaining() > 2);
     busy = waiting.length > 0;
     if (busy) idle(some);
   };

@@ -23,6 +23,7 @@ from autograd_nb.arrays.dtypes import (
     promote_types, scalar_dtype
 )
 from .arrays.random import default_generator, fma
+from .forms import forms
 from autograd_nb.functions import (
     cast, dtype_of, into, outdated, refuse_kinds, refuse_whole, sizes_of
 )
@@ -496,6 +497,7 @@ def logspace(
     return into(out, _finish(made, requires_grad))
 
 # %% ../nbs/tensor/04_creation.ipynb #4b7aa22f
+@forms('function', names='range')
 @outdated(
     'torch.range is deprecated and will be removed in a future release because its behavior is'
     " inconsistent with Python's range builtin. Instead, use torch.arange, which produces values in"

@@ -18,7 +18,7 @@ __all__ = ['NUMBERS', 'sum', 'mean', 'prod', 'amax', 'amin', 'any', 'all', 'argm
            'diagonal', 'alone', 'diag', 'diag_embed', 'refuse_far', 'getitem', 'gather', 'take_along_dim',
            'index_select', 'masked_select', 'take', 'scatter_add', 'scatter', 'index_add', 'check_range', 'nonzero',
            'sort', 'argsort', 'topk', 'median', 'unique', 'bincount', 'one_hot', 'equal', 'isclose', 'allclose',
-           'numel', 'is_floating_point', 'is_complex', 'result_type', 'meshgrid', 'numpy_names']
+           'numel', 'is_floating_point', 'is_complex', 'result_type', 'meshgrid']
 
 # %% ../nbs/tensor/02_functions.ipynb #6b063a48
 import builtins
@@ -30,6 +30,7 @@ import warnings
 from collections import namedtuple
 import sys
 import numpy as np
+from .forms import forms
 
 # %% ../nbs/tensor/02_functions.ipynb #a7107285
 from .arrays.cupy_backend import copied, is_far, library_of
@@ -104,6 +105,7 @@ register_pytree_node(
 )
 
 # %% ../nbs/tensor/02_functions.ipynb #3d7d7be7
+@forms('function')
 def is_tensor(obj):
     "True for tensors."
     return isinstance(obj, TensorBase)
@@ -388,17 +390,20 @@ def _sum_or_difference(name, input, other, alpha):
         return _op[name + '_scaled'](input, other, alpha=alpha)
     return _op[name](input, _scaled(other, alpha))
 
+@forms('function method method_')
 def add(input, other, *, alpha=1, out=None):
     "`input + alpha * other`."
     need_first(input, other, 'add')
     return into(out, _sum_or_difference('add', input, other, alpha))
 
+@forms('function method method_', names='sub subtract')
 def sub(input, other, *, alpha=1, out=None):
     "`input - alpha * other`."
     need_first(input, other, 'sub')
     return into(out, _sum_or_difference('sub', input, other, alpha))
 
 # %% ../nbs/tensor/02_functions.ipynb #a7890cda
+@forms('function method method_', names='div true_divide divide')
 def div(input, other, *, rounding_mode=None, out=None):
     "`input / other`; `rounding_mode` 'floor' or 'trunc' rounds the quotient."
     need_first(input, other, 'div')
@@ -440,12 +445,14 @@ def _common(*values):
 
     return operand_dtype(values, 'same')
 
+@forms('function method method_')
 def floor_divide(input, other, *, out=None):
     "The quotient rounded down."
     need_first(input, other, 'floor_divide')
     made = _op['floor_divide'](input, other)
     return into(out, underivable(made, 'aten::floor_divide', input, other))
 
+@forms('function')
 def rsub(input, other, *, alpha=1):
     "`other - alpha * input`."
     need_tensor(input, 'rsub')
@@ -456,6 +463,7 @@ def rdiv(input, other):
     return _op['mul'](_op['reciprocal'](input), other)
 
 # %% ../nbs/tensor/02_functions.ipynb #40f7c1b5
+@forms('function method method_')
 def pow(input, exponent, *, out=None):
     "`input ** exponent`; either may be a tensor or a number."
     if isinstance(exponent, TensorBase):
@@ -486,6 +494,7 @@ def rpow(input, other):
 _LIMITS = {int, builtins.float, type(None)}
 
 # %% ../nbs/tensor/02_functions.ipynb #f272caab
+@forms('function method function_ method_', names='clamp clip')
 def clamp(input, min=None, max=None, *, out=None):
     "`input` limited to the range from `min` to `max`: numbers, tensors or None."
     need_tensor(input, 'clamp')
@@ -540,6 +549,7 @@ def _as_constant(number, like):
     )
 
 # %% ../nbs/tensor/02_functions.ipynb #bc2cb84d
+@forms('function')
 def where(condition, input=None, other=None, *, out=None):
     """`input` where `condition` holds, else `other`; with only a condition, the indices where it
     holds (one tensor per dimension).
@@ -575,6 +585,7 @@ def where(condition, input=None, other=None, *, out=None):
         raise
 
 # %% ../nbs/tensor/02_functions.ipynb #7b5ab22d
+@forms('function method method_')
 def lerp(input, end, weight, *, out=None):
     "`input + weight * (end - input)`."
     if isinstance(end, TensorBase) and end._array.dtype != input._array.dtype:
@@ -585,12 +596,14 @@ def lerp(input, end, weight, *, out=None):
         return into(out, _op['lerp_number'](input, end, weight=weight))
     return into(out, _op['lerp'](input, end, _as_constant(weight, input)))
 
+@forms('function method method_')
 def addcmul(input, tensor1, tensor2, *, value=1, out=None):
     "`input + value * tensor1 * tensor2`."
     need_tensor(input, 'addcmul')
     if out is not None: return into(out, addcmul(input, tensor1, tensor2, value=value))
     return _op['addcmul'](input, tensor1, tensor2, value=value)
 
+@forms('function method method_')
 def addcdiv(input, tensor1, tensor2, *, value=1, out=None):
     "`input + value * tensor1 / tensor2`."
     need_tensor(input, 'addcdiv')
@@ -607,6 +620,7 @@ def addcdiv(input, tensor1, tensor2, *, value=1, out=None):
     return _op['addcdiv'](input, tensor1, tensor2, value=value)
 
 # %% ../nbs/tensor/02_functions.ipynb #e3c3c94d
+@forms('function method method_')
 def masked_fill(input, mask, value):
     "`input` with `value` (a number or a 0-d tensor) where `mask` holds."
     need_tensor(input, 'masked_fill')
@@ -695,6 +709,7 @@ def _reduce(name):
 sum, mean, prod, amax, amin, any, all, argmax, argmin = (
     _reduce(n) for n in ('sum', 'mean', 'prod', 'amax', 'amin', 'any', 'all', 'argmax', 'argmin')
 )
+for _f in (sum, mean, prod, amax, amin, any, all, argmax, argmin): forms('function method')(_f)
 
 # %% ../nbs/tensor/02_functions.ipynb #69296309
 def _advise_on_freedom(name, input, made, correction):
@@ -741,16 +756,20 @@ def _dispersion(name, doc):
     )
     return dispersion
 
+# %% ../nbs/tensor/02_functions.ipynb #c7e2a347
 var, std = (
     _dispersion('var', 'The variance'),
     _dispersion('std', 'The standard deviation, the root of the variance,'),
 )
+for _f in (var, std): forms('function method')(_f)
 
 var_mean, std_mean = (
     _dispersion('var_mean', 'The variance and the mean'),
     _dispersion('std_mean', 'The standard deviation and the mean'),
 )
+for _f in (var_mean, std_mean): forms('function')(_f)
 
+@forms('function method', numpy_names=True)
 def logsumexp(input, dim, keepdim=False, *, out=None):
     "`log(sum(exp(input)))` over `dim`, without overflow."
     if input._array.dtype.kind in 'biu': input = cast(input, get_default_dtype())
@@ -823,18 +842,21 @@ def _extreme(input, dim, keepdim, out, other, axis, name, ufunc, full, indices, 
 _LARGEST = 'max', 'maximum', 'amax', 'argmax', return_max, 'MaxBackward0'
 _SMALLEST = 'min', 'minimum', 'amin', 'argmin', return_min, 'MinBackward0'
 
+@forms('function method')
 def max(input, dim=None, keepdim=False, *, out=None, other=None, axis=None, keepdims=False):
     """The largest element; with `dim`, a pair (values, indices); with another tensor, the
     elementwise larger.
     """
     return _extreme(input, dim, keepdim or keepdims, out, other, axis, *_LARGEST)
 
+@forms('function method')
 def min(input, dim=None, keepdim=False, *, out=None, other=None, axis=None, keepdims=False):
     """The smallest element; with `dim`, a pair (values, indices); with another tensor, the
     elementwise smaller.
     """
     return _extreme(input, dim, keepdim or keepdims, out, other, axis, *_SMALLEST)
 
+@forms('function method', numpy_names=True)
 @recorded_as('AminmaxBackward0')
 def aminmax(input, *, dim=None, keepdim=False, out=None):
     "Smallest and largest, as a named pair (min, max)."
@@ -853,6 +875,7 @@ def aminmax(input, *, dim=None, keepdim=False, out=None):
     return return_aminmax(amin(input, dim, keepdim), amax(input, dim, keepdim))
 
 # %% ../nbs/tensor/02_functions.ipynb #53fe691f
+@forms('function method')
 def norm(input, p='fro', dim=None, keepdim=False, *, dtype=None, out=None):
     "The vector norm of order `p` (2 if 'fro') over `dim`, all dimensions if None."
     if out is not None: return into(out, norm(input, p, dim, keepdim, dtype=dtype))
@@ -891,7 +914,9 @@ def _along(name):
     return along
 
 cumsum, cumprod = _along('cumsum'), _along('cumprod')
+for _f in (cumsum, cumprod): forms('function method method_')(_f)
 
+@forms('function method')
 def softmax(input, dim=None, dtype=None, *, axis=None, out=None):
     "`exp(input)`, scaled to sum to one along `dim`."
     if out is not None: return into(out, softmax(input, dim, dtype, axis=axis))
@@ -900,6 +925,7 @@ def softmax(input, dim=None, dtype=None, *, axis=None, out=None):
         _floating(cast(input, dtype), 'softmax'), dim=dim_of(dim, input._array.ndim)
     )
 
+@forms('function method')
 def log_softmax(input, dim=None, dtype=None, *, axis=None, out=None):
     "The logarithm of `softmax`."
     if out is not None: return into(out, log_softmax(input, dim, dtype, axis=axis))
@@ -917,6 +943,7 @@ def _floating(x, name):
         )
     return x
 
+@forms('function method', numpy_names=True)
 def count_nonzero(input, dim=None):
     "How many elements are not zero."
     return sum(input != 0, dim)
@@ -940,6 +967,7 @@ def _same_dtype(a, b, name):
             b,
         )
 
+@forms('function method')
 def matmul(input, other, *, out=None):
     """The matrix product of the last two dimensions; leading ones broadcast. Vectors count as a row
     on the left and as a column on the right.
@@ -987,7 +1015,9 @@ def dot(input, tensor, *, out=None):
 
 # autocast casts products of vectors for `@` only
 mv, dot = castable(mv, 'torch.mv'), castable(dot, 'torch.dot')
+for _f in (mm, mv, bmm, dot): forms('function method')(_f)
 
+@forms('function method', names='outer ger')
 def outer(input, vec2, *, out=None):
     "The matrix of all products of an element of `input` and one of `vec2`."
     for x in (input, vec2):
@@ -996,6 +1026,7 @@ def outer(input, vec2, *, out=None):
     return into(out, _op['mul'](reshape(input, (-1, 1)), vec2))
 
 # %% ../nbs/tensor/02_functions.ipynb #2287409e
+@forms('function method method_')
 def addmm(input, mat1, mat2, *, beta=1, alpha=1, out=None):
     "`beta * input + alpha * (mat1 @ mat2)`."
     try: made = _op['addmm'](input, mat1, mat2, beta=beta, alpha=alpha)
@@ -1010,12 +1041,14 @@ def _scaled_sum(input, beta, product, alpha):
     if alpha != 1: product = product * alpha
     return product if beta == 0 else (input if beta == 1 else input * beta) + product
 
+@forms('function method function_ method_')
 @recorded_as('AddmvBackward0')
 def addmv(input, mat, vec, *, beta=1, alpha=1, out=None):
     "`beta * input + alpha * (mat @ vec)`."
     if out is not None: return into(out, addmv(input, mat, vec, beta=beta, alpha=alpha))
     return _scaled_sum(input, beta, mv(mat, vec), alpha)
 
+@forms('function method method_')
 @castable
 @recorded_as('BaddbmmBackward0')
 def baddbmm(input, batch1, batch2, *, beta=1, alpha=1, out=None):
@@ -1078,6 +1111,7 @@ def _check_letters(terms, right):
 
 
 # %% ../nbs/tensor/02_functions.ipynb #1fae3416
+@forms('function')
 def einsum(equation, *operands):
     """Sums of products in Einstein's notation, as in `einsum('bij,bjk->bik', x, y)`. Products of
     two operands at a time become matrix products.
@@ -1170,6 +1204,7 @@ def _contract(a, x, b, y, keep):
     )
 
 # %% ../nbs/tensor/02_functions.ipynb #a4c7af84
+@forms('function method')
 @castable
 @recorded_as('TraceBackward0')
 def trace(input):
@@ -1183,6 +1218,7 @@ def trace(input):
     return sum(diagonal(input))
 
 # %% ../nbs/tensor/02_functions.ipynb #0f441ff8
+@forms('function method')
 def reshape(input, *shape):
     "The same numbers in another shape; one size may be -1."
     need_tensor(input, 'reshape')
@@ -1263,6 +1299,7 @@ def _read_as(input, dtype):
 
 
 # %% ../nbs/tensor/02_functions.ipynb #dbe134a0
+@forms('method')
 def view(input, *shape):
     """Like `reshape`, but always shares memory: refused where that is impossible. `view(dtype)`
     reads the same bytes as another dtype.
@@ -1280,15 +1317,18 @@ def view(input, *shape):
         raise view_size_error(input)
     return out
 
+@forms('method')
 def view_as(input, other):
     "`view` with the shape of `other`."
     return view(input, other._array.shape)
 
 # %% ../nbs/tensor/02_functions.ipynb #aeb4b2ab
+@forms('method')
 def reshape_as(input, other):
     "`reshape` with the shape of `other`."
     return reshape(input, other._array.shape)
 
+@forms('function method')
 def flatten(input, start_dim=0, end_dim=-1):
     "Dimensions `start_dim` to `end_dim` as one."
     s = input._array.shape
@@ -1303,6 +1343,7 @@ def _flat(s, start_dim, end_dim):
         raise RuntimeError('flatten() has invalid args: start_dim cannot come after end_dim')
     return (*s[:a], math.prod(s[a : b + 1]), *s[b + 1 :])
 
+@forms('function method')
 def unflatten(input, dim, sizes):
     "One dimension as several."
     s, d = input._array.shape, dim_of(dim, input._array.ndim)
@@ -1317,6 +1358,7 @@ def unflatten(input, dim, sizes):
         )
     return reshape(input, (*s[:d], *(s[d] // rest if x == -1 else x for x in sizes), *s[d + 1 :]))
 
+@forms('function method')
 def permute(input, *dims):
     "Dimensions in another order."
     try:
@@ -1345,6 +1387,7 @@ def _order(args, n):
         raise RuntimeError('permute(): duplicate dims are not allowed.')
     return dims
 
+@forms('function method', names='transpose swapaxes swapdims')
 def transpose(input, dim0, dim1):
     "Two dimensions exchanged."
     n = input._array.ndim
@@ -1352,6 +1395,7 @@ def transpose(input, dim0, dim1):
 
 swapaxes = swapdims = transpose
 
+@forms('function method')
 def t(input):
     "The transposed matrix; vectors and numbers stay."
     if input._array.ndim > 2:
@@ -1361,6 +1405,7 @@ def t(input):
     return _op['t'](input)
 
 # %% ../nbs/tensor/02_functions.ipynb #04e2a893
+@forms('function method', names='movedim moveaxis')
 def movedim(input, source, destination):
     "Dimensions moved to other places."
     n = input._array.ndim
@@ -1382,8 +1427,10 @@ def movedim(input, source, destination):
     for d, s in sorted(zip(dst, src)): order.insert(d, s)
     return permute(input, order)
 
+# %% ../nbs/tensor/02_functions.ipynb #fc3083bc
 moveaxis = movedim
 
+@forms('function method')
 def squeeze(input, dim=None, *, axis=None):
     "Dimensions of size one dropped: all, or those in `dim`."
     if axis is not None: dim = axis
@@ -1399,6 +1446,7 @@ def squeeze(input, dim=None, *, axis=None):
         )
     return _op['squeeze'](input, dim=dim)
 
+@forms('function method')
 def unsqueeze(input, dim=None, *, axis=None):
     "A dimension of size one inserted at `dim`."
     need_tensor(input, 'unsqueeze')
@@ -1406,6 +1454,7 @@ def unsqueeze(input, dim=None, *, axis=None):
     return _op['unsqueeze'](input, dim=dim)
 
 # %% ../nbs/tensor/02_functions.ipynb #072ae59e
+@forms('method')
 def expand(input, *sizes):
     """Dimensions of size one repeated, and new ones added in front, without copying; -1 keeps a
     size.
@@ -1446,15 +1495,18 @@ def expand(input, *sizes):
 
 _expand = _op['expand']
 
+@forms('method')
 def expand_as(input, other):
     "`expand` to the shape of `other`."
     return expand(input, other._array.shape)
 
 # %% ../nbs/tensor/02_functions.ipynb #05a979c6
+@forms('function method')
 def broadcast_to(input, *size):
     "`expand` to `size`."
     return expand(input, *size)
 
+@forms('function')
 def broadcast_tensors(*tensors):
     "All tensors expanded to their common shape."
     shape = ()
@@ -1465,6 +1517,7 @@ def broadcast_tensors(*tensors):
     return tuple(x if x._array.shape == shape else expand(x, shape) for x in tensors)
 
 # %% ../nbs/tensor/02_functions.ipynb #32d0aa79
+@forms('method')
 def repeat(input, *sizes):
     "Copies laid side by side, `sizes[i]` times along dimension i."
     sizes, s = sizes_of(sizes), input._array.shape
@@ -1481,12 +1534,14 @@ def repeat(input, *sizes):
         )
     return _op['repeat'](input, sizes=sizes)
 
+@forms('function method')
 def tile(input, *dims):
     "Like `repeat`, missing factors being 1."
     dims = sizes_of(dims)
     return repeat(input, (1,) * (input._array.ndim - len(dims)) + dims)
 
 # %% ../nbs/tensor/02_functions.ipynb #38e2272c
+@forms('function method', numpy_names=True)
 def repeat_interleave(input, repeats=None, dim=None, *, output_size=None):
     """Each element repeated `repeats` times (a number, or one number per element) along `dim`; with
     a single argument, the index of each of its numbers that many times.
@@ -1529,6 +1584,7 @@ def _repeats(repeats):
     return times
 
 # %% ../nbs/tensor/02_functions.ipynb #9b450ab1
+@forms('function', names='cat concat concatenate')
 def cat(tensors, dim=0, *, out=None, axis=None):
     "Tensors joined along an existing dimension."
     tensors = _sequence(tensors, 'cat')
@@ -1600,18 +1656,22 @@ def _sequence(tensors, name):
             )
     return tensors
 
+# %% ../nbs/tensor/02_functions.ipynb #c172ddad
+@forms('function')
 def stack(tensors, dim=0, *, out=None, axis=None):
     "Tensors of one shape joined along a new dimension."
     if axis is not None: dim = axis
     tensors = _sequence(tensors, 'stack')
     return into(out, _op['stack'](*tensors, dim=dim_of(dim, tensors[0]._array.ndim + 1)))
 
+@forms('function', names='vstack row_stack')
 def vstack(tensors, *, out=None):
     "Tensors joined as rows."
     if out is not None: return into(out, vstack(tensors))
     need_tensors(tensors, 'vstack')
     return cat([x if x._array.ndim > 1 else reshape(x, (1, -1)) for x in tensors])
 
+@forms('function')
 def hstack(tensors, *, out=None):
     "Tensors joined as columns."
     if out is not None: return into(out, hstack(tensors))
@@ -1620,6 +1680,7 @@ def hstack(tensors, *, out=None):
     return cat(tensors, 0 if tensors[0]._array.ndim == 1 else 1)
 
 # %% ../nbs/tensor/02_functions.ipynb #a50f3434
+@forms('function method')
 def split(input, split_size_or_sections, dim=0):
     "Pieces along `dim` of one size (the last may be smaller), or of the sizes in a list."
     if not input._array.ndim:
@@ -1642,6 +1703,7 @@ def split(input, split_size_or_sections, dim=0):
 
 _split = _op['split']
 
+@forms('function method', numpy_names=True)
 def chunk(input, chunks, dim=0):
     "At most `chunks` pieces of equal size along `dim` (the last may be smaller)."
     if chunks < 1:
@@ -1654,6 +1716,7 @@ def chunk(input, chunks, dim=0):
     return split(input, -(-input._array.shape[d] // chunks), d)
 
 # %% ../nbs/tensor/02_functions.ipynb #a64fd9a4
+@forms('function method', numpy_names=True)
 def tensor_split(input, indices_or_sections, dim=0):
     "Pieces along `dim`: so many of nearly equal size, or parted at the given indices."
     if not input._array.ndim:
@@ -1700,6 +1763,7 @@ def tensor_split(input, indices_or_sections, dim=0):
     )
 
 # %% ../nbs/tensor/02_functions.ipynb #cf986b4a
+@forms('function method', numpy_names=True)
 def unbind(input, dim=0):
     "The slices along `dim`, that dimension removed."
     d = dim_of(dim, input._array.ndim)
@@ -1708,6 +1772,7 @@ def unbind(input, dim=0):
     if not input._array.shape[d]: return ()
     return _op['unbind'](input, dim=d)
 
+@forms('function method')
 def narrow(input, dim, start, length):
     "`length` elements from `start` along `dim`."
     if not input._array.ndim:
@@ -1728,6 +1793,7 @@ def narrow(input, dim, start, length):
     return _op['narrow'](input, dim=d, start=int(start), length=int(length))
 
 # %% ../nbs/tensor/02_functions.ipynb #b9934649
+@forms('function method', numpy_names=True)
 def select(input, dim, index):
     "The slice at `index` along `dim`, that dimension removed."
     d, n = dim_of(dim, input._array.ndim), input._array.ndim
@@ -1741,6 +1807,7 @@ def select(input, dim, index):
         )
     return _op['basic_index'](input, index=(slice(None),) * d + (int(index),))
 
+@forms('function method')
 def flip(input, *dims, **given):
     "Elements in reversed order along `dims`."
     if given: dims = (given['dims'],)
@@ -1752,6 +1819,7 @@ def flip(input, *dims, **given):
     return _op['flip'](input, dims=dims)
 
 # %% ../nbs/tensor/02_functions.ipynb #02e52338
+@forms('function method')
 def roll(input, shifts, dims=None):
     """Elements moved along `dims` (over all elements if None), those falling off re-entering at the
     other end.
@@ -1782,7 +1850,9 @@ def _triangle(name):
 
 # %% ../nbs/tensor/02_functions.ipynb #70a56389
 tril, triu = _triangle('tril'), _triangle('triu')
+for _f in (tril, triu): forms('function method method_')(_f)
 
+@forms('function method')
 def diagonal(input, offset=0, dim1=0, dim2=1):
     "The diagonals in two dimensions, as a new last dimension."
     n = input._array.ndim
@@ -1801,6 +1871,7 @@ def alone(view):
     return tensor_like(own, None if LOCAL.modes.quiet else view._node)
 
 # %% ../nbs/tensor/02_functions.ipynb #c8ed29d1
+@forms('function method')
 def diag(input, diagonal=0, *, out=None):
     "A matrix's diagonal, or the matrix that has a vector as its diagonal."
     need_tensor(input, 'diag')
@@ -1813,6 +1884,7 @@ def diag(input, diagonal=0, *, out=None):
     n = input._array.shape[0] + builtins.abs(diagonal)
     return _op['diagonal_scatter'](input, shape=(n, n), offset=diagonal, dim1=0, dim2=1)
 
+@forms('function method')
 def diag_embed(input, offset=0, dim1=-2, dim2=-1):
     "Matrices that have the last dimension as their diagonals."
     need_tensor(input, 'diag_embed')
@@ -2075,12 +2147,14 @@ def _too_wide(index, x, dim):
 
 
 # %% ../nbs/tensor/02_functions.ipynb #65040339
+@forms('function method', numpy_names=True)
 def gather(input, dim, index, *, out=None):
     "Elements picked along `dim`, one index per result element."
     need_tensor(index, 'gather', 'index', 3)
     _check_places('gather', input, dim, index)
     return into(out, _op['gather'](input, index, dim=dim_of(dim, input._array.ndim)))
 
+@forms('function method', numpy_names=True)
 def take_along_dim(input, indices, dim=None, *, out=None):
     "`gather` with broadcasting; over all elements if `dim` is None."
     if out is not None: return into(out, take_along_dim(input, indices, dim))
@@ -2133,6 +2207,7 @@ def _refuse_other_dtype(input, src):
         raise RuntimeError('scatter(): Expected self.dtype to be equal to src.dtype')
 
 # %% ../nbs/tensor/02_functions.ipynb #363fb797
+@forms('function method', numpy_names=True)
 def index_select(input, dim, index, *, out=None):
     "The slices along `dim` named by `index`."
     if out is not None: return into(out, index_select(input, dim, index))
@@ -2157,6 +2232,7 @@ def index_select(input, dim, index, *, out=None):
         raise row_error(input, index, a[(a < 0) | (a >= size)][0], d)
     return _op['index'](input, index=(slice(None),) * d + (a,), node='IndexSelectBackward0')
 
+@forms('function method')
 def masked_select(input, mask, *, out=None):
     "The elements where `mask` holds, as a vector."
     if out is not None: return into(out, masked_select(input, mask))
@@ -2176,6 +2252,7 @@ def masked_select(input, mask, *, out=None):
     return _op['index'](x, index=(places,), node='MaskedSelectBackward0')
 
 # %% ../nbs/tensor/02_functions.ipynb #c7b05ba7
+@forms('function method')
 def take(input, index, *, out=None):
     "Elements by their place in the flattened tensor."
     if out is not None: return into(out, take(input, index))
@@ -2195,6 +2272,7 @@ def take(input, index, *, out=None):
     return _op['index'](reshape(input, -1), index=(a,), node='TakeBackward0')
 
 # %% ../nbs/tensor/02_functions.ipynb #acce03d8
+@forms('function method method_')
 @castable
 def scatter_add(input, dim, index, src, *, out=None):
     "A copy with `src` added at `index` along `dim`."
@@ -2204,6 +2282,7 @@ def scatter_add(input, dim, index, src, *, out=None):
     _check_places('scatter_add', input, dim, index, src)
     return _op['scatter_add'](input, src, index, dim=dim_of(dim, input._array.ndim))
 
+@forms('function method method_')
 def scatter(input, dim, index, src=None, *, value=None, reduce=None, out=None):
     "A copy with `src` (a tensor or a number) put at `index` along `dim`."
     if out is not None:
@@ -2240,6 +2319,7 @@ def _scatter_by(input, d, index, src, reduce):
     return underivable(made, 'aten::scatter', input, given)
 
 # %% ../nbs/tensor/02_functions.ipynb #02d1da35
+@forms('function method method_')
 def index_add(input, dim, index, source, *, alpha=1, out=None):
     "A copy with the slices of `source` added at `index` along `dim`."
     if out is not None: return into(out, index_add(input, dim, index, source, alpha=alpha))
@@ -2293,6 +2373,7 @@ def check_range(index, dim, size, kind=IndexError):
         )
 
 # %% ../nbs/tensor/02_functions.ipynb #dc987d58
+@forms('function method')
 def nonzero(input, *, as_tuple=False, out=None):
     "The indices of elements that are not zero: one row each, or one tensor per dimension."
     need_tensor(input, 'nonzero')
@@ -2309,6 +2390,7 @@ def nonzero(input, *, as_tuple=False, out=None):
     found = np.stack(np.nonzero(input._array))  # as PyTorch lays them out, one dimension a row
     return tuple(tensor_like(f) for f in found) if as_tuple else tensor_like(found.T)
 
+@forms('function method', numpy_names=True)
 def sort(input, dim=-1, descending=False, stable=None, *, out=None):
     "Elements in order along `dim`, and where they were."
     need_tensor(input, 'sort')
@@ -2323,6 +2405,7 @@ def sort(input, dim=-1, descending=False, stable=None, *, out=None):
         _op['picked'](input, index, dim=d, keepdim=True, node=node), index
     )
 
+@forms('function method', numpy_names=True)
 def argsort(input, dim=-1, descending=False, stable=False):
     "Where the elements in order are."
     need_tensor(input, 'argsort')
@@ -2331,6 +2414,7 @@ def argsort(input, dim=-1, descending=False, stable=False):
     )
 
 # %% ../nbs/tensor/02_functions.ipynb #8196f57b
+@forms('function method', numpy_names=True)
 def topk(input, k, dim=-1, largest=True, sorted=True, *, out=None):
     "The `k` largest (or smallest) elements along `dim`, and where they are."
     if out is not None: return into(out, topk(input, k, dim, largest, sorted))
@@ -2344,6 +2428,7 @@ def topk(input, k, dim=-1, largest=True, sorted=True, *, out=None):
         _op['picked'](input, index, dim=d, keepdim=True, node='TopkBackward0'), index
     )
 
+@forms('function method', numpy_names=True)
 def median(input, dim=None, keepdim=False):
     "The middle element (the lower of two); with `dim`, a pair (values, indices)."
     need_tensor(input, 'median')
@@ -2366,6 +2451,7 @@ def median(input, dim=None, keepdim=False):
     )
 
 # %% ../nbs/tensor/02_functions.ipynb #aaaedf6d
+@forms('function method')
 def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=None):
     """The distinct elements in order, where each element went (`return_inverse`), how often each
     occurs (`return_counts`).
@@ -2390,6 +2476,7 @@ def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=No
     return out[0] if len(out) == 1 else tuple(out)
 
 # %% ../nbs/tensor/02_functions.ipynb #cf19e85b
+@forms('function method')
 @looped
 def bincount(input, weights=None, minlength=0):
     "How often each non-negative integer occurs, or the sum of its weights."
@@ -2428,6 +2515,7 @@ def one_hot(input, num_classes=-1):
     )
 
 # %% ../nbs/tensor/02_functions.ipynb #11deefcb
+@forms('function method')
 def equal(input, other):
     "True if shapes and all elements are equal."
     if input._array.__class__ is Facade or other._array.__class__ is Facade:
@@ -2451,6 +2539,8 @@ def _check_closeness(function, input, other, rtol, atol):
                 f'{name} must be greater than or equal to zero, but got {tolerance:g}'
             )
 
+# %% ../nbs/tensor/02_functions.ipynb #2371255c
+@forms('function method')
 def isclose(input, other, rtol=1e-5, atol=1e-8, equal_nan=False):
     "Elementwise: `|input - other| <= atol + rtol * |other|`."
     _check_closeness('isclose', input, other, rtol, atol)
@@ -2461,6 +2551,7 @@ def isclose(input, other, rtol=1e-5, atol=1e-8, equal_nan=False):
         return near | ((input != input) & (other != other)) if equal_nan else near
     return tensor_like(np.isclose(input._array, other._array, rtol, atol, equal_nan))
 
+@forms('function method')
 def allclose(input, other, rtol=1e-5, atol=1e-8, equal_nan=False):
     "True if all elements are close."
     _check_closeness('allclose', input, other, rtol, atol)
@@ -2473,14 +2564,17 @@ def allclose(input, other, rtol=1e-5, atol=1e-8, equal_nan=False):
     return builtins.bool(np.isclose(input._array, other._array, rtol, atol, equal_nan).all())
 
 # %% ../nbs/tensor/02_functions.ipynb #9dcdc2b4
+@forms('function')
 def numel(input):
     "The number of elements."
     return input._array.size
 
+@forms('function method')
 def is_floating_point(input):
     "True if the dtype is a floating one."
     return FROM_NUMPY[input._array.dtype].is_floating_point
 
+@forms('function method')
 def is_complex(input):
     "True if the dtype is complex."
     return FROM_NUMPY[input._array.dtype].is_complex
@@ -2510,10 +2604,12 @@ def _check_grid(tensors, indexing):
 
 
 # %% ../nbs/tensor/02_functions.ipynb #0b8fb930
+@forms('function')
 def result_type(a, b):
     "The dtype of an expression of `a` and `b`."
     return _common(a, b)
 
+@forms('function')
 def meshgrid(*tensors, indexing=None):
     "Coordinate tensors from coordinate vectors: 'ij', the first along rows, or 'xy', as in plots."
     if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)): tensors = tensors[0]
@@ -2527,26 +2623,6 @@ def meshgrid(*tensors, indexing=None):
         place = order.index(i)
         out.append(expand(reshape(x, [n[i] if k == place else 1 for k in range(len(n))]), shape))
     return tuple(out)
-
-# %% ../nbs/tensor/02_functions.ipynb #afe1ce6e
-_NUMPY = dict(axis='dim', keepdims='keepdim', x='input', a='input')
-
-def numpy_names(function):
-    "`function`, which then takes NumPy's names of arguments, too."
-
-    @functools.wraps(function)
-    def named(*args, **kwargs):
-        if kwargs and not _NUMPY.keys().isdisjoint(kwargs):
-            kwargs = {_NUMPY.get(k, k): v for k, v in kwargs.items()}
-        return function(*args, **kwargs)
-
-    return named
-
-for _name in (
-    'logsumexp aminmax count_nonzero sort argsort topk median repeat_interleave chunk unbind'
-    ' select index_select gather take_along_dim tensor_split'
-).split():
-    globals()[_name] = numpy_names(globals()[_name])
 
 # %% ../nbs/tensor/02_functions.ipynb #7ab11cd9
 def _name(function, name, doc):

@@ -22,6 +22,7 @@ from . import functions as F
 from .arrays import lapack
 from .arrays.cupy_backend import anywhere, beside, is_far, library_of
 from .arrays.dtypes import FROM_NUMPY
+from .forms import forms
 from .functions import _pair, cast, dim_of, into, matmul, need_tensor
 from .graph.modes import LOCAL, castable, constant_input
 from .transforms.levels import WRAPPERS, looped
@@ -121,6 +122,7 @@ return_lu_unpack = _pair('lu_unpack', ('P', 'L', 'U'))
 return_lstsq = _pair('linalg_lstsq', ('solution', 'residuals', 'rank', 'singular_values'))
 
 # %% ../nbs/tensor/05_linalg.ipynb #a7dcfd2b
+@forms('function method', names='inverse')
 def inv(A, *, out=None):
     "The inverse of square matrices. Raises LinAlgError for a singular one."
     need_matrix(A, 'linalg.inv', True)
@@ -275,6 +277,7 @@ def pinv(A, rcond=None, hermitian=False, *, atol=None, rtol=None, out=None):
     )
 
 # %% ../nbs/tensor/05_linalg.ipynb #0b427f1c
+@forms('function method')
 def det(A, *, out=None):
     "The determinant of square matrices; its gradient exists for singular ones too."
     need_matrix(A, 'linalg.det', True)
@@ -285,6 +288,7 @@ def slogdet(A, *, out=None):
     need_matrix(A, 'linalg.slogdet', True)
     return into(out, return_slogdet(*_op['slogdet'](A)))
 
+@forms('function method')
 def logdet(input):
     "The logarithm of the determinant; NaN where it is negative."
     need_matrix(input, 'linalg.slogdet', True)
@@ -407,6 +411,7 @@ def _lu_transposed(LU, P, B):
     y = _op['triangular_solve'](t, B, upper=False)
     return matmul(P, _op['triangular_solve'](t, y, upper=True, unitriangular=True))
 
+@forms('function')
 @recorded_as('LuUnpackBackward0')
 def lu_unpack(LU_data, LU_pivots, unpack_data=True, unpack_pivots=True, *, out=None):
     "P, L and U from the compact form of `lu_factor`."
@@ -429,6 +434,7 @@ def reflector(A, i):
     below, unit = constant_input(tensor_like(below)), constant_input(tensor_like(unit))
     return F.unsqueeze(F.select(A, -1, i) * below + unit, -1)
 
+@forms('function method', names='orgqr')
 @recorded_as('LinalgHouseholderProductBackward0')
 @anywhere
 def householder_product(A, tau, *, out=None):
@@ -655,6 +661,7 @@ def matrix_exp(A):
     need_matrix(A, 'linalg.matrix_exp', True)
     return _op['matrix_exp'](A)
 
+@forms('function method')
 def matrix_power(A, n, *, out=None):
     "The n-th power of square matrices, by repeated squaring; negative n: of the inverse."
     if A._array.ndim < 2:

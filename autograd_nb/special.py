@@ -19,6 +19,7 @@ import numpy as np
 from . import functions as F
 from .arrays.cupy_backend import anywhere
 from .arrays.dtypes import FROM_NUMPY, get_default_dtype
+from .forms import forms
 from autograd_nb.functions import (  # noqa: F401  (some only for users of torch.special)
     as_operand, cast, into, log_softmax, logsumexp, need_tensor, softmax
 )
@@ -125,8 +126,10 @@ def either(name, positions=('input', 'other')):
     return function
 
 xlogy, xlog1py, zeta = either('xlogy'), either('xlog1py'), either('zeta')
+forms('function method function_ method_')(xlogy)
 gammainc, gammaincc = either('igamma'), either('igammac')
 
+@forms('function method method_')
 def polygamma(n, input, *, out=None):
     "Derivative number `n` of the digamma function."
     if isinstance(n, TensorBase):
@@ -134,10 +137,12 @@ def polygamma(n, input, *, out=None):
     if n < 0: raise RuntimeError('polygamma(n, x) does not support negative n.')
     return into(out, digamma(input) if n == 0 else REGISTRY['polygamma'].call(input, order=int(n)))
 
+@forms('function method method_', names='mvlgamma')
 def multigammaln(input, p, *, out=None):
     "The logarithm of the multivariate gamma function of dimension `p`."
     return into(out, REGISTRY['mvlgamma'].call(input, p=int(p)), 'mvlgamma')
 
+@forms('function method function_ method_')
 def logit(input, eps=None, *, out=None):
     """`log(input / (1 - input))`; with `eps`, of the input limited to the range from `eps` to `1 -
     eps`.
@@ -146,6 +151,7 @@ def logit(input, eps=None, *, out=None):
     return into(out, REGISTRY['logit'].call(input, eps=eps))
 
 # %% ../nbs/tensor/06_special.ipynb #40488af1
+@forms('function method function_ method_')
 def round(input, *, decimals=None, out=None):
     """The nearest number with so many digits behind the point (before it, if negative); halves go
     to the even one.

@@ -1134,6 +1134,7 @@ def direction(x, e):
     node='LinalgMatrixExpBackward0',
     samples=_square,
     jvp=lambda tangents, values, out, statics: direction(values[0], tangents[0]),
+    forms='function method',
 )
 def matrix_exp(x):
     "The matrix exponential."

@@ -25,7 +25,7 @@ from ..graph.op import Fixed, N, Z, linear, op
 from autograd_nb.ops.pointwise import (
     _ERF_A, _ERF_B, _ERF_C, _ERF_D, _ERF_P, _ERF_Q, _poly, allowed, away, binary, conj_physical,
     cos, erf_kernel, exp, is_complex, log, masked_fill, plain, real, reciprocal, rsqrt, sigmoid,
-    sign, sin, softplus, tanh, unary, where, zeros_for
+    sign, sin, softplus, tanh, unary, where, zeros_for, EVERY_FORM
 )
 from .shape import cat, narrow, pointwise, shift
 from .reduce import dims_of
@@ -46,14 +46,15 @@ def in_double(function):
     return kernel
 
 # %% ../../nbs/ops/08_special.ipynb #1dca5cd9
-@unary(np.arcsinh, promote='float')
+@unary(np.arcsinh, promote='float', forms=EVERY_FORM, names='asinh arcsinh')
 def asinh(x):
     "The inverse hyperbolic sine."
 
 asinh.vjp(x=lambda g, x: g * rsqrt(x * x + 1))
 
 @unary(
-    np.arccosh, promote='float', samples=[(N(3, 4, low=1.2, high=3.0),), (N(low=1.2, high=3.0),)]
+    np.arccosh, promote='float', samples=[(N(3, 4, low=1.2, high=3.0),), (N(low=1.2, high=3.0),)],
+    forms=EVERY_FORM, names='acosh arccosh',
 )
 def acosh(x):
     "The inverse hyperbolic cosine."
@@ -61,28 +62,29 @@ def acosh(x):
 acosh.vjp(x=lambda g, x: g * rsqrt(x - 1) * rsqrt(x + 1))
 
 @unary(
-    np.arctanh, promote='float', samples=[(N(3, 4, low=-0.9, high=0.9),), (N(low=-0.9, high=0.9),)]
+    np.arctanh, promote='float', samples=[(N(3, 4, low=-0.9, high=0.9),), (N(low=-0.9, high=0.9),)],
+    forms=EVERY_FORM, names='atanh arctanh',
 )
 def atanh(x):
     "The inverse hyperbolic tangent."
 
 atanh.vjp(x=lambda g, x: g / (1 - x * x))
 
-@unary(promote='float', node='Deg2RadBackward0')
+@unary(promote='float', node='Deg2RadBackward0', forms=EVERY_FORM)
 def deg2rad(x):
     "Degrees to radians."
     return x * x.dtype.type(math.pi / 180)
 
 deg2rad.vjp(x=lambda g: g * (math.pi / 180))
 
-@unary(promote='float', node='Rad2DegBackward0')
+@unary(promote='float', node='Rad2DegBackward0', forms=EVERY_FORM)
 def rad2deg(x):
     "Radians to degrees."
     return x * x.dtype.type(180 / math.pi)
 
 rad2deg.vjp(x=lambda g: g * (180 / math.pi))
 
-@unary()
+@unary(forms=EVERY_FORM)
 def frac(x):
     "The part behind the point, with the sign of `x`."
     return x - xp.trunc(x)
@@ -96,7 +98,7 @@ def sinc_rule(g, x):
     t = where(x, 1.0, ordinary) * math.pi
     return where(g * ((cos(t) * t - sin(t)) / (t * t) * math.pi), 0.0, ordinary)
 
-@unary(promote='float')
+@unary(promote='float', forms=EVERY_FORM)
 def sinc(x):
     "`sin(pi * x) / (pi * x)`, and 1 at zero."
     t = xp.where(x == 0, x.dtype.type(1), x * x.dtype.type(math.pi))
@@ -104,7 +106,7 @@ def sinc(x):
 
 sinc.vjp(x=sinc_rule)
 
-@binary(np.hypot, samples=away, kinds='fV', numbers=False)
+@binary(np.hypot, samples=away, kinds='fV', numbers=False, forms='function method method_')
 def hypot(x, y):
     "`sqrt(x**2 + y**2)`, without overflow."
 
@@ -112,13 +114,15 @@ hypot.vjp(x=lambda g, x, out: g * (x / out), y=lambda g, y, out: g * (y / out))
 
 def _turned(g, x, out): return where(g * (out / where(x, 1.0, x != 0)), 0.0, x != 0)
 
-@binary(np.copysign, number_node='CopysignBackward1', promote='float', samples=away)
+# %% ../../nbs/ops/08_special.ipynb #4ad0a5a5
+@binary(np.copysign, number_node='CopysignBackward1', promote='float', samples=away,
+    forms='function method method_')
 def copysign(x, y):
     "The size of `x` with the sign of `y`."
 
 copysign.vjp(x=_turned, y=lambda g: zeros_for(g))
 
-@binary(np.fmax, numbers=False)
+@binary(np.fmax, numbers=False, forms='function method')
 def fmax(x, y):
     "The larger of two elements; a number wins over NaN."
 
@@ -127,7 +131,7 @@ fmax.vjp(
     y=lambda g, x, y: where(0.0, g, (x >= y) | (y != y)),
 )
 
-@binary(np.fmin, numbers=False)
+@binary(np.fmin, numbers=False, forms='function method')
 def fmin(x, y):
     "The smaller of two elements; a number wins over NaN."
 
@@ -148,13 +152,14 @@ def log_of_sum(x, y):
     kinds='fcV',
     samples=[(N(3, 4), N(3, 4)), (N(3, 4), N(4)), (N(), N(2, 1)), (Z(3), Z(3))],
     numbers=False,
+    forms='function method',
 )
 def logaddexp(x, y):
     "`log(e**x + e**y)`, without overflow."
 
 logaddexp.vjp(x=lambda g, x, y: g * sigmoid(x - y), y=lambda g, x, y: g * sigmoid(y - x))
 
-@binary(np.logaddexp2, kinds='fV', numbers=False)
+@binary(np.logaddexp2, kinds='fV', numbers=False, forms='function method')
 def logaddexp2(x, y):
     "`log2(2**x + 2**y)`, without overflow."
 
@@ -288,7 +293,7 @@ def erfcx_of(x):
     tail = scaled_tail(a)
     return np.where(np.isnan(x), x, np.where(x >= 0, tail, 2 / np.maximum(gaussian(a), 0) - tail))
 
-@unary(in_double(erfc_of), promote='float')
+@unary(in_double(erfc_of), promote='float', forms=EVERY_FORM)
 def erfc(x):
     "`1 - erf(x)`, exact in the tail."
 
@@ -343,6 +348,7 @@ def ndtri_of(p):
     in_double(erfinv_of),
     promote='float',
     samples=[(N(3, 4, low=-0.9, high=0.9),), (N(low=-0.9, high=0.9),)],
+    forms='function method method_',
 )
 def erfinv(x):
     "The inverse of the error function; infinite at -1 and 1."
@@ -507,13 +513,13 @@ def polygamma_of(x, n):
     if n == 0: return digamma_of(x)
     return (-1.0) ** (n + 1) * math.factorial(n) * zeta_of(np.float64(n + 1), x)
 
-@unary(in_double(lgamma_of), True, promote='float')
+@unary(in_double(lgamma_of), True, promote='float', forms='function method method_')
 def lgamma(x):
     "The logarithm of the absolute value of the gamma function."
 
 lgamma.vjp(x=lambda g, x: g * digamma(x))
 
-@unary(in_double(digamma_of), True, promote='float')
+@unary(in_double(digamma_of), True, promote='float', forms='function method method_')
 def digamma(x):
     "The derivative of `lgamma`."
 
@@ -642,6 +648,7 @@ def _gamma_jvp(sign, name):
     numbers=False,
     samples=_gamma_samples,
     jvp=_gamma_jvp(1, 'igamma'),
+    forms='function method method_',
 )
 def igamma(a, x):
     "The regularised lower incomplete gamma function. Differentiable with respect to `x`."
@@ -656,6 +663,7 @@ igamma.vjp(a=unknown('igamma'), x=lambda g, a, x: g * gamma_density(a, x))
     numbers=False,
     samples=_gamma_samples,
     jvp=_gamma_jvp(-1, 'igammac'),
+    forms='function method method_',
 )
 def igammac(a, x):
     "The regularised upper incomplete gamma function. Differentiable with respect to `x`."
@@ -679,7 +687,8 @@ def bessel_scaled(x, order):
     out = np.where(a <= 30, np.exp(-low) * total, tail / np.sqrt(2 * math.pi * high))
     return np.where(np.isnan(x), x, np.copysign(out, x) if order else out)
 
-@unary(in_double(lambda x: np.exp(np.abs(x)) * bessel_scaled(x, 0)), promote='float')
+@unary(in_double(lambda x: np.exp(np.abs(x)) * bessel_scaled(x, 0)), promote='float',
+    forms=EVERY_FORM)
 def i0(x):
     "The modified Bessel function of the first kind, order 0."
 
@@ -968,7 +977,8 @@ def _angle_jvp(tangents, values, out, statics):
     r2 = real(x * conj_physical(x))
     return imag(t * conj_physical(x)) / where(r2, 1.0, r2 != 0)
 
-@unary(holomorphic=False, promote='float', jvp=_angle_jvp, samples=[(Z(3, 4),), (Z(),)])
+@unary(holomorphic=False, promote='float', jvp=_angle_jvp, samples=[(Z(3, 4),), (Z(),)],
+    forms='function method')
 def angle(x):
     "The angle of complex numbers in the plane; of real ones, zero or pi."
     if x.dtype.kind == 'c': return np.angle(x)
@@ -982,14 +992,17 @@ heaviside = plain(
     lambda x, y: np.where(np.isnan(x), x, np.where(x == 0, y, x > 0)).astype(x.dtype),
     '0 where `x` is negative, 1 where positive, `y` where zero.',
 )
-gcd = plain('gcd', np.gcd, 'The greatest common divisor.', kinds='iu', numbers=False)
-lcm = plain('lcm', np.lcm, 'The least common multiple.', kinds='iu', numbers=False)
+gcd = plain('gcd', np.gcd, 'The greatest common divisor.', kinds='iu', numbers=False,
+    forms=EVERY_FORM)
+lcm = plain('lcm', np.lcm, 'The least common multiple.', kinds='iu', numbers=False,
+    forms=EVERY_FORM)
 bitwise_left_shift = plain(
     'bitwise_left_shift',
     np.left_shift,
     '`x` with its bits moved up by `y` places.',
     kinds='iu',
     numbers='either',
+    forms='function method method_',
 )
 bitwise_right_shift = plain(
     'bitwise_right_shift',
@@ -997,9 +1010,10 @@ bitwise_right_shift = plain(
     '`x` with its bits moved down by `y` places.',
     kinds='iu',
     numbers='either',
+    forms='function method method_',
 )
 
-@binary(np.nextafter, kinds='fV', numbers=False)
+@binary(np.nextafter, kinds='fV', numbers=False, forms='function method method_')
 def nextafter(x, y):
     "The next number after `x` in the direction of `y`."
 
@@ -1010,6 +1024,7 @@ binary_exponent = plain(
     'The power of two just above the size of `x`.',
     1,
 )
-signbit = plain('signbit', np.signbit, 'Is the sign negative (that of zero included)?', 1)
-isposinf = plain('isposinf', np.isposinf, 'Is plus infinity.', 1)
-isneginf = plain('isneginf', np.isneginf, 'Is minus infinity.', 1)
+signbit = plain('signbit', np.signbit, 'Is the sign negative (that of zero included)?', 1,
+    forms='function method')
+isposinf = plain('isposinf', np.isposinf, 'Is plus infinity.', 1, forms='function method')
+isneginf = plain('isneginf', np.isneginf, 'Is minus infinity.', 1, forms='function method')

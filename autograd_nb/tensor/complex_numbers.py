@@ -10,30 +10,36 @@ __all__ = ['real', 'imag', 'conj', 'conj_physical', 'polar', 'complex', 'view_as
 import builtins
 
 from .. import functions as F
+from ..forms import forms
 from ..functions import _op, into, transpose
 from ..layers.names import recorded_as, rename
 from ..transforms.levels import Facade
 
 # %% ../../nbs/tensor/functions/02_complex_numbers.ipynb #b8fcb7ad
+@forms('function')
 def real(input):
     "The real part."
     if input._array.dtype.kind != 'c': return input
     return rename(_op['real'](input), 'SelectBackward0', pictured=False)
 
+@forms('function')
 def imag(input):
     "The imaginary part of complex numbers."
     if input._array.dtype.kind != 'c':
         raise RuntimeError('imag is not implemented for tensors with non-complex dtypes.')
     return rename(_op['imag'](input), 'SelectBackward0', pictured=False)
 
+@forms('function')
 def conj(input):
     "The complex conjugate; real numbers stay."
     return _op['conj_physical'](input) if input._array.dtype.kind == 'c' else input
 
+@forms('function method function_ method_')
 def conj_physical(input, *, out=None):
     "The complex conjugate, computed at once; real tensors stay."
     return into(out, _op['conj_physical'](input) if input._array.dtype.kind == 'c' else input)
 
+# %% ../../nbs/tensor/functions/02_complex_numbers.ipynb #b7ddfed1
 def _need_parts(first, second, function, *names):
     "Raise PyTorch's errors for what cannot be the two parts of complex numbers."
     for k, part in enumerate((first, second)): F.need_tensor(part, function, names[k], k + 1)
@@ -47,6 +53,7 @@ def _need_parts(first, second, function, *names):
             f'Expected object of scalar type {one} but got scalar type {two} for second argument'
         )
 
+@forms('function')
 @recorded_as('PolarBackward0')
 def polar(abs, angle, *, out=None):
     "Complex numbers from their sizes and angles."
@@ -54,18 +61,21 @@ def polar(abs, angle, *, out=None):
     _need_parts(abs, angle, 'polar', 'abs', 'angle')
     return into(out, _op['complex_of'](abs * _op['cos'](angle), abs * _op['sin'](angle)))
 
+@forms('function')
 def complex(real, imag, *, out=None):
     "Complex numbers from their real and imaginary parts."
     _need_parts(real, imag, 'complex', 'real', 'imag')
     return into(out, _op['complex_of'](real, imag))
 
 # %% ../../nbs/tensor/functions/02_complex_numbers.ipynb #7bcc89da
+@forms('function')
 def view_as_real(input):
     "Real and imaginary parts as a last dimension of size two."
     if input._array.dtype.kind != 'c':
         raise RuntimeError('view_as_real is only supported for complex tensors')
     return _op['view_as_real'](input)
 
+@forms('function')
 def view_as_complex(input):
     "The complex numbers whose parts lie along the last dimension."
     a = input._array
@@ -80,6 +90,7 @@ def view_as_complex(input):
             raise RuntimeError('Tensor must have a storage_offset divisible by 2')
     return _op['view_as_complex'](input)
 
+@forms('function method')
 def isreal(input):
     "Where the imaginary part is zero."
     return (
@@ -87,27 +98,32 @@ def isreal(input):
     )
 
 # %% ../../nbs/tensor/functions/02_complex_numbers.ipynb #a65078f7
+@forms('function method')
 def is_conj(input):
     "Always False: conjugates are computed at once."
     F.need_tensor(input, 'is_conj')
     return False
 
+@forms('function method')
 def is_neg(input):
     "Always False: negatives are computed at once."
     F.need_tensor(input, 'is_neg')
     return False
 
+@forms('function method')
 def resolve_conj(input):
     "The tensor itself: conjugates are computed at once."
     F.need_tensor(input, 'resolve_conj')
     return input
 
+@forms('function method')
 def resolve_neg(input):
     "The tensor itself: negatives are computed at once."
     F.need_tensor(input, 'resolve_neg')
     return input
 
 # %% ../../nbs/tensor/functions/02_complex_numbers.ipynb #0088237d
+@forms('function method')
 def adjoint(input):
     "The matrices in the last two dimensions, transposed and conjugated."
     if not input._array.ndim: return conj(input)

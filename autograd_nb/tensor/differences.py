@@ -12,11 +12,13 @@ import numpy as np
 from .. import functions as F
 from ..arrays.cupy_backend import beside
 from ..arrays.dtypes import get_default_dtype
+from ..forms import forms
 from ..functions import cast, cat, dim_of, into, narrow, reshape
 from ..graph.node import TensorBase, tensor_like
 from ..layers.names import rename
 
 # %% ../../nbs/tensor/functions/11_differences.ipynb #137dd91c
+@forms('function method', numpy_names=True)
 def diff(input, n=1, dim=-1, prepend=None, append=None, *, out=None):
     "Differences of neighbours along `dim`, taken `n` times."
     d = dim_of(dim, input._array.ndim)
@@ -83,6 +85,7 @@ def _uneven_slopes(at, inner, steps, along, edge_order):
     return first, middle, last
 
 # %% ../../nbs/tensor/functions/11_differences.ipynb #de77b490
+@forms('function')
 def gradient(input, *, spacing=1, dim=None, edge_order=1):
     """Estimates of the partial derivatives by central differences; at the borders by one-sided ones
     of order `edge_order`. `spacing`: a distance, one per dimension, or coordinates.
@@ -136,6 +139,7 @@ def _gaps(y, x, dx, dim, d):
         x = reshape(x, [-1 if i == d else 1 for i in range(y._array.ndim)])
     return diff(x, dim=d if x._array.ndim == y._array.ndim else dim_of(dim, x._array.ndim))
 
+@forms('function', names='trapezoid trapz', numpy_names=True)
 def trapezoid(y, x=None, *, dx=None, dim=-1):
     "The integral along `dim` by the trapezoid rule; `x`: places, `dx`: distance between places."
     if not isinstance(y, TensorBase):
@@ -152,6 +156,7 @@ def trapezoid(y, x=None, *, dx=None, dim=-1):
     ends = (F.select(y, d, 0) + F.select(y, d, -1)) * 0.5
     return rename((F.sum(y, d) - ends) * (1.0 if dx is None else float(dx)), 'MulBackward1')
 
+@forms('function')
 def cumulative_trapezoid(y, x=None, *, dx=None, dim=-1):
     "The running integral along `dim` by the trapezoid rule."
     _refuse_bools('cumulative_trapezoid', y, x)

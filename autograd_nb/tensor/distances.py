@@ -10,6 +10,7 @@ import builtins
 import numpy as np
 
 from .. import functions as F
+from ..forms import forms
 from ..functions import _op, dim_of, index_select, into, unsqueeze, where
 from ..graph.modes import castable
 from ..graph.node import tensor_like
@@ -17,6 +18,7 @@ from ..layers.names import recorded_as, rename
 from .elementwise import clamp_min
 
 # %% ../../nbs/tensor/functions/13_distances.ipynb #fc916b0b
+@forms('function method')
 @recorded_as('DistBackward0')
 def dist(input, other, p=2):
     "The p-norm of the difference."
@@ -38,6 +40,7 @@ def _distances(apart, p, dim, *points):
     for x in points: out = _op['with_input'](out, x)
     return out
 
+@forms('function')
 @recorded_as('PdistBackward0')
 def pdist(input, p=2.0):
     "The p-norm distances between all pairs of rows."
@@ -50,6 +53,7 @@ def pdist(input, p=2.0):
         index_select(input, 0, tensor_like(i)) - index_select(input, 0, tensor_like(j)), p, 1, input
     )
 
+@forms('function')
 def pairwise_distance(x1, x2, p=2.0, eps=1e-6, keepdim=False):
     "The p-norm of the difference (plus `eps`) of corresponding vectors."
     F.need_tensor(x1, 'pairwise_distance', 'x1')
@@ -58,6 +62,7 @@ def pairwise_distance(x1, x2, p=2.0, eps=1e-6, keepdim=False):
     return rename(length, 'NormBackward1')
 
 # %% ../../nbs/tensor/functions/13_distances.ipynb #53dbd16d
+@forms('function')
 @castable
 @recorded_as('CdistBackward0')
 def cdist(x1, x2, p=2.0, compute_mode='use_mm_for_euclid_dist_if_necessary'):
@@ -86,6 +91,7 @@ def cdist(x1, x2, p=2.0, compute_mode='use_mm_for_euclid_dist_if_necessary'):
     return _distances(unsqueeze(x1, -2) - unsqueeze(x2, -3), p, -1, x1, x2)
 
 # %% ../../nbs/tensor/functions/13_distances.ipynb #29130bce
+@forms('function')
 def cosine_similarity(x1, x2, dim=1, eps=1e-8):
     "The cosine of the angle between vectors along `dim`; `eps` keeps their lengths away from zero."
     F.refuse_kinds(x1, 'cib', 'expected common dtype to be floating point, yet common dtype is {}')
@@ -107,6 +113,7 @@ def cosine_similarity(x1, x2, dim=1, eps=1e-8):
 
     return F.sum((x1 / length(x1)) * (x2 / length(x2)), d)
 
+@forms('function method method_', numpy_names=True)
 @recorded_as('RenormBackward0')
 def renorm(input, p, dim, maxnorm, *, out=None):
     "Slices along `dim` whose p-norm exceeds `maxnorm`, scaled down to it."

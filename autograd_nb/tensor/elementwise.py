@@ -11,12 +11,17 @@ import builtins
 
 from .. import functions as F
 from ..arrays.dtypes import DTYPES, FROM_NUMPY
+from ..forms import forms
 from ..functions import _op, _pair, cast, into, reshape
 from ..graph.node import TensorBase
 from ..layers.names import recorded_as
 from ..graph.op import REGISTRY
 
+# %% ../../nbs/tensor/functions/01_elementwise.ipynb #5b1e0a72
+forms('function method method_', names='absolute')(REGISTRY['abs'].direct)
+
 # %% ../../nbs/tensor/functions/01_elementwise.ipynb #c3b9f6a4
+@forms('function method method_')
 def float_power(input, exponent, *, out=None):
     "`input ** exponent`, computed in float64 (or complex128)."
 
@@ -41,6 +46,8 @@ def float_power(input, exponent, *, out=None):
         ),
     )
 
+# %% ../../nbs/tensor/functions/01_elementwise.ipynb #63a9b17a
+@forms('function method function_ method_')
 @recorded_as('LdexpBackward0')
 def ldexp(input, other, *, out=None):
     "`input * 2 ** other`."
@@ -50,6 +57,7 @@ def ldexp(input, other, *, out=None):
         out, input * F.pow(2.0, other)
     )
 
+@forms('function method')
 @recorded_as('FrexpBackward0')
 def frexp(input, *, out=None):
     """Mantissa and exponent: `input == mantissa * 2 ** exponent`, the mantissa's size between 1/2
@@ -62,6 +70,7 @@ def frexp(input, *, out=None):
     )
 
 # %% ../../nbs/tensor/functions/01_elementwise.ipynb #375e4b04
+@forms('function method')
 def prelu(input, weight):
     "`input` where positive, else `weight * input`; one weight, or one per channel (dimension 1)."
     if weight._array.size != 1:
@@ -77,15 +86,19 @@ def prelu(input, weight):
         input, reshape(weight, (1,) * input._array.ndim) if weight._array.size == 1 else weight
     )
 
+@forms('function')
 def threshold(input, threshold, value):
     "`input` where it exceeds `threshold`, else `value`."
     threshold, value = F._held(threshold, input), F._held(value, input)
     return _op['threshold'](input, threshold=threshold, value=value)
 
+@forms('function method')
 def hardshrink(input, lambd=0.5): return _op['hardshrink'](input, lambd=lambd)
 
+@forms('function')
 def celu(input, alpha=1.0): return _op['celu'](input, alpha=alpha)
 
+@forms('function')
 def selu(input): return _op['selu'](input)
 
 hardshrink.__doc__, celu.__doc__, selu.__doc__ = (
@@ -93,6 +106,7 @@ hardshrink.__doc__, celu.__doc__, selu.__doc__ = (
 )
 
 # %% ../../nbs/tensor/functions/01_elementwise.ipynb #22fdcc18
+@forms('function method function_ method_')
 def nan_to_num(input, nan=None, posinf=None, neginf=None, *, out=None):
     """`input` with NaN and the infinities replaced; by default by 0 and the largest numbers of the
     dtype.
@@ -108,17 +122,20 @@ def _limited(input, limit, kind, limits, out):
         return into(out, _op[f'clamp_{next(iter(limits))}'](input, limit))
     return F.clamp(input, **limits, out=out)
 
+@forms('function method function_ method_')
 def clamp_min(input, min, *, out=None):
     "`input`, at least `min`."
     F.need_tensor(input, 'clamp_min')
     return _limited(input, min, 'at_least', dict(min=min), out)
 
+@forms('function method function_ method_')
 def clamp_max(input, max, *, out=None):
     "`input`, at most `max`."
     F.need_tensor(input, 'clamp_max')
     return _limited(input, max, 'at_most', dict(max=max), out)
 
 # %% ../../nbs/tensor/functions/01_elementwise.ipynb #5884f2e6
+@forms('function method method_')
 def heaviside(input, values, *, out=None):
     "0 where `input` is negative, 1 where positive, `values` where zero."
     if input._array.dtype != values._array.dtype:
@@ -126,12 +143,14 @@ def heaviside(input, values, *, out=None):
     made = _op['heaviside'](input, values)
     return into(out, F.underivable(made, 'aten::heaviside', input, values))
 
+@forms('function')
 def remainder(input, other, *, out=None):
     "`input` modulo `other`, with the sign of `other`; one of them may be a number."
     if isinstance(other, TensorBase) and isinstance(input, (int, float)):
         input = F.as_operand(input, other)
     return REGISTRY['remainder'].direct(input, other, out=out)
 
+@forms('function method')
 def positive(input):
     "`input` itself."
     if input._array.dtype == bool:
@@ -139,6 +158,7 @@ def positive(input):
     return input
 
 # %% ../../nbs/tensor/functions/01_elementwise.ipynb #79fd22d0
+@forms('function function_')
 def fill(input, value):
     "A tensor of the shape of `input`, filled with one number."
     if isinstance(value, TensorBase):

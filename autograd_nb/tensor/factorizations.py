@@ -14,6 +14,7 @@ import numpy as np
 from .. import functions as F, linalg as L
 from ..arrays.cupy_backend import beside
 from ..arrays.numpy_backend import column_major
+from ..forms import forms
 from autograd_nb.functions import (
     _op, _pair, _zeros, flip, into, matmul, narrow, outdated, unsqueeze
 )
@@ -24,6 +25,7 @@ from ..graph.op import REGISTRY
 from .complex_numbers import adjoint
 
 # %% ../../nbs/tensor/functions/14_factorizations.ipynb #5decf7d2
+@forms('function method')
 @outdated(
     'torch.cholesky is deprecated in favor of torch.linalg.cholesky and will be removed in a future'
     ' PyTorch release.\nL = torch.cholesky(A)\nshould be replaced with\nL ='
@@ -36,6 +38,7 @@ def cholesky(input, upper=False, *, out=None):
     "The triangular factor of symmetric positive definite matrices."
     return L.cholesky(input, upper=upper, out=out)
 
+@forms('function method')
 def cholesky_solve(B, L_, upper=False, *, out=None):
     "The solution of `A @ X = B`, given the Cholesky factor of A."
     for x, name in ((B, 'b'), (L_, 'u')):
@@ -49,6 +52,7 @@ def cholesky_solve(B, L_, upper=False, *, out=None):
         REGISTRY['cholesky_solve'].call(B, L.one_triangle(L_, upper), upper=builtins.bool(upper)),
     )
 
+@forms('function method')
 def cholesky_inverse(L_, upper=False, *, out=None):
     "The inverse of A, given its Cholesky factor."
     return into(
@@ -57,6 +61,7 @@ def cholesky_inverse(L_, upper=False, *, out=None):
     )
 
 # %% ../../nbs/tensor/functions/14_factorizations.ipynb #1102ccd2
+@forms('function method')
 @outdated(
     'torch.qr is deprecated in favor of torch.linalg.qr and will be removed in a future PyTorch'
     " release.\nThe boolean parameter 'some' has been replaced with a string parameter 'mode'.\nQ,"
@@ -67,6 +72,7 @@ def qr(input, some=True, *, out=None):
     "Q and R."
     return into(out, _pair('qr', ('Q', 'R'))(*L.qr(input, 'reduced' if some else 'complete')))
 
+@forms('function method')
 def svd(input, some=True, compute_uv=True, *, out=None):
     "U, S and V with `input = U @ diag(S) @ V.mH`."
     kind = _pair('svd', ('U', 'S', 'V'))
@@ -81,6 +87,7 @@ def svd(input, some=True, compute_uv=True, *, out=None):
     return into(out, kind(U, S_, adjoint(Vh)))
 
 # %% ../../nbs/tensor/functions/14_factorizations.ipynb #32163459
+@forms('function method')
 @outdated(
     'torch.triangular_solve is deprecated in favor of torch.linalg.solve_triangularand will be'
     ' removed in a future PyTorch release.\ntorch.linalg.solve_triangular has its arguments'
@@ -96,6 +103,7 @@ def triangular_solve(b, A, upper=True, transpose=False, unitriangular=False, *, 
         L.solve_triangular(M, b, upper=upper != transpose, unitriangular=unitriangular), A.clone()
     )
 
+@forms('function method')
 @outdated(
     'torch.lu is deprecated in favor of torch.linalg.lu_factor / torch.linalg.lu_factor_ex and will'
     ' be removed in a future PyTorch release.\nLU, pivots = torch.lu(A, compute_pivots)\nshould be'
@@ -109,6 +117,7 @@ def lu(A, pivot=True, get_infos=False, out=None):
     return tuple(r) if get_infos else tuple(r)[:2]
 
 # %% ../../nbs/tensor/functions/14_factorizations.ipynb #c6ab8729
+@forms('function method')
 @outdated(
     'torch.lu_solve is deprecated in favor of torch.linalg.lu_solveand will be removed in a future'
     ' PyTorch release.\nNote that torch.linalg.lu_solve has its arguments reversed.\nX ='
@@ -119,14 +128,17 @@ def lu_solve(b, LU_data, LU_pivots, *, out=None):
     "The solution of `A @ X = b`, given the factors of A."
     return L.lu_solve(LU_data, LU_pivots, b, out=out)
 
+@forms('function method')
 def slogdet(input):
     "The sign of the determinant and the logarithm of its absolute value."
     return L.return_logabsdet(*L.slogdet(input))
 
+@forms('function method')
 def pinverse(input, rcond=1e-15):
     "The pseudoinverse."
     return L.pinv(input, rtol=rcond)
 
+@forms('function')
 def frobenius_norm(input, dim=(), keepdim=False):
     "The root of the sum of squares."
     return _op['vector_norm'](
@@ -142,6 +154,7 @@ def frobenius_norm(input, dim=(), keepdim=False):
         keepdim=keepdim,
     )
 
+@forms('function')
 def nuclear_norm(input, dim=(-2, -1), keepdim=False):
     "The sum of the singular values."
     return L.matrix_norm(input, 'nuc', dim, keepdim)
@@ -149,6 +162,7 @@ def nuclear_norm(input, dim=(-2, -1), keepdim=False):
 # %% ../../nbs/tensor/functions/14_factorizations.ipynb #c0ffee01
 return_geqrf = _pair('geqrf', ('a', 'tau'))
 
+@forms('function method')
 def geqrf(input, *, out=None):
     """The packed form of a QR decomposition: R above, and below the vectors of the reflections
     whose factors are `tau`. No derivative.
@@ -175,6 +189,7 @@ def _packed_qr(a):
     return column_major(packed.swapaxes(-1, -2)), tau
 
 # %% ../../nbs/tensor/functions/14_factorizations.ipynb #8d8f4a71
+@forms('function method')
 @recorded_as('OrmqrBackward0')
 def ormqr(input, tau, other, left=True, transpose=False, *, out=None):
     """`Q @ other` (`other @ Q` with left=False; `transpose`: `Q.mH`), for the product Q of the
@@ -225,6 +240,7 @@ def _basis(A, q, niter, M):
     for _ in builtins.range(niter): Q = L.qr(times(L.qr(times(Q, True)).Q)).Q
     return Q
 
+@forms('function')
 def svd_lowrank(A, q=6, niter=2, M=None):
     "U, S and V of an approximation of `A` (`A - M`) of rank `q`, found by a randomised algorithm."
     if M is not None: M = M.broadcast_to(A.size())
@@ -236,6 +252,7 @@ def svd_lowrank(A, q=6, niter=2, M=None):
     U, V = matmul(Q, U), adjoint(Vh)
     return (V, S_, U) if wide else (U, S_, V)
 
+@forms('function')
 def pca_lowrank(A, q=None, center=True, niter=2):
     """U, S and V of the rows of `A`, less their mean if `center`: their principal components are
     the columns of V.
@@ -252,6 +269,7 @@ def pca_lowrank(A, q=None, center=True, niter=2):
     return svd_lowrank(A - F.mean(A, -2, True) if center else A, q, niter)
 
 # %% ../../nbs/tensor/functions/14_factorizations.ipynb #99ef78ac
+@forms('function')
 def lobpcg(
     A,
     k=None,

@@ -13,11 +13,13 @@ import numpy as np
 from .. import functions as F
 from ..arrays.cupy_backend import anywhere
 from ..arrays.numpy_backend import is_array
+from ..forms import forms
 from ..functions import _pair, into
 from ..graph.node import TensorBase, tensor_like
 from ..transforms.levels import looped
 
 # %% ../../nbs/tensor/functions/10_histograms.ipynb #b1594fd2
+@forms('function method')
 @looped
 def histc(input, bins=100, min=0, max=0, *, out=None):
     """How many elements fall into each of `bins` equal intervals from `min` to `max` (the data's
@@ -33,6 +35,7 @@ def histc(input, bins=100, min=0, max=0, *, out=None):
     made = tensor_like(np.histogram(a, bins, (min, max))[0].astype(input._array.dtype))
     return into(out, made)
 
+@forms('function method')
 @looped
 @anywhere
 def histogram(input, bins=100, *, range=None, weight=None, density=False, out=None):
@@ -89,6 +92,7 @@ def _borders(places, bins, range):
     ]
 
 # %% ../../nbs/tensor/functions/10_histograms.ipynb #3ce4ee89
+@forms('function')
 @anywhere
 def histogramdd(input, bins, *, range=None, weight=None, density=False, out=None):
     """Counts (or sums of weights, or a density) of points, the rows of `input`, in boxes, and the

@@ -14,6 +14,7 @@ import numpy as np
 from .. import functions as F
 from ..arrays.numpy_backend import address, storage_of
 from ..creation import empty
+from ..forms import forms
 from ..functions import _op, reshape, sizes_of
 from ..graph.errors import inference_write_error
 from ..graph.modes import LOCAL
@@ -23,6 +24,7 @@ from .memory import UntypedStorage
 from ..transforms.levels import Facade
 
 # %% ../../nbs/tensor/functions/06_layouts.ipynb #1f642c97
+@forms('function method')
 def as_strided(input, size, stride, storage_offset=None):
     "A view of the tensor's memory with the given size, strides and offset, counted in elements."
     size, stride, a = tuple(size), tuple(stride), input._array
@@ -69,6 +71,7 @@ def _as_subclass(self, cls):
     out._array, out._node, out._meta = self._array, self._node, self._meta
     return out
 
+@forms('function')
 def empty_strided(
     size, stride, *, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False
 ):
@@ -116,6 +119,7 @@ _NOT_WRITEABLE = (
     ' a tensor. This type of warning will be suppressed for the rest of this program.'
 )
 
+@forms('function')
 def frombuffer(buffer, *, dtype, count=-1, offset=0, requires_grad=False):
     "A tensor that shares the memory of a buffer."
     made = np.frombuffer(buffer, dtype.numpy, count, offset)

@@ -11,10 +11,12 @@ import numpy as np
 from .. import functions as F
 from ..arrays.cupy_backend import anywhere
 from ..arrays.dtypes import DTYPES
+from ..forms import forms
 from ..functions import _name, _op, _pair, cast, dim_of, gather, into, narrow, squeeze
 from ..graph.node import TensorBase, tensor_like
 
 # %% ../../nbs/tensor/functions/08_ordering.ipynb #32635b64
+@forms('function method', numpy_names=True)
 def kthvalue(input, k, dim=-1, keepdim=False, *, out=None):
     "The k-th smallest element along `dim` (k starts at 1), and where it is."
     F.refuse_kinds(input, 'cb', 'kthvalue_cpu')
@@ -36,6 +38,7 @@ def kthvalue(input, k, dim=-1, keepdim=False, *, out=None):
         ),
     )
 
+@forms('function method', numpy_names=True)
 def mode(input, dim=-1, keepdim=False, *, out=None):
     "The most frequent element along `dim` (the smallest of several), and where it last occurs."
     d = dim_of(dim, input._array.ndim)
@@ -50,6 +53,7 @@ def mode(input, dim=-1, keepdim=False, *, out=None):
         ),
     )
 
+@forms('function method')
 def msort(input, *, out=None):
     "Elements in rising order along the first dimension."
     return into(out, F.sort(input, 0).values)
@@ -79,12 +83,15 @@ def _running(name):
     )
 
 cummax, cummin = _running('cummax'), _running('cummin')
+for _f in (cummax, cummin): forms('function method', numpy_names=True)(_f)
 
+@forms('function method', numpy_names=True)
 def logcumsumexp(input, dim, *, out=None):
     "`log(cumsum(exp(input)))` along `dim`, without overflow."
     return into(out, _op['logcumsumexp'](input, dim=dim_of(dim, input._array.ndim)))
 
 # %% ../../nbs/tensor/functions/08_ordering.ipynb #13687d04
+@forms('function method')
 @anywhere
 def unique_consecutive(input, return_inverse=False, return_counts=False, dim=None):
     "Elements that differ from the one before; where each element went; how long each run is."
@@ -114,6 +121,7 @@ def unique_consecutive(input, return_inverse=False, return_counts=False, dim=Non
     return out[0] if len(out) == 1 else tuple(out)
 
 # %% ../../nbs/tensor/functions/08_ordering.ipynb #beaa9f3e
+@forms('function')
 def searchsorted(
     sorted_sequence, input, *, out_int32=False, right=False, side=None, sorter=None, out=None
 ):
@@ -142,6 +150,7 @@ def searchsorted(
         ),
     )
 
+@forms('function')
 def bucketize(input, boundaries, *, out_int32=False, right=False, out=None):
     "The number of the bucket, between sorted `boundaries`, into which each element falls."
     if boundaries._array.ndim != 1:

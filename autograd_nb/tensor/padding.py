@@ -11,6 +11,7 @@ import numpy as np
 
 from .. import functions as F
 from ..arrays.dtypes import get_default_dtype
+from ..forms import forms
 from ..functions import _op, cat
 from ..graph.modes import castable
 from ..graph.node import tensor_like
@@ -68,10 +69,12 @@ def replication_pad(input, pad, mode):
 def reflection_pad(input, pad, mode):
     return _op['pad_copies'](input, pad=pad, mode=mode)
 
+@forms('function')
 def constant_pad_nd(input, pad, value=0):
     "`input` with `value` around it."
     return _op['pad_constant'](input, pad=tuple(pad), value=value)
 
+@forms('function')
 @recorded_as('BlockDiagBackward0')
 def block_diag(*tensors):
     "A matrix with the given matrices (vectors as rows, numbers as 1 by 1) along its diagonal."

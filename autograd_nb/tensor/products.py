@@ -15,6 +15,7 @@ import numpy as np
 
 from .. import functions as F, linalg as L
 from ..arrays.cupy_backend import library_of
+from ..forms import forms
 from autograd_nb.functions import (
     _zeros, cat, dim_of, expand, flip, index_select, into, outdated, permute, reshape, stack,
     unsqueeze
@@ -25,6 +26,7 @@ from ..layers.names import recorded_as, rename
 from .complex_numbers import conj
 
 # %% ../../nbs/tensor/functions/12_products.ipynb #12df50ce
+@forms('function')
 def tensordot(a, b, dims=2, out=None):
     """The sum of products over pairs of dimensions: the last `dims` of `a` with the first of `b`,
     or two lists.
@@ -60,6 +62,7 @@ def tensordot(a, b, dims=2, out=None):
     return into(out, reshape(F.mm(x, y), sa + sb))
 
 # %% ../../nbs/tensor/functions/12_products.ipynb #d6410205
+@forms('function method')
 def inner(input, other, *, out=None):
     "Sums of products over the last dimensions."
     if not input._array.ndim or not other._array.ndim: return into(out, input * other)
@@ -72,11 +75,13 @@ def inner(input, other, *, out=None):
     else: made = tensordot(input, other, ([-1], [-1]))
     return into(out, rename(made, 'ViewBackward0', pictured=False))
 
+@forms('function method')
 @recorded_as('VdotBackward0')
 def vdot(input, other, *, out=None):
     "The sum of products of two vectors, the first one conjugated."
     return F.dot(conj(input), other, out=out)
 
+@forms('function method')
 def kron(input, other, *, out=None):
     """The Kronecker product: every element of `input` times the whole of `other`, laid out in
     blocks.
@@ -90,6 +95,7 @@ def kron(input, other, *, out=None):
 
 
 # %% ../../nbs/tensor/functions/12_products.ipynb #32ae2f76
+@forms('function method method_')
 @recorded_as('AddrBackward0')
 def addr(input, vec1, vec2, *, beta=1, alpha=1, out=None):
     "`beta * input + alpha * outer(vec1, vec2)`."
@@ -102,6 +108,7 @@ def addr(input, vec1, vec2, *, beta=1, alpha=1, out=None):
     if alpha != 1: x = x * alpha
     return into(out, x if beta == 0 else (input if beta == 1 else input * beta) + x)
 
+@forms('function method method_')
 @castable
 @recorded_as('AddbmmBackward0')
 def addbmm(input, batch1, batch2, *, beta=1, alpha=1, out=None):
@@ -110,6 +117,7 @@ def addbmm(input, batch1, batch2, *, beta=1, alpha=1, out=None):
     return into(out, F._scaled_sum(input, beta, product, alpha))
 
 # %% ../../nbs/tensor/functions/12_products.ipynb #69a3b97d
+@forms('function')
 @outdated(
     'torch.chain_matmul is deprecated and will be removed in a future PyTorch release. Use'
     ' torch.linalg.multi_dot instead, which accepts a list of two or more tensors rather than'
@@ -125,6 +133,7 @@ _NO_DIM = (
     ' with that of linalg.cross in a future release.'
 )
 
+@forms('function method')
 def cross(input, other, dim=None, *, out=None):
     "The cross product along `dim` (the first dimension of size 3 if None)."
     if dim is None:
@@ -134,11 +143,13 @@ def cross(input, other, dim=None, *, out=None):
     return L.cross(input, other, dim=dim, out=out)
 
 # %% ../../nbs/tensor/functions/12_products.ipynb #df618a29
+@forms('function')
 def cartesian_prod(*tensors):
     "All combinations of one element from each vector, one row each."
     if len(tensors) == 1: return tensors[0]
     return stack([reshape(g, -1) for g in F.meshgrid(*tensors, indexing='ij')], 1)
 
+@forms('function')
 @recorded_as('StackBackward0')
 def combinations(input, r=2, with_replacement=False):
     "All combinations of `r` elements of a vector, one row each."
@@ -150,6 +161,7 @@ def combinations(input, r=2, with_replacement=False):
     rows = np.array(list(pick(range(input._array.size), r)), np.int64).reshape(-1, r)
     return reshape(index_select(input, 0, tensor_like(rows.reshape(-1))), rows.shape)
 
+@forms('function')
 def vander(x, N=None, increasing=False):
     "Powers of a vector's elements as columns, falling (or `increasing`)."
     n = x._array.size if N is None else N

@@ -11,24 +11,29 @@ import numpy as np
 
 from ..arrays.cupy_backend import anywhere
 from ..arrays.dtypes import DTYPES, FROM_NUMPY
+from ..forms import forms
 from ..functions import _op, into, reshape, unsqueeze
 from ..graph.node import TensorBase, tensor_like
 from ..transforms.levels import WRAPPERS
 
 # %% ../../nbs/tensor/functions/03_questions.ipynb #0f12af2b
+@forms('function method')
 def is_same_size(input, other):
     "Whether the shapes are equal."
     return input._array.shape == other._array.shape
 
+@forms('function method')
 def is_signed(input):
     "Whether the dtype has a sign."
     return FROM_NUMPY[input._array.dtype].category != 'bool' and input._array.dtype.kind != 'u'
 
+@forms('function')
 def is_inference(input):
     "Whether the tensor was made in inference mode."
     return input.is_inference()
 
 # %% ../../nbs/tensor/functions/03_questions.ipynb #a1f330b6
+@forms('function method')
 def is_nonzero(input):
     "The truth of a tensor with one element."
     if input._array.size != 1:
@@ -39,6 +44,7 @@ def is_nonzero(input):
     return builtins.bool(input)
 
 # %% ../../nbs/tensor/functions/03_questions.ipynb #90758a55
+@forms('function')
 def can_cast(from_, to):
     """Whether numbers of one dtype may become another: not from complex to real, from floating to
     whole, or to bool.
@@ -54,6 +60,7 @@ def can_cast(from_, to):
         return False
     return rank[from_.category] <= rank[to.category]
 
+@forms('function')
 @anywhere
 def isin(elements, test_elements, *, assume_unique=False, invert=False, out=None):
     "Where `elements` occur among `test_elements`."

@@ -12,11 +12,13 @@ import numpy as np
 from .. import functions as F
 from ..arrays import random as draws
 from ..arrays.cupy_backend import chance_of
+from ..forms import forms
 from ..functions import _op
 from ..graph.modes import LOCAL
 from ..graph.node import tensor_like
 
 # %% ../../nbs/tensor/functions/15_random_numbers.ipynb #5747c6aa
+@forms('function')
 def poisson(input, generator=None):
     "Poisson-distributed numbers with the rates in `input`."
     if not input.is_floating_point():
@@ -26,6 +28,7 @@ def poisson(input, generator=None):
     made = _counts(draws.poisson, generator, input)
     return made if LOCAL.modes.quiet or input._node is None else _op['with_input'](made, input)
 
+@forms('function')
 def binomial(count, prob, generator=None):
     "Binomially distributed numbers."
     if not count.is_floating_point():
@@ -55,6 +58,7 @@ def _need_continuous(x, name):
     )
     F.refuse_kinds(x, 'cib', words)
 
+@forms('method')
 def exponential_(self, lambd=1, *, generator=None):
     "Fill with exponentially distributed numbers of rate `lambd`."
     _need_continuous(self, 'Exponential')
@@ -62,6 +66,8 @@ def exponential_(self, lambd=1, *, generator=None):
         raise RuntimeError(f'exponential_ expects lambda > 0.0, but found lambda={lambd}')
     return self._draw(-np.log1p(-_uniform(self, generator)) / lambd, 'exponential_')
 
+# %% ../../nbs/tensor/functions/15_random_numbers.ipynb #8ae8be6b
+@forms('method')
 def geometric_(self, p, *, generator=None):
     "Fill with numbers of trials until a success of probability `p`."
     F.refuse_kinds(self, 'cb', 'geometric_cpu')
@@ -71,6 +77,7 @@ def geometric_(self, p, *, generator=None):
         np.ceil(np.log(_uniform(self, generator)) / math.log1p(-p)).clip(1), 'geometric_'
     )
 
+@forms('method')
 def cauchy_(self, median=0, sigma=1, *, generator=None):
     "Fill with Cauchy-distributed numbers."
     _need_continuous(self, 'Cauchy')
@@ -80,6 +87,7 @@ def cauchy_(self, median=0, sigma=1, *, generator=None):
         median + sigma * np.tan(math.pi * (_uniform(self, generator) - 0.5)), 'cauchy_'
     )
 
+@forms('method')
 def log_normal_(self, mean=1, std=2, *, generator=None):
     "Fill with numbers whose logarithms are normal."
     F.refuse_kinds(self, 'cib', 'log_normal_cpu')

@@ -15,6 +15,7 @@ import numpy as np
 from .. import functions as F
 from ..arrays.cupy_backend import anywhere, beside
 from ..arrays.dtypes import FROM_NUMPY
+from ..forms import forms
 from ..functions import _op, cast, dim_of, expand, into, narrow, reshape, unsqueeze, where
 from ..graph.modes import castable, constant_input, replayed_as_call
 from ..graph.node import TensorBase, tensor_like
@@ -68,6 +69,7 @@ def _of_nothing(input, d, index):
 
 
 # %% ../../nbs/tensor/functions/07_scatter.ipynb #405f6184
+@forms('function method method_')
 def index_fill(input, dim, index, value):
     "A copy with `value` in the slices along `dim` named by `index`."
     places = _index_of(index, 'index_fill')
@@ -89,6 +91,7 @@ def index_fill(input, dim, index, value):
     return _op['filled_where'](input, value, mask, node='IndexFillBackward1')
 
 # %% ../../nbs/tensor/functions/07_scatter.ipynb #34154de5
+@forms('function method method_')
 @castable
 def index_copy(input, dim, index, source, *, out=None):
     "A copy with the slices of `source` in the places along `dim` named by `index`."
@@ -131,6 +134,7 @@ def index_copy(input, dim, index, source, *, out=None):
     return REGISTRY[name].general(input, source, index=where)
 
 # %% ../../nbs/tensor/functions/07_scatter.ipynb #764a58e8
+@forms('function method function_ method_')
 @castable
 def index_put(input, indices, values, accumulate=False):
     "A copy with `values` written (or added) at `indices`, a tuple of index tensors."
@@ -147,6 +151,7 @@ def index_put(input, indices, values, accumulate=False):
         raise F._index_error(error, index, input._array.shape) from None
 
 # %% ../../nbs/tensor/functions/07_scatter.ipynb #ff6f6870
+@forms('function method method_')
 @recorded_as('PutBackward0')
 def put(input, index, source, accumulate=False):
     "A copy with `source` written (or added) at places counted in the flattened tensor."
@@ -173,6 +178,7 @@ def put(input, index, source, accumulate=False):
     )
 
 # %% ../../nbs/tensor/functions/07_scatter.ipynb #e1737e01
+@forms('function method method_')
 @recorded_as('IndexReduceBackward0')
 def index_reduce(input, dim, index, source, reduce, *, include_self=True, out=None):
     """A copy with the slices of `source` combined ('prod', 'mean', 'amax' or 'amin') into the
@@ -203,6 +209,7 @@ def index_reduce(input, dim, index, source, reduce, *, include_self=True, out=No
     )
 
 # %% ../../nbs/tensor/functions/07_scatter.ipynb #56fc8006
+@forms('function method method_')
 def scatter_reduce(input, dim, index, src, reduce, *, include_self=True, out=None):
     """A copy with `src` combined ('sum', 'prod', 'mean', 'amax' or 'amin') into the places at
     `index` along `dim`; `include_self`: with what is there.
@@ -249,6 +256,7 @@ def scatter_reduce(input, dim, index, src, reduce, *, include_self=True, out=Non
     return into(out, total)
 
 # %% ../../nbs/tensor/functions/07_scatter.ipynb #7b1adfb8
+@forms('function method method_')
 def masked_scatter(input, mask, source):
     "A copy with the elements of `source`, in order, where `mask` holds."
     if mask._array.dtype != bool:
@@ -263,6 +271,7 @@ def masked_scatter(input, mask, source):
         )
     return _op['masked_scatter'](input, source, mask)
 
+@forms('function method')
 def select_scatter(input, src, dim, index):
     "A copy with `src` as the slice at `index` along `dim`."
     want = F.select(input, dim, index)._array.shape
@@ -275,6 +284,7 @@ def select_scatter(input, src, dim, index):
         input, src, index=_axis(input, dim, int(index)), node='SelectScatterBackward0'
     )
 
+@forms('function method')
 def slice_scatter(input, src, dim=0, start=None, end=None, step=1, *, out=None):
     "A copy with `src` as the slice from `start` to `end` along `dim`."
     if out is not None: return into(out, slice_scatter(input, src, dim, start, end, step))
@@ -290,6 +300,7 @@ def slice_scatter(input, src, dim=0, start=None, end=None, step=1, *, out=None):
     )
 
 # %% ../../nbs/tensor/functions/07_scatter.ipynb #785d6c39
+@forms('function method')
 @recorded_as('DiagonalScatterBackward0')
 def diagonal_scatter(input, src, offset=0, dim1=0, dim2=1):
     "A copy with `src` on the diagonals."
@@ -308,6 +319,8 @@ def diagonal_scatter(input, src, offset=0, dim1=0, dim2=1):
         input,
     )
 
+# %% ../../nbs/tensor/functions/07_scatter.ipynb #43b8ea37
+@forms('function method')
 @recorded_as('AsStridedScatterBackward0')
 def as_strided_scatter(input, src, size, stride, storage_offset=None):
     "A copy with `src` written where `as_strided` would read."
@@ -322,10 +335,12 @@ def as_strided_scatter(input, src, size, stride, storage_offset=None):
         layout=layout,
     )
 
+@forms('function method')
 def argwhere(input):
     "The indices of elements that are not zero, one row each."
     return tensor_like(np.argwhere(input._array))
 
+@forms('function method')
 @anywhere
 def nonzero_static(input, *, size, fill_value=-1):
     "`nonzero` with exactly `size` rows: cut off, or filled up with `fill_value`."
@@ -335,6 +350,7 @@ def nonzero_static(input, *, size, fill_value=-1):
     )
 
 # %% ../../nbs/tensor/functions/07_scatter.ipynb #58a7d2d5
+@forms('function')
 @anywhere
 def unravel_index(indices, shape):
     "Places counted in a flattened tensor, as one index per dimension."
@@ -345,6 +361,7 @@ def unravel_index(indices, shape):
         else F.unbind(tensor_like(np.stack(np.unravel_index(indices._array, shape), -1)), -1)
     )
 
+@forms('method')
 def fill_diagonal_(input, fill_value, wrap=False):
     "Write a number on the main diagonal, in place; `wrap`: start again below, in tall matrices."
     a = input._array
@@ -359,6 +376,7 @@ def fill_diagonal_(input, fill_value, wrap=False):
 _SEGMENT_STARTS = dict(sum=0.0, prod=1.0, mean=0.0, amax=-math.inf, amin=math.inf)
 
 # %% ../../nbs/tensor/functions/07_scatter.ipynb #80746289
+@forms('function')
 @recorded_as('SegmentReduceBackward0')
 @anywhere
 def segment_reduce(

@@ -13,6 +13,7 @@ import itertools
 
 from .. import functions as F
 from ..arrays.dtypes import DTYPES
+from ..forms import forms
 from autograd_nb.functions import (
     Size, _name, _op, cast, cat, dim_of, flip, into, narrow, reshape, sizes_of, unsqueeze
 )
@@ -25,6 +26,7 @@ from ..layers.versions import Writes
 from ..transforms.levels import WRAPPERS
 
 # %% ../../nbs/tensor/functions/04_shapes.ipynb #fc8a43b4
+@forms('function method')
 def ravel(input):
     "All elements as a vector."
     return reshape(input.contiguous(), -1)
@@ -45,17 +47,21 @@ def _atleast(n):
     return _name(atleast, f'atleast_{n}d', f'Tensors with at least {n} dimension{"s" * (n > 1)}.')
 
 atleast_1d, atleast_2d, atleast_3d = _atleast(1), _atleast(2), _atleast(3)
+for _f in (atleast_1d, atleast_2d, atleast_3d): forms('function')(_f)
 
+@forms('function')
 def column_stack(tensors, *, out=None):
     "Vectors as the columns of a matrix; matrices side by side."
     return into(out, cat([x if x._array.ndim > 1 else reshape(x, -1, 1) for x in tensors], 1))
 
+@forms('function')
 def dstack(tensors, *, out=None):
     "Tensors joined along the third dimension."
     F.need_tensors(tensors, 'dstack')
     return into(out, cat([atleast_3d(x) for x in tensors], 2))
 
 # %% ../../nbs/tensor/functions/04_shapes.ipynb #2fa4f470
+@forms('function method')
 def hsplit(input, indices_or_sections):
     "Pieces along the second dimension (the first of a vector)."
     if not input._array.ndim:
@@ -69,6 +75,7 @@ def hsplit(input, indices_or_sections):
         0 if input._array.ndim == 1 else 1,
     )
 
+@forms('function method')
 def vsplit(input, indices_or_sections):
     "Pieces along the first dimension."
     if input._array.ndim < 2:
@@ -78,6 +85,8 @@ def vsplit(input, indices_or_sections):
         )
     return F.tensor_split(input, _sections(input, indices_or_sections, 0, 'vsplit'), 0)
 
+# %% ../../nbs/tensor/functions/04_shapes.ipynb #18045b1f
+@forms('function method')
 def dsplit(input, indices_or_sections):
     "Pieces along the third dimension."
     if input._array.ndim < 3:
@@ -95,17 +104,20 @@ def _sections(input, k, dim, name):
         )
     return k
 
+@forms('function method')
 def fliplr(input):
     "Columns in reversed order."
     if input._array.ndim < 2: raise RuntimeError('Input must be >= 2-d.')
     return flip(input, 1)
 
 # %% ../../nbs/tensor/functions/04_shapes.ipynb #81bbbc8f
+@forms('function method')
 def flipud(input):
     "Rows in reversed order."
     if input._array.ndim < 1: raise RuntimeError('Input must be >= 1-d.')
     return flip(input, 0)
 
+@forms('function method')
 def rot90(input, k=1, dims=(0, 1)):
     "Turned by 90 degrees `k` times in the plane of two dimensions."
     if len(dims) != 2:
@@ -119,6 +131,8 @@ def rot90(input, k=1, dims=(0, 1)):
         )
     return _op['rot90'](input, k=k % 4, dims=(a, b))
 
+# %% ../../nbs/tensor/functions/04_shapes.ipynb #7fd435eb
+@forms('function')
 def broadcast_shapes(*shapes):
     "The shape to which all shapes broadcast."
     shapes = [tuple(s) if isinstance(s, (tuple, list)) else (s,) for s in shapes]
@@ -141,11 +155,13 @@ def broadcast_shapes(*shapes):
         out.append(sizes[0] if sizes else 1)
     return Size(out[::-1])
 
+@forms('function method')
 def diagflat(input, offset=0):
     "A matrix with all elements of `input` on a diagonal."
     return F.diag(reshape(input, -1), offset)
 
 # %% ../../nbs/tensor/functions/04_shapes.ipynb #a995fc4c
+@forms('method')
 def sum_to_size(input, *size):
     "`input` summed over the dimensions along which `size` would be expanded to its shape."
     size = sizes_of(size)
@@ -158,12 +174,14 @@ def sum_to_size(input, *size):
     if input._array.dtype.kind in 'biu': input = cast(input, DTYPES['int64'])
     return _op['sum_to_size'](input, size=size)
 
+@forms('method')
 def unfold(input, dimension, size, step):
     """All windows of `size` elements along `dimension`, `step` apart, as a new last dimension;
     shares memory.
     """
     return _op['unfold'](input, dim=dim_of(dimension, input._array.ndim), size=size, step=step)
 
+@forms('function method')
 def split_with_sizes(input, split_sizes, dim=0):
     "Pieces of the given sizes."
     return F.split(input, list(split_sizes), dim)
@@ -191,7 +209,9 @@ unsafe_split, unsafe_chunk, unsafe_split_with_sizes = (
     _unwatched('unsafe_chunk', F.chunk),
     _unwatched('unsafe_split_with_sizes', split_with_sizes, 'UnsafeSplitWithSizesBackward0'),
 )
+for _f in (unsafe_split, unsafe_chunk, unsafe_split_with_sizes): forms('function method')(_f)
 
+@forms('function method')
 @recorded_as('NarrowCopyBackward0')
 def narrow_copy(input, dim, start, length, *, out=None):
     "A copy of `narrow`."

@@ -13,6 +13,7 @@ import numpy as np
 
 from .. import fft as T, functions as F
 from ..arrays.cupy_backend import library_of
+from ..forms import forms
 from ..functions import _name, expand, narrow, squeeze, transpose, unsqueeze
 from ..graph.modes import constant_input
 from ..graph.node import tensor_like
@@ -63,6 +64,8 @@ kaiser_window = _window(
     lambda k, beta=12.0: np.i0(beta * np.sqrt(1 - (2 * k - 1) ** 2)) / np.i0(beta),
     "Kaiser's window with parameter `beta`.",
 )
+for _f in (hann_window, hamming_window, blackman_window, bartlett_window, kaiser_window):
+    forms('function')(_f)
 
 # %% ../../nbs/tensor/functions/16_spectrograms.ipynb #e5b1374a
 def _call(name, input, n_fft, hop_length, win_length, window, **more):
@@ -142,6 +145,7 @@ def _check_signal(input, said):
     if a.ndim not in (1, 2): raise RuntimeError(f'{said(input)} : expected a 1D or 2D tensor')
 
 # %% ../../nbs/tensor/functions/16_spectrograms.ipynb #ba38ce4a
+@forms('function method')
 def stft(
     input, n_fft, hop_length=None, win_length=None, window=None, center=True, pad_mode='reflect',
     normalized=False, onesided=None, return_complex=None, align_to_window=None,
@@ -215,6 +219,7 @@ def _laid_over(parts, w, n_fft, hop, start, end, said):
     return pad(y, (0, end - total)) if end > total else y
 
 # %% ../../nbs/tensor/functions/16_spectrograms.ipynb #7edfb8bd
+@forms('function method')
 def istft(
     input, n_fft, hop_length=None, win_length=None, window=None, center=True, normalized=False,
     onesided=None, length=None, return_complex=False,

@@ -13,6 +13,7 @@ import numpy as np
 from .. import functions as F
 from ..arrays.cupy_backend import library_of
 from ..arrays.dtypes import DTYPES, FROM_NUMPY, get_default_dtype
+from ..forms import forms
 from autograd_nb.functions import (
     _op, _pair, cast, dim_of, gather, into, matmul, movedim, reshape, squeeze, unsqueeze
 )
@@ -29,6 +30,7 @@ def _tuple(dim): return tuple(dim) if isinstance(dim, (tuple, list)) else dim
 def _missing(input):
     return _op['isnan'](input) if input._array.dtype.kind in 'fcV' else None
 
+@forms('function method', numpy_names=True)
 def nansum(input, dim=None, keepdim=False, *, dtype=None, out=None):
     "The sum of all that is not NaN."
     F.refuse_kinds(input, 'c', 'nansum on CPU does not support complex inputs')
@@ -39,6 +41,7 @@ def nansum(input, dim=None, keepdim=False, *, dtype=None, out=None):
     return into(out, rename(total, 'NansumBackward0'))
 
 # %% ../../nbs/tensor/functions/09_statistics.ipynb #24217e4a
+@forms('function method', numpy_names=True)
 def nanmean(input, dim=None, keepdim=False, *, dtype=None, out=None):
     "The mean of all that is not NaN."
     F.refuse_kinds(input, 'c', 'nansum on CPU does not support complex inputs')
@@ -51,6 +54,7 @@ def nanmean(input, dim=None, keepdim=False, *, dtype=None, out=None):
     count = F.sum(cast(_op['logical_not'](bad), input.dtype), _tuple(dim), keepdim)
     return into(out, nansum(input, dim, keepdim, dtype=dtype) / count)
 
+@forms('function method', numpy_names=True)
 def nanmedian(input, dim=None, keepdim=False, *, out=None):
     """The middle element (the lower of two) of all that is not NaN; with `dim`, a pair (values,
     indices).
@@ -142,11 +146,13 @@ def _quantile(input, q, dim, keepdim, interpolation, ignore, name, out):
     return into(out, y if qs.ndim else F.select(y, 0, 0), name)
 
 # %% ../../nbs/tensor/functions/09_statistics.ipynb #6b1fe279
+@forms('function method', numpy_names=True)
 @castable
 def quantile(input, q, dim=None, keepdim=False, *, interpolation='linear', out=None):
     "The value below which the part `q` of the elements lies; NaN if there is one among them."
     return _quantile(input, q, dim, keepdim, interpolation, False, 'quantile', out)
 
+@forms('function method', numpy_names=True)
 @castable
 def nanquantile(input, q, dim=None, keepdim=False, *, interpolation='linear', out=None):
     "`quantile` of all that is not NaN."
@@ -171,6 +177,7 @@ def _check_weights(weights, name, kinds, count):
     raise RuntimeError(f'cov(): expected {name} to {words}')
 
 # %% ../../nbs/tensor/functions/09_statistics.ipynb #c54449f1
+@forms('function method')
 def cov(input, *, correction=1, fweights=None, aweights=None):
     """The covariances of the rows; columns are observations, counted `fweights` times and weighed
     with `aweights`.
@@ -206,6 +213,7 @@ def cov(input, *, correction=1, fweights=None, aweights=None):
     return squeeze(out) if input._array.ndim < 2 or len(x._array) == 1 else out
 
 # %% ../../nbs/tensor/functions/09_statistics.ipynb #111d2169
+@forms('function method')
 def corrcoef(input):
     "The correlations of the rows; columns are observations."
     c = cov(input)

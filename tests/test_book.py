@@ -167,6 +167,13 @@ def test_sentences_that_sounded_translated_are_gone():
         assert phrase not in everything, phrase
 
 
+@pytest.mark.parametrize("path", PAGES, ids=lambda p: p.stem)
+def test_a_sentence_that_ends_with_a_link_ends_with_a_full_stop(path):
+    "Titles of chapters are questions, and a question mark within a link ends no sentence."
+    bare = re.compile(r"\?\*?\]\([^)]*\)(?:\s*\Z|\s*\n\s*\n|\s+Back )")
+    assert not [found[0] for cell in nbformat.read(path, 4).cells if cell.cell_type == "markdown" for found in bare.finditer(cell.source)]
+
+
 def test_pages_link_to_notebooks_that_exist():
     for page in (ROOT / "nbs").rglob("*.ipynb"):
         for target in re.findall(r"\]\(([^)#\s]+\.ipynb)(?:#[^)]*)?\)", prose(page)):

@@ -114,7 +114,8 @@ QUOTED = {  # a sentence of the prose, and what the stored outputs of its page m
     "claims": [("10, 10, 2", "tensor([10., 10.,  2.])")],
     "15_on_the_gpu": [("no figure here is that of a GPU", "computes on: the CPU")],
     "17_more_than_one_machine": [("It is the same number.", "one process: 2.5")],
-    "18_in_production": [("reads 19 of 100 unseen digits", "unseen digits read correctly: 19%"), ("500 matrices of a megabyte", "by_index    476.8 MiB")],
+    "18_in_production": [("reads 19 of 100 unseen digits", "unseen digits read correctly: 19%"), ("500 matrices of a megabyte", "by_index    476.8 MiB"), ("after ten steps it was *half* of last week's", "loss after 10 steps:  1.03, last week 2.11"),
+                         ("after 10, 25, 50, 100 and 200 steps", "Player(5 frames)")],
 }
 
 

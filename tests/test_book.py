@@ -114,7 +114,8 @@ QUOTED = {  # a sentence of the prose, and what the stored outputs of its page m
     "claims": [("10, 10, 2", "tensor([10., 10.,  2.])")],
     "15_on_the_gpu": [("no figure here is that of a GPU", "computes on: the CPU")],
     "17_more_than_one_machine": [("It is the same number.", "one process: 2.5")],
-    "18_in_production": [("reads 19 of 100 unseen digits", "unseen digits read correctly: 19%"), ("500 matrices of a megabyte", "by_index    476.8 MiB")],
+    "18_in_production": [("reads 19 of 100 unseen digits", "unseen digits read correctly: 19%"), ("500 matrices of a megabyte", "by_index    476.8 MiB"), ("after ten steps it was *half* of last week's", "loss after 10 steps:  1.03, last week 2.11"),
+                         ("after 10, 25, 50, 100 and 200 steps", "Player(5 frames)")],
 }
 
 
@@ -165,6 +166,13 @@ def test_sentences_that_sounded_translated_are_gone():
     for phrase in ("in good spirits", "out of the world", "gets dearer", "large in earnest", "silent sister", "classical mistake", "moment of silence", "meet the same weather", "chapters long",
                    "length one per entry", "it shall read", "without its forgetting", "most easily told", "Python's rubbish", "no mistake of anybody", "deals its random"):
         assert phrase not in everything, phrase
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda p: p.stem)
+def test_a_sentence_that_ends_with_a_link_ends_with_a_full_stop(path):
+    "Titles of chapters are questions, and a question mark within a link ends no sentence."
+    bare = re.compile(r"\?\*?\]\([^)]*\)(?:\s*\Z|\s*\n\s*\n|\s+Back )")
+    assert not [found[0] for cell in nbformat.read(path, 4).cells if cell.cell_type == "markdown" for found in bare.finditer(cell.source)]
 
 
 def test_pages_link_to_notebooks_that_exist():

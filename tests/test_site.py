@@ -636,6 +636,15 @@ def test_benchmarks_are_told_as_they_are(figures):
     assert "Abacus 3000" in speed.summary() and "**3.00**" in speed.summary()
 
 
+def test_no_name_in_the_plot_is_cut(figures):
+    "A long name has a wider margin, or, on a phone, a second line."
+    name = "an uncommonly large model of 96 layers, d=12288, heads=96, T=2048, B=64, all checkpointed"
+    figures["workloads"][name] = figures["workloads"]["large things"]
+    broad, narrow = (re.findall('<text class="name" x="([0-9]+)"[^>]*>([^<]*)<', speed.plot(figures, narrow=narrow)) for narrow in (False, True))
+    assert name in [shown for _, shown in broad] and int(broad[0][0]) > 6.5 * len(name)
+    assert name in " ".join(shown for _, shown in narrow) and max(len(shown) for _, shown in narrow) <= 50
+
+
 def test_the_second_set_is_told_beside_the_first(figures):
     "Both numbers of threads, the worst program by name, the library of products, and a dash for what was refused."
     assert "nobody tuned" not in speed.page() + speed.summary()

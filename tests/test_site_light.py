@@ -249,7 +249,8 @@ def test_the_reference_says_something_of_every_name():
 
 # The reader's own function ------------------------------------------------------------------------------------------
 
-EXPRESSIONS = ["sin(x*x)", "(3*x + 2)**2", "x**y / 2", "log(x) - tanh(y)*3", "maximum(x, y)*sigmoid(x)", "2**x + sqrt(abs(y))", "exp(-x**2)", "relu(x - y)/(1 + y**2)", "cos(tan(x))", "x*x*x"]
+EXPRESSIONS = ["sin(x*x)", "(3*x + 2)**2", "x**y / 2", "log(x) - tanh(y)*3", "maximum(x, y)*sigmoid(x)", "2**x + sqrt(abs(y))", "exp(-x**2)", "relu(x - y)/(1 + y**2)", "cos(tan(x))", "x*x*x", "sinh(x)*cosh(y)",
+               "atan(x*y) + asin(x/2)*acos(x)", "log2(x) - log10(y)"]
 
 
 @pytest.fixture(scope="module")
@@ -300,6 +301,9 @@ def test_wrong_expressions_are_told_as_in_notebooks(answers):
         with pytest.raises(ExpressionError) as told:
             parse_expression(text, ["x"])
         assert str(told.value).rstrip(".") in re.sub(r"&#x27;", "'", answer["error"]), text
+    for text, words in {"2(x + 1)": "2 is no function: a product", "x(x + 1)": "x is no function: a product", "(x - 1)(x + 1)": "x - 1 is no function: a product", "f(x)": "unknown function 'f'", "x @ y": "write *"}.items():
+        answer, = answers([text, {"x": 1.0}])
+        assert words in html.unescape(answer["error"]), (text, answer["error"])
     for text, shown in (("log(-x)", "nan"), ("x/0", "∞"), ("1/0", "divides a number by zero"), ("exp(x*1000)", "∞")):
         answer, = answers([text, {"x": 1.0}])
         assert shown in answer["error"] + answer["line"], (text, answer)

@@ -16,9 +16,15 @@ from .records import is_tensor
 # %% ../../nbs/viz/25_expressions.ipynb #5843d8ae
 FUNCTIONS = (
     'abs',
+    'acos',
+    'asin',
+    'atan',
     'cos',
+    'cosh',
     'exp',
     'log',
+    'log10',
+    'log2',
     'maximum',
     'mean',
     'minimum',
@@ -26,13 +32,21 @@ FUNCTIONS = (
     'relu',
     'sigmoid',
     'sin',
+    'sinh',
     'sqrt',
     'square',
     'sum',
     'tan',
     'tanh',
 )
-OTHER_NAMES = {'ln': 'log', 'max': 'maximum', 'min': 'minimum'}
+OTHER_NAMES = {
+    'ln': 'log',
+    'max': 'maximum',
+    'min': 'minimum',
+    'arccos': 'acos',
+    'arcsin': 'asin',
+    'arctan': 'atan',
+}
 CONSTANTS = {'pi': math.pi, 'e': math.e}  # unless a variable has that name
 _BIN = {
     ast.Add: operator.add,
@@ -47,7 +61,16 @@ class ExpressionError(ValueError):
     "An expression that cannot be read; the message is for the reader."
 
 # %% ../../nbs/viz/25_expressions.ipynb #e437fe83
-_WRITTEN = {'^': '**', '−': '-', '×': '*', '·': '*', '²': '**2', '³': '**3', 'π': 'pi'}
+_WRITTEN = {
+    '^': '**',
+    '−': '-',
+    '×': '*',
+    '·': '*',
+    '÷': '/',
+    '²': '**2',
+    '³': '**3',
+    'π': 'pi',
+}
 # `y =`, `f(x) =` and `lambda x:` before an expression; the library that a function comes from
 _BEFORE = re.compile(r'^(?!def\b)(?:\w+\s*(?:\([\w\s,]*\))?\s*=(?!=)|lambda\b[\w\s,]*:)\s*')
 _LIBRARY = re.compile(r'\b(?:math|np|numpy|torch)\.(?=[a-z])')
@@ -58,20 +81,22 @@ def in_python(text: str) -> str:
     return _LIBRARY.sub('', _BEFORE.sub('', text))
 
 def variables_in(text: str) -> list:
-    """The variables of an expression in the order in which they appear; none where it cannot be
-    read.
+    """The variables of an expression in the order in which they appear, without what is called
+    alone; none where it cannot be read.
     """
     try: tree = ast.parse(in_python(text), mode='eval')
     except (SyntaxError, ValueError, MemoryError, RecursionError): return []
-    found = [n for n in ast.walk(tree) if isinstance(n, ast.Name)]
+    called = {id(n.func) for n in ast.walk(tree) if isinstance(n, ast.Call)}
+    found = [n for n in ast.walk(tree) if isinstance(n, ast.Name) and id(n) not in called]
     names = [n.id for n in sorted(found, key=lambda n: (n.lineno, n.col_offset))]
     known = {*FUNCTIONS, *OTHER_NAMES, *CONSTANTS}
     return [name for name in dict.fromkeys(names) if name not in known]
 
 # %% ../../nbs/viz/25_expressions.ipynb #4c976907
 # what is often meant where Python cannot read an expression
+_PRODUCT = 'a product is written with *, as in 2*x'
 _SLIPS = {
-    r'(?<![\w.])[\d.]+\s*[A-Za-z_(]|\)\s*[\w(]': 'a product is written with *, as in 2*x',
+    r'(?<![\w.])[\d.]+\s*[A-Za-z_(]|\)\s*[\w(]': _PRODUCT,
     rf"\b(?:{'|'.join(FUNCTIONS)})\s+\w": 'a function takes parentheses, as in sin(x)',
 }
 
@@ -95,8 +120,10 @@ def _called(n):
     name, operands = (n.func.attr, [n.func.value, *n.args]) if method else (n.func.id, n.args)
     return OTHER_NAMES.get(name, name), operands
 
-def _checked_call(n):
+def _checked_call(n, variables):
     "The operands of a call of a known function with as many arguments as it takes."
+    if not isinstance(n.func, (ast.Name, ast.Attribute)) or _called(n)[0] in variables:
+        raise ExpressionError(f'{ast.unparse(n.func)} is no function: {_PRODUCT}')
     name, operands = _called(n)
     if name not in FUNCTIONS:
         raise ExpressionError(f"unknown function {name!r}; there are {', '.join(FUNCTIONS)}")
@@ -122,8 +149,7 @@ def _operands(n, variables):
         return ()
     if isinstance(n, ast.BinOp) and type(n.op) in _BIN: return n.left, n.right
     if isinstance(n, ast.UnaryOp) and isinstance(n.op, (ast.USub, ast.UAdd)): return (n.operand,)
-    if isinstance(n, ast.Call) and isinstance(n.func, (ast.Name, ast.Attribute)) and not n.keywords:
-        return _checked_call(n)
+    if isinstance(n, ast.Call) and not n.keywords: return _checked_call(n, variables)
     raise ExpressionError(
         'only numbers, variables, + − * / ** @, parentheses and functions such as sin(x) are'
         ' understood'

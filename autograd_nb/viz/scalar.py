@@ -21,8 +21,7 @@ class Arithmetic:
 
     def __add__(self, other):
         other = value(other)
-        parents = (self, 1.0), (other, 1.0)
-        return Value(self.data + other.data, parents, 'add')
+        return Value(self.data + other.data, ((self, 1.0), (other, 1.0)), 'add')
 
     def __mul__(self, other):
         other = value(other)
@@ -30,8 +29,7 @@ class Arithmetic:
         return Value(self.data * other.data, parents, 'mul')
 
     def __pow__(self, n):
-        slope = n * self.data ** (n - 1)
-        return Value(self.data**n, ((self, slope),), f'pow {n}')
+        return Value(self.data**n, ((self, n * self.data ** (n - 1)),), f'pow {n}')
 
     def exp(self):
         e = math.exp(self.data)
@@ -85,8 +83,7 @@ class Value(Arithmetic):
         for v in reversed(self.order()):
             v.grad += flow[id(v)]
             for parent, local in v.parents:
-                share = local * flow[id(v)]
-                flow[id(parent)] = flow.get(id(parent), 0.0) + share
+                flow[id(parent)] = flow.get(id(parent), 0.0) + local * flow[id(v)]
 
     def __repr__(self): return f'Value({number(self.data)}, grad={number(self.grad)})'
 

@@ -58,6 +58,13 @@ UNARY = {
     "abs": (abs, lambda x: float((x > 0) - (x < 0)) if x == x else NAN),
     "relu": (lambda x: x if x > 0 or x != x else 0.0, lambda x: float(x > 0)),
     "square": (lambda x: x * x, lambda x: 2 * x),
+    "sinh": (math.sinh, math.cosh),
+    "cosh": (math.cosh, math.sinh),
+    "asin": (math.asin, lambda x: over(1.0, math.sqrt(1 - x * x))),
+    "acos": (math.acos, lambda x: -over(1.0, math.sqrt(1 - x * x))),
+    "atan": (math.atan, lambda x: 1 / (1 + x * x)),
+    "log2": (lambda x: log(x) / math.log(2), lambda x: over(1 / math.log(2), x) if x >= 0 else NAN),
+    "log10": (lambda x: log(x) / math.log(10), lambda x: over(1 / math.log(10), x) if x >= 0 else NAN),
     "sum": (lambda x: x, lambda x: 1.0),
     "mean": (lambda x: x, lambda x: 1.0),
     "prod": (lambda x: x, lambda x: 1.0),
@@ -104,6 +111,10 @@ def negated(self):
     return Value(-self.data, ((self, -1.0),), "neg")
 
 
+def no_matrices(self, other):
+    raise ExpressionError("@ multiplies matrices, and these are numbers: write *")
+
+
 for name, (f, slope) in UNARY.items():
     setattr(Value, name, unary(name, f, slope))
 Value.maximum, Value.minimum = choice("maximum", lambda a, b: a > b), choice("minimum", lambda a, b: a < b)
@@ -111,6 +122,7 @@ Value.__pow__, Value.__rpow__ = raised, lambda self, other: raised(value(other),
 Value.__truediv__, Value.__rtruediv__ = divided, lambda self, other: divided(value(other), self)
 Value.__sub__, Value.__rsub__ = reduced, lambda self, other: reduced(value(other), self)
 Value.__neg__ = negated
+Value.__matmul__ = Value.__rmatmul__ = no_matrices
 
 
 def names_in(text: str) -> list[str]:

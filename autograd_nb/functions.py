@@ -896,17 +896,21 @@ def softmax(input, dim=None, dtype=None, *, axis=None, out=None):
     "`exp(input)`, scaled to sum to one along `dim`."
     if out is not None: return into(out, softmax(input, dim, dtype, axis=axis))
     if dim is None: dim = _needed(axis, 'softmax')
-    return _op['softmax'](
-        _floating(cast(input, dtype), 'softmax'), dim=dim_of(dim, input._array.ndim)
-    )
+    if dtype is not None: input = cast(input, dtype)
+    array = input._array
+    if array.dtype.kind != 'f': _floating(input, 'softmax')
+    return _softmax(input, dim=dim_of(dim, array.ndim))
+
+_softmax, _log_softmax = _op['softmax'], _op['log_softmax']
 
 def log_softmax(input, dim=None, dtype=None, *, axis=None, out=None):
     "The logarithm of `softmax`."
     if out is not None: return into(out, log_softmax(input, dim, dtype, axis=axis))
     if dim is None: dim = _needed(axis, 'log_softmax')
-    return _op['log_softmax'](
-        _floating(cast(input, dtype), 'log_softmax'), dim=dim_of(dim, input._array.ndim)
-    )
+    if dtype is not None: input = cast(input, dtype)
+    array = input._array
+    if array.dtype.kind != 'f': _floating(input, 'log_softmax')
+    return _log_softmax(input, dim=dim_of(dim, array.ndim))
 
 # %% ../nbs/tensor/02_functions.ipynb #bad3743b
 def _floating(x, name):

@@ -69,7 +69,7 @@ import autograd_nb.ops.special
 import autograd_nb.ops.training
 import autograd_nb.ops.windows  # noqa: F401  (these register their operations)
 from .outputs import RESIZED, refuse_dtype
-from .ops.linalg import matmul as _matmul
+from .ops.linalg import matmul as _matmul, unrecorded
 
 # %% ../nbs/tensor/02_functions.ipynb #067b5ee6
 # the operations as the package calls them
@@ -921,18 +921,22 @@ def softmax(input, dim=None, dtype=None, *, axis=None, out=None):
     "`exp(input)`, scaled to sum to one along `dim`."
     if out is not None: return into(out, softmax(input, dim, dtype, axis=axis))
     if dim is None: dim = _needed(axis, 'softmax')
-    return _op['softmax'](
-        _floating(cast(input, dtype), 'softmax'), dim=dim_of(dim, input._array.ndim)
-    )
+    if dtype is not None: input = cast(input, dtype)
+    array = input._array
+    if array.dtype.kind != 'f': _floating(input, 'softmax')
+    return _softmax(input, dim=dim_of(dim, array.ndim))
+
+_softmax, _log_softmax = _op['softmax'], _op['log_softmax']
 
 @forms('function method')
 def log_softmax(input, dim=None, dtype=None, *, axis=None, out=None):
     "The logarithm of `softmax`."
     if out is not None: return into(out, log_softmax(input, dim, dtype, axis=axis))
     if dim is None: dim = _needed(axis, 'log_softmax')
-    return _op['log_softmax'](
-        _floating(cast(input, dtype), 'log_softmax'), dim=dim_of(dim, input._array.ndim)
-    )
+    if dtype is not None: input = cast(input, dtype)
+    array = input._array
+    if array.dtype.kind != 'f': _floating(input, 'log_softmax')
+    return _log_softmax(input, dim=dim_of(dim, array.ndim))
 
 # %% ../nbs/tensor/02_functions.ipynb #bad3743b
 def _floating(x, name):
@@ -1057,37 +1061,41 @@ def baddbmm(input, batch1, batch2, *, beta=1, alpha=1, out=None):
     return _scaled_sum(input, beta, bmm(batch1, batch2), alpha)
 
 # %% ../nbs/tensor/02_functions.ipynb #a4f95ddc
-def _without_dots(term, x, dots):
+def _without_dots(term, ndim, dots):
     "The letters of an operand, with letters of `dots` in place of `...`."
-    n = x._array.ndim - len(term.replace('...', ''))
+    n = ndim - len(term.replace('...', ''))
     if n and '...' not in term or n < 0:
         raise RuntimeError(
             f'einsum(): the number of subscripts in the equation ({len(term)}) does not match the'
-            f' number of dimensions ({x._array.ndim}) for operand {term!r}'
+            f' number of dimensions ({ndim}) for operand {term!r}'
         )
     return term.replace('...', dots[len(dots) - n :] if n else '')
 
-def _read_equation(equation, operands):
+@functools.lru_cache(512)
+def _read_equation(equation, ndims):
     "The letters of each operand and of the result. Without an arrow, what stands once remains."
     left, arrow, right = equation.partition('->')
     terms = left.split(',')
-    if len(terms) != len(operands):
+    if len(terms) != len(ndims):
         raise ValueError(
             'einsum(): fewer operands were provided than specified in the equation'
-            if len(operands) < len(terms)
+            if len(ndims) < len(terms)
             else 'einsum(): more operands were provided than specified in the equation'
         )
     spare = [c for c in 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz' if c not in equation]
     widest = builtins.max(
-        (x._array.ndim - len(t.replace('...', '')) for t, x in zip(terms, operands) if '...' in t),
+        (n - len(t.replace('...', '')) for t, n in zip(terms, ndims) if '...' in t),
         default=0,
     )
     dots = ''.join(spare[:widest])
-    terms = [_without_dots(t, x, dots) for t, x in zip(terms, operands)]
-    if arrow: return terms, right.replace('...', dots)
-    flat = ''.join(terms)
-    once = sorted(c for c in set(flat) - set(dots) if flat.count(c) == 1)
-    return terms, dots + ''.join(once)
+    terms = [_without_dots(t, n, dots) for t, n in zip(terms, ndims)]
+    if arrow:
+        right = right.replace('...', dots)
+    else:
+        flat = ''.join(terms)
+        right = dots + ''.join(sorted(c for c in set(flat) - set(dots) if flat.count(c) == 1))
+    _check_letters(terms, right)
+    return terms, right
 
 # %% ../nbs/tensor/02_functions.ipynb #598a1067
 def _check_letters(terms, right):
@@ -1120,22 +1128,24 @@ def einsum(equation, *operands):
         equation, operands = _spelled(equation, *operands)
     if len(operands) == 1 and isinstance(operands[0], (list, tuple)):
         operands = operands[0]
-    terms, right = _read_equation(equation.replace(' ', ''), operands)
-    _check_letters(terms, right)
-    first = operands[0]
+    ndims = tuple([x._array.ndim for x in operands])
+    terms, right = _read_equation(equation.replace(' ', ''), ndims)
+    first, arrays = operands[0], unrecorded(operands) if len(operands) > 1 else None
+    if arrays is not None: operands = arrays
     terms, operands = zip(*[_diagonals(t, x) for t, x in zip(terms, operands)])
     terms, operands, node = list(terms), list(operands), None
     while len(operands) > 1:
         keep = set(right) | set(''.join(terms[2:]))
         # PyTorch multiplies elements where nothing is summed, and matrices otherwise
         node = 'ViewBackward0' if set(terms[0]) & set(terms[1]) - keep else 'MulBackward0'
-        term, value = _contract(terms[0], operands[0], terms[1], operands[1], keep)
+        term, value = _contract(terms[0], operands[0], terms[1], operands[1], frozenset(keep))
         terms, operands = [term, *terms[2:]], [value, *operands[2:]]
     term, x = terms[0], operands[0]
     gone = tuple(i for i, c in enumerate(term) if c not in right)
-    if gone: x = sum(x, gone)
+    if gone: x = _op['sum'](x, dim=gone)
     term = [c for c in term if c in right]
-    if term != list(right) or x is first: x = permute(x, [term.index(c) for c in right])
+    if term != list(right) or x is first: x = _permute(x, dims=tuple(map(term.index, right)))
+    if arrays is not None: return tensor_like(x)
     return x if node is None else rename(x, node, pictured=False)
 
 # %% ../nbs/tensor/02_functions.ipynb #074775d2
@@ -1157,51 +1167,79 @@ def _diagonals(term, x):
     for c in dict.fromkeys(term):
         while term.count(c) > 1:
             i, j = [k for k, d in enumerate(term) if d == c][:2]
-            x = diagonal(x, 0, i, j)
+            x = _op['diagonal'](x, offset=0, dim1=i, dim2=j)
             term = ''.join(d for k, d in enumerate(term) if k not in (i, j)) + c
     return term, x
 
 # %% ../nbs/tensor/02_functions.ipynb #9994660c
-def _contract(a, x, b, y, keep):
-    """The product of two terms, summed over the letters that nobody needs any more, as one batched
-    matrix product.
+@functools.lru_cache(512)
+def _pairing(a, wide_a, b, wide_b, keep):
+    """How the product of two terms of these sizes is one of matrices, summed over the letters that
+    nobody needs any more: what `_as_matrix` does to each, the operation, and letters and sizes of
+    the result.
     """
-    for letters, z, other in ((a, 'x', b), (b, 'y', a)):
-        lone = [c for c in letters if c not in other and c not in keep]
-        if lone:
-            dims = tuple(letters.index(c) for c in lone)
-            if z == 'x': x, a = sum(x, dims), ''.join(c for c in a if c not in lone)
-            else: y, b = sum(y, dims), ''.join(c for c in b if c not in lone)
+    lone_a, lone_b = (
+        tuple([i for i, c in enumerate(s) if c not in other and c not in keep])
+        for s, other in ((a, b), (b, a))
+    )
+    a, wide_a, b, wide_b = *_without(a, wide_a, lone_a), *_without(b, wide_b, lone_b)
     both = [c for c in a if c in b]
     batch, inner = [c for c in both if c in keep], [c for c in both if c not in keep]
     mine, yours = [c for c in a if c not in both], [c for c in b if c not in both]
+    size = _sizes_of_letters(a + b, wide_a + wide_b)
+
+    def way(letters, wide, order, *groups):
+        turned = [letters.index(c) for c in order]
+        sizes = tuple([size[c] for c in order])
+        given = tuple([wide[i] for i in turned])
+        return (
+            None if turned == sorted(turned) else tuple(turned),
+            None if given == sizes else sizes,
+            tuple([math.prod(size[c] for c in g) for g in (groups if batch else groups[1:])]),
+        )
+
+    letters = batch + mine + yours
+    first = lone_a, *way(a, wide_a, batch + mine + inner, batch, mine, inner)
+    second = lone_b, *way(b, wide_b, batch + inner + yours, batch, inner, yours)
+    sizes = tuple([size[c] for c in letters])
+    return first, second, 'bmm' if batch else 'mm', ''.join(letters), sizes
+
+def _without(letters, wide, gone):
+    left = [i for i in range(len(letters)) if i not in gone]
+    return ''.join([letters[i] for i in left]), tuple([wide[i] for i in left])
+
+def _sizes_of_letters(letters, wide):
+    "The size of each letter. Raises PyTorch's RuntimeError where sizes do not broadcast."
     size = {}
-    for letters, z in ((a, x), (b, y)):
-        for c, s in zip(letters, z._array.shape):
-            if size.get(c, 1) == 1:
-                size[c] = s
-            elif s not in (1, size[c]):
-                raise RuntimeError(
-                    f'einsum(): subscript {c} has size {s} for operand 1 which does not broadcast'
-                    f' with previously seen size {size[c]}'
-                )
+    for c, s in zip(letters, wide):
+        if size.get(c, 1) == 1:
+            size[c] = s
+        elif s not in (1, size[c]):
+            raise RuntimeError(
+                f'einsum(): subscript {c} has size {s} for operand 1 which does not broadcast'
+                f' with previously seen size {size[c]}'
+            )
+    return size
 
-    def arrange(z, letters, order):
-        if list(letters) != order: z = permute(z, [letters.index(c) for c in order])
-        wide = tuple(size[c] for c in order)
-        return z if tuple(z._array.shape) == wide else expand(z, wide)
 
-    def shaped(z, shape):
-        return z if tuple(z._array.shape) == shape else reshape(z, shape)
+# %% ../nbs/tensor/02_functions.ipynb #4d9c6e03
+def _sizes(z): return z.shape if z.__class__ is np.ndarray else tuple(z._array.shape)
 
-    def prod_of(*groups):
-        return tuple(math.prod(size[c] for c in cs) for cs in (groups if batch else groups[1:]))
+def _contract(a, x, b, y, keep):
+    "The product of two terms, tensors or bare arrays, see `_pairing`: its letters, and itself."
+    first, second, name, letters, sizes = _pairing(a, _sizes(x), b, _sizes(y), keep)
+    return letters, _in_shape(_op[name](_as_matrix(x, *first), _as_matrix(y, *second)), sizes)
 
-    X = shaped(arrange(x, a, batch + mine + inner), prod_of(batch, mine, inner))
-    Y = shaped(arrange(y, b, batch + inner + yours), prod_of(batch, inner, yours))
-    return ''.join(batch + mine + yours), shaped(
-        _op['bmm' if batch else 'mm'](X, Y), tuple(size[c] for c in batch + mine + yours)
-    )
+def _as_matrix(z, gone, order, wide, shape):
+    if gone: z = _op['sum'](z, dim=gone)
+    if order is not None: z = _permute(z, dims=order)
+    if wide is not None: z = _expand(z, size=wide)
+    return _in_shape(z, shape)
+
+def _in_shape(z, shape):
+    if _sizes(z) == shape: return z
+    return z.reshape(shape) if z.__class__ is np.ndarray else reshape(z, shape)
+
 
 # %% ../nbs/tensor/02_functions.ipynb #a4c7af84
 @forms('function method')

@@ -242,3 +242,42 @@ PROGRAMS = programs("modes") | programs("lost_views")
 @pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
 def test_modes_do_what_pytorch_does(program):
     assert_same_output(program)
+
+
+# What is computed where nothing is recorded ------------------------------------------------------------------------
+
+PRODUCTS = {
+    "stack of stacks": (lambda x, y: x @ y.transpose(-2, -1), (2, 3, 4, 5), (2, 3, 6, 5)),
+    "stack by matrix": (lambda x, y: x @ y, (2, 3, 4), (4, 5)),
+    "matrix by stack": (lambda x, y: x @ y, (3, 4), (2, 4, 5)),
+    "broadcast": (lambda x, y: x @ y, (2, 1, 3, 4), (5, 4, 2)),
+    "stack by vector": (lambda x, y: x @ y, (2, 3, 4), (4,)),
+    "vector by stack": (lambda x, y: x @ y, (3,), (2, 3, 4)),
+    "einsum": (lambda x, y: torch.einsum("bhqd,bhkd->bqhk", x, y), (2, 3, 4, 5), (2, 3, 6, 5)),
+    "einsum with sums": (lambda x, y: torch.einsum("abc,cd->db", x, y), (2, 3, 4), (4, 5)),
+    "einsum with dots": (lambda x, y: torch.einsum("...j,jk", x, y), (2, 3, 4), (4, 5)),
+}
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_products_that_are_not_recorded_are_the_recorded_ones(name):
+    product, *shapes = PRODUCTS[name]
+    torch.manual_seed(0)
+    x, y = (torch.randn(s, requires_grad=True) for s in shapes)
+    recorded = product(x, y)
+    with torch.no_grad():
+        plain = product(x, y)
+    assert recorded.grad_fn is not None and plain.grad_fn is None and not plain._is_view()
+    assert torch.equal(plain, recorded) and plain.stride() == recorded.stride()
+    assert torch.equal(product(x.detach(), y.detach()), plain)
+    with torch.inference_mode():
+        assert product(x, y).is_inference()
+
+
+def test_einsum_refuses_each_time_what_does_not_fit():
+    x, y = torch.ones(2, 3), torch.ones(4, 5)
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="does not broadcast"):
+            torch.einsum("ij,jk->ik", x, y)
+        with pytest.raises(RuntimeError, match="number of subscripts"):
+            torch.einsum("ijk,jk->ik", x, y)

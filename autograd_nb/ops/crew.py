@@ -95,8 +95,9 @@ class _Sharing:
         """Run `loop(lo, hi, *arguments)` over 0 to `n`, if there are enough `numbers` for that in
         parts of `each` or more.
         """
+        if numbers < self.least: return loop(0, n, *arguments)
         compiled = hasattr(loop, 'py_func')
-        if numbers < (self.least if compiled else WAKING): return loop(0, n, *arguments)
+        if not compiled and numbers < WAKING: return loop(0, n, *arguments)
         # helpers wait in a compiled loop
         parts = min(self.size, MOST + 1, n // each) if AVAILABLE else 1
         if parts < 2 or not self.busy.acquire(False): parts = 1

@@ -5,13 +5,14 @@
 # %% auto #0
 __all__ = ['softmax_plain', 'softmax_rule', 'log_softmax_plain', 'log_softmax_rule', 'logsumexp_plain', 'logsumexp_rule',
            'weights_plain', 'weights_rule', 'cumprod_rule', 'order_plain', 'SOME', 'nll_plain', 'nll_spread_plain',
-           'row_sums_plain', 'row_loop', 'along_rows', 'around', 'in_order', 'along', 'softmax', 'softmax_back',
-           'log_softmax', 'log_softmax_back', 'softmaxes', 'logsumexp', 'logsumexp_back', 'sums_of_exponentials',
-           'attention_weights', 'attention_weights_back', 'weights_up_to_the_diagonal', 'cumprod_back',
-           'running_products', 'first_in_order', 'largest_and_smallest', 'known_classes', 'nll_loss', 'nll_spread',
-           'classes', 'row_sums', 'add_rows', 'rows_of_a_table']
+           'row_sums_plain', 'row_loop', 'along_rows', 'around', 'parted', 'in_order', 'along', 'softmax',
+           'softmax_back', 'log_softmax', 'log_softmax_back', 'softmaxes', 'logsumexp', 'logsumexp_back',
+           'sums_of_exponentials', 'attention_weights', 'attention_weights_back', 'weights_up_to_the_diagonal',
+           'cumprod_back', 'running_products', 'first_in_order', 'largest_and_smallest', 'known_classes', 'nll_loss',
+           'nll_spread', 'classes', 'row_sums', 'add_rows', 'rows_of_a_table']
 
 # %% ../../../nbs/ops/kernels/05_rows.ipynb #e6b3ba69
+import functools
 import math
 import numpy as np
 from .. import indexing
@@ -24,14 +25,9 @@ from ..crew import crew, loops
 # %% ../../../nbs/ops/kernels/05_rows.ipynb #11dffb2f
 def row_loop(loop, like, *arguments):
     "What a loop over rows gives for arrays of the shape of `like`, as a new array."
-    out = np.empty_like(like)
-    crew.run(
-        loop,
-        like.size // like.shape[-1],
-        4 * like.size,
-        *(in_rows(a) if isinstance(a, np.ndarray) else a for a in arguments),
-        in_rows(out),
-    )
+    out = np.empty(like.shape, like.dtype)
+    arguments = [in_rows(a) if a.__class__ is np.ndarray else a for a in (*arguments, out)]
+    crew.run(loop, like.size // like.shape[-1], 4 * like.size, *arguments)
     return out
 
 def along_rows(x, dim): return dim in (-1, x.ndim - 1)
@@ -42,10 +38,15 @@ def around(x, dim):
     one dimension take.
     """
     if dim.__class__ is tuple and len(dim) == 1: (dim,) = dim
-    if dim.__class__ is not int or not fits(x, least=ROWS) or not -x.ndim <= dim < x.ndim:
-        return None
-    dim = dim % x.ndim
-    return math.prod(x.shape[:dim]), x.shape[dim], math.prod(x.shape[dim + 1 :])
+    if dim.__class__ is not int or not fits(x, least=ROWS): return None
+    return parted(x.shape, dim)
+
+@functools.lru_cache(1024)
+def parted(shape, dim):
+    "The same for a shape; None if it has no such dimension."
+    if not -len(shape) <= dim < len(shape): return None
+    dim = dim % len(shape)
+    return math.prod(shape[:dim]), shape[dim], math.prod(shape[dim + 1 :])
 
 def in_order(a):
     return a if a.__class__ is not np.ndarray or a.flags.c_contiguous else np.ascontiguousarray(a)
@@ -54,22 +55,24 @@ def along(name, dim, *arrays, more=()):
     """What the loop `name` gives for arrays of one shape along dimension `dim`: the one over rows,
     or the one across what lies between. None if there is none for them.
     """
-    if len(arrays) > 1 and not fits(*arrays, least=ROWS):
+    if not fits(*arrays, least=ROWS):
         arrays = [in_order(a) for a in arrays]
         if not fits(*arrays, least=ROWS): return None
-    shape = around(arrays[0], dim)
+    full = arrays[0].shape
+    shape = parted(full, dim)
     if shape is None: return None
-    out, loop = np.empty(arrays[0].shape, np.float32), getattr(loops(), name)
-    if shape[2] == 1: shape = shape[:2]
+    out = np.empty(full, F32)
+    if shape[2] == 1: loop, shape = getattr(loops(), name), shape[:2]
     else: loop, more = getattr(loops(), name + '_across'), ()
-    arrays = [a.reshape(shape) for a in arrays]
-    crew.run(loop, shape[0], 4 * out.size, *arrays, *more, out.reshape(shape))
+    rows = out
+    if shape != full: arrays, rows = [a.reshape(shape) for a in arrays], out.reshape(shape)
+    crew.run(loop, shape[0], 4 * out.size, *arrays, *more, rows)
     return out
 
 # %% ../../../nbs/ops/kernels/05_rows.ipynb #45a5ee87
 softmax_plain, softmax_rule = definition('softmax'), definition('softmax', 'x')
 
-@beside('softmax', any_layout=True)
+@beside('softmax')
 def softmax(x, *, dim):
     out = along('softmax', dim, x)
     return softmax_plain(x, dim=dim) if out is None else out
@@ -82,7 +85,7 @@ def softmax_back(g, out, *, dim):
 # %% ../../../nbs/ops/kernels/05_rows.ipynb #9a3d7fde
 log_softmax_plain, log_softmax_rule = definition('log_softmax'), definition('log_softmax', 'x')
 
-@beside('log_softmax', any_layout=True)
+@beside('log_softmax')
 def log_softmax(x, *, dim):
     out = along('log_softmax', dim, x)
     return log_softmax_plain(x, dim=dim) if out is None else out

@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['asarray', 'zeros', 'ones', 'empty', 'zeros_like', 'ones_like', 'empty_like', 'rand', 'randn', 'tensor', 'as_tensor',
-           'from_numpy', 'from_dlpack', 'scalar_tensor', 'full', 'full_like', 'eye', 'arange', 'linspace', 'logspace',
-           'inclusive_range', 'tril_indices', 'triu_indices', 'manual_seed', 'seed', 'initial_seed', 'get_rng_state',
-           'set_rng_state', 'rand_like', 'randn_like', 'randint', 'randint_like', 'randperm', 'normal', 'bernoulli',
-           'multinomial']
+           'from_numpy', 'from_dlpack', 'scalar_tensor', 'not_negative', 'full', 'full_like', 'eye', 'arange',
+           'linspace', 'logspace', 'inclusive_range', 'tril_indices', 'triu_indices', 'manual_seed', 'seed',
+           'initial_seed', 'get_rng_state', 'set_rng_state', 'rand_like', 'randn_like', 'randint', 'randint_like',
+           'randperm', 'normal', 'bernoulli', 'multinomial']
 
 # %% ../nbs/tensor/04_creation.ipynb #ac80d3e3
 import builtins
@@ -249,7 +249,7 @@ def _size_in(name, size, more):
             raise TypeError(f"{name}() got an unexpected keyword argument '{keyword}'")
     return sizes_of((more['size'],) if more else size, name)
 
-def _not_negative(size):
+def not_negative(size):
     "`size`, unless one of its numbers is negative."
     for s in size:
         if s < 0:
@@ -279,7 +279,7 @@ def _filled(function):
                 raise RuntimeError(
                     f'zeros: Dimension size must be non-negative. Got {s} in {list(size)}'
                 )
-        _not_negative(size)
+        not_negative(size)
         make = function if index is None else getattr(there, function.__name__)
         made = _finish(make(size, _kind_of(dtype, out).numpy), requires_grad, index)
         if pin_memory: made = made.pin_memory()
@@ -635,7 +635,7 @@ def randint(
         )
     made = draw(
         lambda shape: _chance(generator, index).integers(low, high, shape).astype(dtype.numpy),
-        _not_negative(sizes_of((size,))),
+        not_negative(sizes_of((size,))),
     )
     return into(out, made.requires_grad_() if requires_grad else made)
 

@@ -798,6 +798,30 @@ x = torch.tensor([[1., 2.], [3., 4.]], requires_grad=True); c = x.clone(); c[0, 
 import copy
 x = torch.tensor([1., 2.], requires_grad=True); x.grad = torch.ones(2); y = copy.deepcopy(x); y.data[0] = 9; print(x, y, y.grad, y.requires_grad); attempt(lambda: copy.deepcopy(x * 2)); print(copy.copy(torch.ones(1)))
 
+### as_strided refuses what lies outside of the memory
+x = torch.arange(6.)
+for call in (lambda: x.as_strided((2,), (1,), -1), lambda: x.as_strided_((2,), (1,), -1), lambda: x.as_strided((-2,), (1,)), lambda: torch.empty(0).set_(x.untyped_storage(), -1, (2,), (1,)), lambda: x.requires_grad_().as_strided((2,), (1,), -1), lambda: torch.as_strided_scatter(x, torch.ones(7), (7,), (1,)),
+             lambda: torch.as_strided_scatter(x, torch.ones(2), (2,), (1,), -1), lambda: torch.as_strided_scatter(x, torch.ones(2), (2,), (-1,), 3), lambda: torch.as_strided_scatter(x, torch.ones(()), (2,), (1,)), lambda: torch.func.grad(lambda x: x.as_strided((2,), (1,), -1).sum())(torch.ones(3)),
+             lambda: torch.ones(3).resize_(-1), lambda: torch.ones(3).resize_(2, -1), lambda: torch.empty_strided((-2, 2), (1, 1)), lambda: torch.empty_strided((2, 2), (-1, 2))): attempt(call)
+print(x.detach()[1:].as_strided_scatter(torch.ones(2), (2,), (1,)), x.detach()[1:].as_strided_scatter(torch.ones(2), (2,), (1,), 0))
+
+### as_strided counts in elements of its own dtype
+x = torch.arange(6); y = x.view(torch.int32)[2:]; print(y.as_strided((3,), (1,), 0), y.as_strided((12,), (1,), 0)); attempt(lambda: y.as_strided((13,), (1,), 0))
+z = torch.view_as_complex(torch.arange(12.).view(6, 2))[1:]; print(z.as_strided((6,), (1,), 0)); attempt(lambda: z.as_strided((7,), (1,), 0))
+z = torch.complex(torch.arange(6.), torch.arange(6.)).requires_grad_(); y = torch.view_as_real(z)[1:].as_strided((4,), (1,), 0); y.sum().backward(); print(y, z.grad)
+import numpy as np
+x = torch.from_numpy(np.asfortranarray(np.arange(6.).reshape(2, 3))); z = x[1:].as_strided((6,), (1,), 0); z[1] = 9; print(x)
+
+### copy and deepcopy of tensors in the same memory
+import copy
+x = torch.arange(6.); a, b, c, d = copy.deepcopy([x, x[2:], x.view(2, 3).t(), x.detach()]); a[3] = 9; print(b, c, d, b._is_view(), b.storage_offset(), c.stride(), a._version, b._version, d._version, copy.deepcopy(x[1:2]).untyped_storage().nbytes(), x)
+x = torch.arange(3., requires_grad=True); d = copy.deepcopy({'b': x.detach(), 'a': x, 's': x.untyped_storage(), 'p': torch.nn.Parameter(x.detach())}); d['b'][0] = 7; print(d['a'], d['a']._version, d['b']._version, d['p'], d['s'].data_ptr() == d['a'].data_ptr(), copy.deepcopy(x.detach().expand(2, 3)).stride())
+x = torch.arange(2); a, b = copy.deepcopy([x, x.view(torch.int32)]); b[0] = 4; print(a)
+
+### pickle of tensors in the same memory
+import pickle
+x = torch.arange(3., requires_grad=True); a, b, c, d = pickle.loads(pickle.dumps([x, x.detach(), x[1:].detach(), x])); b[0] = 9; b[1] = 8; print(a, b, c, d is a)
+
 ### pickle
 import pickle
 x = torch.tensor([1., 2.], requires_grad=True); y = pickle.loads(pickle.dumps(x)); print(y, y.requires_grad, pickle.loads(pickle.dumps(torch.arange(3))))

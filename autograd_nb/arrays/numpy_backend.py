@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['KEEPS_FREED', 'CONSTANTS', 'STRETCH', 'xp', 'ARRAYS', 'HEAD', 'keep_freed_memory', 'constant', 'element',
-           'owns_alone', 'storage_of', 'own', 'row_major', 'laid', 'column_major', 'like_operands', 'in_rows',
-           'shows_channels_last', 'channels_last', 'channels_last_of_images', 'channels_last_of_either', 'sum_to',
-           'Switch', 'add_up', 'add_up_all', 'expand', 'strided', 'spread', 'write_spread', 'diagonal', 'counted',
-           'where', 'Namespace', 'is_array', 'address', 'writable']
+           'owns_alone', 'storage_of', 'memory_of', 'own', 'row_major', 'laid', 'column_major', 'like_operands',
+           'in_rows', 'shows_channels_last', 'channels_last', 'channels_last_of_images', 'channels_last_of_either',
+           'sum_to', 'Switch', 'add_up', 'add_up_all', 'expand', 'strided', 'spread', 'write_spread', 'diagonal',
+           'counted', 'where', 'Namespace', 'is_array', 'address', 'writable']
 
 # %% ../../nbs/arrays/02_numpy.ipynb #f7a01127
 import ctypes
@@ -103,6 +103,18 @@ def storage_of(array):
     while base is not None and (base.__class__ is ndarray or base.__class__ is _Strided):
         array, base = base, base.base
     return array if base is None else base
+
+def memory_of(array, dtype=None):
+    "The whole memory that `array` lies in, as a flat array of `dtype` (its own)."
+    dtype = array.dtype if dtype is None else dtype
+    top, base = array, array.base
+    while base is not None and is_array(base) or base.__class__ is _Strided:
+        if base.__class__ is not _Strided: top = base
+        base = base.base
+    flat = top.ravel(order='K')
+    if flat.dtype == dtype: return flat
+    spare = flat.nbytes % dtype.itemsize
+    return (flat.view('u1')[:-spare] if spare else flat).view(dtype)
 
 def own(result, arrays):
     "`result`, or a copy of it if it lies in the memory of one of `arrays`."

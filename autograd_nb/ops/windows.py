@@ -12,7 +12,7 @@ import functools
 import math
 import numpy as np
 
-from ..arrays.numpy_backend import channels_last, element, storage_of, xp
+from ..arrays.numpy_backend import channels_last, element, memory_of, xp
 from ..graph.op import N, linear, op
 from .indexing import as_strided, as_strided_zeros
 from .reduce import dims_of, sum
@@ -165,11 +165,10 @@ def strided_view(x, *, size, stride, start, layout, own=None):
     the memory.
     """
     if own is not None:
-        return np.lib.stride_tricks.as_strided(
-            storage_of(x).reshape(-1)[start:], size, [s * x.itemsize for s in stride]
-        )
-    flat = x.transpose(sorted(range(x.ndim), key=lambda d: -layout[d])).reshape(-1)
-    return np.lib.stride_tricks.as_strided(flat[start:], size, [s * x.itemsize for s in stride])
+        flat = memory_of(x)
+    else:
+        flat = x.transpose(sorted(range(x.ndim), key=lambda d: -layout[d])).reshape(-1)
+    return xp.strided(flat, size, stride, start)
 
 strided_view.vjp(x=_strided_rule)
 

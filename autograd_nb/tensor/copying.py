@@ -8,12 +8,16 @@ __all__ = ['Pickling', 'DeepCopy']
 # %% ../../nbs/tensor/methods/11_copying.ipynb #30cb9c47
 import copy as _copy
 
-from ..arrays.cupy_backend import copied, fetch, is_far, send
+from ..arrays.cupy_backend import fetch, is_far, library_of, send
+from ..arrays.numpy_backend import memory_of
 from ..graph.errors import called, teach
 from ..graph.modes import LOCAL
 from ..graph.node import TensorBase
+from ..layers.extras import TensorExtras
 from ..layers.inference import INFERENCE
+from ..layers.versions import JOURNAL
 from .devices import device, index_like, index_of
+from .memory import copied_memory
 
 # %% ../../nbs/tensor/methods/11_copying.ipynb #5c1031e7
 def _rebuild(cls, array, requires_grad, attributes, index=None):
@@ -32,13 +36,29 @@ class Pickling:
     def __reduce_ex__(self, protocol):
         return _rebuild, (
             type(self),
-            fetch(self._array) if is_far(self._array) else self._array,
+            # a view, because `pickle` stores one object once, and tensors are to come back apart
+            fetch(self._array) if is_far(self._array) else self._array.view(),
             self.requires_grad,
             self.__dict__ or None,
             index_like(self._array),
         )
 
 # %% ../../nbs/tensor/methods/11_copying.ipynb #822b28fe
+def _copy_memory(x, out, memo):
+    """Give `out` a copy of the whole memory that `x` lies in, seen as `x` sees it: one copy for all
+    tensors in that memory, so that their copies share theirs, each with its own count of versions.
+    """
+    array = x._array
+    copy, first = copied_memory(array, memo)
+    flat = memory_of(copy, array.dtype)[x.storage_offset() :]
+    see = library_of(flat).lib.stride_tricks.as_strided
+    out._array = see(flat, array.shape, array.strides)
+    if out._meta is not None: return
+    if not first:
+        out._meta = TensorExtras()
+        out._meta.version = JOURNAL.apart(out._array)
+    JOURNAL.note(out._array, 'set_', None if first else out._meta.version)
+
 class DeepCopy:
     "A copy of a leaf with all that hangs on it."
 
@@ -61,11 +81,8 @@ class DeepCopy:
             )
         if id(self) in memo: return memo[id(self)]
         out = memo[id(self)] = TensorBase.__new__(type(self))
-        out._array, out._node, out._meta = (
-            copied(self._array),
-            None,
-            INFERENCE if LOCAL.modes.inference else None,
-        )
+        out._node, out._meta = None, INFERENCE if LOCAL.modes.inference else None
+        _copy_memory(self, out, memo)
         if self._node is not None:
             out.requires_grad_()
             if self._node.grad is not None: out.grad = _copy.deepcopy(self.grad, memo)

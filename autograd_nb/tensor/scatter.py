@@ -15,6 +15,7 @@ import numpy as np
 from .. import functions as F
 from ..arrays.cupy_backend import anywhere, beside
 from ..arrays.dtypes import FROM_NUMPY
+from ..arrays.numpy_backend import memory_of
 from ..forms import forms
 from ..functions import _op, cast, dim_of, expand, into, narrow, reshape, unsqueeze, where
 from ..graph.modes import castable, constant_input, replayed_as_call
@@ -22,6 +23,7 @@ from ..graph.node import TensorBase, tensor_like
 from ..layers.names import recorded_as
 from ..graph.op import REGISTRY
 from ..ops.indexing import check_index
+from .layouts import as_strided, span_of
 from ..transforms.levels import WRAPPERS
 
 # %% ../../nbs/tensor/functions/07_scatter.ipynb #00622911
@@ -324,15 +326,26 @@ def diagonal_scatter(input, src, offset=0, dim1=0, dim2=1):
 @recorded_as('AsStridedScatterBackward0')
 def as_strided_scatter(input, src, size, stride, storage_offset=None):
     "A copy with `src` written where `as_strided` would read."
+    size, stride = tuple(size), tuple(stride)
+    own, offset, reach = span_of(input, size, stride, storage_offset)
+    if src._array.shape != size:
+        raise RuntimeError(
+            'expected src to have a size equal to the slice of self. src size ='
+            f' {list(src._array.shape)}, slice size = {list(size)}'
+        )
     x = input if input._array.flags.c_contiguous else input.clone()
-    layout = tuple(s // x._array.itemsize for s in x._array.strides)
+    if not reach: return x.clone()
+    if offset < own or reach > own + x._array.size:  # what lies outside is lost
+        whole = as_strided(input, (memory_of(input._array).size,), (1,), 0)
+        out = as_strided_scatter(whole, src, size, stride, offset)
+        return as_strided(out, input._array.shape, input.stride(), own)
     return REGISTRY['as_strided_scatter'].general(
         x,
         src,
-        size=tuple(size),
-        stride=tuple(stride),
-        storage_offset=storage_offset or 0,
-        layout=layout,
+        size=size,
+        stride=stride,
+        storage_offset=offset - own,
+        layout=tuple(s // x._array.itemsize for s in x._array.strides),
     )
 
 @forms('function method')

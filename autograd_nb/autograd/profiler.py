@@ -11,6 +11,7 @@ import contextlib
 import enum
 import gzip
 import json
+import math
 import os
 import warnings
 from time import perf_counter_ns
@@ -62,27 +63,12 @@ def _shape(value):
     "A value's shape for a record; a list of tensors has an empty one, as in PyTorch."
     return list(value._array.shape) if isinstance(value, TensorBase) else []
 
-def _product(numbers):
-    out = 1
-    for n in numbers: out *= n
-    return out
-
 # %% ../../nbs/autograd/07_profiler.ipynb #9d840a4b
 def _flops(op, args, out):
-    """Floating-point operations of one call, by the usual formulas; None for operations that nobody
-    counts.
-    """
-    a = [getattr(v, '_array', v) for v in args]
-    shape = getattr(getattr(out, '_array', None), 'shape', None)
-    if shape is None: return None
-    if op in ('matmul', 'mm', 'bmm', 'mv', 'dot'):
-        return 2 * _product(shape) * a[0].shape[-1]
-    if op == 'linear': return 2 * _product(shape) * a[1].shape[-1]
-    if op == 'addmm': return 2 * _product(shape) * a[1].shape[-1]
-    if op.startswith('conv') and hasattr(a[1], 'shape'):
-        return 2 * _product(shape) * _product(a[1].shape[1:])
-    if op in ('add', 'sub', 'mul', 'div'): return _product(shape)
-    return None
+    """Floating-point operations of one call; None for operations that nobody counts."""
+    shapes = [a.shape if hasattr(a, 'shape') else () for a in (out, *args)]
+    if op.flops: return op.flops(*shapes)
+    return math.prod(shapes[0]) if op.name in ('add', 'mul') else None
 
 # %% ../../nbs/autograd/07_profiler.ipynb #20d6b752
 class Recorder:
@@ -177,7 +163,7 @@ class _Watched:
             edge = getattr(out[0] if out.__class__ is tuple and out else out, '_node', None)
             node = edge.node if edge.__class__ is OutputEdge else edge
             if node is not None and node.seq > 0 and node.op is op: span.sequence_nr = node.seq
-            if self.with_flops: span.flops = _flops(op.name, args, out)
+            if self.with_flops: span.flops = _flops(op, args, out)
             return out
         finally:
             self.leave(span)

@@ -114,6 +114,7 @@ TRAITS = dict(
     refuses_masks=False,  # not for booleans
     kinds=None,  # the kinds of dtypes it takes, by NumPy's letters (None: what its kernel takes)
     product=False,  # a matrix product
+    flops=None,  # how many floating-point operations it takes, by the shapes of result and operands
     forms='',  # how users call it: 'function', 'method' and, in place, 'function_', 'method_'
     names=None,  # by which names, if not by its own alone
     layout=None,  # the order in memory of its results, see `laid_out`

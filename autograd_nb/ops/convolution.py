@@ -203,6 +203,7 @@ _TWO = dict(stride=(2, 1), padding=(1, 0), dilation=(1, 2), groups=2)
 @op(
     layout=channels_last_of_either,
     jvp=lambda t, v, out, s: _linear_parts(t, v, out, s, convolution),
+    flops=lambda out, x, weight, *bias: 2 * math.prod(out) * math.prod(weight[1:]),
     batch=_spatial_batch,
     node='ConvolutionBackward0',
     arity=3,
@@ -226,6 +227,7 @@ def convolution(x, weight, bias=None, *, stride=(1, 1), padding=(0, 0), dilation
 @op(
     layout=channels_last_of_either,
     jvp=lambda t, v, out, s: _linear_parts(t, v, out, s, conv_transpose),
+    flops=lambda out, x, weight, *bias: 2 * math.prod(x) * math.prod(weight[1:]),
     batch=_spatial_batch,
     node='ConvolutionBackward0',
     arity=3,
@@ -262,6 +264,7 @@ def conv_transpose(
 # %% ../../nbs/ops/11_convolution.ipynb #e6240c2d
 @op(
     jvp=lambda t, v, out, s: _linear_parts(t, v, out, s, conv_weight),
+    flops=lambda out, x, y: 2 * math.prod(out) * math.prod(x) // x[1],
     batch=_weight_batch,
     node='ConvolutionBackward0_Weight',
     samples=[

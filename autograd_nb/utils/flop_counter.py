@@ -6,7 +6,6 @@
 __all__ = ['flop_registry', 'register_flop_formula', 'FlopCounterMode']
 
 # %% ../../nbs/utils/10_flop_counter.ipynb #4009d180
-import math
 from collections import defaultdict
 
 from ..arrays.topics import take_topics
@@ -17,22 +16,6 @@ from ._python_dispatch import TorchDispatchMode
 # %% ../../nbs/utils/10_flop_counter.ipynb #be1b82a4
 # overload packet -> function (*shapes of the arguments, out_shape=...) -> operations
 flop_registry = {}
-
-def _product(a, b): return 2 * math.prod(a) * b[-1]
-
-def _convolution(x, w, out, transposed):
-    return 2 * x[0] * math.prod((x if transposed else out)[2:]) * math.prod(w)
-
-# operation of ours -> function (shapes of the arguments, shape of the result)
-_COUNTS = dict(
-    mm=lambda s, out: _product(*s[:2]),
-    bmm=lambda s, out: _product(*s[:2]),
-    addmm=lambda s, out: _product(*s[1:3]),
-    linear=lambda s, out: 2 * math.prod(s[0]) * s[1][0],
-    convolution=lambda s, out: _convolution(*s[:2], out, False),
-    conv_transpose=lambda s, out: _convolution(*s[:2], out, True),
-    conv_weight=lambda s, out: 2 * s[0][0] * math.prod(s[0][2:]) * math.prod(out),
-)
 
 def register_flop_formula(targets, get_raw=False):
     """Decorator: count the operations of `targets`, such as `torch.ops.aten.sin`, by the function,
@@ -88,10 +71,8 @@ class FlopCounterMode(TorchDispatchMode):
             self.flop_counts['Global'][packet] += self.flop_registry[packet](
                 *args, **kwargs, out_val=out
             )
-        elif isinstance(func, OpOverload) and getattr(func.op, 'name', None) in _COUNTS:
-            self.flop_counts['Global'][packet] += _COUNTS[func.op.name](
-                [_shape(a) for a in args], _shape(out)
-            )
+        elif isinstance(func, OpOverload) and getattr(func.op, 'flops', None):
+            self.flop_counts['Global'][packet] += func.op.flops(_shape(out), *map(_shape, args))
         return out
 
 # %% ../../nbs/utils/10_flop_counter.ipynb #2b2d3819

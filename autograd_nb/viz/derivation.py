@@ -15,7 +15,7 @@ from .style import number, short_name
 from autograd_nb.viz.records import (
     LiveGraph, array, caller_names, exponent, is_tensor, saved_arrays
 )
-from .formulas import WORDS, rule_body, without_g
+from .formulas import PRODUCTS, WORDS, rule_body, without_g
 from .steps import needs_scalar, _record
 
 # %% ../../nbs/viz/22_derivation.ipynb #d3e1a006
@@ -164,7 +164,7 @@ class _Calls:
         f, a = t.func.id, t.args
         if f in _PASSED_ON: return self.write(a[0], level)
         if f in ('t', 'mT'): return self.write(a[0], 5) + r'^{\top}'
-        if f in ('mm', 'mv', 'bmm', 'matmul', 'dot'):
+        if f in PRODUCTS:
             return _bracket(self.write(a[0], 2) + r'\, ' + self.write(a[1], 3), 2, level)
         if f == 'outer_product':
             product = self.write(a[0], 2) + r'\, ' + self.write(a[1], 5) + r'^{\top}'
@@ -265,7 +265,7 @@ def written(op: str, args: list, power=None, scalar: bool = True) -> str:
                 + tight(a[1])
             )
         if op == 'div': return rf'\frac{{{a[0]}}}{{{a[1]}}}'
-        if op in ('mm', 'mv', 'bmm', 'matmul', 'dot'):
+        if op in PRODUCTS:
             return tight(a[0]) + r'\, ' + tight(a[1])
         if op == 'linear': return tight(a[0]) + r'\, ' + tight(a[1]) + r'^{\top}'
     if op == 'addmm' and len(a) == 3: return rf'{tight(a[1])}\, {tight(a[2])} + {a[0]}'

@@ -451,6 +451,11 @@ def test_words_become_links_only_where_they_are_the_name():
     here = next(n for n in notebooks if n.document == "book/03_chain_rule")
     for word in ("extra", "tensor", "undo", *sorted(here.variables)[:20]):
         assert site_pages.linked(f"The `{word}` here", names, here) == f"The `{word}` here"
+    for word in ("forward", "state_dict()", "parameters()", "remove()", "timeline()", "graph", "round"):
+        assert "py:obj" not in site_pages.linked(f"The `{word}` here", names, here), f"{word} is a method, and the function of that name something else"
+    assert "py:obj" in site_pages.linked("Call `gradcheck()` here, `vmap` and `clone()`", names, here)
+    engine = next(n for n in notebooks if n.document == "book/08_build_an_engine")
+    assert "py:obj" not in site_pages.linked("made of nothing but your `Value`", names, engine), "the page has a class of that name"
     assert "py:obj" in site_pages.linked("Call `gradcheck()` here", names, here)
     link = "the [`gradcheck`](06_testing.ipynb), and [all of `gradcheck` there](06_testing.ipynb)"
     assert site_pages.linked(link, names, here) == link

@@ -35,7 +35,7 @@ import social
 import speed
 from execute import NOTEBOOKS, ROOT
 from executed import CACHE, DOCS
-from floors import FLOORS, FRONT_DOOR, floor_of
+from floors import FLOORS, FRONT_DOOR, ROOMS, floor_of
 
 from autograd_nb.viz.large import LARGE_SCRIPT  # own.py put the package on the path
 
@@ -134,21 +134,34 @@ def floor_page(number: int, notebooks: list[pages.Notebook]) -> tuple[str, str]:
     return f"library/{title.lower().replace(' ', '-')}", text
 
 
+def room_of(notebook: pages.Notebook) -> str:
+    "The folder of a notebook below nbs/; '' at its top."
+    return notebook.document.rpartition("/")[0]
+
+
+def purpose(room: str, found: list[pages.Notebook]) -> str:
+    "What a room is for: the sentence of docs/floors.py, or that of its package's notebook, or, where it has one notebook, that one's."
+    package = [n.summary for n in found if n.path.stem.endswith("_package")]
+    return re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", ROOMS.get(room) or (package or [found[0].summary])[0]).rstrip(".") + "."
+
+
 def library_page(library: dict[int, list[pages.Notebook]]) -> str:
-    "The floors from the ground up: what each is for, and the rooms on it."
-    rows = []
+    "The floors from the ground up: what each is for, and its rooms, each with a sentence."
+    parts, floors = [], []
     for number, members in library.items():
         name, _ = floor_page(number, members)
+        floors.append(name)
         title, what = ("The package", "What `import autograd_nb as torch` brings in, from all floors.") if number == FRONT_DOOR else FLOORS[number][:2]
         rooms: dict[str, list[pages.Notebook]] = {}
         for notebook in members:
-            rooms.setdefault(notebook.document.rpartition("/")[0] or "at the top", []).append(notebook)
-        listed = ", ".join(f"[`{room}`](/{found[0].document}.ipynb) ({len(found)})" for room, found in sorted(rooms.items()))
-        rows.append(f"| [{title}](/{name}.md) | {what} | {listed} |")
-    floors = [floor_page(number, members)[0] for number, members in library.items()]
+            rooms.setdefault(room_of(notebook), []).append(notebook)
+        alone = rooms.pop("", [])
+        lines = [f"- [`{room}`](/{found[0].document}.ipynb) ({len(found)} notebook{'s' * (len(found) > 1)}): {purpose(room, found)}" for room, found in sorted(rooms.items())]
+        lines += [f"- [{n.title}](/{n.document}.ipynb): {purpose('', [n])}" for n in alone]
+        parts.append(f"## [{title}](/{name}.md)\n\n{what}\n\n" + "\n".join(lines) + "\n")
     return ("# The library\n\nThe notebooks below are the source of the package, floor by floor from the ground up; an import only ever points down. "
             "Each page holds the reasons, the code and the API entries together; the {ref}`index <genindex>` lists every name.\n\n"
-            "| floor | what it is for | rooms, and how many notebooks |\n|---|---|---|\n" + "\n".join(rows) + "\n\n" + contents(["/" + name for name in floors]))
+            + "\n".join(parts) + "\n" + contents(["/" + name for name in floors]))
 
 
 def book_page(chapters: list[pages.Notebook]) -> str:

@@ -24,6 +24,16 @@ FLOORS = (
           ("nn", "optim", "amp", "utils", "cuda_graphs", "futures", "distributed", "distributions", "serialization", "pt_files", "_functorch", "functorch", "jit", "compiler", "_dynamo", "multiprocessing", "return_types")),
     Floor("Seeing", "Graphs, tables and widgets that show the floors below at work.", ("viz", "widgets")),
 )
+ROOMS = {  # what a room (a folder of notebooks) is for, where the notebook of its package does not say so
+    "arrays": "NumPy and CuPy behind one namespace: dtypes and promotion, random numbers, memory.",
+    "graph": "The plain core: operations, nodes, and the walk back over them.",
+    "tensor": "The class `Tensor`: how tensors are made and printed, and PyTorch's vocabulary of functions.",
+    "tensor/functions": "Functions of tensors, one family a notebook, with PyTorch's signatures.",
+    "tensor/methods": "What a tensor can do, one topic a notebook: views, writing in place, indexing, its place in the graph.",
+    "pytorch_names": "Modules that exist because PyTorch has one of their name.",
+    "ops": "The operations: one cell each, with its function, its derivative and samples that test it.",
+    "nn/modules": "The modules themselves: linear, convolutional, recurrent, attention, normalisation, losses, containers.",
+}
 FRONT_DOOR = len(FLOORS)  # autograd_nb/__init__.py, which may import from everywhere
 
 

@@ -6,6 +6,7 @@ Everything here is read from the notebooks' text; nothing of the package is impo
 """
 
 import ast
+import json
 import re
 import subprocess
 from configparser import ConfigParser
@@ -44,7 +45,8 @@ def origin() -> str:
 
 
 REPOSITORY = repository(origin())
-EVERYDAY = {"extra", "tensor", "undo", "value", "number", "where", "fill", "apply", "size", "report", "check", "rules", "lines", "wrap", "walk"}  # as names only with () or a dot
+EVERYDAY = {"extra", "tensor", "undo", "value", "number", "where", "fill", "apply", "size", "report", "check", "rules", "lines", "wrap", "walk", "graph", "round"}  # as names only with () or a dot
+OF_TORCH = set(json.loads((ROOT / "docs" / "torch_names.json").read_text(encoding="utf-8"))["names"]["torch"])  # what PyTorch calls `torch.…`
 GLOSSARY = ROOT / "docs" / "glossary.md"
 PLURALS = {"leaf": ("leaves",), "Hessian": ("Hessian matrix", "Hessian matrices"), "activation memory": ()}
 # Words that everyday English uses as well ("that leaves", "sharp edges", "another view"): what has to stand on the line for them to be the term.
@@ -90,9 +92,10 @@ def read(path: Path) -> Notebook:
         found = directives(cell.source)
         if "default_exp" in found:
             module = re.sub(r"(^|\.)__init__$", "", found["default_exp"])
-        if (EXPORTED - {"exporti"}) & set(found):
+        exported = (EXPORTED - {"exporti"}) & set(found)
+        if exported:
             definitions |= {node.name: node for node in definitions_in(cell.source)}
-        variables |= variables_in(cell.source)
+        variables |= variables_in(cell.source, defined=not exported)
     return Notebook(path, title[1] if title else path.stem, summary[1] if summary else promise(text), module, definitions, variables - set(definitions))
 
 
@@ -116,14 +119,16 @@ def definitions_in(source: str) -> list[Definition]:
     return [node for node in tree.body if isinstance(node, Definition) and not node.name.startswith("_")]
 
 
-def variables_in(source: str) -> set[str]:
-    "Names that a cell gives to something: variables, parameters, keywords of calls, attributes, methods."
+def variables_in(source: str, defined: bool = False) -> set[str]:
+    "Names that a cell gives to something: variables, parameters, keywords of calls, attributes; functions, classes and methods where `defined` asks for them."
     try:
         tree = ast.parse(re.sub(r"^[ \t]*[%!].*$", "pass", source, flags=re.M))
     except SyntaxError:
         return set()
     found = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
     found |= {n.arg for n in ast.walk(tree) if isinstance(n, ast.arg | ast.keyword) and n.arg}
+    if defined:
+        found |= {n.name for n in ast.walk(tree) if isinstance(n, Definition)}
     return found | {n.attr for n in ast.walk(tree) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store)}
 
 
@@ -133,11 +138,13 @@ class Names:
     def __init__(self, notebooks: list[Notebook]):
         self.targets: dict[str, set[str]] = {}  # a way of writing it -> the full dotted names that could be meant
         self.full: set[str] = set()
+        self.methods: set[str] = set()
         self.notebooks = [n for n in notebooks if n.module is not None]
         for notebook in self.notebooks:
             for name, node in notebook.definitions.items():
                 self.add(notebook, name)
                 if isinstance(node, ast.ClassDef):
+                    self.methods |= {m.name for m in node.body if isinstance(m, ast.FunctionDef | ast.AsyncFunctionDef)}
                     for method in documented_methods(node):
                         self.add(notebook, f"{name}.{method.name}")
 
@@ -227,10 +234,14 @@ def linked(text: str, names: Names, here: Notebook, unexplained: dict[str, str] 
 def role(found: re.Match, names: Names, here: Notebook) -> str:
     if not found[1]:  # a link already
         return found[0]
-    bare = "." not in found[1] and not found[2]
+    word, call = found[1], found[2]
     # A word that the page uses for something of its own, or that is no more than an English word, is not the name.
-    full = None if bare and (found[1] in here.variables or found[1] in EVERYDAY) and found[1] not in here.definitions else names.find(found[1], here)
-    return f"{{py:obj}}`{found[1]}{found[2] or ''} <{full}>`" if full else found[0]
+    own = not call and (word in here.variables or word in EVERYDAY)
+    # Nor is one that is a method of some class and no function of `torch`, as `state_dict()` is: whose it is, only the sentence knows.
+    method = word in names.methods and word not in OF_TORCH
+    elsewhere = "." not in word and word not in here.definitions and (own or method)
+    full = None if elsewhere else names.find(word, here)
+    return f"{{py:obj}}`{word}{call or ''} <{full}>`" if full else found[0]
 
 
 def moved_links(text: str, here: Notebook) -> str:

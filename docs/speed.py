@@ -77,7 +77,7 @@ def verdict(results: dict) -> str:
 
 def table(results: dict, names=None) -> str:
     "Markdown: a row for each workload, a column for each engine."
-    engines = [engine for engine in results["engines"] if any(engine in rows for rows in results["workloads"].values())]
+    engines = [engine for engine in results["engines"] if any(engine in rows for name, rows in results["workloads"].items() if names is None or name in names)]
     lines = ["| workload | " + " | ".join(engines) + " |", "|---|" + "---:|" * len(engines)]
     for name, rows in results["workloads"].items():
         if names is None or name in names:
@@ -186,7 +186,7 @@ def plot(results: dict, narrow: bool = False) -> str:
         return ""
     values = [value for _, found in rows for row in found.values() for value in (row["low"], row["high"], row["ratio"])]
     low, high = min(0.5, *values) / 1.1, max(2, *values) * 1.1
-    broad = max(330, round(7.1 * max(len(name) for name, _ in rows)) + 20)  # room for the longest name
+    broad = max(330, round(7.6 * max(len(name) for name, _ in rows)) + 20)  # room for the longest name
     left, width, step = (24, 340, 44) if narrow else (broad, broad + 470, 26)
     widths = [32 + 7.2 * len(engine) for engine in engines]  # a mark, the name, a gap
     legend, line, x = [], 0, max(width - sum(widths), 0)
@@ -217,7 +217,7 @@ def plot(results: dict, narrow: bool = False) -> str:
                  f'<text class="scale" x="{place(1) + 8}" y="{top - 14}" style="text-anchor:start">slower</text>')
     for index, (name, found) in enumerate(rows):
         y = top + step * index + (32 if narrow else step / 2)
-        lines = textwrap.wrap(name, 48) if narrow else [name]
+        lines = textwrap.wrap(name, 44) if narrow else [name]
         for above, line in zip(reversed(range(len(lines))), lines):
             at = f'x="2" y="{y - 13 - 13 * above:.0f}" style="text-anchor:start"' if narrow else f'x="{left - 14}" y="{y + 5:.0f}"'
             parts.append(f'<text class="name" {at}>{escape(line)}</text>')

@@ -426,6 +426,8 @@ def test_the_library_tells_which_room_is_which(built_site):
     text = text_of(built_site / "library" / "index.html")
     rooms = {path.parent.relative_to(ROOT / "nbs").as_posix() for path in notebook_paths()} - {"book", "."}
     assert not [room for room in rooms if f">{room}<" not in text]
+    said = re.sub("<[^>]+>", "", text)
+    assert not [room for room in rooms if not re.search(rf"^{room} \(\d+ notebooks?\): .{{10,}}\.$", said, re.M)], "a room without a sentence"
 
 
 def test_the_core_is_read_unfolded(built_site):
@@ -449,6 +451,11 @@ def test_words_become_links_only_where_they_are_the_name():
     here = next(n for n in notebooks if n.document == "book/03_chain_rule")
     for word in ("extra", "tensor", "undo", *sorted(here.variables)[:20]):
         assert site_pages.linked(f"The `{word}` here", names, here) == f"The `{word}` here"
+    for word in ("forward", "state_dict()", "parameters()", "remove()", "timeline()", "graph", "round"):
+        assert "py:obj" not in site_pages.linked(f"The `{word}` here", names, here), f"{word} is a method, and the function of that name something else"
+    assert "py:obj" in site_pages.linked("Call `gradcheck()` here, `vmap` and `clone()`", names, here)
+    engine = next(n for n in notebooks if n.document == "book/08_build_an_engine")
+    assert "py:obj" not in site_pages.linked("made of nothing but your `Value`", names, engine), "the page has a class of that name"
     assert "py:obj" in site_pages.linked("Call `gradcheck()` here", names, here)
     link = "the [`gradcheck`](06_testing.ipynb), and [all of `gradcheck` there](06_testing.ipynb)"
     assert site_pages.linked(link, names, here) == link
@@ -636,13 +643,18 @@ def test_benchmarks_are_told_as_they_are(figures):
     assert "Abacus 3000" in speed.summary() and "**3.00**" in speed.summary()
 
 
+def test_no_column_is_empty(figures):
+    "A choice of workloads has no column for an engine that ran none of them."
+    assert "| Other |" in speed.table(figures) and "Other" not in speed.table(figures, {"large things"})
+
+
 def test_no_name_in_the_plot_is_cut(figures):
     "A long name has a wider margin, or, on a phone, a second line."
     name = "an uncommonly large model of 96 layers, d=12288, heads=96, T=2048, B=64, all checkpointed"
     figures["workloads"][name] = figures["workloads"]["large things"]
     broad, narrow = (re.findall('<text class="name" x="([0-9]+)"[^>]*>([^<]*)<', speed.plot(figures, narrow=narrow)) for narrow in (False, True))
     assert name in [shown for _, shown in broad] and int(broad[0][0]) > 6.5 * len(name)
-    assert name in " ".join(shown for _, shown in narrow) and max(len(shown) for _, shown in narrow) <= 50
+    assert name in " ".join(shown for _, shown in narrow) and max(len(shown) for _, shown in narrow) <= 44
 
 
 def test_the_second_set_is_told_beside_the_first(figures):

@@ -348,6 +348,10 @@ def test_a_long_loop_is_one_card(answers):
     answer, refused = answers(["def f(x):\n    for k in range(300):\n        x = sin(x)*x\n    return x", {"x": 1.0}], [f"def f(x):\n{distinct}    return x", {"x": 1.0}])
     assert not answer["error"] and "299 × (sin → ×)" in html.unescape(answer["svg"]) and len(answer["captions"]) < 20
     assert "too many for a picture" in refused["error"]
+    wide, short = answers(["+".join(f"sin({k}*x)" for k in range(1, 13)), {"x": 0.4}], ["sin(x)", {"x": 0.4}])
+    said = re.findall(r'<g class="ag-pill[^>]*>.*?<text[^>]*>([^<]*)<', wide["svg"])
+    assert "10 gradients" in said and max(map(len, said)) < 20, "what many rounds send along one edge has no room there"
+    assert "the local derivative 0.9211 is remembered" in short["captions"][1]
 
 
 def test_what_a_function_may_not_do_is_told_with_its_line(answers):

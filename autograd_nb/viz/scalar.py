@@ -152,7 +152,8 @@ class _Transcript:
         text = expression(op, [self.written[self.id(p)] for p, _ in v.parents], power)
         self.written[i] = (text, strength(op)) if text_width(text, 1) < 20 else ('…', 5)
         slopes = ', '.join(number(d) for _, d in v.parents)
-        says = f'{text} = {number(v.data)}, and the local derivatives {slopes} are remembered'
+        kept = f's {slopes} are' if len(v.parents) > 1 else f' {slopes} is'
+        says = f'{text} = {number(v.data)}, and the local derivative{kept} remembered'
         method = {'add': '__add__', 'mul': '__mul__', 'pow': '__pow__'}.get(op, op)
         t = self.step(method, 'forward', i, v.op, says)
         tl.history[i] = {'value': [(t, val(v.data))]}

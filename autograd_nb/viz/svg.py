@@ -500,6 +500,8 @@ def _together(flows):
     for (t, e), texts in said.items():
         if len(texts) == 1 or not all(texts): text = texts[0]
         elif len(set(texts)) == 1: text = f'{len(texts)} × {texts[0]}'
+        # the rounds of a loop; their sum is on the card
+        elif len(texts) > 3: text = f'{len(texts)} gradients'
         else: text = ' + '.join(texts).replace('+ −', '− ')
         yield t, e, text
 

@@ -245,7 +245,7 @@
       else {
         this.gradients = false;
         const [, before, last] = /^(\s*def\b[^]*\n *return )([^\n]+)\s*$/.exec(f) || [f, "", f];  // of a `def`, what it returns
-        this.box.value = how === "again" ? this.answer.names[0] : before + how.replace("f", /^\w+$|^\w+\([^()]*\)$/.test(last) ? last : `(${last})`).replace(/(\w+)\(\((.*)\)\)$/, "$1($2)");
+        this.box.value = how === "again" ? this.answer.names[0] : before + how.replace("f", how === "f + 2" || /^\w+$|^\w+\([^()]*\)$/.test(last) ? last : `(${last})`).replace(/(\w+)\(\((.*)\)\)$/, "$1($2)");
         this.lines();
       }
       this.run();

@@ -427,7 +427,8 @@ def arange(
             if builtins.all(isinstance(v, (int, np.integer)) for v in (start, end, step))
             else get_default_dtype()
         )
-    if dtype is int64 and int(step): start, end, step = int(start), int(end), int(step)
+    if dtype.category == 'int' and not int(step): raise ValueError('step must be nonzero')
+    if dtype is int64: start, end, step = int(start), int(end), int(step)
     n = int(np.ceil((end - start) / step))
     count = _library(index).arange
     if dtype.category == 'int':

@@ -68,7 +68,7 @@ import autograd_nb.ops.scatter
 import autograd_nb.ops.special
 import autograd_nb.ops.training
 import autograd_nb.ops.windows  # noqa: F401  (these register their operations)
-from .outputs import RESIZED, refuse_dtype
+from .outputs import APART, REDUCTIONS, RESIZED, UNSPREAD, refuse_dtype
 from .ops.linalg import matmul as _matmul, unrecorded
 
 # %% ../nbs/tensor/02_functions.ipynb #067b5ee6
@@ -263,16 +263,17 @@ def _no_size(value, place, count):
     )
 
 # %% ../nbs/tensor/02_functions.ipynb #fadd231c
-def into(out, result, name=None):
+def into(out, result, name=None, given=None):
     """Put `result` into the tensor `out=`, as PyTorch's functions do, and return `out`. `name` is
-    that of the function, if the caller's is not.
+    that of the function, if the caller's is not, and `given` its arguments.
     """
     if out is None: return result
-    frame = sys._getframe(1)
-    name = name or _schema_name(frame)
+    if given is None:
+        frame = sys._getframe(1)
+        name, given = name or _schema_name(frame), frame.f_locals
     if isinstance(result, tuple):
         kind, results = type(result), []
-        for o, r in zip(out, result): results.append(into(o, r, name))
+        for o, r in zip(out, result): results.append(into(o, r, name, given))
         return kind(results) if kind is tuple else kind(*results)
     if LOCAL.modes.transforms and (out.__class__ in WRAPPERS or result.__class__ in WRAPPERS):
         if KINDS['Dual'] in (out.__class__, result.__class__):
@@ -291,14 +292,10 @@ def into(out, result, name=None):
         raise inference_write_error(out)
     if out._array.dtype is not result._array.dtype: refuse_dtype(name, result.dtype, out.dtype)
     resized = out._array.shape != result._array.shape
-    _refuse_shared(out, frame.f_locals)
+    _refuse_shared(out, name, given)
     if resized and out._array.size and name not in RESIZED: _advise_against_resizing(out, result)
-    if resized:
-        _resize(out, result._array)
-    elif 0 in out._array.strides and spread(out._array):
-        raise own_copy(
-            out, 'more than one element of the written-to tensor refers to a single memory location'
-        )
+    if not resized or name in UNSPREAD: _refuse_spread(out)
+    if resized: _resize(out, result._array)
     announce(out._array)
     out._array[...] = result._array
     JOURNAL.note(out._array, 'out=', None if out._meta is None else out._meta.version)
@@ -323,17 +320,26 @@ def _advise_against_resizing(out, result):
         stacklevel=4,
     )
 
-def _refuse_shared(out, given):
-    """Raise PyTorch's error if an input, among the arguments `given`, lies in part of `out`'s
-    memory.
+def _refuse_spread(out):
+    "Raise PyTorch's error if elements of `out` share memory."
+    if 0 in out._array.strides and spread(out._array):
+        raise own_copy(
+            out, 'more than one element of the written-to tensor refers to a single memory location'
+        )
+
+def _refuse_shared(out, name, given):
+    """Raise PyTorch's error if an input, among the arguments `given` of the function `name`, lies
+    in part of `out`'s memory.
     """
     from autograd_nb.tensor import refuse_overlap
 
-    for name, value in given.items():
+    if name in REDUCTIONS: return
+    apart = APART.get(name, ())
+    for argument, value in given.items():
         # of tensors to be joined, none may be `out` itself
-        pieces = name != 'out' and isinstance(value, (tuple, list))
+        pieces = argument != 'out' and isinstance(value, (tuple, list))
         for x in value if pieces else (value,):
-            if pieces and x is out: raise overlap_error()
+            if x is out and (pieces or argument in apart): raise overlap_error()
             if isinstance(x, TensorBase) and x is not out and x.__class__ not in WRAPPERS:
                 refuse_overlap(out._array, x._array)
 
@@ -408,7 +414,11 @@ def div(input, other, *, rounding_mode=None, out=None):
     "`input / other`; `rounding_mode` 'floor' or 'trunc' rounds the quotient."
     need_first(input, other, 'div')
     if rounding_mode is None: return into(out, _op['div'](input, other))
-    if rounding_mode in ('floor', 'trunc') and is_differentiable(input, other):
+    if rounding_mode in ('floor', 'trunc') and (
+        is_differentiable(input, other)
+        or LOCAL.modes.transforms
+        and _common(input, other).category == 'float'
+    ):
         return into(out, _op['rounded_quotient'](input, other, mode=rounding_mode))
     if rounding_mode == 'floor': return into(out, _op['floor_divide'](input, other))
     if rounding_mode == 'trunc':
@@ -635,6 +645,7 @@ def masked_fill(input, mask, value):
                 'masked_fill_ only supports a 0-dimensional value tensor, but got tensor with'
                 f' {value._array.ndim} dimension(s).'
             )
+        if value.is_complex() and not input.is_complex(): _held(value.item(), input)
         value = cast(value, FROM_NUMPY[input._array.dtype])
         return _op['filled_where'](_wide(input, mask), value, mask)
     return _op['masked_fill'](_wide(input, mask), mask, value=_held(value, input))
@@ -1902,8 +1913,8 @@ def alone(view):
     """What a function returns that PyTorch does not declare a view, made by operations that are:
     the result of the same node, with memory of its own.
     """
-    if view._meta is None or view._meta.base is None: return view
     if LOCAL.modes.transforms: return view.clone()
+    if view._meta is None or view._meta.base is None: return view
     own = copied(view._array)
     if LOCAL.modes.tape is not None: LOCAL.modes.tape.copied(own, view._array)
     return tensor_like(own, None if LOCAL.modes.quiet else view._node)
@@ -1927,12 +1938,12 @@ def diag_embed(input, offset=0, dim1=-2, dim2=-1):
     "Matrices that have the last dimension as their diagonals."
     need_tensor(input, 'diag_embed')
     n, nd = input._array.shape[-1] + builtins.abs(offset), input._array.ndim + 1
-    if dim_of(dim1, nd) == dim_of(dim2, nd):
+    d1, d2 = dim_of(dim1, nd), dim_of(dim2, nd)
+    if d1 == d2:
         raise RuntimeError(f'diagonal dimensions cannot be identical {dim1}, {dim2}')
-    out = _op['diagonal_scatter'](
-        input, shape=(*input._array.shape[:-1], n, n), offset=offset, dim1=nd - 2, dim2=nd - 1
-    )
-    return movedim(out, (-2, -1), (dim1, dim2)) if (dim1, dim2) != (-2, -1) else out
+    shape = list(input._array.shape[:-1])
+    for d in sorted((d1, d2)): shape.insert(d, n)
+    return _op['diagonal_scatter'](input, shape=tuple(shape), offset=offset, dim1=d1, dim2=d2)
 
 # %% ../nbs/tensor/02_functions.ipynb #23557376
 _PLAIN = {int, type(None)}
@@ -2415,7 +2426,9 @@ def check_range(index, dim, size, kind=IndexError):
 def nonzero(input, *, as_tuple=False, out=None):
     "The indices of elements that are not zero: one row each, or one tensor per dimension."
     need_tensor(input, 'nonzero')
-    if out is not None: return into(out, nonzero(input, as_tuple=as_tuple))
+    if out is not None and as_tuple:
+        raise RuntimeError('nonzero does not support the out kwarg when as_tuple is True')
+    if out is not None: return into(out, nonzero(input))
     if input._array.__class__ is Facade:
         raise dynamic_error('where' if as_tuple else 'nonzero')
     if not input._array.ndim:
@@ -2467,9 +2480,12 @@ def topk(input, k, dim=-1, largest=True, sorted=True, *, out=None):
     )
 
 @forms('function method', numpy_names=True)
-def median(input, dim=None, keepdim=False):
+def median(input, dim=None, keepdim=False, *, out=None):
     "The middle element (the lower of two); with `dim`, a pair (values, indices)."
     need_tensor(input, 'median')
+    if out is not None:
+        if dim is None: raise TypeError('median() missing 1 required positional arguments: "dim"')
+        return into(out, median(input, dim, keepdim))
     if dim is None: return _op['median'](input)
     d = dim_of(dim, input._array.ndim)
     if not input._array.ndim:

@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['EXACT', 'SAME_DTYPE', 'OF_ONE_KERNEL', 'OF_ONE_KERNEL_TOO', 'AND_THESE', 'CASTABLE', 'SAFELY_CASTABLE', 'USUAL',
-           'RULES', 'RESIZED', 'castable', 'same', 'same_kind', 'Rule', 'refuse_dtype']
+           'RULES', 'RESIZED', 'APART', 'UNSPREAD', 'REDUCTIONS', 'castable', 'same', 'same_kind', 'Rule',
+           'refuse_dtype']
 
 # %% ../nbs/tensor/13_outputs.ipynb #271de347
 from typing import NamedTuple
@@ -149,6 +150,17 @@ OF_ONE_KERNEL_TOO = (
     Rule(same, '{name} expects Long tensor out, got: {out}', 'multinomial'),
     Rule(
         same,
+        'nonzero: Expected out tensor to have scalar type {result} but got scalar type{out}',
+        'nonzero',
+    ),
+    Rule(
+        same,
+        "Expected tensor for 'values' to have the same type as tensor for argument #2 'self'; but"
+        ' type torch.{out}Tensor does not equal torch.{result}Tensor',
+        'median nanmedian',
+    ),
+    Rule(
+        same,
         'torch.histogram: input tensor and hist tensor should have the same dtype, but got input'
         ' {c_result} and hist {c_out}',
         'histogram histc',
@@ -286,6 +298,24 @@ RULES = {
 # these give `out` its shape without a warning
 RESIZED = frozenset(
     'linspace logspace zeros ones full eye empty addbmm logsigmoid narrow_copy'.split()
+)
+# the arguments that may not be `out` itself, because the kernel reads them while it writes
+APART = {
+    name: arguments.split()
+    for names, arguments in (
+        ('gather take_along_dim kthvalue nonzero', 'input'),
+        ('take masked_select index_select', 'input index mask'),
+        ('scatter scatter_add scatter_reduce', 'index src'),
+        ('index_add index_copy index_reduce', 'index source'),
+    )
+    for name in names.split()
+}
+# `out` may not share memory within itself, even if it is given other memory for its new shape
+UNSPREAD = frozenset('take masked_select index_select nonzero scatter'.split())
+# these read all before they write, and `out` may lie anywhere
+REDUCTIONS = frozenset(
+    'sum mean prod amax amin all any norm linalg_vector_norm logsumexp var std nansum nanmean'
+    ' argmax argmin quantile nanquantile'.split()
 )
 
 def refuse_dtype(name, result, out):

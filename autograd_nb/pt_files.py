@@ -10,8 +10,7 @@ __all__ = ['ALWAYS', 'STEPS', 'DAMAGE', 'VALUES', 'KEYS', 'MAPPINGS', 'CONTAINER
            'check_extent', 'need', 'check_layout', 'laid_out', 'requiring', 'PlainDtype', 'PlainArray', 'placed',
            'measured', 'set_order', 'storage_of_bytes', 'failed', 'record_start', 'record_name', 'records_of', 'length',
            'read_bytes', 'read_record', 'read_zip', 'read_header', 'read_numbers', 'cut_out', 'read_old', 'Writer',
-           'cannot_save', 'owner_of', 'is_strided', 'whole_of', 'stored', 'write_record', 'numbers_of', 'write_zip',
-           'write_old']
+           'cannot_save', 'whole_of', 'stored', 'write_record', 'numbers_of', 'write_zip', 'write_old']
 
 # %% ../nbs/06_pt_files.ipynb #ef9ec370
 import _compat_pickle
@@ -33,7 +32,7 @@ import numpy as np
 from .arrays import dtypes as _dtypes
 from .arrays.cupy_backend import fetch, is_far, library_of
 from .arrays.dtypes import FROM_NUMPY, dtype as Dtype
-from .arrays.numpy_backend import address, is_array, storage_of
+from .arrays.numpy_backend import address, storage_of
 from .arrays.topics import take_topics
 from .cuda import is_available
 from .functions import Size
@@ -1150,18 +1149,6 @@ def cannot_save(x):
     )
 
 # %% ../nbs/06_pt_files.ipynb #8e2fbed5
-def owner_of(array):
-    "The array that `array` is a view of in the end."
-    owner = storage_of(array)
-    if is_array(owner): return owner
-    while isinstance(array.base, np.ndarray) or is_strided(array.base):
-        array = array.base
-    return array  # the memory is not an array's: the first array around it
-
-def is_strided(base):
-    "Whether `base` is what `as_strided` puts between its result and the array."
-    return type(base) is type(np.lib.stride_tricks.as_strided(np.zeros(1), (1,)).base)
-
 def whole_of(owner):
     "The memory of an array, from its first to its last number, as one row of them."
     host = fetch(owner) if is_far(owner) else owner
@@ -1171,7 +1158,7 @@ def whole_of(owner):
 
 def stored(w, array):
     "Note the storage of an array: its key, its numbers, and the array in it, copied if need be."
-    owner, item = owner_of(array), array.itemsize
+    owner, item = storage_of(array), array.itemsize
     steps = [address(array) - address(owner), owner.nbytes, *array.strides]
     if array.size and any(n < 0 or n % item for n in steps) or min((1, *owner.strides)) < 0:
         array = owner = array.copy()

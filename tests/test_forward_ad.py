@@ -181,3 +181,42 @@ def test_forward_over_reverse():
         d = fw.make_dual(x, v)
         (g,) = torch.autograd.grad((d**3).sum(), x)
         assert fw.unpack_dual(g).tangent.tolist() == [6.0, -12.0]
+
+
+CONSTANTS = """
+t.where(m, x, -inf)
+t.where(m, -inf, x)
+t.cat([x, -inf])
+t.stack([inf, x])[1]
+t.softmax(t.where(m, x, -inf), 0)
+t.masked.log_softmax(x, 0, mask=m)
+t.masked.logaddexp(x, x + 1, input_mask=m, other_mask=~m)
+t.nn.functional.layer_norm(inf, (4,), x, None)
+t.div(x, x + 1, rounding_mode='trunc')
+t.div(x, 3, rounding_mode='floor')
+"""
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize("line", CONSTANTS.strip().splitlines())
+def test_what_is_constant_has_a_tangent_of_zero_whatever_its_value(line):
+    import torch as theirs
+
+    found = []
+    for t in (theirs, torch):
+        level = t.autograd.forward_ad
+        with level.dual_level():
+            x = level.make_dual(t.tensor([1.0, -2.0, 0.5, 3.0]), t.tensor([1.0, 2.0, 3.0, 4.0]))
+            names = dict(t=t, x=x, m=t.tensor([True, False, True, True]), inf=t.full((4,), float("inf")))
+            made = level.unpack_dual(eval(line, names)).tangent
+            found.append(made.tolist())
+    assert found[1] == pytest.approx(found[0], nan_ok=True)
+
+
+@pytest.mark.parametrize("function", [torch.diag, lambda x: torch.nn.functional.pixel_shuffle(x[None], 1)])
+def test_copies_are_copies_in_forward_mode_too(function):
+    x = torch.ones(2, 2)
+    with fw.dual_level():
+        made = function(fw.make_dual(x, torch.ones(2, 2)))
+        made.zero_()
+    assert x.tolist() == [[1.0, 1.0], [1.0, 1.0]]

@@ -147,3 +147,55 @@ def test_every_function_with_out(place):
                     if not abs(numbers(x).astype(complex) - numbers(y)).max(initial=0) <= 1e-3 * abs(numbers(x)).max(initial=1) and x.isfinite().all():
                         found.append(f"{title}, sample {number}: other values")
     assert not found, "\n".join(found)
+
+
+# `x` and `y` are numbers, `i` indices, `m` a mask, `one` a single number that stands six times
+SHARED = """
+t.gather(x, 0, i, out=x)
+t.gather(i, 0, i, out=i)
+t.take(x, i, out=x)
+t.take(i, i, out=i)
+t.take_along_dim(x, i, 0, out=x)
+t.index_select(x, 0, i, out=x)
+t.index_select(x, 0, i, out=x[3:])
+t.index_select(x, 0, i, out=one)
+t.masked_select(x, m, out=x)
+t.masked_select(x, m, out=one)
+t.masked_select(m, m, out=m)
+t.kthvalue(x, 2, out=(x, i))
+t.median(x, 0, keepdim=True, out=(x[:1], i[:1]))
+t.median(x, 0, out=(t.zeros(()), t.tensor(0)))
+t.median(x, 0, out=(t.tensor(0), t.tensor(0)))
+t.median(x, out=t.zeros(()))
+t.max(x, 0, keepdim=True, out=(x[:1], i[:1]))
+t.sort(x, out=(x[:6], i))
+t.scatter(y, 0, i, x, out=x)
+t.scatter(x, 0, i, y, out=x)
+t.scatter_add(i, 0, i, i, out=i)
+t.scatter_reduce(y, 0, i, x, 'sum', out=x)
+t.index_copy(y, 0, i, x, out=x)
+t.index_add(x, 0, i, y, out=x)
+t.nonzero(i, out=i)
+t.nonzero(i, out=t.zeros(6, 1))
+t.nonzero(i, as_tuple=True, out=i)
+t.sum(x, 0, keepdim=True, out=x[:1])
+t.amax(x, 0, keepdim=True, out=x[:1])
+t.arange(0, 8, 0.5, out=i)
+"""
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize("line", SHARED.strip().splitlines())
+def test_functions_that_read_while_they_write(line):
+    import torch
+
+    found = []
+    for t in (torch, autograd_nb):
+        x = t.arange(6.0)
+        names = dict(t=t, x=x, y=t.ones(6), i=t.tensor([2, 1, 0, 5, 3, 4]), m=x > 2, one=t.zeros(1).expand(6))
+        try:
+            made = eval(line, names)
+            found.append([r.tolist() for r in (made if isinstance(made, tuple) else (made,))])
+        except (RuntimeError, TypeError, ValueError) as error:
+            found.append((type(error).__name__, str(error)[:44]))
+    assert found[0] == found[1]

@@ -424,3 +424,48 @@ def test_results_of_turned_tensors_lie_as_in_pytorch(line):
         x = lib.arange(24.0).reshape(2, 4, 3).transpose(1, 2)
         found.append(eval(line, {"torch": lib, "x": x}).is_contiguous())
     assert found[1] >= found[0]
+
+
+@pytest.mark.parametrize("lend", [lambda: np.frombuffer(bytearray(48)), lambda: np.asarray(memoryview(bytearray(48)).cast("d"))])
+def test_memory_that_belongs_to_something_else_is_one_storage(lend):
+    x = torch.from_numpy(lend())
+    part = x[2:]
+    assert part.untyped_storage() == x.untyped_storage() and part.untyped_storage().data_ptr() == x.data_ptr()
+    assert part.storage_offset() == 2 and part.untyped_storage().nbytes() == 48
+    assert part.as_strided((2,), (1,), 0).data_ptr() == x.data_ptr()
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize("dims", [(0, 1), (1, 0), (-1, 0), (2, 0), (1, 2)])
+def test_matrices_of_diagonals_lie_in_order(dims):
+    import torch as theirs
+
+    a, b = (lib.diag_embed(lib.arange(6.0).view(2, 3), 1, *dims) for lib in (theirs, torch))
+    assert a.stride() == b.stride() and a.tolist() == b.tolist()
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize(
+    "line",
+    """
+x.masked_fill(x > 0, t.tensor(1j))
+x.masked_fill(x > 0, t.tensor(1 + 0j))
+x.masked_fill_(x > 0, t.tensor(1j))
+x.index_fill(0, t.tensor([0]), 1j)
+x.index_fill_(0, t.tensor([0]), t.tensor(1j))
+x.put_(t.tensor([0]), t.tensor([1]))
+x.put(t.tensor([0]), t.tensor([1.0], dtype=t.float64))
+x.put_(t.tensor([0], dtype=t.int32), t.tensor([1.0]))
+t.arange(0, 1, 0.5, dtype=t.int64)
+""".strip().splitlines(),
+)
+def test_values_that_do_not_fit_are_refused_as_in_pytorch(line):
+    import torch as theirs
+
+    found = []
+    for t in (theirs, torch):
+        try:
+            found.append(eval(line, dict(t=t, x=t.tensor([1.0, 2.0]))).tolist())
+        except (RuntimeError, ValueError) as error:
+            found.append((type(error).__name__, str(error)[:60]))
+    assert found[0] == found[1]

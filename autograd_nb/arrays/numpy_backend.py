@@ -98,11 +98,13 @@ def owns_alone(array, extra=0):
 
 # %% ../../nbs/arrays/02_numpy.ipynb #11f5a6c1
 def storage_of(array):
-    "The object that owns `array`'s memory: the same object for all arrays that share it."
+    """The array that spans `array`'s memory: the same one for all arrays that share it. What lends
+    its memory to NumPy without being an array, such as `bytes` or a file, is not looked at.
+    """
     base = array.base
     while base is not None and (base.__class__ is ndarray or base.__class__ is _Strided):
         array, base = base, base.base
-    return array if base is None else base
+    return array if base is None or not is_array(base) else base
 
 def memory_of(array, dtype=None):
     "The whole memory that `array` lies in, as a flat array of `dtype` (its own)."

@@ -12,7 +12,7 @@ from ..arrays.numpy_backend import xp
 from ..graph.op import Fixed, N, op
 from .linalg import mT, matmul
 from .normalisation import ones_vector
-from .pointwise import to
+from .pointwise import to, zeros_for
 from .reduce import sum
 from .shape import all_batched, reshape
 
@@ -144,7 +144,7 @@ def _attention_jvp(tangents, values, out, s):
     weights = weights_of(query, key, mask, s['scale'], s['causal'])
     scores = 0 if tq is None else matmul(tq, mT(key))
     if tk is not None: scores = scores + matmul(query, mT(tk))
-    total = 0 * out[0]
+    total = zeros_for(out[0])
     if tq is not None or tk is not None:
         total = total + matmul(through_weights(scores, weights, s['scale']), value)
     return total if tv is None else total + matmul(weights, tv), None

@@ -16,6 +16,7 @@ from ..arrays.cudnn_backend import convolve
 from ..arrays.cupy_backend import FUSED, fused, twin
 from ..arrays.numpy_backend import channels_last_of_either, xp
 from ..graph.op import N, op
+from .pointwise import zeros_for
 from .reduce import sum
 from .shape import all_batched, narrow, reshape, transpose
 
@@ -189,7 +190,7 @@ def _weight_batch(op, values, batched, s):
 def _linear_parts(tangents, values, out, s, op):
     "Forward mode of an operation that is linear in each of its inputs, with a bias added."
     (tx, tw, tb), (x, w) = (*tangents, None, None)[:3], values[:2]
-    total = out * 0
+    total = zeros_for(out)
     if tx is not None: total = total + op(tx, w, **s)
     if tw is not None: total = total + op(x, tw, **s)
     return total if tb is None else total + reshape(tb, shape=(-1, *(1,) * (len(out.shape) - 2)))

@@ -335,7 +335,7 @@ def imag_times(g, s):
 # %% ../../nbs/ops/09_decompositions.ipynb #222c1bda
 def _slogdet_jvp(tangents, values, out, statics):
     change = sum(mT(inv(values[0])) * tangents[0], dim=(-2, -1))
-    if not is_complex(values[0]): return (out[0] * 0, change)
+    if not is_complex(values[0]): return (zeros_for(out[0]), change)
     return out[0] * (imag(change) * 1j), real(change)
 
 @op(
@@ -1056,7 +1056,7 @@ def _lu_jvp(tangents, values, out, statics):
         dl = pad_dim(dl, dim=d - 2, before=0, after=m - k) + pad_dim(
             lower, dim=d - 2, before=k, after=0
         )
-    return p * 0, dl, du
+    return zeros_for(p), dl, du
 
 @op(
     batch=batch_of_matrices,

@@ -10,7 +10,7 @@ import numpy as np
 from ..arrays.numpy_backend import row_major, xp
 from ..graph.node import TensorBase
 from ..graph.op import N, op
-from .pointwise import rsqrt
+from .pointwise import rsqrt, zeros_for
 from .reduce import centred, count_of, dims_of, mean
 from .shape import all_batched, reshape, shifted, sum_to_size
 
@@ -127,7 +127,7 @@ def _affine_batch(op, values, batched, s):
 
 def _affine_jvp(tangents, values, out, s):
     (tx, tw, tb), x, w = (*tangents, None)[:3], values[0], values[1]
-    total = out * 0
+    total = zeros_for(out)
     if tx is not None: total = total + tx * _laid(w, s['layout'])
     if tw is not None: total = total + x * _laid(tw, s['layout'])
     return total if tb is None else total + _laid(tb, s['layout'])

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..arrays.numpy_backend import like_operands, row_major, xp
 from ..graph.op import Fixed, N, Z, op
-from .pointwise import exp
+from .pointwise import exp, zeros_for
 from .reduce import along, dims_of, pick
 from .shape import all_batched, cat, flip, reshape, shift
 from .special import log_of_sum
@@ -52,16 +52,14 @@ def recurrence(a, x, *, dim):
 def delayed(x, dim):
     "`x` moved up along `dim` by one place, with a zero entering."
     d, n = dim % len(x.shape), x.shape[dim]
-    return cat(pick(x, d, 0, 1) * 0, pick(x, d, 0, n - 1), dim=d) if n else x
+    return cat(zeros_for(pick(x, d, 0, 1)), pick(x, d, 0, n - 1), dim=d) if n else x
 
 def damping(out, dim):
     "`exp(out[i-1] - out[i])` along `dim`, zero at the first place."
     d, n = dim % len(out.shape), out.shape[dim]
-    return (
-        cat(pick(out, d, 0, 1) * 0, exp(pick(out, d, 0, n - 1) - pick(out, d, 1, n)), dim=d)
-        if n
-        else out
-    )
+    if not n: return out
+    steps = exp(pick(out, d, 0, n - 1) - pick(out, d, 1, n))
+    return cat(zeros_for(pick(out, d, 0, 1)), steps, dim=d)
 
 # %% ../../nbs/ops/20_ordering.ipynb #be1b0186
 def backward_recurrence(a, g, dim):

@@ -19,7 +19,9 @@ from ..arrays.numpy_backend import channels_last, channels_last_of_images, xp
 from ..graph.op import Fixed, N, linear, op
 from .convolution import apart, merged, seen_by, seen_by_each
 from .indexing import basic_index
-from .pointwise import abs, as_numbers, clamp, floor, fmod, round, to, where
+from autograd_nb.ops.pointwise import (
+    abs, as_numbers, clamp, floor, fmod, round, to, where, zeros_for
+)
 from .reduce import sum
 from .shape import all_batched, expand, stack, unsqueeze
 
@@ -745,7 +747,7 @@ def _grid_rule(g, x, grid, *, interpolation_mode, padding_mode, align_corners):
         padding_mode=padding_mode,
         align_corners=align_corners,
     )
-    if found[0] is None: return grid * 0
+    if found[0] is None: return zeros_for(grid)
     return stack(*[sum(g * s, dim=(1,)) for s in reversed(found)], dim=len(grid.shape) - 1)
 
 # %% ../../nbs/ops/12_pooling.ipynb #994aa256
@@ -755,7 +757,7 @@ def _grid_jvp(tangents, values, out, s):
     if tg is not None:
         for k, slope in enumerate(reversed(slopes(x, grid, **s))):
             part = (
-                out * 0
+                zeros_for(out)
                 if slope is None
                 else slope * unsqueeze(basic_index(tg, index=(..., k)), dim=1)
             )

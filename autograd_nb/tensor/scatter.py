@@ -14,7 +14,7 @@ import numpy as np
 
 from .. import functions as F
 from ..arrays.cupy_backend import anywhere, beside
-from ..arrays.dtypes import FROM_NUMPY
+from ..arrays.dtypes import FROM_NUMPY, TYPE_NAMES
 from ..arrays.numpy_backend import memory_of
 from ..forms import forms
 from ..functions import _op, cast, dim_of, expand, into, narrow, reshape, unsqueeze, where
@@ -71,10 +71,17 @@ def _of_nothing(input, d, index):
 
 
 # %% ../../nbs/tensor/functions/07_scatter.ipynb #405f6184
+def _is_complex(value):
+    return value.is_complex() if isinstance(value, TensorBase) else isinstance(value, complex)
+
 @forms('function method method_')
 def index_fill(input, dim, index, value):
     "A copy with `value` in the slices along `dim` named by `index`."
     places = _index_of(index, 'index_fill')
+    if _is_complex(value) and not input.is_complex():
+        raise RuntimeError(
+            'index_fill_(): Converting complex Scalar to non-complex type is not supported'
+        )
     d, n = dim_of(dim, input._array.ndim), input._array.shape or (1,)
     if 0 in n and 0 not in places.shape: index = _of_nothing(input, d, index)
     if index.__class__ in WRAPPERS:
@@ -157,6 +164,15 @@ def index_put(input, indices, values, accumulate=False):
 @recorded_as('PutBackward0')
 def put(input, index, source, accumulate=False):
     "A copy with `source` written (or added) at places counted in the flattened tensor."
+    if index._array.dtype != np.int64:
+        kind = TYPE_NAMES[index.dtype.name]
+        raise RuntimeError(f'put_(): Expected a long tensor for index, but got {kind}')
+    if source._array.dtype != input._array.dtype:
+        have, got = (TYPE_NAMES[t.dtype.name] for t in (input, source))
+        raise RuntimeError(
+            'put_(): self and source expected to have the same dtype, but got self.dtype ='
+            f' {have} and source.dtype = {got}'
+        )
     if index._array.size != source._array.size:
         raise IndexError(
             'put_(): Expected source and index to have the same number of elements, but got'

@@ -11,15 +11,14 @@ import copy as _copy
 from ..arrays.cupy_backend import copied, fetch, is_far, send
 from ..graph.errors import called, teach
 from ..graph.modes import LOCAL
-from ..graph.node import TensorBase
-from ..layers.inference import INFERENCE
+from ..graph.node import TensorBase, announced
 from .devices import device, index_like, index_of
 
 # %% ../../nbs/tensor/methods/11_copying.ipynb #5c1031e7
 def _rebuild(cls, array, requires_grad, attributes, index=None):
     out = TensorBase.__new__(cls)
     if index is not None: array = send(array, index_of(device('cuda', index)))
-    out._array, out._node, out._meta = array, None, INFERENCE if LOCAL.modes.inference else None
+    out._array, out._node, out._meta = announced(array), None, LOCAL.modes.meta
     if requires_grad: out.requires_grad_()
     if attributes: out.__dict__.update(attributes)
     return out
@@ -62,9 +61,9 @@ class DeepCopy:
         if id(self) in memo: return memo[id(self)]
         out = memo[id(self)] = TensorBase.__new__(type(self))
         out._array, out._node, out._meta = (
-            copied(self._array),
+            announced(copied(self._array)),
             None,
-            INFERENCE if LOCAL.modes.inference else None,
+            LOCAL.modes.meta,
         )
         if self._node is not None:
             out.requires_grad_()

@@ -49,7 +49,7 @@ from autograd_nb.graph.errors import (
 from .transforms.levels import KINDS, WRAPPERS, Facade, dynamic_error, looped
 from .graph.modes import LOCAL, castable, constant_input
 from .layers.versions import JOURNAL, announce
-from .graph.node import TensorBase, tensor_like
+from .graph.node import TensorBase, announced, tensor_like
 from .layers.names import recorded_as, rename
 from .graph.op import REGISTRY
 from .graph.pytree import SequenceKey, register_pytree_node
@@ -365,9 +365,10 @@ def _resize(out, result):
     if storage.__class__ is np.ndarray and storage.dtype == old.dtype:
         first = (address(old) - address(storage)) // old.itemsize
     if first is not None and storage.flags.c_contiguous and first + n <= storage.size:
-        out._array = storage.reshape(-1)[first : first + n].reshape(laid).transpose(back)
+        laid_out = storage.reshape(-1)[first : first + n].reshape(laid).transpose(back)
+        out._array = announced(laid_out)
         return
-    out._array = np.empty(laid, old.dtype, like=old).transpose(back)
+    out._array = announced(np.empty(laid, old.dtype, like=old).transpose(back))
     JOURNAL.share(old, out._array)
 
 # %% ../nbs/tensor/02_functions.ipynb #97318df6

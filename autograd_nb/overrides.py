@@ -14,7 +14,7 @@ import contextlib
 import threading
 
 from . import functions
-from .graph.modes import LAYERS, LOCAL, Layer, Mode, no_grad
+from .graph.modes import LAYERS, LOCAL, Mode, no_grad
 from .layers.dispatch import undispatched
 from .graph.node import TensorBase
 
@@ -23,6 +23,7 @@ from .graph.op import REGISTRY, Op
 from .tensor.layouts import _as_subclass
 from .ops import overload_of
 from .tensor import Tensor
+from .layers.needed import Needed
 
 # %% ../nbs/tensor/10_overrides.ipynb #4d85f261
 class _Enabled(threading.local):
@@ -113,7 +114,7 @@ def _init_subclass(cls, **kwargs):
         cls._bare = TensorBase._bare
     else:
         cls._bare = property(_none)
-        for name in ('overrides', 'subclasses'): LAYERS.switch(name, True)
+        for name in ('overrides', 'subclasses'): LAYERS.plugged[name].need(cls)
 
 def _none(self):
     raise AttributeError('_bare')
@@ -167,12 +168,13 @@ def _asked(func, kinds, args, kwargs):
     )
 
 # %% ../nbs/tensor/10_overrides.ipynb #cc9ec253
-class Overrides(Layer):
+class Overrides(Needed):
     "Asks modes, and classes of tensors, that answer in a function's place."
 
     mode = 'functions'
 
     def around(self, call, inner):
+        if self.awake and not self.alive: self.fade()
         kinds = _overriding(call.args) if ENABLED.functions else []
         if kinds or LOCAL.modes.functions:
             return _asked(call.op.direct, kinds, call.args, call.statics)
@@ -186,12 +188,13 @@ def _foreign(kind):
 
 def _answer(op, args, statics): return _asked(op.direct, _overriding(args), args, statics)
 
-class Subclasses(Layer):
+class Subclasses(Needed):
     """The result of an operation as the class of one of its tensors computes it, if one of them
     does; otherwise the kernel's.
     """
 
     def compute(self, call, inner):
+        if self.awake and not self.alive: self.fade()
         found = _computed(call.op, call.args, call.statics)
         return inner(call) if found is NotImplemented else found
 

@@ -1,15 +1,20 @@
 """Layers: each can be taken away, any two work together, and what they did ends with them."""
 
+import copy
+import gc
+import pickle
 import subprocess
 import sys
 from itertools import combinations
 
+import numpy as np
 import pytest
 from conftest import ROOT
 
 import autograd_nb as torch
 import autograd_nb.utils.capture  # noqa: F401 (plugs its layer in)
 from autograd_nb.graph.modes import LAYERS, LOCAL, SWITCH, Layer, at_work
+from autograd_nb.graph.op import REGISTRY
 from autograd_nb.layers.dispatch import Computing
 from autograd_nb.layers.observers import observe
 from autograd_nb.layers.order import ORDER
@@ -83,7 +88,7 @@ MODULES = sorted(path.stem for path in (ROOT / "autograd_nb" / "layers").glob("*
 # rooms that others build upon: these go with them
 BELOW = {
     "arguments": {"codegen", "device"}, "codegen": {"device"}, "extras": {"inference"}, "fast": {"codegen", "device"}, "forward": {"device"},
-    "hooks": {"anomaly", "saved", "lazy"}, "names": {"formal"}, "source_lines": {"versions", "anomaly", "saved"}, "versions": {"saved"},
+    "hooks": {"anomaly", "saved", "lazy"}, "needed": {"complex", "device", "half", "hooks", "inference", "views", "anomaly", "saved", "lazy"}, "names": {"formal"}, "source_lines": {"versions", "anomaly", "saved"}, "versions": {"saved"},
 }
 
 
@@ -177,11 +182,228 @@ def test_a_layer_of_ones_own():
     assert (products.forward, products.backward) == (10, 15)
 
 
-def test_nothing_sticks():
-    "After modes, hooks and a device's absence, an operation is again its generated code and nothing else."
-    before = SWITCH.busy
-    for make in MODES.values():
-        with make(): torch.ones(2) * 3
-    x = torch.ones(2, requires_grad=True)
-    x.register_hook(lambda g: g).remove()
-    assert SWITCH.busy == before and not LOCAL.modes.special and not LOCAL.modes.stack().close
+def settle():
+    "Let layers notice that nothing needs them any more."
+    gc.collect()
+    for _ in range(20): torch.ones(2) * 3
+    torch.ones(2, requires_grad=True).sum().backward()
+
+
+def bfloat16():
+    x = torch.ones(3, dtype=torch.bfloat16, requires_grad=True)
+    (x * x).float().sum().backward()
+
+
+def cast_to_bfloat16():
+    x = torch.ones(3, requires_grad=True)
+    x.bfloat16().sum().float().backward()
+
+
+def complex_numbers():
+    z = torch.ones(3, dtype=torch.complex64, requires_grad=True)
+    (z * torch.ones(3)).abs().sum().backward()
+
+
+def made_complex():
+    x = torch.ones(4, requires_grad=True)
+    (torch.fft.rfft(x) * torch.complex(torch.ones(3), x[:3])).abs().sum().backward()
+
+
+def leaf_hook():
+    x = torch.ones(3, requires_grad=True)
+    x.register_hook(lambda g: g * 2)
+    x.register_post_accumulate_grad_hook(lambda x: None)
+    (x * 2).sum().backward()
+
+
+def node_hook():
+    y = torch.ones(3, requires_grad=True) * 2
+    y.grad_fn.register_hook(lambda *gs: None)
+    y.grad_fn.register_prehook(lambda gs: None)
+    y.sum().backward()
+
+
+def subclass():
+    class Loud(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None): return super().__torch_function__(func, types, args, kwargs or {})
+
+    class Computing(torch.Tensor):
+        @classmethod
+        def __torch_dispatch__(cls, func, types, args=(), kwargs=None): raise NotImplementedError
+
+    torch.ones(3).as_subclass(Loud) * 2
+
+
+def inference():
+    with torch.inference_mode():
+        x = torch.ones(3) * 2
+        leaf = torch.ones(3).requires_grad_()
+    leaf + torch.ones(3, requires_grad=True), x + torch.ones(3, requires_grad=True)
+    x.data, x[1:]
+
+
+def stale_view():
+    base = torch.ones(3, requires_grad=True) * 2
+    with torch.no_grad(): view = base[:2]
+    base.mul_(3)
+    with pytest.raises(RuntimeError): view * 1
+
+
+def saved_hooks():
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: t.numpy(), torch.from_numpy): y = torch.ones(3, requires_grad=True).exp()
+    y.sum().backward()
+
+
+def dual_numbers():
+    with torch.autograd.forward_ad.dual_level():
+        torch.autograd.forward_ad.unpack_dual(torch.autograd.forward_ad.make_dual(torch.ones(3), torch.ones(3)) * 2)
+
+
+def transforms():
+    torch.func.vmap(torch.func.grad(lambda x: (x * x).sum()))(torch.ones(2, 3))
+
+
+def renamed():
+    torch.ones(2, 3, requires_grad=True).unsafe_split(1)[0].sum().backward()
+
+
+def one_mode(make):
+    def use():
+        with make(): step()
+    return use
+
+
+def device():
+    sys.path.insert(0, str(ROOT / "tests"))
+    import strict_arrays as strict
+
+    from autograd_nb.arrays import cupy_backend as backend
+
+    found, strict.devices = list(backend._found), 1
+    backend.use(strict.library, fused=False)
+    try:
+        (torch.ones(3, device="cuda", requires_grad=True) * 2).sum().backward()
+        assert "device" in SWITCH.odd
+        settle()
+        assert SWITCH.plain and not LAYERS.plugged["device"].on  # though the device is there
+    finally:
+        backend.use(None)
+        backend._found[:] = found
+
+
+CONCERNS = [bfloat16, cast_to_bfloat16, complex_numbers, made_complex, leaf_hook, node_hook, subclass, inference, stale_view, saved_hooks, dual_numbers, transforms, renamed, device]
+CONCERNS += [pytest.param(one_mode(make), id="mode " + name) for name, make in MODES.items()]
+CONCERNS += [pytest.param(one_mode(lambda: torch.autocast("cpu", torch.bfloat16)), id="mode autocast"), pytest.param(one_mode(torch.enable_grad), id="mode grad")]
+EVERY_DAY = ["x * y", "x + 1", "a * b", "-x", "x.sum()", "a.exp()", "x.view(3, 1)", "(a * b).sum().backward()", "(c * 2).sum().backward()"]
+
+
+def state():
+    "Everything that makes an operation or a pass look closer."
+    return {
+        "plain": SWITCH.plain, "busy": SWITCH.busy, "odd": set(SWITCH.odd), "anomaly": SWITCH.anomaly, "special": LOCAL.modes.special,
+        "at work": [layer.name for layer in LAYERS.ordered() if layer.on], "bare": LOCAL.modes.stack().bare,
+    }
+
+
+def frames():
+    "How many functions of Python each everyday statement calls."
+    x, y = torch.ones(3), torch.ones(3)
+    a, b, c = (torch.ones(3, requires_grad=True) for _ in range(3))
+    scope = dict(x=x, y=y, a=a, b=b, c=c)
+    return {line: calls(compile(line, "everyday", "eval"), scope) for line in EVERY_DAY}
+
+
+def calls(code, scope):
+    eval(code, scope)  # the first time compiles
+    found = []
+    sys.setprofile(lambda frame, event, arg: found.append(frame.f_code.co_name) if event == "call" else None)
+    try: eval(code, scope)
+    finally: sys.setprofile(None)
+    return found
+
+
+@pytest.mark.filterwarnings("ignore:Anomaly Detection")
+@pytest.mark.parametrize("use", CONCERNS, ids=lambda use: use.__name__)
+def test_nothing_sticks(use):
+    "After a concern was used and what it needed has gone, operations and passes are what they were before."
+    settle()
+    before, called = state(), frames()
+    assert before["plain"] and before["bare"] is None, "left over from another test"
+    use()
+    settle()
+    assert state() == before and frames() == called
+
+
+ALIVE = {
+    "bfloat16": lambda: torch.ones(3, dtype=torch.bfloat16),
+    "a copy of bfloat16": lambda: copy.deepcopy(torch.ones(3, dtype=torch.bfloat16)),
+    "a pickle of bfloat16": lambda: pickle.loads(pickle.dumps(torch.ones(3, dtype=torch.bfloat16))),
+    "a view of bfloat16": lambda: torch.ones(3, 2, dtype=torch.bfloat16).t()[1],
+    "the data of bfloat16": lambda: torch.ones(3, dtype=torch.bfloat16).data,
+    "a parameter": lambda: torch.nn.Linear(3, 1).bfloat16().weight.detach()[0],
+}
+
+
+@pytest.mark.parametrize("kind", ALIVE)
+def test_what_is_alive_is_seen(kind):
+    "However a tensor of sixteen bits came to be, its sums are of single precision as long as it lives."
+    x = ALIVE[kind]()
+    gc.collect()
+    for _ in range(40): torch.ones(2) * 3
+    torch.ones(2, requires_grad=True).sum().backward()
+    assert SWITCH.odd and x.new_full((300,), 1).sum().item() == 300
+    x = x.repeat(100).fill_(1)
+    assert x.sum().item() == 300 and x.exp().dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("make", ["x * (1 + 2j)", "torch.fft.rfft(x)[:3] * (1 + 2j)", "torch.complex(x, x) * c", "x * c", "c * x", "torch.view_as_complex(torch.stack([x, x], 1)) * c", "x.to(torch.complex64) * c", "Doubled.apply(x) * c", "torch.linalg.eigvals(torch.diag(x)) * c"])
+def test_graphs_of_complex_numbers_keep_their_conjugates(make):
+    "A graph whose only complex values are inside of it, though other passes run and find nothing complex alive."
+    class Doubled(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x): return torch.from_numpy(x.detach().numpy() * (2 + 1j)).to(torch.complex64)
+        @staticmethod
+        def backward(ctx, g): return (g * (2 - 1j)).real
+
+    def gradient(others):
+        x = torch.tensor([0.5, -1.0, 2.0], requires_grad=True)
+        c = torch.tensor([1 + 2j, -1j, 0.5 - 1j])
+        out = torch.view_as_real(eval(make, dict(torch=torch, x=x, c=c, Doubled=Doubled)) + 0).sum(0)
+        loss = out[0] * 2 + out[1]
+        del c, out
+        if others:
+            gc.collect()
+            for _ in range(3): torch.ones(2, requires_grad=True).sum().backward()
+        loss.backward()
+        return x.grad.tolist()
+
+    z = torch.ones(1, dtype=torch.complex64, requires_grad=True)  # keeps the layer at work
+    expected = gradient(False)
+    del z
+    assert gradient(True) == expected
+
+
+def test_operations_that_make_complex_numbers_say_so():
+    "An operation whose results are complex though its operands are real has the trait `new_kind`."
+    for op in REGISTRY.values():
+        for sample in op.samples:
+            statics = sample[-1] if isinstance(sample[-1], dict) else {}
+            rng = np.random.default_rng(0)
+            arrays = [s(rng) if callable(s) else s for s in sample if not isinstance(s, dict)]
+            if any(getattr(a, "dtype", np.dtype("f8")).kind == "c" for a in arrays): continue
+            found = LAYERS.computed(op, arrays, statics)
+            found = found if isinstance(found, (list, tuple)) else [found]
+            if any(np.asarray(r).dtype.kind == "c" for r in found): assert op.new_kind, op
+    assert {name for name, op in REGISTRY.items() if op.new_kind} >= {"to", "rfft", "eig", "eigvals", "complex_of", "view_as_complex"}
+
+
+def test_hooks_removed_and_hung_up_again():
+    "A leaf without hooks needs no plan; hooks that come later see sums again."
+    x, seen = torch.ones(3, requires_grad=True), []
+    x.register_hook(lambda g: None).remove()
+    x.sum().backward()
+    assert not LAYERS.plugged["leaf_hooks"].on
+    x.register_hook(lambda g: seen.append(g.tolist()))
+    (x * 2 + x * 3).sum().backward()
+    assert seen == [[5.0] * 3]

@@ -28,7 +28,7 @@ from ..graph.modes import LOCAL, SWITCH
 from ..layers.observers import Applied
 from ..layers.versions import JOURNAL
 from autograd_nb.graph.node import (
-    Node, OutputEdge, TensorBase, renumber, tensor_like, tensor_of, wire_node
+    NEW_KINDS, Node, OutputEdge, TensorBase, renumber, tensor_like, tensor_of, wire_node
 )
 from ..layers.views import VIEWS
 from ..layers.saved import Packed, SavedTensor, restored
@@ -672,6 +672,9 @@ def _produce(ctx, outputs, fixed, recording=True):
     ]
     ctx.shape = ctx.produced[0][0] if len(outputs) == 1 else tuple(p[0] for p in ctx.produced)
     renumber(ctx)
+    if recording:
+        for _, dtype, _ in ctx.produced:
+            if dtype is not None and dtype.kind in NEW_KINDS: NEW_KINDS[dtype.kind](ctx)
     ctx.code, ctx.lasti = caller()
 
 # %% ../../nbs/autograd/02_function.ipynb #bf08d702

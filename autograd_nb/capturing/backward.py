@@ -15,9 +15,10 @@ from ..graph import engine
 from ..graph.apply import as_array, unbroadcast
 from ..graph.modes import LAYERS, LOCAL, Layer
 from ..graph.node import AccumulateGrad, OutputEdge, TensorBase
-from ..layers.complex import CONJUGATES, conjugate
+from ..layers.complex import conjugate
 from ..layers.dispatch import on_tensors
-from ..layers.half import BF16, HALF, rounded_gradient
+from ..layers.half import BF16, rounded_gradient
+from ..layers.hooks import LEAF_HOOKS
 from ..layers.versions import JOURNAL
 from autograd_nb.capturing.operations import (
     Again, ArrayCalls, CallArguments, Calls, Making, OperationCalls, OperationLines, Operations,
@@ -138,7 +139,7 @@ class Arrivals:
             if (
                 node.grad is not None
                 and node not in walk.fresh
-                and not LAYERS.planned
+                and not LEAF_HOOKS.on
                 or len(came) == walk.arrivals.get(node)
             ):
                 self.accumulate(node)
@@ -306,8 +307,8 @@ class Rules:
             given=given,
             single=len(step.grads_in) == 1,
             note=f'{n.name()}  {place_of(n.code, n.lasti)}',
-            complex=CONJUGATES.on and op.holomorphic and given.dtype.kind == 'c',
-            half=HALF.on and given.dtype is BF16 and op.name != 'to' and not op.elementwise,
+            complex=op.holomorphic and given.dtype.kind == 'c',
+            half=given.dtype is BF16 and op.name != 'to' and not op.elementwise,
             fixes=getattr(n, 'input_specs', None) if op.elementwise or op.variadic else None,
         )
         if job.complex: job.g = self.call_line([None], conjugate, [g], note='conjugate')

@@ -17,7 +17,7 @@ from ..graph.modes import LOCAL
 from ..graph.node import AccumulateGrad, TensorBase
 from ..graph.pytree import tree_flatten
 from ..layers.device import kernel_of
-from ..layers.half import BF16, HALF
+from ..layers.half import BF16
 from ..layers.saved import Packed
 from ..layers.versions import JOURNAL
 from .program import line_of, overwrite, renamed
@@ -78,7 +78,7 @@ class OperationLines:
         "The line of an operation."
         note = f'{op.name}  {line_of()}'
         half = (
-            HALF.on and not op.view and any(is_array(a) and a.dtype is BF16 for a in arrays)
+            not op.view and any(is_array(a) and a.dtype is BF16 for a in arrays)
         )
         if op.outputs == 1 and not op.view and not half and not op.variadic:
             values = [(a, self.name_of(a)) if is_array(a) else (a, None) for a in arrays]

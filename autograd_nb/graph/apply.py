@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['common_dtype', 'OPERATIONS', 'FLAVOUR_OF_ARRAY', 'Call', 'apply', 'plainly', 'coerce', 'operand_dtype', 'unbroadcast',
-           'in_dtype', 'as_array', 'run_kernel', 'computed', 'make_node', 'keep', 'flavour_of']
+           'in_dtype', 'as_array', 'run_kernel', 'computed', 'make_node', 'keep', 'new_here', 'flavour_of']
 
 # %% ../../nbs/graph/04_apply.ipynb #6a700455
 import functools
@@ -212,7 +212,11 @@ def keep(call, node):
     for field in node.asked: setattr(node, field, call.options[field])
     if op.elementwise or op.variadic: node.input_specs = tuple(call.specs)
     kind = result.dtype.kind
-    if kind in NEW_KINDS: NEW_KINDS[kind]()
+    if kind in NEW_KINDS and new_here(call, node, kind): NEW_KINDS[kind](node)
+
+def new_here(call, node, kind):
+    "Whether no node that this one leads to is known to be of this kind of numbers."
+    return call.op.variadic or call.args[node.positions[0]]._array.dtype.kind != kind
 
 def flavour_of(call):
     "The flavour of node that the arrays of a call ask for, or None."

@@ -469,13 +469,14 @@ def run(tensors, grads, keep, graph, inputs=None, accumulate=False):
     stack = modes.composed
     if stack is None or stack.epoch != LAYERS.epoch: stack = modes.stack()
     for starting in stack.starting: starting([t._node for t in tensors])
+    if stack.epoch != LAYERS.epoch: stack = modes.stack()  # a layer has gone to rest
     starts = root_gradients(tensors, grads, recorded)
     if inputs is not None:
         if accumulate:
             for t in inputs: t.retain_grad()
         wanted = edges_of(inputs)
         plan = Plan([e for e, _ in starts], wanted, accumulate)
-    elif recorded or stack.planned or LAYERS.planned or len(starts) > 1 and starts_at_leaf(starts):
+    elif recorded or stack.planned or len(starts) > 1 and starts_at_leaf(starts):
         plan = Plan([e for e, _ in starts])
     task = Task(starts, plan, keep, recorded, stack=stack)
     outer, before = modes.task, (modes.grad, modes.saving)

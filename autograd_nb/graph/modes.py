@@ -14,39 +14,42 @@ import inspect
 import threading
 import warnings
 from collections.abc import Callable
+from copy import copy
 from itertools import count
 
 # %% ../../nbs/graph/01_modes.ipynb #01a51df8
 class Switch:
-    """`plain` is True while every thread is in the default modes. `anomaly`: new nodes remember the
-    stack of their making, in all threads; `check_nan`: gradients are searched for NaN as well;
-    `odd`: anomaly detection or bfloat16 has been seen, so that operations must look for them.
+    """`plain` is True while every thread is in the default modes, and no layer has to look at the
+    operands of each operation. `anomaly`: new nodes remember the stack of their making, in all
+    threads; `check_nan`: gradients are searched for NaN as well.
     """
 
-    __slots__ = ('plain', 'busy', 'lock', 'anomaly', 'check_nan', 'odd')
+    __slots__ = ('plain', 'busy', 'odd', 'lock', 'anomaly', 'check_nan')
 
     def __init__(self):
-        self.plain, self.busy, self.lock, self.anomaly, self.check_nan, self.odd = (
-            True,
-            0,
-            threading.Lock(),
-            False,
-            True,
-            False,
-        )
+        self.plain, self.anomaly, self.check_nan = True, False, True
+        self.busy = 0  # how many threads are not in the default modes
+        self.odd = set()  # the names of layers whose guards operations ask
+        self.lock = threading.RLock()
 
     def shift(self, by):
         "Count one more (`by=1`) or one fewer (`by=-1`) thread that is not in the default modes."
         with self.lock:
             self.busy += by
-            self.plain = self.busy == 0
+            self.plain = self.busy == 0 and not self.odd
+
+    def heed(self, name, on):
+        "Have operations ask the guard of a layer, or no more."
+        with self.lock:
+            if on: self.odd.add(name)
+            else: self.odd.discard(name)
+            self.plain = self.busy == 0 and not self.odd
 
     def watch(self, anomaly, check_nan=True):
         "Turn anomaly detection on or off."
-        before, self.anomaly, self.check_nan = self.anomaly, bool(anomaly), bool(check_nan)
-        if self.anomaly: self.odd = True
+        self.anomaly, self.check_nan = bool(anomaly), bool(check_nan)
         LAYERS.switch('anomaly', self.anomaly)
-        if before != self.anomaly: self.shift(1 if anomaly else -1)
+        self.heed('anomaly', self.anomaly)
 
 SWITCH = Switch()
 
@@ -295,12 +298,13 @@ class Plugged:
         layer = self.plugged.get(name)
         if layer is not None and layer.on is not on:
             layer.on = on
-            self.changed()
+            self.everywhere = None
+            self.epoch += 1  # what threads have composed is out of date
 
     def changed(self):
         self.stacks.clear()
         self.everywhere = None
-        self.epoch += 1  # what threads have composed is out of date
+        self.epoch += 1
 
     def ordered(self):
         "The layers, the outermost first; one that is not in the order goes outside of all others."
@@ -308,7 +312,6 @@ class Plugged:
             n for n in self.order if n in self.plugged
         ]
         return [self.plugged[n] for n in names]
-
 
 # %% ../../nbs/graph/01_modes.ipynb #370cc46c
 class Layers(Plugged):
@@ -321,8 +324,6 @@ class Layers(Plugged):
         self.writes = NoWrites()
         self.rules = None  # makes `run` and `run_graph` for a class of nodes
         self.defined = []  # called with each new operation
-        # keys of all that has passes plan ahead, so that a leaf's gradients are summed first
-        self.planned = set()
 
     def ground(self, apply, kernel, computed):
         """Say what is innermost: what applies a call plainly, what computes it, and what gives the
@@ -354,6 +355,9 @@ class Layers(Plugged):
     def stack_of(self, chosen):
         found = self.stacks.get(chosen)
         if found is None: found = self.stacks[chosen] = Stack(chosen, self)
+        elif found.epoch != self.epoch:  # the same layers as once before
+            found = self.stacks[chosen] = copy(found)
+            found.epoch = self.epoch
         return found
 
 LAYERS = Layers()

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['NEW_TENSORS', 'NEW_KINDS', 'WRAPPERS', 'TensorBase', 'added_to', 'Linked', 'Keeping', 'Unpacking', 'Node',
-           'OutputEdge', 'renumber', 'wire_node', 'AccumulateGrad', 'Unreached', 'tensor_like', 'tensor_of',
-           'as_tensor', 'aligned', 'unaligned']
+           'OutputEdge', 'renumber', 'wire_node', 'AccumulateGrad', 'Unreached', 'announced', 'tensor_like',
+           'tensor_of', 'as_tensor', 'aligned', 'unaligned']
 
 # %% ../../nbs/graph/02_node.ipynb #7747425b
 import threading
@@ -233,7 +233,7 @@ class AccumulateGrad(Node):
         self.array, self.ref = tensor._array, weakref.ref(tensor)
         self.shape, self.dtype = tensor._array.shape, tensor._array.dtype
         kind = self.dtype.kind
-        if kind in NEW_KINDS: NEW_KINDS[kind]()
+        if kind in NEW_KINDS: NEW_KINDS[kind](self)
         for noted in LOCAL.modes.stack().leaf: noted(self)
 
     def name(self): return 'torch::autograd::AccumulateGrad'
@@ -266,16 +266,25 @@ class Unreached(Node):
     def run_graph(self, g): return ()
 
 # %% ../../nbs/graph/02_node.ipynb #113a07da
-# kind of dtype -> what to call when there is a tensor of it, or a node
+# kind of dtype, or class of arrays -> what to call with the array of a new tensor; kind of dtype
+# -> what to call with a new node whose results are of that kind
 NEW_TENSORS, NEW_KINDS = {}, {}
+
+def announced(array):
+    "`array`, which a tensor is to hold, once those who care for its kind of numbers know of it."
+    kind = array.dtype.kind
+    if kind in NEW_TENSORS: NEW_TENSORS[kind](array)
+    if array.__class__ in NEW_TENSORS: NEW_TENSORS[array.__class__](array)
+    return array
 
 def tensor_like(array, node=None):
     "A new tensor around `array` with the edge `node`."
     kind = array.dtype.kind
-    if kind in NEW_TENSORS: NEW_TENSORS[kind]()
-    # NumPy's numbers cannot be written to
-    if array.__class__ is not ndarray and isinstance(array, generic):
-        array = asarray(array)
+    if kind in NEW_TENSORS: NEW_TENSORS[kind](array)
+    if array.__class__ is not ndarray:
+        # NumPy's numbers cannot be written to
+        if isinstance(array, generic): array = asarray(array)
+        elif array.__class__ in NEW_TENSORS: NEW_TENSORS[array.__class__](array)
     out = _new(_tensor_class[0])
     out._array, out._node = array, node
     out._meta = None if SWITCH.plain else LOCAL.modes.meta

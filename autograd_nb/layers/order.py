@@ -17,6 +17,7 @@ ORDER = (
     'source_lines',  # whoever hears of a node may ask for its line
     'profiler',  # times everything inside, casts and transforms included
     'hooks',  # see gradients as rules give them, conjugated and rounded
+    'leaf_hooks',  # have gradients summed before the hooks of leaves see them
     'overrides',  # a class that answers in the function's place may do without all that follows
     'autocast',  # casts what the user passed, once, before transforms take it apart
     'transforms',  # vmap, jvp and grad levels take the call apart into plain ones
@@ -24,6 +25,7 @@ ORDER = (
     'subclasses',  # classes that compute for themselves, unless such a mode has done so
     'views',  # refuses views that lost their history
     'inference',  # what depends on inference tensors alone is not recorded
+    'inference_leaves',  # has operations look for those that require grad
     'lazy',  # marks nodes of large arrays, whose gradients may be put off
     'capture',  # writes down what the rules are given
     'conjugates',  # come in around the rules alone

@@ -8,17 +8,19 @@ __all__ = ['VIEWS', 'Views', 'watch_stale', 'refuse_stale']
 # %% ../../nbs/layers/10_views.ipynb #ed8fe4e1
 import weakref
 
-from ..graph.modes import LAYERS, LOCAL, SWITCH, Gaps, Layer
+from ..graph.modes import LAYERS, LOCAL, Gaps
 from ..graph.node import TensorBase
+from .needed import Needed
 
 # %% ../../nbs/layers/10_views.ipynb #e6c0ef5c
-class Views(Layer):
+class Views(Needed):
     "Refuses operands that come from such views."
 
+    heeded = True
+
     def __init__(self):
-        # nodes of views that lost their history and must not be used; while there are any, or may
-        # be, every operation looks closer
-        self.stale = weakref.WeakSet()
+        super().__init__()
+        self.stale = weakref.WeakSet()  # nodes of views that must not be used
 
     def around(self, call, inner):
         if call.op.rules and not LOCAL.modes.quiet:
@@ -33,18 +35,13 @@ VIEWS = Views()
 def watch_stale(node):
     "From now on, operations refuse inputs that come from `node`, with its `error`."
     VIEWS.stale.add(node)
-    if not VIEWS.on:
-        SWITCH.odd = True
-        LAYERS.switch('views', True)
-        SWITCH.shift(1)
+    VIEWS.need(node)
 
 def refuse_stale(edges):
     "Raise the error of a stale view among those that `edges` lead to."
     for e in edges:
         if e in VIEWS.stale: raise e.error
-    if not VIEWS.stale and VIEWS.on:
-        LAYERS.switch('views', False)
-        SWITCH.shift(-1)
+    if not VIEWS.alive and VIEWS.on: VIEWS.fade()
 
 Gaps.guards['views'] = lambda op, names, pair: ['VIEWS.on']
 Gaps.scope['VIEWS'] = VIEWS

@@ -7,7 +7,7 @@ __all__ = ['around', 'Parameter', 'need_tensor', 'Buffer', 'UninitializedParamet
 
 # %% ../../nbs/nn/01_parameter.ipynb #14feabd2
 from ..creation import zeros
-from ..layers.inference import INFERENCE
+from ..layers.inference import inference_extras
 from ..graph.node import TensorBase
 from ..overrides import disabled
 from ..tensor import Tensor
@@ -19,7 +19,7 @@ def around(cls, data):
     self._array, self._node, self._meta = (
         data._array,
         None,
-        INFERENCE if data.is_inference() else None,
+        inference_extras() if data.is_inference() else None,
     )
     return self
 

@@ -24,7 +24,6 @@ from ..arrays import lapack
 from ..arrays.numpy_backend import column_major, row_major, xp
 from ..graph.modes import constant_input
 from ..graph.node import TensorBase, tensor_like
-from ..layers.complex import note_complex
 from ..graph.op import Fixed, N, Z, op
 from .linalg import matmul
 from autograd_nb.ops.pointwise import (
@@ -806,6 +805,7 @@ def _eig_jvp(tangents, values, out, statics):
     batch=batch_of_matrices,
     jvp=_eig_jvp,
     outputs=2,
+    new_kind=True,
     holomorphic=False,
     node='LinalgEigBackward0',
     samples=[(Spread(3, 3),), (Spread(2, 2),)],
@@ -815,7 +815,6 @@ def eig(x):
     need_matrices(x, 'linalg.eig')
     w, v = np.linalg.eig(x)
     kind = np.result_type(x.dtype, np.complex64)
-    note_complex()
     return np.asarray(w).astype(kind), np.asarray(v).astype(kind)
 
 eig.vjp(x=eig_rule)
@@ -827,6 +826,7 @@ eig.vjp(x=eig_rule)
         0
     ],
     holomorphic=False,
+    new_kind=True,
     node='LinalgEigvalsBackward0',
     samples=[(Spread(3, 3),), (ComplexSquare(2, 2),)],
 )

@@ -12,7 +12,6 @@ from ..arrays.numpy_backend import laid
 from ..graph.modes import constant_input
 from ..graph.node import TensorBase, tensor_like
 from ..graph.op import N, Z, linear, op
-from ..layers.complex import note_complex
 from .shape import shift
 
 # %% ../../nbs/ops/22_fourier.ipynb #0c4d017d
@@ -82,6 +81,7 @@ def mirrored_bins(like, n, dim, factor):
     return constant_input(tensor_like(half)) if isinstance(like, TensorBase) else half
 
 @op(
+    new_kind=True,
     jvp=linear,
     batch=_fft_batch,
     holomorphic=False,
@@ -96,7 +96,6 @@ def rfft(x, *, dim, norm='backward'):
     """The first half, bins 0 to n // 2, of the discrete Fourier transform of real numbers along
     `dim`.
     """
-    note_complex()
     out = np.fft.rfft(x, None, dim, norm)
     return innermost(out.astype(np.result_type(x.dtype, np.complex64), copy=False), x, (dim,))
 

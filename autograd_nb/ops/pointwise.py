@@ -25,8 +25,7 @@ from ..arrays.cupy_backend import fetch, is_far, send, transfer
 from ..arrays.numpy_backend import element, in_rows, like_operands, xp
 from ..graph.apply import unbroadcast
 from ..graph.node import TensorBase
-from ..layers.complex import note_complex
-from ..layers.half import watch_bfloat16
+from ..layers.half import HALF
 from ..graph.op import Fixed, N, Z, linear, op, symmetric
 from .shape import all_batched, expand, pointwise, reshape, sum_to_size
 
@@ -1147,16 +1146,17 @@ clone.vjp(x=lambda g: g)
 
 @op(
     jvp=linear,
+    new_kind=True,
     batch=pointwise,
     node='ToCopyBackward0',
     samples=[(N(3, 4), dict(dtype=np.dtype('f8')))],
 )
 def to(x, *, dtype):
     "`x` in another dtype (NumPy's); the gradient comes back in its own."
-    if dtype.kind == 'V': watch_bfloat16()
-    if dtype.kind == 'c': note_complex()
-    elif x.dtype.kind == 'c' and dtype.kind != 'b': x = x.real
-    return x.astype(dtype)
+    if x.dtype.kind == 'c' and dtype.kind not in 'bc': x = x.real
+    out = x.astype(dtype)
+    if dtype.kind == 'V': HALF.need(out)
+    return out
 
 to.vjp(x=lambda g, x_dtype: to(g, dtype=x_dtype))
 

@@ -20,7 +20,6 @@ import math
 import numpy as np
 from ..arrays.dtypes import type_name
 from ..arrays.numpy_backend import in_rows, like_operands, xp
-from ..layers.complex import note_complex
 from ..graph.op import Fixed, N, Z, linear, op
 from autograd_nb.ops.pointwise import (
     _ERF_A, _ERF_B, _ERF_C, _ERF_D, _ERF_P, _ERF_Q, _poly, allowed, away, binary, conj_physical,
@@ -908,13 +907,13 @@ imag.vjp(x=lambda g: g * 1j)
     jvp=linear,
     batch=lambda op, v, b, s: op(*_both(v, b)),
     holomorphic=False,
+    new_kind=True,
     promote='same',
     node='ComplexBackward0',
     samples=[(N(3, 4), N(3, 4))],
 )
 def complex_of(x, y):
     "The complex numbers with real part `x` and imaginary part `y`."
-    note_complex()
     out = xp.empty(np.broadcast_shapes(x.shape, y.shape), np.result_type(x.dtype, np.complex64))
     out.real, out.imag = x, y
     return out
@@ -948,6 +947,7 @@ view_as_real.vjp(x=lambda g: view_as_complex(g))
     batch=lambda op, v, b, s: op(v[0]),
     view=True,
     holomorphic=False,
+    new_kind=True,
     samples=[(N(3, 2),)],
 )
 def view_as_complex(x):
@@ -961,7 +961,6 @@ def view_as_complex(x):
     if x.shape[-1] != 2:
         raise RuntimeError('Tensor must have a last dimension of size 2')
     if x.strides[-1] != x.itemsize: x = np.ascontiguousarray(x)
-    note_complex()
     return x.view(np.result_type(x.dtype, np.complex64))[..., 0]
 
 view_as_complex.vjp(x=lambda g: view_as_real(g))

@@ -15,9 +15,8 @@ from ..forms import hang_methods
 from ..functions import into
 from ..graph.op import bind
 from ..graph.modes import LOCAL
-from ..graph.node import TensorBase, _tensor_class
+from ..graph.node import TensorBase, _tensor_class, announced
 from ..graph.op import REGISTRY
-from ..layers.inference import INFERENCE
 from ..printing import format_tensor
 from .arithmetic import ComplexParts, Operators, Transposed
 from .conversion import Numbers, NumpyProtocol, Scalars, Ufuncs
@@ -89,9 +88,9 @@ class Tensor(TensorBase):
             array = np.zeros([int(a) for a in args] or 0, get_default_dtype().numpy)
         self = TensorBase.__new__(cls)
         self._array, self._node, self._meta = (
-            array,
+            announced(array),
             None,
-            INFERENCE if LOCAL.modes.inference else None,
+            LOCAL.modes.meta,
         )
         if requires_grad: self.requires_grad_()
         return self

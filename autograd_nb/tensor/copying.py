@@ -12,9 +12,8 @@ from ..arrays.cupy_backend import fetch, is_far, library_of, send
 from ..arrays.numpy_backend import memory_of
 from ..graph.errors import called, teach
 from ..graph.modes import LOCAL
-from ..graph.node import TensorBase
+from ..graph.node import TensorBase, announced
 from ..layers.extras import TensorExtras
-from ..layers.inference import INFERENCE
 from ..layers.versions import JOURNAL
 from .devices import device, index_like, index_of
 from .memory import copied_memory
@@ -23,7 +22,7 @@ from .memory import copied_memory
 def _rebuild(cls, array, requires_grad, attributes, index=None):
     out = TensorBase.__new__(cls)
     if index is not None: array = send(array, index_of(device('cuda', index)))
-    out._array, out._node, out._meta = array, None, INFERENCE if LOCAL.modes.inference else None
+    out._array, out._node, out._meta = announced(array), None, LOCAL.modes.meta
     if requires_grad: out.requires_grad_()
     if attributes: out.__dict__.update(attributes)
     return out
@@ -52,7 +51,7 @@ def _copy_memory(x, out, memo):
     copy, first = copied_memory(array, memo)
     flat = memory_of(copy, array.dtype)[x.storage_offset() :]
     see = library_of(flat).lib.stride_tricks.as_strided
-    out._array = see(flat, array.shape, array.strides)
+    out._array = announced(see(flat, array.shape, array.strides))
     if out._meta is not None: return
     if not first:
         out._meta = TensorExtras()
@@ -81,7 +80,7 @@ class DeepCopy:
             )
         if id(self) in memo: return memo[id(self)]
         out = memo[id(self)] = TensorBase.__new__(type(self))
-        out._node, out._meta = None, INFERENCE if LOCAL.modes.inference else None
+        out._node, out._meta = None, LOCAL.modes.meta
         _copy_memory(self, out, memo)
         if self._node is not None:
             out.requires_grad_()

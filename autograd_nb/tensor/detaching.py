@@ -15,7 +15,7 @@ from ..graph.modes import LOCAL, SWITCH
 from ..graph.node import AccumulateGrad, TensorBase, tensor_of
 from ..layers.extras import TensorExtras
 from ..graph.op import REGISTRY
-from ..layers.inference import INFERENCE
+from ..layers.inference import inference_extras
 from ..layers.versions import JOURNAL
 from .gradients import _undeletable
 from .views import _follow
@@ -34,7 +34,7 @@ class Detaching:
             return self.data  # an inference tensor that counts versions and may be written to
         out = tensor_of(self._array)
         if meta is not None and meta.inference:
-            out._meta = INFERENCE
+            out._meta = inference_extras()
             return out
         root = self if meta is None or meta.base is None else meta.base
         out._meta, first = TensorExtras(), root._meta
@@ -82,7 +82,8 @@ class Data:
         own = array.__class__ is np.ndarray and (SWITCH.plain or LOCAL.modes.tape is None)
         out = tensor_of(array.view() if own else array)
         out._meta = meta = TensorExtras()
-        meta.version, meta.inference = JOURNAL.apart(out._array), self.is_inference()
+        meta.version = JOURNAL.apart(out._array)
+        if self._meta is not None: meta.inference = self._meta.inference
         return out
 
     @data.deleter
@@ -107,7 +108,7 @@ class Data:
             )
         JOURNAL.share(self._array, value._array)
         self._array = value._array
-        if value.is_inference(): self._meta = INFERENCE
+        if value.is_inference(): self._meta = inference_extras()
         if leaf.__class__ is AccumulateGrad:
             if leaf.dtype == leaf.array.dtype: leaf.dtype = value._array.dtype
             leaf.array, leaf.shape = value._array, value._array.shape
@@ -156,4 +157,4 @@ class ViewFacts:
         record = JOURNAL.of(self._array)
         return 0 if record is None else record.count
 
-    def is_inference(self): return self._meta is not None and self._meta.inference
+    def is_inference(self): return self._meta is not None and bool(self._meta.inference)

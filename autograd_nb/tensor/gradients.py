@@ -23,7 +23,7 @@ from ..graph.modes import LOCAL, SWITCH
 from ..graph.node import AccumulateGrad, OutputEdge, TensorBase, Unreached, tensor_of
 from ..layers.extras import GradBox, extras_of
 from ..layers.hooks import LeafHooks, attach, hooks_of
-from ..layers.inference import watch_inference
+from ..layers.inference import LEAVES
 from ..layers.versions import JOURNAL
 from .backward import backward
 from .views import StaleView, _LEAVES, _follow, lose_views
@@ -44,7 +44,7 @@ def _become_leaf(x):
     if x._array.dtype.kind not in 'fc' and x._array.dtype != bfloat16.numpy:
         raise not_float_error(x)
     meta = x._meta
-    if meta is not None and meta.inference: watch_inference()
+    if meta is not None and meta.inference: LEAVES.need(x)
     leaf = None if meta is None or meta.former is None else meta.former()
     if leaf is None or leaf.array is not x._array: leaf = AccumulateGrad(x)
     leaf.__class__ = AccumulateGrad  # it may have been left for good
@@ -370,7 +370,7 @@ def _idle_hooks(x):
     "The hooks of a tensor that no gradient reaches, kept for the day on which one does."
     meta = extras_of(x)
     if meta.hooks is None: meta.hooks = LeafHooks()
-    return meta.hooks
+    return meta.hooks.planned_for()
 
 # %% ../../nbs/tensor/methods/07_gradients.ipynb #9f1a75a0
 class TensorHooks:

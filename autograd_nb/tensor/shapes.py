@@ -21,7 +21,6 @@ from ..graph.node import TensorBase
 from ..layers.extras import TensorExtras
 from ..layers.names import recorded_as, rename
 from ..graph.op import REGISTRY
-from ..layers.inference import INFERENCE
 from ..layers.versions import Writes
 from ..transforms.levels import WRAPPERS
 
@@ -192,7 +191,7 @@ def _unwatched(name, function, node='UnsafeSplitBackward0'):
         outs = function(*args, **kwargs)
         for o in outs:
             rename(o, node)
-            if o.__class__ not in WRAPPERS and o._meta is not INFERENCE and o._meta is not None:
+            if o.__class__ not in WRAPPERS and o._meta is not None and not o._meta.shared:
                 o._meta = TensorExtras()
                 o._meta.version = Writes()
         return outs

@@ -19,14 +19,14 @@ from autograd_nb.graph.node import (
 from ..layers.extras import GradBox, TensorExtras, extras_of
 from ..graph.op import REGISTRY
 from ..layers.hooks import hooks_of
-from ..layers.inference import INFERENCE
+from ..layers.inference import inference_extras
 from ..layers.source_lines import caller
 from ..layers.views import VIEWS, watch_stale
 
 # %% ../../nbs/tensor/methods/02_views.ipynb #de6e2490
 def view_meta(x, o):
     """The `TensorExtras` of `o`, a result of a view operation on `x`; None if it turned out to be a
-    copy; `INFERENCE` for an inference tensor.
+    copy; `inference_extras()` for an inference tensor.
     """
     mx, whole, part = x._meta, x._array, o._array.base
     if (
@@ -34,20 +34,20 @@ def view_meta(x, o):
         and (part is None or part is not whole.base)
         and storage_of(o._array) is not storage_of(whole)
     ):
-        return INFERENCE if LOCAL.modes.inference else None
+        return LOCAL.modes.meta
     meta = TensorExtras()
     if mx is None:
         base, known = x, TensorExtras()
         x._meta = known
         known.views = [weakref.ref(o)]
     else:
-        if mx.inference: return INFERENCE
+        if mx.inference: return inference_extras()
         base = x if mx.base is None else mx.base
         known = base._meta
         if mx.version is not None: meta.version = mx.version
         if mx.view is not None: meta.view = mx.view
         if known is None: known = base._meta = TensorExtras()
-        elif known is INFERENCE: known = extras_of(base)
+        elif known.shared: known = extras_of(base)
         views = known.views
         if views is None:
             views = known.views = []
@@ -71,7 +71,7 @@ def view_metas(x, outs, many):
     """
     if not outs: return
     first = outs[0]._meta = view_meta(x, outs[0])
-    if first is None or first is INFERENCE or not many:
+    if first is None or first.shared or not many:
         for o in outs[1:]: o._meta = view_meta(x, o)
         return
     # where the making of it was recorded, that it is one of several says more than what `x` was

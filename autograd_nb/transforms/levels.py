@@ -28,10 +28,9 @@ from autograd_nb.graph.modes import (
     LAYERS, LOCAL, Layer, transforming as transforming, replayed_as_call
 )
 from autograd_nb.graph.node import (
-    WRAPPERS, AccumulateGrad, Node, OutputEdge, TensorBase, renumber, tensor_like
+    NEW_KINDS, WRAPPERS, AccumulateGrad, Node, OutputEdge, TensorBase, renumber, tensor_like
 )
 from ..layers.source_lines import caller
-from ..layers.complex import note_complex
 from ..graph.op import REGISTRY
 from ..layers import device
 
@@ -1009,7 +1008,8 @@ def level_node(op, values, statics, out, edges, where, level):
         node.plan = [
             _planned(op.rules[i], given, out, statics, edges, targets[i], there) for i in where
         ]
-    if outs[0]._array.dtype.kind == 'c': note_complex()
+    kind = outs[0]._array.dtype.kind
+    if kind in NEW_KINDS: NEW_KINDS[kind](node)
     renumber(node)
     node.code, node.lasti = caller()
     node.shape = tuple(tuple(o.shape) for o in outs) if several else tuple(outs[0].shape)

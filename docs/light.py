@@ -203,6 +203,7 @@ def style(site: Path, texts: dict[Path, str]):
 THEMED = re.compile(r"""document\.documentElement\.dataset\.theme = localStorage\.getItem\("theme"\) \|\| "auto";""")
 SETTLED = """document.documentElement.dataset.theme = ["light", "dark"].find(each => each === document.documentElement.dataset.mode)
       || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");"""
+LIGHT = re.compile(r'(<html\b[^>]*data-theme=")auto(?=")')  # which of the two is settled by a script: without any, the page is light
 OPTIONS = re.compile(r'<script src="[^"]*documentation_options\.js[^"]*"></script>')
 PRELOAD = re.compile(r'\s*<link rel="preload" as="script"[^>]*>')
 LATER = re.compile(r'\s*<script (?:defer )?src="([^"]*_static/(?:doctools|sphinx_highlight|clipboard\.min|copybutton|scripts/[\w-]+)\.js[^"]*)"></script>')
@@ -235,7 +236,7 @@ def lighten(site: Path, pages: list[Path]):
     def code(found: re.Match) -> str:
         return CODE.sub(lines, tokens.sub(r"\1", found[0]))
 
-    texts = {path: THEMED.sub(SETTLED, CODE.sub(code, THEME.sub("", text))) for path, text in before.items()}
+    texts = {path: LIGHT.sub(r"\1light", THEMED.sub(SETTLED, CODE.sub(code, THEME.sub("", text))), count=1) for path, text in before.items()}
     for path in texts:
         if path.name == "search.html":
             texts[path] = CHATTER.sub("void", texts[path])

@@ -225,6 +225,10 @@ def test_on_a_phone_names_do_not_break_in_the_middle(site, browser_page):
         browser_page.goto(f"{site}/reference/{name}.html", wait_until="load")
         lines = browser_page.evaluate("""() => [...document.querySelectorAll('table.names td:first-child code')].map(e => [e.innerText, new Set([...e.getClientRects()].map(box => Math.round(box.top))).size])""")
         assert len(lines) > 50 and not [each for each in lines if each[1] > 1 and len(each[0]) < 36], name
+    browser_page.goto(f"{site}/book/06_controlling_the_graph.html", wait_until="load")
+    broken = browser_page.evaluate("""() => [...document.querySelectorAll('td code')].filter(e => {  // a line for each word at most
+        const words = e.innerText.trim().split(/\\s+/).length; return new Set([...e.getClientRects()].map(box => Math.round(box.top))).size > words; }).map(e => e.innerText)""")
+    assert not broken
 
 
 def test_without_javascript_demos_show_their_first_frame(built_site, site, browser):
@@ -235,6 +239,8 @@ def test_without_javascript_demos_show_their_first_frame(built_site, site, brows
     for demo in demos.all():
         assert demo.locator("svg, table, .ag-flow, .ag-debug, img").count(), demo.inner_text()[:100]
         assert "JavaScript" in demo.inner_text()
+    play = page.locator(".demo-play").first.evaluate("e => getComputedStyle(e).backgroundColor")
+    assert play not in ("rgba(0, 0, 0, 0)", "rgb(255, 255, 255)"), "without a script no colour is known"
     page.context.close()
 
 

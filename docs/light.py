@@ -28,7 +28,7 @@ SEARCH = re.compile(r'<script[^>]*src="[^"]*(?:searchtools|language_data|searchi
 FONT = re.compile(r"@font-face\{[^}]*Font Awesome[^}]*\}")
 RULES = re.compile(r'(?:\.fa-[\w-]+,?)+\{--fa:"[^"]*"\}')
 ICON = re.compile(r"\bfa-(?!solid\b|brands\b|regular\b|lg\b|fw\b|sm\b)[a-z][a-z-]*")
-SHAPE = r'(?:"{0}"|(?<=[,{{]){0}):\[(\d+),(\d+),\[[^\]]*\],"[0-9a-f]+","(M[^"]+)"'
+SHAPE = r'(?:"({0})"|(?<=[,{{])({0})):\[(\d+),(\d+),\[[^\]]*\],"[0-9a-f]+","(M[^"]+)"'
 OLD_NAMES = {"pencil-alt": "pencil", "home": "house", "external-link": "arrow-up-right-from-square"}
 FROM = "icons.css"
 EM, FIRST_LETTER = 512, 0xE000
@@ -39,8 +39,10 @@ def icons(names: set[str], library: str) -> str:
     """A style sheet that draws the icons called `names` with shapes from Font Awesome's script, as letters of a font.
 
     As pictures each would be a document of its own to the browser: an emulated phone takes 10 to 25 ms to open one."""
-    found = {name: re.findall(SHAPE.format(re.escape(OLD_NAMES.get(name.removeprefix("fa-"), name.removeprefix("fa-")))), library) for name in sorted(names)}
-    shapes = {name: all_styles[-1] for name, all_styles in found.items() if all_styles}  # solid shapes stand behind those of other styles
+    drawn_as = {name: OLD_NAMES.get(name.removeprefix("fa-"), name.removeprefix("fa-")) for name in sorted(names)}
+    pattern = SHAPE.format("|".join(map(re.escape, sorted({*drawn_as.values()}, key=len, reverse=True))))
+    found = {quoted or bare: tuple(shape) for quoted, bare, *shape in (re.findall(pattern, library) if names else ())}  # solid shapes stand behind those of other styles
+    shapes = {name: found[shape] for name, shape in drawn_as.items() if shape in found}
     lines = ["/* Icons of Font Awesome Free (fontawesome.com), CC BY 4.0; only those that pages use. */",
              f'@font-face {{ font-family: "Icons"; font-weight: 100 900; font-display: block; src: url("data:font/woff;base64,{base64.b64encode(font(shapes)).decode()}") format("woff"); }}',
              ':is(.fa-solid, .fa-brands, .fa-regular, .fab, .fas) { --fa-family: "Icons"; display: inline-block; width: 1.25em; height: 1em; line-height: 1; text-align: center; vertical-align: -0.125em; overflow: hidden; }',
@@ -158,14 +160,14 @@ def used_rules(rules: list, known: set[str]) -> str:
     return "\n".join(kept)
 
 
-def sheet(static: Path, names: list[str], known: set[str]) -> str:
-    "The style sheets called `names` as one."
+def whole(path: Path) -> str:
+    "A style sheet with those that it imports."
+    return IMPORT.sub(lambda found: whole((path.parent / found[1]).resolve()), path.read_text(encoding="utf-8"))
 
-    def whole(path: Path) -> str:
-        text = path.read_text(encoding="utf-8")
-        return IMPORT.sub(lambda found: whole((path.parent / found[1]).resolve()), text)
 
-    text = RULES.sub("", FONT.sub("", "\n".join(whole(static / name) for name in names)))
+def sheet(text: str, names: list[str], known: set[str]) -> str:
+    "The style sheets called `names`, whose `text` is given, as one."
+    text = RULES.sub("", FONT.sub("", text))
     kept = used_rules(tinycss2.parse_stylesheet(text, skip_comments=True, skip_whitespace=True), known)
     return f"/* {' '.join(names)} */\n{kept}\n"
 
@@ -180,7 +182,13 @@ def style(site: Path, texts: dict[Path, str]):
         names.append(FROM)
     if not names:
         return
-    target.write_text(text := sheet(static, names, classes(site, texts.values())), encoding="utf-8")
+    known, kept = classes(site, texts.values()), static / f"{SHEET}.made-of"
+    given = "\n".join(whole(static / name) for name in names)
+    made_of = hashlib.sha256("\n".join([Path(__file__).read_text(encoding="utf-8"), *names, *sorted(known), given]).encode()).hexdigest()
+    if not target.exists() or not kept.exists() or kept.read_text() != made_of:  # the page of a preview asks for the same rules again and again
+        target.write_text(sheet(given, names, known), encoding="utf-8")
+        kept.write_text(made_of)
+    text = target.read_text(encoding="utf-8")
     version = hashlib.sha256(text.encode()).hexdigest()[:8]
     for path, page in texts.items():
         found = LINK.search(page)
@@ -195,6 +203,7 @@ def style(site: Path, texts: dict[Path, str]):
 THEMED = re.compile(r"""document\.documentElement\.dataset\.theme = localStorage\.getItem\("theme"\) \|\| "auto";""")
 SETTLED = """document.documentElement.dataset.theme = ["light", "dark"].find(each => each === document.documentElement.dataset.mode)
       || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");"""
+LIGHT = re.compile(r'(<html\b[^>]*data-theme=")auto(?=")')  # which of the two is settled by a script: without any, the page is light
 OPTIONS = re.compile(r'<script src="[^"]*documentation_options\.js[^"]*"></script>')
 PRELOAD = re.compile(r'\s*<link rel="preload" as="script"[^>]*>')
 LATER = re.compile(r'\s*<script (?:defer )?src="([^"]*_static/(?:doctools|sphinx_highlight|clipboard\.min|copybutton|scripts/[\w-]+)\.js[^"]*)"></script>')
@@ -227,7 +236,7 @@ def lighten(site: Path, pages: list[Path]):
     def code(found: re.Match) -> str:
         return CODE.sub(lines, tokens.sub(r"\1", found[0]))
 
-    texts = {path: THEMED.sub(SETTLED, CODE.sub(code, THEME.sub("", text))) for path, text in before.items()}
+    texts = {path: LIGHT.sub(r"\1light", THEMED.sub(SETTLED, CODE.sub(code, THEME.sub("", text))), count=1) for path, text in before.items()}
     for path in texts:
         if path.name == "search.html":
             texts[path] = CHATTER.sub("void", texts[path])

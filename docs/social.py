@@ -41,9 +41,9 @@ def picture(title: str = "") -> bytes:
         name, promise = parser["DEFAULT"]["lib_name"], "Automatic differentiation you can read and watch"
         if title:
             lines = textwrap.wrap(title, 34)[:2]
-            axes.text(80, 545, name, color=muted, size=25)
+            axes.text(80, 552, name, color=muted, size=25)
             for number, line in enumerate(lines):
-                axes.text(80, 455 - 70 * number + 35 * (len(lines) - 1), line, color=ink, size=42, weight="bold")
+                axes.text(80, 438 - 66 * number + 33 * (len(lines) - 1), line, color=ink, size=42, weight="bold")
         else:
             axes.text(80, 500, name, color=ink, size=58, weight="bold")
             axes.text(80, 430, promise, color=muted, size=25)

@@ -225,6 +225,13 @@ def test_on_a_phone_names_do_not_break_in_the_middle(site, browser_page):
         browser_page.goto(f"{site}/reference/{name}.html", wait_until="load")
         lines = browser_page.evaluate("""() => [...document.querySelectorAll('table.names td:first-child code')].map(e => [e.innerText, new Set([...e.getClientRects()].map(box => Math.round(box.top))).size])""")
         assert len(lines) > 50 and not [each for each in lines if each[1] > 1 and len(each[0]) < 36], name
+    browser_page.goto(f"{site}/book/06_controlling_the_graph.html", wait_until="load")
+    broken = browser_page.evaluate("""() => {
+        document.head.insertAdjacentHTML('beforeend', '<style>* { content-visibility: visible !important; }</style>');
+        const lines = e => new Set([...e.getClientRects()].map(box => Math.round(box.top))).size, words = e => e.textContent.trim().split(/\\s+/).length;
+        const longest = e => Math.max(...e.textContent.split(/\\s+/).map(word => word.length));
+        return [...document.querySelectorAll('.bd-article td code')].filter(e => longest(e) < 16 && lines(e) > words(e)).map(e => e.textContent); }""")
+    assert not broken
 
 
 def test_without_javascript_demos_show_their_first_frame(built_site, site, browser):
@@ -235,6 +242,8 @@ def test_without_javascript_demos_show_their_first_frame(built_site, site, brows
     for demo in demos.all():
         assert demo.locator("svg, table, .ag-flow, .ag-debug, img").count(), demo.inner_text()[:100]
         assert "JavaScript" in demo.inner_text()
+    play = page.locator(".demo-play").first.evaluate("e => getComputedStyle(e).backgroundColor")
+    assert play not in ("rgba(0, 0, 0, 0)", "rgb(255, 255, 255)"), "without a script no colour is known"
     page.context.close()
 
 
@@ -395,6 +404,8 @@ def test_a_link_opens_the_readers_function(built_site, site, browser_page, width
     agrees(browser_page, demo)
     slider = demo.locator(".own-sliders input").first
     slider.focus()
+    browser_page.keyboard.press("ArrowRight")
+    browser_page.wait_for_function(f"() => location.search.includes('x=0.55') && ({idle})()")
     before = demo.locator(".own-line").inner_text()
     slider.evaluate("e => { e.value = 1.25; e.dispatchEvent(new Event('input', { bubbles: true })); }")
     browser_page.wait_for_function("before => document.querySelector('.own-line').innerText !== before", arg=before)

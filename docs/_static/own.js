@@ -122,7 +122,11 @@
         const value = this.inputs.get(input.name) ?? 1;
         if (value < +input.min) input.min = value;
         if (value > +input.max) input.max = value;
-        if (input !== document.activeElement) { input.step = "any"; input.value = value; }
+        if (input !== document.activeElement) {
+          const step = +(input.dataset.step ??= input.step), whole = (value - input.min) / step;
+          input.step = Math.abs(whole - Math.round(whole)) < 1e-6 ? step : "any";  // a value from elsewhere stands where it is
+          input.value = value;
+        }
       }
       this.readouts();
     }

@@ -2051,6 +2051,12 @@ def getitem(input, index):
     if index.__class__ is int:
         n = input._array.shape[0] if input._array.ndim else 0
         if -n <= index < n: return _basic_index(input, index=(index,))
+    elif index.__class__ is input.__class__:  # rows by their numbers
+        a, x = getattr(index, '_bare', None), input._array
+        if a.__class__ is x.__class__ is np.ndarray and a.dtype is _INT64 and a.ndim and x.ndim:
+            try: return _index(input, index=(a,))
+            except (IndexError, ValueError) as error:
+                raise _index_error(error, (a,), x.shape) from None
     index, basic = _indices(index, input._array.shape)
     if basic:
         if len(index) > 1 and input._node is not None and LOCAL.modes.grad:
@@ -2064,7 +2070,7 @@ def getitem(input, index):
     except (IndexError, ValueError) as error:
         raise _index_error(error, index, input._array.shape) from None
 
-_basic_index, _index = _op['basic_index'], _op['index']
+_basic_index, _index, _INT64 = _op['basic_index'], _op['index'], np.dtype(np.int64)
 
 def _basic_first(index):
     """A mixed index as two steps: the integers, slices and None (None if there is nothing to do),

@@ -57,7 +57,7 @@ import autograd_nb.ops.attention
 import autograd_nb.ops.convolution
 import autograd_nb.ops.decompositions
 import autograd_nb.ops.fourier
-import autograd_nb.ops.indexing
+from .ops.indexing import all_below
 import autograd_nb.ops.nn
 import autograd_nb.ops.normalisation
 import autograd_nb.ops.ordering
@@ -819,6 +819,8 @@ def _nothing(input, dim, keepdim, kind, node):
 
 
 # %% ../nbs/tensor/02_functions.ipynb #64840eb5
+def _constant_of(x): return x if x._node is None and x.__class__ not in WRAPPERS else x.detach()
+
 def only(input, node):
     "A single number, as the one that an operation with a node of this name picks, and its place."
     place = constant_input(tensor_like(library_of(input._array).zeros((), np.int64)))
@@ -839,7 +841,7 @@ def _extreme(input, dim, keepdim, out, other, axis, name, ufunc, full, indices, 
     if not input._array.shape[d]:
         raise IndexError(f'{name}(): Expected reduction dim {d} to have non-zero size.')
     if not input._array.size: return _nothing(input, d, keepdim, kind, node)
-    where = _op[indices](input.detach(), dim=d, keepdim=True)
+    where = _op[indices](_constant_of(input), dim=d, keepdim=True)
     return into(
         out,
         kind(
@@ -1637,9 +1639,14 @@ def _repeats(repeats):
 @forms('function', names='cat concat concatenate')
 def cat(tensors, dim=0, *, out=None, axis=None):
     "Tensors joined along an existing dimension."
-    tensors = _sequence(tensors, 'cat')
-    shapes = [x._array.shape for x in tensors]
-    first = shapes[0]
+    if tensors.__class__ is not list and tensors.__class__ is not tuple:
+        tensors = _sequence(tensors, 'cat')
+    try:
+        shapes = [x._array.shape for x in tensors]
+        first = shapes[0]
+    except (AttributeError, IndexError):
+        _sequence(tensors, 'cat')  # says what is wrong
+        raise
     if first and shapes.count(first) == len(shapes):
         made = _cat(*tensors, dim=dim_of(dim if axis is None else axis, len(first)))
         return made if out is None else into(out, made)
@@ -2128,6 +2135,12 @@ def getitem(input, index):
     if index.__class__ is int:
         n = input._array.shape[0] if input._array.ndim else 0
         if -n <= index < n: return _basic_index(input, index=(index,))
+    elif index.__class__ is input.__class__:  # rows by their numbers
+        a, x = getattr(index, '_bare', None), input._array
+        if a.__class__ is x.__class__ is np.ndarray and a.dtype is _INT64 and a.ndim and x.ndim:
+            try: return _index(input, index=(a,))
+            except (IndexError, ValueError) as error:
+                raise _index_error(error, (a,), x.shape) from None
     index, basic = _indices(index, input._array.shape)
     if basic:
         if len(index) > 1 and input._node is not None and LOCAL.modes.grad:
@@ -2141,7 +2154,7 @@ def getitem(input, index):
     except (IndexError, ValueError) as error:
         raise _index_error(error, index, input._array.shape) from None
 
-_basic_index, _index = _op['basic_index'], _op['index']
+_basic_index, _index, _INT64 = _op['basic_index'], _op['index'], np.dtype(np.int64)
 
 def _basic_first(index):
     """A mixed index as two steps: the integers, slices and None (None if there is nothing to do),
@@ -2278,7 +2291,7 @@ def index_select(input, dim, index, *, out=None):
         return _op['index'](reshape(input, 1), index=(a.reshape(()),), node='IndexSelectBackward0')
     if a.size and not size and input._array.ndim > 1:
         raise RuntimeError('index_select(): self indexing axis dim should be positive')
-    if a.size and (a.min() < 0 or a.max() >= size):
+    if a.size and not all_below(a, size):
         raise row_error(input, index, a[(a < 0) | (a >= size)][0], d)
     return _op['index'](input, index=(slice(None),) * d + (a,), node='IndexSelectBackward0')
 
@@ -2475,7 +2488,9 @@ def topk(input, k, dim=-1, largest=True, sorted=True, *, out=None):
         raise RuntimeError('selected index k out of range')
     if not input._array.ndim:
         return return_topk(*only(input, 'TopkBackward0'))
-    index = _op['first_in_order'](input.detach(), dim=d, k=k, descending=builtins.bool(largest))
+    index = _op['first_in_order'](
+        _constant_of(input), dim=d, k=k, descending=builtins.bool(largest)
+    )
     return return_topk(
         _op['picked'](input, index, dim=d, keepdim=True, node='TopkBackward0'), index
     )

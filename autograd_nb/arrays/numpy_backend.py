@@ -11,6 +11,7 @@ __all__ = ['KEEPS_FREED', 'CONSTANTS', 'STRETCH', 'xp', 'ARRAYS', 'HEAD', 'keep_
 
 # %% ../../nbs/arrays/02_numpy.ipynb #f7a01127
 import ctypes
+import functools
 import math
 import os
 import sys
@@ -274,18 +275,14 @@ def expand(array, shape):
         out = np.broadcast_to(array, shape)
         if writable(array): out.flags.writeable = True
         return out
-    lead = len(shape) - array.ndim
-    return ndarray(
-        shape,
-        array.dtype,
-        array,
-        0,
-        (0,) * lead
-        + tuple(
-            0 if have == 1 != want else s
-            for have, want, s in zip(array.shape, shape[lead:], array.strides)
-        ),
-    )
+    return ndarray(shape, array.dtype, array, 0, _repeating(array.shape, array.strides, shape))
+
+@functools.lru_cache(1024)
+def _repeating(sizes, strides, shape):
+    "The strides of an array of these sizes and strides, repeated to `shape`."
+    lead = len(shape) - len(sizes)
+    pairs = zip(sizes, shape[lead:], strides)
+    return (0,) * lead + tuple([0 if have == 1 != want else s for have, want, s in pairs])
 
 def strided(array, shape, stride, start=0):
     """A view of the memory of a contiguous array: `stride` and `start` count elements. Many times

@@ -89,7 +89,8 @@ def linear(input, weight, bias=None, *, out=None):
             weight,
         )
     out = _linear(input, weight, bias)
-    if bias is None or a.ndim != 2: rename(out, *_linear_node(a, bias))
+    if out._node is not None and (bias is None or a.ndim != 2):
+        rename(out, *_linear_node(a, bias))
     return out
 
 _linear = _op['linear']

@@ -5,9 +5,9 @@
 # %% auto #0
 __all__ = ['indexed', 'full', 'basic_index', 'place', 'moved_batch', 'is_mask', 'front_dims', 'separated', 'index',
            'index_add_zeros', 'scatter_into', 'all_bool', 'at', 'counted', 'countable', 'whole_rows', 'taken', 'gather',
-           'check_index', 'picked', 'add_along', 'scatter_add_zeros', 'scatter_add', 'is_dense', 'are_apart',
-           'in_layout', 'memory_order', 'turned_dtype', 'as_strided', 'as_strided_zeros', 'as_strided_scatter',
-           'zeros_of', 'add_rows_at', 'index_put', 'index_copy']
+           'all_below', 'check_index', 'picked', 'add_along', 'scatter_add_zeros', 'scatter_add', 'is_dense',
+           'are_apart', 'in_layout', 'memory_order', 'turned_dtype', 'as_strided', 'as_strided_zeros',
+           'as_strided_scatter', 'zeros_of', 'add_rows_at', 'index_put', 'index_copy']
 
 # %% ../../nbs/ops/05_indexing.ipynb #cc542728
 import functools
@@ -308,7 +308,7 @@ def whole_rows(index, dim, shape):
 
 def taken(x, index, dim):
     "`x` at `index` along `dim`."
-    rows = whole_rows(index, dim, x.shape)
+    rows = whole_rows(index, dim, x.shape) if 0 in index.strides else None
     if rows is not None: return x.take(rows, dim)
     return (
         x.reshape(-1).take(counted(index, dim, x.shape))
@@ -364,6 +364,15 @@ gather.vjp(
 )
 
 # %% ../../nbs/ops/05_indexing.ipynb #b729088c
+_INT64 = np.dtype(np.int64)
+
+def all_below(index, n):
+    "Whether all whole numbers of an array that is not empty are at least 0 and less than `n`."
+    # seen as unsigned, a negative number is a large one
+    if index.dtype is _INT64 and xp.on_host:
+        return np.maximum.reduce(index.view(np.uint64), axis=None) < n
+    return index.min() >= 0 and index.max() < n
+
 def check_index(x, index, dim):
     "Raise PyTorch's errors for a wrong index of gather and scatter."
     if not index.size: return
@@ -375,16 +384,11 @@ def check_index(x, index, dim):
         n = x.shape[dim]
         if 0 in index.strides:  # what was expanded need be looked at once only
             index = index[tuple([slice(None) if s else slice(1) for s in index.strides])]
-        # seen as unsigned, a negative number is a large one
-        if index.dtype == np.int64 and np.maximum.reduce(index.view(np.uint64), axis=None) < n:
-            return
-        bad = (
-            index[(index < 0) | (index >= n)] if index.min() < 0 or index.max() >= n else index[:0]
+        if all_below(index, n): return
+        bad = index[(index < 0) | (index >= n)]
+        raise RuntimeError(
+            f'index {bad.flat[0]} is out of bounds for dimension {dim % x.ndim} with size {n}'
         )
-        if bad.size:
-            raise RuntimeError(
-                f'index {bad.flat[0]} is out of bounds for dimension {dim % x.ndim} with size {n}'
-            )
 
 # %% ../../nbs/ops/05_indexing.ipynb #bfb4328c
 def _picked_batch(op, values, batched, statics):

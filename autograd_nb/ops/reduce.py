@@ -473,6 +473,7 @@ def extreme_jvp(tangents, values, out, statics):
     return sum(tangents[0] * hit, dim=dim, keepdim=keepdim) / sum(hit, dim=dim, keepdim=keepdim)
 
 def _nonempty(x, dim, name):
+    if x.size: return
     for d in dims_of(dim, x.ndim):
         if x.ndim and not x.shape[d]:
             kind = IndexError if name.startswith('arg') else RuntimeError
@@ -532,6 +533,7 @@ def _index_of(x, dim, keepdim, function, name):
         return np.asarray(i).reshape((1,) * x.ndim) if keepdim else i
     if not x.ndim: return np.int64(0)
     dims_of(dim, x.ndim)
+    if x.__class__ is np.ndarray: return getattr(x, name)(dim, keepdims=keepdim)
     return function(x, axis=dim, keepdims=keepdim)
 
 @reduction(samples=[])

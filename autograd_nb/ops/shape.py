@@ -409,9 +409,10 @@ def _join_batch(op, values, batched, statics):
 )
 def cat(*xs, dim=0):
     "Tensors joined along an existing dimension."
-    # legacy: empty vectors join with anything
-    xs = [x for x in xs if x.shape != (0,)] or list(xs[:1])
-    out = np.concatenate(xs, dim)
+    try:
+        out = np.concatenate(xs, dim)
+    except ValueError:  # legacy: empty vectors join with anything
+        out = np.concatenate([x for x in xs if x.shape != (0,)] or xs[:1], dim)
     # NumPy follows the layout of the inputs
     return out if out.flags.c_contiguous else out.copy('C')
 

@@ -11,6 +11,7 @@ import numpy as np
 from ..arrays.numpy_backend import xp
 from ..graph.node import TensorBase
 from ..graph.op import Fixed, N, linear, op
+from .indexing import all_below
 from .pointwise import as_numbers, clamp, log, maximum, sigmoid, softplus
 from .reduce import added, all, count_of, mean, per_example, sum
 from .shape import all_batched, pointwise, reshape
@@ -23,7 +24,7 @@ def check_rows(indices, rows):
             f' types: Long, Int; but got {indices.dtype} instead (while checking arguments for'
             ' embedding)'
         )
-    if xp.on_host and indices.size and (indices.min() < 0 or indices.max() >= rows):
+    if xp.on_host and indices.size and not all_below(indices, rows):
         bad = indices[(indices < 0) | (indices >= rows)].flat[0]
         raise IndexError(
             f'index out of range in self: {bad} is not a row of a table with {rows} rows (0 to'

@@ -91,12 +91,20 @@ class RNNCellBase(Module):
 class _Preparing:
     "What a cell is given."
 
+    def _fits(self, input, states):
+        "Whether these are batches of the right sizes."
+        try: shape, shapes = input._array.shape, [h._array.shape for h in states]
+        except AttributeError: return False
+        want = shape[0] if shape else None, self.hidden_size
+        return len(shape) == 2 and shape[1] == self.input_size and shapes == [want] * len(shapes)
+
     def _prepare(self, input, hx, names=('hidden',)):
         "The input and memories as batches, and whether there was no batch."
+        states = hx if isinstance(hx, (tuple, list)) else (hx,)
+        if self._fits(input, states): return input, tuple(states), False
         kind = type(self).__name__
         if input.dim() not in (1, 2):
             raise ValueError(f'{kind}: Expected input to be 1D or 2D, got {input.dim()}D instead')
-        states = hx if isinstance(hx, (tuple, list)) else (hx,)
         if hx is not None:
             for i, h in enumerate(states):
                 if h.dim() not in (1, 2):

@@ -12,7 +12,7 @@ import numpy as np
 from .. import functions as F
 from ..arrays.dtypes import get_default_dtype
 from ..functions import _op, cat
-from ..graph.modes import castable
+from ..layers.casting import castable
 from ..graph.node import tensor_like
 from ..layers.names import recorded_as, rename
 from .shapes import atleast_2d

@@ -16,7 +16,8 @@ from .. import functions as F
 from ..arrays.cupy_backend import anywhere, beside
 from ..arrays.dtypes import FROM_NUMPY
 from ..functions import _op, cast, dim_of, expand, into, narrow, reshape, unsqueeze, where
-from ..graph.modes import castable, constant_input, replayed_as_call
+from ..layers.casting import castable
+from ..layers.replay import constant_input, replayed_as_call
 from ..graph.node import TensorBase, tensor_like
 from ..layers.names import recorded_as
 from ..graph.op import REGISTRY

@@ -167,6 +167,7 @@ def _refusal(name, overloads, others, args, kwargs):
         f' {expected}'
     )
 
+# %% ../nbs/tensor/14_argument_types.ipynb #5e1d0f01
 def _none_taken(name, args, kwargs):
     "The error for arguments of a method that has none."
     if not (args or kwargs): return None
@@ -377,6 +378,7 @@ def explain_methods(kind):
         if getattr(function, '__globals__', {}).get('me') is function: continue  # an operation's
         if explainable(name, function): setattr(kind, name, explained(function, name, True))
 
+# %% ../nbs/tensor/14_argument_types.ipynb #5e1d0f02
 def explainable(name, function, said=None):
     """Whether it is a function of tensors that neither explains itself nor warns. An operation
     that bears the name which is `said` explains itself; one with a second name cannot know it.

@@ -28,7 +28,8 @@ from autograd_nb.functions import (
     cast, dtype_of, into, outdated, refuse_kinds, refuse_whole, sizes_of
 )
 from .transforms.levels import WRAPPERS, chance, draw, like, no_out
-from .graph.modes import LOCAL, SWITCH, constant_input, replayed_as_call
+from .graph.modes import LOCAL, SWITCH
+from .layers.replay import constant_input, replayed_as_call
 from .graph.node import TensorBase, tensor_like
 from .layers.names import rename
 from .graph.op import REGISTRY

@@ -47,7 +47,9 @@ from autograd_nb.graph.errors import (
     join_error, kind_error, overlap_error, own_copy, range_error, row_error, view_size_error
 )
 from .transforms.levels import KINDS, WRAPPERS, Facade, dynamic_error, looped
-from .graph.modes import LOCAL, castable, constant_input
+from .graph.modes import LOCAL
+from .layers.casting import castable
+from .layers.replay import constant_input
 from .layers.versions import JOURNAL, announce
 from .graph.node import TensorBase, announced, tensor_like
 from .layers.names import recorded_as, rename

@@ -24,7 +24,9 @@ from .arrays.cupy_backend import anywhere, beside, is_far, library_of
 from .arrays.dtypes import FROM_NUMPY
 from .forms import forms
 from .functions import _pair, cast, dim_of, into, matmul, need_tensor
-from .graph.modes import LOCAL, castable, constant_input
+from .graph.modes import LOCAL
+from .layers.casting import castable
+from .layers.replay import constant_input
 from .transforms.levels import WRAPPERS, looped
 from .graph.node import TensorBase, tensor_like
 from .layers.names import recorded_as, rename

@@ -14,7 +14,7 @@ import contextlib
 import threading
 
 from . import functions
-from .graph.modes import LAYERS, LOCAL, Mode, no_grad
+from .graph.modes import LAYERS, LOCAL, Mode, add_field, no_grad
 from .layers.dispatch import undispatched
 from .graph.node import TensorBase
 
@@ -168,6 +168,8 @@ def _asked(func, kinds, args, kwargs):
     )
 
 # %% ../nbs/tensor/10_overrides.ipynb #cc9ec253
+add_field('functions', (), special=True)  # modes that are called in a function's place
+
 class Overrides(Needed):
     "Asks modes, and classes of tensors, that answer in a function's place."
 

@@ -1,5 +1,6 @@
 """Layers: each can be taken away, any two work together, and what they did ends with them."""
 
+import ast
 import copy
 import gc
 import pickle
@@ -13,7 +14,7 @@ from conftest import ROOT
 
 import autograd_nb as torch
 import autograd_nb.utils.capture  # noqa: F401 (plugs its layer in)
-from autograd_nb.graph.modes import LAYERS, LOCAL, SWITCH, Layer, at_work
+from autograd_nb.graph.modes import FIELDS, LAYERS, LOCAL, SWITCH, Layer, at_work
 from autograd_nb.graph.op import REGISTRY
 from autograd_nb.layers.dispatch import Computing
 from autograd_nb.layers.observers import observe
@@ -104,6 +105,20 @@ def test_the_core_works_without(name):
 def test_the_order_names_every_layer_once():
     assert len(set(ORDER)) == len(ORDER) and set(LAYERS.plugged) == set(ORDER)
     assert [layer.name for layer in LAYERS.ordered()] == list(ORDER)
+
+
+CORE_FIELDS = {"grad", "meta", "task", "own"}
+
+
+def test_the_core_names_no_field_of_a_layer():
+    "Each layer gives the modes the fields that it needs, in its own room; the core reads none of them."
+    theirs = set(FIELDS) - CORE_FIELDS
+    assert theirs >= {"saving", "observers", "profiler", "tape", "casting", "transforms"}
+    for path in (ROOT / "autograd_nb" / "graph").glob("*.py"):
+        if path.stem == "errors": continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            read = isinstance(node, ast.Attribute) and ast.unparse(node.value) in ("modes", "LOCAL.modes", "self") and node.attr in theirs
+            assert not read and not (isinstance(node, ast.keyword) and node.arg in theirs), (path, ast.unparse(node))
 
 
 def step():

@@ -60,7 +60,7 @@ class Case:
 
     @property
     def is_complex(self):
-        "Whether complex numbers go in or come out: tests/test_more_ops.py looks at these."
+        "Whether complex numbers go in or come out: tests/test_function_parity.py looks at these."
         arrays = [s(np.random.default_rng(0)) for s in self.inputs]
         if any(np.iscomplexobj(a) for a in arrays):
             return True

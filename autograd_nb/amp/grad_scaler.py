@@ -18,7 +18,7 @@ from .. import cuda
 from ..arrays.cupy_backend import home_of, is_far, there, transfer
 from ..arrays.dtypes import float16, float32, int32
 from ..creation import full
-from ..graph.modes import replayed_as_call
+from ..layers.replay import replayed_as_call
 from ..layers.versions import JOURNAL
 from ..graph.node import TensorBase
 from ..arrays.topics import take_topics

@@ -26,7 +26,7 @@ from autograd_nb.autograd.profiler_util import (  # noqa: F401
 from ..functions import sizes_of
 from ..graph.errors import user_frames
 from ..transforms.levels import WRAPPERS
-from ..graph.modes import LAYERS, LOCAL, Layer
+from ..graph.modes import LAYERS, LOCAL, Layer, add_field
 from ..graph.node import OutputEdge, TensorBase
 
 # %% ../../nbs/autograd/07_profiler.ipynb #5fd9ad5b
@@ -276,6 +276,8 @@ class _Told:
 take_topics(Recorder, (_Spans, _Shapes, _Watched, _WatchedTensors, _Told))
 
 # %% ../../nbs/autograd/07_profiler.ipynb #a11ce010
+add_field('profiler', special=True)  # what times operations and nodes
+
 class Profiled(Layer):
     "Has the profiler of the thread time each operation."
 

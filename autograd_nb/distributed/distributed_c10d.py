@@ -28,7 +28,7 @@ from .mpi import Types, connect, installed
 from .objects import dumps, loads
 from .process_group import ProcessGroup, ReduceOp, detail
 from .watch import Office
-from ..graph.modes import replayed_as_call
+from ..layers.replay import replayed_as_call
 from ..graph.node import TensorBase, tensor_like
 
 # %% ../../nbs/distributed/06_collectives.ipynb #dbfd2414

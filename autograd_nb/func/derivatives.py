@@ -19,7 +19,8 @@ from ..graph.engine import Plan, Task, walk_nodes
 from autograd_nb.transforms.levels import (
     KINDS, WRAPPERS, Plain, Record, TANGENTS, Tangents, dual, wrapping
 )
-from ..graph.modes import LOCAL, constant_input
+from ..graph.modes import LOCAL
+from ..layers.replay import constant_input
 from ..graph.node import AccumulateGrad, OutputEdge, TensorBase, tensor_like
 from ..graph.op import REGISTRY
 from ..graph.pytree import tree_flatten, tree_map, tree_unflatten

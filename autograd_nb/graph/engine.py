@@ -381,11 +381,11 @@ def attend(n, g, task):
         if LAYERS.writes.last > n.seq: LAYERS.writes.check(n)
         return n.inputs, n.hooks.run(n, g, task), None
     modes = LOCAL.modes
-    before = modes.grad, modes.saving
+    before = modes.restorable
     for arriving in task.arriving: g = arriving(n, g, task)
     r = task.run(n, g, task)
     # what hooks switched is in force for this node alone
-    if (modes.grad, modes.saving) != before: modes.change(grad=before[0], saving=before[1])
+    if modes.restorable != before: modes.restore(before)
     step = Step(n, list(g) if g.__class__ is list else [g], aligned(n, r)) if task.watch else None
     return *passed_on(n, r, task), step
 
@@ -479,7 +479,7 @@ def run(tensors, grads, keep, graph, inputs=None, accumulate=False):
     elif recorded or stack.planned or len(starts) > 1 and starts_at_leaf(starts):
         plan = Plan([e for e, _ in starts])
     task = Task(starts, plan, keep, recorded, stack=stack)
-    outer, before = modes.task, (modes.grad, modes.saving)
+    outer, before = modes.task, modes.restorable
     modes.task = task
     try:
         if recorded and graph is not modes.grad: modes.change(grad=graph)
@@ -493,8 +493,7 @@ def run(tensors, grads, keep, graph, inputs=None, accumulate=False):
     finally:
         modes.task = outer
         # hooks may have left a mode on
-        if (modes.grad, modes.saving) != before:
-            modes.change(grad=before[0], saving=before[1])
+        if modes.restorable != before: modes.restore(before)
     if inputs is None or accumulate: return None
     return [given_back(found_at(e, task), grads) for e in wanted]
 

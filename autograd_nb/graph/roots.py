@@ -15,7 +15,7 @@ from autograd_nb.graph.errors import (
     start_place_error, start_shape_error
 )
 from .apply import OPERATIONS
-from .modes import LOCAL, constant_input
+from .modes import LAYERS, LOCAL
 from .node import OutputEdge, TensorBase, Unreached, tensor_like
 
 # %% ../../nbs/graph/06_roots.ipynb #abcc34c1
@@ -81,4 +81,4 @@ def edge_standin(edge, like):
     """
     node, nr = (edge.node, edge.nr) if edge.__class__ is OutputEdge else (edge, None)
     shape = node.shape if nr is None else node.shape[nr]
-    return constant_input(tensor_like(np.broadcast_to(zeros_beside(like, ()), shape), edge))
+    return LAYERS.constant(tensor_like(np.broadcast_to(zeros_beside(like, ()), shape), edge))

@@ -12,12 +12,14 @@ import warnings
 
 import numpy as np
 
-from ..graph.modes import LAYERS, LOCAL, SWITCH, Gaps, Layer
+from ..graph.modes import LAYERS, LOCAL, SWITCH, Gaps, Layer, add_field
 from ..graph.node import TensorBase, aligned
 from .hooks import hooks_of
 from .source_lines import caller, locate
 
 # %% ../../nbs/layers/06_anomaly.ipynb #22fc374e
+add_field('running')  # the node that the backward pass of this thread is running
+
 def remember(node):
     """Note in `node.metadata` where it is being made: 'traceback_', a list of lines, and 'parent_',
     the node that is running, if any.

@@ -8,10 +8,13 @@ __all__ = ['Dispatch', 'Visible', 'on_tensors', 'bare_array', 'Computing', 'undi
 # %% ../../nbs/layers/08_dispatch.ipynb #0f0d38de
 from contextlib import contextmanager
 
-from ..graph.modes import LAYERS, LOCAL, Layer, Mode
+from ..graph.modes import LAYERS, LOCAL, Layer, Mode, add_field
 from ..graph.node import TensorBase, as_tensor
 
 # %% ../../nbs/layers/08_dispatch.ipynb #965c0eed
+add_field('computing', special=True)  # what is asked to compute in the kernels' place
+add_field('dispatching', ())  # the modes that see every operation, those of a backward pass too
+
 class Dispatch(Layer):
     "Asks the mode that wants to compute, if there is one."
 

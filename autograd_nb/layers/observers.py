@@ -6,7 +6,7 @@
 __all__ = ['Applied', 'Observers', 'BackwardObservers', 'observe', 'observe_backward']
 
 # %% ../../nbs/layers/07_observers.ipynb #aa99921e
-from ..graph.modes import LAYERS, LOCAL, Layer, Mode
+from ..graph.modes import LAYERS, LOCAL, Layer, Mode, add_field
 
 # %% ../../nbs/layers/07_observers.ipynb #a1f89398
 class Applied:
@@ -22,6 +22,9 @@ class Applied:
     def __repr__(self): return f'Applied({self.op!r}, node={self.node!r})'
 
 # %% ../../nbs/layers/07_observers.ipynb #032a3b28
+add_field('observers', (), special=True)  # called after each operation
+add_field('watchers', ())  # called after each node that a backward pass has run
+
 class Observers(Layer):
     "Tells callbacks of each operation."
 

@@ -13,7 +13,7 @@ from numpy import ndarray
 from ..arrays.numpy_backend import storage_of
 from ..graph.errors import stale_error
 from ..graph.op import Definition
-from ..graph.modes import LAYERS, LOCAL, NoWrites, next_sequence_number
+from ..graph.modes import LAYERS, LOCAL, NoWrites, add_field, next_sequence_number
 from .source_lines import caller, locate
 
 # %% ../../nbs/layers/03_versions.ipynb #8ed0a422
@@ -147,6 +147,9 @@ class Journal(Writing):
 JOURNAL = LAYERS.writes = Journal()
 
 # %% ../../nbs/layers/03_versions.ipynb #b9157bda
+# called with each array that is about to be overwritten, and with what, if that is known
+add_field('guard')
+
 def announce(*arrays):
     "To be called before `arrays` are overwritten: whoever keeps them for later may want copies."
     guard = LOCAL.modes.guard

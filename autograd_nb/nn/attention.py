@@ -17,7 +17,7 @@ import numpy as np
 from .. import functions as F
 from ..arrays.dtypes import c_name
 from ..tensor import chance_of
-from ..graph.modes import castable
+from ..layers.casting import castable
 from ..transforms.levels import draw
 from ..graph.node import TensorBase
 from ..layers.names import rename

@@ -13,7 +13,8 @@ from ..arrays.cupy_backend import anywhere
 from ..arrays.numpy_backend import xp
 from ..autograd import grad
 from ..autograd.function import Function
-from ..graph.modes import LOCAL, SWITCH, castable, is_grad_enabled
+from ..graph.modes import LOCAL, SWITCH, is_grad_enabled
+from ..layers.casting import castable
 from ..graph.node import TensorBase, tensor_like
 from ..layers.names import rename
 from ..ops.kernels import sequences

@@ -37,7 +37,9 @@ from ..tensor import chance_of, may_write, overwrite
 from ..graph.errors import broadcast_error, dtypes_error, kind_error
 from ..transforms.levels import Facade, draw
 from ..creation import zeros_like
-from ..graph.modes import LOCAL, castable, constant_input, no_grad, replayed_as_call
+from ..graph.modes import LOCAL, no_grad
+from ..layers.casting import castable
+from ..layers.replay import constant_input, replayed_as_call
 from ..ops.normalisation import Beside
 from ..layers.versions import JOURNAL
 from ..graph.node import TensorBase, tensor_like

@@ -20,7 +20,7 @@ import numpy as np
 
 from .. import functions as F
 from ..creation import linspace
-from ..graph.modes import castable
+from ..layers.casting import castable
 from ..arrays.cupy_backend import anywhere, is_far
 from ..arrays.dtypes import c_name, type_name
 from ..graph.errors import dim_error

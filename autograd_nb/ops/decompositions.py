@@ -22,7 +22,7 @@ import math
 import numpy as np
 from ..arrays import lapack
 from ..arrays.numpy_backend import column_major, row_major, xp
-from ..graph.modes import constant_input
+from ..layers.replay import constant_input
 from ..graph.node import TensorBase, tensor_like
 from ..graph.op import Fixed, N, Z, op
 from .linalg import matmul

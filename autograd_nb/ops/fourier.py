@@ -9,7 +9,7 @@ __all__ = ['transform', 'innermost', 'fft', 'mirrored_bins', 'rfft', 'irfft']
 import numpy as np
 
 from ..arrays.numpy_backend import laid
-from ..graph.modes import constant_input
+from ..layers.replay import constant_input
 from ..graph.node import TensorBase, tensor_like
 from ..graph.op import N, Z, linear, op
 from .shape import shift

@@ -15,7 +15,7 @@ import math
 import numpy as np
 from ..arrays.numpy_backend import is_array, like_operands, row_major, xp
 from ..transforms.levels import watch_index
-from ..graph.modes import constant_input
+from ..layers.replay import constant_input
 from ..graph.node import TensorBase, tensor_like
 from ..graph.op import Fixed, N, Z, linear, op
 from .pointwise import is_complex

@@ -1144,10 +1144,11 @@ def clone(x, *, order='K'):
 
 clone.vjp(x=lambda g: g)
 
+# %% ../../nbs/ops/02_pointwise.ipynb #5e1d0f04
 @op(
     jvp=linear,
-    new_kind=True,
     batch=pointwise,
+    new_kind=True,
     node='ToCopyBackward0',
     samples=[(N(3, 4), dict(dtype=np.dtype('f8')))],
 )

@@ -11,7 +11,7 @@ __all__ = ['STEPS', 'into_memory', 'through_gates', 'lstm_cell', 'gru_cell', 'ls
 import numpy as np
 
 from ..arrays.numpy_backend import is_array, xp
-from ..graph.modes import of_arrays
+from ..layers.replay import of_arrays
 from ..graph.op import N, op
 from .pointwise import tanh
 from .shape import all_batched, cat, narrow

@@ -15,7 +15,7 @@ from bisect import bisect_right
 from collections import Counter
 
 from ..arrays.topics import take_topics
-from ..graph.modes import replayed_as_call
+from ..layers.replay import replayed_as_call
 from ..graph.node import TensorBase
 from .optimizer import Optimizer
 

@@ -25,7 +25,8 @@ from autograd_nb.arrays.cupy_backend import (
 )
 from ..arrays.dtypes import get_default_dtype
 from ..arrays.numpy_backend import Switch
-from ..graph.modes import enable_grad, replayed_as_call
+from ..graph.modes import enable_grad
+from ..layers.replay import replayed_as_call
 from ..layers.versions import JOURNAL, announce
 from ..graph.node import AccumulateGrad, TensorBase, tensor_like
 from ..layers.hooks import attach

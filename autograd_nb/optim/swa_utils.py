@@ -13,7 +13,8 @@ from itertools import chain
 
 from ..creation import tensor
 from ..arrays.dtypes import int64
-from ..graph.modes import no_grad, replayed_as_call
+from ..graph.modes import no_grad
+from ..layers.replay import replayed_as_call
 from ..nn.modules.module import Module
 from .lr_scheduler import LRScheduler, _per_group
 

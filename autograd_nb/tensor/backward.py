@@ -12,9 +12,10 @@ from collections.abc import Mapping
 from ..arrays.anywhere import zeros_beside
 from ..graph import engine
 from ..graph.rules import FLAVOURS
-from ..graph.modes import LOCAL, transforming
+from ..graph.modes import LOCAL
 from ..graph.node import OutputEdge, TensorBase
 from ..graph.roots import edge_standin
+from ..transforms.levels import transforming
 
 # %% ../../nbs/tensor/methods/07_backward.ipynb #d8678edc
 def is_gradient_edge(value):

@@ -12,7 +12,7 @@ import numpy as np
 from .. import functions as F
 from ..forms import forms
 from ..functions import _op, dim_of, index_select, into, unsqueeze, where
-from ..graph.modes import castable
+from ..layers.casting import castable
 from ..graph.node import tensor_like
 from ..layers.names import recorded_as, rename
 from .elementwise import clamp_min

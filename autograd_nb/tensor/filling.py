@@ -15,7 +15,8 @@ from ..arrays.numpy_backend import CONSTANTS, is_array, spread
 from .. import functions as F
 from ..functions import as_operand
 from ..graph.errors import broadcast_error, fits_error
-from ..graph.modes import LOCAL, replayed_as_call
+from ..graph.modes import LOCAL
+from ..layers.replay import replayed_as_call
 from ..graph.node import AccumulateGrad, TensorBase, tensor_like
 from ..layers.names import rename
 from ..graph.op import REGISTRY

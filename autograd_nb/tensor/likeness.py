@@ -11,7 +11,8 @@ import numpy as np
 
 from .. import functions as F
 from ..arrays.cupy_backend import is_far
-from ..graph.modes import LOCAL, constant_input
+from ..graph.modes import LOCAL
+from ..layers.replay import constant_input
 from ..graph.node import TensorBase, tensor_like
 from .devices import index_like, index_of, placed
 from ..transforms.levels import WRAPPERS, like

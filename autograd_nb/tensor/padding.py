@@ -13,7 +13,7 @@ from .. import functions as F
 from ..arrays.dtypes import get_default_dtype
 from ..forms import forms
 from ..functions import _op, cat
-from ..graph.modes import castable
+from ..layers.casting import castable
 from ..graph.node import tensor_like
 from ..layers.names import recorded_as, rename
 from .shapes import atleast_2d

@@ -20,7 +20,7 @@ from autograd_nb.functions import (
     _zeros, cat, dim_of, expand, flip, index_select, into, outdated, permute, reshape, stack,
     unsqueeze
 )
-from ..graph.modes import castable
+from ..layers.casting import castable
 from ..graph.node import TensorBase, tensor_like
 from ..layers.names import recorded_as, rename
 from .complex_numbers import conj

@@ -18,7 +18,8 @@ from ..arrays.dtypes import FROM_NUMPY, TYPE_NAMES
 from ..arrays.numpy_backend import memory_of
 from ..forms import forms
 from ..functions import _op, cast, dim_of, expand, into, narrow, reshape, unsqueeze, where
-from ..graph.modes import castable, constant_input, replayed_as_call
+from ..layers.casting import castable
+from ..layers.replay import constant_input, replayed_as_call
 from ..graph.node import TensorBase, tensor_like
 from ..layers.names import recorded_as
 from ..graph.op import REGISTRY

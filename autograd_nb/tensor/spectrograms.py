@@ -15,7 +15,7 @@ from .. import fft as T, functions as F
 from ..arrays.cupy_backend import library_of
 from ..forms import forms
 from ..functions import _name, expand, narrow, squeeze, transpose, unsqueeze
-from ..graph.modes import constant_input
+from ..layers.replay import constant_input
 from ..graph.node import tensor_like
 from ..graph.op import REGISTRY
 from .complex_numbers import view_as_real

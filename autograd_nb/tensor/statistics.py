@@ -17,7 +17,8 @@ from ..forms import forms
 from autograd_nb.functions import (
     _op, _pair, cast, dim_of, gather, into, matmul, movedim, reshape, squeeze, unsqueeze
 )
-from ..graph.modes import castable, constant_input
+from ..layers.casting import castable
+from ..layers.replay import constant_input
 from ..graph.node import TensorBase, tensor_like
 from ..layers.names import recorded_as, rename
 from .complex_numbers import adjoint, imag, real

@@ -21,7 +21,8 @@ from autograd_nb.graph.errors import (
     fits_error, freed_error, inference_write_error, leaf_error, overlap_error, own_copy,
     result_type_error, statement, teach
 )
-from ..graph.modes import LOCAL, SWITCH, constant_input
+from ..graph.modes import LOCAL, SWITCH
+from ..layers.replay import constant_input
 from autograd_nb.graph.node import (
     AccumulateGrad, Node, TensorBase, Unreached, renumber, tensor_like, wire_node
 )

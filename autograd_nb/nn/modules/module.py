@@ -24,7 +24,8 @@ from collections.abc import Mapping
 from ...arrays.dtypes import dtype as Dtype, memory_format as MemoryFormat
 from ...functions import dtype_of
 from ...autograd.function import Function
-from ...graph.modes import LOCAL, SWITCH, no_grad, next_sequence_number, replayed_as_call
+from ...graph.modes import LOCAL, SWITCH, no_grad, next_sequence_number
+from ...layers.replay import replayed_as_call
 from ...graph.node import TensorBase
 from ...layers.hooks import attach
 from ...layers.versions import JOURNAL

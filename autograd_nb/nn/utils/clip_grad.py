@@ -15,7 +15,7 @@ from types import GeneratorType
 from ...arrays.cupy_backend import home_of, is_far, library_of, there, transfer
 from ...arrays.dtypes import DTYPES, FROM_NUMPY, result_dtype
 from ...arrays.numpy_backend import CONSTANTS, constant
-from ...graph.modes import replayed_as_call
+from ...layers.replay import replayed_as_call
 from ...layers.versions import JOURNAL
 from ...graph.node import TensorBase, tensor_like
 

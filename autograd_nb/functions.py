@@ -7,18 +7,18 @@ __all__ = ['NUMBERS', 'sum', 'mean', 'prod', 'amax', 'amin', 'any', 'all', 'argm
            'std_mean', 'return_aminmax', 'return_max', 'return_min', 'return_sort', 'return_topk', 'return_mode',
            'return_median', 'return_cummax', 'cumsum', 'cumprod', 'mm', 'mv', 'bmm', 'dot', 'swapaxes', 'swapdims',
            'moveaxis', 'concat', 'concatenate', 'tril', 'triu', 'Size', 'is_tensor', 'need_tensor', 'need_first',
-           'refuse_kinds', 'whole', 'need_tensors', 'outdated', 'as_operand', 'dim_of', 'sizes_of', 'dtype_of',
-           'refuse_whole', 'refuse_integers', 'into', 'cast', 'add', 'sub', 'div', 'is_differentiable', 'underivable',
-           'floor_divide', 'rsub', 'rdiv', 'pow', 'rpow', 'clamp', 'where', 'lerp', 'addcmul', 'addcdiv', 'masked_fill',
-           'logsumexp', 'only', 'max', 'min', 'aminmax', 'norm', 'softmax', 'log_softmax', 'count_nonzero', 'matmul',
-           'outer', 'addmm', 'addmv', 'baddbmm', 'einsum', 'trace', 'reshape', 'view', 'view_as', 'reshape_as',
-           'flatten', 'unflatten', 'permute', 'transpose', 't', 'movedim', 'squeeze', 'unsqueeze', 'expand',
-           'expand_as', 'broadcast_to', 'broadcast_tensors', 'repeat', 'tile', 'repeat_interleave', 'cat', 'stack',
-           'vstack', 'hstack', 'split', 'chunk', 'tensor_split', 'unbind', 'narrow', 'select', 'flip', 'roll',
-           'diagonal', 'alone', 'diag', 'diag_embed', 'refuse_far', 'getitem', 'gather', 'take_along_dim',
-           'index_select', 'masked_select', 'take', 'scatter_add', 'scatter', 'index_add', 'check_range', 'nonzero',
-           'sort', 'argsort', 'topk', 'median', 'unique', 'bincount', 'one_hot', 'equal', 'isclose', 'allclose',
-           'numel', 'is_floating_point', 'is_complex', 'result_type', 'meshgrid']
+           'refuse_kinds', 'whole', 'need_tensors', 'outdated', 'as_operand', 'dim_of', 'not_negative', 'sizes_of',
+           'dtype_of', 'refuse_whole', 'refuse_integers', 'into', 'cast', 'add', 'sub', 'div', 'is_differentiable',
+           'underivable', 'floor_divide', 'rsub', 'rdiv', 'pow', 'rpow', 'clamp', 'where', 'lerp', 'addcmul', 'addcdiv',
+           'masked_fill', 'logsumexp', 'only', 'max', 'min', 'aminmax', 'norm', 'softmax', 'log_softmax',
+           'count_nonzero', 'matmul', 'outer', 'addmm', 'addmv', 'baddbmm', 'einsum', 'trace', 'reshape', 'view',
+           'view_as', 'reshape_as', 'flatten', 'unflatten', 'permute', 'transpose', 't', 'movedim', 'squeeze',
+           'unsqueeze', 'expand', 'expand_as', 'broadcast_to', 'broadcast_tensors', 'repeat', 'tile',
+           'repeat_interleave', 'cat', 'stack', 'vstack', 'hstack', 'split', 'chunk', 'tensor_split', 'unbind',
+           'narrow', 'select', 'flip', 'roll', 'diagonal', 'alone', 'diag', 'diag_embed', 'refuse_far', 'getitem',
+           'gather', 'take_along_dim', 'index_select', 'masked_select', 'take', 'scatter_add', 'scatter', 'index_add',
+           'check_range', 'nonzero', 'sort', 'argsort', 'topk', 'median', 'unique', 'bincount', 'one_hot', 'equal',
+           'isclose', 'allclose', 'numel', 'is_floating_point', 'is_complex', 'result_type', 'meshgrid']
 
 # %% ../nbs/tensor/02_functions.ipynb #6b063a48
 import builtins
@@ -196,6 +196,13 @@ def dim_of(dim, ndim):
     return int(dim) % n
 
 # %% ../nbs/tensor/02_functions.ipynb #db5a3478
+def not_negative(size):
+    "`size`, unless one of its numbers is negative."
+    for s in size:
+        if s < 0:
+            raise RuntimeError(f'Trying to create tensor with negative dimension {s}: {list(size)}')
+    return size
+
 def sizes_of(args, name=None):
     """The sizes in `f(2, 3)`, `f((2, 3))` or `f(torch.Size([2, 3]))` as a tuple of ints. `name`: of
     the function, for the error.
@@ -388,6 +395,12 @@ def _in_one_node(other, alpha):
 
 def _sum_or_difference(name, input, other, alpha):
     "What `add` or `sub` makes of `input` and `alpha * other`: one node, whatever `alpha` is."
+    if alpha.__class__ is builtins.complex:
+        common = _common(input, other)
+        if common.category != 'complex':
+            raise RuntimeError(
+                'For non-complex input tensors, argument alpha must not be a complex number.'
+            )
     if alpha.__class__ is float or alpha.__class__ is int and alpha != 1:
         common = _common(input, other)
         if common.category == 'int' and alpha.__class__ is float:
@@ -689,15 +702,22 @@ def _no_mean(dtype):
     )
 
 # %% ../nbs/tensor/02_functions.ipynb #a68d2893
+def _not_bool(name, keepdim):
+    return TypeError(f"{name}(): argument 'keepdim' must be bool, not {type(keepdim).__name__}")
+
 def _reduce(name):
     op = _op[name]
 
     def reduce(input, dim=_every, keepdim=False, *, dtype=None, out=None, axis=None, keepdims=None):
         need_tensor(input, name)
+        if keepdim.__class__ is not builtins.bool: raise _not_bool(name, keepdim)
         if dim is _every:
             dim = None
-        elif dim is None and name == 'prod':
-            raise TypeError('prod() received an invalid combination of arguments - got (NoneType)')
+        elif name == 'prod' and (dim is None or isinstance(dim, (tuple, list))):
+            raise TypeError(
+                'prod() received an invalid combination of arguments - got'
+                f' ({type(dim).__name__}), but it takes one dimension, or none for all'
+            )
         elif dim is None and name in ('sum', 'mean'):
             dim = ()  # the same numbers; but PyTorch's overload for dims made the node
         if dim is None and axis is None and name in ('amax', 'amin'):
@@ -816,7 +836,7 @@ def _nothing(input, dim, keepdim, kind, node):
     shape = list(input._array.shape)
     if keepdim: shape[dim] = 1
     else: del shape[dim]
-    values = rename(reshape(input, shape), node, pictured=False)
+    values = rename(reshape(input, shape).clone(), node, pictured=False)
     return kind(values, tensor_like(np.zeros(shape, np.int64)))
 
 
@@ -830,6 +850,7 @@ def only(input, node):
 
 def _extreme(input, dim, keepdim, out, other, axis, name, ufunc, full, indices, kind, node):
     need_tensor(input, name)
+    if keepdim.__class__ is not builtins.bool: raise _not_bool(name, keepdim)
     if axis is not None: dim = axis
     if isinstance(dim, TensorBase): dim, other = None, dim
     if other is not None: return into(out, _op[ufunc](input, other), ufunc)
@@ -1093,7 +1114,7 @@ def _read_equation(equation, ndims):
     left, arrow, right = equation.partition('->')
     terms = left.split(',')
     if len(terms) != len(ndims):
-        raise ValueError(
+        raise RuntimeError(
             'einsum(): fewer operands were provided than specified in the equation'
             if len(ndims) < len(terms)
             else 'einsum(): more operands were provided than specified in the equation'
@@ -2223,6 +2244,17 @@ def gather(input, dim, index, *, out=None):
 def take_along_dim(input, indices, dim=None, *, out=None):
     "`gather` with broadcasting; over all elements if `dim` is None."
     if out is not None: return into(out, take_along_dim(input, indices, dim))
+    if dim is not None and input._array.ndim != indices._array.ndim:
+        raise RuntimeError(
+            'torch.take_along_dim(): input and indices should have the same number of dimensions,'
+            f' but got {input._array.ndim} dimensions for input, and {indices._array.ndim}'
+            ' dimensions for indices'
+        )
+    if indices._array.dtype != np.int64 and indices._array.__class__ is not Facade:
+        raise RuntimeError(
+            'torch.take_along_dim(): dtype of indices should be Long but got'
+            f' {_type_name(indices)}'
+        )
     if dim is None: return gather(reshape(input, -1), 0, reshape(indices, -1))
     d = dim_of(dim, input._array.ndim)
     a, b = list(input._array.shape), list(indices._array.shape)
@@ -2230,6 +2262,8 @@ def take_along_dim(input, indices, dim=None, *, out=None):
         indices = where(indices < 0, indices + a[d], indices)
     elif indices._array.size and indices._array.min() < 0:
         indices = tensor_like(np.where(indices._array < 0, indices._array + a[d], indices._array))
+    else:
+        indices = indices.clone()  # a pass reads this copy
     shape = [1 if i == d else builtins.max(x, y) for i, (x, y) in enumerate(zip(a, b))]
     return gather(
         expand(input, [a[d] if i == d else s for i, s in enumerate(shape)]),

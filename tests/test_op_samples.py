@@ -114,6 +114,55 @@ def test_some_samples():
     assert not found, f"AUTOGRAD_NB_SEED={seed}\n" + "\n".join(found)
 
 
+def first_gradients(function, sample, number=None):
+    """The gradients of a sample, and how many of its tensors need none. `number`: that one of them is overwritten with other numbers before the pass."""
+    import numpy as np
+
+    memo, convert = {}, _op_samples.Converter(ours)
+    args, kwargs = convert(_op_samples.fresh([sample.input, *sample.args], memo)), convert(_op_samples.fresh(sample.kwargs, memo))
+    inputs = _op_samples.leaves([args, kwargs], ours.Tensor)
+    fixed = [t for t in inputs if not t.requires_grad]
+    ours.manual_seed(0)
+    outs = [t for t in _op_samples.leaves(function(*args, **kwargs), ours.Tensor) if t.requires_grad]
+    if number is not None:
+        fixed[number].copy_(fixed[number].logical_not() if fixed[number].dtype is ours.bool else fixed[number] * 0)
+    gradients = ours.autograd.grad(outs, [t for t in inputs if t.requires_grad], [ours.ones_like(t) for t in outs], allow_unused=True) if outs else ()
+    return [np.zeros(0) if g is None else _op_samples.numbers(g) for g in gradients], len(fixed)
+
+
+@pytest.mark.slow
+def test_operands_overwritten_before_the_pass():
+    "Indices, masks, targets, weights: the pass is refused, or does not look at them; never is a gradient made of the new numbers."
+    import itertools
+
+    import numpy as np
+    import torch
+
+    spoilt = []
+    torch.manual_seed(1)
+    np.random.seed(1)
+    for title, info, function in operations("float64"):
+        for sample in itertools.islice(info.sample_inputs("cpu", torch.float64, requires_grad=True), 3):
+            tensors = _op_samples.leaves([sample.input, sample.args, sample.kwargs], torch.Tensor)
+            if all(t.requires_grad for t in tensors):
+                continue
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                try:
+                    expected, count = first_gradients(function, sample)
+                except (NotImplementedError, RuntimeError):
+                    continue
+                for n in range(count):
+                    try:
+                        found, _ = first_gradients(function, sample, n)
+                    except RuntimeError as error:
+                        assert "modified by an inplace operation" in str(error) or "a view" in str(error), (title, str(error))
+                        continue
+                    if not all(np.allclose(a, b, equal_nan=True) for a, b in zip(expected, found)):
+                        spoilt.append((title, n))
+    assert not spoilt, spoilt
+
+
 # What PyTorch composes otherwise than we do, so that its last operation is another one.
 OTHER_NODES = {
     "sum_to_size": "a sum over no dimensions",

@@ -822,6 +822,78 @@ x = torch.arange(2); a, b = copy.deepcopy([x, x.view(torch.int32)]); b[0] = 4; p
 import pickle
 x = torch.arange(3., requires_grad=True); a, b, c, d = pickle.loads(pickle.dumps([x, x.detach(), x[1:].detach(), x])); b[0] = 9; b[1] = 8; print(a, b, c, d is a)
 
+### an index overwritten before the pass
+x = torch.arange(6., requires_grad=True)
+for read in (lambda i: x[i], lambda i: x[i, None], lambda i: x.index_select(0, i), lambda i: x.take(i), lambda i: x.index_copy(0, i, torch.ones(2)), lambda i: torch.zeros(6).index_add(0, i, x[:2]), lambda i: torch.zeros(6).index_put((i,), x[:2]), lambda i: torch.zeros(6).put(i, x[:2])):
+    i = torch.tensor([0, 1]); y = read(i); i.add_(2); attempt(lambda: y.sum().backward())
+i = torch.tensor([0, 1]); y = torch.zeros(6); y[i] = x[:2]; i.add_(2); attempt(lambda: y.sum().backward())
+i = torch.tensor([0, 1]); y = (x * 1)[2:]; y[i] = 0; i.add_(1); attempt(lambda: y.sum().backward())
+m = x.detach() > 2; y = x[m]; m.logical_not_(); attempt(lambda: y.sum().backward())
+i = torch.tensor([0, 1]); y = torch.nn.functional.embedding(i, x.view(3, 2)); i.add_(1); attempt(lambda: y.sum().backward())
+w = torch.tensor([1., 2.]); y = torch.nn.functional.nll_loss(x.view(3, 2), torch.tensor([0, 1, 0]), w); w.mul_(2); attempt(lambda: y.backward())
+i = torch.tensor([[1, 0, 1]]); y = torch.take_along_dim(x.view(2, 3), i, 0); i.zero_(); y.sum().backward(); print(x.grad)
+
+### derivatives of powers until nothing depends on the input
+for power in (lambda x: x ** 1, lambda x: x ** 2, lambda x: x ** 3, lambda x: x.square(), lambda x: x ** 2.0, lambda x: x ** 2.5, lambda x: x.pow(0)):
+    x = torch.tensor([2., 3.], dtype=torch.float64, requires_grad=True); y = power(x)
+    for _ in range(5):
+        if y.requires_grad: y, = torch.autograd.grad(y.sum(), x, create_graph=True); print(y)
+
+### foreach writes to tensors in the same memory one after another
+x = torch.ones(2); torch._foreach_mul_([x, x], 2.); print(x); torch._foreach_add_([x, x.detach()], [x, torch.ones(2)]); print(x); torch._foreach_addcmul_([x, x], [x, x], [x, torch.ones(2)], value=0.5); print(x)
+x = torch.ones(4); torch._foreach_mul_([x[:3], x[1:]], [2., 3.]); print(x); torch._foreach_exp_([x[:3], x[1:]]); print(x)
+
+### sizes and dtypes that making tensors refuses
+for call in (lambda: torch.Tensor(-1), lambda: torch.Tensor(2, -1), lambda: torch.full((-1,), 1.), lambda: torch.rand(-1), lambda: torch.arange(2, dtype=torch.bool), lambda: torch.arange(2, dtype=torch.complex64), lambda: torch.arange(2**70), lambda: torch.arange(0, 1e30), lambda: torch.arange(0, 2**63),
+             lambda: torch.zeros(2, dtype=torch.int64).masked_fill(torch.tensor([True, False]), 2**70), lambda: torch.full((2,), 2**70), lambda: torch.linspace(0, 1j, 3, dtype=torch.float32), lambda: torch.logspace(0, 1j, 3, dtype=torch.float64)): attempt(call)
+print(torch.Tensor(torch.Size([2, 3])).shape, torch.Tensor(torch.Size([])).shape, torch.linspace(0, 1+1j, 3), torch.linspace(1j, 2, 4, dtype=torch.complex128), torch.logspace(1j, 2, 3, base=2, dtype=torch.complex128), torch.arange(0, 10, 3, dtype=torch.int32), torch.arange(5, 0, -2))
+print(torch.Generator().manual_seed(-1).initial_seed())
+try: torch.manual_seed(2**64)
+except ValueError as error: print(str(error)[:33])
+
+### arguments that functions refuse
+x = torch.arange(6.).view(2, 3)
+for call in (lambda: torch.add(x, x, alpha=1j), lambda: x.clone().sub_(x, alpha=1+0j), lambda: torch.einsum('ij,jk->ik', x, x, x), lambda: torch.einsum('ij,jk->ik', x), lambda: torch.nn.functional.linear(torch.ones(2), torch.tensor(1.)),
+             lambda: torch.take_along_dim(x, torch.tensor([0]), 0), lambda: torch.take_along_dim(x, torch.tensor([[0, 0, 0]], dtype=torch.int32), 0)): attempt(call)
+for call in (lambda: x.prod((0, 1)), lambda: torch.prod(x, dim=[0]), lambda: x.sum(0, 1), lambda: x.max(0, 1), lambda: x.amax(0, keepdim=1)):
+    try: print(call())
+    except TypeError: print("TypeError")
+def assign(value): x[0] = value
+for value in ([1.], 'a', None, (1.,)): attempt(lambda: assign(value))
+
+### asarray
+import numpy as np
+x = torch.ones(2, requires_grad=True); a = np.ones(2)
+print(torch.asarray(a, copy=True).data_ptr() == torch.from_numpy(a).data_ptr(), torch.asarray(a, copy=False).data_ptr() == torch.from_numpy(a).data_ptr(), torch.asarray([1., 2.], requires_grad=True), torch.asarray(x, requires_grad=True) is x)
+y = torch.asarray(x * 2, copy=True, requires_grad=True); print(graph(y), torch.asarray(x, dtype=torch.float64, requires_grad=True).dtype, torch.asarray(x.detach(), copy=True, requires_grad=True).is_leaf, torch.asarray(x, requires_grad=False) is x, x.requires_grad)
+for call in (lambda: torch.asarray([1, 2], copy=False), lambda: torch.asarray(x, dtype=torch.float64, copy=False, requires_grad=True), lambda: torch.asarray(a, dtype=torch.float32, copy=False)): attempt(call)
+
+### tensors that swap their contents
+x = torch.ones(2, requires_grad=True); y = torch.nn.Parameter(torch.zeros(3)); y.name_of = 'weight'; torch.utils.swap_tensors(x, y); print(x, y, type(x).__name__, x.name_of, hasattr(y, 'name_of')); x.sum().backward(); print(x.grad, y.grad)
+import weakref
+x = torch.ones(2); r = weakref.ref(x); attempt(lambda: torch.utils.swap_tensors(x, torch.zeros(3)))
+
+### dlpack
+from_dlpack, to_dlpack = torch.utils.dlpack.from_dlpack, torch.utils.dlpack.to_dlpack
+x = torch.arange(3.); y = from_dlpack(to_dlpack(x)); y[0] = 5; print(x, from_dlpack(x).data_ptr() == x.data_ptr())
+
+### a Function that writes to its input while nothing is recorded
+class Written(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x): x.mul_(2); ctx.mark_dirty(x); return x
+    @staticmethod
+    def backward(ctx, g): return g * 2
+for mode in (torch.no_grad, torch.inference_mode):
+    for x in (torch.ones(2, requires_grad=True) * 1, torch.ones(2), torch.ones(2, requires_grad=True)):
+        with mode(): y = Written.apply(x)
+        print(y is x, y.requires_grad, y._is_view(), y.data_ptr() == x.data_ptr(), y._version, x)
+
+### values that fill a part keep their history
+x = torch.ones(2, 1, requires_grad=True); b = torch.zeros(2, 2); b[...] = x; print(graph(b)); c = torch.zeros(3, 2, 2); c[1:] = x; print(graph(c)); c.sum().backward(); print(x.grad)
+x = torch.ones(2, 0, requires_grad=True) * 1
+with torch.no_grad(): print(x.max(0).values.requires_grad, x.min(0).values.requires_grad)
+print((torch.ones(2, requires_grad=True) * 2).expand(2, 2).flip(0).stride())
+
 ### pickle
 import pickle
 x = torch.tensor([1., 2.], requires_grad=True); y = pickle.loads(pickle.dumps(x)); print(y, y.requires_grad, pickle.loads(pickle.dumps(torch.arange(3))))

@@ -234,6 +234,8 @@ def fitting(value, dtype):
     if isinstance(value, complex) and dtype.kind not in 'bc':
         if value.imag: raise _unfit(dtype)
         value = value.real
+    if value.__class__ is builtin_int and not -(2**63) <= value < 2**64 and dtype.kind in 'biu':
+        raise OverflowError('int too big to convert')
     limits = LIMITS.get(dtype)
     if limits is None: return value
     low, high = limits

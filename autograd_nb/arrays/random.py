@@ -188,11 +188,11 @@ class _Seeding:
         "Start the stream of `seed` (any integer; the low 32 bits count). Returns the generator."
         seed = int(seed)
         if not -0x8000_0000_0000_0000 <= seed <= 0xFFFF_FFFF_FFFF_FFFF:
-            raise RuntimeError(
-                'Overflow when unpacking long: seeds lie between -0x8000000000000000 and'
+            raise ValueError(
+                'Overflow when unpacking long long: seeds lie between -0x8000000000000000 and'
                 ' 0xffffffffffffffff'
             )
-        self._seed, self._held, self._mark = seed, None, None
+        self._seed, self._held, self._mark = seed % 2**64, None, None
         self._bits = np.random.RandomState(seed & 0xFFFF_FFFF)._bit_generator
         self._stream, self._place = np.random.Generator(self._bits), None
         return self

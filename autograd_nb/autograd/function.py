@@ -729,7 +729,8 @@ def _input_returned(ctx, o, written, differentiable, recording):
         and any(t is o for name in ('to_save', 'saved_for_forward') for t in ctx.wish(name))
     ):
         raise RuntimeError(_AS_IS)
-    if written and not recording: return o
+    if written and not recording:
+        return o.detach() if LOCAL.modes.quiet and o.requires_grad else o
     return _alias(o, differentiable or not recording and not LOCAL.modes.quiet)
 
 def _alias(x, view):

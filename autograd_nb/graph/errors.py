@@ -521,9 +521,10 @@ def stale_error(node, field, array, record):
         if node.links.get(field) == 'out'
         else ''
     )
+    kind = f'torch.{type_name(array)}Tensor' if array.dtype.kind != 'b' else 'CPUBoolType'
     error = RuntimeError(
         'one of the variables needed for gradient computation has been modified by an inplace'
-        f' operation: [torch.{type_name(array)}Tensor {list(array.shape)}]{of} is at version'
+        f' operation: [{kind} {list(array.shape)}]{of} is at version'
         f' {record.count}; expected version {max(record.count - 1, 0)} instead.'
     )
     op = record.op or 'an in-place operation'
@@ -1356,14 +1357,16 @@ def matmul_error(a, b, x=None, y=None):
 def linear_error(x, weight):
     "PyTorch's error for an input whose last size is not a layer's number of features."
     a, w = shape_of(x), shape_of(weight)
-    if not a:
+    if not a or not w:
+        name = called(x, 'input') if not a else called(weight, 'weight')
         return teach(
             RuntimeError(
-                f'both arguments to linear need to be at least 1D, but they are 0D and {len(w)}D'
+                'both arguments to linear need to be at least 1D, but they are'
+                f' {len(a)}D and {len(w)}D'
             ),
             x,
             weight,
-            instead=f'{called(x, "input")}.reshape(1): a vector of one number',
+            instead=f'{name}.reshape(1): a vector of one number',
         )
     out = matmul_error(a if len(a) > 1 else (1, *a), w[::-1])
     size, name = 1, called(x, 'input')

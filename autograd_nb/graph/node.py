@@ -83,6 +83,13 @@ class Keeping:
             return [(f, getattr(self, f)) for f in self.fields if hasattr(self, f)]
 
     @property
+    def watched(self):
+        "What must not be overwritten before the node runs: saved values and parts of an index."
+        if not self.held: return self.saved
+        held = [(f, getattr(self, f, None)) for f in self.held]
+        return self.saved + [(f, i) for f, v in held for i in (v if v.__class__ is tuple else (v,))]
+
+    @property
     def freed(self):
         "True once a backward pass has dropped the saved values."
         return any(not hasattr(self, f) for f in self.fields + self.held)

@@ -168,9 +168,9 @@ def _looked_at(node, saved):
 
 def check_writes(node):
     "Raise if a saved value of `node` was overwritten after the node was made."
-    if not node.fields or node.verified: return
+    if node.verified: return
     table, private, cut = JOURNAL.by_storage, JOURNAL.private, JOURNAL.cuts
-    for field, saved in node.saved:
+    for field, saved in node.watched:
         for value in _looked_at(node, saved) if saved.__class__ is list else (saved,):
             try: base = value.base
             except AttributeError: continue

@@ -169,6 +169,7 @@ index.vjp(x=lambda g, x_shape, *, index: index_add_zeros(g, shape=tuple(x_shape)
     jvp=linear,
     batch=_index_add_batch,
     node='IndexPutBackward0',
+    held=('index',),
     samples=[
         (N(3, 3), dict(shape=(5, 3), index=(np.array([0, 0, 2]),))),
         (N(2, 4), dict(shape=(3, 4, 5), index=(np.array([0, 0]), slice(None), np.array([1, 1])))),

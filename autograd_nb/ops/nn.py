@@ -125,6 +125,7 @@ def _each_spread(op, values, batched, statics):
     jvp=linear,
     batch=_each_loss,
     keep=('target',),
+    held=('weight',),
     node=lambda weight, ignore_index, reduction: 'NllLossBackward0',
     samples=[(N(3, 4), Fixed([1, 0, 3]), dict(reduction=r)) for r in ('mean', 'sum', 'none')]
     + [(N(3, 4), Fixed([1, -100, 3]), dict(weight=np.array([1.0, 2.0, 0.5, 1.0])))],
@@ -154,6 +155,7 @@ nll_loss.vjp(
     jvp=linear,
     batch=_each_spread,
     keep=('target',),
+    held=('weight',),
     samples=[
         (N(), Fixed([1, 0, 3]), dict(shape=(3, 4), reduction='mean')),
         (N(3), Fixed([1, 0, 3]), dict(shape=(3, 4), reduction='none')),

@@ -291,10 +291,13 @@ def power(x, exponent):
     )
 
 def pow_rule(g, x, *, exponent):
-    "`g * exponent * x ** (exponent - 1)`; zero for exponent 0 even at x = 0."
+    """`g * exponent * x ** (exponent - 1)`; zero for exponent 0 even at x = 0. Of a tensor every
+    power is taken, down to `x ** 0`: as in PyTorch the history ends with the derivative of that.
+    """
     if exponent == 0: return zeros_for(g)
-    if exponent == 1: return g
-    if exponent == 2: return g * (x * 2)
+    if not isinstance(x, TensorBase):
+        if exponent == 1: return g
+        if exponent == 2: return g * (x * 2)
     return g * (pow(x, exponent=exponent - 1) * exponent)
 
 # %% ../../nbs/ops/02_pointwise.ipynb #2d0fd04d
@@ -433,7 +436,7 @@ def square(x):
     "`x * x`."
     return xp.square(x if x.dtype != bool else x.astype(np.int64))
 
-square.vjp(x=lambda g, x: g * (x * 2))
+square.vjp(x=lambda g, x: pow_rule(g, x, exponent=2))
 
 @unary(np.sin, promote='float', forms=EVERY_FORM)
 def sin(x):

@@ -11,7 +11,7 @@ __all__ = ['pointwise', 'shift', 'shifted', 'all_batched', 'reshape', 'in_shape'
 # %% ../../nbs/ops/01_shape.ipynb #a8daa111
 import functools
 import numpy as np
-from ..arrays.numpy_backend import is_array, row_major, xp
+from ..arrays.numpy_backend import is_array, row_major, spread, xp
 from ..graph.op import N, linear, op
 
 # %% ../../nbs/ops/01_shape.ipynb #a047c263
@@ -227,7 +227,7 @@ def mT(x):
 )
 def flip(x, *, dims):
     "The order of elements reversed along `dims`."
-    return np.flip(x, dims).copy('K') if x.ndim else x.copy()
+    return np.flip(x, dims).copy('C' if spread(x) else 'K') if x.ndim else x.copy()
 
 flip.vjp(x=lambda g, *, dims: flip(g, dims=dims))
 

@@ -82,10 +82,12 @@ class Tensor(TensorBase):
             array = args[0]
         elif len(args) == 1 and isinstance(args[0], float):
             raise TypeError('new(): data must be a sequence (got float)')
-        elif len(args) == 1 and not isinstance(args[0], (int, np.integer)):
+        elif len(args) == 1 and not isinstance(args[0], (int, np.integer, F.Size)):
             array = np.array(args[0], get_default_dtype().numpy)
         else:
-            array = np.zeros([int(a) for a in args] or 0, get_default_dtype().numpy)
+            sized = args and isinstance(args[0], F.Size)
+            size = args[0] if sized else [int(a) for a in args] or [0]
+            array = np.zeros(F.not_negative(size), get_default_dtype().numpy)
         self = TensorBase.__new__(cls)
         self._array, self._node, self._meta = (
             announced(array),

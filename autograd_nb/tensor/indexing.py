@@ -166,6 +166,10 @@ def _put_into(target, value, given):
         if target._node is not None or target._meta is not None:
             may_write(target, (value,), 'copy_')
         refuse_overlap(target._array, _as_assigned(given, target._array.shape))
+        if value._node is not None and value._array.shape != target._array.shape:
+            # PyTorch's two steps, of which dropping leading ones may have been the first
+            if value._array is given: value = value.view(value._array.shape)
+            value = F.expand(value, target._array.shape)
     copies = value._array.shape or not target._array.shape
     made = REGISTRY['copied' if copies else 'filled_with'].call(target, value)
     # expanded tensors take a number, but no copy of a tensor
@@ -183,6 +187,10 @@ class Writing:
         index, basic = F._indices(index, self._array.shape)
         everything = basic and picks_all(index, self._array.shape)
         if not basic: index = _check_places(self, index, value)
+        if isinstance(value, (list, tuple, str)) or value is None:
+            raise TypeError(
+                f"can't assign a {type(value).__name__} to a torch.{F._type_name(self)}Tensor"
+            )
         value = as_operand(F._as_constant(F._as_element(value, self), self), self)
         if LOCAL.modes.transforms: ready(self, value)
         elif Device.array is not None: value = placed(value, index_like(self._array))

@@ -13,9 +13,9 @@ import numpy as np
 
 from .. import functions as F
 from ..arrays.numpy_backend import memory_of, strided
-from ..creation import empty, not_negative
+from ..creation import empty
+from ..functions import _op, not_negative, reshape, sizes_of
 from ..forms import forms
-from ..functions import _op, reshape, sizes_of
 from ..graph.errors import inference_write_error
 from ..graph.modes import LOCAL
 from ..graph.node import TensorBase, tensor_like

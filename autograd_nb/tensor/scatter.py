@@ -134,6 +134,7 @@ def index_copy(input, dim, index, source, *, out=None):
         size = (*input._array.shape, 1)[d]
         bad = i[(i < 0) | (i >= size)]
         if bad.size:
+            if not size: _of_nothing(input, d, index)
             raise IndexError(
                 f'index_copy_(): index {bad[0]} is out of bounds for dimension {d} with size {size}'
             )

@@ -6,7 +6,8 @@
 __all__ = []
 
 # %% ../../nbs/utils/00_package.ipynb #e3f158aa
-from . import checkpoint, data, hooks
+from . import checkpoint, data, dlpack, hooks
+from .swapping import swap_tensors
 
 # %% ../../nbs/utils/00_package.ipynb #98d6b8af
 __all__ = [name for name in dir() if not name.startswith('_')]

@@ -458,6 +458,7 @@ def arange(
             if builtins.all(isinstance(v, (int, np.integer)) for v in (start, end, step))
             else get_default_dtype()
         )
+    if dtype is int64 and not int(step): raise ValueError('step must be nonzero')
     if dtype.category == 'int': start, end, step = _whole_range(start, end, step)
     n = -(-(end - start) // step) if type(step) is int else int(np.ceil((end - start) / step))
     if n * dtype.itemsize >= 2**63: raise RuntimeError('invalid size, possible overflow?')

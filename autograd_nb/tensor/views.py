@@ -58,7 +58,7 @@ def view_meta(x, o):
     if not SWITCH.plain:
         modes = LOCAL.modes
         if modes.quiet:
-            made = 'inference' if modes.meta is INFERENCE else 'no_grad'
+            made = 'no_grad' if modes.meta is None else 'inference'
             if meta.view != 'inference': meta.view = made
             # to whatever is recorded later, a leaf without a gradient
             if base._node is not None: o._node = Unreached(o)

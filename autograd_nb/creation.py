@@ -423,7 +423,7 @@ def _whole_range(start, end, step):
             raise OverflowError('int too big to convert')
         if not -(2**63) <= v < 2**63:
             raise RuntimeError('value cannot be converted to type int64_t without overflow')
-    return (int(start), int(end), int(step)) if int(step) else (start, end, step)
+    return int(start), int(end), int(step)
 
 def arange(
     start, end=None, step=1, *, out=None, dtype=None, layout=None, device=None, requires_grad=False
@@ -459,9 +459,12 @@ def arange(
             else get_default_dtype()
         )
     if dtype is int64 and not int(step): raise ValueError('step must be nonzero')
-    if dtype.category == 'int': start, end, step = _whole_range(start, end, step)
-    n = -(-(end - start) // step) if type(step) is int else int(np.ceil((end - start) / step))
+    # only ranges of int64 are counted by whole numbers
+    if dtype is int64: start, end, step = _whole_range(start, end, step)
+    if dtype is int64: n = -(-(end - start) // step)
+    else: n = math.ceil((float(end) - float(start)) / step)
     if n * dtype.itemsize >= 2**63: raise RuntimeError('invalid size, possible overflow?')
+    if dtype.category == 'int': start, end, step = _whole_range(start, end, step)
     count = _library(index).arange
     if dtype.category == 'int':
         values = count(n, dtype=np.int64) * int(step) + int(start)

@@ -144,3 +144,15 @@ def test_ternary_kinds():
         same(lambda T: T.lerp(operand(T, dtype), operand(T, dtype), 0.5))
         same(lambda T: T.addcdiv(operand(T, dtype), operand(T, dtype), operand(T, dtype)))
         same(lambda T: T.lerp(operand(T, "float32"), operand(T, dtype), 0.5))
+
+
+@pytest.mark.parametrize("dtype", ["int64", "int32", "int16", "uint8", "float32", "float64", None])
+@pytest.mark.parametrize("ends", [(0, 2.5, 1), (5, 0, -1.5), (0.5, 4.2, 1), (1, 10, 2.7), (0, 2.5, 0.5), (2.5,), (2**53, 2**53 + 5)], ids=str)
+def test_ranges_are_counted_as_pytorch_counts_them(ends, dtype):
+    torch = pytest.importorskip("torch")
+    seen = []
+    for lib in (torch, ours):
+        try: made = lib.arange(*ends, dtype=dtype and getattr(lib, dtype))
+        except Exception as error: seen.append((type(error), str(error).split("\n")[0]))
+        else: seen.append((str(made.dtype).removeprefix("torch."), made.tolist()))
+    assert seen[0] == seen[1]

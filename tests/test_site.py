@@ -412,6 +412,17 @@ def test_search_ranks_chapters_first(site, browser_page):
     assert "Show the" not in shown and "JupyterLab" not in shown
 
 
+def test_what_is_found_fits_a_phone(site, browser_page):
+    "Signatures and long names in what is shown of a page go on below; the gallery is no answer before the chapters."
+    browser_page.set_viewport_size({"width": 390, "height": 844})
+    for words in ("broadcasting", "zero_grad"):
+        browser_page.goto(f"{site}/search.html?q={words}")
+        browser_page.locator("#search-results li p.context").nth(25).wait_for()
+        assert browser_page.evaluate("document.documentElement.scrollWidth") <= 390, words
+    found = [a.get_attribute("href") for a in browser_page.locator("#search-results li > a").all()[:5]]
+    assert all("book/" in address for address in found), found
+
+
 def test_a_chapter_has_a_card_of_its_own(built_site):
     "What other places show beside a link."
     cards = {}

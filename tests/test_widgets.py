@@ -70,8 +70,10 @@ def test_stepper_takes_what_explore_takes():
     assert str(stepper(f, 1.0, 2.0)) == str(stepper(f, 1.0, y=2.0)) == named
     assert str(stepper("x*sin(y)", 1.0, 2.0)).splitlines()[-1] == named.splitlines()[-1]
     assert stepper("sin(x)").grads["x"] == pytest.approx(math.cos(1.0)) and stepper("y^2", y=3.0).grads["y"] == 6
-    with pytest.raises(ExpressionError, match="not a complete expression"):
-        stepper("sin(")
+    assert repr(explore("sin(x)")) == repr(explore("sin(x)", x=1.0)) and repr(explore("w*x + b", x=2.0)) == repr(explore("w*x + b", w=1.0, x=2.0, b=1.0))
+    for demo in (stepper, explore):
+        with pytest.raises(ExpressionError, match="not a complete expression"):
+            demo("sin(")
     with pytest.raises(TypeError, match="3 values in order where 2 inputs were left"):
         stepper(f, 1.0, 2.0, 3.0)
     with pytest.raises(TypeError, match="needs a function"):

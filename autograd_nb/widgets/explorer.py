@@ -12,7 +12,7 @@ import textwrap
 import ipywidgets as W
 import numpy as np
 from ..viz.captions import error_words, failure_words, line_css, result_words
-from ..viz.expressions import parse_expression
+from ..viz.expressions import parse_expression, variables_in
 from ..viz.records import for_readers
 from ..viz.steps import Frames, record_function
 from ..viz.style import esc, inline, number, val
@@ -131,11 +131,12 @@ def explore(f, *, title=None, **inputs) -> Explorer:
     move (with a live kernel): `explore('sin(x)*exp(x)', x=(-1, 1))`.
 
     `f`: a function, or the text of an expression, which the reader may then change. Inputs: a start
-    value, (low, high) or (low, high, start); arrays and tensors stay fixed. Raises ExpressionError
-    for a text that cannot be read, and what `f` raises, at the start; later errors are shown in
-    place.
+    value, (low, high) or (low, high, start); arrays and tensors stay fixed; variables of a text
+    that are not given begin at 1. Raises ExpressionError for a text that cannot be read, and what
+    `f` raises, at the start; later errors are shown in place.
     """
-    if not inputs:
+    if isinstance(f, str): inputs = {**dict.fromkeys(variables_in(f), 1.0), **inputs}
+    if not inputs and not isinstance(f, str):
         raise TypeError('explore() needs at least one input, for example explore(f, x=1.0)')
     if not isinstance(f, str) and not callable(f):
         raise TypeError(

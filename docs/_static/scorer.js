@@ -3,7 +3,7 @@ var Scorer = {
   score: result => {
     const [document, , , , score] = result;
     if (document.startsWith("book/")) return score + 12;
-    if (/^(index|yours|gallery|glossary|cheatsheet|mistakes|reference\/)/.test(document)) return score + 6;
+    if (/^(index|yours|glossary|cheatsheet|mistakes|reference\/)/.test(document)) return score + 6;
     if (/^(changelog|contributing|library\/)/.test(document)) return score - 6;
     return score;
   },

@@ -113,11 +113,9 @@ TRAITS = dict(
     mixes=False,  # takes a real and a complex operand as they are
     refuses_masks=False,  # not for booleans
     kinds=None,  # the kinds of dtypes it takes, by NumPy's letters (None: what its kernel takes)
-    product=False,  # a matrix product
     layout=None,  # the order in memory of its results, see `laid_out`
     scalar=None,  # the function of numbers that it is, where its definition is more than a formula
 )
-
 
 # %% ../../nbs/graph/03_op.ipynb #8450cb3f
 class Signature:

@@ -17,6 +17,8 @@ from test_ops_matrix import Case
 import autograd_nb as torch
 from autograd_nb import nn
 from autograd_nb.arrays import cupy_backend as backend
+from autograd_nb.layers.device import FUSED, FUSED_RULES
+from autograd_nb.ops.kernels.device import SPECIAL
 from autograd_nb.graph.modes import SWITCH
 from autograd_nb.graph.apply import Call, plainly
 from autograd_nb.graph.op import REGISTRY
@@ -960,7 +962,7 @@ def test_the_stand_in_knows_what_cupy_has():
     import cupyx
     from cupyx.scipy import special
 
-    assert all(hasattr(special, name) for name in backend.SPECIAL.values()) and hasattr(cupyx, "errstate")
+    assert all(hasattr(special, name) for name in SPECIAL.values()) and hasattr(cupyx, "errstate")
     cuda = cupy.cuda
     for name in "Device Graph MemoryPool Stream ExternalStream Event set_allocator get_current_stream get_elapsed_time alloc_pinned_memory get_cublas_handle".split():
         assert hasattr(cuda, name), name
@@ -1132,7 +1134,7 @@ def test_targets_out_of_range_are_seen(device):
 
 @compiler
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64], ids=str)
-@pytest.mark.parametrize("name", sorted({*backend.FUSED, *(op for op, _ in backend.FUSED_RULES)} - APART))
+@pytest.mark.parametrize("name", sorted({*FUSED, *(op for op, _ in FUSED_RULES)} - APART))
 def test_fused_kernel_is_the_definition(name, dtype, device):
     "The code of a fused kernel, compiled for the CPU, agrees with the operation in array language, in value and gradient."
 

@@ -106,3 +106,20 @@ def test_floors_are_told_apart():
     assert floor_of("") == FRONT_DOOR and floor_of("nowhere") is None
     names = [package for floor in FLOORS for package in floor.packages]
     assert len(names) == len(set(names))
+
+
+def test_arrays_know_no_operation_and_no_optimiser():
+    "The lowest floor computes for whoever asks: what is done for one operation or optimiser alone stands beside it."
+    import numpy as np
+
+    import autograd_nb as torch
+    from autograd_nb.graph.op import REGISTRY
+
+    numpys = {*dir(np), *dir(np.linalg), *dir(np.ndarray)}
+    theirs = {*REGISTRY, *(name for name in dir(torch.optim) if isinstance(getattr(torch.optim, name), type))} - numpys
+    assert {"gelu", "softmax", "Adam", "SGD"} <= theirs
+    for path in (ROOT / PACKAGE / "arrays").glob("*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        listed = {id(n) for a in tree.body if isinstance(a, ast.Assign) and ast.unparse(a.targets[0]) == "__all__" for n in ast.walk(a)}
+        named = {n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str) and id(n) not in listed}
+        assert not named & theirs, (path.name, named & theirs)

@@ -13,6 +13,8 @@ from test_device import APART, FUSED_FUNCTIONS, STEPS, stand_in, trained, use  #
 
 import autograd_nb as torch
 from autograd_nb.arrays import cupy_backend as backend
+from autograd_nb.layers.device import FUSED, FUSED_RULES
+from autograd_nb.optim.device import FUSED_STEPS
 from autograd_nb.graph.op import REGISTRY
 
 pytestmark = pytest.mark.needs("nvrtc")
@@ -150,7 +152,7 @@ def device(stand_in, monkeypatch):  # noqa: F811
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64], ids=str)
-@pytest.mark.parametrize("name", sorted({*backend.FUSED, *(op for op, _ in backend.FUSED_RULES)} - APART))
+@pytest.mark.parametrize("name", sorted({*FUSED, *(op for op, _ in FUSED_RULES)} - APART))
 def test_kernel_compiles(name, dtype, device):
     for statics in [s[-1] if isinstance(s[-1], dict) else {} for s in REGISTRY[name].samples]:
         x = torch.ones(2, 3, 4, dtype=dtype, device=device, requires_grad=True)
@@ -170,7 +172,7 @@ def test_kernels_of_a_function_compile(name, dtype, device):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-@pytest.mark.parametrize("name", sorted({n for n in STEPS if n in backend.FUSED_STEPS} | {"decay", "maximize", "momentum", "damped"}))
+@pytest.mark.parametrize("name", sorted({n for n in STEPS if n in FUSED_STEPS} | {"decay", "maximize", "momentum", "damped"}))
 def test_step_compiles(name, dtype, device):
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)

@@ -121,7 +121,6 @@ TRAITS = dict(
     scalar=None,  # the function of numbers that it is, where its definition is more than a formula
 )
 
-
 # %% ../../nbs/graph/03_op.ipynb #8450cb3f
 class Signature:
     "What follows from the signature: tensors are positional, other arguments keyword-only."

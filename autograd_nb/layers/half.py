@@ -8,17 +8,19 @@ __all__ = ['BF16', 'F32', 'HALF', 'Half', 'rounding', 'rounded_gradient', 'widen
 # %% ../../nbs/layers/12_half.ipynb #e84f9fba
 from numpy import asarray, dtype, generic
 
-from ..arrays.cupy_backend import PRODUCTS, is_far
+from ..arrays.cupy_backend import is_far
 from ..arrays.dtypes import bfloat16
 from ..arrays.numpy_backend import is_array
 from ..graph.modes import LAYERS, Gaps
 from ..graph.node import NEW_KINDS, NEW_TENSORS
-from ..graph.op import Definition
+from ..graph.op import TRAITS, Definition
 from .needed import Needed
 
 # %% ../../nbs/layers/12_half.ipynb #89fb634b
 BF16, F32 = bfloat16.numpy, dtype('float32')
 Definition.half = True  # whether an operation computes numbers of sixteen bits
+# whether a device computes them as they are: cuBLAS and cuDNN add products up in float32
+TRAITS['short_products'] = False
 
 class Half(Needed):
     """Computes bfloat16 in float32. Operations with `half` False refuse it, as LAPACK and PyTorch
@@ -38,8 +40,8 @@ class Half(Needed):
                 f'linalg.{op.name}: Low precision dtypes not supported. Got BFloat16. Convert'
                 ' first, with A.float().'
             )
-        # a device has such products
-        if op.name in PRODUCTS and all(
+        # a device multiplies such numbers as they are, and adds up in float32
+        if op.short_products and all(
             a is None or is_far(a) and a.dtype == BF16 for a in operands
         ):
             return inner(call)

@@ -26,7 +26,7 @@ import numpy as np
 from .. import functions as F
 from ..argument_types import explain_functions
 from ..autograd.function import DelayedError
-from ..arrays.cupy_backend import anywhere, home_of, is_far, library_of, tracked
+from ..arrays.cupy_backend import anywhere, home_of, is_far, library_of
 from autograd_nb.arrays.dtypes import (
     bfloat16, channels_last, channels_last_3d, finfo, float16, float32, type_name
 )
@@ -51,6 +51,7 @@ from autograd_nb.tensor.distances import (  # noqa: F401
 from autograd_nb.tensor.elementwise import (
     celu as _celu, prelu as _prelu, threshold as _threshold
 )
+from ..ops.kernels.device import tracked
 
 # %% ../../nbs/nn/03_functional.ipynb #87a4f915
 from autograd_nb.nn.attention import (  # noqa: F401

@@ -13,7 +13,8 @@ import math
 from itertools import product
 import numpy as np
 from ..arrays.cudnn_backend import convolve
-from ..arrays.cupy_backend import FUSED, fused, twin
+from ..arrays.cupy_backend import fused, twin
+from ..layers.device import FUSED
 from ..arrays.numpy_backend import channels_last_of_either, xp
 from ..graph.op import N, op
 from .pointwise import zeros_for
@@ -202,6 +203,7 @@ _ONE = dict(stride=(1,), padding=(0,), dilation=(1,), groups=1)
 _TWO = dict(stride=(2, 1), padding=(1, 0), dilation=(1, 2), groups=2)
 
 @op(
+    short_products=True,
     layout=channels_last_of_either,
     jvp=lambda t, v, out, s: _linear_parts(t, v, out, s, convolution),
     flops=lambda out, x, weight, *bias: 2 * math.prod(out) * math.prod(weight[1:]),
@@ -226,6 +228,7 @@ def convolution(x, weight, bias=None, *, stride=(1, 1), padding=(0, 0), dilation
 
 # %% ../../nbs/ops/11_convolution.ipynb #64eed11e
 @op(
+    short_products=True,
     layout=channels_last_of_either,
     jvp=lambda t, v, out, s: _linear_parts(t, v, out, s, conv_transpose),
     flops=lambda out, x, weight, *bias: 2 * math.prod(x) * math.prod(weight[1:]),
@@ -264,6 +267,7 @@ def conv_transpose(
 
 # %% ../../nbs/ops/11_convolution.ipynb #e6240c2d
 @op(
+    short_products=True,
     jvp=lambda t, v, out, s: _linear_parts(t, v, out, s, conv_weight),
     flops=lambda out, x, y: 2 * math.prod(out) * math.prod(x) // x[1],
     batch=_weight_batch,

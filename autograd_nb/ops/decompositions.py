@@ -1518,6 +1518,8 @@ def ldl(x, *, hermitian=False):
         pivots[i], info[i] = _bunch_kaufman(out[i], hermitian)
     return out, pivots, info
 
+ldl.on_host = True
+
 def _block_solve(ld, pivots, b, hermitian):
     "Solve for one matrix, in place in `b`."
     n, k, steps = len(ld), 0, []
@@ -1551,3 +1553,5 @@ def ldl_solved(ld, pivots, b, *, hermitian=False):
     x = np.broadcast_to(b, (*lead, *b.shape[-2:])).copy()
     for i in np.ndindex(lead): _block_solve(ld[i], p[i], x[i], hermitian)
     return x
+
+ldl_solved.on_host = True

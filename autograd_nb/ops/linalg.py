@@ -64,7 +64,8 @@ def mv(x, y):
 
 mv.vjp(x=lambda g, y: outer_product(g, y), y=lambda g, x: mv(t(x), g))
 
-@product([(N(3, 4), N(4, 5)), (N(3, 1), N(1, 5))], flops=sums_of_products)
+@product([(N(3, 4), N(4, 5)), (N(3, 1), N(1, 5))], flops=sums_of_products,
+    short_products=True)
 def mm(x, y):
     "Matrix times matrix."
     # a column times a row, see `outer_product`
@@ -73,7 +74,8 @@ def mm(x, y):
 mm.vjp(x=lambda g, y: mm(g, t(y)), y=lambda g, x: mm(t(x), g))
 
 # %% ../../nbs/ops/04_linalg.ipynb #70ea3e52
-@product([(N(2, 3, 4), N(2, 4, 5)), (N(2, 3, 1), N(2, 1, 5))], flops=sums_of_products)
+@product([(N(2, 3, 4), N(2, 4, 5)), (N(2, 3, 1), N(2, 1, 5))], flops=sums_of_products,
+    short_products=True)
 def bmm(x, y):
     "Corresponding matrices of two stacks, multiplied."
     # columns times rows, as in the gradient of each example: several times faster than `matmul`
@@ -234,6 +236,7 @@ def _linear_jvp(tangents, values, out, statics):
 
 # %% ../../nbs/ops/04_linalg.ipynb #76598274
 @op(
+    short_products=True,
     jvp=_linear_jvp,
     batch=_linear_batch,
     product=True,

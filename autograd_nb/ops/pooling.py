@@ -14,7 +14,8 @@ import functools
 import math
 from itertools import product
 import numpy as np
-from ..arrays.cupy_backend import FUSED, Device, elementwise, fused, same_plain
+from ..arrays.cupy_backend import Device, elementwise, fused, same_plain
+from ..layers.device import FUSED
 from ..arrays.numpy_backend import channels_last, channels_last_of_images, xp
 from ..graph.op import Fixed, N, linear, op
 from .convolution import apart, merged, seen_by, seen_by_each

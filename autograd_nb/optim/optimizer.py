@@ -20,9 +20,7 @@ from types import FunctionType
 
 import numpy as np
 
-from autograd_nb.arrays.cupy_backend import (
-    FUSED_STEPS, Capture, Device, home_of, is_far, there, twin
-)
+from ..arrays.cupy_backend import Capture, Device, home_of, is_far, there, twin
 from ..arrays.dtypes import get_default_dtype
 from ..arrays.numpy_backend import Switch
 from ..graph.modes import enable_grad
@@ -39,6 +37,7 @@ from ..ops.crew import AVAILABLE, crew
 from ..ops.kernels.compiler import apart_loop
 from ..ops.kernels.expressions import Builder, Letter, Name, Symbol
 from ..arrays.topics import take_topics
+from .device import FUSED_STEPS
 
 # %% ../../nbs/optim/01_optimizer.ipynb #a5dc4d4d
 SMALL = 1 << 14  # parameters up to this many numbers are updated side by side

@@ -56,6 +56,7 @@ def resized(x, n, d):
 def _which(input, s, dim):
     "Sizes and dimensions, one size (or None) per dimension."
     n = input._array.ndim
+    if isinstance(s, int): s = (s,)
     if dim is None:
         dims = tuple(range(n)) if s is None else tuple(range(n - len(s), n))
     else:

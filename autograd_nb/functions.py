@@ -11,8 +11,8 @@ __all__ = ['NUMBERS', 'sum', 'mean', 'prod', 'amax', 'amin', 'any', 'all', 'argm
            'dtype_of', 'refuse_whole', 'refuse_integers', 'into', 'cast', 'add', 'sub', 'div', 'is_differentiable',
            'underivable', 'floor_divide', 'rsub', 'rdiv', 'pow', 'rpow', 'clamp', 'where', 'lerp', 'addcmul', 'addcdiv',
            'masked_fill', 'logsumexp', 'only', 'max', 'min', 'aminmax', 'norm', 'softmax', 'log_softmax',
-           'count_nonzero', 'matmul', 'outer', 'addmm', 'addmv', 'baddbmm', 'einsum', 'trace', 'reshape', 'view',
-           'view_as', 'reshape_as', 'flatten', 'unflatten', 'permute', 'transpose', 't', 'movedim', 'squeeze',
+           'count_nonzero', 'matmul', 'outer', 'one_dtype', 'addmm', 'addmv', 'baddbmm', 'einsum', 'trace', 'reshape',
+           'view', 'view_as', 'reshape_as', 'flatten', 'unflatten', 'permute', 'transpose', 't', 'movedim', 'squeeze',
            'unsqueeze', 'expand', 'expand_as', 'broadcast_to', 'broadcast_tensors', 'repeat', 'tile',
            'repeat_interleave', 'cat', 'stack', 'vstack', 'hstack', 'split', 'chunk', 'tensor_split', 'unbind',
            'narrow', 'select', 'flip', 'roll', 'diagonal', 'alone', 'diag', 'diag_embed', 'refuse_far', 'getitem',
@@ -1067,9 +1067,20 @@ def outer(input, vec2, *, out=None):
     return into(out, _op['mul'](reshape(input, (-1, 1)), vec2))
 
 # %% ../nbs/tensor/02_functions.ipynb #2287409e
+def one_dtype(words, *tensors, name=_type_name):
+    """Raise PyTorch's error, in its `words`, for tensors of several dtypes, unless autocast is on
+    and may cast them. What is no tensor is left to others. `name`: what the words call a dtype.
+    """
+    kinds = {t._array.dtype for t in tensors if isinstance(t, TensorBase)}
+    if len(kinds) > 1 and LOCAL.modes.casting is None:
+        raise RuntimeError(words.format(*map(name, tensors)))
+
 @forms('function method method_')
 def addmm(input, mat1, mat2, *, beta=1, alpha=1, out=None):
     "`beta * input + alpha * (mat1 @ mat2)`."
+    need_tensor(input, 'addmm')
+    one_dtype('self and mat2 must have the same dtype, but got {} and {}', input, mat2)
+    one_dtype('mat1 and mat2 must have the same dtype, but got {} and {}', mat1, mat2)
     try: made = _op['addmm'](input, mat1, mat2, beta=beta, alpha=alpha)
     except ValueError:
         expand(input, (mat1._array.shape[0], mat2._array.shape[1]))  # says what is wrong
@@ -1087,6 +1098,8 @@ def _scaled_sum(input, beta, product, alpha):
 def addmv(input, mat, vec, *, beta=1, alpha=1, out=None):
     "`beta * input + alpha * (mat @ vec)`."
     if out is not None: return into(out, addmv(input, mat, vec, beta=beta, alpha=alpha))
+    words = 'addmv input tensors must have the same dtype, but got {}, {}, and {}'
+    one_dtype(words, input, mat, vec)
     return _scaled_sum(input, beta, mv(mat, vec), alpha)
 
 @forms('function method method_')
@@ -1095,6 +1108,8 @@ def addmv(input, mat, vec, *, beta=1, alpha=1, out=None):
 def baddbmm(input, batch1, batch2, *, beta=1, alpha=1, out=None):
     "`beta * input + alpha * bmm(batch1, batch2)`."
     if out is not None: return into(out, baddbmm(input, batch1, batch2, beta=beta, alpha=alpha))
+    words = 'Input dtypes must be the same, got: input {}, batch1: {}, batch2: {}'
+    one_dtype(words, input, batch1, batch2, name=lambda t: c_name(t._array))
     return _scaled_sum(input, beta, bmm(batch1, batch2), alpha)
 
 # %% ../nbs/tensor/02_functions.ipynb #a4f95ddc
@@ -2413,6 +2428,7 @@ def _scatter_by(input, d, index, src, reduce):
             stacklevel=3,
         )
         _refuse_other_dtype(input, src)
+    _check_places('scatter', input, d, index, src)
     kind = 'scatter_add' if reduce == 'add' else 'scatter_product'
     made = _op[kind](input.detach(), src.detach(), index, dim=d)
     return underivable(made, 'aten::scatter', input, given)

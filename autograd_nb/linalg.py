@@ -619,6 +619,7 @@ def cond(A, p=None, *, out=None):
     need_matrix(A, 'linalg.cond', p not in (None, 2, -2))
     if p in (None, 2, -2):
         s = svdvals(A)
+        if not s._array.shape[-1]: return into(out, s.new_zeros(s.shape[:-1]))
         top, low = F.select(s, -1, 0), F.select(s, -1, -1)
         made = low / top if p == -2 else top / low
         return into(out, rename(made, 'SqueezeBackward1', pictured=False))
@@ -730,6 +731,7 @@ def cross(input, other, *, dim=-1, out=None):
             f'linalg.cross: inputs dimension {dim} must have length 3. Got {input._array.shape[d]}'
             f' and {other._array.shape[d]}'
         )
+    F.one_dtype('expected scalar type {} but found {}', input, other)
     return into(out, REGISTRY['cross'].call(input, other, dim=d))
 
 @castable
@@ -737,6 +739,8 @@ def vecdot(x, y, *, dim=-1, out=None):
     "The inner products of vectors along `dim` (the first one conjugated)."
     words = 'linalg.vecdot: Expected a floating point or complex tensor as input. Got {}'
     F.refuse_kinds(x, 'ib', words)
+    words = 'linalg.vecdot: Expected x and y to have the same dtype, but found x of type {} and y'
+    F.one_dtype(f'{words} of type {{}} instead', x, y)
     made = F.sum(x.conj() * y, dim)
     return into(out, rename(made, 'VdotBackward0') if x.ndim == y.ndim == 1 else made)
 

@@ -156,6 +156,8 @@ def round(input, *, decimals=None, out=None):
     """The nearest number with so many digits behind the point (before it, if negative); halves go
     to the even one.
     """
+    if decimals is not None:
+        F.refuse_kinds(input, 'bi', 'round_cpu' if decimals else 'round_vml_cpu')
     if decimals is None: return REGISTRY['round'].direct(input, out=out)
     if not decimals: return into(out, rename(REGISTRY['round'].direct(input), 'RoundBackward1'))
     scale = 10.0 ** abs(decimals)
@@ -178,8 +180,8 @@ def polynomial(name, start, step, doc):
             raise combination_error(f'special_{name}', (input, n))
         # no derivative, as in PyTorch
         x = input.detach() if isinstance(input, TensorBase) else as_operand(float(input), n)
-        wide = isinstance(n, TensorBase) and n._array.dtype != x._array.dtype
-        F.refuse_kinds(x, 'c' if wide else 'ch', name + '_cpu')
+        if isinstance(n, TensorBase): x = cast(x, F._common(x, n))
+        F.refuse_kinds(x, 'ch', name + '_cpu')
         if x._array.dtype.kind in 'biu': x = cast(x, get_default_dtype())
         degrees = (n._array if isinstance(n, TensorBase) else np.asarray(n)).astype(np.int64)
         top = int(np.max(degrees, initial=0))

@@ -79,3 +79,46 @@ def test_weights_of_classes_have_no_gradient(shape):
         T.nn.functional.cross_entropy(x, T.softmax(x, 1), weight).backward()
         assert weight.grad is not None
     assert texts[:2] == texts[2:]
+
+
+SUMS = """
+x + b
+x * b
+b.expand(64, 32, 8) * 1
+F.linear(x, w, b)
+F.prelu(x.transpose(1, 2), b)
+F.batch_norm(x.transpose(1, 2), None, None, b, b, True)
+F.group_norm(x.transpose(1, 2), 2, b, b)
+F.conv_transpose2d(x[None], x.detach()[:, :1, :3, None], None) * b[0]
+t.log_softmax(x, 0)
+t.cumsum(x, 0)
+b.repeat(500)
+w[t.zeros(2000, dtype=t.int64)]
+w.index_select(0, t.zeros(2000, dtype=t.int64))
+w.gather(0, t.zeros(2000, 8, dtype=t.int64))
+F.embedding(t.zeros(200000, dtype=t.int64), w)
+"""
+
+
+@pytest.mark.parametrize("line", SUMS.strip().splitlines())
+def test_gradients_of_sixteen_bits_are_added_in_more(line):
+    "A sum of thousands of gradients in bfloat16 would stop growing at a few hundred."
+    rng = np.random.default_rng(0)
+    numbers, found = [rng.standard_normal(s) for s in ((64, 32, 8), (8,), (8, 8))], []
+    for dtype in (ours.float64, ours.bfloat16):
+        x, b, w = (ours.tensor(v).bfloat16().to(dtype).requires_grad_() for v in numbers)
+        y = eval(line, dict(t=ours, F=ours.nn.functional, x=x, b=b, w=w))
+        y.backward(ours.tensor(np.random.default_rng(1).standard_normal(tuple(y.shape)) + 0.3).bfloat16().to(dtype))
+        found.append([g for g in (x.grad, b.grad, w.grad) if g is not None])
+    for exact, g in zip(*found):
+        assert g.dtype is ours.bfloat16
+        assert (g.double() - exact).abs().max() < 0.02 * exact.abs().max()
+
+
+def test_running_statistics_of_sixteen_bits():
+    x = ours.tensor(np.random.default_rng(0).standard_normal((8, 2, 40, 5)) * 3 + 1).bfloat16()
+    mean, var = ours.zeros(2).bfloat16(), ours.ones(2).bfloat16()
+    ours.nn.functional.batch_norm(x, mean, var, training=True, momentum=1.0)
+    exact = x.double()
+    assert mean.double().tolist() == pytest.approx(exact.mean((0, 2, 3)).tolist(), rel=0.01)
+    assert var.double().tolist() == pytest.approx(exact.var((0, 2, 3)).tolist(), rel=0.01)

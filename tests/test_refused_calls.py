@@ -2,6 +2,7 @@
 
 from math import inf, nan
 
+import numpy as np
 import pytest
 
 import autograd_nb as ours
@@ -342,3 +343,54 @@ def test_a_gradient_in_a_sequence():
             x = lib.ones(2, requires_grad=True)
             (x * 3).backward(given)
             assert x.grad.tolist() == [3.0, 3.0]
+
+
+# what was let through, or came out in another dtype
+MIXED = """
+t.addmm(x, x.bfloat16(), x)
+t.addmm(x.double(), x, x)
+t.addmm(3, x, x)
+t.addmv(x[0].double(), x, x[0])
+t.addbmm(x.double(), x[None], x[None])
+t.baddbmm(x.double(), x[None], x[None])
+t.linalg.vecdot(x.double(), x)
+t.linalg.cross(t.ones(3).double(), t.ones(3))
+t.cross(t.ones(3), t.ones(3).long(), 0)
+t.diagonal_scatter(x, t.ones(2).double())
+t.diagonal_scatter(x.long(), t.tensor([2.5, 1.5]))
+t.scatter(t.ones(5), 0, t.tensor([1]), t.ones(1, 1), reduce='add')
+t.scatter_reduce(t.ones(5), 0, t.tensor([1]), t.ones(1, 1), 'sum')
+t.scatter_reduce(t.ones(5), 0, t.tensor([1]).byte(), t.ones(1), 'sum')
+t.cov(t.tensor([1.0, 2.0]), correction=2, aweights=t.tensor([1.0, 2.0]))
+t.nn.functional.cosine_similarity(t.tensor([[1.0, 20.0]]), t.tensor([[100, 200]]).byte())
+t.special.hermite_polynomial_h(t.tensor([1, 2]), t.tensor([1.0, 2.0], dtype=t.float64))
+t.special.chebyshev_polynomial_t(t.tensor([0.5]).half(), t.tensor([1.0, 2.0]))
+t.round(t.tensor([1, 2]), decimals=2)
+t.round(t.tensor([True]), decimals=0)
+t.isin(t.tensor([True]), t.tensor([1]))
+t.isin(t.tensor([1.0]), t.tensor([1j]))
+t.isin('a', t.tensor([1]))
+t.isin(1, t.tensor([1]))
+t.fill(x, None)
+t.fft.fftn(x, 2)
+t.linalg.cond(t.ones(2, 5, 0))
+t.linalg.pinv(t.ones(2, 5, 0), hermitian=True)
+t.cumulative_trapezoid(t.ones(0))
+t.autograd.grad(t.linalg.cholesky(e).sum(), e)[0]
+t.linalg.solve_triangular(e.detach(), t.ones(2, 0, 3), upper=True)
+"""
+
+
+@pytest.mark.parametrize("line", MIXED.strip().splitlines())
+def test_numbers_of_several_dtypes_and_of_none(line):
+    import torch
+
+    found = []
+    for t in (torch, ours):
+        try:
+            y = eval(line, dict(t=t, x=t.ones(2, 2), e=t.ones(2, 0, 0, requires_grad=True)))
+            found.append((str(y.dtype).partition(".")[2], tuple(y.shape), y.tolist()))
+        except (TypeError, RuntimeError, NotImplementedError) as error:
+            found.append((type(error).__name__, str(error)[:60]))
+    assert found[0][:2] == found[1][:2]
+    if len(found[0]) == 3: np.testing.assert_allclose(found[1][2], found[0][2], rtol=1e-6)

@@ -6,8 +6,8 @@
 __all__ = ['KEEPS_FREED', 'CONSTANTS', 'STRETCH', 'xp', 'ARRAYS', 'HEAD', 'keep_freed_memory', 'constant', 'element',
            'owns_alone', 'storage_of', 'memory_of', 'own', 'row_major', 'laid', 'column_major', 'like_operands',
            'in_rows', 'shows_channels_last', 'channels_last', 'channels_last_of_images', 'channels_last_of_either',
-           'sum_to', 'Switch', 'add_up', 'add_up_all', 'expand', 'strided', 'spread', 'write_spread', 'diagonal',
-           'counted', 'where', 'Namespace', 'is_array', 'address', 'writable']
+           'sum_to', 'Switch', 'is_half', 'reduced', 'add_up', 'add_up_all', 'expand', 'strided', 'spread',
+           'write_spread', 'diagonal', 'counted', 'where', 'Namespace', 'is_array', 'address', 'writable']
 
 # %% ../../nbs/arrays/02_numpy.ipynb #f7a01127
 import ctypes
@@ -209,6 +209,15 @@ class Switch:
 _ones = {}  # (length, dtype) -> a vector
 
 # %% ../../nbs/arrays/02_numpy.ipynb #e2541a8f
+def is_half(x):
+    "Whether an array holds floating numbers of sixteen bits, sums of which are kept in more."
+    return x.itemsize == 2 and x.dtype.kind in 'fV'
+
+def reduced(x, axis, keepdims=False):
+    "Sums over the dimensions `axis`; those of sixteen bits are rounded once, at the end."
+    if not is_half(x): return np.add.reduce(x, axis=axis, keepdims=keepdims)
+    return np.add.reduce(x, axis=axis, keepdims=keepdims, dtype=np.float32).astype(x.dtype)
+
 def add_up(x, axis, keepdims=False):
     """Sums over the dimensions `axis`, a sorted tuple.
 
@@ -223,7 +232,7 @@ def add_up(x, axis, keepdims=False):
         or axis[-1] - axis[0] >= len(axis)
         or x.dtype not in CONSTANTS
     ):
-        return np.add.reduce(x, axis=axis, keepdims=keepdims)
+        return reduced(x, axis, keepdims)
     if not x.flags.c_contiguous:  # perhaps it is with its dimensions in another order
         order = sorted(range(x.ndim), key=x.strides.__getitem__, reverse=True)
         turned = x.transpose(order)

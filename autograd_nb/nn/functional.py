@@ -30,7 +30,7 @@ from ..arrays.cupy_backend import anywhere, home_of, is_far, library_of
 from autograd_nb.arrays.dtypes import (
     bfloat16, channels_last, channels_last_3d, finfo, float16, float32, type_name
 )
-from ..arrays.numpy_backend import shows_channels_last, xp
+from ..arrays.numpy_backend import is_half, shows_channels_last, xp
 from ..arrays.random import default_generator
 from ..functions import need_tensor, one_hot  # noqa: F401
 from ..tensor import chance_of, may_write, overwrite
@@ -647,6 +647,7 @@ def _track_channels(input, running_mean, running_var, dims, layout, momentum):
     if both and a.__class__ is np.ndarray and Beside.track(a, *running, momentum):
         JOURNAL.note_all(running, 'batch_norm')
         return
+    if is_half(a): a = a.astype(np.float32)
     add, count = library_of(a).add, a.size // builtins.max(a.shape[1], 1)
     average = add.reduce(a, dims) / a.dtype.type(count)
     away = a - average.reshape(layout)

@@ -387,6 +387,8 @@ def triangular_solve(a, b, *, upper, unitriangular=False):
             'linalg.solve_triangular: Incompatible shapes of A and B for the equation AX = B'
             f' ({a.shape[-2]}x{a.shape[-1]} and {b.shape[-2]}x{b.shape[-1]})'
         )
+    if not a.size or not b.size:
+        return np.zeros((*np.broadcast_shapes(a.shape[:-2], b.shape[:-2]), *b.shape[-2:]), b.dtype)
     if not xp.on_host: return np.linalg.unchecked(triangle(a, upper, unitriangular), b)
     return triangular_arrays(a, b, upper, unitriangular)
 
@@ -1221,7 +1223,7 @@ def pinv(x, *, rtol=None, atol=0.0, hermitian=False):
     as in PyTorch.
     """
     need_matrices(x, 'linalg.pinv', square=False)
-    if hermitian:
+    if hermitian and x.size:
         strict = np.tril(x, -1)
         x = strict + strict.swapaxes(-1, -2).conj() + as_diag(diag_of(x).real).astype(x.dtype)
     if not x.size: return xp.zeros((*x.shape[:-2], x.shape[-1], x.shape[-2]), x.dtype)

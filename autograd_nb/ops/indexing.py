@@ -4,16 +4,16 @@
 
 # %% auto #0
 __all__ = ['indexed', 'full', 'basic_index', 'place', 'moved_batch', 'is_mask', 'front_dims', 'separated', 'index',
-           'index_add_zeros', 'scatter_into', 'all_bool', 'at', 'counted', 'countable', 'whole_rows', 'taken', 'gather',
-           'all_below', 'check_index', 'picked', 'add_along', 'scatter_add_zeros', 'scatter_add', 'is_dense',
-           'are_apart', 'in_layout', 'memory_order', 'turned_dtype', 'as_strided', 'as_strided_zeros',
+           'index_add_zeros', 'added_in_single', 'scatter_into', 'all_bool', 'at', 'counted', 'countable', 'whole_rows',
+           'taken', 'gather', 'all_below', 'check_index', 'picked', 'add_along', 'scatter_add_zeros', 'scatter_add',
+           'is_dense', 'are_apart', 'in_layout', 'memory_order', 'turned_dtype', 'as_strided', 'as_strided_zeros',
            'as_strided_scatter', 'zeros_of', 'add_rows_at', 'index_put', 'index_copy']
 
 # %% ../../nbs/ops/05_indexing.ipynb #cc542728
 import functools
 import math
 import numpy as np
-from ..arrays.numpy_backend import is_array, like_operands, row_major, xp
+from ..arrays.numpy_backend import is_array, is_half, like_operands, row_major, xp
 from ..transforms.levels import watch_index
 from ..layers.replay import constant_input
 from ..graph.node import TensorBase, tensor_like
@@ -183,12 +183,23 @@ indexed = index  # the operation, where a rule has an argument of that name
 index_add_zeros.vjp(g=lambda ct, *, index: indexed(ct, index=index))
 
 # %% ../../nbs/ops/05_indexing.ipynb #94910d13
+def added_in_single(add, out, *where_and_values):
+    """What `add`, which adds values to `out`, makes of numbers of sixteen bits: they are added in
+    single precision and rounded once.
+    """
+    *where, values = where_and_values
+    wide = out.astype(np.float32)
+    add(wide, *where, values.astype(np.float32))
+    out[...] = wide
+    return out
+
 def scatter_into(out, where, values):
     """Add `values` to `out`, a contiguous array, at `where`, repeats included. Where one integer
     array picks along one dimension, the places are counted in the flattened `out`: `np.add.at` has
     a fast way for that.
     """
     if not out.size and not np.size(values): return out
+    if is_half(out): return added_in_single(scatter_into, out, where, values)
     last, d = where[-1] if where else None, len(where) - 1
     if (
         xp.on_host
@@ -435,6 +446,7 @@ picked.vjp(
 # %% ../../nbs/ops/05_indexing.ipynb #6b6d9775
 def add_along(out, index, dim, values):
     "Add `values` to `out`, a contiguous array, at `index` along `dim`."
+    if is_half(out): return added_in_single(add_along, out, index, dim, values)
     rows = whole_rows(index, dim, out.shape)
     if rows is not None:
         scatter_into(out, (slice(None),) * (dim % out.ndim) + (rows,), values)
@@ -682,6 +694,7 @@ _put_samples = [
 
 def add_rows_at(out, index, values):
     "Add `values` to `out` at `index`, repeats included; whole rows by a quick way."
+    if is_half(out): return added_in_single(add_rows_at, out, index, values)
     d = len(index) - 1
     if index and is_array(index[-1]) and values.shape == (
         *out.shape[:d],

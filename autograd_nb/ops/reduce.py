@@ -12,7 +12,7 @@ __all__ = ['F16', 'F32', 'dims_of', 'restore', 'spread', 'count_of', 'reduction_
 # %% ../../nbs/ops/03_reduce.ipynb #d29aaacd
 import functools
 import numpy as np
-from ..arrays.numpy_backend import in_rows, row_major, xp
+from ..arrays.numpy_backend import in_rows, is_half, row_major, xp
 from ..graph.errors import dim_error
 from ..graph.op import N, linear, op
 from .pointwise import as_numbers, conj_physical, exp, is_complex, real, where
@@ -120,7 +120,7 @@ def axes(x, dim):
 def added(x, dim, keepdim):
     "The sum of floating or complex numbers."
     if dim is not None and dim != (): return xp.add_up(x, dims_of(dim, x.ndim), keepdim)
-    if x.__class__ is np.ndarray and x.size >= 8192:
+    if x.__class__ is np.ndarray and (x.size >= 8192 or is_half(x)):
         return xp.add_up(x, tuple(range(x.ndim)), keepdim)
     return xp.add.reduce(x, axis=None, keepdims=keepdim)
 
@@ -401,7 +401,9 @@ def cumsum(x, *, dim):
     "Running sums along `dim`."
     dims_of(dim, x.ndim)
     if x.dtype.kind in 'biu': x = x.astype(np.int64)
-    return row_major(xp.add.accumulate(x, dim)) if x.ndim else x + 0
+    if not x.ndim: return x + 0
+    if not is_half(x): return row_major(xp.add.accumulate(x, dim))
+    return row_major(xp.add.accumulate(x, dim, dtype=np.float32).astype(x.dtype))
 
 cumsum.vjp(
     x=lambda g, *, dim: (

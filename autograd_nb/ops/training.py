@@ -8,7 +8,7 @@ __all__ = ['check_rows', 'in_table', 'embedding', 'row_sums', 'unpadded', 'colum
 
 # %% ../../nbs/ops/07_training.ipynb #24896113
 import numpy as np
-from ..arrays.numpy_backend import xp
+from ..arrays.numpy_backend import is_half, xp
 from ..graph.node import TensorBase
 from ..graph.op import Fixed, N, linear, op
 from .indexing import all_below
@@ -114,7 +114,9 @@ def row_sums(g, indices, *, rows, padding_idx=None):
     ordered = flat[order]
     starts = xp.flatnonzero(xp.concatenate([[True], ordered[1:] != ordered[:-1]]))
     out = xp.zeros((rows, g.shape[-1]), g.dtype)
-    out[ordered[starts]] = xp.add.reduceat(g[order], starts)
+    out[ordered[starts]] = xp.add.reduceat(
+        g[order], starts, dtype=np.float32 if is_half(g) else None
+    )
     return out
 
 row_sums.vjp(

@@ -130,6 +130,7 @@ def _refuse_bools(name, y, x):
 def _pairs(y, d):
     "Sums of neighbours along dimension `d`."
     k = y._array.shape[d] - 1
+    if k < 0: return y
     return narrow(y, d, 0, k) + narrow(y, d, 1, k)
 
 def _gaps(y, x, dx, dim, d):

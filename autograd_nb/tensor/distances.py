@@ -94,6 +94,9 @@ def cdist(x1, x2, p=2.0, compute_mode='use_mm_for_euclid_dist_if_necessary'):
 @forms('function')
 def cosine_similarity(x1, x2, dim=1, eps=1e-8):
     "The cosine of the angle between vectors along `dim`; `eps` keeps their lengths away from zero."
+    if x1._array.dtype != x2._array.dtype:
+        common = F._common(x1, x2)
+        x1, x2 = F.cast(x1, common), F.cast(x2, common)
     F.refuse_kinds(x1, 'cib', 'expected common dtype to be floating point, yet common dtype is {}')
     try:
         wide = (

@@ -13,6 +13,7 @@ from .. import functions as F
 from ..arrays.dtypes import DTYPES, FROM_NUMPY
 from ..forms import forms
 from ..functions import _op, _pair, cast, into, reshape
+from ..graph.errors import combination_error
 from ..graph.node import TensorBase
 from ..layers.names import recorded_as
 from ..graph.op import REGISTRY
@@ -168,4 +169,5 @@ def fill(input, value):
                 f' {value._array.ndim} dimensions.'
             )
         return _op['copied'](input, value)
+    if value is None: raise combination_error('fill', (input, value))
     return _op['filled'](input, value=value, node='FillBackward0')

@@ -113,6 +113,7 @@ def addr(input, vec1, vec2, *, beta=1, alpha=1, out=None):
 @recorded_as('AddbmmBackward0')
 def addbmm(input, batch1, batch2, *, beta=1, alpha=1, out=None):
     "`beta * input + alpha *` the sum of the products of corresponding matrices."
+    F.one_dtype('self and mat2 must have the same dtype, but got {} and {}', input, batch1)
     product = F.sum(F.bmm(batch1, batch2), 0, dtype=batch1.dtype)
     return into(out, F._scaled_sum(input, beta, product, alpha))
 

@@ -12,7 +12,8 @@ import numpy as np
 from ..arrays.cupy_backend import anywhere
 from ..arrays.dtypes import DTYPES, FROM_NUMPY
 from ..forms import forms
-from ..functions import _op, into, reshape, unsqueeze
+from ..functions import _op, into, refuse_kinds, reshape, unsqueeze
+from ..graph.errors import combination_error
 from ..graph.node import TensorBase, tensor_like
 from ..transforms.levels import WRAPPERS
 
@@ -66,10 +67,12 @@ def isin(elements, test_elements, *, assume_unique=False, invert=False, out=None
     "Where `elements` occur among `test_elements`."
     if out is not None:
         return into(out, isin(elements, test_elements, assume_unique=assume_unique, invert=invert))
-    a, b = (
-        v if isinstance(v, TensorBase) else tensor_like(np.asarray(v))
-        for v in (elements, test_elements)
-    )
+    given = elements, test_elements
+    numbers = (TensorBase, int, float, complex, np.generic)
+    if not builtins.all(isinstance(v, numbers) for v in given):
+        raise combination_error('isin', given)
+    a, b = (v if isinstance(v, TensorBase) else tensor_like(np.asarray(v)) for v in given)
+    for x in (a, b): refuse_kinds(x, 'bc', 'Unsupported input type encountered for isin(): {}')
     if a.__class__ not in WRAPPERS and b.__class__ not in WRAPPERS:
         return tensor_like(np.isin(a._array, b._array, invert=invert))
     found = _op['any'](unsqueeze(a, -1) == reshape(b, -1), dim=-1)

@@ -240,6 +240,9 @@ def scatter_reduce(input, dim, index, src, reduce, *, include_self=True, out=Non
             f'reduce argument must be either sum, prod, mean, amax or amin, got {reduce}'
         )
     F._refuse_other_dtype(input, src)
+    if index._array.dtype.kind not in 'iu' or index._array.itemsize < 4:
+        raise RuntimeError('scatter(): Expected dtype int32/int64 for index')
+    F._check_places('scatter', input, d, index, src)
     if not input._array.ndim:
         return reshape(
             scatter_reduce(
@@ -335,7 +338,7 @@ def diagonal_scatter(input, src, offset=0, dim1=0, dim2=1):
     mask = REGISTRY['diagonal_scatter'].kernel(np.ones(want, bool), shape=shape, **kw)
     return where(
         constant_input(tensor_like(beside(mask, input._array))),
-        _op['diagonal_scatter'](src, shape=shape, **kw),
+        _op['diagonal_scatter'](cast(src, input.dtype), shape=shape, **kw),
         input,
     )
 

@@ -202,6 +202,7 @@ def cov(input, *, correction=1, fweights=None, aweights=None):
     if w is None: norm = builtins.max(n - correction, 0)
     elif aweights is None or correction == 0: norm = total - correction
     else: norm = total - correction * F.sum(w * aweights) / total
+    if isinstance(norm, TensorBase): norm = F.clamp(norm, min=0)
     c = x - mean
     out = matmul(c, adjoint(c if w is None else c * w))
     out = (

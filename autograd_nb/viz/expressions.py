@@ -134,13 +134,13 @@ def _checked_call(n, variables):
         )
     return operands
 
+# %% ../../nbs/viz/25_expressions.ipynb #b6ad8349
 def _check_name(name, variables):
     if name in variables or name in CONSTANTS: return
     if name in FUNCTIONS or name in OTHER_NAMES:
         raise ExpressionError(f'{name} is a function: write what it is applied to, as in {name}(x)')
     raise ExpressionError(f"unknown name {name!r}; the variables are {', '.join(variables)}")
 
-# %% ../../nbs/viz/25_expressions.ipynb #b6ad8349
 def _operands(n, variables):
     "The parts of an expression that are expressions themselves. Raises ExpressionError."
     if isinstance(n, ast.Constant) and type(n.value) in (int, float): return ()

@@ -561,6 +561,9 @@ def elu(x, *, alpha=1.0):
 elu.vjp(x=lambda g, x, *, alpha: where(g, g * (exp(minimum(x, nought(x))) * alpha), x > 0))
 
 def softplus_kernel(x, beta=1.0, threshold=20.0):
+    if beta == 1 and threshold == 20 and x.__class__ is np.ndarray and x.dtype == np.float32:
+        # beyond 20 the sum is rounded to `x` itself
+        return np.logaddexp(x, xp.constant(0, x.dtype))
     z = x * x.dtype.type(beta)
     return xp.where(z > threshold, x, xp.logaddexp(z, x.dtype.type(0)) / x.dtype.type(beta)).astype(
         x.dtype
@@ -580,6 +583,13 @@ def softplus(x, *, beta=1.0, threshold=20.0):
 softplus.vjp(
     x=lambda g, x, *, beta, threshold: where(g, g * sigmoid(x * beta), x * beta > threshold)
 )
+
+def _softplus_back(g, x, *, beta, threshold):
+    if beta == 1 and threshold == 20 and g.dtype == x.dtype == np.float32 and xp.on_host:
+        return g * sigmoid.definition(x)  # beyond 20 the slope is rounded to one
+    return softplus.rules[0].function(g, x, beta=beta, threshold=threshold)
+
+softplus.fast_kernels(x=_softplus_back)
 
 @unary(promote='float', node='LogSigmoidBackward0')
 def logsigmoid(x):
@@ -679,12 +689,15 @@ _ERF_T = (
 
 def _erf_single(x):
     "One rational function serves for single precision: within 5e-7 everywhere."
-    x = np.clip(x, np.float32(-4), np.float32(4))
+    x = np.minimum(np.maximum(x, -_FOUR), _FOUR)
     s = x * x
-    out, below = (_poly(tuple(map(np.float32, c)), s) for c in (_ERF_S, _ERF_T))
+    out, below = _poly(_ERF_S, s), _poly(_ERF_T, s)
     out *= x
     out /= below
-    return np.clip(out, np.float32(-1), np.float32(1))
+    return np.minimum(np.maximum(out, -_ONE), _ONE)
+
+_ERF_S, _ERF_T = (tuple(map(np.float32, c)) for c in (_ERF_S, _ERF_T))
+_ONE, _FOUR = np.float32(1), np.float32(4)
 
 # %% ../../nbs/ops/02_pointwise.ipynb #d08fb313
 def erf_kernel(x, piece=1 << 15):

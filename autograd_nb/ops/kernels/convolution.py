@@ -172,6 +172,8 @@ def images(N):
     yield from three(N, (5, 20, 9, 13), 3, (1, 1), (1, 1), (0, 0), bias=False)
     yield from three(N, (5, 20, 9, 13), 21, (1, 1), (2, 2), (0, 0))
     yield from three(N, (5, 20, 9, 13), 20, (3, 3), (1, 1), (1, 1), groups=20)
+    yield from three(N, (5, 20, 9, 13), 20, (5, 5), (1, 1), (2, 2), groups=20)
+    yield from three(N, (3, 7, 11, 14), 7, (3, 2), (3, 2), (1, 0), (1, 2), groups=7)
     yield from three(N, (5, 20, 9, 13), 12, (4, 4), (2, 2), (1, 1), groups=4)
     yield from three(N, (5, 20, 120), 26, (5,), (3,), (2,), groups=2)
 

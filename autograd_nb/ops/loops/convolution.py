@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['tile', 'dots', 'move', 'moved', 'spread', 'spread_image', 'tiles', 'arranged', 'delivered', 'vectors_in', 'slide',
-           'dots_of_block', 'slide_weight']
+           'dots_of_block', 'slide_weight', 'seen_places', 'spread_plane', 'in_pitch', 'depthwise', 'depthwise_back',
+           'depthwise_weight']
 
 # %% ../../../nbs/ops/loops/06_convolution.ipynb #6381f1e4
 import numpy as np
@@ -12,7 +13,7 @@ from numba import njit, types, uintp
 from numba.extending import intrinsic
 
 from .arithmetic import ZERO
-from .compiling import FAST, PART, PIECE, compiled
+from .compiling import FAST, PART, PIECE, SUMMING, compiled
 from autograd_nb.ops.loops.vectors import (
     ACROSS, FLOATS, HALVES, LANES, ROWS, SINGLE, WORD, WORDS, ahead, filled, keep, nothing,
     place, products, times, total_of, vector
@@ -324,3 +325,108 @@ def slide_weight(lo, hi, parts, splits, x, layout, g, side, per_group, offsets, 
                     place(seen, block // each * jump), image, offsets,
                     total[block * side * offsets.size :],
                 )
+
+# %% ../../../nbs/ops/loops/06_convolution.ipynb #6d19d161
+@njit(**PIECE)
+def seen_places(size, stride, phase, padding, places):
+    "The first place, and the one after the last, at which a row with this remainder has numbers."
+    first = max(0, -((phase - padding) // stride))
+    return first, min(places, (size - 1 - phase + padding) // stride + 1)
+
+@njit(**PART)
+def spread_plane(x, layout, seen):
+    "Lay a plane out, see `depthwise`; what is its border was zero before, and stays so."
+    down, across, top, left, deep, wide = layout
+    for a in range(down):
+        begin, end = seen_places(x.shape[0], down, a, top, deep)
+        for b in range(across):
+            first, last = seen_places(x.shape[1], across, b, left, wide)
+            for i in range(begin, end):
+                row = x[i * down + a - top, first * across + b - left :]
+                start = ((a * across + b) * deep + i) * wide
+                to = seen[start + first : start + last]
+                if across == 1:
+                    for j in range(to.size): to[j] = row[j]
+                else:
+                    for j in range(to.size): to[j] = row[across * j]
+
+@njit(**PART)
+def in_pitch(rows, wide, out):
+    "Lay rows out `wide` numbers apart."
+    for i in range(rows.shape[0]):
+        a, o = rows[i], out[i * wide :]
+        for j in range(a.size): o[j] = a[j]
+
+# %% ../../../nbs/ops/loops/06_convolution.ipynb #fdd90fa8
+@compiled(**FAST)
+def depthwise(lo, hi, x, weight, offsets, bias, layout, out):
+    """Windows over planes (planes, rows, columns), one filter (channels, entries) for each channel.
+    `layout`: the strides, the paddings, and the rows and columns of each remainder; `offsets`: how
+    far from its place each entry looks.
+    """
+    down, across, deep, wide = layout[0], layout[1], layout[4], layout[5]
+    rows, places = out.shape[1:]
+    seen = np.zeros(down * across * deep * wide, np.float32)
+    run = (rows - 1) * wide + places
+    total, n = np.empty(run, np.float32), offsets.size
+    for plane in range(lo, hi):
+        filter = weight[plane % len(weight)]
+        spread_plane(x[plane], layout, seen)
+        total[:] = bias[plane % len(weight)]
+        for t in range(0, n - 2, 3):
+            u, v, w = filter[t], filter[t + 1], filter[t + 2]
+            a, b, c = seen[offsets[t] :], seen[offsets[t + 1] :], seen[offsets[t + 2] :]
+            for i in range(run): total[i] += u * a[i] + v * b[i] + w * c[i]
+        for t in range(n - n % 3, n):
+            u, a = filter[t], seen[offsets[t] :]
+            for i in range(run): total[i] += u * a[i]
+        for i in range(rows):
+            o, a = out[plane, i], total[i * wide :]
+            for j in range(places): o[j] = a[j]
+
+# %% ../../../nbs/ops/loops/06_convolution.ipynb #a4346969
+@compiled(**FAST)
+def depthwise_back(lo, hi, g, weight, offsets, bias, layout, out):
+    "The transpose of `depthwise`: from the places `g` into planes."
+    down, across, top, left, deep, wide = layout
+    rows, places = g.shape[1:]
+    seen = np.empty(down * across * deep * wide, np.float32)
+    run = (rows - 1) * wide + places
+    apart, (height, width) = np.zeros(run, np.float32), out.shape[1:]
+    whole = deep * down >= height + top and wide * across >= width + left
+    for plane in range(lo, hi):
+        channel = plane % len(weight)
+        in_pitch(g[plane], wide, apart)
+        seen[:] = bias[channel]
+        if not whole: out[plane] = bias[channel]
+        for t in range(offsets.size):
+            u, s = weight[channel, t], seen[offsets[t] : offsets[t] + run]
+            for i in range(run): s[i] += u * apart[i]
+        for a in range(down):
+            begin, end = seen_places(height, down, a, top, deep)
+            for b in range(across):
+                first, last = seen_places(width, across, b, left, wide)
+                for i in range(begin, end):
+                    start = ((a * across + b) * deep + i) * wide
+                    s = seen[start + first : start + last]
+                    row = out[plane, i * down + a - top, first * across + b - left :]
+                    for j in range(s.size): row[across * j] = s[j]
+
+# %% ../../../nbs/ops/loops/06_convolution.ipynb #8bff8405
+@compiled(**SUMMING)
+def depthwise_weight(lo, hi, g, x, offsets, layout, out):
+    "The gradient of the filters (channels, entries) of some channels."
+    down, across, deep, wide = layout[0], layout[1], layout[4], layout[5]
+    rows, places = g.shape[1:]
+    seen = np.zeros(down * across * deep * wide, np.float32)
+    run = (rows - 1) * wide + places
+    apart = np.zeros(run, np.float32)
+    for channel in range(lo, hi):
+        out[channel] = 0
+        for plane in range(channel, len(x), len(out)):
+            spread_plane(x[plane], layout, seen)
+            in_pitch(g[plane], wide, apart)
+            for t in range(offsets.size):
+                s, total = seen[offsets[t] : offsets[t] + run], ZERO
+                for i in range(run): total += s[i] * apart[i]
+                out[channel, t] += total

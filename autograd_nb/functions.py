@@ -301,7 +301,7 @@ def into(out, result, name=None):
         )
     announce(out._array)
     out._array[...] = result._array
-    JOURNAL.note(out._array, 'out=', None if out._meta is None else out._meta.version)
+    JOURNAL.bump(out._array, 'out=', None if out._meta is None else out._meta.version)
     if out._meta is not None: out._overwritten()
     return out
 

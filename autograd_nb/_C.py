@@ -37,7 +37,7 @@ def _set_versions(tensors, versions):
     if any(v < 0 for v in versions):
         raise RuntimeError(f'Cannot set a version_counter to a value below 0: {list(versions)}')
     for t, version in zip(tensors, versions):
-        record = JOURNAL.of(t._array) or JOURNAL.note(t._array)
+        record = JOURNAL.of(t._array) or JOURNAL.bump(t._array)
         record.count, record.time = version, 0  # what was written so far is forgotten
 
 _autograd = SimpleNamespace(

@@ -307,7 +307,7 @@ def into(out, result, name=None, given=None):
     if resized: _resize(out, result._array)
     announce(out._array)
     out._array[...] = result._array
-    JOURNAL.note(out._array, 'out=', None if out._meta is None else out._meta.version)
+    JOURNAL.bump(out._array, 'out=', None if out._meta is None else out._meta.version)
     if out._meta is not None: out._overwritten()
     return out
 

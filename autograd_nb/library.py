@@ -324,7 +324,7 @@ class _Kernels:
             **{n: given[n] for n in names[self.schema.positional :]},
         )
         for t in _tensors([given[n] for n in self.schema.mutated]) if self.strict else ():
-            JOURNAL.note(t._array, self.qualname)
+            JOURNAL.bump(t._array, self.qualname)
         if self.strict: self.check(given, result)
         return result
 

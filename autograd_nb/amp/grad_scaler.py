@@ -97,7 +97,7 @@ class Unscaling:
                 found_inf.fill_(1.0)
             if factor != 1.0: np.multiply(g, g.dtype.type(factor), out=g)
         if found is not None and bool(found): found_inf.fill_(1.0)
-        if factor != 1.0: JOURNAL.note_all(grads, 'GradScaler.unscale_')
+        if factor != 1.0: JOURNAL.bump_all(grads, 'GradScaler.unscale_')
         return {found_inf.device: found_inf} if grads else {}
 
 # %% ../../nbs/amp/02_grad_scaler.ipynb #e35eae52

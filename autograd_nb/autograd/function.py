@@ -687,7 +687,7 @@ def _note_writes(ctx, outputs, inputs, dirty, fixed, recording):
         )
     name, written = ctx._forward_cls.__name__, [o for o in outputs if id(o) in dirty]
     for o in written:
-        JOURNAL.note(o._array, name, None if o._meta is None else o._meta.version)
+        JOURNAL.bump(o._array, name, None if o._meta is None else o._meta.version)
     for o in written:
         if not LOCAL.modes.quiet and id(o) not in fixed:
             refuse_write(o, o.requires_grad, name, 'has been')

@@ -56,7 +56,7 @@ def increment_version(tensor):
     if not all(isinstance(t, TensorBase) for t in tensors):
         raise RuntimeError('increment_version expects each element of the iterable to be a tensor')
     for t in tensors:
-        JOURNAL.note(t._array, 'increment_version', None if t._meta is None else t._meta.version)
+        JOURNAL.bump(t._array, 'increment_version', None if t._meta is None else t._meta.version)
 
 # %% ../../nbs/autograd/03_graph.ipynb #8ac5af0f
 @added_to(Node, '__call__')

@@ -69,7 +69,9 @@ def add_field(name, value=None, special=False, restored=False):
     "Give the modes of every thread one more field; see `SPECIAL` and `RESTORED`."
     FIELDS[name] = value
     setattr(Modes, name, value)
-    if special: SPECIAL.append(name)
+    if special:
+        SPECIAL.append(name)
+        Modes.asking = property(attrgetter(*SPECIAL))
     if restored:
         RESTORED.append(name)
         Modes.restorable = property(attrgetter(*RESTORED))
@@ -118,15 +120,16 @@ class Modes(Counting):
         "Set the given modes; returns the previous values, fit to be passed to `change` again."
         before = {k: getattr(self, k) for k in values}
         for k, v in values.items(): setattr(self, k, v)
-        self.special = any([getattr(self, name) for name in SPECIAL])
+        self.special = any(self.asking)
         self.quiet = self.meta is not None or not self.grad
         for derive in DERIVED: derive(self)
         self.composed = None
         if (self.special or self.quiet) is not self.counted: self._count()
         return before
 
-    # the fields that are put back after a user's hook, as they are now
-    restorable = property(attrgetter(*RESTORED))
+    # the fields under which operations take their general path, and those that are put back
+    # after a user's hook, as they are now
+    asking, restorable = property(attrgetter(*SPECIAL)), property(attrgetter(*RESTORED))
 
     def restore(self, before):
         "Put back what `restorable` gave."

@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['FUSED', 'FUSED_RULES', 'FINDERS', 'DEVICE', 'DeviceOp', 'device_op', 'fused_kernel', 'device_kernel', 'first_of',
-           'kernel_of', 'is_there', 'number_there', 'device_rule', 'rule_of', 'DeviceFlavour', 'compiled_there',
-           'device_of', 'on_one_device', 'in_place', 'OnDevice', 'is_bare_there', 'elsewhere', 'changed', 'tangent_of',
-           'batched']
+           'kernel_of', 'is_on_device', 'device_number', 'device_rule', 'rule_of', 'DeviceFlavour',
+           'compiled_on_device', 'device_of', 'on_one_device', 'in_place', 'OnDevice', 'is_bare_on_device', 'elsewhere',
+           'changed', 'tangent_of', 'batched']
 
 # %% ../../nbs/layers/14_device.ipynb #9816d294
 from numpy import generic, ndarray
@@ -36,7 +36,7 @@ class DeviceOp:
     @property
     def fast(self):
         "The operation on tensors, compiled for the common case."
-        if self.compiled is None: self.compiled = compiled_there(self.op)
+        if self.compiled is None: self.compiled = compiled_on_device(self.op)
         return self.compiled
 
     @property
@@ -48,7 +48,7 @@ class DeviceOp:
         for a in args:
             if isinstance(a, TensorBase): return self.op.call(*args, **statics)
         r = self.kernel(*args, **{**self.op.statics, **statics})
-        return number_there(r) if self.op.outputs == 1 else r
+        return device_number(r) if self.op.outputs == 1 else r
 
     def batched(self, values, marked, statics):
         return batched(self.op, values, marked, statics)
@@ -82,9 +82,9 @@ def device_kernel(op):
     its own. Static arrays are sent along.
     """
     if op.on_host: return hosted(op.definition)
-    plain, quick = twin(op.definition), fused_kernel(op)
+    plain, fused = twin(op.definition), fused_kernel(op)
     plain = getattr(plain, 'ufunc', plain)
-    if quick is not None: return first_of(quick, plain)
+    if fused is not None: return first_of(fused, plain)
     if not op.statics: return plain
 
     def kernel(*arrays, **statics):
@@ -92,34 +92,34 @@ def device_kernel(op):
 
     return kernel
 
-def first_of(quick, plain):
-    "A function that asks `quick`, and where that declines, `plain`."
+def first_of(fused, plain):
+    "A function that asks `fused`, and where that declines, `plain`."
 
     def kernel(*args, **statics):
-        r = quick(*args, **statics)
+        r = fused(*args, **statics)
         return plain(*args, **statics) if r is NotImplemented else r
 
     return kernel
 
 def kernel_of(op, arrays):
     "The kernel of `op` for these arrays and numbers."
-    return device_op(op).kernel if is_there(arrays) else op.kernel
+    return device_op(op).kernel if is_on_device(arrays) else op.kernel
 
-def is_there(arrays):
+def is_on_device(arrays):
     return Device.array is not None and any([a.__class__ is Device.array for a in arrays])
 
-def number_there(r):
+def device_number(r):
     "What a kernel or a rule on a device returned: an array, or a number, which becomes one."
     return device_array(r) if isinstance(r, (generic, int, float, complex)) else r
 
 # %% ../../nbs/layers/14_device.ipynb #964a68e6
 def device_rule(rule):
     "A rule for a device's arrays."
-    plain, quick = (
+    plain, fused = (
         twin(rule.function),
         (FUSED_RULES.get((rule.op.name, rule.name)) if Device.fused else None),
     )
-    return plain if quick is None else first_of(quick, plain)
+    return plain if fused is None else first_of(fused, plain)
 
 def rule_of(rule, there):
     "The rule's function for values on the host or, if `there`, on a device."
@@ -135,31 +135,31 @@ class DeviceFlavour:
 
     foreign = True
     rule = fast = staticmethod(device_rule)
-    settle, sent = staticmethod(number_there), staticmethod(sent)
+    settle, sent = staticmethod(device_number), staticmethod(sent)
 
     def example(self): return Device.library.empty(0)
 
     def unbroadcast(self, g, spec): return twin(unbroadcast)(g, spec)
 
     def scope(self):
-        names = dict(ndarray=Device.array, asarray=number_there, there=sent)
+        names = dict(ndarray=Device.array, asarray=device_number, there=sent)
         return dict(names, unbroadcast=twin(unbroadcast))
 
     def around(self, run):
         "`run` with the device of the gradient as the current one."
         if Device.count < 2: return run
 
-        def run_there(n, g, keep):
+        def run_on_device(n, g, keep):
             first = next((v for v in g if v is not None), None) if g.__class__ is list else g
             with on(first.device.id if first.__class__ is Device.array else None):
                 return run(n, g, keep)
 
-        return run_there
+        return run_on_device
 
 FLAVOURS['device'] = DeviceFlavour()
 
 # %% ../../nbs/layers/14_device.ipynb #efbefb76
-def compiled_there(op):
+def compiled_on_device(op):
     """The fast path of `op` for tensors on a device: the same source, in a scope whose names mean
     the device's.
     """
@@ -175,7 +175,7 @@ def compiled_there(op):
             if r.__class__ is Device.array: DEVICE.need(r)
         return found
 
-    def variant_there(op, name, positions):
+    def variant_on_device(op, name, positions):
         return variant(op, name, positions, 'device')
 
     def general(*args, **statics): return in_place(Call(op, args, statics), plainly)
@@ -188,8 +188,8 @@ def compiled_there(op):
         constants4={},
         constants8={},
         constant=there.constant,
-        asarray=number_there,
-        variant=variant_there,
+        asarray=device_number,
+        variant=variant_on_device,
     )
     add_variants(scope, op, 'device')
     compile_source(recording_source(op, False), f'{op.name} (on a device)', scope)
@@ -240,22 +240,22 @@ class OnDevice(Needed):
             Device.count == 1
             and not LOCAL.modes.special
             and op.scope is not None
-            and is_bare_there(call.args[0])
+            and is_bare_on_device(call.args[0])
         ):
             return device_op(op).fast(*call.args, **call.statics)
         return in_place(call, inner)
 
     def compute(self, call, inner):
-        if not is_there(call.operands): return inner(call)
+        if not is_on_device(call.operands): return inner(call)
         kernel = device_op(call.op).kernel
         if Device.count < 2:
             found = kernel(*call.operands, **call.options)
         else:
             with on(device_of(call.operands)):
                 found = kernel(*call.operands, **call.options)
-        return number_there(found) if call.op.outputs == 1 else [number_there(r) for r in found]
+        return device_number(found) if call.op.outputs == 1 else [device_number(r) for r in found]
 
-def is_bare_there(x):
+def is_bare_on_device(x):
     "Whether `x` is a tensor on a device, whose operations nobody overrides."
     try: return x._bare.__class__ is Device.array
     except AttributeError: return False
@@ -276,12 +276,12 @@ def elsewhere(op, names, pair):
         return f'a{i}.__class__ is not ndarray' + absent
 
     there = ' or '.join(clause(i) for i in range(len(names)))
-    return [f'DEVICE.on and ({there} or not THERE and DEVICE.asleep())']
+    return [f'DEVICE.on and ({there} or not ON_DEVICE and DEVICE.asleep())']
 
 Gaps.guards['device'] = elsewhere
 DEVICE = OnDevice()
 LAYERS.plug('device', DEVICE)
-Gaps.scope.update(DEVICE=DEVICE, THERE=DEVICE.alive)
+Gaps.scope.update(DEVICE=DEVICE, ON_DEVICE=DEVICE.alive)
 
 # %% ../../nbs/layers/14_device.ipynb #ba051ffc
 def changed():

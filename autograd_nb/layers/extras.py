@@ -13,7 +13,7 @@ class TensorExtras:
 
     base = None  # the tensor this one is a view of
     view = None  # reserved for what a view must remember to be made again
-    version = None  # a private `Writes`, for tensors made by `.data`
+    version = None  # a private `VersionCounter`, for tensors made by `.data`
     # a `GradBox` once `retain_grad()` was called, or a gradient assigned to a tensor that does not
     # require grad
     grad = None

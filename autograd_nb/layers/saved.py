@@ -160,7 +160,7 @@ def _packed_run(cls):
 # %% ../../nbs/layers/05_saved.ipynb #e5f79202
 _packed_classes = {}
 
-# %% ../../nbs/layers/05_saved.ipynb #9a5b14d1
+# %% ../../nbs/layers/05_saved.ipynb #5e1d3001
 # the pair of functions that pack and unpack saved values, and the error that refuses such a pair
 add_field('saving', special=True, restored=True)
 add_field('refusal')
@@ -168,14 +168,18 @@ add_field('writing')  # the array that the present operation is about to overwri
 add_field('hooked', False)  # operations take their general path for the sake of saved values alone
 
 def note_hooked(modes):
-    "Whether saved values are all that the modes ask about."
-    modes.hooked = modes.saving is not None and not (
+    "Note whether saved values are all that the modes ask about."
+    if modes.saving is None:
+        modes.hooked = False
+        return
+    modes.hooked = not (
         modes.observers or modes.functions or modes.own or modes.transforms or modes.dispatching
         or modes.profiler or modes.computing or modes.casting
     ) and modes.writing is modes.guard is modes.tape is None
 
 DERIVED.append(note_hooked)
 
+# %% ../../nbs/layers/05_saved.ipynb #9a5b14d1
 class Saved(Layer):
     "Hands what nodes keep to the functions of `modes.saving`."
 

@@ -192,7 +192,7 @@ def _shorten_rows(weight, indices, max_norm, norm_type):
     far = norms > max_norm
     if not far.any(): return
     table[rows[far]] *= (max_norm / (norms[far] + 1e-7)).astype(table.dtype)[:, None]
-    JOURNAL.note(table, 'embedding_renorm_')
+    JOURNAL.bump(table, 'embedding_renorm_')
 
 # %% ../../nbs/nn/03_functional.ipynb #59f9a56e
 @replayed_as_call
@@ -629,7 +629,7 @@ def _track(running, new, momentum):
         kept = tensor._array
         kept[...] = kept * kept.dtype.type(1 - momentum) + value * kept.dtype.type(momentum)
         written.append(kept)
-    JOURNAL.note_all(written, 'batch_norm')
+    JOURNAL.bump_all(written, 'batch_norm')
 
 # %% ../../nbs/nn/03_functional.ipynb #bafcc2cc
 @replayed_as_call
@@ -641,11 +641,11 @@ def _track_channels(input, running_mean, running_var, dims, layout, momentum):
     )
     if is_far(a) and tracked(a, dims, *running, momentum):
         for kept in running:
-            if kept is not None: JOURNAL.note(kept, 'batch_norm')
+            if kept is not None: JOURNAL.bump(kept, 'batch_norm')
         return
     both = running_mean is not None and running_var is not None
     if both and a.__class__ is np.ndarray and Beside.track(a, *running, momentum):
-        JOURNAL.note_all(running, 'batch_norm')
+        JOURNAL.bump_all(running, 'batch_norm')
         return
     if is_half(a): a = a.astype(np.float32)
     add, count = library_of(a).add, a.size // builtins.max(a.shape[1], 1)

@@ -245,8 +245,7 @@ def _linear_jvp(tangents, values, out, statics):
     samples=[
         (N(2, 3), N(4, 3), N(4)),
         (N(2, 2, 3), N(4, 3), N(4)),
-        (N(3), N(4, 3)),
-        (N(2, 3), N(4, 3)),
+        (N(3), N(4, 3)), (N(2, 3), N(4, 3)),
     ],
 )
 def linear(x, weight, bias=None):

@@ -178,7 +178,7 @@ class _OneVector:
                 a.shape
             )
             place += n
-        JOURNAL.note_all([p._array for p in self._params], 'LBFGS.step')
+        JOURNAL.bump_all([p._array for p in self._params], 'LBFGS.step')
 
 # %% ../../nbs/optim/05_lbfgs.ipynb #3440622f
 class _LBFGSStep:

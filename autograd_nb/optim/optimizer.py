@@ -826,7 +826,7 @@ class Elementwise(Optimizer):
             else:
                 for run in self._runs(group, active):
                     written += run.go(self, group, grads)
-        if written: JOURNAL.note_all(written, f'{type(self).__name__}.step')
+        if written: JOURNAL.bump_all(written, f'{type(self).__name__}.step')
         return loss
 
 # %% ../../nbs/optim/01_optimizer.ipynb #e5876090

@@ -87,7 +87,7 @@ class Replacing:
         refuse_write(
             self, not LOCAL.modes.quiet and (self.requires_grad or source.requires_grad), 'set_'
         )
-        JOURNAL.note(self._array, 'set_', None if self._meta is None else self._meta.version)
+        JOURNAL.bump(self._array, 'set_', None if self._meta is None else self._meta.version)
         self.data = source
         if self._node.__class__ is AccumulateGrad:  # other numbers: to the graph, another leaf
             before, self._node = self._node, AccumulateGrad(self)

@@ -134,7 +134,7 @@ class Receiving:
         add_into(array, g)
         written = None if since is None else JOURNAL.of(array)
         if written is None or written.time < since:
-            JOURNAL.note(array, 'the accumulation of a gradient')
+            JOURNAL.bump(array, 'the accumulation of a gradient')
         if self._meta is not None: self._overwritten()
 
 # %% ../../nbs/tensor/methods/07_gradients.ipynb #8fc27488

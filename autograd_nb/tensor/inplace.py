@@ -219,7 +219,7 @@ def _in_place(name, function):
                 and array.flags.writeable
             ):
                 ufunc(array, b, array)
-                JOURNAL.note(array, note)
+                JOURNAL.bump(array, note)
                 return self
         if straight is not None:  # the update of a training step
             array = unrecorded(self, modes)
@@ -319,7 +319,7 @@ def reshaped(name, function=None):
             self.__dict__.update(view.__dict__)
             return self
         self._array = view._array
-        JOURNAL.note(view._array, name + '_', None if self._meta is None else self._meta.version)
+        JOURNAL.bump(view._array, name + '_', None if self._meta is None else self._meta.version)
         _tell_kin(
             self._meta if self._meta is None or self._meta.base is None else self._meta.base._meta
         )

@@ -132,7 +132,7 @@ def _resize_(self, *size, memory_format=None):
         else np.concatenate([a, np.zeros(n - a.size, a.dtype)]).reshape(size)
     )
     JOURNAL.share(old, self._array)
-    JOURNAL.note(self._array, 'resize_', None if self._meta is None else self._meta.version)
+    JOURNAL.bump(self._array, 'resize_', None if self._meta is None else self._meta.version)
     return self
 
 # %% ../../nbs/tensor/functions/06_layouts.ipynb #e9b6bd07

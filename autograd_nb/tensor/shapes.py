@@ -21,7 +21,7 @@ from ..graph.node import TensorBase
 from ..layers.extras import TensorExtras
 from ..layers.names import recorded_as, rename
 from ..graph.op import REGISTRY
-from ..layers.versions import Writes
+from ..layers.versions import VersionCounter
 from ..transforms.levels import WRAPPERS
 
 # %% ../../nbs/tensor/functions/04_shapes.ipynb #fc8a43b4
@@ -193,7 +193,7 @@ def _unwatched(name, function, node='UnsafeSplitBackward0'):
             rename(o, node)
             if o.__class__ not in WRAPPERS and o._meta is not None and not o._meta.shared:
                 o._meta = TensorExtras()
-                o._meta.version = Writes()
+                o._meta.version = VersionCounter()
         return outs
 
     method.__name__ = method.__qualname__ = name

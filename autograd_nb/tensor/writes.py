@@ -172,7 +172,7 @@ def may_write(x, others, name):
 def written(x, array, name):
     "`x`, into whose memory `array` the operation `name` has just written."
     meta = x._meta
-    JOURNAL.note(array, name, None if meta is None else meta.version)
+    JOURNAL.bump(array, name, None if meta is None else meta.version)
     return x
 
 # %% ../../nbs/tensor/methods/03_writes.ipynb #47fd0761
@@ -362,7 +362,7 @@ def _store(x, new, several, name, modes):
         array[...] = new
     else:
         with home_of(array): array[...] = new
-    JOURNAL.note(array, name, None if meta is None else meta.version)
+    JOURNAL.bump(array, name, None if meta is None else meta.version)
     if meta is not None: _tell_kin(meta if meta.base is None else meta.base._meta)
 
 # %% ../../nbs/tensor/methods/03_writes.ipynb #22ca8cc7

@@ -1321,7 +1321,7 @@ def zero_grads(parameters):
     arrays = all_unrecorded(grads)
     if arrays is not None:
         for a in arrays: a.fill(0)
-        JOURNAL.note_all(arrays, 'zero_')
+        JOURNAL.bump_all(arrays, 'zero_')
         return
     for g in grads:
         if g.grad_fn is not None: g.detach_()

@@ -101,12 +101,12 @@ def clip_grads_with_norm_(parameters, max_norm, total_norm, foreach=None):
             array = g._array
             with home_of(array):
                 array *= transfer(factor, array.device.id).astype(array.dtype)
-            JOURNAL.note(array, 'clip_grad_norm_')
+            JOURNAL.bump(array, 'clip_grad_norm_')
         return
     factor = np.minimum(np.float64(max_norm) / (total_norm.item() + 1e-6), 1.0)
     arrays = [g._array for g in _grads(parameters)]
     for a in arrays: np.multiply(a, a.dtype.type(factor), a)
-    JOURNAL.note_all(arrays, 'clip_grad_norm_')
+    JOURNAL.bump_all(arrays, 'clip_grad_norm_')
 
 # %% ../../../nbs/nn/utils/01_clip.ipynb #77af9285
 @replayed_as_call
@@ -151,4 +151,4 @@ def clip_grad_value_(parameters, clip_value, foreach=None):
             np.minimum(a, constant(bound, a.dtype), out=a)
         else:
             library_of(a).clip(a, -bound, bound, out=a)
-    for _ in range(writes): JOURNAL.note_all(arrays, 'clip_grad_value_')
+    for _ in range(writes): JOURNAL.bump_all(arrays, 'clip_grad_value_')

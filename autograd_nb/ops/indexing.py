@@ -428,6 +428,7 @@ picked.vjp(
     x=lambda g, index, x_shape, *, dim, keepdim: place_back(g, index, x_shape, dim, keepdim)
 )
 
+# %% ../../nbs/ops/05_indexing.ipynb #4463b249
 @op(
     layout=lambda out, arrays: like_operands(out, arrays[1:]),
     jvp=linear,

@@ -64,6 +64,7 @@ def advise_number(name, instead):
         f'Tensor.{name} is deprecated on 0-D tensors. {instead}', UserWarning, stacklevel=3
     )
 
+# %% ../../nbs/tensor/methods/13_arithmetic.ipynb #e3ec71ed
 class Transposed:
     "Matrices the other way round."
 

@@ -31,6 +31,7 @@ def _note_set(out, alone):
         out._meta.version = JOURNAL.apart(out._array)
     JOURNAL.note(out._array, 'set_', None if alone else out._meta.version)
 
+# %% ../../nbs/tensor/methods/11_copying.ipynb #0ac2e54d
 def _rebuild(cls, array, requires_grad, attributes, index=None):
     out = TensorBase.__new__(cls)
     if index is not None: array = send(array, index_of(device('cuda', index)))

@@ -311,6 +311,7 @@ def diagonal_scatter(input, src, offset=0, dim1=0, dim2=1):
         input,
     )
 
+# %% ../../nbs/tensor/functions/07_scatter.ipynb #7044eb69
 @recorded_as('AsStridedScatterBackward0')
 def as_strided_scatter(input, src, size, stride, storage_offset=None):
     "A copy with `src` written where `as_strided` would read."

@@ -912,6 +912,11 @@ for name in ('cummax', 'cummin'):
 ### transposed numbers, and choices laid out as their conditions
 x = torch.tensor(2., requires_grad=True); print(x.mT is x, x.mH, x.T, x.H); c = torch.ones(3, 2).t(); print(torch.where(c > 0, c, torch.zeros(2, 3)).stride())
 
+### an expanded tensor copied onto itself
+c = torch.ones((), requires_grad=True).expand(2, 3); d = c.detach(); d.copy_(d); d.copy_(c); print(d, d._version)
+with torch.no_grad(): c[...] = c; c.copy_(c.view(2, 3))
+print(c, c._version); attempt(lambda: d.copy_(torch.ones(2, 3))); attempt(lambda: d.copy_(d + 1))
+
 ### pickle
 import pickle
 x = torch.tensor([1., 2.], requires_grad=True); y = pickle.loads(pickle.dumps(x)); print(y, y.requires_grad, pickle.loads(pickle.dumps(torch.arange(3))))

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['SPREAD', 'refuse_inference', 'refuse_write', 'refuse_overlap', 'unrecorded', 'all_unrecorded', 'tell_views',
-           'may_write', 'written', 'CopySlices', 'MovedLeaf', 'overwrite', 'rebase']
+           'may_write', 'written', 'copy_of', 'CopySlices', 'MovedLeaf', 'overwrite', 'rebase']
 
 # %% ../../nbs/tensor/methods/03_writes.ipynb #c4071cbd
 import warnings
@@ -204,8 +204,14 @@ def _casts_gradients(node, have, want):
 # what may write into expanded tensors -> whether PyTorch advises against it
 SPREAD = dict(
     fill_=False, zero_=False, fill_diagonal_=False, tril_=False, triu_=False, conj_physical_=False,
-    index_put_=True, index_fill_=True, masked_fill_=True,
+    index_put_=True, index_fill_=True, masked_fill_=True, **{'copy_ of itself': False},
 )
+
+def copy_of(source, array):
+    "What a copy of the array `source` into `array` is called: onto itself it changes nothing."
+    if 0 not in array.strides or source.dtype != array.dtype: return 'copy_'
+    same = source.strides == array.strides and source.shape == array.shape
+    return 'copy_ of itself' if same and address(source) == address(array) else 'copy_'
 
 # %% ../../nbs/tensor/methods/03_writes.ipynb #4055e30b
 class _SliceRules:

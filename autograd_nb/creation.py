@@ -206,6 +206,7 @@ def as_tensor(data, dtype=None, device=None):
         return data if dtype is None else data.to(dtype)
     return tensor(data, dtype=dtype, device=device)
 
+# %% ../nbs/tensor/04_creation.ipynb #8c905252
 def asarray(obj, *, dtype=None, device=None, copy=None, requires_grad=None):
     """`obj` as a tensor, in its memory where that is possible. `copy`: always in memory of its own
     (True) or never (False). `requires_grad`: that of `obj` unless given.
@@ -425,6 +426,7 @@ def _whole_range(start, end, step):
             raise RuntimeError('value cannot be converted to type int64_t without overflow')
     return int(start), int(end), int(step)
 
+# %% ../nbs/tensor/04_creation.ipynb #f5b76e68
 def arange(
     start, end=None, step=1, *, out=None, dtype=None, layout=None, device=None, requires_grad=False
 ):

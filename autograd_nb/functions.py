@@ -843,10 +843,12 @@ def _nothing(input, dim, keepdim, kind, node):
 # %% ../nbs/tensor/02_functions.ipynb #64840eb5
 def _constant_of(x): return x if x._node is None and x.__class__ not in WRAPPERS else x.detach()
 
-def only(input, node):
-    "A single number, as the one that an operation with a node of this name picks, and its place."
+def only(input, node, op='picked'):
+    """A single number, as the one that the operation `op` picks for a node of this name, and its
+    place.
+    """
     place = constant_input(tensor_like(library_of(input._array).zeros((), np.int64)))
-    return _op['picked'](input, place, dim=0, keepdim=True, node=node), place
+    return _op[op](input, place, dim=0, keepdim=True, node=node), place
 
 def _extreme(input, dim, keepdim, out, other, axis, name, ufunc, full, indices, kind, node):
     need_tensor(input, name)

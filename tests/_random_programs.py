@@ -6,6 +6,7 @@ still does, and `text` prints it as source to be pasted. As a script, this file 
 
 import argparse
 import copy
+import pickle
 import random
 import re
 import sys
@@ -346,7 +347,41 @@ class Writer:
         inner = self.rng.choice(kinds if "inference" in head else [*kinds, self.flags, self.backward, self.gradient])()
         return f"with {head}: {inner}"
 
-    KINDS = dict(leaf=4, view=16, several=5, out_of_place=18, in_place=22, flags=9, hooks=5, saved_hooks=2, backward=10, gradient=7, dot_grad=4, mode_switch=1, in_mode=14)
+    def copying(self):
+        "Copies of leaves; pickles of what does not lie within other memory, whose place in it is nobody's promise."
+        x, y = (self.pick(lambda t: t.is_leaf and not t._is_view() and not t.is_inference()) for _ in range(2))
+        if any(self.scope[n]._is_view() or self.scope[n].storage_offset() or self.scope[n]._backward_hooks for n in (x, y)):
+            return self.view()
+        new = [self.fresh()]
+        new.append(next((n for n in NAMES if n not in self.scope and n not in new), "z"))
+        return self.any(f"{new[0]} = copy.deepcopy({x})", f"{new[0]}, {new[1]} = copy.deepcopy([{x}, {y}])", f"{new[0]}, {new[1]} = copy.deepcopy([{x}, {x}.detach()[...]])", f"{new[0]} = copy.copy({x})", f"{new[0]} = pickle.loads(pickle.dumps({x}))")
+
+    def checkpointed(self):
+        x = self.pick(lambda t: t.requires_grad)
+        function = self.any("lambda v: v.sin() * 2", "lambda v: v * v", "lambda v: v.view(-1)", "lambda v: v.exp().detach() * v", f"lambda v: v * {self.like(x)}")
+        return f"{self.fresh()} = torch.utils.checkpoint.checkpoint({function}, {x}, use_reentrant={self.any('False', 'False', 'True')})"
+
+    def optimised(self):
+        x = self.pick(lambda t: t.is_leaf and t.requires_grad and t.grad is not None)
+        optimiser = self.any(f"torch.optim.SGD([{x}], lr=0.1)", f"torch.optim.SGD([{x}], lr=0.1, momentum=0.9)", f"torch.optim.Adam([{x}], lr=0.1)")
+        return f"{optimiser}.{self.any('step()', 'step()', 'zero_grad()', 'zero_grad(set_to_none=False)')}"
+
+    def indexed(self):
+        "An index that may be overwritten."
+        x = self.pick(lambda t: t.dim() and len(t))
+        if "idx" not in self.scope or not self.scope[x].dim():
+            return "idx = torch.tensor([0, 0])"
+        return self.any("idx = torch.tensor([0])", "idx.zero_()", "idx.add_(0)", f"{self.fresh()} = {x}[idx]", f"{self.fresh()} = {x}.index_select(0, idx)", f"{self.fresh()} = {x}.index_add(0, idx, {x}[idx].detach())")
+
+    def masked(self):
+        "A mask that may be overwritten."
+        x = self.pick(lambda t: t.dtype.is_floating_point)
+        if "mask" not in self.scope or self.scope["mask"].shape != self.scope[x].shape:
+            return f"mask = {x}.detach() > 0"
+        return self.any("mask.logical_not_()", "mask.fill_(True)", f"{self.fresh()} = torch.where(mask, {x}, 0.5)", f"{self.fresh()} = {x}.masked_fill(mask, 0.5)", f"{self.fresh()} = {x}[mask]")
+
+    KINDS = dict(leaf=4, view=16, several=5, out_of_place=18, in_place=22, flags=9, hooks=5, saved_hooks=2, backward=10, gradient=7, dot_grad=4, mode_switch=1, in_mode=14,
+                 copying=2, checkpointed=2, optimised=2, indexed=3, masked=2)
 
     def statement(self):
         kind = self.rng.choices(list(self.KINDS), list(self.KINDS.values()))[0]
@@ -361,7 +396,7 @@ class Run:
 
     def __init__(self, lib):
         self.lib = lib
-        self.scope, self.born, self.inference = {"torch": lib, "copy": copy}, {}, False
+        self.scope, self.born, self.inference = {"torch": lib, "copy": copy, "pickle": pickle}, {}, False
         exec(_PRELUDE_CODE, self.scope)
 
     def note_births(self, line):

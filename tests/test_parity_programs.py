@@ -894,6 +894,29 @@ x = torch.ones(2, 0, requires_grad=True) * 1
 with torch.no_grad(): print(x.max(0).values.requires_grad, x.min(0).values.requires_grad)
 print((torch.ones(2, requires_grad=True) * 2).expand(2, 2).flip(0).stride())
 
+### views of a parameter that an optimiser has changed
+for make in (lambda p: torch.optim.SGD([p], lr=0.5), lambda p: torch.optim.Adam([p], lr=0.5)):
+    x = torch.tensor([1., 2.], requires_grad=True); x.grad = torch.ones(2); y = x[0]; z, w = x.split(1); make(x).step(); print(graph(y), y); attempt(lambda: graph(z))
+
+### copies of views that nothing was recorded for
+import copy, pickle
+x = torch.ones(2, requires_grad=True)
+with torch.no_grad(): y = x[0]
+a, b = copy.deepcopy([x, y]); print(a, b, b.requires_grad, b.is_leaf, b.grad, copy.copy(x)._version, pickle.loads(pickle.dumps(x))._version, x._version)
+
+### what running extremes keep
+for name in ('cummax', 'cummin'):
+    for shape in ((), (2,)):
+        x = torch.ones(shape, requires_grad=True); c = x * 2; d = getattr(c, name)(0).values; c.exp_(); attempt(lambda: d.sum().backward())
+
+### transposed numbers, and choices laid out as their conditions
+x = torch.tensor(2., requires_grad=True); print(x.mT is x, x.mH, x.T, x.H); c = torch.ones(3, 2).t(); print(torch.where(c > 0, c, torch.zeros(2, 3)).stride())
+
+### an expanded tensor copied onto itself
+c = torch.ones((), requires_grad=True).expand(2, 3); d = c.detach(); d.copy_(d); d.copy_(c); print(d, d._version)
+with torch.no_grad(): c[...] = c; c.copy_(c.view(2, 3))
+print(c, c._version); attempt(lambda: d.copy_(torch.ones(2, 3))); attempt(lambda: d.copy_(d + 1))
+
 ### pickle
 import pickle
 x = torch.tensor([1., 2.], requires_grad=True); y = pickle.loads(pickle.dumps(x)); print(y, y.requires_grad, pickle.loads(pickle.dumps(torch.arange(3))))

@@ -33,6 +33,7 @@ class Parameter(Tensor):
 
     __slots__ = ()
     __torch_function__ = disabled  # the results of operations on parameters are tensors
+    _warns_of_hooks = False
 
     def __new__(cls, data=None, requires_grad=True):
         self = around(cls, Tensor() if data is None else need_tensor(data, 'Parameter'))

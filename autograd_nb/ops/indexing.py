@@ -5,9 +5,9 @@
 # %% auto #0
 __all__ = ['indexed', 'full', 'basic_index', 'place', 'moved_batch', 'is_mask', 'front_dims', 'separated', 'index',
            'index_add_zeros', 'added_in_single', 'scatter_into', 'all_bool', 'at', 'counted', 'countable', 'whole_rows',
-           'taken', 'gather', 'all_below', 'check_index', 'picked', 'add_along', 'scatter_add_zeros', 'scatter_add',
-           'is_dense', 'are_apart', 'in_layout', 'memory_order', 'turned_dtype', 'as_strided', 'as_strided_zeros',
-           'as_strided_scatter', 'zeros_of', 'add_rows_at', 'index_put', 'index_copy']
+           'taken', 'gather', 'all_below', 'check_index', 'picked', 'place_back', 'picked_so_far', 'add_along',
+           'scatter_add_zeros', 'scatter_add', 'is_dense', 'are_apart', 'in_layout', 'memory_order', 'turned_dtype',
+           'as_strided', 'as_strided_zeros', 'as_strided_scatter', 'zeros_of', 'add_rows_at', 'index_put', 'index_copy']
 
 # %% ../../nbs/ops/05_indexing.ipynb #cc542728
 import functools
@@ -433,14 +433,36 @@ def picked(x, index, *, dim, keepdim, node):
     out = taken(x, index, dim)
     return out if keepdim else out.squeeze(dim)
 
+def place_back(g, index, shape, dim, keepdim):
+    "Zeros of `shape` with `g` added where it was picked."
+    if not len(shape): return g
+    g = g if keepdim else unsqueeze(g, dim=dim)
+    return scatter_add_zeros(g, index, shape=tuple(shape), dim=dim)
+
 picked.vjp(
-    x=lambda g, index, x_shape, *, dim, keepdim: (
-        scatter_add_zeros(
-            g if keepdim else unsqueeze(g, dim=dim), index, shape=tuple(x_shape), dim=dim
-        )
-        if len(x_shape)
-        else g
-    )
+    x=lambda g, index, x_shape, *, dim, keepdim: place_back(g, index, x_shape, dim, keepdim)
+)
+
+# %% ../../nbs/ops/05_indexing.ipynb #4463b249
+@op(
+    layout=lambda out, arrays: like_operands(out, arrays[1:]),
+    jvp=linear,
+    batch=_picked_batch,
+    keep=('index',),
+    node=lambda dim, keepdim, node: node,
+    samples=[
+        (N(3), Fixed([0, 0, 2]), dict(dim=0, keepdim=True, node='CummaxBackward0')),
+        (N(), Fixed(0), dict(dim=0, keepdim=True, node='CummaxBackward0')),
+    ],
+)
+def picked_so_far(x, index, *, dim, keepdim, node):
+    """`picked` for running extremes: as in PyTorch, a pass depends on `x` itself, not only on its
+    shape.
+    """
+    return picked.kernel(x, index, dim=dim, keepdim=keepdim, node=node)
+
+picked_so_far.vjp(
+    x=lambda g, x, index, *, dim, keepdim: place_back(g, index, x.shape, dim, keepdim)
 )
 
 # %% ../../nbs/ops/05_indexing.ipynb #6b6d9775

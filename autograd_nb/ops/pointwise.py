@@ -925,8 +925,10 @@ at_most.vjp(x=lambda g, x, *, limit: g * (x <= limit))
     ],
 )
 def where(x, y, condition):
-    "`x` where `condition` holds, else `y`."
-    return xp.where(condition, x, y)
+    "`x` where `condition` holds, else `y`; laid out as the condition is."
+    out = xp.where(condition, x, y)
+    if condition.ndim < 2 or condition.flags.c_contiguous: return out
+    return like_operands(out, (condition, x, y))
 
 where.vjp(
     x=lambda g, condition: where(g, 0.0, condition), y=lambda g, condition: where(0.0, g, condition)

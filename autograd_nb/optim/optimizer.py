@@ -31,6 +31,7 @@ from ..layers.hooks import attach
 from ..creation import full_like, zeros_like
 from ..functions import where
 from ..tensor.complex_numbers import view_as_complex, view_as_real
+from ..tensor.writes import tell_views
 from ..nn.modules.module import clear_grad, foreign, typename, zero_grads
 from ..ops.compiled import F32, FEW, places_of
 from ..ops.crew import AVAILABLE, crew
@@ -799,7 +800,7 @@ class Elementwise(Optimizer):
         loss = None
         if closure is not None:
             with enable_grad(): loss = closure()
-        written = []
+        written, known = [], []
         for group in self.param_groups:
             active, grads = [], []
             for p in group['params']:
@@ -807,6 +808,7 @@ class Elementwise(Optimizer):
                 g = node.grad if node.__class__ is AccumulateGrad else p.grad
                 if g is None: continue
                 active.append(p)
+                if p._meta is not None: known.append(p)
                 grads.append(g if g.__class__ is np.ndarray or is_far(g) else g._array)
             if not active: continue
             if Capture.now is not None and not group.get('capturable', True):
@@ -827,6 +829,7 @@ class Elementwise(Optimizer):
                 for run in self._runs(group, active):
                     written += run.go(self, group, grads)
         if written: JOURNAL.bump_all(written, f'{type(self).__name__}.step')
+        for p in known: tell_views(p)
         return loss
 
 # %% ../../nbs/optim/01_optimizer.ipynb #e5876090

@@ -24,7 +24,7 @@ from ..layers.versions import JOURNAL
 from .devices import index_like, placed
 from .memory import UntypedStorage
 from autograd_nb.tensor.writes import (
-    may_write, overwrite, refuse_overlap, refuse_write, unrecorded, written
+    copy_of, may_write, overwrite, refuse_overlap, refuse_write, unrecorded, written
 )
 from ..transforms.levels import may_fill, sample
 
@@ -132,6 +132,7 @@ class Copying:
             return written(self, array, 'copy_')
         src = as_operand(src, self)
         if Device.array is not None: src = placed(src, index_like(self._array))
+        name = copy_of(src._array, self._array)
         try:
             if src._array.ndim > self._array.ndim: raise ValueError('more dimensions')
             result = REGISTRY['copied'].call(self, src)
@@ -140,7 +141,7 @@ class Copying:
                 broadcast_error(self._array.shape, src._array.shape, self, src)
                 or fits_error(self, np.broadcast_shapes(self._array.shape, src._array.shape))
             ) from None
-        return overwrite(self, result, 'copy_')
+        return overwrite(self, result, name)
 
 # %% ../../nbs/tensor/methods/14_filling.ipynb #6060ca75
 def chances(p, shape, draw):

@@ -20,7 +20,7 @@ from ..graph.op import REGISTRY
 from .devices import index_like, placed
 from .inplace import _as_assigned
 from autograd_nb.tensor.writes import (
-    _advise_spread, may_write, overwrite, refuse_overlap, unrecorded, written
+    _advise_spread, copy_of, may_write, overwrite, refuse_overlap, unrecorded, written
 )
 from ..transforms.levels import Facade, ready
 
@@ -171,10 +171,11 @@ def _put_into(target, value, given):
             if value._array is given: value = value.view(value._array.shape)
             value = F.expand(value, target._array.shape)
     copies = value._array.shape or not target._array.shape
+    name = copy_of(value._array, target._array)
     made = REGISTRY['copied' if copies else 'filled_with'].call(target, value)
     # expanded tensors take a number, but no copy of a tensor
     several = 0 in target._array.strides and spread(target._array)
-    overwrite(target, made, 'copy_' if copies or several else 'fill_')
+    overwrite(target, made, name if copies or several else 'fill_')
 
 # %% ../../nbs/tensor/methods/12_indexing.ipynb #bdcec1d2
 class Writing:

@@ -61,6 +61,7 @@ def span_of(input, size, stride, offset):
     if offset is None: offset = own
     return own, offset, refuse_outside(size, stride, offset, a.itemsize, have)
 
+# %% ../../nbs/tensor/functions/06_layouts.ipynb #eac2cc30
 @forms('function method')
 def as_strided(input, size, stride, storage_offset=None):
     "A view of the tensor's memory with the given size, strides and offset, counted in elements."
@@ -114,6 +115,7 @@ def empty_strided(
     )
     return out.requires_grad_() if requires_grad else out
 
+# %% ../../nbs/tensor/functions/06_layouts.ipynb #df0b5915
 def _resize_(self, *size, memory_format=None):
     "Give the tensor another size, in place; new elements are zero."
     size = sizes_of(size)

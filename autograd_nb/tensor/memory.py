@@ -49,6 +49,7 @@ def copied_memory(array, memo):
     if first: memo[key] = copied(memory_of(array))
     return memo[key], first
 
+# %% ../../nbs/tensor/methods/05_memory.ipynb #51fdecce
 class UntypedStorage:
     "The memory that a tensor lives in, counted in bytes."
 

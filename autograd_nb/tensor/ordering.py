@@ -64,12 +64,15 @@ def _running(name):
         d = dim_of(dim, input._array.ndim)
         kind = _pair(name)
         if not input._array.ndim:
-            return into(out, kind(*F.only(input, f'{name.title()}Backward0')), name)
+            picked = F.only(input, f'{name.title()}Backward0', 'picked_so_far')
+            return into(out, kind(*picked), name)
         index = _op['running_place'](input, dim=d, better=name[3:])
         return into(
             out,
             kind(
-                _op['picked'](input, index, dim=d, keepdim=True, node=f'{name.title()}Backward0'),
+                _op['picked_so_far'](
+                    input, index, dim=d, keepdim=True, node=f'{name.title()}Backward0'
+                ),
                 index,
             ),
             name,

@@ -17,6 +17,7 @@ from autograd_nb.tensor import (
     layouts, ordering, padding, products, questions, random_numbers, reshaped, scatter, shapes,
     spectrograms, statistics
 )
+from .arithmetic import advise_number
 from .complex_numbers import adjoint, imag
 from .layouts import _Layouts, _resize_
 
@@ -48,6 +49,9 @@ class _Parts:
     @property
     def mH(self):
         "The matrices in the last two dimensions, transposed and conjugated."
+        if not self._array.ndim:
+            advise_number('mH', 'Consider using x.conj().')
+            return self.conj()
         if self._array.ndim < 2:
             raise RuntimeError(
                 'tensor.mH is only supported on matrices or batches of matrices. Got'

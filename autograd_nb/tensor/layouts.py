@@ -96,7 +96,7 @@ def _resize_(self, *size, memory_format=None):
     if self._meta is not None and self._meta.inference and not LOCAL.modes.inference:
         raise inference_write_error(self)
     n, old = math.prod(size), self._array
-    memory = UntypedStorage(old)._owner
+    memory = UntypedStorage(old)._memory()
     start = (address(old) - address(memory)) // old.itemsize
     a = memory.ravel(order='K').view(old.dtype)[start:]
     self._array = (

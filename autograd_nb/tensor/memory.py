@@ -12,7 +12,7 @@ import weakref
 
 from ..arrays.cupy_backend import is_far
 from ..arrays.dtypes import FROM_NUMPY, channels_last, contiguous_format, preserve_format
-from ..arrays.numpy_backend import address, storage_of
+from ..arrays.numpy_backend import address, is_array, storage_of
 from ..functions import dim_of
 from .devices import device_of
 
@@ -46,7 +46,9 @@ class UntypedStorage:
     def __init__(self, array):
         self._owner, self._array = storage_of(array), array
 
-    def nbytes(self): return self._owner.nbytes
+    def _memory(self): return self._owner if is_array(self._owner) else self._array
+
+    def nbytes(self): return self._memory().nbytes
 
     def size(self): return self.nbytes()
 
@@ -54,7 +56,7 @@ class UntypedStorage:
 
     def element_size(self): return 1
 
-    def data_ptr(self): return address(self._owner)
+    def data_ptr(self): return address(self._memory())
 
     def is_shared(self):
         return is_far(self._array) or SHARED.get(id(self._owner)) is self._owner
@@ -92,7 +94,7 @@ class TypedStorage(UntypedStorage):
     def untyped(self): return UntypedStorage(self._array)
 
     def tolist(self):
-        return self._owner.ravel(order='K').view(self._array.dtype).tolist()
+        return self._memory().ravel(order='K').view(self._array.dtype).tolist()
 
     def __getitem__(self, i): return self.tolist()[i]
 
@@ -117,7 +119,11 @@ class MemoryMethods:
 
     def storage_offset(self):
         owner = storage_of(self._array)
-        return (address(self._array) - address(owner)) // self._array.itemsize
+        return (
+            (address(self._array) - address(owner)) // self._array.itemsize
+            if is_array(owner)
+            else 0
+        )
 
     def data_ptr(self): return address(self._array)
 

@@ -93,6 +93,7 @@ F.conv_transpose2d(x[None], x.detach()[:, :1, :3, None], None) * b[0]
 t.log_softmax(x, 0)
 t.cumsum(x, 0)
 b.repeat(500)
+b.as_strided((2000, 8), (0, 1))
 w[t.zeros(2000, dtype=t.int64)]
 w.index_select(0, t.zeros(2000, dtype=t.int64))
 w.gather(0, t.zeros(2000, 8, dtype=t.int64))
@@ -122,3 +123,12 @@ def test_running_statistics_of_sixteen_bits():
     exact = x.double()
     assert mean.double().tolist() == pytest.approx(exact.mean((0, 2, 3)).tolist(), rel=0.01)
     assert var.double().tolist() == pytest.approx(exact.var((0, 2, 3)).tolist(), rel=0.01)
+
+
+def test_a_mean_of_more_numbers_than_float16_can_count():
+    x = ours.full((70_000,), 0.5, dtype=ours.float16, requires_grad=True)
+    (x.mean() * 700).backward()
+    assert x.grad.tolist() == pytest.approx([0.01] * 70_000, rel=0.01)
+    x.grad = None
+    ours.var_mean(x)[1].mul(700).backward()
+    assert x.grad.tolist()[:2] == pytest.approx([0.01] * 2, rel=0.01)

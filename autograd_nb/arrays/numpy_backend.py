@@ -232,7 +232,8 @@ def add_up(x, axis, keepdims=False):
         or axis[-1] - axis[0] >= len(axis)
         or x.dtype not in CONSTANTS
     ):
-        return reduced(x, axis, keepdims)
+        if x.itemsize == 2: return reduced(x, axis, keepdims)
+        return np.add.reduce(x, axis=axis, keepdims=keepdims)
     if not x.flags.c_contiguous:  # perhaps it is with its dimensions in another order
         order = sorted(range(x.ndim), key=x.strides.__getitem__, reverse=True)
         turned = x.transpose(order)

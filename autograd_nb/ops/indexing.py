@@ -651,7 +651,9 @@ def as_strided_zeros(g, *, shape, size, stride, storage_offset, layout, turned=F
     if are_apart(size, stride):
         xp.strided(flat, size, stride, storage_offset)[...] = g
     else:
-        np.add.at(flat, xp.strided(xp.arange(flat.size), size, stride, storage_offset), g)
+        places = xp.strided(xp.arange(flat.size), size, stride, storage_offset)
+        add = functools.partial(added_in_single, np.add.at) if is_half(flat) else np.add.at
+        add(flat, places, g)
     return whole
 
 as_strided_zeros.vjp(

@@ -79,7 +79,7 @@ class Replacing:
         "Give the tensor the memory of another one, of a storage, or (without arguments) none."
         if source is None: source = tensor_like(np.zeros(0, self._array.dtype))
         if isinstance(source, UntypedStorage):
-            source = tensor_like(source._owner.ravel(order='K').view(self._array.dtype))
+            source = tensor_like(source._memory().ravel(order='K').view(self._array.dtype))
         if size is not None or storage_offset:
             if size is None: size = (source._array.size - storage_offset,)
             if stride is None: stride = (*np.cumprod(size[:0:-1], dtype=int)[::-1].tolist(), 1)

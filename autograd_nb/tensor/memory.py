@@ -66,7 +66,7 @@ class UntypedStorage:
 
     def element_size(self): return 1
 
-    def data_ptr(self): return address(self._owner)
+    def data_ptr(self): return address(self._memory())
 
     def is_shared(self):
         return is_far(self._array) or SHARED.get(id(self._owner)) is self._owner

@@ -51,6 +51,7 @@ from .layers.versions import JOURNAL, announce
 from .graph.node import TensorBase, tensor_like
 from .layers.names import recorded_as, rename
 from .graph.op import REGISTRY
+from .ops.shape import pointwise
 from .graph.pytree import SequenceKey, register_pytree_node
 import autograd_nb.ops.attention
 import autograd_nb.ops.convolution
@@ -297,13 +298,14 @@ def into(out, result, name=None):
     if out._array.dtype is not result._array.dtype: refuse_dtype(name, result.dtype, out.dtype)
     resized = out._array.shape != result._array.shape
     _refuse_shared(out, frame.f_locals)
-    if resized and out._array.size and name not in RESIZED: _advise_against_resizing(out, result)
-    if resized:
-        _resize(out, result._array)
-    elif 0 in out._array.strides and spread(out._array):
+    # an elementwise operation looks at the memory before it looks at sizes
+    looks = not resized or name in REGISTRY and REGISTRY[name].batch is pointwise
+    if looks and 0 in out._array.strides and spread(out._array):
         raise own_copy(
             out, 'more than one element of the written-to tensor refers to a single memory location'
         )
+    if resized and out._array.size and name not in RESIZED: _advise_against_resizing(out, result)
+    if resized: _resize(out, result._array)
     announce(out._array)
     out._array[...] = result._array
     JOURNAL.note(out._array, 'out=', None if out._meta is None else out._meta.version)

@@ -54,6 +54,7 @@ from .layers.versions import JOURNAL, announce
 from .graph.node import TensorBase, announced, tensor_like
 from .layers.names import recorded_as, rename
 from .graph.op import REGISTRY
+from .ops.shape import pointwise
 from .graph.pytree import SequenceKey, register_pytree_node
 import autograd_nb.ops.attention
 import autograd_nb.ops.convolution
@@ -302,8 +303,10 @@ def into(out, result, name=None, given=None):
     if out._array.dtype is not result._array.dtype: refuse_dtype(name, result.dtype, out.dtype)
     resized = out._array.shape != result._array.shape
     _refuse_shared(out, name, given)
+    # an elementwise operation looks at the memory before it looks at sizes
+    elementwise = name in REGISTRY and REGISTRY[name].batch is pointwise
+    if not resized or elementwise or name in UNSPREAD: _refuse_spread(out)
     if resized and out._array.size and name not in RESIZED: _advise_against_resizing(out, result)
-    if not resized or name in UNSPREAD: _refuse_spread(out)
     if resized: _resize(out, result._array)
     announce(out._array)
     out._array[...] = result._array

@@ -917,6 +917,10 @@ c = torch.ones((), requires_grad=True).expand(2, 3); d = c.detach(); d.copy_(d);
 with torch.no_grad(): c[...] = c; c.copy_(c.view(2, 3))
 print(c, c._version); attempt(lambda: d.copy_(torch.ones(2, 3))); attempt(lambda: d.copy_(d + 1))
 
+### an expanded tensor as out of another size
+x = torch.ones(2, 3)
+for call in (lambda o: torch.sin(x, out=o), lambda o: torch.add(x, x, out=o), lambda o: torch.where(x > 0, x, x, out=o), lambda o: torch.pow(x, 2, out=o), lambda o: torch.mm(x, x.t(), out=o), lambda o: torch.cat([x, x], out=o)): attempt(lambda: call(torch.zeros(4).expand(5, 4)))
+
 ### pickle
 import pickle
 x = torch.tensor([1., 2.], requires_grad=True); y = pickle.loads(pickle.dumps(x)); print(y, y.requires_grad, pickle.loads(pickle.dumps(torch.arange(3))))

@@ -1261,6 +1261,7 @@ def _pairing(a, wide_a, b, wide_b, keep):
     sizes = tuple([size[c] for c in letters])
     return first, second, 'bmm' if batch else 'mm', ''.join(letters), sizes
 
+# %% ../nbs/tensor/02_functions.ipynb #8f50267b
 def _without(letters, wide, gone):
     left = [i for i in range(len(letters)) if i not in gone]
     return ''.join([letters[i] for i in left]), tuple([wide[i] for i in left])
@@ -1727,6 +1728,7 @@ def cat(tensors, dim=0, *, out=None, axis=None):
     made = _cat(*tensors, dim=dim)
     return made if out is None else into(out, made)
 
+# %% ../nbs/tensor/02_functions.ipynb #8ab59e57
 concat = concatenate = cat
 _cat = _op['cat']
 
@@ -2197,6 +2199,7 @@ def getitem(input, index):
     except (IndexError, ValueError) as error:
         raise _index_error(error, index, input._array.shape) from None
 
+# %% ../nbs/tensor/02_functions.ipynb #ac2ea5f2
 _basic_index, _index, _INT64 = _op['basic_index'], _op['index'], np.dtype(np.int64)
 
 def _basic_first(index):
@@ -2415,6 +2418,8 @@ def scatter(input, dim, index, src=None, *, value=None, reduce=None, out=None):
     _refuse_other_dtype(input, src)
     _check_places('scatter', input, d, index, src)
     return _op['scatter'](input, src, index, dim=d)
+
+# %% ../nbs/tensor/02_functions.ipynb #8cd898cd
 def _scatter_by(input, d, index, src, reduce):
     "What `scatter` does with `reduce`, which has no derivative."
     if reduce not in ('add', 'multiply'):

@@ -218,6 +218,7 @@ def reduced(x, axis, keepdims=False):
     if not is_half(x): return np.add.reduce(x, axis=axis, keepdims=keepdims)
     return np.add.reduce(x, axis=axis, keepdims=keepdims, dtype=np.float32).astype(x.dtype)
 
+# %% ../../nbs/arrays/02_numpy.ipynb #19026f88
 def add_up(x, axis, keepdims=False):
     """Sums over the dimensions `axis`, a sorted tuple.
 

@@ -193,6 +193,7 @@ def added_in_single(add, out, *where_and_values):
     out[...] = wide
     return out
 
+# %% ../../nbs/ops/05_indexing.ipynb #728027e4
 def scatter_into(out, where, values):
     """Add `values` to `out`, a contiguous array, at `where`, repeats included. Where one integer
     array picks along one dimension, the places are counted in the flattened `out`: `np.add.at` has

@@ -44,6 +44,7 @@ def product(samples, **traits):
     "`op` for a bilinear product."
     return op(jvp=multilinear, batch=_stack_matrices, samples=samples, product=True, **traits)
 
+# %% ../../nbs/ops/04_linalg.ipynb #b7e3005b
 def sums_of_products(out, x, *others):
     "A multiplication and an addition for each number of the result and of a row of `x`."
     return 2 * math.prod(out) * x[-1]
@@ -263,6 +264,7 @@ def linear(x, weight, bias=None):
         out = xp.ascontiguousarray(out)
     return out if x.ndim < 3 else out.reshape(*x.shape[:-1], weight.shape[0])
 
+# %% ../../nbs/ops/04_linalg.ipynb #b3cd68cb
 linear.vjp(
     x=lambda g, weight: matmul(g, weight),
     weight=lambda g, x: outer_product(g, x) if len(x.shape) == 1 else mm(t(rows(g)), rows(x)),

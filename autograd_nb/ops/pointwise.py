@@ -544,6 +544,7 @@ def relu(x):
 
 relu.vjp(x=lambda g, out: g * (out > 0)).formally(x='x', node='ThresholdBackwardBackward0')
 
+# %% ../../nbs/ops/02_pointwise.ipynb #5f979144
 @op(jvp=symmetric, batch=pointwise, kinds='fcV', samples=[(N(3, 4), dict(negative_slope=0.1))])
 def leaky_relu(x, *, negative_slope=0.01):
     "`x` where positive, else `negative_slope * x`."

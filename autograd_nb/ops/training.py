@@ -119,6 +119,7 @@ def row_sums(g, indices, *, rows, padding_idx=None):
     )
     return out
 
+# %% ../../nbs/ops/07_training.ipynb #d082fe2a
 row_sums.vjp(
     g=lambda ct, indices, *, padding_idx: (
         embedding(ct, indices)

@@ -93,6 +93,7 @@ _SUP = str.maketrans('0123456789-−', '⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁻')
 # %% ../../nbs/viz/04_formulas.ipynb #3963f679
 PRODUCTS = {'matmul', 'mm', 'mv', 'bmm', 'dot'}  # what rules multiply matrices with
 
+# %% ../../nbs/viz/04_formulas.ipynb #220a1fc5
 def write(t, names: dict, level: int = 0) -> str:
     "The syntax tree `t` as mathematics, with names replaced by the texts in `names`."
     if isinstance(t, ast.Constant):

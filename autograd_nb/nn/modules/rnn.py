@@ -136,6 +136,7 @@ class _Preparing:
                 )
         return x, states, single
 
+# %% ../../../nbs/nn/modules/07_rnn.ipynb #e2b34058
 take_topics(RNNCellBase, (_Preparing,))
 
 # %% ../../../nbs/nn/modules/07_rnn.ipynb #3abfd901

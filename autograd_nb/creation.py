@@ -426,6 +426,14 @@ def _whole_range(start, end, step):
             raise RuntimeError('value cannot be converted to type int64_t without overflow')
     return int(start), int(end), int(step)
 
+def _refuse_range(start, end, step):
+    "Raise PyTorch's errors for a range without an end."
+    if step == 0: raise RuntimeError('step must be nonzero')
+    if not (math.isfinite(start) and math.isfinite(end)):
+        raise RuntimeError(f'unsupported range: {start} -> {end}')
+    if (end - start) * step < 0:
+        raise RuntimeError('upper bound and lower bound inconsistent with step sign')
+
 # %% ../nbs/tensor/04_creation.ipynb #f5b76e68
 def arange(
     start, end=None, step=1, *, out=None, dtype=None, layout=None, device=None, requires_grad=False
@@ -448,11 +456,7 @@ def arange(
     ):
         return into(out, _finish(np.arange(start, end, step, np.int64), requires_grad, index))
     start, end, step = (v.item() if isinstance(v, TensorBase) else v for v in (start, end, step))
-    if step == 0: raise RuntimeError('step must be nonzero')
-    if not (math.isfinite(start) and math.isfinite(end)):
-        raise RuntimeError(f'unsupported range: {start} -> {end}')
-    if (end - start) * step < 0:
-        raise RuntimeError('upper bound and lower bound inconsistent with step sign')
+    _refuse_range(start, end, step)
     if dtype is None and out is not None: dtype = out.dtype
     if dtype is None:
         dtype = (

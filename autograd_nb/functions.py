@@ -1680,21 +1680,8 @@ def _repeats(repeats):
     return times
 
 # %% ../nbs/tensor/02_functions.ipynb #9b450ab1
-@forms('function', names='cat concat concatenate')
-def cat(tensors, dim=0, *, out=None, axis=None):
-    "Tensors joined along an existing dimension."
-    if tensors.__class__ is not list and tensors.__class__ is not tuple:
-        tensors = _sequence(tensors, 'cat')
-    try:
-        shapes = [x._array.shape for x in tensors]
-        first = shapes[0]
-    except (AttributeError, IndexError):
-        _sequence(tensors, 'cat')  # says what is wrong
-        raise
-    if first and shapes.count(first) == len(shapes):
-        made = _cat(*tensors, dim=dim_of(dim if axis is None else axis, len(first)))
-        return made if out is None else into(out, made)
-    dim = dim_of(dim if axis is None else axis, builtins.max(map(len, shapes)))
+def _refuse_to_join(tensors, shapes, dim):
+    "Raise PyTorch's error unless tensors of these shapes can be joined along `dim`."
     for i, s in enumerate(shapes):
         if not s:
             raise RuntimeError(f'zero-dimensional tensor (at position {i}) cannot be concatenated')
@@ -1725,6 +1712,24 @@ def cat(tensors, dim=0, *, out=None, axis=None):
                     f'Sizes of tensors must match except in dimension {dim}. Expected size'
                     f' {first[k]} but got size {s[k]} for tensor number {i} in the list.',
                 )
+
+# %% ../nbs/tensor/02_functions.ipynb #7c1f20aa
+@forms('function', names='cat concat concatenate')
+def cat(tensors, dim=0, *, out=None, axis=None):
+    "Tensors joined along an existing dimension."
+    if tensors.__class__ is not list and tensors.__class__ is not tuple:
+        tensors = _sequence(tensors, 'cat')
+    try:
+        shapes = [x._array.shape for x in tensors]
+        first = shapes[0]
+    except (AttributeError, IndexError):
+        _sequence(tensors, 'cat')  # says what is wrong
+        raise
+    if first and shapes.count(first) == len(shapes):
+        made = _cat(*tensors, dim=dim_of(dim if axis is None else axis, len(first)))
+        return made if out is None else into(out, made)
+    dim = dim_of(dim if axis is None else axis, builtins.max(map(len, shapes)))
+    _refuse_to_join(tensors, shapes, dim)
     made = _cat(*tensors, dim=dim)
     return made if out is None else into(out, made)
 

@@ -125,11 +125,7 @@ OF_ONE_KERNEL = (
 
 # %% ../nbs/tensor/13_outputs.ipynb #2aa11d21
 OF_ONE_KERNEL_TOO = (
-    Rule(
-        same,
-        "expected scalar type '{result}' but got '{out}' for values output",
-        'mode',
-    ),
+    Rule(same, "expected scalar type '{result}' but got '{out}' for values output", 'mode'),
     Rule(
         same,
         'Expected self.dtype() == output.dtype() to be true, but got false.',

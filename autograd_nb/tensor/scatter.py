@@ -255,19 +255,11 @@ def scatter_reduce(input, dim, index, src, reduce, *, include_self=True, out=Non
             ),
             (),
         )
-    if reduce in ('amax', 'amin'):
-        return into(
-            out,
-            _op['scatter_extreme'](
-                input, src, index, dim=d, reduce=reduce, include_self=include_self
-            ),
-        )
-    if reduce == 'prod':
-        return into(
-            out, _op['scatter_product'](input, src, index, dim=d, include_self=include_self)
-        )
-    if reduce == 'mean':
-        return into(out, _op['scatter_mean'](input, src, index, dim=d, include_self=include_self))
+    if reduce != 'sum':
+        how = dict(dim=d, include_self=include_self)
+        if reduce in ('amax', 'amin'): name, how['reduce'] = 'scatter_extreme', reduce
+        else: name = 'scatter_product' if reduce == 'prod' else 'scatter_mean'
+        return into(out, _op[name](input, src, index, **how))
     x = input
     if not include_self:
         if index.__class__ not in WRAPPERS: check_index(input._array, index._array, d)

@@ -87,9 +87,9 @@ class RNNCellBase(Module):
         bound = 1.0 / math.sqrt(self.hidden_size) if self.hidden_size > 0 else 0
         for weight in self.parameters(): init.uniform_(weight, -bound, bound)
 
-# %% ../../../nbs/nn/modules/07_rnn.ipynb #2bea8a56
-class _Preparing:
-    "What a cell is given."
+# %% ../../../nbs/nn/modules/07_rnn.ipynb #7c1f20ab
+class _Checking:
+    "Whether a cell can take what it is given."
 
     def _fits(self, input, states):
         "Whether these are batches of the right sizes."
@@ -97,6 +97,24 @@ class _Preparing:
         except AttributeError: return False
         want = shape[0] if shape else None, self.hidden_size
         return len(shape) == 2 and shape[1] == self.input_size and shapes == [want] * len(shapes)
+
+    def _check_sizes(self, x, states, names):
+        "Raise PyTorch's error unless the memories belong to the batch `x` and to this cell."
+        for name, h in zip(names, states):
+            if h.shape[0] != x.shape[0]:
+                raise RuntimeError(
+                    f"Input batch size {x.shape[0]} doesn't match"
+                    f" hidden{'0' if name == 'hidden' else name} batch size {h.shape[0]}"
+                )
+            if h.shape[1] != self.hidden_size:
+                raise RuntimeError(
+                    f"hidden{'0' if name == 'hidden' else name} has inconsistent hidden_size: got"
+                    f" {h.shape[1]}, expected {self.hidden_size}"
+                )
+
+# %% ../../../nbs/nn/modules/07_rnn.ipynb #2bea8a56
+class _Preparing:
+    "What a cell is given."
 
     def _prepare(self, input, hx, names=('hidden',)):
         "The input and memories as batches, and whether there was no batch."
@@ -123,21 +141,11 @@ class _Preparing:
             states = tuple(x.new_zeros((x.shape[0], self.hidden_size)) for _ in names)
         else:
             states = tuple(h.unsqueeze(0) if h.dim() == 1 else h for h in states)
-        for name, h in zip(names, states):
-            if h.shape[0] != x.shape[0]:
-                raise RuntimeError(
-                    f"Input batch size {x.shape[0]} doesn't match"
-                    f" hidden{'0' if name == 'hidden' else name} batch size {h.shape[0]}"
-                )
-            if h.shape[1] != self.hidden_size:
-                raise RuntimeError(
-                    f"hidden{'0' if name == 'hidden' else name} has inconsistent hidden_size: got"
-                    f" {h.shape[1]}, expected {self.hidden_size}"
-                )
+        self._check_sizes(x, states, names)
         return x, states, single
 
 # %% ../../../nbs/nn/modules/07_rnn.ipynb #e2b34058
-take_topics(RNNCellBase, (_Preparing,))
+take_topics(RNNCellBase, (_Checking, _Preparing))
 
 # %% ../../../nbs/nn/modules/07_rnn.ipynb #3abfd901
 def _undone(h, single): return h.squeeze(0) if single else h

@@ -18,7 +18,7 @@ from .graph.modes import LAYERS, LOCAL, Mode, add_field, no_grad
 from .layers.dispatch import undispatched
 from .graph.node import TensorBase
 
-from .graph.op import bind
+from .graph.node import bind
 from .graph.op import REGISTRY, Op
 from .tensor.layouts import _as_subclass
 from .ops import overload_of

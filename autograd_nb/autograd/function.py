@@ -21,14 +21,14 @@ from ..arrays.numpy_backend import is_array
 from ..arrays.topics import take_topics
 from ..graph.errors import freed_error, inference_error, stale_error
 from autograd_nb.transforms.levels import (
-    FUNCTION, WRAPPERS, Batch, as_given, at, batched, recorded, transforming
+    WRAPPERS, Batch, as_given, at, batched, recorded, transforming
 )
 from ..graph.pytree import broadcast_prefix, tree_flatten, tree_unflatten
 from ..graph.modes import LOCAL, SWITCH
 from ..layers.observers import Applied
 from ..layers.versions import JOURNAL
 from autograd_nb.graph.node import (
-    NEW_KINDS, Node, OutputEdge, TensorBase, renumber, tensor_like, tensor_of, wire_node
+    NEW_KINDS, Node, OutputEdge, TensorBase, bind, renumber, tensor_like, tensor_of, wire_node
 )
 from ..layers.views import VIEWS
 from ..layers.saved import Packed, SavedTensor, restored
@@ -1258,7 +1258,7 @@ def _kept_at(t, numbers, level):
     return (t._value, numbers.get(id(t), t._edge), None) if at(t, level) else (t, None, None)
 
 # %% ../../nbs/autograd/02_function.ipynb #84f76de0
-FUNCTION.update(apply_dual=apply_dual, apply_batched=apply_batched, apply_recorded=apply_recorded)
+bind(apply_dual=apply_dual, apply_batched=apply_batched, apply_recorded=apply_recorded)
 
 # %% ../../nbs/autograd/02_function.ipynb #c0d5e103
 class InplaceFunction(Function):

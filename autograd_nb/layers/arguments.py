@@ -12,7 +12,8 @@ from ..arrays.numpy_backend import is_array
 from ..graph.apply import apply
 from ..graph.errors import unfit_operand
 from ..graph.node import TensorBase, added_to
-from ..graph.op import BOUND, Op
+from ..graph.node import BOUND
+from ..graph.op import Op
 
 # %% ../../nbs/layers/23_arguments.ipynb #472bde72
 def is_operand(a):

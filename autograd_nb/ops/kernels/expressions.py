@@ -230,6 +230,7 @@ class Symbol(Unreadable):
     whole = False  # whether operations may be written down as a whole
     ndim = property(lambda self: len(self.shape))
     size = property(lambda self: math.prod(self.shape))
+    itemsize = property(lambda self: self.dtype.itemsize)
 
     def __array_ufunc__(self, ufunc, method, *inputs, out=None, **options):
         # `a += b` on symbols binds the name anew; it cannot write into an array

@@ -46,7 +46,7 @@ from autograd_nb.graph.errors import (
     broadcast_error, count_error, dim_error, dtypes_error, expand_error, inference_write_error,
     join_error, kind_error, overlap_error, own_copy, range_error, row_error, view_size_error
 )
-from .transforms.levels import KINDS, WRAPPERS, Facade, dynamic_error, looped
+from .transforms.levels import KINDS, WRAPPERS, BatchedArray, dynamic_error, looped
 from .graph.modes import LOCAL
 from .layers.casting import castable
 from .layers.replay import constant_input
@@ -2216,7 +2216,7 @@ def _basic_first(index):
     """
     first, then, work = [], [], False
     for i in index:
-        if is_array(i) or i.__class__ is Facade:
+        if is_array(i) or i.__class__ is BatchedArray:
             first += [slice(None)] * (i.ndim if i.dtype == bool else 1)
             then.append(i)
             continue
@@ -2278,7 +2278,7 @@ def take_along_dim(input, indices, dim=None, *, out=None):
             f' but got {input._array.ndim} dimensions for input, and {indices._array.ndim}'
             ' dimensions for indices'
         )
-    if indices._array.dtype != np.int64 and indices._array.__class__ is not Facade:
+    if indices._array.dtype != np.int64 and indices._array.__class__ is not BatchedArray:
         raise RuntimeError(
             'torch.take_along_dim(): dtype of indices should be Long but got'
             f' {_type_name(indices)}'
@@ -2286,7 +2286,7 @@ def take_along_dim(input, indices, dim=None, *, out=None):
     if dim is None: return gather(reshape(input, -1), 0, reshape(indices, -1))
     d = dim_of(dim, input._array.ndim)
     a, b = list(input._array.shape), list(indices._array.shape)
-    if indices._array.__class__ is Facade:
+    if indices._array.__class__ is BatchedArray:
         indices = where(indices < 0, indices + a[d], indices)
     elif indices._array.size and indices._array.min() < 0:
         indices = tensor_like(np.where(indices._array < 0, indices._array + a[d], indices._array))
@@ -2306,7 +2306,7 @@ def _check_places(name, input, dim, index, src=None):
     if x.ndim == i.ndim == 2 and src is None and dim.__class__ is int and -2 <= dim < 2:
         other = 1 - dim % 2  # the usual case, at once
         if i.shape[other] <= x.shape[other]: return
-    if not i.size or Facade in (x.__class__, i.__class__): return
+    if not i.size or BatchedArray in (x.__class__, i.__class__): return
     for other, of in ((x, 'input' if name == 'gather' else 'self'), (src, 'src')):
         if other is None: continue
         if other is src: other = src._array
@@ -2340,7 +2340,7 @@ def index_select(input, dim, index, *, out=None):
     if out is not None: return into(out, index_select(input, dim, index))
     d = dim_of(dim, input._array.ndim)
     size = input._array.shape[d] if input._array.ndim else 1
-    if index._array.__class__ is Facade and input._array.ndim:
+    if index._array.__class__ is BatchedArray and input._array.ndim:
         return getitem(input, (slice(None),) * d + (index,))
     if index._array.ndim > 1:
         raise IndexError('index_select(): Index is supposed to be a vector')
@@ -2365,7 +2365,7 @@ def masked_select(input, mask, *, out=None):
     if out is not None: return into(out, masked_select(input, mask))
     if mask._array.dtype != bool:
         raise RuntimeError('masked_select: expected BoolTensor for mask')
-    if mask._array.__class__ is Facade:
+    if mask._array.__class__ is BatchedArray:
         raise RuntimeError(
             'vmap: Attempted to vmap over `mask` in torch.masked_select(self, mask) We cannot'
             ' support this because for each batch this would return a differently shaped Tensor.'
@@ -2384,7 +2384,7 @@ def take(input, index, *, out=None):
     "Elements by their place in the flattened tensor."
     if out is not None: return into(out, take(input, index))
     a = index._array
-    if a.__class__ is Facade or input.__class__ in WRAPPERS:
+    if a.__class__ is BatchedArray or input.__class__ in WRAPPERS:
         return getitem(reshape(input, -1), index)
     size = input._array.size
     if a.dtype != np.int64:
@@ -2510,7 +2510,7 @@ def nonzero(input, *, as_tuple=False, out=None):
     if out is not None and as_tuple:
         raise RuntimeError('nonzero does not support the out kwarg when as_tuple is True')
     if out is not None: return into(out, nonzero(input))
-    if input._array.__class__ is Facade:
+    if input._array.__class__ is BatchedArray:
         raise dynamic_error('where' if as_tuple else 'nonzero')
     if not input._array.ndim:
         hits = int(builtins.bool(input._array))
@@ -2595,7 +2595,7 @@ def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=No
     """
     refuse_kinds(input, 'c', 'unique')
     need_tensor(input, '_unique2')
-    if input._array.__class__ is Facade: raise dynamic_error('_unique2')
+    if input._array.__class__ is BatchedArray: raise dynamic_error('_unique2')
     name = '_unique2' if dim is None else 'unique_dim'
     if dim is not None: dim = dim_of(dim, input._array.ndim)
     values, inverse, counts = np.unique(
@@ -2655,7 +2655,7 @@ def one_hot(input, num_classes=-1):
 @forms('function method')
 def equal(input, other):
     "True if shapes and all elements are equal."
-    if input._array.__class__ is Facade or other._array.__class__ is Facade:
+    if input._array.__class__ is BatchedArray or other._array.__class__ is BatchedArray:
         raise RuntimeError(
             'Batching rule not implemented for aten::equal. We could not generate a fallback.'
             ' (Examples may differ, so there is no single answer; compare with == and reduce.)'
@@ -2692,7 +2692,7 @@ def isclose(input, other, rtol=1e-5, atol=1e-8, equal_nan=False):
 def allclose(input, other, rtol=1e-5, atol=1e-8, equal_nan=False):
     "True if all elements are close."
     _check_closeness('allclose', input, other, rtol, atol)
-    if input._array.__class__ is Facade or other._array.__class__ is Facade:
+    if input._array.__class__ is BatchedArray or other._array.__class__ is BatchedArray:
         raise RuntimeError(
             "vmap over torch.allclose isn't supported yet. Please file an issue at"
             " https://github.com/pytorch/pytorch/issues if you need this feature. (Examples may"

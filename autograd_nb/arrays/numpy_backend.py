@@ -6,8 +6,9 @@
 __all__ = ['KEEPS_FREED', 'CONSTANTS', 'STRETCH', 'xp', 'ARRAYS', 'HEAD', 'keep_freed_memory', 'constant', 'element',
            'owns_alone', 'storage_of', 'memory_of', 'own', 'row_major', 'laid', 'column_major', 'like_operands',
            'in_rows', 'shows_channels_last', 'channels_last', 'channels_last_of_images', 'channels_last_of_either',
-           'sum_to', 'Switch', 'is_half', 'reduced', 'add_up', 'add_up_all', 'expand', 'strided', 'spread',
-           'write_spread', 'diagonal', 'counted', 'where', 'Namespace', 'is_array', 'address', 'writable']
+           'sum_to', 'KERNELS', 'replaceable', 'Switch', 'is_half', 'reduced', 'add_up', 'add_up_all', 'expand',
+           'strided', 'spread', 'write_spread', 'diagonal', 'counted', 'where', 'Namespace', 'is_array', 'address',
+           'writable']
 
 # %% ../../nbs/arrays/02_numpy.ipynb #f7a01127
 import ctypes
@@ -200,6 +201,16 @@ def sum_to(array, shape):
     )
     if axes: array = xp.add_up(array, axes, True)
     return array.reshape(shape)
+
+class KERNELS:
+    """Functions on bare arrays, none of them an operation, whose place compiled loops may take; see
+    `replaceable`.
+    """
+
+def replaceable(function):
+    "A decorator: the function is called by its name in `KERNELS`; another may take its place."
+    setattr(KERNELS, function.__name__, staticmethod(function))
+    return function
 
 class Switch:
     "Whether quicker ways are taken where there are some; they round in another order."

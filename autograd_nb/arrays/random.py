@@ -13,6 +13,7 @@ import os
 import threading
 import numpy as np
 
+from .numpy_backend import KERNELS, replaceable
 from .topics import take_topics
 
 # %% ../../nbs/arrays/03_random.ipynb #e64537f4
@@ -121,16 +122,13 @@ def shuffled(n, words):
     return np.array(out, np.int64)
 
 # %% ../../nbs/arrays/03_random.ipynb #7be51d0a
-class Beside:
-    """The functions in use: these definitions, or compiled loops beside them (see
-    `autograd_nb.ops.kernels.draws`).
-    """
+# these definitions, or compiled loops in their place (see `autograd_nb.ops.kernels.draws`)
+replaceable(normal_numbers)
+replaceable(shuffled)
 
-    normal, shuffled = staticmethod(normal_numbers), staticmethod(shuffled)
-
-    @staticmethod
-    def gamma(generator, a, power, d):
-        return generator.in_turn(_gamma, a, power, d)
+@replaceable
+def gamma_numbers(generator, a, power, d):
+    return generator.in_turn(_gamma, a, power, d)
 
 # %% ../../nbs/arrays/03_random.ipynb #bee00741
 # how many words are left, and where the next one is
@@ -449,7 +447,8 @@ class _Blocks:
     "Words, sixteen numbers at a time."
 
     def _blocks(self, n, dtype, mean, std):
-        draw, normal = (self.doubles, _normal_wide) if dtype == F8 else (self.words, Beside.normal)
+        if dtype == F8: draw, normal = self.doubles, _normal_wide
+        else: draw, normal = self.words, KERNELS.normal_numbers
         bits, whole = draw(n if dtype in (F4, F8) else n // 16 * 16), n // 16 * 16
         if whole == n:
             out = normal(bits, mean, std)
@@ -481,7 +480,7 @@ class _Others:
     def permutation(self, n):
         "The numbers 0 to n-1 in random order."
         with self.lock: words = self.words(max(n - 1, 0))
-        return Beside.shuffled(n, words)
+        return KERNELS.shuffled(n, words)
 
 take_topics(
     Generator,
@@ -516,7 +515,7 @@ def gamma(a, generator):
     if not isinstance(generator, Generator): return generator.gamma(a)
     with np.errstate(divide='ignore'): power = 1 / a
     d = np.where(a < 1, a + a.dtype.type(1), a) - a.dtype.type(_THIRD)
-    return Beside.gamma(generator, a, power, d)
+    return KERNELS.gamma_numbers(generator, a, power, d)
 
 # %% ../../nbs/arrays/03_random.ipynb #c89b227f
 def _poisson(uniform, normal, rate):

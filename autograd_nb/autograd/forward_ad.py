@@ -11,7 +11,7 @@ import threading
 from collections import namedtuple
 
 from .function import in_forward
-from ..transforms.levels import KINDS, TANGENTS, WRAPPERS, Tangents, at, dual
+from ..transforms.levels import KINDS, TANGENTS, WRAPPERS, JvpLevel, at, dual
 from ..graph.node import TensorBase
 from ..graph.op import REGISTRY
 
@@ -34,7 +34,7 @@ def enter_dual_level():
     uses the innermost unless told otherwise. Prefer `with dual_level():`, which also ends it.
     """
     global _current_level
-    ENTERED.levels.append(Tangents(strict=False).__enter__())
+    ENTERED.levels.append(JvpLevel(strict=False).__enter__())
     _current_level = len(ENTERED.levels) - 1
     return _current_level
 

@@ -17,7 +17,7 @@ from ..functions import movedim, reshape, stack
 from .batching import vmap
 from ..graph.engine import Plan, Task, walk_nodes
 from autograd_nb.transforms.levels import (
-    KINDS, WRAPPERS, Plain, Record, TANGENTS, Tangents, dual, wrapping
+    KINDS, WRAPPERS, PlainGrad, GradLevel, TANGENTS, JvpLevel, dual, wrapping
 )
 from ..graph.modes import LOCAL
 from ..layers.replay import constant_input
@@ -74,7 +74,7 @@ class Trace:
 
     def __init__(self, func, captured=()):
         self.ordinary, modes = not wrapping(), LOCAL.modes
-        self.level = Plain() if self.ordinary else Record()
+        self.level = PlainGrad() if self.ordinary else GradLevel()
         self.level.captured = {**_enclosed(func), **{id(t): t for t in captured}}
         self.outer = modes.grad
 
@@ -371,7 +371,7 @@ def _jvp(func, args, positions, tangents, strict, has_aux):
     before, TANGENTS.on = TANGENTS.on, True
     inference = LOCAL.modes.change(inference=False)
     try:
-        with Tangents() as level:
+        with JvpLevel() as level:
             others = {id(x): x for x in _others(args, positions)}
             level.captured = {**_enclosed(func), **others}
             duals = [_checked_dual(x, t, level) for x, t in zip(leaves, given)]

@@ -30,17 +30,16 @@ from ..arrays.cupy_backend import anywhere, home_of, is_far, library_of
 from autograd_nb.arrays.dtypes import (
     bfloat16, channels_last, channels_last_3d, finfo, float16, float32, type_name
 )
-from ..arrays.numpy_backend import is_half, shows_channels_last, xp
+from ..arrays.numpy_backend import KERNELS, is_half, shows_channels_last, xp
 from ..arrays.random import default_generator
 from ..functions import need_tensor, one_hot  # noqa: F401
 from ..tensor import chance_of, may_write, overwrite
 from ..graph.errors import broadcast_error, dtypes_error, kind_error
-from ..transforms.levels import Facade, draw
+from ..transforms.levels import BatchedArray, draw
 from ..creation import zeros_like
 from ..graph.modes import LOCAL, no_grad
 from ..layers.casting import castable
 from ..layers.replay import constant_input, replayed_as_call
-from ..ops.normalisation import Beside
 from ..layers.versions import JOURNAL
 from ..graph.node import TensorBase, tensor_like
 from ..layers.names import recorded_as, rename
@@ -644,7 +643,7 @@ def _track_channels(input, running_mean, running_var, dims, layout, momentum):
             if kept is not None: JOURNAL.bump(kept, 'batch_norm')
         return
     both = running_mean is not None and running_var is not None
-    if both and a.__class__ is np.ndarray and Beside.track(a, *running, momentum):
+    if both and a.__class__ is np.ndarray and KERNELS.track(a, *running, momentum):
         JOURNAL.bump_all(running, 'batch_norm')
         return
     if is_half(a): a = a.astype(np.float32)
@@ -692,7 +691,7 @@ def batch_norm(
         out = _by_constants(input, running_mean, running_var, None, None, eps, layout)
     else:
         out = _op['normalise'](input, dim=dims, eps=eps, node='NativeBatchNormBackward0')
-        if a.__class__ is Facade:
+        if a.__class__ is BatchedArray:
             _track_batch(input.detach(), running_mean, running_var, dims, momentum)
         elif running_mean is not None or running_var is not None:
             with home_of(a) if is_far(a) else _HERE:
@@ -728,7 +727,8 @@ def _evaluation_error(running_mean, eps):
 # %% ../../nbs/nn/03_functional.ipynb #ecbcb6c1
 def _track_batch(input, running_mean, running_var, dims, momentum):
     "The running statistics under `vmap`, where each example has its own."
-    if any(t is not None and t._array.__class__ is not Facade for t in (running_mean, running_var)):
+    running = [t for t in (running_mean, running_var) if t is not None]
+    if any(t._array.__class__ is not BatchedArray for t in running):
         raise RuntimeError(
             'Batch norm got a batched tensor as input while the running_mean or running_var, which'
             ' will be updated in place, were not batched.\nIf you are using a module and do not'

@@ -13,7 +13,9 @@ __all__ = ['indexed', 'full', 'basic_index', 'place', 'moved_batch', 'is_mask', 
 import functools
 import math
 import numpy as np
-from ..arrays.numpy_backend import is_array, is_half, like_operands, row_major, xp
+from autograd_nb.arrays.numpy_backend import (
+    KERNELS, is_array, is_half, like_operands, replaceable, row_major, xp
+)
 from ..transforms.levels import watch_index
 from ..layers.replay import constant_input
 from ..graph.node import TensorBase, tensor_like
@@ -222,7 +224,7 @@ def scatter_into(out, where, values):
         if (
             outer == 1
             and inner > 1
-            and Beside.add_rows(out.reshape(n, inner), rows, values.reshape(rows.size, inner))
+            and KERNELS.add_rows(out.reshape(n, inner), rows, values.reshape(rows.size, inner))
         ):
             return out
         if outer > 1: rows = np.add.outer(np.arange(outer) * n, rows)
@@ -235,13 +237,12 @@ def scatter_into(out, where, values):
     return out
 
 # %% ../../nbs/ops/05_indexing.ipynb #7be51d0b
-class Beside:
-    @staticmethod
-    def add_rows(out, rows, values):
-        """Add the rows of `values` to the `rows` of `out`, faster than array code, if that can be;
-        returns whether it was done.
-        """
-        return False
+@replaceable
+def add_rows(out, rows, values):
+    """Add the rows of `values` to the `rows` of `out`, faster than array code, if that can be;
+    returns whether it was done.
+    """
+    return False
 
 # %% ../../nbs/ops/05_indexing.ipynb #3db421fe
 def all_bool(index):

@@ -7,7 +7,7 @@ __all__ = ['ones_vector', 'centred_rows', 'inverse_deviation', 'row_means', 'thr
 
 # %% ../../nbs/ops/13_normalisation.ipynb #8b26b7f0
 import numpy as np
-from ..arrays.numpy_backend import row_major, xp
+from ..arrays.numpy_backend import replaceable, row_major, xp
 from ..graph.node import TensorBase
 from ..graph.op import N, op
 from .pointwise import rsqrt, zeros_for
@@ -62,13 +62,12 @@ def _normalise(x, dim, eps):
     return c if 0 in dim and x.ndim > 3 else row_major(c)
 
 # %% ../../nbs/ops/13_normalisation.ipynb #12b07698
-class Beside:
-    @staticmethod
-    def track(x, mean, variance, momentum):
-        """Move the running `mean` and `variance` of the channels (dimension 1) of an array towards
-        its own, faster than array code, if that can be; whether it was done.
-        """
-        return False
+@replaceable
+def track(x, mean, variance, momentum):
+    """Move the running `mean` and `variance` of the channels (dimension 1) of an array towards its
+    own, faster than array code, if that can be; whether it was done.
+    """
+    return False
 
 # %% ../../nbs/ops/13_normalisation.ipynb #7be51d0d
 def inverse_deviation(x, dim, eps):

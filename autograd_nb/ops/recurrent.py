@@ -10,7 +10,7 @@ __all__ = ['STEPS', 'into_memory', 'through_gates', 'lstm_cell', 'gru_cell', 'ls
 # %% ../../nbs/ops/15_recurrent.ipynb #d6be1ecb
 import numpy as np
 
-from ..arrays.numpy_backend import is_array, xp
+from ..arrays.numpy_backend import KERNELS, is_array, replaceable, xp
 from ..layers.replay import of_arrays
 from ..graph.op import N, op
 from .pointwise import tanh
@@ -217,11 +217,10 @@ STEPS = {
 }
 
 # %% ../../nbs/ops/15_recurrent.ipynb #7be51d0c
-class Beside:
-    @staticmethod
-    def step(name, like):
-        "The function for steps called `name` on contiguous arrays of the kind of `like`."
-        return STEPS[name]
+@replaceable
+def step_of(name, like):
+    "The function for steps called `name` on contiguous arrays of the kind of `like`."
+    return STEPS[name]
 
 # %% ../../nbs/ops/15_recurrent.ipynb #c9e52538
 def _products(x, w, b, shape):
@@ -254,7 +253,7 @@ def lstm_layer(x, h, c, w_ih, w_hh, b, reverse):
     all_h, steps = _memories(x, h, reverse)
     all_c, t = np.empty_like(all_h), np.empty((len(x), *h.shape), x.dtype)
     all_c[steps[0][1]] = c
-    r, across, step = np.empty_like(a[0]), _turned(w_hh, len(x)), Beside.step('lstm_step', a)
+    r, across, step = np.empty_like(a[0]), _turned(w_hh, len(x)), KERNELS.step_of('lstm_step', a)
     for k, old, new in steps:
         step(a[k], np.matmul(all_h[old], across, out=r), all_c[old], all_c[new], t[k], all_h[new])
     return all_h, all_c, a, t
@@ -267,7 +266,7 @@ def lstm_layer_back(g, g_h, g_c, all_c, a, t, w_hh, reverse):
     out = np.empty_like(a)
     m, dc, none = g_h.copy(), g_c.copy(), np.zeros_like(g_h)
     step, steps = (
-        Beside.step('lstm_step_back', a),
+        KERNELS.step_of('lstm_step_back', a),
         (range(len(a)) if reverse else reversed(range(len(a)))),
     )
     for k in steps:
@@ -285,7 +284,7 @@ def gru_layer(x, h, w_ih, w_hh, b_ih, b_hh, reverse):
         np.empty((len(x), *h.shape), x.dtype),
         np.empty_like(a[0]),
         _turned(w_hh, len(x)),
-        Beside.step('gru_step', a),
+        KERNELS.step_of('gru_step', a),
     )
     b_hh = np.zeros_like(a[0, 0]) if b_hh is None else np.ascontiguousarray(b_hh)
     for k, old, new in steps:
@@ -297,7 +296,7 @@ def gru_layer_back(g, g_h, all_h, a, kept, w_hh, reverse):
     dx, dr = np.empty_like(a), np.empty_like(a)
     d, m, none = g_h.copy(), np.zeros_like(g_h), np.zeros_like(g_h)
     step, steps = (
-        Beside.step('gru_step_back', a),
+        KERNELS.step_of('gru_step_back', a),
         (range(len(a)) if reverse else reversed(range(len(a)))),
     )
     for k in steps:

@@ -13,7 +13,7 @@ from .. import functions as F
 from ..forms import forms
 from ..functions import _op, into, transpose
 from ..layers.names import recorded_as, rename
-from ..transforms.levels import Facade
+from ..transforms.levels import BatchedArray
 
 # %% ../../nbs/tensor/functions/02_complex_numbers.ipynb #b8fcb7ad
 @forms('function')
@@ -79,7 +79,8 @@ def view_as_real(input):
 def view_as_complex(input):
     "The complex numbers whose parts lie along the last dimension."
     a = input._array
-    if a.__class__ is not Facade and a.dtype.kind == 'f' and a.ndim and a.shape[-1] == 2 and a.size:
+    pairs = a.dtype.kind == 'f' and a.ndim and a.shape[-1] == 2 and a.size
+    if pairs and a.__class__ is not BatchedArray:
         if a.strides[-1] != a.itemsize:
             raise RuntimeError('Tensor must have a last dimension with stride 1')
         if builtins.any(n > 1 and s // a.itemsize % 2 for n, s in zip(a.shape[:-1], a.strides)):

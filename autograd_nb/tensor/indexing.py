@@ -22,7 +22,7 @@ from .inplace import _as_assigned
 from autograd_nb.tensor.writes import (
     _advise_spread, copy_of, may_write, overwrite, refuse_overlap, unrecorded, written
 )
-from ..transforms.levels import Facade, ready
+from ..transforms.levels import BatchedArray, ready
 
 # %% ../../nbs/tensor/methods/12_indexing.ipynb #5f53f702
 class Reading:
@@ -98,7 +98,7 @@ class Fitting:
             place = tuple(
                 (
                     np.zeros(i.shape, np.int64)
-                    if i.__class__ is Facade or is_far(i) and i.dtype.kind != 'b'
+                    if i.__class__ is BatchedArray or is_far(i) and i.dtype.kind != 'b'
                     else fetch(i)
                     if is_far(i)
                     else i

@@ -20,7 +20,7 @@ from ..graph.errors import inference_write_error
 from ..graph.modes import LOCAL
 from ..graph.node import TensorBase, tensor_like
 from ..layers.versions import JOURNAL
-from ..transforms.levels import Facade
+from ..transforms.levels import BatchedArray
 
 # %% ../../nbs/tensor/functions/06_layouts.ipynb #1f642c97
 def refuse_outside(size, stride, offset, item, have):
@@ -56,8 +56,8 @@ def span_of(input, size, stride, offset):
     offset begins, and one more than the last element that this reaches.
     """
     a = input._array
-    facade = a.__class__ is Facade
-    own, have = (0, a.size) if facade else (input.storage_offset(), memory_of(a).size)
+    batched = a.__class__ is BatchedArray
+    own, have = (0, a.size) if batched else (input.storage_offset(), memory_of(a).size)
     if offset is None: offset = own
     return own, offset, refuse_outside(size, stride, offset, a.itemsize, have)
 
@@ -68,7 +68,7 @@ def as_strided(input, size, stride, storage_offset=None):
     size, stride, a = tuple(size), tuple(stride), input._array
     own, offset, reach = span_of(input, size, stride, storage_offset)
     # examples have no memory of their own: read as if they were contiguous
-    if a.__class__ is Facade:
+    if a.__class__ is BatchedArray:
         places = strided(np.arange(a.size), size, stride, offset if reach else 0)
         return F.take(reshape(input, -1), tensor_like(places.copy()))
     item = a.itemsize

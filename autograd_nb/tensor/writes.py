@@ -34,7 +34,7 @@ from ..layers.versions import JOURNAL
 from autograd_nb.tensor.views import (
     _LEAVES, lose_views, placed_in, released_box, renew_views, retain_in, view_error
 )
-from ..transforms.levels import Plain, WRAPPERS, at_captured, captured_error, write
+from ..transforms.levels import PlainGrad, WRAPPERS, at_captured, captured_error, write
 
 # %% ../../nbs/tensor/methods/03_writes.ipynb #817285d3
 def refuse_inference(x):
@@ -479,7 +479,7 @@ def overwrite(x, result, name):
         if x.__class__ in WRAPPERS or result.__class__ in WRAPPERS:
             return write(x, result, name, overwrite)
         for level in modes.transforms:
-            if level.__class__ is Plain and result._node is not None and at_captured(x, level):
+            if level.__class__ is PlainGrad and result._node is not None and at_captured(x, level):
                 raise captured_error(name)
     base = None if x._meta is None else x._meta.base
     tracked = not modes.quiet and (

@@ -8,7 +8,7 @@ __all__ = ['normal_numbers', 'shuffled', 'gamma', 'warm_draws']
 # %% ../../../nbs/ops/kernels/13_draws.ipynb #a6eb17df
 import numpy as np
 from ...arrays import random
-from ...arrays.numpy_backend import Switch
+from ...arrays.numpy_backend import KERNELS, Switch
 from ..compiled import AVAILABLE, SMALL, warmed, worth_loading
 from ..crew import crew, loaded, loops
 
@@ -48,8 +48,8 @@ def gamma(generator, a, power, d):
 
 # %% ../../../nbs/ops/kernels/13_draws.ipynb #a327ea29
 if AVAILABLE:
-    random.Beside.normal, random.Beside.shuffled = normal_numbers, shuffled
-    random.Beside.gamma = gamma
+    KERNELS.normal_numbers, KERNELS.shuffled = normal_numbers, shuffled
+    KERNELS.gamma_numbers = gamma
 
 @warmed
 def warm_draws():

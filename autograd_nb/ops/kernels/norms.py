@@ -12,7 +12,7 @@ __all__ = ['normalise_plain', 'normalise_rule', 'CHANNELS', 'COLUMNS', 'affine_p
 import functools
 import math
 import numpy as np
-from .. import normalisation
+from ...arrays.numpy_backend import KERNELS
 from autograd_nb.ops.compiled import (
     AVAILABLE, F32, ROWS, beside, definition, example, fits, flat, in_rows, rule, value, warmed
 )
@@ -112,7 +112,7 @@ def warm_tracking():
     for shape in ((4, ROWS), (4, ROWS, 2)):
         track(np.ones(shape, np.float32), *np.ones((2, ROWS), np.float32), 0.1)
 
-if AVAILABLE: normalisation.Beside.track = staticmethod(track)
+if AVAILABLE: KERNELS.track = track
 
 # %% ../../../nbs/ops/kernels/06_norms.ipynb #54d064fa
 affine_plain, affine_rules, affine_weight_rule = (

@@ -15,7 +15,7 @@ __all__ = ['softmax_plain', 'softmax_rule', 'log_softmax_plain', 'log_softmax_ru
 import functools
 import math
 import numpy as np
-from .. import indexing
+from ...arrays.numpy_backend import KERNELS
 from autograd_nb.ops.compiled import (
     AVAILABLE, F32, FEW, ROWS, beside, definition, example, fits, flat, in_rows, integers, rule,
     value
@@ -258,12 +258,12 @@ def row_sums(g, indices, *, rows, padding_idx=None):
     return out
 
 def add_rows(out, rows, values):
-    "See `indexing.Beside`."
+    "See `indexing.add_rows`."
     if not fits(values, out, least=FEW): return False
     loops().add_rows(values, rows, out)
     return True
 
-if AVAILABLE: indexing.Beside.add_rows = staticmethod(add_rows)
+if AVAILABLE: KERNELS.add_rows = add_rows
 
 @example
 def rows_of_a_table(N): yield value('row_sums', N(2, 40, 64), integers(11, 2, 40), rows=11)

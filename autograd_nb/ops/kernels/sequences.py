@@ -8,7 +8,7 @@ __all__ = ['lstm_plain', 'lstm_rules', 'gru_plain', 'gru_rules', 'lstm_cell', 'l
 
 # %% ../../../nbs/ops/kernels/12_sequences.ipynb #e1dc54a5
 import numpy as np
-from ...arrays.numpy_backend import Switch
+from ...arrays.numpy_backend import KERNELS, Switch
 from .. import recurrent
 from autograd_nb.ops.compiled import (
     AVAILABLE, F32, FEW, FEWER, beside, definition, example, fits, rule, value, warmed
@@ -72,7 +72,7 @@ def step(name, like):
         else recurrent.STEPS[name]
     )
 
-if AVAILABLE: recurrent.Beside.step = staticmethod(step)
+if AVAILABLE: KERNELS.step_of = step
 
 # %% ../../../nbs/ops/kernels/12_sequences.ipynb #b1e8a32d
 def steps(batch=8, n=70):

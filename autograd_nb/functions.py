@@ -1201,8 +1201,12 @@ def einsum(equation, *operands):
     gone = tuple(i for i, c in enumerate(term) if c not in right)
     if gone: x = _op['sum'](x, dim=gone)
     term = [c for c in term if c in right]
-    if term != list(right) or x is first: x = _permute(x, dims=tuple(map(term.index, right)))
-    if arrays is not None: return tensor_like(x)
+    turned = term != list(right) or x is first
+    if turned: x = _permute(x, dims=tuple(map(term.index, right)))
+    if arrays is not None:
+        x = tensor_like(x)
+        # as in PyTorch, where a product of matrices has been brought to its shape
+        return reshape(x, x._array.shape) if turned or node == 'ViewBackward0' else x
     return x if node is None else rename(x, node, pictured=False)
 
 # %% ../nbs/tensor/02_functions.ipynb #074775d2

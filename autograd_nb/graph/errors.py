@@ -1675,7 +1675,10 @@ def misfit_error(op, given, statics):
     better = None
     if op.product and len(shapes) > 1:
         pair = slice(-2, None) if op.name == 'addmm' else slice(2)
-        better = _bias_error(op.name, shapes) or matmul_error(*shapes[pair], *given[pair])
+        better = _bias_error(op.name, shapes)
+        if better is None and op.name == 'linear' and shapes[0][-1:] != shapes[1][-1:]:
+            better = linear_error(*given[:2])
+        if better is None: better = matmul_error(*shapes[pair], *given[pair])
     elif op.elementwise:
         have, first = shapes[0], given[0]
         for other, t in zip(shapes[1:], given[1:]):

@@ -540,8 +540,8 @@ def _index_of(x, dim, keepdim, function, name):
     if dim is None:
         i = function(x.reshape(-1))
         return np.asarray(i).reshape((1,) * x.ndim) if keepdim else i
-    if not x.ndim: return np.int64(0)
     dims_of(dim, x.ndim)
+    if not x.ndim: return np.int64(0)
     if x.__class__ is np.ndarray: return getattr(x, name)(dim, keepdims=keepdim)
     return function(x, axis=dim, keepdims=keepdim)
 

@@ -267,7 +267,7 @@ def test_products_that_are_not_recorded_are_the_recorded_ones(name):
     recorded = product(x, y)
     with torch.no_grad():
         plain = product(x, y)
-    assert recorded.grad_fn is not None and plain.grad_fn is None and not plain._is_view()
+    assert recorded.grad_fn is not None and plain.grad_fn is None and plain._is_view() == name.startswith("einsum")
     assert torch.equal(plain, recorded) and plain.stride() == recorded.stride()
     assert torch.equal(product(x.detach(), y.detach()), plain)
     with torch.inference_mode():

@@ -895,7 +895,7 @@ def look_for_barriers(built_site, site, page, names):
         whole = page.add_style_tag(content="* { content-visibility: visible !important }")  # as if it had been read to the end
         page.evaluate("window.dispatchEvent(new Event('resize'))")
         with suppress(TimeoutError):  # axe says which
-            page.wait_for_function(REACHED, timeout=60_000)
+            page.wait_for_function(REACHED, timeout=150_000)
         whole.evaluate("style => style.remove()")  # what is out of sight costs axe nothing
         page.evaluate(THIN_OUT)
         page.evaluate(checker + ";undefined")

@@ -1206,7 +1206,8 @@ def einsum(equation, *operands):
     if arrays is not None:
         x = tensor_like(x)
         # as in PyTorch, where a product of matrices has been brought to its shape
-        return reshape(x, x._array.shape) if turned or node == 'ViewBackward0' else x
+        if not turned and node != 'ViewBackward0': return x
+        return _op['reshape'](x, shape=x._array.shape)
     return x if node is None else rename(x, node, pictured=False)
 
 # %% ../nbs/tensor/02_functions.ipynb #074775d2

@@ -464,18 +464,17 @@ def arange(
             if builtins.all(isinstance(v, (int, np.integer)) for v in (start, end, step))
             else get_default_dtype()
         )
-    if dtype is int64 and not int(step): raise ValueError('step must be nonzero')
-    # only ranges of int64 are counted by whole numbers
-    if dtype is int64: start, end, step = _whole_range(start, end, step)
-    if dtype is int64: n = -(-(end - start) // step)
-    else: n = math.ceil((float(end) - float(start)) / step)
-    if n * dtype.itemsize >= 2**63: raise RuntimeError('invalid size, possible overflow?')
-    if dtype.category == 'int': start, end, step = _whole_range(start, end, step)
-    count = _library(index).arange
-    if dtype.category == 'int':
-        values = count(n, dtype=np.int64) * int(step) + int(start)
+    if dtype is int64:  # counted by whole numbers, all others in floating point
+        if not int(step): raise ValueError('step must be nonzero')
+        start, end, step = _whole_range(start, end, step)
+        n = -(-(end - start) // step)
     else:
-        values = start + count(n, dtype=np.float64) * step
+        n = math.ceil((float(end) - float(start)) / step)
+    if n * dtype.itemsize >= 2**63: raise RuntimeError('invalid size, possible overflow?')
+    whole = dtype.category == 'int'
+    if whole: start, end, step = _whole_range(start, end, step)
+    places = _library(index).arange(n, dtype=np.int64 if whole else np.float64)
+    values = start + places * step
     return into(out, _finish(values.astype(dtype.numpy), requires_grad, index))
 
 # %% ../nbs/tensor/04_creation.ipynb #c903e5b6

@@ -111,11 +111,7 @@ def storage_of(array):
 def memory_of(array, dtype=None):
     "The whole memory that `array` lies in, as a flat array of `dtype` (its own)."
     dtype = array.dtype if dtype is None else dtype
-    top, base = array, array.base
-    while base is not None and is_array(base) or base.__class__ is _Strided:
-        if base.__class__ is not _Strided: top = base
-        base = base.base
-    flat = top.ravel(order='K')
+    flat = storage_of(array).ravel(order='K')
     if flat.dtype == dtype: return flat
     spare = flat.nbytes % dtype.itemsize
     return (flat.view('u1')[:-spare] if spare else flat).view(dtype)

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from ..arrays.cupy_backend import is_far
+from ..arrays.cupy_backend import is_on_device
 from ..arrays.dtypes import bfloat16, float16, float32, float64
 from ..graph.modes import LAYERS, LOCAL, Layer
 from ..graph.node import AccumulateGrad, TensorBase
@@ -113,7 +113,7 @@ class _State(threading.local):
 
 _STATE = _State()
 
-def _device_of(t): return 'cuda' if is_far(t._array) else 'cpu'
+def _device_of(t): return 'cuda' if is_on_device(t._array) else 'cpu'
 
 def _eligible(t, device, state):
     return (

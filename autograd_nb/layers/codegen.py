@@ -347,17 +347,17 @@ scalars|    if not n.shape: g = g[()]; {scalars}
 '''
 
 # %% ../../nbs/layers/00_codegen.ipynb #4408b979
-def running_source(op, positions, there=False):
+def running_source(op, positions, on_device=False):
     """Source of `run` and `run_graph` for a node that differentiates the inputs at `positions`; its
-    arrays are on a device if `there`.
+    arrays are on a device if `on_device`.
     """
     rules = [op.rules[i] for i in positions]
     saved, options = kept_by(rules)
-    sent = unique_statics(rules) if there else ()
-    read = [f'{s} = there(n.{s})' if s in sent else f'{s} = n.{s}' for s in options]
+    moved = unique_statics(rules) if on_device else ()
+    read = [f'{s} = to_device(n.{s})' if s in moved else f'{s} = n.{s}' for s in options]
     freed = saved + tuple(s for s in options if s in op.held)
     found = [f'r{k}' for k in range(len(rules))]
-    fused = op.fused_rule is not None and not there and 1 < len(rules) == len(op.rules)
+    fused = op.fused_rule is not None and not on_device and 1 < len(rules) == len(op.rules)
     given = ', '.join(f'{s}={s}' for s in saved + options)
     return '\n'.join(
         fill(

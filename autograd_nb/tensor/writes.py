@@ -11,7 +11,7 @@ import warnings
 import numpy as np
 
 from .. import functions as F
-from ..arrays.cupy_backend import Device, copied, home_of
+from ..arrays.cupy_backend import Device, copied, on_device_of
 from ..arrays.dtypes import FROM_NUMPY, RANK, bfloat16
 from autograd_nb.arrays.numpy_backend import (
     address, is_array, spread, storage_of, writable, write_spread
@@ -373,7 +373,7 @@ def _store(x, new, several, name, modes):
     elif Device.count < 2:
         array[...] = new
     else:
-        with home_of(array): array[...] = new
+        with on_device_of(array): array[...] = new
     JOURNAL.bump(array, name, None if meta is None else meta.version)
     if meta is not None: _tell_kin(meta if meta.base is None else meta.base._meta)
 

@@ -456,8 +456,8 @@ def underivable(made, name, *inputs):
     (one or two) requires grad it does, too, and a backward pass that arrives there is refused.
     """
     inputs = [v for v in inputs if isinstance(v, TensorBase)]
-    if LOCAL.modes.quiet or made._array.dtype.kind not in 'fcV' or not is_differentiable(*inputs):
-        return made
+    if LOCAL.modes.no_record or made._array.dtype.kind not in 'fcV': return made
+    if not is_differentiable(*inputs): return made
     words, node = name, 'NotImplemented'
     if name.startswith('aten::'):
         words = f'derivative for {name} is not implemented'
@@ -567,7 +567,7 @@ def _as_constant(number, like):
     if (
         number.__class__ is not builtins.float
         and number.__class__ is not int
-        or LOCAL.modes.special
+        or LOCAL.modes.general
     ):
         return number
     array = getattr(like, '_bare', None)
@@ -1980,7 +1980,7 @@ def alone(view):
     if view._meta is None or view._meta.base is None: return view
     own = copied(view._array)
     if LOCAL.modes.tape is not None: LOCAL.modes.tape.copied(own, view._array)
-    return tensor_like(own, None if LOCAL.modes.quiet else view._node)
+    return tensor_like(own, None if LOCAL.modes.no_record else view._node)
 
 # %% ../nbs/tensor/02_functions.ipynb #c8ed29d1
 @forms('function method')

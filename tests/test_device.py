@@ -66,7 +66,7 @@ def stand_in():
     yield strict
     use(None, False, 0)
     backend._found[:] = found
-    assert "device" not in SWITCH.odd
+    assert "device" not in SWITCH.guards
 
 
 @pytest.fixture

@@ -133,10 +133,10 @@ def _to(t, dtype, state):
         and t._meta is None
     )
     if keeps:
-        found = state.cache.get((id(t), dtype, LOCAL.modes.quiet))
+        found = state.cache.get((id(t), dtype, LOCAL.modes.no_record))
         if found is not None: return found[1]
     out = REGISTRY['to'](t, dtype=dtype.numpy)
-    if keeps: state.cache[id(t), dtype, LOCAL.modes.quiet] = t, out
+    if keeps: state.cache[id(t), dtype, LOCAL.modes.no_record] = t, out
     return out
 
 # %% ../../nbs/amp/01_autocast.ipynb #e5f55256

@@ -232,13 +232,13 @@ def in_place(call, inner):
 class OnDevice(Needed):
     "Computes where the operands live."
 
-    heeded = True
+    guarded = True
 
     def around(self, call, inner):
         op = call.op
         if (
             Device.count == 1
-            and not LOCAL.modes.special
+            and not LOCAL.modes.general
             and op.scope is not None
             and is_bare_on_device(call.args[0])
         ):

@@ -27,7 +27,7 @@ class Half(Needed):
     do.
     """
 
-    light = heeded = True
+    light = guarded = True
 
     def compute(self, call, inner):
         op, operands = call.op, call.operands

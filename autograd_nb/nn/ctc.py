@@ -155,7 +155,7 @@ def _at_once(said):
     "Whether nothing looks at single operations."
     modes = LOCAL.modes
     return (
-        not (modes.special or modes.transforms or modes.tape is not None or SWITCH.anomaly)
+        not (modes.general or modes.transforms or modes.tape is not None or SWITCH.anomaly)
         and getattr(said, '_bare', None).__class__ is np.ndarray
     )
 

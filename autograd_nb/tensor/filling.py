@@ -85,7 +85,7 @@ class Replacing:
             if stride is None: stride = (*np.cumprod(size[:0:-1], dtype=int)[::-1].tolist(), 1)
             source = source.detach().as_strided(size, stride[: len(size)], storage_offset)
         refuse_write(
-            self, not LOCAL.modes.quiet and (self.requires_grad or source.requires_grad), 'set_'
+            self, not LOCAL.modes.no_record and (self.requires_grad or source.requires_grad), 'set_'
         )
         JOURNAL.bump(self._array, 'set_', None if self._meta is None else self._meta.version)
         self.data = source

@@ -26,7 +26,7 @@ def poisson(input, generator=None):
     if not (input._array >= 0).all():
         raise RuntimeError('invalid Poisson rate, expected rate to be non-negative')
     made = _counts(draws.poisson, generator, input)
-    return made if LOCAL.modes.quiet or input._node is None else _op['with_input'](made, input)
+    return made if LOCAL.modes.no_record or input._node is None else _op['with_input'](made, input)
 
 @forms('function')
 def binomial(count, prob, generator=None):

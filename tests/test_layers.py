@@ -4,6 +4,7 @@ import ast
 import copy
 import gc
 import pickle
+import re
 import subprocess
 import sys
 from itertools import combinations
@@ -105,6 +106,16 @@ def test_the_core_works_without(name):
 def test_the_order_names_every_layer_once():
     assert len(set(ORDER)) == len(ORDER) and set(LAYERS.plugged) == set(ORDER)
     assert [layer.name for layer in LAYERS.ordered()] == list(ORDER)
+
+
+def test_the_layer_shown_to_contributors_works_as_it_stands():
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"), re.S)
+    shown = next(b for b in blocks if "(Layer):" in b)
+    x = torch.tensor([1., 2.], requires_grad=True)
+    scope = {"step": lambda: (x * x * 3).sum().backward()}
+    exec(shown, scope)
+    counts = scope["products"]
+    assert (counts.forward, counts.backward) == (4, 6) and not LOCAL.modes.own
 
 
 CORE_FIELDS = {"grad", "meta", "task", "own"}

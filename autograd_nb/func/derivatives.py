@@ -32,7 +32,7 @@ def _zeros(x):
     return (
         tensor_like(np.zeros(array.shape, array.dtype, like=array))
         if is_array(array)
-        else REGISTRY['zeros_like'].call(x.detach())
+        else REGISTRY['zero'].call(x.detach())
     )
 
 def _foreign(edges, own):

@@ -41,7 +41,7 @@ class Filling:
             array.fill(0)
             return written(self, array, 'zero_')
         if self._node is not None or self._meta is not None: may_write(self, (), 'zero_')
-        return overwrite(self, REGISTRY['zeros_like'].call(self), 'zero_')
+        return overwrite(self, REGISTRY['zero'].call(self), 'zero_')
 
     def fill_(self, value):
         "Fill with one number (or a 0-d tensor)."

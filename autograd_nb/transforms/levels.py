@@ -1102,7 +1102,7 @@ def write(x, result, name, overwrite):
         _same_shape(x, result)
         p, t = (result._value, result._tangent) if at(result, level) else (result, None)
         overwrite(x._value, p, name)
-        if t is None: t = REGISTRY['zeros_like'].call(x._tangent)
+        if t is None: t = REGISTRY['zero'].call(x._tangent)
         if t is not x._tangent: overwrite(x._tangent, t, name)
         return x
     return _write_recorded(x, result, name, overwrite, level)

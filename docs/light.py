@@ -13,15 +13,12 @@ import base64
 import hashlib
 import html
 import io
+import json
 import re
 from collections.abc import Iterable
 from pathlib import Path
 
 import tinycss2  # comes with nbconvert
-from fontTools.fontBuilder import FontBuilder  # comes with matplotlib
-from fontTools.pens.t2CharStringPen import T2CharStringPen
-from fontTools.pens.transformPen import TransformPen
-from fontTools.svgLib.path import parse_path
 
 THEME = re.compile(r'<(?:script|link)[^>]*(?:src|href)="[^"]*fontawesome\.js[^"]*"[^>]*>(?:</script>)?\s*')
 SEARCH = re.compile(r'<script[^>]*src="[^"]*(?:searchtools|language_data|searchindex)\.js[^"]*"[^>]*></script>\s*')
@@ -53,6 +50,11 @@ def icons(names: set[str], library: str) -> str:
 
 def font(shapes: dict[str, tuple[str, str, str]]) -> bytes:
     "A WOFF font of icons, name -> (width, height, path): letters of the private area, a quarter wider than high."
+    from fontTools.fontBuilder import FontBuilder  # comes with matplotlib
+    from fontTools.pens.t2CharStringPen import T2CharStringPen
+    from fontTools.pens.transformPen import TransformPen
+    from fontTools.svgLib.path import parse_path
+
     letters = {name: FIRST_LETTER + k for k, name in enumerate(shapes)}
     drawn = {".notdef": T2CharStringPen(EM, {}).getCharString()}
     for name, (width, height, path) in shapes.items():
@@ -118,14 +120,22 @@ SCRIPTED = re.compile(r"tooltip|dropdown|collaps|^(?:show|fade|active)$")  # cla
 
 def classes(site: Path, pages: Iterable[str]) -> set[str]:
     "The classes that elements can have: those in these texts of pages and in the frames of demos, and whatever a script may give them."
-    found = set()
+    found = words_of_scripts(site / "_static")
     for text in (*pages, *(path.read_text(encoding="utf-8") for path in (site / "demos").rglob("*.js"))):
         for names in set(CLASSES.findall(text)):
             found.update(names.split())
-    for path in (site / "_static").rglob("*.js"):
-        if path.name != "bootstrap.js":
-            found.update(re.findall(r"[\w-]+", path.read_text(encoding="utf-8")))
     return found
+
+
+def words_of_scripts(static: Path) -> set[str]:
+    "All words of the scripts, which may be classes; read again only where a script has changed."
+    paths = [path for path in sorted(static.rglob("*.js")) if path.name != "bootstrap.js"]
+    kept, sizes = static.parent / ".words.json", [[path.relative_to(static).as_posix(), path.stat().st_size] for path in paths]
+    known = json.loads(kept.read_text()) if kept.exists() else {}
+    if known.get("sizes") != sizes or max(path.stat().st_mtime for path in paths) > kept.stat().st_mtime:
+        words = set().union(*(re.findall(r"[\w-]+", path.read_text(encoding="utf-8")) for path in paths))
+        kept.write_text(json.dumps(known := {"sizes": sizes, "words": sorted(words)}))
+    return set(known["words"])
 
 
 def apart(tokens: list) -> list[str]:

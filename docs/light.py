@@ -108,6 +108,26 @@ def lines(found: re.Match) -> str:
     return found[1] + "".join(f'<span class="code-line" style="--in:{len(text) - len(text.lstrip(" "))}">{part}\n</span>' for text, part in zip(plain, parts)) + "</pre>"
 
 
+CELL = re.compile(r"<(t[dh])\b([^>]*)>(.*?)</\1>", re.S)
+NAME = re.compile(r'(<code\b[^>]*>|<span class="pre">)([^<]+)(?=<)')
+JOINT = re.compile(r"(?<=[._=,/(\[|])(?=\w)|(?<=[a-z0-9])(?=[A-Z])")
+NARROW = 16  # letters that the first column of a table has on a phone; site.css gives it 38 hundredths
+
+
+def jointed(found: re.Match) -> str:
+    "A cell of a table whose long names may go on below at their joints. One that has none has the column as wide as itself."
+    parts = []
+
+    def name(code: re.Match) -> str:
+        words = [JOINT.sub("<wbr>", word) if len(html.unescape(word)) > NARROW else word for word in re.split(r"(\s+)", code[2])]
+        parts.extend(html.unescape(part) for word in words for part in word.split("<wbr>"))
+        return code[1] + "".join(words)
+
+    cell = NAME.sub(name, found[3])
+    mark = " data-wide" if max(map(len, parts), default=0) > NARROW and "data-wide" not in found[2] else ""
+    return f"<{found[1]}{found[2]}{mark}>{cell}</{found[1]}>"
+
+
 # Style sheets ----------------------------------------------------------------------------------------------------
 
 LINK = re.compile(r'[ \t]*<link(?=[^>]*\brel="stylesheet")[^>]*\bhref="([^":]*?)_static/([^"?]+\.css)[^"]*"[^>]*>\n?')
@@ -246,7 +266,7 @@ def lighten(site: Path, pages: list[Path]):
     def code(found: re.Match) -> str:
         return CODE.sub(lines, tokens.sub(r"\1", found[0]))
 
-    texts = {path: LIGHT.sub(r"\1light", THEMED.sub(SETTLED, CODE.sub(code, THEME.sub("", text))), count=1) for path, text in before.items()}
+    texts = {path: LIGHT.sub(r"\1light", THEMED.sub(SETTLED, CELL.sub(jointed, CODE.sub(code, THEME.sub("", text)))), count=1) for path, text in before.items()}
     for path in texts:
         if path.name == "search.html":
             texts[path] = CHATTER.sub("void", texts[path])

@@ -30,14 +30,10 @@ import mathematics
 import nbformat
 import own
 import pages
-import reference
-import social
 import speed
 from execute import NOTEBOOKS, ROOT
 from executed import CACHE, DOCS
 from floors import FLOORS, FRONT_DOOR, ROOMS, floor_of
-
-from autograd_nb.viz.large import LARGE_SCRIPT  # own.py put the package on the path
 
 SOURCE, SITE = ROOT / "_docs_src", ROOT / "_docs"
 STAMP = SITE / ".fingerprint"  # of what the site was made of
@@ -184,6 +180,8 @@ def write_page(source: Source, notebook: pages.Notebook, page, files: dict[str, 
 
 def write_static(source: Source):
     "The configuration, and what all pages share."
+    from autograd_nb.viz.large import LARGE_SCRIPT  # own.py put the package on the path
+
     source.write("conf.py", (DOCS / "conf.py").read_bytes())
     for path in (DOCS / "_static").rglob("*"):
         if path.is_file():
@@ -194,6 +192,9 @@ def write_static(source: Source):
 
 
 def write_source(notebooks: list[pages.Notebook]):
+    import reference
+    import social
+
     source = Source()
     names = pages.Names(notebooks)
     chapters, library = book_and_library(notebooks)
@@ -294,6 +295,20 @@ def all_notebooks() -> list[pages.Notebook]:
     return [notebook for _, notebook in found.values()]
 
 
+def write_static_once(source: Source):
+    "`write_static`, unless nothing that it is made of has been saved since; then without loading the package."
+    made_of = [path for folder in (DOCS, ROOT / executed.PACKAGE) for path in folder.rglob("*") if path.suffix not in (".pyc", "")]
+    stamp = [[path.as_posix(), path.stat().st_mtime_ns] for path in sorted(made_of)]
+    kept = PREVIEW / "static.json"
+    known = json.loads(kept.read_text()) if kept.exists() else {}
+    if known.get("stamp") == stamp and all((source.folder / name).exists() for name in known["names"]):
+        source.written |= {source.folder / name for name in known["names"]}
+        return
+    before = set(source.written)
+    write_static(source)
+    kept.write_text(json.dumps({"stamp": stamp, "names": sorted(path.relative_to(source.folder).as_posix() for path in source.written - before)}))
+
+
 def preview(path: Path) -> tuple[int, Path]:
     "Build the page of one notebook; the status, and the page."
     error = executed.ensure(path)
@@ -305,7 +320,7 @@ def preview(path: Path) -> tuple[int, Path]:
     source = Source(PREVIEW / "source")
     page, files = pages.page(executed.notebook(path), notebook, pages.Names(notebooks))
     write_page(source, notebook, page, files)
-    write_static(source)
+    write_static_once(source)
     for near in path.parent.rglob("*"):
         if near.suffix in (".svg", ".png", ".jpg", ".gif"):
             source.write(near.relative_to(NOTEBOOKS).as_posix(), near.read_bytes())
@@ -314,7 +329,7 @@ def preview(path: Path) -> tuple[int, Path]:
             old.unlink()
     site = PREVIEW / "site"
     quiet = "suppress_warnings=mystnb.unknown_mime_type,myst.xref_missing,toc.not_included,image.not_readable,ref.term,ref.ref,ref.doc"
-    status = sphinx(1, False, source.folder, site, PREVIEW / "doctrees", ("-D", f"root_doc={notebook.document}", "-D", quiet))
+    status = sphinx(1, False, source.folder, site, PREVIEW / "doctrees", ("-D", f"root_doc={notebook.document}", "-D", "html_use_index=0", "-D", quiet))
     return status, site / f"{notebook.document}.html"
 
 

@@ -7,10 +7,15 @@ import re
 import sys
 from configparser import ConfigParser
 from pathlib import Path
+from types import ModuleType
 
 from docutils import nodes
+from jinja2 import FileSystemBytecodeCache
 
 sys.modules.setdefault("rfc3987_syntax", None)  # two seconds to import, for addresses in schemas that notebooks do not have
+for name in ("Cache", "Direct", "Inline"):  # MyST-NB's ways to run notebooks, which bring a database along: ours arrive executed
+    unused = sys.modules.setdefault(f"myst_nb.core.execute.{name.lower()}", ModuleType(name))
+    setattr(unused, f"NotebookClient{name}", None)
 
 parser = ConfigParser(delimiters=["="])
 parser.read(Path(os.environ["AUTOGRAD_NB_ROOT"]) / "settings.ini", encoding="utf-8")
@@ -100,8 +105,16 @@ def leave_out_of_search(app, doctree):
             node["classes"].append("no-search")
 
 
+def keep_templates(app):
+    "The theme's templates are compiled once, not in every build."
+    folder = Path(app.doctreedir) / "templates"
+    folder.mkdir(parents=True, exist_ok=True)
+    app.builder.templates.environment.bytecode_cache = FileSystemBytecodeCache(str(folder))
+
+
 def setup(app):
     # Sphinx compares values of the configuration, not what functions here do: a change of this file makes all pages anew.
     app.add_config_value("made_by", hashlib.sha256(Path(__file__).read_bytes()).hexdigest(), "env")
+    app.connect("builder-inited", keep_templates)
     app.connect("doctree-read", leave_out_of_search)
     app.connect("html-page-context", finish_page)

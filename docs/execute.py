@@ -20,8 +20,6 @@ from pathlib import Path
 sys.modules.setdefault("rfc3987_syntax", None)
 
 import nbformat  # noqa: E402
-from nbclient import NotebookClient  # noqa: E402
-from nbclient.exceptions import CellExecutionError  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = ROOT / "nbs"
@@ -72,16 +70,6 @@ def never_run(source: str) -> bool:
     return directives(source).get("eval", "").lower() == "false"
 
 
-class Client(NotebookClient):
-    "nbclient, leaving out cells marked `#| eval: false`."
-
-    async def async_execute_cell(self, cell, cell_index, **kwargs):
-        if cell.cell_type == "code" and never_run(cell.source):
-            cell.outputs = []
-            return cell
-        return await super().async_execute_cell(cell, cell_index, **kwargs)
-
-
 def environment() -> dict[str, str]:
     "The environment of a kernel under which every run gives the same outputs."
     os.environ["JUPYTER_PREFER_ENV_PATH"] = "1"  # this environment's kernel, whatever the user installed elsewhere
@@ -90,7 +78,7 @@ def environment() -> dict[str, str]:
             "SOURCE_DATE_EPOCH": "0"}  # no date inside matplotlib's SVG
 
 
-def plain(error: CellExecutionError) -> str:
+def plain(error: Exception) -> str:
     "The error's text; without colours where it will not be read on a terminal."
     return str(error) if sys.stderr.isatty() else re.sub(r"\x1b\[[0-9;]*m", "", str(error))
 
@@ -100,6 +88,8 @@ def run(path: Path, widget_state: bool = False, imported_from: Path | None = Non
 
     With `imported_from`, a pair: the notebook, and the files below that folder that its kernel had imported at the end.
     """
+    from kernels import Client
+
     for attempt in range(1, ATTEMPTS + 1):
         notebook = nbformat.read(path, 4)
         for cell in notebook.cells:
@@ -208,6 +198,8 @@ def text_of(notebook) -> str:
 
 def store(path: Path) -> str | None:
     "Run the notebook in place. The error's text if a cell failed; then the file stays as it was."
+    from kernels import CellExecutionError
+
     try:
         notebook = run(path)
     except CellExecutionError as error:

@@ -72,10 +72,12 @@ def ensure(path: Path) -> str | None:
     "Run the notebook into its copy, unless that holds. The error's text if a cell fails."
     if is_fresh(path):
         return None
+    from kernels import CellExecutionError
+
     copy = copy_of(path)
     try:
         notebook, imported = execute.run(path, widget_state=True, imported_from=ROOT / PACKAGE)
-    except execute.CellExecutionError as error:
+    except CellExecutionError as error:
         return execute.plain(error)
     for name in ALSO.findall("\n".join(cell.source for cell in code_cells(notebook))):
         place = ROOT / name.replace(".", "/")

@@ -13,15 +13,12 @@ import base64
 import hashlib
 import html
 import io
+import json
 import re
 from collections.abc import Iterable
 from pathlib import Path
 
 import tinycss2  # comes with nbconvert
-from fontTools.fontBuilder import FontBuilder  # comes with matplotlib
-from fontTools.pens.t2CharStringPen import T2CharStringPen
-from fontTools.pens.transformPen import TransformPen
-from fontTools.svgLib.path import parse_path
 
 THEME = re.compile(r'<(?:script|link)[^>]*(?:src|href)="[^"]*fontawesome\.js[^"]*"[^>]*>(?:</script>)?\s*')
 SEARCH = re.compile(r'<script[^>]*src="[^"]*(?:searchtools|language_data|searchindex)\.js[^"]*"[^>]*></script>\s*')
@@ -53,6 +50,11 @@ def icons(names: set[str], library: str) -> str:
 
 def font(shapes: dict[str, tuple[str, str, str]]) -> bytes:
     "A WOFF font of icons, name -> (width, height, path): letters of the private area, a quarter wider than high."
+    from fontTools.fontBuilder import FontBuilder  # comes with matplotlib
+    from fontTools.pens.t2CharStringPen import T2CharStringPen
+    from fontTools.pens.transformPen import TransformPen
+    from fontTools.svgLib.path import parse_path
+
     letters = {name: FIRST_LETTER + k for k, name in enumerate(shapes)}
     drawn = {".notdef": T2CharStringPen(EM, {}).getCharString()}
     for name, (width, height, path) in shapes.items():
@@ -106,6 +108,26 @@ def lines(found: re.Match) -> str:
     return found[1] + "".join(f'<span class="code-line" style="--in:{len(text) - len(text.lstrip(" "))}">{part}\n</span>' for text, part in zip(plain, parts)) + "</pre>"
 
 
+CELL = re.compile(r"<(t[dh])\b([^>]*)>(.*?)</\1>", re.S)
+NAME = re.compile(r'(<code\b[^>]*>|<span class="pre">)([^<]+)(?=<)')
+JOINT = re.compile(r"(?<=[._=,/(\[|])(?=\w)|(?<=[a-z0-9])(?=[A-Z])")
+NARROW = 16  # letters that the first column of a table has on a phone; site.css gives it 38 hundredths
+
+
+def jointed(found: re.Match) -> str:
+    "A cell of a table whose long names may go on below at their joints. One that has none has the column as wide as itself."
+    parts = []
+
+    def name(code: re.Match) -> str:
+        words = [JOINT.sub("<wbr>", word) if len(html.unescape(word)) > NARROW else word for word in re.split(r"(\s+)", code[2])]
+        parts.extend(html.unescape(part) for word in words for part in word.split("<wbr>"))
+        return code[1] + "".join(words)
+
+    cell = NAME.sub(name, found[3])
+    mark = " data-wide" if max(map(len, parts), default=0) > NARROW and "data-wide" not in found[2] else ""
+    return f"<{found[1]}{found[2]}{mark}>{cell}</{found[1]}>"
+
+
 # Style sheets ----------------------------------------------------------------------------------------------------
 
 LINK = re.compile(r'[ \t]*<link(?=[^>]*\brel="stylesheet")[^>]*\bhref="([^":]*?)_static/([^"?]+\.css)[^"]*"[^>]*>\n?')
@@ -118,14 +140,22 @@ SCRIPTED = re.compile(r"tooltip|dropdown|collaps|^(?:show|fade|active)$")  # cla
 
 def classes(site: Path, pages: Iterable[str]) -> set[str]:
     "The classes that elements can have: those in these texts of pages and in the frames of demos, and whatever a script may give them."
-    found = set()
+    found = words_of_scripts(site / "_static")
     for text in (*pages, *(path.read_text(encoding="utf-8") for path in (site / "demos").rglob("*.js"))):
         for names in set(CLASSES.findall(text)):
             found.update(names.split())
-    for path in (site / "_static").rglob("*.js"):
-        if path.name != "bootstrap.js":
-            found.update(re.findall(r"[\w-]+", path.read_text(encoding="utf-8")))
     return found
+
+
+def words_of_scripts(static: Path) -> set[str]:
+    "All words of the scripts, which may be classes; read again only where a script has changed."
+    paths = [path for path in sorted(static.rglob("*.js")) if path.name != "bootstrap.js"]
+    kept, sizes = static.parent / ".words.json", [[path.relative_to(static).as_posix(), path.stat().st_size] for path in paths]
+    known = json.loads(kept.read_text()) if kept.exists() else {}
+    if known.get("sizes") != sizes or max(path.stat().st_mtime for path in paths) > kept.stat().st_mtime:
+        words = set().union(*(re.findall(r"[\w-]+", path.read_text(encoding="utf-8")) for path in paths))
+        kept.write_text(json.dumps(known := {"sizes": sizes, "words": sorted(words)}))
+    return set(known["words"])
 
 
 def apart(tokens: list) -> list[str]:
@@ -236,7 +266,7 @@ def lighten(site: Path, pages: list[Path]):
     def code(found: re.Match) -> str:
         return CODE.sub(lines, tokens.sub(r"\1", found[0]))
 
-    texts = {path: LIGHT.sub(r"\1light", THEMED.sub(SETTLED, CODE.sub(code, THEME.sub("", text))), count=1) for path, text in before.items()}
+    texts = {path: LIGHT.sub(r"\1light", THEMED.sub(SETTLED, CELL.sub(jointed, CODE.sub(code, THEME.sub("", text)))), count=1) for path, text in before.items()}
     for path in texts:
         if path.name == "search.html":
             texts[path] = CHATTER.sub("void", texts[path])

@@ -6,6 +6,7 @@ modules, so that it is what the page would compute. Without npm the controls are
 """
 
 import functools
+import hashlib
 import html
 import json
 import os
@@ -16,12 +17,10 @@ from pathlib import Path
 
 import assets
 from execute import ROOT
-from executed import CACHE
+from executed import CACHE, replace
 
 sys.path[:0] = [str(ROOT), str(ROOT / "docs" / "inpage")]
 import pack  # noqa: E402
-
-from autograd_nb.viz.expressions import FUNCTIONS  # noqa: E402
 
 FOLDER = "_static/python"
 RUN = "import json, sys, page; print(json.dumps([page.answer(*asked) for asked in json.load(sys.stdin)]))"
@@ -47,14 +46,22 @@ def files() -> dict[str, bytes]:
 
 @functools.cache
 def answer(expression: str, inputs: tuple, scope: str) -> dict:
-    "What the page would show, computed by the modules that it would run."
+    "What the page would show, computed by the modules that it would run; kept for as long as these are the same."
+    asked = json.dumps([[expression, dict(inputs), scope]])
+    made_of = json.dumps([asked, RUN, sys.version, pack.files()], sort_keys=True)
+    kept = CACHE / "answers" / f"{hashlib.sha256(made_of.encode()).hexdigest()[:20]}.json"
+    if kept.exists():
+        return json.loads(kept.read_text(encoding="utf-8"))
     with tempfile.TemporaryDirectory() as folder:
         pack.write(Path(folder))
-        done = subprocess.run([sys.executable, "-c", RUN], input=json.dumps([[expression, dict(inputs), scope]]), capture_output=True, text=True, cwd=folder,
+        done = subprocess.run([sys.executable, "-c", RUN], input=asked, capture_output=True, text=True, cwd=folder,
                               env={**os.environ, "PYTHONPATH": folder, "PYTHONUTF8": "1"})
     if done.returncode:
         raise SystemExit(f"docs/inpage cannot compute {expression!r}: {done.stderr[-2000:]}")
-    return json.loads(done.stdout)[0]
+    found = json.loads(done.stdout)[0]
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    replace(kept, json.dumps(found))
+    return found
 
 
 def button(text: str, data: str, value: str, title: str = "") -> str:
@@ -133,5 +140,7 @@ Matrices and whole networks need the library: [install it](/index.ipynb) or run 
 
 
 def page(live: str) -> str:
+    from autograd_nb.viz.expressions import FUNCTIONS  # here, for a page of its own does not need the package
+
     listed = ", ".join(f"`{name}`" for name in FUNCTIONS)
     return PAGE.format(live=live, demo=demo("sin(x*x)", {"x": (-3, 3, 0.05, 0.5)}, address=True), functions=listed)

@@ -6,6 +6,7 @@ Everything here is read from the notebooks' text; nothing of the package is impo
 """
 
 import ast
+import functools
 import json
 import re
 import subprocess
@@ -59,6 +60,15 @@ Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
 @dataclass
+class Defined:
+    "What links need to know of a definition: the cell that has it, and its methods, all and those with a docstring."
+
+    source: str
+    methods: tuple[str, ...] = ()
+    documented: tuple[str, ...] = ()
+
+
+@dataclass
 class Notebook:
     "What the other pages and the tables of contents need to know of a notebook."
 
@@ -66,8 +76,14 @@ class Notebook:
     title: str
     summary: str
     module: str | None  # dotted name below the package that it exports to; '' for the package itself
-    definitions: dict[str, Definition] = field(default_factory=dict)  # exported, with an entry: name -> syntax tree
-    variables: set[str] = field(default_factory=set)  # what its cells call something of their own
+    definitions: dict[str, "Defined"] = field(default_factory=dict)  # exported, with an entry
+
+    @functools.cached_property
+    def variables(self) -> set[str]:
+        "What its cells call something of their own; only the page itself asks for it."
+        cells = [cell.source for cell in nbformat.read(self.path, 4).cells if cell.cell_type == "code"]
+        names = (variables_in(source, defined=not exporting(source)) for source in cells)
+        return set().union(*names) - set(self.definitions)
 
     @property
     def document(self) -> str:
@@ -85,18 +101,28 @@ def read(path: Path) -> Notebook:
     text = "\n".join(cell.source for cell in cells[:2] if cell.cell_type == "markdown")
     title = re.search(r"^# +(.+)$", text, re.M)
     summary = re.search(r"^> +(.+)$", text, re.M)
-    module, definitions, variables = None, {}, set()
+    module, definitions = None, {}
     for cell in cells:
         if cell.cell_type != "code":
             continue
         found = directives(cell.source)
         if "default_exp" in found:
             module = re.sub(r"(^|\.)__init__$", "", found["default_exp"])
-        exported = (EXPORTED - {"exporti"}) & set(found)
-        if exported:
-            definitions |= {node.name: node for node in definitions_in(cell.source)}
-        variables |= variables_in(cell.source, defined=not exported)
-    return Notebook(path, title[1] if title else path.stem, summary[1] if summary else promise(text), module, definitions, variables - set(definitions))
+        if exporting(cell.source):
+            definitions |= {node.name: defined(node, cell.source) for node in definitions_in(cell.source)}
+    return Notebook(path, title[1] if title else path.stem, summary[1] if summary else promise(text), module, definitions)
+
+
+def exporting(source: str) -> bool:
+    "Whether the names that a cell defines are exported, and have entries."
+    return bool((EXPORTED - {"exporti"}) & set(directives(source)))
+
+
+def defined(node: Definition, source: str) -> Defined:
+    if not isinstance(node, ast.ClassDef):
+        return Defined(source)
+    methods = (m.name for m in node.body if isinstance(m, ast.FunctionDef | ast.AsyncFunctionDef))
+    return Defined(source, tuple(methods), tuple(m.name for m in documented_methods(node)))
 
 
 def promise(text: str) -> str:
@@ -141,12 +167,11 @@ class Names:
         self.methods: set[str] = set()
         self.notebooks = [n for n in notebooks if n.module is not None]
         for notebook in self.notebooks:
-            for name, node in notebook.definitions.items():
+            for name, found in notebook.definitions.items():
                 self.add(notebook, name)
-                if isinstance(node, ast.ClassDef):
-                    self.methods |= {m.name for m in node.body if isinstance(m, ast.FunctionDef | ast.AsyncFunctionDef)}
-                    for method in documented_methods(node):
-                        self.add(notebook, f"{name}.{method.name}")
+                self.methods.update(found.methods)
+                for method in found.documented:
+                    self.add(notebook, f"{name}.{method}")
 
     def add(self, notebook: Notebook, name: str):
         full = f"{notebook.dotted}.{name}"
@@ -168,7 +193,7 @@ class Names:
         "Where a top-level `name` is defined, for an explicit `show_doc(name)`."
         for notebook in self.notebooks:
             if name in notebook.definitions:
-                return notebook, notebook.definitions[name]
+                return notebook, next(node for node in definitions_in(notebook.definitions[name].source) if node.name == name)
         return None
 
 

@@ -11,8 +11,10 @@ OFFERED = sorted({name for name, _, _ in offered()})
 def test_pytorch_has_the_same_forms(name):
     torch = pytest.importorskip("torch")
     for called in (name, name + "_"):
-        assert hasattr(ours, called) == hasattr(torch, called), f"torch.{called}"
-        assert hasattr(ours.Tensor, called) == hasattr(torch.Tensor, called), f"Tensor.{called}"
+        for place, mine, theirs in (("torch", ours, torch), ("Tensor", ours.Tensor, torch.Tensor)):
+            if hasattr(mine, called) != hasattr(theirs, called):
+                said = "has no" if hasattr(mine, called) else "has a"
+                pytest.fail(f"PyTorch {said} {place}.{called}: `forms` and `names` of {name} offer what PyTorch does; an operation of our own goes without.", pytrace=False)
 
 
 def test_a_name_is_given_once():

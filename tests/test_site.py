@@ -53,7 +53,8 @@ def pages(folder: Path) -> list[Path]:
 
 @functools.cache
 def text_of(page: Path) -> str:
-    return page.read_text(encoding="utf-8")
+    "The page, without the marks where a long name may go on below."
+    return page.read_text(encoding="utf-8").replace("<wbr>", "")
 
 
 def test_every_notebook_has_its_page(built_site):
@@ -411,6 +412,13 @@ def test_search_ranks_chapters_first(site, browser_page):
     assert all("book/" in address or address.startswith("glossary.html#term-") for address in found), found
     shown = " ".join(browser_page.locator("#search-results li p.context").all_inner_texts())
     assert "Show the" not in shown and "JupyterLab" not in shown
+
+
+def test_of_chapters_that_answer_equally_the_earlier_comes_first(site, browser_page):
+    browser_page.goto(f"{site}/search.html")
+    ranked = browser_page.evaluate("""() => ['04_backward', '04b_layers', '12_higher', 'recipes', '02_graph']
+        .map(name => [Scorer.score([`book/${name}`, '', '', '', 5, '']), name]).sort((a, b) => b[0] - a[0]).map(each => each[1])""")
+    assert ranked == ["02_graph", "04_backward", "04b_layers", "12_higher", "recipes"]
 
 
 def test_what_is_found_fits_a_phone(site, browser_page):

@@ -2,7 +2,8 @@
 var Scorer = {
   score: result => {
     const [document, , , , score] = result;
-    if (document.startsWith("book/")) return score + 12;
+    const chapter = /^book\/(?:(\d+)(b?))?/.exec(document);  // of equals the earlier comes first
+    if (chapter) return score + 12 - (chapter[1] ? Number(chapter[1]) + (chapter[2] ? 0.5 : 0) : 99) / 1000;
     if (/^(index|yours|glossary|cheatsheet|mistakes|reference\/)/.test(document)) return score + 6;
     if (/^(changelog|contributing|library\/)/.test(document)) return score - 6;
     return score;

@@ -7,6 +7,7 @@ the library's own engine, and number.py in place of NumPy.
 """
 
 import ast
+import functools
 import io
 import sys
 import zipfile
@@ -36,6 +37,7 @@ def doors(sources: list[str]) -> dict[str, str]:
     return found
 
 
+@functools.cache
 def files() -> dict[str, str]:
     "name -> text of everything a page needs."
     found = {f"autograd_nb/{name}.py": (PACKAGE / f"{name}.py").read_text(encoding="utf-8") for name in WHOLE}

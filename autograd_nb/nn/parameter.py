@@ -106,6 +106,19 @@ class _Uninitialized:
 
     shape = property(_refuse)
 
+    def _refuse_use(self):
+        raise ValueError(
+            'Attempted to use an uninitialized parameter in an operation. This error happens when'
+            ' you are using a `LazyModule` or explicitly manipulating'
+            f' `torch.nn.parameter.{type(self).__name__}` objects. When using LazyModules Call'
+            ' `forward` with a dummy batch to initialize the parameters before calling torch'
+            ' functions'
+        )
+
+    _bare = property(_refuse_use)  # what operations take
+
+    def numel(self): self._refuse_use()
+
     def share_memory_(self):
         raise RuntimeError(
             "Can't share memory on an uninitialized parameter or buffer. Call `forward` to"

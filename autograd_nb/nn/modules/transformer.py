@@ -12,6 +12,7 @@ import warnings
 
 from ...arrays.topics import take_topics
 from ...creation import empty, full
+from ...graph.modes import is_grad_enabled
 from .. import functional as F, init
 from ..attention import _as_added
 from .activation import GELU, ReLU
@@ -300,9 +301,22 @@ class TransformerEncoder(Module):
             self.layers[0].self_attn.batch_first if hasattr(self.layers[0], 'self_attn') else False
         )
         causal = _is_causal(mask, is_causal, src.shape[1 if first and src.dim() == 3 else 0])
+        nested = padding is not None and mask is None and self._takes_apart(src, padding)
         for layer in self.layers:
             src = layer(src, src_mask=mask, is_causal=causal, src_key_padding_mask=padding)
+        if nested: src = src.masked_fill((padding != 0).unsqueeze(-1), 0)
         return src if self.norm is None else self.norm(src)
+
+    def _takes_apart(self, src, padding):
+        """Whether PyTorch would compute the sequences without their padding, in evaluation without
+        gradients: there, zeros come out where the padding is.
+        """
+        layer = self.layers[0]
+        if not self.use_nested_tensor or layer.training or src.dim() != 3: return False
+        held = [src, *layer.parameters()]
+        if is_grad_enabled() and any(t.requires_grad for t in held): return False
+        real = (padding == 0)._array
+        return not self.mask_check or bool((real[:, 1:] <= real[:, :-1]).all())
 
 # %% ../../../nbs/nn/modules/08_transformer.ipynb #da78c8dc
 class TransformerDecoderLayer(Module):

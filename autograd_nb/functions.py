@@ -1054,6 +1054,7 @@ def _ranked(name, ranks):
 
 mm, mv, bmm = _ranked('mm', (2, 2)), _ranked('mv', (2, 1)), _ranked('bmm', (3, 3))
 
+# %% ../nbs/tensor/02_functions.ipynb #d07a11b2
 def dot(input, tensor, *, out=None):
     "The sum of products of two vectors."
     if input._array.ndim != 1 or tensor._array.ndim != 1:

@@ -60,6 +60,7 @@ def annotate(the_type, the_value): return the_value
 
 isinstance = builtins.isinstance
 
+# %% ../nbs/pytorch_names/07_jit.ipynb #5c71b7a1
 class ScriptModule(Module):
     "A base class of modules written for TorchScript; Python runs them. `script` makes none."
 

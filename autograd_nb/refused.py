@@ -34,7 +34,7 @@ KINDS = {
     'this device is not offered. What runs elsewhere than on the CPU runs on "cuda"': (
         'mps xpu mtia'
     ),
-    'branches and loops that see numbers are written in Python: if, while, torch.where': (
+    'branches and loops are those of Python. Write if, while or torch.where': (
         'cond while_loop'
     ),
     'this recurrent function is not offered. Use the module: nn.LSTM, nn.GRU or nn.RNN': (
@@ -63,12 +63,19 @@ METHODS = {
 } | {
     name: REMEDIES['quantization']
     for name in 'int_repr q_scale q_zero_point q_per_channel_scales qscheme'.split()
-} | {'to_mkldnn': 'there is one layout of memory here. Leave the call out', }
+} | {
+    'to_mkldnn': 'there is one layout of memory here. Leave the call out',
+    '_make_wrapper_subclass': (
+        'tensors without numbers of their own are not offered. Keep the numbers in the tensor, with'
+        ' torch.Tensor._make_subclass(cls, data)'
+    ),
+}
 REMOVED = dict(
     eig='torch.linalg.eig', symeig='torch.linalg.eigh', lstsq='torch.linalg.lstsq',
     solve='torch.linalg.solve', matrix_rank='torch.linalg.matrix_rank',
 )
 
+# %% ../nbs/pytorch_names/16_refused.ipynb #4efa5ea1
 def refusing(name, error, words):
     "A function that raises `error(words)`, whatever it is given."
 

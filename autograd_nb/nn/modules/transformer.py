@@ -266,16 +266,18 @@ def _not_nested(layer):
     return 'encoder_layer.self_attn.num_heads is odd' if attention.num_heads % 2 else ''
 
 # %% ../../../nbs/nn/modules/08_transformer.ipynb #cb0776b5
-def _takes_apart(encoder, src, padding):
+def _takes_apart(encoder, src):
     """Whether PyTorch would compute the sequences without their padding, in evaluation without
     gradients: there, zeros come out where the padding is.
     """
     layer = encoder.layers[0]
     if not encoder.use_nested_tensor or layer.training or src.dim() != 3: return False
-    held = [src, *layer.parameters()]
-    if is_grad_enabled() and any(t.requires_grad for t in held): return False
-    real = (padding == 0)._array
-    return not encoder.mask_check or bool((real[:, 1:] <= real[:, :-1]).all())
+    return not (is_grad_enabled() and any(t.requires_grad for t in (src, *layer.parameters())))
+
+def _left_out(encoder, padding):
+    "Where such an encoder leaves out what `padding` marks: at the ends of sequences only."
+    out = padding != 0
+    return out & (out[:, 1:] >= out[:, :-1]).all() if encoder.mask_check else out
 
 # %% ../../../nbs/nn/modules/08_transformer.ipynb #7a4e22d1
 class TransformerEncoder(Module):
@@ -313,10 +315,10 @@ class TransformerEncoder(Module):
             self.layers[0].self_attn.batch_first if hasattr(self.layers[0], 'self_attn') else False
         )
         causal = _is_causal(mask, is_causal, src.shape[1 if first and src.dim() == 3 else 0])
-        nested = padding is not None and mask is None and _takes_apart(self, src, padding)
+        nested = padding is not None and mask is None and _takes_apart(self, src)
         for layer in self.layers:
             src = layer(src, src_mask=mask, is_causal=causal, src_key_padding_mask=padding)
-        if nested: src = src.masked_fill((padding != 0).unsqueeze(-1), 0)
+        if nested: src = src.masked_fill(_left_out(self, padding).unsqueeze(-1), 0)
         return src if self.norm is None else self.norm(src)
 
 # %% ../../../nbs/nn/modules/08_transformer.ipynb #da78c8dc

@@ -1025,16 +1025,14 @@ def matmul(input, other, *, out=None):
     return _matmul(input, other) if out is None else into(out, _matmul(input, other))
 
 # %% ../nbs/tensor/02_functions.ipynb #a04829f7
+_OPERANDS = dict(mm=('self', 'mat2'), mv=('self', 'vec'), bmm=('batch1', 'batch2'))
+
 def _ranked(name, ranks):
     op = _op[name]
 
     def product(input, other, *, out=None):
         _same_dtype(input, other, name)
-        for x, want, label in zip(
-            (input, other),
-            ranks,
-            ('self', 'mat2' if name == 'mm' else 'vec' if name == 'mv' else 'other'),
-        ):
+        for x, want, label in zip((input, other), ranks, _OPERANDS[name]):
             if x._array.ndim != want:
                 raise RuntimeError(
                     f'{label} must be a'
@@ -1042,6 +1040,12 @@ def _ranked(name, ranks):
                     f' {x._array.ndim} dimensions, shape {list(x._array.shape)}. matmul() accepts'
                     ' all ranks.'
                 )
+        if name == 'bmm' and input._array.shape[::2] != other._array.shape[:2]:
+            raise RuntimeError(
+                'Expected size for first two dimensions of batch2 tensor to be:'
+                f' [{input._array.shape[0]}, {input._array.shape[2]}] but got:'
+                f' {list(other._array.shape[:2])}.'
+            )
         return into(out, op(input, other), name)
 
     product.__name__ = product.__qualname__ = name
@@ -1050,6 +1054,7 @@ def _ranked(name, ranks):
 
 mm, mv, bmm = _ranked('mm', (2, 2)), _ranked('mv', (2, 1)), _ranked('bmm', (3, 3))
 
+# %% ../nbs/tensor/02_functions.ipynb #d07a11b2
 def dot(input, tensor, *, out=None):
     "The sum of products of two vectors."
     if input._array.ndim != 1 or tensor._array.ndim != 1:
@@ -2629,10 +2634,16 @@ def bincount(input, weights=None, minlength=0):
         raise NotImplementedError(f'"bincount_cpu" not implemented for \'{_type_name(input)}\'')
     if a.ndim != 1 or a.__class__ is np.ndarray and (a < 0).any():
         raise RuntimeError('bincount only supports 1-d non-negative integral inputs.')
-    made = tensor_like(
-        np.bincount(input._array, None if weights is None else weights._array, minlength)
-    )
-    return made if weights is None else underivable(made, 'aten::bincount', weights)
+    if minlength < 0: raise RuntimeError('minlength should be >= 0')
+    if weights is None: return tensor_like(np.bincount(input._array, None, minlength))
+    if weights._array.shape != a.shape:
+        raise RuntimeError(
+            'weights should be 1-d and have the same length as input, which has'
+            f' {a.size}; their shape is {list(weights._array.shape)}'
+        )
+    sums = np.bincount(input._array, weights._array, minlength)
+    if weights._array.dtype == np.float32: sums = sums.astype(np.float32)
+    return underivable(tensor_like(sums), 'aten::bincount', weights)
 
 def one_hot(input, num_classes=-1):
     "Vectors of zeros with a one at the class index."

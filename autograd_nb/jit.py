@@ -4,14 +4,16 @@
 
 # %% auto #0
 __all__ = ['isinstance', 'save', 'load', 'script', 'trace', 'trace_module', 'script_if_tracing', 'export', 'unused', 'interface',
-           'script_method', 'optimize_for_inference', 'freeze', 'ignore', 'annotate', 'is_scripting', 'is_tracing',
-           'enable_onednn_fusion', 'onednn_fusion_enabled', 'optimized_execution', 'fuser', 'strict_fusion', 'fork',
-           'wait', 'Attribute']
+           'script_method', 'optimize_for_inference', 'freeze', 'ignore', 'annotate', 'ScriptModule',
+           'RecursiveScriptModule', 'ScriptFunction', 'is_scripting', 'is_tracing', 'enable_onednn_fusion',
+           'onednn_fusion_enabled', 'optimized_execution', 'fuser', 'strict_fusion', 'fork', 'wait', 'Attribute']
 
 # %% ../nbs/pytorch_names/07_jit.ipynb #e94a8726
 import builtins
 from contextlib import contextmanager
 from typing import Any, Final  # noqa: F401
+
+from .nn.modules.module import Module
 
 # %% ../nbs/pytorch_names/07_jit.ipynb #e2de4828
 def script(obj=None, *args, **kwargs):
@@ -57,6 +59,16 @@ def ignore(drop=False, **kwargs):
 def annotate(the_type, the_value): return the_value
 
 isinstance = builtins.isinstance
+
+# %% ../nbs/pytorch_names/07_jit.ipynb #5c71b7a1
+class ScriptModule(Module):
+    "A base class of modules written for TorchScript; Python runs them. `script` makes none."
+
+class RecursiveScriptModule(ScriptModule):
+    "What PyTorch's `script` makes of a module: here, no module is one."
+
+class ScriptFunction:
+    "What PyTorch's `script` makes of a function: here, no function is one."
 
 def is_scripting(): return False
 

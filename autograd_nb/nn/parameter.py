@@ -87,7 +87,24 @@ class Buffer(Tensor, metaclass=_BufferType):
         return out
 
 # %% ../../nbs/nn/01_parameter.ipynb #0b7910a1
-class _Uninitialized:
+class _Unusable:
+    "Refuses to be an operand."
+
+    def _refuse_use(self):
+        raise ValueError(
+            'Attempted to use an uninitialized parameter in an operation. This error happens when'
+            ' you are using a `LazyModule` or explicitly manipulating'
+            f' `torch.nn.parameter.{type(self).__name__}` objects. When using LazyModules Call'
+            ' `forward` with a dummy batch to initialize the parameters before calling torch'
+            ' functions'
+        )
+
+    _bare = property(_refuse_use)  # what operations take
+
+    def numel(self): self._refuse_use()
+
+# %% ../../nbs/nn/01_parameter.ipynb #4a2e11c0
+class _Uninitialized(_Unusable):
     "What parameters and buffers without a shape have in common."
 
     def materialize(self, shape, device=None, dtype=None):

@@ -135,6 +135,11 @@ def searchsorted(
         raise RuntimeError(
             f"torch.searchsorted(): side can only be 'left' or 'right' but got {side}"
         )
+    if right and side == 'left':
+        raise RuntimeError(
+            "torch.searchsorted(): side and right can't be set to opposites, got side of left"
+            " while right was True"
+        )
     side = side or ('right' if right else 'left')
     seq = sorted_sequence if sorter is None else gather(sorted_sequence, -1, sorter)
     v = input if isinstance(input, TensorBase) else tensor_like(np.asarray(input))

@@ -52,13 +52,6 @@ def can_cast(from_, to):
     """
     rank = {'bool': 0, 'int': 1, 'float': 2, 'complex': 3}
     if to is DTYPES['bool'] and from_ is not to: return False
-    if (
-        from_.category == 'int'
-        and to.category == 'int'
-        and to.name.startswith('u')
-        and not from_.name.startswith('u')
-    ):
-        return False
     return rank[from_.category] <= rank[to.category]
 
 @forms('function')

@@ -72,6 +72,8 @@ class Linear(Module):
 class LazyLinear(Linear):
     "A `Linear` that finds out `in_features` at the first call."
 
+    cls_to_become = Linear
+
     def __init__(self, out_features, bias=True, device=None, dtype=None):
         super().__init__(0, 0, bias=False)
         self.out_features = out_features
@@ -103,7 +105,7 @@ class LazyLinear(Linear):
         self._initialize_hook.remove()
         self._load_hook.remove()
         del self._initialize_hook, self._load_hook
-        self.__class__ = Linear
+        self.__class__ = self.cls_to_become
 
     def reset_parameters(self):
         if self.in_features: super().reset_parameters()

@@ -10,6 +10,7 @@ __all__ = ['MSELoss', 'L1Loss', 'SmoothL1Loss', 'HuberLoss', 'CrossEntropyLoss',
            'LinearCrossEntropyLoss', 'AdaptiveLogSoftmaxWithLoss']
 
 # %% ../../../nbs/nn/modules/05_loss.ipynb #ba35399d
+import warnings
 from collections import namedtuple
 from math import prod
 
@@ -17,7 +18,7 @@ from ...arrays.topics import take_topics
 from ...functions import cat
 from .. import functional as F
 from .container import ModuleList, Sequential
-from .layers import Linear
+from .layers import Linear, PairwiseDistance
 from .module import Module
 
 # %% ../../../nbs/nn/modules/05_loss.ipynb #476a6a73
@@ -140,6 +141,15 @@ class BCEWithLogitsLoss(_Loss):
 # %% ../../../nbs/nn/modules/05_loss.ipynb #b10ce323
 class NLLLoss2d(NLLLoss):
     "The former name of `NLLLoss` for images."
+
+    def __init__(self, *args, **kwargs):
+        warnings.warn(
+            '`NLLLoss2d` has been deprecated. Please use `NLLLoss` instead as a drop-in'
+            ' replacement',
+            FutureWarning,
+            stacklevel=2,
+        )
+        super().__init__(*args, **kwargs)
 
 # %% ../../../nbs/nn/modules/05_loss.ipynb #4d7ee529
 class KLDivLoss(_Loss):
@@ -309,7 +319,7 @@ class TripletMarginWithDistanceLoss(_Loss):
                 ' instead'
             )
         self.distance_function = (
-            distance_function if distance_function is not None else F.pairwise_distance
+            distance_function if distance_function is not None else PairwiseDistance()
         )
         self.margin, self.swap = margin, swap
 

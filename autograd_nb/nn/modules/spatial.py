@@ -27,6 +27,7 @@ from ...creation import arange, empty, ones, tensor, zeros
 from ...functions import cat
 from ...graph.modes import no_grad
 from .. import functional as F, init
+from .activation import REQUIRED, storing
 # `nn.modules.normalization` has all norms
 from .layers import LayerNorm, RMSNorm  # noqa: F401
 from .module import Module
@@ -261,13 +262,7 @@ def _module(name, function, doc, names, defaults, shown=None, check=None, calls=
     prints; `calls`: how it calls the function, if not by position.
     """
     names = names.split()
-
-    def __init__(self, *args, **kwargs):
-        Module.__init__(self)
-        for key, value in _bound(name, names, defaults, args, kwargs).items():
-            keep = setattr if isinstance(value, Module) else object.__setattr__
-            keep(self, key, value)
-        if check: check(self)
+    begin = storing(name, {key: defaults.get(key, REQUIRED) for key in names}, check)
 
     def forward(self, *inputs, **kwargs):
         if calls: return calls(self, *inputs, **kwargs)
@@ -277,32 +272,10 @@ def _module(name, function, doc, names, defaults, shown=None, check=None, calls=
         return shown(self) if callable(shown) else (shown or '').format(self)
 
     members = dict(
-        __init__=__init__, forward=forward, extra_repr=extra_repr, __doc__=doc, __module__=__name__,
+        __init__=begin, forward=forward, extra_repr=extra_repr, __doc__=doc, __module__=__name__,
         __constants__=names,
     )
     return type(name, (Module,), members)
-
-# %% ../../../nbs/nn/modules/06_spatial.ipynb #2d003688
-def _bound(name, names, defaults, args, kwargs):
-    "The options by name, as the call of a function with this signature would bind them."
-    if len(args) > len(names):
-        raise TypeError(
-            f'{name}.__init__() takes from {1 + len(names) - len(defaults)} to {len(names) + 1}'
-            f' positional arguments but {len(args) + 1} were given'
-        )
-    values = dict(zip(names, args))
-    for key, value in kwargs.items():
-        if key not in names:
-            raise TypeError(f"{name}.__init__() got an unexpected keyword argument '{key}'")
-        if key in values:
-            raise TypeError(f"{name}.__init__() got multiple values for argument '{key}'")
-        values[key] = value
-    missing = [key for key in names if key not in values and key not in defaults]
-    if missing:
-        raise TypeError(
-            f"{name}.__init__() missing 1 required positional argument: '{missing[0]}'"
-        )
-    return {key: values.get(key, defaults.get(key)) for key in names}
 
 # %% ../../../nbs/nn/modules/06_spatial.ipynb #facb7549
 def _stride_is_window(self):

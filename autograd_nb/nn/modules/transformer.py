@@ -12,6 +12,7 @@ import warnings
 
 from ...arrays.topics import take_topics
 from ...creation import empty, full
+from ...graph.modes import is_grad_enabled
 from .. import functional as F, init
 from ..attention import _as_added
 from .activation import GELU, ReLU
@@ -265,6 +266,20 @@ def _not_nested(layer):
     return 'encoder_layer.self_attn.num_heads is odd' if attention.num_heads % 2 else ''
 
 # %% ../../../nbs/nn/modules/08_transformer.ipynb #cb0776b5
+def _takes_apart(encoder, src):
+    """Whether PyTorch would compute the sequences without their padding, in evaluation without
+    gradients: there, zeros come out where the padding is.
+    """
+    layer = encoder.layers[0]
+    if not encoder.use_nested_tensor or layer.training or src.dim() != 3: return False
+    return not (is_grad_enabled() and any(t.requires_grad for t in (src, *layer.parameters())))
+
+def _left_out(encoder, padding):
+    "Where such an encoder leaves out what `padding` marks: at the ends of sequences only."
+    out = padding != 0
+    return out & (out[:, 1:] >= out[:, :-1]).all() if encoder.mask_check else out
+
+# %% ../../../nbs/nn/modules/08_transformer.ipynb #7a4e22d1
 class TransformerEncoder(Module):
     """`num_layers` copies of an encoder layer, one after the other, then `norm` if given.
     `enable_nested_tensor` and `mask_check` are accepted.
@@ -300,8 +315,10 @@ class TransformerEncoder(Module):
             self.layers[0].self_attn.batch_first if hasattr(self.layers[0], 'self_attn') else False
         )
         causal = _is_causal(mask, is_causal, src.shape[1 if first and src.dim() == 3 else 0])
+        nested = padding is not None and mask is None and _takes_apart(self, src)
         for layer in self.layers:
             src = layer(src, src_mask=mask, is_causal=causal, src_key_padding_mask=padding)
+        if nested: src = src.masked_fill(_left_out(self, padding).unsqueeze(-1), 0)
         return src if self.norm is None else self.norm(src)
 
 # %% ../../../nbs/nn/modules/08_transformer.ipynb #da78c8dc

@@ -164,17 +164,9 @@ class PruningContainer(BasePruningMethod):
         elif method.PRUNING_TYPE == 'structured':
             dim = method.dim % t.dim()
             alive = mask.any(tuple(d for d in range(mask.ndim) if d != dim))
-            chosen = np.zeros(mask.shape, bool)
-            chosen[(slice(None),) * dim + (alive,)] = True
-            part = method.compute_mask(
-                tensor_like(np.compress(alive, t._array, dim)),
-                tensor_like(np.compress(alive, mask, dim)),
-            )
-            out = mask.copy()
-            out[(slice(None),) * dim + (alive,)] = part._array
-            return tensor_like(out)
+            chosen = (slice(None),) * dim + (alive,)
         else:
-            chosen = np.ones(mask.shape, bool)
+            chosen = ()
         part = method.compute_mask(tensor_like(t._array[chosen]), tensor_like(mask[chosen]))
         mask = mask.copy()
         mask[chosen] = part._array

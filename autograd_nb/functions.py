@@ -363,13 +363,15 @@ def cast(x, dtype):
     if dtype.category in ('bool', 'int') and x._node is not None: x = x.detach()
     return _op['to'](x, dtype=dtype.numpy)
 
-def refuse_growth(array):
-    """Raise an error if the memory of `array`, which a tensor holds, would have to grow under
+def refuse_growth(x, array):
+    """Raise an error if the memory of `array`, that of the tensor `x`, would have to grow under
     others that lie in it: memory of NumPy's cannot move while somebody looks at it.
     """
-    storage = storage_of(array)
+    storage, base = storage_of(array), None if x._meta is None else x._meta.base
     # besides those who look, this function refers to it, and its caller and the tensor to `array`
     own = 5 if storage is array else 3
+    # so does what `x` is a view of, even if nobody else refers to that
+    if base is not None and sys.getrefcount(base) <= 3: own += 1
     if storage.__class__ is not np.ndarray or not storage.size: return
     if sys.getrefcount(storage) > own:
         raise RuntimeError(
@@ -396,7 +398,7 @@ def _resize(out, result):
         out._array = announced(laid_out)
         return
     del storage
-    refuse_growth(old)
+    refuse_growth(out, old)
     out._array = announced(np.empty(laid, old.dtype, like=old).transpose(back))
     JOURNAL.share(old, out._array)
 

@@ -893,7 +893,7 @@ def gelu(input, approximate='none', *, out=None):
     """The input times the normal distribution function of it; `approximate='tanh'` for the common
     approximation.
     """
-    if out is not None: return F.into(out, gelu(input, approximate))
+    if out is not None: return F.into(out, gelu(input, approximate=approximate))
     if approximate not in ('none', 'tanh'):
         raise RuntimeError('approximate argument must be either none or tanh.')
     return _op['gelu'](input, approximate=approximate)

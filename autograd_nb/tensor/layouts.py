@@ -129,7 +129,7 @@ def _resize_(self, *size, memory_format=None):
     n, old = math.prod(size), self._array
     start = self.storage_offset()
     room = storage_of(old).nbytes // old.itemsize - start
-    if n > room: refuse_growth(old)
+    if n > room: refuse_growth(self, old)
     a = memory_of(old)[start:]
     self._array = (
         a[:n].reshape(size)

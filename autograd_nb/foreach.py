@@ -45,7 +45,7 @@ def _spread(tensors, other):
 # %% ../nbs/tensor/11_foreach.ipynb #0dcf16f0
 def _refuse_writes(tensors, others):
     "Raise PyTorch's error if a write into one of the tensors is not allowed."
-    if LOCAL.modes.quiet: return
+    if LOCAL.modes.no_record: return
     lists = [_spread(tensors, o) for o in others]
     for t, *given in zip(tensors, *lists): refuse_write(t, is_differentiable(t, *given))
 

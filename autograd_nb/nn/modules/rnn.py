@@ -285,7 +285,7 @@ def _fits_whole(mode, tensors):
     """
     modes, dtype = LOCAL.modes, tensors[0].dtype
     # a captured step watches operations, and takes the layer as one line
-    watched = modes.special and modes.tape is None or modes.casting or modes.saving
+    watched = modes.general and modes.tape is None or modes.casting or modes.saving
     if (
         mode not in ('LSTM', 'GRU')
         or dtype not in (float32, float64)

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['FITS', 'NUMBERS_TOO', 'NUMPY_NAMES', 'ABSENT', 'TENSORS', 'OPTIONAL_TENSORS', 'WEIGHTED', 'WHOLE', 'SIZES', 'FLOATS',
-           'HOT_METHODS', 'UNEXPLAINED', 'CALLED_INSIDE', 'type_name', 'mismatch', 'refused', 'refused_inside',
-           'explanation', 'explained', 'explain_functions', 'explain_methods', 'explainable']
+           'TOLD_BY_VALUE', 'ROW', 'HOT_METHODS', 'UNEXPLAINED', 'CALLED_INSIDE', 'type_name', 'mismatch', 'refused',
+           'refused_inside', 'explanation', 'explained', 'explain_functions', 'explain_methods', 'explainable']
 
 # %% ../nbs/tensor/14_argument_types.ipynb #932e5240
 import functools
@@ -15,7 +15,7 @@ from types import FunctionType
 import numpy as np
 
 from .arrays.dtypes import dtype as Dtype
-from .graph.node import TensorBase
+from .graph.node import TensorBase, tensor_like
 from .signatures import WORDS, declared, written
 
 # %% ../nbs/tensor/14_argument_types.ipynb #a5fbcd73
@@ -259,9 +259,10 @@ def _not_tensors(name, values):
     return None
 
 # %% ../nbs/tensor/14_argument_types.ipynb #f55a27cc
-def refused_inside(function, name, args, kwargs):
+def refused_inside(function, name, args, kwargs, failed=True):
     """The TypeError of the function that PyTorch's `function` calls by its own `name`, with its
-    own arguments.
+    own arguments. As long as the call has not `failed`, None may stand for anything: `function`
+    may put something else in its place.
     """
     found = declared(name)
     if found is None or len(found.overloads) > 1: return None
@@ -271,6 +272,8 @@ def refused_inside(function, name, args, kwargs):
         value = given.arguments.get(p.name, p.default)
         if p.name == 'reduction' or p.name not in given.arguments: continue
         if value is None and p.optional or _fits(name, p, value, k): continue
+        if not failed and (value is None or isinstance(value, (tuple, list)) and None in value):
+            continue
         words = _wrong(p, value, True, k)
         remedy = '. Make it one first, with torch.tensor(...).' if p.kind == 'Tensor' else ''
         return TypeError(f'{name}(): {words}{remedy}')
@@ -308,23 +311,72 @@ def explanation(error, function, name, args, kwargs, method=False):
         return TypeError(f"{name}(): argument '{argument}'{where} {wrong}{remedy}")
     return None
 
+# %% ../nbs/tensor/14_argument_types.ipynb #5e1d0f03
+TOLD_BY_VALUE = frozenset({type, list, tuple, dict})  # of these the type does not say it all
+
+def _held(values):
+    """The types of values, and of what sequences among them hold; None where a type does not say
+    whether the value fits.
+    """
+    found = []
+    for v in values:
+        kind = type(v)
+        parts = tuple(map(type, v)) if kind is tuple or kind is list else (kind,)
+        if not TOLD_BY_VALUE.isdisjoint(parts): return None
+        found += kind, parts
+    return found
+
+def _look(fitting, key, refusal, args, kwargs):
+    """Raise the `refusal` of a call whose types, the `key`, are not among those `fitting`, and add
+    them if it has none.
+    """
+    values = (*args, *kwargs.values())
+    held = _held(values)
+    if held is not None:
+        held = (*held, *kwargs)
+        if held in fitting: return
+    error = refusal(args, kwargs)
+    if error is not None: raise error
+    if held is None or refusal(*_enlarged(args, kwargs)) is not None: return
+    fitting.add(held)
+    if not any(isinstance(v, (tuple, list)) for v in values): fitting.add(key)
+
+def _enlarged(args, kwargs):
+    "The arguments with tensors that cannot stand for a number in the place of those that can."
+    def larger(v):
+        if isinstance(v, (tuple, list)): return [larger(p) for p in v]
+        return ROW if _single(v, 'biufcV') else v
+
+    return [larger(v) for v in args], {k: larger(v) for k, v in kwargs.items()}
+
+ROW = tensor_like(np.zeros(2))
+
 # %% ../nbs/tensor/14_argument_types.ipynb #a675c280
 def explained(function, name=None, method=False, inside=False):
-    """`function`; a call that fails because of an argument's type says so, in PyTorch's words.
-    `inside`: PyTorch's is written in Python, and only a function inside it declares anything.
+    """`function`; a call with an argument of a wrong type is refused in PyTorch's words: before it
+    is made where PyTorch declares the types, and else if it fails. `inside`: PyTorch's is written
+    in Python, and only a function inside it declares anything.
     """
     name = name or function.__name__
+    stated = declared(name, method)
+    if inside: refusal = functools.partial(refused_inside, function, name, failed=False)
+    else: refusal = lambda args, kwargs: refused(name, args[method:], kwargs, method)
+    fitting = set() if stated and not (inside and len(stated.overloads) > 1) else None
 
     @functools.wraps(function)
     def called(*args, **kwargs):
+        if fitting is not None:
+            key = tuple(map(type, args))
+            if kwargs: key = (*key, *kwargs, *map(type, kwargs.values()))
+            if key not in fitting: _look(fitting, key, refusal, args, kwargs)
         try: return function(*args, **kwargs)
         except Exception as error:
-            if inside or not declared(name, method):
+            if inside or not stated:
                 if not isinstance(error, (AttributeError, TypeError, ValueError)): raise
                 found = refused_inside(function, name, args, kwargs)
                 found = found or explanation(error, function, name, args, kwargs, method)
             else:
-                found = refused(name, args[method:], kwargs, method)
+                found = refusal(args, kwargs)
             if found is None: raise
             raise found from None
 

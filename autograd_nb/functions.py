@@ -8,13 +8,13 @@ __all__ = ['NUMBERS', 'sum', 'mean', 'prod', 'amax', 'amin', 'any', 'all', 'argm
            'return_median', 'return_cummax', 'cumsum', 'cumprod', 'mm', 'mv', 'bmm', 'dot', 'swapaxes', 'swapdims',
            'moveaxis', 'concat', 'concatenate', 'tril', 'triu', 'Size', 'is_tensor', 'need_tensor', 'need_first',
            'refuse_kinds', 'whole', 'need_tensors', 'outdated', 'as_operand', 'dim_of', 'not_negative', 'sizes_of',
-           'dtype_of', 'refuse_whole', 'refuse_integers', 'into', 'cast', 'add', 'sub', 'div', 'is_differentiable',
-           'underivable', 'floor_divide', 'rsub', 'rdiv', 'pow', 'rpow', 'clamp', 'where', 'lerp', 'addcmul', 'addcdiv',
-           'masked_fill', 'logsumexp', 'only', 'max', 'min', 'aminmax', 'norm', 'softmax', 'log_softmax',
-           'count_nonzero', 'matmul', 'outer', 'one_dtype', 'addmm', 'addmv', 'baddbmm', 'einsum', 'trace', 'reshape',
-           'view', 'view_as', 'reshape_as', 'flatten', 'unflatten', 'permute', 'transpose', 't', 'movedim', 'squeeze',
-           'unsqueeze', 'expand', 'expand_as', 'broadcast_to', 'broadcast_tensors', 'repeat', 'tile',
-           'repeat_interleave', 'cat', 'stack', 'vstack', 'hstack', 'split', 'chunk', 'tensor_split', 'unbind',
+           'dtype_of', 'refuse_whole', 'refuse_integers', 'into', 'cast', 'refuse_growth', 'add', 'sub', 'div',
+           'is_differentiable', 'underivable', 'floor_divide', 'rsub', 'rdiv', 'pow', 'rpow', 'clamp', 'where', 'lerp',
+           'addcmul', 'addcdiv', 'masked_fill', 'logsumexp', 'only', 'max', 'min', 'aminmax', 'norm', 'softmax',
+           'log_softmax', 'count_nonzero', 'matmul', 'outer', 'one_dtype', 'addmm', 'addmv', 'baddbmm', 'einsum',
+           'trace', 'reshape', 'view', 'view_as', 'reshape_as', 'flatten', 'unflatten', 'permute', 'transpose', 't',
+           'movedim', 'squeeze', 'unsqueeze', 'expand', 'expand_as', 'broadcast_to', 'broadcast_tensors', 'repeat',
+           'tile', 'repeat_interleave', 'cat', 'stack', 'vstack', 'hstack', 'split', 'chunk', 'tensor_split', 'unbind',
            'narrow', 'select', 'flip', 'roll', 'diagonal', 'alone', 'diag', 'diag_embed', 'refuse_far', 'getitem',
            'gather', 'take_along_dim', 'index_select', 'masked_select', 'take', 'scatter_add', 'scatter', 'index_add',
            'check_range', 'nonzero', 'sort', 'argsort', 'topk', 'median', 'unique', 'bincount', 'one_hot', 'equal',
@@ -363,6 +363,23 @@ def cast(x, dtype):
     if dtype.category in ('bool', 'int') and x._node is not None: x = x.detach()
     return _op['to'](x, dtype=dtype.numpy)
 
+def refuse_growth(x, array):
+    """Raise an error if the memory of `array`, that of the tensor `x`, would have to grow under
+    others that lie in it: memory of NumPy's cannot move while somebody looks at it.
+    """
+    storage, base = storage_of(array), None if x._meta is None else x._meta.base
+    # besides those who look, this function refers to it, and its caller and the tensor to `array`
+    own = 5 if storage is array else 3
+    # so does what `x` is a view of, even if nobody else refers to that
+    if base is not None and sys.getrefcount(base) <= 3: own += 1
+    if storage.__class__ is not np.ndarray or not storage.size: return
+    if sys.getrefcount(storage) > own:
+        raise RuntimeError(
+            'Trying to resize storage that is not resizable. Other tensors lie in this memory, and'
+            ' it has too little room.\n  instead: a tensor that shares no memory, such as'
+            ' torch.empty(0), or clone() it first'
+        )
+
 def _resize(out, result):
     """Give `out` the shape and layout of the array that is to be put there: in the memory it
     lies in, from the same place on, if there is room; otherwise in another piece, which counts its
@@ -380,6 +397,8 @@ def _resize(out, result):
         laid_out = storage.reshape(-1)[first : first + n].reshape(laid).transpose(back)
         out._array = announced(laid_out)
         return
+    del storage
+    refuse_growth(out, old)
     out._array = announced(np.empty(laid, old.dtype, like=old).transpose(back))
     JOURNAL.share(old, out._array)
 

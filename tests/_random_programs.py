@@ -6,6 +6,7 @@ still does, and `text` prints it as source to be pasted. As a script, this file 
 
 import argparse
 import copy
+import functools
 import pickle
 import random
 import re
@@ -397,7 +398,8 @@ class Run:
     def __init__(self, lib):
         self.lib = lib
         self.scope, self.born, self.inference = {"torch": lib, "copy": copy, "pickle": pickle}, {}, False
-        exec(_PRELUDE_CODE, self.scope)
+        for prelude in PRELUDES:
+            exec(_compiled(prelude), self.scope)
 
     def note_births(self, line):
         "Gradients may have been summed in place: their versions count from when they got a name."
@@ -420,7 +422,7 @@ class Run:
                 e.__traceback__ = None
         if "grad" in line:
             self.note_births(line)
-        return error, sorted({(w.category.__name__, str(w.message)[:50]) for w in caught if not re.search("reference cycle|attribute of a Tensor that is not a leaf|encountered in", str(w.message))})
+        return error, sorted({(w.category.__name__, str(w.message)[:50]) for w in caught if not re.search("reference cycle|attribute of a Tensor that is not a leaf|encountered in|`torch.jit", str(w.message))})
 
     def grown(self, name):
         "Whether a tensor shares memory with a gradient that may have been summed in place."
@@ -494,7 +496,7 @@ def numbers(t):
         t.tolist()
     except RuntimeError:  # PyTorch has zeros without memory
         return np.zeros(tuple(t.shape))
-    return np.array(t.detach().tolist(), dtype=np.float64)
+    return np.array(t.detach().tolist(), dtype=np.complex128 if t.is_complex() else np.float64)
 
 
 FACTS = dict(shape=lambda t: tuple(t.shape), dtype=lambda t: str(t.dtype), stride=lambda t: t.numel() and tuple(s for s, n in zip(t.stride(), t.shape) if n > 1), requires_grad=lambda t: t.requires_grad, is_leaf=lambda t: t.is_leaf, grad_fn=fn_name, retains_grad=lambda t: t.retains_grad,
@@ -527,7 +529,12 @@ def alike(e, f):
     return type(e) is type(f) and e == f
 
 
-_PRELUDE_CODE = compile(PRELUDE, "<prelude>", "exec")
+@functools.cache
+def _compiled(prelude):
+    return compile(prelude, "<prelude>", "exec")
+
+
+PRELUDES = [PRELUDE]  # what programs are run after; who writes others may add to it
 
 
 class Program:
@@ -589,6 +596,8 @@ def _step(n, runs, code, line):
         raise Stop
     if e is not None and "INTERNAL ASSERT" in str(e):
         raise Stop
+    if "storage that is not resizable" in str(f):  # what we refuse: memory that grows under other tensors
+        raise Stop
     if (e is None) != (f is None) or e is not None and not words(f).startswith(words(e)) and not STALE.search(str(f)) and not STALE.search(str(e)):
         return Difference(n, "error", repr(e)[:600], repr(f)[:600])
     if e is not None and "to inference tensor outside" in str(e):
@@ -623,7 +632,7 @@ def difference(program, ours, torch, write=None, rng=None, length=0):
             lib.set_grad_enabled(True)
 
 
-def write(seed, ours, torch):
+def write(seed, ours, torch, Writer=Writer):
     "A program for this seed, and where it differs, or None."
     rng = random.Random(seed)
     program = Program([], rng.random() < 0.5)
@@ -703,13 +712,13 @@ def text(program, found=None, seed=None):
     "A program as source."
     head = [] if seed is None else [f"# seed {seed}" + (", looked at after each statement" if program.watched else "")]
     used = "\n".join(program.lines)
-    before = PRELUDE.split("\n\n")
+    before = [b for prelude in PRELUDES for b in prelude.split("\n\n")]
     needed = [before[0], before[1], before[2]] if "noting" in used else []
-    needed += [b for b in before[3:] if (m := re.match(r"(?:class|def) (\w+)", b)) and m.group(1) in used]
+    needed += [b for b in before[3:] if (m := re.match(r"(?:class|def) (\w+)", b)) is None or m.group(1) in used]
     return "\n".join([*head, *needed, *program.lines]) + ("" if found is None else f"\n# differs in {found}")
 
 
-def main():
+def main(write=write):
     import torch
 
     import autograd_nb as ours

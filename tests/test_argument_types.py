@@ -308,6 +308,62 @@ def test_the_call_does_not_fit(call):
     assert words[1] == words[0]
 
 
+# of calls that would go well, one argument that PyTorch does not take
+LOOSE = """m.topk(x, 2, sorted=1)
+m.topk(x, True)
+m.topk(x, 1.0)
+m.argsort(x, stable=None)
+m.sort(x, descending=1)
+m.logsumexp(x, 0, keepdim=0)
+m.flip(x, [0.0])
+m.flip(x, [True])
+m.roll(x, 1.0)
+m.renorm(x, 2, 0, None)
+m.nanmedian(x, 0, keepdim=1)
+m.quantile(x, 0.5, keepdim=1)
+m.diff(x, prepend=2.0)
+m.rot90(x, True)
+m.linalg.svd(x, full_matrices=1)
+m.linalg.qr(x, mode=None)
+m.linalg.vector_norm(x, 2, None, 1)
+m.fft.fft(x, 2.0)
+m.fft.fft(x, dim=True)
+m.special.logsumexp(x, 0.0)
+m.special.polygamma(1.5, x)
+m.nn.functional.avg_pool2d(x[None], 2, ceil_mode=1)
+m.nn.functional.avg_pool2d(x[None], 2.0)
+m.nn.functional.avg_pool2d(x[None], [1.0, 1.0])
+m.nn.functional.adaptive_avg_pool2d(x[None], 2.5)
+m.nn.functional.celu(x, 'a')
+x.topk(2, sorted=1)
+x.kthvalue(True)
+x.unfold(0, 1.0, 1)
+x.scatter_reduce(0, x.long() * 0, x, 'sum', include_self=1)
+x.put(x.long() * 0, x, accumulate=1)
+x.triu(True)""".splitlines()
+
+
+@pytest.mark.parametrize("call", LOOSE)
+def test_the_types_are_looked_at_in_advance(call):
+    "Whatever was called before, and however often."
+    import torch
+
+    words = said(eval, (call, {"m": torch, "x": torch.ones(3, 3)}), {})
+    assert words[0] in ("TypeError", "RuntimeError"), words
+    for _ in range(2):
+        assert said(eval, (call, {"m": ours, "x": ours.ones(3, 3)}), {})[0] == words[0]
+        for good in ("m.topk(x, 2, sorted=True)", "m.flip(x, [0])", "m.topk(x, m.tensor(2))", "m.nn.functional.avg_pool2d(x[None], [2, 2], ceil_mode=True)", "x.kthvalue(2)"):
+            eval(good, {"m": ours, "x": ours.ones(3, 3)})
+
+
+def test_a_number_in_a_tensor_says_nothing_of_a_longer_one():
+    x = ours.ones(3, 3)
+    for _ in range(2):
+        ours.topk(x, ours.tensor(2))
+        with pytest.raises(TypeError, match="must be int, not Tensor"):
+            ours.topk(x, ours.ones(2))
+
+
 def test_no_declaration_is_out_of_date():
     "The table says what PyTorch says about a call with too many arguments."
     import torch

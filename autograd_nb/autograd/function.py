@@ -707,6 +707,15 @@ def _note_writes(ctx, outputs, inputs, dirty, fixed, recording):
                 ' splitting it into two Functions: one doing the inplace that returns a single'
                 ' Tensor and a second one that does the other operations).'
             )
+        if not LOCAL.modes.no_record and id(o) not in fixed:
+            refuse_write(o, o.requires_grad, name, 'has been')
+        if recording and id(o) not in inputs:
+            warnings.warn(
+                'Only input Tensors should be given to ctx.mark_dirty(). If a Tensor is not an'
+                ' input, there is no need to pass it to mark_dirty().',
+                UserWarning,
+                stacklevel=4,
+            )
 
 def _new_history(ctx, args, o, edge):
     "Lead the history of `o`, which `forward` changed in place, to the node."

@@ -801,7 +801,13 @@ def _unary(name, doc):
 
 def _finish(input, out, inplace, name):
     "`out`, or the input overwritten by it."
-    return overwrite(input, out, name) if inplace else out
+    if not inplace: return out
+    node = out.grad_fn
+    if name in _SECOND and node is not None: rename(out, node.name().replace('ward0', 'ward1'))
+    return overwrite(input, out, name)
+
+# PyTorch derives these from their results, and numbers their nodes otherwise
+_SECOND = frozenset({'leaky_relu_', 'elu_', 'selu_', 'celu_', 'threshold_'})
 
 relu = _unary('relu', 'The input where positive, else zero.')
 silu = _unary('silu', '`input * sigmoid(input)`.')
@@ -887,7 +893,7 @@ def gelu(input, approximate='none', *, out=None):
     """The input times the normal distribution function of it; `approximate='tanh'` for the common
     approximation.
     """
-    if out is not None: return F.into(out, gelu(input, approximate))
+    if out is not None: return F.into(out, gelu(input, approximate=approximate))
     if approximate not in ('none', 'tanh'):
         raise RuntimeError('approximate argument must be either none or tanh.')
     return _op['gelu'](input, approximate=approximate)

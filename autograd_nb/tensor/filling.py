@@ -236,7 +236,8 @@ class RandomTruths:
     def bernoulli(self, p=None, *, generator=None):
         "Ones with the probabilities in this tensor, zeros otherwise."
         if LOCAL.modes.transforms:
-            out = sample(self, 'bernoulli', p, generator=generator)
+            given = () if p is None else (p,)
+            out = sample(self, 'bernoulli', *given, generator=generator)
             if out is not NotImplemented: return out
         a, draw = self._array, generator or generator_for(self._array)
         drawn = tensor_like(chances(a if p is None else p, a.shape, draw).astype(a.dtype))

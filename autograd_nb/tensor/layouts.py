@@ -12,9 +12,9 @@ import warnings
 import numpy as np
 
 from .. import functions as F
-from ..arrays.numpy_backend import memory_of, strided
+from ..arrays.numpy_backend import memory_of, storage_of, strided
 from ..creation import empty
-from ..functions import _op, not_negative, reshape, sizes_of
+from ..functions import _op, not_negative, refuse_growth, reshape, sizes_of
 from ..forms import forms
 from ..graph.errors import inference_write_error
 from ..graph.modes import LOCAL
@@ -127,11 +127,14 @@ def _resize_(self, *size, memory_format=None):
     if self._meta is not None and self._meta.inference and not LOCAL.modes.inference:
         raise inference_write_error(self)
     n, old = math.prod(size), self._array
-    a = memory_of(old)[self.storage_offset() :]
+    start = self.storage_offset()
+    room = storage_of(old).nbytes // old.itemsize - start
+    if n > room: refuse_growth(self, old)
+    a = memory_of(old)[start:]
     self._array = (
         a[:n].reshape(size)
-        if n <= a.size
-        else np.concatenate([a, np.zeros(n - a.size, a.dtype)]).reshape(size)
+        if n <= room
+        else np.concatenate([a, np.zeros(n - room, a.dtype)]).reshape(size)
     )
     JOURNAL.share(old, self._array)
     JOURNAL.bump(self._array, 'resize_', None if self._meta is None else self._meta.version)

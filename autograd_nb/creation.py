@@ -16,7 +16,7 @@ import math
 import warnings
 import numpy as np
 
-from .arrays.cupy_backend import Device, generator_of, is_far, there
+from .arrays.cupy_backend import Device, device_xp, generator_of, is_on_device
 
 from autograd_nb.arrays.dtypes import (
     FROM_NUMPY, TYPE_NAMES, complex128, dtype as Dtype, fitting, float64, from_numpy_dtype,
@@ -33,7 +33,7 @@ from .layers.replay import constant_input, replayed_as_call
 from .graph.node import TensorBase, tensor_like
 from .layers.names import rename
 from .graph.op import REGISTRY
-from .tensor import chance_of, device_or_default, index_like, index_of, placed
+from .tensor import device_or_default, generator_for, index_like, index_of, placed
 
 # %% ../nbs/tensor/04_creation.ipynb #0e4525c8
 def _finish(array, requires_grad, index=None):
@@ -89,7 +89,7 @@ def _numbers(data, kinds, depth):
 def _array_of(data, dtype):
     "A new array of `data`, in `dtype` (ours) or the one it stands for."
     if isinstance(data, TensorBase): data = data._array
-    if is_far(data): return data.astype(dtype.numpy if dtype else data.dtype)
+    if is_on_device(data): return data.astype(dtype.numpy if dtype else data.dtype)
     if isinstance(data, (np.ndarray, np.generic)):
         return np.array(data, dtype.numpy if dtype else from_numpy_dtype(data.dtype).numpy)
     if _holds_typed(data):
@@ -172,7 +172,7 @@ def _settled(dtype, device):
 
 def _library(index):
     "Where to find the functions that make arrays for GPU number `index` (None: the CPU)."
-    return np if index is None else there
+    return np if index is None else device_xp
 
 # %% ../nbs/tensor/04_creation.ipynb #85bdbe4a
 def tensor(data, *, dtype=None, device=None, requires_grad=False, pin_memory=False):
@@ -200,7 +200,7 @@ def as_tensor(data, dtype=None, device=None):
     "`data` as a tensor, without a copy where that is possible."
     dtype, index = _settled(dtype, device)
     if isinstance(data, np.ndarray): data = from_numpy(data)
-    elif is_far(data): data = tensor_like(data)
+    elif is_on_device(data): data = tensor_like(data)
     if isinstance(data, TensorBase):
         if device_or_default(device) is not None: data = placed(data, index)
         return data if dtype is None else data.to(dtype)
@@ -215,7 +215,7 @@ def asarray(obj, *, dtype=None, device=None, copy=None, requires_grad=None):
     if requires_grad is None:
         requires_grad = given and obj.requires_grad
         if requires_grad: warnings.warn(_UNSPECIFIED, UserWarning, stacklevel=2)
-    lends = given or isinstance(obj, np.ndarray) or is_far(obj)
+    lends = given or isinstance(obj, np.ndarray) or is_on_device(obj)
     if copy is False and not lends:
         raise ValueError("can't alias arbitrary sequence into a tensor.")
     own = obj if given else as_tensor(obj) if lends else None
@@ -298,7 +298,7 @@ def _filled(function):
                     f'zeros: Dimension size must be non-negative. Got {s} in {list(size)}'
                 )
         not_negative(size)
-        make = function if index is None else getattr(there, function.__name__)
+        make = function if index is None else getattr(device_xp, function.__name__)
         made = _finish(make(size, _kind_of(dtype, out).numpy), requires_grad, index)
         if pin_memory: made = made.pin_memory()
         return made if out is None else into(out, made, function.__name__)
@@ -358,7 +358,7 @@ def _like(function):
     ):
         dtype, index = _settled(dtype, device)
         if device is None: index = index_like(input._array)
-        make = function if index is None else getattr(there, function.__name__)
+        make = function if index is None else getattr(device_xp, function.__name__)
         if input.__class__ in WRAPPERS:
             return like(
                 input,
@@ -753,7 +753,7 @@ def normal(
         dtype = tensors[0].dtype
     wide = dtype.numpy if dtype.itemsize > 2 and dtype.is_floating_point else np.dtype('f4')
     z = draw(
-        lambda shape: (generator or chance_of(near)).normal(shape, wide),
+        lambda shape: (generator or generator_for(near)).normal(shape, wide),
         np.broadcast_shapes(*[v._array.shape for v in tensors]),
     )
     m, s = (v.detach() if isinstance(v, TensorBase) else v for v in (mean, std))

@@ -33,7 +33,7 @@ import numpy as np
 from .forms import forms
 
 # %% ../nbs/tensor/02_functions.ipynb #a7107285
-from .arrays.cupy_backend import copied, is_far, library_of
+from .arrays.cupy_backend import copied, is_on_device, library_of
 from autograd_nb.arrays.dtypes import (
     DTYPES, FROM_NUMPY, bool as bool_, c_name, complex128, dtype as Dtype, fitting, float64,
     TYPE_NAMES, get_default_dtype, int64, result_dtype, scalar_dtype, type_name, uint8
@@ -456,7 +456,8 @@ def underivable(made, name, *inputs):
     (one or two) requires grad it does, too, and a backward pass that arrives there is refused.
     """
     inputs = [v for v in inputs if isinstance(v, TensorBase)]
-    if LOCAL.modes.quiet or made._array.dtype.kind not in 'fcV' or not is_differentiable(*inputs):
+    if LOCAL.modes.no_record or made._array.dtype.kind not in 'fcV': return made
+    if not is_differentiable(*inputs):
         return made
     words, node = name, 'NotImplemented'
     if name.startswith('aten::'):
@@ -567,7 +568,7 @@ def _as_constant(number, like):
     if (
         number.__class__ is not builtins.float
         and number.__class__ is not int
-        or LOCAL.modes.special
+        or LOCAL.modes.general
     ):
         return number
     array = getattr(like, '_bare', None)
@@ -1980,7 +1981,7 @@ def alone(view):
     if view._meta is None or view._meta.base is None: return view
     own = copied(view._array)
     if LOCAL.modes.tape is not None: LOCAL.modes.tape.copied(own, view._array)
-    return tensor_like(own, None if LOCAL.modes.quiet else view._node)
+    return tensor_like(own, None if LOCAL.modes.no_record else view._node)
 
 # %% ../nbs/tensor/02_functions.ipynb #c8ed29d1
 @forms('function method')
@@ -2049,7 +2050,7 @@ def _tensor_entry(i):
 
 def _bare(v):
     if not isinstance(v, TensorBase): return v
-    return v.item() if is_far(v._array) else v._array
+    return v.item() if is_on_device(v._array) else v._array
 
 # %% ../nbs/tensor/02_functions.ipynb #f00e6b40
 def _sequence_entry(i):
@@ -2113,7 +2114,7 @@ def _indices(index, shape):
 # %% ../nbs/tensor/02_functions.ipynb #3e9270b4
 def refuse_far(x, index):
     "Raise PyTorch's error if `x`, on the CPU, is indexed with tensors of a GPU."
-    if x._array.__class__ is np.ndarray and builtins.any(map(is_far, index)):
+    if x._array.__class__ is np.ndarray and builtins.any(map(is_on_device, index)):
         raise RuntimeError(
             'indices should be either on cpu or on the same device as the indexed tensor (cpu)'
         )
@@ -2640,7 +2641,7 @@ def one_hot(input, num_classes=-1):
     if input._array.dtype != np.int64:
         raise RuntimeError('one_hot is only applicable to index tensor of type LongTensor.')
     # as in PyTorch, nobody waits for the device to look
-    known = input.__class__ not in WRAPPERS and not is_far(input._array)
+    known = input.__class__ not in WRAPPERS and not is_on_device(input._array)
     if num_classes == -1 and LOCAL.modes.tape is not None:
         LOCAL.modes.tape.escapes(input, 'its largest class (name num_classes)')
     if num_classes == -1 and not input._array.size:

@@ -20,7 +20,7 @@ import numpy as np
 
 from . import functions as F
 from .arrays import lapack
-from .arrays.cupy_backend import anywhere, beside, is_far, library_of
+from .arrays.cupy_backend import device_agnostic, is_on_device, library_of, to_device_of
 from .arrays.dtypes import FROM_NUMPY
 from .forms import forms
 from .functions import _pair, cast, dim_of, into, matmul, need_tensor
@@ -79,7 +79,7 @@ def one_triangle(A, upper):
     return A if not followed(A) and not rest._array.any() else A + rest
 
 # %% ../nbs/tensor/05_linalg.ipynb #baeb8c98
-@anywhere
+@device_agnostic
 def mirrored(A, upper=False):
     """`A` if it is symmetric (Hermitian), else `A` plus the constant that makes it so from one
     triangle; gradients pass as if it had been symmetric all along.
@@ -228,7 +228,7 @@ def lstsq(A, B, rcond=None, *, driver=None, out=None):
             f'torch.linalg.lstsq: input.size(-2) should match other.size(-2), but they are {m} and'
             f' {b._array.shape[-2]}'
         )
-    if is_far(A._array):
+    if is_on_device(A._array):
         if driver not in (None, 'gels'):
             raise RuntimeError(
                 'torch.linalg.lstsq: `driver` other than `gels` is not supported on CUDA'
@@ -244,7 +244,7 @@ def lstsq(A, B, rcond=None, *, driver=None, out=None):
 
 # %% ../nbs/tensor/05_linalg.ipynb #f62e8988
 @looped
-@anywhere
+@device_agnostic
 def _fit(A, limit, driver):
     """Whether there are residuals, the rank and the singular values, as far as the driver computes
     them.
@@ -327,7 +327,7 @@ def cholesky_ex(A, *, upper=False, check_errors=False, out=None):
                     info[i] = k
                     break
         L = tensor_like(library_of(A._array).full_like(A._array, np.nan))
-    return into(out, return_cholesky_ex(L, tensor_like(beside(info, A._array))))
+    return into(out, return_cholesky_ex(L, tensor_like(to_device_of(info, A._array))))
 
 # %% ../nbs/tensor/05_linalg.ipynb #a4012462
 def adjoint(A):
@@ -426,7 +426,7 @@ def lu_unpack(LU_data, LU_pivots, unpack_data=True, unpack_pivots=True, *, out=N
     return return_lu_unpack(P, L, F.triu(F.narrow(LU_data, -2, 0, k)))
 
 # %% ../nbs/tensor/05_linalg.ipynb #fdf47653
-@anywhere
+@device_agnostic
 def reflector(A, i):
     """Vector number `i` of the reflections packed in `A`, as a column: zeros, a one, and what
     stands below the diagonal.
@@ -438,7 +438,7 @@ def reflector(A, i):
 
 @forms('function method', names='orgqr')
 @recorded_as('LinalgHouseholderProductBackward0')
-@anywhere
+@device_agnostic
 def householder_product(A, tau, *, out=None):
     """The first columns of a product of Householder reflections, given by the columns of A below
     the diagonal and by `tau`.
@@ -635,7 +635,7 @@ def cond(A, p=None, *, out=None):
 
 # %% ../nbs/tensor/05_linalg.ipynb #087fbbf9
 @looped
-@anywhere
+@device_agnostic
 def matrix_rank(A, tol=None, hermitian=False, *, atol=None, rtol=None, out=None):
     "The number of singular values above the larger of `atol` and `rtol` times the largest."
     need_matrix(A, 'linalg.matrix_rank')

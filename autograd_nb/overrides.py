@@ -168,7 +168,7 @@ def _asked(func, kinds, args, kwargs):
     )
 
 # %% ../nbs/tensor/10_overrides.ipynb #cc9ec253
-add_field('functions', (), special=True)  # modes that are called in a function's place
+add_field('functions', (), general=True)  # modes that are called in a function's place
 
 class Overrides(Needed):
     "Asks modes, and classes of tensors, that answer in a function's place."

@@ -8,7 +8,7 @@ __all__ = ['OPTIONS', 'Options', 'set_printoptions', 'Formatter', 'ComplexFormat
 # %% ../nbs/tensor/01_printing.ipynb #aefe2062
 import math
 import numpy as np
-from .arrays.cupy_backend import fetch, is_far, sent
+from .arrays.cupy_backend import fetch, is_on_device, to_device
 from .arrays.dtypes import FROM_NUMPY, get_default_dtype, bool as bool_, int64
 
 # %% ../nbs/tensor/01_printing.ipynb #c82dfab8
@@ -132,7 +132,7 @@ def _shown_here(array, abridge):
     if not abridge: return fetch(array)
     k, out = OPTIONS.edgeitems, np.zeros(array.shape, array.dtype)
     place = np.ix_(*[np.r_[0:k, n - k : n] if n > 2 * k else np.arange(n) for n in array.shape])
-    out[place] = fetch(array[sent(place)])
+    out[place] = fetch(array[to_device(place)])
     return out
 
 # %% ../nbs/tensor/01_printing.ipynb #f22397f2
@@ -141,7 +141,7 @@ def format_array(array, indent=0):
     if array.dtype.kind == 'V':
         array = array.astype(np.float32)  # bfloat16
     abridge = array.size > OPTIONS.threshold
-    if is_far(array): array = _shown_here(array, abridge)
+    if is_on_device(array): array = _shown_here(array, abridge)
     shown = _ends(array) if abridge else array
     formatter = (ComplexFormatter if array.dtype.kind == 'c' else Formatter)(shown)
     return _nested(array, indent, abridge, formatter)

@@ -30,7 +30,7 @@ from pickle import UnpicklingError
 import numpy as np
 
 from .arrays import dtypes as _dtypes
-from .arrays.cupy_backend import fetch, is_far, library_of
+from .arrays.cupy_backend import fetch, is_on_device, library_of
 from .arrays.dtypes import FROM_NUMPY, dtype as Dtype
 from .arrays.numpy_backend import address, storage_of
 from .arrays.topics import take_topics
@@ -1151,7 +1151,7 @@ def cannot_save(x):
 # %% ../nbs/06_pt_files.ipynb #8e2fbed5
 def whole_of(owner):
     "The memory of an array, from its first to its last number, as one row of them."
-    host = fetch(owner) if is_far(owner) else owner
+    host = fetch(owner) if is_on_device(owner) else owner
     low, high = np.lib.array_utils.byte_bounds(host) if host.size else (0, 0)
     rows = (high - low) // host.itemsize
     return np.lib.stride_tricks.as_strided(host, (rows,), (host.itemsize,))

@@ -8,7 +8,7 @@ __all__ = ['fork_rng']
 # %% ../nbs/pytorch_names/05_random.ipynb #9ded39c1
 import contextlib
 
-from .arrays.cupy_backend import chance_states, restore_chance
+from .arrays.cupy_backend import restore_rng_states, rng_states
 from .arrays.random import default_generator
 from .tensor import index_of
 from .creation import get_rng_state, initial_seed, manual_seed, seed, set_rng_state
@@ -32,9 +32,9 @@ def fork_rng(
     if not enabled:
         yield
         return
-    states = chance_states()
+    states = rng_states()
     try:
         yield
     finally:
         kept = None if devices is None else {None, *map(index_of, devices)}
-        restore_chance({i: state for i, state in states.items() if kept is None or i in kept})
+        restore_rng_states({i: state for i, state in states.items() if kept is None or i in kept})

@@ -34,7 +34,7 @@ from .arrays.cudnn_backend import Settings
 from .arrays.cupy_backend import get_precision, set_precision
 from .arrays.dtypes import dtype, float32, float64, set_default_dtype
 from .creation import empty
-from .ops.crew import crew
+from .ops.thread_pool import thread_pool
 from .ops.kernels.products import LIBRARY
 from .tensor import DEFAULT, device as Device
 
@@ -139,12 +139,12 @@ def get_num_interop_threads():
 
 def get_num_threads():
     "The number of threads that an operation uses."
-    return crew.size
+    return thread_pool.size
 
 def set_num_threads(number):
     """Let operations use so many threads. (Linear algebra only where NumPy computes it with
     OpenBLAS.)
     """
     if number <= 0: raise RuntimeError('set_num_threads expects a positive integer')
-    crew.size = number
+    thread_pool.size = number
     if LIBRARY is not None: LIBRARY[1](number)

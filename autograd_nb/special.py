@@ -17,7 +17,7 @@ __all__ = ['erf', 'erfc', 'erfcx', 'erfinv', 'exp2', 'expm1', 'log1p', 'digamma'
 import numpy as np
 
 from . import functions as F
-from .arrays.cupy_backend import anywhere
+from .arrays.cupy_backend import device_agnostic
 from .arrays.dtypes import FROM_NUMPY, get_default_dtype
 from .forms import forms
 from autograd_nb.functions import (  # noqa: F401  (some only for users of torch.special)
@@ -174,7 +174,7 @@ def polynomial(name, start, step, doc):
     numbers k (`p`) and k-1 (`q`).
     """
 
-    @anywhere
+    @device_agnostic
     def function(input, n, *, out=None):
         if not isinstance(input, TensorBase) and not isinstance(n, TensorBase):
             raise combination_error(f'special_{name}', (input, n))

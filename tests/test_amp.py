@@ -459,7 +459,7 @@ def test_states_nest_and_end():
         t.set_autocast_enabled("cpu", False)
     from autograd_nb.graph.modes import LOCAL
 
-    assert not LOCAL.modes.special and not LOCAL.modes.counted
+    assert not LOCAL.modes.general and not LOCAL.modes.counted
 
 
 def test_other_threads_are_left_alone():

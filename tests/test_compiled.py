@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import autograd_nb as torch
 from autograd_nb.graph.op import REGISTRY
-from autograd_nb.ops import compiled, crew
+from autograd_nb.ops import compiled, thread_pool
 from autograd_nb.ops.kernels import compiler, convolution, pooling, products, rows
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("numba") is None, reason="numba is not installed")
@@ -21,7 +21,7 @@ QUICK = settings(max_examples=25, deadline=None)
 
 
 def quick(name, rule=None):
-    return REGISTRY[name].kernel if rule is None else compiled.BESIDE[name][rule]
+    return REGISTRY[name].kernel if rule is None else compiled.FAST_KERNELS[name][rule]
 
 
 def agree(a, b, rtol=2e-5, atol=2e-6):
@@ -43,8 +43,8 @@ def test_examples(k):
 
 @pytest.mark.parametrize("k", range(len(list(compiled.examples()))))
 def test_examples_shared_by_three(k, monkeypatch):
-    monkeypatch.setattr(compiled.crew, "size", 3)
-    monkeypatch.setattr(compiled.crew, "least", 0)
+    monkeypatch.setattr(compiled.thread_pool, "size", 3)
+    monkeypatch.setattr(compiled.thread_pool, "least", 0)
     name, rule, args, statics = list(compiled.examples())[k]
     for _ in range(3):      # helpers that sleep, and helpers that wait
         agree(quick(name, rule)(*args, **statics), compiled.definition(name, rule)(*args, **statics))
@@ -52,7 +52,7 @@ def test_examples_shared_by_three(k, monkeypatch):
 
 def test_every_function_beside_a_definition_has_an_example():
     covered = {(name, rule or "kernel") for name, rule, *_ in compiled.examples()}
-    assert covered == {(name, key) for name, functions in compiled.BESIDE.items() for key in functions}
+    assert covered == {(name, key) for name, functions in compiled.FAST_KERNELS.items() for key in functions}
 
 
 def test_stored_code_is_as_old_as_any_file_that_it_may_come_from():
@@ -68,7 +68,7 @@ def test_warm_up_compiles_all():
     assert compiled.warm_up()
     from numba.core.registry import CPUDispatcher
     loops = [v for v in vars(compiled.loops()).values() if isinstance(v, CPUDispatcher) and not v.targetoptions.get("inline") and type(v._cache).__name__ != "NullCache"]          # not the parts that only other loops call
-    assert len(loops) > 15 and all(v.signatures or compiled.loops().for_crew(v).signatures for v in loops)
+    assert len(loops) > 15 and all(v.signatures or compiled.loops().for_threads(v).signatures for v in loops)
 
 
 @pytest.mark.parametrize("kind, options, first", [("SGD", {}, 1), ("SGD", dict(momentum=.9), 2), ("Adam", {}, 1), ("AdamW", {}, 1)], ids=str)
@@ -315,7 +315,7 @@ def test_higher_order_and_transforms_use_the_rules():
 
 def test_threads_share_and_agree(monkeypatch):
     "Several threads at once: each is right, whether it was helped or not."
-    monkeypatch.setattr(compiled.crew, "size", 3)
+    monkeypatch.setattr(compiled.thread_pool, "size", 3)
     x = np.random.default_rng(0).standard_normal((512, 512), np.float32)
     expected, wrong = compiled.definition("softmax")(x, dim=1), []
 
@@ -348,7 +348,7 @@ def laid(a, how):
 @pytest.mark.parametrize("m, k, n", [(40, 7, 33), (33, 64, 100), (200, 50, 17), (1, 5, 64)])
 def test_shared_products(monkeypatch, m, k, n, size):
     "Each product several times, so that helpers are asleep at first and awake later."
-    monkeypatch.setattr(compiled.crew, "size", size)
+    monkeypatch.setattr(compiled.thread_pool, "size", size)
     draw = np.random.default_rng(0)
     x, y, bias = (draw.standard_normal(s, np.float32) for s in ((m, k), (k, n), n))
     expected, shared = x.astype("f8") @ y, 0
@@ -366,7 +366,7 @@ def test_shared_products(monkeypatch, m, k, n, size):
 @pytest.mark.skipif(not products.GEMM, reason="another matrix library")
 @pytest.mark.parametrize("size", [1, 3])
 def test_shared_stacks(monkeypatch, size):
-    monkeypatch.setattr(compiled.crew, "size", size)
+    monkeypatch.setattr(compiled.thread_pool, "size", size)
     draw = np.random.default_rng(0)
     x, y, wide = draw.standard_normal((7, 30, 40), np.float32), draw.standard_normal((7, 40, 20), np.float32), draw.standard_normal((7, 80, 40), np.float32)
     out = np.empty((7, 30, 20), np.float32)
@@ -378,7 +378,7 @@ def test_shared_stacks(monkeypatch, size):
 
 @pytest.mark.skipif(not products.GEMM, reason="another matrix library")
 def test_products_of_several_threads(monkeypatch):
-    monkeypatch.setattr(compiled.crew, "size", 3)
+    monkeypatch.setattr(compiled.thread_pool, "size", 3)
     monkeypatch.setattr(products, "LIBRARY", (lambda: 2, lambda n: None, products.GEMM))
     draw, wrong = np.random.default_rng(0), []
     pairs = [(draw.standard_normal((a, b), np.float32), draw.standard_normal((b, c), np.float32)) for a, b, c in ((200, 100, 300), (64, 64, 64), (70, 300, 90), (100, 200, 300))]
@@ -420,26 +420,26 @@ def test_a_loop_that_fails_in_a_helper(monkeypatch):
             raise MemoryError
         out[lo:hi] = 1
 
-    monkeypatch.setattr(compiled.crew, "size", 3)
+    monkeypatch.setattr(compiled.thread_pool, "size", 3)
     out = np.zeros(9)
     for first in (0, 1, 6):
         for _ in range(3):
             with pytest.raises(MemoryError, match="no memory for loop"):
-                compiled.crew.run(loop, 9, crew.SHARED, first, out)
-    compiled.crew.run(loop, 9, crew.SHARED, 9, out)
+                compiled.thread_pool.run(loop, 9, thread_pool.SHARED, first, out)
+    compiled.thread_pool.run(loop, 9, thread_pool.SHARED, 9, out)
     assert out.all()
 
 
 def test_errors_of_helpers_arrive(monkeypatch):
-    monkeypatch.setattr(compiled.crew, "size", 2)
+    monkeypatch.setattr(compiled.thread_pool, "size", 2)
 
     def loop(lo, hi):
         if lo:
             raise ValueError("from a helper")
 
     with pytest.raises(ValueError, match="from a helper"):
-        compiled.crew.run(loop, 10, crew.WAKING)
-    compiled.crew.run(lambda lo, hi: None, 10, crew.WAKING)
+        compiled.thread_pool.run(loop, 10, thread_pool.WAKING)
+    compiled.thread_pool.run(lambda lo, hi: None, 10, thread_pool.WAKING)
 
 
 def test_nothing_is_imported_before_it_is_needed():

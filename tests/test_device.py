@@ -66,7 +66,7 @@ def stand_in():
     yield strict
     use(None, False, 0)
     backend._found[:] = found
-    assert "device" not in SWITCH.odd
+    assert "device" not in SWITCH.guards
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ def test_stand_in_refuses_what_cupy_refuses(device):
 
 def test_a_silent_copy_would_be_noticed(device):
     "A kernel that goes over the host fails the matrix below: here is one."
-    kernel = backend.twin(lambda x: np.asarray(x))
+    kernel = backend.rebind_to_device(lambda x: np.asarray(x))
     assert kernel(np.ones(2)).__class__ is np.ndarray  # a function of this file is not translated
     with pytest.raises(TypeError, match="Implicit conversion"):
         kernel(strict.library.asarray([1.0]))

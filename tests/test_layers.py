@@ -299,7 +299,7 @@ def device():
     backend.use(strict.library, fused=False)
     try:
         (torch.ones(3, device="cuda", requires_grad=True) * 2).sum().backward()
-        assert "device" in SWITCH.odd
+        assert "device" in SWITCH.guards
         settle()
         assert SWITCH.plain and not LAYERS.plugged["device"].on  # though the device is there
     finally:
@@ -316,7 +316,7 @@ EVERY_DAY = ["x * y", "x + 1", "a * b", "-x", "x.sum()", "a.exp()", "x.view(3, 1
 def state():
     "Everything that makes an operation or a pass look closer."
     return {
-        "plain": SWITCH.plain, "busy": SWITCH.busy, "odd": set(SWITCH.odd), "anomaly": SWITCH.anomaly, "special": LOCAL.modes.special,
+        "plain": SWITCH.plain, "busy": SWITCH.busy, "guards": set(SWITCH.guards), "anomaly": SWITCH.anomaly, "general": LOCAL.modes.general,
         "at work": [layer.name for layer in LAYERS.ordered() if layer.on], "bare": LOCAL.modes.stack().bare,
     }
 
@@ -378,7 +378,7 @@ def test_what_is_alive_is_seen(kind):
     gc.collect()
     for _ in range(40): torch.ones(2) * 3
     torch.ones(2, requires_grad=True).sum().backward()
-    assert SWITCH.odd and x.new_full((300,), 1).sum().item() == 300
+    assert SWITCH.guards and x.new_full((300,), 1).sum().item() == 300
     x = x.repeat(100).fill_(1)
     assert x.sum().item() == 300 and x.exp().dtype == torch.bfloat16
 

@@ -16,7 +16,7 @@ from autograd_nb.layers.observers import observe
 @pytest.fixture(autouse=True)
 def modes_are_left_as_found():
     yield
-    assert torch.is_grad_enabled() and not torch.is_inference_mode_enabled() and not LOCAL.modes.special
+    assert torch.is_grad_enabled() and not torch.is_inference_mode_enabled() and not LOCAL.modes.general
 
 
 # Context managers and decorators ---------------------------------------------------------------------------------

@@ -175,8 +175,8 @@ def test_compiled_by_and_by_and_by_several_threads(monkeypatch):
     for _ in range(compiler.ONCE + 1): kernel([x], [first], kernel.values(e.constants))
     assert compiler.workshop.wait(120)
     assert all(loop.state == "ready" for loop in kernel.loops.values())
-    monkeypatch.setattr(compiled.crew, "size", 3)
-    monkeypatch.setattr(compiled.crew, "least", 0)
+    monkeypatch.setattr(compiled.thread_pool, "size", 3)
+    monkeypatch.setattr(compiled.thread_pool, "least", 0)
     second = np.empty_like(x)
     x.flags.writeable = False
     kernel([x], [second], kernel.values(e.constants))

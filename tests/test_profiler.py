@@ -436,8 +436,8 @@ def test_nothing_listens_after_the_end():
     from autograd_nb.graph.modes import LOCAL, SWITCH
     busy = SWITCH.busy
     with profile():
-        assert LOCAL.modes.special and not SWITCH.plain
-    assert LOCAL.modes.profiler is None and not LOCAL.modes.special and SWITCH.busy == busy
+        assert LOCAL.modes.general and not SWITCH.plain
+    assert LOCAL.modes.profiler is None and not LOCAL.modes.general and SWITCH.busy == busy
 
 
 def test_other_modes_work_inside():

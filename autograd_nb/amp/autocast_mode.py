@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from ..arrays.cupy_backend import is_far
+from ..arrays.cupy_backend import is_on_device
 from ..arrays.dtypes import bfloat16, float16, float32, float64
 from ..graph.modes import LAYERS, LOCAL, Layer
 from ..graph.node import AccumulateGrad, TensorBase
@@ -113,7 +113,7 @@ class _State(threading.local):
 
 _STATE = _State()
 
-def _device_of(t): return 'cuda' if is_far(t._array) else 'cpu'
+def _device_of(t): return 'cuda' if is_on_device(t._array) else 'cpu'
 
 def _eligible(t, device, state):
     return (
@@ -133,10 +133,10 @@ def _to(t, dtype, state):
         and t._meta is None
     )
     if keeps:
-        found = state.cache.get((id(t), dtype, LOCAL.modes.quiet))
+        found = state.cache.get((id(t), dtype, LOCAL.modes.no_record))
         if found is not None: return found[1]
     out = REGISTRY['to'](t, dtype=dtype.numpy)
-    if keeps: state.cache[id(t), dtype, LOCAL.modes.quiet] = t, out
+    if keeps: state.cache[id(t), dtype, LOCAL.modes.no_record] = t, out
     return out
 
 # %% ../../nbs/amp/01_autocast.ipynb #e5f55256

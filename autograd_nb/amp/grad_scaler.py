@@ -15,7 +15,7 @@ from enum import Enum
 import numpy as np
 
 from .. import cuda
-from ..arrays.cupy_backend import home_of, is_far, there, transfer
+from ..arrays.cupy_backend import device_xp, is_on_device, on_device_of, transfer
 from ..arrays.dtypes import float16, float32, int32
 from ..creation import full
 from ..layers.replay import replayed_as_call
@@ -80,9 +80,9 @@ class Unscaling:
                 grads.append(p.grad._array)
         found = None  # on a device: asked once, at the end
         for g in grads:
-            if is_far(g):
-                with home_of(g):
-                    bad = (~there.isfinite(g)).any()
+            if is_on_device(g):
+                with on_device_of(g):
+                    bad = (~device_xp.isfinite(g)).any()
                     if found is not None: bad |= transfer(found, g.device.id)
                     found = bad
                     if factor != 1.0: g *= g.dtype.type(factor)

@@ -8,7 +8,9 @@ __all__ = ['add_into', 'ones_beside', 'zeros_beside', 'together']
 # %% ../../nbs/arrays/07_anywhere.ipynb #7daf5c2f
 import numpy as np
 
-from .cupy_backend import Device, copied, home_of, is_far, library_of, on
+from autograd_nb.arrays.cupy_backend import (
+    Device, copied, is_on_device, library_of, on, on_device_of
+)
 from .numpy_backend import is_array
 
 # %% ../../nbs/arrays/07_anywhere.ipynb #ffa0c93c
@@ -17,12 +19,12 @@ def add_into(held, g):
     if Device.count < 2:
         held += g
     else:
-        with home_of(held): held += g
+        with on_device_of(held): held += g
     return held
 
 def ones_beside(array):
     "Ones of the shape and dtype of `array`, where it lives."
-    if not is_far(array): return np.ones(array.shape, array.dtype)
+    if not is_on_device(array): return np.ones(array.shape, array.dtype)
     with on(array.device.id): return library_of(array).ones(array.shape, array.dtype)
 
 def zeros_beside(array, shape, dtype=None):
@@ -33,7 +35,7 @@ def zeros_beside(array, shape, dtype=None):
 
 def together(a, b):
     "Whether two arrays both live on the host, or both on devices."
-    return is_far(a) == is_far(b) or not (is_array(a) and is_array(b))
+    return is_on_device(a) == is_on_device(b) or not (is_array(a) and is_array(b))
 
 # %% ../../nbs/arrays/07_anywhere.ipynb #4d04cc0c
 __all__ = ['add_into', 'copied', 'ones_beside', 'together', 'zeros_beside']

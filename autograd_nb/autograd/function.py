@@ -618,7 +618,7 @@ def wire(ctx, args, output):
     to be saved. Returns them as `apply` does.
     """
     modes = LOCAL.modes
-    recording = not modes.quiet and any(e is not None for e in ctx.inputs)
+    recording = not modes.no_record and any(e is not None for e in ctx.inputs)
     outputs = output if isinstance(output, tuple) else (output,)
     inputs = {id(a) for a in args if isinstance(a, TensorBase)}
     dirty = _marked(ctx, 'dirty_tensors', _NO_DIRTY)
@@ -689,7 +689,7 @@ def _note_writes(ctx, outputs, inputs, dirty, fixed, recording):
     for o in written:
         JOURNAL.bump(o._array, name, None if o._meta is None else o._meta.version)
     for o in written:
-        if not LOCAL.modes.quiet and id(o) not in fixed:
+        if not LOCAL.modes.no_record and id(o) not in fixed:
             refuse_write(o, o.requires_grad, name, 'has been')
         if recording and id(o) not in inputs:
             warnings.warn(
@@ -730,8 +730,8 @@ def _input_returned(ctx, o, written, differentiable, recording):
     ):
         raise RuntimeError(_AS_IS)
     if written and not recording:
-        return o.detach() if LOCAL.modes.quiet and o.requires_grad else o
-    return _alias(o, differentiable or not recording and not LOCAL.modes.quiet)
+        return o.detach() if LOCAL.modes.no_record and o.requires_grad else o
+    return _alias(o, differentiable or not recording and not LOCAL.modes.no_record)
 
 def _alias(x, view):
     "A new tensor that shares the memory of `x`, as a view of it or not."

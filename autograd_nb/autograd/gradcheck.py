@@ -13,7 +13,7 @@ import warnings
 from collections import namedtuple
 import numpy as np
 
-from ..arrays.cupy_backend import beside, fetch, is_far
+from ..arrays.cupy_backend import fetch, is_on_device, to_device_of
 from ..arrays.dtypes import FROM_NUMPY, float64
 from .forward_ad import dual_level, make_dual, unpack_dual
 from .function import Function
@@ -42,7 +42,7 @@ def _numbers(outputs):
     ]
 
 # numbers are compared on the host, wherever they were computed
-def _here(t): return fetch(t._array) if is_far(t._array) else t._array
+def _here(t): return fetch(t._array) if is_on_device(t._array) else t._array
 
 # copies: an output may share the memory that is nudged
 def _values(function, inputs):
@@ -53,7 +53,7 @@ def _slopes(function, inputs, array, step, eps, where=''):
     """The change of each output per `eps` when `array`, the memory of an input, moves by `step` (an
     array of its shape); `where`: its position in words.
     """
-    home, step = array.copy(), beside(step, array)
+    home, step = array.copy(), to_device_of(step, array)
     try:
         array[...] = home + step
         plus = _values(function, inputs)
@@ -155,7 +155,7 @@ def _backward_passes(output, wanted, starts, nondet_tol, check_grad_dtypes):
 def _start(output, position):
     s = np.zeros(output._array.shape, output._array.dtype)
     s[position] = 1
-    return tensor_like(beside(s, output._array))
+    return tensor_like(to_device_of(s, output._array))
 
 # %% ../../nbs/autograd/04_gradcheck.ipynb #0a5e98b6
 def analytical_jacobians(output, wanted, nondet_tol=0.0, check_grad_dtypes=False):
@@ -196,7 +196,8 @@ def _outputs_along(function, inputs, tangents):
                     x.detach()
                     if t is None
                     else make_dual(
-                        x.detach(), tensor_like(beside(np.asarray(t, x._array.dtype), x._array))
+                        x.detach(),
+                        tensor_like(to_device_of(np.asarray(t, x._array.dtype), x._array)),
                     )
                 )
         return [unpack_dual(o) for o in _numbers(function(*moved))]
@@ -548,7 +549,7 @@ def _products_backward(inputs, outputs, along, nondet_tol, check_grad_dtypes):
     u, v = _directions(rng, xs), _directions(rng, outputs)
     imaginary = [_directions(rng, [x])[0] if x.is_complex() else None for x in xs]
     for o, y in enumerate(outputs):
-        start = tensor_like(beside(v[o].astype(y._array.dtype), y._array))
+        start = tensor_like(to_device_of(v[o].astype(y._array.dtype), y._array))
         (claims,) = _backward_passes(y, xs, [start], nondet_tol, check_grad_dtypes)
         for j, (i, g) in enumerate(zip(wanted, claims)):
             g = np.zeros(u[j].shape) if g is None else _here(g)

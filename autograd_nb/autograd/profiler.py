@@ -276,7 +276,7 @@ class _Told:
 take_topics(Recorder, (_Spans, _Shapes, _Watched, _WatchedTensors, _Told))
 
 # %% ../../nbs/autograd/07_profiler.ipynb #a11ce010
-add_field('profiler', special=True)  # what times operations and nodes
+add_field('profiler', general=True)  # what times operations and nodes
 
 class Profiled(Layer):
     "Has the profiler of the thread time each operation."

@@ -185,7 +185,7 @@ class Captured:
     def __call__(self, *args, **kwargs):
         modes = LOCAL.modes
         # somebody watches
-        if modes.special or modes.transforms or SWITCH.anomaly or modes.tape is not None:
+        if modes.general or modes.transforms or SWITCH.anomaly or modes.tape is not None:
             return self.step(*args, **kwargs)
         key, tensors = key_of(args, kwargs)
         try: known = self.known.get(key)

@@ -44,7 +44,8 @@ class Chain:
         "Compute `outs` from `inputs`, all given as arrays."
         given, outs = self.flat(arrays)
         numbers = self.size * len(self.lines) // 4
-        compiled.crew.run(self.blocks, -(-self.size // BLOCK), numbers, self.constants, given, outs)
+        blocks = -(-self.size // BLOCK)
+        compiled.thread_pool.run(self.blocks, blocks, numbers, self.constants, given, outs)
 
     def flat(self, arrays):
         "Inputs and outputs as the loop takes them."
@@ -90,7 +91,7 @@ class Loop(Chain):
 
     def alone(self):
         "The compiled loop, if there is too little to do to share it among threads; else None."
-        if self.size * len(self.lines) < compiled.crew.least: return self.loop.make()
+        if self.size * len(self.lines) < compiled.thread_pool.least: return self.loop.make()
         self.loop.order()
         return None
 

@@ -181,7 +181,7 @@ class Compiled:
     def __call__(self, *args, **kwargs):
         modes = LOCAL.modes
         if (
-            modes.special
+            modes.general
             or modes.transforms
             or modes.dispatching
             or modes.tape is not None

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from types import FunctionType
 import numpy as np
 
-from ..arrays.cupy_backend import chance_states, is_far, restore_chance
+from ..arrays.cupy_backend import is_on_device, restore_rng_states, rng_states
 from ..arrays.numpy_backend import is_array, storage_of
 from ..graph.apply import computed
 from ..graph.modes import LOCAL
@@ -42,7 +42,7 @@ class Operations:
 
     def operand(self, a, t):
         "An operation is given the array `a`, made of its argument `t`."
-        if is_far(a):
+        if is_on_device(a):
             self.refuse(
                 'the step computes on a GPU',
                 'leave it as it is: only steps on the CPU can be captured so far',
@@ -302,7 +302,7 @@ class Again:
     def chance(self):
         "The name of where the random numbers stand."
         return self.call_line(
-            [None], chance_states, [], kind='one', note='random numbers from here'
+            [None], rng_states, [], kind='one', note='random numbers from here'
         )
 
     @contextmanager
@@ -310,14 +310,16 @@ class Again:
         "Inside, the random numbers are those from there on, unless none are drawn."
         lines = self.program.lines
         after = self.chance()
-        self.call_line([], restore_chance, [name], note='the same random numbers', kind='effect')
+        self.call_line(
+            [], restore_rng_states, [name], note='the same random numbers', kind='effect'
+        )
         mark = len(lines)
         try:
             yield
         finally:
             if any(l.kind in ('effect', 'tensor') for l in lines[mark:]):
                 self.call_line(
-                    [], restore_chance, [after], note='random numbers go on', kind='effect'
+                    [], restore_rng_states, [after], note='random numbers go on', kind='effect'
                 )
             else:
                 del lines[mark - 1]

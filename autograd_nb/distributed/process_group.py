@@ -16,7 +16,7 @@ import time
 
 import numpy as np
 
-from ..arrays.cupy_backend import home_of, is_far
+from ..arrays.cupy_backend import is_on_device, on_device_of
 from ..arrays.dtypes import FROM_NUMPY
 from ..arrays.topics import take_topics
 from .mpi import Transport
@@ -342,7 +342,7 @@ class _Ways:
 
     def on(self, array):
         "The way for numbers that are where `array` is."
-        if is_far(array) and 'nccl' in self.backend: return self.nccl()
+        if is_on_device(array) and 'nccl' in self.backend: return self.nccl()
         return self.transport
 
     def nccl(self):
@@ -418,7 +418,7 @@ def flat(tensor, way, read=True):
     that is possible.
     """
     a = tensor._array
-    if is_far(a) and way.device == 'cpu':
+    if is_on_device(a) and way.device == 'cpu':
         return a.get().reshape(-1) if read else np.empty(a.size, a.dtype)
     if a.flags.c_contiguous: return a.reshape(-1)
     from autograd_nb.arrays.cupy_backend import library_of
@@ -432,17 +432,17 @@ def put(tensor, numbers):
     a = tensor._array
     if a.flags.c_contiguous and a.__class__ is numbers.__class__ and _memory(a) == _memory(numbers):
         return
-    if is_far(a):
-        with home_of(a): a[...] = _near(numbers, a).reshape(a.shape)
+    if is_on_device(a):
+        with on_device_of(a): a[...] = _near(numbers, a).reshape(a.shape)
     else:
         a[...] = numbers.reshape(a.shape)
 
 def _near(numbers, like):
     from autograd_nb.arrays.cupy_backend import library_of
 
-    return numbers if is_far(numbers) else library_of(like).asarray(numbers)
+    return numbers if is_on_device(numbers) else library_of(like).asarray(numbers)
 
-def _memory(a): return a.data.ptr if is_far(a) else a.__array_interface__['data'][0]
+def _memory(a): return a.data.ptr if is_on_device(a) else a.__array_interface__['data'][0]
 
 def written(tensors, name):
     """Note that the tensors are about to be overwritten: nodes that have saved them must not use

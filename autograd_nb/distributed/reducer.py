@@ -11,7 +11,7 @@ import weakref
 
 import numpy as np
 
-from ..arrays.cupy_backend import home_of, is_far, library_of
+from ..arrays.cupy_backend import is_on_device, library_of, on_device_of
 from ..arrays.topics import take_topics
 from .process_group import ReduceOp, written
 from ..futures import Future
@@ -29,7 +29,7 @@ def assign(params, order, capacity):
     buckets, open_ones, limits = [], {}, {}
     for i in order:
         a = params[i]._array
-        key = a.dtype, a.device.id if is_far(a) else None
+        key = a.dtype, a.device.id if is_on_device(a) else None
         held, size = open_ones.setdefault(key, ([], 0))
         held.append(i)
         size += a.nbytes
@@ -50,7 +50,7 @@ class Bucket:
             params[indices[0]]._array,
             np.cumsum([params[i]._array.size for i in indices]).tolist(),
         )
-        with home_of(first):
+        with on_device_of(first):
             self.memory = library_of(first).zeros(ends[-1], first.dtype)
         self.views = [
             self.memory[a:b].reshape(params[i]._array.shape)
@@ -220,7 +220,7 @@ def _mark(self, i):
 def _copy_in(self, bucket, place, i):
     "Put the gradient of parameter `i`, divided by the number of processes, into its bucket."
     view, held = bucket.views[place], self.params[i]._node.grad
-    with home_of(view):
+    with on_device_of(view):
         if held is None:
             view[...] = 0
         else:
@@ -238,7 +238,7 @@ def divide(g, n, out):
         library_of(g).multiply(g, g.real.dtype.type(1 / n), out=out)
 
 def same_memory(a, b):
-    if is_far(a): return a.data.ptr == b.data.ptr
+    if is_on_device(a): return a.data.ptr == b.data.ptr
     return (
         a.__array_interface__['data'][0] == b.__array_interface__['data'][0]
         and a.strides == b.strides
@@ -294,7 +294,7 @@ def _take(bucket, value):
     value = value[0] if isinstance(value, (list, tuple)) else value
     array = value._array.reshape(-1)
     if not same_memory(array, bucket.memory):
-        with home_of(bucket.memory):
+        with on_device_of(bucket.memory):
             bucket.memory[...] = array.astype(bucket.memory.dtype)
 
 def _copy_out(self, view, param):
@@ -307,7 +307,7 @@ def _copy_out(self, view, param):
         node.grad = view.copy()
     else:
         if isinstance(held, TensorBase): written([held], 'copy')
-        with home_of(array): array[...] = view
+        with on_device_of(array): array[...] = view
 
 Reducer.arrived, Reducer.mark, Reducer.copy_in, Reducer.send, Reducer.send_used = (
     _arrived,

@@ -41,7 +41,7 @@ class Constraint:
         if (
             not self.on_arrays
             or array.__class__ is not np.ndarray
-            or LOCAL.modes.special
+            or LOCAL.modes.general
             or any(isinstance(b, TensorBase) for b in self.__dict__.values())
         ):
             return bool(self.check(value).all())

@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from ..arrays.dtypes import finfo
-from ..arrays.cupy_backend import chance_of
+from ..arrays.cupy_backend import generator_for
 from ..arrays.random import gamma
 from ..arrays.topics import take_topics
 from ..autograd.function import Function
@@ -42,7 +42,7 @@ class StandardGamma(Function):
     def forward(ctx, a):
         z = tensor_like(
             np.maximum(
-                gamma(a._array, chance_of(a._array)).astype(a._array.dtype), finfo(a.dtype).tiny
+                gamma(a._array, generator_for(a._array)).astype(a._array.dtype), finfo(a.dtype).tiny
             )
         )
         ctx.save_for_backward(a, z)
@@ -97,7 +97,8 @@ class _Dirichlet(Function):
     @staticmethod
     def forward(ctx, a):
         f = finfo(a.dtype)
-        parts = np.maximum(gamma(a._array.astype('f8'), chance_of(a._array)), np.finfo('f8').tiny)
+        parts = gamma(a._array.astype('f8'), generator_for(a._array))
+        parts = np.maximum(parts, np.finfo('f8').tiny)
         x = (parts / parts.sum(-1, keepdims=True)).astype(a._array.dtype)
         x = tensor_like(x.clip(f.tiny, np.nextafter(x.dtype.type(1), x.dtype.type(0))))
         ctx.save_for_backward(a, x)

@@ -10,7 +10,7 @@ __all__ = ['Trace', 'vjp', 'grad_and_value', 'grad', 'jvp', 'linearize', 'jacrev
 import functools
 import numpy as np
 
-from ..arrays.cupy_backend import is_far, library_of, on
+from ..arrays.cupy_backend import is_on_device, library_of, on
 from ..arrays.numpy_backend import is_array
 from ..arrays.topics import take_topics
 from ..functions import movedim, reshape, stack
@@ -32,7 +32,7 @@ def _zeros(x):
     return (
         tensor_like(np.zeros(array.shape, array.dtype, like=array))
         if is_array(array)
-        else REGISTRY['nought'].call(x.detach())
+        else REGISTRY['zero'].call(x.detach())
     )
 
 def _foreign(edges, own):
@@ -141,7 +141,7 @@ class _Pulling:
     def ones(self):
         "The gradient of the first output, a single number, by itself; where it lives."
         array = self.outs[0]._array
-        with on(array.device.id if is_far(array) else None):
+        with on(array.device.id if is_on_device(array) else None):
             return tensor_like(library_of(array).ones((), array.dtype))
 
     def _mine(self, x):

@@ -73,7 +73,7 @@ def plainly(call):
     call.outputs = [r if isinstance(r, TensorBase) else tensor_like(r) for r in found]
     call.results = [o._array for o in call.outputs]
     if op.view: op.show(call.args[0], call.outputs)
-    if not LOCAL.modes.quiet: call.node = make_node(call)
+    if not LOCAL.modes.no_record: call.node = make_node(call)
     for recorded in call.stack.recorded: recorded(call)
     return call.outputs[0] if op.outputs == 1 else tuple(call.outputs)
 

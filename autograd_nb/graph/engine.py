@@ -22,8 +22,8 @@ from .op import REGISTRY
 from .roots import edges_of, root_gradients
 
 # %% ../../nbs/graph/07_engine.ipynb #7283fe36
-def accumulate(leaf, g, extra=0, since=None):
-    """Add the gradient `g` (array or tensor) to `leaf.grad`. `extra`: references to `g` that the
+def accumulate(leaf, g, references=0, since=None):
+    """Add the gradient `g` (array or tensor) to `leaf.grad`. `references`: references to `g` that the
     caller holds besides the argument. `since`: a write into `leaf.grad` that was noted after this
     time need not be noted again.
     """
@@ -34,7 +34,7 @@ def accumulate(leaf, g, extra=0, since=None):
         held = leaf.grad
         if held is None:
             if not bare: leaf.grad = REGISTRY['copied'](tensor_like(g._array), g)
-            else: leaf.grad = g if owns_alone(g, extra + 1) else copied(g)
+            else: leaf.grad = g if owns_alone(g, references + 1) else copied(g)
         elif held.__class__ is ndarray and g.__class__ is ndarray:
             add(held, g, held)
         elif is_array(held) and bare:
@@ -255,7 +255,7 @@ def walk_nodes(task):
     plan, leaves = task.plan, NO_LEAVES if task.plan is None else Leaves(task)
     began = None if task.close or plan else next_sequence_number()
 
-    def deliver(edge, g, extra):
+    def deliver(edge, g, references):
         seq = edge.seq
         if seq > 0:
             held = waiting.get(seq)
@@ -275,7 +275,7 @@ def walk_nodes(task):
         elif plan is not None:
             leaves.collect(edge, g)
         elif g is not None:
-            task.accumulate(edge, g, extra, began)
+            task.accumulate(edge, g, references, began)
 
     one = task.simple and len(task.starts) == 1 and task.starts[0][0].seq > 0
     n, g = task.starts[0] if one else (None, None)
@@ -301,7 +301,7 @@ def visit(task, n, g, heap, waiting, leaves, deliver):
     "The loop of a pass, from the node `n` with the gradient `g`, or from what waits in the heap."
     plan, keep, bare, simple = task.plan, task.keep, task.bare, task.simple
     whole = plan.whole if plan is not None and not task.close else ()
-    writes, ready, (extra_one, extra_many) = LAYERS.writes, leaves.ready, HELD
+    writes, ready, (held_one, held_many) = LAYERS.writes, leaves.ready, HELD
     if n is None: yield from started(task, deliver, leaves)
     try:
         while n is not None or heap:
@@ -323,18 +323,18 @@ def visit(task, n, g, heap, waiting, leaves, deliver):
             if r.__class__ is tuple:
                 for i, edge in enumerate(edges):
                     if edge is None: continue
-                    if r[i] is None or edge.seq < 0: deliver(edge, r[i], extra_many)
+                    if r[i] is None or edge.seq < 0: deliver(edge, r[i], held_many)
                     else:
-                        if last is not None: deliver(edges[last], r[last], extra_many)
+                        if last is not None: deliver(edges[last], r[last], held_many)
                         last = i
                 if last is not None: edges, g = edges[last], r[last]
-            elif r is None or edges.seq < 0: deliver(edges, r, extra_one)
+            elif r is None or edges.seq < 0: deliver(edges, r, held_one)
             else: last, g = 0, r
             del r
             if ready: yield from leaves.finish()
             n = None if last is None else edges
             if n is not None and heap and n.seq <= -heap[0]:  # not yet complete, or not yet next
-                deliver(n, g, extra_one)
+                deliver(n, g, held_one)
                 n = None
     except Exception as error:
         error = failed(task, n, error)

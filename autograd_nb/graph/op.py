@@ -184,7 +184,7 @@ class Applied(Definition):
     def show(self, base, outputs):
         "Tell the results of a view what they are views of."
         if self.outputs == 1: outputs[0]._meta = BOUND['view_meta'](base, outputs[0])
-        else: BOUND['view_metas'](base, outputs, not LOCAL.modes.quiet)
+        else: BOUND['view_metas'](base, outputs, not LOCAL.modes.no_record)
 
     def record(self, args, operands, results, outputs, specs, statics):
         """Make the node of an application that has been computed elsewhere, and give it to

@@ -53,7 +53,7 @@ class Host:
 
     def fast(self, rule): return rule.fast_rule or rule.function
 
-    def sent(self, value): return value
+    def static(self, value): return value
 
     def around(self, run): return run
 
@@ -70,7 +70,7 @@ def interpreted(op, name, positions, flavour):
     saved, facts = kept_by(rules)
 
     def evaluated(n, g, values):
-        values.update({s: flavour.sent(getattr(n, s)) for s in facts})
+        values.update({s: flavour.static(getattr(n, s)) for s in facts})
         found = []
         for rule in rules:
             given = [values[p] for p in rule.positional]

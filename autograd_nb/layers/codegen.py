@@ -64,13 +64,13 @@ RECORDING = '''
 users                 |    if out is not None: return into(out, me({given}))
 package               |    if {bare}: return kernel({given})
                       |    {operands}
-                      |    if SWITCH.plain: quiet = {unrecorded}; meta = None
+                      |    if SWITCH.plain: no_record = {unrecorded}; meta = None
                       |    else:
                       |        m = LOCAL.modes
-                      |        if m.special or SWITCH.odd and ({guards}): {general}
-                      |        quiet = m.quiet or {unrecorded}; meta = m.meta
-floating              |    if quiet and a0.dtype is not f4 and a0.dtype is not f8: {general}
-measured              |    s0 = quiet or a0.shape
+                      |        if m.general or SWITCH.guards and ({guards}): {general}
+                      |        no_record = m.no_record or {unrecorded}; meta = m.meta
+floating              |    if no_record and a0.dtype is not f4 and a0.dtype is not f8: {general}
+measured              |    s0 = no_record or a0.shape
 arrays_out            |    try: d = kernel({arrays}) if s0 else kernel({arrays}, out=...)
 not arrays_out        |    try: d = kernel({arrays})
                       |    except Exception as error: explain(error, op, {passed}, dict({options}))
@@ -85,8 +85,8 @@ several               |    os = []
 several               |    for d in ds:
 several               |        o = new_tensor(Tensor); o._array = d; o._node = None; os.append(o)
 several and not view  |        o._meta = meta
-several and view      |    view_metas({first}, os, SWITCH.plain or not m.quiet)
-differentiable        |    if quiet:
+several and view      |    view_metas({first}, os, SWITCH.plain or not m.no_record)
+differentiable        |    if no_record:
 arrays_out            |        if d.__class__ is not ndarray: o._array = asarray(d)
 one and not view      |    {inner}o._node = None
                       |    {inner}return {result}
@@ -347,17 +347,17 @@ scalars|    if not n.shape: g = g[()]; {scalars}
 '''
 
 # %% ../../nbs/layers/00_codegen.ipynb #4408b979
-def running_source(op, positions, there=False):
+def running_source(op, positions, on_device=False):
     """Source of `run` and `run_graph` for a node that differentiates the inputs at `positions`; its
-    arrays are on a device if `there`.
+    arrays are on a device if `on_device`.
     """
     rules = [op.rules[i] for i in positions]
     saved, options = kept_by(rules)
-    sent = unique_statics(rules) if there else ()
-    read = [f'{s} = there(n.{s})' if s in sent else f'{s} = n.{s}' for s in options]
+    moved = unique_statics(rules) if on_device else ()
+    read = [f'{s} = to_device(n.{s})' if s in moved else f'{s} = n.{s}' for s in options]
     freed = saved + tuple(s for s in options if s in op.held)
     found = [f'r{k}' for k in range(len(rules))]
-    fused = op.fused_rule is not None and not there and 1 < len(rules) == len(op.rules)
+    fused = op.fused_rule is not None and not on_device and 1 < len(rules) == len(op.rules)
     given = ', '.join(f'{s}={s}' for s in saved + options)
     return '\n'.join(
         fill(
@@ -480,7 +480,9 @@ def growing(op, direct):
 
 # %% ../../nbs/layers/00_codegen.ipynb #6b695591
 # what the generated code calls its own
-RESERVED = set('n d o f g c m me op quiet meta input_specs out v i ds os many xs arrays'.split())
+RESERVED = set(
+    'n d o f g c m me op no_record meta input_specs out v i ds os many xs arrays'.split()
+)
 RESERVED |= {f'{v}{i}' for v in 'aers' for i in range(4)}
 
 def write_out(op):

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['FUSED', 'FUSED_RULES', 'FINDERS', 'DEVICE', 'DeviceOp', 'device_op', 'fused_kernel', 'device_kernel', 'first_of',
-           'kernel_of', 'is_on_device', 'device_number', 'device_rule', 'rule_of', 'DeviceFlavour',
+           'kernel_of', 'any_on_device', 'device_number', 'device_rule', 'rule_of', 'DeviceFlavour',
            'compiled_on_device', 'device_of', 'on_one_device', 'in_place', 'OnDevice', 'is_bare_on_device', 'elsewhere',
            'changed', 'tangent_of', 'batched']
 
@@ -12,7 +12,7 @@ __all__ = ['FUSED', 'FUSED_RULES', 'FINDERS', 'DEVICE', 'DeviceOp', 'device_op',
 from numpy import generic, ndarray
 
 from autograd_nb.arrays.cupy_backend import (
-    Device, device_array, hosted, is_far, on, sent, there, twin
+    Device, cpu_fallback, device_array, device_xp, is_on_device, on, rebind_to_device, to_device
 )
 from ..graph.apply import FLAVOUR_OF_ARRAY, Call, plainly, unbroadcast
 from ..graph.errors import mixed_devices_error
@@ -63,7 +63,7 @@ def device_op(op):
     if found is None: found = op.on_device = DeviceOp(op)
     return found
 
-Op.__twin__ = device_op
+Op.__on_device__ = device_op
 
 # %% ../../nbs/layers/14_device.ipynb #5da4ecd6
 # name of an operation -> function in the kernel's place; (name, input) -> in a rule's place
@@ -81,14 +81,14 @@ def device_kernel(op):
     """The kernel of `op` for a device's arrays: a fused one where there is one, else the twin of
     its own. Static arrays are sent along.
     """
-    if op.on_host: return hosted(op.definition)
-    plain, fused = twin(op.definition), fused_kernel(op)
+    if op.on_host: return cpu_fallback(op.definition)
+    plain, fused = rebind_to_device(op.definition), fused_kernel(op)
     plain = getattr(plain, 'ufunc', plain)
     if fused is not None: return first_of(fused, plain)
     if not op.statics: return plain
 
     def kernel(*arrays, **statics):
-        return plain(*arrays, **{k: sent(v) for k, v in statics.items()})
+        return plain(*arrays, **{k: to_device(v) for k, v in statics.items()})
 
     return kernel
 
@@ -103,9 +103,9 @@ def first_of(fused, plain):
 
 def kernel_of(op, arrays):
     "The kernel of `op` for these arrays and numbers."
-    return device_op(op).kernel if is_on_device(arrays) else op.kernel
+    return device_op(op).kernel if any_on_device(arrays) else op.kernel
 
-def is_on_device(arrays):
+def any_on_device(arrays):
     return Device.array is not None and any([a.__class__ is Device.array for a in arrays])
 
 def device_number(r):
@@ -116,18 +116,18 @@ def device_number(r):
 def device_rule(rule):
     "A rule for a device's arrays."
     plain, fused = (
-        twin(rule.function),
+        rebind_to_device(rule.function),
         (FUSED_RULES.get((rule.op.name, rule.name)) if Device.fused else None),
     )
     return plain if fused is None else first_of(fused, plain)
 
-def rule_of(rule, there):
-    "The rule's function for values on the host or, if `there`, on a device."
-    if not there: return rule.function
+def rule_of(rule, on_device):
+    "The rule's function for values on the host or, if `on_device`, on a device."
+    if not on_device: return rule.function
     function = device_rule(rule)
     if not rule.statics: return function
     return lambda g, *args, **statics: function(
-        g, *args, **{k: sent(v) for k, v in statics.items()}
+        g, *args, **{k: to_device(v) for k, v in statics.items()}
     )
 
 class DeviceFlavour:
@@ -135,15 +135,15 @@ class DeviceFlavour:
 
     foreign = True
     rule = fast = staticmethod(device_rule)
-    settle, sent = staticmethod(device_number), staticmethod(sent)
+    settle, static = staticmethod(device_number), staticmethod(to_device)
 
     def example(self): return Device.library.empty(0)
 
-    def unbroadcast(self, g, spec): return twin(unbroadcast)(g, spec)
+    def unbroadcast(self, g, spec): return rebind_to_device(unbroadcast)(g, spec)
 
     def scope(self):
-        names = dict(ndarray=Device.array, asarray=device_number, there=sent)
-        return dict(names, unbroadcast=twin(unbroadcast))
+        names = dict(ndarray=Device.array, asarray=device_number, to_device=to_device)
+        return dict(names, unbroadcast=rebind_to_device(unbroadcast))
 
     def around(self, run):
         "`run` with the device of the gradient as the current one."
@@ -187,7 +187,7 @@ def compiled_on_device(op):
         kernel=announcing,
         constants4={},
         constants8={},
-        constant=there.constant,
+        constant=device_xp.constant,
         asarray=device_number,
         variant=variant_on_device,
     )
@@ -203,7 +203,7 @@ def device_of(values):
     if Device.array is None: return None
     for v in values:
         array = getattr(v, '_array', v)
-        if is_far(array): return array.device.id
+        if is_on_device(array): return array.device.id
 
 def on_one_device(op, args):
     "The arguments of an operation, on one device."
@@ -232,13 +232,13 @@ def in_place(call, inner):
 class OnDevice(Needed):
     "Computes where the operands live."
 
-    heeded = True
+    guarded = True
 
     def around(self, call, inner):
         op = call.op
         if (
             Device.count == 1
-            and not LOCAL.modes.special
+            and not LOCAL.modes.general
             and op.scope is not None
             and is_bare_on_device(call.args[0])
         ):
@@ -246,7 +246,7 @@ class OnDevice(Needed):
         return in_place(call, inner)
 
     def compute(self, call, inner):
-        if not is_on_device(call.operands): return inner(call)
+        if not any_on_device(call.operands): return inner(call)
         kernel = device_op(call.op).kernel
         if Device.count < 2:
             found = kernel(*call.operands, **call.options)
@@ -275,8 +275,8 @@ def elsewhere(op, names, pair):
         )
         return f'a{i}.__class__ is not ndarray' + absent
 
-    there = ' or '.join(clause(i) for i in range(len(names)))
-    return [f'DEVICE.on and ({there} or not ON_DEVICE and DEVICE.asleep())']
+    on_device = ' or '.join(clause(i) for i in range(len(names)))
+    return [f'DEVICE.on and ({on_device} or not ON_DEVICE and DEVICE.asleep())']
 
 Gaps.guards['device'] = elsewhere
 DEVICE = OnDevice()
@@ -305,9 +305,9 @@ def tangent_of(op, tangents, values, out, statics):
     "`tangent`, where the values live."
     place = device_of(values)
     if place is None: return op.tangent(tangents, values, out, statics)
-    statics = {k: sent(v) for k, v in {**op.statics, **statics}.items()}
+    statics = {k: to_device(v) for k, v in {**op.statics, **statics}.items()}
     with on(place):
-        if callable(op.jvp): return twin(op.jvp)(tangents, values, out, statics)
+        if callable(op.jvp): return rebind_to_device(op.jvp)(tangents, values, out, statics)
         return tangent(op, tangents, values, out, statics, device_rule)
 
 def batched(op, values, marked, statics):
@@ -315,6 +315,6 @@ def batched(op, values, marked, statics):
     place = device_of(values)
     if place is None or op.batch is None: return op.batched(values, marked, statics)
     with on(place):
-        return twin(op.batch)(
-            op, values, marked, {k: sent(v) for k, v in {**op.statics, **statics}.items()}
+        return rebind_to_device(op.batch)(
+            op, values, marked, {k: to_device(v) for k, v in {**op.statics, **statics}.items()}
         )

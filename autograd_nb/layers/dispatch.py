@@ -12,7 +12,7 @@ from ..graph.modes import LAYERS, LOCAL, Layer, Mode, add_field
 from ..graph.node import TensorBase, as_tensor
 
 # %% ../../nbs/layers/08_dispatch.ipynb #965c0eed
-add_field('computing', special=True)  # what is asked to compute in the kernels' place
+add_field('computing', general=True)  # what is asked to compute in the kernels' place
 add_field('dispatching', ())  # the modes that see every operation, those of a backward pass too
 
 class Dispatch(Layer):

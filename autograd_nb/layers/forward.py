@@ -26,7 +26,7 @@ def tangent(op, tangents, values, out, statics, rule=lambda r: r.function):
         moving = range(len(values)) if op.variadic else op.rules
         return op(
             *[
-                v if i not in moving or v is None else REGISTRY['nought'](v) if t is None else t
+                v if i not in moving or v is None else REGISTRY['zero'](v) if t is None else t
                 for i, (v, t) in enumerate(zip(values, tangents))
             ],
             **statics,

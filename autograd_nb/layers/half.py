@@ -8,7 +8,7 @@ __all__ = ['BF16', 'F32', 'HALF', 'Half', 'rounding', 'rounded_gradient', 'widen
 # %% ../../nbs/layers/12_half.ipynb #e84f9fba
 from numpy import asarray, dtype, generic
 
-from ..arrays.cupy_backend import is_far
+from ..arrays.cupy_backend import is_on_device
 from ..arrays.dtypes import bfloat16
 from ..arrays.numpy_backend import is_array
 from ..graph.modes import LAYERS, Gaps
@@ -27,7 +27,7 @@ class Half(Needed):
     do.
     """
 
-    light = heeded = True
+    light = guarded = True
 
     def compute(self, call, inner):
         op, operands = call.op, call.operands
@@ -42,7 +42,7 @@ class Half(Needed):
             )
         # a device multiplies such numbers as they are, and adds up in float32
         if op.short_products and all(
-            a is None or is_far(a) and a.dtype == BF16 for a in operands
+            a is None or is_on_device(a) and a.dtype == BF16 for a in operands
         ):
             return inner(call)
         call.operands = [widened(a) for a in operands]

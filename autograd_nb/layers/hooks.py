@@ -294,16 +294,16 @@ def hooked(run):
 def added_with_hooks(add):
     "`add`, which adds a gradient to a leaf, with the hooks of the leaf before and after it."
 
-    def add_with_hooks(leaf, g, extra):
+    def add_with_hooks(leaf, g, references):
         h = leaf.hooks
-        if h is None: return add(leaf, g, extra + 1)
+        if h is None: return add(leaf, g, references + 1)
         graph, modes = LOCAL.modes.task.graph, LOCAL.modes
         if h.pre:
             came = g
             g = run_prehooks(leaf, g, graph)
-            extra = extra if came is g else 0
+            references = references if came is g else 0
             del came
-        if g is not None: add(leaf, g, extra + 1)
+        if g is not None: add(leaf, g, references + 1)
         tape = modes.tape if g is not None else None
         if tape is not None: tape.accumulated(leaf)
         run_after_hooks(leaf, g, graph)

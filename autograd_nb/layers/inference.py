@@ -91,7 +91,7 @@ class Inference(Needed):
     def around(self, call, inner):
         modes = LOCAL.modes
         if self.awake and not self.alive: self.fade()
-        if modes.quiet or call.op.name == 'clone': return inner(call)
+        if modes.no_record or call.op.name == 'clone': return inner(call)
         if not all([is_inference(a) for a in call.args if isinstance(a, TensorBase)]):
             return inner(call)
         before = modes.record(False)
@@ -108,7 +108,7 @@ class Inference(Needed):
 class InferenceLeaves(Needed):
     "Has operations look closer while an inference tensor requires grad."
 
-    heeded = True
+    guarded = True
 
 LAYERS.plug('inference', Inference())
 LEAVES = InferenceLeaves()

@@ -36,7 +36,7 @@ class Fusible(NodeHooks):
 class Lazy(Layer):
     "Marks nodes of large elementwise operations."
 
-    mode = 'special'  # where operations take the general path; the generated code marks by itself
+    mode = 'general'  # where operations take the general path; the generated code marks by itself
 
     def recorded(self, call):
         if call.node is None or Fusible.evaluator is None or not call.op.pointwise: return

@@ -23,11 +23,11 @@ class Ref(weakref.ref):
 PATIENCE = 16  # operations in a row that look for what is not there any more
 
 class Needed(Layer):
-    """A layer that is at work while something that needs it is alive. `heeded`: generated code asks
-    its guard meanwhile, and, with `asleep` in the guard, puts it to rest.
+    """A layer that is at work while something that needs it is alive. `guarded`: generated code
+    asks its guard meanwhile, and, with `asleep` in the guard, puts it to rest.
     """
 
-    heeded = False
+    guarded = False
 
     def __init__(self):
         self.alive = set()  # weak references to all that needs it
@@ -46,7 +46,7 @@ class Needed(Layer):
     def set_to_work(self, on):
         self.awake, self.idle = on, 0
         LAYERS.switch(self.name, on)
-        if self.heeded: SWITCH.heed(self.name, on)
+        if self.guarded: SWITCH.ask_guard(self.name, on)
 
     def fade(self):
         "Go to rest, unless something has come to need this layer meanwhile."

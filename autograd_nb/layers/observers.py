@@ -22,7 +22,7 @@ class Applied:
     def __repr__(self): return f'Applied({self.op!r}, node={self.node!r})'
 
 # %% ../../nbs/layers/07_observers.ipynb #032a3b28
-add_field('observers', (), special=True)  # called after each operation
+add_field('observers', (), general=True)  # called after each operation
 add_field('watchers', ())  # called after each node that a backward pass has run
 
 class Observers(Layer):

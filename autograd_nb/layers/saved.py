@@ -162,7 +162,7 @@ _packed_classes = {}
 
 # %% ../../nbs/layers/05_saved.ipynb #5e1d3001
 # the pair of functions that pack and unpack saved values, and the error that refuses such a pair
-add_field('saving', special=True, restored=True)
+add_field('saving', general=True, restored=True)
 add_field('refusal')
 add_field('writing')  # the array that the present operation is about to overwrite
 add_field('hooked', False)  # operations take their general path for the sake of saved values alone
@@ -191,9 +191,9 @@ class Saved(Layer):
             return inner(call)
         if modes.saving.__class__ is not tuple and modes.saving.near():
             return inner(call)
-        modes.special = modes.hooked = False
+        modes.general = modes.hooked = False
         try: out = op.call(*call.args, **call.statics)
-        finally: modes.special = modes.hooked = True
+        finally: modes.general = modes.hooked = True
         node = out._node if isinstance(out, TensorBase) else None
         if node is not None and node.op is not None and not node.packed:
             pack(node, op, call.args, (out,), modes)
@@ -201,7 +201,7 @@ class Saved(Layer):
 
     def compute(self, call, inner):
         modes = LOCAL.modes
-        if modes.saving.__class__ is not tuple and not modes.quiet:
+        if modes.saving.__class__ is not tuple and not modes.no_record:
             modes.saving.foresee(kept_inputs, call)
         return inner(call)
 

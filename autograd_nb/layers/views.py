@@ -16,14 +16,14 @@ from .needed import Needed
 class Views(Needed):
     "Refuses operands that come from such views."
 
-    heeded = True
+    guarded = True
 
     def __init__(self):
         super().__init__()
         self.stale = weakref.WeakSet()  # nodes of views that must not be used
 
     def around(self, call, inner):
-        if call.op.rules and not LOCAL.modes.quiet:
+        if call.op.rules and not LOCAL.modes.no_record:
             refuse_stale([a._node for a in call.args if isinstance(a, TensorBase)])
         return inner(call)
 

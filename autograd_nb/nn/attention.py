@@ -16,7 +16,7 @@ import numpy as np
 
 from .. import functions as F
 from ..arrays.dtypes import c_name
-from ..tensor import chance_of
+from ..tensor import generator_for
 from ..layers.casting import castable
 from ..transforms.levels import draw
 from ..graph.node import TensorBase
@@ -30,7 +30,7 @@ _op = {name: op.call for name, op in REGISTRY.items()}
 def _dropped(weights, p):
     "Dropout of attention weights, with a mask drawn as PyTorch draws it."
     if p == 1: return weights * 0.0
-    chance, dtype = chance_of(weights._array), weights._array.dtype
+    chance, dtype = generator_for(weights._array), weights._array.dtype
     return weights * draw(
         lambda shape: chance.coins(shape, 1 - p).astype(dtype) / dtype.type(1 - p),
         weights._array.shape,

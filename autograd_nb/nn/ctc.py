@@ -9,7 +9,7 @@ __all__ = ['LOW', 'alignments', 'Alignments', 'ctc_loss']
 import numpy as np
 
 from .. import functions as F
-from ..arrays.cupy_backend import anywhere
+from ..arrays.cupy_backend import device_agnostic
 from ..arrays.numpy_backend import xp
 from ..autograd import grad
 from ..autograd.function import Function
@@ -41,7 +41,7 @@ def _ends(letters): return [0, *np.cumsum(letters).tolist()]
 def _to_count(letters, dtype): return np.maximum(letters, 1).astype(dtype)
 
 # %% ../../nbs/nn/06_ctc.ipynb #162d230d
-@anywhere
+@device_agnostic
 def alignments(said, leap, long, letters):
     """Minus the logarithm of the sum over all ways through the positions, for each example, by
     operations on tensors. `said`: the log-probabilities (frames, batch, positions); `leap`: where
@@ -155,7 +155,7 @@ def _at_once(said):
     "Whether nothing looks at single operations."
     modes = LOCAL.modes
     return (
-        not (modes.special or modes.transforms or modes.tape is not None or SWITCH.anomaly)
+        not (modes.general or modes.transforms or modes.tape is not None or SWITCH.anomaly)
         and getattr(said, '_bare', None).__class__ is np.ndarray
     )
 
@@ -195,7 +195,7 @@ def _check_lengths(long, letters, frames):
 
 # %% ../../nbs/nn/06_ctc.ipynb #5be7eac5
 @castable
-@anywhere
+@device_agnostic
 def ctc_loss(
     log_probs, targets, input_lengths, target_lengths, blank=0, reduction='mean',
     zero_infinity=False,
@@ -268,7 +268,7 @@ def _check_count(found, wanted, dim, at_least=False):
         )
 
 # %% ../../nbs/nn/06_ctc.ipynb #5910178e
-@anywhere
+@device_agnostic
 def _words(log_probs, targets, letters, blank):
     "The targets as rows, filled up with blanks."
     _, n, classes = log_probs.shape
@@ -288,7 +288,7 @@ def _words(log_probs, targets, letters, blank):
         raise RuntimeError('Expected targets to be class indices from 0 to ' + str(classes - 1))
     return words
 
-@anywhere
+@device_agnostic
 def _positions(words, blank):
     "Blank, letter, blank, …, blank for each word; and where the blank before may be left out."
     n, most = words.shape

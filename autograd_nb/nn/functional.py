@@ -26,14 +26,14 @@ import numpy as np
 from .. import functions as F
 from ..argument_types import explain_functions
 from ..autograd.function import DelayedError
-from ..arrays.cupy_backend import anywhere, home_of, is_far, library_of
+from ..arrays.cupy_backend import device_agnostic, is_on_device, library_of, on_device_of
 from autograd_nb.arrays.dtypes import (
     bfloat16, channels_last, channels_last_3d, finfo, float16, float32, type_name
 )
 from ..arrays.numpy_backend import KERNELS, is_half, shows_channels_last, xp
 from ..arrays.random import default_generator
 from ..functions import need_tensor, one_hot  # noqa: F401
-from ..tensor import chance_of, may_write, overwrite
+from ..tensor import generator_for, may_write, overwrite
 from ..graph.errors import broadcast_error, dtypes_error, kind_error
 from ..transforms.levels import BatchedArray, draw
 from ..creation import zeros_like
@@ -143,7 +143,7 @@ def bilinear(input1, input2, weight, bias=None):
     return out if bias is None else out + bias
 
 # %% ../../nbs/nn/03_functional.ipynb #097662fb
-@anywhere
+@device_agnostic
 def embedding(
     input,
     weight,
@@ -179,7 +179,7 @@ def embedding(
     return out
 
 # %% ../../nbs/nn/03_functional.ipynb #2665f35d
-@anywhere
+@device_agnostic
 def _shorten_rows(weight, indices, max_norm, norm_type):
     rows = np.unique(indices._array)
     table = weight._array
@@ -195,7 +195,7 @@ def _shorten_rows(weight, indices, max_norm, norm_type):
 
 # %% ../../nbs/nn/03_functional.ipynb #59f9a56e
 @replayed_as_call
-@anywhere
+@device_agnostic
 def bag_of_each(input, offsets, starts):
     """The bag to which each index of the 1-d `input` belongs, as a tensor. `starts`: where bags
     begin, as an array, which the tensor `offsets` holds unless that is None.
@@ -205,7 +205,7 @@ def bag_of_each(input, offsets, starts):
     return tensor_like((np.searchsorted(starts, places, side='right') - 1).astype(np.int64))
 
 @replayed_as_call
-@anywhere
+@device_agnostic
 def bag_sizes(bags, used, count, dtype):
     "The number of indices in each of `count` bags, at least one, as a column of a tensor."
     mine = np.ones(len(bags._array), bool) if used is None else used._array
@@ -214,7 +214,7 @@ def bag_sizes(bags, used, count, dtype):
 
 # %% ../../nbs/nn/03_functional.ipynb #fa08c425
 @recorded_as('EmbeddingBagBackward0')
-@anywhere
+@device_agnostic
 def embedding_bag(
     input, weight, offsets=None, max_norm=None, norm_type=2, scale_grad_by_freq=False, mode='mean',
     sparse=False, per_sample_weights=None, include_last_offset=False, padding_idx=None,
@@ -261,7 +261,7 @@ _SWAPPED = (
     ' ...)` is deprecated, and should now be `embedding_bag(input, weight, ...)`.'
 )
 
-@anywhere
+@device_agnostic
 def _largest_in_bags(vectors, bags, used, count):
     "The maximum over the rows of each bag that are used, zeros for an empty one."
     out = []
@@ -272,7 +272,7 @@ def _largest_in_bags(vectors, bags, used, count):
     return F.stack(out) if out else vectors.new_zeros((0, vectors.shape[1]))
 
 # %% ../../nbs/nn/03_functional.ipynb #02ff9fe7
-@anywhere
+@device_agnostic
 def _bag_starts(input, offsets, include_last_offset):
     "The positions at which bags begin, as an array, and how many bags there are."
     if input.dim() == 2:
@@ -318,7 +318,7 @@ def _check_bag_mode(mode, scale_grad_by_freq, sparse, per_sample_weights):
             f" for mode='sum' (got mode='{mode}'). Please open a feature request on GitHub."
         )
 
-@anywhere
+@device_agnostic
 def _check_bag_indices(input, weight, padding_idx):
     if padding_idx is not None and not -weight.shape[0] <= padding_idx < weight.shape[0]:
         raise RuntimeError(
@@ -360,7 +360,7 @@ def _coins(input, shape, p):
         if like is None or like.flags.c_contiguous or like.shape != tuple(shape)
         else tuple(np.argsort([-s for s in like.strides], kind='stable').tolist())
     )
-    chance = chance_of(like)
+    chance = generator_for(like)
     if order is None: return lambda shape: chance.coins(shape, p)
     return lambda shape: chance.coins(tuple(shape[i] for i in order), p).transpose(
         np.argsort(order)
@@ -638,7 +638,7 @@ def _track_channels(input, running_mean, running_var, dims, layout, momentum):
         input._array,
         [r._array if r is not None else None for r in (running_mean, running_var)],
     )
-    if is_far(a) and tracked(a, dims, *running, momentum):
+    if is_on_device(a) and tracked(a, dims, *running, momentum):
         for kept in running:
             if kept is not None: JOURNAL.bump(kept, 'batch_norm')
         return
@@ -686,7 +686,7 @@ def batch_norm(
     if mixed: _check_mixed(input, weight, bias, running_mean, running_var)
     dims, layout = (0, *range(2, a.ndim)), (1, channels, *(1,) * (a.ndim - 2))
     if not training:
-        if all(t is None or t._node is None for t in (weight, bias)) or LOCAL.modes.quiet:
+        if all(t is None or t._node is None for t in (weight, bias)) or LOCAL.modes.no_record:
             return _by_constants(input, running_mean, running_var, weight, bias, eps, layout)
         out = _by_constants(input, running_mean, running_var, None, None, eps, layout)
     else:
@@ -694,7 +694,7 @@ def batch_norm(
         if a.__class__ is BatchedArray:
             _track_batch(input.detach(), running_mean, running_var, dims, momentum)
         elif running_mean is not None or running_var is not None:
-            with home_of(a) if is_far(a) else _HERE:
+            with on_device_of(a) if is_on_device(a) else _HERE:
                 _track_channels(input, running_mean, running_var, dims, layout, momentum)
     return _scaled(out, weight, bias, layout, 'NativeBatchNormBackward0')
 
@@ -940,10 +940,10 @@ def rrelu(input, lower=1.0 / 8, upper=1.0 / 3, training=False, inplace=False):
     if not training: return leaky_relu(input, (lower + upper) / 2, inplace)
     a = input._array
     below = a <= 0
-    if is_far(a):  # how many are below would have to be asked
+    if is_on_device(a):  # how many are below would have to be asked
         drawn = library_of(a).where(
             below,
-            (chance_of(a).uniform(a.shape, np.dtype('f8')) * (upper - lower) + lower).astype(
+            (generator_for(a).uniform(a.shape, np.dtype('f8')) * (upper - lower) + lower).astype(
                 a.dtype
             ),
             a.dtype.type(1),
@@ -951,7 +951,7 @@ def rrelu(input, lower=1.0 / 8, upper=1.0 / 3, training=False, inplace=False):
         return _finish(input, _op['prelu'](input, tensor_like(drawn)), inplace, 'rrelu_')
     drawn = np.ones(a.shape, a.dtype)
     drawn[below] = (
-        chance_of(a).uniform((int(below.sum()),), np.dtype('f8')) * (upper - lower) + lower
+        generator_for(a).uniform((int(below.sum()),), np.dtype('f8')) * (upper - lower) + lower
     ).astype(a.dtype)
     return _finish(input, _op['prelu'](input, tensor_like(drawn)), inplace, 'rrelu_')
 
@@ -1040,7 +1040,7 @@ def gumbel_softmax(logits, tau=1, hard=False, eps=1e-10, dim=-1):
     one's.
     """
     F.need_tensor(logits, 'empty_like')
-    dtype, chance = logits._array.dtype, chance_of(logits._array)
+    dtype, chance = logits._array.dtype, generator_for(logits._array)
     if dtype.kind in 'biu':
         raise RuntimeError(
             'Exponential distribution is a continuous probability distribution. dtype must be a'
@@ -1591,7 +1591,7 @@ def _check_right_classes(x, t, input, target, weight):
 
 # %% ../../nbs/nn/03_functional.ipynb #263dee3d
 @recorded_as('MultilabelMarginLossBackward0')
-@anywhere
+@device_agnostic
 def multilabel_margin_loss(input, target, size_average=None, reduce=None, reduction='mean'):
     """For rows of labels that end at the first -1: the mean over pairs of a label and another class
     of `max(0, 1 - (x[label] - x[other]))`.

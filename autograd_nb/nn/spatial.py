@@ -21,14 +21,14 @@ import numpy as np
 from .. import functions as F
 from ..creation import linspace
 from ..layers.casting import castable
-from ..arrays.cupy_backend import anywhere, is_far
+from ..arrays.cupy_backend import device_agnostic, is_on_device
 from ..arrays.dtypes import c_name, type_name
 from ..graph.errors import dim_error
 from ..graph.node import TensorBase, tensor_like
 from ..layers.names import recorded_as, rename
 from ..graph.op import REGISTRY
 from ..tensor.padding import pad
-from ..tensor import chance_of
+from ..tensor import generator_for
 from ..ops.convolution import out_sizes
 from autograd_nb.ops.pooling import (
     SMOOTH, area_matrix, cubic_matrix, linear_matrix, pool_sizes, smooth_matrix
@@ -772,7 +772,7 @@ def _unpool(dims):
         )
         size = usual if output_size is None else _unpooled_size(output_size, usual, stride)
         index = indices if not single else F.unsqueeze(indices, 0)
-        if not is_far(index._array): _check_places(index._array, size)
+        if not is_on_device(index._array): _check_places(index._array, size)
         out = _op['scatter_planes'](x, index, size=tuple(map(int, size)))
         return _pooled(out, single, dims, f'MaxUnpool{dims}DBackward0')
 
@@ -1257,7 +1257,7 @@ for _name in (
     globals()[_name] = castable(globals()[_name])
 
 # %% ../../nbs/nn/04_spatial.ipynb #3daad72a
-@anywhere
+@device_agnostic
 def _starts(sample, old, new, window):
     "Where the windows of each plane begin along one dimension: (planes, new)."
     step = (old - window) / (new - 1) if new > 1 else 0.0
@@ -1266,7 +1266,7 @@ def _starts(sample, old, new, window):
     ).astype(np.int64)
     return np.concatenate([places, np.full((len(sample), 1), old - window)], 1)
 
-@anywhere
+@device_agnostic
 def _windows(samples, old, size, window):
     """The index of every pixel in every window, (planes, windows, pixels of a window), where one
     random number for each plane and dimension, `samples`, places the windows.
@@ -1318,7 +1318,7 @@ def _check_fractional(name, x, window, size):
         )
 
 # %% ../../nbs/nn/04_spatial.ipynb #4fc52458
-@anywhere
+@device_agnostic
 def _largest_places(x, index):
     "The index of the largest number in each window: (planes, windows, 1)."
     planes = x._array.reshape(len(index), 1, math.prod(x.shape[2:]))
@@ -1330,12 +1330,12 @@ def _largest_places(x, index):
         best = np.where(nan.any(2), last, best)
     return np.take_along_axis(index, best[..., None], 2)
 
-@anywhere
+@device_agnostic
 def _fractional_samples(x, given, dims):
     "One random number for each plane and dimension."
     n, c = x.shape[:2]
     if given is None:
-        samples = chance_of(x._array).uniform((n, c, dims), x._array.dtype)
+        samples = generator_for(x._array).uniform((n, c, dims), x._array.dtype)
     else:
         _check_samples(given, x, dims)
         samples = given._array[:n]
@@ -1347,7 +1347,7 @@ def _fractional_samples(x, given, dims):
 def _fractional(dims):
     name = f'fractional_max_pool{dims}d'
 
-    @anywhere
+    @device_agnostic
     def pool(
         input, kernel_size, output_size=None, output_ratio=None, return_indices=False,
         _random_samples=None,

@@ -13,7 +13,7 @@ import math
 from itertools import product
 import numpy as np
 from ..arrays.cudnn_backend import convolve
-from ..arrays.cupy_backend import fused, twin
+from ..arrays.cupy_backend import fused, rebind_to_device
 from ..layers.device import FUSED
 from ..arrays.numpy_backend import channels_last_of_either, xp
 from ..graph.op import N, op
@@ -361,7 +361,9 @@ def _convolution_there(
         stride,
         padding,
         dilation,
-        lambda: twin(forward_arrays)(x, weight, None, stride, padding, dilation, groups),
+        lambda: rebind_to_device(forward_arrays)(
+            x, weight, None, stride, padding, dilation, groups
+        ),
     )
     if out is not NotImplemented and bias is not None:
         out += bias.reshape(-1, *(1,) * len(outs))
@@ -382,7 +384,9 @@ def _conv_transpose_there(
         stride,
         padding,
         dilation,
-        lambda: twin(transpose_arrays)(x, weight, size, stride, padding, dilation, groups),
+        lambda: rebind_to_device(transpose_arrays)(
+            x, weight, size, stride, padding, dilation, groups
+        ),
     )
     if out is not NotImplemented and bias is not None:
         out += bias.reshape(-1, *(1,) * len(size))
@@ -402,7 +406,7 @@ def _conv_weight_there(x, y, *, window, stride, padding, dilation, groups):
         stride,
         padding,
         dilation,
-        lambda: twin(weight_arrays)(x, y, window, stride, padding, dilation, groups),
+        lambda: rebind_to_device(weight_arrays)(x, y, window, stride, padding, dilation, groups),
     )
 
 # %% ../../nbs/ops/11_convolution.ipynb #40cbe697

@@ -107,14 +107,14 @@ def unrecorded(tensors):
     """
     try: arrays = [x._bare for x in tensors]
     except AttributeError: return None
-    quiet, dtype = False, arrays[0].dtype
+    no_record, dtype = False, arrays[0].dtype
     if not SWITCH.plain:
         modes = LOCAL.modes
-        if modes.special or modes.transforms: return None
-        quiet = modes.quiet
+        if modes.general or modes.transforms: return None
+        no_record = modes.no_record
     if dtype.char not in 'fd': return None
     for x, a in zip(tensors, arrays):
-        if x._node is not None and not quiet: return None
+        if x._node is not None and not no_record: return None
         if a.__class__ is not np.ndarray or a.dtype is not dtype: return None
     return arrays
 

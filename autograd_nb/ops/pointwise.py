@@ -6,7 +6,7 @@
 __all__ = ['EVERY_FORM', 'away', 'WITH_ALPHA', 'floor', 'ceil', 'trunc', 'round', 'eq', 'ne', 'lt', 'le', 'gt', 'ge',
            'logical_and', 'logical_or', 'logical_xor', 'logical_not', 'bitwise_and', 'bitwise_or', 'bitwise_xor',
            'bitwise_not', 'isnan', 'isinf', 'isfinite', 'WHOLE_QUOTIENT', 'unary', 'binary', 'add', 'sub', 'rsub',
-           'mul', 'div', 'scaled', 'add_scaled', 'sub_scaled', 'rounded_quotient', 'neg', 'nought', 'zeros_for',
+           'mul', 'div', 'scaled', 'add_scaled', 'sub_scaled', 'rounded_quotient', 'neg', 'zero', 'zeros_for',
            'zeros_in', 'filled', 'copied', 'with_input', 'allowed', 'underivable', 'underivable_of_two', 'filled_with',
            'np_dtype', 'power', 'pow_rule', 'pow', 'exponent_rule', 'pow_tensor', 'pow_whole', 'rpow', 'exp', 'expm1',
            'exp2', 'log', 'log1p', 'log2', 'log10', 'sqrt', 'rsqrt', 'reciprocal', 'square', 'sin', 'cos', 'tan',
@@ -21,7 +21,7 @@ __all__ = ['EVERY_FORM', 'away', 'WITH_ALPHA', 'floor', 'ceil', 'trunc', 'round'
 import cmath
 import math
 import numpy as np
-from ..arrays.cupy_backend import fetch, is_far, send, transfer
+from ..arrays.cupy_backend import fetch, is_on_device, send, transfer
 from ..arrays.numpy_backend import element, in_rows, like_operands, xp
 from ..graph.apply import unbroadcast
 from ..graph.node import TensorBase
@@ -153,26 +153,26 @@ neg.vjp(x=lambda g: -g)
 
 # %% ../../nbs/ops/02_pointwise.ipynb #cfe76b2b
 @unary(jvp=linear, node='ZeroBackward0')
-def nought(x):
+def zero(x):
     "Zeros of the shape of `x`."
     return xp.zeros_like(x)
 
-nought.vjp(x=lambda g: zeros_for(g))
+zero.vjp(x=lambda g: zeros_for(g))
 
 def zeros_for(g):
     """Zeros like `g`, an array or a tensor, that do not depend on it: the gradient of what is
     constant.
     """
-    return nought(g.detach() if isinstance(g, TensorBase) else g)
+    return zero(g.detach() if isinstance(g, TensorBase) else g)
 
 def zeros_in(g, shape):
     "Zeros of this shape, of the dtype and kind of `g`."
     if tuple(g.shape) == tuple(shape): return zeros_for(g)
-    zero = sum_to_size(zeros_for(g), size=(1,) * len(g.shape))
-    return expand(reshape(zero, shape=()), size=tuple(shape))
+    one = sum_to_size(zeros_for(g), size=(1,) * len(g.shape))
+    return expand(reshape(one, shape=()), size=tuple(shape))
 
 @op(
-    jvp=lambda tangents, values, out, statics: nought(out),
+    jvp=lambda tangents, values, out, statics: zero(out),
     batch=pointwise,
     node=lambda value, node: node,
     samples=[(N(3, 4), dict(value=2.0, node='FillBackward1'))],
@@ -264,7 +264,7 @@ def filled_with(x, value):
     return out
 
 filled_with.vjp(
-    x=lambda g: nought(g),
+    x=lambda g: zero(g),
     value=lambda g, value_shape, value_dtype: unbroadcast(
         g, (tuple(value_shape), np_dtype(value_dtype))
     ),
@@ -559,7 +559,7 @@ def elu(x, *, alpha=1.0):
     "`x` where positive, else `alpha * (e ** x - 1)`."
     return xp.where(x > 0, x, x.dtype.type(alpha) * xp.expm1(xp.minimum(x, x.dtype.type(0))))
 
-elu.vjp(x=lambda g, x, *, alpha: where(g, g * (exp(minimum(x, nought(x))) * alpha), x > 0))
+elu.vjp(x=lambda g, x, *, alpha: where(g, g * (exp(minimum(x, zero(x))) * alpha), x > 0))
 
 def softplus_kernel(x, beta=1.0, threshold=20.0):
     if beta == 1 and threshold == 20 and x.__class__ is np.ndarray and x.dtype == np.float32:
@@ -1192,7 +1192,7 @@ def moved(x, *, index, back, non_blocking=False):
     """A copy of `x` on device number `index` (None: the CPU); its gradient goes back to device
     `back`.
     """
-    if is_far(x): return fetch(x, non_blocking) if index is None else transfer(x, index)
+    if is_on_device(x): return fetch(x, non_blocking) if index is None else transfer(x, index)
     return x.copy() if index is None else send(x, index, non_blocking)
 
 moved.vjp(x=lambda g, *, index, back: moved(g, index=back, back=index))

@@ -134,10 +134,10 @@ class _ForTheWalk:
         self.finish()
         return self.materialized(g)
 
-    def accumulate(self, leaf, g, extra, since):
+    def accumulate(self, leaf, g, references, since):
         "Add to a leaf, after what the leaf has waited for."
         if leaf in self.leaves: self.finish()
-        accumulate(leaf, g, extra + 1, since)
+        accumulate(leaf, g, references + 1, since)
 
 # %% ../../nbs/ops/18_together.ipynb #5a4cb68d
 class _End:

@@ -20,7 +20,9 @@ from types import FunctionType
 
 import numpy as np
 
-from ..arrays.cupy_backend import Capture, Device, home_of, is_far, there, twin
+from autograd_nb.arrays.cupy_backend import (
+    Capture, Device, device_xp, is_on_device, on_device_of, rebind_to_device
+)
 from ..arrays.dtypes import get_default_dtype
 from ..arrays.numpy_backend import Switch
 from ..graph.modes import enable_grad
@@ -34,7 +36,7 @@ from ..tensor.complex_numbers import view_as_complex, view_as_real
 from ..tensor.writes import tell_views
 from ..nn.modules.module import clear_grad, foreign, typename, zero_grads
 from ..ops.compiled import F32, FEW, places_of
-from ..ops.crew import AVAILABLE, crew
+from ..ops.thread_pool import AVAILABLE, thread_pool
 from ..ops.kernels.compiler import apart_loop
 from ..ops.kernels.expressions import Builder, Letter, Name, Symbol
 from ..arrays.topics import take_topics
@@ -62,7 +64,8 @@ class Run:
 
     __slots__ = (
         'params', 'where', 'shapes', 'dtype', 'size', 'values', 'grads', 'pieces', 'states',
-        'counts', 'kept', 'work', 'numbers', 'fresh', 'direct', 'blocks', 'far', 'ends', 'loop',
+        'counts', 'kept', 'work', 'numbers', 'fresh', 'direct', 'blocks', 'on_device', 'ends',
+        'loop',
     )
 
     def __init__(self, params, where, names, counters, state, fresh):
@@ -74,8 +77,8 @@ class Run:
         ends = np.cumsum(counts).tolist()
         self.size, self.ends, cuts = ends[-1], np.array(ends), list(zip([0, *ends[:-1]], ends))
         # parameters on a device go one by one
-        self.direct, self.far, self.loop = len(params) == 1, is_far(first), None
-        lib = there if self.far else np
+        self.direct, self.on_device, self.loop = len(params) == 1, is_on_device(first), None
+        lib = device_xp if self.on_device else np
         self.values = self.grads = self.pieces = None
         if not self.direct:
             self.values, self.grads = np.empty(self.size, real), np.empty(self.size, real)
@@ -84,13 +87,13 @@ class Run:
             ]
         self._hold(params, state, names, counters, cuts, lib, real)
         n = min(self.size, BLOCK)
-        if self.far: n = self.size
+        if self.on_device: n = self.size
         self.work = [lib.empty(n, real), lib.empty(n, real)]
         numbers = np.empty(16, real)
         self.numbers = numbers, [numbers[i : i + 1].reshape(()) for i in range(16)]
         self.blocks = (
             None
-            if self.far or self.size <= BLOCK
+            if self.on_device or self.size <= BLOCK
             else [slice(i, min(i + BLOCK, self.size)) for i in range(0, self.size, BLOCK)]
         )
 
@@ -120,8 +123,8 @@ class _Adopting:
         "Move a tensor of the state into `array`, keeping its values; make it if there is none."
         t = held.get(name)
         if isinstance(t, TensorBase):
-            same = is_far(t._array) == is_far(array)
-            array[...] = (t if same else t.cuda() if is_far(array) else t.cpu())._array
+            same = is_on_device(t._array) == is_on_device(array)
+            array[...] = (t if same else t.cuda() if is_on_device(array) else t.cpu())._array
             t._array = array
         else:
             if t is not None: array[...] = t
@@ -149,8 +152,8 @@ class _OnDevice:
         replay.
         """
         a = self.params[0]._array
-        values = a if a.flags.c_contiguous else there.ascontiguousarray(a)
-        flat, g = real_parts(values), real_parts(there.ascontiguousarray(g))
+        values = a if a.flags.c_contiguous else device_xp.ascontiguousarray(a)
+        flat, g = real_parts(values), real_parts(device_xp.ascontiguousarray(g))
         if given is None:
             before = [c.copy() for c in self.counts]
             count = len(optimizer.next_numbers(group, self.counts))
@@ -164,12 +167,12 @@ class _OnDevice:
             numbers = [array[i] for i in range(count)]
         else:
             numbers = [flat.dtype.type(v) for v in given]
-        quick = FUSED_STEPS.get(type(optimizer).__name__) if Device.fused else None
+        fused_step = FUSED_STEPS.get(type(optimizer).__name__) if Device.fused else None
         if (
-            quick is None
-            or quick(group, numbers, flat, g, self.states, self.fresh) is NotImplemented
+            fused_step is None
+            or fused_step(group, numbers, flat, g, self.states, self.fresh) is NotImplemented
         ):
-            twin(type(optimizer).update)(
+            rebind_to_device(type(optimizer).update)(
                 optimizer, group, numbers + [None] * (16 - len(numbers)), flat, g, self.states,
                 *self.work, self.fresh,
             )
@@ -184,8 +187,8 @@ class _Going:
         "Take one step. `grads`: the gradients (arrays) of all the group's active parameters."
         arrays = [p._array for p in self.params]
         given = None if Capture.now is not None else optimizer.next_numbers(group, self.counts)
-        if self.far:
-            with home_of(arrays[0]):
+        if self.on_device:
+            with on_device_of(arrays[0]):
                 return self._go_there(optimizer, group, grads[self.where[0]], given)
         held, numbers = self.numbers
         held[: len(given)] = given
@@ -234,7 +237,7 @@ class _ByLoop:
         if loop.ready is None and not loop.asked_for(): return False
         places = places_of(arrays, grads)
         if places is None: return False
-        crew.run(
+        thread_pool.run(
             loop.ready, self.size, self.size * loop.weight, loop.given(numbers), places, self.ends,
             *self.states,
         )
@@ -809,14 +812,14 @@ class Elementwise(Optimizer):
                 if g is None: continue
                 active.append(p)
                 if p._meta is not None: known.append(p)
-                grads.append(g if g.__class__ is np.ndarray or is_far(g) else g._array)
+                grads.append(g if g.__class__ is np.ndarray or is_on_device(g) else g._array)
             if not active: continue
             if Capture.now is not None and not group.get('capturable', True):
                 raise RuntimeError(
                     "Attempting CUDA graph capture of step() for an instance of"
                     f" {type(self).__name__} but param_groups' capturable is False."
                 )
-            if group.get('capturable') and not all(is_far(p._array) for p in active):
+            if group.get('capturable') and not all(is_on_device(p._array) for p in active):
                 raise AssertionError(
                     "If capturable=True, params and state_steps must be on supported devices:"
                     " ['cuda', 'xpu', 'hpu', 'privateuseone', 'xla']. Leave capturable out: tensors"
@@ -899,12 +902,12 @@ class _Runs:
                 p._array.dtype,
                 bool(names) and self.is_fresh(held),
                 *(float(c.item() if isinstance(c, TensorBase) else c) for c in counts),
-                i if p._array.size > SMALL or is_far(p._array) else -1,
+                i if p._array.size > SMALL or is_on_device(p._array) else -1,
             )
             together.setdefault(key, []).append(i)
         runs = []
         for key, places in together.items():
-            with home_of(active[places[0]]._array):
+            with on_device_of(active[places[0]]._array):
                 runs.append(
                     Run(
                         [active[i] for i in places], places, names, self.counters, self.state,
@@ -936,8 +939,8 @@ class _Recorded:
         through it.
         """
         names, update = self.remembered(group), recording(type(self).update)
-        twin = copy.copy(self)
-        twin.numbers = recording(type(self).numbers).__get__(self)
+        recorder = copy.copy(self)
+        recorder.numbers = recording(type(self).numbers).__get__(self)
         for p in active:
             held = self._ready(group, p, names)
             counts = [held[c]._array.reshape(1) for c in self.counters]
@@ -950,7 +953,7 @@ class _Recorded:
                     for name in names
                 ]
                 update(
-                    self, group, twin.next_numbers(group, counts), value, Slot(real(p.grad)),
+                    self, group, recorder.next_numbers(group, counts), value, Slot(real(p.grad)),
                     states, Slot(), Slot(), fresh,
                 )
                 p.copy_(back(value.value))

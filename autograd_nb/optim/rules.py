@@ -13,7 +13,7 @@ from numpy import (
     absolute, add, copyto, divide, maximum, minimum, multiply, negative, sign, sqrt, subtract, where
 )
 
-from ..arrays.cupy_backend import is_far, library_of, on
+from ..arrays.cupy_backend import is_on_device, library_of, on
 from ..arrays.topics import take_topics
 from ..graph.node import TensorBase, tensor_like
 from ..ops.compiled import FEW
@@ -384,7 +384,7 @@ def filled(p, value):
     complex).
     """
     a = p._array
-    with on(a.device.id if is_far(a) else None):
+    with on(a.device.id if is_on_device(a) else None):
         return tensor_like(
             library_of(a).full(
                 a.shape, complex(value, value) if a.dtype.kind == 'c' else value, a.dtype

@@ -9,7 +9,7 @@ __all__ = ['TOPICS', 'OPERATORS', 'Tensor']
 import numpy as np
 
 from .. import functions as F
-from ..arrays.cupy_backend import is_far
+from ..arrays.cupy_backend import is_on_device
 from ..arrays.dtypes import get_default_dtype
 from ..forms import hang_methods
 from ..functions import into
@@ -39,7 +39,7 @@ from .views import geometry, view_meta, view_metas
 from ..transforms.levels import adopt
 
 # %% ../../nbs/tensor/03_tensor.ipynb #13fa3b1a
-from ..arrays.cupy_backend import chance_of  # noqa: F401
+from ..arrays.cupy_backend import generator_for  # noqa: F401
 from autograd_nb.tensor.conversion import (  # noqa: F401
     UFUNCS, escapes
 )
@@ -77,7 +77,7 @@ class Tensor(TensorBase):
     def __new__(cls, *args, requires_grad=False):
         if len(args) == 1 and isinstance(args[0], TensorBase):
             array = args[0]._array
-        elif len(args) == 1 and is_far(args[0]):
+        elif len(args) == 1 and is_on_device(args[0]):
             array = args[0]
         elif len(args) == 1 and isinstance(args[0], float):
             raise TypeError('new(): data must be a sequence (got float)')

@@ -10,7 +10,7 @@ import builtins
 import warnings
 import numpy as np
 
-from ..arrays.cupy_backend import fetch, is_far
+from ..arrays.cupy_backend import fetch, is_on_device
 from ..functions import as_operand
 from ..graph.errors import called, item_error, numpy_error, teach
 from ..graph.modes import LOCAL, SWITCH
@@ -113,7 +113,7 @@ class NumpyProtocol:
         if self._node is not None and not force and LOCAL.modes.grad:
             raise numpy_error(self)
         if not SWITCH.plain: escapes(self, 'numpy()')
-        if is_far(self._array):
+        if is_on_device(self._array):
             if not force:
                 raise teach(
                     TypeError(

@@ -9,7 +9,7 @@ __all__ = ['warn_if_has_hooks', 'Pickling', 'DeepCopy']
 import copy as _copy
 import warnings
 
-from ..arrays.cupy_backend import fetch, is_far, library_of, send
+from ..arrays.cupy_backend import fetch, is_on_device, library_of, send
 from ..arrays.numpy_backend import memory_of
 from ..graph.errors import called, teach
 from ..graph.modes import LOCAL
@@ -62,7 +62,7 @@ class Pickling:
         return _rebuild, (
             type(self),
             # a view, because `pickle` stores one object once, and tensors are to come back apart
-            fetch(self._array) if is_far(self._array) else self._array.view(),
+            fetch(self._array) if is_on_device(self._array) else self._array.view(),
             self.requires_grad,
             self.__dict__ or None,
             index_like(self._array),

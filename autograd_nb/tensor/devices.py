@@ -10,7 +10,7 @@ import functools
 import threading
 import numpy as np
 
-from ..arrays.cupy_backend import Device, DeviceGenerator, current, find, is_far
+from ..arrays.cupy_backend import Device, DeviceGenerator, current, find, is_on_device
 from ..arrays.random import Generator
 from ..graph.errors import device_error, no_gpu_error
 from ..graph.node import TensorBase, tensor_like
@@ -118,11 +118,11 @@ def check_device(d):
 
 def index_like(array):
     "The number of the GPU on which an array lives, None for the CPU."
-    return array.device.id if is_far(array) else None
+    return array.device.id if is_on_device(array) else None
 
 def device_of(array):
     "The device on which an array lives."
-    return device('cuda', array.device.id) if is_far(array) else CPU
+    return device('cuda', array.device.id) if is_on_device(array) else CPU
 
 def placed(x, index):
     "The tensor `x` on GPU number `index` (None: the CPU): itself, if it is there."
@@ -140,7 +140,7 @@ def _set_generator_state(self, new_state):
         home = type(new_state).__module__
         kind = f'{"" if home == "builtins" else home + "."}{type(new_state).__name__}'
         raise TypeError(f'expected a torch.ByteTensor, but got {kind}')
-    if is_far(new_state._array) or new_state._array.dtype != np.uint8:
+    if is_on_device(new_state._array) or new_state._array.dtype != np.uint8:
         raise TypeError('RNG state must be a torch.ByteTensor')
     return self.unpack(new_state._array)
 

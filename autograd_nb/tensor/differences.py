@@ -10,7 +10,7 @@ import builtins
 import numpy as np
 
 from .. import functions as F
-from ..arrays.cupy_backend import beside
+from ..arrays.cupy_backend import to_device_of
 from ..arrays.dtypes import get_default_dtype
 from ..forms import forms
 from ..functions import cast, cat, dim_of, into, narrow, reshape
@@ -111,7 +111,7 @@ def gradient(input, *, spacing=1, dim=None, edge_order=1):
             steps = np.diff(h.detach().cpu()._array.astype(np.float64))
             shape = [-1 if k == d else 1 for k in range(n)]
             along = lambda v, shape=shape: tensor_like(
-                beside(np.asarray(v).reshape(shape).astype(input._array.dtype), input._array)
+                to_device_of(np.asarray(v).reshape(shape).astype(input._array.dtype), input._array)
             )
             slopes = _uneven_slopes(at, size - 2, steps, along, edge_order)
         else:

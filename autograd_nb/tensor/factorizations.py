@@ -12,7 +12,7 @@ import builtins
 import numpy as np
 
 from .. import functions as F, linalg as L
-from ..arrays.cupy_backend import beside
+from ..arrays.cupy_backend import to_device_of
 from ..arrays.numpy_backend import column_major
 from ..forms import forms
 from autograd_nb.functions import (
@@ -175,7 +175,8 @@ def geqrf(input, *, out=None):
         raise RuntimeError(
             'geqrf does not support automatic differentiation for outputs with complex dtype.'
         )
-    a, tau = (tensor_like(beside(v, input._array)) for v in _packed_qr(input.detach().cpu()._array))
+    packed = _packed_qr(input.detach().cpu()._array)
+    a, tau = (tensor_like(to_device_of(v, input._array)) for v in packed)
     if input._node is not None:
         words = "the derivative for 'geqrf' is not implemented."
         a, tau = (_op['with_input'](v, input, words=words) for v in (a, tau))

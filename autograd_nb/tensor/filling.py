@@ -9,7 +9,7 @@ __all__ = ['Filling', 'Replacing', 'Copying', 'chances', 'RandomNumbers', 'Rando
 import builtins
 import numpy as np
 
-from ..arrays.cupy_backend import Device, chance_of
+from ..arrays.cupy_backend import Device, generator_for
 from ..arrays.numpy_backend import CONSTANTS, is_array, spread
 
 from .. import functions as F
@@ -41,7 +41,7 @@ class Filling:
             array.fill(0)
             return written(self, array, 'zero_')
         if self._node is not None or self._meta is not None: may_write(self, (), 'zero_')
-        return overwrite(self, REGISTRY['nought'].call(self), 'zero_')
+        return overwrite(self, REGISTRY['zero'].call(self), 'zero_')
 
     def fill_(self, value):
         "Fill with one number (or a 0-d tensor)."
@@ -85,7 +85,7 @@ class Replacing:
             if stride is None: stride = (*np.cumprod(size[:0:-1], dtype=int)[::-1].tolist(), 1)
             source = source.detach().as_strided(size, stride[: len(size)], storage_offset)
         refuse_write(
-            self, not LOCAL.modes.quiet and (self.requires_grad or source.requires_grad), 'set_'
+            self, not LOCAL.modes.no_record and (self.requires_grad or source.requires_grad), 'set_'
         )
         JOURNAL.bump(self._array, 'set_', None if self._meta is None else self._meta.version)
         self.data = source
@@ -184,7 +184,7 @@ class RandomNumbers:
         if std < 0: raise RuntimeError(f'normal expects std >= 0.0, but found std {std:g}')
         F.refuse_whole(self._array.dtype, 'normal')
         return self._draw(
-            (generator or chance_of(self._array)).normal(
+            (generator or generator_for(self._array)).normal(
                 self._array.shape, self._array.dtype, mean, std
             ),
             'normal_',
@@ -199,7 +199,7 @@ class RandomNumbers:
                 f'uniform_ expects to return a [from, to) range, but found from={a} > to={b}'
             )
         return self._draw(
-            (generator or chance_of(self._array)).uniform(
+            (generator or generator_for(self._array)).uniform(
                 self._array.shape, self._array.dtype, a, b
             ),
             'uniform_',
@@ -215,7 +215,7 @@ class RandomTruths:
     def bernoulli_(self, p=0.5, *, generator=None):
         "Fill with ones of probability `p`, zeros otherwise."
         if isinstance(p, TensorBase): p = p._array
-        draw = generator or chance_of(self._array)
+        draw = generator or generator_for(self._array)
         return self._draw(chances(p, self._array.shape, draw), 'bernoulli_')
 
     @replayed_as_call
@@ -228,7 +228,8 @@ class RandomTruths:
                 f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}"
             )
         return self._draw(
-            (generator or chance_of(self._array)).integers(low, high, self._array.shape), 'random_'
+            (generator or generator_for(self._array)).integers(low, high, self._array.shape),
+            'random_',
         )
 
     @replayed_as_call
@@ -237,7 +238,7 @@ class RandomTruths:
         if LOCAL.modes.transforms:
             out = sample(self, 'bernoulli', p, generator=generator)
             if out is not NotImplemented: return out
-        a, draw = self._array, generator or chance_of(self._array)
+        a, draw = self._array, generator or generator_for(self._array)
         drawn = tensor_like(chances(a if p is None else p, a.shape, draw).astype(a.dtype))
         if p is not None: return F.underivable(drawn, 'aten::bernoulli', self)
         if self._node is None: return drawn
@@ -269,7 +270,7 @@ class Multinomial:
             out = sample(self, 'multinomial', num_samples, replacement, generator=generator)
             if out is not NotImplemented: return out
         _check_chances(self, num_samples)
-        w, draw = self._array.astype(np.float64), generator or chance_of(self._array)
+        w, draw = self._array.astype(np.float64), generator or generator_for(self._array)
         if w.ndim < 2: w = w.reshape(1, -1)
         sums = w.sum(1)
         if w.size and not (w.min() >= 0 and np.isfinite(sums).all()):

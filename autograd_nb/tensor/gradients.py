@@ -14,7 +14,7 @@ import numpy as np
 
 from .. import functions as F
 from ..arrays.anywhere import add_into
-from ..arrays.cupy_backend import is_far
+from ..arrays.cupy_backend import is_on_device
 from ..arrays.numpy_backend import spread
 from ..arrays.dtypes import FROM_NUMPY, TYPE_NAMES, bfloat16, dtype as Dtype
 from ..graph import engine
@@ -289,7 +289,7 @@ class Gradient:
         if node.__class__ is AccumulateGrad:
             g = node.grad
             # looked at for the first time
-            if g.__class__ is np.ndarray or is_far(g): g = node.grad = tensor_of(g)
+            if g.__class__ is np.ndarray or is_on_device(g): g = node.grad = tensor_of(g)
             return g
         meta = self._meta
         held = None if meta is None else meta.grad

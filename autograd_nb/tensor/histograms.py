@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from .. import functions as F
-from ..arrays.cupy_backend import anywhere
+from ..arrays.cupy_backend import device_agnostic
 from ..arrays.numpy_backend import is_array
 from ..forms import forms
 from ..functions import _pair, into
@@ -37,7 +37,7 @@ def histc(input, bins=100, min=0, max=0, *, out=None):
 
 @forms('function method')
 @looped
-@anywhere
+@device_agnostic
 def histogram(input, bins=100, *, range=None, weight=None, density=False, out=None):
     "Counts (or sums of weights, or a density) per interval, and the borders."
     F.refuse_kinds(input, 'hcib', 'histogramdd')
@@ -93,7 +93,7 @@ def _borders(places, bins, range):
 
 # %% ../../nbs/tensor/functions/10_histograms.ipynb #3ce4ee89
 @forms('function')
-@anywhere
+@device_agnostic
 def histogramdd(input, bins, *, range=None, weight=None, density=False, out=None):
     """Counts (or sums of weights, or a density) of points, the rows of `input`, in boxes, and the
     borders along each dimension.

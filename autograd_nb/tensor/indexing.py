@@ -10,7 +10,7 @@ import builtins
 import numpy as np
 
 from .. import functions as F
-from ..arrays.cupy_backend import Device, fetch, is_far, sent
+from ..arrays.cupy_backend import Device, fetch, is_on_device, to_device
 from ..arrays.numpy_backend import CONSTANTS, is_array, spread, storage_of
 from ..functions import as_operand, cast
 from ..graph.errors import assigned_error
@@ -98,9 +98,9 @@ class Fitting:
             place = tuple(
                 (
                     np.zeros(i.shape, np.int64)
-                    if i.__class__ is BatchedArray or is_far(i) and i.dtype.kind != 'b'
+                    if i.__class__ is BatchedArray or is_on_device(i) and i.dtype.kind != 'b'
                     else fetch(i)
-                    if is_far(i)
+                    if is_on_device(i)
                     else i
                 )
                 for i in index
@@ -130,7 +130,7 @@ def _check_places(x, index, value):
     if (x._node is not None or x._meta is not None) and not isinstance(index[0], (int, slice)):
         may_write(x, (value,), 'index_put_')
     F.refuse_far(x, index)
-    if is_far(x._array): index = sent(index)
+    if is_on_device(x._array): index = to_device(index)
     if (
         isinstance(value, TensorBase)
         and value._array.dtype != x._array.dtype

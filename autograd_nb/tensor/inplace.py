@@ -204,7 +204,7 @@ def _in_place(name, function):
         if (
             ufunc is not None
             and len(args) == 1
-            and not (kwargs or modes.grad or modes.special or modes.transforms)
+            and not (kwargs or modes.grad or modes.general or modes.transforms)
             and self._meta is None
             and modes.guard is None
         ):
@@ -313,7 +313,7 @@ def reshaped(name, function=None):
     function = function or getattr(F, name)
 
     def method(self, *args, **kwargs):
-        refuse_write(self, not LOCAL.modes.quiet and self.requires_grad, name + '_')
+        refuse_write(self, not LOCAL.modes.no_record and self.requires_grad, name + '_')
         view = function(self, *args, **kwargs)
         if self.__class__ in WRAPPERS:
             self.__dict__.update(view.__dict__)
@@ -323,7 +323,7 @@ def reshaped(name, function=None):
         _tell_kin(
             self._meta if self._meta is None or self._meta.base is None else self._meta.base._meta
         )
-        if not LOCAL.modes.quiet:
+        if not LOCAL.modes.no_record:
             node = self._node = view._node
             if node.__class__ not in _LEAVES and type(node).__name__ in _IN_PLACE_NODES:
                 rename(self, _IN_PLACE_NODES[type(node).__name__])

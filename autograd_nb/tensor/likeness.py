@@ -10,7 +10,7 @@ import warnings
 import numpy as np
 
 from .. import functions as F
-from ..arrays.cupy_backend import is_far
+from ..arrays.cupy_backend import is_on_device
 from ..graph.modes import LOCAL
 from ..layers.replay import constant_input
 from ..graph.node import TensorBase, tensor_like
@@ -72,7 +72,7 @@ class NewTensor:
         data = data._array if isinstance(data, TensorBase) else data
         out = tensor_like(
             data.astype((dtype or self.dtype).numpy)
-            if is_far(data)
+            if is_on_device(data)
             else np.array(data, (dtype or self.dtype).numpy)
         )
         out = placed(out, index_like(self._array) if device is None else index_of(device))

@@ -10,7 +10,7 @@ import builtins
 import warnings
 import weakref
 
-from ..arrays.cupy_backend import copied, is_far
+from ..arrays.cupy_backend import copied, is_on_device
 from ..arrays.dtypes import FROM_NUMPY, channels_last, contiguous_format, preserve_format
 from ..arrays.numpy_backend import address, memory_of, storage_of
 from ..functions import dim_of
@@ -69,7 +69,7 @@ class UntypedStorage:
     def data_ptr(self): return address(self._memory())
 
     def is_shared(self):
-        return is_far(self._array) or SHARED.get(id(self._owner)) is self._owner
+        return is_on_device(self._array) or SHARED.get(id(self._owner)) is self._owner
 
     def share_memory_(self):
         "Mark the memory as shared; see `Tensor.share_memory_`."

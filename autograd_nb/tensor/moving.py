@@ -9,7 +9,7 @@ __all__ = ['Moving', 'Types', 'Dtypes', 'Places', 'Pinned', 'Copies']
 import builtins
 
 from .. import functions as F
-from ..arrays.cupy_backend import Device, Pool, find, is_far, is_pinned, pinned
+from ..arrays.cupy_backend import Device, Pool, find, is_on_device, is_pinned, pinned
 from autograd_nb.arrays.dtypes import (
     DTYPES, TYPE_NAMES, bfloat16, bool as bool_, complex128, complex64, dtype as Dtype, float16,
     float32, float64, int16, int32, int64, int8, preserve_format, uint8
@@ -81,7 +81,7 @@ class Types:
         dtype.
         """
         if dtype is None:
-            return f'torch.{"cuda." if is_far(self._array) else ""}{F._type_name(self)}Tensor'
+            return f'torch.{"cuda." if is_on_device(self._array) else ""}{F._type_name(self)}Tensor'
         if isinstance(dtype, str):
             known, name = (
                 {f'torch.{TYPE_NAMES.get(d.name, d.name)}Tensor': d for d in DTYPES.values()},
@@ -90,7 +90,7 @@ class Types:
             if name not in known: raise ValueError(f'invalid type: {dtype!r}')
             away = dtype != name
             return (
-                self if away == is_far(self._array) else self.cuda() if away else self.cpu()
+                self if away == is_on_device(self._array) else self.cuda() if away else self.cpu()
             ).to(known[name])
         if dtype in (builtins.int, builtins.float, builtins.bool, complex):
             raise ValueError(f'invalid type: {dtype.__name__!r}')
@@ -171,7 +171,7 @@ class Places:
         """Tell the pool that work of `stream` reads or writes this tensor: once it is gone, its
         memory is used again only after that work.
         """
-        if not is_far(self._array):
+        if not is_on_device(self._array):
             raise NotImplementedError(
                 "Could not run 'aten::record_stream' with arguments from the 'CPU' backend: only"
                 " tensors on a GPU are used by its streams."
@@ -188,7 +188,7 @@ class Pinned:
         """A copy in page-locked memory, from which `.to('cuda', non_blocking=True)` returns at
         once; itself, if it is there.
         """
-        if is_far(self._array):
+        if is_on_device(self._array):
             raise RuntimeError(
                 f"cannot pin 'torch.cuda.{F._type_name(self)}Tensor' only dense CPU tensors can be"
                 " pinned"
@@ -211,7 +211,7 @@ class Pinned:
     @property
     def __cuda_array_interface__(self):
         "How other libraries of the GPU find this tensor's memory."
-        if not is_far(self._array):
+        if not is_on_device(self._array):
             raise AttributeError(
                 f"Can't get __cuda_array_interface__ on non-CUDA tensor type: {self.type()} If CUDA"
                 " data is required use tensor.cuda() to copy tensor to device memory."

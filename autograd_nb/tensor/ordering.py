@@ -9,7 +9,7 @@ __all__ = ['cummax', 'cummin', 'kthvalue', 'mode', 'msort', 'logcumsumexp', 'uni
 import numpy as np
 
 from .. import functions as F
-from ..arrays.cupy_backend import anywhere
+from ..arrays.cupy_backend import device_agnostic
 from ..arrays.dtypes import DTYPES
 from ..forms import forms
 from ..functions import _name, _op, _pair, cast, dim_of, gather, into, narrow, squeeze
@@ -95,7 +95,7 @@ def logcumsumexp(input, dim, *, out=None):
 
 # %% ../../nbs/tensor/functions/08_ordering.ipynb #13687d04
 @forms('function method')
-@anywhere
+@device_agnostic
 def unique_consecutive(input, return_inverse=False, return_counts=False, dim=None):
     "Elements that differ from the one before; where each element went; how long each run is."
     F.refuse_kinds(input, 'c', 'unique')

@@ -9,7 +9,7 @@ __all__ = ['Facts', 'Sizes', 'Printing']
 import numpy as np
 
 from .. import functions as F
-from ..arrays.cupy_backend import is_far
+from ..arrays.cupy_backend import is_on_device
 from ..arrays.dtypes import FROM_NUMPY
 from ..functions import Size
 from ..graph.modes import LOCAL
@@ -43,10 +43,10 @@ class Facts:
     def nbytes(self): return self._array.nbytes
 
     @property
-    def is_cuda(self): return is_far(self._array)
+    def is_cuda(self): return is_on_device(self._array)
 
     @property
-    def is_cpu(self): return not is_far(self._array)
+    def is_cpu(self): return not is_on_device(self._array)
 
     @property
     def layout(self): return 'torch.strided'
@@ -74,7 +74,7 @@ class Sizes:
             else self._array.shape[F.dim_of(dim, self._array.ndim)]
         )
 
-    def get_device(self): return self._array.device.id if is_far(self._array) else -1
+    def get_device(self): return self._array.device.id if is_on_device(self._array) else -1
 
     def __len__(self):
         if not self._array.ndim: raise TypeError('len() of a 0-d tensor')

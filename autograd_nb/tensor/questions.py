@@ -9,7 +9,7 @@ __all__ = ['is_same_size', 'is_signed', 'is_inference', 'is_nonzero', 'can_cast'
 import builtins
 import numpy as np
 
-from ..arrays.cupy_backend import anywhere
+from ..arrays.cupy_backend import device_agnostic
 from ..arrays.dtypes import DTYPES, FROM_NUMPY
 from ..forms import forms
 from ..functions import _op, into, refuse_kinds, reshape, unsqueeze
@@ -62,7 +62,7 @@ def can_cast(from_, to):
     return rank[from_.category] <= rank[to.category]
 
 @forms('function')
-@anywhere
+@device_agnostic
 def isin(elements, test_elements, *, assume_unique=False, invert=False, out=None):
     "Where `elements` occur among `test_elements`."
     if out is not None:

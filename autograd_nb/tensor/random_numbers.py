@@ -11,7 +11,7 @@ import numpy as np
 
 from .. import functions as F
 from ..arrays import random as draws
-from ..arrays.cupy_backend import chance_of
+from ..arrays.cupy_backend import generator_for
 from ..forms import forms
 from ..functions import _op
 from ..graph.modes import LOCAL
@@ -26,7 +26,7 @@ def poisson(input, generator=None):
     if not (input._array >= 0).all():
         raise RuntimeError('invalid Poisson rate, expected rate to be non-negative')
     made = _counts(draws.poisson, generator, input)
-    return made if LOCAL.modes.quiet or input._node is None else _op['with_input'](made, input)
+    return made if LOCAL.modes.no_record or input._node is None else _op['with_input'](made, input)
 
 @forms('function')
 def binomial(count, prob, generator=None):
@@ -44,12 +44,12 @@ def binomial(count, prob, generator=None):
 def _counts(draw, generator, *inputs):
     first = inputs[0]._array
     return tensor_like(
-        draw(*(t._array for t in inputs), generator or chance_of(first)).astype(first.dtype)
+        draw(*(t._array for t in inputs), generator or generator_for(first)).astype(first.dtype)
     )
 
 # %% ../../nbs/tensor/functions/15_random_numbers.ipynb #e25129c6
 def _uniform(x, generator):
-    return (generator or chance_of(x._array)).uniform(x._array.shape, np.dtype('f8'))
+    return (generator or generator_for(x._array)).uniform(x._array.shape, np.dtype('f8'))
 
 def _need_continuous(x, name):
     words = (
@@ -94,6 +94,6 @@ def log_normal_(self, mean=1, std=2, *, generator=None):
     if std <= 0:
         raise RuntimeError(f'log_normal_ expects std > 0.0, but found std={std}')
     return self._draw(
-        np.exp((generator or chance_of(self._array)).singles(self._array.shape) * std + mean),
+        np.exp((generator or generator_for(self._array)).singles(self._array.shape) * std + mean),
         'log_normal_',
     )

@@ -13,7 +13,7 @@ import warnings
 import numpy as np
 
 from .. import functions as F
-from ..arrays.cupy_backend import anywhere, beside
+from ..arrays.cupy_backend import device_agnostic, to_device_of
 from ..arrays.dtypes import FROM_NUMPY, TYPE_NAMES
 from ..arrays.numpy_backend import memory_of
 from ..forms import forms
@@ -41,7 +41,7 @@ def _index_of(index, name):
     return index._array if index._array.ndim else index._array.reshape(1)
 
 @replayed_as_call
-@anywhere
+@device_agnostic
 def marked(index, n, d):
     "Which of the `n` places along dimension `d` are named by `index`, as a tensor of booleans."
     i, mask = index._array.reshape(-1), np.zeros(n, bool)
@@ -329,7 +329,7 @@ def diagonal_scatter(input, src, offset=0, dim1=0, dim2=1):
         )
     mask = REGISTRY['diagonal_scatter'].kernel(np.ones(want, bool), shape=shape, **kw)
     return where(
-        constant_input(tensor_like(beside(mask, input._array))),
+        constant_input(tensor_like(to_device_of(mask, input._array))),
         _op['diagonal_scatter'](cast(src, input.dtype), shape=shape, **kw),
         input,
     )
@@ -367,7 +367,7 @@ def argwhere(input):
     return tensor_like(np.argwhere(input._array))
 
 @forms('function method')
-@anywhere
+@device_agnostic
 def nonzero_static(input, *, size, fill_value=-1):
     "`nonzero` with exactly `size` rows: cut off, or filled up with `fill_value`."
     found = np.argwhere(input._array)[:size]
@@ -377,7 +377,7 @@ def nonzero_static(input, *, size, fill_value=-1):
 
 # %% ../../nbs/tensor/functions/07_scatter.ipynb #58a7d2d5
 @forms('function')
-@anywhere
+@device_agnostic
 def unravel_index(indices, shape):
     "Places counted in a flattened tensor, as one index per dimension."
     shape = (shape,) if isinstance(shape, int) else tuple(shape)
@@ -396,7 +396,7 @@ def fill_diagonal_(input, fill_value, wrap=False):
         raise RuntimeError('all dimensions of input must be of equal length')
     mask = np.zeros(a.shape, bool)
     np.fill_diagonal(mask, True, wrap)
-    return input.masked_fill_(tensor_like(beside(mask, a)), fill_value)
+    return input.masked_fill_(tensor_like(to_device_of(mask, a)), fill_value)
 
 # %% ../../nbs/tensor/functions/07_scatter.ipynb #f03c8de9
 _SEGMENT_STARTS = dict(sum=0.0, prod=1.0, mean=0.0, amax=-math.inf, amin=math.inf)
@@ -404,7 +404,7 @@ _SEGMENT_STARTS = dict(sum=0.0, prod=1.0, mean=0.0, amax=-math.inf, amin=math.in
 # %% ../../nbs/tensor/functions/07_scatter.ipynb #80746289
 @forms('function')
 @recorded_as('SegmentReduceBackward0')
-@anywhere
+@device_agnostic
 def segment_reduce(
     data, reduce, *, lengths=None, indices=None, offsets=None, axis=0, unsafe=False, initial=None
 ):

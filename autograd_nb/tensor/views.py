@@ -57,7 +57,7 @@ def view_meta(x, o):
     meta.base = base
     if not SWITCH.plain:
         modes = LOCAL.modes
-        if modes.quiet:
+        if modes.no_record:
             made = 'no_grad' if modes.meta is None else 'inference'
             if meta.view != 'inference': meta.view = made
             # to whatever is recorded later, a leaf without a gradient
@@ -75,7 +75,7 @@ def view_metas(x, outs, many):
         for o in outs[1:]: o._meta = view_meta(x, o)
         return
     # where the making of it was recorded, that it is one of several says more than what `x` was
-    if not LOCAL.modes.quiet and first.view != 'inference': first.view = 'multi'
+    if not LOCAL.modes.no_record and first.view != 'inference': first.view = 'multi'
     base, version, views = first.base, first.version, first.base._meta.views
     if len(views) > 16 and (len(views) + len(outs)).bit_length() > len(views).bit_length():
         views[:] = [r for r in views if r() is not None]

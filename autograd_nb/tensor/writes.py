@@ -11,7 +11,7 @@ import warnings
 import numpy as np
 
 from .. import functions as F
-from ..arrays.cupy_backend import Device, copied, home_of
+from ..arrays.cupy_backend import Device, copied, on_device_of
 from ..arrays.dtypes import FROM_NUMPY, RANK, bfloat16
 from autograd_nb.arrays.numpy_backend import (
     address, is_array, spread, storage_of, writable, write_spread
@@ -102,11 +102,11 @@ def unrecorded(x, modes):
     node, meta = x._node, x._meta
     if (
         array.__class__ is not _ndarray
-        or modes.special
+        or modes.general
         or modes.transforms
         or modes.guard is not None
         or node is not None
-        and (not modes.quiet or node.__class__ is not AccumulateGrad)
+        and (not modes.no_record or node.__class__ is not AccumulateGrad)
     ):
         return None
     if meta is not None:
@@ -166,7 +166,7 @@ def may_write(x, others, name):
     if not modes.transforms:
         refuse_write(
             x,
-            not modes.quiet
+            not modes.no_record
             and (
                 x.requires_grad
                 or any(isinstance(a, TensorBase) and a._node is not None for a in others)
@@ -373,7 +373,7 @@ def _store(x, new, several, name, modes):
     elif Device.count < 2:
         array[...] = new
     else:
-        with home_of(array): array[...] = new
+        with on_device_of(array): array[...] = new
     JOURNAL.bump(array, name, None if meta is None else meta.version)
     if meta is not None: _tell_kin(meta if meta.base is None else meta.base._meta)
 
@@ -404,7 +404,7 @@ def _write_history(x, result, new, lost, modes):
     meta, node = x._meta, result._node
     base = None if meta is None else meta.base
     first = meta if base is None else base._meta
-    if modes.quiet:
+    if modes.no_record:
         if first is not None and first.views is not None:
             lose_views(x if base is None else base)
         return
@@ -482,7 +482,7 @@ def overwrite(x, result, name):
             if level.__class__ is PlainGrad and result._node is not None and at_captured(x, level):
                 raise captured_error(name)
     base = None if x._meta is None else x._meta.base
-    tracked = not modes.quiet and (
+    tracked = not modes.no_record and (
         result._node is not None
         or x._node is not None
         or base is not None

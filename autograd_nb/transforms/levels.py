@@ -21,7 +21,7 @@ from copy import copy
 import numpy as np
 from numpy import broadcast_shapes, complex64, ndarray, result_type
 
-from ..arrays.cupy_backend import is_far, library_of, on, there
+from ..arrays.cupy_backend import device_xp, is_on_device, library_of, on
 from ..arrays.numpy_backend import is_array, storage_of
 from ..arrays.topics import take_topics
 from ..graph.apply import operand_dtype, unbroadcast
@@ -171,7 +171,7 @@ class BatchedArray:
     def strides(self): return tuple(self.tensor._value._array.strides[1:])
 
     @property
-    def far(self): return is_far(self.tensor._value._array)
+    def on_device(self): return is_on_device(self.tensor._value._array)
 
     @property
     def device(self): return self.tensor._value._array.device
@@ -1007,12 +1007,12 @@ def level_node(op, values, statics, out, edges, where, level):
     node.inputs = tuple(edges[i] for i in where) if every else edges[where[0]]
     given = _promoted(op, values) if op.promote is not None else values
     targets = [_target(v, op.promote is not None) for v in values]
-    there = device.device_of(outs) is not None
+    on_device = device.device_of(outs) is not None
     if op.variadic:
-        node.plan = [_planned_for_all(op.rules[0], given, out, statics, edges, targets, there)]
+        node.plan = [_planned_for_all(op.rules[0], given, out, statics, edges, targets, on_device)]
     else:
         node.plan = [
-            _planned(op.rules[i], given, out, statics, edges, targets[i], there) for i in where
+            _planned(op.rules[i], given, out, statics, edges, targets[i], on_device) for i in where
         ]
     kind = outs[0]._array.dtype.kind
     if kind in NEW_KINDS: NEW_KINDS[kind](node)
@@ -1022,7 +1022,7 @@ def level_node(op, values, statics, out, edges, where, level):
     return node
 
 # %% ../../nbs/transforms/01_levels.ipynb #36285778
-def _planned(rule, given, out, statics, edges, target, there):
+def _planned(rule, given, out, statics, edges, target, on_device):
     "What a `LevelNode` keeps to run one rule."
 
     def origin(name):
@@ -1033,9 +1033,9 @@ def _planned(rule, given, out, statics, edges, target, there):
 
     positional, keywords = rule.arguments(given, out, statics)
     origins = [origin(n) for n in rule.positional]
-    return device.rule_of(rule, there), positional, origins, keywords, target
+    return device.rule_of(rule, on_device), positional, origins, keywords, target
 
-def _planned_for_all(rule, given, out, statics, edges, targets, there):
+def _planned_for_all(rule, given, out, statics, edges, targets, on_device):
     "The same for the one rule of an operation on a list of inputs."
     positional, origins = [], []
     for name in rule.positional:
@@ -1047,7 +1047,7 @@ def _planned_for_all(rule, given, out, statics, edges, targets, there):
         positional.append(value)
         origins.append(origin)
     keywords = {s: statics[s] for s in rule.statics}
-    return device.rule_of(rule, there), positional, origins, keywords, targets
+    return device.rule_of(rule, on_device), positional, origins, keywords, targets
 
 # %% ../../nbs/transforms/01_levels.ipynb #82b6af4b
 # what PyTorch calls so in its message
@@ -1102,7 +1102,7 @@ def write(x, result, name, overwrite):
         _same_shape(x, result)
         p, t = (result._value, result._tangent) if at(result, level) else (result, None)
         overwrite(x._value, p, name)
-        if t is None: t = REGISTRY['nought'].call(x._tangent)
+        if t is None: t = REGISTRY['zero'].call(x._tangent)
         if t is not x._tangent: overwrite(x._tangent, t, name)
         return x
     return _write_recorded(x, result, name, overwrite, level)
@@ -1374,7 +1374,7 @@ def like(x, function, shape=None, place=Ellipsis):
     library. `place`: the number of a device, None for the CPU, `...` for where `x` lives.
     """
     levels, shape = [], tuple(x.shape) if shape is None else shape
-    if place is Ellipsis: place = x._array.device.id if is_far(x._array) else None
+    if place is Ellipsis: place = x._array.device.id if is_on_device(x._array) else None
     while x.__class__ in WRAPPERS and x._level.alive:
         if x.__class__ is KINDS['Batched']: levels.append(x._level)
         x = x._value
@@ -1383,7 +1383,7 @@ def like(x, function, shape=None, place=Ellipsis):
             function(
                 (*(l.size for l in reversed(levels)), *shape),
                 x._array.dtype,
-                np if place is None else there,
+                np if place is None else device_xp,
             )
         )
     for level in reversed(levels): out = batched(out, level)

@@ -16,7 +16,7 @@ import weakref
 from collections import defaultdict, namedtuple
 from contextlib import contextmanager, nullcontext
 
-from ..arrays.cupy_backend import chance_states, generator_of, restore_chance
+from ..arrays.cupy_backend import generator_of, restore_rng_states, rng_states
 from ..arrays.topics import take_topics
 from ..autograd.function import Function
 from ..autograd.graph import saved_tensors_hooks
@@ -377,10 +377,10 @@ def _same_dice(state):
     if state is None:
         yield
         return
-    before = chance_states()
-    restore_chance(state)
+    before = rng_states()
+    restore_rng_states(state)
     try: yield
-    finally: restore_chance(before)
+    finally: restore_rng_states(before)
 
 def noop_context_fn():
     "Two contexts that do nothing."
@@ -547,7 +547,7 @@ def _as_now(second, preserve):
     `second` is entered.
     """
     state, casting, tape = (
-        chance_states() if preserve else None,
+        rng_states() if preserve else None,
         LOCAL.modes.casting,
         LOCAL.modes.tape,
     )

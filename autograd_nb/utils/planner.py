@@ -10,7 +10,7 @@ import time
 from collections import namedtuple
 
 from ..arrays.memory import size, track_memory
-from ..arrays.cupy_backend import chance_states, restore_chance
+from ..arrays.cupy_backend import restore_rng_states, rng_states
 from ..graph.engine import reachable
 from ..tensor.backward import backward
 from ..graph.modes import enable_grad
@@ -167,14 +167,14 @@ def plan_checkpoints(functions, x, budget):
     change state in forward (such as running statistics) see these steps. Raises ValueError if no
     choice fits, with the smallest peak there is.
     """
-    functions, state = list(functions), chance_states()
+    functions, state = list(functions), rng_states()
     try:
         costs, value = [], x
         for f in functions:
             cost, value = measure(f, value)
             costs.append(cost)
     finally:
-        restore_chance(state)
+        restore_rng_states(state)
     if isinstance(budget, float) and budget <= 1:
         budget = int(budget * choose_nothing(costs))
     found = choose(costs, int(budget))

@@ -445,7 +445,7 @@ class _Operations:
                 u.line = u.line or _here()
                 u.nodes.append(a.node)
                 if a.op in _PRODUCTS: self.layers[id(a.node)] = u
-            elif quiet and a.op not in ('copied', 'filled', 'nought') and not self.this_backward:
+            elif quiet and a.op not in ('copied', 'filled', 'zero') and not self.this_backward:
                 self.quiet_ops += 1
                 u.quiet = u.quiet or _here()
         if (

@@ -528,7 +528,7 @@ class Calling:
             out = self._call_with_hooks(args, kwargs)
         else:
             out = self.forward(*args, **kwargs) if kwargs else self.forward(*args)
-        if not SWITCH.plain and LOCAL.modes.quiet:
+        if not SWITCH.plain and LOCAL.modes.no_record:
             return out  # no nodes were made
         spans = self._spans
         if spans is None: spans = self.__dict__['_spans'] = deque(maxlen=64)

@@ -286,7 +286,7 @@ def _fits_whole(mode, tensors):
     """
     modes, dtype = LOCAL.modes, tensors[0].dtype
     # a captured step watches operations, and takes the layer as one line
-    watched = modes.special and modes.tape is None or modes.casting or modes.saving
+    watched = modes.general and modes.tape is None or modes.casting or modes.saving
     if (
         mode not in ('LSTM', 'GRU')
         or dtype not in (float32, float64)
@@ -307,7 +307,7 @@ def _fits_whole(mode, tensors):
 def _as_one(mode, tensors, reverse):
     "A layer as one operation; only where a gradient may be asked for, as a node of the graph."
     modes = LOCAL.modes
-    if modes.special or not modes.quiet and any(
+    if modes.general or not modes.no_record and any(
         t is not None and t._node is not None for t in tensors
     ):
         return (LSTMLayer if mode == 'LSTM' else GRULayer).apply(*tensors, reverse)

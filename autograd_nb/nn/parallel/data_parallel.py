@@ -9,7 +9,7 @@ __all__ = ['DataParallel', 'data_parallel']
 import warnings
 
 from ... import cuda
-from ...arrays.cupy_backend import is_far
+from ...arrays.cupy_backend import is_on_device
 from ...arrays.topics import take_topics
 from ...func.stateless import functional_call
 from ...functions import cat, split, stack
@@ -102,7 +102,7 @@ class _Parallel:
     def forward(self, *inputs, **kwargs):
         if not self.device_ids: return self.module(*inputs, **kwargs)
         for t in (*self.module.parameters(), *self.module.buffers()):
-            if not is_far(t._array) or t._array.device.id != self.device_ids[0]:
+            if not is_on_device(t._array) or t._array.device.id != self.device_ids[0]:
                 raise RuntimeError(
                     'module must have its parameters and buffers on device'
                     f' cuda:{self.device_ids[0]} (device_ids[0]) but found one of them on device:'

@@ -13,7 +13,7 @@ import warnings
 
 import numpy as np
 
-from ...arrays.cupy_backend import is_far
+from ...arrays.cupy_backend import is_on_device
 from ...distributed import distributed_c10d as dist
 from ...distributed.algorithms.join import Join, Joinable, JoinHook
 from ...distributed.process_group import ReduceOp, joined, spread, written
@@ -63,7 +63,7 @@ def broadcast_coalesced(group, tensors, root, size=250 << 20, note=True):
         works.append((group.broadcast(flat, root), flat, batch))
 
     for t in tensors:
-        key = t._array.dtype, is_far(t._array)
+        key = t._array.dtype, is_on_device(t._array)
         batch = held.setdefault(key, [])
         batch.append(t)
         if sum(b._array.nbytes for b in batch) >= size: go(held.pop(key))

@@ -12,7 +12,9 @@ import numpy as np
 
 from types import GeneratorType
 
-from ...arrays.cupy_backend import home_of, is_far, library_of, there, transfer
+from autograd_nb.arrays.cupy_backend import (
+    device_xp, is_on_device, library_of, on_device_of, transfer
+)
 from ...arrays.dtypes import DTYPES, FROM_NUMPY, result_dtype
 from ...arrays.numpy_backend import CONSTANTS, constant
 from ...layers.replay import replayed_as_call
@@ -31,7 +33,7 @@ def get_total_norm(tensors, norm_type=2.0, error_if_nonfinite=False, foreach=Non
     """
     kind = float(norm_type)
     arrays = [t._array for t in ([tensors] if isinstance(tensors, TensorBase) else tensors)]
-    if any(map(is_far, arrays)): return _norm_there(arrays, kind, error_if_nonfinite)
+    if any(map(is_on_device, arrays)): return _norm_there(arrays, kind, error_if_nonfinite)
     dtype = DTYPES['float32'] if not arrays else result_dtype([FROM_NUMPY[a.dtype] for a in arrays])
     dtype = np.zeros(0, dtype.numpy).real.dtype
     with np.errstate(all='ignore'):
@@ -75,10 +77,10 @@ def _norm_there(arrays, kind, error_if_nonfinite):
         one, join = lambda a: (a**kind).sum(), lambda v: v.sum() ** (1 / kind)
     each = []
     for a in arrays:
-        with home_of(a): each.append(one(abs(a).reshape(-1)).reshape(()))
-    with home_of(each[0]):
-        total = join(there.stack([transfer(v, each[0].device.id) for v in each]))
-    if error_if_nonfinite and not bool(there.isfinite(total)):
+        with on_device_of(a): each.append(one(abs(a).reshape(-1)).reshape(()))
+    with on_device_of(each[0]):
+        total = join(device_xp.stack([transfer(v, each[0].device.id) for v in each]))
+    if error_if_nonfinite and not bool(device_xp.isfinite(total)):
         raise RuntimeError(
             f'The total norm of order {kind} for gradients from `parameters` is non-finite, so it'
             ' cannot be clipped. To disable this error and scale the gradients by the non-finite'
@@ -94,12 +96,12 @@ def clip_grads_with_norm_(parameters, max_norm, total_norm, foreach=None):
             'clamp() received an invalid combination of arguments - got'
             f' ({type(total_norm).__name__}, max=float): total_norm has to be a tensor'
         )
-    if is_far(total_norm._array):
-        with home_of(total_norm._array):
-            factor = there.minimum(float(max_norm) / (total_norm._array + 1e-6), 1.0)
+    if is_on_device(total_norm._array):
+        with on_device_of(total_norm._array):
+            factor = device_xp.minimum(float(max_norm) / (total_norm._array + 1e-6), 1.0)
         for g in _grads(parameters):
             array = g._array
-            with home_of(array):
+            with on_device_of(array):
                 array *= transfer(factor, array.device.id).astype(array.dtype)
             JOURNAL.bump(array, 'clip_grad_norm_')
         return

@@ -12,7 +12,7 @@ import warnings
 import numpy as np
 
 from ... import functions as F, linalg as LA
-from ...arrays.cupy_backend import beside
+from ...arrays.cupy_backend import to_device_of
 from ...arrays.topics import take_topics
 from ...creation import eye
 from ...graph.modes import no_grad
@@ -178,7 +178,7 @@ class _OrthogonalInverse:
         self.base = base
         # all three maps send this to the identity
         start = tensor_like(
-            beside(
+            to_device_of(
                 np.broadcast_to(-np.eye(n, k, dtype=full._array.dtype), full.shape).copy(),
                 full._array,
             )
@@ -200,7 +200,7 @@ class _Reflections:
         h = np.ascontiguousarray(h.T).astype(a.dtype)
         sign = np.sign(np.diagonal(h))
         h[np.arange(k), np.arange(k)] = np.where(sign == 0, 1, sign)
-        out = tensor_like(beside(h, full._array))
+        out = tensor_like(to_device_of(h, full._array))
         return out.mT if wide else out
 
 take_topics(_Orthogonal, (_OrthogonalInverse, _Reflections))

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from ... import functions as F
-from ...arrays.cupy_backend import beside, is_far
+from ...arrays.cupy_backend import is_on_device, to_device_of
 from ...arrays.dtypes import DTYPES
 from ...arrays.topics import take_topics
 from ...creation import as_tensor
@@ -84,7 +84,7 @@ def pack_padded_sequence(input, lengths, batch_first=False, enforce_sorted=True)
     """Pack a padded batch (steps, batch, …) of sequences of the given lengths. Without
     `enforce_sorted` they may come in any order.
     """
-    if isinstance(lengths, TensorBase) and is_far(lengths._array):
+    if isinstance(lengths, TensorBase) and is_on_device(lengths._array):
         raise RuntimeError(
             f"'lengths' argument should be a 1D CPU int64 tensor, but got {lengths.dim()}D"
             f" {lengths.device} {F._type_name(lengths)} tensor"
@@ -109,7 +109,7 @@ def pack_padded_sequence(input, lengths, batch_first=False, enforce_sorted=True)
     return PackedSequence(
         data,
         tensor_like(sizes.astype(np.int64)),
-        None if order is None else tensor_like(beside(order.astype(np.int64), data._array)),
+        None if order is None else tensor_like(to_device_of(order.astype(np.int64), data._array)),
     )
 
 # %% ../../../nbs/nn/utils/03_rnn.ipynb #f99f3ac0
@@ -160,7 +160,8 @@ def pad_packed_sequence(sequence, batch_first=False, padding_value=0.0, total_le
         back = sequence.unsorted_indices.cpu()._array
         index, there, lengths = index[:, back], there[:, back], lengths[back]
     out = sequence.data[tensor_like(np.where(there, index, 0))]
-    hidden = tensor_like(beside(~there.reshape(*there.shape, *(1,) * (out.dim() - 2)), out._array))
+    hidden = ~there.reshape(*there.shape, *(1,) * (out.dim() - 2))
+    hidden = tensor_like(to_device_of(hidden, out._array))
     if not there.all(): out = F.masked_fill(out, hidden, padding_value)
     return (F.transpose(out, 0, 1) if batch_first else out), tensor_like(lengths.astype(np.int64))
 

@@ -10,8 +10,8 @@ __all__ = ['attention_plain', 'attention_rules', 'in_heads', 'located', 'attenti
 import numpy as np
 from ...arrays.numpy_backend import Switch, address
 from ..attention import room_for
-from ..compiled import F32, FEWER, beside, definition, example, fits, rule, value
-from ..crew import crew, loops
+from ..compiled import F32, FEWER, definition, example, fast_kernel, fits, rule, value
+from ..thread_pool import loops, thread_pool
 
 # %% ../../../nbs/ops/kernels/07_attention.ipynb #467ddeae
 def in_heads(a):
@@ -51,7 +51,7 @@ def attention_sizes(query, value):
 # %% ../../../nbs/ops/kernels/07_attention.ipynb #26f70236
 attention_plain, attention_rules = definition('attention'), definition('attention', 'fused_rule')
 
-@beside('attention')
+@fast_kernel('attention')
 def attention(query, key, value, mask=None, *, scale=1.0, causal=False):
     if not attention_fits(query, key, value, mask):
         return attention_plain(query, key, value, mask, scale=scale, causal=causal)
@@ -61,7 +61,7 @@ def attention(query, key, value, mask=None, *, scale=1.0, causal=False):
     out = room_for(query, value.shape[3])
     sums = np.empty(query.shape[:3], np.float32)
     heads, sizes = attention_sizes(query, value)
-    crew.run(
+    thread_pool.run(
         loops().attend,
         len(query) * heads,
         sums.size * sizes[1] * 8,
@@ -77,7 +77,7 @@ def attention(query, key, value, mask=None, *, scale=1.0, causal=False):
     return out.reshape(shape), sums.reshape(shape[:-1])
 
 # %% ../../../nbs/ops/kernels/07_attention.ipynb #544fefc9
-@beside('attention', 'fused_rule')
+@fast_kernel('attention', 'fused_rule')
 def attention_back(g, query, key, value, mask, out, *, scale, causal):
     answer, sums = out
     if not (attention_fits(query, key, value, mask) and fits(sums, least=1) and g.dtype is F32):
@@ -89,7 +89,7 @@ def attention_back(g, query, key, value, mask, out, *, scale, causal):
     g, query, key, value, answer = map(in_heads, (g, query, key, value, answer))
     grads = [np.empty_like(a) for a in (query, key, value)]
     heads, sizes = attention_sizes(query, value)
-    crew.run(
+    thread_pool.run(
         loops().attend_back,
         len(query) * heads,
         sums.size * sizes[1] * 16,

@@ -19,7 +19,7 @@ from queue import SimpleQueue
 import numpy as np
 
 from ...arrays.numpy_backend import Switch
-from ..crew import AVAILABLE, crew, loops
+from ..thread_pool import AVAILABLE, loops, thread_pool
 from .expressions import ALPHABET, MASK
 
 # %% ../../../nbs/ops/kernels/02_compiler.ipynb #dae8e5a5
@@ -152,7 +152,7 @@ def stored(text, digest):
 # %% ../../../nbs/ops/kernels/02_compiler.ipynb #b76b5fbe
 def machine_code(text, types, how):
     """The compiled loop with this text and these numba types of arguments after (lo, hi); `how`:
-    what the compiler may do, STRICT or FAST. The crew's way of calling it is compiled, too.
+    what the compiler may do, STRICT or FAST. The thread pool's way of calling it is compiled, too.
     """
     numba_loops = loops()
     kinds = str(types)
@@ -165,7 +165,7 @@ def machine_code(text, types, how):
     whole = numba_loops.types.int64
     loop = numba_loops.njit((whole, whole, *types), **options)(scope[f'loop_{digest}'])
     numba_loops.KINDS[loop] = types
-    numba_loops.for_crew(loop)
+    numba_loops.for_threads(loop)
     return loop
 
 # %% ../../../nbs/ops/kernels/02_compiler.ipynb #9b54973f
@@ -357,11 +357,11 @@ class Kernel:
             if loop.ready is not None:
                 given = (constants, *arrays) if self.constants else arrays
                 apart = [o for j, o in enumerate(outs) if j not in kinds] if over else outs
-                crew.run(loop.ready, n, n * len(self.e.lines), *given, *apart)
+                thread_pool.run(loop.ready, n, n * len(self.e.lines), *given, *apart)
                 return
         if self.blocks is None: self.blocks = Blocks(self.e)
         numbers = len(self.e.lines) * n // 4
-        crew.run(self.blocks, -(-n // BLOCK), numbers, constants, arrays, outs)
+        thread_pool.run(self.blocks, -(-n // BLOCK), numbers, constants, arrays, outs)
 
 # %% ../../../nbs/ops/kernels/02_compiler.ipynb #2d1c8a2b
 _kernels = {}

@@ -12,7 +12,7 @@ __all__ = ['VALUES', 'TRANSPOSED', 'WEIGHTS', 'convolution_plain', 'transpose_pl
 import math
 import numpy as np
 from ...arrays.numpy_backend import xp
-from ..compiled import F32, FEW, beside, definition, example, fits, value
+from ..compiled import F32, FEW, definition, example, fast_kernel, fits, value
 from ..convolution import out_sizes
 from autograd_nb.ops.kernels.windows import (
     Geometry, finite, for_each, forward_filters, forward_plan, image_transposed, image_value,
@@ -125,7 +125,7 @@ def taken(x, g, *others):
     )
 
 # %% ../../../nbs/ops/kernels/10_convolution.ipynb #7f19029a
-@beside('convolution', any_layout=True)
+@fast_kernel('convolution', any_layout=True)
 def convolution(x, weight, bias=None, *, stride=(1, 1), padding=(0, 0), dilation=(1, 1), groups=1):
     window, sizes = weight.shape[2:], x.shape[2:]
     outs = out_sizes(sizes, window, stride, padding, dilation)
@@ -134,7 +134,7 @@ def convolution(x, weight, bias=None, *, stride=(1, 1), padding=(0, 0), dilation
         return convolution_plain(x, weight, bias, **g.options())
     return VALUES[x.ndim](x, weight, bias, g)
 
-@beside('conv_transpose', any_layout=True)
+@fast_kernel('conv_transpose', any_layout=True)
 def conv_transpose(
     x, weight, bias=None, *, size=(), stride=(1, 1), padding=(0, 0), dilation=(1, 1), groups=1
 ):
@@ -143,7 +143,7 @@ def conv_transpose(
         return transpose_plain(x, weight, bias, size=size, **g.options())
     return TRANSPOSED[x.ndim](x, weight, bias, g)
 
-@beside('conv_weight', any_layout=True)
+@fast_kernel('conv_weight', any_layout=True)
 def conv_weight(x, y, *, window, stride, padding, dilation, groups):
     g = Geometry(y.shape[2:], x.shape[2:], tuple(window), stride, padding, dilation, groups)
     if not (taken(y, g) and fits(x, least=1)):

@@ -10,14 +10,14 @@ import numpy as np
 from ...arrays import random
 from ...arrays.numpy_backend import KERNELS, Switch
 from ..compiled import AVAILABLE, SMALL, warmed, worth_loading
-from ..crew import crew, loaded, loops
+from ..thread_pool import loaded, loops, thread_pool
 
 # %% ../../../nbs/ops/kernels/13_draws.ipynb #15676bcf
 def normal_numbers(words, mean, std):
     if not Switch.on or words.size < SMALL and not worth_loading():
         return random.normal_numbers(words, mean, std)
     out = np.empty(words.size, np.float32)
-    crew.run(
+    thread_pool.run(
         loops().normal, out.size // 16, out.size, 8, words, np.float32(mean), np.float32(std), out
     )
     return out

@@ -14,9 +14,9 @@ import math
 import numpy as np
 from ...arrays.numpy_backend import KERNELS
 from autograd_nb.ops.compiled import (
-    AVAILABLE, F32, ROWS, beside, definition, example, fits, flat, in_rows, rule, value, warmed
+    AVAILABLE, F32, ROWS, definition, example, fast_kernel, fits, flat, in_rows, rule, value, warmed
 )
-from ..crew import crew, loops
+from ..thread_pool import loops, thread_pool
 
 
 # %% ../../../nbs/ops/kernels/06_norms.ipynb #9f85b8be
@@ -39,40 +39,40 @@ def lying(shape, dim):
 def in_channels(x): return x.reshape(*x.shape[:2], -1)
 
 # %% ../../../nbs/ops/kernels/06_norms.ipynb #77617228
-@beside('normalise')
+@fast_kernel('normalise')
 def normalise(x, *, dim, eps=1e-5, node='NormaliseBackward0'):
     found = lying(x.shape, tuple(dim)) if fits(x, least=ROWS) else None
     if found is None: return normalise_plain(x, dim=dim, eps=eps, node=node)
     if found is COLUMNS:
         out = np.empty_like(x)
-        crew.run(loops().normalise_columns, x.shape[1], 4 * x.size, x, np.float32(eps), out)
+        thread_pool.run(loops().normalise_columns, x.shape[1], 4 * x.size, x, np.float32(eps), out)
         return out
     if found is CHANNELS:
         out = np.empty_like(x)
-        crew.run(
+        thread_pool.run(
             loops().normalise_channels, x.shape[1], 2 * x.size, in_channels(x), np.float32(eps),
             in_channels(out),
         )
         return out
     out = np.empty(x.shape, F32)
     rows, into = (x, out) if x.shape == found else (x.reshape(found), out.reshape(found))
-    crew.run(loops().normalise, found[0], 4 * x.size, rows, np.float32(eps), into)
+    thread_pool.run(loops().normalise, found[0], 4 * x.size, rows, np.float32(eps), into)
     return out
 
 # %% ../../../nbs/ops/kernels/06_norms.ipynb #a4204796
-@beside('normalise', 'x')
+@fast_kernel('normalise', 'x')
 def normalise_back(g, out, x, *, dim, eps):
     found = lying(x.shape, tuple(dim)) if fits(x, out, g, least=ROWS) else None
     if found is None: return normalise_rule(g, out, x, dim=dim, eps=eps)
     if found is COLUMNS:
         into = np.empty_like(x)
-        crew.run(
+        thread_pool.run(
             loops().normalise_columns_back, x.shape[1], 8 * x.size, g, out, x, np.float32(eps), into
         )
         return into
     if found is CHANNELS:
         into = np.empty_like(x)
-        crew.run(
+        thread_pool.run(
             loops().normalise_channels_back, x.shape[1], 4 * x.size, in_channels(g),
             in_channels(out), in_channels(x), np.float32(eps), in_channels(into),
         )
@@ -80,7 +80,9 @@ def normalise_back(g, out, x, *, dim, eps):
     into = np.empty(x.shape, F32)
     given = g, out, x, into
     if x.shape != found: given = [a.reshape(found) for a in given]
-    crew.run(loops().normalise_back, found[0], 4 * x.size, *given[:3], np.float32(eps), given[3])
+    thread_pool.run(
+        loops().normalise_back, found[0], 4 * x.size, *given[:3], np.float32(eps), given[3]
+    )
     return into
 
 @example
@@ -101,7 +103,7 @@ def track(x, mean, variance, momentum):
     count = x.size // x.shape[1]
     if x.ndim == 2: loop, many = loops().track_columns, 4 * x.size
     else: loop, many, x = loops().track_channels, 2 * x.size, in_channels(x)
-    crew.run(
+    thread_pool.run(
         loop, x.shape[1], many, x, np.float32(1 - momentum), np.float32(momentum),
         np.float32(count / (count - 1)), mean, variance,
     )
@@ -127,19 +129,19 @@ def along_channels(x, n, layout):
     "Whether a layout of `n` numbers has one for each channel of `x`."
     return 2 < x.ndim == len(layout) and n == x.shape[1] == layout[1]
 
-@beside('affine')
+@fast_kernel('affine')
 def affine(x, weight, bias=None, *, layout=(), node='NativeLayerNormBackward0'):
     if bias is not None and fits(x, least=ROWS) and fits(weight, bias, least=0):
         if along_columns(x, weight.size, layout):
             out = np.empty(x.shape, F32)
             rows = x.size // x.shape[-1]
-            crew.run(
+            thread_pool.run(
                 loops().affine, rows, x.size, in_rows(x), flat(weight), flat(bias), in_rows(out)
             )
             return out
         if along_channels(x, weight.size, layout):
             out = np.empty_like(x)
-            crew.run(
+            thread_pool.run(
                 loops().affine_channels, x.shape[1], x.size, in_channels(x), flat(weight),
                 flat(bias), in_channels(out),
             )
@@ -147,7 +149,7 @@ def affine(x, weight, bias=None, *, layout=(), node='NativeLayerNormBackward0'):
     return affine_plain(x, weight, bias, layout=layout, node=node)
 
 # %% ../../../nbs/ops/kernels/06_norms.ipynb #e37facdd
-@beside('affine', 'fused_rule')
+@fast_kernel('affine', 'fused_rule')
 def affine_back(g, x, weight, weight_shape, bias_shape, layout):
     if fits(x, g, least=ROWS) and fits(weight, least=0):
         if along_columns(x, weight.size, layout): sums = columns_back(g, x, weight)
@@ -164,7 +166,7 @@ def columns_back(g, x, weight):
     out, rows = np.empty_like(x), x.size // x.shape[-1]
     parts = min(256, -(-rows // 64))
     sums = [np.empty((parts, x.shape[-1]), np.float32) for _ in range(2)]
-    crew.run(
+    thread_pool.run(
         loops().affine_back, parts, x.size, parts, in_rows(g), in_rows(x), flat(weight),
         in_rows(out), *sums,
     )
@@ -173,14 +175,14 @@ def columns_back(g, x, weight):
 def channels_back(g, x, weight):
     "The same for channels."
     out, sums = np.empty_like(x), [np.empty(x.shape[1], np.float32) for _ in range(2)]
-    crew.run(
+    thread_pool.run(
         loops().affine_channels_back, x.shape[1], 2 * x.size, in_channels(g), in_channels(x),
         flat(weight), in_channels(out), *sums,
     )
     return out, *sums
 
 # %% ../../../nbs/ops/kernels/06_norms.ipynb #82f64b4a
-@beside('affine', 'weight')
+@fast_kernel('affine', 'weight')
 def affine_weight_back(g, x, weight_shape, *, layout):
     if not (fits(x, g) and along_columns(x, math.prod(layout), layout)):
         return affine_weight_rule(g, x, weight_shape, layout=layout)

@@ -13,10 +13,8 @@ import functools
 import math
 from itertools import product
 import numpy as np
-from autograd_nb.ops.compiled import (
-    FEW, FEWER, beside, definition, example, fits, rule, value
-)
-from ..crew import crew, loops
+from ..compiled import FEW, FEWER, definition, example, fast_kernel, fits, rule, value
+from ..thread_pool import loops, thread_pool
 from ..pooling import pool_counts, pool_sizes
 
 # %% ../../../nbs/ops/kernels/11_pooling.ipynb #79e5e2ee
@@ -24,7 +22,7 @@ pool_plain, scatter_plain = definition('max_pool'), definition('scatter_planes')
 
 def in_planes(x): return x.reshape(-1, *x.shape[-2:])
 
-@beside('max_pool')
+@fast_kernel('max_pool')
 def max_pool(x, *, window, stride, padding, dilation, ceil_mode):
     if not (len(window) == 2 and dilation == (1, 1) and fits(x, least=FEW)):
         return pool_plain(
@@ -33,18 +31,18 @@ def max_pool(x, *, window, stride, padding, dilation, ceil_mode):
     outs = pool_sizes(x.shape[-2:], window, stride, padding, dilation, ceil_mode)
     shape, planes = (*x.shape[:-2], *outs), in_planes(x)
     out, index = np.empty(shape, np.float32), np.empty(shape, np.int64)
-    crew.run(
+    thread_pool.run(
         loops().max_pool, len(planes), 4 * x.size, planes, *window, *stride, *padding,
         in_planes(out), in_planes(index),
     )
     return out, index
 
-@beside('scatter_planes', any_layout=True)
+@fast_kernel('scatter_planes', any_layout=True)
 def scatter_planes(x, index, *, size, unique=True):
     lead = x.shape[: x.ndim - len(size)]
     if not fits(x, least=FEW) or not lead: return scatter_plain(x, index, size=size, unique=unique)
     out, planes = np.empty((*lead, *size), np.float32), math.prod(lead)
-    crew.run(
+    thread_pool.run(
         loops().scatter, planes, 2 * out.size, x.reshape(planes, -1),
         np.ascontiguousarray(index).reshape(planes, -1), out.reshape(planes, -1),
     )
@@ -79,13 +77,13 @@ def _average(loop, x, sizes, outs, result, window, stride, padding, include, div
     # a table for large planes is not kept
     found = _counts if math.prod(outs) <= 1 << 12 else _counts.__wrapped__
     counts = found(sizes, outs, window, stride, padding, include, divisor)
-    crew.run(
+    thread_pool.run(
         loop, planes, 2 * planes * math.prod(sizes), x.reshape(planes, *x.shape[-2:]), *window,
         *stride, *padding, counts, out.reshape(planes, *result),
     )
     return out
 
-@beside('avg_pool')
+@fast_kernel('avg_pool')
 def avg_pool(x, *, window, stride, padding, ceil_mode, include, divisor):
     if len(window) != 2 or not fits(x, least=FEW):
         return average_plain(
@@ -98,7 +96,7 @@ def avg_pool(x, *, window, stride, padding, ceil_mode, include, divisor):
     )
 
 # %% ../../../nbs/ops/kernels/11_pooling.ipynb #e5d613f2
-@beside('avg_pool_spread', any_layout=True)
+@fast_kernel('avg_pool_spread', any_layout=True)
 def avg_pool_spread(x, *, size, window, stride, padding, ceil_mode, include, divisor):
     if len(window) != 2 or not fits(x, least=FEW):
         return average_spread_plain(
@@ -137,7 +135,7 @@ def in_places(grid): return grid.reshape(len(grid), -1, 2)
 
 def in_channels(x): return x.reshape(*x.shape[:2], -1)
 
-@beside('grid_sample')
+@fast_kernel('grid_sample')
 def grid_sample(
     x, grid, *, interpolation_mode=0, padding_mode=0, align_corners=False,
     node='GridSampler2DBackward0',
@@ -148,7 +146,7 @@ def grid_sample(
             align_corners=align_corners,
         )
     out = np.empty((*x.shape[:2], *grid.shape[1:3]), np.float32)
-    crew.run(
+    thread_pool.run(
         loops().through_grid, len(x), 8 * out.size, in_channels(x), in_places(grid), *x.shape[2:],
         padding_mode, bool(align_corners), in_channels(out),
     )
@@ -160,14 +158,14 @@ def _through_grid_back(g, x, grid, shape, padding_mode, align_corners, images, p
     where, room = in_places(grid), (len(g) * images, shape[1], math.prod(shape[2:]))
     to_x = np.empty(room, np.float32)
     to_grid = np.empty((len(g) * places, *where.shape[1:]), np.float32)
-    crew.run(
+    thread_pool.run(
         loops().through_grid_back, len(g), 16 * g.size, in_channels(g),
         in_channels(x) if places else to_x, where, *shape[2:], padding_mode, bool(align_corners),
         to_x, to_grid,
     )
     return to_x.reshape(shape) if images else None, to_grid.reshape(grid.shape) if places else None
 
-@beside('grid_sample', 'fused_rule')
+@fast_kernel('grid_sample', 'fused_rule')
 def grid_sample_back(g, x, grid, x_shape, *, interpolation_mode, padding_mode, align_corners):
     if not linear_in_plane(x, grid, interpolation_mode) or not fits(g, least=1):
         return grid_rules(
@@ -177,7 +175,7 @@ def grid_sample_back(g, x, grid, x_shape, *, interpolation_mode, padding_mode, a
     return _through_grid_back(g, x, grid, x.shape, padding_mode, align_corners, True, True)
 
 # %% ../../../nbs/ops/kernels/11_pooling.ipynb #5a7dbd3b
-@beside('grid_sample', 'x')
+@fast_kernel('grid_sample', 'x')
 def grid_image_back(g, grid, x_shape, *, interpolation_mode, padding_mode, align_corners):
     if not linear_in_plane(g, grid, interpolation_mode) or 0 in x_shape:
         return grid_image_rule(
@@ -186,7 +184,7 @@ def grid_image_back(g, grid, x_shape, *, interpolation_mode, padding_mode, align
         )
     return _through_grid_back(g, None, grid, x_shape, padding_mode, align_corners, True, False)[0]
 
-@beside('grid_sample', 'grid')
+@fast_kernel('grid_sample', 'grid')
 def grid_place_back(g, x, grid, *, interpolation_mode, padding_mode, align_corners):
     if not linear_in_plane(x, grid, interpolation_mode) or not fits(g, least=1):
         return grid_place_rule(

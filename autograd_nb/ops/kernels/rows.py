@@ -17,17 +17,17 @@ import math
 import numpy as np
 from ...arrays.numpy_backend import KERNELS
 from autograd_nb.ops.compiled import (
-    AVAILABLE, F32, FEW, ROWS, beside, definition, example, fits, flat, in_rows, integers, rule,
-    value
+    AVAILABLE, F32, FEW, ROWS, definition, example, fast_kernel, fits, flat, in_rows, integers,
+    rule, value
 )
-from ..crew import crew, loops
+from ..thread_pool import loops, thread_pool
 
 # %% ../../../nbs/ops/kernels/05_rows.ipynb #11dffb2f
 def row_loop(loop, like, *arguments):
     "What a loop over rows gives for arrays of the shape of `like`, as a new array."
     out = np.empty(like.shape, like.dtype)
     arguments = [in_rows(a) if a.__class__ is np.ndarray else a for a in (*arguments, out)]
-    crew.run(loop, like.size // like.shape[-1], 4 * like.size, *arguments)
+    thread_pool.run(loop, like.size // like.shape[-1], 4 * like.size, *arguments)
     return out
 
 def along_rows(x, dim): return dim in (-1, x.ndim - 1)
@@ -66,18 +66,18 @@ def along(name, dim, *arrays, more=()):
     else: loop, more = getattr(loops(), name + '_across'), ()
     rows = out
     if shape != full: arrays, rows = [a.reshape(shape) for a in arrays], out.reshape(shape)
-    crew.run(loop, shape[0], 4 * out.size, *arrays, *more, rows)
+    thread_pool.run(loop, shape[0], 4 * out.size, *arrays, *more, rows)
     return out
 
 # %% ../../../nbs/ops/kernels/05_rows.ipynb #45a5ee87
 softmax_plain, softmax_rule = definition('softmax'), definition('softmax', 'x')
 
-@beside('softmax')
+@fast_kernel('softmax')
 def softmax(x, *, dim):
     out = along('softmax', dim, x)
     return softmax_plain(x, dim=dim) if out is None else out
 
-@beside('softmax', 'x', any_layout=False)
+@fast_kernel('softmax', 'x', any_layout=False)
 def softmax_back(g, out, *, dim):
     found = along('softmax_back', dim, g, out, more=(np.float32(1),))
     return softmax_rule(g, out, dim=dim) if found is None else found
@@ -85,12 +85,12 @@ def softmax_back(g, out, *, dim):
 # %% ../../../nbs/ops/kernels/05_rows.ipynb #9a3d7fde
 log_softmax_plain, log_softmax_rule = definition('log_softmax'), definition('log_softmax', 'x')
 
-@beside('log_softmax')
+@fast_kernel('log_softmax')
 def log_softmax(x, *, dim):
     out = along('log_softmax', dim, x)
     return log_softmax_plain(x, dim=dim) if out is None else out
 
-@beside('log_softmax', 'x', any_layout=False)
+@fast_kernel('log_softmax', 'x', any_layout=False)
 def log_softmax_back(g, out, *, dim):
     found = along('log_softmax_back', dim, g, out)
     return log_softmax_rule(g, out, dim=dim) if found is None else found
@@ -106,20 +106,21 @@ def softmaxes(N):
 # %% ../../../nbs/ops/kernels/05_rows.ipynb #db6503d4
 logsumexp_plain, logsumexp_rule = definition('logsumexp'), definition('logsumexp', 'x')
 
-@beside('logsumexp', any_layout=True)
+@fast_kernel('logsumexp', any_layout=True)
 def logsumexp(x, *, dim, keepdim=False):
     shape = around(x, dim)
     if shape is None: return logsumexp_plain(x, dim=dim, keepdim=keepdim)
     out = np.empty((shape[0], shape[2]), np.float32)
     if shape[2] == 1:
-        crew.run(loops().logsumexp_rows, shape[0], 4 * x.size, x.reshape(shape[:2]), flat(out))
+        rows = x.reshape(shape[:2])
+        thread_pool.run(loops().logsumexp_rows, shape[0], 4 * x.size, rows, flat(out))
     else:
-        crew.run(loops().logsumexp, shape[0], 4 * x.size, x.reshape(shape), out)
+        thread_pool.run(loops().logsumexp, shape[0], 4 * x.size, x.reshape(shape), out)
     d = (dim if dim.__class__ is int else dim[0]) % x.ndim
     return out.reshape(x.shape[:d] + (1,) * keepdim + x.shape[d + 1 :])
 
 # %% ../../../nbs/ops/kernels/05_rows.ipynb #cbec22f0
-@beside('logsumexp', 'x')
+@fast_kernel('logsumexp', 'x')
 def logsumexp_back(g, x, out, *, dim, keepdim):
     shape = around(x, dim)
     if shape is None or not fits(g, out, least=1):
@@ -127,7 +128,7 @@ def logsumexp_back(g, x, out, *, dim, keepdim):
     grad = np.empty(x.shape, np.float32)
     loop, lead = loops().logsumexp_back, (shape[0], shape[2])
     if shape[2] == 1: loop, shape, lead = loops().logsumexp_rows_back, shape[:2], shape[:1]
-    crew.run(
+    thread_pool.run(
         loop, shape[0], 4 * x.size, g.reshape(lead), x.reshape(shape), out.reshape(lead),
         grad.reshape(shape),
     )
@@ -144,19 +145,19 @@ def sums_of_exponentials(N):
 # %% ../../../nbs/ops/kernels/05_rows.ipynb #7b811e40
 weights_plain, weights_rule = definition('attention_weights'), definition('attention_weights', 'x')
 
-@beside('attention_weights')
+@fast_kernel('attention_weights')
 def attention_weights(x, mask=None, *, scale=1.0, causal=False):
     if not (causal and mask is None and scale > 0 and fits(x, least=FEW)):
         return weights_plain(x, mask, scale=scale, causal=causal)
     out = np.empty_like(x)
     blocks = x.reshape(-1, *x.shape[-2:])
-    crew.run(
+    thread_pool.run(
         loops().causal_weights, len(blocks), 4 * x.size, blocks, np.float32(scale),
         out.reshape(blocks.shape),
     )
     return out
 
-@beside('attention_weights', 'x')
+@fast_kernel('attention_weights', 'x')
 def attention_weights_back(g, out, *, scale):
     if not fits(out, g, least=FEW): return weights_rule(g, out, scale=scale)
     return row_loop(loops().softmax_back, out, g, out, np.float32(scale))
@@ -171,7 +172,7 @@ def weights_up_to_the_diagonal(N):
 # %% ../../../nbs/ops/kernels/05_rows.ipynb #da0d712a
 cumprod_rule = definition('cumprod', 'x')
 
-@beside('cumprod', 'x')
+@fast_kernel('cumprod', 'x')
 def cumprod_back(g, x, out, *, dim):
     "By division, where nothing is zero."
     if not fits(x, g, out, least=FEW) or not out.all():
@@ -187,12 +188,12 @@ def running_products(N):
 order_plain = definition('first_in_order')
 SOME = 32  # places up to which a loop that puts each number in its place is quicker than sorting
 
-@beside('first_in_order')
+@fast_kernel('first_in_order')
 def first_in_order(x, *, dim, k, descending):
     if not (0 < k <= SOME and x.ndim and fits(x, least=ROWS) and along_rows(x, dim)):
         return order_plain(x, dim=dim, k=k, descending=descending)
     out, n = np.empty((*x.shape[:-1], k), np.int64), x.shape[-1]
-    crew.run(
+    thread_pool.run(
         loops().first_places, x.size // n, 4 * x.size, in_rows(x), descending, out.reshape(-1, k)
     )
     return out
@@ -215,7 +216,7 @@ def known_classes(x, target, weight, reduction):
         and target.flags.c_contiguous
     )
 
-@beside('nll_loss')
+@fast_kernel('nll_loss')
 def nll_loss(x, target, *, weight=None, ignore_index=-100, reduction='mean'):
     if known_classes(x, target, weight, reduction):
         total, count = loops().nll(x, target, ignore_index)
@@ -224,7 +225,7 @@ def nll_loss(x, target, *, weight=None, ignore_index=-100, reduction='mean'):
     return nll_plain(x, target, weight=weight, ignore_index=ignore_index, reduction=reduction)
 
 # %% ../../../nbs/ops/kernels/05_rows.ipynb #942d9eb2
-@beside('nll_spread', any_layout=True)
+@fast_kernel('nll_spread', any_layout=True)
 def nll_spread(g, target, *, shape, weight=None, ignore_index=-100, reduction='mean'):
     if isinstance(g, (np.ndarray, np.float32)) and g.dtype is F32:
         out, mean = np.zeros(shape, np.float32), reduction == 'mean'
@@ -247,7 +248,7 @@ def classes(N):
 # %% ../../../nbs/ops/kernels/05_rows.ipynb #54f4f81d
 row_sums_plain = definition('row_sums')
 
-@beside('row_sums', any_layout=True)
+@fast_kernel('row_sums', any_layout=True)
 def row_sums(g, indices, *, rows, padding_idx=None):
     if not fits(g, least=FEW) or indices.dtype != np.int64:
         return row_sums_plain(g, indices, rows=rows, padding_idx=padding_idx)

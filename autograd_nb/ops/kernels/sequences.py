@@ -11,22 +11,22 @@ import numpy as np
 from ...arrays.numpy_backend import KERNELS, Switch
 from .. import recurrent
 from autograd_nb.ops.compiled import (
-    AVAILABLE, F32, FEW, FEWER, beside, definition, example, fits, rule, value, warmed
+    AVAILABLE, F32, FEW, FEWER, definition, example, fast_kernel, fits, rule, value, warmed
 )
-from ..crew import crew, loops
+from ..thread_pool import loops, thread_pool
 
 # %% ../../../nbs/ops/kernels/12_sequences.ipynb #5d4fbc06
 lstm_plain, lstm_rules = definition('lstm_cell'), definition('lstm_cell', 'fused_rule')
 gru_plain, gru_rules = definition('gru_cell'), definition('gru_cell', 'fused_rule')
 
-@beside('lstm_cell')
+@fast_kernel('lstm_cell')
 def lstm_cell(x, c):
     if x.ndim != 2 or not fits(x, c, least=FEW): return lstm_plain(x, c)
     gates, h, memory, t = x.copy(), np.empty_like(c), np.empty_like(c), np.empty_like(c)
     loops().lstm_step(gates, np.zeros_like(x), c, memory, t, h)
     return h, memory, gates
 
-@beside('lstm_cell', 'fused_rule')
+@fast_kernel('lstm_cell', 'fused_rule')
 def lstm_cell_back(g, c, out):
     if c.ndim != 2 or not fits(out[2], c, *g, least=FEW) or g[2].any():
         return lstm_rules(g, c=c, out=out)
@@ -34,14 +34,14 @@ def lstm_cell_back(g, c, out):
     loops().lstm_step_back(g[0], np.zeros_like(c), before, out[2], c, np.tanh(out[1]), sums)
     return sums, before
 
-@beside('gru_cell')
+@fast_kernel('gru_cell')
 def gru_cell(x, r, h):
     if x.ndim != 2 or not fits(x, r, h, least=FEW): return gru_plain(x, r, h)
     gates, new = x.copy(), np.empty_like(h)
     loops().gru_step(gates, r, np.zeros(x.shape[1], np.float32), h, np.empty_like(h), new)
     return new, gates
 
-@beside('gru_cell', 'fused_rule')
+@fast_kernel('gru_cell', 'fused_rule')
 def gru_cell_back(g, r, h, out):
     if h.ndim != 2 or not fits(out[1], r, h, *g, least=FEW) or g[1].any():
         return gru_rules(g, r=r, h=h, out=out)
@@ -96,13 +96,13 @@ def warm_steps():
 def ways(said, barred, before, shares):
     "See `loops.ways`; returns whether a compiled loop could take it."
     if not AVAILABLE or not fits(said, barred, before, shares, least=FEWER): return False
-    crew.run(loops().ways, said.shape[1], 16 * said.size, said, barred, before, shares)
+    thread_pool.run(loops().ways, said.shape[1], 16 * said.size, said, barred, before, shares)
     return True
 
 def ways_back(shares, out):
     "The same for `loops.ways_back`."
     if not AVAILABLE or not fits(out, shares, least=FEWER): return False
-    crew.run(loops().ways_back, out.shape[1], 4 * out.size, shares, out)
+    thread_pool.run(loops().ways_back, out.shape[1], 4 * out.size, shares, out)
     return True
 
 @warmed

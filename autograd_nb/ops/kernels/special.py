@@ -13,9 +13,9 @@ import math
 import numpy as np
 from .. import special
 from autograd_nb.ops.compiled import (
-    F32, ROWS, beside, definition, example, flat, value, warmed
+    F32, ROWS, definition, example, fast_kernel, flat, value, warmed
 )
-from ..crew import AVAILABLE, crew, loops
+from ..thread_pool import AVAILABLE, loops, thread_pool
 from ...arrays.numpy_backend import Switch
 
 # %% ../../../nbs/ops/kernels/14_special.ipynb #d8c09f8d
@@ -36,30 +36,30 @@ def takes(x):
 def each(loop, x, *given):
     "What a loop gives for each number."
     out = np.empty_like(x)
-    crew.run(loop, x.size, 16 * x.size, *given, flat(x), flat(out))
+    thread_pool.run(loop, x.size, 16 * x.size, *given, flat(x), flat(out))
     return out
 
 lgamma_plain, digamma_plain = definition('lgamma'), definition('digamma')
 polygamma_plain = definition('polygamma')
 
-@beside('lgamma', any_layout=True)
+@fast_kernel('lgamma', any_layout=True)
 def lgamma(x): return each(loops().lgamma, x) if takes(x) else lgamma_plain(x)
 
-@beside('digamma', any_layout=True)
+@fast_kernel('digamma', any_layout=True)
 def digamma(x): return each(loops().digamma, x) if takes(x) else digamma_plain(x)
 
 erfc_plain, erfinv_plain = definition('erfc'), definition('erfinv')
 
-@beside('erfc', any_layout=True)
+@fast_kernel('erfc', any_layout=True)
 def erfc(x): return each(loops().erfc, x) if takes(x) else erfc_plain(x)
 
-@beside('erfinv', any_layout=True)
+@fast_kernel('erfinv', any_layout=True)
 def erfinv(x): return each(loops().erfinv, x) if takes(x) else erfinv_plain(x)
 
 # %% ../../../nbs/ops/kernels/14_special.ipynb #8873e1c3
 BERNOULLI = np.array(special._BERNOULLI)
 
-@beside('polygamma', any_layout=True)
+@fast_kernel('polygamma', any_layout=True)
 def polygamma(x, *, order):
     if order < 1 or order > 100 or not takes(x): return polygamma_plain(x, order=order)
     factor = (-1.0) ** (order + 1) * math.factorial(order)
@@ -81,15 +81,15 @@ def incomplete(upper, a, x, plain):
     if not (takes(a) and takes(x) and a.dtype is x.dtype and a.shape == x.shape):
         return plain(a, x)
     out = np.empty_like(x)
-    crew.run(
+    thread_pool.run(
         loops().incomplete_gamma, x.size, 64 * x.size, upper, flat(a), flat(x), flat(out)
     )
     return out
 
-@beside('igamma', any_layout=True)
+@fast_kernel('igamma', any_layout=True)
 def igamma(a, x): return incomplete(False, a, x, igamma_plain)
 
-@beside('igammac', any_layout=True)
+@fast_kernel('igammac', any_layout=True)
 def igammac(a, x): return incomplete(True, a, x, igammac_plain)
 
 @example
@@ -110,7 +110,7 @@ def beta_fractions(x, a, b, turned):
     if not AVAILABLE or x.size < ROWS or not Switch.on: return None
     x, a, b, turned = (np.ascontiguousarray(v) for v in (x, a, b, turned))
     value, slope = np.empty_like(x), np.empty_like(x)
-    crew.run(
+    thread_pool.run(
         loops().beta_fractions, x.size, 64 * x.size, flat(x), flat(a), flat(b), flat(turned),
         flat(value), flat(slope),
     )

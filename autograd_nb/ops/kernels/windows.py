@@ -21,7 +21,7 @@ import numpy as np
 from ...arrays.numpy_backend import xp
 from ..compiled import definition
 from ..convolution import out_sizes
-from ..crew import crew, loops
+from ..thread_pool import loops, thread_pool
 from .products import ALONE, matmul
 
 # %% ../../../nbs/ops/kernels/09_windows.ipynb #cd08bc7d
@@ -133,7 +133,7 @@ def see(x, g):
     "What windows see, a row for each place."
     places = places_seen(x.shape[1], g)
     out = np.empty((len(x) * len(places), places.shape[1]), np.float32)
-    crew.run(loops().seen, len(x), 2 * out.size, across_all(x), places, out)
+    thread_pool.run(loops().seen, len(x), 2 * out.size, across_all(x), places, out)
     return out
 
 def by_places(x):
@@ -152,7 +152,8 @@ def gathered_transposed(x, weight, bias, g):
     if bias is not None: out += bias.reshape(-1, 1, 1)
     falling = xp.matmul(by_places(x), across_all(weight))
     places = places_seen(channels, g)
-    crew.run(loops().seen_back, len(x), 2 * x.size * entries, falling, places, across_all(out))
+    numbers = 2 * x.size * entries
+    thread_pool.run(loops().seen_back, len(x), numbers, falling, places, across_all(out))
     return out
 
 def gathered_weight(x, y, g):
@@ -279,9 +280,9 @@ def arranged(weight, plan, between, per_group, apart, groups):
     return out
 
 def share(n, blocks, most=1 << 30):
-    "In how many parts images, and blocks of filters, are divided among the crew."
-    parts = min(n, crew.size, most)
-    return parts, min(blocks, -(-crew.size // parts))
+    "In how many parts images, and blocks of filters, are divided among threads."
+    parts = min(n, thread_pool.size, most)
+    return parts, min(blocks, -(-thread_pool.size // parts))
 
 def for_each(bias, channels):
     return np.zeros(channels, np.float32) if bias is None else np.ascontiguousarray(bias)
@@ -292,7 +293,7 @@ def slide(x, plan, filters, each, bias, out, target):
     """
     parts, splits = share(len(x), len(filters))
     work = len(x) * out.shape[1] * target[2] * target[5] * plan.offsets.size // 8
-    crew.run(
+    thread_pool.run(
         loops().slide, parts * splits, work, parts, splits, x, plan.layout, filters, plan.offsets,
         each, bias, out, target,
     )
@@ -340,7 +341,7 @@ def weight_gradient(x, y, plan, groups):
     blocks = groups * -(-each // side)
     parts, splits = share(len(x), blocks, max(1, (1 << 22) // (blocks * side * entries)))
     total = np.zeros((parts, blocks * side, offsets.size), np.float32)
-    crew.run(
+    thread_pool.run(
         loops().slide_weight, parts * splits, x.size * entries // 8, parts, splits, y, plan.layout,
         x, side, each, offsets, total,
     )
@@ -386,7 +387,7 @@ def in_planes(x): return x.reshape(-1, *x.shape[2:])
 def depthwise_value(x, weight, bias, g):
     layout, offsets = plane_layout(g)
     out = np.empty((*x.shape[:2], *g.outs), np.float32)
-    crew.run(
+    thread_pool.run(
         loops().depthwise, len(x) * g.groups, out.size, in_planes(x), across_all(weight), offsets,
         for_each(bias, g.groups), layout, in_planes(out),
     )
@@ -402,7 +403,7 @@ def depthwise_transposed(x, weight, bias, g):
     if not np.isfinite(weight).all(): return slid_transposed(x, weight, bias, g)
     layout, offsets = plane_layout(g)
     out = np.empty((*x.shape[:2], *g.sizes), np.float32)
-    crew.run(
+    thread_pool.run(
         loops().depthwise_back, len(x) * g.groups, out.size, in_planes(x), across_all(weight),
         offsets, for_each(bias, g.groups), layout, in_planes(out),
     )
@@ -411,7 +412,7 @@ def depthwise_transposed(x, weight, bias, g):
 def depthwise_weight(x, y, g):
     layout, offsets = plane_layout(g)
     out = np.empty((g.groups, offsets.size), np.float32)
-    crew.run(
+    thread_pool.run(
         loops().depthwise_weight, g.groups, y.size, in_planes(x), in_planes(y), offsets, layout, out
     )
     return finite(out, x, y, g)

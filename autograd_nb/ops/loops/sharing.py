@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['FREE', 'OFFERED', 'TAKEN', 'DONE', 'FAILED', 'CALLED', 'KINDS', 'TASK', 'latest', 'publish', 'exchanged', 'gemm',
            'start', 'laid', 'part_of_product', 'some_products', 'read', 'lent', 'task', 'address_of', 'perform',
-           'share', 'serve', 'for_crew']
+           'share', 'serve', 'for_threads']
 
 # %% ../../../nbs/ops/loops/10_sharing.ipynb #f2df4cdb
 import functools
@@ -271,7 +271,7 @@ def serve(slot, rounds):
         i += 1
 
 @functools.cache
-def for_crew(loop):
+def for_threads(loop):
     """A compiled function (slots, n, ...) that shares the compiled `loop(lo, hi, ...)` from 0 to
     `n`; it returns whether there was an error.
     """

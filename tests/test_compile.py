@@ -927,3 +927,21 @@ def test_steps_by_compiled_loops():
     batches = [(torch.randn(6, 12), torch.randint(0, 4, (6,))) for _ in range(6)]
     expected, found = (trained(transformer, wrap, batches) for wrap in (lambda m: m, torch.compile))
     for a, b in zip(tree_leaves(expected[:2]), tree_leaves(found[:2])): torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("fill", [lambda d, l, s: d.update(a=2.0), lambda d, l, s: l.append(2.0), lambda d, l, s: s.add(2.0)], ids=["dict", "list", "set"])
+def test_what_was_empty_may_be_filled(fill):
+    places = {}, [], set()
+
+    def f(x):
+        for place in places:
+            for v in place.values() if place.__class__ is dict else place: x = x * v
+        return x + 1
+
+    fast, x = torch.compile(f), torch.ones(2)
+    for _ in range(4): fast(x)
+    assert replayed(fast)
+    fill(*places)
+    for _ in range(4): assert torch.equal(fast(x), f(x)) and fast(x)[0] == 3
+    for place in places: place.clear()
+    for _ in range(4): assert fast(x)[0] == 2

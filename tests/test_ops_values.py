@@ -377,3 +377,41 @@ def test_zeros_in_a_graph_have_pytorchs_name():
     assert y.tolist() == [0.0, 0.0] and y.grad_fn.name() == "ZeroBackward0"
     y.sum().backward()
     assert x.grad.tolist() == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("dims", [None, 0, 1, -1, (0, 1), (1, 1), (2, 0, 1)], ids=str)
+@pytest.mark.parametrize("by", [0, 1, -2, 7, -1000])
+@pytest.mark.parametrize("shape", [(3, 4, 5), (3, 0, 5), (1, 1, 1)], ids=str)
+def test_rolled_by_any_number(shape, by, dims):
+    shifts = tuple(by + i for i in range(len(dims))) if isinstance(dims, tuple) else by
+    x = np.arange(np.prod(shape), dtype="f4").reshape(shape)
+    for turned in (False, True):
+        a, b = ours.tensor(x), lib().tensor(x)
+        if turned: a, b = a.transpose(0, 2), b.transpose(0, 2)
+        found, expected = ours.roll(a, shifts, dims), lib().roll(b, shifts, dims)
+        assert np.array_equal(found.numpy(), expected.numpy())
+        assert found.is_contiguous() and found.data_ptr() != a.data_ptr() or not x.size
+
+
+@pytest.mark.parametrize("zero", [0, 0.0, -0.0], ids=str)
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int64"])
+def test_a_zero_keeps_its_sign(dtype, zero):
+    for apply in (lambda x: x * zero, lambda x: x + zero, lambda x: x - zero, lambda x: x > zero):
+        for _ in range(2):
+            found, expected = (apply(t.tensor([-0.0, 0.0, 2.0]).to(getattr(t, dtype))) for t in (ours, lib()))
+            assert str(found.dtype) == str(expected.dtype)
+            assert found.numpy().tobytes() == expected.numpy().tobytes()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16", "complex64"])
+@pytest.mark.parametrize("shapes", [((3, 4), (3, 4), (3, 4)), ((3, 4), (4,), (3, 1)), ((), (), ()), ((4,), (), (3, 4))], ids=str)
+def test_both_sides_of_where_have_gradients(shapes, dtype):
+    found = []
+    for t in (ours, lib()):
+        condition = (t.arange(12).reshape(3, 4) % 3 == 0)[tuple(slice(n) for n in shapes[0])] if len(shapes[0]) == 2 else t.tensor([False] * 4)[: 4 if shapes[0] else 1]
+        condition = condition.reshape(shapes[0])
+        x, y = (t.ones(s, dtype=getattr(t, dtype)).requires_grad_() for s in shapes[1:])
+        out = t.where(condition, x, y)
+        grads = t.autograd.grad(out, (x, y), t.ones_like(out) * 2)
+        found.append([(str(g.dtype), g.shape, g.abs().float().tolist()) for g in grads])
+    assert found[0] == found[1]

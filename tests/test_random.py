@@ -81,3 +81,16 @@ def test_numbers_made_like_others_may_require_gradients(make):
     ours, theirs = (eval("t." + make, {"t": t, "x": t.zeros(3)}) for t in (autograd_nb, torch))
     assert ours.requires_grad and theirs.requires_grad and ours.is_leaf
     assert str(ours.dtype) == str(theirs.dtype) and ours.shape == theirs.shape
+
+
+@pytest.mark.parametrize("count", [1, 15, 16, 200, 1023, 1024, 5000])
+def test_few_numbers_and_many_are_of_one_stream(count, monkeypatch):
+    from autograd_nb.arrays import random
+
+    found = []
+    for short in (0, 1 << 20):
+        monkeypatch.setattr(random, "SHORT", short)
+        stream = random.Generator().manual_seed(3)
+        found.append((stream.doubles(count), stream.coins((count,), 0.3), stream.words(1)))
+    for a, b in zip(*found, strict=True):
+        assert np.array_equal(a, b)

@@ -154,3 +154,18 @@ def test_captured_layers_are_one_line_and_train_the_same(kind, compiling):
     np.testing.assert_allclose(found, losses, rtol=1e-5)
     for a, b in zip(ours, weights, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode, torch.enable_grad], ids=lambda m: m.__name__)
+@pytest.mark.parametrize("kind,reverse,bias,dtype", KINDS)
+def test_layers_without_a_node_say_the_same(kind, reverse, bias, dtype, mode):
+    x, state, weights = layer(kind, bias, dtype)
+    leaf = weights[0].requires_grad_()
+    recorded = run(kind, x, state, weights, reverse, True)
+    leaf.requires_grad_(mode is not torch.enable_grad)  # nothing asks for a gradient
+    with mode():
+        found = run(kind, x, state, weights, reverse, True)
+    for a, b in zip(found, recorded, strict=True):
+        assert b.requires_grad and not a.requires_grad and a.is_leaf
+        assert a.is_inference() == (mode is torch.inference_mode)
+        assert np.array_equal(a.numpy(), b.detach().numpy())

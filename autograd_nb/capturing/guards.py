@@ -230,7 +230,7 @@ class Places:
         "What is at the places now."
         out = [c.cell_contents for c in self.cells]
         out += [get(name, MISSING) for get, name in self.picks]
-        for d in self.dicts:
+        for d in self.filled:
             out += d.values()
             out += d
         for l in self.lists: out += l
@@ -241,6 +241,8 @@ class Places:
 
     def take(self):
         "From now on, everything is to stay as it is."
+        # of the others (most of a module's are for hooks) it is enough to see that they stay empty
+        self.filled = [d for d in self.dicts if d]
         self.then, self.lengths = self.look(), self.sizes()
         self.members = [frozenset(s) for s in self.sets]
         self.needs = [t._node is None for t in self.tensors]
@@ -258,7 +260,7 @@ class Holding(Places):
         if not all(map(operator.is_, now, then)):
             if not all(map(same_value, now, then)): return False
             self.then = now
-        if self.sets and [*map(frozenset, self.sets)] != self.members: return False
+        if self.sets != self.members: return False
         return self.tensors_hold()
 
     def tensors_hold(self):

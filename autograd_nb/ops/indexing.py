@@ -475,11 +475,9 @@ def add_along(out, index, dim, values):
     if rows is not None:
         scatter_into(out, (slice(None),) * (dim % out.ndim) + (rows,), values)
     elif countable(out, index, dim):
-        np.add.at(
-            out.reshape(-1),
-            np.broadcast_to(counted(index, dim, out.shape), values.shape).reshape(-1),
-            values.reshape(-1),
-        )
+        places = counted(index, dim, out.shape)
+        if places.shape != values.shape: places = np.broadcast_to(places, values.shape)
+        np.add.at(out.reshape(-1), places.reshape(-1), values.reshape(-1))
     else:
         np.add.at(out, at(index, dim), values)
 

@@ -231,6 +231,15 @@ def flip(x, *, dims):
 
 flip.vjp(x=lambda g, *, dims: flip(g, dims=dims))
 
+# %% ../../nbs/ops/01_shape.ipynb #b7c41e09
+def _rolled(x, by, d):
+    "`x` itself, or its two parts along `d` in the other order."
+    n = x.shape[d]
+    cut = -by % n if n else 0
+    if not cut: return x
+    before = (slice(None),) * d
+    return xp.concatenate((x[before + (slice(cut, None),)], x[before + (slice(cut),)]), d)
+
 # %% ../../nbs/ops/01_shape.ipynb #6a0f4efc
 @op(
     jvp=linear,
@@ -270,7 +279,9 @@ def roll(x, *, shifts, dims):
     """Elements moved along `dims` by `shifts`, those falling off re-entering at the other end;
     without `dims`, as if flattened.
     """
-    return row_major(np.roll(x, shifts, dims or None))
+    if not dims: return _rolled(x.reshape(-1), shifts[0], 0).reshape(x.shape)
+    for by, d in zip(shifts, dims): x = _rolled(x, by, d % x.ndim)
+    return row_major(x)
 
 roll.vjp(x=lambda g, *, shifts, dims: roll(g, shifts=tuple(-s for s in shifts), dims=dims))
 

@@ -271,16 +271,17 @@ class Multinomial:
             out = sample(self, 'multinomial', num_samples, replacement, generator=generator)
             if out is not NotImplemented: return out
         _check_chances(self, num_samples)
-        w = np.atleast_2d(self._array.astype(np.float64))
-        draw = generator or generator_for(self._array)
-        if w.size and not (w.min() >= 0 and np.isfinite(w.sum())):
+        w, draw = self._array.astype(np.float64), generator or generator_for(self._array)
+        if w.ndim < 2: w = w.reshape(1, -1)
+        sums = w.sum(1)
+        if w.size and not (w.min() >= 0 and np.isfinite(sums).all()):
             if not replacement or num_samples == 1:
                 raise RuntimeError('probability tensor contains either `inf`, `nan` or element < 0')
             kind = 'entry < 0' if w.min() < 0 else 'entry = infinity or NaN'
             raise RuntimeError(
                 f'invalid multinomial distribution (encountering probability {kind})'
             )
-        if w.size and not w.sum(1).all():
+        if w.size and not sums.all():
             raise RuntimeError('invalid multinomial distribution (sum of probabilities <= 0)')
         if not replacement and num_samples > w.shape[1]:
             raise RuntimeError(

@@ -7,6 +7,7 @@ __all__ = ['GATES', 'rnn_step', 'lstm_step', 'gru_step', 'RNNCellBase', 'RNNCell
            'GRULayer', 'wanted', 'run_layer', 'RNNBase', 'RNN', 'LSTM', 'GRU']
 
 # %% ../../../nbs/nn/modules/07_rnn.ipynb #d5235f64
+import functools
 import math
 import numbers
 import warnings
@@ -303,6 +304,17 @@ def _fits_whole(mode, tensors):
     )
 
 # %% ../../../nbs/nn/modules/07_rnn.ipynb #3af251fb
+def _as_one(mode, tensors, reverse):
+    "A layer as one operation; only where a gradient may be asked for, as a node of the graph."
+    modes = LOCAL.modes
+    if modes.general or not modes.no_record and any(
+        t is not None and t._node is not None for t in tensors
+    ):
+        return (LSTMLayer if mode == 'LSTM' else GRULayer).apply(*tensors, reverse)
+    if mode == 'LSTM': made = recurrent.lstm_sequence(*bare(tensors), reverse)[:3]
+    else: made = recurrent.gru_sequence(*bare(tensors), reverse)[:2]
+    return map(tensor_like, made)
+
 def run_layer(mode, x, state, weights, reverse, batch_sizes=None, whole=True):
     """One direction of one layer over `x` (steps, batch, features), or packed (rows, features) with
     `batch_sizes`: what it says at each step, and its last memories. `whole`: as one operation,
@@ -310,8 +322,7 @@ def run_layer(mode, x, state, weights, reverse, batch_sizes=None, whole=True):
     """
     whole = whole and batch_sizes is None and weights[4] is None
     if whole and _fits_whole(mode, (x, *state, *weights[:4])):
-        layer = LSTMLayer if mode == 'LSTM' else GRULayer
-        said, *last = layer.apply(x, *state, *weights[:4], reverse)
+        said, *last = _as_one(mode, (x, *state, *weights[:4]), reverse)
         return said, tuple(last)
     step = _step_function(mode, weights)
     bias = weights[2]
@@ -449,6 +460,13 @@ class _RNNWeights:
         for weight in self.parameters(): init.uniform_(weight, -bound, bound)
 
 # %% ../../../nbs/nn/modules/07_rnn.ipynb #da470c00
+@functools.lru_cache(256)
+def _in_order(names):
+    "Of one layer's names w_ih, w_hh, b_ih, b_hh, w_hr; None for what there is not."
+    kinds = {name.split('_l')[0]: name for name in names}
+    wanted = 'weight_ih', 'weight_hh', 'bias_ih', 'bias_hh', 'weight_hr'
+    return tuple(map(kinds.get, wanted))
+
 class _RNNWeightLists:
     "The weights, listed."
 
@@ -470,9 +488,10 @@ class _RNNWeightLists:
 
     def _weights(self, names):
         "w_ih, w_hh, b_ih, b_hh, w_hr, with None for what there is not."
-        found = {name.split('_l')[0]: getattr(self, name) for name in names}
+        own = self._parameters
         return [
-            found.get(key) for key in ('weight_ih', 'weight_hh', 'bias_ih', 'bias_hh', 'weight_hr')
+            None if name is None else own[name] if name in own else getattr(self, name)
+            for name in _in_order(tuple(names))
         ]
 
     def extra_repr(self):
@@ -496,7 +515,7 @@ class _RNNChecks:
         if (
             not input.is_floating_point()
             and not input.is_complex()
-            or input._array.dtype != self._flat_weights[0]._array.dtype
+            or input._array.dtype != getattr(self, self._all_weights[0][0])._array.dtype
         ):
             raise ValueError(
                 f'RNN input dtype ({input.dtype}) does not match weight dtype'

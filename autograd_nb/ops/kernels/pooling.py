@@ -9,6 +9,7 @@ __all__ = ['pool_plain', 'scatter_plain', 'average_plain', 'average_spread_plain
            'grid_sample_back', 'grid_image_back', 'grid_place_back', 'through_grids']
 
 # %% ../../../nbs/ops/kernels/11_pooling.ipynb #27720f71
+import functools
 import math
 from itertools import product
 import numpy as np
@@ -66,11 +67,16 @@ def largest_numbers(N):
 # %% ../../../nbs/ops/kernels/11_pooling.ipynb #1b32afcc
 average_plain, average_spread_plain = definition('avg_pool'), definition('avg_pool_spread')
 
+@functools.lru_cache(64)
+def _counts(sizes, outs, *how):
+    "`pool_counts`, one for each window."
+    return np.full(outs, pool_counts(sizes, outs, *how), np.float32)
+
 def _average(loop, x, sizes, outs, result, window, stride, padding, include, divisor):
     out, planes = np.empty((*x.shape[:-2], *result), np.float32), math.prod(x.shape[:-2])
-    counts = np.full(
-        outs, pool_counts(sizes, outs, window, stride, padding, include, divisor), np.float32
-    )
+    # a table for large planes is not kept
+    found = _counts if math.prod(outs) <= 1 << 12 else _counts.__wrapped__
+    counts = found(sizes, outs, window, stride, padding, include, divisor)
     thread_pool.run(
         loop, planes, 2 * planes * math.prod(sizes), x.reshape(planes, *x.shape[-2:]), *window,
         *stride, *padding, counts, out.reshape(planes, *result),

@@ -314,32 +314,23 @@ def explanation(error, function, name, args, kwargs, method=False):
 # %% ../nbs/tensor/14_argument_types.ipynb #5e1d0f03
 TOLD_BY_VALUE = frozenset({type, list, tuple, dict})  # of these the type does not say it all
 
-def _held(values):
-    """The types of values, and of what sequences among them hold; None where a type does not say
-    whether the value fits.
-    """
-    found = []
-    for v in values:
-        kind = type(v)
-        parts = tuple(map(type, v)) if kind is tuple or kind is list else (kind,)
-        if not TOLD_BY_VALUE.isdisjoint(parts): return None
-        found += kind, parts
-    return found
-
 def _look(fitting, key, refusal, args, kwargs):
-    """Raise the `refusal` of a call whose types, the `key`, are not among those `fitting`, and add
-    them if it has none.
+    """Raise the `refusal` of a call whose types, the `key`, are not known to fit, and note them if
+    it has none. Where sequences are among the arguments, `fitting` has under the key their places,
+    and the types of what they hold count too.
     """
     values = (*args, *kwargs.values())
-    held = _held(values)
-    if held is not None:
-        held = (*held, *kwargs)
-        if held in fitting: return
+    places = fitting.get(key)
+    if places is None:
+        places = [i for i, v in enumerate(values) if isinstance(v, (tuple, list))]
+    held = (key, *[tuple(map(type, values[i])) for i in places])
+    if held in fitting: return
     error = refusal(args, kwargs)
     if error is not None: raise error
-    if held is None or refusal(*_enlarged(args, kwargs)) is not None: return
-    fitting.add(held)
-    if not any(isinstance(v, (tuple, list)) for v in values): fitting.add(key)
+    kinds = {type(v) for i, v in enumerate(values) if i not in places}.union(*held[1:])
+    if TOLD_BY_VALUE & kinds or refusal(*_enlarged(args, kwargs)) is not None: return
+    fitting[key] = places or True
+    fitting[held] = True
 
 def _enlarged(args, kwargs):
     "The arguments with tensors that cannot stand for a number in the place of those that can."
@@ -361,14 +352,14 @@ def explained(function, name=None, method=False, inside=False):
     stated = declared(name, method)
     if inside: refusal = functools.partial(refused_inside, function, name, failed=False)
     else: refusal = lambda args, kwargs: refused(name, args[method:], kwargs, method)
-    fitting = set() if stated and not (inside and len(stated.overloads) > 1) else None
+    fitting = {} if stated and not (inside and len(stated.overloads) > 1) else None
 
     @functools.wraps(function)
     def called(*args, **kwargs):
         if fitting is not None:
             key = tuple(map(type, args))
             if kwargs: key = (*key, *kwargs, *map(type, kwargs.values()))
-            if key not in fitting: _look(fitting, key, refusal, args, kwargs)
+            if fitting.get(key) is not True: _look(fitting, key, refusal, args, kwargs)
         try: return function(*args, **kwargs)
         except Exception as error:
             if inside or not stated:

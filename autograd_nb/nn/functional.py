@@ -334,10 +334,12 @@ def _check_bag_indices(input, weight, padding_idx):
         )
 
 # %% ../../nbs/nn/03_functional.ipynb #6c256bdc
-def _no_float(x):
-    "PyTorch's error for results with fractions that whole numbers should hold."
+def _no_float(x, result='Float'):
+    """PyTorch's error for a result with fractions, of the type named, that whole numbers should
+    hold.
+    """
     return RuntimeError(
-        f"result type Float can't be cast to the desired output type {F._type_name(x)}. Convert"
+        f"result type {result} can't be cast to the desired output type {F._type_name(x)}. Convert"
         ' first, with x.float().'
     )
 
@@ -1127,22 +1129,33 @@ def smooth_l1_loss(input, target, size_average=None, reduce=None, reduction='mea
     _same_size(input, target)
     if beta == 0: return summarise((input - target).abs(), reduction)
     if target._array.dtype.kind in 'biu': F.refuse_integers('smooth_l1_cpu', input)
+    elif input._array.dtype.kind in 'biu': input = input.to(target.dtype)
     return _op['smooth_l1_loss'](input, target, beta=float(beta), reduction=reduction)
 
 def huber_loss(input, target, reduction='mean', delta=1.0, weight=None):
     "Half the square of the difference, and a straight line of slope `delta` beyond `delta`."
     if delta <= 0:
         raise RuntimeError('huber_loss does not support non-positive values for delta.')
-    reduction = reduction_of(reduction)
+    reduction, kinds = reduction_of(reduction), 'biu'
     _same_size(input, target)
-    if target._array.dtype.kind in 'biu': F.refuse_integers('huber_cpu', input)
-    if weight is not None:
-        return _weighted(
-            _op['huber_loss'](input, target, delta=float(delta), reduction='none'),
-            weight,
-            reduction,
-        )
-    return _op['huber_loss'](input, target, delta=float(delta), reduction=reduction)
+    if target._array.dtype.kind in kinds: F.refuse_integers('huber_cpu', input)
+    elif input._array.dtype.kind in kinds: raise _no_float(input, F._type_name(target))
+    first = reduction if weight is None else 'none'
+    out = _op['huber_loss'](input, target, delta=float(delta), reduction=first)
+    if input._array.dtype != target._array.dtype: out = _of_two_types(out, input, target)
+    return out if weight is None else _weighted(out, weight, reduction)
+
+def _typed_as(out, x):
+    "The loss `out` with numbers of the type of `x`, as which PyTorch writes it."
+    if out._array.dtype == x._array.dtype or LOCAL.modes.casting is not None: return out
+    return out.to(x.dtype)
+
+def _of_two_types(out, input, target):
+    "The loss `out` of numbers of two types, back through which PyTorch refuses to go."
+    if LOCAL.modes.casting is not None: return out
+    wants, other = (input, target) if input.requires_grad else (target, input)
+    found, expected = F._type_name(other), F._type_name(wants)
+    return DelayedError(f'Found dtype {found} but expected {expected}', 1)(_typed_as(out, input))
 
 def _static(weight): return None if weight is None else weight._array
 
@@ -1178,15 +1191,15 @@ def binary_cross_entropy_with_logits(
         raise ValueError(
             f'Target size ({target.shape}) must be the same as input size ({input.shape})'
         )
-    if target._array.dtype.kind in 'biu':
-        F.refuse_integers('log_sigmoid_cpu', input)
-        raise _no_float(target)
+    F.refuse_integers('log_sigmoid_cpu', input)
+    if target._array.dtype.kind in 'biu': raise _no_float(target, F._type_name(input))
     if pos_weight is not None:
         misfit = broadcast_error(pos_weight.shape, target.shape, pos_weight, target)
         if misfit is not None: raise misfit
-    return _op['binary_cross_entropy_with_logits'](
+    out = _op['binary_cross_entropy_with_logits'](
         input, target, weight=_static(weight), pos_weight=_static(pos_weight), reduction=reduction
     )
+    return _typed_as(out, target)
 
 # %% ../../nbs/nn/03_functional.ipynb #e547dd6f
 def kl_div(input, target, size_average=None, reduce=None, reduction='mean', log_target=False):
@@ -1194,7 +1207,9 @@ def kl_div(input, target, size_average=None, reduce=None, reduction='mean', log_
     (log-probabilities with `log_target`). `reduction='batchmean'` divides the sum by the number of
     rows, as the mathematics has it.
     """
-    F.refuse_kinds(input, 'ci', 'kl_div: Complex inputs not supported.')
+    for x in (input, target):
+        F.refuse_kinds(x, 'c', 'kl_div: Complex inputs not supported.')
+        F.refuse_kinds(x, 'ib', 'kl_div: Integral inputs not supported.')
     F.need_tensor(input, 'kl_div')
     if reduction == 'mean' and size_average is None and reduce is None:
         warnings.warn(
@@ -1209,10 +1224,7 @@ def kl_div(input, target, size_average=None, reduce=None, reduction='mean', log_
     if log_target:
         values = F._op['exp'](target) * (target - input)
     else:
-        values = (
-            F.where(target == 0, 0.0, target * F._op['log'](F.where(target == 0, 1.0, target)))
-            - target * input
-        )
+        values = _op['xlogy'](target, target) - target * input
     out = summarise(values, reduction)
     return out / input.shape[0] if by_rows and input.dim() else out
 
@@ -1270,12 +1282,17 @@ def _check_class_weights(weight, classes, input):
         raise RuntimeError(
             f'expected scalar type {F._type_name(input)} but found {F._type_name(weight)}'
         )
-    if weight.requires_grad and LOCAL.modes.grad:
-        name = 'nll_loss2d_forward' if input._array.ndim > 2 else 'nll_loss_forward'
-        raise RuntimeError(
-            f"The function '{name}' is not differentiable with respect to argument 'weight'. This"
-            ' input cannot have requires_grad True.'
-        )
+    name = 'nll_loss2d_forward' if input._array.ndim > 2 else 'nll_loss_forward'
+    _refuse_gradient(name, weight=weight)
+
+def _refuse_gradient(function, **inputs):
+    "Refuse those of the inputs, tensors by name, that ask for a gradient that PyTorch has not."
+    for name, x in inputs.items():
+        if LOCAL.modes.grad and isinstance(x, TensorBase) and x.requires_grad:
+            raise RuntimeError(
+                f"The function '{function}' is not differentiable with respect to argument"
+                f" '{name}'. This input cannot have requires_grad True."
+            )
 
 def _check_class_numbers(shape, places, count):
     "Whether targets of shape `places`, `count` numbers, fit logits that are no plain matrix."
@@ -1646,10 +1663,11 @@ def multilabel_margin_loss(input, target, size_average=None, reduce=None, reduct
 def soft_margin_loss(input, target, size_average=None, reduce=None, reduction='mean'):
     "`log(1 + exp(-target * input))` for targets 1 and -1."
     F.need_tensor(input, 'soft_margin_loss')
-    return summarise(
-        _op['softplus'](-input * target, threshold=1e9),
-        reduction_of(reduction, size_average, reduce),
-    )
+    _refuse_gradient('soft_margin_loss', target=target)
+    if input._array.dtype.kind in 'biu':
+        raise _no_float(input, F._type_name(target) if target.is_floating_point() else 'Float')
+    reduction = reduction_of(reduction, size_average, reduce)
+    return _typed_as(summarise(_op['softplus'](-input * target, threshold=1e9), reduction), input)
 
 def multilabel_soft_margin_loss(
     input, target, weight=None, size_average=None, reduce=None, reduction='mean'

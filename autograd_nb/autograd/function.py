@@ -689,15 +689,6 @@ def _note_writes(ctx, outputs, inputs, dirty, fixed, recording):
     for o in written:
         JOURNAL.bump(o._array, name, None if o._meta is None else o._meta.version)
     for o in written:
-        if not LOCAL.modes.no_record and id(o) not in fixed:
-            refuse_write(o, o.requires_grad, name, 'has been')
-        if recording and id(o) not in inputs:
-            warnings.warn(
-                'Only input Tensors should be given to ctx.mark_dirty(). If a Tensor is not an'
-                ' input, there is no need to pass it to mark_dirty().',
-                UserWarning,
-                stacklevel=4,
-            )
         if recording and o._base is not None and id(o) in inputs and len(outputs) > 1:
             raise RuntimeError(
                 'If your Function modifies inplace an input that is a view of another Tensor, your'

@@ -1132,6 +1132,7 @@ def smooth_l1_loss(input, target, size_average=None, reduce=None, reduction='mea
     elif input._array.dtype.kind in 'biu': input = input.to(target.dtype)
     return _op['smooth_l1_loss'](input, target, beta=float(beta), reduction=reduction)
 
+# %% ../../nbs/nn/03_functional.ipynb #5d21c7e4
 def huber_loss(input, target, reduction='mean', delta=1.0, weight=None):
     "Half the square of the difference, and a straight line of slope `delta` beyond `delta`."
     if delta <= 0:

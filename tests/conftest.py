@@ -17,6 +17,7 @@ from types import SimpleNamespace
 import _changed
 import _sampling
 import pytest
+from filelock import FileLock
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 
@@ -151,13 +152,12 @@ def pytest_collection_modifyitems(config, items):
                 raise pytest.UsageError(f"{item.nodeid} needs {name!r}, but only {', '.join(NEEDS)} are known")
             if not here(name) and name not in required():
                 item.add_marker(pytest.mark.skip(reason=f"{name} is missing: {NEEDS[name][2]}"))
-        if "browser" in names or "built_site" in getattr(item, "fixturenames", ()):
-            # One worker runs them all: one browser, one copy of the site, built by one.
-            item.add_marker(pytest.mark.xdist_group("browser"))
     if not config.option.all:
         leave_out(config, items)
     if config.option.random_order is not None:
         items[:] = _sampling.shuffled(items, config.option.random_order)
+    # What takes minutes comes first: begun last, it would leave the other workers without work.
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
 def leave_out(config, items):
@@ -244,7 +244,7 @@ def pytest_runtest_makereport(item, call):
     if call.when == "teardown":
         # Browsers and servers are waited for when the run ends; until then only the clock knows of them.
         took, passed = (now - then for now, then in zip((worked(), time.monotonic()), item.stash[BEGUN]))
-        item.user_properties.append(("seconds", passed if item.get_closest_marker("xdist_group") else took))
+        item.user_properties.append(("seconds", passed if "browser" in needs_of(item) or of_the_site(item) else took))
     report = yield
     names = needs_of(item)
     faults = {name for name in names & required() if name == "browser" or not here(name)}
@@ -402,10 +402,12 @@ class Server:
 @pytest.fixture(scope="session")
 def built_site() -> Path:
     "The folder of the documentation site: as it is, or built now (only what changed since the last time)."
-    if site_is_built():
-        return ROOT / "_docs"
-    done = subprocess.run([sys.executable, str(ROOT / "docs" / "build.py"), "--strict"], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
+    (ROOT / ".cache").mkdir(exist_ok=True)
+    with FileLock(ROOT / ".cache" / "site.lock"):  # several workers may ask at once: one builds
+        site_is_built.cache_clear()
+        if not site_is_built():
+            done = subprocess.run([sys.executable, str(ROOT / "docs" / "build.py"), "--strict"], cwd=ROOT, capture_output=True, text=True)
+            assert done.returncode == 0, done.stdout + done.stderr
     return ROOT / "_docs"
 
 

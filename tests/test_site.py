@@ -28,8 +28,6 @@ import run  # noqa: E402
 import speed  # noqa: E402
 from execute import notebook_paths  # noqa: E402
 
-pytestmark = pytest.mark.xdist_group("browser")  # one worker builds the site, and shows it
-
 
 class Links(HTMLParser):
     "What a page refers to, and the places on it that can be referred to."
@@ -849,7 +847,7 @@ def test_the_cheat_sheet_is_one_page_of_paper(built_site, browser_page, paper):
 # Barriers --------------------------------------------------------------------------------------------------------
 
 # The checker looks at every element for long, so pages are thinned out: one code token of each class and a few formulas say as much as thousands,
-# and contrast depends on nothing but colours and sizes, so two elements of each combination stand for the rest.
+# and contrast depends on nothing but colours and sizes, so two elements of each combination, on whatever page, stand for the rest.
 THIN_OUT = """() => {
   const seen = new Set();
   for (const span of document.querySelectorAll('.highlight pre span:not(.code-line)')) {
@@ -866,8 +864,8 @@ SUMMARY = """found => found.violations.filter(each => ['serious', 'critical'].in
   .map(each => `${each.id} (${each.impact}): ${each.nodes.length} times, such as ${each.nodes[0].html.slice(0, 150)}`)"""
 BARRIERS = f"""() => axe.run(document, {{ resultTypes: ['violations'], runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'best-practice'],
   rules: {{ 'color-contrast': {{ enabled: false }} }} }}).then({SUMMARY})"""
-COLOURS = f"""() => {{
-  const clear = colour => /, 0\\)$|transparent/.test(colour), count = new Map(), sample = [];
+COLOURS = f"""async seen => {{
+  const clear = colour => /, 0\\)$|transparent/.test(colour), count = new Map(Object.entries(seen)), sample = [];
   for (const element of document.body.querySelectorAll('*')) {{
     if (![...element.childNodes].some(node => node.nodeType === 3 && node.data.trim()) || element.closest('mjx-container, script, style, template')) continue;
     if (!element.checkVisibility({{ opacityProperty: true, visibilityProperty: true }})) continue;
@@ -881,7 +879,8 @@ COLOURS = f"""() => {{
     count.set(kind, (count.get(kind) || 0) + 1);
     if (count.get(kind) <= 2) sample.push(element);
   }}
-  return axe.run({{ include: sample }}, {{ resultTypes: ['violations'], runOnly: {{ type: 'rule', values: ['color-contrast'] }} }}).then({SUMMARY});
+  const rule = {{ resultTypes: ['violations'], runOnly: {{ type: 'rule', values: ['color-contrast'] }} }};
+  return [sample.length ? await axe.run({{ include: sample }}, rule).then({SUMMARY}) : [], Object.fromEntries(count)];
 }}"""
 ONE_OF_EACH_KIND = ("index", "gallery", "cheatsheet", "glossary", "benchmarks", "mistakes", "book/index", "book/03_chain_rule", "reference/index", "reference/functional", "library/index",
                     "ops/99_table", "graph/07_engine", "contributing", "search")
@@ -895,7 +894,13 @@ def look_for_barriers(built_site, site, page, names):
     if folder is None and "npm" not in required():
         pytest.skip("npm could not fetch axe-core")
     checker = (folder / "axe.min.js").read_text(encoding="utf-8")
-    faults = []
+    faults, seen = [], {}
+
+    def colours():
+        nonlocal seen
+        found, seen = page.evaluate(COLOURS, seen)
+        return found
+
     page.set_default_timeout(180_000)
     for name in names:
         page.emulate_media(color_scheme="light", reduced_motion="reduce")
@@ -907,11 +912,11 @@ def look_for_barriers(built_site, site, page, names):
         whole.evaluate("style => style.remove()")  # what is out of sight costs axe nothing
         page.evaluate(THIN_OUT)
         page.evaluate(checker + ";undefined")
-        faults += [f"{name}: {fault}" for fault in page.evaluate(BARRIERS) + page.evaluate(COLOURS)]
+        faults += [f"{name}: {fault}" for fault in page.evaluate(BARRIERS) + colours()]
         page.emulate_media(color_scheme="dark")
         page.wait_for_function("document.documentElement.dataset.theme === 'dark'")
         page.wait_for_timeout(400)  # colours fade over
-        faults += [f"{name} in the dark: {fault}" for fault in page.evaluate(COLOURS)]
+        faults += [f"{name} in the dark: {fault}" for fault in colours()]
     assert not faults, "\n".join(faults)
 
 

@@ -31,8 +31,6 @@ import own  # noqa: E402
 import pack  # noqa: E402
 import reference  # noqa: E402
 
-pytestmark = pytest.mark.xdist_group("browser")
-
 KB = 1000
 LIMITS = {"index.html": 250 * KB, "gallery.html": 800 * KB}
 CHAPTER = 600 * KB

@@ -107,9 +107,9 @@ def placed_in(x, base):
     """The `geometry` of the tensor `x` in its base; it is kept, because who writes through a view
     does so again.
     """
-    known, meta = x._meta.place, x._meta
+    known, meta = x._meta.region, x._meta
     if known is None or known[0] is not x._array or known[1] is not base._array:
-        known = meta.place = x._array, base._array, geometry(x._array, base._array)
+        known = meta.region = x._array, base._array, geometry(x._array, base._array)
     return known[2]
 
 # %% ../../nbs/tensor/methods/02_views.ipynb #150d2127

@@ -22,7 +22,7 @@ from autograd_nb.ops.kernels.device import SPECIAL
 from autograd_nb.graph.modes import SWITCH
 from autograd_nb.graph.apply import Call, plainly
 from autograd_nb.graph.op import REGISTRY
-from autograd_nb.layers.device import in_place
+from autograd_nb.layers.device import where_it_lives
 
 F = nn.functional
 
@@ -134,7 +134,7 @@ def test_operation(case, create_graph, device):
     if starts:
         gradients = torch.autograd.grad([o for o in found if o.requires_grad], [ys[i] for i in case.wanted], begun, create_graph=create_graph)
     copies = strict.transfers["to_host"]
-    slow = in_place(Call(case.op, ys, case.statics), plainly)  # not by the code that is compiled for the device
+    slow = where_it_lives(Call(case.op, ys, case.statics), plainly)  # not by the code that is compiled for the device
     for a, b, c in zip(outs, found, slow if isinstance(slow, tuple) else (slow,), strict=True):
         same(a, b), same(a, c)
         assert (b.grad_fn and b.grad_fn.name()) == (c.grad_fn and c.grad_fn.name()) == (a.grad_fn and a.grad_fn.name())

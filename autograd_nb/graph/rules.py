@@ -46,7 +46,7 @@ class Host:
 
     foreign = False  # are its arrays not NumPy's?
     example = staticmethod(lambda: empty(0))  # one of its arrays
-    settle = staticmethod(as_array)  # what makes an array of a rule's result
+    as_array = staticmethod(as_array)  # what makes an array of a rule's result
     unbroadcast = staticmethod(unbroadcast)
 
     def rule(self, rule): return rule.function
@@ -87,7 +87,7 @@ def interpreted(op, name, positions, flavour):
         values = {s: getattr(n, s) for s in saved}
         found = evaluated(n, g, values)
         if not keep: n.release()
-        return in_form([flavour.settle(r) for r in found])
+        return in_form([flavour.as_array(r) for r in found])
 
     def run_graph(n, g): return in_form(evaluated(n, g, {s: n.unpack(s) for s in saved}))
 

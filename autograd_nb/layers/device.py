@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['FUSED', 'FUSED_RULES', 'FINDERS', 'DEVICE', 'DeviceOp', 'device_op', 'fused_kernel', 'device_kernel', 'first_of',
            'kernel_of', 'any_on_device', 'device_number', 'device_rule', 'rule_of', 'DeviceFlavour',
-           'compiled_on_device', 'device_of', 'on_one_device', 'in_place', 'OnDevice', 'is_bare_on_device', 'elsewhere',
-           'changed', 'tangent_of', 'batched']
+           'compiled_on_device', 'device_of', 'on_one_device', 'where_it_lives', 'OnDevice', 'is_bare_on_device',
+           'guard', 'changed', 'tangent_of', 'batched']
 
 # %% ../../nbs/layers/14_device.ipynb #9816d294
 from numpy import generic, ndarray
@@ -101,6 +101,7 @@ def first_of(fused, plain):
 
     return kernel
 
+# %% ../../nbs/layers/14_device.ipynb #ab140005
 def kernel_of(op, arrays):
     "The kernel of `op` for these arrays and numbers."
     return device_op(op).kernel if any_on_device(arrays) else op.kernel
@@ -130,12 +131,13 @@ def rule_of(rule, on_device):
         g, *args, **{k: to_device(v) for k, v in statics.items()}
     )
 
+# %% ../../nbs/layers/14_device.ipynb #ab140007
 class DeviceFlavour:
     "Nodes whose rules compute on a device's arrays."
 
     foreign = True
     rule = fast = staticmethod(device_rule)
-    settle, static = staticmethod(device_number), staticmethod(to_device)
+    as_array, static = staticmethod(device_number), staticmethod(to_device)
 
     def example(self): return Device.library.empty(0)
 
@@ -178,7 +180,7 @@ def compiled_on_device(op):
     def variant_on_device(op, name, positions):
         return variant(op, name, positions, 'device')
 
-    def general(*args, **statics): return in_place(Call(op, args, statics), plainly)
+    def general(*args, **statics): return where_it_lives(Call(op, args, statics), plainly)
 
     scope = dict(
         op.scope,
@@ -219,8 +221,8 @@ def on_one_device(op, args):
             out[i] = REGISTRY['moved'].general(a, index=index, back=None)
     return out
 
-def in_place(call, inner):
-    "Apply a call where its operands live."
+def where_it_lives(call, inner):
+    "Apply a call on the device of its operands."
     call.args = on_one_device(call.op, call.args)
     index = device_of(call.args)
     if index is None: return inner(call)
@@ -243,7 +245,7 @@ class OnDevice(Needed):
             and is_bare_on_device(call.args[0])
         ):
             return device_op(op).fast(*call.args, **call.statics)
-        return in_place(call, inner)
+        return where_it_lives(call, inner)
 
     def compute(self, call, inner):
         if not any_on_device(call.operands): return inner(call)
@@ -261,7 +263,7 @@ def is_bare_on_device(x):
     except AttributeError: return False
 
 # %% ../../nbs/layers/14_device.ipynb #000c10de
-def elsewhere(op, names, pair):
+def guard(op, names, pair):
     "A guard: some array is not NumPy's."
     if names is None: return ['DEVICE.on and any([d.__class__ is not ndarray for d in arrays])']
 
@@ -278,7 +280,7 @@ def elsewhere(op, names, pair):
     on_device = ' or '.join(clause(i) for i in range(len(names)))
     return [f'DEVICE.on and ({on_device} or not ON_DEVICE and DEVICE.asleep())']
 
-Gaps.guards['device'] = elsewhere
+Gaps.guards['device'] = guard
 DEVICE = OnDevice()
 LAYERS.plug('device', DEVICE)
 Gaps.scope.update(DEVICE=DEVICE, ON_DEVICE=DEVICE.alive)
@@ -303,18 +305,18 @@ Device.changed.append(changed)
 # %% ../../nbs/layers/14_device.ipynb #046ae44a
 def tangent_of(op, tangents, values, out, statics):
     "`tangent`, where the values live."
-    place = device_of(values)
-    if place is None: return op.tangent(tangents, values, out, statics)
+    index = device_of(values)
+    if index is None: return op.tangent(tangents, values, out, statics)
     statics = {k: to_device(v) for k, v in {**op.statics, **statics}.items()}
-    with on(place):
+    with on(index):
         if callable(op.jvp): return rebind_to_device(op.jvp)(tangents, values, out, statics)
         return tangent(op, tangents, values, out, statics, device_rule)
 
 def batched(op, values, marked, statics):
     "`op` on many examples at once, where they live; see `Op.batched`."
-    place = device_of(values)
-    if place is None or op.batch is None: return op.batched(values, marked, statics)
-    with on(place):
+    index = device_of(values)
+    if index is None or op.batch is None: return op.batched(values, marked, statics)
+    with on(index):
         return rebind_to_device(op.batch)(
             op, values, marked, {k: to_device(v) for k, v in {**op.statics, **statics}.items()}
         )

@@ -19,7 +19,7 @@ class TensorExtras:
     grad = None
     shared = False  # by several tensors: who wants to write to it makes one of its own first
     views = None  # weak references to views of this tensor
-    place = None  # where a view that was written through lies in its base
+    region = None  # where a view that was written through lies in its base
     hooks = None  # the hooks of a leaf while it does not require grad
     cut = False  # detached in place: views still have the former history
     # a weak reference to the node that a leaf had while it required grad
@@ -40,6 +40,7 @@ def extras_of(tensor):
         meta.__dict__.update(shared.__dict__, shared=False)
     return meta
 
+# %% ../../nbs/layers/18_extras.ipynb #ab180005
 class GradBox:
     """Holds the gradient of a non-leaf tensor after `retain_grad()`. The tensor owns it and the
     node knows it weakly, so that neither keeps the other alive.

@@ -29,7 +29,6 @@ def formally(self, node=None, refused=None, when=None, **rules):
     self.formal = places, node, words, when
     return self
 
-
 # %% ../../nbs/layers/15_formal.ipynb #e67621c9
 def noted(n, r):
     """The gradients `r` as PyTorch's backward function gives them: depending, with derivative zero,
@@ -64,4 +63,3 @@ class Formal(Layer):
         return run_formally
 
 LAYERS.plug('formal', Formal())
-

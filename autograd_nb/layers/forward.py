@@ -56,6 +56,7 @@ def own_tangent(self, tangents, values, out, statics):
     "`tangent` of this operation, with its defaults."
     return tangent(self, tangents, values, out, {**self.statics, **statics})
 
+# %% ../../nbs/layers/16_forward.ipynb #ab160005
 @added_to(Op)
 def batched(self, values, marked, statics):
     """The operation on many examples at once: inputs marked in `marked` carry the examples
@@ -64,4 +65,3 @@ def batched(self, values, marked, statics):
     if self.batch is None:
         raise NotImplementedError(f'the operation {self.name} has no batching rule')
     return self.batch(self, values, marked, {**self.statics, **statics})
-

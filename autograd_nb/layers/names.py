@@ -16,8 +16,6 @@ USUAL_NAMES = {'x': 'self', 'y': 'other', 'out': 'result', 'x_shape': 'self_sym_
 SAVED_NAMES = {}  # node's name -> {our name: PyTorch's}
 DERIVED = {}  # (operation, node's name) -> {PyTorch's name: a function of the node}
 
-
-
 @functools.cache
 def aliases_of(cls):
     "PyTorch's names of what the nodes of a class keep, or could, -> their slots."

@@ -107,9 +107,9 @@ def placed_in(x, base):
     """The `geometry` of the tensor `x` in its base; it is kept, because who writes through a view
     does so again.
     """
-    known, meta = x._meta.place, x._meta
+    known, meta = x._meta.region, x._meta
     if known is None or known[0] is not x._array or known[1] is not base._array:
-        known = meta.place = x._array, base._array, geometry(x._array, base._array)
+        known = meta.region = x._array, base._array, geometry(x._array, base._array)
     return known[2]
 
 # %% ../../nbs/tensor/methods/02_views.ipynb #150d2127
@@ -175,22 +175,26 @@ _LEAVES = AccumulateGrad, Unreached, type(None)  # what the edge of a leaf may b
 
 class StaleView(Node):
     """In place of the node of a view that has no history any more: its base was written to, and it
-    was made where that cannot be followed. `error` says so, to whoever asks; `origin`: the name of
-    the node that was there, and the number of its output.
+    was made where that cannot be followed. `kind`: why not, see `TensorExtras`; `origin`: the name
+    of the node that was there, and the number of its output.
     """
 
-    __slots__ = ('error', 'origin')
+    __slots__ = ('kind', 'origin')
     arity, positions = 0, ()
 
     def __init__(self, view):
         wire_node(self, (), view._array.shape)
-        self.origin = _origin(view._node)
-        self.error = view_error(
-            view._meta.view,
-            view._node,
-            'its base or another view of its base has been modified inplace',
-        )
+        self.kind, self.origin = view._meta.view, _origin(view._node)
         watch_stale(self)
+
+    @property
+    def error(self):
+        """What whoever asks is told. It is made anew each time: an error that was raised knows the
+        frames that it passed, and these know the view, which could not die.
+        """
+        return view_error(
+            self.kind, self, 'its base or another view of its base has been modified inplace'
+        )
 
     def name(self): return 'Invalid'
 

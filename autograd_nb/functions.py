@@ -2484,7 +2484,7 @@ def index_add(input, dim, index, source, *, alpha=1, out=None):
     if out is not None: return into(out, index_add(input, dim, index, source, alpha=alpha))
     d = dim_of(dim, input._array.ndim)
     _check_slices(input, d, index, source)
-    return REGISTRY['index_put'].general(
+    return _op['index_put'](
         input,
         _scaled(source, alpha),
         index=(slice(None),) * d + (index._array,) if input._array.ndim else (...,),
@@ -2525,8 +2525,8 @@ def _check_slices(input, d, index, source):
 # %% ../nbs/tensor/02_functions.ipynb #c00e3ed6
 def check_range(index, dim, size, kind=IndexError):
     "Raise PyTorch's error for the first number of `index` that names none of `size` places."
-    bad = index[(index < 0) | (index >= size)]
-    if bad.size:
+    if index.size and not all_below(index, size):
+        bad = index[(index < 0) | (index >= size)]
         raise kind(
             f'index {bad.flat[0]} is out of bounds for dimension {dim} with size {size}'
         )

@@ -50,6 +50,58 @@ def test_examples_shared_by_three(k, monkeypatch):
         agree(quick(name, rule)(*args, **statics), compiled.definition(name, rule)(*args, **statics))
 
 
+SCATTERED = {
+    "scatter_add": lambda x, i: x.scatter_add(1, i, x * 2),
+    "scatter_add into dim 0": lambda x, i: x.scatter_add(0, i % x.shape[0], x * 2),
+    "index_add": lambda x, i: x.index_add(1, i[0], x * 3),
+    "index_add of rows": lambda x, i: x.index_add(0, i[:, 0] % x.shape[0], x * 3),
+    "gather": lambda x, i: x.gather(1, i) * x,
+    "largest": lambda x, i: x.max(1)[0] * x[:, 0] + x.topk(2, 1)[0].sum(1),
+    "picked": lambda x, i: x[:, i[0]] * x,
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("sizes", [(2, 3), (4, 50), (300, 7)], ids=str)
+@pytest.mark.parametrize("kind", SCATTERED)
+def test_what_is_added_at_places_has_the_bits_of_array_code(kind, sizes, dtype):
+    torch.manual_seed(0)
+    x, i = torch.randn(sizes, dtype=dtype), torch.randint(0, sizes[1], sizes)
+
+    def result():
+        leaf = x.clone().requires_grad_()
+        out = SCATTERED[kind](leaf, i)
+        out.square().sum().backward()
+        return out.detach().numpy(), leaf.grad.numpy()
+
+    found = result()
+    with compiled.plain(): wanted = result()
+    assert all(np.array_equal(a, b) for a, b in zip(found, wanted))
+
+
+@pytest.mark.parametrize("count", [1, 32, 33, 5000])
+@pytest.mark.parametrize("wrong", [-1, 7])
+def test_places_outside_are_found_among_few_and_among_many(count, wrong):
+    table, good = torch.zeros(7, 2), torch.arange(count) % 7
+    bad = good.clone()
+    bad[count // 2] = wrong
+    for call in (lambda i: table.index_select(0, i), lambda i: torch.nn.functional.embedding(i, table), lambda i: table.gather(0, i[:, None]), lambda i: table.index_add(0, i, torch.ones(count, 2))):
+        call(good)
+        with pytest.raises((IndexError, RuntimeError), match="out of"): call(bad)
+
+
+@pytest.mark.parametrize("options", [dict(), dict(dim=1), dict(dim=-1, keepdim=True), dict(dim=(1,), correction=0), dict(keepdim=True), dict(dim=1, correction=9), dict(dim=0)], ids=str)
+@pytest.mark.filterwarnings("ignore:.*degrees of freedom")
+def test_spreads_of_rows(options):
+    x = torch.randn(12, 9, generator=torch.Generator().manual_seed(0)) * 3 + 100
+    for name in ("var", "std"):
+        found = getattr(torch, name)(x, **options)
+        with compiled.plain(): wanted = getattr(torch, name)(x, **options)
+        assert found.shape == wanted.shape and found.dtype is wanted.dtype
+        np.testing.assert_allclose(found.numpy(), wanted.numpy(), rtol=1e-4)
+    assert torch.tensor([[float("nan"), 1.0] * 20, [float("inf"), 1.0] * 20]).var(1).isnan().all()
+
+
 def test_every_function_beside_a_definition_has_an_example():
     covered = {(name, rule or "kernel") for name, rule, *_ in compiled.examples()}
     assert covered == {(name, key) for name, functions in compiled.FAST_KERNELS.items() for key in functions}

@@ -55,6 +55,71 @@ def test_sum_over_all_paths(function, derivative):
     assert grad(function(x), x, create_graph=True)[0].item() == pytest.approx(derivative(0.7))
 
 
+# What happens within a graph of numbers, whose gradients need no arrays on the way -------------------------------
+
+def hooked(seen):
+    def with_hook(h):
+        h.register_hook(lambda g: (seen.append(g), g * 1)[1])
+        return h
+
+    return with_hook
+
+
+def retained(seen):
+    def with_gradient(h):
+        h.retain_grad()
+        seen.append(lambda: h.grad)
+        return h
+
+    return with_gradient
+
+
+def on_node(seen):
+    def with_hook(h):
+        h.grad_fn.register_hook(lambda grads, outputs: seen.extend([*grads, *outputs]))
+        return h
+
+    return with_hook
+
+
+def packed(seen):
+    def with_packed(h):
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: t.clone(), lambda t: t):
+            return h * 1.5
+
+    return with_packed
+
+
+WITHIN_NUMBERS = {
+    "nothing": lambda seen: lambda h: h,
+    "hook": hooked,
+    "retained gradient": retained,
+    "hook of the node": on_node,
+    "packed values": packed,
+    "a vector": lambda seen: lambda h: (h * torch.ones(3, dtype=h.dtype)).sum() / 3 + h.expand(2).prod(),
+    "shared by several": lambda seen: lambda h: h.sin() * h + h.exp() - h / (h + 2),
+    "another precision": lambda seen: lambda h: (h.to(torch.float32).exp() * 2).to(h.dtype),
+    "several outputs": lambda seen: lambda h: sum(t.squeeze() for t in torch.stack([h, h * h]).unbind()),
+    "activations": lambda seen: lambda h: torch.nn.functional.softplus(h).sigmoid() * h.relu() + torch.nn.functional.gelu(h),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("within", WITHIN_NUMBERS)
+def test_graphs_of_numbers_have_the_gradients_of_vectors_of_one(within, dtype):
+    def gradients(shape):
+        seen = []
+        x, y = (torch.full(shape, v, dtype=dtype, requires_grad=True) for v in (0.7, 1.3))
+        h = WITHIN_NUMBERS[within](seen)((x * y).tanh().squeeze())
+        (h * h.exp() + x.squeeze() * y.squeeze()).squeeze().backward()
+        seen = [s() if callable(s) else s for s in seen]
+        assert all(isinstance(s, torch.Tensor) and s.dtype is dtype for s in [*seen, x.grad, y.grad])
+        x.grad.add_(1)  # it can be written to, and is nobody else's
+        return [v.item() for v in (x.grad, y.grad, *seen)]
+
+    assert gradients(()) == pytest.approx(gradients((1,)), rel=1e-6)
+
+
 def test_exponentially_many_paths_take_linear_time():
     x = number(1)
     y = x

@@ -380,26 +380,25 @@ class _Normal:
         n = math.prod(shape)
         with self.lock:
             if n >= 16: return self._blocks(n, dtype, mean, std).reshape(shape)
-            return (
-                (self._singles(n) * std + mean).astype(dtype).reshape(shape)
-                if mean or std != 1
-                else self._singles(n).astype(dtype).reshape(shape)
-            )
+            numbers = self._singles(n)
+        if mean or std != 1: numbers = np.array(numbers, F8) * std + mean
+        return np.asarray(numbers, dtype).reshape(shape)
 
     def singles(self, shape):
         "Standard-normal numbers drawn one pair after another, as float64."
-        with self.lock: return self._singles(math.prod(shape)).reshape(shape)
+        with self.lock: return np.array(self._singles(math.prod(shape)), F8).reshape(shape)
 
     def _singles(self, n):
-        "What `normal()` of `_in_turn` draws."
+        "What `normal()` of `_in_turn` draws, as a list."
         out, self._mark = [] if self._held is None or not n else [self._held], None
-        u = iter(self.doubles((n - len(out) + 1) // 2 * 2).tolist())
+        n_uniform = (n - len(out) + 1) // 2 * 2
+        u = iter(self._few(n_uniform) if n_uniform < 16 else self.doubles(n_uniform).tolist())
         if out: self._held = None
         for u1, u2 in zip(u, u):
             r, theta = math.sqrt(-2.0 * math.log1p(-u2)), 2 * math.pi * u1
             out += r * math.cos(theta), r * math.sin(theta)
         if len(out) > n: self._held = out.pop()
-        return np.array(out, F8)
+        return out
 
 # %% ../../nbs/arrays/03_random.ipynb #2de6765b
 class _InTurn:

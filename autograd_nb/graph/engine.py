@@ -175,7 +175,7 @@ class Step:
 def sum_of(a, b):
     "A new sum of two gradients, arrays or tensors."
     s = a + b
-    return asarray(s) if isinstance(s, generic) else s
+    return asarray(s) if a.__class__ is ndarray and isinstance(s, generic) else s
 
 
 # %% ../../nbs/graph/07_engine.ipynb #c1605db6
@@ -279,6 +279,7 @@ def walk_nodes(task):
 
     one = task.simple and len(task.starts) == 1 and task.starts[0][0].seq > 0
     n, g = task.starts[0] if one else (None, None)
+    if one and task.bare is None and not g.ndim and n.takes_numbers: g = g[()]
     return visit(task, n, g, heap, waiting, leaves, deliver)
 
 # %% ../../nbs/graph/07_engine.ipynb #a1a8b381
@@ -377,6 +378,7 @@ def attend(n, g, task):
     if the task is watched).
     """
     if not wanted(n, g, task): return (), (), None
+    if isinstance(g, generic): g = asarray(g)
     if task.simple and g is not None and n.hooks is not None and n.hooks.takes_over(g):
         if LAYERS.writes.last > n.seq: LAYERS.writes.check(n)
         return n.inputs, n.hooks.run(n, g, task), None

@@ -183,6 +183,7 @@ class Node(Linked, Keeping, Unpacking):
     outputs = 1
     verified = False  # looks for writes into its saved values by itself
     takes_none = False  # runs even if no gradient at all arrives
+    takes_numbers = False  # `run` takes NumPy's number for a gradient without dimensions
     picture_name = None  # what pictures call it, where that is not its name
 
     def __init__(self):
@@ -208,6 +209,7 @@ class OutputEdge:
 
     __slots__ = ('node', 'nr', '__weakref__')
     seq = -2
+    takes_numbers = False
 
     def __init__(self, node, nr):
         self.node, self.nr = node, nr

@@ -4,10 +4,11 @@
 
 # %% auto #0
 __all__ = ['RECORDING', 'REMEMBERING', 'NODE', 'OPERAND', 'NUMBER_OR_OPERAND', 'ANY_OPERANDS', 'NO_TENSORS', 'RUN', 'AN_ARRAY',
-           'MANY_ARRAYS', 'RULE_SCOPE', 'F4', 'F8', 'I8', 'PARTS', 'SCOPE', 'RESERVED', 'fill', 'condition', 'indented',
-           'compile_source', 'operand_lines', 'operand_line', 'lent', 'facts', 'wording', 'signature_of', 'kept',
-           'kept_of_any', 'node_lines', 'branches', 'recording_source', 'remembering', 'running_source', 'rule_lines',
-           'compiled_rules', 'scope_of', 'subsets_of', 'add_variants', 'growing', 'write_out', 'answer', 'code']
+           'MANY_ARRAYS', 'TAKEN', 'RULE_SCOPE', 'F4', 'F8', 'I8', 'PARTS', 'SCOPE', 'RESERVED', 'fill', 'condition',
+           'indented', 'compile_source', 'operand_lines', 'operand_line', 'lent', 'facts', 'wording', 'signature_of',
+           'kept', 'kept_of_any', 'node_lines', 'branches', 'recording_source', 'remembering', 'running_source',
+           'array_lines', 'rule_lines', 'compiled_rules', 'scope_of', 'subsets_of', 'add_variants', 'growing',
+           'write_out', 'answer', 'code']
 
 # %% ../../nbs/layers/00_codegen.ipynb #ef14896e
 import functools
@@ -26,7 +27,7 @@ from ..graph.modes import LAYERS, LOCAL, SWITCH, Gaps, next_sequence_number
 from ..graph.node import Node, OutputEdge, TensorBase, added_to
 from ..graph.node import BOUND, SCOPES
 from ..graph.op import REGISTRY, Op
-from ..graph.rules import kept_by, needs_of, unique_statics, variant
+from ..graph.rules import FLAVOURS, kept_by, needs_of, unique_statics, variant
 from . import arguments, fast  # noqa: F401 (`from_user` and `fused_rule`)
 
 # %% ../../nbs/layers/00_codegen.ipynb #4c467507
@@ -334,6 +335,7 @@ RUN = '''
        |    {saved}
        |    {options}
 freed  |    if not keep: del {freed}
+numbers|    number = g.__class__ is not ndarray
 scalars|    if not n.shape: g = g[()]; {scalars}
        |    {rules}
        |    {arrays}
@@ -368,17 +370,28 @@ def running_source(op, positions, on_device=False):
             freed=', '.join(f'n.{s}' for s in freed),
             # arithmetic on scalars costs a fifth of that on 0-d arrays
             scalars='; '.join(f'{s} = {s}[()]' for s in saved) if op.pointwise else '',
+            numbers=op.pointwise,
             rules=[f'{", ".join(found)} = fused_rule(g, {given})']
             if fused
             else rule_lines(op, positions, 'fast'),
             definitions=rule_lines(op, positions, 'rule'),
-            arrays=[MANY_ARRAYS] if op.variadic else [AN_ARRAY.format(r=r) for r in found],
+            arrays=array_lines(op, found),
             results='tuple(r0)' if op.variadic else ', '.join(found),
         )
     )
 
-AN_ARRAY = 'if {r}.__class__ is not ndarray and {r} is not None: {r} = asarray({r})'
+AN_ARRAY = 'if {r}.__class__ is not ndarray and {r} is not None{unless}: {r} = asarray({r})'
 MANY_ARRAYS = 'r0 = [r if r.__class__ is ndarray or r is None else asarray(r) for r in r0]'
+TAKEN = ' and not (number and {edge}.takes_numbers)'
+
+def array_lines(op, found):
+    """The lines that make arrays of the results: arithmetic on scalars gives NumPy's numbers, which
+    go on as they are where the gradient came as one and the next node takes them.
+    """
+    if op.variadic: return [MANY_ARRAYS]
+    edges = ['n.inputs'] if len(found) == 1 else [f'n.inputs[{k}]' for k in range(len(found))]
+    taken = [TAKEN.format(edge=e) if op.pointwise else '' for e in edges]
+    return [AN_ARRAY.format(r=r, unless=unless) for r, unless in zip(found, taken)]
 
 # %% ../../nbs/layers/00_codegen.ipynb #bea2ac4c
 def rule_lines(op, positions, kind):
@@ -404,7 +417,9 @@ def compiled_rules(op, name, positions, flavour):
         scope[f'rule{k}'], scope[f'fast{k}'] = flavour.rule(op.rules[i]), flavour.fast(op.rules[i])
     title = f'{name}[{", ".join(op.params[i] for i in positions)}]'
     compile_source(running_source(op, positions, flavour.foreign), title, scope)
-    return dict(run=flavour.around(scope['run']), run_graph=scope['run_graph'])
+    run, run_graph = flavour.around(scope['run']), scope['run_graph']
+    takes_numbers = op.pointwise and flavour is FLAVOURS[None]
+    return dict(run=run, run_graph=run_graph, takes_numbers=takes_numbers)
 
 LAYERS.rules = compiled_rules
 

@@ -101,6 +101,7 @@ def packed_class(cls):
                 __slots__=(),
                 __module__=cls.__module__,
                 packed=True,
+                takes_numbers=False,
                 run=_packed_run(cls),
                 unpacked=lambda n, fields: restored_node(n, cls, fields),
                 unpack=unpack,

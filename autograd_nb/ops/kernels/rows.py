@@ -4,12 +4,13 @@
 
 # %% auto #0
 __all__ = ['softmax_plain', 'softmax_rule', 'log_softmax_plain', 'log_softmax_rule', 'logsumexp_plain', 'logsumexp_rule',
-           'weights_plain', 'weights_rule', 'cumprod_rule', 'order_plain', 'SOME', 'nll_plain', 'nll_spread_plain',
-           'row_sums_plain', 'row_loop', 'along_rows', 'around', 'parted', 'in_order', 'along', 'softmax',
-           'softmax_back', 'log_softmax', 'log_softmax_back', 'softmaxes', 'logsumexp', 'logsumexp_back',
-           'sums_of_exponentials', 'attention_weights', 'attention_weights_back', 'weights_up_to_the_diagonal',
-           'cumprod_back', 'running_products', 'first_in_order', 'largest_and_smallest', 'known_classes', 'nll_loss',
-           'nll_spread', 'classes', 'row_sums', 'add_rows', 'rows_of_a_table']
+           'weights_plain', 'weights_rule', 'cumprod_rule', 'var_plain', 'order_plain', 'SOME', 'nll_plain',
+           'nll_spread_plain', 'row_sums_plain', 'add_at_plain', 'INTP', 'row_loop', 'along_rows', 'around', 'parted',
+           'in_order', 'along', 'softmax', 'softmax_back', 'log_softmax', 'log_softmax_back', 'softmaxes', 'logsumexp',
+           'logsumexp_back', 'sums_of_exponentials', 'attention_weights', 'attention_weights_back',
+           'weights_up_to_the_diagonal', 'cumprod_back', 'running_products', 'var', 'variances', 'first_in_order',
+           'largest_and_smallest', 'known_classes', 'nll_loss', 'nll_spread', 'classes', 'row_sums', 'add_rows',
+           'add_at', 'rows_of_a_table']
 
 # %% ../../../nbs/ops/kernels/05_rows.ipynb #e6b3ba69
 import functools
@@ -185,6 +186,24 @@ def running_products(N):
     yield rule('cumprod', 'x', N(40, 64), x, definition('cumprod')(x, dim=1), dim=1)
 
 # %% ../../../nbs/ops/kernels/05_rows.ipynb #a5e75a1e
+var_plain = definition('var')
+
+@fast_kernel('var')
+def var(x, *, dim=None, correction=1, keepdim=False):
+    shape = (1, x.size, 1) if dim is None or dim == () else around(x, dim)
+    if shape is None or shape[2] != 1 or not fits(x, least=ROWS):
+        return var_plain(x, dim=dim, correction=correction, keepdim=keepdim)
+    out, count = np.empty(shape[0], F32), max(shape[1] - correction, 0)
+    thread_pool.run(loops().variances, shape[0], x.size, x.reshape(shape[:2]), float(count), out)
+    full = (1,) * x.ndim if shape[0] == 1 and dim in (None, ()) else (*x.shape[:-1], 1)
+    return out.reshape(full if keepdim else full[:-1] if dim not in (None, ()) else ())
+
+@example
+def variances(N):
+    x = N(40, 64) + 3
+    for options in (dict(dim=1), dict(dim=(-1,), correction=0, keepdim=True), dict(dim=None)):
+        yield value('var', x, **options)
+
 order_plain = definition('first_in_order')
 SOME = 32  # places up to which a loop that puts each number in its place is quicker than sorting
 
@@ -264,7 +283,16 @@ def add_rows(out, rows, values):
     loops().add_rows(values, rows, out)
     return True
 
-if AVAILABLE: KERNELS.add_rows = add_rows
+add_at_plain = KERNELS.add_at
+
+def add_at(out, places, values):
+    "See `indexing.add_at`: the same sums in the same order."
+    if places.dtype.num != INTP or places.size != values.size or not fits(values, out, least=FEW):
+        return add_at_plain(out, places, values)
+    loops().add_at(out, places, values)
+
+INTP = np.dtype(np.intp).num
+if AVAILABLE: KERNELS.add_rows, KERNELS.add_at = add_rows, add_at
 
 @example
 def rows_of_a_table(N): yield value('row_sums', N(2, 40, 64), integers(11, 2, 40), rows=11)

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['BLOCK', 'rows_together', 'exponentials_in_rows', 'softmax', 'softmax_back', 'log_softmax', 'log_softmax_back',
-           'first_places', 'nll', 'nll_spread', 'softmax_across', 'softmax_back_across', 'largest_across',
+           'variances', 'first_places', 'nll', 'nll_spread', 'softmax_across', 'softmax_back_across', 'largest_across',
            'log_softmax_across', 'log_softmax_back_across', 'logsumexp_rows', 'logsumexp', 'logsumexp_rows_back',
            'logsumexp_back', 'causal_weights']
 
@@ -83,6 +83,18 @@ def log_softmax_back(lo, hi, g, y, out):
             for j in range(a.size): o[j] = a[j] - o[j] * s
 
 # %% ../../../nbs/ops/loops/04_rows.ipynb #0831ffc8
+@compiled(**SUMMING)
+def variances(lo, hi, x, count, out):
+    "The squared distances of each row's numbers from their mean, added up and divided by `count`."
+    for i in range(lo, hi):
+        a, total, squares = x[i], 0.0, 0.0
+        for j in range(a.size): total += a[j]
+        mean = total / a.size
+        for j in range(a.size):
+            d = a[j] - mean
+            squares += d * d
+        out[i] = squares / count
+
 @compiled(**STRICT)
 def first_places(lo, hi, x, descending, out):
     """Where the first numbers of each row in order are, as many as `out` has columns: of equal ones

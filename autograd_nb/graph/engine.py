@@ -11,6 +11,7 @@ __all__ = ['NO_LEAVES', 'HELD', 'accumulate', 'reachable', 'Limits', 'Plan', 'Ta
 # %% ../../nbs/graph/07_engine.ipynb #c4bf0f01
 from heapq import heappop, heappush
 from itertools import chain, count
+from sys import getrefcount
 from numpy import add, asarray, generic, ndarray
 
 from ..arrays.anywhere import add_into, copied, zeros_beside
@@ -137,6 +138,7 @@ class Task:
         self.graph = graph  # gradients are tensors, and get recorded
         self.watch = watch  # yield a `Step` for each node
         self.found = {}  # gradients of wanted tensors, by index
+        self.before = {}  # leaf -> its gradient before the pass, if several may come
         self.callbacks = []  # to be called when the pass is done
         self.number = Task.next_number()
         self.stack = stack = stack or LOCAL.modes.stack()
@@ -253,6 +255,7 @@ def walk_nodes(task):
     """
     heap, waiting = [], {}  # `waiting`: number of a node -> [it, gradient, is that a sum made here]
     plan, leaves = task.plan, NO_LEAVES if task.plan is None else Leaves(task)
+    before, alone = task.before, LAYERS.alone
     began = None if task.close or plan else next_sequence_number()
 
     def deliver(edge, g, references):
@@ -275,6 +278,7 @@ def walk_nodes(task):
         elif plan is not None:
             leaves.collect(edge, g)
         elif g is not None:
+            if getrefcount(edge) > alone and edge not in before: before[edge] = LAYERS.earlier(edge)
             task.accumulate(edge, g, references, began)
 
     one = task.simple and len(task.starts) == 1 and task.starts[0][0].seq > 0
@@ -337,17 +341,18 @@ def visit(task, n, g, heap, waiting, leaves, deliver):
                 deliver(n, g, held_one)
                 n = None
     except Exception as error:
-        error = failed(task, n, error)
+        error = failed(task, n, error, waiting)
         if error is not None: raise error from None
         raise
     if leaves.sums or task.callbacks: yield from ended(task, leaves)
 
 # %% ../../nbs/graph/07_engine.ipynb #9fefe112
-def failed(task, n, error):
+def failed(task, n, error, waiting):
     """A pass failed at the node `n`, or at the leaf that it was dealing with: the error to raise in
     place of `error`, or None.
     """
     better, at = better_failure(error, n, task.roots), task.leaf or n
+    if task.before: LAYERS.take_back(task, [n, *[waiting[seq][0] for seq in waiting]])
     if at is not None:
         for layer in LOCAL.modes.stack().layers: layer.failed(at, better or error)
     return better

@@ -316,8 +316,8 @@ class Layers(Plugged):
     def __init__(self):
         super().__init__()
         self.apply = self.kernel = self.computed = self.run = self.run_bare = None
-        self.steps = self.accumulate = self.nested = None
-        self.writes = NoWrites()
+        self.steps = self.accumulate = self.nested = self.earlier = self.take_back = None
+        self.writes, self.alone = NoWrites(), 1 << 30
         self.rules = None  # makes `run` and `run_graph` for a class of nodes
         self.defined = []  # called with each new operation
         self.constant = lambda tensor: tensor  # a tensor whose numbers come from Python

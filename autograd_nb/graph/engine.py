@@ -240,9 +240,10 @@ class Leaves:
 
 NO_LEAVES = Leaves(None)  # of passes without a plan
 
-# how many references the walk itself holds to a gradient, alone or one of several, when it hands it
-# to a leaf. So few that no leaf takes one over without a copy, unless somebody has measured it
-HELD = [-9, -9]
+# when the walk hands a gradient to a leaf, alone or as one of several: how many references it holds
+# to that itself, and how many there are to a leaf that one node uses. So few that no leaf takes one
+# over without a copy, and so many that none is used again, unless somebody has measured it
+HELD = [(-9, 1 << 30), (-9, 1 << 30)]
 
 def exhaust(steps):
     for _ in steps: pass
@@ -255,10 +256,10 @@ def walk_nodes(task):
     """
     heap, waiting = [], {}  # `waiting`: number of a node -> [it, gradient, is that a sum made here]
     plan, leaves = task.plan, NO_LEAVES if task.plan is None else Leaves(task)
-    before, alone = task.before, LAYERS.alone
+    before = task.before
     began = None if task.close or plan else next_sequence_number()
 
-    def deliver(edge, g, references):
+    def deliver(edge, g, held_by_walk):
         seq = edge.seq
         if seq > 0:
             held = waiting.get(seq)
@@ -278,7 +279,8 @@ def walk_nodes(task):
         elif plan is not None:
             leaves.collect(edge, g)
         elif g is not None:
-            if getrefcount(edge) > alone and edge not in before: before[edge] = LAYERS.earlier(edge)
+            references, uses = held_by_walk
+            if getrefcount(edge) > uses and edge not in before: before[edge] = LAYERS.earlier(edge)
             task.accumulate(edge, g, references, began)
 
     one = task.simple and len(task.starts) == 1 and task.starts[0][0].seq > 0
@@ -288,7 +290,7 @@ def walk_nodes(task):
 # %% ../../nbs/graph/07_engine.ipynb #a1a8b381
 def started(task, deliver, leaves):
     "Bring the gradients that a pass begins with; a generator of the steps of leaves among them."
-    for edge, g in task.starts: deliver(edge, g, 0)
+    for edge, g in task.starts: deliver(edge, g, (0, 1 << 30))
     return leaves.finish()
 
 def ended(task, leaves):

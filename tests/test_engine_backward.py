@@ -803,3 +803,44 @@ PROGRAMS = programs("gradients")
 @pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
 def test_gradients_do_what_pytorch_does(program):
     assert_same_output(program)
+
+
+# Passes that fail ----------------------------------------------------------------------------------------------
+
+
+def _twice(x):
+    y = x.exp() + x
+    y.sum().backward()
+    return y
+
+
+def _overwritten(x):
+    h = x.exp()
+    y = h + x
+    with torch.no_grad():
+        h.zero_()
+    return y
+
+
+def _refused(x):
+    h = x * 2
+    h.register_hook(lambda g: 1 / 0)
+    return h + x
+
+
+@pytest.mark.parametrize("size", [(), (3,), (70_000,)], ids=str)
+@pytest.mark.parametrize("state", ["no gradient", "a gradient", "a gradient that was seen"])
+@pytest.mark.parametrize("fails", [_twice, _overwritten, _refused])
+def test_a_leaf_keeps_its_gradient_where_a_pass_fails_before_the_leaf_has_all(fails, state, size):
+    x, b = (torch.full(size, 0.5, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    y = fails(x) + b
+    x.grad = None
+    if state != "no gradient":
+        (x * 3).sum().backward()
+    seen = x.grad if "seen" in state else None
+    with pytest.raises((RuntimeError, ZeroDivisionError)):
+        y.sum().backward()
+    assert (x.grad is None) == (state == "no gradient")
+    assert x.grad is None or (x.grad == 3).all()
+    assert seen is None or x.grad is seen
+    assert (b.grad == 1).all(), "what is complete is there"

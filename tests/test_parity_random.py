@@ -751,6 +751,36 @@ c = torch.nn.functional.leaky_relu(b * 1, 0.2, inplace=True)
 d = torch.nn.functional.selu(a * 1, inplace=True) + torch.nn.functional.threshold(a * 1, 0.1, 0.2, inplace=True)
 e = torch.nn.functional.celu(d, inplace=True)
 (c * e).sum().backward()""",
+    "passes that fail": """
+a = torch.tensor([1.0, 2.0], dtype=torch.float64, requires_grad=True)
+b = torch.tensor([3.0, 4.0], dtype=torch.float64, requires_grad=True)
+c = ((a.exp() + a) * b + b).sum()
+c.backward()
+c.backward()
+h = a * 2
+d = (h.exp() + a + b).sum()
+h1 = h.register_hook(lambda g: 1 / 0)
+d.backward(retain_graph=True)
+e = a.grad
+d.backward(retain_graph=True)
+a.grad = None
+d.backward(retain_graph=True)
+h1.remove()
+d.backward()
+d.backward()
+f = a.exp()
+(f + a + b.sin() + b).sum().backward(retain_graph=True)
+g = (f + a + b.sin() + b).sum()
+with torch.no_grad(): f.mul_(2)
+g.backward()
+i = torch.tensor(1.0, dtype=torch.float64, requires_grad=True)
+j = (i + Twice.apply(i) + i).sum()
+with torch.no_grad(): i.mul_(2)
+j.backward()
+j = i.exp().exp() + Pair.apply(i, i)[0] + a.sum()
+j.backward(create_graph=True)
+j.backward()
+j.backward()""",
     "too much for an expanded tensor": """
 a = torch.tensor(1.0, dtype=torch.float64)
 b = a.expand(2)

@@ -11,6 +11,7 @@ __all__ = ['NO_LEAVES', 'HELD', 'accumulate', 'reachable', 'Limits', 'Plan', 'Ta
 # %% ../../nbs/graph/07_engine.ipynb #c4bf0f01
 from heapq import heappop, heappush
 from itertools import chain, count
+from sys import getrefcount
 from numpy import add, asarray, generic, ndarray
 
 from ..arrays.anywhere import add_into, copied, zeros_beside
@@ -137,6 +138,7 @@ class Task:
         self.graph = graph  # gradients are tensors, and get recorded
         self.watch = watch  # yield a `Step` for each node
         self.found = {}  # gradients of wanted tensors, by index
+        self.before = {}  # leaf -> its gradient before the pass, if several may come
         self.callbacks = []  # to be called when the pass is done
         self.number = Task.next_number()
         self.stack = stack = stack or LOCAL.modes.stack()
@@ -238,9 +240,10 @@ class Leaves:
 
 NO_LEAVES = Leaves(None)  # of passes without a plan
 
-# how many references the walk itself holds to a gradient, alone or one of several, when it hands it
-# to a leaf. So few that no leaf takes one over without a copy, unless somebody has measured it
-HELD = [-9, -9]
+# when the walk hands a gradient to a leaf, alone or as one of several: how many references it holds
+# to that itself, and how many there are to a leaf that one node uses. So few that no leaf takes one
+# over without a copy, and so many that none is used again, unless somebody has measured it
+HELD = [(-9, 1 << 30), (-9, 1 << 30)]
 
 def exhaust(steps):
     for _ in steps: pass
@@ -253,9 +256,10 @@ def walk_nodes(task):
     """
     heap, waiting = [], {}  # `waiting`: number of a node -> [it, gradient, is that a sum made here]
     plan, leaves = task.plan, NO_LEAVES if task.plan is None else Leaves(task)
+    before = task.before
     began = None if task.close or plan else next_sequence_number()
 
-    def deliver(edge, g, references):
+    def deliver(edge, g, held_by_walk):
         seq = edge.seq
         if seq > 0:
             held = waiting.get(seq)
@@ -275,6 +279,8 @@ def walk_nodes(task):
         elif plan is not None:
             leaves.collect(edge, g)
         elif g is not None:
+            references, uses = held_by_walk
+            if getrefcount(edge) > uses and edge not in before: before[edge] = LAYERS.earlier(edge)
             task.accumulate(edge, g, references, began)
 
     one = task.simple and len(task.starts) == 1 and task.starts[0][0].seq > 0
@@ -285,7 +291,7 @@ def walk_nodes(task):
 # %% ../../nbs/graph/07_engine.ipynb #a1a8b381
 def started(task, deliver, leaves):
     "Bring the gradients that a pass begins with; a generator of the steps of leaves among them."
-    for edge, g in task.starts: deliver(edge, g, 0)
+    for edge, g in task.starts: deliver(edge, g, (0, 1 << 30))
     return leaves.finish()
 
 def ended(task, leaves):
@@ -338,17 +344,18 @@ def visit(task, n, g, heap, waiting, leaves, deliver):
                 deliver(n, g, held_one)
                 n = None
     except Exception as error:
-        error = failed(task, n, error)
+        error = failed(task, n, error, waiting)
         if error is not None: raise error from None
         raise
     if leaves.sums or task.callbacks: yield from ended(task, leaves)
 
 # %% ../../nbs/graph/07_engine.ipynb #9fefe112
-def failed(task, n, error):
+def failed(task, n, error, waiting):
     """A pass failed at the node `n`, or at the leaf that it was dealing with: the error to raise in
     place of `error`, or None.
     """
     better, at = better_failure(error, n, task.roots), task.leaf or n
+    if task.before: LAYERS.take_back(task, [n, *[waiting[seq][0] for seq in waiting]])
     if at is not None:
         for layer in LOCAL.modes.stack().layers: layer.failed(at, better or error)
     return better

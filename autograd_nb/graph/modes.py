@@ -316,7 +316,7 @@ class Layers(Plugged):
     def __init__(self):
         super().__init__()
         self.apply = self.kernel = self.computed = self.run = self.run_bare = None
-        self.steps = self.accumulate = self.nested = None
+        self.steps = self.accumulate = self.nested = self.earlier = self.take_back = None
         self.writes = NoWrites()
         self.rules = None  # makes `run` and `run_graph` for a class of nodes
         self.defined = []  # called with each new operation

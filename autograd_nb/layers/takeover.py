@@ -34,11 +34,12 @@ def taken_over(many, held):
     """Whether a leaf takes over what a walk brings, which counts with `held` references; as one of
     `many` gradients, or as the only one.
     """
-    HELD[:] = [held, held]
+    HELD[:] = [(held, uses) for _, uses in HELD]
     target = _Target()
     probe = _Probe((target, None) if many else target)
     exhaust(walk_nodes(Task([(probe, np.empty(2))], None)))
     return id(target.grad) == probe.made
 
 # %% ../../nbs/layers/20_takeover.ipynb #19f63e91
-HELD[:] = [next(held for held in range(8) if taken_over(many, held)) for many in (False, True)]
+_counts = [next(held for held in range(8) if taken_over(many, held)) for many in (False, True)]
+HELD[:] = [(held, uses) for held, (_, uses) in zip(_counts, HELD)]

@@ -4,8 +4,7 @@
 
 # %% auto #0
 __all__ = ['pi', 'e', 'inf', 'nan', 'newaxis', 'version', 'FloatTensor', 'DoubleTensor', 'LongTensor', 'IntTensor', 'ShortTensor',
-           'CharTensor', 'ByteTensor', 'BoolTensor', 'HalfTensor', 'BFloat16Tensor', 'typename', 'is_storage',
-           'get_device_module']
+           'CharTensor', 'ByteTensor', 'BoolTensor', 'HalfTensor', 'BFloat16Tensor', 'is_storage', 'get_device_module']
 
 # %% ../nbs/00_package.ipynb #aafd38cf
 import math as _math
@@ -68,6 +67,7 @@ from autograd_nb.checks import (
     _assert, _check, _check_index, _check_not_implemented, _check_type, _check_value
 )
 from .tensor.properties import STRIDED as strided, layout
+from .nn.modules.module import typename
 from .refused import refusals as _refusals, refuse as _refuse
 from .ops import refused_dtypes as _refused_dtypes  # what PyTorch has no kernel for
 from autograd_nb.autograd.anomaly_mode import (
@@ -91,14 +91,6 @@ pi, e, inf, nan, newaxis = _math.pi, _math.e, _math.inf, _math.nan, None
 version = _SimpleNamespace(
     __version__=__version__, cuda=None, hip=None, xpu=None, git_version=None, debug=False
 )
-
-def typename(obj):
-    "The name of an object's type, a tensor's as 'torch.FloatTensor'."
-    return (
-        obj.type()
-        if isinstance(obj, Tensor)
-        else f'{type(obj).__module__}.{type(obj).__qualname__}'
-    )
 
 def _c_name(kind): return _C_NAMES.get(kind.name, kind.name)
 

@@ -20,7 +20,7 @@ from .arrays.cupy_backend import Device, device_xp, generator_of, is_on_device
 
 from autograd_nb.arrays.dtypes import (
     FROM_NUMPY, TYPE_NAMES, complex128, dtype as Dtype, fitting, float64, from_numpy_dtype,
-    get_default_dtype, int64, promote_types, scalar_dtype
+    get_default_dtype, int64, preserve_format, promote_types, scalar_dtype
 )
 from .arrays.random import default_generator, fma
 from .forms import forms
@@ -224,8 +224,8 @@ def asarray(obj, *, dtype=None, device=None, copy=None, requires_grad=None):
         have, want = (TYPE_NAMES.get(t.dtype.name) for t in (own, made))
         raise ValueError(f"can't alias tensor with dtype '{have}' into dtype '{want}'.")
     if copy and lends and made._array.base is own._array.base: made = made.clone()
-    if made.requires_grad != requires_grad: made.requires_grad_(requires_grad)
-    return made
+    if not (made.is_leaf or requires_grad): return made.detach()
+    return made if made.requires_grad == requires_grad else made.requires_grad_(requires_grad)
 
 _UNSPECIFIED = (
     'torch.asarray: unspecified requires_grad now defaults to obj.requires_grad instead of False.'
@@ -267,6 +267,12 @@ def scalar_tensor(value, *, dtype=None, device=None, requires_grad=False):
     )
 
 # %% ../nbs/tensor/04_creation.ipynb #eb936b3a
+def _in_format(made, memory_format):
+    "A new tensor, laid out in the memory format that was asked for."
+    if memory_format in (None, preserve_format): return made
+    laid = made.detach().contiguous(memory_format=memory_format)
+    return laid.requires_grad_() if made.requires_grad else laid
+
 def _size_in(name, size, more):
     "The size, which may have been passed as `size=`. Raises TypeError for other keywords."
     for keyword in more:
@@ -287,10 +293,10 @@ def _filled(function):
         device=None,
         requires_grad=False,
         pin_memory=False,
-        memory_format=None,
         **more,
     ):
         dtype, index = _settled(dtype, device)
+        order = more.pop('memory_format', None) if function is _blank else None
         size = _size_in(function.__name__, size, more)
         for s in size:
             if s < 0 and function.__name__ == 'zeros':
@@ -301,6 +307,7 @@ def _filled(function):
         make = function if index is None else getattr(device_xp, function.__name__)
         made = _finish(make(size, _kind_of(dtype, out).numpy), requires_grad, index)
         if pin_memory: made = made.pin_memory()
+        if order is not None: made = _in_format(made, order)
         return made if out is None else into(out, made, function.__name__)
 
     make.__name__ = make.__qualname__ = function.__name__
@@ -338,7 +345,7 @@ def full(size, fill_value, *, out=None, dtype=None, layout=None, device=None, re
     return into(out, _finish(made, requires_grad, index))
 
 # %% ../nbs/tensor/04_creation.ipynb #cb474415
-_AS_IT_LIES = None, 'preserve_format', 'torch.preserve_format'
+_AS_IT_LIES = None, preserve_format
 
 def _lies_otherwise(array, dtype):
     "Whether the dimensions of an array lie in memory in another order than usual."
@@ -368,7 +375,8 @@ def _like(function):
         own = (dtype or FROM_NUMPY[input._array.dtype]).numpy
         if memory_format in _AS_IT_LIES and _lies_otherwise(input._array, own):
             return _finish(_laid_out_as(input._array, own, function), requires_grad, index)
-        return _finish(make(input._array.shape, own), requires_grad, index)
+        made = _finish(make(input._array.shape, own), requires_grad, index)
+        return _in_format(made, memory_format)
 
     make.__name__ = make.__qualname__ = function.__name__ + '_like'
     make.__doc__ = f'`{function.__name__}` with the shape and dtype of `input`.'
@@ -398,10 +406,11 @@ def full_like(
         out = _laid_out_as(input._array, own, _blank)
         out.fill(fill_value)
         return _finish(out, requires_grad, None)
-    return full(
+    made = full(
         input._array.shape, fill_value, dtype=dtype or FROM_NUMPY[input._array.dtype],
         device=device or input.device, requires_grad=requires_grad,
     )
+    return _in_format(made, memory_format)
 
 # %% ../nbs/tensor/04_creation.ipynb #727c3696
 def eye(n, m=None, *, out=None, dtype=None, device=None, requires_grad=False):
@@ -656,6 +665,12 @@ rand = _named('rand', _random('uniform', 'Uniform numbers in [0, 1).'))
 randn = _named('randn', _random('normal', 'Standard-normal numbers.'))
 
 # %% ../nbs/tensor/04_creation.ipynb #5296a657
+def _fills(input, memory_format):
+    "Whether numbers like `input` are drawn into memory in which dimensions stand in another order."
+    if input.__class__ in WRAPPERS: return False
+    other = _lies_otherwise(input._array, input._array.dtype)
+    return other if memory_format in _AS_IT_LIES else True
+
 def _as_input(input, dtype, device):
     "Where and in which dtype `*_like` functions make their numbers."
     return dict(dtype=dtype or FROM_NUMPY[input._array.dtype], device=device or input.device)
@@ -664,6 +679,10 @@ def rand_like(
     input, *, dtype=None, device=None, requires_grad=False, generator=None, memory_format=None
 ):
     "`rand` with the shape and dtype of `input`."
+    if _fills(input, memory_format):
+        made = empty_like(input, dtype=dtype, device=device, memory_format=memory_format)
+        made.uniform_(generator=generator)
+        return made.requires_grad_() if requires_grad else made
     made = _as_input(input, dtype, device)
     return rand(input._array.shape, requires_grad=requires_grad, generator=generator, **made)
 
@@ -671,6 +690,10 @@ def randn_like(
     input, *, dtype=None, device=None, requires_grad=False, generator=None, memory_format=None
 ):
     "`randn` with the shape and dtype of `input`."
+    if _fills(input, memory_format):
+        made = empty_like(input, dtype=dtype, device=device, memory_format=memory_format)
+        made.normal_(generator=generator)
+        return made.requires_grad_() if requires_grad else made
     made = _as_input(input, dtype, device)
     return randn(input._array.shape, requires_grad=requires_grad, generator=generator, **made)
 
@@ -694,9 +717,15 @@ def randint(
     )
     return into(out, made.requires_grad_() if requires_grad else made)
 
-def randint_like(input, low, high=None, *, dtype=None, device=None, requires_grad=False):
+def randint_like(
+    input, low, high=None, *, dtype=None, device=None, requires_grad=False, memory_format=None
+):
     "`randint` with the shape and dtype of `input`."
     if high is None: low, high = 0, low
+    if _fills(input, memory_format):
+        made = empty_like(input, dtype=dtype, device=device, memory_format=memory_format)
+        made.random_(low, high)
+        return made.requires_grad_() if requires_grad else made
     made = _as_input(input, dtype, device)
     return randint(low, high, input._array.shape, requires_grad=requires_grad, **made)
 

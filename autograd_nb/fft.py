@@ -198,9 +198,11 @@ def ihfftn(input, s=None, dim=None, norm=None, *, out=None):
     "The inverse of `hfftn`."
     _need_real(input, 'ihfftn')
     _norm(norm)
-    made = rfftn(input, s, dim, _reverse[norm])
-    several = made._node is not None and len(_which(input, s, dim)[1]) > 1
-    return into(out, rename(made.conj(), 'FftC2CBackward0' if several else 'ConjBackward0'))
+    sizes, dims = _which(input, s, dim)
+    if not dims: raise RuntimeError('ihfftn must transform at least one axis')
+    for n, d in zip(sizes, dims): input = resized(input, n, d)
+    made = ihfft(input, None, dims[-1], norm)
+    return into(out, ifftn(made, None, dims[:-1], norm) if dims[:-1] else made)
 
 # %% ../nbs/tensor/08_fft.ipynb #4bb5e9a2
 def hfft2(input, s=None, dim=(-2, -1), norm=None, *, out=None):

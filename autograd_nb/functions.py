@@ -2104,12 +2104,30 @@ def _entry(i):
     )
 
 # %% ../nbs/tensor/02_functions.ipynb #6bf8510d
+def _one_ellipsis(index, ndim):
+    """An index with several `...`, of which each stands for all dimensions that are not named, as
+    one with a single `...`.
+    """
+    named = builtins.sum(
+        i.ndim if isinstance(i, TensorBase) and i._array.dtype == bool else i is not None
+        for i in index if i is not Ellipsis
+    )
+    first = index.index(Ellipsis) + 1
+    rest = tuple(i for i in index[first:] if i is not Ellipsis)
+    if named < ndim and index[first:] != (*rest, *[Ellipsis] * (len(index) - first - len(rest))):
+        raise IndexError(
+            f'index {rest[-1]} is out of bounds for dimension {ndim} with size 0: each ... stands'
+            ' for all dimensions that are not named'
+        )
+    return index[:first] + rest
+
 def _indices(index, shape):
     """An index as users write it, in NumPy's terms: (index tuple, is it basic). Tensors become
     arrays, lists become arrays, bools masks.
     """
     if isinstance(index, list): index = _list_as_index(index)
     elif not isinstance(index, tuple): index = (index,)
+    elif builtins.sum(i is Ellipsis for i in index) > 1: index = _one_ellipsis(index, len(shape))
     for i in index:
         kind = i.__class__
         if (
@@ -2705,6 +2723,8 @@ def _check_closeness(function, input, other, rtol, atol):
     need_tensor(other, function, 'other', 2)
     if input._array.dtype != other._array.dtype:
         raise RuntimeError(f'{_type_name(input)} did not match {_type_name(other)}')
+    error = broadcast_error(input._array.shape, other._array.shape, input, other)
+    if error is not None: raise error
     for name, tolerance in (('rtol', rtol), ('atol', atol)):
         if tolerance < 0:
             raise RuntimeError(

@@ -199,15 +199,17 @@ def solve_triangular(A, B, *, upper, left=True, unitriangular=False, out=None):
         return into(out, _op['triangular_solve'](A, B, upper=upper, unitriangular=unitriangular))
     return into(
         out,
-        F.transpose(
-            _op['triangular_solve'](
-                F.transpose(A, -2, -1),
-                F.transpose(B, -2, -1),
-                upper=not upper,
-                unitriangular=unitriangular,
-            ),
-            -2,
-            -1,
+        in_columns(
+            F.transpose(
+                _op['triangular_solve'](
+                    F.transpose(A, -2, -1),
+                    F.transpose(B, -2, -1),
+                    upper=not upper,
+                    unitriangular=unitriangular,
+                ),
+                -2,
+                -1,
+            )
         ),
     )
 
@@ -306,7 +308,7 @@ def cholesky(A, *, upper=False, out=None):
     """
     need_matrix(A, 'linalg.cholesky', True)
     L = _op['cholesky'](mirrored(A, upper))
-    return into(out, adjoint(L) if upper else L)
+    return into(out, in_columns(adjoint(L)) if upper else L)
 
 def cholesky_ex(A, *, upper=False, check_errors=False, out=None):
     """The factor, and per matrix zero or the order of the first leading minor that is not positive
@@ -373,7 +375,9 @@ def lu_factor_ex(A, *, pivot=True, check_errors=False, out=None):
     return into(
         out,
         return_lu_factor_ex(
-            in_columns(low + top), F.narrow(_op['exchanges'](P.detach()), -1, 0, k), info
+            in_columns(low + top),
+            F.narrow(_op['exchanges'](P.detach()), -1, 0, k).contiguous(),
+            info,
         ),
     )
 
@@ -392,7 +396,7 @@ def lu_solve(LU, pivots, B, *, left=True, adjoint=False, out=None):
             out,
             F.transpose(
                 (
-                    _lu_transposed(LU, P, F.transpose(B, -2, -1))
+                    in_columns(_lu_transposed(LU, P, F.transpose(B, -2, -1)))
                     if not adjoint
                     else lu_solve(LU.conj(), pivots, F.transpose(B, -2, -1))
                 ),
@@ -677,6 +681,7 @@ def matrix_power(A, n, *, out=None):
             f' {A._array.shape[-2]} by {A._array.shape[-1]} matrices'
         )
     n = F.whole(n, 'linalg_matrix_power', 'n', 2)
+    if n == -1: return inv(A, out=out)
     if n < 0: A, n = inv(A), -n
     if n == 0:
         return into(
@@ -689,7 +694,7 @@ def matrix_power(A, n, *, out=None):
         if n & 1: result = A if result is None else matmul(result, A)
         n >>= 1
         if n: A = matmul(A, A)
-    return into(out, result.clone() if times == 1 else result)
+    return into(out, F._op['clone'](result, order='C') if times == 1 else result)
 
 # %% ../nbs/tensor/05_linalg.ipynb #d2bb4497
 def multi_dot(tensors, *, out=None):

@@ -32,7 +32,7 @@ import numpy as np
 from .arrays import dtypes as _dtypes
 from .arrays.cupy_backend import fetch, is_on_device, library_of
 from .arrays.dtypes import FROM_NUMPY, dtype as Dtype
-from .arrays.numpy_backend import address, storage_of
+from .arrays.numpy_backend import address, storage_of, strides_of
 from .arrays.topics import take_topics
 from .cuda import is_available
 from .functions import Size
@@ -1196,7 +1196,7 @@ def _arguments(w, x, requires_grad):
     _storage_of(w, key, owner, array.dtype, str(x.device))
     w.write(first // item)
     w.tuple(array.shape)
-    w.tuple(n // item for n in array.strides)
+    w.tuple(strides_of(array))
     w.write(requires_grad)
     w.call('collections', 'OrderedDict')  # of hooks, which are not saved
     if array.dtype not in STORAGE_NAMES: w.write(FROM_NUMPY[array.dtype])

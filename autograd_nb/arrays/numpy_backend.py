@@ -4,11 +4,11 @@
 
 # %% auto #0
 __all__ = ['KEEPS_FREED', 'CONSTANTS', 'ZEROS', 'STRETCH', 'xp', 'ARRAYS', 'HEAD', 'keep_freed_memory', 'constant', 'element',
-           'owns_alone', 'storage_of', 'memory_of', 'own', 'row_major', 'laid', 'column_major', 'like_operands',
-           'in_rows', 'shows_channels_last', 'channels_last', 'channels_last_of_images', 'channels_last_of_either',
-           'sum_to', 'KERNELS', 'replaceable', 'Switch', 'is_half', 'reduced', 'add_up', 'add_up_all', 'expand',
-           'strided', 'spread', 'write_spread', 'diagonal', 'counted', 'where', 'Namespace', 'is_array', 'address',
-           'writable']
+           'owns_alone', 'storage_of', 'memory_of', 'own', 'row_major', 'strides_of', 'laid', 'column_major',
+           'like_operands', 'in_rows', 'shows_channels_last', 'channels_last', 'channels_last_of_images',
+           'channels_last_of_either', 'sum_to', 'KERNELS', 'replaceable', 'Switch', 'is_half', 'reduced', 'add_up',
+           'add_up_all', 'expand', 'strided', 'spread', 'write_spread', 'diagonal', 'counted', 'where', 'Namespace',
+           'is_array', 'address', 'writable']
 
 # %% ../../nbs/arrays/02_numpy.ipynb #f7a01127
 import ctypes
@@ -140,6 +140,14 @@ def row_major(result):
 _Strided = type(np.lib.stride_tricks.as_strided(np.zeros(1), (1,)).base)
 
 # %% ../../nbs/arrays/02_numpy.ipynb #be301c22
+def strides_of(array):
+    """The strides of an array, counted in elements. NumPy keeps none of what is empty: then those
+    of the usual order without gaps.
+    """
+    strides = tuple(s // array.itemsize for s in array.strides)
+    if array.size or any(strides): return strides
+    return tuple(math.prod(n or 1 for n in array.shape[d:]) for d in range(1, array.ndim + 1))
+
 def laid(result, order):
     "`result`, or a copy of it, in which the dimensions lie in memory in `order`, slowest first."
     turned = result.transpose(order)
@@ -150,6 +158,10 @@ def column_major(result, arrays=()):
     "`result`, matrices whose columns lie in one piece each, as LAPACK leaves them."
     if result.ndim < 2: return result
     n = result.ndim
+    if 1 in result.shape[-2:] and result.flags.c_contiguous:
+        # a single column or row lies either way: only its strides tell
+        *lead, rows, columns = result.shape
+        return result.reshape(-1).reshape(*lead, columns, rows).swapaxes(-1, -2)
     return laid(result, (*range(n - 2), n - 1, n - 2))
 
 def like_operands(result, arrays):

@@ -100,7 +100,8 @@ def triangular_solve(b, A, upper=True, transpose=False, unitriangular=False, *, 
     if out is not None: return into(out, triangular_solve(b, A, upper, transpose, unitriangular))
     M = F.transpose(A, -2, -1) if transpose else A
     return _pair('triangular_solve', ('solution', 'cloned_coefficient'))(
-        L.solve_triangular(M, b, upper=upper != transpose, unitriangular=unitriangular), A.clone()
+        L.solve_triangular(M, b, upper=upper != transpose, unitriangular=unitriangular),
+        L.in_columns(A),
     )
 
 @forms('function method')

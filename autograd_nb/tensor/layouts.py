@@ -12,6 +12,7 @@ import warnings
 import numpy as np
 
 from .. import functions as F
+from ..arrays.dtypes import memory_format
 from ..arrays.numpy_backend import memory_of, storage_of, strided
 from ..creation import empty
 from ..functions import _op, not_negative, refuse_growth, reshape, sizes_of
@@ -157,6 +158,11 @@ def frombuffer(buffer, *, dtype, count=-1, offset=0, requires_grad=False):
     return out.requires_grad_() if requires_grad else out
 
 # %% ../../nbs/tensor/functions/06_layouts.ipynb #463cd6f7
+def _several_orders(x):
+    "Whether dimensions can be exchanged without any element being found elsewhere."
+    strides = x.stride()
+    return 1 in x.shape or builtins.any(a == b for a, b in zip(strides, strides[1:]))
+
 class _Layouts:
     "How the memory of a tensor is laid out, and others of the same layout."
 
@@ -165,7 +171,24 @@ class _Layouts:
         same = a.__array_interface__['data'] == b.__array_interface__['data']
         return same and a.shape == b.shape and a.strides == b.strides
 
-    def dim_order(self):
+    def dim_order(self, *, ambiguity_check=False):
+        """The dimensions from the outermost in memory to the innermost. `ambiguity_check`: refuse
+        to answer if there are several orders (True), or unless exactly one of the given memory
+        formats is right (a list).
+        """
+        listed = ambiguity_check if isinstance(ambiguity_check, list) else []
+        if not isinstance(ambiguity_check, (bool, list)) or not builtins.all(
+            isinstance(f, memory_format) for f in listed
+        ):
+            raise TypeError(
+                'The ambiguity_check argument must be a bool or a list of memory formats.'
+            )
+        right = builtins.sum(self.is_contiguous(memory_format=f) for f in listed)
+        if ambiguity_check is not False and right != 1 and _several_orders(self):
+            raise RuntimeError(
+                'The tensor does not have unique dim order, or cannot map to exact one of the'
+                ' given memory formats.'
+            )
         dims = builtins.range(self._array.ndim)
         return tuple(sorted(dims, key=lambda d: -self._array.strides[d]))
 

@@ -11,8 +11,10 @@ import warnings
 import weakref
 
 from ..arrays.cupy_backend import copied, is_on_device
-from ..arrays.dtypes import FROM_NUMPY, channels_last, contiguous_format, preserve_format
-from ..arrays.numpy_backend import address, memory_of, storage_of
+from autograd_nb.arrays.dtypes import (
+    FROM_NUMPY, channels_last, channels_last_3d, contiguous_format, preserve_format
+)
+from ..arrays.numpy_backend import address, memory_of, storage_of, strides_of
 from ..functions import dim_of
 from .devices import device_of
 
@@ -127,7 +129,7 @@ class MemoryMethods:
     __slots__ = ()
 
     def stride(self, dim=None):
-        strides = tuple(s // self._array.itemsize for s in self._array.strides)
+        strides = strides_of(self._array)
         return strides if dim is None else strides[dim_of(dim, self._array.ndim)]
 
     def storage_offset(self):
@@ -160,5 +162,6 @@ class MemoryMethods:
         """Whether the elements lie in memory in the usual order, or in that of `memory_format`,
         without gaps.
         """
-        if memory_format is channels_last and self._array.ndim != 4: return False
+        dims = {channels_last: 4, channels_last_3d: 5}.get(memory_format)
+        if dims is not None and self._array.ndim != dims: return False
         return lies_as(self._array, order_in(memory_format, self._array, 'C'))

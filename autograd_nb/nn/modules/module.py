@@ -366,7 +366,7 @@ class _IncompatibleKeys(namedtuple('IncompatibleKeys', ['missing_keys', 'unexpec
 def typename(value):
     "A type's name for messages, a tensor's as 'torch.FloatTensor'."
     if isinstance(value, TensorBase): return value.type()
-    kind = type(value)
+    kind = value if isinstance(value, type) else type(value)
     return (
         kind.__qualname__
         if kind.__module__ == 'builtins'

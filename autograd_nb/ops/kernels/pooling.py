@@ -44,7 +44,7 @@ def scatter_planes(x, index, *, size, unique=True):
     out, planes = np.empty((*lead, *size), np.float32), math.prod(lead)
     thread_pool.run(
         loops().scatter, planes, 2 * out.size, x.reshape(planes, -1),
-        np.ascontiguousarray(index).reshape(planes, -1), out.reshape(planes, -1),
+        np.ascontiguousarray(index).reshape(planes, -1), out.reshape(planes, -1), unique,
     )
     return out
 

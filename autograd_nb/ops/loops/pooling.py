@@ -178,9 +178,14 @@ def seen_back(lo, hi, g, places, out):
 
 # %% ../../../nbs/ops/loops/08_pooling.ipynb #f58f898c
 @compiled(**FAST)
-def scatter(lo, hi, g, index, out):
-    "Adds row i of `g` to the places `index` of row i of `out`, which begins as zeros."
+def scatter(lo, hi, g, index, out, unique):
+    """Puts row i of `g` at the places `index` of row i of `out`, zeros elsewhere. What is sent to
+    one place is added, or if places are to be `unique`, the last counts.
+    """
     for p in range(lo, hi):
         o, a, at = out[p], g[p], index[p]
         o[:] = ZERO
-        for j in range(a.size): o[at[j]] += a[j]
+        if unique:
+            for j in range(a.size): o[at[j]] = a[j]
+        else:
+            for j in range(a.size): o[at[j]] += a[j]

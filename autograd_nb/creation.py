@@ -85,6 +85,36 @@ def _numbers(data, kinds, depth):
     elif isinstance(data, (bool, int, float, complex)): kinds.append(scalar_dtype(data))
     return data.item() if isinstance(data, np.generic) else data
 
+# %% ../nbs/tensor/04_creation.ipynb #04c00001
+def _no_numbers(array, data):
+    "PyTorch's error for data of which NumPy made an `array` of strings or objects."
+    if array.dtype.kind in 'US':
+        if array.ndim and isinstance(_first(data), str):
+            return ValueError("too many dimensions 'str'")
+        return TypeError("new(): invalid data type 'str'")
+    for v in _entries(data):
+        if not isinstance(v, (int, float, complex, np.generic)):
+            return RuntimeError(f'Could not infer dtype of {type(v).__name__}')
+    return ValueError('Overflow when unpacking long long')
+
+def _entries(data):
+    "What stands in nested lists."
+    if isinstance(data, (list, tuple)):
+        for v in data: yield from _entries(v)
+    else: yield data
+
+def _inferred_dtype(array, typed):
+    """The dtype for numbers that NumPy made an `array` of: Python's numbers have none, and get the
+    default; those of NumPy (`typed`) keep their own.
+    """
+    kind = array.dtype.kind
+    if kind == 'u' and not typed: raise ValueError('Overflow when unpacking long long')
+    if not array.size: return get_default_dtype()
+    if kind == 'b': return FROM_NUMPY[array.dtype]
+    if kind not in 'fc': return int64
+    if typed: return FROM_NUMPY[array.dtype]
+    return get_default_dtype().to_complex() if kind == 'c' else get_default_dtype()
+
 # %% ../nbs/tensor/04_creation.ipynb #831c7625
 def _array_of(data, dtype):
     "A new array of `data`, in `dtype` (ours) or the one it stands for."
@@ -97,36 +127,9 @@ def _array_of(data, dtype):
         if dtype is None: dtype = functools.reduce(promote_types, kinds)
     try: array = np.array(data)
     except ValueError: raise ValueError(_ragged(data)) from None
-    if array.dtype == object or array.dtype.kind in 'USMm':
-        if array.dtype.kind in 'US':
-            raise (
-                ValueError("too many dimensions 'str'")
-                if array.ndim and isinstance(_first(data), str)
-                else TypeError("new(): invalid data type 'str'")
-            )
-        while isinstance(data, (list, tuple)) and len(data) and data[0] is None:
-            data = data[0]
-        if isinstance(_first(data), int): raise ValueError('Overflow when unpacking long long')
-        if isinstance(data, (list, tuple)): raise ValueError(_ragged(data))
-        raise RuntimeError(f'Could not infer dtype of {type(data).__name__}')
-    if dtype is None:
-        kind = array.dtype.kind
-        if kind == 'u' and not _holds_numpy(data):
-            raise ValueError('Overflow when unpacking long long')
-        if not array.size:
-            dtype = get_default_dtype()
-        elif kind == 'f':
-            dtype = get_default_dtype() if not _holds_numpy(data) else FROM_NUMPY[array.dtype]
-        elif kind == 'c':
-            dtype = (
-                get_default_dtype().to_complex()
-                if not _holds_numpy(data)
-                else FROM_NUMPY[array.dtype]
-            )
-        else:
-            dtype = FROM_NUMPY[array.dtype] if kind == 'b' else int64
-    elif array.size:
-        _refuse_unfit(array, dtype)
+    if array.dtype == object or array.dtype.kind in 'USMm': raise _no_numbers(array, data)
+    if dtype is None: dtype = _inferred_dtype(array, _holds_numpy(data))
+    elif array.size: _refuse_unfit(array, dtype)
     return array.astype(dtype.numpy)
 
 # %% ../nbs/tensor/04_creation.ipynb #696eee17

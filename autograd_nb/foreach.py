@@ -51,7 +51,7 @@ def _refuse_writes(tensors, others):
 
 def _register(name, make, method=None):
     """Put `make(name, method of tensors)`, a function that gives a list, into the table, and its
-    twin that writes into the tensors, made of the method in place.
+    in-place form, made of the method in place.
     """
     method = method or name
     plain, in_place = (make(name, getattr(Tensor, m)) for m in (method, f'{method}_'))

@@ -7,7 +7,7 @@ __all__ = ['NUMBERS', 'sum', 'mean', 'prod', 'amax', 'amin', 'any', 'all', 'argm
            'std_mean', 'return_aminmax', 'return_max', 'return_min', 'return_sort', 'return_topk', 'return_mode',
            'return_median', 'return_cummax', 'cumsum', 'cumprod', 'mm', 'mv', 'bmm', 'dot', 'swapaxes', 'swapdims',
            'moveaxis', 'concat', 'concatenate', 'tril', 'triu', 'Size', 'is_tensor', 'need_tensor', 'need_first',
-           'refuse_kinds', 'whole', 'need_tensors', 'outdated', 'as_operand', 'dim_of', 'not_negative', 'sizes_of',
+           'refuse_kinds', 'as_int', 'need_tensors', 'outdated', 'as_operand', 'dim_of', 'not_negative', 'sizes_of',
            'dtype_of', 'refuse_whole', 'refuse_integers', 'into', 'cast', 'refuse_growth', 'add', 'sub', 'div',
            'is_differentiable', 'underivable', 'floor_divide', 'rsub', 'rdiv', 'pow', 'rpow', 'clamp', 'where', 'lerp',
            'addcmul', 'addcdiv', 'masked_fill', 'logsumexp', 'only', 'max', 'min', 'aminmax', 'norm', 'softmax',
@@ -33,7 +33,7 @@ import numpy as np
 from .forms import forms
 
 # %% ../nbs/tensor/02_functions.ipynb #a7107285
-from .arrays.cupy_backend import copied, is_on_device, library_of
+from .arrays.cupy_backend import copy_array, is_on_device, library_of
 from autograd_nb.arrays.dtypes import (
     DTYPES, FROM_NUMPY, bool as bool_, c_name, complex128, dtype as Dtype, fitting, float64,
     TYPE_NAMES, get_default_dtype, int64, result_dtype, scalar_dtype, type_name, uint8
@@ -141,7 +141,7 @@ def refuse_kinds(x, kinds, words, remedy=''):
     if ' ' in words: raise RuntimeError(words.replace('{}', name))
     raise NotImplementedError(f'"{words}" not implemented for \'{name}\'{remedy}')
 
-def whole(value, function, name, position):
+def as_int(value, function, name, position):
     "`value` as an int; PyTorch's TypeError unless it is a whole number."
     try: return operator.index(value)
     except TypeError: pass
@@ -400,7 +400,7 @@ def _resize(out, result):
     del storage
     refuse_growth(out, old)
     out._array = announced(np.empty(laid, old.dtype, like=old).transpose(back))
-    JOURNAL.share(old, out._array)
+    JOURNAL.share_record(old, out._array)
 
 # %% ../nbs/tensor/02_functions.ipynb #97318df6
 def _scaled(other, alpha):
@@ -1915,7 +1915,7 @@ def narrow(input, dim, start, length):
         raise RuntimeError('narrow() cannot be applied to a 0-dim tensor.')
     d = dim_of(dim, input._array.ndim)
     n = input._array.shape[d]
-    if length.__class__ is not int: length = whole(length, 'narrow', 'length', 4)
+    if length.__class__ is not int: length = as_int(length, 'narrow', 'length', 4)
     if length < 0: raise RuntimeError('narrow(): length must be non-negative.')
     if isinstance(start, TensorBase) and (start._array.ndim or start._array.dtype.kind not in 'iu'):
         raise RuntimeError('start must be an 0-dim integral Tensor.')
@@ -1935,7 +1935,7 @@ def select(input, dim, index):
     d, n = dim_of(dim, input._array.ndim), input._array.ndim
     if not n: raise IndexError('select() cannot be applied to a 0-dim tensor.')
     size = input._array.shape[d]
-    if index.__class__ is not int: index = whole(index, 'select', 'index', 3)
+    if index.__class__ is not int: index = as_int(index, 'select', 'index', 3)
     if not -size <= index < size:
         raise IndexError(
             f'select(): index {index} out of range for tensor of size {list(input._array.shape)} at'
@@ -2002,8 +2002,8 @@ def alone(view):
     """
     if LOCAL.modes.transforms: return view.clone()
     if view._meta is None or view._meta.base is None: return view
-    own = copied(view._array)
-    if LOCAL.modes.tape is not None: LOCAL.modes.tape.copied(own, view._array)
+    own = copy_array(view._array)
+    if LOCAL.modes.tape is not None: LOCAL.modes.tape.note_copy(own, view._array)
     return tensor_like(own, None if LOCAL.modes.no_record else view._node)
 
 # %% ../nbs/tensor/02_functions.ipynb #c8ed29d1

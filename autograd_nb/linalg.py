@@ -680,7 +680,7 @@ def matrix_power(A, n, *, out=None):
             'linalg.matrix_power: A must be batches of square matrices, but they are'
             f' {A._array.shape[-2]} by {A._array.shape[-1]} matrices'
         )
-    n = F.whole(n, 'linalg_matrix_power', 'n', 2)
+    n = F.as_int(n, 'linalg_matrix_power', 'n', 2)
     if n == -1: return inv(A, out=out)
     if n < 0: A, n = inv(A), -n
     if n == 0:

@@ -694,3 +694,13 @@ def test_the_first_half_precision_of_a_process_is_computed_like_the_next():
     "The operands were cast when the layers around the operation were chosen already: its product summed in 16 bits."
     done = subprocess.run([sys.executable, "-c", FIRST_OF_A_PROCESS], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
+
+
+def test_every_name_of_the_tables_means_something():
+    "Autocast looks operations and functions up by their names: one that is mistyped would change nothing, in silence."
+    from autograd_nb.amp.autocast_mode import LONG, SHORT, WIDEST
+    from autograd_nb.graph.op import REGISTRY
+
+    modules = [vars(m) for name, m in list(sys.modules.items()) if name.partition(".")[0] == "autograd_nb"]
+    names = set().union(*SHORT.values(), *LONG.values(), *WIDEST.values())
+    assert [n for n in sorted(names) if n not in REGISTRY and not any(callable(m.get(n)) for m in modules)] == []

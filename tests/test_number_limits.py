@@ -190,3 +190,16 @@ def test_sums_of_half_precision_do_not_overflow(call):
             found.append(eval(call, {"torch": lib, "x": x.to(getattr(lib, dtype))}))
         assert found[0].isfinite().all()
         numpy.testing.assert_allclose(found[1].float().numpy(), found[0].float().numpy(), rtol=1e-3 if dtype == "float16" else 1e-2)
+
+
+NO_NUMBERS = ["[1, None]", "[1.5, None]", "[[1], [None]]", "[[None], [1]]", "[object()]", "[[object()]]", "[{}]", "[2**70, None]", "[1, set()]", "None", "object()", "[2**63]", "2**63"]
+
+
+@pytest.mark.parametrize("data", NO_NUMBERS)
+def test_what_is_no_number_is_named(data):
+    "The error is PyTorch's, and speaks of the entry that no tensor can hold, whatever stands before it."
+    import torch
+
+    with pytest.raises(Exception) as expected: torch.tensor(eval(data))
+    with pytest.raises(type(expected.value)) as found: ours.tensor(eval(data))
+    assert str(found.value).startswith(str(expected.value).splitlines()[0])

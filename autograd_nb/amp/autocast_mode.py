@@ -67,11 +67,8 @@ LONG = {
             'local_response_norm',
             'replication_pad',
             'reflection_pad',
-            *(
-                f'{kind}3d{more}'
-                for kind in ('avg_pool', 'max_pool', 'adaptive_avg_pool', 'adaptive_max_pool')
-                for more in ('', '_with_indices')
-            ),
+            *(f'{kind}_pool3d' for kind in ('avg', 'max', 'adaptive_avg', 'adaptive_max')),
+            *(f'{kind}_pool3d_with_indices' for kind in ('max', 'adaptive_max')),
             *(f'fractional_max_pool{n}d{more}' for n in (2, 3) for more in ('', '_with_indices')),
         }
     ),

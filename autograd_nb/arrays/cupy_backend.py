@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['ATOMIC', 'device_xp', 'HALVES', 'LARGE', 'BLAS', 'PRECISIONS', 'Device', 'find', 'use', 'is_on_device', 'library_of',
-           'send', 'fetch', 'transfer', 'on', 'on_device_of', 'copied', 'current', 'pinned', 'is_pinned', 'Ufunc',
+           'send', 'fetch', 'transfer', 'on', 'on_device_of', 'copy_array', 'current', 'pinned', 'is_pinned', 'Ufunc',
            'DeviceNamespace', 'Factorisations', 'names_of', 'rebind_to_device', 'device_agnostic', 'to_device_of',
            'to_device', 'device_array', 'product', 'prefer', 'set_precision', 'get_precision', 'precision_asked',
            'cpu_fallback', 'fused', 'elementwise', 'reduction', 'same_plain', 'philox', 'DeviceGenerator',
@@ -173,7 +173,7 @@ def on_device_of(array):
     elsewhere = Device.count > 1 and is_on_device(array)
     return on(array.device.id) if elsewhere else contextlib.nullcontext()
 
-def copied(array):
+def copy_array(array):
     "A copy where `array` lives. (CuPy's would be on the current device.)"
     if array.__class__ is np.ndarray: return array.copy()
     with on_device_of(array): return array.copy()

@@ -17,7 +17,7 @@ from numpy import ndarray
 from ..arrays.memory import census, size
 from ..arrays.numpy_backend import storage_of
 from ..arrays.topics import take_topics
-from ..graph.errors import line_of, place
+from ..graph.errors import line_of, location
 from ..graph.modes import next_sequence_number
 from ..graph.node import AccumulateGrad, Node, OutputEdge, TensorBase
 from ..layers.extras import GradBox, TensorExtras
@@ -33,7 +33,7 @@ Storage.__doc__ = (
 
 def _at(filename, line):
     "A place in the program, for people: 'train.py:12', or the cell of a notebook."
-    return place(filename, line)[0]
+    return location(filename, line)[0]
 
 def _made(node):
     "Where a node was made, or None."

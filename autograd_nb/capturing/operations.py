@@ -149,7 +149,7 @@ class Overwriting:
         self.call_line([], overwrite, args, uses, f'write  {line_of()}', kind='write')
         self.wrote = True
 
-    def copied(self, copy, array):
+    def note_copy(self, copy, array):
         "The engine has copied what is about to be overwritten."
         self.call_line(
             [copy], np.ndarray.copy, [self.expression(array, set())], note='copy, for what is saved'

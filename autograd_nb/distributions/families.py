@@ -236,12 +236,25 @@ class Poisson(ExponentialFamily):
         rate, value = broadcast_all(self.rate, value)
         return value.xlogy(rate) - rate - (value + 1).lgamma()
 
+# %% ../../nbs/distributions/03_families.ipynb #d3000001
+class _ProbsOrLogits:
+    "A distribution that is given by `probs` or by `logits`; the other is computed when asked for."
+
+    @property
+    def _param(self):
+        return self.__dict__['probs'] if 'probs' in self.__dict__ else self.logits
+
+    @property
+    def param_shape(self):
+        "The shape of `probs` and `logits`."
+        return self._param.shape
+
 # %% ../../nbs/distributions/03_families.ipynb #839d70fc
 def _either(probs, logits):
     if (probs is None) == (logits is None):
         raise ValueError('Either `probs` or `logits` must be specified, but not both.')
 
-class _Binary(Distribution):
+class _Binary(_ProbsOrLogits, Distribution):
     "What distributions with the probability of a yes share."
 
     arg_constraints = {'probs': constraints.unit_interval, 'logits': constraints.real}
@@ -253,15 +266,6 @@ class _Binary(Distribution):
         if probs is not None: (self.probs,) = broadcast_all(probs)
         else: (self.logits,) = broadcast_all(logits)
         super().__init__(_shape_of(self._param, given), validate_args=validate_args)
-
-    @property
-    def _param(self):
-        return self.__dict__['probs'] if 'probs' in self.__dict__ else self.logits
-
-    @property
-    def param_shape(self):
-        "The shape of `probs` and `logits`."
-        return self._param.shape
 
     @lazy_property
     def probs(self): return logits_to_probs(self.logits, is_binary=True)
@@ -341,7 +345,7 @@ class Geometric(_Binary):
         )
 
 # %% ../../nbs/distributions/03_families.ipynb #61d2ba94
-class Categorical(Distribution):
+class Categorical(_ProbsOrLogits, Distribution):
     """One of the numbers 0 to n-1, with probabilities along the last dimension of `probs` (which
     are divided by their sum) or of `softmax(logits)`.
     """
@@ -359,15 +363,6 @@ class Categorical(Distribution):
         else: self.logits = logits - logits.logsumexp(dim=-1, keepdim=True)
         self._num_events = self._param.shape[-1]
         super().__init__(self._param.shape[:-1], validate_args=validate_args)
-
-    @property
-    def _param(self):
-        return self.__dict__['probs'] if 'probs' in self.__dict__ else self.logits
-
-    @property
-    def param_shape(self):
-        "The shape of `probs` and `logits`."
-        return self._param.shape
 
     @lazy_property
     def probs(self): return logits_to_probs(self.logits)

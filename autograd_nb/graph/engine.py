@@ -14,7 +14,7 @@ from itertools import chain, count
 from sys import getrefcount
 from numpy import add, asarray, generic, ndarray
 
-from ..arrays.anywhere import add_into, copied, zeros_beside
+from ..arrays.anywhere import add_into, copy_array, new_zeros
 from ..arrays.numpy_backend import is_array, owns_alone
 from .errors import better_failure, freed_error
 from .modes import LAYERS, LOCAL, next_sequence_number
@@ -35,7 +35,7 @@ def accumulate(leaf, g, references=0, since=None):
         held = leaf.grad
         if held is None:
             if not bare: leaf.grad = REGISTRY['copied'](tensor_like(g._array), g)
-            else: leaf.grad = g if owns_alone(g, references + 1) else copied(g)
+            else: leaf.grad = g if owns_alone(g, references + 1) else copy_array(g)
         elif held.__class__ is ndarray and g.__class__ is ndarray:
             add(held, g, held)
         elif is_array(held) and bare:
@@ -97,7 +97,7 @@ class Plan(Limits):
         self.needed = None  # the nodes to run (None: all)
         # those of them of which all edges lead on to wanted tensors, and which are not wanted
         # themselves
-        self.whole = set()
+        self.all_live = set()
         self.captures = {}  # node -> {output number: index of the wanted tensor}
         self.arrivals = {}  # leaf -> number of gradients that will still reach it
         if wanted is not None:
@@ -118,7 +118,7 @@ class Plan(Limits):
             live = [e in targets or e in self.needed for e in nodes]
             if True not in live: continue
             self.needed.add(n)
-            if False not in live and n not in self.captures: self.whole.add(n)
+            if False not in live and n not in self.captures: self.all_live.add(n)
 
 
 # %% ../../nbs/graph/07_engine.ipynb #e6fc73cf
@@ -204,7 +204,7 @@ def completed(n, grads, graph=False):
     array = some._array if graph else some
 
     def zeros(shape):
-        z = zeros_beside(array, shape)
+        z = new_zeros(array, shape)
         return tensor_like(z) if graph else z
 
     return [zeros(s) if g is None else g for g, s in zip(grads, n.shape)]
@@ -307,7 +307,7 @@ def ended(task, leaves):
 def visit(task, n, g, heap, waiting, leaves, deliver):
     "The loop of a pass, from the node `n` with the gradient `g`, or from what waits in the heap."
     plan, keep, bare, simple = task.plan, task.keep, task.bare, task.simple
-    whole = plan.whole if plan is not None and not task.close else ()
+    all_live = plan.all_live if plan is not None and not task.close else ()
     writes, ready, (held_one, held_many) = LAYERS.writes, leaves.ready, HELD
     if n is None: yield from started(task, deliver, leaves)
     try:
@@ -317,7 +317,7 @@ def visit(task, n, g, heap, waiting, leaves, deliver):
                 if g.__class__ is list and simple and n.hooks is None: g = completed(n, g, False)
             edges, last = n.inputs, None
             if n.hooks is None and g is not None and (
-                simple or n in whole and g.__class__ is not list
+                simple or n in all_live and g.__class__ is not list
             ):
                 if writes.last > n.seq: writes.check(n)
                 r = n.run(g, keep) if bare is None else bare(n, g, task)

@@ -8,7 +8,7 @@ __all__ = ['root_gradients', 'as_recorded', 'one_for', 'given_gradient', 'edges_
 # %% ../../nbs/graph/06_roots.ipynb #54a5dbaf
 import numpy as np
 
-from ..arrays.anywhere import ones_beside, together, zeros_beside
+from ..arrays.anywhere import new_ones, new_zeros, together
 from ..arrays.numpy_backend import sum_to
 from autograd_nb.graph.errors import (
     needs_grad_error, not_recorded_error, reshaped_error, scalar_error, start_dtype_error,
@@ -48,7 +48,7 @@ def one_for(tensor, graph=True):
     "The gradient of a single number by itself, where it lives."
     array = tensor._array
     if array.size != 1 or array.dtype.kind == 'c': raise scalar_error(tensor)
-    g = ones_beside(array)
+    g = new_ones(array)
     return tensor_like(g) if graph else g
 
 # %% ../../nbs/graph/06_roots.ipynb #01eb38c8
@@ -81,4 +81,4 @@ def edge_standin(edge, like):
     """
     node, nr = (edge.node, edge.nr) if edge.__class__ is OutputEdge else (edge, None)
     shape = node.shape if nr is None else node.shape[nr]
-    return LAYERS.constant(tensor_like(np.broadcast_to(zeros_beside(like, ()), shape), edge))
+    return LAYERS.constant(tensor_like(np.broadcast_to(new_zeros(like, ()), shape), edge))

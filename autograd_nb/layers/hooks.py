@@ -11,7 +11,7 @@ __all__ = ['LEAF_HOOKS', 'NodeHooks', 'LeafHooks', 'Planning', 'hooks_of', 'Remo
 import weakref
 from collections import OrderedDict
 
-from ..arrays.cupy_backend import copied
+from ..arrays.cupy_backend import copy_array
 from ..arrays.dtypes import type_name
 from ..arrays.numpy_backend import is_array
 from ..graph.apply import OPERATIONS
@@ -256,8 +256,8 @@ def retain(box, value, tape, graph):
     elif not is_array(value):
         box.grad = OPERATIONS['clone'](value, order='K')
     else:
-        box.grad = tensor_like(copied(value))
-        if tape is not None: tape.copied(box.grad._array, value)
+        box.grad = tensor_like(copy_array(value))
+        if tape is not None: tape.note_copy(box.grad._array, value)
 
 # %% ../../nbs/layers/04_hooks.ipynb #a72e3d89
 def run_prehooks(n, g, graph):

@@ -118,7 +118,7 @@ class Writing(PrivateRecords):
 class Journal(Writing):
     "All noted writes, and what the engine asks of them."
 
-    def share(self, old, new):
+    def share_record(self, old, new):
         """Have the storage of `new`, if it was never written, keep one record together with that of
         `old`: one tensor holds the one after the other.
         """

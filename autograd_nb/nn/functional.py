@@ -1007,12 +1007,12 @@ def glu(input, dim=-1):
     return _op['glu'](input, dim=dim)
 
 def _in_place(function):
-    def twin(input, *args, **kwargs):
+    def write(input, *args, **kwargs):
         return function(input, *args, inplace=True, **kwargs)
 
-    twin.__name__ = twin.__qualname__ = function.__name__ + '_'
-    twin.__doc__ = f'`{function.__name__}`, written over the input.'
-    return twin
+    write.__name__ = write.__qualname__ = function.__name__ + '_'
+    write.__doc__ = f'`{function.__name__}`, written over the input.'
+    return write
 
 relu_, leaky_relu_, elu_, selu_, celu_, hardtanh_, threshold_, rrelu_ = map(
     _in_place, (relu, leaky_relu, elu, selu, celu, hardtanh, threshold, rrelu)
@@ -1137,10 +1137,10 @@ def huber_loss(input, target, reduction='mean', delta=1.0, weight=None):
     "Half the square of the difference, and a straight line of slope `delta` beyond `delta`."
     if delta <= 0:
         raise RuntimeError('huber_loss does not support non-positive values for delta.')
-    reduction, kinds = reduction_of(reduction), 'biu'
+    reduction = reduction_of(reduction)
     _same_size(input, target)
-    if target._array.dtype.kind in kinds: F.refuse_integers('huber_cpu', input)
-    elif input._array.dtype.kind in kinds: raise _no_float(input, F._type_name(target))
+    if target._array.dtype.kind in 'biu': F.refuse_integers('huber_cpu', input)
+    elif input._array.dtype.kind in 'biu': raise _no_float(input, F._type_name(target))
     first = reduction if weight is None else 'none'
     out = _op['huber_loss'](input, target, delta=float(delta), reduction=first)
     if input._array.dtype != target._array.dtype: out = _of_two_types(out, input, target)

@@ -9,7 +9,7 @@ __all__ = ['is_gradient_edge', 'as_tuple', 'parse_roots', 'parse_inputs', 'edge_
 import warnings
 from collections.abc import Mapping
 
-from ..arrays.anywhere import zeros_beside
+from ..arrays.anywhere import new_zeros
 from ..graph import engine
 from ..graph.rules import FLAVOURS
 from ..graph.modes import LOCAL
@@ -85,7 +85,7 @@ def standin(edge, g):
     dtype = g._array.dtype if isinstance(g, TensorBase) else node._input_metadata[nr].dtype.numpy
     several = bool(node.shape) and node.shape[0].__class__ is tuple
     like = FLAVOURS[node.flavour].example()
-    zero = zeros_beside(like, (), dtype)
+    zero = new_zeros(like, (), dtype)
     return edge_standin(OutputEdge(node, nr) if several else node, zero)
 
 

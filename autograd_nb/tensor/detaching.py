@@ -106,7 +106,7 @@ class Data:
                 'data set to a tensor that requires gradients must be floating point or complex'
                 ' dtype'
             )
-        JOURNAL.share(self._array, value._array)
+        JOURNAL.share_record(self._array, value._array)
         self._array = value._array
         if value.is_inference(): self._meta = inference_extras()
         if leaf.__class__ is AccumulateGrad:

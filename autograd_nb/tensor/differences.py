@@ -24,7 +24,7 @@ def diff(input, n=1, dim=-1, prepend=None, append=None, *, out=None):
     d = dim_of(dim, input._array.ndim)
     if not input._array.ndim:
         raise RuntimeError('diff expects input to be at least one-dimensional')
-    n = F.whole(n, 'diff', 'n', 2)
+    n = F.as_int(n, 'diff', 'n', 2)
     if n < 0: raise RuntimeError(f'order must be non-negative but got {n}')
     if not n: return into(out, rename(input.clone(), 'CopyBackwards'))
     if prepend is not None or append is not None:

@@ -13,7 +13,7 @@ import numpy as np
 from .. import functions as F
 from ..arrays.numpy_backend import CONSTANTS, constant, storage_of
 from ..graph.modes import LOCAL, no_grad
-from ..arrays.cupy_backend import copied
+from ..arrays.cupy_backend import copy_array
 from ..graph.node import AccumulateGrad, TensorBase, tensor_like
 from ..layers.names import rename
 from ..graph.op import REGISTRY
@@ -172,7 +172,7 @@ REFUSED = dict(
 
 def _kept(x):
     "The numbers of `x` in memory of their own, with its history."
-    return x if x.__class__ in WRAPPERS else tensor_like(copied(x._array), x._node)
+    return x if x.__class__ in WRAPPERS else tensor_like(copy_array(x._array), x._node)
 
 def _result(x, function, args, kwargs, name, modes):
     "What `function` makes of `x`, into which the operation `name` is going to write it."
@@ -238,14 +238,14 @@ def _in_place(name, function):
     return method
 
 # %% ../../nbs/tensor/methods/04_inplace.ipynb #d22517d6
-def compared(name, twin, function):
-    """`twin`, the in-place twin of a comparison, for tensors with a history too: it goes on, with a
-    gradient of zero.
+def compared(name, write, function):
+    """`write`, the in-place form of a comparison, for tensors with a history too: that goes on,
+    with a gradient of zero.
     """
 
     def method(self, other):
         if self._node is None or not LOCAL.modes.grad or LOCAL.modes.transforms:
-            return twin(self, other)
+            return write(self, other)
         made = REGISTRY['filled'].call(
             self,
             value=0,
@@ -254,32 +254,32 @@ def compared(name, twin, function):
         made._array[...] = function(self, other)._array
         return overwrite(self, made, name + '_')
 
-    return functools.wraps(twin)(method)
+    return functools.wraps(write)(method)
 
-def unnoticed(twin):
-    """`twin`, the in-place twin of an operation on truths, which to the graph has not happened:
+def unnoticed(write):
+    """`write`, the in-place form of an operation on truths, which to the graph has not happened:
     PyTorch does not differentiate it.
     """
 
     def method(self, *args):
-        with no_grad(): return twin(self, *args)
+        with no_grad(): return write(self, *args)
 
-    return functools.wraps(twin)(method)
+    return functools.wraps(write)(method)
 
 # %% ../../nbs/tensor/methods/04_inplace.ipynb #47af7bbf
 def in_place(name, function):
-    "The in-place twin `name_` of a function or method."
-    twin = _in_place(name, function)
-    twin.__name__ = twin.__qualname__ = name + '_'
-    twin.__doc__ = (
+    "The in-place form `name_` of a function or method."
+    write = _in_place(name, function)
+    write.__name__ = write.__qualname__ = name + '_'
+    write.__doc__ = (
         f'In-place version of `{name}`: writes the result into this tensor and returns it.'
     )
     return (
-        compared(name, twin, function)
+        compared(name, write, function)
         if name in COMPARED
-        else unnoticed(twin)
+        else unnoticed(write)
         if name.startswith('logical_')
-        else twin
+        else write
     )
 
 # %% ../../nbs/tensor/methods/04_inplace.ipynb #0d1779c6
@@ -294,7 +294,7 @@ def _as_assigned(array, shape):
     return np.broadcast_to(array, shape)
 
 
-# where an operation's in-place twin has a node of its own
+# where an operation's in-place form has a node of its own
 _IN_PLACE_NODES = dict(
     UnsqueezeBackward0='UnsqueezeBackward1',
     SqueezeBackward0='SqueezeBackward3',
@@ -307,7 +307,7 @@ _IN_PLACE_NODES = dict(
 
 # %% ../../nbs/tensor/methods/04_inplace.ipynb #1ee5539f
 def reshaped(name, function=None):
-    """The in-place twin `name_` of a function that changes a tensor's shape: the tensor itself
+    """The in-place form `name_` of a function that changes a tensor's shape: the tensor itself
     becomes the view.
     """
     function = function or getattr(F, name)

@@ -137,7 +137,7 @@ def _resize_(self, *size, memory_format=None):
         if n <= room
         else np.concatenate([a, np.zeros(n - room, a.dtype)]).reshape(size)
     )
-    JOURNAL.share(old, self._array)
+    JOURNAL.share_record(old, self._array)
     JOURNAL.bump(self._array, 'resize_', None if self._meta is None else self._meta.version)
     return self
 

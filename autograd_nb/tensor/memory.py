@@ -10,7 +10,7 @@ import builtins
 import warnings
 import weakref
 
-from ..arrays.cupy_backend import copied, is_on_device
+from ..arrays.cupy_backend import copy_array, is_on_device
 from autograd_nb.arrays.dtypes import (
     FROM_NUMPY, channels_last, channels_last_3d, contiguous_format, preserve_format
 )
@@ -48,7 +48,7 @@ def copied_memory(array, memo):
     """
     key = 'memory', id(storage_of(array))
     first = key not in memo
-    if first: memo[key] = copied(memory_of(array))
+    if first: memo[key] = copy_array(memory_of(array))
     return memo[key], first
 
 # %% ../../nbs/tensor/methods/05_memory.ipynb #51fdecce

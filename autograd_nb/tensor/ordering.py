@@ -24,7 +24,7 @@ def kthvalue(input, k, dim=-1, keepdim=False, *, out=None):
     n = input._array.shape[d] if input._array.ndim else 1
     if not n:
         raise IndexError(f'kthvalue(): Expected reduction dim {d} to have non-zero size.')
-    k = F.whole(k, 'kthvalue', 'k', 2)
+    k = F.as_int(k, 'kthvalue', 'k', 2)
     if not 1 <= k <= n:
         raise RuntimeError('kthvalue(): selected number k out of range for dimension ' + str(d))
     if not input._array.ndim:

@@ -173,6 +173,7 @@ def _origin(edge):
 
 _LEAVES = AccumulateGrad, Unreached, type(None)  # what the edge of a leaf may be
 
+# %% ../../nbs/tensor/methods/02_views.ipynb #e0200001
 class StaleView(Node):
     """In place of the node of a view that has no history any more: its base was written to, and it
     was made where that cannot be followed. `kind`: why not, see `TensorExtras`; `origin`: the name

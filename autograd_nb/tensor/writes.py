@@ -11,7 +11,7 @@ import warnings
 import numpy as np
 
 from .. import functions as F
-from ..arrays.cupy_backend import Device, copied, on_device_of
+from ..arrays.cupy_backend import Device, copy_array, on_device_of
 from ..arrays.dtypes import FROM_NUMPY, RANK, bfloat16
 from autograd_nb.arrays.numpy_backend import (
     address, is_array, spread, storage_of, writable, write_spread
@@ -282,14 +282,14 @@ class _SliceFacts:
         if self.fn is None: return self
         of_fn = list(live[1:])
         if self.own is not None: of_fn.insert(self.own, live[0])
-        twin = CopySlices.__new__(CopySlices)
-        twin.fn, twin.window, twin.own, twin.freed = (
+        part = CopySlices.__new__(CopySlices)
+        part.fn, part.window, part.own, part.freed = (
             self.fn.narrowed(of_fn),
             self.window,
             self.own,
             self.freed,
         )
-        return twin
+        return part
 
     def _others(self, values):
         return values if self.own is None else values[: self.own] + values[self.own + 1 :]
@@ -359,8 +359,8 @@ def _keep_saved(node, array, new, modes):
             if node.links.get(field) not in (0, 'out'):
                 lost = True
                 continue
-            kept = copied(value)
-            if modes.tape is not None: modes.tape.copied(kept, value)
+            kept = copy_array(value)
+            if modes.tape is not None: modes.tape.note_copy(kept, value)
             setattr(node, field, kept)
     return lost
 

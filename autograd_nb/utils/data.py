@@ -393,6 +393,34 @@ class BatchSampler(Sampler):
             else -(-len(self.sampler) // self.batch_size)
         )
 
+# %% ../../nbs/utils/01_data.ipynb #01d00001
+def _stacked(batch):
+    "The tensors of a batch as one, with a new first dimension."
+    shapes = [tuple(t.shape) for t in batch]
+    odd = next((i for i, shape in enumerate(shapes) if shape != shapes[0]), None)
+    if odd is not None:
+        raise RuntimeError(
+            f'stack expects each tensor to be equal size, but got {list(shapes[0])} at entry 0 and'
+            f' {list(shapes[odd])} at entry {odd}'
+        )
+    return stack(list(batch), 0)
+
+def _collated_inside(batch, kind):
+    "A batch of containers of class `kind`, as one container of batches."
+    first = batch[0]
+    if isinstance(first, Mapping):
+        out = {k: default_collate([b[k] for b in batch]) for k in first}
+        try: return kind(out)
+        except TypeError: return out
+    named = isinstance(first, tuple) and hasattr(first, '_fields')
+    if not named and any(len(b) != len(first) for b in batch):
+        raise RuntimeError('each element in list of batch should be of equal size')
+    columns = [default_collate(column) for column in zip(*batch)]
+    if named: return kind(*columns)
+    if isinstance(first, (tuple, list)): return columns
+    try: return kind(columns)
+    except TypeError: return columns
+
 # %% ../../nbs/utils/01_data.ipynb #19df3ad6
 def default_collate(batch):
     """One batch from a list of examples of the same structure. Raises TypeError for examples it
@@ -400,15 +428,7 @@ def default_collate(batch):
     """
     first = batch[0]
     kind = type(first)
-    if isinstance(first, TensorBase):
-        shapes = {t._array.shape for t in batch}
-        if len(shapes) > 1:
-            raise RuntimeError(
-                f'stack expects each tensor to be equal size, but got {list(first.shape)} at entry'
-                f' 0 and {list(next(t for t in batch if t.shape != first.shape).shape)} at entry'
-                f' {next(i for i, t in enumerate(batch) if t.shape != first.shape)}'
-            )
-        return stack(list(batch), 0)
+    if isinstance(first, TensorBase): return _stacked(batch)
     if isinstance(first, np.ndarray):
         if first.dtype.kind in 'SUO': raise TypeError(_cannot(first.dtype))
         return default_collate([as_tensor(b) for b in batch])
@@ -416,19 +436,7 @@ def default_collate(batch):
     if isinstance(first, float): return tensor(batch, dtype=float64)
     if isinstance(first, int): return tensor(batch)
     if isinstance(first, (str, bytes)): return batch
-    if isinstance(first, Mapping):
-        out = {k: default_collate([b[k] for b in batch]) for k in first}
-        try: return kind(out)
-        except TypeError: return out
-    if isinstance(first, tuple) and hasattr(first, '_fields'):
-        return kind(*(default_collate(column) for column in zip(*batch)))
-    if isinstance(first, Sequence):
-        if any(len(b) != len(first) for b in batch):
-            raise RuntimeError('each element in list of batch should be of equal size')
-        columns = [default_collate(column) for column in zip(*batch)]
-        if isinstance(first, (tuple, list)): return columns
-        try: return kind(columns)
-        except TypeError: return columns
+    if isinstance(first, (Mapping, Sequence)): return _collated_inside(batch, kind)
     raise TypeError(_cannot(kind))
 
 # %% ../../nbs/utils/01_data.ipynb #2c4b3b4e

@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['REQUIRED', 'ReLU', 'LeakyReLU', 'ELU', 'SELU', 'CELU', 'GELU', 'SiLU', 'Mish', 'Sigmoid', 'Tanh', 'Softsign',
            'Tanhshrink', 'LogSigmoid', 'Hardsigmoid', 'Hardswish', 'Threshold', 'Softplus', 'Softshrink', 'Hardshrink',
-           'GLU', 'Softmax', 'Softmin', 'LogSoftmax', 'bound', 'storing', 'activation', 'Hardtanh', 'ReLU6',
-           'Softmax2d', 'RReLU', 'PReLU']
+           'GLU', 'Softmax', 'Softmin', 'LogSoftmax', 'storing', 'activation', 'Hardtanh', 'ReLU6', 'Softmax2d',
+           'RReLU', 'PReLU']
 
 # %% ../../../nbs/nn/modules/04_activation.ipynb #5ff939aa
 import inspect
@@ -18,52 +18,27 @@ from ..parameter import Parameter
 
 REQUIRED = inspect.Parameter.empty
 
-# %% ../../../nbs/nn/modules/04_activation.ipynb #5e7c1a00
-def bound(name, options, args, kwargs):
-    """The options by name, as the call of a function with this signature would bind them.
-    `options`: the defaults, in order; `REQUIRED` where there is none.
-    """
-    names = list(options)
-    least = 1 + sum(default is REQUIRED for default in options.values())
-    if len(args) > len(names):
-        raise TypeError(
-            f'{name}.__init__() takes {"" if least > len(names) else f"from {least} to "}'
-            f'{len(names) + 1} positional arguments but {len(args) + 1} were given'
-        )
-    values = dict(options, **dict(zip(names, args)))
-    for key, value in kwargs.items():
-        if key not in values:
-            raise TypeError(f"{name}.__init__() got an unexpected keyword argument '{key}'")
-        if key in names[: len(args)]:
-            raise TypeError(f"{name}.__init__() got multiple values for argument '{key}'")
-        values[key] = value
-    missing = [repr(key) for key, value in values.items() if value is REQUIRED]
-    if missing:
-        listed = missing[0] if len(missing) == 1 else f'{", ".join(missing[:-1])} and {missing[-1]}'
-        raise TypeError(
-            f'{name}.__init__() missing {len(missing)} required positional'
-            f' argument{"s" * (len(missing) > 1)}: {listed}'
-        )
-    return values
-
 # %% ../../../nbs/nn/modules/04_activation.ipynb #5e7c1a02
 def storing(name, options, then=None):
-    """The `__init__` of a layer that stores its arguments under their names; `then(self)` may look
-    at them.
+    """The `__init__` of a layer that stores its arguments under their names. `options`: their
+    defaults, in order; `REQUIRED` where there is none. `then(self)` may look at them.
     """
 
-    def __init__(self, *args, **kwargs):
+    def store(self, **values):
         Module.__init__(self)
-        for key, value in bound(name, options, args, kwargs).items():
+        for key, value in values.items():
+            # not by `Module.__setattr__`, which would look at each for parameters and buffers
             keep = setattr if isinstance(value, Module) else object.__setattr__
             keep(self, key, value)
         if then: then(self)
 
-    __init__.__signature__ = inspect.Signature(
-        inspect.Parameter(key, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default)
-        for key, default in [('self', REQUIRED), *options.items()]
-    )
-    return __init__
+    defaults = {k: '' if v is REQUIRED else f'=options[{k!r}]' for k, v in options.items()}
+    parameters = ', '.join(['self', *(k + default for k, default in defaults.items())])
+    stored = ', '.join(['self', *(f'{k}={k}' for k in options)])
+    scope = dict(store=store, options=options, __name__=__name__)
+    exec(f'def __init__({parameters}): store({stored})', scope)
+    scope['__init__'].__qualname__ = f'{name}.__init__'  # what Python's errors call it
+    return scope['__init__']
 
 # %% ../../../nbs/nn/modules/04_activation.ipynb #7419c894
 class _Activation(Module):

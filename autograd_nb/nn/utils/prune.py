@@ -204,35 +204,34 @@ class Identity(BasePruningMethod):
 
     def compute_mask(self, t, default_mask): return default_mask
 
-class RandomUnstructured(BasePruningMethod):
+class _Unstructured(BasePruningMethod):
+    "Drops the entries that matter least, by `importance`."
+
+    PRUNING_TYPE = 'unstructured'
+
+    def __init__(self, amount):
+        _check(amount)
+        self.amount = amount
+
+    def importance(self, t):
+        "For each entry of a tensor a number: the smaller, the sooner it is dropped."
+        raise NotImplementedError
+
+    def compute_mask(self, t, default_mask):
+        n = _amount(self.amount, t.numel())
+        mask = default_mask.clone()
+        if n: mask._array.reshape(-1)[_lowest(self.importance(t), n)] = 0
+        return mask
+
+class RandomUnstructured(_Unstructured):
     "Drops entries at random."
 
-    PRUNING_TYPE = 'unstructured'
+    def importance(self, t): return -_uniform(t)
 
-    def __init__(self, amount):
-        _check(amount)
-        self.amount = amount
-
-    def compute_mask(self, t, default_mask):
-        n = _amount(self.amount, t.numel())
-        mask = default_mask.clone()
-        if n: mask._array.reshape(-1)[_lowest(-_uniform(t), n)] = 0
-        return mask
-
-class L1Unstructured(BasePruningMethod):
+class L1Unstructured(_Unstructured):
     "Drops the entries of the smallest magnitude."
 
-    PRUNING_TYPE = 'unstructured'
-
-    def __init__(self, amount):
-        _check(amount)
-        self.amount = amount
-
-    def compute_mask(self, t, default_mask):
-        n = _amount(self.amount, t.numel())
-        mask = default_mask.clone()
-        if n: mask._array.reshape(-1)[_lowest(np.abs(t._array), n)] = 0
-        return mask
+    def importance(self, t): return np.abs(t._array)
 
 def _uniform(t): return t.new_empty(t.shape).uniform_()._array
 

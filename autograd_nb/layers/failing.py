@@ -18,7 +18,7 @@ def earlier(leaf):
     "The numbers of a leaf's gradient, to be given back; None where there is none."
     g = leaf.grad
     if g is None: return None
-    return g.copy() if g.__class__ is np.ndarray else copied(g if is_array(g) else g._array)
+    return g.copy() if g.__class__ is np.ndarray else copy_array(g if is_array(g) else g._array)
 
 def take_back(task, ahead):
     """A pass failed before the nodes `ahead` ran. A leaf that lies behind one of them has got a

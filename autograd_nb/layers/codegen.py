@@ -380,6 +380,7 @@ def running_source(op, positions, on_device=False):
         )
     )
 
+# %% ../../nbs/layers/00_codegen.ipynb #3f7a90c2
 AN_ARRAY = 'if {r}.__class__ is not ndarray and {r} is not None: {r} = asarray({r})'
 MANY_ARRAYS = 'r0 = [r if r.__class__ is ndarray or r is None else asarray(r) for r in r0]'
 AN_ARRAY_OR_NUMBER = '''

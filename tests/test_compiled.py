@@ -50,6 +50,33 @@ def test_examples_shared_by_three(k, monkeypatch):
         agree(quick(name, rule)(*args, **statics), compiled.definition(name, rule)(*args, **statics))
 
 
+LAYOUTS = {
+    "one channel of several": lambda x: x[:, 1:2],
+    "turned": lambda x: x.transpose(2, 3),
+    "channels last": lambda x: x.contiguous(memory_format=torch.channels_last),
+    "every second row": lambda x: x[:, :, ::2],
+    "without examples": lambda x: x[1, :2],
+}
+
+
+@pytest.mark.parametrize("pool", [torch.nn.functional.max_pool2d, torch.nn.functional.avg_pool2d])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_pools_of_images_that_do_not_lie_in_order(layout, pool):
+    x = torch.randn(3, 4, 12, 12, generator=torch.Generator().manual_seed(0))
+
+    def result():
+        leaf = x.clone().requires_grad_()
+        out = pool(LAYOUTS[layout](leaf), 3, 2, 1)
+        out.square().sum().backward()
+        return out, leaf.grad
+
+    found = result()
+    with compiled.plain(): wanted = result()
+    for a, b in zip(found, wanted):
+        assert a.stride() == b.stride()
+        agree(a.detach().numpy(), b.detach().numpy())
+
+
 SCATTERED = {
     "scatter_add": lambda x, i: x.scatter_add(1, i, x * 2),
     "scatter_add into dim 0": lambda x, i: x.scatter_add(0, i % x.shape[0], x * 2),

@@ -181,11 +181,13 @@ def in_rows(result, arrays):
 # %% ../../nbs/arrays/02_numpy.ipynb #16b9bb97
 def shows_channels_last(array):
     "Whether PyTorch takes the strides of images for channels last."
-    if array.ndim not in (4, 5): return False
-    shape, strides = array.shape, array.strides
+    return array.ndim in (4, 5) and _are_channels_last(array.shape, array.strides)
+
+@functools.lru_cache(1024)
+def _are_channels_last(shape, strides):
     least = 0
-    if not strides[1] or not array.size: return False
-    for d in (1, *range(array.ndim - 1, 1, -1), 0):
+    if not strides[1] or 0 in shape: return False
+    for d in (1, *range(len(shape) - 1, 1, -1), 0):
         # a single number for each example could be either
         if strides[d] < least or d == 0 and least == strides[1]: return False
         least = strides[d] * shape[d]

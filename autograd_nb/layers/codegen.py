@@ -4,11 +4,11 @@
 
 # %% auto #0
 __all__ = ['RECORDING', 'REMEMBERING', 'NODE', 'OPERAND', 'NUMBER_OR_OPERAND', 'ANY_OPERANDS', 'NO_TENSORS', 'RUN', 'AN_ARRAY',
-           'MANY_ARRAYS', 'TAKEN', 'RULE_SCOPE', 'F4', 'F8', 'I8', 'PARTS', 'SCOPE', 'RESERVED', 'fill', 'condition',
-           'indented', 'compile_source', 'operand_lines', 'operand_line', 'lent', 'facts', 'wording', 'signature_of',
-           'kept', 'kept_of_any', 'node_lines', 'branches', 'recording_source', 'remembering', 'running_source',
-           'array_lines', 'rule_lines', 'compiled_rules', 'scope_of', 'subsets_of', 'add_variants', 'growing',
-           'write_out', 'answer', 'code']
+           'MANY_ARRAYS', 'AN_ARRAY_OR_NUMBER', 'RULE_SCOPE', 'F4', 'F8', 'I8', 'PARTS', 'SCOPE', 'RESERVED', 'fill',
+           'condition', 'indented', 'compile_source', 'operand_lines', 'operand_line', 'lent', 'facts', 'wording',
+           'signature_of', 'kept', 'kept_of_any', 'node_lines', 'branches', 'recording_source', 'remembering',
+           'running_source', 'array_lines', 'rule_lines', 'compiled_rules', 'scope_of', 'subsets_of', 'add_variants',
+           'growing', 'write_out', 'answer', 'code']
 
 # %% ../../nbs/layers/00_codegen.ipynb #ef14896e
 import functools
@@ -380,18 +380,22 @@ def running_source(op, positions, on_device=False):
         )
     )
 
-AN_ARRAY = 'if {r}.__class__ is not ndarray and {r} is not None{unless}: {r} = asarray({r})'
+# %% ../../nbs/layers/00_codegen.ipynb #3f7a90c2
+AN_ARRAY = 'if {r}.__class__ is not ndarray and {r} is not None: {r} = asarray({r})'
 MANY_ARRAYS = 'r0 = [r if r.__class__ is ndarray or r is None else asarray(r) for r in r0]'
-TAKEN = ' and not (number and {edge}.takes_numbers)'
+AN_ARRAY_OR_NUMBER = '''
+if {r}.__class__ is not ndarray and {r} is not None:
+    if not (number and {edge}.takes_numbers): {r} = asarray({r})
+'''
 
 def array_lines(op, found):
     """The lines that make arrays of the results: arithmetic on scalars gives NumPy's numbers, which
     go on as they are where the gradient came as one and the next node takes them.
     """
     if op.variadic: return [MANY_ARRAYS]
+    if not op.pointwise: return [AN_ARRAY.format(r=r) for r in found]
     edges = ['n.inputs'] if len(found) == 1 else [f'n.inputs[{k}]' for k in range(len(found))]
-    taken = [TAKEN.format(edge=e) if op.pointwise else '' for e in edges]
-    return [AN_ARRAY.format(r=r, unless=unless) for r, unless in zip(found, taken)]
+    return [l for r, e in zip(found, edges) for l in fill(AN_ARRAY_OR_NUMBER, r=r, edge=e)]
 
 # %% ../../nbs/layers/00_codegen.ipynb #bea2ac4c
 def rule_lines(op, positions, kind):

@@ -544,9 +544,8 @@ def _max_pool(dims):
             checked, dims, kernel_size, stride, padding, dilation
         )
         _check_not_empty(checked, input, dims)
-        _check_outs(
-            checked, x, pool_sizes(x.shape[2:], window, stride, padding, dilation, ceil_mode)
-        )
+        sizes = x._array.shape[2:]
+        _check_outs(checked, x, pool_sizes(sizes, window, stride, padding, dilation, ceil_mode))
         out, index = _op['max_pool'](
             x, window=window, stride=stride, padding=padding, dilation=dilation,
             ceil_mode=bool(ceil_mode),
@@ -588,7 +587,8 @@ def _avg_pool(dims):
         if divisor_override == 0: raise RuntimeError('divisor must be not zero')
         window, stride, padding, dilation = _pool_window(name, dims, kernel_size, stride, padding)
         _check_not_empty(name, input, dims)
-        _check_outs(name, x, pool_sizes(x.shape[2:], window, stride, padding, dilation, ceil_mode))
+        sizes = x._array.shape[2:]
+        _check_outs(name, x, pool_sizes(sizes, window, stride, padding, dilation, ceil_mode))
         return _pooled(
             _op['avg_pool'](
                 x, window=window, stride=stride, padding=padding, ceil_mode=bool(ceil_mode),

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['indexed', 'FEW_PLACES', 'full', 'basic_index', 'place', 'moved_batch', 'is_mask', 'front_dims', 'separated', 'index',
-           'index_add_zeros', 'added_in_single', 'scatter_into', 'all_bool', 'at', 'counted', 'countable', 'whole_rows',
-           'taken', 'gather', 'all_below', 'check_index', 'picked', 'place_back', 'picked_so_far', 'add_along',
+           'index_add_zeros', 'added_in_single', 'all_below', 'scatter_into', 'all_bool', 'at', 'counted', 'countable',
+           'whole_rows', 'taken', 'gather', 'check_index', 'picked', 'place_back', 'picked_so_far', 'add_along',
            'scatter_add_zeros', 'scatter_add', 'is_dense', 'are_apart', 'in_layout', 'memory_order', 'turned_dtype',
            'as_strided', 'as_strided_zeros', 'as_strided_scatter', 'zeros_of', 'add_rows_at', 'index_put', 'index_copy']
 
@@ -194,6 +194,20 @@ def added_in_single(add, out, *where_and_values):
     add(wide, *where, values.astype(np.float32))
     out[...] = wide
     return out
+
+# %% ../../nbs/ops/05_indexing.ipynb #7d20b3f4
+_INT64 = np.dtype(np.int64)
+FEW_PLACES = 32  # whole numbers that Python compares quicker than NumPy
+
+def all_below(index, n):
+    "Whether all whole numbers of an array that is not empty are at least 0 and less than `n`."
+    if index.__class__ is np.ndarray and index.size <= FEW_PLACES:
+        numbers = index.reshape(-1).tolist()
+        return min(numbers) >= 0 and max(numbers) < n
+    # seen as unsigned, a negative number is a large one
+    if index.dtype is _INT64 and xp.on_host:
+        return np.maximum.reduce(index.view(np.uint64), axis=None) < n
+    return index.min() >= 0 and index.max() < n
 
 # %% ../../nbs/ops/05_indexing.ipynb #728027e4
 def scatter_into(out, where, values):
@@ -384,19 +398,6 @@ gather.vjp(
 )
 
 # %% ../../nbs/ops/05_indexing.ipynb #b729088c
-_INT64 = np.dtype(np.int64)
-FEW_PLACES = 32  # whole numbers that Python compares quicker than NumPy
-
-def all_below(index, n):
-    "Whether all whole numbers of an array that is not empty are at least 0 and less than `n`."
-    if index.__class__ is np.ndarray and index.size <= FEW_PLACES:
-        numbers = index.reshape(-1).tolist()
-        return min(numbers) >= 0 and max(numbers) < n
-    # seen as unsigned, a negative number is a large one
-    if index.dtype is _INT64 and xp.on_host:
-        return np.maximum.reduce(index.view(np.uint64), axis=None) < n
-    return index.min() >= 0 and index.max() < n
-
 def check_index(x, index, dim):
     "Raise PyTorch's errors for a wrong index of gather and scatter."
     if not index.size: return

@@ -28,6 +28,7 @@ from .shape import all_batched, expand, stack, unsqueeze
 
 # %% ../../nbs/ops/12_pooling.ipynb #1576a28c
 @functools.lru_cache(512)
+@functools.lru_cache(1024)
 def pool_sizes(sizes, window, stride, padding, dilation, ceil_mode):
     "How many windows fit along each dimension."
     out = []

@@ -22,7 +22,7 @@ pool_plain, scatter_plain = definition('max_pool'), definition('scatter_planes')
 
 def in_planes(x): return x.reshape(-1, *x.shape[-2:])
 
-@fast_kernel('max_pool')
+@fast_kernel('max_pool', any_layout=True)
 def max_pool(x, *, window, stride, padding, dilation, ceil_mode):
     if not (len(window) == 2 and dilation == (1, 1) and fits(x, least=FEW)):
         return pool_plain(
@@ -83,7 +83,7 @@ def _average(loop, x, sizes, outs, result, window, stride, padding, include, div
     )
     return out
 
-@fast_kernel('avg_pool')
+@fast_kernel('avg_pool', any_layout=True)
 def avg_pool(x, *, window, stride, padding, ceil_mode, include, divisor):
     if len(window) != 2 or not fits(x, least=FEW):
         return average_plain(

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['softmax_plain', 'softmax_rule', 'log_softmax_plain', 'log_softmax_rule', 'logsumexp_plain', 'logsumexp_rule',
            'weights_plain', 'weights_rule', 'cumprod_rule', 'var_plain', 'order_plain', 'SOME', 'nll_plain',
-           'nll_spread_plain', 'row_sums_plain', 'add_at_plain', 'INTP', 'row_loop', 'along_rows', 'around', 'parted',
+           'nll_spread_plain', 'row_sums_plain', 'add_at_plain', 'row_loop', 'along_rows', 'around', 'parted',
            'in_order', 'along', 'softmax', 'softmax_back', 'log_softmax', 'log_softmax_back', 'softmaxes', 'logsumexp',
            'logsumexp_back', 'sums_of_exponentials', 'attention_weights', 'attention_weights_back',
            'weights_up_to_the_diagonal', 'cumprod_back', 'running_products', 'var', 'variances', 'first_in_order',
@@ -21,6 +21,7 @@ from autograd_nb.ops.compiled import (
     AVAILABLE, F32, FEW, ROWS, definition, example, fast_kernel, fits, flat, in_rows, integers,
     rule, value
 )
+from ..indexing import all_below
 from ..thread_pool import loops, thread_pool
 
 # %% ../../../nbs/ops/kernels/05_rows.ipynb #11dffb2f
@@ -287,11 +288,13 @@ add_at_plain = KERNELS.add_at
 
 def add_at(out, places, values):
     "See `indexing.add_at`: the same sums in the same order."
-    if places.dtype.num != INTP or places.size != values.size or not fits(values, out, least=FEW):
+    if not fits(values, out, least=FEW) or places.shape != values.shape:
+        return add_at_plain(out, places, values)
+    # NumPy has the error for a place outside
+    if places.dtype != np.int64 or not all_below(places, out.size):
         return add_at_plain(out, places, values)
     loops().add_at(out, places, values)
 
-INTP = np.dtype(np.intp).num
 if AVAILABLE: KERNELS.add_rows, KERNELS.add_at = add_rows, add_at
 
 @example

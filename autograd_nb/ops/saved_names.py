@@ -13,7 +13,7 @@ from numpy import integer
 
 from ..arrays.numpy_backend import is_array
 from ..graph.node import tensor_like
-from ..layers.names import DERIVED, SAVED_NAMES
+from ..layers.names import DERIVED, SAVED_NAMES, SHOWN
 
 # %% ../../nbs/ops/98_saved_names.ipynb #9649d966
 PRODUCT, PICK, TERMS, LOSS = (
@@ -171,3 +171,45 @@ for kind, dims in dict(Linear=1, Bilinear=2, Bicubic=2, Trilinear=3).items():
 for dims in (1, 2, 3):
     for kind in ('Nearest', 'NearestExact'):
         DERIVED['nearest', f'Upsample{kind}{dims}DBackward0'] = upsampled('nearest', dims)
+
+# %% ../../nbs/ops/98_saved_names.ipynb #b1f0d002
+_ROWS, _TURNED = ('ViewBackward0', 0), ('TBackward0', 1)
+_STACKS = [('ViewBackward0', ('ExpandBackward0', i)) for i in range(2)]
+
+def _pooled(name): return ((name, ('UnsqueezeBackward0', 0)),)
+
+SHOWN.update({
+    ('linear', 'AddmmBackward0'): (2, 0, _TURNED),
+    ('linear', 'MmBackward0'): (0, _TURNED),
+    ('linear', 'ViewBackward0'): (('AddmmBackward0', 2, _ROWS, _TURNED),),
+    ('linear', 'UnsafeViewBackward0'): (('MmBackward0', _ROWS, _TURNED),),
+    ('linear', 'SqueezeBackward4'): (('MmBackward0', ('UnsqueezeBackward0', 0), _TURNED),),
+    ('bmm', 'UnsafeViewBackward0'): (('BmmBackward0', *_STACKS),),
+    ('add', 'AddmvBackward0'): (0, (1, 'mv', 0), (1, 'mv', 1)),
+    ('add', 'BaddbmmBackward0'): (0, (1, 'bmm', 0), (1, 'bmm', 1)),
+    ('add', 'AddrBackward0'): (0, (1, 'mul', 0, 'reshape', 0), (1, 'mul', 1)),
+    ('sum', 'TraceBackward0'): ((0, 'diagonal', 0),),
+    ('affine', 'NativeLayerNormBackward0'): ((0, 'normalise', 0), 1, 2),
+    ('affine', 'NativeBatchNormBackward0'): ((0, 'normalise', 0), 1, 2),
+    ('affine', 'NativeGroupNormBackward0'): ((0, 'reshape', 0, 'normalise', 0, 'reshape', 0), 1, 2),
+    ('prelu', 'RreluWithNoiseBackward0'): (0,),
+    ('max_pool', 'SqueezeBackward1'): _pooled('MaxPool2DWithIndicesBackward0'),
+    ('avg_pool', 'SqueezeBackward1'): _pooled('AvgPool2DBackward0'),
+    ('mean', 'SqueezeBackward1'): _pooled('MeanBackward1'),
+    ('squeeze', 'MaxPool2DWithIndicesBackward0'): ((0, 'max_pool', 0, 'unsqueeze', 0),),
+    ('squeeze', 'AvgPool2DBackward0'): ((0, 'avg_pool', 0, 'unsqueeze', 0),),
+    ('squeeze', 'LinalgSolveExBackward0'): ((0, 'solve', 0), (0, 'solve', 1, 'unsqueeze', 0)),
+    ('triangular_solve', 'TriangularSolveBackward0'): (1, 0),
+    ('mm', 'LinalgLstsqBackward0'): ((0, 'pinv', 0), 1),
+    ('index', 'TakeBackward0'): ((0, 'reshape', 0),),
+    ('div', 'EmbeddingBagBackward0'): ((0, 'row_sums', 0, 'embedding', 0), None),
+    ('div', 'DivBackward1'): (0,),
+    ('clamp_min', 'ClampBackward0'): (0, 1, None),
+    ('reshape', 'PixelShuffleBackward0'): ((0, 'permute', 0, 'reshape', 0),),
+    ('complex_of', 'PolarBackward0'): ((0, 'mul', 0), (0, 'mul', 1, 'cos', 0)),
+    ('real', 'SelectBackward0'): (('ViewAsRealBackward0', 0),),
+    ('imag', 'SelectBackward0'): (('ViewAsRealBackward0', 0),),
+    ('fft', 'FftR2CBackward0'): ((0, 'to', 0),),
+    ('mean', 'SoftMarginLossBackward0'): ((0, 'softplus', 0, 'mul', 0, 'neg', 0),),
+    ('vector_norm', 'PdistBackward0'): ((0, 'sub', 0, 'index', 0),),
+})

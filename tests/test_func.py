@@ -798,7 +798,7 @@ def test_rearranges_as_pytorch(pattern, sizes):
     assert outcome(torch, torch.func.rearrange) == outcome(reference, theirs)
 
 
-@pytest.mark.parametrize("function, shapes", [("lambda v: v * 2", [(0,)]), ("lambda v: v.sum()", [(0,)]), ("lambda v: v.sum(1)", [(2, 0)]), ("lambda v: (v, v.sum())", [(0,)]), ("lambda v, w: v.sum() + w", [(0,), (0,)])])
+@pytest.mark.parametrize("function, shapes", [("lambda v: v * 2", [(0,)]), ("lambda v: v.sum()", [(0,)]), ("lambda v: v.sum(1)", [(2, 0)]), ("lambda v: (v, v.sum())", [(0,)])])
 def test_jacobians_of_nothing_have_their_shapes(function, shapes):
     pytorch = pytest.importorskip("torch")
 

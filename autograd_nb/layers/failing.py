@@ -27,7 +27,8 @@ def take_back(task, ahead):
     ahead = reachable([n for n in ahead if n is not None])
     for leaf in task.before.keys() & ahead.keys():
         here, before = leaf.grad, task.before[leaf]
-        if before is None: leaf.grad = None
+        # that of a leaf may have been taken away meanwhile
+        if before is None or here is None: leaf.grad = None
         else: (here if is_array(here) else here._array)[...] = before
 
 LAYERS.earlier, LAYERS.take_back = earlier, take_back

@@ -94,10 +94,17 @@ class Shown(Node):
     @property
     def next_functions(self): return self.pairs
 
+    def run(self, g, keep=True):
+        "What is called by hand: a gradient that is complete by now goes on as it is."
+        if len(self.pairs) > 1: self.register_hook(None)
+        return g
+
+    run_graph = run
+
     def register_hook(self, hook):
         raise NotImplementedError(
             f'{self.name()} is a part of {self.whole} here, and no gradient passes through it by'
-            ' itself. Register the hook on that node, or on a tensor (x.register_hook)'
+            ' itself. Call that node, or register a hook on it or on a tensor (x.register_hook)'
         )
 
     register_prehook = register_hook
@@ -108,27 +115,16 @@ def shown_class(name): return type(name, (Shown,), dict(__slots__=(), __module__
 # %% ../../nbs/layers/17_names.ipynb #b1f0c004
 def shown(node, parts):
     """Pairs of node and output number for parts of an entry of `SHOWN`: None; the position of an
-    input; a way to one, of positions and names of the operations passed; or the name of a node that
-    PyTorch has there, and what that leads to. Raises `LookupError` where a way leads elsewhere.
+    input; or the name of a node that PyTorch has there, and what that leads to.
     """
     return tuple([_shown(node, part) for part in parts])
 
 def _shown(node, part):
     if part is None: return None, 0
     if part.__class__ is int: return node.sources[part]
-    if part[0].__class__ is int: return _at(node, part)
     pairs = shown(node, part[1:])
     if all(n is None for n, _ in pairs): return None, 0
     return shown_class(part[0])(node, pairs), 0
-
-def _at(node, way):
-    "The pair at the end of a way."
-    pair = node, 0
-    for step in way:
-        at = pair[0]
-        if step.__class__ is int and at is not None: pair = at.sources[step]
-        elif at is None or at.op is None or at.op.name != step: raise LookupError(way)
-    return pair
 
 # %% ../../nbs/layers/17_names.ipynb #b1f0c002
 SEEN = weakref.WeakKeyDictionary()  # node -> (its name, its pairs), as they were shown once
@@ -141,8 +137,7 @@ def next_functions(node):
     if parts is None: return node.sources
     name, pairs = SEEN.get(node, (None, None))
     if name != type(node).__name__:
-        try: pairs = shown(node, parts)
-        except LookupError: pairs = node.sources
+        pairs = shown(node, parts)
         SEEN[node] = type(node).__name__, pairs
     return pairs
 

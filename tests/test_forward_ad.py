@@ -220,3 +220,25 @@ def test_copies_are_copies_in_forward_mode_too(function):
         made = function(fw.make_dual(x, torch.ones(2, 2)))
         made.zero_()
     assert x.tolist() == [[1.0, 1.0], [1.0, 1.0]]
+
+
+LAYOUTS = ["x, x * 2", "x.t(), x.t().contiguous()", "x.t(), (x * 2).t()", "x[0], torch.zeros(3)", "torch.zeros(3), x[0]", "x[0], (x * 2)[1]", "x[0, 0], torch.zeros(())", "x, torch.zeros(1, 1).expand(2, 3)", "x[:, 0], (x * 2)[:, 0]", "torch.zeros(1, 3), torch.zeros(3, 1).t()"]
+
+
+@pytest.mark.parametrize("pair", LAYOUTS)
+def test_a_tangent_that_lies_otherwise_in_memory_is_copied(pair):
+    "So that a write to the dual tensor does not reach, through its tangent, what else lies there."
+    pytorch = pytest.importorskip("torch")
+
+    def tried(lib):
+        fw = lib.autograd.forward_ad
+        x = lib.arange(6.0).view(2, 3)
+        primal, tangent = eval(pair, dict(torch=lib, x=x))
+        with fw.dual_level():
+            dual = fw.make_dual(primal, tangent)
+            found = fw.unpack_dual(dual).tangent
+            shared = found.untyped_storage().data_ptr() == tangent.untyped_storage().data_ptr()
+            dual.mul_(3)
+            return shared, tuple(found.stride()), found.tolist(), tangent.tolist(), x.tolist()
+
+    assert tried(torch) == tried(pytorch)

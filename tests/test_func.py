@@ -796,3 +796,16 @@ def test_rearranges_as_pytorch(pattern, sizes):
         return tuple(out.shape), out.flatten().tolist()
 
     assert outcome(torch, torch.func.rearrange) == outcome(reference, theirs)
+
+
+@pytest.mark.parametrize("function, shapes", [("lambda v: v * 2", [(0,)]), ("lambda v: v.sum()", [(0,)]), ("lambda v: v.sum(1)", [(2, 0)]), ("lambda v: (v, v.sum())", [(0,)])])
+def test_jacobians_of_nothing_have_their_shapes(function, shapes):
+    pytorch = pytest.importorskip("torch")
+
+    def tried(lib):
+        inputs, f = [lib.zeros(s) for s in shapes], eval(function)
+        found = lib.func.jacfwd(f)(*inputs), lib.func.jacrev(f)(*inputs)
+        scalar = lib.func.hessian(lambda *v: (v[0] * v[0]).sum())(*inputs)
+        return [tuple(t.shape) for r in (*found, scalar) for t in (r if isinstance(r, tuple) else (r,))]
+
+    assert tried(torch) == tried(pytorch)

@@ -2,6 +2,7 @@
 
 import gc
 import threading
+import warnings
 import weakref
 
 import numpy as np
@@ -426,3 +427,70 @@ def test_edges_stand_for_tensors():
     np.testing.assert_allclose(grad(get_gradient_edge(y), x, start, retain_graph=True)[0].numpy(), 2 * np.ones(3))
     torch.autograd.backward(get_gradient_edge(parts[1]), start, inputs=get_gradient_edge(x))
     np.testing.assert_allclose(x.grad.numpy(), 6 * np.ones(3))
+
+
+# What lies behind a node -----------------------------------------------------------------------------------------
+
+
+def _drawn(node, leaves):
+    "A graph as text: names of nodes, and of leaves, in the order of `next_functions`."
+    if node is None:
+        return "-"
+    if node.name().endswith("AccumulateGrad"):
+        return next(name for name, t in leaves.items() if t is node.variable)
+    return f"{node.name()}({', '.join(_drawn(n, leaves) for n, _ in node.next_functions)})"
+
+
+SHAPES = """
+F.linear(x, w); F.linear(x, w, b); F.linear(x[None], w); F.linear(x[None], w, b); F.linear(b, w); F.linear(b, w, b); F.linear(x.detach(), w, b); F.linear(x, w.detach(), b); F.linear(x, w, b.detach()); F.linear(x[None].detach(), w, b)
+x[None] @ w[None]; F.rrelu(x, training=True); F.max_pool1d(x[None], 1); F.avg_pool1d(x[None], 1); torch.triangular_solve(x, w)[0]; x.clamp(min=w); torch.complex(b, b).imag; torch.complex(b, b).real; torch.complex(b, b).conj(); F.cross_entropy(x, w.softmax(-1))
+"""
+
+
+@pytest.mark.parametrize("call", [c.strip() for line in SHAPES.strip().splitlines() for c in line.split(";")])
+def test_the_graph_is_seen_as_pytorch_s(call):
+    pytorch = pytest.importorskip("torch")
+
+    def tried(lib):
+        leaves = {name: lib.tensor(v, requires_grad=True) for name, v in dict(x=[[1.0, 2.0], [3.0, 5.0]], w=[[2.0, 1.0], [0.5, 3.0]], b=[0.3, 0.4]).items()}
+        out = eval(call, dict(torch=lib, F=lib.nn.functional, **leaves))
+        return _drawn(out.grad_fn, leaves), out.grad_fn.next_functions[0][0] is out.grad_fn.next_functions[0][0]
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert tried(torch) == tried(pytorch)
+
+
+def test_hooks_of_linear_get_their_gradients_in_the_order_of_next_functions():
+    x, w, b = torch.ones(1, 2, requires_grad=True), torch.ones(3, 2, requires_grad=True), torch.ones(3, requires_grad=True)
+    node, seen = torch.nn.functional.linear(x, w, b).grad_fn, []
+    handle = node.register_hook(lambda given, got: seen.append([tuple(g.shape) for g in given]))
+    out = torch.nn.functional.linear(x, w, b)
+    handle.remove()
+    out.grad_fn.register_hook(lambda given, got: (given[0] * 2, given[1] * 3, given[2] * 5))
+    out.grad_fn.register_hook(lambda given, got: seen.append([tuple(g.shape) for g in given]))
+    out.sum().backward()
+    assert seen == [[(3,), (1, 2), (3, 2)]]
+    assert b.grad.tolist() == [2.0] * 3 and x.grad.tolist() == [[9.0, 9.0]] and w.grad.tolist() == [[5.0, 5.0]] * 3
+    with pytest.raises(NotImplementedError, match="no gradient passes through it"):
+        out.grad_fn.next_functions[2][0].register_hook(print)
+
+
+def test_nodes_called_by_hand_give_the_gradients():
+    "As an engine of one's own does, which goes along `next_functions`."
+    layers, x = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Tanh(), torch.nn.Linear(3, 2)), torch.ones(4, 2)
+
+    def pushed(node, g):
+        if hasattr(node, "variable"):
+            found[node.variable] = found.get(node.variable, 0) + g
+            return
+        out = node(g)
+        for (below, _), part in zip(node.next_functions, out if isinstance(out, tuple) else (out,)):
+            if below is not None:
+                pushed(below, part)
+
+    found, loss = {}, torch.nn.functional.layer_norm(layers(x), (2,)).square().sum()
+    pushed(loss.grad_fn, torch.ones(()))
+    loss.backward()
+    for p in layers.parameters():
+        assert torch.allclose(found[p], p.grad)

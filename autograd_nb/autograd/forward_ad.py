@@ -13,6 +13,7 @@ from collections import namedtuple
 from .function import in_forward
 from ..transforms.levels import KINDS, TANGENTS, WRAPPERS, JvpLevel, at, dual
 from ..graph.node import TensorBase
+from ..creation import empty_like
 from ..graph.op import REGISTRY
 
 # %% ../../nbs/autograd/08_forward_ad.ipynb #0edb2da7
@@ -81,10 +82,19 @@ def _level(level):
     if level is None: level = len(ENTERED.levels) - 1
     return ENTERED.levels[level] if 0 <= level < len(ENTERED.levels) else None
 
+# %% ../../nbs/autograd/08_forward_ad.ipynb #b1f0e001
+def _layout(tensor):
+    "How the elements of a tensor lie in its memory, and how many there are in that."
+    if tensor.__class__ in WRAPPERS: return None
+    strides = [s for s, n in zip(tensor.stride(), tensor.shape) if n > 1 and tensor.numel()]
+    room = tensor.untyped_storage().nbytes() // tensor.element_size()
+    return strides, tensor.storage_offset(), room
+
 # %% ../../nbs/autograd/08_forward_ad.ipynb #a9b0caa7
 def make_dual(tensor, tangent, *, level=None):
     """A dual tensor: a view of `tensor` with the given `tangent`, of the same shape. Which shares
-    its memory with `tensor`, and the tangent is used as it is.
+    its memory with `tensor`. The tangent is used as it is if it lies in memory as `tensor` does,
+    and else copied: what writes to the dual tensor writes to its tangent, too.
 
     Raises RuntimeError outside of `dual_level`, for a tangent of another size, and for a tensor
     that has a tangent at this level; ValueError unless both are floating point or complex.
@@ -117,6 +127,8 @@ def make_dual(tensor, tangent, *, level=None):
             f' Tensor, this is not supported. Tensor is of size {list(tensor.shape)} while the'
             f' given forward gradient is of size {list(tangent.shape)}.'
         )
+    if _layout(tensor) != _layout(tangent):
+        tangent = empty_like(tensor, dtype=tangent.dtype).copy_(tangent)
     primal = REGISTRY['reshape'].call(tensor, shape=tuple(tensor.shape))
     return dual(primal, tangent, found)
 

@@ -24,6 +24,7 @@ from autograd_nb.graph.node import (
     Node as Node, OutputEdge, TensorBase, added_to, aligned, as_tensor, tensor_like
 )
 from ..layers.hooks import RemovableHandle
+from ..layers.names import arranged
 
 # %% ../../nbs/autograd/03_graph.ipynb #85ed97aa
 _all_ = ['Node', 'RemovableHandle']
@@ -80,7 +81,7 @@ def call_node(n, *grads, **kwargs):
     given = completed(n, given, graph) if n.shape is shapes else given[0]
     if given is None and not n.takes_none: results = [None] * n.arity
     else: results = aligned(n, n.run_graph(given) if graph else n.run(given, True))
-    results = tuple(map(as_tensor, results))
+    results = tuple(map(as_tensor, arranged(n, results)))
     return results if len(results) > 1 else results[0]
 
 # %% ../../nbs/autograd/03_graph.ipynb #1ea2fa44

@@ -607,12 +607,15 @@ def jacfwd(func, argnums=0, has_aux=False, *, randomness='error'):
             out_specs[:] = [spec]
             return (tuple(leaves), aux) if has_aux else tuple(leaves)
 
-        if not sum(sizes): raise RuntimeError('jacfwd: the inputs have no elements')
+        # without elements there is no direction: one, that is dropped, tells what comes out
+        none = not sum(sizes)
+        if none: basis = [b.new_zeros((1, *b.shape[1:])) for b in basis]
         result = vmap(columns, randomness=randomness, out_dims=(0, None) if has_aux else 0)(*basis)
         found, aux = result if has_aux else (result, None)
         jac = []
         # per output: (inputs, *output)
         for t in found:
+            if none: t = t[:0]
             blocks = [
                 reshape(movedim(piece, 0, -1), (*t.shape[1:], *x.shape))
                 for piece, x in zip(_pieces(t, sizes), ins)

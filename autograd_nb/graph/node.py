@@ -58,13 +58,15 @@ class Linked:
         return inputs if inputs.__class__ is tuple else (inputs,)
 
     @property
-    def next_functions(self):
+    def sources(self):
         "One pair (node or None, number of that node's output) for each differentiable input."
         out = [(None, 0)] * self.arity
         for position, edge in zip(self.positions, self.edges()):
             if edge is not None and edge.__class__ is not Unreached:
                 out[position] = (edge.node, edge.nr) if edge.__class__ is OutputEdge else (edge, 0)
         return tuple(out)
+
+    next_functions = sources  # what programs see, of which a layer may make more
 
     def _sequence_nr(self): return self.seq if self.seq > 0 else (1 << 64) - 1
 

@@ -8,7 +8,7 @@ __all__ = ['measured', 'earlier', 'take_back', 'used_again']
 # %% ../../nbs/layers/26_failing.ipynb #fa110004
 import numpy as np
 
-from ..arrays.anywhere import copied
+from ..arrays.anywhere import copy_array
 from ..arrays.numpy_backend import is_array
 from ..graph.engine import HELD, Task, exhaust, reachable, walk_nodes
 from ..graph.modes import LAYERS
@@ -27,7 +27,8 @@ def take_back(task, ahead):
     ahead = reachable([n for n in ahead if n is not None])
     for leaf in task.before.keys() & ahead.keys():
         here, before = leaf.grad, task.before[leaf]
-        if before is None: leaf.grad = None
+        # that of a leaf may have been taken away meanwhile
+        if before is None or here is None: leaf.grad = None
         else: (here if is_array(here) else here._array)[...] = before
 
 LAYERS.earlier, LAYERS.take_back = earlier, take_back

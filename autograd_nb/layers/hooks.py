@@ -19,6 +19,7 @@ from ..graph.modes import LAYERS, LOCAL, Layer, next_sequence_number
 from autograd_nb.graph.node import (
     Node, TensorBase, added_to, aligned, as_tensor, tensor_like, unaligned
 )
+from .names import arranged, rearranged
 from .needed import Needed
 
 # %% ../../nbs/layers/04_hooks.ipynb #91d4a177
@@ -273,10 +274,10 @@ def run_prehooks(n, g, graph):
 def run_posthooks(n, g, r, graph):
     "Node hooks after the node has run; they see and may replace what it passes on."
     for hook in list(n.hooks.post.values()):
-        out = aligned(n, r)
+        out = arranged(n, aligned(n, r))
         seen = tuple(map(as_tensor, out)), tuple(map(as_tensor, g if g.__class__ is list else [g]))
         new = ask(hook, seen, graph)
-        if new is not None: r = unaligned(n, all_replaced(new, out, hook, graph), r)
+        if new is not None: r = unaligned(n, rearranged(n, all_replaced(new, out, hook, graph)), r)
     return r
 
 def hooked(run):

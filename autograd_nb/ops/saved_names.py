@@ -13,7 +13,7 @@ from numpy import integer
 
 from ..arrays.numpy_backend import is_array
 from ..graph.node import tensor_like
-from ..layers.names import DERIVED, SAVED_NAMES
+from ..layers.names import DERIVED, SAVED_NAMES, SHOWN
 
 # %% ../../nbs/ops/98_saved_names.ipynb #9649d966
 PRODUCT, PICK, TERMS, LOSS = (
@@ -171,3 +171,27 @@ for kind, dims in dict(Linear=1, Bilinear=2, Bicubic=2, Trilinear=3).items():
 for dims in (1, 2, 3):
     for kind in ('Nearest', 'NearestExact'):
         DERIVED['nearest', f'Upsample{kind}{dims}DBackward0'] = upsampled('nearest', dims)
+
+# %% ../../nbs/ops/98_saved_names.ipynb #b1f0d002
+_ROWS, _TURNED = ('ViewBackward0', 0), ('TBackward0', 1)
+_STACKS = [('ViewBackward0', ('ExpandBackward0', i)) for i in range(2)]
+
+def _pooled(name): return ((name, ('UnsqueezeBackward0', 0)),)
+
+SHOWN.update({
+    ('linear', 'AddmmBackward0'): (2, 0, _TURNED),
+    ('linear', 'MmBackward0'): (0, _TURNED),
+    ('linear', 'ViewBackward0'): (('AddmmBackward0', 2, _ROWS, _TURNED),),
+    ('linear', 'UnsafeViewBackward0'): (('MmBackward0', _ROWS, _TURNED),),
+    ('linear', 'SqueezeBackward4'): (('MmBackward0', ('UnsqueezeBackward0', 0), _TURNED),),
+    ('bmm', 'UnsafeViewBackward0'): (('BmmBackward0', *_STACKS),),
+    ('prelu', 'RreluWithNoiseBackward0'): (0,),
+    ('max_pool', 'SqueezeBackward1'): _pooled('MaxPool2DWithIndicesBackward0'),
+    ('avg_pool', 'SqueezeBackward1'): _pooled('AvgPool2DBackward0'),
+    ('mean', 'SqueezeBackward1'): _pooled('MeanBackward1'),
+    ('triangular_solve', 'TriangularSolveBackward0'): (1, 0),
+    ('div', 'DivBackward1'): (0,),
+    ('clamp_min', 'ClampBackward0'): (0, 1, None),
+    ('real', 'SelectBackward0'): (('ViewAsRealBackward0', 0),),
+    ('imag', 'SelectBackward0'): (('ViewAsRealBackward0', 0),),
+})

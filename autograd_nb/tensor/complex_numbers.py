@@ -32,7 +32,8 @@ def imag(input):
 @forms('function')
 def conj(input):
     "The complex conjugate; real numbers stay."
-    return _op['conj_physical'](input) if input._array.dtype.kind == 'c' else input
+    if input._array.dtype.kind != 'c': return input
+    return rename(_op['conj_physical'](input), 'ConjBackward0', pictured=False)
 
 @forms('function method function_ method_')
 def conj_physical(input, *, out=None):

@@ -280,7 +280,7 @@ class _InWords:
             for g in s.incoming
             if g is not None
         ]
-        for slot, ((node, _), g) in enumerate(zip(s.node.next_functions, s.outgoing)):
+        for slot, ((node, _), g) in enumerate(zip(s.node.sources, s.outgoing)):
             if g is None or node is None: continue
             to = self.live.rec(node) if id(node) in self.live.id_of else None
             lines.append(
@@ -322,7 +322,7 @@ class _AsPicture:
             r = self.live.rec(self.at.node)
             present = [r.id]
             tl.rings[0] = [(r.id, 'bwd')]
-            for (node, _), grad in zip(self.at.node.next_functions, self.at.outgoing):
+            for (node, _), grad in zip(self.at.node.sources, self.at.outgoing):
                 if grad is None or id(node) not in self.live.id_of: continue
                 text = inline(val(grad))
                 tl.flows.append((0, (self.live.rec(node).id, r.id), text if len(text) <= 9 else ''))

@@ -286,7 +286,7 @@ def _made_by(t):
 def _made_before_views(t):
     "The node that made a tensor's numbers, before they were given another shape."
     node = _made_by(t)
-    while node is not None and node.name() in _VIEWS: node = node.next_functions[0][0]
+    while node is not None and node.name() in _VIEWS: node = node.sources[0][0]
     return node
 
 def _differs_in_evaluation(module):
@@ -613,7 +613,7 @@ class _Arrivals:
     def captured(self, task, node, grads_out):
         "Gradients that `grad()` returns, which come to no leaf."
         needed = None if task is None or task.plan is None else task.plan.needed
-        for (target, _), g in zip(node.next_functions, grads_out):
+        for (target, _), g in zip(node.sources, grads_out):
             if (
                 target.__class__ is AccumulateGrad
                 and g is not None

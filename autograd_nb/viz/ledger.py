@@ -228,7 +228,7 @@ class _Postings:
         # None: every leaf takes what comes; otherwise only these do (`inputs=`, or none at all in
         # `grad()`)
         needed = task.plan.needed
-        for (node, _), g in zip(step.node.next_functions, step.grads_out):
+        for (node, _), g in zip(step.node.sources, step.grads_out):
             if g is not None and hasattr(node, 'variable') and (needed is None or node in needed):
                 self._posting(node).entries.append(
                     Entry(step.node.name(), node_source(step.node), _copy(g))

@@ -4,8 +4,9 @@
 
 # %% auto #0
 __all__ = ['NEAR', 'LIMIT', 'Saved', 'NodeRec', 'Edge', 'Graph', 'kinds_text', 'node_text', 'graph_text', 'is_tensor', 'array',
-           'caller_names', 'own_lines', 'for_readers', 'named_tensors', 'saved_arrays', 'slot_values', 'exponent',
-           'node_source', 'walk_nodes', 'count_kinds', 'LiveGraph', 'graph_records', 'levels', 'ordered', 'summarise']
+           'caller_names', 'own_lines', 'for_readers', 'named_tensors', 'saved_arrays', 'slot_values', 'sources_of',
+           'exponent', 'node_source', 'walk_nodes', 'count_kinds', 'LiveGraph', 'graph_records', 'levels', 'ordered',
+           'summarise']
 
 # %% ../../nbs/viz/01_records.ipynb #b72df88c
 import functools
@@ -273,6 +274,10 @@ def slot_values(node, pairs=None) -> dict:
     return {table[k]: v for k, v in pairs if k in table}
 
 # %% ../../nbs/viz/01_records.ipynb #719a468e
+def sources_of(node):
+    "The nodes that a node leads to, one pair for each of its inputs; of PyTorch's nodes, too."
+    return node.sources if hasattr(node, 'sources') else node.next_functions
+
 def exponent(node, pairs=None):
     "The constant exponent of a power, if that is what the node is."
     if not node.name().startswith('PowBackward'): return None
@@ -285,7 +290,7 @@ def exponent(node, pairs=None):
             k in ('exponent', 'y', 'other')
             and v is not None
             and np.ndim(array(v)) == 0
-            and not (node.next_functions[1:] and node.next_functions[1][0])
+            and not (sources_of(node)[1:] and sources_of(node)[1][0])
         ):
             return float(array(v))
 
@@ -324,7 +329,7 @@ def walk_nodes(roots, limit: int = LIMIT):
             queue.append(n)
     while queue:
         n = queue.popleft()
-        nexts[id(n)] = below = n.next_functions
+        nexts[id(n)] = below = sources_of(n)
         for m, _ in below:
             if m is None or id(m) in found: continue
             if len(found) >= limit:
@@ -362,7 +367,7 @@ def count_kinds(stack, seen) -> Counter:
         seen.add(id(n))
         kinds[type(n)] += 1
         names.setdefault(type(n), n)
-        stack.extend([m for m, _ in n.next_functions if m is not None and id(m) not in seen])
+        stack.extend([m for m, _ in sources_of(n) if m is not None and id(m) not in seen])
     return Counter({names[k].name(): c for k, c in kinds.items()})
 
 def _edge_of(t):

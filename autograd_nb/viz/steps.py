@@ -354,7 +354,7 @@ def _known(live, n, names):
     value = local_value(n)
     return value, {
         s: (local_formula(n, s, labels), local_numbers(n, s), is_factor(n, s))
-        for s in range(len(n.next_functions))
+        for s in range(len(n.sources))
     }
 
 def _scalar(v): return v is not None and v.data is not None and v.data.ndim == 0
@@ -477,7 +477,7 @@ class _Passing:
     def passed(self, r, step, incoming, local, forms):
         "An operation has run: note what it passes on, and to whom."
         out = []
-        for slot, ((node, nr), g) in enumerate(zip(step.node.next_functions, step.grads_out)):
+        for slot, ((node, nr), g) in enumerate(zip(step.node.sources, step.grads_out)):
             if node is None or g is None or id(node) not in self.live.id_of: continue
             g = np.array(_plain(g))
             to = self.live.rec(node)

@@ -8,7 +8,7 @@ __all__ = ['NUMBERS', 'sum', 'mean', 'prod', 'amax', 'amin', 'any', 'all', 'argm
            'return_median', 'return_cummax', 'cumsum', 'cumprod', 'mm', 'mv', 'bmm', 'dot', 'swapaxes', 'swapdims',
            'moveaxis', 'concat', 'concatenate', 'tril', 'triu', 'Size', 'is_tensor', 'need_tensor', 'need_first',
            'refuse_kinds', 'whole', 'need_tensors', 'outdated', 'as_operand', 'dim_of', 'not_negative', 'sizes_of',
-           'dtype_of', 'refuse_whole', 'refuse_integers', 'into', 'cast', 'refuse_two_types', 'whole_part',
+           'dtype_of', 'refuse_whole', 'refuse_integers', 'into', 'refuse_two_types', 'whole_part', 'cast',
            'refuse_growth', 'add', 'sub', 'div', 'is_differentiable', 'underivable', 'floor_divide', 'rsub', 'rdiv',
            'pow', 'rpow', 'clamp', 'where', 'lerp', 'addcmul', 'addcdiv', 'masked_fill', 'logsumexp', 'only', 'max',
            'min', 'aminmax', 'norm', 'softmax', 'log_softmax', 'count_nonzero', 'matmul', 'outer', 'one_dtype', 'addmm',
@@ -356,14 +356,7 @@ def _refuse_shared(out, name, given):
             if isinstance(x, TensorBase) and x is not out and x.__class__ not in WRAPPERS:
                 refuse_overlap(out._array, x._array)
 
-# %% ../nbs/tensor/02_functions.ipynb #fb7168b0
-def cast(x, dtype):
-    "`x` in a dtype of ours, recorded."
-    if dtype is None or x._array.dtype == dtype.numpy: return x
-    # whole numbers have no gradient
-    if dtype.category in ('bool', 'int') and x._node is not None: x = x.detach()
-    return _op['to'](x, dtype=dtype.numpy)
-
+# %% ../nbs/tensor/02_functions.ipynb #b45d2584
 def refuse_two_types(x, y, sentence):
     """Raise an error if two tensors hold numbers of two types; the PyTorch `sentence` about it has
     a place `{}` for each.
@@ -379,6 +372,14 @@ def whole_part(part, value):
     kind = type(part).__name__
     found = f'not {kind}' if part is value else f'but found element of type {kind} among them'
     raise TypeError(f'sizes must be tuple of ints, {found}')
+
+# %% ../nbs/tensor/02_functions.ipynb #fb7168b0
+def cast(x, dtype):
+    "`x` in a dtype of ours, recorded."
+    if dtype is None or x._array.dtype == dtype.numpy: return x
+    # whole numbers have no gradient
+    if dtype.category in ('bool', 'int') and x._node is not None: x = x.detach()
+    return _op['to'](x, dtype=dtype.numpy)
 
 def refuse_growth(x, array):
     """Raise an error if the memory of `array`, that of the tensor `x`, would have to grow under
@@ -2120,7 +2121,7 @@ def _entry(i):
         f" are valid indices (got {type(i).__name__})"
     )
 
-# %% ../nbs/tensor/02_functions.ipynb #6bf8510d
+# %% ../nbs/tensor/02_functions.ipynb #eeb80a9f
 def _one_ellipsis(index, ndim):
     """An index with several `...`, of which each stands for all dimensions that are not named, as
     one with a single `...`.
@@ -2138,6 +2139,7 @@ def _one_ellipsis(index, ndim):
         )
     return index[:first] + rest
 
+# %% ../nbs/tensor/02_functions.ipynb #6bf8510d
 def _indices(index, shape):
     """An index as users write it, in NumPy's terms: (index tuple, is it basic). Tensors become
     arrays, lists become arrays, bools masks.

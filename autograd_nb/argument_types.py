@@ -4,8 +4,9 @@
 
 # %% auto #0
 __all__ = ['FITS', 'NUMBERS_TOO', 'NUMPY_NAMES', 'ABSENT', 'TENSORS', 'OPTIONAL_TENSORS', 'WEIGHTED', 'WHOLE', 'SIZES', 'FLOATS',
-           'TOLD_BY_VALUE', 'ROW', 'HOT_METHODS', 'UNEXPLAINED', 'CALLED_INSIDE', 'type_name', 'mismatch', 'refused',
-           'refused_inside', 'explanation', 'explained', 'explain_functions', 'explain_methods', 'explainable']
+           'OUTSIDE', 'TOLD_BY_VALUE', 'ROW', 'HOT_METHODS', 'UNEXPLAINED', 'WRITTEN_IN_PYTHON', 'CALLED_INSIDE',
+           'type_name', 'mismatch', 'refused', 'refused_inside', 'explanation', 'explained', 'explain_functions',
+           'explain_methods', 'explainable']
 
 # %% ../nbs/tensor/14_argument_types.ipynb #932e5240
 import functools
@@ -259,6 +260,8 @@ def _not_tensors(name, values):
     return None
 
 # %% ../nbs/tensor/14_argument_types.ipynb #f55a27cc
+OUTSIDE = {'train': 'training'}  # what functions of Python call what one inside calls otherwise
+
 def refused_inside(function, name, args, kwargs, failed=True):
     """The TypeError of the function that PyTorch's `function` calls by its own `name`, with its
     own arguments. As long as the call has not `failed`, None may stand for anything: `function`
@@ -269,8 +272,9 @@ def refused_inside(function, name, args, kwargs, failed=True):
     try: given = inspect.signature(function).bind(*args, **kwargs)
     except TypeError: return None
     for k, p in enumerate(found.overloads[0]):
-        value = given.arguments.get(p.name, p.default)
-        if p.name == 'reduction' or p.name not in given.arguments: continue
+        own = OUTSIDE.get(p.name, p.name)
+        value = given.arguments.get(own, p.default)
+        if p.name == 'reduction' or own not in given.arguments: continue
         if value is None and p.optional or _fits(name, p, value, k): continue
         if not failed and (value is None or isinstance(value, (tuple, list)) and None in value):
             continue
@@ -396,6 +400,8 @@ UNEXPLAINED = frozenset(
     ' affine_grid gaussian_nll_loss'.split()
 )
 
+WRITTEN_IN_PYTHON = frozenset('unique unique_consecutive'.split())  # and yet found in `torch`
+
 CALLED_INSIDE = {   # what PyTorch's sentence names instead of the function
     'logsigmoid': 'log_sigmoid', 'multilabel_soft_margin_loss': 'log_sigmoid', 'unfold': 'im2col',
     'unique': '_unique2',
@@ -409,7 +415,7 @@ def explain_functions(namespace, prefix='', but=(), compiled=None):
     """
     for name, function in list(namespace.items()):
         if name in but: continue
-        inside = compiled is not None and name not in compiled
+        inside = compiled is not None and name not in compiled or name in WRITTEN_IN_PYTHON
         said = prefix + CALLED_INSIDE.get(name, name)
         if explainable(name, function, None if inside else said):
             namespace[name] = explained(function, said, inside=inside)

@@ -545,6 +545,9 @@ triangular_solve: Tensor input, Tensor A, bool upper=True, bool transpose=False,
 triplet_margin_loss: Tensor anchor, Tensor positive, Tensor negative, float margin=1.0, float p=2,
     float eps=1e-06, bool swap=False, int reduction=at::Reduction::Mean
 unbind: Tensor input, int dim=0
+_unique2: Tensor input, bool sorted=True, bool return_inverse=False, bool return_counts=False
+unique_consecutive: Tensor input, bool return_inverse=False, bool return_counts=False, int?
+    dim=None
 unbind_copy: Tensor input, int dim=0, *, Tensors out=None
 unflatten: Tensor input, int dim, ints sizes
 .unfold: int dimension, int size, int step

@@ -384,3 +384,66 @@ def test_no_declaration_is_out_of_date():
                 found.append(f"{name}: {error}  |  {refused(name, many, {})}")
     assert count > 400
     assert not found, "\n".join(found)
+
+
+# what was computed with another number, or in another type, than the caller wrote
+COUNTED = """F.conv1d(x, x, stride=1.5)
+F.conv1d(x, x, stride=True)
+F.conv2d(x[None], x[None], padding=[1.0, 1])
+F.conv2d(x[None], x[None], dilation='a')
+F.conv_transpose1d(x, x, stride=2.0)
+F.max_pool2d(x, 2.5)
+F.max_pool2d(x, 2, stride=1.0)
+F.max_pool1d(x, (2.0,))
+F.avg_pool2d(x, 2, padding=0.5)
+F.unfold(x[None], 2, dilation=1.5)
+F.max_unpool1d(x, x.long(), 2.0)
+m.unique(x, sorted=1)
+m.unique(x, return_inverse=2)
+m.unique_consecutive(x, return_counts='a')
+F.dropout(x, training=1)
+F.alpha_dropout(x, training=1)
+m.zeros(2, requires_grad=1)
+m.randn(2, requires_grad='a')
+m.eye(2, requires_grad=2.0)
+m.scalar_tensor(2.0, requires_grad=1)
+x.to(object())
+x.to([1])""".splitlines()
+
+TYPES = """m.cholesky_solve(e.double(), e)
+m.linalg.lu_solve(*m.linalg.lu_factor(e), e.double())
+m.linalg.lu_solve(e, m.ones(2), e)
+m.linalg.householder_product(e, e[0].double())
+m.ormqr(e, e[0].double(), e)
+m.ormqr(e, e[0], e.double())
+F.prelu(e, e[0].double())
+m.cdist(e, e.double())
+m.cdist(e.double(), e, p=1)
+m.cdist(e, e.long())
+F.bilinear(e, e, m.ones(1, 2, 2).double())
+F.instance_norm(x, weight=m.ones(3).double())
+F.instance_norm(x, weight=m.ones(3), bias=m.ones(3).double())
+F.instance_norm(x, m.ones(3), m.ones(3).double())
+F.instance_norm(x, m.ones(3))
+F.instance_norm(x.double(), m.ones(3), m.ones(3), m.ones(3), m.ones(3))""".splitlines()
+
+
+@pytest.mark.parametrize("call", COUNTED + TYPES)
+def test_nothing_is_computed_with_something_else(call):
+    import torch
+
+    kinds = []
+    for lib in (torch, ours):
+        names = {"m": lib, "F": lib.nn.functional, "x": lib.ones(2, 3, 4), "e": lib.eye(2)}
+        error = outcome(eval, (call, names), {})
+        kinds.append((type(error).__name__, str(error)[: 20 * (call in TYPES and "bilinear" not in call)]))
+    assert kinds[1] == kinds[0] and kinds[0][0] in ("TypeError", "RuntimeError", "ValueError")
+
+
+def test_whole_numbers_of_every_kind_are_counted():
+    import numpy as np
+
+    x = ours.ones(1, 1, 6)
+    for two in (2, np.int64(2), ours.tensor(2), (2,), [np.int32(2)], (ours.tensor(2),)):
+        assert ours.nn.functional.conv1d(x, ours.ones(1, 1, 2), stride=two).shape == (1, 1, 3)
+        assert ours.nn.functional.max_pool1d(x, two).shape == (1, 1, 3)

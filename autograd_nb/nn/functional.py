@@ -130,6 +130,11 @@ def bilinear(input1, input2, weight, bias=None):
             f'bilinear(): bias size does not match weight size: got {bias.shape[0]} but expected'
             f' {weight.shape[0]}'
         )
+    given = dict(input1=input1, input2=input2, weight=weight, bias=bias)
+    types = {name: x.dtype for name, x in given.items() if x is not None}
+    if len(set(types.values())) > 1:
+        listed = ', '.join(f'{name}: {dtype.name}' for name, dtype in types.items())
+        raise RuntimeError(f'All tensors must have the same dtype, got {listed}')
     lead = input1.shape[:-1]
     a, b = (x.reshape(math.prod(lead), x.shape[-1]) for x in (input1, input2))
     outputs, m, n = weight.shape
@@ -767,6 +772,11 @@ def instance_norm(
         raise RuntimeError(
             'Expected running_mean and running_var to be defined when use_input_stats is false'
         )
+    if (running_mean is None) != (running_var is None):
+        raise ValueError('running_mean and running_var must either both be None or neither be None')
+    _check_mixed(input, weight, bias)
+    if running_mean is not None and running_mean.dtype == input.dtype:
+        _check_mixed(input, running_mean, running_var)
     n, c = input.shape[:2]
     if use_input_stats and math.prod(input.shape[2:]) == 1:
         raise ValueError(
@@ -865,6 +875,7 @@ def prelu(input, weight):
         raise RuntimeError(
             f'prelu: Expected `weight` to be a scalar or 1D tensor, but got: ndim = {weight.dim()}'
         )
+    F.refuse_two_types(input, weight, 'prelu: Type promoting not supported. Got {} and {}')
     return _prelu(input, weight)
 
 def elu(input, alpha=1.0, inplace=False):

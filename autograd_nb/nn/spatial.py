@@ -39,9 +39,11 @@ _op = {name: op.call for name, op in REGISTRY.items()}
 # %% ../../nbs/nn/04_spatial.ipynb #584a7aed
 def spread(value, dims):
     "`value` for each of `dims` dimensions, as a tuple of ints."
-    if isinstance(value, TensorBase): value = value.tolist()
-    if not isinstance(value, (tuple, list)): return (int(value),) * dims
-    return tuple(map(int, value)) * dims if len(value) == 1 else tuple(map(int, value))
+    if value.__class__ is int: return (value,) * dims
+    parts = value if isinstance(value, (tuple, list)) else (value,)
+    for part in parts:
+        if part.__class__ is not int: F.whole_part(part, value)
+    return tuple(map(int, parts)) * (dims if len(parts) == 1 else 1)
 
 def as_batch(input, dims):
     "The input with a batch dimension, and whether it had none."

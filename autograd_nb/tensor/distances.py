@@ -68,7 +68,9 @@ def pairwise_distance(x1, x2, p=2.0, eps=1e-6, keepdim=False):
 def cdist(x1, x2, p=2.0, compute_mode='use_mm_for_euclid_dist_if_necessary'):
     "All p-norm distances between the rows of `x1` and the rows of `x2`."
     F.refuse_kinds(x1, 'cib', 'cdist only supports floating-point dtypes, X1 got: {}')
+    F.refuse_kinds(x2, 'cib', 'cdist only supports floating-point dtypes, X2 got: {}')
     F.refuse_kinds(x1, 'h', 'cdist')
+    F.refuse_two_types(x1, x2, 'expected scalar type {} but found {}')
     if x1._array.ndim < 2 or x2._array.ndim < 2:
         raise RuntimeError(
             f'cdist only supports at least 2D tensors, X1 got: {x1._array.ndim}D'

@@ -47,6 +47,10 @@ def cholesky_solve(B, L_, upper=False, *, out=None):
                 f'{name} should have at least 2 dimensions, but has {x._array.ndim} dimensions'
                 ' instead'
             )
+    F.refuse_two_types(
+        B, L_,
+        'Expected b and A to have the same dtype, but found b of type {} and A of type {} instead.',
+    )
     return into(
         out,
         REGISTRY['cholesky_solve'].call(B, L.one_triangle(L_, upper), upper=builtins.bool(upper)),
@@ -202,6 +206,12 @@ def ormqr(input, tau, other, left=True, transpose=False, *, out=None):
         raise RuntimeError('torch.ormqr: input must have at least 2 dimensions.')
     if other._array.ndim < 2:
         raise RuntimeError('torch.ormqr: other must have at least 2 dimensions.')
+    for name, x in (('tau', tau), ('other', other)):
+        F.refuse_two_types(
+            input, x,
+            f'torch.ormqr: Expected input and {name} to have the same dtype, but input has'
+            f' dtype{{}} and {name} has dtype {{}}',
+        )
     rows, k = input._array.shape[-2], tau._array.shape[-1]
     if other._array.shape[side] < k:
         raise RuntimeError(

@@ -159,7 +159,7 @@ def chances(p, shape, draw):
         draw.uniform(shape, p.dtype if is_array(p) and p.dtype.kind == 'f' else np.dtype('f8')) < p
     )
 
-# %% ../../nbs/tensor/methods/14_filling.ipynb #a113f3f6
+# %% ../../nbs/tensor/methods/14_filling.ipynb #aa0c6efb
 def in_turn_of_memory(values, array):
     """`values`, drawn one after another, in the shape of `array`: elements get them in the order
     in which they lie in memory.
@@ -170,6 +170,7 @@ def in_turn_of_memory(values, array):
     back = np.argsort(order)
     return values.reshape([array.shape[d] for d in order]).transpose(back)
 
+# %% ../../nbs/tensor/methods/14_filling.ipynb #a113f3f6
 class RandomNumbers:
     "Random numbers in place of the elements."
 

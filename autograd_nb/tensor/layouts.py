@@ -157,12 +157,13 @@ def frombuffer(buffer, *, dtype, count=-1, offset=0, requires_grad=False):
     out = tensor_like(made)
     return out.requires_grad_() if requires_grad else out
 
-# %% ../../nbs/tensor/functions/06_layouts.ipynb #463cd6f7
+# %% ../../nbs/tensor/functions/06_layouts.ipynb #6a253dc9
 def _several_orders(x):
     "Whether dimensions can be exchanged without any element being found elsewhere."
     strides = x.stride()
     return 1 in x.shape or builtins.any(a == b for a, b in zip(strides, strides[1:]))
 
+# %% ../../nbs/tensor/functions/06_layouts.ipynb #463cd6f7
 class _Layouts:
     "How the memory of a tensor is laid out, and others of the same layout."
 

@@ -53,8 +53,16 @@ class Moving:
                 dtype = float64  # stands for a tensor
             elif isinstance(a, TensorBase):
                 dtype, device = a.dtype, a.device
-            elif isinstance(a, (str, int, type(CPU))) and not isinstance(a, builtins.bool):
+            elif isinstance(a, builtins.bool) or a is None:
+                continue
+            elif isinstance(a, (str, int, type(CPU))):
                 device = a
+            else:
+                kinds = ', '.join(type(a).__name__ for a in args)
+                raise TypeError(
+                    f'to() received an invalid combination of arguments - got ({kinds}), but'
+                    ' expected a dtype, a device or a tensor, and then non_blocking and copy'
+                )
         if dtype.__class__ is not Dtype and dtype is not None: dtype = dtype_of(dtype)
         if device is not None:
             index = index_of(device)

@@ -184,6 +184,13 @@ _functorch = ModuleType(
     __name__ + '._functorch', 'Wrappers of function transforms, looked at from outside.'
 )
 
+# %% ../nbs/pytorch_names/01_core.ipynb #7b1e1a09
+def _log_api_usage_once(event):
+    "Accepted, without effect: nothing is counted."
+
+def _get_tracing_state():
+    "The program that is being traced: None, since Python runs every program."
+
 # %% ../nbs/pytorch_names/01_core.ipynb #62dd6d76
 _functorch.__dict__.update(
     is_batchedtensor=_kind('Batched'),

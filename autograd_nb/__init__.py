@@ -69,6 +69,7 @@ from autograd_nb.checks import (
 from .tensor.properties import STRIDED as strided, layout
 from .nn.modules.module import typename
 from .refused import refusals as _refusals, refuse as _refuse
+from . import module_paths as _module_paths  # where else PyTorch keeps its names
 from .ops import refused_dtypes as _refused_dtypes  # what PyTorch has no kernel for
 from autograd_nb.autograd.anomaly_mode import (
     is_anomaly_check_nan_enabled, is_anomaly_enabled, set_anomaly_enabled
@@ -92,6 +93,12 @@ version = _SimpleNamespace(
     __version__=__version__, cuda=None, hip=None, xpu=None, git_version=None, debug=False
 )
 
+def _built():
+    "How this library was built, for `torch.__config__.show()`."
+    return f'autograd_nb {__version__}, on NumPy'
+
+__config__ = _SimpleNamespace(show=_built)
+
 def _c_name(kind): return _C_NAMES.get(kind.name, kind.name)
 
 # %% ../nbs/00_package.ipynb #924bda3c
@@ -100,7 +107,10 @@ class _LegacyType(type):
     FloatTensor)`, `x.type(DoubleTensor)`.
     """
 
+    device = 'cpu'
+
     def __call__(cls, *args):
+        if cls.device != 'cpu': return cls._on_host(*args).to(cls.device)
         if len(args) == 1 and isinstance(args[0], Tensor):
             if args[0].dtype is not cls.dtype:
                 raise TypeError(
@@ -114,7 +124,11 @@ class _LegacyType(type):
         return zeros(*args, dtype=cls.dtype)
 
     def __instancecheck__(cls, value):
-        return isinstance(value, Tensor) and value.dtype is cls.dtype
+        return (
+            isinstance(value, Tensor)
+            and value.dtype is cls.dtype
+            and value.device.type == cls.device
+        )
 
 _int = type(1)
 
@@ -146,6 +160,11 @@ _LEGACY = dict(
     _LegacyType(name + 'Tensor', (), dict(dtype=dtype_, __module__='torch'))
     for name, dtype_ in _LEGACY.items()
 )
+for _name, _dtype in _LEGACY.items():
+    _members = dict(
+        dtype=_dtype, device='cuda', _on_host=globals()[f'{_name}Tensor'], __module__='torch.cuda'
+    )
+    setattr(cuda, f'{_name}Tensor', _LegacyType(f'{_name}Tensor', (), _members))
 
 # %% ../nbs/00_package.ipynb #32927005
 _vocabulary.install(Tensor, globals())

@@ -22,6 +22,8 @@ __all__ = [
     'mark_static', 'optimize', 'reset',
 ]
 
+__path__ = []  # `module_paths` finds modules below this one
+
 # %% ../nbs/pytorch_names/13_dynamo.ipynb #80f3747e
 class Config(ModuleType):
     """Settings of the compiler. `recompile_limit`, also called `cache_size_limit`: recordings of

@@ -36,6 +36,8 @@ from .arrays.topics import take_topics
 from .graph.errors import no_gpu_error
 from .tensor import device as Place
 
+__path__ = []  # `module_paths` finds modules below this one
+
 def is_available():
     "Whether tensors can live on a GPU: CuPy is installed and finds one."
     return find() is None
@@ -642,6 +644,7 @@ _GRAPHS = 'CUDAGraph', 'graph', 'graphs', 'graph_pool_handle', 'make_graphed_cal
 def __getattr__(name):
     if name == 'default_generators':
         return tuple(generator_of(i) for i in range(device_count()))
+    if name == '_initialized': return is_initialized()
     if name in _GRAPHS:
         graphs = importlib.import_module(f'{__package__}.cuda_graphs')
         return graphs if name == 'graphs' else getattr(graphs, name)

@@ -153,3 +153,25 @@ def _copy_(self, src, non_blocking=False):
 FOREACH.update(
     _foreach_norm=_norm, _foreach_max=_max, _foreach_zero_=_zero_, _foreach_copy_=_copy_
 )
+
+# %% ../nbs/tensor/11_foreach.ipynb #7b1e1a07
+def _group_tensors_by_device_and_dtype(tensorlistlist, with_indices=False):
+    """Lists side by side, sorted by the device and dtype of what stands in the first: `{(device,
+    dtype): (lists, indices)}`. An empty list stays empty, and indices are there if asked for.
+    """
+    groups = {}
+    for i, first in enumerate(tensorlistlist[0]):
+        key = (first.device, first.dtype)
+        lists, indices = groups.setdefault(key, ([[] for _ in tensorlistlist], []))
+        for group, tensors in zip(lists, tensorlistlist):
+            if tensors: group.append(tensors[i])
+        if with_indices: indices.append(i)
+    return groups
+
+def _get_foreach_kernels_supported_devices(): return ['cpu', 'cuda']
+
+def _get_fused_kernels_supported_devices(): return ['cpu', 'cuda']
+
+def _has_foreach_support(tensors, device):
+    "Whether there are functions of lists on the device: there are."
+    return True

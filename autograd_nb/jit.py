@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['isinstance', 'save', 'load', 'script', 'trace', 'trace_module', 'script_if_tracing', 'export', 'unused', 'interface',
-           'script_method', 'optimize_for_inference', 'freeze', 'ignore', 'annotate', 'ScriptModule',
+           'script_method', 'optimize_for_inference', 'freeze', 'ignore', 'annotate', 'TracerWarning', 'ScriptModule',
            'RecursiveScriptModule', 'ScriptFunction', 'is_scripting', 'is_tracing', 'enable_onednn_fusion',
            'onednn_fusion_enabled', 'optimized_execution', 'fuser', 'strict_fusion', 'fork', 'wait', 'Attribute']
 
@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from typing import Any, Final  # noqa: F401
 
 from .nn.modules.module import Module
+
+__path__ = []  # `module_paths` finds modules below this one
 
 # %% ../nbs/pytorch_names/07_jit.ipynb #e2de4828
 def script(obj=None, *args, **kwargs):
@@ -59,6 +61,14 @@ def ignore(drop=False, **kwargs):
 def annotate(the_type, the_value): return the_value
 
 isinstance = builtins.isinstance
+
+# %% ../nbs/pytorch_names/07_jit.ipynb #7b1e1a0b
+def _overload(fn): return fn
+
+_overload_method = _copy_to_script_wrapper = _overload
+
+class TracerWarning(Warning):
+    "What PyTorch warns with of a trace that forgets a branch: here it has no occasion to."
 
 # %% ../nbs/pytorch_names/07_jit.ipynb #5c71b7a1
 class ScriptModule(Module):

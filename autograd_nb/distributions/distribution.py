@@ -94,6 +94,9 @@ def standard_normal(shape, dtype, device=None):
     "Standard normal numbers that `torch.normal` would draw."
     return normal(zeros(shape, dtype=dtype, device=device), ones(shape, dtype=dtype, device=device))
 
+# %% ../../nbs/distributions/02_distribution.ipynb #7b1e1a01
+_standard_normal, _sum_rightmost = standard_normal, sum_rightmost
+
 # %% ../../nbs/distributions/02_distribution.ipynb #b74f84fc
 class lazy_property:
     "A property that is computed once, with gradients."

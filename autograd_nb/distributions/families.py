@@ -639,6 +639,9 @@ class ByFactor(Distribution):
     @lazy_property
     def precision_matrix(self): return cholesky_inverse(self._factor)
 
+# %% ../../nbs/distributions/03_families.ipynb #7b1e1a02
+_precision_to_scale_tril = _inverse_factor  # PyTorch's name, which packages import
+
 # %% ../../nbs/distributions/03_families.ipynb #83392619
 class MultivariateNormal(ByFactor):
     """Normal vectors with mean `loc` (…, n), and one of: `covariance_matrix` (…, n, n), its inverse

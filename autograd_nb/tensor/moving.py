@@ -90,6 +90,8 @@ class Types:
         """
         if dtype is None:
             return f'torch.{"cuda." if is_on_device(self._array) else ""}{F._type_name(self)}Tensor'
+        if hasattr(dtype, 'dtype'):  # an old type, such as torch.cuda.DoubleTensor
+            dtype = f'{dtype.__module__}.{dtype.__name__}'
         if isinstance(dtype, str):
             known, name = (
                 {f'torch.{TYPE_NAMES.get(d.name, d.name)}Tensor': d for d in DTYPES.values()},
@@ -102,8 +104,7 @@ class Types:
             ).to(known[name])
         if dtype in (builtins.int, builtins.float, builtins.bool, complex):
             raise ValueError(f'invalid type: {dtype.__name__!r}')
-        # an old type such as DoubleTensor knows its dtype
-        return self.to(getattr(dtype, 'dtype', dtype))
+        return self.to(dtype)
 
     def type_as(self, other):
         return self.to(other.dtype) if Device.array is None else self.to(other.device, other.dtype)

@@ -32,6 +32,8 @@ from ..creation import as_tensor, randint, randperm, tensor
 from ..functions import stack
 from ..graph.node import TensorBase, tensor_like
 
+__path__ = []  # `module_paths` finds modules below this one
+
 # %% ../../nbs/utils/01_data.ipynb #015ff5d5
 class Dataset:
     """The base of data sets: subclasses define `__getitem__(index)` and usually `__len__()`. Sets

@@ -36,8 +36,6 @@ from .arrays.topics import take_topics
 from .graph.errors import no_gpu_error
 from .tensor import device as Place
 
-__path__ = []  # `module_paths` finds modules below this one
-
 def is_available():
     "Whether tensors can live on a GPU: CuPy is installed and finds one."
     return find() is None
@@ -67,6 +65,8 @@ def _ready():
     return Device.library
 
 # %% ../nbs/01_cuda.ipynb #5778e118
+__path__ = []  # `module_paths` finds modules below this one
+
 def _index(device):
     "The number that a device, a string or a number names; None for the current one."
     if device is None: return backend.current()

@@ -254,9 +254,9 @@ def walk_nodes(task):
     """The backward pass of a `Task`, as a generator that yields a `Step` per node if the task is
     watched.
     """
-    heap, waiting = [], {}  # `waiting`: number of a node -> [it, gradient, is that a sum made here]
+    # `waiting`: number of a node -> [it, gradient, is that a sum made here]
+    heap, waiting, before = [], {}, task.before
     plan, leaves = task.plan, NO_LEAVES if task.plan is None else Leaves(task)
-    before = task.before
     began = None if task.close or plan else next_sequence_number()
 
     def deliver(edge, g, held_by_walk):

@@ -49,6 +49,7 @@ from autograd_nb.graph.errors import (
 )
 from .transforms.levels import KINDS, WRAPPERS, BatchedArray, dynamic_error, looped
 from .graph.modes import LOCAL
+from .argument_types import numbers_first, reordered
 from .layers.casting import castable
 from .layers.replay import constant_input
 from .layers.versions import JOURNAL, announce
@@ -453,14 +454,18 @@ def _sum_or_difference(name, input, other, alpha):
     return _op[name](input, _scaled(other, alpha))
 
 @forms('function method method_')
-def add(input, other, *, alpha=1, out=None):
+@numbers_first
+def add(input, other, *old, alpha=1, out=None):
     "`input + alpha * other`."
+    if old: return reordered(add, input, other, *old, alpha=alpha, out=out)
     need_first(input, other, 'add')
     return into(out, _sum_or_difference('add', input, other, alpha))
 
 @forms('function method method_', names='sub subtract')
-def sub(input, other, *, alpha=1, out=None):
+@numbers_first
+def sub(input, other, *old, alpha=1, out=None):
     "`input - alpha * other`."
+    if old: return reordered(sub, input, other, *old, alpha=alpha, out=out)
     need_first(input, other, 'sub')
     return into(out, _sum_or_difference('sub', input, other, alpha))
 
@@ -663,15 +668,19 @@ def lerp(input, end, weight, *, out=None):
     return into(out, _op['lerp'](input, end, _as_constant(weight, input)))
 
 @forms('function method method_')
-def addcmul(input, tensor1, tensor2, *, value=1, out=None):
+@numbers_first
+def addcmul(input, tensor1, tensor2, *old, value=1, out=None):
     "`input + value * tensor1 * tensor2`."
+    if old: return reordered(addcmul, input, tensor1, tensor2, *old, value=value, out=out)
     need_tensor(input, 'addcmul')
     if out is not None: return into(out, addcmul(input, tensor1, tensor2, value=value))
     return _op['addcmul'](input, tensor1, tensor2, value=value)
 
 @forms('function method method_')
-def addcdiv(input, tensor1, tensor2, *, value=1, out=None):
+@numbers_first
+def addcdiv(input, tensor1, tensor2, *old, value=1, out=None):
     "`input + value * tensor1 / tensor2`."
+    if old: return reordered(addcdiv, input, tensor1, tensor2, *old, value=value, out=out)
     need_tensor(input, 'addcdiv')
     if out is not None: return into(out, addcdiv(input, tensor1, tensor2, value=value))
     if tensor1._array.dtype.kind in 'biu' and tensor2._array.dtype.kind in 'biu':
@@ -1123,8 +1132,10 @@ def one_dtype(words, *tensors, name=_type_name):
         raise RuntimeError(words.format(*map(name, tensors)))
 
 @forms('function method method_')
-def addmm(input, mat1, mat2, *, beta=1, alpha=1, out=None):
+@numbers_first
+def addmm(input, mat1, mat2, *old, beta=1, alpha=1, out=None):
     "`beta * input + alpha * (mat1 @ mat2)`."
+    if old: return reordered(addmm, input, mat1, mat2, *old, beta=beta, alpha=alpha, out=out)
     need_tensor(input, 'addmm')
     one_dtype('self and mat2 must have the same dtype, but got {} and {}', input, mat2)
     one_dtype('mat1 and mat2 must have the same dtype, but got {} and {}', mat1, mat2)
@@ -1142,8 +1153,10 @@ def _scaled_sum(input, beta, product, alpha):
 
 @forms('function method function_ method_')
 @recorded_as('AddmvBackward0')
-def addmv(input, mat, vec, *, beta=1, alpha=1, out=None):
+@numbers_first
+def addmv(input, mat, vec, *old, beta=1, alpha=1, out=None):
     "`beta * input + alpha * (mat @ vec)`."
+    if old: return reordered(addmv, input, mat, vec, *old, beta=beta, alpha=alpha, out=out)
     if out is not None: return into(out, addmv(input, mat, vec, beta=beta, alpha=alpha))
     words = 'addmv input tensors must have the same dtype, but got {}, {}, and {}'
     one_dtype(words, input, mat, vec)
@@ -1152,8 +1165,10 @@ def addmv(input, mat, vec, *, beta=1, alpha=1, out=None):
 @forms('function method method_')
 @castable
 @recorded_as('BaddbmmBackward0')
-def baddbmm(input, batch1, batch2, *, beta=1, alpha=1, out=None):
+@numbers_first
+def baddbmm(input, batch1, batch2, *old, beta=1, alpha=1, out=None):
     "`beta * input + alpha * bmm(batch1, batch2)`."
+    if old: return reordered(baddbmm, input, batch1, batch2, *old, beta=beta, alpha=alpha, out=out)
     if out is not None: return into(out, baddbmm(input, batch1, batch2, beta=beta, alpha=alpha))
     words = 'Input dtypes must be the same, got: input {}, batch1: {}, batch2: {}'
     one_dtype(words, input, batch1, batch2, name=lambda t: c_name(t._array))

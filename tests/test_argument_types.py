@@ -7,9 +7,11 @@ import time
 import warnings
 
 import _op_samples
+import numpy as np
 import pytest
 
 import autograd_nb as ours
+from autograd_nb import argument_types
 
 pytestmark = pytest.mark.needs("torch")
 EXHAUSTIVE = os.environ.get("AUTOGRAD_NB_EXHAUSTIVE")
@@ -447,3 +449,39 @@ def test_whole_numbers_of_every_kind_are_counted():
     for two in (2, np.int64(2), ours.tensor(2), (2,), [np.int32(2)], (ours.tensor(2),)):
         assert ours.nn.functional.conv1d(x, ours.ones(1, 1, 2), stride=two).shape == (1, 1, 3)
         assert ours.nn.functional.max_pool1d(x, two).shape == (1, 1, 3)
+
+
+NUMBERS_IN_FRONT = (
+    "torch.add(x, 2, y)", "x.add(2, y)", "x.add_(2, y)", "x.add_(2., 3.)", "torch.sub(x, 2, y)", "x.sub_(2, y)", "torch.addcmul(x, 2, y, y)", "x.addcmul_(.5, y, y)", "x.addcdiv(2, y, y)",
+    "x.addcdiv_(-1, y, y)", "torch.addmm(1, m, 2, n, n)", "torch.addmm(3, m, n, n)", "m.addmm(3, 2, n, n)", "m.addmm(3, n, n)", "m.addmm_(3, 2, n, n)", "m.addmm_(3, n, n)", "torch.addmv(3, x, 2, m, y)",
+    "x.addmv(3, m, y)", "x.addmv_(3, 2, m, y)", "torch.addr(3, m, 2, x, y)", "m.addr(3, x, y)", "m.addr_(3, 2, x, y)", "torch.baddbmm(3, b, 2, c, c)", "b.baddbmm(3, c, c)", "b.baddbmm_(3, 2, c, c)",
+    "torch.addbmm(3, m, 2, b, c)", "m.addbmm(3, b, c)", "m.addbmm_(3, 2, b, c)", "torch.add(x, 2, y, out=torch.empty(2))", "torch.add(x, y, y)", "x.add_(y, y)", "torch.addcmul(x, y, y, 2)", "m.addmm_(n, n, 2)",
+    "torch.addmm(m, n, 2, n)",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("call", NUMBERS_IN_FRONT)
+def test_numbers_stand_in_front_as_in_programs_of_old(call):
+    torch = pytest.importorskip("torch")
+
+    def attempt(library):
+        draw = np.random.default_rng(0).standard_normal
+        names = {name: library.tensor(draw(shape).tolist()) for name, shape in dict(x=2, y=2, m=(2, 2), n=(2, 2), b=(1, 2, 2), c=(1, 2, 2)).items()}
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            try:
+                result = eval(call, names | {"torch": library}).tolist()
+            except TypeError as error:
+                result = str(error)[:60]
+        return result, [str(each.message).split(" (Triggered")[0].split("\n")[0] for each in told]
+
+    argument_types.WARNED.clear()
+    torch.set_warn_always(True)
+    try:
+        wanted, told = attempt(torch)
+    finally:
+        torch.set_warn_always(False)
+    found, said = attempt(ours)
+    assert said == told and (found == wanted if isinstance(wanted, str) else np.allclose(found, wanted, atol=1e-6)), (found, wanted)
+    assert bool(told) != isinstance(wanted, str)
+    assert attempt(ours)[1] == []  # of the first such call only

@@ -488,6 +488,9 @@ class Copies:
             if name not in self.__dict__: setattr(self, name, OrderedDict())
         self._plans, self._opt_called = {}, False
 
+    # PyTorch's name: optimisers around another call it in place of `Optimizer.__init__`
+    _patch_step_function = _fresh_hooks
+
     def __getstate__(self):
         return {'defaults': self.defaults, 'state': self.state, 'param_groups': self.param_groups}
 

@@ -11,6 +11,7 @@ import functools
 import numpy as np
 
 from .. import functions as F
+from ..argument_types import SCALES, todays
 from ..arrays.numpy_backend import CONSTANTS, constant, storage_of
 from ..graph.modes import LOCAL, no_grad
 from ..arrays.cupy_backend import copy_array
@@ -195,6 +196,7 @@ def _result(x, function, args, kwargs, name, modes):
 def _in_place(name, function):
     straight, note, ufunc = STRAIGHT.get(name), name + '_', None
     if name in ('add', 'sub', 'mul', 'div'): ufunc = getattr(REGISTRY.get(name), 'ufunc', None)
+    most = SCALES[name][1] if name in SCALES else None
 
     def method(self, *args, **kwargs):
         modes = LOCAL.modes
@@ -221,6 +223,7 @@ def _in_place(name, function):
                 ufunc(array, b, array)
                 JOURNAL.bump(array, note)
                 return self
+        if most is not None and len(args) > most: args, kwargs = todays(note, args, kwargs, True)
         if straight is not None:  # the update of a training step
             array = unrecorded(self, modes)
             if array is not None:

@@ -14,6 +14,7 @@ import warnings
 import numpy as np
 
 from .. import functions as F, linalg as L
+from ..argument_types import numbers_first, reordered
 from ..arrays.cupy_backend import library_of
 from ..forms import forms
 from autograd_nb.functions import (
@@ -97,8 +98,10 @@ def kron(input, other, *, out=None):
 # %% ../../nbs/tensor/functions/12_products.ipynb #32ae2f76
 @forms('function method method_')
 @recorded_as('AddrBackward0')
-def addr(input, vec1, vec2, *, beta=1, alpha=1, out=None):
+@numbers_first
+def addr(input, vec1, vec2, *old, beta=1, alpha=1, out=None):
     "`beta * input + alpha * outer(vec1, vec2)`."
+    if old: return reordered(addr, input, vec1, vec2, *old, beta=beta, alpha=alpha, out=out)
     for x, name in ((vec1, 'vec1'), (vec2, 'vec2')):
         if x._array.ndim != 1:
             raise RuntimeError(f'addr: Expected 1-D argument {name}, but got {x._array.ndim}-D')
@@ -111,8 +114,10 @@ def addr(input, vec1, vec2, *, beta=1, alpha=1, out=None):
 @forms('function method method_')
 @castable
 @recorded_as('AddbmmBackward0')
-def addbmm(input, batch1, batch2, *, beta=1, alpha=1, out=None):
+@numbers_first
+def addbmm(input, batch1, batch2, *old, beta=1, alpha=1, out=None):
     "`beta * input + alpha *` the sum of the products of corresponding matrices."
+    if old: return reordered(addbmm, input, batch1, batch2, *old, beta=beta, alpha=alpha, out=out)
     F.one_dtype('self and mat2 must have the same dtype, but got {} and {}', input, batch1)
     product = F.sum(F.bmm(batch1, batch2), 0, dtype=batch1.dtype)
     return into(out, F._scaled_sum(input, beta, product, alpha))

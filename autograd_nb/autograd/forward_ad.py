@@ -127,7 +127,7 @@ def make_dual(tensor, tangent, *, level=None):
             f' Tensor, this is not supported. Tensor is of size {list(tensor.shape)} while the'
             f' given forward gradient is of size {list(tangent.shape)}.'
         )
-    if _layout(tensor) != _layout(tangent):
+    if tangent.__class__ not in WRAPPERS and _layout(tensor) != _layout(tangent):
         tangent = empty_like(tensor, dtype=tangent.dtype).copy_(tangent)
     primal = REGISTRY['reshape'].call(tensor, shape=tuple(tensor.shape))
     return dual(primal, tangent, found)

@@ -29,6 +29,7 @@ from autograd_nb.overrides import (
 from .tensor import CopySlices
 
 _disabled_torch_dispatch_impl, _DisableTorchDispatch = _disabled_torch_function_impl, no_dispatch
+_TensorMeta = type  # what the class `Tensor` is an instance of, for annotations
 
 # %% ../nbs/pytorch_names/01_core.ipynb #182f69a8
 def _set_versions(tensors, versions):
@@ -46,6 +47,13 @@ _autograd = SimpleNamespace(
     _saved_tensors_hooks_is_enabled=lambda: LOCAL.modes.refusal is None,
     _unsafe_set_version_counter=_set_versions,
 )
+def _parse_to(*args, **kwargs):
+    "What a call of `Module.to` asks for, for modules with a `to` of their own."
+    from autograd_nb.nn.modules.module import conversion
+
+    return conversion(*args, **kwargs)
+
+_nn = SimpleNamespace(_parse_to=_parse_to)
 _functions = SimpleNamespace(
     AccumulateGrad=AccumulateGrad,
     CopySlices=CopySlices,

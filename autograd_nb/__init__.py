@@ -273,6 +273,8 @@ def __getattr__(name):
         if name in flat.__all__:
             globals()[name] = getattr(flat, name)
             return globals()[name]
+        found = _module_paths.at_the_top(name)
+        if found is not None: return globals().setdefault(name, found)
         _refuse(__name__, name)
     raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
 

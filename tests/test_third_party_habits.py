@@ -16,18 +16,19 @@ PRIVATE = {
     "distributions.multivariate_normal": "_precision_to_scale_tril",
     "serialization": "MAP_LOCATION add_safe_globals get_safe_globals clear_safe_globals safe_globals",
     "optim.optimizer": "ParamsT",
-    "utils._pytree": "PyTree Context",
+    "utils._pytree": "PyTree Context SUPPORTED_NODES _get_node_type",
     "utils._foreach_utils": "_group_tensors_by_device_and_dtype _has_foreach_support _get_foreach_kernels_supported_devices _get_fused_kernels_supported_devices",
     "jit": "_overload _overload_method TracerWarning",
     "_jit_internal": "_copy_to_script_wrapper",
-    "_C": "_log_api_usage_once _get_tracing_state",
+    "_C": "_log_api_usage_once _get_tracing_state _TensorMeta",
     "cuda": "FloatTensor LongTensor HalfTensor ByteTensor _initialized",
     "cuda.amp": "autocast GradScaler custom_fwd custom_bwd",
     "storage": "TypedStorage UntypedStorage",
     "_tensor": "Tensor",
     "utils.data.sampler": "Sampler BatchSampler SequentialSampler RandomSampler SubsetRandomSampler WeightedRandomSampler",
     "utils.data.dataset": "Dataset IterableDataset Subset TensorDataset ConcatDataset random_split",
-    "utils.data.dataloader": "DataLoader default_collate",
+    "utils.data.dataloader": "DataLoader default_collate _BaseDataLoaderIter _SingleProcessDataLoaderIter _MultiProcessingDataLoaderIter",
+    "nn.parameter": "UninitializedTensorMixin",
     "utils.data.distributed": "DistributedSampler",
     "distributed.constants": "default_pg_timeout",
 }
@@ -92,6 +93,9 @@ import torch.backends.cudnn as cudnn
 import autograd_nb
 assert torch is autograd_nb and nn is autograd_nb.nn and F is nn.functional and not cudnn.is_available()
 install_as_torch()                          # a second time changes nothing
+assert torch.__name__ == "torch" and torch.fx.Node and torch.sparse.mm and torch.ScriptModule is torch.jit.ScriptModule
+try: torch.PyTorchFileReader("x")
+except NotImplementedError as error: assert "torch.load" in str(error)
 try: import torch.no_such_module
 except ModuleNotFoundError: print(torch.__version__)
 ''').startswith("2.13.0+autograd.nb.")
@@ -136,3 +140,70 @@ def test_old_types_of_gpu_tensors(name):
     if not autograd_nb.cuda.is_available():
         for use in (lambda: kind([1]), lambda: x.type(kind)):
             with pytest.raises((RuntimeError, AssertionError), match="CUDA"): use()
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize("call", [
+    "('cpu')", "(torch.float64)", "(torch.ones(2))", "('cpu', torch.float64, True, memory_format=torch.channels_last)", "(dtype=torch.half)", "('cpu', copy=True)", "('cpu', 'cpu')", "(device=None)",
+])  # fmt: skip
+def test_modules_with_a_to_of_their_own_ask_what_is_wanted(call):
+    import torch
+
+    def attempt(library):
+        try:
+            return str(eval(f"torch._C._nn._parse_to{call}", {"torch": library}))
+        except (RuntimeError, TypeError) as error:
+            return str(error).splitlines()[0]
+
+    assert attempt(autograd_nb) == attempt(torch)
+
+
+@pytest.mark.needs("torch")
+def test_packages_derive_from_constraints_and_have_families_of_their_own():
+    import torch
+
+    def program(library):
+        constraints, Distribution = library.distributions.constraints, library.distributions.Distribution
+
+        class Softplus(type(constraints.positive)):
+            def __init__(self):
+                super().__init__(lower_bound=0.0)
+
+        class Family: pass
+
+        @library.distributions.register_kl(Family, Distribution)
+        def kl(p, q): return "of a family"
+
+        normal = library.distributions.Normal(library.zeros(()), library.ones(()))
+        x = library.tensor([-1.0, 2.0])
+        made = constraints.interval(lower_bound=0.0, upper_bound=1.0), constraints.greater_than(lower_bound=1.0), Softplus()
+        for wrong in ((1.0, 2.0), ()):
+            with pytest.raises(TypeError): constraints.greater_than(*wrong)
+        return [c.check(x).tolist() for c in made], list(map(repr, made)), library.distributions.kl_divergence(Family(), normal)
+
+    assert program(autograd_nb) == program(torch)
+
+
+def test_walks_through_a_loader_have_one_base():
+    from autograd_nb.utils.data.dataloader import DataLoader, _BaseDataLoaderIter, _SingleProcessDataLoaderIter
+
+    walk = iter(DataLoader([1, 2, 3]))
+    assert isinstance(walk, _BaseDataLoaderIter) and isinstance(walk, _SingleProcessDataLoaderIter)
+
+
+def test_optimisers_around_another_run_hooks():
+    class Around(autograd_nb.optim.Optimizer):
+        def __init__(self, inner):
+            self._patch_step_function()
+            self.inner = inner
+
+        param_groups = property(lambda self: self.inner.param_groups)
+
+        def step(self, closure=None): return self.inner.step(closure)
+
+    weight, steps = autograd_nb.ones(2, requires_grad=True), []
+    around = Around(autograd_nb.optim.SGD([weight], lr=0.5))
+    around.register_step_post_hook(lambda optimizer, args, kwargs: steps.append(1))
+    weight.sum().backward()
+    around.step()
+    assert weight.tolist() == [0.5, 0.5] and steps == [1]

@@ -81,8 +81,11 @@ def _constraint(name, check, event_dim=0, is_discrete=False, on_arrays=False):
 def _bounded(name, bounds, check, event_dim=0, is_discrete=False):
     "A class of constraints with the given names of bounds."
 
-    def __init__(self, *values):
-        _Bounded.__init__(self, **dict(zip(bounds, values, strict=True)))
+    def __init__(self, *values, **named):
+        given = {**dict(zip(bounds, values)), **named}
+        if len(values) + len(named) != len(bounds) or given.keys() != set(bounds):
+            raise TypeError(f'{name}() takes {" and ".join(bounds)}')
+        _Bounded.__init__(self, **given)
 
     return type(
         name,

@@ -50,9 +50,10 @@ class GetAttrKey:
     def get(self, of): return getattr(of, self.name)
 
 # %% ../../nbs/graph/08_pytree.ipynb #9b080006
-_Container = namedtuple('_Container', 'flatten unflatten keyed name dump load')
-# class -> how to take it apart: flatten(x) -> (children, context), unflatten(children, context) ->
-# x, keyed(x) -> (pairs of a key and a child, context); how specs of it are written down
+_Container = namedtuple('_Container', 'flatten_fn unflatten_fn flatten_with_keys_fn name dump load')
+# class -> how to take it apart: flatten_fn(x) -> (children, context), unflatten_fn(children,
+# context) -> x, flatten_with_keys_fn(x) -> (pairs of a key and a child, context); how specs of it
+# are written down
 _CONTAINERS = {}
 
 def register_pytree_node(
@@ -327,7 +328,7 @@ def _collect(tree, leaves, is_leaf):
     if found is None or is_leaf is not None and is_leaf(tree):
         leaves.append(tree)
         return _LEAF
-    children, context = found.flatten(tree)
+    children, context = found.flatten_fn(tree)
     return TreeSpec(kind, context, [_collect(c, leaves, is_leaf) for c in children])
 
 # %% ../../nbs/graph/08_pytree.ipynb #a97e1b9d
@@ -348,7 +349,7 @@ def tree_unflatten(leaves, treespec):
 
 def _build(rest, spec):
     if spec.type is None: return next(rest)
-    return _CONTAINERS[spec.type].unflatten(
+    return _CONTAINERS[spec.type].unflatten_fn(
         [_build(rest, c) for c in spec.children_specs], spec.context
     )
 
@@ -377,7 +378,7 @@ def _up_to(spec, tree):
     if spec.is_leaf(): return [tree]
     if _kind(tree) is not spec.type:
         raise ValueError(f'Node type mismatch; expected {spec.type!r}, but got {type(tree)!r}.')
-    children, context = _CONTAINERS[spec.type].flatten(tree)
+    children, context = _CONTAINERS[spec.type].flatten_fn(tree)
     if len(children) != spec.num_children:
         raise ValueError(
             f'Node arity mismatch; expected {spec.num_children}, but got {len(children)}.'
@@ -453,7 +454,7 @@ def _with_paths(path, tree, is_leaf):
     if tree_is_leaf(tree, is_leaf):
         yield path, tree
     else:
-        keyed = _CONTAINERS[_kind(tree)].keyed
+        keyed = _CONTAINERS[_kind(tree)].flatten_with_keys_fn
         if keyed is None:
             raise ValueError(
                 f'Did not find a flatten_with_keys_fn for type: {_kind(tree)}. Please pass a'
@@ -566,7 +567,7 @@ def broadcast_prefix(prefix, spec, is_leaf=None):
     if tree_is_leaf(prefix, is_leaf): return [prefix] * spec.num_leaves
     kind = _kind(prefix)
     if spec.is_leaf() or kind is not spec.type: return None
-    children, context = _CONTAINERS[kind].flatten(prefix)
+    children, context = _CONTAINERS[kind].flatten_fn(prefix)
     if len(children) != spec.num_children or context != spec.context: return None
     out = []
     for child, inner in zip(children, spec.children_specs):

@@ -9,7 +9,8 @@ __all__ = ['PyTree', 'Context']
 from typing import Any
 
 from autograd_nb.graph.pytree import (  # noqa: F401
-    ConstantNode, GetAttrKey, LeafSpec, MappingKey, SequenceKey, TreeSpec,
+    _CONTAINERS as SUPPORTED_NODES, _kind as _get_node_type, ConstantNode, GetAttrKey, LeafSpec,
+    MappingKey, SequenceKey, TreeSpec,
     _broadcast_to_and_flatten, _register_namedtuple, arg_tree_leaves, is_constant_class,
     is_namedtuple, is_namedtuple_class, is_namedtuple_instance, key_get, keystr, register_constant,
     register_dataclass, register_pytree_node, tree_all, tree_all_only, tree_any, tree_any_only,

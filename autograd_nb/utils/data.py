@@ -539,7 +539,10 @@ def _work(number, loader, seed, tasks, results):
         results.put((place, number, out))
 
 # %% ../../nbs/utils/01_data.ipynb #ca9bd0c0
-class _Workers:
+class _BaseDataLoaderIter:
+    "What every walk through a loader is, by PyTorch's name."
+
+class _Workers(_BaseDataLoaderIter):
     "Batches from worker processes, in the order of the sampler."
 
     def __init__(self, loader, seed):
@@ -847,7 +850,7 @@ class _Processes:
     def __getstate__(self): return {**self.__dict__, '_workers': None}
 
 # %% ../../nbs/utils/01_data.ipynb #917abef2
-class _Walk:
+class _Walk(_BaseDataLoaderIter):
     "The batches of one walk, as many as the loader says."
 
     def __init__(self, loader, batches):
@@ -966,6 +969,8 @@ def _places(dataset, indices):
     return indices
 
 # %% ../../nbs/utils/01_data.ipynb #0cdf5442
+_SingleProcessDataLoaderIter, _MultiProcessingDataLoaderIter = _Walk, _Workers
+
 # PyTorch's names of its files
 for _part in ('dataset', 'sampler', 'dataloader', 'distributed'):
     sys.modules[f'{__name__}.{_part}'] = globals()[_part] = sys.modules[__name__]

@@ -8,10 +8,10 @@ __all__ = ['EVERYWHERE', 'TOPICS', 'BackwardHookFunction', 'BackwardHook', 'Wrap
            'register_module_module_registration_hook', 'register_module_forward_pre_hook',
            'register_module_forward_hook', 'register_module_full_backward_pre_hook',
            'register_module_full_backward_hook', 'register_module_backward_hook', 'typename', 'indent', 'foreign',
-           'Calling', 'CallingWithHooks', 'ForwardHooks', 'BackwardHooks', 'Assignment', 'Attributes', 'Registration',
-           'Children', 'Tree', 'Members', 'Paths', 'MembersByPath', 'Modes', 'Conversion', 'ConversionTo', 'Dtypes',
-           'State', 'OwnState', 'StateHooks', 'Loading', 'LoadingOwn', 'Printing', 'Pickling', 'Module', 'clear_grad',
-           'zero_grads', 'clear_grads']
+           'conversion', 'Calling', 'CallingWithHooks', 'ForwardHooks', 'BackwardHooks', 'Assignment', 'Attributes',
+           'Registration', 'Children', 'Tree', 'Members', 'Paths', 'MembersByPath', 'Modes', 'Conversion',
+           'ConversionTo', 'Dtypes', 'State', 'OwnState', 'StateHooks', 'Loading', 'LoadingOwn', 'Printing', 'Pickling',
+           'Module', 'clear_grad', 'zero_grads', 'clear_grads']
 
 # %% ../../../nbs/nn/modules/01_module.ipynb #f02bad80
 import functools
@@ -438,6 +438,17 @@ def foreign(value):
     from autograd_nb.creation import from_numpy
 
     return from_numpy(value.detach().cpu().numpy())
+
+# %% ../../../nbs/nn/modules/01_module.ipynb #c0ffee05
+def conversion(*args, **kwargs):
+    "What a call of `Module.to` asks for: device, dtype, non_blocking and memory_format."
+    wanted = _parse_to(args, kwargs)
+    if 'copy' in wanted: raise RuntimeError('.to() does not accept copy argument')
+    dtype, device, like = wanted.get('dtype'), wanted.get('device'), wanted.get('tensor')
+    if like is not None: dtype, device = like.dtype, like.device
+    if dtype is not None and not isinstance(dtype, Dtype): dtype = dtype_of(dtype)
+    if device is not None: device = Device(device)
+    return device, dtype, bool(wanted.get('non_blocking')), wanted.get('memory_format')
 
 # %% ../../../nbs/nn/modules/01_module.ipynb #c34e367d
 def _before_forward(module, args, kwargs):
@@ -941,12 +952,7 @@ class ConversionTo:
         """Convert floating parameters and buffers: `to(torch.float64)`, `to('cpu')`,
         `to(other_tensor)`. Changes the module and returns it.
         """
-        wanted = _parse_to(args, kwargs)
-        dtype, device, like = wanted.get('dtype'), wanted.get('device'), wanted.get('tensor')
-        layout = wanted.get('memory_format')
-        if 'copy' in wanted: raise RuntimeError('.to() does not accept copy argument')
-        if like is not None: dtype, device = like.dtype, like.device
-        if dtype is not None and not isinstance(dtype, Dtype): dtype = dtype_of(dtype)
+        device, dtype, non_blocking, layout = conversion(*args, **kwargs)
         if dtype is not None:
             if not (dtype.is_floating_point or dtype.is_complex):
                 raise TypeError(
@@ -962,7 +968,7 @@ class ConversionTo:
                 )
         if device is not None:
             check_device(device)
-            self._apply(lambda t: t.to(device, non_blocking=bool(wanted.get('non_blocking'))))
+            self._apply(lambda t: t.to(device, non_blocking=non_blocking))
         if layout is not None:
             self._apply(lambda t: t.to(memory_format=layout) if t.dim() in (4, 5) else t)
         if dtype is None: return self

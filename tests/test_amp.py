@@ -704,3 +704,17 @@ def test_every_name_of_the_tables_means_something():
     modules = [vars(m) for name, m in list(sys.modules.items()) if name.partition(".")[0] == "autograd_nb"]
     names = set().union(*SHORT.values(), *LONG.values(), *WIDEST.values())
     assert [n for n in sorted(names) if n not in REGISTRY and not any(callable(m.get(n)) for m in modules)] == []
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize("kind", "cpu cuda mps xpu hpu xla ipu mtia maia privateuseone meta vulkan".split())
+def test_packages_ask_for_kinds_of_devices_that_are_not_here(kind):
+    import torch
+
+    def attempt(library):
+        try:
+            return library.is_autocast_enabled(kind)
+        except RuntimeError as error:
+            return str(error)[:76]
+
+    assert attempt(autograd_nb) == attempt(torch)

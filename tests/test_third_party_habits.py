@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import autograd_nb
-from autograd_nb.module_paths import ACCEPTED, REFUSED, SAME
+from autograd_nb.module_paths import ACCEPTED, DENIED, REFUSED, SAME
 
 PRIVATE = {
     "distributions.utils": "_standard_normal _sum_rightmost",
@@ -54,7 +54,7 @@ def test_every_path_of_the_tables_can_be_imported():
 @pytest.mark.parametrize("path", REFUSED)
 def test_stand_ins_have_names_of_pytorch(path):
     theirs = importlib.import_module(f"torch.{path}")
-    names = (REFUSED[path][1] + " " + ACCEPTED.get(path, "")).split()
+    names = " ".join((REFUSED[path][1], ACCEPTED.get(path, ""), DENIED.get(path, ""))).split()
     assert [name for name in names if not hasattr(theirs, name)] == []
 
 
@@ -93,7 +93,11 @@ import torch.backends.cudnn as cudnn
 import autograd_nb
 assert torch is autograd_nb and nn is autograd_nb.nn and F is nn.functional and not cudnn.is_available()
 install_as_torch()                          # a second time changes nothing
-assert torch.__name__ == "torch" and torch.fx.Node and torch.sparse.mm and torch.ScriptModule is torch.jit.ScriptModule
+assert torch.__name__ == torch.Tensor.__module__ == "torch" and torch.torch is torch and torch.Future is torch.futures.Future
+from functorch import vmap
+from torch.fx.experimental.proxy_tensor import get_proxy_mode
+assert vmap is torch.vmap or vmap.__module__.startswith("autograd_nb") and get_proxy_mode() is None
+assert torch.fx.Node and torch.sparse.mm and torch.ScriptModule is torch.jit.ScriptModule
 try: torch.PyTorchFileReader("x")
 except NotImplementedError as error: assert "torch.load" in str(error)
 try: import torch.no_such_module

@@ -135,7 +135,7 @@ def _array_of(data, dtype):
         data = _numbers(data, kinds := [], _depth(data))
         if dtype is None: dtype = functools.reduce(promote_types, kinds)
     try: array = np.array(data)
-    except ValueError: raise ValueError(_ragged(data)) from None
+    except ValueError: array = _of_first_sizes(data)
     if array.dtype == object or array.dtype.kind in 'USMm': raise _no_numbers(array, data)
     if dtype is None: dtype = _inferred_dtype(array, _holds_numpy(data))
     elif array.size: _refuse_unfit(array, dtype)
@@ -161,17 +161,41 @@ def _first(data):
     while isinstance(data, (list, tuple)) and data: data = data[0]
     return data
 
-def _ragged(data):
-    "PyTorch's complaint about nested lists of unequal length."
-    dim = 0
-    while isinstance(data, (list, tuple)) and data:
-        sizes = [len(d) if isinstance(d, (list, tuple)) else 0 for d in data]
-        for s in sizes:
-            if s != sizes[0]:
-                return f'expected sequence of length {sizes[0]} at dim {dim + 1} (got {s})'
-        data, dim = data[0], dim + 1
-    return f'could not make a tensor of {type(data).__name__}'
+# %% ../nbs/tensor/04_creation.ipynb #c0ffee11
+_SEQUENCES = (list, tuple, range, np.ndarray)
 
+def _of_first_sizes(data):
+    """Lists of unequal length have the sizes of the first ones in PyTorch: nothing, if one of these
+    is empty, and else PyTorch's error.
+    """
+    sizes, first = [], data
+    while isinstance(first, _SEQUENCES):
+        sizes.append(len(first))
+        if not sizes[-1]: return np.empty(sizes)
+        first = first[0]
+    entries = list(_entries(data))
+    if any(isinstance(v, str) for v in entries): raise TypeError("new(): invalid data type 'str'")
+    for v in entries:
+        if not isinstance(v, (int, float, complex, *_SEQUENCES, np.generic)):
+            raise RuntimeError(f'Could not infer dtype of {type(v).__name__}')
+    whole = not any(isinstance(v, (float, complex)) for v in entries)
+    raise _misfit(data, sizes, 0, whole)
+
+def _misfit(data, sizes, dim, whole):
+    "PyTorch's error for the first entry of nested lists that does not have the `sizes`."
+    if dim == len(sizes):
+        kind = type(data).__name__
+        if not isinstance(data, _SEQUENCES): return None
+        words = f'{kind!r} object cannot be interpreted as an integer'
+        return TypeError(words if whole else f'must be real number, not {kind}')
+    if not isinstance(data, _SEQUENCES): return TypeError('not a sequence')
+    if len(data) != sizes[dim]:
+        return ValueError(
+            f'expected sequence of length {sizes[dim]} at dim {dim} (got {len(data)})'
+        )
+    return next(filter(None, (_misfit(d, sizes, dim + 1, whole) for d in data)), None)
+
+# %% ../nbs/tensor/04_creation.ipynb #c0ffee10
 def _check(dtype, device):
     if dtype is not None and not isinstance(dtype, Dtype):
         raise TypeError(f"argument 'dtype' must be torch.dtype, not {type(dtype).__name__}")

@@ -453,6 +453,7 @@ def _sum_or_difference(name, input, other, alpha):
         return _op[name + '_scaled'](input, other, alpha=alpha)
     return _op[name](input, _scaled(other, alpha))
 
+# %% ../nbs/tensor/02_functions.ipynb #c0ffee13
 @forms('function method method_')
 @numbers_first
 def add(input, other, *old, alpha=1, out=None):
@@ -1162,6 +1163,7 @@ def addmv(input, mat, vec, *old, beta=1, alpha=1, out=None):
     one_dtype(words, input, mat, vec)
     return _scaled_sum(input, beta, mv(mat, vec), alpha)
 
+# %% ../nbs/tensor/02_functions.ipynb #c0ffee12
 @forms('function method method_')
 @castable
 @recorded_as('BaddbmmBackward0')

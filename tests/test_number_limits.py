@@ -192,7 +192,9 @@ def test_sums_of_half_precision_do_not_overflow(call):
         numpy.testing.assert_allclose(found[1].float().numpy(), found[0].float().numpy(), rtol=1e-3 if dtype == "float16" else 1e-2)
 
 
-NO_NUMBERS = ["[1, None]", "[1.5, None]", "[[1], [None]]", "[[None], [1]]", "[object()]", "[[object()]]", "[{}]", "[2**70, None]", "[1, set()]", "None", "object()", "[2**63]", "2**63"]
+RAGGED = ["[1.5, [2]]", "[[1, 2], [3, [4]]]", "[True, [2]]", "[1j, [1]]", "[[1], 2.5]", "[[1.], 'a']", "[[1, 2], None]", "[[1], []]", "[[1, 2], (3,)]", "[[1, 2], range(3)]", "[1, (2,)]", "[[[1]], [[2, 3]]]", "[[[1], [2]], [[3]]]", "[[1, 2], 3]",
+          "[[1, 2], [3, 'x']]", "[[1], [[2]]]", "[[[2]], [1]]", "[numpy.ones(2), numpy.ones(3)]"]  # fmt: skip
+NO_NUMBERS = [*RAGGED, "[1, None]", "[1.5, None]", "[[1], [None]]", "[[None], [1]]", "[object()]", "[[object()]]", "[{}]", "[2**70, None]", "[1, set()]", "None", "object()", "[2**63]", "2**63"]
 
 
 @pytest.mark.parametrize("data", NO_NUMBERS)
@@ -203,3 +205,10 @@ def test_what_is_no_number_is_named(data):
     with pytest.raises(Exception) as expected: torch.tensor(eval(data))
     with pytest.raises(type(expected.value)) as found: ours.tensor(eval(data))
     assert str(found.value).startswith(str(expected.value).splitlines()[0])
+
+
+@pytest.mark.parametrize("data", ["[[], [1]]", "[[], 1]", "[[[]], [[1]]]"])
+def test_the_sizes_are_those_of_the_first_lists(data):
+    import torch
+
+    assert ours.tensor(eval(data)).shape == tuple(torch.tensor(eval(data)).shape)

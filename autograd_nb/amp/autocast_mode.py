@@ -240,6 +240,7 @@ def set_autocast_dtype(device_type, dtype):
     "Choose the dtype that products are computed in under autocast."
     _STATE.dtype[_known(device_type)] = dtype
 
+# %% ../../nbs/amp/01_autocast.ipynb #c0ffee14
 def is_autocast_cpu_enabled():
     "Whether autocast is on for the CPU."
     return is_autocast_enabled('cpu')

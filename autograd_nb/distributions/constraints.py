@@ -100,6 +100,7 @@ def _bounded(name, bounds, check, event_dim=0, is_discrete=False):
         ),
     )
 
+# %% ../../nbs/distributions/01_constraints.ipynb #c0ffee15
 def _whole(value): return value % 1 == 0
 
 def _square(value):

@@ -217,8 +217,7 @@ def _in_place(name, function):
                 and b.dtype is array.dtype
                 and (b.dtype is _F4 or b.dtype is _F8)
                 and b.shape == array.shape
-                and array.__class__ is b.__class__ is _ndarray
-                and array.flags.writeable
+                and array.__class__ is b.__class__ is _ndarray and array.flags.writeable
             ):
                 ufunc(array, b, array)
                 JOURNAL.bump(array, note)

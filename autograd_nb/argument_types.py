@@ -409,11 +409,11 @@ def _enlarged(args, kwargs):
     "The arguments with tensors that cannot stand for a number in the place of those that can."
     def larger(v):
         if isinstance(v, (tuple, list)): return [larger(p) for p in v]
-        return ROW if _single(v, 'biufcV') else v
+        return tensor_like(ROW) if _single(v, 'biufcV') else v
 
     return [larger(v) for v in args], {k: larger(v) for k, v in kwargs.items()}
 
-ROW = tensor_like(np.zeros(2))
+ROW = np.zeros(2)
 
 # %% ../nbs/tensor/14_argument_types.ipynb #a675c280
 def explained(function, name=None, method=False, inside=False):

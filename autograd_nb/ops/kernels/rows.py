@@ -10,7 +10,7 @@ __all__ = ['softmax_plain', 'softmax_rule', 'log_softmax_plain', 'log_softmax_ru
            'logsumexp_back', 'sums_of_exponentials', 'attention_weights', 'attention_weights_back',
            'weights_up_to_the_diagonal', 'cumprod_back', 'running_products', 'var', 'variances', 'first_in_order',
            'largest_and_smallest', 'known_classes', 'nll_loss', 'nll_spread', 'classes', 'row_sums', 'add_rows',
-           'add_at', 'rows_of_a_table']
+           'add_at', 'warm_sums_at_places', 'rows_of_a_table']
 
 # %% ../../../nbs/ops/kernels/05_rows.ipynb #e6b3ba69
 import functools
@@ -19,7 +19,7 @@ import numpy as np
 from ...arrays.numpy_backend import KERNELS
 from autograd_nb.ops.compiled import (
     AVAILABLE, F32, FEW, ROWS, definition, example, fast_kernel, fits, flat, in_rows, integers,
-    rule, value
+    rule, value, warmed
 )
 from ..indexing import all_below
 from ..thread_pool import loops, thread_pool
@@ -296,6 +296,10 @@ def add_at(out, places, values):
     loops().add_at(out, places, values)
 
 if AVAILABLE: KERNELS.add_rows, KERNELS.add_at = add_rows, add_at
+
+@warmed
+def warm_sums_at_places():
+    add_at(np.zeros(4096, np.float32), np.arange(4096), np.ones(4096, np.float32))
 
 @example
 def rows_of_a_table(N): yield value('row_sums', N(2, 40, 64), integers(11, 2, 40), rows=11)

@@ -390,10 +390,9 @@ def lu_factor(A, *, pivot=True, out=None):
 @recorded_as('LinalgLuSolveBackward0')
 def lu_solve(LU, pivots, B, *, left=True, adjoint=False, out=None):
     "The solution of `A @ X = B`, given the factors of A."
-    F.refuse_two_types(
-        LU, B,
+    F.one_dtype(
         'linalg.lu_solve: Expected LU and B to have the same dtype, but found LU of type {} and B'
-        ' of type {} instead',
+        ' of type {} instead', LU, B,
     )
     if pivots._array.dtype != np.int32:
         raise RuntimeError('linalg.lu_solve: pivots should be a Tensor of scalar type torch.int32')
@@ -455,8 +454,8 @@ def householder_product(A, tau, *, out=None):
     the diagonal and by `tau`.
     """
     need_matrix(A, 'linalg.householder_product')
-    F.refuse_two_types(
-        tau, A, 'torch.linalg.householder_product: tau dtype {} does not match input dtype {}'
+    F.one_dtype(
+        'torch.linalg.householder_product: tau dtype {} does not match input dtype {}', tau, A
     )
     m, n = A._array.shape[-2:]
     start = np.broadcast_to(np.eye(m, n, dtype=A._array.dtype), A._array.shape).copy()

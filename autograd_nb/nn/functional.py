@@ -131,10 +131,9 @@ def bilinear(input1, input2, weight, bias=None):
             f' {weight.shape[0]}'
         )
     given = dict(input1=input1, input2=input2, weight=weight, bias=bias)
-    types = {name: x.dtype for name, x in given.items() if x is not None}
-    if len(set(types.values())) > 1:
-        listed = ', '.join(f'{name}: {dtype.name}' for name, dtype in types.items())
-        raise RuntimeError(f'All tensors must have the same dtype, got {listed}')
+    given = {name: x for name, x in given.items() if x is not None}
+    words = 'All tensors must have the same dtype, got ' + ', '.join(f'{n}: {{}}' for n in given)
+    F.one_dtype(words, *given.values(), name=lambda x: F.c_name(x._array))
     lead = input1.shape[:-1]
     a, b = (x.reshape(math.prod(lead), x.shape[-1]) for x in (input1, input2))
     outputs, m, n = weight.shape
@@ -875,7 +874,7 @@ def prelu(input, weight):
         raise RuntimeError(
             f'prelu: Expected `weight` to be a scalar or 1D tensor, but got: ndim = {weight.dim()}'
         )
-    F.refuse_two_types(input, weight, 'prelu: Type promoting not supported. Got {} and {}')
+    F.one_dtype('prelu: Type promoting not supported. Got {} and {}', input, weight)
     return _prelu(input, weight)
 
 def elu(input, alpha=1.0, inplace=False):

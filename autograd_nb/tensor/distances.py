@@ -70,7 +70,7 @@ def cdist(x1, x2, p=2.0, compute_mode='use_mm_for_euclid_dist_if_necessary'):
     F.refuse_kinds(x1, 'cib', 'cdist only supports floating-point dtypes, X1 got: {}')
     F.refuse_kinds(x2, 'cib', 'cdist only supports floating-point dtypes, X2 got: {}')
     F.refuse_kinds(x1, 'h', 'cdist')
-    F.refuse_two_types(x1, x2, 'expected scalar type {} but found {}')
+    F.one_dtype('expected scalar type {} but found {}', x1, x2)
     if x1._array.ndim < 2 or x2._array.ndim < 2:
         raise RuntimeError(
             f'cdist only supports at least 2D tensors, X1 got: {x1._array.ndim}D'

@@ -47,9 +47,9 @@ def cholesky_solve(B, L_, upper=False, *, out=None):
                 f'{name} should have at least 2 dimensions, but has {x._array.ndim} dimensions'
                 ' instead'
             )
-    F.refuse_two_types(
-        B, L_,
+    F.one_dtype(
         'Expected b and A to have the same dtype, but found b of type {} and A of type {} instead.',
+        B, L_,
     )
     return into(
         out,
@@ -207,10 +207,9 @@ def ormqr(input, tau, other, left=True, transpose=False, *, out=None):
     if other._array.ndim < 2:
         raise RuntimeError('torch.ormqr: other must have at least 2 dimensions.')
     for name, x in (('tau', tau), ('other', other)):
-        F.refuse_two_types(
-            input, x,
+        F.one_dtype(
             f'torch.ormqr: Expected input and {name} to have the same dtype, but input has'
-            f' dtype{{}} and {name} has dtype {{}}',
+            f' dtype{{}} and {name} has dtype {{}}', input, x,
         )
     rows, k = input._array.shape[-2], tau._array.shape[-1]
     if other._array.shape[side] < k:

@@ -20,7 +20,7 @@ from .transforms.levels import KINDS, TANGENTS, WRAPPERS, as_given
 from .graph.modes import LOCAL, is_grad_enabled as is_grad_enabled
 from .layers.inference import is_inference_mode_enabled as     is_inference_mode_enabled
 from .layers.versions import JOURNAL
-from .graph.node import AccumulateGrad, Node
+from .graph.node import BOUND, AccumulateGrad, Node
 from .layers.saved import SavedTensor
 from autograd_nb.overrides import (
     DisableTorchFunction as DisableTorchFunction, DisableTorchFunctionSubclass as
@@ -47,13 +47,8 @@ _autograd = SimpleNamespace(
     _saved_tensors_hooks_is_enabled=lambda: LOCAL.modes.refusal is None,
     _unsafe_set_version_counter=_set_versions,
 )
-def _parse_to(*args, **kwargs):
-    "What a call of `Module.to` asks for, for modules with a `to` of their own."
-    from autograd_nb.nn.modules.module import conversion
-
-    return conversion(*args, **kwargs)
-
-_nn = SimpleNamespace(_parse_to=_parse_to)
+# what a call of `Module.to` asks for, for modules with a `to` of their own
+_nn = SimpleNamespace(_parse_to=lambda *args, **kwargs: BOUND['conversion'](*args, **kwargs))
 _functions = SimpleNamespace(
     AccumulateGrad=AccumulateGrad,
     CopySlices=CopySlices,

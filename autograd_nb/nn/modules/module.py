@@ -26,7 +26,7 @@ from ...functions import dtype_of
 from ...autograd.function import Function
 from ...graph.modes import LOCAL, SWITCH, no_grad, next_sequence_number
 from ...layers.replay import replayed_as_call
-from ...graph.node import TensorBase
+from ...graph.node import TensorBase, bind
 from ...layers.hooks import attach
 from ...layers.versions import JOURNAL
 from ..parameter import Buffer, Parameter, is_lazy
@@ -449,6 +449,8 @@ def conversion(*args, **kwargs):
     if dtype is not None and not isinstance(dtype, Dtype): dtype = dtype_of(dtype)
     if device is not None: device = Device(device)
     return device, dtype, bool(wanted.get('non_blocking')), wanted.get('memory_format')
+
+bind(conversion=conversion)
 
 # %% ../../../nbs/nn/modules/01_module.ipynb #c34e367d
 def _before_forward(module, args, kwargs):

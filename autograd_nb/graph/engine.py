@@ -161,7 +161,7 @@ def reached(task):
 # %% ../../nbs/graph/07_engine.ipynb #3d8e1dcc
 class Step:
     """One node that the walk has run. `grads_in`: one gradient per output of the node. `grads_out`:
-    one per entry of `node.next_functions`; edit the list before resuming the walk to change what is
+    one per entry of `node.sources`; edit the list before resuming the walk to change what is
     passed on.
     """
 

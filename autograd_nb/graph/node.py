@@ -325,7 +325,7 @@ WRAPPERS = set()
 def as_tensor(g): return tensor_like(g) if is_array(g) else g
 
 def aligned(n, r):
-    "What a node passes on, one entry per entry of `next_functions`."
+    "What a node passes on, one entry per entry of `sources`."
     out = [None] * n.arity
     for position, value in zip(n.positions, r if r.__class__ is tuple else (r,)):
         out[position] = value

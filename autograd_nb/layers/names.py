@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['USUAL_NAMES', 'SAVED_NAMES', 'DERIVED', 'SHOWN', 'SEEN', 'aliases_of', 'aliases', 'derived', 'rename', 'named_class',
-           'recorded_as', 'Shown', 'shown_class', 'shown', 'next_functions', 'order_of', 'arranged', 'rearranged']
+           'recorded_as', 'Shown', 'shown_class', 'parts_of', 'shown', 'next_functions', 'order_of', 'arranged',
+           'rearranged']
 
 # %% ../../nbs/layers/17_names.ipynb #2b89859d
 import functools
@@ -111,6 +112,10 @@ class Shown(Node):
 def shown_class(name): return type(name, (Shown,), dict(__slots__=(), __module__=__name__))
 
 # %% ../../nbs/layers/17_names.ipynb #b1f0c004
+def parts_of(node):
+    "The entry of `SHOWN` for a node, or None."
+    return None if node.op is None else SHOWN.get((node.op.name, type(node).__name__))
+
 def shown(node, parts):
     """Pairs of node and output number for parts of an entry of `SHOWN`: None; the position of an
     input; or the name of a node that PyTorch has there, and what that leads to.
@@ -131,7 +136,7 @@ SEEN = weakref.WeakKeyDictionary()  # node -> (its name, its pairs), as they wer
 @property
 def next_functions(node):
     "One pair (node or None, number of that node's output) for each input, as in PyTorch."
-    parts = None if node.op is None else SHOWN.get((node.op.name, type(node).__name__))
+    parts = parts_of(node)
     if parts is None: return node.sources
     name, pairs = SEEN.get(node, (None, None))
     if name != type(node).__name__:
@@ -143,7 +148,7 @@ def order_of(node):
     """The positions of a node's inputs in the order of its `next_functions`, if each of these
     belongs to one; None if they stand in their own order, or the node is several nodes there.
     """
-    parts = None if node.op is None else SHOWN.get((node.op.name, type(node).__name__))
+    parts = parts_of(node)
     if parts is None: return None
     order = [p[1] if p.__class__ is tuple and len(p) == 2 else p for p in parts]
     return order if all(i.__class__ is int for i in order) else None

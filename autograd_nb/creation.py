@@ -101,10 +101,14 @@ def _no_numbers(array, data):
         if array.ndim and isinstance(_first(data), str):
             return ValueError("too many dimensions 'str'")
         return TypeError("new(): invalid data type 'str'")
-    for v in _entries(data):
-        if not isinstance(v, (int, float, complex, np.generic)):
+    return _not_inferred(_entries(data)) or ValueError('Overflow when unpacking long long')
+
+def _not_inferred(entries, but=()):
+    "PyTorch's error for the first of `entries` that is no number; None: all are, `but` for some."
+    for v in entries:
+        if not isinstance(v, (int, float, complex, np.generic, *but)):
             return RuntimeError(f'Could not infer dtype of {type(v).__name__}')
-    return ValueError('Overflow when unpacking long long')
+    return None
 
 def _entries(data):
     "What stands in nested lists."
@@ -175,11 +179,8 @@ def _of_first_sizes(data):
         first = first[0]
     entries = list(_entries(data))
     if any(isinstance(v, str) for v in entries): raise TypeError("new(): invalid data type 'str'")
-    for v in entries:
-        if not isinstance(v, (int, float, complex, *_SEQUENCES, np.generic)):
-            raise RuntimeError(f'Could not infer dtype of {type(v).__name__}')
     whole = not any(isinstance(v, (float, complex)) for v in entries)
-    raise _misfit(data, sizes, 0, whole)
+    raise _not_inferred(entries, _SEQUENCES) or _misfit(data, sizes, 0, whole)
 
 def _misfit(data, sizes, dim, whole):
     "PyTorch's error for the first entry of nested lists that does not have the `sizes`."
@@ -707,6 +708,12 @@ def _fills(input, memory_format):
     other = _lies_otherwise(input._array, input._array.dtype)
     return other if memory_format in _AS_IT_LIES else True
 
+def _drawn_in(input, dtype, device, memory_format, requires_grad, draw):
+    "A new tensor like `input`, which `draw` fills in the order of its memory."
+    made = empty_like(input, dtype=dtype, device=device, memory_format=memory_format)
+    draw(made)
+    return leaf(made, requires_grad)
+
 def _as_input(input, dtype, device):
     "Where and in which dtype `*_like` functions make their numbers."
     return dict(dtype=dtype or FROM_NUMPY[input._array.dtype], device=device or input.device)
@@ -716,9 +723,8 @@ def rand_like(
 ):
     "`rand` with the shape and dtype of `input`."
     if _fills(input, memory_format):
-        made = empty_like(input, dtype=dtype, device=device, memory_format=memory_format)
-        made.uniform_(generator=generator)
-        return leaf(made, requires_grad)
+        draw = lambda made: made.uniform_(generator=generator)
+        return _drawn_in(input, dtype, device, memory_format, requires_grad, draw)
     made = _as_input(input, dtype, device)
     return rand(input._array.shape, requires_grad=requires_grad, generator=generator, **made)
 
@@ -727,9 +733,8 @@ def randn_like(
 ):
     "`randn` with the shape and dtype of `input`."
     if _fills(input, memory_format):
-        made = empty_like(input, dtype=dtype, device=device, memory_format=memory_format)
-        made.normal_(generator=generator)
-        return leaf(made, requires_grad)
+        draw = lambda made: made.normal_(generator=generator)
+        return _drawn_in(input, dtype, device, memory_format, requires_grad, draw)
     made = _as_input(input, dtype, device)
     return randn(input._array.shape, requires_grad=requires_grad, generator=generator, **made)
 
@@ -759,9 +764,8 @@ def randint_like(
     "`randint` with the shape and dtype of `input`."
     if high is None: low, high = 0, low
     if _fills(input, memory_format):
-        made = empty_like(input, dtype=dtype, device=device, memory_format=memory_format)
-        made.random_(low, high)
-        return leaf(made, requires_grad)
+        draw = lambda made: made.random_(low, high)
+        return _drawn_in(input, dtype, device, memory_format, requires_grad, draw)
     made = _as_input(input, dtype, device)
     return randint(low, high, input._array.shape, requires_grad=requires_grad, **made)
 

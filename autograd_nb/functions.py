@@ -8,9 +8,9 @@ __all__ = ['NUMBERS', 'sum', 'mean', 'prod', 'amax', 'amin', 'any', 'all', 'argm
            'return_median', 'return_cummax', 'cumsum', 'cumprod', 'mm', 'mv', 'bmm', 'dot', 'swapaxes', 'swapdims',
            'moveaxis', 'concat', 'concatenate', 'tril', 'triu', 'Size', 'is_tensor', 'need_tensor', 'need_first',
            'refuse_kinds', 'as_int', 'need_tensors', 'outdated', 'as_operand', 'dim_of', 'not_negative', 'sizes_of',
-           'dtype_of', 'refuse_whole', 'refuse_integers', 'into', 'whole_part', 'cast', 'refuse_growth', 'add', 'sub',
-           'div', 'is_differentiable', 'underivable', 'floor_divide', 'rsub', 'rdiv', 'pow', 'rpow', 'clamp', 'where',
-           'lerp', 'addcmul', 'addcdiv', 'masked_fill', 'logsumexp', 'only', 'max', 'min', 'aminmax', 'norm', 'softmax',
+           'dtype_of', 'refuse_whole', 'refuse_integers', 'into', 'cast', 'refuse_growth', 'add', 'sub', 'div',
+           'is_differentiable', 'underivable', 'floor_divide', 'rsub', 'rdiv', 'pow', 'rpow', 'clamp', 'where', 'lerp',
+           'addcmul', 'addcdiv', 'masked_fill', 'logsumexp', 'only', 'max', 'min', 'aminmax', 'norm', 'softmax',
            'log_softmax', 'count_nonzero', 'matmul', 'outer', 'one_dtype', 'addmm', 'addmv', 'baddbmm', 'einsum',
            'trace', 'reshape', 'view', 'view_as', 'reshape_as', 'flatten', 'unflatten', 'permute', 'transpose', 't',
            'movedim', 'squeeze', 'unsqueeze', 'expand', 'expand_as', 'broadcast_to', 'broadcast_tensors', 'repeat',
@@ -355,16 +355,6 @@ def _refuse_shared(out, name, given):
             if x is out and (pieces or argument in apart): raise overlap_error()
             if isinstance(x, TensorBase) and x is not out and x.__class__ not in WRAPPERS:
                 refuse_overlap(out._array, x._array)
-
-# %% ../nbs/tensor/02_functions.ipynb #b45d2584
-def whole_part(part, value):
-    "Raise PyTorch's error for a `part` of the sizes `value` that is no whole number."
-    whole = isinstance(part, (int, np.integer)) and not isinstance(part, builtins.bool)
-    if whole or isinstance(part, TensorBase) and part.ndim == 0 and part._array.dtype.kind in 'iu':
-        return
-    kind = type(part).__name__
-    found = f'not {kind}' if part is value else f'but found element of type {kind} among them'
-    raise TypeError(f'sizes must be tuple of ints, {found}')
 
 # %% ../nbs/tensor/02_functions.ipynb #fb7168b0
 def cast(x, dtype):

@@ -20,9 +20,6 @@ PACKAGE = __name__.rpartition('.')[0]
 SAME = {
     path: where
     for where, paths in {
-        'utils.data': (
-            'utils.data.dataset utils.data.sampler utils.data.dataloader utils.data.distributed'
-        ),
         'tensor': '_tensor storage',
         'printing': '_tensor_str',
         'ops': '_ops',

@@ -19,6 +19,7 @@ import warnings
 import numpy as np
 
 from .. import functions as F
+from ..argument_types import FITS
 from ..creation import linspace
 from ..layers.casting import castable
 from ..arrays.cupy_backend import device_agnostic, is_on_device
@@ -42,7 +43,10 @@ def spread(value, dims):
     if value.__class__ is int: return (value,) * dims
     parts = value if isinstance(value, (tuple, list)) else (value,)
     for part in parts:
-        if part.__class__ is not int: F.whole_part(part, value)
+        if part.__class__ is int or FITS['int'](part): continue
+        kind = type(part).__name__
+        found = f'not {kind}' if part is value else f'but found element of type {kind} among them'
+        raise TypeError(f'sizes must be tuple of ints, {found}')
     return tuple(map(int, parts)) * (dims if len(parts) == 1 else 1)
 
 def as_batch(input, dims):

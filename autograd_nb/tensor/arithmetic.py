@@ -123,7 +123,3 @@ class ComplexParts:
     @real.setter
     def real(self, value):
         self.real.copy_(value)
-
-    def conj(self):
-        if self._array.dtype.kind != 'c': return self
-        return rename(REGISTRY['conj_physical'].call(self), 'ConjBackward0', pictured=False)

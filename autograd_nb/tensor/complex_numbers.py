@@ -29,7 +29,7 @@ def imag(input):
         raise RuntimeError('imag is not implemented for tensors with non-complex dtypes.')
     return rename(_op['imag'](input), 'SelectBackward0', pictured=False)
 
-@forms('function')
+@forms('function method')
 def conj(input):
     "The complex conjugate; real numbers stay."
     if input._array.dtype.kind != 'c': return input

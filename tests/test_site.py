@@ -906,12 +906,12 @@ def look_for_barriers(built_site, site, page, names):
         page.emulate_media(color_scheme="light", reduced_motion="reduce")
         page.goto(f"{site}/{name}.html", wait_until="load")
         whole = page.add_style_tag(content="* { content-visibility: visible !important }")  # as if it had been read to the end
-        page.evaluate("window.dispatchEvent(new Event('resize'))")
-        with suppress(TimeoutError):  # axe says which
-            page.wait_for_function(REACHED, timeout=150_000)
-        whole.evaluate("style => style.remove()")  # what is out of sight costs axe nothing
         page.evaluate(THIN_OUT)
         page.evaluate(checker + ";undefined")
+        page.evaluate("window.dispatchEvent(new Event('resize'))")
+        with suppress(TimeoutError):  # axe says which; it is asked last, as nothing may move between this and axe
+            page.wait_for_function(REACHED, timeout=150_000)
+        whole.evaluate("style => style.remove()")  # what is out of sight costs axe nothing
         faults += [f"{name}: {fault}" for fault in page.evaluate(BARRIERS) + colours()]
         page.emulate_media(color_scheme="dark")
         page.wait_for_function("document.documentElement.dataset.theme === 'dark'")

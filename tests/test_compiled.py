@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import autograd_nb as torch
 from autograd_nb.graph.op import REGISTRY
 from autograd_nb.ops import compiled, thread_pool
+from autograd_nb.ops.kernels import formulas
 from autograd_nb.ops.kernels import compiler, convolution, pooling, products, rows
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("numba") is None, reason="numba is not installed")
@@ -175,6 +176,44 @@ def test_hard_numbers():
         agree(quick("gelu", "x")(g, x, approximate="none"), compiled.definition("gelu", "x")(g, x, approximate="none"))
         agree(quick("relu", "x")(g, np.maximum(x, 0)), compiled.definition("relu", "x")(g, np.maximum(x, 0)))
         agree(quick("relu", "x")(x, np.maximum(x, 0)), compiled.definition("relu", "x")(x, np.maximum(x, 0)))
+
+
+ONE_NUMBER = [np.exp, np.expm1, np.exp2, np.log, np.log1p, np.log2, np.log10, np.arctan, np.arcsin, np.arccos, np.sinh, np.cosh, np.tanh, np.arcsinh, np.arccosh, np.arctanh]
+EDGES = [0.0, -0.0, 1e-45, -1e-45, 1e-39, -1e-39, 1e-30, -1e-30, 1.0, -1.0, 1.0000001, 0.99999994, 88.7, 88.8, 89.4, -87.3, -87.4, -90.0, -103.0, -104.0, -150.0, 127.9, 128.0, -126.5, -149.0, -151.0, 8.0, 1000.0, 3e38, -3e38, np.inf, -np.inf, np.nan]
+
+
+def in_a_loop(ufunc, x):
+    "What the loop gives that can stand beside a function of NumPy, whether or not it does on this processor."
+    return formulas.Formula(ufunc, 0)(x)
+
+
+@pytest.mark.parametrize("ufunc", ONE_NUMBER, ids=lambda f: f.__name__)
+def test_functions_of_one_number(ufunc):
+    draw = np.random.default_rng(0)
+    x = np.concatenate([draw.standard_normal(2000), draw.uniform(-100, 100, 2000), np.exp(draw.uniform(-80, 80, 2000)), -np.exp(draw.uniform(-80, 80, 2000)), 1 + 1e-3 * draw.standard_normal(500)]).astype(np.float32)
+    with np.errstate(all="ignore"):
+        found, exact = in_a_loop(ufunc, x), ufunc(x.astype(np.float64))
+        rounded = exact.astype(np.float32)
+        there = np.isfinite(rounded)
+        assert np.array_equal(np.isnan(found), np.isnan(rounded)) and np.array_equal(np.isinf(found), np.isinf(rounded))
+        assert np.max(np.abs(found[there] - exact[there]) / np.spacing(np.abs(rounded[there]))) < 4  # units of the last digit
+
+
+@pytest.mark.parametrize("ufunc", ONE_NUMBER, ids=lambda f: f.__name__)
+def test_edges_of_functions_of_one_number(ufunc):
+    x = np.array(EDGES, np.float32)
+    with np.errstate(all="ignore"):
+        found, exact = in_a_loop(ufunc, x), ufunc(x.astype(np.float64)).astype(np.float32)
+    np.testing.assert_allclose(found, exact, rtol=5e-7, atol=3e-45)
+    zero = (x == 0) & (exact == exact)
+    assert np.array_equal(np.signbit(found[zero]), np.signbit(exact[zero]))
+
+
+def test_powers_have_exact_logarithms():
+    n = np.arange(-37, 39)
+    assert np.array_equal(in_a_loop(np.log2, np.ldexp(np.float32(1), n)), n)
+    assert np.array_equal(in_a_loop(np.exp2, n.astype(np.float32)), np.ldexp(np.float32(1), n))
+    assert np.array_equal(in_a_loop(np.log10, np.float32([1, 10, 100, 1000, 1e4, 1e5, 1e6, 1e7, 1e8])), np.arange(9))
 
 
 @pytest.mark.parametrize("name", ["softmax", "log_softmax"])

@@ -19,6 +19,12 @@ WORTH = 1 << 10  # numbers from which on a compiled loop beats single calls
 # the same where NumPy's own functions are faster than ours as long as the arrays stay in the cache
 HEAVY = 1 << 15
 
+def worth(ufunc):
+    "From how many numbers on a function is better computed in a loop."
+    known = ALPHABET.get(ufunc)
+    heavy = known is not None and known.heavy and compiled.vectors_of(ufunc) == compiled.LONG
+    return HEAVY if heavy else WORTH
+
 # %% ../../nbs/capture/06_chains.ipynb #38166c54
 class Chain:
     """Elementwise lines of one shape that are computed together, piece by piece. `inputs`, `outs`:
@@ -112,8 +118,7 @@ def compilable(lines, constants, dtypes):
     return (
         compiled.AVAILABLE
         and compiled.Switch.on
-        and math.prod(lines[0].shape)
-        >= (HEAVY if any(l.ufunc in ALPHABET and ALPHABET[l.ufunc].heavy for l in lines) else WORTH)
+        and math.prod(lines[0].shape) >= max([worth(l.ufunc) for l in lines])
         and all(
             l.ufunc in ALPHABET
             and (l.dtype == np.float32 or l.dtype == bool)

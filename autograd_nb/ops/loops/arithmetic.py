@@ -5,9 +5,13 @@
 # %% auto #0
 __all__ = ['f', 'INV_LN2', 'LN2_HIGH', 'LN2_LOW', 'ROUND', 'E6', 'E5', 'E4', 'E3', 'E2', 'E1', 'LOWEST', 'HIGHEST', 'ONE', 'HALF',
            'ZERO', 'ROOT_HALF', 'H6', 'H5', 'H4', 'H3', 'H2', 'TWO', 'BEND', 'WIDE', 'L0', 'L1', 'L2', 'L3', 'L4', 'L5',
-           'L6', 'L7', 'L8', 'OVERFLOWING', 'TINY', 'LIFT', 'INFINITY', 'LN2', 'S7', 'S6', 'S5', 'S4', 'S3', 'S2_',
-           'S1_', 'U5', 'U4', 'U3', 'U2', 'U1', 'FOUR', 'from_bits', 'scaled', 'exp', 'tanh', 'to_bits', 'any_exp',
-           'ln', 'sigmoid', 'log_one_plus_exp', 'log1p', 'expm1', 'log_of_sum', 'erf']
+           'L6', 'L7', 'L8', 'VANISHING', 'OVERFLOWING', 'TINY', 'LIFT', 'INFINITY', 'LN2', 'LOG10_E', 'LOG10_2_HIGH',
+           'LOG10_2_LOW', 'LOWEST_POWER', 'HIGHEST_POWER', 'S7', 'S6', 'S5', 'S4', 'S3', 'S2_', 'S1_', 'U5', 'U4', 'U3',
+           'U2', 'U1', 'FOUR', 'A4', 'A3', 'A2', 'A1', 'N5', 'N4', 'N3', 'N2', 'N1', 'PI', 'PI_2', 'PI_4', 'TAN_PI_8',
+           'TAN_3_PI_8', 'Y4', 'Y3', 'Y2', 'Y1', 'QUARTER', 'STEEP', 'HUGE', 'from_bits', 'exp_near_zero', 'scaled',
+           'exp', 'tanh', 'to_bits', 'shifted', 'any_exp', 'parts_of_ln', 'logarithm_or_edge', 'ln', 'log2', 'log10',
+           'exp2', 'sigmoid', 'log_one_plus_exp', 'log1p', 'expm1', 'log_of_sum', 'erf', 'atan', 'asin_near_zero',
+           'asin', 'acos', 'half_exp', 'sinh', 'cosh', 'asinh', 'acosh', 'atanh']
 
 # %% ../../../nbs/ops/loops/02_arithmetic.ipynb #2cfd36e2
 import math
@@ -56,18 +60,22 @@ LOWEST, HIGHEST, ONE, HALF, ZERO, ROOT_HALF = (
 
 # %% ../../../nbs/ops/loops/02_arithmetic.ipynb #5f274a25
 @njit(fastmath={'contract', 'nsz'}, error_model='numpy', inline='always')
-def scaled(z):
-    "eᶻ as a number near 1 and the power of two it is multiplied by."
-    n = (z * INV_LN2 + ROUND) - ROUND
-    r = z - n * LN2_HIGH
-    r = r - n * LN2_LOW
+def exp_near_zero(r):
+    "eʳ for r up to half of ln 2."
     p = E6
     p = p * r + E5
     p = p * r + E4
     p = p * r + E3
     p = p * r + E2
     p = p * r + E1
-    return p * (r * r) + r + ONE, int32(n)
+    return p * (r * r) + r + ONE
+
+@njit(fastmath={'contract', 'nsz'}, error_model='numpy', inline='always')
+def scaled(z):
+    "eᶻ as a number near 1 and the power of two it is multiplied by."
+    n = (z * INV_LN2 + ROUND) - ROUND
+    r = z - n * LN2_HIGH
+    return exp_near_zero(r - n * LN2_LOW), int32(n)
 
 @njit(float32(float32), fastmath={'contract', 'nsz'}, error_model='numpy', cache=True)
 def exp(x):
@@ -94,8 +102,7 @@ def tanh(x):
     p = p * s + H2
     near = p * s * x + x
     far = ONE - TWO / (exp(TWO * min(abs(x), WIDE)) + ONE)
-    far = -far if x < ZERO else far
-    return near if not abs(x) >= BEND else far
+    return math.copysign(near if not abs(x) >= BEND else far, x)
 
 # %% ../../../nbs/ops/loops/02_arithmetic.ipynb #ebfcc0ec
 @intrinsic
@@ -123,21 +130,27 @@ L0, L1, L2, L3, L4, L5, L6, L7, L8 = map(
 )
 
 # %% ../../../nbs/ops/loops/02_arithmetic.ipynb #25460a8c
-OVERFLOWING = f(88.8)
+VANISHING, OVERFLOWING = f(-105), f(88.8)
+
+@njit(fastmath={'contract', 'nsz'}, error_model='numpy', inline='always')
+def shifted(p, n):
+    "p 2ⁿ in two steps, as the power alone may be larger or smaller than any float32."
+    half = n >> int32(1)
+    rest = n - half
+    near = p * from_bits(int32((half + int32(127)) << int32(23)))
+    return near * from_bits(int32((rest + int32(127)) << int32(23)))
 
 @njit(float32(float32), fastmath={'contract', 'nsz'}, error_model='numpy', cache=True)
 def any_exp(x):
-    "eˣ for any x: infinity beyond the range, 0 below -87.3; NaN stays NaN."
-    p, n = scaled(min(max(x, LOWEST), OVERFLOWING))
-    out = p * from_bits(int32((n + int32(126)) << int32(23))) * TWO
-    out = out if x >= LOWEST else ZERO
-    return out if x == x else x
+    "eˣ for any x: infinity beyond the range, small numbers with fewer digits; NaN stays NaN."
+    p, n = scaled(min(max(x, VANISHING), OVERFLOWING))
+    return shifted(p, n) if x == x else x
 
 TINY, LIFT, INFINITY = f(1.17549435e-38), f(33554432), f(math.inf)
 
-@njit(float32(float32), fastmath={'contract', 'nsz'}, error_model='numpy', cache=True)
-def ln(x):
-    "The natural logarithm of any float32: -inf at 0, NaN below; infinity and NaN stay."
+@njit(fastmath={'contract', 'nsz'}, error_model='numpy', inline='always')
+def parts_of_ln(x):
+    "(e, m, t): x is 2ᵉ times 1 + m, whose logarithm is m + t."
     small = x < TINY
     b = to_bits(x * LIFT if small else x)
     e = f((b >> int32(23)) - int32(126)) - (f(25) if small else ZERO)
@@ -155,11 +168,48 @@ def ln(x):
     p = p * m + L6
     p = p * m + L7
     p = p * m + L8
-    p = p * m * z + e * LN2_LOW - HALF * z
-    out = m + p + e * LN2_HIGH
-    out = out if x > ZERO else -INFINITY
+    return e, m, p * m * z - HALF * z
+
+@njit(fastmath={'contract', 'nsz'}, error_model='numpy', inline='always')
+def logarithm_or_edge(x, found):
+    "What was found for positive numbers; -inf at 0, NaN below; infinity and NaN stay."
+    out = found if x > ZERO else -INFINITY
     out = out if x >= ZERO else INFINITY - INFINITY
     return out if x < INFINITY else x
+
+@njit(float32(float32), fastmath={'contract', 'nsz'}, error_model='numpy', cache=True)
+def ln(x):
+    "The natural logarithm of any float32."
+    e, m, t = parts_of_ln(x)
+    return logarithm_or_edge(x, m + (t + e * LN2_LOW) + e * LN2_HIGH)
+
+# %% ../../../nbs/ops/loops/02_arithmetic.ipynb #6486b1d0
+LN2 = f(math.log(2))
+LOG10_E, LOG10_2_HIGH, LOG10_2_LOW = (
+    f(0.4342944819032518),
+    f(1233 / 4096),
+    f(math.log10(2) - 1233 / 4096),
+)
+LOWEST_POWER, HIGHEST_POWER = f(-151), f(129)
+
+@njit(fastmath={'contract', 'nsz'}, error_model='numpy', inline='always')
+def log2(x):
+    "The logarithm to base 2."
+    e, m, t = parts_of_ln(x)
+    return logarithm_or_edge(x, e + (m + t) * INV_LN2)
+
+@njit(fastmath={'contract', 'nsz'}, error_model='numpy', inline='always')
+def log10(x):
+    "The logarithm to base 10."
+    e, m, t = parts_of_ln(x)
+    return logarithm_or_edge(x, e * LOG10_2_HIGH + ((m + t) * LOG10_E + e * LOG10_2_LOW))
+
+@njit(fastmath={'contract', 'nsz'}, error_model='numpy', inline='always')
+def exp2(x):
+    "2ˣ for any x."
+    z = min(max(x, LOWEST_POWER), HIGHEST_POWER)
+    n = (z + ROUND) - ROUND
+    return shifted(exp_near_zero((z - n) * LN2), int32(n)) if x == x else x
 
 # %% ../../../nbs/ops/loops/02_arithmetic.ipynb #32d5d092
 @njit(fastmath={'contract', 'nsz'}, error_model='numpy', inline='always')
@@ -173,8 +223,6 @@ def log_one_plus_exp(x):
     return ln(u) * (e / (u - ONE)) if u != ONE else e
 
 # %% ../../../nbs/ops/loops/02_arithmetic.ipynb #6c846eb8
-LN2 = f(math.log(2))
-
 @njit(fastmath={'contract', 'nsz'}, error_model='numpy', inline='always')
 def log1p(x):
     "log(1 + x), exact near zero."
@@ -234,3 +282,97 @@ def erf(x):
     q = (((U5 * s + U4) * s + U3) * s + U2) * s + U1
     out = min(max(p * v / q, -ONE), ONE)
     return out if x == x else x
+
+# %% ../../../nbs/ops/loops/02_arithmetic.ipynb #8622b6ad
+A4, A3, A2, A1 = map(
+    f, (8.060298072e-2, -1.387984628e-1, 1.997792569e-1, -3.333295524e-1)
+)
+N5, N4, N3, N2, N1 = map(
+    f, (4.221854616e-2, 2.414761185e-2, 4.547709712e-2, 7.495241777e-2, 1.666675393e-1)
+)
+PI, PI_2, PI_4 = f(math.pi), f(math.pi / 2), f(math.pi / 4)
+TAN_PI_8, TAN_3_PI_8 = f(math.tan(math.pi / 8)), f(math.tan(3 * math.pi / 8))
+
+@njit(fastmath={'contract', 'nsz'}, error_model='numpy', inline='always')
+def atan(x):
+    "The inverse tangent."
+    a = abs(x)
+    far, middle = a > TAN_3_PI_8, a > TAN_PI_8
+    r = -ONE / a if far else (a - ONE) / (a + ONE) if middle else a
+    s = r * r
+    v = (((A4 * s + A3) * s + A2) * s + A1) * s * r + r
+    v = v + (PI_2 if far else PI_4 if middle else ZERO)
+    return math.copysign(v, x)
+
+@njit(fastmath={'contract', 'nsz'}, error_model='numpy', inline='always')
+def asin_near_zero(r, s):
+    "The inverse sine of r up to 1/2; s is its square."
+    return ((((N5 * s + N4) * s + N3) * s + N2) * s + N1) * s * r + r
+
+@njit(fastmath={'contract', 'nsz'}, error_model='numpy', inline='always')
+def asin(x):
+    "The inverse sine, NaN beyond 1."
+    a = abs(x)
+    far = a > HALF
+    s = HALF * (ONE - a) if far else a * a
+    v = asin_near_zero(math.sqrt(s) if far else a, s)
+    return math.copysign(PI_2 - TWO * v if far else v, x)
+
+@njit(fastmath={'contract', 'nsz'}, error_model='numpy', inline='always')
+def acos(x):
+    "The inverse cosine, NaN beyond 1."
+    a = abs(x)
+    far = a > HALF
+    s = HALF * (ONE - a) if far else a * a
+    v = asin_near_zero(math.sqrt(s) if far else x, s)
+    beyond = PI - TWO * v if x < ZERO else TWO * v
+    return beyond if far else PI_2 - v
+
+# %% ../../../nbs/ops/loops/02_arithmetic.ipynb #77b7f1f2
+Y4, Y3, Y2, Y1 = map(
+    f, (2.817439650e-6, 1.983606625e-4, 8.333350598e-3, 1.666666649e-1)
+)
+QUARTER, STEEP, HUGE = f(0.25), f(90), f(1e9)
+
+@njit(fastmath={'contract', 'nsz'}, error_model='numpy', inline='always')
+def half_exp(a):
+    "eᵃ / 2 for a from zero on."
+    p, n = scaled(min(a, STEEP))
+    return shifted(p, n - int32(1))
+
+@njit(fastmath={'contract', 'nsz'}, error_model='numpy', inline='always')
+def sinh(x):
+    "The hyperbolic sine."
+    a, s, h = abs(x), x * x, half_exp(abs(x))
+    near = (((Y4 * s + Y3) * s + Y2) * s + Y1) * s * x + x
+    far = math.copysign(h - QUARTER / h, x)
+    return far if a > ONE else near
+
+@njit(fastmath={'contract', 'nsz'}, error_model='numpy', inline='always')
+def cosh(x):
+    "The hyperbolic cosine."
+    h = half_exp(abs(x))
+    return h + QUARTER / h if x == x else x
+
+# %% ../../../nbs/ops/loops/02_arithmetic.ipynb #8a68b850
+@njit(fastmath={'contract', 'nsz'}, error_model='numpy', inline='always')
+def asinh(x):
+    "The inverse hyperbolic sine."
+    a = abs(x)
+    s = a * a
+    near = log1p(a + s / (ONE + math.sqrt(s + ONE)))
+    return math.copysign(near if a < HUGE else ln(a) + LN2, x)
+
+@njit(fastmath={'contract', 'nsz'}, error_model='numpy', inline='always')
+def acosh(x):
+    "The inverse hyperbolic cosine, NaN below 1."
+    t = x - ONE
+    near = log1p(t + math.sqrt(t * (t + TWO)))
+    out = near if x < HUGE else ln(x) + LN2
+    return out if x >= ONE else INFINITY - INFINITY
+
+@njit(fastmath={'contract', 'nsz'}, error_model='numpy', inline='always')
+def atanh(x):
+    "The inverse hyperbolic tangent: infinity at 1, NaN beyond."
+    a = abs(x)
+    return math.copysign(HALF * log1p(TWO * a / (ONE - a)), x)

@@ -16,6 +16,7 @@ from ..graph.node import AccumulateGrad, TensorBase, tensor_of
 from ..layers.extras import TensorExtras
 from ..graph.op import REGISTRY
 from ..layers.inference import inference_extras
+from ..layers.reshaped import note_shape
 from ..layers.versions import JOURNAL
 from .gradients import _undeletable
 from .views import _follow
@@ -112,6 +113,7 @@ class Data:
         if leaf.__class__ is AccumulateGrad:
             if leaf.dtype == leaf.array.dtype: leaf.dtype = value._array.dtype
             leaf.array, leaf.shape = value._array, value._array.shape
+        note_shape(self)
 
 # %% ../../nbs/tensor/methods/08_detaching.ipynb #e3ef38ce
 class ViewFacts:

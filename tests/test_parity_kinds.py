@@ -108,3 +108,25 @@ def test_limits_in_another_dtype(call, dtype):
 @pytest.mark.parametrize("given", ["a", "a * 2", "a[:1]", "a.detach()", "a.detach()[:1]"])
 def test_inputs_returned(mode, call, given):
     agree(f"a = {MATRIX}", f"x = {given}", f"with {mode}: b = {call}", "c = b * 2", "b.mul_(2)", "x.mul_(2)", "d = b * 2", "d.sum().backward()")
+
+
+# Others in the same memory --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["torch.no_grad()", "torch.enable_grad()"])
+@pytest.mark.parametrize("split", ["torch.unsafe_split(b, 1, 0)[0]", "torch.unsafe_chunk(b, 2, 0)[1]", "torch.unsafe_split_with_sizes(b, [1, 1], 0)[0]"])
+@pytest.mark.parametrize("given", ["a", "a * 2", "a.detach()"])
+def test_parts_that_are_no_views(given, split, mode):
+    agree(f"a = {MATRIX}", f"b = {given}", f"with {mode}: d = {split}", "with torch.no_grad(): b.mul_(2)", "e = d * 2", "d.mul_(2)", "b.mul_(2)", "f = d * b[:1]", "f.sum().backward()")
+
+
+@pytest.mark.parametrize("shared", ["c.detach()", "a.detach()", "a", "a.detach().view(-1)", "a.data"])
+@pytest.mark.parametrize("trained", [True, False])
+def test_views_of_memory_that_a_parameter_writes_to(shared, trained):
+    agree(f"a = {MATRIX}", "with torch.no_grad(): c = a[0]", f"f = torch.nn.Parameter({shared}, requires_grad={trained})", "with torch.no_grad(): f.sin_()", "g = c * 2")
+
+
+@pytest.mark.parametrize("call", ["torch.func.grad(lambda v: v.sum())(e)", "torch.func.vjp(torch.sin, e)[0]", "torch.func.vmap(lambda v: v.sum())(e)", "torch.func.jacrev(torch.sin)(e)", "e * 2"])
+@pytest.mark.parametrize("view", ["b.chunk(2, 0)[0]", "b.unbind(0)[1]"])
+def test_transforms_of_views_that_lost_their_history(view, call):
+    agree(f"a = {MATRIX}", "b = a * 2", f"e = {view}", "with torch.no_grad(): e.mul_(2)", f"g = {call}")

@@ -167,7 +167,7 @@ class Wider(Wide):
 
     def threaded(self):
         x, y = (self.pick(lambda t: t.requires_grad) for _ in range(2))
-        inner = self.any(f"{x}.sum().backward()", f"{x}.sum().backward(retain_graph=True)", f"torch.autograd.grad({x}.sum(), {y}, allow_unused=True, retain_graph=True)[0]", f"{x} * 2", "torch.is_grad_enabled()", "torch.is_inference_mode_enabled()", f"{x}.detach().mul_(2)", f"({x} * 2).requires_grad", f"{x}.mul_(2)", f"[{x}[...], torch.set_grad_enabled(False)][0]", f"({x} * {y}).sum().backward()")
+        inner = self.any(f"{x}.sum().backward()", f"{x}.sum().backward(retain_graph=True)", f"own(torch.autograd.grad({x}.sum(), {y}, allow_unused=True, retain_graph=True))[0]", f"{x} * 2", "torch.is_grad_enabled()", "torch.is_inference_mode_enabled()", f"{x}.detach().mul_(2)", f"({x} * 2).requires_grad", f"{x}.mul_(2)", f"[{x}[...], torch.set_grad_enabled(False)][0]", f"({x} * {y}).sum().backward()")
         head = self.any("", "", "", "with torch.no_grad(): ", "with torch.inference_mode(): ", "with graph.saved_tensors_hooks(lambda t: t * 2, lambda t: t): ")
         return f"{head}{self.fresh()} = in_thread(lambda: {inner})"
 

@@ -29,6 +29,7 @@ def around(cls, data):
         if seen_elsewhere(known): self._meta = known
     return self
 
+# %% ../../nbs/nn/01_parameter.ipynb #3ee2b4fd
 class Parameter(Tensor):
     """A tensor to be trained. Assigned to an attribute of a module, it appears among
     `module.parameters()`.

@@ -168,6 +168,7 @@ def index(x, *, index, node='IndexBackward0'):
 
 index.vjp(x=lambda g, x_shape, *, index: index_add_zeros(g, shape=tuple(x_shape), index=index))
 
+# %% ../../nbs/ops/05_indexing.ipynb #1ef38f37
 @op(
     jvp=linear,
     batch=_index_batch,
@@ -394,6 +395,7 @@ def _along_batch(op, values, batched, statics):
         },
     )
 
+# %% ../../nbs/ops/05_indexing.ipynb #eb69a300
 @op(
     jvp=linear,
     batch=_along_batch,

@@ -790,6 +790,7 @@ def celu(x, *, alpha=1.0):
 
 celu.vjp(x=lambda g, x, *, alpha: where(g, g * exp(below(x) * (1 / alpha)), x > 0))
 
+# %% ../../nbs/ops/08_special.ipynb #74165567
 def by_result(slope, name):
     "Raise PyTorch's error if a result does not tell on which side of zero the input was."
     if slope >= 0: return
@@ -821,6 +822,7 @@ def _elu_rule(g, out, *, alpha):
 
 elu_in_place.vjp(x=_elu_rule)
 
+# %% ../../nbs/ops/08_special.ipynb #1b214955
 @unary(node='EluBackward1')
 def selu_in_place(x):
     "`selu` in the place of `x`."
@@ -841,6 +843,7 @@ def _celu_rule(g, out, *, alpha):
 
 celu_in_place.vjp(x=_celu_rule)
 
+# %% ../../nbs/ops/08_special.ipynb #19d68717
 @unary(samples=[(N(3, 4), dict(lambd=0.5)), (N(), dict(lambd=0.1))])
 def softshrink(x, *, lambd=0.5):
     "`x` moved towards zero by `lambd`, and zero where it is nearer than that."

@@ -9,16 +9,17 @@ __all__ = ['NUMBERS', 'sum', 'mean', 'prod', 'amax', 'amin', 'any', 'all', 'argm
            'moveaxis', 'concat', 'concatenate', 'tril', 'triu', 'Size', 'is_tensor', 'need_tensor', 'need_first',
            'refuse_kinds', 'as_int', 'need_tensors', 'outdated', 'as_operand', 'dim_of', 'not_negative', 'sizes_of',
            'dtype_of', 'refuse_whole', 'refuse_integers', 'into', 'cast', 'refuse_growth', 'add', 'sub', 'div',
-           'is_differentiable', 'underivable', 'floor_divide', 'rsub', 'rdiv', 'pow', 'rpow', 'clamp', 'where', 'lerp',
-           'addcmul', 'addcdiv', 'masked_fill', 'logsumexp', 'only', 'max', 'min', 'aminmax', 'norm', 'softmax',
-           'log_softmax', 'count_nonzero', 'matmul', 'outer', 'one_dtype', 'addmm', 'addmv', 'baddbmm', 'einsum',
-           'trace', 'reshape', 'view', 'view_as', 'reshape_as', 'flatten', 'unflatten', 'permute', 'transpose', 't',
-           'movedim', 'squeeze', 'unsqueeze', 'expand', 'expand_as', 'broadcast_to', 'broadcast_tensors', 'repeat',
-           'tile', 'repeat_interleave', 'cat', 'stack', 'vstack', 'hstack', 'split', 'chunk', 'tensor_split', 'unbind',
-           'narrow', 'select', 'flip', 'roll', 'diagonal', 'alone', 'diag', 'diag_embed', 'refuse_far', 'getitem',
-           'gather', 'take_along_dim', 'index_select', 'masked_select', 'take', 'scatter_add', 'scatter', 'index_add',
-           'check_range', 'nonzero', 'sort', 'argsort', 'topk', 'median', 'unique', 'bincount', 'one_hot', 'equal',
-           'isclose', 'allclose', 'numel', 'is_floating_point', 'is_complex', 'result_type', 'meshgrid']
+           'is_differentiable', 'underivable', 'floor_divide', 'rsub', 'rdiv', 'pow', 'rpow', 'clamp',
+           'into_same_dtype', 'where', 'lerp', 'addcmul', 'addcdiv', 'masked_fill', 'logsumexp', 'only', 'max', 'min',
+           'aminmax', 'norm', 'softmax', 'log_softmax', 'count_nonzero', 'matmul', 'outer', 'one_dtype', 'addmm',
+           'addmv', 'baddbmm', 'einsum', 'trace', 'reshape', 'view', 'view_as', 'reshape_as', 'flatten', 'unflatten',
+           'permute', 'transpose', 't', 'movedim', 'squeeze', 'unsqueeze', 'expand', 'expand_as', 'broadcast_to',
+           'broadcast_tensors', 'repeat', 'tile', 'repeat_interleave', 'cat', 'stack', 'vstack', 'hstack', 'split',
+           'chunk', 'tensor_split', 'unbind', 'narrow', 'select', 'flip', 'roll', 'diagonal', 'alone', 'diag',
+           'diag_embed', 'refuse_far', 'getitem', 'gather', 'take_along_dim', 'index_select', 'masked_select', 'take',
+           'scatter_add', 'scatter', 'index_add', 'check_range', 'nonzero', 'sort', 'argsort', 'topk', 'median',
+           'unique', 'bincount', 'one_hot', 'equal', 'isclose', 'allclose', 'numel', 'is_floating_point', 'is_complex',
+           'result_type', 'meshgrid']
 
 # %% ../nbs/tensor/02_functions.ipynb #6b063a48
 import builtins
@@ -54,6 +55,7 @@ from .layers.replay import constant_input
 from .layers.versions import JOURNAL, announce
 from .graph.node import TensorBase, announced, tensor_like
 from .layers.names import recorded_as, rename
+from .layers.reshaped import note_shape
 from .graph.op import REGISTRY
 from .ops.shape import pointwise
 from .graph.pytree import SequenceKey, register_pytree_node
@@ -313,6 +315,7 @@ def into(out, result, name=None, given=None):
     out._array[...] = result._array
     JOURNAL.bump(out._array, 'out=', None if out._meta is None else out._meta.version)
     if out._meta is not None: out._overwritten()
+    if resized: note_shape(out)
     return out
 
 # %% ../nbs/tensor/02_functions.ipynb #6b4041f1
@@ -553,7 +556,7 @@ def clamp(input, min=None, max=None, *, out=None):
     "`input` limited to the range from `min` to `max`: numbers, tensors or None."
     need_tensor(input, 'clamp')
     if input._array.dtype.kind == 'f' and min.__class__ in _LIMITS and max.__class__ in _LIMITS:
-        return into(out, _op['clamp'](input, min=_held(min, input), max=_held(max, input)))
+        return _clamped(input, min, max, out)
     if isinstance(min, TensorBase) or isinstance(max, TensorBase):
         x = input
         if min is not None: x = _op['clamp_min'](x, min)
@@ -563,7 +566,17 @@ def clamp(input, min=None, max=None, *, out=None):
     if input._array.dtype == bool:
         which = '_max' if min is None else '_min' if max is None else ''
         raise NotImplementedError(f'"clamp{which}_scalar_cpu" not implemented for \'Bool\'')
-    return into(out, _op['clamp'](input, min=_held(min, input), max=_held(max, input)))
+    return _clamped(input, min, max, out)
+
+def _clamped(input, min, max, out):
+    made = _op['clamp'](input, min=_held(min, input), max=_held(max, input))
+    return into_same_dtype(out, made, 'clamp', input)
+
+def into_same_dtype(out, made, name, input):
+    "`into` for functions whose limits are numbers: they cast nothing for `out`."
+    if out is not None and out.dtype is not made.dtype:
+        refuse_dtype('clamp_with_numbers', made.dtype, out.dtype)
+    return into(out, made, name, {'input': input})
 
 def _held(number, tensor):
     "A number as a tensor's dtype can hold it; anything else as it is."
@@ -2441,7 +2454,7 @@ def masked_select(input, mask, *, out=None):
         (input, mask) if input._array.shape == mask._array.shape else broadcast_tensors(input, mask)
     )
     places = m._array if not m._array.ndim else library_of(m._array).ascontiguousarray(m._array)
-    return _op['index'](x, index=(places,), node='MaskedSelectBackward0')
+    return _op['taken_out'](x, index=(places,), node='MaskedSelectBackward0')
 
 # %% ../nbs/tensor/02_functions.ipynb #c7b05ba7
 @forms('function method')
@@ -2461,7 +2474,7 @@ def take(input, index, *, out=None):
             f'out of range: tried to access index {a[(a < -size) | (a >= size)].flat[0]} on a'
             f' tensor of {size} elements.'
         )
-    return _op['index'](reshape(input, -1), index=(a,), node='TakeBackward0')
+    return _op['taken_out'](reshape(input, -1), index=(a,))
 
 # %% ../nbs/tensor/02_functions.ipynb #acce03d8
 @forms('function method method_')
@@ -2520,13 +2533,11 @@ def index_add(input, dim, index, source, *, alpha=1, out=None):
     if out is not None: return into(out, index_add(input, dim, index, source, alpha=alpha))
     d = dim_of(dim, input._array.ndim)
     _check_slices(input, d, index, source)
-    return _op['index_put'](
-        input,
-        _scaled(source, alpha),
-        index=(slice(None),) * d + (index._array,) if input._array.ndim else (...,),
-        accumulate=True,
-        node='IndexAddBackward0',
-    )
+    where = (slice(None),) * d + (index._array,) if input._array.ndim else (...,)
+    if index.__class__ in WRAPPERS:
+        source = _scaled(source, alpha)
+        return _op['index_put'](input, source, index=where, accumulate=True)
+    return _op['index_add'](input, source, index=where, alpha=_held(alpha, input))
 
 def _check_slices(input, d, index, source):
     "Raise PyTorch's errors for slices that `index_add` cannot add along dimension `d`."

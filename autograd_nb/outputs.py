@@ -48,7 +48,7 @@ EXACT = (
         same,
         'Found dtype {out} but expected {result}',
         'abs ceil conj_physical frac floor softshrink hardshrink gelu neg round sign sgn trunc '
-        'softplus bitwise_not fft_ihfft2 fft_ihfftn',
+        'softplus bitwise_not fft_ihfft2 fft_ihfftn clamp_with_numbers',
     ),
     Rule(
         same,

@@ -133,6 +133,7 @@ REFERENCE = {
     "as_strided_scatter": strided_scatter,
     "index_put": put,
     "index_copy": lambda x, source, index: put(x, source, index, False),
+    "index_add": lambda x, source, index, alpha: put(x, alpha * source, index, True),
     "index_fill": lambda x, mask, value: x.masked_fill(mask, value),
     "filled_where": lambda x, value, mask: x.masked_fill(mask, value),
     "put_number": lambda x, index, dim, value: x.scatter(dim, index, value),

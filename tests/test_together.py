@@ -277,3 +277,57 @@ def test_less_memory_than_one_after_another():
     with at_once():
         plain = peak()
     assert drawn <= plain + 4 * N
+
+
+# Passes that fail ----------------------------------------------------------------------------------------------
+
+
+class Refusing(torch.autograd.Function):
+    "Fails on the way back."
+
+    @staticmethod
+    def forward(ctx, x): return x * 2
+
+    @staticmethod
+    def backward(ctx, g): raise ArithmeticError
+
+
+def overwritten(x):
+    y = (x * 1).exp()
+    y.detach().mul_(2)
+    return y
+
+
+def freed(x):
+    y = (x * 1).exp()
+    y.sum().backward()
+    return y
+
+
+def hooked(x):
+    y = x * 1
+    y.register_hook(lambda g: 1 / 0)
+    return y * 1
+
+
+FAILING = dict(function=lambda x, y: Refusing.apply(x * 1), behind=lambda x, y: Refusing.apply(x * y), overwritten=lambda x, y: overwritten(x), freed=lambda x, y: freed(x), hooked=lambda x, y: hooked(x))
+
+
+@pytest.mark.parametrize("held", [False, True], ids=["", "gradients are there"])
+@pytest.mark.parametrize("fail", FAILING.values(), ids=FAILING)
+def test_what_leaves_hold_after_a_pass_that_fails(fail, held):
+    "Those that were to get no more have got all, as with small arrays, and the others nothing; the next pass adds to that."
+
+    def seen(size):
+        a, b, c = (torch.ones(size, requires_grad=True) for _ in range(3))
+        if held:
+            for leaf in (a, b, c): leaf.grad = torch.ones(size)
+        h, found = fail(a, b), []
+        y = (h * b * 3 + b.sin() + c.exp() + c.cos()).sum()
+        for _ in range(2):
+            with pytest.raises((ArithmeticError, RuntimeError)): y.backward(retain_graph=True)
+            found += [None if leaf.grad is None else leaf.grad[0].item() for leaf in (a, b, c)]
+        return found
+
+    for large, small in zip(seen(N), seen(4), strict=True):
+        assert large == (small if small is None else pytest.approx(small, rel=1e-6))

@@ -731,7 +731,7 @@ def _input_returned(ctx, o, written, differentiable, recording):
         raise RuntimeError(_AS_IS)
     if written and not recording:
         return o.detach() if LOCAL.modes.no_record and o.requires_grad else o
-    return _alias(o, differentiable or not recording and not LOCAL.modes.no_record)
+    return _alias(o, differentiable or not o.requires_grad)
 
 def _alias(x, view):
     "A new tensor that shares the memory of `x`, as a view of it or not."

@@ -21,6 +21,7 @@ from autograd_nb.transforms.levels import (
 )
 from ..graph.modes import LOCAL
 from ..layers.replay import constant_input
+from ..layers.views import VIEWS, refuse_stale
 from ..graph.node import AccumulateGrad, OutputEdge, TensorBase, tensor_like
 from ..graph.op import REGISTRY
 from ..graph.pytree import tree_flatten, tree_map, tree_unflatten
@@ -94,6 +95,7 @@ class _Passage:
     def enter(self, tensors):
         "The inputs as the function gets them."
         self.given, self.ins = list(tensors), []
+        if VIEWS.on: refuse_stale([getattr(x, '_node', None) for x in self.given])
         for x in tensors:
             if not isinstance(x, TensorBase):
                 raise ValueError(f'Thing passed to transform API must be Tensor, got {type(x)}')

@@ -8,13 +8,13 @@ __all__ = ['REMEDIES', 'SYMBOLS', 'OVERLOADED', 'user_frames', 'variables', 'lin
            'portrait', 'called', 'Picturing', 'HintedError', 'call_tensors', 'teach', 'route', 'step_of', 'follow',
            'role', 'out_of_place', 'stale_error', 'freed_error', 'better_failure', 'severed', 'needs_grad_error',
            'not_recorded_error', 'unused_error', 'scalar_error', 'start_shape_error', 'start_place_error',
-           'start_dtype_error', 'reshaped_error', 'leaf_error', 'inference_write_error', 'inference_error',
-           'not_float_error', 'numpy_error', 'assigned_error', 'fits_error', 'result_type_error', 'statement',
-           'overlap_error', 'own_copy', 'not_recorded', 'item_error', 'device_error', 'mixed_devices_error', 'NoGPU',
-           'no_gpu_error', 'fits', 'broadcast_error', 'matmul_error', 'linear_error', 'join_error', 'dim_range',
-           'dim_error', 'count_error', 'view_size_error', 'expand_error', 'dtypes_error', 'kind_error', 'range_error',
-           'class_error', 'row_error', 'unfit_kind', 'refuse_dtype', 'combination_error', 'unfit_operand', 'mask_error',
-           'misfit_error', 'better_error', 'refuse_masks', 'explain']
+           'start_dtype_error', 'misshapen_error', 'reshaped_error', 'leaf_error', 'inference_write_error',
+           'inference_error', 'not_float_error', 'numpy_error', 'assigned_error', 'fits_error', 'result_type_error',
+           'statement', 'overlap_error', 'own_copy', 'not_recorded', 'item_error', 'device_error',
+           'mixed_devices_error', 'NoGPU', 'no_gpu_error', 'fits', 'broadcast_error', 'matmul_error', 'linear_error',
+           'join_error', 'dim_range', 'dim_error', 'count_error', 'view_size_error', 'expand_error', 'dtypes_error',
+           'kind_error', 'range_error', 'class_error', 'row_error', 'unfit_kind', 'refuse_dtype', 'combination_error',
+           'unfit_operand', 'mask_error', 'misfit_error', 'better_error', 'refuse_masks', 'explain']
 
 # %% ../../nbs/graph/00_errors.ipynb #75cd43f4
 import ast
@@ -983,6 +983,15 @@ def start_dtype_error(tensor, g):
         'For complex Tensors, both grad_output and output are required to have the same dtype.'
         f' Mismatch in dtype: grad_output[0] has a dtype of {FROM_NUMPY[g._array.dtype]!r} and'
         f' output[0] has a dtype of {FROM_NUMPY[tensor._array.dtype]!r}.'
+    )
+
+def misshapen_error(node, i, have, want):
+    "PyTorch's error for a gradient along edge `i` of a node in a shape that nobody expects there."
+    return RuntimeError(
+        f'Function {node.name()} returned an invalid gradient at index {i} - got {list(have)} but'
+        f' expected shape compatible with {list(want)}\n  why:     a tensor of the graph was given'
+        ' another shape in place, with no_grad(), out= or .data, of which its node does not know'
+        '\n  instead: reshape it while operations are recorded, or a clone() of it'
     )
 
 def reshaped_error(i, have, want):

@@ -9,7 +9,7 @@ __all__ = []
 from autograd_nb.layers import (
     fast, arguments, codegen, order, source_lines, versions, hooks, observers, dispatch, anomaly,
     views, half, device, inference, saved, complex, lazy, formal, forward, nesting, takeover, parts,
-    failing
+    failing, reshaped
 )
 
 # %% ../../nbs/layers/00_package.ipynb #6b49dbba

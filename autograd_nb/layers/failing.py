@@ -22,8 +22,9 @@ def earlier(leaf):
 
 def take_back(task, ahead):
     """A pass failed before the nodes `ahead` ran. A leaf that lies behind one of them has got a
-    part of its gradient at most, and holds again what it held.
+    part of its gradient at most, and holds again what it held; the others get what was put off.
     """
+    for waiting in task.notes.values(): waiting.finish()
     ahead = reachable([n for n in ahead if n is not None])
     for leaf in task.before.keys() & ahead.keys():
         here, before = leaf.grad, task.before[leaf]

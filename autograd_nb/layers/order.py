@@ -17,6 +17,7 @@ ORDER = (
     'source_lines',  # whoever hears of a node may ask for its line
     'profiler',  # times everything inside, casts and transforms included
     'hooks',  # see gradients as rules give them, conjugated and rounded
+    'reshaped',  # brings gradients into the shapes that nodes know of before hooks see them
     'leaf_hooks',  # have gradients summed before the hooks of leaves see them
     'overrides',  # a class that answers in the function's place may do without all that follows
     'autocast',  # casts what the user passed, once, before transforms take it apart

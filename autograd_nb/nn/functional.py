@@ -47,9 +47,7 @@ from ..graph.op import REGISTRY
 from autograd_nb.tensor.distances import (  # noqa: F401
     cdist, cosine_similarity, pairwise_distance, pdist
 )
-from autograd_nb.tensor.elementwise import (
-    celu as _celu, prelu as _prelu, threshold as _threshold
-)
+from ..tensor.elementwise import prelu as _prelu, threshold as _threshold
 from ..ops.kernels.device import tracked
 
 # %% ../../nbs/nn/03_functional.ipynb #87a4f915
@@ -813,12 +811,12 @@ def _unary(name, doc):
 def _finish(input, out, inplace, name):
     "`out`, or the input overwritten by it."
     if not inplace: return out
-    node = out.grad_fn
-    if name in _SECOND and node is not None: rename(out, node.name().replace('ward0', 'ward1'))
     return overwrite(input, out, name)
 
-# PyTorch derives these from their results, and numbers their nodes otherwise
-_SECOND = frozenset({'leaky_relu_', 'elu_', 'selu_', 'celu_', 'threshold_'})
+def _written(name, input, inplace, **options):
+    "An activation that has a derivative of its own where it is written over its input."
+    made = _op[f'{name}_in_place' if inplace else name](input, **options)
+    return _finish(input, made, inplace, name + '_')
 
 relu = _unary('relu', 'The input where positive, else zero.')
 silu = _unary('silu', '`input * sigmoid(input)`.')
@@ -842,28 +840,9 @@ def logsigmoid(input, *, out=None):
     return F.into(out, _op['logsigmoid'](input))
 
 # %% ../../nbs/nn/03_functional.ipynb #3adff23f
-def _refusing(out, wrong, name):
-    "`out`; if something is `wrong`, its backward pass fails, as PyTorch's does."
-    if not wrong or out._node is None: return out
-    return DelayedError(
-        f'In-place {name} backward calculation is triggered with a negative slope which is not'
-        ' supported. This is caused by calling in-place forward function with a negative slope,'
-        ' please call out-of-place version instead.',
-        1,
-    )(out)
-
 def leaky_relu(input, negative_slope=0.01, inplace=False):
     "The input where positive, else `negative_slope` times it."
-    return _finish(
-        input,
-        _refusing(
-            _op['leaky_relu'](input, negative_slope=negative_slope),
-            inplace and negative_slope < 0,
-            'leakyReLu',
-        ),
-        inplace,
-        'leaky_relu_',
-    )
+    return _written('leaky_relu', input, inplace, negative_slope=negative_slope)
 
 # %% ../../nbs/nn/03_functional.ipynb #f33d5219
 def prelu(input, weight):
@@ -880,26 +859,19 @@ def prelu(input, weight):
 def elu(input, alpha=1.0, inplace=False):
     "The input where positive, else `alpha * (e ** input - 1)`."
     F.need_tensor(input, 'elu')
-    return _finish(
-        input,
-        _refusing(_op['elu'](input, alpha=alpha), inplace and alpha < 0, 'elu'),
-        inplace,
-        'elu_',
-    )
+    return _written('elu', input, inplace, alpha=alpha)
 
 def selu(input, inplace=False):
     "`elu` scaled so that activations keep mean 0 and variance 1."
     F.need_tensor(input, 'selu')
-    return _finish(input, _op['selu'](input), inplace, 'selu_')
+    return _written('selu', input, inplace)
 
 # %% ../../nbs/nn/03_functional.ipynb #f6d9eb78
 def celu(input, alpha=1.0, inplace=False):
     "`max(0, x) + min(0, alpha * (e ** (x / alpha) - 1))`: a smooth `elu` for every alpha."
     F.need_tensor(input, 'celu')
     F.refuse_integers('elu_cpu', input)
-    return _finish(
-        input, _refusing(_celu(input, alpha), inplace and alpha < 0, 'elu'), inplace, 'celu_'
-    )
+    return _written('celu', input, inplace, alpha=alpha)
 
 def gelu(input, approximate='none', *, out=None):
     """The input times the normal distribution function of it; `approximate='tanh'` for the common
@@ -947,7 +919,6 @@ def mish(input, inplace=False):
     return _finish(input, _op['mish'](input), inplace, 'mish_')
 
 # %% ../../nbs/nn/03_functional.ipynb #4e93a765
-@recorded_as('RreluWithNoiseBackward0')
 def rrelu(input, lower=1.0 / 8, upper=1.0 / 3, training=False, inplace=False):
     """As `leaky_relu`, with slopes drawn at random from `lower` to `upper` for each element in
     training, and their mean otherwise.
@@ -955,7 +926,14 @@ def rrelu(input, lower=1.0 / 8, upper=1.0 / 3, training=False, inplace=False):
     F.need_tensor(input, 'rrelu')
     if lower > upper:
         raise RuntimeError('Lower bound should be less than or equal to the upper bound')
-    if not training: return leaky_relu(input, (lower + upper) / 2, inplace)
+    op = _op['leaky_relu_in_place' if inplace else 'leaky_relu']
+    if training: made = _with_noise(input, lower, upper)
+    else: made = op(input, negative_slope=(lower + upper) / 2)
+    rename(made, f'RreluWithNoiseBackward{int(inplace)}')
+    return _finish(input, made, inplace, 'rrelu_')
+
+def _with_noise(input, lower, upper):
+    "The input, multiplied where it is not positive by slopes drawn at random."
     a = input._array
     below = a <= 0
     if is_on_device(a):  # how many are below would have to be asked
@@ -966,12 +944,12 @@ def rrelu(input, lower=1.0 / 8, upper=1.0 / 3, training=False, inplace=False):
             ),
             a.dtype.type(1),
         )
-        return _finish(input, _op['prelu'](input, tensor_like(drawn)), inplace, 'rrelu_')
+        return _op['prelu'](input, tensor_like(drawn))
     drawn = np.ones(a.shape, a.dtype)
     drawn[below] = (
         generator_for(a).uniform((int(below.sum()),), np.dtype('f8')) * (upper - lower) + lower
     ).astype(a.dtype)
-    return _finish(input, _op['prelu'](input, tensor_like(drawn)), inplace, 'rrelu_')
+    return _op['prelu'](input, tensor_like(drawn))
 
 # %% ../../nbs/nn/03_functional.ipynb #e977c558
 def softsign(input):
@@ -1003,7 +981,9 @@ def hardshrink(input, lambd=0.5, *, out=None):
 def threshold(input, threshold, value, inplace=False):
     "The input where it exceeds `threshold`, else `value`."
     F.need_tensor(input, 'threshold')
-    return _finish(input, _threshold(input, threshold, value), inplace, 'threshold_')
+    made = _threshold(input, threshold, value)
+    if inplace: rename(made, 'ThresholdBackward1')
+    return _finish(input, made, inplace, 'threshold_')
 
 def glu(input, dim=-1):
     "The first half of the input along `dim`, times the sigmoid of the second half."

@@ -12,6 +12,7 @@ from ..layers.inference import inference_extras
 from ..graph.node import TensorBase
 from ..overrides import disabled
 from ..tensor import Tensor
+from ..tensor.writes import seen_elsewhere
 
 # %% ../../nbs/nn/01_parameter.ipynb #dcac0969
 def around(cls, data):
@@ -22,8 +23,13 @@ def around(cls, data):
         None,
         inference_extras() if data.is_inference() else None,
     )
+    if data._meta is not None and self._meta is None:
+        # views of this memory, if there are any, have to hear of writes
+        known = data.detach()._meta
+        if seen_elsewhere(known): self._meta = known
     return self
 
+# %% ../../nbs/nn/01_parameter.ipynb #3ee2b4fd
 class Parameter(Tensor):
     """A tensor to be trained. Assigned to an attribute of a module, it appears among
     `module.parameters()`.

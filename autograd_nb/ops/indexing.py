@@ -4,10 +4,11 @@
 
 # %% auto #0
 __all__ = ['indexed', 'FEW_PLACES', 'full', 'basic_index', 'place', 'moved_batch', 'is_mask', 'front_dims', 'separated', 'index',
-           'index_add_zeros', 'added_in_single', 'all_below', 'scatter_into', 'all_bool', 'at', 'counted', 'countable',
-           'whole_rows', 'taken', 'gather', 'check_index', 'picked', 'place_back', 'picked_so_far', 'add_along',
-           'scatter_add_zeros', 'scatter_add', 'is_dense', 'are_apart', 'in_layout', 'memory_order', 'turned_dtype',
-           'as_strided', 'as_strided_zeros', 'as_strided_scatter', 'zeros_of', 'add_rows_at', 'index_put', 'index_copy']
+           'taken_out', 'index_add_zeros', 'added_in_single', 'all_below', 'scatter_into', 'all_bool', 'at', 'counted',
+           'countable', 'whole_rows', 'taken', 'gather', 'check_index', 'picked', 'place_back', 'picked_so_far',
+           'add_along', 'scatter_add_zeros', 'scatter_add', 'is_dense', 'are_apart', 'in_layout', 'memory_order',
+           'turned_dtype', 'as_strided', 'as_strided_zeros', 'as_strided_scatter', 'zeros_of', 'add_rows_at',
+           'index_put', 'index_copy', 'index_add']
 
 # %% ../../nbs/ops/05_indexing.ipynb #cc542728
 import functools
@@ -166,6 +167,22 @@ def index(x, *, index, node='IndexBackward0'):
     return row_major(x[index])
 
 index.vjp(x=lambda g, x_shape, *, index: index_add_zeros(g, shape=tuple(x_shape), index=index))
+
+# %% ../../nbs/ops/05_indexing.ipynb #1ef38f37
+@op(
+    jvp=linear,
+    batch=_index_batch,
+    node=lambda index, node: node,
+    held=('index',),
+    samples=[(N(3, 4), dict(index=(np.array([[True, False, True, False]] * 3),)))],
+)
+def taken_out(x, *, index, node='TakeBackward0'):
+    """`index` on behalf of `take` and `masked_select`: as in PyTorch, a pass depends on `x` itself,
+    not only on its shape.
+    """
+    return row_major(x[index])
+
+taken_out.vjp(x=lambda g, x, *, index: index_add_zeros(g, shape=tuple(x.shape), index=index))
 
 @op(
     jvp=linear,
@@ -378,6 +395,7 @@ def _along_batch(op, values, batched, statics):
         },
     )
 
+# %% ../../nbs/ops/05_indexing.ipynb #eb69a300
 @op(
     jvp=linear,
     batch=_along_batch,
@@ -393,8 +411,9 @@ def gather(x, index, *, dim):
     if not index.size: return xp.zeros(index.shape, x.dtype)
     return taken(x, index, dim) if x.ndim else x.reshape(1)[index]
 
+# as in PyTorch, a pass depends on `x` itself, not only on its shape
 gather.vjp(
-    x=lambda g, index, x_shape, *, dim: scatter_add_zeros(g, index, shape=tuple(x_shape), dim=dim)
+    x=lambda g, x, index, *, dim: scatter_add_zeros(g, index, shape=tuple(x.shape), dim=dim)
 )
 
 # %% ../../nbs/ops/05_indexing.ipynb #b729088c
@@ -787,5 +806,26 @@ index_copy.vjp(
     source=lambda g, source, *, index: _sum_to(indexed(g, index=index), source.shape),
 )
 
+@op(
+    jvp=linear,
+    promote=None,
+    batch=_index_put_batch,
+    held=('index',),
+    node=lambda index, alpha, node: node,
+    samples=[(x, v, {'index': s['index'], 'alpha': 2}) for x, v, s in _put_samples],
+)
+def index_add(x, source, *, index, alpha=1, node='IndexAddBackward0'):
+    "A copy of `x` with `alpha * source` added at `index`; a pass depends on the source itself."
+    out = x.copy()
+    add_rows_at(out, index, source if alpha == 1 else source * source.dtype.type(alpha))
+    return out
+
+index_add.vjp(
+    x=lambda g: g,
+    source=lambda g, source, *, index, alpha: _sum_to(
+        indexed(g, index=index) if alpha == 1 else indexed(g, index=index) * alpha, source.shape
+    ),
+)
+
 # %% ../../nbs/ops/05_indexing.ipynb #2ad658c4
-for _op in (index, index_add_zeros, index_put): watch_index(_op)
+for _op in (index, index_add_zeros, index_put, taken_out): watch_index(_op)

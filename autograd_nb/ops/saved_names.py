@@ -117,7 +117,14 @@ DERIVED.update(
         ('narrow', 'SliceBackward0'): dict(end=lambda n: n.start + n.length, step=lambda n: 1),
         ('index', 'IndexBackward0'): dict(indices=index_arrays),
         ('index_put', 'IndexPutBackward0'): dict(indices=index_arrays),
-        ('index', 'MaskedSelectBackward0'): dict(mask=lambda n: index_arrays(n)[0]),
+        ('taken_out', 'MaskedSelectBackward0'): dict(mask=lambda n: index_arrays(n)[0]),
+        ('taken_out', 'TakeBackward0'): dict(index=lambda n: index_arrays(n)[0]),
+        **{
+            (op, node): dict(index=lambda n: index_arrays(n)[-1])
+            for op, node in dict(
+                index_add='IndexAddBackward0', index_copy='IndexCopyBackward0'
+            ).items()
+        },
         **{
             ('mean', f'MeanBackward{i}'): dict(self_sym_numel=lambda n: math.prod(n.x_shape))
             for i in (0, 1)
@@ -185,7 +192,7 @@ SHOWN.update({
     ('linear', 'UnsafeViewBackward0'): (('MmBackward0', _ROWS, _TURNED),),
     ('linear', 'SqueezeBackward4'): (('MmBackward0', ('UnsqueezeBackward0', 0), _TURNED),),
     ('bmm', 'UnsafeViewBackward0'): (('BmmBackward0', *_STACKS),),
-    ('prelu', 'RreluWithNoiseBackward0'): (0,),
+    **{('prelu', f'RreluWithNoiseBackward{i}'): (0,) for i in (0, 1)},
     ('max_pool', 'SqueezeBackward1'): _pooled('MaxPool2DWithIndicesBackward0'),
     ('avg_pool', 'SqueezeBackward1'): _pooled('AvgPool2DBackward0'),
     ('mean', 'SqueezeBackward1'): _pooled('MeanBackward1'),

@@ -11,9 +11,10 @@ __all__ = ['SELU_ALPHA', 'SELU_SCALE', 'heaviside', 'gcd', 'lcm', 'bitwise_left_
            'ndtr', 'log_ndtr_of', 'log_ndtr', 'lgamma_of', 'digamma_of', 'zeta_of', 'polygamma_of', 'lgamma', 'digamma',
            'polygamma', 'zeta', 'mvlgamma', 'mvlgamma_rule', 'gamma_parts', 'gamma_density', 'unknown', 'igamma',
            'igammac', 'bessel_scaled', 'i0', 'i1', 'i0e', 'i1e', 'hardtanh', 'hardsigmoid', 'hardswish', 'mish_rule',
-           'mish', 'below', 'selu', 'celu', 'softshrink', 'hardshrink', 'threshold', 'threshold_back', 'prelu',
-           'halves', 'glu_rule', 'glu', 'nan_to_num', 'is_number', 'imag', 'complex_of', 'view_as_real',
-           'view_as_complex', 'angle_rule', 'angle', 'nextafter']
+           'mish', 'below', 'selu', 'celu', 'by_result', 'leaky_relu_in_place', 'elu_in_place', 'selu_in_place',
+           'celu_in_place', 'softshrink', 'hardshrink', 'threshold', 'threshold_back', 'prelu', 'halves', 'glu_rule',
+           'glu', 'nan_to_num', 'is_number', 'imag', 'complex_of', 'view_as_real', 'view_as_complex', 'angle_rule',
+           'angle', 'nextafter']
 
 # %% ../../nbs/ops/08_special.ipynb #87ecec97
 import math
@@ -23,8 +24,8 @@ from ..arrays.numpy_backend import in_rows, like_operands, xp
 from ..graph.op import Fixed, N, Z, linear, op
 from autograd_nb.ops.pointwise import (
     _ERF_A, _ERF_B, _ERF_C, _ERF_D, _ERF_P, _ERF_Q, _poly, allowed, away, binary, conj_physical,
-    cos, erf_kernel, exp, is_complex, log, masked_fill, plain, real, reciprocal, rsqrt, sigmoid,
-    sign, sin, softplus, tanh, unary, where, zeros_for, EVERY_FORM
+    cos, elu, erf_kernel, exp, is_complex, leaky_relu, log, masked_fill, plain, real, reciprocal,
+    rsqrt, sigmoid, sign, sin, softplus, tanh, unary, where, zeros_for, EVERY_FORM
 )
 from .shape import cat, narrow, pointwise, shift
 from .reduce import dims_of
@@ -789,6 +790,60 @@ def celu(x, *, alpha=1.0):
 
 celu.vjp(x=lambda g, x, *, alpha: where(g, g * exp(below(x) * (1 / alpha)), x > 0))
 
+# %% ../../nbs/ops/08_special.ipynb #74165567
+def by_result(slope, name):
+    "Raise PyTorch's error if a result does not tell on which side of zero the input was."
+    if slope >= 0: return
+    raise RuntimeError(
+        f'In-place {name} backward calculation is triggered with a negative slope which is not'
+        ' supported. This is caused by calling in-place forward function with a negative slope,'
+        ' please call out-of-place version instead.'
+    )
+
+@unary(samples=[(N(3, 4), dict(negative_slope=0.1))], node='LeakyReluBackward1')
+def leaky_relu_in_place(x, *, negative_slope=0.01):
+    "`leaky_relu` where its result takes the place of `x`, as does what is saved."
+    return leaky_relu.definition(x, negative_slope=negative_slope)
+
+def _leaky_rule(g, out, *, negative_slope):
+    by_result(negative_slope, 'leakyReLu')
+    return where(g, g * negative_slope, out > 0)
+
+leaky_relu_in_place.vjp(x=_leaky_rule)
+
+@unary(samples=[(N(3, 4), dict(alpha=1.5))], node='EluBackward1')
+def elu_in_place(x, *, alpha=1.0):
+    "`elu` in the place of `x`."
+    return elu.definition(x, alpha=alpha)
+
+def _elu_rule(g, out, *, alpha):
+    by_result(alpha, 'elu')
+    return where(g, g * (out + alpha), out > 0)
+
+elu_in_place.vjp(x=_elu_rule)
+
+# %% ../../nbs/ops/08_special.ipynb #1b214955
+@unary(node='EluBackward1')
+def selu_in_place(x):
+    "`selu` in the place of `x`."
+    return selu.definition(x)
+
+selu_in_place.vjp(
+    x=lambda g, out: where(g * SELU_SCALE, g * (out + SELU_SCALE * SELU_ALPHA), out > 0)
+)
+
+@unary(samples=[(N(3, 4), dict(alpha=1.7))], node='CeluBackward1')
+def celu_in_place(x, *, alpha=1.0):
+    "`celu` in the place of `x`."
+    return celu.definition(x, alpha=alpha)
+
+def _celu_rule(g, out, *, alpha):
+    by_result(alpha, 'elu')
+    return where(g, g * (out * (1 / alpha) + 1), out > 0)
+
+celu_in_place.vjp(x=_celu_rule)
+
+# %% ../../nbs/ops/08_special.ipynb #19d68717
 @unary(samples=[(N(3, 4), dict(lambd=0.5)), (N(), dict(lambd=0.1))])
 def softshrink(x, *, lambd=0.5):
     "`x` moved towards zero by `lambd`, and zero where it is nearer than that."

@@ -80,17 +80,19 @@ class LazyArray(Symbol):
 
 # %% ../../nbs/ops/18_together.ipynb #647b0a80
 class Deferred:
-    "What one backward pass has put off. `leaves`: leaf -> its gradient so far."
+    """What one backward pass has put off. `leaves`: leaf -> its gradient so far; `before`: leaf ->
+    what it goes back to if the pass fails.
+    """
 
-    def __init__(self):
-        self.sources, self.known, self.leaves = {}, {}, {}
+    def __init__(self, before):
+        self.sources, self.known, self.leaves, self.before = {}, {}, {}, before
 
     @classmethod
     def of(cls, task):
         "What the pass `task` has put off. From now on, the pass asks here what cannot wait."
         self = task.notes.get(cls)
         if self is None:
-            self = task.notes[cls] = cls()
+            self = task.notes[cls] = cls(task.before)
             task.accumulate = self.accumulate
             task.arriving = [self.arriving, *task.arriving]
             task.callbacks.insert(0, self.finish)
@@ -122,6 +124,7 @@ class _ForTheWalk:
             if edge.grad is not None and edge not in self.leaves: return self.materialized(v)
             held = self.leaves.get(edge)
             self.leaves[edge] = v if held is None else held + v
+            self.before.setdefault(edge, None)
             return None
         return (
             v

@@ -16,6 +16,7 @@ from ..graph.node import AccumulateGrad, TensorBase, tensor_of
 from ..layers.extras import TensorExtras
 from ..graph.op import REGISTRY
 from ..layers.inference import inference_extras
+from ..layers.reshaped import note_shape
 from ..layers.versions import JOURNAL
 from .gradients import _undeletable
 from .views import _follow
@@ -102,16 +103,19 @@ class Data:
             )
         leaf = self._node
         if leaf is not None and value.dtype.category not in ('float', 'complex'):
-            raise RuntimeError(
-                'data set to a tensor that requires gradients must be floating point or complex'
-                ' dtype'
-            )
+            raise RuntimeError(_NO_GRADIENTS)
         JOURNAL.share_record(self._array, value._array)
         self._array = value._array
         if value.is_inference(): self._meta = inference_extras()
         if leaf.__class__ is AccumulateGrad:
             if leaf.dtype == leaf.array.dtype: leaf.dtype = value._array.dtype
             leaf.array, leaf.shape = value._array, value._array.shape
+        note_shape(self)
+
+# %% ../../nbs/tensor/methods/08_detaching.ipynb #05edf957
+_NO_GRADIENTS = (
+    'data set to a tensor that requires gradients must be floating point or complex dtype'
+)
 
 # %% ../../nbs/tensor/methods/08_detaching.ipynb #e3ef38ce
 class ViewFacts:

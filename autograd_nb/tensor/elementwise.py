@@ -118,7 +118,8 @@ def nan_to_num(input, nan=None, posinf=None, neginf=None, *, out=None):
 
 def _limited(input, limit, kind, limits, out):
     if input._array.dtype.kind == 'f' and limit.__class__ in (int, float):
-        return into(out, _op[kind](input, limit=F._held(limit, input)))
+        made, name = _op[kind](input, limit=F._held(limit, input)), f'clamp_{next(iter(limits))}'
+        return F.into_same_dtype(out, made, name, input)
     if isinstance(limit, TensorBase):
         return into(out, _op[f'clamp_{next(iter(limits))}'](input, limit))
     return F.clamp(input, **limits, out=out)

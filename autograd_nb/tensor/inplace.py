@@ -17,6 +17,7 @@ from ..graph.modes import LOCAL, no_grad
 from ..arrays.cupy_backend import copy_array
 from ..graph.node import AccumulateGrad, TensorBase, tensor_like
 from ..layers.names import rename
+from ..layers.reshaped import note_shape
 from ..graph.op import REGISTRY
 from ..layers.versions import JOURNAL
 from ..ops.compiled import F32, fits, flat
@@ -336,6 +337,7 @@ def reshaped(name, function=None):
             lose_views(self if self._meta.base is None else self._meta.base)
         if self._node.__class__ is AccumulateGrad:
             self._node.array, self._node.shape = view._array, view._array.shape
+        note_shape(self)
         return self
 
     method.__name__ = method.__qualname__ = name + '_'

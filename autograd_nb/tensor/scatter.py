@@ -187,15 +187,10 @@ def put(input, index, source, accumulate=False):
             raise IndexError(
                 f'out of range: tried to access index {bad.flat[0]} on a tensor of {n} elements.'
             )
-    return reshape(
-        REGISTRY['index_put'].general(
-            reshape(input, -1),
-            reshape(source, -1),
-            index=(reshape(index, -1)._array,),
-            accumulate=accumulate,
-        ),
-        input._array.shape,
+    made = REGISTRY['index_add' if accumulate else 'index_copy'].general(
+        reshape(input, -1), reshape(source, -1), index=(reshape(index, -1)._array,)
     )
+    return reshape(made, input._array.shape)
 
 # %% ../../nbs/tensor/functions/07_scatter.ipynb #e1737e01
 @forms('function method method_')

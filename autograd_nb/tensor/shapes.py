@@ -17,7 +17,8 @@ from ..forms import forms
 from autograd_nb.functions import (
     Size, _name, _op, cast, cat, dim_of, flip, into, narrow, reshape, sizes_of, unsqueeze
 )
-from ..graph.node import TensorBase
+from ..graph.modes import LOCAL
+from ..graph.node import TensorBase, Unreached
 from ..layers.extras import TensorExtras
 from ..layers.names import recorded_as, rename
 from ..graph.op import REGISTRY
@@ -186,14 +187,23 @@ def split_with_sizes(input, split_sizes, dim=0):
     return F.split(input, list(split_sizes), dim)
 
 # %% ../../nbs/tensor/functions/04_shapes.ipynb #83a5f95f
+def _no_views(outs):
+    "Have tensors that share memory with another be no views of it."
+    base = outs[0]._base if outs else None
+    if base is not None:
+        own, views = set(map(id, outs)), base._meta.views
+        views[:] = [r for r in views if id(r()) not in own]
+    for o in outs:
+        if o._meta is None or o._meta.shared: continue
+        o._meta = TensorExtras()
+        o._meta.version = VersionCounter()
+        if o._node.__class__ is Unreached: o._node = None
+
 def _unwatched(name, function, node='UnsafeSplitBackward0'):
     def method(*args, **kwargs):
         outs = function(*args, **kwargs)
-        for o in outs:
-            rename(o, node)
-            if o.__class__ not in WRAPPERS and o._meta is not None and not o._meta.shared:
-                o._meta = TensorExtras()
-                o._meta.version = VersionCounter()
+        for o in outs: rename(o, node)
+        if not LOCAL.modes.inference: _no_views([o for o in outs if o.__class__ not in WRAPPERS])
         return outs
 
     method.__name__ = method.__qualname__ = name

@@ -88,7 +88,8 @@ SOME = 512  # numbers from which on a loop is quicker than three or four passes 
 FORMULAS = {
     **dict.fromkeys(('erf', 'gelu', 'mish', 'softplus', 'logsigmoid', 'silu'), FEW),
     **dict.fromkeys(('elu', 'selu', 'celu', 'softshrink', 'hardshrink'), FEW),
-    **dict.fromkeys(('leaky_relu', 'hardswish', 'hardsigmoid'), SOME),
+    **dict.fromkeys([f'{name}_in_place' for name in ('elu', 'selu', 'celu')], FEW),
+    **dict.fromkeys(('leaky_relu', 'leaky_relu_in_place', 'hardswish', 'hardsigmoid'), SOME),
     **dict.fromkeys(('relu', 'rsqrt'), MANY),
 }
 RULES = FORMULAS | dict.fromkeys(('tanh', 'sigmoid'), MANY)

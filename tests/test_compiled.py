@@ -106,6 +106,31 @@ def test_what_is_added_at_places_has_the_bits_of_array_code(kind, sizes, dtype):
     assert all(np.array_equal(a, b) for a, b in zip(found, wanted))
 
 
+SMALL_POOLS = {
+    "apart": dict(kernel_size=2),
+    "overlapping": dict(kernel_size=3, stride=1, padding=1),
+    "to the last number": dict(kernel_size=2, stride=3, ceil_mode=True),
+    "over the whole": dict(kernel_size=(4, 5)),
+}
+
+
+@pytest.mark.parametrize("sizes", [(1, 1, 4, 5), (2, 1, 4, 5), (3, 4, 5)], ids=str)
+@pytest.mark.parametrize("kind", SMALL_POOLS)
+def test_pools_of_few_numbers_have_the_bits_of_array_code(kind, sizes):
+    thread_pool.loops()     # few numbers take the loops only where these are there
+    x = torch.randn(sizes, generator=torch.Generator().manual_seed(0))
+
+    def result():
+        leaf = x.clone().requires_grad_()
+        out, places = torch.nn.functional.max_pool2d(leaf, **SMALL_POOLS[kind], return_indices=True)
+        out.square().sum().backward()
+        return out.detach().numpy(), places.numpy(), leaf.grad.numpy()
+
+    found = result()
+    with compiled.plain(): wanted = result()
+    assert all(np.array_equal(a, b) for a, b in zip(found, wanted, strict=True))
+
+
 @pytest.mark.parametrize("count", [1, 32, 33, 5000])
 @pytest.mark.parametrize("wrong", [-1, 7])
 def test_places_outside_are_found_among_few_and_among_many(count, wrong):

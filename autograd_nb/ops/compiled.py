@@ -4,8 +4,9 @@
 
 # %% auto #0
 __all__ = ['PATIENCE', 'SMALL', 'MANY', 'FEW', 'FEWER', 'ROWS', 'F32', 'FAST_KERNELS', 'EXAMPLES', 'WARMED', 'TAIL', 'APART',
-           'fits', 'worth_loading', 'flat', 'in_rows', 'plain', 'definition', 'in_any_layout', 'fast_kernel', 'example',
-           'value', 'rule', 'examples', 'normal_arrays', 'integers', 'warmed', 'warm_up', 'places_of', 'warm_places']
+           'fits', 'worth_loading', 'fits_or_same', 'flat', 'in_rows', 'plain', 'definition', 'in_any_layout',
+           'fast_kernel', 'example', 'value', 'rule', 'examples', 'normal_arrays', 'integers', 'warmed', 'warm_up',
+           'places_of', 'warm_places']
 
 # %% ../../nbs/ops/16_compiled.ipynb #800b89f6
 import ctypes
@@ -51,6 +52,12 @@ def worth_loading():
     loaded.
     """
     return loaded() or next(_asked) >= PATIENCE
+
+def fits_or_same(*arrays, least=SMALL):
+    """`fits` for a loop that gives the bits of the array code: where the loops are there, it serves
+    fewer numbers than `least`, too.
+    """
+    return fits(*arrays, least=1) and (arrays[0].size >= least or worth_loading())
 
 def flat(a): return a if a.ndim == 1 else a.reshape(-1)
 

@@ -26,7 +26,10 @@ def dims_of(dim, ndim):
     """
     if dim.__class__ is int and -ndim <= dim < ndim: return (dim % ndim,)
     if dim is None or dim == (): return tuple(range(ndim))
-    dims = dim if isinstance(dim, tuple) else (dim,)
+    return _several_dims(dim if isinstance(dim, tuple) else (dim,), ndim)
+
+@functools.lru_cache(512)
+def _several_dims(dims, ndim):
     n = max(ndim, 1)
     out = []
     for d in dims:

@@ -615,3 +615,37 @@ def test_grids(padding_mode, align_corners):
         for a, b in zip(fast, slow):
             keep = np.isfinite(b)
             agree(a[keep], b[keep], rtol=1e-4, atol=1e-4)
+
+
+BURNS = """
+import sys, time
+import autograd_nb as torch
+nn, F = torch.nn, torch.nn.functional
+large, numbers, x = torch.randn(288, 4000), torch.randn(1_000_000), torch.randn(12, 24, 96)
+weight = torch.ones(1000, 1000).requires_grad_()
+weight.grad = torch.ones(1000, 1000)
+layers = [kind(96, 96, batch_first=True) for kind in (nn.RNN, nn.LSTM, nn.GRU)]
+CALLS = {
+    "recurrent layers": lambda: [layer(x)[0].sum().backward() for layer in layers],
+    "a matrix and a vector": lambda: large @ large[0],
+    "sums": lambda: (large.sum(), large.mean(), large.sum(0), large.sum(1), numbers.norm()),
+    "products": lambda: (large @ large.T, F.linear(large, large), numbers @ numbers),
+    "norms": lambda: F.layer_norm(large.clone().requires_grad_(), (4000,)).sum().backward(),
+    "clipping": lambda: nn.utils.clip_grad_norm_([weight], 1.0),
+    "losses": lambda: F.mse_loss(large.clone().requires_grad_(), large).backward(),
+}
+for name, call in CALLS.items():
+    for _ in range(3): call()
+    time.sleep(0.02)    # the helpers of the thread pool go to sleep
+    began = time.process_time()
+    time.sleep(0.15)
+    print(name, round(1000 * (time.process_time() - began), 1), sep=":")
+"""
+
+
+@pytest.mark.skipif(products.LIBRARY is None or thread_pool.cores() < 2, reason="needs OpenBLAS and two cores")
+def test_no_thread_of_the_matrix_library_waits_on_a_core_that_helpers_need():
+    two = dict(os.environ, OMP_NUM_THREADS="2", OPENBLAS_NUM_THREADS="2")
+    ran = subprocess.run([sys.executable, "-c", BURNS], env=two, capture_output=True, text=True, check=True)
+    burnt = dict(line.split(":") for line in ran.stdout.splitlines())
+    assert len(burnt) == 7 and {name: ms for name, ms in burnt.items() if float(ms) > 5} == {}, "milliseconds of processor time after a call"

@@ -22,8 +22,8 @@ from autograd_nb.ops import (  # noqa: F401
 from .thread_pool import AVAILABLE, loaded, loops, thread_pool
 
 # %% ../../nbs/ops/16_compiled.ipynb #daee647c
-# small draws of random numbers after which the loops are worth being loaded for their own sake:
-# they give the same bits
+# small draws of random numbers, and calls of other loops that give the same bits as array code,
+# after which the loops are worth being loaded for their own sake
 PATIENCE = 200
 SMALL = 4096  # numbers: below this, calling a compiled loop costs more than it saves
 MANY = 16384  # the same for operations of two or three passes
@@ -48,14 +48,14 @@ def fits(*arrays, least=SMALL):
     return True
 
 def worth_loading():
-    """Whether the loops are there, or so many small draws have been made that they are worth being
+    """Whether the loops are there, or so many small calls have been made that they are worth being
     loaded.
     """
     return loaded() or next(_asked) >= PATIENCE
 
 def fits_or_same(*arrays, least=SMALL):
-    """`fits` for a loop that gives the bits of the array code: where the loops are there, it serves
-    fewer numbers than `least`, too.
+    """`fits` for a loop that gives the bits of the array code: it serves fewer numbers than
+    `least`, too, where the loops are there or worth being loaded.
     """
     return fits(*arrays, least=1) and (arrays[0].size >= least or worth_loading())
 

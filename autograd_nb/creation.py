@@ -22,7 +22,7 @@ from autograd_nb.arrays.dtypes import (
     FROM_NUMPY, TYPE_NAMES, complex128, dtype as Dtype, fitting, float64, from_numpy_dtype,
     get_default_dtype, int64, preserve_format, promote_types, scalar_dtype
 )
-from .arrays.random import default_generator, fma
+from .arrays.random import F4, F8, default_generator, fma
 from .forms import forms
 from autograd_nb.functions import (
     cast, dtype_of, into, not_negative, outdated, refuse_kinds, refuse_whole, sizes_of
@@ -567,7 +567,7 @@ def linspace(start, end, steps=None, *, out=None, dtype=None, device=None, requi
     if steps == 1:
         return into(out, _finish(lib.full(1, start, d), requires_grad, index))
     # with PyTorch's roundings: the step in the dtype, each product and sum rounded once
-    if d.name in ('float32', 'float64') and lib is np:
+    if d in (F4, F8) and lib is np:
         first, last = d.type(start), d.type(end)
         gap = (last - first) / d.type(max(steps - 1, 1))
         made, half = np.empty(steps, d), steps // 2

@@ -911,15 +911,9 @@ def _extreme(input, dim, keepdim, out, other, axis, name, ufunc, full, indices, 
     if not input._array.shape[d]:
         raise IndexError(f'{name}(): Expected reduction dim {d} to have non-zero size.')
     if not input._array.size: return _nothing(input, d, keepdim, kind, node)
-    where = _op[indices](_constant_of(input), dim=d, keepdim=True)
-    return into(
-        out,
-        kind(
-            _op['picked'](input, where, dim=d, keepdim=keepdim, node=node),
-            where if keepdim else where.squeeze(d),
-        ),
-        f'{name}_with_dim',
-    )
+    where = _op[indices](_constant_of(input), dim=d, keepdim=keepdim)
+    found = kind(_op['picked'](input, where, dim=d, keepdim=keepdim, node=node), where)
+    return found if out is None else into(out, found, f'{name}_with_dim')
 
 # %% ../nbs/tensor/02_functions.ipynb #052c6ba3
 # names, operations and node of an extreme: of two tensors, of all elements, and where it stands
@@ -2658,10 +2652,9 @@ def median(input, dim=None, keepdim=False, *, out=None):
         index = where(
             _op['any'](lost, dim=d, keepdim=True), _op['argmax'](lost, dim=d, keepdim=True), index
         )
-    return return_median(
-        _op['picked'](input, index, dim=d, keepdim=keepdim, node='MedianBackward1'),
-        index if keepdim else squeeze(index, d),
-    )
+    if not keepdim: index = squeeze(index, d)
+    values = _op['picked'](input, index, dim=d, keepdim=keepdim, node='MedianBackward1')
+    return return_median(values, index)
 
 # %% ../nbs/tensor/02_functions.ipynb #aaaedf6d
 @forms('function method')

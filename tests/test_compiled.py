@@ -107,6 +107,31 @@ def test_what_is_added_at_places_has_the_bits_of_array_code(kind, sizes, dtype):
     assert all(np.array_equal(a, b) for a, b in zip(found, wanted))
 
 
+SMALL_POOLS = {
+    "apart": dict(kernel_size=2),
+    "overlapping": dict(kernel_size=3, stride=1, padding=1),
+    "to the last number": dict(kernel_size=2, stride=3, ceil_mode=True),
+    "over the whole": dict(kernel_size=(4, 5)),
+}
+
+
+@pytest.mark.parametrize("sizes", [(1, 1, 4, 5), (2, 1, 4, 5), (3, 4, 5)], ids=str)
+@pytest.mark.parametrize("kind", SMALL_POOLS)
+def test_pools_of_few_numbers_have_the_bits_of_array_code(kind, sizes):
+    thread_pool.loops()     # few numbers take the loops only where these are there
+    x = torch.randn(sizes, generator=torch.Generator().manual_seed(0))
+
+    def result():
+        leaf = x.clone().requires_grad_()
+        out, places = torch.nn.functional.max_pool2d(leaf, **SMALL_POOLS[kind], return_indices=True)
+        out.square().sum().backward()
+        return out.detach().numpy(), places.numpy(), leaf.grad.numpy()
+
+    found = result()
+    with compiled.plain(): wanted = result()
+    assert all(np.array_equal(a, b) for a, b in zip(found, wanted, strict=True))
+
+
 @pytest.mark.parametrize("count", [1, 32, 33, 5000])
 @pytest.mark.parametrize("wrong", [-1, 7])
 def test_places_outside_are_found_among_few_and_among_many(count, wrong):
@@ -629,3 +654,37 @@ def test_grids(padding_mode, align_corners):
         for a, b in zip(fast, slow):
             keep = np.isfinite(b)
             agree(a[keep], b[keep], rtol=1e-4, atol=1e-4)
+
+
+BURNS = """
+import sys, time
+import autograd_nb as torch
+nn, F = torch.nn, torch.nn.functional
+large, numbers, x = torch.randn(288, 4000), torch.randn(1_000_000), torch.randn(12, 24, 96)
+weight = torch.ones(1000, 1000).requires_grad_()
+weight.grad = torch.ones(1000, 1000)
+layers = [kind(96, 96, batch_first=True) for kind in (nn.RNN, nn.LSTM, nn.GRU)]
+CALLS = {
+    "recurrent layers": lambda: [layer(x)[0].sum().backward() for layer in layers],
+    "a matrix and a vector": lambda: large @ large[0],
+    "sums": lambda: (large.sum(), large.mean(), large.sum(0), large.sum(1), numbers.norm()),
+    "products": lambda: (large @ large.T, F.linear(large, large), numbers @ numbers),
+    "norms": lambda: F.layer_norm(large.clone().requires_grad_(), (4000,)).sum().backward(),
+    "clipping": lambda: nn.utils.clip_grad_norm_([weight], 1.0),
+    "losses": lambda: F.mse_loss(large.clone().requires_grad_(), large).backward(),
+}
+for name, call in CALLS.items():
+    for _ in range(3): call()
+    time.sleep(0.02)    # the helpers of the thread pool go to sleep
+    began = time.process_time()
+    time.sleep(0.15)
+    print(name, round(1000 * (time.process_time() - began), 1), sep=":")
+"""
+
+
+@pytest.mark.skipif(products.LIBRARY is None or thread_pool.cores() < 2, reason="needs OpenBLAS and two cores")
+def test_no_thread_of_the_matrix_library_waits_on_a_core_that_helpers_need():
+    two = dict(os.environ, OMP_NUM_THREADS="2", OPENBLAS_NUM_THREADS="2")
+    ran = subprocess.run([sys.executable, "-c", BURNS], env=two, capture_output=True, text=True, check=True)
+    burnt = dict(line.split(":") for line in ran.stdout.splitlines())
+    assert len(burnt) == 7 and {name: ms for name, ms in burnt.items() if float(ms) > 5} == {}, "milliseconds of processor time after a call"

@@ -394,3 +394,11 @@ def test_numbers_of_several_dtypes_and_of_none(line):
             found.append((type(error).__name__, str(error)[:60]))
     assert found[0][:2] == found[1][:2]
     if len(found[0]) == 3: np.testing.assert_allclose(found[1][2], found[0][2], rtol=1e-6)
+
+
+def test_a_refused_dimension_spoils_no_later_call():
+    x = ours.ones(2, 3, 5, 4)
+    for wrong, right, shape in (((3.0, 1), (3, 1), (2, 5)), ((0.0, 2.0), (0, 2), (3, 4))):
+        for _ in range(2):
+            with pytest.raises(TypeError): x.sum(wrong)
+            assert tuple(x.sum(right).shape) == shape

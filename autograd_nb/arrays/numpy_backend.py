@@ -284,8 +284,8 @@ def add_up(x, axis, keepdims=False):
         return np.add.reduce(x, axis=axis, keepdims=keepdims)
     ones = _ones.get((n, x.dtype))
     if ones is None: ones = _ones[n, x.dtype] = np.ones(n, x.dtype)
-    if inner == 1: out = x.reshape(-1, n).dot(ones)
-    elif n * inner == size: out = ones.dot(x.reshape(n, inner))
+    if inner == 1: out = xp.matmul(x.reshape(-1, n), ones)
+    elif n * inner == size: out = xp.matmul(x.reshape(n, inner).T, ones)
     else: out = np.matmul(ones[None], x.reshape(-1, n, inner))
     return out.reshape(shape[:first] + (1,) * (len(axis) if keepdims else 0) + shape[last:])
 
@@ -301,7 +301,7 @@ def add_up_all(x):
     ones = _ones[STRETCH, x.dtype]
     whole = x.size - x.size % STRETCH
     return np.asarray(
-        np.add.reduce(x[:whole].reshape(-1, STRETCH).dot(ones)) + np.add.reduce(x[whole:])
+        np.add.reduce(xp.matmul(x[:whole].reshape(-1, STRETCH), ones)) + np.add.reduce(x[whole:])
     )
 
 # %% ../../nbs/arrays/02_numpy.ipynb #8b76d6a4

@@ -449,14 +449,14 @@ class _Blocks:
     def _blocks(self, n, dtype, mean, std):
         if dtype == F8: draw, normal = self.doubles, _normal_wide
         else: draw, normal = self.words, KERNELS.normal_numbers
-        bits, whole = draw(n if dtype in (F4, F8) else n // 16 * 16), n // 16 * 16
-        if whole == n:
-            out = normal(bits, mean, std)
-        else:
-            out = np.concatenate(
-                [normal(bits[:whole], mean, std)[: n - 16], normal(draw(16), mean, std)]
-            )  # the last sixteen are drawn afresh, overlapping the block before
-        return out.astype(dtype, copy=False)
+        whole = n // 16 * 16
+        if whole == n: return normal(draw(n), mean, std).astype(dtype, copy=False)
+        # the last sixteen are drawn afresh, overlapping the block before
+        first = n if dtype in (F4, F8) else whole
+        bits = draw(first + 16)
+        bits[whole : whole + 16] = bits[first:]
+        out = normal(bits[: whole + 16], mean, std)
+        return np.concatenate([out[: n - 16], out[whole:]]).astype(dtype, copy=False)
 
 # %% ../../nbs/arrays/03_random.ipynb #ab1d9dfb
 class _Others:

@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['PATIENCE', 'SMALL', 'MANY', 'FEW', 'FEWER', 'ROWS', 'F32', 'LONG', 'SHORT', 'SINGLE', 'FAST_KERNELS', 'EXAMPLES',
-           'WARMED', 'TAIL', 'APART', 'fits', 'worth_loading', 'flat', 'in_rows', 'plain', 'vectors_of', 'definition',
-           'in_any_layout', 'fast_kernel', 'example', 'value', 'rule', 'examples', 'normal_arrays', 'integers',
-           'warmed', 'warm_up', 'places_of', 'warm_places']
+           'WARMED', 'TAIL', 'APART', 'fits', 'worth_loading', 'fits_or_same', 'flat', 'in_rows', 'plain', 'vectors_of',
+           'definition', 'in_any_layout', 'fast_kernel', 'example', 'value', 'rule', 'examples', 'normal_arrays',
+           'integers', 'warmed', 'warm_up', 'places_of', 'warm_places']
 
 # %% ../../nbs/ops/16_compiled.ipynb #800b89f6
 import ctypes
@@ -23,8 +23,8 @@ from autograd_nb.ops import (  # noqa: F401
 from .thread_pool import AVAILABLE, loaded, loops, thread_pool
 
 # %% ../../nbs/ops/16_compiled.ipynb #daee647c
-# small draws of random numbers after which the loops are worth being loaded for their own sake:
-# they give the same bits
+# small draws of random numbers, and calls of other loops that give the same bits as array code,
+# after which the loops are worth being loaded for their own sake
 PATIENCE = 200
 SMALL = 4096  # numbers: below this, calling a compiled loop costs more than it saves
 MANY = 16384  # the same for operations of two or three passes
@@ -49,10 +49,16 @@ def fits(*arrays, least=SMALL):
     return True
 
 def worth_loading():
-    """Whether the loops are there, or so many small draws have been made that they are worth being
+    """Whether the loops are there, or so many small calls have been made that they are worth being
     loaded.
     """
     return loaded() or next(_asked) >= PATIENCE
+
+def fits_or_same(*arrays, least=SMALL):
+    """`fits` for a loop that gives the bits of the array code: it serves fewer numbers than
+    `least`, too, where the loops are there or worth being loaded.
+    """
+    return fits(*arrays, least=1) and (arrays[0].size >= least or worth_loading())
 
 def flat(a): return a if a.ndim == 1 else a.reshape(-1)
 

@@ -441,7 +441,7 @@ def _picked_batch(op, values, batched, statics):
     x = all_batched(op, values, batched)[0]
     return op(
         unsqueeze(x, dim=1),
-        xp.zeros((x.shape[0], 1), np.int64),
+        xp.zeros((x.shape[0],), np.int64),
         **{**statics, 'dim': 1, 'keepdim': False},
     )
 
@@ -452,23 +452,24 @@ def _picked_batch(op, values, batched, statics):
     keep=('index',),
     node=lambda dim, keepdim, node: node,
     samples=[
-        (N(3, 4), Fixed([[0], [3], [2]]), dict(dim=1, keepdim=k, node='MaxBackward0'))
-        for k in (True, False)
-    ]
-    + [(N(), Fixed(0), dict(dim=0, keepdim=True, node='SortBackward0'))],
+        (N(3, 4), Fixed([[0], [3], [2]]), dict(dim=1, keepdim=True, node='SortBackward0')),
+        (N(3, 4), Fixed([0, 3, 2]), dict(dim=1, keepdim=False, node='MaxBackward0')),
+        (N(), Fixed(0), dict(dim=0, keepdim=True, node='SortBackward0')),
+    ],
 )
 def picked(x, index, *, dim, keepdim, node):
     """`gather` on behalf of an operation that found the places itself (max, sort, topk); `node` is
-    the name of its node. Without `keepdim`, a dimension with one place is dropped.
+    the name of its node. Without `keepdim`, there is one place along `dim`, and neither the index
+    nor the result has that dimension.
     """
     if not x.ndim: return x.copy()
-    out = taken(x, index, dim)
-    return out if keepdim else out.squeeze(dim)
+    if keepdim: return taken(x, index, dim)
+    return taken(x, index.reshape(*x.shape[:dim], 1, *x.shape[dim + 1 :]), dim).squeeze(dim)
 
 def place_back(g, index, shape, dim, keepdim):
     "Zeros of `shape` with `g` added where it was picked."
     if not len(shape): return g
-    g = g if keepdim else unsqueeze(g, dim=dim)
+    if not keepdim: g, index = unsqueeze(g, dim=dim), unsqueeze(index, dim=dim)
     return scatter_add_zeros(g, index, shape=tuple(shape), dim=dim)
 
 picked.vjp(

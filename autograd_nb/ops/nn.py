@@ -9,6 +9,7 @@ __all__ = ['softmax', 'log_softmax', 'row_factors', 'weights_of', 'nll_loss', 'n
 import numpy as np
 from ..arrays.numpy_backend import xp
 from ..graph.op import Fixed, N, linear, op, symmetric
+from .indexing import all_below
 from .pointwise import exp
 from .reduce import added, along, count_of, per_example, sum
 from .shape import all_batched, expand, pointwise, reshape
@@ -62,8 +63,7 @@ def row_factors(target, classes, weight, ignore_index, reduction, dtype):
         and xp.on_host
         and target.size
         and not 0 <= ignore_index < classes
-        and target.min() >= 0
-        and target.max() < classes
+        and all_below(target, classes)
     ):
         return dtype.type(1 / target.size if reduction == 'mean' else 1), target
     keep = target != ignore_index
@@ -165,10 +165,10 @@ def nll_spread(g, target, *, shape, weight=None, ignore_index=-100, reduction='m
     "The transpose of `nll_loss`: minus `g` times each row's factor, at the target's place."
     factor, safe = row_factors(target, shape[1], weight, ignore_index, reduction, g.dtype)
     out = xp.zeros(shape, g.dtype)
-    # zero too where no target counts
-    out[xp.arange(shape[0]), safe] = np.where(
-        target == ignore_index, g.dtype.type(0), -(g * factor)
-    )
+    share = -(g * factor)
+    if safe is not target:  # zero too where no target counts
+        share = np.where(target == ignore_index, g.dtype.type(0), share)
+    out[xp.arange(shape[0]), safe] = share
     return out
 
 nll_spread.vjp(

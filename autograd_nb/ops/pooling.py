@@ -18,7 +18,7 @@ from ..arrays.cupy_backend import Device, elementwise, fused, same_plain
 from ..layers.device import FUSED
 from ..arrays.numpy_backend import channels_last, channels_last_of_images, xp
 from ..graph.op import Fixed, N, linear, op
-from .convolution import apart, merged, seen_by, seen_by_each
+from .convolution import apart, merged, seen_by_each
 from .indexing import basic_index
 from autograd_nb.ops.pointwise import (
     abs, as_numbers, clamp, floor, fmod, round, to, where, zeros_for
@@ -27,7 +27,6 @@ from .reduce import sum
 from .shape import all_batched, expand, stack, unsqueeze
 
 # %% ../../nbs/ops/12_pooling.ipynb #1576a28c
-@functools.lru_cache(512)
 @functools.lru_cache(1024)
 def pool_sizes(sizes, window, stride, padding, dilation, ceil_mode):
     "How many windows fit along each dimension."
@@ -364,8 +363,8 @@ def avg_pool(x, *, window, stride, padding, ceil_mode, include, divisor):
     outs = pool_sizes(sizes, window, stride, padding, ones, ceil_mode)
     x = bordered(x, outs, window, stride, padding, ones, 0)
     total = None
-    for entry in product(*map(range, window)):
-        seen = x[seen_by(entry, outs, stride, ones)]
+    for place in seen_by_each(window, outs, stride, ones):
+        seen = x[place]
         if total is None: total = seen.copy()
         else: total += seen
     count = pool_counts(sizes, outs, window, stride, padding, include, divisor)
@@ -402,8 +401,7 @@ def avg_pool_spread(x, *, size, window, stride, padding, ceil_mode, include, div
         ),
         x.dtype,
     )
-    for entry in product(*map(range, window)):
-        out[seen_by(entry, outs, stride, ones)] += share
+    for place in seen_by_each(window, outs, stride, ones): out[place] += share
     return out[(..., *(slice(p, p + n) for p, n in zip(padding, size)))]
 
 avg_pool.vjp(

@@ -224,7 +224,7 @@ def step_of(name, like):
 
 # %% ../../nbs/ops/15_recurrent.ipynb #c9e52538
 def _products(x, w, b, shape):
-    a = x.reshape(-1, x.shape[-1]) @ w.T
+    a = xp.matmul(x.reshape(-1, x.shape[-1]), w.T)
     if b is not None: a += b
     return a.reshape(*x.shape[:2], -1)
 
@@ -255,7 +255,7 @@ def lstm_layer(x, h, c, w_ih, w_hh, b, reverse):
     all_c[steps[0][1]] = c
     r, across, step = np.empty_like(a[0]), _turned(w_hh, len(x)), KERNELS.step_of('lstm_step', a)
     for k, old, new in steps:
-        step(a[k], np.matmul(all_h[old], across, out=r), all_c[old], all_c[new], t[k], all_h[new])
+        step(a[k], xp.matmul(all_h[old], across, out=r), all_c[old], all_c[new], t[k], all_h[new])
     return all_h, all_c, a, t
 
 # %% ../../nbs/ops/15_recurrent.ipynb #02337b72
@@ -271,7 +271,7 @@ def lstm_layer_back(g, g_h, g_c, all_c, a, t, w_hh, reverse):
     )
     for k in steps:
         step(none if g is None else g[k], m, dc, a[k], all_c[k + reverse], t[k], out[k])
-        np.matmul(out[k], w_hh, out=m)
+        xp.matmul(out[k], w_hh, out=m)
     return out, m, dc
 
 def gru_layer(x, h, w_ih, w_hh, b_ih, b_hh, reverse):
@@ -288,7 +288,7 @@ def gru_layer(x, h, w_ih, w_hh, b_ih, b_hh, reverse):
     )
     b_hh = np.zeros_like(a[0, 0]) if b_hh is None else np.ascontiguousarray(b_hh)
     for k, old, new in steps:
-        step(a[k], np.matmul(all_h[old], across, out=r), b_hh, all_h[old], kept[k], all_h[new])
+        step(a[k], xp.matmul(all_h[old], across, out=r), b_hh, all_h[old], kept[k], all_h[new])
     return all_h, a, kept
 
 def gru_layer_back(g, g_h, all_h, a, kept, w_hh, reverse):
@@ -301,7 +301,7 @@ def gru_layer_back(g, g_h, all_h, a, kept, w_hh, reverse):
     )
     for k in steps:
         step(none if g is None else g[k], d, m, a[k], kept[k], all_h[k + reverse], dx[k], dr[k])
-        np.matmul(dr[k], w_hh, out=m)
+        xp.matmul(dr[k], w_hh, out=m)
     return dx, dr, d + m
 
 # %% ../../nbs/ops/15_recurrent.ipynb #951d0285
@@ -339,10 +339,10 @@ def to_inputs(needed, x, firsts, w_ih, before, dx, dr):
     flat = dx.reshape(-1, dx.shape[-1])
     flat_r = flat if dr is dx else dr.reshape(flat.shape)
     to_x, *to_firsts, to_w_ih, to_w_hh, to_b_ih, to_b_hh = needed
-    if to_x: yield (flat @ w_ih).reshape(x.shape)
+    if to_x: yield xp.matmul(flat, w_ih).reshape(x.shape)
     yield from [first for first, want in zip(firsts, to_firsts) if want]
-    if to_w_ih: yield flat.T @ x.reshape(len(flat), -1)
-    if to_w_hh: yield flat_r.T @ before.reshape(len(flat), -1)
+    if to_w_ih: yield xp.matmul(flat.T, x.reshape(len(flat), -1))
+    if to_w_hh: yield xp.matmul(flat_r.T, before.reshape(len(flat), -1))
     if to_b_ih: yield flat.sum(0)
     if to_b_hh: yield flat_r.sum(0)
 

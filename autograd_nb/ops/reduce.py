@@ -12,6 +12,8 @@ __all__ = ['F16', 'F32', 'dims_of', 'restore', 'spread', 'shared', 'count_of', '
 
 # %% ../../nbs/ops/03_reduce.ipynb #d29aaacd
 import functools
+from operator import index
+
 import numpy as np
 from ..arrays.numpy_backend import in_rows, row_major, xp
 from ..graph.errors import dim_error
@@ -26,7 +28,11 @@ def dims_of(dim, ndim):
     """
     if dim.__class__ is int and -ndim <= dim < ndim: return (dim % ndim,)
     if dim is None or dim == (): return tuple(range(ndim))
-    dims = dim if isinstance(dim, tuple) else (dim,)
+    # whole numbers alone: what is kept for 1 would be found for 1.0, too
+    return _several_dims(tuple(map(index, dim if isinstance(dim, tuple) else (dim,))), ndim)
+
+@functools.lru_cache(512)
+def _several_dims(dims, ndim):
     n = max(ndim, 1)
     out = []
     for d in dims:

@@ -38,6 +38,7 @@ SAVED_NAMES.update(
     SortBackward0=PICK,
     TopkBackward0=PICK,
     MedianBackward1=PICK,
+    NanmedianBackward1=PICK,
     ModeBackward0=PICK,
     KthvalueBackward0=PICK,
     CummaxBackward0=PICK,

@@ -30,13 +30,9 @@ def kthvalue(input, k, dim=-1, keepdim=False, *, out=None):
     if not input._array.ndim:
         return _pair('kthvalue')(*F.only(input, 'KthvalueBackward0'))
     index = _op['clone'](narrow(F.argsort(input.detach(), d), d, k - 1, 1), order='C')
-    return into(
-        out,
-        _pair('kthvalue')(
-            _op['picked'](input, index, dim=d, keepdim=keepdim, node='KthvalueBackward0'),
-            index if keepdim else squeeze(index, d),
-        ),
-    )
+    if not keepdim: index = squeeze(index, d)
+    values = _op['picked'](input, index, dim=d, keepdim=keepdim, node='KthvalueBackward0')
+    return into(out, _pair('kthvalue')(values, index))
 
 @forms('function method', numpy_names=True)
 def mode(input, dim=-1, keepdim=False, *, out=None):
@@ -45,13 +41,9 @@ def mode(input, dim=-1, keepdim=False, *, out=None):
     if not input._array.ndim:
         return F.return_mode(*F.only(input, 'ModeBackward0'))
     index = _op['place_of_mode'](input, dim=d)
-    return into(
-        out,
-        F.return_mode(
-            _op['picked'](input, index, dim=d, keepdim=keepdim, node='ModeBackward0'),
-            index if keepdim else squeeze(index, d),
-        ),
-    )
+    if not keepdim: index = squeeze(index, d)
+    values = _op['picked'](input, index, dim=d, keepdim=keepdim, node='ModeBackward0')
+    return into(out, F.return_mode(values, index))
 
 @forms('function method')
 def msort(input, *, out=None):

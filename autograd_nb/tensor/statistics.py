@@ -78,13 +78,9 @@ def nanmedian(input, dim=None, keepdim=False, *, out=None):
         raise IndexError(f'median(): Expected reduction dim {d} to have non-zero size.')
     count = F.sum(input == input, d, keepdim=True)
     index = gather(F.argsort(input.detach(), d), d, F.clamp(count - 1, 0) // 2)
-    return into(
-        out,
-        _pair('nanmedian')(
-            _op['picked'](input, index, dim=d, keepdim=keepdim, node='NanmedianBackward1'),
-            index if keepdim else squeeze(index, d),
-        ),
-    )
+    if not keepdim: index = squeeze(index, d)
+    values = _op['picked'](input, index, dim=d, keepdim=keepdim, node='NanmedianBackward1')
+    return into(out, _pair('nanmedian')(values, index))
 
 # %% ../../nbs/tensor/functions/09_statistics.ipynb #7b17b408
 def _parts_of(q, input, name):

@@ -13,7 +13,9 @@ import functools
 import math
 from itertools import product
 import numpy as np
-from ..compiled import FEW, FEWER, definition, example, fast_kernel, fits, rule, value
+from autograd_nb.ops.compiled import (
+    FEW, FEWER, definition, example, fast_kernel, fits, fits_or_same, rule, value
+)
 from ..thread_pool import loops, thread_pool
 from ..pooling import pool_counts, pool_sizes
 
@@ -24,7 +26,7 @@ def in_planes(x): return x.reshape(-1, *x.shape[-2:])
 
 @fast_kernel('max_pool', any_layout=True)
 def max_pool(x, *, window, stride, padding, dilation, ceil_mode):
-    if not (len(window) == 2 and dilation == (1, 1) and fits(x, least=FEW)):
+    if not (len(window) == 2 and dilation == (1, 1) and fits_or_same(x, least=FEW)):
         return pool_plain(
             x, window=window, stride=stride, padding=padding, dilation=dilation, ceil_mode=ceil_mode
         )
@@ -40,7 +42,10 @@ def max_pool(x, *, window, stride, padding, dilation, ceil_mode):
 @fast_kernel('scatter_planes', any_layout=True)
 def scatter_planes(x, index, *, size, unique=True):
     lead = x.shape[: x.ndim - len(size)]
-    if not fits(x, least=FEW) or not lead: return scatter_plain(x, index, size=size, unique=unique)
+    # without repeats, no order of sums can matter
+    fitting = fits_or_same if unique else fits
+    if not fitting(x, least=FEW) or not lead:
+        return scatter_plain(x, index, size=size, unique=unique)
     out, planes = np.empty((*lead, *size), np.float32), math.prod(lead)
     thread_pool.run(
         loops().scatter, planes, 2 * out.size, x.reshape(planes, -1),

@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['LIBRARY', 'GEMM', 'ALONE', 'SHARING', 'NO_BIAS', 'LITTLE', 'linear_plain', 'bmm_plain', 'threads_of_library',
            'in_order', 'readable', 'shared', 'shared_stack', 'some_matrices', 'warm_products', 'matmul',
-           'library_threads', 'alone', 'small_product', 'large_product', 'products_of_stacks', 'linear', 'bmm',
-           'products']
+           'library_threads', 'alone', 'small_product', 'some_rows', 'product_with_vector', 'large_product',
+           'products_of_stacks', 'linear', 'bmm', 'products']
 
 # %% ../../../nbs/ops/kernels/08_products.ipynb #9ce89145
 import ctypes
@@ -94,7 +94,7 @@ def matmul(x, y, out=None, bias=None):
     products, and stacks of products, are shared among threads.
     """
     if x.__class__ is np.ndarray and x.ndim == 2 and (y.ndim == 1 or y.ndim == 2):
-        size = x.size * y.shape[1] if y.ndim == 2 else 0
+        size = x.size * y.shape[1] if y.ndim == 2 else x.size
         if size < ALONE:
             # the same numbers as from matmul, and half the calling costs
             out = x.dot(y) if out is None else np.matmul(x, y, out)
@@ -102,6 +102,7 @@ def matmul(x, y, out=None, bias=None):
         threads = library_threads()
         if threads > 1:
             if size < SHARING: return alone(threads, small_product, x, y, out, bias)
+            if y.ndim == 1: return alone(threads, product_with_vector, x, y, out, bias)
             if (
                 GEMM and AVAILABLE and x.dtype is F32 and y.dtype is F32 and x.shape[1] == len(y)
                 and (bias is None or fits(bias, least=1))
@@ -127,6 +128,15 @@ def alone(threads, product, x, y, out, bias):
 # %% ../../../nbs/ops/kernels/08_products.ipynb #57859838
 def small_product(x, y, out, bias):
     out = np.matmul(x, y, out)
+    return out if bias is None else np.add(out, bias, out)
+
+def some_rows(lo, hi, x, y, out): np.matmul(x[lo:hi], y, out[lo:hi])
+
+def product_with_vector(x, y, out, bias):
+    if out is not None or x.dtype is not y.dtype or x.shape[1] != len(y):
+        return small_product(x, y, out, bias)
+    out = np.empty(len(x), x.dtype)
+    thread_pool.run(some_rows, len(x), x.size, x, y, out, each=16)
     return out if bias is None else np.add(out, bias, out)
 
 def large_product(x, y, out, bias):

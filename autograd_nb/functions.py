@@ -42,7 +42,6 @@ from autograd_nb.arrays.numpy_backend import (
     address, constant, is_array, spread, storage_of
 )
 from autograd_nb.graph.errors import (
-    OVERLOADED, combination_error,
     broadcast_error, count_error, dim_error, dtypes_error, expand_error, inference_write_error,
     join_error, kind_error, overlap_error, own_copy, range_error, row_error, view_size_error
 )
@@ -125,8 +124,6 @@ def need_tensor(value, function, name='input', position=1):
 def need_first(value, other, function):
     "`need_tensor` for a function that takes a number as first operand, beside a tensor."
     if isinstance(other, TensorBase) and isinstance(value, (int, float, complex)): return
-    if function in OVERLOADED and not isinstance(value, TensorBase):
-        raise combination_error(function, (value, other))
     need_tensor(value, function)
 
 def refuse_kinds(x, kinds, words, remedy=''):

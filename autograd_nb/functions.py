@@ -42,7 +42,8 @@ from autograd_nb.arrays.numpy_backend import (
     address, constant, is_array, spread, storage_of
 )
 from autograd_nb.graph.errors import (
-    broadcast_error, count_error, dim_error, dtypes_error, expand_error, inference_write_error,
+    broadcast_error, combination_error, count_error, dim_error, dtypes_error, expand_error,
+    inference_write_error,
     join_error, kind_error, overlap_error, own_copy, range_error, row_error, view_size_error
 )
 from .transforms.levels import KINDS, WRAPPERS, BatchedArray, dynamic_error, looped
@@ -500,13 +501,14 @@ def _common(*values):
 def floor_divide(input, other, *, out=None):
     "The quotient rounded down."
     need_first(input, other, 'floor_divide')
-    made = _op['floor_divide'](input, other)
+    op = REGISTRY['floor_divide']
+    made = (op.direct if isinstance(input, TensorBase) else op.call)(input, other)
     return into(out, underivable(made, 'aten::floor_divide', input, other))
 
 @forms('function')
 def rsub(input, other, *, alpha=1):
     "`other - alpha * input`."
-    need_tensor(input, 'rsub')
+    if not isinstance(input, TensorBase): raise combination_error('rsub', (input, other))
     return _op['rsub'](_scaled(input, alpha), other)
 
 def rdiv(input, other):
@@ -526,7 +528,7 @@ def pow(input, exponent, *, out=None):
         if isinstance(input, TensorBase):
             return into(out, _op['pow_tensor'](input, exponent))
         return into(out, _op['rpow'](cast(exponent, _common(exponent, input)), base=input))
-    need_tensor(input, 'pow')
+    if not isinstance(input, TensorBase): raise combination_error('pow', (input, exponent))
     if isinstance(exponent, np.generic): exponent = exponent.item()
     if is_array(exponent):
         return into(out, _op['pow_tensor'](input, tensor_like(exponent)))

@@ -613,17 +613,6 @@ def call_forward(cls, ctx, args, kwargs):
         LOCAL.modes.record(before)
 
 # %% ../../nbs/autograd/02_function.ipynb #3b495d86
-def _wired(ctx, args, nr, o, was_input, written, recording):
-    "What stands for the tensor `o`, which is output `nr`, with its place in the graph."
-    differentiable, several = ctx.produced[nr][2], len(ctx.produced) > 1
-    rewritten = written and differentiable
-    if was_input and not rewritten: o = _input_returned(ctx, o, written, differentiable, recording)
-    if not recording: return o
-    edge = (OutputEdge(ctx, nr) if several else ctx) if differentiable else None
-    if rewritten: _new_history(ctx, args, o, edge)
-    else: o._node = edge
-    return o
-
 def wire(ctx, args, output):
     """Make the outputs of `forward` results of the node `ctx`, if one is wanted, and save what is
     to be saved. Returns them as `apply` does.
@@ -638,12 +627,19 @@ def wire(ctx, args, output):
     _produce(ctx, outputs, fixed, recording)
     view_kind, finished, numbers = _view_kind(ctx, args, outputs), [], {}
     for nr, (given, (_, dtype, differentiable)) in enumerate(zip(outputs, ctx.produced)):
+        if dtype is None:
+            finished.append(given)
+            continue
         o, written = given, id(given) in dirty
-        if dtype is not None:
-            o = _wired(ctx, args, nr, given, id(given) in inputs, written, recording)
+        if id(given) in inputs and not (written and differentiable):
+            o = _input_returned(ctx, given, written, differentiable, recording)
+        if recording:
             numbers[id(given)] = nr
-            if o._base is not None and not written and (differentiable or not recording):
-                o._meta.view = view_kind
+            edge = (OutputEdge(ctx, nr) if len(outputs) > 1 else ctx) if differentiable else None
+            if written and differentiable: _new_history(ctx, args, o, edge)
+            else: o._node = edge
+        if o._base is not None and not written and (differentiable or not recording):
+            o._meta.view = view_kind
         finished.append(o)
     if recording: _keep(ctx, inputs, dirty, numbers)
     ctx.phase = 'done' if recording else 'constant'

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['outer_product', 'product', 'sums_of_products', 'dot', 'mv', 'mm', 'bmm', 'rows', 'stacked', 'differentiated',
-           'unrecorded', 'folded', 'product_with_vector', 'flattened_product', 'matmul', 'addmm', 'linear']
+           'unrecorded', 'folded', 'flattened_product', 'matmul', 'addmm', 'linear']
 
 # %% ../../nbs/ops/04_linalg.ipynb #752db0dd
 import math
@@ -129,17 +129,10 @@ def folded(x, y):
     return out if array.flags.c_contiguous else clone(out, order='C')
 
 # %% ../../nbs/ops/04_linalg.ipynb #a9134b7a
-def product_with_vector(x, y):
-    "The product of a vector with a vector or a matrix, or of a matrix with a vector."
-    if len(x.shape) == 2: return mv(x, y)
-    if len(y.shape) == 1: return dot(x, y)
-    return rename(squeeze(mm(unsqueeze(x, dim=0), y), dim=0), 'SqueezeBackward4')
-
-def flattened_product(x, y):
-    """The product of a stack of matrices with a single vector or matrix, as that of one tall
-    matrix; None if it is a product of two stacks.
+def flattened_product(x, y, a, b):
+    """The product of a stack of matrices with a single vector or matrix, of shapes `a` and `b`, as
+    that of one tall matrix; None if it is a product of two stacks.
     """
-    a, b = x.shape, y.shape
     n, m = len(a), len(b)
     if m == 1: return unsafe_view(mv(rows(x), y), shape=tuple(a[:-1]))
     if n == 1: return unsafe_view(mv(rows(mT(y)), x), shape=(*b[:-2], b[-1]))
@@ -147,7 +140,7 @@ def flattened_product(x, y):
     if n == 2 and differentiated(x): return folded(x, y)
     if n == m == 3:  # a stack of one is as a matrix: its gradient would be a stack to be summed
         if a[0] == 1 and differentiated(x): return folded(squeeze(x, dim=0), y)
-        if b[0] == 1 and differentiated(y): return flattened_product(x, squeeze(y, dim=0))
+        if b[0] == 1 and differentiated(y): return flattened_product(x, squeeze(y, dim=0), a, b[1:])
     return None
 
 def matmul(x, y):
@@ -158,14 +151,17 @@ def matmul(x, y):
     n, m = len(a), len(b)
     if n == 2 and m == 2: return mm(x, y)
     if not n or not m: raise matmul_error(tuple(a), tuple(b))
-    if n < 3 and m < 3: return product_with_vector(x, y)
+    if n < 3 and m < 3:
+        if n == 2: return mv(x, y)
+        if m == 1: return dot(x, y)
+        return rename(squeeze(mm(unsqueeze(x, dim=0), y), dim=0), 'SqueezeBackward4')
     arrays = unrecorded((x, y))
     if arrays is not None: return tensor_like(matmul(*arrays))
     lead = tuple(a[:-2])
     if n != m or lead != tuple(b[:-2]) or a[-1] != b[-2]:
         wrong = matmul_error(tuple(a), tuple(b))
         if wrong is not None: raise wrong
-        out = flattened_product(x, y)
+        out = flattened_product(x, y, a, b)
         if out is not None: return out
         lead = np.broadcast_shapes(lead, tuple(b[:-2]))
     out = bmm(stacked(x, lead), stacked(y, lead))

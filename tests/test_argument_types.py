@@ -504,5 +504,5 @@ def test_errors_say_of_an_operation_what_pytorchs_do(call):
     found = []
     for library in (torch, ours):
         with pytest.raises(Exception) as raised: eval(call, {"torch": library, "x": library.ones(2)})
-        found.append((raised.type.__mro__[-4 if raised.type.__mro__[-3] is Exception else 0].__name__, str(raised.value).splitlines()[0]))
-    assert found[0][1] == found[1][1] or found[1][1].startswith(found[0][1].rstrip(".")), found
+        found.append(str(raised.value).splitlines()[0])
+    assert found[1].startswith(found[0].rstrip(".")), found

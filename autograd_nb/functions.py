@@ -43,8 +43,8 @@ from autograd_nb.arrays.numpy_backend import (
     address, constant, is_array, spread, storage_of
 )
 from autograd_nb.graph.errors import (
-    OVERLOADED, combination_error,
-    broadcast_error, count_error, dim_error, dtypes_error, expand_error, inference_write_error,
+    broadcast_error, combination_error, count_error, dim_error, dtypes_error, expand_error,
+    inference_write_error,
     join_error, kind_error, overlap_error, own_copy, range_error, row_error, view_size_error
 )
 from .transforms.levels import KINDS, WRAPPERS, BatchedArray, dynamic_error, looped
@@ -127,8 +127,6 @@ def need_tensor(value, function, name='input', position=1):
 def need_first(value, other, function):
     "`need_tensor` for a function that takes a number as first operand, beside a tensor."
     if isinstance(other, TensorBase) and isinstance(value, (int, float, complex)): return
-    if function in OVERLOADED and not isinstance(value, TensorBase):
-        raise combination_error(function, (value, other))
     need_tensor(value, function)
 
 def refuse_kinds(x, kinds, words, remedy=''):
@@ -506,13 +504,14 @@ def _common(*values):
 def floor_divide(input, other, *, out=None):
     "The quotient rounded down."
     need_first(input, other, 'floor_divide')
-    made = _op['floor_divide'](input, other)
+    op = REGISTRY['floor_divide']
+    made = (op.direct if isinstance(input, TensorBase) else op.call)(input, other)
     return into(out, underivable(made, 'aten::floor_divide', input, other))
 
 @forms('function')
 def rsub(input, other, *, alpha=1):
     "`other - alpha * input`."
-    need_tensor(input, 'rsub')
+    if not isinstance(input, TensorBase): raise combination_error('rsub', (input, other))
     return _op['rsub'](_scaled(input, alpha), other)
 
 def rdiv(input, other):
@@ -532,7 +531,7 @@ def pow(input, exponent, *, out=None):
         if isinstance(input, TensorBase):
             return into(out, _op['pow_tensor'](input, exponent))
         return into(out, _op['rpow'](cast(exponent, _common(exponent, input)), base=input))
-    need_tensor(input, 'pow')
+    if not isinstance(input, TensorBase): raise combination_error('pow', (input, exponent))
     if isinstance(exponent, np.generic): exponent = exponent.item()
     if is_array(exponent):
         return into(out, _op['pow_tensor'](input, tensor_like(exponent)))

@@ -23,7 +23,7 @@ from .forms import forms
 from autograd_nb.functions import (  # noqa: F401  (some only for users of torch.special)
     as_operand, cast, into, log_softmax, logsumexp, need_tensor, softmax
 )
-from .graph.errors import OVERLOADED, combination_error
+from .graph.errors import combination_error
 from .graph.node import TensorBase, tensor_like
 from .layers.names import rename
 from .graph.op import REGISTRY
@@ -109,20 +109,20 @@ scaled_modified_bessel_k0, scaled_modified_bessel_k1, spherical_bessel_j0 = map(
 )
 
 # %% ../nbs/tensor/06_special.ipynb #3950fc54
-def either(name, positions=('input', 'other')):
+def either(name):
     "A function of two operands, of which either may be a number."
-    op = REGISTRY[name].call
+    op = REGISTRY[name]
 
     def function(input, other, *, out=None):
         if not isinstance(input, TensorBase):
             if not isinstance(other, TensorBase):
-                public = name if name in OVERLOADED else f'special_{name}'
+                public = name if op.overloaded else f'special_{name}'
                 raise combination_error(public, (input, other))
             input = as_operand(input, other)
-        return into(out, op(input, other), name)
+        return into(out, op.call(input, other), name)
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = REGISTRY[name].__doc__
+    function.__doc__ = op.__doc__
     return function
 
 xlogy, xlog1py, zeta = either('xlogy'), either('xlog1py'), either('zeta')

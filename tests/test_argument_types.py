@@ -12,6 +12,7 @@ import pytest
 
 import autograd_nb as ours
 from autograd_nb import argument_types
+from autograd_nb.graph.op import REGISTRY
 
 pytestmark = pytest.mark.needs("torch")
 EXHAUSTIVE = os.environ.get("AUTOGRAD_NB_EXHAUSTIVE")
@@ -485,3 +486,23 @@ def test_numbers_stand_in_front_as_in_programs_of_old(call):
     assert said == told and (found == wanted if isinstance(wanted, str) else np.allclose(found, wanted, atol=1e-6)), (found, wanted)
     assert bool(told) != isinstance(wanted, str)
     assert attempt(ours)[1] == []  # of the first such call only
+
+
+def by_traits():
+    "Calls that go wrong, for each trait that says how an error words it."
+    for op in REGISTRY.values():
+        if op.symbol and op.name != "rsub": yield f"x {op.symbol} None"
+        if op.overloaded: yield f"torch.{op.name}(1, 2)"
+        if op.refusal and op.name in ("floor", "ceil", "trunc", "relu", "gelu"): yield f"torch.nn.functional.{op.name}(x > 0)" if op.name == "gelu" else f"torch.{op.name}(x > 0)"
+        if op.refusal and "shift" in op.name: yield f"torch.{op.name}(x > 0, x > 0)"
+
+
+@pytest.mark.parametrize("call", by_traits())
+def test_errors_say_of_an_operation_what_pytorchs_do(call):
+    import torch
+
+    found = []
+    for library in (torch, ours):
+        with pytest.raises(Exception) as raised: eval(call, {"torch": library, "x": library.ones(2)})
+        found.append(str(raised.value).splitlines()[0])
+    assert found[1].startswith(found[0].rstrip(".")), found

@@ -9,6 +9,10 @@ import test_ops_matrix as matrix
 import autograd_nb as torch
 import autograd_nb.nn.functional as F
 from autograd_nb import nn
+from autograd_nb.capturing.recording import Sign
+from autograd_nb.graph.node import SCOPES
+from autograd_nb.graph.op import REGISTRY
+from autograd_nb.layers.codegen import growing
 from autograd_nb.ops import compiled
 from autograd_nb.utils.capture import CaptureError, capture
 
@@ -221,3 +225,29 @@ def test_operations(case):
                 run(capture(step))
         else:
             compare(expected, run(capture(step)))
+
+
+def elementwise():
+    "Operations of one formula, with the numbers of their operands."
+    for name, op in REGISTRY.items():
+        if op.pointwise and not op.statics and op.rules: yield pytest.param(op, id=name)
+
+
+@pytest.mark.parametrize("op", elementwise())
+def test_an_operation_is_written_down_at_its_first_use_as_at_any_later_one(op):
+    "A rule is taken apart by running it on what stands for arrays. Whether an operation has been compiled by then changes nothing."
+    written = []
+
+    def write(function, operands, shape, dtype):
+        written.append((function, *operands))
+        return f"v{len(written)}"
+
+    scopes = len(SCOPES)
+    function = growing(op, direct=False)  # as rules call it
+    found = []
+    for _ in range(2):
+        written.clear()
+        out = function(*[Sign(write, name, (3,), np.dtype("f4")) for name in "ab"[:len(op.params)]])
+        found.append((type(out), out.name, list(written)))
+    del SCOPES[scopes:]
+    assert found[0] == found[1] and found[0][0] is Sign and written

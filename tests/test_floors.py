@@ -123,3 +123,15 @@ def test_arrays_know_no_operation_and_no_optimiser():
         listed = {id(n) for a in tree.body if isinstance(a, ast.Assign) and ast.unparse(a.targets[0]) == "__all__" for n in ast.walk(a)}
         named = {n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str) and id(n) not in listed}
         assert not named & theirs, (path.name, named & theirs)
+
+
+def test_the_graph_has_no_table_of_operations():
+    "What is known of single operations is said where they are, by their traits."
+    from autograd_nb.graph.op import REGISTRY
+
+    for path in (ROOT / PACKAGE / "graph").glob("*.py"):
+        for line in ast.parse(path.read_text(encoding="utf-8")).body:
+            if not isinstance(line, ast.Assign) or ast.unparse(line.targets[0]) in ("__all__", "_NO_DERIVATIVE"): continue  # the latter: names in a program's text
+            words = [w for n in ast.walk(line.value) if isinstance(n, ast.Constant) and isinstance(n.value, str) for w in n.value.split()]
+            words += [n.arg for n in ast.walk(line.value) if isinstance(n, ast.keyword)]
+            assert len({*words} & {*REGISTRY}) < 3, (path.name, ast.unparse(line)[:80])

@@ -24,7 +24,7 @@ from autograd_nb.graph.node import (
     Node as Node, OutputEdge, TensorBase, added_to, aligned, as_tensor, tensor_like
 )
 from ..layers.hooks import RemovableHandle
-from ..layers.names import arranged
+from ..layers.edges import arranged
 
 # %% ../../nbs/autograd/03_graph.ipynb #85ed97aa
 _all_ = ['Node', 'RemovableHandle']

@@ -13,7 +13,7 @@ import numpy as np
 from ..graph.modes import LOCAL
 from ..graph.node import AccumulateGrad, TensorBase
 from ..graph.pytree import tree_flatten
-from .backward import Tape
+from .backward import Tape, listening
 from .operations import closure_of
 from .program import CONSTANT, renamed
 
@@ -27,16 +27,9 @@ class Recording:
         leaves, self.spec_in = tree_flatten((args, kwargs))
         tensors = [v for v in leaves if isinstance(v, TensorBase)]
         tape = Tape(tensors)
-        modes = LOCAL.modes
-        before = modes.change(
-            computing=tape.compute,
-            tape=tape,
-            guard=tape.guard,
-            observers=(*modes.observers, tape.applied),
-            watchers=(*modes.watchers, tape.stepped),
-        )
+        before = listening(tape)
         try: self.result = step(*args, **kwargs)
-        finally: modes.change(**before)
+        finally: LOCAL.modes.change(**before)
         tape.check_writes()
         tape.finish()
         self.look_at_arguments(tape, tensors)

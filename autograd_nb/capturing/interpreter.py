@@ -28,6 +28,27 @@ def curved(op, x, y):
     if x < y: return y + math.log1p(math.exp(x - y))
     return x - y
 
+# %% ../../nbs/capture/06_interpreter.ipynb #94b2696c
+@njit(cache=True, error_model='numpy', nogil=True)
+def arithmetic(op, x, y):
+    "Functions that are one instruction of a processor."
+    if op == 0: return x + y
+    if op == 1: return x - y
+    if op == 2: return x * y
+    if op == 3: return x / y
+    if op == 4: return -x
+    return math.sqrt(x)
+
+@njit(cache=True, error_model='numpy', nogil=True)
+def holds(op, x, y):
+    "Whether two numbers compare as an instruction asks."
+    if op == 17: return x > y
+    if op == 18: return x >= y
+    if op == 19: return x < y
+    if op == 20: return x <= y
+    if op == 21: return x == y
+    return x != y
+
 # %% ../../nbs/capture/06_interpreter.ipynb #72db58b1
 @njit(cache=True, error_model='numpy', nogil=True)
 def run(code, buffer):
@@ -41,21 +62,11 @@ def run(code, buffer):
         for k in range(n):
             x = buffer[a]
             y = buffer[b]
-            if op == 0: r = x + y
-            elif op == 1: r = x - y
-            elif op == 2: r = x * y
-            elif op == 3: r = x / y
-            elif op == 4: r = -x
-            elif op == 5: r = math.sqrt(x)
+            if op < 6: r = arithmetic(op, x, y)
             elif op < 15: r = curved(op, np.float64(x), np.float64(y))
             elif op == 15: r = x if x >= y or x != x else y
             elif op == 16: r = x if x <= y or x != x else y
-            elif op == 17: r = one if x > y else nothing
-            elif op == 18: r = one if x >= y else nothing
-            elif op == 19: r = one if x < y else nothing
-            elif op == 20: r = one if x <= y else nothing
-            elif op == 21: r = one if x == y else nothing
-            elif op == 22: r = one if x != y else nothing
+            elif op < 23: r = one if holds(op, x, y) else nothing
             elif op == 23: r = abs(x)
             elif op == 24: r = y if x != nothing else buffer[c]
             else: r = x

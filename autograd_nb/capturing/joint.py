@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from ..arrays.numpy_backend import is_array, storage_of
-from .backward import Tape
+from .backward import Tape, listening
 from .capture import listing
 from .compiler import Compiler
 from .program import Line, renamed
@@ -62,13 +62,7 @@ class Run:
         tape = self.tape = CompilingTape(tensors)
         self.tensors, began, modes = tensors, next_sequence_number(), LOCAL.modes
         self.edges = []
-        before = modes.change(
-            computing=tape.compute,
-            tape=tape,
-            guard=tape.guard,
-            observers=(*modes.observers, tape.applied),
-            watchers=(*modes.watchers, tape.stepped),
-        )
+        before = listening(tape)
         same = modes.grad, modes.inference
         try:
             self.result = step(*args, **kwargs)

@@ -273,6 +273,18 @@ class _Binary(_ProbsOrLogits, Distribution):
     @lazy_property
     def logits(self): return probs_to_logits(self.probs, is_binary=True)
 
+class _Tries(_Binary):
+    "What distributions share that count among `total_count` tries, or failures."
+
+    parameters = {**_Binary.parameters, 'total_count': 0}
+
+    def __init__(self, total_count, probs=None, logits=None, validate_args=None):
+        _either(probs, logits)
+        name = 'probs' if probs is not None else 'logits'
+        self.total_count, value = broadcast_all(total_count, probs if probs is not None else logits)
+        self.total_count = self.total_count.type_as(value)
+        super().__init__(**{name: value}, validate_args=validate_args)
+
 # %% ../../nbs/distributions/03_families.ipynb #ff3d4c03
 class Bernoulli(_Binary, ExponentialFamily):
     "1 with probability `probs` (or `sigmoid(logits)`), otherwise 0."

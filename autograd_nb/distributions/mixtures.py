@@ -13,7 +13,7 @@ from ..arrays.topics import take_topics
 from ..creation import arange, full_like, rand, zeros_like
 from . import constraints
 from .distribution import Distribution, broadcast_all, clamp_probs
-from .families import Categorical, Cauchy, _Binary
+from .families import Categorical, Cauchy, _Binary, _Tries
 from autograd_nb.distributions.transforms import (
     AbsTransform, ExpTransform, SigmoidTransform, TransformedDistribution, _without_init
 )
@@ -256,21 +256,13 @@ class RelaxedOneHotCategorical(_Relaxed):
         )
 
 # %% ../../nbs/distributions/07_mixtures.ipynb #614c2929
-class Binomial(_Binary):
+class Binomial(_Tries):
     "How many of `total_count` tries succeed, each with probability `probs`."
 
-    arg_constraints, parameters = (
-        {'total_count': constraints.nonnegative_integer, **_Binary.arg_constraints},
-        {**_Binary.parameters, 'total_count': 0},
-    )
+    arg_constraints = {'total_count': constraints.nonnegative_integer, **_Tries.arg_constraints}
 
     def __init__(self, total_count=1, probs=None, logits=None, validate_args=None):
-        if (probs is None) == (logits is None):
-            raise ValueError('Either `probs` or `logits` must be specified, but not both.')
-        name = 'probs' if probs is not None else 'logits'
-        self.total_count, value = broadcast_all(total_count, probs if probs is not None else logits)
-        self.total_count = self.total_count.type_as(value)
-        super().__init__(**{name: value}, validate_args=validate_args)
+        super().__init__(total_count, probs, logits, validate_args)
 
     @constraints.dependent_property(is_discrete=True, event_dim=0)
     def support(self): return constraints.integer_interval(0, self.total_count)

@@ -16,7 +16,7 @@ from . import constraints
 from autograd_nb.distributions.distribution import (
     Distribution, ExponentialFamily, broadcast_all, clamp_probs
 )
-from .families import Exponential, Uniform, _Binary, _shape_of
+from .families import Exponential, Uniform, _Binary, _Tries, _shape_of
 from .gamma import Gamma
 from autograd_nb.distributions.transforms import (
     AffineTransform, ExpTransform, PowerTransform, TransformedDistribution, _EULER
@@ -372,7 +372,7 @@ class _FisherFacts:
 take_topics(FisherSnedecor, (_FisherFacts,))
 
 # %% ../../nbs/distributions/08_shapes.ipynb #c548df4e
-class NegativeBinomial(_Binary):
+class NegativeBinomial(_Tries):
     "How many successes come, each with probability `probs`, before `total_count` failures."
 
     arg_constraints = {
@@ -380,15 +380,7 @@ class NegativeBinomial(_Binary):
         'probs': constraints.half_open_interval(0.0, 1.0),
         'logits': constraints.real,
     }
-    parameters, support = {**_Binary.parameters, 'total_count': 0}, constraints.nonnegative_integer
-
-    def __init__(self, total_count, probs=None, logits=None, validate_args=None):
-        if (probs is None) == (logits is None):
-            raise ValueError('Either `probs` or `logits` must be specified, but not both.')
-        name = 'probs' if probs is not None else 'logits'
-        self.total_count, value = broadcast_all(total_count, probs if probs is not None else logits)
-        self.total_count = self.total_count.type_as(value)
-        super().__init__(**{name: value}, validate_args=validate_args)
+    support = constraints.nonnegative_integer
 
     mean = property(lambda self: self.total_count * self.logits.exp())
     mode = property(lambda self: ((self.total_count - 1) * self.logits.exp()).floor().clamp(min=0))

@@ -12,6 +12,7 @@ import inspect
 from numpy import asarray, ufunc as npufunc
 
 from .apply import OPERATIONS, Call, apply, make_node
+from .errors import ERROR_TRAITS
 from .modes import LAYERS, LOCAL
 from .node import BOUND, TensorBase
 from .rules import variant
@@ -111,7 +112,6 @@ TRAITS = dict(
     arity=None,  # how many `sources` its nodes have, if not one per rule
     held=(),  # statics that hold memory, and are freed with the saved values
     mixes=False,  # takes a real and a complex operand as they are
-    refuses_masks=False,  # not for booleans
     kinds=None,  # the kinds of dtypes it takes, by NumPy's letters (None: what its kernel takes)
     product=False,  # a matrix product
     flops=None,  # how many floating-point operations it takes, by the shapes of result and operands
@@ -119,6 +119,7 @@ TRAITS = dict(
     names=None,  # by which names, if not by its own alone
     layout=None,  # the order in memory of its results, see `laid_out`
     scalar=None,  # the function of numbers that it is, where its definition is more than a formula
+    **ERROR_TRAITS,  # what its errors say
 )
 
 # %% ../../nbs/graph/03_op.ipynb #8450cb3f
@@ -129,16 +130,12 @@ class Signature:
         ps = inspect.signature(signature).parameters.values()
         self.variadic = any(p.kind is p.VAR_POSITIONAL for p in ps)
         self.params = tuple(p.name for p in ps if p.kind is not p.KEYWORD_ONLY)
-        self.optional = tuple(
-            p.name for p in ps if p.kind is p.POSITIONAL_OR_KEYWORD and p.default is None
-        )
+        given = [p for p in ps if p.kind is p.POSITIONAL_OR_KEYWORD]
+        self.optional = tuple(p.name for p in given if p.default is None)
         self.statics = {p.name: p.default for p in ps if p.kind is p.KEYWORD_ONLY}
         self.elementwise = self.promote is not None and len(self.params) > 1 and not self.variadic
-        self.pointwise = (
-            isinstance(self.ufunc, npufunc)
-            and self.ufunc.signature is None
-            and len(self.params) < 3
-        )
+        f = self.ufunc
+        self.pointwise = isinstance(f, npufunc) and f.signature is None and len(self.params) < 3
 
 
 

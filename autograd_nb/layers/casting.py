@@ -13,6 +13,7 @@ from ..graph.modes import LOCAL, SWITCH, add_field
 # %% ../../nbs/layers/24_casting.ipynb #5e1d0d04
 add_field('casting', general=True)  # what brings inputs to another dtype first
 
+# %% ../../nbs/layers/24_casting.ipynb #5e1d0d07
 def castable(function, name=None):
     """`function`, whose inputs autocast may cast: it is looked up by its name (or another one), and
     what it is made of is then left alone.

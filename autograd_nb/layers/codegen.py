@@ -468,7 +468,8 @@ def add_variants(scope, op, flavour=None):
 def _stub(*args, **kwargs):
     become()  # noqa: F821 (it runs in the globals of the operation, which hold `become` and `me`)
     out = me(*args, **kwargs)  # noqa: F821
-    node = getattr(out, '_node', None)
+    # what only stands for a tensor has no node, and need not let anybody ask
+    node = out._node if isinstance(out, TensorBase) else None
     if node is not None and node.seq > 0:
         located(node)  # noqa: F821
     return out

@@ -19,7 +19,7 @@ from ..graph.modes import LAYERS, LOCAL, Layer, next_sequence_number
 from autograd_nb.graph.node import (
     Node, TensorBase, added_to, aligned, as_tensor, tensor_like, unaligned
 )
-from .names import arranged, rearranged
+from .edges import arranged, rearranged
 from .needed import Needed
 
 # %% ../../nbs/layers/04_hooks.ipynb #91d4a177

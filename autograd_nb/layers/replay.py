@@ -20,6 +20,9 @@ def constant_input(tensor):
     if not SWITCH.plain and LOCAL.modes.tape is not None: LOCAL.modes.tape.made(tensor)
     return tensor
 
+LAYERS.constant = constant_input
+
+# %% ../../nbs/layers/25_replay.ipynb #5e1d0e07
 def replayed_as_call(function):
     """`function`, which a captured step calls again as it is, because not all that it does is
     operations.
@@ -32,6 +35,7 @@ def replayed_as_call(function):
 
     return called
 
+# %% ../../nbs/layers/25_replay.ipynb #5e1d0e08
 def of_arrays(function):
     """`function`, which computes new arrays from bare ones and does nothing else: a captured step
     makes one line of it.
@@ -43,5 +47,3 @@ def of_arrays(function):
         return LOCAL.modes.tape.line_for(function, args)
 
     return called
-
-LAYERS.constant = constant_input

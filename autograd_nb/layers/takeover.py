@@ -8,7 +8,7 @@ __all__ = ['taken_over']
 # %% ../../nbs/layers/20_takeover.ipynb #a7e6b364
 import numpy as np
 
-from ..graph.engine import HELD, Task, exhaust, walk_nodes
+from ..graph.engine import WALK_HOLDS, Task, exhaust, walk_nodes
 from ..graph.node import AccumulateGrad
 
 # %% ../../nbs/layers/20_takeover.ipynb #2b9b096f
@@ -34,12 +34,12 @@ def taken_over(many, held):
     """Whether a leaf takes over what a walk brings, which counts with `held` references; as one of
     `many` gradients, or as the only one.
     """
-    HELD[:] = [(held, uses) for _, uses in HELD]
+    WALK_HOLDS[many] = held
     target = _Target()
     probe = _Probe((target, None) if many else target)
     exhaust(walk_nodes(Task([(probe, np.empty(2))], None)))
     return id(target.grad) == probe.made
 
 # %% ../../nbs/layers/20_takeover.ipynb #19f63e91
-_counts = [next(held for held in range(8) if taken_over(many, held)) for many in (False, True)]
-HELD[:] = [(held, uses) for held, (_, uses) in zip(_counts, HELD)]
+for _many in (False, True):  # where the search ends, the number stays
+    next(held for held in range(8) if taken_over(_many, held))

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['outer_product', 'product', 'sums_of_products', 'dot', 'mv', 'mm', 'bmm', 'rows', 'stacked', 'differentiated',
-           'unrecorded', 'folded', 'matmul', 'addmm', 'linear']
+           'unrecorded', 'folded', 'flattened_product', 'matmul', 'addmm', 'linear']
 
 # %% ../../nbs/ops/04_linalg.ipynb #752db0dd
 import math
@@ -129,6 +129,20 @@ def folded(x, y):
     return out if array.flags.c_contiguous else clone(out, order='C')
 
 # %% ../../nbs/ops/04_linalg.ipynb #a9134b7a
+def flattened_product(x, y, a, b):
+    """The product of a stack of matrices with a single vector or matrix, of shapes `a` and `b`, as
+    that of one tall matrix; None if it is a product of two stacks.
+    """
+    n, m = len(a), len(b)
+    if m == 1: return unsafe_view(mv(rows(x), y), shape=tuple(a[:-1]))
+    if n == 1: return unsafe_view(mv(rows(mT(y)), x), shape=(*b[:-2], b[-1]))
+    if m == 2: return unsafe_view(mm(rows(x), y), shape=(*a[:-1], b[-1]))
+    if n == 2 and differentiated(x): return folded(x, y)
+    if n == m == 3:  # a stack of one is as a matrix: its gradient would be a stack to be summed
+        if a[0] == 1 and differentiated(x): return folded(squeeze(x, dim=0), y)
+        if b[0] == 1 and differentiated(y): return flattened_product(x, squeeze(y, dim=0), a, b[1:])
+    return None
+
 def matmul(x, y):
     """The matrix product of the last two dimensions; leading ones broadcast. Vectors count as a row
     on the left and as a column on the right.
@@ -137,26 +151,19 @@ def matmul(x, y):
     n, m = len(a), len(b)
     if n == 2 and m == 2: return mm(x, y)
     if not n or not m: raise matmul_error(tuple(a), tuple(b))
-    if n == 1 and m == 1: return dot(x, y)
-    if n == 2 and m == 1: return mv(x, y)
-    if n == 1 and m == 2:
+    if n < 3 and m < 3:
+        if n == 2: return mv(x, y)
+        if m == 1: return dot(x, y)
         return rename(squeeze(mm(unsqueeze(x, dim=0), y), dim=0), 'SqueezeBackward4')
     arrays = unrecorded((x, y))
     if arrays is not None: return tensor_like(matmul(*arrays))
-    same = n == m and a[:-2] == b[:-2]
-    if not same or a[-1] != b[-2]:
+    lead = tuple(a[:-2])
+    if n != m or lead != tuple(b[:-2]) or a[-1] != b[-2]:
         wrong = matmul_error(tuple(a), tuple(b))
         if wrong is not None: raise wrong
-    if m == 1: return unsafe_view(mv(rows(x), y), shape=tuple(a[:-1]))
-    if n == 1: return unsafe_view(mv(rows(mT(y)), x), shape=(*b[:-2], b[-1]))
-    if m == 2: return unsafe_view(mm(rows(x), y), shape=(*a[:-1], b[-1]))
-    if n == 2 and differentiated(x): return folded(x, y)
-    if n == m == 3 and a[0] != b[0]:
-        # as for a matrix: its gradient would be a stack to be summed
-        if a[0] == 1 and differentiated(x): return folded(squeeze(x, dim=0), y)
-        if b[0] == 1 and differentiated(y): return matmul(x, squeeze(y, dim=0))
-    lead = tuple(a[:-2])
-    if not same: lead = np.broadcast_shapes(lead, tuple(b[:-2]))
+        out = flattened_product(x, y, a, b)
+        if out is not None: return out
+        lead = np.broadcast_shapes(lead, tuple(b[:-2]))
     out = bmm(stacked(x, lead), stacked(y, lead))
     if len(lead) == 1: return rename(out, 'UnsafeViewBackward0', pictured=False)
     return unsafe_view(out, shape=(*lead, a[-2], b[-1]))

@@ -13,7 +13,8 @@ from numpy import integer
 
 from ..arrays.numpy_backend import is_array
 from ..graph.node import tensor_like
-from ..layers.names import DERIVED, SAVED_NAMES, SHOWN
+from ..layers.edges import SHOWN
+from ..layers.names import DERIVED, SAVED_NAMES
 
 # %% ../../nbs/ops/98_saved_names.ipynb #9649d966
 PRODUCT, PICK, TERMS, LOSS = (

@@ -448,6 +448,8 @@ cat.vjp(xs=cat_rule)
     batch=_join_batch,
     promote='same',
     samples=[(N(2, 3), N(2, 3), dict(dim=1)), (N(), N(), dict(dim=0))],
+    remedy='bring them to the same shape: slice or pad one of them; cat() joins pieces of different'
+    ' length',
 )
 def stack(*xs, dim=0):
     "Tensors of one shape joined along a new dimension."

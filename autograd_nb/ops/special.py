@@ -116,7 +116,7 @@ def _turned(g, x, out): return where(g * (out / where(x, 1.0, x != 0)), 0.0, x !
 
 # %% ../../nbs/ops/08_special.ipynb #4ad0a5a5
 @binary(np.copysign, number_node='CopysignBackward1', promote='float', samples=away,
-    forms='function method method_')
+    overloaded=True, forms='function method method_')
 def copysign(x, y):
     "The size of `x` with the sign of `y`."
 
@@ -183,6 +183,7 @@ def _x_times(x, y, function):
         (N(3, 4), N(4, low=0.5, high=2.0)),
         (N(), N(2, 1, low=0.5, high=2.0)),
     ],
+    overloaded=True,
 )
 def xlogy(x, y):
     "`x * log(y)`, and 0 where `x` is 0."
@@ -1055,7 +1056,9 @@ bitwise_left_shift = plain(
     np.left_shift,
     '`x` with its bits moved up by `y` places.',
     kinds='iu',
+    refusal='lshift_cpu',
     numbers='either',
+    overloaded=True,
     forms='function method method_',
 )
 bitwise_right_shift = plain(
@@ -1063,7 +1066,9 @@ bitwise_right_shift = plain(
     np.right_shift,
     '`x` with its bits moved down by `y` places.',
     kinds='iu',
+    refusal='rshift_cpu',
     numbers='either',
+    overloaded=True,
     forms='function method method_',
 )
 

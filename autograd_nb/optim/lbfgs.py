@@ -168,16 +168,16 @@ class _OneVector:
 
     def _move(self, starts, t, d):
         "Set the parameters to `starts` plus `t` times the direction."
-        place = 0
+        offset = 0
         announce(*[p._array for p in self._params])
         for p, start in zip(self._params, starts):
             a = p._array
             n = a.size * (2 if a.dtype.kind == 'c' else 1)
-            change = np.multiply(d[place : place + n], t, dtype=d.dtype)
+            change = np.multiply(d[offset : offset + n], t, dtype=d.dtype)
             a[...] = start + (change.view(a.dtype) if a.dtype.kind == 'c' else change).reshape(
                 a.shape
             )
-            place += n
+            offset += n
         JOURNAL.bump_all([p._array for p in self._params], 'LBFGS.step')
 
 # %% ../../nbs/optim/05_lbfgs.ipynb #3440622f

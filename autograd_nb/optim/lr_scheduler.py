@@ -450,8 +450,8 @@ class CosineAnnealingWarmRestarts(LRScheduler):
             while self.T_cur >= self.T_i:
                 self.T_cur -= self.T_i
                 self.T_i *= self.T_mult
-        whole = math.floor(epoch)
-        self.last_epoch = whole - 1
+        begun = math.floor(epoch)
+        self.last_epoch = begun - 1
         self._update_lr()
 
 # %% ../../nbs/optim/03_schedules.ipynb #e65aea76

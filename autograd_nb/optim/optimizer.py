@@ -687,20 +687,20 @@ _SYMBOL_OPERATIONS = {
 }
 
 class Number(Symbol):
-    """Stands for number `place` of a step while a rule is read. What the rule asks of it is
+    """Stands for number `i` of a step while a rule is read. What the rule asks of it is
     answered from its present `value`, and noted in `asked`.
     """
 
-    def __init__(self, write, place, value, asked):
-        super().__init__(write, Name(~place), (), F32)
-        self.place, self.value, self.asked = place, value, asked
+    def __init__(self, write, i, value, asked):
+        super().__init__(write, Name(~i), (), F32)
+        self.i, self.value, self.asked = i, value, asked
 
     def applied(self, function, inputs):
         return Letter(self.write, self.name, (), F32).applied(function, inputs)
 
     def __eq__(self, other):
         answer = bool(self.value == other)
-        self.asked.append((self.place, other, answer))
+        self.asked.append((self.i, other, answer))
         return answer
 
     def __bool__(self): return not self == 0
@@ -781,8 +781,8 @@ class StepLoop:
         "Whether all answers are still the same."
         for name, answer in self.seen:
             if telling(group[name]) != answer: return False
-        for place, other, answer in self.asked:
-            if bool(numbers[place] == other) != answer: return False
+        for i, other, answer in self.asked:
+            if bool(numbers[i] == other) != answer: return False
         return True
 
     def asked_for(self):

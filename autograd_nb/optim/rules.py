@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['check', 'check_rate', 'check_betas', 'check_fused', 'adjusted', 'SGD', 'Adam', 'AdamW', 'RMSprop', 'Adagrad',
-           'filled', 'Adadelta', 'Adamax', 'NAdam', 'RAdam', 'ASGD', 'Rprop', 'warm_steps']
+           'full_like', 'Adadelta', 'Adamax', 'NAdam', 'RAdam', 'ASGD', 'Rprop', 'warm_steps']
 
 # %% ../../nbs/optim/02_rules.ipynb #7cf6f797
 from functools import partial
@@ -359,7 +359,7 @@ class _AdagradStep:
     def remembered(self, group): return ('sum',)
 
     def begin(self, group, p, held):
-        held['sum'] = filled(p, group['initial_accumulator_value'])
+        held['sum'] = full_like(p, group['initial_accumulator_value'])
 
     def numbers(self, group, step):
         return (
@@ -379,7 +379,7 @@ class _AdagradStep:
 take_topics(Adagrad, (_AdagradStep,))
 
 # %% ../../nbs/optim/02_rules.ipynb #bbe47e22
-def filled(p, value):
+def full_like(p, value):
     """A tensor like the parameter `p` with the same number everywhere (in both parts, if it is
     complex).
     """
@@ -700,8 +700,8 @@ class Rprop(Elementwise):
     def remembered(self, group): return 'prev', 'step_size'
 
     def begin(self, group, p, held):
-        held['prev'] = filled(p, 0)
-        held['step_size'] = filled(p, number(group['lr']))
+        held['prev'] = full_like(p, 0)
+        held['step_size'] = full_like(p, number(group['lr']))
 
     def numbers(self, group, step): return *group['etas'], *group['step_sizes']
 

@@ -6,10 +6,10 @@
 __all__ = ['SAVED_HOOKS', 'KINDS', 'TANGENTS', 'Interpreter', 'Below', 'PlainGrad', 'wrapping', 'refused', 'transforming',
            'BatchedArray', 'item_error', 'control_flow_error', 'dynamic_error', 'escaped_error', 'Wrapper',
            'BatchedKind', 'DualKind', 'RecordedKind', 'adopt', 'batched', 'entering', 'as_given', 'dual', 'recorded',
-           'at', 'settled', 'innermost', 'relate', 'dispatch', 'Batch', 'JvpLevel', 'LevelNode', 'arrays_of',
-           'GradLevel', 'level_node', 'write', 'shielded', 'at_captured', 'captured_error', 'promote', 'demote',
-           'Transforms', 'watch_index', 'like', 'no_out', 'chance', 'draw', 'sample', 'may_fill', 'ready', 'looped',
-           'slow_warning', 'tracked']
+           'at', 'settled', 'innermost', 'relate', 'dispatch', 'Batch', 'in_common_dtype', 'JvpLevel', 'LevelNode',
+           'arrays_of', 'GradLevel', 'level_node', 'write', 'shielded', 'at_captured', 'captured_error', 'promote',
+           'demote', 'Transforms', 'watch_index', 'like', 'no_out', 'chance', 'draw', 'sample', 'may_fill', 'ready',
+           'looped', 'slow_warning', 'tracked']
 
 # %% ../../nbs/transforms/01_levels.ipynb #97ec8f6d
 import functools
@@ -592,6 +592,20 @@ class Batch(Interpreter):
         return BOUND['apply_batched'](cls, args, kwargs, self)
 
 # %% ../../nbs/transforms/01_levels.ipynb #54b6ed04
+def in_common_dtype(op, values, chosen, operands):
+    """`values`, of which those at the positions `chosen` are brought to the dtype in which `op`
+    computes with `operands`.
+    """
+    dtype = operand_dtype([operands[i] for i in chosen], op.promote).numpy
+    return [
+        (
+            REGISTRY['to'].call(v, dtype=dtype)
+            if i in chosen and isinstance(v, TensorBase) and v._array.dtype != dtype
+            else v
+        )
+        for i, v in enumerate(values)
+    ]
+
 class _Together:
     "Values in one dtype."
 
@@ -608,15 +622,7 @@ class _Together:
         else:
             return values
         chosen = [i for i, a in enumerate(args) if a is not None and op.params[i] not in op.keep]
-        dtype = operand_dtype([args[i] for i in chosen], op.promote).numpy
-        return [
-            (
-                REGISTRY['to'].call(v, dtype=dtype)
-                if i in chosen and isinstance(v, TensorBase) and v._array.dtype != dtype
-                else v
-            )
-            for i, v in enumerate(values)
-        ]
+        return in_common_dtype(op, values, chosen, args)
 
 # %% ../../nbs/transforms/01_levels.ipynb #28bc6651
 class _ByExample:
@@ -848,15 +854,7 @@ def _promoted(op, primals):
         for i in chosen
     } - {None}
     if len(dtypes) < 2: return primals
-    dtype = operand_dtype([primals[i] for i in chosen], op.promote).numpy
-    return [
-        (
-            REGISTRY['to'].call(v, dtype=dtype)
-            if i in chosen and isinstance(v, TensorBase) and v._array.dtype != dtype
-            else v
-        )
-        for i, v in enumerate(primals)
-    ]
+    return in_common_dtype(op, primals, chosen, primals)
 
 # %% ../../nbs/transforms/01_levels.ipynb #f5f538af
 class LevelNode(Node):

@@ -396,17 +396,6 @@ class BatchSampler(Sampler):
         )
 
 # %% ../../nbs/utils/01_data.ipynb #01d00001
-def _stacked(batch):
-    "The tensors of a batch as one, with a new first dimension."
-    shapes = [tuple(t.shape) for t in batch]
-    odd = next((i for i, shape in enumerate(shapes) if shape != shapes[0]), None)
-    if odd is not None:
-        raise RuntimeError(
-            f'stack expects each tensor to be equal size, but got {list(shapes[0])} at entry 0 and'
-            f' {list(shapes[odd])} at entry {odd}'
-        )
-    return stack(list(batch), 0)
-
 def _collated_inside(batch, kind):
     "A batch of containers of class `kind`, as one container of batches."
     first = batch[0]
@@ -430,7 +419,7 @@ def default_collate(batch):
     """
     first = batch[0]
     kind = type(first)
-    if isinstance(first, TensorBase): return _stacked(batch)
+    if isinstance(first, TensorBase): return stack(list(batch), 0)
     if isinstance(first, np.ndarray):
         if first.dtype.kind in 'SUO': raise TypeError(_cannot(first.dtype))
         return default_collate([as_tensor(b) for b in batch])

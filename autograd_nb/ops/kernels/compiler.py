@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['MASKS_ARE_NUMBERS', 'FULL', 'ONE_NUMBER', 'workshop', 'BLOCK', 'ONCE', 'Text', 'flat_text', 'apart_text',
-           'cache_folder', 'stamp', 'stored', 'machine_code', 'Workshop', 'Loop', 'places', 'call', 'Blocks',
+           'cache_folder', 'stamp', 'stored', 'machine_code', 'Workshop', 'Loop', 'assign_buffers', 'call', 'Blocks',
            'flat_loop', 'Kernel', 'kernel_of', 'apart_loop']
 
 # %% ../../../nbs/ops/kernels/02_compiler.ipynb #6524b3e0
@@ -162,8 +162,8 @@ def machine_code(text, types, how):
     scope = dict(vars(numba_loops), sqrt=math.sqrt)
     exec(compile(text, str(path or '<autograd_nb loop>'), 'exec'), scope)
     options = dict(getattr(numba_loops, how), cache=path is not None)
-    whole = numba_loops.types.int64
-    loop = numba_loops.njit((whole, whole, *types), **options)(scope[f'loop_{digest}'])
+    integer = numba_loops.types.int64
+    loop = numba_loops.njit((integer, integer, *types), **options)(scope[f'loop_{digest}'])
     numba_loops.KINDS[loop] = types
     numba_loops.for_threads(loop)
     return loop
@@ -255,9 +255,9 @@ class Loop:
 # %% ../../../nbs/ops/kernels/02_compiler.ipynb #a24406ba
 BLOCK = 1 << 16  # numbers worked on at a time: a few such pieces fit a core's cache
 
-def places(expression):
+def assign_buffers(expression):
     "Where each line of the array code puts its value: the number of a piece; and their dtypes."
-    n, free, pieces, place = len(expression.inputs), [], [], {}
+    n, free, pieces, buffer_of = len(expression.inputs), [], [], {}
     last = {o: k for k, (_, operands, _) in enumerate(expression.lines) for o in operands}
     for k, (_, operands, dtype) in enumerate(expression.lines):
         fit = next((p for p in free if pieces[p] == dtype), None)
@@ -266,10 +266,10 @@ def places(expression):
             fit = len(pieces) - 1
         else:
             free.remove(fit)
-        place[n + k] = fit
+        buffer_of[n + k] = fit
         wanted = expression.outputs
-        free += {place[o] for o in operands if o >= n and last[o] == k and o not in wanted}
-    return place, pieces
+        free += {buffer_of[o] for o in operands if o >= n and last[o] == k and o not in wanted}
+    return buffer_of, pieces
 
 def call(function, operands, out):
     "One line of array code, into given memory, which may be that of an operand."
@@ -281,7 +281,7 @@ class Blocks:
     "The array code of an expression."
 
     def __init__(self, expression):
-        self.e, (self.place, self.pieces) = expression, places(expression)
+        self.e, (self.buffer_of, self.pieces) = expression, assign_buffers(expression)
 
     def __call__(self, lo, hi, constants, arrays, outs):
         "The blocks from number `lo` up to `hi`."
@@ -295,7 +295,7 @@ class Blocks:
             values = [a[cut] if a.size > 1 else a for a in arrays]
             for i, (function, operands, _) in enumerate(e.lines):
                 j = target.get(n + i)
-                out = work[self.place[n + i]][:many] if j is None else outs[j][cut]
+                out = work[self.buffer_of[n + i]][:many] if j is None else outs[j][cut]
                 call(function, [values[o] if o >= 0 else constants[~o] for o in operands], out)
                 values.append(out)
             for j, o in enumerate(e.outputs):
@@ -379,9 +379,9 @@ def apart_loop(expression):
     "The `Loop` of `apart_text`; the same for all expressions that differ in constants only."
     found = _apart.get(expression)
     if found is None:
-        f, whole = expression.inputs[0], np.dtype(np.int64)
+        f, integer = expression.inputs[0], np.dtype(np.int64)
         how = 'STRICT' if expression.exact else 'FAST'
         sides = [(f, 1)] * (len(expression.inputs) - 2)
-        given = [(f, 1), (whole, 1), (whole, 1)]
+        given = [(f, 1), (integer, 1), (integer, 1)]
         found = _apart[expression] = Loop(apart_text(expression), given, sides, how)
     return found

@@ -236,7 +236,7 @@ class Symbol(Unreadable):
     def __init__(self, write, name, shape, dtype):
         self.write, self.name, self.shape, self.dtype = write, name, shape, dtype
 
-    whole = False  # whether operations may be written down as a whole
+    any_function = False  # whether functions other than ufuncs may be written down
     ndim = property(lambda self: len(self.shape))
     size = property(lambda self: math.prod(self.shape))
     itemsize = property(lambda self: self.dtype.itemsize)
@@ -265,7 +265,7 @@ class _Reducing:
 
     def applied(self, function, inputs):
         "What a function gives; its dtype is found by trying it on single numbers."
-        if not (self.whole or isinstance(function, np.ufunc) or function is np.where):
+        if not (self.any_function or isinstance(function, np.ufunc) or function is np.where):
             raise Opaque
         samples, operands, shapes = [], [], []
         for v in inputs:
@@ -298,7 +298,7 @@ def in_dtype(v, dtype):
 class Letter(Symbol):
     "A symbol for which an operation with the trait `scalar` is one function."
 
-    whole = True
+    any_function = True
 
 class RowSymbol(Letter):
     "A symbol that may also be added up, over its last dimension or over all."

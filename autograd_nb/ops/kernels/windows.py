@@ -7,7 +7,7 @@ __all__ = ['weight_plain', 'VALUES', 'TRANSPOSED', 'WEIGHTS', 'Geometry', 'way_o
            'product_transposed', 'product_weight', 'in_line', 'strided', 'products_value', 'products_transposed',
            'products_weight', 'places_seen', 'see', 'by_places', 'gathered_value', 'gathered_transposed',
            'gathered_weight', 'sums', 'seen_in', 'after', 'Plan', 'forward_plan', 'phases', 'Phase', 'phase_of',
-           'transposed_plan', 'block_of', 'arranged', 'share', 'for_each', 'slide', 'forward_filters',
+           'transposed_plan', 'block_of', 'arranged', 'partition', 'for_each', 'slide', 'forward_filters',
            'transposed_filters', 'slid_value', 'slid_transposed', 'weight_gradient', 'finite', 'slid_weight', 'as_line',
            'line_value', 'line_transposed', 'line_weight', 'plane_layout', 'in_planes', 'depthwise_value',
            'depthwise_transposed', 'depthwise_weight', 'image_value', 'image_transposed', 'image_weight']
@@ -279,7 +279,7 @@ def arranged(weight, plan, between, per_group, apart, groups):
     )
     return out
 
-def share(n, blocks, most=1 << 30):
+def partition(n, blocks, most=1 << 30):
     "In how many parts images, and blocks of filters, are divided among threads."
     parts = min(n, thread_pool.size, most)
     return parts, min(blocks, -(-thread_pool.size // parts))
@@ -291,7 +291,7 @@ def slide(x, plan, filters, each, bias, out, target):
     """Slide `filters`, `each` of them to a group, over images, into the places `target` of `out`:
     the first row, how far apart rows are and how many, and the same along a row.
     """
-    parts, splits = share(len(x), len(filters))
+    parts, splits = partition(len(x), len(filters))
     work = len(x) * out.shape[1] * target[2] * target[5] * plan.offsets.size // 8
     thread_pool.run(
         loops().slide, parts * splits, work, parts, splits, x, plan.layout, filters, plan.offsets,
@@ -339,7 +339,7 @@ def weight_gradient(x, y, plan, groups):
     offsets = np.append(plan.offsets, plan.offsets[-1:].repeat(-entries % 3))
     side = block_of(each)
     blocks = groups * -(-each // side)
-    parts, splits = share(len(x), blocks, max(1, (1 << 22) // (blocks * side * entries)))
+    parts, splits = partition(len(x), blocks, max(1, (1 << 22) // (blocks * side * entries)))
     total = np.zeros((parts, blocks * side, offsets.size), np.float32)
     thread_pool.run(
         loops().slide_weight, parts * splits, x.size * entries // 8, parts, splits, y, plan.layout,

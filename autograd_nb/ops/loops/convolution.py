@@ -15,8 +15,8 @@ from numba.extending import intrinsic
 from .arithmetic import ZERO
 from .compiling import FAST, PART, PIECE, SUMMING, compiled
 from autograd_nb.ops.loops.vectors import (
-    ACROSS, FLOATS, HALVES, LANES, ROWS, SINGLE, WORD, WORDS, ahead, filled, keep, nothing,
-    place, products, times, total_of, vector
+    ACROSS, FLOATS, HALVES, LANES, ROWS, SINGLE, WORD, WORDS, ahead, keep, nothing, pointer_to,
+    products, splat, times, total_of, vector
 )
 
 # %% ../../../nbs/ops/loops/06_convolution.ipynb #5c0e9902
@@ -40,7 +40,7 @@ def tile(context, rows, across, lanes, n, x, offsets, weights, out, pitch):
                 builder,
                 sums,
                 [
-                    filled(builder, builder.load(ahead(builder, filters, i)), many)
+                    splat(builder, builder.load(ahead(builder, filters, i)), many)
                     for i in range(height)
                 ],
                 [vector(builder, ahead(builder, seen, many * j), many) for j in range(width)],
@@ -106,7 +106,7 @@ def move(context, lanes, x, z, out):
             builder,
             builder.fadd(
                 vector(builder, arguments[1], lanes.literal_value),
-                filled(builder, arguments[2], lanes.literal_value),
+                splat(builder, arguments[2], lanes.literal_value),
             ),
             arguments[3],
         )
@@ -120,14 +120,14 @@ def moved(n, x, i, z, out, o):
     overlaps the one before.
     """
     if n >= 16:
-        for j in range(0, n - 16, 16): move(16, place(x, i + j), z, place(out, o + j))
-        move(16, place(x, i + n - 16), z, place(out, o + n - 16))
+        for j in range(0, n - 16, 16): move(16, pointer_to(x, i + j), z, pointer_to(out, o + j))
+        move(16, pointer_to(x, i + n - 16), z, pointer_to(out, o + n - 16))
     elif n >= 8:
-        move(8, place(x, i), z, place(out, o))
-        move(8, place(x, i + n - 8), z, place(out, o + n - 8))
+        move(8, pointer_to(x, i), z, pointer_to(out, o))
+        move(8, pointer_to(x, i + n - 8), z, pointer_to(out, o + n - 8))
     elif n >= 4:
-        move(4, place(x, i), z, place(out, o))
-        move(4, place(x, i + n - 4), z, place(out, o + n - 4))
+        move(4, pointer_to(x, i), z, pointer_to(out, o))
+        move(4, pointer_to(x, i + n - 4), z, pointer_to(out, o + n - 4))
     else:
         for j in range(n): out[o + j] = x[i + j] + z
 
@@ -180,7 +180,8 @@ def tiles(side, n, x, offsets, weights, out, count, pitch):
     while v < count:
         left = count - v
         at, to = x[v:], out[v:]
-        a, b, c, d = place(at, 0), place(offsets, 0), place(weights, 0), place(to, 0)
+        a, b = pointer_to(at, 0), pointer_to(offsets, 0)
+        c, d = pointer_to(weights, 0), pointer_to(to, 0)
         if side == ROWS:
             if left <= HALVES:
                 tile(ROWS, 1, HALVES, n, a, b, c, d, pitch)
@@ -287,7 +288,7 @@ def dots_of_block(side, m, vectors, w, filters, run, s, image, offsets, total):
     "The products of one block of filters with what stands `offsets` after each place, added up."
     n = offsets.size
     for k in range(0, n, 3):
-        o, t = place(offsets, k), place(total, k)
+        o, t = pointer_to(offsets, k), pointer_to(total, k)
         if side == ROWS:
             dots(ROWS, 3, m, vectors, w, filters, run, s, image, o, t, n)
         elif side == 1:
@@ -321,8 +322,8 @@ def slide_weight(lo, hi, parts, splits, x, layout, g, side, per_group, offsets, 
                     spread(g[begin + u, o], 0, 0, 1, 1, pitch, plane, above, u * filters + at * run)
             for block in range(blocks * split // splits, blocks * (split + 1) // splits):
                 dots_of_block(
-                    side, m, vectors, place(above, block * side * run), filters, run,
-                    place(seen, block // each * jump), image, offsets,
+                    side, m, vectors, pointer_to(above, block * side * run), filters, run,
+                    pointer_to(seen, block // each * jump), image, offsets,
                     total[block * side * offsets.size :],
                 )
 
@@ -393,12 +394,12 @@ def depthwise_back(lo, hi, g, weight, offsets, bias, layout, out):
     seen = np.empty(down * across * deep * wide, np.float32)
     run = (rows - 1) * wide + places
     apart, (height, width) = np.zeros(run, np.float32), out.shape[1:]
-    whole = deep * down >= height + top and wide * across >= width + left
+    covered = deep * down >= height + top and wide * across >= width + left
     for plane in range(lo, hi):
         channel = plane % len(weight)
         in_pitch(g[plane], wide, apart)
         seen[:] = bias[channel]
-        if not whole: out[plane] = bias[channel]
+        if not covered: out[plane] = bias[channel]
         for t in range(offsets.size):
             u, s = weight[channel, t], seen[offsets[t] : offsets[t] + run]
             for i in range(run): s[i] += u * apart[i]

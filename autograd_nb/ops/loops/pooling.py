@@ -14,7 +14,7 @@ from numba.extending import intrinsic
 from .arithmetic import ZERO
 from .compiling import FAST, PART, SUMMING, compiled
 from autograd_nb.ops.loops.vectors import (
-    FLOAT, FLOATS, WORD, WORDS, ahead, filled, keep, place, times, vector
+    FLOAT, FLOATS, WORD, WORDS, ahead, keep, pointer_to, splat, times, vector
 )
 
 # %% ../../../nbs/ops/loops/08_pooling.ipynb #903052fc
@@ -35,19 +35,19 @@ def largest(context, lanes, step, rows, across, x, pitch, first, out, index):
     first window begins.
     """
     n, s, short = lanes.literal_value, step.literal_value, ir.IntType(32)
-    whole = ir.VectorType(short, n)
+    vectors = ir.VectorType(short, n)
 
     def generate(context, builder, signature, arguments):
         rows, across, x, pitch, first, out, index = arguments[2:]
-        starts = ir.Constant(whole, [s * i for i in range(n)])
-        begins = builder.add(filled(builder, builder.trunc(first, short), n), starts)
+        starts = ir.Constant(vectors, [s * i for i in range(n)])
+        begins = builder.add(splat(builder, builder.trunc(first, short), n), starts)
 
         def entry(i, j, best, where):
             further = builder.add(builder.mul(i, pitch), j)
             v = every(builder, ahead(builder, x, further), s, n)
             larger = builder.fcmp_ordered('>', v, best)
             larger = builder.or_(larger, builder.fcmp_unordered('uno', v, v))
-            here = builder.add(begins, filled(builder, builder.trunc(further, short), n))
+            here = builder.add(begins, splat(builder, builder.trunc(further, short), n))
             return [builder.select(larger, v, best), builder.select(larger, here, where)]
 
         def row(i, values):
@@ -106,7 +106,7 @@ def max_pool(lo, hi, x, window_h, window_w, stride_h, stride_w, pad_h, pad_w, ou
             for j in range(begin, end, max(lanes, 1)):
                 j = min(j, end - lanes)
                 first = j * stride_w - pad_w
-                a, b, c = place(x[p, top], first), place(o, j), place(at, j)
+                a, b, c = pointer_to(x[p, top], first), pointer_to(o, j), pointer_to(at, j)
                 if lanes == 8:
                     if stride_w == 2:
                         largest(8, 2, bottom - top, window_w, a, W, top * W + first, b, c)

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['FREE', 'OFFERED', 'TAKEN', 'DONE', 'FAILED', 'CALLED', 'KINDS', 'TASK', 'latest', 'publish', 'exchanged', 'gemm',
            'start', 'laid', 'part_of_product', 'some_products', 'read', 'lent', 'task', 'address_of', 'perform',
-           'share', 'serve', 'for_threads']
+           'parallel_for', 'serve', 'for_threads']
 
 # %% ../../../nbs/ops/loops/10_sharing.ipynb #f2df4cdb
 import functools
@@ -16,7 +16,7 @@ from numba.extending import intrinsic
 
 from .attention import numbers_at
 from .compiling import FAST, PART, STRICT, compiled
-from .vectors import FLOAT, WORD, WORDS, place
+from .vectors import FLOAT, WORD, WORDS, pointer_to
 
 # %% ../../../nbs/ops/loops/10_sharing.ipynb #a77e0022
 FREE, OFFERED, TAKEN, DONE, FAILED, CALLED = range(6)
@@ -234,7 +234,7 @@ def perform(context, task, lo, hi, arguments):
     return types.boolean(*[types.int64] * 4), generate
 
 @njit(**PART)
-def share(slots, n, task, arguments):
+def parallel_for(slots, n, task, arguments):
     """Carries out a task from 0 to `n`, in as many parts as there are slots, and one; whether there
     was an error.
     """
@@ -242,16 +242,16 @@ def share(slots, n, task, arguments):
     for i in range(1, parts):
         s = slots[i - 1]
         s[1], s[2], s[3], s[4] = task, n * i // parts, n * (i + 1) // parts, arguments
-        publish(place(s, 0), OFFERED)
+        publish(pointer_to(s, 0), OFFERED)
     wrong = perform(task, 0, n // parts, arguments)
     for i in range(1, parts):
         s = slots[i - 1]
-        if exchanged(place(s, 0), OFFERED, FREE):
+        if exchanged(pointer_to(s, 0), OFFERED, FREE):
             wrong |= perform(s[1], s[2], s[3], s[4])
         else:
-            while latest(place(s, 0)) == TAKEN: pass
+            while latest(pointer_to(s, 0)) == TAKEN: pass
             wrong |= s[0] == FAILED
-            publish(place(s, 0), FREE)
+            publish(pointer_to(s, 0), FREE)
     return wrong
 
 # %% ../../../nbs/ops/loops/10_sharing.ipynb #1a5baa9e
@@ -260,7 +260,7 @@ def serve(slot, rounds):
     """Carries out the parts that are offered in a slot, until nothing has come for so many rounds,
     or the helper is called.
     """
-    state, i = place(slot, 0), 0
+    state, i = pointer_to(slot, 0), 0
     while i < rounds:
         now = latest(state)
         if now == OFFERED and exchanged(state, OFFERED, TAKEN):
@@ -276,12 +276,13 @@ def for_threads(loop):
     `n`; it returns whether there was an error.
     """
     name, file = f'shared_{loop.__name__}', loop.py_func.__code__.co_filename
-    scope = dict(__name__=__name__, share=share, task=task, address_of=address_of, loop=loop)
+    scope = dict(__name__=__name__, parallel_for=parallel_for, task=task, loop=loop)
+    scope['address_of'] = address_of
     given = ', '.join(loop.py_func.__code__.co_varnames[2 : loop.py_func.__code__.co_argcount])
     exec(
         compile(
-            f'def {name}(slots, n, {given}):\n    arguments = ({given},)\n    return share(slots,'
-            ' n, task(loop, arguments), address_of(arguments))',
+            f'def {name}(slots, n, {given}):\n    arguments = ({given},)\n'
+            '    return parallel_for(slots, n, task(loop, arguments), address_of(arguments))',
             file,
             'exec',
         ),

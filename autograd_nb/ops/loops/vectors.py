@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['HOST', 'LANES', 'ROWS', 'ACROSS', 'FLOAT', 'WORD', 'VECTOR', 'FLOATS', 'WORDS', 'SINGLE', 'HALVES', 'ahead', 'vector',
-           'keep', 'filled', 'times', 'products', 'nothing', 'place', 'highest', 'largest_in', 'total_of']
+           'keep', 'splat', 'times', 'products', 'nothing', 'pointer_to', 'highest', 'largest_in', 'total_of']
 
 # %% ../../../nbs/ops/loops/03_vectors.ipynb #23ed772f
 import math
@@ -42,8 +42,8 @@ def vector(builder, pointer, lanes=LANES):
 def keep(builder, v, pointer):
     builder.store(v, builder.bitcast(pointer, v.type.as_pointer()), align=4)
 
-def filled(builder, x, lanes=LANES):
-    "A vector with `x` in every place."
+def splat(builder, x, lanes=LANES):
+    "A vector with `x` in every lane."
     unknown = ir.Constant(ir.VectorType(x.type, lanes), ir.Undefined)
     return builder.shuffle_vector(
         builder.insert_element(unknown, x, ir.IntType(32)(0)),
@@ -83,7 +83,7 @@ def nothing(rows, across, lanes=LANES):
     return [ir.Constant(ir.VectorType(FLOAT, lanes), [0.0] * lanes)] * (rows * across)
 
 @intrinsic
-def place(context, array, i):
+def pointer_to(context, array, i):
     "The address of number `i` of an array without gaps."
 
     def generate(context, builder, signature, arguments):
@@ -120,7 +120,7 @@ def highest(context, n, x):
 def largest_in(a):
     "The largest number of a row; NaN is passed over."
     n = a.size // LANES
-    top = highest(n, place(a, 0)) if n > 0 else -INFINITY
+    top = highest(n, pointer_to(a, 0)) if n > 0 else -INFINITY
     for j in range(n * LANES, a.size): top = max(top, a[j])
     return top
 

@@ -681,6 +681,7 @@ def addcmul(input, tensor1, tensor2, *old, value=1, out=None):
     if out is not None: return into(out, addcmul(input, tensor1, tensor2, value=value))
     return _op['addcmul'](input, tensor1, tensor2, value=value)
 
+# %% ../nbs/tensor/02_functions.ipynb #f0reac12
 @forms('function method method_')
 @numbers_first
 def addcdiv(input, tensor1, tensor2, *old, value=1, out=None):

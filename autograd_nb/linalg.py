@@ -586,6 +586,7 @@ def _check_wider(x, dtype, name):
             f' narrowing to the specified dtype ({asked})'
         )
 
+# %% ../nbs/tensor/05_linalg.ipynb #f0reac13
 def vector_norm(x, ord=2, dim=None, keepdim=False, *, dtype=None, out=None):
     "The norm of vectors, of any order; over `dim`, or all entries."
     need_tensor(x, 'linalg_vector_norm', 'x')

@@ -1021,6 +1021,8 @@ def nextafter(x, y):
     "The next number after `x` in the direction of `y`."
 
 nextafter.vjp(x=lambda g, x, y: masked_fill(g, x == y, value=0.0), y=lambda g: zeros_for(g))
+
+# %% ../../nbs/ops/08_special.ipynb #f0reac11
 def _one_for_each(op, values, batched, statics):
     "The rule of a pointwise operation that broadcasts nothing."
     return op(*all_batched(op, values, batched), **statics)

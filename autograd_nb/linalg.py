@@ -600,6 +600,7 @@ def vector_norm(x, ord=2, dim=None, keepdim=False, *, dtype=None, out=None):
         out, _op['vector_norm'](cast(x, dtype), ord=float(ord), dim=_dims(dim), keepdim=keepdim)
     )
 
+# %% ../nbs/tensor/05_linalg.ipynb #f0reac14
 def matrix_norm(A, ord='fro', dim=(-2, -1), keepdim=False, *, dtype=None, out=None):
     "The norm of matrices: 'fro', 'nuc', or 1, 2, infinity and their negatives."
     F.need_tensor(A, 'linalg_matrix_norm')

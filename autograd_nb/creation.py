@@ -20,7 +20,7 @@ from .arrays.cupy_backend import Device, device_xp, generator_of, is_on_device
 
 from autograd_nb.arrays.dtypes import (
     FROM_NUMPY, TYPE_NAMES, complex128, dtype as Dtype, fitting, float64, from_numpy_dtype,
-    get_default_dtype, int64, preserve_format, promote_types, scalar_dtype
+    get_default_dtype, int32, int64, preserve_format, promote_types, scalar_dtype
 )
 from .arrays.random import F4, F8, default_generator, fma
 from .forms import forms
@@ -595,6 +595,7 @@ def logspace(
     wide = complex128 if kind.category == 'complex' else float64
     exponents = linspace(start, end, steps, dtype=wide, device=device)._array
     made = (base ** exponents).astype(kind.numpy)
+    refuse_kinds(tensor_like(made), 'b', 'logspace_cpu')
     return into(out, _finish(made, requires_grad))
 
 # %% ../nbs/tensor/04_creation.ipynb #4b7aa22f
@@ -615,17 +616,16 @@ def inclusive_range(start, end=None, step=1, *, dtype=None, device=None, require
 # %% ../nbs/tensor/04_creation.ipynb #96f1d1f6
 def tril_indices(row, col, offset=0, *, dtype=int64, device=None):
     "Row and column numbers of the lower triangle."
-    return placed(
-        tensor_like(np.stack(np.tril_indices(row, offset, col)).astype(dtype.numpy)),
-        _check(dtype, device),
-    )
+    return _triangle('tril_indices', np.tril_indices(row, offset, col), dtype, device)
 
 def triu_indices(row, col, offset=0, *, dtype=int64, device=None):
     "Row and column numbers of the upper triangle."
-    return placed(
-        tensor_like(np.stack(np.triu_indices(row, offset, col)).astype(dtype.numpy)),
-        _check(dtype, device),
-    )
+    return _triangle('triu_indices', np.triu_indices(row, offset, col), dtype, device)
+
+def _triangle(name, numbers, dtype, device):
+    made = placed(tensor_like(np.stack(numbers).astype(dtype.numpy)), _check(dtype, device))
+    if dtype not in (int32, int64): refuse_kinds(made, 'bifch', name)
+    return made
 
 # %% ../nbs/tensor/04_creation.ipynb #e006dd35
 def manual_seed(seed):

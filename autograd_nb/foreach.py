@@ -6,8 +6,10 @@
 __all__ = ['FOREACH']
 
 # %% ../nbs/tensor/11_foreach.ipynb #764ac20a
-from .functions import is_differentiable
+from .argument_types import explained
+from .functions import is_differentiable, refuse_kinds
 from .graph.modes import LOCAL
+from .linalg import vector_norm
 from .tensor import Tensor
 from .tensor.writes import refuse_write
 
@@ -23,76 +25,86 @@ _BINARY = {n: n for n in ('add', 'sub', 'mul', 'div', 'pow')} | dict.fromkeys(_L
 FOREACH = {}  # name -> function
 
 def _checked(tensors, *others):
-    if not isinstance(tensors, (tuple, list)):
-        raise TypeError(f'a list of tensors is expected, not {type(tensors).__name__}')
-    if not tensors: raise RuntimeError('Tensor list must have at least one tensor.')
+    "Raise PyTorch's error if lists of tensors are not of one length, or empty."
     for other in others:
-        if len(other) != len(tensors) and not isinstance(next(iter(other), None), Tensor):
-            raise RuntimeError('Tensor list must have same number of elements as scalar list.')
         if len(other) != len(tensors):
             raise RuntimeError(
                 f'Tensor lists must have the same number of tensors, got {len(tensors)} and'
                 f' {len(other)}'
             )
+    if not tensors: raise RuntimeError('Tensor list must have at least one tensor.')
 
 def _spread(tensors, other):
     "What goes with each tensor: an entry of a list, or the same for all."
-    if isinstance(other, (tuple, list)):
-        _checked(tensors, other)
-        return other
-    return [other] * len(tensors)
+    if not isinstance(other, (tuple, list)):
+        _checked(tensors)
+        return [other] * len(tensors)
+    numbers = not isinstance(next(iter(other), None), Tensor)
+    _checked(tensors, *() if numbers else (other,))
+    if len(other) != len(tensors):
+        raise RuntimeError('Tensor list must have same number of elements as scalar list.')
+    return other
+
+def _offer(name, function):
+    """Put a function into the table, under PyTorch's name; arguments of a wrong type are refused
+    before it is called.
+    """
+    function.__name__ = f'_foreach_{name}'
+    FOREACH[function.__name__] = explained(function)
 
 # %% ../nbs/tensor/11_foreach.ipynb #0dcf16f0
 def _refuse_writes(tensors, others):
     "Raise PyTorch's error if a write into one of the tensors is not allowed."
     if LOCAL.modes.no_record: return
-    lists = [_spread(tensors, o) for o in others]
+    same = [o for o in others if isinstance(o, (tuple, list)) and len(o) == len(tensors)]
+    lists = same + [[o] * len(tensors) for o in others if isinstance(o, Tensor)]
     for t, *given in zip(tensors, *lists): refuse_write(t, is_differentiable(t, *given))
 
-def _register(name, make, method=None):
-    """Put `make(name, method of tensors)`, a function that gives a list, into the table, and its
-    in-place form, made of the method in place.
-    """
-    method = method or name
-    plain, in_place = (make(name, getattr(Tensor, m)) for m in (method, f'{method}_'))
-
+def _written(name, in_place):
+    "The function `in_place`, which is not called if one of the tensors may not be written to."
     def written(self, *args, **kwargs):
-        _checked(self)
         _refuse_writes(self, (*args, *kwargs.values()))
         in_place(self, *args, **kwargs)
-        return list(self)
+        return self
 
-    written.__name__, written.__doc__ = (
-        f'_foreach_{name}_',
-        f'`_foreach_{name}`, written into the tensors.',
-    )
-    FOREACH[f'_foreach_{name}'], FOREACH[written.__name__] = plain, written
+    written.__doc__ = f'`_foreach_{name}`, written into the tensors.'
+    return written
+
+def _register(name, make, method=None):
+    """Offer `make(name, method of tensors)`, a function that gives a list, and its in-place form,
+    made of the method in place.
+    """
+    method = method or name
+    _offer(name, make(name, getattr(Tensor, method)))
+    _offer(f'{name}_', _written(name, make(name, getattr(Tensor, f'{method}_'))))
 
 def _unary(name, method):
     def function(self):
         _checked(self)
         return tuple(method(t) for t in self)
 
-    function.__name__, function.__doc__ = f'_foreach_{name}', f'`{name}` of each tensor.'
+    function.__doc__ = f'`{name}` of each tensor.'
     return function
 
 # %% ../nbs/tensor/11_foreach.ipynb #2eb729e2
 def _binary(name, method):
     limit = _LIMITS.get(name)
 
-    def function(self, other, *, alpha=1):
-        if name == 'pow' and isinstance(self, (int, float, complex)):
+    def function(self, *other, alpha=1, **named):
+        other, = (*other, *named.values())  # it is called scalar, scalars, other or exponent
+        if not isinstance(self, (tuple, list)):
             _checked(other)
             return tuple(o.__rpow__(self) for o in other)
-        _checked(self)
+        if isinstance(other, Tensor) and other.ndim:
+            raise RuntimeError(
+                f'scalar tensor expected to be 0 dim but it has {other.ndim} dimensions and'
+                f' {other.numel()} elements.'
+            )
         pairs = zip(self, _spread(self, other))
         if limit: return tuple(method(t, **{limit: o}) for t, o in pairs)
         return tuple(method(t, o) if alpha == 1 else method(t, o, alpha=alpha) for t, o in pairs)
 
-    function.__name__, function.__doc__ = (
-        f'_foreach_{name}',
-        f'`{name}` of each tensor and a number, or an entry of a list.',
-    )
+    function.__doc__ = f'`{name}` of each tensor and a number, or an entry of a list.'
     return function
 
 for _name in _UNARY: _register(_name, _unary)
@@ -100,59 +112,87 @@ for _name, _of in _BINARY.items(): _register(_name, _binary, _of)
 
 # %% ../nbs/tensor/11_foreach.ipynb #d558274b
 def _terms(name, method):
-    def function(self, tensor1, tensor2, value=1, *, scalars=None):
+    def function(self, tensor1, tensor2, *factors, **named):
         _checked(self, tensor1, tensor2)
-        return tuple(
-            method(t, a, b, value=v)
-            for t, a, b, v in zip(
-                self, tensor1, tensor2, _spread(self, value if scalars is None else scalars)
-            )
-        )
+        factors, = (*factors, *named.values()) or (1,)  # called value or scalars
+        if isinstance(factors, Tensor): factors = _unpacked(self, factors)
+        lists = zip(self, tensor1, tensor2, _spread(self, factors))
+        return tuple(method(t, a, b, value=v) for t, a, b, v in lists)
 
-    function.__name__, function.__doc__ = (
-        f'_foreach_{name}',
-        f'`{name}` of the tensors in three lists.',
-    )
+    function.__doc__ = f'`{name}` of the tensors in three lists.'
     return function
+
+def _unpacked(tensors, factors):
+    "The numbers in a tensor, one for each of the tensors."
+    if factors.ndim != 1:
+        raise RuntimeError(
+            f'Expected packed scalar Tensor to be of dimension 1. Got {factors.ndim} instead.'
+        )
+    if len(factors) != len(tensors):
+        raise RuntimeError(
+            f'Expected length of scalars to match input of length {len(tensors)} but got'
+            f' {len(factors)} instead.'
+        )
+    return factors.tolist()
 
 # %% ../nbs/tensor/11_foreach.ipynb #463be023
 def _lerp(name, method):
-    def function(self, tensors1, weight):
+    def function(self, tensors1, *weight, **named):
         _checked(self, tensors1)
+        weight, = (*weight, *named.values())  # called weight or weights
         return tuple(method(a, b, w) for a, b, w in zip(self, tensors1, _spread(self, weight)))
 
-    function.__name__, function.__doc__ = '_foreach_lerp', '`lerp` of the tensors in two lists.'
+    function.__doc__ = '`lerp` of the tensors in two lists.'
     return function
 
 for _name in ('addcmul', 'addcdiv'): _register(_name, _terms)
 _register('lerp', _lerp)
 
+# %% ../nbs/tensor/11_foreach.ipynb #f0reac02
 def _norm(self, ord=2, dtype=None):
     "The norm of each tensor."
     _checked(self)
-    return tuple((t if dtype is None else t.to(dtype)).norm(ord) for t in self)
+    if ord == float('inf') and any(t.numel() == 0 for t in self):
+        raise RuntimeError(
+            '_foreach_norm cannot compute the infinity norm on an empty tensor because the'
+            ' operation does not have an identity. Leave empty tensors out of the list.'
+        )
+    return tuple(vector_norm(t, ord, dtype=dtype) for t in self)
+
+def _powsum(self, ord=2, dtype=None):
+    "The sum of `|x| ** ord` of each tensor."
+    _checked(self)
+    given = [t if dtype is None else t.to(dtype) for t in self]
+    for t in given: refuse_kinds(t, 'bi', 'powsum_cpu')
+    return tuple((t.abs() ** ord).sum() for t in given)
 
 def _max(self):
     "The largest element of each tensor."
     _checked(self)
+    if any(t.numel() == 0 for t in self):
+        raise RuntimeError(
+            '_foreach_max cannot compute the maximum of an empty tensor; max over zero elements'
+            ' is undefined. Leave empty tensors out of the list.'
+        )
     return tuple(t.max() for t in self)
 
-def _zero_(self):
-    "Zeros, written into the tensors."
-    _refuse_writes(self, ())
-    for t in self: t.zero_()
-    return list(self)
-
-def _copy_(self, src, non_blocking=False):
+def _copy(self, src, non_blocking=False):
     "The tensors of `src`, written into those of `self`."
     _checked(self, src)
-    _refuse_writes(self, (src,))
     for t, s in zip(self, src): t.copy_(s)
-    return list(self)
 
-FOREACH.update(
-    _foreach_norm=_norm, _foreach_max=_max, _foreach_zero_=_zero_, _foreach_copy_=_copy_
-)
+def _mm(self, mat2):
+    "The products of the matrices in two lists."
+    if not self or not mat2: raise RuntimeError('_foreach_mm requires non-empty tensor lists')
+    if len(self) != len(mat2):
+        raise RuntimeError('_foreach_mm: self and mat2 must have the same number of tensors')
+    return tuple(a.mm(b) for a, b in zip(self, mat2))
+
+for _name, _function in dict(
+    norm=_norm, powsum=_powsum, max=_max, mm=_mm, clone=_unary('clone', Tensor.clone),
+    copy_=_written('copy', _copy), zero_=_written('zero', _unary('zero', Tensor.zero_)),
+).items():
+    _offer(_name, _function)
 
 # %% ../nbs/tensor/11_foreach.ipynb #7b1e1a07
 def _group_tensors_by_device_and_dtype(tensorlistlist, with_indices=False):

@@ -45,7 +45,8 @@ from autograd_nb.arrays.numpy_backend import (
 from autograd_nb.graph.errors import (
     broadcast_error, combination_error, count_error, dim_error, dtypes_error, expand_error,
     inference_write_error,
-    join_error, kind_error, overlap_error, own_copy, range_error, row_error, view_size_error
+    join_error, kind_error, mask_error, overlap_error, own_copy, range_error, row_error,
+    view_size_error
 )
 from .transforms.levels import KINDS, WRAPPERS, BatchedArray, dynamic_error, looped
 from .graph.modes import LOCAL
@@ -417,8 +418,16 @@ def _in_one_node(other, alpha):
         and alpha.__class__ in (int, float)
     )
 
+def _is_mask(x): return isinstance(x, TensorBase) and x._array.dtype == np.bool_
+
+def _refuse_truth(common):
+    if common.category != 'bool':
+        raise RuntimeError('Boolean alpha only supported for Boolean results.')
+
 def _sum_or_difference(name, input, other, alpha):
     "What `add` or `sub` makes of `input` and `alpha * other`: one node, whatever `alpha` is."
+    if alpha != 1 and name == 'sub' and builtins.any(_is_mask(x) for x in (input, other)):
+        raise mask_error(REGISTRY['sub'], (input, other))
     if alpha.__class__ is builtins.complex:
         common = _common(input, other)
         if common.category != 'complex':
@@ -427,11 +436,13 @@ def _sum_or_difference(name, input, other, alpha):
             )
     if alpha.__class__ is float or alpha.__class__ is int and alpha != 1:
         common = _common(input, other)
-        if common.category == 'int' and alpha.__class__ is float:
+        if common.category == 'bool' and alpha.__class__ is int: alpha = builtins.bool(alpha)
+        if common.category in ('int', 'bool') and alpha.__class__ is float:
             raise RuntimeError(
                 'For integral input tensors, argument alpha must not be a floating point number.'
             )
         fitting(alpha, common.numpy)
+    if alpha is True or alpha is False: _refuse_truth(_common(input, other))
     if alpha != 1 and _in_one_node(other, alpha):
         return _op[name + '_scaled'](input, other, alpha=alpha)
     return _op[name](input, _scaled(other, alpha))
@@ -658,7 +669,16 @@ def lerp(input, end, weight, *, out=None):
         raise RuntimeError(
             f'expected dtype {c_name(input._array)} for `end` but got dtype {c_name(end._array)}'
         )
-    if isinstance(weight, (int, float)) and not isinstance(weight, builtins.bool):
+    if isinstance(weight, TensorBase):
+        if weight._array.ndim and weight._array.dtype != input._array.dtype:
+            raise RuntimeError(
+                f'expected dtype {c_name(input._array)} for `weight` but got dtype'
+                f' {c_name(weight._array)}'
+            )
+    elif isinstance(weight, (int, float)) or (
+        isinstance(weight, builtins.complex) and input._array.dtype.kind != 'c'
+    ):
+        weight = fitting(weight, input._array.dtype)
         return into(out, _op['lerp_number'](input, end, weight=weight))
     return into(out, _op['lerp'](input, end, _as_constant(weight, input)))
 
@@ -668,9 +688,12 @@ def addcmul(input, tensor1, tensor2, *old, value=1, out=None):
     "`input + value * tensor1 * tensor2`."
     if old: return reordered(addcmul, input, tensor1, tensor2, *old, value=value, out=out)
     need_tensor(input, 'addcmul')
+    if builtins.all(_is_mask(x) for x in (input, tensor1, tensor2)):
+        refuse_kinds(input, 'b', 'addcmul_cpu_out')
     if out is not None: return into(out, addcmul(input, tensor1, tensor2, value=value))
     return _op['addcmul'](input, tensor1, tensor2, value=value)
 
+# %% ../nbs/tensor/02_functions.ipynb #f0reac12
 @forms('function method method_')
 @numbers_first
 def addcdiv(input, tensor1, tensor2, *old, value=1, out=None):
@@ -755,6 +778,7 @@ def _reduce(name):
     def reduce(input, dim=_every, keepdim=False, *, dtype=None, out=None, axis=None, keepdims=None):
         need_tensor(input, name)
         if keepdim.__class__ is not builtins.bool: raise _not_bool(name, keepdim)
+        if name[:3] == 'arg': refuse_kinds(input, 'b', f'{name}(): does not support bool input')
         if dim is _every:
             dim = None
         elif name == 'prod' and (dim is None or isinstance(dim, (tuple, list))):
@@ -903,7 +927,9 @@ def _extreme(input, dim, keepdim, out, other, axis, name, ufunc, full, indices, 
     if dim is None:
         if not input._array.size:
             raise _needs_dim(name)
+        refuse_kinds(input, 'c', f'{name}_all')
         return into(out, _op[full](input), name)
+    refuse_kinds(input, 'c', f'{name}(): does not support complex input')
     d = dim_of(dim, input._array.ndim)
     if not input._array.ndim:
         return into(out, kind(*only(input, node)), f'{name}_with_dim')
@@ -983,7 +1009,9 @@ def _along(name):
         need_tensor(input, name)
         if dim is None: dim = _needed(axis, name)
         if out is not None and dtype is None: dtype = out.dtype
-        made = op(cast(input, dtype), dim=dim_of(dim, input._array.ndim))
+        input = cast(input, dtype)
+        if dtype is bool_: refuse_kinds(input, 'b', f'{name}_out_cpu')
+        made = op(input, dim=dim_of(dim, input._array.ndim))
         return into(out, made if dtype is None else cast(made, dtype), name)
 
     along.__name__ = along.__qualname__ = name
@@ -2622,6 +2650,8 @@ def topk(input, k, dim=-1, largest=True, sorted=True, *, out=None):
     d = dim_of(dim, input._array.ndim)
     if k > (input._array.shape[d] if input._array.ndim else 1) or k < 0:
         raise RuntimeError('selected index k out of range')
+    refuse_kinds(input, 'c', ' topk does not support complex dtypes on CPU')
+    refuse_kinds(input, 'b', 'topk does not support bool dtypes on CPU')
     if not input._array.ndim:
         return return_topk(*only(input, 'TopkBackward0'))
     index = _op['first_in_order'](

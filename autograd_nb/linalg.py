@@ -21,7 +21,7 @@ import numpy as np
 from . import functions as F
 from .arrays import lapack
 from .arrays.cupy_backend import device_agnostic, is_on_device, library_of, to_device_of
-from .arrays.dtypes import FROM_NUMPY
+from .arrays.dtypes import FROM_NUMPY, TYPE_NAMES, promote_types
 from .forms import forms
 from .functions import _pair, cast, dim_of, into, matmul, need_tensor
 from .graph.modes import LOCAL
@@ -571,6 +571,22 @@ def svdvals(A, *, driver=None, out=None):
 # %% ../nbs/tensor/05_linalg.ipynb #5ab7e358
 def _dims(dim): return tuple(dim) if isinstance(dim, (tuple, list)) else dim
 
+def _check_wider(x, dtype, name):
+    "Raise PyTorch's error for a `dtype` that cannot hold the numbers of `x`."
+    given = FROM_NUMPY[x._array.dtype]
+    asked = TYPE_NAMES.get(dtype.name, dtype.name)
+    if dtype.category in ('bool', 'int'):
+        raise RuntimeError(f'{name}: dtype should be floating point or complex, but got {asked}')
+    if dtype.is_complex != given.is_complex:
+        kind = 'complex' if given.is_complex else 'real'
+        raise RuntimeError(f'{name}: dtype should be {kind} for {kind} inputs, but got {asked}')
+    if promote_types(given, dtype) is not dtype:
+        raise RuntimeError(
+            f'{name}: the dtype of the input ({F._type_name(x)}) should be convertible without'
+            f' narrowing to the specified dtype ({asked})'
+        )
+
+# %% ../nbs/tensor/05_linalg.ipynb #f0reac13
 def vector_norm(x, ord=2, dim=None, keepdim=False, *, dtype=None, out=None):
     "The norm of vectors, of any order; over `dim`, or all entries."
     need_tensor(x, 'linalg_vector_norm', 'x')
@@ -579,10 +595,12 @@ def vector_norm(x, ord=2, dim=None, keepdim=False, *, dtype=None, out=None):
         raise TypeError(
             f"linalg_vector_norm(): argument 'ord' must be Number, not {type(ord).__name__}"
         )
+    if dtype is not None: _check_wider(x, dtype, 'linalg.vector_norm')
     return into(
         out, _op['vector_norm'](cast(x, dtype), ord=float(ord), dim=_dims(dim), keepdim=keepdim)
     )
 
+# %% ../nbs/tensor/05_linalg.ipynb #f0reac14
 def matrix_norm(A, ord='fro', dim=(-2, -1), keepdim=False, *, dtype=None, out=None):
     "The norm of matrices: 'fro', 'nuc', or 1, 2, infinity and their negatives."
     F.need_tensor(A, 'linalg_matrix_norm')
@@ -767,6 +785,11 @@ def diagonal(A, *, offset=0, dim1=-2, dim2=-1):
 def vander(x, N=None):
     "Powers 0 to N-1 of the entries, as columns."
     F.need_tensor(x, 'linalg_vander', 'x')
+    F.refuse_kinds(
+        x,
+        'bh',
+        'linalg.vander supports floating point, complex, and integer tensors, but got {}',
+    )
     if not x._array.ndim: x = F.reshape(x, 1)
     n = x._array.shape[-1] if N is None else N
     if N is not None and N <= 1: raise RuntimeError('N must be greater than 1.')

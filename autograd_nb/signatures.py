@@ -66,6 +66,42 @@ special_xlog1py special_xlogy special_zeta xlogy: Tensor input, Tensor other, *,
     self, Tensor other, *, out | Tensor input, Number other, *, out
 '''
 
+# %% ../nbs/tensor/15_signatures.ipynb #f0reac01
+SHARED += '''\
+_foreach_abs _foreach_abs_ _foreach_acos _foreach_acos_ _foreach_asin _foreach_asin_ _foreach_atan
+    _foreach_atan_ _foreach_ceil _foreach_ceil_ _foreach_clone _foreach_cos _foreach_cos_
+    _foreach_cosh _foreach_cosh_ _foreach_erf _foreach_erf_ _foreach_erfc _foreach_erfc_
+    _foreach_exp _foreach_exp_ _foreach_expm1 _foreach_expm1_ _foreach_floor _foreach_floor_
+    _foreach_frac _foreach_frac_ _foreach_lgamma _foreach_lgamma_ _foreach_log _foreach_log10
+    _foreach_log10_ _foreach_log1p _foreach_log1p_ _foreach_log2 _foreach_log2_ _foreach_log_
+    _foreach_max _foreach_neg _foreach_neg_ _foreach_reciprocal _foreach_reciprocal_ _foreach_round
+    _foreach_round_ _foreach_rsqrt _foreach_rsqrt_ _foreach_sigmoid _foreach_sigmoid_ _foreach_sign
+    _foreach_sign_ _foreach_sin _foreach_sin_ _foreach_sinh _foreach_sinh_ _foreach_sqrt
+    _foreach_sqrt_ _foreach_tan _foreach_tan_ _foreach_tanh _foreach_tanh_ _foreach_trunc
+    _foreach_trunc_ _foreach_zero_: Tensors self
+_foreach_add _foreach_add_: Tensors self, Number scalar | Tensors self, Numbers scalars | Tensors
+    self, Tensor other, *, Number alpha=1 | Tensors self, Tensors other, *, Number alpha=1
+_foreach_sub _foreach_sub_: Tensors self, Number scalar | Tensors self, Numbers scalars | Tensors
+    self, Tensors other, *, Number alpha=1
+_foreach_mul _foreach_mul_ _foreach_div _foreach_div_: Tensors self, Numbers scalars | Tensors self,
+    Tensor other | Tensors self, Tensors other | Tensors self, Number scalar
+_foreach_clamp_max _foreach_clamp_max_ _foreach_clamp_min _foreach_clamp_min_ _foreach_maximum
+    _foreach_maximum_ _foreach_minimum _foreach_minimum_: Tensors self, Number scalar | Tensors
+    self, Numbers scalars | Tensors self, Tensors other
+_foreach_pow: Number self, Tensors exponent | Tensors self, Number exponent | Tensors self, Numbers
+    exponent | Tensors self, Tensors exponent
+_foreach_pow_: Tensors self, Number exponent | Tensors self, Numbers exponent | Tensors self,
+    Tensors exponent
+_foreach_lerp _foreach_lerp_: Tensors self, Tensors tensors1, Number weight | Tensors self, Tensors
+    tensors1, Numbers weight | Tensors self, Tensors tensors1, Tensors weights
+_foreach_addcdiv _foreach_addcdiv_ _foreach_addcmul _foreach_addcmul_: Tensors self, Tensors
+    tensor1, Tensors tensor2, Numbers scalars | Tensors self, Tensors tensor1, Tensors tensor2,
+    Tensor scalars | Tensors self, Tensors tensor1, Tensors tensor2, Number value=1
+_foreach_norm _foreach_powsum: Tensors self, Number ord=2, dtype? dtype=None
+_foreach_mm: Tensors self, Tensors mat2
+_foreach_copy_: Tensors self, Tensors src, bool non_blocking=False
+'''
+
 # %% ../nbs/tensor/15_signatures.ipynb #e1d5327b
 OWN = '''\
 adaptive_avg_pool1d adaptive_max_pool1d: Tensor input, ints[1] output_size

@@ -72,8 +72,10 @@ def constant(value, dtype, limit=1024):
     return out
 
 def element(value, dtype):
-    "The number `value` as an element of an array in NumPy's `dtype`; a whole one has to fit."
-    if dtype.kind in 'iu' and isinstance(value, (int, float)): value = fitting(value, dtype)
+    """The number `value` as an element of an array in NumPy's `dtype`; a whole one has to fit, and
+    a complex one does not fit into a real dtype.
+    """
+    if dtype.kind in 'iu' or isinstance(value, complex): value = fitting(value, dtype)
     return dtype.type(value)
 
 # %% ../../nbs/arrays/02_numpy.ipynb #81a8aaa3

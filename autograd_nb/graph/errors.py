@@ -25,7 +25,7 @@ from functools import lru_cache, wraps
 from itertools import islice
 from numpy import broadcast_shapes, ndarray, zeros
 
-from ..arrays.dtypes import FROM_NUMPY, get_default_dtype, type_name
+from ..arrays.dtypes import FROM_NUMPY, scalar_dtype, type_name
 
 # %% ../../nbs/graph/00_errors.ipynb #96016853
 # `copy.deepcopy`, say, calls back into the package
@@ -1580,8 +1580,8 @@ def refuse_dtype(op, dtype):
     if words is None: return
     kind = type_name(zeros((), dtype))
     if words[0] == '"': raise NotImplementedError(f"{words} not implemented for '{kind}'")
-    error = NotImplementedError if words.startswith(('clamp', 'Unlike')) else RuntimeError
-    raise error(words.replace('{}', kind))
+    known = words.startswith(('clamp', 'Unlike', 'floor', 'ceil', 'trunc'))
+    raise (NotImplementedError if known else RuntimeError)(words.replace('{}', kind))
 
 
 # %% ../../nbs/graph/00_errors.ipynb #6b23f3f0
@@ -1696,11 +1696,12 @@ def better_error(error, op, args, statics):
         and op.ufunc is not None
         and 'not supported for the input types' in str(error)
     ):
-        wrong = next(
-            (a for a in given if hasattr(a, '_array') and a._array.dtype.kind in 'fcV'), given[0]
-        )
-        number = any(isinstance(a, float) for a in given) and dtype_name(wrong)[0] in 'biu'
-        words = unfit_kind(op, get_default_dtype().numpy if number else wrong._array.dtype)
+        tensors = [a for a in given if hasattr(a, '_array')]
+        wrong = next((a for a in tensors if a._array.dtype.kind in 'fcV'), tensors[0])
+        number = next((a for a in given if isinstance(a, (float, complex))), None)
+        if number is None or dtype_name(wrong)[0] not in 'biu': kind = wrong._array.dtype
+        else: kind = scalar_dtype(number).numpy
+        words = unfit_kind(op, kind)
         return kind_error(words, wrong)
     return misfit_error(op, given, statics)
 

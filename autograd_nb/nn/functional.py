@@ -142,6 +142,7 @@ def bilinear(input1, input2, weight, bias=None):
         * F.unsqueeze(b, 1),
         -1,
     ).reshape(*lead, outputs)
+    out = out.to(weight.dtype)  # whole numbers are summed as int64
     return out if bias is None else out + bias
 
 # %% ../../nbs/nn/03_functional.ipynb #097662fb
@@ -351,7 +352,7 @@ def dropout(input, p=0.5, training=True, inplace=False):
     """
     if p < 0.0 or p > 1.0:
         raise ValueError(f'dropout probability has to be between 0 and 1, but got {p}')
-    if training and input._array.dtype.kind in 'biu': raise _no_float(input)
+    if training and p and input._array.dtype.kind in 'biu': raise _no_float(input)
     return _masked(input, input._array.shape, p, training, inplace)
 
 def _coins(input, shape, p):
@@ -934,6 +935,7 @@ def rrelu(input, lower=1.0 / 8, upper=1.0 / 3, training=False, inplace=False):
 
 def _with_noise(input, lower, upper):
     "The input, multiplied where it is not positive by slopes drawn at random."
+    if input._array.dtype.kind != 'V': F.refuse_kinds(input, 'bich', 'rrelu_with_noise_out_cpu')
     a = input._array
     below = a <= 0
     if is_on_device(a):  # how many are below would have to be asked

@@ -1285,12 +1285,12 @@ def vector_norm(x, *, ord=2, dim=None, keepdim=False):
     number of entries that are not zero for 0. Where the norm is zero, so is its gradient.
     """
     a, axis = xp.absolute(x), axes(x, dim)
+    if (ord < 0 or ord == math.inf) and not x.size and count_of(x.shape, dim) == 0:
+        raise RuntimeError(
+            f'linalg.vector_norm cannot compute the {ord:g} norm on an empty tensor because the'
+            ' operation does not have an identity'
+        )
     if ord == math.inf or ord == -math.inf:
-        if not x.size and count_of(x.shape, dim) == 0:
-            raise RuntimeError(
-                f'linalg.vector_norm cannot compute the {ord} norm on an empty tensor because the'
-                ' operation does not have an identity'
-            )
         return (xp.maximum if ord > 0 else xp.minimum).reduce(a, axis=axis, keepdims=keepdim)
     if ord == 0:
         return xp.add.reduce(

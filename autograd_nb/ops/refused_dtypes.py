@@ -8,13 +8,14 @@ __all__ = ['KINDS', 'OF_NUMBERS', 'OF_LAYERS', 'refuse']
 # %% ../../nbs/ops/97_refused_dtypes.ipynb #e07d4319
 import numpy as np
 
-from ..arrays.dtypes import DTYPES, bfloat16, float16
+from ..arrays.dtypes import DTYPES, bfloat16, float16, int64
 from ..graph.op import REGISTRY
 
 # %% ../../nbs/ops/97_refused_dtypes.ipynb #4d8bc6ab
 KINDS = {
     'c': [d.numpy for d in DTYPES.values() if d.is_complex],
     'i': [d.numpy for d in DTYPES.values() if d.category == 'int'],
+    's': [d.numpy for d in DTYPES.values() if d.category == 'int' and d is not int64],
     'b': [np.dtype(bool)],
     'e': [float16.numpy],
     'h': [bfloat16.numpy],
@@ -54,6 +55,7 @@ polygamma | c | trigamma
 mvlgamma | c | arange_cpu
 mvlgamma | b | The input tensor may not be a boolean tensor.
 frac | icb | frac_cpu
+floor ceil trunc | c | {op} is not supported for complex inputs
 amax | c | max_values_cpu
 amin | c | min_values_cpu
 argmax argmin | c | {op}(): does not support complex input
@@ -67,8 +69,7 @@ logcumsumexp | ib | logcumsumexp_out_cpu
 searchsorted | cb | searchsorted_out_cpu
 scatter_mean | b | scatter_gather_tensor_cpu_reduce_mean
 scatter_extreme | c | scatter_gather_tensor_cpu_reduce_amax
-binary_exponent | ib | torch.frexp() only supports floating-point dtypes
-addcmul | b | addcmul_cpu_out
+binary_exponent | icb | torch.frexp() only supports floating-point dtypes
 dot | b | dot
 """
 
@@ -99,7 +100,7 @@ threshold | cb | threshold_cpu
 gelu | cib | GeluKernelImpl
 glu | cib | glu_cpu
 adaptive_max_pool | cib | adaptive_max_pool2d
-avg_pool | cb | avg_pool2d
+avg_pool | cbs | avg_pool2d
 max_pool | cb | max_pool2d
 scatter_planes | cib | max_unpool2d
 gather_planes | c | fractional_max_pool2d_out_frame

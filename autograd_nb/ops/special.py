@@ -10,11 +10,11 @@ __all__ = ['SELU_ALPHA', 'SELU_SCALE', 'heaviside', 'gcd', 'lcm', 'bitwise_left_
            'erfc', 'erfcx', 'quantile_of_tail', 'refined', 'erfinv_of', 'ndtri_of', 'erfinv', 'ndtri', 'ndtr_of',
            'ndtr', 'log_ndtr_of', 'log_ndtr', 'lgamma_of', 'digamma_of', 'zeta_of', 'polygamma_of', 'lgamma', 'digamma',
            'polygamma', 'zeta', 'mvlgamma', 'mvlgamma_rule', 'gamma_parts', 'gamma_density', 'unknown', 'igamma',
-           'igammac', 'bessel_scaled', 'i0', 'i1', 'i0e', 'i1e', 'hardtanh', 'hardsigmoid', 'hardswish', 'mish_rule',
-           'mish', 'below', 'selu', 'celu', 'by_result', 'leaky_relu_in_place', 'elu_in_place', 'selu_in_place',
-           'celu_in_place', 'softshrink', 'hardshrink', 'threshold', 'threshold_back', 'prelu', 'halves', 'glu_rule',
-           'glu', 'nan_to_num', 'is_number', 'imag', 'complex_of', 'view_as_real', 'view_as_complex', 'angle_rule',
-           'angle', 'nextafter']
+           'igammac', 'bessel_scaled', 'bessel', 'i0', 'i1', 'i0e', 'i1e', 'hardtanh', 'hardsigmoid', 'hardswish',
+           'mish_rule', 'mish', 'below', 'selu', 'celu', 'by_result', 'leaky_relu_in_place', 'elu_in_place',
+           'selu_in_place', 'celu_in_place', 'softshrink', 'hardshrink', 'threshold', 'threshold_back', 'prelu',
+           'halves', 'glu_rule', 'glu', 'nan_to_num', 'is_number', 'imag', 'complex_of', 'view_as_real',
+           'view_as_complex', 'angle_rule', 'angle', 'nextafter', 'times_power']
 
 # %% ../../nbs/ops/08_special.ipynb #87ecec97
 import math
@@ -27,7 +27,7 @@ from autograd_nb.ops.pointwise import (
     cos, elu, erf_kernel, exp, is_complex, leaky_relu, log, masked_fill, plain, real, reciprocal,
     rsqrt, sigmoid, sign, sin, softplus, tanh, unary, where, zeros_for, EVERY_FORM
 )
-from .shape import cat, narrow, pointwise, shift
+from .shape import all_batched, cat, narrow, pointwise, shift
 from .reduce import dims_of
 
 # %% ../../nbs/ops/08_special.ipynb #89cd7902
@@ -145,7 +145,8 @@ def log_of_sum(x, y):
     "`log(e**x + e**y)` of arrays, which NumPy has for real numbers only."
     if x.dtype.kind != 'c': return np.logaddexp(x, y)
     top = np.where(x.real >= y.real, x, y)
-    return top + np.log(np.exp(x - top) + np.exp(y - top))
+    sums = top + np.log(np.exp(x - top) + np.exp(y - top))
+    return np.where(np.isposinf(top.real), top, sums)
 
 @binary(
     log_of_sum,
@@ -688,15 +689,18 @@ def bessel_scaled(x, order):
     out = np.where(a <= 30, np.exp(-low) * total, tail / np.sqrt(2 * math.pi * high))
     return np.where(np.isnan(x), x, np.copysign(out, x) if order else out)
 
-@unary(in_double(lambda x: np.exp(np.abs(x)) * bessel_scaled(x, 0)), promote='float',
-    forms=EVERY_FORM)
+def bessel(x, order):
+    "`I(x)` of order 0 or 1; beyond 1,000 the exponential is infinite, whatever scales it."
+    return np.exp(np.abs(x)) * bessel_scaled(np.clip(x, -1e3, 1e3), order)
+
+@unary(in_double(lambda x: bessel(x, 0)), promote='float', forms=EVERY_FORM)
 def i0(x):
     "The modified Bessel function of the first kind, order 0."
 
 i0.vjp(x=lambda g, x: g * i1(x))
 
 @unary(
-    in_double(lambda x: np.exp(np.abs(x)) * bessel_scaled(x, 1)),
+    in_double(lambda x: bessel(x, 1)),
     promote='float',
     node='SpecialI1Backward0',
 )
@@ -1044,8 +1048,8 @@ angle.vjp(x=angle_rule)
 # %% ../../nbs/ops/08_special.ipynb #d8efefb1
 heaviside = plain(
     'heaviside',
-    lambda x, y: np.where(np.isnan(x), x, np.where(x == 0, y, x > 0)).astype(x.dtype),
-    '0 where `x` is negative, 1 where positive, `y` where zero.',
+    lambda x, y: np.where(x == 0, y, x > 0).astype(x.dtype),
+    '0 where `x` is negative or NaN, 1 where positive, `y` where zero.',
 )
 gcd = plain('gcd', np.gcd, 'The greatest common divisor.', kinds='iu', numbers=False,
     forms=EVERY_FORM)
@@ -1077,6 +1081,24 @@ def nextafter(x, y):
     "The next number after `x` in the direction of `y`."
 
 nextafter.vjp(x=lambda g, x, y: masked_fill(g, x == y, value=0.0), y=lambda g: zeros_for(g))
+
+# %% ../../nbs/ops/08_special.ipynb #f0reac11
+def _one_for_each(op, values, batched, statics):
+    "The rule of a pointwise operation that broadcasts nothing."
+    return op(*all_batched(op, values, batched), **statics)
+
+@op(
+    jvp=linear,
+    batch=_one_for_each,
+    samples=[(N(2, 4), Fixed([[2, -1, 0, 5], [1, 3, -4, 0]])), (N(), Fixed(3))],
+)
+def times_power(x, exponent):
+    """`x * 2**exponent` for whole exponents, one for each number; exact where `2**exponent` is no
+    number of the dtype.
+    """
+    return np.ldexp(x, exponent)
+
+times_power.vjp(x=lambda g, exponent: times_power(g, exponent))
 binary_exponent = plain(
     'binary_exponent',
     lambda x: np.asarray(np.frexp(x)[1], np.int32),

@@ -14,7 +14,9 @@ from ..arrays.cupy_backend import to_device_of
 from ..arrays.dtypes import get_default_dtype
 from ..forms import forms
 from ..functions import cast, cat, dim_of, into, narrow, reshape
+from ..graph.errors import mask_error
 from ..graph.node import TensorBase, tensor_like
+from ..graph.op import REGISTRY
 from ..layers.names import rename
 
 # %% ../../nbs/tensor/functions/11_differences.ipynb #137dd91c
@@ -94,6 +96,9 @@ def gradient(input, *, spacing=1, dim=None, edge_order=1):
     dims, spaces = _spacings(spacing, n, dim)
     if edge_order not in (1, 2):
         raise RuntimeError('torch.gradient only supports edge_order=1 and edge_order=2.')
+    if input._array.dtype == np.uint8:
+        raise RuntimeError('torch.gradient does not support uint8 input. Convert it first.')
+    if input._array.dtype == bool: raise mask_error(REGISTRY['sub'], (input, input))
     if input._array.dtype.kind in 'biu': input = cast(input, get_default_dtype())
     for d in dims:
         if dims.count(d) > 1:

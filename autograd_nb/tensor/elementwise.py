@@ -10,7 +10,7 @@ __all__ = ['float_power', 'ldexp', 'frexp', 'prelu', 'threshold', 'hardshrink', 
 import builtins
 
 from .. import functions as F
-from ..arrays.dtypes import DTYPES, FROM_NUMPY
+from ..arrays.dtypes import DTYPES, FROM_NUMPY, bfloat16, finfo
 from ..forms import forms
 from ..functions import _op, _pair, cast, into, reshape
 from ..graph.errors import combination_error
@@ -54,9 +54,10 @@ def ldexp(input, other, *, out=None):
     "`input * 2 ** other`."
     F.need_tensor(input, 'ldexp')
     F.need_tensor(other, 'ldexp', 'other', 2)
-    return into(
-        out, input * F.pow(2.0, other)
-    )
+    if input._array.dtype.kind not in 'fV' or other._array.dtype.kind not in 'biu':
+        return into(out, input * F.pow(2.0, other))
+    F.refuse_kinds(other, 'b', 'ldexp_cpu_exp')
+    return into(out, _op['times_power'](*F.broadcast_tensors(input, other)))
 
 @forms('function method')
 @recorded_as('FrexpBackward0')
@@ -112,6 +113,9 @@ def nan_to_num(input, nan=None, posinf=None, neginf=None, *, out=None):
     """`input` with NaN and the infinities replaced; by default by 0 and the largest numbers of the
     dtype.
     """
+    if input._array.dtype == bfloat16.numpy:  # whose largest number is not that of float32
+        most = finfo(bfloat16).max
+        posinf, neginf = most if posinf is None else posinf, -most if neginf is None else neginf
     return into(
         out, _op['nan_to_num'](input, nan=0.0 if nan is None else nan, posinf=posinf, neginf=neginf)
     )
@@ -139,7 +143,7 @@ def clamp_max(input, max, *, out=None):
 # %% ../../nbs/tensor/functions/01_elementwise.ipynb #5884f2e6
 @forms('function method method_')
 def heaviside(input, values, *, out=None):
-    "0 where `input` is negative, 1 where positive, `values` where zero."
+    "0 where `input` is negative or NaN, 1 where positive, `values` where zero."
     if input._array.dtype != values._array.dtype:
         raise RuntimeError('heaviside is not yet implemented for tensors with different dtypes.')
     made = _op['heaviside'](input, values)

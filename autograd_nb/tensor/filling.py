@@ -248,6 +248,8 @@ class RandomTruths:
             given = () if p is None else (p,)
             out = sample(self, 'bernoulli', *given, generator=generator)
             if out is not NotImplemented: return out
+        if p is None: F.refuse_kinds(self, 'ib', 'bernoulli_tensor_cpu_p_')
+        F.refuse_kinds(self, 'c', 'bernoulli_tensor_cpu_self_')
         a, draw = self._array, generator or generator_for(self._array)
         drawn = tensor_like(chances(a if p is None else p, a.shape, draw).astype(a.dtype))
         if p is not None: return F.underivable(drawn, 'aten::bernoulli', self)

@@ -25,7 +25,9 @@ def histc(input, bins=100, min=0, max=0, *, out=None):
     """How many elements fall into each of `bins` equal intervals from `min` to `max` (the data's
     range if both are 0).
     """
-    F.refuse_kinds(input, 'ci', 'histogram_cpu')
+    F.refuse_kinds(input, 'i', 'histogram_cpu')
+    F.refuse_kinds(input, 'c', 'aminmax_cpu')
+    F.refuse_kinds(input, 'b', 'linspace_cpu')
     a = input._array.reshape(-1)
     if bins <= 0:
         raise RuntimeError(f'torch.histogram(): bins must be > 0, but got {bins} for dimension 0')

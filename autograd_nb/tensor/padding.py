@@ -54,6 +54,8 @@ def pad(input, pad, mode='constant', value=None):
                 )
             if mode == 'circular' and p > size:
                 raise RuntimeError('Padding value causes wrapping around more than once.')
+    kernel = dict(reflect='reflection', replicate='replication').get(mode)
+    if kernel: F.refuse_kinds(input, 'b', f'{kernel}_pad{len(pad) // 2}d')
     if mode == 'replicate': return replication_pad(input, pad, mode)
     if mode == 'reflect' and len(pad) < 6: return reflection_pad(input, pad, mode)
     made = _op['pad_copies'](input, pad=pad, mode=mode)

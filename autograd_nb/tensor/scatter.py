@@ -206,6 +206,7 @@ def index_reduce(input, dim, index, source, reduce, *, include_self=True, out=No
             'index_reduce(): Expected reduce to be one of prod, mean, amax or amin but got'
             f' {reduce}.'
         )
+    F.refuse_kinds(input, 'bc', 'index_func_')
     warnings.warn(
         'index_reduce() is in beta and the API may change at any time.', UserWarning, stacklevel=3
     )

@@ -373,6 +373,15 @@ def _of_heads(x, static, name, pairs, size):
     return _checked_static(static, f'static_{name}', pairs, size)
 
 # %% ../../nbs/nn/05_attention.ipynb #04a5b987
+def _one_dtype(inputs, weights, bias, out_weight, out_bias):
+    "Raise PyTorch's errors for inputs and parameters of several dtypes."
+    unlike = 'mat1 and mat2 must have the same dtype, but got {} and {}'
+    for x, w in zip(inputs, weights): F.one_dtype(unlike, x, w)
+    F.one_dtype(unlike, inputs[0], out_weight)
+    for b in (bias, out_bias):
+        if b is not None:
+            F.one_dtype('self and mat2 must have the same dtype, but got {} and {}', b, weights[0])
+
 def multi_head_attention_forward(
     query, key, value, embed_dim_to_check, num_heads, in_proj_weight, in_proj_bias, bias_k, bias_v,
     add_zero_attn, dropout_p, out_proj_weight, out_proj_bias, training=True, key_padding_mask=None,
@@ -399,6 +408,8 @@ def multi_head_attention_forward(
     if features != embed_dim_to_check or size * num_heads != features:
         raise _wrong_width(features, embed_dim_to_check, num_heads)
     separate = (q_proj_weight, k_proj_weight, v_proj_weight) if use_separate_proj_weight else None
+    weights = separate or (in_proj_weight,) * 3
+    _one_dtype((query, key, value), weights, in_proj_bias, out_proj_weight, out_proj_bias)
     q, k, v = _projected(query, key, value, in_proj_weight, separate, in_proj_bias)
     if mask is not None: mask = _checked_mask(mask, length, key.shape[0], pairs)
     if bias_k is not None and bias_v is not None:

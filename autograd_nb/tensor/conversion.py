@@ -90,9 +90,17 @@ class Scalars:
             )
         return self.item()
 
-    def __float__(self): return float(self._single())
+    def __float__(self): return float(self._real_single('double'))
 
-    def __int__(self): return int(self._single())
+    def __int__(self): return int(self._real_single('int64_t'))
+
+    def _real_single(self, kind):
+        "The only number, which has to be real. `kind`: the type of C++ that errors name."
+        value = self._single()
+        if value.__class__ is not complex: return value
+        if value.imag:
+            raise RuntimeError(f'value cannot be converted to type {kind} without overflow')
+        return value.real
 
     def __complex__(self): return complex(self._single())
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from .. import fft as T, functions as F
 from ..arrays.cupy_backend import library_of
+from ..arrays.dtypes import TYPE_NAMES
 from ..forms import forms
 from ..functions import _name, expand, narrow, squeeze, transpose, unsqueeze
 from ..layers.replay import constant_input
@@ -29,7 +30,13 @@ def _window(name, formula, doc):
         window_length, periodic=True, *args, dtype=None, device=None, requires_grad=False, **more
     ):
         if window_length < 0:
-            raise RuntimeError(f'{name}: window_length must be non-negative, got {window_length}')
+            raise RuntimeError(
+                f'{name} requires non-negative window_length, got window_length={window_length}'
+            )
+        if dtype is not None and dtype.category != 'float':
+            raise RuntimeError(
+                f'{name} expects floating point dtypes, got: {TYPE_NAMES.get(dtype.name)}'
+            )
         n = window_length + 1 if periodic and window_length > 1 else window_length
         k = np.arange(n) / builtins.max(n - 1, 1)
         w = (

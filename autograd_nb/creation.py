@@ -791,7 +791,7 @@ def randn_like(
     made = _as_input(input, dtype, device)
     return randn(input._array.shape, requires_grad=requires_grad, generator=generator, **made)
 
-# %% ../nbs/tensor/04_creation.ipynb #58f0e6a0
+# %% ../nbs/tensor/04_creation.ipynb #5ca11a14
 def check_bounds(low, high, dtype):
     "Raise PyTorch's errors for bounds that numbers of the dtype cannot have."
     if low >= high:
@@ -812,6 +812,7 @@ _IN_C = dict(
     uint8='unsigned char', int8='signed char', int16='short', int32='int', int64='long', bool='bool'
 )  # what C++ calls the types of whole numbers
 
+# %% ../nbs/tensor/04_creation.ipynb #58f0e6a0
 def randint(
     low=None, high=None, size=None, *, generator=None, out=None, dtype=int64, layout=None,
     device=None, requires_grad=False,

@@ -1518,10 +1518,8 @@ def unflatten(input, dim, sizes):
 def permute(input, *order, dims=None):
     "Dimensions in another order."
     dims = order if dims is None else (dims,)
-    try:
-        dims = _order(dims, input._array.ndim)
-    except TypeError:
-        dims = _order(sizes_of(dims), input._array.ndim)  # the same
+    try: dims = _order(dims, input._array.ndim)
+    except TypeError: dims = _order(sizes_of(dims), input._array.ndim)  # the same
     return _permute(input, dims=dims)
 
 _permute, _transpose = _op['permute'], _op['transpose']

@@ -174,7 +174,7 @@ class Schema:
             self.positional += not keyword_only
         self.mutated = tuple(n for n, kind, _ in self.arguments if '!' in kind)
 
-# %% ../nbs/autograd/13_library.ipynb #469261e7
+# %% ../nbs/autograd/13_library.ipynb #5ca11a11
 _IN_WORDS = dict(SymInt='int', Scalar='number', ScalarType='int')
 _VALUES = dict(
     Tensor=TensorBase,
@@ -210,6 +210,7 @@ def fits_kind(kind, value):
     if not isinstance(value, (list, tuple)): return False
     return all(isinstance(v, wanted) or v is None and inner == 'Tensor' for v in value)
 
+# %% ../nbs/autograd/13_library.ipynb #469261e7
 class _Binding:
     "Arguments by name."
 

@@ -354,6 +354,7 @@ def _one(query, key, value, key_padding_mask):
 
 def _projected(query, key, value, weight, separate, bias):
     "Queries, keys and values, by one packed weight or by `separate` ones."
+    for x, w in zip((query, key, value), separate or (weight,) * 3): _need_one_dtype(w, bias, x)
     if separate is not None: return _project_each(query, key, value, separate, bias)
     if key.shape != value.shape:
         raise AssertionError(f'key shape {key.shape} does not match value shape {value.shape}')
@@ -372,16 +373,19 @@ def _of_heads(x, static, name, pairs, size):
     if static is None: return _heads(x, pairs, size)
     return _checked_static(static, f'static_{name}', pairs, size)
 
-# %% ../../nbs/nn/05_attention.ipynb #04a5b987
-def _one_dtype(inputs, weights, bias, out_weight, out_bias):
-    "Raise PyTorch's errors for inputs and parameters of several dtypes."
-    unlike = 'mat1 and mat2 must have the same dtype, but got {} and {}'
-    for x, w in zip(inputs, weights): F.one_dtype(unlike, x, w)
-    F.one_dtype(unlike, inputs[0], out_weight)
-    for b in (bias, out_bias):
-        if b is not None:
-            F.one_dtype('self and mat2 must have the same dtype, but got {} and {}', b, weights[0])
+# %% ../../nbs/nn/05_attention.ipynb #5ca11a12
+def _need_one_dtype(weight, bias, x):
+    "Raise PyTorch's errors for an input, a weight and a bias of several dtypes."
+    F.one_dtype('mat1 and mat2 must have the same dtype, but got {} and {}', x, weight)
+    if bias is not None:
+        F.one_dtype('self and mat2 must have the same dtype, but got {} and {}', bias, weight)
 
+def _of_one_dtype(x, weight, bias):
+    "`linear` of what is found to have one dtype."
+    _need_one_dtype(weight, bias, x)
+    return _op['linear'](x, weight, bias)
+
+# %% ../../nbs/nn/05_attention.ipynb #04a5b987
 def multi_head_attention_forward(
     query, key, value, embed_dim_to_check, num_heads, in_proj_weight, in_proj_bias, bias_k, bias_v,
     add_zero_attn, dropout_p, out_proj_weight, out_proj_bias, training=True, key_padding_mask=None,
@@ -408,8 +412,6 @@ def multi_head_attention_forward(
     if features != embed_dim_to_check or size * num_heads != features:
         raise _wrong_width(features, embed_dim_to_check, num_heads)
     separate = (q_proj_weight, k_proj_weight, v_proj_weight) if use_separate_proj_weight else None
-    weights = separate or (in_proj_weight,) * 3
-    _one_dtype((query, key, value), weights, in_proj_bias, out_proj_weight, out_proj_bias)
     q, k, v = _projected(query, key, value, in_proj_weight, separate, in_proj_bias)
     if mask is not None: mask = _checked_mask(mask, length, key.shape[0], pairs)
     if bias_k is not None and bias_v is not None:
@@ -424,7 +426,7 @@ def multi_head_attention_forward(
     if padding is not None: mask = _added(mask, _over_heads(padding, n, num_heads, k.shape[1]))
     attend = _with_weights if need_weights else _fused
     out, weights = attend(q, k, v, mask, n, num_heads, dropout_p if training else 0.0, only_causal)
-    out = _op['linear'](_joined(out, n, features), out_proj_weight, out_proj_bias)
+    out = _of_one_dtype(_joined(out, n, features), out_proj_weight, out_proj_bias)
     out = F.reshape(out, length, n, out_proj_weight.shape[0])
     if not need_weights: return (out if batched else F.squeeze(out, 1)), None
     if average_attn_weights: weights = F.mean(weights, 1)

@@ -479,13 +479,19 @@ class Loading:
         self.__setstate__({'state': state, 'param_groups': saved})
         for hook in self._optimizer_load_state_dict_post_hooks.values(): hook(self)
 
-# %% ../../nbs/optim/01_optimizer.ipynb #9850a0bc
+# %% ../../nbs/optim/01_optimizer.ipynb #5ca11a17
 # options that are younger than their optimisers: a state without them was saved when they were off
 SWITCHED_OFF = dict(
     maximize=False, amsgrad=False, nesterov=False, differentiable=False, capturable=False,
     foreach=None, fused=None,
 )
 
+def _count_in_tensor(held):
+    "Steps were counted by a number once."
+    if isinstance(held, dict) and held.get('step').__class__ in (int, float):
+        held['step'] = tensor_like(np.asarray(held['step'], counting_dtype()))
+
+# %% ../../nbs/optim/01_optimizer.ipynb #9850a0bc
 class Copies:
     "What copies keep."
 
@@ -506,9 +512,7 @@ class Copies:
         for group in self.param_groups:
             for name, value in self.defaults.items():
                 group.setdefault(name, SWITCHED_OFF.get(name, value))
-        for held in self.state.values():  # steps were counted by numbers once
-            if isinstance(held, dict) and held.get('step').__class__ in (int, float):
-                held['step'] = tensor_like(np.asarray(held['step'], counting_dtype()))
+        for held in self.state.values(): _count_in_tensor(held)
 
     def __repr__(self):
         lines = []

@@ -120,7 +120,7 @@ def gradient(input, *, spacing=1, dim=None, edge_order=1):
         out.append(cat(slopes, d))
     return tuple(out)
 
-# %% ../../nbs/tensor/functions/11_differences.ipynb #c285471b
+# %% ../../nbs/tensor/functions/11_differences.ipynb #5ca11a16
 def _refuse_bools(name, y, x):
     "Raise PyTorch's error for places or values that are true or false."
     if bool in (y._array.dtype, None if x is None else x._array.dtype):
@@ -142,6 +142,7 @@ def _gaps(name, y, x, dx, dim, d):
         x = reshape(x, [-1 if i == d else 1 for i in range(y._array.ndim)])
     return diff(x, dim=d if x._array.ndim == y._array.ndim else dim_of(dim, x._array.ndim))
 
+# %% ../../nbs/tensor/functions/11_differences.ipynb #c285471b
 @forms('function', names='trapezoid trapz', numpy_names=True)
 def trapezoid(y, x=None, *, dx=None, dim=-1):
     "The integral along `dim` by the trapezoid rule; `x`: places, `dx`: distance between places."

@@ -197,7 +197,7 @@ def put(input, index, source, accumulate=False):
         input._array.shape,
     )
 
-# %% ../../nbs/tensor/functions/07_scatter.ipynb #e1737e01
+# %% ../../nbs/tensor/functions/07_scatter.ipynb #5ca11a13
 def _check_slices(input, d, index, source):
     "Raise PyTorch's errors for slices that `index_reduce` cannot put where `index` says."
     name, i, found = 'index_reduce_()', index._array, source._array
@@ -221,6 +221,7 @@ def _check_slices(input, d, index, source):
     if i.size and not 0 <= i.min() <= i.max() < (a[d] if a else 1):
         raise IndexError('index out of range in self')
 
+# %% ../../nbs/tensor/functions/07_scatter.ipynb #e1737e01
 @forms('function method method_')
 @recorded_as('IndexReduceBackward0')
 def index_reduce(input, dim, index, source, reduce, *, include_self=True, out=None):

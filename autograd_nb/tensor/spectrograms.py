@@ -24,7 +24,7 @@ from .padding import pad
 from .shapes import unfold
 from ..transforms.levels import WRAPPERS
 
-# %% ../../nbs/tensor/functions/16_spectrograms.ipynb #406ea3d4
+# %% ../../nbs/tensor/functions/16_spectrograms.ipynb #5ca11a15
 def _window(name, formula, doc):
     def window(
         window_length, periodic=True, *args, dtype=None, device=None, requires_grad=False, **more
@@ -52,6 +52,7 @@ def _window(name, formula, doc):
         window, name, doc + ' `periodic`: for use with the Fourier transform, else symmetric.'
     )
 
+# %% ../../nbs/tensor/functions/16_spectrograms.ipynb #406ea3d4
 hann_window = _window(
     'hann_window', lambda k: 0.5 - 0.5 * np.cos(2 * math.pi * k), 'A raised cosine.'
 )

@@ -4,9 +4,10 @@
 
 # %% auto #0
 __all__ = ['FITS', 'NUMBERS_TOO', 'NUMPY_NAMES', 'ABSENT', 'SCALES', 'WARNED', 'TENSORS', 'OPTIONAL_TENSORS', 'WEIGHTED', 'WHOLE',
-           'SIZES', 'FLOATS', 'OUTSIDE', 'TOLD_BY_VALUE', 'ROW', 'HOT_METHODS', 'UNEXPLAINED', 'WRITTEN_IN_PYTHON',
-           'CALLED_INSIDE', 'type_name', 'mismatch', 'refused', 'in_order', 'todays', 'reordered', 'numbers_first',
-           'refused_inside', 'explanation', 'explained', 'explain_functions', 'explain_methods', 'explainable']
+           'SIZES', 'FLOATS', 'OUTSIDE', 'TOLD_BY_VALUE', 'ROW', 'HOT_METHODS', 'UNEXPLAINED', 'LATE',
+           'WRITTEN_IN_PYTHON', 'CALLED_INSIDE', 'type_name', 'mismatch', 'refused', 'in_order', 'todays', 'reordered',
+           'numbers_first', 'refused_inside', 'explanation', 'explained', 'explain_functions', 'explain_methods',
+           'explainable']
 
 # %% ../nbs/tensor/14_argument_types.ipynb #932e5240
 import functools
@@ -48,6 +49,7 @@ FITS = dict(
     floats=_each(_is_float), Numbers=_each(_is_number), bool=lambda v: isinstance(v, bool),
     str=lambda v: isinstance(v, str),
     dtype=lambda v: isinstance(v, Dtype) or v in (float, int, bool, complex),
+    layout=lambda v: type(v).__name__ == 'layout',
     Generator=lambda v: type(v).__name__ == 'Generator', Tensors=lambda v: False,
 )  # what has no test is looked at by nobody here
 
@@ -107,6 +109,7 @@ def mismatch(name, overload, args, kwargs):
         if value is not ABSENT and not (value is None and p.optional):
             if not _fits(name, p, value, k):
                 if not (row and by_place and FITS['ints'](args)):
+                    if row and len(args) > 1: return _too_many(overload, len(args))
                     return _wrong(p, value, by_place, at)
                 at = len(args)
                 continue
@@ -333,8 +336,8 @@ OUTSIDE = {'train': 'training'}  # what functions of Python call what one inside
 
 def refused_inside(function, name, args, kwargs, failed=True):
     """The TypeError of the function that PyTorch's `function` calls by its own `name`, with its
-    own arguments. As long as the call has not `failed`, None may stand for anything: `function`
-    may put something else in its place.
+    own arguments. As long as the call has not `failed`, None may stand for anything but a truth
+    value: `function` may put something else in its place.
     """
     found = declared(name)
     if found is None or len(found.overloads) > 1: return None
@@ -345,9 +348,10 @@ def refused_inside(function, name, args, kwargs, failed=True):
         value = given.arguments.get(own, p.default)
         if p.name == 'reduction' or own not in given.arguments: continue
         if value is None and p.optional or _fits(name, p, value, k): continue
-        if not failed and (value is None or isinstance(value, (tuple, list)) and None in value):
+        replaced = value is None and p.kind != 'bool'
+        if not failed and (replaced or isinstance(value, (tuple, list)) and None in value):
             continue
-        words = _wrong(p, value, True, k)
+        words = _wrong(p, value, not p.keyword, k)
         remedy = '. Make it one first, with torch.tensor(...).' if p.kind == 'Tensor' else ''
         return TypeError(f'{name}(): {words}{remedy}')
     return None
@@ -426,6 +430,7 @@ def explained(function, name=None, method=False, inside=False):
     if inside: refusal = functools.partial(refused_inside, function, name, failed=False)
     else: refusal = lambda args, kwargs: refused(name, args[method:], kwargs, method)
     fitting = {} if stated and not (inside and len(stated.overloads) > 1) else None
+    if name in LATE: fitting = None
 
     @functools.wraps(function)
     def called(*args, **kwargs):
@@ -460,20 +465,23 @@ HOT_METHODS = frozenset(
 # %% ../nbs/tensor/14_argument_types.ipynb #5ea1e9b6
 UNEXPLAINED = frozenset(
     'add sub mul div true_divide pow matmul mm bmm mv sum mean cat stack where einsum addmm'
-    ' reshape relu linear conv1d conv2d conv3d cross_entropy nll_loss max_pool2d'
-    ' scaled_dot_product_attention is_tensor is_floating_point is_complex numel result_type round'
+    ' reshape relu linear conv1d conv2d conv3d cross_entropy nll_loss'
+    ' is_tensor is_complex result_type round'
     ' rsub round_'
     ' cross stft istft frombuffer index_reduce gradient meshgrid norm'
-    ' dropout1d dropout2d dropout3d mse_loss l1_loss smooth_l1_loss huber_loss kl_div'
+    ' mse_loss l1_loss smooth_l1_loss huber_loss'
     ' interpolate upsample upsample_nearest upsample_bilinear grid_sample'
     ' affine_grid gaussian_nll_loss'.split()
 )
+
+# programs make tensors all the time: a call that goes well is not looked at
+LATE = frozenset('zeros ones empty full rand randn arange'.split())
 
 WRITTEN_IN_PYTHON = frozenset('unique unique_consecutive'.split())  # and yet found in `torch`
 
 CALLED_INSIDE = {   # what PyTorch's sentence names instead of the function
     'logsigmoid': 'log_sigmoid', 'multilabel_soft_margin_loss': 'log_sigmoid', 'unfold': 'im2col',
-    'unique': '_unique2',
+    'unique': '_unique2', **{f'dropout{n}d': 'feature_dropout' for n in (1, 2, 3)},
     'adaptive_max_pool1d_with_indices': 'adaptive_max_pool1d',
 }
 

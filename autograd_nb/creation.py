@@ -6,8 +6,8 @@
 __all__ = ['zeros', 'ones', 'empty', 'zeros_like', 'ones_like', 'empty_like', 'rand', 'randn', 'leaf', 'tensor', 'as_tensor',
            'asarray', 'from_numpy', 'from_dlpack', 'scalar_tensor', 'full', 'full_like', 'eye', 'arange', 'linspace',
            'logspace', 'inclusive_range', 'tril_indices', 'triu_indices', 'manual_seed', 'seed', 'initial_seed',
-           'get_rng_state', 'set_rng_state', 'rand_like', 'randn_like', 'randint', 'randint_like', 'randperm', 'normal',
-           'bernoulli', 'multinomial']
+           'get_rng_state', 'set_rng_state', 'rand_like', 'randn_like', 'check_bounds', 'randint', 'randint_like',
+           'randperm', 'normal', 'bernoulli', 'multinomial']
 
 # %% ../nbs/tensor/04_creation.ipynb #ac80d3e3
 import builtins
@@ -129,12 +129,19 @@ def _inferred_dtype(array, typed):
     return get_default_dtype().to_complex() if kind == 'c' else get_default_dtype()
 
 # %% ../nbs/tensor/04_creation.ipynb #831c7625
+_OF_ARRAYS = (
+    'Creating a tensor from a list of numpy.ndarrays is extremely slow. Please consider converting'
+    ' the list to a single numpy.ndarray with numpy.array() before converting to a tensor.'
+)
+
 def _array_of(data, dtype):
     "A new array of `data`, in `dtype` (ours) or the one it stands for."
     if isinstance(data, TensorBase): data = data._array
     if is_on_device(data): return data.astype(dtype.numpy if dtype else data.dtype)
     if isinstance(data, (np.ndarray, np.generic)):
         return np.array(data, dtype.numpy if dtype else from_numpy_dtype(data.dtype).numpy)
+    if isinstance(data, (list, tuple)) and data and type(data[0]) is np.ndarray:
+        warnings.warn(_OF_ARRAYS, UserWarning, stacklevel=3)
     if _holds_typed(data):
         data = _numbers(data, kinds := [], _depth(data))
         if dtype is None: dtype = functools.reduce(promote_types, kinds)
@@ -297,10 +304,10 @@ def from_dlpack(ext):
         return tensor_like(Device.library.from_dlpack(ext))
     return from_numpy(np.from_dlpack(ext))
 
-def scalar_tensor(value, *, dtype=None, device=None, requires_grad=False):
+def scalar_tensor(s, *, dtype=None, layout=None, device=None, requires_grad=False):
     "A 0-d tensor, of the default dtype unless another is given."
     return tensor(
-        value, dtype=dtype or get_default_dtype(), device=device, requires_grad=requires_grad
+        s, dtype=dtype or get_default_dtype(), device=device, requires_grad=requires_grad
     )
 
 # %% ../nbs/tensor/04_creation.ipynb #eb936b3a
@@ -315,7 +322,16 @@ def _size_in(name, size, more):
     for keyword in more:
         if keyword != 'size':
             raise TypeError(f"{name}() got an unexpected keyword argument '{keyword}'")
+    if not size and not more:
+        raise TypeError(f'{name}() missing 1 required positional argument: "size"')
     return sizes_of((more['size'],) if more else size, name)
+
+def _need_layout(function, layout):
+    "Raise PyTorch's TypeError for what is no layout; there is one only."
+    if type(layout).__name__ != 'layout':
+        raise TypeError(
+            f"{function}(): argument 'layout' must be torch.layout, not {type(layout).__name__}"
+        )
 
 def _kind_of(dtype, out):
     return dtype or (get_default_dtype() if out is None else out.dtype)
@@ -333,7 +349,10 @@ def _filled(function):
         **more,
     ):
         dtype, index = _settled(dtype, device)
+        if layout is not None: _need_layout(function.__name__, layout)
         order = more.pop('memory_format', None) if function is _blank else None
+        if order is preserve_format:
+            raise RuntimeError('unsupported memory format Preserve. A new tensor has no order yet.')
         size = _size_in(function.__name__, size, more)
         for s in size:
             if s < 0 and function.__name__ == 'zeros':
@@ -370,7 +389,14 @@ def full(size, fill_value, *, out=None, dtype=None, layout=None, device=None, re
     given.
     """
     dtype, index = _settled(dtype, device)
-    if isinstance(fill_value, TensorBase): fill_value = fill_value.item()
+    if layout is not None: _need_layout('full', layout)
+    if isinstance(fill_value, TensorBase):
+        if fill_value._array.ndim:
+            raise TypeError(
+                "full(): argument 'fill_value' (position 2) must be Number, not Tensor. Take the"
+                ' number out, with .item().'
+            )
+        fill_value = fill_value.item()
     kind = (dtype or (scalar_dtype(fill_value) if out is None else out.dtype)).numpy
     if not isinstance(size, (tuple, list)):
         raise TypeError(
@@ -450,7 +476,7 @@ def full_like(
     return _in_format(made, memory_format)
 
 # %% ../nbs/tensor/04_creation.ipynb #727c3696
-def eye(n, m=None, *, out=None, dtype=None, device=None, requires_grad=False):
+def eye(n, m=None, *, out=None, dtype=None, layout=None, device=None, requires_grad=False):
     "Ones on the diagonal, zeros elsewhere."
     dtype, index = _settled(dtype, device)
     if n < 0 or m is not None and m < 0:
@@ -472,6 +498,12 @@ def _whole_range(start, end, step):
             raise RuntimeError('value cannot be converted to type int64_t without overflow')
     return int(start), int(end), int(step)
 
+def _bound(v):
+    "An end of a range, or its step, as a number."
+    if not isinstance(v, TensorBase): return v
+    if v._array.ndim: raise TypeError('the bounds of a range are numbers')
+    return v.item()
+
 def _refuse_range(start, end, step):
     "Raise PyTorch's errors for a range without an end."
     if step == 0: raise RuntimeError('step must be nonzero')
@@ -482,11 +514,13 @@ def _refuse_range(start, end, step):
 
 # %% ../nbs/tensor/04_creation.ipynb #f5b76e68
 def arange(
-    start, end=None, step=1, *, out=None, dtype=None, layout=None, device=None, requires_grad=False
+    start=None, end=None, step=1, *, out=None, dtype=None, layout=None, device=None,
+    requires_grad=False,
 ):
     "Numbers from `start` (0 if only an end is given) to `end` (excluded) in steps of `step`."
     dtype, index = _settled(dtype, device)
-    if end is None: start, end = 0, start
+    if layout is not None: _need_layout('arange', layout)
+    if end is None or start is None: start, end = 0, start if end is None else end
     if dtype is not None and dtype.category in ('bool', 'complex'):
         raise NotImplementedError(
             f'"arange_cpu" not implemented for \'{TYPE_NAMES.get(dtype.name, dtype.name)}\''
@@ -501,7 +535,7 @@ def arange(
         and -(2**62) < start <= end < 2**62
     ):
         return into(out, _finish(np.arange(start, end, step, np.int64), requires_grad, index))
-    start, end, step = (v.item() if isinstance(v, TensorBase) else v for v in (start, end, step))
+    start, end, step = map(_bound, (start, end, step))
     _refuse_range(start, end, step)
     if dtype is None and out is not None: dtype = out.dtype
     if dtype is None:
@@ -556,13 +590,16 @@ def _check_ends(function, start, end, steps):
         )
 
 # %% ../nbs/tensor/04_creation.ipynb #1c351307
-def linspace(start, end, steps=None, *, out=None, dtype=None, device=None, requires_grad=False):
+def linspace(
+    start, end, steps=None, *, out=None, dtype=None, layout=None, device=None, requires_grad=False
+):
     "`steps` numbers at equal distances from `start` to `end`, both included."
     dtype, index = _settled(dtype, device)
     _check_ends('linspace', start, end, steps)
     start, end = (v.item() if isinstance(v, TensorBase) else v for v in (start, end))
     d = _kind_between('linspace', start, end, dtype, out).numpy
     if steps < 0: raise RuntimeError('number of steps must be non-negative')
+    if d.kind == 'b': raise NotImplementedError('"linspace_cpu" not implemented for \'Bool\'')
     lib = _library(index)
     if steps == 1:
         return into(out, _finish(lib.full(1, start, d), requires_grad, index))
@@ -587,7 +624,8 @@ def linspace(start, end, steps=None, *, out=None, dtype=None, device=None, requi
     )
 
 def logspace(
-    start, end, steps=None, base=10.0, *, out=None, dtype=None, device=None, requires_grad=False
+    start, end, steps=None, base=10.0, *, out=None, dtype=None, layout=None, device=None,
+    requires_grad=False,
 ):
     "`base` to the powers `linspace(start, end, steps)`."
     _check_ends('logspace', start, end, steps)
@@ -605,27 +643,39 @@ def logspace(
     " inconsistent with Python's range builtin. Instead, use torch.arange, which produces values in"
     ' [start, end).'
 )
-def inclusive_range(start, end=None, step=1, *, dtype=None, device=None, requires_grad=False):
+def inclusive_range(
+    start, end=None, step=1, *, dtype=None, layout=None, device=None, requires_grad=False
+):
     "Numbers from `start` to `end`, which is included. Prefer `arange`."
     if end is None: start, end = 0, start
+    _refuse_range(start, end, step)
     a = start + np.arange(int(math.floor((end - start) / step)) + 1) * step
     return tensor(
         a, dtype=dtype or get_default_dtype(), device=device, requires_grad=requires_grad
     )
 
 # %% ../nbs/tensor/04_creation.ipynb #96f1d1f6
-def tril_indices(row, col, offset=0, *, dtype=int64, device=None):
+def _check_triangle(name, row, col, dtype):
+    "Raise PyTorch's errors for a triangle that cannot be."
+    for side, n in (('row', row), ('col', col)):
+        if n < 0: raise RuntimeError(f'{side} must be non-negative, got{n}')
+    if dtype not in (int32, int64):
+        raise NotImplementedError(
+            f'"{name}" not implemented for \'{TYPE_NAMES.get(dtype.name, dtype.name)}\''
+        )
+
+def tril_indices(row, col, offset=0, *, dtype=int64, layout=None, device=None):
     "Row and column numbers of the lower triangle."
-    return _triangle('tril_indices', np.tril_indices(row, offset, col), dtype, device)
+    _check_triangle('tril_indices', row, col, dtype)
+    return _triangle(np.tril_indices(row, offset, col), dtype, device)
 
-def triu_indices(row, col, offset=0, *, dtype=int64, device=None):
+def triu_indices(row, col, offset=0, *, dtype=int64, layout=None, device=None):
     "Row and column numbers of the upper triangle."
-    return _triangle('triu_indices', np.triu_indices(row, offset, col), dtype, device)
+    _check_triangle('triu_indices', row, col, dtype)
+    return _triangle(np.triu_indices(row, offset, col), dtype, device)
 
-def _triangle(name, numbers, dtype, device):
-    made = placed(tensor_like(np.stack(numbers).astype(dtype.numpy)), _check(dtype, device))
-    if dtype not in (int32, int64): refuse_kinds(made, 'bifch', name)
-    return made
+def _triangle(numbers, dtype, device):
+    return placed(tensor_like(np.stack(numbers).astype(dtype.numpy)), _check(dtype, device))
 
 # %% ../nbs/tensor/04_creation.ipynb #e006dd35
 def manual_seed(seed):
@@ -673,6 +723,7 @@ def _random(kind, doc):
         **more,
     ):
         size = not_negative(_size_in(make.__name__, size, more))
+        if layout is not None: _need_layout(make.__name__, layout)
         profiler = LOCAL.modes.profiler
         if profiler is not None and not profiler.take(make):
             return profiler.creation(
@@ -738,20 +789,40 @@ def randn_like(
     made = _as_input(input, dtype, device)
     return randn(input._array.shape, requires_grad=requires_grad, generator=generator, **made)
 
-# %% ../nbs/tensor/04_creation.ipynb #58f0e6a0
-def randint(
-    low, high=None, size=None, *, generator=None, out=None, dtype=int64, device=None,
-    requires_grad=False,
-):
-    "Integers from `low` (0 if only one bound is given) to `high` (excluded)."
-    if size is None and isinstance(high, (tuple, list)): low, high, size = 0, low, high
-    elif high is None: low, high = 0, low
-    dtype, index = _settled(dtype, device)
-    no_out(out)
+# %% ../nbs/tensor/04_creation.ipynb #5ca11a14
+def check_bounds(low, high, dtype):
+    "Raise PyTorch's errors for bounds that numbers of the dtype cannot have."
     if low >= high:
         raise RuntimeError(
             f'random_ expects \'from\' to be less than \'to\', but got from={low} >= to={high}'
         )
+    if not -(2**63) <= low <= high < 2**63: raise ValueError('Overflow when unpacking long long')
+    if dtype.category == 'complex':
+        raise RuntimeError('check_random_bounds handles only integral, floating-point and boolean')
+    if dtype.category not in ('int', 'bool'): return
+    least, most = (0, 1) if dtype.category == 'bool' else (_iinfo(dtype).min, _iinfo(dtype).max)
+    kind = _IN_C.get(dtype.name, dtype.name)
+    if not least <= low <= most: raise RuntimeError(f'from is out of bounds for {kind}')
+    if not least <= high - 1 <= most: raise RuntimeError(f'to - 1 is out of bounds for {kind}')
+
+_iinfo = lambda dtype: np.iinfo(dtype.numpy)
+_IN_C = dict(
+    uint8='unsigned char', int8='signed char', int16='short', int32='int', int64='long', bool='bool'
+)  # what C++ calls the types of whole numbers
+
+# %% ../nbs/tensor/04_creation.ipynb #58f0e6a0
+def randint(
+    low=None, high=None, size=None, *, generator=None, out=None, dtype=int64, layout=None,
+    device=None, requires_grad=False,
+):
+    "Integers from `low` (0 if only one bound is given) to `high` (excluded)."
+    if size is None and isinstance(high, (tuple, list)): low, high, size = 0, low, high
+    elif high is None or low is None: low, high = 0, low if high is None else high
+    dtype, index = _settled(dtype, device)
+    if dtype is None: dtype = int64
+    no_out(out)
+    low, high = map(_bound, (low, high))
+    check_bounds(low, high, dtype)
     made = draw(
         lambda shape: _chance(generator, index).integers(low, high, shape).astype(dtype.numpy),
         not_negative(sizes_of((size,))),
@@ -770,11 +841,21 @@ def randint_like(
     return randint(low, high, input._array.shape, requires_grad=requires_grad, **made)
 
 # %% ../nbs/tensor/04_creation.ipynb #c9f178f3
-def randperm(n, *, generator=None, out=None, dtype=int64, device=None, requires_grad=False):
+def randperm(
+    n, *, generator=None, out=None, dtype=int64, layout=None, device=None, requires_grad=False
+):
     "The numbers 0 to n-1 in random order."
     if n < 0:
         raise RuntimeError(f'Trying to create tensor with negative dimension {n}: [{n}]')
     dtype, index = _settled(dtype, device)
+    if dtype is None: dtype = int64
+    if dtype.category in ('bool', 'complex'):
+        raise NotImplementedError(
+            f'"randperm" not implemented for \'{TYPE_NAMES.get(dtype.name, dtype.name)}\''
+        )
+    if dtype.category == 'int' and n > _iinfo(dtype).max + 1:
+        name = dtype.name
+        raise RuntimeError(f"value cannot be converted to type {name}_t without overflow")
     no_out(out)
 
     def permutations(shape):

@@ -97,6 +97,8 @@ class Size(tuple):
 
     def __add__(self, other): return Size(tuple.__add__(self, tuple(other)))
 
+    def __radd__(self, other): return Size(tuple(other) + tuple(self))
+
     def __mul__(self, times): return Size(tuple.__mul__(self, times))
 
     __rmul__ = __mul__
@@ -215,7 +217,8 @@ def sizes_of(args, name=None):
     for a in args:
         if a.__class__ is not int:
             for place, v in enumerate(args):
-                if isinstance(v, (builtins.float, str)): raise _no_size(v, place, len(args))
+                if isinstance(v, (builtins.float, str)) or not place and v.__class__ is bool:
+                    raise _no_size(v, place, len(args))
             return tuple(_size(a, name) for a in args)
     return tuple(args)
 
@@ -670,7 +673,8 @@ def lerp(input, end, weight, *, out=None):
             f'expected dtype {c_name(input._array)} for `end` but got dtype {c_name(end._array)}'
         )
     if isinstance(weight, TensorBase):
-        if weight._array.ndim and weight._array.dtype != input._array.dtype:
+        other = weight._array.dtype != input._array.dtype
+        if other and (weight._array.ndim or weight.is_complex() != input.is_complex()):
             raise RuntimeError(
                 f'expected dtype {c_name(input._array)} for `weight` but got dtype'
                 f' {c_name(weight._array)}'
@@ -1270,6 +1274,8 @@ def einsum(equation, *operands):
         keep = set(right) | set(''.join(terms[2:]))
         # PyTorch multiplies elements where nothing is summed, and matrices otherwise
         node = 'ViewBackward0' if set(terms[0]) & set(terms[1]) - keep else 'MulBackward0'
+        if operands[0].dtype != operands[1].dtype and node == 'ViewBackward0':
+            one_dtype('expected scalar type {} but found {}', *map(_tensor_of, operands[:2]))
         term, value = _contract(terms[0], operands[0], terms[1], operands[1], frozenset(keep))
         terms, operands = [term, *terms[2:]], [value, *operands[2:]]
     term, x = terms[0], operands[0]
@@ -1367,6 +1373,8 @@ def _contract(a, x, b, y, keep):
     "The product of two terms, tensors or bare arrays, see `_pairing`: its letters, and itself."
     first, second, name, letters, sizes = _pairing(a, _sizes(x), b, _sizes(y), keep)
     return letters, _in_shape(_op[name](_as_matrix(x, *first), _as_matrix(y, *second)), sizes)
+
+def _tensor_of(z): return z if isinstance(z, TensorBase) else tensor_like(z)
 
 def _as_matrix(z, gone, order, wide, shape):
     if gone: z = _op['sum'](z, dim=gone)
@@ -1476,10 +1484,11 @@ def _read_as(input, dtype):
 
 # %% ../nbs/tensor/02_functions.ipynb #dbe134a0
 @forms('method')
-def view(input, *shape):
+def view(input, *shape, size=None, dtype=None):
     """Like `reshape`, but always shares memory: refused where that is impossible. `view(dtype)`
     reads the same bytes as another dtype.
     """
+    if not shape and (size or dtype): shape = (dtype or size,)
     if len(shape) == 1 and shape[0].__class__ is Dtype:
         return tensor_like(_read_as(input, shape[0].numpy))
     out, whole = _reshape(input, shape=_resolved(input, shape)), input._array
@@ -1535,12 +1544,11 @@ def unflatten(input, dim, sizes):
     return reshape(input, (*s[:d], *(s[d] // rest if x == -1 else x for x in sizes), *s[d + 1 :]))
 
 @forms('function method')
-def permute(input, *dims):
+def permute(input, *order, dims=None):
     "Dimensions in another order."
-    try:
-        dims = _order(dims, input._array.ndim)
-    except TypeError:
-        dims = _order(sizes_of(dims), input._array.ndim)  # the same
+    dims = order if dims is None else (dims,)
+    try: dims = _order(dims, input._array.ndim)
+    except TypeError: dims = _order(sizes_of(dims), input._array.ndim)  # the same
     return _permute(input, dims=dims)
 
 _permute, _transpose = _op['permute'], _op['transpose']
@@ -1620,7 +1628,14 @@ def squeeze(input, dim=None, *, axis=None):
                 else dim_of(dim, input._array.ndim)
             )
         )
+        if dim.__class__ is tuple: _refuse_repeated(dim)
     return _op['squeeze'](input, dim=dim)
+
+def _refuse_repeated(dims):
+    "Raise PyTorch's error for a dimension that is named twice."
+    for d in dims:
+        if dims.count(d) > 1:
+            raise RuntimeError(f'dim {d} appears multiple times in the list of dims')
 
 @forms('function method')
 def unsqueeze(input, dim=None, *, axis=None):
@@ -2361,8 +2376,10 @@ def _too_wide(index, x, dim):
 
 # %% ../nbs/tensor/02_functions.ipynb #65040339
 @forms('function method', numpy_names=True)
-def gather(input, dim, index, *, out=None):
-    "Elements picked along `dim`, one index per result element."
+def gather(input, dim, index, *, sparse_grad=False, out=None):
+    """Elements picked along `dim`, one index per result element. The gradient holds all elements,
+    with `sparse_grad` too.
+    """
     need_tensor(index, 'gather', 'index', 3)
     _check_places('gather', input, dim, index)
     return into(out, _op['gather'](input, index, dim=dim_of(dim, input._array.ndim)))
@@ -2856,6 +2873,7 @@ def result_type(a, b):
 def meshgrid(*tensors, indexing=None):
     "Coordinate tensors from coordinate vectors: 'ij', the first along rows, or 'xy', as in plots."
     if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)): tensors = tensors[0]
+    if not tensors: raise RuntimeError('meshgrid expects a non-empty TensorList')
     _check_grid(tensors, indexing)
     n = [x._array.size for x in tensors]
     order = list(range(len(tensors)))

@@ -598,6 +598,33 @@ where: Tensor condition | Tensor condition, Tensor input, Tensor other, *, out |
 xlogy_: Tensor input, Tensor other | Tensor input, Number other
 '''
 
+# %% ../nbs/tensor/15_signatures.ipynb #c4ea7e02
+OWN += '''\
+arange: Number end, *, out, options | Number start, Number end, *, options | Number start, Number
+    end, Number step=1, *, out, options
+bartlett_window blackman_window hann_window: int window_length, *, options | int window_length,
+    bool periodic, *, options
+empty: ints size, *, memory_format? memory_format=None, out, options
+empty_permuted: ints size, ints physical_layout, *, options
+empty_strided: ints size, ints stride, *, options
+eye: int n, *, out, options | int n, int m, *, out, options
+full: ints size, Number fill_value, *, out, options
+hamming_window: int window_length, *, options | int window_length, bool periodic, *, options | int
+    window_length, bool periodic, float alpha, *, options | int window_length, bool periodic, float
+    alpha, float beta, *, options
+kaiser_window: int window_length, *, options | int window_length, bool periodic, *, options | int
+    window_length, bool periodic, float beta, *, options
+ones zeros: ints size, *, out, options
+rand randn: ints size, *, Generator? generator, out, options | ints size, *, out, options
+randint: int high, ints size, *, Generator? generator, out, options | int high, ints size, *, out,
+    options | int low, int high, ints size, *, Generator? generator, out, options | int low, int
+    high, ints size, *, out, options
+randperm: int n, *, Generator? generator, out, options | int n, *, out, options
+range: Number start, Number end, Number step=1, *, out, options
+scalar_tensor: Number s, *, options
+tril_indices triu_indices: int row, int col, int offset=0, *, options
+'''
+
 # %% ../nbs/tensor/15_signatures.ipynb #ffcc65a9
 OPTIONS = (
     'dtype? dtype=None, layout? layout=None, device? device=None, bool? pin_memory=False,'

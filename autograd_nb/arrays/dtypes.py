@@ -284,6 +284,8 @@ class iinfo:
     "Limits of an integer dtype: `min`, `max`, `bits`."
 
     def __init__(self, type):
+        if type.category == 'bool':
+            raise TypeError(f'{type!r} is not supported by torch.iinfo')
         if type.category != 'int':
             raise TypeError(
                 f'torch.iinfo() requires an integer input type. Use torch.finfo to handle {type!r}'

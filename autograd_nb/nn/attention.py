@@ -354,6 +354,7 @@ def _one(query, key, value, key_padding_mask):
 
 def _projected(query, key, value, weight, separate, bias):
     "Queries, keys and values, by one packed weight or by `separate` ones."
+    for x, w in zip((query, key, value), separate or (weight,) * 3): _need_one_dtype(w, bias, x)
     if separate is not None: return _project_each(query, key, value, separate, bias)
     if key.shape != value.shape:
         raise AssertionError(f'key shape {key.shape} does not match value shape {value.shape}')
@@ -371,6 +372,18 @@ def _of_heads(x, static, name, pairs, size):
     "Keys or values of each head, unless they are given as they are."
     if static is None: return _heads(x, pairs, size)
     return _checked_static(static, f'static_{name}', pairs, size)
+
+# %% ../../nbs/nn/05_attention.ipynb #5ca11a12
+def _need_one_dtype(weight, bias, x):
+    "Raise PyTorch's errors for an input, a weight and a bias of several dtypes."
+    F.one_dtype('mat1 and mat2 must have the same dtype, but got {} and {}', x, weight)
+    if bias is not None:
+        F.one_dtype('self and mat2 must have the same dtype, but got {} and {}', bias, weight)
+
+def _of_one_dtype(x, weight, bias):
+    "`linear` of what is found to have one dtype."
+    _need_one_dtype(weight, bias, x)
+    return _op['linear'](x, weight, bias)
 
 # %% ../../nbs/nn/05_attention.ipynb #04a5b987
 def multi_head_attention_forward(
@@ -413,7 +426,7 @@ def multi_head_attention_forward(
     if padding is not None: mask = _added(mask, _over_heads(padding, n, num_heads, k.shape[1]))
     attend = _with_weights if need_weights else _fused
     out, weights = attend(q, k, v, mask, n, num_heads, dropout_p if training else 0.0, only_causal)
-    out = _op['linear'](_joined(out, n, features), out_proj_weight, out_proj_bias)
+    out = _of_one_dtype(_joined(out, n, features), out_proj_weight, out_proj_bias)
     out = F.reshape(out, length, n, out_proj_weight.shape[0])
     if not need_weights: return (out if batched else F.squeeze(out, 1)), None
     if average_attn_weights: weights = F.mean(weights, 1)

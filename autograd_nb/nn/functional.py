@@ -71,6 +71,8 @@ from autograd_nb.nn.spatial import (  # noqa: F401
 _op = {name: op.call for name, op in REGISTRY.items()}
 
 # %% ../../nbs/nn/03_functional.ipynb #39cda08b
+_NO_ARRAY = np.empty(0, object)
+
 def linear(input, weight, bias=None, *, out=None):
     """`input @ weight.T + bias` over the last dimension of `input`; `weight` has shape (outputs,
     inputs).
@@ -88,6 +90,10 @@ def linear(input, weight, bias=None, *, out=None):
             input,
             weight,
         )
+    if bias is not None and getattr(bias, '_array', _NO_ARRAY).dtype != a.dtype:
+        need_tensor(bias, 'linear', 'bias', 3)
+        F.one_dtype('self and mat2 must have the same dtype, but got {} and {}', bias, weight)
+    if w.ndim == 1 and bias is None: return F.matmul(input, weight)
     out = _linear(input, weight, bias)
     if out._node is not None and (bias is None or a.ndim != 2):
         rename(out, *_linear_node(a, bias))
@@ -237,6 +243,7 @@ def embedding_bag(
         raise ValueError(
             f'weight has to be a 2D Tensor, but got Tensor of dimension {weight.dim()}'
         )
+    _check_bag_types(weight, offsets, per_sample_weights, include_last_offset)
     if sparse: weight.grad_in_rows = True
     starts, count = _bag_starts(input, offsets, include_last_offset)
     if input.dim() == 2:
@@ -263,6 +270,31 @@ _SWAPPED = (
     'Argument order of nn.functional.embedding_bag was changed. Usage `embedding_bag(weight, input,'
     ' ...)` is deprecated, and should now be `embedding_bag(input, weight, ...)`.'
 )
+
+def _check_bag_types(weight, offsets, per_sample_weights, include_last_offset):
+    "Raise PyTorch's errors for dtypes that `embedding_bag` does not take."
+    checked = '(while checking arguments for embedding_bag)'
+    if not isinstance(include_last_offset, bool):
+        raise TypeError(
+            "embedding_bag(): argument 'include_last_offset' must be bool, not"
+            f' {type(include_last_offset).__name__}'
+        )
+    if not weight.is_floating_point():
+        raise RuntimeError(
+            "Expected tensor for argument #1 'weight' to have one of the following scalar types:"
+            f' Half, BFloat16, Float, Double; but got {weight.type()} instead {checked}'
+        )
+    if offsets is not None and offsets._array.dtype not in (np.int32, np.int64):
+        raise RuntimeError(
+            "Expected tensor for argument #1 'indices' to have the type of the offsets, which are"
+            f' whole numbers; but got {offsets.type()} {checked}'
+        )
+    if per_sample_weights is not None and per_sample_weights.dtype != weight.dtype:
+        raise RuntimeError(
+            "Expected tensor for argument #1 'weight' to have the same type as tensor for argument"
+            f" #1 'per_sample_weights'; but type {weight.type()} does not equal"
+            f' {per_sample_weights.type()} {checked}'
+        )
 
 @device_agnostic
 def _largest_in_bags(vectors, bags, used, count):
@@ -441,7 +473,7 @@ def _check_channels(dims, got):
             f'{name}: Received a {got}-D input to {name}, which is deprecated and will result in an'
             ' error in a future release. To retain the behavior and silence this warning, please'
             f' use dropout instead. Note that {purpose}(i.e. {fits} inputs).',
-            stacklevel=3,
+            stacklevel=4,
         )
     if dims == 2 and got == 3:
         warnings.warn(
@@ -450,7 +482,7 @@ def _check_channels(dims, got):
             ' dim. This behavior will change in a future release to interpret the input as one'
             ' without a batch dimension, i.e. shape (C, H, W). To maintain the 1D channel-wise'
             ' dropout behavior, please switch to using dropout1d instead.',
-            stacklevel=3,
+            stacklevel=4,
         )
 
 # %% ../../nbs/nn/03_functional.ipynb #c62101a9
@@ -1210,7 +1242,7 @@ def kl_div(input, target, size_average=None, reduce=None, reduction='mean', log_
             " size.'batchmean' divides only by the batch size, and aligns with the KL div math"
             " definition.'mean' will be changed to behave the same as 'batchmean' in the next major"
             " release.",
-            stacklevel=2,
+            stacklevel=3,
         )
     by_rows = reduction == 'batchmean'
     reduction = reduction_of('sum' if by_rows else reduction, size_average, reduce)

@@ -251,6 +251,7 @@ class _LBFGSWalks:
 
 # %% ../../nbs/optim/05_lbfgs.ipynb #a249b18e
 take_topics(LBFGS, (_OneVector, _LBFGSStep, _LBFGSWalks))
+LBFGS.hook_step()
 
 # %% ../../nbs/optim/05_lbfgs.ipynb #a45194a1
 def _bare(value):

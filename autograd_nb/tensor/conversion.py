@@ -26,6 +26,12 @@ def escapes(x, how):
     """
     if LOCAL.modes.tape is not None: LOCAL.modes.tape.escapes(x, how)
 
+def _real(value, kind):
+    "A number that has to be real. `kind`: the type of C++ that errors name."
+    if value.__class__ is not complex: return value
+    if value.imag: raise RuntimeError(f'value cannot be converted to type {kind} without overflow')
+    return value.real
+
 class Numbers:
     "The elements as numbers of Python."
 
@@ -90,9 +96,9 @@ class Scalars:
             )
         return self.item()
 
-    def __float__(self): return float(self._single())
+    def __float__(self): return float(_real(self._single(), 'double'))
 
-    def __int__(self): return int(self._single())
+    def __int__(self): return int(_real(self._single(), 'int64_t'))
 
     def __complex__(self): return complex(self._single())
 

@@ -125,7 +125,7 @@ def gradient(input, *, spacing=1, dim=None, edge_order=1):
         out.append(cat(slopes, d))
     return tuple(out)
 
-# %% ../../nbs/tensor/functions/11_differences.ipynb #c285471b
+# %% ../../nbs/tensor/functions/11_differences.ipynb #5ca11a16
 def _refuse_bools(name, y, x):
     "Raise PyTorch's error for places or values that are true or false."
     if bool in (y._array.dtype, None if x is None else x._array.dtype):
@@ -138,13 +138,16 @@ def _pairs(y, d):
     if k < 0: return y
     return narrow(y, d, 0, k) + narrow(y, d, 1, k)
 
-def _gaps(y, x, dx, dim, d):
+def _gaps(name, y, x, dx, dim, d):
     "The distances between the places of `y`, as a tensor that broadcasts against them."
     if x is None: return dx
+    if x._array.ndim == 1 and x._array.shape[0] != y._array.shape[d]:
+        raise RuntimeError(f'{name}: There must be one `x` value for each sample point')
     if x._array.ndim == 1 and y._array.ndim > 1:
         x = reshape(x, [-1 if i == d else 1 for i in range(y._array.ndim)])
     return diff(x, dim=d if x._array.ndim == y._array.ndim else dim_of(dim, x._array.ndim))
 
+# %% ../../nbs/tensor/functions/11_differences.ipynb #c285471b
 @forms('function', names='trapezoid trapz', numpy_names=True)
 def trapezoid(y, x=None, *, dx=None, dim=-1):
     "The integral along `dim` by the trapezoid rule; `x`: places, `dx`: distance between places."
@@ -156,7 +159,7 @@ def trapezoid(y, x=None, *, dx=None, dim=-1):
     d = dim_of(dim, y._array.ndim)
     if y._array.shape[d] == 0: return F.sum(y, d)
     if x is not None or isinstance(dx, TensorBase):
-        areas = F.sum(_pairs(y, d) * _gaps(y, x, dx, dim, d), d)
+        areas = F.sum(_pairs(y, d) * _gaps('trapezoid', y, x, dx, dim, d), d)
         return rename(areas / 2.0, 'DivBackward1')
     # with equal distances only the ends count half
     ends = (F.select(y, d, 0) + F.select(y, d, -1)) * 0.5
@@ -168,6 +171,7 @@ def cumulative_trapezoid(y, x=None, *, dx=None, dim=-1):
     _refuse_bools('cumulative_trapezoid', y, x)
     d = dim_of(dim, y._array.ndim)
     if x is not None or isinstance(dx, TensorBase):
-        areas = F.cumsum(_pairs(y, d) * _gaps(y, x, dx, dim, d), d)
+        gaps = _gaps('cumulative_trapezoid', y, x, dx, dim, d)
+        areas = F.cumsum(_pairs(y, d) * gaps, d)
         return rename(areas / 2.0, 'DivBackward1')
     return F.cumsum(_pairs(y, d) * ((1.0 if dx is None else float(dx)) / 2), d)

@@ -62,11 +62,19 @@ def pairwise_distance(x1, x2, p=2.0, eps=1e-6, keepdim=False):
     return rename(length, 'NormBackward1')
 
 # %% ../../nbs/tensor/functions/13_distances.ipynb #53dbd16d
+_MODES = (
+    'use_mm_for_euclid_dist_if_necessary',
+    'use_mm_for_euclid_dist',
+    'donot_use_mm_for_euclid_dist',
+)  # they are computed alike
+
 @forms('function')
 @castable
 @recorded_as('CdistBackward0')
 def cdist(x1, x2, p=2.0, compute_mode='use_mm_for_euclid_dist_if_necessary'):
     "All p-norm distances between the rows of `x1` and the rows of `x2`."
+    if compute_mode not in _MODES:
+        raise ValueError(f'{compute_mode} is not a valid value for compute_mode')
     F.refuse_kinds(x1, 'cib', 'cdist only supports floating-point dtypes, X1 got: {}')
     F.refuse_kinds(x2, 'cib', 'cdist only supports floating-point dtypes, X2 got: {}')
     F.refuse_kinds(x1, 'h', 'cdist')

@@ -149,9 +149,33 @@ _NOT_WRITEABLE = (
     ' a tensor. This type of warning will be suppressed for the rest of this program.'
 )
 
+def _check_buffer(buffer, size, count, offset):
+    "Raise PyTorch's errors for a buffer that does not hold the numbers; each has `size` bytes."
+    try: length = memoryview(buffer).nbytes
+    except TypeError:
+        raise ValueError('object does not implement Python buffer protocol.') from None
+    if not length or not count:
+        raise ValueError(f'both buffer length ({length}) and count ({count}) must not be 0')
+    if not 0 <= offset < length:
+        raise ValueError(
+            f'offset ({offset} bytes) must be non-negative and no greater than buffer length'
+            f' ({length} bytes) minus 1'
+        )
+    if count < 0 and (length - offset) % size:
+        raise ValueError(
+            f'buffer length ({length - offset} bytes) after offset ({offset} bytes) must be a'
+            f' multiple of element size ({size})'
+        )
+    if count > 0 and offset + count * size > length:
+        raise ValueError(
+            f'requested buffer length ({count} * {size} bytes) after offset ({offset} bytes) must'
+            f' not be greater than actual buffer length ({length} bytes)'
+        )
+
 @forms('function')
 def frombuffer(buffer, *, dtype, count=-1, offset=0, requires_grad=False):
     "A tensor that shares the memory of a buffer."
+    _check_buffer(buffer, dtype.itemsize, count, offset)
     made = np.frombuffer(buffer, dtype.numpy, count, offset)
     if not made.flags.writeable: warnings.warn(_NOT_WRITEABLE, UserWarning, stacklevel=2)
     out = tensor_like(made)

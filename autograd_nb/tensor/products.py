@@ -152,6 +152,9 @@ def cross(input, other, dim=None, *, out=None):
 @forms('function')
 def cartesian_prod(*tensors):
     "All combinations of one element from each vector, one row each."
+    for t in tensors:
+        if isinstance(t, TensorBase) and t._array.ndim != 1:
+            raise RuntimeError(f'Expect a 1D vector, but got shape {list(t._array.shape)}')
     if len(tensors) == 1: return tensors[0]
     return stack([reshape(g, -1) for g in F.meshgrid(*tensors, indexing='ij')], 1)
 
@@ -170,6 +173,8 @@ def combinations(input, r=2, with_replacement=False):
 @forms('function')
 def vander(x, N=None, increasing=False):
     "Powers of a vector's elements as columns, falling (or `increasing`)."
+    if x._array.ndim != 1: raise RuntimeError('x must be a one-dimensional tensor.')
+    if N is not None and N < 0: raise RuntimeError('N must be non-negative.')
     n = x._array.size if N is None else N
     if n == 0: return _zeros((x._array.size, 0), x)
     ones = tensor_like(

@@ -192,6 +192,30 @@ def put(input, index, source, accumulate=False):
     )
     return reshape(made, input._array.shape)
 
+# %% ../../nbs/tensor/functions/07_scatter.ipynb #5ca11a13
+def _check_slices(input, d, index, source):
+    "Raise PyTorch's errors for slices that `index_reduce` cannot put where `index` says."
+    name, i, found = 'index_reduce_()', index._array, source._array
+    if i.dtype not in (np.int32, np.int64):
+        raise RuntimeError(f'{name}: Expected dtype int32/int64 for index')
+    if i.ndim > 1:
+        raise IndexError(f'{name}: Index is supposed to be a vector, but got dim: {i.ndim}')
+    words = f'{name}: self ({{}}) and source ({{}}) must have the same scalar type'
+    F.one_dtype(words, input, source)
+    a, b = input._array.shape, found.shape
+    if len(a) != len(b) or a[:d] + a[d + 1 :] != b[:d] + b[d + 1 :]:
+        raise RuntimeError(
+            'source tensor shape must match self tensor shape, excluding the specified dimension.'
+            f' Got self.shape = {list(a)} source.shape = {list(b)}'
+        )
+    if i.size != (b[d] if b else 1):
+        raise RuntimeError(
+            f'{name}: Number of indices ({i.size}) should be equal to source.size(dim):'
+            f' ({b[d] if b else 1}), for dim: {d}'
+        )
+    if i.size and not 0 <= i.min() <= i.max() < (a[d] if a else 1):
+        raise IndexError('index out of range in self')
+
 # %% ../../nbs/tensor/functions/07_scatter.ipynb #e1737e01
 @forms('function method method_')
 @recorded_as('IndexReduceBackward0')
@@ -211,7 +235,7 @@ def index_reduce(input, dim, index, source, reduce, *, include_self=True, out=No
         'index_reduce() is in beta and the API may change at any time.', UserWarning, stacklevel=3
     )
     d = dim_of(dim, input._array.ndim)
-    _index_of(index, 'index_reduce')
+    _check_slices(input, d, index, source)
     if not input._array.ndim:
         return reshape(
             index_reduce(

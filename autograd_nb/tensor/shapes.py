@@ -132,10 +132,25 @@ def rot90(input, k=1, dims=(0, 1)):
     return _op['rot90'](input, k=k % 4, dims=(a, b))
 
 # %% ../../nbs/tensor/functions/04_shapes.ipynb #7fd435eb
+def _sizes_among(shape):
+    "A shape, or a single size, as a tuple. Raises PyTorch's errors for what is none."
+    several = isinstance(shape, (tuple, list, range, str))
+    sizes = tuple(shape) if several else (shape,)
+    for s in sizes:
+        if not several and type(s) is not int:
+            raise RuntimeError(
+                'Input shapes should be of type ints, a tuple of ints, or a list of ints, got'
+                f' {shape}'
+            )
+        if s < 0: raise ValueError('Attempting to broadcast a dimension with negative length!')
+        if isinstance(s, float):
+            raise TypeError(f"torch.Size() takes an iterable of 'int' ({s} is a float)")
+    return sizes
+
 @forms('function')
 def broadcast_shapes(*shapes):
     "The shape to which all shapes broadcast."
-    shapes = [tuple(s) if isinstance(s, (tuple, list)) else (s,) for s in shapes]
+    shapes = [_sizes_among(s) for s in shapes if s is not None]
     out = []
     for sizes in itertools.zip_longest(*[s[::-1] for s in shapes], fillvalue=1):
         sizes = [s for s in sizes if s != 1]

@@ -13,6 +13,7 @@ import numpy as np
 
 from .. import fft as T, functions as F
 from ..arrays.cupy_backend import library_of
+from ..arrays.dtypes import TYPE_NAMES
 from ..forms import forms
 from ..functions import _name, expand, narrow, squeeze, transpose, unsqueeze
 from ..layers.replay import constant_input
@@ -23,13 +24,19 @@ from .padding import pad
 from .shapes import unfold
 from ..transforms.levels import WRAPPERS
 
-# %% ../../nbs/tensor/functions/16_spectrograms.ipynb #406ea3d4
+# %% ../../nbs/tensor/functions/16_spectrograms.ipynb #5ca11a15
 def _window(name, formula, doc):
     def window(
         window_length, periodic=True, *args, dtype=None, device=None, requires_grad=False, **more
     ):
         if window_length < 0:
-            raise RuntimeError(f'{name}: window_length must be non-negative, got {window_length}')
+            raise RuntimeError(
+                f'{name} requires non-negative window_length, got window_length={window_length}'
+            )
+        if dtype is not None and dtype.category != 'float':
+            raise RuntimeError(
+                f'{name} expects floating point dtypes, got: {TYPE_NAMES.get(dtype.name)}'
+            )
         n = window_length + 1 if periodic and window_length > 1 else window_length
         k = np.arange(n) / builtins.max(n - 1, 1)
         w = (
@@ -45,6 +52,7 @@ def _window(name, formula, doc):
         window, name, doc + ' `periodic`: for use with the Fourier transform, else symmetric.'
     )
 
+# %% ../../nbs/tensor/functions/16_spectrograms.ipynb #406ea3d4
 hann_window = _window(
     'hann_window', lambda k: 0.5 - 0.5 * np.cos(2 * math.pi * k), 'A raised cosine.'
 )

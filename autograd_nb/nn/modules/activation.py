@@ -62,6 +62,7 @@ def activation(name, function, doc, shown=None, form=None, **options):
 
     def forward(self, input): return function(input, *[getattr(self, n) for n in order])
 
+    forward.__qualname__ = f'{name}.forward'  # what Python's errors call it
     return type(
         name,
         (_Activation,),

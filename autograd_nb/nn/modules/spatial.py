@@ -264,9 +264,11 @@ def _module(name, function, doc, names, defaults, shown=None, check=None, calls=
     names = names.split()
     begin = storing(name, {key: defaults.get(key, REQUIRED) for key in names}, check)
 
-    def forward(self, *inputs, **kwargs):
-        if calls: return calls(self, *inputs, **kwargs)
-        return function(*inputs, *[getattr(self, key) for key in names])
+    def forward(self, input):
+        if calls: return calls(self, input)
+        return function(input, *[getattr(self, key) for key in names])
+
+    forward.__qualname__ = f'{name}.forward'  # what Python's errors call it
 
     def extra_repr(self):
         return shown(self) if callable(shown) else (shown or '').format(self)

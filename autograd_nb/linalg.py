@@ -801,6 +801,7 @@ def vander(x, N=None):
         else ones
     )
 
+# %% ../nbs/tensor/05_linalg.ipynb #93838243
 def tensorinv(A, ind=2, *, out=None):
     "The inverse of a tensor as a map from its last to its first `ind` dimensions."
     F.need_tensor(A, 'linalg_tensorinv')

@@ -66,15 +66,6 @@ ALPHABET = {
     np.log: transcendental('log', 'ln'),
     np.log1p: transcendental('log1p', 'log1p'),
     np.tanh: transcendental('tanh', 'tanh'),
-    **{
-        ufunc: transcendental(name, name)
-        for ufunc, name in {
-            np.exp2: 'exp2', np.log2: 'log2', np.log10: 'log10',
-            np.arctan: 'atan', np.arcsin: 'asin', np.arccos: 'acos',
-            np.sinh: 'sinh', np.cosh: 'cosh',
-            np.arcsinh: 'asinh', np.arccosh: 'acosh', np.arctanh: 'atanh',
-        }.items()
-    },
     np.logaddexp: Function(
         'logaddexp',
         'log_of_sum({0}, {1})',
@@ -82,6 +73,17 @@ ALPHABET = {
         False,
         True,
     ),
+}
+
+# %% ../../../nbs/ops/kernels/01_expressions.ipynb #ede4ca6f
+ALPHABET |= {
+    ufunc: transcendental(name, name)
+    for ufunc, name in {
+        np.exp2: 'exp2', np.log2: 'log2', np.log10: 'log10',
+        np.arctan: 'atan', np.arcsin: 'asin', np.arccos: 'acos',
+        np.sinh: 'sinh', np.cosh: 'cosh',
+        np.arcsinh: 'asinh', np.arccosh: 'acosh', np.arctanh: 'atanh',
+    }.items()
 }
 
 # %% ../../../nbs/ops/kernels/01_expressions.ipynb #f61e9745

@@ -146,6 +146,7 @@ def any_exp(x):
     p, n = scaled(min(max(x, VANISHING), OVERFLOWING))
     return shifted(p, n) if x == x else x
 
+# %% ../../../nbs/ops/loops/02_arithmetic.ipynb #25460a8d
 TINY, LIFT, INFINITY = f(1.17549435e-38), f(33554432), f(math.inf)
 
 @njit(fastmath={'contract', 'nsz'}, error_model='numpy', inline='always')

@@ -112,12 +112,12 @@ if AVAILABLE:
 QUICKER_THAN = {LONG: None, SHORT: MANY, SINGLE: 2 * SOME}
 
 def beside(ufunc, least):
-    "A function of NumPy, and from `least` numbers on its loop."
-    formula = Formula(ufunc, least)
+    "A function of one array, and from `least` numbers on its loop."
+    formula, ndarray = Formula(ufunc, least), np.ndarray
 
     def kernel(x, out=None):
-        if x.__class__ is np.ndarray and x.size >= least: return formula(x)
-        return ufunc(x, out=out)
+        if out is not None: return ufunc(x, out=out)
+        return formula(x) if x.__class__ is ndarray and x.size >= least else ufunc(x)
 
     return kernel
 
@@ -132,7 +132,8 @@ if AVAILABLE:
     for _name in BESIDE:
         _ufunc = REGISTRY[_name].ufunc
         fast_kernel(_name)(beside(_ufunc, QUICKER_THAN[vectors_of(_ufunc)]))
-    if QUICKER_THAN[vectors_of(np.exp)]: add_fast_kernel('sigmoid', 4 * SOME)
+    if QUICKER_THAN[vectors_of(np.exp)]:
+        fast_kernel('sigmoid')(beside(REGISTRY['sigmoid'].definition, 4 * SOME))
 
 # %% ../../../nbs/ops/kernels/03_formulas.ipynb #e1a5470c
 def tan(x, out=None):

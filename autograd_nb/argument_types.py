@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['FITS', 'NUMBERS_TOO', 'NUMPY_NAMES', 'ABSENT', 'SCALES', 'WARNED', 'TENSORS', 'OPTIONAL_TENSORS', 'WEIGHTED', 'WHOLE',
-           'SIZES', 'FLOATS', 'OUTSIDE', 'TOLD_BY_VALUE', 'ROW', 'HOT_METHODS', 'UNEXPLAINED', 'LATE',
+           'SIZES', 'FLOATS', 'OUTSIDE', 'TOLD_BY_VALUE', 'ROW', 'LATE', 'HOT_METHODS', 'UNEXPLAINED',
            'WRITTEN_IN_PYTHON', 'CALLED_INSIDE', 'type_name', 'mismatch', 'refused', 'in_order', 'todays', 'reordered',
            'numbers_first', 'refused_inside', 'explanation', 'explained', 'explain_functions', 'explain_methods',
            'explainable']
@@ -420,6 +420,9 @@ def _enlarged(args, kwargs):
 ROW = np.zeros(2)
 
 # %% ../nbs/tensor/14_argument_types.ipynb #a675c280
+# programs make tensors all the time: a call that goes well is not looked at
+LATE = frozenset('zeros ones empty full rand randn arange'.split())
+
 def explained(function, name=None, method=False, inside=False):
     """`function`; a call with an argument of a wrong type is refused in PyTorch's words: before it
     is made where PyTorch declares the types, and else if it fails. `inside`: PyTorch's is written
@@ -473,9 +476,6 @@ UNEXPLAINED = frozenset(
     ' interpolate upsample upsample_nearest upsample_bilinear grid_sample'
     ' affine_grid gaussian_nll_loss'.split()
 )
-
-# programs make tensors all the time: a call that goes well is not looked at
-LATE = frozenset('zeros ones empty full rand randn arange'.split())
 
 WRITTEN_IN_PYTHON = frozenset('unique unique_consecutive'.split())  # and yet found in `torch`
 

@@ -259,15 +259,14 @@ class ConvTranspose3d(_ConvTransposeNd):
 # %% ../../../nbs/nn/modules/06_spatial.ipynb #c1d583a6
 def _module(name, function, doc, names, defaults, shown=None, check=None, calls=None):
     """A module class that stores its arguments and passes them to `function`. `shown`: what it
-    prints; `calls`: how it calls the function, if not by position.
+    prints; `calls`: its `forward`, if it calls the function otherwise than by position.
     """
     names = names.split()
     begin = storing(name, {key: defaults.get(key, REQUIRED) for key in names}, check)
 
-    def forward(self, input):
-        if calls: return calls(self, input)
-        return function(input, *[getattr(self, key) for key in names])
+    def of_one_input(self, input): return function(input, *[getattr(self, key) for key in names])
 
+    forward = calls or of_one_input
     forward.__qualname__ = f'{name}.forward'  # what Python's errors call it
 
     def extra_repr(self):
@@ -301,8 +300,8 @@ def _max_pool(n):
         dict(stride=None, padding=0, dilation=1, return_indices=False, ceil_mode=False),
         _MAX,
         _stride_is_window,
-        lambda self, x: getattr(F, f'max_pool{n}d')(
-            x,
+        lambda self, input: getattr(F, f'max_pool{n}d')(
+            input,
             self.kernel_size,
             self.stride,
             self.padding,
@@ -356,8 +355,8 @@ def _max_unpool(n):
         dict(stride=None, padding=0),
         'kernel_size={0.kernel_size}, stride={0.stride}, padding={0.padding}',
         check,
-        lambda self, x, indices, output_size=None: getattr(F, f'max_unpool{n}d')(
-            x, indices, self.kernel_size, self.stride, self.padding, output_size
+        lambda self, input, indices, output_size=None: getattr(F, f'max_unpool{n}d')(
+            input, indices, self.kernel_size, self.stride, self.padding, output_size
         ),
     )
 
@@ -388,22 +387,26 @@ AdaptiveMaxPool1d, AdaptiveMaxPool2d, AdaptiveMaxPool3d = (
     )
     for n in (1, 2, 3)
 )
-LPPool1d, LPPool2d, LPPool3d = (
-    _module(
+
+# %% ../../../nbs/nn/modules/06_spatial.ipynb #b28b4911
+def _lp_pool(n):
+    pool = getattr(F, f'lp_pool{n}d')
+
+    def forward(self, input):
+        return pool(input, float(self.norm_type), self.kernel_size, self.stride, self.ceil_mode)
+
+    return _module(
         f'LPPool{n}d',
-        getattr(F, f'lp_pool{n}d'),
+        pool,
         'The `norm_type`-norm of each window.',
         'norm_type kernel_size stride ceil_mode',
         dict(stride=None, ceil_mode=False),
         'norm_type={0.norm_type}, kernel_size={0.kernel_size}, stride={0.stride},'
         ' ceil_mode={0.ceil_mode}',
-        None,
-        lambda self, x, n=n: getattr(F, f'lp_pool{n}d')(
-            x, float(self.norm_type), self.kernel_size, self.stride, self.ceil_mode
-        ),
+        calls=forward,
     )
-    for n in (1, 2, 3)
-)
+
+LPPool1d, LPPool2d, LPPool3d = map(_lp_pool, (1, 2, 3))
 
 # %% ../../../nbs/nn/modules/06_spatial.ipynb #6cc8f7c5
 class _FractionalMaxPool(Module):
@@ -490,13 +493,13 @@ def _pad_module(name, n, mode, doc):
             {},
             shown,
             begin,
-            lambda self, x: F.pad(x, self.padding, 'constant', 0.0),
+            lambda self, input: F.pad(input, self.padding, 'constant', 0.0),
         )
 
-    def forward(self, x):
-        if mode == 'circular' and x.dim() not in (n + 1, n + 2):
-            raise ValueError(f'expected {n + 1}D or {n + 2}D input (got {x.dim()}D input)')
-        return F.pad(x, self.padding, mode, self.value if constant else None)
+    def forward(self, input):
+        if mode == 'circular' and input.dim() not in (n + 1, n + 2):
+            raise ValueError(f'expected {n + 1}D or {n + 2}D input (got {input.dim()}D input)')
+        return F.pad(input, self.padding, mode, self.value if constant else None)
 
     return _module(
         name, None, doc, 'padding value' if constant else 'padding', {}, shown, check, forward
@@ -568,8 +571,8 @@ Upsample = _module(
     ),
     _upsample_shown,
     _upsample_check,
-    lambda self, x: F.interpolate(
-        x,
+    lambda self, input: F.interpolate(
+        input,
         self.size,
         self.scale_factor,
         self.mode,

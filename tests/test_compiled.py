@@ -336,7 +336,7 @@ def test_loops_read_from_rules_round_as_array_code(kind, options):
 
     def trained():
         torch.manual_seed(0)
-        p = [torch.nn.Parameter(torch.randn(*s)) for s in ((90, 70), (5,), (), (300, 100), (64,))]
+        p = [torch.nn.Parameter(torch.randn(s)) for s in ((90, 70), (5,), (), (300, 100), (64,))]
         make = lambda: getattr(torch.optim, kind)([dict(params=p[:2]), dict(params=p[2:], lr=.02)], lr=.01, **options)
         first = make()
         steps(4, p, first, dict(weight_decay=.1, lr=.03))
@@ -408,7 +408,7 @@ def test_optimisers_find_arrays_where_they_lie(kind, options):
     def trained():
         torch.manual_seed(0)
         turned, cut = torch.randn(70, 90).t(), torch.randn(60, 30)[:, :20]
-        p = [torch.nn.Parameter(torch.randn(*s)) for s in ((90, 70), (5,), (), (300, 100), (0, 3), (700, 500), (64,))]
+        p = [torch.nn.Parameter(torch.randn(s)) for s in ((90, 70), (5,), (), (300, 100), (0, 3), (700, 500), (64,))]
         p += [turned.requires_grad_(), cut.requires_grad_(), torch.nn.Parameter(torch.randn(40, dtype=torch.float64)), torch.nn.Parameter(torch.randn(40, dtype=torch.complex64))]
         optimizer = getattr(torch.optim, kind)(p, lr=.01, **dict(weight_decay=.1) if options is None else options)
         views = [q.detach() for q in p]

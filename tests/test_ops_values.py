@@ -99,8 +99,8 @@ def nll(x, target, weight, ignore_index, reduction):
 
 
 def take(x, index, dim, keepdim, node=None):
-    out = x.gather(dim, index)
-    return out if keepdim else out.squeeze(dim)
+    if keepdim: return x.gather(dim, index)
+    return x.gather(dim, index.unsqueeze(dim)).squeeze(dim)
 
 
 def dim_or_all(name, **fixed):

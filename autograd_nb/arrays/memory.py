@@ -125,7 +125,8 @@ def _site(frame, names):
         file = frame.f_code.co_filename
         if _kind(frame) == _OURS:
             walk.read(frame)
-            last = frame
+            # what only looks at the arguments of a function is not the function
+            if frame.f_code.co_qualname != 'explained.<locals>.called': last = frame
         elif code is None and not file.startswith('<frozen'):
             code, lasti = frame.f_code, frame.f_lasti
         frame = frame.f_back

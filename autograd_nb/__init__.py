@@ -121,7 +121,7 @@ class _LegacyType(type):
             return args[0].detach()
         if len(args) == 1 and not isinstance(args[0], (_int, Size)):
             return tensor(args[0], dtype=cls.dtype)
-        return zeros(*args, dtype=cls.dtype)
+        return zeros(*args or (0,), dtype=cls.dtype)
 
     def __instancecheck__(cls, value):
         return (

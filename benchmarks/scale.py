@@ -68,7 +68,7 @@ NODES = {
 
 def bytes_per_node(torch, shape, step, n):
     """Bytes that one node of a chain of `step` occupies; what it saves belongs to `w`, which exists once."""
-    x, w = torch.ones(*shape, requires_grad=True) if shape else torch.tensor(1.0, requires_grad=True), torch.ones(*shape)
+    x, w = torch.ones(shape, requires_grad=True), torch.ones(shape)
     y = step(x, w)
     gc.collect()
     tracemalloc.start()

@@ -14,6 +14,9 @@ CREATED = """
 t.zeros()
 t.ones()
 t.rand()
+t.Tensor()
+t.FloatTensor().shape
+x.new().shape
 t.zeros(True)
 t.zeros("a", 2)
 t.zeros(2, layout="strided")

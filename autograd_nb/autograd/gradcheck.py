@@ -844,9 +844,9 @@ def _starts(func, inputs, grad_outputs, with_gaps):
 
 def _random_start(y, with_gaps):
     "A starting gradient for `y`: uniform in [-1, 1], requiring grad."
-    start = rand(*y.shape, dtype=float64, device=y.device) * 2 - 1
+    start = rand(y.shape, dtype=float64, device=y.device) * 2 - 1
     if y.is_complex():
-        start = start + 1j * (rand(*y.shape, dtype=float64, device=y.device) * 2 - 1)
+        start = start + 1j * (rand(y.shape, dtype=float64, device=y.device) * 2 - 1)
     array = start._array.astype(y._array.dtype)
     if with_gaps and array.size > 1: array = np.repeat(array, 2, axis=-1)[..., ::2]
     return tensor_like(array).requires_grad_()

@@ -221,7 +221,7 @@ class _Layouts:
         if len(args) == 1 and isinstance(args[0], TensorBase): return args[0][...]
         if len(args) == 1 and not isinstance(args[0], (int, F.Size)):
             return self.new_tensor(args[0])
-        return self.new_empty(*args)
+        return self.new_empty(*args or (0,))
 
     def new_empty_strided(self, size, stride, dtype=None, **kwargs):
         return empty_strided(size, stride, dtype=dtype or self.dtype, **kwargs)

@@ -126,7 +126,7 @@ def _site(frame, names):
         if _kind(frame) == _OURS:
             walk.read(frame)
             # what only looks at the arguments of a function is not the function
-            if frame.f_code.co_qualname != 'explained.<locals>.called': last = frame
+            if frame.f_globals.get('__name__') != _package + '.argument_types': last = frame
         elif code is None and not file.startswith('<frozen'):
             code, lasti = frame.f_code, frame.f_lasti
         frame = frame.f_back

@@ -10,7 +10,7 @@ __all__ = ['f', 'INV_LN2', 'LN2_HIGH', 'LN2_LOW', 'ROUND', 'E6', 'E5', 'E4', 'E3
            'U2', 'U1', 'FOUR', 'A4', 'A3', 'A2', 'A1', 'N5', 'N4', 'N3', 'N2', 'N1', 'PI', 'PI_2', 'PI_4', 'TAN_PI_8',
            'TAN_3_PI_8', 'Y4', 'Y3', 'Y2', 'Y1', 'QUARTER', 'STEEP', 'HUGE', 'from_bits', 'exp_near_zero', 'scaled',
            'exp', 'tanh', 'to_bits', 'shifted', 'any_exp', 'parts_of_ln', 'logarithm_or_edge', 'ln', 'log2', 'log10',
-           'exp2', 'sigmoid', 'log_one_plus_exp', 'log1p', 'expm1', 'log_of_sum', 'erf', 'atan', 'asin_near_zero',
+           'exp2', 'sigmoid', 'log_one_plus_exp', 'log1p', 'expm1', 'log_of_sum', 'erf', 'atan', 'halved_beyond_half',
            'asin', 'acos', 'half_exp', 'sinh', 'cosh', 'asinh', 'acosh', 'atanh']
 
 # %% ../../../nbs/ops/loops/02_arithmetic.ipynb #2cfd36e2
@@ -306,28 +306,26 @@ def atan(x):
     return math.copysign(v, x)
 
 @njit(fastmath={'contract', 'nsz'}, error_model='numpy', inline='always')
-def asin_near_zero(r, s):
-    "The inverse sine of r up to 1/2; s is its square."
-    return ((((N5 * s + N4) * s + N3) * s + N2) * s + N1) * s * r + r
+def halved_beyond_half(x):
+    "(far, v): the inverse sine of |x| up to 1/2; beyond (`far`), of the sine of half the rest."
+    a = abs(x)
+    far = a > HALF
+    s = HALF * (ONE - a) if far else a * a
+    r = math.sqrt(s) if far else a
+    return far, ((((N5 * s + N4) * s + N3) * s + N2) * s + N1) * s * r + r
 
 @njit(fastmath={'contract', 'nsz'}, error_model='numpy', inline='always')
 def asin(x):
     "The inverse sine, NaN beyond 1."
-    a = abs(x)
-    far = a > HALF
-    s = HALF * (ONE - a) if far else a * a
-    v = asin_near_zero(math.sqrt(s) if far else a, s)
+    far, v = halved_beyond_half(x)
     return math.copysign(PI_2 - TWO * v if far else v, x)
 
 @njit(fastmath={'contract', 'nsz'}, error_model='numpy', inline='always')
 def acos(x):
     "The inverse cosine, NaN beyond 1."
-    a = abs(x)
-    far = a > HALF
-    s = HALF * (ONE - a) if far else a * a
-    v = asin_near_zero(math.sqrt(s) if far else x, s)
+    far, v = halved_beyond_half(x)
     beyond = PI - TWO * v if x < ZERO else TWO * v
-    return beyond if far else PI_2 - v
+    return beyond if far else PI_2 - math.copysign(v, x)
 
 # %% ../../../nbs/ops/loops/02_arithmetic.ipynb #77b7f1f2
 Y4, Y3, Y2, Y1 = map(

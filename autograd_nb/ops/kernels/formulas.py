@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['SOME', 'FORMULAS', 'RULES', 'QUICKER_THAN', 'BESIDE', 'OPTIONS', 'Formula', 'add_fast_rule', 'add_fast_kernel',
-           'beside', 'tan', 'activations', 'beside_numpy']
+           'beside', 'add_beside', 'tan', 'activations', 'beside_numpy']
 
 # %% ../../../nbs/ops/kernels/03_formulas.ipynb #ecd5017c
 import numpy as np
@@ -111,13 +111,13 @@ if AVAILABLE:
 # from how many numbers on a loop is quicker, if at all
 QUICKER_THAN = {LONG: None, SHORT: MANY, SINGLE: 2 * SOME}
 
-def beside(ufunc, least):
-    "A function of one array, and from `least` numbers on its loop."
-    formula, ndarray = Formula(ufunc, least), np.ndarray
+def beside(function, faster, least):
+    "A function of one array, and from `least` numbers on a `faster` one."
+    ndarray = np.ndarray
 
     def kernel(x, out=None):
-        if out is not None: return ufunc(x, out=out)
-        return formula(x) if x.__class__ is ndarray and x.size >= least else ufunc(x)
+        if out is not None: return function(x, out=out)
+        return faster(x) if x.__class__ is ndarray and x.size >= least else function(x)
 
     return kernel
 
@@ -128,21 +128,20 @@ BESIDE = [
     and QUICKER_THAN[vectors_of(op.ufunc)]
 ]
 
+def add_beside(name, least):
+    "Have a loop stand beside the array code of an operation from `least` numbers on."
+    made = REGISTRY[name].definition
+    fast_kernel(name)(beside(made, Formula(made, least), least))
+
 if AVAILABLE:
-    for _name in BESIDE:
-        _ufunc = REGISTRY[_name].ufunc
-        fast_kernel(_name)(beside(_ufunc, QUICKER_THAN[vectors_of(_ufunc)]))
-    if QUICKER_THAN[vectors_of(np.exp)]:
-        fast_kernel('sigmoid')(beside(REGISTRY['sigmoid'].definition, 4 * SOME))
+    for _name in BESIDE: add_beside(_name, QUICKER_THAN[vectors_of(REGISTRY[_name].ufunc)])
+    if QUICKER_THAN[vectors_of(np.exp)]: add_beside('sigmoid', 4 * SOME)
 
 # %% ../../../nbs/ops/kernels/03_formulas.ipynb #e1a5470c
-def tan(x, out=None):
-    if x.__class__ is np.ndarray and x.dtype is F32 and x.size >= SOME and Switch.on:
-        return np.sin(x) / np.cos(x)
-    return np.tan(x, out=out)
+def tan(x): return np.sin(x) / np.cos(x) if x.dtype is F32 and Switch.on else np.tan(x)
 
 if vectors_of(np.tan) == SINGLE and vectors_of(np.sin) != SINGLE:
-    REGISTRY['tan'].fast_kernels(tan)
+    REGISTRY['tan'].fast_kernels(beside(np.tan, tan, SOME))
 
 # %% ../../../nbs/ops/kernels/03_formulas.ipynb #1ecd816e
 OPTIONS = dict(

@@ -102,7 +102,8 @@ def _binary(name, method):
             )
         pairs = zip(self, _spread(self, other))
         if limit: return tuple(method(t, **{limit: o}) for t, o in pairs)
-        return tuple(method(t, o) if alpha == 1 else method(t, o, alpha=alpha) for t, o in pairs)
+        if alpha == 1 and alpha is not True: return tuple(method(t, o) for t, o in pairs)
+        return tuple(method(t, o, alpha=alpha) for t, o in pairs)
 
     function.__doc__ = f'`{name}` of each tensor and a number, or an entry of a list.'
     return function

@@ -427,23 +427,27 @@ def _refuse_truth(common):
     if common.category != 'bool':
         raise RuntimeError('Boolean alpha only supported for Boolean results.')
 
+def _refuse_fraction(common):
+    if common.category in ('int', 'bool'):
+        raise RuntimeError(
+            'For integral input tensors, argument alpha must not be a floating point number.'
+        )
+
 def _sum_or_difference(name, input, other, alpha):
     "What `add` or `sub` makes of `input` and `alpha * other`: one node, whatever `alpha` is."
     if alpha != 1 and name == 'sub' and builtins.any(_is_mask(x) for x in (input, other)):
         raise mask_error(REGISTRY['sub'], (input, other))
     if alpha.__class__ is builtins.complex:
         common = _common(input, other)
-        if common.category != 'complex':
+        if common.category == 'float':
             raise RuntimeError(
                 'For non-complex input tensors, argument alpha must not be a complex number.'
             )
+        _refuse_fraction(common)
     if alpha.__class__ is float or alpha.__class__ is int and alpha != 1:
         common = _common(input, other)
         if common.category == 'bool' and alpha.__class__ is int: alpha = builtins.bool(alpha)
-        if common.category in ('int', 'bool') and alpha.__class__ is float:
-            raise RuntimeError(
-                'For integral input tensors, argument alpha must not be a floating point number.'
-            )
+        if alpha.__class__ is float: _refuse_fraction(common)
         fitting(alpha, common.numpy)
     if alpha is True or alpha is False: _refuse_truth(_common(input, other))
     if alpha != 1 and _in_one_node(other, alpha):

@@ -4,19 +4,16 @@ A few hundred samples of a fixed seed run always (AUTOGRAD_NB_SEED=… or =fresh
 """
 
 import itertools
-import os
-import random
 import re
-import time
 import warnings
 
 import _op_samples
 import pytest
+from _sampled import EXHAUSTIVE, SEED, generator, some
 
 import autograd_nb as ours
 
 pytestmark = [pytest.mark.needs("torch")]
-EXHAUSTIVE = os.environ.get("AUTOGRAD_NB_EXHAUSTIVE")
 
 # Where the libraries differ on purpose, or PyTorch's samples cannot be told apart from chance.
 NOT_COMPARED = {
@@ -100,18 +97,12 @@ if EXHAUSTIVE:  # see above
 
 
 def test_some_samples():
-    given = os.environ.get("AUTOGRAD_NB_SEED", "1")
-    seed = random.randrange(10**6) if given == "fresh" else int(given)
-    rng = random.Random(seed)
+    rng, found = generator(), []
     dtype = rng.choice(["float64", "float64", "complex128"])
-    chosen, found, until = list(operations(dtype)), [], time.process_time() + 6
-    rng.shuffle(chosen)
-    for title, info, function in chosen:
-        if time.process_time() > until:
-            break
+    for title, info, function in some(operations(dtype), 150):
         numbers = set(rng.sample(range(20), 5))
         found += differences(title, info, function, dtype, numbers, [rng.random() < 0.5])
-    assert not found, f"AUTOGRAD_NB_SEED={seed}\n" + "\n".join(found)
+    assert not found, f"AUTOGRAD_NB_SEED={SEED}\n" + "\n".join(found)
 
 
 def first_gradients(function, sample, number=None):
@@ -190,12 +181,9 @@ def names_of_nodes(function, args, kwargs, kind):
 def test_names_of_nodes():
     import torch
 
-    found, until = [], time.process_time() + 20
+    found = []
     chosen = [(title, *rest) for title, *rest in operations("float64") if title not in OTHER_NODES]
-    random.Random(os.environ.get("AUTOGRAD_NB_SEED", "1")).shuffle(chosen)
-    for title, info, function in chosen:
-        if time.process_time() > until and not EXHAUSTIVE:
-            break
+    for title, info, function in some(chosen, 300):
         torch.manual_seed(1)
         for number, sample in enumerate(itertools.islice(info.sample_inputs("cpu", torch.float64, requires_grad=True), None if EXHAUSTIVE else 12)):
             memo, convert = {}, _op_samples.Converter(ours)
@@ -292,13 +280,8 @@ def in_place(torch, method, sample, convert):
 def test_in_place_variants():
     import torch
 
-    seed = os.environ.get("AUTOGRAD_NB_SEED", "1")
-    rng = random.Random(random.randrange(10**6) if seed == "fresh" else int(seed))
-    chosen, found, until = list(operations("float64")), [], time.process_time() + 8
-    rng.shuffle(chosen)
-    for title, info, _ in chosen:
-        if time.process_time() > until and not EXHAUSTIVE:
-            break
+    found = []
+    for title, info, _ in some(operations("float64"), 400):
         theirs = info.inplace_variant
         mine = getattr(ours.Tensor, getattr(theirs, "__name__", "?"), None)
         if mine is None or title in INPLACE_DIFFERS:
@@ -317,4 +300,4 @@ def test_in_place_variants():
                 same = len(expected) == len(got) and all(_op_samples.same(a, b, 1e-6, 1e-7) for a, b in zip(expected, got))
             if not same:
                 found.append(f"{title}, sample {number}: {expected}  |  {got}")
-    assert not found, f"AUTOGRAD_NB_SEED={seed}\n" + "\n".join(found)
+    assert not found, f"AUTOGRAD_NB_SEED={SEED}\n" + "\n".join(found)

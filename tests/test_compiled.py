@@ -589,12 +589,12 @@ def test_errors_of_helpers_arrive(monkeypatch):
 
 def test_nothing_is_imported_before_it_is_needed():
     code = "import sys, autograd_nb as t; x = t.randn(4, 8); t.nn.functional.gelu(x); assert 'numba' not in sys.modules; t.nn.functional.gelu(t.randn(100, 100)); assert 'numba' in sys.modules"
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=600)
 
 
 def test_switched_off_by_the_environment():
     code = "import sys, autograd_nb as t; t.nn.functional.gelu(t.randn(100, 100)); assert 'numba' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=120, env=dict(os.environ, AUTOGRAD_NB_NUMBA="0"))
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=600, env=dict(os.environ, AUTOGRAD_NB_NUMBA="0"))
 
 
 @pytest.mark.parametrize("n", [1, 16, 17, 4096, 70003])

@@ -17,6 +17,7 @@ from types import SimpleNamespace
 import _changed
 import _sampling
 import pytest
+from _pace import worked
 from filelock import FileLock
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
@@ -204,12 +205,6 @@ def pytest_testnodedown(node, error):
 
 
 # How long tests take ---------------------------------------------------------------------------------------------
-
-
-def worked() -> float:
-    "Seconds of processor time of this process and of those that it has waited for: other work on the machine does not lengthen them."
-    used = os.times()
-    return used.user + used.system + used.children_user + used.children_system
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -264,6 +264,6 @@ def test_programs_tell_the_same(program):
 def test_infinity_is_no_reason_to_warn():
     "PyTorch passes infinity and NaN on in silence; NumPy's warnings about a user's own arrays stay."
     program = "import numpy as np, autograd_nb as torch\nx = torch.zeros(2, requires_grad=True)\n(x.sqrt() + 1 / x + (x + 1000).exp() * 0).sum().backward()\nprint(x.grad)\nnp.log(np.zeros(1))"
-    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=600)
     assert run.returncode == 0 and run.stdout.startswith("tensor([")
     assert run.stderr.count("RuntimeWarning") == 1 and "encountered in log" in run.stderr

@@ -1,5 +1,6 @@
 """The suite's own machinery: what an everyday run leaves out and says about it, and the order of tests."""
 
+import contextlib
 import json
 import os
 import random
@@ -7,10 +8,12 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from types import SimpleNamespace
 
 import _changed
 import _compare
+import _pace
 import _rounding
 import _sampling
 import numpy as np
@@ -47,7 +50,7 @@ MATRIX = 40 + 2 + 1  # how many of those tests an everyday run takes
 def run(tmp_path):
     "A small suite of its own under our conftest: `run(*arguments)` gives what pytest printed."
     (tmp_path / "tests").mkdir()
-    for name in ("conftest.py", "_changed.py", "_sampling.py"):
+    for name in ("conftest.py", "_changed.py", "_pace.py", "_sampling.py"):
         shutil.copy(ROOT / "tests" / name, tmp_path / "tests")
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     (tmp_path / "tests" / "test_small.py").write_text(PROGRAM)
@@ -171,6 +174,17 @@ def test_durations_are_measured_and_kept(run, tmp_path):
     assert found["tests/test_busy.py::test_busy"] < 9 and len(found) == 9
     run("--note-durations", "--all")
     assert "tests/test_gone.py::test_gone" not in json.loads((tmp_path / "tests" / "durations.json").read_text())
+
+
+@pytest.mark.parametrize("slower", [1, 9])
+def test_a_limit_of_time_is_one_of_the_machine(monkeypatch, slower):
+    "In processor time, so that waiting is free; and a slower machine has longer."
+    monkeypatch.setattr(_pace, "loop", lambda: slower * _pace.LOOP)
+    with _pace.within(0.05):
+        time.sleep(0.1)
+    with pytest.raises(AssertionError, match="where 0.05 were expected") if slower == 1 else contextlib.nullcontext(), _pace.within(0.05):
+        busy = time.process_time() + 0.1
+        while time.process_time() < busy: pass
 
 
 def test_every_test_that_exists_no_more_is_gone_from_the_durations():

@@ -3,11 +3,11 @@
 import re
 import subprocess
 import sys
-import time
 import xml.etree.ElementTree as ET
 
 import numpy as np
 import pytest
+from _pace import within
 
 import autograd_nb as torch
 from autograd_nb.viz import draw, graph_records
@@ -260,12 +260,11 @@ def chain(n):
 
 def test_thousands_of_nodes_stay_readable_and_fast():
     x, h = chain(4000)
-    begun = time.process_time()
-    picture = draw(h, names=dict(x=x))
-    took = time.process_time() - begun
+    with within(10):
+        picture = draw(h, names=dict(x=x))
     g = picture.records
     assert len(g.nodes) <= 60 and sum(n.count for n in g.nodes) == g.total and g.total > 4000
-    assert took < 10 and len(picture.svg) < 60_000
+    assert len(picture.svg) < 60_000
     assert g.named("x").kind == "leaf" and g[g.roots[0]].node == "AddBackward0"
     assert any("summarised" in t for t in g.notes) and "summarised" in picture.svg
     boxes = list(picture.drawing.layout.boxes.values())
@@ -301,9 +300,8 @@ def test_summaries_of_small_graphs_change_nothing_that_is_shown():
 @pytest.mark.slow
 def test_a_million_nodes_neither_recurse_nor_hang():
     x, h = chain(1_000_000)
-    begun = time.process_time()
-    picture = draw(h, names=dict(x=x))
-    assert time.process_time() - begun < 60
+    with within(60):
+        picture = draw(h, names=dict(x=x))
     assert any("only the 50,000 nodes" in t for t in picture.records.notes) and len(picture.records.nodes) <= 60
     assert any(n.kind == "more" for n in picture.records.nodes)
 

@@ -2,19 +2,28 @@
 
 import math
 import re
-import time
 import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
 
 import ipywidgets
 import numpy as np
 import pytest
+from _pace import within
 
 import autograd_nb as torch
 from autograd_nb.viz import draw, plot
-from autograd_nb.viz.svg import css as p_css
-from autograd_nb.widgets import ExpressionError, LivePlot, check, explore, player, quiz, stepper, trace
 from autograd_nb.viz.expressions import parse_expression
+from autograd_nb.viz.svg import css as p_css
+from autograd_nb.widgets import (
+    ExpressionError,
+    LivePlot,
+    check,
+    explore,
+    player,
+    quiz,
+    stepper,
+    trace,
+)
 
 VOID = {"br", "path", "rect", "circle", "polygon", "img"}
 
@@ -193,10 +202,8 @@ def test_only_arithmetic_is_read(text):
 
 
 def test_huge_powers_end_with_a_message():
-    begun = time.process_time()
-    with pytest.raises(ExpressionError, match="too large"):
+    with within(1), pytest.raises(ExpressionError, match="too large"):
         parse_expression("9**9**9**9", ["x"])(x=torch.tensor(1.0))
-    assert time.process_time() - begun < 1
 
 
 @pytest.mark.parametrize(("make", "error"), [(lambda: explore("x*", x=1.0), ExpressionError), (lambda: explore(lambda x: x), TypeError),
@@ -223,10 +230,9 @@ def test_live_plot_keeps_every_point_and_draws_the_last():
 
 def test_live_plot_costs_little():
     live = LivePlot()
-    begun = time.process_time()
-    for i in range(20_000):
-        live.add(loss=1.0 / (i + 1))
-    assert time.process_time() - begun < 10
+    with within(10):
+        for i in range(20_000):
+            live.add(loss=1.0 / (i + 1))
     assert len(live._picture.value) < 40_000
 
 

@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['SWITCH', 'FIELDS', 'GENERAL', 'RESTORED', 'DERIVED', 'LOCAL', 'LAYERS', 'next_sequence_number', 'Switch', 'add_field',
            'Counting', 'Modes', 'modes', 'Applying', 'Walking', 'Layer', 'Stack', 'runner', 'overrides', 'listeners',
-           'nest', 'NoWrites', 'Plugged', 'Layers', 'Gaps', 'Mode', 'switched_on', 'maker', 'at_work', 'no_grad',
-           'enable_grad', 'set_grad_enabled', 'is_grad_enabled']
+           'nest', 'NoWrites', 'Plugged', 'Layers', 'Gaps', 'Mode', 'switched_on', 'maker', 'no_grad', 'enable_grad',
+           'set_grad_enabled', 'is_grad_enabled', 'at_work']
 
 # %% ../../nbs/graph/01_modes.ipynb #bd325822
 import functools
@@ -448,20 +448,6 @@ def maker(cls):
 
     return make
 
-# %% ../../nbs/graph/01_modes.ipynb #a11ce021
-class at_work(Mode):
-    "Inside, `layer` is at work in this thread, around all others. Gives the layer."
-
-    def __init__(self, layer):
-        super().__init__()
-        self.layer = layer
-
-    def __enter__(self):
-        self.stack.append(LOCAL.modes.change(own=(self.layer, *LOCAL.modes.own)))
-        return self.layer
-
-    def clone(self): return at_work(self.layer)
-
 # %% ../../nbs/graph/01_modes.ipynb #0243b0fe
 class _GradMode(Mode):
     # `entered`: the former mode and the value of `entered` before, for each time that the block was
@@ -537,6 +523,20 @@ class set_grad_enabled(Mode):
 def is_grad_enabled():
     "True where operations of this thread are recorded."
     return LOCAL.modes.grad
+
+# %% ../../nbs/graph/01_modes.ipynb #a11ce021
+class at_work(Mode):
+    "Inside, `layer` is at work in this thread, around all others. Gives the layer."
+
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
+
+    def __enter__(self):
+        self.stack.append(LOCAL.modes.change(own=(self.layer, *LOCAL.modes.own)))
+        return self.layer
+
+    def clone(self): return at_work(self.layer)
 
 # %% ../../nbs/graph/01_modes.ipynb #ade14ae4
 # atomic: `count` is implemented in C and runs under the interpreter's lock

@@ -7,7 +7,7 @@ __all__ = ['softmax', 'log_softmax', 'row_factors', 'weights_of', 'nll_loss', 'n
 
 # %% ../../nbs/ops/06_nn.ipynb #c326432a
 import numpy as np
-from ..arrays.numpy_backend import xp
+from ..arrays.numpy_backend import row_major, xp
 from ..graph.op import Fixed, N, linear, op, symmetric
 from .indexing import all_below
 from .pointwise import exp
@@ -29,7 +29,7 @@ def _softmax(x, dim):
 )
 def softmax(x, *, dim):
     "`exp(x)`, scaled to sum to one along `dim`."
-    return _softmax(x, dim)
+    return row_major(_softmax(x, dim))
 
 softmax.vjp(x=lambda g, out, *, dim: out * (g - sum(g * out, dim=dim, keepdim=True)))
 
@@ -48,7 +48,7 @@ def _log_softmax(x, dim):
 )
 def log_softmax(x, *, dim):
     "The logarithm of softmax, without computing softmax: large negative results keep their digits."
-    return _log_softmax(x, dim)
+    return row_major(_log_softmax(x, dim))
 
 log_softmax.vjp(x=lambda g, out, *, dim: g - exp(out) * sum(g, dim=dim, keepdim=True))
 

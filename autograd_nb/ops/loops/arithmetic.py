@@ -20,6 +20,9 @@ from llvmlite import ir
 from numba import float32, int32, njit, types
 from numba.extending import intrinsic
 
+from ...arrays.random import _LOG
+from ..pointwise import _ERF_S, _ERF_T
+
 # %% ../../../nbs/ops/loops/02_arithmetic.ipynb #2aea1d72
 @intrinsic
 def from_bits(context, x):
@@ -114,20 +117,7 @@ def to_bits(context, x):
 
     return types.int32(types.float32), generate
 
-L0, L1, L2, L3, L4, L5, L6, L7, L8 = map(
-    f,
-    (
-        7.0376836292e-2,
-        -1.1514610310e-1,
-        1.1676998740e-1,
-        -1.2420140846e-1,
-        1.4249322787e-1,
-        -1.6668057665e-1,
-        2.0000714765e-1,
-        -2.4999993993e-1,
-        3.3333331174e-1,
-    ),
-)
+L0, L1, L2, L3, L4, L5, L6, L7, L8 = map(f, _LOG)  # the polynomial that draws numbers, too
 
 # %% ../../../nbs/ops/loops/02_arithmetic.ipynb #25460a8c
 VANISHING, OVERFLOWING = f(-105), f(88.8)
@@ -250,28 +240,9 @@ def log_of_sum(x, y):
     return x + LN2 if x == y else v
 
 # %% ../../../nbs/ops/loops/02_arithmetic.ipynb #65431f8f
-S7, S6, S5, S4, S3, S2_, S1_ = map(
-    f,
-    (
-        -2.72614225801306e-10,
-        2.77068142495902e-08,
-        -2.10102402082508e-06,
-        -5.69250639462346e-05,
-        -7.34990630326855e-04,
-        -2.95459980854025e-03,
-        -1.60960333262415e-02,
-    ),
-)
-U5, U4, U3, U2, U1 = map(
-    f,
-    (
-        -1.45660718464996e-05,
-        -2.13374055278905e-04,
-        -1.68282697438203e-03,
-        -7.37332916720468e-03,
-        -1.42647390514189e-02,
-    ),
-)
+# those of the definition
+S7, S6, S5, S4, S3, S2_, S1_ = _ERF_S
+U5, U4, U3, U2, U1 = _ERF_T
 FOUR = f(4)
 
 @njit(float32(float32), fastmath={'contract', 'nsz'}, error_model='numpy', cache=True)

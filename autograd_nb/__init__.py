@@ -118,7 +118,7 @@ class _LegacyType(type):
                     f' TensorOptions(dtype={_c_name(args[0].dtype)}, device=cpu)): convert it,'
                     ' with x.to(dtype)'
                 )
-            return args[0].detach()
+            return args[0][...]
         if len(args) == 1 and not isinstance(args[0], (_int, Size)):
             return tensor(args[0], dtype=cls.dtype)
         return zeros(*args or (0,), dtype=cls.dtype)

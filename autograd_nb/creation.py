@@ -147,17 +147,31 @@ def _array_of(data, dtype):
         if dtype is None: dtype = functools.reduce(promote_types, kinds)
     try: array = np.array(data)
     except ValueError: array = _of_first_sizes(data)
+    if array.dtype == object: array = _of_large_numbers(array, dtype)
     if array.dtype == object or array.dtype.kind in 'USMm': raise _no_numbers(array, data)
     if dtype is None: dtype = _inferred_dtype(array, _holds_numpy(data))
     elif array.size: _refuse_unfit(array, dtype)
     return array.astype(dtype.numpy)
 
 # %% ../nbs/tensor/04_creation.ipynb #696eee17
+def _of_large_numbers(array, dtype):
+    """An array of Python's numbers, some of which no whole number of the processor's can hold, with
+    the numbers with a point that come nearest, if such are wanted or among them.
+    """
+    kinds = {type(v) for v in array.flat}
+    if not kinds <= {bool, int, float, complex}: return array
+    if complex in kinds or dtype is not None and dtype.category == 'complex':
+        return array.astype(complex)
+    wanted = float in kinds if dtype is None else dtype.category == 'float'
+    return array.astype(float) if wanted else array
+
 def _refuse_unfit(array, dtype):
     "Raise PyTorch's error for given numbers that a dtype cannot hold."
-    if array.dtype.kind == 'c' and dtype.category != 'complex':
-        if array.imag.any(): fitting(array[array.imag != 0].item(0), dtype.numpy)
-    elif dtype.category == 'int' and array.dtype.kind in 'iuf':
+    if array.dtype.kind == 'c' and dtype.category == 'float':
+        raise TypeError('must be real number, not complex')
+    if array.dtype.kind == 'c' and dtype.category == 'int':
+        raise TypeError("'complex' object cannot be interpreted as an integer")
+    if dtype.category == 'int' and array.dtype.kind in 'iuf':
         try:
             for extreme in (array.min(), array.max()): fitting(extreme.item(), dtype.numpy)
         except RuntimeError:
@@ -631,6 +645,7 @@ def logspace(
     _check_ends('logspace', start, end, steps)
     kind = _kind_between('logspace', start, end, dtype, out)
     wide = complex128 if kind.category == 'complex' else float64
+    if kind.category == 'int': start, end = (math.trunc(v) for v in (start, end))
     exponents = linspace(start, end, steps, dtype=wide, device=device)._array
     made = (base ** exponents).astype(kind.numpy)
     refuse_kinds(tensor_like(made), 'b', 'logspace_cpu')

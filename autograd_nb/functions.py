@@ -7,11 +7,11 @@ __all__ = ['NUMBERS', 'sum', 'mean', 'prod', 'amax', 'amin', 'any', 'all', 'argm
            'std_mean', 'return_aminmax', 'return_max', 'return_min', 'return_sort', 'return_topk', 'return_mode',
            'return_median', 'return_cummax', 'cumsum', 'cumprod', 'mm', 'mv', 'bmm', 'dot', 'swapaxes', 'swapdims',
            'moveaxis', 'concat', 'concatenate', 'tril', 'triu', 'Size', 'is_tensor', 'need_tensor', 'need_first',
-           'refuse_kinds', 'as_int', 'need_tensors', 'outdated', 'as_operand', 'dim_of', 'not_negative', 'sizes_of',
-           'dtype_of', 'refuse_whole', 'refuse_integers', 'into', 'cast', 'refuse_growth', 'add', 'sub', 'div',
-           'is_differentiable', 'underivable', 'floor_divide', 'rsub', 'rdiv', 'pow', 'rpow', 'clamp',
-           'into_same_dtype', 'where', 'lerp', 'addcmul', 'addcdiv', 'masked_fill', 'logsumexp', 'only', 'max', 'min',
-           'aminmax', 'norm', 'softmax', 'log_softmax', 'count_nonzero', 'matmul', 'outer', 'one_dtype', 'addmm',
+           'refuse_kinds', 'as_int', 'need_tensors', 'Told', 'warn_once', 'outdated', 'as_operand', 'dim_of',
+           'not_negative', 'sizes_of', 'dtype_of', 'refuse_whole', 'refuse_integers', 'into', 'cast', 'refuse_growth',
+           'add', 'sub', 'div', 'is_differentiable', 'underivable', 'floor_divide', 'rsub', 'rdiv', 'pow', 'rpow',
+           'clamp', 'into_same_dtype', 'where', 'lerp', 'addcmul', 'addcdiv', 'masked_fill', 'logsumexp', 'only', 'max',
+           'min', 'aminmax', 'norm', 'softmax', 'log_softmax', 'count_nonzero', 'matmul', 'outer', 'one_dtype', 'addmm',
            'addmv', 'baddbmm', 'einsum', 'trace', 'reshape', 'view', 'view_as', 'reshape_as', 'flatten', 'unflatten',
            'permute', 'transpose', 't', 'movedim', 'squeeze', 'unsqueeze', 'expand', 'expand_as', 'broadcast_to',
            'broadcast_tensors', 'repeat', 'tile', 'repeat_interleave', 'cat', 'stack', 'vstack', 'hstack', 'split',
@@ -159,6 +159,17 @@ def need_tensors(values, function):
     if not len(values): raise RuntimeError(f'{function} expects a non-empty TensorList')
 
 # %% ../nbs/tensor/02_functions.ipynb #8e329064
+class Told:
+    "Which warnings were given already, and whether they come every time (`set_warn_always`)."
+
+    words, always = set(), False
+
+def warn_once(words, stacklevel=3):
+    "Give a warning that PyTorch gives once."
+    if words in Told.words and not Told.always: return
+    Told.words.add(words)
+    warnings.warn(words, UserWarning, stacklevel=stacklevel)
+
 def outdated(words):
     "A decorator: the function warns, in PyTorch's words, that another has taken its place."
 
@@ -362,9 +373,13 @@ def _refuse_shared(out, name, given):
                 refuse_overlap(out._array, x._array)
 
 # %% ../nbs/tensor/02_functions.ipynb #fb7168b0
+_IMAGINARY = 'Casting complex values to real discards the imaginary part'
+
 def cast(x, dtype):
     "`x` in a dtype of ours, recorded."
-    if dtype is None or x._array.dtype == dtype.numpy: return x
+    have = x._array.dtype
+    if dtype is None or have == dtype.numpy: return x
+    if have.kind == 'c' and dtype.category in ('int', 'float'): warn_once(_IMAGINARY, 4)
     # whole numbers have no gradient
     if dtype.category in ('bool', 'int') and x._node is not None: x = x.detach()
     return _op['to'](x, dtype=dtype.numpy)
@@ -2131,7 +2146,7 @@ _MASKS_OF_BYTES = (
 def _tensor_entry(i):
     "A tensor in an index: (array or number, is it basic)."
     a = i._array
-    if a.dtype.kind not in 'biu':
+    if a.dtype.char not in '?Bilq':
         raise kind_error(
             IndexError('tensors used as indices must be long, int, byte or bool tensors'), i
         )
@@ -2464,7 +2479,7 @@ def index_select(input, dim, index, *, out=None):
         return getitem(input, (slice(None),) * d + (index,))
     if index._array.ndim > 1:
         raise IndexError('index_select(): Index is supposed to be a vector')
-    if index._array.dtype.kind not in 'iu':
+    if index._array.dtype.char not in 'ilq':
         raise RuntimeError('index_select(): Expected dtype int32 or int64 for index')
     a = index._array.reshape(-1)
     if not input._array.ndim:

@@ -34,11 +34,12 @@ from .arrays.cudnn_backend import Settings
 from .arrays.cupy_backend import get_precision, set_precision
 from .arrays.dtypes import dtype, float32, float64, set_default_dtype
 from .creation import empty
+from .functions import Told
 from .ops.thread_pool import thread_pool
 from .ops.kernels.products import LIBRARY
 from .tensor import DEFAULT, device as Device
 
-_CHOSEN = dict(deterministic=False, warn_only=False, warn_always=False, interop=1)
+_CHOSEN = dict(deterministic=False, warn_only=False, interop=1)
 
 # %% ../nbs/pytorch_names/04_settings.ipynb #58350f9c
 def set_default_device(device):
@@ -113,11 +114,11 @@ def get_deterministic_debug_mode():
 # %% ../nbs/pytorch_names/04_settings.ipynb #133edddc
 def set_warn_always(b):
     "Whether warnings given once should be given every time."
-    _CHOSEN['warn_always'] = bool(b)
+    Told.always = bool(b)
 
 def is_warn_always_enabled():
     "Whether `set_warn_always` was asked for."
-    return _CHOSEN['warn_always']
+    return Told.always
 
 def set_flush_denormal(mode):
     "Whether the smallest numbers are rounded to zero. Returns False: it is not supported here."

@@ -609,7 +609,8 @@ def _step(n, runs, code, line):
 def difference(program, ours, torch, write=None, rng=None, length=0):
     "Where the runs of a program differ first, or None. With `write`, a function from PyTorch's scope to a statement, the program is written meanwhile."
     runs, always = (Run(torch), Run(ours)), torch.is_warn_always_enabled()
-    torch.set_warn_always(True)
+    for lib in (torch, ours):
+        lib.set_warn_always(True)
     try:
         for n in range(length or len(program.lines)):
             if write is not None:
@@ -627,8 +628,8 @@ def difference(program, ours, torch, write=None, rng=None, length=0):
     except (Stop, Unheeded):
         return None
     finally:
-        torch.set_warn_always(always)
         for lib in (torch, ours):
+            lib.set_warn_always(always)
             lib.set_grad_enabled(True)
 
 

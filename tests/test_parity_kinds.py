@@ -130,3 +130,63 @@ def test_views_of_memory_that_a_parameter_writes_to(shared, trained):
 @pytest.mark.parametrize("view", ["b.chunk(2, 0)[0]", "b.unbind(0)[1]"])
 def test_transforms_of_views_that_lost_their_history(view, call):
     agree(f"a = {MATRIX}", "b = a * 2", f"e = {view}", "with torch.no_grad(): e.mul_(2)", f"g = {call}")
+
+
+# What is asked of numbers, indices and dtypes -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("reduce", ["sum", "prod", "mean"])
+@pytest.mark.parametrize("itself", [True, False])
+@pytest.mark.parametrize("overwrite", ["c = r * 1", "s.detach().mul_(2)", "with torch.no_grad(): a.mul_(2)", "with torch.no_grad(): r.mul_(2)"])
+def test_what_scatter_reduce_depends_on(reduce, itself, overwrite):
+    agree(f"a = {MATRIX}", f"t = {MATRIX}", "s = t * 1", f"r = a.scatter_reduce(0, {PLACES}, s, '{reduce}', include_self={itself})", overwrite, "r.sum().backward()")
+
+
+@pytest.mark.parametrize("overwrite", ["s.detach().mul_(2)", "s.view(-1)[0] = 3.0"])
+def test_what_nll_loss_depends_on(overwrite):
+    agree(f"a = {MATRIX}", "s = a * 1", "r = torch.nn.functional.nll_loss(s, torch.tensor([0, 1]))", overwrite, "r.sum().backward()")
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16", "int32", "int64"])
+@pytest.mark.parametrize("use", ["a[i]", "a.index_select(0, i)", "a.gather(0, i)", "a.take(i)", "a.index_put((i,), a[:1])", "a.index_fill(0, i, 2.0)"])
+def test_dtypes_of_indices(use, dtype):
+    agree("a = torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64)", f"i = torch.tensor([0, 1], dtype=torch.{dtype})", f"b = {use}")
+
+
+@pytest.mark.parametrize("data", ["2**100", "[2**100, 1]", "[2.5, 2**100]", "-2**70", "[True, 2**64]", "[1j, 2**90]", "2**2000"])
+@pytest.mark.parametrize("dtype", ["None", "torch.float64", "torch.float32", "torch.complex128", "torch.int64"])
+def test_whole_numbers_beyond_the_processors(data, dtype):
+    agree("b = torch.ones(1)", f"a = torch.tensor({data}, dtype={dtype})")
+
+
+@pytest.mark.parametrize("given", ["a", "a * 2", "a.detach()", "a[:1]", "[1.0, 2.0]"])
+@pytest.mark.parametrize("kind", ["torch.Tensor", "torch.FloatTensor"])
+def test_tensors_of_tensors(kind, given):
+    agree("a = torch.tensor([1.0, 2.0], requires_grad=True)", f"x = {given}", f"b = {kind}(x)", "c = b * 2", "b.mul_(3)", "(b * c).sum().backward()")
+
+
+@pytest.mark.parametrize("call", ["logspace(0, 2.5, 5, base=3", "logspace(0, 3, 7", "logspace(0.9, 4, 6, base=2.5", "logspace(0, 2.7, 3"])
+@pytest.mark.parametrize("dtype", ["int64", "int32", "uint8", "float32"])
+def test_powers_of_a_base(call, dtype):
+    agree("b = torch.ones(1)", f"a = torch.{call}, dtype=torch.{dtype})")
+
+
+@pytest.mark.parametrize("weights", ["fweights=torch.tensor([1, 2, 3])", "aweights=torch.tensor([0.5, 2.0, 3.0])"])
+@pytest.mark.parametrize("correction", [0, 1])
+def test_covariances_of_complex_numbers(weights, correction):
+    agree("a = torch.tensor([[1 + 1j, 2.0, 3.0], [1.0, 0.0, 1j]])", f"b = torch.cov(a, {weights}, correction={correction}) * 1")
+
+
+@pytest.mark.parametrize("line", ["z.float()", "z.to(torch.float64)", "z.int()", "z.bool()", "z.type(torch.float32)", "float(a)", "float(a * 2)", "int(a)", "v.T", "v[None][0].T", "v[None].T"])
+def test_warnings_that_come_once(line):
+    agree("z = torch.tensor([1 + 2j])", "a = torch.tensor(1.0, requires_grad=True)", "v = torch.tensor([1.0, 2.0])", f"b = {line}", f"b = {line}")
+
+
+@pytest.mark.parametrize("call", ["b * 2", "b + 2j", "b.to(torch.float64) * 3", "b.sin()", "b + b", "b.view(-1)", "b * torch.tensor(2.0)"])
+def test_leaves_of_inference_mode_that_require_grad(call):
+    agree("a = torch.tensor([1.0], requires_grad=True)", "b = torch.inference_mode()(lambda v: v.clone().requires_grad_())(torch.tensor(1.0))", f"c = {call}")
+
+
+@pytest.mark.parametrize("makes", ["a.double()", "a.to(torch.complex64)", "torch.fft.fft(a)", "a.sum(dtype=torch.float64)", "a.bfloat16()"])
+def test_edges_of_results_in_another_dtype(makes):
+    agree("a = torch.tensor([1.0, 2.0], requires_grad=True)", f"b = {makes}", "d = b.grad_fn._input_metadata[0].shape", "e = torch.autograd.graph.get_gradient_edge(b)", "c, = torch.autograd.grad(b.abs().sum(), e, allow_unused=True)")

@@ -159,7 +159,8 @@ def _batched(tensors, starts, keep, create_graph, wanted):
     `starts`.
     """
     for i, (t, s) in enumerate(zip(tensors, starts)):
-        if not isinstance(s, TensorBase) or not s.ndim: continue
+        if not isinstance(s, TensorBase): continue
+        if not s.ndim: s[0]  # noqa: B018 (refused, as in PyTorch)
         if s.shape[1:] != t.shape:
             raise RuntimeError(
                 'If `is_grads_batched=True`, we interpret the first dimension of each grad_output'

@@ -72,7 +72,7 @@ def _in_dim(x, d, said):
         raise ValueError(
             said
             + f'Got in_dim={d} for some input, but that input is a Tensor of dimensionality'
-            f' {x.ndim} so expected in_dim to satisfy -{x.ndim} <= in_dim < {x.ndim}.'
+            f' {x.ndim} so expected in_dim to satisfy {-x.ndim} <= in_dim < {x.ndim}.'
         )
     return d % x.ndim
 

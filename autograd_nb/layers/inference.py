@@ -91,9 +91,9 @@ class Inference(Needed):
     def around(self, call, inner):
         modes = LOCAL.modes
         if self.awake and not self.alive: self.fade()
-        if modes.no_record or call.op.name == 'clone': return inner(call)
-        if not all([is_inference(a) for a in call.args if isinstance(a, TensorBase)]):
-            return inner(call)
+        if modes.no_record or call.op.name in ('clone', 'to'): return inner(call)
+        # a number is a tensor of its own, as in PyTorch
+        if not all([is_inference(a) for a in call.args if a is not None]): return inner(call)
         before = modes.record(False)
         try: return inner(call)
         finally: modes.record(before)

@@ -420,7 +420,7 @@ gather.vjp(
 def check_index(x, index, dim):
     "Raise PyTorch's errors for a wrong index of gather and scatter."
     if not index.size: return
-    if index.dtype.kind not in 'iu':
+    if index.dtype.char not in 'ilq':
         raise RuntimeError('gather(): Expected dtype int32/int64 for index')
     if index.ndim != x.ndim and x.ndim:
         raise RuntimeError('Index tensor must have the same number of dimensions as input tensor')
@@ -540,10 +540,9 @@ def _scatter_batch(op, values, batched, statics):
     jvp=linear,
     batch=_scatter_batch,
     keep=('index',),
-    node=lambda dim, node: node,
     samples=[(N(3, 4), N(3, 2), Fixed([[0, 1], [3, 3], [2, 0]]), dict(dim=1))],
 )
-def scatter_add(x, src, index, *, dim, node='ScatterAddBackward0'):
+def scatter_add(x, src, index, *, dim):
     "A copy of `x` with `src` added at `index` along `dim`."
     check_index(x, index, dim)
     out = x.copy()

@@ -140,10 +140,10 @@ def nll_loss(x, target, *, weight=None, ignore_index=-100, reduction='mean'):
     return -picked if reduction == 'none' else 0 - picked.sum()
 
 nll_loss.vjp(
-    x=lambda g, target, x_shape, *, weight, ignore_index, reduction: nll_spread(
+    x=lambda g, x, target, *, weight, ignore_index, reduction: nll_spread(
         g,
         target,
-        shape=tuple(x_shape),
+        shape=tuple(x.shape),
         weight=weight,
         ignore_index=ignore_index,
         reduction=reduction,

@@ -1192,7 +1192,8 @@ def to(x, *, dtype):
     if dtype.kind == 'V': HALF.need(out)
     return out
 
-to.vjp(x=lambda g, x_dtype: to(g, dtype=x_dtype))
+# `dtype` is kept for those who ask the node of what kind its result was
+to.vjp(x=lambda g, x_dtype, *, dtype: to(g, dtype=x_dtype))
 
 @op(
     jvp=linear,

@@ -75,6 +75,9 @@ class Tensor(TensorBase):
     __array_priority__ = 1000
 
     def __new__(cls, *args, requires_grad=False):
+        if len(args) == 1 and isinstance(args[0], TensorBase) and cls is Tensor:
+            whole = args[0][...]
+            return whole.requires_grad_() if requires_grad else whole
         if len(args) == 1 and isinstance(args[0], TensorBase):
             array = args[0]._array
         elif len(args) == 1 and is_on_device(args[0]):

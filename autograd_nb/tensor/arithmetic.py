@@ -75,14 +75,12 @@ class Transposed:
         n = self._array.ndim
         if n == 2: return REGISTRY['permute'].call(self, dims=(1, 0))
         if not n: advise_number('T', _IDENTITY)
-        if n not in (0, 1):
-            warnings.warn(
+        else:
+            F.warn_once(
                 'The use of `x.T` on tensors of dimension other than 2 to reverse their shape is'
                 ' deprecated and it will throw an error in a future release. Consider `x.mT` to'
                 ' transpose batches of matrices or `x.permute(*torch.arange(x.ndim - 1, -1, -1))`'
-                ' to reverse the dimensions of a tensor.',
-                UserWarning,
-                stacklevel=2,
+                ' to reverse the dimensions of a tensor.'
             )
         return REGISTRY['permute'].call(self, dims=tuple(range(n))[::-1])
 

@@ -7,19 +7,16 @@ __all__ = ['UFUNCS', 'escapes', 'Numbers', 'Scalars', 'NumpyProtocol', 'Ufuncs']
 
 # %% ../../nbs/tensor/methods/09_conversion.ipynb #be8b1956
 import builtins
-import warnings
 import numpy as np
 
 from ..arrays.cupy_backend import fetch, is_on_device
-from ..functions import as_operand
+from ..functions import as_operand, warn_once
 from ..graph.errors import called, item_error, numpy_error, teach
 from ..graph.modes import LOCAL, SWITCH
 from ..graph.node import TensorBase, tensor_like
 from ..graph.op import REGISTRY
 
 # %% ../../nbs/tensor/methods/09_conversion.ipynb #64c21537
-_SAID = []  # warnings that come once
-
 def escapes(x, how):
     """The numbers of a tensor are about to leave for Python, which a step that is being captured
     cannot repeat.
@@ -83,22 +80,20 @@ class Scalars:
         if not SWITCH.plain: escapes(self, 'its truth')
         return builtins.bool(self._array.reshape(-1)[0])
 
-    def _single(self):
-        if self._array.size != 1:
-            raise ValueError('only one element tensors can be converted to Python scalars')
-        if self._node is not None and LOCAL.modes.grad and not _SAID:  # once, as PyTorch does
-            _SAID.append(True)
-            warnings.warn(
+    def _single(self, warns=True):
+        if warns and self._node is not None and LOCAL.modes.grad:
+            warn_once(
                 'Converting a tensor with requires_grad=True to a scalar may lead to unexpected'
                 ' behavior.\nConsider using tensor.detach() first.',
-                UserWarning,
-                stacklevel=3,
+                4,
             )
+        if self._array.size != 1:
+            raise ValueError('only one element tensors can be converted to Python scalars')
         return self.item()
 
     def __float__(self): return float(_real(self._single(), 'double'))
 
-    def __int__(self): return int(_real(self._single(), 'int64_t'))
+    def __int__(self): return int(_real(self._single(False), 'int64_t'))
 
     def __complex__(self): return complex(self._single())
 

@@ -9,7 +9,6 @@ __all__ = ['InputMetadata']
 from ..arrays.cupy_backend import Device
 from ..arrays.dtypes import FROM_NUMPY, get_default_dtype
 from ..arrays.numpy_backend import is_array
-from ..functions import Size
 from ..graph.node import Node, OutputEdge
 from .devices import CPU, device, device_of
 
@@ -20,7 +19,7 @@ class InputMetadata:
     is_nested_tensor = is_cpp_nested_tensor = is_tensor_subclass = False
 
     def __init__(self, shape, dtype, device=CPU):
-        self.shape, self.dtype, self.device = Size(shape), dtype, device
+        self.shape, self.dtype, self.device = list(shape), dtype, device
 
 def _output_dtype(node):
     while True:

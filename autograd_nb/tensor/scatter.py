@@ -23,7 +23,6 @@ from ..layers.replay import constant_input, replayed_as_call
 from ..graph.node import TensorBase, tensor_like
 from ..layers.names import recorded_as
 from ..graph.op import REGISTRY
-from ..ops.indexing import check_index
 from .layouts import as_strided, span_of
 from ..transforms.levels import WRAPPERS
 
@@ -79,6 +78,8 @@ def _is_complex(value):
 def index_fill(input, dim, index, value):
     "A copy with `value` in the slices along `dim` named by `index`."
     places = _index_of(index, 'index_fill')
+    if places.dtype != np.int64:
+        raise IndexError('index_fill_(): Expected dtype int64 for index.')
     if _is_complex(value) and not input.is_complex():
         raise RuntimeError(
             'index_fill_(): Converting complex Scalar to non-complex type is not supported'
@@ -190,7 +191,7 @@ def put(input, index, source, accumulate=False):
     made = REGISTRY['index_add' if accumulate else 'index_copy'].general(
         reshape(input, -1), reshape(source, -1), index=(reshape(index, -1)._array,)
     )
-    return reshape(made, input._array.shape)
+    return _op['unsafe_view'](made, shape=input._array.shape)
 
 # %% ../../nbs/tensor/functions/07_scatter.ipynb #5ca11a13
 def _check_slices(input, d, index, source):
@@ -275,20 +276,10 @@ def scatter_reduce(input, dim, index, src, reduce, *, include_self=True, out=Non
             ),
             (),
         )
-    if reduce != 'sum':
-        how = dict(dim=d, include_self=include_self)
-        if reduce in ('amax', 'amin'): name, how['reduce'] = 'scatter_extreme', reduce
-        else: name = 'scatter_product' if reduce == 'prod' else 'scatter_mean'
-        return into(out, _op[name](input, src, index, **how))
-    x = input
-    if not include_self:
-        if index.__class__ not in WRAPPERS: check_index(input._array, index._array, d)
-        count = _op['scatter_add_zeros'](
-            _op['filled'](index, value=1, node=''), index, shape=input._array.shape, dim=d
-        )
-        x = F.masked_fill(input, count > 0, 0)
-    total = _op['scatter_add'](x, src, index, dim=d, node='ScatterReduceBackward0')
-    return into(out, total)
+    how = dict(dim=d, include_self=include_self)
+    if reduce in ('amax', 'amin'): name, how['reduce'] = 'scatter_extreme', reduce
+    else: name = 'scatter_product' if reduce == 'prod' else f'scatter_{reduce}'
+    return into(out, _op[name](input, src, index, **how))
 
 # %% ../../nbs/tensor/functions/07_scatter.ipynb #7b1adfb8
 @forms('function method method_')

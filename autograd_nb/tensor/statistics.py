@@ -191,7 +191,7 @@ def cov(input, *, correction=1, fweights=None, aweights=None):
     for weights, name, kinds in ((fweights, 'fweights', 'iu'), (aweights, 'aweights', 'fV')):
         if weights is not None: _check_weights(weights, name, kinds, x._array.shape[1])
     n, w = x._array.shape[1], None
-    if fweights is not None: w = cast(fweights, FROM_NUMPY[x._array.dtype])
+    if fweights is not None: w = cast(fweights, FROM_NUMPY[x._array.dtype].to_real())
     if aweights is not None: w = aweights if w is None else w * aweights
     total = n if w is None else F.sum(w)
     mean = F.mean(x, 1, True) if w is None else F.sum(x * w, 1, True) / total

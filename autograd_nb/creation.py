@@ -682,15 +682,16 @@ def _check_triangle(name, row, col, dtype):
 def tril_indices(row, col, offset=0, *, dtype=int64, layout=None, device=None):
     "Row and column numbers of the lower triangle."
     _check_triangle('tril_indices', row, col, dtype)
-    return _triangle(np.tril_indices(row, offset, col), dtype, device)
+    return _triangle(np.tri(row, col, offset, bool), dtype, device)
 
 def triu_indices(row, col, offset=0, *, dtype=int64, layout=None, device=None):
     "Row and column numbers of the upper triangle."
     _check_triangle('triu_indices', row, col, dtype)
-    return _triangle(np.triu_indices(row, offset, col), dtype, device)
+    return _triangle(~np.tri(row, col, offset - 1, bool), dtype, device)
 
-def _triangle(numbers, dtype, device):
-    return placed(tensor_like(np.stack(numbers).astype(dtype.numpy)), _check(dtype, device))
+def _triangle(inside, dtype, device):
+    numbers = np.array(inside.nonzero(), dtype.numpy)
+    return placed(tensor_like(numbers), _check(dtype, device))
 
 # %% ../nbs/tensor/04_creation.ipynb #e006dd35
 def manual_seed(seed):

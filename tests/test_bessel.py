@@ -148,3 +148,14 @@ def test_low_rank():
     close(U @ ours.diag(S) @ V.mT, exact - exact.mean(-2, True), atol=1e-9)
     with pytest.raises(ValueError, match="must be non-negative integer and not greater than min"):
         ours.pca_lowrank(exact, q=8)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", ["i0", "i1", "i0e", "i1e"])
+def test_loops_give_what_the_definitions_give(name, dtype):
+    from autograd_nb.ops.compiled import FAST_KERNELS, definition
+
+    x = np.array([*np.linspace(-50, 50, 99), 0.0, -0.0, 29.999, 30.001, 800.0, 5e4, np.inf, -np.inf, np.nan], dtype)
+    with np.errstate(all="ignore"): have, want = FAST_KERNELS[name]["kernel"](x), definition(name)(x)
+    assert have.dtype == want.dtype and np.array_equal(np.signbit(have), np.signbit(want))
+    np.testing.assert_allclose(have, want, rtol=1e-13 if dtype == "float64" else 1e-6)

@@ -416,3 +416,37 @@ def test_both_sides_of_where_have_gradients(shapes, dtype):
         grads = t.autograd.grad(out, (x, y), t.ones_like(out) * 2)
         found.append([(str(g.dtype), g.shape, g.abs().float().tolist()) for g in grads])
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("order", ["rows", "columns"])
+@pytest.mark.parametrize("shape, dim", [(s, d) for s in [(5,), (1, 4), (4, 1), (3, 4), (2, 3, 4), (2, 1, 3, 4), (40, 30, 20)] for d in {0, len(s) - 1, -1}], ids=str)
+def test_places_that_lack_their_dimension(shape, dim, order):
+    "What `max` and its like pick, from arrays of one dimension to four, small and large, in either order of memory."
+    from autograd_nb.ops.indexing import gather, picked
+
+    x = np.asarray(np.random.default_rng(0).standard_normal(shape), order="C" if order == "rows" else "F")
+    places = x.argmax(dim)
+    found = picked.kernel(x, places, dim=dim % x.ndim, keepdim=False, node="MaxBackward0")
+    assert np.array_equal(found, x.max(dim)) and found.shape == places.shape
+    kept = np.expand_dims(places, dim)
+    for index in (kept, kept.astype("i4"), np.broadcast_to(kept, shape), kept[..., :1]):
+        want = np.take_along_axis(x[tuple(slice(n) if d != dim % x.ndim else slice(None) for d, n in enumerate(index.shape))], index, dim)
+        assert np.array_equal(gather.kernel(x, index, dim=dim), want)
+
+
+@pytest.mark.parametrize("count", [0, 1, 33, 4096, 4097])
+@pytest.mark.parametrize("shape", [(7,), (7, 3), (2, 7)], ids=str)
+def test_sums_at_places_below_zero_and_outside(shape, count):
+    from autograd_nb.ops.indexing import scatter_into
+
+    d, draw = len(shape) - 1 if shape[-1] == 7 else 0, np.random.default_rng(0)
+    where = (slice(None),) * d + (draw.integers(-7, 7, count),)
+    values = draw.standard_normal((*shape[:d], count, *shape[d + 1:])).astype("f4")
+    want = np.zeros(shape, "f4")
+    np.add.at(want, where, values)
+    np.testing.assert_allclose(scatter_into(np.zeros(shape, "f4"), where, values), want, rtol=1e-3, atol=1e-4)
+    if count:
+        for wrong in (7, -8):
+            where[-1][-1] = wrong
+            with pytest.raises(IndexError, match=f"index {wrong} is out of bounds for axis {d} with size 7"):
+                scatter_into(np.zeros(shape, "f4"), where, values)

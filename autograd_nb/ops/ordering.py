@@ -23,13 +23,11 @@ def running_index(x, dim, better):
     """Where the best element so far is, along `dim`; ties go to the later place and NaN wins, as in
     PyTorch.
     """
-    y = np.moveaxis(x, dim, -1)
-    n = y.shape[-1]
-    best = (np.maximum if better == 'max' else np.minimum).accumulate(y, -1)
-    place = np.where(
-        (y == best) | np.isnan(y) if y.dtype.kind == 'f' else y == best, np.arange(n), 0
-    )
-    return row_major(np.moveaxis(np.maximum.accumulate(place, -1), -1, dim))
+    dim %= x.ndim
+    best = (np.maximum if better == 'max' else np.minimum).accumulate(x, dim)
+    reached = (x == best) | np.isnan(x) if x.dtype.kind == 'f' else x == best
+    place = np.arange(x.shape[dim]).reshape(-1, *(1,) * (x.ndim - 1 - dim)) * reached
+    return row_major(np.maximum.accumulate(place, dim))
 
 def _step(x, dim, i): return (slice(None),) * dim + (slice(i, i + 1),)
 

@@ -280,18 +280,21 @@ def adaptive_windows(size, count):
     "The start and the end of each of `count` windows over a length."
     return [(i * size // count, -(-(i + 1) * size // count)) for i in range(count)]
 
+@functools.lru_cache(16)
+def _adaptive_places(sizes, size):
+    "Where each window stands among them, what it covers, and the places of that in the plane."
+    plane, found = np.arange(math.prod(sizes)).reshape(sizes), []
+    for place in product(*(enumerate(adaptive_windows(n, o)) for n, o in zip(sizes, size))):
+        part = tuple(slice(a, b) for _, (a, b) in place)
+        found.append(((..., *(i for i, _ in place)), (..., *part), plane[part].reshape(-1)))
+    return found
+
 def _adaptive_max(x, size):
     dims, lead = len(size), x.ndim - len(size)
-    sizes = x.shape[lead:]
     index = xp.empty((*x.shape[:lead], *size), np.int64)
-    for place in product(*(enumerate(adaptive_windows(n, o)) for n, o in zip(sizes, size))):
-        at = tuple(i for i, _ in place)
-        window = x[(..., *(slice(a, b) for _, (a, b) in place))]
-        which = window.reshape(*x.shape[:lead], math.prod(window.shape[lead:])).argmax(-1)
-        inside = np.unravel_index(which, window.shape[lead:])
-        flat = 0
-        for v, (_, (a, _)), n in zip(inside, place, sizes): flat = flat * n + v + a
-        index[(..., *at)] = flat
+    for at, part, places in _adaptive_places(tuple(x.shape[lead:]), tuple(size)):
+        which = x[part].reshape(*x.shape[:lead], places.size).argmax(-1)
+        index[at] = xp.asarray(places)[which]
     return gather_arrays(x, index, dims), index
 
 @op(

@@ -541,14 +541,16 @@ def median(x, *, dim=None, keepdim=False):
 
 median.vjp(x=extreme_rule)
 
+# %% ../../nbs/ops/03_reduce.ipynb #5b1e77d1
 def _index_of(x, dim, keepdim, function, name):
+    if x.__class__ is np.ndarray and dim.__class__ is int and x.size and -x.ndim <= dim < x.ndim:
+        return getattr(x, name)(dim, keepdims=keepdim)
     _nonempty(x, dim, name)
     if dim is None:
         i = function(x.reshape(-1))
         return np.asarray(i).reshape((1,) * x.ndim) if keepdim else i
     dims_of(dim, x.ndim)
     if not x.ndim: return np.int64(0)
-    if x.__class__ is np.ndarray: return getattr(x, name)(dim, keepdims=keepdim)
     return function(x, axis=dim, keepdims=keepdim)
 
 @reduction(samples=[])

@@ -288,7 +288,7 @@ add_at_plain = KERNELS.add_at
 
 def add_at(out, places, values):
     "See `indexing.add_at`: the same sums in the same order."
-    if not fits(values, out, least=FEW) or places.shape != values.shape:
+    if not fits(values, out) or places.shape != values.shape:
         return add_at_plain(out, places, values)
     # NumPy has the error for a place outside
     if places.dtype != np.int64 or not all_below(places, out.size):

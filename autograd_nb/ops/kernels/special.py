@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['F64', 'lgamma_plain', 'digamma_plain', 'polygamma_plain', 'erfc_plain', 'erfinv_plain', 'BERNOULLI', 'igamma_plain',
            'igammac_plain', 'takes', 'each', 'lgamma', 'digamma', 'erfc', 'erfinv', 'polygamma', 'of_the_gamma_family',
-           'incomplete', 'igamma', 'igammac', 'of_incomplete_gammas', 'warm_doubles', 'beta_fractions',
-           'warm_fractions']
+           'modified_bessel', 'of_the_bessel_family', 'incomplete', 'igamma', 'igammac', 'of_incomplete_gammas',
+           'warm_doubles', 'beta_fractions', 'warm_fractions']
 
 # %% ../../../nbs/ops/kernels/14_special.ipynb #69c6e77c
 import math
@@ -72,6 +72,23 @@ def of_the_gamma_family(N):
     yield value('polygamma', x, order=1)
     yield value('erfc', N(40, 64))
     yield value('erfinv', np.tanh(N(40, 64)))
+
+# %% ../../../nbs/ops/kernels/14_special.ipynb #5b1e77b2
+def modified_bessel(name, order, scaled):
+    "Have a loop stand beside a modified Bessel function of the first kind."
+    plain = definition(name)
+
+    @fast_kernel(name, any_layout=True)
+    def bessel(x):
+        return each(loops().modified_bessel, x, order, scaled) if takes(x) else plain(x)
+
+for _order in (0, 1):
+    modified_bessel(f'i{_order}', _order, False)
+    modified_bessel(f'i{_order}e', _order, True)
+
+@example
+def of_the_bessel_family(N):
+    for name in ('i0', 'i1', 'i0e', 'i1e'): yield value(name, 20 * N(40, 64))
 
 # %% ../../../nbs/ops/kernels/14_special.ipynb #741ef313
 igamma_plain, igammac_plain = definition('igamma'), definition('igammac')

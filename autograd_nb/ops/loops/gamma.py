@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['WIDE_PART', 'CENTRE', 'lgamma', 'digamma_of', 'digamma', 'zeta_of', 'zetas', 'gamma_numbers', 'series_of',
-           'fraction_of', 'incomplete_gamma', 'beta_fractions', 'erfc', 'erfinv_of', 'erfinv']
+           'fraction_of', 'incomplete_gamma', 'beta_fractions', 'erfc', 'erfinv_of', 'erfinv', 'bessel_scaled_of',
+           'modified_bessel']
 
 # %% ../../../nbs/ops/loops/15_gamma.ipynb #60aaea04
 import math
@@ -200,3 +201,32 @@ def erfinv_of(y):
 @compiled(**STRICT)
 def erfinv(lo, hi, x, out):
     for i in range(lo, hi): out[i] = erfinv_of(np.float64(x[i]))
+
+# %% ../../../nbs/ops/loops/15_gamma.ipynb #5b1e77a2
+@njit(**WIDE_PART)
+def bessel_scaled_of(x, order):
+    "`exp(-|x|) * I(x)` of order 0 or 1."
+    a = abs(x)
+    if a <= 30:
+        z, term = a * a / 4, 1.0 if order == 0 else a / 2
+        out = term
+        for k in range(1, 90):
+            term = term * z / (k * (k + order))
+            if out + term == out: break
+            out += term
+        out *= math.exp(-a)
+    else:
+        out = term = 1.0
+        for k in range(1, 25):
+            term = -term * (4 * order * order - (2 * k - 1) ** 2) / (k * 8 * a)
+            out += term
+        out /= math.sqrt(2 * math.pi * a)
+    if x != x: return x
+    return math.copysign(out, x) if order else out
+
+@compiled(**STRICT)
+def modified_bessel(lo, hi, order, scaled, x, out):
+    for i in range(lo, hi):
+        v = np.float64(x[i])
+        if scaled: out[i] = bessel_scaled_of(v, order)
+        else: out[i] = math.exp(abs(v)) * bessel_scaled_of(min(max(v, -1e3), 1e3), order)

@@ -25,7 +25,7 @@ from ..layers.names import recorded_as
 from ..graph.op import REGISTRY
 from ..ops.indexing import check_index
 from .layouts import as_strided, span_of
-from ..transforms.levels import WRAPPERS
+from ..transforms.levels import WRAPPERS, looped_over
 
 # %% ../../nbs/tensor/functions/07_scatter.ipynb #00622911
 def _axis(input, dim, index):
@@ -382,6 +382,7 @@ def as_strided_scatter(input, src, size, stride, storage_offset=None):
     )
 
 @forms('function method')
+@looped_over('input')
 def argwhere(input):
     "The indices of elements that are not zero, one row each."
     return tensor_like(np.argwhere(input._array))

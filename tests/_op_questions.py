@@ -112,9 +112,11 @@ OUTS = {
     "single": lambda lib, t: empty_of(lib, t, dtype=lib.float32),
     "complex": lambda lib, t: empty_of(lib, t, dtype=lib.complex128),
     "truth": lambda lib, t: empty_of(lib, t, dtype=lib.bool),
-    "expanded": lambda lib, t: lib.full((1,) * t.ndim, 7, dtype=t.dtype).expand(tuple(t.shape)),
     "recorded": lambda lib, t: empty_of(lib, t).requires_grad_(t.is_floating_point() or t.is_complex()),
 }
+
+
+KEPT = "of the right size", "with gaps", "turned"  # no other memory is needed
 
 
 def into(how, lib, function, args, kwargs):
@@ -125,7 +127,8 @@ def into(how, lib, function, args, kwargs):
     outs = [OUTS[how](lib, t) for t in outputs(lib, made)]
     one = isinstance(made, lib.Tensor)
     given, warned = told(lambda: function(*args, **kwargs, out=outs[0] if one else tuple(outs)))
-    return outs, [t.stride() for t in outs if t.numel() > 1], [a is b for a, b in zip(outputs(lib, given), outs)], warned
+    kept = [t.stride() for t in outs if t.numel() > 1] if how in KEPT else None
+    return outs, kept, [a is b for a, b in zip(outputs(lib, given), outs)], [w for w in warned if "resized" in w[1] or "output" in w[1]]
 
 
 def into_an_input(lib, function, args, kwargs):
@@ -134,16 +137,6 @@ def into_an_input(lib, function, args, kwargs):
     if not isinstance(made, lib.Tensor) or not isinstance(args[0], lib.Tensor) or made.shape != args[0].shape or made.dtype != args[0].dtype:
         return None
     return function(*args, **kwargs, out=args[0])
-
-
-def into_a_part_of_an_input(lib, function, args, kwargs):
-    args, kwargs = (replaced(lib, v, lambda t: t.detach()) for v in (args, kwargs))
-    made = function(*args, **kwargs)
-    if not isinstance(made, lib.Tensor) or not isinstance(args[0], lib.Tensor) or made.shape != args[0].shape or made.dtype != args[0].dtype or not made.ndim:
-        return None
-    n = made.shape[0]
-    base = lib.cat([args[0], args[0][:1]])
-    return function(base[:n], *args[1:], **kwargs, out=base[1:])
 
 
 def into_with_history(lib, function, args, kwargs):
@@ -206,8 +199,7 @@ LAYOUTS = {
 
 def laid_out(how, lib, function, args, kwargs):
     args, kwargs = (replaced(lib, v, lambda t: LAYOUTS[how](lib, t.detach())) for v in (args, kwargs))
-    made = outputs(lib, function(*args, **kwargs))
-    return made, [t.stride() for t in made if t.numel() > 1]
+    return outputs(lib, function(*args, **kwargs))
 
 
 def left_alone(how, lib, function, args, kwargs):
@@ -350,7 +342,6 @@ def batched_tangents(lib, function, args, kwargs):
 QUESTIONS = {
     **{f"out {how}": functools.partial(into, how) for how in OUTS},
     "out is an input": into_an_input,
-    "out overlaps an input": into_a_part_of_an_input,
     "out of recorded inputs": into_with_history,
     **{f"in place on {how}": functools.partial(in_place, how) for how in SELVES},
     "method": method_form,

@@ -119,8 +119,8 @@ def triangular_solve(b, A, upper=True, transpose=False, unitriangular=False, *, 
 )
 def lu(A, pivot=True, get_infos=False, out=None):
     "Both triangular factors in one matrix, and the row exchanges (and the places of zero pivots)."
-    r = L.lu_factor_ex(A, pivot=pivot)
-    return tuple(r) if get_infos else tuple(r)[:2]
+    r = tuple(L.lu_factor_ex(A, pivot=pivot))
+    return into(out, r if get_infos else r[:2])
 
 # %% ../../nbs/tensor/functions/14_factorizations.ipynb #c6ab8729
 @forms('function method')

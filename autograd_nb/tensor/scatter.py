@@ -264,17 +264,9 @@ def scatter_reduce(input, dim, index, src, reduce, *, include_self=True, out=Non
         raise RuntimeError('scatter(): Expected dtype int32/int64 for index')
     F._check_places('scatter', input, d, index, src)
     if not input._array.ndim:
-        return reshape(
-            scatter_reduce(
-                reshape(input, 1),
-                0,
-                reshape(index, -1),
-                reshape(src, -1),
-                reduce,
-                include_self=include_self,
-            ),
-            (),
-        )
+        rows = reshape(input, 1), 0, reshape(index, -1), reshape(src, -1)
+        made = scatter_reduce(*rows, reduce, include_self=include_self)
+        return into(out, reshape(made, ()))
     if reduce != 'sum':
         how = dict(dim=d, include_self=include_self)
         if reduce in ('amax', 'amin'): name, how['reduce'] = 'scatter_extreme', reduce

@@ -28,6 +28,7 @@ BY_PYTORCH_ALONE = {  # (question, operation): what PyTorch gets wrong, or does 
     (".* expanded", "kthvalue|mode|median|masked.median|native_group_norm|linalg.*"): "ties, singular matrices, and memory that is read as if it had no gaps",
     ("left alone .*", "(nn.functional.|native_)(batch|instance)_norm"): "does not count what it writes to running statistics",
     ("forward.*|vmap of (jvp|tangents)", "(linalg.)?cholesky(_ex)?"): "takes tangents for symmetric",
+    ("vmap.*", "roll"): "moves the examples where each is a single number",
     ("in place on repeated", "index_put"): "adds to one number several times",
 }
 
@@ -36,7 +37,9 @@ OPEN = {  # (question, operation): what is left
     ("vmap.*", "nn.functional.instance_norm|resize_.*|linspace.*|logspace.*|arange"): "running statistics of each example, other sizes in place, several ends",
     ("vmap of (grad|jvp|tangents)", ".*quantile"): "parts that differ between examples, within a derivative",
     ("out (of recorded inputs|recorded)", ".*_copy|diff|diag.*|conj_physical|special.*|native_batch_norm"): "PyTorch has no derivative to give up",
-    ("out .*", "cross|cholesky.*|arange|linalg.inv.*|linspace.*|logspace.*|kthvalue|geqrf"): "memory of another shape with room enough",
+    ("out .*", "cross|cholesky.*|mode|arange|linalg.inv.*|linspace.*|logspace.*|kthvalue|geqrf"): "memory of another shape with room enough",
+    ("vmap.*", "scatter_add"): "single numbers",
+    ("in place on a view of a leaf", "ne"): "of another size: the other error comes first",
     ("out (whole|truth)", "nansum"): "the dtype of the result is told first",
     (".*", "special.bessel_y1"): "digits near a zero",
 }

@@ -27,7 +27,7 @@ from .forms import forms
 from autograd_nb.functions import (
     cast, dtype_of, into, not_negative, outdated, refuse_kinds, refuse_whole, sizes_of
 )
-from .transforms.levels import WRAPPERS, chance, draw, like, no_out
+from .transforms.levels import WRAPPERS, chance, draw, like, looped_over, no_out
 from .graph.modes import LOCAL, SWITCH
 from .layers.replay import constant_input, replayed_as_call
 from .graph.node import TensorBase, tensor_like
@@ -604,6 +604,7 @@ def _check_ends(function, start, end, steps):
         )
 
 # %% ../nbs/tensor/04_creation.ipynb #1c351307
+@looped_over('start', 'end')
 def linspace(
     start, end, steps=None, *, out=None, dtype=None, layout=None, device=None, requires_grad=False
 ):
@@ -637,6 +638,7 @@ def linspace(
         ),
     )
 
+@looped_over('start', 'end')
 def logspace(
     start, end, steps=None, base=10.0, *, out=None, dtype=None, layout=None, device=None,
     requires_grad=False,

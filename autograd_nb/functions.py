@@ -2475,8 +2475,10 @@ def index_select(input, dim, index, *, out=None):
     if out is not None: return into(out, index_select(input, dim, index))
     d = dim_of(dim, input._array.ndim)
     size = input._array.shape[d] if input._array.ndim else 1
-    if index._array.__class__ is BatchedArray and input._array.ndim:
-        return getitem(input, (slice(None),) * d + (index,))
+    if index._array.__class__ is BatchedArray:
+        rows = input if input._array.ndim else reshape(input, 1)
+        picked = getitem(rows, (slice(None),) * d + (index,))
+        return picked if input._array.ndim else reshape(picked, ())
     if index._array.ndim > 1:
         raise IndexError('index_select(): Index is supposed to be a vector')
     if index._array.dtype.char not in 'ilq':

@@ -105,7 +105,8 @@ def lu(x):
     "Partial pivoting: (row order, packed factors) of a stack of matrices, as LAPACK finds them."
     lead, (m, n) = x.shape[:-2], x.shape[-2:]
     count, factor = math.prod(lead), ROUTINES['getrf', x.dtype]
-    packed = np.ascontiguousarray(x.reshape(count, m, n).swapaxes(1, 2))
+    # a copy in any case: the factors take the place of what they come from
+    packed = np.array(x.reshape(count, m, n).swapaxes(1, 2), order='C')
     order = np.tile(np.arange(m), (count, 1))
     pivots = np.zeros(max(min(m, n), 1), np.dtype(SIZE))
     rows, columns, info = SIZE(m), SIZE(n), SIZE(0)

@@ -34,8 +34,8 @@ def noted(n, r):
     """The gradients `r` as PyTorch's backward function gives them: depending, with derivative zero,
     on inputs that it takes and the formula does not need (see `formally`)."""
     formal, name, words, when = n.op.formal
-    # nodes of transforms keep no options
-    if when is not None and not (type(n).op is n.op and when(n)): return r
+    # the edges of a transform's node lead nowhere in the graph that its results belong to
+    if type(n).op is not n.op or when is not None and not when(n): return r
     edges = dict(zip(n.positions, n.edges()))
     out = []
     for position, value in zip(edges, r if r.__class__ is tuple else (r,)):

@@ -35,7 +35,7 @@ from ..arrays.random import default_generator
 from ..functions import need_tensor, one_hot  # noqa: F401
 from ..tensor import generator_for, may_write, overwrite
 from ..graph.errors import broadcast_error, dtypes_error, kind_error
-from ..transforms.levels import BatchedArray, draw
+from ..transforms.levels import BatchedArray, draw, looped_over
 from ..creation import zeros_like
 from ..graph.modes import LOCAL, no_grad
 from ..layers.casting import castable
@@ -222,6 +222,7 @@ def bag_sizes(bags, used, count, dtype):
     return tensor_like(sizes.astype(dtype.numpy)[:, None])
 
 # %% ../../nbs/nn/03_functional.ipynb #fa08c425
+@looped_over('input', 'offsets', 'per_sample_weights')
 @recorded_as('EmbeddingBagBackward0')
 @device_agnostic
 def embedding_bag(
@@ -1205,6 +1206,7 @@ def binary_cross_entropy(
         raise RuntimeError('all elements of target should be between 0 and 1')
     return _op['binary_cross_entropy'](input, target, weight=_static(weight), reduction=reduction)
 
+@looped_over('weight', 'pos_weight')
 def binary_cross_entropy_with_logits(
     input, target, weight=None, size_average=None, reduce=None, reduction='mean', pos_weight=None
 ):
@@ -1262,6 +1264,7 @@ def _check_weight(weight, classes, prefix=''):
         )
 
 # %% ../../nbs/nn/03_functional.ipynb #5b15958a
+@looped_over('weight')
 def nll_loss(
     input, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction='mean'
 ):
@@ -1638,6 +1641,7 @@ def _check_right_classes(x, t, input, target, weight):
         raise RuntimeError('target out of range')
 
 # %% ../../nbs/nn/03_functional.ipynb #263dee3d
+@looped_over('target')
 @recorded_as('MultilabelMarginLossBackward0')
 @device_agnostic
 def multilabel_margin_loss(input, target, size_average=None, reduce=None, reduction='mean'):

@@ -25,6 +25,7 @@ from ..layers.casting import castable
 from ..arrays.cupy_backend import device_agnostic, is_on_device
 from ..arrays.dtypes import c_name, type_name
 from ..graph.errors import dim_error
+from ..transforms.levels import looped_over
 from ..graph.node import TensorBase, tensor_like
 from ..layers.names import recorded_as, rename
 from ..graph.op import REGISTRY
@@ -758,6 +759,7 @@ def _check_places(index, size):
 
 # %% ../../nbs/nn/04_spatial.ipynb #748aa623
 def _unpool(dims):
+    @looped_over('indices')
     def max_unpool(input, indices, kernel_size, stride=None, padding=0, output_size=None):
         window = spread(kernel_size, dims)
         stride, padding = window if stride is None else spread(stride, dims), spread(padding, dims)

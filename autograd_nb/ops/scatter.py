@@ -26,10 +26,13 @@ from .windows import pad_constant
 
 # %% ../../nbs/ops/21_scatter.ipynb #45694610
 def _along_batch(op, values, batched, statics):
-    return op(
-        *all_batched(op, values, batched),
-        **{**statics, 'dim': shift(statics['dim'], len(values[0].shape) - batched[0])},
-    )
+    rank, values = len(values[0].shape) - batched[0], all_batched(op, values, batched)
+    how = {**statics, 'dim': shift(statics['dim'], rank)}
+    if rank: return op(*values, **how)
+    # single numbers are rows of one
+    n = values[0].shape[0]
+    rows = [reshape(v, shape=(n, math.prod(v.shape[1:]))) for v in values]
+    return reshape(op(*rows, **how), shape=(n,))
 
 def first_part(src, index):
     "The part of `src` that `index` covers."

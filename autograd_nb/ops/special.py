@@ -965,7 +965,7 @@ imag.vjp(x=lambda g: g * 1j)
 @op(
     layout=like_operands,
     jvp=linear,
-    batch=lambda op, v, b, s: op(*_both(v, b)),
+    batch=pointwise,
     holomorphic=False,
     new_kind=True,
     promote='same',
@@ -979,11 +979,6 @@ def complex_of(x, y):
     return out
 
 complex_of.vjp(x=lambda g: real(g), y=lambda g: imag(g))
-
-def _both(values, batched):
-    from autograd_nb.ops.shape import all_batched
-
-    return all_batched(None, values, batched)
 
 @op(
     jvp=linear,

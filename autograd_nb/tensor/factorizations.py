@@ -19,6 +19,7 @@ from autograd_nb.functions import (
     _op, _pair, _zeros, flip, into, matmul, narrow, outdated, unsqueeze
 )
 from ..graph.modes import LOCAL
+from ..transforms.levels import looped_over
 from ..graph.node import tensor_like
 from ..layers.names import recorded_as
 from ..graph.op import REGISTRY
@@ -118,8 +119,8 @@ def triangular_solve(b, A, upper=True, transpose=False, unitriangular=False, *, 
 )
 def lu(A, pivot=True, get_infos=False, out=None):
     "Both triangular factors in one matrix, and the row exchanges (and the places of zero pivots)."
-    r = L.lu_factor_ex(A, pivot=pivot)
-    return tuple(r) if get_infos else tuple(r)[:2]
+    r = tuple(L.lu_factor_ex(A, pivot=pivot))
+    return into(out, r if get_infos else r[:2])
 
 # %% ../../nbs/tensor/functions/14_factorizations.ipynb #c6ab8729
 @forms('function method')
@@ -168,6 +169,7 @@ def nuclear_norm(input, dim=(-2, -1), keepdim=False):
 return_geqrf = _pair('geqrf', ('a', 'tau'))
 
 @forms('function method')
+@looped_over('input')
 def geqrf(input, *, out=None):
     """The packed form of a QR decomposition: R above, and below the vectors of the reflections
     whose factors are `tau`. No derivative.

@@ -24,7 +24,7 @@ from ..graph.node import TensorBase, tensor_like
 from ..layers.names import recorded_as
 from ..graph.op import REGISTRY
 from .layouts import as_strided, span_of
-from ..transforms.levels import WRAPPERS
+from ..transforms.levels import WRAPPERS, looped_over
 
 # %% ../../nbs/tensor/functions/07_scatter.ipynb #00622911
 def _axis(input, dim, index):
@@ -265,17 +265,9 @@ def scatter_reduce(input, dim, index, src, reduce, *, include_self=True, out=Non
         raise RuntimeError('scatter(): Expected dtype int32/int64 for index')
     F._check_places('scatter', input, d, index, src)
     if not input._array.ndim:
-        return reshape(
-            scatter_reduce(
-                reshape(input, 1),
-                0,
-                reshape(index, -1),
-                reshape(src, -1),
-                reduce,
-                include_self=include_self,
-            ),
-            (),
-        )
+        rows = reshape(input, 1), 0, reshape(index, -1), reshape(src, -1)
+        made = scatter_reduce(*rows, reduce, include_self=include_self)
+        return into(out, reshape(made, ()))
     how = dict(dim=d, include_self=include_self)
     if reduce in ('amax', 'amin'): name, how['reduce'] = 'scatter_extreme', reduce
     else: name = 'scatter_product' if reduce == 'prod' else f'scatter_{reduce}'
@@ -373,6 +365,7 @@ def as_strided_scatter(input, src, size, stride, storage_offset=None):
     )
 
 @forms('function method')
+@looped_over('input')
 def argwhere(input):
     "The indices of elements that are not zero, one row each."
     return tensor_like(np.argwhere(input._array))

@@ -22,7 +22,7 @@ from ..layers.replay import constant_input
 from ..graph.node import TensorBase, tensor_like
 from ..layers.names import recorded_as, rename
 from .complex_numbers import adjoint, imag, real
-from ..transforms.levels import WRAPPERS
+from ..transforms.levels import WRAPPERS, looped_over
 
 # %% ../../nbs/tensor/functions/09_statistics.ipynb #b0a16f3a
 def _tuple(dim): return tuple(dim) if isinstance(dim, (tuple, list)) else dim
@@ -144,12 +144,14 @@ def _quantile(input, q, dim, keepdim, interpolation, ignore, name, out):
 
 # %% ../../nbs/tensor/functions/09_statistics.ipynb #6b1fe279
 @forms('function method', numpy_names=True)
+@looped_over('q')
 @castable
 def quantile(input, q, dim=None, keepdim=False, *, interpolation='linear', out=None):
     "The value below which the part `q` of the elements lies; NaN if there is one among them."
     return _quantile(input, q, dim, keepdim, interpolation, False, 'quantile', out)
 
 @forms('function method', numpy_names=True)
+@looped_over('q')
 @castable
 def nanquantile(input, q, dim=None, keepdim=False, *, interpolation='linear', out=None):
     "`quantile` of all that is not NaN."

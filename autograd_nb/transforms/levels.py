@@ -9,10 +9,11 @@ __all__ = ['SAVED_HOOKS', 'KINDS', 'TANGENTS', 'Interpreter', 'Below', 'PlainGra
            'at', 'settled', 'innermost', 'relate', 'dispatch', 'Batch', 'in_common_dtype', 'JvpLevel', 'LevelNode',
            'arrays_of', 'GradLevel', 'level_node', 'write', 'shielded', 'at_captured', 'captured_error', 'promote',
            'demote', 'Transforms', 'watch_index', 'like', 'no_out', 'chance', 'draw', 'sample', 'may_fill', 'ready',
-           'looped', 'slow_warning', 'tracked']
+           'looped', 'looped_over', 'slow_warning', 'tracked']
 
 # %% ../../nbs/transforms/01_levels.ipynb #97ec8f6d
 import functools
+import inspect
 import threading
 import warnings
 import weakref
@@ -1517,24 +1518,50 @@ def looped(function):
                 *[a._value if at(a, level) else a for a in args],
                 **{k: a._value if at(a, level) else a for k, a in kwargs.items()},
             )
-        slow_warning(function.__name__)
-
-        def one(a, i):
-            return REGISTRY['basic_index'].call(a._value, index=(i,)) if at(a, level) else a
-
-        rows = [
-            function(*[one(a, i) for a in args], **{k: one(a, i) for k, a in kwargs.items()})
-            for i in range(level.size)
-        ]
-
-        def stacked(column):
-            return batched(REGISTRY['stack'].call(*column, dim=0), level)
-
-        if isinstance(rows[0], TensorBase): return stacked(rows)
-        columns = [stacked(c) for c in zip(*rows)]
-        return type(rows[0])(*columns) if hasattr(rows[0], '_fields') else tuple(columns)
+        return _one_by_one(function, level, args, kwargs)
 
     return wrapped
+
+def _one_by_one(function, level, args, kwargs):
+    "What `function` gives for each example of `level` in turn."
+    slow_warning(function.__name__)
+
+    def one(a, i):
+        return REGISTRY['basic_index'].call(a._value, index=(i,)) if at(a, level) else a
+
+    def stacked(column):
+        return batched(REGISTRY['stack'].call(*column, dim=0), level)
+
+    rows = [
+        function(*[one(a, i) for a in args], **{k: one(a, i) for k, a in kwargs.items()})
+        for i in range(level.size)
+    ]
+    if isinstance(rows[0], TensorBase): return stacked(rows)
+    columns = [stacked(c) for c in zip(*rows)]
+    return type(rows[0])(*columns) if hasattr(rows[0], '_fields') else tuple(columns)
+
+# %% ../../nbs/transforms/01_levels.ipynb #6ea1d2fa
+def looped_over(*names):
+    """`looped` for a function that has a derivative and looks at the numbers of the arguments
+    `names` alone: where these differ between examples, and no inner transform follows the others.
+    """
+
+    def decorate(function):
+        parameters = list(inspect.signature(function).parameters)
+        places = [(name, parameters.index(name)) for name in names]
+
+        @functools.wraps(function)
+        def wrapped(*args, **kwargs):
+            if not LOCAL.modes.transforms: return function(*args, **kwargs)
+            read = [args[i] if i < len(args) else kwargs.get(name) for name, i in places]
+            level = innermost(read)
+            if level.__class__ is not Batch or innermost((*args, *kwargs.values())) is not level:
+                return function(*args, **kwargs)
+            return _one_by_one(function, level, args, kwargs)
+
+        return wrapped
+
+    return decorate
 
 # %% ../../nbs/transforms/01_levels.ipynb #6ea1d2f8
 def slow_warning(name):
@@ -1543,7 +1570,7 @@ def slow_warning(name):
         f' aten::{name}. Please file us an issue on GitHub so that we can prioritize its'
         ' implementation.',
         UserWarning,
-        stacklevel=4,
+        stacklevel=5,
     )
 
 # %% ../../nbs/transforms/01_levels.ipynb #8d3b42de

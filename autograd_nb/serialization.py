@@ -71,6 +71,7 @@ def write(f, arrays, remarks):
     f.write(len(head).to_bytes(8, 'little') + head)
     for name in order: f.write(np.ascontiguousarray(arrays[name]).tobytes())
 
+# %% ../nbs/05_serialization.ipynb #5ca11b04
 class BadFile(RuntimeError, UnpicklingError):
     "The error for a file that cannot be read; PyTorch raises one kind or the other."
 
@@ -179,8 +180,7 @@ class _Encoding:
         if x is None or isinstance(x, (bool, str)) or type(x) in (int, float): return x
         if isinstance(x, TensorBase): return self.encode_tensor(x, path)
         if isinstance(x, np.ndarray): return self.tensor(x, path, kind='array')
-        if isinstance(x, np.generic):
-            return self.tensor(np.asarray(x), path, kind='number')
+        if isinstance(x, np.generic): return self.tensor(np.asarray(x), path, kind='number')
         if isinstance(x, Mapping): return self.encode_mapping(x, path)
         if isinstance(x, Size): return {'!': 'size', 'items': list(x)}
         if type(x) in _COLLECTIONS:
@@ -200,8 +200,7 @@ class _Encoding:
         more = {}
         if isinstance(x, Parameter): more['kind'] = 'Parameter'
         elif isinstance(x, Buffer): more['kind'] = 'Buffer'
-        if x.requires_grad != isinstance(x, Parameter):
-            more['requires_grad'] = x.requires_grad
+        if x.requires_grad != isinstance(x, Parameter): more['requires_grad'] = x.requires_grad
         if x.is_cuda: more['device'] = str(x.device)
         state = {k: v for k, v in x.__dict__.items() if k not in _OF_BUFFERS}
         if state: more['attributes'] = self.encode(state, (*path, '__dict__'))
@@ -313,7 +312,6 @@ def save(
         raise AttributeError(
             "expected 'f' to be string, path, or a file-like object with a 'write' attribute"
         )
-
     folder = os.path.dirname(f) if isinstance(f, (str, os.PathLike)) else ''
     if folder and not os.path.isdir(folder):
         raise RuntimeError(f'Parent directory {folder} does not exist.')
@@ -359,6 +357,7 @@ def load(
     with open(path, 'rb') if path is not None else nullcontext(f) as file:
         return _load_opened(file, map_location, strict, encoding, mmap, path)
 
+# %% ../nbs/05_serialization.ipynb #5ca11b08
 def _load_opened(file, map_location, strict, encoding, mmap, path):
     start = file.tell()
     head = file.read(9)
@@ -464,6 +463,7 @@ def _set_attributes(t, state):
             raise _refused(f'its remarks give a tensor another {name!r}')
     vars(t).update(state)
 
+# %% ../nbs/05_serialization.ipynb #5ca11b06
 def _load(file, map_location, path):
     reader = _Reader(file, path)
     try:

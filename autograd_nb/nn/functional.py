@@ -104,6 +104,7 @@ def linear(input, weight, bias=None, *, out=None):
 
 _linear = _op['linear']
 
+# %% ../../nbs/nn/03_functional.ipynb #5ca11b02
 def _linear_apart(input, weight, bias):
     "`linear` of a vector for its weight, or with a bias of any shape that can be added."
     vector = weight.dim() == 1

@@ -6,8 +6,8 @@
 __all__ = ['zeros', 'ones', 'empty', 'zeros_like', 'ones_like', 'empty_like', 'rand', 'randn', 'leaf', 'tensor', 'as_tensor',
            'asarray', 'from_numpy', 'from_dlpack', 'scalar_tensor', 'full', 'full_like', 'eye', 'arange', 'linspace',
            'logspace', 'inclusive_range', 'tril_indices', 'triu_indices', 'manual_seed', 'seed', 'initial_seed',
-           'get_rng_state', 'set_rng_state', 'rand_like', 'randn_like', 'check_bounds', 'randint', 'randint_like',
-           'randperm', 'normal', 'bernoulli', 'multinomial']
+           'get_rng_state', 'set_rng_state', 'rand_like', 'randn_like', 'randint', 'randint_like', 'randperm', 'normal',
+           'bernoulli', 'multinomial']
 
 # %% ../nbs/tensor/04_creation.ipynb #ac80d3e3
 import builtins
@@ -33,6 +33,7 @@ from .layers.replay import constant_input, replayed_as_call
 from .graph.node import TensorBase, tensor_like
 from .layers.names import rename
 from .graph.op import REGISTRY
+from .tensor.filling import check_bounds
 from .tensor import device_or_default, generator_for, index_like, index_of, placed
 
 # %% ../nbs/tensor/04_creation.ipynb #0e4525c8
@@ -807,27 +808,6 @@ def randn_like(
     made = _as_input(input, dtype, device)
     return randn(input._array.shape, requires_grad=requires_grad, generator=generator, **made)
 
-# %% ../nbs/tensor/04_creation.ipynb #5ca11a14
-def check_bounds(low, high, dtype):
-    "Raise PyTorch's errors for bounds that numbers of the dtype cannot have."
-    if low >= high:
-        raise RuntimeError(
-            f'random_ expects \'from\' to be less than \'to\', but got from={low} >= to={high}'
-        )
-    if not -(2**63) <= low <= high < 2**63: raise ValueError('Overflow when unpacking long long')
-    if dtype.category == 'complex':
-        raise RuntimeError('check_random_bounds handles only integral, floating-point and boolean')
-    if dtype.category not in ('int', 'bool'): return
-    least, most = (0, 1) if dtype.category == 'bool' else (_iinfo(dtype).min, _iinfo(dtype).max)
-    kind = _IN_C.get(dtype.name, dtype.name)
-    if not least <= low <= most: raise RuntimeError(f'from is out of bounds for {kind}')
-    if not least <= high - 1 <= most: raise RuntimeError(f'to - 1 is out of bounds for {kind}')
-
-_iinfo = lambda dtype: np.iinfo(dtype.numpy)
-_IN_C = dict(
-    uint8='unsigned char', int8='signed char', int16='short', int32='int', int64='long', bool='bool'
-)  # what C++ calls the types of whole numbers
-
 # %% ../nbs/tensor/04_creation.ipynb #58f0e6a0
 def randint(
     low=None, high=None, size=None, *, generator=None, out=None, dtype=int64, layout=None,
@@ -871,7 +851,7 @@ def randperm(
         raise NotImplementedError(
             f'"randperm" not implemented for \'{TYPE_NAMES.get(dtype.name, dtype.name)}\''
         )
-    if dtype.category == 'int' and n > _iinfo(dtype).max + 1:
+    if dtype.category == 'int' and n > np.iinfo(dtype.numpy).max + 1:
         name = dtype.name
         raise RuntimeError(f"value cannot be converted to type {name}_t without overflow")
     no_out(out)

@@ -10,7 +10,7 @@ __all__ = ['ALWAYS', 'STEPS', 'DAMAGE', 'VALUES', 'KEYS', 'MAPPINGS', 'CONTAINER
            'check_extent', 'need', 'check_layout', 'laid_out', 'requiring', 'PlainDtype', 'PlainArray', 'placed',
            'measured', 'set_order', 'storage_of_bytes', 'failed', 'record_start', 'record_name', 'records_of', 'length',
            'read_bytes', 'read_record', 'read_zip', 'read_header', 'read_numbers', 'cut_out', 'read_old', 'Writer',
-           'cannot_save', 'whole_of', 'stored', 'write_record', 'numbers_of', 'write_zip', 'write_old']
+           'NoData', 'cannot_save', 'whole_of', 'stored', 'write_record', 'numbers_of', 'write_zip', 'write_old']
 
 # %% ../nbs/06_pt_files.ipynb #ef9ec370
 import _compat_pickle
@@ -25,7 +25,7 @@ import zipfile
 import zlib
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Mapping
-from pickle import UnpicklingError
+from pickle import PicklingError, UnpicklingError
 
 import numpy as np
 
@@ -39,6 +39,7 @@ from .functions import Size
 from .graph.node import TensorBase, tensor_like
 from .nn.parameter import Buffer, Parameter, is_lazy
 from .tensor import Tensor, TypedStorage, UntypedStorage, device as Device
+from .tensor.properties import STRIDED, layout
 
 # %% ../nbs/06_pt_files.ipynb #6ea9751f
 ALWAYS = (
@@ -522,7 +523,7 @@ def _device(r, kind, index=None):
 def _layout(r, name):
     if not is_text(name, 'torch.strided'):
         raise refused(f'There are no {str(name)[:50]} tensors here.')
-    return name
+    return STRIDED
 
 def _deque(r, items=(), longest=None):
     need(type(items) in (tuple, list) and type(longest) in (int, type(None)), 'A deque')
@@ -1110,6 +1111,9 @@ def _size_of(w, x):
 def _device_of(w, x):
     w.call('torch', 'device', *(v for v in (x.type, x.index) if v is not None))
 
+def _layout_of(w, x):
+    w.call('torch.serialization', '_get_layout', str(x))
+
 def _dtype_of(w, x):
     w.name('torch', x.name)
 
@@ -1130,20 +1134,23 @@ def _class_of(w, x):
     w.name('numpy', 'ndarray')
 
 # %% ../nbs/06_pt_files.ipynb #5ec348ac
+class NoData(TypeError, PicklingError):
+    "The error for a value that is no data; PyTorch's pickler raises one kind or the other."
+
 def cannot_save(x):
     "The error for a value that cannot be written down as data."
     kind = type(x).__name__
     if hasattr(x, 'state_dict'):
-        return TypeError(
+        return NoData(
             f'torch.save: a {kind} cannot be saved as a whole, because loading it '
             'would run code. Save its state_dict() and load that into a new one.'
         )
     if isinstance(x, tuple):
-        return TypeError(
+        return NoData(
             f'torch.save: a named tuple ({kind}) cannot be saved. '
             'Save it as a dictionary: value._asdict().'
         )
-    return TypeError(
+    return NoData(
         f'torch.save: objects of type {kind} cannot be saved: only tensors, arrays, '
         'numbers, strings and dictionaries, lists, tuples and sets of them.'
     )
@@ -1256,6 +1263,7 @@ WRITE = {
     Size: _size_of,
     Device: _device_of,
     Dtype: _dtype_of,
+    layout: _layout_of,
     type: _class_of,
 }
 KINDS = [

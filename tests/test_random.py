@@ -94,3 +94,27 @@ def test_few_numbers_and_many_are_of_one_stream(count, monkeypatch):
         found.append((stream.doubles(count), stream.coins((count,), 0.3), stream.words(1)))
     for a, b in zip(*found, strict=True):
         assert np.array_equal(a, b)
+
+
+BOUNDS = [(), (3,), (300,), (-5, 3), (1 << 40,), (0, 2), (0,), (5, 2), (1 << 70,)]
+KINDS = "bool uint8 int8 int16 int32 int64 float16 bfloat16 float32 float64 complex64".split()
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize("kind", KINDS)
+def test_random_draws_what_the_dtype_can_count(kind):
+    "`random_` without bounds, and with bounds that a dtype can have or cannot."
+    import torch
+
+    def drawn(t, bounds):
+        t.manual_seed(3)
+        try:
+            return t.empty(40, dtype=getattr(t, kind)).random_(*bounds).tolist()
+        except Exception as error:
+            return type(error).__name__, str(error)[:36]
+
+    for bounds in BOUNDS:
+        # bounds that a type of few digits cannot tell apart are rounded there
+        if bounds == (1 << 40,) and kind in ("bfloat16", "float32") or bounds == (300,) and kind == "bfloat16":
+            continue
+        assert drawn(autograd_nb, bounds) == drawn(torch, bounds), bounds

@@ -24,7 +24,7 @@ import warnings
 import numpy as np
 
 from .. import functions as F
-from ..argument_types import explain_functions
+from ..argument_types import FITS, explain_functions, type_name as type_name_of
 from ..autograd.function import DelayedError
 from ..arrays.cupy_backend import device_agnostic, is_on_device, library_of, on_device_of
 from autograd_nb.arrays.dtypes import (
@@ -82,8 +82,10 @@ def linear(input, weight, bias=None, *, out=None):
         a, w = input._array, weight._array
     except AttributeError:
         need_tensor(input, 'linear')
+        need_tensor(weight, 'linear', 'weight', 2)
         raise
     if a.dtype is not w.dtype and a.dtype != w.dtype and LOCAL.modes.casting is None:
+        if bias is None: return F.matmul(input, weight.t())  # which refuses them in its own words
         raise dtypes_error(
             f'mat1 and mat2 must have the same dtype, but got {F._type_name(input)} and'
             f' {F._type_name(weight)}',
@@ -93,13 +95,29 @@ def linear(input, weight, bias=None, *, out=None):
     if bias is not None and getattr(bias, '_array', _NO_ARRAY).dtype != a.dtype:
         need_tensor(bias, 'linear', 'bias', 3)
         F.one_dtype('self and mat2 must have the same dtype, but got {} and {}', bias, weight)
-    if w.ndim == 1 and bias is None: return F.matmul(input, weight)
+    if w.ndim != 2 or bias is not None and bias._array.ndim != 1 and a.ndim != 2:
+        return _linear_apart(input, weight, bias)
     out = _linear(input, weight, bias)
     if out._node is not None and (bias is None or a.ndim != 2):
         rename(out, *_linear_node(a, bias))
     return out
 
 _linear = _op['linear']
+
+# %% ../../nbs/nn/03_functional.ipynb #5ca11b02
+def _linear_apart(input, weight, bias):
+    "`linear` of a vector for its weight, or with a bias of any shape that can be added."
+    vector = weight.dim() == 1
+    if vector and bias is not None and bias.dim():
+        raise RuntimeError(
+            f'mat2 must be a matrix, got 1-D tensor: a bias of {bias.dim()} dimensions belongs to a'
+            ' weight of shape (outputs, inputs).'
+        )
+    if bias is not None and input.dim() == 1 and not vector:
+        out = F.matmul(input, weight.t())
+        return out.add_(bias.reshape(bias.shape[1:]) if bias.shape[:1] == (1,) else bias)
+    out = F.matmul(input, weight if vector else weight.t())
+    return out if bias is None else out.add_(bias)
 
 def _linear_node(x, bias):
     "What PyTorch calls the last node of `linear`, and whether that is the product."
@@ -1256,6 +1274,14 @@ def kl_div(input, target, size_average=None, reduce=None, reduction='mean', log_
     return out / input.shape[0] if by_rows and input.dim() else out
 
 # %% ../../nbs/nn/03_functional.ipynb #0bbeaae3
+def _need(kind, value, function, name, position=5):
+    "Raise PyTorch's TypeError unless a value is of a kind, 'int' or 'float'."
+    if not FITS[kind](value):
+        raise TypeError(
+            f"{function}(): argument '{name}' (position {position}) must be {kind}, not"
+            f' {type_name_of(value)}'
+        )
+
 def _check_weight(weight, classes, prefix=''):
     if weight is not None and weight._array.shape != (classes,):
         raise RuntimeError(
@@ -1273,6 +1299,7 @@ def nll_loss(
     """
     need_tensor(input, 'nll_loss_nd')
     need_tensor(target, 'nll_loss_nd', 'target', 2)
+    if ignore_index.__class__ is not int: _need('int', ignore_index, 'nll_loss_nd', 'ignore_index')
     reduction = reduction_of(reduction, size_average, reduce)
     shape, places = input._array.shape, target._array.shape
     if len(shape) == 2 and len(places) > 1 and shape[0] == places[0]:
@@ -1358,6 +1385,10 @@ def cross_entropy(
     """
     need_tensor(input, 'cross_entropy_loss')
     need_tensor(target, 'cross_entropy_loss', 'target', 2)
+    if ignore_index.__class__ is not int or label_smoothing.__class__ is not float:
+        _need('int', ignore_index, 'cross_entropy_loss', 'ignore_index')
+        _need('float', label_smoothing, 'cross_entropy_loss', 'label_smoothing', 6)
+    if weight is not None: need_tensor(weight, 'cross_entropy_loss', 'weight', 3)
     last = '' if input._array.ndim > 2 else 'lastdim_'
     F.refuse_integers(f'log_softmax_{last}kernel_impl', input)
     shape, places = input._array.shape, target._array

@@ -173,7 +173,7 @@ class _OneVector:
         for p, start in zip(self._params, starts):
             a = p._array
             n = a.size * (2 if a.dtype.kind == 'c' else 1)
-            change = np.multiply(d[offset : offset + n], t, dtype=d.dtype)
+            change = d[offset : offset + n] * d.dtype.type(t)
             a[...] = start + (change.view(a.dtype) if a.dtype.kind == 'c' else change).reshape(
                 a.shape
             )

@@ -959,6 +959,11 @@ class _Recorded:
         """The same step by tensor operations, one parameter after the other, so that gradients flow
         through it.
         """
+        if group.get('foreach') and self.counters:  # PyTorch's SGD has none, and does not ask
+            raise AssertionError(
+                "_foreach ops don't support autograd: leave foreach out where gradients are to flow"
+                ' through the steps.'
+            )
         names, update = self.remembered(group), recording(type(self).update)
         recorder = copy.copy(self)
         recorder.numbers = recording(type(self).numbers).__get__(self)

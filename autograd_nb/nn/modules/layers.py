@@ -84,8 +84,9 @@ class LazyLinear(Linear):
 
     def _take_shapes(self, state_dict, prefix, *rest):
         for name, p in self._parameters.items():
-            if is_lazy(p) and prefix + name in state_dict:
-                p.materialize(tuple(state_dict[prefix + name].shape))
+            given = state_dict.get(prefix + name)
+            if is_lazy(p) and given is not None and not is_lazy(given):
+                p.materialize(tuple(given.shape))
 
     def has_uninitialized_params(self):
         "True before the first call."

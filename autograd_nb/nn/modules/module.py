@@ -1173,6 +1173,7 @@ class Loading:
 # %% ../../../nbs/nn/modules/01_module.ipynb #d4c315b1
 def _load_value(module, name, key, value, given, assign, errors):
     "Load `given` into the parameter or buffer `value` called `name`, or note why it does not fit."
+    if is_lazy(value) and is_lazy(given): return
     read = foreign(given)
     if read is None:
         errors.append(

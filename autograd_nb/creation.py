@@ -639,6 +639,7 @@ def linspace(
         ),
     )
 
+# %% ../nbs/tensor/04_creation.ipynb #e05f2a91
 @looped_over('start', 'end')
 def logspace(
     start, end, steps=None, base=10.0, *, out=None, dtype=None, layout=None, device=None,

@@ -384,6 +384,7 @@ def cast(x, dtype):
     if dtype.category in ('bool', 'int') and x._node is not None: x = x.detach()
     return _op['to'](x, dtype=dtype.numpy)
 
+# %% ../nbs/tensor/02_functions.ipynb #7be1c0d4
 def refuse_growth(x, array):
     """Raise an error if the memory of `array`, that of the tensor `x`, would have to grow under
     others that lie in it: memory of NumPy's cannot move while somebody looks at it.

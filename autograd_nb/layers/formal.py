@@ -17,7 +17,7 @@ Definition.formal = None
 
 @added_to(Definition)
 def formally(self, node=None, refused=None, when=None, **rules):
-    """Say for rules on which inputs (names, apart by spaces) their results depend as PyTorch's
+    """Say for rules on which inputs (names, separated by spaces) their results depend as PyTorch's
     backward function knows it, though not in numbers: a second derivative gives zeros there.
     `node`: the name of that function's node, if it is not this operation's and 'Backward';
     `refused`: the function, if it has no derivative; `when`: a condition on the node."""

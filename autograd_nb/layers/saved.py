@@ -85,6 +85,8 @@ def _of_shape(g, edge):
     return g if g.shape == shape else sum_to(g, shape)
 
 # %% ../../nbs/layers/05_saved.ipynb #7fa7293b
+_packed_classes = {}  # class of nodes -> the class of its packed nodes
+
 def packed_class(cls):
     "The class that a node of class `cls` takes on when hooks hold saved values of it."
     if cls.packed: return cls
@@ -157,9 +159,6 @@ def _packed_run(cls):
         return found
 
     return run
-
-# %% ../../nbs/layers/05_saved.ipynb #e5f79202
-_packed_classes = {}
 
 # %% ../../nbs/layers/05_saved.ipynb #5e1d3001
 # the pair of functions that pack and unpack saved values, and the error that refuses such a pair

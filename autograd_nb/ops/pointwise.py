@@ -880,6 +880,7 @@ minimum.vjp(
     x=lambda g, x, y: half_at_ties(g, x, y, x < y), y=lambda g, x, y: half_at_ties(g, x, y, y < x)
 )
 
+# %% ../../nbs/ops/02_pointwise.ipynb #9f1c6b2e
 def inside(x, lo, hi):
     "Where `lo <= x <= hi`; a bound of None is no bound."
     if lo is None: return x <= hi

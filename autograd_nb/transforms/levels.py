@@ -655,9 +655,7 @@ class _ByIndex:
         """
         index = statics['index']
         arrays = [k for k, i in enumerate(index) if not isinstance(i, slice) and i is not Ellipsis]
-        rank = (
-            max(len(i.shape) for i in (_tensor(index[k]) for k in arrays) if True) if arrays else 0
-        )
+        rank = max([len(_tensor(index[k]).shape) for k in arrays], default=0)
         entries = []
         for k in arrays:
             i = _tensor(index[k])
@@ -1146,6 +1144,7 @@ def captured_error(name):
 
 # %% ../../nbs/transforms/01_levels.ipynb #394702bd
 def _write_recorded(x, result, name, overwrite, level):
+    "`write` at the level of a `grad`."
     modes = LOCAL.modes
     if modes.grad and x._edge.__class__ is AccumulateGrad:
         raise RuntimeError(
@@ -1186,12 +1185,14 @@ def _safe(value, target):
         else value
     )
 
+# %% ../../nbs/transforms/01_levels.ipynb #39065539
 def _forth(steps, v):
+    "What the views `steps` show of `v`."
     for op, statics, _ in steps: v = op.call(v, **statics)
     return v
 
-# %% ../../nbs/transforms/01_levels.ipynb #39065539
 def _back(steps, g):
+    "The gradient `g` of what the views `steps` show, in the shape of their base: zeros elsewhere."
     for op, statics, shape in reversed(steps):
         rule = op.rules[0]
         # of views, only `real` asks for a dtype
@@ -1203,7 +1204,9 @@ def _back(steps, g):
         )
     return g
 
+# %% ../../nbs/transforms/01_levels.ipynb #7d20c5a8
 def _closure_node(level, title, inputs, run, shape):
+    "A node of `level` that is no operation's: `run` gives the gradients of its inputs."
     node = Node.__new__(LevelNode)
     node.op, node.level, node.hooks, node.title, node.shape = None, level, None, title, shape
     node.where, node.inputs = tuple(range(len(inputs))), tuple(inputs)
@@ -1313,6 +1316,7 @@ def _part(tangent, where):
 
 # %% ../../nbs/transforms/01_levels.ipynb #596a6e7e
 def _become(x, level, tangent):
+    "Turn the tensor `x` into a wrapper of `level` around what it was."
     inner = _new(x.__class__)
     fields = dict(x.__dict__)
     if x.__class__ in WRAPPERS: inner.__dict__.update(fields)
@@ -1481,10 +1485,8 @@ def _fill(name):
     method.__name__ = name
     return method
 
-for (
-    _name
-) in 'normal_ uniform_ bernoulli_ random_ exponential_ geometric_ cauchy_ log_normal_'.split():
-    setattr(BatchedKind, _name, _fill(_name))
+_FILLING = 'normal_ uniform_ bernoulli_ random_ exponential_ geometric_ cauchy_ log_normal_'
+for _name in _FILLING.split(): setattr(BatchedKind, _name, _fill(_name))
 
 # %% ../../nbs/transforms/01_levels.ipynb #030df589
 def ready(x, value):

@@ -577,6 +577,13 @@ def _found(op):
     return _DEFINED[op]
 
 # %% ../nbs/autograd/13_library.ipynb #e017425a
+def _add_kernel(operation, device_types, function):
+    "Have `function` compute `operation` on devices of these types (None: on all others)."
+    one = device_types is None or isinstance(device_types, str)
+    for place in (device_types,) if one else device_types:
+        operation.kernels[None if place is None else place.upper()] = function
+    return function
+
 class CustomOpDef:
     "An operation made by `custom_op`: call it, and tell it more with the `register_...` methods."
 
@@ -601,14 +608,7 @@ class CustomOpDef:
     def register_kernel(self, device_types, fn=None, /):
         "Decorator: the implementation for devices of these types (None: for all others)."
 
-        def register(function):
-            for place in (
-                (device_types,)
-                if device_types is None or isinstance(device_types, str)
-                else device_types
-            ):
-                self._operation.kernels[None if place is None else place.upper()] = function
-            return function
+        def register(function): return _add_kernel(self._operation, device_types, function)
 
         return register if fn is None else register(fn)
 
@@ -700,14 +700,7 @@ def register_autograd(op, backward, /, *, setup_context=None, lib=None):
 def register_kernel(op, device_types, func=None, /, *, lib=None):
     "See `CustomOpDef.register_kernel`."
 
-    def register(function):
-        for place in (
-            (device_types,)
-            if device_types is None or isinstance(device_types, str)
-            else device_types
-        ):
-            _found(op).kernels[None if place is None else place.upper()] = function
-        return function
+    def register(function): return _add_kernel(_found(op), device_types, function)
 
     return register if func is None else register(func)
 

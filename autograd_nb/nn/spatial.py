@@ -1038,17 +1038,22 @@ def upsample_bilinear(input, size=None, scale_factor=None):
     return interpolate(input, size, scale_factor, 'bilinear', True)
 
 # %% ../../nbs/nn/04_spatial.ipynb #c50a8955
+def _check_factor(name, input, word, r):
+    """Raise PyTorch's errors unless the function called `name`, which calls its factor `word`, can
+    take `input` and `r`.
+    """
+    if input.dim() < 3:
+        raise RuntimeError(
+            f'{name} expects input to have at least 3 dimensions, but got input with'
+            f' {input.dim()} dimension(s)'
+        )
+    if r <= 0: raise RuntimeError(f'{name} expects a positive {word}, but got {r}')
+
 @recorded_as('PixelShuffleBackward0')
 def pixel_shuffle(input, upscale_factor):
     "Channels become places: (…, C·r², H, W) to (…, C, H·r, W·r)."
     r = upscale_factor
-    if input.dim() < 3:
-        raise RuntimeError(
-            'pixel_shuffle expects input to have at least 3 dimensions, but got input with'
-            f' {input.dim()} dimension(s)'
-        )
-    if r <= 0:
-        raise RuntimeError(f'pixel_shuffle expects a positive upscale_factor, but got {r}')
+    _check_factor('pixel_shuffle', input, 'upscale_factor', r)
     *lead, c, h, w = input.shape
     if c % (r * r):
         raise RuntimeError(
@@ -1066,13 +1071,7 @@ def pixel_shuffle(input, upscale_factor):
 def pixel_unshuffle(input, downscale_factor):
     "The reverse of `pixel_shuffle`."
     r = downscale_factor
-    if input.dim() < 3:
-        raise RuntimeError(
-            'pixel_unshuffle expects input to have at least 3 dimensions, but got input with'
-            f' {input.dim()} dimension(s)'
-        )
-    if r <= 0:
-        raise RuntimeError(f'pixel_unshuffle expects a positive downscale_factor, but got {r}')
+    _check_factor('pixel_unshuffle', input, 'downscale_factor', r)
     *lead, c, h, w = input.shape
     if h % r:
         raise RuntimeError(

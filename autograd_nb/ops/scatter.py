@@ -118,6 +118,11 @@ def put_number(x, index, *, dim, value):
 put_number.vjp(x=lambda g, index, *, dim: put_number(g, index, dim=dim, value=0))
 
 # %% ../../nbs/ops/21_scatter.ipynb #faee5686
+_REDUCING = dict(batch=_along_batch, keep=('index',), node='ScatterReduceBackward0')
+_reducing_samples = [
+    (*s[:3], {**s[3], 'include_self': i}) for s in _scatter_samples for i in (True, False)
+]
+
 def _mean_parts(x, index, include_self, dim):
     "How many numbers meet at each place of `x` (at least one), and whether `x` is one of them."
     ones = as_numbers(index == index, x)
@@ -134,15 +139,7 @@ def _mean_jvp(tangents, values, out, statics):
     parts = first(tangents[1], index)
     return scatter_add(tangents[0] * own, parts, index, dim=statics['dim']) / count
 
-@op(
-    jvp=_mean_jvp,
-    batch=_along_batch,
-    keep=('index',),
-    node='ScatterReduceBackward0',
-    samples=[
-        (*s[:3], {**s[3], 'include_self': i}) for s in _scatter_samples for i in (True, False)
-    ],
-)
+@op(jvp=_mean_jvp, samples=_reducing_samples, **_REDUCING)
 def scatter_mean(x, src, index, *, dim, include_self=True):
     "A copy of `x` with the mean of what is there and of the sources that fall there."
     check_index(x, index, dim)
@@ -166,15 +163,7 @@ def _sum_jvp(tangents, values, out, statics):
     tangents = [v * 0 if t is None else t for v, t in zip((x, src), tangents)]
     return scatter_sum(*tangents, index, **statics)
 
-@op(
-    jvp=_sum_jvp,
-    batch=_along_batch,
-    keep=('index',),
-    node='ScatterReduceBackward0',
-    samples=[
-        (*s[:3], {**s[3], 'include_self': i}) for s in _scatter_samples for i in (True, False)
-    ],
-)
+@op(jvp=_sum_jvp, samples=_reducing_samples, **_REDUCING)
 def scatter_sum(x, src, index, *, dim, include_self=True):
     "A copy of `x` with the sources added that fall there, or in its place."
     if include_self: return scatter_add(x, src, index, dim=dim)
@@ -192,29 +181,32 @@ scatter_sum.vjp(
 
 
 # %% ../../nbs/ops/21_scatter.ipynb #12bea6c7
+def _moved(out, tangents, index, of_x, of_sources, dim):
+    """The tangent of `out`, given what those of `x` and of the sources are multiplied by, each from
+    its own point of view.
+    """
+    total = out * 0
+    if tangents[0] is not None: total = total + tangents[0] * of_x
+    if tangents[1] is not None:
+        parts = first(tangents[1], index) * of_sources
+        total = total + scatter_add_zeros(parts, index, shape=tuple(out.shape), dim=dim)
+    return total
+
 def _extreme_jvp(tangents, values, out, statics):
     x, src, index = values
-    kept, won = extreme_parts(x, src, out, index, statics['include_self'], statics['dim'])
-    total = out * 0
-    if tangents[0] is not None: total = total + tangents[0] * kept
-    if tangents[1] is not None:
-        total = total + scatter_add_zeros(
-            first(tangents[1], index) * won, index, shape=tuple(x.shape), dim=statics['dim']
-        )
-    return total
+    parts = extreme_parts(x, src, out, index, statics['include_self'], statics['dim'])
+    return _moved(out, tangents, index, *parts, statics['dim'])
 
 # %% ../../nbs/ops/21_scatter.ipynb #89b88144
 @op(
     jvp=_extreme_jvp,
-    batch=_along_batch,
-    keep=('index',),
-    node='ScatterReduceBackward0',
     samples=[
         (*s[:3], {**s[3], 'reduce': r, 'include_self': i})
         for s in _scatter_samples
         for r in ('amax', 'amin')
         for i in (True, False)
     ],
+    **_REDUCING,
 )
 def scatter_extreme(x, src, index, *, dim, reduce, include_self=True):
     """A copy of `x` with the largest (`reduce='amax'`) or smallest ('amin') of what is there and of
@@ -280,25 +272,11 @@ def product_parts(x, src, index, include_self, dim):
 
 def _product_jvp(tangents, values, out, statics):
     x, src, index = values
-    of_x, of_s = product_parts(x, src, index, statics['include_self'], statics['dim'])
-    total = out * 0
-    if tangents[0] is not None: total = total + tangents[0] * of_x
-    if tangents[1] is not None:
-        total = total + scatter_add_zeros(
-            first(tangents[1], index) * of_s, index, shape=tuple(x.shape), dim=statics['dim']
-        )
-    return total
+    parts = product_parts(x, src, index, statics['include_self'], statics['dim'])
+    return _moved(out, tangents, index, *parts, statics['dim'])
 
 # %% ../../nbs/ops/21_scatter.ipynb #e322a35b
-@op(
-    jvp=_product_jvp,
-    batch=_along_batch,
-    keep=('index',),
-    node='ScatterReduceBackward0',
-    samples=[
-        (*s[:3], {**s[3], 'include_self': i}) for s in _scatter_samples for i in (True, False)
-    ],
-)
+@op(jvp=_product_jvp, samples=_reducing_samples, **_REDUCING)
 def scatter_product(x, src, index, *, dim, include_self=True):
     "A copy of `x` multiplied by the sources that fall on each place."
     out = x.copy()

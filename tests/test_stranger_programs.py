@@ -1,6 +1,6 @@
 """Programs and single calls as strangers write them, right and wrong: values, names, words of errors and warnings are PyTorch's.
 
-`programs/strangers.txt` holds programs, each below a line `### its name`; `programs/stranger_calls.txt` calls, one a line, in groups headed by such a
+`programs/strangers.txt` and `programs/teaching.txt`, those of courses, hold programs, each below a line `### its name`; `programs/stranger_calls.txt` calls, one a line, in groups headed by such a
 line and the lines up to `---` that prepare them. What an error says begins with PyTorch's first sentence; what follows it here is the remedy.
 """
 
@@ -29,7 +29,7 @@ def parts(name):
     return dict(part.split("\n", 1) for part in text.removeprefix("### ").split("\n### "))
 
 
-PROGRAMS, CALLS = parts("strangers.txt"), parts("stranger_calls.txt")
+PROGRAMS, CALLS = parts("strangers.txt") | parts("teaching.txt"), parts("stranger_calls.txt")
 
 
 def attempt(function, *args, **kwargs):

@@ -14,6 +14,7 @@ def take_topics(cls, topics):
             parts = member, getattr(member, '__func__', None)  # of a class method, both
             if isinstance(member, property): parts = member.fget, member.fset, member.fdel
             for function in parts:
-                if getattr(function, '__qualname__', '').startswith(topic.__name__ + '.'):
+                while getattr(function, '__qualname__', '').startswith(topic.__name__ + '.'):
                     function.__qualname__ = f'{cls.__name__}.{function.__name__}'
+                    function = getattr(function, '__wrapped__', None)  # what a decorator wraps
             setattr(cls, name, member)

@@ -8,7 +8,7 @@ __all__ = []
 # %% ../../nbs/optim/00_package.ipynb #dbbefe54
 import sys as _sys
 
-from . import lr_scheduler, optimizer, rules, swa_utils
+from . import _functional, lr_scheduler, optimizer, rules, swa_utils
 from .lbfgs import LBFGS
 from .matrices import Adafactor, Muon, SparseAdam
 from .optimizer import Optimizer
@@ -19,7 +19,7 @@ from autograd_nb.optim.rules import (
 # %% ../../nbs/optim/00_package.ipynb #72bb022c
 # PyTorch's names of its files
 for _file in 'sgd adam adamw rmsprop adagrad adadelta adamax nadam radam asgd rprop'.split():
-    _sys.modules[f'{__name__}.{_file}'] = globals()[_file] = rules
+    _sys.modules[f'{__name__}.{_file}'] = globals()[_file] = _functional
 
 # %% ../../nbs/optim/00_package.ipynb #98d6b8af
 __all__ = [name for name in dir() if not name.startswith('_')]

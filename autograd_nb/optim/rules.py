@@ -18,7 +18,7 @@ from ..arrays.topics import take_topics
 from ..graph.node import TensorBase, tensor_like
 from ..ops.compiled import FEW
 from ..ops.kernels.compiler import workshop
-from .optimizer import Elementwise, counting_dtype, number
+from .optimizer import Elementwise, counting_dtype, detached, number
 
 # %% ../../nbs/optim/02_rules.ipynb #5046e827
 def check(name, value, high=None, what=None):
@@ -120,7 +120,7 @@ class _SGDStep:
         if states:
             (buffer,) = states
             if fresh:
-                copyto(buffer, g)
+                copyto(buffer, detached(g))  # as PyTorch does: nothing flows through it
             else:
                 multiply(buffer, momentum, buffer)
                 add(buffer, multiply(g, kept, t) if group['dampening'] else g, buffer)

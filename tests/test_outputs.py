@@ -76,6 +76,7 @@ OPEN = {  # what differs, and why
     "polynomial": "PyTorch lets the result require grad",
     "bessel": "PyTorch lets the result require grad",
     "airy": "PyTorch lets the result require grad",
+    "arange": "PyTorch warns of another size in other words",
     "linear": "PyTorch resizes the result of a vector, with a warning, to one row",
     "matmul": "PyTorch resizes the result of a vector, with a warning, to one row",
     "lu": "PyTorch goes through its composition of other functions",

@@ -398,7 +398,8 @@ class _Refused:
     def item(self):
         raise item_error()
 
-    _single = item
+    def _single(self, warns=True):
+        raise item_error()
 
     def __bool__(self):
         raise control_flow_error()

@@ -504,6 +504,11 @@ def eye(n, m=None, *, out=None, dtype=None, layout=None, device=None, requires_g
     )
 
 # %% ../nbs/tensor/04_creation.ipynb #a83ab1cc
+def _in_shape_of(out, numbers):
+    "Numbers in a row; in the shape of `out` where that has as many, for PyTorch leaves it."
+    if out is None or out._array.size != numbers.size: return numbers
+    return numbers.reshape(out._array.shape)
+
 def _whole_range(start, end, step):
     "The ends and the step of a range of integers. Raises PyTorch's errors for what is too large."
     for v in (start, end, step):
@@ -549,7 +554,8 @@ def arange(
         and step > 0
         and -(2**62) < start <= end < 2**62
     ):
-        return into(out, _finish(np.arange(start, end, step, np.int64), requires_grad, index))
+        values = _in_shape_of(out, np.arange(start, end, step, np.int64))
+        return into(out, _finish(values, requires_grad, index))
     start, end, step = map(_bound, (start, end, step))
     _refuse_range(start, end, step)
     if dtype is None and out is not None: dtype = out.dtype
@@ -570,7 +576,8 @@ def arange(
     if whole: start, end, step = _whole_range(start, end, step)
     places = _library(index).arange(n, dtype=np.int64 if whole else np.float64)
     values = start + places * step
-    return into(out, _finish(values.astype(dtype.numpy), requires_grad, index))
+    values = _in_shape_of(out, values.astype(dtype.numpy))
+    return into(out, _finish(values, requires_grad, index))
 
 # %% ../nbs/tensor/04_creation.ipynb #c903e5b6
 def _kind_between(function, start, end, dtype, out):
@@ -618,7 +625,8 @@ def linspace(
     if d.kind == 'b': raise NotImplementedError('"linspace_cpu" not implemented for \'Bool\'')
     lib = _library(index)
     if steps == 1:
-        return into(out, _finish(lib.full(1, start, d), requires_grad, index))
+        made = _in_shape_of(out, lib.full(1, start, d))
+        return into(out, _finish(made, requires_grad, index))
     # with PyTorch's roundings: the step in the dtype, each product and sum rounded once
     if d in (F4, F8) and lib is np:
         first, last = d.type(start), d.type(end)
@@ -626,18 +634,12 @@ def linspace(
         made, half = np.empty(steps, d), steps // 2
         made[:half] = fma(np.arange(half).astype(d), gap, first)
         made[half:] = fma(np.arange(steps - half).astype(d)[::-1], -gap, last)
-        return into(out, _finish(made, requires_grad, index))
+        return into(out, _finish(_in_shape_of(out, made), requires_grad, index))
     if d.kind in 'iu': start, end = int(start), int(end)
     gap, i = (end - start) / max(steps - 1, 1), lib.arange(steps)
     # symmetric about the middle
-    return into(
-        out,
-        _finish(
-            lib.where(i < steps // 2, start + gap * i, end - gap * (steps - 1 - i)).astype(d),
-            requires_grad,
-            index,
-        ),
-    )
+    made = lib.where(i < steps // 2, start + gap * i, end - gap * (steps - 1 - i)).astype(d)
+    return into(out, _finish(_in_shape_of(out, made), requires_grad, index))
 
 # %% ../nbs/tensor/04_creation.ipynb #e05f2a91
 @looped_over('start', 'end')
@@ -653,7 +655,7 @@ def logspace(
     exponents = linspace(start, end, steps, dtype=wide, device=device)._array
     made = (base ** exponents).astype(kind.numpy)
     refuse_kinds(tensor_like(made), 'b', 'logspace_cpu')
-    return into(out, _finish(made, requires_grad))
+    return into(out, _finish(_in_shape_of(out, made), requires_grad))
 
 # %% ../nbs/tensor/04_creation.ipynb #4b7aa22f
 @forms('function', names='range')

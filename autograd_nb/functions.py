@@ -48,7 +48,9 @@ from autograd_nb.graph.errors import (
     join_error, kind_error, mask_error, overlap_error, own_copy, range_error, row_error,
     view_size_error
 )
-from .transforms.levels import KINDS, WRAPPERS, BatchedArray, dynamic_error, looped
+from autograd_nb.transforms.levels import (
+    KINDS, WRAPPERS, BatchedArray, dynamic_error, looped, looped_over
+)
 from .graph.modes import LOCAL
 from .argument_types import numbers_first, reordered
 from .layers.casting import castable
@@ -1753,6 +1755,7 @@ def tile(input, *dims):
 
 # %% ../nbs/tensor/02_functions.ipynb #38e2272c
 @forms('function method', numpy_names=True)
+@looped_over('repeats')
 def repeat_interleave(input, repeats=None, dim=None, *, output_size=None):
     """Each element repeated `repeats` times (a number, or one number per element) along `dim`; with
     a single argument, the index of each of its numbers that many times.

@@ -711,11 +711,8 @@ def matrix_power(A, n, *, out=None):
     if n == -1: return inv(A, out=out)
     if n < 0: A, n = inv(A), -n
     if n == 0:
-        return into(
-            out,
-            F.masked_fill(A, constant_input(tensor_like(np.ones((), bool))), 0)
-            + constant_input(tensor_like(np.eye(A._array.shape[-1], dtype=A._array.dtype))),
-        )
+        one = constant_input(tensor_like(np.eye(A._array.shape[-1], dtype=A._array.dtype)))
+        return into(out, A.clone().copy_(one))
     result, times = None, n
     while n:
         if n & 1: result = A if result is None else matmul(result, A)

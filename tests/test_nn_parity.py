@@ -533,3 +533,20 @@ def test_state_travels_both_ways():
             p.mul_(1.5)
     theirs.load_state_dict({k: torch.from_numpy(np.array(v.numpy())) for k, v in ours.state_dict().items()})
     np.testing.assert_allclose(ours(autograd_nb.tensor(index)).detach().numpy(), theirs(torch.tensor(index)).detach().numpy(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("which", ["running_mean", "running_var"])
+@pytest.mark.parametrize("call", ["batch_norm(x, *kept)", "batch_norm(x, *kept, training=True)", "instance_norm(x, *kept)", "instance_norm(x, *kept, use_input_stats=False)"])
+def test_running_statistics_have_no_gradient(which, call):
+    import torch
+
+    words = []
+    for t in (torch, autograd_nb):
+        kept = [t.ones(3, requires_grad=name == which) for name in ("running_mean", "running_var")]
+        given = dict(x=t.arange(24.0).reshape(2, 3, 4), kept=kept)
+        with pytest.raises(RuntimeError) as refused:
+            eval(f"F.{call}", dict(F=t.nn.functional, **given))
+        words.append(str(refused.value).split("\n")[0])
+        with t.no_grad():
+            eval(f"F.{call}", dict(F=t.nn.functional, **given))
+    assert words[0] == words[1]

@@ -163,7 +163,7 @@ OTHER_NODES = {
     "native_layer_norm": "with a weight or a bias alone",
     "einsum": "multiplies matrices where a product of elements does",
     "nn.functional.dropout3d": "squeezes what it has left alone",
-    "linalg.matrix_power": "of the power zero and of the inverse",
+    "linalg.matrix_power": "of the inverse",
     "linalg.matrix_norm": "moves dimensions",
     "linalg.tensorinv": "an alias of its own",
     "special.ndtr": "half an error function",
@@ -301,3 +301,49 @@ def test_in_place_variants():
             if not same:
                 found.append(f"{title}, sample {number}: {expected}  |  {got}")
     assert not found, f"AUTOGRAD_NB_SEED={SEED}\n" + "\n".join(found)
+
+
+@pytest.mark.parametrize("index", [(), (1,), (2,), (0,)])
+@pytest.mark.parametrize("name", ["scatter_add", "scatter", "sum", "prod", "mean", "amax", "amin"])
+def test_scattering_to_a_single_number(name, index):
+    "As many sources count as there are indices; the result is no view, and its node is the function's."
+    import torch
+
+    found = []
+    for t in (torch, ours):
+        x = t.tensor(2.0, requires_grad=True)
+        i, lines = t.zeros(index, dtype=t.int64), []
+        for shape in (index, (3,) if index else ()):
+            source = t.full(shape, 3.0)
+            made = getattr(x, name)(0, i, source) if "scatter" in name else x.scatter_reduce(0, i, source, name)
+            lines.append((made.item(), made.grad_fn.name(), made._is_view()))
+            if shape == index:
+                lines.append(t.autograd.grad(made, x)[0].item())
+        found.append(lines)
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *(f"torch.cdist(x[:, :{c}], y[:, :{c}], {p}, '{mode}')" for c in (0, 2) for p in (1.0, 2.0) for mode in ("use_mm_for_euclid_dist", "donot_use_mm_for_euclid_dist", "use_mm_for_euclid_dist_if_necessary")),
+        "torch.cdist(x, x.repeat(10, 1))",
+        "torch.cdist(x.expand(2, 3, 4), x)",
+        *(f"torch.nn.functional.nll_loss(x.reshape({shape}), torch.zeros({places}, dtype=torch.int64), reduction='{how}')" for shape, places in (("3, 4", "3"), ("3, 2, 2", "3, 2"), ("3, 2, 2, 1", "3, 2, 1"), ("3, 2, 2, 1, 1", "3, 2, 1, 1")) for how in ("none", "mean")),
+        "torch.cov(x)",
+        "torch.cov(x[:1])",
+        "torch.linalg.matrix_power(x[:, :3], 0)",
+        "torch.linalg.matrix_power(x[:, :3] * float('nan'), 0)",
+    ],
+)
+def test_names_of_composed_functions(line):
+    "The name of the node, and what the gradient of the gradient would belong to."
+    import torch
+
+    found = []
+    for t in (torch, ours):
+        x, y = (t.arange(n * 4.0).reshape(n, 4) for n in (3, 5))
+        made = eval(line, dict(torch=t, x=x.requires_grad_(), y=y))
+        (slope,) = t.autograd.grad((made * made.detach()).sum(), x, create_graph=True)
+        found.append((made.grad_fn.name(), slope.requires_grad if "power" in line else None))
+    assert found[0] == found[1]

@@ -76,13 +76,12 @@ OPEN = {  # what differs, and why
     "polynomial": "PyTorch lets the result require grad",
     "bessel": "PyTorch lets the result require grad",
     "airy": "PyTorch lets the result require grad",
-    "arange": "PyTorch leaves a result of the same number of elements in its shape",
-    "space": "PyTorch leaves a result of the same number of elements in its shape",
+    "arange": "PyTorch warns of another size in other words",
     "linear": "PyTorch resizes the result of a vector, with a warning, to one row",
     "matmul": "PyTorch resizes the result of a vector, with a warning, to one row",
     "lu": "PyTorch goes through its composition of other functions",
     "cholesky": "the older function brings its result to the dtype of out=",
-    **dict.fromkeys(("diff", "matrix_power", "inner"), "PyTorch composes them of functions with rules of their own"),
+    **dict.fromkeys(("diff", "inner"), "PyTorch composes them of functions with rules of their own"),
 }
 PLACES = {  # shape and dtype of a result, and the library -> a tensor for it
     "exact": lambda t, shape, dtype: t.zeros(shape, dtype=dtype),
@@ -114,7 +113,7 @@ def test_every_function_with_out(place):
     found = []
     for title, info in some(table().items(), 150, place):
         name = info.name.rpartition(".")[2]
-        if not info.supports_out or info.name in KILLS or name in RANDOM or name in OPEN or any(word in info.name for word in ("polynomial", "bessel", "airy", "space")) or torch.float32 not in info.dtypes:
+        if not info.supports_out or info.name in KILLS or name in RANDOM or name in OPEN or any(word in info.name for word in ("polynomial", "bessel", "airy")) or torch.float32 not in info.dtypes:
             continue
         try:
             function = counterpart(info, autograd_nb)
@@ -192,4 +191,42 @@ def test_functions_that_read_while_they_write(line):
             found.append([r.tolist() for r in (made if isinstance(made, tuple) else (made,))])
         except (RuntimeError, TypeError, ValueError) as error:
             found.append((type(error).__name__, str(error)[:44]))
+    assert found[0] == found[1]
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize("call", ["linspace(0, 5, 6", "linspace(0, 5, 1", "logspace(0, 5, 6", "arange(6.0", "arange(6"])
+@pytest.mark.parametrize("shape", [(6,), (2, 3), (6, 1), (1, 1), (4,), ()])
+@pytest.mark.parametrize("dtype", ["float32", "int64", "float64"])
+def test_numbers_in_a_row_into_another_shape(call, shape, dtype):
+    "A result of as many elements keeps its shape and its strides."
+    import torch
+
+    found = []
+    for t in (torch, autograd_nb):
+        for out in (t.zeros(shape, dtype=getattr(t, dtype)), t.zeros(shape[::-1], dtype=getattr(t, dtype)).mT if len(shape) > 1 else t.zeros(0, dtype=getattr(t, dtype))):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                try:
+                    eval(f"t.{call}, out=out)", dict(t=t, out=out))
+                    found.append((tuple(out.shape), out.stride(), out.tolist()))
+                except RuntimeError as error:
+                    found.append(type(error))
+    assert found[:2] == found[2:]
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize("name", ["mode", "kthvalue", "nanmedian", "median", "max", "min", "cummax", "cummin", "sort", "topk"])
+@pytest.mark.parametrize("shape", [(), (1,), (3,), (0,)])
+def test_one_number_and_its_place_into_tensors(name, shape):
+    import torch
+
+    found = []
+    for t in (torch, autograd_nb):
+        out = t.zeros(shape), t.ones(shape, dtype=t.int64)
+        given = dict(dim=0) if name not in ("kthvalue", "topk") else dict(k=1)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            getattr(t, name)(t.tensor(3.0), **given, out=out)
+        found.append([(tuple(o.shape), o.tolist()) for o in out])
     assert found[0] == found[1]

@@ -585,6 +585,15 @@ def _check_mixed(input, *params):
     if dtype not in (float16, bfloat16):
         raise RuntimeError('mixed dtype (CPU): all inputs must share same datatype.' + instead)
 
+def _refuse_gradient(function, **inputs):
+    "Refuse those of the inputs, tensors by name, that ask for a gradient that PyTorch has not."
+    for name, x in inputs.items():
+        if LOCAL.modes.grad and isinstance(x, TensorBase) and x.requires_grad:
+            raise RuntimeError(
+                f"The function '{function}' is not differentiable with respect to argument"
+                f" '{name}'. This input cannot have requires_grad True."
+            )
+
 # %% ../../nbs/nn/03_functional.ipynb #3b31f436
 def _scaled(out, weight, bias, layout, node):
     "Normalised values times `weight` plus `bias`, laid along them."
@@ -740,6 +749,7 @@ def batch_norm(
             raise RuntimeError(f'{name} should contain {channels} elements not {t._array.size}')
         mixed = mixed or t._array.dtype is not a.dtype
     if mixed: _check_mixed(input, weight, bias, running_mean, running_var)
+    _refuse_gradient('native_batch_norm', running_mean=running_mean, running_var=running_var)
     dims, layout = (0, *range(2, a.ndim)), (1, channels, *(1,) * (a.ndim - 2))
     if not training:
         if all(t is None or t._node is None for t in (weight, bias)) or LOCAL.modes.no_record:
@@ -836,6 +846,7 @@ def instance_norm(
             raise RuntimeError(f'{name} should contain {c} elements not {t._array.size}')
     if not use_input_stats:
         return batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
+    _refuse_gradient('native_batch_norm', running_mean=running_mean, running_var=running_var)
     dims = tuple(range(2, input.dim()))
     _track_examples(input, running_mean, running_var, dims, momentum)
     out = _op['normalise'](input, dim=dims, eps=eps, node='NativeBatchNormBackward0')
@@ -1328,7 +1339,9 @@ def nll_loss(
     rows = F.movedim(input, 1, -1) if len(shape) > 1 else input
     out = _op['nll_loss'](F.reshape(rows, -1, classes), F.reshape(target, -1), **statics)
     if reduction == 'none': out = F.reshape(out, places if len(shape) > 1 else ())
-    return rename(out, 'NllLoss2DBackward0' if len(shape) > 2 else 'NllLossBackward0')
+    rename(out, 'NllLoss2DBackward0' if len(shape) > 2 else 'NllLossBackward0')
+    viewed = reduction == 'none' and len(shape) > 2 and len(shape) != 4  # not images, in PyTorch
+    return rename(out, 'ViewBackward0', pictured=False) if viewed else out
 
 # %% ../../nbs/nn/03_functional.ipynb #ad64821a
 def _check_class_weights(weight, classes, input):
@@ -1339,15 +1352,6 @@ def _check_class_weights(weight, classes, input):
         )
     name = 'nll_loss2d_forward' if input._array.ndim > 2 else 'nll_loss_forward'
     _refuse_gradient(name, weight=weight)
-
-def _refuse_gradient(function, **inputs):
-    "Refuse those of the inputs, tensors by name, that ask for a gradient that PyTorch has not."
-    for name, x in inputs.items():
-        if LOCAL.modes.grad and isinstance(x, TensorBase) and x.requires_grad:
-            raise RuntimeError(
-                f"The function '{function}' is not differentiable with respect to argument"
-                f" '{name}'. This input cannot have requires_grad True."
-            )
 
 def _check_class_numbers(shape, places, count):
     "Whether targets of shape `places`, `count` numbers, fit logits that are no plain matrix."

@@ -5,10 +5,10 @@
 # %% auto #0
 __all__ = ['indexed', 'FEW_PLACES', 'REMEMBERED', 'full', 'basic_index', 'place', 'moved_batch', 'is_mask', 'front_dims',
            'separated', 'index', 'taken_out', 'index_add_zeros', 'added_in_single', 'all_below', 'scatter_into',
-           'all_bool', 'at', 'counted', 'spaced', 'countable', 'whole_rows', 'taken', 'gather', 'check_index', 'picked',
-           'place_back', 'picked_so_far', 'add_along', 'scatter_add_zeros', 'scatter_add', 'is_dense', 'are_apart',
-           'in_layout', 'memory_order', 'turned_dtype', 'as_strided', 'as_strided_zeros', 'as_strided_scatter',
-           'zeros_of', 'add_rows_at', 'index_put', 'index_copy', 'index_add']
+           'all_bool', 'at', 'counted', 'spaced', 'countable', 'whole_rows', 'taken', 'along_batch', 'gather',
+           'check_index', 'picked', 'place_back', 'picked_so_far', 'add_along', 'scatter_add_zeros', 'scatter_add',
+           'is_dense', 'are_apart', 'in_layout', 'memory_order', 'turned_dtype', 'as_strided', 'as_strided_zeros',
+           'as_strided_scatter', 'zeros_of', 'add_rows_at', 'index_put', 'index_copy', 'index_add']
 
 # %% ../../nbs/ops/05_indexing.ipynb #cc542728
 import functools
@@ -393,37 +393,29 @@ def taken(x, index, dim, dropped=False):
     )
 
 # %% ../../nbs/ops/05_indexing.ipynb #33294fb8
-def _along_batch(op, values, batched, statics):
-    # a 0-d example read with a vector of indices counts as a vector
-    if (
-        not len(values[0].shape) - batched[0]
-        and len(values[1].shape) - batched[1]
-        and not len(statics.get('shape', ()))
-    ):
-        x, index = all_batched(op, values, batched)
-        return op(reshape(x, shape=(x.shape[0], 1)), index, **{**statics, 'dim': 1})
-    return op(
-        *all_batched(op, values, batched),
-        **{
-            **statics,
-            'dim': shift(statics['dim'], len(values[0].shape) - batched[0]),
-            **(
-                {
-                    'shape': (
-                        next(v.shape[0] for v, b in zip(values, batched) if b),
-                        *statics['shape'],
-                    )
-                }
-                if 'shape' in statics
-                else {}
-            ),
-        },
-    )
+def along_batch(op, values, batched, statics):
+    """A batching rule for operations with an index along `dim`. Examples that are single numbers
+    are rows of one.
+    """
+    rank = len(statics['shape']) if 'shape' in statics else len(values[0].shape) - batched[0]
+    values = all_batched(op, values, batched)
+    count = values[0].shape[0]
+    how = {**statics, 'dim': shift(statics['dim'], rank)}
+    if 'shape' in how: how['shape'] = (count, *(how['shape'] or (1,)))
+    if rank: return op(*values, **how)
+    rows = [reshape(v, shape=(count, math.prod(v.shape[1:]))) for v in values]
+    return reshape(op(*rows, **how), shape=(count,))
+
+def _gather_batch(op, values, batched, statics):
+    if len(values[0].shape) > batched[0]: return along_batch(op, values, batched, statics)
+    x, index = all_batched(op, values, batched)
+    rows = [reshape(v, shape=(v.shape[0], math.prod(v.shape[1:]))) for v in (x, index)]
+    return reshape(op(*rows, dim=1), shape=tuple(index.shape))
 
 # %% ../../nbs/ops/05_indexing.ipynb #eb69a300
 @op(
     jvp=linear,
-    batch=_along_batch,
+    batch=_gather_batch,
     keep=('index',),
     samples=[
         (N(3, 4), Fixed([[0, 1], [3, 3], [2, 0]]), dict(dim=1)),
@@ -461,7 +453,7 @@ def check_index(x, index, dim):
 
 # %% ../../nbs/ops/05_indexing.ipynb #bfb4328c
 def _picked_batch(op, values, batched, statics):
-    if len(values[0].shape) > batched[0]: return _along_batch(op, values, batched, statics)
+    if len(values[0].shape) > batched[0]: return along_batch(op, values, batched, statics)
     # examples that are single numbers: each is picked
     x = all_batched(op, values, batched)[0]
     return op(
@@ -538,7 +530,7 @@ def add_along(out, index, dim, values):
 
 @op(
     jvp=linear,
-    batch=_along_batch,
+    batch=along_batch,
     keep=('index',),
     node='ScatterAddBackward0',
     samples=[(N(3, 2), Fixed([[0, 1], [3, 3], [2, 0]]), dict(shape=(3, 4), dim=1))],
@@ -553,16 +545,11 @@ def scatter_add_zeros(g, index, *, shape, dim):
 
 scatter_add_zeros.vjp(g=lambda ct, index, *, dim: gather(ct, index, dim=dim))
 
-def _scatter_batch(op, values, batched, statics):
-    return op(
-        *all_batched(op, values, batched),
-        dim=shift(statics['dim'], len(values[0].shape) - batched[0]),
-    )
 
 # %% ../../nbs/ops/05_indexing.ipynb #4b063df3
 @op(
     jvp=linear,
-    batch=_scatter_batch,
+    batch=along_batch,
     keep=('index',),
     samples=[(N(3, 4), N(3, 2), Fixed([[0, 1], [3, 3], [2, 0]]), dict(dim=1))],
 )
@@ -570,7 +557,7 @@ def scatter_add(x, src, index, *, dim):
     "A copy of `x` with `src` added at `index` along `dim`."
     check_index(x, index, dim)
     out = x.copy()
-    if not x.ndim: return out + src.sum(dtype=x.dtype)
+    if not x.ndim: return out + src.reshape(-1)[: index.size].sum(dtype=x.dtype)
     if index.size: add_along(out, index, dim, src[tuple(slice(s) for s in index.shape)])
     return out
 

@@ -70,7 +70,6 @@ _MODES = (
 
 @forms('function')
 @castable
-@recorded_as('CdistBackward0')
 def cdist(x1, x2, p=2.0, compute_mode='use_mm_for_euclid_dist_if_necessary'):
     "All p-norm distances between the rows of `x1` and the rows of `x2`."
     if compute_mode not in _MODES:
@@ -97,8 +96,15 @@ def cdist(x1, x2, p=2.0, compute_mode='use_mm_for_euclid_dist_if_necessary'):
         and x1._array.dtype == x2._array.dtype
         and x1._array.dtype.kind == 'f'
     ):
-        return _op['distances'](x1, x2)
-    return _distances(unsqueeze(x1, -2) - unsqueeze(x2, -3), p, -1, x1, x2)
+        out = _op['distances'](x1, x2)
+    else:
+        out = _distances(unsqueeze(x1, -2) - unsqueeze(x2, -3), p, -1, x1, x2)
+    rename(out, 'CdistBackward0')
+    # where PyTorch takes a product of matrices, and sees its result in another shape
+    many = builtins.max(x1._array.shape[-2], x2._array.shape[-2]) > 25
+    by_products = many if compute_mode == _MODES[0] else compute_mode == _MODES[1]
+    if p != 2 or not by_products or not out._array.size or not x1._array.shape[-1]: return out
+    return rename(out, 'ViewBackward0', pictured=False)
 
 # %% ../../nbs/tensor/functions/13_distances.ipynb #29130bce
 @forms('function')

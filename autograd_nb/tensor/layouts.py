@@ -63,15 +63,43 @@ def span_of(input, size, stride, offset):
     return own, offset, refuse_outside(size, stride, offset, a.itemsize, have)
 
 # %% ../../nbs/tensor/functions/06_layouts.ipynb #eac2cc30
+def _strided_examples(input, size, stride, offset):
+    """`as_strided` under `vmap`, where it shows elements of the example alone; what lies between
+    them, other examples among it, cannot be had there.
+    """
+    a, inner = input._array, input
+    while inner._array.__class__ is BatchedArray: inner = inner._array.tensor._value
+    own, steps = inner.storage_offset(), [s // a.itemsize for s in a.strides]
+    if offset is None: offset = own
+    reach = refuse_outside(size, stride, offset, a.itemsize, math.inf)
+    end = own + 1 + builtins.sum((n - 1) * s for n, s in zip(a.shape, steps)) if a.size else own
+    call = f'tensor.as_strided({list(size)}, {list(stride)}, {offset})'
+    if reach and (offset < own or reach > end):
+        raise RuntimeError(
+            f'result = {call} can access memory outside of `tensor`. `result` can access some'
+            f' memory in range [{offset}, {reach}], but `tensor` can only access some memory in'
+            f' range [{own}, {end}]. This is not supported inside of vmap, please try to rewrite'
+            ' the `as_strided` call as a sequence of PyTorch view operations'
+        )
+    places = np.zeros((), np.int64)
+    for n, s in zip(a.shape, steps): places = places[..., None] + np.arange(n) * s
+    element = np.full(end - own, -1)  # which one stands at a place of memory
+    element[places] = np.arange(a.size).reshape(a.shape)
+    shown = strided(element, size, stride, offset - own if reach else 0)
+    if (shown < 0).any():
+        raise RuntimeError(
+            f'result = {call} shows memory between the elements of an example, where others may'
+            ' lie. Inside of vmap, make the tensor contiguous() first, or use other views.'
+        )
+    return F.take(reshape(input, -1), tensor_like(shown.copy()))
+
 @forms('function method')
 def as_strided(input, size, stride, storage_offset=None):
     "A view of the tensor's memory with the given size, strides and offset, counted in elements."
     size, stride, a = tuple(size), tuple(stride), input._array
-    own, offset, reach = span_of(input, size, stride, storage_offset)
-    # examples have no memory of their own: read as if they were contiguous
     if a.__class__ is BatchedArray:
-        places = strided(np.arange(a.size), size, stride, offset if reach else 0)
-        return F.take(reshape(input, -1), tensor_like(places.copy()))
+        return _strided_examples(input, size, stride, storage_offset)
+    own, offset, reach = span_of(input, size, stride, storage_offset)
     item = a.itemsize
     if not reach: offset = own
     flat = a.transpose(sorted(range(a.ndim), key=lambda d: -a.strides[d]))

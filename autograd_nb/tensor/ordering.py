@@ -28,7 +28,7 @@ def kthvalue(input, k, dim=-1, keepdim=False, *, out=None):
     if not 1 <= k <= n:
         raise RuntimeError('kthvalue(): selected number k out of range for dimension ' + str(d))
     if not input._array.ndim:
-        return _pair('kthvalue')(*F.only(input, 'KthvalueBackward0'))
+        return into(out, _pair('kthvalue')(*F.only(input, 'KthvalueBackward0')))
     index = _op['clone'](narrow(F.argsort(input.detach(), d), d, k - 1, 1), order='C')
     if not keepdim: index = squeeze(index, d)
     values = _op['picked'](input, index, dim=d, keepdim=keepdim, node='KthvalueBackward0')
@@ -39,7 +39,7 @@ def mode(input, dim=-1, keepdim=False, *, out=None):
     "The most frequent element along `dim` (the smallest of several), and where it last occurs."
     d = dim_of(dim, input._array.ndim)
     if not input._array.ndim:
-        return F.return_mode(*F.only(input, 'ModeBackward0'))
+        return into(out, F.return_mode(*F.only(input, 'ModeBackward0')))
     index = _op['place_of_mode'](input, dim=d)
     if not keepdim: index = squeeze(index, d)
     values = _op['picked'](input, index, dim=d, keepdim=keepdim, node='ModeBackward0')

@@ -219,6 +219,7 @@ def _check_slices(input, d, index, source):
 
 # %% ../../nbs/tensor/functions/07_scatter.ipynb #e1737e01
 @forms('function method method_')
+@looped_over('index')
 @recorded_as('IndexReduceBackward0')
 def index_reduce(input, dim, index, source, reduce, *, include_self=True, out=None):
     """A copy with the slices of `source` combined ('prod', 'mean', 'amax' or 'amin') into the
@@ -233,7 +234,7 @@ def index_reduce(input, dim, index, source, reduce, *, include_self=True, out=No
         )
     F.refuse_kinds(input, 'bc', 'index_func_')
     warnings.warn(
-        'index_reduce() is in beta and the API may change at any time.', UserWarning, stacklevel=3
+        'index_reduce() is in beta and the API may change at any time.', UserWarning, stacklevel=4
     )
     d = dim_of(dim, input._array.ndim)
     _check_slices(input, d, index, source)
@@ -265,9 +266,8 @@ def scatter_reduce(input, dim, index, src, reduce, *, include_self=True, out=Non
         raise RuntimeError('scatter(): Expected dtype int32/int64 for index')
     F._check_places('scatter', input, d, index, src)
     if not input._array.ndim:
-        rows = reshape(input, 1), 0, reshape(index, -1), reshape(src, -1)
-        made = scatter_reduce(*rows, reduce, include_self=include_self)
-        return into(out, reshape(made, ()))
+        if index._array.ndim != src._array.ndim:
+            index, src = reshape(index, -1), reshape(src, -1)
     how = dict(dim=d, include_self=include_self)
     if reduce in ('amax', 'amin'): name, how['reduce'] = 'scatter_extreme', reduce
     else: name = 'scatter_product' if reduce == 'prod' else f'scatter_{reduce}'

@@ -73,7 +73,7 @@ def nanmedian(input, dim=None, keepdim=False, *, out=None):
         )
     d = dim_of(dim, input._array.ndim)
     if not input._array.ndim:
-        return _pair('nanmedian')(*F.only(input, 'NanmedianBackward1'))
+        return into(out, _pair('nanmedian')(*F.only(input, 'NanmedianBackward1')))
     if not input._array.shape[d]:
         raise IndexError(f'median(): Expected reduction dim {d} to have non-zero size.')
     count = F.sum(input == input, d, keepdim=True)
@@ -210,7 +210,7 @@ def cov(input, *, correction=1, fweights=None, aweights=None):
         if norm
         else out * math.inf
     )
-    return squeeze(out) if input._array.ndim < 2 or len(x._array) == 1 else out
+    return squeeze(out)
 
 # %% ../../nbs/tensor/functions/09_statistics.ipynb #111d2169
 @forms('function method')

@@ -93,6 +93,7 @@ def _strided_examples(input, size, stride, offset):
         )
     return F.take(reshape(input, -1), tensor_like(shown.copy()))
 
+# %% ../../nbs/tensor/functions/06_layouts.ipynb #c81d0e57
 @forms('function method')
 def as_strided(input, size, stride, storage_offset=None):
     "A view of the tensor's memory with the given size, strides and offset, counted in elements."

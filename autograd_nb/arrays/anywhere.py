@@ -24,7 +24,10 @@ def add_into(held, g):
 
 def new_ones(array):
     "Ones of the shape and dtype of `array`, where it lives."
-    if not is_on_device(array): return np.ones(array.shape, array.dtype)
+    if not is_on_device(array):
+        ones = np.empty(array.shape, array.dtype)
+        ones.fill(1)  # what np.ones does, with two calls of Python's less
+        return ones
     with on(array.device.id): return library_of(array).ones(array.shape, array.dtype)
 
 def new_zeros(array, shape, dtype=None):

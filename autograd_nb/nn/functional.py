@@ -34,7 +34,7 @@ from ..arrays.numpy_backend import KERNELS, is_half, shows_channels_last, xp
 from ..arrays.random import default_generator
 from ..functions import need_tensor, one_hot  # noqa: F401
 from ..tensor import generator_for, may_write, overwrite
-from ..graph.errors import broadcast_error, dtypes_error, kind_error
+from ..graph.errors import broadcast_error, dtypes_error, kind_error, linear_error
 from ..transforms.levels import BatchedArray, draw, looped_over
 from ..creation import zeros_like
 from ..graph.modes import LOCAL, no_grad
@@ -107,6 +107,7 @@ _linear = _op['linear']
 # %% ../../nbs/nn/03_functional.ipynb #5ca11b02
 def _linear_apart(input, weight, bias):
     "`linear` of a vector for its weight, or with a bias of any shape that can be added."
+    if not input.dim() or not weight.dim(): raise linear_error(input, weight)
     vector = weight.dim() == 1
     if vector and bias is not None and bias.dim():
         raise RuntimeError(

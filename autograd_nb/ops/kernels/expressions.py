@@ -318,8 +318,11 @@ class RowSymbol(Letter):
         name = self.write((REDUCTIONS[ufunc], over), [self.name], shape, self.dtype)
         return RowSymbol(self.write, name, shape, self.dtype)
 
+    # where its numbers lie in memory is for the loop to say, which writes them in order
     flags = property(lambda self: self)
     c_contiguous = False
+
+    def copy(self): return self
 
 # %% ../../../nbs/ops/kernels/01_expressions.ipynb #1905debf
 class Name(int):

@@ -3,8 +3,6 @@
 A fixed number of operations and samples runs always (AUTOGRAD_NB_SEED=… or =fresh takes others); AUTOGRAD_NB_EXHAUSTIVE=1 asks every operation everything."""
 
 import itertools
-import os
-import random
 import re
 import warnings
 
@@ -12,7 +10,7 @@ import _op_questions
 import _op_samples
 import numpy as np
 import pytest
-from test_op_samples import EXHAUSTIVE
+from _sampled import EXHAUSTIVE, generator
 from test_operator_table import operations, values_differ
 
 import autograd_nb as ours
@@ -71,8 +69,7 @@ def chosen(question):
     found = [(title, *rest) for title, *rest in operations() if not any(word in title for word in RANDOM) and not excused(question, title)]
     if EXHAUSTIVE:
         return found
-    seed = os.environ.get("AUTOGRAD_NB_SEED", "1")
-    return random.Random(question + (str(random.random()) if seed == "fresh" else seed)).sample(found, min(OPERATIONS, len(found)))
+    return generator(question).sample(found, min(OPERATIONS, len(found)))
 
 
 def variants(question, info, function):

@@ -114,11 +114,11 @@ def _linear_apart(input, weight, bias):
             f'mat2 must be a matrix, got 1-D tensor: a bias of {bias.dim()} dimensions belongs to a'
             ' weight of shape (outputs, inputs).'
         )
-    if bias is not None and input.dim() == 1 and not vector:
-        out = F.matmul(input, weight.t())
-        return out.add_(bias.reshape(bias.shape[1:]) if bias.shape[:1] == (1,) else bias)
     out = F.matmul(input, weight if vector else weight.t())
-    return out if bias is None else out.add_(bias)
+    if bias is None: return out
+    if input.dim() == 1 and not vector and bias.shape[:1] == (1,):
+        bias = bias.reshape(bias.shape[1:])
+    return out.add_(bias)
 
 def _linear_node(x, bias):
     "What PyTorch calls the last node of `linear`, and whether that is the product."

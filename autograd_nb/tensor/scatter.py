@@ -265,9 +265,8 @@ def scatter_reduce(input, dim, index, src, reduce, *, include_self=True, out=Non
     if index._array.dtype.kind not in 'iu' or index._array.itemsize < 4:
         raise RuntimeError('scatter(): Expected dtype int32/int64 for index')
     F._check_places('scatter', input, d, index, src)
-    if not input._array.ndim:
-        if index._array.ndim != src._array.ndim:
-            index, src = reshape(index, -1), reshape(src, -1)
+    if not input._array.ndim and index._array.ndim != src._array.ndim:
+        index, src = reshape(index, -1), reshape(src, -1)
     how = dict(dim=d, include_self=include_self)
     if reduce in ('amax', 'amin'): name, how['reduce'] = 'scatter_extreme', reduce
     else: name = 'scatter_product' if reduce == 'prod' else f'scatter_{reduce}'

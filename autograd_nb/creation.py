@@ -80,20 +80,42 @@ def _depth(data):
     return depth
 
 # %% ../nbs/tensor/04_creation.ipynb #4102c560
-def _numbers(data, kinds, depth):
-    """Lists nested to a depth, with Python's numbers in place of those that have a dtype. `kinds`
-    collects the dtypes of all.
+def _numbers(data, dtype, kinds, depth):
+    """Lists nested to a depth, with Python's numbers, such as `dtype` can take, in place of those
+    that have a dtype. `kinds` collects the dtypes of all.
     """
     if depth and isinstance(data, (list, tuple, np.ndarray, TensorBase)):
-        return [_numbers(d, kinds, depth - 1) for d in data]
+        return [_numbers(d, dtype, kinds, depth - 1) for d in data]
     if isinstance(data, (list, tuple)):
         raise TypeError(f'must be real number, not {type(data).__name__}')
     if isinstance(data, TensorBase):
         kinds.append(data.dtype)
-        return data._single()
-    if isinstance(data, np.generic): kinds.append(from_numpy_dtype(data.dtype))
-    elif isinstance(data, (bool, int, float, complex)): kinds.append(scalar_dtype(data))
-    return data.item() if isinstance(data, np.generic) else data
+        return _of_tensor(data, dtype)
+    if isinstance(data, np.generic):
+        kinds.append(from_numpy_dtype(data.dtype))
+        return _of_numpy(data, dtype)
+    if isinstance(data, (bool, int, float, complex)): kinds.append(scalar_dtype(data))
+    return data
+
+def _of_tensor(single, dtype):
+    "The number in a tensor of one. Raises PyTorch's errors for one that `dtype` does not take."
+    if dtype is not None and dtype.category in ('int', 'bool'):
+        if single.dtype.category in ('float', 'complex') or single._array.size != 1:
+            raise TypeError('only integer tensors of a single element can be converted to an index')
+    number = single._single()
+    if not isinstance(number, complex) or dtype is None or dtype.is_complex: return number
+    if number.imag:
+        raise RuntimeError('value cannot be converted to type double without overflow')
+    return number.real
+
+def _of_numpy(single, dtype):
+    "A number of NumPy's, likewise. A dtype of real numbers takes the real part of a complex one."
+    number = single.item()
+    if dtype is None or dtype.is_complex: return number
+    if dtype.is_floating_point: return number.real
+    if single.dtype.kind in 'fc' and not isinstance(single, float):
+        raise TypeError(f"'numpy.{single.dtype}' object cannot be interpreted as an integer")
+    return number
 
 # %% ../nbs/tensor/04_creation.ipynb #04c00001
 def _no_numbers(array, data):
@@ -144,7 +166,7 @@ def _array_of(data, dtype):
     if isinstance(data, (list, tuple)) and data and type(data[0]) is np.ndarray:
         warnings.warn(_OF_ARRAYS, UserWarning, stacklevel=3)
     if _holds_typed(data):
-        data = _numbers(data, kinds := [], _depth(data))
+        data = _numbers(data, dtype, kinds := [], _depth(data))
         if dtype is None: dtype = functools.reduce(promote_types, kinds)
     try: array = np.array(data)
     except ValueError: array = _of_first_sizes(data)

@@ -7,11 +7,11 @@ __all__ = ['NUMBERS', 'sum', 'mean', 'prod', 'amax', 'amin', 'any', 'all', 'argm
            'std_mean', 'return_aminmax', 'return_max', 'return_min', 'return_sort', 'return_topk', 'return_mode',
            'return_median', 'return_cummax', 'cumsum', 'cumprod', 'mm', 'mv', 'bmm', 'dot', 'swapaxes', 'swapdims',
            'moveaxis', 'concat', 'concatenate', 'tril', 'triu', 'Size', 'is_tensor', 'need_tensor', 'need_first',
-           'refuse_kinds', 'as_int', 'need_tensors', 'Told', 'warn_once', 'outdated', 'as_operand', 'dim_of',
-           'not_negative', 'sizes_of', 'dtype_of', 'refuse_whole', 'refuse_integers', 'into', 'cast', 'refuse_growth',
-           'add', 'sub', 'div', 'is_differentiable', 'underivable', 'floor_divide', 'rsub', 'rdiv', 'pow', 'rpow',
-           'clamp', 'into_same_dtype', 'where', 'lerp', 'addcmul', 'addcdiv', 'masked_fill', 'logsumexp', 'only', 'max',
-           'min', 'aminmax', 'norm', 'softmax', 'log_softmax', 'count_nonzero', 'matmul', 'outer', 'one_dtype', 'addmm',
+           'refuse_kinds', 'as_int', 'need_tensors', 'outdated', 'as_operand', 'dim_of', 'not_negative', 'sizes_of',
+           'dtype_of', 'refuse_whole', 'refuse_integers', 'into', 'cast', 'refuse_growth', 'add', 'sub', 'div',
+           'is_differentiable', 'underivable', 'floor_divide', 'rsub', 'rdiv', 'pow', 'rpow', 'clamp',
+           'into_same_dtype', 'where', 'lerp', 'addcmul', 'addcdiv', 'masked_fill', 'logsumexp', 'only', 'max', 'min',
+           'aminmax', 'norm', 'softmax', 'log_softmax', 'count_nonzero', 'matmul', 'outer', 'one_dtype', 'addmm',
            'addmv', 'baddbmm', 'einsum', 'trace', 'reshape', 'view', 'view_as', 'reshape_as', 'flatten', 'unflatten',
            'permute', 'transpose', 't', 'movedim', 'squeeze', 'unsqueeze', 'expand', 'expand_as', 'broadcast_to',
            'broadcast_tensors', 'repeat', 'tile', 'repeat_interleave', 'cat', 'stack', 'vstack', 'hstack', 'split',
@@ -52,7 +52,7 @@ from autograd_nb.transforms.levels import (
     KINDS, WRAPPERS, BatchedArray, dynamic_error, looped, looped_over
 )
 from .graph.modes import LOCAL
-from .argument_types import numbers_first, reordered
+from .argument_types import numbers_first, reordered, warn_once
 from .layers.casting import castable
 from .layers.replay import constant_input
 from .layers.versions import JOURNAL, announce
@@ -161,17 +161,6 @@ def need_tensors(values, function):
     if not len(values): raise RuntimeError(f'{function} expects a non-empty TensorList')
 
 # %% ../nbs/tensor/02_functions.ipynb #8e329064
-class Told:
-    "Which warnings were given already, and whether they come every time (`set_warn_always`)."
-
-    words, always = set(), False
-
-def warn_once(words, stacklevel=3):
-    "Give a warning that PyTorch gives once."
-    if words in Told.words and not Told.always: return
-    Told.words.add(words)
-    warnings.warn(words, UserWarning, stacklevel=stacklevel)
-
 def outdated(words):
     "A decorator: the function warns, in PyTorch's words, that another has taken its place."
 

@@ -30,11 +30,11 @@ __all__ = [
     'use_deterministic_algorithms',
 ]
 
+from .argument_types import Told
 from .arrays.cudnn_backend import Settings
 from .arrays.cupy_backend import get_precision, set_precision
 from .arrays.dtypes import dtype, float32, float64, set_default_dtype
 from .creation import empty
-from .functions import Told
 from .ops.thread_pool import thread_pool
 from .ops.kernels.products import LIBRARY
 from .tensor import DEFAULT, device as Device

@@ -53,6 +53,19 @@ def run_program(source: str, torch) -> str:
     return out.getvalue()
 
 
+@contextlib.contextmanager
+def every_warning(*libraries):
+    "Warnings that come once in a process come every time meanwhile, whatever ran before in it."
+    before = [library.is_warn_always_enabled() for library in libraries]
+    try:
+        for library in libraries:
+            library.set_warn_always(True)
+        yield
+    finally:
+        for library, always in zip(libraries, before):
+            library.set_warn_always(always)
+
+
 def same_text(a: str, b: str, tolerance: float = 2e-4, shaken=lambda: ()) -> bool:
     """Equal texts; numbers with a decimal point may differ by `tolerance`, relative or absolute.
 

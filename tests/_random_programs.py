@@ -15,6 +15,7 @@ import time
 import warnings
 
 import numpy as np
+from _compare import every_warning
 
 PRELUDE = '''
 log = []
@@ -608,29 +609,27 @@ def _step(n, runs, code, line):
 
 def difference(program, ours, torch, write=None, rng=None, length=0):
     "Where the runs of a program differ first, or None. With `write`, a function from PyTorch's scope to a statement, the program is written meanwhile."
-    runs, always = (Run(torch), Run(ours)), torch.is_warn_always_enabled()
-    for lib in (torch, ours):
-        lib.set_warn_always(True)
-    try:
-        for n in range(length or len(program.lines)):
-            if write is not None:
-                program.lines.append(write(runs[0].scope))
-            try:
-                code = compile(program.lines[n], "<program>", "exec")
-            except SyntaxError:
-                return None
-            found = _step(n, runs, code, program.lines[n]) or (_compare(n, runs) if program.watched else None)
-            if found:
-                if found.fact == "error" and not program.watched and difference(Program(program.lines[:n + 1], True), ours, torch) is None:
-                    raise Unheeded
-                return found
-        return _compare(len(program.lines) - 1, runs)
-    except (Stop, Unheeded):
-        return None
-    finally:
-        for lib in (torch, ours):
-            lib.set_warn_always(always)
-            lib.set_grad_enabled(True)
+    runs = Run(torch), Run(ours)
+    with every_warning(torch, ours):
+        try:
+            for n in range(length or len(program.lines)):
+                if write is not None:
+                    program.lines.append(write(runs[0].scope))
+                try:
+                    code = compile(program.lines[n], "<program>", "exec")
+                except SyntaxError:
+                    return None
+                found = _step(n, runs, code, program.lines[n]) or (_compare(n, runs) if program.watched else None)
+                if found:
+                    if found.fact == "error" and not program.watched and difference(Program(program.lines[:n + 1], True), ours, torch) is None:
+                        raise Unheeded
+                    return found
+            return _compare(len(program.lines) - 1, runs)
+        except (Stop, Unheeded):
+            return None
+        finally:
+            for lib in (torch, ours):
+                lib.set_grad_enabled(True)
 
 
 def write(seed, ours, torch, Writer=Writer):

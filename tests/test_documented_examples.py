@@ -15,6 +15,7 @@ import warnings
 
 import numpy as np
 import pytest
+from _compare import every_warning
 from _sampled import some
 from test_stranger_programs import plain, same
 
@@ -164,13 +165,12 @@ def test_examples_of_pytorchs_documentation(tmp_path, monkeypatch):
     examples, found = documented(), []
     assert len(examples) > 400
     chosen = some(examples.items(), 150)
-    always, threads = torch.is_warn_always_enabled(), torch.get_num_threads()
-    torch.set_warn_always(True)
+    threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        for name, words in chosen:
-            found += [f"{name}: {d}" for d in differences(words)]
+        with every_warning(torch, autograd_nb):
+            for name, words in chosen:
+                found += [f"{name}: {d}" for d in differences(words)]
     finally:
-        torch.set_warn_always(always)
         torch.set_num_threads(threads)
     assert not found, f"{len(found)} statements of {len(chosen)} examples differ\n\n" + "\n\n".join(found)

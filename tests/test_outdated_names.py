@@ -3,6 +3,7 @@
 import warnings
 
 import pytest
+from _compare import every_warning
 
 import autograd_nb as ours
 
@@ -55,12 +56,7 @@ def outcome(call, torch):
 def test_warnings(call):
     import torch
 
-    always = torch.is_warn_always_enabled()
-    torch.set_warn_always(True)  # PyTorch speaks once, Python once for each line
-    try:
-        expected, result = outcome(call, torch)
-    finally:
-        torch.set_warn_always(always)
-    found, our_result = outcome(call, ours)
+    with every_warning(torch, ours):
+        (expected, result), (found, our_result) = outcome(call, torch), outcome(call, ours)
     assert found == expected
     assert str(our_result) == str(result) or all(map(lambda x, y: str(ours.allclose(ours.tensor(x), ours.tensor(y), equal_nan=True)) == "True", our_result, result))

@@ -157,7 +157,7 @@ def test_lists_of_tensors():
         one, zero, two = lib.ones(1), lib.tensor(2.0), lib.ones(2)
         return [
             [one, one], [one, zero], [zero, one], [lib.ones(1, 1), one], [[one], [one]], [[one, 2.0], [lib.tensor(3), 4]], [1.0, one], [two, two], [[two], [two]], [1.0, two], [lib.ones(0), 1.0], [[1.0, 2.0], two], [two, [1.0, 2.0]], [one, [1.0]],
-            [lib.tensor(1), zero], [zero.double(), zero], [zero.half(), 2], [zero.bfloat16(), zero.bfloat16()], [lib.tensor(True), lib.tensor(2)], [lib.tensor(1, dtype=lib.int32)] * 2, [lib.tensor(1, dtype=lib.uint8), 3], [lib.tensor(1 + 2j), 2.0],
+            [lib.tensor(1), zero], [zero.double(), zero], [zero.half(), 2], [zero.bfloat16(), zero.bfloat16()], [lib.tensor(True), lib.tensor(2)], [lib.tensor(1, dtype=lib.int32)] * 2, [lib.tensor(1, dtype=lib.uint8), 3], [lib.tensor(1 + 2j), 2.0], [lib.tensor(1 + 0j), 2.0], [np.complex64(1 + 2j), 2.0],
             [lib.ones(1, requires_grad=True), zero], [np.float32(1), zero], [np.float32(1), 2.0], [np.ones(2), np.ones(2)], (one, one), list(lib.arange(3.0)), list(lib.arange(3.0).reshape(3, 1)), list(lib.arange(4.0).reshape(2, 2)), [None, 1.0]]
 
     def made(lib, data, **kwargs):
@@ -171,8 +171,9 @@ def test_lists_of_tensors():
 
     for theirs, mine in zip(lists(torch), lists(ours)):
         assert made(ours, mine) == made(torch, theirs)
-        if not any(v is None for v in theirs):
-            assert made(ours, mine, dtype=ours.float64) == made(torch, theirs, dtype=torch.float64)
+        for dtype in ("float64", "float16", "complex64", "int64", "bool"):
+            if not any(v is None for v in theirs):
+                assert made(ours, mine, dtype=getattr(ours, dtype)) == made(torch, theirs, dtype=getattr(torch, dtype)), (theirs, dtype)
 
 
 @pytest.mark.needs("torch")

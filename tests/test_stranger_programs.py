@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from _compare import NUMBER
+from _compare import NUMBER, every_warning
 
 import autograd_nb
 import autograd_nb.refused
@@ -85,12 +85,8 @@ def run_both(source, body=lambda names: None):
     "What both libraries print."
     import torch
 
-    always = torch.is_warn_always_enabled()
-    torch.set_warn_always(True)  # PyTorch speaks once, Python once for each line
-    try:
+    with every_warning(torch, autograd_nb):
         return run(torch, source, body), run(autograd_nb, source, body)
-    finally:
-        torch.set_warn_always(always)
 
 
 def plain(line):

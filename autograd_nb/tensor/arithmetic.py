@@ -10,6 +10,7 @@ import warnings
 import numpy as np
 
 from .. import functions as F
+from ..argument_types import warn_once
 from ..functions import as_operand
 from ..layers.names import rename
 from ..graph.op import REGISTRY
@@ -76,7 +77,7 @@ class Transposed:
         if n == 2: return REGISTRY['permute'].call(self, dims=(1, 0))
         if not n: advise_number('T', _IDENTITY)
         else:
-            F.warn_once(
+            warn_once(
                 'The use of `x.T` on tensors of dimension other than 2 to reverse their shape is'
                 ' deprecated and it will throw an error in a future release. Consider `x.mT` to'
                 ' transpose batches of matrices or `x.permute(*torch.arange(x.ndim - 1, -1, -1))`'

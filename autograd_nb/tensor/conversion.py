@@ -9,8 +9,9 @@ __all__ = ['UFUNCS', 'escapes', 'Numbers', 'Scalars', 'NumpyProtocol', 'Ufuncs']
 import builtins
 import numpy as np
 
+from ..argument_types import warn_once
 from ..arrays.cupy_backend import fetch, is_on_device
-from ..functions import as_operand, warn_once
+from ..functions import as_operand
 from ..graph.errors import called, item_error, numpy_error, teach
 from ..graph.modes import LOCAL, SWITCH
 from ..graph.node import TensorBase, tensor_like

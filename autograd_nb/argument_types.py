@@ -217,7 +217,7 @@ def in_order(name, args, kwargs, method=False):
     if kwargs.keys() & set(names): return None
     return (*me, *operands), {**kwargs, **dict(zip(names, numbers))}
 
-# %% ../nbs/tensor/14_argument_types.ipynb #c0ffee04
+# %% ../nbs/tensor/14_argument_types.ipynb #c0ffee14
 class Told:
     "Which warnings were given already, and whether they come every time (`set_warn_always`)."
 
@@ -233,6 +233,7 @@ def warn_once(words, stacklevel=3):
     "Give a warning that PyTorch gives once."
     if is_due(words): warnings.warn(words, UserWarning, stacklevel=stacklevel)
 
+# %% ../nbs/tensor/14_argument_types.ipynb #c0ffee04
 def _warn_of_order(name, count, method):
     "Warn in PyTorch's words of a call with `count` numbers in front."
     overloads, names = declared(name, method).overloads, SCALES[name.removesuffix('_')][0]

@@ -1027,7 +1027,7 @@ def angle_rule(g, x):
 
 def _angle_jvp(tangents, values, out, statics):
     x, t = values[0], tangents[0]
-    if not is_complex(x): return t * 0
+    if not is_complex(x): return zeros_for(t)
     r2 = real(x * conj_physical(x))
     return imag(t * conj_physical(x)) / where(r2, 1.0, r2 != 0)
 

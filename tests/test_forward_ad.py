@@ -194,7 +194,7 @@ t.masked.logaddexp(x, x + 1, input_mask=m, other_mask=~m)
 t.nn.functional.layer_norm(inf, (4,), x, None)
 t.div(x, x + 1, rounding_mode='trunc')
 t.div(x, 3, rounding_mode='floor')
-t.addmm(inf, x[None], t.eye(4))
+t.addmm(inf, x[None], t.eye(4))[0]
 t.nn.functional.linear(x, t.eye(4), inf)
 t.prod(x * 1e30)
 t.prod(x * 1e30, 0, keepdim=True)
@@ -203,7 +203,7 @@ inf.scatter_reduce(0, t.tensor([1, 1, 2]), x, 'sum')
 x.scatter_reduce(0, t.tensor([1, 1, 2]), inf, 'sum', include_self=False)
 x.scatter_reduce(0, t.tensor([1, 1, 2]), inf, 'mean')
 inf.scatter_reduce(0, t.tensor([1, 1, 2]), x, 'mean', include_self=False)
-inf.scatter_reduce(0, t.tensor([1, 1, 2]), x, 'amin', include_self=False)
+inf.scatter_reduce(0, t.tensor([1, 1, 2, 2]), x, 'amin', include_self=False)
 """
 
 

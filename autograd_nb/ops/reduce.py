@@ -19,7 +19,7 @@ from ..arrays.numpy_backend import in_rows, row_major, xp
 from ..graph.errors import dim_error
 from ..graph.op import N, linear, op
 from autograd_nb.ops.pointwise import (
-    as_numbers, conj_physical, exp, is_complex, real, where, zeros_for
+    as_numbers, conj_physical, exp, is_complex, real, where, zero
 )
 from .shape import cat, expand, flip, reshape, shift
 
@@ -350,7 +350,7 @@ def product_of_rows(x):
 def shifted_products(x, dim):
     "For each element, the product of those before it along `dim` (1 for the first)."
     n = x.shape[dim]
-    ones = zeros_for(pick(x, dim, 0, 1)) + 1
+    ones = zero(pick(x, dim, 0, 1)) + 1
     return cumprod(cat(ones, pick(x, dim, 0, n - 1), dim=dim), dim=dim)
 
 def pick(x, dim, start, stop):
@@ -373,7 +373,7 @@ def prod_rule(g, x, out, *, dim, keepdim):
 # %% ../../nbs/ops/03_reduce.ipynb #232d53e4
 @reduction(
     jvp=lambda tangents, values, out, statics: sum(
-        prod_rule(zeros_for(out) + 1, values[0], out, **statics) * tangents[0],
+        prod_rule(zero(out) + 1, values[0], out, **statics) * tangents[0],
         dim=statics['dim'],
         keepdim=statics['keepdim'],
     ),

@@ -11,6 +11,7 @@ __all__ = ['ENABLED', 'DisableTorchFunctionSubclass', 'DisableTorchFunction', 'n
 
 # %% ../nbs/tensor/10_overrides.ipynb #e655ef09
 import contextlib
+import functools
 import threading
 
 from . import functions
@@ -114,6 +115,7 @@ def _init_subclass(cls, **kwargs):
         cls._bare = TensorBase._bare
     else:
         cls._bare = property(_none)
+        if cls.__torch_function__ is not disabled: _ask_methods(cls)
         for name in ('overrides', 'subclasses'): LAYERS.plugged[name].need(cls)
 
 def _none(self):
@@ -166,6 +168,32 @@ def _asked(func, kinds, args, kwargs):
         f"no implementation found for 'torch.{getattr(func, '__name__', func)}' on types that"
         f" implement __torch_function__: [{', '.join(who)}]. All of them returned NotImplemented."
     )
+
+# %% ../nbs/tensor/10_overrides.ipynb #5b0c51d2
+_ASKING = (
+    'detach', 'new_zeros', 'new_ones', 'new_empty', 'new_full', 'new_tensor', 'nonzero', 'unique',
+    'histc', 'diag',
+)
+
+def _asks(method):
+    "`method`, for a class whose `__torch_function__` is to be asked about it."
+
+    @functools.wraps(method)
+    def asked(self, *args, **kwargs):
+        kinds = _overriding((self,)) if ENABLED.functions else ()
+        if not kinds: return method(self, *args, **kwargs)
+        return _asked(method, kinds, (self, *args), kwargs)
+
+    return asked
+
+def _ask_methods(cls):
+    "Give the class `cls` methods that ask, unless it has its own."
+    for name in _ASKING:
+        method = getattr(Tensor, name)
+        if getattr(cls, name) is method: setattr(cls, name, _asks(method))
+    own = Tensor.data
+    if cls.data is own: cls.data = property(_asks(own.__get__), own.fset, own.fdel, own.__doc__)
+
 
 # %% ../nbs/tensor/10_overrides.ipynb #cc9ec253
 add_field('functions', (), general=True)  # modes that are called in a function's place
@@ -253,8 +281,6 @@ def wrap_torch_function(dispatcher):
     """
 
     def decorate(func):
-        import functools
-
         @functools.wraps(func)
         def wrapped(*args, **kwargs):
             relevant = dispatcher(*args, **kwargs)

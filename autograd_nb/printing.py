@@ -154,7 +154,9 @@ def format_tensor(tensor, tangent=None):
     except RuntimeError:
         name = 'Invalid'
     dtype, default = FROM_NUMPY[array.dtype], get_default_dtype()
-    notes = []
+    notes, kind = [], type(tensor)
+    # a class of the user's says its name
+    head = ('tensor' if kind.__module__.startswith('autograd_nb.') else kind.__name__) + '('
     if tensor.device.type != 'cpu': notes.append(f"device='{tensor.device}'")
     usual = dtype in (default, int64, bool_) or dtype is default.to_complex()
     if not array.size:
@@ -162,17 +164,17 @@ def format_tensor(tensor, tangent=None):
         if array.ndim != 1: notes.append(f'size={tuple(array.shape)}')
         if dtype is not default: notes.append(f'dtype={dtype}')
     else:
-        text = format_array(array, len('tensor('))
+        text = format_array(array, len(head))
         if not usual: notes.append(f'dtype={dtype}')
     if name: notes.append(f'grad_fn=<{name}>')
     elif tensor.requires_grad: notes.append('requires_grad=True')
     if tangent is not None: notes.append(f'tangent={tangent}')
-    out = ['tensor(' + text]
+    out = [head + text]
     length = len(out[0]) - out[0].rfind('\n') + 1
     for note in notes:
         if length + len(note) + 2 > OPTIONS.linewidth:
-            out.append(',\n' + ' ' * len('tensor(') + note)
-            length = len('tensor(') + len(note)
+            out.append(',\n' + ' ' * len(head) + note)
+            length = len(head) + len(note)
         else:
             out.append(', ' + note)
             length += len(note) + 2

@@ -272,7 +272,7 @@ class NoWrites:
 
     last = 0
 
-    def check(self, node):
+    def check(self, node, only=None):
         "Raise if a saved value of `node` was overwritten after the node was made."
 
 # %% ../../nbs/graph/01_modes.ipynb #a11ce005

@@ -9,7 +9,7 @@ __all__ = ['formally', 'noted', 'Formal']
 from ..graph.modes import LAYERS, Layer
 from ..graph.node import WRAPPERS, added_to
 from .names import rename
-from ..graph.op import REGISTRY, Definition
+from ..graph.op import REGISTRY, Definition, symmetric
 from ..graph.roots import edge_standin
 
 # %% ../../nbs/layers/15_formal.ipynb #eccd4dc7
@@ -19,8 +19,9 @@ Definition.formal = None
 def formally(self, node=None, refused=None, when=None, **rules):
     """Say for rules on which inputs (names, separated by spaces) their results depend as PyTorch's
     backward function knows it, though not in numbers: a second derivative gives zeros there.
-    `node`: the name of that function's node, if it is not this operation's and 'Backward';
-    `refused`: the function, if it has no derivative; `when`: a condition on the node."""
+    `node`: the name of that function's node, if it is not this operation's and 'Backward', or a
+    function of this operation's node that gives it; `refused`: the function, if it has no
+    derivative; `when`: a condition on the node."""
     places = {
         self.params.index(name): tuple(map(self.params.index, inputs.split()))
         for name, inputs in rules.items()
@@ -42,10 +43,13 @@ def noted(n, r):
         for i in formal.get(position, ()):
             edge = edges.get(i)
             if edge is None or value is None or value.__class__ in WRAPPERS: continue
+            # elementwise, and linear in the gradient: for that, the function is its own derivative
+            own = n.op.jvp is symmetric and len(n.op.params) == 1
+            again = own or getattr(n, 'again', False)
             value = REGISTRY['with_input'].general(
-                value, edge_standin(edge, value._array), words=words
+                value, edge_standin(edge, value._array), words=words, again=again
             )
-            rename(value, name or n.name()[:-1] + 'Backward0')
+            rename(value, name(n) if callable(name) else name or n.name()[:-1] + 'Backward0')
         out.append(value)
     return tuple(out) if r.__class__ is tuple else out[0]
 

@@ -285,6 +285,7 @@ def saved_attribute(self, name):
         field = self.aliases.get(name[7:], name[7:])
         if field in self.fields:
             if not hasattr(self, field): raise freed_error(self)
+            if LAYERS.writes.last > self.seq: LAYERS.writes.check(self, field)
             return self.unpack(field)
         if field in all_fields(type(self)): return None  # for other inputs' gradients
         if field in self.options:

@@ -141,8 +141,8 @@ class Journal(Writing):
                 record.op, record.code, record.lasti, record.time = op, code, lasti, now
         if self.last < now: self.last = now
 
-    def check(self, node):
-        check_writes(node)
+    def check(self, node, only=None):
+        check_writes(node, only)
 
 JOURNAL = LAYERS.writes = Journal()
 
@@ -166,11 +166,14 @@ def _looked_at(node, saved):
     reads = None if node.op is None else node.op.reads
     return saved if reads is None else [saved[i] for i in reads]
 
-def check_writes(node):
-    "Raise if a saved value of `node` was overwritten after the node was made."
+def check_writes(node, only=None):
+    """Raise if a saved value of `node` was overwritten after the node was made. `only`: the field
+    to look at, if not all of them.
+    """
     if node.verified: return
     table, private, cut = JOURNAL.by_storage, JOURNAL.private, JOURNAL.cuts
     for field, saved in node.watched:
+        if only is not None and field != only: continue
         for value in _looked_at(node, saved) if saved.__class__ is list else (saved,):
             try: base = value.base
             except AttributeError: continue

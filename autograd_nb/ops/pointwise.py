@@ -209,15 +209,16 @@ copied.vjp(
     batch=lambda op, v, b, s: op(*all_batched(op, v, b), **s),
     samples=[(N(3, 4), N(3, 4))],
 )
-def with_input(g, x, *, words=None, none=False):
+def with_input(g, x, *, words=None, none=False, again=False):
     """`g`, as the result of a function that takes `x` too and does not depend on it: the gradient
-    of `x` is zero, or None if `none`. `words`: the error, if the function has no derivative."""
+    of `x` is zero, or None if `none`. `words`: the error, if the function has no derivative.
+    `again`: the gradient of `g` is such a result, too."""
     return g.copy()
 
 with_input.vjp(
-    g=lambda g, *, words: allowed(g, words),
+    g=lambda g, *, words, again: allowed(g, words),  # nodes keep what a rule names
     x=lambda g, x_shape, *, words, none: None if none else zeros_in(allowed(g, words), x_shape),
-)
+).formally(g='x', node=lambda n: n.name(), when=lambda n: getattr(n, 'again', False))
 
 def allowed(g, words):
     "`g`, or the error for a function without derivative."

@@ -128,7 +128,9 @@ def resolve_neg(input):
 @forms('function method')
 def adjoint(input):
     "The matrices in the last two dimensions, transposed and conjugated."
-    if not input._array.ndim: return conj(input)
+    if not input._array.ndim:
+        F.warn_once('adjoint() is deprecated on 0-D tensors. Consider using x.conj().')
+        return conj(input)
     if input._array.ndim < 2:
         raise RuntimeError(
             'tensor.adjoint() is only supported on matrices or batches of matrices. Got'

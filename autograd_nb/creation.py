@@ -549,7 +549,11 @@ def _bound(v):
 
 def _refuse_range(start, end, step):
     "Raise PyTorch's errors for a range without an end."
-    if step == 0: raise RuntimeError('step must be nonzero')
+    for v in (start, end, step):
+        if isinstance(v, builtins.complex) and v.imag:
+            raise RuntimeError('value cannot be converted to type double without overflow')
+    start, end, step = (v.real for v in (start, end, step))
+    if not abs(step) > 0: raise RuntimeError('step must be nonzero')
     if not (math.isfinite(start) and math.isfinite(end)):
         raise RuntimeError(f'unsupported range: {start} -> {end}')
     if (end - start) * step < 0:
@@ -673,6 +677,7 @@ def logspace(
     "`base` to the powers `linspace(start, end, steps)`."
     _check_ends('logspace', start, end, steps)
     kind = _kind_between('logspace', start, end, dtype, out)
+    start, end, base = (v.item() if isinstance(v, TensorBase) else v for v in (start, end, base))
     wide = complex128 if kind.category == 'complex' else float64
     if kind.category == 'int': start, end = (math.trunc(v) for v in (start, end))
     exponents = linspace(start, end, steps, dtype=wide, device=device)._array
@@ -688,15 +693,21 @@ def logspace(
     ' [start, end).'
 )
 def inclusive_range(
-    start, end=None, step=1, *, dtype=None, layout=None, device=None, requires_grad=False
+    start=0, end=None, step=1, *, out=None, dtype=None, layout=None, device=None,
+    requires_grad=False,
 ):
     "Numbers from `start` to `end`, which is included. Prefer `arange`."
     if end is None: start, end = 0, start
+    start, end, step = map(_bound, (start, end, step))
     _refuse_range(start, end, step)
+    kind = _kind_of(dtype, out)
+    if kind.category in ('bool', 'complex'):
+        raise NotImplementedError(
+            f'"range_cpu" not implemented for \'{TYPE_NAMES.get(kind.name, kind.name)}\''
+        )
     a = start + np.arange(int(math.floor((end - start) / step)) + 1) * step
-    return tensor(
-        a, dtype=dtype or get_default_dtype(), device=device, requires_grad=requires_grad
-    )
+    a = _in_shape_of(out, a)
+    return into(out, tensor(a, dtype=kind, device=device, requires_grad=requires_grad))
 
 # %% ../nbs/tensor/04_creation.ipynb #96f1d1f6
 def _check_triangle(name, row, col, dtype):

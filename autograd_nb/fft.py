@@ -224,13 +224,15 @@ def made(array, dtype, device, requires_grad):
         array, dtype=dtype or get_default_dtype(), device=device, requires_grad=requires_grad
     )
 
-def fftfreq(n, d=1.0, *, dtype=None, device=None, requires_grad=False, **kwargs):
+def fftfreq(n, d=1.0, *, out=None, dtype=None, device=None, requires_grad=False, **kwargs):
     "The frequencies of the bins of `fft`, for samples `d` apart."
-    return made(np.fft.fftfreq(n, d), dtype, device, requires_grad)
+    if out is not None: dtype = dtype or out.dtype
+    return into(out, made(np.fft.fftfreq(n, d), dtype, device, requires_grad))
 
-def rfftfreq(n, d=1.0, *, dtype=None, device=None, requires_grad=False, **kwargs):
+def rfftfreq(n, d=1.0, *, out=None, dtype=None, device=None, requires_grad=False, **kwargs):
     "The frequencies of the bins of `rfft`, for samples `d` apart."
-    return made(np.fft.rfftfreq(n, d), dtype, device, requires_grad)
+    if out is not None: dtype = dtype or out.dtype
+    return into(out, made(np.fft.rfftfreq(n, d), dtype, device, requires_grad))
 
 def fftshift(input, dim=None):
     "The zero frequency moved to the middle."

@@ -813,7 +813,9 @@ def _reduce(name):
         if dtype is not None:
             if name == 'mean' and dtype.category in ('bool', 'int'): raise _no_mean(dtype)
             input = cast(input, dtype)
-        made = op(input, dim=_dims(dim, axis), keepdim=keepdim if keepdims is None else keepdims)
+        dims = _dims(dim, axis)
+        if dims == () and name in ('any', 'all'): made = input != 0  # of each element alone
+        else: made = op(input, dim=dims, keepdim=keepdim if keepdims is None else keepdims)
         return into(out, made if kept is None else cast(made, kept), name)
 
     reduce.__name__ = reduce.__qualname__ = name
@@ -862,6 +864,9 @@ def _dispersion(name, doc):
         if isinstance(dim, builtins.bool): dim, unbiased = None, dim
         if unbiased is not None: correction = int(unbiased)
         if correction is None: correction = 1
+        if name not in ('var', 'std'):
+            words = f'{name} only support floating point and complex dtypes'
+            refuse_kinds(input, 'ib', words)
         made = op(input, dim=_dims(dim, axis), correction=correction, keepdim=keepdim)
         _advise_on_freedom(name, input, made, correction)
         return into(out, made, name)
@@ -1163,6 +1168,12 @@ def one_dtype(words, *tensors, name=_type_name):
     if len(kinds) > 1 and LOCAL.modes.casting is None:
         raise RuntimeError(words.format(*map(name, tensors)))
 
+def _refuse_stacks(*matrices):
+    "Raise PyTorch's error for the first that is no matrix."
+    for k, m in enumerate(matrices, 1):
+        if m._array.ndim != 2:
+            raise RuntimeError(f'mat{k} must be a matrix, got {m._array.ndim}-D tensor')
+
 @forms('function method method_')
 @numbers_first
 def addmm(input, mat1, mat2, *old, beta=1, alpha=1, out=None):
@@ -1171,6 +1182,7 @@ def addmm(input, mat1, mat2, *old, beta=1, alpha=1, out=None):
     need_tensor(input, 'addmm')
     one_dtype('self and mat2 must have the same dtype, but got {} and {}', input, mat2)
     one_dtype('mat1 and mat2 must have the same dtype, but got {} and {}', mat1, mat2)
+    if mat1._array.ndim != 2 or mat2._array.ndim != 2: _refuse_stacks(mat1, mat2)
     try: made = _op['addmm'](input, mat1, mat2, beta=beta, alpha=alpha)
     except ValueError:
         expand(input, (mat1._array.shape[0], mat2._array.shape[1]))  # says what is wrong

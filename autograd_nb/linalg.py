@@ -446,6 +446,24 @@ def reflector(A, i):
     below, unit = constant_input(tensor_like(below)), constant_input(tensor_like(unit))
     return F.unsqueeze(F.select(A, -1, i) * below + unit, -1)
 
+def _check_reflections(shape, tau):
+    "Raise PyTorch's errors for columns of this shape and factors of shape `tau` that do not fit."
+    m, n = shape[-2:]
+    if m < n: words = 'input.shape[-2] must be greater than or equal to input.shape[-1]'
+    elif len(tau) != len(shape) - 1:
+        words = (
+            'Expected tau to have one dimension less than input, but got tau.ndim equal to'
+            f' {len(tau)} and input.ndim is equal to {len(shape)}'
+        )
+    elif n < tau[-1]: words = 'input.shape[-1] must be greater than or equal to tau.shape[-1]'
+    elif tau[:-1] != shape[:-2]:
+        words = (
+            'Expected batch dimensions of tau to be equal to input.shape[:-2], but got'
+            f' {list(tau[:-1])}'
+        )
+    else: return
+    raise RuntimeError(f'torch.linalg.householder_product: {words}')
+
 @forms('function method', names='orgqr')
 @recorded_as('LinalgHouseholderProductBackward0')
 @device_agnostic
@@ -454,6 +472,7 @@ def householder_product(A, tau, *, out=None):
     the diagonal and by `tau`.
     """
     need_matrix(A, 'linalg.householder_product')
+    _check_reflections(A._array.shape, tau._array.shape)
     F.one_dtype(
         'torch.linalg.householder_product: tau dtype {} does not match input dtype {}', tau, A
     )
@@ -726,6 +745,18 @@ def multi_dot(tensors, *, out=None):
     x = list(tensors)
     if len(x) < 2:
         raise RuntimeError('multi_dot(): expected at least 2 tensors but got ' + str(len(x)))
+    for k, v in enumerate(x):
+        n, end = v._array.ndim, {0: 'first', len(x) - 1: 'last'}.get(k)
+        if n != 2 and (n != 1 or end is None):
+            which = f'tensor {k} must be' if end is None else f'the {end} tensor must be 1D or'
+            raise RuntimeError(f'multi_dot(): {which} 2D but got {n}D')
+    for k, (v, w) in enumerate(zip(x, x[1:])):
+        shapes = list(v._array.shape), list(w._array.shape)
+        if shapes[0][-1] != shapes[1][0]:
+            raise RuntimeError(
+                f'multi_dot(): tensors {k} and {k + 1} with shapes {shapes[0]} and {shapes[1]}'
+                ' cannot be multiplied'
+            )
     first, last = x[0]._array.ndim == 1, x[-1]._array.ndim == 1
     if first: x[0] = F.unsqueeze(x[0], 0)
     if last: x[-1] = F.unsqueeze(x[-1], -1)

@@ -4,11 +4,11 @@
 
 # %% auto #0
 __all__ = ['KEEPS_FREED', 'CONSTANTS', 'ZEROS', 'STRETCH', 'xp', 'ARRAYS', 'HEAD', 'keep_freed_memory', 'constant', 'element',
-           'owns_alone', 'storage_of', 'memory_of', 'own', 'row_major', 'strides_of', 'laid', 'column_major',
-           'like_operands', 'in_rows', 'shows_channels_last', 'channels_last', 'channels_last_of_images',
-           'channels_last_of_either', 'sum_to', 'KERNELS', 'replaceable', 'Switch', 'is_half', 'reduced', 'add_up',
-           'add_up_all', 'expand', 'strided', 'spread', 'write_spread', 'diagonal', 'counted', 'where', 'Namespace',
-           'is_array', 'address', 'writable']
+           'owns_alone', 'storage_of', 'memory_of', 'own', 'row_major', 'seen_from', 'strides_of', 'laid',
+           'column_major', 'like_operands', 'in_rows', 'shows_channels_last', 'channels_last',
+           'channels_last_of_images', 'channels_last_of_either', 'sum_to', 'KERNELS', 'replaceable', 'Switch',
+           'is_half', 'reduced', 'add_up', 'add_up_all', 'expand', 'strided', 'spread', 'write_spread', 'diagonal',
+           'counted', 'where', 'Namespace', 'is_array', 'address', 'writable']
 
 # %% ../../nbs/arrays/02_numpy.ipynb #f7a01127
 import ctypes
@@ -140,6 +140,16 @@ def row_major(result):
 
 # what `as_strided` puts between its result and the array
 _Strided = type(np.lib.stride_tricks.as_strided(np.zeros(1), (1,)).base)
+
+def seen_from(array, shape, strides, start):
+    """A view of the memory of `array`, `start` bytes behind its first number. Unlike NumPy's own
+    views, an empty one stays where it was cut.
+    """
+    described = dict(array.__array_interface__, shape=shape, strides=strides)
+    described['data'] = address(array) + start, not array.flags.writeable
+    view = np.asarray(_Strided(described, base=array))
+    if view.dtype != array.dtype: view.dtype = array.dtype
+    return view
 
 # %% ../../nbs/arrays/02_numpy.ipynb #be301c22
 def strides_of(array):

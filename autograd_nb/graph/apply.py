@@ -83,8 +83,8 @@ def coerce(call):
     op, args = call.op, call.args
     call.operands = operands = [a._array if isinstance(a, TensorBase) else a for a in args]
     call.specs = specs = [None] * len(args)
-    if op.refused is not None and is_array(operands[0]): refuse_dtype(op, operands[0].dtype)
     if op.promote is None:
+        if op.refused is not None and is_array(operands[0]): refuse_dtype(op, operands[0].dtype)
         if op.kinds is not None and operands[0].dtype.kind not in op.kinds:
             raise unfit_kind(op, operands[0].dtype)
         return
@@ -93,7 +93,8 @@ def coerce(call):
     if op.keep: chosen = [i for i in chosen if op.params[i] not in op.keep]
     dtype = operand_dtype([args[i] for i in chosen], op.promote).numpy
     if op.kinds is not None and dtype.kind not in op.kinds: raise unfit_kind(op, dtype)
-    if op.refused is not None: refuse_dtype(op, dtype)
+    if op.refused is not None:
+        refuse_dtype(op, operand_dtype([args[i] for i in chosen], 'same').numpy)
     for i in chosen:
         a = operands[i]
         if not isinstance(args[i], TensorBase) and not is_array(a):

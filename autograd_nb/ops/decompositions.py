@@ -1422,10 +1422,11 @@ def first_zero(x):
 @op(batch=stacked_matrices(2), samples=[(Fixed(np.eye(3)[[2, 0, 1]]),)])
 def exchanges(p):
     "LAPACK's row exchanges (from 1) of permutation matrices."
-    order = np.argmax(p, -2)
+    order = np.argmax(p, -2) if p.size else np.zeros(p.shape[:-1], np.intp)
     m = order.shape[-1]
-    at = np.broadcast_to(np.arange(m), order.shape).copy().reshape(-1, m)
-    flat, out = order.reshape(-1, m), np.zeros((math.prod(order.shape[:-1]), m), np.int32)
+    count = math.prod(order.shape[:-1])
+    at = np.broadcast_to(np.arange(m), order.shape).copy().reshape(count, m)
+    flat, out = order.reshape(count, m), np.zeros((count, m), np.int32)
     rows = np.arange(len(flat))
     for j in range(m):
         k = np.argmax(at == flat[:, j, None], 1)

@@ -15,7 +15,7 @@ import functools
 import math
 import numpy as np
 from autograd_nb.arrays.numpy_backend import (
-    KERNELS, is_array, is_half, like_operands, replaceable, row_major, xp
+    KERNELS, is_array, is_half, like_operands, replaceable, row_major, seen_from, xp
 )
 from ..transforms.levels import watch_index
 from ..layers.replay import constant_input
@@ -69,9 +69,32 @@ def basic_index(x, *, index):
     "`x[index]` for integers, slices, None and Ellipsis: a view."
     # the Ellipsis keeps NumPy from turning a single element into a number
     part = x[index if len(index) < x.ndim or Ellipsis in index else (*index, ...)]
+    if not part.size and part.__class__ is np.ndarray: return _empty_part(x, part.shape, index)
     if None not in index: return part
     old = tuple(i for i in index if i is not None)  # NumPy's new dimensions have a stride of 0
     return x[old if Ellipsis in old else (*old, ...)].reshape(part.shape)
+
+def _empty_part(x, shape, index):
+    "The empty `x[index]`: NumPy forgets where it was cut, and what is put there by `out=` is lost."
+    strides, start, d = [], 0, 0
+    missing = x.ndim - sum(i is not None and i is not Ellipsis for i in index)
+    for i in index if Ellipsis in index else (*index, Ellipsis):
+        if i is None: strides.append(None)
+        elif i is Ellipsis:
+            strides += x.strides[d : d + missing]
+            d += missing
+        elif isinstance(i, slice):
+            first, _, step = i.indices(x.shape[d])
+            strides.append(x.strides[d] * step)
+            start += x.strides[d] * first
+            d += 1
+        else:
+            start += x.strides[d] * (int(i) % x.shape[d])
+            d += 1
+    for k in reversed(range(len(strides))):
+        if strides[k] is None:
+            strides[k] = strides[k + 1] * shape[k + 1] if k + 1 < len(shape) else x.itemsize
+    return seen_from(x, shape, tuple(strides), start)
 
 basic_index.vjp(x=lambda g, x_shape, *, index: place(g, shape=tuple(x_shape), index=index))
 

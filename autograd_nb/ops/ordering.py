@@ -197,6 +197,9 @@ def searchsorted(seq, x, *, side='left'):
     return np.stack(
         [
             np.searchsorted(s, v, side)
-            for s, v in zip(seq.reshape(-1, seq.shape[-1]), x.reshape(-1, x.shape[-1]))
+            for s, v in zip(
+                seq.reshape(math.prod(seq.shape[:-1]), -1 if seq.size else 0),
+                x.reshape(-1, x.shape[-1]),
+            )
         ]
     ).reshape(x.shape)

@@ -535,7 +535,8 @@ def median(x, *, dim=None, keepdim=False):
     """
     dims = dims_of(dim, x.ndim)
     rest = tuple(i for i in range(x.ndim) if i not in dims)
-    if not x.size: return x.dtype.type(np.nan)
+    if not x.size:
+        return x.dtype.type(np.iinfo(x.dtype).min if x.dtype.kind in 'iu' else np.nan)
     rows = xp.sort(x.transpose(*rest, *dims).reshape([x.shape[i] for i in rest] + [-1]), -1)
     out = rows[..., (rows.shape[-1] - 1) // 2]
     if x.dtype.kind == 'f': out = xp.where(np.isnan(rows[..., -1]), rows[..., -1], out)

@@ -11,7 +11,7 @@ __all__ = ['pointwise', 'shift', 'shifted', 'all_batched', 'reshape', 'in_shape'
 # %% ../../nbs/ops/01_shape.ipynb #a8daa111
 import functools
 import numpy as np
-from ..arrays.numpy_backend import is_array, row_major, spread, xp
+from ..arrays.numpy_backend import is_array, row_major, seen_from, spread, xp
 from ..graph.op import N, linear, op
 
 # %% ../../nbs/ops/01_shape.ipynb #a047c263
@@ -375,6 +375,9 @@ def narrow(x, *, dim, start, length):
     "The elements `start` to `start + length` along `dim`."
     index = [slice(None)] * x.ndim
     index[dim] = slice(start, start + length)
+    if not length and x.__class__ is np.ndarray:  # as in `basic_index`
+        shape = tuple(0 if d == dim % x.ndim else n for d, n in enumerate(x.shape))
+        return seen_from(x, shape, x.strides, start * x.strides[dim])
     return x[tuple(index)]
 
 narrow.vjp(

@@ -1048,8 +1048,8 @@ heaviside = plain(
 )
 gcd = plain('gcd', np.gcd, 'The greatest common divisor.', kinds='iu', numbers=False,
     forms=EVERY_FORM)
-lcm = plain('lcm', np.lcm, 'The least common multiple.', kinds='iu', numbers=False,
-    forms=EVERY_FORM)
+lcm = plain('lcm', lambda x, y: np.abs(np.lcm(x, y)), 'The least common multiple.', kinds='iu',
+    numbers=False, forms=EVERY_FORM)
 bitwise_left_shift = plain(
     'bitwise_left_shift',
     np.left_shift,

@@ -135,6 +135,9 @@ def searchsorted(
     side = side or ('right' if right else 'left')
     seq = sorted_sequence if sorter is None else gather(sorted_sequence, -1, sorter)
     v = input if isinstance(input, TensorBase) else tensor_like(np.asarray(input))
+    if seq._array.dtype != v._array.dtype:  # they are compared in one dtype
+        common = F._common(seq, v)
+        seq, v = cast(seq.detach(), common), cast(v.detach(), common)
     s, n = seq._array.shape, v._array.shape
     if len(s) != 1 and s[:-1] != n[:-1]:
         raise RuntimeError(

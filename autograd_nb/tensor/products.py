@@ -131,6 +131,9 @@ def addbmm(input, batch1, batch2, *old, beta=1, alpha=1, out=None):
 )
 def chain_matmul(*matrices, out=None):
     "The product of a chain of matrices."
+    for m in matrices:
+        if m._array.ndim != 2:
+            raise RuntimeError(f'Tensor dimension is {m._array.ndim}, expected 2 instead.')
     return matrices[0].clone() if len(matrices) == 1 else L.multi_dot(matrices, out=out)
 
 _NO_DIM = (

@@ -12,7 +12,7 @@ import numpy as np
 from ..arrays.cupy_backend import device_agnostic
 from ..arrays.dtypes import DTYPES, FROM_NUMPY
 from ..forms import forms
-from ..functions import _op, into, refuse_kinds, reshape, unsqueeze
+from ..functions import _common, _op, cast, into, refuse_kinds, reshape, unsqueeze
 from ..graph.errors import combination_error
 from ..graph.node import TensorBase, tensor_like
 from ..transforms.levels import WRAPPERS
@@ -66,6 +66,9 @@ def isin(elements, test_elements, *, assume_unique=False, invert=False, out=None
         raise combination_error('isin', given)
     a, b = (v if isinstance(v, TensorBase) else tensor_like(np.asarray(v)) for v in given)
     for x in (a, b): refuse_kinds(x, 'bc', 'Unsupported input type encountered for isin(): {}')
+    if a._array.dtype != b._array.dtype:
+        common = _common(a, b)
+        a, b = cast(a.detach(), common), cast(b.detach(), common)
     if a.__class__ not in WRAPPERS and b.__class__ not in WRAPPERS:
         return tensor_like(np.isin(a._array, b._array, invert=invert))
     found = _op['any'](unsqueeze(a, -1) == reshape(b, -1), dim=-1)

@@ -160,7 +160,16 @@ def index_put(input, indices, values, accumulate=False):
     try:
         return REGISTRY['index_put'].general(input, values, index=index, accumulate=accumulate)
     except (IndexError, ValueError) as error:
-        raise F._index_error(error, index, input._array.shape) from None
+        raise _put_error(error, input, index, values) from None
+
+def _put_error(error, input, index, values):
+    "PyTorch's error: what is wrong is the index, or the shape of the values."
+    try: need = list(input._array[index].shape)
+    except (IndexError, ValueError): return F._index_error(error, index, input._array.shape)
+    return RuntimeError(
+        f'shape mismatch: value tensor of shape {list(values._array.shape)} cannot be broadcast to'
+        f' indexing result of shape {need}'
+    )
 
 # %% ../../nbs/tensor/functions/07_scatter.ipynb #ff6f6870
 @forms('function method method_')

@@ -83,19 +83,28 @@ def nanmedian(input, dim=None, keepdim=False, *, out=None):
     return into(out, _pair('nanmedian')(values, index))
 
 # %% ../../nbs/tensor/functions/09_statistics.ipynb #7b17b408
-def _parts_of(q, input, name):
-    "The array of the parts `q`. Raises PyTorch's errors for what cannot be one."
-    given = isinstance(q, TensorBase)
-    qs = q._array if given else library_of(input._array).asarray(q, input._array.dtype)
-    if qs.ndim > 1: raise RuntimeError(f'{name}() q must be a scalar or 1D tensor')
-    if given and qs.dtype != input._array.dtype:
-        raise RuntimeError(f'{name}() q tensor must be same dtype as the input tensor')
-    if qs.size and not (qs.min() >= 0 and qs.max() <= 1):
+def _parts_of(q, input, interpolation):
+    """The array of the parts `q`. Raises PyTorch's errors for what cannot be one, and for an
+    input or an interpolation that cannot be, in its order (`nanquantile` has the same words).
+    """
+    given, a = isinstance(q, TensorBase), input._array
+    if not given and not 0 <= q <= 1:
+        raise RuntimeError(f'quantile() q must be in the range [0, 1] but got {q:g}')
+    if interpolation not in ('linear', 'lower', 'higher', 'midpoint', 'nearest'):
         raise RuntimeError(
-            f'{name}() q must be in the range [0, 1] but got {qs.item()}'
-            if not qs.ndim
-            else f'{name}() q values must be in the range [0, 1]'
+            'quantile() interpolation must be one of linear, lower, higher, midpoint or nearest,'
+            f' but got {interpolation}'
         )
+    if not a.size: raise RuntimeError('quantile() input tensor must be non-empty')
+    if given and q._array.ndim > 1:
+        raise RuntimeError('quantile() q must be a scalar or 1D tensor')
+    if a.dtype.kind != 'f' or a.dtype.itemsize < 4:
+        raise RuntimeError('quantile() input tensor must be either float or double dtype')
+    qs = q._array if given else library_of(a).asarray(q, a.dtype)
+    if qs.dtype != a.dtype:
+        raise RuntimeError('quantile() q tensor must be same dtype as the input tensor')
+    if given and qs.size and not (qs.min() >= 0 and qs.max() <= 1):
+        raise RuntimeError('quantile() q values must be in the range [0, 1]')
     return qs
 
 def _ranks(x, row, ignore):
@@ -120,18 +129,9 @@ def _at_ranks(x, rank, interpolation):
 # %% ../../nbs/tensor/functions/09_statistics.ipynb #27f91beb
 @recorded_as('SqueezeBackward4')
 def _quantile(input, q, dim, keepdim, interpolation, ignore, name, out):
-    if input._array.dtype.kind != 'f' or input._array.dtype.itemsize < 4:
-        raise RuntimeError(f'{name}() input tensor must be either float or double dtype')
-    if interpolation not in ('linear', 'lower', 'higher', 'midpoint', 'nearest'):
-        raise RuntimeError(
-            f"{name}() interpolation must be one of linear, lower, higher, midpoint or nearest, but"
-            f" got {interpolation}"
-        )
-    qs, n0 = _parts_of(q, input, name), input._array.ndim
+    qs, n0 = _parts_of(q, input, interpolation), input._array.ndim
     x = reshape(input, -1) if dim is None else input if n0 else reshape(input, 1)
     d = 0 if dim is None else dim_of(dim, n0)
-    if not x._array.shape[d]:
-        raise RuntimeError(f'{name}() input tensor must be non-empty')
     x = F.sort(movedim(x, d, -1), -1).values
     given = isinstance(q, TensorBase)
     row = reshape(q, -1) if given else constant_input(tensor_like(qs.reshape(-1)))

@@ -114,10 +114,21 @@ def _init_subclass(cls, **kwargs):
         cls._bare = TensorBase._bare
     else:
         cls._bare = property(_none)
+        if cls.detach is Tensor.detach: cls.detach = _detach_of_class
+        if cls.data is Tensor.data: cls.data = property(_data_of_class, Tensor.data.fset)
         for name in ('overrides', 'subclasses'): LAYERS.plugged[name].need(cls)
 
 def _none(self):
     raise AttributeError('_bare')
+
+# these share memory without applying an operation, so that no layer hears of them
+def _detach_of_class(self): return _shared(Tensor.detach, self)
+
+def _data_of_class(self): return _shared(Tensor.data.__get__, self)
+
+def _shared(func, x):
+    kinds = _overriding((x,)) if ENABLED.functions else []
+    return _asked(func, kinds, (x,), {}) if kinds else func(x)
 
 Tensor.__torch_function__ = classmethod(_torch_function)
 Tensor.__torch_dispatch__ = staticmethod(disabled)

@@ -188,6 +188,54 @@ attempt(nn.init.calculate_gain,'foo'); attempt(nn.init.eye_,torch.ones(2)); atte
 # rnn utils
 U=nn.utils.rnn
 p=U.pack_sequence([torch.arange(4.),torch.arange(2.)]); print(p, p.data, p.batch_sizes, U.pad_packed_sequence(p), U.unpack_sequence(p)); print(p.to(torch.float64).data.dtype, p.is_cuda, p.double().data.dtype); attempt(U.pad_packed_sequence,p,total_length=1); attempt(U.pad_sequence,[]); attempt(U.pack_sequence,[torch.ones(1),torch.ones(2)]); print(U.pad_sequence([torch.ones(2,2),torch.ones(3,2)]).shape)
+---
+
+# parameters of a class
+class Own(torch.Tensor): pass
+class Marked(torch.Tensor):
+    @staticmethod
+    def __new__(cls, x, mark): out = torch.Tensor._make_subclass(cls, x); out.mark = mark; return out
+for t in (torch.ones(3).as_subclass(Own), Marked(torch.ones(3), 'a')):
+    print(type(t.detach()).__name__, type(t.data).__name__)
+    p = nn.Parameter(t)
+    print(type(p).__name__, isinstance(p, nn.Parameter), isinstance(t, nn.Parameter), p.requires_grad, p.is_leaf, type(p * 2).__name__, nn.Parameter(t, False).requires_grad)
+    m = nn.Module(); m.p = p; print([*dict(m.named_parameters())], m.p is p)
+    t[0] = 5; print(p.tolist())
+    (p * p).sum().backward(); print(p.grad.tolist()); torch.optim.SGD(m.parameters(), 0.1).step(); print(p.tolist())
+class Plain(torch.Tensor):
+    def detach(self): return 'mine'
+print(Plain(torch.ones(2)).detach())
+
+---
+
+# second derivatives of lazy layers
+for m, x in ((nn.LazyLinear(2), torch.ones(3, 4)), (nn.LazyConv1d(2, 3), torch.ones(1, 2, 5)), (nn.LazyBatchNorm1d(), torch.arange(6.).view(3, 2))):
+    x = x.requires_grad_(); y = m(x); [w.data.fill_(0.5) for w in m.parameters()]; y = m(x)
+    first = torch.autograd.grad(y.square().sum(), [x, *m.parameters()], create_graph=True)
+    second = torch.autograd.grad(sum((g * g).sum() for g in first), [x, *m.parameters()], allow_unused=True)
+    print([g is None or g.shape for g in second], [None if g is None else g.abs().sum().round(decimals=2) for g in second])
+
+---
+
+# what is unpadded is a copy
+U=nn.utils.rnn
+x = torch.arange(6.).view(3, 2).requires_grad_(); a, b = U.unpad_sequence(x * 1, torch.tensor([3, 1])); print(a, b, a.is_contiguous(), a.grad_fn.name()); (a.sum() + b.sum()).backward(); print(x.grad)
+y = torch.zeros(2, 3); U.unpad_sequence(y, torch.tensor([3, 1]), True)[0].add_(1); print(y, U.pad_sequence([torch.ones(2, dtype=torch.long), torch.full((1,), 2.7)]))
+
+---
+
+# memories of another size
+for cell, h in ((nn.LSTMCell(2, 3), (torch.ones(1, 3), torch.ones(1, 3))), (nn.GRUCell(2, 3), torch.ones(1, 3)), (nn.RNNCell(2, 3), torch.ones(1, 3))):
+    attempt(cell, torch.ones(2), h)
+    attempt(cell, torch.ones(1, 2), tuple(s[0] for s in h) if isinstance(h, tuple) else h[0])
+
+---
+
+# what is refused
+attempt(nn.Embedding(3, 2), torch.tensor([1], dtype=torch.int8)); print(nn.Embedding(3, 2)(torch.tensor([1], dtype=torch.int32)).shape); attempt(F.pdist, torch.ones(2, 3), -1)
+m = nn.MultiheadAttention(4, 2); x = torch.ones(3, 1, 4)
+for bias_k, bias_v in ((torch.ones(1, 1, 4), None), (None, torch.ones(1, 1, 4))): attempt(F.multi_head_attention_forward, x, x, x, 4, 2, m.in_proj_weight, m.in_proj_bias, bias_k, bias_v, False, 0., m.out_proj.weight, m.out_proj.bias)
+attempt(torch.optim.SparseAdam, [torch.ones(2, 2), torch.ones(2, dtype=torch.cfloat)]); attempt(torch.optim.SparseAdam, [torch.ones(2)], lr=torch.ones(2))
 """
 
 CASES = {program.strip().splitlines()[0].lstrip("# "): program for program in PROGRAMS.split("\n---\n")}

@@ -414,7 +414,10 @@ def multi_head_attention_forward(
     separate = (q_proj_weight, k_proj_weight, v_proj_weight) if use_separate_proj_weight else None
     q, k, v = _projected(query, key, value, in_proj_weight, separate, in_proj_bias)
     if mask is not None: mask = _checked_mask(mask, length, key.shape[0], pairs)
-    if bias_k is not None and bias_v is not None:
+    if (bias_k is None) != (bias_v is None):
+        there, missing = ('bias_k', 'bias_v') if bias_v is None else ('bias_v', 'bias_k')
+        raise AssertionError(f'{there} is set but {missing} is None')
+    if bias_k is not None:
         _refuse_static(static_k, static_v)
         longer = bias_k.repeat(1, n, 1), bias_v.repeat(1, n, 1)
         k, v, mask, padding = _lengthened(k, v, longer, 0, mask, padding)

@@ -187,7 +187,7 @@ def embedding(
     need_tensor(input, 'embedding', 'indices', 2)
     if isinstance(weight, TensorBase) and weight.dim() != 2:
         raise RuntimeError("'weight' must be 2-D")
-    if input._array.dtype.kind not in 'iu':
+    if input._array.dtype.char not in 'ilq':
         raise RuntimeError(
             "Expected tensor for argument #1 'indices' to have one of the following scalar types:"
             f" Long, Int; but got {input.type()} instead (while checking arguments for embedding)"
@@ -1102,6 +1102,7 @@ def gumbel_softmax(logits, tau=1, hard=False, eps=1e-10, dim=-1):
     """A sample of a softened one-hot vector; with `hard` an exact one whose gradient is the soft
     one's.
     """
+    if eps != 1e-10: warnings.warn('`eps` parameter is deprecated and has no effect.', stacklevel=2)
     F.need_tensor(logits, 'empty_like')
     dtype, chance = logits._array.dtype, generator_for(logits._array)
     if dtype.kind in 'biu':

@@ -30,12 +30,18 @@ def around(cls, data):
     return self
 
 # %% ../../nbs/nn/01_parameter.ipynb #3ee2b4fd
-class Parameter(Tensor):
+class _ParameterType(type(Tensor)):
+    def __instancecheck__(cls, value):
+        if super().__instancecheck__(value): return True
+        own = cls is Parameter and isinstance(value, TensorBase)
+        return own and getattr(value, '_is_param', False)
+
+class Parameter(Tensor, metaclass=_ParameterType):
     """A tensor to be trained. Assigned to an attribute of a module, it appears among
     `module.parameters()`.
 
-    `data`: a tensor, whose memory is shared (an empty one if left out). `requires_grad`: False
-    freezes the parameter.
+    `data`: a tensor, whose memory is shared (an empty one if left out); a tensor of a class of
+    one's own stays one of that class. `requires_grad`: False freezes the parameter.
     """
 
     __slots__ = ()
@@ -43,7 +49,7 @@ class Parameter(Tensor):
     _warns_of_hooks = False
 
     def __new__(cls, data=None, requires_grad=True):
-        self = around(cls, Tensor() if data is None else need_tensor(data, 'Parameter'))
+        self = _made(cls, Tensor() if data is None else need_tensor(data, 'Parameter'))
         if requires_grad:
             if not (self.is_floating_point() or self.is_complex()):
                 raise RuntimeError(
@@ -65,6 +71,22 @@ class Parameter(Tensor):
     __str__ = __repr__
 
 # %% ../../nbs/nn/01_parameter.ipynb #2a1bb5e4
+def _made(cls, data):
+    "The leaf for a parameter: of the class of `data` if that is somebody's own."
+    kind = type(data)
+    if issubclass(cls, kind) or issubclass(kind, (Parameter, UninitializedTensorMixin)):
+        return around(cls, data)
+    out = data.detach()
+    if type(out) is not kind:
+        raise RuntimeError(
+            f'Creating a Parameter from an instance of type {kind.__name__} requires that'
+            ' detach() returns an instance of the same type, but return type'
+            f' {type(out).__name__} was found instead. To use the type as a Parameter, please'
+            ' correct the detach() semantics defined by its __torch_dispatch__() implementation.'
+        )
+    out._is_param = True
+    return out
+
 def need_tensor(data, what):
     "Raise TypeError unless `data` is a tensor; returns it."
     if not isinstance(data, TensorBase):
@@ -117,7 +139,7 @@ class UninitializedTensorMixin(_Unusable):
     def materialize(self, shape, device=None, dtype=None):
         "Give the tensor its shape; its numbers are arbitrary."
         made = zeros(tuple(shape), dtype=dtype or self.dtype, device=device or self.device)
-        self._array = made._array
+        self.data = made
         self.__class__ = self.cls_to_become
 
     def _refuse(self, *args):

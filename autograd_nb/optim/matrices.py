@@ -194,12 +194,20 @@ class SparseAdam(ByTensors):
     """
 
     def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, maximize=False):
+        if isinstance(lr, TensorBase) and lr.numel() != 1:
+            raise ValueError('Tensor lr must be 1-element')
         if not 0.0 < number(lr): raise ValueError(f'Invalid learning rate: {lr}')
         if not 0.0 < eps: raise ValueError(f'Invalid epsilon value: {eps}')
         for i, b in enumerate(betas):
             if not 0.0 <= b < 1.0:
                 raise ValueError(f'Invalid beta parameter at index {i}: {b}')
         super().__init__(params, dict(lr=lr, betas=betas, eps=eps, maximize=maximize))
+        groups = [group['params'] for group in self.param_groups]
+        wrong = [[i, j] for i, g in enumerate(groups) for j, p in enumerate(g) if p.is_complex()]
+        if wrong:
+            raise ValueError(
+                f'Complex params at indices {wrong}: SparseAdam does not support complex parameters'
+            )
 
     def update(self, group, p, g, held):
         if not getattr(p, 'grad_in_rows', False):

@@ -142,6 +142,14 @@ class ConcatDataset(Dataset):
             raise AssertionError('ConcatDataset does not support IterableDataset')
         self.cumulative_sizes = np.cumsum([len(d) for d in self.datasets]).tolist()
 
+    @property
+    def cummulative_sizes(self):
+        warnings.warn(
+            '`cummulative_sizes` attribute is renamed to `cumulative_sizes`', FutureWarning,
+            stacklevel=2,
+        )
+        return self.cumulative_sizes
+
     def __len__(self): return self.cumulative_sizes[-1]
 
     def __getitem__(self, index):

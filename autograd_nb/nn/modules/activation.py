@@ -10,6 +10,7 @@ __all__ = ['REQUIRED', 'ReLU', 'LeakyReLU', 'ELU', 'SELU', 'CELU', 'GELU', 'SiLU
 
 # %% ../../../nbs/nn/modules/04_activation.ipynb #5ff939aa
 import inspect
+import warnings
 
 from ...creation import empty
 from .. import functional as F, init
@@ -175,12 +176,20 @@ LogSoftmax = activation(
     'LogSoftmax', _along(F.log_softmax), 'The logarithm of softmax, with all its digits.', dim=None
 )
 
+def _renamed(name, value):
+    "What was given by the name that a parameter had once."
+    warnings.warn(
+        f'keyword argument `{name}ue` is deprecated and rename to `{name}`', FutureWarning,
+        stacklevel=3,
+    )
+    return value
+
 class Hardtanh(_Hardtanh):
     "The input limited to the range from `min_val` to `max_val`."
 
     def __init__(self, min_val=-1.0, max_val=1.0, inplace=False, min_value=None, max_value=None):
-        if min_value is not None: min_val = min_value
-        if max_value is not None: max_val = max_value
+        if min_value is not None: min_val = _renamed('min_val', min_value)
+        if max_value is not None: max_val = _renamed('max_val', max_value)
         super().__init__(min_val, max_val, inplace)
         if max_val <= min_val:
             raise AssertionError(f'max_val ({max_val}) must be greater than min_val ({min_val})')

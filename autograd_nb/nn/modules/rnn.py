@@ -107,10 +107,10 @@ class _Checking:
                     f"Input batch size {x.shape[0]} doesn't match"
                     f" hidden{'0' if name == 'hidden' else name} batch size {h.shape[0]}"
                 )
-            if h.shape[1] != self.hidden_size:
+            if h.size(1) != self.hidden_size:
                 raise RuntimeError(
                     f"hidden{'0' if name == 'hidden' else name} has inconsistent hidden_size: got"
-                    f" {h.shape[1]}, expected {self.hidden_size}"
+                    f" {h.size(1)}, expected {self.hidden_size}"
                 )
 
 # %% ../../../nbs/nn/modules/07_rnn.ipynb #2bea8a56
@@ -141,7 +141,7 @@ class _Preparing:
         if hx is None:
             states = tuple(x.new_zeros((x.shape[0], self.hidden_size)) for _ in names)
         else:
-            states = tuple(h.unsqueeze(0) if h.dim() == 1 else h for h in states)
+            states = tuple(h.unsqueeze(0) if single else h for h in states)
         self._check_sizes(x, states, names)
         return x, states, single
 

@@ -192,6 +192,7 @@ def pad_sequence(sequences, batch_first=False, padding_value=0.0, padding_side='
             )
     longest, filled = max(s.shape[0] for s in sequences), []
     for s in sequences:
+        s = s.to(sequences[0].dtype)
         missing = longest - s.shape[0]
         if missing:
             rest = s.new_full((missing, *s.shape[1:]), padding_value)
@@ -200,9 +201,11 @@ def pad_sequence(sequences, batch_first=False, padding_value=0.0, padding_side='
     return F.stack(filled, 0 if batch_first else 1)
 
 def unpad_sequence(padded_sequences, lengths, batch_first=False):
-    "The sequences of a padded batch, each cut to its length, as a list."
+    "The sequences of a padded batch, each cut to its length, as a list of copies."
     x = padded_sequences if batch_first else F.transpose(padded_sequences, 0, 1)
-    return [x[i, : int(n)] for i, n in enumerate(as_tensor(lengths).tolist())]
+    there = as_tensor(lengths).cpu()._array[:, None] > np.arange(x.shape[1])
+    there = tensor_like(to_device_of(there, x._array))
+    return [sequence[mask] for sequence, mask in zip(x, there)]
 
 def pack_sequence(sequences, enforce_sorted=True):
     "Pack a list of sequences of different lengths."

@@ -999,22 +999,21 @@ def rrelu(input, lower=1.0 / 8, upper=1.0 / 3, training=False, inplace=False):
 def _with_noise(input, lower, upper):
     "The input, multiplied where it is not positive by slopes drawn at random."
     if input._array.dtype.kind != 'V': F.refuse_kinds(input, 'bich', 'rrelu_with_noise_out_cpu')
+    return _op['prelu'](input, _slopes(input, lower, upper))
+
+@replayed_as_call
+def _slopes(input, lower, upper):
     a = input._array
-    below = a <= 0
+    below, draw = a <= 0, generator_for(a).uniform
+
+    def slopes(shape):
+        return (draw(shape, np.dtype('f8')) * (upper - lower) + lower).astype(a.dtype)
+
     if is_on_device(a):  # how many are below would have to be asked
-        drawn = library_of(a).where(
-            below,
-            (generator_for(a).uniform(a.shape, np.dtype('f8')) * (upper - lower) + lower).astype(
-                a.dtype
-            ),
-            a.dtype.type(1),
-        )
-        return _op['prelu'](input, tensor_like(drawn))
+        return tensor_like(library_of(a).where(below, slopes(a.shape), a.dtype.type(1)))
     drawn = np.ones(a.shape, a.dtype)
-    drawn[below] = (
-        generator_for(a).uniform((int(below.sum()),), np.dtype('f8')) * (upper - lower) + lower
-    ).astype(a.dtype)
-    return _op['prelu'](input, tensor_like(drawn))
+    drawn[below] = slopes((int(below.sum()),))
+    return tensor_like(drawn)
 
 # %% ../../nbs/nn/03_functional.ipynb #e977c558
 def softsign(input):

@@ -54,12 +54,9 @@ def drawn_of(x, families):
 
 # What package code computes on bare arrays: the second recording meets other arrays, and says so.
 REFUSED = {
-    "multilabel margin",
     "ctc",
-    "embedding norm",
     "mask mean",
     "unique",
-    "fracpool",
     "repint",
 }
 PROGRAMS = {

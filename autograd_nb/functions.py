@@ -673,7 +673,7 @@ def where(condition, input=None, other=None, *, out=None):
         )
     if not isinstance(input, TensorBase) and not isinstance(other, TensorBase):
         d = result_dtype(numbers=[scalar_dtype(input), scalar_dtype(other)])
-        input = tensor_like(np.array(input, d.numpy))
+        input = constant_input(tensor_like(np.array(input, d.numpy)))
     elif not isinstance(input, TensorBase):
         input = _choice(input, other)
     elif not isinstance(other, TensorBase):

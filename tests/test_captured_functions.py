@@ -139,6 +139,7 @@ PROGRAMS = {
     ),
     "poisson draws": (lambda x: (torch.poisson(x.exp()) * x).sum() + (torch.binomial(x.detach() * 0 + 5, x.detach().sigmoid()) * x).sum(), lambda: (R(6, 3),)),
     "clamp_": (lambda x: (x * 2).clamp_(-1, 0.5).pow(2).sum() + (x * 2).clip_(x.detach().mean()).sum() + x.clone().clamp_(max=0.1).exp().sum(), lambda: (R(6, 3),)),
+    "where of numbers": (lambda x: (torch.where(x > 0, 1.0, -1.0) * x).sum() + (torch.where(x > x.mean(), 3, 1) * x * x).sum(), lambda: (R(6, 3),)),
     "renorm_": (lambda x: (x * 2).renorm_(2, 0, 1.0).pow(3).sum(), lambda: (R(6, 3),)),
     "fill_diagonal_": (lambda x: (x @ x.T).fill_diagonal_(0.5).pow(2).sum() + (x * 1).fill_diagonal_(2.0, wrap=True).sum(), lambda: (R(6, 3),)),
     "triangles": (lambda x: x[tuple(torch.tril_indices(6, 3))].sum() + x[tuple(torch.triu_indices(6, 3))].exp().sum() + torch.linalg.vander(x[:, 0]).sum(), lambda: (R(6, 3),)),

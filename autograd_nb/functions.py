@@ -2794,6 +2794,7 @@ def _as_many_bins(a, weights, n):
         )
     return (sums,)
 
+# %% ../nbs/tensor/02_functions.ipynb #5b1c07a1
 def one_hot(input, num_classes=-1):
     "Vectors of zeros with a one at the class index."
     need_tensor(input, 'one_hot')

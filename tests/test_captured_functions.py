@@ -220,6 +220,18 @@ def test_functions(name):
             compare(expected, outcome(capture(step), batches))
 
 
+def test_bins_that_do_not_suffice():
+    count = capture(lambda y: torch.bincount(y, minlength=4) * 2)
+    for _ in range(4):
+        y = ints(4, 9)
+        assert torch.equal(count(y), torch.bincount(y, minlength=4) * 2)
+    with pytest.raises(RuntimeError, match="larger minlength"):
+        count(torch.tensor([0, 7, 1, 1, 1, 1, 1, 1, 1]))
+    with pytest.raises(CaptureError):
+        step = capture(lambda y: torch.bincount(y) * 2)
+        for _ in range(4): step(torch.arange(9))
+
+
 @pytest.mark.parametrize("case", matrix.cases(matrix.differentiable))
 def test_operations(case):
     rng = np.random.default_rng(1)

@@ -60,6 +60,7 @@ def _standard_gamma_slope(a, z):
     slope = gamma_slope(a._array.astype('f8'), z._array.astype('f8'))
     return tensor_like(slope.astype(a._array.dtype))
 
+# %% ../../nbs/distributions/06_gamma.ipynb #5b1c07a3
 def beta_slope(x, a, b):
     "How a beta number `x` moves with `a`, divided by 1 - x (float64 arrays of one shape)."
     psi, lgamma = REGISTRY['digamma'], REGISTRY['lgamma']

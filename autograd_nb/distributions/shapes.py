@@ -530,6 +530,7 @@ class VonMises(Distribution):
             x = _angles(k, self._extended_shape(sample_shape))
             return ((x + math.pi + loc) % (2 * math.pi) - math.pi).to(self.loc.dtype)
 
+# %% ../../nbs/distributions/08_shapes.ipynb #5b1c07a4
 @replayed_as_call
 def _angles(k, shape):
     "Angles of the concentrations `k`, around 0."

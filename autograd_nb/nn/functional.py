@@ -1715,6 +1715,7 @@ def multilabel_margin_loss(input, target, size_average=None, reduce=None, reduct
     out = F.sum(near * pairs, (1, 2)) / classes
     return summarise(out.reshape(()) if single else out, reduction)
 
+# %% ../../nbs/nn/03_functional.ipynb #5b1c07a2
 @of_arrays
 @device_agnostic
 def _labels_beside_others(t, n, classes, dtype):

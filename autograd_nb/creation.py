@@ -731,7 +731,7 @@ def triu_indices(row, col, offset=0, *, dtype=int64, layout=None, device=None):
 
 def _triangle(inside, dtype, device):
     numbers = np.array(inside.nonzero(), dtype.numpy)
-    return placed(tensor_like(numbers), _check(dtype, device))
+    return placed(constant_input(tensor_like(numbers)), _check(dtype, device))
 
 # %% ../nbs/tensor/04_creation.ipynb #e006dd35
 def manual_seed(seed):

@@ -54,7 +54,7 @@ from autograd_nb.transforms.levels import (
 from .graph.modes import LOCAL
 from .argument_types import numbers_first, reordered, warn_once
 from .layers.casting import castable
-from .layers.replay import constant_input
+from .layers.replay import constant_input, of_arrays, replayed_as_call
 from .layers.versions import JOURNAL, announce
 from .graph.node import TensorBase, announced, tensor_like
 from .layers.names import recorded_as, rename
@@ -662,7 +662,7 @@ def where(condition, input=None, other=None, *, out=None):
         )
     if not isinstance(input, TensorBase) and not isinstance(other, TensorBase):
         d = result_dtype(numbers=[scalar_dtype(input), scalar_dtype(other)])
-        input = tensor_like(np.array(input, d.numpy))
+        input = constant_input(tensor_like(np.array(input, d.numpy)))
     elif not isinstance(input, TensorBase):
         input = _choice(input, other)
     elif not isinstance(other, TensorBase):
@@ -2766,16 +2766,36 @@ def bincount(input, weights=None, minlength=0):
     if a.ndim != 1 or a.__class__ is np.ndarray and (a < 0).any():
         raise RuntimeError('bincount only supports 1-d non-negative integral inputs.')
     if minlength < 0: raise RuntimeError('minlength should be >= 0')
-    if weights is None: return tensor_like(np.bincount(input._array, None, minlength))
+    if weights is None: return tensor_like(_bins(a, None, minlength))
     if weights._array.shape != a.shape:
         raise RuntimeError(
             'weights should be 1-d and have the same length as input, which has'
             f' {a.size}; their shape is {list(weights._array.shape)}'
         )
-    sums = np.bincount(input._array, weights._array, minlength)
-    if weights._array.dtype == np.float32: sums = sums.astype(np.float32)
-    return underivable(tensor_like(sums), 'aten::bincount', weights)
+    sums = tensor_like(_bins(a, weights._array, minlength))
+    return underivable(sums, 'aten::bincount', weights)
 
+def _bins(a, weights, minlength):
+    sums = _counted(a, weights, minlength)
+    if LOCAL.modes.tape is None or len(sums) > minlength: return sums
+    return _as_many_bins(a, weights, minlength)[0]
+
+def _counted(a, weights, minlength):
+    sums = np.bincount(a, weights, minlength)
+    return sums.astype(np.float32) if weights is not None and weights.dtype == np.float32 else sums
+
+@of_arrays
+def _as_many_bins(a, weights, n):
+    "What `_counted` gives, if the numbers leave `n` bins enough: a captured step keeps its shapes."
+    sums = _counted(a, weights, n)
+    if len(sums) > n:
+        raise RuntimeError(
+            f'bincount: a captured step that counts below {n} was given {len(sums) - 1}. Capture it'
+            ' with a larger minlength.'
+        )
+    return (sums,)
+
+# %% ../nbs/tensor/02_functions.ipynb #5b1c07a1
 def one_hot(input, num_classes=-1):
     "Vectors of zeros with a one at the class index."
     need_tensor(input, 'one_hot')
@@ -2835,6 +2855,10 @@ def isclose(input, other, rtol=1e-5, atol=1e-8, equal_nan=False):
             other
         ) | (input == other)
         return near | ((input != input) & (other != other)) if equal_nan else near
+    return _near(input, other, rtol, atol, equal_nan)
+
+@replayed_as_call
+def _near(input, other, rtol, atol, equal_nan):
     return tensor_like(np.isclose(input._array, other._array, rtol, atol, equal_nan))
 
 @forms('function method')

@@ -27,6 +27,7 @@ import numpy as np
 from .dtypes import bfloat16, wrapped
 from .memory import size
 from .numpy_backend import ARRAYS, xp
+from .random import default_generator
 from .topics import take_topics
 
 # %% ../../nbs/arrays/05_cupy.ipynb #c5a75916
@@ -925,8 +926,6 @@ class DeviceGenerator:
     def __init__(self, index=0):
         if not isinstance(index, int):
             index = int(str(index).partition(':')[2] or current())
-        from autograd_nb.arrays.random import default_generator
-
         self.index, self.lock = index, threading.Lock()
         self.manual_seed(default_generator.initial_seed())
 
@@ -1277,16 +1276,12 @@ _generators = {}  # device number -> its generator
 def generator_for(array):
     "What to draw from where `array` lives."
     if is_on_device(array): return generator_of(array.device.id)
-    from autograd_nb.arrays.random import default_generator
-
     return default_generator
 
 def rng_states():
     """The states of the generators of the host (None) and of every device, by number: for
     `restore_rng_states`. Nothing waits: they are kept on the host.
     """
-    from autograd_nb.arrays.random import default_generator
-
     return {
         None: default_generator.mark(),
         **{i: generator_of(i).packed() for i in range(Device.count)},
@@ -1294,8 +1289,6 @@ def rng_states():
 
 def restore_rng_states(states):
     "Let all generators go on from states that `rng_states` returned."
-    from autograd_nb.arrays.random import default_generator
-
     for index, state in states.items():
         default_generator.back_to(state) if index is None else generator_of(index).unpack(state)
 

@@ -22,7 +22,7 @@ from autograd_nb.distributions.distribution import (
     standard_normal, sum_rightmost
 )
 from ..functions import Size, broadcast_tensors, one_hot, where
-from ..graph.modes import no_grad
+from ..graph.modes import LOCAL, no_grad
 from ..linalg import cholesky, solve_triangular
 from ..tensor.factorizations import cholesky_inverse
 from ..tensor.random_numbers import poisson
@@ -326,7 +326,8 @@ class Geometric(_Binary):
 
     def __init__(self, probs=None, logits=None, validate_args=None):
         super().__init__(probs, logits, validate_args)
-        if self._validate_args and probs is not None and not (self.probs > 0).all():
+        looks = self._validate_args and probs is not None and LOCAL.modes.tape is None
+        if looks and not (self.probs > 0).all():
             value = self.probs
             raise ValueError(
                 f'Expected parameter probs ({type(value).__name__} of shape {tuple(value.shape)})'

@@ -25,6 +25,7 @@ from .kl import register_kl
 from ..functions import one_hot, stack, where
 from ..graph.node import tensor_like
 from ..graph.op import REGISTRY
+from ..layers.replay import replayed_as_call
 from ..ops.kernels.special import beta_fractions
 
 # %% ../../nbs/distributions/06_gamma.ipynb #b45107ab
@@ -40,21 +41,26 @@ class StandardGamma(Function):
 
     @staticmethod
     def forward(ctx, a):
-        z = tensor_like(
-            np.maximum(
-                gamma(a._array, generator_for(a._array)).astype(a._array.dtype), finfo(a.dtype).tiny
-            )
-        )
+        z = _standard_gamma(a)
         ctx.save_for_backward(a, z)
         return z
 
     @staticmethod
     def backward(ctx, g):
         a, z = ctx.saved_tensors
-        return g * tensor_like(
-            gamma_slope(a._array.astype('f8'), z._array.astype('f8')).astype(a._array.dtype)
-        )
+        return g * _standard_gamma_slope(a, z)
 
+@replayed_as_call
+def _standard_gamma(a):
+    z = gamma(a._array, generator_for(a._array)).astype(a._array.dtype)
+    return tensor_like(np.maximum(z, finfo(a.dtype).tiny))
+
+@replayed_as_call
+def _standard_gamma_slope(a, z):
+    slope = gamma_slope(a._array.astype('f8'), z._array.astype('f8'))
+    return tensor_like(slope.astype(a._array.dtype))
+
+# %% ../../nbs/distributions/06_gamma.ipynb #5b1c07a3
 def beta_slope(x, a, b):
     "How a beta number `x` moves with `a`, divided by 1 - x (float64 arrays of one shape)."
     psi, lgamma = REGISTRY['digamma'], REGISTRY['lgamma']
@@ -96,22 +102,29 @@ class _Dirichlet(Function):
 
     @staticmethod
     def forward(ctx, a):
-        f = finfo(a.dtype)
-        parts = gamma(a._array.astype('f8'), generator_for(a._array))
-        parts = np.maximum(parts, np.finfo('f8').tiny)
-        x = (parts / parts.sum(-1, keepdims=True)).astype(a._array.dtype)
-        x = tensor_like(x.clip(f.tiny, np.nextafter(x.dtype.type(1), x.dtype.type(0))))
+        x = _dirichlet_numbers(a)
         ctx.save_for_backward(a, x)
         return x
 
     @staticmethod
     def backward(ctx, g):
         a, x = ctx.saved_tensors
-        wide = a._array.astype('f8')
-        slope = beta_slope(
-            x._array.astype('f8'), wide, np.maximum(wide.sum(-1, keepdims=True) - wide, 1e-300)
-        )
-        return tensor_like(slope.astype(x._array.dtype)) * (g - (x * g).sum(-1, True))
+        return _dirichlet_slope(a, x) * (g - (x * g).sum(-1, True))
+
+@replayed_as_call
+def _dirichlet_numbers(a):
+    parts = gamma(a._array.astype('f8'), generator_for(a._array))
+    parts = np.maximum(parts, np.finfo('f8').tiny)
+    x = (parts / parts.sum(-1, keepdims=True)).astype(a._array.dtype)
+    most = np.nextafter(x.dtype.type(1), x.dtype.type(0))
+    return tensor_like(x.clip(finfo(a.dtype).tiny, most))
+
+@replayed_as_call
+def _dirichlet_slope(a, x):
+    wide = a._array.astype('f8')
+    others = np.maximum(wide.sum(-1, keepdims=True) - wide, 1e-300)
+    slope = beta_slope(x._array.astype('f8'), wide, others)
+    return tensor_like(slope.astype(x._array.dtype))
 
 # %% ../../nbs/distributions/06_gamma.ipynb #502b2f22
 class Gamma(ExponentialFamily):

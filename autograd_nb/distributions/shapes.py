@@ -23,6 +23,7 @@ from autograd_nb.distributions.transforms import (
 )
 from ..functions import where
 from ..graph.modes import no_grad
+from ..layers.replay import replayed_as_call
 from ..tensor.random_numbers import poisson
 from ..nn.functional import binary_cross_entropy_with_logits, logsigmoid
 from ..special import i0e, i1e
@@ -525,20 +526,23 @@ class VonMises(Distribution):
         share is kept. Computed in float64.
         """
         with no_grad():
-            shape, loc, k = (
-                self._extended_shape(sample_shape),
-                self.loc.to(float64),
-                self.concentration.to(float64),
-            )
-            tau = 1 + (1 + 4 * k**2).sqrt()
-            rho = (tau - (2 * tau).sqrt()) / (2 * k)
-            r = where(k < 1e-5, 1 / k + k, (1 + rho**2) / (2 * rho))
-            x, found = zeros(shape, dtype=float64), zeros(shape, dtype=float64) != 0
-            while not found.all():
-                u1, u2, u3 = rand((3, *shape), dtype=float64).unbind()
-                z = (math.pi * u1).cos()
-                f = (1 + r * z) / (r + z)
-                c = k * (r - f)
-                fits = ((c * (2 - c) - u2) > 0) | ((c / u2).log() + 1 - c >= 0)
-                x, found = where(fits, (u3 - 0.5).sign() * f.acos(), x), found | fits
+            loc, k = self.loc.to(float64), self.concentration.to(float64)
+            x = _angles(k, self._extended_shape(sample_shape))
             return ((x + math.pi + loc) % (2 * math.pi) - math.pi).to(self.loc.dtype)
+
+# %% ../../nbs/distributions/08_shapes.ipynb #5b1c07a4
+@replayed_as_call
+def _angles(k, shape):
+    "Angles of the concentrations `k`, around 0."
+    tau = 1 + (1 + 4 * k**2).sqrt()
+    rho = (tau - (2 * tau).sqrt()) / (2 * k)
+    r = where(k < 1e-5, 1 / k + k, (1 + rho**2) / (2 * rho))
+    x, found = zeros(shape, dtype=float64), zeros(shape, dtype=float64) != 0
+    while not found.all():
+        u1, u2, u3 = rand((3, *shape), dtype=float64).unbind()
+        z = (math.pi * u1).cos()
+        f = (1 + r * z) / (r + z)
+        c = k * (r - f)
+        fits = ((c * (2 - c) - u2) > 0) | ((c / u2).log() + 1 - c >= 0)
+        x, found = where(fits, (u3 - 0.5).sign() * f.acos(), x), found | fits
+    return x

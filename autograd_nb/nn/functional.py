@@ -39,7 +39,7 @@ from ..transforms.levels import BatchedArray, draw, looped_over
 from ..creation import zeros_like
 from ..graph.modes import LOCAL, no_grad
 from ..layers.casting import castable
-from ..layers.replay import constant_input, replayed_as_call
+from ..layers.replay import constant_input, of_arrays, replayed_as_call
 from ..layers.versions import JOURNAL
 from ..graph.node import TensorBase, tensor_like
 from ..layers.names import recorded_as, rename
@@ -207,6 +207,7 @@ def embedding(
     return out
 
 # %% ../../nbs/nn/03_functional.ipynb #2665f35d
+@replayed_as_call
 @device_agnostic
 def _shorten_rows(weight, indices, max_norm, norm_type):
     rows = np.unique(indices._array)
@@ -999,22 +1000,21 @@ def rrelu(input, lower=1.0 / 8, upper=1.0 / 3, training=False, inplace=False):
 def _with_noise(input, lower, upper):
     "The input, multiplied where it is not positive by slopes drawn at random."
     if input._array.dtype.kind != 'V': F.refuse_kinds(input, 'bich', 'rrelu_with_noise_out_cpu')
+    return _op['prelu'](input, _slopes(input, lower, upper))
+
+@replayed_as_call
+def _slopes(input, lower, upper):
     a = input._array
-    below = a <= 0
+    below, draw = a <= 0, generator_for(a).uniform
+
+    def slopes(shape):
+        return (draw(shape, np.dtype('f8')) * (upper - lower) + lower).astype(a.dtype)
+
     if is_on_device(a):  # how many are below would have to be asked
-        drawn = library_of(a).where(
-            below,
-            (generator_for(a).uniform(a.shape, np.dtype('f8')) * (upper - lower) + lower).astype(
-                a.dtype
-            ),
-            a.dtype.type(1),
-        )
-        return _op['prelu'](input, tensor_like(drawn))
+        return tensor_like(library_of(a).where(below, slopes(a.shape), a.dtype.type(1)))
     drawn = np.ones(a.shape, a.dtype)
-    drawn[below] = (
-        generator_for(a).uniform((int(below.sum()),), np.dtype('f8')) * (upper - lower) + lower
-    ).astype(a.dtype)
-    return _op['prelu'](input, tensor_like(drawn))
+    drawn[below] = slopes((int(below.sum()),))
+    return tensor_like(drawn)
 
 # %% ../../nbs/nn/03_functional.ipynb #e977c558
 def softsign(input):
@@ -1710,19 +1710,24 @@ def multilabel_margin_loss(input, target, size_average=None, reduce=None, reduct
         raise RuntimeError(
             'target out of range' if t.max() >= classes else 'Target has values smaller than -1'
         )
-    counted = np.cumsum(t < 0, 1) == 0
-    is_label = (
-        xp.counted(
-            np.where(counted, t, 0) + np.arange(n)[:, None] * classes, n * classes, counted
-        ).reshape(n, classes)
-        > 0
-    )
-    labels = F.gather(x, 1, tensor_like(np.where(counted, t, 0)))
-    pairs = (1 - (labels.unsqueeze(2) - x.unsqueeze(1))).clamp(min=0) * tensor_like(
-        (counted[:, :, None] & ~is_label[:, None, :]).astype(x._array.dtype)
-    )
-    out = F.sum(pairs, (1, 2)) / classes
+    places, pairs = map(tensor_like, _labels_beside_others(t, n, classes, x._array.dtype))
+    labels = F.gather(x, 1, places)
+    near = (1 - (labels.unsqueeze(2) - x.unsqueeze(1))).clamp(min=0)
+    out = F.sum(near * pairs, (1, 2)) / classes
     return summarise(out.reshape(()) if single else out, reduction)
+
+# %% ../../nbs/nn/03_functional.ipynb #5b1c07a2
+@of_arrays
+@device_agnostic
+def _labels_beside_others(t, n, classes, dtype):
+    """The labels of each row, and ones where a label meets a class that is none: (rows, labels,
+    classes).
+    """
+    counted = np.cumsum(t < 0, 1) == 0
+    labels = np.where(counted, t, 0)
+    places = labels + np.arange(n)[:, None] * classes
+    is_label = xp.counted(places, n * classes, counted).reshape(n, classes) > 0
+    return labels, (counted[:, :, None] & ~is_label[:, None, :]).astype(dtype)
 
 # %% ../../nbs/nn/03_functional.ipynb #24e7f508
 @recorded_as('SoftMarginLossBackward0')

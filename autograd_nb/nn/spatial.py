@@ -28,6 +28,7 @@ from ..graph.errors import dim_error
 from ..transforms.levels import looped_over
 from ..graph.node import TensorBase, tensor_like
 from ..layers.names import recorded_as, rename
+from ..layers.replay import replayed_as_call
 from ..graph.op import REGISTRY
 from ..tensor.padding import pad
 from ..tensor import generator_for
@@ -1350,6 +1351,14 @@ def _fractional_samples(x, given, dims):
     # in two dimensions PyTorch's first number is for the width
     return samples[:, ::-1] if dims == 2 else samples
 
+@replayed_as_call
+@device_agnostic
+def _drawn_places(x, given, size, window):
+    "The place of the largest number in each of the windows, (batch, channels, *size)."
+    samples = _fractional_samples(x, given, len(size))
+    place = _largest_places(x, _windows(samples, x.shape[2:], size, window))
+    return tensor_like(place.reshape(*x.shape[:2], *size))
+
 # %% ../../nbs/nn/04_spatial.ipynb #c6bd58d5
 def _fractional(dims):
     name = f'fractional_max_pool{dims}d'
@@ -1376,9 +1385,7 @@ def _fractional(dims):
             output_size = tuple(int(n * r) for n, r in zip(old, output_ratio))
         size = spread(output_size, dims)
         _check_fractional(name, x, window, size)
-        samples = _fractional_samples(x, _random_samples, dims)
-        place = _largest_places(x, _windows(samples, old, size, window))
-        place = tensor_like(place.reshape(*x.shape[:2], *size))
+        place = _drawn_places(x, _random_samples, size, window)
         out = _op['gather_planes'](x, place, dims=dims, node=f'FractionalMaxPool{dims}DBackward0')
         if return_indices: return _undone(out, single), _undone(place, single)
         return _undone(out, single)

@@ -16,6 +16,7 @@ from ..arrays.numpy_backend import is_array
 from ..forms import forms
 from ..functions import _pair, into
 from ..graph.node import TensorBase, tensor_like
+from ..layers.replay import replayed_as_call
 from ..transforms.levels import looped
 
 # %% ../../nbs/tensor/functions/10_histograms.ipynb #b1594fd2
@@ -28,14 +29,17 @@ def histc(input, bins=100, min=0, max=0, *, out=None):
     F.refuse_kinds(input, 'i', 'histogram_cpu')
     F.refuse_kinds(input, 'c', 'aminmax_cpu')
     F.refuse_kinds(input, 'b', 'linspace_cpu')
-    a = input._array.reshape(-1)
     if bins <= 0:
         raise RuntimeError(f'torch.histogram(): bins must be > 0, but got {bins} for dimension 0')
     if max < min: raise RuntimeError('torch.histc: max must be larger than min')
+    return into(out, _counts(input, bins, min, max))
+
+@replayed_as_call
+def _counts(input, bins, min, max):
+    a = input._array.reshape(-1)
     if min == max == 0 and a.size: min, max = float(a.min()), float(a.max())
     if min == max: min, max = min - 1, max + 1
-    made = tensor_like(np.histogram(a, bins, (min, max))[0].astype(input._array.dtype))
-    return into(out, made)
+    return tensor_like(np.histogram(a, bins, (min, max))[0].astype(a.dtype))
 
 @forms('function method')
 @looped

@@ -17,6 +17,7 @@ from ..graph.modes import LOCAL, no_grad
 from ..arrays.cupy_backend import copy_array
 from ..graph.node import AccumulateGrad, TensorBase, tensor_like
 from ..layers.names import rename
+from ..layers.replay import of_arrays
 from ..layers.reshaped import note_shape
 from ..graph.op import REGISTRY
 from ..layers.versions import JOURNAL
@@ -172,9 +173,12 @@ REFUSED = dict(
     abs_=_no_complex, float_power_=_only_double, addmm_=_same_size, baddbmm_=_same_size
 )
 
+@of_arrays
+def _copies(array): return (copy_array(array),)
+
 def _kept(x):
     "The numbers of `x` in memory of their own, with its history."
-    return x if x.__class__ in WRAPPERS else tensor_like(copy_array(x._array), x._node)
+    return x if x.__class__ in WRAPPERS else tensor_like(_copies(x._array)[0], x._node)
 
 def _result(x, function, args, kwargs, name, modes):
     "What `function` makes of `x`, into which the operation `name` is going to write it."

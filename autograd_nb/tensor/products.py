@@ -24,6 +24,7 @@ from autograd_nb.functions import (
 from ..layers.casting import castable
 from ..graph.node import TensorBase, tensor_like
 from ..layers.names import recorded_as, rename
+from ..layers.replay import constant_input
 from .complex_numbers import conj
 
 # %% ../../nbs/tensor/functions/12_products.ipynb #12df50ce
@@ -180,10 +181,8 @@ def vander(x, N=None, increasing=False):
     if N is not None and N < 0: raise RuntimeError('N must be non-negative.')
     n = x._array.size if N is None else N
     if n == 0: return _zeros((x._array.size, 0), x)
-    ones = tensor_like(
-        library_of(x._array).ones(
-            (x._array.size, 1), x._array.dtype if x._array.dtype.kind != 'b' else np.int64
-        )
-    )
+    dtype = x._array.dtype if x._array.dtype.kind != 'b' else np.int64
+    ones = library_of(x._array).ones((x._array.size, 1), dtype)
+    ones = constant_input(tensor_like(ones))
     rising = cat([ones, F.cumprod(expand(unsqueeze(x, 1), -1, n - 1), 1)], 1) if n > 1 else ones
     return rising if increasing else flip(rising, 1)

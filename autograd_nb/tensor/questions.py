@@ -15,6 +15,7 @@ from ..forms import forms
 from ..functions import _common, _op, cast, into, refuse_kinds, reshape, unsqueeze
 from ..graph.errors import combination_error
 from ..graph.node import TensorBase, tensor_like
+from ..layers.replay import replayed_as_call
 from ..transforms.levels import WRAPPERS
 
 # %% ../../nbs/tensor/functions/03_questions.ipynb #0f12af2b
@@ -70,6 +71,9 @@ def isin(elements, test_elements, *, assume_unique=False, invert=False, out=None
         common = _common(a, b)
         a, b = cast(a.detach(), common), cast(b.detach(), common)
     if a.__class__ not in WRAPPERS and b.__class__ not in WRAPPERS:
-        return tensor_like(np.isin(a._array, b._array, invert=invert))
+        return _found(a, b, invert)
     found = _op['any'](unsqueeze(a, -1) == reshape(b, -1), dim=-1)
     return ~found if invert else found
+
+@replayed_as_call
+def _found(a, b, invert): return tensor_like(np.isin(a._array, b._array, invert=invert))

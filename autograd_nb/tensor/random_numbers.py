@@ -16,6 +16,7 @@ from ..forms import forms
 from ..functions import _op
 from ..graph.modes import LOCAL
 from ..graph.node import tensor_like
+from ..layers.replay import replayed_as_call
 
 # %% ../../nbs/tensor/functions/15_random_numbers.ipynb #5747c6aa
 @forms('function')
@@ -41,6 +42,7 @@ def binomial(count, prob, generator=None):
         )
     return _counts(draws.binomial, generator, *F.broadcast_tensors(count, prob))
 
+@replayed_as_call
 def _counts(draw, generator, *inputs):
     first = inputs[0]._array
     return tensor_like(
@@ -59,6 +61,7 @@ def _need_continuous(x, name):
     F.refuse_kinds(x, 'cib', words)
 
 @forms('method')
+@replayed_as_call
 def exponential_(self, lambd=1, *, generator=None):
     "Fill with exponentially distributed numbers of rate `lambd`."
     _need_continuous(self, 'Exponential')
@@ -68,6 +71,7 @@ def exponential_(self, lambd=1, *, generator=None):
 
 # %% ../../nbs/tensor/functions/15_random_numbers.ipynb #8ae8be6b
 @forms('method')
+@replayed_as_call
 def geometric_(self, p, *, generator=None):
     "Fill with numbers of trials until a success of probability `p`."
     F.refuse_kinds(self, 'cb', 'geometric_cpu')
@@ -78,6 +82,7 @@ def geometric_(self, p, *, generator=None):
     )
 
 @forms('method')
+@replayed_as_call
 def cauchy_(self, median=0, sigma=1, *, generator=None):
     "Fill with Cauchy-distributed numbers."
     _need_continuous(self, 'Cauchy')
@@ -88,6 +93,7 @@ def cauchy_(self, median=0, sigma=1, *, generator=None):
     )
 
 @forms('method')
+@replayed_as_call
 def log_normal_(self, mean=1, std=2, *, generator=None):
     "Fill with numbers whose logarithms are normal."
     F.refuse_kinds(self, 'cib', 'log_normal_cpu')

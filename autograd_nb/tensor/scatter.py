@@ -408,7 +408,8 @@ def fill_diagonal_(input, fill_value, wrap=False):
         raise RuntimeError('all dimensions of input must be of equal length')
     mask = np.zeros(a.shape, bool)
     np.fill_diagonal(mask, True, wrap)
-    return input.masked_fill_(tensor_like(to_device_of(mask, a)), fill_value)
+    mask = constant_input(tensor_like(to_device_of(mask, a)))
+    return input.masked_fill_(mask, fill_value)
 
 # %% ../../nbs/tensor/functions/07_scatter.ipynb #f03c8de9
 _SEGMENT_STARTS = dict(sum=0.0, prod=1.0, mean=0.0, amax=-math.inf, amin=math.inf)
